@@ -1,0 +1,13 @@
+/* The commands of the program. Each is one file, cli/NAME.c, with one entry point: argv[0] is the command's name, and
+ * the result is the program's exit code. */
+#ifndef LS_CLI_COMMANDS_H
+#define LS_CLI_COMMANDS_H
+
+/* Exit codes that all commands share; those of `run` that pass on a rank's fate are in lockstep-run(1). */
+enum {
+    EXIT_DONE = 0,
+    EXIT_FAILED = 1, /* the work was begun and failed */
+    EXIT_USAGE = 2,  /* the command line or its input cannot be right; nothing was begun */
+};
+
+#endif

@@ -1,0 +1,50 @@
+/* lockstep: finds the command and runs it. */
+#include <stdio.h>
+#include <string.h>
+#include "cli/commands.h"
+#include "lockstep/base.h"
+
+typedef struct command {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *summary;
+} command;
+
+static int version(int argc, char **argv)
+{
+    (void)argc;
+    (void)argv;
+    printf("lockstep %s\n", ls_version());
+    return EXIT_DONE;
+}
+
+static const command commands[] = {
+    { "version", version, "print the version" },
+};
+enum { COMMANDS = sizeof commands / sizeof *commands };
+
+static void help(FILE *to)
+{
+    fprintf(to, "usage: lockstep COMMAND [OPTIONS]\n\n"
+                "Data-parallel training: the same bits on any number of ranks.\n\n");
+    for (int i = 0; i < COMMANDS; i++) fprintf(to, "  %-12s %s\n", commands[i].name, commands[i].summary);
+    fprintf(to, "\n'lockstep COMMAND --help' explains a command; 'man lockstep' tells the whole story.\n");
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        help(stderr);
+        return EXIT_USAGE;
+    }
+    const char *name = argv[1];
+    if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) {
+        help(stdout);
+        return EXIT_DONE;
+    }
+    if (!strcmp(name, "--version") || !strcmp(name, "-V")) name = "version";
+    for (int i = 0; i < COMMANDS; i++)
+        if (!strcmp(name, commands[i].name)) return commands[i].run(argc - 1, argv + 1);
+    fprintf(stderr, "lockstep: there is no command '%s'; 'lockstep --help' lists them\n", name);
+    return EXIT_USAGE;
+}

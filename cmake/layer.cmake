@@ -1,0 +1,10 @@
+# lockstep_layer(SOURCES... [NEEDS libraries...]): adds a folder's sources to the library.
+function(lockstep_layer)
+  cmake_parse_arguments(L "" "" "NEEDS" ${ARGN})
+  list(TRANSFORM L_UNPARSED_ARGUMENTS PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
+  target_sources(lockstep_objects PRIVATE ${L_UNPARSED_ARGUMENTS})
+  if(L_NEEDS)
+    target_link_libraries(lockstep_objects PRIVATE ${L_NEEDS})
+    set_property(GLOBAL APPEND PROPERTY LOCKSTEP_NEEDS ${L_NEEDS})
+  endif()
+endfunction()

@@ -1,0 +1,92 @@
+/* lockstep/base.h: what every other header needs: status codes, element types, log messages.
+ *
+ * Failure  Every call that can fail returns an ls_status: 0 done, > 0 pending or end, < 0 error.
+ *          The text that says what happened, where, and what to do is ls_error() of the same thread,
+ *          valid until that thread's next failing call.
+ * Output   The library never prints and never exits. Warnings and notes go to the log callback. */
+#ifndef LOCKSTEP_BASE_H
+#define LOCKSTEP_BASE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define LS_VERSION_MAJOR 0
+#define LS_VERSION_MINOR 1
+#define LS_VERSION_PATCH 0
+
+#define LS_API        __attribute__((visibility("default")))
+#define LS_MUST_CHECK __attribute__((warn_unused_result))
+
+/* The one list of status codes: name, value, text. */
+#define LS_STATUS_LIST(X)                                              \
+    X(LS_OK, 0, "done")                                                \
+    X(LS_PENDING, 1, "not finished yet")                               \
+    X(LS_END, 2, "end of data")                                        \
+    X(LS_EINVAL, -1, "invalid argument")                               \
+    X(LS_ENOMEM, -2, "out of memory")                                  \
+    X(LS_ESYS, -3, "a system call failed")                             \
+    X(LS_EIO, -4, "reading or writing failed")                         \
+    X(LS_ENOENT, -5, "no such file")                                   \
+    X(LS_EFORMAT, -6, "a file or message is not what it claims to be") \
+    X(LS_ESTATE, -7, "the call does not fit the object's state")       \
+    X(LS_EUNSUPPORTED, -8, "not supported here")                       \
+    X(LS_EMISMATCH, -9, "ranks do not agree")                          \
+    X(LS_EPEER, -10, "another rank died")                              \
+    X(LS_ETIMEOUT, -11, "another rank did not come in time")           \
+    X(LS_EABORTED, -12, "aborted")                                     \
+    X(LS_ENOTFINITE, -13, "a value is not finite")
+
+typedef enum ls_status {
+#define X(name, value, text) name = (value),
+    LS_STATUS_LIST(X)
+#undef X
+} ls_status;
+
+/* The short text of a code; never NULL, also for numbers that are no code. */
+LS_API const char *ls_status_text(ls_status status);
+/* The name of a code ("LS_EINVAL"); never NULL. */
+LS_API const char *ls_status_name(ls_status status);
+/* The full message of this thread's last failed call: what, where, what to do. "" if none failed yet. */
+LS_API const char *ls_error(void);
+
+/* The library's version as text, "0.1.0". */
+LS_API const char *ls_version(void);
+
+/* Element types of buffers and tensors. */
+typedef enum ls_dtype {
+    LS_F32 = 0,
+    LS_F64 = 1,
+    LS_BF16 = 2,
+    LS_I32 = 3,
+    LS_I64 = 4,
+    LS_U8 = 5,
+} ls_dtype;
+#define LS_DTYPE_COUNT 6
+
+/* Bytes of one element; 0 for a value that is no type. */
+LS_API size_t ls_dtype_size(ls_dtype type);
+/* "float32", "bfloat16"...; never NULL. */
+LS_API const char *ls_dtype_name(ls_dtype type);
+
+typedef enum ls_log_level {
+    LS_LOG_DEBUG = 0,
+    LS_LOG_INFO = 1,
+    LS_LOG_WARNING = 2,
+} ls_log_level;
+
+/* Called from any thread of the library, one message a call, without a newline at the end. */
+typedef void (*ls_log_fn)(void *user, ls_log_level level, const char *text);
+/* Where messages go from now on; NULL drops them, which is the default. `user` stays the caller's. */
+LS_API void ls_log_set(ls_log_fn fn, void *user);
+
+/* Nanoseconds on the machine's monotonic clock, the same one in every process of the machine. */
+LS_API int64_t ls_now(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

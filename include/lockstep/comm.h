@@ -1,0 +1,138 @@
+/* lockstep/comm.h: the world of ranks, groups of them, and the collectives among them.
+ *
+ * Threads  a world and its groups belong to one thread at a time; ls_group_abort() may be called from any.
+ * Fork     not usable in a child of fork(); exec is fine.
+ * Order    every member of a group makes the same calls in the same order. Each call carries a fingerprint (number,
+ *          operation, type, count, root); a difference is an error on all ranks that names both sides.
+ * Bits     sums are in canonical order, tree(n) = tree(m) + tree(n - m) with m the largest power of two below n, over
+ *          the ranks in order: the same bits on every rank, in every run, over every transport. bfloat16 is added in
+ *          float32 and rounded once.
+ * Failure  LS_EINVAL is found before data moves and harms nothing. Any other error breaks the group: later calls return
+ *          the same code and message, and only abort and free still act. */
+#ifndef LOCKSTEP_COMM_H
+#define LOCKSTEP_COMM_H
+
+#include "lockstep/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ls_world ls_world; /* this process's place in the job */
+typedef struct ls_group ls_group; /* ranks that make collective calls together */
+typedef struct ls_work ls_work;   /* a started collective */
+
+typedef enum ls_op {
+    LS_SUM = 0,
+    LS_MEAN = 1, /* the sum times 1/p, in floating point; for integers the sum divided by p, towards zero */
+    LS_MIN = 2,
+    LS_MAX = 3,
+    LS_PROD = 4,
+} ls_op;
+#define LS_OP_COUNT 5
+
+typedef struct ls_world_options {
+    int timeout_ms;       /* how long a rank may be missing before a call fails; 0: what the launcher was told, or
+                             30,000; < 0: wait for ever */
+    size_t staging_bytes; /* shared memory per rank and group for buffers that are not group memory; 0: 1 MiB */
+    const char *mpi;      /* which MPI plug-in: "openmpi", "mpich" or the path of one; NULL: the launcher's */
+} ls_world_options;
+
+/* Finds out where this process is: under `lockstep run`, `mpirun`, `srun`, or alone (a world of one rank). Variables
+ * of the environment that contradict each other are LS_EINVAL with both quoted. On failure *out is NULL. */
+LS_API LS_MUST_CHECK ls_status ls_world_open(ls_world **out, const ls_world_options *options);
+/* Leaves. Frees the world, its memory and its group of all ranks; groups made by split must be freed before. */
+LS_API void ls_world_free(ls_world **world);
+
+LS_API int ls_world_rank(const ls_world *world);
+LS_API int ls_world_size(const ls_world *world);
+LS_API int ls_world_local_rank(const ls_world *world); /* among the ranks of this machine */
+LS_API int ls_world_local_size(const ls_world *world);
+LS_API int ls_world_node(const ls_world *world); /* which machine, counted from 0 */
+LS_API int ls_world_node_count(const ls_world *world);
+/* "self", "shm" or "mpi": what carries the data. */
+LS_API const char *ls_world_transport(const ls_world *world);
+
+/* The group of all ranks; it belongs to the world. */
+LS_API ls_group *ls_world_group(ls_world *world);
+
+/* Memory that the ranks of this machine share: collectives on it copy nothing. Aligned to 4,096 and zero. Belongs to
+ * the world and is gone with it; ls_world_dealloc() gives it back earlier, accepts NULL, and sets *memory to NULL. Not
+ * to be given back while a collective uses it. */
+LS_API LS_MUST_CHECK ls_status ls_world_alloc(ls_world *world, size_t bytes, void **memory);
+LS_API void ls_world_dealloc(ls_world *world, void **memory);
+
+/* Collective: members with the same `color` (>= 0) form a new group, in the order of `key`, then of rank. With color <
+ * 0 a rank takes part in the call and gets no group (*out is NULL). */
+LS_API LS_MUST_CHECK ls_status ls_group_split(ls_group *group, int color, int key, ls_group **out);
+/* Frees a group made by split. Works still under way are abandoned. Not a collective call. */
+LS_API void ls_group_free(ls_group **group);
+LS_API int ls_group_rank(const ls_group *group);
+LS_API int ls_group_size(const ls_group *group);
+/* Breaks the group for all members, at once, also for those that wait in a call: they get LS_EABORTED with `reason`.
+ * From any thread. */
+LS_API void ls_group_abort(ls_group *group, const char *reason);
+
+/* ---- Collectives. Buffers may be any memory; that from ls_world_alloc() is reduced in place without copies. `count`
+ * is in elements and may be 0. Except where noted, input and output must not overlap. */
+
+/* Every rank's `buf` becomes the sum (mean, ...) over all ranks. */
+LS_API LS_MUST_CHECK ls_status ls_allreduce(ls_group *g, void *buf, size_t count, ls_dtype type, ls_op op);
+/* The root's `buf` becomes the sum over all ranks; the others' stay as they are. */
+LS_API LS_MUST_CHECK ls_status ls_reduce(ls_group *g, void *buf, size_t count, ls_dtype type, ls_op op, int root);
+/* `send` is p blocks of `count`; rank r's `recv` becomes the sum of all ranks' block r. `recv` may be block r of
+ * `send`. */
+LS_API LS_MUST_CHECK ls_status ls_reduce_scatter(ls_group *g, const void *send, void *recv, size_t count, ls_dtype type,
+                                                 ls_op op);
+/* `recv` becomes the p blocks of all ranks' `send`. `send` may be block r of `recv`. */
+LS_API LS_MUST_CHECK ls_status ls_allgather(ls_group *g, const void *send, void *recv, size_t count, ls_dtype type);
+LS_API LS_MUST_CHECK ls_status ls_broadcast(ls_group *g, void *buf, size_t count, ls_dtype type, int root);
+/* Like all-gather, at the root only; elsewhere `recv` is ignored and may be NULL. */
+LS_API LS_MUST_CHECK ls_status ls_gather(ls_group *g, const void *send, void *recv, size_t count, ls_dtype type,
+                                         int root);
+/* Block r of the root's `send` goes to rank r's `recv`; elsewhere `send` is ignored and may be NULL. */
+LS_API LS_MUST_CHECK ls_status ls_scatter(ls_group *g, const void *send, void *recv, size_t count, ls_dtype type,
+                                          int root);
+/* Block q of rank r's `send` becomes block r of rank q's `recv`; `count` is a block's. */
+LS_API LS_MUST_CHECK ls_status ls_alltoall(ls_group *g, const void *send, void *recv, size_t count, ls_dtype type);
+LS_API LS_MUST_CHECK ls_status ls_barrier(ls_group *g);
+/* A pair of calls between two ranks. Sends from one rank to another arrive in order. A send may return before its
+ * receive was called. Type and count must be the same on both sides. */
+LS_API LS_MUST_CHECK ls_status ls_send(ls_group *g, const void *buf, size_t count, ls_dtype type, int to);
+LS_API LS_MUST_CHECK ls_status ls_recv(ls_group *g, void *buf, size_t count, ls_dtype type, int from);
+
+/* ---- The same, started now and waited for later. Several may be under way; those of one group begin in the order of
+ * the calls. Buffers are lent to the group until ls_work_wait() returned or ls_work_test() said LS_OK. Progress is made
+ * inside calls on the group: a program that computes in between calls ls_work_test() now and then. On error *out is
+ * NULL and, for LS_EINVAL, the buffers are untouched. */
+LS_API LS_MUST_CHECK ls_status ls_allreduce_start(ls_group *g, void *buf, size_t count, ls_dtype type, ls_op op,
+                                                  ls_work **out);
+LS_API LS_MUST_CHECK ls_status ls_reduce_start(ls_group *g, void *buf, size_t count, ls_dtype type, ls_op op, int root,
+                                               ls_work **out);
+LS_API LS_MUST_CHECK ls_status ls_reduce_scatter_start(ls_group *g, const void *send, void *recv, size_t count,
+                                                       ls_dtype type, ls_op op, ls_work **out);
+LS_API LS_MUST_CHECK ls_status ls_allgather_start(ls_group *g, const void *send, void *recv, size_t count,
+                                                  ls_dtype type, ls_work **out);
+LS_API LS_MUST_CHECK ls_status ls_broadcast_start(ls_group *g, void *buf, size_t count, ls_dtype type, int root,
+                                                  ls_work **out);
+LS_API LS_MUST_CHECK ls_status ls_gather_start(ls_group *g, const void *send, void *recv, size_t count, ls_dtype type,
+                                               int root, ls_work **out);
+LS_API LS_MUST_CHECK ls_status ls_scatter_start(ls_group *g, const void *send, void *recv, size_t count, ls_dtype type,
+                                                int root, ls_work **out);
+LS_API LS_MUST_CHECK ls_status ls_alltoall_start(ls_group *g, const void *send, void *recv, size_t count, ls_dtype type,
+                                                 ls_work **out);
+LS_API LS_MUST_CHECK ls_status ls_barrier_start(ls_group *g, ls_work **out);
+LS_API LS_MUST_CHECK ls_status ls_send_start(ls_group *g, const void *buf, size_t count, ls_dtype type, int to,
+                                             ls_work **out);
+LS_API LS_MUST_CHECK ls_status ls_recv_start(ls_group *g, void *buf, size_t count, ls_dtype type, int from,
+                                             ls_work **out);
+
+/* Waits until the work is done and frees it; *work becomes NULL whatever the outcome. */
+LS_API LS_MUST_CHECK ls_status ls_work_wait(ls_work **work);
+/* Makes what progress is possible without waiting. LS_OK: done (and *work is freed and NULL); LS_PENDING: not yet. */
+LS_API LS_MUST_CHECK ls_status ls_work_test(ls_work **work);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

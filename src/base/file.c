@@ -1,0 +1,256 @@
+/* Files. Writing goes: temporary file beside the target (same file system, so that rename is atomic) -> fsync -> rename
+ * -> fsync of the folder. A crash leaves the old file, or the new one, and perhaps a ".NAME.tmp-PID-N" beside it. */
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/status.h"
+
+struct ls__file_writer {
+    int fd;
+    size_t held; /* bytes waiting in `buffer` */
+    char *path;  /* final place */
+    char *temporary;
+    uint8_t buffer[1 << 16];
+};
+
+/* Length of the folder part of a path, its last slash included; 0 if there is none. */
+static size_t folder_length(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? (size_t)(slash - path) + 1 : 0;
+}
+
+static ls_status sync_folder(const char *path)
+{
+    size_t n = folder_length(path);
+    char *folder = n ? strndup(path, n) : strdup(".");
+    if (!folder) return ls__fail(LS_ENOMEM, "%s: out of memory", path);
+    ls_status status = LS_OK;
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) status = ls__fail_errno("%s: opening the folder", folder);
+    /* Some file systems cannot sync a folder and say EINVAL; then there is nothing more to be done. */
+    else if (fsync(fd) && errno != EINVAL)
+        status = ls__fail_errno("%s: syncing the folder", folder);
+    if (fd >= 0) close(fd);
+    free(folder);
+    return status;
+}
+
+ls_status ls__file_writer_open(ls__file_writer **out, const char *path)
+{
+    static _Atomic unsigned counter; /* two writers of one process may write beside each other */
+    *out = NULL;
+    ls__file_writer *w = calloc(1, sizeof *w);
+    if (!w) return ls__fail(LS_ENOMEM, "%s: out of memory", path);
+    size_t folder = folder_length(path);
+    w->path = strdup(path);
+    if (asprintf(&w->temporary, "%.*s.%s.tmp-%d-%u", (int)folder, path, path + folder, getpid(),
+                 atomic_fetch_add(&counter, 1)) < 0)
+        w->temporary = NULL;
+    ls_status status = LS_OK;
+    w->fd = -1;
+    if (!w->path || !w->temporary) {
+        status = ls__fail(LS_ENOMEM, "%s: out of memory", path);
+        goto fail;
+    }
+    w->fd = open(w->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (w->fd < 0) {
+        status = ls__fail_errno("%s: cannot be written", path);
+        goto fail;
+    }
+    *out = w;
+    return LS_OK;
+fail:
+    free(w->path);
+    free(w->temporary);
+    free(w);
+    return status;
+}
+
+static ls_status write_all(const ls__file_writer *w, const uint8_t *data, size_t bytes)
+{
+    while (bytes) {
+        ssize_t n = write(w->fd, data, bytes);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return ls__fail_errno("%s: writing (the file at that place is unchanged)", w->path);
+        data += n;
+        bytes -= (size_t)n;
+    }
+    return LS_OK;
+}
+
+static ls_status flush(ls__file_writer *w)
+{
+    size_t held = w->held;
+    w->held = 0;
+    return write_all(w, w->buffer, held);
+}
+
+ls_status ls__file_writer_add(ls__file_writer *w, const void *data, size_t bytes)
+{
+    if (bytes > sizeof w->buffer - w->held) {
+        ls_status status = flush(w);
+        if (status) return status;
+    }
+    if (bytes >= sizeof w->buffer) return write_all(w, data, bytes);
+    memcpy(w->buffer + w->held, data, bytes);
+    w->held += bytes;
+    return LS_OK;
+}
+
+ls_status ls__file_writer_commit(ls__file_writer **pw)
+{
+    ls__file_writer *w = *pw;
+    ls_status status = flush(w);
+    if (!status && fsync(w->fd)) status = ls__fail_errno("%s: syncing (the file at that place is unchanged)", w->path);
+    if (!status && rename(w->temporary, w->path)) status = ls__fail_errno("%s: renaming into place", w->path);
+    if (status) {
+        ls__file_writer_cancel(pw);
+        return status;
+    }
+    status = sync_folder(w->path);
+    close(w->fd);
+    free(w->path);
+    free(w->temporary);
+    free(w);
+    *pw = NULL;
+    return status;
+}
+
+void ls__file_writer_cancel(ls__file_writer **pw)
+{
+    ls__file_writer *w = *pw;
+    if (!w) return;
+    unlink(w->temporary);
+    close(w->fd);
+    free(w->path);
+    free(w->temporary);
+    free(w);
+    *pw = NULL;
+}
+
+ls_status ls__file_write(const char *path, const void *data, size_t bytes)
+{
+    ls__file_writer *w;
+    ls_status status = ls__file_writer_open(&w, path);
+    if (status) return status;
+    status = ls__file_writer_add(w, data, bytes);
+    if (status) {
+        ls__file_writer_cancel(&w);
+        return status;
+    }
+    return ls__file_writer_commit(&w);
+}
+
+/* Opens a regular file for reading. O_NONBLOCK: a FIFO must be refused, not waited for. */
+static ls_status open_regular(const char *path, int *fd, size_t *bytes)
+{
+    struct stat st;
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (*fd < 0) return ls__fail_errno("%s: cannot be opened", path);
+    ls_status status = LS_OK;
+    if (fstat(*fd, &st))
+        status = ls__fail_errno("%s: cannot be examined", path);
+    else if (S_ISDIR(st.st_mode))
+        status = ls__fail(LS_EINVAL, "%s: is a folder; name a file in it", path);
+    else if (!S_ISREG(st.st_mode))
+        status = ls__fail(LS_EINVAL, "%s: is not a regular file", path);
+    if (status) {
+        close(*fd);
+        *fd = -1;
+        return status;
+    }
+    *bytes = (size_t)st.st_size;
+    return LS_OK;
+}
+
+ls_status ls__file_read(const char *path, size_t limit, char **out, size_t *bytes)
+{
+    int fd;
+    size_t size = 0, got = 0;
+    *out = NULL;
+    *bytes = 0;
+    ls_status status = open_regular(path, &fd, &size);
+    if (status) return status;
+    char *text = NULL;
+    if (size > limit) {
+        status = ls__fail(LS_EFORMAT, "%s: %zu bytes, more than the %zu that such a file may have", path, size, limit);
+        goto done;
+    }
+    text = malloc(size + 1);
+    if (!text) {
+        status = ls__fail(LS_ENOMEM, "%s: no memory for its %zu bytes", path, size);
+        goto done;
+    }
+    while (got < size) {
+        ssize_t n = read(fd, text + got, size - got);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) {
+            status = ls__fail_errno("%s: reading at byte %zu", path, got);
+            goto done;
+        }
+        if (n == 0) break; /* it was cut while we read; what is there is what it holds */
+        got += (size_t)n;
+    }
+    text[got] = 0;
+    *out = text;
+    *bytes = got;
+    text = NULL;
+done:
+    free(text);
+    close(fd);
+    return status;
+}
+
+ls_status ls__file_map_open(ls__file_map *out, const char *path)
+{
+    int fd;
+    size_t size = 0;
+    *out = (ls__file_map){ 0 };
+    ls_status status = open_regular(path, &fd, &size);
+    if (status) return status;
+    if (size) {
+        void *p = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (p == MAP_FAILED)
+            status = ls__fail_errno("%s: mapping %zu bytes", path, size);
+        else
+            *out = (ls__file_map){ .data = p, .bytes = size };
+    }
+    close(fd);
+    return status;
+}
+
+void ls__file_map_close(ls__file_map *m)
+{
+    if (m->data) munmap((void *)(uintptr_t)m->data, m->bytes);
+    *m = (ls__file_map){ 0 };
+}
+
+ls_status ls__file_make_dir(const char *path)
+{
+    char *copy = strdup(path);
+    if (!copy) return ls__fail(LS_ENOMEM, "%s: out of memory", path);
+    ls_status status = LS_OK;
+    for (char *p = copy + 1;; p++) {
+        if (*p && *p != '/') continue;
+        char kept = *p;
+        *p = 0;
+        struct stat st;
+        if (mkdir(copy, 0777) && (errno != EEXIST || stat(copy, &st) || !S_ISDIR(st.st_mode))) {
+            status = ls__fail_errno("%s: the folder '%s' cannot be made", path, copy);
+            break;
+        }
+        *p = kept;
+        if (!kept) break;
+    }
+    free(copy);
+    return status;
+}

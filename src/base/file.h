@@ -1,0 +1,36 @@
+/* Files: read whole, mapped, and written so that a reader sees the old contents or the new, never a part. */
+#ifndef LS_BASE_FILE_H
+#define LS_BASE_FILE_H
+
+#include "lockstep/base.h"
+
+/* A file being written beside its final place. */
+typedef struct ls__file_writer ls__file_writer;
+
+/* Starts writing `path`: a temporary file beside it, which nobody reads. On failure *out is NULL. */
+LS_MUST_CHECK ls_status ls__file_writer_open(ls__file_writer **out, const char *path);
+LS_MUST_CHECK ls_status ls__file_writer_add(ls__file_writer *w, const void *data, size_t bytes);
+/* Syncs, renames into place, syncs the folder, and frees *w, also on failure (then `path` is as it was). */
+LS_MUST_CHECK ls_status ls__file_writer_commit(ls__file_writer **w);
+/* Gives up: removes the temporary file and frees *w. Accepts NULL. */
+void ls__file_writer_cancel(ls__file_writer **w);
+
+/* All of the above for contents that are in memory. */
+LS_MUST_CHECK ls_status ls__file_write(const char *path, const void *data, size_t bytes);
+
+/* Reads a whole regular file into malloc'ed memory with a 0 byte behind it. A file of over `limit` bytes, a folder or a
+ * FIFO is an error. The caller frees *out. */
+LS_MUST_CHECK ls_status ls__file_read(const char *path, size_t limit, char **out, size_t *bytes);
+
+/* A file mapped for reading. An empty file has data NULL and bytes 0. */
+typedef struct ls__file_map {
+    const uint8_t *data;
+    size_t bytes;
+} ls__file_map;
+LS_MUST_CHECK ls_status ls__file_map_open(ls__file_map *out, const char *path);
+void ls__file_map_close(ls__file_map *m);
+
+/* Makes a folder and those above it, like mkdir -p. */
+LS_MUST_CHECK ls_status ls__file_make_dir(const char *path);
+
+#endif

@@ -1,0 +1,110 @@
+/* A ring of events with many writers and any number of readers.
+ *
+ * A writer takes a ticket with one atomic addition; the ticket is its place for good. Each place holds a version: 2t+1
+ * while ticket t is being written, 2t+2 once it is there. A reader copies a place and believes it only if the version
+ * said "ticket t is there" before and after the copy. Fields are relaxed atomics, so that a reader racing with a
+ * writer is defined behaviour; on x86 that costs nothing.
+ *
+ * A writer that is put to sleep for a whole turn of the ring may come back to a place that a newer ticket has used; it
+ * then sees the newer version and drops its event. (The window between its look and its write is two instructions; a
+ * reader would take such an event for a torn one and count it as missed.) */
+#include "base/ring.h"
+
+#include <string.h>
+
+typedef struct place {
+    _Atomic uint64_t version;
+    _Atomic int64_t time;
+    _Atomic uint64_t kind_thread;
+    _Atomic uint64_t a, b;
+} place;
+
+struct ls__ring {
+    uint64_t capacity;
+    _Atomic uint32_t threads; /* thread numbers given out */
+    char pad[64 - 12];
+    _Atomic uint64_t head; /* next ticket */
+    char pad2[64 - 8];
+    place places[];
+};
+
+size_t ls__ring_bytes(size_t capacity)
+{
+    return sizeof(ls__ring) + capacity * sizeof(place);
+}
+
+ls__ring *ls__ring_init(void *memory, size_t capacity)
+{
+    ls__ring *ring = memory;
+    ring->capacity = capacity;
+    return ring;
+}
+
+/* A process has one rank and seldom more than one ring; a thread keeps the number of the ring it wrote to last. */
+static uint32_t thread_number(ls__ring *ring)
+{
+    static _Thread_local const ls__ring *known;
+    static _Thread_local uint32_t number;
+    if (known != ring) {
+        known = ring;
+        number = atomic_fetch_add_explicit(&ring->threads, 1, memory_order_relaxed);
+    }
+    return number;
+}
+
+void ls__ring_add_at(ls__ring *ring, int64_t time, ls__event_kind kind, uint64_t a, uint64_t b)
+{
+    if (!ring) return;
+    uint64_t ticket = atomic_fetch_add_explicit(&ring->head, 1, memory_order_relaxed);
+    place *p = &ring->places[ticket & (ring->capacity - 1)];
+    if (atomic_load_explicit(&p->version, memory_order_relaxed) > 2 * ticket) return;
+    atomic_store_explicit(&p->version, 2 * ticket + 1, memory_order_relaxed);
+    /* Each field is a release store, so that none can be seen before the version that announces it. */
+    atomic_store_explicit(&p->time, time, memory_order_release);
+    atomic_store_explicit(&p->kind_thread, (uint64_t)kind << 32 | thread_number(ring), memory_order_release);
+    atomic_store_explicit(&p->a, a, memory_order_release);
+    atomic_store_explicit(&p->b, b, memory_order_release);
+    atomic_store_explicit(&p->version, 2 * ticket + 2, memory_order_release);
+}
+
+void ls__ring_add(ls__ring *ring, ls__event_kind kind, uint64_t a, uint64_t b)
+{
+    if (ring) ls__ring_add_at(ring, ls_now(), kind, a, b);
+}
+
+/* Copies the event of `ticket`; 1 if it is there, 0 if it is not there yet, -1 if it was overwritten. */
+static int copy_event(const ls__ring *ring, uint64_t ticket, ls__event *out)
+{
+    const place *p = &ring->places[ticket & (ring->capacity - 1)];
+    uint64_t before = atomic_load_explicit(&p->version, memory_order_acquire);
+    if (before < 2 * ticket + 2) return 0;
+    if (before > 2 * ticket + 2) return -1;
+    out->time = atomic_load_explicit(&p->time, memory_order_acquire);
+    uint64_t kind_thread = atomic_load_explicit(&p->kind_thread, memory_order_acquire);
+    out->a = atomic_load_explicit(&p->a, memory_order_acquire);
+    out->b = atomic_load_explicit(&p->b, memory_order_acquire);
+    if (atomic_load_explicit(&p->version, memory_order_relaxed) != before) return -1;
+    out->kind = (uint32_t)(kind_thread >> 32);
+    out->thread = (uint32_t)kind_thread;
+    return 1;
+}
+
+size_t ls__ring_read(const ls__ring *ring, uint64_t *position, ls__event *out, size_t max, uint64_t *missed)
+{
+    uint64_t head = atomic_load_explicit(&ring->head, memory_order_acquire);
+    if (head > ring->capacity && *position < head - ring->capacity) {
+        *missed += head - ring->capacity - *position;
+        *position = head - ring->capacity;
+    }
+    size_t n = 0;
+    while (n < max && *position < head) {
+        int got = copy_event(ring, *position, &out[n]);
+        if (got == 0) break; /* its writer is still at it; the next call sees it */
+        if (got > 0)
+            n++;
+        else
+            ++*missed;
+        ++*position;
+    }
+    return n;
+}

@@ -1,0 +1,131 @@
+/* Status codes, their texts, and the message of the last failure.
+ *
+ * The message is thread-local: fixed size, so that failing never allocates, and truncated with "..." when longer. */
+#include "base/status.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MESSAGE_BYTES = 1024 };
+static _Thread_local char message[MESSAGE_BYTES];
+
+const char *ls_status_text(ls_status status)
+{
+    switch (status) {
+#define X(name, value, text) \
+    case name: return text;
+        LS_STATUS_LIST(X)
+#undef X
+    }
+    return "unknown status";
+}
+
+const char *ls_status_name(ls_status status)
+{
+    switch (status) {
+#define X(name, value, text) \
+    case name: return #name;
+        LS_STATUS_LIST(X)
+#undef X
+    }
+    return "LS_UNKNOWN";
+}
+
+const char *ls_error(void)
+{
+    return message;
+}
+
+const char *ls_version(void)
+{
+#define TEXT2(x) #x
+#define TEXT(x)  TEXT2(x)
+    return TEXT(LS_VERSION_MAJOR) "." TEXT(LS_VERSION_MINOR) "." TEXT(LS_VERSION_PATCH);
+#undef TEXT
+#undef TEXT2
+}
+
+/* Writes at `at`, keeping what stands before; a text that does not fit ends in "...". */
+static void put(size_t at, const char *format, va_list args)
+{
+    int n = vsnprintf(message + at, MESSAGE_BYTES - at, format, args);
+    if (n >= 0 && (size_t)n >= MESSAGE_BYTES - at) memcpy(message + MESSAGE_BYTES - 4, "...", 4);
+}
+
+ls_status ls__vfail(ls_status status, const char *format, va_list args)
+{
+    put(0, format, args);
+    return status;
+}
+
+ls_status ls__fail(ls_status status, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    put(0, format, args);
+    va_end(args);
+    return status;
+}
+
+ls_status ls__fail_errno(const char *format, ...)
+{
+    int error = errno;
+    va_list args;
+    va_start(args, format);
+    put(0, format, args);
+    va_end(args);
+    size_t used = strlen(message);
+    snprintf(message + used, MESSAGE_BYTES - used, ": %s", strerror(error));
+    errno = error;
+    switch (error) {
+    case ENOENT: return LS_ENOENT;
+    case ENOMEM: return LS_ENOMEM;
+    case EIO:
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+    case EROFS: return LS_EIO;
+    default: return LS_ESYS;
+    }
+}
+
+ls_status ls__fail_within(ls_status status, const char *format, ...)
+{
+    char inner[MESSAGE_BYTES];
+    memcpy(inner, message, sizeof inner);
+    va_list args;
+    va_start(args, format);
+    put(0, format, args);
+    va_end(args);
+    size_t used = strlen(message);
+    int n = snprintf(message + used, MESSAGE_BYTES - used, ": %s", inner);
+    if (n >= 0 && (size_t)n >= MESSAGE_BYTES - used) memcpy(message + MESSAGE_BYTES - 4, "...", 4);
+    return status;
+}
+
+size_t ls_dtype_size(ls_dtype type)
+{
+    switch (type) {
+    case LS_F32: return 4;
+    case LS_F64: return 8;
+    case LS_BF16: return 2;
+    case LS_I32: return 4;
+    case LS_I64: return 8;
+    case LS_U8: return 1;
+    }
+    return 0;
+}
+
+const char *ls_dtype_name(ls_dtype type)
+{
+    switch (type) {
+    case LS_F32: return "float32";
+    case LS_F64: return "float64";
+    case LS_BF16: return "bfloat16";
+    case LS_I32: return "int32";
+    case LS_I64: return "int64";
+    case LS_U8: return "uint8";
+    }
+    return "unknown type";
+}
