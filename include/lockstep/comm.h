@@ -22,15 +22,6 @@ typedef struct ls_world ls_world; /* this process's place in the job */
 typedef struct ls_group ls_group; /* ranks that make collective calls together */
 typedef struct ls_work ls_work;   /* a started collective */
 
-typedef enum ls_op {
-    LS_SUM = 0,
-    LS_MEAN = 1, /* the sum times 1/p, in floating point; for integers the sum divided by p, towards zero */
-    LS_MIN = 2,
-    LS_MAX = 3,
-    LS_PROD = 4,
-} ls_op;
-#define LS_OP_COUNT 5
-
 typedef struct ls_world_options {
     int timeout_ms;       /* how long a rank may be missing before a call fails; 0: what the launcher was told, or
                              30,000; < 0: wait for ever */

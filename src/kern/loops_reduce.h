@@ -1,0 +1,176 @@
+/* Reducing arrays of one element type; loops.h includes this once per type.
+ *
+ * Two ways. The sum (or mean) of 2 or 4 arrays, into one or into all, is one loop that holds the tree in registers:
+ * that is a training step's all-reduce. Everything else goes block by block: leaves of up to 8 inputs in one loop,
+ * larger trees by recursion over blocks that stay in the L1 cache, and the finished block to every output.
+ *
+ * `op`, and where it says so `p` and `outs`, are constants once the compiler has inlined: the switches cost nothing. */
+
+INLINE ACC FN(combine)(ls_op op, ACC a, ACC b)
+{
+    switch (op) {
+    case LS_SUM:
+    case LS_MEAN: return (ACC)((WRAP)a + (WRAP)b);
+    case LS_PROD: return (ACC)((WRAP)a * (WRAP)b);
+    case LS_MIN: return KEEP_FIRST(a, b, <=);
+    case LS_MAX: return KEEP_FIRST(a, b, >=);
+    }
+    return a;
+}
+
+/* Element i of the tree over in[0..p), p = 1, 2, 4 or 8 and constant. */
+INLINE ACC FN(small_tree)(ls_op op, const T *const *in, int p, size_t i)
+{
+    ACC v[8];
+    for (int k = 0; k < p; k++) v[k] = LOAD(in[k][i]);
+    for (int step = 1; step < p; step *= 2)
+        for (int k = 0; k + step < p; k += 2 * step) v[k] = FN(combine)(op, v[k], v[k + step]);
+    return v[0];
+}
+
+/* The whole work for a constant p (2 or 4) and a constant number of outputs (1 or p). */
+INLINE void FN(fused)(ls_op op, T *const *out, int outs, const T *const *in, int p, size_t count, ACC scale)
+{
+    const T *x[4]; /* copies, which no store can change */
+    T *y[4];
+    for (int k = 0; k < p; k++) x[k] = in[k];
+    for (int k = 0; k < outs; k++) y[k] = out[k];
+#pragma omp simd
+    for (size_t i = 0; i < count; i++) {
+        ACC v = FN(small_tree)(op, x, p, i);
+        if (op == LS_MEAN) v = (ACC)(v * scale);
+        for (int k = 0; k < outs; k++) y[k][i] = STORE(v);
+    }
+}
+
+/* False: no such loop here. */
+INLINE bool FN(try_fused)(ls_op op, T *const *out, int outs, const T *const *in, int p, size_t count, ACC scale)
+{
+    if (p == 2 && outs == 2)
+        FN(fused)(op, out, 2, in, 2, count, scale);
+    else if (p == 2 && outs == 1)
+        FN(fused)(op, out, 1, in, 2, count, scale);
+    else if (p == 4 && outs == 4)
+        FN(fused)(op, out, 4, in, 4, count, scale);
+    else if (p == 4 && outs == 1)
+        FN(fused)(op, out, 1, in, 4, count, scale);
+    else
+        return false;
+    return true;
+}
+
+/* acc = the tree over p = 1, 2, 4 or 8 inputs, elements at..at+n. */
+INLINE void FN(leaf_of)(ls_op op, ACC *acc, const T *const *in, int p, size_t at, size_t n)
+{
+    const T *x[8];
+    for (int k = 0; k < p; k++) x[k] = in[k] + at;
+#pragma omp simd
+    for (size_t i = 0; i < n; i++) acc[i] = FN(small_tree)(op, x, p, i);
+}
+
+INLINE void FN(leaf_op)(ls_op op, ACC *acc, const T *const *in, int p, size_t at, size_t n)
+{
+    switch (p) {
+    case 1: FN(leaf_of)(op, acc, in, 1, at, n); break;
+    case 2: FN(leaf_of)(op, acc, in, 2, at, n); break;
+    case 4: FN(leaf_of)(op, acc, in, 4, at, n); break;
+    case 8: FN(leaf_of)(op, acc, in, 8, at, n); break;
+    }
+}
+
+static void FN(leaf)(ls_op op, ACC *acc, const T *const *in, int p, size_t at, size_t n)
+{
+    switch (op) {
+    case LS_SUM:
+    case LS_MEAN: FN(leaf_op)(LS_SUM, acc, in, p, at, n); break;
+    case LS_PROD: FN(leaf_op)(LS_PROD, acc, in, p, at, n); break;
+    case LS_MIN: FN(leaf_op)(LS_MIN, acc, in, p, at, n); break;
+    case LS_MAX: FN(leaf_op)(LS_MAX, acc, in, p, at, n); break;
+    }
+}
+
+INLINE void FN(merge_op)(ls_op op, ACC *left, const ACC *right, size_t n)
+{
+#pragma omp simd
+    for (size_t i = 0; i < n; i++) left[i] = FN(combine)(op, left[i], right[i]);
+}
+
+static void FN(merge)(ls_op op, ACC *left, const ACC *right, size_t n)
+{
+    switch (op) {
+    case LS_SUM:
+    case LS_MEAN: FN(merge_op)(LS_SUM, left, right, n); break;
+    case LS_PROD: FN(merge_op)(LS_PROD, left, right, n); break;
+    case LS_MIN: FN(merge_op)(LS_MIN, left, right, n); break;
+    case LS_MAX: FN(merge_op)(LS_MAX, left, right, n); break;
+    }
+}
+
+/* acc = the tree over any number of inputs. As deep as the logarithm of p, one block of stack a level. */
+static void FN(tree)(ls_op op, ACC *acc, const T *const *in, int p, size_t at, size_t n)
+{
+    if (p == 1 || p == 2 || p == 4 || p == 8) {
+        FN(leaf)(op, acc, in, p, at, n);
+        return;
+    }
+    int m = 1;
+    while (2 * m < p) m *= 2;
+    _Alignas(64) ACC right[BLOCK];
+    FN(tree)(op, acc, in, m, at, n);
+    FN(tree)(op, right, in + m, p - m, at, n);
+    FN(merge)(op, acc, right, n);
+}
+
+static void FN(finish)(ls_op op, T *out, const ACC *acc, size_t n, ACC scale)
+{
+    if (op == LS_MEAN) {
+#pragma omp simd
+        for (size_t i = 0; i < n; i++) out[i] = STORE((ACC)(acc[i] * scale));
+    } else {
+#pragma omp simd
+        for (size_t i = 0; i < n; i++) out[i] = STORE(acc[i]);
+    }
+}
+
+static void FN(blocks)(ls_op op, T *const *out, int outs, const T *const *in, int p, size_t count, ACC scale,
+                       bool streaming)
+{
+    _Alignas(64) ACC acc[BLOCK];
+    _Alignas(64) T staged[BLOCK];
+    for (size_t at = 0, n; at < count; at += n) {
+        n = count - at < BLOCK ? count - at : BLOCK;
+        FN(tree)(op, acc, in, p, at, n);
+        T *first = streaming ? staged : out[0] + at;
+        FN(finish)(op, first, acc, n, scale);
+        if (streaming)
+            for (int k = 0; k < outs; k++) stream(out[k] + at, staged, n * sizeof(T));
+        else
+            for (int k = 1; k < outs; k++) memcpy(out[k] + at, first, n * sizeof(T));
+    }
+    if (streaming) stream_fence();
+}
+
+static void FN(reduce)(ls_op op, void *const *to, int outs, const void *const *from, int p, size_t count, bool hint)
+{
+    T *const *out = (T *const *)to;
+    const T *const *in = (const T *const *)from;
+    if (outs == 0) return;
+    if (p == 1 || (op == LS_MEAN && !MEAN_IN_TABLE)) {
+        ls__reduce_reference(TYPE, op, to, outs, from, p, count, hint);
+        return;
+    }
+    ACC scale = (ACC)(MEAN_IN_TABLE ? (ACC)1 / (ACC)p : 1);
+    bool streaming = hint && !any_in_place(to, outs, from, p);
+    if (!streaming && op == LS_SUM && FN(try_fused)(LS_SUM, out, outs, in, p, count, scale)) return;
+    if (!streaming && op == LS_MEAN && FN(try_fused)(LS_MEAN, out, outs, in, p, count, scale)) return;
+    FN(blocks)(op, out, outs, in, p, count, scale, streaming);
+}
+
+#undef FN
+#undef TYPE
+#undef T
+#undef ACC
+#undef WRAP
+#undef LOAD
+#undef STORE
+#undef MEAN_IN_TABLE

@@ -1,0 +1,143 @@
+/* The plain versions: what the fast ones are measured against, written to be obviously right. */
+#include <string.h>
+#include "kern/copy.h"
+#include "kern/reduce.h"
+#include "kern/vector.h"
+
+/* One value on its way up the tree. Which member counts follows from the type: f for float32 and bfloat16, d for
+ * float64, i for the integers, wide enough that only LS_PROD and the sum of int64 need to wrap. */
+typedef union value {
+    float f;
+    double d;
+    __int128 i;
+} value;
+
+static float bf16_to_f32(uint16_t x)
+{
+    uint32_t bits = (uint32_t)x << 16;
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+static uint16_t f32_to_bf16(float f)
+{
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    if (f != f) return (uint16_t)(bits >> 16 | 0x40); /* quiet; a payload in the lower half alone would read infinity */
+    uint32_t lower = bits & 0xffff, upper = bits >> 16;
+    if (lower > 0x8000 || (lower == 0x8000 && (upper & 1))) upper++;
+    return (uint16_t)upper;
+}
+
+static value load(ls_dtype type, const void *from, size_t i)
+{
+    value v = { .i = 0 };
+    switch (type) {
+    case LS_F32: v.f = ((const float *)from)[i]; break;
+    case LS_F64: v.d = ((const double *)from)[i]; break;
+    case LS_BF16: v.f = bf16_to_f32(((const uint16_t *)from)[i]); break;
+    case LS_I32: v.i = ((const int32_t *)from)[i]; break;
+    case LS_I64: v.i = ((const int64_t *)from)[i]; break;
+    case LS_U8: v.i = ((const uint8_t *)from)[i]; break;
+    }
+    return v;
+}
+
+static void store(ls_dtype type, void *to, size_t i, value v)
+{
+    switch (type) {
+    case LS_F32: ((float *)to)[i] = v.f; break;
+    case LS_F64: ((double *)to)[i] = v.d; break;
+    case LS_BF16: ((uint16_t *)to)[i] = f32_to_bf16(v.f); break;
+    case LS_I32: ((int32_t *)to)[i] = (int32_t)(uint32_t)v.i; break;
+    case LS_I64: ((int64_t *)to)[i] = (int64_t)(uint64_t)v.i; break;
+    case LS_U8: ((uint8_t *)to)[i] = (uint8_t)v.i; break;
+    }
+}
+
+static value combine(ls_dtype type, ls_op op, value a, value b)
+{
+    if (op == LS_MIN || op == LS_MAX) {
+        bool keep_a;
+        if (type == LS_F64)
+            keep_a = a.d != a.d || (op == LS_MIN ? a.d <= b.d : a.d >= b.d);
+        else if (type == LS_F32 || type == LS_BF16)
+            keep_a = a.f != a.f || (op == LS_MIN ? a.f <= b.f : a.f >= b.f);
+        else
+            keep_a = op == LS_MIN ? a.i <= b.i : a.i >= b.i;
+        return keep_a ? a : b;
+    }
+    switch (type) {
+    case LS_F64: a.d = op == LS_PROD ? a.d * b.d : a.d + b.d; break;
+    case LS_F32:
+    case LS_BF16: a.f = op == LS_PROD ? a.f * b.f : a.f + b.f; break;
+    /* 512 ranks of any integer type sum without overflow; a product is brought back to 64 bits at each step. */
+    case LS_I32:
+    case LS_I64:
+    case LS_U8: a.i = op == LS_PROD ? (__int128)(int64_t)((uint64_t)a.i * (uint64_t)b.i) : a.i + b.i; break;
+    }
+    return a;
+}
+
+static value tree(ls_dtype type, ls_op op, const void *const *in, int p, size_t i)
+{
+    if (p == 1) return load(type, in[0], i);
+    int m = 1;
+    while (2 * m < p) m *= 2;
+    return combine(type, op, tree(type, op, in, m, i), tree(type, op, in + m, p - m, i));
+}
+
+static value mean(ls_dtype type, value sum, int p)
+{
+    switch (type) {
+    case LS_F64: sum.d *= 1.0 / p; break;
+    case LS_F32:
+    case LS_BF16: sum.f *= 1.0f / (float)p; break;
+    case LS_I32:
+    case LS_I64:
+    case LS_U8: sum.i /= p; break;
+    }
+    return sum;
+}
+
+void ls__reduce_reference(ls_dtype type, ls_op op, void *const *out, int outs, const void *const *in, int p,
+                          size_t count, bool stream)
+{
+    (void)stream;
+    if (p == 1) {
+        for (int k = 0; k < outs; k++) memmove(out[k], in[0], count * ls_dtype_size(type));
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        value v = tree(type, op, in, p, i);
+        if (op == LS_MEAN) v = mean(type, v, p);
+        for (int k = 0; k < outs; k++) store(type, out[k], i, v);
+    }
+}
+
+void ls__copy_reference(void *dst, const void *src, size_t bytes, bool stream)
+{
+    (void)stream;
+    for (size_t i = 0; i < bytes; i++) ((uint8_t *)dst)[i] = ((const uint8_t *)src)[i];
+}
+
+void ls__add_f32_reference(float *out, const float *a, const float *b, size_t count)
+{
+    for (size_t i = 0; i < count; i++) out[i] = a[i] + b[i];
+}
+
+void ls__scale_f32_reference(float *out, const float *a, float factor, size_t count)
+{
+    for (size_t i = 0; i < count; i++) out[i] = factor * a[i];
+}
+
+void ls__f32_to_bf16_reference(uint16_t *out, const float *a, size_t count)
+{
+    for (size_t i = 0; i < count; i++) out[i] = f32_to_bf16(a[i]);
+}
+
+void ls__bf16_to_f32_reference(float *out, const uint16_t *a, size_t count)
+{
+    for (size_t i = 0; i < count; i++) out[i] = bf16_to_f32(a[i]);
+}

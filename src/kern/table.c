@@ -1,0 +1,75 @@
+/* Picks the table of loops for this CPU, and the calls that go through it.
+ *
+ * Chosen by hand at first use rather than by the linker (ifunc, target_clones): those run before a sanitizer is ready,
+ * and the tests could not reach the versions that were not picked. */
+#include "kern/table.h"
+
+#include <stdatomic.h>
+#include <string.h>
+#include "kern/copy.h"
+#include "kern/reduce.h"
+#include "kern/vector.h"
+
+extern const ls__kernels ls__kernels_baseline;
+#ifdef __x86_64__
+extern const ls__kernels ls__kernels_avx2, ls__kernels_avx512;
+#endif
+
+const ls__kernels *ls__kernels_at(int index)
+{
+    const ls__kernels *all[3];
+    int n = 0;
+#ifdef __x86_64__
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl"))
+        all[n++] = &ls__kernels_avx512;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) all[n++] = &ls__kernels_avx2;
+#endif
+    all[n++] = &ls__kernels_baseline;
+    return index < n ? all[index] : NULL;
+}
+
+const ls__kernels *ls__kernels_best(void)
+{
+    static const ls__kernels *_Atomic best;
+    const ls__kernels *k = atomic_load_explicit(&best, memory_order_relaxed);
+    if (!k) {
+        k = ls__kernels_at(0);
+        atomic_store_explicit(&best, k, memory_order_relaxed);
+    }
+    return k;
+}
+
+void ls__reduce(ls_dtype type, ls_op op, void *const *out, int outs, const void *const *in, int p, size_t count,
+                bool stream)
+{
+    ls__kernels_best()->reduce[type](op, out, outs, in, p, count, stream);
+}
+
+void ls__copy(void *dst, const void *src, size_t bytes, bool stream)
+{
+    if (stream)
+        ls__kernels_best()->copy_stream(dst, src, bytes);
+    else
+        memcpy(dst, src, bytes);
+}
+
+void ls__add_f32(float *out, const float *a, const float *b, size_t count)
+{
+    ls__kernels_best()->add_f32(out, a, b, count);
+}
+
+void ls__scale_f32(float *out, const float *a, float factor, size_t count)
+{
+    ls__kernels_best()->scale_f32(out, a, factor, count);
+}
+
+void ls__f32_to_bf16(uint16_t *out, const float *a, size_t count)
+{
+    ls__kernels_best()->f32_to_bf16(out, a, count);
+}
+
+void ls__bf16_to_f32(float *out, const uint16_t *a, size_t count)
+{
+    ls__kernels_best()->bf16_to_f32(out, a, count);
+}
