@@ -137,68 +137,71 @@ static bool any_in_place(void *const *out, int outs, const void *const *in, int 
     return false;
 }
 
-/* What min and max share: of equal values and of NaNs the first stays. */
-#define KEEP_FIRST(a, b, better) (((a) != (a)) | ((a)better(b)) ? (a) : (b))
-
-#define FN(name)      name##_f32
-#define TYPE          LS_F32
-#define T             float
-#define ACC           float
-#define WRAP          float
-#define LOAD(x)       (x)
-#define STORE(x)      (x)
-#define MEAN_IN_TABLE 1
+#define FN(name)  name##_f32
+#define TYPE      LS_F32
+#define T         float
+#define ACC       float
+#define WRAP      float
+#define LOAD(x)   (x)
+#define STORE(x)  (x)
+#define IS_NAN(x) ((x) != (x))
+#define FLOATING  1
 #include "kern/loops_reduce.h"
 
-#define FN(name)      name##_f64
-#define TYPE          LS_F64
-#define T             double
-#define ACC           double
-#define WRAP          double
-#define LOAD(x)       (x)
-#define STORE(x)      (x)
-#define MEAN_IN_TABLE 1
+#define FN(name)  name##_f64
+#define TYPE      LS_F64
+#define T         double
+#define ACC       double
+#define WRAP      double
+#define LOAD(x)   (x)
+#define STORE(x)  (x)
+#define IS_NAN(x) ((x) != (x))
+#define FLOATING  1
 #include "kern/loops_reduce.h"
 
-#define FN(name)      name##_bf16
-#define TYPE          LS_BF16
-#define T             uint16_t
-#define ACC           float
-#define WRAP          float
-#define LOAD(x)       bf16_widen(x)
-#define STORE(x)      bf16_round(x)
-#define MEAN_IN_TABLE 1
+#define FN(name)  name##_bf16
+#define TYPE      LS_BF16
+#define T         uint16_t
+#define ACC       float
+#define WRAP      float
+#define LOAD(x)   bf16_widen(x)
+#define STORE(x)  bf16_round(x)
+#define IS_NAN(x) ((x) != (x))
+#define FLOATING  1
 #include "kern/loops_reduce.h"
 
 /* Means of integers need wider sums and a division, and nobody waits for them: the reference does them. */
-#define FN(name)      name##_i32
-#define TYPE          LS_I32
-#define T             int32_t
-#define ACC           int32_t
-#define WRAP          uint32_t
-#define LOAD(x)       (x)
-#define STORE(x)      (x)
-#define MEAN_IN_TABLE 0
+#define FN(name)  name##_i32
+#define TYPE      LS_I32
+#define T         int32_t
+#define ACC       int32_t
+#define WRAP      uint32_t
+#define LOAD(x)   (x)
+#define STORE(x)  (x)
+#define IS_NAN(x) 0
+#define FLOATING  0
 #include "kern/loops_reduce.h"
 
-#define FN(name)      name##_i64
-#define TYPE          LS_I64
-#define T             int64_t
-#define ACC           int64_t
-#define WRAP          uint64_t
-#define LOAD(x)       (x)
-#define STORE(x)      (x)
-#define MEAN_IN_TABLE 0
+#define FN(name)  name##_i64
+#define TYPE      LS_I64
+#define T         int64_t
+#define ACC       int64_t
+#define WRAP      uint64_t
+#define LOAD(x)   (x)
+#define STORE(x)  (x)
+#define IS_NAN(x) 0
+#define FLOATING  0
 #include "kern/loops_reduce.h"
 
-#define FN(name)      name##_u8
-#define TYPE          LS_U8
-#define T             uint8_t
-#define ACC           uint8_t
-#define WRAP          uint32_t
-#define LOAD(x)       (x)
-#define STORE(x)      (x)
-#define MEAN_IN_TABLE 0
+#define FN(name)  name##_u8
+#define TYPE      LS_U8
+#define T         uint8_t
+#define ACC       uint8_t
+#define WRAP      uint32_t
+#define LOAD(x)   (x)
+#define STORE(x)  (x)
+#define IS_NAN(x) 0
+#define FLOATING  0
 #include "kern/loops_reduce.h"
 
 extern const ls__kernels LS__TABLE;

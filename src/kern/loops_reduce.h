@@ -12,8 +12,9 @@ INLINE ACC FN(combine)(ls_op op, ACC a, ACC b)
     case LS_SUM:
     case LS_MEAN: return (ACC)((WRAP)a + (WRAP)b);
     case LS_PROD: return (ACC)((WRAP)a * (WRAP)b);
-    case LS_MIN: return KEEP_FIRST(a, b, <=);
-    case LS_MAX: return KEEP_FIRST(a, b, >=);
+    /* Of equal values and of NaNs the first stays. */
+    case LS_MIN: return (IS_NAN(a) | (a <= b)) ? a : b;
+    case LS_MAX: return (IS_NAN(a) | (a >= b)) ? a : b;
     }
     return a;
 }
@@ -155,11 +156,11 @@ static void FN(reduce)(ls_op op, void *const *to, int outs, const void *const *f
     T *const *out = (T *const *)to;
     const T *const *in = (const T *const *)from;
     if (outs == 0) return;
-    if (p == 1 || (op == LS_MEAN && !MEAN_IN_TABLE)) {
+    if (p == 1 || (op == LS_MEAN && !FLOATING)) {
         ls__reduce_reference(TYPE, op, to, outs, from, p, count, hint);
         return;
     }
-    ACC scale = (ACC)(MEAN_IN_TABLE ? (ACC)1 / (ACC)p : 1);
+    ACC scale = (ACC)(FLOATING ? (ACC)1 / (ACC)p : 1);
     bool streaming = hint && !any_in_place(to, outs, from, p);
     if (!streaming && op == LS_SUM && FN(try_fused)(LS_SUM, out, outs, in, p, count, scale)) return;
     if (!streaming && op == LS_MEAN && FN(try_fused)(LS_MEAN, out, outs, in, p, count, scale)) return;
@@ -173,4 +174,5 @@ static void FN(reduce)(ls_op op, void *const *to, int outs, const void *const *f
 #undef WRAP
 #undef LOAD
 #undef STORE
-#undef MEAN_IN_TABLE
+#undef IS_NAN
+#undef FLOATING

@@ -86,8 +86,8 @@ static void every_type_and_op_at_odd_lengths_and_alignments(void **state)
     (void)state;
     static const size_t counts[] = { 0, 1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 63, 65, 127, 1023, 1024, 1025, 2500 };
     static const int ps[] = { 1, 2, 3, 4, 5, 8, 11 };
-    for (int type = 0; type < LS_DTYPE_COUNT; type++)
-        for (int op = 0; op < LS_OP_COUNT; op++)
+    for (ls_dtype type = 0; type < LS_DTYPE_COUNT; type++)
+        for (ls_op op = 0; op < LS_OP_COUNT; op++)
             for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
                 for (size_t i = 0; i < sizeof ps / sizeof *ps; i++) {
                     problem q = { .type = type, .op = op, .p = ps[i], .outs = ps[i], .count = counts[c] };
@@ -109,7 +109,7 @@ static void every_number_of_inputs_and_outputs(void **state)
             }
     static const int many[] = { 31, 33, 64, 100, 127, 128, 255, 256, 257, 511, 512 };
     for (size_t i = 0; i < sizeof many / sizeof *many; i++)
-        for (int type = 0; type < LS_DTYPE_COUNT; type++) {
+        for (ls_dtype type = 0; type < LS_DTYPE_COUNT; type++) {
             check((problem){ type, LS_SUM, many[i], many[i], 50, 1, true, false });
             check((problem){ type, LS_MEAN, many[i], 1, 1100, 0, false, true });
         }
@@ -146,7 +146,7 @@ static void special_values_give_the_same_bits(void **state)
     static uint64_t wide[8][400];
     static uint16_t half[8][400];
     for (int p = 2; p <= 8; p++)
-        for (int op = 0; op < LS_OP_COUNT; op++) {
+        for (ls_op op = 0; op < LS_OP_COUNT; op++) {
             const void *a[8], *b[8], *c[8];
             for (int r = 0; r < p; r++) {
                 for (size_t i = 0; i < 400; i++) {
