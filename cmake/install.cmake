@@ -1,5 +1,5 @@
 # What `make install` puts where: the program, the library with its public headers, a pkg-config file, a CMake package,
-# and the man pages.
+# and the man pages. (The MPI plug-ins install themselves: mpi.cmake.)
 install(TARGETS lockstep_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(TARGETS lockstep EXPORT lockstep-targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY include/lockstep DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")

@@ -1,0 +1,211 @@
+/* The plug-in: the one file that includes <mpi.h>. Built once for each MPI that is installed; see net.h.
+ *
+ * A process has one MPI, so there is one static state. MPI cannot be started again once it was finalized; therefore
+ * close() only notes that the user is done, and MPI_Finalize waits for the end of the process. A process that ends
+ * without close(), or after a failure, does not finalize: that would wait for ranks that wait for it. mpirun then sees
+ * an abnormal end and takes the others down, which is what shall happen. */
+#include <mpi.h>
+
+#include <stdlib.h>
+#include <string.h>
+#include "comm/net.h"
+
+#if defined(OMPI_MAJOR_VERSION)
+#define FAMILY    "openmpi"
+#define TEXT2(x)  #x
+#define TEXT(x)   TEXT2(x)
+#define BUILT_FOR "Open MPI " TEXT(OMPI_MAJOR_VERSION) "." TEXT(OMPI_MINOR_VERSION) "." TEXT(OMPI_RELEASE_VERSION)
+#elif defined(MPICH_VERSION)
+#define FAMILY    "mpich"
+#define BUILT_FOR "MPICH " MPICH_VERSION
+#else
+#define FAMILY    "mpi"
+#define BUILT_FOR "an unknown MPI"
+#endif
+
+enum { BATCH = 64 }; /* requests that one call of MPI looks at */
+
+static struct {
+    MPI_Comm comm;  /* our own copy of the world, so that a program's own messages are not ours */
+    int joined;     /* comm is there */
+    int users;      /* opens without close */
+    int failed;     /* a close was not healthy */
+    int we_started; /* MPI_Init was ours, and so is MPI_Finalize */
+} state;
+
+_Static_assert(sizeof(MPI_Request) <= sizeof(uint64_t), "a request must fit its handle");
+
+static MPI_Request get(const ls__net_request *r)
+{
+    MPI_Request request;
+    memcpy(&request, &r->handle, sizeof request);
+    return request;
+}
+
+static void put(ls__net_request *r, MPI_Request request)
+{
+    r->handle = 0;
+    memcpy(&r->handle, &request, sizeof request);
+}
+
+/* A fresh request object from what MPI returned. */
+static int begun(int code, MPI_Request request, ls__net_request *out)
+{
+    *out = (ls__net_request){ .active = code == MPI_SUCCESS, .from = -1 };
+    if (code == MPI_SUCCESS) put(out, request);
+    return code;
+}
+
+static void library(char *out, size_t bytes)
+{
+    char text[MPI_MAX_LIBRARY_VERSION_STRING];
+    int n = 0;
+    MPI_Get_library_version(text, &n);
+    text[strcspn(text, "\n")] = 0;
+    for (char *p = text; *p; p++)
+        if (*p == '\t') *p = ' ';
+    strncpy(out, text, bytes - 1);
+    out[bytes - 1] = 0;
+}
+
+static void at_exit(void)
+{
+    int finalized = 0;
+    MPI_Finalized(&finalized);
+    if (finalized || state.users || state.failed) return;
+    MPI_Comm_free(&state.comm);
+    if (state.we_started) MPI_Finalize();
+}
+
+static int join(void)
+{
+    int there = 0, gone = 0, level, code;
+    MPI_Initialized(&there);
+    MPI_Finalized(&gone);
+    if (gone) return MPI_ERR_OTHER;
+    if (!there) {
+        code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level);
+        if (code) return code;
+        state.we_started = 1;
+    }
+    code = MPI_Query_thread(&level);
+    if (code) return code;
+    if (level < MPI_THREAD_SERIALIZED) return MPI_ERR_UNSUPPORTED_OPERATION;
+    code = MPI_Comm_dup(MPI_COMM_WORLD, &state.comm);
+    if (code) return code;
+    MPI_Comm_set_errhandler(state.comm, MPI_ERRORS_RETURN);
+    state.joined = 1;
+    return atexit(at_exit) ? MPI_ERR_OTHER : MPI_SUCCESS;
+}
+
+static int open_net(int *rank, int *size)
+{
+    int code = state.joined ? MPI_SUCCESS : join();
+    if (!code) code = MPI_Comm_rank(state.comm, rank);
+    if (!code) code = MPI_Comm_size(state.comm, size);
+    if (!code) state.users++;
+    return code;
+}
+
+static void close_net(int healthy)
+{
+    state.users--;
+    if (!healthy) state.failed = 1;
+}
+
+static int send_bytes(const void *data, size_t bytes, int to, int tag, ls__net_request *out)
+{
+    MPI_Request request;
+    int code = MPI_Isend(data, (int)bytes, MPI_BYTE, to, tag, state.comm, &request);
+    return begun(code, request, out);
+}
+
+static int recv_bytes(void *data, size_t bytes, int from, int tag, ls__net_request *out)
+{
+    MPI_Request request;
+    int source = from == LS__NET_ANY ? MPI_ANY_SOURCE : from;
+    int code = MPI_Irecv(data, (int)bytes, MPI_BYTE, source, tag, state.comm, &request);
+    return begun(code, request, out);
+}
+
+static int allgather(const void *mine, void *all, size_t bytes, ls__net_request *out)
+{
+    MPI_Request request;
+    int n = (int)bytes;
+    int code = MPI_Iallgather(mine, n, MPI_BYTE, all, n, MPI_BYTE, state.comm, &request);
+    return begun(code, request, out);
+}
+
+static int finish(ls__net_request *r, const MPI_Status *status)
+{
+    int n = 0;
+    r->active = false;
+    r->from = status->MPI_SOURCE;
+    MPI_Get_count(status, MPI_BYTE, &n);
+    r->bytes = n > 0 ? (size_t)n : 0;
+    return MPI_SUCCESS;
+}
+
+/* Looks at up to BATCH requests with one call, since each call also turns MPI's own wheels. */
+static int test_batch(ls__net_request *const *requests, int count)
+{
+    MPI_Request handles[BATCH];
+    MPI_Status statuses[BATCH];
+    int indices[BATCH], done = 0;
+    for (int i = 0; i < count; i++) handles[i] = requests[i]->active ? get(requests[i]) : MPI_REQUEST_NULL;
+    int code = MPI_Testsome(count, handles, &done, indices, statuses);
+    if (code && code != MPI_ERR_IN_STATUS) return code;
+    for (int i = 0; i < done && done != MPI_UNDEFINED; i++) {
+        int wrong = code == MPI_ERR_IN_STATUS ? statuses[i].MPI_ERROR : MPI_SUCCESS;
+        if (wrong && wrong != MPI_ERR_PENDING) return wrong;
+        finish(requests[indices[i]], &statuses[i]);
+    }
+    for (int i = 0; i < count; i++)
+        if (requests[i]->active) put(requests[i], handles[i]);
+    return MPI_SUCCESS;
+}
+
+static int test(ls__net_request *const *requests, int count)
+{
+    for (int at = 0; at < count; at += BATCH) {
+        int code = test_batch(requests + at, count - at < BATCH ? count - at : BATCH);
+        if (code) return code;
+    }
+    return MPI_SUCCESS;
+}
+
+static void cancel(ls__net_request *r)
+{
+    if (!r->active) return;
+    MPI_Request request = get(r);
+    MPI_Cancel(&request);
+    MPI_Request_free(&request);
+    r->active = false;
+}
+
+static void error_text(int code, char *out, size_t bytes)
+{
+    char text[MPI_MAX_ERROR_STRING];
+    int n = 0;
+    text[0] = 0;
+    MPI_Error_string(code, text, &n);
+    text[strcspn(text, "\n")] = 0;
+    strncpy(out, text, bytes - 1);
+    out[bytes - 1] = 0;
+}
+
+extern LS_API const ls__net_plugin ls__net_table;
+const ls__net_plugin ls__net_table = {
+    .abi = LS__NET_ABI,
+    .family = FAMILY,
+    .built_for = BUILT_FOR,
+    .library = library,
+    .open = open_net,
+    .close = close_net,
+    .send = send_bytes,
+    .recv = recv_bytes,
+    .allgather = allgather,
+    .test = test,
+    .cancel = cancel,
+    .error_text = error_text,
+};

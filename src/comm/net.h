@@ -1,0 +1,84 @@
+/* The network between machines, as the mpi transport sees it.
+ *
+ * MPI is reached through a plug-in that is loaded when the program runs: one build of lockstep works with any MPI, and
+ * where there is none. A plug-in is one table of functions; it knows nothing of lockstep, calls nothing in it, and
+ * never prints. Messages are bytes with a tag; between two ranks, those with the same tag arrive in order.
+ *
+ * Threads  every call takes the net's lock, so any thread may call (abort does).
+ * Memory   what a request reads or writes must stay until the request is done. After a failure that moment may never
+ *          come, so messages come from and go to memory of the transport, never that of the caller of lockstep. */
+#ifndef LS_COMM_NET_H
+#define LS_COMM_NET_H
+
+#include <stdbool.h>
+#include "comm/identity.h"
+#include "lockstep/base.h"
+
+#define LS__NET_ABI      1
+#define LS__NET_SYMBOL   "ls__net_table"
+#define LS__NET_ANY      (-1)       /* receive from whoever sends */
+#define LS__NET_MAX_TAG  0x7ffffff  /* what every MPI in use offers and more than the standard promises */
+#define LS__NET_MAX_SEND (1u << 30) /* bytes of one message */
+
+/* A message under way. */
+typedef struct ls__net_request {
+    uint64_t handle;
+    bool active; /* false: done, or never begun */
+    int from;    /* when done, for a receive: who sent it */
+    size_t bytes;
+} ls__net_request;
+
+/* What a plug-in offers, under the name ls__net_table. Functions return 0 or the MPI's own error code. */
+typedef struct ls__net_plugin {
+    uint32_t abi;
+    const char *family;    /* "openmpi", "mpich" */
+    const char *built_for; /* "Open MPI 4.1.4" */
+    /* The MPI library that it found at run time says who it is; may be called before open. */
+    void (*library)(char *out, size_t bytes);
+    /* Joins; may be called again after close. */
+    int (*open)(int *rank, int *size);
+    /* Leaves. `healthy`: says good-bye to the others when the process ends; otherwise just goes. */
+    void (*close)(int healthy);
+    int (*send)(const void *data, size_t bytes, int to, int tag, ls__net_request *out);
+    int (*recv)(void *data, size_t bytes, int from, int tag, ls__net_request *out);
+    /* All ranks give `bytes` and get everyone's, in order of rank. */
+    int (*allgather)(const void *mine, void *all, size_t bytes, ls__net_request *out);
+    /* Looks after the network, and clears `active` of those requests that are done. Never waits. */
+    int (*test)(ls__net_request *const *requests, int count);
+    /* Gives up a receive that will not come. Its memory may still be written to. */
+    void (*cancel)(ls__net_request *request);
+    void (*error_text)(int code, char *out, size_t bytes);
+} ls__net_plugin;
+
+typedef struct ls__net ls__net;
+
+/* Finds, loads and opens a plug-in. `which` is the user's choice: "openmpi", "mpich" or a path; NULL: LOCKSTEP_MPI of
+ * the environment, or else what fits the launcher. On failure *out is NULL. */
+LS_MUST_CHECK ls_status ls__net_open(ls__net **out, const char *which, const ls__identity *identity);
+/* A net on a table that the caller has: for tests, whose ranks are threads. */
+LS_MUST_CHECK ls_status ls__net_open_on(ls__net **out, const ls__net_plugin *plugin, int rank, int size);
+void ls__net_close(ls__net **net, bool healthy);
+
+int ls__net_rank(const ls__net *net);
+int ls__net_size(const ls__net *net);
+/* "Open MPI v4.1.4, ..." and the file of the plug-in. */
+const char *ls__net_library(const ls__net *net);
+const char *ls__net_path(const ls__net *net);
+
+LS_MUST_CHECK ls_status ls__net_send(ls__net *net, const void *data, size_t bytes, int to, int tag,
+                                     ls__net_request *out);
+LS_MUST_CHECK ls_status ls__net_recv(ls__net *net, void *data, size_t bytes, int from, int tag, ls__net_request *out);
+/* Requests that are not active are passed over. */
+LS_MUST_CHECK ls_status ls__net_test(ls__net *net, ls__net_request *const *requests, int count);
+void ls__net_cancel(ls__net *net, ls__net_request *request);
+/* Waits until all ranks came, or `timeout_ms` (< 0: for ever) have passed. */
+LS_MUST_CHECK ls_status ls__net_allgather(ls__net *net, const void *mine, void *all, size_t bytes, int timeout_ms);
+
+/* A pause between two looks at the network, longer the more of them were in vain: *vain counts, and is the caller's to
+ * reset. It always gives up the core, since spinning starves the kernel of the time that it needs for packets. */
+void ls__net_pause(int *vain);
+
+/* Whether a plug-in for `family` is there, and the MPI library that it finds: for `lockstep doctor`. Does not join. */
+LS_MUST_CHECK ls_status ls__net_probe(const char *family, char *library, size_t bytes);
+
+#endif
