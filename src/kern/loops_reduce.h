@@ -1,6 +1,6 @@
 /* Reducing arrays of one element type; loops.h includes this once per type.
  *
- * Two ways. The sum (or mean) of 2 or 4 arrays, into one or into all, is one loop that holds the tree in registers:
+ * Two ways. The sum (or mean) of 2 to 4 arrays, into one or into all, is one loop that holds the tree in registers:
  * that is a training step's all-reduce. Everything else goes block by block: leaves of up to 8 inputs in one loop,
  * larger trees by recursion over blocks that stay in the L1 cache, and the finished block to every output.
  *
@@ -19,17 +19,40 @@ INLINE ACC FN(combine)(ls_op op, ACC a, ACC b)
     return a;
 }
 
-/* Element i of the tree over in[0..p), p = 1, 2, 4 or 8 and constant. */
-INLINE ACC FN(small_tree)(ls_op op, const T *const *in, int p, size_t i)
+/* Element i of the tree over 2, 3, 4 and 8 inputs. Written out: the compiler does not unroll a loop over the levels. */
+INLINE ACC FN(tree2)(ls_op op, const T *const *in, size_t i)
 {
-    ACC v[8];
-    for (int k = 0; k < p; k++) v[k] = LOAD(in[k][i]);
-    for (int step = 1; step < p; step *= 2)
-        for (int k = 0; k + step < p; k += 2 * step) v[k] = FN(combine)(op, v[k], v[k + step]);
-    return v[0];
+    return FN(combine)(op, LOAD(in[0][i]), LOAD(in[1][i]));
 }
 
-/* The whole work for a constant p (2 or 4) and a constant number of outputs (1 or p). */
+INLINE ACC FN(tree3)(ls_op op, const T *const *in, size_t i)
+{
+    return FN(combine)(op, FN(tree2)(op, in, i), LOAD(in[2][i]));
+}
+
+INLINE ACC FN(tree4)(ls_op op, const T *const *in, size_t i)
+{
+    return FN(combine)(op, FN(tree2)(op, in, i), FN(tree2)(op, in + 2, i));
+}
+
+INLINE ACC FN(tree8)(ls_op op, const T *const *in, size_t i)
+{
+    return FN(combine)(op, FN(tree4)(op, in, i), FN(tree4)(op, in + 4, i));
+}
+
+/* Of p = 1, 2, 3, 4 or 8, a constant. */
+INLINE ACC FN(small_tree)(ls_op op, const T *const *in, int p, size_t i)
+{
+    switch (p) {
+    case 2: return FN(tree2)(op, in, i);
+    case 3: return FN(tree3)(op, in, i);
+    case 4: return FN(tree4)(op, in, i);
+    case 8: return FN(tree8)(op, in, i);
+    default: return LOAD(in[0][i]);
+    }
+}
+
+/* The whole work for a constant p (2 to 4) and a constant number of outputs (1 or p). */
 INLINE void FN(fused)(ls_op op, T *const *out, int outs, const T *const *in, int p, size_t count, ACC scale)
 {
     const T *x[4]; /* copies, which no store can change */
@@ -51,6 +74,10 @@ INLINE bool FN(try_fused)(ls_op op, T *const *out, int outs, const T *const *in,
         FN(fused)(op, out, 2, in, 2, count, scale);
     else if (p == 2 && outs == 1)
         FN(fused)(op, out, 1, in, 2, count, scale);
+    else if (p == 3 && outs == 3)
+        FN(fused)(op, out, 3, in, 3, count, scale);
+    else if (p == 3 && outs == 1)
+        FN(fused)(op, out, 1, in, 3, count, scale);
     else if (p == 4 && outs == 4)
         FN(fused)(op, out, 4, in, 4, count, scale);
     else if (p == 4 && outs == 1)
@@ -60,7 +87,7 @@ INLINE bool FN(try_fused)(ls_op op, T *const *out, int outs, const T *const *in,
     return true;
 }
 
-/* acc = the tree over p = 1, 2, 4 or 8 inputs, elements at..at+n. */
+/* acc = the tree over p = 1, 2, 3, 4 or 8 inputs, elements at..at+n. */
 INLINE void FN(leaf_of)(ls_op op, ACC *acc, const T *const *in, int p, size_t at, size_t n)
 {
     const T *x[8];
@@ -74,6 +101,7 @@ INLINE void FN(leaf_op)(ls_op op, ACC *acc, const T *const *in, int p, size_t at
     switch (p) {
     case 1: FN(leaf_of)(op, acc, in, 1, at, n); break;
     case 2: FN(leaf_of)(op, acc, in, 2, at, n); break;
+    case 3: FN(leaf_of)(op, acc, in, 3, at, n); break;
     case 4: FN(leaf_of)(op, acc, in, 4, at, n); break;
     case 8: FN(leaf_of)(op, acc, in, 8, at, n); break;
     }
@@ -110,7 +138,7 @@ static void FN(merge)(ls_op op, ACC *left, const ACC *right, size_t n)
 /* acc = the tree over any number of inputs. As deep as the logarithm of p, one block of stack a level. */
 static void FN(tree)(ls_op op, ACC *acc, const T *const *in, int p, size_t at, size_t n)
 {
-    if (p == 1 || p == 2 || p == 4 || p == 8) {
+    if (p <= 4 || p == 8) {
         FN(leaf)(op, acc, in, p, at, n);
         return;
     }
