@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include "base/futex.h"
 #include "base/status.h"
+#include "base/thread.h"
 
 static const char MAGIC[16] = "lockstep job 01";
 
@@ -75,6 +76,7 @@ ls_status ls__job_create(int ranks, int timeout_ms, ls__job **out, int *fd)
     job->window_bytes = bytes;
     job->ranks = ranks;
     job->timeout_ms = timeout_ms;
+    job->cores = ls__cpu_count();
     job->failure.rank = -1;
     memcpy(job->magic, MAGIC, sizeof MAGIC);
     *out = job;

@@ -6,16 +6,18 @@
  * offset means the same place to all, and a pointer is base + offset.
  *
  * Who writes what: `state` and its details of a rank: the launcher, or the watcher under mpirun. `bell` and `sleepers`:
- * see job_wait.c. `failure`: whoever comes first. All fields that change are atomics. */
+ * see shm_wait.c. `failure`: whoever comes first. All fields that change are atomics. */
 #ifndef LS_COMM_JOB_H
 #define LS_COMM_JOB_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include "lockstep/comm.h"
 
 enum {
-    LS__JOB_MAX_RANKS = 512,    /* on one machine */
-    LS__JOB_FAILURE_BYTES = 768 /* text of a failure */
+    LS__JOB_MAX_RANKS = 512,     /* on one machine */
+    LS__JOB_MAX_EXTENTS = 16384, /* pieces of the heap taken at once */
+    LS__JOB_FAILURE_BYTES = 768, /* text of a failure */
 };
 
 /* The variable that holds the descriptor's number. */
@@ -46,16 +48,26 @@ typedef struct ls__job_rank {
     _Atomic int32_t pid;
 } ls__job_rank;
 
+/* heap.c's table of what is taken, sorted by offset. */
+typedef struct ls__job_heap {
+    _Alignas(64) _Atomic uint32_t lock; /* 0: free; otherwise 1 + the local rank that holds it */
+    uint32_t extents;                   /* under lock */
+    struct {
+        uint64_t offset, bytes;
+    } extent[LS__JOB_MAX_EXTENTS]; /* under lock */
+} ls__job_heap;
+
 typedef struct ls__job {
     char magic[16]; /* names the layout: a program of another version must not touch it */
     uint64_t window_bytes;
     int32_t ranks;      /* on this machine */
     int32_t timeout_ms; /* the launcher's --timeout; 0: none given */
+    int32_t cores;      /* that the launcher could use: with more ranks than that, waiting must not spin */
     _Alignas(64) ls__failure failure;
     _Alignas(64) _Atomic uint64_t
         world_group; /* heap offset of the all-ranks group's control block; 0: not there yet */
     ls__job_rank rank[LS__JOB_MAX_RANKS];
-    /* heap.c's own header follows; see ls__heap_of() */
+    ls__job_heap heap;
 } ls__job;
 
 /* Makes a job for `ranks` ranks in a new memfd (close-on-exec) and maps it. */

@@ -1,0 +1,160 @@
+/* Groups and the queues of their works: what is the same for every transport. */
+#include "comm/group.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/status.h"
+
+static const char *const call_names[LS__CALLS] = {
+    [LS__ALLREDUCE] = "allreduce", [LS__REDUCE] = "reduce",       [LS__REDUCE_SCATTER] = "reduce_scatter",
+    [LS__ALLGATHER] = "allgather", [LS__BROADCAST] = "broadcast", [LS__GATHER] = "gather",
+    [LS__SCATTER] = "scatter",     [LS__ALLTOALL] = "alltoall",   [LS__BARRIER] = "barrier",
+    [LS__SEND] = "send",           [LS__RECV] = "receive",
+};
+static const char *const op_names[LS_OP_COUNT] = { "sum", "mean", "min", "max", "product" };
+
+void ls__describe(ls__fingerprint print, uint64_t number, uint64_t count, char *out, size_t bytes)
+{
+    unsigned call = print & 0xff, type = print >> 8 & 0xff, op = print >> 16 & 0xff;
+    int root = (int32_t)(print >> 32);
+    const char *name = call < LS__CALLS ? call_names[call] : "unknown call";
+    if (ls__call_is_pair(call)) {
+        snprintf(out, bytes, "%s %s rank %d (%llu of %s)", name, call == LS__SEND ? "to" : "from", root,
+                 (unsigned long long)count, ls_dtype_name(type));
+        return;
+    }
+    int n = snprintf(out, bytes, "%s #%llu", name, (unsigned long long)number);
+    if (call == LS__BARRIER || n < 0 || (size_t)n >= bytes) return;
+    char more[48] = "";
+    if (call <= LS__REDUCE_SCATTER && op < LS_OP_COUNT) snprintf(more, sizeof more, ", %s", op_names[op]);
+    if (root >= 0) snprintf(more + strlen(more), sizeof more - strlen(more), ", root %d", root);
+    snprintf(out + n, bytes - (size_t)n, " (%llu of %s%s)", (unsigned long long)count, ls_dtype_name(type), more);
+}
+
+ls_status ls__group_new(ls_world *world, const ls__transport *transport, int rank, int size, ls_group **out)
+{
+    ls_group *g = calloc(1, sizeof *g);
+    *out = g;
+    if (!g) return ls__fail(LS_ENOMEM, "group: out of memory");
+    g->world = world;
+    g->transport = transport;
+    g->rank = rank;
+    g->size = size;
+    return LS_OK;
+}
+
+void ls__group_discard(ls_group *g)
+{
+    if (!g) return;
+    for (ls_work *w; (w = g->free_works);) {
+        g->free_works = w->next;
+        free(w);
+    }
+    free(g);
+}
+
+ls_status ls__group_break(ls_group *g, ls_status status, const char *text)
+{
+    if (!g->broken) {
+        g->broken = status;
+        snprintf(g->broken_text, sizeof g->broken_text, "%s", text);
+    }
+    return ls__fail(g->broken, "%s", g->broken_text);
+}
+
+void ls_group_free(ls_group **pg)
+{
+    ls_group *g = *pg;
+    if (!g) return;
+    g->transport->release(g);
+    ls__group_discard(g);
+    *pg = NULL;
+}
+
+int ls_group_rank(const ls_group *group)
+{
+    return group->rank;
+}
+
+int ls_group_size(const ls_group *group)
+{
+    return group->size;
+}
+
+void ls_group_abort(ls_group *group, const char *reason)
+{
+    char text[LS__JOB_FAILURE_BYTES];
+    snprintf(text, sizeof text, "rank %d aborted the group: %s", group->rank, reason ? reason : "no reason given");
+    group->transport->abort(group, LS_EABORTED, text);
+}
+
+ls_status ls_group_split(ls_group *group, int color, int key, ls_group **out)
+{
+    *out = NULL;
+    if (group->broken) return ls__fail(group->broken, "%s", group->broken_text);
+    if (group->first || group->first_pair)
+        return ls__fail(LS_EINVAL, "split: works of the group are under way; wait for them first");
+    return group->transport->split(group, color, key, out);
+}
+
+void ls__note_start(const ls_work *w, size_t bytes)
+{
+    ls__ring_add_at(w->group->world->ring, w->started, LS_EVENT_COLL_START, w->number, bytes);
+}
+
+void ls__note_done(const ls_work *w)
+{
+    int64_t waited = w->last_arrival - w->started;
+    ls__ring_add(w->group->world->ring, LS_EVENT_COLL_DONE, w->number,
+                 (uint64_t)w->last_rank << 48 | (uint64_t)(waited > 0 ? waited : 0));
+}
+
+/* Takes finished collectives off the front: they leave in order, whatever the order they finish in. */
+static void drop_done(ls_group *g)
+{
+    while (g->first && g->first->done) {
+        g->first = g->first->next;
+        if (!g->first) g->last = NULL;
+    }
+}
+
+static void drop_done_pairs(ls_group *g)
+{
+    ls_work **link = &g->first_pair;
+    g->last_pair = NULL;
+    while (*link) {
+        if ((*link)->done) {
+            *link = (*link)->next;
+        } else {
+            g->last_pair = *link;
+            link = &(*link)->next;
+        }
+    }
+}
+
+ls_status ls__group_progress(ls_group *g)
+{
+    if (g->broken) return ls__fail(g->broken, "%s", g->broken_text);
+    for (ls_work *w = g->first; w; w = w->next) {
+        if (w->done) continue;
+        ls_status status = g->transport->progress(g, w);
+        if (status < 0) return status;
+        w->done = status == LS_OK;
+        /* Ranks arrive in order: where one is missing here, it is missing behind too. */
+        if (status == LS_PENDING && w->seen < g->size) break;
+    }
+    drop_done(g);
+    if (!g->first_pair) return LS_OK;
+    for (ls_work *w = g->first_pair; w; w = w->next) {
+        bool behind = false; /* an earlier call with the same partner and direction goes first */
+        for (ls_work *e = g->first_pair; e != w && !behind; e = e->next)
+            behind = !e->done && e->call == w->call && e->root == w->root;
+        if (behind) continue;
+        ls_status status = g->transport->progress(g, w);
+        if (status < 0) return status;
+        w->done = status == LS_OK;
+    }
+    drop_done_pairs(g);
+    return LS_OK;
+}

@@ -1,0 +1,148 @@
+/* Worlds, groups and works as the files of this layer see them, and the table that a transport fills.
+ *
+ * A work is one call. Collectives of a group are numbered in the order of the calls and queued; send and receive have
+ * a queue of their own, since they pair up by rank and not by number. Works come from the group's free list, so a
+ * steady program allocates nothing. */
+#ifndef LS_COMM_GROUP_H
+#define LS_COMM_GROUP_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include "base/ring.h"
+#include "comm/identity.h"
+#include "comm/job.h"
+#include "lockstep/comm.h"
+
+typedef enum ls__call {
+    LS__ALLREDUCE,
+    LS__REDUCE,
+    LS__REDUCE_SCATTER,
+    LS__ALLGATHER,
+    LS__BROADCAST,
+    LS__GATHER,
+    LS__SCATTER,
+    LS__ALLTOALL,
+    LS__BARRIER,
+    LS__SEND,
+    LS__RECV,
+    LS__CALLS
+} ls__call;
+
+/* What must be the same on all ranks, in one word: call, type, reduction, root. */
+typedef uint64_t ls__fingerprint;
+
+struct ls_work {
+    ls_group *group;
+    ls_work *next; /* in its queue, or in the free list */
+    ls__call call;
+    ls_dtype type;
+    ls_op op;
+    int root; /* for send and receive the other rank; -1: none */
+    size_t count;
+    const void *send; /* calls that work in place have send == recv */
+    void *recv;
+    uint64_t number; /* of the collective in its group, from 0 */
+    bool on_stack;   /* belongs to a blocking call, not to the free list */
+    bool done;
+
+    /* The transport's own notes. */
+    int64_t started;      /* ls_now() of this rank's arrival */
+    int64_t last_arrival; /* and of the last rank's, and which it was */
+    int last_rank;
+    int seen;               /* ranks whose arrival was seen and whose fingerprint was checked */
+    bool staged;            /* this rank's data goes through staging */
+    bool any_staged;        /* some rank's does */
+    uint32_t rounds;        /* pieces of the pipeline */
+    uint32_t in, out;       /* rounds copied in, and out, by this rank */
+    size_t round_bytes;     /* of a block, per round */
+    size_t moved;           /* send, receive: bytes so far, message head included */
+    uint32_t spins;         /* times this call found nothing to do */
+    int64_t waiting_since;  /* ls_now() of the last sign of life */
+    uint64_t waiting_mark;  /* what that sign was */
+    bool stop_noted;        /* a stopped rank was logged */
+    bool starting;          /* waits for a free slot, not for arrivals */
+    uint32_t crossed_looks; /* how often in a row another rank was seen to wait for this one, */
+    uint64_t crossed_print; /* in this call */
+    void *extra;            /* a transport's own object, freed by it */
+};
+
+typedef struct ls__transport {
+    const char *name;
+    /* Announces the work. May wait for room. */
+    ls_status (*start)(ls_group *g, ls_work *w);
+    /* Does what can be done now: LS_OK done, LS_PENDING not yet. */
+    ls_status (*progress)(ls_group *g, ls_work *w);
+    /* Sleeps until progress may be possible again; fails on death, abort and timeout. `w` is what the caller wants. */
+    ls_status (*idle)(ls_group *g, ls_work *w);
+    ls_status (*split)(ls_group *g, int color, int key, ls_group **out);
+    /* From any thread: breaks the group for all. */
+    void (*abort)(ls_group *g, ls_status status, const char *text);
+    /* Gives up the transport's part of the group. */
+    void (*release)(ls_group *g);
+} ls__transport;
+
+struct ls_group {
+    ls_world *world;
+    const ls__transport *transport;
+    void *impl; /* the transport's */
+    int rank, size;
+    uint64_t next_number;
+    ls_work *first, *last;           /* collectives under way, in order */
+    ls_work *first_pair, *last_pair; /* sends and receives under way, in order */
+    ls_work *free_works;
+    ls_status broken; /* what every later call returns, with this text */
+    char broken_text[LS__JOB_FAILURE_BYTES];
+};
+
+struct ls_world {
+    ls__identity identity;
+    int node, nodes;
+    ls__job *job; /* NULL: alone */
+    int job_fd;
+    bool owns_job; /* maps the job by itself (ranks that are threads share one mapping) */
+    int timeout_ms;
+    size_t staging_bytes;
+    ls__ring *ring; /* this rank's events */
+    const char *transport;
+    ls_group *group;
+    void *allocations; /* alone: list of what ls_world_alloc gave out */
+};
+
+extern const ls__transport ls__self_transport, ls__shm_transport;
+
+static inline bool ls__call_is_pair(ls__call call)
+{
+    return call == LS__SEND || call == LS__RECV;
+}
+
+static inline ls__fingerprint ls__work_fingerprint(const ls_work *w)
+{
+    return (uint64_t)w->call | (uint64_t)w->type << 8 | (uint64_t)w->op << 16 | (uint64_t)(uint32_t)w->root << 32;
+}
+
+/* "allreduce #12 (8.0 MiB of float32, sum)": for messages. */
+void ls__describe(ls__fingerprint print, uint64_t number, uint64_t count, char *out, size_t bytes);
+
+/* Makes an empty group object; freed by ls__group_discard(), which takes NULL. */
+LS_MUST_CHECK ls_status ls__group_new(ls_world *world, const ls__transport *transport, int rank, int size,
+                                      ls_group **out);
+void ls__group_discard(ls_group *g);
+/* Remembers why the group is broken, unless it is already, and returns the status it is broken with. */
+ls_status ls__group_break(ls_group *g, ls_status status, const char *text);
+/* Makes progress on everything that is under way. */
+LS_MUST_CHECK ls_status ls__group_progress(ls_group *g);
+
+/* The events of a call's life, in this rank's ring. */
+void ls__note_start(const ls_work *w, size_t bytes);
+void ls__note_done(const ls_work *w);
+
+/* A world whose ranks may be threads of one process: `job` is shared by all and outlives them. */
+LS_MUST_CHECK ls_status ls__world_open_on(ls_world **out, const ls_world_options *options, const ls__identity *identity,
+                                          ls__job *job, int job_fd, bool owns_job);
+
+/* self.c: the group of a world of one. */
+LS_MUST_CHECK ls_status ls__self_join(ls_world *world, ls_group **out);
+/* shm.c: this rank's part of the all-ranks group of a job. */
+LS_MUST_CHECK ls_status ls__shm_join(ls_world *world, ls_group **out);
+
+#endif

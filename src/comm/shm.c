@@ -1,0 +1,425 @@
+/* The shared-memory transport: arriving, comparing fingerprints, finishing, and making groups. See shm.h. */
+#include "comm/shm.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/futex.h"
+#include "base/status.h"
+#include "comm/heap.h"
+#include "kern/copy.h"
+#include "kern/reduce.h"
+
+int ls__shm_send_blocks(const ls_work *w)
+{
+    bool cut = w->call == LS__REDUCE_SCATTER || w->call == LS__SCATTER || w->call == LS__ALLTOALL;
+    return cut ? w->group->size : 1;
+}
+
+size_t ls__shm_send_bytes(const ls_work *w, int rank)
+{
+    bool only_root = w->call == LS__BROADCAST || w->call == LS__SCATTER;
+    if (w->call == LS__BARRIER || (only_root && rank != w->root)) return 0;
+    return w->count * ls_dtype_size(w->type) * (size_t)ls__shm_send_blocks(w);
+}
+
+/* Whether the call goes by mail. Depends only on what the fingerprint holds, so all ranks decide alike. */
+static bool is_small(const ls_work *w)
+{
+    return w->count * ls_dtype_size(w->type) * (size_t)ls__shm_send_blocks(w) <= LS__SHM_SMALL_BYTES;
+}
+
+/* ---- Arriving. */
+
+/* Waits until every member is through with the collective that used this one's slot before. */
+static ls_status need_slot(ls_group *g, ls_work *w)
+{
+    ls__shm *s = ls__shm_of(g);
+    if (w->number < LS__SHM_SLOTS || s->all_finished > w->number - LS__SHM_SLOTS) return LS_OK;
+    ls_work waiting = *w;
+    waiting.starting = true;
+    bool starved = false;
+    ls_status status = LS_OK;
+    for (;;) {
+        uint64_t least = UINT64_MAX;
+        for (int r = 0; r < g->size; r++) {
+            uint64_t finished = atomic_load_explicit(&s->members[r].finished, memory_order_acquire);
+            if (finished < least) least = finished;
+        }
+        s->all_finished = least;
+        if (least > w->number - LS__SHM_SLOTS) break;
+        if (!starved) atomic_fetch_add(&s->control->starved, 1);
+        starved = true;
+        status = ls__group_progress(g); /* others may need this rank's part of what is under way */
+        if (!status) status = ls__shm_idle(g, &waiting);
+        if (status) break;
+    }
+    if (starved) atomic_fetch_sub(&s->control->starved, 1);
+    return status;
+}
+
+static bool all_posted(const ls_group *g, uint64_t number)
+{
+    for (int r = 0; r < g->size; r++)
+        if (atomic_load_explicit(&ls__shm_post_of(g, number, r)->number, memory_order_relaxed) != number + 1)
+            return false;
+    return true;
+}
+
+static ls_status start(ls_group *g, ls_work *w)
+{
+    ls_status status = ls__shm_look(g);
+    if (status) return status;
+    if (ls__call_is_pair(w->call)) return ls__shm_pair_start(g, w);
+    status = need_slot(g, w);
+    if (status) return status;
+
+    size_t bytes = ls__shm_send_bytes(w, g->rank);
+    ls__shm_post *post = ls__shm_post_of(g, w->number, g->rank);
+    if (g->rank == 0) { /* nobody looks at the slot before all posts are there, so the first member resets it */
+        ls__shm_slot *slot = ls__shm_slot_of(g, w->number);
+        atomic_store_explicit(&slot->claimed, 0, memory_order_relaxed);
+        for (int i = 0; i < LS__SHM_ROUNDS; i++) atomic_store_explicit(&slot->done[i], 0, memory_order_relaxed);
+    }
+    post->at = 0;
+    if (is_small(w)) {
+        if (bytes) memcpy(ls__shm_mail_of(g, w->number, g->rank, bytes), w->send, bytes);
+    } else if (bytes) {
+        post->at = ls__heap_offset(g->world->job, w->send, bytes);
+        if (!post->at) post->at = LS__SHM_STAGED;
+        w->staged = post->at == LS__SHM_STAGED;
+    }
+    atomic_store_explicit(&post->in, 0, memory_order_relaxed);
+    atomic_store_explicit(&post->out, 0, memory_order_relaxed);
+    post->print = ls__work_fingerprint(w);
+    post->count = w->count;
+    post->stamp = w->started = ls_now();
+    atomic_store_explicit(&post->number, w->number + 1, memory_order_release);
+    if (all_posted(g, w->number)) ls__shm_ring(g);
+    ls__note_start(w, bytes);
+    return LS_OK;
+}
+
+static ls_status mismatch(ls_group *g, const ls_work *w, int other)
+{
+    const ls__shm_post *post = ls__shm_post_of(g, w->number, other);
+    char mine[160], theirs[160];
+    ls__describe(ls__work_fingerprint(w), w->number, w->count, mine, sizeof mine);
+    ls__describe(post->print, w->number, post->count, theirs, sizeof theirs);
+    return ls__shm_break(g, LS_EMISMATCH,
+                         "rank %d runs %s, but rank %d runs %s; both must make the same calls in the same order",
+                         g->world->identity.rank, mine, ls__shm_of(g)->members[other].world, theirs);
+}
+
+/* Looks for arrivals not seen yet; LS_OK when all are there and agree. */
+static ls_status gather_arrivals(ls_group *g, ls_work *w)
+{
+    for (; w->seen < g->size; w->seen++) {
+        const ls__shm_post *post = ls__shm_post_of(g, w->number, w->seen);
+        if (atomic_load_explicit(&post->number, memory_order_acquire) != w->number + 1) return LS_PENDING;
+        if (post->print != ls__work_fingerprint(w) || post->count != w->count) return mismatch(g, w, w->seen);
+        if (post->at == LS__SHM_STAGED) w->any_staged = true;
+        if (post->stamp >= w->last_arrival) {
+            w->last_arrival = post->stamp;
+            w->last_rank = ls__shm_of(g)->members[w->seen].world;
+        }
+    }
+    return LS_OK;
+}
+
+/* Ranks in front of the first one missing have been checked; one behind it may already tell of a mismatch. */
+static ls_status check_ahead(ls_group *g, ls_work *w)
+{
+    for (int r = w->seen + 1; r < g->size; r++) {
+        const ls__shm_post *post = ls__shm_post_of(g, w->number, r);
+        if (atomic_load_explicit(&post->number, memory_order_acquire) == w->number + 1 &&
+            (post->print != ls__work_fingerprint(w) || post->count != w->count))
+            return mismatch(g, w, r);
+    }
+    return LS_PENDING;
+}
+
+/* ---- Small messages: everyone has everyone's data and computes alone. */
+
+static void small_reduce(ls_group *g, const ls_work *w, size_t offset)
+{
+    ls__shm *s = ls__shm_of(g);
+    size_t bytes = ls__shm_send_bytes(w, g->rank);
+    for (int r = 0; r < g->size; r++) s->in[r] = ls__shm_mail_of(g, w->number, r, bytes) + offset;
+    void *out = w->recv;
+    ls__reduce(w->type, w->op, &out, 1, s->in, g->size, w->count, false);
+}
+
+static void small_take(ls_group *g, const ls_work *w, int from, size_t offset, size_t at)
+{
+    size_t block = w->count * ls_dtype_size(w->type);
+    if (!block) return;
+    memcpy((char *)w->recv + at, ls__shm_mail_of(g, w->number, from, ls__shm_send_bytes(w, from)) + offset, block);
+}
+
+static void small(ls_group *g, const ls_work *w)
+{
+    size_t block = w->count * ls_dtype_size(w->type), own = (size_t)g->rank * block;
+    switch (w->call) {
+    case LS__ALLREDUCE: small_reduce(g, w, 0); break;
+    case LS__REDUCE:
+        if (g->rank == w->root) small_reduce(g, w, 0);
+        break;
+    case LS__REDUCE_SCATTER: small_reduce(g, w, own); break;
+    case LS__ALLGATHER:
+        for (int r = 0; r < g->size; r++) small_take(g, w, r, 0, (size_t)r * block);
+        break;
+    case LS__GATHER:
+        for (int r = 0; r < g->size && g->rank == w->root; r++) small_take(g, w, r, 0, (size_t)r * block);
+        break;
+    case LS__BROADCAST:
+        if (g->rank != w->root) small_take(g, w, w->root, 0, 0);
+        break;
+    case LS__SCATTER: small_take(g, w, w->root, own, 0); break;
+    case LS__ALLTOALL:
+        for (int r = 0; r < g->size; r++) small_take(g, w, r, own, (size_t)r * block);
+        break;
+    case LS__BARRIER:
+    case LS__SEND:
+    case LS__RECV:
+    case LS__CALLS: break;
+    }
+}
+
+/* ---- Finishing. */
+
+bool ls__shm_claim_staging(ls_group *g, const ls_work *w)
+{
+    ls__shm *s = ls__shm_of(g);
+    if (!s->staging_user) s->staging_user = w;
+    return s->staging_user == w;
+}
+
+/* Tells the others how far this rank is: through with everything before its oldest unfinished work. */
+static void finish(ls_group *g, ls_work *w)
+{
+    ls__shm *s = ls__shm_of(g);
+    ls__shm_member *me = &s->members[g->rank];
+    if (s->staging_user == w) s->staging_user = NULL;
+    w->done = true;
+    uint64_t finished = w->number + 1;
+    for (const ls_work *e = g->first; e; e = e->next)
+        if (!e->done) {
+            finished = e->number;
+            break;
+        }
+    atomic_store_explicit(&me->last_print, ls__work_fingerprint(w), memory_order_relaxed);
+    atomic_store_explicit(&me->last_count, w->count, memory_order_relaxed);
+    atomic_store_explicit(&me->finished, finished, memory_order_release);
+    if (atomic_load_explicit(&s->control->starved, memory_order_relaxed)) ls__shm_ring(g);
+    ls__note_done(w);
+}
+
+static ls_status progress(ls_group *g, ls_work *w)
+{
+    if (ls__call_is_pair(w->call)) return ls__shm_pair_progress(g, w);
+    ls_status status = w->seen < g->size ? gather_arrivals(g, w) : LS_OK;
+    if (status == LS_PENDING) return check_ahead(g, w);
+    if (status) return status;
+    if (is_small(w))
+        small(g, w);
+    else if (w->call == LS__ALLREDUCE || w->call == LS__REDUCE)
+        status = ls__shm_reduce_progress(g, w);
+    else
+        status = ls__shm_move_progress(g, w);
+    if (status == LS_OK) finish(g, w);
+    return status;
+}
+
+/* ---- Making and leaving groups. */
+
+static uint64_t align(uint64_t x, uint64_t unit)
+{
+    return (x + unit - 1) / unit * unit;
+}
+
+/* Sizes and places for p members. */
+static ls__shm_control plan(int p, size_t staging_bytes)
+{
+    uint64_t n = (uint64_t)p;
+    ls__shm_control c = { .size = (uint32_t)p };
+    c.round_bytes = align(staging_bytes / LS__SHM_ROUNDS, 4096);
+    if (c.round_bytes < align(64 * n, 4096)) c.round_bytes = align(64 * n, 4096); /* a line per rank and round */
+    c.channel_bytes = p <= 4 ? 1 << 16 : p <= 32 ? 1 << 14 : 1 << 12;
+    c.members_at = align(sizeof c, 4096);
+    c.slots_at = c.members_at + n * sizeof(ls__shm_member);
+    c.posts_at = c.slots_at + LS__SHM_SLOTS * sizeof(ls__shm_slot);
+    c.mail_at = align(c.posts_at + LS__SHM_SLOTS * n * sizeof(ls__shm_post), 4096);
+    c.staging_at = c.mail_at + LS__SHM_SLOTS * n * LS__SHM_SMALL_BYTES;
+    c.channels_at = c.staging_at + n * LS__SHM_ROUNDS * c.round_bytes;
+    c.bytes = c.channels_at + n * n * (sizeof(ls__shm_channel) + c.channel_bytes);
+    return c;
+}
+
+/* Makes the control block; done by one member. members[i] gives local and world rank of member i. */
+static ls_status make_control(ls_world *world, int p, const int32_t (*members)[2], uint64_t *at)
+{
+    ls__shm_control c = plan(p, world->staging_bytes);
+    ls_status status = ls__heap_take(world->job, world->job_fd, c.bytes, false, at);
+    if (status) return status;
+    ls__shm_control *control = ls__heap_at(world->job, *at);
+    *control = c;
+    control->failure.rank = -1;
+    atomic_store(&control->references, (uint32_t)p);
+    ls__shm_member *m = (ls__shm_member *)((char *)control + c.members_at);
+    for (int i = 0; i < p; i++) {
+        m[i].local = members[i][0];
+        m[i].world = members[i][1];
+    }
+    return LS_OK;
+}
+
+/* This rank's view of a control block. */
+static ls_status join(ls_world *world, uint64_t at, int rank, ls_group **out)
+{
+    ls__shm_control *c = ls__heap_at(world->job, at);
+    int p = (int)c->size;
+    ls_group *g;
+    ls_status status = ls__group_new(world, &ls__shm_transport, rank, p, &g);
+    if (status) return status;
+    ls__shm *s = calloc(1, sizeof *s + 2 * (size_t)p * sizeof(void *));
+    if (!s) {
+        ls__group_discard(g);
+        return ls__fail(LS_ENOMEM, "group of %d: out of memory", p);
+    }
+    char *base = (char *)c;
+    s->control = c;
+    s->control_at = at;
+    s->members = (ls__shm_member *)(base + c->members_at);
+    s->slots = (ls__shm_slot *)(base + c->slots_at);
+    s->posts = (ls__shm_post *)(base + c->posts_at);
+    s->mail = (uint8_t *)(base + c->mail_at);
+    s->staging = (uint8_t *)(base + c->staging_at);
+    s->channels = (uint8_t *)(base + c->channels_at);
+    s->in = (const void **)(s + 1);
+    s->out = (void **)(s->in + p);
+    s->crowded = world->job->ranks > world->job->cores;
+    g->impl = s;
+    *out = g;
+    return LS_OK;
+}
+
+/* Waits until the first local rank has made the all-ranks group. */
+static ls_status await_world_group(ls_world *world, uint64_t *at)
+{
+    ls__job *job = world->job;
+    ls__job_rank *me = &job->rank[world->identity.local_rank];
+    int64_t deadline = ls_now() + (int64_t)world->timeout_ms * 1000000;
+    for (;;) {
+        uint32_t bell = atomic_load(&me->bell);
+        atomic_fetch_add(&me->sleepers, 1);
+        *at = atomic_load(&job->world_group);
+        bool failed = atomic_load_explicit(&job->failure.set, memory_order_acquire) == 2;
+        if (!*at && !failed) ls__futex_wait(&me->bell, bell, 50000000);
+        atomic_fetch_sub(&me->sleepers, 1);
+        if (*at) return LS_OK;
+        if (failed) return ls__fail((ls_status)job->failure.status, "%s", job->failure.text);
+        if (world->timeout_ms > 0 && ls_now() > deadline) {
+            char state[96];
+            ls__job_describe_state(job, 0, state, sizeof state);
+            return ls__fail(LS_ETIMEOUT,
+                            "rank %d: the first rank of this machine did not open its world within %.1f s; it %s",
+                            world->identity.rank, world->timeout_ms / 1e3, state);
+        }
+    }
+}
+
+ls_status ls__shm_join(ls_world *world, ls_group **out)
+{
+    ls__job *job = world->job;
+    uint64_t at = 0;
+    ls_status status = LS_OK;
+    *out = NULL;
+    if (world->identity.local_rank == 0) {
+        int32_t(*members)[2] = malloc((size_t)job->ranks * sizeof *members);
+        if (!members) return ls__fail(LS_ENOMEM, "world: out of memory");
+        int first = world->identity.rank - world->identity.local_rank;
+        for (int i = 0; i < job->ranks; i++) members[i][0] = i, members[i][1] = first + i;
+        status = make_control(world, job->ranks, (const int32_t(*)[2])members, &at);
+        free(members);
+        if (status) return status;
+        atomic_store(&job->world_group, at);
+        ls__job_ring_all(job);
+    } else {
+        status = await_world_group(world, &at);
+        if (status) return status;
+    }
+    return join(world, at, world->identity.local_rank, out);
+}
+
+/* What each member tells the others at a split. */
+typedef struct split_entry {
+    int32_t color, key;
+} split_entry;
+
+/* The ranks of `color`, in the order of key, then of rank; returns how many. */
+static int pick_members(const split_entry *all, int p, int color, int *ranks)
+{
+    int n = 0;
+    for (int r = 0; r < p; r++) {
+        if (all[r].color != color) continue;
+        int i = n++;
+        for (; i > 0 && all[ranks[i - 1]].key > all[r].key; i--) ranks[i] = ranks[i - 1];
+        ranks[i] = r;
+    }
+    return n;
+}
+
+static ls_status split(ls_group *g, int color, int key, ls_group **out)
+{
+    const ls__shm *s = ls__shm_of(g);
+    size_t p = (size_t)g->size;
+    split_entry mine = { .color = color < 0 ? -1 : color, .key = key };
+    split_entry *all = malloc(p * sizeof *all);
+    uint64_t *places = malloc(p * sizeof *places), place = 0;
+    int *ranks = malloc(p * sizeof *ranks);
+    int32_t(*members)[2] = malloc(p * sizeof *members);
+    ls_status status = LS_OK;
+    if (!all || !places || !ranks || !members) {
+        status = ls__shm_break(g, LS_ENOMEM, "rank %d: split: out of memory", g->world->identity.rank);
+        goto done;
+    }
+    status = ls_allgather(g, &mine, all, 2, LS_I32);
+    if (status) goto done;
+    int n = pick_members(all, g->size, mine.color, ranks), rank = -1;
+    for (int i = 0; i < n; i++) {
+        members[i][0] = s->members[ranks[i]].local;
+        members[i][1] = s->members[ranks[i]].world;
+        if (ranks[i] == g->rank) rank = i;
+    }
+    if (mine.color >= 0 && rank == 0 && make_control(g->world, n, (const int32_t(*)[2])members, &place)) {
+        status = ls__shm_break(g, LS_ENOMEM, "rank %d: split: %s", g->world->identity.rank, ls_error());
+        goto done;
+    }
+    status = ls_allgather(g, &place, places, 1, LS_I64);
+    if (!status && mine.color >= 0) status = join(g->world, places[ranks[0]], rank, out);
+done:
+    free(all);
+    free(places);
+    free(ranks);
+    free(members);
+    return status;
+}
+
+static void release(ls_group *g)
+{
+    ls__shm *s = ls__shm_of(g);
+    if (atomic_fetch_sub(&s->control->references, 1) == 1)
+        ls__heap_give(g->world->job, g->world->job_fd, s->control_at);
+    free(s);
+}
+
+const ls__transport ls__shm_transport = {
+    .name = "shm",
+    .start = start,
+    .progress = progress,
+    .idle = ls__shm_idle,
+    .split = split,
+    .abort = ls__shm_abort,
+    .release = release,
+};

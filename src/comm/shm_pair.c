@@ -1,0 +1,125 @@
+/* Send and receive: a ring of bytes per direction between two ranks.
+ *
+ * A message is a head (fingerprint and count), then the data, padded to 16 bytes. The sender writes as far as there is
+ * room, the receiver reads as far as there is data; a message may be longer than the ring. A short message is under way
+ * as soon as it is in the ring: the send is done then. */
+#include "comm/shm.h"
+
+#include <string.h>
+
+typedef struct message_head {
+    uint64_t print; /* type only: call and partner differ on the two sides by nature */
+    uint64_t count;
+} message_head;
+
+static ls__shm_channel *channel(const ls_group *g, int from, int to)
+{
+    const ls__shm *s = ls__shm_of(g);
+    size_t each = sizeof(ls__shm_channel) + s->control->channel_bytes;
+    return (ls__shm_channel *)(s->channels + ((size_t)from * (size_t)g->size + (size_t)to) * each);
+}
+
+static size_t min(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Copies between the ring at stream position `at` and memory, wrapping at its end. */
+static void ring_write(ls__shm_channel *c, size_t ring, uint64_t at, const void *data, size_t bytes)
+{
+    size_t first = min(bytes, ring - at % ring);
+    memcpy(c->data + at % ring, data, first);
+    memcpy(c->data, (const char *)data + first, bytes - first);
+}
+
+static void ring_read(const ls__shm_channel *c, size_t ring, uint64_t at, void *data, size_t bytes)
+{
+    size_t first = min(bytes, ring - at % ring);
+    memcpy(data, c->data + at % ring, first);
+    memcpy((char *)data + first, c->data, bytes - first);
+}
+
+static size_t padded(size_t bytes)
+{
+    return (bytes + 15) / 16 * 16;
+}
+
+ls_status ls__shm_pair_start(ls_group *g, ls_work *w)
+{
+    w->started = w->last_arrival = ls_now();
+    w->last_rank = g->world->identity.rank;
+    return LS_OK;
+}
+
+static ls_status send_some(ls_group *g, ls_work *w)
+{
+    ls__shm_channel *c = channel(g, g->rank, w->root);
+    size_t ring = ls__shm_of(g)->control->channel_bytes, bytes = w->count * ls_dtype_size(w->type);
+    uint64_t head = atomic_load_explicit(&c->head, memory_order_relaxed);
+    size_t room = ring - (size_t)(head - atomic_load_explicit(&c->tail, memory_order_acquire));
+    size_t before = w->moved;
+    if (w->moved == 0) {
+        if (room < sizeof(message_head)) return LS_PENDING;
+        message_head m = { .print = w->type, .count = w->count };
+        ring_write(c, ring, head, &m, sizeof m);
+        w->moved = sizeof m;
+        room -= sizeof m;
+    }
+    size_t data = w->moved - sizeof(message_head), part = min(bytes - data, room);
+    if (part < bytes - data) part = part / 16 * 16; /* only the end is padded */
+    if (part) ring_write(c, ring, head + (w->moved - before), (const char *)w->send + data, part);
+    w->moved += part;
+    bool all = w->moved == sizeof(message_head) + bytes;
+    uint64_t now = head + (w->moved - before);
+    if (all) now += padded(bytes) - bytes;
+    if (now != head) {
+        atomic_store_explicit(&c->head, now, memory_order_release);
+        ls__shm_ring(g);
+    }
+    return all ? LS_OK : LS_PENDING;
+}
+
+static ls_status receive_some(ls_group *g, ls_work *w)
+{
+    ls__shm_channel *c = channel(g, w->root, g->rank);
+    size_t ring = ls__shm_of(g)->control->channel_bytes, bytes = w->count * ls_dtype_size(w->type);
+    uint64_t tail = atomic_load_explicit(&c->tail, memory_order_relaxed);
+    size_t there = (size_t)(atomic_load_explicit(&c->head, memory_order_acquire) - tail);
+    size_t before = w->moved;
+    if (w->moved == 0) {
+        message_head m;
+        if (there < sizeof m) return LS_PENDING;
+        ring_read(c, ring, tail, &m, sizeof m);
+        if (m.print != w->type || m.count != w->count)
+            return ls__shm_break(g, LS_EMISMATCH,
+                                 "rank %d receives %zu of %s from rank %d, which sends %llu of %s; both must agree",
+                                 g->world->identity.rank, w->count, ls_dtype_name(w->type),
+                                 ls__shm_of(g)->members[w->root].world, (unsigned long long)m.count,
+                                 ls_dtype_name((ls_dtype)m.print));
+        w->moved = sizeof m;
+        there -= sizeof m;
+    }
+    size_t data = w->moved - sizeof(message_head), part = min(bytes - data, there);
+    if (part) ring_read(c, ring, tail + (w->moved - before), (char *)w->recv + data, part);
+    w->moved += part;
+    bool all = w->moved == sizeof(message_head) + bytes;
+    uint64_t now = tail + (w->moved - before);
+    if (all) now += padded(bytes) - bytes;
+    if (now != tail) {
+        atomic_store_explicit(&c->tail, now, memory_order_release);
+        ls__shm_ring(g);
+    }
+    return all ? LS_OK : LS_PENDING;
+}
+
+ls_status ls__shm_pair_progress(ls_group *g, ls_work *w)
+{
+    return w->call == LS__SEND ? send_some(g, w) : receive_some(g, w);
+}
+
+bool ls__shm_pair_stuck(const ls_group *g, int rank, ls__call call)
+{
+    const ls__shm_channel *c = call == LS__SEND ? channel(g, rank, g->rank) : channel(g, g->rank, rank);
+    uint64_t there = atomic_load_explicit(&c->head, memory_order_acquire) - atomic_load(&c->tail);
+    return call == LS__SEND ? there == ls__shm_of(g)->control->channel_bytes : there == 0;
+}

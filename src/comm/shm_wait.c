@@ -1,0 +1,233 @@
+/* Waiting in shared memory, and how it ends badly.
+ *
+ * A rank that has nothing to do spins for a while, then sleeps on its bell in the job. Whoever publishes something that
+ * another rank may wait for rings the bells of those who sleep. No wake-up is lost: the sleeper counts itself in
+ * `sleepers`, looks once more, and sleeps only if the bell has not rung since before that; the publisher stores, makes
+ * a full fence, and then looks at `sleepers`.
+ *
+ * The bell is the rank's, not the group's, so the launcher can wake everyone when a process dies, whatever they wait
+ * in.
+ *
+ * How long to spin: with a core per rank, about as long as a wake-up takes (50 us); with more ranks than cores, the one
+ * that is waited for may need this very core, so only a few microseconds. */
+#include "comm/shm.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/futex.h"
+#include "base/log.h"
+#include "base/status.h"
+
+enum {
+    SPINS = 1500, /* of some 30 ns each */
+    SPINS_CROWDED = 60,
+    SPINS_PER_LOOK = 32, /* between looks at the failure flags */
+    CROSSED_LOOKS = 3,   /* slices after which two ranks that wait for each other are believed to */
+};
+static const int64_t SLICE_NS = 50000000; /* a sleeper looks around this often even if nobody rings */
+
+void ls__shm_ring(ls_group *g)
+{
+    ls__job *job = g->world->job;
+    const ls__shm_member *m = ls__shm_of(g)->members;
+    atomic_thread_fence(memory_order_seq_cst);
+    for (int r = 0; r < g->size; r++)
+        if (r != g->rank) ls__job_ring(job, m[r].local);
+}
+
+/* ---- Failures. */
+
+ls_status ls__shm_look(ls_group *g)
+{
+    ls__failure *own = &ls__shm_of(g)->control->failure, *job = &g->world->job->failure;
+    if (atomic_load_explicit(&own->set, memory_order_acquire) == 2)
+        return ls__group_break(g, (ls_status)own->status, own->text);
+    if (atomic_load_explicit(&job->set, memory_order_acquire) == 2)
+        return ls__group_break(g, (ls_status)job->status, job->text);
+    return LS_OK;
+}
+
+/* Unlike ls__group_break(), touches nothing but shared memory: any thread may call it. */
+void ls__shm_abort(ls_group *g, ls_status status, const char *text)
+{
+    ls__failure *f = &ls__shm_of(g)->control->failure;
+    uint32_t none = 0;
+    if (atomic_compare_exchange_strong(&f->set, &none, 1)) {
+        f->status = (int32_t)status;
+        snprintf(f->text, sizeof f->text, "%s", text);
+        atomic_store_explicit(&f->set, 2, memory_order_release);
+    }
+    ls__job_ring_all(g->world->job);
+}
+
+ls_status ls__shm_break(ls_group *g, ls_status status, const char *format, ...)
+{
+    char text[LS__JOB_FAILURE_BYTES];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    ls__shm_abort(g, status, text);
+    /* Another rank may have been first; then all of us tell its story. It is a few stores away at most. */
+    ls_status seen;
+    while ((seen = ls__shm_look(g)) == LS_OK) ls__cpu_relax();
+    return seen;
+}
+
+/* "; it last completed barrier #11": what is known of a rank that is missing. */
+static void describe_last(const ls_group *g, int rank, char *out, size_t bytes)
+{
+    const ls__shm_member *m = &ls__shm_of(g)->members[rank];
+    uint64_t finished = atomic_load_explicit(&m->finished, memory_order_acquire);
+    char call[160];
+    if (!finished) {
+        snprintf(out, bytes, "it has completed no call of this group");
+        return;
+    }
+    ls__describe(atomic_load(&m->last_print), finished - 1, atomic_load(&m->last_count), call, sizeof call);
+    snprintf(out, bytes, "it last completed %s", call);
+}
+
+/* Whether `w` waits for this member: it has not arrived, or it is the partner of a send or receive. */
+static bool waits_for(const ls_group *g, const ls_work *w, int rank)
+{
+    if (rank == g->rank) return false;
+    if (ls__call_is_pair(w->call)) return rank == w->root;
+    return atomic_load_explicit(&ls__shm_post_of(g, w->number, rank)->number, memory_order_acquire) != w->number + 1;
+}
+
+static ls_status gone(ls_group *g, const ls_work *w, int rank)
+{
+    char call[160], state[96], last[200];
+    int world = ls__shm_of(g)->members[rank].world;
+    ls__describe(ls__work_fingerprint(w), w->number, w->count, call, sizeof call);
+    ls__job_describe_state(g->world->job, ls__shm_of(g)->members[rank].local, state, sizeof state);
+    describe_last(g, rank, last, sizeof last);
+    return ls__shm_break(g, LS_EPEER, "rank %d %s and will not come to %s; %s", world, state, call, last);
+}
+
+static ls_status late(ls_group *g, const ls_work *w, int rank)
+{
+    char call[160], state[96], last[200];
+    int world = ls__shm_of(g)->members[rank].world;
+    ls__describe(ls__work_fingerprint(w), w->number, w->count, call, sizeof call);
+    ls__job_describe_state(g->world->job, ls__shm_of(g)->members[rank].local, state, sizeof state);
+    describe_last(g, rank, last, sizeof last);
+    return ls__shm_break(g, LS_ETIMEOUT, "rank %d did not come to %s within %.1f s; it %s; %s", world, call,
+                         g->world->timeout_ms / 1e3, state, last);
+}
+
+/* Whether the call that a member sleeps in needs something of this rank that is neither there (the member may not be
+ * awake yet) nor coming from another call of this rank that is under way. */
+static bool waits_for_us(const ls_group *g, int rank, ls__fingerprint print, uint64_t number)
+{
+    ls__call call = print & 0xff;
+    if (!ls__call_is_pair(call))
+        return atomic_load_explicit(&ls__shm_post_of(g, number, g->rank)->number, memory_order_relaxed) != number + 1;
+    for (const ls_work *e = g->first_pair; e; e = e->next)
+        if (!e->done && e->root == rank && e->call != call) return false;
+    return (int32_t)(print >> 32) == g->rank && ls__shm_pair_stuck(g, rank, call);
+}
+
+/* Two ranks that sleep in different calls, each waiting for the other, would sleep for ever. (Two collectives are not
+ * looked at: their posts are compared as they come.) Believed only when it stays so for a few looks: a rank that is
+ * about to wake up still says what it slept in. */
+static ls_status check_crossed(ls_group *g, ls_work *w, int rank)
+{
+    const ls__shm_member *they = &ls__shm_of(g)->members[rank];
+    ls__fingerprint print = atomic_load_explicit(&they->waiting_print, memory_order_acquire);
+    uint64_t number = atomic_load(&they->waiting_number), count = atomic_load(&they->waiting_count);
+    bool they_pair = ls__call_is_pair(print & 0xff), we_pair = ls__call_is_pair(w->call);
+    bool fit = they_pair && we_pair && (print & 0xff) != (uint64_t)w->call; /* a send and its receive */
+    if (!print || w->starting || fit || (!they_pair && !we_pair) || !waits_for_us(g, rank, print, number)) return LS_OK;
+    w->crossed_looks = print == w->crossed_print ? w->crossed_looks + 1 : 0;
+    w->crossed_print = print;
+    if (w->crossed_looks < CROSSED_LOOKS) return LS_OK;
+    char mine[160], theirs[160];
+    ls__describe(ls__work_fingerprint(w), w->number, w->count, mine, sizeof mine);
+    ls__describe(print, number, count, theirs, sizeof theirs);
+    return ls__shm_break(
+        g, LS_EMISMATCH,
+        "rank %d waits in %s and rank %d waits in %s, each for the other; both must make matching calls",
+        g->world->identity.rank, mine, they->world, theirs);
+}
+
+/* Says once per stop that a rank is stopped: the caller's user sees why nothing moves. */
+static void note_stop(const ls_group *g, ls_work *w, int rank)
+{
+    const ls__job_rank *r = &g->world->job->rank[ls__shm_of(g)->members[rank].local];
+    if (atomic_load(&r->state) != LS__RANK_STOPPED || w->stop_noted) return;
+    char state[96];
+    ls__job_describe_state(g->world->job, ls__shm_of(g)->members[rank].local, state, sizeof state);
+    ls__log(LS_LOG_WARNING, "rank %d %s; waiting for it", ls__shm_of(g)->members[rank].world, state);
+    w->stop_noted = true;
+}
+
+/* After a sleep: is someone gone, stopped, crossed with us, or too late? */
+static ls_status look_around(ls_group *g, ls_work *w)
+{
+    ls_status status = ls__shm_look(g);
+    if (status) return status;
+    int64_t now = ls_now();
+    uint64_t mark = (uint64_t)w->seen ^ (uint64_t)w->in << 16 ^ (uint64_t)w->out << 32 ^ (uint64_t)w->moved << 8;
+    if (!ls__call_is_pair(w->call)) mark ^= atomic_load(&ls__shm_slot_of(g, w->number)->claimed) << 24;
+    if (mark != w->waiting_mark || !w->waiting_since) {
+        w->waiting_mark = mark;
+        w->waiting_since = now;
+    }
+    bool expired = g->world->timeout_ms > 0 && now - w->waiting_since > (int64_t)g->world->timeout_ms * 1000000;
+    int first_missing = -1;
+    for (int r = 0; r < g->size && !status; r++) {
+        if (!waits_for(g, w, r)) continue;
+        if (first_missing < 0) first_missing = r;
+        uint32_t state = atomic_load(&g->world->job->rank[ls__shm_of(g)->members[r].local].state);
+        if (state == LS__RANK_EXITED || state == LS__RANK_KILLED)
+            status = gone(g, w, r);
+        else if (state == LS__RANK_STOPPED)
+            note_stop(g, w, r);
+        else
+            status = check_crossed(g, w, r);
+    }
+    if (status || !expired) return status;
+    if (first_missing >= 0) return late(g, w, first_missing);
+    char call[160];
+    ls__describe(ls__work_fingerprint(w), w->number, w->count, call, sizeof call);
+    return ls__shm_break(g, LS_ETIMEOUT, "rank %d: %s made no progress for %.1f s, though all ranks arrived",
+                         g->world->identity.rank, call, g->world->timeout_ms / 1e3);
+}
+
+/* ---- Waiting. */
+
+static void announce_sleep(const ls_group *g, const ls_work *w)
+{
+    ls__shm_member *me = &ls__shm_of(g)->members[g->rank];
+    atomic_store_explicit(&me->waiting_count, w->count, memory_order_relaxed);
+    atomic_store_explicit(&me->waiting_number, w->number, memory_order_relaxed);
+    atomic_store_explicit(&me->waiting_print, ls__work_fingerprint(w), memory_order_release);
+}
+
+static ls_status sleep_until_rung(ls_group *g, ls_work *w)
+{
+    ls__job_rank *me = &g->world->job->rank[ls__shm_of(g)->members[g->rank].local];
+    uint32_t bell = atomic_load(&me->bell);
+    announce_sleep(g, w);
+    atomic_fetch_add(&me->sleepers, 1); /* a full fence: see the top */
+    ls_status status = ls__shm_look(g);
+    if (!status) status = ls__group_progress(g);
+    if (!status && !w->done) ls__futex_wait(&me->bell, bell, SLICE_NS);
+    atomic_fetch_sub(&me->sleepers, 1);
+    atomic_store_explicit(&ls__shm_of(g)->members[g->rank].waiting_print, 0, memory_order_relaxed);
+    if (!status && !w->done) status = look_around(g, w);
+    return status;
+}
+
+ls_status ls__shm_idle(ls_group *g, ls_work *w)
+{
+    uint32_t limit = ls__shm_of(g)->crowded ? SPINS_CROWDED : SPINS;
+    if (w->spins++ < limit) {
+        ls__cpu_relax();
+        return w->spins % SPINS_PER_LOOK ? LS_OK : ls__shm_look(g);
+    }
+    return sleep_until_rung(g, w);
+}

@@ -1,0 +1,216 @@
+/* Worlds: who am I, what carries the data, and the memory that ranks of a machine share. */
+#include "comm/group.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include "base/status.h"
+#include "comm/heap.h"
+
+enum {
+    DEFAULT_TIMEOUT_MS = 30000,
+    DEFAULT_STAGING = 1 << 20,
+    EVENTS = 1 << 14 /* of this rank, 40 bytes each: some seconds of a busy program */
+};
+
+static const char *from_environment(void *user, const char *name)
+{
+    (void)user;
+    return getenv(name);
+}
+
+static ls_status new_ring(ls__ring **out)
+{
+    size_t bytes = (ls__ring_bytes(EVENTS) + 63) / 64 * 64;
+    void *memory = aligned_alloc(64, bytes);
+    if (!memory) return ls__fail(LS_ENOMEM, "world: no memory for %d events", EVENTS);
+    memset(memory, 0, bytes);
+    *out = ls__ring_init(memory, EVENTS);
+    return LS_OK;
+}
+
+ls_status ls__world_open_on(ls_world **out, const ls_world_options *options, const ls__identity *identity, ls__job *job,
+                            int job_fd, bool owns_job)
+{
+    ls_world_options o = options ? *options : (ls_world_options){ 0 };
+    *out = NULL;
+    ls_world *w = calloc(1, sizeof *w);
+    if (!w) return ls__fail(LS_ENOMEM, "world: out of memory");
+    w->identity = *identity;
+    w->nodes = 1;
+    w->job = job;
+    w->job_fd = job_fd;
+    w->staging_bytes = o.staging_bytes ? o.staging_bytes : DEFAULT_STAGING;
+    w->timeout_ms = o.timeout_ms ? o.timeout_ms : job && job->timeout_ms ? job->timeout_ms : DEFAULT_TIMEOUT_MS;
+    ls_status status = new_ring(&w->ring);
+    if (!status) status = job ? ls__shm_join(w, &w->group) : ls__self_join(w, &w->group);
+    if (status) {
+        free(w->ring);
+        free(w);
+        return status;
+    }
+    w->owns_job = owns_job;
+    w->transport = w->group->transport->name;
+    *out = w;
+    return LS_OK;
+}
+
+/* Under `lockstep run`: the job's memory is inherited. */
+static ls_status open_inherited(ls_world **out, const ls_world_options *options, const ls__identity *id)
+{
+    ls__job *job;
+    ls_status status = ls__job_attach(id->job_fd, &job);
+    if (status) return status;
+    ls__job_rank *me = &job->rank[id->local_rank];
+    if (job->ranks != id->local_size) {
+        status = ls__fail(LS_EINVAL,
+                          "LOCAL_WORLD_SIZE=%d, but the job's memory is for %d ranks; leave the launcher's "
+                          "variables as they are",
+                          id->local_size, job->ranks);
+    } else if (atomic_load(&me->state) == LS__RANK_RUNNING) {
+        status = ls__fail(LS_ESTATE, "rank %d opened its world before (process %d); a rank opens it once", id->rank,
+                          atomic_load(&me->pid));
+    } else {
+        /* Programs that this one starts have no business with the job. */
+        fcntl(id->job_fd, F_SETFD, FD_CLOEXEC);
+        atomic_store(&me->pid, getpid());
+        ls__job_set_state(job, id->local_rank, LS__RANK_RUNNING, 0);
+        status = ls__world_open_on(out, options, id, job, id->job_fd, true);
+    }
+    if (status) ls__job_detach(&job);
+    return status;
+}
+
+ls_status ls_world_open(ls_world **out, const ls_world_options *options)
+{
+    ls__identity id;
+    *out = NULL;
+    ls_status status = ls__identity_find(&id, from_environment, NULL);
+    if (status) return status;
+    switch (id.launcher) {
+    case LS__LAUNCHER_LOCKSTEP: return open_inherited(out, options, &id);
+    case LS__LAUNCHER_ALONE: return ls__world_open_on(out, options, &id, NULL, -1, false);
+    case LS__LAUNCHER_TORCHRUN:
+        if (id.size == 1) return ls__world_open_on(out, options, &id, NULL, -1, false);
+        return ls__fail(
+            LS_EINVAL,
+            "RANK=%d and WORLD_SIZE=%d say that there are other ranks, but there is nothing that data could "
+            "travel through; start the program with 'lockstep run' or 'mpirun'",
+            id.rank, id.size);
+    case LS__LAUNCHER_OPENMPI:
+    case LS__LAUNCHER_PMIX:
+    case LS__LAUNCHER_MPICH:
+    case LS__LAUNCHER_SLURM: break;
+    }
+    return ls__fail(LS_EUNSUPPORTED, "started by %s, which needs the MPI plug-in", ls__launcher_name(id.launcher));
+}
+
+/* Alone there is no job and nothing to share: plain memory, kept in a list so that free finds it. */
+typedef struct allocation {
+    struct allocation *next;
+    void *memory;
+    size_t bytes;
+} allocation;
+
+static void free_allocations(ls_world *w)
+{
+    for (allocation *a = w->allocations; a;) {
+        allocation *next = a->next;
+        munmap(a->memory, a->bytes);
+        free(a);
+        a = next;
+    }
+}
+
+void ls_world_free(ls_world **pw)
+{
+    ls_world *w = *pw;
+    if (!w) return;
+    ls_group_free(&w->group);
+    free_allocations(w);
+    if (w->owns_job) ls__job_detach(&w->job);
+    free(w->ring);
+    free(w);
+    *pw = NULL;
+}
+
+static ls_status alloc_alone(ls_world *w, size_t bytes, void **memory)
+{
+    allocation *a = malloc(sizeof *a);
+    void *p = a ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : MAP_FAILED;
+    if (p == MAP_FAILED) {
+        free(a);
+        return ls__fail(LS_ENOMEM, "no memory for %zu bytes", bytes);
+    }
+    *a = (allocation){ .next = w->allocations, .memory = p, .bytes = bytes };
+    w->allocations = a;
+    *memory = p;
+    return LS_OK;
+}
+
+ls_status ls_world_alloc(ls_world *world, size_t bytes, void **memory)
+{
+    *memory = NULL;
+    if (bytes > PTRDIFF_MAX) return ls__fail(LS_EINVAL, "alloc: %zu bytes are no possible size", bytes);
+    if (!bytes) bytes = 1;
+    if (!world->job) return alloc_alone(world, bytes, memory);
+    uint64_t at;
+    ls_status status = ls__heap_take(world->job, world->job_fd, bytes, true, &at);
+    if (!status) *memory = ls__heap_at(world->job, at);
+    return status;
+}
+
+void ls_world_dealloc(ls_world *world, void **memory)
+{
+    void *p = *memory;
+    *memory = NULL;
+    if (!p) return;
+    if (world->job) {
+        uint64_t at = ls__heap_offset(world->job, p, 1);
+        if (at) ls__heap_give(world->job, world->job_fd, at);
+        return;
+    }
+    for (allocation **link = (allocation **)&world->allocations; *link; link = &(*link)->next) {
+        allocation *a = *link;
+        if (a->memory != p) continue;
+        *link = a->next;
+        munmap(p, a->bytes);
+        free(a);
+        return;
+    }
+}
+
+int ls_world_rank(const ls_world *world)
+{
+    return world->identity.rank;
+}
+int ls_world_size(const ls_world *world)
+{
+    return world->identity.size;
+}
+int ls_world_local_rank(const ls_world *world)
+{
+    return world->identity.local_rank;
+}
+int ls_world_local_size(const ls_world *world)
+{
+    return world->identity.local_size;
+}
+int ls_world_node(const ls_world *world)
+{
+    return world->node;
+}
+int ls_world_node_count(const ls_world *world)
+{
+    return world->nodes;
+}
+const char *ls_world_transport(const ls_world *world)
+{
+    return world->transport;
+}
+ls_group *ls_world_group(ls_world *world)
+{
+    return world->group;
+}
