@@ -10,4 +10,6 @@ enum {
     EXIT_USAGE = 2,  /* the command line or its input cannot be right; nothing was begun */
 };
 
+int data_command(int argc, char **argv);
+
 #endif

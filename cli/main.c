@@ -19,6 +19,7 @@ static int version(int argc, char **argv)
 }
 
 static const command commands[] = {
+    { "data", data_command, "tokenize, describe, stage and order training data" },
     { "version", version, "print the version" },
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };

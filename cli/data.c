@@ -1,0 +1,64 @@
+/* lockstep data: finds the subcommand and runs it. */
+#include "cli/data.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "cli/commands.h"
+
+static const struct {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *summary;
+} subcommands[] = {
+    { "order", data_order, "print which samples come in which order" },
+};
+enum { SUBCOMMANDS = sizeof subcommands / sizeof *subcommands };
+
+static void help(FILE *to)
+{
+    fprintf(to, "usage: lockstep data SUBCOMMAND [OPTIONS]\n\n");
+    for (int i = 0; i < SUBCOMMANDS; i++) fprintf(to, "  %-12s %s\n", subcommands[i].name, subcommands[i].summary);
+    fprintf(to, "\n'lockstep data SUBCOMMAND --help' explains one; lockstep-data(1) tells the whole story.\n");
+}
+
+int data_parse_number(const char *option, const char *text, uint64_t least, uint64_t most, uint64_t *out)
+{
+    static const struct {
+        const char *suffix;
+        uint64_t factor;
+    } units[] = { { "", 1 },         { "k", 1000 },     { "M", 1000000 }, { "G", 1000000000 },
+                  { "Ki", 1 << 10 }, { "Mi", 1 << 20 }, { "Gi", 1 << 30 } };
+    char *end;
+    errno = 0;
+    uint64_t value = strtoull(text, &end, 10);
+    int good = *text >= '0' && *text <= '9' && !errno, known = 0;
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
+        if (strcmp(end, units[i].suffix)) continue;
+        known = !__builtin_mul_overflow(value, units[i].factor, &value);
+    }
+    if (good && known && value >= least && value <= most) {
+        *out = value;
+        return 1;
+    }
+    fprintf(stderr, "lockstep data: --%s '%s': not a whole number from %ju to %ju\n", option, text, (uintmax_t)least,
+            (uintmax_t)most);
+    return 0;
+}
+
+int data_command(int argc, char **argv)
+{
+    if (argc < 2) {
+        help(stderr);
+        return EXIT_USAGE;
+    }
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
+        help(stdout);
+        return EXIT_DONE;
+    }
+    for (int i = 0; i < SUBCOMMANDS; i++)
+        if (!strcmp(argv[1], subcommands[i].name)) return subcommands[i].run(argc - 1, argv + 1);
+    fprintf(stderr, "lockstep data: there is no subcommand '%s'; 'lockstep data --help' lists them\n", argv[1]);
+    return EXIT_USAGE;
+}

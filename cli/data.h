@@ -1,0 +1,13 @@
+/* What the files of `lockstep data` share. */
+#ifndef LS_CLI_DATA_H
+#define LS_CLI_DATA_H
+
+#include <stdint.h>
+
+int data_order(int argc, char **argv);
+
+/* A whole number, perhaps with k, M or G (powers of 1,000) or Ki, Mi, Gi behind it, between `least` and `most`. On
+ * failure prints what is wrong with OPTION's value and returns 0. */
+int data_parse_number(const char *option, const char *text, uint64_t least, uint64_t most, uint64_t *out);
+
+#endif
