@@ -19,12 +19,14 @@
  *
  * Hence copies and sums into other memory stream when asked to, sums in place never do, and nothing is prefetched by
  * hand. Huge pages (madvise) gave the in-place sum another 10 % at 100 MiB. */
+#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 #ifdef __SSE2__
 #include <immintrin.h>
 #endif
+#include "kern/optim.h"
 #include "kern/reduce.h"
 #include "kern/table.h"
 
@@ -123,6 +125,8 @@ static void bf16_to_f32(float *out, const uint16_t *a, size_t count)
     for (size_t i = 0; i < count; i++) out[i] = bf16_widen(a[i]);
 }
 
+#include "kern/loops_optim.h"
+
 /* ---- Reducing, once per element type. T is what lies in memory, ACC what is added; WRAP the unsigned type in which
  * integers are added, so that overflow is defined. */
 
@@ -218,4 +222,7 @@ const ls__kernels LS__TABLE = {
     .scale_f32 = scale_f32,
     .f32_to_bf16 = f32_to_bf16,
     .bf16_to_f32 = bf16_to_f32,
+    .adamw = adamw,
+    .sgd = sgd,
+    .sum_squares = sum_squares,
 };

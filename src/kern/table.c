@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include "kern/copy.h"
+#include "kern/optim.h"
 #include "kern/reduce.h"
 #include "kern/vector.h"
 
@@ -72,4 +73,19 @@ void ls__f32_to_bf16(uint16_t *out, const float *a, size_t count)
 void ls__bf16_to_f32(float *out, const uint16_t *a, size_t count)
 {
     ls__kernels_best()->bf16_to_f32(out, a, count);
+}
+
+void ls__adamw(float *w, const float *g, float *m, float *v, size_t count, const ls__adamw_args *args)
+{
+    ls__kernels_best()->adamw(w, g, m, v, count, args);
+}
+
+void ls__sgd(float *w, const float *g, float *m, size_t count, const ls__sgd_args *args)
+{
+    ls__kernels_best()->sgd(w, g, m, count, args);
+}
+
+double ls__sum_squares(const float *x, size_t count)
+{
+    return ls__kernels_best()->sum_squares(x, count);
 }
