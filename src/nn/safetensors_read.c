@@ -1,0 +1,306 @@
+/* Reading safetensors. The header is small and goes through jansson, which refuses duplicate keys and bad UTF-8; the
+ * tensors stay where they are in the mapping. All checks are made at the start, so that whoever holds a reader may
+ * trust it: every tensor's bytes lie inside the file and are as many as its shape says. */
+#include "nn/safetensors.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/file.h"
+#include "base/status.h"
+
+enum { MAX_HEADER = 100000000 }; /* the format's own limit */
+
+struct ls__st_reader {
+    ls__file_map map; /* empty if the bytes are the caller's */
+    char *name;       /* what messages call the file */
+    json_t *header;   /* owns the tensors' names */
+    size_t count;
+    ls__st_tensor *tensors; /* [count], by offset */
+    size_t *shapes;         /* all shapes, one behind the other */
+};
+
+static const struct {
+    const char *name;
+    size_t bytes;
+} types[] = {
+#define X(name, text, bytes) [name] = { text, bytes },
+    LS__ST_TYPE_LIST(X)
+#undef X
+};
+enum { TYPES = sizeof types / sizeof *types };
+
+const char *ls__st_type_name(ls__st_type type)
+{
+    return types[type].name;
+}
+
+size_t ls__st_type_size(ls__st_type type)
+{
+    return types[type].bytes;
+}
+
+const char *ls__st_shape_text(size_t rank, const size_t *shape, char *out, size_t bytes)
+{
+    size_t used = 0;
+    used += (size_t)snprintf(out, bytes, "[");
+    for (size_t i = 0; i < rank && used < bytes; i++)
+        used += (size_t)snprintf(out + used, bytes - used, "%s%zu", i ? "," : "", shape[i]);
+    if (used < bytes) used += (size_t)snprintf(out + used, bytes - used, "]");
+    if (used >= bytes && bytes > 4) memcpy(out + bytes - 4, "...", 4);
+    return out;
+}
+
+/* A JSON integer >= 0 as a size. */
+static int get_size(const json_t *value, size_t *out)
+{
+    if (!json_is_integer(value) || json_integer_value(value) < 0) return 0;
+    *out = (size_t)json_integer_value(value);
+    return 1;
+}
+
+static ls_status read_type(const ls__st_reader *r, const char *name, const json_t *value, ls__st_type *out)
+{
+    if (!json_is_string(value))
+        return ls__fail(LS_EFORMAT, "%s: tensor '%.100s': 'dtype' is missing or no text", r->name, name);
+    for (int i = 0; i < TYPES; i++) {
+        if (strcmp(json_string_value(value), types[i].name) == 0) {
+            *out = (ls__st_type)i;
+            return LS_OK;
+        }
+    }
+    return ls__fail(LS_EFORMAT, "%s: tensor '%.100s': dtype '%.40s' is not known here", r->name, name,
+                    json_string_value(value));
+}
+
+/* One entry of the header. `shape` has room for it. */
+static ls_status read_tensor(ls__st_reader *r, const char *name, const json_t *entry, size_t buffer_bytes,
+                             const uint8_t *buffer, size_t *shape, ls__st_tensor *out)
+{
+    const json_t *dims = json_object_get(entry, "shape"), *offsets = json_object_get(entry, "data_offsets");
+    *out = (ls__st_tensor){ .name = name, .rank = json_array_size(dims), .shape = shape };
+    ls_status status = read_type(r, name, json_object_get(entry, "dtype"), &out->type);
+    if (status) return status;
+    if (!json_is_array(dims))
+        return ls__fail(LS_EFORMAT, "%s: tensor '%.100s': 'shape' is missing or no list", r->name, name);
+    size_t bytes = types[out->type].bytes, begin, end;
+    int overflow = 0;
+    for (size_t i = 0; i < out->rank; i++) {
+        if (!get_size(json_array_get(dims, i), &shape[i]))
+            return ls__fail(LS_EFORMAT, "%s: tensor '%.100s': dimension %zu of its shape is no count", r->name, name,
+                            i);
+        overflow |= __builtin_mul_overflow(bytes, shape[i], &bytes);
+    }
+    if (overflow) return ls__fail(LS_EFORMAT, "%s: tensor '%.100s': the product of its shape overflows", r->name, name);
+    if (json_array_size(offsets) != 2 || !get_size(json_array_get(offsets, 0), &begin) ||
+        !get_size(json_array_get(offsets, 1), &end))
+        return ls__fail(LS_EFORMAT, "%s: tensor '%.100s': 'data_offsets' is missing or not two counts", r->name, name);
+    if (begin > end || end > buffer_bytes)
+        return ls__fail(LS_EFORMAT, "%s: tensor '%.100s': bytes %zu to %zu do not lie in the file's %zu bytes of data",
+                        r->name, name, begin, end, buffer_bytes);
+    if (end - begin != bytes) {
+        char text[100];
+        return ls__fail(LS_EFORMAT, "%s: tensor '%.100s': %s %s takes %zu bytes, but its offsets span %zu", r->name,
+                        name, types[out->type].name, ls__st_shape_text(out->rank, shape, text, sizeof text), bytes,
+                        end - begin);
+    }
+    out->data = buffer + begin;
+    out->bytes = bytes;
+    return LS_OK;
+}
+
+static int by_place(const void *pa, const void *pb)
+{
+    const ls__st_tensor *a = pa, *b = pb;
+    if (a->data != b->data) return (const uint8_t *)a->data < (const uint8_t *)b->data ? -1 : 1;
+    if (a->bytes != b->bytes) return a->bytes < b->bytes ? -1 : 1;
+    return strcmp(a->name, b->name);
+}
+
+static ls_status read_metadata(const ls__st_reader *r, json_t *metadata)
+{
+    const char *key;
+    json_t *value;
+    if (!json_is_object(metadata)) return ls__fail(LS_EFORMAT, "%s: '__metadata__' is no map", r->name);
+    json_object_foreach(metadata, key, value)
+    {
+        if (!json_is_string(value))
+            return ls__fail(LS_EFORMAT, "%s: '__metadata__' key '%.100s' has a value that is no text", r->name, key);
+    }
+    return LS_OK;
+}
+
+/* All tensors lie in the buffer; now none may overlap, and together they must fill it. */
+static ls_status check_layout(const ls__st_reader *r, const uint8_t *buffer, size_t buffer_bytes)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < r->count; i++) {
+        const ls__st_tensor *t = &r->tensors[i];
+        size_t begin = (size_t)((const uint8_t *)t->data - buffer);
+        if (begin != at)
+            return ls__fail(LS_EFORMAT, "%s: tensor '%.100s' begins at byte %zu where %zu was expected: %s", r->name,
+                            t->name, begin, at, begin < at ? "tensors overlap" : "there is a hole");
+        at += t->bytes;
+    }
+    if (at != buffer_bytes)
+        return ls__fail(LS_EFORMAT, "%s: the tensors end at byte %zu, but the file has %zu bytes of data", r->name, at,
+                        buffer_bytes);
+    return LS_OK;
+}
+
+static ls_status read_header(ls__st_reader *r, const uint8_t *buffer, size_t buffer_bytes)
+{
+    const char *key;
+    json_t *value;
+    size_t dims = 0;
+    json_object_foreach(r->header, key, value)
+    {
+        dims += json_array_size(json_object_get(value, "shape"));
+    }
+    r->tensors = calloc(json_object_size(r->header) + 1, sizeof *r->tensors);
+    r->shapes = calloc(dims + 1, sizeof *r->shapes);
+    if (!r->tensors || !r->shapes) return ls__fail(LS_ENOMEM, "%s: no memory for its header", r->name);
+    size_t *shape = r->shapes;
+    json_object_foreach(r->header, key, value)
+    {
+        ls_status status = LS_OK;
+        if (strcmp(key, "__metadata__") == 0) {
+            status = read_metadata(r, value);
+        } else if (!json_is_object(value)) {
+            status = ls__fail(LS_EFORMAT, "%s: tensor '%.100s': its entry is no map", r->name, key);
+        } else {
+            ls__st_tensor *t = &r->tensors[r->count++];
+            status = read_tensor(r, key, value, buffer_bytes, buffer, shape, t);
+            shape += t->rank;
+        }
+        if (status) return status;
+    }
+    qsort(r->tensors, r->count, sizeof *r->tensors, by_place);
+    return check_layout(r, buffer, buffer_bytes);
+}
+
+static ls_status parse(ls__st_reader *r, const uint8_t *data, size_t bytes)
+{
+    uint64_t length = 0;
+    if (bytes < 8)
+        return ls__fail(LS_EFORMAT, "%s: %zu bytes are too few for a safetensors file; it was cut, or is none", r->name,
+                        bytes);
+    for (int i = 0; i < 8; i++) length |= (uint64_t)data[i] << (8 * i);
+    if (length > MAX_HEADER)
+        return ls__fail(LS_EFORMAT,
+                        "%s: claims a header of %llu bytes, more than the %d that the format allows; is it a "
+                        "safetensors file?",
+                        r->name, (unsigned long long)length, (int)MAX_HEADER);
+    if (length > bytes - 8)
+        return ls__fail(LS_EFORMAT, "%s: claims a header of %llu bytes, but only %zu follow; the file was cut", r->name,
+                        (unsigned long long)length, bytes - 8);
+    if (length == 0 || data[8] != '{')
+        return ls__fail(LS_EFORMAT, "%s: the header does not begin with '{'; is it a safetensors file?", r->name);
+    json_error_t error;
+    r->header = json_loadb((const char *)data + 8, (size_t)length, JSON_REJECT_DUPLICATES, &error);
+    if (!r->header) return ls__fail(LS_EFORMAT, "%s: header, byte %d: %s", r->name, error.position, error.text);
+    return read_header(r, data + 8 + length, bytes - 8 - (size_t)length);
+}
+
+static ls_status make(ls__st_reader **out, const char *name)
+{
+    *out = calloc(1, sizeof **out);
+    if (*out) (*out)->name = strdup(name);
+    if (*out && (*out)->name) return LS_OK;
+    ls__st_free(out);
+    return ls__fail(LS_ENOMEM, "%s: out of memory", name);
+}
+
+ls_status ls__st_parse(ls__st_reader **out, const char *name, const void *data, size_t bytes)
+{
+    ls_status status = make(out, name);
+    if (!status) status = parse(*out, data, bytes);
+    if (status) ls__st_free(out);
+    return status;
+}
+
+ls_status ls__st_open(ls__st_reader **out, const char *path)
+{
+    ls_status status = make(out, path);
+    if (!status) status = ls__file_map_open(&(*out)->map, path);
+    if (!status) status = parse(*out, (*out)->map.data, (*out)->map.bytes);
+    if (status) ls__st_free(out);
+    return status;
+}
+
+void ls__st_free(ls__st_reader **reader)
+{
+    ls__st_reader *r = *reader;
+    if (!r) return;
+    free(r->shapes);
+    free(r->tensors);
+    json_decref(r->header);
+    ls__file_map_close(&r->map);
+    free(r->name);
+    free(r);
+    *reader = NULL;
+}
+
+size_t ls__st_count(const ls__st_reader *reader)
+{
+    return reader->count;
+}
+
+const ls__st_tensor *ls__st_get(const ls__st_reader *reader, size_t i)
+{
+    return &reader->tensors[i];
+}
+
+const ls__st_tensor *ls__st_find(const ls__st_reader *reader, const char *name)
+{
+    for (size_t i = 0; i < reader->count; i++)
+        if (strcmp(reader->tensors[i].name, name) == 0) return &reader->tensors[i];
+    return NULL;
+}
+
+const char *ls__st_metadata(const ls__st_reader *reader, const char *key)
+{
+    return json_string_value(json_object_get(json_object_get(reader->header, "__metadata__"), key));
+}
+
+/* Half precision by its bits: 1 sign, 5 exponent, 10 fraction. */
+static float f16_to_f32(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = (h >> 10) & 31, fraction = h & 0x3ff, bits;
+    float value;
+    if (exponent == 0) { /* zero, or subnormal: fraction * 2^-24, which float32 holds exactly */
+        value = (float)fraction * 0x1p-24f;
+        memcpy(&bits, &value, 4);
+        bits |= sign;
+    } else {
+        bits = sign | (exponent == 31 ? 0x7f800000 : (exponent + 112) << 23) | fraction << 13;
+    }
+    memcpy(&value, &bits, 4);
+    return value;
+}
+
+ls_status ls__st_to_f32(const ls__st_tensor *t, size_t from, size_t count, float *out)
+{
+    const uint8_t *in = (const uint8_t *)t->data + from * ls__st_type_size(t->type);
+    if (t->type == LS__ST_F32) {
+        if (count) memcpy(out, in, count * 4);
+    } else if (t->type == LS__ST_BF16) {
+        for (size_t i = 0; i < count; i++) {
+            uint32_t bits = (uint32_t)in[2 * i] << 16 | (uint32_t)in[2 * i + 1] << 24;
+            memcpy(&out[i], &bits, 4);
+        }
+    } else if (t->type == LS__ST_F16) {
+        for (size_t i = 0; i < count; i++) out[i] = f16_to_f32((uint16_t)(in[2 * i] | in[2 * i + 1] << 8));
+    } else if (t->type == LS__ST_F64) {
+        for (size_t i = 0; i < count; i++) {
+            double value;
+            memcpy(&value, in + 8 * i, 8);
+            out[i] = (float)value;
+        }
+    } else {
+        return ls__fail(LS_EUNSUPPORTED, "tensor '%.100s': %s cannot be read as float32; F32, F64, F16 and BF16 can",
+                        t->name, types[t->type].name);
+    }
+    return LS_OK;
+}

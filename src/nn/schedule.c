@@ -1,0 +1,16 @@
+/* The learning rate, a pure function of the step: resuming needs no state. */
+#include "lockstep/nn.h"
+
+#include <math.h>
+
+float ls_schedule_at(const ls_schedule *s, int64_t step)
+{
+    if (step < s->warmup) return (float)((double)s->lr * (double)(step + 1) / (double)s->warmup);
+    if (s->kind == LS_SCHEDULE_CONSTANT) return s->lr;
+    /* The first step behind the warm-up has the full rate, the last step of the run the end's. */
+    int64_t span = s->steps - 1 - s->warmup;
+    double done = span > 0 ? (double)(step - s->warmup) / (double)span : 1;
+    if (done > 1) done = 1;
+    double share = s->kind == LS_SCHEDULE_COSINE ? 0.5 * (1 + cos(M_PI * done)) : 1 - done;
+    return (float)((double)s->lr_end + share * ((double)s->lr - (double)s->lr_end));
+}

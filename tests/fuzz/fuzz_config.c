@@ -1,0 +1,20 @@
+/* Fuzz target: any bytes as a config.json. What is accepted must be a model that can be made (without memory for its
+ * values), and settings that are read again as the same. */
+#include <stdlib.h>
+#include <string.h>
+#include "nn/files.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    ls_gpt2_options options, again;
+    if (ls__hf_config_parse("fuzz", (const char *)data, size, &options)) {
+        if (!ls_error()[0]) abort();
+        return 0;
+    }
+    again = options;
+    if (ls_gpt2_options_check(&again) || memcmp(&again, &options, sizeof again)) abort();
+    if (options.width % options.heads || options.layers < 1 || options.vocab < 1 || options.context < 1) abort();
+    return 0;
+}

@@ -1,0 +1,46 @@
+#!/usr/bin/env python3
+"""Writes golden_optimizer.h: what torch's optimisers make of the same weights and gradients.
+Usage: make_golden_optimizer.py > golden_optimizer.h"""
+import torch
+
+torch.manual_seed(1)
+SHAPES, STEPS = [(3, 4), (5,)], 4
+start = [torch.randn(s) for s in SHAPES]
+grads = [[torch.randn(s) * 10 ** -k for s in SHAPES] for k in range(STEPS)]
+
+
+def text(values):
+    return "{ " + ", ".join(float(v).hex() + "f" for v in values.flatten()) + " }"
+
+
+def flat(tensors):
+    return torch.cat([t.detach().flatten() for t in tensors])
+
+
+def run(make, clip=None):
+    params = [torch.nn.Parameter(t.clone()) for t in start]
+    optimizer = make([dict(params=[params[0]]), dict(params=[params[1]], weight_decay=0.0)])
+    for k in range(STEPS):
+        for p, g in zip(params, grads[k]):
+            p.grad = g.clone()
+        if clip:
+            torch.nn.utils.clip_grad_norm_(params, clip)
+        optimizer.param_groups[0]["lr"] = optimizer.param_groups[1]["lr"] = 0.1 / (k + 1)
+        optimizer.step()
+    return flat(params)
+
+
+print(f"/* Made by make_golden_optimizer.py with torch {torch.__version__.split('+')[0]}; see there. */")
+print(f"enum {{ STEPS = {STEPS}, COUNT = {flat(start).numel()} }};")
+print(f"static const float golden_start[COUNT] = {text(flat(start))};")
+print("static const float golden_grads[STEPS][COUNT] = {")
+for k in range(STEPS):
+    print(f"    {text(flat(grads[k]))},")
+print("};")
+adamw = lambda p: torch.optim.AdamW(p, lr=0.1, betas=(0.8, 0.95), eps=1e-6, weight_decay=0.3)
+print(f"static const float golden_adamw[COUNT] = {text(run(adamw))};")
+print(f"static const float golden_adamw_clipped[COUNT] = {text(run(adamw, 0.5))};")
+sgd = lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.7, weight_decay=0.3)
+print(f"static const float golden_sgd[COUNT] = {text(run(sgd))};")
+plain = lambda p: torch.optim.SGD(p, lr=0.1, weight_decay=0.3)
+print(f"static const float golden_sgd_plain[COUNT] = {text(run(plain))};")

@@ -1,0 +1,86 @@
+/* config.json of GPT-2 folders: read, written, and refused with the key's name. */
+#include "check.h"
+#include "nn/files.h"
+#include "nn/folder.h"
+
+static ls_status parse(const char *text, ls_gpt2_options *out)
+{
+    return ls__hf_config_parse("config.json", text, strlen(text), out);
+}
+
+static void absent_keys_have_gpt2s_values(void **state)
+{
+    (void)state;
+    ls_gpt2_options o;
+    check_ok(parse("{}", &o));
+    assert_int_equal(o.layers, 12);
+    assert_int_equal(o.width, 768);
+    assert_int_equal(o.heads, 12);
+    assert_int_equal(o.vocab, 50257);
+    assert_int_equal(o.context, 1024);
+    assert_float_equal(o.norm_eps, 1e-5f, 0);
+}
+
+static void written_settings_are_read_back(void **state)
+{
+    (void)state;
+    ls_gpt2_options o = { .layers = 3, .width = 96, .heads = 4, .vocab = 256, .context = 64, .dropout = 0.25f }, got;
+    check_ok(ls_gpt2_options_check(&o));
+    check_ok(ls__hf_config_write("config.json", &o));
+    check_ok(ls__hf_config_read("config.json", &got));
+    assert_memory_equal(&got, &o, sizeof o);
+}
+
+static void other_kinds_of_model_are_refused(void **state)
+{
+    (void)state;
+    ls_gpt2_options o;
+    check_fails(parse("{\"model_type\":\"llama\"}", &o), LS_EUNSUPPORTED, "'model_type' must be \"gpt2\"; 'llama'");
+    check_fails(parse("{\"activation_function\":\"relu\"}", &o), LS_EUNSUPPORTED, "'activation_function' must be");
+    check_fails(parse("{\"tie_word_embeddings\":false}", &o), LS_EUNSUPPORTED, "'tie_word_embeddings' must be true");
+    check_fails(parse("{\"scale_attn_weights\":false}", &o), LS_EUNSUPPORTED, "'scale_attn_weights'");
+    check_fails(parse("{\"scale_attn_by_inverse_layer_idx\":true}", &o), LS_EUNSUPPORTED, "must be false");
+    check_fails(parse("{\"n_inner\":100}", &o), LS_EUNSUPPORTED, "'n_inner' is 100; only 4 times n_embd (768)");
+    check_ok(parse("{\"n_inner\":3072,\"activation_function\":\"gelu_pytorch_tanh\"}", &o));
+}
+
+static void broken_settings_are_refused_and_named(void **state)
+{
+    (void)state;
+    ls_gpt2_options o = { .layers = 77 };
+    check_fails(parse("", &o), LS_EFORMAT, "config.json: line 1");
+    check_fails(parse("[]", &o), LS_EFORMAT, "not a map");
+    check_fails(parse("{\"n_layer\":1,\"n_layer\":2}", &o), LS_EFORMAT, "duplicate");
+    check_fails(parse("{\"n_layer\":0}", &o), LS_EFORMAT, "'n_layer' is 0, which is no count");
+    check_fails(parse("{\"n_layer\":\"12\"}", &o), LS_EFORMAT, "'n_layer' is \"12\", which is no count");
+    check_fails(parse("{\"n_embd\":1e9}", &o), LS_EFORMAT, "'n_embd'");
+    check_fails(parse("{\"n_head\":7}", &o), LS_EFORMAT, "width 768 cannot be divided among 7 heads");
+    check_fails(parse("{\"vocab_size\":2147483647}", &o), LS_EFORMAT, "vocab is 2147483647; it must be from 1 to");
+    check_fails(parse("{\"resid_pdrop\":1}", &o), LS_EFORMAT, "'resid_pdrop' must be a number from 0 and below 1");
+    check_fails(parse("{\"layer_norm_epsilon\":-1}", &o), LS_EFORMAT, "'layer_norm_epsilon'");
+    check_fails(ls__hf_config_read("absent", &o), LS_ENOENT, "absent");
+    assert_int_equal(o.layers, 77);
+}
+
+static void sizes_have_names(void **state)
+{
+    (void)state;
+    ls_gpt2_options o;
+    check_ok(ls_gpt2_preset("gpt2-xl", &o));
+    assert_int_equal(o.layers, 48);
+    assert_int_equal(o.width, 1600);
+    assert_int_equal(o.heads, 25);
+    check_fails(ls_gpt2_preset("gpt3", &o), LS_EINVAL, "there is no model 'gpt3'; known are gpt2,");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(absent_keys_have_gpt2s_values),
+        cmocka_unit_test(written_settings_are_read_back),
+        cmocka_unit_test(other_kinds_of_model_are_refused),
+        cmocka_unit_test(broken_settings_are_refused_and_named),
+        cmocka_unit_test(sizes_have_names),
+    };
+    return cmocka_run_group_tests(tests, enter_folder, leave_folder);
+}

@@ -1,0 +1,171 @@
+/* Optimisers against torch's, and updates by slices against updates of the whole. */
+#include "check.h"
+#include "lockstep/nn.h"
+#include "nn/golden_optimizer.h"
+#include <math.h>
+
+/* The golden parameters, [3,4] and [5], with padding between. */
+static const ls_place places[] = {
+    { .name = "w", .dims = 2, .shape = { 3, 4, 1, 1 }, .offset = 0, .count = 12 },
+    { .name = "b", .dims = 1, .shape = { 5, 1, 1, 1 }, .offset = 16, .count = 5 },
+};
+enum { BLOCK = 32 };
+
+static void spread(float *block, const float *flat)
+{
+    memset(block, 0, BLOCK * sizeof *block);
+    memcpy(block, flat, 12 * sizeof *block);
+    memcpy(block + 16, flat + 12, 5 * sizeof *block);
+}
+
+static void check_run(const ls_optimizer_options *options, double clip, const float *expected)
+{
+    ls_optimizer *o;
+    float values[BLOCK], grads[BLOCK], golden[BLOCK];
+    double sums[1];
+    spread(values, golden_start);
+    spread(golden, expected);
+    check_ok(ls_optimizer_open(&o, places, 2, 0, BLOCK, options));
+    for (int k = 0; k < STEPS; k++) {
+        spread(grads, golden_grads[k]);
+        ls_norm_sums(grads, 0, BLOCK, sums, 1);
+        float scale = ls_clip_scale(ls_norm_total(sums, 1), clip);
+        check_ok(ls_optimizer_update(o, values, grads, 0, BLOCK, k, 0.1f / (float)(k + 1), scale));
+    }
+    for (int i = 0; i < BLOCK; i++)
+        if (fabsf(values[i] - golden[i]) > 1e-6f * fmaxf(1, fabsf(golden[i])))
+            fail_msg("element %d is %.9g, torch has %.9g", i, (double)values[i], (double)golden[i]);
+    ls_optimizer_free(&o);
+}
+
+static void adamw_is_torchs(void **state)
+{
+    (void)state;
+    ls_optimizer_options o = { .beta1 = 0.8f, .beta2 = 0.95f, .eps = 1e-6f, .weight_decay = 0.3f };
+    check_run(&o, 0, golden_adamw);
+    check_run(&o, 0.5, golden_adamw_clipped);
+}
+
+static void sgd_is_torchs(void **state)
+{
+    (void)state;
+    ls_optimizer_options o = { .kind = LS_SGD, .momentum = 0.7f, .weight_decay = 0.3f };
+    check_run(&o, 0, golden_sgd);
+    o.momentum = -1;
+    check_run(&o, 0, golden_sgd_plain);
+}
+
+static float number(size_t i)
+{
+    return (float)((i * 2654435761u >> 8) % 2001) / 1000 - 1;
+}
+
+enum { MANY = 200000 };
+
+static void slices_and_threads_give_the_bits_of_the_whole(void **state)
+{
+    (void)state;
+    static const ls_place large[] = {
+        { .name = "a", .dims = 2, .shape = { 600, 300, 1, 1 }, .offset = 0, .count = 180000 },
+        { .name = "b", .dims = 1, .shape = { 19990, 1, 1, 1 }, .offset = 180000, .count = 19990 },
+    };
+    static float grads[MANY], whole[MANY], sliced[MANY];
+    size_t cuts[] = { 0, 4096, 131072, 180001, MANY };
+    ls_optimizer *one, *parts[4];
+    ls_optimizer_options options = { .threads = 1 };
+    for (size_t i = 0; i < MANY; i++) whole[i] = sliced[i] = number(i);
+    check_ok(ls_optimizer_open(&one, large, 2, 0, MANY, &options));
+    options.threads = 2;
+    for (int p = 0; p < 4; p++) check_ok(ls_optimizer_open(&parts[p], large, 2, cuts[p], cuts[p + 1], &options));
+    for (int step = 0; step < 3; step++) {
+        for (size_t i = 0; i < MANY; i++) grads[i] = number(i + 7 * (size_t)step);
+        check_ok(ls_optimizer_update(one, whole, grads, 0, MANY, step, 0.01f, 0.5f));
+        for (int p = 3; p >= 0; p--) {
+            size_t middle = (cuts[p] + cuts[p + 1]) / 2;
+            check_ok(ls_optimizer_update(parts[p], sliced, grads, middle, cuts[p + 1], step, 0.01f, 0.5f));
+            check_ok(ls_optimizer_update(parts[p], sliced, grads, cuts[p], middle, step, 0.01f, 0.5f));
+        }
+    }
+    assert_memory_equal(whole, sliced, sizeof whole);
+    check_fails(ls_optimizer_update(parts[1], sliced, grads, 0, 4097, 3, 0.01f, 1), LS_EINVAL,
+                "elements 0 to 4097 are not in its range 4096 to 131072");
+    for (int p = 0; p < 4; p++) ls_optimizer_free(&parts[p]);
+    ls_optimizer_free(&one);
+}
+
+static void the_norm_is_the_same_by_slices_and_threads(void **state)
+{
+    (void)state;
+    static float x[MANY];
+    static double sums[MANY / LS_NORM_BLOCK + 1], again[MANY / LS_NORM_BLOCK + 1];
+    double exact = 0;
+    for (size_t i = 0; i < MANY; i++) {
+        x[i] = number(i) * 1e-3f;
+        exact += (double)x[i] * (double)x[i];
+    }
+    size_t blocks = ls_norm_blocks(MANY), cut = 30 * LS_NORM_BLOCK;
+    assert_int_equal(blocks, 49);
+    ls_norm_sums(x, 0, MANY, sums, 1);
+    ls_norm_sums(x, cut, MANY, again, 2);
+    ls_norm_sums(x, 0, cut, again, 2);
+    assert_memory_equal(sums, again, blocks * sizeof *sums);
+    double norm = ls_norm_total(sums, blocks);
+    assert_true(fabs(norm - sqrt(exact)) < 1e-12 * norm);
+    assert_true(ls_norm_total(sums, 0) == 0);
+}
+
+static void clipping_scales_only_what_is_too_long(void **state)
+{
+    (void)state;
+    assert_float_equal(ls_clip_scale(10, 0), 1, 0);
+    assert_float_equal(ls_clip_scale(0.5, 1), 1, 0);
+    assert_float_equal(ls_clip_scale(4, 1), 0.25, 1e-6);
+    assert_float_equal(ls_clip_scale(NAN, 1), 1, 0); /* nothing is hidden: the gradients stay as they are */
+}
+
+static void wrong_options_are_refused(void **state)
+{
+    (void)state;
+    ls_optimizer *o;
+    ls_optimizer_options options = { .beta2 = 1 };
+    check_fails(ls_optimizer_open(&o, places, 2, 0, BLOCK, &options), LS_EINVAL, "beta2 1");
+    assert_null(o);
+    options = (ls_optimizer_options){ .eps = -1 };
+    check_fails(ls_optimizer_open(&o, places, 2, 0, BLOCK, &options), LS_EINVAL, "eps -1");
+    options = (ls_optimizer_options){ .kind = 9 };
+    check_fails(ls_optimizer_open(&o, places, 2, 0, BLOCK, &options), LS_EINVAL, "no kind 9");
+}
+
+static void schedules_rise_and_fall_as_they_say(void **state)
+{
+    (void)state;
+    ls_schedule s = { .kind = LS_SCHEDULE_COSINE, .lr = 1, .lr_end = 0.1f, .warmup = 10, .steps = 111 };
+    assert_float_equal(ls_schedule_at(&s, 0), 0.1, 1e-7);
+    assert_float_equal(ls_schedule_at(&s, 9), 1, 1e-7);
+    assert_float_equal(ls_schedule_at(&s, 10), 1, 1e-7);
+    assert_float_equal(ls_schedule_at(&s, 60), 0.55, 1e-6);
+    assert_float_equal(ls_schedule_at(&s, 110), 0.1, 1e-7);
+    assert_float_equal(ls_schedule_at(&s, 5000), 0.1, 1e-7);
+    s.kind = LS_SCHEDULE_LINEAR;
+    assert_float_equal(ls_schedule_at(&s, 35), 0.775, 1e-6);
+    assert_float_equal(ls_schedule_at(&s, 110), 0.1, 1e-7);
+    s.kind = LS_SCHEDULE_CONSTANT;
+    assert_float_equal(ls_schedule_at(&s, 4), 0.5, 1e-7);
+    assert_float_equal(ls_schedule_at(&s, 110), 1, 0);
+    s = (ls_schedule){ .kind = LS_SCHEDULE_LINEAR, .lr = 1, .steps = 1 };
+    assert_true(isfinite(ls_schedule_at(&s, 0)));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(adamw_is_torchs),
+        cmocka_unit_test(sgd_is_torchs),
+        cmocka_unit_test(slices_and_threads_give_the_bits_of_the_whole),
+        cmocka_unit_test(the_norm_is_the_same_by_slices_and_threads),
+        cmocka_unit_test(clipping_scales_only_what_is_too_long),
+        cmocka_unit_test(wrong_options_are_refused),
+        cmocka_unit_test(schedules_rise_and_fall_as_they_say),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
