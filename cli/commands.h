@@ -11,5 +11,6 @@ enum {
 };
 
 int data_command(int argc, char **argv);
+int run_command(int argc, char **argv);
 
 #endif

@@ -1,0 +1,45 @@
+/* Starting ranks on this machine and staying with them until all are gone. `lockstep run` is this and nothing else;
+ * commands with -n N start themselves through it. */
+#ifndef LS_CLI_LAUNCH_H
+#define LS_CLI_LAUNCH_H
+
+#include <stdbool.h>
+
+/* Exit codes of a launch, beside 0, a rank's own code, and 128 + the number of the signal that killed a rank. */
+enum {
+    EXIT_TIMEOUT = 124,        /* a rank was stopped or missing for longer than the timeout */
+    EXIT_NOT_EXECUTABLE = 126, /* the program is there and cannot be executed */
+    EXIT_NOT_FOUND = 127,      /* there is no such program */
+};
+
+enum { LAUNCH_MAX_RANKS = 512 }; /* on one machine */
+
+typedef struct launch_options {
+    int ranks;
+    double timeout;   /* seconds that a rank may be missing or stopped; 0: 30; < 0: for ever */
+    double grace;     /* seconds that the other ranks have to end by themselves after one failed; 0: 0.5 */
+    int max_restarts; /* how often a failed job is started anew; 0: never */
+    bool no_prefix;   /* ranks write to our output themselves; otherwise each line begins with "[RANK] " */
+    bool no_stdin;    /* rank 0 reads nothing; otherwise it gets our input, unless that is a terminal */
+    bool no_bind;     /* ranks may run on all cores; otherwise the cores are divided among them */
+    bool verbose;     /* says which process is which rank, and on which cores */
+
+    const char *log_dir;   /* rank R's output goes to DIR/rank_R/stdout.log and stderr.log; NULL: no files */
+    const char *redirects; /* which output goes to the files only: "3", or "0:3,1:2" by rank, where 0 is none, 1 stdout,
+                              2 stderr and 3 both; NULL: "3" if there is a log_dir and no `tee`, otherwise none */
+    const char *tee;       /* which output goes to the files and to us, likewise; NULL: none */
+
+    const char *master_addr; /* exported for programs that rendezvous by themselves; NULL: 127.0.0.1 */
+    const char *master_port; /* NULL: a port that is free now */
+    const char *run_id;      /* NULL: "lockstep-PID" */
+    const char *role;        /* NULL: "default" */
+} launch_options;
+
+/* Starts argv[0] (looked up in PATH) `ranks` times and returns the launch's exit code. Prints what went wrong. All
+ * ranks and what they started are gone when it returns. The process must have no other children and no threads. */
+int launch_ranks(const launch_options *options, char **argv);
+
+/* The path of the running program, for a command that starts itself. */
+const char *launch_self(void);
+
+#endif

@@ -1,0 +1,70 @@
+/* The cores, divided among the ranks.
+ *
+ * hwloc knows which cores share a cache or a memory controller, so neighbours in rank are neighbours on the chip. What
+ * we ask of it is little (no devices, no distances), which makes loading the topology four times cheaper. Only cores
+ * that this process may use count: its affinity (taskset, cpusets) and the time slice of its control group. */
+#include "cli/launch_parts.h"
+
+#include <hwloc.h>
+#include <hwloc/glibc-sched.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include "base/thread.h"
+
+/* How many cores' worth of time the control group grants; 0: no limit. */
+static double quota_cores(void)
+{
+    double cores = 0;
+    long quota, period;
+    FILE *f = fopen("/sys/fs/cgroup/cpu.max", "re");
+    if (!f) return 0;
+    if (fscanf(f, "%ld %ld", &quota, &period) == 2 && quota > 0 && period > 0) cores = (double)quota / (double)period;
+    fclose(f);
+    return cores;
+}
+
+static void load_and_divide(int ranks, launch_cores *out)
+{
+    hwloc_topology_t topology;
+    if (hwloc_topology_init(&topology)) return;
+    hwloc_topology_set_all_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_NONE);
+    hwloc_topology_set_type_filter(topology, HWLOC_OBJ_PACKAGE, HWLOC_TYPE_FILTER_KEEP_ALL);
+    hwloc_topology_set_type_filter(topology, HWLOC_OBJ_L3CACHE, HWLOC_TYPE_FILTER_KEEP_ALL);
+    hwloc_topology_set_type_filter(topology, HWLOC_OBJ_CORE, HWLOC_TYPE_FILTER_KEEP_ALL);
+    hwloc_topology_set_flags(topology, HWLOC_TOPOLOGY_FLAG_RESTRICT_TO_CPUBINDING | HWLOC_TOPOLOGY_FLAG_NO_DISTANCES |
+                                           HWLOC_TOPOLOGY_FLAG_NO_MEMATTRS | HWLOC_TOPOLOGY_FLAG_NO_CPUKINDS);
+    hwloc_cpuset_t *sets = calloc((size_t)ranks, sizeof *sets);
+    if (!sets || hwloc_topology_load(topology)) goto done;
+
+    /* Whole cores as long as there is one for each rank, then hardware threads. */
+    int cores = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE);
+    int until = ranks <= cores ? hwloc_get_type_depth(topology, HWLOC_OBJ_CORE) : INT_MAX;
+    hwloc_obj_t root = hwloc_get_root_obj(topology);
+    if (hwloc_bitmap_last(root->cpuset) >= CPU_SETSIZE || hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_PU) < ranks)
+        goto done;
+    if (hwloc_distrib(topology, &root, 1, sets, (unsigned)ranks, until, 0)) goto done;
+    for (int i = 0; i < ranks; i++) {
+        int own = hwloc_get_nbobjs_inside_cpuset_by_type(topology, sets[i], HWLOC_OBJ_CORE);
+        out[i].threads = own > 0 ? own : 1;
+        out[i].bound = !hwloc_cpuset_to_glibc_sched_affinity(topology, sets[i], &out[i].set, sizeof out[i].set);
+    }
+done:
+    for (int i = 0; sets && i < ranks; i++) hwloc_bitmap_free(sets[i]);
+    free(sets);
+    hwloc_topology_destroy(topology);
+}
+
+void launch_divide_cores(int ranks, bool bind, launch_cores *out)
+{
+    int cores = ls__cpu_count();
+    double quota = quota_cores();
+    int usable = quota > 0 && quota < cores ? (int)ceil(quota) : cores;
+    for (int i = 0; i < ranks; i++) {
+        out[i].threads = usable > ranks ? usable / ranks : 1;
+        out[i].bound = false;
+    }
+    /* Alone there is nothing to divide, and with a slice of the time the kernel must be free to move us. */
+    if (bind && ranks > 1 && ranks <= cores && usable == cores) load_and_divide(ranks, out);
+}

@@ -1,0 +1,67 @@
+/* The parts of the launcher, shared by cli/launch*.c only. */
+#ifndef LS_CLI_LAUNCH_PARTS_H
+#define LS_CLI_LAUNCH_PARTS_H
+
+#include <sched.h>
+#include <signal.h>
+#include <stddef.h>
+#include <sys/resource.h>
+#include <sys/types.h>
+#include "cli/launch.h"
+#include "lockstep/base.h"
+
+/* ---- launch_bind.c: which rank runs where. */
+
+typedef struct launch_cores {
+    int threads;   /* how many threads a rank should use */
+    bool bound;    /* `set` says where */
+    cpu_set_t set; /* logical processors */
+} launch_cores;
+
+/* Divides the cores this process may use among `ranks` ranks. More ranks than cores, or `bind` false: nobody is bound,
+ * and `threads` is what each has on average, at least 1. */
+void launch_divide_cores(int ranks, bool bind, launch_cores *out);
+
+/* ---- launch_output.c: what the ranks print. */
+
+enum { LAUNCH_STDOUT = 0, LAUNCH_STDERR = 1 };
+
+typedef struct launch_output launch_output;
+
+/* Prepares the output of all ranks for one attempt (0: files are made anew; later ones are added to them). LS_EINVAL:
+ * the options cannot be. */
+ls_status launch_output_open(launch_output **out, const launch_options *options, int attempt);
+/* What `rank` shall have as its stdout or stderr; -1: what we have. Valid until launch_output_start(). */
+int launch_output_fd(const launch_output *output, int rank, int stream);
+/* All ranks were started: from now on their output is carried, by a thread. */
+ls_status launch_output_start(launch_output *output);
+/* Prints a line of the launcher's own to stderr, between the lines of the ranks. Never waits for the reader. */
+void launch_output_say(launch_output *output, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Waits until all that was printed is carried (at most `wait_ms`; < 0: as long as it takes) and frees. */
+void launch_output_close(launch_output **output, int wait_ms);
+
+/* ---- launch_start.c: from a rank's number to its process. */
+
+/* What all ranks of an attempt have in common. */
+typedef struct launch_common {
+    char **argv;
+    int job_fd;
+    int attempt;
+    sigset_t mask;        /* of signals, as we got it */
+    struct rlimit files;  /* likewise */
+    bool ignored_sigpipe; /* likewise */
+    char master_port[16];
+    char run_id[64];
+} launch_common;
+
+/* Starts one rank. On failure *error is the errno of the step that failed, and *step says which. */
+pid_t launch_start(const launch_options *options, const launch_common *common, const launch_output *output, int rank,
+                   const launch_cores *cores, int *error, const char **step);
+
+/* Starts a process that kills what is left of the ranks if we are killed; -1: it could not be started, and the job
+ * runs without. It hears of ranks through launch_guard_tell(). */
+int launch_guard_start(void);
+/* `pid` leads a rank's process group from now on; -pid: not any more. */
+void launch_guard_tell(int guard, pid_t pid);
+
+#endif

@@ -1,0 +1,193 @@
+/* lockstep run: starts a program as the ranks of a world on this machine. */
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/thread.h"
+#include "cli/commands.h"
+#include "cli/launch.h"
+
+static const char help[] =
+    "usage: lockstep run -n N [OPTIONS] [--] PROGRAM [ARGUMENTS]\n"
+    "\n"
+    "Starts PROGRAM N times on this machine, as the ranks of one world, and stays until all are gone.\n"
+    "\n"
+    "  -n, --nproc-per-node N  ranks to start; 'cpu' or 'auto': one for each core (default 1)\n"
+    "      --timeout SECONDS   how long a rank may be missing or stopped; 'none': for ever (default 30)\n"
+    "      --grace SECONDS     how long the others may take to end after a rank failed (default 0.5)\n"
+    "      --max-restarts K    start all ranks again after a failure, K times at most (default 0)\n"
+    "      --no-prefix         do not put '[RANK] ' before each line of output\n"
+    "      --log-dir DIR       output goes to DIR/rank_R/stdout.log and stderr.log instead\n"
+    "  -r, --redirects SPEC    only part of it: 0 none, 1 stdout, 2 stderr, 3 both; or by rank: 0:3,1:2\n"
+    "  -t, --tee SPEC          to the files and to the terminal, likewise\n"
+    "      --stdin 0|none      who reads this command's input: rank 0 (default), or nobody\n"
+    "      --no-bind           do not divide the cores among the ranks\n"
+    "  -v, --verbose           say which process is which rank, and where it runs\n"
+    "  -h, --help\n"
+    "\n"
+    "torchrun's spellings are understood: --nproc_per_node, --max_restarts, --standalone, --nnodes 1,\n"
+    "--master-addr, --master-port, --rdzv-id, --role ... Ranks find torchrun's variables (RANK, WORLD_SIZE...) too.\n"
+    "\n"
+    "Exit code: 0; otherwise that of the first rank that failed, 128 + N if signal N killed it; 124 timeout,\n"
+    "126 not executable, 127 no such program, 2 wrong usage. See lockstep-run(1).\n";
+
+/* Long options beyond those with a letter. */
+enum {
+    TIMEOUT = 256,
+    GRACE,
+    MAX_RESTARTS,
+    NO_PREFIX,
+    LOG_DIR,
+    STDIN,
+    NO_BIND,
+    MASTER_ADDR,
+    MASTER_PORT,
+    RUN_ID,
+    ROLE,
+    NNODES,
+    NODE_RANK,
+    IGNORED,
+};
+
+static const struct option options[] = {
+    { "nproc-per-node", required_argument, NULL, 'n' },
+    { "timeout", required_argument, NULL, TIMEOUT },
+    { "grace", required_argument, NULL, GRACE },
+    { "max-restarts", required_argument, NULL, MAX_RESTARTS },
+    { "no-prefix", no_argument, NULL, NO_PREFIX },
+    { "log-dir", required_argument, NULL, LOG_DIR },
+    { "redirects", required_argument, NULL, 'r' },
+    { "tee", required_argument, NULL, 't' },
+    { "stdin", required_argument, NULL, STDIN },
+    { "no-bind", no_argument, NULL, NO_BIND },
+    { "verbose", no_argument, NULL, 'v' },
+    { "help", no_argument, NULL, 'h' },
+    { "master-addr", required_argument, NULL, MASTER_ADDR },
+    { "master-port", required_argument, NULL, MASTER_PORT },
+    { "rdzv-id", required_argument, NULL, RUN_ID },
+    { "role", required_argument, NULL, ROLE },
+    { "nnodes", required_argument, NULL, NNODES },
+    { "node-rank", required_argument, NULL, NODE_RANK },
+    /* torchrun's, with nothing to do here: one machine, no rendezvous, no Python of our own. */
+    { "standalone", no_argument, NULL, IGNORED },
+    { "no-python", no_argument, NULL, IGNORED },
+    { "rdzv-backend", required_argument, NULL, IGNORED },
+    { "rdzv-endpoint", required_argument, NULL, IGNORED },
+    { "rdzv-conf", required_argument, NULL, IGNORED },
+    { "local-addr", required_argument, NULL, IGNORED },
+    { "start-method", required_argument, NULL, IGNORED },
+    { "monitor-interval", required_argument, NULL, IGNORED },
+    { NULL, 0, NULL, 0 },
+};
+
+static int wrong(const char *option, const char *value, const char *expected)
+{
+    fprintf(stderr, "lockstep run: %s %s: expected %s\n", option, *value ? value : "''", expected);
+    return EXIT_USAGE;
+}
+
+static int read_int(const char *option, const char *text, long low, long high, int *out)
+{
+    char *end, expected[64];
+    errno = 0;
+    long v = strtol(text, &end, 10);
+    if (end == text || *end || errno || v < low || v > high) {
+        snprintf(expected, sizeof expected, "a number from %ld to %ld", low, high);
+        return wrong(option, text, expected);
+    }
+    *out = (int)v;
+    return 0;
+}
+
+static int read_seconds(const char *option, const char *text, double *out)
+{
+    char *end;
+    double v = strtod(text, &end);
+    if (end == text || *end || !(v >= 0.001 && v <= 1e6)) return wrong(option, text, "seconds from 0.001 to 1000000");
+    *out = v;
+    return 0;
+}
+
+static int read_ranks(const char *text, int *out)
+{
+    if (!strcmp(text, "cpu") || !strcmp(text, "auto")) {
+        *out = ls__cpu_count();
+        return 0;
+    }
+    if (!strcmp(text, "gpu")) return wrong("-n", text, "a number, 'cpu' or 'auto': lockstep trains on CPUs");
+    return read_int("-n", text, 1, LAUNCH_MAX_RANKS, out);
+}
+
+static int set_option(launch_options *o, int option, const char *value)
+{
+    int ignored;
+    switch (option) {
+    case 'n': return read_ranks(value, &o->ranks);
+    case 'r': o->redirects = value; return 0;
+    case 't': o->tee = value; return 0;
+    case 'v': o->verbose = true; return 0;
+    case TIMEOUT:
+        if (!strcmp(value, "none")) {
+            o->timeout = -1;
+            return 0;
+        }
+        return read_seconds("--timeout", value, &o->timeout);
+    case GRACE: return read_seconds("--grace", value, &o->grace);
+    case MAX_RESTARTS: return read_int("--max-restarts", value, 0, 1000000, &o->max_restarts);
+    case NO_PREFIX: o->no_prefix = true; return 0;
+    case LOG_DIR: o->log_dir = value; return *value ? 0 : wrong("--log-dir", value, "a folder");
+    case STDIN:
+        if (strcmp(value, "0") && strcmp(value, "none")) return wrong("--stdin", value, "'0' or 'none'");
+        o->no_stdin = *value == 'n';
+        return 0;
+    case NO_BIND: o->no_bind = true; return 0;
+    case MASTER_ADDR: o->master_addr = value; return 0;
+    case MASTER_PORT: o->master_port = value; return read_int("--master-port", value, 1, 65535, &ignored);
+    case RUN_ID: o->run_id = value; return 0;
+    case ROLE: o->role = value; return 0;
+    case NNODES:
+        if (!strcmp(value, "1") || !strcmp(value, "1:1")) return 0;
+        return wrong("--nnodes", value,
+                     "1: lockstep run starts ranks on this machine; across machines use mpirun or srun");
+    case NODE_RANK: return read_int("--node-rank", value, 0, 0, &ignored);
+    default: return 0;
+    }
+}
+
+/* torchrun takes --max_restarts for --max-restarts: dashes for underscores in the names of long options. Only what
+ * stands before the program is ours to change, and getopt stops there. */
+static void plain_dashes(char *argument)
+{
+    if (strncmp(argument, "--", 2)) return;
+    for (char *c = argument; *c && *c != '='; c++)
+        if (*c == '_') *c = '-';
+}
+
+int run_command(int argc, char **argv)
+{
+    launch_options o = { .ranks = 1 };
+    opterr = 0;
+    for (;;) {
+        if (optind < argc) plain_dashes(argv[optind]);
+        int at = optind, option = getopt_long(argc, argv, "+:n:r:t:vh", options, NULL);
+        if (option == -1) break;
+        if (option == 'h') {
+            fputs(help, stdout);
+            return EXIT_DONE;
+        }
+        if (option == ':' || option == '?') {
+            const char *why = option == ':' ? "needs a value" : "is unknown, or has a value that it does not take";
+            fprintf(stderr, "lockstep run: %s %s; 'lockstep run --help' lists the options\n", argv[at], why);
+            return EXIT_USAGE;
+        }
+        int code = set_option(&o, option, optarg);
+        if (code) return code;
+    }
+    if (optind >= argc) {
+        fprintf(stderr, "lockstep run: no program to run; usage: lockstep run -n N -- PROGRAM ARGUMENTS\n");
+        return EXIT_USAGE;
+    }
+    return launch_ranks(&o, argv + optind);
+}
