@@ -171,7 +171,10 @@ ls_status ls_work_test(ls_work **work)
     if (!*work) return ls__fail(LS_EINVAL, "test: there is no work");
     ls_group *g = (*work)->group;
     ls_status status = (*work)->done ? LS_OK : ls__group_progress(g);
-    if (status == LS_OK && !(*work)->done) return LS_PENDING;
+    if (status == LS_OK && !(*work)->done) {
+        status = g->transport->look(g);
+        if (status == LS_OK) return LS_PENDING;
+    }
     if (status < 0 && g->broken) forget(g);
     recycle(work);
     return status;

@@ -74,6 +74,8 @@ typedef struct ls__transport {
     ls_status (*progress)(ls_group *g, ls_work *w);
     /* Sleeps until progress may be possible again; fails on death, abort and timeout. `w` is what the caller wants. */
     ls_status (*idle)(ls_group *g, ls_work *w);
+    /* Without waiting: has the group failed? Breaks it if so, and returns its status. */
+    ls_status (*look)(ls_group *g);
     ls_status (*split)(ls_group *g, int color, int key, ls_group **out);
     /* From any thread: breaks the group for all. */
     void (*abort)(ls_group *g, ls_status status, const char *text);

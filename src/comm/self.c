@@ -80,6 +80,7 @@ const ls__transport ls__self_transport = {
     .start = start,
     .progress = progress,
     .idle = idle,
+    .look = look,
     .split = split,
     .abort = abort_group,
     .release = release,

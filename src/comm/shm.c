@@ -419,6 +419,7 @@ const ls__transport ls__shm_transport = {
     .start = start,
     .progress = progress,
     .idle = ls__shm_idle,
+    .look = ls__shm_look,
     .split = split,
     .abort = ls__shm_abort,
     .release = release,

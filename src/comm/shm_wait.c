@@ -164,7 +164,7 @@ static void note_stop(const ls_group *g, ls_work *w, int rank)
     w->stop_noted = true;
 }
 
-/* After a sleep: is someone gone, stopped, crossed with us, or too late? */
+/* Before a sleep: is someone gone, stopped, crossed with us, or too late? */
 static ls_status look_around(ls_group *g, ls_work *w)
 {
     ls_status status = ls__shm_look(g);
@@ -199,26 +199,27 @@ static ls_status look_around(ls_group *g, ls_work *w)
 
 /* ---- Waiting. */
 
-static void announce_sleep(const ls_group *g, const ls_work *w)
+static void announce_sleep(ls__shm_member *me, const ls_work *w)
 {
-    ls__shm_member *me = &ls__shm_of(g)->members[g->rank];
     atomic_store_explicit(&me->waiting_count, w->count, memory_order_relaxed);
     atomic_store_explicit(&me->waiting_number, w->number, memory_order_relaxed);
     atomic_store_explicit(&me->waiting_print, ls__work_fingerprint(w), memory_order_release);
 }
 
+/* What is wrong is looked for before sleeping and not after: a call that can be completed is. */
 static ls_status sleep_until_rung(ls_group *g, ls_work *w)
 {
-    ls__job_rank *me = &g->world->job->rank[ls__shm_of(g)->members[g->rank].local];
+    ls__shm_member *member = &ls__shm_of(g)->members[g->rank];
+    ls__job_rank *me = &g->world->job->rank[member->local];
     uint32_t bell = atomic_load(&me->bell);
-    announce_sleep(g, w);
+    ls_status status = look_around(g, w);
+    if (status) return status;
+    announce_sleep(member, w);
     atomic_fetch_add(&me->sleepers, 1); /* a full fence: see the top */
-    ls_status status = ls__shm_look(g);
-    if (!status) status = ls__group_progress(g);
+    status = ls__group_progress(g);
     if (!status && !w->done) ls__futex_wait(&me->bell, bell, SLICE_NS);
     atomic_fetch_sub(&me->sleepers, 1);
-    atomic_store_explicit(&ls__shm_of(g)->members[g->rank].waiting_print, 0, memory_order_relaxed);
-    if (!status && !w->done) status = look_around(g, w);
+    atomic_store_explicit(&member->waiting_print, 0, memory_order_relaxed);
     return status;
 }
 
