@@ -1,0 +1,64 @@
+/* The loops of neural networks, one row or one run of elements at a time; whoever calls them deals rows to threads.
+ *
+ * exp and erf are polynomials of our own: the same bits in every compiler, every libm and every instruction set. Sums
+ * over a row go through LS__LANES partial sums that are folded in a fixed order, so they have the same bits whatever
+ * the width of the CPU's vectors. NaN goes in and comes out: it is never clamped away.
+ *
+ * Pointers are aligned to the element. An output may be the very memory of an input where that is said. */
+#ifndef LS_KERN_NN_H
+#define LS_KERN_NN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "lockstep/base.h"
+
+enum { LS__LANES = 32 }; /* partial sums of a row: four vectors of AVX2 hide the latency of an addition */
+
+/* The activations, in the order of ls_activation. */
+enum { LS__ACT_IDENTITY, LS__ACT_GELU_TANH, LS__ACT_GELU_ERF, LS__ACT_SILU, LS__ACT_RELU, LS__ACT_COUNT };
+
+typedef struct ls__nn_kernels {
+    const char *name; /* "baseline", "avx2", "avx512" */
+
+    /* out[i] = exp(x[i]); out may be x */
+    void (*exp)(float *out, const float *x, size_t n);
+    /* out[i] = f(x[i]); out may be x */
+    void (*activate[LS__ACT_COUNT])(float *out, const float *x, size_t n);
+    /* x[i] += bias[i]; out[i] = f(x[i]) (+ more[i]). bias and more may be NULL; out may be x. */
+    void (*finish[LS__ACT_COUNT])(float *out, float *x, const float *bias, const float *more, size_t n);
+    /* dx[i] = (add: dx[i] +) dy[i] f'(x[i]); dx may be dy */
+    void (*activate_back[LS__ACT_COUNT])(float *dx, const float *dy, const float *x, size_t n, bool add);
+
+    /* One row of n. out may be x. */
+    void (*layer_norm)(float *out, const float *x, const float *weight, const float *bias, size_t n, float eps,
+                       float *mean, float *rstd);
+    /* dx = (add: dx +) ...; dweight and dbias are added to. dx may be dy. */
+    void (*layer_norm_back)(float *dx, bool add, const float *dy, const float *x, const float *weight, size_t n,
+                            float mean, float rstd, float *dweight, float *dbias);
+    void (*rms_norm)(float *out, const float *x, const float *weight, size_t n, float eps, float *rrms);
+    void (*rms_norm_back)(float *dx, bool add, const float *dy, const float *x, const float *weight, size_t n,
+                          float rrms, float *dweight);
+
+    float (*max)(const float *x, size_t n); /* NaN if one is; n >= 1 */
+    float (*sum)(const float *x, size_t n);
+    float (*dot)(const float *a, const float *b, size_t n);
+    /* x[i] = exp(factor x[i] - shift); returns their sum */
+    float (*exp_shift_sum)(float *x, size_t n, float factor, float shift);
+    /* p[i] = exp(factor p[i] - shift) norm; ds[i] = p[i] (ds[i] - d) */
+    void (*softmax_back)(float *p, float *ds, size_t n, float factor, float shift, float norm, float d);
+
+    void (*add)(float *out, const float *a, const float *b, size_t n);           /* out may be a or b */
+    void (*mul)(float *out, const float *a, const float *b, size_t n, bool add); /* out = (add: out +) a b */
+    void (*axpy)(float *y, float factor, const float *x, size_t n);              /* y += factor x */
+    void (*scale)(float *out, float factor, const float *x, size_t n);           /* out may be x */
+} ls__nn_kernels;
+
+/* Table `index` of those that this CPU can run, best first; NULL past the last. */
+const ls__nn_kernels *ls__nn_kernels_at(int index);
+/* The best of them. */
+const ls__nn_kernels *ls__nn_kernels_best(void);
+
+/* The plain versions, in double where that is more exact: what the tests compare with. */
+extern const ls__nn_kernels ls__nn_kernels_reference;
+
+#endif

@@ -1,0 +1,4 @@
+/* The loops of nn.h for x86-64 with AVX-512. */
+#define LS__TABLE      ls__nn_kernels_avx512
+#define LS__TABLE_NAME "avx512"
+#include "kern/nn_loops.h"

@@ -1,0 +1,288 @@
+/* The fast loops of nn.h, compiled once per instruction set by nn_baseline.c, nn_avx2.c and nn_avx512.c, which define
+ * LS__TABLE and LS__TABLE_NAME. Plain C for the compiler to vectorise; `omp simd` vouches that an output is an input
+ * element by element or not at all. */
+#include <math.h>
+#include <stddef.h>
+#include "kern/nn.h"
+#include "kern/nn_math.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* ---- Sums over a row: LANES partial sums, the tail added to the first ones, folded in halves. */
+
+typedef struct lanes {
+    float at[LS__LANES];
+} lanes;
+
+INLINE float fold(lanes *s)
+{
+    for (size_t width = LS__LANES / 2; width; width /= 2)
+        for (size_t l = 0; l < width; l++) s->at[l] += s->at[l + width];
+    return s->at[0];
+}
+
+/* for (each i) s.at[i mod LANES] += EXPR(i), vectorised */
+#define OVER_LANES(s, n, EXPR)                                         \
+    do {                                                               \
+        size_t whole_ = (n) - (n) % LS__LANES;                         \
+        for (size_t i0_ = 0; i0_ < whole_; i0_ += LS__LANES)           \
+            _Pragma("omp simd") for (size_t l = 0; l < LS__LANES; l++) \
+            {                                                          \
+                size_t i = i0_ + l;                                    \
+                (s).at[l] += (EXPR);                                   \
+            }                                                          \
+        for (size_t l = 0; l < (n)-whole_; l++) {                      \
+            size_t i = whole_ + l;                                     \
+            (s).at[l] += (EXPR);                                       \
+        }                                                              \
+    } while (0)
+
+static float sum(const float *x, size_t n)
+{
+    lanes s = { { 0 } };
+    OVER_LANES(s, n, x[i]);
+    return fold(&s);
+}
+
+static float dot(const float *a, const float *b, size_t n)
+{
+    lanes s = { { 0 } };
+    OVER_LANES(s, n, a[i] * b[i]);
+    return fold(&s);
+}
+
+/* The larger; a NaN on either side stays. */
+INLINE float larger(float a, float b)
+{
+    return a > b || a != a ? a : b;
+}
+
+static float max(const float *x, size_t n)
+{
+    lanes m;
+    for (size_t l = 0; l < LS__LANES; l++) m.at[l] = x[0];
+    size_t whole = n - n % LS__LANES;
+    for (size_t i = 0; i < whole; i += LS__LANES)
+#pragma omp simd
+        for (size_t l = 0; l < LS__LANES; l++) m.at[l] = larger(m.at[l], x[i + l]);
+    for (size_t l = 0; l < n - whole; l++) m.at[l] = larger(m.at[l], x[whole + l]);
+    for (size_t width = LS__LANES / 2; width; width /= 2)
+        for (size_t l = 0; l < width; l++) m.at[l] = larger(m.at[l], m.at[l + width]);
+    return m.at[0];
+}
+
+/* ---- Activations: value and derivative. */
+
+INLINE float identity(float x)
+{
+    return x;
+}
+INLINE float identity_slope(float x)
+{
+    (void)x;
+    return 1.0f;
+}
+
+/* 1/2 (1 + tanh(u)) is the logistic function of 2u, which loses no digits in the tail. */
+#define GELU_A 1.5957691216057308f  /* 2 sqrt(2 / pi) */
+#define GELU_B 0.07135481282553148f /* 0.044715 times that */
+INLINE float gelu_tanh(float x)
+{
+    float u = x * (GELU_A + GELU_B * (x * x));
+    return x / (1.0f + ls__expf(-u));
+}
+INLINE float gelu_tanh_slope(float x)
+{
+    float xx = x * x, u = x * (GELU_A + GELU_B * xx);
+    float s = 1.0f / (1.0f + ls__expf(-u));
+    return s + x * (s * (1.0f - s)) * (GELU_A + 3.0f * GELU_B * xx);
+}
+
+INLINE float gelu_erf(float x)
+{
+    return 0.5f * x * (1.0f + ls__erff(x * 0.70710678118654752f));
+}
+INLINE float gelu_erf_slope(float x)
+{
+    float density = 0.3989422804014327f * ls__expf(-0.5f * (x * x));
+    return 0.5f * (1.0f + ls__erff(x * 0.70710678118654752f)) + x * density;
+}
+
+INLINE float silu(float x)
+{
+    return x / (1.0f + ls__expf(-x));
+}
+INLINE float silu_slope(float x)
+{
+    float s = 1.0f / (1.0f + ls__expf(-x));
+    return s * (1.0f + x * (1.0f - s));
+}
+
+INLINE float relu(float x)
+{
+    return x < 0 ? 0 : x;
+}
+INLINE float relu_slope(float x)
+{
+    return x > 0 ? 1.0f : 0.0f;
+}
+
+#define ACTIVATION(f)                                                                                   \
+    static void activate_##f(float *out, const float *x, size_t n)                                      \
+    {                                                                                                   \
+        _Pragma("omp simd") for (size_t i = 0; i < n; i++) out[i] = f(x[i]);                            \
+    }                                                                                                   \
+    static void finish_##f(float *out, float *x, const float *bias, const float *more, size_t n)        \
+    {                                                                                                   \
+        if (bias) _Pragma("omp simd") for (size_t i = 0; i < n; i++) x[i] = x[i] + bias[i];             \
+        if (more)                                                                                       \
+            _Pragma("omp simd") for (size_t i = 0; i < n; i++) out[i] = f(x[i]) + more[i];              \
+        else                                                                                            \
+            _Pragma("omp simd") for (size_t i = 0; i < n; i++) out[i] = f(x[i]);                        \
+    }                                                                                                   \
+    static void activate_back_##f(float *dx, const float *dy, const float *x, size_t n, bool add)       \
+    {                                                                                                   \
+        if (add)                                                                                        \
+            _Pragma("omp simd") for (size_t i = 0; i < n; i++) dx[i] = dx[i] + dy[i] * f##_slope(x[i]); \
+        else                                                                                            \
+            _Pragma("omp simd") for (size_t i = 0; i < n; i++) dx[i] = dy[i] * f##_slope(x[i]);         \
+    }
+
+ACTIVATION(identity)
+ACTIVATION(gelu_tanh)
+ACTIVATION(gelu_erf)
+ACTIVATION(silu)
+ACTIVATION(relu)
+
+/* ---- Norms. */
+
+static void layer_norm(float *out, const float *x, const float *weight, const float *bias, size_t n, float eps,
+                       float *mean_out, float *rstd_out)
+{
+    float mean = sum(x, n) / (float)n;
+    lanes s = { { 0 } };
+    OVER_LANES(s, n, (x[i] - mean) * (x[i] - mean));
+    float rstd = 1.0f / sqrtf(fold(&s) / (float)n + eps);
+#pragma omp simd
+    for (size_t i = 0; i < n; i++) out[i] = (x[i] - mean) * rstd * weight[i] + bias[i];
+    *mean_out = mean;
+    *rstd_out = rstd;
+}
+
+static void layer_norm_back(float *dx, bool add, const float *dy, const float *x, const float *weight, size_t n,
+                            float mean, float rstd, float *dweight, float *dbias)
+{
+    lanes a = { { 0 } }, b = { { 0 } };
+    OVER_LANES(a, n, dy[i] * weight[i]);
+    OVER_LANES(b, n, dy[i] * weight[i] * ((x[i] - mean) * rstd));
+    float mean_g = fold(&a) / (float)n, mean_gx = fold(&b) / (float)n;
+#pragma omp simd
+    for (size_t i = 0; i < n; i++) {
+        float g = dy[i], xhat = (x[i] - mean) * rstd;
+        dweight[i] += g * xhat;
+        dbias[i] += g;
+        float d = (g * weight[i] - mean_g - xhat * mean_gx) * rstd;
+        dx[i] = add ? dx[i] + d : d;
+    }
+}
+
+static void rms_norm(float *out, const float *x, const float *weight, size_t n, float eps, float *rrms_out)
+{
+    float rrms = 1.0f / sqrtf(dot(x, x, n) / (float)n + eps);
+#pragma omp simd
+    for (size_t i = 0; i < n; i++) out[i] = x[i] * rrms * weight[i];
+    *rrms_out = rrms;
+}
+
+static void rms_norm_back(float *dx, bool add, const float *dy, const float *x, const float *weight, size_t n,
+                          float rrms, float *dweight)
+{
+    lanes s = { { 0 } };
+    OVER_LANES(s, n, dy[i] * weight[i] * (x[i] * rrms));
+    float mean_gx = fold(&s) / (float)n;
+#pragma omp simd
+    for (size_t i = 0; i < n; i++) {
+        float g = dy[i], xhat = x[i] * rrms;
+        dweight[i] += g * xhat;
+        float d = (g * weight[i] - xhat * mean_gx) * rrms;
+        dx[i] = add ? dx[i] + d : d;
+    }
+}
+
+/* ---- Softmax. */
+
+static void exp_all(float *out, const float *x, size_t n)
+{
+#pragma omp simd
+    for (size_t i = 0; i < n; i++) out[i] = ls__expf(x[i]);
+}
+
+static float exp_shift_sum(float *x, size_t n, float factor, float shift)
+{
+    lanes s = { { 0 } };
+    OVER_LANES(s, n, (x[i] = ls__expf(factor * x[i] - shift)));
+    return fold(&s);
+}
+
+static void softmax_back(float *p, float *ds, size_t n, float factor, float shift, float norm, float d)
+{
+#pragma omp simd
+    for (size_t i = 0; i < n; i++) {
+        float e = ls__expf(factor * p[i] - shift) * norm;
+        p[i] = e;
+        ds[i] = e * (ds[i] - d);
+    }
+}
+
+/* ---- Element by element. */
+
+static void add_two(float *out, const float *a, const float *b, size_t n)
+{
+#pragma omp simd
+    for (size_t i = 0; i < n; i++) out[i] = a[i] + b[i];
+}
+
+static void mul_two(float *out, const float *a, const float *b, size_t n, bool add)
+{
+    if (add)
+#pragma omp simd
+        for (size_t i = 0; i < n; i++) out[i] = out[i] + a[i] * b[i];
+    else
+#pragma omp simd
+        for (size_t i = 0; i < n; i++) out[i] = a[i] * b[i];
+}
+
+static void axpy(float *y, float factor, const float *x, size_t n)
+{
+#pragma omp simd
+    for (size_t i = 0; i < n; i++) y[i] = y[i] + factor * x[i];
+}
+
+static void scale(float *out, float factor, const float *x, size_t n)
+{
+#pragma omp simd
+    for (size_t i = 0; i < n; i++) out[i] = factor * x[i];
+}
+
+extern const ls__nn_kernels LS__TABLE;
+const ls__nn_kernels LS__TABLE = {
+    .name = LS__TABLE_NAME,
+    .exp = exp_all,
+    .activate = { activate_identity, activate_gelu_tanh, activate_gelu_erf, activate_silu, activate_relu },
+    .finish = { finish_identity, finish_gelu_tanh, finish_gelu_erf, finish_silu, finish_relu },
+    .activate_back = { activate_back_identity, activate_back_gelu_tanh, activate_back_gelu_erf, activate_back_silu,
+                       activate_back_relu },
+    .layer_norm = layer_norm,
+    .layer_norm_back = layer_norm_back,
+    .rms_norm = rms_norm,
+    .rms_norm_back = rms_norm_back,
+    .max = max,
+    .sum = sum,
+    .dot = dot,
+    .exp_shift_sum = exp_shift_sum,
+    .softmax_back = softmax_back,
+    .add = add_two,
+    .mul = mul_two,
+    .axpy = axpy,
+    .scale = scale,
+};

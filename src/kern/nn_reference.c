@@ -1,0 +1,210 @@
+/* The plain versions of the loops of nn.h: textbook formulas in double precision. What the fast ones are compared with.
+ */
+#include "kern/nn.h"
+
+#include <math.h>
+
+static double sigmoid(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+static double value(int f, double x)
+{
+    switch (f) {
+    case LS__ACT_GELU_TANH: return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    case LS__ACT_GELU_ERF: return 0.5 * x * (1 + erf(x / sqrt(2)));
+    case LS__ACT_SILU: return x * sigmoid(x);
+    case LS__ACT_RELU: return x < 0 ? 0 : x;
+    default: return x;
+    }
+}
+
+static double slope(int f, double x)
+{
+    double u = sqrt(2 / M_PI) * (x + 0.044715 * x * x * x), t = tanh(u), s = sigmoid(x);
+    switch (f) {
+    case LS__ACT_GELU_TANH: return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * sqrt(2 / M_PI) * (1 + 0.134145 * x * x);
+    case LS__ACT_GELU_ERF: return 0.5 * (1 + erf(x / sqrt(2))) + x * exp(-0.5 * x * x) / sqrt(2 * M_PI);
+    case LS__ACT_SILU: return s * (1 + x * (1 - s));
+    case LS__ACT_RELU: return x > 0 ? 1 : 0;
+    default: return 1;
+    }
+}
+
+static void exp_all(float *out, const float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++) out[i] = (float)exp((double)x[i]);
+}
+
+static void activate(int f, float *out, const float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++) out[i] = (float)value(f, x[i]);
+}
+
+static void finish(int f, float *out, float *x, const float *bias, const float *more, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (bias) x[i] += bias[i];
+        out[i] = (float)(value(f, x[i]) + (more ? (double)more[i] : 0));
+    }
+}
+
+static void activate_back(int f, float *dx, const float *dy, const float *x, size_t n, bool add)
+{
+    for (size_t i = 0; i < n; i++) dx[i] = (float)((add ? (double)dx[i] : 0) + dy[i] * slope(f, x[i]));
+}
+
+#define ACTIVATION(f, id)                                                                        \
+    static void activate_##f(float *out, const float *x, size_t n)                               \
+    {                                                                                            \
+        activate(id, out, x, n);                                                                 \
+    }                                                                                            \
+    static void finish_##f(float *out, float *x, const float *bias, const float *more, size_t n) \
+    {                                                                                            \
+        finish(id, out, x, bias, more, n);                                                       \
+    }                                                                                            \
+    static void back_##f(float *dx, const float *dy, const float *x, size_t n, bool add)         \
+    {                                                                                            \
+        activate_back(id, dx, dy, x, n, add);                                                    \
+    }
+ACTIVATION(identity, LS__ACT_IDENTITY)
+ACTIVATION(gelu_tanh, LS__ACT_GELU_TANH)
+ACTIVATION(gelu_erf, LS__ACT_GELU_ERF)
+ACTIVATION(silu, LS__ACT_SILU)
+ACTIVATION(relu, LS__ACT_RELU)
+
+static float sum(const float *x, size_t n)
+{
+    double s = 0;
+    for (size_t i = 0; i < n; i++) s += x[i];
+    return (float)s;
+}
+
+static float dot(const float *a, const float *b, size_t n)
+{
+    double s = 0;
+    for (size_t i = 0; i < n; i++) s += (double)a[i] * b[i];
+    return (float)s;
+}
+
+static float max(const float *x, size_t n)
+{
+    float m = x[0];
+    for (size_t i = 0; i < n; i++) {
+        if (isnan(x[i])) return x[i];
+        if (x[i] > m) m = x[i];
+    }
+    return m;
+}
+
+static void layer_norm(float *out, const float *x, const float *weight, const float *bias, size_t n, float eps,
+                       float *mean_out, float *rstd_out)
+{
+    double mean = 0, var = 0;
+    for (size_t i = 0; i < n; i++) mean += x[i];
+    mean /= (double)n;
+    for (size_t i = 0; i < n; i++) var += (x[i] - mean) * (x[i] - mean);
+    double rstd = 1 / sqrt(var / (double)n + (double)eps);
+    for (size_t i = 0; i < n; i++) out[i] = (float)((x[i] - mean) * rstd * weight[i] + bias[i]);
+    *mean_out = (float)mean;
+    *rstd_out = (float)rstd;
+}
+
+static void layer_norm_back(float *dx, bool add, const float *dy, const float *x, const float *weight, size_t n,
+                            float mean, float rstd, float *dweight, float *dbias)
+{
+    double g = 0, gx = 0;
+    for (size_t i = 0; i < n; i++) {
+        g += (double)dy[i] * weight[i];
+        gx += (double)dy[i] * weight[i] * ((double)x[i] - mean) * rstd;
+    }
+    for (size_t i = 0; i < n; i++) {
+        double xhat = ((double)x[i] - mean) * rstd, y = dy[i];
+        dweight[i] = (float)(dweight[i] + y * xhat);
+        dbias[i] = (float)(dbias[i] + y);
+        dx[i] = (float)((add ? (double)dx[i] : 0) + (y * weight[i] - g / (double)n - xhat * gx / (double)n) * rstd);
+    }
+}
+
+static void rms_norm(float *out, const float *x, const float *weight, size_t n, float eps, float *rrms_out)
+{
+    double squares = 0;
+    for (size_t i = 0; i < n; i++) squares += (double)x[i] * x[i];
+    double rrms = 1 / sqrt(squares / (double)n + (double)eps);
+    for (size_t i = 0; i < n; i++) out[i] = (float)(x[i] * rrms * weight[i]);
+    *rrms_out = (float)rrms;
+}
+
+static void rms_norm_back(float *dx, bool add, const float *dy, const float *x, const float *weight, size_t n,
+                          float rrms, float *dweight)
+{
+    double gx = 0;
+    for (size_t i = 0; i < n; i++) gx += (double)dy[i] * weight[i] * x[i] * rrms;
+    for (size_t i = 0; i < n; i++) {
+        double xhat = (double)x[i] * rrms, y = dy[i];
+        dweight[i] = (float)(dweight[i] + y * xhat);
+        dx[i] = (float)((add ? (double)dx[i] : 0) + (y * weight[i] - xhat * gx / (double)n) * rrms);
+    }
+}
+
+static float exp_shift_sum(float *x, size_t n, float factor, float shift)
+{
+    double s = 0;
+    for (size_t i = 0; i < n; i++) {
+        double e = exp((double)factor * x[i] - shift);
+        s += e;
+        x[i] = (float)e;
+    }
+    return (float)s;
+}
+
+static void softmax_back(float *p, float *ds, size_t n, float factor, float shift, float norm, float d)
+{
+    for (size_t i = 0; i < n; i++) {
+        double e = exp((double)factor * p[i] - shift) * norm;
+        p[i] = (float)e;
+        ds[i] = (float)(e * ((double)ds[i] - d));
+    }
+}
+
+static void add_two(float *out, const float *a, const float *b, size_t n)
+{
+    for (size_t i = 0; i < n; i++) out[i] = a[i] + b[i];
+}
+
+static void mul_two(float *out, const float *a, const float *b, size_t n, bool add)
+{
+    for (size_t i = 0; i < n; i++) out[i] = (add ? out[i] : 0) + a[i] * b[i];
+}
+
+static void axpy(float *y, float factor, const float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++) y[i] += factor * x[i];
+}
+
+static void scale(float *out, float factor, const float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++) out[i] = factor * x[i];
+}
+
+const ls__nn_kernels ls__nn_kernels_reference = {
+    .name = "reference",
+    .exp = exp_all,
+    .activate = { activate_identity, activate_gelu_tanh, activate_gelu_erf, activate_silu, activate_relu },
+    .finish = { finish_identity, finish_gelu_tanh, finish_gelu_erf, finish_silu, finish_relu },
+    .activate_back = { back_identity, back_gelu_tanh, back_gelu_erf, back_silu, back_relu },
+    .layer_norm = layer_norm,
+    .layer_norm_back = layer_norm_back,
+    .rms_norm = rms_norm,
+    .rms_norm_back = rms_norm_back,
+    .max = max,
+    .sum = sum,
+    .dot = dot,
+    .exp_shift_sum = exp_shift_sum,
+    .softmax_back = softmax_back,
+    .add = add_two,
+    .mul = mul_two,
+    .axpy = axpy,
+    .scale = scale,
+};

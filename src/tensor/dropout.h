@@ -1,0 +1,18 @@
+/* Dropping elements, for the operations that do it. */
+#ifndef LS_TENSOR_DROPOUT_H
+#define LS_TENSOR_DROPOUT_H
+
+#include "tensor/tape.h"
+
+typedef struct ls__dropping {
+    uint64_t seed, stream;
+    uint32_t threshold; /* an element stays if its random word is at least this */
+    float scale;
+} ls__dropping;
+
+/* The next dropout of the pass, with a random stream of its own. */
+ls__dropping ls__dropping_next(ls_tape *t, float p);
+/* out[i] = x[i] * scale if element first + i stays, else 0. out may be x. */
+void ls__drop(const ls__dropping *d, float *out, const float *x, size_t n, uint64_t first);
+
+#endif

@@ -1,0 +1,83 @@
+/* Embedding: a row of wte for each token plus a row of wpe for each position. */
+#include "tensor/tape.h"
+
+#include <string.h>
+#include "tensor/rows.h"
+
+typedef struct embedding {
+    const int32_t *tokens;
+    int64_t B, T, first;
+} embedding;
+
+enum { COLUMNS = 64 }; /* a thread's strip of the table: it meets the tokens in order, so sums have one order */
+
+static void tokens_back(const ls_tape *t, const embedding *s, float *dwte, const float *dx, int64_t C)
+{
+    const ls__nn_kernels *k = ls__nn_kernels_best();
+#pragma omp parallel for num_threads(t->threads) schedule(static)
+    for (int64_t c = 0; c < C; c += COLUMNS) {
+        size_t n = (size_t)ls__min(COLUMNS, C - c);
+        for (int64_t r = 0; r < s->B * s->T; r++) {
+            float *to = dwte + s->tokens[r] * C + c;
+            k->add(to, to, dx + r * C + c, n);
+        }
+    }
+}
+
+static ls_status embedding_back(ls_tape *t, ls__node *n)
+{
+    const ls__nn_kernels *k = ls__nn_kernels_best();
+    const embedding *s = n->state;
+    const float *dx = n->out->grad->data; /* (B, T, C) */
+    ls_param *wte = n->param[0], *wpe = n->param[1];
+    int64_t C = wte->shape[1];
+    bool add;
+    float *dwte = ls__param_grad(t, wte, &add);
+    if (dwte) {
+        if (!add) memset(dwte, 0, (size_t)(wte->shape[0] * C) * sizeof *dwte);
+        tokens_back(t, s, dwte, dx, C);
+    }
+    float *dwpe = wpe ? ls__param_grad(t, wpe, &add) : NULL;
+    if (dwpe) {
+        if (!add) memset(dwpe, 0, (size_t)(wpe->shape[0] * C) * sizeof *dwpe);
+#pragma omp parallel for num_threads(t->threads) schedule(static)
+        for (int64_t i = 0; i < s->T; i++) {
+            float *to = dwpe + (s->first + i) * C;
+            for (int64_t b = 0; b < s->B; b++) k->add(to, to, dx + (b * s->T + i) * C, (size_t)C);
+        }
+    }
+    return LS_OK;
+}
+
+static const ls__op op_embedding = { "embedding", embedding_back };
+
+ls_tensor *ls_embedding(ls_tape *t, const int32_t *tokens, int64_t B, int64_t T, ls_param *wte, ls_param *wpe,
+                        int64_t first)
+{
+    int64_t C = wte->dims == 2 ? wte->shape[1] : 1, V = wte->shape[0];
+    ls_tensor here = { .dims = 2, .shape = { B, T } };
+    if (!ls__begin(t, &here, &here)) return NULL;
+    ls_tensor *y = ls__result(t, 3, (int64_t[]){ B, T, C });
+    if (!y) return NULL;
+    if (!ls__param_fits(t, "embedding", wte, V, C, 0, 0, &here)) return NULL;
+    if (wpe && !ls__param_fits(t, "embedding", wpe, wpe->shape[0], C, 0, 0, y)) return NULL;
+    if (wpe && (first < 0 || first + T > wpe->shape[0]))
+        return ls__misfit(t, "embedding", "tokens", 2, here.shape, wpe->name, wpe->dims, wpe->shape,
+                          "the sequence is longer than the context");
+    for (int64_t i = 0; i < B * T; i++)
+        if (tokens[i] < 0 || tokens[i] >= V)
+            return ls__tape_fail(t, ls__fail(LS_EINVAL,
+                                             "embedding: token %d at (%lld, %lld) is outside of the vocabulary of %lld",
+                                             tokens[i], (long long)(i / T), (long long)(i % T), (long long)V));
+#pragma omp parallel for num_threads(t->threads) schedule(static) if (B * T * C > LS__WORTH_THREADS)
+    for (int64_t r = 0; r < B * T; r++) {
+        const float *token = wte->value + tokens[r] * C;
+        if (wpe)
+            ls__nn_kernels_best()->add(y->data + r * C, token, wpe->value + (first + r % T) * C, (size_t)C);
+        else
+            memcpy(y->data + r * C, token, (size_t)C * sizeof(float));
+    }
+    embedding s = { tokens, B, T, first };
+    return ls__record(
+        t, y, &(ls__record_args){ .op = &op_embedding, .param = { wte, wpe }, .state = &s, .state_bytes = sizeof s });
+}

@@ -1,0 +1,163 @@
+/* Linear layer: activation(x w + b) + add, in one sweep over the product's tiles.
+ *
+ * Bias, activation and residual are applied to each tile of the product while it is warm. Backward turns the gradient
+ * of the result into that of x w + b, then computes both products of the gradient side by side, so that threads need
+ * not wait between them. */
+#include "tensor/tape.h"
+
+#include "tensor/blas.h"
+#include "tensor/rows.h"
+
+typedef struct linear {
+    ls_linear_options o;
+    ls__buffer *before; /* x w + b, kept for the activation's slope; NULL: not needed */
+} linear;
+
+typedef struct finish_args {
+    const ls__nn_kernels *kernels;
+    ls_activation activation;
+    const float *bias; /* (out) or NULL */
+    const float *more; /* (rows, out) or NULL */
+    float *out;        /* (rows, out) */
+} finish_args;
+
+static void finish_tile(const ls__gemm *g, const ls__tile *tile)
+{
+    const finish_args *a = g->user;
+    for (int64_t r = tile->row; r < tile->row + tile->rows; r++) {
+        int64_t at = r * g->n + tile->col;
+        a->kernels->finish[a->activation](a->out + at, g->c + at, a->bias ? a->bias + tile->col : NULL,
+                                          a->more ? a->more + at : NULL, (size_t)tile->cols);
+    }
+}
+
+/* dx and dw from dy, the gradient of x w + b. */
+static void products_back(ls_tape *t, const ls__node *n, const float *dy, int64_t out)
+{
+    const linear *s = n->state;
+    ls_tensor *x = n->in[0];
+    ls_param *w = n->param[1];
+    int64_t rows = ls__rows(x), in = ls__cols(x);
+    ls__gemm g[2];
+    int count = 0;
+    bool add;
+    float *dx = ls__grad(t, x, &add);
+    if (dx)
+        g[count++] = (ls__gemm){ .m = rows,
+                                 .n = in,
+                                 .k = out,
+                                 .a = dy,
+                                 .lda = out,
+                                 .b = w->value,
+                                 .ldb = s->o.out_in ? in : out,
+                                 .b_trans = !s->o.out_in,
+                                 .c = dx,
+                                 .ldc = in,
+                                 .beta = add };
+    float *dw = ls__param_grad(t, w, &add);
+    if (dw && s->o.out_in)
+        g[count++] = (ls__gemm){ .m = out,
+                                 .n = in,
+                                 .k = rows,
+                                 .a = dy,
+                                 .lda = out,
+                                 .a_trans = true,
+                                 .b = x->data,
+                                 .ldb = in,
+                                 .c = dw,
+                                 .ldc = in,
+                                 .beta = add };
+    else if (dw)
+        g[count++] = (ls__gemm){ .m = in,
+                                 .n = out,
+                                 .k = rows,
+                                 .a = x->data,
+                                 .lda = in,
+                                 .a_trans = true,
+                                 .b = dy,
+                                 .ldb = out,
+                                 .c = dw,
+                                 .ldc = out,
+                                 .beta = add };
+    if (!t->status) ls__gemm_run(g, count, t->threads);
+}
+
+static ls_status linear_back(ls_tape *t, ls__node *n)
+{
+    linear *s = n->state;
+    ls_tensor *y = n->out;
+    int64_t rows = ls__rows(y), out = ls__cols(y);
+    ls_status status = ls__grad_share(t, s->o.add, y->grad);
+    if (status) return status;
+    if (s->before) {
+        /* in place, unless the residual shares it */
+        ls__buffer *d = y->grad;
+        if (d->refs > 1) d = ls__buffer_take(t, (size_t)(rows * out));
+        if (!d) return t->status;
+        const ls__nn_kernels *k = ls__nn_kernels_best();
+#pragma omp parallel for num_threads(t->threads) schedule(static) if (rows * out > LS__WORTH_THREADS)
+        for (int64_t r = 0; r < rows; r++)
+            k->activate_back[s->o.activation](d->data + r * out, y->grad->data + r * out, s->before->data + r * out,
+                                              (size_t)out, false);
+        ls__buffer_drop(t, s->before);
+        if (d != y->grad) {
+            ls__buffer_drop(t, y->grad);
+            y->grad = d;
+        }
+    }
+    bool add;
+    float *db = ls__param_grad(t, n->param[0], &add);
+    if (db && (status = ls__column_sums(t, db, add, y->grad->data, rows, out))) return status;
+    products_back(t, n, y->grad->data, out);
+    return t->status;
+}
+
+static const ls__op op_linear = { "linear", linear_back };
+
+ls_tensor *ls_linear(ls_tape *t, ls_tensor *x, ls_param *w, ls_param *b, const ls_linear_options *options)
+{
+    if (!ls__begin(t, x, x)) return NULL;
+    linear s = { .o = options ? *options : (ls_linear_options){ 0 } };
+    int64_t in = ls__cols(x), rows = ls__rows(x), out = w->dims == 2 ? w->shape[s.o.out_in ? 0 : 1] : 1;
+    if (!ls__param_fits(t, "linear", w, s.o.out_in ? out : in, s.o.out_in ? in : out, 0, 0, x)) return NULL;
+    if (b && !ls__param_fits(t, "linear", b, out, 0, 0, 0, x)) return NULL;
+    if (in > INT32_MAX || out > INT32_MAX || rows > INT32_MAX)
+        return ls__misfit(t, "linear", "input", x->dims, x->shape, w->name, w->dims, w->shape, "sizes end at 2^31");
+
+    int64_t shape[LS_MAX_DIMS];
+    for (int i = 0; i < x->dims; i++) shape[i] = x->shape[i];
+    shape[x->dims - 1] = out;
+    ls_tensor *y = ls__result(t, x->dims, shape);
+    if (!y) return NULL;
+    if (s.o.add && !ls__same_shape(y, s.o.add))
+        return ls__misfit(t, "linear", "result", y->dims, y->shape, "add", s.o.add->dims, s.o.add->shape,
+                          "both must be the same");
+    double flops = 2.0 * (double)rows * (double)in * (double)out;
+    ls__record_args record = { .op = &op_linear,
+                               .in = { x, s.o.add },
+                               .param = { b, w },
+                               .state = &s,
+                               .state_bytes = sizeof s,
+                               .flops = flops,
+                               .back_flops = flops * ((x->needs_grad ? 1 : 0) + (w->grad ? 1 : 0)) };
+    if (s.o.activation && ls__will_record(t, &record)) {
+        s.before = ls__buffer_take(t, (size_t)(rows * out));
+        if (!s.before) return NULL;
+    }
+    finish_args f = { ls__nn_kernels_best(), s.o.activation, b ? b->value : NULL, s.o.add ? s.o.add->data : NULL,
+                      y->data };
+    ls__gemm g = { .m = rows,
+                   .n = out,
+                   .k = in,
+                   .a = x->data,
+                   .lda = in,
+                   .b = w->value,
+                   .ldb = s.o.out_in ? in : out,
+                   .b_trans = s.o.out_in,
+                   .c = s.before ? s.before->data : y->data,
+                   .ldc = out,
+                   .finish = b || s.o.activation || s.o.add ? finish_tile : NULL,
+                   .user = &f };
+    ls__gemm_run(&g, 1, t->threads);
+    return ls__record(t, y, &record);
+}

@@ -1,0 +1,164 @@
+/* Output projection and softmax cross-entropy in one, over chunks of rows.
+ *
+ * The logits of a batch are by far the largest thing in a small language model: 1,024 tokens times 50,257 words are
+ * 206 MB, and their gradient as much again. Here a chunk of rows is projected, turned into the gradient of its logits
+ * where it lies, and multiplied into both gradients at once. Each product is computed once, three in all, as for any
+ * linear layer; the price is that the gradients exist before backward begins, so the loss must be the tape's root.
+ *
+ * The softmax's 1/sum is not multiplied into the chunk, which would be one more pass over it, but into the (chunk, C)
+ * factors: dx's rows at the end, and the rows of x before they meet the chunk in dw. The product for dx has a long
+ * inner dimension and a small result; it is cut along the vocabulary, and the parts are added in order. */
+#include "tensor/cross_entropy.h"
+
+#include "tensor/blas.h"
+#include "tensor/rows.h"
+
+enum {
+    CHUNK_ELEMENTS = 1 << 24, /* logits of a chunk: 64 MiB */
+    MAX_PARTS = 8,
+    PART_WORDS = 4096, /* at least so many words in a part of dx */
+};
+
+typedef struct head {
+    ls__buffer *dx; /* (rows, C) */
+} head;
+
+/* What a chunk works on. */
+typedef struct chunk {
+    int64_t first, rows, C, V;
+    double divisor;
+    float *logits;  /* (rows, V) */
+    float *losses;  /* (rows of all) */
+    float *factors; /* (rows): weight / (divisor * sum) */
+    float *scaled;  /* (rows, C): x times factors */
+    float *parts;   /* (MAX_PARTS, rows, C) */
+} chunk;
+
+static ls_status head_back(ls_tape *t, ls__node *n)
+{
+    const head *s = n->state;
+    if (t->root != n->out)
+        return ls__fail(LS_ESTATE,
+                        "linear_cross_entropy: its result must be the loss that ls_tape_backward() is given; use "
+                        "ls_linear and ls_cross_entropy to compute with it");
+    if (!s->dx) return LS_OK;
+    ls_status status = ls__grad_share(t, n->in[0], s->dx);
+    ls__buffer_drop(t, s->dx);
+    return status;
+}
+static const ls__op op_head = { "linear_cross_entropy", head_back };
+
+static void softmax_rows(ls_tape *t, const chunk *c, const ls_cross_entropy_options *o)
+{
+#pragma omp parallel for num_threads(t->threads) schedule(dynamic, 4)
+    for (int64_t r = 0; r < c->rows; r++) {
+        float w = ls__row_weight(o, c->first + r);
+        int32_t target = w != 0 ? o->targets[c->first + r] : 0;
+        float sum = ls__softmax_row(c->logits + r * c->V, c->V, target, &c->losses[c->first + r]);
+        c->factors[r] = w != 0 ? (float)((double)w / (c->divisor * (double)sum)) : 0.0f;
+    }
+}
+
+/* Both gradients of a chunk: dx (its rows) is overwritten, dw overwritten by the first chunk unless `add`. */
+static void chunk_back(ls_tape *t, const chunk *c, const float *x, const float *w, float *dx, float *dw, bool add)
+{
+    const ls__nn_kernels *k = ls__nn_kernels_best();
+    int64_t C = c->C, V = c->V, parts = V / PART_WORDS;
+    parts = parts < 1 ? 1 : parts > MAX_PARTS ? MAX_PARTS : parts;
+    ls__gemm g[MAX_PARTS + 1];
+    int count = 0;
+    for (int64_t i = 0; dx && i < parts; i++) {
+        int64_t begin = V * i / parts / 64 * 64, end = i + 1 == parts ? V : V * (i + 1) / parts / 64 * 64;
+        g[count++] = (ls__gemm){ .m = c->rows,
+                                 .n = C,
+                                 .k = end - begin,
+                                 .a = c->logits + begin,
+                                 .lda = V,
+                                 .b = w + begin * C,
+                                 .ldb = C,
+                                 .c = c->parts + i * c->rows * C,
+                                 .ldc = C,
+                                 .uncut = parts > 1 };
+    }
+    if (dw) {
+        for (int64_t r = 0; r < c->rows; r++) k->scale(c->scaled + r * C, c->factors[r], x + r * C, (size_t)C);
+        g[count++] = (ls__gemm){ .m = V,
+                                 .n = C,
+                                 .k = c->rows,
+                                 .a = c->logits,
+                                 .lda = V,
+                                 .a_trans = true,
+                                 .b = c->scaled,
+                                 .ldb = C,
+                                 .c = dw,
+                                 .ldc = C,
+                                 .beta = add };
+    }
+    ls__gemm_run(g, count, t->threads);
+    for (int64_t r = 0; dx && r < c->rows; r++) {
+        const float *from = c->parts + r * C;
+        for (int64_t i = 1; i < parts; i++) k->add(c->parts + r * C, from, from + i * c->rows * C, (size_t)C);
+        k->scale(dx + r * C, c->factors[r], from, (size_t)C);
+    }
+}
+
+/* Rows of a chunk: as equal as they can be, and no more logits than CHUNK_ELEMENTS. */
+static int64_t chunk_rows(int64_t rows, int64_t V)
+{
+    int64_t most = CHUNK_ELEMENTS / V;
+    if (most < 64) most = 64;
+    int64_t chunks = (rows + most - 1) / most;
+    int64_t each = ((rows + chunks - 1) / chunks + 7) / 8 * 8;
+    return ls__min(each, rows);
+}
+
+ls_tensor *ls_linear_cross_entropy(ls_tape *t, ls_tensor *x, ls_param *w, const ls_cross_entropy_options *o)
+{
+    if (!ls__begin(t, x, x)) return NULL;
+    int64_t rows = ls__rows(x), C = ls__cols(x), V = w->shape[0], each = chunk_rows(rows, V);
+    chunk c = { .C = C, .V = V };
+    if (!ls__param_fits(t, op_head.name, w, V, C, 0, 0, x)) return NULL;
+    if (!ls__targets_fit(t, op_head.name, o, rows, V, &c.divisor)) return NULL;
+    head s = { 0 };
+    ls__record_args record = { .op = &op_head,
+                               .in = { x },
+                               .param = { w },
+                               .state = &s,
+                               .state_bytes = sizeof s,
+                               .flops = 2.0 * (double)rows * (double)C * (double)V };
+    ls_tensor *y = ls__result(t, 1, (int64_t[]){ 1 });
+    if (ls__will_record(t, &record)) record.flops *= 1 + (x->needs_grad ? 1 : 0) + (w->grad ? 1 : 0);
+    if (ls__will_record(t, &record) && x->needs_grad) s.dx = ls__buffer_take(t, (size_t)(rows * C));
+    ls__buffer *logits = ls__buffer_take(t, (size_t)(each * V));
+    ls__buffer *small = ls__buffer_take(t, (size_t)(rows + each + (MAX_PARTS + 1) * each * C));
+    if (t->status) return NULL;
+    c.logits = logits->data;
+    c.losses = small->data;
+    c.factors = c.losses + rows;
+    c.scaled = c.factors + each;
+    c.parts = c.scaled + each * C;
+    for (; c.first < rows; c.first += each) {
+        c.rows = ls__min(each, rows - c.first);
+        const float *xc = x->data + c.first * C;
+        ls__gemm_run(&(ls__gemm){ .m = c.rows,
+                                  .n = V,
+                                  .k = C,
+                                  .a = xc,
+                                  .lda = C,
+                                  .b = w->value,
+                                  .ldb = C,
+                                  .b_trans = true,
+                                  .c = c.logits,
+                                  .ldc = V },
+                     1, t->threads);
+        softmax_rows(t, &c, o);
+        if (!ls__will_record(t, &record)) continue;
+        bool add = false;
+        float *dw = ls__param_grad(t, w, &add);
+        chunk_back(t, &c, xc, w->value, s.dx ? s.dx->data + c.first * C : NULL, dw, add);
+    }
+    y->data[0] = ls__sum_losses(o, c.losses, rows, c.divisor);
+    ls__buffer_drop(t, small);
+    ls__buffer_drop(t, logits);
+    return ls__record(t, y, &record);
+}

@@ -1,0 +1,400 @@
+/* The tape: passes, memory within a pass, and the walk back. See tape.h.
+ *
+ * Nodes are a list in the arena, walked from the last to the first, so whatever reads a result has been walked before
+ * the operation that made it. That gives the two lifetimes that matter: after a node's backward, the gradient of its
+ * result is dead, and so is the result itself. Both go to the free list at once, and the next gradient takes them: a
+ * backward needs little memory beyond what forward took, and that which it needs is warm.
+ *
+ * A parameter counts its uses while they are recorded. Each walked node takes its uses off; at zero no contribution can
+ * come any more, nor will the weight be read, and the hook fires. The walk's order is the recording's order backwards,
+ * so hooks come in the same order in every pass. */
+#include "tensor/tape.h"
+
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "tensor/blas.h"
+
+ls_status ls_tape_open(ls_tape **out, const ls_tape_options *options)
+{
+    *out = NULL;
+    ls_tape_options o = options ? *options : (ls_tape_options){ 0 };
+    if (o.threads < 0 || o.threads > 4096)
+        return ls__fail(LS_EINVAL, "tape: %d threads; 0 means OpenMP's default", o.threads);
+    ls_tape *t = calloc(1, sizeof *t);
+    if (!t) return ls__fail(LS_ENOMEM, "tape: out of memory");
+    size_t limit = o.memory_limit;
+    if (!limit) limit = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+    ls_status status = ls__arena_open(&t->arena, limit);
+    if (status) goto fail;
+    t->threads = o.threads ? o.threads : omp_get_max_threads();
+    ls__blas_init();
+    *out = t;
+    return LS_OK;
+fail:
+    free(t);
+    return status;
+}
+
+void ls_tape_free(ls_tape **tape)
+{
+    if (!tape || !*tape) return;
+    ls__arena_close(&(*tape)->arena);
+    free(*tape);
+    *tape = NULL;
+}
+
+void ls_tape_on_ready(ls_tape *t, ls_ready_fn fn, void *user)
+{
+    t->ready = fn;
+    t->ready_user = user;
+}
+
+void ls_tape_on_profile(ls_tape *t, ls_profile_fn fn, void *user)
+{
+    t->profile = fn;
+    t->profile_user = user;
+}
+
+int ls_tape_threads(const ls_tape *t)
+{
+    return t->threads;
+}
+
+size_t ls_tape_peak(const ls_tape *t)
+{
+    return t->arena.peak;
+}
+
+/* ---- Failing */
+
+ls_tensor *ls__tape_fail(ls_tape *t, ls_status status)
+{
+    if (t->status == LS_OK) {
+        t->status = status;
+        snprintf(t->message, sizeof t->message, "%s", ls_error());
+    }
+    return NULL;
+}
+
+ls_status ls_tape_status(ls_tape *t)
+{
+    return t->status ? ls__fail(t->status, "%s", t->message) : LS_OK;
+}
+
+const char *ls__shape_text(char text[LS__SHAPE_TEXT], int dims, const int64_t *shape)
+{
+    size_t at = 0;
+    for (int i = 0; i < dims; i++)
+        at += (size_t)snprintf(text + at, LS__SHAPE_TEXT - at, "%s%lld", i ? ", " : "(", (long long)shape[i]);
+    snprintf(text + at, LS__SHAPE_TEXT - at, "%s", dims ? ")" : "()");
+    return text;
+}
+
+ls_tensor *ls__misfit(ls_tape *t, const char *op, const char *a_name, int a_dims, const int64_t *a_shape,
+                      const char *b_name, int b_dims, const int64_t *b_shape, const char *why)
+{
+    char a[LS__SHAPE_TEXT], b[LS__SHAPE_TEXT];
+    return ls__tape_fail(t,
+                         ls__fail(LS_EINVAL, "%s: %s %s does not fit %s %s: %s", op, a_name,
+                                  ls__shape_text(a, a_dims, a_shape), b_name, ls__shape_text(b, b_dims, b_shape), why));
+}
+
+bool ls__param_fits(ls_tape *t, const char *op, const ls_param *p, int64_t s0, int64_t s1, int64_t s2, int64_t s3,
+                    const ls_tensor *x)
+{
+    const int64_t want[LS_MAX_DIMS] = { s0, s1, s2, s3 };
+    int dims = 0;
+    while (dims < LS_MAX_DIMS && want[dims]) dims++;
+    if (p->tape != t) {
+        ls__tape_fail(t, ls__fail(LS_EINVAL, "%s: parameter '%s' is not among those given to ls_tape_begin()", op,
+                                  p->name));
+        return false;
+    }
+    if (p->dims == dims && !memcmp(p->shape, want, (size_t)dims * sizeof *want)) return true;
+    char expected[LS__SHAPE_TEXT + 16];
+    snprintf(expected, sizeof expected, "expected ");
+    ls__shape_text(expected + strlen(expected), dims, want);
+    ls__misfit(t, op, "input", x->dims, x->shape, p->name, p->dims, p->shape, expected);
+    return false;
+}
+
+bool ls__begin(ls_tape *t, const ls_tensor *a, const ls_tensor *b)
+{
+    if (t->status) return false;
+    if (!t->open) {
+        ls__tape_fail(t, ls__fail(LS_ESTATE, "tape: an operation outside of a pass; call ls_tape_begin() first"));
+        return false;
+    }
+    if (!a || !b) {
+        ls__tape_fail(t, ls__fail(LS_EINVAL, "tape: an operation's input is NULL, and no operation had failed"));
+        return false;
+    }
+    if (t->profile) t->profile_begin = ls_now();
+    return true;
+}
+
+/* ---- Memory */
+
+ls__buffer *ls__buffer_take(ls_tape *t, size_t count)
+{
+    size_t bytes;
+    if (__builtin_mul_overflow(count, sizeof(float), &bytes) || bytes > SIZE_MAX / 2) {
+        ls__tape_fail(t, ls__fail(LS_ENOMEM, "tape: a tensor of %zu elements is impossible", count));
+        return NULL;
+    }
+    for (ls__buffer **at = &t->free_list; *at; at = &(*at)->next) {
+        ls__buffer *b = *at;
+        if (b->bytes < bytes || b->bytes / 2 > bytes) continue;
+        *at = b->next;
+        b->refs = 1;
+        return b;
+    }
+    ls__buffer *b = ls__arena_take(&t->arena, sizeof *b);
+    float *data = b ? ls__arena_take(&t->arena, bytes ? bytes : 1) : NULL;
+    if (!data) {
+        ls__tape_fail(t, LS_ENOMEM);
+        return NULL;
+    }
+    *b = (ls__buffer){ .data = data, .bytes = bytes, .refs = 1 };
+    return b;
+}
+
+void ls__buffer_drop(ls_tape *t, ls__buffer *b)
+{
+    if (!b || --b->refs) return;
+    b->next = t->free_list;
+    t->free_list = b;
+}
+
+int64_t ls_tensor_count(const ls_tensor *x)
+{
+    int64_t n = 1;
+    for (int i = 0; i < x->dims; i++) n *= x->shape[i];
+    return n;
+}
+
+/* A tensor's header; fails for shapes whose product is no size. */
+static ls_tensor *new_header(ls_tape *t, int dims, const int64_t *shape)
+{
+    char text[LS__SHAPE_TEXT];
+    int64_t count = 1;
+    bool bad = dims < 1 || dims > LS_MAX_DIMS;
+    for (int i = 0; i < dims && !bad; i++)
+        bad = shape[i] < 1 || __builtin_mul_overflow(count, shape[i], &count) || count > INT64_MAX / 16;
+    if (bad)
+        return ls__tape_fail(t, ls__fail(LS_EINVAL, "tape: no tensor can have the shape %s",
+                                         ls__shape_text(text, dims > LS_MAX_DIMS ? LS_MAX_DIMS : dims, shape)));
+    ls_tensor *x = ls__arena_take(&t->arena, sizeof *x);
+    if (!x) return ls__tape_fail(t, LS_ENOMEM);
+    *x = (ls_tensor){ .dims = dims };
+    memcpy(x->shape, shape, (size_t)dims * sizeof *shape);
+    return x;
+}
+
+ls_tensor *ls__view(ls_tape *t, const float *data, int dims, const int64_t *shape)
+{
+    ls_tensor *x = new_header(t, dims, shape);
+    if (x) x->data = (float *)(uintptr_t)data; /* never written through: it has no buffer of the tape */
+    return x;
+}
+
+ls_tensor *ls__result(ls_tape *t, int dims, const int64_t *shape)
+{
+    ls_tensor *x = new_header(t, dims, shape);
+    if (!x) return NULL;
+    x->memory = ls__buffer_take(t, (size_t)ls_tensor_count(x));
+    if (!x->memory) return NULL;
+    x->data = x->memory->data;
+    return x;
+}
+
+/* ---- Recording */
+
+ls_status ls_tape_begin(ls_tape *t, ls_param *params, int n_params, const ls_pass *pass)
+{
+    if (n_params < 0 || (n_params && !params))
+        return ls__fail(LS_EINVAL, "tape: %d parameters%s", n_params, params ? "" : " at NULL");
+    ls__arena_reset(&t->arena, 0);
+    t->pass = pass ? *pass : (ls_pass){ 0 };
+    t->params = params;
+    t->n_params = n_params;
+    t->last = NULL;
+    t->free_list = NULL;
+    t->streams = 0;
+    t->root = NULL;
+    t->open = true;
+    t->status = LS_OK;
+    for (int i = 0; i < n_params; i++) {
+        ls_param *p = &params[i];
+        p->index = i;
+        p->pending = 0;
+        p->written = t->pass.accumulate;
+        p->ready = false;
+        p->tape = t;
+    }
+    return LS_OK;
+}
+
+bool ls__will_record(const ls_tape *t, const ls__record_args *args)
+{
+    if (t->pass.eval) return false;
+    for (int i = 0; i < LS__NODE_INPUTS; i++)
+        if (args->in[i] && args->in[i]->needs_grad) return true;
+    for (int i = 0; i < LS__NODE_PARAMS; i++)
+        if (ls__wants_grad(args->param[i])) return true;
+    return false;
+}
+
+static void tell(const ls_tape *t, const ls__op *op, const ls_tensor *out, const ls_param *p, bool backward,
+                 int64_t begin, double flops)
+{
+    ls_profile e = { .op = op->name, .param = p ? p->name : "", .backward = backward, .dims = out->dims };
+    memcpy(e.shape, out->shape, sizeof e.shape);
+    e.flops = flops;
+    e.ns = ls_now() - begin;
+    t->profile(t->profile_user, &e);
+}
+
+ls_tensor *ls__record(ls_tape *t, ls_tensor *out, const ls__record_args *args)
+{
+    if (t->status) return NULL;
+    if (t->profile) tell(t, args->op, out, args->param[0], false, t->profile_begin, args->flops);
+    if (!ls__will_record(t, args)) return out;
+    ls__node *n = ls__arena_take(&t->arena, sizeof *n);
+    void *state = args->state_bytes ? ls__arena_take(&t->arena, args->state_bytes) : NULL;
+    if (!n || (args->state_bytes && !state)) return ls__tape_fail(t, LS_ENOMEM);
+    *n = (ls__node){ .before = t->last, .op = args->op, .out = out, .state = state, .back_flops = args->back_flops };
+    if (state) memcpy(state, args->state, args->state_bytes);
+    memcpy(n->in, args->in, sizeof n->in);
+    memcpy(n->param, args->param, sizeof n->param);
+    for (int i = 0; i < LS__NODE_PARAMS; i++)
+        if (n->param[i]) n->param[i]->pending++;
+    out->needs_grad = true;
+    t->last = n;
+    return out;
+}
+
+/* ---- Gradients */
+
+/* The gradient's own memory, not shared with another tensor. */
+static float *own_grad(ls_tape *t, ls_tensor *x)
+{
+    if (x->grad->refs == 1) return x->grad->data;
+    size_t count = (size_t)ls_tensor_count(x);
+    ls__buffer *copy = ls__buffer_take(t, count);
+    if (!copy) return NULL;
+    memcpy(copy->data, x->grad->data, count * sizeof(float));
+    ls__buffer_drop(t, x->grad);
+    x->grad = copy;
+    return copy->data;
+}
+
+float *ls__grad(ls_tape *t, ls_tensor *x, bool *add)
+{
+    if (!x || !x->needs_grad) return NULL;
+    *add = x->grad != NULL;
+    if (x->grad) return own_grad(t, x);
+    x->grad = ls__buffer_take(t, (size_t)ls_tensor_count(x));
+    return x->grad ? x->grad->data : NULL;
+}
+
+ls_status ls__grad_share(ls_tape *t, ls_tensor *x, ls__buffer *b)
+{
+    if (!x || !x->needs_grad) return LS_OK;
+    if (!x->grad) {
+        x->grad = b;
+        b->refs++;
+        return LS_OK;
+    }
+    float *to = own_grad(t, x);
+    if (!to) return t->status;
+    int64_t count = ls_tensor_count(x);
+#pragma omp parallel for simd num_threads(t->threads) schedule(static)
+    for (int64_t i = 0; i < count; i++) to[i] += b->data[i];
+    return LS_OK;
+}
+
+float *ls__param_grad(ls_tape *t, ls_param *p, bool *add)
+{
+    (void)t;
+    if (!ls__wants_grad(p)) return NULL;
+    *add = p->written;
+    p->written = true;
+    return p->grad;
+}
+
+/* ---- The walk back */
+
+static ls_status fire(ls_tape *t, ls_param *p)
+{
+    p->ready = true;
+    if (!p->written) {
+        size_t count = 1;
+        for (int i = 0; i < p->dims; i++) count *= (size_t)p->shape[i];
+        memset(p->grad, 0, count * sizeof(float));
+    }
+    return t->ready ? t->ready(t->ready_user, p) : LS_OK;
+}
+
+static ls_status walk_node(ls_tape *t, ls__node *n)
+{
+    ls_tensor *out = n->out;
+    if (out->grad) {
+        int64_t begin = t->profile ? ls_now() : 0;
+        ls_status status = n->op->backward(t, n);
+        if (status == LS_OK) status = t->status;
+        if (status) return status;
+        if (t->profile) tell(t, n->op, out, n->param[0], true, begin, n->back_flops);
+        ls__buffer_drop(t, out->grad);
+        out->grad = NULL;
+    }
+    if (out->memory && ls_tensor_count(out) > 1) {
+        ls__buffer_drop(t, out->memory);
+        out->memory = NULL;
+    }
+    for (int i = 0; i < LS__NODE_PARAMS; i++) {
+        ls_param *p = n->param[i];
+        if (!p || --p->pending || !p->grad) continue;
+        ls_status status = fire(t, p);
+        if (status) return status;
+    }
+    return LS_OK;
+}
+
+ls_status ls_tape_backward(ls_tape *t, ls_tensor *loss)
+{
+    ls_status status = ls_tape_status(t);
+    if (status) return status;
+    char text[LS__SHAPE_TEXT];
+    if (!t->open || t->pass.eval)
+        return ls__fail(LS_ESTATE, "backward: %s",
+                        t->open ? "this is an eval pass; nothing was recorded"
+                                : "no pass is open; one backward a pass");
+    if (!loss) return ls__fail(LS_EINVAL, "backward: the loss is NULL");
+    if (ls_tensor_count(loss) != 1)
+        return ls__fail(LS_EINVAL, "backward: the loss must have one element, this one is %s",
+                        ls__shape_text(text, loss->dims, loss->shape));
+    t->open = false;
+    t->root = loss;
+    bool add;
+    float *seed = ls__grad(t, loss, &add);
+    if (t->status) return ls_tape_status(t);
+    if (seed) *seed = 1;
+    for (ls__node *n = t->last; n; n = n->before) {
+        status = walk_node(t, n);
+        if (status) {
+            ls__tape_fail(t, status);
+            return status;
+        }
+    }
+    for (int i = 0; i < t->n_params; i++) {
+        ls_param *p = &t->params[i];
+        if (p->ready || !p->grad) continue;
+        status = fire(t, p);
+        if (status) return status;
+    }
+    return LS_OK;
+}

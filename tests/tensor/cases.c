@@ -1,0 +1,145 @@
+/* One case per operation and form. tests/tensor/make_goldens.py has the same list, by name. */
+#include "harness.h"
+
+static ls_tensor *linear(ls_tape *t, ls_param *p)
+{
+    return ls_linear(t, ls_use(t, &p[0]), &p[1], &p[2], NULL);
+}
+static ls_tensor *linear_plain(ls_tape *t, ls_param *p)
+{
+    return ls_linear(t, ls_use(t, &p[0]), &p[1], NULL, NULL);
+}
+static ls_tensor *linear_out_in(ls_tape *t, ls_param *p)
+{
+    return ls_linear(t, ls_use(t, &p[0]), &p[1], &p[2], &(ls_linear_options){ .out_in = true });
+}
+static ls_tensor *linear_gelu(ls_tape *t, ls_param *p)
+{
+    return ls_linear(t, ls_use(t, &p[0]), &p[1], &p[2], &(ls_linear_options){ .activation = LS_GELU_TANH });
+}
+static ls_tensor *linear_all(ls_tape *t, ls_param *p)
+{
+    ls_linear_options o = { .activation = LS_SILU, .add = ls_use(t, &p[3]) };
+    return ls_linear(t, ls_use(t, &p[0]), &p[1], &p[2], &o);
+}
+
+static const int32_t tokens[12] = { 3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8 };
+static ls_tensor *embedding(ls_tape *t, ls_param *p)
+{
+    return ls_embedding(t, tokens, 2, 6, &p[0], &p[1], 2);
+}
+static ls_tensor *embedding_tokens_only(ls_tape *t, ls_param *p)
+{
+    return ls_embedding(t, tokens, 3, 4, &p[0], NULL, 0);
+}
+
+static ls_tensor *layer_norm(ls_tape *t, ls_param *p)
+{
+    return ls_layer_norm(t, ls_use(t, &p[0]), &p[1], &p[2], 1e-5f);
+}
+static ls_tensor *rms_norm(ls_tape *t, ls_param *p)
+{
+    return ls_rms_norm(t, ls_use(t, &p[0]), &p[1], 1e-5f);
+}
+
+static ls_tensor *gelu_tanh(ls_tape *t, ls_param *p)
+{
+    return ls_activate(t, ls_use(t, &p[0]), LS_GELU_TANH);
+}
+static ls_tensor *gelu_erf(ls_tape *t, ls_param *p)
+{
+    return ls_activate(t, ls_use(t, &p[0]), LS_GELU_ERF);
+}
+static ls_tensor *silu(ls_tape *t, ls_param *p)
+{
+    return ls_activate(t, ls_use(t, &p[0]), LS_SILU);
+}
+static ls_tensor *relu(ls_tape *t, ls_param *p)
+{
+    return ls_activate(t, ls_use(t, &p[0]), LS_RELU);
+}
+static ls_tensor *add(ls_tape *t, ls_param *p)
+{
+    return ls_add(t, ls_use(t, &p[0]), ls_use(t, &p[1]));
+}
+static ls_tensor *mul(ls_tape *t, ls_param *p)
+{
+    return ls_mul(t, ls_use(t, &p[0]), ls_use(t, &p[1]));
+}
+/* x + x * x: both sides of a sum and of a product are one tensor, and gradients meet. */
+static ls_tensor *x_thrice(ls_tape *t, ls_param *p)
+{
+    ls_tensor *x = ls_use(t, &p[0]);
+    return ls_add(t, x, ls_mul(t, x, x));
+}
+/* The gradient of a sum is shared by its sides; here one of them is changed while the other still reads it. */
+static ls_tensor *shared_gradient(ls_tape *t, ls_param *p)
+{
+    ls_tensor *x = ls_use(t, &p[0]);
+    ls_tensor *f = ls_scale(t, x, 0.5f), *g = ls_activate(t, x, LS_SILU);
+    return ls_add(t, ls_add(t, x, f), ls_reshape(t, g, 2, (int64_t[]){ 3, 20 }));
+}
+static ls_tensor *scale(ls_tape *t, ls_param *p)
+{
+    return ls_scale(t, ls_use(t, &p[0]), -1.7f);
+}
+static ls_tensor *mean(ls_tape *t, ls_param *p)
+{
+    return ls_mean(t, ls_use(t, &p[0]));
+}
+static ls_tensor *sum(ls_tape *t, ls_param *p)
+{
+    return ls_sum(t, ls_use(t, &p[0]));
+}
+
+static ls_tensor *attention(ls_tape *t, ls_param *p)
+{
+    return ls_attention(t, ls_use(t, &p[0]), &(ls_attention_options){ .heads = 2 });
+}
+static ls_tensor *attention_full(ls_tape *t, ls_param *p)
+{
+    return ls_attention(t, ls_use(t, &p[0]), &(ls_attention_options){ .heads = 3, .full = true });
+}
+
+static const int32_t targets[6] = { 4, 0, 6, 2, 2, 5 };
+static const float weights[6] = { 1, 0.5f, 0, 2, 1, 1 };
+static ls_tensor *cross_entropy(ls_tape *t, ls_param *p)
+{
+    return ls_cross_entropy(t, ls_use(t, &p[0]), &(ls_cross_entropy_options){ .targets = targets });
+}
+static ls_tensor *cross_entropy_weighted(ls_tape *t, ls_param *p)
+{
+    ls_cross_entropy_options o = { .targets = targets, .weights = weights, .divisor = 7.5 };
+    return ls_cross_entropy(t, ls_use(t, &p[0]), &o);
+}
+
+const op_case op_cases[] = {
+    { "linear", { { { 2, 3, 5 }, 1, 0 }, { { 5, 7 }, 1, 0 }, { { 7 }, 1, 0 } }, linear, false },
+    { "linear_plain", { { { 6, 5 }, 1, 0 }, { { 5, 7 }, 1, 0 } }, linear_plain, false },
+    { "linear_out_in", { { { 6, 5 }, 1, 0 }, { { 7, 5 }, 1, 0 }, { { 7 }, 1, 0 } }, linear_out_in, false },
+    { "linear_gelu", { { { 6, 5 }, 1, 0 }, { { 5, 40 }, 1, 0 }, { { 40 }, 1, 0 } }, linear_gelu, false },
+    { "linear_all",
+      { { { 6, 5 }, 1, 0 }, { { 5, 7 }, 1, 0 }, { { 7 }, 1, 0 }, { { 6, 7 }, 1, 0 } },
+      linear_all,
+      false },
+    { "embedding", { { { 10, 5 }, 1, 0 }, { { 9, 5 }, 1, 0 } }, embedding, false },
+    { "embedding_tokens_only", { { { 10, 5 }, 1, 0 } }, embedding_tokens_only, false },
+    { "layer_norm", { { { 70, 37 }, 2, 0.5f }, { { 37 }, 1, 1 }, { { 37 }, 1, 0 } }, layer_norm, false },
+    { "rms_norm", { { { 70, 37 }, 2, 0.5f }, { { 37 }, 1, 1 } }, rms_norm, false },
+    { "gelu_tanh", { { { 3, 50 }, 5, 0 } }, gelu_tanh, false },
+    { "gelu_erf", { { { 3, 50 }, 5, 0 } }, gelu_erf, false },
+    { "silu", { { { 3, 50 }, 5, 0 } }, silu, false },
+    { "relu", { { { 3, 50 }, 5, 0 } }, relu, true },
+    { "add", { { { 3, 20 }, 1, 0 }, { { 3, 20 }, 1, 0 } }, add, false },
+    { "mul", { { { 3, 20 }, 1, 0 }, { { 3, 20 }, 1, 0 } }, mul, false },
+    { "x_thrice", { { { 3, 20 }, 1, 0 } }, x_thrice, false },
+    { "shared_gradient", { { { 3, 20 }, 1, 0 } }, shared_gradient, false },
+    { "scale", { { { 3, 20 }, 1, 0 } }, scale, false },
+    { "mean", { { { 3, 20 }, 1, 0 } }, mean, false },
+    { "sum", { { { 3, 20 }, 1, 0 } }, sum, false },
+    { "attention", { { { 2, 70, 24 }, 2, 0 } }, attention, false },
+    { "attention_full", { { { 2, 9, 27 }, 2, 0 } }, attention_full, false },
+    { "cross_entropy", { { { 6, 7 }, 3, 0 } }, cross_entropy, false },
+    { "cross_entropy_weighted", { { { 6, 7 }, 3, 0 } }, cross_entropy_weighted, false },
+};
+const int n_op_cases = sizeof op_cases / sizeof *op_cases;
