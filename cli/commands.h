@@ -12,5 +12,6 @@ enum {
 
 int data_command(int argc, char **argv);
 int run_command(int argc, char **argv);
+int bench_command(int argc, char **argv);
 
 #endif

@@ -21,6 +21,7 @@ static int version(int argc, char **argv)
 static const command commands[] = {
     { "run", run_command, "start a program as the ranks of a world on this machine" },
     { "data", data_command, "tokenize, describe, stage and order training data" },
+    { "bench", bench_command, "measure, beside peers" },
     { "version", version, "print the version" },
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };

@@ -1,0 +1,66 @@
+/* What the files of `lockstep bench allreduce` share: its options, its rows, and the parts that fill and show them. */
+#ifndef LS_CLI_BENCH_H
+#define LS_CLI_BENCH_H
+
+#include <stdbool.h>
+#include <stdio.h>
+#include "lockstep/comm.h"
+
+enum { BENCH_MAX_ROWS = 64 };
+
+/* Times of rounds, in microseconds. All zero: none yet. */
+typedef struct bench_times {
+    double *us;
+    size_t count, room;
+} bench_times;
+
+/* One line of the table: `total` bytes, all-reduced in pieces of `piece`. */
+typedef struct bench_row {
+    size_t total, piece;
+    bench_times ours, peers;
+} bench_row;
+
+typedef struct bench_options {
+    int ranks;           /* 0: not given */
+    double seconds;      /* go on at least that long */
+    const char *against; /* NULL: nobody; "mpi", "mpich" or a command */
+    const char *plot;    /* NULL: none */
+    bool json, foreign, figure;
+    bench_row rows[BENCH_MAX_ROWS];
+    int row_count;
+    /* What measuring found out. */
+    double copy_bandwidth; /* B: bytes read and written a second, all ranks copying at once; the run's average */
+    int world_size;
+    char transport[16];
+    char peer_name[64];
+} bench_options;
+
+/* Runs a benchmark by name: argv[0]. */
+int bench_allreduce(int argc, char **argv);
+
+/* ---- bench_measure.c: what every rank does. Fills the rows' times (on rank 0). `rank` is set once it is known. */
+LS_MUST_CHECK ls_status bench_measure(bench_options *o, int *rank);
+
+/* ---- bench_times: adding, and looking at, times. */
+LS_MUST_CHECK ls_status bench_times_add(bench_times *t, const double *us, size_t count);
+/* The times are put in order; 0 if there are none. */
+double bench_times_median(bench_times *t);
+void bench_options_release(bench_options *o);
+
+/* ---- bench_peer.c: another program that does the same work, started once, asked block by block, asleep in between. */
+typedef struct bench_peer bench_peer;
+/* Starts it with `ranks` ranks; `name` receives what it calls itself. */
+LS_MUST_CHECK ls_status bench_peer_open(bench_peer **out, const char *what, int ranks, char *name, size_t name_bytes);
+LS_MUST_CHECK ls_status bench_peer_ask(bench_peer *p, size_t total, size_t piece, int rounds, bench_times *out);
+void bench_peer_free(bench_peer **p);
+/* Whether `what` names a peer that could be started; otherwise a message says what is missing. */
+LS_MUST_CHECK ls_status bench_peer_check(const char *what);
+
+/* ---- bench_report.c: what rank 0 says. */
+void bench_report(bench_options *o, FILE *to);
+LS_MUST_CHECK ls_status bench_report_plot(bench_options *o);
+
+/* "4 B", "25 MiB" */
+void bench_format_bytes(char *out, size_t room, size_t bytes);
+
+#endif

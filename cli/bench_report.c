@@ -1,0 +1,116 @@
+/* The results of `lockstep bench allreduce`: a table, JSON lines, plots. */
+#include <string.h>
+#include "cli/bench.h"
+#include "cli/plot.h"
+
+void bench_format_bytes(char *out, size_t room, size_t bytes)
+{
+    static const char *const units[] = { "B", "KiB", "MiB", "GiB" };
+    int unit = 0;
+    double x = (double)bytes;
+    for (; x >= 1024 && unit < 3; unit++) x /= 1024;
+    snprintf(out, room, x < 100 && x != (double)(int)x ? "%.1f %s" : "%.0f %s", x, units[unit]);
+}
+
+/* 12345 becomes "12.3 ms". */
+static void format_time(char *out, size_t room, double us)
+{
+    if (us < 1000)
+        snprintf(out, room, "%.*f us", us < 10 ? 2 : 1, us);
+    else if (us < 1e6)
+        snprintf(out, room, "%.*f ms", us < 1e4 ? 2 : 1, us / 1e3);
+    else
+        snprintf(out, room, "%.2f s", us / 1e6);
+}
+
+/* The least time that the memory allows, in microseconds: every byte read once and written once. */
+static double bound_us(const bench_options *o, const bench_row *row)
+{
+    return o->copy_bandwidth > 0 ? 2.0 * o->world_size * (double)row->total / o->copy_bandwidth * 1e6 : 0;
+}
+
+static void report_json(bench_options *o, bench_row *row, FILE *to)
+{
+    double ours = bench_times_median(&row->ours);
+    fprintf(to, "{\"bytes\": %zu", row->total);
+    if (o->figure) fprintf(to, ", \"elements_per_call\": %zu", row->piece / 4);
+    fprintf(to,
+            ", \"ranks\": %d, \"rounds\": %zu, \"median_us\": %.3f, \"fastest_us\": %.3f, \"bandwidth\": %.6g"
+            ", \"share_of_bound\": %.4f, \"copy_bandwidth\": %.6g",
+            o->world_size, row->ours.count, ours, row->ours.us[0], (double)row->total / ours * 1e6,
+            bound_us(o, row) / ours, o->copy_bandwidth);
+    if (o->against) {
+        double peers = bench_times_median(&row->peers);
+        fprintf(to, ", \"peer_us\": %.3f, \"ratio\": %.3f", peers, peers / ours);
+    }
+    fprintf(to, "}\n");
+}
+
+static void report_row(bench_options *o, bench_row *row, FILE *to)
+{
+    char size[32], median[32], fastest[32], peer[32];
+    double ours = bench_times_median(&row->ours);
+    if (o->figure)
+        snprintf(size, sizeof size, "%zu", row->piece / 4);
+    else
+        bench_format_bytes(size, sizeof size, row->total);
+    format_time(median, sizeof median, ours);
+    format_time(fastest, sizeof fastest, row->ours.us[0]);
+    fprintf(to, "%12s  %10s  %10s  %8.2f GB/s  %8.2f", size, median, fastest, (double)row->total / ours / 1e3,
+            bound_us(o, row) / ours);
+    if (o->against) {
+        double peers = bench_times_median(&row->peers);
+        format_time(peer, sizeof peer, peers);
+        fprintf(to, "  %10s  %6.2fx", peer, peers / ours);
+    }
+    fprintf(to, "\n");
+}
+
+void bench_report(bench_options *o, FILE *to)
+{
+    if (!o->json) {
+        fprintf(to, "All-reduce of float32 among %d ranks (%s), in place%s\n", o->world_size, o->transport,
+                o->foreign ? ", buffers in the ranks' own memory" : "");
+        fprintf(to, "All ranks copying at once move %.1f GB/s; bound: 2 x ranks x size / that\n",
+                o->copy_bandwidth / 1e9);
+        if (o->figure) fprintf(to, "60 million elements a round, by elements a call\n");
+        if (o->against) fprintf(to, "Peer, in turns: %s\n", o->peer_name);
+        fprintf(to, "\n%12s  %10s  %10s  %13s  %8s%s\n", o->figure ? "a call" : "size", "median", "fastest",
+                "bandwidth", "of bound", o->against ? "        peer    ratio" : "");
+    }
+    for (int i = 0; i < o->row_count; i++) {
+        if (o->json)
+            report_json(o, &o->rows[i], to);
+        else
+            report_row(o, &o->rows[i], to);
+    }
+    fflush(to);
+}
+
+ls_status bench_report_plot(bench_options *o)
+{
+    double x[BENCH_MAX_ROWS], ours[BENCH_MAX_ROWS], peers[BENCH_MAX_ROWS], bound[BENCH_MAX_ROWS];
+    double unit = o->figure ? 1e6 : 1; /* the figure shows seconds */
+    for (int i = 0; i < o->row_count; i++) {
+        bench_row *row = &o->rows[i];
+        x[i] = o->figure ? (double)(row->piece / 4) : (double)row->total;
+        ours[i] = bench_times_median(&row->ours) / unit;
+        peers[i] = bench_times_median(&row->peers) / unit;
+        bound[i] = bound_us(o, row) / unit;
+    }
+    char title[160];
+    snprintf(title, sizeof title,
+             o->figure ? "All-reduce of 60 million float32, %d ranks" : "All-reduce of float32, %d ranks",
+             o->world_size);
+    plot p = {
+        .title = title,
+        .x_label = o->figure ? "elements a call" : "bytes",
+        .y_label = o->figure ? "seconds for all" : "microseconds",
+        .x_in_bytes = !o->figure,
+        .series = { { "lockstep", x, ours, o->row_count, false } },
+        .series_count = 1,
+    };
+    if (o->against) p.series[p.series_count++] = (plot_series){ o->peer_name, x, peers, o->row_count, false };
+    p.series[p.series_count++] = (plot_series){ "bound of the memory", x, bound, o->row_count, true };
+    return plot_write(&p, o->plot);
+}

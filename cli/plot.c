@@ -1,0 +1,197 @@
+/* From curves to SVG text, by way of a stream in memory. */
+#include "cli/plot.h"
+
+#include <float.h>
+#include <math.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "base/file.h"
+#include "base/status.h"
+
+enum { WIDTH = 760, HEIGHT = 460, LEFT = 84, RIGHT = 24, TOP = 44, BOTTOM = 62 };
+
+/* Of middle lightness: each has a contrast of more than 3 to 1 against white and against black. */
+static const char *const colours[PLOT_MAX_SERIES] = {
+    "#2f7ed8", "#d9622b", "#3a9a4b", "#a45bc4", "#b08a1e", "#c4407a"
+};
+static const char grey[] = "#7a7a7a";
+
+/* A logarithmic axis: values low..high, each to a power of its base, onto pixels from..to. */
+typedef struct axis {
+    double low, high, base;
+    double from, to;
+} axis;
+
+static double place(const axis *a, double value)
+{
+    return a->from + (a->to - a->from) * (log(value) - log(a->low)) / (log(a->high) - log(a->low));
+}
+
+static void span(const plot *p, bool is_x, double *low, double *high)
+{
+    *low = DBL_MAX;
+    *high = 0;
+    for (int s = 0; s < p->series_count; s++)
+        for (int i = 0; i < p->series[s].count; i++) {
+            double x = p->series[s].x[i], y = p->series[s].y[i], v = is_x ? x : y;
+            if (!(x > 0 && y > 0)) continue;
+            if (v < *low) *low = v;
+            if (v > *high) *high = v;
+        }
+    if (*high == 0) *low = 1, *high = 10;
+}
+
+/* y ends at full decades; x ends at its data, with a little air. */
+static axis make_axis(const plot *p, bool is_x)
+{
+    axis a = { .base = is_x && p->x_in_bytes ? 2 : 10 };
+    span(p, is_x, &a.low, &a.high);
+    if (is_x) {
+        a.low /= 1.3;
+        a.high *= 1.3;
+        a.from = LEFT;
+        a.to = WIDTH - RIGHT;
+    } else {
+        a.low = pow(10, floor(log10(a.low) + 1e-9));
+        a.high = pow(10, ceil(log10(a.high * 1.05) - 1e-9));
+        a.from = HEIGHT - BOTTOM;
+        a.to = TOP;
+    }
+    return a;
+}
+
+static void text_escaped(FILE *f, const char *text)
+{
+    for (; *text; text++) {
+        switch (*text) {
+        case '<': fputs("&lt;", f); break;
+        case '>': fputs("&gt;", f); break;
+        case '&': fputs("&amp;", f); break;
+        default: fputc(*text, f);
+        }
+    }
+}
+
+static void put_text(FILE *f, double x, double y, const char *anchor, const char *more, const char *text)
+{
+    fprintf(f, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\"%s>", x, y, anchor, more);
+    text_escaped(f, text);
+    fputs("</text>\n", f);
+}
+
+static void put_line(FILE *f, double x1, double y1, double x2, double y2, double opacity)
+{
+    fprintf(f, "<path d=\"M%.1f %.1fL%.1f %.1f\" stroke=\"%s\" stroke-opacity=\"%g\"/>\n", x1, y1, x2, y2, grey,
+            opacity);
+}
+
+/* "10 K", "4 MiB", "0.01" */
+static void tick_text(char *out, size_t room, double value, bool bytes)
+{
+    static const char *const binary[] = { "B", "KiB", "MiB", "GiB", "TiB" };
+    static const char *const decimal[] = { "", " K", " M", " G", " T" };
+    double step = bytes ? 1024 : 1000;
+    int unit = 0;
+    for (; value >= step && unit < 4; unit++) value /= step;
+    if (bytes)
+        snprintf(out, room, "%.4g %s", value, binary[unit]);
+    else
+        snprintf(out, room, "%.4g%s", value, decimal[unit]);
+}
+
+static void put_axes(FILE *f, const plot *p, const axis *x, const axis *y)
+{
+    char text[32];
+    double step = p->x_in_bytes ? 16 : 10; /* 16 divides 1024's powers into steps that are not crowded */
+    for (double v = pow(step, ceil(log(x->low) / log(step))); v <= x->high; v *= step) {
+        put_line(f, place(x, v), HEIGHT - BOTTOM, place(x, v), TOP, 0.25);
+        tick_text(text, sizeof text, v, p->x_in_bytes);
+        put_text(f, place(x, v), HEIGHT - BOTTOM + 18, "middle", "", text);
+    }
+    for (double v = y->low; v <= y->high * 1.001; v *= 10) {
+        put_line(f, LEFT, place(y, v), WIDTH - RIGHT, place(y, v), 0.25);
+        tick_text(text, sizeof text, v, false);
+        put_text(f, LEFT - 8, place(y, v) + 4, "end", "", text);
+    }
+    put_line(f, LEFT, HEIGHT - BOTTOM, WIDTH - RIGHT, HEIGHT - BOTTOM, 1);
+    put_line(f, LEFT, HEIGHT - BOTTOM, LEFT, TOP, 1);
+    put_text(f, WIDTH / 2.0, 24, "middle", " font-size=\"15\" font-weight=\"bold\"", p->title);
+    put_text(f, (LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - 16, "middle", "", p->x_label);
+    snprintf(text, sizeof text, " transform=\"rotate(-90)\"");
+    put_text(f, -(TOP + HEIGHT - BOTTOM) / 2.0, 18, "middle", text, p->y_label);
+}
+
+static void put_series(FILE *f, const plot_series *s, int number, const axis *x, const axis *y)
+{
+    const char *colour = s->dashed ? grey : colours[number];
+    fprintf(f, "<path fill=\"none\" stroke=\"%s\" stroke-width=\"2\"%s d=\"", colour,
+            s->dashed ? " stroke-dasharray=\"6 4\"" : "");
+    bool begun = false;
+    for (int i = 0; i < s->count; i++) {
+        if (!(s->x[i] > 0 && s->y[i] > 0)) continue;
+        fprintf(f, "%c%.1f %.1f", begun ? 'L' : 'M', place(x, s->x[i]), place(y, s->y[i]));
+        begun = true;
+    }
+    fputs("\"/>\n", f);
+    for (int i = 0; !s->dashed && i < s->count; i++)
+        if (s->x[i] > 0 && s->y[i] > 0)
+            fprintf(f, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"%s\"/>\n", place(x, s->x[i]), place(y, s->y[i]),
+                    colour);
+}
+
+/* Where no curve begins: times grow to the right, so the upper left is free; a falling curve leaves the upper right. */
+static void put_legend(FILE *f, const plot *p)
+{
+    const plot_series *s = &p->series[0];
+    bool falls = s->count > 1 && s->y[0] > s->y[s->count - 1];
+    double left = falls ? WIDTH - RIGHT - 210 : LEFT + 16;
+    for (int i = 0; i < p->series_count; i++) {
+        double at = TOP + 18 + 20 * i;
+        fprintf(f, "<path d=\"M%.1f %.1fh26\" stroke=\"%s\" stroke-width=\"2\"%s/>\n", left, at - 4,
+                p->series[i].dashed ? grey : colours[i], p->series[i].dashed ? " stroke-dasharray=\"6 4\"" : "");
+        put_text(f, left + 34, at, "start", "", p->series[i].name);
+    }
+}
+
+static ls_status make_png(const char *svg, const char *png)
+{
+    pid_t pid;
+    int how;
+    const char *const words[] = { "rsvg-convert", "-z", "2", "-o", png, svg, NULL };
+    if (posix_spawnp(&pid, words[0], NULL, NULL, (char *const *)words, environ) || waitpid(pid, &how, 0) != pid ||
+        !WIFEXITED(how) || WEXITSTATUS(how))
+        return ls__fail(LS_ENOENT, "%s: rsvg-convert is missing or failed (package librsvg2-bin); the plot is in %s",
+                        png, svg);
+    return LS_OK;
+}
+
+ls_status plot_write(const plot *p, const char *path)
+{
+    char *text = NULL;
+    size_t bytes = 0, n = strlen(path);
+    FILE *f = open_memstream(&text, &bytes);
+    if (!f) return ls__fail_errno("%s: memory for the plot", path);
+    axis x = make_axis(p, true), y = make_axis(p, false);
+    fprintf(f,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" "
+            "font-family=\"sans-serif\" font-size=\"12\" fill=\"%s\">\n",
+            WIDTH, HEIGHT, WIDTH, HEIGHT, grey);
+    put_axes(f, p, &x, &y);
+    for (int s = 0; s < p->series_count; s++) put_series(f, &p->series[s], s, &x, &y);
+    put_legend(f, p);
+    fputs("</svg>\n", f);
+    if (fclose(f)) {
+        free(text);
+        return ls__fail(LS_ENOMEM, "%s: no memory for the plot", path);
+    }
+    char svg[4096];
+    bool png = n > 4 && !strcmp(path + n - 4, ".png");
+    snprintf(svg, sizeof svg, "%.*s%s", (int)(png ? n - 4 : n), path, png ? ".svg" : "");
+    ls_status status = ls__file_write(svg, text, bytes);
+    free(text);
+    return status || !png ? status : make_png(svg, path);
+}

@@ -1,0 +1,29 @@
+/* A plot of a few curves on logarithmic axes, as SVG. Grey and mid-tone colours on nothing: it reads on white and on
+ * black. */
+#ifndef LS_CLI_PLOT_H
+#define LS_CLI_PLOT_H
+
+#include <stdbool.h>
+#include "lockstep/base.h"
+
+enum { PLOT_MAX_SERIES = 6 };
+
+/* Points with x <= 0 or y <= 0 have no place on such axes and are left out. */
+typedef struct plot_series {
+    const char *name;
+    const double *x, *y;
+    int count;
+    bool dashed; /* a bound or a model, not a measurement */
+} plot_series;
+
+typedef struct plot {
+    const char *title, *x_label, *y_label;
+    bool x_in_bytes; /* ticks at powers of 1024 ("4 KiB"), otherwise at powers of ten ("10 K") */
+    plot_series series[PLOT_MAX_SERIES];
+    int series_count;
+} plot;
+
+/* Writes `path`. If it ends in .png, the SVG is written beside it and rsvg-convert makes the picture. */
+LS_MUST_CHECK ls_status plot_write(const plot *p, const char *path);
+
+#endif
