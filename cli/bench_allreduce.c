@@ -69,7 +69,7 @@ static ls_status parse_sizes(bench_options *o, const char *list)
 {
     o->row_count = 0;
     for (const char *at = list;; at++) {
-        size_t length = strcspn(at, ","), bytes;
+        size_t length = strcspn(at, ","), bytes = 0;
         ls_status status = parse_size(at, length, &bytes);
         if (status) return status;
         if (o->row_count == BENCH_MAX_ROWS) return ls__fail(LS_EINVAL, "--sizes: more than %d sizes", BENCH_MAX_ROWS);

@@ -90,13 +90,12 @@ void bench_report(bench_options *o, FILE *to)
 ls_status bench_report_plot(bench_options *o)
 {
     double x[BENCH_MAX_ROWS], ours[BENCH_MAX_ROWS], peers[BENCH_MAX_ROWS], bound[BENCH_MAX_ROWS];
-    double unit = o->figure ? 1e6 : 1; /* the figure shows seconds */
     for (int i = 0; i < o->row_count; i++) {
         bench_row *row = &o->rows[i];
         x[i] = o->figure ? (double)(row->piece / 4) : (double)row->total;
-        ours[i] = bench_times_median(&row->ours) / unit;
-        peers[i] = bench_times_median(&row->peers) / unit;
-        bound[i] = bound_us(o, row) / unit;
+        ours[i] = bench_times_median(&row->ours) / 1e6;
+        peers[i] = bench_times_median(&row->peers) / 1e6;
+        bound[i] = bound_us(o, row) / 1e6;
     }
     char title[160];
     snprintf(title, sizeof title,
@@ -105,8 +104,9 @@ ls_status bench_report_plot(bench_options *o)
     plot p = {
         .title = title,
         .x_label = o->figure ? "elements a call" : "bytes",
-        .y_label = o->figure ? "seconds for all" : "microseconds",
+        .y_label = o->figure ? "time for all" : "time",
         .x_in_bytes = !o->figure,
+        .y_in_seconds = true,
         .series = { { "lockstep", x, ours, o->row_count, false } },
         .series_count = 1,
     };

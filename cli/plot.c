@@ -20,9 +20,9 @@ static const char *const colours[PLOT_MAX_SERIES] = {
 };
 static const char grey[] = "#7a7a7a";
 
-/* A logarithmic axis: values low..high, each to a power of its base, onto pixels from..to. */
+/* A logarithmic axis: values low..high onto pixels from..to. */
 typedef struct axis {
-    double low, high, base;
+    double low, high;
     double from, to;
 } axis;
 
@@ -36,7 +36,7 @@ static void span(const plot *p, bool is_x, double *low, double *high)
     *low = DBL_MAX;
     *high = 0;
     for (int s = 0; s < p->series_count; s++)
-        for (int i = 0; i < p->series[s].count; i++) {
+        for (int i = 0; i < p->series[s].count && !p->series[s].dashed; i++) {
             double x = p->series[s].x[i], y = p->series[s].y[i], v = is_x ? x : y;
             if (!(x > 0 && y > 0)) continue;
             if (v < *low) *low = v;
@@ -45,10 +45,10 @@ static void span(const plot *p, bool is_x, double *low, double *high)
     if (*high == 0) *low = 1, *high = 10;
 }
 
-/* y ends at full decades; x ends at its data, with a little air. */
+/* y ends at full decades, x at its data with a little air. */
 static axis make_axis(const plot *p, bool is_x)
 {
-    axis a = { .base = is_x && p->x_in_bytes ? 2 : 10 };
+    axis a;
     span(p, is_x, &a.low, &a.high);
     if (is_x) {
         a.low /= 1.3;
@@ -89,18 +89,19 @@ static void put_line(FILE *f, double x1, double y1, double x2, double y2, double
             opacity);
 }
 
-/* "10 K", "4 MiB", "0.01" */
-static void tick_text(char *out, size_t room, double value, bool bytes)
+typedef enum scale { PLAIN, BYTES, SECONDS } scale;
+
+/* "10 K", "4 MiB", "100 us" */
+static void tick_text(char *out, size_t room, double value, scale how)
 {
-    static const char *const binary[] = { "B", "KiB", "MiB", "GiB", "TiB" };
-    static const char *const decimal[] = { "", " K", " M", " G", " T" };
-    double step = bytes ? 1024 : 1000;
+    static const char *const units[][5] = { { "", " K", " M", " G", " T" },
+                                            { " B", " KiB", " MiB", " GiB", " TiB" },
+                                            { " ns", " us", " ms", " s", "000 s" } };
+    double step = how == BYTES ? 1024 : 1000;
     int unit = 0;
-    for (; value >= step && unit < 4; unit++) value /= step;
-    if (bytes)
-        snprintf(out, room, "%.4g %s", value, binary[unit]);
-    else
-        snprintf(out, room, "%.4g%s", value, decimal[unit]);
+    if (how == SECONDS) value *= 1e9;
+    for (; value >= step * 0.999 && unit < 4; unit++) value /= step;
+    snprintf(out, room, "%.4g%s", value, units[how][unit]);
 }
 
 static void put_axes(FILE *f, const plot *p, const axis *x, const axis *y)
@@ -109,12 +110,12 @@ static void put_axes(FILE *f, const plot *p, const axis *x, const axis *y)
     double step = p->x_in_bytes ? 16 : 10; /* 16 divides 1024's powers into steps that are not crowded */
     for (double v = pow(step, ceil(log(x->low) / log(step))); v <= x->high; v *= step) {
         put_line(f, place(x, v), HEIGHT - BOTTOM, place(x, v), TOP, 0.25);
-        tick_text(text, sizeof text, v, p->x_in_bytes);
+        tick_text(text, sizeof text, v, p->x_in_bytes ? BYTES : PLAIN);
         put_text(f, place(x, v), HEIGHT - BOTTOM + 18, "middle", "", text);
     }
     for (double v = y->low; v <= y->high * 1.001; v *= 10) {
         put_line(f, LEFT, place(y, v), WIDTH - RIGHT, place(y, v), 0.25);
-        tick_text(text, sizeof text, v, false);
+        tick_text(text, sizeof text, v, p->y_in_seconds ? SECONDS : PLAIN);
         put_text(f, LEFT - 8, place(y, v) + 4, "end", "", text);
     }
     put_line(f, LEFT, HEIGHT - BOTTOM, WIDTH - RIGHT, HEIGHT - BOTTOM, 1);
@@ -129,7 +130,7 @@ static void put_series(FILE *f, const plot_series *s, int number, const axis *x,
 {
     const char *colour = s->dashed ? grey : colours[number];
     fprintf(f, "<path fill=\"none\" stroke=\"%s\" stroke-width=\"2\"%s d=\"", colour,
-            s->dashed ? " stroke-dasharray=\"6 4\"" : "");
+            s->dashed ? " stroke-dasharray=\"6 4\" clip-path=\"url(#area)\"" : "");
     bool begun = false;
     for (int i = 0; i < s->count; i++) {
         if (!(s->x[i] > 0 && s->y[i] > 0)) continue;
@@ -180,6 +181,8 @@ ls_status plot_write(const plot *p, const char *path)
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" "
             "font-family=\"sans-serif\" font-size=\"12\" fill=\"%s\">\n",
             WIDTH, HEIGHT, WIDTH, HEIGHT, grey);
+    fprintf(f, "<clipPath id=\"area\"><rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/></clipPath>\n", LEFT, TOP,
+            WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM);
     put_axes(f, p, &x, &y);
     for (int s = 0; s < p->series_count; s++) put_series(f, &p->series[s], s, &x, &y);
     put_legend(f, p);

@@ -13,12 +13,13 @@ typedef struct plot_series {
     const char *name;
     const double *x, *y;
     int count;
-    bool dashed; /* a bound or a model, not a measurement */
+    bool dashed; /* a bound or a model, not a measurement: cut where it leaves the others' range */
 } plot_series;
 
 typedef struct plot {
     const char *title, *x_label, *y_label;
-    bool x_in_bytes; /* ticks at powers of 1024 ("4 KiB"), otherwise at powers of ten ("10 K") */
+    bool x_in_bytes;   /* ticks like "4 KiB"; otherwise powers of ten ("10 K") */
+    bool y_in_seconds; /* ticks like "10 ms"; otherwise powers of ten */
     plot_series series[PLOT_MAX_SERIES];
     int series_count;
 } plot;
