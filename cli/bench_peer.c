@@ -103,7 +103,11 @@ static void become(const char *what, int ranks)
     _exit(127);
 }
 
-/* Reads one line; says how the peer ended if there is none. */
+static ls_status ended_early(const bench_peer *p)
+{
+    return ls__fail(LS_EPEER, "the peer '%s' ended early; what it had to say is above", p->what);
+}
+
 static ls_status read_line(bench_peer *p)
 {
     ssize_t n = getline(&p->line, &p->room, p->from);
@@ -111,7 +115,7 @@ static ls_status read_line(bench_peer *p)
         p->line[strcspn(p->line, "\n")] = 0;
         return LS_OK;
     }
-    return ls__fail(LS_EPEER, "the peer '%s' ended early; its own messages are above", p->what);
+    return ended_early(p);
 }
 
 ls_status bench_peer_open(bench_peer **out, const char *what, int ranks, char *name, size_t name_bytes)
@@ -165,8 +169,7 @@ fail:
 
 ls_status bench_peer_ask(bench_peer *p, size_t total, size_t piece, int rounds, bench_times *out)
 {
-    if (fprintf(p->to, "%zu %zu %d\n", total, piece, rounds) < 0 || fflush(p->to))
-        return ls__fail(LS_EPEER, "the peer '%s' does not listen any more", p->what);
+    if (fprintf(p->to, "%zu %zu %d\n", total, piece, rounds) < 0 || fflush(p->to)) return ended_early(p);
     ls_status status = read_line(p);
     char *at = p->line;
     for (int i = 0; i < rounds && !status; i++) {
