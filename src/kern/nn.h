@@ -42,6 +42,12 @@ typedef struct ls__nn_kernels {
     float (*max)(const float *x, size_t n); /* NaN if one is; n >= 1 */
     float (*sum)(const float *x, size_t n);
     float (*dot)(const float *a, const float *b, size_t n);
+    float (*deviation)(const float *x, float mean, size_t n);                        /* sum of (x - mean)^2 */
+    float (*dot_from)(const float *a, const float *b, float mean, size_t n);         /* sum of a (b - mean) */
+    void (*affine)(float *out, const float *x, float factor, float shift, size_t n); /* out = factor x + shift */
+    /* dx = (add: dx +) factor (dy - shift - (x - mean) slope) */
+    void (*batch_norm_back)(float *dx, bool add, const float *dy, const float *x, size_t n, float factor, float shift,
+                            float mean, float slope);
     /* x[i] = exp(factor x[i] - shift); returns their sum */
     float (*exp_shift_sum)(float *x, size_t n, float factor, float shift);
     /* p[i] = exp(factor p[i] - shift) norm; ds[i] = p[i] (ds[i] - d) */

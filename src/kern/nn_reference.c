@@ -148,6 +148,34 @@ static void rms_norm_back(float *dx, bool add, const float *dy, const float *x, 
     }
 }
 
+static float deviation(const float *x, float mean, size_t n)
+{
+    double s = 0;
+    for (size_t i = 0; i < n; i++) s += ((double)x[i] - mean) * ((double)x[i] - mean);
+    return (float)s;
+}
+
+static float dot_from(const float *a, const float *b, float mean, size_t n)
+{
+    double s = 0;
+    for (size_t i = 0; i < n; i++) s += a[i] * ((double)b[i] - mean);
+    return (float)s;
+}
+
+static void affine(float *out, const float *x, float factor, float shift, size_t n)
+{
+    for (size_t i = 0; i < n; i++) out[i] = (float)((double)factor * x[i] + shift);
+}
+
+static void batch_norm_back(float *dx, bool add, const float *dy, const float *x, size_t n, float factor, float shift,
+                            float mean, float slope)
+{
+    for (size_t i = 0; i < n; i++) {
+        double d = factor * ((double)dy[i] - shift - ((double)x[i] - mean) * slope);
+        dx[i] = (float)((add ? (double)dx[i] : 0) + d);
+    }
+}
+
 static float exp_shift_sum(float *x, size_t n, float factor, float shift)
 {
     double s = 0;
@@ -201,6 +229,10 @@ const ls__nn_kernels ls__nn_kernels_reference = {
     .max = max,
     .sum = sum,
     .dot = dot,
+    .deviation = deviation,
+    .dot_from = dot_from,
+    .affine = affine,
+    .batch_norm_back = batch_norm_back,
     .exp_shift_sum = exp_shift_sum,
     .softmax_back = softmax_back,
     .add = add_two,

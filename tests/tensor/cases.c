@@ -113,6 +113,49 @@ static ls_tensor *cross_entropy_weighted(ls_tape *t, ls_param *p)
     return ls_cross_entropy(t, ls_use(t, &p[0]), &o);
 }
 
+static ls_tensor *conv2d(ls_tape *t, ls_param *p)
+{
+    return ls_conv2d(t, ls_use(t, &p[0]), &p[1], &p[2], &(ls_conv2d_options){ .padding = 1 });
+}
+static ls_tensor *conv2d_stride(ls_tape *t, ls_param *p)
+{
+    return ls_conv2d(t, ls_use(t, &p[0]), &p[1], NULL, &(ls_conv2d_options){ .stride = 2, .padding = 1 });
+}
+static ls_tensor *conv2d_pointwise(ls_tape *t, ls_param *p)
+{
+    return ls_conv2d(t, ls_use(t, &p[0]), &p[1], &p[2], NULL);
+}
+/* Statistics in an eval pass are the batch's own, so that both kinds of pass compute the same function. */
+static ls_tensor *batch_norm(ls_tape *t, ls_param *p)
+{
+    float mean[3], var[3];
+    ls_batch_norm_state s = { mean, var, 0, 0 };
+    ls_tensor *x = ls_use(t, &p[0]);
+    for (int c = 0; c < 3; c++) {
+        double sum = 0, squares = 0;
+        for (int i = 0; i < 60; i++) sum += x->data[(i / 20 * 3 + c) * 20 + i % 20];
+        for (int i = 0; i < 60; i++) squares += pow(x->data[(i / 20 * 3 + c) * 20 + i % 20] - sum / 60, 2);
+        mean[c] = (float)(sum / 60), var[c] = (float)(squares / 60);
+    }
+    return ls_batch_norm(t, x, &p[1], &p[2], &s);
+}
+static ls_tensor *max_pool2d(ls_tape *t, ls_param *p)
+{
+    return ls_max_pool2d(t, ls_use(t, &p[0]), 2, 2);
+}
+static ls_tensor *max_pool2d_overlapping(ls_tape *t, ls_param *p)
+{
+    return ls_max_pool2d(t, ls_use(t, &p[0]), 3, 2);
+}
+static ls_tensor *avg_pool2d(ls_tape *t, ls_param *p)
+{
+    return ls_avg_pool2d(t, ls_use(t, &p[0]), 3, 2);
+}
+static ls_tensor *global_avg_pool2d(ls_tape *t, ls_param *p)
+{
+    return ls_global_avg_pool2d(t, ls_use(t, &p[0]));
+}
+
 const op_case op_cases[] = {
     { "linear", { { { 2, 3, 5 }, 1, 0 }, { { 5, 7 }, 1, 0 }, { { 7 }, 1, 0 } }, linear, false },
     { "linear_plain", { { { 6, 5 }, 1, 0 }, { { 5, 7 }, 1, 0 } }, linear_plain, false },
@@ -141,5 +184,16 @@ const op_case op_cases[] = {
     { "attention_full", { { { 2, 9, 27 }, 2, 0 } }, attention_full, false },
     { "cross_entropy", { { { 6, 7 }, 3, 0 } }, cross_entropy, false },
     { "cross_entropy_weighted", { { { 6, 7 }, 3, 0 } }, cross_entropy_weighted, false },
+    { "conv2d", { { { 3, 2, 5, 6 }, 1, 0 }, { { 4, 2, 3, 3 }, 1, 0 }, { { 4 }, 1, 0 } }, conv2d, false },
+    { "conv2d_stride", { { { 11, 2, 6, 7 }, 1, 0 }, { { 3, 2, 3, 2 }, 1, 0 } }, conv2d_stride, false },
+    { "conv2d_pointwise",
+      { { { 2, 3, 4, 5 }, 1, 0 }, { { 4, 3, 1, 1 }, 1, 0 }, { { 4 }, 1, 0 } },
+      conv2d_pointwise,
+      false },
+    { "batch_norm", { { { 3, 3, 4, 5 }, 2, 0.5f }, { { 3 }, 1, 1 }, { { 3 }, 1, 0 } }, batch_norm, false },
+    { "max_pool2d", { { { 2, 2, 6, 4 }, 10, 0 } }, max_pool2d, false },
+    { "max_pool2d_overlapping", { { { 2, 2, 7, 5 }, 10, 0 } }, max_pool2d_overlapping, false },
+    { "avg_pool2d", { { { 2, 2, 7, 5 }, 1, 0 } }, avg_pool2d, false },
+    { "global_avg_pool2d", { { { 3, 2, 4, 5 }, 1, 0 } }, global_avg_pool2d, false },
 };
 const int n_op_cases = sizeof op_cases / sizeof *op_cases;
