@@ -108,6 +108,22 @@ static bool job_failed(const launch *l)
     return atomic_load_explicit(&l->job->failure.set, memory_order_acquire) == 2;
 }
 
+static int64_t stop_limit_ms(const launch *l)
+{
+    double seconds = l->options->timeout;
+    return seconds < 0 ? -1 : (int64_t)((seconds > 0 ? seconds : 30) * 1e3);
+}
+
+/* A rank that gives up waiting for a stopped one does so when its own time is up, which may be a little before ours:
+ * that, too, is the timeout. */
+static bool gave_up_on_stopped(const launch *l, int rank)
+{
+    int64_t now = ls_now(), limit = stop_limit_ms(l);
+    for (int i = 0; i < l->options->ranks && limit >= 0; i++)
+        if (i != rank && l->ranks[i].stop_signal && now - l->ranks[i].stopped_at >= limit * MS / 2) return true;
+    return false;
+}
+
 /* A rank is gone: tell the others, print it, and end what it left behind. */
 static void rank_ended(launch *l, int rank, const siginfo_t *info)
 {
@@ -116,7 +132,7 @@ static void rank_ended(launch *l, int rank, const siginfo_t *info)
     int code = info->si_status;
     char how[128], why[LS__JOB_FAILURE_BYTES + 2] = "";
     bool known = job_failed(l); /* a rank has said what is wrong before this one ended */
-    bool timeout = known && l->job->failure.status == LS_ETIMEOUT;
+    bool timeout = (known && l->job->failure.status == LS_ETIMEOUT) || (!killed && gave_up_on_stopped(l, rank));
     if (known) snprintf(why, sizeof why, ": %s", l->job->failure.text);
 
     ls__job_set_state(l->job, rank, killed ? LS__RANK_KILLED : LS__RANK_EXITED, code);
@@ -137,12 +153,6 @@ static void rank_ended(launch *l, int rank, const siginfo_t *info)
 }
 
 /* ---- Stopped ranks. */
-
-static int64_t stop_limit_ms(const launch *l)
-{
-    double seconds = l->options->timeout;
-    return seconds < 0 ? -1 : (int64_t)((seconds > 0 ? seconds : 30) * 1e3);
-}
 
 static void rank_stopped(launch *l, int rank, int signal_number)
 {
@@ -165,7 +175,10 @@ static void rank_continued(launch *l, int rank)
     if (!r->stop_signal) return;
     double seconds = (double)(ls_now() - r->stopped_at) / 1e9;
     r->stop_signal = 0;
-    ls__job_set_state(l->job, rank, r->state_before, 0);
+    /* The rank runs already, and may have changed its state by itself. */
+    uint32_t stopped = LS__RANK_STOPPED;
+    atomic_compare_exchange_strong(&l->job->rank[rank].state, &stopped, r->state_before);
+    ls__job_ring_all(l->job);
     if (!r->stop_is_quiet && l->phase == RUNNING)
         launch_output_say(l->output, "rank %d (pid %d) goes on, after %.1f s", rank, (int)r->pid, seconds);
 }
