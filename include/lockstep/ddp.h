@@ -1,0 +1,125 @@
+/* lockstep/ddp.h: data parallelism for any training loop. Hand over spans of gradients, say which are ready.
+ *
+ *     ls_ddp_begin(ddp, more_follow ? LS_DDP_ACCUMULATE : LS_DDP_SYNC, samples_in_this_micro_batch);
+ *     for (layer = last; layer >= 0; layer--) {
+ *         backward(layer);                       // writes the gradient of the sum over its samples
+ *         if (ls_ddp_ready(ddp, layer)) ...      // may start a bucket's all-reduce
+ *     }
+ *     if (ls_ddp_finish(ddp, &result)) ...       // after LS_DDP_SYNC, gradients hold the global mean
+ *
+ * Gradients  Each backward writes its own gradient, over whatever was there; adding up micro-batches is done here, in
+ *            canonical order, so that bits do not depend on how micro-batches are spread over ranks. Between begin and
+ *            finish of LS_DDP_SYNC a span that was said to be ready belongs to lockstep.
+ * No sync    Whether gradients are synchronised is decided when they become ready, by the mode given to begin: there is
+ *            no wrong place to put it.
+ * Mean       The result is the sum over all micro-batches of all ranks, divided by the sum of their weights: exact also
+ *            for a short last group, for micro-batches of different sizes, and for ranks that have run out of data.
+ * Threads    one at a time. All ranks make the same begin and finish calls; spans may become ready in any order, though
+ *            buckets are started in the same order everywhere.
+ * Failure    LS_EINVAL and LS_ESTATE harm nothing; any other error breaks the world's group. */
+#ifndef LOCKSTEP_DDP_H
+#define LOCKSTEP_DDP_H
+
+#include <stdbool.h>
+#include "lockstep/comm.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ls_ddp ls_ddp;
+
+/* A parameter's gradient. */
+typedef struct ls_span {
+    const char *name; /* for messages; copied */
+    float *grad;      /* the caller's memory: copied to where it is reduced, and back. NULL: ls_ddp_grad() tells where
+                         lockstep put it, and nothing is copied. All spans of a ddp are of one kind */
+    size_t count;     /* elements */
+} ls_span;
+
+typedef enum ls_ddp_mode {
+    LS_DDP_SYNC = 0,       /* the last micro-batch of a step */
+    LS_DDP_ACCUMULATE = 1, /* more follow */
+} ls_ddp_mode;
+
+/* Called for each bucket; may change the data. A status other than LS_OK ends the step with it. */
+typedef ls_status (*ls_bucket_fn)(void *user, int index, float *data, size_t count);
+
+typedef struct ls_ddp_options {
+    size_t bucket_bytes;       /* a bucket is closed when it has this much; 0: 4 MiB */
+    size_t first_bucket_bytes; /* the first one, so that communication starts early; 0: 1 MiB */
+    int slots;        /* micro-batches of a step over all ranks; a rank must have a power of two of them (or be alone),
+                         else the sum would depend on the number of ranks. 0: not checked */
+    bool any_order;   /* slots that do not divide so are accepted; the bits then depend on the number of ranks */
+    bool bf16;        /* buckets travel as bfloat16, added in float32 */
+    bool means;       /* gradients handed over are means over their micro-batch, not sums */
+    bool keep_sums;   /* leave the sum undivided: the caller divides by result.weight, say in its update */
+    bool fixed_order; /* keep the order of the spans; default: after the first step, the order in which rank 0's became
+                         ready, which moves gradients that lockstep allocated (result.moved) */
+    bool no_overlap;  /* start nothing before finish: to measure what overlap is worth */
+    ls_bucket_fn before; /* when a bucket is full, before it is reduced; NULL: none */
+    ls_bucket_fn after;  /* when it is reduced; NULL: none */
+    void *user;          /* for both */
+} ls_ddp_options;
+
+/* Collective. `spans` in the order in which backward is expected to finish them. Names, counts and options must be the
+ * same on all ranks: a difference is LS_EMISMATCH, and the message names it. On failure *out is NULL. The world must
+ * outlive the ddp. */
+LS_API LS_MUST_CHECK ls_status ls_ddp_open(ls_ddp **out, ls_world *world, const ls_span *spans, size_t n_spans,
+                                           const ls_ddp_options *options);
+LS_API void ls_ddp_free(ls_ddp **ddp);
+
+/* Where backward writes span i's gradient. */
+LS_API float *ls_ddp_grad(const ls_ddp *ddp, size_t span);
+
+/* `weight`: what the micro-batch counts in the mean, usually its samples or tokens; 0: it adds nothing (a rank that has
+ * run out of data begins and finishes with 0 and says nothing ready). */
+LS_API LS_MUST_CHECK ls_status ls_ddp_begin(ls_ddp *ddp, ls_ddp_mode mode, double weight);
+/* Span i's gradient of this micro-batch is complete, and its weights will not be read any more. Once per span. */
+LS_API LS_MUST_CHECK ls_status ls_ddp_ready(ls_ddp *ddp, size_t span);
+
+typedef struct ls_ddp_result {
+    double weight;  /* of all micro-batches of all ranks since the last sync */
+    int64_t unused; /* spans that were ready on no rank; their gradient is zero */
+    bool moved;     /* ask ls_ddp_grad() again */
+} ls_ddp_result;
+
+/* Ends a micro-batch. Spans not said to be ready count as zero. With LS_DDP_SYNC, waits until all gradients are reduced.
+ * `result` may be NULL and is filled after LS_DDP_SYNC. */
+LS_API LS_MUST_CHECK ls_status ls_ddp_finish(ls_ddp *ddp, ls_ddp_result *result);
+
+/* Whether span i was ready on no rank in the last synchronised step. */
+LS_API bool ls_ddp_unused(const ls_ddp *ddp, size_t span);
+
+typedef struct ls_ddp_stats {
+    int64_t steps; /* synchronised */
+    int64_t micro_batches;
+    int64_t buckets;       /* per step */
+    int64_t bytes;         /* reduced per step */
+    int64_t started_early; /* buckets started before finish, over all steps */
+    int64_t wait_ns;       /* spent in finish, waiting for buckets, over all steps */
+} ls_ddp_stats;
+LS_API ls_ddp_stats ls_ddp_get_stats(const ls_ddp *ddp);
+
+/* ---- Parameters at the start. */
+
+typedef struct ls_named {
+    const char *name;
+    float *data;
+    size_t count;
+} ls_named;
+
+/* Collective: everyone gets rank `root`'s values. */
+LS_API LS_MUST_CHECK ls_status ls_params_broadcast(ls_world *world, const ls_named *params, size_t n, int root);
+/* Collective: LS_EMISMATCH on all ranks if any value differs anywhere; names the first such parameter and two ranks. */
+LS_API LS_MUST_CHECK ls_status ls_params_verify(ls_world *world, const ls_named *params, size_t n);
+
+/* The numbers of ranks that `slots` micro-batches can be spread over in canonical order, as text ("1, 2, 4, 8"). */
+LS_API void ls_slots_ranks(int slots, char *out, size_t bytes);
+/* LS_EINVAL with that list unless `slots` can be spread over `ranks`. */
+LS_API LS_MUST_CHECK ls_status ls_slots_check(int slots, int ranks);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,398 @@
+/* The reducer: from "span i is ready" to reduced gradients.
+ *
+ * All gradients lie in one flat block in memory that the ranks of a machine share, bucket behind bucket. A bucket goes
+ *
+ *     FILLING --last span ready--> FULL --its turn--> STARTED --reduced--> DONE
+ *
+ * and buckets are started in index order on every rank, whatever the order in which they fill: so all ranks make the
+ * same calls. Progress on what is started is made from ls_ddp_ready() and from the wait at the end. There is no helper
+ * thread: a bucket is reduced by whichever rank is awake (see comm/shm_reduce.c), and a rank that computes is best left
+ * computing.
+ *
+ * Micro-batches are added up in canonical order by the counter (counter.h), span by span, as they become ready. */
+#include "lockstep/ddp.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "base/status.h"
+#include "ddp/counter.h"
+#include "ddp/plan.h"
+#include "ddp/verify.h"
+#include "kern/vector.h"
+
+enum {
+    DEFAULT_BUCKET = 4 << 20,
+    DEFAULT_FIRST_BUCKET = 1 << 20,
+};
+
+typedef enum bucket_state { FILLING, FULL, STARTED, DONE } bucket_state;
+
+typedef struct bucket {
+    ls__bucket_plan plan;
+    bucket_state state;
+    size_t left; /* spans that are not ready */
+    ls_work *work;
+} bucket;
+
+struct ls_ddp {
+    ls_world *world;
+    ls_group *group;
+    ls_ddp_options options;
+    size_t n;
+    char **names;
+    size_t *counts, *offsets; /* elements; place in the block */
+    uint32_t *bucket_of;
+    uint32_t *order; /* spans in the order of the block */
+    float **foreign; /* the caller's gradients; NULL: they are views into the block */
+    float *block;    /* gradients, in shared memory */
+    uint16_t *wire;  /* the same as bfloat16; NULL without options.bf16 */
+    size_t total;    /* elements of the block */
+    bucket *buckets;
+    size_t n_buckets, next_start, next_done;
+
+    bool running; /* between begin and finish */
+    ls_ddp_mode mode;
+    double weight, weight_sum; /* of this micro-batch; of all since the last sync */
+    uint32_t micro;            /* micro-batches put aside since the last sync */
+    uint64_t epoch;            /* micro-batches ever; a span is ready if its mark is this */
+    uint64_t *ready_mark;
+    uint8_t *used; /* ready in some micro-batch since the last sync; after it, on some rank */
+    uint32_t *ready_order;
+    size_t n_ready;
+    bool rebuilt;
+    ls__counter counter;
+    ls_ddp_stats stats;
+};
+
+/* ---- Opening. */
+
+static ls_status plan(ls_ddp *d)
+{
+    ls__bucket_plan *plans = malloc((d->n + 1) * sizeof *plans);
+    if (!plans) return ls__fail(LS_ENOMEM, "ddp: out of memory");
+    d->n_buckets = ls__plan_buckets(d->counts, d->order, d->n, d->options.first_bucket_bytes, d->options.bucket_bytes,
+                                    d->offsets, plans, &d->total);
+    for (size_t b = 0; b < d->n_buckets; b++) {
+        d->buckets[b] = (bucket){ .plan = plans[b] };
+        for (size_t k = 0; k < plans[b].spans; k++) d->bucket_of[d->order[plans[b].first + k]] = (uint32_t)b;
+    }
+    free(plans);
+    d->stats.buckets = (int64_t)d->n_buckets;
+    d->stats.bytes = (int64_t)(d->total * (d->options.bf16 ? 2 : 4));
+    return LS_OK;
+}
+
+static ls_status copy_spans(ls_ddp *d, const ls_span *spans)
+{
+    for (size_t i = 0; i < d->n; i++) {
+        if ((spans[i].grad != NULL) != (spans[0].grad != NULL))
+            return ls__fail(LS_EINVAL, "ddp: span '%s' has %s gradient memory, '%s' has %s: all or none", spans[0].name,
+                            spans[0].grad ? "its own" : "no", spans[i].name, spans[i].grad ? "its own" : "no");
+        d->names[i] = strdup(spans[i].name);
+        if (!d->names[i]) return ls__fail(LS_ENOMEM, "ddp: out of memory");
+        d->counts[i] = spans[i].count;
+        d->order[i] = (uint32_t)i;
+        if (d->foreign) d->foreign[i] = spans[i].grad;
+    }
+    return LS_OK;
+}
+
+static ls_status allocate(ls_ddp *d, bool foreign)
+{
+    size_t n = d->n + 1;
+    d->names = calloc(n, sizeof *d->names);
+    d->counts = calloc(n, sizeof *d->counts);
+    d->offsets = calloc(n, sizeof *d->offsets);
+    d->bucket_of = calloc(n, sizeof *d->bucket_of);
+    d->order = calloc(n, sizeof *d->order);
+    d->buckets = calloc(n, sizeof *d->buckets);
+    d->ready_mark = calloc(n, sizeof *d->ready_mark);
+    d->used = calloc(n, sizeof *d->used);
+    d->ready_order = calloc(n, sizeof *d->ready_order);
+    if (foreign) d->foreign = calloc(n, sizeof *d->foreign);
+    bool all = d->names && d->counts && d->offsets && d->bucket_of && d->order && d->buckets && d->ready_mark &&
+               d->used && d->ready_order && (d->foreign || !foreign);
+    return all ? LS_OK : ls__fail(LS_ENOMEM, "ddp: no memory for %zu spans", d->n);
+}
+
+ls_status ls_ddp_open(ls_ddp **out, ls_world *world, const ls_span *spans, size_t n_spans,
+                      const ls_ddp_options *options)
+{
+    *out = NULL;
+    if (n_spans > UINT32_MAX) return ls__fail(LS_EINVAL, "ddp: %zu spans are too many", n_spans);
+    ls_ddp *d = calloc(1, sizeof *d);
+    if (!d) return ls__fail(LS_ENOMEM, "ddp: out of memory");
+    d->world = world;
+    d->group = ls_world_group(world);
+    d->n = n_spans;
+    if (options) d->options = *options;
+    if (!d->options.bucket_bytes) d->options.bucket_bytes = DEFAULT_BUCKET;
+    if (!d->options.first_bucket_bytes) d->options.first_bucket_bytes = DEFAULT_FIRST_BUCKET;
+    void *memory = NULL;
+    ls_status status = allocate(d, n_spans && spans[0].grad);
+    if (!status) status = copy_spans(d, spans);
+    if (!status && d->options.slots && !d->options.any_order)
+        status = ls_slots_check(d->options.slots, ls_world_size(world));
+    if (!status) status = ls__verify_options(world, &d->options);
+    if (!status) status = ls__verify_spans(world, spans, n_spans);
+    if (!status) status = plan(d);
+    if (!status) status = ls_world_alloc(world, d->total * sizeof(float), &memory);
+    d->block = memory;
+    if (!status && d->options.bf16) {
+        status = ls_world_alloc(world, d->total * sizeof(uint16_t), &memory);
+        d->wire = status ? NULL : memory;
+    }
+    d->counter.total = d->total;
+    d->rebuilt = d->options.fixed_order;
+    if (status) ls_ddp_free(&d);
+    *out = d;
+    return status;
+}
+
+void ls_ddp_free(ls_ddp **pd)
+{
+    ls_ddp *d = *pd;
+    if (!d) return;
+    /* Others may be reading this rank's buckets: memory cannot go while they do. */
+    if (d->running && d->next_done < d->next_start) ls_group_abort(d->group, "ddp freed in the middle of a step");
+    for (size_t i = 0; i < d->n && d->names; i++) free(d->names[i]);
+    free(d->names);
+    free(d->counts);
+    free(d->offsets);
+    free(d->bucket_of);
+    free(d->order);
+    free(d->buckets);
+    free(d->ready_mark);
+    free(d->used);
+    free(d->ready_order);
+    free(d->foreign);
+    ls__counter_free(&d->counter);
+    void *block = d->block, *wire = d->wire;
+    ls_world_dealloc(d->world, &block);
+    ls_world_dealloc(d->world, &wire);
+    free(d);
+    *pd = NULL;
+}
+
+float *ls_ddp_grad(const ls_ddp *ddp, size_t span)
+{
+    if (span >= ddp->n) return NULL;
+    return ddp->foreign ? ddp->foreign[span] : ddp->block + ddp->offsets[span];
+}
+
+bool ls_ddp_unused(const ls_ddp *ddp, size_t span)
+{
+    return span < ddp->n && !ddp->used[span];
+}
+
+ls_ddp_stats ls_ddp_get_stats(const ls_ddp *ddp)
+{
+    return ddp->stats;
+}
+
+/* ---- A micro-batch. */
+
+static ls_status check_slot(const ls_ddp *d, ls_ddp_mode mode)
+{
+    if (!d->options.slots) return LS_OK;
+    int p = ls_world_size(d->world), rank = ls_world_rank(d->world);
+    int each = d->options.slots / p + (rank < d->options.slots % p); /* uneven only with any_order */
+    if ((mode == LS_DDP_SYNC) == ((int)d->micro + 1 == each)) return LS_OK;
+    return ls__fail(LS_ESTATE, "ddp: micro-batch %u of %d of this rank's step cannot %s (%d slots over %d ranks)",
+                    d->micro + 1, each, mode == LS_DDP_SYNC ? "be the last" : "have more after it", d->options.slots,
+                    p);
+}
+
+ls_status ls_ddp_begin(ls_ddp *d, ls_ddp_mode mode, double weight)
+{
+    if (d->running) return ls__fail(LS_ESTATE, "ddp: begin was called before; call finish first");
+    if (!(weight >= 0) || weight > 1e300) return ls__fail(LS_EINVAL, "ddp: a weight of %g is not possible", weight);
+    ls_status status = check_slot(d, mode);
+    if (!status && mode == LS_DDP_ACCUMULATE) status = ls__counter_reserve(&d->counter, d->micro);
+    if (status) return status;
+    if (d->micro == 0) memset(d->used, 0, d->n);
+    for (size_t b = 0; b < d->n_buckets; b++) {
+        d->buckets[b].state = FILLING;
+        d->buckets[b].left = d->buckets[b].plan.spans;
+    }
+    d->next_start = d->next_done = 0;
+    d->running = true;
+    d->mode = mode;
+    d->weight = weight;
+    d->n_ready = 0;
+    d->epoch++;
+    return LS_OK;
+}
+
+/* Starts full buckets whose turn it is. */
+static ls_status launch(ls_ddp *d)
+{
+    for (; d->next_start < d->n_buckets && d->buckets[d->next_start].state == FULL; d->next_start++) {
+        bucket *b = &d->buckets[d->next_start];
+        float *data = d->block + b->plan.begin;
+        ls_status status = LS_OK;
+        if (d->options.before) status = d->options.before(d->options.user, (int)d->next_start, data, b->plan.count);
+        if (status) return status;
+        if (d->wire) {
+            uint16_t *wire = d->wire + b->plan.begin;
+            ls__f32_to_bf16(wire, data, b->plan.count);
+            status = ls_allreduce_start(d->group, wire, b->plan.count, LS_BF16, LS_SUM, &b->work);
+        } else {
+            status = ls_allreduce_start(d->group, data, b->plan.count, LS_F32, LS_SUM, &b->work);
+        }
+        if (status) return status;
+        b->state = STARTED;
+    }
+    return LS_OK;
+}
+
+/* Makes progress on what is started, without waiting. */
+static ls_status advance(ls_ddp *d)
+{
+    while (d->next_done < d->next_start) {
+        bucket *b = &d->buckets[d->next_done];
+        ls_status status = ls_work_test(&b->work);
+        if (status == LS_PENDING) return LS_OK;
+        if (status) return status;
+        b->state = DONE;
+        d->next_done++;
+    }
+    return LS_OK;
+}
+
+/* Takes in span i's gradient, which is at `grad` (NULL: zero). */
+static ls_status take(ls_ddp *d, size_t i, const float *grad)
+{
+    size_t at = d->offsets[i], count = d->counts[i];
+    float *place = d->block + at;
+    if (!grad) {
+        memset(place, 0, count * sizeof *place);
+        grad = place;
+    } else if (d->options.means && d->weight != 1) {
+        ls__scale_f32(place, grad, (float)d->weight, count);
+        grad = place;
+    }
+    if (d->mode == LS_DDP_ACCUMULATE) {
+        ls__counter_add(&d->counter, d->micro, at, grad, count);
+        return LS_OK;
+    }
+    ls__counter_finish(&d->counter, d->micro, at, grad, place, count);
+    bucket *b = &d->buckets[d->bucket_of[i]];
+    if (--b->left) return LS_OK;
+    b->state = FULL;
+    return d->options.no_overlap ? LS_OK : launch(d);
+}
+
+ls_status ls_ddp_ready(ls_ddp *d, size_t span)
+{
+    if (span >= d->n) return ls__fail(LS_EINVAL, "ddp: there is no span %zu; there are %zu", span, d->n);
+    if (!d->running) return ls__fail(LS_ESTATE, "ddp: '%s' is ready outside of begin and finish", d->names[span]);
+    if (d->ready_mark[span] == d->epoch)
+        return ls__fail(LS_ESTATE, "ddp: '%s' was ready before in this micro-batch; say so once, after its last use",
+                        d->names[span]);
+    d->ready_mark[span] = d->epoch;
+    d->used[span] = 1;
+    d->ready_order[d->n_ready++] = (uint32_t)span;
+    ls_status status = take(d, span, d->foreign ? d->foreign[span] : d->block + d->offsets[span]);
+    return !status && d->next_done < d->next_start ? advance(d) : status;
+}
+
+/* ---- The end of a step. */
+
+/* Lays the block out in the order in which rank 0's spans became ready; those that did not come last. */
+static ls_status rebuild(ls_ddp *d, bool *moved)
+{
+    for (size_t i = 0; i < d->n; i++)
+        if (d->ready_mark[i] != d->epoch) d->ready_order[d->n_ready++] = (uint32_t)i;
+    ls_status status = ls_broadcast(d->group, d->ready_order, d->n, LS_I32, 0);
+    if (status || !memcmp(d->order, d->ready_order, d->n * sizeof *d->order)) return status;
+    void *memory;
+    size_t *before = malloc(d->n * sizeof *before);
+    status = before ? ls_world_alloc(d->world, d->total * sizeof(float), &memory)
+                    : ls__fail(LS_ENOMEM, "ddp: out of memory");
+    if (status) goto done;
+    memcpy(before, d->offsets, d->n * sizeof *before);
+    memcpy(d->order, d->ready_order, d->n * sizeof *d->order);
+    status = plan(d);
+    if (status) goto done;
+    float *block = memory;
+    for (size_t i = 0; i < d->n; i++) memcpy(block + d->offsets[i], d->block + before[i], d->counts[i] * sizeof(float));
+    memory = d->block;
+    ls_world_dealloc(d->world, &memory);
+    d->block = block;
+    *moved = true;
+done:
+    free(before);
+    return status;
+}
+
+/* Agrees on the weight of the step, and on which spans nobody used. */
+static ls_status agree(ls_ddp *d, ls_ddp_result *r)
+{
+    double totals[2] = { d->weight_sum, 0 };
+    for (size_t i = 0; i < d->n; i++) totals[1] += !d->used[i];
+    ls_status status = ls_allreduce(d->group, totals, 2, LS_F64, LS_SUM);
+    r->weight = totals[0];
+    if (status || totals[1] == 0) return status;
+    status = ls_allreduce(d->group, d->used, d->n, LS_U8, LS_MAX);
+    for (size_t i = 0; i < d->n; i++) r->unused += !d->used[i];
+    return status;
+}
+
+/* A reduced bucket: back from bfloat16, divided, shown to the hook, copied to where the caller wants it. */
+static ls_status deliver(ls_ddp *d, size_t index, double weight)
+{
+    bucket *b = &d->buckets[index];
+    float *data = d->block + b->plan.begin;
+    if (d->wire) ls__bf16_to_f32(data, d->wire + b->plan.begin, b->plan.count);
+    if (!d->options.keep_sums && weight > 0 && weight != 1)
+        ls__scale_f32(data, data, (float)(1 / weight), b->plan.count);
+    ls_status status = LS_OK;
+    if (d->options.after) status = d->options.after(d->options.user, (int)index, data, b->plan.count);
+    for (size_t k = 0; k < b->plan.spans && d->foreign && !status; k++) {
+        size_t i = d->order[b->plan.first + k];
+        memcpy(d->foreign[i], d->block + d->offsets[i], d->counts[i] * sizeof(float));
+    }
+    return status;
+}
+
+static ls_status synchronise(ls_ddp *d, ls_ddp_result *r)
+{
+    d->stats.started_early += (int64_t)d->next_start;
+    ls_status status = launch(d);
+    int64_t begin = ls_now();
+    for (size_t i = 0; i < d->n_buckets && !status; i++) {
+        bucket *b = &d->buckets[i];
+        if (b->state == STARTED) status = ls_work_wait(&b->work);
+        b->state = DONE;
+        d->next_done = i + 1;
+    }
+    if (!status) status = agree(d, r);
+    d->stats.wait_ns += ls_now() - begin;
+    for (size_t i = 0; i < d->n_buckets && !status; i++) status = deliver(d, i, r->weight);
+    if (!status && !d->rebuilt && !d->wire) status = rebuild(d, &r->moved);
+    d->rebuilt = true;
+    d->stats.steps++;
+    return status;
+}
+
+ls_status ls_ddp_finish(ls_ddp *d, ls_ddp_result *result)
+{
+    ls_ddp_result r = { 0 };
+    if (!d->running) return ls__fail(LS_ESTATE, "ddp: finish without begin");
+    ls_status status = LS_OK;
+    for (size_t i = 0; i < d->n && !status && d->n_ready < d->n; i++)
+        if (d->ready_mark[i] != d->epoch) status = take(d, i, NULL);
+    d->weight_sum += d->weight;
+    d->stats.micro_batches++;
+    if (!status && d->mode == LS_DDP_SYNC) {
+        status = synchronise(d, &r);
+        d->weight_sum = 0;
+        d->micro = 0;
+    } else {
+        d->micro++;
+    }
+    d->running = false;
+    if (result && !status) *result = r;
+    return status;
+}

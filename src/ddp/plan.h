@@ -1,0 +1,22 @@
+/* Which spans share a bucket: a pure function of sizes, order and caps. */
+#ifndef LS_DDP_PLAN_H
+#define LS_DDP_PLAN_H
+
+#include "lockstep/base.h"
+
+enum { LS__SPAN_ALIGN = 16 }; /* elements: a span starts on a cache line, so two ranks never write to one */
+
+typedef struct ls__bucket_plan {
+    size_t first, spans; /* order[first .. first + spans) */
+    size_t begin, count; /* elements of the flat block, padding included */
+} ls__bucket_plan;
+
+/* Lays spans out in `order`, one behind the other, and cuts: a bucket is closed when it has reached the cap after adding
+ * a span (the first one at first_cap). Spans are never split: pieces of a bucket are claimed one by one when it is
+ * reduced (shm) and sent in chunks (mpi), so a large span hides its transfer as well as several small ones would.
+ * offsets[i] is span i's place in the flat block; buckets[] has room for n. Returns the number of buckets; *total is the
+ * block's elements. */
+size_t ls__plan_buckets(const size_t *counts, const uint32_t *order, size_t n, size_t first_cap_bytes, size_t cap_bytes,
+                        size_t *offsets, ls__bucket_plan *buckets, size_t *total);
+
+#endif

@@ -1,0 +1,38 @@
+/* Which numbers of ranks leave the canonical sum alone: V micro-batches, p ranks, V / p a power of two, or p = 1. */
+#include "lockstep/ddp.h"
+
+#include <stdio.h>
+#include "base/status.h"
+
+static bool fits(int slots, int ranks)
+{
+    if (ranks == 1) return slots >= 1;
+    if (ranks < 1 || slots % ranks) return false;
+    int each = slots / ranks;
+    return (each & (each - 1)) == 0;
+}
+
+void ls_slots_ranks(int slots, char *out, size_t bytes)
+{
+    size_t used = 0;
+    out[0] = 0;
+    for (int p = 1; p <= slots && used < bytes; p++) {
+        if (!fits(slots, p)) continue;
+        int n = snprintf(out + used, bytes - used, "%s%d", used ? ", " : "", p);
+        if (n < 0) return;
+        used += (size_t)n;
+    }
+}
+
+ls_status ls_slots_check(int slots, int ranks)
+{
+    if (slots < 1) return ls__fail(LS_EINVAL, "%d slots: at least 1 is needed", slots);
+    if (fits(slots, ranks)) return LS_OK;
+    char list[256];
+    ls_slots_ranks(slots, list, sizeof list);
+    return ls__fail(
+        LS_EINVAL,
+        "%d slots cannot be spread over %d ranks so that the sum keeps its order; possible are %s ranks, or "
+        "choose another number of slots, or give the order up (--sum-order fast)",
+        slots, ranks, list);
+}

@@ -1,0 +1,138 @@
+/* Are all ranks talking about the same model? Digests first, which is cheap; names only when they differ. */
+#include "ddp/verify.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+#include "base/status.h"
+
+/* What is shown of a parameter that differs. */
+typedef struct shown {
+    char name[112];
+    uint64_t count, digest;
+} shown;
+
+/* The first index at which digests differ between any two ranks; n if none does. All ranks get the same answer. */
+static ls_status first_difference(ls_group *g, const uint64_t *digests, size_t n, size_t *at)
+{
+    uint64_t *first = malloc((n + 1) * sizeof *first); /* rank 0's */
+    if (!first) return ls__fail(LS_ENOMEM, "verify: out of memory");
+    memcpy(first, digests, n * sizeof *first);
+    ls_status status = ls_broadcast(g, first, n, LS_I64, 0);
+    int64_t i = 0;
+    while (!status && i < (int64_t)n && first[i] == digests[i]) i++;
+    free(first);
+    if (!status) status = ls_allreduce(g, &i, 1, LS_I64, LS_MIN);
+    *at = (size_t)i;
+    return status;
+}
+
+/* Everyone's view of parameter `at`, and the first rank whose view is not rank 0's. */
+static ls_status show_difference(ls_group *g, const shown *mine, shown **all, int *other)
+{
+    int p = ls_group_size(g);
+    *all = malloc((size_t)p * sizeof **all);
+    if (!*all) return ls__fail(LS_ENOMEM, "verify: out of memory");
+    ls_status status = ls_allgather(g, mine, *all, sizeof *mine, LS_U8);
+    *other = 0;
+    for (int r = 1; r < p && !status && !*other; r++)
+        if (memcmp(&(*all)[0], &(*all)[r], sizeof(shown))) *other = r;
+    return status;
+}
+
+ls_status ls__verify_spans(ls_world *world, const ls_span *spans, size_t n)
+{
+    ls_group *g = ls_world_group(world);
+    int64_t counts[2] = { (int64_t)n, -(int64_t)n };
+    uint64_t *digests = NULL;
+    shown *all = NULL;
+    size_t at = n;
+    int other = 0;
+    ls_status status = ls_allreduce(g, counts, 2, LS_I64, LS_MAX);
+    if (status) return status;
+    if (counts[0] != -counts[1])
+        return ls__fail(LS_EMISMATCH,
+                        "rank %d has %zu parameters; the ranks have from %lld to %lld: they must train the same model",
+                        ls_world_rank(world), n, (long long)-counts[1], (long long)counts[0]);
+    digests = malloc((n + 1) * sizeof *digests);
+    if (!digests) return ls__fail(LS_ENOMEM, "verify: out of memory");
+    for (size_t i = 0; i < n; i++)
+        digests[i] = XXH3_64bits_withSeed(spans[i].name, strlen(spans[i].name), spans[i].count);
+    status = first_difference(g, digests, n, &at);
+    if (status || at == n) goto done;
+    shown mine = { .count = spans[at].count };
+    snprintf(mine.name, sizeof mine.name, "%s", spans[at].name);
+    status = show_difference(g, &mine, &all, &other);
+    if (status) goto done;
+    status =
+        ls__fail(LS_EMISMATCH,
+                 "parameter %zu is '%s' with %llu elements on rank 0, and '%s' with %llu on rank %d: they must train "
+                 "the same model",
+                 at, all[0].name, (unsigned long long)all[0].count, all[other].name,
+                 (unsigned long long)all[other].count, other);
+done:
+    free(digests);
+    free(all);
+    return status;
+}
+
+ls_status ls__verify_options(ls_world *world, const ls_ddp_options *o)
+{
+    ls_group *g = ls_world_group(world);
+    static const char *const names[] = { "bucket_bytes", "first_bucket_bytes", "slots",       "any_order", "bf16",
+                                         "means",        "keep_sums",          "fixed_order", "no_overlap" };
+    enum { N = sizeof names / sizeof *names };
+    int64_t mine[2 * N] = { (int64_t)o->bucket_bytes,
+                            (int64_t)o->first_bucket_bytes,
+                            o->slots,
+                            o->any_order,
+                            o->bf16,
+                            o->means,
+                            o->keep_sums,
+                            o->fixed_order,
+                            o->no_overlap };
+    int64_t both[2 * N];
+    for (int i = 0; i < N; i++) both[i] = mine[i], both[N + i] = -mine[i];
+    ls_status status = ls_allreduce(g, both, 2 * (size_t)N, LS_I64, LS_MAX);
+    for (int i = 0; i < N && !status; i++)
+        if (both[i] != -both[N + i])
+            status = ls__fail(LS_EMISMATCH,
+                              "option %s is %lld on this rank, and from %lld to %lld over the ranks: give "
+                              "all ranks the same options",
+                              names[i], (long long)mine[i], (long long)-both[N + i], (long long)both[i]);
+    return status;
+}
+
+ls_status ls_params_broadcast(ls_world *world, const ls_named *params, size_t n, int root)
+{
+    ls_status status = LS_OK;
+    for (size_t i = 0; i < n && !status; i++)
+        status = ls_broadcast(ls_world_group(world), params[i].data, params[i].count, LS_F32, root);
+    return status;
+}
+
+ls_status ls_params_verify(ls_world *world, const ls_named *params, size_t n)
+{
+    ls_group *g = ls_world_group(world);
+    uint64_t *digests = malloc((n + 1) * sizeof *digests);
+    shown *all = NULL;
+    size_t at = n;
+    int other = 0;
+    if (!digests) return ls__fail(LS_ENOMEM, "verify: out of memory");
+    for (size_t i = 0; i < n; i++)
+        digests[i] = XXH3_64bits_withSeed(params[i].data, params[i].count * sizeof(float), params[i].count);
+    ls_status status = first_difference(g, digests, n, &at);
+    if (status || at == n) goto done;
+    shown mine = { .digest = digests[at] };
+    status = show_difference(g, &mine, &all, &other);
+    if (!status)
+        status = ls__fail(LS_EMISMATCH,
+                          "parameter '%s' has other values on rank %d than on rank 0; start from the same "
+                          "seed or file, or broadcast them first",
+                          params[at].name, other);
+done:
+    free(digests);
+    free(all);
+    return status;
+}

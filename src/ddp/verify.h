@@ -1,0 +1,10 @@
+/* Checks at the start that all ranks mean the same thing. Collective; a difference is LS_EMISMATCH on all ranks. */
+#ifndef LS_DDP_VERIFY_H
+#define LS_DDP_VERIFY_H
+
+#include "lockstep/ddp.h"
+
+LS_MUST_CHECK ls_status ls__verify_spans(ls_world *world, const ls_span *spans, size_t n);
+LS_MUST_CHECK ls_status ls__verify_options(ls_world *world, const ls_ddp_options *options);
+
+#endif
