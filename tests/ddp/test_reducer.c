@@ -1,0 +1,360 @@
+/* The reducer on ranks that are threads: the canonical sum, bit for bit, for any spread of micro-batches over ranks; exact
+ * means; and misuse that is told. */
+#include <math.h>
+#include <unistd.h>
+#include "comm/ranks.h"
+#include "lockstep/ddp.h"
+
+enum { SPANS = 9, SLOTS = 8 };
+static const size_t span_counts[SPANS] = { 5, 1000, 16, 1, 33333, 70, 2048, 0, 123 };
+enum { ALL = 5 + 1000 + 16 + 1 + 33333 + 70 + 2048 + 0 + 123 };
+
+/* Gradient of element k of span i in slot s: sizes differ wildly, so the order of additions shows. */
+static float gradient(int s, size_t i, size_t k)
+{
+    uint32_t x = (uint32_t)((size_t)s * 2654435761u + i * 40503u + k * 9973u);
+    x ^= x >> 15, x *= 2246822519u, x ^= x >> 13, x *= 3266489917u, x ^= x >> 16;
+    return ((float)(x & 0xffff) - 32768.0f) * ldexpf(1, (int)(x >> 28) - 8);
+}
+
+/* tree(n) = tree(m) + tree(n - m) over slots [begin, begin + n). */
+static float tree(int begin, int n, size_t i, size_t k)
+{
+    if (n == 1) return gradient(begin, i, k);
+    int m = 1;
+    while (m * 2 < n) m *= 2;
+    return tree(begin, m, i, k) + tree(begin + m, n - m, i, k);
+}
+
+typedef struct plan {
+    int slots, steps;
+    bool foreign, shuffled;
+    ls_ddp_options options;
+} plan;
+
+static void span_names(ls_span *spans)
+{
+    static const char *const names[SPANS] = { "a", "b", "c", "d", "e", "f", "g", "h", "i" };
+    for (size_t i = 0; i < SPANS; i++) spans[i] = (ls_span){ .name = names[i], .count = span_counts[i] };
+}
+
+static int train(ls_world *world, void *arg, char *why)
+{
+    const plan *p = arg;
+    ls_span spans[SPANS];
+    static _Thread_local float own[ALL];
+    span_names(spans);
+    for (size_t i = 0, at = 0; i < SPANS && p->foreign; at += span_counts[i++]) spans[i].grad = own + at;
+    ls_ddp *ddp;
+    ls_ddp_options o = p->options;
+    o.slots = p->slots;
+    need_ok(ls_ddp_open(&ddp, world, spans, SPANS, &o));
+    int rank = ls_world_rank(world), each = p->slots / ls_world_size(world);
+    for (int step = 0; step < p->steps; step++) {
+        ls_ddp_result result = { 0 };
+        for (int micro = 0; micro < each; micro++) {
+            int slot = rank * each + micro;
+            need_ok(ls_ddp_begin(ddp, micro + 1 < each ? LS_DDP_ACCUMULATE : LS_DDP_SYNC, 1));
+            for (size_t n = 0; n < SPANS; n++) {
+                size_t i = p->shuffled ? (n * 4 + 2) % SPANS : n;
+                float *grad = ls_ddp_grad(ddp, i);
+                for (size_t k = 0; k < span_counts[i]; k++) grad[k] = gradient(slot + 100 * step, i, k);
+                need_ok(ls_ddp_ready(ddp, i));
+            }
+            need_ok(ls_ddp_finish(ddp, &result));
+        }
+        need(result.weight == p->slots && result.unused == 0, "weight %g, unused %lld", result.weight,
+             (long long)result.unused);
+        need(result.moved == (step == 0 && p->shuffled && !p->options.fixed_order), "step %d: moved is %d", step,
+             result.moved);
+        for (size_t i = 0; i < SPANS; i++)
+            for (size_t k = 0; k < span_counts[i]; k++) {
+                float sum = tree(100 * step, p->slots, i, k);
+                float expected = o.keep_sums || p->slots == 1 ? sum : sum * (float)(1.0 / p->slots);
+                float got = ls_ddp_grad(ddp, i)[k];
+                need(!memcmp(&got, &expected, sizeof got), "step %d, span %zu, element %zu: %a, expected %a", step, i,
+                     k, (double)got, (double)expected);
+            }
+    }
+    ls_ddp_stats stats = ls_ddp_get_stats(ddp);
+    need(stats.steps == p->steps && stats.micro_batches == (int64_t)p->steps * each, "stats");
+    if (!o.no_overlap && stats.buckets > 1) need(stats.started_early > 0, "no bucket was started early");
+    if (o.no_overlap) need(stats.started_early == 0, "%lld buckets were started early", (long long)stats.started_early);
+    ls_ddp_free(&ddp);
+    need(!ddp, "free leaves the pointer");
+    return 0;
+}
+
+static void the_sum_does_not_depend_on_the_spread(void **state)
+{
+    (void)state;
+    static const int spreads[][2] = { { 8, 1 },  { 8, 2 },  { 8, 4 },   { 8, 8 }, { 12, 1 },
+                                      { 12, 3 }, { 12, 6 }, { 12, 12 }, { 7, 1 }, { 1, 1 } };
+    for (size_t i = 0; i < sizeof spreads / sizeof *spreads; i++) {
+        plan p = { .slots = spreads[i][0], .steps = 2, .options = { .bucket_bytes = 4096, .keep_sums = i % 2 } };
+        on_ranks(spreads[i][1], train, &p, NULL);
+        p.foreign = true;
+        on_ranks(spreads[i][1], train, &p, NULL);
+    }
+}
+
+static void order_of_readiness_and_overlap_change_no_bit(void **state)
+{
+    (void)state;
+    plan p = { .slots = 4, .steps = 3, .shuffled = true, .options = { .bucket_bytes = 1 << 14 } };
+    on_ranks(2, train, &p, NULL);
+    p.foreign = true;
+    on_ranks(2, train, &p, NULL);
+    p.foreign = false;
+    p.options.fixed_order = true;
+    on_ranks(2, train, &p, NULL);
+    p.options.no_overlap = true;
+    on_ranks(4, train, &p, NULL);
+    p.options.first_bucket_bytes = p.options.bucket_bytes = 1; /* a bucket per span */
+    p.options.no_overlap = false;
+    on_ranks(4, train, &p, NULL);
+}
+
+/* ---- Means. */
+
+static int uneven(ls_world *world, void *arg, char *why)
+{
+    ls_ddp_options o = { .means = arg != NULL };
+    ls_span span = { .name = "w", .count = 3 };
+    ls_ddp *ddp;
+    ls_ddp_result result;
+    int rank = ls_world_rank(world);
+    need_ok(ls_ddp_open(&ddp, world, &span, 1, &o));
+    /* Rank 0 has 3 samples in two micro-batches, rank 1 has 1 in two, rank 2 has run out. The gradient of a sample is 6
+     * times its number. */
+    static const double samples[3][2] = { { 2, 1 }, { 0, 1 }, { 0, 0 } },
+                        sums[3][2] = { { 6, 12 }, { 0, 18 }, { 0, 0 } };
+    for (int micro = 0; micro < 2; micro++) {
+        double n = samples[rank][micro];
+        need_ok(ls_ddp_begin(ddp, micro ? LS_DDP_SYNC : LS_DDP_ACCUMULATE, n));
+        if (n > 0) {
+            for (int k = 0; k < 3; k++) ls_ddp_grad(ddp, 0)[k] = (float)(sums[rank][micro] / (o.means ? n : 1));
+            need_ok(ls_ddp_ready(ddp, 0));
+        }
+        need_ok(ls_ddp_finish(ddp, &result));
+    }
+    need(result.weight == 4, "weight %g", result.weight);
+    need(ls_ddp_grad(ddp, 0)[2] == 9, "mean %g, expected 36 / 4", (double)ls_ddp_grad(ddp, 0)[2]);
+    need(result.unused == 0 && !ls_ddp_unused(ddp, 0), "it was used on two of the ranks");
+    ls_ddp_free(&ddp);
+    return 0;
+}
+
+static void the_mean_is_exact_for_uneven_micro_batches(void **state)
+{
+    (void)state;
+    on_ranks(3, uneven, NULL, NULL);
+    on_ranks(3, uneven, "means", NULL);
+}
+
+static int unused(ls_world *world, void *arg, char *why)
+{
+    (void)arg;
+    ls_span spans[SPANS];
+    ls_ddp *ddp;
+    ls_ddp_result result;
+    span_names(spans);
+    need_ok(ls_ddp_open(&ddp, world, spans, SPANS, &(ls_ddp_options){ .bucket_bytes = 4096 }));
+    int rank = ls_world_rank(world);
+    for (int step = 0; step < 3; step++) {
+        need_ok(ls_ddp_begin(ddp, LS_DDP_SYNC, 1));
+        for (size_t i = 0; i < SPANS;
+             i++) { /* 1 is used by nobody, 4 by rank 1 alone; the gradients hold old numbers */
+            if (i == 1 || (i == 4 && rank != 1)) continue;
+            for (size_t k = 0; k < span_counts[i]; k++) ls_ddp_grad(ddp, i)[k] = 2;
+            need_ok(ls_ddp_ready(ddp, i));
+        }
+        need_ok(ls_ddp_finish(ddp, &result));
+        need(result.unused == 1 && ls_ddp_unused(ddp, 1) && !ls_ddp_unused(ddp, 4), "unused: %lld",
+             (long long)result.unused);
+        need(ls_ddp_grad(ddp, 1)[0] == 0 && ls_ddp_grad(ddp, 4)[0] == 1 && ls_ddp_grad(ddp, 0)[0] == 2,
+             "gradients %g %g %g", (double)ls_ddp_grad(ddp, 1)[0], (double)ls_ddp_grad(ddp, 4)[0],
+             (double)ls_ddp_grad(ddp, 0)[0]);
+    }
+    ls_ddp_free(&ddp);
+    return 0;
+}
+
+static void unused_spans_are_found_and_hang_nobody(void **state)
+{
+    (void)state;
+    on_ranks(2, unused, NULL, NULL);
+}
+
+static int halves(ls_world *world, void *arg, char *why)
+{
+    (void)arg;
+    ls_span span = { .name = "w", .count = 1000 };
+    ls_ddp *ddp;
+    need_ok(ls_ddp_open(&ddp, world, &span, 1, &(ls_ddp_options){ .bf16 = true, .keep_sums = true }));
+    need_ok(ls_ddp_begin(ddp, LS_DDP_SYNC, 1));
+    /* 256 and 1 are bfloat16 numbers, 257 is not; three of them added in float32 and rounded once are 770 -> 768. */
+    for (int k = 0; k < 1000; k++) ls_ddp_grad(ddp, 0)[k] = ls_world_rank(world) == 0 ? 512.0f : 129.0f;
+    need_ok(ls_ddp_ready(ddp, 0));
+    need_ok(ls_ddp_finish(ddp, NULL));
+    need(ls_ddp_grad(ddp, 0)[999] == 768, "%g", (double)ls_ddp_grad(ddp, 0)[999]);
+    ls_ddp_free(&ddp);
+    return 0;
+}
+
+static void bfloat16_is_added_in_float32(void **state)
+{
+    (void)state;
+    on_ranks(3, halves, NULL, NULL);
+}
+
+/* ---- Hooks. */
+
+typedef struct calls {
+    int before, after;
+} calls;
+
+static ls_status double_it(void *user, int index, float *data, size_t count)
+{
+    ((calls *)user)->before += index + 1;
+    for (size_t i = 0; i < count; i++) data[i] *= 2;
+    return LS_OK;
+}
+static ls_status count_it(void *user, int index, float *data, size_t count)
+{
+    (void)data;
+    (void)count;
+    ((calls *)user)->after += index + 1;
+    return LS_OK;
+}
+
+static int hooks(ls_world *world, void *arg, char *why)
+{
+    (void)arg;
+    ls_span spans[2] = { { .name = "a", .count = 100 }, { .name = "b", .count = 100 } };
+    ls_ddp *ddp;
+    calls c = { 0 };
+    ls_ddp_options o = {
+        .before = double_it, .after = count_it, .user = &c, .bucket_bytes = 4, .first_bucket_bytes = 4
+    };
+    need_ok(ls_ddp_open(&ddp, world, spans, 2, &o));
+    need_ok(ls_ddp_begin(ddp, LS_DDP_SYNC, 1));
+    for (size_t i = 0; i < 2; i++) {
+        for (int k = 0; k < 100; k++) ls_ddp_grad(ddp, i)[k] = 1;
+        need_ok(ls_ddp_ready(ddp, i));
+    }
+    need_ok(ls_ddp_finish(ddp, NULL));
+    need(c.before == 3 && c.after == 3, "hooks ran %d, %d", c.before, c.after);
+    need(ls_ddp_grad(ddp, 1)[99] == 2, "%g", (double)ls_ddp_grad(ddp, 1)[99]);
+    ls_ddp_free(&ddp);
+    return 0;
+}
+
+static void hooks_see_every_bucket(void **state)
+{
+    (void)state;
+    on_ranks(2, hooks, NULL, NULL);
+}
+
+/* ---- Misuse. */
+
+static int misuse(ls_world *world, void *arg, char *why)
+{
+    (void)arg;
+    ls_span spans[2] = { { .name = "first", .count = 4 }, { .name = "second", .count = 4 } };
+    float x[4];
+    ls_ddp *ddp;
+    need(ls_ddp_open(&ddp, world, spans, 2, &(ls_ddp_options){ .slots = 3 }) == LS_EINVAL && !ddp, "3 slots, 2 ranks");
+    need(strstr(ls_error(), "1, 3 ranks"), "message: %s", ls_error());
+    spans[1].grad = x;
+    need(ls_ddp_open(&ddp, world, spans, 2, NULL) == LS_EINVAL && !ddp, "half foreign");
+    spans[1].grad = NULL;
+    need_ok(ls_ddp_open(&ddp, world, spans, 2, &(ls_ddp_options){ .slots = 4 }));
+    need(ls_ddp_ready(ddp, 0) == LS_ESTATE && strstr(ls_error(), "'first'"), "ready before begin: %s", ls_error());
+    need(ls_ddp_finish(ddp, NULL) == LS_ESTATE, "finish before begin");
+    need(ls_ddp_begin(ddp, LS_DDP_SYNC, 1) == LS_ESTATE, "sync in the first of two micro-batches");
+    need(strstr(ls_error(), "micro-batch 1 of 2"), "message: %s", ls_error());
+    need(ls_ddp_begin(ddp, LS_DDP_ACCUMULATE, -1) == LS_EINVAL, "negative weight");
+    need(ls_ddp_begin(ddp, LS_DDP_ACCUMULATE, NAN) == LS_EINVAL, "NaN weight");
+    need_ok(ls_ddp_begin(ddp, LS_DDP_ACCUMULATE, 1));
+    need(ls_ddp_begin(ddp, LS_DDP_ACCUMULATE, 1) == LS_ESTATE, "begin twice");
+    need(ls_ddp_ready(ddp, 2) == LS_EINVAL, "span 2 of 2");
+    need_ok(ls_ddp_ready(ddp, 1));
+    need(ls_ddp_ready(ddp, 1) == LS_ESTATE && strstr(ls_error(), "'second' was ready before"), "%s", ls_error());
+    need_ok(ls_ddp_finish(ddp, NULL));
+    need(ls_ddp_begin(ddp, LS_DDP_ACCUMULATE, 1) == LS_ESTATE, "a third micro-batch announced");
+    need_ok(ls_ddp_begin(ddp, LS_DDP_SYNC, 1));
+    need_ok(ls_ddp_finish(ddp, NULL));
+    ls_ddp_free(&ddp);
+    return 0;
+}
+
+static void misuse_is_told_and_harms_nothing(void **state)
+{
+    (void)state;
+    on_ranks(2, misuse, NULL, NULL);
+}
+
+static int different(ls_world *world, void *arg, char *why)
+{
+    int kind = *(int *)arg, odd = ls_world_rank(world) == 1;
+    ls_span spans[3] = { { .name = "wte", .count = 40 }, { .name = "wpe", .count = 50 }, { .name = "ln", .count = 6 } };
+    ls_ddp_options o = { 0 };
+    size_t n = 3;
+    static const char *const expected[] = { "from 2 to 3",
+                                            "'wpe' with 50 elements on rank 0, and 'wpe' with 51 on rank 1",
+                                            "'ln' with 6 elements on rank 0, and 'nl' with 6 on rank 1",
+                                            "option bucket_bytes" };
+    if (odd && kind == 0) n = 2;
+    if (odd && kind == 1) spans[1].count = 51;
+    if (odd && kind == 2) spans[2].name = "nl";
+    if (odd && kind == 3) o.bucket_bytes = 12345;
+    ls_ddp *ddp;
+    ls_status status = ls_ddp_open(&ddp, world, spans, n, &o);
+    need(status == LS_EMISMATCH && !ddp && strstr(ls_error(), expected[kind]), "kind %d: %s: %s", kind,
+         ls_status_name(status), ls_error());
+    return 0;
+}
+
+static void different_models_are_told_apart_by_name(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 4; kind++) on_ranks(3, different, &kind, NULL);
+}
+
+static int values(ls_world *world, void *arg, char *why)
+{
+    (void)arg;
+    float a[100], b[100];
+    ls_named params[2] = { { "alpha", a, 100 }, { "beta", b, 100 } };
+    for (int i = 0; i < 100; i++) a[i] = 1, b[i] = ls_world_rank(world) == 2 && i == 57 ? 3 : 2;
+    ls_status status = ls_params_verify(world, params, 2);
+    need(status == LS_EMISMATCH && strstr(ls_error(), "parameter 'beta' has other values on rank 2"), "%s: %s",
+         ls_status_name(status), ls_error());
+    need_ok(ls_params_broadcast(world, params, 2, 2));
+    need(b[57] == 3, "broadcast: %g", (double)b[57]);
+    need_ok(ls_params_verify(world, params, 2));
+    return 0;
+}
+
+static void different_values_are_told_apart_by_name(void **state)
+{
+    (void)state;
+    on_ranks(3, values, NULL, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_sum_does_not_depend_on_the_spread),
+        cmocka_unit_test(order_of_readiness_and_overlap_change_no_bit),
+        cmocka_unit_test(the_mean_is_exact_for_uneven_micro_batches),
+        cmocka_unit_test(unused_spans_are_found_and_hang_nobody),
+        cmocka_unit_test(bfloat16_is_added_in_float32),
+        cmocka_unit_test(hooks_see_every_bucket),
+        cmocka_unit_test(misuse_is_told_and_harms_nothing),
+        cmocka_unit_test(different_models_are_told_apart_by_name),
+        cmocka_unit_test(different_values_are_told_apart_by_name),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
