@@ -59,6 +59,149 @@ LS_API uint64_t ls_sampler_steps(const ls_sampler *sampler);
 LS_API LS_MUST_CHECK ls_status ls_sampler_get(ls_sampler *sampler, uint64_t epoch, uint64_t step, int slot,
                                               uint64_t *samples, size_t *count);
 
+/* ---- Datasets: samples by number. Those of the library are below; to bring your own, fill in an ls_dataset. */
+
+#define LS_MAX_FIELDS 4
+
+/* One array of a sample: tokens, pixels, a label... */
+typedef struct ls_field {
+    const char *name;
+    ls_dtype type;
+    size_t count; /* elements of one sample */
+} ls_field;
+
+/* Where one sample is to be written, and what get() says about it. */
+typedef struct ls_row {
+    void *fields[LS_MAX_FIELDS]; /* room for the `count` elements of each field */
+    size_t tokens;               /* set by get(): how many targets carry loss, the sample's weight in a mean */
+    size_t length;               /* set by get(): positions in use; the rest is padding */
+} ls_row;
+
+typedef struct ls_dataset {
+    uint64_t count; /* samples; at least 1 */
+    int n_fields;
+    ls_field fields[LS_MAX_FIELDS];
+    void *self; /* handed to the functions */
+    /* Writes one sample. Called from several threads at once, each with the state of its worker. To fail, return
+     * ls_dataset_fail(): the message reaches the trainer, with the place in the order put before it. */
+    ls_status (*get)(void *self, void *worker, uint64_t sample, ls_row *row);
+    /* The functions below may be NULL. */
+    uint64_t (*length)(void *self, uint64_t sample); /* the work of a sample, for the balanced order */
+    ls_status (*worker_open)(void *self, int worker, void **state);
+    void (*worker_free)(void *self, void *state);
+    void (*free)(void *self); /* of a dataset made by the library; also frees the struct */
+} ls_dataset;
+
+/* Sets this thread's ls_error() and returns `status`. */
+LS_API ls_status ls_dataset_fail(ls_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Calls dataset->free, if there is one. */
+LS_API void ls_dataset_free(ls_dataset **dataset);
+
+typedef enum ls_shard_format {
+    LS_SHARD_AUTO = 0,   /* llm.c by its magic number, otherwise raw16 */
+    LS_SHARD_LLMC16 = 1, /* llm.c: header, then uint16 */
+    LS_SHARD_LLMC32 = 2, /* llm.c: header, then uint32 */
+    LS_SHARD_RAW16 = 3,  /* uint16 and nothing else, as nanoGPT has it */
+    LS_SHARD_RAW32 = 4,  /* uint32 and nothing else */
+} ls_shard_format;
+#define LS_SHARD_FORMAT_COUNT 5
+/* "auto", "llmc16"...; never NULL. */
+LS_API const char *ls_shard_format_name(ls_shard_format format);
+LS_API LS_MUST_CHECK ls_status ls_shard_format_parse(const char *name, ls_shard_format *out);
+
+/* The fields of datasets of tokens, (rows, seq_len) each in a batch. Targets are the inputs, one place on. */
+enum {
+    LS_FIELD_INPUTS = 0,  /* int32 */
+    LS_FIELD_TARGETS = 1, /* int32 */
+    LS_FIELD_WEIGHTS = 2, /* float32: what each target's loss counts; only padded datasets have it */
+    LS_FIELD_MASK = 3,    /* uint8: 1 where there is an input, 0 where there is padding; only padded datasets have it */
+};
+
+typedef struct ls_tokens_options {
+    const char *const *paths; /* files and globs; together they are one row of tokens */
+    size_t n_paths;
+    size_t seq_len;         /* tokens of a sample; at least 1 */
+    ls_shard_format format; /* 0: auto */
+    uint32_t vocabulary;    /* a token of this or more is an error; 0: any below 2^31 will do */
+} ls_tokens_options;
+
+/* Shards of tokens, packed: sample i is tokens i * seq_len and the seq_len behind it, across documents and files. All
+ * files are opened and their sizes checked; tokens are checked as they are read. On failure *out is NULL. */
+LS_API LS_MUST_CHECK ls_status ls_tokens_open(ls_dataset **out, const ls_tokens_options *options);
+/* How many tokens the files hold. */
+LS_API uint64_t ls_tokens_count(const ls_dataset *tokens);
+
+/* ---- Loader: batches, built ahead of time by worker threads, in the order of the sampler. */
+
+#define LS_WORKERS_AUTO (-1)
+
+typedef struct ls_loader_options {
+    int workers;     /* threads that build batches; 0: none, ls_loader_next() builds them itself; LS_WORKERS_AUTO: as
+                        many, and as far ahead, as it takes that the trainer does not wait; found while training */
+    int prefetch;    /* batches that may be ready or under way for each worker; 0: 2 (auto: found) */
+    int max_workers; /* auto: at most so many; 0: 32 */
+    size_t rows;     /* samples of a batch; 0: 1 */
+    int slots;       /* batches of a step, over all ranks; 0: `ranks` */
+    int rank, ranks; /* this rank gets slots [rank * slots / ranks, (rank + 1) * slots / ranks); 0 of 0: 0 of 1 */
+    ls_order order;  /* this and the next three: see ls_sampler_options */
+    uint64_t seed;
+    bool drop_last;
+    bool no_shuffle;
+    uint64_t epochs; /* then comes LS_END; 0: without end */
+    int timeout_ms;  /* how long ls_loader_next() waits for a batch; 0: as long as it takes */
+    /* Called once in each worker's thread before its first sample (inline: in the caller's thread). */
+    ls_status (*worker_init)(void *user, int worker);
+    void *user;
+} ls_loader_options;
+
+typedef struct ls_batch {
+    uint64_t epoch, step;
+    int slot;
+    size_t rows;                 /* fewer than asked for, even 0, in the last step of an epoch */
+    size_t tokens;               /* sum of the rows' tokens */
+    size_t longest;              /* the largest of the rows' lengths */
+    const uint64_t *samples;     /* (rows): which samples they are */
+    void *fields[LS_MAX_FIELDS]; /* (rows, count of the field), aligned to 64 */
+} ls_batch;
+
+/* Where a run is in its data: all that a checkpoint needs. The same on every rank, and valid for any number of ranks.
+ */
+typedef struct ls_loader_state {
+    uint64_t epoch, step;
+    uint64_t fingerprint; /* of order, seed, samples and batch shape: those must be the same again */
+} ls_loader_state;
+
+typedef struct ls_loader_stats {
+    uint64_t batches;
+    int64_t wait_ns;    /* time that ls_loader_next() kept its caller */
+    int64_t load_ns;    /* time that it took to build those batches, wherever */
+    int workers;        /* now */
+    int prefetch;       /* now; each worker's */
+    size_t batch_bytes; /* memory of one batch */
+} ls_loader_stats;
+
+typedef struct ls_loader ls_loader;
+
+/* `dataset` stays the caller's and must outlive the loader. Workers start at once. On failure *out is NULL. */
+LS_API LS_MUST_CHECK ls_status ls_loader_open(ls_loader **out, const ls_dataset *dataset,
+                                              const ls_loader_options *options);
+/* Waits for the samples that workers are just reading, then frees all. */
+LS_API void ls_loader_free(ls_loader **loader);
+
+/* The next batch of this rank: the slots of its block, step by step, epoch after epoch. It belongs to the caller, who
+ * may write to it, until the next call on the loader. LS_END after the last epoch. If a sample cannot be had, the
+ * error comes in its turn, after all batches before it, and again until ls_loader_seek(). LS_ETIMEOUT may be tried
+ * again. */
+LS_API LS_MUST_CHECK ls_status ls_loader_next(ls_loader *loader, ls_batch **out);
+
+/* Steps of an epoch. */
+LS_API uint64_t ls_loader_steps(const ls_loader *loader);
+/* The first step of which not all batches were handed out. */
+LS_API ls_loader_state ls_loader_tell(const ls_loader *loader);
+/* The next batch will be the first of that step. A state of other data or another order is LS_EINVAL. */
+LS_API LS_MUST_CHECK ls_status ls_loader_seek(ls_loader *loader, const ls_loader_state *state);
+LS_API ls_loader_stats ls_loader_stats_get(const ls_loader *loader);
+
 #ifdef __cplusplus
 }
 #endif

@@ -150,8 +150,8 @@ ls_status ls__file_write(const char *path, const void *data, size_t bytes)
     return ls__file_writer_commit(&w);
 }
 
-/* Opens a regular file for reading. O_NONBLOCK: a FIFO must be refused, not waited for. */
-static ls_status open_regular(const char *path, int *fd, size_t *bytes)
+/* O_NONBLOCK: a FIFO must be refused, not waited for. */
+ls_status ls__file_open(const char *path, int *fd, size_t *bytes)
 {
     struct stat st;
     *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -178,7 +178,7 @@ ls_status ls__file_read(const char *path, size_t limit, char **out, size_t *byte
     size_t size = 0, got = 0;
     *out = NULL;
     *bytes = 0;
-    ls_status status = open_regular(path, &fd, &size);
+    ls_status status = ls__file_open(path, &fd, &size);
     if (status) return status;
     char *text = NULL;
     if (size > limit) {
@@ -215,7 +215,7 @@ ls_status ls__file_map_open(ls__file_map *out, const char *path)
     int fd;
     size_t size = 0;
     *out = (ls__file_map){ 0 };
-    ls_status status = open_regular(path, &fd, &size);
+    ls_status status = ls__file_open(path, &fd, &size);
     if (status) return status;
     if (size) {
         void *p = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);

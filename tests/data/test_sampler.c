@@ -137,13 +137,16 @@ static void torch_order_is_torchs(void **state)
 }
 
 /* Log-normal lengths, sigma 1, as of web documents; cut at *user tokens if given. */
-enum { SAMPLES = 70001 };
+enum { SAMPLES = 40001 };
 static uint64_t length_of(void *user, uint64_t sample)
 {
     static uint64_t lengths[SAMPLES];
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     pthread_mutex_lock(&lock);
-    if (!lengths[sample]) lengths[sample] = (uint64_t)exp(5.5 + ls__random_normal(11, 1, sample)) + 1;
+    if (!lengths[sample]) {
+        double u = ls__random_uniform(11, 1, sample), v = ls__random_uniform(11, 2, sample);
+        lengths[sample] = (uint64_t)exp(5.5 + sqrt(-2 * log(1 - u)) * cos(2 * 3.14159265358979 * v)) + 1;
+    }
     uint64_t x = lengths[sample];
     pthread_mutex_unlock(&lock);
     return user && x > *(uint64_t *)user ? *(uint64_t *)user : x;
@@ -179,7 +182,7 @@ static void balanced_order_gives_ranks_equal_work(void **state)
     const struct {
         size_t rows;
         int slots;
-    } shapes[] = { { 8, 8 }, { 4, 8 }, { 1, 8 }, { 4, 16 }, { 16, 4 }, { 8, 2 } };
+    } shapes[] = { { 8, 8 }, { 1, 8 }, { 4, 16 }, { 8, 2 } };
     for (size_t i = 0; i < 2 * sizeof shapes / sizeof *shapes; i++) {
         uint64_t cut = 2048;
         ls_sampler_options options = { .samples = SAMPLES,

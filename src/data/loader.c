@@ -1,0 +1,550 @@
+/* The loader: workers build batches ahead of the trainer and deliver them in order.
+ *
+ * Batches of a rank have numbers: number = (epoch * steps + step) * own slots + slot. A worker takes the next number,
+ * asks the sampler which samples it stands for, builds it in a buffer of its own and puts it at place number mod
+ * capacity. The trainer takes the numbers in turn, whatever order they were finished in. At most `ahead` numbers are
+ * given out beyond the last that the trainer has taken (back-pressure); buffers go round, so a steady run takes nothing
+ * from the heap.
+ *
+ * A failure is a batch too: it carries its status and message to the trainer in its turn.
+ *
+ * One lock; held to pass batches on, never while one is built. `work` wakes workers, `done` wakes the trainer. seek()
+ * begins a new generation: what workers still build for the old one goes back to the pool when it comes. */
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "base/log.h"
+#include "base/status.h"
+#include "base/thread.h"
+#include "data/tuner.h"
+#include "lockstep/data.h"
+
+enum { MAX_WORKERS = 256, MAX_AHEAD = 4096 };
+
+typedef struct buffer {
+    ls_batch batch;
+    struct buffer *next_free;
+    uint8_t *memory;
+    int64_t load_ns;
+    ls_status status;
+    char message[1024]; /* of a failure */
+} buffer;
+
+typedef struct worker {
+    ls_loader *loader;
+    int index;
+    pthread_t thread;
+    bool ready;              /* init was called and went well */
+    void *state;             /* the dataset's */
+    _Atomic uint64_t sample; /* being read */
+    _Atomic int64_t since;   /* when it began */
+} worker;
+
+struct ls_loader {
+    const ls_dataset *dataset;
+    ls_loader_options o;
+    ls_sampler *sampler;
+    uint64_t steps; /* of an epoch */
+    int own;        /* slots of this rank */
+    uint64_t end;   /* the number behind the last batch; UINT64_MAX: none */
+    size_t bytes;   /* of a buffer's memory */
+    size_t offsets[LS_MAX_FIELDS];
+    uint64_t fingerprint;
+
+    pthread_mutex_t lock; /* what follows, except where noted */
+    pthread_cond_t work, done;
+    uint64_t next;  /* number to be given out */
+    uint64_t taken; /* number that the trainer takes next */
+    uint64_t generation;
+    buffer *places[MAX_AHEAD];
+    buffer *pool;
+    bool stop;
+    int active; /* workers that may take numbers */
+    int ahead;  /* numbers that may be out */
+
+    /* the trainer's alone: */
+    worker *workers; /* (MAX_WORKERS); [0] serves the inline loader */
+    int started;     /* threads */
+    buffer *held;    /* handed out last */
+    ls_status failed;
+    int64_t returned; /* when next() returned last; 0: not yet */
+    bool automatic;
+    ls__tuner tuner;
+    ls_loader_stats stats;
+};
+
+/* ---- Buffers. */
+
+static void plan_memory(ls_loader *l)
+{
+    size_t at = 0;
+    for (int f = 0; f < l->dataset->n_fields; f++) {
+        const ls_field *field = &l->dataset->fields[f];
+        l->offsets[f] = at;
+        at += (l->o.rows * field->count * ls_dtype_size(field->type) + 63) / 64 * 64;
+    }
+    l->bytes = at + l->o.rows * sizeof(uint64_t);
+}
+
+static buffer *buffer_open(const ls_loader *l)
+{
+    buffer *b = calloc(1, sizeof *b);
+    if (!b) return NULL;
+    b->memory = aligned_alloc(64, (l->bytes + 63) / 64 * 64);
+    if (!b->memory) {
+        free(b);
+        return NULL;
+    }
+    for (int f = 0; f < l->dataset->n_fields; f++) b->batch.fields[f] = b->memory + l->offsets[f];
+    b->batch.samples = (uint64_t *)(void *)(b->memory + l->bytes - l->o.rows * sizeof(uint64_t));
+    return b;
+}
+
+static void buffer_free(buffer *b)
+{
+    if (!b) return;
+    free(b->memory);
+    free(b);
+}
+
+/* A buffer from the pool or a new one. The lock is held when called. */
+static buffer *take_buffer(ls_loader *l)
+{
+    buffer *b = l->pool;
+    if (!b) return buffer_open(l);
+    l->pool = b->next_free;
+    return b;
+}
+
+/* The lock is held when called. */
+static void give_buffer(ls_loader *l, buffer *b)
+{
+    if (!b) return;
+    b->next_free = l->pool;
+    l->pool = b;
+}
+
+/* ---- Building a batch, in whatever thread. */
+
+static ls_status worker_begin(worker *w)
+{
+    ls_loader *l = w->loader;
+    if (w->ready) return LS_OK;
+    ls_status status = LS_OK;
+    if (l->o.worker_init) status = l->o.worker_init(l->o.user, w->index);
+    if (!status && l->dataset->worker_open) status = l->dataset->worker_open(l->dataset->self, w->index, &w->state);
+    if (status) return ls__fail_within(status, "starting loader worker %d", w->index);
+    w->ready = true;
+    return LS_OK;
+}
+
+static void worker_end(worker *w)
+{
+    const ls_dataset *d = w->loader->dataset;
+    if (w->ready && d->worker_free) d->worker_free(d->self, w->state);
+    w->ready = false;
+}
+
+static ls_status read_rows(worker *w, ls_batch *batch)
+{
+    const ls_dataset *d = w->loader->dataset;
+    for (size_t r = 0; r < batch->rows; r++) {
+        ls_row row = { 0 };
+        for (int f = 0; f < d->n_fields; f++)
+            row.fields[f] = (uint8_t *)batch->fields[f] + r * d->fields[f].count * ls_dtype_size(d->fields[f].type);
+        atomic_store_explicit(&w->sample, batch->samples[r], memory_order_relaxed);
+        atomic_store_explicit(&w->since, ls_now(), memory_order_relaxed);
+        ls_status status = d->get(d->self, w->state, batch->samples[r], &row);
+        if (status)
+            return ls__fail_within(status < 0 ? status : LS_ESTATE,
+                                   "epoch %zu, step %zu, slot %d, row %zu (sample %zu)", (size_t)batch->epoch,
+                                   (size_t)batch->step, batch->slot, r, (size_t)batch->samples[r]);
+        batch->tokens += row.tokens;
+        if (row.length > batch->longest) batch->longest = row.length;
+    }
+    return LS_OK;
+}
+
+static void build(worker *w, buffer *b, uint64_t number)
+{
+    ls_loader *l = w->loader;
+    int64_t begin = ls_now();
+    ls_batch *batch = &b->batch;
+    uint64_t step = number / (uint64_t)l->own;
+    batch->epoch = step / l->steps;
+    batch->step = step % l->steps;
+    batch->slot = l->o.rank * l->own + (int)(number % (uint64_t)l->own);
+    batch->rows = batch->tokens = batch->longest = 0;
+    b->status = worker_begin(w);
+    if (!b->status)
+        b->status = ls_sampler_get(l->sampler, batch->epoch, batch->step, batch->slot,
+                                   (uint64_t *)(uintptr_t)batch->samples, &batch->rows);
+    if (!b->status) b->status = read_rows(w, batch);
+    if (b->status) snprintf(b->message, sizeof b->message, "%s", ls_error());
+    atomic_store_explicit(&w->since, 0, memory_order_relaxed);
+    b->load_ns = ls_now() - begin;
+}
+
+/* ---- Workers. */
+
+/* Waits for leave to take the next number. False: it is time to stop. The lock is held when called. */
+static bool wait_for_work(worker *w)
+{
+    ls_loader *l = w->loader;
+    while (!l->stop) {
+        if (w->index < l->active && l->next < l->end && l->next - l->taken < (uint64_t)l->ahead) return true;
+        pthread_cond_wait(&l->work, &l->lock);
+    }
+    return false;
+}
+
+static void *work(void *arg)
+{
+    worker *w = arg;
+    ls_loader *l = w->loader;
+    pthread_mutex_lock(&l->lock);
+    while (wait_for_work(w)) {
+        buffer *b = take_buffer(l);
+        if (!b) { /* memory may come back: the trainer's timeout is the judge of how long to hope */
+            pthread_mutex_unlock(&l->lock);
+            nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
+            pthread_mutex_lock(&l->lock);
+            continue;
+        }
+        uint64_t number = l->next++, generation = l->generation;
+        pthread_mutex_unlock(&l->lock);
+        build(w, b, number);
+        pthread_mutex_lock(&l->lock);
+        if (generation != l->generation) {
+            give_buffer(l, b);
+            continue;
+        }
+        l->places[number % MAX_AHEAD] = b;
+        if (number == l->taken) pthread_cond_signal(&l->done);
+    }
+    pthread_mutex_unlock(&l->lock);
+    worker_end(w);
+    return NULL;
+}
+
+/* Lets `workers` workers run, each `prefetch` batches ahead; starts threads that are missing. */
+static ls_status set_workers(ls_loader *l, int workers, int prefetch)
+{
+    ls_status status = LS_OK;
+    while (l->started < workers && !status) {
+        char name[32];
+        snprintf(name, sizeof name, "ls-load-%d", l->started);
+        worker *w = &l->workers[l->started];
+        *w = (worker){ .loader = l, .index = l->started };
+        status = ls__thread_start(&w->thread, name, work, w);
+        if (!status) l->started++;
+    }
+    if (status && !l->started) return status;
+    if (workers > l->started) {
+        ls__log(LS_LOG_WARNING, "loader: only %d of %d workers could be started: %s", l->started, workers, ls_error());
+        workers = l->started;
+    }
+    pthread_mutex_lock(&l->lock);
+    l->active = workers;
+    l->ahead = workers * prefetch < MAX_AHEAD ? workers * prefetch : MAX_AHEAD;
+    pthread_cond_broadcast(&l->work);
+    pthread_mutex_unlock(&l->lock);
+    l->stats.workers = workers;
+    l->stats.prefetch = prefetch;
+    return LS_OK;
+}
+
+/* ---- Opening and closing. */
+
+static uint64_t mix(uint64_t hash, uint64_t value)
+{
+    hash = (hash ^ value) * UINT64_C(0x9e3779b97f4a7c15);
+    return hash ^ hash >> 29;
+}
+
+static uint64_t fingerprint_of(const ls_loader *l)
+{
+    uint64_t h = mix(mix(mix(1, l->dataset->count), l->o.seed), (uint64_t)l->o.order);
+    h = mix(mix(mix(h, l->o.rows), (uint64_t)l->o.slots), l->o.drop_last);
+    /* torch's order depends on the number of ranks, and so do its positions. */
+    return l->o.order == LS_ORDER_TORCH ? mix(mix(h, (uint64_t)l->o.ranks), l->o.no_shuffle) : h;
+}
+
+static ls_status check_options(const ls_dataset *d, ls_loader_options *o)
+{
+    if (!o->ranks) o->ranks = 1;
+    if (!o->slots) o->slots = o->ranks;
+    if (!o->rows) o->rows = 1;
+    if (!o->max_workers) o->max_workers = 32;
+    if (o->ranks < 1 || o->rank < 0 || o->rank >= o->ranks)
+        return ls__fail(LS_EINVAL, "loader: there is no rank %d among %d", o->rank, o->ranks);
+    if (o->workers < LS_WORKERS_AUTO || o->workers > MAX_WORKERS || o->max_workers < 0 || o->max_workers > MAX_WORKERS)
+        return ls__fail(LS_EINVAL, "loader: %d workers; 0 to %d, or auto", o->workers, MAX_WORKERS);
+    if (o->prefetch < 0 || o->timeout_ms < 0) return ls__fail(LS_EINVAL, "loader: prefetch or timeout is negative");
+    if (!d->count || !d->get || d->n_fields < 1 || d->n_fields > LS_MAX_FIELDS)
+        return ls__fail(LS_EINVAL, "loader: the dataset has no samples, no get(), or not 1 to %d fields",
+                        LS_MAX_FIELDS);
+    size_t bytes = 0;
+    for (int f = 0; f < d->n_fields; f++) {
+        size_t row, size = ls_dtype_size(d->fields[f].type);
+        if (!size) return ls__fail(LS_EINVAL, "loader: field %d of the dataset has no valid type", f);
+        if (__builtin_mul_overflow(d->fields[f].count, size, &row) || __builtin_mul_overflow(row, o->rows, &row) ||
+            __builtin_add_overflow(bytes, row, &bytes) || bytes > SIZE_MAX / 4)
+            return ls__fail(LS_EINVAL, "loader: a batch of %zu rows is larger than any memory", o->rows);
+    }
+    return LS_OK;
+}
+
+static ls_status open_sampler(ls_loader *l)
+{
+    const ls_loader_options *o = &l->o;
+    ls_sampler_options so = { .samples = l->dataset->count,
+                              .order = o->order,
+                              .seed = o->seed,
+                              .rows = o->rows,
+                              .slots = o->slots,
+                              .ranks = o->ranks,
+                              .drop_last = o->drop_last,
+                              .no_shuffle = o->no_shuffle,
+                              .length = l->dataset->length,
+                              .user = l->dataset->self };
+    ls_status status = ls_sampler_open(&l->sampler, &so);
+    if (status) return status;
+    l->steps = ls_sampler_steps(l->sampler);
+    if (!l->steps)
+        return ls__fail(LS_EINVAL,
+                        "loader: %zu samples do not fill one step of %d slots of %zu; drop_last leaves nothing",
+                        (size_t)l->dataset->count, o->slots, o->rows);
+    l->own = o->slots / o->ranks;
+    uint64_t per_epoch;
+    if (!o->epochs || __builtin_mul_overflow(l->steps, (uint64_t)l->own, &per_epoch) ||
+        __builtin_mul_overflow(per_epoch, o->epochs, &l->end))
+        l->end = UINT64_MAX;
+    return LS_OK;
+}
+
+ls_status ls_loader_open(ls_loader **out, const ls_dataset *dataset, const ls_loader_options *options)
+{
+    *out = NULL;
+    ls_loader *l = calloc(1, sizeof *l);
+    if (!l) return ls__fail(LS_ENOMEM, "loader: out of memory");
+    l->dataset = dataset;
+    l->o = *options;
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&l->done, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    pthread_cond_init(&l->work, NULL);
+    pthread_mutex_init(&l->lock, NULL);
+
+    ls_status status = check_options(dataset, &l->o);
+    if (!status) status = open_sampler(l);
+    if (status) goto fail;
+    plan_memory(l);
+    l->fingerprint = fingerprint_of(l);
+    l->stats.batch_bytes = l->bytes;
+    l->automatic = l->o.workers == LS_WORKERS_AUTO;
+    l->workers = calloc(MAX_WORKERS, sizeof *l->workers);
+    /* The first buffer is taken here, so that a batch too large for the memory is refused at the start. */
+    l->pool = buffer_open(l);
+    if (!l->workers || !l->pool) {
+        status = ls__fail(LS_ENOMEM, "loader: no memory for a batch of %zu bytes", l->bytes);
+        goto fail;
+    }
+    if (l->automatic) {
+        ls__tuner_init(&l->tuner, l->o.max_workers);
+        if (l->o.prefetch) l->tuner.prefetch = l->o.prefetch;
+        status = set_workers(l, l->tuner.workers, l->tuner.prefetch);
+    } else if (l->o.workers) {
+        status = set_workers(l, l->o.workers, l->o.prefetch ? l->o.prefetch : 2);
+    } else {
+        l->workers[0] = (worker){ .loader = l };
+    }
+    if (status) goto fail;
+    *out = l;
+    return LS_OK;
+fail:
+    ls_loader_free(&l);
+    return status;
+}
+
+void ls_loader_free(ls_loader **loader)
+{
+    ls_loader *l = *loader;
+    if (!l) return;
+    pthread_mutex_lock(&l->lock);
+    l->stop = true;
+    pthread_cond_broadcast(&l->work);
+    pthread_mutex_unlock(&l->lock);
+    for (int i = 0; i < l->started; i++) pthread_join(l->workers[i].thread, NULL);
+    if (l->workers && !l->started && l->workers[0].loader) worker_end(&l->workers[0]);
+    for (int i = 0; i < MAX_AHEAD; i++) buffer_free(l->places[i]);
+    while (l->pool) {
+        buffer *b = l->pool;
+        l->pool = b->next_free;
+        buffer_free(b);
+    }
+    buffer_free(l->held);
+    ls_sampler_free(&l->sampler);
+    free(l->workers);
+    pthread_cond_destroy(&l->work);
+    pthread_cond_destroy(&l->done);
+    pthread_mutex_destroy(&l->lock);
+    free(l);
+    *loader = NULL;
+}
+
+/* ---- The trainer's side. */
+
+/* Says who is late with what. The lock is held when called. */
+static ls_status timed_out(const ls_loader *l)
+{
+    uint64_t step = l->taken / (uint64_t)l->own;
+    const worker *slowest = NULL;
+    int64_t since = INT64_MAX;
+    for (int i = 0; i < l->started; i++) {
+        int64_t began = atomic_load_explicit(&l->workers[i].since, memory_order_relaxed);
+        if (!began || began > since) continue;
+        since = began;
+        slowest = &l->workers[i];
+    }
+    char who[100] = "no worker is reading";
+    if (slowest)
+        snprintf(who, sizeof who, "worker %d has been reading sample %zu for %.1f s", slowest->index,
+                 (size_t)atomic_load_explicit(&slowest->sample, memory_order_relaxed),
+                 (double)(ls_now() - since) * 1e-9);
+    return ls__fail(LS_ETIMEOUT, "loader: the batch of epoch %zu, step %zu, slot %d did not come in %.1f s; %s",
+                    (size_t)(step / l->steps), (size_t)(step % l->steps),
+                    l->o.rank * l->own + (int)(l->taken % (uint64_t)l->own), l->o.timeout_ms * 1e-3, who);
+}
+
+/* Takes batch number `taken` out of its place, waiting for it. */
+static ls_status wait_for_batch(ls_loader *l, buffer **out)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += l->o.timeout_ms / 1000;
+    until.tv_nsec += l->o.timeout_ms % 1000 * 1000000L;
+    if (until.tv_nsec >= 1000000000L) until.tv_sec++, until.tv_nsec -= 1000000000L;
+
+    ls_status status = LS_OK;
+    pthread_mutex_lock(&l->lock);
+    if (l->held) {
+        give_buffer(l, l->held);
+        l->held = NULL;
+    }
+    buffer **place = &l->places[l->taken % MAX_AHEAD];
+    while (!*place && !status) {
+        if (!l->o.timeout_ms)
+            pthread_cond_wait(&l->done, &l->lock);
+        else if (pthread_cond_timedwait(&l->done, &l->lock, &until) == ETIMEDOUT && !*place)
+            status = timed_out(l);
+    }
+    if (!status) {
+        *out = *place;
+        *place = NULL;
+        if (!(*out)->status) l->taken++;
+        if (l->active == l->started)
+            pthread_cond_signal(&l->work); /* one number more, one worker */
+        else
+            pthread_cond_broadcast(&l->work); /* a signal might go to one that has no leave */
+    }
+    pthread_mutex_unlock(&l->lock);
+    return status;
+}
+
+/* Inline: builds the batch here. */
+static void build_now(ls_loader *l, buffer **out)
+{
+    if (l->held) {
+        give_buffer(l, l->held);
+        l->held = NULL;
+    }
+    *out = take_buffer(l); /* there is always the one made by open */
+    build(&l->workers[0], *out, l->taken);
+    if (!(*out)->status) l->taken++;
+}
+
+static void tune(ls_loader *l, int64_t wait, int64_t compute, int64_t load)
+{
+    char reason[300];
+    int workers = l->tuner.workers, prefetch = l->tuner.prefetch;
+    if (!ls__tuner_feed(&l->tuner, wait, compute, load, reason, sizeof reason)) return;
+    if (set_workers(l, l->tuner.workers, l->tuner.prefetch)) return;
+    l->tuner.workers = l->stats.workers;
+    ls__log(LS_LOG_INFO, "loader: batch %zu: workers %d -> %d, prefetch %d -> %d: %s", (size_t)l->stats.batches,
+            workers, l->tuner.workers, prefetch, l->tuner.prefetch, reason);
+}
+
+ls_status ls_loader_next(ls_loader *l, ls_batch **out)
+{
+    *out = NULL;
+    if (l->failed) return ls__fail(l->failed, "%s", l->held->message);
+    if (l->taken >= l->end) return LS_END;
+    int64_t asked = ls_now();
+    buffer *b = NULL;
+    ls_status status = LS_OK;
+    if (l->started)
+        status = wait_for_batch(l, &b);
+    else
+        build_now(l, &b);
+    int64_t now = ls_now(), wait = now - asked, compute = l->returned ? asked - l->returned : 0;
+    l->stats.wait_ns += wait;
+    l->returned = now;
+    if (status) return status;
+    l->held = b;
+    if (b->status) {
+        l->failed = b->status;
+        return ls__fail(b->status, "%s", b->message);
+    }
+    if (l->automatic && l->stats.batches) tune(l, wait, compute, b->load_ns);
+    l->stats.batches++;
+    l->stats.load_ns += b->load_ns;
+    *out = &b->batch;
+    return LS_OK;
+}
+
+uint64_t ls_loader_steps(const ls_loader *l)
+{
+    return l->steps;
+}
+
+ls_loader_state ls_loader_tell(const ls_loader *l)
+{
+    uint64_t step = l->taken / (uint64_t)l->own;
+    return (ls_loader_state){ .epoch = step / l->steps, .step = step % l->steps, .fingerprint = l->fingerprint };
+}
+
+ls_status ls_loader_seek(ls_loader *l, const ls_loader_state *state)
+{
+    if (state->fingerprint != l->fingerprint)
+        return ls__fail(LS_EINVAL,
+                        "loader: the saved position is one in other data, another order or another batch shape; "
+                        "use the same samples, order, seed, slots and batch size as the run that saved it");
+    if (state->step >= l->steps || state->epoch > (UINT64_MAX >> 1) / l->steps / (uint64_t)l->own)
+        return ls__fail(LS_EINVAL, "loader: epoch %zu, step %zu does not exist; an epoch has %zu steps",
+                        (size_t)state->epoch, (size_t)state->step, (size_t)l->steps);
+    pthread_mutex_lock(&l->lock);
+    l->generation++;
+    l->next = l->taken = (state->epoch * l->steps + state->step) * (uint64_t)l->own;
+    for (int i = 0; i < MAX_AHEAD; i++) {
+        give_buffer(l, l->places[i]);
+        l->places[i] = NULL;
+    }
+    give_buffer(l, l->held);
+    l->held = NULL;
+    l->failed = LS_OK;
+    pthread_cond_broadcast(&l->work);
+    pthread_mutex_unlock(&l->lock);
+    return LS_OK;
+}
+
+ls_loader_stats ls_loader_stats_get(const ls_loader *l)
+{
+    return l->stats;
+}

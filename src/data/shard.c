@@ -1,0 +1,139 @@
+/* Shards. llm.c: 256 int32, of which {magic, version, tokens} mean something, then the tokens; {20240520, 1} has uint16
+ * and {20240801, 7} uint32. nanoGPT: uint16 and nothing else, so any file of even size is one, unless it starts with a
+ * magic number. (As tokens those would be 56,440 or 56,721, beyond any vocabulary that fits nanoGPT's files.)
+ *
+ * All numbers are little-endian, and so are the machines that we run on. */
+#include "data/shard.h"
+
+#include <string.h>
+#include "base/status.h"
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "shards are read without swapping bytes");
+
+enum { MAGIC_U16 = 20240520, VERSION_U16 = 1, MAGIC_U32 = 20240801, VERSION_U32 = 7 };
+
+/* Tokens read at a time, on the stack. */
+enum { CHUNK = 8192 };
+
+static const char *const names[LS_SHARD_FORMAT_COUNT] = { "auto", "llmc16", "llmc32", "raw16", "raw32" };
+
+const char *ls_shard_format_name(ls_shard_format format)
+{
+    return (unsigned)format < LS_SHARD_FORMAT_COUNT ? names[format] : "unknown format";
+}
+
+ls_status ls_shard_format_parse(const char *name, ls_shard_format *out)
+{
+    for (int i = 0; i < LS_SHARD_FORMAT_COUNT; i++) {
+        if (strcmp(name, names[i])) continue;
+        *out = (ls_shard_format)i;
+        return LS_OK;
+    }
+    return ls__fail(LS_EINVAL, "there is no shard format '%s'; known are auto, llmc16, llmc32, raw16 and raw32", name);
+}
+
+static bool has_header(ls_shard_format format)
+{
+    return format == LS_SHARD_LLMC16 || format == LS_SHARD_LLMC32;
+}
+
+static size_t width_of(ls_shard_format format)
+{
+    return format == LS_SHARD_LLMC32 || format == LS_SHARD_RAW32 ? 4 : 2;
+}
+
+/* Settles what the file is from what the user says and what its first bytes say. */
+static ls_status recognise(const ls__source *file, ls_shard_format *format, const int32_t header[3])
+{
+    ls_shard_format seen = header[0] == MAGIC_U16   ? LS_SHARD_LLMC16
+                           : header[0] == MAGIC_U32 ? LS_SHARD_LLMC32
+                                                    : LS_SHARD_RAW16;
+    if (*format == LS_SHARD_AUTO) *format = seen;
+    if (!has_header(*format)) return LS_OK;
+    if (*format != seen)
+        return ls__fail(LS_EFORMAT, "%s: byte 0: %d is not the magic number of a shard of format %s (%d)", file->path,
+                        header[0], ls_shard_format_name(*format), *format == LS_SHARD_LLMC16 ? MAGIC_U16 : MAGIC_U32);
+    int expected = *format == LS_SHARD_LLMC16 ? VERSION_U16 : VERSION_U32;
+    if (header[1] != expected)
+        return ls__fail(LS_EFORMAT, "%s: byte 4: version %d of an llm.c shard; only %d is known", file->path, header[1],
+                        expected);
+    return LS_OK;
+}
+
+ls_status ls__shard_examine(const ls__source *file, ls_shard_format format, ls__shard *out)
+{
+    if (!file->bytes) return ls__fail(LS_EFORMAT, "%s: byte 0: the file is empty", file->path);
+    int32_t header[3] = { 0 };
+    ls_status status = LS_OK;
+    if (file->bytes >= sizeof header) status = ls__source_read(file, header, sizeof header, 0);
+    if (!status) status = recognise(file, &format, header);
+    if (status) return status;
+
+    *out =
+        (ls__shard){ .format = format, .width = width_of(format), .begin = has_header(format) ? LS__SHARD_HEADER : 0 };
+    if (file->bytes < out->begin)
+        return ls__fail(LS_EFORMAT, "%s: byte %zu: the file ends inside the header of %zu bytes", file->path,
+                        (size_t)file->bytes, (size_t)out->begin);
+    uint64_t body = file->bytes - out->begin;
+    if (body % out->width)
+        return ls__fail(LS_EFORMAT,
+                        "%s: byte %zu: the file ends inside a token of %zu bytes; it was cut, or is no %s "
+                        "shard",
+                        file->path, (size_t)(file->bytes - body % out->width), out->width,
+                        ls_shard_format_name(format));
+    out->tokens = body / out->width;
+    if (has_header(format) && (header[2] < 0 || (uint64_t)header[2] != out->tokens))
+        return ls__fail(LS_EFORMAT, "%s: byte 8: the header says %d tokens, the file holds %zu", file->path, header[2],
+                        (size_t)out->tokens);
+    if (!out->tokens) return ls__fail(LS_EFORMAT, "%s: byte %zu: no tokens", file->path, (size_t)out->begin);
+    return LS_OK;
+}
+
+/* Finds the first token that is not in the vocabulary; the caller knows that there is one. */
+static ls_status outside(const ls__source *file, const ls__shard *shard, uint64_t first, const int32_t *tokens,
+                         uint32_t vocabulary)
+{
+    size_t i = 0;
+    while ((uint32_t)tokens[i] < vocabulary) i++;
+    return ls__fail(LS_EFORMAT, "%s: byte %zu: token %u (number %zu) is outside the vocabulary of %u", file->path,
+                    (size_t)(shard->begin + (first + i) * shard->width), (uint32_t)tokens[i], (size_t)(first + i),
+                    vocabulary);
+}
+
+ls_status ls__shard_read(const ls__source *file, const ls__shard *shard, uint64_t first, size_t count,
+                         uint32_t vocabulary, int32_t *out)
+{
+    uint32_t limit = vocabulary && vocabulary <= INT32_MAX ? vocabulary : (uint32_t)INT32_MAX + 1;
+    while (count) {
+        size_t n = count < CHUNK ? count : CHUNK;
+        uint64_t at = shard->begin + first * shard->width;
+        uint32_t most = 0;
+        ls_status status;
+        if (shard->width == 2) {
+            uint16_t raw[CHUNK];
+            status = ls__source_read(file, raw, n * 2, at);
+            if (status) return status;
+            for (size_t i = 0; i < n; i++) {
+                most = raw[i] > most ? raw[i] : most;
+                out[i] = raw[i];
+            }
+        } else {
+            status = ls__source_read(file, out, n * 4, at);
+            if (status) return status;
+            for (size_t i = 0; i < n; i++) most = (uint32_t)out[i] > most ? (uint32_t)out[i] : most;
+        }
+        if (most >= limit) return outside(file, shard, first, out, limit);
+        out += n;
+        first += n;
+        count -= n;
+    }
+    return LS_OK;
+}
+
+void ls__shard_header(ls_shard_format format, uint64_t tokens, uint8_t header[LS__SHARD_HEADER])
+{
+    bool wide = format == LS_SHARD_LLMC32;
+    int32_t words[3] = { wide ? MAGIC_U32 : MAGIC_U16, wide ? VERSION_U32 : VERSION_U16, (int32_t)tokens };
+    memset(header, 0, LS__SHARD_HEADER);
+    memcpy(header, words, sizeof words);
+}

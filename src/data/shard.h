@@ -1,0 +1,28 @@
+/* Files of tokens: llm.c's with their header, and bare rows of numbers as nanoGPT writes them. */
+#ifndef LS_DATA_SHARD_H
+#define LS_DATA_SHARD_H
+
+#include "data/source.h"
+#include "lockstep/data.h"
+
+enum { LS__SHARD_HEADER = 1024 }; /* bytes of llm.c's header */
+
+typedef struct ls__shard {
+    ls_shard_format format; /* never auto */
+    size_t width;           /* bytes of a token: 2 or 4 */
+    uint64_t begin;         /* byte of the first token */
+    uint64_t tokens;
+} ls__shard;
+
+/* Finds out what a file is and whether its size agrees. `format` is what the user says it is. */
+LS_MUST_CHECK ls_status ls__shard_examine(const ls__source *file, ls_shard_format format, ls__shard *out);
+
+/* Reads tokens [first, first + count) as numbers. One of `vocabulary` or more (0: of 2^31 or more) is LS_EFORMAT with
+ * its place. */
+LS_MUST_CHECK ls_status ls__shard_read(const ls__source *file, const ls__shard *shard, uint64_t first, size_t count,
+                                       uint32_t vocabulary, int32_t *out);
+
+/* llm.c's header for so many tokens; formats without one need none. */
+void ls__shard_header(ls_shard_format format, uint64_t tokens, uint8_t header[LS__SHARD_HEADER]);
+
+#endif

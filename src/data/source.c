@@ -1,0 +1,188 @@
+/* Files are read with pread into the caller's memory and not mapped: a mapping that is cut short, or whose network disk
+ * fails, kills the process with SIGBUS, while a read returns an error that can be told with file and place. From the
+ * page cache a read of a few KiB costs less than the first touch of a mapped page.
+ *
+ * Descriptors are kept open as long as they take no more than a quarter of what the process may have; the files beyond
+ * are opened for each read, and must then be the same file (device, inode, size) as at the start.
+ *
+ * redirect() replaces the file behind a descriptor with dup2, which is atomic: readers need no lock. */
+#include "data/source.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <glob.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/file.h"
+#include "base/status.h"
+
+/* A list of names that grows. */
+typedef struct names {
+    char **items;
+    size_t count, room;
+} names;
+
+static ls_status add_name(names *list, const char *name)
+{
+    if (list->count == list->room) {
+        size_t room = list->room ? 2 * list->room : 16;
+        char **items = realloc(list->items, room * sizeof *items);
+        if (!items) return ls__fail(LS_ENOMEM, "%s: no memory for the list of files", name);
+        list->items = items;
+        list->room = room;
+    }
+    list->items[list->count] = strdup(name);
+    if (!list->items[list->count]) return ls__fail(LS_ENOMEM, "%s: no memory for the list of files", name);
+    list->count++;
+    return LS_OK;
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* A name is a glob only if no file has it, so that "data[1].bin" can be read. glob() would sort by locale; we do not.
+ */
+static ls_status expand(names *list, const char *path)
+{
+    struct stat st;
+    if (!strpbrk(path, "*?[") || lstat(path, &st) == 0) return add_name(list, path);
+    glob_t found;
+    int error = glob(path, GLOB_NOSORT, NULL, &found);
+    if (error == GLOB_NOMATCH) return ls__fail(LS_ENOENT, "%s: no file matches", path);
+    if (error == GLOB_NOSPACE) return ls__fail(LS_ENOMEM, "%s: no memory for the list of files", path);
+    if (error) return ls__fail_errno("%s: cannot be searched", path);
+    qsort(found.gl_pathv, found.gl_pathc, sizeof *found.gl_pathv, by_bytes);
+    ls_status status = LS_OK;
+    for (size_t i = 0; !status && i < found.gl_pathc; i++) status = add_name(list, found.gl_pathv[i]);
+    globfree(&found);
+    return status;
+}
+
+static size_t descriptors_to_keep(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur == RLIM_INFINITY) return 256;
+    return limit.rlim_cur / 4;
+}
+
+static ls_status open_one(ls__source *s, const char *path, bool keep)
+{
+    int fd;
+    size_t bytes;
+    struct stat st;
+    ls_status status = ls__file_open(path, &fd, &bytes);
+    if (status) return status;
+    if (fstat(fd, &st)) {
+        status = ls__fail_errno("%s: cannot be examined", path);
+        close(fd);
+        return status;
+    }
+    s->bytes = bytes;
+    s->device = st.st_dev;
+    s->inode = st.st_ino;
+    s->fd = keep ? fd : -1;
+    if (!keep) close(fd);
+    return LS_OK;
+}
+
+ls_status ls__sources_open(ls__sources *out, const char *const *paths, size_t n_paths)
+{
+    names list = { 0 };
+    ls__sources made = { 0 };
+    ls_status status = n_paths ? LS_OK : ls__fail(LS_EINVAL, "no data files are named");
+    for (size_t i = 0; !status && i < n_paths; i++) status = expand(&list, paths[i]);
+    if (status) goto done;
+    made.files = calloc(list.count, sizeof *made.files);
+    if (!made.files) {
+        status = ls__fail(LS_ENOMEM, "no memory for a list of %zu files", list.count);
+        goto done;
+    }
+    size_t keep = descriptors_to_keep();
+    for (size_t i = 0; i < list.count; i++) {
+        made.files[i].path = list.items[i];
+        made.files[i].fd = -1;
+        list.items[i] = NULL;
+        made.count = i + 1;
+        status = open_one(&made.files[i], made.files[i].path, i < keep);
+        if (status) goto done;
+    }
+done:
+    for (size_t i = 0; i < list.count; i++) free(list.items[i]);
+    free(list.items);
+    if (status) ls__sources_close(&made);
+    *out = made;
+    return status;
+}
+
+void ls__sources_close(ls__sources *sources)
+{
+    for (size_t i = 0; i < sources->count; i++) {
+        if (sources->files[i].fd >= 0) close(sources->files[i].fd);
+        free(sources->files[i].path);
+    }
+    free(sources->files);
+    *sources = (ls__sources){ 0 };
+}
+
+/* Opens a file that is not kept open, for one read. */
+static ls_status open_again(const ls__source *s, int *fd)
+{
+    ls__source now = { .fd = -1 };
+    ls_status status = open_one(&now, s->path, true);
+    if (status) return status;
+    *fd = now.fd;
+    if (now.device == s->device && now.inode == s->inode && now.bytes == s->bytes) return LS_OK;
+    close(now.fd);
+    return ls__fail(LS_EIO, "%s: is another file now than when reading began (%zu bytes, then %zu); start again",
+                    s->path, (size_t)now.bytes, (size_t)s->bytes);
+}
+
+ls_status ls__source_read(const ls__source *s, void *out, size_t bytes, uint64_t offset)
+{
+    int fd = s->fd;
+    bool opened = fd < 0;
+    ls_status status = opened ? open_again(s, &fd) : LS_OK;
+    if (status) return ls__fail_within(status, "reading at byte %zu", (size_t)offset);
+    size_t got = 0;
+    while (got < bytes) {
+        ssize_t n = pread(fd, (char *)out + got, bytes - got, (off_t)(offset + got));
+        if (n < 0 && errno == EINTR) continue;
+        if (n > 0) {
+            got += (size_t)n;
+            continue;
+        }
+        if (n < 0)
+            status = ls__fail_errno("%s: reading at byte %zu", s->path, (size_t)offset + got);
+        else
+            status = ls__fail(LS_EIO, "%s: ends at byte %zu; it had %zu bytes when reading began", s->path,
+                              (size_t)offset + got, (size_t)s->bytes);
+        break;
+    }
+    if (opened) close(fd);
+    return status;
+}
+
+ls_status ls__source_redirect(ls__source *s, const char *path)
+{
+    ls__source copy = { .fd = -1 };
+    ls_status status = open_one(&copy, path, true);
+    if (status) return status;
+    if (copy.bytes != s->bytes) {
+        close(copy.fd);
+        return ls__fail(LS_EIO, "%s: has %zu bytes, and %s, whose copy it is, %zu", path, (size_t)copy.bytes, s->path,
+                        (size_t)s->bytes);
+    }
+    if (s->fd < 0) {
+        s->fd = copy.fd;
+        return LS_OK;
+    }
+    if (dup3(copy.fd, s->fd, O_CLOEXEC) < 0) status = ls__fail_errno("%s: cannot take the place of %s", path, s->path);
+    close(copy.fd);
+    return status;
+}

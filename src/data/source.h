@@ -1,0 +1,32 @@
+/* The files that data come from: a list of names and globs, opened together and read at any place from any thread. */
+#ifndef LS_DATA_SOURCE_H
+#define LS_DATA_SOURCE_H
+
+#include <stdatomic.h>
+#include "lockstep/base.h"
+
+typedef struct ls__source {
+    char *path;
+    _Atomic int fd; /* -1: not kept open, because there are too many; each read opens it */
+    uint64_t bytes;
+    uint64_t device, inode; /* which file it was when it was opened */
+} ls__source;
+
+typedef struct ls__sources {
+    ls__source *files;
+    size_t count;
+} ls__sources;
+
+/* Opens `paths`: names of files, or globs, whose matches come in the order of their bytes. A name or a glob that
+ * matches nothing, a file that cannot be read, a folder, a FIFO: LS_E... with its name, and nothing stays open. */
+LS_MUST_CHECK ls_status ls__sources_open(ls__sources *out, const char *const *paths, size_t n_paths);
+void ls__sources_close(ls__sources *sources);
+
+/* Reads exactly bytes [offset, offset + bytes). A file that became shorter since, or another one, is LS_EIO. */
+LS_MUST_CHECK ls_status ls__source_read(const ls__source *source, void *out, size_t bytes, uint64_t offset);
+
+/* From now on the bytes are read from `path`, a copy of the file. Other threads may be reading meanwhile. On failure
+ * nothing changes. */
+LS_MUST_CHECK ls_status ls__source_redirect(ls__source *source, const char *path);
+
+#endif

@@ -1,0 +1,126 @@
+/* Token shards as a dataset: all files in a row, cut into samples of seq_len inputs whose targets lie one token on. The
+ * last sample ends before the last token; fewer than seq_len tokens at the very end are not used. */
+#include "data/shard.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "base/status.h"
+
+typedef struct tokens {
+    ls_dataset dataset; /* what the caller holds */
+    ls__sources sources;
+    ls__shard *shards; /* (files) */
+    uint64_t *starts;  /* (files + 1): how many tokens come before each file */
+    size_t seq_len;
+    uint32_t vocabulary;
+} tokens;
+
+static void tokens_free(void *self)
+{
+    tokens *t = self;
+    ls__sources_close(&t->sources);
+    free(t->shards);
+    free(t->starts);
+    free(t);
+}
+
+/* The file in which token `at` lies. */
+static size_t file_of(const tokens *t, uint64_t at)
+{
+    size_t low = 0, high = t->sources.count;
+    while (high - low > 1) {
+        size_t middle = (low + high) / 2;
+        if (t->starts[middle] <= at)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static ls_status read_across(const tokens *t, uint64_t at, size_t count, int32_t *out)
+{
+    for (size_t file = file_of(t, at); count; file++) {
+        uint64_t left = t->starts[file + 1] - at;
+        size_t n = count < left ? count : left;
+        ls_status status =
+            ls__shard_read(&t->sources.files[file], &t->shards[file], at - t->starts[file], n, t->vocabulary, out);
+        if (status) return status;
+        at += n;
+        out += n;
+        count -= n;
+    }
+    return LS_OK;
+}
+
+/* Inputs and targets that are read at a time. */
+enum { CHUNK = 4096 };
+
+static ls_status tokens_get(void *self, void *worker, uint64_t sample, ls_row *row)
+{
+    (void)worker;
+    const tokens *t = self;
+    int32_t *inputs = row->fields[LS_FIELD_INPUTS], *targets = row->fields[LS_FIELD_TARGETS];
+    for (size_t done = 0; done < t->seq_len;) {
+        int32_t read[CHUNK + 1];
+        size_t n = t->seq_len - done < CHUNK ? t->seq_len - done : CHUNK;
+        ls_status status = read_across(t, sample * t->seq_len + done, n + 1, read);
+        if (status) return status;
+        memcpy(inputs + done, read, n * sizeof *read);
+        memcpy(targets + done, read + 1, n * sizeof *read);
+        done += n;
+    }
+    row->tokens = row->length = t->seq_len;
+    return LS_OK;
+}
+
+static ls_status examine_all(tokens *t, ls_shard_format format)
+{
+    size_t files = t->sources.count;
+    t->shards = calloc(files, sizeof *t->shards);
+    t->starts = calloc(files + 1, sizeof *t->starts);
+    if (!t->shards || !t->starts) return ls__fail(LS_ENOMEM, "no memory for a list of %zu shards", files);
+    for (size_t i = 0; i < files; i++) {
+        ls_status status = ls__shard_examine(&t->sources.files[i], format, &t->shards[i]);
+        if (status) return status;
+        t->starts[i + 1] = t->starts[i] + t->shards[i].tokens;
+    }
+    uint64_t total = t->starts[files];
+    if (total > t->seq_len) return LS_OK;
+    return ls__fail(LS_EINVAL, "%s%s: byte %zu: the data end after %zu tokens; a sequence of %zu needs %zu",
+                    t->sources.files[files - 1].path, files > 1 ? " (the last file)" : "",
+                    (size_t)t->sources.files[files - 1].bytes, (size_t)total, t->seq_len, t->seq_len + 1);
+}
+
+ls_status ls_tokens_open(ls_dataset **out, const ls_tokens_options *o)
+{
+    *out = NULL;
+    if (!o->seq_len || o->seq_len > INT32_MAX)
+        return ls__fail(LS_EINVAL, "a sequence of %zu tokens makes no sense; name 1 or more", o->seq_len);
+    tokens *t = calloc(1, sizeof *t);
+    if (!t) return ls__fail(LS_ENOMEM, "no memory for a dataset");
+    t->seq_len = o->seq_len;
+    t->vocabulary = o->vocabulary;
+    ls_status status = ls__sources_open(&t->sources, o->paths, o->n_paths);
+    if (!status) status = examine_all(t, o->format);
+    if (status) {
+        tokens_free(t);
+        return status;
+    }
+    t->dataset = (ls_dataset){
+        .count = (t->starts[t->sources.count] - 1) / t->seq_len,
+        .n_fields = 2,
+        .fields = { { "inputs", LS_I32, t->seq_len }, { "targets", LS_I32, t->seq_len } },
+        .self = t,
+        .get = tokens_get,
+        .free = tokens_free,
+    };
+    *out = &t->dataset;
+    return LS_OK;
+}
+
+uint64_t ls_tokens_count(const ls_dataset *dataset)
+{
+    const tokens *t = dataset->self;
+    return t->starts[t->sources.count];
+}
