@@ -12,6 +12,7 @@ enum {
 
 int data_command(int argc, char **argv);
 int run_command(int argc, char **argv);
+int doctor_command(int argc, char **argv);
 int bench_command(int argc, char **argv);
 
 #endif

@@ -9,21 +9,9 @@
 #include <hwloc/glibc-sched.h>
 #include <limits.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include "base/thread.h"
-
-/* How many cores' worth of time the control group grants; 0: no limit. */
-static double quota_cores(void)
-{
-    double cores = 0;
-    long quota, period;
-    FILE *f = fopen("/sys/fs/cgroup/cpu.max", "re");
-    if (!f) return 0;
-    if (fscanf(f, "%ld %ld", &quota, &period) == 2 && quota > 0 && period > 0) cores = (double)quota / (double)period;
-    fclose(f);
-    return cores;
-}
+#include "cli/machine.h"
 
 static void load_and_divide(int ranks, launch_cores *out)
 {
@@ -59,7 +47,7 @@ done:
 void launch_divide_cores(int ranks, bool bind, launch_cores *out)
 {
     int cores = ls__cpu_count();
-    double quota = quota_cores();
+    double quota = machine_quota_cores();
     int usable = quota > 0 && quota < cores ? (int)ceil(quota) : cores;
     for (int i = 0; i < ranks; i++) {
         out[i].threads = usable > ranks ? usable / ranks : 1;

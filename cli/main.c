@@ -22,6 +22,7 @@ static const command commands[] = {
     { "run", run_command, "start a program as the ranks of a world on this machine" },
     { "data", data_command, "tokenize, describe, stage and order training data" },
     { "bench", bench_command, "measure, beside peers" },
+    { "doctor", doctor_command, "say what was found on this machine, and what is missing" },
     { "version", version, "print the version" },
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };

@@ -1,0 +1,15 @@
+/* What the machine and its administrator allow this process. */
+#ifndef LS_CLI_MACHINE_H
+#define LS_CLI_MACHINE_H
+
+#include <stddef.h>
+
+/* The first line of a small file of /proc or /sys, without its newline; "" if it cannot be read. */
+const char *machine_read(const char *path, char *out, size_t bytes);
+
+/* How many cores' worth of time the control groups around this process grant; 0: no limit. */
+double machine_quota_cores(void);
+/* Bytes that they grant; 0: no limit. */
+double machine_quota_bytes(void);
+
+#endif
