@@ -96,6 +96,7 @@ static ls_status flush(ls__file_writer *w)
 
 ls_status ls__file_writer_add(ls__file_writer *w, const void *data, size_t bytes)
 {
+    if (!bytes) return LS_OK;
     if (bytes > sizeof w->buffer - w->held) {
         ls_status status = flush(w);
         if (status) return status;

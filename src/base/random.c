@@ -66,7 +66,7 @@ static inline float minus_2_log(uint32_t n)
     uint32_t bits;
     memcpy(&bits, &u, 4);
     /* u = m 2^e with m in [sqrt(1/2), sqrt(2)) */
-    int32_t e = (int32_t)((bits - 0x3f3504f3u) >> 23) << 24 >> 24;
+    int32_t e = (int8_t)((bits - 0x3f3504f3u) >> 23);
     bits -= (uint32_t)e << 23;
     float m;
     memcpy(&m, &bits, 4);
