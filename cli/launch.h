@@ -7,7 +7,7 @@
 
 /* Exit codes of a launch, beside 0, a rank's own code, and 128 + the number of the signal that killed a rank. */
 enum {
-    EXIT_TIMEOUT = 124,        /* a rank was stopped or missing for longer than the timeout */
+    EXIT_TIMEOUT = 124,        /* a rank was stopped for longer than the timeout */
     EXIT_NOT_EXECUTABLE = 126, /* the program is there and cannot be executed */
     EXIT_NOT_FOUND = 127,      /* there is no such program */
 };
