@@ -78,6 +78,8 @@ LS_API size_t ls_model_size(const ls_model *model);
 /* Gives the model memory: flat blocks of ls_model_elements() floats, aligned to 64, which stay the caller's and must
  * outlive it. values NULL: the model's own. grads NULL: the model's own if `train`, else none (a frozen model). */
 LS_API LS_MUST_CHECK ls_status ls_model_bind(ls_model *model, float *values, float *grads, bool train);
+/* From the next pass on gradients go to another block; not for a frozen model. */
+LS_API void ls_model_set_grads(ls_model *model, float *grads);
 LS_API float *ls_model_values(const ls_model *model);
 LS_API float *ls_model_grads(const ls_model *model);
 /* What a model keeps besides parameters (running statistics of batch norms), a flat block too. *data is NULL before
@@ -92,7 +94,7 @@ LS_API int ls_model_params(const ls_model *model, ls_param **params);
 LS_API LS_MUST_CHECK ls_status ls_model_init(ls_model *model, size_t begin, size_t end, uint64_t seed, int threads);
 
 /* What a model learns from. Everything stays the caller's until backward is done. */
-typedef struct ls_batch {
+typedef struct ls_model_batch {
     int64_t rows;           /* B */
     int64_t length;         /* T; GPT-2 only */
     const int32_t *tokens;  /* (B, T); GPT-2 only */
@@ -101,21 +103,21 @@ typedef struct ls_batch {
     const float *weights;   /* one per target; NULL: all 1 */
     double divisor;         /* the loss is the weighted sum divided by this; 0: the sum of the weights */
     float *row_losses;      /* one per target, filled when not NULL */
-} ls_batch;
+} ls_model_batch;
 
 /* Records the forward pass on a tape that ls_tape_begin() started with the model's parameters: the loss, (1). NULL on
  * failure, which ls_tape_status() or ls_tape_backward() then tells. */
-LS_API ls_tensor *ls_model_loss(ls_model *model, ls_tape *tape, const ls_batch *batch);
+LS_API ls_tensor *ls_model_loss(ls_model *model, ls_tape *tape, const ls_model_batch *batch);
 /* The logits, (B, T, V) or (B, classes); targets are not looked at. */
-LS_API ls_tensor *ls_model_logits(ls_model *model, ls_tape *tape, const ls_batch *batch);
+LS_API ls_tensor *ls_model_logits(ls_model *model, ls_tape *tape, const ls_model_batch *batch);
 
 /* A model's weights as safetensors, and back. For GPT-2 the folder (config.json, model.safetensors) is one that Hugging
  * Face's transformers loads, and folders from there are read. On failure the old file is there unchanged, or the
  * model's values are undefined. */
 LS_API LS_MUST_CHECK ls_status ls_model_save(const ls_model *model, const char *folder);
 LS_API LS_MUST_CHECK ls_status ls_model_load(ls_model *model, const char *folder);
-/* Makes a GPT-2 as a folder's config.json says, without reading its weights. dropout comes from the file. */
-LS_API LS_MUST_CHECK ls_status ls_gpt2_open_folder(ls_model **out, const char *folder);
+/* What a folder's config.json says about a GPT-2; its weights are not looked at. */
+LS_API LS_MUST_CHECK ls_status ls_gpt2_options_read(const char *folder, ls_gpt2_options *out);
 
 /* ---- Learning rate as a function of the step */
 typedef enum ls_schedule_kind {
@@ -153,6 +155,9 @@ typedef struct ls_optimizer_options {
 } ls_optimizer_options;
 
 typedef struct ls_optimizer ls_optimizer;
+
+/* Fills in the defaults and checks. */
+LS_API LS_MUST_CHECK ls_status ls_optimizer_options_check(ls_optimizer_options *options);
 
 /* An optimiser for elements [begin, end) of the flat block, with its state for those elements alone: with one slice a
  * rank, the state is sharded. `places` are lent for the optimiser's life. On failure *out is NULL. */

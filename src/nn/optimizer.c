@@ -14,7 +14,7 @@
 enum { CHUNK = 1 << 16 }; /* elements a thread updates at a time */
 
 struct ls_optimizer {
-    ls_optimizer_options options; /* defaults filled in; negative ones are 0 now */
+    ls_optimizer_options options; /* defaults filled in */
     const ls_place *places;       /* the caller's */
     size_t n_places;
     size_t begin, end;
@@ -22,7 +22,7 @@ struct ls_optimizer {
     float *m, *v; /* [end - begin]; v is AdamW's alone; NULL where there is no such state */
 };
 
-static ls_status fill_options(ls_optimizer_options *o)
+ls_status ls_optimizer_options_check(ls_optimizer_options *o)
 {
     if (o->kind != LS_ADAMW && o->kind != LS_SGD)
         return ls__fail(LS_EINVAL, "optimizer: there is no kind %d", (int)o->kind);
@@ -31,8 +31,6 @@ static ls_status fill_options(ls_optimizer_options *o)
     if (o->eps == 0) o->eps = 1e-8f;
     if (o->momentum == 0) o->momentum = 0.9f;
     if (o->weight_decay == 0 && o->kind == LS_ADAMW) o->weight_decay = 0.1f;
-    if (o->momentum < 0) o->momentum = 0;
-    if (o->weight_decay < 0) o->weight_decay = 0;
     if (o->threads <= 0) o->threads = omp_get_max_threads();
     if (!(o->beta1 > 0 && o->beta1 < 1 && o->beta2 > 0 && o->beta2 < 1 && o->momentum < 1))
         return ls__fail(LS_EINVAL, "optimizer: beta1 %g, beta2 %g, momentum %g: each must be below 1 and not negative",
@@ -55,7 +53,7 @@ ls_status ls_optimizer_open(ls_optimizer **out, const ls_place *places, size_t n
     o->n_places = n_places;
     o->begin = begin;
     o->end = end;
-    ls_status status = fill_options(&o->options);
+    ls_status status = ls_optimizer_options_check(&o->options);
     size_t arrays = o->options.kind == LS_ADAMW ? 2 : o->options.momentum > 0, bytes = (end - begin) * sizeof(float);
     if (!status && arrays && bytes) {
         status = ls__arena_open(&o->memory, arrays * ((bytes + 63) / 64 * 64));
@@ -89,7 +87,7 @@ static step_args make_args(const ls_optimizer_options *o, int64_t step, float lr
     step_args a;
     double t = (double)(step + 1);
     for (int decays = 0; decays < 2; decays++) {
-        double decay = decays ? (double)o->weight_decay : 0;
+        double decay = decays && o->weight_decay > 0 ? (double)o->weight_decay : 0;
         a.adamw[decays] = (ls__adamw_args){
             .grad_scale = grad_scale,
             .keep = (float)(1 - (double)lr * decay),
@@ -99,8 +97,9 @@ static step_args make_args(const ls_optimizer_options *o, int64_t step, float lr
             .denom_scale = (float)(1 / sqrt(1 - pow((double)o->beta2, t))),
             .eps = o->eps,
         };
-        a.sgd[decays] =
-            (ls__sgd_args){ .grad_scale = grad_scale, .decay = (float)decay, .momentum = o->momentum, .lr = lr };
+        a.sgd[decays] = (ls__sgd_args){
+            .grad_scale = grad_scale, .decay = (float)decay, .momentum = o->momentum > 0 ? o->momentum : 0, .lr = lr
+        };
     }
     return a;
 }

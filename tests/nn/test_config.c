@@ -1,7 +1,7 @@
 /* config.json of GPT-2 folders: read, written, and refused with the key's name. */
 #include "check.h"
 #include "nn/files.h"
-#include "nn/folder.h"
+#include "folder.h"
 
 static ls_status parse(const char *text, ls_gpt2_options *out)
 {

@@ -1,7 +1,7 @@
 /* safetensors: what is written is read, byte for byte as the format says; every lie in a file is found and named. */
 #include "check.h"
 #include "base/file.h"
-#include "nn/folder.h"
+#include "folder.h"
 #include "nn/safetensors.h"
 #include <math.h>
 

@@ -1,6 +1,6 @@
 /* A folder of a test's own, made and entered before, removed after. */
-#ifndef LS_TESTS_NN_FOLDER_H
-#define LS_TESTS_NN_FOLDER_H
+#ifndef LS_TESTS_FOLDER_H
+#define LS_TESTS_FOLDER_H
 
 #include <ftw.h>
 #include <unistd.h>

@@ -1,0 +1,96 @@
+/* lockstep/train.h: training as a library: data, model, optimiser and run directory joined to a loop of steps.
+ *
+ *     if (ls_train_open(&train, &options)) ...
+ *     while ((status = ls_train_step(train, &metrics)) == LS_OK) show(&metrics);
+ *     if (status == LS_END) status = ls_train_save(train);
+ *
+ * Bits     the global batch is `slots` micro-batches in a fixed order, and gradients are summed over them in one fixed
+ *          binary tree: the weights depend on the options, the data and the seed, not on the number of threads.
+ * Threads  a training belongs to one thread at a time; inside it uses OpenMP.
+ * Failure  a loss or gradient that is not finite is LS_ENOTFINITE: the message names the step and the first parameter,
+ *          the update is not made, and the state before it can be saved. */
+#ifndef LOCKSTEP_TRAIN_H
+#define LOCKSTEP_TRAIN_H
+
+#include "lockstep/base.h"
+#include "lockstep/nn.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ls_train_options {
+    /* ---- Data */
+    const char *const *data; /* text files (a byte is a token) or token shards; NULL: a built-in corpus of stories */
+    size_t n_data;
+    const char *const *val_data; /* for evaluation; NULL: the last twentieth of `data`, which is then not trained on */
+    size_t n_val_data;
+
+    /* ---- Model */
+    ls_gpt2_options model; /* vocab 0: 256 for text, 50,257 for shards; context 0: `length`; others: see nn.h */
+    const char *init;      /* a folder with a model to start from, as ls_model_save() or transformers writes it; its
+                              sizes count, of `model` only dropout is used; NULL: random weights */
+
+    /* ---- Batch */
+    int rows;   /* sequences of a micro-batch; 0: 8 */
+    int length; /* tokens of a sequence; 0: 256, or the context of `init` if that is shorter */
+    int slots;  /* micro-batches of a step; 0: 1 */
+
+    /* ---- How long, and how */
+    int64_t steps;                  /* 0: as many as `epochs` have; both 0: 300 */
+    double epochs;                  /* passes over the data */
+    ls_schedule schedule;           /* lr 0: 1e-3; lr_end 0: a tenth of lr; < 0: 0; warmup < 0: a twentieth of
+           the steps; steps is filled in */
+    ls_optimizer_options optimizer; /* threads is filled in */
+    double clip;                    /* limit of the gradients' global norm; 0: 1; < 0: none */
+    int64_t eval_every;             /* steps between evaluations; 0: none */
+    int eval_batches;               /* micro-batches of an evaluation; 0: 16 */
+    uint64_t seed;
+    int workers; /* threads that read data ahead; 0: as many as it takes; < 0: none */
+    int threads; /* 0: the cores that this process may run on */
+
+    const char *run_dir; /* made if it is not there; one that holds a run already is LS_EINVAL; NULL: no files */
+} ls_train_options;
+
+/* What a step did. Times are wall time in milliseconds and add up to `step_ms`. */
+typedef struct ls_train_metrics {
+    int64_t step;  /* counted from 1 */
+    int64_t steps; /* of the whole run */
+    double epoch;  /* passes over the data so far */
+    double loss;   /* mean over the tokens of the global batch, before the update */
+    double lr;
+    double grad_norm; /* before clipping */
+    double tokens_per_s;
+    double step_ms, data_ms, forward_ms, backward_ms, update_ms, other_ms;
+    double eval_loss;      /* of the evaluation behind this step; negative: there was none */
+    double gflops;         /* billions of multiplications and additions a second, matrix products of the step only */
+    uint64_t memory_bytes; /* resident now */
+} ls_train_metrics;
+
+typedef struct ls_train ls_train;
+
+/* Opens data, makes or reads the model, and makes the run directory. Nothing is written before all else is known to be
+ * right. On failure *out is NULL. */
+LS_API LS_MUST_CHECK ls_status ls_train_open(ls_train **out, const ls_train_options *options);
+LS_API void ls_train_free(ls_train **train);
+
+/* The next step; LS_END when all are done. */
+LS_API LS_MUST_CHECK ls_status ls_train_step(ls_train *train, ls_train_metrics *metrics);
+/* Mean loss over the validation data. */
+LS_API LS_MUST_CHECK ls_status ls_train_eval(ls_train *train, double *loss);
+/* Writes the model to the run directory. Without one: LS_ESTATE. */
+LS_API LS_MUST_CHECK ls_status ls_train_save(ls_train *train);
+
+LS_API ls_model *ls_train_model(const ls_train *train);
+/* The options in force, defaults filled in. */
+LS_API const ls_train_options *ls_train_options_of(const ls_train *train);
+/* True if tokens are the bytes of a text, so that output can be shown as one. */
+LS_API bool ls_train_is_text(const ls_train *train);
+/* Billions of float32 multiplications and additions a second that matrix products reach here, with the training's
+ * threads: the yardstick for metrics.gflops. Measured at the first call, which takes about 50 ms. */
+LS_API double ls_train_peak_gflops(ls_train *train);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,237 @@
+/* Models in general: the flat block, its memory, its first values.
+ *
+ * Parameters lie in the block in the order of the forward pass, so that backward finishes them from the end of the
+ * block towards its beginning: a bucket of gradients is one contiguous piece. */
+#include "nn/model.h"
+
+#include <omp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/random.h"
+#include "base/status.h"
+
+enum {
+    ALIGN = 16,           /* elements; a cache line */
+    INIT_CHUNK = 1 << 16, /* elements that one thread fills at a time */
+};
+
+static const int64_t MAX_ELEMENTS = (int64_t)1 << 42; /* 16 TiB of float32; far from any overflow */
+
+/* Initial values have streams of their own, at the far end of the generator's. */
+static uint64_t init_stream(size_t place)
+{
+    return UINT64_MAX - place;
+}
+
+static bool grow(ls__places *p)
+{
+    size_t room = p->room ? 2 * p->room : 32;
+    ls_place *list = realloc(p->list, room * sizeof *list);
+    if (list) p->list = list;
+    float *init = realloc(p->init, room * sizeof *init);
+    if (init) p->init = init;
+    if (!list || !init) return false;
+    p->room = room;
+    return true;
+}
+
+size_t ls__places_add(ls__places *p, float init, int64_t d0, int64_t d1, int64_t d2, int64_t d3, const char *format,
+                      ...)
+{
+    int64_t shape[4] = { d0, d1, d2, d3 }, count = 1;
+    char *name = NULL;
+    va_list args;
+    va_start(args, format);
+    if (p->failed || (p->count == p->room && !grow(p)) || vasprintf(&name, format, args) < 0) p->failed = true;
+    va_end(args);
+    if (p->failed) return 0;
+    ls_place *place = &p->list[p->count];
+    *place = (ls_place){ .name = name, .offset = p->elements, .shape = { 1, 1, 1, 1 } };
+    p->init[p->count] = init;
+    for (int i = 0; i < 4 && shape[i]; i++) {
+        place->shape[place->dims++] = shape[i];
+        if (__builtin_mul_overflow(count, shape[i], &count) || count > MAX_ELEMENTS) p->failed = true;
+        if (p->failed) count = 1;
+    }
+    place->count = (size_t)count;
+    p->elements += (size_t)(count + ALIGN - 1) / ALIGN * ALIGN;
+    if (p->elements > (size_t)MAX_ELEMENTS) p->failed = true;
+    return p->count++;
+}
+
+void ls__places_free(ls__places *p)
+{
+    for (size_t i = 0; i < p->count; i++) free((char *)(uintptr_t)p->list[i].name);
+    free(p->list);
+    free(p->init);
+    *p = (ls__places){ 0 };
+}
+
+ls_model *ls__model_make(const char *kind)
+{
+    ls_model *m = calloc(1, sizeof *m);
+    if (!m) {
+        ls__fail(LS_ENOMEM, "%s: out of memory", kind);
+        return NULL;
+    }
+    m->kind = kind;
+    return m;
+}
+
+ls_status ls__model_finish(ls_model **model)
+{
+    ls_model *m = *model;
+    size_t n = m->places.count;
+    if (!m->places.failed && !m->buffer_places.failed) m->params = calloc(n, sizeof *m->params);
+    if (!m->params) {
+        const char *kind = m->kind;
+        ls_model_free(model);
+        return ls__fail(LS_ENOMEM, "%s: a model of this size does not fit in any memory", kind);
+    }
+    for (size_t i = 0; i < n; i++) {
+        const ls_place *place = &m->places.list[i];
+        m->params[i] = (ls_param){ .name = place->name, .dims = place->dims };
+        memcpy(m->params[i].shape, place->shape, sizeof place->shape);
+    }
+    return LS_OK;
+}
+
+void ls_model_free(ls_model **model)
+{
+    ls_model *m = *model;
+    if (!m) return;
+    free(m->params);
+    ls__places_free(&m->places);
+    ls__places_free(&m->buffer_places);
+    ls__arena_close(&m->memory);
+    free(m);
+    *model = NULL;
+}
+
+const char *ls_model_kind(const ls_model *model)
+{
+    return model->kind;
+}
+
+const ls_gpt2_options *ls_model_gpt2(const ls_model *model)
+{
+    return strcmp(model->kind, "gpt2") == 0 ? &model->gpt2 : NULL;
+}
+
+size_t ls_model_places(const ls_model *model, const ls_place **places)
+{
+    *places = model->places.list;
+    return model->places.count;
+}
+
+size_t ls_model_elements(const ls_model *model)
+{
+    return model->places.elements;
+}
+
+size_t ls_model_size(const ls_model *model)
+{
+    size_t sum = 0;
+    for (size_t i = 0; i < model->places.count; i++) sum += model->places.list[i].count;
+    return sum;
+}
+
+size_t ls_model_buffers(const ls_model *model, const ls_place **places, float **data)
+{
+    *places = model->buffer_places.list;
+    *data = model->buffers;
+    return model->buffer_places.count;
+}
+
+float *ls_model_values(const ls_model *model)
+{
+    return model->values;
+}
+
+float *ls_model_grads(const ls_model *model)
+{
+    return model->grads;
+}
+
+int ls_model_params(const ls_model *model, ls_param **params)
+{
+    *params = model->params;
+    return (int)model->places.count;
+}
+
+void ls_model_set_grads(ls_model *m, float *grads)
+{
+    m->grads = grads;
+    for (size_t i = 0; i < m->places.count; i++) m->params[i].grad = grads + m->places.list[i].offset;
+}
+
+ls_status ls_model_bind(ls_model *m, float *values, float *grads, bool train)
+{
+    size_t bytes = m->places.elements * sizeof(float), buffer_bytes = m->buffer_places.elements * sizeof(float);
+    if (m->values) return ls__fail(LS_ESTATE, "%s: the model has its memory already", m->kind);
+    if (((uintptr_t)values | (uintptr_t)grads) % 64)
+        return ls__fail(LS_EINVAL, "%s: the flat blocks must be aligned to 64 bytes", m->kind);
+    size_t own = (values ? 0 : bytes) + (grads || !train ? 0 : bytes) + buffer_bytes;
+    if (own) {
+        ls_status status = ls__arena_open(&m->memory, own);
+        if (status) return ls__fail_within(status, "%s: %zu parameters", m->kind, ls_model_size(m));
+    }
+    m->values = values ? values : ls__arena_take(&m->memory, bytes);
+    m->grads = grads || !train ? grads : ls__arena_take(&m->memory, bytes);
+    m->buffers = buffer_bytes ? ls__arena_take(&m->memory, buffer_bytes) : NULL;
+    for (size_t i = 0; i < m->places.count; i++) m->params[i].value = m->values + m->places.list[i].offset;
+    if (m->grads) ls_model_set_grads(m, m->grads);
+    for (size_t i = 0; i < m->buffer_places.count; i++) {
+        const ls_place *place = &m->buffer_places.list[i];
+        for (size_t k = 0; k < place->count; k++)
+            m->buffers[place->offset + k] = m->buffer_places.init[i] == LS__INIT_ONES ? 1.0f : 0.0f;
+    }
+    return LS_OK;
+}
+
+/* Elements [from, to) of place i, counted in the place. */
+static void init_part(ls_model *m, size_t i, size_t from, size_t to, uint64_t seed)
+{
+    float init = m->places.init[i], *out = m->values + m->places.list[i].offset + from;
+    if (init > 0)
+        ls__random_fill_normal(out, to - from, 0, init, seed, init_stream(i), from);
+    else
+        for (size_t k = 0; k < to - from; k++) out[k] = init == LS__INIT_ONES ? 1.0f : 0.0f;
+}
+
+ls_status ls_model_init(ls_model *m, size_t begin, size_t end, uint64_t seed, int threads)
+{
+    if (!m->values) return ls__fail(LS_ESTATE, "%s: the model has no memory yet; call ls_model_bind() first", m->kind);
+    if (begin > end || end > m->places.elements)
+        return ls__fail(LS_EINVAL, "%s: elements %zu to %zu of a block of %zu", m->kind, begin, end,
+                        m->places.elements);
+    if (threads <= 0) threads = omp_get_max_threads();
+    for (size_t i = 0; i < m->places.count; i++) {
+        const ls_place *place = &m->places.list[i];
+        size_t stop = i + 1 < m->places.count ? place[1].offset : m->places.elements; /* padding included */
+        size_t from = begin > place->offset ? begin - place->offset : 0;
+        size_t to = end < stop ? (end > place->offset ? end - place->offset : 0) : stop - place->offset;
+        for (size_t k = from > place->count ? from : place->count; k < to; k++) m->values[place->offset + k] = 0;
+        if (to > place->count) to = place->count;
+        if (from >= to) continue;
+        size_t chunks = (to - from + INIT_CHUNK - 1) / INIT_CHUNK;
+#pragma omp parallel for num_threads(threads) schedule(dynamic) if (chunks > 1)
+        for (size_t c = 0; c < chunks; c++) {
+            size_t at = from + c * INIT_CHUNK, stop_at = at + INIT_CHUNK < to ? at + INIT_CHUNK : to;
+            init_part(m, i, at, stop_at, seed);
+        }
+    }
+    return LS_OK;
+}
+
+ls_tensor *ls_model_loss(ls_model *model, ls_tape *tape, const ls_model_batch *batch)
+{
+    return model->loss(model, tape, batch);
+}
+
+ls_tensor *ls_model_logits(ls_model *model, ls_tape *tape, const ls_model_batch *batch)
+{
+    return model->logits(model, tape, batch);
+}
