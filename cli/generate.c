@@ -1,0 +1,78 @@
+/* lockstep generate: text from a trained model, streamed to the terminal. */
+#include <stdio.h>
+#include <string.h>
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "cli/sample.h"
+
+static const char intro[] = "usage: lockstep generate RUN [OPTIONS]\n"
+                            "\n"
+                            "Continues a prompt with the model in the folder RUN.\n\n";
+
+typedef struct generate_arguments {
+    const char *run, *prompt;
+    double temperature;
+    int max_tokens;
+    ls_generator_options options;
+} generate_arguments;
+
+static int read_arguments(generate_arguments *a, int argc, char **argv)
+{
+    *a = (generate_arguments){ .prompt = "\n", .temperature = 0.8, .max_tokens = 300 };
+    const option_row rows[] = {
+        { OPTION_TEXT, "--prompt", &a->prompt, "TEXT", "what to continue (the start of a line)", 0, 0, NULL },
+        { OPTION_DOUBLE, "--temperature", &a->temperature, "X", "0: always the likeliest (0.8)", 0, 1e6, NULL },
+        { OPTION_INT, "--top-k", &a->options.top_k, "K", "choose among the K likeliest (all)", 1, 2147483647, NULL },
+        { OPTION_INT, "--max-tokens", &a->max_tokens, "N", "how many (300)", 1, 2147483647, NULL },
+        { OPTION_SEED, "--seed", &a->options.seed, "N", "another one, another text (0)", 0, 0, NULL },
+        { OPTION_INT, "--threads", &a->options.threads, "N", "default: the cores there are", 1, 4096, NULL },
+        { OPTION_FLAG, "--no-cache", &a->options.no_cache, NULL, "compute everything anew for each token", 0, 0, NULL },
+        { OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, NULL },
+    };
+    int code = options_read("generate", intro, rows, &a->run, argc, argv);
+    if (code >= 0) return code;
+    if (!a->run) {
+        fprintf(stderr, "lockstep generate: name the folder of a run, for example runs/last\n");
+        return EXIT_USAGE;
+    }
+    a->options.temperature = a->temperature > 0 ? (float)a->temperature : -1;
+    return -1;
+}
+
+static ls_status load_model(ls_model **out, const char *folder)
+{
+    ls_gpt2_options options;
+    *out = NULL;
+    ls_status status = ls_gpt2_options_read(folder, &options);
+    if (!status) status = ls_gpt2_open(out, &options);
+    if (!status) status = ls_model_bind(*out, NULL, NULL, false);
+    if (!status) status = ls_model_load(*out, folder);
+    if (status) ls_model_free(out);
+    return status;
+}
+
+int generate_command(int argc, char **argv)
+{
+    generate_arguments a;
+    ls_model *model;
+    int code = read_arguments(&a, argc, argv);
+    if (code >= 0) return code;
+    ls_status status = load_model(&model, a.run);
+    if (status) {
+        fprintf(stderr, "lockstep generate: %s\n", ls_error());
+        return EXIT_USAGE;
+    }
+    if (ls_model_gpt2(model)->vocab != 256) {
+        fprintf(stderr,
+                "lockstep generate: %s: the model has a vocabulary of %d; only text of bytes (256) can be made\n",
+                a.run, ls_model_gpt2(model)->vocab);
+        code = EXIT_USAGE;
+    } else {
+        status = sample_bytes(model, &a.options, a.prompt, a.max_tokens, stdout);
+        printf("\n");
+        if (status) fprintf(stderr, "lockstep generate: %s\n", ls_error());
+        code = status ? EXIT_FAILED : EXIT_DONE;
+    }
+    ls_model_free(&model);
+    return code;
+}

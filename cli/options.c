@@ -1,0 +1,181 @@
+/* Reading options by a table. See options.h. */
+#include "cli/options.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include "cli/commands.h"
+
+static void print_help(const char *intro, const option_row *rows)
+{
+    printf("%s", intro);
+    for (const option_row *r = rows; r->name; r++) {
+        char left[64];
+        if (r->kind == OPTION_HEADING) {
+            printf("\n%s\n", r->name);
+            continue;
+        }
+        snprintf(left, sizeof left, "%s%s%s", r->name, r->value ? " " : "", r->value ? r->value : "");
+        printf("  %-24s %s\n", left, r->help);
+    }
+    printf("  %-24s %s\n", "-h, --help", "this text");
+}
+
+static int refuse(const char *command, const char *name, const char *value, const char *expected)
+{
+    fprintf(stderr, "lockstep %s: %s %s: expected %s\n", command, name, *value ? value : "''", expected);
+    return EXIT_USAGE;
+}
+
+static int refuse_range(const char *command, const option_row *r, const char *value, const char *what)
+{
+    char expected[100];
+    if (r->low == 0 && r->high == 0)
+        snprintf(expected, sizeof expected, "%s", what);
+    else if (r->high >= 1e18)
+        snprintf(expected, sizeof expected, "%s from %.10g", what, r->low);
+    else
+        snprintf(expected, sizeof expected, "%s from %.10g to %.10g", what, r->low, r->high);
+    return refuse(command, r->name, value, expected);
+}
+
+static bool in_range(const option_row *r, double x)
+{
+    return isfinite(x) && ((r->low == 0 && r->high == 0) || (x >= r->low && x <= r->high));
+}
+
+static int read_whole(const char *command, const option_row *r, const char *text)
+{
+    char *end;
+    errno = 0;
+    long long x = strtoll(text, &end, 10);
+    if (end == text || *end || errno || !in_range(r, (double)x) || (r->kind == OPTION_INT && x != (int)x))
+        return refuse_range(command, r, text, "a whole number");
+    if (r->kind == OPTION_INT)
+        *(int *)r->to = (int)x;
+    else
+        *(int64_t *)r->to = x;
+    return -1;
+}
+
+static int read_real(const char *command, const option_row *r, const char *text)
+{
+    char *end;
+    double x = strtod(text, &end);
+    if (end == text || *end || !in_range(r, x)) return refuse_range(command, r, text, "a number");
+    if (r->kind == OPTION_FLOAT)
+        *(float *)r->to = (float)x;
+    else
+        *(double *)r->to = x;
+    return -1;
+}
+
+static int read_seed(const char *command, const option_row *r, const char *text)
+{
+    char *end;
+    errno = 0;
+    unsigned long long x = strtoull(text, &end, 10);
+    if (end == text || *end || errno || *text == '-') return refuse(command, r->name, text, "a whole number from 0");
+    *(uint64_t *)r->to = x;
+    return -1;
+}
+
+static int read_choice(const char *command, const option_row *r, const char *text)
+{
+    char expected[200] = "";
+    for (int i = 0; r->choices[i]; i++) {
+        if (strcmp(text, r->choices[i]) == 0) {
+            *(int *)r->to = i;
+            return -1;
+        }
+        size_t n = strlen(expected);
+        snprintf(expected + n, sizeof expected - n, "%s%s", i ? ", " : "one of ", r->choices[i]);
+    }
+    return refuse(command, r->name, text, expected);
+}
+
+static int read_value(const char *command, const option_row *r, const char *text)
+{
+    switch (r->kind) {
+    case OPTION_INT:
+    case OPTION_LONG: return read_whole(command, r, text);
+    case OPTION_FLOAT:
+    case OPTION_DOUBLE: return read_real(command, r, text);
+    case OPTION_SEED: return read_seed(command, r, text);
+    case OPTION_CHOICE: return read_choice(command, r, text);
+    case OPTION_TEXT: *(const char **)r->to = text; return -1;
+    default: return -1;
+    }
+}
+
+/* Length of the option's name in an argument: up to '=' or its end. */
+static size_t name_length(const char *argument)
+{
+    return strcspn(argument, "=");
+}
+
+static const option_row *find_row(const option_row *rows, const char *argument)
+{
+    size_t n = name_length(argument);
+    for (const option_row *r = rows; r->name; r++)
+        if (r->kind != OPTION_HEADING && strlen(r->name) == n && memcmp(r->name, argument, n) == 0) return r;
+    return NULL;
+}
+
+static bool is_option(const char *argument)
+{
+    return argument[0] == '-' && argument[1];
+}
+
+/* The option at argv[*i] with its value or values; *i moves to its last argument. */
+static int read_option(const char *command, const option_row *r, int argc, char **argv, int *i)
+{
+    char *joined = argv[*i][name_length(argv[*i])] ? argv[*i] + name_length(argv[*i]) + 1 : NULL;
+    if (r->kind == OPTION_FLAG) {
+        if (joined) return refuse(command, r->name, joined, "no value");
+        *(bool *)r->to = true;
+        return -1;
+    }
+    if (r->kind == OPTION_LIST && !joined) {
+        option_list *list = r->to;
+        list->items = argv + *i + 1;
+        list->count = 0;
+        while (*i + 1 < argc && !is_option(argv[*i + 1])) {
+            list->count++;
+            ++*i;
+        }
+        return list->count ? -1 : refuse(command, r->name, "", r->value);
+    }
+    if (!joined && *i + 1 >= argc) return refuse(command, r->name, "", r->value);
+    char *text = joined ? joined : argv[++*i];
+    if (r->kind != OPTION_LIST) return read_value(command, r, text);
+    argv[*i] = text; /* the argument has been read: its place may hold the one item of the list */
+    *(option_list *)r->to = (option_list){ .items = &argv[*i], .count = 1 };
+    return -1;
+}
+
+int options_read(const char *command, const char *intro, const option_row *rows, const char **plain, int argc,
+                 char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            print_help(intro, rows);
+            return EXIT_DONE;
+        }
+        if (!is_option(argv[i]) && plain && !*plain) {
+            *plain = argv[i];
+            continue;
+        }
+        const option_row *r = is_option(argv[i]) ? find_row(rows, argv[i]) : NULL;
+        if (!r) {
+            fprintf(stderr, "lockstep %s: '%s' is no option; 'lockstep %s --help' lists them\n", command, argv[i],
+                    command);
+            return EXIT_USAGE;
+        }
+        int code = read_option(command, r, argc, argv, &i);
+        if (code >= 0) return code;
+    }
+    return -1;
+}

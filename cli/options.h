@@ -1,0 +1,43 @@
+/* Options of a command, as a table: what each is called, what it takes, where it goes, and its line of help. */
+#ifndef LS_CLI_OPTIONS_H
+#define LS_CLI_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+typedef enum option_kind {
+    OPTION_HEADING, /* no option: a line in the help */
+    OPTION_FLAG,    /* bool */
+    OPTION_INT,     /* int */
+    OPTION_LONG,    /* int64_t */
+    OPTION_SEED,    /* uint64_t */
+    OPTION_FLOAT,   /* float */
+    OPTION_DOUBLE,  /* double */
+    OPTION_TEXT,    /* const char * */
+    OPTION_CHOICE,  /* int: the place of the word in `choices` */
+    OPTION_LIST,    /* option_list: all arguments up to the next option */
+} option_kind;
+
+/* Arguments of an OPTION_LIST; they lie in argv one behind the other. */
+typedef struct option_list {
+    char **items;
+    size_t count;
+} option_list;
+
+typedef struct option_row {
+    option_kind kind;
+    const char *name; /* with its dashes: "--lr" */
+    void *to;
+    const char *value; /* what the help calls the value; NULL for flags */
+    const char *help;
+    double low, high;           /* of numbers; both 0: any */
+    const char *const *choices; /* words, NULL behind the last */
+} option_row;
+
+/* Reads argv[1..] into the rows' places. `plain` gets the one argument that is no option, or is NULL if there may be
+ * none. Returns -1 to go on, or an exit code: --help was asked for and printed, or a message was. */
+int options_read(const char *command, const char *intro, const option_row *rows, const char **plain, int argc,
+                 char **argv);
+
+#endif

@@ -1,0 +1,22 @@
+/* What a training shows while it runs: one line that is redrawn on a terminal, plain lines elsewhere. */
+#ifndef LS_CLI_PROGRESS_H
+#define LS_CLI_PROGRESS_H
+
+#include <stdbool.h>
+#include "lockstep/train.h"
+
+typedef struct progress {
+    bool terminal;
+    int64_t every;   /* plain lines: steps between them */
+    double peak;     /* GFLOP/s; 0: not known */
+    double smoothed; /* a step's milliseconds, recent ones counting more */
+    bool drawn;      /* the redrawn line is there and must be ended before other output */
+} progress;
+
+/* every 0: about 20 lines in all. */
+void progress_init(progress *p, int64_t steps, int64_t every);
+void progress_show(progress *p, const ls_train_metrics *m);
+/* Ends the redrawn line, so that other output can follow. */
+void progress_end(progress *p);
+
+#endif

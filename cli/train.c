@@ -1,0 +1,143 @@
+/* lockstep train: trains a GPT on one rank, shows how it goes, and keeps what it learned. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#include "cli/commands.h"
+#include "cli/progress.h"
+#include "cli/sample.h"
+#include "cli/train_options.h"
+
+static volatile sig_atomic_t stop_signal;
+
+static void on_signal(int number)
+{
+    stop_signal = number;
+}
+
+/* The first signal ends the training after its step; a second one ends the program at once. */
+static void catch_signals(void)
+{
+    struct sigaction action = { .sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND };
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+static int complain(ls_status status)
+{
+    fprintf(stderr, "lockstep train: %s\n", ls_error());
+    bool input = status == LS_EINVAL || status == LS_EFORMAT || status == LS_ENOENT || status == LS_EUNSUPPORTED;
+    return input ? EXIT_USAGE : EXIT_FAILED;
+}
+
+/* "runs/20261115-193000", or with a number behind if that is taken. */
+static void choose_run_dir(const train_arguments *a, char *path, size_t bytes)
+{
+    char name[64];
+    time_t now = time(NULL);
+    struct tm local;
+    strftime(name, sizeof name, "%Y%m%d-%H%M%S", localtime_r(&now, &local));
+    snprintf(path, bytes, "runs/%s", a->name ? a->name : name);
+    for (int i = 2; !a->name && access(path, F_OK) == 0; i++) snprintf(path, bytes, "runs/%s-%d", name, i);
+}
+
+/* runs/last points to the run; the old link is replaced in one move. Where links are not possible there is none. */
+static void link_last(const char *run_dir)
+{
+    char temporary[64];
+    const char *name = strrchr(run_dir, '/') + 1;
+    snprintf(temporary, sizeof temporary, "runs/.last-%d", getpid());
+    if (symlink(name, temporary) || rename(temporary, "runs/last")) unlink(temporary);
+}
+
+static void introduce(const ls_train *t, const char *run_dir)
+{
+    const ls_train_options *o = ls_train_options_of(t);
+    const ls_gpt2_options *m = &o->model;
+    printf("%s%.2fM parameters (%d layers, width %d, %d heads, vocabulary %d), %lld steps of %d x %d tokens, %d "
+           "thread%s\n",
+           o->init ? "fine-tuning: " : "", (double)ls_model_size(ls_train_model(t)) / 1e6, m->layers, m->width,
+           m->heads, m->vocab, (long long)o->steps, o->rows * o->slots, o->length, o->threads,
+           o->threads == 1 ? "" : "s");
+    printf("run folder: %s\n", run_dir);
+    fflush(stdout);
+}
+
+/* All steps, or until a signal comes; *made counts them. */
+static ls_status run_steps(ls_train *t, const train_arguments *a, int64_t *made)
+{
+    progress p;
+    ls_train_metrics m;
+    ls_status status = LS_OK;
+    progress_init(&p, ls_train_options_of(t)->steps, a->log_every);
+    while (!stop_signal && (status = ls_train_step(t, &m)) == LS_OK) {
+        ++*made;
+        if (a->quiet) continue;
+        /* Measured behind the first step, so that the first step comes soon. */
+        if (m.step == 1) p.peak = ls_train_peak_gflops(t);
+        progress_show(&p, &m);
+    }
+    progress_end(&p);
+    return stop_signal ? LS_OK : status;
+}
+
+static ls_status show_sample(ls_train *t, const train_arguments *a)
+{
+    static const char story[] = "One morning, ";
+    if (a->quiet || a->sample_tokens == 0 || !ls_train_is_text(t)) return LS_OK;
+    const char *prompt = a->prompt ? a->prompt : a->data.count ? "\n" : story;
+    printf("\nsample:\n");
+    ls_generator_options options = { .temperature = 0.8f, .top_k = 40, .threads = ls_train_options_of(t)->threads };
+    ls_status status = sample_bytes(ls_train_model(t), &options, prompt, a->sample_tokens, stdout);
+    printf("\n");
+    return status;
+}
+
+/* What is done when the steps are over, one way or another: the model is saved whenever there is something to save. */
+static int finish(ls_train *t, const train_arguments *a, ls_status status, int64_t made, const char *run_dir)
+{
+    int code = EXIT_DONE;
+    if (status != LS_OK && status != LS_END) code = complain(status);
+    if (!made) return code ? code : 128 + stop_signal; /* the weights are those it started from */
+    ls_status saved = ls_train_save(t);
+    if (saved) {
+        /* Weights that are not finite have been named already. */
+        if (status != LS_ENOTFINITE) complain(saved);
+        return EXIT_FAILED;
+    }
+    if (code == EXIT_DONE && !stop_signal) {
+        status = show_sample(t, a);
+        if (status) code = complain(status);
+    }
+    FILE *to = code || stop_signal ? stderr : stdout;
+    if (!a->quiet || code) fprintf(to, "%sthe model is in %s\n", stop_signal ? "stopped; " : "", run_dir);
+    return stop_signal ? 128 + stop_signal : code;
+}
+
+int train_command(int argc, char **argv)
+{
+    train_arguments a;
+    char run_dir[4096];
+    int code = train_arguments_read(&a, argc, argv);
+    if (code >= 0) return code;
+    if (a.run_dir)
+        snprintf(run_dir, sizeof run_dir, "%s", a.run_dir);
+    else
+        choose_run_dir(&a, run_dir, sizeof run_dir);
+    a.train.run_dir = run_dir;
+    ls_train *t;
+    ls_status status = ls_train_open(&t, &a.train);
+    if (status) return complain(status);
+    if (!a.run_dir) link_last(run_dir);
+    if (!a.quiet) introduce(t, run_dir);
+    catch_signals();
+    int64_t made = 0;
+    status = run_steps(t, &a, &made);
+    code = finish(t, &a, status, made, run_dir);
+    ls_train_free(&t);
+    return code;
+}

@@ -1,0 +1,138 @@
+/* The command line of `lockstep train`. */
+#include "cli/train_options.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "cli/commands.h"
+
+static const char intro[] =
+    "usage: lockstep train [OPTIONS]\n"
+    "\n"
+    "Trains a GPT. Without --data: a small one on a built-in corpus of stories, which takes about a minute.\n"
+    "The run's folder gets run.json, metrics.jsonl (an object a step) and the model as a Hugging Face folder\n"
+    "(config.json, model.safetensors). Ctrl-C ends after the current step and saves.\n";
+
+static const char *const optimizers[] = { "adamw", "sgd", NULL };
+static const char *const schedules[] = { "constant", "linear", "cosine", NULL };
+
+/* Values as they stand on the command line, where 0 means 0; the library's 0 means its default. */
+typedef struct raw {
+    int optimizer, schedule, workers;
+    float lr_end, weight_decay, momentum;
+    double clip;
+} raw;
+
+static int read_rows(train_arguments *a, raw *r, int argc, char **argv)
+{
+    ls_train_options *t = &a->train;
+    const double many = 2147483647, any = 1e18;
+    const option_row rows[] = {
+        { OPTION_HEADING, "Data", NULL, NULL, NULL, 0, 0, NULL },
+        { OPTION_LIST, "--data", &a->data, "FILES", "text (a byte is a token) or token shards", 0, 0, NULL },
+        { OPTION_LIST, "--val-data", &a->val_data, "FILES", "for evaluation (default: the last 5% of --data)", 0, 0,
+          NULL },
+        { OPTION_INT, "--batch-size", &t->rows, "N", "sequences of a micro-batch (8)", 1, many, NULL },
+        { OPTION_INT, "--seq-len", &t->length, "N", "tokens of a sequence (256)", 1, many, NULL },
+        { OPTION_INT, "--workers", &r->workers, "N", "threads that read ahead (found while training)", 0, 512, NULL },
+        { OPTION_INT, "--accumulate", &t->slots, "N", "micro-batches of a step (1)", 1, many, NULL },
+        { OPTION_HEADING, "Model", NULL, NULL, NULL, 0, 0, NULL },
+        { OPTION_TEXT, "--model", &a->model, "NAME", "small (default), gpt2, gpt2-medium, gpt2-large, gpt2-xl", 0, 0,
+          NULL },
+        { OPTION_TEXT, "--init", &t->init, "DIR", "start from the model in DIR (a run, or a Hugging Face folder)", 0, 0,
+          NULL },
+        { OPTION_INT, "--layers", &t->model.layers, "N", "transformer blocks", 1, many, NULL },
+        { OPTION_INT, "--width", &t->model.width, "N", "channels", 1, many, NULL },
+        { OPTION_INT, "--heads", &t->model.heads, "N", "attention heads", 1, many, NULL },
+        { OPTION_INT, "--vocab-size", &t->model.vocab, "N", "tokens (256 for text, 50257 for shards)", 1, many, NULL },
+        { OPTION_INT, "--context", &t->model.context, "N", "longest sequence (that of --seq-len)", 1, many, NULL },
+        { OPTION_FLOAT, "--dropout", &t->model.dropout, "P", "while training (0)", 0, 0.999, NULL },
+        { OPTION_HEADING, "Training", NULL, NULL, NULL, 0, 0, NULL },
+        { OPTION_LONG, "--steps", &t->steps, "N", "updates (300)", 1, any, NULL },
+        { OPTION_DOUBLE, "--epochs", &t->epochs, "X", "passes over the data, instead of --steps", 1e-9, 1e9, NULL },
+        { OPTION_FLOAT, "--lr", &t->schedule.lr, "X", "learning rate, the highest (0.001)", 1e-30, 1e30, NULL },
+        { OPTION_FLOAT, "--lr-end", &r->lr_end, "X", "learning rate at the end (a tenth of --lr)", 0, 1e30, NULL },
+        { OPTION_CHOICE, "--schedule", &r->schedule, "KIND", "constant, linear or cosine (cosine)", 0, 0, schedules },
+        { OPTION_LONG, "--warmup", &t->schedule.warmup, "N", "steps in which the rate rises (a twentieth)", 0, any,
+          NULL },
+        { OPTION_CHOICE, "--optimizer", &r->optimizer, "KIND", "adamw or sgd (adamw)", 0, 0, optimizers },
+        { OPTION_FLOAT, "--weight-decay", &r->weight_decay, "X", "0.1 for adamw, 0 for sgd", 0, 1e30, NULL },
+        { OPTION_FLOAT, "--beta1", &t->optimizer.beta1, "X", "0.9", 1e-9, 0.9999999, NULL },
+        { OPTION_FLOAT, "--beta2", &t->optimizer.beta2, "X", "0.95", 1e-9, 0.9999999, NULL },
+        { OPTION_FLOAT, "--momentum", &r->momentum, "X", "of sgd (0.9)", 0, 0.9999999, NULL },
+        { OPTION_DOUBLE, "--clip", &r->clip, "X", "limit of the gradients' global norm, 0: none (1)", 0, 1e30, NULL },
+        { OPTION_LONG, "--eval-every", &t->eval_every, "N", "steps between evaluations (never)", 1, any, NULL },
+        { OPTION_INT, "--eval-batches", &t->eval_batches, "N", "micro-batches of an evaluation (16)", 1, many, NULL },
+        { OPTION_SEED, "--seed", &t->seed, "N", "of weights, order and dropout (0)", 0, 0, NULL },
+        { OPTION_INT, "--threads", &t->threads, "N", "default: the cores there are; changes no bit", 1, 4096, NULL },
+        { OPTION_HEADING, "Output", NULL, NULL, NULL, 0, 0, NULL },
+        { OPTION_TEXT, "--run-dir", &a->run_dir, "DIR", "the run's folder (runs/NAME, and runs/last points to it)", 0,
+          0, NULL },
+        { OPTION_TEXT, "--name", &a->name, "NAME", "of the run (the time of its start)", 0, 0, NULL },
+        { OPTION_LONG, "--log-every", &a->log_every, "N", "steps between lines, when not on a terminal", 1, any, NULL },
+        { OPTION_INT, "--sample-tokens", &a->sample_tokens, "N", "length of the sample at the end, 0: none (300)", 0,
+          many, NULL },
+        { OPTION_TEXT, "--prompt", &a->prompt, "TEXT", "that the sample begins with", 0, 0, NULL },
+        { OPTION_FLAG, "--quiet", &a->quiet, NULL, "print only what went wrong", 0, 0, NULL },
+        { OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, NULL },
+    };
+    return options_read("train", intro, rows, NULL, argc, argv);
+}
+
+/* The model's size by name; what was given by itself on the command line comes before. */
+static int settle_model(train_arguments *a)
+{
+    ls_gpt2_options *m = &a->train.model, size = { .layers = 4, .width = 128, .heads = 4 };
+    if (a->model && strcmp(a->model, "small") != 0) {
+        if (ls_gpt2_preset(a->model, &size)) {
+            fprintf(stderr, "lockstep train: --model: %s, or small\n", ls_error());
+            return EXIT_USAGE;
+        }
+        /* A vocabulary follows from the data, a context from the sequences, unless asked for. */
+        size.vocab = size.context = 0;
+    }
+    bool reshaped = m->width && m->width != size.width;
+    if (!m->layers) m->layers = size.layers;
+    if (!m->width) m->width = size.width;
+    if (!m->heads) m->heads = reshaped ? 0 : size.heads;
+    return -1;
+}
+
+int train_arguments_read(train_arguments *a, int argc, char **argv)
+{
+    raw r = {
+        .schedule = LS_SCHEDULE_COSINE, .lr_end = -1, .weight_decay = -1, .momentum = -1, .clip = -1, .workers = -1
+    };
+    *a = (train_arguments){ .sample_tokens = 300, .train = { .schedule = { .warmup = -1 } } };
+    int code = read_rows(a, &r, argc, argv);
+    if (code >= 0) return code;
+    ls_train_options *t = &a->train;
+    if (t->init &&
+        (t->model.layers || t->model.width || t->model.heads || t->model.vocab || t->model.context || a->model)) {
+        fprintf(stderr, "lockstep train: --init: the folder says how large the model is; leave out --model, --layers, "
+                        "--width, --heads, --vocab-size and --context\n");
+        return EXIT_USAGE;
+    }
+    if (a->run_dir && a->name) {
+        fprintf(stderr, "lockstep train: --run-dir names the folder; --name has no use beside it\n");
+        return EXIT_USAGE;
+    }
+    if (t->steps && t->epochs > 0) {
+        fprintf(stderr, "lockstep train: --steps and --epochs both say how long; give one\n");
+        return EXIT_USAGE;
+    }
+    if (!t->init && (code = settle_model(a)) >= 0) return code;
+    if (!t->length && !t->init) t->length = a->data.count ? 256 : 128;
+    t->optimizer.kind = (ls_optimizer_kind)r.optimizer;
+    t->schedule.kind = (ls_schedule_kind)r.schedule;
+    /* -1 stands for "not given" here and for "none" in the library, where 0 is the default. */
+    t->schedule.lr_end = r.lr_end < 0 ? 0 : r.lr_end == 0 ? -1 : r.lr_end;
+    t->optimizer.weight_decay = r.weight_decay < 0 ? 0 : r.weight_decay == 0 ? -1 : r.weight_decay;
+    t->optimizer.momentum = r.momentum < 0 ? 0 : r.momentum == 0 ? -1 : r.momentum;
+    t->clip = r.clip < 0 ? 0 : r.clip == 0 ? -1 : r.clip;
+    t->workers = r.workers < 0 ? 0 : r.workers == 0 ? -1 : r.workers;
+    t->data = (const char *const *)a->data.items;
+    t->n_data = a->data.count;
+    t->val_data = (const char *const *)a->val_data.items;
+    t->n_val_data = a->val_data.count;
+    return -1;
+}

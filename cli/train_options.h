@@ -1,0 +1,23 @@
+/* The command line of `lockstep train`. */
+#ifndef LS_CLI_TRAIN_OPTIONS_H
+#define LS_CLI_TRAIN_OPTIONS_H
+
+#include "cli/options.h"
+#include "lockstep/train.h"
+
+typedef struct train_arguments {
+    ls_train_options train; /* without data, which is in the lists */
+    option_list data, val_data;
+    const char *model;   /* name of a size */
+    const char *run_dir; /* NULL: runs/NAME */
+    const char *name;    /* NULL: the time of the start */
+    const char *prompt;  /* that the samples at the end begin with; NULL: a line's end, or a story's beginning */
+    int sample_tokens;   /* length of the sample at the end; 0: none */
+    int64_t log_every;
+    bool quiet;
+} train_arguments;
+
+/* Returns -1 to go on, or an exit code. */
+int train_arguments_read(train_arguments *a, int argc, char **argv);
+
+#endif

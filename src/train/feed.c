@@ -1,0 +1,102 @@
+/* The training's data: files to datasets, a part kept back for evaluation, and loaders over both. */
+#include "train/training.h"
+
+#include <math.h>
+#include "base/status.h"
+
+/* Which samples are for training and which for evaluation. */
+static ls_status split(ls_train *t)
+{
+    const ls_train_options *o = &t->options;
+    uint64_t samples = t->data->count, kept_back = 0;
+    if (o->eval_every > 0 && !t->val_data) {
+        kept_back = samples / 20;
+        if (!kept_back && samples > 1) kept_back = 1;
+        if (!kept_back)
+            return ls__fail(LS_EINVAL, "the data is one sequence of %d tokens; there is none to evaluate on",
+                            o->length);
+    }
+    uint64_t needed = (uint64_t)o->rows * (uint64_t)o->slots, left = samples - kept_back;
+    if (left < needed)
+        return ls__fail(LS_EINVAL,
+                        "the data has %llu sequences of %d tokens to train on; a step needs %llu (%d slots of %d): use "
+                        "more data, shorter sequences or a smaller batch",
+                        (unsigned long long)left, o->length, (unsigned long long)needed, o->slots, o->rows);
+    ls_status status = ls__slice_open(&t->train_part, t->data, 0, left);
+    if (!status && kept_back) status = ls__slice_open(&t->val_data, t->data, left, kept_back);
+    return status;
+}
+
+static ls_status open_loaders(ls_train *t)
+{
+    const ls_train_options *o = &t->options;
+    ls_loader_options options = { .workers = o->workers == 0  ? LS_WORKERS_AUTO
+                                             : o->workers < 0 ? 0
+                                                              : o->workers,
+                                  .rows = (size_t)o->rows,
+                                  .slots = o->slots,
+                                  .seed = o->seed,
+                                  .drop_last = true };
+    ls_status status = ls_loader_open(&t->loader, t->train_part, &options);
+    if (status || !t->val_data) return status;
+    ls_loader_options val = { .rows = (size_t)o->rows, .slots = 1, .order = LS_ORDER_SEQUENTIAL, .epochs = 1 };
+    status = ls_loader_open(&t->val_loader, t->val_data, &val);
+    if (!status) t->val_start = ls_loader_tell(t->val_loader);
+    return status;
+}
+
+ls_status ls__train_open_data(ls_train *t)
+{
+    ls_train_options *o = &t->options;
+    bool val_is_text = t->is_text;
+    ls_status status = o->n_val_data ? ls__source_is_text(o->val_data, o->n_val_data, &val_is_text) : LS_OK;
+    if (!status && val_is_text != t->is_text)
+        status = ls__fail(LS_EINVAL, "%s: training and validation data are of two kinds, text and token shards",
+                          o->val_data[0]);
+    if (!status) status = ls__source_open(&t->data, o->data, o->n_data, o->length, o->model.vocab);
+    if (!status && o->n_val_data)
+        status = ls__source_open(&t->val_data, o->val_data, o->n_val_data, o->length, o->model.vocab);
+    if (!status) status = split(t);
+    if (!status) status = open_loaders(t);
+    if (status) return status;
+    t->epoch_steps = ls_loader_steps(t->loader);
+    if (!o->steps && o->epochs > 0) o->steps = (int64_t)ceil(o->epochs * (double)t->epoch_steps);
+    if (!o->steps) o->steps = 300;
+    o->schedule.steps = o->steps;
+    if (o->schedule.warmup < 0) o->schedule.warmup = o->steps / 20;
+    return LS_OK;
+}
+
+void ls__train_close_data(ls_train *t)
+{
+    ls_loader_free(&t->val_loader);
+    ls_loader_free(&t->loader);
+    ls_dataset_free(&t->train_part);
+    ls_dataset_free(&t->val_data);
+    ls_dataset_free(&t->data);
+}
+
+static ls_model_batch model_batch(const ls_batch *b, int length)
+{
+    return (ls_model_batch){ .rows = (int64_t)b->rows,
+                             .length = length,
+                             .tokens = b->fields[LS_FIELD_INPUTS],
+                             .targets = b->fields[LS_FIELD_TARGETS] };
+}
+
+ls_status ls__train_load(ls_train *t, ls_model_batch *out)
+{
+    ls_batch *b;
+    ls_status status = ls_loader_next(t->loader, &b);
+    if (!status) *out = model_batch(b, t->options.length);
+    return status;
+}
+
+ls_status ls__train_load_val(ls_train *t, bool first, ls_model_batch *out)
+{
+    ls_batch *b;
+    ls_status status = first ? ls_loader_seek(t->val_loader, &t->val_start) : LS_OK;
+    if (!status) status = ls_loader_next(t->val_loader, &b);
+    if (!status) *out = model_batch(b, t->options.length);
+    return status;
+}

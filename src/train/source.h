@@ -1,0 +1,18 @@
+/* Where a training's samples come from: files of text or tokens, or the built-in corpus, as datasets of windows. */
+#ifndef LS_TRAIN_SOURCE_H
+#define LS_TRAIN_SOURCE_H
+
+#include "lockstep/data.h"
+
+/* Opens files as one row of tokens, cut into samples of `length`. Token shards are known by llm.c's magic number or by
+ * the name's end ".bin"; anything else is text, whose bytes are the tokens. All must be of one kind. No files: the
+ * built-in corpus. A token of `vocab` or more is an error when it is read. On failure *out is NULL. */
+LS_MUST_CHECK ls_status ls__source_open(ls_dataset **out, const char *const *paths, size_t n_paths, int length,
+                                        int vocab);
+/* Whether those files are text. */
+LS_MUST_CHECK ls_status ls__source_is_text(const char *const *paths, size_t n_paths, bool *text);
+
+/* Samples [first, first + count) of a dataset, which stays the caller's. */
+LS_MUST_CHECK ls_status ls__slice_open(ls_dataset **out, const ls_dataset *whole, uint64_t first, uint64_t count);
+
+#endif

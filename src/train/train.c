@@ -1,0 +1,188 @@
+/* Opening and closing a training: defaults, checks, and the order in which things come to be. Everything that can be
+ * wrong with the input is found before the first file is written. */
+#include "train/training.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/status.h"
+#include "base/thread.h"
+#include "tensor/blas.h"
+
+static ls_status check_count(const char *name, int value, int high)
+{
+    if (value >= 1 && value <= high) return LS_OK;
+    return ls__fail(LS_EINVAL, "%s is %d; it must be from 1 to %d", name, value, high);
+}
+
+static ls_status fill_options(ls_train_options *o)
+{
+    ls_status status;
+    if (!o->rows) o->rows = 8;
+    if (!o->slots) o->slots = 1;
+    if (!o->clip) o->clip = 1;
+    if (o->clip < 0) o->clip = 0;
+    if (!o->eval_batches) o->eval_batches = 16;
+    if (o->threads <= 0) o->threads = ls__cpu_count();
+    if (o->schedule.lr == 0) o->schedule.lr = 1e-3f;
+    if (o->schedule.lr_end == 0) o->schedule.lr_end = o->schedule.lr / 10;
+    if (o->schedule.lr_end < 0) o->schedule.lr_end = 0;
+    o->optimizer.threads = o->threads;
+    if ((status = check_count("the batch size", o->rows, 1 << 20))) return status;
+    if ((status = check_count("the number of slots", o->slots, 1 << 20))) return status;
+    if ((status = check_count("the number of threads", o->threads, 1 << 12))) return status;
+    if (o->steps < 0 || !(o->epochs >= 0 && o->epochs < 1e9))
+        return ls__fail(LS_EINVAL, "%lld steps and %g epochs: neither may be negative", (long long)o->steps, o->epochs);
+    if (!(o->schedule.lr > 0 && isfinite(o->schedule.lr)))
+        return ls__fail(LS_EINVAL, "the learning rate is %g; it must be above 0", (double)o->schedule.lr);
+    if (o->eval_every < 0 || o->eval_batches < 0 || isnan(o->clip))
+        return ls__fail(LS_EINVAL,
+                        "evaluation every %lld steps over %d batches, clipping at %g: none may "
+                        "be negative",
+                        (long long)o->eval_every, o->eval_batches, o->clip);
+    return ls_optimizer_options_check(&o->optimizer);
+}
+
+/* Settles the model's sizes, by `init` or by the options and the data, and the sequence length. */
+static ls_status settle_sizes(ls_train *t)
+{
+    ls_train_options *o = &t->options;
+    ls_gpt2_options sizes = o->model;
+    ls_status status = LS_OK;
+    if (o->init) {
+        if ((status = ls_gpt2_options_read(o->init, &sizes))) return status;
+        sizes.dropout = o->model.dropout;
+    }
+    if (!o->length) o->length = sizes.context && sizes.context < 256 ? sizes.context : 256;
+    if (!sizes.context) sizes.context = o->length;
+    if ((status = check_count("the sequence length", o->length, 1 << 26))) return status;
+    if (o->length > sizes.context)
+        return ls__fail(LS_EINVAL, "sequences of %d tokens do not fit the model's context of %d", o->length,
+                        sizes.context);
+    if ((status = ls__source_is_text(o->data, o->n_data, &t->is_text))) return status;
+    if (!sizes.vocab) sizes.vocab = t->is_text ? 256 : 50257;
+    if ((status = ls_gpt2_options_check(&sizes))) return status;
+    o->model = sizes;
+    return LS_OK;
+}
+
+static ls_status open_model(ls_train *t)
+{
+    const ls_train_options *o = &t->options;
+    ls_status status = ls_gpt2_open(&t->model, &o->model);
+    if (status) return status;
+    if ((status = ls_model_bind(t->model, NULL, NULL, true))) return status;
+    if (o->init) return ls_model_load(t->model, o->init);
+    return ls_model_init(t->model, 0, ls_model_elements(t->model), o->seed, o->threads);
+}
+
+/* Multiplications and additions of the matrix products, per token, forward and backward: each weight is used three
+ * times; causal attention looks at half of the positions. */
+static double count_flops(const ls_gpt2_options *m, int length)
+{
+    double C = m->width, weights = 12 * C * C * m->layers + C * m->vocab;
+    return 6 * weights + 6 * C * length * m->layers;
+}
+
+static ls_status open_all(ls_train *t)
+{
+    ls_train_options *o = &t->options;
+    ls_status status;
+    if ((status = fill_options(o))) return status;
+    if (o->run_dir && (status = ls__run_dir_check(o->run_dir))) return status;
+    if ((status = settle_sizes(t))) return status;
+    if ((status = ls__train_open_data(t))) return status;
+    if ((status = open_model(t))) return status;
+    size_t elements = ls_model_elements(t->model), n_places;
+    const ls_place *places;
+    n_places = ls_model_places(t->model, &places);
+    if ((status = ls_optimizer_open(&t->optimizer, places, n_places, 0, elements, &o->optimizer))) return status;
+    ls_tape_options tape = { .threads = o->threads };
+    if ((status = ls_tape_open(&t->tape, &tape))) return status;
+    if ((status = ls__grad_tree_open(&t->tree, ls_model_grads(t->model), elements, o->slots, o->threads)))
+        return status;
+    size_t blocks = ls_norm_blocks(elements);
+    if ((status = ls__arena_open(&t->memory, blocks * sizeof(double) + 64))) return status;
+    t->norm_sums = ls__arena_take_array(&t->memory, blocks, sizeof *t->norm_sums);
+    t->flops_per_token = count_flops(&o->model, o->length);
+    return o->run_dir ? ls__run_dir_open(&t->run, o->run_dir, t) : LS_OK;
+}
+
+ls_status ls_train_open(ls_train **out, const ls_train_options *options)
+{
+    *out = NULL;
+    ls_train *t = calloc(1, sizeof *t);
+    if (!t) return ls__fail(LS_ENOMEM, "training: out of memory");
+    t->options = *options;
+    t->run.metrics = -1;
+    ls_status status = open_all(t);
+    if (status) ls_train_free(&t);
+    *out = t;
+    return status;
+}
+
+void ls_train_free(ls_train **train)
+{
+    ls_train *t = *train;
+    if (!t) return;
+    ls__run_dir_close(&t->run);
+    ls__arena_close(&t->memory);
+    ls__grad_tree_close(&t->tree);
+    ls_tape_free(&t->tape);
+    ls_optimizer_free(&t->optimizer);
+    ls_model_free(&t->model);
+    ls__train_close_data(t);
+    free(t);
+    *train = NULL;
+}
+
+ls_status ls_train_save(ls_train *t)
+{
+    if (!t->run.path) return ls__fail(LS_ESTATE, "this training has no run directory to save to");
+    const float *values = ls_model_values(t->model);
+    size_t elements = ls_model_elements(t->model), bad = 0;
+    for (size_t i = 0; i < elements; i++) bad += isfinite(values[i]) ? 0 : 1;
+    if (bad)
+        return ls__fail(LS_ENOTFINITE, "%s: %zu weights are not finite; the model was not saved", t->run.path, bad);
+    return ls_model_save(t->model, t->run.path);
+}
+
+ls_model *ls_train_model(const ls_train *train)
+{
+    return train->model;
+}
+
+const ls_train_options *ls_train_options_of(const ls_train *train)
+{
+    return &train->options;
+}
+
+bool ls_train_is_text(const ls_train *train)
+{
+    return train->is_text;
+}
+
+double ls_train_peak_gflops(ls_train *t)
+{
+    enum { SIZE = 768, TRIES = 5 };
+    if (t->peak_gflops > 0) return t->peak_gflops;
+    float *memory = calloc(3 * SIZE * SIZE, sizeof *memory);
+    if (!memory) return 0;
+    ls__gemm g = { .m = SIZE,
+                   .n = SIZE,
+                   .k = SIZE,
+                   .a = memory,
+                   .lda = SIZE,
+                   .b = memory + SIZE * SIZE,
+                   .ldb = SIZE,
+                   .c = memory + 2 * SIZE * SIZE,
+                   .ldc = SIZE };
+    for (int i = 0; i < TRIES; i++) {
+        int64_t begin = ls_now();
+        ls__gemm_run(&g, 1, t->options.threads);
+        double gflops = 2.0 * SIZE * SIZE * SIZE / (double)(ls_now() - begin);
+        if (gflops > t->peak_gflops) t->peak_gflops = gflops;
+    }
+    free(memory);
+    return t->peak_gflops;
+}

@@ -1,0 +1,59 @@
+/* What the files of this layer share: the training's state. */
+#ifndef LS_TRAIN_TRAINING_H
+#define LS_TRAIN_TRAINING_H
+
+#include "base/arena.h"
+#include "lockstep/data.h"
+#include "lockstep/train.h"
+#include "train/grad_tree.h"
+#include "train/run_dir.h"
+#include "train/source.h"
+
+struct ls_train {
+    ls_train_options options; /* defaults filled in; its pointers are the caller's and used in ls_train_open() only */
+    int64_t step;             /* updates made */
+    bool broken;              /* a step failed; no more are made */
+
+    bool is_text;           /* tokens are the bytes of a text */
+    ls_dataset *data;       /* all of it */
+    ls_dataset *train_part; /* what is trained on */
+    ls_dataset *val_data;   /* NULL: there is none */
+    ls_loader *loader, *val_loader;
+    ls_loader_state val_start;
+    uint64_t epoch_steps; /* steps of an epoch */
+
+    ls_model *model;
+    ls_tape *tape;
+    ls_optimizer *optimizer;
+    ls__grad_tree tree; /* sums gradients over slots */
+
+    ls__arena memory;
+    double *norm_sums; /* [ls_norm_blocks(elements)] */
+    ls__run_dir run;   /* path NULL: none */
+    double flops_per_token;
+    double peak_gflops; /* 0: not measured yet */
+};
+
+/* ---- feed.c: from files to batches. */
+
+/* Opens data, validation data and their loaders; fills in what depends on them (steps, warm-up). */
+LS_MUST_CHECK ls_status ls__train_open_data(ls_train *t);
+void ls__train_close_data(ls_train *t);
+/* The next micro-batch; it stays until the next call. */
+LS_MUST_CHECK ls_status ls__train_load(ls_train *t, ls_model_batch *out);
+/* The same from the validation data, from its beginning if `first`; LS_END behind the last. */
+LS_MUST_CHECK ls_status ls__train_load_val(ls_train *t, bool first, ls_model_batch *out);
+
+/* ---- step.c: the phases of a step, one function each. */
+
+/* The loss of a micro-batch, recorded on the tape unless eval. */
+LS_MUST_CHECK ls_status ls__train_forward(ls_train *t, int slot, const ls_model_batch *batch, bool eval,
+                                          ls_tensor **loss);
+LS_MUST_CHECK ls_status ls__train_backward(ls_train *t, int slot, ls_tensor *loss);
+/* Norm, clipping, and one update of all weights. */
+LS_MUST_CHECK ls_status ls__train_update(ls_train *t, double loss, ls_train_metrics *metrics);
+
+/* The first parameter whose value, or else gradient, is not finite: "'h.0.ln_1.weight' (its gradient, element 3)". */
+const char *ls__train_find_nan(const ls_train *t, char *text, size_t bytes);
+
+#endif

@@ -1,0 +1,277 @@
+/* The training loop: it learns, repeats bit for bit with any number of threads, takes nothing from the heap in a steady
+ * step, and stops without harm when a number is not finite. */
+#include "check.h"
+#include "base/file.h"
+#include "folder.h"
+#include "lockstep/train.h"
+#include <math.h>
+#include <stdatomic.h>
+#include <sys/stat.h>
+
+/* ---- Counting allocations: ours come before the C library's. Sanitizers have their own and are left alone. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define COUNTING 0
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define COUNTING 0
+#endif
+#endif
+#ifndef COUNTING
+#define COUNTING 1
+#endif
+
+static _Atomic long allocations;
+#if COUNTING
+extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t);
+void *malloc(size_t n)
+{
+    allocations++;
+    return __libc_malloc(n);
+}
+void *calloc(size_t n, size_t size)
+{
+    allocations++;
+    return __libc_calloc(n, size);
+}
+void *realloc(void *p, size_t n)
+{
+    allocations++;
+    return __libc_realloc(p, n);
+}
+#endif
+
+static ls_train_options tiny(int threads)
+{
+    return (ls_train_options){ .model = { .layers = 2, .width = 32, .heads = 2 },
+                               .rows = 4,
+                               .length = 32,
+                               .steps = 20,
+                               .threads = threads,
+                               .workers = -1 };
+}
+
+static double run(ls_train *t, ls_train_metrics *first)
+{
+    ls_train_metrics m;
+    ls_status status;
+    double loss = -1;
+    while ((status = ls_train_step(t, &m)) == LS_OK) {
+        if (m.step == 1 && first) *first = m;
+        loss = m.loss;
+    }
+    if (status != LS_END) fail_msg("step: %s", ls_error());
+    return loss;
+}
+
+/* Trains and returns the model's values; the caller frees them. */
+static float *weights_after(const ls_train_options *o, size_t *count, double *loss)
+{
+    ls_train *t;
+    check_ok(ls_train_open(&t, o));
+    *loss = run(t, NULL);
+    *count = ls_model_elements(ls_train_model(t));
+    float *copy = malloc(*count * sizeof *copy);
+    memcpy(copy, ls_model_values(ls_train_model(t)), *count * sizeof *copy);
+    ls_train_free(&t);
+    return copy;
+}
+
+static void weights_are_the_same_with_any_number_of_threads_and_workers(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 2; kind++) {
+        ls_train_options o = tiny(1);
+        if (kind) { /* everything that draws numbers or adds in a tree */
+            o.model.dropout = 0.1f;
+            o.slots = 3;
+            o.rows = 2;
+        }
+        size_t n, m;
+        double loss, again;
+        float *one = weights_after(&o, &n, &loss);
+        float *repeated = weights_after(&o, &m, &again);
+        assert_memory_equal(one, repeated, n * sizeof(float));
+        o.threads = 2;
+        o.workers = 2;
+        float *two = weights_after(&o, &m, &again);
+        assert_memory_equal(one, two, n * sizeof(float));
+        assert_true(loss == again);
+        o.seed = 1;
+        float *other = weights_after(&o, &m, &again);
+        assert_memory_not_equal(one, other, n * sizeof(float));
+        free(one), free(repeated), free(two), free(other);
+    }
+}
+
+static void the_loss_falls(void **state)
+{
+    (void)state;
+    ls_train *t;
+    ls_train_metrics first;
+    ls_train_options o = tiny(1);
+    o.steps = 60;
+    o.schedule.lr = 3e-3f;
+    check_ok(ls_train_open(&t, &o));
+    double last = run(t, &first);
+    if (!(first.loss > 5.3 && first.loss < 5.8 && last < 3.2)) fail_msg("loss fell from %g to %g", first.loss, last);
+    ls_train_free(&t);
+}
+
+static void slots_are_one_large_batch(void **state)
+{
+    (void)state;
+    /* The same samples, in one micro-batch or in four: the same step but for rounding. */
+    double loss[2];
+    size_t n;
+    float *w[2];
+    for (int i = 0; i < 2; i++) {
+        ls_train_options o = tiny(1);
+        o.steps = 3;
+        o.rows = i ? 2 : 8;
+        o.slots = i ? 4 : 1;
+        w[i] = weights_after(&o, &n, &loss[i]);
+    }
+    if (fabs(loss[0] - loss[1]) > 1e-5) fail_msg("loss %.9g and %.9g", loss[0], loss[1]);
+    for (size_t k = 0; k < n; k++)
+        if (fabsf(w[0][k] - w[1][k]) > 1e-4f) fail_msg("weight %zu: %g and %g", k, (double)w[0][k], (double)w[1][k]);
+    free(w[0]), free(w[1]);
+}
+
+static void a_steady_step_takes_nothing_from_the_heap(void **state)
+{
+    (void)state;
+    if (!COUNTING) skip();
+    ls_train *t;
+    ls_train_metrics m;
+    ls_train_options o = tiny(2);
+    o.slots = 2;
+    o.run_dir = "steady";
+    check_ok(ls_train_open(&t, &o));
+    for (int i = 0; i < 3; i++) check_ok(ls_train_step(t, &m));
+    long before = allocations;
+    for (int i = 0; i < 5; i++) check_ok(ls_train_step(t, &m));
+    assert_int_equal(allocations - before, 0);
+    ls_train_free(&t);
+}
+
+/* How often `word` stands in a file. */
+static int count_in_file(const char *path, const char *word)
+{
+    char *text;
+    size_t bytes;
+    int n = 0;
+    check_ok(ls__file_read(path, 1 << 20, &text, &bytes));
+    for (char *p = text; (p = strstr(p, word)); p++) n++;
+    free(text);
+    return n;
+}
+
+static void the_run_folder_tells_everything(void **state)
+{
+    (void)state;
+    ls_train *t;
+    ls_train_options o = tiny(1);
+    o.run_dir = "runs/one";
+    o.eval_every = 10;
+    o.eval_batches = 2;
+    check_ok(ls_train_open(&t, &o));
+    run(t, NULL);
+    check_ok(ls_train_save(t));
+    static const char *const keys[] = {
+        "\n", "\"step\":", "\"loss\":", "\"lr\":", "\"grad_norm\":", "\"tokens_per_s\":", "\"step_ms\":"
+    };
+    for (int i = 0; i < 7; i++) assert_int_equal(count_in_file("runs/one/metrics.jsonl", keys[i]), 20);
+    assert_int_equal(count_in_file("runs/one/metrics.jsonl", "\"eval_loss\":"), 2);
+    assert_int_equal(count_in_file("runs/one/run.json", "\"vocab_size\": 256"), 1);
+    /* The folder is a model: another training starts from it, and at its loss. */
+    double loss, again;
+    check_ok(ls_train_eval(t, &loss));
+    ls_train_options more = { .init = "runs/one", .rows = 4, .length = 32, .steps = 1, .eval_every = 1, .threads = 1 };
+    more.eval_batches = 2;
+    ls_train *u;
+    check_ok(ls_train_open(&u, &more));
+    check_ok(ls_train_eval(u, &again));
+    assert_true(loss == again);
+    size_t n = ls_model_elements(ls_train_model(t));
+    assert_memory_equal(ls_model_values(ls_train_model(t)), ls_model_values(ls_train_model(u)), n * sizeof(float));
+    ls_train_free(&u);
+    check_fails(ls_train_open(&u, &o), LS_EINVAL, "runs/one: holds a run already");
+    ls_train_free(&t);
+}
+
+static void a_nan_stops_the_run_and_harms_nothing(void **state)
+{
+    (void)state;
+    ls_train *t;
+    ls_train_metrics m;
+    ls_train_options o = tiny(1);
+    o.run_dir = "nan";
+    check_ok(ls_train_open(&t, &o));
+    check_ok(ls_train_step(t, &m));
+    check_ok(ls_train_save(t));
+    struct stat before, after;
+    stat("nan/model.safetensors", &before);
+    const ls_place *places;
+    ls_model_places(ls_train_model(t), &places);
+    float *values = ls_model_values(ls_train_model(t));
+    values[places[8].offset + 5] = NAN;
+    size_t bytes = ls_model_elements(ls_train_model(t)) * sizeof(float);
+    float *kept = malloc(bytes);
+    memcpy(kept, values, bytes);
+    check_fails(ls_train_step(t, &m), LS_ENOTFINITE, "step 2: the loss is nan");
+    assert_non_null(strstr(ls_error(), "'h.0.ln_2.weight' (its value, element 5, is nan)"));
+    assert_memory_equal(kept, values, bytes);
+    check_fails(ls_train_step(t, &m), LS_ESTATE, "an earlier step failed");
+    check_fails(ls_train_save(t), LS_ENOTFINITE, "1 weights are not finite; the model was not saved");
+    stat("nan/model.safetensors", &after);
+    assert_int_equal(before.st_ino, after.st_ino);
+    free(kept);
+    ls_train_free(&t);
+}
+
+static void wrong_options_are_refused_before_anything_is_written(void **state)
+{
+    (void)state;
+    ls_train *t;
+    check_ok(ls__file_write("short.txt", "abcdefghij", 10));
+    const char *data[] = { "short.txt" }, *absent[] = { "absent.txt" };
+    ls_train_options o = tiny(1), right = o;
+    right.run_dir = "never";
+    o = right;
+    o.data = data;
+    o.n_data = 1;
+    check_fails(ls_train_open(&t, &o), LS_EINVAL, "short.txt: 10 bytes are too few for one sequence of 32");
+    o.length = 2;
+    o.slots = 2;
+    check_fails(ls_train_open(&t, &o), LS_EINVAL, "the data has 4 sequences of 2 tokens to train on; a step needs 8");
+    o.data = absent;
+    check_fails(ls_train_open(&t, &o), LS_ENOENT, "absent.txt");
+    o = right;
+    o.model.context = 16;
+    check_fails(ls_train_open(&t, &o), LS_EINVAL, "sequences of 32 tokens do not fit the model's context of 16");
+    o = right;
+    o.model.heads = 5;
+    check_fails(ls_train_open(&t, &o), LS_EINVAL, "among 5 heads");
+    o = right;
+    o.schedule.lr = -1;
+    check_fails(ls_train_open(&t, &o), LS_EINVAL, "the learning rate is -1");
+    o = right;
+    o.init = "nowhere";
+    check_fails(ls_train_open(&t, &o), LS_ENOENT, "nowhere/config.json");
+    assert_null(t);
+    assert_int_equal(access("never", F_OK), -1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(weights_are_the_same_with_any_number_of_threads_and_workers),
+        cmocka_unit_test(the_loss_falls),
+        cmocka_unit_test(slots_are_one_large_batch),
+        cmocka_unit_test(a_steady_step_takes_nothing_from_the_heap),
+        cmocka_unit_test(the_run_folder_tells_everything),
+        cmocka_unit_test(a_nan_stops_the_run_and_harms_nothing),
+        cmocka_unit_test(wrong_options_are_refused_before_anything_is_written),
+    };
+    return cmocka_run_group_tests(tests, enter_folder, leave_folder);
+}
