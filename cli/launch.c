@@ -1,13 +1,6 @@
-/* The launcher: starts the ranks, watches them, tells the others what became of one, and leaves nothing behind.
+/* The launcher: prepares, starts the ranks, has them watched, tidies up, and starts them again if that is wanted.
  *
- * One loop waits for three kinds of news. A rank's end shows on its pidfd. That a rank was stopped or goes on, and
- * signals for ourselves, come through a signalfd. Deadlines are the loop's timeout. What became of a rank is written
- * into the job's memory at once, which wakes all ranks that wait there; only then is it printed.
- *
- * When a rank dies, the others have a grace period: they return from what they wait for with an error that names the
- * dead, and may end by themselves. Then comes SIGTERM, then SIGKILL. A rank's process group ends with the rank, so what
- * it started goes too, and as a "subreaper" we inherit whatever left the group, and end it in the end. A rank's pid is
- * reaped last, so that its number cannot mean another process while we still use it. */
+ * As a "subreaper" this process inherits whatever outlives the rank that started it, and ends it before it ends itself. */
 #include "cli/launch.h"
 
 #include <arpa/inet.h>
@@ -28,317 +21,11 @@
 #include "cli/commands.h"
 #include "cli/launch_parts.h"
 #include "comm/identity.h"
-#include "comm/job.h"
 
-enum {
-    TERM_TO_KILL_MS = 250,      /* between SIGTERM and SIGKILL */
-    DOUBLE_INTERRUPT_MS = 2000, /* a second interrupt within this time kills */
-    FAREWELL_MS = 1000,         /* for our reader, after a signal ended us */
-};
-static const int64_t MS = 1000000;
+enum { FAREWELL_MS = 1000 }; /* for our reader, after a signal ended us */
 
 /* Signals that are passed on to the ranks. */
 static const int forwarded[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH };
-
-typedef struct rank_process {
-    pid_t pid; /* 0: not started, or gone */
-    int pidfd;
-    int stop_signal;       /* 0: not stopped */
-    bool stop_is_quiet;    /* everybody was stopped, with us */
-    uint32_t state_before; /* of the stop */
-    int64_t stopped_at;
-} rank_process;
-
-typedef enum phase {
-    RUNNING,
-    FAILED,     /* the others may end by themselves */
-    TERMINATED, /* they were asked to */
-    KILLED,
-} phase;
-
-typedef struct launch {
-    const launch_options *options;
-    launch_common common;
-    launch_cores *cores;
-    launch_output *output;
-    ls__job *job;
-    int signals, guard;
-    int alive; /* ranks that run */
-    phase phase;
-    int64_t failed_at; /* ls_now() of the first failure */
-    int exit_code;
-    bool told_to_end; /* by a signal: no restart */
-    bool hopeless;    /* the ranks cannot be started: no restart */
-    bool suspended;   /* with all ranks, by Ctrl-Z */
-    int64_t interrupted_at;
-    struct pollfd *polls; /* signals, then the ranks' pidfds */
-    rank_process ranks[];
-} launch;
-
-/* ---- Ending ranks. */
-
-static void signal_all(launch *l, int signal_number)
-{
-    for (int i = 0; i < l->options->ranks; i++)
-        if (l->ranks[i].pid) kill(-l->ranks[i].pid, signal_number);
-}
-
-static void enter(launch *l, phase to)
-{
-    l->phase = to;
-    if (to == TERMINATED) {
-        signal_all(l, SIGTERM);
-        signal_all(l, SIGCONT); /* a stopped one shall see it too */
-    } else if (to == KILLED) {
-        signal_all(l, SIGKILL);
-    }
-}
-
-/* The first failure decides the exit code. */
-static void fail(launch *l, int exit_code)
-{
-    if (l->phase != RUNNING) return;
-    l->exit_code = exit_code;
-    l->failed_at = ls_now();
-    enter(l, FAILED);
-}
-
-static bool job_failed(const launch *l)
-{
-    return atomic_load_explicit(&l->job->failure.set, memory_order_acquire) == 2;
-}
-
-static int64_t stop_limit_ms(const launch *l)
-{
-    double seconds = l->options->timeout;
-    return seconds < 0 ? -1 : (int64_t)((seconds > 0 ? seconds : 30) * 1e3);
-}
-
-/* A rank that gives up waiting for a stopped one does so when its own time is up, which may be a little before ours:
- * that, too, is the timeout. */
-static bool gave_up_on_stopped(const launch *l, int rank)
-{
-    int64_t now = ls_now(), limit = stop_limit_ms(l);
-    for (int i = 0; i < l->options->ranks && limit >= 0; i++)
-        if (i != rank && l->ranks[i].stop_signal && now - l->ranks[i].stopped_at >= limit * MS / 2) return true;
-    return false;
-}
-
-/* A rank is gone: tell the others, print it, and end what it left behind. */
-static void rank_ended(launch *l, int rank, const siginfo_t *info)
-{
-    rank_process *r = &l->ranks[rank];
-    bool killed = info->si_code != CLD_EXITED;
-    int code = info->si_status;
-    char how[128], why[LS__JOB_FAILURE_BYTES + 2] = "";
-    bool known = job_failed(l); /* a rank has said what is wrong before this one ended */
-    bool timeout = (known && l->job->failure.status == LS_ETIMEOUT) || (!killed && gave_up_on_stopped(l, rank));
-    if (known) snprintf(why, sizeof why, ": %s", l->job->failure.text);
-
-    ls__job_set_state(l->job, rank, killed ? LS__RANK_KILLED : LS__RANK_EXITED, code);
-    ls__job_describe_state(l->job, rank, how, sizeof how);
-    if (killed || code) ls__job_fail(l->job, LS_EPEER, rank, "rank %d (pid %d) %s", rank, (int)r->pid, how);
-    if ((killed || code) && l->phase == RUNNING) {
-        launch_output_say(l->output, "rank %d (pid %d) %s%s", rank, (int)r->pid, how, why);
-        fail(l, timeout ? EXIT_TIMEOUT : killed ? 128 + code : code);
-    }
-    kill(-r->pid, SIGKILL);
-    launch_guard_tell(l->guard, -r->pid);
-    waitid(P_PID, (id_t)r->pid, NULL, WEXITED);
-    close(r->pidfd);
-    r->pid = 0;
-    r->stop_signal = 0;
-    l->polls[1 + rank].fd = -1;
-    l->alive--;
-}
-
-/* ---- Stopped ranks. */
-
-static void rank_stopped(launch *l, int rank, int signal_number)
-{
-    rank_process *r = &l->ranks[rank];
-    if (!r->stop_signal) r->state_before = atomic_load(&l->job->rank[rank].state);
-    r->stop_signal = signal_number;
-    r->stop_is_quiet = l->suspended;
-    r->stopped_at = ls_now();
-    ls__job_set_state(l->job, rank, LS__RANK_STOPPED, signal_number);
-    if (r->stop_is_quiet || l->phase != RUNNING) return;
-    char limit[64] = "";
-    if (stop_limit_ms(l) >= 0) snprintf(limit, sizeof limit, " for %g s", (double)stop_limit_ms(l) / 1e3);
-    launch_output_say(l->output, "rank %d (pid %d) is stopped by SIG%s; waiting%s for it to go on ('kill -CONT %d')",
-                      rank, (int)r->pid, sigabbrev_np(signal_number), limit, (int)r->pid);
-}
-
-static void rank_continued(launch *l, int rank)
-{
-    rank_process *r = &l->ranks[rank];
-    if (!r->stop_signal) return;
-    double seconds = (double)(ls_now() - r->stopped_at) / 1e9;
-    r->stop_signal = 0;
-    /* The rank runs already, and may have changed its state by itself. */
-    uint32_t stopped = LS__RANK_STOPPED;
-    atomic_compare_exchange_strong(&l->job->rank[rank].state, &stopped, r->state_before);
-    ls__job_ring_all(l->job);
-    if (!r->stop_is_quiet && l->phase == RUNNING)
-        launch_output_say(l->output, "rank %d (pid %d) goes on, after %.1f s", rank, (int)r->pid, seconds);
-}
-
-/* Ends the job if a rank was stopped for too long. */
-static void check_stops(launch *l, int64_t now)
-{
-    int64_t limit = stop_limit_ms(l);
-    for (int i = 0; i < l->options->ranks && l->phase == RUNNING && limit >= 0 && !l->suspended; i++) {
-        rank_process *r = &l->ranks[i];
-        if (!r->stop_signal || now - r->stopped_at < limit * MS) continue;
-        char how[128];
-        ls__job_describe_state(l->job, i, how, sizeof how);
-        ls__job_fail(l->job, LS_ETIMEOUT, i, "rank %d (pid %d) %s, and the timeout is %g s", i, (int)r->pid, how,
-                     (double)limit / 1e3);
-        launch_output_say(l->output, "rank %d (pid %d) %s, and the timeout is %g s (--timeout): ending the job", i,
-                          (int)r->pid, how, (double)limit / 1e3);
-        fail(l, EXIT_TIMEOUT);
-    }
-}
-
-/* ---- News. */
-
-static int rank_of(const launch *l, pid_t pid)
-{
-    for (int i = 0; i < l->options->ranks; i++)
-        if (l->ranks[i].pid == pid) return i;
-    return -1;
-}
-
-/* Has this rank ended? Its pid stays reserved until rank_ended() is done with it. */
-static bool has_ended(const rank_process *r, siginfo_t *info)
-{
-    info->si_pid = 0;
-    return r->pid && !waitid(P_PID, (id_t)r->pid, info, WEXITED | WNOHANG | WNOWAIT) && info->si_pid;
-}
-
-/* Of ranks that ended together, one that was killed is the cause, and the others' exit codes are the effect. */
-static void see_ends(launch *l)
-{
-    siginfo_t info;
-    for (int killed = 1; killed >= 0; killed--)
-        for (int i = 0; i < l->options->ranks; i++)
-            if (has_ended(&l->ranks[i], &info) && (!killed || info.si_code != CLD_EXITED)) rank_ended(l, i, &info);
-}
-
-/* What SIGCHLD stands for: several stops and ends may hide behind one. */
-static void see_children(launch *l)
-{
-    siginfo_t info;
-    for (int i = 0; i < l->options->ranks; i++)
-        while (l->ranks[i].pid) {
-            info.si_pid = 0;
-            if (waitid(P_PID, (id_t)l->ranks[i].pid, &info, WSTOPPED | WCONTINUED | WNOHANG) || !info.si_pid) break;
-            if (info.si_code == CLD_CONTINUED)
-                rank_continued(l, i);
-            else
-                rank_stopped(l, i, info.si_status);
-        }
-    see_ends(l);
-    /* What is left are processes that ranks left behind. A rank that ended just now is for the next round. */
-    for (;;) {
-        info.si_pid = 0;
-        if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) || !info.si_pid || rank_of(l, info.si_pid) >= 0) break;
-        waitid(P_PID, (id_t)info.si_pid, NULL, WEXITED);
-    }
-}
-
-/* Ctrl-Z stops the ranks, then us; fg or bg, which send SIGCONT, wake all. */
-static void suspend(launch *l)
-{
-    l->suspended = true;
-    signal_all(l, SIGTSTP);
-    raise(SIGSTOP);
-}
-
-static void resume(launch *l)
-{
-    signal_all(l, SIGCONT);
-    see_children(l); /* quietly: that they stopped is no news */
-    l->suspended = false;
-    for (int i = 0; i < l->options->ranks; i++)
-        if (l->ranks[i].stop_signal) l->ranks[i].stopped_at = ls_now();
-}
-
-static void pass_on(launch *l, int number)
-{
-    int64_t now = ls_now();
-    bool ends = number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT;
-    if (ends) l->told_to_end = true;
-    if (number == SIGINT) {
-        if (l->interrupted_at && now - l->interrupted_at < DOUBLE_INTERRUPT_MS * MS) {
-            launch_output_say(l->output, "interrupted again: killing all ranks");
-            fail(l, 128 + SIGINT);
-            enter(l, KILLED);
-            return;
-        }
-        l->interrupted_at = now;
-    }
-    if (ends) launch_output_say(l->output, "SIG%s: passed on to the ranks", sigabbrev_np(number));
-    signal_all(l, number);
-}
-
-static void read_signals(launch *l)
-{
-    struct signalfd_siginfo s;
-    while (read(l->signals, &s, sizeof s) == sizeof s) {
-        int number = (int)s.ssi_signo;
-        if (number == SIGCHLD)
-            see_children(l);
-        else if (number == SIGTSTP)
-            suspend(l);
-        else if (number == SIGCONT)
-            resume(l);
-        else
-            pass_on(l, number);
-    }
-}
-
-/* ---- The loop. */
-
-static int64_t phase_ends(const launch *l)
-{
-    double grace = l->options->grace > 0 ? l->options->grace : 0.5;
-    int64_t term = l->failed_at + (int64_t)(grace * 1e9);
-    if (l->phase == FAILED) return term;
-    if (l->phase == TERMINATED) return term + TERM_TO_KILL_MS * MS;
-    return INT64_MAX;
-}
-
-/* When the loop must look again, without news. */
-static int64_t next_deadline(const launch *l)
-{
-    int64_t next = phase_ends(l), limit = stop_limit_ms(l);
-    for (int i = 0; i < l->options->ranks && limit >= 0 && l->phase == RUNNING; i++)
-        if (l->ranks[i].stop_signal && l->ranks[i].stopped_at + limit * MS < next)
-            next = l->ranks[i].stopped_at + limit * MS;
-    return next;
-}
-
-static void watch(launch *l)
-{
-    while (l->alive > 0) {
-        int64_t now = ls_now(), next = next_deadline(l);
-        if (l->phase != RUNNING && now >= next) {
-            enter(l, l->phase + 1);
-            continue;
-        }
-        int wait = next == INT64_MAX         ? -1
-                   : next <= now             ? 0
-                   : next - now > 60000 * MS ? 60000
-                                             : (int)((next - now) / MS) + 1;
-        int n = poll(l->polls, (nfds_t)l->options->ranks + 1, wait);
-        if (n > 0) see_ends(l);
-        if (n > 0 && l->polls[0].revents) read_signals(l);
-        check_stops(l, ls_now());
-    }
-}
-
-/* ---- Starting and tidying up. */
 
 static int exec_failed(const char *program, int error)
 {
@@ -382,7 +69,7 @@ static int start_ranks(launch *l)
         const char *step;
         pid_t pid = launch_start(l->options, &l->common, l->output, i, &l->cores[i], &error, &step);
         if (pid < 0) {
-            enter(l, KILLED);
+            launch_enter(l, LAUNCH_KILLED);
             if (!step) return exec_failed(l->common.argv[0], error);
             fprintf(stderr, "lockstep: %s rank %d of %d: %s%s\n", step, i, l->options->ranks, strerror(error),
                     error == EAGAIN   ? "; see 'ulimit -u'"
@@ -426,7 +113,7 @@ static int run_once(launch *l)
 {
     const launch_options *o = l->options;
     l->alive = 0;
-    l->phase = RUNNING;
+    l->phase = LAUNCH_RUNNING;
     l->exit_code = EXIT_DONE;
     l->guard = launch_guard_start();
     ls_status status =
@@ -440,12 +127,12 @@ static int run_once(launch *l)
         l->hopeless = true;
     } else if (launch_output_start(l->output)) {
         fprintf(stderr, "lockstep: %s\n", ls_error());
-        fail(l, EXIT_FAILED);
-        enter(l, KILLED);
+        launch_fail(l, EXIT_FAILED);
+        launch_enter(l, LAUNCH_KILLED);
     } else if (o->verbose) {
         say_who_is_who(l);
     }
-    watch(l);
+    launch_watch(l);
 
     if (l->guard >= 0) close(l->guard);
     end_orphans();
@@ -536,7 +223,7 @@ int launch_ranks(const launch_options *o, char **argv)
     if (code) return code;
     open_missing_standard_files();
     size_t n = (size_t)o->ranks;
-    launch *l = calloc(1, sizeof *l + n * sizeof(rank_process));
+    launch *l = calloc(1, sizeof *l + n * sizeof(launch_rank));
     launch_cores *cores = calloc(n, sizeof *cores);
     struct pollfd *polls = calloc(n + 1, sizeof *polls);
     if (!l || !cores || !polls) {

@@ -8,7 +8,7 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 #include "cli/launch.h"
-#include "lockstep/base.h"
+#include "comm/job.h"
 
 /* ---- launch_bind.c: which rank runs where. */
 
@@ -63,5 +63,49 @@ pid_t launch_start(const launch_options *options, const launch_common *common, c
 int launch_guard_start(void);
 /* `pid` leads a rank's process group from now on; -pid: not any more. */
 void launch_guard_tell(int guard, pid_t pid);
+
+/* ---- launch_watch.c: from the start of the ranks to their end. */
+
+typedef struct launch_rank {
+    pid_t pid; /* 0: not started, or gone */
+    int pidfd;
+    int stop_signal;       /* 0: not stopped */
+    bool stop_is_quiet;    /* everybody was stopped, with us */
+    uint32_t state_before; /* of the stop */
+    int64_t stopped_at;
+} launch_rank;
+
+typedef enum launch_phase {
+    LAUNCH_RUNNING,
+    LAUNCH_FAILED,     /* the others may end by themselves */
+    LAUNCH_TERMINATED, /* they were asked to */
+    LAUNCH_KILLED,
+} launch_phase;
+
+typedef struct launch {
+    const launch_options *options;
+    launch_common common;
+    launch_cores *cores;
+    launch_output *output;
+    ls__job *job;
+    int signals, guard;
+    int alive; /* ranks that run */
+    launch_phase phase;
+    int64_t failed_at; /* ls_now() of the first failure */
+    int exit_code;
+    bool told_to_end; /* by a signal: no restart */
+    bool hopeless;    /* the ranks cannot be started: no restart */
+    bool suspended;   /* with all ranks, by Ctrl-Z */
+    int64_t interrupted_at;
+    struct pollfd *polls; /* signals, then the ranks' pidfds */
+    launch_rank ranks[];
+} launch;
+
+/* The first failure decides the exit code; the ranks that are left have the grace period. */
+void launch_fail(launch *l, int exit_code);
+/* Goes on to a later phase of the end. */
+void launch_enter(launch *l, launch_phase to);
+/* Returns when no rank is left. */
+void launch_watch(launch *l);
 
 #endif
