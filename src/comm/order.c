@@ -1,0 +1,142 @@
+/* Covers of the canonical tree, partial sums over them, and finishing. See order.h. */
+#include "comm/order.h"
+
+#include <string.h>
+#include "kern/reduce.h"
+#include "kern/vector.h"
+
+enum { BLOCK = 1024 }; /* bfloat16 widened at a time; stays in the L1 cache */
+
+/* The largest power of two below n; n >= 2. */
+static int left_part(int n)
+{
+    int m = 1;
+    while (2 * m < n) m *= 2;
+    return m;
+}
+
+static bool on_one_node(const int *node_of, int first, int count)
+{
+    for (int r = first + 1; r < first + count; r++)
+        if (node_of[r] != node_of[first]) return false;
+    return true;
+}
+
+static int cover(const int *node_of, int first, int count, bool leaves, ls__cover *out, int n)
+{
+    if (count == 1 || (!leaves && on_one_node(node_of, first, count))) {
+        out[n] = (ls__cover){ .first = first, .count = count, .node = node_of[first] };
+        return n + 1;
+    }
+    int m = left_part(count);
+    n = cover(node_of, first, m, leaves, out, n);
+    return cover(node_of, first + m, count - m, leaves, out, n);
+}
+
+int ls__order_cover(const int *node_of, int p, bool leaves, ls__cover *out)
+{
+    return cover(node_of, 0, p, leaves, out, 0);
+}
+
+/* Steps of the subtree first..first+count-1, whose first cover is number `at`; returns the first cover behind it. */
+static int steps(const ls__cover *covers, int first, int count, int at, ls__order_step *out, int *n)
+{
+    if (covers[at].first == first && covers[at].count == count) return at + 1;
+    int m = left_part(count);
+    int middle = steps(covers, first, m, at, out, n);
+    int end = steps(covers, first + m, count - m, middle, out, n);
+    out[(*n)++] = (ls__order_step){ .left = at, .right = middle };
+    return end;
+}
+
+void ls__order_steps(const ls__cover *covers, int n, int p, ls__order_step *out)
+{
+    int written = 0;
+    if (n > 1) steps(covers, 0, p, 0, out, &written);
+}
+
+bool ls__order_can_cut(ls_dtype type, ls_op op)
+{
+    return op != LS_MEAN || type == LS_F32 || type == LS_F64 || type == LS_BF16;
+}
+
+ls_dtype ls__order_partial_type(ls_dtype type)
+{
+    return type == LS_BF16 ? LS_F32 : type;
+}
+
+size_t ls__order_partial_bytes(ls_dtype type, const ls__cover *c, size_t elements)
+{
+    return elements * ls_dtype_size(c->count == 1 ? type : ls__order_partial_type(type));
+}
+
+size_t ls__order_scratch(int count)
+{
+    return (size_t)count * (BLOCK * sizeof(float) + sizeof(void *));
+}
+
+/* A sum that is not finished yet: its mean comes at the end. */
+static ls_op partial_op(ls_op op)
+{
+    return op == LS_MEAN ? LS_SUM : op;
+}
+
+void ls__order_partial(ls_dtype type, ls_op op, void *out, const void *const *in, int count, size_t elements,
+                       void *scratch)
+{
+    if (count == 1) {
+        if (elements) memcpy(out, in[0], elements * ls_dtype_size(type));
+        return;
+    }
+    if (type != LS_BF16) {
+        ls__reduce(type, partial_op(op), &out, 1, in, count, elements, false);
+        return;
+    }
+    float *wide = scratch;
+    const void **rows = (const void **)((char *)scratch + (size_t)count * BLOCK * sizeof(float));
+    for (size_t at = 0, n; at < elements; at += n) {
+        n = elements - at < BLOCK ? elements - at : BLOCK;
+        for (int i = 0; i < count; i++) {
+            rows[i] = wide + (size_t)i * BLOCK;
+            ls__bf16_to_f32(wide + (size_t)i * BLOCK, (const uint16_t *)in[i] + at, n);
+        }
+        void *to = (float *)out + at;
+        ls__reduce(LS_F32, partial_op(op), &to, 1, rows, count, n, false);
+    }
+}
+
+static void scale(ls_dtype type, void *x, int p, size_t elements)
+{
+    if (type == LS_F32) {
+        ls__scale_f32(x, x, 1.0f / (float)p, elements);
+    } else {
+        double *d = x, factor = 1.0 / (double)p;
+        for (size_t i = 0; i < elements; i++) d[i] = factor * d[i];
+    }
+}
+
+void ls__order_finish(ls_dtype type, ls_op op, void *out, void **partials, const ls__cover *covers, int n,
+                      const ls__order_step *todo, int p, size_t elements, float *widened)
+{
+    if (n == p) { /* nothing was added in advance */
+        ls__reduce(type, op, &out, 1, (const void *const *)partials, p, elements, false);
+        return;
+    }
+    ls_dtype wide = ls__order_partial_type(type);
+    for (int i = 0; i < n && type == LS_BF16; i++) /* single ranks' values travel as they are */
+        if (covers[i].count == 1) {
+            ls__bf16_to_f32(widened + (size_t)i * elements, partials[i], elements);
+            partials[i] = widened + (size_t)i * elements;
+        }
+    void *first = partials[0];
+    for (int i = 0; i < n - 1; i++) {
+        void *left = partials[todo[i].left];
+        const void *pair[] = { left, partials[todo[i].right] };
+        ls__reduce(wide, partial_op(op), &left, 1, pair, 2, elements, false);
+    }
+    if (op == LS_MEAN) scale(wide, first, p, elements);
+    if (type == LS_BF16)
+        ls__f32_to_bf16(out, first, elements);
+    else if (elements)
+        memcpy(out, first, elements * ls_dtype_size(type));
+}
