@@ -98,6 +98,18 @@ ls_status ls_group_split(ls_group *group, int color, int key, ls_group **out)
     return group->transport->split(group, color, key, out);
 }
 
+int ls__split_pick(const ls__split_entry *all, int p, int color, int *ranks)
+{
+    int n = 0;
+    for (int r = 0; r < p; r++) {
+        if (all[r].color != color) continue;
+        int i = n++;
+        for (; i > 0 && all[ranks[i - 1]].key > all[r].key; i--) ranks[i] = ranks[i - 1];
+        ranks[i] = r;
+    }
+    return n;
+}
+
 void ls__note_start(const ls_work *w, size_t bytes)
 {
     ls__ring_add_at(w->group->world->ring, w->started, LS_EVENT_COLL_START, w->number, bytes);

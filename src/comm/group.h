@@ -107,10 +107,11 @@ struct ls_world {
     ls__ring *ring; /* this rank's events */
     const char *transport;
     ls_group *group;
-    void *allocations; /* alone: list of what ls_world_alloc gave out */
+    void *allocations;           /* alone: list of what ls_world_alloc gave out */
+    struct ls__cluster *cluster; /* under mpirun; see cluster.h */
 };
 
-extern const ls__transport ls__self_transport, ls__shm_transport;
+extern const ls__transport ls__self_transport, ls__shm_transport, ls__multi_transport;
 
 static inline bool ls__call_is_pair(ls__call call)
 {
@@ -134,6 +135,14 @@ ls_status ls__group_break(ls_group *g, ls_status status, const char *text);
 /* Makes progress on everything that is under way. */
 LS_MUST_CHECK ls_status ls__group_progress(ls_group *g);
 
+/* What each member tells the others at a split. */
+typedef struct ls__split_entry {
+    int32_t color, key;
+    int32_t number; /* a transport's own; see multi_group.c */
+} ls__split_entry;
+/* Writes the ranks of `color`, in the order of key, then of rank; returns how many. */
+int ls__split_pick(const ls__split_entry *all, int p, int color, int *ranks);
+
 /* The events of a call's life, in this rank's ring. */
 void ls__note_start(const ls_work *w, size_t bytes);
 void ls__note_done(const ls_work *w);
@@ -141,6 +150,9 @@ void ls__note_done(const ls_work *w);
 /* A world whose ranks may be threads of one process: `job` is shared by all and outlives them. */
 LS_MUST_CHECK ls_status ls__world_open_on(ls_world **out, const ls_world_options *options, const ls__identity *identity,
                                           ls__job *job, int job_fd, bool owns_job);
+/* The same for a rank of an MPI job. On success the cluster belongs to the world; NULL: there is none. */
+LS_MUST_CHECK ls_status ls__world_open_in(ls_world **out, const ls_world_options *options, const ls__identity *identity,
+                                          ls__job *job, int job_fd, bool owns_job, struct ls__cluster *cluster);
 
 /* self.c: the group of a world of one. */
 LS_MUST_CHECK ls_status ls__self_join(ls_world *world, ls_group **out);

@@ -176,6 +176,7 @@ void ls__job_describe_state(const ls__job *job, int rank, char *out, size_t byte
         snprintf(out, bytes, "was killed by signal %d (%s)", detail,
                  sigabbrev_np(detail) ? sigdescr_np(detail) : "unknown");
         return;
+    case LS__RANK_GONE: snprintf(out, bytes, "has ended"); return;
     default: snprintf(out, bytes, "is in an unknown state"); return;
     }
 }

@@ -29,6 +29,7 @@ typedef enum ls__rank_state {
     LS__RANK_STOPPED = 2, /* `detail`: the signal that stopped it */
     LS__RANK_EXITED = 3,  /* `detail`: its exit code */
     LS__RANK_KILLED = 4,  /* `detail`: the signal that killed it */
+    LS__RANK_GONE = 5,    /* it ended; how, only mpirun knows */
 } ls__rank_state;
 
 /* A failure that everyone shall see. The first one stays. */

@@ -7,6 +7,7 @@
 #include "base/futex.h"
 #include "base/status.h"
 #include "comm/heap.h"
+#include "comm/small.h"
 #include "kern/copy.h"
 #include "kern/reduce.h"
 
@@ -141,49 +142,11 @@ static ls_status check_ahead(ls_group *g, ls_work *w)
 
 /* ---- Small messages: everyone has everyone's data and computes alone. */
 
-static void small_reduce(ls_group *g, const ls_work *w, size_t offset)
-{
-    ls__shm *s = ls__shm_of(g);
-    size_t bytes = ls__shm_send_bytes(w, g->rank);
-    for (int r = 0; r < g->size; r++) s->in[r] = ls__shm_mail_of(g, w->number, r, bytes) + offset;
-    void *out = w->recv;
-    ls__reduce(w->type, w->op, &out, 1, s->in, g->size, w->count, false);
-}
-
-static void small_take(ls_group *g, const ls_work *w, int from, size_t offset, size_t at)
-{
-    size_t block = w->count * ls_dtype_size(w->type);
-    if (!block) return;
-    memcpy((char *)w->recv + at, ls__shm_mail_of(g, w->number, from, ls__shm_send_bytes(w, from)) + offset, block);
-}
-
 static void small(ls_group *g, const ls_work *w)
 {
-    size_t block = w->count * ls_dtype_size(w->type), own = (size_t)g->rank * block;
-    switch (w->call) {
-    case LS__ALLREDUCE: small_reduce(g, w, 0); break;
-    case LS__REDUCE:
-        if (g->rank == w->root) small_reduce(g, w, 0);
-        break;
-    case LS__REDUCE_SCATTER: small_reduce(g, w, own); break;
-    case LS__ALLGATHER:
-        for (int r = 0; r < g->size; r++) small_take(g, w, r, 0, (size_t)r * block);
-        break;
-    case LS__GATHER:
-        for (int r = 0; r < g->size && g->rank == w->root; r++) small_take(g, w, r, 0, (size_t)r * block);
-        break;
-    case LS__BROADCAST:
-        if (g->rank != w->root) small_take(g, w, w->root, 0, 0);
-        break;
-    case LS__SCATTER: small_take(g, w, w->root, own, 0); break;
-    case LS__ALLTOALL:
-        for (int r = 0; r < g->size; r++) small_take(g, w, r, own, (size_t)r * block);
-        break;
-    case LS__BARRIER:
-    case LS__SEND:
-    case LS__RECV:
-    case LS__CALLS: break;
-    }
+    const void **in = ls__shm_of(g)->in;
+    for (int r = 0; r < g->size; r++) in[r] = ls__shm_mail_of(g, w->number, r, ls__shm_send_bytes(w, r));
+    ls__small_finish(g, w, in);
 }
 
 /* ---- Finishing. */
@@ -257,7 +220,7 @@ static ls__shm_control plan(int p, size_t staging_bytes)
 }
 
 /* Makes the control block; done by one member. members[i] gives local and world rank of member i. */
-static ls_status make_control(ls_world *world, int p, const int32_t (*members)[2], uint64_t *at)
+ls_status ls__shm_make(ls_world *world, int p, const int32_t (*members)[2], uint64_t *at)
 {
     ls__shm_control c = plan(p, world->staging_bytes);
     ls_status status = ls__heap_take(world->job, world->job_fd, c.bytes, false, at);
@@ -275,7 +238,7 @@ static ls_status make_control(ls_world *world, int p, const int32_t (*members)[2
 }
 
 /* This rank's view of a control block. */
-static ls_status join(ls_world *world, uint64_t at, int rank, ls_group **out)
+ls_status ls__shm_enter(ls_world *world, uint64_t at, int rank, ls_group **out)
 {
     ls__shm_control *c = ls__heap_at(world->job, at);
     int p = (int)c->size;
@@ -340,7 +303,7 @@ ls_status ls__shm_join(ls_world *world, ls_group **out)
         if (!members) return ls__fail(LS_ENOMEM, "world: out of memory");
         int first = world->identity.rank - world->identity.local_rank;
         for (int i = 0; i < job->ranks; i++) members[i][0] = i, members[i][1] = first + i;
-        status = make_control(world, job->ranks, (const int32_t(*)[2])members, &at);
+        status = ls__shm_make(world, job->ranks, (const int32_t(*)[2])members, &at);
         free(members);
         if (status) return status;
         atomic_store(&job->world_group, at);
@@ -349,33 +312,15 @@ ls_status ls__shm_join(ls_world *world, ls_group **out)
         status = await_world_group(world, &at);
         if (status) return status;
     }
-    return join(world, at, world->identity.local_rank, out);
-}
-
-/* What each member tells the others at a split. */
-typedef struct split_entry {
-    int32_t color, key;
-} split_entry;
-
-/* The ranks of `color`, in the order of key, then of rank; returns how many. */
-static int pick_members(const split_entry *all, int p, int color, int *ranks)
-{
-    int n = 0;
-    for (int r = 0; r < p; r++) {
-        if (all[r].color != color) continue;
-        int i = n++;
-        for (; i > 0 && all[ranks[i - 1]].key > all[r].key; i--) ranks[i] = ranks[i - 1];
-        ranks[i] = r;
-    }
-    return n;
+    return ls__shm_enter(world, at, world->identity.local_rank, out);
 }
 
 static ls_status split(ls_group *g, int color, int key, ls_group **out)
 {
     const ls__shm *s = ls__shm_of(g);
     size_t p = (size_t)g->size;
-    split_entry mine = { .color = color < 0 ? -1 : color, .key = key };
-    split_entry *all = malloc(p * sizeof *all);
+    ls__split_entry mine = { .color = color < 0 ? -1 : color, .key = key };
+    ls__split_entry *all = malloc(p * sizeof *all);
     uint64_t *places = malloc(p * sizeof *places), place = 0;
     int *ranks = malloc(p * sizeof *ranks);
     int32_t(*members)[2] = malloc(p * sizeof *members);
@@ -384,20 +329,20 @@ static ls_status split(ls_group *g, int color, int key, ls_group **out)
         status = ls__shm_break(g, LS_ENOMEM, "rank %d: split: out of memory", g->world->identity.rank);
         goto done;
     }
-    status = ls_allgather(g, &mine, all, 2, LS_I32);
+    status = ls_allgather(g, &mine, all, 3, LS_I32);
     if (status) goto done;
-    int n = pick_members(all, g->size, mine.color, ranks), rank = -1;
+    int n = ls__split_pick(all, g->size, mine.color, ranks), rank = -1;
     for (int i = 0; i < n; i++) {
         members[i][0] = s->members[ranks[i]].local;
         members[i][1] = s->members[ranks[i]].world;
         if (ranks[i] == g->rank) rank = i;
     }
-    if (mine.color >= 0 && rank == 0 && make_control(g->world, n, (const int32_t(*)[2])members, &place)) {
+    if (mine.color >= 0 && rank == 0 && ls__shm_make(g->world, n, (const int32_t(*)[2])members, &place)) {
         status = ls__shm_break(g, LS_ENOMEM, "rank %d: split: %s", g->world->identity.rank, ls_error());
         goto done;
     }
     status = ls_allgather(g, &place, places, 1, LS_I64);
-    if (!status && mine.color >= 0) status = join(g->world, places[ranks[0]], rank, out);
+    if (!status && mine.color >= 0) status = ls__shm_enter(g->world, places[ranks[0]], rank, out);
 done:
     free(all);
     free(places);

@@ -139,6 +139,11 @@ ls_status ls__shm_pair_progress(ls_group *g, ls_work *w);
 /* Whether another member's send to this one (receive from this one) cannot go on: the channel is full (empty). */
 bool ls__shm_pair_stuck(const ls_group *g, int rank, ls__call call);
 
+/* Makes the control block of a group; members[i] are the local rank in the job and the rank in the world. */
+LS_MUST_CHECK ls_status ls__shm_make(ls_world *world, int p, const int32_t (*members)[2], uint64_t *at);
+/* This rank's view of a control block. */
+LS_MUST_CHECK ls_status ls__shm_enter(ls_world *world, uint64_t at, int rank, ls_group **out);
+
 /* True once this rank may use its staging for `w`: earlier users are through. */
 bool ls__shm_claim_staging(ls_group *g, const ls_work *w);
 

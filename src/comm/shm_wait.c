@@ -18,6 +18,7 @@
 #include "base/futex.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "comm/cluster.h"
 
 enum {
     SPINS = 1500, /* of some 30 ns each */
@@ -177,12 +178,13 @@ static ls_status look_around(ls_group *g, ls_work *w)
         w->waiting_since = now;
     }
     bool expired = g->world->timeout_ms > 0 && now - w->waiting_since > (int64_t)g->world->timeout_ms * 1000000;
+    if (g->world->cluster) ls__cluster_watch(g->world->cluster, g->world->job);
     int first_missing = -1;
     for (int r = 0; r < g->size && !status; r++) {
         if (!waits_for(g, w, r)) continue;
         if (first_missing < 0) first_missing = r;
         uint32_t state = atomic_load(&g->world->job->rank[ls__shm_of(g)->members[r].local].state);
-        if (state == LS__RANK_EXITED || state == LS__RANK_KILLED)
+        if (state == LS__RANK_EXITED || state == LS__RANK_KILLED || state == LS__RANK_GONE)
             status = gone(g, w, r);
         else if (state == LS__RANK_STOPPED)
             note_stop(g, w, r);

@@ -7,7 +7,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 #include "base/status.h"
+#include "comm/cluster.h"
 #include "comm/heap.h"
+#include "comm/multi.h"
 
 enum {
     DEFAULT_TIMEOUT_MS = 30000,
@@ -31,21 +33,31 @@ static ls_status new_ring(ls__ring **out)
     return LS_OK;
 }
 
-ls_status ls__world_open_on(ls_world **out, const ls_world_options *options, const ls__identity *identity, ls__job *job,
-                            int job_fd, bool owns_job)
+/* What carries the data of the group of all ranks. */
+static ls_status join(ls_world *w)
+{
+    if (!w->job) return ls__self_join(w, &w->group);
+    if (w->nodes > 1) return ls__multi_join(w, &w->group);
+    return ls__shm_join(w, &w->group);
+}
+
+ls_status ls__world_open_in(ls_world **out, const ls_world_options *options, const ls__identity *identity, ls__job *job,
+                            int job_fd, bool owns_job, ls__cluster *cluster)
 {
     ls_world_options o = options ? *options : (ls_world_options){ 0 };
     *out = NULL;
     ls_world *w = calloc(1, sizeof *w);
     if (!w) return ls__fail(LS_ENOMEM, "world: out of memory");
     w->identity = *identity;
-    w->nodes = 1;
+    w->cluster = cluster;
+    w->node = cluster ? cluster->node : 0;
+    w->nodes = cluster ? cluster->nodes : 1;
     w->job = job;
     w->job_fd = job_fd;
     w->staging_bytes = o.staging_bytes ? o.staging_bytes : DEFAULT_STAGING;
     w->timeout_ms = o.timeout_ms ? o.timeout_ms : job && job->timeout_ms ? job->timeout_ms : DEFAULT_TIMEOUT_MS;
     ls_status status = new_ring(&w->ring);
-    if (!status) status = job ? ls__shm_join(w, &w->group) : ls__self_join(w, &w->group);
+    if (!status) status = join(w);
     if (status) {
         free(w->ring);
         free(w);
@@ -55,6 +67,46 @@ ls_status ls__world_open_on(ls_world **out, const ls_world_options *options, con
     w->transport = w->group->transport->name;
     *out = w;
     return LS_OK;
+}
+
+ls_status ls__world_open_on(ls_world **out, const ls_world_options *options, const ls__identity *identity, ls__job *job,
+                            int job_fd, bool owns_job)
+{
+    return ls__world_open_in(out, options, identity, job, job_fd, owns_job, NULL);
+}
+
+/* Under mpirun: the plug-in says who is there, and the ranks of each machine make their memory. */
+static ls_status open_mpi(ls_world **out, const ls_world_options *options, ls__identity *id)
+{
+    int timeout_ms = options && options->timeout_ms ? options->timeout_ms : DEFAULT_TIMEOUT_MS;
+    ls__net *net;
+    ls__cluster *cluster;
+    ls__card card;
+    ls__job *job;
+    int fd;
+    ls_status status = ls__net_open(&net, options ? options->mpi : NULL, id);
+    if (status) return status;
+    ls__card_fill(&card, NULL, options && options->staging_bytes ? options->staging_bytes : DEFAULT_STAGING);
+    status = ls__cluster_open(&cluster, net, &card, timeout_ms);
+    if (status) return status;
+    status = ls__cluster_share(cluster, timeout_ms, &job, &fd);
+    if (!status) {
+        id->rank = cluster->rank;
+        id->size = cluster->size;
+        id->local_rank = cluster->local_rank;
+        id->local_size = cluster->local_size;
+        id->node = cluster->node;
+        status = ls__world_open_in(out, options, id, job, fd, true, cluster);
+        if (status) {
+            ls__job_detach(&job);
+            close(fd);
+        }
+    }
+    if (status) {
+        cluster->failed = true;
+        ls__cluster_free(&cluster);
+    }
+    return status;
 }
 
 /* Under `lockstep run`: the job's memory is inherited. */
@@ -102,9 +154,15 @@ ls_status ls_world_open(ls_world **out, const ls_world_options *options)
     case LS__LAUNCHER_OPENMPI:
     case LS__LAUNCHER_PMIX:
     case LS__LAUNCHER_MPICH:
-    case LS__LAUNCHER_SLURM: break;
+    case LS__LAUNCHER_SLURM:
+        if (id.size == 1) {
+            id.local_rank = id.node = 0;
+            id.local_size = 1;
+            return ls__world_open_on(out, options, &id, NULL, -1, false);
+        }
+        return open_mpi(out, options, &id);
     }
-    return ls__fail(LS_EUNSUPPORTED, "started by %s, which needs the MPI plug-in", ls__launcher_name(id.launcher));
+    return ls__fail(LS_EINVAL, "launcher %d is unknown", (int)id.launcher);
 }
 
 /* Alone there is no job and nothing to share: plain memory, kept in a list so that free finds it. */
@@ -128,9 +186,16 @@ void ls_world_free(ls_world **pw)
 {
     ls_world *w = *pw;
     if (!w) return;
+    ls__cluster *c = w->cluster;
+    if (c && w->group->broken) c->failed = true;
     ls_group_free(&w->group);
     free_allocations(w);
-    if (w->owns_job) ls__job_detach(&w->job);
+    /* After a failure MPI may still hold memory of the job. */
+    if (w->owns_job && !(c && c->failed)) {
+        ls__job_detach(&w->job);
+        if (c) close(w->job_fd);
+    }
+    ls__cluster_free(&c);
     free(w->ring);
     free(w);
     *pw = NULL;

@@ -116,8 +116,7 @@ static void bits_are_those_of_one_machine(void **state)
     for (int type = 0; type < LS_DTYPE_COUNT; type++)
         for (int op = 0; op < LS_OP_COUNT; op++)
             for (int how = 0; how < PLACES; how++)
-                for (int p = 2; p <= MAX_P; p++)
-                    compare(type, op, how, p);
+                for (int p = 2; p <= MAX_P; p++) compare(type, op, how, p);
 }
 
 /* One rank a machine: bfloat16 needs no more bytes on the way than it has. */

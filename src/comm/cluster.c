@@ -1,0 +1,280 @@
+/* Who is where, and the memory that the ranks of a machine share. See cluster.h. */
+#include "comm/cluster.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include "base/status.h"
+
+/* ---- Cards. */
+
+void ls__card_fill(ls__card *card, const char *host, size_t staging_bytes)
+{
+    memset(card, 0, sizeof *card); /* cards are compared and sent as they are */
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+    if (f) {
+        if (!fgets(card->machine, sizeof card->machine, f)) card->machine[0] = 0;
+        fclose(f);
+    }
+    struct stat st;
+    if (!stat("/proc/self/ns/pid", &st)) card->processes = st.st_ino;
+    if (host)
+        snprintf(card->host, sizeof card->host, "%s", host);
+    else if (gethostname(card->host, sizeof card->host - 1))
+        card->host[0] = 0;
+    card->pid = getpid();
+    card->job_fd = -1;
+    card->staging_bytes = staging_bytes;
+}
+
+static bool same_machine(const ls__card *a, const ls__card *b)
+{
+    return !strcmp(a->machine, b->machine) && a->processes == b->processes && !strcmp(a->host, b->host);
+}
+
+int ls__cluster_place(const ls__card *cards, int n, int *node_of, int *local_of)
+{
+    int nodes = 0;
+    for (int r = 0; r < n; r++) {
+        node_of[r] = -1;
+        local_of[r] = 0;
+        for (int q = r - 1; q >= 0 && node_of[r] < 0; q--) {
+            if (!same_machine(&cards[q], &cards[r])) continue;
+            node_of[r] = node_of[q];
+            local_of[r] = local_of[q] + 1;
+        }
+        if (node_of[r] < 0) node_of[r] = nodes++;
+    }
+    return nodes;
+}
+
+/* ---- Clocks. */
+
+/* Sends or receives one time stamp, and waits until that is done. */
+static ls_status pass_time(ls__cluster *c, int64_t *time, int other, bool sends, int timeout_ms)
+{
+    enum { TAG = 0 };
+    ls__net_request request, *requests[] = { &request };
+    int64_t begin = ls_now();
+    ls_status status = sends ? ls__net_send(c->net, time, sizeof *time, other, TAG, &request)
+                             : ls__net_recv(c->net, time, sizeof *time, other, TAG, &request);
+    for (int vain = 0; !status && request.active; ls__net_pause(&vain)) {
+        status = ls__net_test(c->net, requests, 1);
+        if (!status && request.active && timeout_ms >= 0 && ls_now() - begin > (int64_t)timeout_ms * 1000000)
+            status = ls__fail(LS_ETIMEOUT, "rank %d: no answer from rank %d on host %s within %.1f s", c->rank, other,
+                              c->hosts[c->node_of[other]], timeout_ms / 1e3);
+    }
+    return status;
+}
+
+/* Asks the first rank of another machine for the time, or answers, and believes the quickest answer. */
+static ls_status compare_clocks(ls__cluster *c, int other, bool asks, int64_t *ahead, int timeout_ms)
+{
+    enum { TIMES = 8 };
+    int64_t best = INT64_MAX;
+    ls_status status = LS_OK;
+    for (int i = 0; i < TIMES && !status; i++) {
+        int64_t begin = ls_now(), their = begin;
+        status = pass_time(c, &their, other, asks, timeout_ms);
+        if (!asks) their = ls_now();
+        if (!status) status = pass_time(c, &their, other, !asks, timeout_ms);
+        int64_t end = ls_now();
+        if (end - begin >= best) continue;
+        best = end - begin;
+        *ahead = their - (begin + end) / 2;
+    }
+    return status;
+}
+
+/* Rank 0 compares its clock with those of the other machines' first ranks, one after the other; then everyone learns
+ * the offsets. */
+static ls_status align_clocks(ls__cluster *c, const int *first, int timeout_ms)
+{
+    size_t bytes = (size_t)c->nodes * sizeof(int64_t);
+    int64_t *ahead = calloc(1, bytes), *all = malloc((size_t)c->size * bytes);
+    ls_status status = ahead && all ? LS_OK : ls__fail(LS_ENOMEM, "cluster: out of memory");
+    for (int k = 1; k < c->nodes && !status; k++) {
+        if (c->rank == first[0]) status = compare_clocks(c, first[k], true, &ahead[k], timeout_ms);
+        if (c->rank == first[k]) status = compare_clocks(c, first[0], false, &ahead[k], timeout_ms);
+    }
+    if (!status) status = ls__net_allgather(c->net, ahead, all, bytes, timeout_ms);
+    for (int k = 0; k < c->nodes && !status; k++) c->clock_ahead[k] = all[k] - all[c->node];
+    free(ahead);
+    free(all);
+    return status;
+}
+
+/* ---- Joining. */
+
+static ls_status exchange(ls__cluster *c, const ls__card *mine, ls__card *all, int timeout_ms)
+{
+    return ls__net_allgather(c->net, mine, all, sizeof *mine, timeout_ms);
+}
+
+static ls_status take_cards(ls__cluster *c, const ls__card *cards, int timeout_ms)
+{
+    size_t n = (size_t)c->size;
+    c->node_of = malloc(n * sizeof *c->node_of);
+    c->local_of = malloc(n * sizeof *c->local_of);
+    if (!c->node_of || !c->local_of) return ls__fail(LS_ENOMEM, "cluster: out of memory");
+    c->nodes = ls__cluster_place(cards, c->size, c->node_of, c->local_of);
+    c->node = c->node_of[c->rank];
+    c->local_rank = c->local_of[c->rank];
+    c->hosts = calloc((size_t)c->nodes, sizeof *c->hosts);
+    c->clock_ahead = calloc((size_t)c->nodes, sizeof *c->clock_ahead);
+    int *first = malloc((size_t)c->nodes * sizeof *first);
+    if (!c->hosts || !c->clock_ahead || !first) {
+        free(first);
+        return ls__fail(LS_ENOMEM, "cluster: out of memory");
+    }
+    c->staging_bytes = SIZE_MAX;
+    for (int r = 0; r < c->size; r++) {
+        if (c->node_of[r] == c->node) c->local_size++;
+        if (!c->local_of[r]) first[c->node_of[r]] = r;
+        if (cards[r].staging_bytes < c->staging_bytes) c->staging_bytes = cards[r].staging_bytes;
+        snprintf(c->hosts[c->node_of[r]], LS__HOST_BYTES, "%s", cards[r].host);
+    }
+    ls_status status = c->nodes > 1 ? align_clocks(c, first, timeout_ms) : LS_OK;
+    free(first);
+    return status;
+}
+
+ls_status ls__cluster_open(ls__cluster **out, ls__net *net, const ls__card *card, int timeout_ms)
+{
+    *out = NULL;
+    ls__cluster *c = calloc(1, sizeof *c);
+    ls__card *cards = malloc((size_t)ls__net_size(net) * sizeof *cards);
+    ls_status status;
+    if (!c || !cards) {
+        free(c);
+        free(cards);
+        ls__net_close(&net, false);
+        return ls__fail(LS_ENOMEM, "cluster: out of memory");
+    }
+    c->net = net;
+    c->rank = ls__net_rank(net);
+    c->size = ls__net_size(net);
+    status = exchange(c, card, cards, timeout_ms);
+    if (!status) status = take_cards(c, cards, timeout_ms);
+    free(cards);
+    if (status) {
+        c->failed = true;
+        ls__cluster_free(&c);
+        return status;
+    }
+    *out = c;
+    return LS_OK;
+}
+
+void ls__cluster_free(ls__cluster **pc)
+{
+    ls__cluster *c = *pc;
+    if (!c) return;
+    if (c->inbox_request.active) ls__net_cancel(c->net, &c->inbox_request);
+    for (int i = 0; c->watched && i < c->local_size; i++)
+        if (c->watched[i] >= 0) close(c->watched[i]);
+    ls__net_close(&c->net, !c->failed);
+    free(c->node_of);
+    free(c->local_of);
+    free(c->hosts);
+    free(c->clock_ahead);
+    free(c->watched);
+    if (!c->failed) free(c); /* otherwise the inbox may still be written to */
+    *pc = NULL;
+}
+
+/* ---- The memory. */
+
+static ls_status open_memory(const ls__card *first, ls__job **job, int *fd)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", first->pid, first->job_fd);
+    *fd = open(path, O_RDWR | O_CLOEXEC);
+    if (*fd < 0)
+        return ls__fail_errno(
+            "the memory of process %d on host %s, %s; all ranks of a machine must run as the same user "
+            "and see its processes",
+            first->pid, first->host, path);
+    ls_status status = ls__job_attach(*fd, job);
+    if (!status) return LS_OK;
+    close(*fd);
+    *fd = -1;
+    return status;
+}
+
+static ls_status watch_all(ls__cluster *c, const ls__card *cards)
+{
+    c->watched = malloc((size_t)c->local_size * sizeof *c->watched);
+    if (!c->watched) return ls__fail(LS_ENOMEM, "cluster: out of memory");
+    for (int r = 0; r < c->size; r++)
+        if (c->node_of[r] == c->node) {
+            /* Without pidfds (an old kernel) a death is found by timeout. */
+            long pidfd = cards[r].pid == getpid() ? -1 : syscall(SYS_pidfd_open, cards[r].pid, 0);
+            c->watched[c->local_of[r]] = (int)pidfd;
+        }
+    return LS_OK;
+}
+
+/* Everyone says how it went; the first bad news is everyone's. */
+static ls_status agree(ls__cluster *c, ls_status status, ls__card *mine, ls__card *all, int timeout_ms)
+{
+    mine->why[0] = 0;
+    if (status) snprintf(mine->why, sizeof mine->why, "%s: %s", ls_status_name(status), ls_error());
+    ls_status sent = exchange(c, mine, all, timeout_ms);
+    if (sent || status) return status ? status : sent;
+    for (int r = 0; r < c->size; r++)
+        if (all[r].why[0]) return ls__fail(LS_EPEER, "rank %d could not join: %s", r, all[r].why);
+    return LS_OK;
+}
+
+/* The first rank of each machine makes the memory; then the others open it. */
+static ls_status make_and_open(ls__cluster *c, ls__card *all, int timeout_ms, ls__job **job, int *fd)
+{
+    ls__card mine;
+    ls__card_fill(&mine, NULL, 0);
+    ls_status status = c->local_rank == 0 ? ls__job_create(c->local_size, 0, job, fd) : LS_OK;
+    mine.job_fd = *fd;
+    status = agree(c, status, &mine, all, timeout_ms);
+    if (status) return status;
+    for (int r = 0; r < c->size && c->local_rank != 0; r++)
+        if (c->node_of[r] == c->node && !c->local_of[r]) status = open_memory(&all[r], job, fd);
+    if (!status) {
+        atomic_store(&(*job)->rank[c->local_rank].pid, getpid());
+        ls__job_set_state(*job, c->local_rank, LS__RANK_RUNNING, 0);
+        status = watch_all(c, all);
+    }
+    return agree(c, status, &mine, all, timeout_ms);
+}
+
+ls_status ls__cluster_share(ls__cluster *c, int timeout_ms, ls__job **job, int *fd)
+{
+    *job = NULL;
+    *fd = -1;
+    ls__card *all = malloc((size_t)c->size * sizeof *all);
+    if (!all) return ls__fail(LS_ENOMEM, "cluster: out of memory");
+    ls_status status = make_and_open(c, all, timeout_ms, job, fd);
+    free(all);
+    if (status && *job) {
+        ls__job_detach(job);
+        close(*fd);
+        *fd = -1;
+    }
+    return status;
+}
+
+void ls__cluster_watch(ls__cluster *c, ls__job *job)
+{
+    for (int i = 0; c->watched && i < c->local_size; i++) {
+        struct pollfd p = { .fd = c->watched[i], .events = POLLIN };
+        if (p.fd < 0 || poll(&p, 1, 0) <= 0) continue;
+        close(p.fd);
+        c->watched[i] = -1;
+        ls__job_set_state(job, i, LS__RANK_GONE, 0);
+    }
+}

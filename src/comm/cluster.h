@@ -1,0 +1,71 @@
+/* Where the ranks of an MPI job are: which machines there are, who shares memory with whom, and the memory they share.
+ *
+ * Every rank tells the others about its machine. Ranks of one machine are numbered by their rank in the world; the
+ * first makes the job's memory, and the others open it through /proc/PID/fd, which the kernel grants to processes of
+ * the same user only. No file system ever holds a name of it.
+ *
+ * No launcher of ours watches such a job. A rank that waits looks through pidfds whether the processes it shares a
+ * machine with are still there; mpirun usually is faster and ends them all. */
+#ifndef LS_COMM_CLUSTER_H
+#define LS_COMM_CLUSTER_H
+
+#include "comm/job.h"
+#include "comm/net.h"
+
+struct ls__multi;
+
+enum { LS__HOST_BYTES = 64 };
+
+/* What a rank says about itself. Two ranks share memory if the first three are the same: one kernel (machine), one view
+ * of processes, one host name (containers, and the hosts of a cluster on one machine, share the kernel). */
+typedef struct ls__card {
+    char machine[40]; /* the kernel's boot id */
+    uint64_t processes;
+    char host[LS__HOST_BYTES];
+    int32_t pid;
+    int32_t job_fd; /* the first of a machine: the descriptor of the job's memory; -1: it has failed */
+    uint64_t staging_bytes;
+    char why[200]; /* of a failure */
+} ls__card;
+
+/* A failure on its way to other machines. */
+typedef struct ls__alarm {
+    int32_t group; /* its number, see multi.h */
+    int32_t status;
+    char text[LS__JOB_FAILURE_BYTES];
+} ls__alarm;
+
+typedef struct ls__cluster {
+    ls__net *net;
+    int rank, size;
+    int node, nodes; /* this machine, and how many there are */
+    int local_rank, local_size;
+    int *node_of, *local_of;       /* by rank */
+    char (*hosts)[LS__HOST_BYTES]; /* by machine */
+    int64_t *clock_ahead;          /* by machine: how far its clock is ahead of ours, in ns */
+    size_t staging_bytes;          /* the smallest that anyone asked for */
+    int *watched;                  /* pidfds by local rank; -1: ourselves, or gone */
+
+    /* The mpi transport's (multi_wait.c). */
+    struct ls__multi *groups; /* all groups over several machines */
+    int next_group;           /* number of the next one */
+    ls__alarm inbox;
+    ls__net_request inbox_request;
+    _Atomic bool failed; /* messages may be under way for ever; MPI is not shut down in order */
+} ls__cluster;
+
+/* Fills in the card of this process. `host`: NULL, or a name to use instead of the system's. */
+void ls__card_fill(ls__card *card, const char *host, size_t staging_bytes);
+/* Numbers the machines in the order of their first ranks, and the ranks of each. Returns the number of machines. */
+int ls__cluster_place(const ls__card *cards, int n, int *node_of, int *local_of);
+
+/* Exchanges cards over `net`, which belongs to the cluster from then on, also on failure. */
+LS_MUST_CHECK ls_status ls__cluster_open(ls__cluster **out, ls__net *net, const ls__card *card, int timeout_ms);
+/* Makes or opens the memory of this machine's ranks. All ranks succeed or fail together. */
+LS_MUST_CHECK ls_status ls__cluster_share(ls__cluster *c, int timeout_ms, ls__job **job, int *fd);
+void ls__cluster_free(ls__cluster **cluster);
+
+/* Looks whether processes of this machine have ended, and says so in the job. */
+void ls__cluster_watch(ls__cluster *c, ls__job *job);
+
+#endif

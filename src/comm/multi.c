@@ -1,0 +1,317 @@
+/* The life of a collective between machines: posting, agreeing, finishing. See multi.h. */
+#include "comm/multi.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/status.h"
+#include "comm/heap.h"
+#include "comm/shm.h"
+#include "comm/small.h"
+
+/* What a leader tells the others: this, then an entry for each member of its machine, then their small data. */
+typedef struct head {
+    uint64_t number;
+    uint32_t node, members;
+} head;
+
+typedef struct entry {
+    uint64_t print, count;
+    int64_t stamp;
+} entry;
+
+/* ---- Posting. */
+
+static bool is_small(const ls_work *w)
+{
+    size_t bytes = w->count * ls_dtype_size(w->type) * (size_t)ls__shm_send_blocks(w);
+    return bytes <= ls__multi_of(w->group)->mail_bytes;
+}
+
+/* Small data that a member contributes. */
+static size_t mail_length(const ls_work *w, int rank)
+{
+    return is_small(w) ? ls__shm_send_bytes(w, rank) : 0;
+}
+
+static int leader_of(const ls__multi *m, int node)
+{
+    return m->world_of[ls__multi_member(m, node, 0)];
+}
+
+/* Bytes of the longest head that a machine may send. */
+static size_t longest_head(const ls__multi *m, int node)
+{
+    return sizeof(head) + (size_t)m->node_size[node] * (sizeof(entry) + m->mail_bytes);
+}
+
+/* The leader gets ready for the others' heads. */
+static ls_status await_heads(ls__multi *m)
+{
+    m->heads_in.count = 0;
+    m->heads_in.used = 0;
+    ls_status status = LS_OK;
+    for (int node = 0; node < m->nodes && !status; node++)
+        if (node != m->node)
+            status = ls__batch_add(&m->heads_in, leader_of(m, node), longest_head(m, node), NULL, false);
+    if (!status) status = ls__batch_place(&m->heads_in);
+    return status ? status : ls__batch_recv(m, &m->heads_in, LS__TAG_HEAD);
+}
+
+static ls_status post(ls_group *g, ls_work *w)
+{
+    ls__multi *m = ls__multi_of(g);
+    ls__multi_post *p = ls__multi_post_of(m, w->number, m->local);
+    size_t bytes = ls__shm_send_bytes(w, g->rank);
+    p->at = 0;
+    w->staged = false;
+    if (is_small(w)) {
+        if (bytes) memcpy(ls__multi_mail_of(m, w->number, g->rank), w->send, bytes);
+    } else if (bytes && m->locals > 1) {
+        p->at = ls__heap_offset(g->world->job, w->send, bytes);
+        if (!p->at) p->at = LS__MULTI_STAGED;
+        w->staged = p->at == LS__MULTI_STAGED;
+    }
+    atomic_store_explicit(&p->in, w->staged ? 0 : UINT32_MAX, memory_order_relaxed);
+    atomic_store_explicit(&p->board, 0, memory_order_relaxed);
+    atomic_store_explicit(&p->out, 0, memory_order_relaxed);
+    p->print = ls__work_fingerprint(w);
+    p->count = w->count;
+    p->stamp = w->started;
+    m->posted++;
+    m->life++;
+    ls_status status = m->local == 0 ? await_heads(m) : LS_OK;
+    atomic_store_explicit(&p->number, w->number + 1, memory_order_release);
+    ls__multi_ring(m);
+    return status;
+}
+
+static ls_status start(ls_group *g, ls_work *w)
+{
+    ls_status status = ls__multi_look(g);
+    if (status) return status;
+    w->started = w->last_arrival = ls_now();
+    w->last_rank = g->world->identity.rank;
+    if (ls__call_is_pair(w->call)) return LS_OK;
+    ls__note_start(w, ls__shm_send_bytes(w, g->rank));
+    status = g->first ? LS_OK : post(g, w); /* otherwise when it is its turn */
+    return status ? ls__multi_give_up(g, status) : LS_OK;
+}
+
+/* ---- Agreeing. */
+
+static ls_status mismatch(ls_group *g, uint64_t number, int a, const entry *x, int b, const entry *y)
+{
+    const ls__multi *m = ls__multi_of(g);
+    char first[160], second[160];
+    ls__describe(x->print, number, x->count, first, sizeof first);
+    ls__describe(y->print, number, y->count, second, sizeof second);
+    return ls__multi_break(g, LS_EMISMATCH,
+                           "rank %d runs %s, but rank %d runs %s; both must make the same calls in the same order",
+                           m->world_of[a], first, m->world_of[b], second);
+}
+
+static bool same(const entry *x, const entry *y)
+{
+    return x->print == y->print && x->count == y->count;
+}
+
+static entry entry_of(const ls__multi *m, uint64_t number, int local)
+{
+    const ls__multi_post *p = ls__multi_post_of(m, number, local);
+    return (entry){ .print = p->print, .count = p->count, .stamp = p->stamp };
+}
+
+/* LS_OK when all members of this machine have posted. Those who have are compared at once. */
+static ls_status gather_locals(ls_group *g, const ls_work *w)
+{
+    const ls__multi *m = ls__multi_of(g);
+    entry mine = entry_of(m, w->number, m->local);
+    bool all = true;
+    for (int i = 0; i < m->locals; i++) {
+        const ls__multi_post *p = ls__multi_post_of(m, w->number, i);
+        if (atomic_load_explicit(&p->number, memory_order_acquire) != w->number + 1) {
+            all = false;
+            continue;
+        }
+        entry theirs = entry_of(m, w->number, i);
+        if (!same(&mine, &theirs))
+            return mismatch(g, w->number, g->rank, &mine, ls__multi_member(m, m->node, i), &theirs);
+    }
+    return all ? LS_OK : LS_PENDING;
+}
+
+static ls_status send_heads(ls__multi *m, const ls_work *w)
+{
+    ls__batch *b = &m->heads_out;
+    ls_status status = LS_OK;
+    size_t bytes = sizeof(head) + (size_t)m->locals * sizeof(entry);
+    for (int i = 0; i < m->locals; i++) bytes += mail_length(w, ls__multi_member(m, m->node, i));
+    b->count = 0;
+    b->used = 0;
+    for (int node = 0; node < m->nodes && !status; node++)
+        if (node != m->node) status = ls__batch_add(b, leader_of(m, node), bytes, NULL, b->count > 0);
+    if (!status) status = ls__batch_place(b);
+    if (status) return status;
+    head h = { .number = w->number, .node = (uint32_t)m->node, .members = (uint32_t)m->locals };
+    uint8_t *to = b->memory;
+    memcpy(to, &h, sizeof h);
+    to += sizeof h;
+    for (int i = 0; i < m->locals; i++, to += sizeof(entry)) {
+        entry e = entry_of(m, w->number, i);
+        memcpy(to, &e, sizeof e);
+    }
+    for (int i = 0; i < m->locals; i++) {
+        int rank = ls__multi_member(m, m->node, i);
+        size_t n = mail_length(w, rank);
+        if (n) memcpy(to, ls__multi_mail_of(m, w->number, rank), n);
+        to += n;
+    }
+    return ls__batch_send(m, b, LS__TAG_HEAD);
+}
+
+/* What machine `node` said of its member at place `local`. */
+static entry heard(const ls__multi *m, uint64_t number, int node, int local)
+{
+    if (node == m->node) return entry_of(m, number, local);
+    const ls__message *x = &m->heads_in.list[node < m->node ? node : node - 1];
+    entry e;
+    memcpy(&e, x->data + sizeof(head) + (size_t)local * sizeof e, sizeof e);
+    return e;
+}
+
+static ls_status check_head(ls_group *g, const ls__message *x, const ls_work *w, int node)
+{
+    const ls__multi *m = ls__multi_of(g);
+    head h;
+    if (x->request.bytes >= sizeof h + (size_t)m->node_size[node] * sizeof(entry)) {
+        memcpy(&h, x->data, sizeof h);
+        if (h.number == w->number && h.node == (uint32_t)node && h.members == (uint32_t)m->node_size[node])
+            return LS_OK;
+    }
+    return ls__multi_break(g, LS_EFORMAT, "rank %d sent something that is no head of collective #%llu", x->peer,
+                           (unsigned long long)w->number);
+}
+
+/* Compares the fingerprints of all members with the first one's, so that every machine finds the same pair. */
+static ls_status compare_all(ls_group *g, ls_work *w)
+{
+    ls__multi *m = ls__multi_of(g);
+    entry first = heard(m, w->number, m->node_of[0], m->local_of[0]);
+    int64_t latest = INT64_MIN;
+    int last = 0;
+    for (int r = 0; r < g->size; r++) {
+        entry e = heard(m, w->number, m->node_of[r], m->local_of[r]);
+        if (!same(&first, &e)) return mismatch(g, w->number, 0, &first, r, &e);
+        int64_t stamp = e.stamp - m->cluster->clock_ahead[m->cluster->node_of[m->world_of[r]]];
+        if (stamp <= latest) continue;
+        latest = stamp;
+        last = m->world_of[r];
+    }
+    m->control->last_arrival[w->number % 2] = latest;
+    m->control->last_rank[w->number % 2] = last;
+    return LS_OK;
+}
+
+/* Puts the small data of other machines where their members would have put it. */
+static void unpack_mail(ls__multi *m, const ls_work *w)
+{
+    for (int i = 0; i < m->heads_in.count; i++) {
+        int node = i < m->node ? i : i + 1;
+        const uint8_t *from = m->heads_in.list[i].data + sizeof(head) + (size_t)m->node_size[node] * sizeof(entry);
+        for (int k = 0; k < m->node_size[node]; k++) {
+            int rank = ls__multi_member(m, node, k);
+            size_t n = mail_length(w, rank);
+            if (n) memcpy(ls__multi_mail_of(m, w->number, rank), from, n);
+            from += n;
+        }
+    }
+}
+
+/* The leader's part. */
+static ls_status lead(ls_group *g, ls_work *w)
+{
+    ls__multi *m = ls__multi_of(g);
+    ls_status status = LS_OK;
+    if (!m->heads_sent) {
+        status = gather_locals(g, w);
+        if (status) return status;
+        if (!ls__batch_done(&m->heads_out)) return LS_PENDING;
+        status = send_heads(m, w);
+        if (status) return status;
+        m->heads_sent = true;
+        m->life++;
+    }
+    if (!ls__batch_done(&m->heads_in)) return LS_PENDING;
+    for (int i = 0; i < m->heads_in.count && !status; i++)
+        status = check_head(g, &m->heads_in.list[i], w, i < m->node ? i : i + 1);
+    if (!status) status = compare_all(g, w);
+    if (status) return status;
+    unpack_mail(m, w);
+    m->heads_sent = false;
+    atomic_store_explicit(&m->control->agreed, w->number + 1, memory_order_release);
+    ls__multi_ring(m);
+    return LS_OK;
+}
+
+static ls_status agree(ls_group *g, ls_work *w)
+{
+    ls__multi *m = ls__multi_of(g);
+    ls_status status = m->posted == w->number ? post(g, w) : LS_OK;
+    if (!status && m->local == 0) status = lead(g, w);
+    if (status) return status;
+    if (atomic_load_explicit(&m->control->agreed, memory_order_acquire) <= w->number) return LS_PENDING;
+    w->seen = g->size;
+    w->last_arrival = m->control->last_arrival[w->number % 2];
+    w->last_rank = m->control->last_rank[w->number % 2];
+    m->life++;
+    return LS_OK;
+}
+
+/* ---- Progress. */
+
+static void finish_small(ls_group *g, const ls_work *w)
+{
+    ls__multi *m = ls__multi_of(g);
+    for (int r = 0; r < g->size; r++) m->in[r] = ls__multi_mail_of(m, w->number, r);
+    ls__small_finish(g, w, m->in);
+}
+
+static ls_status advance(ls_group *g, ls_work *w)
+{
+    ls_status status = w->seen ? LS_OK : agree(g, w);
+    if (status) return status;
+    if (is_small(w))
+        finish_small(g, w);
+    else
+        status = ls__multi_flow(g, w);
+    if (status) return status;
+    ls__multi_local *me = &ls__multi_of(g)->locals_at[ls__multi_of(g)->local];
+    atomic_store_explicit(&me->last_print, ls__work_fingerprint(w), memory_order_relaxed);
+    atomic_store_explicit(&me->last_count, w->count, memory_order_relaxed);
+    atomic_store_explicit(&me->finished, w->number + 1, memory_order_release);
+    ls__note_done(w);
+    return LS_OK;
+}
+
+static ls_status progress(ls_group *g, ls_work *w)
+{
+    ls_status status = ls__multi_poll(g);
+    if (status < 0) return status;
+    if (ls__call_is_pair(w->call)) return ls__multi_pair_progress(g, w);
+    const ls_work *turn = g->first;
+    while (turn && turn->done) turn = turn->next;
+    if (turn && turn != w) return LS_PENDING;
+    status = advance(g, w);
+    return status < 0 ? ls__multi_give_up(g, status) : status;
+}
+
+const ls__transport ls__multi_transport = {
+    .name = "mpi",
+    .start = start,
+    .progress = progress,
+    .idle = ls__multi_idle,
+    .split = ls__multi_split,
+    .abort = ls__multi_abort,
+    .release = ls__multi_release,
+};

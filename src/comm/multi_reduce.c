@@ -1,0 +1,225 @@
+/* Sums between machines: all-reduce, reduce, reduce-scatter.
+ *
+ * All-reduce and reduce. A round is cut into slices, as many as the largest machine has members. On each machine one
+ * member carries a slice; where there are fewer members than slices, some carry several. A slice is cut once more, a
+ * part for each machine. The carrier adds each other machine's part over the members of its own machine and sends it
+ * there (first exchange); it gets the partial sums of its own part from the others, finishes the sum in canonical
+ * order, and sends the result to all (second exchange). Over each machine's link go 2 (N-1)/N times the data in each
+ * direction, the least possible, and all links are busy all the time. Results are received right on the board.
+ *
+ * Reduce is the same, but results go only to the root's machine.
+ *
+ * Reduce-scatter has no second exchange: the partial sums of a rank's block go to that rank. */
+#include "comm/multi.h"
+
+#include <string.h>
+#include "base/status.h"
+#include "kern/copy.h"
+
+/* Which covers are used: all that can be added in advance, or nothing. */
+static int cut_of(const ls_work *w)
+{
+    return ls__order_can_cut(w->type, w->op) ? 0 : 1;
+}
+
+/* Bytes of all partial sums that a machine has for `elements`. */
+static size_t partials_bytes(const ls__multi *m, const ls_work *w, int node, size_t elements)
+{
+    int cut = cut_of(w);
+    size_t bytes = 0;
+    for (int i = 0; i < m->cover_count[cut]; i++)
+        if (m->covers[cut][i].node == node) bytes += ls__order_partial_bytes(w->type, &m->covers[cut][i], elements);
+    return bytes;
+}
+
+/* Writes this machine's partial sums of elements first..first+n-1 of a block in a round. */
+static void write_partials(ls_group *g, const ls_work *w, uint32_t round, int block, size_t first, size_t n,
+                           uint8_t *to)
+{
+    ls__multi *m = ls__multi_of(g);
+    int cut = cut_of(w);
+    size_t size = ls_dtype_size(w->type);
+    for (int i = 0; i < m->cover_count[cut]; i++) {
+        const ls__cover *c = &m->covers[cut][i];
+        if (c->node != m->node) continue;
+        for (int k = 0; k < c->count; k++)
+            m->in[k] = ls__multi_input(g, w, m->local_of[c->first + k], block, round) + first * size;
+        ls__order_partial(w->type, w->op, to, m->in, c->count, n, m->scratch);
+        to += ls__order_partial_bytes(w->type, c, n);
+    }
+}
+
+/* Finishes a sum: at[node] is where each machine's partial sums are. */
+static ls_status finish_sum(ls_group *g, const ls_work *w, void **at, size_t n, void *out)
+{
+    ls__multi *m = ls__multi_of(g);
+    int cut = cut_of(w), count = m->cover_count[cut];
+    if (w->type == LS_BF16) {
+        m->wide = ls__multi_grow(m->wide, &m->wide_room, (size_t)count * n * sizeof(float));
+        if (!m->wide) return LS_ENOMEM;
+    }
+    for (int i = 0; i < count; i++) {
+        const ls__cover *c = &m->covers[cut][i];
+        m->partials[i] = at[c->node];
+        at[c->node] = (uint8_t *)at[c->node] + ls__order_partial_bytes(w->type, c, n);
+    }
+    ls__order_finish(w->type, w->op, out, m->partials, m->covers[cut], count, m->steps[cut], g->size, n, m->wide);
+    return LS_OK;
+}
+
+/* ---- All-reduce and reduce. */
+
+typedef struct range {
+    size_t begin, count;
+} range;
+
+/* Part i of n elements cut into `parts`, at multiples of 16 elements. */
+static range part(size_t n, int i, int parts)
+{
+    size_t begin = n * (size_t)i / (size_t)parts / 16 * 16;
+    size_t end = i + 1 == parts ? n : n * (size_t)(i + 1) / (size_t)parts / 16 * 16;
+    return (range){ .begin = begin, .count = end - begin };
+}
+
+/* The part of slice s that machine `node` finishes, within a round of n elements. */
+static range share(const ls__multi *m, size_t n, int s, int node)
+{
+    range slice = part(n, s, m->slices), r = part(slice.count, node, m->nodes);
+    r.begin += slice.begin;
+    return r;
+}
+
+/* Whether a machine gets the results. */
+static bool wants(const ls__multi *m, const ls_work *w, int node)
+{
+    return w->call == LS__ALLREDUCE || m->node_of[w->root] == node;
+}
+
+static ls_status reduce_plan(ls_group *g, ls_work *w, uint32_t round, ls__multi_slot *slot)
+{
+    ls__multi *m = ls__multi_of(g);
+    size_t n = ls__multi_round_count(w, round), size = ls_dtype_size(w->type);
+    uint8_t *board = ls__multi_board_of(m, round);
+    ls_status status = LS_OK;
+    for (int s = m->local; s < m->slices; s += m->locals) {
+        range mine = share(m, n, s, m->node);
+        for (int i = 1; i < m->nodes && !status; i++) {
+            int node = (m->node + i) % m->nodes, peer = m->world_of[ls__multi_member(m, node, s)];
+            range theirs = share(m, n, s, node);
+            status = ls__batch_add(&slot->first_out, peer, partials_bytes(m, w, m->node, theirs.count), NULL, false);
+            if (!status)
+                status = ls__batch_add(&slot->first_in, peer, partials_bytes(m, w, node, mine.count), NULL, false);
+            if (!status && wants(m, w, node))
+                status = ls__batch_add(&slot->second_out, peer, mine.count * size, board + mine.begin * size, false);
+            if (!status && wants(m, w, m->node))
+                status = ls__batch_add(&slot->second_in, peer, theirs.count * size, board + theirs.begin * size, false);
+        }
+    }
+    return status;
+}
+
+static ls_status reduce_fill(ls_group *g, ls_work *w, uint32_t round, ls__multi_slot *slot)
+{
+    ls__multi *m = ls__multi_of(g);
+    size_t n = ls__multi_round_count(w, round);
+    const ls__message *message = slot->first_out.list;
+    for (int s = m->local; s < m->slices; s += m->locals)
+        for (int i = 1; i < m->nodes; i++) {
+            range theirs = share(m, n, s, (m->node + i) % m->nodes);
+            if (!theirs.count) continue;
+            write_partials(g, w, round, 0, theirs.begin, theirs.count, message->data);
+            message++;
+        }
+    return LS_OK;
+}
+
+static ls_status reduce_combine(ls_group *g, ls_work *w, uint32_t round, ls__multi_slot *slot)
+{
+    ls__multi *m = ls__multi_of(g);
+    size_t n = ls__multi_round_count(w, round), size = ls_dtype_size(w->type);
+    uint8_t *board = ls__multi_board_of(m, round);
+    void **at = m->partials + g->size;
+    const ls__message *message = slot->first_in.list;
+    for (int s = m->local; s < m->slices; s += m->locals) {
+        range mine = share(m, n, s, m->node);
+        if (!mine.count) continue;
+        m->own = ls__multi_grow(m->own, &m->own_room, partials_bytes(m, w, m->node, mine.count));
+        if (!m->own) return LS_ENOMEM;
+        write_partials(g, w, round, 0, mine.begin, mine.count, m->own);
+        at[m->node] = m->own;
+        for (int i = 1; i < m->nodes; i++) at[(m->node + i) % m->nodes] = message++->data;
+        ls_status status = finish_sum(g, w, at, mine.count, board + mine.begin * size);
+        if (status) return status;
+    }
+    return LS_OK;
+}
+
+static ls_status reduce_take(ls_group *g, ls_work *w, uint32_t round, ls__multi_slot *slot)
+{
+    (void)slot;
+    if (w->call == LS__REDUCE && g->rank != w->root) return LS_OK;
+    size_t size = ls_dtype_size(w->type);
+    ls__copy((uint8_t *)w->recv + ls__multi_round_begin(w, round) * size, ls__multi_board_of(ls__multi_of(g), round),
+             ls__multi_round_count(w, round) * size, false);
+    return LS_OK;
+}
+
+const ls__flow ls__flow_reduce = {
+    .plan = reduce_plan,
+    .fill = reduce_fill,
+    .combine = reduce_combine,
+    .take = reduce_take,
+};
+
+/* ---- Reduce-scatter. */
+
+/* Whether this rank carries the partial sums of a block to its owner on another machine. */
+static bool carries(const ls__multi *m, int owner)
+{
+    return m->node_of[owner] != m->node && m->local_of[owner] % m->locals == m->local;
+}
+
+static ls_status scatter_plan(ls_group *g, ls_work *w, uint32_t round, ls__multi_slot *slot)
+{
+    ls__multi *m = ls__multi_of(g);
+    size_t n = ls__multi_round_count(w, round);
+    ls_status status = LS_OK;
+    for (int r = 0; r < g->size && !status; r++)
+        if (carries(m, r))
+            status = ls__batch_add(&slot->first_out, m->world_of[r], partials_bytes(m, w, m->node, n), NULL, false);
+    for (int node = 0; node < m->nodes && !status; node++) {
+        if (node == m->node) continue;
+        int peer = m->world_of[ls__multi_member(m, node, m->local)];
+        status = ls__batch_add(&slot->first_in, peer, partials_bytes(m, w, node, n), NULL, false);
+    }
+    return status;
+}
+
+static ls_status scatter_fill(ls_group *g, ls_work *w, uint32_t round, ls__multi_slot *slot)
+{
+    ls__multi *m = ls__multi_of(g);
+    const ls__message *message = slot->first_out.list;
+    for (int r = 0; r < g->size; r++)
+        if (carries(m, r)) write_partials(g, w, round, r, 0, ls__multi_round_count(w, round), message++->data);
+    return LS_OK;
+}
+
+static ls_status scatter_take(ls_group *g, ls_work *w, uint32_t round, ls__multi_slot *slot)
+{
+    ls__multi *m = ls__multi_of(g);
+    size_t n = ls__multi_round_count(w, round);
+    void **at = m->partials + g->size;
+    const ls__message *message = slot->first_in.list;
+    m->own = ls__multi_grow(m->own, &m->own_room, partials_bytes(m, w, m->node, n));
+    if (!m->own) return LS_ENOMEM;
+    write_partials(g, w, round, g->rank, 0, n, m->own);
+    for (int node = 0; node < m->nodes; node++) at[node] = node == m->node ? m->own : message++->data;
+    return finish_sum(g, w, at, n, (uint8_t *)w->recv + ls__multi_round_begin(w, round) * ls_dtype_size(w->type));
+}
+
+const ls__flow ls__flow_reduce_scatter = {
+    .plan = scatter_plan,
+    .fill = scatter_fill,
+    .take = scatter_take,
+    .lends = true,
+};

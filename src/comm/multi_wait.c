@@ -1,0 +1,307 @@
+/* Waiting between machines, and how it ends badly.
+ *
+ * The network makes no sound when something comes: a rank that waits must look. It gives up the core between looks,
+ * first by yielding and then by sleeping on its bell in the job for some tens of microseconds, so that the kernel has
+ * time for packets and the ranks of its own machine can still wake it.
+ *
+ * A failure is written into the group's control block, where all ranks of the machine see it, and sent to all members
+ * on other machines as an alarm. Every rank keeps a receive posted for alarms from anyone.
+ *
+ * Who is missing? A rank of this machine that has not posted is named, with what it last did. When all of this machine
+ * are there, the leader names the machines that it has not heard of, but gives them half a second more: they know
+ * better which of their ranks it is, and their alarm then comes first. */
+#include "comm/multi.h"
+
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/futex.h"
+#include "base/status.h"
+
+enum {
+    YIELDS = 100,        /* looks before the first sleep */
+    LOOKS_PER_POLL = 16, /* of a rank that has nothing under way on the network */
+};
+static const int64_t NAP_NS = 20000;                /* between looks at the network */
+static const int64_t SLEEP_NS = 1000000;            /* with nothing under way there */
+static const int64_t LOOK_AROUND_NS = 50000000;     /* how often to ask whether someone is gone or late */
+static const int64_t GRACE_NS = 500000000;          /* for those who know better */
+static const int64_t ALARM_PATIENCE_NS = 200000000; /* until an alarm is out */
+
+void ls__multi_ring(const ls__multi *m)
+{
+    ls__job *job = m->group->world->job;
+    atomic_thread_fence(memory_order_seq_cst);
+    for (int i = 0; i < m->locals; i++)
+        if (i != m->local) ls__job_ring(job, m->locals_at[i].job);
+}
+
+/* ---- Failures. */
+
+ls_status ls__multi_look(ls_group *g)
+{
+    ls__failure *own = &ls__multi_of(g)->control->failure, *job = &g->world->job->failure;
+    ls__failure *f = atomic_load_explicit(&own->set, memory_order_acquire) == 2 ? own : job;
+    if (atomic_load_explicit(&f->set, memory_order_acquire) != 2) return LS_OK;
+    ls__multi_of(g)->cluster->failed = true;
+    return ls__group_break(g, (ls_status)f->status, f->text);
+}
+
+/* Writes the failure down for the ranks of this machine; false if there was one already. */
+static bool write_failure(const ls__multi *m, ls_status status, const char *text)
+{
+    ls__failure *f = &m->control->failure;
+    uint32_t none = 0;
+    bool first = atomic_compare_exchange_strong(&f->set, &none, 1);
+    if (first) {
+        f->status = (int32_t)status;
+        snprintf(f->text, sizeof f->text, "%s", text);
+        atomic_store_explicit(&f->set, 2, memory_order_release);
+    }
+    ls__job_ring_all(m->group->world->job);
+    return first;
+}
+
+/* Tells the members on other machines. What MPI has not taken after a while is left to it, memory and all. */
+static void send_alarms(const ls__multi *m, ls_status status, const char *text)
+{
+    struct {
+        ls__alarm alarm;
+        ls__net_request requests[];
+    } *out = malloc(sizeof *out + (size_t)m->group->size * sizeof *out->requests);
+    if (!out) return;
+    out->alarm = (ls__alarm){ .group = m->id, .status = (int32_t)status };
+    snprintf(out->alarm.text, sizeof out->alarm.text, "%s", text);
+    int n = 0, left = 1, vain = 0;
+    for (int r = 0; r < m->group->size; r++)
+        if (m->node_of[r] != m->node && !ls__net_send(m->cluster->net, &out->alarm, sizeof out->alarm, m->world_of[r],
+                                                      LS__TAG_ALARM, &out->requests[n]))
+            n++;
+    for (int64_t begin = ls_now(); left && ls_now() - begin < ALARM_PATIENCE_NS; ls__net_pause(&vain)) {
+        left = 0;
+        for (int i = 0; i < n; i++) {
+            ls__net_request *one = &out->requests[i];
+            if (one->active && ls__net_test(m->cluster->net, &one, 1)) one->active = false;
+            left += one->active;
+        }
+    }
+    if (!left) free(out);
+}
+
+void ls__multi_abort(ls_group *g, ls_status status, const char *text)
+{
+    const ls__multi *m = ls__multi_of(g);
+    if (write_failure(m, status, text)) send_alarms(m, status, text);
+}
+
+ls_status ls__multi_break(ls_group *g, ls_status status, const char *format, ...)
+{
+    char text[LS__JOB_FAILURE_BYTES];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    ls__multi_abort(g, status, text);
+    /* Another rank may have been first; then all of us tell its story. It is a few stores away at most. */
+    ls_status seen;
+    while ((seen = ls__multi_look(g)) == LS_OK) ls__cpu_relax();
+    return seen;
+}
+
+ls_status ls__multi_give_up(ls_group *g, ls_status status)
+{
+    char why[LS__JOB_FAILURE_BYTES];
+    if (g->broken) return status;
+    snprintf(why, sizeof why, "%s", ls_error());
+    return ls__multi_break(g, status, "%s", why);
+}
+
+/* ---- The network. */
+
+/* An alarm came: for one of our groups, or for one that is no more. Then waits for the next. */
+static ls_status take_alarm(ls__cluster *c)
+{
+    for (ls__multi *m = c->groups; m; m = m->next) {
+        if (m->id != c->inbox.group) continue;
+        c->inbox.text[sizeof c->inbox.text - 1] = 0;
+        write_failure(m, (ls_status)c->inbox.status, c->inbox.text);
+    }
+    return ls__net_recv(c->net, &c->inbox, sizeof c->inbox, LS__NET_ANY, LS__TAG_ALARM, &c->inbox_request);
+}
+
+ls_status ls__multi_add_polled(ls__multi *m, int *count, ls__net_request *request)
+{
+    if (!request->active) return LS_OK;
+    if (*count == m->polled_room) {
+        int room = m->polled_room ? 2 * m->polled_room : 64;
+        ls__net_request **polled = realloc(m->polled, (size_t)room * sizeof *polled);
+        if (!polled) return ls__fail(LS_ENOMEM, "no memory for %d requests", room);
+        m->polled = polled;
+        m->polled_room = room;
+    }
+    m->polled[(*count)++] = request;
+    return LS_OK;
+}
+
+static ls_status add_batch(ls__multi *m, int *count, ls__batch *b)
+{
+    ls_status status = LS_OK;
+    for (int i = 0; i < b->count && !status; i++) status = ls__multi_add_polled(m, count, &b->list[i].request);
+    return status;
+}
+
+ls_status ls__multi_poll(ls_group *g)
+{
+    ls__multi *m = ls__multi_of(g);
+    ls__cluster *c = m->cluster;
+    int count = 0;
+    ls_status status = add_batch(m, &count, &m->heads_in);
+    if (!status) status = add_batch(m, &count, &m->heads_out);
+    for (int i = 0; i < LS__MULTI_WINDOW && !status; i++) {
+        ls__multi_slot *s = &m->slots[i];
+        status = add_batch(m, &count, &s->first_in);
+        if (!status) status = add_batch(m, &count, &s->first_out);
+        if (!status) status = add_batch(m, &count, &s->second_in);
+        if (!status) status = add_batch(m, &count, &s->second_out);
+    }
+    if (!status) status = ls__multi_pair_poll(g, &count);
+    int busy = count;
+    if (!status) status = ls__multi_add_polled(m, &count, &c->inbox_request);
+    m->busy = busy > 0;
+    if (!status && (busy || m->looks++ % LOOKS_PER_POLL == 0)) status = ls__net_test(c->net, m->polled, count);
+    for (int i = 0; i < busy && !status; i++)
+        if (!m->polled[i]->active) m->life++;
+    if (!status && !c->inbox_request.active) status = take_alarm(c);
+    if (!status) ls__multi_pair_reap(m);
+    return status ? ls__multi_give_up(g, status) : ls__multi_look(g);
+}
+
+/* ---- Who is missing. */
+
+static void describe_last(const ls__multi *m, int local, char *out, size_t bytes)
+{
+    const ls__multi_local *l = &m->locals_at[local];
+    uint64_t finished = atomic_load_explicit(&l->finished, memory_order_acquire);
+    char call[160];
+    if (!finished) {
+        snprintf(out, bytes, "it has completed no call of this group");
+        return;
+    }
+    ls__describe(atomic_load(&l->last_print), finished - 1, atomic_load(&l->last_count), call, sizeof call);
+    snprintf(out, bytes, "it last completed %s", call);
+}
+
+/* A rank of this machine that is gone, or late. */
+static ls_status report_local(ls_group *g, const ls_work *w, int local, bool is_gone)
+{
+    const ls__multi *m = ls__multi_of(g);
+    char call[160], state[96], last[200];
+    int world = m->world_of[ls__multi_member(m, m->node, local)];
+    ls__describe(ls__work_fingerprint(w), w->number, w->count, call, sizeof call);
+    ls__job_describe_state(g->world->job, m->locals_at[local].job, state, sizeof state);
+    describe_last(m, local, last, sizeof last);
+    if (is_gone)
+        return ls__multi_break(g, LS_EPEER, "rank %d %s and will not come to %s; %s", world, state, call, last);
+    return ls__multi_break(g, LS_ETIMEOUT, "rank %d did not come to %s within %.1f s; it %s; %s", world, call,
+                           g->world->timeout_ms / 1e3, state, last);
+}
+
+/* "host node1 (ranks 2, 3)" */
+static void describe_node(const ls__multi *m, int node, char *out, size_t bytes)
+{
+    int first = m->world_of[ls__multi_member(m, node, 0)];
+    int n = snprintf(out, bytes, "host %s (ranks %d", m->cluster->hosts[m->cluster->node_of[first]], first);
+    for (int i = 1; i < m->node_size[node] && n > 0 && (size_t)n < bytes; i++)
+        n += snprintf(out + n, bytes - (size_t)n, i == 8 ? ", ..." : ", %d", m->world_of[ls__multi_member(m, node, i)]);
+    if (n > 0 && (size_t)n < bytes) snprintf(out + n, bytes - (size_t)n, ")");
+}
+
+/* The member that the first unanswered receive waits for; -1: none. */
+static int awaited(const ls__multi *m)
+{
+    const ls__batch *b = &m->heads_in;
+    for (int i = 0; i <= 2 * LS__MULTI_WINDOW; i++) {
+        for (int k = 0; k < b->count; k++)
+            if (b->list[k].request.active)
+                for (int r = 0; r < m->group->size; r++)
+                    if (m->world_of[r] == b->list[k].peer) return r;
+        const ls__multi_slot *s = &m->slots[i / 2 % LS__MULTI_WINDOW];
+        b = i % 2 ? &s->second_in : &s->first_in;
+    }
+    return -1;
+}
+
+static ls_status report_late(ls_group *g, const ls_work *w)
+{
+    const ls__multi *m = ls__multi_of(g);
+    char call[160], where[200];
+    ls__describe(ls__work_fingerprint(w), w->number, w->count, call, sizeof call);
+    int rank = ls__call_is_pair(w->call) ? w->root : awaited(m);
+    double seconds = g->world->timeout_ms / 1e3;
+    if (rank < 0)
+        return ls__multi_break(g, LS_ETIMEOUT, "rank %d: %s made no progress for %.1f s", g->world->identity.rank, call,
+                               seconds);
+    describe_node(m, m->node_of[rank], where, sizeof where);
+    if (!w->seen && !ls__call_is_pair(w->call))
+        return ls__multi_break(
+            g, LS_ETIMEOUT,
+            "rank %d: nothing was heard from %s for %s within %.1f s; a rank there is late or gone, or "
+            "the network is cut",
+            g->world->identity.rank, where, call, seconds);
+    return ls__multi_break(
+        g, LS_ETIMEOUT, "rank %d: %s: rank %d on %s sent nothing for %.1f s; it is late or gone, or the network is cut",
+        g->world->identity.rank, call, m->world_of[rank], where, seconds);
+}
+
+/* Now and then: is someone of this machine gone, or anyone late? */
+static ls_status look_around(ls_group *g, ls_work *w, int64_t now)
+{
+    ls__multi *m = ls__multi_of(g);
+    ls__job *job = g->world->job;
+    ls__cluster_watch(m->cluster, job);
+    bool pair = ls__call_is_pair(w->call);
+    int64_t late = now - w->waiting_since - (int64_t)g->world->timeout_ms * 1000000;
+    bool expired = g->world->timeout_ms > 0 && late > 0;
+    for (int i = 0; i < m->locals && !pair; i++) {
+        if (i == m->local || atomic_load_explicit(&m->locals_at[i].finished, memory_order_acquire) > w->number)
+            continue;
+        bool posted =
+            atomic_load_explicit(&ls__multi_post_of(m, w->number, i)->number, memory_order_acquire) == w->number + 1;
+        uint32_t state = atomic_load(&job->rank[m->locals_at[i].job].state);
+        if (state == LS__RANK_GONE || state == LS__RANK_EXITED || state == LS__RANK_KILLED)
+            return report_local(g, w, i, true);
+        if (expired && !posted) return report_local(g, w, i, false);
+    }
+    /* Who is on another machine is its neighbours' business first, and then the leader's. */
+    bool leader = m->local == 0 || pair;
+    return expired && late > (leader ? GRACE_NS : 2 * GRACE_NS) ? report_late(g, w) : LS_OK;
+}
+
+/* ---- Waiting. */
+
+ls_status ls__multi_idle(ls_group *g, ls_work *w)
+{
+    ls__multi *m = ls__multi_of(g);
+    if (w->waiting_mark != m->life + 1) { /* something happened */
+        w->waiting_mark = m->life + 1;
+        w->waiting_since = 0;
+        w->spins = 0;
+    }
+    if (w->spins++ < YIELDS) {
+        sched_yield();
+        return LS_OK;
+    }
+    int64_t now = ls_now();
+    if (!w->waiting_since) w->waiting_since = m->looked_at = now;
+    ls__job_rank *me = &g->world->job->rank[m->locals_at[m->local].job];
+    uint32_t bell = atomic_load(&me->bell);
+    atomic_fetch_add(&me->sleepers, 1);
+    ls_status status = ls__group_progress(g);
+    if (!status && !w->done) ls__futex_wait(&me->bell, bell, m->busy ? NAP_NS : SLEEP_NS);
+    atomic_fetch_sub(&me->sleepers, 1);
+    if (status || w->done || now - m->looked_at < LOOK_AROUND_NS) return status;
+    m->looked_at = now;
+    return look_around(g, w, now);
+}

@@ -1,0 +1,400 @@
+/* Groups over several machines, with ranks as threads and a network among them: every collective, type and reduction on
+ * many placements of ranks; and failures, which reach all machines by name. */
+#include <unistd.h>
+#include "check.h"
+#include "fake_net.h"
+#include "suite.h"
+#include "base/thread.h"
+#include "comm/cluster.h"
+#include "comm/group.h"
+
+enum { WHY = SUITE_WHY, MAX_NODES = 16 };
+
+typedef int (*rank_fn)(ls_world *world, void *arg, char *why);
+
+typedef struct rank_thread {
+    rank_fn run;
+    void *arg;
+    ls_world_options options;
+    ls__job *job;
+    int fd, rank, size, node, bad;
+    char why[WHY];
+} rank_thread;
+
+static ls_status open_world(rank_thread *t, ls_world **world)
+{
+    char host[16];
+    ls__net *net;
+    ls__card card;
+    ls__cluster *c;
+    snprintf(host, sizeof host, "node%d", t->node);
+    ls_status status = ls__net_open_on(&net, &fake_plugin, t->rank, t->size);
+    ls__card_fill(&card, host, t->options.staging_bytes ? t->options.staging_bytes : 1);
+    if (!status) status = ls__cluster_open(&c, net, &card, 10000);
+    if (status) return status;
+    ls__identity id = { .launcher = LS__LAUNCHER_OPENMPI,
+                        .rank = c->rank,
+                        .size = c->size,
+                        .local_rank = c->local_rank,
+                        .local_size = c->local_size,
+                        .node = c->node };
+    ls__job_set_state(t->job, c->local_rank, LS__RANK_RUNNING, 0);
+    return ls__world_open_in(world, &t->options, &id, t->job, t->fd, false, c);
+}
+
+static void *thread_run(void *p)
+{
+    rank_thread *t = p;
+    ls_world *world;
+    fake_rank = t->rank;
+    fake_seed = (unsigned)t->rank * 7919u;
+    if (open_world(t, &world)) {
+        snprintf(t->why, WHY, "rank %d: open: %s", t->rank, ls_error());
+        t->bad = 1;
+        return NULL;
+    }
+    t->bad = t->run(world, t->arg, t->why);
+    ls__job_set_state(t->job, ls_world_local_rank(world), LS__RANK_EXITED, t->bad);
+    ls_world_free(&world);
+    return NULL;
+}
+
+/* Runs `run` on ranks that are placed as `places` says: "0011" is two machines of two ranks each. */
+static void on_nodes(const char *places, rank_fn run, void *arg, ls_world_options options)
+{
+    int p = (int)strlen(places), sizes[MAX_NODES] = { 0 }, fds[MAX_NODES];
+    ls__job *jobs[MAX_NODES] = { NULL };
+    pthread_t threads[FAKE_RANKS];
+    rank_thread *t = calloc((size_t)p, sizeof *t);
+    fake_reset(p);
+    for (int r = 0; r < p; r++) sizes[places[r] - '0']++;
+    for (int k = 0; k < MAX_NODES; k++)
+        if (sizes[k]) check_ok(ls__job_create(sizes[k], 0, &jobs[k], &fds[k]));
+    for (int r = 0; r < p; r++) {
+        int node = places[r] - '0';
+        t[r] = (rank_thread){ .run = run,
+                              .arg = arg,
+                              .options = options,
+                              .job = jobs[node],
+                              .fd = fds[node],
+                              .rank = r,
+                              .size = p,
+                              .node = node };
+        check_ok(ls__thread_start(&threads[r], "rank", thread_run, &t[r]));
+    }
+    for (int r = 0; r < p; r++) pthread_join(threads[r], NULL);
+    char why[WHY] = "";
+    for (int r = p - 1; r >= 0; r--)
+        if (t[r].bad) memcpy(why, t[r].why, WHY);
+    free(t);
+    for (int k = 0; k < MAX_NODES; k++)
+        if (jobs[k]) {
+            ls__job_detach(&jobs[k]);
+            close(fds[k]);
+        }
+    fake_reset(0);
+    if (why[0]) fail_msg("ranks on %s: %s", places, why);
+}
+
+#define need(condition, ...)                 \
+    do {                                     \
+        if (!(condition)) {                  \
+            snprintf(why, WHY, __VA_ARGS__); \
+            return 1;                        \
+        }                                    \
+    } while (0)
+#define need_ok(call)                                                                       \
+    do {                                                                                    \
+        if ((call) != LS_OK) {                                                              \
+            snprintf(why, WHY, "rank %d: %s: %s", ls_world_rank(world), #call, ls_error()); \
+            return 1;                                                                       \
+        }                                                                                   \
+    } while (0)
+
+/* ---- Collectives. */
+
+static int run_suite(ls_world *world, void *arg, char *why)
+{
+    need(!strcmp(ls_world_transport(world), "mpi"), "transport %s", ls_world_transport(world));
+    return suite_run(world, arg, why);
+}
+
+static const size_t sizes[] = { 0, 1, 7, 1023, 4099, SIZE_MAX };
+static const size_t few[] = { 1, 5001, SIZE_MAX };
+static const size_t large[] = { 90007, SIZE_MAX }; /* 6 rounds and more */
+
+static void all_calls_types_and_reductions(void **state)
+{
+    (void)state;
+    static const char *const places[] = { "01", "0011", "001" };
+    for (int i = 0; i < 3; i++)
+        on_nodes(places[i], run_suite, &(suite_options){ .counts = sizes }, (ls_world_options){ 0 });
+}
+
+static void any_placement_of_ranks(void **state)
+{
+    (void)state;
+    static const char *const places[] = {
+        "0101", "0112", "01201", "000111", "0121001", "0000001", "012345", "00112233"
+    };
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+        on_nodes(places[i], run_suite, &(suite_options){ .counts = few, .quick = 1 }, (ls_world_options){ 0 });
+}
+
+static void many_rounds(void **state)
+{
+    (void)state;
+    on_nodes("0011", run_suite, &(suite_options){ .counts = large, .quick = 1 }, (ls_world_options){ 0 });
+    on_nodes("01012", run_suite, &(suite_options){ .counts = large, .quick = 1 }, (ls_world_options){ 0 });
+}
+
+/* ---- Places. */
+
+static int check_places(ls_world *world, void *arg, char *why)
+{
+    (void)arg;
+    static const int nodes[] = { 0, 1, 0, 2, 1 }, locals[] = { 0, 0, 1, 0, 1 }, node_sizes[] = { 2, 2, 1 };
+    int r = ls_world_rank(world);
+    need(ls_world_node(world) == nodes[r], "rank %d: node %d", r, ls_world_node(world));
+    need(ls_world_node_count(world) == 3, "%d nodes", ls_world_node_count(world));
+    need(ls_world_local_rank(world) == locals[r], "rank %d: local rank %d", r, ls_world_local_rank(world));
+    need(ls_world_local_size(world) == node_sizes[nodes[r]], "rank %d: local size %d", r, ls_world_local_size(world));
+    return 0;
+}
+
+static void worlds_know_their_machines(void **state)
+{
+    (void)state;
+    on_nodes("01021", check_places, NULL, (ls_world_options){ 0 });
+}
+
+static void machines_differ_by_kernel_processes_and_name(void **state)
+{
+    (void)state;
+    ls__card cards[5];
+    int node_of[5], local_of[5];
+    for (int i = 0; i < 5; i++) ls__card_fill(&cards[i], "a", 1);
+    strcpy(cards[1].host, "b");
+    cards[2].processes++;
+    strcpy(cards[3].machine, "another kernel");
+    assert_int_equal(ls__cluster_place(cards, 5, node_of, local_of), 4);
+    const int nodes[] = { 0, 1, 2, 3, 0 }, locals[] = { 0, 0, 0, 0, 1 };
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(node_of[i], nodes[i]);
+        assert_int_equal(local_of[i], locals[i]);
+    }
+}
+
+/* ---- Split. */
+
+static int split_and_reduce(ls_world *world, void *arg, char *why)
+{
+    (void)arg;
+    ls_group *all = ls_world_group(world), *sub, *home, *none;
+    int rank = ls_group_rank(all), p = ls_group_size(all);
+    for (int round = 0; round < 3; round++) {
+        /* Across machines, in reverse order. */
+        need_ok(ls_group_split(all, rank % 2, -rank, &sub));
+        int members = rank % 2 ? p / 2 : (p + 1) / 2;
+        need(ls_group_size(sub) == members, "size %d, expected %d", ls_group_size(sub), members);
+        need(ls_group_rank(sub) == members - 1 - rank / 2, "rank %d of the group", ls_group_rank(sub));
+        /* Within machines: shared memory. */
+        need_ok(ls_group_split(all, ls_world_node(world), 0, &home));
+        need(ls_group_size(home) == ls_world_local_size(world), "%d at home", ls_group_size(home));
+        int64_t x = rank, sum = 0, here = 1;
+        need_ok(ls_allreduce(home, &here, 1, LS_I64, LS_SUM));
+        need_ok(ls_allreduce(sub, &x, 1, LS_I64, LS_SUM));
+        for (int r = rank % 2; r < p; r += 2) sum += r;
+        need(x == sum, "sum %lld, expected %lld", (long long)x, (long long)sum);
+        need(here == ls_world_local_size(world), "sum at home %lld", (long long)here);
+        need_ok(ls_group_split(all, rank == 0 ? -1 : 3, 0, &none));
+        need((none == NULL) == (rank == 0), "color -1 gave a group, or 3 gave none");
+        if (none) need_ok(ls_barrier(none));
+        ls_group_free(&none);
+        ls_group_free(&home);
+        ls_group_free(&sub);
+    }
+    return 0;
+}
+
+static void split_makes_groups_that_work(void **state)
+{
+    (void)state;
+    on_nodes("0011", split_and_reduce, NULL, (ls_world_options){ 0 });
+    on_nodes("0120011", split_and_reduce, NULL, (ls_world_options){ 0 });
+}
+
+/* ---- Failures. */
+
+static int mismatch(ls_world *world, void *arg, char *why)
+{
+    int odd = *(int *)arg, rank = ls_world_rank(world);
+    ls_group *g = ls_world_group(world);
+    float x[16] = { 0 };
+    ls_status status = ls_barrier(g); /* others may be ahead, and the news of their failure overtakes this call */
+    if (!status) status = rank == odd ? ls_broadcast(g, x, 16, LS_F32, 1) : ls_allreduce(g, x, 16, LS_F32, LS_SUM);
+    need(status == LS_EMISMATCH, "rank %d: %s: %s", rank, ls_status_name(status), ls_error());
+    char named[32];
+    snprintf(named, sizeof named, "rank %d runs", odd);
+    need(strstr(ls_error(), named) && strstr(ls_error(), "allreduce #1") && strstr(ls_error(), "broadcast #1"),
+         "rank %d: %s", rank, ls_error());
+    need(ls_barrier(g) == LS_EMISMATCH, "rank %d: the group is not broken", rank);
+    return 0;
+}
+
+static void a_mismatch_is_named_on_all_machines(void **state)
+{
+    (void)state;
+    for (int odd = 0; odd < 5; odd++) on_nodes("00112", mismatch, &odd, (ls_world_options){ 0 });
+}
+
+static int other_counts(ls_world *world, void *arg, char *why)
+{
+    (void)arg;
+    int rank = ls_world_rank(world);
+    size_t count = rank == 3 ? 70001 : 70000; /* large enough to be sent in rounds */
+    float *x = calloc(count, sizeof *x);
+    ls_status status = ls_allreduce(ls_world_group(world), x, count, LS_F32, LS_SUM);
+    free(x);
+    need(status == LS_EMISMATCH, "rank %d: %s: %s", rank, ls_status_name(status), ls_error());
+    need(strstr(ls_error(), "70001") && strstr(ls_error(), "rank 3"), "rank %d: %s", rank, ls_error());
+    return 0;
+}
+
+static void other_counts_are_found_before_data_moves(void **state)
+{
+    (void)state;
+    on_nodes("0011", other_counts, NULL, (ls_world_options){ 0 });
+}
+
+static int pair_mismatch(ls_world *world, void *arg, char *why)
+{
+    (void)arg;
+    int rank = ls_world_rank(world);
+    float x[8] = { 0 };
+    ls_status status = LS_EMISMATCH;
+    if (rank == 0) need_ok(ls_send(ls_world_group(world), x, 8, LS_F32, 2));
+    if (rank == 2) status = ls_recv(ls_world_group(world), x, 7, LS_F32, 0);
+    need(status == LS_EMISMATCH, "rank %d: %s", rank, ls_status_name(status));
+    status = ls_barrier(ls_world_group(world));
+    need(status == LS_EMISMATCH && strstr(ls_error(), "rank 2 receives 7 of float32 from rank 0, which sends 8"),
+         "rank %d: %s", rank, ls_error());
+    return 0;
+}
+
+static void a_receive_that_does_not_fit_its_send_is_named(void **state)
+{
+    (void)state;
+    on_nodes("0011", pair_mismatch, NULL, (ls_world_options){ 0 });
+}
+
+static void *abort_soon(void *arg)
+{
+    ls_world *world = arg;
+    fake_rank = ls_world_rank(world);
+    usleep(20000);
+    ls_group_abort(ls_world_group(world), "enough");
+    return NULL;
+}
+
+static int abort_wakes(ls_world *world, void *arg, char *why)
+{
+    (void)arg;
+    int rank = ls_world_rank(world), p = ls_world_size(world);
+    pthread_t thread;
+    if (rank == p - 1) { /* this one never comes: another of its threads says so */
+        need_ok(ls__thread_start(&thread, "abort", abort_soon, world));
+        pthread_join(thread, NULL);
+    }
+    ls_status status = ls_barrier(ls_world_group(world));
+    need(status == LS_EABORTED, "rank %d: %s: %s", rank, ls_status_name(status), ls_error());
+    need(strstr(ls_error(), "enough"), "rank %d: %s", rank, ls_error());
+    return 0;
+}
+
+static void abort_wakes_all_machines(void **state)
+{
+    (void)state;
+    on_nodes("0011", abort_wakes, NULL, (ls_world_options){ 0 });
+    on_nodes("012", abort_wakes, NULL, (ls_world_options){ 0 });
+}
+
+static int late(ls_world *world, void *arg, char *why)
+{
+    (void)arg;
+    int rank = ls_world_rank(world);
+    ls_group *g = ls_world_group(world);
+    need_ok(ls_barrier(g));
+    if (rank == 3) usleep(900000);
+    ls_status status = ls_barrier(g);
+    need(status == LS_ETIMEOUT, "rank %d: %s: %s", rank, ls_status_name(status), ls_error());
+    need(strstr(ls_error(), "rank 3 did not come to barrier #1") && strstr(ls_error(), "last completed barrier #0"),
+         "rank %d: %s", rank, ls_error());
+    return 0;
+}
+
+static void a_late_rank_is_named_on_all_machines(void **state)
+{
+    (void)state;
+    on_nodes("0011", late, NULL, (ls_world_options){ .timeout_ms = 200 });
+}
+
+static int cut_off(ls_world *world, void *arg, char *why)
+{
+    (void)arg;
+    int rank = ls_world_rank(world);
+    ls_group *g = ls_world_group(world);
+    need_ok(ls_barrier(g));
+    if (rank == 2) { /* it may still hear the others, but they hear nothing */
+        fake_cut(2);
+        (void)!ls_barrier(g);
+        return 0;
+    }
+    ls_status status = ls_barrier(g);
+    need(status == LS_ETIMEOUT, "rank %d: %s: %s", rank, ls_status_name(status), ls_error());
+    need(strstr(ls_error(), "host node1 (ranks 2)"), "rank %d: %s", rank, ls_error());
+    return 0;
+}
+
+static void a_silent_machine_is_named(void **state)
+{
+    (void)state;
+    on_nodes("001", cut_off, NULL, (ls_world_options){ .timeout_ms = 200 });
+}
+
+static int gone(ls_world *world, void *arg, char *why)
+{
+    (void)arg;
+    int rank = ls_world_rank(world);
+    if (rank == 1) return 0; /* ends, and its state says so */
+    ls_status status = ls_barrier(ls_world_group(world));
+    need(status == LS_EPEER, "rank %d: %s: %s", rank, ls_status_name(status), ls_error());
+    need(strstr(ls_error(), "rank 1 exited"), "rank %d: %s", rank, ls_error());
+    return 0;
+}
+
+static void a_rank_that_ended_is_named_on_all_machines(void **state)
+{
+    (void)state;
+    on_nodes("0011", gone, NULL, (ls_world_options){ .timeout_ms = 5000 });
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(worlds_know_their_machines),
+        cmocka_unit_test(machines_differ_by_kernel_processes_and_name),
+        cmocka_unit_test(all_calls_types_and_reductions),
+        cmocka_unit_test(any_placement_of_ranks),
+        cmocka_unit_test(many_rounds),
+        cmocka_unit_test(split_makes_groups_that_work),
+        cmocka_unit_test(a_mismatch_is_named_on_all_machines),
+        cmocka_unit_test(other_counts_are_found_before_data_moves),
+        cmocka_unit_test(a_receive_that_does_not_fit_its_send_is_named),
+        cmocka_unit_test(abort_wakes_all_machines),
+        cmocka_unit_test(a_late_rank_is_named_on_all_machines),
+        cmocka_unit_test(a_silent_machine_is_named),
+        cmocka_unit_test(a_rank_that_ended_is_named_on_all_machines),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
