@@ -311,6 +311,7 @@ const ls__transport ls__multi_transport = {
     .start = start,
     .progress = progress,
     .idle = ls__multi_idle,
+    .look = ls__multi_look,
     .split = ls__multi_split,
     .abort = ls__multi_abort,
     .release = ls__multi_release,
