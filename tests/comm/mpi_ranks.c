@@ -1,0 +1,84 @@
+/* What tests/comm/mpi starts under mpirun: the suite of collectives, and what its arguments say it shall do wrong. Prints
+ * one line from rank 0 and ends with 0; 1: a result is wrong; 2: the world does not open; 3: a call failed, with its
+ * message. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "lockstep/comm.h"
+#include "suite.h"
+
+static ls_world *world;
+
+/* Ends with 3 if the call failed. */
+static void need(ls_status status)
+{
+    if (!status) return;
+    fprintf(stderr, "rank %d: %s: %s\n", ls_world_rank(world), ls_status_name(status), ls_error());
+    ls_world_free(&world);
+    exit(3);
+}
+
+static int suite(int quick)
+{
+    static const size_t all[] = { 0, 1, 7, 1023, 4099, SIZE_MAX }, few[] = { 1, 5001, 20011, SIZE_MAX };
+    char why[SUITE_WHY] = "";
+    int bad = suite_run(world, &(suite_options){ .counts = quick ? few : all, .quick = quick }, why);
+    if (bad) fprintf(stderr, "%s\n", why);
+    return bad;
+}
+
+/* Groups of the ranks with even and odd numbers, and of each machine. */
+static int split(void)
+{
+    ls_group *g = ls_world_group(world), *sub, *home;
+    int rank = ls_world_rank(world), p = ls_world_size(world);
+    int64_t x = rank, sum = 0, here = 1;
+    need(ls_group_split(g, rank % 2, 0, &sub));
+    need(ls_group_split(g, ls_world_node(world), 0, &home));
+    need(ls_allreduce(sub, &x, 1, LS_I64, LS_SUM));
+    need(ls_allreduce(home, &here, 1, LS_I64, LS_SUM));
+    for (int r = rank % 2; r < p; r += 2) sum += r;
+    if (x != sum || here != ls_world_local_size(world)) {
+        fprintf(stderr, "rank %d: split: sums %lld and %lld, expected %lld and %d\n", rank, (long long)x,
+                (long long)here, (long long)sum, ls_world_local_size(world));
+        return 1;
+    }
+    ls_group_free(&home);
+    ls_group_free(&sub);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    const char *what = argc > 1 ? argv[1] : "suite";
+    ls_world_options options = { .timeout_ms = argc > 2 ? atoi(argv[2]) : 0 };
+    if (ls_world_open(&world, &options)) {
+        fprintf(stderr, "%s\n", ls_error());
+        return 2;
+    }
+    int rank = ls_world_rank(world), last = ls_world_size(world) - 1, bad = 0;
+    ls_group *g = ls_world_group(world);
+    float x[4] = { 0 };
+    need(ls_barrier(g));
+    if (!strcmp(what, "mismatch"))
+        need(rank == last ? ls_broadcast(g, x, 4, LS_F32, 0) : ls_allreduce(g, x, 4, LS_F32, LS_SUM));
+    else if (!strcmp(what, "kill") && rank == last)
+        raise(SIGKILL);
+    else if (!strcmp(what, "late") && rank == last)
+        sleep(30);
+    else if (!strcmp(what, "abort") && rank == last)
+        ls_group_abort(g, "enough");
+    else if (!strcmp(what, "quick"))
+        bad = suite(1);
+    else if (!strcmp(what, "suite"))
+        bad = suite(0);
+    if (!bad) bad = split();
+    need(ls_barrier(g));
+    if (!rank && !bad)
+        printf("ok: %d ranks on %d hosts, %s\n", last + 1, ls_world_node_count(world), ls_world_transport(world));
+    ls_world_free(&world);
+    if (!bad && !ls_world_open(&world, NULL)) ls_world_free(&world); /* MPI starts once, a world any number of times */
+    return bad;
+}
