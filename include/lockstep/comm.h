@@ -53,6 +53,10 @@ LS_API ls_group *ls_world_group(ls_world *world);
 LS_API LS_MUST_CHECK ls_status ls_world_alloc(ls_world *world, size_t bytes, void **memory);
 LS_API void ls_world_dealloc(ls_world *world, void **memory);
 
+/* Collective, for a group whose members are all on one machine (else LS_EUNSUPPORTED): one piece of memory that all of
+ * them see, zero at first. It belongs to the world; one member may give it back early with ls_world_dealloc(). */
+LS_API LS_MUST_CHECK ls_status ls_group_share(ls_group *group, size_t bytes, void **memory);
+
 /* Collective: members with the same `color` (>= 0) form a new group, in the order of `key`, then of rank. With color <
  * 0 a rank takes part in the call and gets no group (*out is NULL). */
 LS_API LS_MUST_CHECK ls_status ls_group_split(ls_group *group, int color, int key, ls_group **out);

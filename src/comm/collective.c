@@ -64,6 +64,7 @@ static ls_status check(const ls_work *w)
     case LS__ALLTOALL: return check_buffers(w, all, all, false);
     case LS__SEND: return check_buffers(w, block, 0, true);
     case LS__RECV: return check_buffers(w, 0, block, true);
+    case LS__APPLY: return w->root > 0 ? LS_OK : refuse(w, "a piece must have at least one element");
     case LS__BARRIER:
     case LS__CALLS: break;
     }
@@ -288,6 +289,24 @@ ls_status ls_barrier(ls_group *g)
 ls_status ls_barrier_start(ls_group *g, ls_work **out)
 {
     return call_start(move_work(g, LS__BARRIER, NULL, NULL, 0, LS_U8, -1), out);
+}
+
+static ls_work apply_work(ls_group *g, const void *data, size_t count, ls_dtype type, size_t piece, ls__apply_fn fn,
+                          void *user)
+{
+    ls_work w = WORK(g, LS__APPLY, .send = data, .count = count, .type = type, .apply = fn, .user = user);
+    w.root = piece > INT32_MAX ? INT32_MAX : (int)piece;
+    return w;
+}
+ls_status ls__apply(ls_group *g, const void *data, size_t count, ls_dtype type, size_t piece, ls__apply_fn fn,
+                    void *user)
+{
+    return call_now(apply_work(g, data, count, type, piece, fn, user));
+}
+ls_status ls__apply_start(ls_group *g, const void *data, size_t count, ls_dtype type, size_t piece, ls__apply_fn fn,
+                          void *user, ls_work **out)
+{
+    return call_start(apply_work(g, data, count, type, piece, fn, user), out);
 }
 
 ls_status ls_send(ls_group *g, const void *buf, size_t count, ls_dtype type, int to)

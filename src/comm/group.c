@@ -10,7 +10,7 @@ static const char *const call_names[LS__CALLS] = {
     [LS__ALLREDUCE] = "allreduce", [LS__REDUCE] = "reduce",       [LS__REDUCE_SCATTER] = "reduce_scatter",
     [LS__ALLGATHER] = "allgather", [LS__BROADCAST] = "broadcast", [LS__GATHER] = "gather",
     [LS__SCATTER] = "scatter",     [LS__ALLTOALL] = "alltoall",   [LS__BARRIER] = "barrier",
-    [LS__SEND] = "send",           [LS__RECV] = "receive",
+    [LS__APPLY] = "apply",         [LS__SEND] = "send",           [LS__RECV] = "receive",
 };
 static const char *const op_names[LS_OP_COUNT] = { "sum", "mean", "min", "max", "product" };
 

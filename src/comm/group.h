@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include "base/ring.h"
+#include "comm/apply.h"
 #include "comm/identity.h"
 #include "comm/job.h"
 #include "lockstep/comm.h"
@@ -23,6 +24,7 @@ typedef enum ls__call {
     LS__SCATTER,
     LS__ALLTOALL,
     LS__BARRIER,
+    LS__APPLY, /* see apply.h; `root` holds the piece */
     LS__SEND,
     LS__RECV,
     LS__CALLS
@@ -41,6 +43,8 @@ struct ls_work {
     size_t count;
     const void *send; /* calls that work in place have send == recv */
     void *recv;
+    ls__apply_fn apply; /* LS__APPLY only, with its argument */
+    void *user;
     uint64_t number; /* of the collective in its group, from 0 */
     bool on_stack;   /* belongs to a blocking call, not to the free list */
     bool done;

@@ -90,6 +90,9 @@ static ls_status start(ls_group *g, ls_work *w)
 {
     ls_status status = ls__multi_look(g);
     if (status) return status;
+    if (w->call == LS__APPLY)
+        return ls__fail(LS_EUNSUPPORTED, "apply: the group's ranks are on %d machines; split it by machine",
+                        ls__multi_of(g)->nodes);
     w->started = w->last_arrival = ls_now();
     w->last_rank = g->world->identity.rank;
     if (ls__call_is_pair(w->call)) return LS_OK;

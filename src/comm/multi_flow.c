@@ -235,6 +235,7 @@ static const ls__flow *flow_of(ls__call call)
     case LS__SCATTER:
     case LS__ALLTOALL: return &ls__flow_exchange;
     case LS__BARRIER:
+    case LS__APPLY:
     case LS__SEND:
     case LS__RECV:
     case LS__CALLS: break;

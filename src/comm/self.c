@@ -18,6 +18,13 @@ static ls_status look(ls_group *g)
     return ls__group_break(g, (ls_status)s->failure.status, s->failure.text);
 }
 
+static void run_pieces(const ls_work *w)
+{
+    size_t piece = (size_t)w->root;
+    for (size_t begin = 0; begin < w->count; begin += piece)
+        w->apply(w->user, &w->send, begin, w->count - begin < piece ? w->count : begin + piece);
+}
+
 static ls_status start(ls_group *g, ls_work *w)
 {
     ls_status status = look(g);
@@ -26,7 +33,10 @@ static ls_status start(ls_group *g, ls_work *w)
     w->started = w->last_arrival = ls_now();
     w->seen = 1;
     ls__note_start(w, bytes);
-    if (bytes && w->recv != w->send) memcpy(w->recv, w->send, bytes);
+    if (w->call == LS__APPLY)
+        run_pieces(w);
+    else if (bytes && w->recv != w->send)
+        memcpy(w->recv, w->send, bytes);
     ls__note_done(w);
     return LS_OK;
 }

@@ -20,13 +20,14 @@ int ls__shm_send_blocks(const ls_work *w)
 size_t ls__shm_send_bytes(const ls_work *w, int rank)
 {
     bool only_root = w->call == LS__BROADCAST || w->call == LS__SCATTER;
-    if (w->call == LS__BARRIER || (only_root && rank != w->root)) return 0;
+    if (w->call == LS__BARRIER || (only_root && rank != w->root) || (w->call == LS__APPLY && !w->send)) return 0;
     return w->count * ls_dtype_size(w->type) * (size_t)ls__shm_send_blocks(w);
 }
 
 /* Whether the call goes by mail. Depends only on what the fingerprint holds, so all ranks decide alike. */
 static bool is_small(const ls_work *w)
 {
+    if (w->call == LS__APPLY) return false;
     return w->count * ls_dtype_size(w->type) * (size_t)ls__shm_send_blocks(w) <= LS__SHM_SMALL_BYTES;
 }
 
@@ -72,10 +73,12 @@ static ls_status start(ls_group *g, ls_work *w)
     ls_status status = ls__shm_look(g);
     if (status) return status;
     if (ls__call_is_pair(w->call)) return ls__shm_pair_start(g, w);
+    size_t bytes = ls__shm_send_bytes(w, g->rank);
+    if (w->call == LS__APPLY && bytes && !ls__heap_offset(g->world->job, w->send, bytes))
+        return ls__fail(LS_EINVAL, "apply: the buffer must be memory from ls_world_alloc()");
     status = need_slot(g, w);
     if (status) return status;
 
-    size_t bytes = ls__shm_send_bytes(w, g->rank);
     ls__shm_post *post = ls__shm_post_of(g, w->number, g->rank);
     if (g->rank == 0) { /* nobody looks at the slot before all posts are there, so the first member resets it */
         ls__shm_slot *slot = ls__shm_slot_of(g, w->number);
@@ -188,6 +191,8 @@ static ls_status progress(ls_group *g, ls_work *w)
         small(g, w);
     else if (w->call == LS__ALLREDUCE || w->call == LS__REDUCE)
         status = ls__shm_reduce_progress(g, w);
+    else if (w->call == LS__APPLY)
+        status = ls__shm_apply_progress(g, w);
     else
         status = ls__shm_move_progress(g, w);
     if (status == LS_OK) finish(g, w);

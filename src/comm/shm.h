@@ -131,9 +131,10 @@ void ls__shm_abort(ls_group *g, ls_status status, const char *text);
 /* Wakes members that sleep. Call after a release store that one of them may wait for. */
 void ls__shm_ring(ls_group *g);
 
-/* shm_reduce.c, shm_move.c, shm_pair.c: progress on a work whose ranks have all arrived. */
+/* shm_reduce.c, shm_move.c, shm_apply.c, shm_pair.c: progress on a work whose ranks have all arrived. */
 ls_status ls__shm_reduce_progress(ls_group *g, ls_work *w);
 ls_status ls__shm_move_progress(ls_group *g, ls_work *w);
+ls_status ls__shm_apply_progress(ls_group *g, ls_work *w);
 ls_status ls__shm_pair_start(ls_group *g, ls_work *w);
 ls_status ls__shm_pair_progress(ls_group *g, ls_work *w);
 /* Whether another member's send to this one (receive from this one) cannot go on: the channel is full (empty). */

@@ -41,6 +41,7 @@ void ls__small_finish(const ls_group *g, const ls_work *w, const void **in)
         for (int r = 0; r < g->size; r++) take(w, in[r], own, (size_t)r * block);
         break;
     case LS__BARRIER:
+    case LS__APPLY:
     case LS__SEND:
     case LS__RECV:
     case LS__CALLS: break;

@@ -227,6 +227,27 @@ ls_status ls_world_alloc(ls_world *world, size_t bytes, void **memory)
     return status;
 }
 
+ls_status ls_group_share(ls_group *group, size_t bytes, void **memory)
+{
+    ls_world *world = group->world;
+    *memory = NULL;
+    if (group->transport == &ls__self_transport) return ls_world_alloc(world, bytes, memory);
+    if (group->transport != &ls__shm_transport)
+        return ls__fail(LS_EUNSUPPORTED, "share: the group's ranks are on several machines; split it by machine");
+    int64_t at = 0;
+    ls_status status = LS_OK, found = LS_OK;
+    if (group->rank == 0) {
+        found = ls_world_alloc(world, bytes, memory);
+        if (!found) at = (int64_t)ls__heap_offset(world->job, *memory, 1);
+    }
+    status = ls_broadcast(group, &at, 1, LS_I64, 0);
+    if (status) return status;
+    if (found) return found;
+    if (!at) return ls__fail(LS_ENOMEM, "share: the first rank found no memory for %zu bytes", bytes);
+    *memory = ls__heap_at(world->job, (uint64_t)at);
+    return LS_OK;
+}
+
 void ls_world_dealloc(ls_world *world, void **memory)
 {
     void *p = *memory;

@@ -10,18 +10,20 @@ size_t ls__plan_buckets(const size_t *counts, const uint32_t *order, size_t n, s
                         size_t *offsets, ls__bucket_plan *buckets, size_t *total)
 {
     size_t n_buckets = 0, at = 0;
+    for (size_t i = 0; i < n; i++) at += padded(counts[i]);
+    *total = at;
     ls__bucket_plan b = { 0 };
     for (size_t k = 0; k < n; k++) {
         size_t cap = n_buckets == 0 ? first_cap_bytes : cap_bytes;
+        at -= padded(counts[order[k]]);
         offsets[order[k]] = at;
-        at += padded(counts[order[k]]);
+        b.begin = at;
+        b.count += padded(counts[order[k]]);
         b.spans++;
-        b.count = at - b.begin;
         if (b.count * sizeof(float) >= cap || k + 1 == n) {
             buckets[n_buckets++] = b;
-            b = (ls__bucket_plan){ .first = k + 1, .begin = at };
+            b = (ls__bucket_plan){ .first = k + 1 };
         }
     }
-    *total = at;
     return n_buckets;
 }

@@ -11,8 +11,9 @@ typedef struct ls__bucket_plan {
     size_t begin, count; /* elements of the flat block, padding included */
 } ls__bucket_plan;
 
-/* Lays spans out in `order`, one behind the other, and cuts: a bucket is closed when it has reached the cap after adding
- * a span (the first one at first_cap). Spans are never split: pieces of a bucket are claimed one by one when it is
+/* Lays spans out one beside the other and cuts: a bucket is closed when it has reached the cap after adding a span (the
+ * first one at first_cap). The first in `order` lies at the end of the block: backward ends with what forward began
+ * with, so a model whose parameters lie in the order of forward can use the block as it is. Spans are never split: pieces of a bucket are claimed one by one when it is
  * reduced (shm) and sent in chunks (mpi), so a large span hides its transfer as well as several small ones would.
  * offsets[i] is span i's place in the flat block; buckets[] has room for n. Returns the number of buckets; *total is the
  * block's elements. */

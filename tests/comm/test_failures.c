@@ -29,6 +29,7 @@ static ls_status make_call(ls_group *g, const one_call *c)
     case LS__BARRIER: return ls_barrier(g);
     case LS__SEND: return ls_send(g, a, c->count, c->type, c->root);
     case LS__RECV: return ls_recv(g, a, c->count, c->type, c->root);
+    case LS__APPLY:
     case LS__CALLS: break;
     }
     return LS_EINVAL;
