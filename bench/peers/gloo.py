@@ -31,10 +31,7 @@ except ImportError:
     sys.exit("gloo.py: python3 has no torch here; pip install torch")
 from datetime import timedelta
 
-torch.set_num_threads(1)
-cores = sorted(os.sched_getaffinity(0))
-if ranks <= len(cores):
-    os.sched_setaffinity(0, {cores[rank]})  # as the other side has it
+torch.set_num_threads(1)  # and not bound to a core, as torchrun has it: Gloo's own threads want another one
 dist.init_process_group("gloo", timeout=timedelta(hours=1))
 
 
