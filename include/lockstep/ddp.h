@@ -56,6 +56,8 @@ typedef struct ls_ddp_options {
     bool keep_sums;   /* leave the sum undivided: the caller divides by result.weight, say in its update */
     bool fixed_order; /* keep the order of the spans; default: after the first step, the order in which rank 0's became
                          ready, which moves gradients that lockstep allocated (result.moved) */
+    bool to_first;    /* sums are written to the machine's first rank only, where all its ranks read them:
+                         ls_ddp_sums(). For one update that they share instead of one each */
     bool no_overlap;  /* start nothing before finish: to measure what overlap is worth */
     ls_bucket_fn before; /* when a bucket is full, before it is reduced; NULL: none */
     ls_bucket_fn after;  /* when it is reduced; NULL: none */
@@ -71,6 +73,14 @@ LS_API void ls_ddp_free(ls_ddp **ddp);
 
 /* Where backward writes span i's gradient. */
 LS_API float *ls_ddp_grad(const ls_ddp *ddp, size_t span);
+
+/* With to_first: the flat block of reduced gradients, after finish of LS_DDP_SYNC and until the next begin. Span i is at
+ * ls_ddp_offset(). Without: this rank's own block; NULL if gradients are the caller's memory. */
+LS_API const float *ls_ddp_sums(const ls_ddp *ddp);
+/* Where span i lies in the flat block of ls_ddp_elements() floats, both in elements. Spans are padded to multiples of 16
+ * and the first one lies last: the order of a model whose parameters lie in the order of forward. */
+LS_API size_t ls_ddp_offset(const ls_ddp *ddp, size_t span);
+LS_API size_t ls_ddp_elements(const ls_ddp *ddp);
 
 /* `weight`: what the micro-batch counts in the mean, usually its samples or tokens; 0: it adds nothing (a rank that has
  * run out of data begins and finishes with 0 and says nothing ready). */

@@ -15,14 +15,18 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/status.h"
+#include "comm/apply.h"
 #include "ddp/counter.h"
+#include "ddp/fused.h"
 #include "ddp/plan.h"
 #include "ddp/verify.h"
+#include "kern/reduce.h"
 #include "kern/vector.h"
 
 enum {
     DEFAULT_BUCKET = 4 << 20,
     DEFAULT_FIRST_BUCKET = 1 << 20,
+    FUSED_PIECE = 8 * LS__FUSED_BLOCK, /* what a rank takes on at a time */
 };
 
 typedef enum bucket_state { FILLING, FULL, STARTED, DONE } bucket_state;
@@ -31,22 +35,27 @@ typedef struct bucket {
     ls__bucket_plan plan;
     bucket_state state;
     size_t left; /* spans that are not ready */
+    ls_ddp *ddp; /* whose it is, for fused_piece() */
     ls_work *work;
 } bucket;
 
 struct ls_ddp {
     ls_world *world;
     ls_group *group;
+    ls_group *machine; /* the ranks of this machine; the same group if there is only one */
     ls_ddp_options options;
     size_t n;
     char **names;
     size_t *counts, *offsets; /* elements; place in the block */
     uint32_t *bucket_of;
-    uint32_t *order; /* spans in the order of the block */
-    float **foreign; /* the caller's gradients; NULL: they are views into the block */
-    float *block;    /* gradients, in shared memory */
-    uint16_t *wire;  /* the same as bfloat16; NULL without options.bf16 */
-    size_t total;    /* elements of the block */
+    uint32_t *order;   /* spans in the order of the block */
+    float **foreign;   /* the caller's gradients; NULL: they are views into the block */
+    float *block;      /* gradients, in shared memory */
+    float *sums;       /* the reduced ones: this block, or with to_first that of the machine's first rank */
+    ls__sum_fn on_sum; /* takes the sums instead; NULL: nobody */
+    void *on_sum_user;
+    uint16_t *wire; /* the same as bfloat16; NULL without options.bf16 */
+    size_t total;   /* elements of the block */
     bucket *buckets;
     size_t n_buckets, next_start, next_done;
 
@@ -73,7 +82,7 @@ static ls_status plan(ls_ddp *d)
     d->n_buckets = ls__plan_buckets(d->counts, d->order, d->n, d->options.first_bucket_bytes, d->options.bucket_bytes,
                                     d->offsets, plans, &d->total);
     for (size_t b = 0; b < d->n_buckets; b++) {
-        d->buckets[b] = (bucket){ .plan = plans[b] };
+        d->buckets[b] = (bucket){ .plan = plans[b], .ddp = d };
         for (size_t k = 0; k < plans[b].spans; k++) d->bucket_of[d->order[plans[b].first + k]] = (uint32_t)b;
     }
     free(plans);
@@ -115,6 +124,30 @@ static ls_status allocate(ls_ddp *d, bool foreign)
     return all ? LS_OK : ls__fail(LS_ENOMEM, "ddp: no memory for %zu spans", d->n);
 }
 
+/* The block of gradients. With to_first, the first rank's is memory that the others of its machine see, too. */
+static ls_status allocate_block(ls_ddp *d)
+{
+    size_t bytes = d->total * sizeof(float);
+    void *memory = NULL, *shared = NULL;
+    ls_status status = LS_OK;
+    d->machine = d->group;
+    if (d->options.to_first) {
+        if (ls_world_node_count(d->world) > 1)
+            status = ls_group_split(d->group, ls_world_node(d->world), ls_world_rank(d->world), &d->machine);
+        if (!status) status = ls_group_share(d->machine, bytes, &shared);
+        if (status) return status;
+    }
+    bool first = shared && ls_group_rank(d->machine) == 0;
+    if (!first) status = ls_world_alloc(d->world, bytes, &memory);
+    d->block = first ? shared : memory;
+    d->sums = shared ? shared : d->block;
+    if (!status && d->options.bf16) {
+        status = ls_world_alloc(d->world, d->total * sizeof(uint16_t), &memory);
+        d->wire = status ? NULL : memory;
+    }
+    return status;
+}
+
 ls_status ls_ddp_open(ls_ddp **out, ls_world *world, const ls_span *spans, size_t n_spans,
                       const ls_ddp_options *options)
 {
@@ -128,7 +161,7 @@ ls_status ls_ddp_open(ls_ddp **out, ls_world *world, const ls_span *spans, size_
     if (options) d->options = *options;
     if (!d->options.bucket_bytes) d->options.bucket_bytes = DEFAULT_BUCKET;
     if (!d->options.first_bucket_bytes) d->options.first_bucket_bytes = DEFAULT_FIRST_BUCKET;
-    void *memory = NULL;
+    if (d->options.to_first) d->options.fixed_order = true;
     ls_status status = allocate(d, n_spans && spans[0].grad);
     if (!status) status = copy_spans(d, spans);
     if (!status && d->options.slots && !d->options.any_order)
@@ -136,12 +169,10 @@ ls_status ls_ddp_open(ls_ddp **out, ls_world *world, const ls_span *spans, size_
     if (!status) status = ls__verify_options(world, &d->options);
     if (!status) status = ls__verify_spans(world, spans, n_spans);
     if (!status) status = plan(d);
-    if (!status) status = ls_world_alloc(world, d->total * sizeof(float), &memory);
-    d->block = memory;
-    if (!status && d->options.bf16) {
-        status = ls_world_alloc(world, d->total * sizeof(uint16_t), &memory);
-        d->wire = status ? NULL : memory;
-    }
+    if (!status && d->foreign && d->options.to_first)
+        status =
+            ls__fail(LS_EINVAL, "ddp: to_first needs gradients that lockstep allocates; give spans without memory");
+    if (!status) status = allocate_block(d);
     d->counter.total = d->total;
     d->rebuilt = d->options.fixed_order;
     if (status) ls_ddp_free(&d);
@@ -170,6 +201,7 @@ void ls_ddp_free(ls_ddp **pd)
     void *block = d->block, *wire = d->wire;
     ls_world_dealloc(d->world, &block);
     ls_world_dealloc(d->world, &wire);
+    if (d->machine != d->group) ls_group_free(&d->machine);
     free(d);
     *pd = NULL;
 }
@@ -178,6 +210,21 @@ float *ls_ddp_grad(const ls_ddp *ddp, size_t span)
 {
     if (span >= ddp->n) return NULL;
     return ddp->foreign ? ddp->foreign[span] : ddp->block + ddp->offsets[span];
+}
+
+const float *ls_ddp_sums(const ls_ddp *ddp)
+{
+    return ddp->foreign ? NULL : ddp->sums;
+}
+
+size_t ls_ddp_offset(const ls_ddp *ddp, size_t span)
+{
+    return span < ddp->n ? ddp->offsets[span] : 0;
+}
+
+size_t ls_ddp_elements(const ls_ddp *ddp)
+{
+    return ddp->total;
 }
 
 bool ls_ddp_unused(const ls_ddp *ddp, size_t span)
@@ -224,6 +271,48 @@ ls_status ls_ddp_begin(ls_ddp *d, ls_ddp_mode mode, double weight)
     return LS_OK;
 }
 
+ls_status ls__ddp_on_sum(ls_ddp *d, ls__sum_fn fn, void *user)
+{
+    if (fn && (ls_world_node_count(d->world) > 1 || d->wire || d->foreign || d->options.before || d->options.after))
+        return ls__fail(LS_EUNSUPPORTED,
+                        "ddp: sums can be taken in one pass only on one machine, without bf16 or hooks");
+    d->on_sum = fn;
+    d->on_sum_user = user;
+    return LS_OK;
+}
+
+/* Adds up elements [begin, end) of a bucket block by block, and hands the sums on. */
+static void fused_piece(void *user, const void *const *data, size_t begin, size_t end)
+{
+    const bucket *b = user;
+    const ls_ddp *d = b->ddp;
+    int p = ls_world_size(d->world);
+    float sum[LS__FUSED_BLOCK];
+    const void *in[LS__FUSED_RANKS];
+    for (size_t at = begin; at < end; at += LS__FUSED_BLOCK) {
+        size_t n = end - at < LS__FUSED_BLOCK ? end - at : LS__FUSED_BLOCK;
+        void *out = sum;
+        for (int r = 0; r < p; r++) in[r] = (const float *)data[r] + at;
+        ls__reduce(LS_F32, LS_SUM, &out, 1, in, p, n, false);
+        d->on_sum(d->on_sum_user, sum, b->plan.begin + at, b->plan.begin + at + n);
+    }
+}
+
+/* The collective that reduces a bucket. */
+static ls_status start_bucket(ls_ddp *d, bucket *b, float *data)
+{
+    size_t count = b->plan.count;
+    if (d->wire) {
+        uint16_t *wire = d->wire + b->plan.begin;
+        ls__f32_to_bf16(wire, data, count);
+        return ls_allreduce_start(d->group, wire, count, LS_BF16, LS_SUM, &b->work);
+    }
+    if (d->on_sum) return ls__apply_start(d->group, data, count, LS_F32, FUSED_PIECE, fused_piece, b, &b->work);
+    if (d->options.to_first && d->machine == d->group)
+        return ls_reduce_start(d->group, data, count, LS_F32, LS_SUM, 0, &b->work);
+    return ls_allreduce_start(d->group, data, count, LS_F32, LS_SUM, &b->work);
+}
+
 /* Starts full buckets whose turn it is. */
 static ls_status launch(ls_ddp *d)
 {
@@ -233,13 +322,7 @@ static ls_status launch(ls_ddp *d)
         ls_status status = LS_OK;
         if (d->options.before) status = d->options.before(d->options.user, (int)d->next_start, data, b->plan.count);
         if (status) return status;
-        if (d->wire) {
-            uint16_t *wire = d->wire + b->plan.begin;
-            ls__f32_to_bf16(wire, data, b->plan.count);
-            status = ls_allreduce_start(d->group, wire, b->plan.count, LS_BF16, LS_SUM, &b->work);
-        } else {
-            status = ls_allreduce_start(d->group, data, b->plan.count, LS_F32, LS_SUM, &b->work);
-        }
+        status = start_bucket(d, b, data);
         if (status) return status;
         b->state = STARTED;
     }
@@ -319,7 +402,7 @@ static ls_status rebuild(ls_ddp *d, bool *moved)
     for (size_t i = 0; i < d->n; i++) memcpy(block + d->offsets[i], d->block + before[i], d->counts[i] * sizeof(float));
     memory = d->block;
     ls_world_dealloc(d->world, &memory);
-    d->block = block;
+    d->block = d->sums = block;
     *moved = true;
 done:
     free(before);
@@ -344,8 +427,9 @@ static ls_status deliver(ls_ddp *d, size_t index, double weight)
 {
     bucket *b = &d->buckets[index];
     float *data = d->block + b->plan.begin;
+    if (d->options.to_first && d->block != d->sums && !d->wire) return LS_OK; /* nothing came here */
     if (d->wire) ls__bf16_to_f32(data, d->wire + b->plan.begin, b->plan.count);
-    if (!d->options.keep_sums && weight > 0 && weight != 1)
+    if (!d->options.keep_sums && !d->on_sum && weight > 0 && weight != 1)
         ls__scale_f32(data, data, (float)(1 / weight), b->plan.count);
     ls_status status = LS_OK;
     if (d->options.after) status = d->options.after(d->options.user, (int)index, data, b->plan.count);

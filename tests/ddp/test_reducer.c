@@ -3,6 +3,7 @@
 #include <math.h>
 #include <unistd.h>
 #include "comm/ranks.h"
+#include "ddp/fused.h"
 #include "lockstep/ddp.h"
 
 enum { SPANS = 9, SLOTS = 8 };
@@ -113,6 +114,64 @@ static void order_of_readiness_and_overlap_change_no_bit(void **state)
     p.options.first_bucket_bytes = p.options.bucket_bytes = 1; /* a bucket per span */
     p.options.no_overlap = false;
     on_ranks(4, train, &p, NULL);
+}
+
+/* ---- One update for all ranks of a machine. */
+
+typedef struct weights {
+    float *values; /* memory that the ranks share */
+} weights;
+
+static void descend(void *user, const float *sum, size_t begin, size_t end)
+{
+    for (size_t i = begin; i < end; i++) ((weights *)user)->values[i] -= sum[i - begin];
+}
+
+/* Two steps of gradient descent on shared weights: sums read from the first rank, or taken in one pass. */
+static int descend_together(ls_world *world, void *arg, char *why)
+{
+    bool fused = *(bool *)arg;
+    ls_span spans[SPANS];
+    ls_ddp *ddp;
+    span_names(spans);
+    ls_ddp_options o = { .slots = SLOTS, .to_first = true, .keep_sums = true, .bucket_bytes = 4096 };
+    need_ok(ls_ddp_open(&ddp, world, spans, SPANS, &o));
+    void *memory;
+    need_ok(ls_group_share(ls_world_group(world), ls_ddp_elements(ddp) * sizeof(float), &memory));
+    weights w = { memory };
+    if (fused) need_ok(ls__ddp_on_sum(ddp, descend, &w));
+    int rank = ls_world_rank(world), each = SLOTS / ls_world_size(world);
+    for (int step = 0; step < 2; step++) {
+        for (int micro = 0; micro < each; micro++) {
+            need_ok(ls_ddp_begin(ddp, micro + 1 < each ? LS_DDP_ACCUMULATE : LS_DDP_SYNC, 1));
+            for (size_t i = 0; i < SPANS; i++) {
+                for (size_t k = 0; k < span_counts[i]; k++)
+                    ls_ddp_grad(ddp, i)[k] = gradient(rank * each + micro + 100 * step, i, k);
+                need_ok(ls_ddp_ready(ddp, i));
+            }
+            need_ok(ls_ddp_finish(ddp, NULL));
+        }
+        if (!fused && rank == 0) descend(&w, ls_ddp_sums(ddp), 0, ls_ddp_elements(ddp));
+        need_ok(ls_barrier(ls_world_group(world)));
+        for (size_t i = 0; i < SPANS; i++)
+            for (size_t k = 0; k < span_counts[i]; k++) {
+                float expected = 0.0f - tree(0, SLOTS, i, k);
+                if (step) expected -= tree(100, SLOTS, i, k);
+                float got = w.values[ls_ddp_offset(ddp, i) + k];
+                need(!memcmp(&got, &expected, sizeof got), "step %d, span %zu, element %zu: %a, expected %a", step, i,
+                     k, (double)got, (double)expected);
+            }
+        need_ok(ls_barrier(ls_world_group(world)));
+    }
+    ls_ddp_free(&ddp);
+    return 0;
+}
+
+static void one_update_serves_all_ranks(void **state)
+{
+    (void)state;
+    for (int p = 1; p <= 8; p *= 2)
+        for (int fused = 0; fused < 2; fused++) on_ranks(p, descend_together, &(bool){ fused }, NULL);
 }
 
 /* ---- Means. */
@@ -348,6 +407,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_sum_does_not_depend_on_the_spread),
         cmocka_unit_test(order_of_readiness_and_overlap_change_no_bit),
+        cmocka_unit_test(one_update_serves_all_ranks),
         cmocka_unit_test(the_mean_is_exact_for_uneven_micro_batches),
         cmocka_unit_test(unused_spans_are_found_and_hang_nobody),
         cmocka_unit_test(bfloat16_is_added_in_float32),
