@@ -136,7 +136,8 @@ static int run_once(launch *l)
 
     if (l->guard >= 0) close(l->guard);
     end_orphans();
-    launch_output_close(&l->output, l->told_to_end ? FAREWELL_MS : -1);
+    bool carried = launch_output_close(&l->output, l->told_to_end ? FAREWELL_MS : -1);
+    if (!carried && !l->exit_code) l->exit_code = EXIT_FAILED;
     if (l->common.job_fd >= 0) close(l->common.job_fd);
     ls__job_detach(&l->job);
     return l->exit_code;

@@ -47,7 +47,8 @@ typedef struct stream {
 /* What is on its way to our stdout or stderr. It belongs to its thread. */
 typedef struct sink {
     int fd;
-    bool broken; /* nobody reads any more */
+    bool broken; /* nobody reads any more, or writing failed */
+    bool lost;   /* writing failed */
     char *data;
     size_t used, room;
     launch_output *output;
@@ -252,9 +253,19 @@ static int grow(char **data, size_t *room, size_t needed)
     return 0;
 }
 
+/* A reader that went away (`| head`) wants no more; anything else loses output. */
+static void put(sink *k, const char *data, size_t bytes)
+{
+    if (k->broken || !write_all(k->fd, data, bytes)) return;
+    k->broken = true;
+    k->lost = errno != EPIPE;
+    if (k->lost)
+        launch_output_say(k->output, "%s cannot be written: %s", k->fd == 1 ? "stdout" : "stderr", strerror(errno));
+}
+
 static void flush_sink(sink *k)
 {
-    if (k->used && !k->broken && write_all(k->fd, k->data, k->used)) k->broken = true;
+    if (k->used) put(k, k->data, k->used);
     k->used = 0;
 }
 
@@ -265,7 +276,8 @@ static void emit(sink *k, const char *prefix, const char *data, size_t bytes, bo
     if (k->used + total > LINE_BYTES) flush_sink(k);
     if (grow(&k->data, &k->room, k->used + total)) {
         flush_sink(k);
-        if (!k->broken && (write_all(k->fd, prefix, n) || write_all(k->fd, data, bytes))) k->broken = true;
+        put(k, prefix, n);
+        put(k, data, bytes);
         return;
     }
     memcpy(k->data + k->used, prefix, n);
@@ -402,10 +414,10 @@ static bool finish_sink(sink *k, const struct timespec *until)
     return false;
 }
 
-void launch_output_close(launch_output **pout, int wait_ms)
+bool launch_output_close(launch_output **pout, int wait_ms)
 {
     launch_output *out = *pout;
-    if (!out) return;
+    if (!out) return true;
     *pout = NULL;
     close_child_ends(out);
     struct timespec until;
@@ -420,5 +432,8 @@ void launch_output_close(launch_output **pout, int wait_ms)
         out->say = -1;
         done = finish_sink(&out->sinks[1], wait_ms < 0 ? NULL : &until);
     }
-    if (done) free_output(out); /* otherwise a reader stands still: what is left is lost, and a thread still uses it */
+    if (!done) return false; /* a reader stands still: what is left is lost, and a thread still uses `out` */
+    bool lost = out->sinks[0].lost || out->sinks[1].lost;
+    free_output(out);
+    return !lost;
 }

@@ -37,8 +37,9 @@ int launch_output_fd(const launch_output *output, int rank, int stream);
 ls_status launch_output_start(launch_output *output);
 /* Prints a line of the launcher's own to stderr, between the lines of the ranks. Never waits for the reader. */
 void launch_output_say(launch_output *output, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Waits until all that was printed is carried (at most `wait_ms`; < 0: as long as it takes) and frees. */
-void launch_output_close(launch_output **output, int wait_ms);
+/* Waits until all that was printed is carried (at most `wait_ms`; < 0: as long as it takes) and frees. False:
+ * some of it was lost. */
+bool launch_output_close(launch_output **output, int wait_ms);
 
 /* ---- launch_start.c: from a rank's number to its process. */
 
