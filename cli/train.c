@@ -77,8 +77,9 @@ static ls_status run_steps(ls_train *t, const train_arguments *a, int64_t *made)
     while (!stop_signal && (status = ls_train_step(t, &m)) == LS_OK) {
         ++*made;
         if (a->quiet) continue;
-        /* Measured behind the first step, so that the first step comes soon. */
-        if (m.step == 1) p.peak = ls_train_peak_gflops(t);
+        /* Measured behind the first step, so that the first step comes soon; and again if it cannot have been right,
+         * because others used the machine. */
+        if (m.gflops > p.peak) p.peak = ls_train_peak_gflops(t);
         progress_show(&p, &m);
     }
     progress_end(&p);

@@ -8,7 +8,7 @@
 static const char intro[] =
     "usage: lockstep train [OPTIONS]\n"
     "\n"
-    "Trains a GPT. Without --data: a small one on a built-in corpus of stories, which takes about a minute.\n"
+    "Trains a GPT. Without --data: a small one on a built-in corpus of stories, which takes less than a minute.\n"
     "The run's folder gets run.json, metrics.jsonl (an object a step) and the model as a Hugging Face folder\n"
     "(config.json, model.safetensors). Ctrl-C ends after the current step and saves.\n";
 
@@ -32,7 +32,7 @@ static int read_rows(train_arguments *a, raw *r, int argc, char **argv)
         { OPTION_LIST, "--val-data", &a->val_data, "FILES", "for evaluation (default: the last 5% of --data)", 0, 0,
           NULL },
         { OPTION_INT, "--batch-size", &t->rows, "N", "sequences of a micro-batch (8)", 1, many, NULL },
-        { OPTION_INT, "--seq-len", &t->length, "N", "tokens of a sequence (256)", 1, many, NULL },
+        { OPTION_INT, "--seq-len", &t->length, "N", "tokens of a sequence (256; built-in corpus: 64)", 1, many, NULL },
         { OPTION_INT, "--workers", &r->workers, "N", "threads that read ahead (found while training)", 0, 512, NULL },
         { OPTION_INT, "--accumulate", &t->slots, "N", "micro-batches of a step (1)", 1, many, NULL },
         { OPTION_HEADING, "Model", NULL, NULL, NULL, 0, 0, NULL },
@@ -47,9 +47,10 @@ static int read_rows(train_arguments *a, raw *r, int argc, char **argv)
         { OPTION_INT, "--context", &t->model.context, "N", "longest sequence (that of --seq-len)", 1, many, NULL },
         { OPTION_FLOAT, "--dropout", &t->model.dropout, "P", "while training (0)", 0, 0.999, NULL },
         { OPTION_HEADING, "Training", NULL, NULL, NULL, 0, 0, NULL },
-        { OPTION_LONG, "--steps", &t->steps, "N", "updates (300)", 1, any, NULL },
+        { OPTION_LONG, "--steps", &t->steps, "N", "updates (1000)", 1, any, NULL },
         { OPTION_DOUBLE, "--epochs", &t->epochs, "X", "passes over the data, instead of --steps", 1e-9, 1e9, NULL },
-        { OPTION_FLOAT, "--lr", &t->schedule.lr, "X", "learning rate, the highest (0.001)", 1e-30, 1e30, NULL },
+        { OPTION_FLOAT, "--lr", &t->schedule.lr, "X", "learning rate, the highest (0.001; small: 0.003)", 1e-30, 1e30,
+          NULL },
         { OPTION_FLOAT, "--lr-end", &r->lr_end, "X", "learning rate at the end (a tenth of --lr)", 0, 1e30, NULL },
         { OPTION_CHOICE, "--schedule", &r->schedule, "KIND", "constant, linear or cosine (cosine)", 0, 0, schedules },
         { OPTION_LONG, "--warmup", &t->schedule.warmup, "N", "steps in which the rate rises (a twentieth)", 0, any,
@@ -81,7 +82,7 @@ static int read_rows(train_arguments *a, raw *r, int argc, char **argv)
 /* The model's size by name; what was given by itself on the command line comes before. */
 static int settle_model(train_arguments *a)
 {
-    ls_gpt2_options *m = &a->train.model, size = { .layers = 4, .width = 128, .heads = 4 };
+    ls_gpt2_options *m = &a->train.model, size = { .layers = 2, .width = 128, .heads = 4 };
     if (a->model && strcmp(a->model, "small") != 0) {
         if (ls_gpt2_preset(a->model, &size)) {
             fprintf(stderr, "lockstep train: --model: %s, or small\n", ls_error());
@@ -89,6 +90,8 @@ static int settle_model(train_arguments *a)
         }
         /* A vocabulary follows from the data, a context from the sequences, unless asked for. */
         size.vocab = size.context = 0;
+    } else if (a->train.schedule.lr == 0) {
+        a->train.schedule.lr = 0.003f;
     }
     bool reshaped = m->width && m->width != size.width;
     if (!m->layers) m->layers = size.layers;
@@ -121,7 +124,7 @@ int train_arguments_read(train_arguments *a, int argc, char **argv)
         return EXIT_USAGE;
     }
     if (!t->init && (code = settle_model(a)) >= 0) return code;
-    if (!t->length && !t->init) t->length = a->data.count ? 256 : 128;
+    if (!t->length && !t->init) t->length = a->data.count ? 256 : 64;
     t->optimizer.kind = (ls_optimizer_kind)r.optimizer;
     t->schedule.kind = (ls_schedule_kind)r.schedule;
     /* -1 stands for "not given" here and for "none" in the library, where 0 is the default. */

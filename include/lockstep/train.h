@@ -37,7 +37,7 @@ typedef struct ls_train_options {
     int slots;  /* micro-batches of a step; 0: 1 */
 
     /* ---- How long, and how */
-    int64_t steps;                  /* 0: as many as `epochs` have; both 0: 300 */
+    int64_t steps;                  /* 0: as many as `epochs` have; both 0: 1,000 */
     double epochs;                  /* passes over the data */
     ls_schedule schedule;           /* lr 0: 1e-3; lr_end 0: a tenth of lr; < 0: 0; warmup < 0: a twentieth of
            the steps; steps is filled in */
@@ -87,7 +87,7 @@ LS_API const ls_train_options *ls_train_options_of(const ls_train *train);
 /* True if tokens are the bytes of a text, so that output can be shown as one. */
 LS_API bool ls_train_is_text(const ls_train *train);
 /* Billions of float32 multiplications and additions a second that matrix products reach here, with the training's
- * threads: the yardstick for metrics.gflops. Measured at the first call, which takes about 50 ms. */
+ * threads: the yardstick for metrics.gflops. Each call measures anew, for about 50 ms, and gives the best so far. */
 LS_API double ls_train_peak_gflops(ls_train *train);
 
 #ifdef __cplusplus

@@ -61,7 +61,7 @@ ls_status ls__train_open_data(ls_train *t)
     if (status) return status;
     t->epoch_steps = ls_loader_steps(t->loader);
     if (!o->steps && o->epochs > 0) o->steps = (int64_t)ceil(o->epochs * (double)t->epoch_steps);
-    if (!o->steps) o->steps = 300;
+    if (!o->steps) o->steps = 1000;
     o->schedule.steps = o->steps;
     if (o->schedule.warmup < 0) o->schedule.warmup = o->steps / 20;
     return LS_OK;

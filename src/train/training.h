@@ -31,7 +31,7 @@ struct ls_train {
     double *norm_sums; /* [ls_norm_blocks(elements)] */
     ls__run_dir run;   /* path NULL: none */
     double flops_per_token;
-    double peak_gflops; /* 0: not measured yet */
+    double peak_gflops; /* the best that was measured; 0: not yet */
 };
 
 /* ---- feed.c: from files to batches. */
