@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "cli/commands.h"
+#include "cli/waiting.h"
 #include "lockstep/base.h"
 
 typedef struct command {
@@ -50,7 +51,10 @@ int main(int argc, char **argv)
     }
     if (!strcmp(name, "--version") || !strcmp(name, "-V")) name = "version";
     for (int i = 0; i < COMMANDS; i++)
-        if (!strcmp(name, commands[i].name)) return commands[i].run(argc - 1, argv + 1);
+        if (!strcmp(name, commands[i].name)) {
+            if (commands[i].run == train_command || commands[i].run == generate_command) settle_waiting(argv);
+            return commands[i].run(argc - 1, argv + 1);
+        }
     fprintf(stderr, "lockstep: there is no command '%s'; 'lockstep --help' lists them\n", name);
     return EXIT_USAGE;
 }
