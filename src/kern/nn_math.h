@@ -5,11 +5,11 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Below -87.33 the result would be subnormal and is flushed to a tiny number; above 88.72 it overflows to infinity. */
+/* Saturates instead of leaving the normal numbers: e^-87.3 (1e-38) below, e^88.3 (2e38) above. */
 static inline __attribute__((always_inline)) float ls__expf(float x)
 {
-    float c = x < -87.33654f ? -87.33654f : x;
-    c = c > 88.72284f ? 88.72284f : c;
+    float c = x < -87.3f ? -87.3f : x;
+    c = c > 88.3f ? 88.3f : c;
     /* x = n ln 2 + r, |r| <= ln 2 / 2: adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits */
     float shifted = c * 1.44269504089f + 12582912.0f;
     float n = shifted - 12582912.0f;
@@ -22,18 +22,12 @@ static inline __attribute__((always_inline)) float ls__expf(float x)
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = p * (r * r) + r + 1.0f;
-    /* 2^n as two factors, so that n = 128 does not overflow early */
     uint32_t bits;
     memcpy(&bits, &shifted, 4);
-    bits -= 0x4b400000u;
-    uint32_t half = (uint32_t)((int32_t)bits >> 1), rest = bits - half;
-    half = (half + 127) << 23;
-    rest = (rest + 127) << 23;
-    float f, g;
-    memcpy(&f, &half, 4);
-    memcpy(&g, &rest, 4);
-    float y = p * f * g;
-    return x > 88.72284f ? __builtin_inff() : y;
+    bits = (bits << 23) + 0x3f800000u; /* 2^n: the magic number's own bits are shifted out */
+    float scale;
+    memcpy(&scale, &bits, 4);
+    return p * scale;
 }
 
 static inline __attribute__((always_inline)) float ls__erff(float x)

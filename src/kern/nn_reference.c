@@ -12,7 +12,7 @@ static double sigmoid(double x)
 static double value(int f, double x)
 {
     switch (f) {
-    case LS__ACT_GELU_TANH: return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    case LS__ACT_GELU_TANH: return x * sigmoid(2 * sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)); /* (1 + tanh) / 2 */
     case LS__ACT_GELU_ERF: return 0.5 * x * (1 + erf(x / sqrt(2)));
     case LS__ACT_SILU: return x * sigmoid(x);
     case LS__ACT_RELU: return x < 0 ? 0 : x;

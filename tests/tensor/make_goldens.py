@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""Writes tests/tensor/goldens.bin: what PyTorch computes for each case of cases.c, and for a 4-layer GPT-2.
+
+  python3 tests/tensor/make_goldens.py [OUT]      needs torch and numpy; the tests need only the file
+
+Inputs are not stored: both sides make them with the same small hash (test_value in harness.h). The file is a row of records,
+each a line of text "name count\\n" and then `count` float32, little-endian.
+"""
+import pathlib
+import sys
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+
+def values(seed, count):
+    with np.errstate(over="ignore"):
+        x = np.arange(count, dtype=np.uint32) * np.uint32(2654435761) + np.uint32(seed * 40503 + 12345)
+        x ^= x >> np.uint32(16)
+        x *= np.uint32(0x7FEB352D)
+        x ^= x >> np.uint32(15)
+        x *= np.uint32(0x846CA68B)
+        x ^= x >> np.uint32(16)
+    return (x >> np.uint32(8)).astype(np.float32) * np.float32(2**-23) - np.float32(1)
+
+
+def tensor(seed, shape, scale, shift):
+    v = values(seed, int(np.prod(shape))) * np.float32(scale) + np.float32(shift)
+    return torch.tensor(v.reshape(shape))
+
+
+TOKENS = torch.tensor([3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8])
+TARGETS = torch.tensor([4, 0, 6, 2, 2, 5])
+WEIGHTS = torch.tensor([1, 0.5, 0, 2, 1, 1])
+
+
+def attention(qkv, heads, causal):
+    b, t, c3 = qkv.shape
+    q, k, v = (y.view(b, t, heads, -1).transpose(1, 2) for y in qkv.split(c3 // 3, 2))
+    y = F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+    return y.transpose(1, 2).reshape(b, t, c3 // 3)
+
+
+def rms_norm(x, w):
+    return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-5) * w
+
+
+def weighted(x):
+    return (F.cross_entropy(x, TARGETS, reduction="none") * WEIGHTS).sum() / 7.5
+
+
+# name: (shapes with scale and shift, function). The order of arguments is that of the case's parameters.
+CASES = {
+    "linear": ([((2, 3, 5), 1, 0), ((5, 7), 1, 0), ((7,), 1, 0)], lambda x, w, b: x @ w + b),
+    "linear_plain": ([((6, 5), 1, 0), ((5, 7), 1, 0)], lambda x, w: x @ w),
+    "linear_out_in": ([((6, 5), 1, 0), ((7, 5), 1, 0), ((7,), 1, 0)], F.linear),
+    "linear_gelu": ([((6, 5), 1, 0), ((5, 40), 1, 0), ((40,), 1, 0)], lambda x, w, b: F.gelu(x @ w + b, approximate="tanh")),
+    "linear_all": ([((6, 5), 1, 0), ((5, 7), 1, 0), ((7,), 1, 0), ((6, 7), 1, 0)], lambda x, w, b, y: F.silu(x @ w + b) + y),
+    "embedding": ([((10, 5), 1, 0), ((9, 5), 1, 0)], lambda e, p: e[TOKENS.view(2, 6)] + p[2:8]),
+    "embedding_tokens_only": ([((10, 5), 1, 0)], lambda e: e[TOKENS.view(3, 4)]),
+    "layer_norm": ([((70, 37), 2, 0.5), ((37,), 1, 1), ((37,), 1, 0)], lambda x, w, b: F.layer_norm(x, (37,), w, b, 1e-5)),
+    "rms_norm": ([((70, 37), 2, 0.5), ((37,), 1, 1)], rms_norm),
+    "gelu_tanh": ([((3, 50), 5, 0)], lambda x: F.gelu(x, approximate="tanh")),
+    "gelu_erf": ([((3, 50), 5, 0)], F.gelu),
+    "silu": ([((3, 50), 5, 0)], F.silu),
+    "relu": ([((3, 50), 5, 0)], F.relu),
+    "add": ([((3, 20), 1, 0), ((3, 20), 1, 0)], lambda a, b: a + b),
+    "mul": ([((3, 20), 1, 0), ((3, 20), 1, 0)], lambda a, b: a * b),
+    "x_thrice": ([((3, 20), 1, 0)], lambda x: x + x * x),
+    "shared_gradient": ([((3, 20), 1, 0)], lambda x: x + 0.5 * x + F.silu(x)),
+    "scale": ([((3, 20), 1, 0)], lambda x: x * -1.7),
+    "mean": ([((3, 20), 1, 0)], lambda x: x.mean()),
+    "sum": ([((3, 20), 1, 0)], lambda x: x.sum()),
+    "attention": ([((2, 70, 24), 2, 0)], lambda x: attention(x, 2, True)),
+    "attention_full": ([((2, 9, 27), 2, 0)], lambda x: attention(x, 3, False)),
+    "cross_entropy": ([((6, 7), 3, 0)], lambda x: F.cross_entropy(x, TARGETS)),
+    "cross_entropy_weighted": ([((6, 7), 3, 0)], weighted),
+    "conv2d": ([((3, 2, 5, 6), 1, 0), ((4, 2, 3, 3), 1, 0), ((4,), 1, 0)], lambda x, w, b: F.conv2d(x, w, b, padding=1)),
+    "conv2d_stride": ([((11, 2, 6, 7), 1, 0), ((3, 2, 3, 2), 1, 0)], lambda x, w: F.conv2d(x, w, stride=2, padding=1)),
+    "conv2d_pointwise": ([((2, 3, 4, 5), 1, 0), ((4, 3, 1, 1), 1, 0), ((4,), 1, 0)], F.conv2d),
+    "batch_norm": ([((3, 3, 4, 5), 2, 0.5), ((3,), 1, 1), ((3,), 1, 0)],
+                   lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True)),
+    "max_pool2d": ([((2, 2, 6, 4), 10, 0)], lambda x: F.max_pool2d(x, 2, 2)),
+    "max_pool2d_overlapping": ([((2, 2, 7, 5), 10, 0)], lambda x: F.max_pool2d(x, 3, 2)),
+    "avg_pool2d": ([((2, 2, 7, 5), 1, 0)], lambda x: F.avg_pool2d(x, 3, 2)),
+    "global_avg_pool2d": ([((3, 2, 4, 5), 1, 0)], lambda x: x.mean((2, 3))),
+}
+
+
+def record(out, name, x):
+    x = x.detach().to(torch.float32).contiguous().numpy().reshape(-1)
+    out.write(f"{name} {x.size}\n".encode() + x.astype("<f4").tobytes())
+
+
+def write_case(out, name, shapes, function):
+    """Forward and gradients in double, from the float32 inputs: the truth that both sides approximate."""
+    params = [tensor(i + 1, *s).double().requires_grad_() for i, s in enumerate(shapes)]
+    y = function(*params)
+    weights = torch.tensor(values(99, y.numel())).double().view(y.shape)
+    (y * weights).sum().backward()
+    record(out, name, y)
+    for i, p in enumerate(params):
+        record(out, f"{name}.{'xabc'[i]}", p.grad)
+
+
+# ---- A GPT-2 of 4 layers, 16 wide, 2 heads, vocabulary 61, batch 2 x 12. See test_gpt.c.
+
+LAYERS, C, HEADS, V, B, T = 4, 16, 2, 61, 2, 12
+BLOCK = [("ln_1.weight", (C,)), ("ln_1.bias", (C,)), ("attn.c_attn.weight", (C, 3 * C)), ("attn.c_attn.bias", (3 * C,)),
+         ("attn.c_proj.weight", (C, C)), ("attn.c_proj.bias", (C,)), ("ln_2.weight", (C,)), ("ln_2.bias", (C,)),
+         ("mlp.c_fc.weight", (C, 4 * C)), ("mlp.c_fc.bias", (4 * C,)), ("mlp.c_proj.weight", (4 * C, C)), ("mlp.c_proj.bias", (C,))]
+
+
+def gpt_params():
+    names = [("wte.weight", (V, C)), ("wpe.weight", (T, C))]
+    for layer in range(LAYERS):
+        names += [(f"h.{layer}.{n}", s) for n, s in BLOCK]
+    names += [("ln_f.weight", (C,)), ("ln_f.bias", (C,))]
+    params = {}
+    for i, (name, shape) in enumerate(names):
+        is_gain = len(shape) == 1 and name.endswith("weight")
+        params[name] = tensor(100 + i, shape, 0.2, 1 if is_gain else 0).requires_grad_()
+    return params
+
+
+def gpt_loss(p, tokens, targets):
+    x = p["wte.weight"][tokens] + p["wpe.weight"][:T]
+    for layer in range(LAYERS):
+        q = {n: p[f"h.{layer}.{n}"] for n, _ in BLOCK}
+        h = F.layer_norm(x, (C,), q["ln_1.weight"], q["ln_1.bias"], 1e-5)
+        h = attention(h @ q["attn.c_attn.weight"] + q["attn.c_attn.bias"], HEADS, True)
+        x = x + h @ q["attn.c_proj.weight"] + q["attn.c_proj.bias"]
+        h = F.layer_norm(x, (C,), q["ln_2.weight"], q["ln_2.bias"], 1e-5)
+        h = F.gelu(h @ q["mlp.c_fc.weight"] + q["mlp.c_fc.bias"], approximate="tanh")
+        x = x + h @ q["mlp.c_proj.weight"] + q["mlp.c_proj.bias"]
+    x = F.layer_norm(x, (C,), p["ln_f.weight"], p["ln_f.bias"], 1e-5)
+    return F.cross_entropy((x @ p["wte.weight"].T).view(-1, V), targets.view(-1))
+
+
+def gpt_tokens(seed):
+    v = values(seed, B * T).astype(np.float64)
+    return torch.tensor(((v + 1) / 2 * V).astype(np.int64)).view(B, T)
+
+
+def write_gpt(out):
+    p = gpt_params()
+    optimizer = torch.optim.AdamW(p.values(), lr=1e-2, weight_decay=0.01)
+    losses = []
+    for step in range(10):
+        optimizer.zero_grad()
+        loss = gpt_loss(p, gpt_tokens(200 + step), gpt_tokens(300 + step))
+        loss.backward()
+        losses.append(loss.item())
+        if step == 0:
+            for name, q in p.items():
+                record(out, f"gpt.{name}", q.grad)
+        optimizer.step()
+    record(out, "gpt.loss", torch.tensor(losses[:1]))
+    record(out, "gpt.losses", torch.tensor(losses))
+
+
+def main():
+    path = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else pathlib.Path(__file__).with_name("goldens.bin")
+    torch.set_num_threads(1)
+    with open(path, "wb") as out:
+        for name, (shapes, function) in CASES.items():
+            write_case(out, name, shapes, function)
+        write_gpt(out)
+    print(f"{path}: {path.stat().st_size} bytes")
+
+
+main()

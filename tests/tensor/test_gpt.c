@@ -1,0 +1,193 @@
+/* A whole GPT-2 on the tape: PyTorch's loss, gradients and training; the same bits for any number of threads; no heap
+ * in a steady step; memory that grows linearly with the context. */
+#include "goldens.h"
+#include "gpt.h"
+#include "harness.h"
+
+/* ---- Counting what the heap is asked for. The linker resolves these before libc's. */
+extern void *__libc_malloc(size_t bytes);
+extern void *__libc_calloc(size_t count, size_t bytes);
+extern void *__libc_realloc(void *p, size_t bytes);
+static _Atomic long heap_calls;
+
+#ifndef __SANITIZE_ADDRESS__
+#ifdef __has_feature
+#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
+#define SANITIZED
+#endif
+#endif
+#else
+#define SANITIZED
+#endif
+#ifndef SANITIZED
+void *malloc(size_t bytes)
+{
+    heap_calls++;
+    return __libc_malloc(bytes);
+}
+void *calloc(size_t count, size_t bytes)
+{
+    heap_calls++;
+    return __libc_calloc(count, bytes);
+}
+void *realloc(void *p, size_t bytes)
+{
+    heap_calls++;
+    return __libc_realloc(p, bytes);
+}
+#endif
+
+static void fill_tokens(int32_t *to, int count, uint32_t seed, int vocab)
+{
+    for (int i = 0; i < count; i++) to[i] = (int32_t)((double)(test_value(seed, (uint32_t)i) + 1.0) / 2 * vocab);
+}
+
+/* Values as in make_goldens.py. */
+static void open_test_gpt(gpt *g, const gpt_config *c, float scale)
+{
+    gpt_open(g, c, calloc);
+    for (int i = 0; i < g->n_params; i++) {
+        ls_param *p = &g->params[i];
+        bool gain = p->dims == 1 && strstr(p->name, "weight");
+        test_fill(p->value, p->shape[0] * p->shape[1], 100 + (uint32_t)i, scale, gain ? 1 : 0);
+    }
+}
+
+static void close_gpt(gpt *g)
+{
+    free(g->values);
+    free(g->grads);
+    free(g->m);
+    free(g->v);
+}
+
+static float step_gpt(gpt *g, ls_tape *t, int step, int threads, const ls_pass *pass)
+{
+    int32_t tokens[8192], targets[8192];
+    int count = g->c.batch * g->c.seq;
+    assert_true(count <= 8192);
+    fill_tokens(tokens, count, 200 + (uint32_t)step, g->c.vocab);
+    fill_tokens(targets, count, 300 + (uint32_t)step, g->c.vocab);
+    check_ok(ls_tape_begin(t, g->params, g->n_params, pass));
+    ls_tensor *loss = gpt_loss(g, t, tokens, targets);
+    check_ok(ls_tape_backward(t, loss));
+    float value = loss->data[0];
+    gpt_update(g, step + 1, 1e-2f, 0.01f, threads);
+    return value;
+}
+
+static void loss_gradients_and_training_agree_with_pytorch(void **state)
+{
+    (void)state;
+    goldens golden;
+    static gpt g;
+    ls_tape *t;
+    float losses[10];
+    goldens_open(&golden);
+    open_test_gpt(&g, &(gpt_config){ .layers = 4, .width = 16, .heads = 2, .vocab = 61, .batch = 2, .seq = 12 }, 0.2f);
+    check_ok(ls_tape_open(&t, &(ls_tape_options){ .threads = 2 }));
+    for (int step = 0; step < 10; step++) {
+        losses[step] = step_gpt(&g, t, step, 2, NULL);
+        for (int i = 0; step == 0 && i < g.n_params; i++) {
+            char name[64];
+            snprintf(name, sizeof name, "gpt.%s", g.params[i].name);
+            goldens_check(&golden, name, g.params[i].grad, (size_t)(g.params[i].shape[0] * g.params[i].shape[1]), 1e-4);
+        }
+    }
+    goldens_check(&golden, "gpt.losses", losses, 10, 1e-4);
+    goldens_check(&golden, "gpt.loss", losses, 1, 1e-5);
+    ls_tape_free(&t);
+    close_gpt(&g);
+    free(golden.text);
+}
+
+static void train(gpt *g, int threads, int steps, float dropout)
+{
+    gpt_config c = { .layers = 2, .width = 96, .heads = 3, .vocab = 300, .batch = 3, .seq = 150, .dropout = dropout };
+    ls_tape *t;
+    open_test_gpt(g, &c, 0.1f);
+    check_ok(ls_tape_open(&t, &(ls_tape_options){ .threads = threads }));
+    for (int step = 0; step < steps; step++)
+        step_gpt(g, t, step, threads, &(ls_pass){ .seed = 7, .stream = (uint64_t)step });
+    ls_tape_free(&t);
+}
+
+static void weights_do_not_depend_on_the_number_of_threads(void **state)
+{
+    (void)state;
+    for (int dropout = 0; dropout < 2; dropout++) {
+        static gpt one, other;
+        train(&one, 1, 20, dropout ? 0.1f : 0);
+        for (int threads = 1; threads <= 3; threads++) { /* 1 again: two runs are alike */
+            train(&other, threads, 20, dropout ? 0.1f : 0);
+            for (size_t i = 0; i < one.count; i++)
+                if (memcmp(&one.values[i], &other.values[i], sizeof(float)))
+                    fail_msg("1 and %d threads: weight %zu is %.9g and %.9g after 20 steps", threads, i,
+                             (double)one.values[i], (double)other.values[i]);
+            close_gpt(&other);
+        }
+        close_gpt(&one);
+    }
+}
+
+static void a_steady_step_takes_nothing_from_the_heap(void **state)
+{
+    (void)state;
+#ifdef SANITIZED
+    skip();
+#else
+    static gpt g;
+    ls_tape *t;
+    open_test_gpt(&g, &(gpt_config){ .layers = 2, .width = 96, .heads = 3, .vocab = 300, .batch = 3, .seq = 150 },
+                  0.1f);
+    check_ok(ls_tape_open(&t, &(ls_tape_options){ .threads = 2 }));
+    for (int step = 0; step < 2; step++) step_gpt(&g, t, step, 2, NULL); /* OpenMP and OpenBLAS set themselves up */
+    size_t peak = ls_tape_peak(t);
+    long before = heap_calls;
+    for (int step = 2; step < 5; step++) step_gpt(&g, t, step, 2, NULL);
+    assert_int_equal(heap_calls - before, 0);
+    assert_int_equal(ls_tape_peak(t), peak);
+    void *volatile probe = malloc(1); /* the count counts */
+    free(probe);
+    assert_int_equal(heap_calls - before, 1);
+    ls_tape_free(&t);
+    close_gpt(&g);
+#endif
+}
+
+static size_t peak_at(int seq)
+{
+    static gpt g;
+    ls_tape *t;
+    open_test_gpt(&g, &(gpt_config){ .layers = 2, .width = 32, .heads = 2, .vocab = 64, .batch = 1, .seq = seq }, 0.1f);
+    check_ok(ls_tape_open(&t, &(ls_tape_options){ .threads = 2 }));
+    float loss = step_gpt(&g, t, 0, 2, NULL);
+    assert_true(isfinite(loss));
+    size_t peak = ls_tape_peak(t);
+    ls_tape_free(&t);
+    close_gpt(&g);
+    return peak;
+}
+
+static void memory_grows_linearly_with_the_context(void **state)
+{
+    (void)state;
+    size_t at_1024 = peak_at(1024), at_2048 = peak_at(2048), at_4096 = peak_at(4096);
+    double growth = (double)(at_4096 - at_2048) / (double)(at_2048 - at_1024);
+    if (growth > 2.1)
+        fail_msg("peak %zu at 1024, %zu at 2048, %zu at 4096: the growth grew %.2f times", at_1024, at_2048, at_4096,
+                 growth);
+    if (at_4096 > (size_t)4096 * 4096 * sizeof(float))
+        fail_msg("%zu bytes at 4096: as much as one (T, T) matrix", at_4096);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(loss_gradients_and_training_agree_with_pytorch),
+        cmocka_unit_test(weights_do_not_depend_on_the_number_of_threads),
+        cmocka_unit_test(a_steady_step_takes_nothing_from_the_heap),
+        cmocka_unit_test(memory_grows_linearly_with_the_context),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,272 @@
+/* The tape: hooks, accumulation, frozen and unused parameters, failures, profile. */
+#include "harness.h"
+
+/* ---- A small tied model: embedding, two layers, output projection with the embedding again. */
+enum { WTE, W1, B1, W2, UNUSED, PARAMS };
+static const int32_t tokens[6] = { 1, 2, 3, 3, 2, 0 }, targets[6] = { 2, 3, 3, 2, 0, 4 };
+
+static void open_params(ls_param p[PARAMS])
+{
+    p[WTE] = test_param("wte", 1, 1, 0, 5, 8, 0, 0);
+    p[W1] = test_param("w1", 2, 1, 0, 8, 8, 0, 0);
+    p[B1] = test_param("b1", 3, 1, 0, 8, 0, 0, 0);
+    p[W2] = test_param("w2", 4, 1, 0, 8, 8, 0, 0);
+    p[UNUSED] = test_param("unused", 5, 1, 0, 3, 0, 0, 0);
+}
+
+static ls_tensor *tied_loss(ls_tape *t, ls_param *p)
+{
+    ls_tensor *x = ls_embedding(t, tokens, 2, 3, &p[WTE], NULL, 0);
+    x = ls_linear(t, x, &p[W1], &p[B1], NULL);
+    x = ls_linear(t, x, &p[W2], NULL, &(ls_linear_options){ .add = x });
+    x = ls_linear(t, x, &p[W2], NULL, NULL); /* used twice */
+    return ls_linear_cross_entropy(t, x, &p[WTE], &(ls_cross_entropy_options){ .targets = targets });
+}
+
+typedef struct seen {
+    int count, order[16];
+    float first[16]; /* the gradient's first element when the hook fired */
+    int fail_at;     /* -1: never */
+} seen;
+
+static ls_status on_ready(void *user, ls_param *p)
+{
+    seen *s = user;
+    s->first[s->count] = p->grad[0];
+    s->order[s->count++] = p->index;
+    /* An update may come at once: nobody may read the weight after this. */
+    for (int64_t i = 0; i < param_count(p); i++) p->value[i] = NAN;
+    return s->count - 1 == s->fail_at ? LS_EPEER : LS_OK;
+}
+
+static void each_hook_fires_once_when_its_gradient_is_final(void **state)
+{
+    (void)state;
+    ls_tape *t;
+    ls_param p[PARAMS];
+    check_ok(ls_tape_open(&t, NULL));
+    seen passes[2] = { 0 };
+    float expected[PARAMS] = { 0 };
+    for (int pass = 0; pass < 3; pass++) { /* the first without hooks, for the gradients */
+        open_params(p);
+        if (pass) {
+            passes[pass - 1].fail_at = -1;
+            ls_tape_on_ready(t, on_ready, &passes[pass - 1]);
+        }
+        check_ok(ls_tape_begin(t, p, PARAMS, NULL));
+        check_ok(ls_tape_backward(t, tied_loss(t, p)));
+        for (int i = 0; i < PARAMS; i++) {
+            if (!pass) expected[i] = p[i].grad[0];
+            assert_true(isfinite(p[i].grad[0]));
+        }
+        free_params(p, PARAMS);
+    }
+    const int order[PARAMS] = { W2, B1, W1, WTE, UNUSED };
+    for (int pass = 0; pass < 2; pass++) {
+        assert_int_equal(passes[pass].count, PARAMS);
+        for (int i = 0; i < PARAMS; i++) {
+            assert_int_equal(passes[pass].order[i], order[i]);
+            if (passes[pass].first[i] != expected[order[i]])
+                fail_msg("hook of parameter %d saw gradient %.9g, final is %.9g", order[i], passes[pass].first[i],
+                         expected[order[i]]);
+        }
+    }
+    assert_true(expected[UNUSED] == 0);
+    ls_tape_free(&t);
+}
+
+static void a_failing_hook_ends_backward_with_its_status(void **state)
+{
+    (void)state;
+    ls_tape *t;
+    ls_param p[PARAMS];
+    open_params(p);
+    check_ok(ls_tape_open(&t, NULL));
+    seen s = { .fail_at = 1 };
+    ls_tape_on_ready(t, on_ready, &s);
+    check_ok(ls_tape_begin(t, p, PARAMS, NULL));
+    assert_int_equal(ls_tape_backward(t, tied_loss(t, p)), LS_EPEER);
+    assert_int_equal(s.count, 2);
+    ls_tape_free(&t);
+    free_params(p, PARAMS);
+}
+
+static void accumulation_adds_and_the_default_overwrites(void **state)
+{
+    (void)state;
+    ls_tape *t;
+    ls_param p[PARAMS];
+    open_params(p);
+    check_ok(ls_tape_open(&t, NULL));
+    float once[64];
+    for (int pass = 0; pass < 3; pass++) { /* twice overwriting, then adding */
+        check_ok(ls_tape_begin(t, p, PARAMS, &(ls_pass){ .accumulate = pass == 2 }));
+        check_ok(ls_tape_backward(t, tied_loss(t, p)));
+        if (!pass) memcpy(once, p[WTE].grad, 40 * sizeof *once);
+        for (int i = 0; i < 40; i++)
+            if (fabsf(p[WTE].grad[i] - once[i] * (pass == 2 ? 2 : 1)) > 1e-5f)
+                fail_msg("pass %d: gradient %d is %.9g, that of one pass %.9g", pass, i, p[WTE].grad[i], once[i]);
+    }
+    ls_tape_free(&t);
+    free_params(p, PARAMS);
+}
+
+static void a_frozen_parameter_gets_no_gradient_and_no_hook(void **state)
+{
+    (void)state;
+    ls_tape *t;
+    ls_param p[PARAMS];
+    open_params(p);
+    float *kept = p[W2].grad;
+    p[W2].grad = NULL;
+    check_ok(ls_tape_open(&t, NULL));
+    seen s = { .fail_at = -1 };
+    ls_tape_on_ready(t, on_ready, &s);
+    check_ok(ls_tape_begin(t, p, PARAMS, NULL));
+    check_ok(ls_tape_backward(t, tied_loss(t, p)));
+    assert_int_equal(s.count, PARAMS - 1);
+    for (int i = 0; i < s.count; i++) assert_int_not_equal(s.order[i], W2);
+    assert_true(isnan(kept[0]));
+    p[W2].grad = kept;
+    ls_tape_free(&t);
+    free_params(p, PARAMS);
+}
+
+/* ---- Failures name the operation and both shapes. */
+
+#define check_refused(t, p, call, text)                                                    \
+    do {                                                                                   \
+        check_ok(ls_tape_begin(t, p, PARAMS, NULL));                                       \
+        ls_tensor *x = ls_use(t, &p[W1]); /* (8, 8) */                                     \
+        ls_tensor *y = (call);                                                             \
+        if (y) fail_msg("%s was accepted", #call);                                         \
+        assert_null(ls_add(t, y, x)); /* goes on with NULL, and keeps the first failure */ \
+        check_fails(ls_tape_status(t), LS_EINVAL, text);                                   \
+        check_fails(ls_tape_backward(t, y), LS_EINVAL, text);                              \
+    } while (0)
+
+static void shapes_that_do_not_fit_name_operation_and_shapes(void **state)
+{
+    (void)state;
+    ls_tape *t;
+    ls_param p[PARAMS], stranger = test_param("stranger", 1, 1, 0, 8, 8, 0, 0);
+    open_params(p);
+    check_ok(ls_tape_open(&t, NULL));
+    check_refused(t, p, ls_linear(t, x, &p[B1], NULL, NULL), "linear: input (8, 8) does not fit b1 (8)");
+    check_refused(t, p, ls_linear(t, ls_reshape(t, x, 2, (int64_t[]){ 4, 16 }), &p[W1], NULL, NULL),
+                  "linear: input (4, 16) does not fit w1 (8, 8): expected (16, 8)");
+    check_refused(t, p, ls_linear(t, x, &p[W1], &p[UNUSED], NULL), "linear: input (8, 8) does not fit unused (3)");
+    check_refused(t, p, ls_linear(t, x, &stranger, NULL, NULL), "'stranger' is not among those given");
+    check_refused(t, p, ls_add(t, x, ls_use(t, &p[WTE])), "add: first (8, 8) does not fit second (5, 8)");
+    check_refused(t, p, ls_mul(t, x, ls_use(t, &p[WTE])), "mul: first (8, 8) does not fit second (5, 8)");
+    check_refused(t, p, ls_layer_norm(t, x, &p[UNUSED], &p[B1], 1e-5f),
+                  "layer_norm: input (8, 8) does not fit unused (3)");
+    check_refused(t, p, ls_attention(t, x, &(ls_attention_options){ .heads = 3 }), "attention: input (8, 8)");
+    check_refused(t, p, ls_reshape(t, x, 1, (int64_t[]){ 63 }), "reshape: input (8, 8) does not fit shape (63)");
+    check_refused(t, p, ls_conv2d(t, x, &p[W1], NULL, NULL), "conv2d: input (8, 8) does not fit w1 (8, 8)");
+    check_refused(t, p, ls_max_pool2d(t, x, 2, 2), "max_pool2d: input (8, 8)");
+    check_refused(t, p, ls_global_avg_pool2d(t, x), "global_avg_pool2d: input (8, 8)");
+    check_refused(t, p, ls_dropout(t, x, 1.0f), "dropout: p is 1");
+    check_refused(t, p, ls_input(t, p[W1].value, 2, (int64_t[]){ 3, -1 }), "no tensor can have the shape (3, -1)");
+    check_refused(t, p, ls_embedding(t, (int32_t[]){ 1, 5 }, 1, 2, &p[WTE], NULL, 0),
+                  "embedding: token 5 at (0, 1) is outside of the vocabulary of 5");
+    check_refused(t, p, ls_embedding(t, tokens, 1, 6, &p[WTE], &p[W1], 3), "longer than the context");
+    check_refused(t, p,
+                  ls_linear_cross_entropy(t, ls_use(t, &p[W1]), &p[WTE],
+                                          &(ls_cross_entropy_options){ .targets = (int32_t[8]){ 0, 1, 2, 3, 4, -1 } }),
+                  "target -1 of row 5 is outside of the 5 classes");
+    ls_tape_free(&t);
+    free_params(p, PARAMS);
+    free_params(&stranger, 1);
+}
+
+static void calls_out_of_order_are_refused(void **state)
+{
+    (void)state;
+    ls_tape *t;
+    ls_param p[PARAMS];
+    open_params(p);
+    check_ok(ls_tape_open(&t, NULL));
+    check_ok(ls_tape_begin(t, p, PARAMS, NULL));
+    ls_tensor *loss = tied_loss(t, p);
+    check_ok(ls_tape_backward(t, loss));
+    check_fails(ls_tape_backward(t, loss), LS_ESTATE, "one backward a pass");
+    assert_null(ls_use(t, &p[W1]));
+    check_fails(ls_tape_status(t), LS_ESTATE, "ls_tape_begin");
+    check_ok(ls_tape_begin(t, p, PARAMS, &(ls_pass){ .eval = true }));
+    check_fails(ls_tape_backward(t, tied_loss(t, p)), LS_ESTATE, "eval pass");
+    check_ok(ls_tape_begin(t, p, PARAMS, NULL));
+    check_fails(ls_tape_backward(t, ls_use(t, &p[W1])), LS_EINVAL, "one element, this one is (8, 8)");
+    check_ok(ls_tape_begin(t, p, PARAMS, NULL));
+    check_fails(ls_tape_backward(t, ls_scale(t, tied_loss(t, p), 2)), LS_ESTATE, "must be the loss");
+    check_fails(ls_tape_open(&t, &(ls_tape_options){ .threads = -1 }), LS_EINVAL, "-1 threads");
+    free_params(p, PARAMS);
+}
+
+static void memory_that_ends_is_an_error_and_the_tape_lives_on(void **state)
+{
+    (void)state;
+    ls_tape *t;
+    ls_param p[PARAMS];
+    open_params(p);
+    check_ok(ls_tape_open(&t, &(ls_tape_options){ .threads = 1, .memory_limit = 64 << 10 }));
+    for (int i = 0; i < 3; i++) {
+        check_ok(ls_tape_begin(t, p, PARAMS, NULL));
+        ls_tensor *x = ls_use(t, &p[W1]);
+        for (int j = 0; x && j < 10000; j++) x = ls_scale(t, x, 1);
+        assert_null(x);
+        check_fails(ls_tape_status(t), LS_ENOMEM, "arena is full");
+        check_ok(ls_tape_begin(t, p, PARAMS, NULL));
+        check_ok(ls_tape_backward(t, tied_loss(t, p)));
+    }
+    ls_tape_free(&t);
+    free_params(p, PARAMS);
+}
+
+typedef struct told {
+    int forward, backward;
+    double flops;
+} told;
+
+static void on_profile(void *user, const ls_profile *e)
+{
+    told *s = user;
+    assert_true(e->ns >= 0);
+    if (strcmp(e->op, "linear")) return;
+    *(e->backward ? &s->backward : &s->forward) += 1;
+    assert_int_equal(e->shape[e->dims - 1], 8);
+    s->flops += e->flops;
+}
+
+static void whoever_listens_hears_of_each_operation(void **state)
+{
+    (void)state;
+    ls_tape *t;
+    ls_param p[PARAMS];
+    open_params(p);
+    check_ok(ls_tape_open(&t, NULL));
+    told s = { 0 };
+    ls_tape_on_profile(t, on_profile, &s);
+    check_ok(ls_tape_begin(t, p, PARAMS, NULL));
+    check_ok(ls_tape_backward(t, tied_loss(t, p)));
+    assert_int_equal(s.forward, 3);
+    assert_int_equal(s.backward, 3);
+    assert_true(s.flops == 3 * 3 * 2.0 * 6 * 8 * 8);
+    ls_tape_free(&t);
+    free_params(p, PARAMS);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_hook_fires_once_when_its_gradient_is_final),
+        cmocka_unit_test(a_failing_hook_ends_backward_with_its_status),
+        cmocka_unit_test(accumulation_adds_and_the_default_overwrites),
+        cmocka_unit_test(a_frozen_parameter_gets_no_gradient_and_no_hook),
+        cmocka_unit_test(shapes_that_do_not_fit_name_operation_and_shapes),
+        cmocka_unit_test(calls_out_of_order_are_refused),
+        cmocka_unit_test(memory_that_ends_is_an_error_and_the_tape_lives_on),
+        cmocka_unit_test(whoever_listens_hears_of_each_operation),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
