@@ -85,7 +85,8 @@ static void rank_ended(launch *l, int rank, const siginfo_t *info)
     ls__job_describe_state(l->job, rank, how, sizeof how);
     if (killed || code) ls__job_fail(l->job, LS_EPEER, rank, "rank %d (pid %d) %s", rank, (int)r->pid, how);
     if ((killed || code) && l->phase == LAUNCH_RUNNING) {
-        launch_output_say(l->output, "rank %d (pid %d) %s%s", rank, (int)r->pid, how, why);
+        if (killed || !l->options->own_voice)
+            launch_output_say(l->output, "rank %d (pid %d) %s%s", rank, (int)r->pid, how, why);
         launch_fail(l, timeout ? EXIT_TIMEOUT : killed ? 128 + code : code);
     }
     kill(-r->pid, SIGKILL);

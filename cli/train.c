@@ -1,4 +1,5 @@
-/* lockstep train: trains a GPT on one rank, shows how it goes, and keeps what it learned. */
+/* lockstep train: trains a GPT on one rank or several, shows how it goes, and keeps what it learned. The first rank speaks
+ * and writes for all. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -8,9 +9,11 @@
 #include <time.h>
 #include <unistd.h>
 #include "cli/commands.h"
+#include "cli/launch.h"
 #include "cli/progress.h"
 #include "cli/sample.h"
 #include "cli/train_options.h"
+#include "comm/identity.h"
 
 static volatile sig_atomic_t stop_signal;
 
@@ -27,10 +30,14 @@ static void catch_signals(void)
     sigaction(SIGTERM, &action, NULL);
 }
 
+static bool is_first = true; /* whether this rank speaks */
+
+/* What went wrong on one rank, the others know too: the first one tells it. */
 static int complain(ls_status status)
 {
-    fprintf(stderr, "lockstep train: %s\n", ls_error());
-    bool input = status == LS_EINVAL || status == LS_EFORMAT || status == LS_ENOENT || status == LS_EUNSUPPORTED;
+    if (is_first) fprintf(stderr, "lockstep train: %s\n", ls_error());
+    bool input = status == LS_EINVAL || status == LS_EFORMAT || status == LS_ENOENT || status == LS_EUNSUPPORTED ||
+                 status == LS_EMISMATCH;
     return input ? EXIT_USAGE : EXIT_FAILED;
 }
 
@@ -58,11 +65,12 @@ static void introduce(const ls_train *t, const char *run_dir)
 {
     const ls_train_options *o = ls_train_options_of(t);
     const ls_gpt2_options *m = &o->model;
+    int ranks = o->world ? ls_world_size(o->world) : 1;
     printf("%s%.2fM parameters (%d layers, width %d, %d heads, vocabulary %d), %lld steps of %d x %d tokens, %d "
-           "thread%s\n",
+           "rank%s of %d thread%s\n",
            o->init ? "fine-tuning: " : "", (double)ls_model_size(ls_train_model(t)) / 1e6, m->layers, m->width,
-           m->heads, m->vocab, (long long)o->steps, o->rows * o->slots, o->length, o->threads,
-           o->threads == 1 ? "" : "s");
+           m->heads, m->vocab, (long long)o->steps, o->rows * o->slots, o->length, ranks, ranks == 1 ? "" : "s",
+           o->threads, o->threads == 1 ? "" : "s");
     printf("run folder: %s\n", run_dir);
     fflush(stdout);
 }
@@ -74,16 +82,19 @@ static ls_status run_steps(ls_train *t, const train_arguments *a, int64_t *made)
     ls_train_metrics m;
     ls_status status = LS_OK;
     progress_init(&p, ls_train_options_of(t)->steps, a->log_every);
-    while (!stop_signal && (status = ls_train_step(t, &m)) == LS_OK) {
+    int ranks = a->train.world ? ls_world_size(a->train.world) : 1;
+    for (;;) {
+        if (stop_signal) ls_train_stop(t);
+        if ((status = ls_train_step(t, &m)) != LS_OK) break;
         ++*made;
-        if (a->quiet) continue;
+        if (a->quiet || !is_first) continue;
         /* Measured behind the first step, so that the first step comes soon; and again if it cannot have been right,
          * because others used the machine. */
-        if (m.gflops > p.peak) p.peak = ls_train_peak_gflops(t);
+        if (m.gflops > p.peak) p.peak = ls_train_peak_gflops(t) * ranks;
         progress_show(&p, &m);
     }
     progress_end(&p);
-    return stop_signal ? LS_OK : status;
+    return status;
 }
 
 static ls_status show_sample(ls_train *t, const train_arguments *a)
@@ -103,7 +114,8 @@ static int finish(ls_train *t, const train_arguments *a, ls_status status, int64
 {
     int code = EXIT_DONE;
     if (status != LS_OK && status != LS_END) code = complain(status);
-    if (!made) return code ? code : 128 + stop_signal; /* the weights are those it started from */
+    if (!made || !is_first)
+        return code || !stop_signal ? code : 128 + stop_signal; /* the weights are those it started from */
     ls_status saved = ls_train_save(t);
     if (saved) {
         /* Weights that are not finite have been named already. */
@@ -119,26 +131,84 @@ static int finish(ls_train *t, const train_arguments *a, ls_status status, int64
     return stop_signal ? 128 + stop_signal : code;
 }
 
+static const char *from_environment(void *user, const char *name)
+{
+    (void)user;
+    return getenv(name);
+}
+
+/* Starts this very command once per rank. */
+static int start_ranks(int ranks, int argc, char **argv)
+{
+    launch_options launch = { .ranks = ranks, .no_prefix = true, .no_stdin = true, .own_voice = true };
+    const char **words = calloc((size_t)argc + 2, sizeof *words);
+    if (!words) {
+        fprintf(stderr, "lockstep train: out of memory\n");
+        return EXIT_FAILED;
+    }
+    words[0] = launch_self();
+    for (int i = 0; i < argc; i++) words[1 + i] = argv[i];
+    int code = launch_ranks(&launch, (char **)words);
+    free(words);
+    return code;
+}
+
+/* Joins the world that a launcher made; alone there is none to join. */
+static ls_status join_world(train_arguments *a, ls__launcher launcher, ls_world **world)
+{
+    *world = NULL;
+    if (launcher == LS__LAUNCHER_ALONE) return LS_OK;
+    ls_status status = ls_world_open(world, NULL);
+    if (status) return status;
+    int size = ls_world_size(*world);
+    is_first = ls_world_rank(*world) == 0;
+    a->train.world = *world;
+    if (a->ranks && a->ranks != size) {
+        if (is_first)
+            fprintf(stderr, "lockstep train: -n %d, but the launcher started %d ranks; leave -n to it\n", a->ranks,
+                    size);
+        return LS_EINVAL;
+    }
+    return LS_OK;
+}
+
+static int train_here(train_arguments *a)
+{
+    char run_dir[4096];
+    if (a->run_dir)
+        snprintf(run_dir, sizeof run_dir, "%s", a->run_dir);
+    else
+        choose_run_dir(a, run_dir, sizeof run_dir);
+    a->train.run_dir = run_dir;
+    if (a->accumulate) a->train.slots = a->accumulate * (a->train.world ? ls_world_size(a->train.world) : 1);
+    ls_train *t;
+    ls_status status = ls_train_open(&t, &a->train);
+    if (status) return complain(status);
+    if (!a->run_dir && is_first) link_last(run_dir);
+    if (!a->quiet && is_first) introduce(t, run_dir);
+    catch_signals();
+    int64_t made = 0;
+    status = run_steps(t, a, &made);
+    int code = finish(t, a, status, made, run_dir);
+    ls_train_free(&t);
+    return code;
+}
+
 int train_command(int argc, char **argv)
 {
     train_arguments a;
-    char run_dir[4096];
+    ls__identity identity;
+    ls_world *world = NULL;
     int code = train_arguments_read(&a, argc, argv);
     if (code >= 0) return code;
-    if (a.run_dir)
-        snprintf(run_dir, sizeof run_dir, "%s", a.run_dir);
-    else
-        choose_run_dir(&a, run_dir, sizeof run_dir);
-    a.train.run_dir = run_dir;
-    ls_train *t;
-    ls_status status = ls_train_open(&t, &a.train);
+    ls_status status = ls__identity_find(&identity, from_environment, NULL);
     if (status) return complain(status);
-    if (!a.run_dir) link_last(run_dir);
-    if (!a.quiet) introduce(t, run_dir);
-    catch_signals();
-    int64_t made = 0;
-    status = run_steps(t, &a, &made);
-    code = finish(t, &a, status, made, run_dir);
-    ls_train_free(&t);
+    if (identity.launcher == LS__LAUNCHER_ALONE && a.ranks > 1) return start_ranks(a.ranks, argc, argv);
+    status = join_world(&a, identity.launcher, &world);
+    if (status)
+        code = world ? EXIT_USAGE : complain(status);
+    else
+        code = train_here(&a);
+    ls_world_free(&world);
     return code;
 }

@@ -13,13 +13,15 @@ static const char intro[] =
     "(config.json, model.safetensors). Ctrl-C ends after the current step and saves.\n";
 
 static const char *const optimizers[] = { "adamw", "sgd", NULL };
+static const char *const updates[] = { "sharded", "replicated", NULL };
+static const char *const orders[] = { "canonical", "fast", NULL };
 static const char *const schedules[] = { "constant", "linear", "cosine", NULL };
 
 /* Values as they stand on the command line, where 0 means 0; the library's 0 means its default. */
 typedef struct raw {
-    int optimizer, schedule, workers;
+    int optimizer, schedule, workers, update, order;
     float lr_end, weight_decay, momentum;
-    double clip;
+    double clip, bucket_mb;
 } raw;
 
 static int read_rows(train_arguments *a, raw *r, int argc, char **argv)
@@ -34,7 +36,18 @@ static int read_rows(train_arguments *a, raw *r, int argc, char **argv)
         { OPTION_INT, "--batch-size", &t->rows, "N", "sequences of a micro-batch (8)", 1, many, NULL },
         { OPTION_INT, "--seq-len", &t->length, "N", "tokens of a sequence (256; built-in corpus: 64)", 1, many, NULL },
         { OPTION_INT, "--workers", &r->workers, "N", "threads that read ahead (found while training)", 0, 512, NULL },
-        { OPTION_INT, "--accumulate", &t->slots, "N", "micro-batches of a step (1)", 1, many, NULL },
+        { OPTION_INT, "--accumulate", &a->accumulate, "N", "micro-batches of a step on each rank (1)", 1, many, NULL },
+        { OPTION_HEADING, "Ranks", NULL, NULL, NULL, 0, 0, NULL },
+        { OPTION_INT, "-n", &a->ranks, "N", "ranks to start on this machine (1, or those of mpirun)", 1, 512, NULL },
+        { OPTION_INT, "--slots", &t->slots, "N", "micro-batches of a step over all ranks (one each)", 1, many, NULL },
+        { OPTION_CHOICE, "--sum-order", &r->order, "KIND", "canonical, or fast: any slots, other bits (canonical)", 0,
+          0, orders },
+        { OPTION_CHOICE, "--update", &r->update, "KIND", "sharded: one copy a machine, or replicated (sharded)", 0, 0,
+          updates },
+        { OPTION_DOUBLE, "--bucket-mb", &r->bucket_mb, "X", "MiB of gradients that travel together (4)", 1e-3, 1e6,
+          NULL },
+        { OPTION_FLAG, "--no-overlap", &t->no_overlap, NULL, "gradients travel after backward, not during it", 0, 0,
+          NULL },
         { OPTION_HEADING, "Model", NULL, NULL, NULL, 0, 0, NULL },
         { OPTION_TEXT, "--model", &a->model, "NAME", "small (default), gpt2, gpt2-medium, gpt2-large, gpt2-xl", 0, 0,
           NULL },
@@ -123,6 +136,10 @@ int train_arguments_read(train_arguments *a, int argc, char **argv)
         fprintf(stderr, "lockstep train: --steps and --epochs both say how long; give one\n");
         return EXIT_USAGE;
     }
+    if (a->accumulate && t->slots) {
+        fprintf(stderr, "lockstep train: --accumulate counts micro-batches on each rank, --slots over all; give one\n");
+        return EXIT_USAGE;
+    }
     if (!t->init && (code = settle_model(a)) >= 0) return code;
     if (!t->length && !t->init) t->length = a->data.count ? 256 : 64;
     t->optimizer.kind = (ls_optimizer_kind)r.optimizer;
@@ -133,6 +150,9 @@ int train_arguments_read(train_arguments *a, int argc, char **argv)
     t->optimizer.momentum = r.momentum < 0 ? 0 : r.momentum == 0 ? -1 : r.momentum;
     t->clip = r.clip < 0 ? 0 : r.clip == 0 ? -1 : r.clip;
     t->workers = r.workers < 0 ? 0 : r.workers == 0 ? -1 : r.workers;
+    t->update = (ls_update)r.update;
+    t->any_order = r.order == 1;
+    t->bucket_bytes = (size_t)(r.bucket_mb * (1 << 20));
     t->data = (const char *const *)a->data.items;
     t->n_data = a->data.count;
     t->val_data = (const char *const *)a->val_data.items;

@@ -8,6 +8,8 @@
 typedef struct train_arguments {
     ls_train_options train; /* without data, which is in the lists */
     option_list data, val_data;
+    int ranks;           /* to start on this machine; 0: one, or as many as the launcher started */
+    int accumulate;      /* micro-batches of a step on each rank; 0: not given */
     const char *model;   /* name of a size */
     const char *run_dir; /* NULL: runs/NAME */
     const char *name;    /* NULL: the time of the start */

@@ -152,6 +152,8 @@ typedef struct ls_optimizer_options {
     float weight_decay;     /* 0: 0.1 for AdamW, none for SGD; < 0: none */
     bool decay_all;         /* default: parameters of one dimension (biases, norms) do not decay */
     int threads;            /* 0: OpenMP's default */
+    float *memory; /* the caller's, for the state: ls_optimizer_floats() of them, aligned to 64, zero; it may be
+                               shared between ranks that update different elements. NULL: the optimiser's own */
 } ls_optimizer_options;
 
 typedef struct ls_optimizer ls_optimizer;
@@ -170,6 +172,13 @@ LS_API void ls_optimizer_free(ls_optimizer **optimizer);
  * updated in any order, each once a step; the result is the same. */
 LS_API LS_MUST_CHECK ls_status ls_optimizer_update(ls_optimizer *optimizer, float *values, const float *grads,
                                                    size_t begin, size_t end, int64_t step, float lr, float grad_scale);
+
+/* The same with the gradients of elements [begin, end) alone: grads[0] is that of element `begin`. */
+LS_API LS_MUST_CHECK ls_status ls_optimizer_update_part(ls_optimizer *optimizer, float *values, const float *grads,
+                                                        size_t begin, size_t end, int64_t step, float lr,
+                                                        float grad_scale);
+/* Floats of state for `elements` of them. */
+LS_API size_t ls_optimizer_floats(const ls_optimizer_options *options, size_t elements);
 
 /* State, for checkpoints: arrays of end - begin elements. Returns how many; *name and *data are those of array i. */
 LS_API int ls_optimizer_state(ls_optimizer *optimizer, int i, const char **name, float **data);

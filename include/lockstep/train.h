@@ -5,7 +5,7 @@
  *     if (status == LS_END) status = ls_train_save(train);
  *
  * Bits     the global batch is `slots` micro-batches in a fixed order, and gradients are summed over them in one fixed
- *          binary tree: the weights depend on the options, the data and the seed, not on the number of threads.
+ *          binary tree: the weights depend on the options, the data and the seed, not on the number of ranks or threads.
  * Threads  a training belongs to one thread at a time; inside it uses OpenMP.
  * Failure  a loss or gradient that is not finite is LS_ENOTFINITE: the message names the step and the first parameter,
  *          the update is not made, and the state before it can be saved. */
@@ -13,13 +13,27 @@
 #define LOCKSTEP_TRAIN_H
 
 #include "lockstep/base.h"
+#include "lockstep/comm.h"
 #include "lockstep/nn.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
+/* Who updates the weights, on several ranks. The bits are the same. */
+typedef enum ls_update {
+    LS_UPDATE_SHARDED = 0,    /* one copy of weights and optimiser state per machine; its ranks share the work */
+    LS_UPDATE_REPLICATED = 1, /* each rank has its own copy and updates all of it */
+} ls_update;
+
 typedef struct ls_train_options {
+    /* ---- Ranks */
+    ls_world *world;     /* all its ranks open the same training; it must outlive it. NULL: this process alone */
+    ls_update update;    /* 0: sharded */
+    size_t bucket_bytes; /* gradients that travel together; 0: see ddp.h */
+    bool any_order;      /* slots need not spread over the ranks evenly; the bits then depend on the number of ranks */
+    bool no_overlap;     /* gradients travel only after backward: to measure what overlap is worth */
+
     /* ---- Data */
     const char *const *data; /* text files (a byte is a token) or token shards; NULL: a built-in corpus of stories */
     size_t n_data;
@@ -34,7 +48,7 @@ typedef struct ls_train_options {
     /* ---- Batch */
     int rows;   /* sequences of a micro-batch; 0: 8 */
     int length; /* tokens of a sequence; 0: 256, or the context of `init` if that is shorter */
-    int slots;  /* micro-batches of a step; 0: 1 */
+    int slots;  /* micro-batches of a step, over all ranks; 0: one per rank */
 
     /* ---- How long, and how */
     int64_t steps;                  /* 0: as many as `epochs` have; both 0: 1,000 */
@@ -59,7 +73,7 @@ typedef struct ls_train_metrics {
     double epoch;  /* passes over the data so far */
     double loss;   /* mean over the tokens of the global batch, before the update */
     double lr;
-    double grad_norm; /* before clipping */
+    double grad_norm; /* before clipping; negative: not measured (without clipping, on several ranks) */
     double tokens_per_s;
     double step_ms, data_ms, forward_ms, backward_ms, update_ms, other_ms;
     double eval_loss;      /* of the evaluation behind this step; negative: there was none */
@@ -74,7 +88,10 @@ typedef struct ls_train ls_train;
 LS_API LS_MUST_CHECK ls_status ls_train_open(ls_train **out, const ls_train_options *options);
 LS_API void ls_train_free(ls_train **train);
 
-/* The next step; LS_END when all are done. */
+/* Asks for an end behind the step that is under way, or the next one: all ranks then end at the same step, when any of them
+ * asked. From a signal handler or another thread, too. */
+LS_API void ls_train_stop(ls_train *train);
+/* The next step; LS_END when all are done, or after ls_train_stop(). */
 LS_API LS_MUST_CHECK ls_status ls_train_step(ls_train *train, ls_train_metrics *metrics);
 /* Mean loss over the validation data. */
 LS_API LS_MUST_CHECK ls_status ls_train_eval(ls_train *train, double *loss);

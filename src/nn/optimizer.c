@@ -41,6 +41,23 @@ ls_status ls_optimizer_options_check(ls_optimizer_options *o)
     return LS_OK;
 }
 
+/* State arrays. */
+static size_t arrays_of(const ls_optimizer_options *o)
+{
+    return o->kind == LS_ADAMW ? 2 : o->momentum >= 0;
+}
+
+/* Each begins on a cache line. */
+static size_t padded(size_t elements)
+{
+    return (elements + 15) / 16 * 16;
+}
+
+size_t ls_optimizer_floats(const ls_optimizer_options *options, size_t elements)
+{
+    return arrays_of(options) * padded(elements);
+}
+
 ls_status ls_optimizer_open(ls_optimizer **out, const ls_place *places, size_t n_places, size_t begin, size_t end,
                             const ls_optimizer_options *options)
 {
@@ -54,13 +71,15 @@ ls_status ls_optimizer_open(ls_optimizer **out, const ls_place *places, size_t n
     o->begin = begin;
     o->end = end;
     ls_status status = ls_optimizer_options_check(&o->options);
-    size_t arrays = o->options.kind == LS_ADAMW ? 2 : o->options.momentum > 0, bytes = (end - begin) * sizeof(float);
-    if (!status && arrays && bytes) {
-        status = ls__arena_open(&o->memory, arrays * ((bytes + 63) / 64 * 64));
-        if (!status) {
-            o->m = ls__arena_take(&o->memory, bytes); /* fresh pages: zero */
-            if (arrays > 1) o->v = ls__arena_take(&o->memory, bytes);
-        }
+    size_t floats = ls_optimizer_floats(&o->options, end - begin);
+    float *memory = o->options.memory;
+    if (!status && floats && !memory) {
+        status = ls__arena_open(&o->memory, floats * sizeof(float));
+        memory = status ? NULL : ls__arena_take(&o->memory, floats * sizeof(float)); /* fresh pages: zero */
+    }
+    if (!status && floats) {
+        o->m = memory;
+        if (arrays_of(&o->options) > 1) o->v = memory + padded(end - begin);
     }
     if (status) ls_optimizer_free(&o);
     *out = o;
@@ -104,22 +123,23 @@ static step_args make_args(const ls_optimizer_options *o, int64_t step, float lr
     return a;
 }
 
+/* Elements [from, to); grads[0] is that of element `first`. */
 static void update_piece(const ls_optimizer *o, const step_args *a, bool decays, float *values, const float *grads,
-                         size_t from, size_t to)
+                         size_t first, size_t from, size_t to)
 {
     size_t chunks = (to - from + CHUNK - 1) / CHUNK;
 #pragma omp parallel for num_threads(o->options.threads) schedule(static) if (chunks > 1)
     for (size_t c = 0; c < chunks; c++) {
         size_t at = from + c * CHUNK, n = to - at < CHUNK ? to - at : CHUNK, own = at - o->begin;
         if (o->options.kind == LS_ADAMW)
-            ls__adamw(values + at, grads + at, o->m + own, o->v + own, n, &a->adamw[decays]);
+            ls__adamw(values + at, grads + (at - first), o->m + own, o->v + own, n, &a->adamw[decays]);
         else
-            ls__sgd(values + at, grads + at, o->m ? o->m + own : NULL, n, &a->sgd[decays]);
+            ls__sgd(values + at, grads + (at - first), o->m ? o->m + own : NULL, n, &a->sgd[decays]);
     }
 }
 
-ls_status ls_optimizer_update(ls_optimizer *o, float *values, const float *grads, size_t begin, size_t end,
-                              int64_t step, float lr, float grad_scale)
+ls_status ls_optimizer_update_part(ls_optimizer *o, float *values, const float *grads, size_t begin, size_t end,
+                                   int64_t step, float lr, float grad_scale)
 {
     if (begin < o->begin || end > o->end || begin > end)
         return ls__fail(LS_EINVAL, "optimizer: elements %zu to %zu are not in its range %zu to %zu", begin, end,
@@ -129,9 +149,15 @@ ls_status ls_optimizer_update(ls_optimizer *o, float *values, const float *grads
         const ls_place *p = &o->places[i];
         size_t from = p->offset > begin ? p->offset : begin;
         size_t to = p->offset + p->count < end ? p->offset + p->count : end;
-        if (from < to) update_piece(o, &args, p->dims > 1 || o->options.decay_all, values, grads, from, to);
+        if (from < to) update_piece(o, &args, p->dims > 1 || o->options.decay_all, values, grads, begin, from, to);
     }
     return LS_OK;
+}
+
+ls_status ls_optimizer_update(ls_optimizer *o, float *values, const float *grads, size_t begin, size_t end,
+                              int64_t step, float lr, float grad_scale)
+{
+    return ls_optimizer_update_part(o, values, grads + begin, begin, end, step, lr, grad_scale);
 }
 
 int ls_optimizer_state(ls_optimizer *o, int i, const char **name, float **data)

@@ -35,6 +35,8 @@ static ls_status open_loaders(ls_train *t)
                                                               : o->workers,
                                   .rows = (size_t)o->rows,
                                   .slots = o->slots,
+                                  .rank = t->parallel.rank,
+                                  .ranks = t->parallel.size,
                                   .seed = o->seed,
                                   .drop_last = true };
     ls_status status = ls_loader_open(&t->loader, t->train_part, &options);

@@ -26,21 +26,12 @@ ls_status ls__train_forward(ls_train *t, int slot, const ls_model_batch *batch, 
     return ls_tape_status(t->tape);
 }
 
-ls_status ls__train_backward(ls_train *t, int slot, ls_tensor *loss)
-{
-    ls_status status = ls_tape_backward(t->tape, loss);
-    if (status) return status;
-    ls__grad_tree_add(&t->tree, slot);
-    ls_model_set_grads(t->model, t->tree.current);
-    return LS_OK;
-}
-
 const char *ls__train_find_nan(const ls_train *t, char *text, size_t bytes)
 {
     const ls_place *places;
     size_t n = ls_model_places(t->model, &places);
     for (int grads = 0; grads < 2; grads++) {
-        const float *block = grads ? ls_model_grads(t->model) : ls_model_values(t->model);
+        const float *block = grads ? ls__parallel_grads(t) : ls_model_values(t->model);
         for (size_t i = 0; i < n; i++)
             for (size_t k = 0; k < places[i].count; k++)
                 if (!isfinite(block[places[i].offset + k])) {
@@ -66,16 +57,14 @@ static ls_status not_finite(const ls_train *t, double loss, double norm)
 ls_status ls__train_update(ls_train *t, double loss, ls_train_metrics *metrics)
 {
     const ls_train_options *o = &t->options;
-    const float *grads = ls_model_grads(t->model);
-    size_t elements = ls_model_elements(t->model);
-    ls_norm_sums(grads, 0, elements, t->norm_sums, o->threads);
-    double norm = ls_norm_total(t->norm_sums, ls_norm_blocks(elements));
+    double norm;
+    ls_status status = ls__parallel_norm(t, &norm);
+    if (status) return status;
     if (!isfinite(loss) || !isfinite(norm)) return not_finite(t, loss, norm);
     float lr = ls_schedule_at(&o->schedule, t->step);
     metrics->lr = (double)lr;
     metrics->grad_norm = norm;
-    return ls_optimizer_update(t->optimizer, ls_model_values(t->model), grads, 0, elements, t->step, lr,
-                               ls_clip_scale(norm, o->clip));
+    return ls__parallel_update(t, lr, ls_clip_scale(norm, o->clip));
 }
 
 /* The losses' shares are added as the gradients are: tree(n) = tree(m) + tree(n - m). */
@@ -94,24 +83,38 @@ static double since(int64_t *clock)
     return (double)(now - before) / 1e6;
 }
 
-/* All micro-batches: the gradients of the global batch, and its loss. */
+/* Where the update is made with the sums, it cannot be taken back: a loss that is not finite must stop all ranks before
+ * its gradients reach them. */
+static ls_status check_before_sum(const ls_train *t, double loss)
+{
+    if (!t->parallel.fused || isfinite(loss)) return LS_OK;
+    ls_status status = not_finite(t, loss, -1);
+    ls_group_abort(ls_world_group(t->parallel.world), ls_error());
+    return status;
+}
+
+/* This rank's micro-batches: gradients of the global batch, and its loss, once all ranks have come. */
 static ls_status run_slots(ls_train *t, ls_train_metrics *m, float *losses, int64_t *clock)
 {
-    for (int slot = 0; slot < t->options.slots; slot++) {
+    int each = t->parallel.each, first = t->parallel.rank * each;
+    for (int micro = 0; micro < each; micro++) {
         ls_tensor *loss = NULL;
         ls_model_batch batch;
         ls_status status = ls__train_load(t, &batch);
         m->data_ms += since(clock);
-        if (!status) status = ls__train_forward(t, slot, &batch, false, &loss);
+        if (!status) status = ls__parallel_begin(t, micro);
+        if (!status) status = ls__train_forward(t, first + micro, &batch, false, &loss);
         m->forward_ms += since(clock);
         if (status) return status;
-        losses[slot] = loss->data[0];
-        status = ls__train_backward(t, slot, loss);
+        losses[micro] = loss->data[0];
+        status = check_before_sum(t, (double)losses[micro]);
+        if (!status) status = ls_tape_backward(t->tape, loss);
+        if (!status) status = ls__parallel_finish(t);
         m->backward_ms += since(clock);
         if (status) return status;
     }
-    m->loss = tree_sum(losses, t->options.slots);
-    return LS_OK;
+    m->loss = each ? tree_sum(losses, each) : 0;
+    return ls__parallel_sum(t, &m->loss);
 }
 
 /* Resident memory of this process, without the heap. */
@@ -148,13 +151,18 @@ static ls_status finish_step(ls_train *t, ls_train_metrics *m, int64_t begin, in
     return t->run.path ? ls__run_dir_add(&t->run, m) : LS_OK;
 }
 
+void ls_train_stop(ls_train *train)
+{
+    atomic_store(&train->stop_wanted, true);
+}
+
 ls_status ls_train_step(ls_train *t, ls_train_metrics *metrics)
 {
     float few[MAX_SLOTS_ON_STACK], *losses = few;
     int64_t begin = ls_now(), clock = begin;
     if (t->broken) return ls__fail(LS_ESTATE, "an earlier step failed; no more can be made");
-    if (t->step >= t->options.steps) return LS_END;
-    if (t->options.slots > MAX_SLOTS_ON_STACK && !(losses = malloc((size_t)t->options.slots * sizeof *losses)))
+    if (t->step >= t->options.steps || t->stopping) return LS_END;
+    if (t->parallel.each > MAX_SLOTS_ON_STACK && !(losses = malloc((size_t)t->parallel.each * sizeof *losses)))
         return ls__fail(LS_ENOMEM, "step %lld: out of memory", (long long)t->step + 1);
     *metrics = (ls_train_metrics){ 0 };
     ls_status status = run_slots(t, metrics, losses, &clock);
@@ -163,24 +171,34 @@ ls_status ls_train_step(ls_train *t, ls_train_metrics *metrics)
     if (!status) status = finish_step(t, metrics, begin, &clock);
     if (losses != few) free(losses);
     t->broken = status != LS_OK;
+    /* The others would wait for this rank; now they know why it does not come. */
+    if (status && t->parallel.size > 1) ls_group_abort(ls_world_group(t->parallel.world), ls_error());
     return status;
 }
 
+/* Micro-batch i is looked at by rank i mod size; everyone then has all losses and adds them in the same order. */
 ls_status ls_train_eval(ls_train *t, double *loss)
 {
-    double sum = 0, rows = 0;
+    int n = t->options.eval_batches;
     if (!t->val_loader)
         return ls__fail(LS_ESTATE, "there is no validation data; name some, or set eval_every to keep a part back");
-    for (int i = 0; i < t->options.eval_batches; i++) {
+    double *sums = calloc((size_t)n * 2, sizeof *sums), *rows = sums + n, sum = 0, all = 0;
+    ls_status status = sums ? LS_OK : ls__fail(LS_ENOMEM, "evaluation: out of memory");
+    for (int i = 0; i < n && !status; i++) {
         ls_model_batch batch;
         ls_tensor *out = NULL;
-        ls_status status = ls__train_load_val(t, i == 0, &batch);
-        if (status == LS_END) break;
-        if (!status) status = ls__train_forward(t, 0, &batch, true, &out);
-        if (status) return status;
-        sum += (double)out->data[0] * (double)batch.rows;
-        rows += (double)batch.rows;
+        status = ls__train_load_val(t, i == 0, &batch);
+        if (status) break;
+        if (i % t->parallel.size != t->parallel.rank) continue;
+        status = ls__train_forward(t, 0, &batch, true, &out);
+        if (status) break;
+        sums[i] = (double)out->data[0] * (double)batch.rows;
+        rows[i] = (double)batch.rows;
     }
-    *loss = sum / rows;
-    return LS_OK;
+    if (status == LS_END) status = LS_OK;
+    if (!status) status = ls_allreduce(ls_world_group(t->parallel.world), sums, (size_t)n * 2, LS_F64, LS_SUM);
+    for (int i = 0; i < n && !status; i++) sum += sums[i], all += rows[i];
+    free(sums);
+    *loss = sum / all;
+    return status;
 }

@@ -15,11 +15,12 @@ static ls_status check_count(const char *name, int value, int high)
     return ls__fail(LS_EINVAL, "%s is %d; it must be from 1 to %d", name, value, high);
 }
 
-static ls_status fill_options(ls_train_options *o)
+static ls_status fill_options(ls_train *t)
 {
+    ls_train_options *o = &t->options;
     ls_status status;
     if (!o->rows) o->rows = 8;
-    if (!o->slots) o->slots = 1;
+    if (!o->slots) o->slots = t->parallel.size;
     if (!o->clip) o->clip = 1;
     if (o->clip < 0) o->clip = 0;
     if (!o->eval_batches) o->eval_batches = 16;
@@ -66,16 +67,6 @@ static ls_status settle_sizes(ls_train *t)
     return LS_OK;
 }
 
-static ls_status open_model(ls_train *t)
-{
-    const ls_train_options *o = &t->options;
-    ls_status status = ls_gpt2_open(&t->model, &o->model);
-    if (status) return status;
-    if ((status = ls_model_bind(t->model, NULL, NULL, true))) return status;
-    if (o->init) return ls_model_load(t->model, o->init);
-    return ls_model_init(t->model, 0, ls_model_elements(t->model), o->seed, o->threads);
-}
-
 /* Multiplications and additions of the matrix products, per token, forward and backward: each weight is used three
  * times; causal attention looks at half of the positions. */
 static double count_flops(const ls_gpt2_options *m, int length)
@@ -84,28 +75,35 @@ static double count_flops(const ls_gpt2_options *m, int length)
     return 6 * weights + 6 * C * length * m->layers;
 }
 
-static ls_status open_all(ls_train *t)
+/* What each rank finds out by itself. */
+static ls_status open_own(ls_train *t)
 {
     ls_train_options *o = &t->options;
     ls_status status;
-    if ((status = fill_options(o))) return status;
-    if (o->run_dir && (status = ls__run_dir_check(o->run_dir))) return status;
+    if ((status = fill_options(t))) return status;
+    if (!o->any_order && (status = ls_slots_check(o->slots, t->parallel.size))) return status;
+    if (o->slots % t->parallel.size)
+        return ls__fail(LS_EINVAL, "%d slots cannot be dealt to %d ranks; the ranks must divide the slots", o->slots,
+                        t->parallel.size);
+    if (o->run_dir && ls__train_is_first(t) && (status = ls__run_dir_check(o->run_dir))) return status;
     if ((status = settle_sizes(t))) return status;
     if ((status = ls__train_open_data(t))) return status;
-    if ((status = open_model(t))) return status;
-    size_t elements = ls_model_elements(t->model), n_places;
-    const ls_place *places;
-    n_places = ls_model_places(t->model, &places);
-    if ((status = ls_optimizer_open(&t->optimizer, places, n_places, 0, elements, &o->optimizer))) return status;
-    ls_tape_options tape = { .threads = o->threads };
-    if ((status = ls_tape_open(&t->tape, &tape))) return status;
-    if ((status = ls__grad_tree_open(&t->tree, ls_model_grads(t->model), elements, o->slots, o->threads)))
-        return status;
-    size_t blocks = ls_norm_blocks(elements);
-    if ((status = ls__arena_open(&t->memory, blocks * sizeof(double) + 64))) return status;
-    t->norm_sums = ls__arena_take_array(&t->memory, blocks, sizeof *t->norm_sums);
+    if ((status = ls_gpt2_open(&t->model, &o->model))) return status;
     t->flops_per_token = count_flops(&o->model, o->length);
-    return o->run_dir ? ls__run_dir_open(&t->run, o->run_dir, t) : LS_OK;
+    return ls_tape_open(&t->tape, &(ls_tape_options){ .threads = o->threads });
+}
+
+static ls_status open_all(ls_train *t)
+{
+    ls_status status = ls__parallel_join(t);
+    if (!status) status = ls__parallel_agree(t, open_own(t));
+    if (!status) status = ls__parallel_compare(t);
+    if (!status) status = ls__parallel_open(t);
+    if (!status && t->options.run_dir) {
+        if (ls__train_is_first(t)) status = ls__run_dir_open(&t->run, t->options.run_dir, t);
+        status = ls__parallel_agree(t, status);
+    }
+    return status;
 }
 
 ls_status ls_train_open(ls_train **out, const ls_train_options *options)
@@ -126,11 +124,10 @@ void ls_train_free(ls_train **train)
     ls_train *t = *train;
     if (!t) return;
     ls__run_dir_close(&t->run);
-    ls__arena_close(&t->memory);
-    ls__grad_tree_close(&t->tree);
     ls_tape_free(&t->tape);
     ls_optimizer_free(&t->optimizer);
     ls_model_free(&t->model);
+    ls__parallel_close(t);
     ls__train_close_data(t);
     free(t);
     *train = NULL;
@@ -138,6 +135,7 @@ void ls_train_free(ls_train **train)
 
 ls_status ls_train_save(ls_train *t)
 {
+    if (!ls__train_is_first(t)) return LS_OK;
     if (!t->run.path) return ls__fail(LS_ESTATE, "this training has no run directory to save to");
     const float *values = ls_model_values(t->model);
     size_t elements = ls_model_elements(t->model), bad = 0;

@@ -2,10 +2,11 @@
 #ifndef LS_TRAIN_TRAINING_H
 #define LS_TRAIN_TRAINING_H
 
-#include "base/arena.h"
+#include <stdatomic.h>
+#include <stdatomic.h>
 #include "lockstep/data.h"
 #include "lockstep/train.h"
-#include "train/grad_tree.h"
+#include "train/parallel.h"
 #include "train/run_dir.h"
 #include "train/source.h"
 
@@ -13,6 +14,8 @@ struct ls_train {
     ls_train_options options; /* defaults filled in; its pointers are the caller's and used in ls_train_open() only */
     int64_t step;             /* updates made */
     bool broken;              /* a step failed; no more are made */
+    _Atomic bool stop_wanted; /* by this rank */
+    bool stopping;            /* by some rank: all know it since the last step */
 
     bool is_text;           /* tokens are the bytes of a text */
     ls_dataset *data;       /* all of it */
@@ -25,14 +28,17 @@ struct ls_train {
     ls_model *model;
     ls_tape *tape;
     ls_optimizer *optimizer;
-    ls__grad_tree tree; /* sums gradients over slots */
-
-    ls__arena memory;
-    double *norm_sums; /* [ls_norm_blocks(elements)] */
-    ls__run_dir run;   /* path NULL: none */
+    ls__parallel parallel; /* sums gradients over slots and ranks */
+    ls__run_dir run;       /* path NULL: none, or this is not the first rank */
     double flops_per_token;
     double peak_gflops; /* the best that was measured; 0: not yet */
 };
+
+/* True on the rank that writes files. */
+static inline bool ls__train_is_first(const ls_train *t)
+{
+    return t->parallel.rank == 0;
+}
 
 /* ---- feed.c: from files to batches. */
 
@@ -49,7 +55,6 @@ LS_MUST_CHECK ls_status ls__train_load_val(ls_train *t, bool first, ls_model_bat
 /* The loss of a micro-batch, recorded on the tape unless eval. */
 LS_MUST_CHECK ls_status ls__train_forward(ls_train *t, int slot, const ls_model_batch *batch, bool eval,
                                           ls_tensor **loss);
-LS_MUST_CHECK ls_status ls__train_backward(ls_train *t, int slot, ls_tensor *loss);
 /* Norm, clipping, and one update of all weights. */
 LS_MUST_CHECK ls_status ls__train_update(ls_train *t, double loss, ls_train_metrics *metrics);
 

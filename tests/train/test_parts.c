@@ -1,50 +1,9 @@
-/* The parts of a training: the tree of gradients, the built-in corpus, text as a dataset. */
+/* The parts of a training: the built-in corpus, text as a dataset. */
 #include "check.h"
 #include "base/file.h"
 #include "folder.h"
 #include "train/corpus.h"
-#include "train/grad_tree.h"
 #include "train/source.h"
-
-/* ---- The tree */
-
-static float value(int slot)
-{
-    return (float)((slot * 7919 % 1000) - 500) * 1.001e-3f + (float)(1 << slot % 20);
-}
-
-static float tree(int first, int n)
-{
-    if (n == 1) return value(first);
-    int m = 1;
-    while (2 * m < n) m *= 2;
-    return tree(first, m) + tree(first + m, n - m);
-}
-
-static void gradients_are_summed_in_the_canonical_tree(void **state)
-{
-    (void)state;
-    enum { COUNT = 40000 };
-    static _Alignas(64) float first[COUNT];
-    for (int slots = 1; slots <= 33; slots++) {
-        ls__grad_tree t;
-        check_ok(ls__grad_tree_open(&t, first, COUNT, slots, slots % 3 ? 1 : 2));
-        for (int step = 0; step < 2; step++) { /* the second step starts from where the first one ended */
-            for (int slot = 0; slot < slots; slot++) {
-                for (int i = 0; i < COUNT; i++) t.current[i] = value(slot);
-                ls__grad_tree_add(&t, slot);
-            }
-            float expected = tree(0, slots);
-            for (int i = 0; i < COUNT; i++)
-                if (t.current[i] != expected)
-                    fail_msg("%d slots: element %d is %.9g, the tree is %.9g", slots, i, (double)t.current[i],
-                             (double)expected);
-        }
-        ls__grad_tree_close(&t);
-    }
-}
-
-/* ---- The corpus */
 
 static void the_corpus_is_the_same_text_at_any_length(void **state)
 {
@@ -154,7 +113,6 @@ static void kinds_of_files_are_told_apart(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients_are_summed_in_the_canonical_tree),
         cmocka_unit_test(the_corpus_is_the_same_text_at_any_length),
         cmocka_unit_test(the_corpus_counts_right),
         cmocka_unit_test(text_files_are_one_row_of_bytes),

@@ -1,0 +1,292 @@
+/* See parallel.h.
+ *
+ * Sharded (the default): weights and optimiser state are one copy per machine, in memory that its ranks share. Gradients
+ * are summed into the first rank's block, and the norm and the update are work that the ranks do together, piece by piece
+ * (comm/apply.h): each does about its share, and no rank owns a part. Without clipping, the update needs no norm first and
+ * is made in the pass that sums the gradients (ddp/fused.h).
+ *
+ * Replicated: each rank has its own weights and state, gets all sums and updates all, the classic way. The bits are the
+ * same: every element goes through the same operations in the same order. */
+#include "train/parallel.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/status.h"
+#include "comm/apply.h"
+#include "comm/group.h"
+#include "ddp/fused.h"
+#include "train/training.h"
+
+enum { PIECE = 64 * LS_NORM_BLOCK }; /* elements of shared work taken at a time: 1 MiB of each array */
+
+ls_status ls__parallel_join(ls_train *t)
+{
+    ls__parallel *p = &t->parallel;
+    ls_status status = LS_OK;
+    p->world = t->options.world;
+    if (!p->world) {
+        ls__identity alone = { .launcher = LS__LAUNCHER_ALONE, .size = 1, .local_size = 1, .job_fd = -1 };
+        status = ls__world_open_on(&p->world, NULL, &alone, NULL, -1, false);
+        p->owns_world = !status;
+    }
+    if (status) return status;
+    p->rank = ls_world_rank(p->world);
+    p->size = ls_world_size(p->world);
+    p->machine = ls_world_group(p->world);
+    if (ls_world_node_count(p->world) > 1)
+        status = ls_group_split(p->machine, ls_world_node(p->world), p->rank, &p->machine);
+    return status;
+}
+
+typedef struct outcome {
+    int32_t status;
+    char text[508];
+} outcome;
+
+ls_status ls__parallel_agree(ls_train *t, ls_status own)
+{
+    ls__parallel *p = &t->parallel;
+    if (!p->world || p->size == 1) return own;
+    outcome mine = { .status = own }, *all = malloc((size_t)p->size * sizeof *all);
+    if (own) snprintf(mine.text, sizeof mine.text, "%s", ls_error());
+    ls_status status = all ? ls_allgather(ls_world_group(p->world), &mine, all, sizeof mine, LS_U8)
+                           : ls__fail(LS_ENOMEM, "training: out of memory");
+    for (int r = 0; r < p->size && !status; r++)
+        if (all[r].status) {
+            status = (ls_status)all[r].status;
+            /* A message that is the same everywhere need not say where. */
+            bool everywhere = all[0].status && !strcmp(all[0].text, all[r].text);
+            if (everywhere && r == 0)
+                ls__fail(status, "%s", all[r].text);
+            else
+                ls__fail(status, "rank %d: %s", r, all[r].text);
+        }
+    free(all);
+    return status;
+}
+
+ls_status ls__parallel_compare(ls_train *t)
+{
+    const ls_train_options *o = &t->options;
+    const ls_gpt2_options *m = &o->model;
+    const struct {
+        const char *name;
+        double value;
+    } list[] = {
+        { "layers", m->layers },
+        { "width", m->width },
+        { "heads", m->heads },
+        { "vocabulary", m->vocab },
+        { "context", m->context },
+        { "dropout", (double)m->dropout },
+        { "batch size", o->rows },
+        { "sequence length", o->length },
+        { "slots", o->slots },
+        { "steps", (double)o->steps },
+        { "learning rate", (double)o->schedule.lr },
+        { "final learning rate", (double)o->schedule.lr_end },
+        { "warm-up", (double)o->schedule.warmup },
+        { "schedule", o->schedule.kind },
+        { "clipping", o->clip },
+        { "optimiser", o->optimizer.kind },
+        { "weight decay", (double)o->optimizer.weight_decay },
+        { "evaluation", (double)o->eval_every },
+        { "seed", (double)o->seed },
+        { "kind of update", o->update },
+        { "samples of training data", (double)t->train_part->count },
+    };
+    enum { N = sizeof list / sizeof *list };
+    double both[2 * N];
+    for (int i = 0; i < N; i++) both[i] = list[i].value, both[N + i] = -list[i].value;
+    ls_status status = ls_allreduce(ls_world_group(t->parallel.world), both, 2 * (size_t)N, LS_F64, LS_MAX);
+    for (int i = 0; i < N && !status; i++)
+        if (both[i] != -both[N + i])
+            status = ls__fail(LS_EMISMATCH,
+                              "the ranks were started differently: %s is from %.9g to %.9g; give all ranks "
+                              "the same command line and data",
+                              list[i].name, -both[N + i], both[i]);
+    return status;
+}
+
+/* ---- Memory. */
+
+/* The tape says that a parameter's gradient is final. Spans are in the order of backward, parameters in that of forward. */
+static ls_status on_ready(void *user, ls_param *param)
+{
+    ls_train *t = user;
+    const ls_place *places;
+    size_t n = ls_model_places(t->model, &places);
+    return ls_ddp_ready(t->parallel.ddp, n - 1 - (size_t)param->index);
+}
+
+static void update_sums(void *user, const float *sum, size_t begin, size_t end)
+{
+    ls_train *t = user;
+    float lr = ls_schedule_at(&t->options.schedule, t->step);
+    /* The range is the optimiser's own: nothing can fail. */
+    ls_status status =
+        ls_optimizer_update_part(t->optimizer, ls_model_values(t->model), sum, begin, end, t->step, lr, 1);
+    (void)status;
+}
+
+static ls_status open_reducer(ls_train *t)
+{
+    ls__parallel *p = &t->parallel;
+    const ls_place *places;
+    size_t n = ls_model_places(t->model, &places);
+    ls_span *spans = malloc(n * sizeof *spans);
+    if (!spans) return ls__fail(LS_ENOMEM, "training: out of memory");
+    for (size_t i = 0; i < n; i++)
+        spans[i] = (ls_span){ .name = places[n - 1 - i].name, .count = places[n - 1 - i].count };
+    ls_ddp_options o = { .bucket_bytes = t->options.bucket_bytes,
+                         .slots = t->options.slots,
+                         .any_order = t->options.any_order,
+                         .no_overlap = t->options.no_overlap,
+                         .keep_sums = true,
+                         .fixed_order = true,
+                         .to_first = p->shared };
+    ls_status status = ls_ddp_open(&p->ddp, p->world, spans, n, &o);
+    free(spans);
+    for (size_t i = 0; i < n && !status; i++)
+        if (ls_ddp_offset(p->ddp, n - 1 - i) != places[i].offset)
+            status = ls__fail(LS_ESTATE, "'%s' lies elsewhere among the gradients than in the model", places[i].name);
+    return status;
+}
+
+/* First values: by each rank a part, or by each rank all, and the same bits either way. */
+static ls_status fill_values(ls_train *t)
+{
+    ls__parallel *p = &t->parallel;
+    size_t elements = ls_model_elements(t->model), begin = 0, end = elements;
+    int rank = ls_group_rank(p->machine), size = ls_group_size(p->machine);
+    ls_status status = LS_OK;
+    if (p->shared) {
+        begin = elements / (size_t)size * (size_t)rank;
+        end = rank + 1 == size ? elements : elements / (size_t)size * (size_t)(rank + 1);
+    }
+    if (!t->options.init)
+        status = ls_model_init(t->model, begin, end, t->options.seed, t->options.threads);
+    else if (!p->shared || rank == 0)
+        status = ls_model_load(t->model, t->options.init);
+    return ls__parallel_agree(t, status);
+}
+
+ls_status ls__parallel_open(ls_train *t)
+{
+    ls__parallel *p = &t->parallel;
+    ls_train_options *o = &t->options;
+    size_t elements = ls_model_elements(t->model), blocks = ls_norm_blocks(elements), n_places;
+    const ls_place *places;
+    void *values = NULL, *sums = NULL, *state = NULL;
+    p->shared = o->update == LS_UPDATE_SHARDED;
+    p->each = o->slots / p->size;
+    ls_status status = open_reducer(t);
+    if (!status && p->shared) {
+        status = ls_group_share(p->machine, elements * sizeof(float), &values);
+        if (!status)
+            status =
+                ls_group_share(p->machine, ls_optimizer_floats(&o->optimizer, elements) * sizeof(float) + 64, &state);
+        if (!status) status = ls_group_share(p->machine, blocks * sizeof(double), &sums);
+    } else if (!status) {
+        status = ls_world_alloc(p->world, blocks * sizeof(double), &sums);
+    }
+    if (status) return status;
+    p->norm_sums = sums;
+    size_t last = ls_model_places(t->model, &places) - 1;
+    float *grads = ls_ddp_grad(p->ddp, last); /* the last span lies first */
+    if ((status = ls_model_bind(t->model, values, grads, true))) return status;
+    ls_optimizer_options with_state = o->optimizer;
+    with_state.memory = state;
+    n_places = ls_model_places(t->model, &places);
+    if ((status = ls_optimizer_open(&t->optimizer, places, n_places, 0, elements, &with_state))) return status;
+    p->fused = p->shared && o->clip == 0 && p->size > 1 && ls_world_node_count(p->world) == 1;
+    if (p->fused && (status = ls__ddp_on_sum(p->ddp, update_sums, t))) return status;
+    ls_tape_on_ready(t->tape, on_ready, t);
+    return fill_values(t);
+}
+
+void ls__parallel_close(ls_train *t)
+{
+    ls__parallel *p = &t->parallel;
+    ls_ddp_free(&p->ddp);
+    if (p->world && p->machine != ls_world_group(p->world)) ls_group_free(&p->machine);
+    if (p->owns_world) ls_world_free(&p->world);
+    *p = (ls__parallel){ 0 };
+}
+
+/* ---- A step. */
+
+ls_status ls__parallel_begin(ls_train *t, int micro)
+{
+    const ls__parallel *p = &t->parallel;
+    return ls_ddp_begin(p->ddp, micro + 1 < p->each ? LS_DDP_ACCUMULATE : LS_DDP_SYNC, 1);
+}
+
+ls_status ls__parallel_finish(ls_train *t)
+{
+    return ls_ddp_finish(t->parallel.ddp, NULL);
+}
+
+ls_status ls__parallel_sum(ls_train *t, double *share)
+{
+    double both[2] = { *share, atomic_load(&t->stop_wanted) };
+    ls_status status = ls_allreduce(ls_world_group(t->parallel.world), both, 2, LS_F64, LS_SUM);
+    *share = both[0];
+    t->stopping = both[1] > 0;
+    return status;
+}
+
+const float *ls__parallel_grads(const ls_train *t)
+{
+    return ls_ddp_sums(t->parallel.ddp);
+}
+
+/* Shared work, or all of it by every rank. */
+static ls_status do_elements(ls_train *t, ls__apply_fn fn, void *user)
+{
+    const ls__parallel *p = &t->parallel;
+    size_t elements = ls_model_elements(t->model);
+    if (p->shared && ls_group_size(p->machine) > 1)
+        return ls__apply(p->machine, NULL, elements, LS_F32, PIECE, fn, user);
+    fn(user, NULL, 0, elements);
+    return LS_OK;
+}
+
+static void norm_piece(void *user, const void *const *data, size_t begin, size_t end)
+{
+    const ls_train *t = user;
+    (void)data;
+    ls_norm_sums(ls__parallel_grads(t), begin, end, t->parallel.norm_sums, t->options.threads);
+}
+
+ls_status ls__parallel_norm(ls_train *t, double *norm)
+{
+    *norm = -1;
+    if (t->parallel.fused) return LS_OK;
+    ls_status status = do_elements(t, norm_piece, t);
+    if (!status) *norm = ls_norm_total(t->parallel.norm_sums, ls_norm_blocks(ls_model_elements(t->model)));
+    return status;
+}
+
+typedef struct update_job {
+    ls_train *t;
+    float lr, grad_scale;
+} update_job;
+
+static void update_piece(void *user, const void *const *data, size_t begin, size_t end)
+{
+    const update_job *j = user;
+    (void)data;
+    /* The range is the optimiser's own: nothing can fail. */
+    ls_status status = ls_optimizer_update(j->t->optimizer, ls_model_values(j->t->model), ls__parallel_grads(j->t),
+                                           begin, end, j->t->step, j->lr, j->grad_scale);
+    (void)status;
+}
+
+ls_status ls__parallel_update(ls_train *t, float lr, float grad_scale)
+{
+    if (t->parallel.fused) return LS_OK; /* it was made while the gradients were summed */
+    return do_elements(t, update_piece, &(update_job){ .t = t, .lr = lr, .grad_scale = grad_scale });
+}

@@ -1,0 +1,44 @@
+/* A training on several ranks: where weights, gradients and state lie, how they are summed, and who updates them. Alone is
+ * the case of one rank. */
+#ifndef LS_TRAIN_PARALLEL_H
+#define LS_TRAIN_PARALLEL_H
+
+#include "lockstep/comm.h"
+#include "lockstep/ddp.h"
+#include "lockstep/train.h"
+
+typedef struct ls__parallel {
+    ls_world *world;
+    bool owns_world; /* made here, for a training that was given none */
+    int rank, size;
+    ls_group *machine; /* the ranks of this machine */
+    ls_ddp *ddp;
+    int each;          /* micro-batches of this rank in a step */
+    bool shared;       /* one copy of weights and state for all ranks of the machine */
+    bool fused;        /* the update is made while gradients are summed */
+    double *norm_sums; /* [ls_norm_blocks(elements)]; shared if the update is */
+} ls__parallel;
+
+/* Before anything else: the world, and whether the slots can be spread over it. */
+LS_MUST_CHECK ls_status ls__parallel_join(ls_train *t);
+/* All ranks learn whether all succeeded: the status of the first rank that did not, with its message. */
+LS_MUST_CHECK ls_status ls__parallel_agree(ls_train *t, ls_status own);
+/* LS_EMISMATCH if ranks were given different options or data; names the difference. */
+LS_MUST_CHECK ls_status ls__parallel_compare(ls_train *t);
+/* Gives the model its memory and first values, and makes the reducer and the optimiser. */
+LS_MUST_CHECK ls_status ls__parallel_open(ls_train *t);
+void ls__parallel_close(ls_train *t);
+
+/* Around each micro-batch's forward and backward. The tape's hook tells the reducer in between. */
+LS_MUST_CHECK ls_status ls__parallel_begin(ls_train *t, int micro);
+LS_MUST_CHECK ls_status ls__parallel_finish(ls_train *t);
+/* The sum of all ranks' `share` (their losses), in canonical order; and whether one of them wants to stop. */
+LS_MUST_CHECK ls_status ls__parallel_sum(ls_train *t, double *share);
+/* The global norm of the summed gradients; negative if they are not there to be measured (fused). */
+LS_MUST_CHECK ls_status ls__parallel_norm(ls_train *t, double *norm);
+/* One update of all weights. */
+LS_MUST_CHECK ls_status ls__parallel_update(ls_train *t, float lr, float grad_scale);
+/* Where the summed gradients are. */
+const float *ls__parallel_grads(const ls_train *t);
+
+#endif
