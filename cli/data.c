@@ -12,6 +12,9 @@ static const struct {
     int (*run)(int argc, char **argv);
     const char *summary;
 } subcommands[] = {
+    { "train-bpe", data_train_bpe, "learn a tokenizer from text" },
+    { "tokenize", data_tokenize, "turn text into shards of tokens" },
+    { "info", data_info, "describe and check files" },
     { "order", data_order, "print which samples come in which order" },
 };
 enum { SUBCOMMANDS = sizeof subcommands / sizeof *subcommands };

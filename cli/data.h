@@ -4,7 +4,10 @@
 
 #include <stdint.h>
 
+int data_info(int argc, char **argv);
 int data_order(int argc, char **argv);
+int data_tokenize(int argc, char **argv);
+int data_train_bpe(int argc, char **argv);
 
 /* A whole number, perhaps with k, M or G (powers of 1,000) or Ki, Mi, Gi behind it, between `least` and `most`. On
  * failure prints what is wrong with OPTION's value and returns 0. */

@@ -131,6 +131,108 @@ LS_API LS_MUST_CHECK ls_status ls_tokens_open(ls_dataset **out, const ls_tokens_
 /* How many tokens the files hold. */
 LS_API uint64_t ls_tokens_count(const ls_dataset *tokens);
 
+/* ---- Tokenizers: text to tokens and back. */
+
+typedef struct ls_tokenizer ls_tokenizer; /* read-only once open; for any number of threads */
+typedef struct ls_encoder ls_encoder;     /* memory to encode with; for one thread at a time */
+
+/* `name` is "bytes" (each byte a token, 256 the end of a text), the path of a tokenizer.json, or a folder that has one,
+ * or vocab.json and merges.txt, or OpenAI's encoder.json and vocab.bpe. GPT-2's kind only: byte-level BPE. On failure
+ * *out is NULL. */
+LS_API LS_MUST_CHECK ls_status ls_tokenizer_open(ls_tokenizer **out, const char *name);
+LS_API void ls_tokenizer_free(ls_tokenizer **tokenizer);
+/* All tokens are below this. */
+LS_API uint32_t ls_tokenizer_vocabulary(const ls_tokenizer *tokenizer);
+/* The token that ends a text ("<|endoftext|>"); -1 if there is none. */
+LS_API int32_t ls_tokenizer_end(const ls_tokenizer *tokenizer);
+/* The bytes of one token; NULL if there is no such token. */
+LS_API const uint8_t *ls_tokenizer_bytes(const ls_tokenizer *tokenizer, int32_t token, size_t *count);
+/* The text of `tokens`, in memory that the caller frees, with a 0 byte behind it that does not count. */
+LS_API LS_MUST_CHECK ls_status ls_tokenizer_decode(const ls_tokenizer *tokenizer, const int32_t *tokens, size_t count,
+                                                   char **out, size_t *bytes);
+
+/* `tokenizer` stays the caller's and must outlive the encoder. */
+LS_API LS_MUST_CHECK ls_status ls_encoder_open(ls_encoder **out, const ls_tokenizer *tokenizer);
+LS_API void ls_encoder_free(ls_encoder **encoder);
+/* The tokens of a text, in the encoder's memory until its next call. Any bytes will do: what is not valid UTF-8 is
+ * split like punctuation, byte by byte, and decoding gives the very same bytes back. "<|endoftext|>" in a text is
+ * ordinary text, never the token. */
+LS_API LS_MUST_CHECK ls_status ls_encode(ls_encoder *encoder, const void *text, size_t bytes, const int32_t **tokens,
+                                         size_t *count);
+
+/* ---- Text: files of it as a dataset, as shards, and to learn a tokenizer from. */
+
+typedef enum ls_text_format {
+    LS_TEXT_AUTO = 0,  /* jsonl for names that end in .jsonl or .ndjson, otherwise plain */
+    LS_TEXT_PLAIN = 1, /* a file is a document */
+    LS_TEXT_LINES = 2, /* a line is a document; empty lines are none */
+    LS_TEXT_JSONL = 3, /* a line is a JSON object, and its text a member of that */
+} ls_text_format;
+#define LS_TEXT_FORMAT_COUNT 4
+LS_API const char *ls_text_format_name(ls_text_format format);
+LS_API LS_MUST_CHECK ls_status ls_text_format_parse(const char *name, ls_text_format *out);
+
+/* Called now and then with the bytes done and the bytes there are. Not from several threads at once. */
+typedef void (*ls_progress_fn)(void *user, uint64_t done, uint64_t total);
+
+typedef struct ls_text_options {
+    const char *const *paths; /* files and globs */
+    size_t n_paths;
+    ls_text_format format;         /* 0: auto */
+    const char *field;             /* jsonl: the member with the text; NULL: "text" */
+    const char *prompt_field;      /* jsonl, padded: a text before it that carries no loss; NULL: none */
+    const char *weight_field;      /* jsonl, padded: a number, what the document's loss counts; NULL: 1 */
+    const ls_tokenizer *tokenizer; /* stays the caller's and must outlive the dataset */
+    size_t seq_len;
+    bool
+        padded; /* a sample is a document (of plain files: a line), cut or padded to seq_len; default: packed, as ls_tokens_open() has it, with
+                    the tokenizer's end token behind each document */
+    int threads; /* packed: how many count the tokens at the start; 0: as many as there are cores */
+} ls_text_options;
+
+/* Text that the workers tokenize as they go. Packed, all of it is tokenized once at the start to learn where samples
+ * begin; shards made by ls_tokenize() start at once. Padded, a document longer than seq_len loses its end. On failure
+ * *out is NULL. */
+LS_API LS_MUST_CHECK ls_status ls_text_open(ls_dataset **out, const ls_text_options *options);
+
+typedef struct ls_tokenize_options {
+    const char *const *paths; /* files and globs */
+    size_t n_paths;
+    ls_text_format format; /* 0: auto */
+    const char *field;     /* jsonl: NULL: "text" */
+    const ls_tokenizer *tokenizer;
+    const char *output;           /* shards are output-00000.bin and so on */
+    ls_shard_format shard_format; /* 0: llmc16 if the vocabulary fits, otherwise llmc32 */
+    uint64_t shard_tokens;        /* of a shard; 0: 100,000,000 */
+    int threads;                  /* 0: as many as there are cores */
+    ls_progress_fn progress;      /* NULL: none */
+    void *user;
+} ls_tokenize_options;
+
+typedef struct ls_tokenize_result {
+    uint64_t documents, bytes, tokens, shards;
+} ls_tokenize_result;
+
+/* Tokenizes files into shards, with the end token behind each document. The shards do not depend on the number of
+ * threads. Each is whole or not there; on failure those that were finished stay. */
+LS_API LS_MUST_CHECK ls_status ls_tokenize(const ls_tokenize_options *options, ls_tokenize_result *result);
+
+typedef struct ls_bpe_options {
+    const char *const *paths; /* files and globs */
+    size_t n_paths;
+    ls_text_format format;   /* 0: auto */
+    const char *field;       /* jsonl: NULL: "text" */
+    uint32_t vocabulary;     /* tokens to learn, the 256 bytes and the end token among them; at least 257 */
+    uint64_t least;          /* pairs that are seen less often are not merged; 0: 2 */
+    const char *output;      /* folder for vocab.json, merges.txt and tokenizer.json */
+    int threads;             /* 0: as many as there are cores */
+    ls_progress_fn progress; /* NULL: none */
+    void *user;
+} ls_bpe_options;
+
+/* Learns a byte-pair encoding. *learned is how many tokens it has: fewer than asked for if the text gives no more. */
+LS_API LS_MUST_CHECK ls_status ls_bpe_train(const ls_bpe_options *options, uint32_t *learned);
+
 /* ---- Loader: batches, built ahead of time by worker threads, in the order of the sampler. */
 
 #define LS_WORKERS_AUTO (-1)

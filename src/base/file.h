@@ -18,7 +18,7 @@ void ls__file_writer_cancel(ls__file_writer **w);
 /* All of the above for contents that are in memory. */
 LS_MUST_CHECK ls_status ls__file_write(const char *path, const void *data, size_t bytes);
 
-/* Opens a regular file for reading and tells its size. For anything else (a folder, a FIFO...) fails; *fd is then -1. */
+/* Opens a regular file for reading and tells its size. For anything else (a folder, a FIFO...) it fails; *fd is -1. */
 LS_MUST_CHECK ls_status ls__file_open(const char *path, int *fd, size_t *bytes);
 
 /* Reads a whole regular file into malloc'ed memory with a 0 byte behind it. A file of over `limit` bytes, a folder or a

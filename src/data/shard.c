@@ -62,7 +62,6 @@ static ls_status recognise(const ls__source *file, ls_shard_format *format, cons
 
 ls_status ls__shard_examine(const ls__source *file, ls_shard_format format, ls__shard *out)
 {
-    if (!file->bytes) return ls__fail(LS_EFORMAT, "%s: byte 0: the file is empty", file->path);
     int32_t header[3] = { 0 };
     ls_status status = LS_OK;
     if (file->bytes >= sizeof header) status = ls__source_read(file, header, sizeof header, 0);

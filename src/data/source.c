@@ -83,6 +83,10 @@ static ls_status open_one(ls__source *s, const char *path, bool keep)
         close(fd);
         return status;
     }
+    if (!bytes) {
+        close(fd);
+        return ls__fail(LS_EFORMAT, "%s: byte 0: the file is empty", path);
+    }
     s->bytes = bytes;
     s->device = st.st_dev;
     s->inode = st.st_ino;

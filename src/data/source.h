@@ -18,7 +18,8 @@ typedef struct ls__sources {
 } ls__sources;
 
 /* Opens `paths`: names of files, or globs, whose matches come in the order of their bytes. A name or a glob that
- * matches nothing, a file that cannot be read, a folder, a FIFO: LS_E... with its name, and nothing stays open. */
+ * matches nothing, a file that is empty or cannot be read, a folder, a FIFO: LS_E... with its name; nothing stays
+ * open. */
 LS_MUST_CHECK ls_status ls__sources_open(ls__sources *out, const char *const *paths, size_t n_paths);
 void ls__sources_close(ls__sources *sources);
 

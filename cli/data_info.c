@@ -1,0 +1,192 @@
+/* lockstep data info: says what files are, and whether all of them is sound. A file that is not is named with the byte,
+ * and the others are looked at all the same. */
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "cli/commands.h"
+#include "cli/data.h"
+#include "data/documents.h"
+#include "data/shard.h"
+
+static const char usage[] =
+    "usage: lockstep data info [OPTIONS] FILE...\n\n"
+    "Describes shards of tokens and files of text, and checks them from end to end.\n\n"
+    "  --format FORMAT    auto (default), llmc16, llmc32, raw16, raw32 for shards; plain, lines, jsonl for text.\n"
+    "                     auto: .txt, .jsonl and .ndjson are text, all others shards\n"
+    "  --field NAME       jsonl: the member with the text (text)\n"
+    "  --vocab N          a token of N or more is an error\n"
+    "  --tokenizer NAME   show the beginning of each shard as text, and check against its vocabulary\n"
+    "  --quick            look at headers and sizes only\n";
+
+typedef struct info_options {
+    bool text, shards; /* said so */
+    ls_text_format text_format;
+    ls_shard_format shard_format;
+    const char *field;
+    uint64_t vocabulary;
+    ls_tokenizer *tokenizer;
+    bool quick;
+} info_options;
+
+enum { READ = 8192, SHOWN = 40 };
+
+/* The beginning of a shard as text, on one line. */
+static void show_beginning(const info_options *o, const int32_t *tokens, size_t count)
+{
+    char *text;
+    size_t bytes;
+    if (ls_tokenizer_decode(o->tokenizer, tokens, count < SHOWN ? count : SHOWN, &text, &bytes)) return;
+    printf("    ");
+    for (size_t i = 0; i < bytes; i++) {
+        if (text[i] == '\n')
+            printf("\\n");
+        else
+            putchar((unsigned char)text[i] < 32 ? ' ' : text[i]);
+    }
+    printf("\n");
+    free(text);
+}
+
+static ls_status describe_shard(const info_options *o, const ls__source *file, uint64_t *total)
+{
+    ls__shard shard;
+    int32_t tokens[READ], least = INT32_MAX, most = 0, end = o->tokenizer ? ls_tokenizer_end(o->tokenizer) : -1;
+    uint64_t ends = 0;
+    ls_status status = ls__shard_examine(file, o->shard_format, &shard);
+    for (uint64_t at = 0; !status && !o->quick && at < shard.tokens;) {
+        size_t n = shard.tokens - at < READ ? shard.tokens - at : READ;
+        status = ls__shard_read(file, &shard, at, n, (uint32_t)o->vocabulary, tokens);
+        for (size_t i = 0; !status && i < n; i++) {
+            if (tokens[i] < least) least = tokens[i];
+            if (tokens[i] > most) most = tokens[i];
+            ends += tokens[i] == end;
+        }
+        at += n;
+    }
+    if (status) return status;
+    printf("%s: %s, %" PRIu64 " tokens", file->path, ls_shard_format_name(shard.format), shard.tokens);
+    if (!o->quick) printf(" from %d to %d", least, most);
+    if (!o->quick && end >= 0) printf(", %" PRIu64 " ends of text", ends);
+    printf("\n");
+    *total += shard.tokens;
+    if (!o->tokenizer) return LS_OK;
+    size_t n = shard.tokens < SHOWN ? shard.tokens : SHOWN;
+    status = ls__shard_read(file, &shard, 0, n, (uint32_t)o->vocabulary, tokens);
+    if (!status) show_beginning(o, tokens, n);
+    return status;
+}
+
+typedef struct text_count {
+    uint64_t documents, bytes, longest, current;
+} text_count;
+
+static ls_status count_document(void *user, const ls__document *d)
+{
+    text_count *c = user;
+    c->bytes += d->text_bytes;
+    c->current += d->text_bytes;
+    if (c->current > c->longest) c->longest = c->current;
+    if (d->ends) c->current = 0;
+    c->documents += d->ends;
+    return LS_OK;
+}
+
+static ls_status describe_text(const info_options *o, const ls__sources *one)
+{
+    const ls__source *file = one->files;
+    ls__chunks chunks = { .sources = one, .format = o->text_format, .size = 1 << 20 };
+    ls__fields fields = { .text = o->field };
+    ls__chunk chunk = { 0 };
+    text_count c = { 0 };
+    ls_status status = LS_OK;
+    while (!o->quick && !(status = ls__chunks_next(&chunks, &chunk))) {
+        status = ls__chunk_documents(&chunk, &fields, count_document, &c);
+        if (status) break;
+    }
+    free(chunk.bytes);
+    if (status < 0) return status;
+    printf("%s: %s, %" PRIu64 " bytes", file->path, ls_text_format_name(ls__text_format_of(o->text_format, file->path)),
+           file->bytes);
+    if (!o->quick)
+        printf(", %" PRIu64 " document%s of %" PRIu64 " bytes of text, the longest of %" PRIu64, c.documents,
+               c.documents == 1 ? "" : "s", c.bytes, c.longest);
+    printf("\n");
+    return LS_OK;
+}
+
+static bool is_text(const info_options *o, const char *path)
+{
+    const char *dot = strrchr(path, '.');
+    if (o->text || o->shards) return o->text;
+    return dot && (!strcmp(dot, ".txt") || !strcmp(dot, ".jsonl") || !strcmp(dot, ".ndjson"));
+}
+
+/* EXIT_DONE when all options are understood; otherwise what is wrong has been said. */
+static int parse(int argc, char **argv, info_options *o)
+{
+    enum { FORMAT = 256, FIELD, VOCAB, TOKENIZER, QUICK, HELP };
+    static const struct option options[] = { { "format", 1, NULL, FORMAT },
+                                             { "field", 1, NULL, FIELD },
+                                             { "vocab", 1, NULL, VOCAB },
+                                             { "tokenizer", 1, NULL, TOKENIZER },
+                                             { "quick", 0, NULL, QUICK },
+                                             { "help", 0, NULL, HELP },
+                                             { 0 } };
+    optind = 1;
+    for (int c; (c = getopt_long(argc, argv, "h", options, NULL)) != -1;) {
+        switch (c) {
+        case 'h':
+        case HELP: fputs(usage, stdout); exit(EXIT_DONE);
+        case FORMAT:
+            o->text = o->shards = false;
+            if (!strcmp(optarg, "auto")) break;
+            o->shards = !ls_shard_format_parse(optarg, &o->shard_format);
+            o->text = !o->shards && !ls_text_format_parse(optarg, &o->text_format);
+            if (o->text || o->shards) break;
+            fprintf(stderr, "lockstep data info: there is no format '%s'\n", optarg);
+            return EXIT_USAGE;
+        case FIELD: o->field = optarg; break;
+        case VOCAB:
+            if (!data_parse_number("vocab", optarg, 1, INT32_MAX, &o->vocabulary)) return EXIT_USAGE;
+            break;
+        case TOKENIZER:
+            if (!ls_tokenizer_open(&o->tokenizer, optarg)) break;
+            fprintf(stderr, "lockstep data info: %s\n", ls_error());
+            return EXIT_FAILED;
+        case QUICK: o->quick = true; break;
+        default: return EXIT_USAGE;
+        }
+    }
+    if (optind < argc) return EXIT_DONE;
+    fputs(usage, stderr);
+    return EXIT_USAGE;
+}
+
+int data_info(int argc, char **argv)
+{
+    info_options o = { 0 };
+    int code = parse(argc, argv, &o);
+    if (o.tokenizer && !o.vocabulary) o.vocabulary = ls_tokenizer_vocabulary(o.tokenizer);
+    uint64_t total = 0, files = 0, wrong = 0;
+    for (int i = optind; code != EXIT_USAGE && i < argc; i++) {
+        const char *paths[] = { argv[i] };
+        ls__sources sources = { 0 };
+        ls_status status = ls__sources_open(&sources, paths, 1);
+        files += sources.count + (status != LS_OK);
+        for (size_t k = 0; k < sources.count || status; k++) {
+            ls__sources one = { .files = &sources.files[k], .count = 1 };
+            if (!status)
+                status = is_text(&o, one.files->path) ? describe_text(&o, &one) : describe_shard(&o, one.files, &total);
+            fflush(stdout);
+            if (status) fprintf(stderr, "lockstep data info: %s\n", ls_error());
+            wrong += status != LS_OK;
+            status = LS_OK;
+        }
+        ls__sources_close(&sources);
+    }
+    if (files > 1) printf("%" PRIu64 " files, %" PRIu64 " tokens, %" PRIu64 " of them wrong\n", files, total, wrong);
+    ls_tokenizer_free(&o.tokenizer);
+    return code == EXIT_DONE && wrong ? EXIT_FAILED : code;
+}

@@ -1,0 +1,123 @@
+/* The expression of GPT-2 and what it comes to:
+ *
+ *     's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
+ *
+ * The alternatives are tried in this order. A contraction is tried only at an apostrophe. A blank is taken along by a
+ * run of letters, numbers or others behind it. White space before something else gives its last character back
+ * (\s+(?!\S) steps back by one), unless it is a single one (\s+).
+ *
+ * Nothing looks behind, so what comes before a piece does not matter to it; and no piece goes on from a character that
+ * is not white space to one that is. That is what makes ls__split_cut() true. */
+#include "data/split.h"
+
+#include <stdbool.h>
+
+enum { O = LS__OTHER, L = LS__LETTER, N = LS__NUMBER, S = LS__SPACE };
+
+static const uint8_t ascii[128] = {
+    O, O, O, O, O, O, O, O, O, S, S, S, S, S, O, O, O, O, O, O, O, O, O, O, O, O, O, O, O, O, O, O, /* control */
+    S, O, O, O, O, O, O, O, O, O, O, O, O, O, O, O, N, N, N, N, N, N, N, N, N, N, O, O, O, O, O, O, /* digits */
+    O, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, O, O, O, O, O, /* A to Z */
+    O, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, O, O, O, O, O, /* a to z */
+};
+
+static bool continues(uint8_t byte)
+{
+    return (byte & 0xc0) == 0x80;
+}
+
+/* The code point at p, whose first byte is not ASCII; -1 if it is not valid UTF-8 (too short, overlong, a surrogate,
+ * beyond U+10FFFF). */
+static int32_t decode(const uint8_t *p, const uint8_t *end, size_t *bytes)
+{
+    size_t left = (size_t)(end - p);
+    if (p[0] >= 0xc2 && p[0] <= 0xdf && left >= 2 && continues(p[1])) {
+        *bytes = 2;
+        return (p[0] & 0x1f) << 6 | (p[1] & 0x3f);
+    }
+    if ((p[0] & 0xf0) == 0xe0 && left >= 3 && continues(p[1]) && continues(p[2])) {
+        int32_t c = (p[0] & 0x0f) << 12 | (p[1] & 0x3f) << 6 | (p[2] & 0x3f);
+        *bytes = 3;
+        return c >= 0x800 && (c < 0xd800 || c > 0xdfff) ? c : -1;
+    }
+    if ((p[0] & 0xf8) == 0xf0 && left >= 4 && continues(p[1]) && continues(p[2]) && continues(p[3])) {
+        int32_t c = (p[0] & 0x07) << 18 | (p[1] & 0x3f) << 12 | (p[2] & 0x3f) << 6 | (p[3] & 0x3f);
+        *bytes = 4;
+        return c >= 0x10000 && c <= 0x10ffff ? c : -1;
+    }
+    return -1;
+}
+
+static ls__char_class beyond_ascii(const uint8_t *p, const uint8_t *end, size_t *bytes)
+{
+    int32_t c = decode(p, end, bytes);
+    if (c >= 0) return (ls__char_class)(ls__class_blocks[ls__class_index[c >> 8]][(c & 255) >> 2] >> 2 * (c & 3) & 3);
+    *bytes = 1;
+    return LS__OTHER;
+}
+
+ls__char_class ls__char_at(const uint8_t *p, const uint8_t *end, size_t *bytes)
+{
+    if (*p >= 128) return beyond_ascii(p, end, bytes);
+    *bytes = 1;
+    return (ls__char_class)ascii[*p];
+}
+
+/* The end of a run of characters of one class. */
+static inline const uint8_t *run(const uint8_t *p, const uint8_t *end, ls__char_class class)
+{
+    for (;;) {
+        while (p < end && *p < 128 && ascii[*p] == class) p++;
+        if (p == end || *p < 128) return p;
+        size_t bytes;
+        if (beyond_ascii(p, end, &bytes) != class) return p;
+        p += bytes;
+    }
+}
+
+/* Length of the contraction at an apostrophe; 0 if it is none. */
+static size_t contraction(const uint8_t *p, const uint8_t *end)
+{
+    if (end - p < 2) return 0;
+    uint8_t a = p[1], b = end - p > 2 ? p[2] : 0;
+    if (a == 's' || a == 't' || a == 'm' || a == 'd') return 2;
+    return (a == 'r' && b == 'e') || (a == 'v' && b == 'e') || (a == 'l' && b == 'l') ? 3 : 0;
+}
+
+static size_t white_space(const uint8_t *text, const uint8_t *end)
+{
+    const uint8_t *p = text, *last = text;
+    size_t bytes;
+    while (p < end && ls__char_at(p, end, &bytes) == LS__SPACE) {
+        last = p;
+        p += bytes;
+    }
+    return (size_t)((p == end || last == text ? p : last) - text);
+}
+
+size_t ls__split(const uint8_t *text, const uint8_t *end)
+{
+    if (text == end) return 0;
+    size_t bytes;
+    if (*text == '\'' && (bytes = contraction(text, end))) return bytes;
+    const uint8_t *p = *text == ' ' && end - text > 1 ? text + 1 : text;
+    ls__char_class class = ls__char_at(p, end, &bytes);
+    if (class == LS__SPACE) return white_space(text, end);
+    return (size_t)(run(p + bytes, end, class) - text);
+}
+
+/* Whether the character that ends before `p` is white space. */
+static bool space_before(const uint8_t *text, const uint8_t *p)
+{
+    const uint8_t *first = p - 1;
+    while (first > text && p - first < 4 && continues(*first)) first--;
+    size_t bytes;
+    return ls__char_at(first, p, &bytes) == LS__SPACE && bytes == (size_t)(p - first);
+}
+
+size_t ls__split_cut(const uint8_t *text, size_t from, size_t bytes)
+{
+    for (size_t i = from ? from : 1; i < bytes; i++)
+        if (text[i] < 128 && ascii[text[i]] == LS__SPACE && !space_before(text, text + i)) return i;
+    return bytes;
+}

@@ -1,0 +1,28 @@
+/* Counting the different pieces of a text. */
+#ifndef LS_DATA_TALLY_H
+#define LS_DATA_TALLY_H
+
+#include "data/source.h"
+#include "lockstep/data.h"
+
+typedef struct ls__counted {
+    size_t at;       /* in `bytes` */
+    uint32_t length; /* 0: a free place */
+    uint64_t count;
+} ls__counted;
+
+/* A hash table of pieces. All zero is an empty one. */
+typedef struct ls__tally {
+    ls__counted *places;
+    size_t mask, used;
+    uint8_t *bytes;
+    size_t bytes_used, bytes_room;
+} ls__tally;
+
+void ls__tally_free(ls__tally *t);
+LS_MUST_CHECK ls_status ls__tally_add(ls__tally *t, const uint8_t *piece, size_t length, uint64_t count);
+
+/* Counts the pieces of all texts that the options name, in parallel. */
+LS_MUST_CHECK ls_status ls__tally_texts(ls__tally *t, const ls_bpe_options *o);
+
+#endif

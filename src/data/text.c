@@ -1,0 +1,336 @@
+/* Text as a dataset. The files are cut into units at the start, and a unit is what a worker reads and tokenizes:
+ *
+ *   packed   about 16 KiB of text. All are tokenized once, in parallel, to learn how many tokens lie before each; sample
+ *            i then begins in the unit where token i * seq_len lies. A worker keeps its last unit, for orders that go on
+ *            from there.
+ *   padded   one document, and so one sample. */
+#include <stdlib.h>
+#include <string.h>
+#include "base/status.h"
+#include "data/parallel.h"
+#include "data/tokenize.h"
+
+enum { PACKED_UNIT = 1 << 14, PADDED_CHUNK = 1 << 20 };
+
+typedef struct unit {
+    uint64_t offset;
+    uint64_t start; /* packed: tokens before it */
+    uint32_t file;
+    uint32_t bytes;
+    bool last; /* of its file */
+} unit;
+
+typedef struct text {
+    ls_dataset dataset; /* what the caller holds */
+    ls__sources sources;
+    ls_text_format format;
+    ls__fields fields; /* the texts are ours */
+    const ls_tokenizer *tokenizer;
+    size_t seq_len;
+    bool padded;
+    unit *units;
+    size_t n_units, room;
+    uint64_t tokens; /* packed: of all units */
+} text;
+
+/* What a worker has of its own. */
+typedef struct text_worker {
+    ls_encoder *encoder;
+    ls__chunk chunk;
+    ls__token_list list;
+    size_t unit;   /* whose tokens are in `list`; SIZE_MAX: none */
+    size_t prompt; /* padded: how many of them are the prompt's */
+    float weight;  /* padded: the document's */
+} text_worker;
+
+static void text_free(void *self)
+{
+    text *t = self;
+    ls__sources_close(&t->sources);
+    free((char *)(uintptr_t)t->fields.text);
+    free((char *)(uintptr_t)t->fields.prompt);
+    free((char *)(uintptr_t)t->fields.weight);
+    free(t->units);
+    free(t);
+}
+
+static void worker_free(void *self, void *state)
+{
+    (void)self;
+    text_worker *w = state;
+    if (!w) return;
+    ls_encoder_free(&w->encoder);
+    free(w->chunk.bytes);
+    free(w->list.tokens);
+    free(w);
+}
+
+static ls_status worker_open(void *self, int worker, void **state)
+{
+    (void)worker;
+    const text *t = self;
+    text_worker *w = calloc(1, sizeof *w);
+    *state = NULL;
+    if (!w) return ls__fail(LS_ENOMEM, "no memory for a worker that tokenizes");
+    w->unit = SIZE_MAX;
+    ls_status status = ls_encoder_open(&w->encoder, t->tokenizer);
+    if (status)
+        worker_free(self, w);
+    else
+        *state = w;
+    return status;
+}
+
+/* Reads a unit into the worker's chunk. */
+static ls_status read_unit(const text *t, const unit *u, text_worker *w)
+{
+    const ls__source *file = &t->sources.files[u->file];
+    char *bytes = realloc(w->chunk.bytes, u->bytes + 1);
+    if (!bytes) return ls__fail(LS_ENOMEM, "%s: no memory for %u bytes of text", file->path, u->bytes);
+    w->chunk = (ls__chunk){ .file = file,
+                            .format = ls__text_format_of(t->format, file->path),
+                            .offset = u->offset,
+                            .bytes = bytes,
+                            .count = u->bytes,
+                            .last = u->last };
+    /* Padded, plain files are read line by line: a file as one sample would be cut off almost entirely. */
+    if (t->padded && w->chunk.format == LS_TEXT_PLAIN) w->chunk.format = LS_TEXT_LINES;
+    return ls__source_read(file, bytes, u->bytes, u->offset);
+}
+
+/* ---- Packed. */
+
+static ls_status tokens_of_unit(const text *t, size_t index, text_worker *w)
+{
+    if (w->unit == index) return LS_OK;
+    const unit *u = &t->units[index];
+    w->unit = SIZE_MAX;
+    w->list.count = 0;
+    ls_status status = read_unit(t, u, w);
+    if (!status) status = ls__tokenize_chunk(&w->chunk, &t->fields, t->tokenizer, w->encoder, &w->list);
+    if (status) return status;
+    uint64_t expected = (index + 1 < t->n_units ? u[1].start : t->tokens) - u->start;
+    if (w->list.count != expected)
+        return ls__fail(LS_EIO, "%s: byte %zu: %zu tokens where there were %zu; the file was changed",
+                        w->chunk.file->path, (size_t)u->offset, w->list.count, (size_t)expected);
+    w->unit = index;
+    return LS_OK;
+}
+
+static size_t unit_of(const text *t, uint64_t token)
+{
+    size_t low = 0, high = t->n_units;
+    while (high - low > 1) {
+        size_t middle = (low + high) / 2;
+        if (t->units[middle].start <= token)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static ls_status packed_get(void *self, void *worker, uint64_t sample, ls_row *row)
+{
+    const text *t = self;
+    text_worker *w = worker;
+    int32_t *inputs = row->fields[LS_FIELD_INPUTS], *targets = row->fields[LS_FIELD_TARGETS];
+    uint64_t first = sample * t->seq_len;
+    for (size_t done = 0, u = unit_of(t, first); done <= t->seq_len; u++) {
+        ls_status status = tokens_of_unit(t, u, w);
+        if (status) return status;
+        for (size_t i = first + done - t->units[u].start; i < w->list.count && done <= t->seq_len; i++, done++) {
+            if (done < t->seq_len) inputs[done] = w->list.tokens[i];
+            if (done) targets[done - 1] = w->list.tokens[i];
+        }
+    }
+    row->tokens = row->length = t->seq_len;
+    return LS_OK;
+}
+
+/* ---- Padded. */
+
+/* The documents' tokens are a row: inputs up to the last but one, targets from the second on. */
+static ls_status fill_row(void *user, const ls__document *d)
+{
+    text_worker *w = user;
+    const int32_t *tokens;
+    size_t count, prompt = 0;
+    ls_status status = LS_OK;
+    if (d->prompt) {
+        status = ls_encode(w->encoder, d->prompt, d->prompt_bytes, &tokens, &prompt);
+        if (!status) status = ls__token_list_add(&w->list, tokens, prompt);
+    }
+    if (!status) status = ls_encode(w->encoder, d->text, d->text_bytes, &tokens, &count);
+    if (!status) status = ls__token_list_add(&w->list, tokens, count);
+    w->prompt = prompt;
+    w->weight = (float)d->weight;
+    return status;
+}
+
+static ls_status padded_get(void *self, void *worker, uint64_t sample, ls_row *row)
+{
+    const text *t = self;
+    text_worker *w = worker;
+    int32_t *inputs = row->fields[LS_FIELD_INPUTS], *targets = row->fields[LS_FIELD_TARGETS];
+    float *weights = row->fields[LS_FIELD_WEIGHTS];
+    uint8_t *mask = row->fields[LS_FIELD_MASK];
+    int32_t end = ls_tokenizer_end(t->tokenizer);
+    w->list.count = 0;
+    ls_status status = read_unit(t, &t->units[sample], w);
+    if (!status) status = ls__chunk_documents(&w->chunk, &t->fields, fill_row, w);
+    if (!status && end >= 0) status = ls__token_list_add(&w->list, &end, 1);
+    if (status) return status;
+
+    size_t n = w->list.count > t->seq_len ? t->seq_len : w->list.count ? w->list.count - 1 : 0;
+    int32_t padding = end >= 0 ? end : 0;
+    row->tokens = 0;
+    row->length = n;
+    for (size_t i = 0; i < t->seq_len; i++) {
+        bool used = i < n, counts = used && i + 1 >= w->prompt && w->weight > 0;
+        inputs[i] = used ? w->list.tokens[i] : padding;
+        targets[i] = used ? w->list.tokens[i + 1] : padding;
+        weights[i] = counts ? w->weight : 0;
+        mask[i] = used;
+        row->tokens += counts;
+    }
+    return LS_OK;
+}
+
+static uint64_t padded_length(void *self, uint64_t sample)
+{
+    return ((const text *)self)->units[sample].bytes;
+}
+
+/* ---- Opening. */
+
+static ls_status add_unit(text *t, const ls__chunk *chunk, uint64_t offset, size_t bytes, uint64_t tokens)
+{
+    if (t->n_units == t->room) {
+        size_t room = 2 * t->room + 64;
+        unit *grown = realloc(t->units, room * sizeof *grown);
+        if (!grown) return ls__fail(LS_ENOMEM, "no memory for an index of %zu pieces of text", room);
+        t->units = grown;
+        t->room = room;
+    }
+    t->units[t->n_units++] = (unit){ .offset = offset,
+                                     .start = t->tokens,
+                                     .file = (uint32_t)(chunk->file - t->sources.files),
+                                     .bytes = (uint32_t)bytes,
+                                     .last = offset + bytes == chunk->file->bytes };
+    t->tokens += tokens;
+    return LS_OK;
+}
+
+static ls_status open_state(void *user, void **state)
+{
+    return worker_open(user, 0, state);
+}
+
+static ls_status count_tokens(void *user, void *state, const ls__chunk *chunk, void **result)
+{
+    const text *t = user;
+    text_worker *w = state;
+    w->list.count = 0;
+    ls_status status = ls__tokenize_chunk(chunk, &t->fields, t->tokenizer, w->encoder, &w->list);
+    *result = (void *)w->list.count; /* a number is all that is wanted */
+    return status;
+}
+
+static ls_status put_packed(void *user, const ls__chunk *chunk, void *result)
+{
+    return add_unit(user, chunk, chunk->offset, chunk->count, (size_t)result);
+}
+
+static ls_status leave_lines(void *user, void *state, const ls__chunk *chunk, void **result)
+{
+    (void)user;
+    (void)state;
+    (void)chunk;
+    (void)result;
+    return LS_OK;
+}
+
+static ls_status put_lines(void *user, const ls__chunk *chunk, void *result)
+{
+    (void)result;
+    for (size_t at = 0; at < chunk->count;) {
+        const char *line = chunk->bytes + at, *end = memchr(line, '\n', chunk->count - at);
+        size_t count = end ? (size_t)(end - line) : chunk->count - at, blank = 0;
+        while (blank < count && (line[blank] == ' ' || line[blank] == '\t' || line[blank] == '\r')) blank++;
+        ls_status status = blank < count ? add_unit(user, chunk, chunk->offset + at, count, 0) : LS_OK;
+        if (status) return status;
+        at += count + (end != NULL);
+    }
+    return LS_OK;
+}
+
+static ls_status index_files(text *t, int threads)
+{
+    ls__parallel p = { /* Padded, only line ends matter here. */
+                       .chunks = { .sources = &t->sources,
+                                   .format = t->padded ? LS_TEXT_LINES : t->format,
+                                   .size = t->padded ? PADDED_CHUNK : PACKED_UNIT },
+                       .threads = t->padded ? 1 : threads,
+                       .user = t,
+                       .open = t->padded ? NULL : open_state,
+                       .free = t->padded ? NULL : worker_free,
+                       .work = t->padded ? leave_lines : count_tokens,
+                       .put = t->padded ? put_lines : put_packed
+    };
+    ls_status status = ls__parallel_run(&p);
+    if (status) return status;
+    const ls__source *last = &t->sources.files[t->sources.count - 1];
+    if (t->padded && !t->n_units)
+        return ls__fail(LS_EINVAL, "%s: byte %zu: the data end without a document", last->path, (size_t)last->bytes);
+    if (!t->padded && t->tokens <= t->seq_len)
+        return ls__fail(LS_EINVAL, "%s: byte %zu: the data end after %zu tokens; a sequence of %zu needs %zu",
+                        last->path, (size_t)last->bytes, (size_t)t->tokens, t->seq_len, t->seq_len + 1);
+    return LS_OK;
+}
+
+static const char *copy_of(const char *name, ls_status *status)
+{
+    char *copy = name ? strdup(name) : NULL;
+    if (name && !copy) *status = ls__fail(LS_ENOMEM, "no memory for a dataset");
+    return copy;
+}
+
+ls_status ls_text_open(ls_dataset **out, const ls_text_options *o)
+{
+    *out = NULL;
+    if (!o->seq_len || o->seq_len > INT32_MAX)
+        return ls__fail(LS_EINVAL, "a sequence of %zu tokens makes no sense; name 1 or more", o->seq_len);
+    text *t = calloc(1, sizeof *t);
+    if (!t) return ls__fail(LS_ENOMEM, "no memory for a dataset");
+    t->tokenizer = o->tokenizer;
+    t->seq_len = o->seq_len;
+    t->padded = o->padded;
+    t->format = o->format;
+    ls_status status = LS_OK;
+    t->fields.text = copy_of(o->field, &status);
+    t->fields.prompt = o->padded ? copy_of(o->prompt_field, &status) : NULL;
+    t->fields.weight = o->padded ? copy_of(o->weight_field, &status) : NULL;
+    if (!status) status = ls__sources_open(&t->sources, o->paths, o->n_paths);
+    if (!status) status = index_files(t, o->threads);
+    if (status) {
+        text_free(t);
+        return status;
+    }
+    t->dataset = (ls_dataset){
+        .count = t->padded ? t->n_units : (t->tokens - 1) / t->seq_len,
+        .n_fields = t->padded ? 4 : 2,
+        .fields = { { "inputs", LS_I32, t->seq_len },
+                    { "targets", LS_I32, t->seq_len },
+                    { "weights", LS_F32, t->seq_len },
+                    { "mask", LS_U8, t->seq_len } },
+        .self = t,
+        .get = t->padded ? padded_get : packed_get,
+        .length = t->padded ? padded_length : NULL,
+        .worker_open = worker_open,
+        .worker_free = worker_free,
+        .free = text_free,
+    };
+    *out = &t->dataset;
+    return LS_OK;
+}

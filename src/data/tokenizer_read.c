@@ -1,0 +1,270 @@
+/* Tokenizer files as Hugging Face and OpenAI write them. In both, tokens are written in GPT-2's alphabet: each byte is
+ * one printable character; those that are printable in Latin-1 are themselves, the others follow from U+0100 on.
+ *
+ * Of tokenizer.json we take exactly what GPT-2's has: a BPE model with byte-level pieces. Anything that would change
+ * the tokens (a normalizer, another way to split, a prefix space) is refused by name. */
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/status.h"
+#include "data/tokenizer.h"
+
+static bool printable(uint32_t byte)
+{
+    return (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
+}
+
+uint32_t ls__byte_to_char(uint8_t byte)
+{
+    if (printable(byte)) return byte;
+    uint32_t c = 256;
+    for (uint32_t b = 0; b < byte; b++) c += !printable(b);
+    return c;
+}
+
+/* -1 if no byte is written as c. */
+static int char_to_byte(uint32_t c)
+{
+    if (c < 256) return printable(c) ? (int)c : -1;
+    for (int b = 0; b < 256; b++)
+        if (!printable((uint32_t)b) && c-- == 256) return b;
+    return -1;
+}
+
+/* Characters of the alphabet take one or two bytes of UTF-8, so the result is never longer. jansson has made sure that
+ * the text is valid. */
+bool ls__chars_to_bytes(char *text, size_t *count)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < *count;) {
+        uint8_t a = (uint8_t)text[i++];
+        uint32_t c = a;
+        if (a >= 0x80) {
+            if (a > 0xdf || i == *count) return false;
+            c = (a & 0x1fu) << 6 | ((uint8_t)text[i++] & 0x3fu);
+        }
+        int byte = char_to_byte(c);
+        if (byte < 0) return false;
+        text[n++] = (char)byte;
+    }
+    *count = n;
+    return true;
+}
+
+static ls_status parse_json(json_t **out, const char *path, const char *text, size_t bytes)
+{
+    json_error_t error;
+    *out = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+    if (*out) return LS_OK;
+    return ls__fail(LS_EFORMAT, "%s: byte %d (line %d): %s", path, error.position, error.line, error.text);
+}
+
+/* Adds a token as it is written; `literal`: not in the alphabet but as plain text (added tokens). */
+static ls_status add_token(ls__bpe *bpe, const char *path, uint32_t id, const char *text, bool literal)
+{
+    size_t count = strlen(text);
+    char *bytes = strdup(text);
+    if (!bytes) return ls__fail(LS_ENOMEM, "%s: out of memory", path);
+    ls_status status = LS_OK;
+    if (!literal && !ls__chars_to_bytes(bytes, &count))
+        status = ls__fail(LS_EFORMAT, "%s: token '%s' is not written in GPT-2's alphabet of bytes", path, text);
+    if (!status) {
+        status = ls__bpe_add_token(bpe, id, bytes, count);
+        if (status) status = ls__fail_within(status, "%s: '%s'", path, text);
+    }
+    free(bytes);
+    return status;
+}
+
+static ls_status id_of(const json_t *value, const char *path, const char *text, uint32_t *id)
+{
+    json_int_t i = json_integer_value(value);
+    if (!json_is_integer(value) || i < 0 || i >= LS__BPE_MAX_TOKENS)
+        return ls__fail(LS_EFORMAT, "%s: the id of token '%s' is no number from 0 to %d", path, text,
+                        LS__BPE_MAX_TOKENS - 1);
+    *id = (uint32_t)i;
+    return LS_OK;
+}
+
+/* An element of tokenizer.json's added_tokens. */
+static ls_status added_token(const json_t *item, const char *path, const char **content, uint32_t *id)
+{
+    *content = json_string_value(json_object_get(item, "content"));
+    if (!*content || !**content) return ls__fail(LS_EFORMAT, "%s: an added token has no content", path);
+    return id_of(json_object_get(item, "id"), path, *content, id);
+}
+
+/* The vocabulary, and the added tokens if there are any (NULL: none); those are literal, in the vocabulary too. */
+static ls_status read_vocabulary(ls__bpe **out, const char *path, json_t *vocab, json_t *added)
+{
+    const char *text;
+    json_t *value;
+    size_t index;
+    uint32_t id = 0, most = 0;
+    ls_status status = LS_OK;
+    *out = NULL;
+    if (!json_is_object(vocab) || !json_object_size(vocab))
+        return ls__fail(LS_EFORMAT, "%s: there is no vocabulary, an object of tokens and their ids", path);
+    json_object_foreach(vocab, text, value)
+    {
+        status = id_of(value, path, text, &id);
+        if (status) return status;
+        if (id > most) most = id;
+    }
+    json_array_foreach(added, index, value)
+    {
+        status = added_token(value, path, &text, &id);
+        if (status) return status;
+        if (id > most) most = id;
+    }
+    status = ls__bpe_open(out, most + 1);
+    json_array_foreach(added, index, value)
+    {
+        if (!status) status = added_token(value, path, &text, &id);
+        if (!status) status = add_token(*out, path, id, text, true);
+    }
+    json_object_foreach(vocab, text, value)
+    {
+        size_t count;
+        if (!status) status = id_of(value, path, text, &id);
+        if (status || (added && ls__bpe_bytes(*out, id, &count))) continue; /* an added token, listed here too */
+        status = add_token(*out, path, id, text, false);
+    }
+    if (status) ls__bpe_free(out);
+    return status;
+}
+
+/* One merge, as its two tokens are written. Neither needs to end in 0. */
+static ls_status add_merge(ls__bpe *bpe, const char *left, size_t n_left, const char *right, size_t n_right)
+{
+    const char *text[2] = { left, right };
+    size_t count[2] = { n_left, n_right };
+    uint32_t id[2];
+    for (int i = 0; i < 2; i++) {
+        char bytes[2 * LS__BPE_MAX_TOKEN_BYTES];
+        if (count[i] > sizeof bytes) return ls__fail(LS_EFORMAT, "a token of %zu bytes is too long", count[i]);
+        memcpy(bytes, text[i], count[i]);
+        size_t n = count[i];
+        id[i] = ls__chars_to_bytes(bytes, &n) ? ls__bpe_find(bpe, bytes, n) : LS__BPE_NONE;
+        if (id[i] == LS__BPE_NONE)
+            return ls__fail(LS_EFORMAT, "'%.*s' is not in the vocabulary", (int)(count[i] < 100 ? count[i] : 100),
+                            text[i]);
+    }
+    return ls__bpe_add_merge(bpe, id[0], id[1]);
+}
+
+/* "left right"; the alphabet has no blank, so there is exactly one. */
+static ls_status add_merge_text(ls__bpe *bpe, const char *text, size_t count)
+{
+    const char *blank = memchr(text, ' ', count);
+    if (!blank || memchr(blank + 1, ' ', count - (size_t)(blank - text) - 1))
+        return ls__fail(LS_EFORMAT, "a merge is two tokens with one blank between them");
+    size_t left = (size_t)(blank - text);
+    return add_merge(bpe, text, left, blank + 1, count - left - 1);
+}
+
+static ls_status read_merges_json(ls__bpe *bpe, const char *path, json_t *merges)
+{
+    if (!json_is_array(merges)) return ls__fail(LS_EFORMAT, "%s: the model has no list of merges", path);
+    size_t index;
+    json_t *item;
+    json_array_foreach(merges, index, item)
+    {
+        const char *left = json_string_value(json_array_get(item, 0)),
+                   *right = json_string_value(json_array_get(item, 1));
+        ls_status status;
+        if (json_is_string(item))
+            status = add_merge_text(bpe, json_string_value(item), json_string_length(item));
+        else if (json_array_size(item) == 2 && left && right)
+            status = add_merge(bpe, left, strlen(left), right, strlen(right));
+        else
+            status = ls__fail(LS_EFORMAT, "neither a text nor a pair of texts");
+        if (status) return ls__fail_within(status, "%s: merge %zu", path, index);
+    }
+    return LS_OK;
+}
+
+/* True for what is absent, null, false or "". */
+static bool is_nothing(const json_t *value)
+{
+    return !value || json_is_null(value) || json_is_false(value) ||
+           (json_is_string(value) && !json_string_length(value));
+}
+
+static ls_status check_kind(const json_t *root, const json_t *model, const char *path)
+{
+    const char *type = json_string_value(json_object_get(model, "type"));
+    if (type && strcmp(type, "BPE"))
+        return ls__fail(LS_EUNSUPPORTED, "%s: a model of type '%s'; only BPE is supported", path, type);
+    static const char *const extras[] = { "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback",
+                                          "ignore_merges", "dropout" };
+    for (size_t i = 0; i < sizeof extras / sizeof *extras; i++)
+        if (!is_nothing(json_object_get(model, extras[i])))
+            return ls__fail(LS_EUNSUPPORTED, "%s: the model has '%s'; only plain byte-level BPE is supported", path,
+                            extras[i]);
+    if (!is_nothing(json_object_get(root, "normalizer")))
+        return ls__fail(LS_EUNSUPPORTED, "%s: it has a normalizer; only tokenizers that keep every byte are supported",
+                        path);
+    const json_t *pre = json_object_get(root, "pre_tokenizer");
+    const char *pre_type = json_string_value(json_object_get(pre, "type"));
+    if (!pre_type || strcmp(pre_type, "ByteLevel") || !is_nothing(json_object_get(pre, "add_prefix_space")) ||
+        json_is_false(json_object_get(pre, "use_regex")))
+        return ls__fail(LS_EUNSUPPORTED,
+                        "%s: the pre_tokenizer is not GPT-2's (ByteLevel, no prefix space, its regular "
+                        "expression)",
+                        path);
+    return LS_OK;
+}
+
+ls_status ls__tokenizer_parse(ls__bpe **out, const char *path, const char *text, size_t bytes)
+{
+    json_t *root;
+    *out = NULL;
+    ls_status status = parse_json(&root, path, text, bytes);
+    if (status) return status;
+    json_t *model = json_object_get(root, "model");
+    if (!json_is_object(model)) {
+        status = ls__fail(LS_EFORMAT, "%s: it has no model", path);
+        goto done;
+    }
+    status = check_kind(root, model, path);
+    if (!status)
+        status = read_vocabulary(out, path, json_object_get(model, "vocab"), json_object_get(root, "added_tokens"));
+    if (!status) status = read_merges_json(*out, path, json_object_get(model, "merges"));
+    if (!status) status = ls__bpe_seal(*out);
+done:
+    if (status) ls__bpe_free(out);
+    json_decref(root);
+    return status;
+}
+
+/* merges.txt: a line each; the first may be "#version: ...". */
+static ls_status read_merges_text(ls__bpe *bpe, const char *path, const char *text, size_t bytes)
+{
+    size_t line = 1;
+    for (size_t at = 0; at < bytes; line++) {
+        const char *end = memchr(text + at, '\n', bytes - at);
+        size_t next = end ? (size_t)(end - text) + 1 : bytes, count = (end ? next - 1 : bytes) - at;
+        if (count && text[at + count - 1] == '\r') count--;
+        bool skip = !count || (line == 1 && count >= 8 && !memcmp(text, "#version", 8));
+        ls_status status = skip ? LS_OK : add_merge_text(bpe, text + at, count);
+        if (status) return ls__fail_within(status, "%s: byte %zu (line %zu)", path, at, line);
+        at = next;
+    }
+    return LS_OK;
+}
+
+ls_status ls__vocabulary_parse(ls__bpe **out, const char *vocab_path, const char *vocab, size_t vocab_bytes,
+                               const char *merges_path, const char *merges, size_t merges_bytes)
+{
+    json_t *root;
+    *out = NULL;
+    ls_status status = parse_json(&root, vocab_path, vocab, vocab_bytes);
+    if (status) return status;
+    status = read_vocabulary(out, vocab_path, root, NULL);
+    json_decref(root);
+    if (!status) status = read_merges_text(*out, merges_path, merges, merges_bytes);
+    if (!status) status = ls__bpe_seal(*out);
+    if (status) ls__bpe_free(out);
+    return status;
+}

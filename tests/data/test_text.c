@@ -1,0 +1,254 @@
+/* Text as data: packed and padded, tokenized by workers or beforehand, always the same tokens. */
+#include "folder.h"
+#include "base/random.h"
+#include "lockstep/data.h"
+
+enum { T = 50 };
+
+/* Documents of random words; the same in a file of lines, a file of JSON lines, and (as one text) a plain file. */
+static void write_corpus(void)
+{
+    static const char *const words[] = { "ein", "Wort",           "gibt", "das", "andere",
+                                         "42",  "\\u00fc\\u00f1", "it's", "\\n", "--" };
+    FILE *jsonl = fopen("corpus.jsonl", "w"), *plain = fopen("corpus.txt", "w");
+    for (uint32_t doc = 0; doc < 700; doc++) {
+        fprintf(jsonl, "{\"id\": %u, \"text\": \"", doc);
+        uint32_t n = ls__random_u32(1, 1, doc) % 60;
+        for (uint32_t i = 0; i < n; i++) {
+            const char *word = words[ls__random_u32(1, doc, i) % 10];
+            fprintf(jsonl, "%s%s", i ? " " : "", word);
+            fprintf(plain, "%s%s", word, i % 7 ? " " : "\n  ");
+        }
+        fprintf(jsonl, "\"}\n%s", doc % 100 ? "" : "\n"); /* an empty line now and then */
+    }
+    fclose(jsonl);
+    fclose(plain);
+}
+
+/* The tokens of a file, by way of shards. */
+static int32_t *shard_tokens(const ls_tokenizer *t, const char *path, int threads, uint64_t per_shard, size_t *count)
+{
+    const char *paths[] = { path };
+    ls_tokenize_result r;
+    assert_int_equal(system("rm -f shard-*.bin"), 0);
+    check_ok(ls_tokenize(&(ls_tokenize_options){ .paths = paths,
+                                                 .n_paths = 1,
+                                                 .tokenizer = t,
+                                                 .output = "shard",
+                                                 .threads = threads,
+                                                 .shard_tokens = per_shard },
+                         &r));
+    const char *shards[] = { "shard-*.bin" };
+    ls_dataset *d;
+    check_ok(ls_tokens_open(&d, &(ls_tokens_options){ .paths = shards, .n_paths = 1, .seq_len = 1 }));
+    *count = d->count + 1;
+    assert_int_equal(*count, r.tokens);
+    assert_int_equal(r.shards, per_shard ? (r.tokens + per_shard - 1) / per_shard : 1);
+    int32_t *tokens = malloc(*count * sizeof *tokens);
+    for (uint64_t i = 0; i < d->count; i++) {
+        ls_row row = { .fields = { tokens + i, tokens + i + 1 } };
+        check_ok(d->get(d->self, NULL, i, &row));
+    }
+    ls_dataset_free(&d);
+    return tokens;
+}
+
+static void shards_do_not_depend_on_threads_or_size(void **state)
+{
+    (void)state;
+    ls_tokenizer *t;
+    check_ok(ls_tokenizer_open(&t, "bytes"));
+    const char *files[] = { "corpus.jsonl", "corpus.txt" };
+    for (int f = 0; f < 2; f++) {
+        size_t n, m;
+        int32_t *expected = shard_tokens(t, files[f], 1, 0, &n), *got = shard_tokens(t, files[f], 4, 10007, &m);
+        assert_int_equal(n, m);
+        assert_memory_equal(expected, got, n * sizeof *got);
+        free(expected);
+        free(got);
+    }
+    ls_tokenizer_free(&t);
+}
+
+static ls_status open_text(ls_dataset **d, const ls_tokenizer *t, const char *path, size_t seq_len, bool padded)
+{
+    const char *paths[] = { path };
+    return ls_text_open(d, &(ls_text_options){
+                               .paths = paths, .n_paths = 1, .tokenizer = t, .seq_len = seq_len, .padded = padded });
+}
+
+/* A tokenizer of one's own, so that tokens are longer than bytes. */
+static void learn(const char *output)
+{
+    const char *paths[] = { "corpus.txt" };
+    uint32_t learned;
+    check_ok(
+        ls_bpe_train(&(ls_bpe_options){ .paths = paths, .n_paths = 1, .vocabulary = 300, .output = output }, &learned));
+}
+
+static void packed_text_is_what_the_shards_hold(void **state)
+{
+    (void)state;
+    learn("tok");
+    const char *files[] = { "corpus.jsonl", "corpus.txt" }, *names[] = { "tok", "bytes" };
+    for (int k = 0; k < 4; k++) {
+        ls_tokenizer *t;
+        ls_dataset *d;
+        ls_loader *l;
+        ls_batch *b;
+        size_t n;
+        check_ok(ls_tokenizer_open(&t, names[k / 2]));
+        int32_t *expected = shard_tokens(t, files[k % 2], 2, 0, &n);
+        check_ok(open_text(&d, t, files[k % 2], T, false));
+        assert_int_equal(d->count, (n - 1) / T);
+        check_ok(ls_loader_open(&l, d, &(ls_loader_options){ .rows = 4, .workers = 3, .epochs = 1 }));
+        while (ls_loader_next(l, &b) == LS_OK) {
+            for (size_t r = 0; r < b->rows; r++) {
+                assert_memory_equal((int32_t *)b->fields[0] + r * T, expected + b->samples[r] * T, T * 4);
+                assert_memory_equal((int32_t *)b->fields[1] + r * T, expected + b->samples[r] * T + 1, T * 4);
+            }
+        }
+        ls_loader_free(&l);
+        ls_dataset_free(&d);
+        ls_tokenizer_free(&t);
+        free(expected);
+    }
+}
+
+static void get_padded(ls_dataset *d, uint64_t sample, int32_t *x, int32_t *y, float *w, uint8_t *mask, ls_row *row)
+{
+    void *state;
+    *row = (ls_row){ .fields = { x, y, w, mask } };
+    check_ok(d->worker_open(d->self, 0, &state));
+    check_ok(d->get(d->self, state, sample, row));
+    d->worker_free(d->self, state);
+}
+
+static void padded_documents_have_mask_and_weights(void **state)
+{
+    (void)state;
+    write_text("few.jsonl",
+               "{\"q\": \"ab\", \"text\": \"cde\", \"w\": 0.5}\n\n"
+               "{\"q\": \"\", \"text\": \"0123456789\", \"w\": 2}\r\n{\"text\": \"\", \"q\": \"\", \"w\": 1}");
+    ls_tokenizer *t;
+    ls_dataset *d;
+    check_ok(ls_tokenizer_open(&t, "bytes"));
+    const char *paths[] = { "few.jsonl" };
+    check_ok(ls_text_open(&d, &(ls_text_options){ .paths = paths,
+                                                  .n_paths = 1,
+                                                  .tokenizer = t,
+                                                  .seq_len = 8,
+                                                  .padded = true,
+                                                  .prompt_field = "q",
+                                                  .weight_field = "w" }));
+    assert_int_equal(d->count, 3);
+    assert_int_equal(d->n_fields, 4);
+    int32_t x[8], y[8];
+    float w[8];
+    uint8_t mask[8];
+    ls_row row;
+    get_padded(d, 0, x, y, w, mask, &row);
+    const int32_t inputs[8] = { 'a', 'b', 'c', 'd', 'e', 256, 256, 256 };
+    const int32_t targets[8] = { 'b', 'c', 'd', 'e', 256, 256, 256, 256 };
+    const float weights[8] = { 0, 0.5f, 0.5f, 0.5f, 0.5f, 0, 0, 0 }; /* a -> b is the prompt's */
+    const uint8_t used[8] = { 1, 1, 1, 1, 1, 0, 0, 0 };
+    assert_memory_equal(x, inputs, sizeof x);
+    assert_memory_equal(y, targets, sizeof y);
+    assert_memory_equal(w, weights, sizeof w);
+    assert_memory_equal(mask, used, sizeof mask);
+    assert_int_equal(row.tokens, 4);
+    assert_int_equal(row.length, 5);
+    get_padded(d, 1, x, y, w, mask, &row); /* longer than the row: cut */
+    assert_int_equal(row.tokens, 8);
+    assert_int_equal(y[7], '8');
+    get_padded(d, 2, x, y, w, mask, &row); /* nothing but its end */
+    assert_int_equal(row.tokens, 0);
+    assert_int_equal(row.length, 0);
+    ls_dataset_free(&d);
+    ls_tokenizer_free(&t);
+}
+
+static void broken_lines_are_named_with_byte_and_line(void **state)
+{
+    (void)state;
+    ls_tokenizer *t;
+    ls_dataset *d;
+    check_ok(ls_tokenizer_open(&t, "bytes"));
+    const struct {
+        const char *text, *says;
+    } cases[] = {
+        { "{\"text\": \"a\"}\n{\"text\": \"b\"\n", "bad.jsonl: byte 26 (line 2): no valid JSON" },
+        { "{\"text\": \"a\"}\n\n[1]\n", "bad.jsonl: byte 15 (line 3): not a JSON object" },
+        { "{\"txt\": \"a\"}\n", "bad.jsonl: byte 0 (line 1): no text in member text" },
+        { "{\"text\": 7}\n", "no text in member text" },
+        { "{\"text\": \"a\", \"text\": \"b\"}\n", "duplicate" },
+        { "{\"text\": \"\xff\"}\n", "no valid JSON" },
+        { "{\"text\": \"\\ud800\"}\n", "no valid JSON" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        write_text("bad.jsonl", cases[i].text);
+        check_fails(open_text(&d, t, "bad.jsonl", 1, false), LS_EFORMAT, cases[i].says);
+        assert_null(d);
+    }
+    write_text("bad.jsonl", "\n\n \n");
+    check_fails(open_text(&d, t, "bad.jsonl", 1, true), LS_EINVAL,
+                "bad.jsonl: byte 4: the data end without a document");
+    write_text("bad.txt", "");
+    check_fails(open_text(&d, t, "bad.txt", 1, false), LS_EFORMAT, "bad.txt: byte 0: the file is empty");
+    write_text("short.txt", "abc");
+    check_fails(open_text(&d, t, "short.txt", 4, false), LS_EINVAL, "short.txt: byte 3: the data end after 4 tokens");
+
+    /* Padded, a broken line is found when it is read, and the trainer hears of it in its turn. */
+    ls_loader *l;
+    ls_batch *b;
+    write_text("late.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\"}\nnothing\n");
+    check_ok(open_text(&d, t, "late.jsonl", 4, true));
+    check_ok(ls_loader_open(&l, d, &(ls_loader_options){ .workers = 2, .order = LS_ORDER_SEQUENTIAL }));
+    check_ok(ls_loader_next(l, &b));
+    check_ok(ls_loader_next(l, &b));
+    check_fails(ls_loader_next(l, &b), LS_EFORMAT,
+                "step 2, slot 0, row 0 (sample 2): late.jsonl: byte 35: no valid JSON");
+    ls_loader_free(&l);
+    ls_dataset_free(&d);
+    ls_tokenizer_free(&t);
+}
+
+static void the_earliest_broken_line_is_told_whatever_the_threads(void **state)
+{
+    (void)state;
+    FILE *f = fopen("many.jsonl", "w");
+    for (int i = 0; i < 120000; i++)
+        fprintf(f, i % 40000 == 39999 ? "broken\n" : "{\"text\": \"line %d of many\"}\n", i);
+    fclose(f);
+    ls_tokenizer *t;
+    ls_tokenize_result r;
+    check_ok(ls_tokenizer_open(&t, "bytes"));
+    const char *paths[] = { "many.jsonl" };
+    for (int threads = 1; threads <= 4; threads++)
+        check_fails(ls_tokenize(
+                        &(ls_tokenize_options){
+                            .paths = paths, .n_paths = 1, .tokenizer = t, .output = "many", .threads = threads },
+                        &r),
+                    LS_EFORMAT, "(line 40000): no valid JSON");
+    assert_int_equal(access("many-00000.bin", F_OK), -1); /* no half shard is left */
+    ls_tokenizer_free(&t);
+}
+
+static int prepare(void **state)
+{
+    if (make_folder(state)) return -1;
+    write_corpus();
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shards_do_not_depend_on_threads_or_size),
+        cmocka_unit_test(packed_text_is_what_the_shards_hold),
+        cmocka_unit_test(padded_documents_have_mask_and_weights),
+        cmocka_unit_test(broken_lines_are_named_with_byte_and_line),
+        cmocka_unit_test(the_earliest_broken_line_is_told_whatever_the_threads),
+    };
+    return cmocka_run_group_tests(tests, prepare, remove_folder);
+}

@@ -1,0 +1,251 @@
+/* Tokenizers: learned from text, written, read back, and their tokens the text again. The comparison with the reference
+ * tokenizers is check_bpe.py, which needs them. */
+#include "folder.h"
+#include "base/random.h"
+#include "data/tokenizer.h"
+
+static void encode(const ls_tokenizer *t, const void *text, size_t bytes, int32_t *out, size_t *count)
+{
+    ls_encoder *e;
+    const int32_t *tokens;
+    check_ok(ls_encoder_open(&e, t));
+    check_ok(ls_encode(e, text, bytes, &tokens, count));
+    if (*count) memcpy(out, tokens, *count * sizeof *out);
+    ls_encoder_free(&e);
+}
+
+static void check_comes_back(const ls_tokenizer *t, ls_encoder *e, const void *text, size_t bytes)
+{
+    const int32_t *tokens;
+    size_t count, n;
+    char *back;
+    check_ok(ls_encode(e, text, bytes, &tokens, &count));
+    check_ok(ls_tokenizer_decode(t, tokens, count, &back, &n));
+    assert_int_equal(n, bytes);
+    assert_memory_equal(back, text, bytes);
+    free(back);
+}
+
+static void bytes_are_tokens(void **state)
+{
+    (void)state;
+    ls_tokenizer *t;
+    int32_t tokens[16];
+    size_t count;
+    check_ok(ls_tokenizer_open(&t, "bytes"));
+    assert_int_equal(ls_tokenizer_vocabulary(t), 257);
+    assert_int_equal(ls_tokenizer_end(t), 256);
+    encode(t, "\xff\0a", 3, tokens, &count);
+    assert_int_equal(count, 3);
+    assert_int_equal(tokens[0], 255);
+    assert_int_equal(tokens[1], 0);
+    char *text;
+    size_t n;
+    tokens[0] = 'x', tokens[1] = 257;
+    check_fails(ls_tokenizer_decode(t, tokens, 2, &text, &n), LS_EINVAL, "token 257 (number 1)");
+    ls_tokenizer_free(&t);
+}
+
+/* "hug" 10 times, "pug" 5, "pun" 12, "bun" 4, "hugs" 5: the textbook's example. u-g 20, u-n 16, h-ug 15. */
+static void the_textbook_example_is_learned(void **state)
+{
+    (void)state;
+    FILE *f = fopen("hugs.txt", "w");
+    const char *words[] = { "hug", "pug", "pun", "bun", "hugs" };
+    const int times[] = { 10, 5, 12, 4, 5 };
+    for (int w = 0; w < 5; w++)
+        for (int i = 0; i < times[w]; i++) fprintf(f, "%s\n", words[w]);
+    fclose(f);
+    const char *paths[] = { "hugs.txt" };
+    uint32_t learned;
+    check_ok(
+        ls_bpe_train(&(ls_bpe_options){ .paths = paths, .n_paths = 1, .vocabulary = 260, .output = "hugs" }, &learned));
+    assert_int_equal(learned, 260);
+    FILE *merges = fopen("hugs/merges.txt", "r");
+    char lines[4][30];
+    for (int i = 0; i < 4; i++) assert_non_null(fgets(lines[i], sizeof lines[i], merges));
+    fclose(merges);
+    assert_string_equal(lines[1], "u g\n");
+    assert_string_equal(lines[2], "u n\n");
+    assert_string_equal(lines[3], "h ug\n");
+    ls_tokenizer *t;
+    int32_t tokens[10];
+    size_t count;
+    check_ok(ls_tokenizer_open(&t, "hugs"));
+    encode(t, "hugs bun", 8, tokens, &count); /* hug s, blank b un */
+    assert_int_equal(count, 5);
+    assert_int_equal(tokens[0], 258);
+    assert_int_equal(tokens[4], 257);
+    assert_int_equal(ls_tokenizer_end(t), 259);
+    ls_tokenizer_free(&t);
+}
+
+/* The sources of this test, as text to learn from. */
+static void learn_from_sources(const char *output, int threads)
+{
+    char pattern[500];
+    snprintf(pattern, sizeof pattern, "%s/src/data/*.c", getenv("LOCKSTEP_SOURCE"));
+    const char *paths[] = { pattern };
+    uint32_t learned;
+    ls_bpe_options o = { .paths = paths, .n_paths = 1, .vocabulary = 1000, .output = output, .threads = threads };
+    check_ok(ls_bpe_train(&o, &learned));
+    assert_int_equal(learned, 1000);
+}
+
+static void learning_does_not_depend_on_threads(void **state)
+{
+    (void)state;
+    learn_from_sources("one", 1);
+    learn_from_sources("four", 4);
+    assert_int_equal(system("cmp one/merges.txt four/merges.txt && cmp one/vocab.json four/vocab.json"), 0);
+}
+
+static void all_kinds_of_files_are_the_same_tokenizer(void **state)
+{
+    (void)state;
+    assert_int_equal(system(
+                         "mkdir hf gpt && cp one/vocab.json one/merges.txt hf && cp one/vocab.json gpt/encoder.json && "
+                         "sed 1d one/merges.txt >gpt/vocab.bpe"),
+                     0);
+    const char *names[] = { "one", "one/tokenizer.json", "hf", "gpt" },
+               text[] = "static void *p = NULL; /* it's 42 */\n";
+    int32_t expected[100], got[100];
+    size_t n, count;
+    for (int i = 0; i < 4; i++) {
+        ls_tokenizer *t;
+        check_ok(ls_tokenizer_open(&t, names[i]));
+        assert_int_equal(ls_tokenizer_vocabulary(t), 1000);
+        assert_int_equal(ls_tokenizer_end(t), 999);
+        encode(t, text, sizeof text - 1, i ? got : expected, i ? &count : &n);
+        if (i) assert_int_equal(count, n);
+        if (i) assert_memory_equal(got, expected, n * sizeof *got);
+        ls_tokenizer_free(&t);
+    }
+}
+
+static void any_bytes_come_back(void **state)
+{
+    (void)state;
+    ls_tokenizer *t;
+    ls_encoder *e;
+    check_ok(ls_tokenizer_open(&t, "one"));
+    check_ok(ls_encoder_open(&e, t));
+    static uint8_t text[300000];
+    for (uint64_t round = 0; round < 50; round++) {
+        size_t n = ls__random_u32(1, round, 0) % 3000;
+        ls__random_fill_u32((uint32_t *)(void *)text, 1000, 1, round, 1);
+        if (round % 2) /* few different bytes: long pieces and many merges */
+            for (size_t i = 0; i < n; i++) text[i] = (uint8_t) "static int "[text[i] % 11];
+        check_comes_back(t, e, text, n);
+    }
+    memset(text, 'e', sizeof text); /* one piece, and not n squared */
+    check_comes_back(t, e, text, sizeof text);
+    ls_encoder_free(&e);
+    ls_tokenizer_free(&t);
+}
+
+/* The plain way: merge the lowest rank, all of it again, until nothing merges. The oracle of both fast ways. */
+static size_t merge_plainly(const ls__bpe *b, const uint8_t *text, size_t n, uint32_t *out)
+{
+    for (size_t i = 0; i < n; i++) out[i] = ls__bpe_find(b, text + i, 1);
+    for (;;) {
+        size_t best = n;
+        uint32_t lowest = UINT32_MAX, left, right;
+        for (size_t i = 0; i + 1 < n; i++) {
+            for (uint32_t rank = 0; rank < ls__bpe_merges(b) && rank < lowest; rank++) {
+                ls__bpe_merge_at(b, rank, &left, &right);
+                if (left == out[i] && right == out[i + 1]) lowest = rank, best = i;
+            }
+        }
+        if (best == n) return n;
+        uint8_t joined[500];
+        size_t a, c;
+        const uint8_t *bytes = ls__bpe_bytes(b, out[best], &a);
+        memcpy(joined, bytes, a);
+        bytes = ls__bpe_bytes(b, out[best + 1], &c);
+        memcpy(joined + a, bytes, c);
+        out[best] = ls__bpe_find(b, joined, a + c);
+        memmove(out + best + 1, out + best + 2, (--n - best - 1) * sizeof *out);
+    }
+}
+
+static void short_and_long_pieces_merge_like_the_plain_way(void **state)
+{
+    (void)state;
+    char *json;
+    size_t bytes;
+    FILE *f = fopen("one/tokenizer.json", "rb");
+    json = malloc(1 << 20);
+    bytes = fread(json, 1, 1 << 20, f);
+    fclose(f);
+    ls__bpe *b;
+    ls__bpe_scratch *s;
+    check_ok(ls__tokenizer_parse(&b, "one/tokenizer.json", json, bytes));
+    check_ok(ls__bpe_scratch_open(&s, b));
+    for (uint64_t round = 0; round < 60; round++) {
+        uint8_t text[200];
+        uint32_t expected[200];
+        int32_t got[208];
+        size_t n = round < 40 ? 2 + round : 90 + round;
+        for (size_t i = 0; i < n; i++) text[i] = (uint8_t) "statictokensizereturn"[ls__random_u32(2, round, i) % 21];
+        size_t count = merge_plainly(b, text, n, expected);
+        for (int again = 0; again < 2; again++) { /* the second time from memory */
+            assert_int_equal(ls__bpe_piece(s, text, n, 0, got), count);
+            assert_memory_equal(got, expected, count * sizeof *expected);
+        }
+    }
+    ls__bpe_scratch_free(&s);
+    ls__bpe_free(&b);
+    free(json);
+}
+
+static void broken_files_are_named(void **state)
+{
+    (void)state;
+    ls_tokenizer *t;
+    mkdir("bad", 0777);
+    check_fails(ls_tokenizer_open(&t, "bad"), LS_ENOENT, "bad: no tokenizer");
+    check_fails(ls_tokenizer_open(&t, "none.json"), LS_ENOENT, "none.json: cannot be opened");
+    write_text("bad/vocab.json", "{\"a\": 0,");
+    check_fails(ls_tokenizer_open(&t, "bad"), LS_ENOENT, "bad/merges.txt");
+    write_text("bad/merges.txt", "#version: 0.2\nb c\n");
+    check_fails(ls_tokenizer_open(&t, "bad"), LS_EFORMAT, "bad/vocab.json: byte 8 (line 1)");
+    write_text("bad/vocab.json", "{\"a\": 0, \"b\": -1}");
+    check_fails(ls_tokenizer_open(&t, "bad"), LS_EFORMAT, "the id of token 'b' is no number");
+    write_text("bad/vocab.json", "{\"a\": 0, \"b\": 0}");
+    check_fails(ls_tokenizer_open(&t, "bad"), LS_EFORMAT, "token 0 is there twice");
+    write_text("bad/vocab.json", "{\"a b\": 0}");
+    check_fails(ls_tokenizer_open(&t, "bad"), LS_EFORMAT, "'a b' is not written in GPT-2's alphabet");
+    write_text("bad/vocab.json", "{\"a\": 0, \"b\": 1}");
+    check_fails(ls_tokenizer_open(&t, "bad"), LS_EFORMAT,
+                "bad/merges.txt: byte 14 (line 2): 'c' is not in the vocabulary");
+    write_text("bad/merges.txt", "a b\n");
+    check_fails(ls_tokenizer_open(&t, "bad"), LS_EFORMAT, "tokens 0 and 1 together are not in the vocabulary");
+    write_text("bad/merges.txt", "a b c\n");
+    check_fails(ls_tokenizer_open(&t, "bad"), LS_EFORMAT, "byte 0 (line 1): a merge is two tokens");
+    write_text("bad/merges.txt", "");
+    check_fails(ls_tokenizer_open(&t, "bad"), LS_EFORMAT, "no token for byte 0");
+    write_text("x.json", "{\"model\": {\"type\": \"WordPiece\"}}");
+    check_fails(ls_tokenizer_open(&t, "x.json"), LS_EUNSUPPORTED, "a model of type 'WordPiece'");
+    write_text("x.json", "{\"model\": {}, \"normalizer\": {\"type\": \"NFC\"}}");
+    check_fails(ls_tokenizer_open(&t, "x.json"), LS_EUNSUPPORTED, "normalizer");
+    write_text("x.json", "{\"model\": {}, \"pre_tokenizer\": {\"type\": \"Whitespace\"}}");
+    check_fails(ls_tokenizer_open(&t, "x.json"), LS_EUNSUPPORTED, "pre_tokenizer");
+    write_text("x.json", "[]");
+    check_fails(ls_tokenizer_open(&t, "x.json"), LS_EFORMAT, "x.json: it has no model");
+    assert_null(t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bytes_are_tokens),
+        cmocka_unit_test(the_textbook_example_is_learned),
+        cmocka_unit_test(learning_does_not_depend_on_threads),
+        cmocka_unit_test(all_kinds_of_files_are_the_same_tokenizer),
+        cmocka_unit_test(any_bytes_come_back),
+        cmocka_unit_test(short_and_long_pieces_merge_like_the_plain_way),
+        cmocka_unit_test(broken_files_are_named),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
