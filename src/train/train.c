@@ -21,7 +21,7 @@ static ls_status fill_options(ls_train *t)
     ls_status status;
     if (!o->rows) o->rows = 8;
     if (!o->slots) o->slots = t->parallel.size;
-    if (!o->clip) o->clip = 1;
+    if (o->clip == 0) o->clip = 1;
     if (o->clip < 0) o->clip = 0;
     if (!o->eval_batches) o->eval_batches = 16;
     if (o->threads <= 0) o->threads = ls__cpu_count();
