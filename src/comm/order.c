@@ -67,7 +67,8 @@ ls_dtype ls__order_partial_type(ls_dtype type)
 
 size_t ls__order_partial_bytes(ls_dtype type, const ls__cover *c, size_t elements)
 {
-    return elements * ls_dtype_size(c->count == 1 ? type : ls__order_partial_type(type));
+    size_t bytes = elements * ls_dtype_size(c->count == 1 ? type : ls__order_partial_type(type));
+    return (bytes + 15) / 16 * 16;
 }
 
 size_t ls__order_scratch(int count)

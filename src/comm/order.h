@@ -38,7 +38,7 @@ ls_dtype ls__order_partial_type(ls_dtype type);
 void ls__order_partial(ls_dtype type, ls_op op, void *out, const void *const *in, int count, size_t elements,
                        void *scratch);
 size_t ls__order_scratch(int count);
-/* Bytes of a cover's partial sum. */
+/* Bytes that a cover's partial sum takes, rounded up so that the next one is aligned behind it. */
 size_t ls__order_partial_bytes(ls_dtype type, const ls__cover *cover, size_t elements);
 
 /* Finishes the sum over p ranks from the partial sums of all n covers, which are overwritten (so is the list), and

@@ -124,9 +124,10 @@ static void single_ranks_travel_in_their_own_type(void **state)
 {
     (void)state;
     ls__cover one = { .count = 1 }, two = { .count = 2 };
-    assert_int_equal(ls__order_partial_bytes(LS_BF16, &one, 10), 20);
-    assert_int_equal(ls__order_partial_bytes(LS_BF16, &two, 10), 40);
-    assert_int_equal(ls__order_partial_bytes(LS_I64, &two, 10), 80);
+    assert_int_equal(ls__order_partial_bytes(LS_BF16, &one, 16), 32);
+    assert_int_equal(ls__order_partial_bytes(LS_BF16, &two, 16), 64);
+    assert_int_equal(ls__order_partial_bytes(LS_I64, &two, 16), 128);
+    assert_int_equal(ls__order_partial_bytes(LS_BF16, &one, 1), 16); /* what comes behind it is aligned */
 }
 
 int main(void)
