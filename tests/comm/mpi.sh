@@ -2,6 +2,9 @@
 # shellcheck disable=SC2034,SC2154
 # What the tests that need an MPI share; sourced by them. They set plugins (the folder) and failed=0.
 
+# A build with ThreadSanitizer shall not judge the locks of MPI itself.
+export TSAN_OPTIONS=detect_deadlocks=0
+
 # The families whose plug-in was built and whose mpirun is here.
 # The MPI libraries leave memory behind at their end; in a sanitizer build, leaks are looked for in the other tests.
 export ASAN_OPTIONS="detect_leaks=0${ASAN_OPTIONS:+:$ASAN_OPTIONS}"
