@@ -2,9 +2,6 @@
 # shellcheck disable=SC2034,SC2154
 # What the tests that need an MPI share; sourced by them. They set plugins (the folder) and failed=0.
 
-# A build with ThreadSanitizer shall not judge the locks of MPI itself.
-export TSAN_OPTIONS=detect_deadlocks=0
-
 # The families whose plug-in was built and whose mpirun is here.
 # The MPI libraries leave memory behind at their end; in a sanitizer build, leaks are looked for in the other tests.
 export ASAN_OPTIONS="detect_leaks=0${ASAN_OPTIONS:+:$ASAN_OPTIONS}"
@@ -39,5 +36,17 @@ expect() {
     elif [[ $out != *"$text"* ]]; then
         printf '%s\n  printed:\n%s\n  which lacks: %s\n' "$*" "$out" "$text"
         failed=1
+    fi
+}
+
+# need_mpi PROGRAM: ends the test, with the reason, where there is nothing to run it with.
+need_mpi() {
+    if [ -z "$(families)" ]; then
+        echo "skipped: neither Open MPI nor MPICH with its development package is installed"
+        exit 77
+    fi
+    if grep -q __tsan_init "$1"; then
+        echo "skipped: ThreadSanitizer would judge the locks and threads of MPI itself; test_multi has ranks as threads"
+        exit 77
     fi
 }
