@@ -25,7 +25,8 @@ typedef struct ls_work ls_work;   /* a started collective */
 typedef struct ls_world_options {
     int timeout_ms;       /* how long a rank may be missing before a call fails; 0: what the launcher was told, or
                              30,000; < 0: wait for ever */
-    size_t staging_bytes; /* shared memory per rank and group for buffers that are not group memory; 0: 1 MiB */
+    size_t staging_bytes; /* shared memory per rank and group for buffers that are not group memory; 0: 1 MiB, and over
+                             several machines what it takes to fill the network */
     const char *mpi;      /* which MPI plug-in: "openmpi", "mpich" or the path of one; NULL: the launcher's */
 } ls_world_options;
 

@@ -133,11 +133,11 @@ static ls_status take_cards(ls__cluster *c, const ls__card *cards, int timeout_m
         free(first);
         return ls__fail(LS_ENOMEM, "cluster: out of memory");
     }
-    c->staging_bytes = SIZE_MAX;
     for (int r = 0; r < c->size; r++) {
         if (c->node_of[r] == c->node) c->local_size++;
         if (!c->local_of[r]) first[c->node_of[r]] = r;
-        if (cards[r].staging_bytes < c->staging_bytes) c->staging_bytes = cards[r].staging_bytes;
+        uint64_t asked = cards[r].staging_bytes;
+        if (asked && (!c->staging_bytes || asked < c->staging_bytes)) c->staging_bytes = asked;
         snprintf(c->hosts[c->node_of[r]], LS__HOST_BYTES, "%s", cards[r].host);
     }
     ls_status status = c->nodes > 1 ? align_clocks(c, first, timeout_ms) : LS_OK;

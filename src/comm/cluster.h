@@ -23,9 +23,9 @@ typedef struct ls__card {
     uint64_t processes;
     char host[LS__HOST_BYTES];
     int32_t pid;
-    int32_t job_fd; /* the first of a machine: the descriptor of the job's memory; -1: it has failed */
-    uint64_t staging_bytes;
-    char why[200]; /* of a failure */
+    int32_t job_fd;         /* the first of a machine: the descriptor of the job's memory; -1: it has failed */
+    uint64_t staging_bytes; /* 0: not said */
+    char why[200];          /* of a failure */
 } ls__card;
 
 /* A failure on its way to other machines. */
@@ -43,7 +43,7 @@ typedef struct ls__cluster {
     int *node_of, *local_of;       /* by rank */
     char (*hosts)[LS__HOST_BYTES]; /* by machine */
     int64_t *clock_ahead;          /* by machine: how far its clock is ahead of ours, in ns */
-    size_t staging_bytes;          /* the smallest that anyone asked for */
+    size_t staging_bytes;          /* the smallest that anyone asked for; 0: nobody did */
     int *watched;                  /* pidfds by local rank; -1: ourselves, or gone */
 
     /* The mpi transport's (multi_wait.c). */

@@ -25,7 +25,7 @@
 #include "comm/order.h"
 
 enum {
-    LS__MULTI_WINDOW = 4,         /* rounds under way */
+    LS__MULTI_WINDOW = 8,         /* rounds under way */
     LS__MULTI_MAIL_BYTES = 4096,  /* small data of one rank, at most */
     LS__MULTI_MAIL_TOTAL = 65536, /* and of all ranks together, so that it is still one quick message */
     LS__MULTI_MAIL_LEAST = 64,

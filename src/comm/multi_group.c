@@ -13,8 +13,8 @@
 #include "comm/shm.h"
 
 enum {
-    ROUND_PER_PART = 64 << 10, /* of a round goes to each carrier and machine: a message that is worth its cost */
-    ROUND_AT_MOST = 4 << 20,   /* and what that may come to */
+    ROUND_PER_PART = 256 << 10, /* of a round goes to each carrier and machine; a window of these rides out some ms */
+    ROUND_AT_MOST = 8 << 20,    /* and what that may come to */
     MAX_GROUPS = LS__NET_MAX_TAG >> LS__TAG_KIND_BITS,
 };
 
@@ -99,8 +99,8 @@ static ls_status new_view(ls_world *world, int id, const int *world_of, int p, i
     if (m->mail_bytes < LS__MULTI_MAIL_LEAST) m->mail_bytes = LS__MULTI_MAIL_LEAST;
     m->round_bytes = (size_t)ROUND_PER_PART * (size_t)m->slices * (size_t)m->nodes;
     if (m->round_bytes > ROUND_AT_MOST) m->round_bytes = ROUND_AT_MOST;
-    size_t asked = m->cluster->staging_bytes / LS__MULTI_WINDOW;
-    if (m->round_bytes < asked) m->round_bytes = asked;
+    if (m->cluster->staging_bytes) m->round_bytes = m->cluster->staging_bytes / LS__MULTI_WINDOW;
+    if (m->round_bytes < 64 * n) m->round_bytes = 64 * n; /* a block for each rank must fit */
     m->round_bytes = (m->round_bytes + 4095) / 4096 * 4096;
     return LS_OK;
 fail:

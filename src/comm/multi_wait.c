@@ -21,7 +21,9 @@
 #include "base/status.h"
 
 enum {
-    YIELDS = 100,        /* looks before the first sleep */
+    YIELDS = 100, /* looks before the first sleep: about as long as a message takes */
+    YIELDS_IN_FLOW =
+        10, /* with rounds under way there is always something to wait for, and the kernel needs the core */
     LOOKS_PER_POLL = 16, /* of a rank that has nothing under way on the network */
 };
 static const int64_t NAP_NS = 20000;                /* between looks at the network */
@@ -289,7 +291,7 @@ ls_status ls__multi_idle(ls_group *g, ls_work *w)
         w->waiting_since = 0;
         w->spins = 0;
     }
-    if (w->spins++ < YIELDS) {
+    if (w->spins++ < (w->rounds > 1 ? YIELDS_IN_FLOW : YIELDS)) {
         sched_yield();
         return LS_OK;
     }

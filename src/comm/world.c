@@ -86,7 +86,7 @@ static ls_status open_mpi(ls_world **out, const ls_world_options *options, ls__i
     int fd;
     ls_status status = ls__net_open(&net, options ? options->mpi : NULL, id);
     if (status) return status;
-    ls__card_fill(&card, NULL, options && options->staging_bytes ? options->staging_bytes : DEFAULT_STAGING);
+    ls__card_fill(&card, NULL, options ? options->staging_bytes : 0);
     status = ls__cluster_open(&cluster, net, &card, timeout_ms);
     if (status) return status;
     status = ls__cluster_share(cluster, timeout_ms, &job, &fd);

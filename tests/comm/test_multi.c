@@ -29,7 +29,7 @@ static ls_status open_world(rank_thread *t, ls_world **world)
     ls__cluster *c;
     snprintf(host, sizeof host, "node%d", t->node);
     ls_status status = ls__net_open_on(&net, &fake_plugin, t->rank, t->size);
-    ls__card_fill(&card, host, t->options.staging_bytes ? t->options.staging_bytes : 1);
+    ls__card_fill(&card, host, t->options.staging_bytes);
     if (!status) status = ls__cluster_open(&c, net, &card, 10000);
     if (status) return status;
     ls__identity id = { .launcher = LS__LAUNCHER_OPENMPI,
@@ -121,7 +121,7 @@ static int run_suite(ls_world *world, void *arg, char *why)
 
 static const size_t sizes[] = { 0, 1, 7, 1023, 4099, SIZE_MAX };
 static const size_t few[] = { 1, 5001, SIZE_MAX };
-static const size_t large[] = { 90007, SIZE_MAX }; /* 6 rounds and more */
+static const size_t large[] = { 20011, SIZE_MAX };
 
 static void all_calls_types_and_reductions(void **state)
 {
@@ -144,8 +144,11 @@ static void any_placement_of_ranks(void **state)
 static void many_rounds(void **state)
 {
     (void)state;
-    on_nodes("0011", run_suite, &(suite_options){ .counts = large, .quick = 1 }, (ls_world_options){ 0 });
-    on_nodes("01012", run_suite, &(suite_options){ .counts = large, .quick = 1 }, (ls_world_options){ 0 });
+    /* Rounds of 4 KiB: the window comes round several times. */
+    on_nodes("0011", run_suite, &(suite_options){ .counts = large, .quick = 1 },
+             (ls_world_options){ .staging_bytes = 1 });
+    on_nodes("01012", run_suite, &(suite_options){ .counts = large, .quick = 1 },
+             (ls_world_options){ .staging_bytes = 1 });
 }
 
 /* ---- Places. */
