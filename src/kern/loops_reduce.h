@@ -52,19 +52,32 @@ INLINE ACC FN(small_tree)(ls_op op, const T *const *in, int p, size_t i)
     }
 }
 
-/* The whole work for a constant p (2 to 4) and a constant number of outputs (1 or p). */
+INLINE void FN(fused_element)(ls_op op, T *const *out, int outs, const T *const *in, int p, size_t i, ACC scale)
+{
+    ACC v = FN(small_tree)(op, in, p, i);
+    if (op == LS_MEAN) v = (ACC)(v * scale);
+    for (int k = 0; k < outs; k++) out[k][i] = STORE(v);
+}
+
+/* The whole work for a constant p (2 to 4) and a constant number of outputs (1 or p), at two places at a time: see
+ * APART. */
 INLINE void FN(fused)(ls_op op, T *const *out, int outs, const T *const *in, int p, size_t count, ACC scale)
 {
+    enum { STEP = APART / sizeof(T) };
     const T *x[4]; /* copies, which no store can change */
     T *y[4];
     for (int k = 0; k < p; k++) x[k] = in[k];
     for (int k = 0; k < outs; k++) y[k] = out[k];
+    size_t at = 0;
+    for (; count - at >= 2 * STEP; at += 2 * STEP) {
 #pragma omp simd
-    for (size_t i = 0; i < count; i++) {
-        ACC v = FN(small_tree)(op, x, p, i);
-        if (op == LS_MEAN) v = (ACC)(v * scale);
-        for (int k = 0; k < outs; k++) y[k][i] = STORE(v);
+        for (size_t i = at; i < at + STEP; i++) {
+            FN(fused_element)(op, y, outs, x, p, i, scale);
+            FN(fused_element)(op, y, outs, x, p, i + STEP, scale);
+        }
     }
+#pragma omp simd
+    for (size_t i = at; i < count; i++) FN(fused_element)(op, y, outs, x, p, i, scale);
 }
 
 /* False: no such loop here. */
