@@ -12,6 +12,7 @@ enum {
 
 int data_command(int argc, char **argv);
 int generate_command(int argc, char **argv);
+int checkpoint_command(int argc, char **argv);
 int train_command(int argc, char **argv);
 int run_command(int argc, char **argv);
 int doctor_command(int argc, char **argv);

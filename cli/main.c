@@ -22,6 +22,7 @@ static int version(int argc, char **argv)
 static const command commands[] = {
     { "run", run_command, "start a program as the ranks of a world on this machine" },
     { "train", train_command, "train a GPT" },
+    { "checkpoint", checkpoint_command, "verify the checkpoints of a training" },
     { "generate", generate_command, "text from a trained model" },
     { "data", data_command, "tokenize, describe, stage and order training data" },
     { "bench", bench_command, "measure, beside peers" },

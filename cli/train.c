@@ -172,6 +172,12 @@ static ls_status join_world(train_arguments *a, ls__launcher launcher, ls_world 
     return LS_OK;
 }
 
+static void show_warning(void *user, ls_log_level level, const char *text)
+{
+    (void)user;
+    if (level >= LS_LOG_WARNING) fprintf(stderr, "lockstep train: %s\n", text);
+}
+
 static int train_here(train_arguments *a)
 {
     char run_dir[4096];
@@ -181,6 +187,7 @@ static int train_here(train_arguments *a)
         choose_run_dir(a, run_dir, sizeof run_dir);
     a->train.run_dir = run_dir;
     if (a->accumulate) a->train.slots = a->accumulate * (a->train.world ? ls_world_size(a->train.world) : 1);
+    ls_log_set(is_first ? show_warning : NULL, NULL);
     ls_train *t;
     ls_status status = ls_train_open(&t, &a->train);
     if (status) return complain(status);

@@ -85,6 +85,11 @@ static int read_rows(train_arguments *a, raw *r, int argc, char **argv)
         { OPTION_LONG, "--log-every", &a->log_every, "N", "steps between lines, when not on a terminal", 1, any, NULL },
         { OPTION_INT, "--sample-tokens", &a->sample_tokens, "N", "length of the sample at the end, 0: none (300)", 0,
           many, NULL },
+        { OPTION_LONG, "--checkpoint-every", &t->checkpoint_every, "N", "steps between checkpoints (none)", 1, any,
+          NULL },
+        { OPTION_INT, "--keep", &t->keep, "N", "how many of the newest checkpoints stay (2)", 1, many, NULL },
+        { OPTION_FLAG, "--resume", &t->resume, NULL, "go on with the run in --run-dir, from its newest checkpoint", 0,
+          0, NULL },
         { OPTION_TEXT, "--prompt", &a->prompt, "TEXT", "that the sample begins with", 0, 0, NULL },
         { OPTION_FLAG, "--quiet", &a->quiet, NULL, "print only what went wrong", 0, 0, NULL },
         { OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, NULL },
@@ -134,6 +139,10 @@ int train_arguments_read(train_arguments *a, int argc, char **argv)
     }
     if (t->steps && t->epochs > 0) {
         fprintf(stderr, "lockstep train: --steps and --epochs both say how long; give one\n");
+        return EXIT_USAGE;
+    }
+    if (t->resume && !a->run_dir) {
+        fprintf(stderr, "lockstep train: --resume goes on with a run: say which with --run-dir\n");
         return EXIT_USAGE;
     }
     if (a->accumulate && t->slots) {

@@ -63,6 +63,11 @@ typedef struct ls_train_options {
     int workers; /* threads that read data ahead; 0: as many as it takes; < 0: none */
     int threads; /* 0: the cores that this process may run on */
 
+    /* ---- Checkpoints, in the run directory */
+    int64_t checkpoint_every; /* steps; also at the end and when stopped; 0: none */
+    int keep;                 /* the newest so many; 0: 2 */
+    bool resume;              /* go on from the newest whole one in `run_dir`, on any number of ranks */
+
     const char *run_dir; /* made if it is not there; one that holds a run already is LS_EINVAL; NULL: no files */
 } ls_train_options;
 
@@ -106,6 +111,15 @@ LS_API bool ls_train_is_text(const ls_train *train);
 /* Billions of float32 multiplications and additions a second that matrix products reach here, with the training's
  * threads: the yardstick for metrics.gflops. Each call measures anew, for about 50 ms, and gives the best so far. */
 LS_API double ls_train_peak_gflops(ls_train *train);
+
+/* ---- Checkpoint files */
+typedef struct ls_checkpoint_info {
+    int64_t step;
+    size_t elements; /* of the model, padding included */
+    size_t bytes;    /* of the file */
+} ls_checkpoint_info;
+/* Whether a checkpoint is whole: LS_EFORMAT with the reason if not. */
+LS_API LS_MUST_CHECK ls_status ls_checkpoint_verify(const char *path, ls_checkpoint_info *info);
 
 #ifdef __cplusplus
 }

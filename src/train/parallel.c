@@ -69,44 +69,17 @@ ls_status ls__parallel_agree(ls_train *t, ls_status own)
 
 ls_status ls__parallel_compare(ls_train *t)
 {
-    const ls_train_options *o = &t->options;
-    const ls_gpt2_options *m = &o->model;
-    const struct {
-        const char *name;
-        double value;
-    } list[] = {
-        { "layers", m->layers },
-        { "width", m->width },
-        { "heads", m->heads },
-        { "vocabulary", m->vocab },
-        { "context", m->context },
-        { "dropout", (double)m->dropout },
-        { "batch size", o->rows },
-        { "sequence length", o->length },
-        { "slots", o->slots },
-        { "steps", (double)o->steps },
-        { "learning rate", (double)o->schedule.lr },
-        { "final learning rate", (double)o->schedule.lr_end },
-        { "warm-up", (double)o->schedule.warmup },
-        { "schedule", o->schedule.kind },
-        { "clipping", o->clip },
-        { "optimiser", o->optimizer.kind },
-        { "weight decay", (double)o->optimizer.weight_decay },
-        { "evaluation", (double)o->eval_every },
-        { "seed", (double)o->seed },
-        { "kind of update", o->update },
-        { "samples of training data", (double)t->train_part->count },
-    };
-    enum { N = sizeof list / sizeof *list };
-    double both[2 * N];
-    for (int i = 0; i < N; i++) both[i] = list[i].value, both[N + i] = -list[i].value;
-    ls_status status = ls_allreduce(ls_world_group(t->parallel.world), both, 2 * (size_t)N, LS_F64, LS_MAX);
-    for (int i = 0; i < N && !status; i++)
-        if (both[i] != -both[N + i])
+    ls__fact facts[LS__MAX_FACTS];
+    double both[2 * LS__MAX_FACTS];
+    int n = ls__train_facts(t, facts);
+    for (int i = 0; i < n; i++) both[i] = facts[i].value, both[n + i] = -facts[i].value;
+    ls_status status = ls_allreduce(ls_world_group(t->parallel.world), both, 2 * (size_t)n, LS_F64, LS_MAX);
+    for (int i = 0; i < n && !status; i++)
+        if (both[i] != -both[n + i])
             status = ls__fail(LS_EMISMATCH,
                               "the ranks were started differently: %s is from %.9g to %.9g; give all ranks "
                               "the same command line and data",
-                              list[i].name, -both[N + i], both[i]);
+                              facts[i].name, -both[n + i], both[i]);
     return status;
 }
 

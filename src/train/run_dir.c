@@ -92,6 +92,34 @@ done:
     return status;
 }
 
+/* Bytes of the lines up to that of `step`. A line that was cut off by a kill does not count. */
+static size_t bytes_up_to(const char *text, int64_t step)
+{
+    const char *at = text;
+    long long number;
+    for (const char *end; (end = strchr(at, '\n')); at = end + 1)
+        if (sscanf(at, "{\"step\":%lld,", &number) != 1 || number > step) break;
+    return (size_t)(at - text);
+}
+
+ls_status ls__run_dir_reopen(ls__run_dir *run, const char *path, int64_t step)
+{
+    char *metrics = join(path, "metrics.jsonl"), *text = NULL;
+    size_t bytes;
+    *run = (ls__run_dir){ .metrics = -1, .path = strdup(path) };
+    ls_status status = metrics && run->path ? LS_OK : ls__fail(LS_ENOMEM, "%s: out of memory", path);
+    if (!status) status = ls__file_read(metrics, SIZE_MAX / 2, &text, &bytes);
+    if (!status) {
+        run->metrics = open(metrics, O_WRONLY | O_APPEND | O_CLOEXEC);
+        if (run->metrics < 0 || ftruncate(run->metrics, (off_t)bytes_up_to(text, step)))
+            status = ls__fail_errno("%s: cannot be written", metrics);
+    }
+    if (status) ls__run_dir_close(run);
+    free(text);
+    free(metrics);
+    return status;
+}
+
 void ls__run_dir_close(ls__run_dir *run)
 {
     if (run->path && run->metrics >= 0) close(run->metrics);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include "base/status.h"
+#include "train/checkpoint.h"
 
 enum { MAX_SLOTS_ON_STACK = 64 };
 
@@ -148,7 +149,11 @@ static ls_status finish_step(ls_train *t, ls_train_metrics *m, int64_t begin, in
         ls_status status = ls_train_eval(t, &m->eval_loss);
         if (status) return status;
     }
-    return t->run.path ? ls__run_dir_add(&t->run, m) : LS_OK;
+    ls_status status = t->run.path ? ls__run_dir_add(&t->run, m) : LS_OK;
+    bool due = o->checkpoint_every && (t->step % o->checkpoint_every == 0 || last || t->stopping);
+    /* The others cannot change the weights meanwhile: for the next update they wait for this rank. */
+    if (!status && due && ls__train_is_first(t)) status = ls__checkpoint_save(t);
+    return status;
 }
 
 void ls_train_stop(ls_train *train)

@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "base/thread.h"
 #include "tensor/blas.h"
+#include "train/checkpoint.h"
 
 static ls_status check_count(const char *name, int value, int high)
 {
@@ -24,6 +25,7 @@ static ls_status fill_options(ls_train *t)
     if (o->clip == 0) o->clip = 1;
     if (o->clip < 0) o->clip = 0;
     if (!o->eval_batches) o->eval_batches = 16;
+    if (o->keep <= 0) o->keep = 2;
     if (o->threads <= 0) o->threads = ls__cpu_count();
     if (o->schedule.lr == 0) o->schedule.lr = 1e-3f;
     if (o->schedule.lr_end == 0) o->schedule.lr_end = o->schedule.lr / 10;
@@ -36,6 +38,8 @@ static ls_status fill_options(ls_train *t)
         return ls__fail(LS_EINVAL, "%lld steps and %g epochs: neither may be negative", (long long)o->steps, o->epochs);
     if (!(o->schedule.lr > 0 && isfinite(o->schedule.lr)))
         return ls__fail(LS_EINVAL, "the learning rate is %g; it must be above 0", (double)o->schedule.lr);
+    if (o->checkpoint_every < 0)
+        return ls__fail(LS_EINVAL, "a checkpoint every %lld steps is not possible", (long long)o->checkpoint_every);
     if (o->eval_every < 0 || o->eval_batches < 0 || isnan(o->clip))
         return ls__fail(LS_EINVAL,
                         "evaluation every %lld steps over %d batches, clipping at %g: none may "
@@ -75,6 +79,43 @@ static double count_flops(const ls_gpt2_options *m, int length)
     return 6 * weights + 6 * C * length * m->layers;
 }
 
+int ls__train_facts(const ls_train *t, ls__fact *out)
+{
+    const ls_train_options *o = &t->options;
+    const ls_gpt2_options *m = &o->model;
+    const ls__fact list[] = {
+        { "layers", m->layers, true },
+        { "width", m->width, true },
+        { "heads", m->heads, true },
+        { "vocabulary", m->vocab, true },
+        { "context", m->context, true },
+        { "dropout", (double)m->dropout, true },
+        { "batch size", o->rows, true },
+        { "sequence length", o->length, true },
+        { "slots", o->slots, true },
+        { "steps", (double)o->steps, o->schedule.kind != LS_SCHEDULE_CONSTANT },
+        { "learning rate", (double)o->schedule.lr, true },
+        { "final learning rate", (double)o->schedule.lr_end, true },
+        { "warm-up", (double)o->schedule.warmup, true },
+        { "schedule", o->schedule.kind, true },
+        { "clipping", o->clip, true },
+        { "optimiser", o->optimizer.kind, true },
+        { "beta1", (double)o->optimizer.beta1, true },
+        { "beta2", (double)o->optimizer.beta2, true },
+        { "momentum", (double)o->optimizer.momentum, true },
+        { "weight decay", (double)o->optimizer.weight_decay, true },
+        { "seed", (double)o->seed, true },
+        { "samples of training data", (double)t->train_part->count, true },
+        { "evaluation", (double)o->eval_every, false },
+        { "kind of update", o->update, false },
+        { "checkpoint interval", (double)o->checkpoint_every, false },
+        { "going on", o->resume, false },
+    };
+    _Static_assert(sizeof list / sizeof *list <= LS__MAX_FACTS, "room for all facts");
+    memcpy(out, list, sizeof list);
+    return sizeof list / sizeof *list;
+}
+
 /* What each rank finds out by itself. */
 static ls_status open_own(ls_train *t)
 {
@@ -85,7 +126,9 @@ static ls_status open_own(ls_train *t)
     if (o->slots % t->parallel.size)
         return ls__fail(LS_EINVAL, "%d slots cannot be dealt to %d ranks; the ranks must divide the slots", o->slots,
                         t->parallel.size);
-    if (o->run_dir && ls__train_is_first(t) && (status = ls__run_dir_check(o->run_dir))) return status;
+    if (o->run_dir && !o->resume && ls__train_is_first(t) && (status = ls__run_dir_check(o->run_dir))) return status;
+    if ((o->resume || o->checkpoint_every) && !o->run_dir)
+        return ls__fail(LS_EINVAL, "checkpoints need a run directory to lie in");
     if ((status = settle_sizes(t))) return status;
     if ((status = ls__train_open_data(t))) return status;
     if ((status = ls_gpt2_open(&t->model, &o->model))) return status;
@@ -99,8 +142,12 @@ static ls_status open_all(ls_train *t)
     if (!status) status = ls__parallel_agree(t, open_own(t));
     if (!status) status = ls__parallel_compare(t);
     if (!status) status = ls__parallel_open(t);
+    if (!status && t->options.resume) status = ls__checkpoint_resume(t);
     if (!status && t->options.run_dir) {
-        if (ls__train_is_first(t)) status = ls__run_dir_open(&t->run, t->options.run_dir, t);
+        if (ls__train_is_first(t) && t->options.resume)
+            status = ls__run_dir_reopen(&t->run, t->options.run_dir, t->step);
+        else if (ls__train_is_first(t))
+            status = ls__run_dir_open(&t->run, t->options.run_dir, t);
         status = ls__parallel_agree(t, status);
     }
     return status;
@@ -123,6 +170,7 @@ void ls_train_free(ls_train **train)
 {
     ls_train *t = *train;
     if (!t) return;
+    ls__checkpoint_close(t);
     ls__run_dir_close(&t->run);
     ls_tape_free(&t->tape);
     ls_optimizer_free(&t->optimizer);
@@ -142,7 +190,8 @@ ls_status ls_train_save(ls_train *t)
     for (size_t i = 0; i < elements; i++) bad += isfinite(values[i]) ? 0 : 1;
     if (bad)
         return ls__fail(LS_ENOTFINITE, "%s: %zu weights are not finite; the model was not saved", t->run.path, bad);
-    return ls_model_save(t->model, t->run.path);
+    ls_status status = ls__checkpoint_wait(t);
+    return status ? status : ls_model_save(t->model, t->run.path);
 }
 
 ls_model *ls_train_model(const ls_train *train)

@@ -28,11 +28,22 @@ struct ls_train {
     ls_model *model;
     ls_tape *tape;
     ls_optimizer *optimizer;
-    ls__parallel parallel; /* sums gradients over slots and ranks */
-    ls__run_dir run;       /* path NULL: none, or this is not the first rank */
+    ls__parallel parallel;                    /* sums gradients over slots and ranks */
+    struct ls__checkpoint_writer *checkpoint; /* NULL: none was written yet */
+    ls__run_dir run;                          /* path NULL: none, or this is not the first rank */
     double flops_per_token;
     double peak_gflops; /* the best that was measured; 0: not yet */
 };
+
+/* A setting, as a number. */
+typedef struct ls__fact {
+    const char *name;
+    double value;
+    bool fixed; /* a run that goes on from a checkpoint must have the same */
+} ls__fact;
+enum { LS__MAX_FACTS = 32 };
+/* train.c: the settings that all ranks must share. Returns how many. */
+int ls__train_facts(const ls_train *t, ls__fact *out);
 
 /* True on the rank that writes files. */
 static inline bool ls__train_is_first(const ls_train *t)

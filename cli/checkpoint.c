@@ -1,0 +1,35 @@
+/* lockstep checkpoint verify FILES: whether checkpoints are whole. */
+#include <stdio.h>
+#include <string.h>
+#include "cli/commands.h"
+#include "lockstep/train.h"
+
+static const char help_text[] =
+    "usage: lockstep checkpoint verify FILE...\n"
+    "\n"
+    "Reads checkpoints (RUN/checkpoints/*.ckpt) from beginning to end and compares them with their\n"
+    "checksums. Prints a line for each; exits with 1 if one is broken.\n";
+
+int checkpoint_command(int argc, char **argv)
+{
+    if (argc >= 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
+        fputs(help_text, stdout);
+        return EXIT_DONE;
+    }
+    if (argc < 3 || strcmp(argv[1], "verify") != 0) {
+        fprintf(stderr, "lockstep checkpoint: say 'verify' and name files; see 'lockstep checkpoint --help'\n");
+        return EXIT_USAGE;
+    }
+    int code = EXIT_DONE;
+    for (int i = 2; i < argc; i++) {
+        ls_checkpoint_info info;
+        if (ls_checkpoint_verify(argv[i], &info)) {
+            fprintf(stderr, "lockstep checkpoint: %s\n", ls_error());
+            code = EXIT_FAILED;
+        } else {
+            printf("%s: whole; step %lld, %.2fM elements, %.1f MiB\n", argv[i], (long long)info.step,
+                   (double)info.elements / 1e6, (double)info.bytes / (1 << 20));
+        }
+    }
+    return code;
+}
