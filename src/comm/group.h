@@ -61,8 +61,9 @@ struct ls_work {
     size_t round_bytes;     /* of a block, per round */
     size_t moved;           /* send, receive: bytes so far, message head included */
     uint32_t spins;         /* times this call found nothing to do */
-    int64_t waiting_since;  /* ls_now() of the last sign of life */
-    uint64_t waiting_mark;  /* what that sign was */
+    int64_t waited;         /* for how long nothing has moved, time in which we were suspended left out */
+    int64_t waiting_since;  /* ls_now() of the last look around */
+    uint64_t waiting_mark;  /* what was to be seen then */
     bool stop_noted;        /* a stopped rank was logged */
     bool starting;          /* waits for a free slot, not for arrivals */
     uint32_t crossed_looks; /* how often in a row another rank was seen to wait for this one, */

@@ -287,6 +287,14 @@ static ls_status await_world_group(ls_world *world, uint64_t *at)
         atomic_fetch_sub(&me->sleepers, 1);
         if (*at) return LS_OK;
         if (failed) return ls__fail((ls_status)job->failure.status, "%s", job->failure.text);
+        uint32_t first = atomic_load(&job->rank[0].state);
+        /* It may have opened and left since we looked. */
+        if ((first == LS__RANK_EXITED || first == LS__RANK_KILLED) && !atomic_load(&job->world_group)) {
+            char state[96];
+            ls__job_describe_state(job, 0, state, sizeof state);
+            return ls__fail(LS_EPEER, "rank %d: the first rank of this machine %s without opening its world",
+                            world->identity.rank, state);
+        }
         if (world->timeout_ms > 0 && ls_now() > deadline) {
             char state[96];
             ls__job_describe_state(job, 0, state, sizeof state);

@@ -165,6 +165,14 @@ static void note_stop(const ls_group *g, ls_work *w, int rank)
     w->stop_noted = true;
 }
 
+/* A stopped rank has the whole timeout from its stop, and a little more: the launcher, which counts too, shall be first. */
+static bool has_time(const ls_group *g, int rank)
+{
+    const ls__job_rank *r = &g->world->job->rank[ls__shm_of(g)->members[rank].local];
+    int64_t limit = (int64_t)g->world->timeout_ms * 1000000 + 4 * SLICE_NS;
+    return atomic_load(&r->state) == LS__RANK_STOPPED && ls_now() - atomic_load(&r->since) < limit;
+}
+
 /* Before a sleep: is someone gone, stopped, crossed with us, or too late? */
 static ls_status look_around(ls_group *g, ls_work *w)
 {
@@ -173,11 +181,13 @@ static ls_status look_around(ls_group *g, ls_work *w)
     int64_t now = ls_now();
     uint64_t mark = (uint64_t)w->seen ^ (uint64_t)w->in << 16 ^ (uint64_t)w->out << 32 ^ (uint64_t)w->moved << 8;
     if (!ls__call_is_pair(w->call)) mark ^= atomic_load(&ls__shm_slot_of(g, w->number)->claimed) << 24;
-    if (mark != w->waiting_mark || !w->waiting_since) {
-        w->waiting_mark = mark;
-        w->waiting_since = now;
-    }
-    bool expired = g->world->timeout_ms > 0 && now - w->waiting_since > (int64_t)g->world->timeout_ms * 1000000;
+    if (mark != w->waiting_mark || !w->waiting_since)
+        w->waited = 0;
+    else
+        w->waited += now - w->waiting_since < 4 * SLICE_NS ? now - w->waiting_since : SLICE_NS; /* we were suspended */
+    w->waiting_mark = mark;
+    w->waiting_since = now;
+    bool expired = g->world->timeout_ms > 0 && w->waited > (int64_t)g->world->timeout_ms * 1000000;
     if (g->world->cluster) ls__cluster_watch(g->world->cluster, g->world->job);
     int first_missing = -1;
     for (int r = 0; r < g->size && !status; r++) {
@@ -191,7 +201,7 @@ static ls_status look_around(ls_group *g, ls_work *w)
         else
             status = check_crossed(g, w, r);
     }
-    if (status || !expired) return status;
+    if (status || !expired || (first_missing >= 0 && has_time(g, first_missing))) return status;
     if (first_missing >= 0) return late(g, w, first_missing);
     char call[160];
     ls__describe(ls__work_fingerprint(w), w->number, w->count, call, sizeof call);
