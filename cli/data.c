@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "cli/commands.h"
 
 static const struct {
@@ -15,6 +16,7 @@ static const struct {
     { "train-bpe", data_train_bpe, "learn a tokenizer from text" },
     { "tokenize", data_tokenize, "turn text into shards of tokens" },
     { "info", data_info, "describe and check files" },
+    { "stage", data_stage, "copy files to a disk of this machine" },
     { "order", data_order, "print which samples come in which order" },
 };
 enum { SUBCOMMANDS = sizeof subcommands / sizeof *subcommands };
@@ -48,6 +50,28 @@ int data_parse_number(const char *option, const char *text, uint64_t least, uint
     fprintf(stderr, "lockstep data: --%s '%s': not a whole number from %ju to %ju\n", option, text, (uintmax_t)least,
             (uintmax_t)most);
     return 0;
+}
+
+void data_show_progress(void *user, uint64_t done, uint64_t total)
+{
+    const int64_t *begin = user;
+    static int64_t shown;
+    int64_t now = ls_now();
+    if (!isatty(2) || (done < total && now - shown < 100000000)) return;
+    shown = now;
+    char bar[31];
+    int full = total ? (int)(done * 30 / total) : 30;
+    for (int i = 0; i < 30; i++) bar[i] = i < full ? '#' : '.';
+    bar[30] = 0;
+    fprintf(stderr, "\r[%s] %3d %%  %.1f of %.1f MB, %.1f MB/s ", bar, total ? (int)(done * 100 / total) : 100,
+            (double)done * 1e-6, (double)total * 1e-6, (double)done * 1e3 / (double)(now - *begin + 1));
+    if (done >= total) fputc('\n', stderr);
+}
+
+void data_show_log(void *user, ls_log_level level, const char *text)
+{
+    (void)user;
+    if (level >= LS_LOG_WARNING) fprintf(stderr, "lockstep data: %s\n", text);
 }
 
 int data_command(int argc, char **argv)

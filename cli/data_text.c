@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include "cli/commands.h"
 #include "cli/data.h"
 #include "lockstep/data.h"
@@ -92,23 +91,6 @@ static int parse(int argc, char **argv, const char *usage, bool train, text_opti
     return EXIT_USAGE;
 }
 
-/* A bar on a terminal. */
-static void show_progress(void *user, uint64_t done, uint64_t total)
-{
-    const int64_t *begin = user;
-    static int64_t shown;
-    int64_t now = ls_now();
-    if (!isatty(2) || (done < total && now - shown < 100000000)) return;
-    shown = now;
-    char bar[31];
-    int full = total ? (int)(done * 30 / total) : 30;
-    for (int i = 0; i < 30; i++) bar[i] = i < full ? '#' : '.';
-    bar[30] = 0;
-    fprintf(stderr, "\r[%s] %3d %%  %.1f of %.1f MB, %.1f MB/s ", bar, total ? (int)(done * 100 / total) : 100,
-            (double)done * 1e-6, (double)total * 1e-6, (double)done * 1e3 / (double)(now - *begin + 1));
-    if (done >= total) fputc('\n', stderr);
-}
-
 static int report(const char *command, ls_status status)
 {
     if (!status) return EXIT_DONE;
@@ -135,7 +117,7 @@ int data_tokenize(int argc, char **argv)
                                   .shard_format = t.format,
                                   .shard_tokens = t.shard_tokens,
                                   .threads = (int)t.threads,
-                                  .progress = t.quiet ? NULL : show_progress,
+                                  .progress = t.quiet ? NULL : data_show_progress,
                                   .user = &begin };
         status = ls_tokenize(&o, &r);
     }
@@ -147,12 +129,6 @@ int data_tokenize(int argc, char **argv)
     else if (r.shards)
         fprintf(stderr, "lockstep data tokenize: the first %" PRIu64 " shards are whole\n", r.shards);
     return report("tokenize", status);
-}
-
-static void show_log(void *user, ls_log_level level, const char *text)
-{
-    (void)user;
-    if (level >= LS_LOG_WARNING) fprintf(stderr, "lockstep data: %s\n", text);
 }
 
 int data_train_bpe(int argc, char **argv)
@@ -170,9 +146,9 @@ int data_train_bpe(int argc, char **argv)
                          .least = t.least,
                          .output = t.output,
                          .threads = (int)t.threads,
-                         .progress = t.quiet ? NULL : show_progress,
+                         .progress = t.quiet ? NULL : data_show_progress,
                          .user = &begin };
-    ls_log_set(show_log, NULL);
+    ls_log_set(data_show_log, NULL);
     ls_status status = ls_bpe_train(&o, &learned);
     if (!status)
         printf("%u tokens learned in %.1f s: %s/tokenizer.json\n", learned, (double)(ls_now() - begin) * 1e-9,

@@ -89,6 +89,9 @@ typedef struct ls_dataset {
     uint64_t (*length)(void *self, uint64_t sample); /* the work of a sample, for the balanced order */
     ls_status (*worker_open)(void *self, int worker, void **state);
     void (*worker_free)(void *self, void *state);
+    /* From now on file number `file` (in the order of the files) is read from `path`, a copy of it. Other threads may be
+     * in get(). On failure nothing changes. NULL: the data are in no files, or cannot be staged. */
+    ls_status (*redirect)(void *self, size_t file, const char *path);
     void (*free)(void *self); /* of a dataset made by the library; also frees the struct */
 } ls_dataset;
 
@@ -123,6 +126,7 @@ typedef struct ls_tokens_options {
     size_t seq_len;         /* tokens of a sample; at least 1 */
     ls_shard_format format; /* 0: auto */
     uint32_t vocabulary;    /* a token of this or more is an error; 0: any below 2^31 will do */
+    int read_delay_us;      /* for measurements: each read takes so much longer, until the file is staged; 0: none */
 } ls_tokens_options;
 
 /* Shards of tokens, packed: sample i is tokens i * seq_len and the seq_len behind it, across documents and files. All
@@ -232,6 +236,51 @@ typedef struct ls_bpe_options {
 
 /* Learns a byte-pair encoding. *learned is how many tokens it has: fewer than asked for if the text gives no more. */
 LS_API LS_MUST_CHECK ls_status ls_bpe_train(const ls_bpe_options *options, uint32_t *learned);
+
+/* ---- Staging: copies of files on a disk of this machine, made once, for all ranks and later runs. */
+
+typedef struct ls_stage_options {
+    const char *folder; /* where copies live; made if need be. Several jobs may use it at the same time */
+    uint64_t limit;     /* bytes that all copies together may take; the least recently used ones that nobody reads go
+                           first. 0: what the disk has room for, less a twentieth */
+    bool strict; /* a file that cannot be staged is an error; default: it is read where it is, and the log says why */
+    bool verify; /* check the checksums of copies that are there already; default: their size and time */
+    bool background; /* do not wait: until its copy is there, a file is read where it is. `ready` tells when */
+    /* background: called from a thread of the stage when the copy of file number `file` is there. `path` stays valid
+     * until ls_stage_free(). */
+    void (*ready)(void *user, size_t file, const char *path);
+    ls_progress_fn progress; /* of the copying, over all files; NULL: none */
+    void *user;
+} ls_stage_options;
+
+/* What staging did, and what it is worth. Rates are bytes a second; 0: not measured, because nothing was copied. */
+typedef struct ls_stage_report {
+    size_t files;   /* all */
+    size_t copied;  /* by us, now */
+    size_t found;   /* that were there, or that another process made while we waited */
+    size_t failed;  /* read where they are */
+    uint64_t bytes; /* of all files */
+    uint64_t copied_bytes;
+    double seconds;     /* it took, waiting included */
+    double source_rate; /* of the original files, as they were copied */
+    double local_rate;  /* of the copies, read back from the disk (its cache was asked to forget them) */
+} ls_stage_report;
+
+typedef struct ls_stage ls_stage;
+
+/* Copies the files (and globs) that are not there yet, or waits while another process does. As long as the stage is
+ * open its copies are not removed. A copy is complete, checked and of the very file that is there now, or it is not
+ * used: the original's size and times are part of its name. On failure *out is NULL. */
+LS_API LS_MUST_CHECK ls_status ls_stage_open(ls_stage **out, const char *const *paths, size_t n_paths,
+                                             const ls_stage_options *options);
+/* Ends copying in the background, and lets go of the copies; they stay on the disk. */
+LS_API void ls_stage_free(ls_stage **stage);
+/* Where file number `file` is to be read: its copy, or the original. background: the original, see `ready`. NULL: there
+ * are not so many files. */
+LS_API const char *ls_stage_path(const ls_stage *stage, size_t file);
+LS_API ls_stage_report ls_stage_report_get(const ls_stage *stage);
+/* One line on whether it pays, for example "source 112.0 MB/s, local 1900.0 MB/s: pays from the 2nd epoch on". */
+LS_API void ls_stage_verdict(const ls_stage_report *report, char *out, size_t room);
 
 /* ---- Loader: batches, built ahead of time by worker threads, in the order of the sampler. */
 

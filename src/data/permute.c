@@ -27,7 +27,14 @@ void ls__permutation_init(ls__permutation *p, uint64_t n, uint64_t seed, uint64_
     p->n = n;
     p->a = square_root_up(n);
     p->b = (n + p->a - 1) / p->a;
-    for (int i = 0; i < 2 * LS__PERMUTE_ROUNDS; i++) p->keys[i] = ls__random_u64(seed, stream, (uint64_t)i);
+    /* One random number, drawn out with splitmix64: this is called for every batch. */
+    uint64_t state = ls__random_u64(seed, stream, 0);
+    for (int i = 0; i < 2 * LS__PERMUTE_ROUNDS; i++) {
+        uint64_t z = state += UINT64_C(0x9e3779b97f4a7c15);
+        z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+        z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+        p->keys[i] = z ^ z >> 31;
+    }
 }
 
 /* A keyed hash of x, spread evenly over 0..size-1. */

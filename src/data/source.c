@@ -3,7 +3,7 @@
  * page cache a read of a few KiB costs less than the first touch of a mapped page.
  *
  * Descriptors are kept open as long as they take no more than a quarter of what the process may have; the files beyond
- * are opened for each read, and must then be the same file (device, inode, size) as at the start.
+ * are opened for each read, and must then be the same file (inode, size) as at the start.
  *
  * redirect() replaces the file behind a descriptor with dup2, which is atomic: readers need no lock. */
 #include "data/source.h"
@@ -16,9 +16,28 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 #include "base/file.h"
 #include "base/status.h"
+
+static int64_t ns_of(struct timespec t)
+{
+    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+}
+
+ls__identity ls__identity_of(const struct stat *st)
+{
+    return (ls__identity){ .inode = st->st_ino,
+                           .bytes = (uint64_t)st->st_size,
+                           .modified = ns_of(st->st_mtim),
+                           .changed = ns_of(st->st_ctim) };
+}
+
+bool ls__identity_same(const ls__identity *a, const ls__identity *b)
+{
+    return a->inode == b->inode && a->bytes == b->bytes && a->modified == b->modified && a->changed == b->changed;
+}
 
 /* A list of names that grows. */
 typedef struct names {
@@ -88,8 +107,7 @@ static ls_status open_one(ls__source *s, const char *path, bool keep)
         return ls__fail(LS_EFORMAT, "%s: byte 0: the file is empty", path);
     }
     s->bytes = bytes;
-    s->device = st.st_dev;
-    s->inode = st.st_ino;
+    s->identity = ls__identity_of(&st);
     s->fd = keep ? fd : -1;
     if (!keep) close(fd);
     return LS_OK;
@@ -141,7 +159,7 @@ static ls_status open_again(const ls__source *s, int *fd)
     ls_status status = open_one(&now, s->path, true);
     if (status) return status;
     *fd = now.fd;
-    if (now.device == s->device && now.inode == s->inode && now.bytes == s->bytes) return LS_OK;
+    if (now.identity.inode == s->identity.inode && now.bytes == s->bytes) return LS_OK;
     close(now.fd);
     return ls__fail(LS_EIO, "%s: is another file now than when reading began (%zu bytes, then %zu); start again",
                     s->path, (size_t)now.bytes, (size_t)s->bytes);
@@ -149,8 +167,9 @@ static ls_status open_again(const ls__source *s, int *fd)
 
 ls_status ls__source_read(const ls__source *s, void *out, size_t bytes, uint64_t offset)
 {
-    int fd = s->fd;
+    int fd = s->fd, delay = atomic_load_explicit(&s->delay_us, memory_order_relaxed);
     bool opened = fd < 0;
+    if (delay) nanosleep(&(struct timespec){ .tv_sec = delay / 1000000, .tv_nsec = delay % 1000000 * 1000L }, NULL);
     ls_status status = opened ? open_again(s, &fd) : LS_OK;
     if (status) return ls__fail_within(status, "reading at byte %zu", (size_t)offset);
     size_t got = 0;
@@ -175,6 +194,11 @@ ls_status ls__source_read(const ls__source *s, void *out, size_t bytes, uint64_t
 ls_status ls__source_redirect(ls__source *s, const char *path)
 {
     ls__source copy = { .fd = -1 };
+    struct stat st;
+    ls__identity now = { 0 };
+    if (!stat(s->path, &st)) now = ls__identity_of(&st);
+    if (!ls__identity_same(&now, &s->identity))
+        return ls__fail(LS_EIO, "%s: was changed since reading began; a copy of it is not what is being read", s->path);
     ls_status status = open_one(&copy, path, true);
     if (status) return status;
     if (copy.bytes != s->bytes) {
@@ -184,9 +208,11 @@ ls_status ls__source_redirect(ls__source *s, const char *path)
     }
     if (s->fd < 0) {
         s->fd = copy.fd;
+        s->delay_us = 0;
         return LS_OK;
     }
     if (dup3(copy.fd, s->fd, O_CLOEXEC) < 0) status = ls__fail_errno("%s: cannot take the place of %s", path, s->path);
+    if (!status) s->delay_us = 0;
     close(copy.fd);
     return status;
 }

@@ -3,13 +3,25 @@
 #define LS_DATA_SOURCE_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
+#include <sys/stat.h>
 #include "lockstep/base.h"
+
+/* Which file it is, and in which state. Whoever changes the file changes this. */
+typedef struct ls__identity {
+    uint64_t inode, bytes;
+    int64_t modified, changed; /* ns: when its contents, when its inode */
+} ls__identity;
+
+ls__identity ls__identity_of(const struct stat *st);
+bool ls__identity_same(const ls__identity *a, const ls__identity *b);
 
 typedef struct ls__source {
     char *path;
     _Atomic int fd; /* -1: not kept open, because there are too many; each read opens it */
     uint64_t bytes;
-    uint64_t device, inode; /* which file it was when it was opened */
+    ls__identity identity; /* which file it was when it was opened */
+    _Atomic int delay_us;  /* for measurements: what each read takes longer; gone after redirect */
 } ls__source;
 
 typedef struct ls__sources {
@@ -26,8 +38,8 @@ void ls__sources_close(ls__sources *sources);
 /* Reads exactly bytes [offset, offset + bytes). A file that became shorter since, or another one, is LS_EIO. */
 LS_MUST_CHECK ls_status ls__source_read(const ls__source *source, void *out, size_t bytes, uint64_t offset);
 
-/* From now on the bytes are read from `path`, a copy of the file. Other threads may be reading meanwhile. On failure
- * nothing changes. */
+/* From now on the bytes are read from `path`, a copy of the file as it is now. Other threads may be reading meanwhile. On
+ * failure (the file is not what it was when it was opened, for one) nothing changes. */
 LS_MUST_CHECK ls_status ls__source_redirect(ls__source *source, const char *path);
 
 #endif

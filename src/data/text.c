@@ -202,6 +202,14 @@ static uint64_t padded_length(void *self, uint64_t sample)
     return ((const text *)self)->units[sample].bytes;
 }
 
+static ls_status text_redirect(void *self, size_t file, const char *path)
+{
+    text *t = self;
+    if (file >= t->sources.count)
+        return ls__fail(LS_EINVAL, "there is no file %zu; there are %zu", file, t->sources.count);
+    return ls__source_redirect(&t->sources.files[file], path);
+}
+
 /* ---- Opening. */
 
 static ls_status add_unit(text *t, const ls__chunk *chunk, uint64_t offset, size_t bytes, uint64_t tokens)
@@ -327,6 +335,7 @@ ls_status ls_text_open(ls_dataset **out, const ls_text_options *o)
         .self = t,
         .get = t->padded ? padded_get : packed_get,
         .length = t->padded ? padded_length : NULL,
+        .redirect = text_redirect,
         .worker_open = worker_open,
         .worker_free = worker_free,
         .free = text_free,

@@ -74,6 +74,14 @@ static ls_status tokens_get(void *self, void *worker, uint64_t sample, ls_row *r
     return LS_OK;
 }
 
+static ls_status tokens_redirect(void *self, size_t file, const char *path)
+{
+    tokens *t = self;
+    if (file >= t->sources.count)
+        return ls__fail(LS_EINVAL, "there is no file %zu; there are %zu", file, t->sources.count);
+    return ls__source_redirect(&t->sources.files[file], path);
+}
+
 static ls_status examine_all(tokens *t, ls_shard_format format)
 {
     size_t files = t->sources.count;
@@ -103,6 +111,7 @@ ls_status ls_tokens_open(ls_dataset **out, const ls_tokens_options *o)
     t->vocabulary = o->vocabulary;
     ls_status status = ls__sources_open(&t->sources, o->paths, o->n_paths);
     if (!status) status = examine_all(t, o->format);
+    for (size_t i = 0; !status && i < t->sources.count; i++) t->sources.files[i].delay_us = o->read_delay_us;
     if (status) {
         tokens_free(t);
         return status;
@@ -113,6 +122,7 @@ ls_status ls_tokens_open(ls_dataset **out, const ls_tokens_options *o)
         .fields = { { "inputs", LS_I32, t->seq_len }, { "targets", LS_I32, t->seq_len } },
         .self = t,
         .get = tokens_get,
+        .redirect = tokens_redirect,
         .free = tokens_free,
     };
     *out = &t->dataset;

@@ -1,0 +1,259 @@
+/* Staging: for each file, find its copy or make it.
+ *
+ *   shared lock -> is the copy there? -> yes: keep the lock as long as the stage is open, and read the copy
+ *                                     -> no:  exclusive lock -> still not there? -> make it -> back to the start
+ *
+ * Going back to the start after making it is what makes giving up the exclusive lock safe: in between the copy may be
+ * removed again, and then that is seen. In the background the same is done by a thread. */
+#include "data/stage.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/file.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "base/thread.h"
+#include "data/source.h"
+
+enum { TRIES = 5 }; /* for a file that changes while it is copied, or a copy that goes as soon as it is made */
+
+typedef struct staged {
+    ls__copy copy;
+    char *path; /* of the copy; NULL: not staged */
+} staged;
+
+struct ls_stage {
+    ls_stage_options o;
+    char *folder;
+    ls__sources sources;
+    staged *files; /* (sources.count) */
+    int64_t begin;
+    uint64_t done; /* bytes, for progress */
+    _Atomic bool stop;
+    pthread_t thread;
+    bool running;
+    pthread_mutex_t lock; /* of report */
+    ls_stage_report report;
+    double read_seconds, verify_seconds;
+};
+
+static void add_done(void *user, uint64_t bytes)
+{
+    ls_stage *s = user;
+    s->done += bytes;
+    if (s->o.progress) s->o.progress(s->o.user, s->done, s->report.bytes);
+}
+
+/* Opens the original and says which file it is. */
+static ls_status open_original(const char *path, int *fd, ls__identity *id)
+{
+    size_t bytes;
+    struct stat st;
+    ls_status status = ls__file_open(path, fd, &bytes);
+    if (status) return status;
+    if (fstat(*fd, &st)) {
+        status = ls__fail_errno("%s: cannot be examined", path);
+        close(*fd);
+        return status;
+    }
+    *id = ls__identity_of(&st);
+    return LS_OK;
+}
+
+/* Makes the copy. LS_PENDING: the original changed, or somebody else made the copy meanwhile; look again. */
+static ls_status make(ls_stage *s, ls__copy *c, const char *path, int fd, const ls__identity *id)
+{
+    ls_status status = ls__copy_lock(c, true);
+    if (status) return status;
+    if (ls__copy_valid(c, id, s->o.verify)) return LS_PENDING;
+    int part;
+    uint64_t before = s->done;
+    ls__copy_times times = { 0 };
+    status = ls__copy_make_room(c, id->bytes, s->o.limit, &part);
+    if (!status) status = ls__copy_make(c, path, fd, id, part, add_done, s, &times);
+    if (status) {
+        s->done = before;
+        return status;
+    }
+    pthread_mutex_lock(&s->lock);
+    s->report.copied++;
+    s->report.copied_bytes += id->bytes;
+    s->read_seconds += times.read_seconds;
+    s->verify_seconds += times.verify_seconds;
+    pthread_mutex_unlock(&s->lock);
+    return LS_PENDING;
+}
+
+/* Finds the copy, or makes it and asks to be called again. */
+static ls_status stage_once(ls_stage *s, staged *f, const char *path, bool verify)
+{
+    int fd;
+    ls__identity id;
+    char *real = realpath(path, NULL);
+    if (!real) return ls__fail_errno("%s: cannot be found", path);
+    ls_status status = open_original(path, &fd, &id);
+    if (status) {
+        free(real);
+        return status;
+    }
+    f->copy = (ls__copy){ .folder = s->folder, .stop = &s->stop, .lock = -1 };
+    ls__copy_name(&f->copy, real, &id);
+    status = ls__copy_lock(&f->copy, false);
+    if (!status && !ls__copy_valid(&f->copy, &id, verify)) {
+        status = make(s, &f->copy, path, fd, &id);
+    } else if (!status) {
+        f->path = ls__copy_path(&f->copy, "data");
+        if (!f->path) status = ls__fail(LS_ENOMEM, "out of memory");
+    }
+    if (status) ls__copy_unlock(&f->copy);
+    close(fd);
+    free(real);
+    return status;
+}
+
+static ls_status stage_file(ls_stage *s, size_t i)
+{
+    const char *path = s->sources.files[i].path;
+    size_t copied = s->report.copied;
+    for (int try = 0; try < TRIES; try++) {
+        bool made = s->report.copied > copied; /* by us; it was read back just now */
+        ls_status status = stage_once(s, &s->files[i], path, s->o.verify && !made);
+        if (status == LS_PENDING) continue;
+        if (status) return ls__fail_within(status, "staging %s", path);
+        if (made) return LS_OK;
+        pthread_mutex_lock(&s->lock);
+        s->report.found++;
+        pthread_mutex_unlock(&s->lock);
+        add_done(s, s->sources.files[i].bytes);
+        return LS_OK;
+    }
+    return ls__fail(LS_EIO, "staging %s: it is changed again and again while it is copied", path);
+}
+
+static ls_status stage_all(ls_stage *s)
+{
+    ls_status status = LS_OK;
+    for (size_t i = 0; i < s->sources.count && !s->stop; i++) {
+        status = stage_file(s, i);
+        if (!status && s->o.background && s->o.ready) s->o.ready(s->o.user, i, s->files[i].path);
+        if (!status || s->stop) continue;
+        if (s->o.strict) break;
+        ls__log(LS_LOG_WARNING, "%s; it is read where it is", ls_error());
+        pthread_mutex_lock(&s->lock);
+        s->report.failed++;
+        pthread_mutex_unlock(&s->lock);
+        status = LS_OK;
+    }
+    pthread_mutex_lock(&s->lock);
+    ls_stage_report *r = &s->report;
+    r->seconds = (double)(ls_now() - s->begin) * 1e-9;
+    if (s->read_seconds > 0) r->source_rate = (double)r->copied_bytes / s->read_seconds;
+    if (s->verify_seconds > 0) r->local_rate = (double)r->copied_bytes / s->verify_seconds;
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
+static void *run(void *arg)
+{
+    if (stage_all(arg)) ls__log(LS_LOG_WARNING, "%s; it is read where it is", ls_error());
+    return NULL;
+}
+
+ls_status ls_stage_open(ls_stage **out, const char *const *paths, size_t n_paths, const ls_stage_options *o)
+{
+    *out = NULL;
+    if (!o->folder || !*o->folder) return ls__fail(LS_EINVAL, "staging: no folder is named");
+    ls_stage *s = calloc(1, sizeof *s);
+    if (!s) return ls__fail(LS_ENOMEM, "staging: out of memory");
+    s->o = *o;
+    s->begin = ls_now();
+    pthread_mutex_init(&s->lock, NULL);
+    ls_status status = ls__file_make_dir(o->folder);
+    if (status) goto fail;
+    s->folder = realpath(o->folder, NULL); /* paths that are handed out outlive a change of directory */
+    if (!s->folder) {
+        status = ls__fail_errno("%s: cannot be found", o->folder);
+        goto fail;
+    }
+    status = ls__sources_open(&s->sources, paths, n_paths);
+    if (status) goto fail;
+    s->files = calloc(s->sources.count, sizeof *s->files);
+    if (!s->files) {
+        status = ls__fail(LS_ENOMEM, "staging: no memory for a list of %zu files", s->sources.count);
+        goto fail;
+    }
+    s->report.files = s->sources.count;
+    for (size_t i = 0; i < s->sources.count; i++) {
+        s->files[i].copy.lock = -1;
+        s->report.bytes += s->sources.files[i].bytes;
+    }
+    if (o->background) {
+        status = ls__thread_start(&s->thread, "ls-stage", run, s);
+        s->running = !status;
+    } else {
+        status = stage_all(s);
+    }
+    if (status) goto fail;
+    *out = s;
+    return LS_OK;
+fail:
+    ls_stage_free(&s);
+    return status;
+}
+
+void ls_stage_free(ls_stage **stage)
+{
+    ls_stage *s = *stage;
+    if (!s) return;
+    s->stop = true;
+    if (s->running) pthread_join(s->thread, NULL);
+    for (size_t i = 0; s->files && i < s->sources.count; i++) {
+        ls__copy_unlock(&s->files[i].copy);
+        free(s->files[i].path);
+    }
+    free(s->files);
+    free(s->folder);
+    ls__sources_close(&s->sources);
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+    *stage = NULL;
+}
+
+const char *ls_stage_path(const ls_stage *s, size_t file)
+{
+    if (file >= s->sources.count) return NULL;
+    /* In the background paths come up at any time; only `ready` hands them out. */
+    return !s->o.background && s->files[file].path ? s->files[file].path : s->sources.files[file].path;
+}
+
+ls_stage_report ls_stage_report_get(const ls_stage *stage)
+{
+    ls_stage *s = (ls_stage *)(uintptr_t)stage; /* the lock is the only thing written */
+    pthread_mutex_lock(&s->lock);
+    ls_stage_report report = s->report;
+    pthread_mutex_unlock(&s->lock);
+    return report;
+}
+
+void ls_stage_verdict(const ls_stage_report *r, char *out, size_t room)
+{
+    if (r->source_rate <= 0 || r->local_rate <= 0) {
+        snprintf(out, room, r->files == r->found ? "all copies were there already" : "nothing was measured");
+        return;
+    }
+    char rates[100];
+    snprintf(rates, sizeof rates, "source %.1f MB/s, local %.1f MB/s", r->source_rate * 1e-6, r->local_rate * 1e-6);
+    /* Each epoch saves the difference of the two reading times; making the copies cost `seconds`, of which reading the
+     * original once would have been the first epoch's. */
+    double bytes = (double)r->copied_bytes, saved = bytes / r->source_rate - bytes / r->local_rate;
+    if (saved <= 0.05 * bytes / r->source_rate)
+        snprintf(out, room, "%s: does not pay, the source is as fast", rates);
+    else
+        snprintf(out, room, "%s: %.1f times as fast; saves %.1f s of reading an epoch, and took %.1f s", rates,
+                 r->local_rate / r->source_rate, saved, r->seconds);
+}
