@@ -22,7 +22,7 @@ static void need(ls_status status)
 
 static int suite(int quick)
 {
-    static const size_t all[] = { 0, 1, 7, 1023, 4099, SIZE_MAX }, few[] = { 1, 5001, 20011, SIZE_MAX };
+    static const size_t all[] = { 0, 1, 7, 1023, 4099, SIZE_MAX }, few[] = { 1, 9001, SIZE_MAX };
     char why[SUITE_WHY] = "";
     int bad = suite_run(world, &(suite_options){ .counts = quick ? few : all, .quick = quick }, why);
     if (bad) fprintf(stderr, "%s\n", why);
@@ -70,6 +70,8 @@ int main(int argc, char **argv)
         sleep(30);
     else if (!strcmp(what, "abort") && rank == last)
         ls_group_abort(g, "enough");
+    else if (!strcmp(what, "on"))
+        for (;;) need(ls_barrier(g));
     else if (!strcmp(what, "quick"))
         bad = suite(1);
     else if (!strcmp(what, "suite"))

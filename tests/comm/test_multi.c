@@ -1,5 +1,7 @@
 /* Groups over several machines, with ranks as threads and a network among them: every collective, type and reduction on
  * many placements of ranks; and failures, which reach all machines by name. */
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include "check.h"
 #include "fake_net.h"
@@ -382,11 +384,47 @@ static void a_rank_that_ended_is_named_on_all_machines(void **state)
     on_nodes("0011", gone, NULL, (ls_world_options){ .timeout_ms = 5000 });
 }
 
+/* Under mpirun nobody tells that a process of this machine has died: its neighbours look for themselves. */
+static void the_death_of_a_neighbour_is_seen(void **state)
+{
+    (void)state;
+    ls__job *job;
+    int fd, watched[] = { -1, -1 }, hold[2];
+    check_ok(ls__job_create(2, 0, &job, &fd));
+    ls__job_set_state(job, 1, LS__RANK_RUNNING, 0);
+    assert_int_equal(pipe(hold), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        char byte;
+        close(hold[1]);
+        _exit(read(hold[0], &byte, 1) != 0);
+    }
+    ls__cluster c = { .local_size = 2, .watched = watched };
+    watched[1] = (int)syscall(SYS_pidfd_open, child, 0);
+    assert_true(watched[1] >= 0);
+    ls__cluster_watch(&c, job);
+    assert_int_equal(atomic_load(&job->rank[1].state), LS__RANK_RUNNING);
+    close(hold[1]);
+    for (int i = 0; i < 2000 && atomic_load(&job->rank[1].state) == LS__RANK_RUNNING; i++) {
+        usleep(1000);
+        ls__cluster_watch(&c, job);
+    }
+    char text[96];
+    ls__job_describe_state(job, 1, text, sizeof text);
+    assert_string_equal(text, "has ended");
+    assert_int_equal(watched[1], -1);
+    waitpid(child, NULL, 0);
+    close(hold[0]);
+    ls__job_detach(&job);
+    close(fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(worlds_know_their_machines),
         cmocka_unit_test(machines_differ_by_kernel_processes_and_name),
+        cmocka_unit_test(the_death_of_a_neighbour_is_seen),
         cmocka_unit_test(all_calls_types_and_reductions),
         cmocka_unit_test(any_placement_of_ranks),
         cmocka_unit_test(many_rounds),
