@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -268,13 +269,33 @@ ls_status ls__cluster_share(ls__cluster *c, int timeout_ms, ls__job **job, int *
     return status;
 }
 
+/* Whether a process is stopped: the letter behind its name in /proc/PID/stat is T. */
+static bool is_stopped(int pid)
+{
+    char path[32], text[256];
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return false;
+    ssize_t n = read(fd, text, sizeof text - 1);
+    close(fd);
+    text[n > 0 ? n : 0] = 0;
+    const char *end = strrchr(text, ')'); /* the name may hold anything */
+    return end && !strncmp(end, ") T", 3);
+}
+
 void ls__cluster_watch(ls__cluster *c, ls__job *job)
 {
     for (int i = 0; c->watched && i < c->local_size; i++) {
         struct pollfd p = { .fd = c->watched[i], .events = POLLIN };
-        if (p.fd < 0 || poll(&p, 1, 0) <= 0) continue;
-        close(p.fd);
-        c->watched[i] = -1;
-        ls__job_set_state(job, i, LS__RANK_GONE, 0);
+        if (p.fd < 0) continue;
+        uint32_t state = atomic_load(&job->rank[i].state);
+        bool stopped = is_stopped(atomic_load(&job->rank[i].pid));
+        if (poll(&p, 1, 0) > 0) {
+            close(p.fd);
+            c->watched[i] = -1;
+            ls__job_set_state(job, i, LS__RANK_GONE, 0);
+        } else if (stopped != (state == LS__RANK_STOPPED)) {
+            ls__job_set_state(job, i, stopped ? LS__RANK_STOPPED : LS__RANK_RUNNING, stopped ? SIGSTOP : 0);
+        }
     }
 }

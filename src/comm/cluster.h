@@ -65,7 +65,7 @@ LS_MUST_CHECK ls_status ls__cluster_open(ls__cluster **out, ls__net *net, const 
 LS_MUST_CHECK ls_status ls__cluster_share(ls__cluster *c, int timeout_ms, ls__job **job, int *fd);
 void ls__cluster_free(ls__cluster **cluster);
 
-/* Looks whether processes of this machine have ended, and says so in the job. */
+/* Looks whether processes of this machine have ended or are stopped, and says so in the job. */
 void ls__cluster_watch(ls__cluster *c, ls__job *job);
 
 #endif

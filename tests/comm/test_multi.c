@@ -1,5 +1,6 @@
 /* Groups over several machines, with ranks as threads and a network among them: every collective, type and reduction on
  * many placements of ranks; and failures, which reach all machines by name. */
+#include <signal.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -384,8 +385,18 @@ static void a_rank_that_ended_is_named_on_all_machines(void **state)
     on_nodes("0011", gone, NULL, (ls_world_options){ .timeout_ms = 5000 });
 }
 
-/* Under mpirun nobody tells that a process of this machine has died: its neighbours look for themselves. */
-static void the_death_of_a_neighbour_is_seen(void **state)
+/* Looks until the state of rank 1 is no longer `old`, at most 2 s. */
+static uint32_t watch_while(ls__cluster *c, ls__job *job, uint32_t old)
+{
+    for (int i = 0; i < 2000 && atomic_load(&job->rank[1].state) == old; i++) {
+        usleep(1000);
+        ls__cluster_watch(c, job);
+    }
+    return atomic_load(&job->rank[1].state);
+}
+
+/* Under mpirun nobody tells that a process of this machine is stopped or dead: its neighbours look for themselves. */
+static void stop_and_death_of_a_neighbour_are_seen(void **state)
 {
     (void)state;
     ls__job *job;
@@ -404,11 +415,13 @@ static void the_death_of_a_neighbour_is_seen(void **state)
     assert_true(watched[1] >= 0);
     ls__cluster_watch(&c, job);
     assert_int_equal(atomic_load(&job->rank[1].state), LS__RANK_RUNNING);
+    atomic_store(&job->rank[1].pid, child);
+    kill(child, SIGSTOP);
+    assert_int_equal(watch_while(&c, job, LS__RANK_RUNNING), LS__RANK_STOPPED);
+    kill(child, SIGCONT);
+    assert_int_equal(watch_while(&c, job, LS__RANK_STOPPED), LS__RANK_RUNNING);
     close(hold[1]);
-    for (int i = 0; i < 2000 && atomic_load(&job->rank[1].state) == LS__RANK_RUNNING; i++) {
-        usleep(1000);
-        ls__cluster_watch(&c, job);
-    }
+    assert_int_equal(watch_while(&c, job, LS__RANK_RUNNING), LS__RANK_GONE);
     char text[96];
     ls__job_describe_state(job, 1, text, sizeof text);
     assert_string_equal(text, "has ended");
@@ -424,7 +437,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(worlds_know_their_machines),
         cmocka_unit_test(machines_differ_by_kernel_processes_and_name),
-        cmocka_unit_test(the_death_of_a_neighbour_is_seen),
+        cmocka_unit_test(stop_and_death_of_a_neighbour_are_seen),
         cmocka_unit_test(all_calls_types_and_reductions),
         cmocka_unit_test(any_placement_of_ranks),
         cmocka_unit_test(many_rounds),
