@@ -30,6 +30,7 @@ typedef struct bench_options {
     int row_count;
     /* What measuring found out. */
     double copy_bandwidth; /* B: bytes read and written a second, all ranks copying at once; the run's average */
+    double copy_median;    /* the same by the median copy; far above the average, something disturbed the run */
     int world_size;
     char transport[16];
     char peer_name[64];

@@ -21,8 +21,8 @@ typedef struct bench {
     float *buf;    /* the largest row's total */
     uint8_t *copy; /* its first half is copied to the second */
     size_t copy_bytes;
-    bench_peer *peer;     /* rank 0's; NULL: none */
-    double copied, spent; /* bytes read and written by all ranks, and seconds, of all copies so far */
+    bench_peer *peer;   /* rank 0's; NULL: none */
+    bench_times copies; /* their times; rank 0's */
 } bench;
 
 ls_status bench_times_add(bench_times *t, const double *us, size_t count)
@@ -113,9 +113,8 @@ static ls_status copy_block(bench *b, bool warm_up)
     double seconds = (double)(ls_now() - begin) / 1e9;
     status = ls_allreduce(b->group, &seconds, 1, LS_F64, LS_MAX);
     if (status || warm_up) return status;
-    b->copied += (double)b->copy_bytes * b->size;
-    b->spent += seconds;
-    return LS_OK;
+    double us = seconds * 1e6;
+    return b->rank == 0 ? bench_times_add(&b->copies, &us, 1) : LS_OK;
 }
 
 static ls_status peer_block(bench *b, bench_row *row, bool warm_up)
@@ -192,10 +191,16 @@ ls_status bench_measure(bench_options *o, int *rank)
     if (!status)
         status = passes(&b);
     else
-        ls_group_abort(b.group, ls_error()); /* the others would wait for us */
-    o->copy_bandwidth = b.spent > 0 ? b.copied / b.spent : 0;
+        ls_group_abort(b.group, ls_error());                  /* the others would wait for us */
+    double copied = (double)b.copy_bytes * b.size, spent = 0; /* bytes of one copy; microseconds of all */
+    for (size_t i = 0; i < b.copies.count; i++) spent += b.copies.us[i];
+    if (spent > 0) {
+        o->copy_bandwidth = copied * (double)b.copies.count / spent * 1e6;
+        o->copy_median = copied / bench_times_median(&b.copies) * 1e6;
+    }
 done:
     bench_peer_free(&b.peer);
+    free(b.copies.us);
     if (o->foreign) free(b.buf);
     ls_world_free(&b.world);
     return status;

@@ -71,8 +71,10 @@ void bench_report(bench_options *o, FILE *to)
     if (!o->json) {
         fprintf(to, "All-reduce of float32 among %d ranks (%s), in place%s\n", o->world_size, o->transport,
                 o->foreign ? ", buffers in the ranks' own memory" : "");
-        fprintf(to, "All ranks copying at once move %.1f GB/s; bound: 2 x ranks x size / that\n",
-                o->copy_bandwidth / 1e9);
+        fprintf(
+            to,
+            "All ranks copying at once move %.1f GB/s on average (median %.1f); bound: 2 x ranks x size / average\n",
+            o->copy_bandwidth / 1e9, o->copy_median / 1e9);
         if (o->figure) fprintf(to, "60 million elements a round, by elements a call\n");
         if (o->against) fprintf(to, "Peer, in turns: %s\n", o->peer_name);
         fprintf(to, "\n%12s  %10s  %10s  %13s  %8s%s\n", o->figure ? "a call" : "size", "median", "fastest",
