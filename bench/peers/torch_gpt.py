@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+"""torch's best effort at what `lockstep train` does on one rank: a GPT-2-shaped model in float32, with fused attention and
+fused AdamW. Prints one JSON line: median step, tokens/s, peak resident memory, time from start to the first step."""
+import argparse
+import json
+import resource
+import statistics
+import time
+
+start = time.time()
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.c_attn, self.c_proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.c_fc, self.c_out = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        b, t, c = x.shape
+        q, k, v = (y.view(b, t, self.heads, -1).transpose(1, 2) for y in self.c_attn(self.ln_1(x)).split(c, 2))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.c_proj(y.transpose(1, 2).reshape(b, t, c))
+        return x + self.c_out(F.gelu(self.c_fc(self.ln_2(x)), approximate="tanh"))
+
+
+class GPT(nn.Module):
+    def __init__(self, a):
+        super().__init__()
+        self.wte, self.wpe = nn.Embedding(a.vocab, a.width), nn.Embedding(a.seq, a.width)
+        self.h = nn.ModuleList(Block(a.width, a.heads) for _ in range(a.layers))
+        self.ln_f = nn.LayerNorm(a.width)
+
+    def forward(self, x, y):
+        h = self.wte(x) + self.wpe(torch.arange(x.shape[1]))
+        for block in self.h:
+            h = block(h)
+        return F.cross_entropy((self.ln_f(h) @ self.wte.weight.T).flatten(0, 1), y.flatten())
+
+
+p = argparse.ArgumentParser()
+for name, default in dict(layers=6, width=384, heads=6, vocab=50257, batch=4, seq=256, steps=10, threads=1).items():
+    p.add_argument("--" + name, type=int, default=default)
+a = p.parse_args()
+torch.set_num_threads(a.threads)
+torch.manual_seed(0)
+model = GPT(a)
+optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
+ready, times = time.time() - start, []
+for step in range(a.steps):
+    begin = time.time()
+    x, y = torch.randint(0, a.vocab, (2, a.batch, a.seq))
+    optimizer.zero_grad(set_to_none=True)
+    model(x, y).backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    times.append(time.time() - begin)
+step = statistics.median(times[1:])
+print(json.dumps(dict(peer="torch " + torch.__version__, step_s=step, tokens_per_s=a.batch * a.seq / step,
+                      peak_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, start_s=ready)))
