@@ -1,6 +1,7 @@
 /* lockstep generate: text from a trained model, streamed to the terminal. */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/sample.h"
@@ -10,7 +11,7 @@ static const char intro[] = "usage: lockstep generate RUN [OPTIONS]\n"
                             "Continues a prompt with the model in the folder RUN.\n\n";
 
 typedef struct generate_arguments {
-    const char *run, *prompt;
+    const char *run, *prompt, *tokenizer;
     double temperature;
     int max_tokens;
     ls_generator_options options;
@@ -21,6 +22,8 @@ static int read_arguments(generate_arguments *a, int argc, char **argv)
     *a = (generate_arguments){ .prompt = "\n", .temperature = 0.8, .max_tokens = 300 };
     const option_row rows[] = {
         { OPTION_TEXT, "--prompt", &a->prompt, "TEXT", "what to continue (the start of a line)", 0, 0, NULL },
+        { OPTION_TEXT, "--tokenizer", &a->tokenizer, "NAME", "bytes, tokenizer.json, or a folder (that of RUN)", 0, 0,
+          NULL },
         { OPTION_DOUBLE, "--temperature", &a->temperature, "X", "0: always the likeliest (0.8)", 0, 1e6, NULL },
         { OPTION_INT, "--top-k", &a->options.top_k, "K", "choose among the K likeliest (all)", 1, 2147483647, NULL },
         { OPTION_INT, "--max-tokens", &a->max_tokens, "N", "how many (300)", 1, 2147483647, NULL },
@@ -51,10 +54,32 @@ static ls_status load_model(ls_model **out, const char *folder)
     return status;
 }
 
+/* The tokenizer that was asked for, that of the folder, or bytes for a model that can have no other. Returns -1, or an exit
+ * code if a message was printed. */
+static int open_tokenizer(ls_tokenizer **out, const generate_arguments *a, int vocab)
+{
+    static const char *const files[] = { "tokenizer.json", "vocab.json", "encoder.json" };
+    const char *name = a->tokenizer;
+    for (int i = 0; i < 3 && !name; i++) {
+        char path[4096];
+        snprintf(path, sizeof path, "%s/%s", a->run, files[i]);
+        if (access(path, R_OK) == 0) name = a->run;
+    }
+    if (!name && vocab <= 257) name = "bytes";
+    *out = NULL;
+    if (!name)
+        fprintf(stderr, "lockstep generate: %s: has no tokenizer beside its model; name one with --tokenizer\n",
+                a->run);
+    else if (ls_tokenizer_open(out, name))
+        fprintf(stderr, "lockstep generate: %s\n", ls_error());
+    return *out ? -1 : EXIT_USAGE;
+}
+
 int generate_command(int argc, char **argv)
 {
     generate_arguments a;
     ls_model *model;
+    ls_tokenizer *tokenizer = NULL;
     int code = read_arguments(&a, argc, argv);
     if (code >= 0) return code;
     ls_status status = load_model(&model, a.run);
@@ -62,17 +87,14 @@ int generate_command(int argc, char **argv)
         fprintf(stderr, "lockstep generate: %s\n", ls_error());
         return EXIT_USAGE;
     }
-    if (ls_model_gpt2(model)->vocab != 256) {
-        fprintf(stderr,
-                "lockstep generate: %s: the model has a vocabulary of %d; only text of bytes (256) can be made\n",
-                a.run, ls_model_gpt2(model)->vocab);
-        code = EXIT_USAGE;
-    } else {
-        status = sample_bytes(model, &a.options, a.prompt, a.max_tokens, stdout);
+    code = open_tokenizer(&tokenizer, &a, ls_model_gpt2(model)->vocab);
+    if (code < 0) {
+        status = sample_text(model, tokenizer, &a.options, a.prompt, a.max_tokens, stdout);
         printf("\n");
         if (status) fprintf(stderr, "lockstep generate: %s\n", ls_error());
         code = status ? EXIT_FAILED : EXIT_DONE;
     }
+    ls_tokenizer_free(&tokenizer);
     ls_model_free(&model);
     return code;
 }

@@ -1,30 +1,41 @@
 /* Text from a model. See sample.h. */
 #include "cli/sample.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-ls_status sample_bytes(ls_model *model, const ls_generator_options *options, const char *prompt, int count, FILE *to)
+/* What a generator reads first: the prompt's tokens or, if that is empty, the token that ends the text before. */
+static ls_status feed_prompt(ls_generator *g, const ls_tokenizer *tokenizer, const char *prompt)
+{
+    ls_encoder *encoder;
+    const int32_t *tokens;
+    size_t count = 0;
+    int32_t end = ls_tokenizer_end(tokenizer);
+    ls_status status = ls_encoder_open(&encoder, tokenizer);
+    if (status) return status;
+    status = ls_encode(encoder, prompt, strlen(prompt), &tokens, &count);
+    if (!status && !count && end >= 0)
+        status = ls_generator_feed(g, &end, 1);
+    else if (!status)
+        status = ls_generator_feed(g, tokens, count);
+    ls_encoder_free(&encoder);
+    return status;
+}
+
+ls_status sample_text(ls_model *model, const ls_tokenizer *tokenizer, const ls_generator_options *options,
+                      const char *prompt, int count, FILE *to)
 {
     ls_generator *g;
     ls_status status = ls_generator_open(&g, model, options);
     if (status) return status;
-    size_t n = strlen(prompt);
-    int32_t *tokens = malloc((n + 1) * sizeof *tokens);
-    if (!tokens) {
-        ls_generator_free(&g);
-        return LS_ENOMEM;
-    }
-    for (size_t i = 0; i < n; i++) tokens[i] = (unsigned char)prompt[i];
-    tokens[n] = '\n'; /* nothing to begin with: the start of a line */
-    status = ls_generator_feed(g, tokens, n ? n : 1);
-    free(tokens);
+    status = feed_prompt(g, tokenizer, prompt);
     if (!status) fputs(prompt, to);
     for (int i = 0; i < count && !status; i++) {
         int32_t token = 0;
+        size_t bytes = 0;
         status = ls_generator_next(g, &token);
-        if (status) break;
-        putc(token & 0xff, to);
+        if (status || token == ls_tokenizer_end(tokenizer)) break;
+        const uint8_t *text = ls_tokenizer_bytes(tokenizer, token, &bytes);
+        if (text) fwrite(text, 1, bytes, to); /* a model may have more tokens than its tokenizer */
         fflush(to);
     }
     ls_generator_free(&g);

@@ -100,11 +100,12 @@ static ls_status run_steps(ls_train *t, const train_arguments *a, int64_t *made)
 static ls_status show_sample(ls_train *t, const train_arguments *a)
 {
     static const char story[] = "One morning, ";
-    if (a->quiet || a->sample_tokens == 0 || !ls_train_is_text(t)) return LS_OK;
+    if (a->quiet || a->sample_tokens == 0 || !ls_train_tokenizer(t)) return LS_OK;
     const char *prompt = a->prompt ? a->prompt : a->data.count ? "\n" : story;
     printf("\nsample:\n");
     ls_generator_options options = { .temperature = 0.8f, .top_k = 40, .threads = ls_train_options_of(t)->threads };
-    ls_status status = sample_bytes(ls_train_model(t), &options, prompt, a->sample_tokens, stdout);
+    ls_status status =
+        sample_text(ls_train_model(t), ls_train_tokenizer(t), &options, prompt, a->sample_tokens, stdout);
     printf("\n");
     return status;
 }

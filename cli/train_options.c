@@ -30,9 +30,11 @@ static int read_rows(train_arguments *a, raw *r, int argc, char **argv)
     const double many = 2147483647, any = 1e18;
     const option_row rows[] = {
         { OPTION_HEADING, "Data", NULL, NULL, NULL, 0, 0, NULL },
-        { OPTION_LIST, "--data", &a->data, "FILES", "text (a byte is a token) or token shards", 0, 0, NULL },
+        { OPTION_LIST, "--data", &a->data, "FILES", "text, JSON lines, or token shards", 0, 0, NULL },
         { OPTION_LIST, "--val-data", &a->val_data, "FILES", "for evaluation (default: the last 5% of --data)", 0, 0,
           NULL },
+        { OPTION_TEXT, "--tokenizer", &t->tokenizer, "NAME", "bytes (default), tokenizer.json, or a folder with one", 0,
+          0, NULL },
         { OPTION_INT, "--batch-size", &t->rows, "N", "sequences of a micro-batch (8)", 1, many, NULL },
         { OPTION_INT, "--seq-len", &t->length, "N", "tokens of a sequence (256; built-in corpus: 64)", 1, many, NULL },
         { OPTION_INT, "--workers", &r->workers, "N", "threads that read ahead (found while training)", 0, 512, NULL },
@@ -56,7 +58,8 @@ static int read_rows(train_arguments *a, raw *r, int argc, char **argv)
         { OPTION_INT, "--layers", &t->model.layers, "N", "transformer blocks", 1, many, NULL },
         { OPTION_INT, "--width", &t->model.width, "N", "channels", 1, many, NULL },
         { OPTION_INT, "--heads", &t->model.heads, "N", "attention heads", 1, many, NULL },
-        { OPTION_INT, "--vocab-size", &t->model.vocab, "N", "tokens (256 for text, 50257 for shards)", 1, many, NULL },
+        { OPTION_INT, "--vocab-size", &t->model.vocab, "N", "tokens (those of the tokenizer; shards: 50257)", 1, many,
+          NULL },
         { OPTION_INT, "--context", &t->model.context, "N", "longest sequence (that of --seq-len)", 1, many, NULL },
         { OPTION_FLOAT, "--dropout", &t->model.dropout, "P", "while training (0)", 0, 0.999, NULL },
         { OPTION_HEADING, "Training", NULL, NULL, NULL, 0, 0, NULL },

@@ -145,6 +145,9 @@ typedef struct ls_encoder ls_encoder;     /* memory to encode with; for one thre
  * *out is NULL. */
 LS_API LS_MUST_CHECK ls_status ls_tokenizer_open(ls_tokenizer **out, const char *name);
 LS_API void ls_tokenizer_free(ls_tokenizer **tokenizer);
+/* Writes vocab.json, merges.txt and tokenizer.json into a folder, as Hugging Face's libraries read them. "bytes" has no
+ * files: nothing is done. */
+LS_API LS_MUST_CHECK ls_status ls_tokenizer_save(const ls_tokenizer *tokenizer, const char *folder);
 /* All tokens are below this. */
 LS_API uint32_t ls_tokenizer_vocabulary(const ls_tokenizer *tokenizer);
 /* The token that ends a text ("<|endoftext|>"); -1 if there is none. */

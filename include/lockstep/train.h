@@ -14,6 +14,7 @@
 
 #include "lockstep/base.h"
 #include "lockstep/comm.h"
+#include "lockstep/data.h"
 #include "lockstep/nn.h"
 
 #ifdef __cplusplus
@@ -35,13 +36,16 @@ typedef struct ls_train_options {
     bool no_overlap;     /* gradients travel only after backward: to measure what overlap is worth */
 
     /* ---- Data */
-    const char *const *data; /* text files (a byte is a token) or token shards; NULL: a built-in corpus of stories */
+    const char *const *data; /* text or token shards; NULL: a built-in corpus of stories */
     size_t n_data;
     const char *const *val_data; /* for evaluation; NULL: the last twentieth of `data`, which is then not trained on */
     size_t n_val_data;
+    const char
+        *tokenizer; /* of text: see ls_tokenizer_open(); for shards, what they were made with, to be kept beside the
+                              model; NULL: that of `init` if it has one, otherwise bytes for text and none for shards */
 
     /* ---- Model */
-    ls_gpt2_options model; /* vocab 0: 256 for text, 50,257 for shards; context 0: `length`; others: see nn.h */
+    ls_gpt2_options model; /* vocab 0: the tokenizer's, or 50,257; context 0: `length`; others: see nn.h */
     const char *init;      /* a folder with a model to start from, as ls_model_save() or transformers writes it; its
                               sizes count, of `model` only dropout is used; NULL: random weights */
 
@@ -106,8 +110,8 @@ LS_API LS_MUST_CHECK ls_status ls_train_save(ls_train *train);
 LS_API ls_model *ls_train_model(const ls_train *train);
 /* The options in force, defaults filled in. */
 LS_API const ls_train_options *ls_train_options_of(const ls_train *train);
-/* True if tokens are the bytes of a text, so that output can be shown as one. */
-LS_API bool ls_train_is_text(const ls_train *train);
+/* NULL: the data are shards, and nobody said what they were made with. */
+LS_API const ls_tokenizer *ls_train_tokenizer(const ls_train *train);
 /* Billions of float32 multiplications and additions a second that matrix products reach here, with the training's
  * threads: the yardstick for metrics.gflops. Each call measures anew, for about 50 ms, and gives the best so far. */
 LS_API double ls_train_peak_gflops(ls_train *train);

@@ -111,6 +111,11 @@ void ls_tokenizer_free(ls_tokenizer **tokenizer)
     *tokenizer = NULL;
 }
 
+ls_status ls_tokenizer_save(const ls_tokenizer *tokenizer, const char *folder)
+{
+    return tokenizer->bpe ? ls__tokenizer_write(tokenizer->bpe, folder) : LS_OK;
+}
+
 uint32_t ls_tokenizer_vocabulary(const ls_tokenizer *t)
 {
     return t->bpe ? ls__bpe_tokens(t->bpe) : BYTES_END + 1;

@@ -2,6 +2,9 @@
 #include "train/training.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 #include "base/status.h"
 
 /* Which samples are for training and which for evaluation. */
@@ -47,6 +50,27 @@ static ls_status open_loaders(ls_train *t)
     return status;
 }
 
+static bool has_file(const char *folder, const char *name)
+{
+    char path[4096];
+    int n = snprintf(path, sizeof path, "%s/%s", folder, name);
+    return n < (int)sizeof path && access(path, R_OK) == 0;
+}
+
+ls_status ls__train_open_tokenizer(ls_train *t)
+{
+    const ls_train_options *o = &t->options;
+    ls_status status = ls__source_is_text(o->data, o->n_data, &t->is_text);
+    if (status) return status;
+    const char *name = o->tokenizer;
+    if (!name && o->init && (has_file(o->init, "tokenizer.json") || has_file(o->init, "vocab.json"))) name = o->init;
+    if (!name && t->is_text) name = "bytes";
+    if (!o->n_data && name && strcmp(name, "bytes") != 0)
+        return ls__fail(LS_EINVAL, "the built-in corpus is made of bytes; the tokenizer '%s' needs data of its own",
+                        name);
+    return name ? ls_tokenizer_open(&t->tokenizer, name) : LS_OK;
+}
+
 ls_status ls__train_open_data(ls_train *t)
 {
     ls_train_options *o = &t->options;
@@ -55,9 +79,9 @@ ls_status ls__train_open_data(ls_train *t)
     if (!status && val_is_text != t->is_text)
         status = ls__fail(LS_EINVAL, "%s: training and validation data are of two kinds, text and token shards",
                           o->val_data[0]);
-    if (!status) status = ls__source_open(&t->data, o->data, o->n_data, o->length, o->model.vocab);
+    if (!status) status = ls__source_open(&t->data, o->data, o->n_data, t->tokenizer, o->length, o->model.vocab);
     if (!status && o->n_val_data)
-        status = ls__source_open(&t->val_data, o->val_data, o->n_val_data, o->length, o->model.vocab);
+        status = ls__source_open(&t->val_data, o->val_data, o->n_val_data, t->tokenizer, o->length, o->model.vocab);
     if (!status) status = split(t);
     if (!status) status = open_loaders(t);
     if (status) return status;
@@ -76,6 +100,7 @@ void ls__train_close_data(ls_train *t)
     ls_dataset_free(&t->train_part);
     ls_dataset_free(&t->val_data);
     ls_dataset_free(&t->data);
+    ls_tokenizer_free(&t->tokenizer);
 }
 
 static ls_model_batch model_batch(const ls_batch *b, int length)

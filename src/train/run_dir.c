@@ -47,6 +47,7 @@ static json_t *describe(const ls_train *t)
     static const char *const schedules[] = { "constant", "linear", "cosine" };
     const ls_train_options *o = &t->options;
     const ls_gpt2_options *m = ls_model_gpt2(t->model);
+    const char *tokenizer = o->tokenizer ? o->tokenizer : !t->tokenizer ? NULL : t->is_text ? "bytes" : o->init;
     json_t *model = json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:f, s:I}", "kind", "gpt2", "layers", m->layers, "width",
                               m->width, "heads", m->heads, "vocab_size", m->vocab, "context", m->context, "dropout",
                               (double)m->dropout, "parameters", (json_int_t)ls_model_size(t->model));
@@ -59,12 +60,11 @@ static json_t *describe(const ls_train *t)
     json_t *schedule = json_pack("{s:s, s:f, s:f, s:I, s:I}", "kind", schedules[o->schedule.kind], "lr",
                                  (double)o->schedule.lr, "lr_end", (double)o->schedule.lr_end, "warmup",
                                  (json_int_t)o->schedule.warmup, "steps", (json_int_t)o->steps);
-    return json_pack("{s:s, s:s, s:o, s:o, s:s?, s:o, s:o, s:o, s:o, s:I, s:i, s:I, s:i, s:i}", "lockstep",
-                     ls_version(), "tokens", ls_train_is_text(t) ? "bytes" : "numbers", "data",
-                     names(o->data, o->n_data), "val_data", names(o->val_data, o->n_val_data), "init", o->init, "model",
-                     model, "batch", batch, "optimizer", optimizer, "schedule", schedule, "eval_every",
-                     (json_int_t)o->eval_every, "eval_batches", o->eval_batches, "seed", (json_int_t)o->seed, "workers",
-                     o->workers, "threads", o->threads);
+    return json_pack("{s:s, s:s?, s:o, s:o, s:s?, s:o, s:o, s:o, s:o, s:I, s:i, s:I, s:i, s:i}", "lockstep",
+                     ls_version(), "tokenizer", tokenizer, "data", names(o->data, o->n_data), "val_data",
+                     names(o->val_data, o->n_val_data), "init", o->init, "model", model, "batch", batch, "optimizer",
+                     optimizer, "schedule", schedule, "eval_every", (json_int_t)o->eval_every, "eval_batches",
+                     o->eval_batches, "seed", (json_int_t)o->seed, "workers", o->workers, "threads", o->threads);
 }
 
 ls_status ls__run_dir_open(ls__run_dir *run, const char *path, const ls_train *train)

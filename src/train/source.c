@@ -1,5 +1,4 @@
-/* Text as tokens, and parts of datasets. Text files are mapped; nothing is copied but what a batch needs. Shards are the
- * business of the data layer. */
+/* Which dataset is right for the files, the built-in corpus as one, and parts of datasets. */
 #include "train/source.h"
 
 #include <stdlib.h>
@@ -21,9 +20,9 @@ static bool ends_with(const char *text, const char *end)
 static ls_status is_text_file(const char *path, bool *text)
 {
     ls__file_map map;
-    *text = false;
-    /* A glob is for the data layer to expand; text files come with names of their own. */
-    if (ends_with(path, ".bin")) return LS_OK;
+    *text = !ends_with(path, ".bin");
+    /* A pattern is for the data layer to expand; only its end can be judged. */
+    if (!*text || strpbrk(path, "*?[")) return LS_OK;
     ls_status status = ls__file_map_open(&map, path);
     if (status) return status;
     uint32_t magic = 0;
@@ -48,119 +47,57 @@ ls_status ls__source_is_text(const char *const *paths, size_t n_paths, bool *tex
     return LS_OK;
 }
 
-/* ---- Text */
+/* ---- The built-in corpus */
 
-typedef struct text_file {
-    ls__file_map map;
-    char *name;
-} text_file;
-
-typedef struct text_data {
+typedef struct built_in {
     ls_dataset dataset;
-    size_t n;
-    text_file *files; /* built-in corpus: none */
-    char *built_in;
     size_t length;
-    uint32_t vocab;
-} text_data;
+    char text[BUILT_IN_BYTES];
+} built_in;
 
-static void text_free(void *self)
+static ls_status built_in_get(void *self, void *worker, uint64_t sample, ls_row *row)
 {
-    text_data *t = self;
-    for (size_t i = 0; t->files && i < t->n; i++) {
-        ls__file_map_close(&t->files[i].map);
-        free(t->files[i].name);
-    }
-    free(t->files);
-    free(t->built_in);
-    free(t);
-}
-
-/* The file that byte *at of the whole lies in; *at becomes the place in it. */
-static size_t find_file(const text_data *t, uint64_t *at)
-{
-    size_t i = 0;
-    while (i + 1 < t->n && *at >= t->files[i].map.bytes) *at -= t->files[i++].map.bytes;
-    return i;
-}
-
-static ls_status text_get(void *self, void *worker, uint64_t sample, ls_row *row)
-{
-    const text_data *t = self;
+    const built_in *b = self;
+    const uint8_t *text = (const uint8_t *)b->text + sample * b->length;
     int32_t *inputs = row->fields[LS_FIELD_INPUTS], *targets = row->fields[LS_FIELD_TARGETS];
-    uint64_t at = sample * t->length;
-    size_t file = t->built_in ? 0 : find_file(t, &at);
     (void)worker;
-    for (size_t i = 0; i <= t->length; i++, at++) {
-        while (!t->built_in && at >= t->files[file].map.bytes) at -= t->files[file++].map.bytes;
-        uint32_t token = t->built_in ? (uint8_t)t->built_in[at] : t->files[file].map.data[at];
-        if (token >= t->vocab)
-            return ls_dataset_fail(LS_EINVAL, "%s: byte %llu is %u, beyond the model's vocabulary of %u",
-                                   t->built_in ? "built-in corpus" : t->files[file].name, (unsigned long long)at, token,
-                                   t->vocab);
-        if (i < t->length) inputs[i] = (int32_t)token;
-        if (i) targets[i - 1] = (int32_t)token;
+    for (size_t i = 0; i < b->length; i++) {
+        inputs[i] = text[i];
+        targets[i] = text[i + 1];
     }
-    row->tokens = row->length = t->length;
+    row->tokens = row->length = b->length;
     return LS_OK;
 }
 
-/* Opens the files; *bytes is what they hold together. */
-static ls_status open_files(text_data *t, const char *const *paths, uint64_t *bytes)
+static ls_status built_in_open(ls_dataset **out, int length)
 {
-    t->files = calloc(t->n, sizeof *t->files);
-    if (!t->files) return ls__fail(LS_ENOMEM, "data: out of memory");
-    for (size_t i = 0; i < t->n; i++) {
-        t->files[i].name = strdup(paths[i]);
-        if (!t->files[i].name) return ls__fail(LS_ENOMEM, "data: out of memory");
-        ls_status status = ls__file_map_open(&t->files[i].map, paths[i]);
-        if (status) return status;
-        *bytes += t->files[i].map.bytes;
-    }
-    return LS_OK;
-}
-
-static ls_status text_open(ls_dataset **out, const char *const *paths, size_t n_paths, int length, int vocab)
-{
-    uint64_t bytes = 0;
-    ls_status status = LS_OK;
-    text_data *t = calloc(1, sizeof *t);
-    if (!t) return ls__fail(LS_ENOMEM, "data: out of memory");
-    t->n = n_paths;
-    t->length = (size_t)length;
-    t->vocab = (uint32_t)vocab;
-    if (n_paths) {
-        status = open_files(t, paths, &bytes);
-    } else if (!(t->built_in = malloc(BUILT_IN_BYTES))) {
-        status = ls__fail(LS_ENOMEM, "built-in corpus: out of memory");
-    } else {
-        ls__corpus_fill(t->built_in, BUILT_IN_BYTES, 0);
-        bytes = BUILT_IN_BYTES;
-    }
-    if (!status && bytes < (uint64_t)length + 1)
-        status = ls__fail(LS_EINVAL, "%s%s: %llu bytes are too few for one sequence of %d and its target", paths[0],
-                          n_paths > 1 ? " and the others" : "", (unsigned long long)bytes, length);
-    if (status) {
-        text_free(t);
-        return status;
-    }
-    t->dataset = (ls_dataset){ .count = (bytes - 1) / (uint64_t)length,
+    if (length >= BUILT_IN_BYTES)
+        return ls__fail(LS_EINVAL, "the built-in corpus has %d bytes, too few for a sequence of %d and its target",
+                        (int)BUILT_IN_BYTES, length);
+    built_in *b = malloc(sizeof *b);
+    if (!b) return ls__fail(LS_ENOMEM, "built-in corpus: out of memory");
+    ls__corpus_fill(b->text, BUILT_IN_BYTES, 0);
+    b->length = (size_t)length;
+    b->dataset = (ls_dataset){ .count = (BUILT_IN_BYTES - 1) / (uint64_t)length,
                                .n_fields = 2,
-                               .fields = { { "inputs", LS_I32, t->length }, { "targets", LS_I32, t->length } },
-                               .self = t,
-                               .get = text_get,
-                               .free = text_free };
-    *out = &t->dataset;
+                               .fields = { { "inputs", LS_I32, b->length }, { "targets", LS_I32, b->length } },
+                               .self = b,
+                               .get = built_in_get,
+                               .free = free };
+    *out = &b->dataset;
     return LS_OK;
 }
 
-ls_status ls__source_open(ls_dataset **out, const char *const *paths, size_t n_paths, int length, int vocab)
+ls_status ls__source_open(ls_dataset **out, const char *const *paths, size_t n_paths, const ls_tokenizer *tokenizer,
+                          int length, int vocab)
 {
     bool text;
     *out = NULL;
+    if (!n_paths) return built_in_open(out, length);
     ls_status status = ls__source_is_text(paths, n_paths, &text);
     if (status) return status;
-    if (text) return text_open(out, paths, n_paths, length, vocab);
+    ls_text_options texts = { .paths = paths, .n_paths = n_paths, .tokenizer = tokenizer, .seq_len = (size_t)length };
+    if (text) return ls_text_open(out, &texts);
     ls_tokens_options shards = {
         .paths = paths, .n_paths = n_paths, .seq_len = (size_t)length, .vocabulary = (uint32_t)vocab
     };

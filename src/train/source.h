@@ -4,12 +4,13 @@
 
 #include "lockstep/data.h"
 
-/* Opens files as one row of tokens, cut into samples of `length`. Token shards are known by llm.c's magic number or by
- * the name's end ".bin"; anything else is text, whose bytes are the tokens. All must be of one kind. No files: the
- * built-in corpus. A token of `vocab` or more is an error when it is read. On failure *out is NULL. */
-LS_MUST_CHECK ls_status ls__source_open(ls_dataset **out, const char *const *paths, size_t n_paths, int length,
-                                        int vocab);
-/* Whether those files are text. */
+/* Opens files as one row of tokens, cut into samples of `length`. Text goes through the tokenizer, which must outlive
+ * the dataset. No files: the built-in corpus, whose bytes are the tokens. A token of `vocab` or more in a shard is an error
+ * when it is read. On failure *out is NULL. */
+LS_MUST_CHECK ls_status ls__source_open(ls_dataset **out, const char *const *paths, size_t n_paths,
+                                        const ls_tokenizer *tokenizer, int length, int vocab);
+/* Whether those files are text. Token shards are known by llm.c's magic number or by the name's end ".bin"; all must be
+ * of one kind. */
 LS_MUST_CHECK ls_status ls__source_is_text(const char *const *paths, size_t n_paths, bool *text);
 
 /* Samples [first, first + count) of a dataset, which stays the caller's. */

@@ -64,8 +64,12 @@ static ls_status settle_sizes(ls_train *t)
     if (o->length > sizes.context)
         return ls__fail(LS_EINVAL, "sequences of %d tokens do not fit the model's context of %d", o->length,
                         sizes.context);
-    if ((status = ls__source_is_text(o->data, o->n_data, &t->is_text))) return status;
-    if (!sizes.vocab) sizes.vocab = t->is_text ? 256 : 50257;
+    if ((status = ls__train_open_tokenizer(t))) return status;
+    int tokens = t->tokenizer ? (int)ls_tokenizer_vocabulary(t->tokenizer) : 0;
+    if (!sizes.vocab) sizes.vocab = tokens ? tokens : 50257;
+    if (sizes.vocab < tokens)
+        return ls__fail(LS_EINVAL, "the tokenizer has %d tokens, more than the model's vocabulary of %d", tokens,
+                        sizes.vocab);
     if ((status = ls_gpt2_options_check(&sizes))) return status;
     o->model = sizes;
     return LS_OK;
@@ -191,6 +195,7 @@ ls_status ls_train_save(ls_train *t)
     if (bad)
         return ls__fail(LS_ENOTFINITE, "%s: %zu weights are not finite; the model was not saved", t->run.path, bad);
     ls_status status = ls__checkpoint_wait(t);
+    if (!status && t->tokenizer) status = ls_tokenizer_save(t->tokenizer, t->run.path);
     return status ? status : ls_model_save(t->model, t->run.path);
 }
 
@@ -204,9 +209,9 @@ const ls_train_options *ls_train_options_of(const ls_train *train)
     return &train->options;
 }
 
-bool ls_train_is_text(const ls_train *train)
+const ls_tokenizer *ls_train_tokenizer(const ls_train *train)
 {
-    return train->is_text;
+    return train->tokenizer;
 }
 
 double ls_train_peak_gflops(ls_train *t)
