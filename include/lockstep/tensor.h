@@ -7,11 +7,12 @@
  *     if (ls_tape_backward(tape, loss)) ...                        // gradients are in params[i].grad
  *
  * Memory   tensors live in the tape's arena and are gone at the next ls_tape_begin(). A pass of the same shape as the
- *          one before takes nothing from the heap. Backward reuses the memory of activations as it goes: afterwards
- * only tensors of one element (losses) can be read. Failure  an operation returns NULL when its shapes do not fit (the
- * message names the operation and both shapes) or memory ends. The tape keeps the first failure; operations on NULL do
- * nothing and return NULL; so a model may be written without a check per line, and ls_tape_status() or
- * ls_tape_backward() tells at the end. Bits     do not depend on the number of threads: work is cut by shape alone.
+ *          one before takes nothing from the heap. Backward reuses the memory of activations as it goes: afterwards only
+ *          tensors of one element (losses) can be read.
+ * Failure  an operation returns NULL when its shapes do not fit (the message names the operation and both shapes) or
+ *          memory ends. The tape keeps the first failure; operations on NULL do nothing and return NULL; so a model may
+ *          be written without a check per line, and ls_tape_status() or ls_tape_backward() tells at the end.
+ * Bits     do not depend on the number of threads: work is cut by shape alone.
  * Threads  a tape belongs to one thread at a time; inside an operation it uses OpenMP. Two tapes may run at once. */
 #ifndef LOCKSTEP_TENSOR_H
 #define LOCKSTEP_TENSOR_H
