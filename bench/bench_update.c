@@ -1,0 +1,129 @@
+/* What a shared update is worth: gradients of 124 M parameters, summed over the ranks and used for one step of AdamW,
+ *
+ *   replicated   all-reduce, then every rank updates its own copy of weights and state (the classic way)
+ *   shared       sums written once, one copy of weights and state, the update shared (what clipping needs)
+ *   one pass     summed and used block by block, while it is in the cache (without clipping)
+ *
+ * in turns, in one run. Usage: lockstep run -n 2 -- bench_update [MILLIONS] [ROUNDS]; bench/update does it. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "comm/apply.h"
+#include "ddp/fused.h"
+#include "kern/optim.h"
+#include "lockstep/ddp.h"
+
+enum { PIECE = 1 << 18, SPANS = 64, MAX_ROUNDS = 99 };
+
+typedef struct state {
+    float *w, *m, *v;
+} state;
+
+typedef struct shared_job {
+    const state *s;
+    const float *sums;
+} shared_job;
+
+static const ls__adamw_args args = {
+    .grad_scale = 1, .keep = 0.9999f, .beta1 = 0.9f, .beta2 = 0.95f, .step_size = 1e-4f, .denom_scale = 1, .eps = 1e-8f
+};
+
+static void update(const state *s, const float *g, size_t begin, size_t end)
+{
+    ls__adamw(s->w + begin, g, s->m + begin, s->v + begin, end - begin, &args);
+}
+static void update_piece(void *user, const void *const *data, size_t begin, size_t end)
+{
+    const shared_job *j = user;
+    (void)data;
+    update(j->s, j->sums + begin, begin, end);
+}
+static void update_sum(void *user, const float *sum, size_t begin, size_t end)
+{
+    update(user, sum, begin, end);
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static ls_status allocate(ls_world *world, bool shared, size_t elements, state *s)
+{
+    float **parts[] = { &s->w, &s->m, &s->v };
+    for (int i = 0; i < 3; i++) {
+        void *p = NULL;
+        ls_status status = shared ? ls_group_share(ls_world_group(world), elements * sizeof(float), &p)
+                                  : ls_world_alloc(world, elements * sizeof(float), &p);
+        if (status) return status;
+        *parts[i] = p;
+        if (!shared) memset(p, 0, elements * sizeof(float));
+    }
+    return LS_OK;
+}
+
+/* One step, from "all gradients are there" to "all weights are new". */
+static ls_status step(ls_world *world, ls_ddp *ddp, const state *s, bool shared)
+{
+    size_t elements = ls_ddp_elements(ddp);
+    ls_status status = ls_ddp_begin(ddp, LS_DDP_SYNC, 1);
+    for (size_t i = 0; i < SPANS && !status; i++) status = ls_ddp_ready(ddp, i);
+    if (!status) status = ls_ddp_finish(ddp, NULL);
+    if (status || !s) return status;
+    if (!shared) {
+        update(s, ls_ddp_sums(ddp), 0, elements);
+        return LS_OK;
+    }
+    shared_job j = { s, ls_ddp_sums(ddp) };
+    return ls__apply(ls_world_group(world), NULL, elements, LS_F32, PIECE, update_piece, &j);
+}
+
+static ls_status measure(ls_world *world, size_t elements, int rounds)
+{
+    static const char *const names[3] = { "replicated", "shared", "one pass" };
+    ls_ddp *ddp[3] = { NULL };
+    state own = { 0 }, common = { 0 };
+    double times[3][MAX_ROUNDS];
+    ls_span spans[SPANS];
+    for (int i = 0; i < SPANS; i++) spans[i] = (ls_span){ .name = "span", .count = elements / SPANS };
+    ls_status status = LS_OK;
+    for (int k = 0; k < 3 && !status; k++)
+        status = ls_ddp_open(&ddp[k], world, spans, SPANS,
+                             &(ls_ddp_options){ .keep_sums = true, .fixed_order = true, .to_first = k > 0 });
+    size_t total = status ? 0 : ls_ddp_elements(ddp[0]);
+    if (!status) status = allocate(world, false, total, &own);
+    if (!status) status = allocate(world, true, total, &common);
+    if (!status) status = ls__ddp_on_sum(ddp[2], update_sum, &common);
+    for (int round = -1; round < rounds && !status; round++)
+        for (int k = 0; k < 3 && !status; k++) {
+            float *grads = ls_ddp_grad(ddp[k], SPANS - 1);                        /* the whole block */
+            for (size_t i = 0; i < total; i++) grads[i] = (float)(i % 7) * 1e-3f; /* dirtied */
+            status = ls_barrier(ls_world_group(world));
+            int64_t begin = ls_now();
+            if (!status) status = step(world, ddp[k], k == 0 ? &own : k == 1 ? &common : NULL, k > 0);
+            if (!status) status = ls_barrier(ls_world_group(world));
+            if (round >= 0) times[k][round] = (double)(ls_now() - begin) / 1e6;
+        }
+    if (!status && ls_world_rank(world) == 0) {
+        for (int k = 0; k < 3; k++) qsort(times[k], (size_t)rounds, sizeof **times, ascending);
+        for (int k = 0; k < 3; k++)
+            printf("%-10s  %8.1f ms   %.2fx\n", names[k], times[k][rounds / 2],
+                   times[0][rounds / 2] / times[k][rounds / 2]);
+    }
+    for (int k = 0; k < 3; k++) ls_ddp_free(&ddp[k]);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    size_t elements = (size_t)(1e6 * (argc > 1 ? atof(argv[1]) : 124));
+    int rounds = argc > 2 ? atoi(argv[2]) : 7;
+    ls_world *world;
+    if (rounds < 1 || rounds > MAX_ROUNDS) rounds = 7;
+    ls_status status = ls_world_open(&world, NULL);
+    if (!status) status = measure(world, elements, rounds);
+    if (status) fprintf(stderr, "bench_update: %s\n", ls_error());
+    ls_world_free(&world);
+    return status ? 1 : 0;
+}
