@@ -28,7 +28,7 @@
 #define BUILT_FOR "an unknown MPI"
 #endif
 
-enum { BATCH = 64 }; /* requests that one call of MPI looks at */
+enum { BATCH = 256 }; /* requests that one call of MPI looks at */
 
 static struct {
     MPI_Comm comm;  /* our own copy of the world, so that a program's own messages are not ours */

@@ -25,7 +25,7 @@
 #include "comm/order.h"
 
 enum {
-    LS__MULTI_WINDOW = 8,         /* rounds under way */
+    LS__MULTI_WINDOW = 32,        /* rounds under way, at most */
     LS__MULTI_MAIL_BYTES = 4096,  /* small data of one rank, at most */
     LS__MULTI_MAIL_TOTAL = 65536, /* and of all ranks together, so that it is still one quick message */
     LS__MULTI_MAIL_LEAST = 64,
@@ -117,6 +117,7 @@ typedef struct ls__multi {
     ls__multi_local *locals_at;
     uint8_t *mail, *staging, *board;
     size_t mail_bytes, round_bytes;
+    uint32_t window; /* rounds under way */
 
     /* Fingerprints. */
     uint64_t posted; /* collectives that this rank has posted */
@@ -173,11 +174,11 @@ static inline uint8_t *ls__multi_mail_of(const ls__multi *m, uint64_t number, in
 }
 static inline uint8_t *ls__multi_staging_of(const ls__multi *m, int local, uint32_t round)
 {
-    return m->staging + ((size_t)local * LS__MULTI_WINDOW + round % LS__MULTI_WINDOW) * m->round_bytes;
+    return m->staging + ((size_t)local * m->window + round % m->window) * m->round_bytes;
 }
 static inline uint8_t *ls__multi_board_of(const ls__multi *m, uint32_t round)
 {
-    return m->board + (round % LS__MULTI_WINDOW) * m->round_bytes;
+    return m->board + (round % m->window) * m->round_bytes;
 }
 /* The member that is at place `local` (counted round and round) of a machine. */
 static inline int ls__multi_member(const ls__multi *m, int node, int local)

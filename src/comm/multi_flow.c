@@ -142,7 +142,7 @@ static uint32_t least(const ls__multi *m, const ls_work *w, size_t counter)
 static bool stage(ls_group *g, ls_work *w)
 {
     ls__multi *m = ls__multi_of(g);
-    if (!w->staged || w->in == w->rounds || w->in >= LEAST(m, w, out) + LS__MULTI_WINDOW) return false;
+    if (!w->staged || w->in == w->rounds || w->in >= LEAST(m, w, out) + m->window) return false;
     uint8_t *to = ls__multi_staging_of(m, m->local, w->in);
     size_t bytes = ls__multi_round_count(w, w->in) * ls_dtype_size(w->type);
     int blocks = ls__shm_send_blocks(w);
@@ -157,8 +157,8 @@ static bool stage(ls_group *g, ls_work *w)
 static ls_status open_round(ls_group *g, ls_work *w, const ls__flow *f, bool *did)
 {
     ls__multi *m = ls__multi_of(g);
-    if (m->opened == w->rounds || m->opened >= LEAST(m, w, out) + LS__MULTI_WINDOW) return LS_OK;
-    ls__multi_slot *s = &m->slots[m->opened % LS__MULTI_WINDOW];
+    if (m->opened == w->rounds || m->opened >= LEAST(m, w, out) + m->window) return LS_OK;
+    ls__multi_slot *s = &m->slots[m->opened % m->window];
     ls__batch *batches[] = { &s->first_in, &s->first_out, &s->second_in, &s->second_out };
     for (int i = 0; i < 4; i++) batch_reset(batches[i]);
     ls_status status = f->plan(g, w, m->opened, s);
@@ -174,7 +174,7 @@ static ls_status fill_round(ls_group *g, ls_work *w, const ls__flow *f, bool *di
 {
     ls__multi *m = ls__multi_of(g);
     if (m->filled == m->opened || LEAST(m, w, in) <= m->filled) return LS_OK;
-    ls__multi_slot *s = &m->slots[m->filled % LS__MULTI_WINDOW];
+    ls__multi_slot *s = &m->slots[m->filled % m->window];
     ls_status status = f->fill ? f->fill(g, w, m->filled, s) : LS_OK;
     if (!status) status = ls__batch_send(m, &s->first_out, LS__TAG_FIRST);
     m->filled++;
@@ -185,7 +185,7 @@ static ls_status fill_round(ls_group *g, ls_work *w, const ls__flow *f, bool *di
 static ls_status combine_round(ls_group *g, ls_work *w, const ls__flow *f, bool *did)
 {
     ls__multi *m = ls__multi_of(g);
-    ls__multi_slot *s = &m->slots[m->combined % LS__MULTI_WINDOW];
+    ls__multi_slot *s = &m->slots[m->combined % m->window];
     if (m->combined == m->filled || !ls__batch_done(&s->first_in)) return LS_OK;
     ls_status status = f->combine ? f->combine(g, w, m->combined, s) : LS_OK;
     if (!status) status = ls__batch_send(m, &s->second_out, f->chain ? LS__TAG_FIRST : LS__TAG_SECOND);
@@ -197,7 +197,7 @@ static ls_status combine_round(ls_group *g, ls_work *w, const ls__flow *f, bool 
 static void board_round(ls_group *g, ls_work *w, bool *did)
 {
     ls__multi *m = ls__multi_of(g);
-    if (m->boarded == m->combined || !ls__batch_done(&m->slots[m->boarded % LS__MULTI_WINDOW].second_in)) return;
+    if (m->boarded == m->combined || !ls__batch_done(&m->slots[m->boarded % m->window].second_in)) return;
     atomic_store_explicit(&ls__multi_post_of(m, w->number, m->local)->board, ++m->boarded, memory_order_release);
     *did = true;
 }
@@ -206,7 +206,7 @@ static ls_status take_round(ls_group *g, ls_work *w, const ls__flow *f, bool *di
 {
     ls__multi *m = ls__multi_of(g);
     if (m->taken == m->boarded || LEAST(m, w, board) <= m->taken) return LS_OK;
-    ls_status status = f->take(g, w, m->taken, &m->slots[m->taken % LS__MULTI_WINDOW]);
+    ls_status status = f->take(g, w, m->taken, &m->slots[m->taken % m->window]);
     m->taken++;
     *did = true;
     return status;
@@ -215,7 +215,7 @@ static ls_status take_round(ls_group *g, ls_work *w, const ls__flow *f, bool *di
 static void close_round(ls_group *g, ls_work *w, bool *did)
 {
     ls__multi *m = ls__multi_of(g);
-    const ls__multi_slot *s = &m->slots[m->closed % LS__MULTI_WINDOW];
+    const ls__multi_slot *s = &m->slots[m->closed % m->window];
     if (m->closed == m->taken || !ls__batch_done(&s->first_out) || !ls__batch_done(&s->second_out)) return;
     atomic_store_explicit(&ls__multi_post_of(m, w->number, m->local)->out, ++m->closed, memory_order_release);
     *did = true;
