@@ -186,7 +186,7 @@ int data_info(int argc, char **argv)
         }
         ls__sources_close(&sources);
     }
-    if (files > 1) printf("%" PRIu64 " files, %" PRIu64 " tokens, %" PRIu64 " of them wrong\n", files, total, wrong);
+    if (files > 1) printf("%" PRIu64 " files, %" PRIu64 " of them wrong, %" PRIu64 " tokens\n", files, wrong, total);
     ls_tokenizer_free(&o.tokenizer);
     return code == EXIT_DONE && wrong ? EXIT_FAILED : code;
 }

@@ -17,13 +17,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "base/futex.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/thread.h"
 #include "data/tuner.h"
 #include "lockstep/data.h"
 
-enum { MAX_WORKERS = 256, MAX_AHEAD = 4096 };
+enum { MAX_WORKERS = 256, MAX_AHEAD = 4096, SPIN_NS = 20000 };
 
 typedef struct buffer {
     ls_batch batch;
@@ -60,7 +61,7 @@ struct ls_loader {
     uint64_t next;  /* number to be given out */
     uint64_t taken; /* number that the trainer takes next */
     uint64_t generation;
-    buffer *places[MAX_AHEAD];
+    _Atomic(buffer *) places[MAX_AHEAD]; /* written under lock; looked at without */
     buffer *pool;
     bool stop;
     int active; /* workers that may take numbers */
@@ -72,6 +73,7 @@ struct ls_loader {
     buffer *held;    /* handed out last */
     ls_status failed;
     int64_t returned; /* when next() returned last; 0: not yet */
+    bool spins;       /* there is more than one core */
     bool automatic;
     ls__tuner tuner;
     ls_loader_stats stats;
@@ -349,6 +351,7 @@ ls_status ls_loader_open(ls_loader **out, const ls_dataset *dataset, const ls_lo
     l->fingerprint = fingerprint_of(l);
     l->stats.batch_bytes = l->bytes;
     l->automatic = l->o.workers == LS_WORKERS_AUTO;
+    l->spins = ls__cpu_count() > 1;
     l->workers = calloc(MAX_WORKERS, sizeof *l->workers);
     /* The first buffer is taken here, so that a batch too large for the memory is refused at the start. */
     l->pool = buffer_open(l);
@@ -432,13 +435,17 @@ static ls_status wait_for_batch(ls_loader *l, buffer **out)
     until.tv_nsec += l->o.timeout_ms % 1000 * 1000000L;
     if (until.tv_nsec >= 1000000000L) until.tv_sec++, until.tv_nsec -= 1000000000L;
 
+    _Atomic(buffer *) *place = &l->places[l->taken % MAX_AHEAD];
     ls_status status = LS_OK;
     pthread_mutex_lock(&l->lock);
-    if (l->held) {
-        give_buffer(l, l->held);
-        l->held = NULL;
+    give_buffer(l, l->held);
+    l->held = NULL;
+    if (!*place && l->spins) {
+        /* Where a batch takes microseconds, falling asleep and being woken would take most of the time. */
+        pthread_mutex_unlock(&l->lock);
+        for (int64_t end = ls_now() + SPIN_NS; !*place && ls_now() < end;) ls__cpu_relax();
+        pthread_mutex_lock(&l->lock);
     }
-    buffer **place = &l->places[l->taken % MAX_AHEAD];
     while (!*place && !status) {
         if (!l->o.timeout_ms)
             pthread_cond_wait(&l->done, &l->lock);
@@ -461,10 +468,8 @@ static ls_status wait_for_batch(ls_loader *l, buffer **out)
 /* Inline: builds the batch here. */
 static void build_now(ls_loader *l, buffer **out)
 {
-    if (l->held) {
-        give_buffer(l, l->held);
-        l->held = NULL;
-    }
+    give_buffer(l, l->held);
+    l->held = NULL;
     *out = take_buffer(l); /* there is always the one made by open */
     build(&l->workers[0], *out, l->taken);
     if (!(*out)->status) l->taken++;

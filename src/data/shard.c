@@ -99,10 +99,16 @@ static ls_status outside(const ls__source *file, const ls__shard *shard, uint64_
                     vocabulary);
 }
 
+/* The first number that no token may be. */
+static uint32_t limit_of(uint32_t vocabulary)
+{
+    return vocabulary && vocabulary <= INT32_MAX ? vocabulary : (uint32_t)INT32_MAX + 1;
+}
+
 ls_status ls__shard_read(const ls__source *file, const ls__shard *shard, uint64_t first, size_t count,
                          uint32_t vocabulary, int32_t *out)
 {
-    uint32_t limit = vocabulary && vocabulary <= INT32_MAX ? vocabulary : (uint32_t)INT32_MAX + 1;
+    uint32_t limit = limit_of(vocabulary);
     while (count) {
         size_t n = count < CHUNK ? count : CHUNK;
         uint64_t at = shard->begin + first * shard->width;
@@ -125,6 +131,28 @@ ls_status ls__shard_read(const ls__source *file, const ls__shard *shard, uint64_
         out += n;
         first += n;
         count -= n;
+    }
+    return LS_OK;
+}
+
+ls_status ls__shard_read_pairs(const ls__source *file, const ls__shard *shard, uint64_t first, size_t count,
+                               uint32_t vocabulary, int32_t *restrict inputs, int32_t *restrict targets)
+{
+    uint16_t raw[LS__SHARD_PAIRS + 1];
+    ls_status status = ls__source_read(file, raw, (count + 1) * 2, shard->begin + first * 2);
+    if (status) return status;
+    /* Numbers of all tokens or-ed together are a quick look: only if they reach the limit is it worth a second one. */
+    uint16_t all = raw[count];
+    for (size_t i = 0; i < count; i++) {
+        all |= raw[i];
+        inputs[i] = raw[i];
+        targets[i] = raw[i + 1];
+    }
+    uint32_t limit = limit_of(vocabulary);
+    for (size_t i = 0; all >= limit && i <= count; i++) {
+        if (raw[i] < limit) continue;
+        int32_t token = raw[i];
+        return outside(file, shard, first + i, &token, limit);
     }
     return LS_OK;
 }

@@ -22,6 +22,13 @@ LS_MUST_CHECK ls_status ls__shard_examine(const ls__source *file, ls_shard_forma
 LS_MUST_CHECK ls_status ls__shard_read(const ls__source *file, const ls__shard *shard, uint64_t first, size_t count,
                                        uint32_t vocabulary, int32_t *out);
 
+/* Reads tokens [first, first + count] of a shard of uint16, count at most LS__SHARD_PAIRS: the first `count` of them as
+ * inputs, the last `count` as targets. What ls__shard_read() and two copies do, in one go. */
+enum { LS__SHARD_PAIRS = 4096 };
+LS_MUST_CHECK ls_status ls__shard_read_pairs(const ls__source *file, const ls__shard *shard, uint64_t first,
+                                             size_t count, uint32_t vocabulary, int32_t *restrict inputs,
+                                             int32_t *restrict targets);
+
 /* llm.c's header for so many tokens; formats without one need none. */
 void ls__shard_header(ls_shard_format format, uint64_t tokens, uint8_t header[LS__SHARD_HEADER]);
 

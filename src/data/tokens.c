@@ -54,7 +54,7 @@ static ls_status read_across(const tokens *t, uint64_t at, size_t count, int32_t
 }
 
 /* Inputs and targets that are read at a time. */
-enum { CHUNK = 4096 };
+enum { CHUNK = LS__SHARD_PAIRS };
 
 static ls_status tokens_get(void *self, void *worker, uint64_t sample, ls_row *row)
 {
@@ -62,12 +62,20 @@ static ls_status tokens_get(void *self, void *worker, uint64_t sample, ls_row *r
     const tokens *t = self;
     int32_t *inputs = row->fields[LS_FIELD_INPUTS], *targets = row->fields[LS_FIELD_TARGETS];
     for (size_t done = 0; done < t->seq_len;) {
-        int32_t read[CHUNK + 1];
         size_t n = t->seq_len - done < CHUNK ? t->seq_len - done : CHUNK;
-        ls_status status = read_across(t, sample * t->seq_len + done, n + 1, read);
+        uint64_t at = sample * t->seq_len + done;
+        size_t file = file_of(t, at);
+        ls_status status;
+        if (t->shards[file].width == 2 && at + n < t->starts[file + 1]) {
+            status = ls__shard_read_pairs(&t->sources.files[file], &t->shards[file], at - t->starts[file], n,
+                                          t->vocabulary, inputs + done, targets + done);
+        } else {
+            int32_t read[CHUNK + 1];
+            status = read_across(t, at, n + 1, read);
+            if (!status) memcpy(inputs + done, read, n * sizeof *read);
+            if (!status) memcpy(targets + done, read + 1, n * sizeof *read);
+        }
         if (status) return status;
-        memcpy(inputs + done, read, n * sizeof *read);
-        memcpy(targets + done, read + 1, n * sizeof *read);
         done += n;
     }
     row->tokens = row->length = t->seq_len;
