@@ -14,6 +14,8 @@
 
 enum { LS__LANES = 32 }; /* partial sums of a row: four vectors of AVX2 hide the latency of an addition */
 
+enum { LS__PANEL = 16 }; /* columns of a panel */
+
 /* The activations, in the order of ls_activation. */
 enum { LS__ACT_IDENTITY, LS__ACT_GELU_TANH, LS__ACT_GELU_ERF, LS__ACT_SILU, LS__ACT_RELU, LS__ACT_COUNT };
 
@@ -50,8 +52,17 @@ typedef struct ls__nn_kernels {
                             float mean, float slope);
     /* x[i] = exp(factor x[i] - shift); returns their sum */
     float (*exp_shift_sum)(float *x, size_t n, float factor, float shift);
-    /* p[i] = exp(factor p[i] - shift) norm; ds[i] = p[i] (ds[i] - d) */
+    /* p[i] = exp(factor p[i] - shift) norm; ds[i] = p[i] (ds[i] - d) factor */
     void (*softmax_back)(float *p, float *ds, size_t n, float factor, float shift, float norm, float d);
+
+    /* Products of small matrices; see nn_panels.h. B (k, n), row by row with ldb between rows, becomes panels: ceil(n /
+     * LS__PANEL) * k * LS__PANEL floats. For pack_transposed B is stored as (n, k). */
+    void (*pack)(float *panels, const float *b, int64_t ldb, int64_t k, int64_t n);
+    void (*pack_transposed)(float *panels, const float *b, int64_t ldb, int64_t k, int64_t n);
+    /* c (m, n) = (add: c +) A B, with A(i, j) at a[i * a_row + j * a_col]. The panels are `depth` rows deep, of which `k`
+     * rows from where `panels` points are used. */
+    void (*panel_product)(float *c, int64_t ldc, const float *a, int64_t a_row, int64_t a_col, const float *panels,
+                          int64_t depth, int64_t m, int64_t n, int64_t k, bool add);
 
     void (*add)(float *out, const float *a, const float *b, size_t n);           /* out may be a or b */
     void (*mul)(float *out, const float *a, const float *b, size_t n, bool add); /* out = (add: out +) a b */

@@ -134,8 +134,20 @@ INLINE float relu_slope(float x)
     }                                                                                                   \
     static void finish_##f(float *out, float *x, const float *bias, const float *more, size_t n)        \
     {                                                                                                   \
-        if (bias) _Pragma("omp simd") for (size_t i = 0; i < n; i++) x[i] = x[i] + bias[i];             \
-        if (more)                                                                                       \
+        if (bias && more) _Pragma("omp simd") for (size_t i = 0; i < n; i++)                            \
+            {                                                                                           \
+                float y = x[i] + bias[i];                                                               \
+                x[i] = y;                                                                               \
+                out[i] = f(y) + more[i];                                                                \
+            }                                                                                           \
+        else if (bias)                                                                                  \
+            _Pragma("omp simd") for (size_t i = 0; i < n; i++)                                          \
+            {                                                                                           \
+                float y = x[i] + bias[i];                                                               \
+                x[i] = y;                                                                               \
+                out[i] = f(y);                                                                          \
+            }                                                                                           \
+        else if (more)                                                                                  \
             _Pragma("omp simd") for (size_t i = 0; i < n; i++) out[i] = f(x[i]) + more[i];              \
         else                                                                                            \
             _Pragma("omp simd") for (size_t i = 0; i < n; i++) out[i] = f(x[i]);                        \
@@ -260,9 +272,11 @@ static void softmax_back(float *p, float *ds, size_t n, float factor, float shif
     for (size_t i = 0; i < n; i++) {
         float e = ls__expf(factor * p[i] - shift) * norm;
         p[i] = e;
-        ds[i] = e * (ds[i] - d);
+        ds[i] = e * (ds[i] - d) * factor;
     }
 }
+
+#include "kern/nn_panels.h"
 
 /* ---- Element by element. */
 
@@ -315,6 +329,9 @@ const ls__nn_kernels LS__TABLE = {
     .batch_norm_back = batch_norm_back,
     .exp_shift_sum = exp_shift_sum,
     .softmax_back = softmax_back,
+    .pack = pack,
+    .pack_transposed = pack_transposed,
+    .panel_product = panel_product,
     .add = add_two,
     .mul = mul_two,
     .axpy = axpy,

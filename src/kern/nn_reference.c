@@ -192,8 +192,35 @@ static void softmax_back(float *p, float *ds, size_t n, float factor, float shif
     for (size_t i = 0; i < n; i++) {
         double e = exp((double)factor * p[i] - shift) * norm;
         p[i] = (float)e;
-        ds[i] = (float)(e * ((double)ds[i] - d));
+        ds[i] = (float)(e * ((double)ds[i] - d) * factor);
     }
+}
+
+static void pack(float *panels, const float *b, int64_t ldb, int64_t k, int64_t n)
+{
+    for (int64_t j = 0; j < (n + LS__PANEL - 1) / LS__PANEL * LS__PANEL; j++)
+        for (int64_t i = 0; i < k; i++)
+            panels[(j / LS__PANEL * k + i) * LS__PANEL + j % LS__PANEL] = j < n ? b[i * ldb + j] : 0.0f;
+}
+
+static void pack_transposed(float *panels, const float *b, int64_t ldb, int64_t k, int64_t n)
+{
+    for (int64_t j = 0; j < (n + LS__PANEL - 1) / LS__PANEL * LS__PANEL; j++)
+        for (int64_t i = 0; i < k; i++)
+            panels[(j / LS__PANEL * k + i) * LS__PANEL + j % LS__PANEL] = j < n ? b[j * ldb + i] : 0.0f;
+}
+
+static void panel_product(float *c, int64_t ldc, const float *a, int64_t a_row, int64_t a_col, const float *panels,
+                          int64_t depth, int64_t m, int64_t n, int64_t k, bool add)
+{
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++) {
+            double sum = add ? (double)c[i * ldc + j] : 0;
+            for (int64_t l = 0; l < k; l++)
+                sum +=
+                    (double)a[i * a_row + l * a_col] * panels[(j / LS__PANEL * depth + l) * LS__PANEL + j % LS__PANEL];
+            c[i * ldc + j] = (float)sum;
+        }
 }
 
 static void add_two(float *out, const float *a, const float *b, size_t n)
@@ -235,6 +262,9 @@ const ls__nn_kernels ls__nn_kernels_reference = {
     .batch_norm_back = batch_norm_back,
     .exp_shift_sum = exp_shift_sum,
     .softmax_back = softmax_back,
+    .pack = pack,
+    .pack_transposed = pack_transposed,
+    .panel_product = panel_product,
     .add = add_two,
     .mul = mul_two,
     .axpy = axpy,

@@ -1,22 +1,26 @@
 /* Multi-head attention.
  *
- * A task is QUERIES rows of queries of one head. Its scores against all the keys it may see fill a strip of scratch,
- * (QUERIES, T), so memory grows linearly in T and the (T, T) matrix never exists. What lies above the diagonal in
- * whole strips is not computed. Forward keeps two numbers per row, the maximum and 1/sum of its softmax; backward
- * computes the strip's scores again from them.
+ * A task is one head of one sequence. It packs the head's keys and values once, then goes through the queries in strips of
+ * STRIP rows. A strip's scores against all the keys that it may see fill a piece of scratch, (STRIP, T), so memory grows
+ * linearly in T and the (T, T) matrix never exists. Scores above the diagonal are not computed, to within GROUP rows and
+ * a panel of columns. Forward keeps two numbers per row, the maximum and 1/sum of its softmax; backward computes the
+ * strip's scores again from them.
  *
- * In backward a task is a head: its key and value gradients are sums over the strips, in one order. The last strip goes
- * first: it sees every key, so it can overwrite where the others add. */
+ * The gradients of keys and values are sums over the strips. The last strip goes first: it sees every key, so it can
+ * overwrite where the others add. */
 #include "tensor/tape.h"
 
 #include <math.h>
 #include <omp.h>
 #include <string.h>
-#include "tensor/blas.h"
 #include "tensor/dropout.h"
 #include "tensor/rows.h"
 
-enum { QUERIES = 64 }; /* a strip for T = 1024 is 256 KiB: it stays in the L2 cache */
+enum {
+    STRIP = 72, /* scores of a strip for T = 1024 are 288 KiB: they stay in the L2 cache */
+    GROUP = 12, /* rows that are multiplied at a time: a multiple of what the kernels hold in registers */
+    DIRECT = 4, /* so few queries are multiplied without packing */
+};
 
 typedef struct attention {
     int64_t B, T, C, heads, D; /* D = C / heads */
@@ -27,18 +31,51 @@ typedef struct attention {
     ls__buffer *rows; /* (2, B, heads, T): factor * maximum, 1 / sum; NULL in an eval pass */
 } attention;
 
+static int64_t round_up(int64_t x, int64_t unit)
+{
+    return (x + unit - 1) / unit * unit;
+}
+
+/* The scratch of one thread, in floats. */
+typedef struct scratch {
+    float *k, *kt, *v, *vt; /* keys and values in panels, and transposed: forward has kt and v */
+    float *q, *dy;          /* a strip of them in panels; backward */
+    float *p, *ds;          /* (STRIP, keys rounded up to a panel); forward has p */
+} scratch;
+
+static size_t scratch_size(const attention *s, bool backward)
+{
+    int64_t keys = round_up(s->keys, LS__PANEL), D = round_up(s->D, LS__PANEL);
+    return (size_t)(backward ? 4 * keys * D + 2 * STRIP * D + 2 * STRIP * keys : 2 * keys * D + STRIP * keys);
+}
+
+static scratch scratch_at(const attention *s, bool backward, float *at)
+{
+    int64_t keys = round_up(s->keys, LS__PANEL), D = round_up(s->D, LS__PANEL);
+    scratch w = { .kt = at, .v = at + keys * D, .p = at + 2 * keys * D };
+    if (!backward) return w;
+    w.ds = w.p + STRIP * keys;
+    w.k = w.ds + STRIP * keys;
+    w.vt = w.k + keys * D;
+    w.q = w.vt + keys * D;
+    w.dy = w.q + STRIP * D;
+    return w;
+}
+
 /* The queries of one strip, and what they see. */
 typedef struct strip {
     int64_t head;        /* b * heads + h */
     int64_t first, rows; /* queries */
     int64_t seen;        /* keys that the last of them sees */
+    int64_t ld;          /* of scores: seen, rounded up to a panel */
 } strip;
 
 static strip strip_at(const attention *s, int64_t head, int64_t index)
 {
-    strip at = { .head = head, .first = index * QUERIES };
-    at.rows = ls__min(QUERIES, s->T - at.first);
+    strip at = { .head = head, .first = index * STRIP };
+    at.rows = ls__min(STRIP, s->T - at.first);
     at.seen = s->full ? s->keys : s->keys - s->T + at.first + at.rows;
+    at.ld = round_up(at.seen, LS__PANEL);
     return at;
 }
 
@@ -61,44 +98,98 @@ typedef struct places {
     int64_t ldq, ldk;
 } places;
 
-static void forward_strip(const attention *s, const strip *at, const places *p, float *out, float *scores)
+/* scores (rows, seen) = a (rows, D) times panels (D, keys), where they are seen. */
+static void score_rows(const attention *s, const strip *at, const float *a, int64_t lda, const float *panels,
+                       float *scores)
+{
+    for (int64_t r = 0; r < at->rows; r += GROUP) {
+        int64_t rows = ls__min(GROUP, at->rows - r), n = round_up(row_sees(s, at, r + rows - 1), LS__PANEL);
+        ls__nn_kernels_best()->panel_product(scores + r * at->ld, at->ld, a + r * lda, lda, 1, panels, s->D, rows, n,
+                                             s->D, false);
+    }
+}
+
+/* out (rows, D) = (add: out +) scores (rows, seen) times panels (keys, D). */
+static void mix_rows(const attention *s, const strip *at, const float *scores, const float *panels, float *out,
+                     int64_t ldo, bool add)
+{
+    for (int64_t r = 0; r < at->rows; r += GROUP) {
+        int64_t rows = ls__min(GROUP, at->rows - r), n = row_sees(s, at, r + rows - 1);
+        ls__nn_kernels_best()->panel_product(out + r * ldo, ldo, scores + r * at->ld, at->ld, 1, panels, s->keys, rows,
+                                             s->D, n, add);
+    }
+}
+
+/* out (seen, D) = (add: out +) scores^T (seen, rows) times panels (rows, D): each key meets the queries that see it. */
+static void spread_rows(const attention *s, const strip *at, const float *scores, const float *panels, float *out,
+                        int64_t ldo, bool add)
+{
+    for (int64_t i = 0; i < at->seen; i += GROUP) {
+        int64_t rows = ls__min(GROUP, at->seen - i), from = s->full ? 0 : i - (at->seen - at->rows);
+        if (from < 0) from = 0;
+        ls__nn_kernels_best()->panel_product(out + i * ldo, ldo, scores + from * at->ld + i, 1, at->ld,
+                                             panels + from * LS__PANEL, at->rows, rows, s->D, at->rows - from, add);
+    }
+}
+
+/* The same as score_rows and mix_rows for a few queries: packing all keys would cost more than the products. */
+static void score_directly(const attention *s, const strip *at, const places *p, float *scores)
+{
+    for (int64_t r = 0; r < at->rows; r++)
+        for (int64_t j = 0; j < row_sees(s, at, r); j++)
+            scores[r * at->ld + j] =
+                ls__nn_kernels_best()->dot(p->q + (at->first + r) * p->ldq, p->k + j * p->ldk, (size_t)s->D);
+}
+
+static void mix_directly(const attention *s, const strip *at, const places *p, const float *scores, float *out)
+{
+    for (int64_t r = 0; r < at->rows; r++) {
+        memset(out + r * s->C, 0, (size_t)s->D * sizeof *out);
+        for (int64_t j = 0; j < row_sees(s, at, r); j++)
+            ls__nn_kernels_best()->axpy(out + r * s->C, scores[r * at->ld + j], p->v + j * p->ldk, (size_t)s->D);
+    }
+}
+
+/* Scores become exp(score - maximum), zero to the end of the group where not seen; inverse gets 1/sum of each row. */
+static void softmax_rows(const attention *s, const strip *at, float *scores, float *inverse)
 {
     const ls__nn_kernels *k = ls__nn_kernels_best();
-    float inverse[QUERIES];
-    ls__gemm_one(&(ls__gemm){ .m = at->rows,
-                              .n = at->seen,
-                              .k = s->D,
-                              .a = p->q + at->first * p->ldq,
-                              .lda = p->ldq,
-                              .b = p->k,
-                              .ldb = p->ldk,
-                              .b_trans = true,
-                              .c = scores,
-                              .ldc = at->seen });
     for (int64_t r = 0; r < at->rows; r++) {
-        int64_t n = row_sees(s, at, r);
-        float *row = scores + r * at->seen;
+        int64_t n = row_sees(s, at, r), zeros = ls__min(GROUP, at->seen - n);
+        float *row = scores + r * at->ld;
         float shift = s->factor * k->max(row, (size_t)n);
         inverse[r] = 1.0f / k->exp_shift_sum(row, (size_t)n, s->factor, shift);
-        memset(row + n, 0, (size_t)(at->seen - n) * sizeof *row);
+        memset(row + n, 0, (size_t)zeros * sizeof *row);
         if (s->drops) drop_row(s, at, r, row, n);
-        if (s->rows) {
-            float *kept = s->rows->data + at->head * s->T + at->first + r;
-            kept[0] = shift;
-            kept[s->B * s->heads * s->T] = inverse[r];
-        }
+        if (!s->rows) continue;
+        float *kept = s->rows->data + at->head * s->T + at->first + r;
+        kept[0] = shift;
+        kept[s->B * s->heads * s->T] = inverse[r];
     }
-    out += at->first * s->C;
-    ls__gemm_one(&(ls__gemm){ .m = at->rows,
-                              .n = s->D,
-                              .k = at->seen,
-                              .a = scores,
-                              .lda = at->seen,
-                              .b = p->v,
-                              .ldb = p->ldk,
-                              .c = out,
-                              .ldc = s->C });
-    for (int64_t r = 0; r < at->rows; r++) k->scale(out + r * s->C, inverse[r], out + r * s->C, (size_t)s->D);
+}
+
+static void head_forward(const attention *s, int64_t head, const places *p, float *out, const scratch *w)
+{
+    const ls__nn_kernels *k = ls__nn_kernels_best();
+    bool direct = s->T <= DIRECT;
+    if (!direct) {
+        k->pack_transposed(w->kt, p->k, p->ldk, s->D, s->keys);
+        k->pack(w->v, p->v, p->ldk, s->keys, s->D);
+    }
+    for (int64_t i = 0; i * STRIP < s->T; i++) {
+        strip at = strip_at(s, head, i);
+        float inverse[STRIP], *to = out + at.first * s->C;
+        if (direct)
+            score_directly(s, &at, p, w->p);
+        else
+            score_rows(s, &at, p->q + at.first * p->ldq, p->ldq, w->kt, w->p);
+        softmax_rows(s, &at, w->p, inverse);
+        if (direct)
+            mix_directly(s, &at, p, w->p, to);
+        else
+            mix_rows(s, &at, w->p, w->v, to, s->C, false);
+        for (int64_t r = 0; r < at.rows; r++) k->scale(to + r * s->C, inverse[r], to + r * s->C, (size_t)s->D);
+    }
 }
 
 /* Probabilities and gradients of the scores of a strip, from the scores in p and the gradients of the probabilities
@@ -107,85 +198,38 @@ static void softmax_back(const attention *s, const strip *at, float *p, float *d
 {
     const ls__nn_kernels *k = ls__nn_kernels_best();
     for (int64_t r = 0; r < at->rows; r++) {
-        int64_t n = row_sees(s, at, r), unseen = at->seen - n;
+        int64_t n = row_sees(s, at, r), zeros = ls__min(GROUP, at->seen - n);
         const float *kept = s->rows->data + at->head * s->T + at->first + r;
-        float *prow = p + r * at->seen, *dsrow = ds + r * at->seen;
+        float *prow = p + r * at->ld, *dsrow = ds + r * at->ld;
         float d = k->dot(dy + r * s->C, y + r * s->C, (size_t)s->D);
         if (s->drops) drop_row(s, at, r, dsrow, n);
         k->softmax_back(prow, dsrow, (size_t)n, s->factor, kept[0], kept[s->B * s->heads * s->T], d);
         if (s->drops) drop_row(s, at, r, prow, n);
-        memset(prow + n, 0, (size_t)unseen * sizeof *prow);
-        memset(dsrow + n, 0, (size_t)unseen * sizeof *dsrow);
+        memset(prow + n, 0, (size_t)zeros * sizeof *prow);
+        memset(dsrow + n, 0, (size_t)zeros * sizeof *dsrow);
     }
 }
 
-/* One head: x and dx are its queries in qkv and in the gradient, y and dy its part of the result; add: to what dx is.
- */
+/* One head: x and dx are its queries in qkv and in the gradient, y and dy its part of the result; add: to what dx is. */
 static void head_back(const attention *s, int64_t head, const float *x, float *dx, const float *y, const float *dy,
-                      bool add, float *scratch)
+                      bool add, const scratch *w)
 {
-    int64_t C = s->C, D = s->D, ld = 3 * C;
-    for (int64_t i = (s->T - 1) / QUERIES; i >= 0; i--) {
+    const ls__nn_kernels *k = ls__nn_kernels_best();
+    int64_t C = s->C, ld = 3 * C, last = (s->T - 1) / STRIP;
+    k->pack_transposed(w->kt, x + C, ld, s->D, s->T);
+    k->pack_transposed(w->vt, x + 2 * C, ld, s->D, s->T);
+    k->pack(w->k, x + C, ld, s->T, s->D);
+    for (int64_t i = last; i >= 0; i--) {
         strip at = strip_at(s, head, i);
-        bool last = i == (s->T - 1) / QUERIES;
-        int64_t n = at.seen;
-        float *p = scratch, *ds = scratch + QUERIES * s->T; /* (rows, n) each */
         const float *q = x + at.first * ld, *dyi = dy + at.first * C;
-        ls__gemm_one(&(ls__gemm){ .m = at.rows,
-                                  .n = n,
-                                  .k = D,
-                                  .a = q,
-                                  .lda = ld,
-                                  .b = x + C,
-                                  .ldb = ld,
-                                  .b_trans = true,
-                                  .c = p,
-                                  .ldc = n });
-        ls__gemm_one(&(ls__gemm){ .m = at.rows,
-                                  .n = n,
-                                  .k = D,
-                                  .a = dyi,
-                                  .lda = C,
-                                  .b = x + 2 * C,
-                                  .ldb = ld,
-                                  .b_trans = true,
-                                  .c = ds,
-                                  .ldc = n });
-        softmax_back(s, &at, p, ds, dyi, y + at.first * C);
-        ls__gemm_one(&(ls__gemm){ .m = at.rows,
-                                  .n = D,
-                                  .k = n,
-                                  .a = ds,
-                                  .lda = n,
-                                  .b = x + C,
-                                  .ldb = ld,
-                                  .c = dx + at.first * ld,
-                                  .ldc = ld,
-                                  .alpha = s->factor,
-                                  .beta = add });
-        ls__gemm_one(&(ls__gemm){ .m = n,
-                                  .n = D,
-                                  .k = at.rows,
-                                  .a = ds,
-                                  .lda = n,
-                                  .a_trans = true,
-                                  .b = q,
-                                  .ldb = ld,
-                                  .c = dx + C,
-                                  .ldc = ld,
-                                  .alpha = s->factor,
-                                  .beta = add || !last });
-        ls__gemm_one(&(ls__gemm){ .m = n,
-                                  .n = D,
-                                  .k = at.rows,
-                                  .a = p,
-                                  .lda = n,
-                                  .a_trans = true,
-                                  .b = dyi,
-                                  .ldb = C,
-                                  .c = dx + 2 * C,
-                                  .ldc = ld,
-                                  .beta = add || !last });
+        k->pack(w->q, q, ld, at.rows, s->D);
+        k->pack(w->dy, dyi, C, at.rows, s->D);
+        score_rows(s, &at, q, ld, w->kt, w->p);
+        score_rows(s, &at, dyi, C, w->vt, w->ds);
+        softmax_back(s, &at, w->p, w->ds, dyi, y + at.first * C);
+        mix_rows(s, &at, w->ds, w->k, dx + at.first * ld, ld, add);
+        spread_rows(s, &at, w->ds, w->q, dx + C, ld, add || i != last);
+        spread_rows(s, &at, w->p, w->dy, dx + 2 * C, ld, add || i != last);
     }
 }
 
@@ -195,17 +239,17 @@ static ls_status attention_back(ls_tape *t, ls__node *n)
     const float *x = n->in[0]->data, *y = n->out->data, *dy = n->out->grad->data;
     bool add;
     float *dx = ls__grad(t, n->in[0], &add);
-    size_t each = (size_t)(2 * QUERIES * s->T);
-    ls__buffer *scratch = ls__buffer_take(t, each * (size_t)t->threads);
+    size_t each = scratch_size(s, true);
+    ls__buffer *memory = ls__buffer_take(t, each * (size_t)t->threads);
     if (t->status) return t->status;
 #pragma omp parallel for num_threads(t->threads) schedule(dynamic, 1)
     for (int64_t head = 0; head < s->B * s->heads; head++) {
         int64_t b = head / s->heads, h = head % s->heads;
         int64_t in = b * s->T * 3 * s->C + h * s->D, out = b * s->T * s->C + h * s->D;
-        head_back(s, head, x + in, dx + in, y + out, dy + out, add,
-                  scratch->data + each * (size_t)omp_get_thread_num());
+        scratch w = scratch_at(s, true, memory->data + each * (size_t)omp_get_thread_num());
+        head_back(s, head, x + in, dx + in, y + out, dy + out, add, &w);
     }
-    ls__buffer_drop(t, scratch);
+    ls__buffer_drop(t, memory);
     ls__buffer_drop(t, s->rows);
     return LS_OK;
 }
@@ -233,18 +277,17 @@ static bool extend_cache(ls_tape *t, const attention *s, ls_kv_cache *cache, con
 }
 
 static void attention_forward(ls_tape *t, const attention *s, const float *qkv, const ls_kv_cache *cache, float *out,
-                              float *scratch)
+                              float *memory)
 {
-    int64_t C = s->C, strips = (s->T + QUERIES - 1) / QUERIES;
-#pragma omp parallel for num_threads(t->threads) schedule(dynamic, 1)
-    for (int64_t task = 0; task < s->B * s->heads * strips; task++) {
-        int64_t head = task / strips, b = head / s->heads, h = head % s->heads;
-        strip at = strip_at(s, head, strips - 1 - task % strips); /* the longest first */
+    int64_t C = s->C;
+#pragma omp parallel for num_threads(t->threads) schedule(dynamic, 1) if (s->T > DIRECT)
+    for (int64_t head = 0; head < s->B * s->heads; head++) {
+        int64_t b = head / s->heads, h = head % s->heads;
         const float *x = qkv + b * s->T * 3 * C + h * s->D;
         places p = { .q = x, .ldq = 3 * C, .k = x + C, .v = x + 2 * C, .ldk = 3 * C };
         if (cache) p.k = cache->k + h * s->D, p.v = cache->v + h * s->D, p.ldk = C;
-        forward_strip(s, &at, &p, out + b * s->T * C + h * s->D,
-                      scratch + (size_t)(QUERIES * s->keys) * (size_t)omp_get_thread_num());
+        scratch w = scratch_at(s, false, memory + scratch_size(s, false) * (size_t)omp_get_thread_num());
+        head_forward(s, head, &p, out + b * s->T * C + h * s->D, &w);
     }
 }
 
@@ -277,10 +320,10 @@ ls_tensor *ls_attention(ls_tape *t, ls_tensor *qkv, const ls_attention_options *
         .op = &op_attention, .in = { qkv }, .state = &s, .state_bytes = sizeof s, .flops = 4 * pairs * (double)s.D
     };
     ls_tensor *y = ls__result(t, 3, (int64_t[]){ s.B, s.T, s.C });
-    ls__buffer *scratch = ls__buffer_take(t, (size_t)(QUERIES * s.keys) * (size_t)t->threads);
+    ls__buffer *memory = ls__buffer_take(t, scratch_size(&s, false) * (size_t)t->threads);
     if (ls__will_record(t, &record)) s.rows = ls__buffer_take(t, (size_t)(2 * s.B * s.heads * s.T));
     if (t->status) return NULL;
-    attention_forward(t, &s, qkv->data, o->cache, y->data, scratch->data);
-    ls__buffer_drop(t, scratch);
+    attention_forward(t, &s, qkv->data, o->cache, y->data, memory->data);
+    ls__buffer_drop(t, memory);
     return ls__record(t, y, &record);
 }
