@@ -140,9 +140,8 @@ typedef struct ls__multi {
     size_t own_room;
     ls__net_request **polled; /* for ls__net_test() */
     int polled_room;
-    bool busy;         /* messages of this rank are under way */
-    uint32_t looks;    /* at the network */
-    int64_t looked_at; /* ls_now() of the last look at the others */
+    bool busy;      /* messages of this rank are under way */
+    uint32_t looks; /* at the network */
 } ls__multi;
 
 /* What a message is about: the lowest bits of its tag. The group's number stands above. */

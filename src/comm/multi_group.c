@@ -316,7 +316,7 @@ static bool flush(ls_group *g)
     ls__multi *m = ls__multi_of(g);
     int vain = 0;
     for (int64_t begin = ls_now(); ls_now() - begin < 1000000000; ls__net_pause(&vain)) {
-        if (g->broken || ls__multi_poll(g)) return false;
+        if (g->broken || ls__multi_poll(g) || ls__multi_look(g)) return false;
         if (!m->pairs && !m->leaving && ls__batch_done(&m->heads_out) && ls__batch_done(&m->heads_in)) return !g->first;
     }
     return false;

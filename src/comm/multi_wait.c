@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/futex.h"
+#include "base/log.h"
 #include "base/status.h"
 
 enum {
@@ -177,7 +178,7 @@ ls_status ls__multi_poll(ls_group *g)
         if (!m->polled[i]->active) m->life++;
     if (!status && !c->inbox_request.active) status = take_alarm(c);
     if (!status) ls__multi_pair_reap(m);
-    return status ? ls__multi_give_up(g, status) : ls__multi_look(g);
+    return status ? ls__multi_give_up(g, status) : LS_OK;
 }
 
 /* ---- Who is missing. */
@@ -257,23 +258,38 @@ static ls_status report_late(ls_group *g, const ls_work *w)
         g->world->identity.rank, call, m->world_of[rank], where, seconds);
 }
 
-/* Now and then: is someone of this machine gone, or anyone late? */
-static ls_status look_around(ls_group *g, ls_work *w, int64_t now)
+/* Says once per call that a rank is stopped: the caller's user sees why nothing moves. */
+static void note_stop(const ls_group *g, ls_work *w, int local)
+{
+    const ls__multi *m = ls__multi_of(g);
+    char state[96];
+    if (w->stop_noted) return;
+    ls__job_describe_state(g->world->job, m->locals_at[local].job, state, sizeof state);
+    ls__log(LS_LOG_WARNING, "rank %d %s; waiting for it", m->world_of[ls__multi_member(m, m->node, local)], state);
+    w->stop_noted = true;
+}
+
+/* Now and then: is someone of this machine gone or stopped, or anyone late? A stopped rank has the whole timeout from its
+ * stop. */
+static ls_status look_around(ls_group *g, ls_work *w)
 {
     ls__multi *m = ls__multi_of(g);
     ls__job *job = g->world->job;
     ls__cluster_watch(m->cluster, job);
     bool pair = ls__call_is_pair(w->call);
-    int64_t late = now - w->waiting_since - (int64_t)g->world->timeout_ms * 1000000;
+    int64_t limit = (int64_t)g->world->timeout_ms * 1000000, late = w->waited - limit;
     bool expired = g->world->timeout_ms > 0 && late > 0;
     for (int i = 0; i < m->locals && !pair; i++) {
         if (i == m->local || atomic_load_explicit(&m->locals_at[i].finished, memory_order_acquire) > w->number)
             continue;
         bool posted =
             atomic_load_explicit(&ls__multi_post_of(m, w->number, i)->number, memory_order_acquire) == w->number + 1;
-        uint32_t state = atomic_load(&job->rank[m->locals_at[i].job].state);
+        const ls__job_rank *they = &job->rank[m->locals_at[i].job];
+        uint32_t state = atomic_load(&they->state);
         if (state == LS__RANK_GONE || state == LS__RANK_EXITED || state == LS__RANK_KILLED)
             return report_local(g, w, i, true);
+        if (state == LS__RANK_STOPPED) note_stop(g, w, i);
+        if (state == LS__RANK_STOPPED && ls_now() - atomic_load(&they->since) < limit) return LS_OK;
         if (expired && !posted) return report_local(g, w, i, false);
     }
     /* Who is on another machine is its neighbours' business first, and then the leader's. */
@@ -288,22 +304,29 @@ ls_status ls__multi_idle(ls_group *g, ls_work *w)
     ls__multi *m = ls__multi_of(g);
     if (w->waiting_mark != m->life + 1) { /* something happened */
         w->waiting_mark = m->life + 1;
-        w->waiting_since = 0;
+        w->waiting_since = w->waited = 0;
         w->spins = 0;
     }
     if (w->spins++ < (w->rounds > 1 ? YIELDS_IN_FLOW : YIELDS)) {
         sched_yield();
         return LS_OK;
     }
+    /* What is wrong is looked for before sleeping and not after: a call that can be completed is. */
+    ls_status status = ls__multi_look(g);
     int64_t now = ls_now();
-    if (!w->waiting_since) w->waiting_since = m->looked_at = now;
+    if (!w->waiting_since) w->waiting_since = now;
+    int64_t passed = now - w->waiting_since;
+    if (!status && passed >= LOOK_AROUND_NS) {
+        w->waited += passed < 4 * LOOK_AROUND_NS ? passed : LOOK_AROUND_NS; /* we were suspended */
+        w->waiting_since = now;
+        status = look_around(g, w);
+    }
+    if (status) return status;
     ls__job_rank *me = &g->world->job->rank[m->locals_at[m->local].job];
     uint32_t bell = atomic_load(&me->bell);
     atomic_fetch_add(&me->sleepers, 1);
-    ls_status status = ls__group_progress(g);
+    status = ls__group_progress(g);
     if (!status && !w->done) ls__futex_wait(&me->bell, bell, m->busy ? NAP_NS : SLEEP_NS);
     atomic_fetch_sub(&me->sleepers, 1);
-    if (status || w->done || now - m->looked_at < LOOK_AROUND_NS) return status;
-    m->looked_at = now;
-    return look_around(g, w, now);
+    return status;
 }
