@@ -14,6 +14,7 @@ int data_command(int argc, char **argv);
 int generate_command(int argc, char **argv);
 int checkpoint_command(int argc, char **argv);
 int train_command(int argc, char **argv);
+int profile_command(int argc, char **argv);
 int run_command(int argc, char **argv);
 int doctor_command(int argc, char **argv);
 int bench_command(int argc, char **argv);

@@ -24,6 +24,7 @@ static const command commands[] = {
     { "train", train_command, "train a GPT" },
     { "checkpoint", checkpoint_command, "verify the checkpoints of a training" },
     { "generate", generate_command, "text from a trained model" },
+    { "profile", profile_command, "what each operation of a training cost" },
     { "data", data_command, "tokenize, describe, stage and order training data" },
     { "bench", bench_command, "measure, beside peers" },
     { "doctor", doctor_command, "say what was found on this machine, and what is missing" },

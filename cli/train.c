@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include "cli/commands.h"
 #include "cli/launch.h"
+#include "cli/profile.h"
 #include "cli/progress.h"
 #include "cli/sample.h"
 #include "cli/train_options.h"
@@ -132,6 +133,19 @@ static int finish(ls_train *t, const train_arguments *a, ls_status status, int64
     return stop_signal ? 128 + stop_signal : code;
 }
 
+static int show_profile(ls_train *t, const train_arguments *a, const char *run_dir)
+{
+    ls_status status = ls_train_save_profile(t);
+    if (status) {
+        fprintf(stderr, "lockstep train: %s\n", ls_error());
+        return EXIT_FAILED;
+    }
+    if (a->quiet || !is_first) return EXIT_DONE;
+    printf("\n");
+    status = profile_print(run_dir, 0, stdout);
+    return status ? complain(status) : EXIT_DONE;
+}
+
 static const char *from_environment(void *user, const char *name)
 {
     (void)user;
@@ -198,6 +212,7 @@ static int train_here(train_arguments *a)
     int64_t made = 0;
     status = run_steps(t, a, &made);
     int code = finish(t, a, status, made, run_dir);
+    if (a->train.profile && made && code == EXIT_DONE) code = show_profile(t, a, run_dir);
     ls_train_free(&t);
     return code;
 }

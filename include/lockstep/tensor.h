@@ -64,11 +64,14 @@ typedef ls_status (*ls_ready_fn)(void *user, ls_param *param);
 typedef struct ls_profile {
     const char *op;    /* "linear", "attention"... */
     const char *param; /* the name of its (first) parameter, or "" */
+    const char *near;  /* the same, or, for an operation without one, that of the operation recorded before it */
     bool backward;
     int dims;
     int64_t shape[LS_MAX_DIMS]; /* of the output */
     int64_t ns;
-    double flops; /* multiplications and additions of its matrix products; 0 for others */
+    double flops;  /* multiplications and additions of its matrix products; 0 for others */
+    double bytes;  /* what it must at least read and write: each operand and each result once */
+    size_t memory; /* bytes by which it made the pass's memory grow */
 } ls_profile;
 typedef void (*ls_profile_fn)(void *user, const ls_profile *profile);
 

@@ -72,6 +72,8 @@ typedef struct ls_train_options {
     int keep;                 /* the newest so many; 0: 2 */
     bool resume;              /* go on from the newest whole one in `run_dir`, on any number of ranks */
 
+    bool profile; /* count what each operation costs; see ls_train_save_profile() */
+
     const char *run_dir; /* made if it is not there; one that holds a run already is LS_EINVAL; NULL: no files */
 } ls_train_options;
 
@@ -106,6 +108,10 @@ LS_API LS_MUST_CHECK ls_status ls_train_step(ls_train *train, ls_train_metrics *
 LS_API LS_MUST_CHECK ls_status ls_train_eval(ls_train *train, double *loss);
 /* Writes the model to the run directory. Without one: LS_ESTATE. */
 LS_API LS_MUST_CHECK ls_status ls_train_save(ls_train *train);
+
+/* Writes what each operation cost on this rank to profile/rank-R.json in the run directory; `profile` must have been asked
+ * for. Every rank calls it by itself. */
+LS_API LS_MUST_CHECK ls_status ls_train_save_profile(ls_train *train);
 
 LS_API ls_model *ls_train_model(const ls_train *train);
 /* The options in force, defaults filled in. */

@@ -317,7 +317,12 @@ ls_tensor *ls_attention(ls_tape *t, ls_tensor *qkv, const ls_attention_options *
     }
     double pairs = (double)(s.B * s.heads * s.T) * (double)s.keys * (s.full ? 1 : 0.5);
     ls__record_args record = {
-        .op = &op_attention, .in = { qkv }, .state = &s, .state_bytes = sizeof s, .flops = 4 * pairs * (double)s.D
+        .op = &op_attention,
+        .in = { qkv },
+        .state = &s,
+        .state_bytes = sizeof s,
+        .flops = 4 * pairs * (double)s.D,
+        .back_flops = 10 * pairs * (double)s.D, /* scores again, and four gradients */
     };
     ls_tensor *y = ls__result(t, 3, (int64_t[]){ s.B, s.T, s.C });
     ls__buffer *memory = ls__buffer_take(t, scratch_size(&s, false) * (size_t)t->threads);

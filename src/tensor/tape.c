@@ -132,7 +132,10 @@ bool ls__begin(ls_tape *t, const ls_tensor *a, const ls_tensor *b)
         ls__tape_fail(t, ls__fail(LS_EINVAL, "tape: an operation's input is NULL, and no operation had failed"));
         return false;
     }
-    if (t->profile) t->profile_begin = ls_now();
+    if (t->profile) {
+        t->profile_used = t->arena.used;
+        t->profile_begin = ls_now();
+    }
     return true;
 }
 
@@ -227,6 +230,7 @@ ls_status ls_tape_begin(ls_tape *t, ls_param *params, int n_params, const ls_pas
     t->root = NULL;
     t->open = true;
     t->status = LS_OK;
+    t->profile_near = NULL;
     for (int i = 0; i < n_params; i++) {
         ls_param *p = &params[i];
         p->index = i;
@@ -248,25 +252,62 @@ bool ls__will_record(const ls_tape *t, const ls__record_args *args)
     return false;
 }
 
-static void tell(const ls_tape *t, const ls__op *op, const ls_tensor *out, const ls_param *p, bool backward,
-                 int64_t begin, double flops)
+/* ---- Telling what an operation cost */
+
+static double param_bytes(const ls_param *p)
 {
-    ls_profile e = { .op = op->name, .param = p ? p->name : "", .backward = backward, .dims = out->dims };
-    memcpy(e.shape, out->shape, sizeof e.shape);
-    e.flops = flops;
+    double n = sizeof(float);
+    for (int i = 0; i < p->dims; i++) n *= (double)p->shape[i];
+    return n;
+}
+
+/* Each operand is read and each result written once; backward reads the operands and the result's gradient, and writes a
+ * gradient for all that want one. Without an input (an embedding) a parameter's rows are read that fill the result. */
+static double least_bytes(ls_tensor *const *in, ls_param *const *param, const ls_tensor *out, bool backward)
+{
+    double result = (double)ls_tensor_count(out) * sizeof(float), sum = result;
+    for (int i = 0; i < LS__NODE_INPUTS; i++) {
+        if (!in[i]) continue;
+        double n = (double)ls_tensor_count(in[i]) * sizeof(float);
+        sum += backward && in[i]->needs_grad ? 2 * n : n;
+    }
+    for (int i = 0; i < LS__NODE_PARAMS; i++) {
+        if (!param[i]) continue;
+        double n = param_bytes(param[i]);
+        if (!in[0] && n > result) n = result;
+        sum += backward && param[i]->grad ? 2 * n : n;
+    }
+    return sum;
+}
+
+static void tell(const ls_tape *t, const ls__op *op, ls_tensor *const *in, ls_param *const *param, const ls_param *near,
+                 const ls_tensor *out, bool backward, int64_t begin, size_t used, double flops)
+{
+    ls_profile e = { .op = op->name, .backward = backward, .dims = out->dims, .flops = flops };
     e.ns = ls_now() - begin;
+    e.param = param[0] ? param[0]->name : param[1] ? param[1]->name : "";
+    e.near = near ? near->name : "";
+    memcpy(e.shape, out->shape, sizeof e.shape);
+    e.bytes = least_bytes(in, param, out, backward);
+    e.memory = t->arena.used - used;
     t->profile(t->profile_user, &e);
 }
 
 ls_tensor *ls__record(ls_tape *t, ls_tensor *out, const ls__record_args *args)
 {
     if (t->status) return NULL;
-    if (t->profile) tell(t, args->op, out, args->param[0], false, t->profile_begin, args->flops);
+    if (t->profile) {
+        for (int i = LS__NODE_PARAMS - 1; i >= 0; i--)
+            if (args->param[i]) t->profile_near = args->param[i];
+        tell(t, args->op, args->in, args->param, t->profile_near, out, false, t->profile_begin, t->profile_used,
+             args->flops);
+    }
     if (!ls__will_record(t, args)) return out;
     ls__node *n = ls__arena_take(&t->arena, sizeof *n);
     void *state = args->state_bytes ? ls__arena_take(&t->arena, args->state_bytes) : NULL;
     if (!n || (args->state_bytes && !state)) return ls__tape_fail(t, LS_ENOMEM);
     *n = (ls__node){ .before = t->last, .op = args->op, .out = out, .state = state, .back_flops = args->back_flops };
+    n->near = t->profile_near;
     if (state) memcpy(state, args->state, args->state_bytes);
     memcpy(n->in, args->in, sizeof n->in);
     memcpy(n->param, args->param, sizeof n->param);
@@ -343,11 +384,12 @@ static ls_status walk_node(ls_tape *t, ls__node *n)
 {
     ls_tensor *out = n->out;
     if (out->grad) {
+        size_t used = t->arena.used;
         int64_t begin = t->profile ? ls_now() : 0;
         ls_status status = n->op->backward(t, n);
         if (status == LS_OK) status = t->status;
         if (status) return status;
-        if (t->profile) tell(t, n->op, out, n->param[0], true, begin, n->back_flops);
+        if (t->profile) tell(t, n->op, n->in, n->param, n->near, out, true, begin, used, n->back_flops);
         ls__buffer_drop(t, out->grad);
         out->grad = NULL;
     }

@@ -36,6 +36,7 @@ struct ls__node {
     ls_tensor *in[LS__NODE_INPUTS];
     ls_param *param[LS__NODE_PARAMS]; /* in the order in which their hooks fire */
     void *state;                      /* the operation's own, in the arena */
+    const ls_param *near;             /* while someone listens: its own parameter, or that of an operation before it */
     double back_flops;
 };
 
@@ -57,6 +58,8 @@ struct ls_tape {
     ls_profile_fn profile;
     void *profile_user;
     int64_t profile_begin; /* when the running operation's forward began */
+    size_t profile_used;   /* and what the arena held then */
+    const ls_param *profile_near;
 };
 
 /* Fails the pass: keeps the thread's message and `status` if they are the first. Returns NULL. */

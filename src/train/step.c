@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include "base/status.h"
 #include "train/checkpoint.h"
+#include "train/profile.h"
 
 enum { MAX_SLOTS_ON_STACK = 64 };
 
@@ -21,6 +22,7 @@ ls_status ls__train_forward(ls_train *t, int slot, const ls_model_batch *batch, 
     ls_model_batch share = *batch;
     /* Each micro-batch's loss is its share of the global mean, so that the gradients only have to be added. */
     if (!eval) share.divisor = (double)o->rows * (double)o->length * (double)o->slots;
+    ls__profile_pause(t->profile, eval);
     ls_status status = ls_tape_begin(t->tape, params, n_params, &pass);
     if (status) return status;
     *loss = ls_model_loss(t->model, t->tape, &share);
@@ -174,6 +176,7 @@ ls_status ls_train_step(ls_train *t, ls_train_metrics *metrics)
     if (!status) status = ls__train_update(t, metrics->loss, metrics);
     metrics->update_ms = since(&clock);
     if (!status) status = finish_step(t, metrics, begin, &clock);
+    if (!status) ls__profile_step(t->profile, metrics);
     if (losses != few) free(losses);
     t->broken = status != LS_OK;
     /* The others would wait for this rank; now they know why it does not come. */

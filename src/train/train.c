@@ -9,6 +9,7 @@
 #include "base/thread.h"
 #include "tensor/blas.h"
 #include "train/checkpoint.h"
+#include "train/profile.h"
 
 static ls_status check_count(const char *name, int value, int high)
 {
@@ -137,7 +138,8 @@ static ls_status open_own(ls_train *t)
     if ((status = ls__train_open_data(t))) return status;
     if ((status = ls_gpt2_open(&t->model, &o->model))) return status;
     t->flops_per_token = count_flops(&o->model, o->length);
-    return ls_tape_open(&t->tape, &(ls_tape_options){ .threads = o->threads });
+    status = ls_tape_open(&t->tape, &(ls_tape_options){ .threads = o->threads });
+    return status || !o->profile ? status : ls__profile_open(t);
 }
 
 static ls_status open_all(ls_train *t)
@@ -176,6 +178,7 @@ void ls_train_free(ls_train **train)
     if (!t) return;
     ls__checkpoint_close(t);
     ls__run_dir_close(&t->run);
+    ls__profile_close(t);
     ls_tape_free(&t->tape);
     ls_optimizer_free(&t->optimizer);
     ls_model_free(&t->model);

@@ -31,6 +31,7 @@ struct ls_train {
     ls_optimizer *optimizer;
     ls__parallel parallel;                    /* sums gradients over slots and ranks */
     struct ls__checkpoint_writer *checkpoint; /* NULL: none was written yet */
+    struct ls__profile *profile;              /* NULL: nobody asked for one */
     ls__run_dir run;                          /* path NULL: none, or this is not the first rank */
     double flops_per_token;
     double peak_gflops; /* the best that was measured; 0: not yet */

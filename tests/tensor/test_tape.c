@@ -225,7 +225,7 @@ static void memory_that_ends_is_an_error_and_the_tape_lives_on(void **state)
 
 typedef struct told {
     int forward, backward;
-    double flops;
+    double flops, bytes; /* bytes: of forward */
 } told;
 
 static void on_profile(void *user, const ls_profile *e)
@@ -235,7 +235,9 @@ static void on_profile(void *user, const ls_profile *e)
     if (strcmp(e->op, "linear")) return;
     *(e->backward ? &s->backward : &s->forward) += 1;
     assert_int_equal(e->shape[e->dims - 1], 8);
+    assert_string_equal(e->near, e->param);
     s->flops += e->flops;
+    if (!e->backward) s->bytes += e->bytes;
 }
 
 static void whoever_listens_hears_of_each_operation(void **state)
@@ -252,6 +254,8 @@ static void whoever_listens_hears_of_each_operation(void **state)
     assert_int_equal(s.forward, 3);
     assert_int_equal(s.backward, 3);
     assert_true(s.flops == 3 * 3 * 2.0 * 6 * 8 * 8);
+    /* inputs and outputs of 6 x 8, one residual, three weights of 8 x 8, one bias of 8 */
+    assert_true(s.bytes == 4.0 * (7 * 6 * 8 + 3 * 8 * 8 + 8));
     ls_tape_free(&t);
     free_params(p, PARAMS);
 }

@@ -1,0 +1,247 @@
+/* lockstep profile: what each operation of a training cost, from RUN/profile/rank-R.json.
+ *
+ * Three tables: operations of forward, operations of backward, layers; each sorted by own time. The file may come from
+ * anywhere: what is missing in it counts as 0, and names are printed without control characters. */
+#include "cli/profile.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/file.h"
+#include "base/status.h"
+#include "cli/commands.h"
+#include "cli/options.h"
+
+static const char intro[] =
+    "usage: lockstep profile RUN [OPTIONS]\n"
+    "\n"
+    "Shows what each operation cost, of a run that was made with 'lockstep train --profile':\n"
+    "own time, calls, GFLOP/s of matrix products, least memory traffic, output shape; forward and\n"
+    "backward apart, and per layer. Times are per step.\n\n";
+
+/* Operations that share a line. */
+typedef struct line {
+    char name[64], shape[48];
+    double ms, backward_ms, flops, bytes, memory;
+    double calls;
+} line;
+
+typedef struct table {
+    line *lines;
+    size_t count;
+    double ms, backward_ms; /* of all */
+} table;
+
+static double real(const json_t *o, const char *key)
+{
+    double x = json_number_value(json_object_get(o, key));
+    return isfinite(x) && x > 0 ? x : 0;
+}
+
+/* Text of a file, for a terminal: whatever is no printable ASCII becomes '?'. */
+static void copy_text(char *to, size_t bytes, const char *from)
+{
+    size_t n = 0;
+    for (; from && from[n] && n + 1 < bytes; n++) to[n] = from[n] >= ' ' && from[n] < 127 ? from[n] : '?';
+    to[n] = 0;
+}
+
+static void shape_text(char *to, size_t bytes, const json_t *shape)
+{
+    size_t at = 0, i;
+    json_t *value;
+    *to = 0;
+    json_array_foreach(shape, i, value)
+    {
+        if (i > 7 || at + 24 > bytes) break;
+        at += (size_t)snprintf(to + at, bytes - at, "%s%lld", i ? ", " : "(", (long long)json_integer_value(value));
+    }
+    if (at) snprintf(to + at, bytes - at, ")");
+}
+
+/* "attention", "linear attn.c_attn": the operation and its place within a layer. */
+static void operation_name(char *to, size_t bytes, const json_t *row)
+{
+    char op[24], module[64], layer[64];
+    copy_text(op, sizeof op, json_string_value(json_object_get(row, "op")));
+    copy_text(module, sizeof module, json_string_value(json_object_get(row, "module")));
+    copy_text(layer, sizeof layer, json_string_value(json_object_get(row, "layer")));
+    size_t n = strlen(layer);
+    bool inside = n && !strncmp(module, layer, n) && module[n] == '.';
+    snprintf(to, bytes, "%s%s%.36s", op, *module ? " " : "", inside ? module + n + 1 : module);
+}
+
+static bool is_backward(const json_t *row)
+{
+    const char *pass = json_string_value(json_object_get(row, "pass"));
+    return pass && !strcmp(pass, "backward");
+}
+
+static void add_row(table *t, const char *name, const char *shape, const json_t *row)
+{
+    size_t i = 0;
+    while (i < t->count && strcmp(t->lines[i].name, name)) i++;
+    line *l = &t->lines[i];
+    if (i == t->count) {
+        *l = (line){ 0 };
+        snprintf(l->name, sizeof l->name, "%s", name);
+        snprintf(l->shape, sizeof l->shape, "%s", shape);
+        t->count++;
+    } else if (strcmp(l->shape, shape)) {
+        strcpy(l->shape, "several");
+    }
+    double ms = real(row, "ms"), memory = real(row, "memory_bytes");
+    l->ms += ms;
+    t->ms += ms;
+    if (is_backward(row)) {
+        l->backward_ms += ms;
+        t->backward_ms += ms;
+    }
+    l->flops += real(row, "flops");
+    l->bytes += real(row, "bytes");
+    l->calls += real(row, "calls");
+    l->memory += memory;
+}
+
+static int by_time(const void *a, const void *b)
+{
+    double x = ((const line *)a)->ms, y = ((const line *)b)->ms;
+    return (x < y) - (x > y);
+}
+
+static void print_number(FILE *to, int width, int digits, double x)
+{
+    if (x > 0)
+        fprintf(to, " %*.*f", width, digits, x);
+    else
+        fprintf(to, " %*s", width, "-");
+}
+
+static void print_operations(FILE *to, table *t, const char *title, double steps, double step_ms)
+{
+    qsort(t->lines, t->count, sizeof *t->lines, by_time);
+    fprintf(to, "\n%-34s %9s %6s %7s %8s %7s %8s  %s\n", title, "ms/step", "share", "calls", "GFLOP/s", "GB/s", "MiB",
+            "output");
+    for (size_t i = 0; i < t->count; i++) {
+        const line *l = &t->lines[i];
+        fprintf(to, "  %-32.32s %9.3f %5.1f%% %7.4g", l->name, l->ms / steps, step_ms > 0 ? 100 * l->ms / step_ms : 0,
+                l->calls / steps);
+        print_number(to, 8, 1, l->ms > 0 ? l->flops / l->ms / 1e6 : 0);
+        /* An operation whose backward was done on the way forward takes no time and moves nothing. */
+        print_number(to, 7, 1, l->ms > 1e-3 * l->calls ? l->bytes / l->ms / 1e6 : 0);
+        print_number(to, 8, 2, l->memory / (1 << 20));
+        fprintf(to, "  %s\n", l->shape);
+    }
+    fprintf(to, "  %-32s %9.3f %5.1f%%\n", "all", t->ms / steps, step_ms > 0 ? 100 * t->ms / step_ms : 0);
+}
+
+static void print_layers(FILE *to, table *t, double steps, double step_ms)
+{
+    qsort(t->lines, t->count, sizeof *t->lines, by_time);
+    fprintf(to, "\n%-34s %9s %6s %9s %9s %8s %8s\n", "layer", "ms/step", "share", "forward", "backward", "GFLOP/s",
+            "MiB");
+    for (size_t i = 0; i < t->count; i++) {
+        const line *l = &t->lines[i];
+        fprintf(to, "  %-32.32s %9.3f %5.1f%% %9.3f %9.3f", l->name, l->ms / steps,
+                step_ms > 0 ? 100 * l->ms / step_ms : 0, (l->ms - l->backward_ms) / steps, l->backward_ms / steps);
+        print_number(to, 8, 1, l->ms > 0 ? l->flops / l->ms / 1e6 : 0);
+        print_number(to, 8, 2, l->memory / (1 << 20));
+        fputc('\n', to);
+    }
+}
+
+static void print_head(FILE *to, const json_t *root, const table *forward, const table *backward)
+{
+    const json_t *phases = json_object_get(root, "phase_ms");
+    double steps = real(root, "steps"), step = real(root, "step_ms"), ops = forward->ms + backward->ms;
+    double rest = real(phases, "forward") + real(phases, "backward") - ops, threads = real(root, "threads");
+    double first = real(root, "first_step");
+    fprintf(to, "rank %g of %g, steps %.0f to %.0f, %g thread%s: %.3f ms a step\n", real(root, "rank"),
+            real(root, "ranks"), first, first + steps - 1, threads, threads == 1 ? "" : "s", step / steps);
+    fprintf(to,
+            "  operations %.3f ms (%.1f%%); between them (summing gradients, waiting) %.3f ms; data %.3f ms; update "
+            "%.3f ms; other %.3f ms\n",
+            ops / steps, step > 0 ? 100 * ops / step : 0, (rest > 0 ? rest : 0) / steps, real(phases, "data") / steps,
+            real(phases, "update") / steps, real(phases, "other") / steps);
+    fprintf(to, "  SGEMM here reaches %.1f GFLOP/s; memory peak: activations %.1f MiB, process %.1f MiB\n",
+            real(root, "peak_gflops"), real(root, "activation_peak_bytes") / (1 << 20),
+            real(root, "resident_peak_bytes") / (1 << 20));
+}
+
+static ls_status print_tables(FILE *to, const json_t *root, const char *path)
+{
+    const json_t *rows = json_object_get(root, "operations");
+    size_t n = json_array_size(rows), i;
+    double steps = real(root, "steps"), step_ms = real(root, "step_ms");
+    if (!json_is_array(rows)) return ls__fail(LS_EFORMAT, "%s: is no profile", path);
+    if (steps < 1) return ls__fail(LS_EFORMAT, "%s: no step was counted; the run ended before its second step", path);
+    line *lines = calloc(3 * n + 1, sizeof *lines);
+    if (!lines) return ls__fail(LS_ENOMEM, "%s: out of memory", path);
+    table ways[2] = { { .lines = lines }, { .lines = lines + n } }, layers = { .lines = lines + 2 * n };
+    json_t *row;
+    json_array_foreach(rows, i, row)
+    {
+        char name[64], shape[48], layer[64];
+        operation_name(name, sizeof name, row);
+        shape_text(shape, sizeof shape, json_object_get(row, "shape"));
+        copy_text(layer, sizeof layer, json_string_value(json_object_get(row, "layer")));
+        add_row(&ways[is_backward(row)], name, shape, row);
+        add_row(&layers, *layer ? layer : "(none)", "", row);
+    }
+    print_head(to, root, &ways[0], &ways[1]);
+    print_operations(to, &ways[0], "forward", steps, step_ms);
+    print_operations(to, &ways[1], "backward", steps, step_ms);
+    print_layers(to, &layers, steps, step_ms);
+    free(lines);
+    return LS_OK;
+}
+
+/* The file's text; the caller frees it. */
+static ls_status read_profile(const char *run_dir, int rank, char *path, size_t path_bytes, char **text)
+{
+    size_t bytes;
+    snprintf(path, path_bytes, "%s/profile/rank-%d.json", run_dir, rank);
+    ls_status status = ls__file_read(path, (size_t)256 << 20, text, &bytes);
+    if (status == LS_ENOENT)
+        return ls__fail(LS_ENOENT, "%s: is not there; 'lockstep train --profile' makes it when it ends", path);
+    return status;
+}
+
+ls_status profile_print(const char *run_dir, int rank, FILE *to)
+{
+    char path[4096], *text = NULL;
+    json_error_t error;
+    ls_status status = read_profile(run_dir, rank, path, sizeof path, &text);
+    if (status) return status;
+    json_t *root = json_loads(text, 0, &error);
+    status =
+        root ? print_tables(to, root, path) : ls__fail(LS_EFORMAT, "%s: line %d: %s", path, error.line, error.text);
+    json_decref(root);
+    free(text);
+    return status;
+}
+
+int profile_command(int argc, char **argv)
+{
+    const char *run = NULL;
+    int rank = 0;
+    bool json = false;
+    const option_row rows[] = {
+        { OPTION_INT, "--rank", &rank, "R", "whose (0)", 0, 1e9, NULL },
+        { OPTION_FLAG, "--json", &json, NULL, "the file as it is: every operation of every layer", 0, 0, NULL },
+        { OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, NULL },
+    };
+    int code = options_read("profile", intro, rows, &run, argc, argv);
+    if (code >= 0) return code;
+    if (!run) {
+        fprintf(stderr, "lockstep profile: name the folder of a run, for example runs/last\n");
+        return EXIT_USAGE;
+    }
+    char path[4096], *text = NULL;
+    ls_status status = json ? read_profile(run, rank, path, sizeof path, &text) : profile_print(run, rank, stdout);
+    if (text) puts(text);
+    free(text);
+    if (status) fprintf(stderr, "lockstep profile: %s\n", ls_error());
+    return status ? EXIT_USAGE : EXIT_DONE;
+}
