@@ -112,11 +112,13 @@ int ls__split_pick(const ls__split_entry *all, int p, int color, int *ranks)
 
 void ls__note_start(const ls_work *w, size_t bytes)
 {
+    if (!LS__CHECKED) return;
     ls__ring_add_at(w->group->world->ring, w->started, LS_EVENT_COLL_START, w->number, bytes);
 }
 
 void ls__note_done(const ls_work *w)
 {
+    if (!LS__CHECKED) return;
     int64_t waited = w->last_arrival - w->started;
     ls__ring_add(w->group->world->ring, LS_EVENT_COLL_DONE, w->number,
                  (uint64_t)w->last_rank << 48 | (uint64_t)(waited > 0 ? waited : 0));

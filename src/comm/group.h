@@ -30,6 +30,13 @@ typedef enum ls__call {
     LS__CALLS
 } ls__call;
 
+/* The build for bench/checks has neither fingerprints nor time stamps nor events, to see what they cost. */
+#ifdef LOCKSTEP_BARE
+enum { LS__CHECKED = 0 };
+#else
+enum { LS__CHECKED = 1 };
+#endif
+
 /* What must be the same on all ranks, in one word: call, type, reduction, root. */
 typedef uint64_t ls__fingerprint;
 

@@ -198,6 +198,16 @@ static void free_net(ls__net *net)
     free(net);
 }
 
+/* srun without a PMI (--mpi=none, often its default) starts ranks that no MPI can join; Open MPI would end the process. */
+static ls_status check_srun(const ls__identity *id)
+{
+    if (id->launcher != LS__LAUNCHER_SLURM || id->size <= 1 || secure_getenv("PMI_FD")) return LS_OK;
+    return ls__fail(LS_EINVAL,
+                    "srun started this process as rank %d of %d, but offers MPI no way to find the others; start with "
+                    "srun --mpi=pmix (Open MPI) or --mpi=pmi2 (MPICH)",
+                    id->rank, id->size);
+}
+
 ls_status ls__net_open(ls__net **out, const char *which, const ls__identity *identity)
 {
     const char *said_by = "the world's option mpi";
@@ -208,7 +218,8 @@ ls_status ls__net_open(ls__net **out, const char *which, const ls__identity *ide
         which = secure_getenv(said_by);
     }
     if (!which || !*which) which = family_of(identity->launcher);
-    ls_status status = new_net(&net);
+    ls_status status = check_srun(identity);
+    if (!status) status = new_net(&net);
     if (status) return status;
     status = find(which, said_by, net->path, sizeof net->path);
     if (!status) status = load(net->path, &net->plugin, net->library, sizeof net->library);
