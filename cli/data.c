@@ -1,12 +1,12 @@
 /* lockstep data: finds the subcommand and runs it. */
 #include "cli/data.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "cli/commands.h"
+#include "cli/options.h"
 
 static const struct {
     const char *name;
@@ -30,20 +30,8 @@ static void help(FILE *to)
 
 int data_parse_number(const char *option, const char *text, uint64_t least, uint64_t most, uint64_t *out)
 {
-    static const struct {
-        const char *suffix;
-        uint64_t factor;
-    } units[] = { { "", 1 },         { "k", 1000 },     { "M", 1000000 }, { "G", 1000000000 },
-                  { "Ki", 1 << 10 }, { "Mi", 1 << 20 }, { "Gi", 1 << 30 } };
-    char *end;
-    errno = 0;
-    uint64_t value = strtoull(text, &end, 10);
-    int good = *text >= '0' && *text <= '9' && !errno, known = 0;
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
-        if (strcmp(end, units[i].suffix)) continue;
-        known = !__builtin_mul_overflow(value, units[i].factor, &value);
-    }
-    if (good && known && value >= least && value <= most) {
+    uint64_t value;
+    if (options_parse_size(text, &value) && value >= least && value <= most) {
         *out = value;
         return 1;
     }

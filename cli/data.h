@@ -10,7 +10,7 @@ int data_stage(int argc, char **argv);
 int data_tokenize(int argc, char **argv);
 int data_train_bpe(int argc, char **argv);
 
-/* A whole number, perhaps with k, M or G (powers of 1,000) or Ki, Mi, Gi behind it, between `least` and `most`. On
+/* A whole number, perhaps with a unit as options_parse_size() has them, between `least` and `most`. On
  * failure prints what is wrong with OPTION's value and returns 0. */
 int data_parse_number(const char *option, const char *text, uint64_t least, uint64_t most, uint64_t *out);
 

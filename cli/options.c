@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <math.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include "cli/commands.h"
@@ -51,9 +50,9 @@ static int read_whole(const char *command, const option_row *r, const char *text
     char *end;
     errno = 0;
     long long x = strtoll(text, &end, 10);
-    if (end == text || *end || errno || !in_range(r, (double)x) || (r->kind == OPTION_INT && x != (int)x))
-        return refuse_range(command, r, text, "a whole number");
-    if (r->kind == OPTION_INT)
+    if (end == text || *end || errno || !in_range(r, (double)x) || (r->kind != OPTION_LONG && x != (int)x))
+        return refuse_range(command, r, text, r->kind == OPTION_AUTO ? "auto, or a whole number" : "a whole number");
+    if (r->kind != OPTION_LONG)
         *(int *)r->to = (int)x;
     else
         *(int64_t *)r->to = x;
@@ -82,6 +81,29 @@ static int read_seed(const char *command, const option_row *r, const char *text)
     return -1;
 }
 
+bool options_parse_size(const char *text, uint64_t *out)
+{
+    static const struct {
+        const char *suffix;
+        uint64_t factor;
+    } units[] = { { "", 1 },           { "k", 1000 },          { "M", 1000000 },
+                  { "G", 1000000000 }, { "T", 1000000000000 }, { "Ki", 1 << 10 },
+                  { "Mi", 1 << 20 },   { "Gi", 1 << 30 },      { "Ti", UINT64_C(1) << 40 } };
+    char *end;
+    errno = 0;
+    uint64_t value = strtoull(text, &end, 10);
+    if (*text < '0' || *text > '9' || errno) return false;
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (!strcmp(end, units[i].suffix)) return !__builtin_mul_overflow(value, units[i].factor, out);
+    return false;
+}
+
+static int read_size(const char *command, const option_row *r, const char *text)
+{
+    if (options_parse_size(text, r->to) && *(uint64_t *)r->to) return -1;
+    return refuse(command, r->name, text, "a whole number from 1, perhaps with k, M, G, T, Ki, Mi, Gi or Ti behind it");
+}
+
 static int read_choice(const char *command, const option_row *r, const char *text)
 {
     char expected[200] = "";
@@ -104,6 +126,11 @@ static int read_value(const char *command, const option_row *r, const char *text
     case OPTION_FLOAT:
     case OPTION_DOUBLE: return read_real(command, r, text);
     case OPTION_SEED: return read_seed(command, r, text);
+    case OPTION_SIZE: return read_size(command, r, text);
+    case OPTION_AUTO:
+        if (strcmp(text, "auto")) return read_whole(command, r, text);
+        *(int *)r->to = -1;
+        return -1;
     case OPTION_CHOICE: return read_choice(command, r, text);
     case OPTION_TEXT: *(const char **)r->to = text; return -1;
     default: return -1;

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 
 typedef enum option_kind {
@@ -12,6 +13,8 @@ typedef enum option_kind {
     OPTION_INT,     /* int */
     OPTION_LONG,    /* int64_t */
     OPTION_SEED,    /* uint64_t */
+    OPTION_SIZE,    /* uint64_t, perhaps with a unit: 200G, 64Mi */
+    OPTION_AUTO,    /* int, or the word auto: -1 */
     OPTION_FLOAT,   /* float */
     OPTION_DOUBLE,  /* double */
     OPTION_TEXT,    /* const char * */
@@ -34,6 +37,9 @@ typedef struct option_row {
     double low, high;           /* of numbers; both 0: any */
     const char *const *choices; /* words, NULL behind the last */
 } option_row;
+
+/* A whole number, perhaps with k, M, G or T (powers of 1,000) or Ki, Mi, Gi, Ti behind it. */
+bool options_parse_size(const char *text, uint64_t *out);
 
 /* Reads argv[1..] into the rows' places. `plain` gets the one argument that is no option, or is NULL if there may be
  * none. Returns -1 to go on, or an exit code: --help was asked for and printed, or a message was. */

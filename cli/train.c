@@ -187,10 +187,37 @@ static ls_status join_world(train_arguments *a, ls__launcher launcher, ls_world 
     return LS_OK;
 }
 
-static void show_warning(void *user, ls_log_level level, const char *text)
+/* Warnings, and on the first rank what is good to know. Any thread may have something to say while the bar is drawn. */
+static void show_log(void *user, ls_log_level level, const char *text)
 {
-    (void)user;
-    if (level >= LS_LOG_WARNING) fprintf(stderr, "lockstep train: %s\n", text);
+    const train_arguments *a = user;
+    const char *clear = isatty(STDERR_FILENO) && isatty(STDOUT_FILENO) ? "\r\033[K" : "";
+    if (level >= LS_LOG_WARNING)
+        fprintf(stderr, "%slockstep train: %s\n", clear, text);
+    else if (level == LS_LOG_INFO && !a->quiet)
+        printf("%s%s\n", clear, text);
+}
+
+/* How the data came, at the end of a run: nothing if they were always there. */
+static ls_status show_loading(ls_train *t, const train_arguments *a)
+{
+    int ranks = a->train.world ? ls_world_size(a->train.world) : 1;
+    char text[400];
+    ls_train_loading *all = malloc((size_t)ranks * sizeof *all);
+    if (!all) return LS_OK;
+    ls_status status = ls_train_loading_get(t, all);
+    if (!status && is_first && !a->quiet) {
+        double wait = 0, total = 0;
+        for (int r = 0; r < ranks; r++) wait += all[r].wait_ms, total += all[r].total_ms;
+        if (ls_train_late_rank(all, ranks, text, sizeof text) >= 0)
+            printf("data: %s; --stage, more --workers or a faster disk would help\n", text);
+        else if (wait > 0.05 * total)
+            printf("data: %.0f %% of the time was spent waiting for them; a batch takes %.1f ms to load with %d "
+                   "worker%s\n",
+                   100 * wait / total, all[0].load_ms, all[0].workers, all[0].workers == 1 ? "" : "s");
+    }
+    free(all);
+    return status;
 }
 
 static int train_here(train_arguments *a)
@@ -202,7 +229,7 @@ static int train_here(train_arguments *a)
         choose_run_dir(a, run_dir, sizeof run_dir);
     a->train.run_dir = run_dir;
     if (a->accumulate) a->train.slots = a->accumulate * (a->train.world ? ls_world_size(a->train.world) : 1);
-    ls_log_set(is_first ? show_warning : NULL, NULL);
+    ls_log_set(is_first ? show_log : NULL, a);
     ls_train *t;
     ls_status status = ls_train_open(&t, &a->train);
     if (status) return complain(status);
@@ -211,6 +238,10 @@ static int train_here(train_arguments *a)
     catch_signals();
     int64_t made = 0;
     status = run_steps(t, a, &made);
+    if (status == LS_END && !stop_signal) {
+        ls_status shown = show_loading(t, a);
+        if (shown) status = shown;
+    }
     int code = finish(t, a, status, made, run_dir);
     if (a->train.profile && made && code == EXIT_DONE) code = show_profile(t, a, run_dir);
     ls_train_free(&t);

@@ -14,12 +14,15 @@ static const char intro[] =
 
 static const char *const optimizers[] = { "adamw", "sgd", NULL };
 static const char *const updates[] = { "sharded", "replicated", NULL };
-static const char *const orders[] = { "canonical", "fast", NULL };
+static const char *const sums[] = { "canonical", "fast", NULL };
+static const char *const orders[] = { "shuffled", "sequential", "torch", "balanced", NULL }; /* as ls_order */
+static const char *const inputs[] = { "auto", "plain", "lines", "jsonl", NULL };             /* as ls_text_format */
+static const char *const lasts[] = { "drop", "keep", NULL };                                 /* as ls_last, from 1 */
 static const char *const schedules[] = { "constant", "linear", "cosine", NULL };
 
 /* Values as they stand on the command line, where 0 means 0; the library's 0 means its default. */
 typedef struct raw {
-    int optimizer, schedule, workers, update, order;
+    int optimizer, schedule, workers, update, sum, order, input, last;
     float lr_end, weight_decay, momentum;
     double clip, bucket_mb;
 } raw;
@@ -37,13 +40,36 @@ static int read_rows(train_arguments *a, raw *r, int argc, char **argv)
           0, NULL },
         { OPTION_INT, "--batch-size", &t->rows, "N", "sequences of a micro-batch (8)", 1, many, NULL },
         { OPTION_INT, "--seq-len", &t->length, "N", "tokens of a sequence (256; built-in corpus: 64)", 1, many, NULL },
-        { OPTION_INT, "--workers", &r->workers, "N", "threads that read ahead (found while training)", 0, 512, NULL },
+        { OPTION_CHOICE, "--input", &r->input, "FORMAT", "of text: auto, plain, lines, jsonl (auto: by the name)", 0, 0,
+          inputs },
+        { OPTION_TEXT, "--field", &t->field, "NAME", "JSON lines: the member with the text (text)", 0, 0, NULL },
+        { OPTION_FLAG, "--pad", &t->padded, NULL, "a sequence is one document, cut off or padded (packed)", 0, 0,
+          NULL },
+        { OPTION_TEXT, "--prompt-field", &t->prompt_field, "NAME", "with --pad: a text before it, without loss", 0, 0,
+          NULL },
+        { OPTION_TEXT, "--weight-field", &t->weight_field, "NAME", "with --pad: what a document's loss counts (1)", 0,
+          0, NULL },
+        { OPTION_CHOICE, "--order", &r->order, "KIND", "shuffled, sequential, torch or balanced (shuffled)", 0, 0,
+          orders },
+        { OPTION_INT, "--torch-ranks", &t->torch_ranks, "N", "ranks that torch's order deals to (those there are)", 1,
+          many, NULL },
+        { OPTION_CHOICE, "--last", &r->last, "KIND", "an epoch's short last step: drop, keep (drop; torch: keep)", 0, 0,
+          lasts },
+        { OPTION_AUTO, "--workers", &r->workers, "N", "threads that read ahead, or auto: found (auto)", 0, 256, NULL },
+        { OPTION_INT, "--prefetch", &t->prefetch, "N", "batches ahead for each of them (2; auto: found)", 1, 4096,
+          NULL },
+        { OPTION_TEXT, "--stage", &t->stage, "DIR", "copy the files to DIR on this machine, read them there", 0, 0,
+          NULL },
+        { OPTION_SIZE, "--stage-limit", &t->stage_limit, "BYTES", "of all copies in it, like 200G (the disk's room)", 0,
+          0, NULL },
+        { OPTION_INT, "--read-delay-us", &t->read_delay_us, "N", "to measure: reads from shards take longer (0)", 0,
+          60000000, NULL },
         { OPTION_INT, "--accumulate", &a->accumulate, "N", "micro-batches of a step on each rank (1)", 1, many, NULL },
         { OPTION_HEADING, "Ranks", NULL, NULL, NULL, 0, 0, NULL },
         { OPTION_INT, "-n", &a->ranks, "N", "ranks to start on this machine (1, or those of mpirun)", 1, 512, NULL },
         { OPTION_INT, "--slots", &t->slots, "N", "micro-batches of a step over all ranks (one each)", 1, many, NULL },
-        { OPTION_CHOICE, "--sum-order", &r->order, "KIND", "canonical, or fast: any slots, other bits (canonical)", 0,
-          0, orders },
+        { OPTION_CHOICE, "--sum-order", &r->sum, "KIND", "canonical, or fast: any slots, other bits (canonical)", 0, 0,
+          sums },
         { OPTION_CHOICE, "--update", &r->update, "KIND", "sharded: one copy a machine, or replicated (sharded)", 0, 0,
           updates },
         { OPTION_DOUBLE, "--bucket-mb", &r->bucket_mb, "X", "MiB of gradients that travel together (4)", 1e-3, 1e6,
@@ -125,9 +151,13 @@ static int settle_model(train_arguments *a)
 
 int train_arguments_read(train_arguments *a, int argc, char **argv)
 {
-    raw r = {
-        .schedule = LS_SCHEDULE_COSINE, .lr_end = -1, .weight_decay = -1, .momentum = -1, .clip = -1, .workers = -1
-    };
+    raw r = { .schedule = LS_SCHEDULE_COSINE,
+              .lr_end = -1,
+              .weight_decay = -1,
+              .momentum = -1,
+              .clip = -1,
+              .workers = -1,
+              .last = -1 };
     *a = (train_arguments){ .sample_tokens = 300, .train = { .schedule = { .warmup = -1 } } };
     int code = read_rows(a, &r, argc, argv);
     if (code >= 0) return code;
@@ -154,6 +184,18 @@ int train_arguments_read(train_arguments *a, int argc, char **argv)
         fprintf(stderr, "lockstep train: --accumulate counts micro-batches on each rank, --slots over all; give one\n");
         return EXIT_USAGE;
     }
+    if (t->stage_limit && !t->stage) {
+        fprintf(stderr, "lockstep train: --stage-limit says how much the copies may take: say where with --stage\n");
+        return EXIT_USAGE;
+    }
+    if (!a->data.count && t->stage) {
+        fprintf(stderr, "lockstep train: --stage: the built-in corpus is in no file; name files with --data\n");
+        return EXIT_USAGE;
+    }
+    if (r.order == LS_ORDER_BALANCED && !t->padded) {
+        fprintf(stderr, "lockstep train: --order balanced: packed sequences are all of one length; it is for --pad\n");
+        return EXIT_USAGE;
+    }
     if (!t->init && (code = settle_model(a)) >= 0) return code;
     if (!t->length && !t->init) t->length = a->data.count ? 256 : 64;
     t->optimizer.kind = (ls_optimizer_kind)r.optimizer;
@@ -165,7 +207,10 @@ int train_arguments_read(train_arguments *a, int argc, char **argv)
     t->clip = r.clip < 0 ? 0 : r.clip == 0 ? -1 : r.clip;
     t->workers = r.workers < 0 ? 0 : r.workers == 0 ? -1 : r.workers;
     t->update = (ls_update)r.update;
-    t->any_order = r.order == 1;
+    t->any_order = r.sum == 1;
+    t->order = (ls_order)r.order;
+    t->text_format = (ls_text_format)r.input;
+    t->last = (ls_last)(r.last + 1);
     t->bucket_bytes = (size_t)(r.bucket_mb * (1 << 20));
     t->data = (const char *const *)a->data.items;
     t->n_data = a->data.count;

@@ -297,7 +297,8 @@ typedef struct ls_loader_options {
     size_t rows;     /* samples of a batch; 0: 1 */
     int slots;       /* batches of a step, over all ranks; 0: `ranks` */
     int rank, ranks; /* this rank gets slots [rank * slots / ranks, (rank + 1) * slots / ranks); 0 of 0: 0 of 1 */
-    ls_order order;  /* this and the next three: see ls_sampler_options */
+    ls_order order;  /* this, seed, drop_last and no_shuffle: see ls_sampler_options */
+    int order_ranks; /* torch: the ranks that the order deals to; 0: `ranks` */
     uint64_t seed;
     bool drop_last;
     bool no_shuffle;

@@ -27,6 +27,13 @@ typedef enum ls_update {
     LS_UPDATE_REPLICATED = 1, /* each rank has its own copy and updates all of it */
 } ls_update;
 
+/* The samples of an epoch that do not fill a whole step. */
+typedef enum ls_last {
+    LS_LAST_DEFAULT = 0, /* drop; for the torch order keep, as DistributedSampler does */
+    LS_LAST_DROP = 1, /* they are left out (torch: DistributedSampler's drop_last, its last step may still be short) */
+    LS_LAST_KEEP = 2, /* the last step is short; its mean is over the tokens that it has */
+} ls_last;
+
 typedef struct ls_train_options {
     /* ---- Ranks */
     ls_world *world;     /* all its ranks open the same training; it must outlive it. NULL: this process alone */
@@ -43,6 +50,21 @@ typedef struct ls_train_options {
     const char
         *tokenizer; /* of text: see ls_tokenizer_open(); for shards, what they were made with, to be kept beside the
                               model; NULL: that of `init` if it has one, otherwise bytes for text and none for shards */
+    ls_text_format text_format; /* of text; 0: by the names of the files */
+    const char *field;          /* JSON lines: the member with the text; NULL: "text" */
+    bool padded; /* text: a sequence is a document, cut off or padded; the loss is the mean over the tokens that
+                                   are there. Default: packed, documents behind one another */
+    const char *prompt_field; /* padded JSON lines: a text before it that carries no loss; NULL: none */
+    const char *weight_field; /* padded JSON lines: a number, what the loss of the document's tokens counts; NULL: 1 */
+    ls_order order;           /* 0: shuffled; balanced is for padded data */
+    int torch_ranks; /* torch: the ranks that its order deals to, on whatever number of ranks; 0: those there are */
+    ls_last last;
+    int workers;          /* threads that read data ahead; 0: as many as it takes; < 0: none */
+    int prefetch;         /* batches ahead for each of them; 0: 2, or found */
+    const char *stage;    /* a folder on this machine that the files are copied to while training has begun; see
+                             ls_stage_open(); NULL: they are read where they are */
+    uint64_t stage_limit; /* bytes of all copies in it; 0: what the disk has room for */
+    int read_delay_us;    /* for measurements: each read from a shard takes so much longer, until it is staged */
 
     /* ---- Model */
     ls_gpt2_options model; /* vocab 0: the tokenizer's, or 50,257; context 0: `length`; others: see nn.h */
@@ -64,7 +86,6 @@ typedef struct ls_train_options {
     int64_t eval_every;             /* steps between evaluations; 0: none */
     int eval_batches;               /* micro-batches of an evaluation; 0: 16 */
     uint64_t seed;
-    int workers; /* threads that read data ahead; 0: as many as it takes; < 0: none */
     int threads; /* 0: the cores that this process may run on */
 
     /* ---- Checkpoints, in the run directory */
@@ -84,8 +105,8 @@ typedef struct ls_train_metrics {
     double epoch;  /* passes over the data so far */
     double loss;   /* mean over the tokens of the global batch, before the update */
     double lr;
-    double grad_norm; /* before clipping; negative: not measured (without clipping, on several ranks) */
-    double tokens_per_s;
+    double grad_norm;    /* before clipping; negative: not measured (without clipping, on several ranks) */
+    double tokens_per_s; /* that carry loss */
     double step_ms, data_ms, forward_ms, backward_ms, update_ms, other_ms;
     double eval_loss;      /* of the evaluation behind this step; negative: there was none */
     double gflops;         /* billions of multiplications and additions a second, matrix products of the step only */
@@ -106,6 +127,19 @@ LS_API void ls_train_stop(ls_train *train);
 LS_API LS_MUST_CHECK ls_status ls_train_step(ls_train *train, ls_train_metrics *metrics);
 /* Mean loss over the validation data. */
 LS_API LS_MUST_CHECK ls_status ls_train_eval(ls_train *train, double *loss);
+/* What loading did on one rank, since the training was opened. */
+typedef struct ls_train_loading {
+    double wait_ms;        /* the rank waited for batches */
+    double total_ms;       /* of all steps */
+    double load_ms;        /* to build a batch, on average */
+    double compute_ms;     /* between two batches, on average */
+    int workers, prefetch; /* now */
+} ls_train_loading;
+/* Collective, between two steps: every rank's loading, in `out[number of ranks]`. */
+LS_API LS_MUST_CHECK ls_status ls_train_loading_get(ls_train *train, ls_train_loading *out);
+/* The rank whose data come late and hold the others up, and a sentence about it; -1: there is none. Pure. */
+LS_API int ls_train_late_rank(const ls_train_loading *all, int ranks, char *text, size_t bytes);
+
 /* Writes the model to the run directory. Without one: LS_ESTATE. */
 LS_API LS_MUST_CHECK ls_status ls_train_save(ls_train *train);
 

@@ -272,8 +272,8 @@ static uint64_t fingerprint_of(const ls_loader *l)
 {
     uint64_t h = mix(mix(mix(1, l->dataset->count), l->o.seed), (uint64_t)l->o.order);
     h = mix(mix(mix(h, l->o.rows), (uint64_t)l->o.slots), l->o.drop_last);
-    /* torch's order depends on the number of ranks, and so do its positions. */
-    return l->o.order == LS_ORDER_TORCH ? mix(mix(h, (uint64_t)l->o.ranks), l->o.no_shuffle) : h;
+    /* torch's order depends on the number of ranks that it deals to. */
+    return l->o.order == LS_ORDER_TORCH ? mix(mix(h, (uint64_t)l->o.order_ranks), l->o.no_shuffle) : h;
 }
 
 static ls_status check_options(const ls_dataset *d, ls_loader_options *o)
@@ -281,9 +281,13 @@ static ls_status check_options(const ls_dataset *d, ls_loader_options *o)
     if (!o->ranks) o->ranks = 1;
     if (!o->slots) o->slots = o->ranks;
     if (!o->rows) o->rows = 1;
+    if (!o->order_ranks || o->order != LS_ORDER_TORCH) o->order_ranks = o->ranks;
     if (!o->max_workers) o->max_workers = 32;
     if (o->ranks < 1 || o->rank < 0 || o->rank >= o->ranks)
         return ls__fail(LS_EINVAL, "loader: there is no rank %d among %d", o->rank, o->ranks);
+    if (o->slots < 0 || o->slots % o->ranks)
+        return ls__fail(LS_EINVAL, "loader: %d slots cannot be dealt to %d ranks; the ranks must divide the slots",
+                        o->slots, o->ranks);
     if (o->workers < LS_WORKERS_AUTO || o->workers > MAX_WORKERS || o->max_workers < 0 || o->max_workers > MAX_WORKERS)
         return ls__fail(LS_EINVAL, "loader: %d workers; 0 to %d, or auto", o->workers, MAX_WORKERS);
     if (o->prefetch < 0 || o->timeout_ms < 0) return ls__fail(LS_EINVAL, "loader: prefetch or timeout is negative");
@@ -309,7 +313,7 @@ static ls_status open_sampler(ls_loader *l)
                               .seed = o->seed,
                               .rows = o->rows,
                               .slots = o->slots,
-                              .ranks = o->ranks,
+                              .ranks = o->order_ranks,
                               .drop_last = o->drop_last,
                               .no_shuffle = o->no_shuffle,
                               .length = l->dataset->length,

@@ -174,7 +174,8 @@ ls_status ls__parallel_open(ls_train *t)
     with_state.memory = state;
     n_places = ls_model_places(t->model, &places);
     if ((status = ls_optimizer_open(&t->optimizer, places, n_places, 0, elements, &with_state))) return status;
-    p->fused = p->shared && o->clip == 0 && p->size > 1 && ls_world_node_count(p->world) == 1;
+    /* Steps that differ in weight are divided by it after the sum, when it is known. */
+    p->fused = p->shared && o->clip == 0 && !t->uneven && p->size > 1 && ls_world_node_count(p->world) == 1;
     if (p->fused && (status = ls__ddp_on_sum(p->ddp, update_sums, t))) return status;
     ls_tape_on_ready(t->tape, on_ready, t);
     return fill_values(t);
@@ -191,10 +192,10 @@ void ls__parallel_close(ls_train *t)
 
 /* ---- A step. */
 
-ls_status ls__parallel_begin(ls_train *t, int micro)
+ls_status ls__parallel_begin(ls_train *t, int micro, double weight)
 {
     const ls__parallel *p = &t->parallel;
-    return ls_ddp_begin(p->ddp, micro + 1 < p->each ? LS_DDP_ACCUMULATE : LS_DDP_SYNC, 1);
+    return ls_ddp_begin(p->ddp, micro + 1 < p->each ? LS_DDP_ACCUMULATE : LS_DDP_SYNC, weight);
 }
 
 ls_status ls__parallel_finish(ls_train *t)
@@ -202,12 +203,14 @@ ls_status ls__parallel_finish(ls_train *t)
     return ls_ddp_finish(t->parallel.ddp, NULL);
 }
 
-ls_status ls__parallel_sum(ls_train *t, double *share)
+ls_status ls__parallel_sum(ls_train *t, double shares[LS__SHARES])
 {
-    double both[2] = { *share, atomic_load(&t->stop_wanted) };
-    ls_status status = ls_allreduce(ls_world_group(t->parallel.world), both, 2, LS_F64, LS_SUM);
-    *share = both[0];
-    t->stopping = both[1] > 0;
+    double all[LS__SHARES + 1];
+    memcpy(all, shares, LS__SHARES * sizeof *shares);
+    all[LS__SHARES] = atomic_load(&t->stop_wanted);
+    ls_status status = ls_allreduce(ls_world_group(t->parallel.world), all, LS__SHARES + 1, LS_F64, LS_SUM);
+    memcpy(shares, all, LS__SHARES * sizeof *shares);
+    t->stopping = all[LS__SHARES] > 0;
     return status;
 }
 

@@ -30,10 +30,11 @@ LS_MUST_CHECK ls_status ls__parallel_open(ls_train *t);
 void ls__parallel_close(ls_train *t);
 
 /* Around each micro-batch's forward and backward. The tape's hook tells the reducer in between. */
-LS_MUST_CHECK ls_status ls__parallel_begin(ls_train *t, int micro);
+LS_MUST_CHECK ls_status ls__parallel_begin(ls_train *t, int micro, double weight);
 LS_MUST_CHECK ls_status ls__parallel_finish(ls_train *t);
-/* The sum of all ranks' `share` (their losses), in canonical order; and whether one of them wants to stop. */
-LS_MUST_CHECK ls_status ls__parallel_sum(ls_train *t, double *share);
+/* The sums of all ranks' shares, in canonical order, in place; and whether one of them wants to stop. */
+enum { LS__LOSS, LS__WEIGHT, LS__TOKENS, LS__SHARES };
+LS_MUST_CHECK ls_status ls__parallel_sum(ls_train *t, double shares[LS__SHARES]);
 /* The global norm of the summed gradients; negative if they are not there to be measured (fused). */
 LS_MUST_CHECK ls_status ls__parallel_norm(ls_train *t, double *norm);
 /* One update of all weights. */

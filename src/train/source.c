@@ -88,19 +88,52 @@ static ls_status built_in_open(ls_dataset **out, int length)
     return LS_OK;
 }
 
+/* What the options ask for must be something that such files have. */
+static ls_status check_kind(const char *const *paths, size_t n_paths, bool text, const ls_train_options *o)
+{
+    const char *what = n_paths ? paths[0] : "the built-in corpus";
+    bool json = o->field || o->prompt_field || o->weight_field;
+    if (n_paths && !text && (o->padded || json || o->text_format))
+        return ls__fail(LS_EINVAL, "%s: token shards have no documents, fields or format of text; padding is for text",
+                        what);
+    if (!n_paths && (o->padded || json || o->text_format))
+        return ls__fail(LS_EINVAL, "%s is one row of bytes; padding and fields are for text of your own", what);
+    if ((o->prompt_field || o->weight_field) && !o->padded)
+        return ls__fail(LS_EINVAL, "fields with prompts and weights are for padded documents");
+    for (size_t i = 0; json && i < n_paths && o->text_format != LS_TEXT_JSONL; i++)
+        if (o->text_format || !(ends_with(paths[i], ".jsonl") || ends_with(paths[i], ".ndjson")))
+            return ls__fail(LS_EINVAL,
+                            "%s: is plain text by its name or the format asked for; only JSON lines have fields",
+                            paths[i]);
+    if (o->read_delay_us && (text || !n_paths))
+        return ls__fail(LS_EINVAL, "%s: only reads from token shards can be slowed down", what);
+    return LS_OK;
+}
+
 ls_status ls__source_open(ls_dataset **out, const char *const *paths, size_t n_paths, const ls_tokenizer *tokenizer,
-                          int length, int vocab)
+                          const ls_train_options *o)
 {
     bool text;
     *out = NULL;
-    if (!n_paths) return built_in_open(out, length);
     ls_status status = ls__source_is_text(paths, n_paths, &text);
+    if (!status) status = check_kind(paths, n_paths, text, o);
     if (status) return status;
-    ls_text_options texts = { .paths = paths, .n_paths = n_paths, .tokenizer = tokenizer, .seq_len = (size_t)length };
+    if (!n_paths) return built_in_open(out, o->length);
+    ls_text_options texts = { .paths = paths,
+                              .n_paths = n_paths,
+                              .format = o->text_format,
+                              .field = o->field,
+                              .prompt_field = o->prompt_field,
+                              .weight_field = o->weight_field,
+                              .padded = o->padded,
+                              .tokenizer = tokenizer,
+                              .seq_len = (size_t)o->length };
     if (text) return ls_text_open(out, &texts);
-    ls_tokens_options shards = {
-        .paths = paths, .n_paths = n_paths, .seq_len = (size_t)length, .vocabulary = (uint32_t)vocab
-    };
+    ls_tokens_options shards = { .paths = paths,
+                                 .n_paths = n_paths,
+                                 .seq_len = (size_t)o->length,
+                                 .vocabulary = (uint32_t)o->model.vocab,
+                                 .read_delay_us = o->read_delay_us };
     return ls_tokens_open(out, &shards);
 }
 
@@ -136,6 +169,12 @@ static void slice_worker_free(void *self, void *state)
     s->whole->worker_free(s->whole->self, state);
 }
 
+static ls_status slice_redirect(void *self, size_t file, const char *path)
+{
+    const slice *s = self;
+    return s->whole->redirect(s->whole->self, file, path);
+}
+
 ls_status ls__slice_open(ls_dataset **out, const ls_dataset *whole, uint64_t first, uint64_t count)
 {
     slice *s = calloc(1, sizeof *s);
@@ -150,6 +189,7 @@ ls_status ls__slice_open(ls_dataset **out, const ls_dataset *whole, uint64_t fir
     s->dataset.length = whole->length ? slice_length : NULL;
     s->dataset.worker_open = whole->worker_open ? slice_worker_open : NULL;
     s->dataset.worker_free = whole->worker_free ? slice_worker_free : NULL;
+    s->dataset.redirect = whole->redirect ? slice_redirect : NULL;
     s->dataset.free = free;
     *out = &s->dataset;
     return LS_OK;

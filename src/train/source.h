@@ -3,12 +3,13 @@
 #define LS_TRAIN_SOURCE_H
 
 #include "lockstep/data.h"
+#include "lockstep/train.h"
 
-/* Opens files as one row of tokens, cut into samples of `length`. Text goes through the tokenizer, which must outlive
- * the dataset. No files: the built-in corpus, whose bytes are the tokens. A token of `vocab` or more in a shard is an error
- * when it is read. On failure *out is NULL. */
+/* Opens files as the options say: one row of tokens cut into samples of `length`, or padded documents. Text goes through
+ * the tokenizer, which must outlive the dataset. No files: the built-in corpus, whose bytes are the tokens. A token of the
+ * vocabulary's size or more in a shard is an error when it is read. On failure *out is NULL. */
 LS_MUST_CHECK ls_status ls__source_open(ls_dataset **out, const char *const *paths, size_t n_paths,
-                                        const ls_tokenizer *tokenizer, int length, int vocab);
+                                        const ls_tokenizer *tokenizer, const ls_train_options *o);
 /* Whether those files are text. Token shards are known by llm.c's magic number or by the name's end ".bin"; all must be
  * of one kind. */
 LS_MUST_CHECK ls_status ls__source_is_text(const char *const *paths, size_t n_paths, bool *text);

@@ -20,8 +20,9 @@ ls_status ls__train_forward(ls_train *t, int slot, const ls_model_batch *batch, 
     int n_params = ls_model_params(t->model, &params);
     ls_pass pass = { .eval = eval, .seed = o->seed, .stream = (uint64_t)t->step * (uint64_t)o->slots + (uint64_t)slot };
     ls_model_batch share = *batch;
-    /* Each micro-batch's loss is its share of the global mean, so that the gradients only have to be added. */
-    if (!eval) share.divisor = (double)o->rows * (double)o->length * (double)o->slots;
+    /* Each micro-batch's loss is its share of the global mean, so that the gradients only have to be added. Of a step with
+     * padding only the ranks together know what it counts: the quotient follows in ls_train_step(). */
+    if (!eval) share.divisor = ls__train_full_weight(t);
     ls__profile_pause(t->profile, eval);
     ls_status status = ls_tape_begin(t->tape, params, n_params, &pass);
     if (status) return status;
@@ -57,23 +58,24 @@ static ls_status not_finite(const ls_train *t, double loss, double norm)
                     (long long)t->step + 1, loss, norm, first ? first : "none");
 }
 
-ls_status ls__train_update(ls_train *t, double loss, ls_train_metrics *metrics)
+ls_status ls__train_update(ls_train *t, double loss, double scale, ls_train_metrics *metrics)
 {
     const ls_train_options *o = &t->options;
     double norm;
     ls_status status = ls__parallel_norm(t, &norm);
     if (status) return status;
+    if (norm > 0) norm *= scale;
     if (!isfinite(loss) || !isfinite(norm)) return not_finite(t, loss, norm);
     float lr = ls_schedule_at(&o->schedule, t->step);
     metrics->lr = (double)lr;
     metrics->grad_norm = norm;
-    return ls__parallel_update(t, lr, ls_clip_scale(norm, o->clip));
+    return ls__parallel_update(t, lr, ls_clip_scale(norm, o->clip) * (float)scale);
 }
 
 /* The losses' shares are added as the gradients are: tree(n) = tree(m) + tree(n - m). */
-static double tree_sum(const float *x, int n)
+static double tree_sum(const double *x, int n)
 {
-    if (n == 1) return (double)x[0];
+    if (n == 1) return x[0];
     int m = 1;
     while (2 * m < n) m *= 2;
     return tree_sum(x, m) + tree_sum(x + m, n - m);
@@ -96,28 +98,32 @@ static ls_status check_before_sum(const ls_train *t, double loss)
     return status;
 }
 
-/* This rank's micro-batches: gradients of the global batch, and its loss, once all ranks have come. */
-static ls_status run_slots(ls_train *t, ls_train_metrics *m, float *losses, int64_t *clock)
+/* This rank's micro-batches: gradients of the global batch; its loss and what it counts, once all ranks have come.
+ * `parts` has room for LS__SHARES numbers of each. */
+static ls_status run_slots(ls_train *t, ls_train_metrics *m, double *parts, double shares[LS__SHARES], int64_t *clock)
 {
     int each = t->parallel.each, first = t->parallel.rank * each;
+    double *losses = parts + LS__LOSS * each, *weights = parts + LS__WEIGHT * each, *tokens = parts + LS__TOKENS * each;
     for (int micro = 0; micro < each; micro++) {
         ls_tensor *loss = NULL;
-        ls_model_batch batch;
+        ls__micro_batch batch;
         ls_status status = ls__train_load(t, &batch);
         m->data_ms += since(clock);
-        if (!status) status = ls__parallel_begin(t, micro);
-        if (!status) status = ls__train_forward(t, first + micro, &batch, false, &loss);
+        if (!status) status = ls__parallel_begin(t, micro, batch.weight);
+        if (!status && batch.model.rows) status = ls__train_forward(t, first + micro, &batch.model, false, &loss);
         m->forward_ms += since(clock);
         if (status) return status;
-        losses[micro] = loss->data[0];
-        status = check_before_sum(t, (double)losses[micro]);
-        if (!status) status = ls_tape_backward(t->tape, loss);
+        losses[micro] = loss ? (double)loss->data[0] : 0;
+        weights[micro] = batch.weight;
+        tokens[micro] = batch.tokens;
+        status = check_before_sum(t, losses[micro]);
+        if (!status && loss) status = ls_tape_backward(t->tape, loss);
         if (!status) status = ls__parallel_finish(t);
         m->backward_ms += since(clock);
         if (status) return status;
     }
-    m->loss = each ? tree_sum(losses, each) : 0;
-    return ls__parallel_sum(t, &m->loss);
+    for (int i = 0; i < LS__SHARES; i++) shares[i] = each ? tree_sum(parts + i * each, each) : 0;
+    return ls__parallel_sum(t, shares);
 }
 
 /* Resident memory of this process, without the heap. */
@@ -132,10 +138,9 @@ static uint64_t resident_bytes(void)
     return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-static ls_status finish_step(ls_train *t, ls_train_metrics *m, int64_t begin, int64_t *clock)
+static ls_status finish_step(ls_train *t, ls_train_metrics *m, double tokens, int64_t begin, int64_t *clock)
 {
     const ls_train_options *o = &t->options;
-    double tokens = (double)o->rows * (double)o->length * (double)o->slots;
     t->step++;
     m->step = t->step;
     m->steps = o->steps;
@@ -152,6 +157,7 @@ static ls_status finish_step(ls_train *t, ls_train_metrics *m, int64_t begin, in
         if (status) return status;
     }
     ls_status status = t->run.path ? ls__run_dir_add(&t->run, m) : LS_OK;
+    if (!status) status = ls__train_note_loading(t, m);
     bool due = o->checkpoint_every && (t->step % o->checkpoint_every == 0 || last || t->stopping);
     /* The others cannot change the weights meanwhile: for the next update they wait for this rank. */
     if (!status && due && ls__train_is_first(t)) status = ls__checkpoint_save(t);
@@ -165,19 +171,23 @@ void ls_train_stop(ls_train *train)
 
 ls_status ls_train_step(ls_train *t, ls_train_metrics *metrics)
 {
-    float few[MAX_SLOTS_ON_STACK], *losses = few;
+    double few[LS__SHARES * MAX_SLOTS_ON_STACK], *parts = few, shares[LS__SHARES];
     int64_t begin = ls_now(), clock = begin;
     if (t->broken) return ls__fail(LS_ESTATE, "an earlier step failed; no more can be made");
     if (t->step >= t->options.steps || t->stopping) return LS_END;
-    if (t->parallel.each > MAX_SLOTS_ON_STACK && !(losses = malloc((size_t)t->parallel.each * sizeof *losses)))
+    if (t->parallel.each > MAX_SLOTS_ON_STACK &&
+        !(parts = malloc(LS__SHARES * (size_t)t->parallel.each * sizeof *parts)))
         return ls__fail(LS_ENOMEM, "step %lld: out of memory", (long long)t->step + 1);
     *metrics = (ls_train_metrics){ 0 };
-    ls_status status = run_slots(t, metrics, losses, &clock);
-    if (!status) status = ls__train_update(t, metrics->loss, metrics);
+    ls_status status = run_slots(t, metrics, parts, shares, &clock);
+    /* 1, exactly, where all tokens count the same; 0 where none counts. */
+    double scale = !status && shares[LS__WEIGHT] > 0 ? ls__train_full_weight(t) / shares[LS__WEIGHT] : 0;
+    if (!status) metrics->loss = shares[LS__LOSS] * scale;
+    if (!status) status = ls__train_update(t, metrics->loss, scale, metrics);
     metrics->update_ms = since(&clock);
-    if (!status) status = finish_step(t, metrics, begin, &clock);
+    if (!status) status = finish_step(t, metrics, shares[LS__TOKENS], begin, &clock);
     if (!status) ls__profile_step(t->profile, metrics);
-    if (losses != few) free(losses);
+    if (parts != few) free(parts);
     t->broken = status != LS_OK;
     /* The others would wait for this rank; now they know why it does not come. */
     if (status && t->parallel.size > 1) ls_group_abort(ls_world_group(t->parallel.world), ls_error());
@@ -190,23 +200,23 @@ ls_status ls_train_eval(ls_train *t, double *loss)
     int n = t->options.eval_batches;
     if (!t->val_loader)
         return ls__fail(LS_ESTATE, "there is no validation data; name some, or set eval_every to keep a part back");
-    double *sums = calloc((size_t)n * 2, sizeof *sums), *rows = sums + n, sum = 0, all = 0;
+    double *sums = calloc((size_t)n * 2, sizeof *sums), *weights = sums + n, sum = 0, all = 0;
     ls_status status = sums ? LS_OK : ls__fail(LS_ENOMEM, "evaluation: out of memory");
     for (int i = 0; i < n && !status; i++) {
-        ls_model_batch batch;
+        ls__micro_batch batch;
         ls_tensor *out = NULL;
         status = ls__train_load_val(t, i == 0, &batch);
         if (status) break;
-        if (i % t->parallel.size != t->parallel.rank) continue;
-        status = ls__train_forward(t, 0, &batch, true, &out);
+        if (i % t->parallel.size != t->parallel.rank || !batch.model.rows) continue;
+        status = ls__train_forward(t, 0, &batch.model, true, &out);
         if (status) break;
-        sums[i] = (double)out->data[0] * (double)batch.rows;
-        rows[i] = (double)batch.rows;
+        sums[i] = (double)out->data[0] * batch.weight;
+        weights[i] = batch.weight;
     }
     if (status == LS_END) status = LS_OK;
     if (!status) status = ls_allreduce(ls_world_group(t->parallel.world), sums, (size_t)n * 2, LS_F64, LS_SUM);
-    for (int i = 0; i < n && !status; i++) sum += sums[i], all += rows[i];
+    for (int i = 0; i < n && !status; i++) sum += sums[i], all += weights[i];
     free(sums);
-    *loss = sum / all;
+    *loss = all > 0 ? sum / all : 0;
     return status;
 }

@@ -84,6 +84,17 @@ static double count_flops(const ls_gpt2_options *m, int length)
     return 6 * weights + 6 * C * length * m->layers;
 }
 
+/* Names cannot be facts; a number that stands for them can. 52 bits of it fit a double. */
+static double hash_fields(const ls_train_options *o)
+{
+    const char *const names[] = { o->field ? o->field : "text", o->prompt_field, o->weight_field };
+    uint64_t hash = (uint64_t)o->text_format + 1;
+    for (int i = 0; i < 3; i++)
+        for (const char *c = names[i] ? names[i] : ""; c; c = *c ? c + 1 : NULL)
+            hash = (hash ^ (uint8_t)*c) * UINT64_C(1099511628211);
+    return (double)(hash >> 12);
+}
+
 int ls__train_facts(const ls_train *t, ls__fact *out)
 {
     const ls_train_options *o = &t->options;
@@ -110,6 +121,11 @@ int ls__train_facts(const ls_train *t, ls__fact *out)
         { "momentum", (double)o->optimizer.momentum, true },
         { "weight decay", (double)o->optimizer.weight_decay, true },
         { "seed", (double)o->seed, true },
+        { "order", o->order, true },
+        { "ranks of the torch order", o->torch_ranks, true },
+        { "what becomes of the last samples", o->last, true },
+        { "padding", o->padded, true },
+        { "the hash of the names of fields", hash_fields(o), true },
         { "samples of training data", (double)t->train_part->count, true },
         { "evaluation", (double)o->eval_every, false },
         { "kind of update", o->update, false },

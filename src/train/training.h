@@ -3,7 +3,6 @@
 #define LS_TRAIN_TRAINING_H
 
 #include <stdatomic.h>
-#include <stdatomic.h>
 #include "lockstep/data.h"
 #include "lockstep/train.h"
 #include "train/parallel.h"
@@ -24,7 +23,11 @@ struct ls_train {
     ls_dataset *val_data;    /* NULL: there is none */
     ls_loader *loader, *val_loader;
     ls_loader_state val_start;
-    uint64_t epoch_steps; /* steps of an epoch */
+    ls_stage *stage, *val_stage; /* NULL: none */
+    uint64_t epoch_steps;        /* steps of an epoch */
+    bool uneven;                 /* steps differ in what their tokens count: padding, or short last steps */
+    ls_train_loading loading;    /* sums so far; see ls__train_note_loading() */
+    bool named_late;             /* the log has said which rank's data come late */
 
     ls_model *model;
     ls_tape *tape;
@@ -43,7 +46,7 @@ typedef struct ls__fact {
     double value;
     bool fixed; /* a run that goes on from a checkpoint must have the same */
 } ls__fact;
-enum { LS__MAX_FACTS = 32 };
+enum { LS__MAX_FACTS = 48 };
 /* train.c: the settings that all ranks must share. Returns how many. */
 int ls__train_facts(const ls_train *t, ls__fact *out);
 
@@ -60,18 +63,34 @@ LS_MUST_CHECK ls_status ls__train_open_tokenizer(ls_train *t);
 /* Opens data, validation data and their loaders; fills in what depends on them (steps, warm-up). */
 LS_MUST_CHECK ls_status ls__train_open_data(ls_train *t);
 void ls__train_close_data(ls_train *t);
+/* A micro-batch for the model, and what it counts. */
+typedef struct ls__micro_batch {
+    ls_model_batch model; /* rows 0: there is nothing to compute, in a short last step */
+    double weight;        /* sum of the loss weights of its tokens */
+    double tokens;        /* that carry loss */
+} ls__micro_batch;
 /* The next micro-batch; it stays until the next call. */
-LS_MUST_CHECK ls_status ls__train_load(ls_train *t, ls_model_batch *out);
+LS_MUST_CHECK ls_status ls__train_load(ls_train *t, ls__micro_batch *out);
 /* The same from the validation data, from its beginning if `first`; LS_END behind the last. */
-LS_MUST_CHECK ls_status ls__train_load_val(ls_train *t, bool first, ls_model_batch *out);
+LS_MUST_CHECK ls_status ls__train_load_val(ls_train *t, bool first, ls__micro_batch *out);
+/* What the tokens of a full step without padding count: the loss of a micro-batch is its sum divided by this. */
+static inline double ls__train_full_weight(const ls_train *t)
+{
+    return (double)t->options.rows * (double)t->options.length * (double)t->options.slots;
+}
+
+/* ---- loading.c: whether some rank's data come late. */
+
+/* Behind every step: adds up, and now and then compares the ranks and logs the first that holds the others up. Collective. */
+LS_MUST_CHECK ls_status ls__train_note_loading(ls_train *t, const ls_train_metrics *m);
 
 /* ---- step.c: the phases of a step, one function each. */
 
 /* The loss of a micro-batch, recorded on the tape unless eval. */
 LS_MUST_CHECK ls_status ls__train_forward(ls_train *t, int slot, const ls_model_batch *batch, bool eval,
                                           ls_tensor **loss);
-/* Norm, clipping, and one update of all weights. */
-LS_MUST_CHECK ls_status ls__train_update(ls_train *t, double loss, ls_train_metrics *metrics);
+/* Norm, clipping, and one update of all weights. `scale` makes the mean of the summed gradients. */
+LS_MUST_CHECK ls_status ls__train_update(ls_train *t, double loss, double scale, ls_train_metrics *metrics);
 
 /* The first parameter whose value, or else gradient, is not finite: "'h.0.ln_1.weight' (its gradient, element 3)". */
 const char *ls__train_find_nan(const ls_train *t, char *text, size_t bytes);

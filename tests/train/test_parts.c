@@ -5,6 +5,13 @@
 #include "train/corpus.h"
 #include "train/source.h"
 
+static ls_status source_open(ls_dataset **out, const char *const *paths, size_t n, const ls_tokenizer *tokenizer,
+                             int length, int vocab)
+{
+    ls_train_options o = { .length = length, .model = { .vocab = vocab } };
+    return ls__source_open(out, paths, n, tokenizer, &o);
+}
+
 static void the_corpus_is_the_same_text_at_any_length(void **state)
 {
     (void)state;
@@ -54,7 +61,7 @@ static void the_built_in_corpus_is_windows_of_bytes(void **state)
     int32_t inputs[10], targets[10];
     ls_dataset *d;
     ls__corpus_fill(text, sizeof text, 0);
-    check_ok(ls__source_open(&d, NULL, 0, NULL, 10, 257));
+    check_ok(source_open(&d, NULL, 0, NULL, 10, 257));
     assert_int_equal(d->count, ((512 << 10) - 1) / 10);
     get(d, 7, inputs, targets);
     for (int i = 0; i < 10; i++) {
@@ -63,7 +70,7 @@ static void the_built_in_corpus_is_windows_of_bytes(void **state)
     }
     get(d, d->count - 1, inputs, targets);
     ls_dataset_free(&d);
-    check_fails(ls__source_open(&d, NULL, 0, NULL, 512 << 10, 257), LS_EINVAL, "built-in corpus has 524288 bytes");
+    check_fails(source_open(&d, NULL, 0, NULL, 512 << 10, 257), LS_EINVAL, "built-in corpus has 524288 bytes");
 }
 
 static void a_slice_is_a_part_of_its_dataset(void **state)
@@ -71,7 +78,7 @@ static void a_slice_is_a_part_of_its_dataset(void **state)
     (void)state;
     ls_dataset *d, *part;
     int32_t inputs[4], targets[4], again[4];
-    check_ok(ls__source_open(&d, NULL, 0, NULL, 4, 257));
+    check_ok(source_open(&d, NULL, 0, NULL, 4, 257));
     check_ok(ls__slice_open(&part, d, 5, 2));
     assert_int_equal(part->count, 2);
     get(d, 6, inputs, targets);
@@ -95,19 +102,19 @@ static void kinds_of_files_are_told_apart(void **state)
     check_ok(ls__file_write("t.bin", tokens, sizeof tokens));
     check_ok(ls__source_is_text(shard, 1, &text));
     assert_false(text);
-    check_ok(ls__source_open(&d, shard, 1, NULL, 4, 50257));
+    check_ok(source_open(&d, shard, 1, NULL, 4, 50257));
     assert_int_equal(d->count, 2);
     get(d, 1, inputs, targets);
     assert_int_equal(inputs[0], 5);
     assert_int_equal(targets[3], 9);
     ls_dataset_free(&d);
-    check_ok(ls__source_open(&d, mixed, 1, bytes, 4, 257));
+    check_ok(source_open(&d, mixed, 1, bytes, 4, 257));
     get(d, 0, inputs, targets);
     assert_int_equal(inputs[0], '0');
     assert_int_equal(targets[3], '4');
     ls_dataset_free(&d);
-    check_fails(ls__source_open(&d, mixed, 2, bytes, 4, 257), LS_EINVAL, "t.bin is a token shard, but a.txt is text");
-    check_fails(ls__source_open(&d, absent, 1, bytes, 4, 257), LS_ENOENT, "absent.txt");
+    check_fails(source_open(&d, mixed, 2, bytes, 4, 257), LS_EINVAL, "t.bin is a token shard, but a.txt is text");
+    check_fails(source_open(&d, absent, 1, bytes, 4, 257), LS_ENOENT, "absent.txt");
     assert_null(d);
     ls_tokenizer_free(&bytes);
 }

@@ -137,6 +137,94 @@ static void slots_are_one_large_batch(void **state)
     free(w[0]), free(w[1]);
 }
 
+/* Documents of different lengths as JSON lines, each with a weight; from number 8 on it is 0. */
+static void write_documents(const char *path, int count)
+{
+    char text[4000];
+    size_t n = 0;
+    for (int i = 0; i < count; i++)
+        n += (size_t)snprintf(text + n, sizeof text - n, "{\"text\": \"%.*s\", \"prompt\": \"%.*s\", \"weight\": %g}\n",
+                              3 + i * 7 % 31, "the quick brown fox jumps over the lazy dog", i % 4, "ask me",
+                              i < 8 ? 0.5 * (i % 3 + 1) : 0);
+    check_ok(ls__file_write(path, text, n));
+}
+
+static ls_train_options padded(const char *const *path)
+{
+    ls_train_options o = tiny(1);
+    o.data = path;
+    o.n_data = 1;
+    o.padded = true;
+    o.order = LS_ORDER_SEQUENTIAL;
+    o.prompt_field = "prompt";
+    o.weight_field = "weight";
+    o.steps = 1;
+    o.clip = -1;
+    o.optimizer = (ls_optimizer_options){ .kind = LS_SGD, .momentum = -1 };
+    o.schedule = (ls_schedule){ .lr = 1 };
+    return o;
+}
+
+static void the_mean_is_over_the_tokens_that_count(void **state)
+{
+    (void)state;
+    const char *some = "some.jsonl", *more = "more.jsonl";
+    write_documents(some, 8);
+    write_documents(more, 16);
+    /* One micro-batch; four, of different weight; eight more documents that count nothing: the same step. */
+    double loss[3];
+    size_t n;
+    float *w[3];
+    for (int i = 0; i < 3; i++) {
+        ls_train_options o = padded(i == 2 ? &more : &some);
+        o.rows = i == 0 ? 8 : 2;
+        o.slots = i == 0 ? 1 : i == 1 ? 4 : 8;
+        w[i] = weights_after(&o, &n, &loss[i]);
+    }
+    for (int i = 1; i < 3; i++) {
+        if (fabs(loss[0] - loss[i]) > 1e-5) fail_msg("loss %.9g and %.9g", loss[0], loss[i]);
+        for (size_t k = 0; k < n; k++)
+            if (fabsf(w[0][k] - w[i][k]) > 2e-6f)
+                fail_msg("weight %zu: %.9g and %.9g", k, (double)w[0][k], (double)w[i][k]);
+    }
+    /* An evaluation divides each batch by its own weight; over all documents it is the same mean. */
+    ls_train *t;
+    double all;
+    ls_train_options o = padded(&some);
+    o.rows = 4;
+    o.slots = 2;
+    o.val_data = &some;
+    o.n_val_data = 1;
+    check_ok(ls_train_open(&t, &o));
+    check_ok(ls_train_eval(t, &all));
+    if (fabs(all - loss[0]) > 1e-5) fail_msg("the documents' loss is %.9g, the step's %.9g", all, loss[0]);
+    ls_train_free(&t);
+    free(w[0]), free(w[1]), free(w[2]);
+}
+
+static void a_short_last_step_counts_its_own_tokens(void **state)
+{
+    (void)state;
+    const char *some = "seven.jsonl";
+    write_documents(some, 7);
+    /* Seven documents, four a step: the second step has three, in slots of 0, 1 or 2 of them. */
+    double loss[2];
+    size_t n;
+    float *w[2];
+    for (int i = 0; i < 2; i++) {
+        ls_train_options o = padded(&some);
+        o.last = LS_LAST_KEEP;
+        o.steps = 2;
+        o.rows = i ? 1 : 4;
+        o.slots = i ? 4 : 1;
+        w[i] = weights_after(&o, &n, &loss[i]);
+    }
+    if (fabs(loss[0] - loss[1]) > 1e-5) fail_msg("loss %.9g and %.9g", loss[0], loss[1]);
+    for (size_t k = 0; k < n; k++)
+        if (fabsf(w[0][k] - w[1][k]) > 1e-5f) fail_msg("weight %zu: %g and %g", k, (double)w[0][k], (double)w[1][k]);
+    free(w[0]), free(w[1]);
+}
+
 static void a_steady_step_takes_nothing_from_the_heap(void **state)
 {
     (void)state;
@@ -259,6 +347,24 @@ static void wrong_options_are_refused_before_anything_is_written(void **state)
     o = right;
     o.init = "nowhere";
     check_fails(ls_train_open(&t, &o), LS_ENOENT, "nowhere/config.json");
+    o = right;
+    o.order = LS_ORDER_BALANCED;
+    check_fails(ls_train_open(&t, &o), LS_EINVAL, "packed sequences are all of one length");
+    o = right;
+    o.torch_ranks = 2;
+    check_fails(ls_train_open(&t, &o), LS_EINVAL, "belongs to the torch order only");
+    o.order = LS_ORDER_TORCH;
+    o.slots = 3;
+    check_fails(ls_train_open(&t, &o), LS_EINVAL, "torch's order cannot deal 3 slots to 2 ranks");
+    o = right;
+    o.padded = true;
+    check_fails(ls_train_open(&t, &o), LS_EINVAL, "padding and fields are for text of your own");
+    o.data = data;
+    o.n_data = 1;
+    o.weight_field = "w";
+    check_fails(ls_train_open(&t, &o), LS_EINVAL, "short.txt: is plain text by its name");
+    o.padded = false;
+    check_fails(ls_train_open(&t, &o), LS_EINVAL, "are for padded documents");
     assert_null(t);
     assert_int_equal(access("never", F_OK), -1);
 }
@@ -269,6 +375,8 @@ int main(void)
         cmocka_unit_test(weights_are_the_same_with_any_number_of_threads_and_workers),
         cmocka_unit_test(the_loss_falls),
         cmocka_unit_test(slots_are_one_large_batch),
+        cmocka_unit_test(the_mean_is_over_the_tokens_that_count),
+        cmocka_unit_test(a_short_last_step_counts_its_own_tokens),
         cmocka_unit_test(a_steady_step_takes_nothing_from_the_heap),
         cmocka_unit_test(the_run_folder_tells_everything),
         cmocka_unit_test(a_nan_stops_the_run_and_harms_nothing),
