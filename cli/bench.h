@@ -38,6 +38,7 @@ typedef struct bench_options {
 
 /* Runs a benchmark by name: argv[0]. */
 int bench_allreduce(int argc, char **argv);
+int bench_ddp(int argc, char **argv);
 int bench_loader(int argc, char **argv);
 
 /* ---- bench_measure.c: what every rank does. Fills the rows' times (on rank 0). `rank` is set once it is known. */

@@ -12,8 +12,15 @@ _lockstep() {
             [[ ${COMP_WORDS[i]} == -- ]] && { compopt -o default; return; }
         done
     fi
+    if [[ $command == bench || $command == data ]] && ((COMP_CWORD == 2)) && [[ $word != -* ]]; then # they have words of their own
+        words=$("$program" "$command" --help 2>/dev/null | sed -n 's/^  \([a-z][a-z-]*\) .*/\1/p')
+        mapfile -t COMPREPLY < <(compgen -W "$words" -- "$word")
+        return
+    fi
     if [[ $word == -* ]]; then
-        words=$("$program" "$command" --help 2>/dev/null | grep -oE -- '(^|[ ,])--?[a-z][a-z_-]*' | tr -d ' ,' | grep -v _ | sort -u)
+        local of=("$command")
+        [[ $command == bench || $command == data ]] && ((COMP_CWORD > 2)) && of+=("${COMP_WORDS[2]}")
+        words=$("$program" "${of[@]}" --help 2>/dev/null | grep -oE -- '(^|[ ,])--?[a-z][a-z_-]*' | tr -d ' ,' | grep -v _ | sort -u)
         mapfile -t COMPREPLY < <(compgen -W "$words" -- "$word")
         return
     fi

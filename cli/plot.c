@@ -170,31 +170,99 @@ static ls_status make_png(const char *svg, const char *png)
     return LS_OK;
 }
 
-ls_status plot_write(const plot *p, const char *path)
+/* A picture's text, begun; plot_end() writes it. */
+static FILE *plot_begin(char **text, size_t *bytes, const char *path)
 {
-    char *text = NULL;
-    size_t bytes = 0, n = strlen(path);
-    FILE *f = open_memstream(&text, &bytes);
-    if (!f) return ls__fail_errno("%s: memory for the plot", path);
-    axis x = make_axis(p, true), y = make_axis(p, false);
+    FILE *f = open_memstream(text, bytes);
+    if (!f) {
+        ls__fail_errno("%s: memory for the plot", path);
+        return NULL;
+    }
     fprintf(f,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" "
             "font-family=\"sans-serif\" font-size=\"12\" fill=\"%s\">\n",
             WIDTH, HEIGHT, WIDTH, HEIGHT, grey);
-    fprintf(f, "<clipPath id=\"area\"><rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/></clipPath>\n", LEFT, TOP,
-            WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM);
-    put_axes(f, p, &x, &y);
-    for (int s = 0; s < p->series_count; s++) put_series(f, &p->series[s], s, &x, &y);
-    put_legend(f, p);
+    return f;
+}
+
+static ls_status plot_end(FILE *f, char **text, const size_t *bytes, const char *path)
+{
+    size_t n = strlen(path);
     fputs("</svg>\n", f);
     if (fclose(f)) {
-        free(text);
+        free(*text);
         return ls__fail(LS_ENOMEM, "%s: no memory for the plot", path);
     }
     char svg[4096];
     bool png = n > 4 && !strcmp(path + n - 4, ".png");
     snprintf(svg, sizeof svg, "%.*s%s", (int)(png ? n - 4 : n), path, png ? ".svg" : "");
-    ls_status status = ls__file_write(svg, text, bytes);
-    free(text);
+    ls_status status = ls__file_write(svg, *text, *bytes);
+    free(*text);
     return status || !png ? status : make_png(svg, path);
+}
+
+ls_status plot_write(const plot *p, const char *path)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *f = plot_begin(&text, &bytes, path);
+    if (!f) return LS_ESYS;
+    axis x = make_axis(p, true), y = make_axis(p, false);
+    fprintf(f, "<clipPath id=\"area\"><rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/></clipPath>\n", LEFT, TOP,
+            WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM);
+    put_axes(f, p, &x, &y);
+    for (int s = 0; s < p->series_count; s++) put_series(f, &p->series[s], s, &x, &y);
+    put_legend(f, p);
+    return plot_end(f, &text, &bytes, path);
+}
+
+/* ---- Bars. */
+
+/* 1, 2 or 5 times a power of ten, so that about five of them reach `high`. */
+static double nice_step(double high)
+{
+    double power = pow(10, floor(log10(high / 5))), times = high / 5 / power;
+    return power * (times <= 1 ? 1 : times <= 2 ? 2 : times <= 5 ? 5 : 10);
+}
+
+static void put_bar(FILE *f, const plot_bars *p, int i, double per_ms)
+{
+    double room = (double)(WIDTH - LEFT - RIGHT) / p->bar_count, width = room * 0.5, at = HEIGHT - BOTTOM;
+    double left = LEFT + room * i + (room - width) / 2;
+    for (int k = 0; k < p->part_count; k++) {
+        double height = p->bars[i].parts[k] * per_ms;
+        at -= height;
+        fprintf(f, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"%s\"/>\n", left, at, width,
+                height, colours[k]);
+    }
+    put_text(f, left + width / 2, HEIGHT - BOTTOM + 18, "middle", "", p->bars[i].name);
+}
+
+ls_status plot_bars_write(const plot_bars *p, const char *path)
+{
+    char *text = NULL, tick[32];
+    size_t bytes = 0;
+    double high = 1e-9;
+    FILE *f = plot_begin(&text, &bytes, path);
+    if (!f) return LS_ESYS;
+    for (int i = 0; i < p->bar_count; i++) {
+        double sum = 0;
+        for (int k = 0; k < p->part_count; k++) sum += p->bars[i].parts[k];
+        if (sum > high) high = sum;
+    }
+    double step = nice_step(high), per_ms = (HEIGHT - BOTTOM - TOP) / (high * 1.4); /* the legend is above */
+    for (double v = 0; v <= high * 1.05; v += step) {
+        put_line(f, LEFT, HEIGHT - BOTTOM - v * per_ms, WIDTH - RIGHT, HEIGHT - BOTTOM - v * per_ms, v > 0 ? 0.25 : 1);
+        snprintf(tick, sizeof tick, "%.4g", v);
+        put_text(f, LEFT - 8, HEIGHT - BOTTOM - v * per_ms + 4, "end", "", tick);
+    }
+    for (int i = 0; i < p->bar_count; i++) put_bar(f, p, i, per_ms);
+    for (int k = 0; k < p->part_count; k++) {
+        fprintf(f, "<rect x=\"%d\" y=\"%d\" width=\"14\" height=\"12\" fill=\"%s\"/>\n", LEFT + 16, TOP + 8 + 20 * k,
+                colours[k]);
+        put_text(f, LEFT + 38, TOP + 18 + 20 * k, "start", "", p->parts[k]);
+    }
+    put_text(f, WIDTH / 2.0, 24, "middle", " font-size=\"15\" font-weight=\"bold\"", p->title);
+    put_text(f, -(TOP + HEIGHT - BOTTOM) / 2.0, 18, "middle", " transform=\"rotate(-90)\"", p->y_label);
+    return plot_end(f, &text, &bytes, path);
 }

@@ -1,4 +1,4 @@
-/* A plot of a few curves on logarithmic axes, as SVG. Grey and mid-tone colours on nothing: it reads on white and on
+/* Plots as SVG: a few curves on logarithmic axes, or bars of stacked parts. Grey and mid-tone colours on nothing: it reads on white and on
  * black. */
 #ifndef LS_CLI_PLOT_H
 #define LS_CLI_PLOT_H
@@ -26,5 +26,24 @@ typedef struct plot {
 
 /* Writes `path`. If it ends in .png, the SVG is written beside it and rsvg-convert makes the picture. */
 LS_MUST_CHECK ls_status plot_write(const plot *p, const char *path);
+
+enum { PLOT_MAX_BARS = 12 };
+
+/* Each bar is made of parts, one on the other. */
+typedef struct plot_bar {
+    const char *name;
+    double parts[PLOT_MAX_SERIES];
+} plot_bar;
+
+typedef struct plot_bars {
+    const char *title, *y_label;
+    const char *parts[PLOT_MAX_SERIES]; /* their names */
+    int part_count;
+    plot_bar bars[PLOT_MAX_BARS];
+    int bar_count;
+} plot_bars;
+
+/* The same for bars, on a linear axis. */
+LS_MUST_CHECK ls_status plot_bars_write(const plot_bars *p, const char *path);
 
 #endif

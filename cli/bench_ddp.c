@@ -1,0 +1,260 @@
+/* lockstep bench ddp: options, and the choice between starting ranks and being one.
+ *
+ * Started alone, it starts itself twice: with ranks on this machine, and with one rank on each of two hosts made of network
+ * namespaces, joined by a slow link (the script `cluster` makes them). Inside a world it measures. */
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "base/status.h"
+#include "base/thread.h"
+#include "cli/bench.h"
+#include "cli/bench_ddp.h"
+#include "cli/commands.h"
+#include "cli/launch.h"
+#include "cli/options.h"
+#include "comm/identity.h"
+
+#define NAME "lockstep bench ddp"
+
+static const char intro[] =
+    "usage: lockstep bench ddp [OPTIONS]\n\n"
+    "Trains a GPT on several ranks, and says where a step's time goes, with and without overlap; what the size of\n"
+    "buckets does to it; what skipping synchronisation saves; and what accumulating gradients without no_sync would\n"
+    "cost. First on this machine, then on two hosts with a slow link between them, made of network namespaces (needs\n"
+    "root or user namespaces, iproute2 and Open MPI). Under 'lockstep run' or mpirun: on the ranks that are there.\n";
+
+const char *const ddp_part_names[DDP_PARTS + 1] = { "breakdown", "buckets", "skip", "accumulate", NULL };
+
+/* ---- Options. */
+
+static bool parse_parts(ddp_bench *b)
+{
+    for (const char *p = b->parts_text; *p; p += *p == ',') {
+        size_t n = strcspn(p, ",");
+        int k = 0;
+        while (k < DDP_PARTS && (strlen(ddp_part_names[k]) != n || strncmp(p, ddp_part_names[k], n) != 0)) k++;
+        if (k == DDP_PARTS) {
+            fprintf(stderr, NAME ": --parts: there is no part '%.*s'; there are breakdown, buckets, skip, accumulate\n",
+                    (int)n, p);
+            return false;
+        }
+        b->parts[k] = true;
+        p += n;
+    }
+    return true;
+}
+
+static bool parse_buckets(ddp_bench *b)
+{
+    for (const char *p = b->buckets_text; b->n_buckets < DDP_MAX_LIST; p++) {
+        char *end;
+        double mib = strtod(p, &end);
+        if (end == p || !(mib >= 1e-3 && mib <= 1e6) || (*end && *end != ',')) break;
+        b->buckets[b->n_buckets++] = mib;
+        if (!*end) return true;
+        p = end;
+    }
+    fprintf(stderr, NAME ": --buckets %s: expected up to %d numbers of MiB, at least 0.001, with commas between\n",
+            b->buckets_text, DDP_MAX_LIST);
+    return false;
+}
+
+/* -1 to go on, or an exit code. */
+static int parse(ddp_bench *b, int argc, char **argv)
+{
+    const option_row rows[] = {
+        { OPTION_INT, "-n", &b->ranks, "N", "ranks on this machine; default: one a core, at least 2", 1,
+          LAUNCH_MAX_RANKS, NULL },
+        { OPTION_TEXT, "--parts", &b->parts_text, "LIST", "of breakdown, buckets, skip, accumulate (all)", 0, 0, NULL },
+        { OPTION_TEXT, "--buckets", &b->buckets_text, "LIST", "sizes of buckets, in MiB (0.05,0.25,1,4,25,100)", 0, 0,
+          NULL },
+        { OPTION_TEXT, "--link", &b->link, "RATE", "of the link between the hosts, as tc(8) writes it (1gbit)", 0, 0,
+          NULL },
+        { OPTION_FLAG, "--one-node", &b->one_node, NULL, "on this machine only, without the two hosts", 0, 0, NULL },
+        { OPTION_INT, "--layers", &b->layers, "N", "transformer blocks (6)", 1, 1e4, NULL },
+        { OPTION_INT, "--width", &b->width, "N", "channels (256)", 1, 1e5, NULL },
+        { OPTION_INT, "--vocab-size", &b->vocab, "N", "tokens (1024)", 2, 1e7, NULL },
+        { OPTION_INT, "--seq-len", &b->length, "N", "tokens of a sequence (64)", 1, 1e6, NULL },
+        { OPTION_INT, "--batch-size", &b->rows, "N", "sequences of a rank's step, for breakdown and buckets (12)", 1,
+          1e6, NULL },
+        { OPTION_INT, "--micro-batch-size", &b->micro_rows, "N", "of a micro-batch, for skip and accumulate (1)", 1,
+          1e6, NULL },
+        { OPTION_INT, "--threads", &b->threads, "N", "of each rank (1)", 1, 4096, NULL },
+        { OPTION_INT, "--steps", &b->steps, "N", "measured of each row, in three turns (9)", 1, 1e6, NULL },
+        { OPTION_TEXT, "--plot", &b->plot, "NAME", "draw each part: NAME-breakdown.svg and so on; NAME.png: as PNG", 0,
+          0, NULL },
+        { OPTION_FLAG, "--json", &b->json, NULL, "one JSON object a line instead of tables", 0, 0, NULL },
+        { OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, NULL },
+    };
+    int code = options_read("bench ddp", intro, rows, NULL, argc, argv);
+    if (code >= 0) return code;
+    if (!parse_parts(b) || !parse_buckets(b)) return EXIT_USAGE;
+    if (strspn(b->link, "0123456789abcdefghijklmnopqrstuvwxyzGKM") != strlen(b->link) || !*b->link) {
+        fprintf(stderr, NAME ": --link: '%s' is no rate; write 1gbit or 300mbit\n", b->link);
+        return EXIT_USAGE;
+    }
+    return -1;
+}
+
+static void add_row(ddp_bench *b, ddp_row row)
+{
+    if (b->parts[row.part]) b->table[b->n_rows++] = row;
+}
+
+/* All rows that were asked for. */
+static void make_rows(ddp_bench *b)
+{
+    for (int overlap = 0; overlap < 2; overlap++)
+        add_row(b, (ddp_row){ .part = DDP_BREAKDOWN, .no_overlap = !overlap, .micro_batches = 1, .rows = b->rows });
+    for (int i = 0; i < b->n_buckets; i++)
+        add_row(b, (ddp_row){ .part = DDP_BUCKETS,
+                              .bucket_bytes = (size_t)(b->buckets[i] * (1 << 20)),
+                              .micro_batches = 1,
+                              .rows = b->rows });
+    for (int n = 1; n <= 8; n *= 2)
+        add_row(b, (ddp_row){ .part = DDP_SKIP, .micro_batches = n, .rows = b->micro_rows });
+    for (int no_sync = 0; no_sync < 2; no_sync++)
+        add_row(b, (ddp_row){ .part = DDP_ACCUMULATE,
+                              .micro_batches = DDP_MICRO_BATCHES,
+                              .sync_each = !no_sync,
+                              .rows = b->micro_rows });
+}
+
+/* ---- Being a rank. */
+
+static int measure(ddp_bench *b)
+{
+    int rank = 0;
+    make_rows(b);
+    ls_status status = ddp_measure(b, &rank);
+    if (!status && rank == 0) {
+        ddp_report(b, stdout);
+        if (b->plot) status = ddp_report_plots(b);
+    }
+    for (int i = 0; i < b->n_rows; i++) free(b->table[i].samples);
+    if (status) fprintf(stderr, NAME ": %s\n", ls_error());
+    return status == LS_EINVAL ? EXIT_USAGE : status ? EXIT_FAILED : EXIT_DONE;
+}
+
+/* ---- Starting ranks. */
+
+/* The script that makes hosts, in the source folder of a build or where it was installed. */
+static bool find_cluster(char *out, size_t room)
+{
+    static const char *const places[] = { "../bench/cluster", "../libexec/lockstep/cluster" };
+    const char *self = launch_self(), *slash = strrchr(self, '/');
+    for (int i = 0; i < 2; i++) {
+        snprintf(out, room, "%.*s/%s", slash ? (int)(slash - self) : 0, self, places[i]);
+        if (!access(out, X_OK)) return true;
+    }
+    return false;
+}
+
+static int wait_for(const char *const *words)
+{
+    pid_t pid;
+    int how;
+    if (posix_spawnp(&pid, words[0], NULL, NULL, (char *const *)(uintptr_t)words, environ) ||
+        waitpid(pid, &how, 0) != pid)
+        return EXIT_FAILED;
+    return WIFEXITED(how) ? WEXITSTATUS(how) : EXIT_FAILED;
+}
+
+static int on_hosts(const ddp_bench *b, int argc, char **argv)
+{
+    char script[4096], hosts[64];
+    if (!find_cluster(script, sizeof script)) {
+        fprintf(stderr, NAME ": two hosts: the script 'cluster' is missing; only this machine was measured\n");
+        return EXIT_DONE;
+    }
+    const char *check[] = { script, "check", NULL };
+    fflush(stdout);
+    int code = wait_for(check); /* says itself why not */
+    if (code) {
+        fprintf(stderr, NAME ": there can be no two hosts here; only this machine was measured\n");
+        return EXIT_DONE;
+    }
+    snprintf(hosts, sizeof hosts, "2:%s", b->link);
+    const char *const begin[] = { script,
+                                  "run",
+                                  hosts,
+                                  script,
+                                  "openmpi",
+                                  "--host",
+                                  "node0:1,node1:1",
+                                  "-n",
+                                  "2",
+                                  "-x",
+                                  "OMP_NUM_THREADS",
+                                  launch_self(),
+                                  "bench" };
+    enum { BEGIN = sizeof begin / sizeof *begin };
+    const char **words = calloc((size_t)argc + BEGIN + 1, sizeof *words);
+    if (!words) return EXIT_FAILED;
+    memcpy(words, begin, sizeof begin);
+    int n = BEGIN;
+    for (int i = 0; i < argc; i++) {
+        if (!strcmp(argv[i], "-n"))
+            i++; /* of this machine */
+        else
+            words[n++] = argv[i];
+    }
+    setenv("OMP_NUM_THREADS", "1", 0);
+    code = wait_for(words);
+    free(words);
+    return code;
+}
+
+static int on_this_machine(const ddp_bench *b, int argc, char **argv)
+{
+    int cores = ls__cpu_count();
+    launch_options launch = { .ranks = b->ranks    ? b->ranks
+                                       : cores < 2 ? 2
+                                                   : cores,
+                              .no_prefix = true,
+                              .no_stdin = true,
+                              .own_voice = true };
+    const char **words = calloc((size_t)argc + 3, sizeof *words);
+    if (!words) return EXIT_FAILED;
+    words[0] = launch_self();
+    words[1] = "bench";
+    for (int i = 0; i < argc; i++) words[2 + i] = argv[i];
+    int code = launch_ranks(&launch, (char **)(uintptr_t)words);
+    free(words);
+    return code;
+}
+
+static const char *environment(void *user, const char *name)
+{
+    (void)user;
+    return getenv(name);
+}
+
+int bench_ddp(int argc, char **argv)
+{
+    static ddp_bench b;
+    ls__identity identity;
+    b = (ddp_bench){ .layers = 6,
+                     .width = 256,
+                     .vocab = 1024,
+                     .length = 64,
+                     .rows = 12,
+                     .micro_rows = 1,
+                     .threads = 1,
+                     .steps = 9,
+                     .parts_text = "breakdown,buckets,skip,accumulate",
+                     .buckets_text = "0.05,0.25,1,4,25,100",
+                     .link = "1gbit" };
+    int code = parse(&b, argc, argv);
+    if (code >= 0) return code;
+    if (ls__identity_find(&identity, environment, NULL)) {
+        fprintf(stderr, NAME ": %s\n", ls_error());
+        return EXIT_USAGE;
+    }
+    if (identity.launcher != LS__LAUNCHER_ALONE) return measure(&b);
+    code = on_this_machine(&b, argc, argv);
+    if (!code && !b.one_node) code = on_hosts(&b, argc, argv);
+    return code;
+}
