@@ -119,6 +119,8 @@ static int read_rows(train_arguments *a, raw *r, int argc, char **argv)
         { OPTION_INT, "--keep", &t->keep, "N", "how many of the newest checkpoints stay (2)", 1, many, NULL },
         { OPTION_FLAG, "--resume", &t->resume, NULL, "go on with the run in --run-dir, from its newest checkpoint", 0,
           0, NULL },
+        { OPTION_FLAG, "--no-tensorboard", &t->no_tensorboard, NULL, "write no event files for TensorBoard", 0, 0,
+          NULL },
         { OPTION_FLAG, "--profile", &t->profile, NULL, "count what each operation costs; see 'lockstep profile'", 0, 0,
           NULL },
         { OPTION_TEXT, "--prompt", &a->prompt, "TEXT", "that the sample begins with", 0, 0, NULL },

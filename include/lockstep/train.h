@@ -93,7 +93,8 @@ typedef struct ls_train_options {
     int keep;                 /* the newest so many; 0: 2 */
     bool resume;              /* go on from the newest whole one in `run_dir`, on any number of ranks */
 
-    bool profile; /* count what each operation costs; see ls_train_save_profile() */
+    bool no_tensorboard; /* no event files for TensorBoard in the run directory */
+    bool profile;        /* count what each operation costs; see ls_train_save_profile() */
 
     const char *run_dir; /* made if it is not there; one that holds a run already is LS_EINVAL; NULL: no files */
 } ls_train_options;

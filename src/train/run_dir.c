@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include "base/file.h"
 #include "base/status.h"
+#include "train/tensorboard.h"
 #include "train/training.h"
 
 static char *join(const char *folder, const char *name)
@@ -69,7 +70,7 @@ static json_t *describe(const ls_train *t)
 
 ls_status ls__run_dir_open(ls__run_dir *run, const char *path, const ls_train *train)
 {
-    *run = (ls__run_dir){ .metrics = -1 };
+    *run = (ls__run_dir){ .metrics = -1, .events = -1 };
     ls_status status = ls__run_dir_check(path);
     if (!status) status = ls__file_make_dir(path);
     if (status) return status;
@@ -84,6 +85,7 @@ ls_status ls__run_dir_open(ls__run_dir *run, const char *path, const ls_train *t
     if ((status = ls__file_write(settings, text, strlen(text)))) goto done;
     run->metrics = open(metrics, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
     if (run->metrics < 0) status = ls__fail_errno("%s: cannot be made", metrics);
+    if (!status && !train->options.no_tensorboard) status = ls__tensorboard_open(&run->events, path, 0);
 done:
     if (status) ls__run_dir_close(run);
     free(text);
@@ -103,18 +105,19 @@ static size_t bytes_up_to(const char *text, int64_t step)
     return (size_t)(at - text);
 }
 
-ls_status ls__run_dir_reopen(ls__run_dir *run, const char *path, int64_t step)
+ls_status ls__run_dir_reopen(ls__run_dir *run, const char *path, const ls_train *train)
 {
     char *metrics = join(path, "metrics.jsonl"), *text = NULL;
     size_t bytes;
-    *run = (ls__run_dir){ .metrics = -1, .path = strdup(path) };
+    *run = (ls__run_dir){ .metrics = -1, .events = -1, .path = strdup(path) };
     ls_status status = metrics && run->path ? LS_OK : ls__fail(LS_ENOMEM, "%s: out of memory", path);
     if (!status) status = ls__file_read(metrics, SIZE_MAX / 2, &text, &bytes);
     if (!status) {
         run->metrics = open(metrics, O_WRONLY | O_APPEND | O_CLOEXEC);
-        if (run->metrics < 0 || ftruncate(run->metrics, (off_t)bytes_up_to(text, step)))
+        if (run->metrics < 0 || ftruncate(run->metrics, (off_t)bytes_up_to(text, train->step)))
             status = ls__fail_errno("%s: cannot be written", metrics);
     }
+    if (!status && !train->options.no_tensorboard) status = ls__tensorboard_open(&run->events, path, train->step);
     if (status) ls__run_dir_close(run);
     free(text);
     free(metrics);
@@ -124,8 +127,9 @@ ls_status ls__run_dir_reopen(ls__run_dir *run, const char *path, int64_t step)
 void ls__run_dir_close(ls__run_dir *run)
 {
     if (run->path && run->metrics >= 0) close(run->metrics);
+    if (run->path && run->events >= 0) close(run->events);
     free(run->path);
-    *run = (ls__run_dir){ .metrics = -1 };
+    *run = (ls__run_dir){ .metrics = -1, .events = -1 };
 }
 
 /* JSON knows no infinity and no NaN. */
@@ -157,5 +161,6 @@ ls_status ls__run_dir_add(ls__run_dir *run, const ls_train_metrics *m)
     while (done < 0 && errno == EINTR);
     if (done < 0)
         return ls__fail_errno("%s/metrics.jsonl: writing the line of step %lld", run->path, (long long)m->step);
-    return done == n ? LS_OK : ls__fail(LS_EIO, "%s/metrics.jsonl: the disk is full", run->path);
+    if (done != n) return ls__fail(LS_EIO, "%s/metrics.jsonl: the disk is full", run->path);
+    return run->events >= 0 ? ls__tensorboard_add(run->events, m) : LS_OK;
 }

@@ -167,7 +167,7 @@ static ls_status open_all(ls_train *t)
     if (!status && t->options.resume) status = ls__checkpoint_resume(t);
     if (!status && t->options.run_dir) {
         if (ls__train_is_first(t) && t->options.resume)
-            status = ls__run_dir_reopen(&t->run, t->options.run_dir, t->step);
+            status = ls__run_dir_reopen(&t->run, t->options.run_dir, t);
         else if (ls__train_is_first(t))
             status = ls__run_dir_open(&t->run, t->options.run_dir, t);
         status = ls__parallel_agree(t, status);
