@@ -28,6 +28,17 @@ struct ls__ring {
     place places[];
 };
 
+const char *ls_phase_name(ls_phase phase)
+{
+    switch (phase) {
+#define X(name, value, text) \
+    case name: return text;
+        LS_PHASE_LIST(X)
+#undef X
+    }
+    return "unknown";
+}
+
 size_t ls__ring_bytes(size_t capacity)
 {
     return sizeof(ls__ring) + capacity * sizeof(place);

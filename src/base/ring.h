@@ -9,15 +9,73 @@
 #include <stdatomic.h>
 #include "lockstep/base.h"
 
-/* What an event is about. Values are part of the recorded format: only ever append. */
-#define LS_EVENT_LIST(X)                                                                                         \
-    X(LS_EVENT_NONE, 0, "none")                                                                                  \
-    X(LS_EVENT_COLL_START, 1, "collective started")  /* a: sequence number, b: bytes */                          \
-    X(LS_EVENT_COLL_ARRIVED, 2, "all ranks arrived") /* a: sequence number, b: last arriver's rank */            \
-    X(LS_EVENT_COLL_DONE, 3, "collective done")      /* a: sequence number, b: ns waited for the last arriver */ \
-    X(LS_EVENT_PHASE_BEGIN, 4, "phase begins")       /* a: phase */                                              \
-    X(LS_EVENT_PHASE_END, 5, "phase ends")           /* a: phase */                                              \
-    X(LS_EVENT_STEP, 6, "step begins")               /* a: step */
+/* What an event is about. Values are part of the recorded format: only ever append. 32 and above are the profiler's. A
+ * "call" is a collective: (group << 48 | number in its group), the same word on all its members. */
+#define LS_EVENT_LIST(X)                                                                                           \
+    X(LS_EVENT_NONE, 0, "none")                                                                                    \
+    X(LS_EVENT_COLL_START, 1, "collective started")   /* this rank arrived. a: call, b: kind << 56 | bytes */      \
+    X(LS_EVENT_COLL_ARRIVED, 2, "all ranks arrived")  /* reserved: the time is in COLL_DONE */                     \
+    X(LS_EVENT_COLL_DONE, 3, "collective done")       /* a: call, b: last rank << 48 | its arrival - ours in ns */ \
+    X(LS_EVENT_PHASE_BEGIN, 4, "phase begins")        /* a: ls_phase; phases nest */                               \
+    X(LS_EVENT_PHASE_END, 5, "phase ends")            /* a: ls_phase */                                            \
+    X(LS_EVENT_STEP, 6, "step begins")                /* a: step; it lasts until the next one begins */            \
+    X(LS_EVENT_BLOCKED, 7, "stood in a call")         /* until now. a: call, b: ns */                              \
+    X(LS_EVENT_COMM_WORK, 8, "carried calls forward") /* until now, while computing. a: ns */                      \
+    X(LS_EVENT_BUCKET_READY, 9, "bucket full")        /* a: bucket, b: bytes */                                    \
+    X(LS_EVENT_BUCKET_START, 10, "bucket started")    /* a: bucket, b: call */                                     \
+    X(LS_EVENT_SPAN_READY, 11, "gradient ready")      /* a: span, b: micro-batch */                                \
+    X(LS_EVENT_BATCH, 12, "batch taken")              /* a: ns it took to build, b: ready batches when asked */    \
+    X(LS_EVENT_SAMPLE, 13, "resources")               /* a: ls__sample, b: value */                                \
+    X(LS_EVENT_FACT, 14, "fact")                      /* a: ls__fact_kind, b: bits of a double */                  \
+    X(LS_EVENT_CLOCK, 15, "clock compared")           /* a: ns ahead of rank 0's (signed), b: ns of uncertainty */ \
+    X(LS_EVENT_LOST, 16, "events lost")               /* a: how many were overwritten before they were written */  \
+    X(LS_EVENT_END, 17, "record closed")              /* in order: the last step ends here */
+
+/* What a sample is of: counters of this process since its start, unless said otherwise. */
+#define LS_SAMPLE_LIST(X)                                                                     \
+    X(LS_SAMPLE_CPU, 0, "cpu ns")                    /* of all threads */                     \
+    X(LS_SAMPLE_MAIN_CPU, 1, "cpu ns of the thread") /* that makes the steps */               \
+    X(LS_SAMPLE_DELAY, 2, "ns waited for a core")    /* the same thread, when it could run */ \
+    X(LS_SAMPLE_VOLUNTARY, 3, "voluntary switches")                                           \
+    X(LS_SAMPLE_INVOLUNTARY, 4, "involuntary switches")                                       \
+    X(LS_SAMPLE_MINOR, 5, "page faults")                                                      \
+    X(LS_SAMPLE_MAJOR, 6, "page faults from disk")                                            \
+    X(LS_SAMPLE_RESIDENT, 7, "resident bytes")    /* now */                                   \
+    X(LS_SAMPLE_STEAL, 8, "stolen ns")            /* of the machine, all cores */             \
+    X(LS_SAMPLE_ENERGY, 9, "microjoules")         /* of the machine's packages */             \
+    X(LS_SAMPLE_CORE, 10, "core")                 /* where the thread is now */               \
+    X(LS_SAMPLE_THREAD, 11, "cpu ns of a thread") /* a: its number << 8 | this */             \
+    X(LS_SAMPLE_READ, 12, "bytes read from disk")
+
+typedef enum ls__sample_kind {
+#define X(name, value, text) name = (value),
+    LS_SAMPLE_LIST(X)
+#undef X
+        LS_SAMPLES = 13
+} ls__sample_kind;
+
+/* Facts about a run that analysis wants, as numbers. */
+#define LS_FACT_LIST(X)                                                                       \
+    X(LS_FACT_PEAK, 0, "peak_gflops") /* SGEMM on this rank's threads */                      \
+    X(LS_FACT_FLOPS, 1, "flops")      /* of this rank in a step */                            \
+    X(LS_FACT_TOKENS, 2, "tokens")    /* of all ranks in a step */                            \
+    X(LS_FACT_SLOTS, 3, "slots")      /* micro-batches of a step, of all ranks */             \
+    X(LS_FACT_BUCKET, 4, "bucket_bytes")                                                      \
+    X(LS_FACT_BUCKETS, 5, "buckets")                                                          \
+    X(LS_FACT_WORKERS, 6, "workers")             /* of the loader; 0: none */                 \
+    X(LS_FACT_WORKERS_FIXED, 7, "workers_fixed") /* 1: by the user, 0: found while running */ \
+    X(LS_FACT_PREFETCH, 8, "prefetch")                                                        \
+    X(LS_FACT_THREADS, 9, "threads")                                                          \
+    X(LS_FACT_PARAMETERS, 10, "parameters")                                                   \
+    X(LS_FACT_BARRIERS, 11, "barriers") /* 1: the classic method was asked for */             \
+    X(LS_FACT_STAGED, 12, "staged")     /* 1: data is read from a local copy */
+
+typedef enum ls__fact_kind {
+#define X(name, value, text) name = (value),
+    LS_FACT_LIST(X)
+#undef X
+        LS_FACTS = 13
+} ls__fact_kind;
 
 typedef enum ls__event_kind {
 #define X(name, value, text) name = (value),

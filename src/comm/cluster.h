@@ -43,6 +43,7 @@ typedef struct ls__cluster {
     int *node_of, *local_of;       /* by rank */
     char (*hosts)[LS__HOST_BYTES]; /* by machine */
     int64_t *clock_ahead;          /* by machine: how far its clock is ahead of ours, in ns */
+    int64_t clock_error;           /* how far off that may be for the first machine */
     size_t staging_bytes;          /* the smallest that anyone asked for; 0: nobody did */
     int *watched;                  /* pidfds by local rank; -1: ourselves, or gone */
 

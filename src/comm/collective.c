@@ -100,7 +100,7 @@ static ls_status begin(ls_work *w)
     return LS_OK;
 }
 
-static ls_status finish(ls_work *w)
+static ls_status finish_now(ls_work *w)
 {
     ls_group *g = w->group;
     for (;;) {
@@ -111,6 +111,15 @@ static ls_status finish(ls_work *w)
         status = g->transport->idle(g, w);
         if (status) return status;
     }
+}
+
+static ls_status finish(ls_work *w)
+{
+    if (w->done) return LS_OK;
+    int64_t begin = ls_now();
+    ls_status status = finish_now(w);
+    if (!ls__call_is_pair(w->call)) ls__note_blocked(w, begin);
+    return status;
 }
 
 /* A broken group lets go of its works: their memory is the callers' business now. */

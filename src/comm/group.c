@@ -89,13 +89,25 @@ void ls_group_abort(ls_group *group, const char *reason)
     group->transport->abort(group, LS_EABORTED, text);
 }
 
+/* A number that the members of the new group agree on and that others hardly have. */
+static uint16_t split_id(const ls_group *parent, uint64_t made_at, int color)
+{
+    uint64_t h = ((uint64_t)parent->id << 48) ^ (made_at << 24) ^ (uint64_t)(uint32_t)color;
+    h = (h ^ h >> 31) * 0x9e3779b97f4a7c15u;
+    uint16_t id = (uint16_t)(h >> 48);
+    return id ? id : 1;
+}
+
 ls_status ls_group_split(ls_group *group, int color, int key, ls_group **out)
 {
     *out = NULL;
     if (group->broken) return ls__fail(group->broken, "%s", group->broken_text);
     if (group->first || group->first_pair)
         return ls__fail(LS_EINVAL, "split: works of the group are under way; wait for them first");
-    return group->transport->split(group, color, key, out);
+    uint64_t made_at = group->next_number;
+    ls_status status = group->transport->split(group, color, key, out);
+    if (*out) (*out)->id = split_id(group, made_at, color);
+    return status;
 }
 
 int ls__split_pick(const ls__split_entry *all, int p, int color, int *ranks)
@@ -113,15 +125,29 @@ int ls__split_pick(const ls__split_entry *all, int p, int color, int *ranks)
 void ls__note_start(const ls_work *w, size_t bytes)
 {
     if (!LS__CHECKED) return;
-    ls__ring_add_at(w->group->world->ring, w->started, LS_EVENT_COLL_START, w->number, bytes);
+    ls__ring_add_at(w->group->world->ring, w->started, LS_EVENT_COLL_START, ls__call_word(w->group, w->number),
+                    (uint64_t)w->call << 56 | bytes);
 }
 
 void ls__note_done(const ls_work *w)
 {
     if (!LS__CHECKED) return;
     int64_t waited = w->last_arrival - w->started;
-    ls__ring_add(w->group->world->ring, LS_EVENT_COLL_DONE, w->number,
+    ls__ring_add(w->group->world->ring, LS_EVENT_COLL_DONE, ls__call_word(w->group, w->number),
                  (uint64_t)w->last_rank << 48 | (uint64_t)(waited > 0 ? waited : 0));
+}
+
+void ls__note_blocked(const ls_work *w, int64_t begin)
+{
+    if (!LS__CHECKED) return;
+    int64_t now = ls_now();
+    ls__ring_add_at(w->group->world->ring, now, LS_EVENT_BLOCKED, ls__call_word(w->group, w->number),
+                    (uint64_t)(now - begin));
+}
+
+uint64_t ls__group_next_call(const ls_group *group)
+{
+    return ls__call_word(group, group->next_number);
 }
 
 /* Takes finished collectives off the front: they leave in order, whatever the order they finish in. */

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include "base/ring.h"
 #include "comm/apply.h"
+#include "comm/events.h"
 #include "comm/identity.h"
 #include "comm/job.h"
 #include "lockstep/comm.h"
@@ -100,6 +101,7 @@ struct ls_group {
     const ls__transport *transport;
     void *impl; /* the transport's */
     int rank, size;
+    uint16_t id; /* the same on all members; 0: all ranks. For events */
     uint64_t next_number;
     ls_work *first, *last;           /* collectives under way, in order */
     ls_work *first_pair, *last_pair; /* sends and receives under way, in order */
@@ -116,7 +118,12 @@ struct ls_world {
     bool owns_job; /* maps the job by itself (ranks that are threads share one mapping) */
     int timeout_ms;
     size_t staging_bytes;
-    ls__ring *ring; /* this rank's events */
+    ls__ring *ring;    /* this rank's events */
+    ls_record *record; /* NULL: they are not recorded */
+    char **names;      /* of gradients, for the record */
+    size_t n_names;
+    double facts[LS_FACTS];
+    uint32_t has_fact;
     const char *transport;
     ls_group *group;
     void *allocations;           /* alone: list of what ls_world_alloc gave out */
@@ -155,9 +162,16 @@ typedef struct ls__split_entry {
 /* Writes the ranks of `color`, in the order of key, then of rank; returns how many. */
 int ls__split_pick(const ls__split_entry *all, int p, int color, int *ranks);
 
+/* A call, as events name it. */
+static inline uint64_t ls__call_word(const ls_group *g, uint64_t number)
+{
+    return (uint64_t)g->id << 48 | (number & (UINT64_MAX >> 16));
+}
 /* The events of a call's life, in this rank's ring. */
 void ls__note_start(const ls_work *w, size_t bytes);
 void ls__note_done(const ls_work *w);
+/* The caller has stood in this call since `begin`. */
+void ls__note_blocked(const ls_work *w, int64_t begin);
 
 /* A world whose ranks may be threads of one process: `job` is shared by all and outlives them. */
 LS_MUST_CHECK ls_status ls__world_open_on(ls_world **out, const ls_world_options *options, const ls__identity *identity,

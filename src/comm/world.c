@@ -196,6 +196,7 @@ void ls_world_free(ls_world **pw)
         if (c) close(w->job_fd);
     }
     ls__cluster_free(&c);
+    ls__world_forget_names(w);
     free(w->ring);
     free(w);
     *pw = NULL;
@@ -268,6 +269,10 @@ void ls_world_dealloc(ls_world *world, void **memory)
     }
 }
 
+ls__ring *ls__world_ring(const ls_world *world)
+{
+    return world->ring;
+}
 int ls_world_rank(const ls_world *world)
 {
     return world->identity.rank;

@@ -16,6 +16,7 @@
 #include <string.h>
 #include "base/status.h"
 #include "comm/apply.h"
+#include "comm/events.h"
 #include "ddp/counter.h"
 #include "ddp/fused.h"
 #include "ddp/plan.h"
@@ -27,6 +28,7 @@ enum {
     DEFAULT_BUCKET = 4 << 20,
     DEFAULT_FIRST_BUCKET = 1 << 20,
     FUSED_PIECE = 8 * LS__FUSED_BLOCK, /* what a rank takes on at a time */
+    WORTH_NOTING = 1000,               /* ns */
 };
 
 typedef enum bucket_state { FILLING, FULL, STARTED, DONE } bucket_state;
@@ -42,6 +44,7 @@ typedef struct bucket {
 struct ls_ddp {
     ls_world *world;
     ls_group *group;
+    ls__ring *ring;    /* this rank's events */
     ls_group *machine; /* the ranks of this machine; the same group if there is only one */
     ls_ddp_options options;
     size_t n;
@@ -157,6 +160,7 @@ ls_status ls_ddp_open(ls_ddp **out, ls_world *world, const ls_span *spans, size_
     if (!d) return ls__fail(LS_ENOMEM, "ddp: out of memory");
     d->world = world;
     d->group = ls_world_group(world);
+    d->ring = ls__world_ring(world);
     d->n = n_spans;
     if (options) d->options = *options;
     if (!d->options.bucket_bytes) d->options.bucket_bytes = DEFAULT_BUCKET;
@@ -175,6 +179,11 @@ ls_status ls_ddp_open(ls_ddp **out, ls_world *world, const ls_span *spans, size_
     if (!status) status = allocate_block(d);
     d->counter.total = d->total;
     d->rebuilt = d->options.fixed_order;
+    if (!status) {
+        ls__world_names(world, (const char *const *)d->names, d->n);
+        ls__world_fact(world, LS_FACT_BUCKET, (double)d->options.bucket_bytes);
+        ls__world_fact(world, LS_FACT_BUCKETS, (double)d->n_buckets);
+    }
     if (status) ls_ddp_free(&d);
     *out = d;
     return status;
@@ -322,6 +331,7 @@ static ls_status launch(ls_ddp *d)
         ls_status status = LS_OK;
         if (d->options.before) status = d->options.before(d->options.user, (int)d->next_start, data, b->plan.count);
         if (status) return status;
+        ls__ring_add(d->ring, LS_EVENT_BUCKET_START, d->next_start, ls__group_next_call(d->group));
         status = start_bucket(d, b, data);
         if (status) return status;
         b->state = STARTED;
@@ -330,7 +340,7 @@ static ls_status launch(ls_ddp *d)
 }
 
 /* Makes progress on what is started, without waiting. */
-static ls_status advance(ls_ddp *d)
+static ls_status advance_now(ls_ddp *d)
 {
     while (d->next_done < d->next_start) {
         bucket *b = &d->buckets[d->next_done];
@@ -341,6 +351,16 @@ static ls_status advance(ls_ddp *d)
         d->next_done++;
     }
     return LS_OK;
+}
+
+/* The same, with a note of the time if it took any. */
+static ls_status advance(ls_ddp *d)
+{
+    int64_t begin = ls_now();
+    ls_status status = advance_now(d);
+    int64_t end = ls_now();
+    if (end - begin > WORTH_NOTING) ls__ring_add_at(d->ring, end, LS_EVENT_COMM_WORK, (uint64_t)(end - begin), 0);
+    return status;
 }
 
 /* Takes in span i's gradient, which is at `grad` (NULL: zero). */
@@ -363,6 +383,7 @@ static ls_status take(ls_ddp *d, size_t i, const float *grad)
     bucket *b = &d->buckets[d->bucket_of[i]];
     if (--b->left) return LS_OK;
     b->state = FULL;
+    ls__ring_add(d->ring, LS_EVENT_BUCKET_READY, (uint64_t)(b - d->buckets), b->plan.count * sizeof(float));
     return d->options.no_overlap ? LS_OK : launch(d);
 }
 
@@ -376,6 +397,7 @@ ls_status ls_ddp_ready(ls_ddp *d, size_t span)
     d->ready_mark[span] = d->epoch;
     d->used[span] = 1;
     d->ready_order[d->n_ready++] = (uint32_t)span;
+    ls__ring_add(d->ring, LS_EVENT_SPAN_READY, span, d->micro);
     ls_status status = take(d, span, d->foreign ? d->foreign[span] : d->block + d->offsets[span]);
     return !status && d->next_done < d->next_start ? advance(d) : status;
 }

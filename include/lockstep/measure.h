@@ -1,0 +1,206 @@
+/* lockstep/measure.h: from the events that ranks recorded to answers: where the time went, who made whom wait, and why.
+ *
+ *     ls_run *run;
+ *     if (ls_run_open(&run, "runs/last", NULL)) ...
+ *     for (size_t i = 0; i < run->n_steps; i++) ... run->steps[i].rank[r].ns[LS_PHASE_DATA] ...
+ *
+ * Times    nanoseconds; points in time are on the clock of rank 0's machine, whatever machine they were taken on.
+ * Input    a run that is being written, was cut off, or lacks ranks is read as far as it goes; `notes` say what is missing.
+ *          Files are not trusted.
+ * Threads  a run is read-only once opened and may be read by many. */
+#ifndef LOCKSTEP_MEASURE_H
+#define LOCKSTEP_MEASURE_H
+
+#include <stdbool.h>
+#include "lockstep/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define LS_RUN_FACTS 32
+
+/* ---- What one rank recorded. */
+
+/* An event as it was recorded, its time moved to the run's clock. Kinds and their fields are in src/base/ring.h. */
+typedef struct ls_event {
+    int64_t time;
+    uint32_t kind, thread;
+    uint64_t a, b;
+} ls_event;
+
+/* What the rank's main thread did, from here to the next piece. */
+typedef struct ls_piece {
+    int64_t begin;
+    ls_phase phase;
+    bool slept;    /* it gave up its core of its own accord: to wait for a device, a lock, another thread */
+    int64_t cpu;   /* of the piece's time: on a core; < 0: not known */
+    int64_t delay; /* could run but had no core */
+} ls_piece;
+
+typedef struct ls_run_rank {
+    bool present;    /* its file could be read */
+    bool closed;     /* it ended in order; otherwise it is still running, or was killed */
+    int rank, ranks; /* which of how many */
+    int node, local; /* its machine, and which of that one's ranks it is */
+    char host[65];
+    int pid, threads;
+    char cores[128];     /* that it may run on: "0-3,8" */
+    char transport[8];   /* self, shm or mpi */
+    int64_t start;       /* its record began */
+    double start_time;   /* the same as seconds since 1970 */
+    int64_t clock_ahead; /* of rank 0's clock, and how sure that is */
+    int64_t clock_uncertainty;
+    uint64_t lost;              /* events overwritten before they were written */
+    bool cut;                   /* the file ends within a block */
+    double facts[LS_RUN_FACTS]; /* by ls__fact_kind (src/base/ring.h); NaN: not known */
+    ls_event *events;           /* in order of time */
+    size_t n_events;
+    uint32_t main_thread; /* the one that makes the steps */
+    ls_piece *pieces;     /* its time without gaps, from the first step on; the last piece only ends the one before */
+    size_t n_pieces;
+    char **span_names; /* [n_spans]; an entry may be NULL */
+    size_t n_spans;
+    char **operation_names; /* the profiler's */
+    size_t n_operations;
+} ls_run_rank;
+
+/* ---- A step. */
+
+typedef struct ls_step_rank {
+    bool present;
+    int64_t begin, end;
+    int64_t ns
+        [LS_PHASES]; /* add up to end - begin. Waiting: for a rank that had not arrived; communication: the rest of the
+                                 time in calls, when the rank did nothing else */
+    int64_t overlapped;        /* communication under way while this rank did something else; part of no phase */
+    int64_t delay[LS_PHASES];  /* of each phase, the time in which the thread could run but had no core */
+    int64_t stolen[LS_PHASES]; /* neither that, nor on a core, nor asleep: the machine itself had no core */
+    int64_t cpu;               /* CPU time of all threads; < 0: not known */
+    int64_t voluntary, involuntary, minor, major; /* switches, page faults */
+    int64_t resident;                             /* bytes at the end */
+    int64_t read_bytes;                           /* from disk */
+    int32_t batches; /* taken from the loader, how long they took to build, and how many were ready, in sum */
+    int32_t batches_ready;
+    int64_t batch_ns;
+} ls_step_rank;
+
+typedef struct ls_run_step {
+    int64_t number;
+    int64_t begin, end; /* the first rank's begin, the last one's end */
+    ls_step_rank *rank; /* [ranks] */
+} ls_run_step;
+
+/* ---- Meetings: collectives, and who came last. */
+
+typedef struct ls_meeting {
+    uint64_t call;    /* group << 48 | number */
+    uint8_t kind;     /* see ls_call_name() */
+    int32_t bucket;   /* -1: it carried none */
+    int64_t bytes;    /* of a rank */
+    int64_t step;     /* the number, of the last rank; < 0: before the first step */
+    int64_t *arrival; /* [ranks]; 0: not known, or no member */
+    int64_t *done;    /* [ranks]; 0: not known */
+    int64_t *blocked; /* [ranks]: the rank stood in the call so long, until `left` */
+    int64_t *left;    /* [ranks] */
+    int64_t *ready;   /* [ranks]: the bucket was full; 0: none, or not known */
+    int64_t last_arrival;
+    int last_rank;
+    int64_t waited;  /* by all ranks together, standing in the call before the last one came */
+    int64_t longest; /* by one of them */
+    int blame;       /* index in `delays`; -1: nobody's */
+} ls_meeting;
+
+/* A rank that made others wait, and where it lost the time since the meeting before. */
+typedef struct ls_delay {
+    int64_t step;
+    int rank;
+    ls_phase phase;
+    bool core;       /* it could run but had no core: another program, or another rank, had it */
+    int32_t span;    /* backward: the gradient that came late; -1: not known */
+    int64_t excess;  /* time lost in the phase, compared with the other ranks */
+    int64_t waited;  /* by all others together */
+    int64_t longest; /* by one of them: what it cost the step */
+} ls_delay;
+
+/* ---- Answers. */
+
+typedef enum ls_finding_kind {
+    LS_FINDING_STRAGGLER = 0, /* a rank makes the others wait, in a phase */
+    LS_FINDING_CORE = 1,      /* a rank's core is shared */
+    LS_FINDING_DATA = 2,      /* all ranks wait for data */
+    LS_FINDING_BUCKETS = 3,   /* too small, or too large to overlap */
+    LS_FINDING_COMM = 4,      /* communication that is not hidden */
+    LS_FINDING_MEMORY = 5,    /* page faults from disk */
+    LS_FINDING_STEAL = 6,     /* the machine's cores are taken by its host */
+    LS_FINDING_CHECKPOINT = 7,
+    LS_FINDING_EVAL = 8,
+    LS_FINDING_IMBALANCE = 9, /* different ranks come last, by chance or by uneven work */
+} ls_finding_kind;
+
+typedef struct ls_finding {
+    ls_finding_kind kind;
+    int rank; /* -1: all */
+    ls_phase phase;
+    int64_t cost;       /* ns of a step, on average */
+    int64_t expected;   /* ns of a step once the change is made */
+    int64_t steps;      /* in how many steps it was seen */
+    char what[320];     /* "rank 1 cost everyone 41.0 ms a step in data loading" */
+    char evidence[320]; /* "its data phase takes 52 ms, the others' 11 ms" */
+    char change[320];   /* "stage the data (--stage), or more --workers" */
+} ls_finding;
+
+/* ---- All of it. */
+
+typedef struct ls_comm_row { /* collectives of one kind */
+    uint8_t kind;
+    bool bucket;
+    int64_t count;
+    int64_t bytes;   /* of one rank, in sum */
+    int64_t busy;    /* from the last arrival until done, in sum over calls, on average over ranks */
+    int64_t exposed; /* of that, ranks stood in the call */
+    int64_t waited;
+} ls_comm_row;
+
+typedef struct ls_run {
+    char *path;
+    int ranks;
+    ls_run_rank *rank; /* [ranks] */
+    ls_run_step *steps;
+    size_t n_steps; /* only steps that all present ranks recorded in full */
+    size_t n_warm;  /* of these, the first so many are the start and count in no average */
+    ls_meeting *meetings;
+    size_t n_meetings;
+    ls_delay *delays;
+    size_t n_delays;
+    int64_t *wait_matrix; /* [waiter * ranks + last]: ns over all counted steps */
+    ls_comm_row *comm;
+    size_t n_comm;
+    ls_finding *findings; /* dearest first */
+    size_t n_findings;
+    char **notes; /* what is missing or odd, a sentence each */
+    size_t n_notes;
+    void *memory; /* the library's */
+} ls_run;
+
+typedef struct ls_run_options {
+    size_t newest_bytes; /* read at most so much of each rank's newest events, for a quick look; 0: all */
+    bool events_only;    /* no steps, meetings and findings */
+} ls_run_options;
+
+/* Reads RUN/events (or a folder of event files). LS_ENOENT if there are none, LS_EFORMAT if none could be read. On failure *out
+ * is NULL. */
+LS_API LS_MUST_CHECK ls_status ls_run_open(ls_run **out, const char *path, const ls_run_options *options);
+LS_API void ls_run_free(ls_run **run);
+
+/* Mean over the counted steps and all ranks (rank < 0) or one: ns of a phase in a step. */
+LS_API double ls_run_mean(const ls_run *run, int rank, ls_phase phase);
+/* Mean wall time of a counted step. */
+LS_API double ls_run_step_mean(const ls_run *run);
+/* "allreduce"; never NULL. */
+LS_API const char *ls_call_name(uint8_t kind);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

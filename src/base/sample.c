@@ -1,0 +1,151 @@
+/* See sample.h. Everything is read without the heap. */
+#include "base/sample.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SHARE = 400, SLOW_NS = 1000000000, MAX_THREADS = 64 };
+
+static int64_t clock_of(clockid_t id)
+{
+    struct timespec t;
+    return clock_gettime(id, &t) ? 0 : (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* Reads a small file; returns its length, with a 0 behind it. */
+static size_t read_small(const char *path, char *out, size_t bytes)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? 0 : read(fd, out, bytes - 1);
+    if (fd >= 0) close(fd);
+    out[n > 0 ? n : 0] = 0;
+    return n > 0 ? (size_t)n : 0;
+}
+
+static void thread_now(ls__sampler *s, ls__ring *ring, int64_t now)
+{
+    char text[96];
+    struct rusage usage;
+    unsigned long long delay;
+    ls__ring_add_at(ring, now, LS_EVENT_SAMPLE, LS_SAMPLE_MAIN_CPU, (uint64_t)clock_of(CLOCK_THREAD_CPUTIME_ID));
+    ssize_t n = s->schedstat < 0 ? 0 : pread(s->schedstat, text, sizeof text - 1, 0);
+    if (n > 0) {
+        text[n] = 0;
+        if (sscanf(text, "%*u %llu", &delay) == 1) ls__ring_add_at(ring, now, LS_EVENT_SAMPLE, LS_SAMPLE_DELAY, delay);
+    }
+    getrusage(RUSAGE_THREAD, &usage);
+    ls__ring_add_at(ring, now, LS_EVENT_SAMPLE, LS_SAMPLE_VOLUNTARY, (uint64_t)usage.ru_nvcsw);
+}
+
+void ls__sampler_open(ls__sampler *s)
+{
+    enum { TRIES = 5 };
+    *s = (ls__sampler){ .schedstat = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC), .cost = INT64_MAX };
+    for (int i = 0; i < TRIES; i++) {
+        int64_t begin = ls_now();
+        thread_now(s, NULL, begin);
+        int64_t cost = ls_now() - begin;
+        if (cost < s->cost) s->cost = cost;
+    }
+}
+
+void ls__sampler_close(ls__sampler *s)
+{
+    if (s->schedstat >= 0) close(s->schedstat);
+    s->schedstat = -1;
+}
+
+void ls__sample_thread(ls__sampler *s, ls__ring *ring, int64_t now)
+{
+    if (now - s->last < SHARE * s->cost) return;
+    s->last = now;
+    thread_now(s, ring, now);
+}
+
+/* CPU time of each thread: which of them work, and which only wait. */
+static void sample_threads(ls__ring *ring, int64_t now)
+{
+    DIR *d = opendir("/proc/self/task");
+    int n = 0;
+    for (const struct dirent *e; d && n < MAX_THREADS && (e = readdir(d));) {
+        char path[64], text[96];
+        unsigned long long cpu;
+        unsigned long tid = strtoul(e->d_name, NULL, 10);
+        if (!tid) continue;
+        snprintf(path, sizeof path, "/proc/self/task/%lu/schedstat", tid);
+        if (!read_small(path, text, sizeof text) || sscanf(text, "%llu", &cpu) != 1) continue;
+        ls__ring_add_at(ring, now, LS_EVENT_SAMPLE, (uint64_t)tid << 8 | LS_SAMPLE_THREAD, cpu);
+        n++;
+    }
+    if (d) closedir(d);
+}
+
+static void sample_steal(ls__ring *ring, int64_t now)
+{
+    char text[256];
+    unsigned long long steal;
+    if (!read_small("/proc/stat", text, sizeof text)) return;
+    if (sscanf(text, "cpu %*u %*u %*u %*u %*u %*u %*u %llu", &steal) != 1) return;
+    ls__ring_add_at(ring, now, LS_EVENT_SAMPLE, LS_SAMPLE_STEAL,
+                    steal * (1000000000u / (unsigned long)sysconf(_SC_CLK_TCK)));
+}
+
+/* All packages together, where the kernel lets us see them. */
+static void sample_energy(ls__ring *ring, int64_t now)
+{
+    unsigned long long sum = 0;
+    int found = 0;
+    for (int i = 0; i < 8; i++) {
+        char path[96], text[64];
+        snprintf(path, sizeof path, "/sys/class/powercap/intel-rapl:%d/energy_uj", i);
+        if (!read_small(path, text, sizeof text)) break;
+        sum += strtoull(text, NULL, 10);
+        found++;
+    }
+    if (found) ls__ring_add_at(ring, now, LS_EVENT_SAMPLE, LS_SAMPLE_ENERGY, sum);
+}
+
+static void sample_io(ls__ring *ring, int64_t now)
+{
+    char text[256];
+    unsigned long long bytes;
+    if (!read_small("/proc/self/io", text, sizeof text)) return;
+    const char *at = strstr(text, "read_bytes: ");
+    if (at && sscanf(at, "read_bytes: %llu", &bytes) == 1)
+        ls__ring_add_at(ring, now, LS_EVENT_SAMPLE, LS_SAMPLE_READ, bytes);
+}
+
+static void sample_resident(ls__ring *ring, int64_t now)
+{
+    char text[128];
+    unsigned long long pages;
+    if (read_small("/proc/self/statm", text, sizeof text) && sscanf(text, "%*u %llu", &pages) == 1)
+        ls__ring_add_at(ring, now, LS_EVENT_SAMPLE, LS_SAMPLE_RESIDENT, pages * (uint64_t)sysconf(_SC_PAGESIZE));
+}
+
+void ls__sample_process(ls__sampler *s, ls__ring *ring, int64_t now)
+{
+    struct rusage usage;
+    if (getrusage(RUSAGE_SELF, &usage)) return;
+    uint64_t cpu = ((uint64_t)usage.ru_utime.tv_sec + (uint64_t)usage.ru_stime.tv_sec) * 1000000000u +
+                   ((uint64_t)usage.ru_utime.tv_usec + (uint64_t)usage.ru_stime.tv_usec) * 1000u;
+    ls__ring_add_at(ring, now, LS_EVENT_SAMPLE, LS_SAMPLE_CPU, cpu);
+    ls__ring_add_at(ring, now, LS_EVENT_SAMPLE, LS_SAMPLE_INVOLUNTARY, (uint64_t)usage.ru_nivcsw);
+    ls__ring_add_at(ring, now, LS_EVENT_SAMPLE, LS_SAMPLE_MINOR, (uint64_t)usage.ru_minflt);
+    ls__ring_add_at(ring, now, LS_EVENT_SAMPLE, LS_SAMPLE_MAJOR, (uint64_t)usage.ru_majflt);
+    if (now - s->last_slow < SLOW_NS) return;
+    s->last_slow = now;
+    ls__ring_add_at(ring, now, LS_EVENT_SAMPLE, LS_SAMPLE_CORE, (uint64_t)sched_getcpu());
+    sample_resident(ring, now);
+    sample_threads(ring, now);
+    sample_steal(ring, now);
+    sample_energy(ring, now);
+    sample_io(ring, now);
+}

@@ -1,0 +1,18 @@
+/* What a rank notes about itself: for the layers above. */
+#ifndef LS_COMM_EVENTS_H
+#define LS_COMM_EVENTS_H
+
+#include "base/ring.h"
+#include "lockstep/comm.h"
+
+/* This rank's ring. */
+ls__ring *ls__world_ring(const ls_world *world);
+/* A number that reports want to know. Kept until there is a record, if there is none yet. */
+void ls__world_fact(ls_world *world, ls__fact_kind fact, double value);
+/* Names of gradients, by the index that events give; they replace those before. */
+void ls__world_names(ls_world *world, const char *const *names, size_t count);
+void ls__world_forget_names(ls_world *world);
+/* The word that the next collective of a group will have in events. */
+uint64_t ls__group_next_call(const ls_group *group);
+
+#endif

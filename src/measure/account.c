@@ -1,0 +1,362 @@
+/* Accounting: a rank's main thread as a row of pieces without gaps, and steps as sums of pieces.
+ *
+ * A piece belongs to the innermost phase that is open; where the thread stood in a call, to waiting until the last rank came and to
+ * communication after that. (A call that only shares out work, "apply" without data, is the phase's own work once all are there.)
+ * So phases add up to the wall time by construction, and what nobody marked is "other". */
+#include <stdlib.h>
+#include <string.h>
+#include "base/record.h"
+#include "base/status.h"
+#include "measure/model.h"
+
+enum { DEPTH = 16, APPLY = 9 };
+
+typedef struct walk {
+    const ls_run *run;
+    ls_run_rank *r;
+    int64_t at; /* the row is known up to here */
+    ls_phase stack[DEPTH];
+    int depth;
+    size_t room;
+    size_t sampled; /* the first piece that no sample has been shared out to */
+    uint64_t last[LS_SAMPLES];
+    bool has[LS_SAMPLES];
+} walk;
+
+static ls_phase top(const walk *w)
+{
+    return w->depth ? w->stack[w->depth - 1] : LS_PHASE_OTHER;
+}
+
+/* From w->at to `until` the thread was in `phase`. */
+static ls_status add_piece(walk *w, int64_t until, ls_phase phase)
+{
+    ls_run_rank *r = w->r;
+    if (until <= w->at) return LS_OK;
+    if (r->n_pieces + 1 >= w->room) {
+        w->room = w->room ? 2 * w->room : 256;
+        ls_piece *more = realloc(r->pieces, w->room * sizeof *more);
+        if (!more) return ls__fail(LS_ENOMEM, "%s: out of memory", w->run->path);
+        r->pieces = more;
+    }
+    r->pieces[r->n_pieces++] = (ls_piece){ .begin = w->at, .phase = phase, .cpu = -1 };
+    w->at = until;
+    return LS_OK;
+}
+
+/* The thread stood in a call for `ns`, until e->time. */
+static ls_status add_blocked(walk *w, const ls_event *e)
+{
+    int64_t begin = e->time - (int64_t)ls__min((int64_t)(e->b & (UINT64_MAX >> 1)), e->time - w->at);
+    const ls_meeting *m = ls__run_meeting_of(w->run, e->a);
+    ls_status status = add_piece(w, begin, top(w));
+    if (!status && m && m->last_rank != w->r->rank)
+        status = add_piece(w, ls__min(m->last_arrival, e->time), LS_PHASE_WAIT);
+    bool own = m && m->kind == APPLY && !m->bytes;
+    return status ? status : add_piece(w, e->time, own ? top(w) : LS_PHASE_COMM);
+}
+
+/* What a counter rose by since its last sample; -1: not known. */
+static int64_t rise(walk *w, ls__sample_kind kind, uint64_t value)
+{
+    int64_t by =
+        w->has[kind] && value >= w->last[kind] ? (int64_t)ls__min((int64_t)(value - w->last[kind]), INT64_MAX / 4) : -1;
+    w->last[kind] = value;
+    w->has[kind] = true;
+    return by;
+}
+
+/* Shares a counter's rise out to the pieces since its last sample, by their length. Samples are taken at the ends of phases, so
+ * there is mostly one. */
+static void share_out(walk *w, ls__sample_kind kind, int64_t by, int64_t until)
+{
+    ls_run_rank *r = w->r;
+    if (by < 0 || w->sampled >= r->n_pieces) return;
+    int64_t all = until - r->pieces[w->sampled].begin;
+    for (size_t i = w->sampled; i < r->n_pieces && all > 0; i++) {
+        ls_piece *p = &r->pieces[i];
+        int64_t end = i + 1 < r->n_pieces ? r->pieces[i + 1].begin : until;
+        int64_t length = end - p->begin, part = (int64_t)((double)by * (double)length / (double)all);
+        if (kind == LS_SAMPLE_MAIN_CPU) p->cpu = ls__min(part, length);
+        if (kind == LS_SAMPLE_DELAY) p->delay = ls__min(part, length);
+        if (kind == LS_SAMPLE_VOLUNTARY) p->slept = by > 0;
+    }
+}
+
+/* Thread samples come in threes, CPU time first and switches last; all are of the moment of the first. */
+static ls_status add_sample(walk *w, const ls_event *e)
+{
+    if (e->a != LS_SAMPLE_MAIN_CPU && e->a != LS_SAMPLE_DELAY && e->a != LS_SAMPLE_VOLUNTARY) return LS_OK;
+    ls_status status = add_piece(w, e->time, top(w));
+    share_out(w, (ls__sample_kind)e->a, rise(w, (ls__sample_kind)e->a, e->b), w->at);
+    if (e->a == LS_SAMPLE_VOLUNTARY) w->sampled = w->r->n_pieces;
+    return status;
+}
+
+static void leave(walk *w, ls_phase phase)
+{
+    int depth = w->depth;
+    while (depth && w->stack[depth - 1] != phase) depth--;
+    if (depth) w->depth = depth - 1;
+}
+
+static ls_status walk_event(walk *w, const ls_event *e)
+{
+    ls_status status = LS_OK;
+    switch (e->kind) {
+    case LS_EVENT_STEP:
+    case LS_EVENT_END: status = add_piece(w, e->time, top(w)); break;
+    case LS_EVENT_PHASE_BEGIN:
+        status = add_piece(w, e->time, top(w));
+        if (w->depth < DEPTH && e->a < LS_PHASES) w->stack[w->depth++] = (ls_phase)e->a;
+        break;
+    case LS_EVENT_PHASE_END:
+        status = add_piece(w, e->time, top(w));
+        leave(w, (ls_phase)e->a);
+        break;
+    case LS_EVENT_BLOCKED: status = add_blocked(w, e); break;
+    case LS_EVENT_COMM_WORK:
+        status = add_piece(w, e->time - ls__min((int64_t)(e->a & (UINT64_MAX >> 1)), e->time - w->at), top(w));
+        if (!status) status = add_piece(w, e->time, LS_PHASE_COMM);
+        break;
+    case LS_EVENT_SAMPLE: status = add_sample(w, e); break;
+    default: break;
+    }
+    return status;
+}
+
+/* The row of rank r, from its first step on. */
+static ls_status walk_rank(ls_run *run, ls_run_rank *r)
+{
+    walk w = { .run = run, .r = r };
+    ls_status status = LS_OK;
+    size_t i = 0;
+    while (i < r->n_events && r->events[i].kind != LS_EVENT_STEP) i++;
+    if (i == r->n_events) return LS_OK;
+    r->main_thread = r->events[i].thread;
+    w.at = r->events[i].time;
+    for (; i < r->n_events && !status; i++) {
+        const ls_event *e = &r->events[i];
+        if (e->thread == r->main_thread || e->kind == LS_EVENT_END) status = walk_event(&w, e);
+    }
+    if (!status && r->n_pieces)
+        r->pieces[r->n_pieces++] = (ls_piece){ .begin = w.at, .phase = LS_PHASE_OTHER, .cpu = -1 };
+    return status;
+}
+
+/* ---- Steps. */
+
+typedef struct span { /* a step of one rank */
+    int64_t number, begin, end;
+} span;
+
+/* The steps that rank r recorded from begin to end. */
+static ls_status list_steps(const ls_run *run, const ls_run_rank *r, span **out, size_t *count)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < r->n_events; i++) n += r->events[i].kind == LS_EVENT_STEP;
+    span *list = malloc((n + 1) * sizeof *list);
+    *out = list;
+    *count = 0;
+    if (!list) return ls__fail(LS_ENOMEM, "%s: no memory for %zu steps", run->path, n);
+    n = 0;
+    for (size_t i = 0; i < r->n_events; i++) {
+        const ls_event *e = &r->events[i];
+        if (e->kind != LS_EVENT_STEP && e->kind != LS_EVENT_END) continue;
+        if (n && list[n - 1].end == 0) list[n - 1].end = e->time;
+        int64_t number = (int64_t)e->a;
+        if (e->kind == LS_EVENT_STEP && e->a < INT64_MAX && (!n || number > list[n - 1].number))
+            list[n++] = (span){ .number = number, .begin = e->time };
+    }
+    if (n && list[n - 1].end == 0) n--; /* still under way */
+    *count = n;
+    return LS_OK;
+}
+
+/* `at`: [ranks], zero: how far each list is. */
+static ls_status join_steps(ls_run *run, span **lists, const size_t *counts, size_t *at)
+{
+    size_t p = (size_t)run->ranks, first = p, n = 0;
+    for (size_t r = p; r-- > 0;)
+        if (run->rank[r].present) first = r;
+    if (first == p || !counts[first]) return LS_OK;
+    run->steps = calloc(counts[first], sizeof *run->steps);
+    ls_step_rank *cells = calloc(counts[first] * p, sizeof *cells);
+    if (!run->steps || !cells) {
+        free(cells);
+        return ls__fail(LS_ENOMEM, "%s: no memory for %zu steps", run->path, counts[first]);
+    }
+    for (size_t i = 0; i < counts[first]; i++) {
+        ls_run_step *s = &run->steps[n];
+        bool all = true;
+        *s = (ls_run_step){ .number = lists[first][i].number, .rank = cells + n * p };
+        for (size_t r = 0; r < p && all; r++) {
+            if (!run->rank[r].present) continue;
+            while (at[r] < counts[r] && lists[r][at[r]].number < s->number) at[r]++;
+            all = at[r] < counts[r] && lists[r][at[r]].number == s->number;
+            if (!all) break;
+            s->rank[r] = (ls_step_rank){
+                .present = true, .begin = lists[r][at[r]].begin, .end = lists[r][at[r]].end, .cpu = -1
+            };
+            if (!s->begin || s->rank[r].begin < s->begin) s->begin = s->rank[r].begin;
+            if (s->rank[r].end > s->end) s->end = s->rank[r].end;
+        }
+        if (all)
+            n++;
+        else
+            memset(s->rank, 0, p * sizeof *s->rank);
+    }
+    run->n_steps = n;
+    if (!n) {
+        free(cells);
+        free(run->steps);
+        run->steps = NULL;
+    }
+    return LS_OK;
+}
+
+ptrdiff_t ls__run_step_at(const ls_run *run, int rank, int64_t time)
+{
+    size_t low = 0, high = run->n_steps;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (run->steps[middle].rank[rank].begin <= time)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low && time < run->steps[low - 1].rank[rank].end ? (ptrdiff_t)low - 1 : -1;
+}
+
+/* Adds the pieces of rank r up to steps. */
+static void sum_pieces(ls_run *run, int rank)
+{
+    const ls_run_rank *r = &run->rank[rank];
+    size_t k = 0;
+    for (size_t i = 0; i + 1 < r->n_pieces; i++) {
+        const ls_piece *p = &r->pieces[i];
+        int64_t length = p[1].begin - p->begin;
+        while (k < run->n_steps && run->steps[k].rank[rank].end <= p->begin) k++;
+        if (k == run->n_steps) return;
+        ls_step_rank *s = &run->steps[k].rank[rank];
+        if (p->begin < s->begin) continue;
+        s->ns[p->phase] += length;
+        s->delay[p->phase] += p->delay;
+        if (p->cpu >= 0 && !p->slept) s->stolen[p->phase] += ls__max(0, length - p->cpu - p->delay);
+    }
+}
+
+static void add_counter(ls_step_rank *s, ls__sample_kind kind, int64_t by)
+{
+    switch (kind) {
+    case LS_SAMPLE_CPU: s->cpu = ls__max(s->cpu, 0) + by; break;
+    case LS_SAMPLE_VOLUNTARY: s->voluntary += by; break;
+    case LS_SAMPLE_INVOLUNTARY: s->involuntary += by; break;
+    case LS_SAMPLE_MINOR: s->minor += by; break;
+    case LS_SAMPLE_MAJOR: s->major += by; break;
+    case LS_SAMPLE_READ: s->read_bytes += by; break;
+    default: break;
+    }
+}
+
+/* Adds counters and batches up to steps. A counter's rise belongs to the step before the sample. */
+static void sum_samples(ls_run *run, int rank)
+{
+    const ls_run_rank *r = &run->rank[rank];
+    walk w = { .run = run };
+    size_t k = 0;
+    for (size_t i = 0; i < r->n_events; i++) {
+        const ls_event *e = &r->events[i];
+        if (e->kind != LS_EVENT_SAMPLE && e->kind != LS_EVENT_BATCH) continue;
+        while (k + 1 < run->n_steps && run->steps[k].rank[rank].end < e->time) k++;
+        ls_step_rank *s = &run->steps[k].rank[rank];
+        bool inside = e->time > s->begin && e->time <= s->end;
+        if (e->kind == LS_EVENT_SAMPLE && e->a < LS_SAMPLES) {
+            int64_t by = rise(&w, (ls__sample_kind)e->a, e->b);
+            if (inside && by > 0) add_counter(s, (ls__sample_kind)e->a, by);
+            if (inside && e->a == LS_SAMPLE_RESIDENT) s->resident = (int64_t)(e->b & (UINT64_MAX >> 1));
+        } else if (inside && e->kind == LS_EVENT_BATCH) {
+            s->batches++;
+            s->batches_ready += (int32_t)ls__min((int64_t)(e->b & 0xffff), 0xffff);
+            s->batch_ns += ls__min((int64_t)(e->a & (UINT64_MAX >> 1)), INT64_C(1) << 50);
+        }
+    }
+}
+
+/* Communication that went on while the rank did something else: from the last arrival until the rank saw it done, or stood in the
+ * call. Calls are in the order of their last arrivals, so what several cover counts once. */
+static void sum_overlap(ls_run *run, int rank)
+{
+    int64_t covered = 0;
+    for (size_t i = 0; i < run->n_meetings; i++) {
+        ls_meeting *m = &run->meetings[i];
+        if (rank == m->last_rank && m->step < 0) {
+            ptrdiff_t k = ls__run_step_at(run, rank, m->last_arrival);
+            if (k >= 0) m->step = run->steps[k].number;
+        }
+        if (!m->done[rank] || !m->arrival[rank]) continue;
+        int64_t end = m->left[rank] ? m->left[rank] - m->blocked[rank] : m->done[rank];
+        int64_t begin = ls__max(m->last_arrival, covered);
+        if (end > m->done[rank]) end = m->done[rank];
+        if (end <= begin) continue;
+        covered = end;
+        ptrdiff_t k = ls__run_step_at(run, rank, begin);
+        if (k < 0) continue;
+        ls_step_rank *s = &run->steps[k].rank[rank];
+        s->overlapped += ls__min(end, s->end) - begin;
+    }
+}
+
+/* The first steps fill caches and start threads: a twentieth of them, one at least and ten at most, where there are some to spare. */
+static size_t count_warm(size_t steps)
+{
+    return steps < 4 ? 0 : steps < 20 ? 1 : steps < 200 ? steps / 20 : 10;
+}
+
+ls_status ls__run_account(ls_run *run)
+{
+    size_t p = (size_t)run->ranks;
+    span **lists = calloc(p, sizeof *lists);
+    size_t *counts = calloc(2 * p, sizeof *counts);
+    ls_status status = lists && counts ? LS_OK : ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
+    for (size_t r = 0; r < p && !status; r++) {
+        status = walk_rank(run, &run->rank[r]);
+        if (!status) status = list_steps(run, &run->rank[r], &lists[r], &counts[r]);
+    }
+    if (!status) status = join_steps(run, lists, counts, counts + p);
+    for (size_t r = 0; r < p && lists; r++) free(lists[r]);
+    free(lists);
+    free(counts);
+    run->n_warm = count_warm(run->n_steps);
+    for (int r = 0; r < run->ranks && !status && run->n_steps; r++) {
+        if (!run->rank[r].present) continue;
+        sum_pieces(run, r);
+        sum_samples(run, r);
+        sum_overlap(run, r);
+    }
+    return status;
+}
+
+double ls_run_mean(const ls_run *run, int rank, ls_phase phase)
+{
+    double sum = 0, count = 0;
+    for (size_t i = run->n_warm; i < run->n_steps; i++)
+        for (int r = 0; r < run->ranks; r++)
+            if ((rank < 0 || r == rank) && run->steps[i].rank[r].present) {
+                sum += (double)run->steps[i].rank[r].ns[phase];
+                count++;
+            }
+    return count > 0 ? sum / count : 0;
+}
+
+double ls_run_step_mean(const ls_run *run)
+{
+    double sum = 0, count = 0;
+    for (size_t i = run->n_warm; i < run->n_steps; i++)
+        for (int r = 0; r < run->ranks; r++)
+            if (run->steps[i].rank[r].present) {
+                sum += (double)(run->steps[i].rank[r].end - run->steps[i].rank[r].begin);
+                count++;
+            }
+    return count > 0 ? sum / count : 0;
+}

@@ -1,0 +1,199 @@
+/* The files of a run: which there are, which are missing, and one clock for all. */
+#include <dirent.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "base/file.h"
+#include "base/record.h"
+#include "base/status.h"
+#include "measure/read.h"
+
+void ls__run_note(ls_run *run, const char *format, ...)
+{
+    char **notes = realloc(run->notes, (run->n_notes + 1) * sizeof *notes), *text;
+    if (!notes) return;
+    run->notes = notes;
+    va_list args;
+    va_start(args, format);
+    if (vasprintf(&text, format, args) >= 0) run->notes[run->n_notes++] = text;
+    va_end(args);
+}
+
+/* The highest rank that has a file; -1: there are none. */
+static int highest_rank(const char *folder)
+{
+    DIR *d = opendir(folder);
+    int highest = -1, rank, end;
+    for (const struct dirent *e; d && (e = readdir(d));) {
+        end = 0;
+        if (sscanf(e->d_name, "rank-%6d.bin%n", &rank, &end) != 1 || !end || e->d_name[end] || rank < 0) continue;
+        if (rank > highest) highest = rank;
+    }
+    if (d) closedir(d);
+    return highest;
+}
+
+/* Reads one segment; *found if there is such a file. */
+static ls_status read_segment(ls_run_rank *r, const char *folder, int rank, const char *end, size_t newest_bytes,
+                              bool *found)
+{
+    char *path;
+    ls__file_map map;
+    *found = false;
+    if (asprintf(&path, "%s/rank-%d%s", folder, rank, end) < 0) return ls__fail(LS_ENOMEM, "%s: out of memory", folder);
+    ls_status status = ls__file_map_open(&map, path);
+    *found = status != LS_ENOENT;
+    if (!status) {
+        status = ls__events_read(r, map.data, map.bytes, newest_bytes);
+        ls__file_map_close(&map);
+    }
+    if (status && *found) {
+        char why[400];
+        snprintf(why, sizeof why, "%s", ls_error());
+        status = ls__fail(status, "%s: %s", path, why);
+    }
+    free(path);
+    return status;
+}
+
+static int by_time(const void *a, const void *b)
+{
+    const ls_event *x = a, *y = b;
+    return (x->time > y->time) - (x->time < y->time);
+}
+
+/* Events come nearly in order; where threads overtook each other, they are put right. Insertion keeps equal times in order. */
+static void sort_events(ls_run_rank *r)
+{
+    size_t moves = 0, limit = 64 * r->n_events;
+    for (size_t i = 1; i < r->n_events; i++) {
+        ls_event e = r->events[i];
+        size_t k = i;
+        for (; k && r->events[k - 1].time > e.time; k--, moves++) r->events[k] = r->events[k - 1];
+        r->events[k] = e;
+        if (moves > limit) { /* a hostile file, or one from elsewhere */
+            qsort(r->events, r->n_events, sizeof *r->events, by_time);
+            return;
+        }
+    }
+}
+
+/* Moves times to rank 0's clock. Offsets measured later hold from half-way between; between two they are joined by a line, so that
+ * a clock that drifts does not jump. */
+static void align(ls_run_rank *r)
+{
+    const ls_event *marks[64];
+    size_t n = 0;
+    for (size_t i = 0; i < r->n_events && n < 64; i++)
+        if (r->events[i].kind == LS_EVENT_CLOCK) marks[n++] = &r->events[i];
+    if (!n) return;
+    int64_t time[64], ahead[64];
+    for (size_t i = 0; i < n; i++) time[i] = marks[i]->time, ahead[i] = (int64_t)marks[i]->a;
+    size_t k = 0;
+    for (size_t i = 0; i < r->n_events; i++) {
+        int64_t t = r->events[i].time;
+        while (k + 1 < n && time[k + 1] <= t) k++;
+        double offset = (double)ahead[k];
+        if (k + 1 < n && t > time[k] && time[k + 1] > time[k])
+            offset += (double)(ahead[k + 1] - ahead[k]) * (double)(t - time[k]) / (double)(time[k + 1] - time[k]);
+        r->events[i].time = (int64_t)((uint64_t)t - (uint64_t)(int64_t)offset);
+    }
+    r->start = (int64_t)((uint64_t)r->start - (uint64_t)ahead[0]);
+}
+
+static ls_status load_rank(ls_run *run, const char *folder, int rank, size_t newest_bytes)
+{
+    ls_run_rank r = { 0 };
+    bool old = false, now = false;
+    ls_status status = newest_bytes ? LS_OK : read_segment(&r, folder, rank, ".old.bin", 0, &old);
+    if (status && status != LS_ENOENT) {
+        ls__run_note(run, "%s", ls_error());
+        ls__events_free(&r);
+        if (status == LS_ENOMEM) return status;
+    }
+    status = read_segment(&r, folder, rank, ".bin", newest_bytes, &now);
+    if (status == LS_ENOMEM) {
+        ls__events_free(&r);
+        return status;
+    }
+    if (status && now) ls__run_note(run, "%s", ls_error());
+    if (r.present && r.rank != rank) {
+        ls__run_note(run, "%s/rank-%d.bin: says that it is rank %d; it is left out", folder, rank, r.rank);
+        ls__events_free(&r);
+    }
+    if (r.present && r.cut)
+        ls__run_note(run, "rank %d: its events end in the middle of a block; read up to there", rank);
+    if (r.lost)
+        ls__run_note(run, "rank %d: %llu events came too fast to be recorded", rank, (unsigned long long)r.lost);
+    sort_events(&r);
+    align(&r);
+    r.rank = rank;
+    run->rank[rank] = r;
+    return LS_OK;
+}
+
+/* Ranks whose files are there decide how many there were. */
+static ls_status settle_ranks(ls_run *run, int files)
+{
+    int ranks = 0, present = 0;
+    for (int r = 0; r < files; r++)
+        if (run->rank[r].present && (!ranks || run->rank[r].start > run->rank[present].start)) {
+            ranks = run->rank[r].ranks;
+            present = r;
+        }
+    if (!ranks)
+        return ls__fail(LS_EFORMAT, "%s: %s", run->path, run->n_notes ? run->notes[0] : "no events could be read");
+    ls_run_rank *all = realloc(run->rank, (size_t)(ranks > files ? ranks : files) * sizeof *all);
+    if (!all) return ls__fail(LS_ENOMEM, "%s: no memory for %d ranks", run->path, ranks);
+    run->rank = all;
+    for (int r = files; r < ranks; r++) all[r] = (ls_run_rank){ .rank = r };
+    for (int r = 0; r < files; r++)
+        if (all[r].present && (r >= ranks || all[r].ranks != ranks)) {
+            if (r < ranks)
+                ls__run_note(run, "rank %d: its events are of a run with %d ranks, not %d; they are left out", r,
+                             all[r].ranks, ranks);
+            ls__events_free(&all[r]);
+            all[r].rank = r;
+        }
+    for (int r = ranks; r < files; r++) ls__events_free(&all[r]);
+    run->ranks = ranks;
+    int missing = 0, first = -1;
+    for (int r = 0; r < ranks; r++)
+        if (!all[r].present) {
+            if (first < 0) first = r;
+            missing++;
+        }
+    if (missing)
+        ls__run_note(run, "%d of %d ranks have no readable events, the first is rank %d; what they did is not known",
+                     missing, ranks, first);
+    return LS_OK;
+}
+
+ls_status ls__run_load(ls_run *run, size_t newest_bytes)
+{
+    char *folder;
+    struct stat s;
+    if (asprintf(&folder, "%s/events", run->path) < 0) return ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
+    if (stat(folder, &s) || !S_ISDIR(s.st_mode)) strcpy(folder, run->path);
+    int highest = highest_rank(folder);
+    ls_status status = LS_OK;
+    if (stat(run->path, &s))
+        status = ls__fail(LS_ENOENT, "%s: there is no such folder", run->path);
+    else if (highest < 0)
+        status =
+            ls__fail(LS_ENOENT,
+                     "%s: no events were recorded there; 'lockstep train' records them unless --no-record is given",
+                     run->path);
+    if (!status && !(run->rank = calloc((size_t)highest + 1, sizeof *run->rank)))
+        status = ls__fail(LS_ENOMEM, "%s: no memory for %d ranks", run->path, highest + 1);
+    for (int r = 0; r <= highest && !status; r++) {
+        status = load_rank(run, folder, r, newest_bytes);
+        run->ranks = r + 1;
+    }
+    if (!status) status = settle_ranks(run, highest + 1);
+    free(folder);
+    return status;
+}

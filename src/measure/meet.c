@@ -1,0 +1,173 @@
+/* Collectives joined over the ranks. Each rank noted its own arrival; the last arriver follows from all of them on one clock. Where
+ * a rank's events are missing, what the others learned from the call itself stands in. */
+#include <stdlib.h>
+#include <string.h>
+#include "base/record.h"
+#include "base/status.h"
+#include "measure/model.h"
+
+/* Calls by their key: open addressing, a power of two of places. It stays with the run. */
+typedef struct table {
+    uint64_t *keys; /* call + 1; 0: free */
+    uint32_t *index;
+    size_t mask;
+    int64_t *cells; /* what the meetings' arrays point into */
+} table;
+
+static size_t place_of(const table *t, uint64_t call)
+{
+    uint64_t h = (call + 1) * 0x9e3779b97f4a7c15u;
+    size_t i = (size_t)(h >> 20) & t->mask;
+    while (t->keys[i] && t->keys[i] != call + 1) i = (i + 1) & t->mask;
+    return i;
+}
+
+static bool is_first_start(const ls_event *e)
+{
+    return e->kind == LS_EVENT_COLL_START && e->a != UINT64_MAX;
+}
+
+static ls_status make_table(const ls_run *run, table *t, size_t *calls)
+{
+    size_t starts = 0, room = 64;
+    *calls = 0;
+    for (int r = 0; r < run->ranks; r++)
+        for (size_t i = 0; i < run->rank[r].n_events; i++) starts += is_first_start(&run->rank[r].events[i]);
+    while (room < 2 * starts) room *= 2;
+    t->keys = calloc(room, sizeof *t->keys);
+    t->index = malloc(room * sizeof *t->index);
+    t->mask = room - 1;
+    if (!t->keys || !t->index || starts > UINT32_MAX)
+        return ls__fail(LS_ENOMEM, "%s: no memory for its events", run->path);
+    for (int r = 0; r < run->ranks; r++)
+        for (size_t i = 0; i < run->rank[r].n_events; i++) {
+            const ls_event *e = &run->rank[r].events[i];
+            if (!is_first_start(e)) continue;
+            size_t at = place_of(t, e->a);
+            if (!t->keys[at]) t->index[at] = (uint32_t)(*calls)++;
+            t->keys[at] = e->a + 1;
+        }
+    return LS_OK;
+}
+
+/* Five arrays of a number per rank and meeting, in one piece of memory. */
+static ls_status make_meetings(ls_run *run, table *t, size_t calls)
+{
+    size_t p = (size_t)run->ranks, cells, bytes;
+    if (!calls) return LS_OK;
+    if (__builtin_mul_overflow(calls, 5 * p, &cells) || __builtin_mul_overflow(cells, sizeof(int64_t), &bytes))
+        return ls__fail(LS_ENOMEM, "%s: no memory for %zu collectives", run->path, calls);
+    t->cells = calloc(cells, sizeof *t->cells);
+    run->meetings = calloc(calls, sizeof *run->meetings);
+    if (!t->cells || !run->meetings) return ls__fail(LS_ENOMEM, "%s: no memory for %zu collectives", run->path, calls);
+    run->n_meetings = calls;
+    for (size_t i = 0; i < calls; i++) {
+        ls_meeting *m = &run->meetings[i];
+        int64_t **arrays[] = { &m->arrival, &m->done, &m->blocked, &m->left, &m->ready };
+        for (size_t k = 0; k < 5; k++) *arrays[k] = t->cells + (5 * i + k) * p;
+        m->bucket = m->last_rank = m->blame = -1;
+        m->step = -1;
+    }
+    return LS_OK;
+}
+
+static ls_meeting *meeting_of(ls_run *run, const table *t, uint64_t call)
+{
+    size_t at = place_of(t, call);
+    return t->keys[at] ? &run->meetings[t->index[at]] : NULL;
+}
+
+/* Takes in what rank r noted. A bucket's fullness comes before its start and is kept until then. */
+static ls_status fill(ls_run *run, const table *t, int r)
+{
+    enum { BUCKETS = 1 << 12 };
+    int64_t *ready = calloc(BUCKETS, sizeof *ready);
+    if (!ready) return ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
+    for (size_t i = 0; i < run->rank[r].n_events; i++) {
+        const ls_event *e = &run->rank[r].events[i];
+        ls_meeting *m = NULL;
+        if (e->kind == LS_EVENT_BUCKET_READY && e->a < BUCKETS) ready[e->a] = e->time;
+        if (e->kind == LS_EVENT_BUCKET_START && e->a < BUCKETS && (m = meeting_of(run, t, e->b))) {
+            m->bucket = (int32_t)e->a;
+            m->ready[r] = ready[e->a];
+        }
+        if (e->kind != LS_EVENT_COLL_START && e->kind != LS_EVENT_COLL_DONE && e->kind != LS_EVENT_BLOCKED) continue;
+        if (!(m = meeting_of(run, t, e->a))) continue;
+        if (e->kind == LS_EVENT_COLL_START) {
+            m->call = e->a;
+            m->kind = (uint8_t)(e->b >> 56);
+            m->bytes = ls__max(m->bytes, (int64_t)(e->b & (UINT64_MAX >> 8)));
+            m->arrival[r] = e->time;
+        } else if (e->kind == LS_EVENT_COLL_DONE) {
+            m->done[r] = e->time;
+            /* What the call itself knew, should ranks be missing. */
+            int last = (int)(e->b >> 48);
+            int64_t late = m->arrival[r] + (int64_t)(e->b & (UINT64_MAX >> 16));
+            if (last < run->ranks && !run->rank[last].present && m->arrival[r] && late > m->last_arrival) {
+                m->last_arrival = late;
+                m->last_rank = last;
+            }
+        } else {
+            m->blocked[r] = (int64_t)ls__min((int64_t)(e->b & (UINT64_MAX >> 1)), INT64_MAX / 4);
+            m->left[r] = e->time;
+        }
+    }
+    free(ready);
+    return LS_OK;
+}
+
+static void settle(ls_run *run, ls_meeting *m)
+{
+    for (int r = 0; r < run->ranks; r++)
+        if (m->arrival[r] && (m->last_rank < 0 || m->arrival[r] > m->last_arrival)) {
+            m->last_arrival = m->arrival[r];
+            m->last_rank = r;
+        }
+    for (int r = 0; r < run->ranks; r++) {
+        if (!m->left[r] || r == m->last_rank) continue;
+        int64_t waited = ls__min(m->last_arrival, m->left[r]) - (m->left[r] - m->blocked[r]);
+        if (waited <= 0) continue;
+        m->waited += waited;
+        m->longest = ls__max(m->longest, waited);
+    }
+}
+
+static int by_arrival(const void *a, const void *b)
+{
+    const ls_meeting *x = a, *y = b;
+    if (x->last_arrival != y->last_arrival) return x->last_arrival > y->last_arrival ? 1 : -1;
+    return (x->call > y->call) - (x->call < y->call);
+}
+
+ls_status ls__run_meet(ls_run *run)
+{
+    size_t calls;
+    table *t = run->memory = calloc(1, sizeof *t);
+    ls_status status = t ? make_table(run, t, &calls) : ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
+    if (!status) status = make_meetings(run, t, calls);
+    for (int r = 0; r < run->ranks && !status && run->n_meetings; r++) status = fill(run, t, r);
+    if (status) return status;
+    for (size_t i = 0; i < run->n_meetings; i++) settle(run, &run->meetings[i]);
+    if (run->n_meetings) qsort(run->meetings, run->n_meetings, sizeof *run->meetings, by_arrival);
+    for (size_t i = 0; i < run->n_meetings; i++) t->index[place_of(t, run->meetings[i].call)] = (uint32_t)i;
+    return LS_OK;
+}
+
+const ls_meeting *ls__run_meeting_of(const ls_run *run, uint64_t call)
+{
+    const table *t = run->memory;
+    if (!run->n_meetings || call == UINT64_MAX) return NULL;
+    size_t at = place_of(t, call);
+    return t->keys[at] ? &run->meetings[t->index[at]] : NULL;
+}
+
+void ls__run_meet_free(ls_run *run)
+{
+    table *t = run->memory;
+    if (!t) return;
+    free(t->keys);
+    free(t->index);
+    free(t->cells);
+    free(t);
+    run->memory = NULL;
+}

@@ -1,0 +1,31 @@
+/* The stages from events to answers, in their order. Each fills its part of the run and leaves the others alone. */
+#ifndef LS_MEASURE_MODEL_H
+#define LS_MEASURE_MODEL_H
+
+#include "lockstep/measure.h"
+
+/* meet.c: collectives, joined over ranks: who arrived when, who stood in the call how long. */
+LS_MUST_CHECK ls_status ls__run_meet(ls_run *run);
+void ls__run_meet_free(ls_run *run);
+/* The meeting of a call; NULL: there is none. */
+const ls_meeting *ls__run_meeting_of(const ls_run *run, uint64_t call);
+/* account.c: each rank's time as pieces, and steps as sums of them. */
+LS_MUST_CHECK ls_status ls__run_account(ls_run *run);
+/* blame.c: for each meeting that somebody waited at, who made him wait and where that one lost its time. */
+LS_MUST_CHECK ls_status ls__run_blame(ls_run *run);
+/* find.c: what it all costs, and what to change. */
+LS_MUST_CHECK ls_status ls__run_find(ls_run *run);
+
+/* Index of the step in run->steps during which rank r was at `time`; -1: none. */
+ptrdiff_t ls__run_step_at(const ls_run *run, int rank, int64_t time);
+
+static inline int64_t ls__max(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+static inline int64_t ls__min(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+#endif

@@ -1,0 +1,54 @@
+/* Opening and freeing a run. */
+#include <stdlib.h>
+#include <string.h>
+#include "base/status.h"
+#include "measure/model.h"
+#include "measure/read.h"
+
+static const char *const call_names[] = {
+    "allreduce", "reduce",   "reduce_scatter", "allgather", "broadcast", "gather",
+    "scatter",   "alltoall", "barrier",        "apply",     "send",      "receive"
+};
+
+const char *ls_call_name(uint8_t kind)
+{
+    return kind < sizeof call_names / sizeof *call_names ? call_names[kind] : "unknown call";
+}
+
+ls_status ls_run_open(ls_run **out, const char *path, const ls_run_options *options)
+{
+    ls_run_options o = options ? *options : (ls_run_options){ 0 };
+    *out = NULL;
+    ls_run *run = calloc(1, sizeof *run);
+    if (!run) return ls__fail(LS_ENOMEM, "%s: out of memory", path);
+    run->path = strdup(path);
+    ls_status status = run->path ? ls__run_load(run, o.newest_bytes) : ls__fail(LS_ENOMEM, "%s: out of memory", path);
+    if (!status && !o.events_only) status = ls__run_meet(run);
+    if (!status && !o.events_only) status = ls__run_account(run);
+    if (!status && !o.events_only) status = ls__run_blame(run);
+    if (!status && !o.events_only) status = ls__run_find(run);
+    if (status) ls_run_free(&run);
+    *out = run;
+    return status;
+}
+
+void ls_run_free(ls_run **prun)
+{
+    ls_run *run = *prun;
+    if (!run) return;
+    for (size_t i = 0; i < run->n_notes; i++) free(run->notes[i]);
+    if (run->n_steps) free(run->steps[0].rank);
+    ls__run_meet_free(run);
+    for (int r = 0; r < run->ranks && run->rank; r++) ls__events_free(&run->rank[r]);
+    free(run->rank);
+    free(run->steps);
+    free(run->meetings);
+    free(run->delays);
+    free(run->wait_matrix);
+    free(run->comm);
+    free(run->findings);
+    free(run->notes);
+    free(run->path);
+    free(run);
+    *prun = NULL;
+}
