@@ -13,6 +13,7 @@ enum {
 int data_command(int argc, char **argv);
 int generate_command(int argc, char **argv);
 int checkpoint_command(int argc, char **argv);
+int report_command(int argc, char **argv);
 int train_command(int argc, char **argv);
 int profile_command(int argc, char **argv);
 int run_command(int argc, char **argv);

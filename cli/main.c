@@ -22,6 +22,7 @@ static int version(int argc, char **argv)
 static const command commands[] = {
     { "run", run_command, "start a program as the ranks of a world on this machine" },
     { "train", train_command, "train a GPT" },
+    { "report", report_command, "where a training's time went, who made whom wait, and what to change" },
     { "checkpoint", checkpoint_command, "verify the checkpoints of a training" },
     { "generate", generate_command, "text from a trained model" },
     { "profile", profile_command, "what each operation of a training cost" },

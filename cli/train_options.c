@@ -25,6 +25,7 @@ typedef struct raw {
     int optimizer, schedule, workers, update, sum, order, input, last;
     float lr_end, weight_decay, momentum;
     double clip, bucket_mb;
+    const char *inject;
 } raw;
 
 static int read_rows(train_arguments *a, raw *r, int argc, char **argv)
@@ -121,6 +122,12 @@ static int read_rows(train_arguments *a, raw *r, int argc, char **argv)
           0, NULL },
         { OPTION_FLAG, "--no-tensorboard", &t->no_tensorboard, NULL, "write no event files for TensorBoard", 0, 0,
           NULL },
+        { OPTION_FLAG, "--no-record", &t->no_record, NULL, "no events for 'lockstep report' in the run's folder", 0, 0,
+          NULL },
+        { OPTION_FLAG, "--barriers", &t->barriers, NULL, "a barrier before each phase, to compare ways of measuring", 0,
+          0, NULL },
+        { OPTION_TEXT, "--inject", &r->inject, "R:P:MS", "for tests: rank R loses MS ms in phase P of each step", 0, 0,
+          NULL },
         { OPTION_FLAG, "--profile", &t->profile, NULL, "count what each operation costs; see 'lockstep profile'", 0, 0,
           NULL },
         { OPTION_TEXT, "--prompt", &a->prompt, "TEXT", "that the sample begins with", 0, 0, NULL },
@@ -149,6 +156,25 @@ static int settle_model(train_arguments *a)
     if (!m->width) m->width = size.width;
     if (!m->heads) m->heads = reshaped ? 0 : size.heads;
     return -1;
+}
+
+/* RANK:PHASE:MS[:EVERY[:FIRST]] */
+static int read_inject(const char *text, ls_train_delay *d)
+{
+    static const ls_phase phases[] = { LS_PHASE_DATA, LS_PHASE_FORWARD, LS_PHASE_BACKWARD, LS_PHASE_UPDATE };
+    char phase[16] = "", more;
+    long long every = 1, first = 1;
+    int n = sscanf(text, "%d:%15[a-z]:%lf:%lld:%lld%c", &d->rank, phase, &d->ms, &every, &first, &more);
+    d->every = every;
+    d->first = first;
+    for (size_t i = 0; i < sizeof phases / sizeof *phases; i++)
+        if (!strcmp(phase, ls_phase_name(phases[i]))) d->phase = phases[i];
+    if (n >= 3 && n <= 5 && d->phase && d->rank >= 0 && d->ms > 0 && d->ms < 1e6 && every >= 0 && first >= 1) return -1;
+    fprintf(stderr,
+            "lockstep train: --inject: '%s' is not RANK:PHASE:MS[:EVERY[:FIRST]]; phases are data, forward, "
+            "backward and update\n",
+            text);
+    return EXIT_USAGE;
 }
 
 int train_arguments_read(train_arguments *a, int argc, char **argv)
@@ -200,6 +226,7 @@ int train_arguments_read(train_arguments *a, int argc, char **argv)
     }
     if (!t->init && (code = settle_model(a)) >= 0) return code;
     if (!t->length && !t->init) t->length = a->data.count ? 256 : 64;
+    if (r.inject && (code = read_inject(r.inject, &t->inject)) >= 0) return code;
     t->optimizer.kind = (ls_optimizer_kind)r.optimizer;
     t->schedule.kind = (ls_schedule_kind)r.schedule;
     /* -1 stands for "not given" here and for "none" in the library, where 0 is the default. */

@@ -34,6 +34,15 @@ typedef enum ls_last {
     LS_LAST_KEEP = 2, /* the last step is short; its mean is over the tokens that it has */
 } ls_last;
 
+/* A delay put in on purpose, to see what it does and whether reports find it: busy waiting. */
+typedef struct ls_train_delay {
+    int rank;
+    ls_phase phase; /* data, forward, backward (in the middle layer's) or update */
+    double ms;      /* 0: none */
+    int64_t every;  /* in step `first` and every so many after it; 0: only in `first` */
+    int64_t first;
+} ls_train_delay;
+
 typedef struct ls_train_options {
     /* ---- Ranks */
     ls_world *world;     /* all its ranks open the same training; it must outlive it. NULL: this process alone */
@@ -95,6 +104,11 @@ typedef struct ls_train_options {
 
     bool no_tensorboard; /* no event files for TensorBoard in the run directory */
     bool profile;        /* count what each operation costs; see ls_train_save_profile() */
+
+    /* ---- Measuring */
+    bool no_record; /* no events in the run directory */
+    bool barriers;  /* a barrier before each phase, the classic way to see waiting: slower, and blind inside phases */
+    ls_train_delay inject; /* for tests */
 
     const char *run_dir; /* made if it is not there; one that holds a run already is LS_EINVAL; NULL: no files */
 } ls_train_options;

@@ -63,9 +63,9 @@ static void list_cores(char *out, size_t bytes)
     *out = 0;
     if (sched_getaffinity(0, sizeof set, &set)) return;
     for (int i = 0; i < CPU_SETSIZE && n + 16 < bytes; i++) {
-        if (!CPU_ISSET(i, &set)) continue;
+        if (!CPU_ISSET((size_t)i, &set)) continue;
         int last = i;
-        while (last + 1 < CPU_SETSIZE && CPU_ISSET(last + 1, &set)) last++;
+        while (last + 1 < CPU_SETSIZE && CPU_ISSET((size_t)last + 1, &set)) last++;
         n += (size_t)snprintf(out + n, bytes - n, last > i ? "%s%d-%d" : "%s%d", n ? "," : "", i, last);
         i = last;
     }

@@ -141,7 +141,7 @@ static int by_arrival(const void *a, const void *b)
 
 ls_status ls__run_meet(ls_run *run)
 {
-    size_t calls;
+    size_t calls = 0;
     table *t = run->memory = calloc(1, sizeof *t);
     ls_status status = t ? make_table(run, t, &calls) : ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
     if (!status) status = make_meetings(run, t, calls);

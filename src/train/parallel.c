@@ -17,6 +17,7 @@
 #include "comm/apply.h"
 #include "comm/group.h"
 #include "ddp/fused.h"
+#include "train/record.h"
 #include "train/training.h"
 
 enum { PIECE = 64 * LS_NORM_BLOCK }; /* elements of shared work taken at a time: 1 MiB of each array */
@@ -91,6 +92,7 @@ static ls_status on_ready(void *user, ls_param *param)
     ls_train *t = user;
     const ls_place *places;
     size_t n = ls_model_places(t->model, &places);
+    if ((size_t)param->index == n / 2) ls__train_inject(t, LS_PHASE_BACKWARD);
     return ls_ddp_ready(t->parallel.ddp, n - 1 - (size_t)param->index);
 }
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include "base/status.h"
 #include "train/checkpoint.h"
+#include "train/record.h"
 #include "train/profile.h"
 
 enum { MAX_SLOTS_ON_STACK = 64 };
@@ -107,11 +108,17 @@ static ls_status run_slots(ls_train *t, ls_train_metrics *m, double *parts, doub
     for (int micro = 0; micro < each; micro++) {
         ls_tensor *loss = NULL;
         ls__micro_batch batch;
-        ls_status status = ls__train_load(t, &batch);
+        ls_status status = ls__train_enter(t, LS_PHASE_DATA);
+        if (!status) status = ls__train_load(t, &batch);
+        ls__train_note_batch(t);
+        ls__train_leave(t, LS_PHASE_DATA);
         m->data_ms += since(clock);
+        if (!status) status = ls__train_enter(t, LS_PHASE_FORWARD);
         if (!status) status = ls__parallel_begin(t, micro, batch.weight);
         if (!status && batch.model.rows) status = ls__train_forward(t, first + micro, &batch.model, false, &loss);
+        ls__train_leave(t, LS_PHASE_FORWARD);
         m->forward_ms += since(clock);
+        if (!status) status = ls__train_enter(t, LS_PHASE_BACKWARD);
         if (status) return status;
         losses[micro] = loss ? (double)loss->data[0] : 0;
         weights[micro] = batch.weight;
@@ -119,6 +126,7 @@ static ls_status run_slots(ls_train *t, ls_train_metrics *m, double *parts, doub
         status = check_before_sum(t, losses[micro]);
         if (!status && loss) status = ls_tape_backward(t->tape, loss);
         if (!status) status = ls__parallel_finish(t);
+        ls__train_leave(t, LS_PHASE_BACKWARD);
         m->backward_ms += since(clock);
         if (status) return status;
     }
@@ -153,14 +161,20 @@ static ls_status finish_step(ls_train *t, ls_train_metrics *m, double tokens, in
     m->eval_loss = -1;
     bool last = t->step == o->steps;
     if (o->eval_every > 0 && (t->step % o->eval_every == 0 || last)) {
+        ls_mark_begin(t->parallel.world, LS_PHASE_EVAL);
         ls_status status = ls_train_eval(t, &m->eval_loss);
+        ls_mark_end(t->parallel.world, LS_PHASE_EVAL);
         if (status) return status;
     }
     ls_status status = t->run.path ? ls__run_dir_add(&t->run, m) : LS_OK;
     if (!status) status = ls__train_note_loading(t, m);
     bool due = o->checkpoint_every && (t->step % o->checkpoint_every == 0 || last || t->stopping);
     /* The others cannot change the weights meanwhile: for the next update they wait for this rank. */
-    if (!status && due && ls__train_is_first(t)) status = ls__checkpoint_save(t);
+    if (!status && due && ls__train_is_first(t)) {
+        ls_mark_begin(t->parallel.world, LS_PHASE_CHECKPOINT);
+        status = ls__checkpoint_save(t);
+        ls_mark_end(t->parallel.world, LS_PHASE_CHECKPOINT);
+    }
     return status;
 }
 
@@ -179,11 +193,14 @@ ls_status ls_train_step(ls_train *t, ls_train_metrics *metrics)
         !(parts = malloc(LS__SHARES * (size_t)t->parallel.each * sizeof *parts)))
         return ls__fail(LS_ENOMEM, "step %lld: out of memory", (long long)t->step + 1);
     *metrics = (ls_train_metrics){ 0 };
+    ls_mark_step(t->parallel.world, t->step + 1);
     ls_status status = run_slots(t, metrics, parts, shares, &clock);
     /* 1, exactly, where all tokens count the same; 0 where none counts. */
     double scale = !status && shares[LS__WEIGHT] > 0 ? ls__train_full_weight(t) / shares[LS__WEIGHT] : 0;
     if (!status) metrics->loss = shares[LS__LOSS] * scale;
+    if (!status) status = ls__train_enter(t, LS_PHASE_UPDATE);
     if (!status) status = ls__train_update(t, metrics->loss, scale, metrics);
+    ls__train_leave(t, LS_PHASE_UPDATE);
     metrics->update_ms = since(&clock);
     if (!status) status = finish_step(t, metrics, shares[LS__TOKENS], begin, &clock);
     if (!status) ls__profile_step(t->profile, metrics);

@@ -9,6 +9,7 @@
 #include "base/thread.h"
 #include "tensor/blas.h"
 #include "train/checkpoint.h"
+#include "train/record.h"
 #include "train/profile.h"
 
 static ls_status check_count(const char *name, int value, int high)
@@ -131,6 +132,7 @@ int ls__train_facts(const ls_train *t, ls__fact *out)
         { "kind of update", o->update, false },
         { "checkpoint interval", (double)o->checkpoint_every, false },
         { "going on", o->resume, false },
+        { "barriers", o->barriers, false },
     };
     _Static_assert(sizeof list / sizeof *list <= LS__MAX_FACTS, "room for all facts");
     memcpy(out, list, sizeof list);
@@ -170,6 +172,7 @@ static ls_status open_all(ls_train *t)
             status = ls__run_dir_reopen(&t->run, t->options.run_dir, t);
         else if (ls__train_is_first(t))
             status = ls__run_dir_open(&t->run, t->options.run_dir, t);
+        if (!status) status = ls__train_record_open(t);
         status = ls__parallel_agree(t, status);
     }
     return status;
@@ -193,6 +196,7 @@ void ls_train_free(ls_train **train)
     ls_train *t = *train;
     if (!t) return;
     ls__checkpoint_close(t);
+    ls__train_record_close(t);
     ls__run_dir_close(&t->run);
     ls__profile_close(t);
     ls_tape_free(&t->tape);

@@ -34,6 +34,9 @@ struct ls_train {
     ls_optimizer *optimizer;
     ls__parallel parallel;                    /* sums gradients over slots and ranks */
     struct ls__checkpoint_writer *checkpoint; /* NULL: none was written yet */
+    ls_record *record;                        /* NULL: nothing is recorded */
+    ls_loader_stats loader_before;            /* as of the batch before */
+    int64_t injected;                         /* the step that the last delay was put into */
     struct ls__profile *profile;              /* NULL: nobody asked for one */
     ls__run_dir run;                          /* path NULL: none, or this is not the first rank */
     double flops_per_token;

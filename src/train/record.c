@@ -1,0 +1,109 @@
+/* See record.h. */
+#include "train/record.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include "base/status.h"
+#include "comm/events.h"
+#include "tensor/blas.h"
+#include "train/training.h"
+
+/* Matrix products on this rank's threads while the others do the same: the yardstick for its share of the peak. */
+static double measure_peak(const ls_train *t)
+{
+    enum { SIZE = 512, TRIES = 3 };
+    double best = 0;
+    float *memory = calloc(3 * SIZE * SIZE, sizeof *memory);
+    if (!memory) return 0;
+    ls__gemm g = { .m = SIZE,
+                   .n = SIZE,
+                   .k = SIZE,
+                   .a = memory,
+                   .lda = SIZE,
+                   .b = memory + SIZE * SIZE,
+                   .ldb = SIZE,
+                   .c = memory + 2 * SIZE * SIZE,
+                   .ldc = SIZE };
+    for (int i = 0; i < TRIES; i++) {
+        int64_t begin = ls_now();
+        ls__gemm_run(&g, 1, t->options.threads);
+        double gflops = 2.0 * SIZE * SIZE * SIZE / (double)(ls_now() - begin);
+        if (gflops > best) best = gflops;
+    }
+    free(memory);
+    return best;
+}
+
+static void note_facts(ls_train *t)
+{
+    const ls_train_options *o = &t->options;
+    ls_world *w = t->parallel.world;
+    ls_loader_stats loader = ls_loader_stats_get(t->loader);
+    double tokens = (double)o->rows * (double)o->length * (double)o->slots;
+    ls__world_fact(w, LS_FACT_PEAK, measure_peak(t));
+    ls__world_fact(w, LS_FACT_FLOPS, t->flops_per_token * tokens / t->parallel.size);
+    ls__world_fact(w, LS_FACT_TOKENS, tokens);
+    ls__world_fact(w, LS_FACT_SLOTS, o->slots);
+    ls__world_fact(w, LS_FACT_WORKERS, loader.workers);
+    ls__world_fact(w, LS_FACT_WORKERS_FIXED, o->workers != 0);
+    ls__world_fact(w, LS_FACT_PREFETCH, loader.prefetch);
+    ls__world_fact(w, LS_FACT_THREADS, o->threads);
+    ls__world_fact(w, LS_FACT_PARAMETERS, (double)ls_model_size(t->model));
+    ls__world_fact(w, LS_FACT_BARRIERS, o->barriers);
+    ls__world_fact(w, LS_FACT_STAGED, t->stage != NULL);
+}
+
+ls_status ls__train_record_open(ls_train *t)
+{
+    char *folder;
+    if (!t->options.run_dir || t->options.no_record) return LS_OK;
+    if (asprintf(&folder, "%s/events", t->options.run_dir) < 0) return ls__fail(LS_ENOMEM, "record: out of memory");
+    ls_status status = ls_record_open(&t->record, t->parallel.world, folder, NULL);
+    free(folder);
+    if (!status) note_facts(t);
+    return status;
+}
+
+void ls__train_record_close(ls_train *t)
+{
+    ls_record_free(&t->record);
+}
+
+void ls__train_inject(ls_train *t, ls_phase phase)
+{
+    const ls_train_delay *d = &t->options.inject;
+    int64_t step = t->step + 1;
+    if (d->ms <= 0 || d->rank != t->parallel.rank || d->phase != phase || step < d->first) return;
+    if (d->every ? (step - d->first) % d->every != 0 : step != d->first) return;
+    if (t->injected == step) return; /* once a step, whatever the number of micro-batches */
+    t->injected = step;
+    int64_t until = ls_now() + (int64_t)(d->ms * 1e6);
+    while (ls_now() < until) {
+    }
+}
+
+ls_status ls__train_enter(ls_train *t, ls_phase phase)
+{
+    ls_world *w = t->parallel.world;
+    ls_status status = t->options.barriers ? ls_barrier(ls_world_group(w)) : LS_OK;
+    ls_mark_begin(w, phase);
+    /* Backward's comes in one layer's backward, or it would be a delay before it. */
+    if (phase != LS_PHASE_BACKWARD) ls__train_inject(t, phase);
+    return status;
+}
+
+void ls__train_leave(ls_train *t, ls_phase phase)
+{
+    ls_mark_end(t->parallel.world, phase);
+}
+
+void ls__train_note_batch(ls_train *t)
+{
+    ls_loader_stats s = ls_loader_stats_get(t->loader);
+    int64_t load = s.load_ns - t->loader_before.load_ns, wait = s.wait_ns - t->loader_before.wait_ns;
+    /* One that was waited for was not ready. */
+    ls__ring_add(ls__world_ring(t->parallel.world), LS_EVENT_BATCH, (uint64_t)load, wait < 50000);
+    if (s.workers != t->loader_before.workers) ls__world_fact(t->parallel.world, LS_FACT_WORKERS, s.workers);
+    if (s.prefetch != t->loader_before.prefetch) ls__world_fact(t->parallel.world, LS_FACT_PREFETCH, s.prefetch);
+    t->loader_before = s;
+}
