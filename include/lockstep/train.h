@@ -142,7 +142,7 @@ LS_API void ls_train_stop(ls_train *train);
 LS_API LS_MUST_CHECK ls_status ls_train_step(ls_train *train, ls_train_metrics *metrics);
 /* Mean loss over the validation data. */
 LS_API LS_MUST_CHECK ls_status ls_train_eval(ls_train *train, double *loss);
-/* What loading did on one rank, since the training was opened. */
+/* What loading did on one rank, without the first steps of a long run. */
 typedef struct ls_train_loading {
     double wait_ms;        /* the rank waited for batches */
     double total_ms;       /* of all steps */

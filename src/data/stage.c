@@ -160,7 +160,14 @@ static ls_status stage_all(ls_stage *s)
 
 static void *run(void *arg)
 {
-    if (stage_all(arg)) ls__log(LS_LOG_WARNING, "%s; it is read where it is", ls_error());
+    ls_stage *s = arg;
+    if (stage_all(s)) ls__log(LS_LOG_WARNING, "%s; it is read where it is", ls_error());
+    if (s->stop) return NULL;
+    ls_stage_report r = ls_stage_report_get(s);
+    char verdict[200];
+    ls_stage_verdict(&r, verdict, sizeof verdict);
+    ls__log(LS_LOG_INFO, "staged in %s: %zu of %zu files, %zu copied now, %.1f s; %s", s->folder, r.copied + r.found,
+            r.files, r.copied, r.seconds, verdict);
     return NULL;
 }
 

@@ -8,7 +8,8 @@ static const uint64_t small_limit = UINT32_MAX / 20;
 
 typedef struct twister {
     uint32_t state[WORDS];
-    int next; /* WORDS: all used up */
+    uint32_t out[WORDS]; /* the numbers made of it */
+    int next;            /* WORDS: all used up */
 } twister;
 
 static void twister_seed(twister *t, uint32_t seed)
@@ -19,24 +20,33 @@ static void twister_seed(twister *t, uint32_t seed)
     t->next = WORDS;
 }
 
+static uint32_t twist(uint32_t here, uint32_t next, uint32_t middle)
+{
+    uint32_t y = (here & UINT32_C(0x80000000)) | (next & UINT32_C(0x7fffffff));
+    return middle ^ y >> 1 ^ (-(y & 1) & UINT32_C(0x9908b0df));
+}
+
+/* In loops without a modulus, which compilers make vectors of: shuffling takes its numbers here. */
 static void twister_refill(twister *t)
 {
     uint32_t *s = t->state;
+    for (int i = 0; i < WORDS - MIDDLE; i++) s[i] = twist(s[i], s[i + 1], s[i + MIDDLE]);
+    for (int i = WORDS - MIDDLE; i < WORDS - 1; i++) s[i] = twist(s[i], s[i + 1], s[i + MIDDLE - WORDS]);
+    s[WORDS - 1] = twist(s[WORDS - 1], s[0], s[MIDDLE - 1]);
     for (int i = 0; i < WORDS; i++) {
-        uint32_t y = (s[i] & UINT32_C(0x80000000)) | (s[(i + 1) % WORDS] & UINT32_C(0x7fffffff));
-        s[i] = s[(i + MIDDLE) % WORDS] ^ y >> 1 ^ (y & 1 ? UINT32_C(0x9908b0df) : 0);
+        uint32_t y = s[i];
+        y ^= y >> 11;
+        y ^= y << 7 & UINT32_C(0x9d2c5680);
+        y ^= y << 15 & UINT32_C(0xefc60000);
+        t->out[i] = y ^ y >> 18;
     }
     t->next = 0;
 }
 
-static uint32_t twister_u32(twister *t)
+static inline uint32_t twister_u32(twister *t)
 {
     if (t->next == WORDS) twister_refill(t);
-    uint32_t y = t->state[t->next++];
-    y ^= y >> 11;
-    y ^= y << 7 & UINT32_C(0x9d2c5680);
-    y ^= y << 15 & UINT32_C(0xefc60000);
-    return y ^ y >> 18;
+    return t->out[t->next++];
 }
 
 static uint64_t twister_u64(twister *t)

@@ -1,23 +1,27 @@
 /* Whether some rank's data come late. A rank that waits for its batches comes late to the sum of the gradients, and all
- * others wait for it there: what it waited more than they did is what it cost everyone. */
+ * others wait for it there: what it waited more than they did is what it cost everyone.
+ *
+ * The first steps do not count, because workers are still being found and files staged, unless there are few others. */
 #include <stdio.h>
 #include <stdlib.h>
 #include "base/log.h"
 #include "base/status.h"
 #include "train/training.h"
 
-enum { FIRST_LOOK = 50, LOOK_EVERY = 200 }; /* steps */
-static const double worth_telling = 0.05;   /* of the run's time */
+enum { WARM_UP = 40, FIRST_LOOK = 100, LOOK_EVERY = 500 }; /* steps since the beginning of this process */
+static const double worth_telling = 0.05;                  /* of the run's time */
 
 ls_status ls_train_loading_get(ls_train *t, ls_train_loading *out)
 {
-    ls_loader_stats stats = ls_loader_stats_get(t->loader);
-    double batches = stats.batches ? (double)stats.batches : 1;
-    ls_train_loading own = t->loading;
-    own.load_ms = (double)stats.load_ns / batches * 1e-6;
-    own.compute_ms = (own.total_ms - own.wait_ms) / batches;
-    own.workers = stats.workers;
-    own.prefetch = stats.prefetch;
+    const ls__loading *l = &t->loading;
+    ls_loader_stats now = ls_loader_stats_get(t->loader);
+    double batches = now.batches > l->before.batches ? (double)(now.batches - l->before.batches) : 1;
+    ls_train_loading own = { .wait_ms = l->wait_ms,
+                             .total_ms = l->total_ms,
+                             .load_ms = (double)(now.load_ns - l->before.load_ns) / batches * 1e-6,
+                             .compute_ms = (l->total_ms - l->wait_ms) / batches,
+                             .workers = now.workers,
+                             .prefetch = now.prefetch };
     return ls_allgather(ls_world_group(t->parallel.world), &own, out, sizeof own, LS_U8);
 }
 
@@ -41,16 +45,22 @@ int ls_train_late_rank(const ls_train_loading *all, int ranks, char *text, size_
 
 ls_status ls__train_note_loading(ls_train *t, const ls_train_metrics *m)
 {
-    t->loading.wait_ms += m->data_ms;
-    t->loading.total_ms += m->step_ms;
-    bool look = t->step == FIRST_LOOK || t->step % LOOK_EVERY == 0;
-    if (!look || t->named_late || t->parallel.size == 1) return LS_OK;
+    ls__loading *l = &t->loading;
+    l->wait_ms += m->data_ms;
+    l->total_ms += m->step_ms;
+    l->steps++;
+    if (l->steps == WARM_UP && m->steps - m->step >= WARM_UP) {
+        l->wait_ms = l->total_ms = 0;
+        l->before = ls_loader_stats_get(t->loader);
+    }
+    bool look = l->steps == FIRST_LOOK || l->steps % LOOK_EVERY == 0;
+    if (!look || l->told || t->parallel.size == 1) return LS_OK;
     char text[400];
     ls_train_loading *all = malloc((size_t)t->parallel.size * sizeof *all);
     ls_status status =
         all ? ls_train_loading_get(t, all) : ls__fail(LS_ENOMEM, "step %lld: out of memory", (long long)t->step);
     if (!status && ls_train_late_rank(all, t->parallel.size, text, sizeof text) >= 0) {
-        t->named_late = true; /* all ranks see the same numbers and come to the same end */
+        l->told = true; /* all ranks see the same numbers and come to the same end */
         if (ls__train_is_first(t))
             ls__log(LS_LOG_WARNING, "step %lld: %s; staging its files, more workers or a faster disk would help",
                     (long long)t->step, text);

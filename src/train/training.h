@@ -9,6 +9,14 @@
 #include "train/run_dir.h"
 #include "train/source.h"
 
+/* Sums over the steps of this process; see loading.c. */
+typedef struct ls__loading {
+    int64_t steps;
+    double wait_ms, total_ms; /* since the warm-up */
+    ls_loader_stats before;   /* what the loader had done by then */
+    bool told;                /* the log has said which rank's data come late */
+} ls__loading;
+
 struct ls_train {
     ls_train_options options; /* defaults filled in; its pointers are the caller's and used in ls_train_open() only */
     int64_t step;             /* updates made */
@@ -26,8 +34,7 @@ struct ls_train {
     ls_stage *stage, *val_stage; /* NULL: none */
     uint64_t epoch_steps;        /* steps of an epoch */
     bool uneven;                 /* steps differ in what their tokens count: padding, or short last steps */
-    ls_train_loading loading;    /* sums so far; see ls__train_note_loading() */
-    bool named_late;             /* the log has said which rank's data come late */
+    ls__loading loading;
 
     ls_model *model;
     ls_tape *tape;

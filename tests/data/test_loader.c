@@ -276,16 +276,16 @@ static void a_batch_that_does_not_come_is_a_timeout(void **state)
     numbers n;
     numbers_init(&n, 100);
     n.stuck = 3;
-    ls_loader_options options = { .rows = 1, .workers = 2, .order = LS_ORDER_SEQUENTIAL, .timeout_ms = 50 };
+    /* Long enough that on a busy machine the first three come in time. */
+    ls_loader_options options = { .rows = 1, .workers = 2, .order = LS_ORDER_SEQUENTIAL, .timeout_ms = 1500 };
     ls_loader *l;
     ls_batch *b;
     check_ok(ls_loader_open(&l, &n.dataset, &options));
     for (int i = 0; i < 3; i++) check_ok(ls_loader_next(l, &b));
     check_fails(ls_loader_next(l, &b), LS_ETIMEOUT,
-                "the batch of epoch 0, step 3, slot 0 did not come in 0.1 s; worker");
-    if (!strstr(ls_error(), "has been reading sample 3 for 0.")) fail_msg("%s", ls_error());
+                "the batch of epoch 0, step 3, slot 0 did not come in 1.5 s; worker");
+    if (!strstr(ls_error(), "has been reading sample 3 for ")) fail_msg("%s", ls_error());
     n.release = 1;
-    sleep_us(20000);
     check_ok(ls_loader_next(l, &b));
     assert_int_equal(b->samples[0], 3);
     ls_loader_free(&l);
@@ -313,33 +313,34 @@ static void keep_log(void *user, ls_log_level level, const char *text)
 {
     (void)level;
     print_message("  log: %s\n", text);
-    if (strstr(text, "loader: batch")) snprintf(user, 500, "%s", text);
+    if (!*(char *)user && strstr(text, "loader: batch")) snprintf(user, 500, "%s", text); /* the first */
 }
 
-/* A batch takes 3.5 of the trainer's steps: 4 workers. Times are real here, so only the direction is asserted. */
+/* A trainer that computes nothing waits all the time, on any machine: the first decision is for more workers. What is
+ * decided by which times is tested in test_tuner.c. */
 static void auto_starts_workers_and_says_why(void **state)
 {
     (void)state;
     numbers n;
     numbers_init(&n, 1000);
-    n.delay_us = 14001; /* 7 ms a batch on average */
-    ls_loader_options options = { .rows = 1, .workers = LS_WORKERS_AUTO };
+    n.delay_us = 2000;
+    ls_loader_options options = { .rows = 1, .workers = LS_WORKERS_AUTO, .max_workers = 4 };
     char text[500] = "";
     ls_loader *l;
     ls_batch *b;
     ls_log_set(keep_log, text);
     check_ok(ls_loader_open(&l, &n.dataset, &options));
     assert_int_equal(ls_loader_stats_get(l).workers, 1);
-    for (int i = 0; i < 100; i++) {
+    int most = 1;
+    for (int i = 0; i < 2000 && !*text; i++) {
         check_ok(ls_loader_next(l, &b));
-        sleep_us(2000);
+        int workers = ls_loader_stats_get(l).workers;
+        if (workers > most) most = workers;
     }
-    ls_loader_stats stats = ls_loader_stats_get(l);
-    print_message("  %d workers, prefetch %d\n", stats.workers, stats.prefetch);
     ls_loader_free(&l);
     ls_log_set(NULL, NULL);
-    assert_true(stats.workers > 1);
-    if (!strstr(text, "workers")) fail_msg("nothing was logged");
+    assert_true(most > 1);
+    if (!strstr(text, "workers 1 -> ") || !strstr(text, "the trainer waited")) fail_msg("the log says '%s'", text);
 }
 
 static void wrong_options_are_named(void **state)
