@@ -25,6 +25,7 @@ static const command commands[] = {
     { "report", report_command, "where a training's time went, who made whom wait, and what to change" },
     { "checkpoint", checkpoint_command, "verify the checkpoints of a training" },
     { "generate", generate_command, "text from a trained model" },
+    { "trace", trace_command, "a recorded run for Perfetto" },
     { "profile", profile_command, "what each operation of a training cost" },
     { "data", data_command, "tokenize, describe, stage and order training data" },
     { "bench", bench_command, "measure, beside peers" },

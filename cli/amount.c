@@ -1,0 +1,58 @@
+/* Numbers as people read them. See amount.h. */
+#include "cli/amount.h"
+
+#include <math.h>
+#include <stdio.h>
+
+/* Three digits that matter, with a unit behind. */
+static amount three(double x, const char *unit)
+{
+    amount a;
+    double size = fabs(x);
+    snprintf(a.text, sizeof a.text, "%.*f%s", size < 9.995 ? 2 : size < 99.95 ? 1 : 0, x, unit);
+    return a;
+}
+
+amount amount_ns(double ns)
+{
+    double size = fabs(ns);
+    if (!isfinite(ns)) return (amount){ "-" };
+    if (size == 0) return (amount){ "0 ms" };
+    if (size < 999.5e3) return three(ns / 1e3, " \u00b5s");
+    if (size < 999.5e6) return three(ns / 1e6, " ms");
+    if (size < 600e9) return three(ns / 1e9, " s");
+    return three(ns / 60e9, " min");
+}
+
+amount amount_bytes(double bytes)
+{
+    static const char *const units[] = { " B", " KiB", " MiB", " GiB", " TiB" };
+    int i = 0;
+    if (!isfinite(bytes)) return (amount){ "-" };
+    for (; fabs(bytes) >= 1000 && i < 4; i++) bytes /= 1024;
+    amount a;
+    if (i) return three(bytes, units[i]);
+    snprintf(a.text, sizeof a.text, "%.0f B", bytes);
+    return a;
+}
+
+amount amount_count(double count)
+{
+    static const char *const units[] = { "", "k", "M", "G", "T" };
+    int i = 0;
+    if (!isfinite(count)) return (amount){ "-" };
+    for (; fabs(count) >= (i ? 1000 : 10000) && i < 4; i++) count /= 1000;
+    if (i) return three(count, units[i]);
+    amount a;
+    snprintf(a.text, sizeof a.text, "%.*f", count == floor(count) || count >= 100 ? 0 : count >= 10 ? 1 : 2, count);
+    return a;
+}
+
+amount amount_share(double share)
+{
+    amount a;
+    double p = 100 * share;
+    if (!isfinite(p)) return (amount){ "-" };
+    snprintf(a.text, sizeof a.text, "%.*f%%", fabs(p) < 9.95 && p != 0 ? 1 : 0, p);
+    return a;
+}

@@ -1,0 +1,85 @@
+/* lockstep trace: a recorded run for Perfetto and chrome://tracing. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "cli/trace_write.h"
+
+static const char intro[] =
+    "usage: lockstep trace RUN [-o FILE] [OPTIONS]\n"
+    "\n"
+    "Writes what the ranks of a run recorded as trace events (JSON), to be opened in ui.perfetto.dev or\n"
+    "chrome://tracing: a process per rank with its steps and phases, its collectives, arrows from a bucket that is "
+    "full\n"
+    "to its sum, causes of waiting, and counters.\n\n";
+
+/* "A:B", "A:", ":B" or "A". */
+static bool read_steps(const char *text, trace_options *o)
+{
+    char *end;
+    if (!text) return true;
+    errno = 0;
+    if (*text != ':') {
+        o->first = strtoll(text, &end, 10);
+        if (end == text || o->first < 0) return false;
+        o->last = o->first;
+        if (!*end) return !errno;
+        text = end;
+        o->last = INT64_MAX;
+    }
+    if (*text++ != ':') return false;
+    if (!*text) return !errno;
+    o->last = strtoll(text, &end, 10);
+    return end != text && !*end && !errno && o->last >= o->first;
+}
+
+int trace_command(int argc, char **argv)
+{
+    const char *path = NULL, *out = "trace.json", *steps = NULL;
+    const option_row rows[] = {
+        { OPTION_TEXT, "-o", &out, "FILE", "where to; - is standard output (trace.json)", 0, 0, NULL },
+        { OPTION_TEXT, "--steps", &steps, "A:B", "only steps A to B (all that were recorded)", 0, 0, NULL },
+        { OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, NULL },
+    };
+    trace_options o = { .first = INT64_MIN, .last = INT64_MAX };
+    int code = options_read("trace", intro, rows, &path, argc, argv);
+    if (code >= 0) return code;
+    if (!path) {
+        fprintf(stderr, "lockstep trace: name the folder of a run, for example runs/last\n");
+        return EXIT_USAGE;
+    }
+    if (!read_steps(steps, &o)) {
+        fprintf(stderr, "lockstep trace: --steps %s: expected A:B, A:, :B or A, A not above B\n", steps);
+        return EXIT_USAGE;
+    }
+    ls_run *run;
+    if (ls_run_open(&run, path, NULL)) {
+        fprintf(stderr, "lockstep trace: %s\n", ls_error());
+        return EXIT_USAGE;
+    }
+    bool plain = !strcmp(out, "-");
+    FILE *to = plain ? stdout : fopen(out, "we");
+    int64_t written = -1;
+    if (!to)
+        fprintf(stderr, "lockstep trace: %s: %s\n", out, strerror(errno));
+    else if ((written = trace_write(to, run, &o)) < 0)
+        fprintf(stderr, "lockstep trace: out of memory\n");
+    code = written < 0 ? EXIT_FAILED : EXIT_DONE;
+    if (to && (ferror(to) | (plain ? fflush(to) : fclose(to)))) {
+        fprintf(stderr, "lockstep trace: %s: could not be written: %s\n", out, strerror(errno));
+        code = EXIT_FAILED;
+    }
+    for (size_t i = 0; i < run->n_notes; i++) fprintf(stderr, "note: %s\n", run->notes[i]);
+    if (code == EXIT_DONE && !written) {
+        fprintf(stderr, "lockstep trace: %s: %s\n", path,
+                run->n_steps ? "none of these steps was recorded" : "no step was recorded in full");
+        code = EXIT_FAILED;
+    } else if (code == EXIT_DONE && !plain) {
+        printf("%s: %lld step%s of %d rank%s; open it in ui.perfetto.dev\n", out, (long long)written,
+               written == 1 ? "" : "s", run->ranks, run->ranks == 1 ? "" : "s");
+    }
+    ls_run_free(&run);
+    return code;
+}

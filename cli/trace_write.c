@@ -1,0 +1,300 @@
+/* From a run to trace events.
+ *
+ * A rank is a process of the trace (its number + 1: process 0 is special to Perfetto), and tracks are threads whose numbers are
+ * unique in the whole trace, since Perfetto finds a thread's name by its number alone. The first track of a rank has its steps and, inside
+ * them, what the thread that makes them did. Below it are its collectives, on as many tracks as are under way at once:
+ * slices of one track must nest or follow each other. A bucket's slice begins when the bucket is full, and holds two: waiting for
+ * the last rank, and moving data. An arrow leads from the place in backward where the bucket became full to its sum.
+ *
+ * Slices begin in the order in which they are written where times are equal, and an arrow's ends lie within slices: that is what
+ * the importers ask for, and what tests/cli/check_trace.py checks. */
+#include "cli/trace_write.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/ring.h"
+#include "cli/escape.h"
+
+enum { TRACKS = 1000, MAIN_TRACK = 1, OPERATION_TRACK = 2, FIRST_LANE = 10, LANES = 200 };
+
+typedef struct trace {
+    FILE *to;
+    const ls_run *run;
+    int64_t zero;      /* the trace's time 0 */
+    bool some;         /* an event was written: the next one needs a comma */
+    uint64_t *by_step; /* meetings, by step and last arrival */
+    size_t at;         /* of those, the next step's first */
+    size_t *piece;     /* [ranks]: the next piece */
+    int64_t *lane_end; /* [ranks * LANES]: when the track's last slice ends */
+    int *lanes;        /* [ranks]: tracks in use */
+    uint64_t flows;
+} trace;
+
+static void begin_event(trace *t, const char *kind, int rank, int track)
+{
+    fprintf(t->to, "%s{\"ph\":\"%s\",\"pid\":%d,\"tid\":%lld", t->some ? ",\n" : "", kind, rank + 1,
+            (long long)(rank + 1) * TRACKS + track);
+    t->some = true;
+}
+
+static void put_time(trace *t, const char *key, int64_t ns)
+{
+    if (ns < 0) ns = 0;
+    fprintf(t->to, ",\"%s\":%" PRId64 ".%03d", key, ns / 1000, (int)(ns % 1000));
+}
+
+static void put_name(trace *t, const char *name)
+{
+    fputs(",\"name\":\"", t->to);
+    put_json(t->to, name);
+    fputc('"', t->to);
+}
+
+/* A slice whose arguments follow; the caller ends it. */
+static void begin_slice(trace *t, int rank, int track, const char *category, const char *name, int64_t begin,
+                        int64_t end)
+{
+    begin_event(t, "X", rank, track);
+    put_time(t, "ts", begin - t->zero);
+    put_time(t, "dur", end - begin);
+    fprintf(t->to, ",\"cat\":\"%s\"", category);
+    put_name(t, name);
+}
+
+static void name_track(trace *t, int rank, int track, const char *name)
+{
+    begin_event(t, "M", rank, track);
+    fputs(",\"name\":\"thread_name\",\"args\":{\"name\":\"", t->to);
+    put_json(t->to, name);
+    fputs("\"}}", t->to);
+    begin_event(t, "M", rank, track);
+    fprintf(t->to, ",\"name\":\"thread_sort_index\",\"args\":{\"sort_index\":%d}}", track);
+}
+
+static void name_rank(trace *t, int rank)
+{
+    const ls_run_rank *r = &t->run->rank[rank];
+    begin_event(t, "M", rank, MAIN_TRACK);
+    fprintf(t->to, ",\"name\":\"process_name\",\"args\":{\"name\":\"rank %d of %d on ", rank, t->run->ranks);
+    put_json(t->to, r->host);
+    fputs("\"}}", t->to);
+    begin_event(t, "M", rank, MAIN_TRACK);
+    fprintf(t->to, ",\"name\":\"process_sort_index\",\"args\":{\"sort_index\":%d}}", rank);
+    name_track(t, rank, MAIN_TRACK, "steps");
+}
+
+static void put_counter(trace *t, int rank, const char *name, const char *unit, int64_t time, double value)
+{
+    if (!isfinite(value)) return;
+    begin_event(t, "C", rank, MAIN_TRACK);
+    put_time(t, "ts", time - t->zero);
+    put_name(t, name);
+    fprintf(t->to, ",\"args\":{\"%s\":%.6g}}", unit, value);
+}
+
+/* ---- Collectives */
+
+/* "rank 1: data (span h.0...)": why the meeting's last rank was late. */
+static void put_cause(trace *t, const ls_meeting *m)
+{
+    const ls_run *run = t->run;
+    fprintf(t->to, "\"last rank\":%d", m->last_rank);
+    if (m->blame < 0 || (size_t)m->blame >= run->n_delays) return;
+    const ls_delay *d = &run->delays[m->blame];
+    fprintf(t->to, ",\"cause\":\"rank %d lost %.3f ms in %s%s", d->rank, (double)d->excess / 1e6,
+            ls_phase_name(d->phase), d->core ? ", without a core" : "");
+    if (d->span >= 0 && d->rank >= 0 && d->rank < run->ranks && (size_t)d->span < run->rank[d->rank].n_spans &&
+        run->rank[d->rank].span_names[d->span]) {
+        fputs(", before the gradient of ", t->to);
+        put_json(t->to, run->rank[d->rank].span_names[d->span]);
+    }
+    fputc('"', t->to);
+}
+
+/* A track on which nothing lies at `begin`. Behind the last one, slices are left out. */
+static int take_lane(trace *t, int rank, int64_t begin, int64_t end)
+{
+    int64_t *ends = t->lane_end + (size_t)rank * LANES;
+    int i = 0;
+    while (i < LANES && ends[i] > begin) i++;
+    if (i == LANES) return -1;
+    ends[i] = end;
+    for (; t->lanes[rank] <= i; t->lanes[rank]++) {
+        char name[40];
+        snprintf(name, sizeof name, t->lanes[rank] ? "collectives (%d)" : "collectives", t->lanes[rank] + 1);
+        name_track(t, rank, FIRST_LANE + t->lanes[rank], name);
+    }
+    return i;
+}
+
+static void put_flow(trace *t, const char *kind, int rank, int track, int64_t time, uint64_t id)
+{
+    begin_event(t, kind, rank, track);
+    put_time(t, "ts", time - t->zero);
+    fprintf(t->to, ",\"cat\":\"bucket\",\"name\":\"ready to reduced\",\"id\":%" PRIu64 "%s}", id,
+            *kind == 'f' ? ",\"bp\":\"e\"" : "");
+}
+
+/* Whether the rank's first track has a slice at `time`: within one of its pieces' steps. */
+static bool in_step(const ls_run *run, int rank, const ls_run_step *s, int64_t time)
+{
+    (void)run;
+    return s->rank[rank].present && time >= s->rank[rank].begin && time < s->rank[rank].end;
+}
+
+static void put_meeting(trace *t, const ls_meeting *m, int rank, const ls_run_step *s)
+{
+    int64_t arrival = m->arrival[rank], done = m->done[rank], ready = m->ready[rank];
+    if (!arrival || done < arrival) return;
+    int64_t begin = ready && ready < arrival ? ready : arrival;
+    int64_t met = m->last_arrival < arrival ? arrival : m->last_arrival > done ? done : m->last_arrival;
+    int lane = take_lane(t, rank, begin, done);
+    if (lane < 0) return;
+    char name[64];
+    int track = FIRST_LANE + lane;
+    if (m->bucket >= 0)
+        snprintf(name, sizeof name, "bucket %d", m->bucket);
+    else
+        snprintf(name, sizeof name, "%s", ls_call_name(m->kind));
+    begin_slice(t, rank, track, m->bucket >= 0 ? "bucket" : "call", name, begin, done);
+    fprintf(t->to, ",\"args\":{\"call\":\"%s\",\"number\":%" PRIu64 ",\"bytes\":%" PRId64 ",\"stood in it, ms\":%.3f}}",
+            ls_call_name(m->kind), m->call & 0xffffffffffffu, m->bytes, (double)m->blocked[rank] / 1e6);
+    if (met > arrival) {
+        snprintf(name, sizeof name, "waits for rank %d", m->last_rank);
+        begin_slice(t, rank, track, "wait", name, arrival, met);
+        fputs(",\"args\":{", t->to);
+        put_cause(t, m);
+        fputs("}}", t->to);
+    }
+    if (done > met) {
+        begin_slice(t, rank, track, "move", m->bucket >= 0 ? "reduces" : "moves", met, done);
+        double rate = (double)m->bytes / (double)(done - met);
+        fprintf(t->to, ",\"args\":{\"GB/s\":%.3f}}", rate);
+    }
+    if (ready && done > met && in_step(t->run, rank, s, ready) && ready <= met) {
+        put_flow(t, "s", rank, MAIN_TRACK, ready, ++t->flows);
+        put_flow(t, "f", rank, track, met, t->flows);
+    }
+}
+
+/* ---- Steps */
+
+/* The meeting in which the rank stands at `time`. */
+static const ls_meeting *stands_in(const trace *t, size_t first, size_t last, int rank, int64_t time)
+{
+    for (size_t i = first; i < last; i++) {
+        const ls_meeting *m = &t->run->meetings[t->by_step[i]];
+        if (m->blocked[rank] > 0 && time >= m->left[rank] - m->blocked[rank] && time < m->left[rank]) return m;
+    }
+    return NULL;
+}
+
+static void put_pieces(trace *t, const ls_run_step *s, int rank, size_t first, size_t last)
+{
+    const ls_run_rank *r = &t->run->rank[rank];
+    int64_t begin = s->rank[rank].begin, end = s->rank[rank].end;
+    size_t i = t->piece[rank];
+    while (i + 1 < r->n_pieces && r->pieces[i + 1].begin <= begin) i++;
+    for (; i + 1 < r->n_pieces && r->pieces[i].begin < end; i++) {
+        const ls_piece *p = &r->pieces[i];
+        int64_t from = p->begin > begin ? p->begin : begin, to = p[1].begin < end ? p[1].begin : end;
+        if (to <= from) continue;
+        const ls_meeting *m = p->phase == LS_PHASE_WAIT || p->phase == LS_PHASE_COMM
+                                  ? stands_in(t, first, last, rank, from + (to - from) / 2)
+                                  : NULL;
+        char name[64];
+        if (m && p->phase == LS_PHASE_WAIT)
+            snprintf(name, sizeof name, "waiting for rank %d", m->last_rank);
+        else
+            snprintf(name, sizeof name, "%s", ls_phase_name(p->phase));
+        begin_slice(t, rank, MAIN_TRACK, "phase", name, from, to);
+        fputs(",\"args\":{", t->to);
+        const char *comma = "";
+        if (m) {
+            put_cause(t, m);
+            comma = ",";
+        }
+        if (p->cpu >= 0) fprintf(t->to, "%s\"on a core, ms\":%.3f", comma, (double)p->cpu / 1e6), comma = ",";
+        if (p->delay > 0) fprintf(t->to, "%s\"without a core, ms\":%.3f", comma, (double)p->delay / 1e6);
+        fputs("}}", t->to);
+    }
+    t->piece[rank] = i ? i - 1 : 0;
+}
+
+static void put_step(trace *t, const ls_run_step *s, size_t first, size_t last)
+{
+    const ls_run *run = t->run;
+    for (int r = 0; r < run->ranks; r++) {
+        const ls_step_rank *mine = &s->rank[r];
+        if (!mine->present || mine->end <= mine->begin) continue;
+        char name[40];
+        snprintf(name, sizeof name, "step %" PRId64, s->number);
+        begin_slice(t, r, MAIN_TRACK, "step", name, mine->begin, mine->end);
+        fputs(",\"args\":{", t->to);
+        for (int p = 0; p < LS_PHASES; p++)
+            if (mine->ns[p]) fprintf(t->to, "\"%s, ms\":%.3f,", ls_phase_name((ls_phase)p), (double)mine->ns[p] / 1e6);
+        fprintf(t->to, "\"overlapped communication, ms\":%.3f}}", (double)mine->overlapped / 1e6);
+        put_pieces(t, s, r, first, last);
+        for (size_t i = first; i < last; i++) put_meeting(t, &run->meetings[t->by_step[i]], r, s);
+        if (mine->resident > 0)
+            put_counter(t, r, "resident memory", "MiB", mine->end - 1, (double)mine->resident / (1 << 20));
+        if (mine->cpu >= 0)
+            put_counter(t, r, "CPU use", "cores", mine->begin, (double)mine->cpu / (double)(mine->end - mine->begin));
+        double tokens = run->rank[r].facts[LS_FACT_TOKENS];
+        if (r == 0 && tokens > 0)
+            put_counter(t, r, "throughput", "tokens/s", mine->begin, tokens * 1e9 / (double)(mine->end - mine->begin));
+        if (mine->batches > 0)
+            put_counter(t, r, "batches ready when asked", "batches", mine->begin,
+                        (double)mine->batches_ready / (double)mine->batches);
+    }
+}
+
+static const ls_run *sorted_run; /* qsort() hands nothing on */
+
+static int by_step_and_time(const void *a, const void *b)
+{
+    const ls_meeting *x = &sorted_run->meetings[*(const uint64_t *)a], *y = &sorted_run->meetings[*(const uint64_t *)b];
+    if (x->step != y->step) return (x->step > y->step) - (x->step < y->step);
+    return (x->last_arrival > y->last_arrival) - (x->last_arrival < y->last_arrival);
+}
+
+int64_t trace_write(FILE *to, const ls_run *run, const trace_options *o)
+{
+    size_t ranks = (size_t)run->ranks;
+    trace t = { .to = to, .run = run };
+    int64_t written = 0;
+    t.by_step = calloc(run->n_meetings + 1, sizeof *t.by_step);
+    t.piece = calloc(ranks + 1, sizeof *t.piece);
+    t.lane_end = calloc(ranks * LANES + 1, sizeof *t.lane_end);
+    t.lanes = calloc(ranks + 1, sizeof *t.lanes);
+    if (!t.by_step || !t.piece || !t.lane_end || !t.lanes) {
+        written = -1;
+        goto done;
+    }
+    for (size_t i = 0; i < run->n_meetings; i++) t.by_step[i] = i;
+    sorted_run = run;
+    qsort(t.by_step, run->n_meetings, sizeof *t.by_step, by_step_and_time);
+    for (size_t i = 0; i < ranks * LANES; i++) t.lane_end[i] = INT64_MIN;
+    t.zero = run->n_steps ? run->steps[0].begin : 0;
+    fputs("{\"displayTimeUnit\":\"ms\",\"otherData\":{\"program\":\"lockstep\"},\"traceEvents\":[\n", to);
+    for (int r = 0; r < run->ranks; r++)
+        if (run->rank[r].present) name_rank(&t, r);
+    for (size_t i = 0; i < run->n_steps; i++) {
+        const ls_run_step *s = &run->steps[i];
+        while (t.at < run->n_meetings && run->meetings[t.by_step[t.at]].step < s->number) t.at++;
+        size_t end = t.at;
+        while (end < run->n_meetings && run->meetings[t.by_step[end]].step == s->number) end++;
+        if (s->number < o->first || s->number > o->last) continue;
+        if (!written++) t.zero = s->begin;
+        put_step(&t, s, t.at, end);
+    }
+    fputs("\n]}\n", to);
+done:
+    free(t.lanes);
+    free(t.lane_end);
+    free(t.piece);
+    free(t.by_step);
+    return written;
+}
