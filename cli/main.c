@@ -1,6 +1,7 @@
 /* lockstep: finds the command and runs it. */
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include "cli/commands.h"
 #include "cli/waiting.h"
 #include "lockstep/base.h"
@@ -42,6 +43,15 @@ static void help(FILE *to)
     fprintf(to, "\n'lockstep COMMAND --help' explains a command; 'man lockstep' tells the whole story.\n");
 }
 
+/* Shards may be many, and each that is read or staged takes a descriptor: what the system allows is used. */
+static void allow_many_files(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit)) return;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 2) {
@@ -57,6 +67,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < COMMANDS; i++)
         if (!strcmp(name, commands[i].name)) {
             if (commands[i].run == train_command || commands[i].run == generate_command) settle_waiting(argv);
+            if (commands[i].run == train_command || commands[i].run == data_command) allow_many_files();
             return commands[i].run(argc - 1, argv + 1);
         }
     fprintf(stderr, "lockstep: there is no command '%s'; 'lockstep --help' lists them\n", name);

@@ -194,7 +194,10 @@ typedef struct ls_text_options {
     bool
         padded; /* a sample is a document (of plain files: a line), cut or padded to seq_len; default: packed, as ls_tokens_open() has it, with
                     the tokenizer's end token behind each document */
-    int threads; /* packed: how many count the tokens at the start; 0: as many as there are cores */
+    bool
+        lengths; /* padded: count every document's tokens at the start, for the balanced order, which then deals tokens;
+                     default: bytes stand for them */
+    int threads; /* how many count the tokens at the start; 0: as many as there are cores */
 } ls_text_options;
 
 /* Text that the workers tokenize as they go. Packed, all of it is tokenized once at the start to learn where samples

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/status.h"
+#include "data/shard.h"
 #include "data/split.h"
 
 /* The longest line, or stretch of plain text without white space, that is read. */
@@ -29,6 +30,19 @@ ls_status ls_text_format_parse(const char *name, ls_text_format *out)
         return LS_OK;
     }
     return ls__fail(LS_EINVAL, "there is no text format '%s'; known are auto, plain, lines and jsonl", name);
+}
+
+ls_status ls__sources_open_text(ls__sources *out, const char *const *paths, size_t n_paths)
+{
+    ls_status status = ls__sources_open(out, paths, n_paths);
+    for (size_t i = 0; !status && i < out->count; i++) {
+        bool shard;
+        status = ls__shard_has_magic(&out->files[i], &shard);
+        if (!status && shard)
+            status = ls__fail(LS_EFORMAT, "%s: byte 0: is a shard of tokens already, no text", out->files[i].path);
+        if (status) ls__sources_close(out);
+    }
+    return status;
 }
 
 ls_text_format ls__text_format_of(ls_text_format format, const char *path)

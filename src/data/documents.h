@@ -8,6 +8,9 @@
 /* What `format` means for a file of that name. */
 ls_text_format ls__text_format_of(ls_text_format format, const char *path);
 
+/* Opens files of text. One that begins like an llm.c shard is LS_EFORMAT: its bytes are no text. */
+LS_MUST_CHECK ls_status ls__sources_open_text(ls__sources *out, const char *const *paths, size_t n_paths);
+
 /* A stretch of a file that can be tokenized on its own: whole lines, or plain text cut where the splitter does not
  * mind. */
 typedef struct ls__chunk {

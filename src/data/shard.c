@@ -42,6 +42,14 @@ static size_t width_of(ls_shard_format format)
     return format == LS_SHARD_LLMC32 || format == LS_SHARD_RAW32 ? 4 : 2;
 }
 
+ls_status ls__shard_has_magic(const ls__source *file, bool *out)
+{
+    int32_t magic = 0;
+    ls_status status = file->bytes >= LS__SHARD_HEADER ? ls__source_read(file, &magic, sizeof magic, 0) : LS_OK;
+    *out = magic == MAGIC_U16 || magic == MAGIC_U32;
+    return status;
+}
+
 /* Settles what the file is from what the user says and what its first bytes say. */
 static ls_status recognise(const ls__source *file, ls_shard_format *format, const int32_t header[3])
 {

@@ -83,7 +83,7 @@ static ls_status expand(names *list, const char *path)
     return status;
 }
 
-static size_t descriptors_to_keep(void)
+size_t ls__sources_keep(void)
 {
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur == RLIM_INFINITY) return 256;
@@ -113,6 +113,14 @@ static ls_status open_one(ls__source *s, const char *path, bool keep)
     return LS_OK;
 }
 
+void ls__sources_rest(ls__sources *sources)
+{
+    for (size_t i = 0; i < sources->count; i++) {
+        if (sources->files[i].fd >= 0) close(sources->files[i].fd);
+        sources->files[i].fd = -1;
+    }
+}
+
 ls_status ls__sources_open(ls__sources *out, const char *const *paths, size_t n_paths)
 {
     names list = { 0 };
@@ -125,7 +133,7 @@ ls_status ls__sources_open(ls__sources *out, const char *const *paths, size_t n_
         status = ls__fail(LS_ENOMEM, "no memory for a list of %zu files", list.count);
         goto done;
     }
-    size_t keep = descriptors_to_keep();
+    size_t keep = ls__sources_keep();
     for (size_t i = 0; i < list.count; i++) {
         made.files[i].path = list.items[i];
         made.files[i].fd = -1;

@@ -35,6 +35,11 @@ typedef struct ls__sources {
 LS_MUST_CHECK ls_status ls__sources_open(ls__sources *out, const char *const *paths, size_t n_paths);
 void ls__sources_close(ls__sources *sources);
 
+/* How many descriptors one list of files may keep open: a quarter of what the process may have. */
+size_t ls__sources_keep(void);
+/* Closes the descriptors; reads open the files again. */
+void ls__sources_rest(ls__sources *sources);
+
 /* Reads exactly bytes [offset, offset + bytes). A file that became shorter since, or another one, is LS_EIO. */
 LS_MUST_CHECK ls_status ls__source_read(const ls__source *source, void *out, size_t bytes, uint64_t offset);
 

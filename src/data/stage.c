@@ -40,6 +40,7 @@ struct ls_stage {
     pthread_mutex_t lock; /* of report */
     ls_stage_report report;
     double read_seconds, verify_seconds;
+    size_t most; /* files that may be staged */
 };
 
 static void add_done(void *user, uint64_t bytes)
@@ -119,6 +120,12 @@ static ls_status stage_once(ls_stage *s, staged *f, const char *path, bool verif
 static ls_status stage_file(ls_stage *s, size_t i)
 {
     const char *path = s->sources.files[i].path;
+    /* A copy in use is locked, which takes a descriptor. */
+    if (i >= s->most)
+        return ls__fail(LS_ESYS,
+                        "staging %s: it is number %zu, and with the limit on open files only %zu can be staged; "
+                        "raise it (ulimit -n), or make fewer and larger files",
+                        path, i + 1, s->most);
     size_t copied = s->report.copied;
     for (int try = 0; try < TRIES; try++) {
         bool made = s->report.copied > copied; /* by us; it was read back just now */
@@ -143,12 +150,15 @@ static ls_status stage_all(ls_stage *s)
         if (!status && s->o.background && s->o.ready) s->o.ready(s->o.user, i, s->files[i].path);
         if (!status || s->stop) continue;
         if (s->o.strict) break;
-        ls__log(LS_LOG_WARNING, "%s; it is read where it is", ls_error());
+        if (!s->report.failed) ls__log(LS_LOG_WARNING, "%s; it is read where it is", ls_error());
         pthread_mutex_lock(&s->lock);
         s->report.failed++;
         pthread_mutex_unlock(&s->lock);
         status = LS_OK;
     }
+    if (s->report.failed > 1)
+        ls__log(LS_LOG_WARNING, "staging: %zu of %zu files could not be staged and are read where they are",
+                s->report.failed, s->report.files);
     pthread_mutex_lock(&s->lock);
     ls_stage_report *r = &s->report;
     r->seconds = (double)(ls_now() - s->begin) * 1e-9;
@@ -161,7 +171,7 @@ static ls_status stage_all(ls_stage *s)
 static void *run(void *arg)
 {
     ls_stage *s = arg;
-    if (stage_all(s)) ls__log(LS_LOG_WARNING, "%s; it is read where it is", ls_error());
+    if (stage_all(s) && !s->stop) ls__log(LS_LOG_WARNING, "%s; it is read where it is", ls_error());
     if (s->stop) return NULL;
     ls_stage_report r = ls_stage_report_get(s);
     char verdict[200];
@@ -189,6 +199,8 @@ ls_status ls_stage_open(ls_stage **out, const char *const *paths, size_t n_paths
     }
     status = ls__sources_open(&s->sources, paths, n_paths);
     if (status) goto fail;
+    ls__sources_rest(&s->sources); /* names and sizes are all that is needed of them */
+    s->most = ls__sources_keep();
     s->files = calloc(s->sources.count, sizeof *s->files);
     if (!s->files) {
         status = ls__fail(LS_ENOMEM, "staging: no memory for a list of %zu files", s->sources.count);

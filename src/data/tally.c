@@ -125,7 +125,7 @@ static ls_status put(void *user, const ls__chunk *chunk, void *result)
 ls_status ls__tally_texts(ls__tally *t, const ls_bpe_options *o)
 {
     ls__sources sources;
-    ls_status status = ls__sources_open(&sources, o->paths, o->n_paths);
+    ls_status status = ls__sources_open_text(&sources, o->paths, o->n_paths);
     if (status) return status;
     counting c = { .o = o, .fields = { .text = o->field }, .all = t };
     for (size_t i = 0; i < sources.count; i++) c.total += sources.files[i].bytes;

@@ -3,7 +3,7 @@
  *   packed   about 16 KiB of text. All are tokenized once, in parallel, to learn how many tokens lie before each; sample
  *            i then begins in the unit where token i * seq_len lies. A worker keeps its last unit, for orders that go on
  *            from there.
- *   padded   one document, and so one sample. */
+ *   padded   one document, and so one sample; how many tokens it has is counted at the start only if asked for. */
 #include <stdlib.h>
 #include <string.h>
 #include "base/status.h"
@@ -14,7 +14,7 @@ enum { PACKED_UNIT = 1 << 14, PADDED_CHUNK = 1 << 20 };
 
 typedef struct unit {
     uint64_t offset;
-    uint64_t start; /* packed: tokens before it */
+    uint64_t start; /* packed: tokens before it; padded: its work, for the balanced order */
     uint32_t file;
     uint32_t bytes;
     bool last; /* of its file */
@@ -27,7 +27,7 @@ typedef struct text {
     ls__fields fields; /* the texts are ours */
     const ls_tokenizer *tokenizer;
     size_t seq_len;
-    bool padded;
+    bool padded, lengths;
     unit *units;
     size_t n_units, room;
     uint64_t tokens; /* packed: of all units */
@@ -199,7 +199,7 @@ static ls_status padded_get(void *self, void *worker, uint64_t sample, ls_row *r
 
 static uint64_t padded_length(void *self, uint64_t sample)
 {
-    return ((const text *)self)->units[sample].bytes;
+    return ((const text *)self)->units[sample].start;
 }
 
 static ls_status text_redirect(void *self, size_t file, const char *path)
@@ -250,27 +250,65 @@ static ls_status put_packed(void *user, const ls__chunk *chunk, void *result)
     return add_unit(user, chunk, chunk->offset, chunk->count, (size_t)result);
 }
 
-static ls_status leave_lines(void *user, void *state, const ls__chunk *chunk, void **result)
+/* The next line of a chunk that is not blank, from *at on, which moves behind it; false: there is none. */
+static bool next_line(const ls__chunk *chunk, size_t *at, size_t *begin, size_t *count)
 {
-    (void)user;
-    (void)state;
-    (void)chunk;
-    (void)result;
-    return LS_OK;
+    while (*at < chunk->count) {
+        const char *line = chunk->bytes + *at, *end = memchr(line, '\n', chunk->count - *at);
+        size_t n = end ? (size_t)(end - line) : chunk->count - *at, blank = 0;
+        while (blank < n && (line[blank] == ' ' || line[blank] == '\t' || line[blank] == '\r')) blank++;
+        *begin = *at;
+        *count = n;
+        *at += n + (end != NULL);
+        if (blank < n) return true;
+    }
+    return false;
+}
+
+/* The work of each line: what its row will hold. With `lengths`, the result is an array. */
+static ls_status measure_lines(void *user, void *state, const ls__chunk *chunk, void **result)
+{
+    const text *t = user;
+    text_worker *w = state;
+    if (!t->lengths) return LS_OK;
+    size_t lines = 0, at = 0, begin, count;
+    while (next_line(chunk, &at, &begin, &count)) lines++;
+    uint32_t *lengths = malloc((lines + 1) * sizeof *lengths);
+    if (!lengths) return ls__fail(LS_ENOMEM, "%s: no memory for the lengths of %zu lines", chunk->file->path, lines);
+    ls_status status = LS_OK;
+    at = lines = 0;
+    while (!status && next_line(chunk, &at, &begin, &count)) {
+        ls__chunk line = { .file = chunk->file,
+                           .format = ls__text_format_of(t->format, chunk->file->path),
+                           .offset = chunk->offset + begin,
+                           .bytes = chunk->bytes + begin,
+                           .count = count,
+                           .last = true };
+        if (line.format == LS_TEXT_PLAIN) line.format = LS_TEXT_LINES;
+        w->list.count = 0;
+        status = ls__chunk_documents(&line, &t->fields, fill_row, w);
+        size_t tokens = w->list.count + (ls_tokenizer_end(t->tokenizer) >= 0);
+        lengths[lines++] = (uint32_t)(tokens > t->seq_len ? t->seq_len : tokens ? tokens - 1 : 0);
+    }
+    if (status)
+        free(lengths);
+    else
+        *result = lengths;
+    return status;
 }
 
 static ls_status put_lines(void *user, const ls__chunk *chunk, void *result)
 {
-    (void)result;
-    for (size_t at = 0; at < chunk->count;) {
-        const char *line = chunk->bytes + at, *end = memchr(line, '\n', chunk->count - at);
-        size_t count = end ? (size_t)(end - line) : chunk->count - at, blank = 0;
-        while (blank < count && (line[blank] == ' ' || line[blank] == '\t' || line[blank] == '\r')) blank++;
-        ls_status status = blank < count ? add_unit(user, chunk, chunk->offset + at, count, 0) : LS_OK;
-        if (status) return status;
-        at += count + (end != NULL);
+    text *t = user;
+    const uint32_t *lengths = result;
+    size_t at = 0, begin, count, i = 0;
+    ls_status status = LS_OK;
+    for (; !status && next_line(chunk, &at, &begin, &count); i++) {
+        t->tokens = lengths ? lengths[i] : count;
+        status = add_unit(t, chunk, chunk->offset + begin, count, 0);
     }
-    return LS_OK;
+    free(result);
+    return status;
 }
 
 static ls_status index_files(text *t, int threads)
@@ -279,12 +317,13 @@ static ls_status index_files(text *t, int threads)
                        .chunks = { .sources = &t->sources,
                                    .format = t->padded ? LS_TEXT_LINES : t->format,
                                    .size = t->padded ? PADDED_CHUNK : PACKED_UNIT },
-                       .threads = t->padded ? 1 : threads,
+                       .threads = t->padded && !t->lengths ? 1 : threads,
                        .user = t,
-                       .open = t->padded ? NULL : open_state,
-                       .free = t->padded ? NULL : worker_free,
-                       .work = t->padded ? leave_lines : count_tokens,
-                       .put = t->padded ? put_lines : put_packed
+                       .open = open_state,
+                       .free = worker_free,
+                       .work = t->padded ? measure_lines : count_tokens,
+                       .put = t->padded ? put_lines : put_packed,
+                       .discard = t->padded ? free : NULL
     };
     ls_status status = ls__parallel_run(&p);
     if (status) return status;
@@ -314,12 +353,13 @@ ls_status ls_text_open(ls_dataset **out, const ls_text_options *o)
     t->tokenizer = o->tokenizer;
     t->seq_len = o->seq_len;
     t->padded = o->padded;
+    t->lengths = o->lengths;
     t->format = o->format;
     ls_status status = LS_OK;
     t->fields.text = copy_of(o->field, &status);
     t->fields.prompt = o->padded ? copy_of(o->prompt_field, &status) : NULL;
     t->fields.weight = o->padded ? copy_of(o->weight_field, &status) : NULL;
-    if (!status) status = ls__sources_open(&t->sources, o->paths, o->n_paths);
+    if (!status) status = ls__sources_open_text(&t->sources, o->paths, o->n_paths);
     if (!status) status = index_files(t, o->threads);
     if (status) {
         text_free(t);

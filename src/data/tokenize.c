@@ -193,7 +193,7 @@ ls_status ls_tokenize(const ls_tokenize_options *o, ls_tokenize_result *result)
     job j = { .o = o, .fields = { .text = o->field } };
     *result = (ls_tokenize_result){ 0 };
     ls_status status = check_options(&j);
-    if (!status) status = ls__sources_open(&j.sources, o->paths, o->n_paths);
+    if (!status) status = ls__sources_open_text(&j.sources, o->paths, o->n_paths);
     if (status) return status;
     for (size_t i = 0; i < j.sources.count; i++) j.total += j.sources.files[i].bytes;
     ls__parallel p = { .chunks = { .sources = &j.sources, .format = o->format, .size = CHUNK_BYTES },

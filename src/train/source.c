@@ -126,6 +126,7 @@ ls_status ls__source_open(ls_dataset **out, const char *const *paths, size_t n_p
                               .prompt_field = o->prompt_field,
                               .weight_field = o->weight_field,
                               .padded = o->padded,
+                              .lengths = o->order == LS_ORDER_BALANCED,
                               .tokenizer = tokenizer,
                               .seq_len = (size_t)o->length };
     if (text) return ls_text_open(out, &texts);

@@ -168,6 +168,70 @@ static void padded_documents_have_mask_and_weights(void **state)
     ls_tokenizer_free(&t);
 }
 
+/* What the balanced order deals with is what a row will hold. */
+static void lengths_are_counted_if_asked_for(void **state)
+{
+    (void)state;
+    FILE *f = fopen("lengths.jsonl", "w");
+    for (int i = 0; i < 3000; i++)
+        fprintf(f, "{\"text\": \"%.*s\\u00e4\", \"ask\": \"%.*s\"}\n%s", i % 23, "abcdefghijklmnopqrstuvw", i % 5,
+                "why?", i % 7 ? "" : "  \n");
+    fclose(f);
+    ls_tokenizer *t;
+    ls_dataset *d;
+    const char *paths[] = { "lengths.jsonl" };
+    check_ok(ls_tokenizer_open(&t, "bytes"));
+    for (int threads = 1; threads <= 3; threads += 2) {
+        ls_text_options o = { .paths = paths, .n_paths = 1, .tokenizer = t, .seq_len = 16, .threads = threads };
+        o.padded = o.lengths = true;
+        o.prompt_field = "ask";
+        check_ok(ls_text_open(&d, &o));
+        assert_int_equal(d->count, 3000);
+        void *worker;
+        check_ok(d->worker_open(d->self, 0, &worker));
+        for (uint64_t i = 0; i < d->count; i++) {
+            int32_t x[16], y[16];
+            float w[16];
+            uint8_t mask[16];
+            ls_row row = { .fields = { x, y, w, mask } };
+            check_ok(d->get(d->self, worker, i, &row));
+            if (d->length(d->self, i) != row.length)
+                fail_msg("document %zu: %zu counted, %zu in the row", i, d->length(d->self, i), row.length);
+        }
+        d->worker_free(d->self, worker);
+        ls_dataset_free(&d);
+    }
+    write_text("broken.jsonl", "{\"text\": \"a\"}\nnothing\n");
+    paths[0] = "broken.jsonl";
+    ls_text_options o = {
+        .paths = paths, .n_paths = 1, .tokenizer = t, .seq_len = 16, .padded = true, .lengths = true
+    };
+    check_fails(ls_text_open(&d, &o), LS_EFORMAT, "broken.jsonl: byte 21: no valid JSON");
+    ls_tokenizer_free(&t);
+}
+
+static void shards_are_not_taken_for_text(void **state)
+{
+    (void)state;
+    uint32_t header[256] = { 20240520, 1 };
+    FILE *f = fopen("shard.dat", "w");
+    fwrite(header, sizeof header, 1, f);
+    fclose(f);
+    ls_tokenizer *t;
+    ls_dataset *d;
+    ls_tokenize_result r;
+    uint32_t learned;
+    const char *paths[] = { "shard.dat" }, *says = "shard.dat: byte 0: is a shard of tokens already";
+    check_ok(ls_tokenizer_open(&t, "bytes"));
+    check_fails(open_text(&d, t, "shard.dat", 4, false), LS_EFORMAT, says);
+    check_fails(ls_tokenize(&(ls_tokenize_options){ .paths = paths, .n_paths = 1, .tokenizer = t, .output = "no" }, &r),
+                LS_EFORMAT, says);
+    check_fails(ls_bpe_train(&(ls_bpe_options){ .paths = paths, .n_paths = 1, .vocabulary = 300, .output = "no" },
+                             &learned),
+                LS_EFORMAT, says);
+    ls_tokenizer_free(&t);
+}
+
 static void broken_lines_are_named_with_byte_and_line(void **state)
 {
     (void)state;
@@ -247,6 +311,8 @@ int main(void)
         cmocka_unit_test(shards_do_not_depend_on_threads_or_size),
         cmocka_unit_test(packed_text_is_what_the_shards_hold),
         cmocka_unit_test(padded_documents_have_mask_and_weights),
+        cmocka_unit_test(lengths_are_counted_if_asked_for),
+        cmocka_unit_test(shards_are_not_taken_for_text),
         cmocka_unit_test(broken_lines_are_named_with_byte_and_line),
         cmocka_unit_test(the_earliest_broken_line_is_told_whatever_the_threads),
     };
