@@ -53,6 +53,6 @@ amount amount_share(double share)
     amount a;
     double p = 100 * share;
     if (!isfinite(p)) return (amount){ "-" };
-    snprintf(a.text, sizeof a.text, "%.*f%%", fabs(p) < 9.95 && p != 0 ? 1 : 0, p);
+    snprintf(a.text, sizeof a.text, "%.*f%%", fabs(p) < 9.95 && fabs(p) >= 0.05 ? 1 : 0, p);
     return a;
 }

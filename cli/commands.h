@@ -16,6 +16,7 @@ int checkpoint_command(int argc, char **argv);
 int report_command(int argc, char **argv);
 int train_command(int argc, char **argv);
 int profile_command(int argc, char **argv);
+int top_command(int argc, char **argv);
 int trace_command(int argc, char **argv);
 int run_command(int argc, char **argv);
 int doctor_command(int argc, char **argv);

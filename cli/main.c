@@ -26,6 +26,7 @@ static const command commands[] = {
     { "report", report_command, "where a training's time went, who made whom wait, and what to change" },
     { "checkpoint", checkpoint_command, "verify the checkpoints of a training" },
     { "generate", generate_command, "text from a trained model" },
+    { "top", top_command, "a run as it goes, live" },
     { "trace", trace_command, "a recorded run for Perfetto" },
     { "profile", profile_command, "what each operation of a training cost" },
     { "data", data_command, "tokenize, describe, stage and order training data" },

@@ -1,0 +1,120 @@
+/* Charts as SVG. See chart.h. */
+#include "cli/chart.h"
+
+#include <math.h>
+#include <string.h>
+#include "cli/amount.h"
+#include "cli/escape.h"
+
+void chart_open(const chart *c, const char *label)
+{
+    fprintf(c->to, "<svg viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" height=\"%.0f\" role=\"img\" aria-label=\"", c->width,
+            c->height, c->width, c->height);
+    put_html(c->to, label);
+    fputs("\">", c->to);
+}
+
+void chart_close(const chart *c)
+{
+    fputs("</svg>\n", c->to);
+}
+
+double chart_x(const chart *c, double x)
+{
+    double range = c->x1 - c->x0;
+    return c->left + (range > 0 ? (x - c->x0) / range : 0) * (c->width - c->left - c->right);
+}
+
+double chart_y(const chart *c, double y)
+{
+    double from = c->y0, to = c->y1;
+    if (c->log_y) from = log(from), to = log(to), y = log(y);
+    double share = to > from ? (y - from) / (to - from) : 0;
+    return c->height - c->bottom - share * (c->height - c->top - c->bottom);
+}
+
+double nice_step(double range, int count)
+{
+    if (!(range > 0) || count < 1) return 1;
+    double raw = range / count, ten = pow(10, floor(log10(raw))), x = raw / ten;
+    return ten * (x <= 1 ? 1 : x <= 2 ? 2 : x <= 5 ? 5 : 10);
+}
+
+void tick_plain(double value, double step, char text[32])
+{
+    static const char *const units[] = { "", "k", "M", "G", "T" };
+    int i = 0, digits = 0;
+    double most = fabs(value) > step ? fabs(value) : step;
+    for (; most >= 10000 && i < 4; i++) most /= 1000, value /= 1000, step /= 1000;
+    while (digits < 6 && step * pow(10, digits) < 0.999) digits++;
+    while (digits < 6 && fabs(step * pow(10, digits) - round(step * pow(10, digits))) > 1e-6) digits++;
+    snprintf(text, 32, "%.*f%s", digits, value, value != 0 ? units[i] : "");
+}
+
+void chart_text(const chart *c, double x, double y, const char *anchor, const char *class_name, const char *text)
+{
+    fprintf(c->to, "<text x=\"%.1f\" y=\"%.1f\"", x, y);
+    if (strcmp(anchor, "start") != 0) fprintf(c->to, " text-anchor=\"%s\"", anchor);
+    if (*class_name) fprintf(c->to, " class=\"%s\"", class_name);
+    fputc('>', c->to);
+    put_html(c->to, text);
+    fputs("</text>", c->to);
+}
+
+void chart_rect(const chart *c, double x, double y, double w, double h, const char *class_name, const char *tip)
+{
+    if (!(w > 0 && h > 0)) return;
+    fprintf(c->to, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" class=\"%s\"", x, y, w, h, class_name);
+    if (tip) {
+        fputs(" data-t=\"", c->to);
+        put_html(c->to, tip);
+        fputc('"', c->to);
+    }
+    fputs("/>", c->to);
+}
+
+/* The range's round values: as many as fit, on a logarithmic axis 1, 2 and 5 times powers of ten. */
+static double first_tick(double from, double step)
+{
+    return ceil(from / step - 1e-9) * step;
+}
+
+void chart_axis_y(const chart *c, const char *title, tick_text text)
+{
+    double step = nice_step(c->y1 - c->y0, (int)((c->height - c->top - c->bottom) / 36)), right = c->width - c->right;
+    fputs("<path class=\"grid\" d=\"", c->to);
+    for (double y = first_tick(c->y0, step); y <= c->y1 + step * 1e-6; y += step)
+        fprintf(c->to, "M%.1f %.1fH%.1f", c->left, chart_y(c, y), right);
+    fputs("\"/>", c->to);
+    double before = 1e9;
+    for (double y = first_tick(c->y0, step); y <= c->y1 + step * 1e-6; y += step) {
+        char label[32];
+        double at = chart_y(c, y);
+        if (before - at < 13) continue; /* on a logarithmic axis they crowd at the top */
+        before = at;
+        text(fabs(y) < step * 1e-6 ? 0 : y, step, label);
+        chart_text(c, c->left - 6, at + 4, "end", "", label);
+    }
+    chart_text(c, 0, c->top - 9, "start", "unit", title);
+}
+
+void chart_axis_x(const chart *c, const char *title, tick_text text)
+{
+    double step = nice_step(c->x1 - c->x0, (int)((c->width - c->left - c->right) / (c->width < 400 ? 48 : 70))),
+           base = c->height - c->bottom;
+    fprintf(c->to, "<path class=\"axis\" d=\"M%.1f %.1fH%.1f", c->left, base, c->width - c->right);
+    for (double x = first_tick(c->x0, step); x <= c->x1 + step * 1e-6; x += step)
+        fprintf(c->to, "M%.1f %.1fv4", chart_x(c, x), base);
+    fputs("\"/>", c->to);
+    double last = -1e9;
+    for (double x = first_tick(c->x0, step); x <= c->x1 + step * 1e-6; x += step) {
+        char label[32];
+        text(fabs(x) < step * 1e-6 ? 0 : x, step, label);
+        double at = chart_x(c, x), half = 3.5 * (double)strlen(label);
+        if (at - half < last + 6) continue;
+        last = at + half;
+        bool over = at + half > c->width;
+        chart_text(c, over ? c->width : at, base + 17, over ? "end" : "middle", "", label);
+    }
+    chart_text(c, c->left + (c->width - c->left - c->right) / 2, c->height - 4, "middle", "unit", title);
+}

@@ -1,0 +1,160 @@
+/* Who waited for whom: a matrix, and below it why. */
+#include "cli/html.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "cli/amount.h"
+#include "cli/chart.h"
+
+enum { MOST_CELLS = 16, CAUSES = 8 };
+
+/* Ranks that share a row: one, or so many that rows stay readable. */
+static int block_of(const ls_run *run)
+{
+    return (run->ranks + MOST_CELLS - 1) / MOST_CELLS;
+}
+
+/* Mean ns of a step that ranks of block `a` waited for ranks of block `b`, each of them. */
+static double cell(const page *p, int a, int b)
+{
+    const ls_run *run = p->run;
+    int each = block_of(run), waiters = 0;
+    size_t n;
+    double sum = 0;
+    counted(p, &n);
+    for (int r = a * each; r < (a + 1) * each && r < run->ranks; r++, waiters++)
+        for (int q = b * each; q < (b + 1) * each && q < run->ranks; q++)
+            sum += (double)run->wait_matrix[(size_t)r * (size_t)run->ranks + (size_t)q];
+    return n && waiters ? sum / (double)n / waiters : 0;
+}
+
+static void block_name(const ls_run *run, int block, char text[32])
+{
+    int each = block_of(run), last = (block + 1) * each - 1;
+    if (last >= run->ranks) last = run->ranks - 1;
+    if (each == 1)
+        snprintf(text, 32, "%d", block);
+    else
+        snprintf(text, 32, "%d\u2013%d", block * each, last);
+}
+
+static void draw_cell(const page *p, const chart *c, int a, int b, double size, double most)
+{
+    double ns = cell(p, a, b), x = c->left + size * b, y = c->top + size * a, share = most > 0 ? ns / most : 0;
+    char tip[160], from[32], to[32];
+    block_name(p->run, a, from);
+    block_name(p->run, b, to);
+    snprintf(tip, sizeof tip, "rank %s waited for rank %s\n%s a step", from, to, amount_ns(ns).text);
+    if (share > 0) fprintf(c->to, "<g fill-opacity=\"%.3f\">", 0.06 + 0.94 * share);
+    if (share > 0) chart_rect(c, x, y, size, size, "heat", NULL);
+    if (share > 0) fputs("</g>", c->to);
+    chart_rect(c, x, y, size, size, "cell", NULL);
+    if (ns > 0 && size >= 42) {
+        amount text = amount_ns(ns);
+        char *unit = strchr(text.text, ' ');
+        const char *class_name = share > 0.55 ? "on" : "ink";
+        if (unit) *unit++ = 0;
+        chart_text(c, x + size / 2, y + size / 2 + (unit ? -1 : 4), "middle", class_name, text.text);
+        if (unit) chart_text(c, x + size / 2, y + size / 2 + 12, "middle", class_name, unit);
+    }
+    chart_rect(c, x, y, size, size, "hit", tip);
+}
+
+static void draw_matrix(const page *p, double width)
+{
+    int n = (p->run->ranks + block_of(p->run) - 1) / block_of(p->run);
+    double most = 0, size = fmin(64, (width - 74) / n);
+    for (int a = 0; a < n; a++)
+        for (int b = 0; b < n; b++) most = fmax(most, cell(p, a, b));
+    chart c = { .to = p->to, .width = width, .left = 64, .right = 10, .top = 44, .bottom = 8 };
+    c.height = c.top + size * n + c.bottom;
+    chart_open(&c, "Which rank waited for which, mean of a step");
+    chart_text(&c, c.left, 14, "start", "unit", "\u2026 for the rank that came last");
+    chart_text(&c, 0, c.top - 6, "start", "unit", "rank waits");
+    for (int i = 0; i < n; i++) {
+        char text[32];
+        block_name(p->run, i, text);
+        if (size >= 26 || i % 2 == 0) {
+            chart_text(&c, c.left + size * (i + 0.5), c.top - 6, "middle", "ink", text);
+            chart_text(&c, c.left - 8, c.top + size * (i + 0.5) + 4, "end", "ink", text);
+        }
+    }
+    for (int a = 0; a < n; a++)
+        for (int b = 0; b < n; b++) draw_cell(p, &c, a, b, size, most);
+    chart_close(&c);
+}
+
+/* ---- Why */
+
+typedef struct cause {
+    int rank;
+    ls_phase phase;
+    bool core;
+    int64_t times;
+    double cost, worst; /* ns: what it cost the slowest of those who waited */
+} cause;
+
+static int by_cost(const void *a, const void *b)
+{
+    double x = ((const cause *)a)->cost, y = ((const cause *)b)->cost;
+    return (x < y) - (x > y);
+}
+
+static size_t find_causes(const ls_run *run, cause **out)
+{
+    size_t n = 0, room = (size_t)run->ranks * LS_PHASES * 2;
+    cause *all = *out = calloc(room + 1, sizeof *all);
+    for (size_t i = 0; all && i < run->n_delays; i++) {
+        const ls_delay *d = &run->delays[i];
+        size_t k = 0;
+        while (k < n && (all[k].rank != d->rank || all[k].phase != d->phase || all[k].core != d->core)) k++;
+        if (k == room) continue;
+        if (k == n) all[n++] = (cause){ .rank = d->rank, .phase = d->phase, .core = d->core };
+        all[k].times++;
+        all[k].cost += (double)d->longest;
+        all[k].worst = fmax(all[k].worst, (double)d->longest);
+    }
+    if (all) qsort(all, n, sizeof *all, by_cost);
+    return n;
+}
+
+static void put_causes(const page *p)
+{
+    cause *causes;
+    size_t n = find_causes(p->run, &causes), steps;
+    counted(p, &steps);
+    html_card(p, "causes", "half", "Why they waited",
+              "The delay belongs to the rank that came last, and to the phase in which it lost its time since the "
+              "meeting before.");
+    if (!n) {
+        fputs("<p>Nobody waited long enough for a cause to be named.</p>", p->to);
+    } else {
+        fputs("<div class=\"scroll\"><table><tr><th>late rank<th class=\"l\">lost its time in<th>times<th>cost a "
+              "step<th>worst</tr>",
+              p->to);
+        for (size_t i = 0; i < n && i < CAUSES; i++)
+            fprintf(p->to,
+                    "<tr><td>rank %d<td class=\"l\"><span class=\"legend\" style=\"margin:0\"><span><i "
+                    "class=\"%s\"></i>%s%s</span></span><td>%lld<td>%s<td>%s</tr>",
+                    causes[i].rank, ls_phase_name(causes[i].phase), ls_phase_name(causes[i].phase),
+                    causes[i].core ? ", without a core" : "", (long long)causes[i].times,
+                    amount_ns(steps ? causes[i].cost / (double)steps : 0).text, amount_ns(causes[i].worst).text);
+        fputs("</table></div>", p->to);
+    }
+    html_card_end(p);
+    free(causes);
+}
+
+void html_waits(const page *p)
+{
+    if (p->run->ranks < 2 || !p->run->wait_matrix) return;
+    fputs("<div class=\"two\">", p->to);
+    html_card(p, "waits", "", "Who waited for whom",
+              p->run->ranks > MOST_CELLS ? "Mean of a step and of a rank, neighbouring ranks taken together."
+                                         : "Mean of a step.");
+    html_chart(p, true, draw_matrix);
+    html_card_end(p);
+    put_causes(p);
+    fputs("</div>\n", p->to);
+}

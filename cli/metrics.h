@@ -1,0 +1,20 @@
+/* metrics.jsonl, read back: what the training said of each step. */
+#ifndef LS_CLI_METRICS_H
+#define LS_CLI_METRICS_H
+
+#include "lockstep/base.h"
+
+typedef struct metrics_line { /* NaN: not there */
+    double step, time, loss, eval_loss, lr, grad_norm, tokens_per_s, step_ms, memory_bytes;
+} metrics_line;
+
+typedef struct metrics {
+    metrics_line *lines;
+    size_t count;
+} metrics;
+
+/* Reads RUN/metrics.jsonl as far as its lines are whole. Without the file there are no lines; that is no failure. */
+LS_MUST_CHECK ls_status metrics_read(metrics *out, const char *run_dir);
+void metrics_free(metrics *m);
+
+#endif

@@ -1,0 +1,139 @@
+/* lockstep top: a run as it goes, in the terminal. Drawn in place twice a second; 'q' leaves. Not on a terminal, or with --once, it is
+ * printed once. */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <termios.h>
+#include <time.h>
+#include <unistd.h>
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "cli/top_view.h"
+
+static const char intro[] =
+    "usage: lockstep top [RUN] [OPTIONS]\n"
+    "\n"
+    "Shows a run as it goes (runs/last): the newest steps of each rank as a bar of phases, who waits for whom,\n"
+    "throughput, CPU use and memory. 'q' leaves; the run is not touched. Not on a terminal it prints once.\n\n";
+
+static volatile sig_atomic_t stopped;
+static struct termios saved;
+static bool is_raw;
+
+static void on_stop(int number)
+{
+    stopped = number;
+}
+
+/* Keys come at once and are not shown; Ctrl-C and Ctrl-Z stay what they are. */
+static void raw_keys(void)
+{
+    struct termios t;
+    if (!isatty(STDIN_FILENO) || tcgetattr(STDIN_FILENO, &saved)) return;
+    t = saved;
+    t.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+    is_raw = tcsetattr(STDIN_FILENO, TCSANOW, &t) == 0;
+}
+
+static void restore_keys(void)
+{
+    if (is_raw) tcsetattr(STDIN_FILENO, TCSANOW, &saved);
+    is_raw = false;
+}
+
+static top_form form_here(bool terminal)
+{
+    struct winsize size;
+    top_form f = { .to = stdout, .columns = 100, .terminal = terminal, .color = terminal && !getenv("NO_COLOR") };
+    if (terminal && !ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) && size.ws_col > 0) {
+        f.columns = size.ws_col;
+        f.rows = size.ws_row;
+    }
+    return f;
+}
+
+/* Waits for a key; true if it was 'q' or the input ended. */
+static bool wants_to_leave(double seconds)
+{
+    struct pollfd p = { .fd = STDIN_FILENO, .events = POLLIN };
+    char key;
+    if (!is_raw) {
+        struct timespec pause = { (time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9) };
+        nanosleep(&pause, NULL);
+        return false;
+    }
+    if (poll(&p, 1, (int)(seconds * 1000)) <= 0) return false;
+    return read(STDIN_FILENO, &key, 1) != 1 || key == 'q' || key == 'Q' || key == 4;
+}
+
+static int once(const char *path)
+{
+    top_view v;
+    top_form f = form_here(false);
+    if (top_look(&v, path, NULL)) {
+        fprintf(stderr, "lockstep top: %s\n", ls_error());
+        return EXIT_USAGE;
+    }
+    top_draw(&v, path, &f);
+    top_view_free(&v);
+    return EXIT_DONE;
+}
+
+/* Until 'q', a signal, or for ever: a run that ends stays on the screen, and says so. */
+static int live(const char *path, double interval)
+{
+    struct sigaction action = { .sa_handler = on_stop };
+    top_view v = { 0 };
+    bool seen = false;
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    raw_keys();
+    fputs("\033[2J", stdout);
+    while (!stopped) {
+        top_view next;
+        top_form f = form_here(true);
+        ls_status status = top_look(&next, path, seen ? &v : NULL);
+        fputs("\033[?7l\033[H", stdout); /* lines that are too long are cut, not wrapped */
+        if (status) {
+            printf("waiting for events: %.*s\033[K\r\n", f.columns > 30 ? f.columns - 22 : 8, ls_error());
+        } else {
+            top_view_free(&v);
+            v = next;
+            seen = true;
+            top_draw(&v, path, &f);
+        }
+        fputs("'q' leaves\033[K\033[J\033[?7h", stdout);
+        fflush(stdout);
+        if (wants_to_leave(interval)) break;
+    }
+    restore_keys();
+    fputs("\r\033[K", stdout);
+    fflush(stdout);
+    top_view_free(&v);
+    return stopped == SIGTERM ? 128 + SIGTERM : EXIT_DONE;
+}
+
+int top_command(int argc, char **argv)
+{
+    const char *path = NULL;
+    bool just_once = false;
+    double interval = 0.5;
+    const option_row rows[] = {
+        { OPTION_FLAG, "--once", &just_once, NULL, "print it once, without colours", 0, 0, NULL },
+        { OPTION_DOUBLE, "--interval", &interval, "S", "seconds between two looks (0.5)", 0.05, 3600, NULL },
+        { OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, NULL },
+    };
+    int code = options_read("top", intro, rows, &path, argc, argv);
+    if (code >= 0) return code;
+    if (!path) path = "runs/last";
+    struct stat info;
+    if (stat(path, &info)) {
+        fprintf(stderr, "lockstep top: %s: %s; name the folder of a run\n", path, strerror(errno));
+        return EXIT_USAGE;
+    }
+    return just_once || !isatty(STDOUT_FILENO) ? once(path) : live(path, interval);
+}

@@ -1,0 +1,151 @@
+/* Drawing what `lockstep top` saw: a line for the run, a line for each rank with its step as a bar, and who holds up whom. */
+#include <math.h>
+#include <string.h>
+#include "cli/amount.h"
+#include "cli/top_view.h"
+
+static const struct {
+    ls_phase phase;
+    char letter;
+    int color; /* of the background, of 256 */
+    const char *name;
+} look[LS_PHASES] = { { LS_PHASE_DATA, 'd', 178, "data" },        { LS_PHASE_FORWARD, 'f', 32, "forward" },
+                      { LS_PHASE_BACKWARD, 'b', 98, "backward" }, { LS_PHASE_UPDATE, 'u', 36, "update" },
+                      { LS_PHASE_WAIT, 'w', 160, "waiting" },     { LS_PHASE_COMM, 'c', 175, "communication" },
+                      { LS_PHASE_EVAL, 'e', 107, "eval" },        { LS_PHASE_CHECKPOINT, 'k', 137, "checkpoint" },
+                      { LS_PHASE_OTHER, 'o', 243, "other" } };
+
+static void end_line(const top_form *f)
+{
+    fputs(f->terminal ? "\033[K\r\n" : "\n", f->to);
+}
+
+/* Text for a terminal: whatever is no printable ASCII becomes '?'. Cut to `columns`. */
+static void put_plain(const top_form *f, const char *text, int columns)
+{
+    for (; *text && columns > 0; text++, columns--) fputc(*text >= ' ' && *text < 127 ? *text : '?', f->to);
+    for (; columns > 0; columns--) fputc(' ', f->to);
+}
+
+static void draw_bar(const top_form *f, const top_rank *r, int columns, double longest)
+{
+    double at = 0;
+    int drawn = 0;
+    for (int i = 0; i < LS_PHASES; i++) {
+        at += longest > 0 ? r->ns[look[i].phase] / longest : 0;
+        int to = (int)floor(at * columns + 0.5);
+        if (to > columns) to = columns;
+        if (to <= drawn) continue;
+        if (f->color) fprintf(f->to, "\033[48;5;%d;38;5;231m", look[i].color);
+        for (; drawn < to; drawn++) fputc(f->color ? ' ' : look[i].letter, f->to);
+        if (f->color) fputs("\033[0m", f->to);
+    }
+    for (; drawn < columns; drawn++) fputc(' ', f->to);
+}
+
+static void draw_legend(const top_form *f, const top_view *v)
+{
+    for (int i = 0; i < LS_PHASES; i++) {
+        bool used = false;
+        for (int r = 0; r < v->ranks; r++) used = used || v->rank[r].ns[look[i].phase] > 0;
+        if (!used) continue;
+        if (f->color)
+            fprintf(f->to, "\033[48;5;%dm  \033[0m %s  ", look[i].color, look[i].name);
+        else
+            fprintf(f->to, "%c %s  ", look[i].letter, look[i].name);
+    }
+    end_line(f);
+}
+
+static void draw_state(const top_form *f, const top_view *v)
+{
+    const char *color = v->killed ? "\033[1;31m" : v->ended ? "\033[1m" : v->idle_s > 10 ? "\033[1;33m" : "\033[1;32m";
+    if (f->color) fputs(color, f->to);
+    if (v->ended)
+        fputs("ended", f->to);
+    else if (v->killed)
+        fputs("gone: its processes ended without closing their records", f->to);
+    else if (v->idle_s > 10)
+        fprintf(f->to, "no event for %.0f s", v->idle_s);
+    else
+        fputs("running", f->to);
+    if (f->color) fputs("\033[0m", f->to);
+}
+
+static void draw_head(const top_view *v, const char *path, const top_form *f)
+{
+    put_plain(f, path, (int)strlen(path) < 40 ? (int)strlen(path) : 40);
+    fprintf(f->to, "  step %lld", (long long)v->step);
+    if (v->steps > 0) fprintf(f->to, "/%lld", (long long)v->steps);
+    if (isfinite(v->loss)) fprintf(f->to, "  loss %.4f", v->loss);
+    fputs("  ", f->to);
+    draw_state(f, v);
+    end_line(f);
+    if (v->window) {
+        fprintf(f->to, "%s a step (mean of the newest %zu)", amount_ns(v->step_ns).text, v->window);
+        if (v->tokens_per_s > 0) fprintf(f->to, "  %s tokens/s", amount_count(v->tokens_per_s).text);
+        if (v->steps > v->step && !v->ended && !v->killed)
+            fprintf(f->to, "  %s left", amount_ns((double)(v->steps - v->step) * v->step_ns).text);
+    } else {
+        fputs("no step is over yet", f->to);
+    }
+    end_line(f);
+    end_line(f);
+}
+
+static void draw_rank(const top_form *f, const top_view *v, int rank, int bar, double longest)
+{
+    const top_rank *r = &v->rank[rank];
+    fprintf(f->to, "%4d ", rank);
+    if (!r->present) {
+        fputs("its record is missing", f->to);
+        end_line(f);
+        return;
+    }
+    put_plain(f, r->host, 10);
+    fputc(' ', f->to);
+    draw_bar(f, r, bar, longest);
+    double wait = r->step_ns > 0 ? r->ns[LS_PHASE_WAIT] / r->step_ns : 0;
+    char cause[24] = "-", cpu[16] = "-";
+    if (r->waits_for >= 0) snprintf(cause, sizeof cause, "rank %d", r->waits_for);
+    if (r->cpu >= 0) snprintf(cpu, sizeof cpu, "%.2f", r->cpu);
+    /* "µ" is one column and two bytes */
+    char late[40];
+    snprintf(late, sizeof late, "%s", amount_ns(r->delay_ns).text);
+    fprintf(f->to, " %5s %-9s %5s %*s %9s  %s", amount_share(wait).text, cause, cpu, strchr(late, '\xc2') ? 10 : 9,
+            late, r->memory > 0 ? amount_bytes(r->memory).text : "-",
+            r->closed                            ? "ended"
+            : !r->local                          ? ""
+            : r->state == 'T' || r->state == 't' ? "stopped"
+            : r->state == 'D'                    ? "disk"
+                                                 : "runs");
+    end_line(f);
+}
+
+void top_draw(const top_view *v, const char *path, const top_form *f)
+{
+    enum { BESIDE = 66, HEAD = 7 };
+    int bar = f->columns - BESIDE, ranks = v->ranks;
+    double longest = 0;
+    if (bar < 10) bar = 10;
+    if (bar > 100) bar = 100;
+    if (f->rows > 0 && ranks > f->rows - HEAD - 2) ranks = f->rows - HEAD - 2;
+    if (ranks < 1) ranks = 1;
+    for (int r = 0; r < v->ranks; r++) longest = fmax(longest, v->rank[r].step_ns);
+    draw_head(v, path, f);
+    fprintf(f->to, "%4s %-10s %-*s %5s %-9s %5s %9s %9s", "rank", "host", bar, "a step", "waits", "for", "cores",
+            "no core", "memory");
+    end_line(f);
+    for (int r = 0; r < ranks && r < v->ranks; r++) draw_rank(f, v, r, bar, longest);
+    if (ranks < v->ranks) {
+        fprintf(f->to, "     and %d more", v->ranks - ranks);
+        end_line(f);
+    }
+    end_line(f);
+    draw_legend(f, v);
+    if (v->late >= 0) {
+        fprintf(f->to, "rank %d holds the others up, %s a step, in %s%s", v->late, amount_ns(v->late_ns).text,
+                ls_phase_name(v->late_phase), v->late_core ? ": it has no core of its own" : "");
+        end_line(f);
+    }
+}
