@@ -6,7 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 #include "cli/commands.h"
-#include "cli/options.h"
 
 static const struct {
     const char *name;
@@ -28,16 +27,11 @@ static void help(FILE *to)
     fprintf(to, "\n'lockstep data SUBCOMMAND --help' explains one; lockstep-data(1) tells the whole story.\n");
 }
 
-int data_parse_number(const char *option, const char *text, uint64_t least, uint64_t most, uint64_t *out)
+int data_missing(const char *subcommand, const char *what)
 {
-    uint64_t value;
-    if (options_parse_size(text, &value) && value >= least && value <= most) {
-        *out = value;
-        return 1;
-    }
-    fprintf(stderr, "lockstep data: --%s '%s': not a whole number from %ju to %ju\n", option, text, (uintmax_t)least,
-            (uintmax_t)most);
-    return 0;
+    fprintf(stderr, "lockstep data %s: %s is missing; 'lockstep data %s --help' explains\n", subcommand, what,
+            subcommand);
+    return EXIT_USAGE;
 }
 
 void data_show_progress(void *user, uint64_t done, uint64_t total)
@@ -51,9 +45,14 @@ void data_show_progress(void *user, uint64_t done, uint64_t total)
     int full = total ? (int)(done * 30 / total) : 30;
     for (int i = 0; i < 30; i++) bar[i] = i < full ? '#' : '.';
     bar[30] = 0;
-    fprintf(stderr, "\r[%s] %3d %%  %.1f of %.1f MB, %.1f MB/s ", bar, total ? (int)(done * 100 / total) : 100,
-            (double)done * 1e-6, (double)total * 1e-6, (double)done * 1e3 / (double)(now - *begin + 1));
-    if (done >= total) fputc('\n', stderr);
+    double seconds = (double)(now - *begin + 1) * 1e-9, rate = (double)done / seconds;
+    int left = rate > 0 ? (int)((double)(total - done) / rate + 0.5) : 0;
+    fprintf(stderr, "\r[%s] %3d %%  %.1f of %.1f MB, %.1f MB/s", bar, total ? (int)(done * 100 / total) : 100,
+            (double)done * 1e-6, (double)total * 1e-6, rate * 1e-6);
+    if (done < total)
+        fprintf(stderr, ", %d:%02d left\033[K", left / 60, left % 60);
+    else
+        fprintf(stderr, "\033[K\n");
 }
 
 void data_show_log(void *user, ls_log_level level, const char *text)

@@ -10,9 +10,8 @@ int data_stage(int argc, char **argv);
 int data_tokenize(int argc, char **argv);
 int data_train_bpe(int argc, char **argv);
 
-/* A whole number, perhaps with a unit as options_parse_size() has them, between `least` and `most`. On
- * failure prints what is wrong with OPTION's value and returns 0. */
-int data_parse_number(const char *option, const char *text, uint64_t least, uint64_t most, uint64_t *out);
+/* Says that an option is missing; EXIT_USAGE. */
+int data_missing(const char *subcommand, const char *what);
 
 /* A bar on a terminal, nothing elsewhere. `user` points to the time of the beginning, an int64_t. */
 void data_show_progress(void *user, uint64_t done, uint64_t total);

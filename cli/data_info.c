@@ -1,24 +1,17 @@
 /* lockstep data info: says what files are, and whether all of them is sound. A file that is not is named with the byte,
  * and the others are looked at all the same. */
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "cli/commands.h"
 #include "cli/data.h"
+#include "cli/options.h"
 #include "data/documents.h"
 #include "data/shard.h"
 
-static const char usage[] =
-    "usage: lockstep data info [OPTIONS] FILE...\n\n"
-    "Describes shards of tokens and files of text, and checks them from end to end.\n\n"
-    "  --format FORMAT    auto (default), llmc16, llmc32, raw16, raw32 for shards; plain, lines, jsonl for text.\n"
-    "                     auto: .txt, .jsonl and .ndjson are text, all others shards\n"
-    "  --field NAME       jsonl: the member with the text (text)\n"
-    "  --vocab N          a token of N or more is an error\n"
-    "  --tokenizer NAME   show the beginning of each shard as text, and check against its vocabulary\n"
-    "  --quick            look at headers and sizes only\n";
+static const char intro[] = "usage: lockstep data info [OPTIONS] FILE...\n\n"
+                            "Describes shards of tokens and files of text, and checks them from end to end.\n\n";
 
 typedef struct info_options {
     bool text, shards; /* said so */
@@ -123,55 +116,46 @@ static bool is_text(const info_options *o, const char *path)
     return dot && (!strcmp(dot, ".txt") || !strcmp(dot, ".jsonl") || !strcmp(dot, ".ndjson"));
 }
 
-/* EXIT_DONE when all options are understood; otherwise what is wrong has been said. */
-static int parse(int argc, char **argv, info_options *o)
+/* -1 to go on, or an exit code. */
+static int parse(int argc, char **argv, info_options *o, option_list *files)
 {
-    enum { FORMAT = 256, FIELD, VOCAB, TOKENIZER, QUICK, HELP };
-    static const struct option options[] = { { "format", 1, NULL, FORMAT },
-                                             { "field", 1, NULL, FIELD },
-                                             { "vocab", 1, NULL, VOCAB },
-                                             { "tokenizer", 1, NULL, TOKENIZER },
-                                             { "quick", 0, NULL, QUICK },
-                                             { "help", 0, NULL, HELP },
-                                             { 0 } };
-    optind = 1;
-    for (int c; (c = getopt_long(argc, argv, "h", options, NULL)) != -1;) {
-        switch (c) {
-        case 'h':
-        case HELP: fputs(usage, stdout); exit(EXIT_DONE);
-        case FORMAT:
-            o->text = o->shards = false;
-            if (!strcmp(optarg, "auto")) break;
-            o->shards = !ls_shard_format_parse(optarg, &o->shard_format);
-            o->text = !o->shards && !ls_text_format_parse(optarg, &o->text_format);
-            if (o->text || o->shards) break;
-            fprintf(stderr, "lockstep data info: there is no format '%s'\n", optarg);
-            return EXIT_USAGE;
-        case FIELD: o->field = optarg; break;
-        case VOCAB:
-            if (!data_parse_number("vocab", optarg, 1, INT32_MAX, &o->vocabulary)) return EXIT_USAGE;
-            break;
-        case TOKENIZER:
-            if (!ls_tokenizer_open(&o->tokenizer, optarg)) break;
-            fprintf(stderr, "lockstep data info: %s\n", ls_error());
-            return EXIT_FAILED;
-        case QUICK: o->quick = true; break;
-        default: return EXIT_USAGE;
-        }
-    }
-    if (optind < argc) return EXIT_DONE;
-    fputs(usage, stderr);
-    return EXIT_USAGE;
+    static const char *const formats[] = { "auto",  "llmc16", "llmc32", "raw16", "raw32", /* as ls_shard_format */
+                                           "plain", "lines",  "jsonl",  NULL }; /* as ls_text_format, from 1 */
+    int format = 0, vocabulary = 0;
+    const char *tokenizer = NULL;
+    const option_row rows[] = {
+        { OPTION_CHOICE, "--format", &format, "FORMAT",
+          "llmc16, llmc32, raw16, raw32; plain, lines, jsonl; auto (auto)", 0, 0, formats },
+        { OPTION_TEXT, "--field", &o->field, "NAME", "jsonl: the member with the text (text)", 0, 0, NULL },
+        { OPTION_INT, "--vocab", &vocabulary, "N", "a token of N or more is an error", 1, 2147483647, NULL },
+        { OPTION_TEXT, "--tokenizer", &tokenizer, "NAME", "show each shard's beginning as text, and use its vocabulary",
+          0, 0, NULL },
+        { OPTION_FLAG, "--quick", &o->quick, NULL, "look at headers and sizes only", 0, 0, NULL },
+        { OPTION_FILES, "FILE", files, "FILE", NULL, 0, 0, NULL },
+        { 0 },
+    };
+    int code = options_read("data info", intro, rows, NULL, argc, argv);
+    if (code >= 0) return code;
+    o->vocabulary = (uint64_t)vocabulary;
+    o->shards = format > 0 && format < LS_SHARD_FORMAT_COUNT;
+    o->text = format >= LS_SHARD_FORMAT_COUNT;
+    if (o->shards) o->shard_format = (ls_shard_format)format;
+    if (o->text) o->text_format = (ls_text_format)(format - LS_SHARD_FORMAT_COUNT + 1);
+    if (!tokenizer || !ls_tokenizer_open(&o->tokenizer, tokenizer)) return -1;
+    fprintf(stderr, "lockstep data info: %s\n", ls_error());
+    return EXIT_FAILED;
 }
 
 int data_info(int argc, char **argv)
 {
     info_options o = { 0 };
-    int code = parse(argc, argv, &o);
+    option_list list = { 0 };
+    int code = parse(argc, argv, &o, &list);
+    if (code >= 0) return code;
     if (o.tokenizer && !o.vocabulary) o.vocabulary = ls_tokenizer_vocabulary(o.tokenizer);
     uint64_t total = 0, files = 0, wrong = 0;
-    for (int i = optind; code != EXIT_USAGE && i < argc; i++) {
-        const char *paths[] = { argv[i] };
+    for (size_t i = 0; i < list.count; i++) {
+        const char *paths[] = { list.items[i] };
         ls__sources sources = { 0 };
         ls_status status = ls__sources_open(&sources, paths, 1);
         files += sources.count + (status != LS_OK);
@@ -188,5 +172,5 @@ int data_info(int argc, char **argv)
     }
     if (files > 1) printf("%" PRIu64 " files, %" PRIu64 " of them wrong, %" PRIu64 " tokens\n", files, wrong, total);
     ls_tokenizer_free(&o.tokenizer);
-    return code == EXIT_DONE && wrong ? EXIT_FAILED : code;
+    return wrong ? EXIT_FAILED : EXIT_DONE;
 }

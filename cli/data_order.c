@@ -1,29 +1,15 @@
 /* lockstep data order: prints the samples that a rank gets, one a line, in the order in which it gets them. */
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "cli/commands.h"
 #include "cli/data.h"
+#include "cli/options.h"
 #include "lockstep/data.h"
 
-static const char usage[] =
-    "usage: lockstep data order --samples N [OPTIONS]\n\n"
-    "Prints the indices of the samples that a rank gets in an epoch, one a line.\n\n"
-    "  --samples N       how many samples there are\n"
-    "  --order ORDER     shuffled (default), sequential, torch, balanced (needs --lengths)\n"
-    "  --ranks W         how many ranks there are (1)\n"
-    "  --rank R          which one to print (0)\n"
-    "  --slots V         micro-batches of a step over all ranks (W)\n"
-    "  --batch-size B    samples of a micro-batch (1)\n"
-    "  --seed S          (0)\n"
-    "  --epoch E         (0)\n"
-    "  --from STEP       begin at this step (0)\n"
-    "  --steps COUNT     print so many steps (to the end of the epoch)\n"
-    "  --drop-last       leave out what does not fill a step; torch: what the ranks cannot share evenly\n"
-    "  --no-shuffle      torch: DistributedSampler(shuffle=False)\n"
-    "  --lengths FILE    balanced: the samples' lengths, one number a line\n";
+static const char intro[] = "usage: lockstep data order --samples N [OPTIONS]\n\n"
+                            "Prints the indices of the samples that a rank gets in an epoch, one a line.\n\n";
 
 typedef struct order_options {
     ls_sampler_options sampler;
@@ -31,63 +17,45 @@ typedef struct order_options {
     const char *lengths_path;
 } order_options;
 
-/* EXIT_DONE when all options are understood; otherwise what is wrong has been said. */
+/* -1 to go on, or an exit code. */
 static int parse(int argc, char **argv, order_options *o)
 {
-    enum { SAMPLES, ORDER, RANKS, RANK, SLOTS, ROWS, SEED, EPOCH, FROM, STEPS, DROP_LAST, NO_SHUFFLE, LENGTHS, HELP };
-    static const struct option options[] = {
-        { "samples", 1, NULL, SAMPLES }, { "order", 1, NULL, ORDER },         { "ranks", 1, NULL, RANKS },
-        { "rank", 1, NULL, RANK },       { "slots", 1, NULL, SLOTS },         { "batch-size", 1, NULL, ROWS },
-        { "seed", 1, NULL, SEED },       { "epoch", 1, NULL, EPOCH },         { "from", 1, NULL, FROM },
-        { "steps", 1, NULL, STEPS },     { "drop-last", 0, NULL, DROP_LAST }, { "no-shuffle", 0, NULL, NO_SHUFFLE },
-        { "lengths", 1, NULL, LENGTHS }, { "help", 0, NULL, HELP },           { 0 },
+    static const char *const orders[] = { "shuffled", "sequential", "torch", "balanced", NULL }; /* as ls_order */
+    ls_sampler_options *s = &o->sampler;
+    int order = 0, rank = 0, rows = 1;
+    int64_t epoch = 0, from = 0, steps = INT64_MAX;
+    const double many = 1 << 20, any = 1e18;
+    s->ranks = 1;
+    const option_row table[] = {
+        { OPTION_SIZE, "--samples", &s->samples, "N", "how many samples there are", 0, 0, NULL },
+        { OPTION_CHOICE, "--order", &order, "ORDER",
+          "shuffled, sequential, torch, balanced: needs --lengths (shuffled)", 0, 0, orders },
+        { OPTION_INT, "--ranks", &s->ranks, "W", "how many ranks there are (1)", 1, many, NULL },
+        { OPTION_INT, "--rank", &rank, "R", "which one to print (0)", 0, many, NULL },
+        { OPTION_INT, "--slots", &s->slots, "V", "micro-batches of a step over all ranks (one each)", 1, many, NULL },
+        { OPTION_INT, "--batch-size", &rows, "B", "samples of a micro-batch (1)", 1, many, NULL },
+        { OPTION_SEED, "--seed", &s->seed, "S", "of the permutation (0)", 0, 0, NULL },
+        { OPTION_LONG, "--epoch", &epoch, "E", "counted from 0 (0)", 0, 281474976710656, NULL },
+        { OPTION_LONG, "--from", &from, "STEP", "begin at this step (0)", 0, any, NULL },
+        { OPTION_LONG, "--steps", &steps, "COUNT", "print so many steps (to the end of the epoch)", 0, any, NULL },
+        { OPTION_FLAG, "--drop-last", &s->drop_last, NULL, "leave out what does not fill a step, or torch's ranks", 0,
+          0, NULL },
+        { OPTION_FLAG, "--no-shuffle", &s->no_shuffle, NULL, "torch: DistributedSampler(shuffle=False)", 0, 0, NULL },
+        { OPTION_TEXT, "--lengths", &o->lengths_path, "FILE", "balanced: the samples' lengths, one number a line", 0, 0,
+          NULL },
+        { 0 },
     };
-    static const struct {
-        uint64_t least, most;
-    } ranges[] = {
-        [SAMPLES] = { 1, UINT64_C(1) << 62 },
-        [RANKS] = { 1, 1 << 20 },
-        [RANK] = { 0, 1 << 20 },
-        [SLOTS] = { 1, 1 << 20 },
-        [ROWS] = { 1, 1 << 20 },
-        [SEED] = { 0, UINT64_MAX },
-        [EPOCH] = { 0, UINT64_C(1) << 48 },
-        [FROM] = { 0, UINT64_MAX },
-        [STEPS] = { 0, UINT64_MAX },
-    };
-    uint64_t numbers[STEPS + 1] = { [RANKS] = 1, [ROWS] = 1, [STEPS] = UINT64_MAX };
-    optind = 1;
-    for (int c, index; (c = getopt_long(argc, argv, "", options, &index)) != -1;) {
-        switch (c) {
-        case HELP: fputs(usage, stdout); exit(EXIT_DONE);
-        case ORDER:
-            if (!ls_order_parse(optarg, &o->sampler.order)) break;
-            fprintf(stderr, "lockstep data order: %s\n", ls_error());
-            return EXIT_USAGE;
-        case DROP_LAST: o->sampler.drop_last = true; break;
-        case NO_SHUFFLE: o->sampler.no_shuffle = true; break;
-        case LENGTHS: o->lengths_path = optarg; break;
-        case '?': return EXIT_USAGE;
-        default:
-            if (!data_parse_number(options[index].name, optarg, ranges[c].least, ranges[c].most, &numbers[c]))
-                return EXIT_USAGE;
-        }
-    }
-    if (optind < argc || !numbers[SAMPLES]) {
-        fputs(usage, stderr);
-        return EXIT_USAGE;
-    }
-    o->sampler.samples = numbers[SAMPLES];
-    o->sampler.ranks = (int)numbers[RANKS];
-    o->sampler.slots = (int)numbers[SLOTS];
-    o->sampler.rows = numbers[ROWS];
-    o->sampler.seed = numbers[SEED];
-    o->rank = numbers[RANK];
-    o->epoch = numbers[EPOCH];
-    o->from = numbers[FROM];
-    o->steps = numbers[STEPS];
-    if (o->rank < numbers[RANKS]) return EXIT_DONE;
-    fprintf(stderr, "lockstep data order: there is no rank %" PRIu64 " among %" PRIu64 "\n", o->rank, numbers[RANKS]);
+    int code = options_read("data order", intro, table, NULL, argc, argv);
+    if (code >= 0) return code;
+    if (!s->samples) return data_missing("order", "--samples N");
+    s->order = (ls_order)order;
+    s->rows = (size_t)rows;
+    o->rank = (uint64_t)rank;
+    o->epoch = (uint64_t)epoch;
+    o->from = (uint64_t)from;
+    o->steps = (uint64_t)steps;
+    if (rank < s->ranks) return -1;
+    fprintf(stderr, "lockstep data order: there is no rank %d among %d\n", rank, s->ranks);
     return EXIT_USAGE;
 }
 
@@ -136,7 +104,8 @@ int data_order(int argc, char **argv)
     order_options o = { 0 };
     ls_sampler *sampler = NULL;
     int code = parse(argc, argv, &o);
-    if (code != EXIT_DONE) return code;
+    if (code >= 0) return code;
+    code = EXIT_DONE;
     uint64_t *lengths = NULL;
     if (o.lengths_path) {
         lengths = read_lengths(o.lengths_path, o.sampler.samples);

@@ -1,95 +1,29 @@
 /* lockstep data tokenize and train-bpe: text to shards, and text to a tokenizer. */
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "cli/commands.h"
 #include "cli/data.h"
+#include "cli/options.h"
 #include "lockstep/data.h"
 
-static const char tokenize_usage[] =
+static const char tokenize_intro[] =
     "usage: lockstep data tokenize -o PREFIX [OPTIONS] FILE...\n\n"
-    "Tokenizes text into shards PREFIX-00000.bin and so on, with the end token behind each document.\n\n"
-    "  -o PREFIX            where the shards go\n"
-    "  --tokenizer NAME     bytes (default), or the folder or tokenizer.json of a byte-level BPE like GPT-2's\n"
-    "  --input FORMAT       auto (default), plain, lines, jsonl\n"
-    "  --field NAME         jsonl: the member with the text (text)\n"
-    "  --format FORMAT      llmc16, llmc32, raw16 (nanoGPT), raw32; default: llm.c's, as wide as it takes\n"
-    "  --shard-tokens N     tokens of a shard (100M)\n"
-    "  --threads N          (all cores)\n"
-    "  --quiet              no progress\n";
+    "Tokenizes text into shards PREFIX-00000.bin and so on, with the end token behind each document.\n\n";
+static const char train_intro[] = "usage: lockstep data train-bpe -o FOLDER [OPTIONS] FILE...\n\n"
+                                  "Learns a byte-level BPE and writes vocab.json, merges.txt and tokenizer.json.\n\n";
 
-static const char train_usage[] = "usage: lockstep data train-bpe -o FOLDER [OPTIONS] FILE...\n\n"
-                                  "Learns a byte-level BPE and writes vocab.json, merges.txt and tokenizer.json.\n\n"
-                                  "  -o FOLDER            where the tokenizer goes\n"
-                                  "  --vocab N            tokens, 256 bytes and the end of text among them (50257)\n"
-                                  "  --min-count N        pairs that come less often are not merged (2)\n"
-                                  "  --input FORMAT       auto (default), plain, lines, jsonl\n"
-                                  "  --field NAME         jsonl: the member with the text (text)\n"
-                                  "  --threads N          (all cores)\n"
-                                  "  --quiet              no progress\n";
+static const char *const inputs[] = { "auto", "plain", "lines", "jsonl", NULL };             /* as ls_text_format */
+static const char *const formats[] = { "auto", "llmc16", "llmc32", "raw16", "raw32", NULL }; /* as ls_shard_format */
 
+/* What both commands take. */
 typedef struct text_options {
-    const char *output, *tokenizer, *field;
-    ls_text_format input;
-    ls_shard_format format;
-    uint64_t shard_tokens, vocabulary, least, threads;
+    const char *output, *field;
+    int input, threads;
     bool quiet;
-    const char *const *paths;
-    size_t n_paths;
+    option_list files;
 } text_options;
-
-/* EXIT_DONE when all options are understood; otherwise what is wrong has been said. */
-static int parse(int argc, char **argv, const char *usage, bool train, text_options *o)
-{
-    enum { TOKENIZER = 256, INPUT, FIELD, FORMAT, SHARD_TOKENS, VOCAB, MIN_COUNT, THREADS, QUIET, HELP };
-    static const struct option options[] = {
-        { "output", 1, NULL, 'o' },
-        { "input", 1, NULL, INPUT },
-        { "field", 1, NULL, FIELD },
-        { "threads", 1, NULL, THREADS },
-        { "quiet", 0, NULL, QUIET },
-        { "help", 0, NULL, HELP },
-        { "tokenizer", 1, NULL, TOKENIZER },
-        { "format", 1, NULL, FORMAT },
-        { "shard-tokens", 1, NULL, SHARD_TOKENS },
-        { "vocab", 1, NULL, VOCAB },
-        { "min-count", 1, NULL, MIN_COUNT },
-        { 0 },
-    };
-    *o = (text_options){ .tokenizer = "bytes", .vocabulary = 50257 };
-    optind = 1;
-    for (int c; (c = getopt_long(argc, argv, "o:h", options, NULL)) != -1;) {
-        bool good =
-            c != '?' && !(train ? c == TOKENIZER || c == FORMAT || c == SHARD_TOKENS : c == VOCAB || c == MIN_COUNT);
-        switch (c) {
-        case 'h':
-        case HELP: fputs(usage, stdout); exit(EXIT_DONE);
-        case 'o': o->output = optarg; break;
-        case TOKENIZER: o->tokenizer = optarg; break;
-        case FIELD: o->field = optarg; break;
-        case QUIET: o->quiet = true; break;
-        case INPUT:
-        case FORMAT:
-            if (c == INPUT ? ls_text_format_parse(optarg, &o->input) : ls_shard_format_parse(optarg, &o->format)) {
-                fprintf(stderr, "lockstep data: %s\n", ls_error());
-                return EXIT_USAGE;
-            }
-            break;
-        case SHARD_TOKENS: good &= data_parse_number("shard-tokens", optarg, 1, INT32_MAX, &o->shard_tokens); break;
-        case VOCAB: good &= data_parse_number("vocab", optarg, 257, 1 << 22, &o->vocabulary); break;
-        case MIN_COUNT: good &= data_parse_number("min-count", optarg, 1, INT64_MAX, &o->least); break;
-        case THREADS: good &= data_parse_number("threads", optarg, 1, 256, &o->threads); break;
-        }
-        if (!good) return EXIT_USAGE;
-    }
-    o->paths = (const char *const *)(argv + optind);
-    o->n_paths = (size_t)(argc - optind);
-    if (o->output && o->n_paths) return EXIT_DONE;
-    fputs(usage, stderr);
-    return EXIT_USAGE;
-}
 
 static int report(const char *command, ls_status status)
 {
@@ -100,23 +34,47 @@ static int report(const char *command, ls_status status)
 
 int data_tokenize(int argc, char **argv)
 {
-    text_options t;
-    int code = parse(argc, argv, tokenize_usage, false, &t);
-    if (code != EXIT_DONE) return code;
+    text_options t = { 0 };
+    const char *name = "bytes";
+    int format = 0;
+    uint64_t shard_tokens = 0;
+    bool replace = false;
+    const option_row rows[] = {
+        { OPTION_TEXT, "-o", &t.output, "PREFIX", "where the shards go", 0, 0, NULL },
+        { OPTION_TEXT, "--output", &t.output, "PREFIX", NULL, 0, 0, NULL },
+        { OPTION_TEXT, "--tokenizer", &name, "NAME", "bytes (default), tokenizer.json, or a folder with one", 0, 0,
+          NULL },
+        { OPTION_CHOICE, "--input", &t.input, "FORMAT", "of the text: auto, plain, lines, jsonl (auto: by the name)", 0,
+          0, inputs },
+        { OPTION_TEXT, "--field", &t.field, "NAME", "jsonl: the member with the text (text)", 0, 0, NULL },
+        { OPTION_CHOICE, "--format", &format, "FORMAT", "llmc16, llmc32, raw16 (nanoGPT), raw32 (llm.c's that fits)", 0,
+          0, formats },
+        { OPTION_SIZE, "--shard-tokens", &shard_tokens, "N", "tokens of a shard (100M)", 0, 0, NULL },
+        { OPTION_FLAG, "--replace", &replace, NULL, "put the new shards in the place of those that are there", 0, 0,
+          NULL },
+        { OPTION_INT, "--threads", &t.threads, "N", "default: all cores; changes no bit", 1, 256, NULL },
+        { OPTION_FLAG, "--quiet", &t.quiet, NULL, "no progress", 0, 0, NULL },
+        { OPTION_FILES, "FILE", &t.files, "FILE", NULL, 0, 0, NULL },
+        { 0 },
+    };
+    int code = options_read("data tokenize", tokenize_intro, rows, NULL, argc, argv);
+    if (code >= 0) return code;
+    if (!t.output) return data_missing("tokenize", "-o PREFIX");
     ls_tokenizer *tokenizer = NULL;
-    ls_status status = ls_tokenizer_open(&tokenizer, t.tokenizer);
+    ls_status status = ls_tokenizer_open(&tokenizer, name);
     int64_t begin = ls_now();
     ls_tokenize_result r = { 0 };
     if (!status) {
-        ls_tokenize_options o = { .paths = t.paths,
-                                  .n_paths = t.n_paths,
-                                  .format = t.input,
+        ls_tokenize_options o = { .paths = (const char *const *)t.files.items,
+                                  .n_paths = t.files.count,
+                                  .format = (ls_text_format)t.input,
                                   .field = t.field,
                                   .tokenizer = tokenizer,
                                   .output = t.output,
-                                  .shard_format = t.format,
-                                  .shard_tokens = t.shard_tokens,
-                                  .threads = (int)t.threads,
+                                  .replace = replace,
+                                  .shard_format = (ls_shard_format)format,
+                                  .shard_tokens = shard_tokens,
+                                  .threads = t.threads,
                                   .progress = t.quiet ? NULL : data_show_progress,
                                   .user = &begin };
         status = ls_tokenize(&o, &r);
@@ -124,28 +82,48 @@ int data_tokenize(int argc, char **argv)
     ls_tokenizer_free(&tokenizer);
     double seconds = (double)(ls_now() - begin) * 1e-9;
     if (!status)
-        printf("%" PRIu64 " documents, %" PRIu64 " bytes, %" PRIu64 " tokens in %" PRIu64 " shard%s; %.1f MB/s\n",
-               r.documents, r.bytes, r.tokens, r.shards, r.shards == 1 ? "" : "s", (double)r.bytes * 1e-6 / seconds);
-    else if (r.shards)
-        fprintf(stderr, "lockstep data tokenize: the first %" PRIu64 " shards are whole\n", r.shards);
-    return report("tokenize", status);
+        printf("%" PRIu64 " document%s, %" PRIu64 " bytes, %" PRIu64 " tokens in %" PRIu64 " shard%s; %.1f MB/s\n",
+               r.documents, r.documents == 1 ? "" : "s", r.bytes, r.tokens, r.shards, r.shards == 1 ? "" : "s",
+               (double)r.bytes * 1e-6 / seconds);
+    code = report("tokenize", status);
+    if (status && r.shards)
+        fprintf(stderr, "lockstep data tokenize: the first %" PRIu64 " shard%s whole\n", r.shards,
+                r.shards == 1 ? " is" : "s are");
+    return code;
 }
 
 int data_train_bpe(int argc, char **argv)
 {
-    text_options t;
-    int code = parse(argc, argv, train_usage, true, &t);
-    if (code != EXIT_DONE) return code;
+    text_options t = { 0 };
+    int vocabulary = 50257;
+    int64_t least = 0;
+    const option_row rows[] = {
+        { OPTION_TEXT, "-o", &t.output, "FOLDER", "where the tokenizer goes", 0, 0, NULL },
+        { OPTION_TEXT, "--output", &t.output, "FOLDER", NULL, 0, 0, NULL },
+        { OPTION_INT, "--vocab", &vocabulary, "N", "tokens, 256 bytes and the end of text among them (50257)", 257,
+          1 << 22, NULL },
+        { OPTION_LONG, "--min-count", &least, "N", "pairs that come less often are not merged (2)", 1, 1e18, NULL },
+        { OPTION_CHOICE, "--input", &t.input, "FORMAT", "of the text: auto, plain, lines, jsonl (auto: by the name)", 0,
+          0, inputs },
+        { OPTION_TEXT, "--field", &t.field, "NAME", "jsonl: the member with the text (text)", 0, 0, NULL },
+        { OPTION_INT, "--threads", &t.threads, "N", "default: all cores; changes no bit", 1, 256, NULL },
+        { OPTION_FLAG, "--quiet", &t.quiet, NULL, "no progress", 0, 0, NULL },
+        { OPTION_FILES, "FILE", &t.files, "FILE", NULL, 0, 0, NULL },
+        { 0 },
+    };
+    int code = options_read("data train-bpe", train_intro, rows, NULL, argc, argv);
+    if (code >= 0) return code;
+    if (!t.output) return data_missing("train-bpe", "-o FOLDER");
     int64_t begin = ls_now();
     uint32_t learned;
-    ls_bpe_options o = { .paths = t.paths,
-                         .n_paths = t.n_paths,
-                         .format = t.input,
+    ls_bpe_options o = { .paths = (const char *const *)t.files.items,
+                         .n_paths = t.files.count,
+                         .format = (ls_text_format)t.input,
                          .field = t.field,
-                         .vocabulary = (uint32_t)t.vocabulary,
-                         .least = t.least,
+                         .vocabulary = (uint32_t)vocabulary,
+                         .least = (uint64_t)least,
                          .output = t.output,
-                         .threads = (int)t.threads,
+                         .threads = t.threads,
                          .progress = t.quiet ? NULL : data_show_progress,
                          .user = &begin };
     ls_log_set(data_show_log, NULL);

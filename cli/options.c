@@ -12,10 +12,8 @@ static void print_help(const char *intro, const option_row *rows)
     printf("%s", intro);
     for (const option_row *r = rows; r->name; r++) {
         char left[64];
-        if (r->kind == OPTION_HEADING) {
-            printf("\n%s\n", r->name);
-            continue;
-        }
+        if (r->kind == OPTION_HEADING) printf("\n%s\n", r->name);
+        if (r->kind == OPTION_HEADING || r->kind == OPTION_FILES || !r->help) continue;
         snprintf(left, sizeof left, "%s%s%s", r->name, r->value ? " " : "", r->value ? r->value : "");
         printf("  %-24s %s\n", left, r->help);
     }
@@ -147,7 +145,9 @@ static const option_row *find_row(const option_row *rows, const char *argument)
 {
     size_t n = name_length(argument);
     for (const option_row *r = rows; r->name; r++)
-        if (r->kind != OPTION_HEADING && strlen(r->name) == n && memcmp(r->name, argument, n) == 0) return r;
+        if (r->kind != OPTION_HEADING && r->kind != OPTION_FILES && strlen(r->name) == n &&
+            memcmp(r->name, argument, n) == 0)
+            return r;
     return NULL;
 }
 
@@ -183,10 +183,28 @@ static int read_option(const char *command, const option_row *r, int argc, char 
     return -1;
 }
 
+static const option_row *files_row(const option_row *rows)
+{
+    while (rows->name && rows->kind != OPTION_FILES) rows++;
+    return rows->name ? rows : NULL;
+}
+
 int options_read(const char *command, const char *intro, const option_row *rows, const char **plain, int argc,
                  char **argv)
 {
+    const option_row *files = files_row(rows);
+    option_list *list = files ? files->to : NULL;
+    bool only_files = false; /* behind "--" */
+    if (list) *list = (option_list){ .items = argv + 1 };
     for (int i = 1; i < argc; i++) {
+        if (list && !only_files && strcmp(argv[i], "--") == 0) {
+            only_files = true;
+            continue;
+        }
+        if (list && (only_files || !is_option(argv[i]))) { /* what came before has been read: its place is free */
+            list->items[list->count++] = argv[i];
+            continue;
+        }
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
             print_help(intro, rows);
             return EXIT_DONE;
@@ -204,5 +222,7 @@ int options_read(const char *command, const char *intro, const option_row *rows,
         int code = read_option(command, r, argc, argv, &i);
         if (code >= 0) return code;
     }
-    return -1;
+    if (!list || list->count || !files->value) return -1;
+    fprintf(stderr, "lockstep %s: %s is missing; 'lockstep %s --help' explains\n", command, files->value, command);
+    return EXIT_USAGE;
 }

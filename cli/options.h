@@ -20,6 +20,8 @@ typedef enum option_kind {
     OPTION_TEXT,    /* const char * */
     OPTION_CHOICE,  /* int: the place of the word in `choices` */
     OPTION_LIST,    /* option_list: all arguments up to the next option */
+    OPTION_FILES,   /* option_list: all arguments that are no options; not together with OPTION_LIST. `value` names them
+                       in the message when there are none; NULL: there may be none */
 } option_kind;
 
 /* Arguments of an OPTION_LIST; they lie in argv one behind the other. */
@@ -32,8 +34,8 @@ typedef struct option_row {
     option_kind kind;
     const char *name; /* with its dashes: "--lr" */
     void *to;
-    const char *value; /* what the help calls the value; NULL for flags */
-    const char *help;
+    const char *value;          /* what the help calls the value; NULL for flags */
+    const char *help;           /* NULL: another name of the option before, not shown */
     double low, high;           /* of numbers; both 0: any */
     const char *const *choices; /* words, NULL behind the last */
 } option_row;

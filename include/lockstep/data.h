@@ -211,7 +211,10 @@ typedef struct ls_tokenize_options {
     ls_text_format format; /* 0: auto */
     const char *field;     /* jsonl: NULL: "text" */
     const ls_tokenizer *tokenizer;
-    const char *output;           /* shards are output-00000.bin and so on */
+    const char *output; /* shards are output-00000.bin and so on; their folder is made if need be */
+    bool
+        replace; /* shards of that name that are there already are replaced, and any beyond the new ones removed; default:
+                     they are LS_EINVAL, because old and new ones would be taken for one row */
     ls_shard_format shard_format; /* 0: llmc16 if the vocabulary fits, otherwise llmc32 */
     uint64_t shard_tokens;        /* of a shard; 0: 100,000,000 */
     int threads;                  /* 0: as many as there are cores */

@@ -3,10 +3,12 @@
  * tokens follow, which is only known at the end for the last shard: a shard's tokens are kept until it is full. */
 #include "data/tokenize.h"
 
+#include <dirent.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "base/file.h"
 #include "base/status.h"
 #include "data/parallel.h"
@@ -188,6 +190,55 @@ static ls_status check_options(job *j)
     return LS_OK;
 }
 
+/* The folder that the shards go to, to be freed; NULL: no memory. */
+static char *folder_of(const char *output)
+{
+    const char *slash = strrchr(output, '/');
+    return !slash ? strdup(".") : slash == output ? strdup("/") : strndup(output, (size_t)(slash - output));
+}
+
+/* The number of a shard of that name, or -1. */
+static int64_t shard_number(const char *file, const char *name)
+{
+    size_t n = strlen(name);
+    char *end;
+    if (strncmp(file, name, n) != 0 || file[n] != '-' || strspn(file + n + 1, "0123456789") < 5) return -1;
+    long long number = strtoll(file + n + 1, &end, 10);
+    return strcmp(end, ".bin") ? -1 : number;
+}
+
+/* Shards of that name from number `first` on: removed, or LS_EINVAL. */
+static ls_status old_shards(const job *j, uint64_t first, bool remove)
+{
+    const char *slash = strrchr(j->o->output, '/'), *name = slash ? slash + 1 : j->o->output;
+    char *folder = folder_of(j->o->output);
+    DIR *d = folder ? opendir(folder) : NULL;
+    ls_status status = LS_OK;
+    for (struct dirent *e; d && !status && (e = readdir(d));) {
+        int64_t number = shard_number(e->d_name, name);
+        if (number < 0 || (uint64_t)number < first) continue;
+        if (!remove)
+            status =
+                ls__fail(LS_EINVAL,
+                         "%s/%s: is there already, and would be taken for one of the new shards; remove or replace "
+                         "the old ones, or name another place",
+                         folder, e->d_name);
+        else if (unlinkat(dirfd(d), e->d_name, 0))
+            status = ls__fail_errno("%s/%s: an old shard, cannot be removed", folder, e->d_name);
+    }
+    if (d) closedir(d);
+    free(folder);
+    return status;
+}
+
+static ls_status make_folder(const char *output)
+{
+    char *folder = folder_of(output);
+    ls_status status = folder ? ls__file_make_dir(folder) : ls__fail(LS_ENOMEM, "no memory for a name");
+    free(folder);
+    return status;
+}
+
 ls_status ls_tokenize(const ls_tokenize_options *o, ls_tokenize_result *result)
 {
     job j = { .o = o, .fields = { .text = o->field } };
@@ -195,6 +246,12 @@ ls_status ls_tokenize(const ls_tokenize_options *o, ls_tokenize_result *result)
     ls_status status = check_options(&j);
     if (!status) status = ls__sources_open_text(&j.sources, o->paths, o->n_paths);
     if (status) return status;
+    if (!o->replace) status = old_shards(&j, 0, false);
+    if (!status) status = make_folder(o->output);
+    if (status) {
+        ls__sources_close(&j.sources);
+        return status;
+    }
     for (size_t i = 0; i < j.sources.count; i++) j.total += j.sources.files[i].bytes;
     ls__parallel p = { .chunks = { .sources = &j.sources, .format = o->format, .size = CHUNK_BYTES },
                        .threads = o->threads,
@@ -209,6 +266,7 @@ ls_status ls_tokenize(const ls_tokenize_options *o, ls_tokenize_result *result)
     if (!status && !j.result.tokens)
         status = ls__fail(LS_EFORMAT, "%s: byte 0: there is no text in %s", j.sources.files[0].path,
                           j.sources.count > 1 ? "this and the other files" : "this file");
+    if (!status && o->replace) status = old_shards(&j, j.result.shards, true);
     free(j.shard);
     ls__sources_close(&j.sources);
     *result = j.result;
