@@ -1,33 +1,68 @@
-/* lockstep report RUN: where the time went. */
-#include <stdio.h>
+/* lockstep report RUN: where the time of a training went, who made whom wait and why, and what to change. The answers come from the
+ * library (lockstep/measure.h); here they are put into words. */
+#include "cli/report.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 #include "cli/commands.h"
 #include "cli/options.h"
-#include "lockstep/measure.h"
 
-static const char intro[] = "usage: lockstep report RUN [OPTIONS]\n";
+static const char intro[] =
+    "usage: lockstep report [RUN] [OPTIONS]\n"
+    "\n"
+    "Says where the time of a training went, from the events that its ranks recorded: the phases of a step on each\n"
+    "rank, who waited for whom and why, and what to change, dearest first. RUN is the run's folder (runs/last).\n"
+    "A run that is still going on, was killed, or lacks ranks is reported as far as it was recorded.\n";
+
+static int complain(void)
+{
+    fprintf(stderr, "lockstep report: %s\n", ls_error());
+    return EXIT_FAILED;
+}
+
+static report_form form_of(FILE *to)
+{
+    struct winsize size;
+    report_form form = { .to = to, .width = 100 };
+    if (isatty(fileno(to))) {
+        form.color = !getenv("NO_COLOR");
+        if (!ioctl(fileno(to), TIOCGWINSZ, &size) && size.ws_col >= 40)
+            form.width = size.ws_col < 140 ? size.ws_col : 140;
+    }
+    return form;
+}
 
 int report_command(int argc, char **argv)
 {
-    const option_row rows[] = { { OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, NULL } };
-    const char *path = NULL;
+    bool json = false;
+    const char *path = NULL, *other = NULL;
+    const option_row rows[] = {
+        { OPTION_FLAG, "--json", &json, NULL, "everything, as one JSON object", 0, 0, NULL },
+        { OPTION_TEXT, "--compare", &other, "RUN2", "what changed from RUN to RUN2", 0, 0, NULL },
+        { OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, NULL },
+    };
     int code = options_read("report", intro, rows, &path, argc, argv);
     if (code >= 0) return code;
-    ls_run *run;
-    if (ls_run_open(&run, path ? path : "runs/last", NULL)) {
-        fprintf(stderr, "lockstep report: %s\n", ls_error());
-        return EXIT_FAILED;
+    if (json && other) {
+        fprintf(stderr, "lockstep report: --json tells of one run; ask for each by itself\n");
+        return EXIT_USAGE;
     }
-    for (size_t i = 0; i < run->n_notes; i++) printf("note: %s\n", run->notes[i]);
-    printf("%zu steps, %zu meetings, step %.3f ms\n", run->n_steps, run->n_meetings, ls_run_step_mean(run) / 1e6);
-    for (int r = 0; r < run->ranks; r++) {
-        double sum = 0;
-        printf("rank %d:", r);
-        for (int p = 0; p < LS_PHASES; p++) {
-            printf(" %s %.3f", ls_phase_name((ls_phase)p), ls_run_mean(run, r, (ls_phase)p) / 1e6);
-            sum += ls_run_mean(run, r, (ls_phase)p) / 1e6;
-        }
-        printf(" sum %.3f; events %zu pieces %zu\n", sum, run->rank[r].n_events, run->rank[r].n_pieces);
+    ls_run *run = NULL, *second = NULL;
+    if (ls_run_open(&run, path ? path : "runs/last", NULL) || (other && ls_run_open(&second, other, NULL))) {
+        ls_run_free(&run);
+        return complain();
     }
+    report_form form = form_of(stdout);
+    code = EXIT_DONE;
+    if (json)
+        code = report_json(run, stdout) ? complain() : EXIT_DONE;
+    else if (second)
+        report_compare(run, second, &form);
+    else
+        report_text(run, &form);
     ls_run_free(&run);
-    return EXIT_DONE;
+    ls_run_free(&second);
+    return code;
 }

@@ -33,6 +33,7 @@ typedef struct ls_event {
 typedef struct ls_piece {
     int64_t begin;
     ls_phase phase;
+    bool shared;   /* in a call that deals out work: who does how much is chance */
     bool slept;    /* it gave up its core of its own accord: to wait for a device, a lock, another thread */
     int64_t cpu;   /* of the piece's time: on a core; < 0: not known */
     int64_t delay; /* could run but had no core */
@@ -73,7 +74,9 @@ typedef struct ls_step_rank {
     int64_t ns
         [LS_PHASES]; /* add up to end - begin. Waiting: for a rank that had not arrived; communication: the rest of the
                                  time in calls, when the rank did nothing else */
-    int64_t overlapped;        /* communication under way while this rank did something else; part of no phase */
+    int64_t overlapped; /* communication under way while this rank did something else; part of no phase */
+    int64_t own
+        [LS_PHASES]; /* of each phase, what the rank itself is the reason of: without delay, stolen and shared time */
     int64_t delay[LS_PHASES];  /* of each phase, the time in which the thread could run but had no core */
     int64_t stolen[LS_PHASES]; /* neither that, nor on a core, nor asleep: the machine itself had no core */
     int64_t cpu;               /* CPU time of all threads; < 0: not known */

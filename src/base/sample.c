@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SHARE = 400, SLOW_NS = 1000000000, MAX_THREADS = 64 };
+enum { SHARE = 400, SAVED = 64, SLOW_NS = 1000000000, MAX_THREADS = 64 };
 
 static int64_t clock_of(clockid_t id)
 {
@@ -54,6 +54,8 @@ void ls__sampler_open(ls__sampler *s)
         int64_t cost = ls_now() - begin;
         if (cost < s->cost) s->cost = cost;
     }
+    s->last = ls_now();
+    s->saved = SAVED * s->cost;
 }
 
 void ls__sampler_close(ls__sampler *s)
@@ -64,8 +66,11 @@ void ls__sampler_close(ls__sampler *s)
 
 void ls__sample_thread(ls__sampler *s, ls__ring *ring, int64_t now)
 {
-    if (now - s->last < SHARE * s->cost) return;
+    s->saved += (now - s->last) / SHARE;
     s->last = now;
+    if (s->saved > SAVED * s->cost) s->saved = SAVED * s->cost;
+    if (s->saved < s->cost) return;
+    s->saved -= s->cost;
     thread_now(s, ring, now);
 }
 

@@ -7,7 +7,8 @@
 typedef struct ls__sampler {
     int schedstat;     /* /proc/thread-self/schedstat of the main thread; -1: the kernel has none */
     int64_t cost;      /* ns of one thread sample, measured */
-    int64_t last;      /* when the last one was taken */
+    int64_t last;      /* when the last one was taken, or left out */
+    int64_t saved;     /* ns that may be spent on samples now */
     int64_t last_slow; /* when the dear ones were: threads, stolen time, energy */
 } ls__sampler;
 
@@ -15,8 +16,8 @@ typedef struct ls__sampler {
 void ls__sampler_open(ls__sampler *s);
 void ls__sampler_close(ls__sampler *s);
 
-/* At the end of a phase: CPU time, time without a core and voluntary switches of the thread, at `now`. Skipped where samples would
- * cost more than a 400th of the time. */
+/* Between two phases: CPU time, time without a core and voluntary switches of the thread, at `now`. Left out where samples would
+ * cost more than a 400th of the time; what is not used is saved up for a while. */
 void ls__sample_thread(ls__sampler *s, ls__ring *ring, int64_t now);
 /* At the end of a step: the process's counters, and once a second what is dear to read. */
 void ls__sample_process(ls__sampler *s, ls__ring *ring, int64_t now);

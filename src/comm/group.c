@@ -143,6 +143,7 @@ void ls__note_blocked(const ls_work *w, int64_t begin)
     int64_t now = ls_now();
     ls__ring_add_at(w->group->world->ring, now, LS_EVENT_BLOCKED, ls__call_word(w->group, w->number),
                     (uint64_t)(now - begin));
+    ls__world_sample(w->group->world, now);
 }
 
 uint64_t ls__group_next_call(const ls_group *group)

@@ -130,6 +130,11 @@ void ls_record_free(ls_record **pr)
 
 /* ---- What other layers know. */
 
+void ls__world_sample(ls_world *world, int64_t now)
+{
+    if (world->record) ls__sample_thread(&world->record->sampler, world->ring, now);
+}
+
 void ls__world_fact(ls_world *world, ls__fact_kind fact, double value)
 {
     world->facts[fact] = value;

@@ -53,7 +53,10 @@ static ls_status add_blocked(walk *w, const ls_event *e)
     if (!status && m && m->last_rank != w->r->rank)
         status = add_piece(w, ls__min(m->last_arrival, e->time), LS_PHASE_WAIT);
     bool own = m && m->kind == APPLY && !m->bytes;
-    return status ? status : add_piece(w, e->time, own ? top(w) : LS_PHASE_COMM);
+    size_t before = w->r->n_pieces;
+    if (!status) status = add_piece(w, e->time, own ? top(w) : LS_PHASE_COMM);
+    if (!status && own && w->r->n_pieces > before) w->r->pieces[before].shared = true;
+    return status;
 }
 
 /* What a counter rose by since its last sample; -1: not known. */
@@ -242,7 +245,9 @@ static void sum_pieces(ls_run *run, int rank)
         if (p->begin < s->begin) continue;
         s->ns[p->phase] += length;
         s->delay[p->phase] += p->delay;
-        if (p->cpu >= 0 && !p->slept) s->stolen[p->phase] += ls__max(0, length - p->cpu - p->delay);
+        int64_t stolen = p->cpu >= 0 && !p->slept ? ls__max(0, length - p->cpu - p->delay) : 0;
+        s->stolen[p->phase] += stolen;
+        if (!p->shared) s->own[p->phase] += length - p->delay - stolen;
     }
 }
 

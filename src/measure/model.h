@@ -19,6 +19,11 @@ LS_MUST_CHECK ls_status ls__run_find(ls_run *run);
 /* Index of the step in run->steps during which rank r was at `time`; -1: none. */
 ptrdiff_t ls__run_step_at(const ls_run *run, int rank, int64_t time);
 
+/* load.c: something a reader of the report should know. */
+void ls__run_note(ls_run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* blame.c. Sorts the values. */
+double ls__median(double *values, size_t n);
+
 static inline int64_t ls__max(int64_t a, int64_t b)
 {
     return a > b ? a : b;

@@ -2,7 +2,7 @@
 #ifndef LS_MEASURE_READ_H
 #define LS_MEASURE_READ_H
 
-#include "lockstep/measure.h"
+#include "measure/model.h"
 
 /* Reads one segment's bytes and adds its events, names and head to `r`. LS_EFORMAT if not even the head can be read; r->cut
  * if it ends too early. `newest_bytes`: begins so far before the end (at a block; names, facts and clocks are always read), 0:
@@ -12,6 +12,5 @@ void ls__events_free(ls_run_rank *r);
 
 /* Finds and reads the files of a run; fills ranks and notes. */
 LS_MUST_CHECK ls_status ls__run_load(ls_run *run, size_t newest_bytes);
-void ls__run_note(ls_run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

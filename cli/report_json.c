@@ -1,0 +1,140 @@
+/* The report as JSON: for other programs, and for tests. Times are nanoseconds. */
+#include <jansson.h>
+#include <math.h>
+#include "base/ring.h"
+#include "base/status.h"
+#include "cli/report.h"
+
+static const char *const kinds[] = { "straggler", "core",  "data",       "buckets", "communication",
+                                     "memory",    "steal", "checkpoint", "eval",    "imbalance" };
+static const char *const fact_names[LS_FACTS] = {
+#define X(name, value, text) [value] = text,
+    LS_FACT_LIST(X)
+#undef X
+};
+
+static json_t *phases_of(const ls_run *run, int rank)
+{
+    json_t *out = json_object();
+    for (int p = 0; p < LS_PHASES; p++)
+        json_object_set_new(out, ls_phase_name((ls_phase)p), json_real(ls_run_mean(run, rank, (ls_phase)p)));
+    return out;
+}
+
+static json_t *rank_of(const ls_run *run, int r)
+{
+    const ls_run_rank *x = &run->rank[r];
+    if (!x->present) return json_pack("{s:i, s:b}", "rank", r, "present", 0);
+    json_t *facts = json_object();
+    for (int i = 0; i < LS_FACTS; i++)
+        if (isfinite(x->facts[i])) json_object_set_new(facts, fact_names[i], json_real(x->facts[i]));
+    double overlapped = 0, cpu = 0, wall = 0, delay = 0, n = (double)(run->n_steps - run->n_warm);
+    int64_t voluntary = 0, involuntary = 0, minor = 0, major = 0, resident = 0;
+    for (size_t i = run->n_warm; i < run->n_steps; i++) {
+        const ls_step_rank *s = &run->steps[i].rank[r];
+        overlapped += (double)s->overlapped;
+        wall += (double)(s->end - s->begin);
+        cpu += (double)(s->cpu > 0 ? s->cpu : 0);
+        for (int p = 0; p < LS_PHASES; p++) delay += (double)s->delay[p];
+        voluntary += s->voluntary, involuntary += s->involuntary, minor += s->minor, major += s->major;
+        if (s->resident) resident = s->resident;
+    }
+    if (n <= 0) n = 1;
+    return json_pack("{s:i, s:b, s:b, s:b, s:s, s:i, s:i, s:s, s:s, s:I, s:I, s:I, s:o, s:o, s:f, s:f, s:f, s:I, s:I, "
+                     "s:I, s:I, s:I}",
+                     "rank", r, "present", 1, "closed", x->closed, "cut", x->cut, "host", x->host, "node", x->node,
+                     "pid", x->pid, "cores", x->cores, "transport", x->transport, "clock_ahead",
+                     (json_int_t)x->clock_ahead, "clock_uncertainty", (json_int_t)x->clock_uncertainty, "lost_events",
+                     (json_int_t)x->lost, "facts", facts, "phases", phases_of(run, r), "overlapped", overlapped / n,
+                     "cpu_share", wall > 0 ? cpu / wall : 0.0, "no_core_share", wall > 0 ? delay / wall : 0.0,
+                     "voluntary_switches", (json_int_t)voluntary, "involuntary_switches", (json_int_t)involuntary,
+                     "page_faults", (json_int_t)minor, "major_faults", (json_int_t)major, "resident_bytes",
+                     (json_int_t)resident);
+}
+
+static json_t *finding_of(const ls_finding *f)
+{
+    return json_pack("{s:s, s:i, s:s, s:I, s:I, s:I, s:s, s:s, s:s}", "kind", kinds[f->kind], "rank", f->rank, "phase",
+                     f->kind == LS_FINDING_CORE ? "core" : ls_phase_name(f->phase), "cost", (json_int_t)f->cost,
+                     "expected_step", (json_int_t)f->expected, "steps", (json_int_t)f->steps, "what", f->what,
+                     "evidence", f->evidence, "change", f->change);
+}
+
+static json_t *delay_of(const ls_delay *d)
+{
+    return json_pack("{s:I, s:i, s:s, s:I, s:I, s:I}", "step", (json_int_t)d->step, "rank", d->rank, "phase",
+                     d->core ? "core" : ls_phase_name(d->phase), "excess", (json_int_t)d->excess, "waited",
+                     (json_int_t)d->waited, "longest", (json_int_t)d->longest);
+}
+
+static json_t *step_of(const ls_run *run, const ls_run_step *s)
+{
+    json_t *ranks = json_array();
+    for (int r = 0; r < run->ranks; r++) {
+        const ls_step_rank *x = &s->rank[r];
+        if (!x->present) {
+            json_array_append_new(ranks, json_null());
+            continue;
+        }
+        json_t *phases = json_array();
+        for (int p = 0; p < LS_PHASES; p++) json_array_append_new(phases, json_integer(x->ns[p]));
+        json_array_append_new(ranks, json_pack("{s:I, s:I, s:o, s:I, s:I}", "begin", (json_int_t)x->begin, "end",
+                                               (json_int_t)x->end, "phases", phases, "overlapped",
+                                               (json_int_t)x->overlapped, "cpu", (json_int_t)x->cpu));
+    }
+    return json_pack("{s:I, s:o}", "step", (json_int_t)s->number, "ranks", ranks);
+}
+
+/* With --barriers: who waited how long at each, in order. */
+static json_t *barriers_of(const ls_run *run)
+{
+    enum { BARRIER = 8 };
+    json_t *out = json_array();
+    for (size_t i = 0; i < run->n_meetings; i++) {
+        const ls_meeting *m = &run->meetings[i];
+        if (m->kind != BARRIER || m->step < 0) continue;
+        json_t *waits = json_array();
+        for (int r = 0; r < run->ranks; r++) {
+            int64_t waited = m->left[r] ? m->last_arrival - (m->left[r] - m->blocked[r]) : 0;
+            json_array_append_new(waits, json_integer(waited > 0 ? waited : 0));
+        }
+        json_array_append_new(out, json_pack("{s:I, s:o}", "step", (json_int_t)m->step, "waits", waits));
+    }
+    return out;
+}
+
+static json_t *comm_of(const ls_comm_row *c)
+{
+    return json_pack("{s:s, s:b, s:I, s:I, s:I, s:I, s:I}", "call", ls_call_name(c->kind), "buckets", c->bucket,
+                     "count", (json_int_t)c->count, "bytes", (json_int_t)c->bytes, "busy", (json_int_t)c->busy,
+                     "exposed", (json_int_t)c->exposed, "waited", (json_int_t)c->waited);
+}
+
+int report_json(const ls_run *run, FILE *to)
+{
+    json_t *ranks = json_array(), *findings = json_array(), *delays = json_array(), *steps = json_array(),
+           *comm = json_array(), *notes = json_array(), *matrix = json_array(), *names = json_array();
+    for (int r = 0; r < run->ranks; r++) {
+        json_t *row = json_array();
+        json_array_append_new(ranks, rank_of(run, r));
+        for (int q = 0; q < run->ranks && run->wait_matrix; q++)
+            json_array_append_new(row, json_integer(run->wait_matrix[(size_t)r * (size_t)run->ranks + (size_t)q]));
+        json_array_append_new(matrix, row);
+    }
+    for (int p = 0; p < LS_PHASES; p++) json_array_append_new(names, json_string(ls_phase_name((ls_phase)p)));
+    for (size_t i = 0; i < run->n_findings; i++) json_array_append_new(findings, finding_of(&run->findings[i]));
+    for (size_t i = 0; i < run->n_delays; i++) json_array_append_new(delays, delay_of(&run->delays[i]));
+    for (size_t i = 0; i < run->n_steps; i++) json_array_append_new(steps, step_of(run, &run->steps[i]));
+    for (size_t i = 0; i < run->n_comm; i++) json_array_append_new(comm, comm_of(&run->comm[i]));
+    for (size_t i = 0; i < run->n_notes; i++) json_array_append_new(notes, json_string(run->notes[i]));
+    json_t *all =
+        json_pack("{s:s, s:i, s:f, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "run", run->path, "ranks",
+                  run->ranks, "step_ns", ls_run_step_mean(run), "warm_up_steps", (int)run->n_warm, "phase_names", names,
+                  "barriers", barriers_of(run), "by_rank", ranks, "findings", findings, "wait_matrix", matrix,
+                  "communication", comm, "delays", delays, "steps", steps, "notes", notes);
+    if (!all) return ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
+    int bad = json_dumpf(all, to, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    fputc('\n', to);
+    json_decref(all);
+    return bad ? ls__fail(LS_EIO, "writing the report failed") : LS_OK;
+}

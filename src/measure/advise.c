@@ -1,0 +1,235 @@
+/* What all ranks lose alike, and what would be gained by a change. Each promise is a small model, written beside it. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/record.h"
+#include "measure/find.h"
+
+enum { USUAL_BUCKET = 4 << 20 };
+
+/* The mean of a step's number over counted steps and ranks. */
+static double mean_of(const ls_run *run, double (*of)(const ls_step_rank *s))
+{
+    double sum = 0, n = 0;
+    for (size_t i = run->n_warm; i < run->n_steps; i++)
+        for (int r = 0; r < run->ranks; r++)
+            if (run->steps[i].rank[r].present) sum += of(&run->steps[i].rank[r]), n++;
+    return n > 0 ? sum / n : 0;
+}
+
+static double batch_ns(const ls_step_rank *s)
+{
+    return (double)s->batch_ns;
+}
+static double major(const ls_step_rank *s)
+{
+    return (double)s->major;
+}
+static double stolen(const ls_step_rank *s)
+{
+    double sum = 0;
+    for (int p = 0; p < LS_PHASES; p++)
+        if (p != LS_PHASE_WAIT) sum += (double)s->stolen[p];
+    return sum;
+}
+
+/* The smallest over ranks: what nobody is without. */
+static double common(const ls_run *run, ls_phase phase)
+{
+    double least = INFINITY;
+    for (int r = 0; r < run->ranks; r++)
+        if (run->rank[r].present) least = fmin(least, ls_run_mean(run, r, phase));
+    return isfinite(least) ? least : 0;
+}
+
+static int first_present(const ls_run *run)
+{
+    int r = 0;
+    while (r + 1 < run->ranks && !run->rank[r].present) r++;
+    return r;
+}
+
+/* Data. Workers that together build batches faster than a step takes them hide all of it: w workers need load / w a step. */
+static void look_at_data(ls_run *run)
+{
+    double step = ls_run_step_mean(run), data = common(run, LS_PHASE_DATA), load = mean_of(run, batch_ns);
+    double workers = run->rank[first_present(run)].facts[LS_FACT_WORKERS];
+    char a[24], b[24];
+    if (data < 0.03 * step) return;
+    ls_finding *f = ls__finding_add(run, LS_FINDING_DATA);
+    if (!f) return;
+    if (!(workers >= 0)) workers = 0;
+    double rest = step - data;
+    int needed = (int)fmin(512, ceil(1.1 * load / rest));
+    if (needed <= (int)workers) needed = (int)workers + 1;
+    f->phase = LS_PHASE_DATA;
+    f->steps = (int64_t)ls__counted(run);
+    f->expected = (int64_t)fmax(rest, load / needed);
+    f->cost = (int64_t)step - f->expected;
+    snprintf(f->what, sizeof f->what, "all ranks wait %s a step for data", ls__duration(data, a));
+    snprintf(f->evidence, sizeof f->evidence,
+             "the batches of a step take %s to build with %.0f worker%s, and the rest of the step %s",
+             ls__duration(load, a), workers, workers == 1 ? "" : "s", ls__duration(rest, b));
+    snprintf(f->change, sizeof f->change, "--workers %d%s", needed,
+             run->rank[first_present(run)].facts[LS_FACT_STAGED] > 0
+                 ? ""
+                 : ", or a copy of the data on a local disk (--stage)");
+}
+
+/* ---- Communication. */
+
+typedef struct costs {
+    double start;    /* ns of a call, whatever it carries */
+    double per_byte; /* ns */
+    double total;    /* bytes of a step's buckets */
+    double calls;    /* buckets of a step */
+    double exposed;  /* ns a step that ranks stand in calls for buckets, all arrived */
+    double busy;     /* ns a step from last arrivals to done */
+} costs;
+
+/* A bucket costs start + bytes * per_byte; small calls show the start, buckets the rest. */
+static costs find_costs(const ls_run *run)
+{
+    costs c = { 0 };
+    double n = (double)ls__counted(run), small = 0, small_n = 0;
+    for (size_t i = 0; i < run->n_comm; i++) {
+        const ls_comm_row *row = &run->comm[i];
+        if (row->bucket) {
+            c.total += (double)row->bytes / n;
+            c.calls += (double)row->count / n;
+            c.busy += (double)row->busy / n;
+            c.exposed += (double)row->exposed / n;
+        } else if (row->count && row->bytes / row->count <= 4096 && row->kind == 0) {
+            small += (double)row->busy;
+            small_n += (double)row->count;
+        }
+    }
+    c.start = small_n > 0 ? small / small_n : 0;
+    if (c.total > 0) c.per_byte = fmax(0, c.busy - c.calls * c.start) / c.total;
+    return c;
+}
+
+static void look_at_comm(ls_run *run)
+{
+    double step = ls_run_step_mean(run), exposed = common(run, LS_PHASE_COMM);
+    double slots = run->rank[first_present(run)].facts[LS_FACT_SLOTS], own;
+    costs c = find_costs(run);
+    char a[24], b[24];
+    if (run->ranks < 2 || c.calls <= 0) return;
+    double calls = fmax(1, ceil(c.total / USUAL_BUCKET)), saved = (c.calls - calls) * c.start;
+    if (c.calls > 2 * calls && saved > 0.03 * step) {
+        ls_finding *f = ls__finding_add(run, LS_FINDING_BUCKETS);
+        if (!f) return;
+        f->phase = LS_PHASE_COMM;
+        f->steps = (int64_t)ls__counted(run);
+        f->cost = (int64_t)fmin(saved, exposed);
+        f->expected = (int64_t)step - f->cost;
+        snprintf(f->what, sizeof f->what, "buckets are too small: %.0f calls a step cost %s before they carry anything",
+                 c.calls, ls__duration(c.calls * c.start, a));
+        snprintf(f->evidence, sizeof f->evidence, "a call takes %s, a bucket carries %.0f KiB",
+                 ls__duration(c.start, b), c.total / c.calls / 1024);
+        snprintf(f->change, sizeof f->change, "--bucket-mb 4 (%.0f calls)", calls);
+        return;
+    }
+    if (exposed < 0.05 * step) return;
+    own = slots / run->ranks;
+    ls_finding *f = ls__finding_add(run, LS_FINDING_COMM);
+    if (!f) return;
+    /* Twice the micro-batches: the same work and half the communication for each. */
+    f->phase = LS_PHASE_COMM;
+    f->steps = (int64_t)ls__counted(run);
+    f->cost = (int64_t)(exposed / 2);
+    f->expected = (int64_t)(step - exposed / 2);
+    snprintf(f->what, sizeof f->what, "communication that nothing hides: %s of a step", ls__duration(exposed, a));
+    snprintf(f->evidence, sizeof f->evidence,
+             "%.1f MiB a step, carried at %.2f GB/s; %.0f%% of it while ranks computed", c.total / (1 << 20),
+             c.busy > 0 ? c.total / c.busy : 0, c.busy > 0 ? 100 * fmax(0, 1 - c.exposed / c.busy) : 0);
+    snprintf(f->change, sizeof f->change,
+             "more micro-batches between updates (--accumulate %.0f): twice the work for the same "
+             "communication; the expected time is of half such a step",
+             own > 0 ? 2 * own : 2.0);
+}
+
+/* ---- The rest. */
+
+static void look_at_phase(ls_run *run, ls_phase phase, ls_finding_kind kind, const char *what, const char *change)
+{
+    double step = ls_run_step_mean(run), own = 0;
+    char a[24];
+    for (int r = 0; r < run->ranks; r++)
+        if (run->rank[r].present) own = fmax(own, ls_run_mean(run, r, phase));
+    if (own < 0.05 * step) return;
+    ls_finding *f = ls__finding_add(run, kind);
+    if (!f) return;
+    f->phase = phase;
+    f->cost = (int64_t)(own / 2);
+    f->expected = (int64_t)(step - own / 2);
+    f->steps = (int64_t)ls__counted(run);
+    snprintf(f->what, sizeof f->what, "%s %s of a step, on average", what, ls__duration(own, a));
+    snprintf(f->evidence, sizeof f->evidence, "%.0f%% of the run", 100 * own / step);
+    snprintf(f->change, sizeof f->change, "%s", change);
+}
+
+static void look_at_machine(ls_run *run)
+{
+    double step = ls_run_step_mean(run), taken = mean_of(run, stolen), faults = mean_of(run, major);
+    char a[24];
+    if (taken > 0.05 * step) {
+        ls_finding *f = ls__finding_add(run, LS_FINDING_STEAL);
+        if (!f) return;
+        f->cost = (int64_t)taken;
+        f->expected = (int64_t)(step - taken);
+        f->steps = (int64_t)ls__counted(run);
+        snprintf(f->what, sizeof f->what, "the machine itself had no core for %s of a step", ls__duration(taken, a));
+        snprintf(f->evidence, sizeof f->evidence, "threads were neither asleep nor queued, and yet got no CPU time");
+        snprintf(f->change, sizeof f->change, "a virtual machine shares its host: ask for cores of its own");
+    }
+    if (faults > 1) {
+        ls_finding *f = ls__finding_add(run, LS_FINDING_MEMORY);
+        if (!f) return;
+        f->cost = (int64_t)fmin(0.5 * step, faults * 1e5);
+        f->expected = (int64_t)step - f->cost;
+        f->steps = (int64_t)ls__counted(run);
+        snprintf(f->what, sizeof f->what, "memory comes from disk: %.1f page faults a step", faults);
+        snprintf(f->evidence, sizeof f->evidence, "each costs about 0.1 ms");
+        snprintf(f->change, sizeof f->change,
+                 "the data or the model do not fit in memory: fewer ranks, a smaller batch, or no swap");
+    }
+}
+
+/* Waiting that no rank is to blame for. */
+static void look_at_waiting(ls_run *run)
+{
+    double step = ls_run_step_mean(run), waiting = ls_run_mean(run, -1, LS_PHASE_WAIT), blamed = 0;
+    char a[24];
+    for (size_t i = 0; i < run->n_findings; i++)
+        if (run->findings[i].kind == LS_FINDING_STRAGGLER || run->findings[i].kind == LS_FINDING_CORE)
+            blamed += (double)run->findings[i].cost;
+    if (waiting - blamed < 0.1 * step) return;
+    ls_finding *f = ls__finding_add(run, LS_FINDING_IMBALANCE);
+    if (!f) return;
+    f->phase = LS_PHASE_WAIT;
+    f->cost = (int64_t)(waiting - blamed);
+    f->expected = (int64_t)step - f->cost;
+    f->steps = (int64_t)ls__counted(run);
+    snprintf(f->what, sizeof f->what, "ranks wait %s a step for each other, and none of them is to blame",
+             ls__duration(waiting - blamed, a));
+    snprintf(f->evidence, sizeof f->evidence, "they come last by turns");
+    snprintf(f->change, sizeof f->change,
+             "equal work in each step (rows of equal length), more micro-batches between updates, or cores "
+             "without other programs");
+}
+
+ls_status ls__find_losses(ls_run *run)
+{
+    look_at_data(run);
+    look_at_comm(run);
+    look_at_phase(run, LS_PHASE_CHECKPOINT, LS_FINDING_CHECKPOINT, "checkpoints take",
+                  "checkpoint half as often "
+                  "(--checkpoint-every)");
+    look_at_phase(run, LS_PHASE_EVAL, LS_FINDING_EVAL, "evaluation takes",
+                  "evaluate half as often (--eval-every), or on fewer batches");
+    look_at_machine(run);
+    look_at_waiting(run);
+    return LS_OK;
+}

@@ -1,0 +1,24 @@
+/* Findings: what the files that make them share. */
+#ifndef LS_MEASURE_FIND_H
+#define LS_MEASURE_FIND_H
+
+#include "measure/model.h"
+
+/* Adds a finding, empty but for its kind; NULL: no memory, or too many. */
+ls_finding *ls__finding_add(ls_run *run, ls_finding_kind kind);
+
+/* straggle.c: ranks that make others wait, by phase, and ranks whose core is shared. */
+LS_MUST_CHECK ls_status ls__find_stragglers(ls_run *run);
+/* advise.c: what all ranks lose alike: data, communication, checkpoints, evaluation. */
+LS_MUST_CHECK ls_status ls__find_losses(ls_run *run);
+
+/* "41.0 ms", "380 us": for texts. */
+const char *ls__duration(double ns, char out[24]);
+
+/* Steps that count. */
+static inline size_t ls__counted(const ls_run *run)
+{
+    return run->n_steps - run->n_warm;
+}
+
+#endif

@@ -1,0 +1,283 @@
+/* Stragglers: a rank that spends more time in a phase than the others do, so that they wait for it.
+ *
+ * For each rank and phase, the excess of a step is its time there minus the median of the other ranks' in the same step, time without
+ * a core left out. Two patterns count. Persistent: the median excess over all steps is large. Now and then: single steps whose excess
+ * stands far out of that rank's usual. Both must stand clear of the noise, which is measured by the median deviation, and of a
+ * least share of a step; and together they must cost a least share of the run, or they are not worth a line. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/record.h"
+#include "base/status.h"
+#include "measure/find.h"
+
+/* Shares of a step, or of the run. Two ranks of one machine differ by one or two hundredths for good, by their place on the chip. */
+#define PERSISTENT 0.03  /* median excess, of a step */
+#define SUDDEN     0.03  /* excess of a single step over the usual, of a step */
+#define NOISE      6.0   /* and so many deviations */
+#define WORTH      0.002 /* cost of all steps together, of the run */
+#define CORE_WORTH 0.03  /* the same for cores that are shared: some other program always runs for a moment */
+
+typedef struct series {
+    double *excess, *room; /* [steps] */
+    double *others;        /* [ranks] */
+} series;
+
+/* What rank r spent in a step, by phase or, for LS_PHASES, without a core. */
+static double spent(const ls_step_rank *s, int cause)
+{
+    double sum = 0;
+    if (cause < LS_PHASES) return (double)s->own[cause];
+    for (int p = 0; p < LS_PHASES; p++)
+        if (p != LS_PHASE_WAIT && p != LS_PHASE_COMM) sum += (double)s->delay[p] + (double)s->stolen[p];
+    return sum;
+}
+
+static double others_median(const ls_run *run, size_t step, int rank, int cause, double *room)
+{
+    size_t n = 0;
+    for (int q = 0; q < run->ranks; q++)
+        if (q != rank && run->steps[step].rank[q].present) room[n++] = spent(&run->steps[step].rank[q], cause);
+    return ls__median(room, n);
+}
+
+typedef struct judgement {
+    double usual;      /* median excess, if it counts */
+    double sudden;     /* mean over all steps of what sudden ones had beyond it */
+    int64_t steps;     /* how many steps show it */
+    double own, other; /* mean time of this rank and of the others in those steps */
+} judgement;
+
+/* A thread that lost its core to another program comes back to cold caches: what it then takes longer is not its own doing either. */
+static bool disturbed(const ls_step_rank *s, int cause, double excess)
+{
+    return cause < LS_PHASES && (double)(s->delay[cause] + s->stolen[cause]) > excess;
+}
+
+static judgement judge(const ls_run *run, int rank, int cause, const series *s)
+{
+    size_t n = ls__counted(run), count = 0;
+    double step = ls_run_step_mean(run);
+    judgement j = { 0 };
+    for (size_t i = 0; i < n; i++) {
+        size_t at = run->n_warm + i;
+        s->excess[i] = spent(&run->steps[at].rank[rank], cause) - others_median(run, at, rank, cause, s->others);
+    }
+    memcpy(s->room, s->excess, n * sizeof *s->room);
+    double usual = ls__median(s->room, n);
+    for (size_t i = 0; i < n; i++) s->room[i] = fabs(s->excess[i] - usual);
+    double deviation = 1.4826 * ls__median(s->room, n);
+    bool persistent = usual > PERSISTENT * step && usual > 3 * deviation / sqrt((double)n);
+    double limit = fmax(SUDDEN * step, NOISE * deviation), base = persistent ? usual : fmax(usual, 0);
+    for (size_t i = 0; i < n; i++) {
+        bool out = s->excess[i] - base > limit &&
+                   !disturbed(&run->steps[run->n_warm + i].rank[rank], cause, s->excess[i] - base);
+        if (out) j.sudden += (s->excess[i] - base) / (double)n;
+        if (!out && !persistent) continue;
+        count++;
+        j.own += spent(&run->steps[run->n_warm + i].rank[rank], cause);
+        j.other += others_median(run, run->n_warm + i, rank, cause, s->others);
+    }
+    if (persistent) j.usual = usual;
+    j.steps = (int64_t)count;
+    if (count) j.own /= (double)count, j.other /= (double)count;
+    return j;
+}
+
+/* ns a step that the rank that waited longest stood waiting for `rank`. */
+static double waited_for(const ls_run *run, int rank)
+{
+    int64_t most = 0;
+    for (int q = 0; q < run->ranks; q++)
+        most = ls__max(most, run->wait_matrix[(size_t)q * (size_t)run->ranks + (size_t)rank]);
+    return (double)most / (double)ls__counted(run);
+}
+
+/* ---- Backward: which gradient comes late. */
+
+/* Adds up, per span, the time from the gradient before it. gaps is [spans]. */
+static void sum_gaps(const ls_run_rank *r, double *gaps, size_t spans)
+{
+    int64_t before = 0;
+    memset(gaps, 0, spans * sizeof *gaps);
+    for (size_t i = 0; i < r->n_events; i++) {
+        const ls_event *e = &r->events[i];
+        if (e->kind == LS_EVENT_PHASE_BEGIN && e->a == LS_PHASE_BACKWARD) before = e->time;
+        if (e->kind != LS_EVENT_SPAN_READY || e->a >= spans) continue;
+        if (before) gaps[e->a] += (double)(e->time - before);
+        before = e->time;
+    }
+}
+
+/* The span before whose readiness `rank` loses most, compared with another rank; -1: not known. */
+static int32_t late_span(const ls_run *run, int rank)
+{
+    int other = rank ? 0 : 1;
+    size_t spans = run->rank[rank].n_spans;
+    if (run->ranks < 2 || !spans || run->rank[other].n_spans != spans) return -1;
+    double *own = malloc(2 * spans * sizeof *own), best = 0;
+    int32_t at = -1;
+    if (!own) return -1;
+    sum_gaps(&run->rank[rank], own, spans);
+    sum_gaps(&run->rank[other], own + spans, spans);
+    for (size_t i = 0; i < spans; i++)
+        if (own[i] - own[spans + i] > best) best = own[i] - own[spans + i], at = (int32_t)i;
+    free(own);
+    return at;
+}
+
+/* ---- Words. */
+
+static void advise_data(const ls_run *run, int rank, ls_finding *f)
+{
+    double workers = run->rank[rank].facts[LS_FACT_WORKERS], load = 0, others = 0, batches = 0, all = 0;
+    for (size_t i = run->n_warm; i < run->n_steps; i++)
+        for (int q = 0; q < run->ranks; q++) {
+            const ls_step_rank *s = &run->steps[i].rank[q];
+            if (q == rank)
+                load += (double)s->batch_ns, batches += s->batches;
+            else
+                others += (double)s->batch_ns, all += s->batches;
+        }
+    if (batches > 0) load /= batches;
+    if (all > 0) others /= all;
+    if (others > 0 && load > 1.5 * others) {
+        char a[24], b[24];
+        size_t at = strlen(f->evidence);
+        snprintf(f->evidence + at, sizeof f->evidence - at, "; its batches take %s to build, the others' %s",
+                 ls__duration(load, a), ls__duration(others, b));
+        snprintf(f->change, sizeof f->change,
+                 "its reads are slow: keep its data on a local disk (--stage), or read ahead with more "
+                 "--workers%s",
+                 workers >= 1 ? "" : " (it has none)");
+    } else {
+        snprintf(f->change, sizeof f->change,
+                 "look at what that rank does between taking a batch and forward; more --workers help "
+                 "only if building batches is slow");
+    }
+}
+
+static void describe(const ls_run *run, int rank, int cause, const judgement *j, ls_finding *f)
+{
+    char a[24], b[24], c[24];
+    double step = ls_run_step_mean(run);
+    size_t n = ls__counted(run);
+    const char *phase = cause < LS_PHASES ? ls_phase_name((ls_phase)cause) : "waiting for a core";
+    char how[64] = "";
+    if (!(j->usual > 0) && j->steps == 1) snprintf(how, sizeof how, ", all of it in one step of %zu", n);
+    if (!(j->usual > 0) && j->steps > 1) snprintf(how, sizeof how, ", in %lld of %zu steps", (long long)j->steps, n);
+    if (cause == LS_PHASES)
+        snprintf(f->what, sizeof f->what, "rank %d had no core for %s of a step when it could have run%s", rank,
+                 ls__duration(j->own * (double)j->steps / (double)n, a), how);
+    else
+        snprintf(f->what, sizeof f->what, "rank %d cost everyone %s a step in %s%s", rank,
+                 ls__duration((double)f->cost, a), phase, how);
+    snprintf(f->evidence, sizeof f->evidence, "its %s takes %s, the others' %s; they wait %s a step for it", phase,
+             ls__duration(j->own, a), ls__duration(j->other, b), ls__duration(waited_for(run, rank), c));
+    switch (cause) {
+    case LS_PHASE_DATA: advise_data(run, rank, f); break;
+    case LS_PHASE_BACKWARD: {
+        int32_t span = late_span(run, rank);
+        if (span >= 0 && run->rank[rank].span_names[span]) {
+            size_t at = strlen(f->evidence);
+            snprintf(f->evidence + at, sizeof f->evidence - at, "; most of it before the gradient of '%.80s'",
+                     run->rank[rank].span_names[span]);
+        }
+        snprintf(f->change, sizeof f->change,
+                 "give all ranks equal work (rows of equal length); see 'lockstep train --profile' for "
+                 "the layer");
+        break;
+    }
+    case LS_PHASES:
+        snprintf(f->change, sizeof f->change,
+                 "its core (%s on %s) is shared: end the other program there, or bind the rank elsewhere "
+                 "with 'taskset'",
+                 run->rank[rank].cores, run->rank[rank].host);
+        break;
+    case LS_PHASE_CHECKPOINT:
+        snprintf(f->change, sizeof f->change, "checkpoint less often, or to a faster disk");
+        break;
+    default:
+        snprintf(f->change, sizeof f->change,
+                 "give all ranks equal work: rows of equal length, the same number of threads and the same "
+                 "kind of core");
+    }
+    f->expected = (int64_t)(step - (double)f->cost);
+}
+
+static void look_at(ls_run *run, int rank, int cause, const series *s)
+{
+    double step = ls_run_step_mean(run);
+    judgement j = judge(run, rank, cause, s);
+    double loss = j.usual + j.sudden, worth = cause == LS_PHASES ? CORE_WORTH : WORTH;
+    if (loss < worth * step) return;
+    /* What it does beyond the others is lost by all who wait for it; by those it shares cores with, a part at least. */
+    double cost = fmin(loss, fmax(waited_for(run, rank), loss / run->ranks));
+    ls_finding *f = ls__finding_add(run, cause == LS_PHASES ? LS_FINDING_CORE : LS_FINDING_STRAGGLER);
+    if (!f) return;
+    f->rank = rank;
+    f->phase = cause < LS_PHASES ? (ls_phase)cause : LS_PHASE_OTHER;
+    f->cost = (int64_t)cost;
+    f->steps = j.steps;
+    describe(run, rank, cause, &j, f);
+}
+
+/* More ranks than cores: everybody waits for a core, and who does more is chance. */
+static bool is_crowded(const ls_run *run)
+{
+    int ranks = 0, cores = 0;
+    for (int r = 0; r < run->ranks; r++)
+        if (run->rank[r].present && run->rank[r].node == 0) {
+            ranks++;
+            if (run->rank[r].threads > cores) cores = run->rank[r].threads;
+        }
+    bool bound = ranks > 1 && strcmp(run->rank[0].cores, run->rank[1].cores) != 0;
+    return !bound && ranks > cores;
+}
+
+static void look_at_crowd(ls_run *run)
+{
+    double delay = 0, n = 0, step = ls_run_step_mean(run);
+    char a[24];
+    for (size_t i = run->n_warm; i < run->n_steps; i++)
+        for (int r = 0; r < run->ranks; r++)
+            if (run->steps[i].rank[r].present) delay += spent(&run->steps[i].rank[r], LS_PHASES), n++;
+    if (n > 0) delay /= n;
+    if (delay < 0.1 * step) return;
+    ls_finding *f = ls__finding_add(run, LS_FINDING_CORE);
+    if (!f) return;
+    f->cost = (int64_t)delay;
+    f->expected = (int64_t)step;
+    f->steps = (int64_t)ls__counted(run);
+    snprintf(f->what, sizeof f->what, "there are more ranks than cores: each has none for %s of a step",
+             ls__duration(delay, a));
+    snprintf(f->evidence, sizeof f->evidence, "%d ranks share the cores %s", run->ranks, run->rank[0].cores);
+    snprintf(f->change, sizeof f->change, "as many ranks as cores (-n %d) do the same work with less waiting",
+             run->rank[0].threads > 0 ? run->rank[0].threads : 1);
+}
+
+ls_status ls__find_stragglers(ls_run *run)
+{
+    static const int causes[] = { LS_PHASE_DATA,       LS_PHASE_FORWARD, LS_PHASE_BACKWARD, LS_PHASE_UPDATE,
+                                  LS_PHASE_CHECKPOINT, LS_PHASE_EVAL,    LS_PHASE_OTHER };
+    size_t n = ls__counted(run);
+    int present = 0;
+    for (int r = 0; r < run->ranks; r++) present += run->rank[r].present;
+    if (present < 2) return LS_OK;
+    series s = { .excess = malloc(n * sizeof(double)),
+                 .room = malloc(n * sizeof(double)),
+                 .others = malloc((size_t)run->ranks * sizeof(double)) };
+    ls_status status = s.excess && s.room && s.others ? LS_OK : ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
+    bool crowded = is_crowded(run);
+    for (int r = 0; r < run->ranks && !status; r++) {
+        if (!run->rank[r].present) continue;
+        for (size_t c = 0; c < sizeof causes / sizeof *causes; c++) look_at(run, r, causes[c], &s);
+        if (!crowded) look_at(run, r, LS_PHASES, &s);
+    }
+    if (!status && crowded) look_at_crowd(run);
+    free(s.excess);
+    free(s.room);
+    free(s.others);
+    return status;
+}
