@@ -17,11 +17,13 @@
 #define SUDDEN     0.03  /* excess of a single step over the usual, of a step */
 #define NOISE      6.0   /* and so many deviations */
 #define WORTH      0.002 /* cost of all steps together, of the run */
-#define CORE_WORTH 0.03  /* the same for cores that are shared: some other program always runs for a moment */
+#define COARSE_WORTH \
+    0.03 /* the same for cores, where some other program always runs for a moment, and for what has no name */
 
 typedef struct series {
     double *excess, *room; /* [steps] */
     double *others;        /* [ranks] */
+    bool crowded;          /* there are more ranks than cores */
 } series;
 
 /* What rank r spent in a step, by phase or, for LS_PHASES, without a core. */
@@ -72,7 +74,7 @@ static judgement judge(const ls_run *run, int rank, int cause, const series *s)
     double limit = fmax(SUDDEN * step, NOISE * deviation), base = persistent ? usual : fmax(usual, 0);
     for (size_t i = 0; i < n; i++) {
         bool out = s->excess[i] - base > limit &&
-                   !disturbed(&run->steps[run->n_warm + i].rank[rank], cause, s->excess[i] - base);
+                   !(!s->crowded && disturbed(&run->steps[run->n_warm + i].rank[rank], cause, s->excess[i] - base));
         if (out) j.sudden += (s->excess[i] - base) / (double)n;
         if (!out && !persistent) continue;
         count++;
@@ -210,7 +212,7 @@ static void look_at(ls_run *run, int rank, int cause, const series *s)
 {
     double step = ls_run_step_mean(run);
     judgement j = judge(run, rank, cause, s);
-    double loss = j.usual + j.sudden, worth = cause == LS_PHASES ? CORE_WORTH : WORTH;
+    double loss = j.usual + j.sudden, worth = cause == LS_PHASES || cause == LS_PHASE_OTHER ? COARSE_WORTH : WORTH;
     if (loss < worth * step) return;
     /* What it does beyond the others is lost by all who wait for it; by those it shares cores with, a part at least. */
     double cost = fmin(loss, fmax(waited_for(run, rank), loss / run->ranks));
@@ -269,7 +271,7 @@ ls_status ls__find_stragglers(ls_run *run)
                  .room = malloc(n * sizeof(double)),
                  .others = malloc((size_t)run->ranks * sizeof(double)) };
     ls_status status = s.excess && s.room && s.others ? LS_OK : ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
-    bool crowded = is_crowded(run);
+    bool crowded = s.crowded = is_crowded(run);
     for (int r = 0; r < run->ranks && !status; r++) {
         if (!run->rank[r].present) continue;
         for (size_t c = 0; c < sizeof causes / sizeof *causes; c++) look_at(run, r, causes[c], &s);
