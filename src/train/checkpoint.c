@@ -163,6 +163,20 @@ static void remove_old(const char *newest, int keep)
     free(steps);
 }
 
+/* What a run left that was killed while it wrote. */
+static void remove_unfinished(const char *folder)
+{
+    char path[4400];
+    DIR *d = opendir(folder);
+    if (!d) return;
+    for (const struct dirent *e; (e = readdir(d));) {
+        if (strncmp(e->d_name, ".step-", 6) != 0 || !strstr(e->d_name, ".ckpt.tmp-")) continue;
+        snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+        unlink(path);
+    }
+    closedir(d);
+}
+
 static void *write_in_background(void *arg)
 {
     ls_train *t = arg;
@@ -345,6 +359,7 @@ ls_status ls__checkpoint_resume(ls_train *t)
             ls__log(LS_LOG_WARNING, "%s; %s", ls_error(),
                     i + 1 < n ? "going on from the one before" : "there is none before it");
     }
+    if (!status && ls__train_is_first(t)) remove_unfinished(folder);
     free(folder);
     free(steps);
     status = ls__parallel_agree(t, status);
