@@ -37,6 +37,20 @@ typedef struct ls_span {
     size_t count;     /* elements */
 } ls_span;
 
+/* Values by name. */
+typedef struct ls_named {
+    const char *name;
+    float *data;
+    size_t count;
+} ls_named;
+
+/* What is done with buffers: what a model keeps besides parameters, such as the running statistics of batch norms, which
+ * each rank computes from its own part of the batch. */
+typedef enum ls_buffers {
+    LS_BUFFERS_BROADCAST = 0, /* everyone gets rank 0's */
+    LS_BUFFERS_MEAN = 1,      /* everyone gets the mean over the ranks */
+} ls_buffers;
+
 typedef enum ls_ddp_mode {
     LS_DDP_SYNC = 0,       /* the last micro-batch of a step */
     LS_DDP_ACCUMULATE = 1, /* more follow */
@@ -59,6 +73,10 @@ typedef struct ls_ddp_options {
     bool to_first;    /* sums are written to the machine's first rank only, where all its ranks read them:
                          ls_ddp_sums(). For one update that they share instead of one each */
     bool no_overlap;  /* start nothing before finish: to measure what overlap is worth */
+    const ls_named
+        *buffers; /* made the same on all ranks at the end of each LS_DDP_SYNC; lent for the ddp's life; NULL: none */
+    size_t n_buffers;
+    ls_buffers buffer_mode;
     ls_bucket_fn before; /* when a bucket is full, before it is reduced; NULL: none */
     ls_bucket_fn after;  /* when it is reduced; NULL: none */
     void *user;          /* for both */
@@ -92,13 +110,22 @@ typedef struct ls_ddp_result {
     double weight;  /* of all micro-batches of all ranks since the last sync */
     int64_t unused; /* spans that were ready on no rank; their gradient is zero */
     bool moved;     /* ask ls_ddp_grad() again */
+    int joined;     /* ranks that have run out of data: see ls_ddp_join() */
 } ls_ddp_result;
 
 /* Ends a micro-batch. Spans not said to be ready count as zero. With LS_DDP_SYNC, waits until all gradients are reduced.
  * `result` may be NULL and is filled after LS_DDP_SYNC. */
 LS_API LS_MUST_CHECK ls_status ls_ddp_finish(ls_ddp *ddp, ls_ddp_result *result);
 
-/* Whether span i was ready on no rank in the last synchronised step. */
+/* Uneven data: a rank that has none left calls this instead of going on. It takes part in the others' steps with zeros, so
+ * that their mean stays exact, until all ranks have called it. After each of those steps gradients hold the mean as usual, and
+ * `step` is called so that this rank makes the same update as the others; NULL: nothing is done. A status other than LS_OK
+ * ends it with that. Every rank calls it at its end, also when all had the same amount. */
+typedef ls_status (*ls_step_fn)(void *user, const ls_ddp_result *result);
+LS_API LS_MUST_CHECK ls_status ls_ddp_join(ls_ddp *ddp, ls_step_fn step, void *user);
+
+/* Whether span i was ready on no rank in the last synchronised step. The first time that there are such spans, rank 0 logs
+ * their number and names. */
 LS_API bool ls_ddp_unused(const ls_ddp *ddp, size_t span);
 
 typedef struct ls_ddp_stats {
@@ -108,21 +135,21 @@ typedef struct ls_ddp_stats {
     int64_t bytes;         /* reduced per step */
     int64_t started_early; /* buckets started before finish, over all steps */
     int64_t wait_ns;       /* spent in finish, waiting for buckets, over all steps */
+    int64_t unused;        /* spans that were ready on no rank, in the last step */
+    int64_t joined;        /* steps in which this rank had no data any more */
+    int64_t buffer_bytes;  /* of buffers that are made the same, per step */
 } ls_ddp_stats;
 LS_API ls_ddp_stats ls_ddp_get_stats(const ls_ddp *ddp);
 
 /* ---- Parameters at the start. */
 
-typedef struct ls_named {
-    const char *name;
-    float *data;
-    size_t count;
-} ls_named;
-
 /* Collective: everyone gets rank `root`'s values. */
 LS_API LS_MUST_CHECK ls_status ls_params_broadcast(ls_world *world, const ls_named *params, size_t n, int root);
 /* Collective: LS_EMISMATCH on all ranks if any value differs anywhere; names the first such parameter and two ranks. */
 LS_API LS_MUST_CHECK ls_status ls_params_verify(ls_world *world, const ls_named *params, size_t n);
+
+/* Collective: makes buffers the same on all ranks, in one message. With ls_ddp_options.buffers that is done at each sync. */
+LS_API LS_MUST_CHECK ls_status ls_buffers_sync(ls_world *world, const ls_named *buffers, size_t n, ls_buffers mode);
 
 /* The numbers of ranks that `slots` micro-batches can be spread over in canonical order, as text ("1, 2, 4, 8"). */
 LS_API void ls_slots_ranks(int slots, char *out, size_t bytes);

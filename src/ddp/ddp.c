@@ -12,8 +12,10 @@
  * Micro-batches are added up in canonical order by the counter (counter.h), span by span, as they become ready. */
 #include "lockstep/ddp.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/log.h"
 #include "base/status.h"
 #include "comm/apply.h"
 #include "comm/events.h"
@@ -72,6 +74,8 @@ struct ls_ddp {
     uint32_t *ready_order;
     size_t n_ready;
     bool rebuilt;
+    bool joining;      /* this rank has run out of data */
+    bool named_unused; /* they have been logged */
     ls__counter counter;
     ls_ddp_stats stats;
 };
@@ -91,6 +95,9 @@ static ls_status plan(ls_ddp *d)
     free(plans);
     d->stats.buckets = (int64_t)d->n_buckets;
     d->stats.bytes = (int64_t)(d->total * (d->options.bf16 ? 2 : 4));
+    d->stats.buffer_bytes = 0;
+    for (size_t i = 0; i < d->options.n_buffers; i++)
+        d->stats.buffer_bytes += (int64_t)(d->options.buffers[i].count * sizeof(float));
     return LS_OK;
 }
 
@@ -250,7 +257,7 @@ ls_ddp_stats ls_ddp_get_stats(const ls_ddp *ddp)
 
 static ls_status check_slot(const ls_ddp *d, ls_ddp_mode mode)
 {
-    if (!d->options.slots) return LS_OK;
+    if (!d->options.slots || d->joining) return LS_OK;
     int p = ls_world_size(d->world), rank = ls_world_rank(d->world);
     int each = d->options.slots / p + (rank < d->options.slots % p); /* uneven only with any_order */
     if ((mode == LS_DDP_SYNC) == ((int)d->micro + 1 == each)) return LS_OK;
@@ -431,16 +438,41 @@ done:
     return status;
 }
 
-/* Agrees on the weight of the step, and on which spans nobody used. */
+/* "'a', 'b' and 5 more", once. */
+static void name_unused(ls_ddp *d, int64_t count)
+{
+    char names[8 * 46 + 32];
+    size_t at = 0;
+    int64_t shown = 0;
+    if (d->named_unused || ls_world_rank(d->world)) return;
+    d->named_unused = true;
+    for (size_t i = 0; i < d->n && shown < 8; i++) {
+        if (d->used[i]) continue;
+        at += (size_t)snprintf(names + at, sizeof names - at, "%s'%.40s'", shown ? ", " : "", d->names[i]);
+        shown++;
+    }
+    if (shown < count) snprintf(names + at, sizeof names - at, " and %lld more", (long long)(count - shown));
+    ls__log(
+        LS_LOG_WARNING,
+        "%lld of %zu parameters got no gradient on any rank, and count as zero: %s; if that is not meant, they are not "
+        "part of the loss",
+        (long long)count, d->n, names);
+}
+
+/* Agrees on the weight of the step, on who has run out of data, and on which spans nobody used. */
 static ls_status agree(ls_ddp *d, ls_ddp_result *r)
 {
-    double totals[2] = { d->weight_sum, 0 };
+    double totals[3] = { d->weight_sum, 0, d->joining };
     for (size_t i = 0; i < d->n; i++) totals[1] += !d->used[i];
-    ls_status status = ls_allreduce(d->group, totals, 2, LS_F64, LS_SUM);
+    ls_status status = ls_allreduce(d->group, totals, 3, LS_F64, LS_SUM);
     r->weight = totals[0];
-    if (status || totals[1] == 0) return status;
-    status = ls_allreduce(d->group, d->used, d->n, LS_U8, LS_MAX);
-    for (size_t i = 0; i < d->n; i++) r->unused += !d->used[i];
+    r->joined = (int)totals[2];
+    if (!status && totals[1] != 0 && r->joined < ls_world_size(d->world)) {
+        status = ls_allreduce(d->group, d->used, d->n, LS_U8, LS_MAX);
+        for (size_t i = 0; i < d->n; i++) r->unused += !d->used[i];
+        if (r->unused && !status) name_unused(d, r->unused);
+    }
+    d->stats.unused = r->unused;
     return status;
 }
 
@@ -476,6 +508,8 @@ static ls_status synchronise(ls_ddp *d, ls_ddp_result *r)
     if (!status) status = agree(d, r);
     d->stats.wait_ns += ls_now() - begin;
     for (size_t i = 0; i < d->n_buckets && !status; i++) status = deliver(d, i, r->weight);
+    if (!status && d->options.n_buffers)
+        status = ls_buffers_sync(d->world, d->options.buffers, d->options.n_buffers, d->options.buffer_mode);
     if (!status && !d->rebuilt && !d->wire) status = rebuild(d, &r->moved);
     d->rebuilt = true;
     d->stats.steps++;
@@ -500,5 +534,21 @@ ls_status ls_ddp_finish(ls_ddp *d, ls_ddp_result *result)
     }
     d->running = false;
     if (result && !status) *result = r;
+    return status;
+}
+
+ls_status ls_ddp_join(ls_ddp *d, ls_step_fn step, void *user)
+{
+    ls_status status = LS_OK;
+    if (d->running) return ls__fail(LS_ESTATE, "ddp: join in the middle of a micro-batch; call finish first");
+    for (d->joining = true; !status;) {
+        ls_ddp_result r = { 0 };
+        status = ls_ddp_begin(d, LS_DDP_SYNC, 0);
+        if (!status) status = ls_ddp_finish(d, &r);
+        if (status || r.joined == ls_world_size(d->world)) break;
+        d->stats.joined++;
+        if (step) status = step(user, &r);
+    }
+    d->joining = false;
     return status;
 }

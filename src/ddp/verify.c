@@ -80,10 +80,9 @@ done:
 ls_status ls__verify_options(ls_world *world, const ls_ddp_options *o)
 {
     ls_group *g = ls_world_group(world);
-    static const char *const names[] = {
-        "bucket_bytes", "first_bucket_bytes", "slots",       "any_order",  "bf16",
-        "means",        "keep_sums",          "fixed_order", "no_overlap", "to_first"
-    };
+    static const char *const names[] = { "bucket_bytes", "first_bucket_bytes", "slots",       "any_order",  "bf16",
+                                         "means",        "keep_sums",          "fixed_order", "no_overlap", "to_first",
+                                         "n_buffers",    "buffer_mode" };
     enum { N = sizeof names / sizeof *names };
     int64_t mine[2 * N] = { (int64_t)o->bucket_bytes,
                             (int64_t)o->first_bucket_bytes,
@@ -94,7 +93,9 @@ ls_status ls__verify_options(ls_world *world, const ls_ddp_options *o)
                             o->keep_sums,
                             o->fixed_order,
                             o->no_overlap,
-                            o->to_first };
+                            o->to_first,
+                            (int64_t)o->n_buffers,
+                            o->buffer_mode };
     int64_t both[2 * N];
     for (int i = 0; i < N; i++) both[i] = mine[i], both[N + i] = -mine[i];
     ls_status status = ls_allreduce(g, both, 2 * (size_t)N, LS_I64, LS_MAX);
