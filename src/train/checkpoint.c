@@ -307,6 +307,9 @@ static ls_status compare_settings(const ls_train *t, const char *path, const con
     for (int i = 0; i < n; i++) {
         const json_t *value = json_object_get(settings, facts[i].name);
         if (!facts[i].fixed || (json_is_number(value) && json_number_value(value) == facts[i].value)) continue;
+        if (!strncmp(facts[i].name, "the hash", 8))
+            return ls__fail(LS_EINVAL, "%s: %s was another; go on with the data and settings of the run", path,
+                            facts[i].name);
         return ls__fail(LS_EINVAL, "%s: was made with %s %.9g, and now it is %.9g; go on with the settings of the run",
                         path, facts[i].name, json_number_value(value), facts[i].value);
     }

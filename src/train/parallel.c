@@ -75,12 +75,16 @@ ls_status ls__parallel_compare(ls_train *t)
     int n = ls__train_facts(t, facts);
     for (int i = 0; i < n; i++) both[i] = facts[i].value, both[n + i] = -facts[i].value;
     ls_status status = ls_allreduce(ls_world_group(t->parallel.world), both, 2 * (size_t)n, LS_F64, LS_MAX);
-    for (int i = 0; i < n && !status; i++)
-        if (both[i] != -both[n + i])
-            status = ls__fail(LS_EMISMATCH,
-                              "the ranks were started differently: %s is from %.9g to %.9g; give all ranks "
-                              "the same command line and data",
-                              facts[i].name, -both[n + i], both[i]);
+    for (int i = 0; i < n && !status; i++) {
+        if (both[i] == -both[n + i]) continue;
+        static const char advice[] = "give all ranks the same command line and data";
+        if (!strncmp(facts[i].name, "the hash", 8))
+            status =
+                ls__fail(LS_EMISMATCH, "the ranks were started differently: %s differs; %s", facts[i].name, advice);
+        else
+            status = ls__fail(LS_EMISMATCH, "the ranks were started differently: %s is from %.9g to %.9g; %s",
+                              facts[i].name, -both[n + i], both[i], advice);
+    }
     return status;
 }
 

@@ -128,6 +128,7 @@ int ls__train_facts(const ls_train *t, ls__fact *out)
         { "padding", o->padded, true },
         { "the hash of the names of fields", hash_fields(o), true },
         { "samples of training data", (double)t->train_part->count, true },
+        { "the hash of the training data", t->data_hash, true },
         { "evaluation", (double)o->eval_every, false },
         { "kind of update", o->update, false },
         { "checkpoint interval", (double)o->checkpoint_every, false },
@@ -154,6 +155,7 @@ static ls_status open_own(ls_train *t)
         return ls__fail(LS_EINVAL, "checkpoints need a run directory to lie in");
     if ((status = settle_sizes(t))) return status;
     if ((status = ls__train_open_data(t))) return status;
+    t->data_hash = ls__train_hash_data(t);
     if ((status = ls_gpt2_open(&t->model, &o->model))) return status;
     t->flops_per_token = count_flops(&o->model, o->length);
     status = ls_tape_open(&t->tape, &(ls_tape_options){ .threads = o->threads });

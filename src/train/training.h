@@ -46,6 +46,7 @@ struct ls_train {
     int64_t injected;                         /* the step that the last delay was put into */
     struct ls__profile *profile;              /* NULL: nobody asked for one */
     ls__run_dir run;                          /* path NULL: none, or this is not the first rank */
+    double data_hash; /* of samples of train_part */
     double flops_per_token;
     double peak_gflops; /* the best that was measured; 0: not yet */
 };
@@ -93,6 +94,9 @@ static inline double ls__train_full_weight(const ls_train *t)
 
 /* Behind every step: adds up, and now and then compares the ranks and logs the first that holds the others up. Collective. */
 LS_MUST_CHECK ls_status ls__train_note_loading(ls_train *t, const ls_train_metrics *m);
+
+/* ---- data_hash.c */
+double ls__train_hash_data(const ls_train *t);
 
 /* ---- step.c: the phases of a step, one function each. */
 
