@@ -4,6 +4,7 @@
  *     ./mlp                               alone
  *     lockstep run -n 4 -- ./mlp          on four ranks: the same digits
  *     mpirun -n 4 ./mlp                   on a cluster
+ *     ./mlp runs/mlp                      also records where the time goes; 'lockstep report runs/mlp' tells
  *
  * It learns whether a point lies inside a ring. A step has 8 micro-batches of 16 points, spread over the ranks; each rank
  * computes its own, tells lockstep which gradients are ready while it still computes the others, and gets the mean over
@@ -101,19 +102,28 @@ static ls_status train(ls_world *world, ls_ddp *ddp)
     int rank = ls_world_rank(world), each = SLOTS / ls_world_size(world);
     for (int step = 0; step < STEPS; step++) {
         double loss = 0;
+        ls_mark_step(world, step + 1);
         ls_ddp_result result;
         for (int micro = 0; micro < each; micro++) {
             batch b;
             activations a;
+            ls_mark_begin(world, LS_PHASE_DATA);
             load(&b, step, rank * each + micro);
+            ls_mark_end(world, LS_PHASE_DATA);
             ls_status status = ls_ddp_begin(ddp, micro + 1 < each ? LS_DDP_ACCUMULATE : LS_DDP_SYNC, POINTS);
             if (status) return status;
+            ls_mark_begin(world, LS_PHASE_FORWARD);
             loss += (double)forward(&b, &a);
+            ls_mark_end(world, LS_PHASE_FORWARD);
+            ls_mark_begin(world, LS_PHASE_BACKWARD); /* waiting inside it is noted by lockstep itself */
             if ((status = backward(&b, &a, ddp))) return status;
             if ((status = ls_ddp_finish(ddp, &result))) return status;
+            ls_mark_end(world, LS_PHASE_BACKWARD);
         }
+        ls_mark_begin(world, LS_PHASE_UPDATE);
         for (int i = 0; i < PARAMS; i++)
             for (size_t k = 0; k < counts[i]; k++) values[i][k] -= 0.5f * grads[i][k];
+        ls_mark_end(world, LS_PHASE_UPDATE);
         if ((step + 1) % 500) continue;
         ls_status status = ls_allreduce(ls_world_group(world), &loss, 1, LS_F64, LS_SUM);
         if (status) return status;
@@ -122,9 +132,10 @@ static ls_status train(ls_world *world, ls_ddp *ddp)
     return LS_OK;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     ls_world *world = NULL;
+    ls_record *record = NULL;
     ls_ddp *ddp = NULL;
     ls_span spans[PARAMS];
     ls_named params[PARAMS];
@@ -140,8 +151,10 @@ int main(void)
     ls_status status = ls_world_open(&world, NULL);
     if (!status) status = ls_params_verify(world, params, PARAMS);
     if (!status) status = ls_ddp_open(&ddp, world, spans, PARAMS, &(ls_ddp_options){ .slots = SLOTS });
+    if (!status && argc > 1) status = ls_record_open(&record, world, argv[1], NULL);
     if (!status) status = train(world, ddp);
     if (status) fprintf(stderr, "mlp: %s\n", ls_error());
+    ls_record_free(&record);
     ls_ddp_free(&ddp);
     ls_world_free(&world);
     for (int i = 0; i < PARAMS; i++) free(grads[i]);

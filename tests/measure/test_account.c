@@ -1,0 +1,196 @@
+/* From made-up events to answers: phases that add up, waiting and its reason, on clocks that differ. */
+#include "records.h"
+
+#include "folder.h"
+
+enum { STEPS = 40 };
+
+typedef struct late {
+    int rank;
+    ls_phase phase; /* in which `ns` are lost; LS_PHASE_OTHER: no core */
+    int64_t ns;
+    int64_t every, shift; /* of rank 1's clock */
+    bool told;            /* that clock's shift is recorded */
+} late;
+
+/* Loss of this rank in this phase and step. */
+static int64_t lost(const late *l, int rank, ls_phase phase, int step)
+{
+    return l->rank == rank && l->phase == phase && step % l->every == 0 ? l->ns : 0;
+}
+
+static int64_t in_phase(rank_record *r, const late *l, int rank, ls_phase phase, int64_t at, int64_t ns, int step)
+{
+    int64_t more = lost(l, rank, phase, step),
+            core = phase == LS_PHASE_FORWARD ? lost(l, rank, LS_PHASE_OTHER, step) : 0;
+    sample(r, at, 0, 0, false);
+    add(r, at, LS_EVENT_PHASE_BEGIN, phase, 0);
+    at += ns + more + core;
+    sample(r, at, ns + more, core, false);
+    add(r, at, LS_EVENT_PHASE_END, phase, 0);
+    return at;
+}
+
+/* When rank k comes to the meeting of a step that begins at 0. */
+static int64_t arrival(const late *l, int k, int step)
+{
+    return 55 * MS + lost(l, k, LS_PHASE_DATA, step) + lost(l, k, LS_PHASE_FORWARD, step) +
+           lost(l, k, LS_PHASE_BACKWARD, step) + lost(l, k, LS_PHASE_OTHER, step);
+}
+
+/* 5 ms data, 20 forward, 30 backward, then the ranks meet, exchange for 2 ms, and update for 3. */
+static void make_rank(const char *folder_of_run, const late *l, int k)
+{
+    rank_record r;
+    begin_record(&r, "live", k, 2, 0);
+    if (k == 1) r.shift = l->shift;
+    if (k == 1 && l->told) ls__record_clock(r.record, l->shift, 1000);
+    int64_t begin = INT64_C(3600) * 1000 * MS;
+    for (int step = 1; step <= STEPS; step++) {
+        int64_t mine = begin + arrival(l, k, step), other = begin + arrival(l, 1 - k, step);
+        int64_t done = (mine > other ? mine : other) + 2 * MS;
+        add(&r, begin, LS_EVENT_STEP, (uint64_t)step, 0);
+        int64_t at = in_phase(&r, l, k, LS_PHASE_DATA, begin, 5 * MS, step);
+        at = in_phase(&r, l, k, LS_PHASE_FORWARD, at, 20 * MS, step);
+        at = in_phase(&r, l, k, LS_PHASE_BACKWARD, at, 30 * MS, step);
+        assert_int_equal(at, mine);
+        add(&r, at, LS_EVENT_COLL_START, (uint64_t)step, 1 << 20);
+        add(&r, done, LS_EVENT_COLL_DONE, (uint64_t)step, 0);
+        add(&r, done, LS_EVENT_BLOCKED, (uint64_t)step, (uint64_t)(done - at));
+        sample(&r, done, 2 * MS, 0, true);
+        begin = in_phase(&r, l, k, LS_PHASE_UPDATE, done, 3 * MS, step) + MS;
+        ls__record_drain(r.record, 0);
+    }
+    add(&r, begin, LS_EVENT_STEP, STEPS + 1, 0);
+    end_killed(&r, "live", folder_of_run, k);
+}
+
+static void make_run(const char *folder_of_run, const late *l)
+{
+    for (int k = 0; k < 2; k++) make_rank(folder_of_run, l, k);
+}
+
+static void phases_add_up(void **state)
+{
+    (void)state;
+    ls_run *run;
+    make_run("level/events", &(late){ .rank = -1, .every = 1 });
+    assert_int_equal(ls_run_open(&run, "level", NULL), LS_OK);
+    assert_int_equal(run->n_steps, STEPS);
+    for (size_t i = 0; i < STEPS; i++)
+        for (int k = 0; k < 2; k++) {
+            const ls_step_rank *s = &run->steps[i].rank[k];
+            int64_t sum = 0;
+            for (int p = 0; p < LS_PHASES; p++) sum += s->ns[p];
+            assert_int_equal(sum, s->end - s->begin);
+            assert_int_equal(s->ns[LS_PHASE_DATA], 5 * MS);
+            assert_int_equal(s->ns[LS_PHASE_FORWARD], 20 * MS);
+            assert_int_equal(s->ns[LS_PHASE_BACKWARD], 30 * MS);
+            assert_int_equal(s->ns[LS_PHASE_WAIT], 0);
+            assert_int_equal(s->ns[LS_PHASE_COMM], 2 * MS);
+            assert_int_equal(s->ns[LS_PHASE_UPDATE], 3 * MS);
+            assert_int_equal(s->ns[LS_PHASE_OTHER], 1 * MS);
+        }
+    for (size_t i = 0; i < run->n_findings; i++) assert_int_equal(run->findings[i].rank, -1);
+    ls_run_free(&run);
+}
+
+/* The rank and the phase are named, in the meetings and in the findings, and the cost is what was lost. */
+static void check_blame(const late *l, const char *at)
+{
+    char events[100];
+    ls_run *run;
+    snprintf(events, sizeof events, "%s/events", at);
+    make_run(events, l);
+    assert_int_equal(ls_run_open(&run, at, NULL), LS_OK);
+    bool core = l->phase == LS_PHASE_OTHER;
+    int64_t waited = 0, seen = 0;
+    for (size_t i = 0; i < run->n_delays; i++) {
+        const ls_delay *d = &run->delays[i];
+        if (d->waited < MS) continue;
+        assert_int_equal(d->rank, l->rank);
+        assert_int_equal(d->core, core);
+        if (!core) assert_int_equal(d->phase, l->phase);
+        assert_in_range(d->excess, l->ns - MS / 10, l->ns + MS / 10);
+        seen++;
+        waited += d->waited;
+    }
+    assert_int_equal(seen, STEPS / l->every);
+    assert_in_range(waited, seen * l->ns - MS, seen * l->ns + MS);
+    const ls_finding *f = run->findings;
+    while (f < run->findings + run->n_findings && f->rank < 0) f++; /* about all ranks */
+    assert_true(f < run->findings + run->n_findings);
+    assert_int_equal(f->rank, l->rank);
+    assert_int_equal(f->kind, core ? LS_FINDING_CORE : LS_FINDING_STRAGGLER);
+    if (!core) assert_int_equal(f->phase, l->phase);
+    int64_t counted = 0, hit = 0;
+    for (size_t i = run->n_warm; i < run->n_steps && run->steps[i].number <= STEPS; i++)
+        counted++, hit += run->steps[i].number % l->every == 0;
+    double cost = (double)l->ns * (double)hit / (double)counted;
+    assert_true((double)f->cost > 0.9 * cost && (double)f->cost < 1.1 * cost);
+    assert_true(run->wait_matrix[(size_t)(1 - l->rank) * 2 + (size_t)l->rank] > hit * l->ns - MS);
+    assert_true(run->wait_matrix[(size_t)l->rank * 2 + (size_t)(1 - l->rank)] < MS);
+    ls_run_free(&run);
+}
+
+static void the_late_rank_is_named(void **state)
+{
+    (void)state;
+    static const ls_phase phases[] = { LS_PHASE_DATA, LS_PHASE_FORWARD, LS_PHASE_BACKWARD, LS_PHASE_OTHER };
+    for (int rank = 0; rank < 2; rank++)
+        for (size_t p = 0; p < 4; p++)
+            for (int64_t every = 1; every <= 10; every += 9) {
+                char at[40];
+                snprintf(at, sizeof at, "late-%d-%zu-%d", rank, p, (int)every);
+                check_blame(&(late){ .rank = rank, .phase = phases[p], .ns = (p == 3 ? 30 : 12) * MS, .every = every },
+                            at);
+            }
+}
+
+static void clocks_that_differ_change_nothing(void **state)
+{
+    (void)state;
+    check_blame(
+        &(late){ .rank = 0, .phase = LS_PHASE_FORWARD, .ns = 12 * MS, .every = 1, .shift = 1000 * MS, .told = true },
+        "ahead");
+    check_blame(
+        &(late){ .rank = 0, .phase = LS_PHASE_DATA, .ns = 12 * MS, .every = 1, .shift = -1000 * MS, .told = true },
+        "behind");
+    check_blame(
+        &(late){ .rank = 1, .phase = LS_PHASE_BACKWARD, .ns = 12 * MS, .every = 1, .shift = 300 * MS, .told = true },
+        "third");
+}
+
+/* Without the measured offset the clocks' difference would look like waiting: the test above can fail. */
+static void a_clock_that_is_not_told_misleads(void **state)
+{
+    (void)state;
+    ls_run *run;
+    make_run("untold/events",
+             &(late){ .rank = 0, .phase = LS_PHASE_FORWARD, .ns = 12 * MS, .every = 1, .shift = 40 * MS });
+    assert_int_equal(ls_run_open(&run, "untold", NULL), LS_OK);
+    assert_true(run->wait_matrix[1 * 2 + 0] < MS); /* rank 0 seems to come first */
+    assert_true(run->wait_matrix[0 * 2 + 1] > (int64_t)STEPS / 2 * MS);
+    ls_run_free(&run);
+}
+
+static void calls_have_the_names_of_comm(void **state)
+{
+    (void)state;
+    assert_string_equal(ls_call_name(0), "allreduce");
+    assert_string_equal(ls_call_name(8), "barrier");
+    assert_string_equal(ls_call_name(9), "apply");
+    assert_string_equal(ls_call_name(255), "unknown call");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(phases_add_up),
+        cmocka_unit_test(the_late_rank_is_named),
+        cmocka_unit_test(clocks_that_differ_change_nothing),
+        cmocka_unit_test(a_clock_that_is_not_told_misleads),
+        cmocka_unit_test(calls_have_the_names_of_comm),
+    };
+    return cmocka_run_group_tests(tests, enter_folder, leave_folder);
+}

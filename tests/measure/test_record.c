@@ -1,0 +1,189 @@
+/* Event files: what was written is read; disk is bounded; and whatever is wrong with a file, the rest is read and the fault is told. */
+#include "records.h"
+
+#include <sys/stat.h>
+#include "base/file.h"
+#include "folder.h"
+
+static size_t count_kind(const ls_run_rank *r, uint32_t kind)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < r->n_events; i++) n += r->events[i].kind == kind;
+    return n;
+}
+
+static void write_rank(const char *at, int rank, int ranks, int events)
+{
+    rank_record r;
+    begin_record(&r, at, rank, ranks, 0);
+    ls__record_name(r.record, LS__NAME_SPAN, 2, "h.1.weight");
+    ls__record_fact(r.record, LS_FACT_TOKENS, 512);
+    for (int i = 0; i < events; i++) {
+        add(&r, 1000 + i * 10, i % 4 ? LS_EVENT_SPAN_READY : LS_EVENT_STEP, i / 4 + 1, UINT64_MAX - i);
+        if (i % 1000 == 0) ls__record_drain(r.record, 0);
+    }
+    end_record(&r);
+}
+
+static void round_trip(void **state)
+{
+    (void)state;
+    ls_run *run;
+    write_rank("a/events", 0, 1, 5000);
+    assert_int_equal(ls_run_open(&run, "a", NULL), LS_OK);
+    assert_int_equal(run->ranks, 1);
+    const ls_run_rank *r = &run->rank[0];
+    assert_true(r->present && r->closed && !r->cut);
+    assert_string_equal(r->cores, "0");
+    assert_int_equal(count_kind(r, LS_EVENT_SPAN_READY), 3750);
+    assert_int_equal(count_kind(r, LS_EVENT_STEP), 1250);
+    assert_true(r->facts[LS_FACT_TOKENS] == 512);
+    assert_true(r->facts[LS_FACT_SLOTS] != r->facts[LS_FACT_SLOTS]);
+    assert_int_equal(r->n_spans, 3);
+    assert_string_equal(r->span_names[2], "h.1.weight");
+    assert_null(r->span_names[0]);
+    size_t i = 0;
+    while (r->events[i].kind != LS_EVENT_SPAN_READY) i++;
+    assert_int_equal(r->events[i].time, 1010);
+    assert_true(r->events[i].b == UINT64_MAX - 1);
+    ls_run_free(&run);
+    assert_null(run);
+}
+
+static void disk_is_bounded(void **state)
+{
+    (void)state;
+    enum { LIMIT = 1 << 18, EVENTS = 400000 };
+    rank_record r;
+    struct stat now, old;
+    ls_run *run;
+    begin_record(&r, "bounded/events", 0, 1, LIMIT);
+    ls__record_fact(r.record, LS_FACT_SLOTS, 8);
+    for (int i = 0; i < EVENTS; i++) {
+        add(&r, 1000 + i, LS_EVENT_STEP, i + 1, 0);
+        if (i % 1000 == 999) ls__record_drain(r.record, 0);
+    }
+    end_record(&r);
+    assert_int_equal(stat("bounded/events/rank-0.bin", &now), 0);
+    assert_int_equal(stat("bounded/events/rank-0.old.bin", &old), 0);
+    assert_true(now.st_size + old.st_size <= 2 * (LIMIT + (int)LS__RECORD_BLOCK_BYTES + 64));
+    assert_int_equal(ls_run_open(&run, "bounded", NULL), LS_OK);
+    assert_true(run->rank[0].facts[LS_FACT_SLOTS] == 8);
+    assert_int_equal(run->steps[run->n_steps - 1].number, EVENTS); /* the newest are there, without gaps */
+    assert_true(run->n_steps > 10000);
+    assert_int_equal(run->steps[0].number, EVENTS - (int64_t)run->n_steps + 1);
+    ls_run_free(&run);
+}
+
+static void too_fast_is_told(void **state)
+{
+    (void)state;
+    rank_record r;
+    ls_run *run;
+    begin_record(&r, "fast/events", 0, 1, 0);
+    for (int i = 0; i < 20000; i++) add(&r, 1000 + i, LS_EVENT_STEP, i + 1, 0);
+    end_record(&r);
+    assert_int_equal(ls_run_open(&run, "fast", NULL), LS_OK);
+    assert_int_equal(run->rank[0].lost, 20000 - (1 << 14));
+    assert_int_equal(run->n_notes, 1);
+    assert_non_null(strstr(run->notes[0], "too fast"));
+    ls_run_free(&run);
+}
+
+/* The file of rank 0, cut or changed, as a run of its own. */
+static ls_status read_changed(const char *data, size_t bytes, ls_run **run)
+{
+    assert_int_equal(ls__file_make_dir("changed/events"), LS_OK);
+    FILE *f = fopen("changed/events/rank-0.bin", "wb"); /* without a sync: there are thousands */
+    assert_non_null(f);
+    assert_int_equal(fwrite(data, 1, bytes, f), bytes);
+    fclose(f);
+    return ls_run_open(run, "changed", NULL);
+}
+
+static void cut_anywhere(void **state)
+{
+    (void)state;
+    char *data;
+    size_t bytes, before = 0, grew = 0;
+    write_rank("cut/events", 0, 1, 9000);
+    assert_int_equal(ls__file_read("cut/events/rank-0.bin", 1 << 24, &data, &bytes), LS_OK);
+    for (size_t n = 0; n <= bytes; n += n < 400 || n + 997 > bytes ? 1 : 997) {
+        ls_run *run;
+        ls_status status = read_changed(data, n, &run);
+        if (status) {
+            assert_int_equal(status, LS_EFORMAT);
+            assert_int_equal(before, 0); /* only where not even the head is there */
+            continue;
+        }
+        assert_true(run->rank[0].n_events >= before);
+        grew += run->rank[0].n_events > before;
+        before = run->rank[0].n_events;
+        if (n < bytes) assert_true(run->rank[0].cut || !run->rank[0].closed);
+        ls_run_free(&run);
+    }
+    assert_in_range(grew, 2, 10); /* block by block */
+    assert_in_range(before, 9000, 9010);
+    free(data);
+}
+
+static void changed_bytes_are_not_believed(void **state)
+{
+    (void)state;
+    char *data;
+    size_t bytes;
+    write_rank("flip/events", 0, 1, 9000);
+    assert_int_equal(ls__file_read("flip/events/rank-0.bin", 1 << 24, &data, &bytes), LS_OK);
+    for (size_t at = 0; at < bytes; at += 101) {
+        ls_run *run;
+        data[at] ^= 0x10;
+        ls_status status = read_changed(data, bytes, &run);
+        data[at] ^= 0x10;
+        if (status) continue;
+        assert_true(run->rank[0].cut);
+        assert_true(run->rank[0].n_events < 9000);
+        ls_run_free(&run);
+    }
+    free(data);
+}
+
+static void faults_have_names(void **state)
+{
+    (void)state;
+    ls_run *run;
+    char *data;
+    size_t bytes;
+    assert_int_equal(ls_run_open(&run, "nowhere", NULL), LS_ENOENT);
+    assert_null(run);
+    assert_int_equal(ls__file_make_dir("empty/events"), LS_OK);
+    assert_int_equal(ls_run_open(&run, "empty", NULL), LS_ENOENT);
+    assert_non_null(strstr(ls_error(), "--no-record"));
+
+    write_rank("two/events", 1, 2, 100);
+    assert_int_equal(ls_run_open(&run, "two", NULL), LS_OK);
+    assert_int_equal(run->ranks, 2);
+    assert_false(run->rank[0].present);
+    assert_true(run->rank[1].present);
+    assert_non_null(strstr(run->notes[0], "rank 0"));
+    assert_int_equal(run->n_steps, 25); /* what is there is reported */
+    ls_run_free(&run);
+
+    assert_int_equal(ls__file_read("two/events/rank-1.bin", 1 << 24, &data, &bytes), LS_OK);
+    data[8] = 9; /* the version */
+    assert_int_equal(read_changed(data, bytes, &run), LS_EFORMAT);
+    assert_non_null(strstr(ls_error(), "version 9"));
+    free(data);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(round_trip),
+        cmocka_unit_test(disk_is_bounded),
+        cmocka_unit_test(too_fast_is_told),
+        cmocka_unit_test(cut_anywhere),
+        cmocka_unit_test(changed_bytes_are_not_believed),
+        cmocka_unit_test(faults_have_names),
+    };
+    return cmocka_run_group_tests(tests, enter_folder, leave_folder);
+}
