@@ -16,6 +16,7 @@
 #define PERSISTENT 0.03  /* median excess, of a step */
 #define SUDDEN     0.03  /* excess of a single step over the usual, of a step */
 #define NOISE      6.0   /* and so many deviations */
+#define LEAST      50e3  /* and so many ns: less is the clock and the cache */
 #define WORTH      0.002 /* cost of all steps together, of the run */
 #define COARSE_WORTH \
     0.03 /* the same for cores, where some other program always runs for a moment, and for what has no name */
@@ -71,7 +72,7 @@ static judgement judge(const ls_run *run, int rank, int cause, const series *s)
     for (size_t i = 0; i < n; i++) s->room[i] = fabs(s->excess[i] - usual);
     double deviation = 1.4826 * ls__median(s->room, n);
     bool persistent = usual > PERSISTENT * step && usual > 3 * deviation / sqrt((double)n);
-    double limit = fmax(SUDDEN * step, NOISE * deviation), base = persistent ? usual : fmax(usual, 0);
+    double limit = fmax(LEAST, fmax(SUDDEN * step, NOISE * deviation)), base = persistent ? usual : fmax(usual, 0);
     for (size_t i = 0; i < n; i++) {
         bool out = s->excess[i] - base > limit &&
                    !(!s->crowded && disturbed(&run->steps[run->n_warm + i].rank[rank], cause, s->excess[i] - base));
