@@ -181,8 +181,11 @@ static ls_status join_steps(ls_run *run, span **lists, const size_t *counts, siz
 {
     size_t p = (size_t)run->ranks, first = p, n = 0;
     for (size_t r = p; r-- > 0;)
-        if (run->rank[r].present) first = r;
-    if (first == p || !counts[first]) return LS_OK;
+        if (counts[r]) first = r;
+    if (first == p) return LS_OK;
+    for (size_t r = 0; r < p; r++)
+        if (run->rank[r].present && !counts[r])
+            ls__run_note(run, "rank %zu: no step was recorded from begin to end; the steps are told without it", r);
     run->steps = calloc(counts[first], sizeof *run->steps);
     ls_step_rank *cells = calloc(counts[first] * p, sizeof *cells);
     if (!run->steps || !cells) {
@@ -194,7 +197,7 @@ static ls_status join_steps(ls_run *run, span **lists, const size_t *counts, siz
         bool all = true;
         *s = (ls_run_step){ .number = lists[first][i].number, .rank = cells + n * p };
         for (size_t r = 0; r < p && all; r++) {
-            if (!run->rank[r].present) continue;
+            if (!counts[r]) continue;
             while (at[r] < counts[r] && lists[r][at[r]].number < s->number) at[r]++;
             all = at[r] < counts[r] && lists[r][at[r]].number == s->number;
             if (!all) break;

@@ -266,7 +266,7 @@ ls_status ls__find_stragglers(ls_run *run)
                                   LS_PHASE_CHECKPOINT, LS_PHASE_EVAL,    LS_PHASE_OTHER };
     size_t n = ls__counted(run);
     int present = 0;
-    for (int r = 0; r < run->ranks; r++) present += run->rank[r].present;
+    for (int r = 0; r < run->ranks; r++) present += run->steps[run->n_warm].rank[r].present;
     if (present < 2) return LS_OK;
     series s = { .excess = malloc(n * sizeof(double)),
                  .room = malloc(n * sizeof(double)),
@@ -274,7 +274,7 @@ ls_status ls__find_stragglers(ls_run *run)
     ls_status status = s.excess && s.room && s.others ? LS_OK : ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
     bool crowded = s.crowded = is_crowded(run);
     for (int r = 0; r < run->ranks && !status; r++) {
-        if (!run->rank[r].present) continue;
+        if (!run->steps[run->n_warm].rank[r].present) continue;
         for (size_t c = 0; c < sizeof causes / sizeof *causes; c++) look_at(run, r, causes[c], &s);
         if (!crowded) look_at(run, r, LS_PHASES, &s);
     }
