@@ -52,10 +52,12 @@ typedef struct judgement {
     double own, other; /* mean time of this rank and of the others in those steps */
 } judgement;
 
-/* A thread that lost its core to another program comes back to cold caches: what it then takes longer is not its own doing either. */
+/* A thread that lost its core to another program comes back to cold caches: what it then takes longer, up to half of the phase, is
+ * not its own doing either. */
 static bool disturbed(const ls_step_rank *s, int cause, double excess)
 {
-    return cause < LS_PHASES && (double)(s->delay[cause] + s->stolen[cause]) > excess;
+    if (cause >= LS_PHASES || (double)(s->delay[cause] + s->stolen[cause]) < excess) return false;
+    return excess < 0.5 * ((double)s->own[cause] - excess);
 }
 
 static judgement judge(const ls_run *run, int rank, int cause, const series *s)
