@@ -87,20 +87,26 @@ static void draw_curve(const chart *c, const curve *v, const char *class_name)
 static void draw_points(const chart *c, const curve *v)
 {
     for (size_t i = 0; i < v->count; i++)
-        fprintf(c->to, "<circle class=\"dot\" cx=\"%.1f\" cy=\"%.1f\" r=\"3.2\"/>", chart_x(c, v->x[i]),
-                chart_y(c, v->y[i]));
+        fprintf(c->to,
+                "<circle class=\"dot\" cx=\"%.1f\" cy=\"%.1f\" r=\"3.4\" data-t=\"step %.0f\nevaluation %.4f\"/>",
+                chart_x(c, v->x[i]), chart_y(c, v->y[i]), v->x[i], v->y[i]);
 }
 
-/* Strips over the whole height, one a point, that tell its numbers. */
+/* A strip over the whole height around point i. */
+static void put_strip(const chart *c, const curve *v, size_t i, const char *tip)
+{
+    double at = chart_x(c, v->x[i]);
+    double from = i ? (chart_x(c, v->x[i - 1]) + at) / 2 : c->left;
+    double to = i + 1 < v->count ? (at + chart_x(c, v->x[i + 1])) / 2 : c->width - c->right;
+    chart_rect(c, from, c->top, to - from, c->height - c->top - c->bottom, "hit", tip);
+}
+
 static void draw_tips(const chart *c, const curve *v, const char *what, amount (*text)(double))
 {
     for (size_t i = 0; i < v->count; i++) {
-        double at = chart_x(c, v->x[i]);
-        double from = i ? (chart_x(c, v->x[i - 1]) + at) / 2 : c->left;
-        double to = i + 1 < v->count ? (at + chart_x(c, v->x[i + 1])) / 2 : c->width - c->right;
         char tip[96];
         snprintf(tip, sizeof tip, "step %.0f\n%s %s", v->x[i], what, text(v->y[i]).text);
-        chart_rect(c, from, c->top, to - from, c->height - c->top - c->bottom, "hit", tip);
+        put_strip(c, v, i, tip);
     }
 }
 
@@ -147,8 +153,8 @@ static void draw_loss(const page *p, double width)
     chart_open(&c, "Loss over the steps");
     chart_axis_y(&c, "loss", tick_plain);
     draw_curve(&c, &loss, "");
-    draw_points(&c, &eval);
     draw_tips(&c, &loss, "loss", plain);
+    draw_points(&c, &eval);
     chart_axis_x(&c, "step", tick_plain);
     chart_close(&c);
     free_curve(&loss);
@@ -212,6 +218,20 @@ static amount mebibytes(double x)
     return amount_bytes(x * (1 << 20));
 }
 
+/* Strips that tell the numbers of all ranks; their points are of the same steps unless some are missing. */
+static void draw_rank_tips(const chart *c, const curve *curves, int n, amount (*text)(double))
+{
+    const curve *v = &curves[0];
+    for (size_t i = 0; i < v->count; i++) {
+        char tip[400];
+        int at = snprintf(tip, sizeof tip, "step %.0f", v->x[i]);
+        for (int r = 0; r < n; r++)
+            if (curves[r].count == v->count && at < (int)sizeof tip - 48)
+                at += snprintf(tip + at, sizeof tip - (size_t)at, "\nrank %d: %s", r, text(curves[r].y[i]).text);
+        put_strip(c, v, i, tip);
+    }
+}
+
 static void draw_ranks(const page *p, double width, rank_value_fn value, const char *unit, const char *what,
                        amount (*text)(double))
 {
@@ -231,7 +251,7 @@ static void draw_ranks(const page *p, double width, rank_value_fn value, const c
             snprintf(class_name, sizeof class_name, "s%d", r);
             draw_curve(&c, &curves[r], class_name);
         }
-        if (curves[0].count) draw_tips(&c, &curves[0], "rank 0:", text);
+        draw_rank_tips(&c, curves, n, text);
         chart_axis_x(&c, "step", tick_plain);
         chart_close(&c);
     }

@@ -215,7 +215,7 @@ static void put_findings(const page *p)
             if (*f->evidence)
                 fputs("<span class=\"why\">", p->to), put_html(p->to, f->evidence), fputs("</span>", p->to);
             if (*f->change) fputs("<span class=\"do\">", p->to), put_html(p->to, f->change), fputs("</span>", p->to);
-            if (f->expected > 0)
+            if (f->expected > 0 && (double)f->expected < 0.99 * ls_run_step_mean(run))
                 fprintf(p->to, "<span class=\"gain\">step %s \u2192 %s expected</span>",
                         amount_ns(ls_run_step_mean(run)).text, amount_ns((double)f->expected).text);
             fputs("</li>", p->to);

@@ -60,7 +60,11 @@ static const char html_style[] =
     "backward)}"
     ".b4{background:var(--communication)}.b5{background:var(--eval)}.b6{background:var(--waiting)}.b7{background:var(--"
     "other)}"
-    ".scroll{overflow-x:auto;margin-top:10px}"
+    ".scroll{overflow-x:auto;margin-top:10px;background:linear-gradient(90deg,var(--card) 30%,transparent) left/40px "
+    "100% no-repeat "
+    "local,linear-gradient(270deg,var(--card) 30%,transparent) right/40px 100% no-repeat local,"
+    "linear-gradient(90deg,var(--line),transparent) left/10px 100% no-repeat,"
+    "linear-gradient(270deg,var(--line),transparent) right/10px 100% no-repeat}"
     "table{border-collapse:collapse;font-size:13.5px;font-variant-numeric:tabular-nums;width:100%}"
     "th,td{text-align:right;padding:5px 10px;border-bottom:1px solid var(--line);white-space:nowrap}"
     "th{color:var(--dim);font-weight:500;font-size:12.5px;vertical-align:bottom}"
@@ -74,6 +78,9 @@ static const char html_style[] =
     "font-variant-numeric:tabular-nums;box-shadow:0 3px 12px #0005}"
     "footer{color:var(--dim);font-size:12.5px}"
     "code{font:12.5px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}"
+    "@media screen and (max-width:520px){.w{display:none}th,td{padding:5px "
+    "6px}td:first-child,th:first-child{padding-left:2px}"
+    ".card{padding:14px 14px}}"
     "@media (min-width:760px){.full .s{display:none}.full "
     ".m{display:block}.two{grid-template-columns:repeat(2,minmax(0,1fr))}}"
     "@media screen and (min-width:1120px){.full .m{display:none}.full .l2{display:block}.half .s{display:none}.half "
@@ -84,7 +91,8 @@ static const char html_style[] =
     "li{break-inside:avoid}"
     ".full .s{display:none}.full .m{display:block}.half .s{display:block}.half .l2{display:none}"
     ".two{grid-template-columns:repeat(2,minmax(0,1fr));gap:10px;margin-bottom:10px}.two .card{margin:0}"
-    "table{font-size:10.5px}th{font-size:10px}th,td{padding:3px 5px}.scroll{overflow:visible}#tip{display:none}}";
+    "table{font-size:10.5px}th{font-size:10px}th,td{padding:3px 5px}.two "
+    ".w{display:none}.scroll{overflow:visible}#tip{display:none}}";
 
 /* What lies under the pointer, or under the finger, tells its numbers. */
 static const char html_script[] =

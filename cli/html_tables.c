@@ -158,8 +158,8 @@ static void compare_row(const page *p, const char *name, double a, double b)
     char share[48] = "-";
     if (a > 0) snprintf(share, sizeof share, "%+.1f%%", 100 * change);
     bool matters = fabs(b - a) > 0.01 * ls_run_step_mean(p->run) && fabs(change) > 0.02;
-    fprintf(p->to, "<tr><td>%s<td>%s<td>%s<td>%s%s<td class=\"%s\">%s</tr>", name, amount_ns(a).text, amount_ns(b).text,
-            b >= a ? "+" : "\u2212", amount_ns(fabs(b - a)).text,
+    fprintf(p->to, "<tr><td>%s<td>%s<td>%s<td class=\"w\">%s%s<td class=\"%s\">%s</tr>", name, amount_ns(a).text,
+            amount_ns(b).text, b >= a ? "+" : "\u2212", amount_ns(fabs(b - a)).text,
             !matters ? ""
             : b > a  ? "bad"
                      : "good",
@@ -174,7 +174,9 @@ void html_compare(const page *p)
     put_html(p->to, p->other->path);
     fprintf(p->to, ": %d rank%s, %zu steps. Means of a step over all ranks; green: the other run is faster there.</p>",
             p->other->ranks, p->other->ranks == 1 ? "" : "s", p->other->n_steps);
-    fputs("<div class=\"scroll\"><table><tr><th>phase<th>this run<th>the other<th>difference<th>change</tr>", p->to);
+    fputs(
+        "<div class=\"scroll\"><table><tr><th>phase<th>this run<th>the other<th class=\"w\">difference<th>change</tr>",
+        p->to);
     compare_row(p, "<b>step</b>", ls_run_step_mean(p->run), ls_run_step_mean(p->other));
     for (int i = 0; i < LS_PHASES; i++) {
         double a = ls_run_mean(p->run, -1, html_phases[i]), b = ls_run_mean(p->other, -1, html_phases[i]);

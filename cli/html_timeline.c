@@ -75,6 +75,7 @@ static void draw_pieces(const page *p, const chart *c, const ls_run_step *s, int
         else
             high = middle;
     }
+    double drawn = -1;
     for (size_t i = low ? low - 1 : 0; i + 1 < r->n_pieces && r->pieces[i].begin < mine->end;) {
         size_t next = i + 1;
         /* Short pieces between two of the same phase would be specks: they are drawn with it. */
@@ -82,11 +83,15 @@ static void draw_pieces(const page *p, const chart *c, const ls_run_step *s, int
         int64_t from = r->pieces[i].begin > mine->begin ? r->pieces[i].begin : mine->begin;
         int64_t to = r->pieces[next].begin < mine->end ? r->pieces[next].begin : mine->end;
         const char *name = ls_phase_name(r->pieces[i].phase);
-        double x = chart_x(c, (double)(from - s->begin) / 1e6), w = chart_x(c, (double)(to - s->begin) / 1e6) - x;
+        double x = chart_x(c, (double)(from - s->begin) / 1e6), end = chart_x(c, (double)(to - s->begin) / 1e6);
         char tip[160];
         snprintf(tip, sizeof tip, "rank %d: %s\n%s, from %s on", rank, name, amount_ns((double)(to - from)).text,
                  amount_ns((double)(from - s->begin)).text);
-        if (w >= 0.15) chart_rect(c, x, y, w, ROW, name, tip);
+        if (end - x >= 0.3) { /* what is narrower goes to the next one */
+            if (drawn >= 0 && x - drawn < 1) x = drawn;
+            chart_rect(c, x, y, end - x, ROW, name, tip);
+            drawn = end;
+        }
         i = next;
     }
 }

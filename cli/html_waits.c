@@ -101,12 +101,13 @@ static int by_cost(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-static size_t find_causes(const ls_run *run, cause **out)
+static size_t find_causes(const ls_run *run, int64_t first_step, cause **out)
 {
     size_t n = 0, room = (size_t)run->ranks * LS_PHASES * 2;
     cause *all = *out = calloc(room + 1, sizeof *all);
     for (size_t i = 0; all && i < run->n_delays; i++) {
         const ls_delay *d = &run->delays[i];
+        if (d->step < first_step) continue;
         size_t k = 0;
         while (k < n && (all[k].rank != d->rank || all[k].phase != d->phase || all[k].core != d->core)) k++;
         if (k == room) continue;
@@ -122,8 +123,9 @@ static size_t find_causes(const ls_run *run, cause **out)
 static void put_causes(const page *p)
 {
     cause *causes;
-    size_t n = find_causes(p->run, &causes), steps;
-    counted(p, &steps);
+    size_t steps;
+    const ls_run_step *first = counted(p, &steps);
+    size_t n = find_causes(p->run, steps ? first->number : 0, &causes);
     html_card(p, "causes", "half", "Why they waited",
               "The delay belongs to the rank that came last, and to the phase in which it lost its time since the "
               "meeting before.");
@@ -131,15 +133,19 @@ static void put_causes(const page *p)
         fputs("<p>Nobody waited long enough for a cause to be named.</p>", p->to);
     } else {
         fputs("<div class=\"scroll\"><table><tr><th>late rank<th class=\"l\">lost its time in<th>times<th>cost a "
-              "step<th>worst</tr>",
+              "step<th class=\"w\">worst</tr>",
               p->to);
         for (size_t i = 0; i < n && i < CAUSES; i++)
             fprintf(p->to,
                     "<tr><td>rank %d<td class=\"l\"><span class=\"legend\" style=\"margin:0\"><span><i "
-                    "class=\"%s\"></i>%s%s</span></span><td>%lld<td>%s<td>%s</tr>",
-                    causes[i].rank, ls_phase_name(causes[i].phase), ls_phase_name(causes[i].phase),
-                    causes[i].core ? ", without a core" : "", (long long)causes[i].times,
-                    amount_ns(steps ? causes[i].cost / (double)steps : 0).text, amount_ns(causes[i].worst).text);
+                    "class=\"%s\"></i>%s%s</span></span><td>%lld<td>%s<td class=\"w\">%s</tr>",
+                    causes[i].rank, ls_phase_name(causes[i].phase),
+                    causes[i].core && causes[i].phase == LS_PHASE_OTHER ? "" : ls_phase_name(causes[i].phase),
+                    !causes[i].core                     ? ""
+                    : causes[i].phase == LS_PHASE_OTHER ? "no core was free"
+                                                        : ", no core",
+                    (long long)causes[i].times, amount_ns(steps ? causes[i].cost / (double)steps : 0).text,
+                    amount_ns(causes[i].worst).text);
         fputs("</table></div>", p->to);
     }
     html_card_end(p);
