@@ -29,6 +29,8 @@ typedef struct trace {
     size_t *piece;     /* [ranks]: the next piece */
     int64_t *lane_end; /* [ranks * LANES]: when the track's last slice ends */
     int *lanes;        /* [ranks]: tracks in use */
+    size_t *event;     /* [ranks]: the next event */
+    bool *operations;  /* [ranks]: has a track of operations */
     uint64_t flows;
 } trace;
 
@@ -223,6 +225,30 @@ static void put_pieces(trace *t, const ls_run_step *s, int rank, size_t first, s
     t->piece[rank] = i ? i - 1 : 0;
 }
 
+/* What the profiler told of the operations in a step. They follow each other, between hooks that communicate. */
+static void put_operations(trace *t, const ls_run_step *s, int rank)
+{
+    const ls_run_rank *r = &t->run->rank[rank];
+    int64_t begin = s->rank[rank].begin, end = s->rank[rank].end, last = begin;
+    size_t i = t->event[rank];
+    while (i < r->n_events && r->events[i].time <= begin) i++;
+    for (; i < r->n_events && r->events[i].time <= end; i++) {
+        const ls_event *e = &r->events[i];
+        if (e->kind != LS_EVENT_OPERATION) continue;
+        int64_t from = e->b < (uint64_t)(e->time - last) ? e->time - (int64_t)e->b : last;
+        uint64_t name = e->a >> 1;
+        if (e->time <= from) continue;
+        if (!t->operations[rank]) name_track(t, rank, OPERATION_TRACK, "operations");
+        t->operations[rank] = true;
+        begin_slice(t, rank, OPERATION_TRACK, "operation",
+                    name < r->n_operations && r->operation_names[name] ? r->operation_names[name] : "operation", from,
+                    e->time);
+        fprintf(t->to, ",\"args\":{\"pass\":\"%s\"}}", e->a & 1 ? "backward" : "forward");
+        last = e->time;
+    }
+    t->event[rank] = i;
+}
+
 static void put_step(trace *t, const ls_run_step *s, size_t first, size_t last)
 {
     const ls_run *run = t->run;
@@ -237,6 +263,7 @@ static void put_step(trace *t, const ls_run_step *s, size_t first, size_t last)
             if (mine->ns[p]) fprintf(t->to, "\"%s, ms\":%.3f,", ls_phase_name((ls_phase)p), (double)mine->ns[p] / 1e6);
         fprintf(t->to, "\"overlapped communication, ms\":%.3f}}", (double)mine->overlapped / 1e6);
         put_pieces(t, s, r, first, last);
+        put_operations(t, s, r);
         for (size_t i = first; i < last; i++) put_meeting(t, &run->meetings[t->by_step[i]], r, s);
         if (mine->resident > 0)
             put_counter(t, r, "resident memory", "MiB", mine->end - 1, (double)mine->resident / (1 << 20));
@@ -269,7 +296,9 @@ int64_t trace_write(FILE *to, const ls_run *run, const trace_options *o)
     t.piece = calloc(ranks + 1, sizeof *t.piece);
     t.lane_end = calloc(ranks * LANES + 1, sizeof *t.lane_end);
     t.lanes = calloc(ranks + 1, sizeof *t.lanes);
-    if (!t.by_step || !t.piece || !t.lane_end || !t.lanes) {
+    t.event = calloc(ranks + 1, sizeof *t.event);
+    t.operations = calloc(ranks + 1, sizeof *t.operations);
+    if (!t.event || !t.operations || !t.by_step || !t.piece || !t.lane_end || !t.lanes) {
         written = -1;
         goto done;
     }
@@ -292,6 +321,8 @@ int64_t trace_write(FILE *to, const ls_run *run, const trace_options *o)
     }
     fputs("\n]}\n", to);
 done:
+    free(t.operations);
+    free(t.event);
     free(t.lanes);
     free(t.lane_end);
     free(t.piece);

@@ -123,6 +123,8 @@ typedef struct ls_train_metrics {
     double grad_norm;    /* before clipping; negative: not measured (without clipping, on several ranks) */
     double tokens_per_s; /* that carry loss */
     double step_ms, data_ms, forward_ms, backward_ms, update_ms, other_ms;
+    double
+        blocked_ms; /* of these, this rank stood in calls: waiting for other ranks, and communication that nothing hid */
     double eval_loss;      /* of the evaluation behind this step; negative: there was none */
     double gflops;         /* billions of multiplications and additions a second, matrix products of the step only */
     uint64_t memory_bytes; /* resident now */

@@ -14,6 +14,10 @@ void ls__world_sample(ls_world *world, int64_t now);
 /* Names of gradients, by the index that events give; they replace those before. */
 void ls__world_names(ls_world *world, const char *const *names, size_t count);
 void ls__world_forget_names(ls_world *world);
+/* The name of an operation, by the index that events give. Without a record it is dropped. */
+void ls__world_operation_name(ls_world *world, uint32_t index, const char *name);
+/* Nanoseconds that this rank has stood in calls so far: waiting for others, and communication that nothing hid. */
+int64_t ls__world_blocked(const ls_world *world);
 /* The word that the next collective of a group will have in events. */
 uint64_t ls__group_next_call(const ls_group *group);
 

@@ -143,6 +143,7 @@ void ls__note_blocked(const ls_work *w, int64_t begin)
     int64_t now = ls_now();
     ls__ring_add_at(w->group->world->ring, now, LS_EVENT_BLOCKED, ls__call_word(w->group, w->number),
                     (uint64_t)(now - begin));
+    atomic_fetch_add_explicit(&w->group->world->blocked, now - begin, memory_order_relaxed);
     ls__world_sample(w->group->world, now);
 }
 

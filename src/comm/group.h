@@ -118,9 +118,10 @@ struct ls_world {
     bool owns_job; /* maps the job by itself (ranks that are threads share one mapping) */
     int timeout_ms;
     size_t staging_bytes;
-    ls__ring *ring;    /* this rank's events */
-    ls_record *record; /* NULL: they are not recorded */
-    char **names;      /* of gradients, for the record */
+    ls__ring *ring;          /* this rank's events */
+    ls_record *record;       /* NULL: they are not recorded */
+    _Atomic int64_t blocked; /* ns that this rank has stood in calls */
+    char **names;            /* of gradients, for the record */
     size_t n_names;
     double facts[LS_FACTS];
     uint32_t has_fact;

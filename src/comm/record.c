@@ -154,6 +154,16 @@ void ls__world_names(ls_world *world, const char *const *names, size_t count)
         ls__record_name(world->record->file, LS__NAME_SPAN, (uint32_t)i, copy[i] ? copy[i] : "");
 }
 
+void ls__world_operation_name(ls_world *world, uint32_t index, const char *name)
+{
+    if (world->record) ls__record_name(world->record->file, LS__NAME_OPERATION, index, name);
+}
+
+int64_t ls__world_blocked(const ls_world *world)
+{
+    return atomic_load_explicit(&world->blocked, memory_order_relaxed);
+}
+
 void ls__world_forget_names(ls_world *world)
 {
     for (size_t i = 0; i < world->n_names; i++) free(world->names[i]);

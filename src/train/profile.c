@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 #include "base/file.h"
 #include "base/status.h"
+#include "comm/events.h"
 #include "train/training.h"
 
 /* An operation at one place of the model, one way. */
@@ -19,12 +20,16 @@ typedef struct row {
     int64_t calls, ns, min_ns, max_ns;
     double flops, bytes; /* of all calls */
     size_t memory;       /* of the call that took most */
+    uint32_t name;       /* its index among the record's names, which it is told once; 0: not yet */
 } row;
 
 struct ls__profile {
+    ls_world *world; /* whose record gets an event for each operation, for lockstep trace */
+    uint32_t names;  /* that the record was told */
     row *rows;
     size_t count, room, next; /* next: where the coming operation is expected */
     bool warm;                /* the first step is over */
+    bool recorded;            /* events are written */
     bool paused, failed;      /* failed: memory ended, rows are missing */
     int64_t first_step, steps;
     double step_ms, data_ms, forward_ms, backward_ms, update_ms, other_ms;
@@ -60,6 +65,20 @@ static row *find_row(ls__profile *p, const ls_profile *e)
     return r;
 }
 
+/* The record's name of an operation is "linear h.0.mlp.c_fc": op and module. */
+static void record_operation(ls__profile *p, row *r, int64_t ns)
+{
+    if (!r->name) {
+        char text[160];
+        const char *dot = strrchr(r->param, '.');
+        snprintf(text, sizeof text, "%s%s%.*s", r->op, *r->param ? " " : "",
+                 (int)(dot ? dot - r->param : (ptrdiff_t)strlen(r->param)), r->param);
+        r->name = ++p->names;
+        ls__world_operation_name(p->world, r->name, text);
+    }
+    ls__ring_add(ls__world_ring(p->world), LS_EVENT_OPERATION, (uint64_t)r->name << 1 | r->backward, (uint64_t)ns);
+}
+
 static void add(void *user, const ls_profile *e)
 {
     ls__profile *p = user;
@@ -76,6 +95,7 @@ static void add(void *user, const ls_profile *e)
     r->flops += e->flops;
     r->bytes += e->bytes;
     r->memory = r->memory > e->memory ? r->memory : e->memory;
+    if (p->recorded) record_operation(p, r, e->ns);
 }
 
 ls_status ls__profile_open(ls_train *t)
@@ -87,6 +107,8 @@ ls_status ls__profile_open(ls_train *t)
         free(p);
         return ls__fail(LS_ENOMEM, "profile: out of memory");
     }
+    p->world = t->parallel.world;
+    p->recorded = folder && !t->options.no_record;
     t->profile = p;
     ls_tape_on_profile(t->tape, add, p);
     return LS_OK;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include "base/status.h"
+#include "comm/events.h"
 #include "train/checkpoint.h"
 #include "train/record.h"
 #include "train/profile.h"
@@ -156,6 +157,7 @@ static ls_status finish_step(ls_train *t, ls_train_metrics *m, double tokens, in
     m->memory_bytes = resident_bytes();
     m->other_ms = since(clock);
     m->step_ms = (double)(*clock - begin) / 1e6;
+    m->blocked_ms = (double)(ls__world_blocked(t->parallel.world) - t->blocked) / 1e6;
     m->tokens_per_s = tokens / m->step_ms * 1e3;
     m->gflops = t->flops_per_token * tokens / m->step_ms / 1e6;
     m->eval_loss = -1;
@@ -194,6 +196,7 @@ ls_status ls_train_step(ls_train *t, ls_train_metrics *metrics)
         return ls__fail(LS_ENOMEM, "step %lld: out of memory", (long long)t->step + 1);
     *metrics = (ls_train_metrics){ 0 };
     ls_mark_step(t->parallel.world, t->step + 1);
+    t->blocked = ls__world_blocked(t->parallel.world);
     ls_status status = run_slots(t, metrics, parts, shares, &clock);
     /* 1, exactly, where all tokens count the same; 0 where none counts. */
     double scale = !status && shares[LS__WEIGHT] > 0 ? ls__train_full_weight(t) / shares[LS__WEIGHT] : 0;

@@ -184,6 +184,7 @@ ls_status ls__tensorboard_add(int fd, const ls_train_metrics *m)
     add_value(&summary, "step_ms/backward", m->backward_ms);
     add_value(&summary, "step_ms/update", m->update_ms);
     add_value(&summary, "step_ms/other", m->other_ms);
+    add_value(&summary, "step_ms/blocked", m->blocked_ms);
     begin_event(&r, m->step);
     put_bytes(&r, 5, summary.data, summary.bytes);
     return write_record(fd, &r);

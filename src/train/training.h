@@ -44,9 +44,10 @@ struct ls_train {
     ls_record *record;                        /* NULL: nothing is recorded */
     ls_loader_stats loader_before;            /* as of the batch before */
     int64_t injected;                         /* the step that the last delay was put into */
+    int64_t blocked;                          /* ns stood in calls before this step */
     struct ls__profile *profile;              /* NULL: nobody asked for one */
     ls__run_dir run;                          /* path NULL: none, or this is not the first rank */
-    double data_hash; /* of samples of train_part */
+    double data_hash;                         /* of samples of train_part */
     double flops_per_token;
     double peak_gflops; /* the best that was measured; 0: not yet */
 };
