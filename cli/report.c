@@ -7,6 +7,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 #include "cli/commands.h"
+#include "cli/html.h"
 #include "cli/options.h"
 
 static const char intro[] =
@@ -37,14 +38,19 @@ static report_form form_of(FILE *to)
 int report_command(int argc, char **argv)
 {
     bool json = false;
-    const char *path = NULL, *other = NULL;
+    const char *path = NULL, *other = NULL, *html = NULL;
     const option_row rows[] = {
         { OPTION_FLAG, "--json", &json, NULL, "everything, as one JSON object", 0, 0, NULL },
         { OPTION_TEXT, "--compare", &other, "RUN2", "what changed from RUN to RUN2", 0, 0, NULL },
+        { OPTION_TEXT, "--html", &html, "FILE", "one page with charts, complete in itself", 0, 0, NULL },
         { OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, NULL },
     };
     int code = options_read("report", intro, rows, &path, argc, argv);
     if (code >= 0) return code;
+    if (json && html) {
+        fprintf(stderr, "lockstep report: --json and --html: give one\n");
+        return EXIT_USAGE;
+    }
     if (json && other) {
         fprintf(stderr, "lockstep report: --json tells of one run; ask for each by itself\n");
         return EXIT_USAGE;
@@ -56,7 +62,9 @@ int report_command(int argc, char **argv)
     }
     report_form form = form_of(stdout);
     code = EXIT_DONE;
-    if (json)
+    if (html)
+        code = html_write(run, second, html) ? complain() : EXIT_DONE;
+    else if (json)
         code = report_json(run, stdout) ? complain() : EXIT_DONE;
     else if (second)
         report_compare(run, second, &form);
