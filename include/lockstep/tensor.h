@@ -51,6 +51,7 @@ typedef struct ls_tensor {
     /* the tape's: */
     struct ls__buffer *memory; /* what `data` lies in; NULL: not the tape's to reuse */
     struct ls__buffer *grad;   /* NULL: no contribution yet */
+    struct ls__node *maker;    /* the recorded operation that it came from; NULL: none */
     bool needs_grad;
 } ls_tensor;
 
@@ -129,6 +130,11 @@ typedef struct ls_linear_options {
     ls_activation activation; /* applied to x w + b */
     ls_tensor *add;           /* added at the end (a residual), same shape as the result; NULL: nothing */
 } ls_linear_options;
+
+/* Gives up the values of a result that no later operation of this forward reads; where backward reads them, it computes them
+ * again, with the same bits. Acts on results that are cheap to make again, of norms and of linear layers with an activation,
+ * and has no effect on others. */
+LS_API void ls_forget(ls_tape *t, ls_tensor *x);
 
 /* activation(x w + b) + add. b may be NULL, options too. */
 LS_API ls_tensor *ls_linear(ls_tape *t, ls_tensor *x, ls_param *w, ls_param *b, const ls_linear_options *options);

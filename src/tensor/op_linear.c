@@ -112,6 +112,17 @@ static ls_status linear_back(ls_tape *t, ls__node *n)
     return t->status;
 }
 
+static void linear_remake(ls_tape *t, const ls__node *n)
+{
+    const linear *s = n->state;
+    const ls__nn_kernels *k = ls__nn_kernels_best();
+    int64_t rows = ls__rows(n->out), out = ls__cols(n->out);
+    float *y = n->out->data;
+#pragma omp parallel for num_threads(t->threads) schedule(static) if (rows * out > LS__WORTH_THREADS)
+    for (int64_t r = 0; r < rows; r++)
+        k->activate[s->o.activation](y + r * out, s->before->data + r * out, (size_t)out);
+}
+
 static const ls__op op_linear = { "linear", linear_back };
 
 ls_tensor *ls_linear(ls_tape *t, ls_tensor *x, ls_param *w, ls_param *b, const ls_linear_options *options)
@@ -140,6 +151,7 @@ ls_tensor *ls_linear(ls_tape *t, ls_tensor *x, ls_param *w, ls_param *b, const l
                                .state_bytes = sizeof s,
                                .flops = flops,
                                .back_flops = flops * ((x->needs_grad ? 1 : 0) + (w->grad ? 1 : 0)) };
+    if (s.o.activation && !s.o.add) record.remake = linear_remake; /* it follows from what is kept */
     if (s.o.activation && ls__will_record(t, &record)) {
         s.before = ls__buffer_take(t, (size_t)(rows * out));
         if (!s.before) return NULL;

@@ -9,6 +9,7 @@
 
 typedef struct norm {
     ls__buffer *statistics; /* (2, rows): means, 1/deviations; RMS norm uses the second half */
+    float eps;
     bool rms;
 } norm;
 
@@ -47,30 +48,48 @@ static ls_status norm_back(ls_tape *t, ls__node *n)
     return LS_OK;
 }
 
-static const ls__op op_layer_norm = { "layer_norm", norm_back }, op_rms_norm = { "rms_norm", norm_back };
+/* y and the statistics, from x. */
+static void norm_rows(ls_tape *t, const norm *s, const ls_tensor *x, const ls_param *weight, const ls_param *bias,
+                      float *y)
+{
+    const ls__nn_kernels *k = ls__nn_kernels_best();
+    int64_t rows = ls__rows(x), C = ls__cols(x);
+    float *mean = s->statistics->data, *rstd = mean + rows;
+#pragma omp parallel for num_threads(t->threads) schedule(static) if (rows * C > LS__WORTH_THREADS)
+    for (int64_t r = 0; r < rows; r++) {
+        if (s->rms)
+            k->rms_norm(y + r * C, x->data + r * C, weight->value, (size_t)C, s->eps, &rstd[r]);
+        else
+            k->layer_norm(y + r * C, x->data + r * C, weight->value, bias->value, (size_t)C, s->eps, &mean[r],
+                          &rstd[r]);
+    }
+}
+
+static void norm_remake(ls_tape *t, const ls__node *n)
+{
+    norm_rows(t, n->state, n->in[0], n->param[1], n->param[0], n->out->data);
+}
+
+static const ls__op op_layer_norm = { "layer_norm", norm_back };
+static const ls__op op_rms_norm = { "rms_norm", norm_back };
 
 static ls_tensor *norm_forward(ls_tape *t, const ls__op *op, ls_tensor *x, ls_param *weight, ls_param *bias, float eps)
 {
-    const ls__nn_kernels *k = ls__nn_kernels_best();
     if (!ls__begin(t, x, x)) return NULL;
     int64_t rows = ls__rows(x), C = ls__cols(x);
     if (!ls__param_fits(t, op->name, weight, C, 0, 0, 0, x)) return NULL;
     if (bias && !ls__param_fits(t, op->name, bias, C, 0, 0, 0, x)) return NULL;
     ls_tensor *y = ls__result(t, x->dims, x->shape);
-    norm s = { .statistics = ls__buffer_take(t, (size_t)(2 * rows)), .rms = op == &op_rms_norm };
+    norm s = { .statistics = ls__buffer_take(t, (size_t)(2 * rows)), .eps = eps, .rms = op == &op_rms_norm };
     if (t->status) return NULL;
-    float *mean = s.statistics->data, *rstd = mean + rows;
-#pragma omp parallel for num_threads(t->threads) schedule(static) if (rows * C > LS__WORTH_THREADS)
-    for (int64_t r = 0; r < rows; r++) {
-        if (s.rms)
-            k->rms_norm(y->data + r * C, x->data + r * C, weight->value, (size_t)C, eps, &rstd[r]);
-        else
-            k->layer_norm(y->data + r * C, x->data + r * C, weight->value, bias->value, (size_t)C, eps, &mean[r],
-                          &rstd[r]);
-    }
+    norm_rows(t, &s, x, weight, bias, y->data);
     return ls__record(t, y,
-                      &(ls__record_args){
-                          .op = op, .in = { x }, .param = { bias, weight }, .state = &s, .state_bytes = sizeof s });
+                      &(ls__record_args){ .op = op,
+                                          .in = { x },
+                                          .param = { bias, weight },
+                                          .state = &s,
+                                          .state_bytes = sizeof s,
+                                          .remake = norm_remake });
 }
 
 ls_tensor *ls_layer_norm(ls_tape *t, ls_tensor *x, ls_param *weight, ls_param *bias, float eps)

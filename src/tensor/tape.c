@@ -308,12 +308,14 @@ ls_tensor *ls__record(ls_tape *t, ls_tensor *out, const ls__record_args *args)
     if (!n || (args->state_bytes && !state)) return ls__tape_fail(t, LS_ENOMEM);
     *n = (ls__node){ .before = t->last, .op = args->op, .out = out, .state = state, .back_flops = args->back_flops };
     n->near = t->profile_near;
+    n->remake = args->remake;
     if (state) memcpy(state, args->state, args->state_bytes);
     memcpy(n->in, args->in, sizeof n->in);
     memcpy(n->param, args->param, sizeof n->param);
     for (int i = 0; i < LS__NODE_PARAMS; i++)
         if (n->param[i]) n->param[i]->pending++;
     out->needs_grad = true;
+    out->maker = n;
     t->last = n;
     return out;
 }
@@ -367,6 +369,26 @@ float *ls__param_grad(ls_tape *t, ls_param *p, bool *add)
     return p->grad;
 }
 
+/* ---- Forgetting */
+
+void ls_forget(ls_tape *t, ls_tensor *x)
+{
+    if (!x || !x->maker || !x->maker->remake || !x->memory || x->memory->refs != 1) return;
+    ls__buffer_drop(t, x->memory);
+    x->memory = NULL;
+    x->data = NULL;
+}
+
+static ls_status remember(ls_tape *t, ls_tensor *x)
+{
+    if (!x || x->data) return LS_OK;
+    x->memory = ls__buffer_take(t, (size_t)ls_tensor_count(x));
+    if (!x->memory) return t->status;
+    x->data = x->memory->data;
+    x->maker->remake(t, x->maker);
+    return LS_OK;
+}
+
 /* ---- The walk back */
 
 static ls_status fire(ls_tape *t, ls_param *p)
@@ -386,7 +408,9 @@ static ls_status walk_node(ls_tape *t, ls__node *n)
     if (out->grad) {
         size_t used = t->arena.used;
         int64_t begin = t->profile ? ls_now() : 0;
-        ls_status status = n->op->backward(t, n);
+        ls_status status = LS_OK;
+        for (int i = 0; i < LS__NODE_INPUTS && !status; i++) status = remember(t, n->in[i]);
+        if (!status) status = n->op->backward(t, n);
         if (status == LS_OK) status = t->status;
         if (status) return status;
         if (t->profile) tell(t, n->op, n->in, n->param, n->near, out, true, begin, used, n->back_flops);

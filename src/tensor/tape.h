@@ -27,6 +27,9 @@ typedef struct ls__op {
     ls_status (*backward)(ls_tape *t, ls__node *n);
 } ls__op;
 
+/* Fills out->data again, after ls_forget(). */
+typedef void (*ls__remake_fn)(ls_tape *t, const ls__node *n);
+
 enum { LS__NODE_INPUTS = 3, LS__NODE_PARAMS = 3 };
 
 struct ls__node {
@@ -36,6 +39,7 @@ struct ls__node {
     ls_tensor *in[LS__NODE_INPUTS];
     ls_param *param[LS__NODE_PARAMS]; /* in the order in which their hooks fire */
     void *state;                      /* the operation's own, in the arena */
+    ls__remake_fn remake;             /* NULL: what it made is kept */
     const ls_param *near;             /* while someone listens: its own parameter, or that of an operation before it */
     double back_flops;
 };
@@ -90,6 +94,7 @@ typedef struct ls__record_args {
     ls_param *param[LS__NODE_PARAMS];
     const void *state; /* copied into the arena */
     size_t state_bytes;
+    ls__remake_fn remake;
     double flops, back_flops; /* of the matrix products */
 } ls__record_args;
 ls_tensor *ls__record(ls_tape *t, ls_tensor *out, const ls__record_args *args);
