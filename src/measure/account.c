@@ -165,7 +165,7 @@ static ls_status list_steps(const ls_run *run, const ls_run_rank *r, span **out,
     n = 0;
     for (size_t i = 0; i < r->n_events; i++) {
         const ls_event *e = &r->events[i];
-        if (e->kind != LS_EVENT_STEP && e->kind != LS_EVENT_END) continue;
+        if (e->kind != LS_EVENT_END && (e->kind != LS_EVENT_STEP || e->thread != r->main_thread)) continue;
         if (n && list[n - 1].end == 0) list[n - 1].end = e->time;
         int64_t number = (int64_t)e->a;
         if (e->kind == LS_EVENT_STEP && e->a < INT64_MAX && (!n || number > list[n - 1].number))
