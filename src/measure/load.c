@@ -130,6 +130,7 @@ static ls_status load_rank(ls_run *run, const char *folder, int rank, size_t new
         ls__run_note(run, "rank %d: %llu events came too fast to be recorded", rank, (unsigned long long)r.lost);
     sort_events(&r);
     align(&r);
+    sort_events(&r); /* offsets that a file claims may turn times round */
     r.rank = rank;
     run->rank[rank] = r;
     return LS_OK;

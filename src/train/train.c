@@ -3,10 +3,10 @@
 #include "train/training.h"
 
 #include <math.h>
+#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/status.h"
-#include "base/thread.h"
 #include "tensor/blas.h"
 #include "train/checkpoint.h"
 #include "train/record.h"
@@ -28,7 +28,7 @@ static ls_status fill_options(ls_train *t)
     if (o->clip < 0) o->clip = 0;
     if (!o->eval_batches) o->eval_batches = 16;
     if (o->keep <= 0) o->keep = 2;
-    if (o->threads <= 0) o->threads = ls__cpu_count();
+    if (o->threads <= 0) o->threads = omp_get_max_threads(); /* the launcher gives each rank its share of the cores */
     if (o->schedule.lr == 0) o->schedule.lr = 1e-3f;
     if (o->schedule.lr_end == 0) o->schedule.lr_end = o->schedule.lr / 10;
     if (o->schedule.lr_end < 0) o->schedule.lr_end = 0;
