@@ -55,14 +55,19 @@ typedef struct ls__nn_kernels {
     /* p[i] = exp(factor p[i] - shift) norm; ds[i] = p[i] (ds[i] - d) factor */
     void (*softmax_back)(float *p, float *ds, size_t n, float factor, float shift, float norm, float d);
 
-    /* Products of small matrices; see nn_panels.h. B (k, n), row by row with ldb between rows, becomes panels: ceil(n /
+    /* Products in panels; see nn_panels.h. `fused`: multiplication and addition are one instruction, so that this is fast. B (k, n), row by row with ldb between rows, becomes panels: ceil(n /
      * LS__PANEL) * k * LS__PANEL floats. For pack_transposed B is stored as (n, k). */
+    bool fused;
     void (*pack)(float *panels, const float *b, int64_t ldb, int64_t k, int64_t n);
     void (*pack_transposed)(float *panels, const float *b, int64_t ldb, int64_t k, int64_t n);
     /* c (m, n) = (add: c +) A B, with A(i, j) at a[i * a_row + j * a_col]. The panels are `depth` rows deep, of which `k`
      * rows from where `panels` points are used. */
     void (*panel_product)(float *c, int64_t ldc, const float *a, int64_t a_row, int64_t a_col, const float *panels,
                           int64_t depth, int64_t m, int64_t n, int64_t k, bool add);
+    /* The same with A packed too, m rounded up to a multiple of 12, times k floats; a_trans: A is stored (k, m). */
+    void (*pack_rows)(float *rows, const float *a, int64_t lda, bool a_trans, int64_t m, int64_t k);
+    void (*packed_product)(float *c, int64_t ldc, const float *rows, const float *panels, int64_t m, int64_t n,
+                           int64_t k, bool add);
 
     void (*add)(float *out, const float *a, const float *b, size_t n);           /* out may be a or b */
     void (*mul)(float *out, const float *a, const float *b, size_t n, bool add); /* out = (add: out +) a b */

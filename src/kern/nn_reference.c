@@ -223,6 +223,18 @@ static void panel_product(float *c, int64_t ldc, const float *a, int64_t a_row, 
         }
 }
 
+static void pack_rows(float *out, const float *a, int64_t lda, bool a_trans, int64_t m, int64_t k)
+{
+    for (int64_t r = 0; r < m; r++)
+        for (int64_t i = 0; i < k; i++) out[r * k + i] = a_trans ? a[i * lda + r] : a[r * lda + i];
+}
+
+static void packed_product(float *c, int64_t ldc, const float *rows, const float *panels, int64_t m, int64_t n,
+                           int64_t k, bool add)
+{
+    panel_product(c, ldc, rows, k, 1, panels, k, m, n, k, add);
+}
+
 static void add_two(float *out, const float *a, const float *b, size_t n)
 {
     for (size_t i = 0; i < n; i++) out[i] = a[i] + b[i];
@@ -265,6 +277,8 @@ const ls__nn_kernels ls__nn_kernels_reference = {
     .pack = pack,
     .pack_transposed = pack_transposed,
     .panel_product = panel_product,
+    .pack_rows = pack_rows,
+    .packed_product = packed_product,
     .add = add_two,
     .mul = mul_two,
     .axpy = axpy,

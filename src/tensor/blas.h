@@ -1,11 +1,13 @@
-/* Matrix products. The only door to the BLAS.
+/* Matrix products. The only door to the BLAS, and to our own loops where they are faster.
  *
- * A product is cut into tiles by its shape alone; each tile is one single-threaded SGEMM; tiles are dealt to threads.
- * So the bits do not depend on the number of threads. */
+ * The bits do not depend on the number of threads. With our loops they do not depend on how a product is cut at all: each
+ * element is summed in one order. OpenBLAS's depend on the cut, so what goes to it is cut by shape alone, into tiles
+ * that are one single-threaded SGEMM each. Which way a product goes depends on its shape and on the CPU. */
 #ifndef LS_TENSOR_BLAS_H
 #define LS_TENSOR_BLAS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* A piece of a product's result. */
@@ -13,7 +15,7 @@ typedef struct ls__tile {
     int64_t row, rows, col, cols;
 } ls__tile;
 
-/* C = alpha op(A) op(B) + beta C, row by row; op(A) is (m, k), op(B) is (k, n). */
+/* C = op(A) op(B), or C += op(A) op(B), row by row; op(A) is (m, k), op(B) is (k, n). */
 typedef struct ls__gemm {
     int64_t m, n, k;
     bool a_trans, b_trans; /* A is stored (k, m); B is stored (n, k) */
@@ -23,19 +25,23 @@ typedef struct ls__gemm {
     int64_t ldb;
     float *c;
     int64_t ldc;
-    float alpha; /* 0 means 1: nobody multiplies by zero */
-    float beta;
-    bool uncut; /* one tile, whatever its size: the caller has cut along k */
-    /* Called after each tile by the thread that computed it, while it is in that thread's cache; NULL: nothing. */
+    bool add;     /* to what C holds */
+    bool library; /* by OpenBLAS in any case; for tests and benchmarks */
+    bool uncut;   /* ... in one piece */
+    /* Called once for each piece of the result by the thread that computed it, while it is in that thread's cache; NULL:
+     * nothing. */
     void (*finish)(const struct ls__gemm *g, const ls__tile *tile);
     const void *user;
 } ls__gemm;
 
+/* Floats of workspace that ls__gemm_run() needs for so many threads, aligned to 64. */
+size_t ls__gemm_workspace(int threads);
+
 /* Once per process at least, before the others; cheap. Tells the BLAS to use one thread per call. */
 void ls__blas_init(void);
-/* Computes `count` independent products with `threads` threads. */
-void ls__gemm_run(const ls__gemm *products, int count, int threads);
-/* One product in the calling thread, not cut; for callers that do the cutting themselves. */
+/* Computes `count` independent products, with as many threads as the workspace is for. */
+void ls__gemm_run(const ls__gemm *products, int count, int threads, float *workspace);
+/* One product in the calling thread by OpenBLAS, not cut; for callers that do the cutting themselves. */
 void ls__gemm_one(const ls__gemm *g);
 
 #endif

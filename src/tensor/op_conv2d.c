@@ -68,7 +68,7 @@ static void image_back(const conv *s, const float *x, const float *w, const floa
                                   .b_trans = true,
                                   .c = dw,
                                   .ldc = s->patch,
-                                  .beta = add_dw });
+                                  .add = add_dw });
     }
     if (!dx) return;
     ls__gemm_one(&(ls__gemm){ .m = s->patch,
@@ -81,7 +81,7 @@ static void image_back(const conv *s, const float *x, const float *w, const floa
                               .ldb = s->places,
                               .c = s->pointwise ? dx : patches,
                               .ldc = s->places,
-                              .beta = s->pointwise && add });
+                              .add = s->pointwise && add });
     if (s->pointwise) return;
     if (!add) memset(dx, 0, (size_t)size * sizeof *dx);
     fold_back(s, dx, patches);
@@ -147,7 +147,7 @@ static void conv_forward(ls_tape *t, const conv *s, const float *x, const ls_par
                                   .ldb = s->places,
                                   .c = to,
                                   .ldc = s->places,
-                                  .beta = bias != NULL });
+                                  .add = bias != NULL });
     }
 }
 

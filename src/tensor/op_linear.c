@@ -53,7 +53,7 @@ static void products_back(ls_tape *t, const ls__node *n, const float *dy, int64_
                                  .b_trans = !s->o.out_in,
                                  .c = dx,
                                  .ldc = in,
-                                 .beta = add };
+                                 .add = add };
     float *dw = ls__param_grad(t, w, &add);
     if (dw && s->o.out_in)
         g[count++] = (ls__gemm){ .m = out,
@@ -66,7 +66,7 @@ static void products_back(ls_tape *t, const ls__node *n, const float *dy, int64_
                                  .ldb = in,
                                  .c = dw,
                                  .ldc = in,
-                                 .beta = add };
+                                 .add = add };
     else if (dw)
         g[count++] = (ls__gemm){ .m = in,
                                  .n = out,
@@ -78,8 +78,8 @@ static void products_back(ls_tape *t, const ls__node *n, const float *dy, int64_
                                  .ldb = out,
                                  .c = dw,
                                  .ldc = out,
-                                 .beta = add };
-    if (!t->status) ls__gemm_run(g, count, t->threads);
+                                 .add = add };
+    if (!t->status) ls__gemm_run(g, count, t->threads, t->workspace);
 }
 
 static ls_status linear_back(ls_tape *t, ls__node *n)
@@ -170,6 +170,6 @@ ls_tensor *ls_linear(ls_tape *t, ls_tensor *x, ls_param *w, ls_param *b, const l
                    .ldc = out,
                    .finish = b || s.o.activation || s.o.add ? finish_tile : NULL,
                    .user = &f };
-    ls__gemm_run(&g, 1, t->threads);
+    ls__gemm_run(&g, 1, t->threads, t->workspace);
     return ls__record(t, y, &record);
 }

@@ -30,10 +30,14 @@ ls_status ls_tape_open(ls_tape **out, const ls_tape_options *options)
     ls_status status = ls__arena_open(&t->arena, limit);
     if (status) goto fail;
     t->threads = o.threads ? o.threads : omp_get_max_threads();
+    size_t bytes = ls__gemm_workspace(t->threads) * sizeof(float);
+    if ((status = ls__arena_open(&t->work, bytes))) goto fail;
+    t->workspace = ls__arena_take(&t->work, bytes);
     ls__blas_init();
     *out = t;
     return LS_OK;
 fail:
+    ls__arena_close(&t->arena);
     free(t);
     return status;
 }
@@ -42,6 +46,7 @@ void ls_tape_free(ls_tape **tape)
 {
     if (!tape || !*tape) return;
     ls__arena_close(&(*tape)->arena);
+    ls__arena_close(&(*tape)->work);
     free(*tape);
     *tape = NULL;
 }

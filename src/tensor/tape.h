@@ -47,6 +47,8 @@ struct ls__node {
 struct ls_tape {
     ls__arena arena;
     int threads;
+    ls__arena work; /* holds workspace, for ls__gemm_run() */
+    float *workspace;
     ls_pass pass;
     ls_param *params;
     int n_params;

@@ -242,7 +242,7 @@ const ls_tokenizer *ls_train_tokenizer(const ls_train *train)
 double ls_train_peak_gflops(ls_train *t)
 {
     enum { SIZE = 768, TRIES = 5 };
-    float *memory = calloc(3 * SIZE * SIZE, sizeof *memory);
+    float *memory = calloc(3 * SIZE * SIZE + ls__gemm_workspace(t->options.threads), sizeof *memory);
     if (!memory) return t->peak_gflops;
     ls__gemm g = { .m = SIZE,
                    .n = SIZE,
@@ -255,7 +255,7 @@ double ls_train_peak_gflops(ls_train *t)
                    .ldc = SIZE };
     for (int i = 0; i < TRIES; i++) {
         int64_t begin = ls_now();
-        ls__gemm_run(&g, 1, t->options.threads);
+        ls__gemm_run(&g, 1, t->options.threads, memory + 3 * SIZE * SIZE);
         double gflops = 2.0 * SIZE * SIZE * SIZE / (double)(ls_now() - begin);
         if (gflops > t->peak_gflops) t->peak_gflops = gflops;
     }
