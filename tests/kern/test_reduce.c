@@ -5,7 +5,7 @@
 #include "kern/table.h"
 #include "kern/values.h"
 
-enum { MAX_P = 520, ROOM = 300000 };
+enum { MAX_P = 520, ROOM = 300032 }; /* ROOM: a multiple of 64 */
 
 static const char *const op_names[LS_OP_COUNT] = { "sum", "mean", "min", "max", "prod" };
 
