@@ -18,8 +18,9 @@
 
 #include <cblas.h>
 #include <omp.h>
-#include <string.h>
+#include <stdlib.h>
 #include "kern/nn.h"
+#include "lockstep/base.h"
 
 enum {
     ROW_UNIT = 8,  /* OpenBLAS's x86 kernels are 4 to 8 rows (our rows are its columns) */
@@ -185,4 +186,22 @@ void ls__gemm_run(const ls__gemm *products, int count, int threads, float *works
         else
             own_run(g, threads, workspace);
     }
+}
+
+double ls__gemm_peak(int64_t size, int tries, int threads)
+{
+    size_t each = (size_t)(size * size);
+    float *memory = calloc(3 * each + ls__gemm_workspace(threads), sizeof *memory);
+    double best = 0;
+    ls__gemm g = { .m = size, .n = size, .k = size, .a = memory, .lda = size, .ldb = size, .ldc = size };
+    for (int i = 0; memory && i < tries; i++) {
+        g.b = memory + each;
+        g.c = memory + 2 * each;
+        int64_t begin = ls_now();
+        ls__gemm_run(&g, 1, threads, memory + 3 * each);
+        double gflops = 2.0 * (double)each * (double)size / (double)(ls_now() - begin);
+        if (gflops > best) best = gflops;
+    }
+    free(memory);
+    return best;
 }

@@ -41,6 +41,8 @@ size_t ls__gemm_workspace(int threads);
 void ls__blas_init(void);
 /* Computes `count` independent products, with as many threads as the workspace is for. */
 void ls__gemm_run(const ls__gemm *products, int count, int threads, float *workspace);
+/* GFLOP/s of square products of this size, the best of a few; 0 without memory. */
+double ls__gemm_peak(int64_t size, int tries, int threads);
 /* One product in the calling thread by OpenBLAS, not cut; for callers that do the cutting themselves. */
 void ls__gemm_one(const ls__gemm *g);
 

@@ -9,39 +9,14 @@
 #include "tensor/blas.h"
 #include "train/training.h"
 
-/* Matrix products on this rank's threads while the others do the same: the yardstick for its share of the peak. */
-static double measure_peak(const ls_train *t)
-{
-    enum { SIZE = 512, TRIES = 3 };
-    double best = 0;
-    float *memory = calloc(3 * SIZE * SIZE, sizeof *memory);
-    if (!memory) return 0;
-    ls__gemm g = { .m = SIZE,
-                   .n = SIZE,
-                   .k = SIZE,
-                   .a = memory,
-                   .lda = SIZE,
-                   .b = memory + SIZE * SIZE,
-                   .ldb = SIZE,
-                   .c = memory + 2 * SIZE * SIZE,
-                   .ldc = SIZE };
-    for (int i = 0; i < TRIES; i++) {
-        int64_t begin = ls_now();
-        ls__gemm_run(&g, 1, t->options.threads);
-        double gflops = 2.0 * SIZE * SIZE * SIZE / (double)(ls_now() - begin);
-        if (gflops > best) best = gflops;
-    }
-    free(memory);
-    return best;
-}
-
 static void note_facts(ls_train *t)
 {
     const ls_train_options *o = &t->options;
     ls_world *w = t->parallel.world;
     ls_loader_stats loader = ls_loader_stats_get(t->loader);
     double tokens = (double)o->rows * (double)o->length * (double)o->slots;
-    ls__world_fact(w, LS_FACT_PEAK, measure_peak(t));
+    /* on this rank's threads while the others do the same: the yardstick for its share of the peak */
+    ls__world_fact(w, LS_FACT_PEAK, ls__gemm_peak(512, 3, o->threads));
     ls__world_fact(w, LS_FACT_FLOPS, t->flops_per_token * tokens / t->parallel.size);
     ls__world_fact(w, LS_FACT_TOKENS, tokens);
     ls__world_fact(w, LS_FACT_SLOTS, o->slots);

@@ -241,24 +241,7 @@ const ls_tokenizer *ls_train_tokenizer(const ls_train *train)
 
 double ls_train_peak_gflops(ls_train *t)
 {
-    enum { SIZE = 768, TRIES = 5 };
-    float *memory = calloc(3 * SIZE * SIZE + ls__gemm_workspace(t->options.threads), sizeof *memory);
-    if (!memory) return t->peak_gflops;
-    ls__gemm g = { .m = SIZE,
-                   .n = SIZE,
-                   .k = SIZE,
-                   .a = memory,
-                   .lda = SIZE,
-                   .b = memory + SIZE * SIZE,
-                   .ldb = SIZE,
-                   .c = memory + 2 * SIZE * SIZE,
-                   .ldc = SIZE };
-    for (int i = 0; i < TRIES; i++) {
-        int64_t begin = ls_now();
-        ls__gemm_run(&g, 1, t->options.threads, memory + 3 * SIZE * SIZE);
-        double gflops = 2.0 * SIZE * SIZE * SIZE / (double)(ls_now() - begin);
-        if (gflops > t->peak_gflops) t->peak_gflops = gflops;
-    }
-    free(memory);
+    double gflops = ls__gemm_peak(768, 5, t->options.threads);
+    if (gflops > t->peak_gflops) t->peak_gflops = gflops;
     return t->peak_gflops;
 }
