@@ -5,6 +5,7 @@ Needs torch and numpy; run by hand, when torch changes its mind:  tests/data/mak
 A line is a case: samples ranks rank seed epoch drop_last shuffle hash. The hash is that of test_sampler.c: over the
 rank's indices in order, h = h * M + index + 1 (mod 2^64).
 
+--check BIN SEED compares 2,000 other cases with what `BIN data order` prints, index for index (two minutes).
 --large BIN also checks the branch of randperm for 2^32 / 20 samples and more, against the program BIN (5 GB, a minute).
 """
 import math
@@ -63,7 +64,24 @@ def check_large(program):
     print(f"randperm({n}): equal")
 
 
+def check(program, seed):
+    r = random.Random(seed)
+    indices = 0
+    for i in range(CASES):
+        samples, ranks, rank, case_seed, epoch, drop_last, shuffle = case = random_case(r)
+        command = [program, "data", "order", "--order", "torch", "--samples", str(samples), "--ranks", str(ranks), "--rank",
+                   str(rank), "--seed", str(case_seed), "--epoch", str(epoch), *["--drop-last"] * drop_last,
+                   *["--no-shuffle"] * (not shuffle)]
+        out = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
+        got = numpy.array(out.split(), numpy.uint64)
+        assert numpy.array_equal(dealt(*case), got), f"case {i} differs: {' '.join(command)}"
+        indices += len(got)
+    print(f"{CASES} cases, {indices} indices: equal to torch {torch.__version__}")
+
+
 def main():
+    if sys.argv[1:2] == ["--check"]:
+        return check(sys.argv[2], int(sys.argv[3]))
     if sys.argv[1:2] == ["--large"]:
         return check_large(sys.argv[2])
     r = random.Random(20261115)
