@@ -110,16 +110,16 @@ static void same_batches_for_all_workers_prefetch_and_ranks(void **state)
     (void)state;
     numbers n;
     numbers_init(&n, 250);
-    n.delay_us = 60;
-    const ls_order orders[] = { LS_ORDER_SHUFFLED, LS_ORDER_BALANCED };
-    for (int o = 0; o < 2; o++) {
-        ls_loader_options options = { .rows = 3, .slots = SLOTS, .order = orders[o], .seed = 4, .epochs = EPOCHS };
+    n.delay_us = 30;
+    for (int o = 0; o < LS_ORDER_COUNT; o++) {
+        ls_loader_options options = { .rows = 3, .slots = SLOTS, .order = (ls_order)o, .seed = 4, .epochs = EPOCHS };
+        options.order_ranks = o == LS_ORDER_TORCH ? 2 : 0;
         uint64_t expected[ALL] = { 0 }, got[ALL];
         collect(&n, options, NULL, expected);
         for (int i = 0; i < ALL; i++) assert_int_not_equal(expected[i], 0);
         for (options.workers = LS_WORKERS_AUTO; options.workers <= 8; options.workers++) {
             options.prefetch = 1 + (options.workers * 3 + 8) % 8;
-            for (options.ranks = 1; options.ranks <= 8; options.ranks *= 2) {
+            for (options.ranks = 1; options.ranks <= 8; options.ranks *= o % 2 ? 8 : 2) {
                 memset(got, 0, sizeof got);
                 for (options.rank = 0; options.rank < options.ranks; options.rank++) collect(&n, options, NULL, got);
                 if (memcmp(expected, got, sizeof got))
@@ -128,6 +128,35 @@ static void same_batches_for_all_workers_prefetch_and_ranks(void **state)
             }
             options.rank = 0;
         }
+    }
+}
+
+/* All of workers 0 to 8, prefetch 1 to 8 and ranks 1 to 8 together take a minute or two: LOCKSTEP_FULL=1 runs them. */
+static void same_batches_for_all_of_them_together(void **state)
+{
+    (void)state;
+    enum { MANY = 840, BATCHES = 2 * MANY };
+    static uint64_t expected[BATCHES], got[BATCHES];
+    if (!getenv("LOCKSTEP_FULL")) skip();
+    numbers n;
+    numbers_init(&n, 1500);
+    for (int o = 0; o < LS_ORDER_COUNT; o++) {
+        ls_loader_options options = { .rows = 1, .slots = MANY, .order = (ls_order)o, .seed = 4, .epochs = 1 };
+        options.order_ranks = o == LS_ORDER_TORCH ? 3 : 0;
+        collect(&n, options, NULL, expected);
+        int runs = 0;
+        for (options.workers = 0; options.workers <= 8; options.workers++)
+            for (options.prefetch = 1; options.prefetch <= 8; options.prefetch++)
+                for (options.ranks = 1; options.ranks <= 8; options.ranks++, runs++) {
+                    memset(got, 0, sizeof got);
+                    for (options.rank = 0; options.rank < options.ranks; options.rank++)
+                        collect(&n, options, NULL, got);
+                    options.rank = 0;
+                    if (memcmp(expected, got, sizeof got))
+                        fail_msg("order %d, %d workers, prefetch %d, %d ranks: other batches", o, options.workers,
+                                 options.prefetch, options.ranks);
+                }
+        print_message("%s: %d runs of %d batches, all the same\n", ls_order_name((ls_order)o), runs, BATCHES);
     }
 }
 
@@ -363,6 +392,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(same_batches_for_all_workers_prefetch_and_ranks),
+        cmocka_unit_test(same_batches_for_all_of_them_together),
         cmocka_unit_test(resuming_is_a_seek),
         cmocka_unit_test(a_seek_while_workers_run_ahead_loses_nothing),
         cmocka_unit_test(an_error_comes_in_its_turn),
