@@ -61,11 +61,17 @@ static json_t *describe(const ls_train *t)
     json_t *schedule = json_pack("{s:s, s:f, s:f, s:I, s:I}", "kind", schedules[o->schedule.kind], "lr",
                                  (double)o->schedule.lr, "lr_end", (double)o->schedule.lr_end, "warmup",
                                  (json_int_t)o->schedule.warmup, "steps", (json_int_t)o->steps);
-    return json_pack("{s:s, s:s?, s:o, s:o, s:s?, s:o, s:o, s:o, s:o, s:I, s:i, s:I, s:i, s:i}", "lockstep",
+    json_t *feed =
+        json_pack("{s:s, s:i, s:s, s:b, s:s?, s:s?, s:s?, s:s, s:i, s:s?}", "order", ls_order_name(o->order),
+                  "torch_ranks", o->torch_ranks, "last", o->last == LS_LAST_KEEP ? "keep" : "drop", "padded", o->padded,
+                  "field", o->field, "prompt_field", o->prompt_field, "weight_field", o->weight_field, "input",
+                  ls_text_format_name(o->text_format), "prefetch", o->prefetch, "stage", o->stage);
+    return json_pack("{s:s, s:s?, s:o, s:o, s:o, s:s?, s:o, s:o, s:o, s:o, s:I, s:i, s:I, s:i, s:i}", "lockstep",
                      ls_version(), "tokenizer", tokenizer, "data", names(o->data, o->n_data), "val_data",
-                     names(o->val_data, o->n_val_data), "init", o->init, "model", model, "batch", batch, "optimizer",
-                     optimizer, "schedule", schedule, "eval_every", (json_int_t)o->eval_every, "eval_batches",
-                     o->eval_batches, "seed", (json_int_t)o->seed, "workers", o->workers, "threads", o->threads);
+                     names(o->val_data, o->n_val_data), "loading", feed, "init", o->init, "model", model, "batch",
+                     batch, "optimizer", optimizer, "schedule", schedule, "eval_every", (json_int_t)o->eval_every,
+                     "eval_batches", o->eval_batches, "seed", (json_int_t)o->seed, "workers", o->workers, "threads",
+                     o->threads);
 }
 
 ls_status ls__run_dir_open(ls__run_dir *run, const char *path, const ls_train *train)
