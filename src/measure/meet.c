@@ -145,7 +145,12 @@ ls_status ls__run_meet(ls_run *run)
     table *t = run->memory = calloc(1, sizeof *t);
     ls_status status = t ? make_table(run, t, &calls) : ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
     if (!status) status = make_meetings(run, t, calls);
-    for (int r = 0; r < run->ranks && !status && run->n_meetings; r++) status = fill(run, t, r);
+    bool moved = true;
+    for (int pass = 0; pass < 2 && moved && !status; pass++) {
+        for (int r = 0; r < run->ranks && !status && run->n_meetings; r++) status = fill(run, t, r);
+        if (!status && pass == 0) status = ls__run_check_clocks(run, &moved);
+        for (size_t i = 0; i < run->n_meetings && moved && pass == 0; i++) run->meetings[i].last_arrival = 0;
+    }
     if (status) return status;
     for (size_t i = 0; i < run->n_meetings; i++) settle(run, &run->meetings[i]);
     if (run->n_meetings) qsort(run->meetings, run->n_meetings, sizeof *run->meetings, by_arrival);

@@ -9,6 +9,8 @@ LS_MUST_CHECK ls_status ls__run_meet(ls_run *run);
 void ls__run_meet_free(ls_run *run);
 /* The meeting of a call; NULL: there is none. */
 const ls_meeting *ls__run_meeting_of(const ls_run *run, uint64_t call);
+/* clocks.c: what the meetings say of clocks that drifted; *moved: events were shifted, and the meetings must be filled again. */
+LS_MUST_CHECK ls_status ls__run_check_clocks(ls_run *run, bool *moved);
 /* account.c: each rank's time as pieces, and steps as sums of them. */
 LS_MUST_CHECK ls_status ls__run_account(ls_run *run);
 /* blame.c: for each meeting that somebody waited at, who made him wait and where that one lost its time. */

@@ -23,7 +23,7 @@ typedef struct rank_record {
     uint64_t cpu, delay, voluntary;
 } rank_record;
 
-static inline void begin_record(rank_record *r, const char *folder, int rank, int ranks, size_t segment)
+static inline void begin_record(rank_record *r, const char *folder, int rank, int ranks, int node, size_t segment)
 {
     char head[200];
     size_t bytes = (ls__ring_bytes(1 << 14) + 63) / 64 * 64;
@@ -31,8 +31,8 @@ static inline void begin_record(rank_record *r, const char *folder, int rank, in
     memset(memory, 0, bytes);
     *r = (rank_record){ .ring = ls__ring_init(memory, 1 << 14) };
     snprintf(head, sizeof head,
-             "{\"rank\":%d,\"ranks\":%d,\"node\":0,\"host\":\"h\",\"cores\":\"%d\",\"threads\":1,\"start\":1}", rank,
-             ranks, rank);
+             "{\"rank\":%d,\"ranks\":%d,\"node\":%d,\"host\":\"h\",\"cores\":\"%d\",\"threads\":1,\"start\":1}", rank,
+             ranks, node, rank);
     assert_int_equal(ls__record_open(&r->record, folder, rank, head, r->ring, segment), LS_OK);
 }
 

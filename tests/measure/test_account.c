@@ -11,6 +11,7 @@ typedef struct late {
     int64_t ns;
     int64_t every, shift; /* of rank 1's clock */
     bool told;            /* that clock's shift is recorded */
+    bool moved;           /* rank 1 is on another machine, whose clock moved after it was compared */
 } late;
 
 /* Loss of this rank in this phase and step. */
@@ -42,7 +43,7 @@ static int64_t arrival(const late *l, int k, int step)
 static void make_rank(const char *folder_of_run, const late *l, int k)
 {
     rank_record r;
-    begin_record(&r, "live", k, 2, 0);
+    begin_record(&r, "live", k, 2, l->moved ? k : 0, 0);
     if (k == 1) r.shift = l->shift;
     if (k == 1 && l->told) ls__record_clock(r.record, l->shift, 1000);
     int64_t begin = INT64_C(3600) * 1000 * MS;
@@ -161,6 +162,21 @@ static void clocks_that_differ_change_nothing(void **state)
         "third");
 }
 
+/* The collectives tell of a clock that moved: nobody can be through before the last has come. */
+static void a_clock_that_moves_is_put_right(void **state)
+{
+    (void)state;
+    late l = { .rank = 0, .phase = LS_PHASE_FORWARD, .ns = 12 * MS, .every = 1, .shift = 40 * MS, .moved = true };
+    ls_run *run;
+    make_run("drift/events", &l);
+    assert_int_equal(ls_run_open(&run, "drift", NULL), LS_OK);
+    assert_true(run->n_notes > 0 && strstr(run->notes[0], "its clock moved"));
+    assert_true(run->wait_matrix[1 * 2 + 0] > (int64_t)(STEPS - 4) * 4 * MS);
+    assert_int_equal(run->findings[0].rank, 0);
+    assert_int_equal(run->findings[0].phase, LS_PHASE_FORWARD);
+    ls_run_free(&run);
+}
+
 /* Without the measured offset the clocks' difference would look like waiting: the test above can fail. */
 static void a_clock_that_is_not_told_misleads(void **state)
 {
@@ -189,6 +205,7 @@ int main(void)
         cmocka_unit_test(phases_add_up),
         cmocka_unit_test(the_late_rank_is_named),
         cmocka_unit_test(clocks_that_differ_change_nothing),
+        cmocka_unit_test(a_clock_that_moves_is_put_right),
         cmocka_unit_test(a_clock_that_is_not_told_misleads),
         cmocka_unit_test(calls_have_the_names_of_comm),
     };

@@ -15,7 +15,7 @@ static size_t count_kind(const ls_run_rank *r, uint32_t kind)
 static void write_rank(const char *at, int rank, int ranks, int events)
 {
     rank_record r;
-    begin_record(&r, at, rank, ranks, 0);
+    begin_record(&r, at, rank, ranks, 0, 0);
     ls__record_name(r.record, LS__NAME_SPAN, 2, "h.1.weight");
     ls__record_fact(r.record, LS_FACT_TOKENS, 512);
     for (int i = 0; i < events; i++) {
@@ -57,7 +57,7 @@ static void disk_is_bounded(void **state)
     rank_record r;
     struct stat now, old;
     ls_run *run;
-    begin_record(&r, "bounded/events", 0, 1, LIMIT);
+    begin_record(&r, "bounded/events", 0, 1, 0, LIMIT);
     ls__record_fact(r.record, LS_FACT_SLOTS, 8);
     for (int i = 0; i < EVENTS; i++) {
         add(&r, 1000 + i, LS_EVENT_STEP, i + 1, 0);
@@ -80,7 +80,7 @@ static void too_fast_is_told(void **state)
     (void)state;
     rank_record r;
     ls_run *run;
-    begin_record(&r, "fast/events", 0, 1, 0);
+    begin_record(&r, "fast/events", 0, 1, 0, 0);
     for (int i = 0; i < 20000; i++) add(&r, 1000 + i, LS_EVENT_STEP, i + 1, 0);
     end_record(&r);
     assert_int_equal(ls_run_open(&run, "fast", NULL), LS_OK);

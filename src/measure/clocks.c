@@ -1,0 +1,107 @@
+/* Clocks that drift. The offset of a machine's clock is measured when the job starts; in hours it may move by milliseconds. The
+ * collectives themselves tell: nobody is through with one before the last has come to it. With times of machine A and of machine B,
+ * whose clock has moved by d since,
+ *
+ *     arrival(B) - done(A)  <=  d  <=  done(B) - arrival(A)
+ *
+ * for every collective that both are in, and where each is the last one now and then, the two sides come close. Per half minute, d is
+ * taken to be 0 if that is possible and the middle otherwise; between, it is joined by lines. */
+#include <stdlib.h>
+#include "base/record.h"
+#include "base/status.h"
+#include "measure/model.h"
+
+enum { WINDOW_S = 30, MAX_WINDOWS = 1 << 14 };
+
+typedef struct window {
+    int64_t low, high; /* of d */
+    int64_t moved;     /* what it is taken to be */
+} window;
+
+static int64_t first_time(const ls_run *run)
+{
+    int64_t first = INT64_MAX;
+    for (size_t i = 0; i < run->n_meetings; i++)
+        for (int r = 0; r < run->ranks; r++)
+            if (run->meetings[i].arrival[r]) first = ls__min(first, run->meetings[i].arrival[r]);
+    return first;
+}
+
+/* What the meetings say of machine `node`'s clock. */
+static void gather(const ls_run *run, int node, int64_t first, window *windows, size_t count)
+{
+    for (size_t w = 0; w < count; w++) windows[w] = (window){ .low = INT64_MIN, .high = INT64_MAX };
+    for (size_t i = 0; i < run->n_meetings; i++) {
+        const ls_meeting *m = &run->meetings[i];
+        int64_t there_in = INT64_MIN, there_out = INT64_MAX, here_in = INT64_MIN, here_out = INT64_MAX;
+        for (int r = 0; r < run->ranks; r++) {
+            if (!m->arrival[r] || !m->done[r]) continue;
+            if (run->rank[r].node == node) {
+                there_in = ls__max(there_in, m->arrival[r]);
+                there_out = ls__min(there_out, m->done[r]);
+            } else if (run->rank[r].node == 0) {
+                here_in = ls__max(here_in, m->arrival[r]);
+                here_out = ls__min(here_out, m->done[r]);
+            }
+        }
+        if (there_in == INT64_MIN || here_in == INT64_MIN) continue;
+        size_t w = (size_t)((here_in - first) / (WINDOW_S * INT64_C(1000000000)));
+        if (here_in < first || w >= count) continue;
+        windows[w].low = ls__max(windows[w].low, there_in - here_out);
+        windows[w].high = ls__min(windows[w].high, there_out - here_in);
+    }
+}
+
+/* Fills `moved`; the largest of them. */
+static int64_t settle(window *windows, size_t count)
+{
+    int64_t last = 0, most = 0;
+    for (size_t w = 0; w < count; w++) {
+        window *x = &windows[w];
+        if (x->low == INT64_MIN || x->high == INT64_MAX)
+            x->moved = last; /* nothing was heard */
+        else
+            x->moved = x->low <= 0 && x->high >= 0 ? 0 : x->low / 2 + x->high / 2;
+        last = x->moved;
+        if (llabs(last) > llabs(most)) most = last;
+    }
+    return most;
+}
+
+static void shift(ls_run_rank *r, int64_t first, const window *windows, size_t count)
+{
+    const double length = WINDOW_S * 1e9;
+    for (size_t i = 0; i < r->n_events; i++) {
+        double at = (double)(r->events[i].time - first) / length - 0.5; /* in windows, from the middle of the first */
+        size_t w = at <= 0 ? 0 : (size_t)at < count - 1 ? (size_t)at : count - 1;
+        double moved = (double)windows[w].moved;
+        if (at > 0 && w + 1 < count) moved += (double)(windows[w + 1].moved - windows[w].moved) * (at - (double)w);
+        r->events[i].time -= (int64_t)moved;
+    }
+}
+
+ls_status ls__run_check_clocks(ls_run *run, bool *moved)
+{
+    int nodes = 0;
+    *moved = false;
+    for (int r = 0; r < run->ranks; r++)
+        if (run->rank[r].present && run->rank[r].node >= nodes) nodes = run->rank[r].node + 1;
+    if (nodes < 2 || !run->n_meetings) return LS_OK;
+    int64_t first = first_time(run);
+    window *windows = malloc(MAX_WINDOWS * sizeof *windows);
+    if (!windows) return ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
+    for (int node = 1; node < nodes; node++) {
+        gather(run, node, first, windows, MAX_WINDOWS);
+        int64_t most = settle(windows, MAX_WINDOWS);
+        if (!most) continue;
+        *moved = true;
+        ls__run_note(
+            run,
+            "machine %d: its clock moved by up to %.3f ms after it was compared; put right by the collectives' times",
+            node, (double)most / 1e6);
+        for (int r = 0; r < run->ranks; r++)
+            if (run->rank[r].node == node && run->rank[r].present) shift(&run->rank[r], first, windows, MAX_WINDOWS);
+    }
+    free(windows);
+    return LS_OK;
+}
