@@ -33,6 +33,7 @@ void html_waits(const page *p);    /* html_waits.c */
 void html_curves(const page *p);   /* html_curves.c */
 void html_tables(const page *p);   /* html_tables.c */
 void html_compare(const page *p);
+void html_profile(const page *p); /* html_profile.c */
 
 /* ---- Numbers */
 /* The steps that count: all but the start. */

@@ -260,6 +260,7 @@ static void put_page(const page *p)
     }
     html_curves(p);
     if (p->run->n_steps) html_tables(p);
+    html_profile(p);
     fprintf(p->to,
             "<footer>Made by lockstep %s from what the ranks recorded. Phases of a rank add up to the step. "
             "<i>Waiting</i>: standing in a "

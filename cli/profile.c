@@ -20,19 +20,6 @@ static const char intro[] =
     "own time, calls, GFLOP/s of matrix products, least memory traffic, output shape; forward and\n"
     "backward apart, and per layer. Times are per step.\n\n";
 
-/* Operations that share a line. */
-typedef struct line {
-    char name[64], shape[48];
-    double ms, backward_ms, flops, bytes, memory;
-    double calls;
-} line;
-
-typedef struct table {
-    line *lines;
-    size_t count;
-    double ms, backward_ms; /* of all */
-} table;
-
 static double real(const json_t *o, const char *key)
 {
     double x = json_number_value(json_object_get(o, key));
@@ -78,13 +65,13 @@ static bool is_backward(const json_t *row)
     return pass && !strcmp(pass, "backward");
 }
 
-static void add_row(table *t, const char *name, const char *shape, const json_t *row)
+static void add_row(profile_table *t, const char *name, const char *shape, const json_t *row)
 {
     size_t i = 0;
     while (i < t->count && strcmp(t->lines[i].name, name)) i++;
-    line *l = &t->lines[i];
+    profile_line *l = &t->lines[i];
     if (i == t->count) {
-        *l = (line){ 0 };
+        *l = (profile_line){ 0 };
         snprintf(l->name, sizeof l->name, "%s", name);
         snprintf(l->shape, sizeof l->shape, "%s", shape);
         t->count++;
@@ -106,7 +93,7 @@ static void add_row(table *t, const char *name, const char *shape, const json_t 
 
 static int by_time(const void *a, const void *b)
 {
-    double x = ((const line *)a)->ms, y = ((const line *)b)->ms;
+    double x = ((const profile_line *)a)->ms, y = ((const profile_line *)b)->ms;
     return (x < y) - (x > y);
 }
 
@@ -118,13 +105,12 @@ static void print_number(FILE *to, int width, int digits, double x)
         fprintf(to, " %*s", width, "-");
 }
 
-static void print_operations(FILE *to, table *t, const char *title, double steps, double step_ms)
+static void print_operations(FILE *to, const profile_table *t, const char *title, double steps, double step_ms)
 {
-    qsort(t->lines, t->count, sizeof *t->lines, by_time);
     fprintf(to, "\n%-34s %9s %6s %7s %8s %7s %8s  %s\n", title, "ms/step", "share", "calls", "GFLOP/s", "GB/s", "MiB",
             "output");
     for (size_t i = 0; i < t->count; i++) {
-        const line *l = &t->lines[i];
+        const profile_line *l = &t->lines[i];
         fprintf(to, "  %-32.32s %9.3f %5.1f%% %7.4g", l->name, l->ms / steps, step_ms > 0 ? 100 * l->ms / step_ms : 0,
                 l->calls / steps);
         print_number(to, 8, 1, l->ms > 0 ? l->flops / l->ms / 1e6 : 0);
@@ -136,13 +122,12 @@ static void print_operations(FILE *to, table *t, const char *title, double steps
     fprintf(to, "  %-32s %9.3f %5.1f%%\n", "all", t->ms / steps, step_ms > 0 ? 100 * t->ms / step_ms : 0);
 }
 
-static void print_layers(FILE *to, table *t, double steps, double step_ms)
+static void print_layers(FILE *to, const profile_table *t, double steps, double step_ms)
 {
-    qsort(t->lines, t->count, sizeof *t->lines, by_time);
     fprintf(to, "\n%-34s %9s %6s %9s %9s %8s %8s\n", "layer", "ms/step", "share", "forward", "backward", "GFLOP/s",
             "MiB");
     for (size_t i = 0; i < t->count; i++) {
-        const line *l = &t->lines[i];
+        const profile_line *l = &t->lines[i];
         fprintf(to, "  %-32.32s %9.3f %5.1f%% %9.3f %9.3f", l->name, l->ms / steps,
                 step_ms > 0 ? 100 * l->ms / step_ms : 0, (l->ms - l->backward_ms) / steps, l->backward_ms / steps);
         print_number(to, 8, 1, l->ms > 0 ? l->flops / l->ms / 1e6 : 0);
@@ -151,34 +136,48 @@ static void print_layers(FILE *to, table *t, double steps, double step_ms)
     }
 }
 
-static void print_head(FILE *to, const json_t *root, const table *forward, const table *backward)
+static void print_head(FILE *to, const profile *p)
 {
-    const json_t *phases = json_object_get(root, "phase_ms");
-    double steps = real(root, "steps"), step = real(root, "step_ms"), ops = forward->ms + backward->ms;
-    double rest = real(phases, "forward") + real(phases, "backward") - ops, threads = real(root, "threads");
-    double first = real(root, "first_step");
-    fprintf(to, "rank %g of %g, steps %.0f to %.0f, %g thread%s: %.3f ms a step\n", real(root, "rank"),
-            real(root, "ranks"), first, first + steps - 1, threads, threads == 1 ? "" : "s", step / steps);
+    double ops = p->forward.ms + p->backward.ms, rest = p->forward_ms + p->backward_ms - ops, n = p->steps;
+    fprintf(to, "rank %g of %g, steps %.0f to %.0f, %g thread%s: %.3f ms a step\n", p->rank, p->ranks, p->first_step,
+            p->first_step + n - 1, p->threads, p->threads == 1 ? "" : "s", p->step_ms / n);
     fprintf(to,
             "  operations %.3f ms (%.1f%%); between them (summing gradients, waiting) %.3f ms; data %.3f ms; update "
             "%.3f ms; other %.3f ms\n",
-            ops / steps, step > 0 ? 100 * ops / step : 0, (rest > 0 ? rest : 0) / steps, real(phases, "data") / steps,
-            real(phases, "update") / steps, real(phases, "other") / steps);
+            ops / n, p->step_ms > 0 ? 100 * ops / p->step_ms : 0, (rest > 0 ? rest : 0) / n, p->data_ms / n,
+            p->update_ms / n, p->other_ms / n);
     fprintf(to, "  SGEMM here reaches %.1f GFLOP/s; memory peak: activations %.1f MiB, process %.1f MiB\n",
-            real(root, "peak_gflops"), real(root, "activation_peak_bytes") / (1 << 20),
-            real(root, "resident_peak_bytes") / (1 << 20));
+            p->peak_gflops, p->activation_bytes / (1 << 20), p->resident_bytes / (1 << 20));
 }
 
-static ls_status print_tables(FILE *to, const json_t *root, const char *path)
+/* ---- Reading */
+
+static ls_status fill_tables(profile *p, const json_t *root, const char *path)
 {
-    const json_t *rows = json_object_get(root, "operations");
+    const json_t *rows = json_object_get(root, "operations"), *phases = json_object_get(root, "phase_ms");
     size_t n = json_array_size(rows), i;
-    double steps = real(root, "steps"), step_ms = real(root, "step_ms");
     if (!json_is_array(rows)) return ls__fail(LS_EFORMAT, "%s: is no profile", path);
-    if (steps < 1) return ls__fail(LS_EFORMAT, "%s: no step was counted; the run ended before its second step", path);
-    line *lines = calloc(3 * n + 1, sizeof *lines);
-    if (!lines) return ls__fail(LS_ENOMEM, "%s: out of memory", path);
-    table ways[2] = { { .lines = lines }, { .lines = lines + n } }, layers = { .lines = lines + 2 * n };
+    *p = (profile){ .rank = real(root, "rank"),
+                    .ranks = real(root, "ranks"),
+                    .threads = real(root, "threads"),
+                    .first_step = real(root, "first_step"),
+                    .steps = real(root, "steps"),
+                    .step_ms = real(root, "step_ms"),
+                    .data_ms = real(phases, "data"),
+                    .forward_ms = real(phases, "forward"),
+                    .backward_ms = real(phases, "backward"),
+                    .update_ms = real(phases, "update"),
+                    .other_ms = real(phases, "other"),
+                    .peak_gflops = real(root, "peak_gflops"),
+                    .activation_bytes = real(root, "activation_peak_bytes"),
+                    .resident_bytes = real(root, "resident_peak_bytes"),
+                    .memory = calloc(3 * n + 1, sizeof *p->memory) };
+    if (!p->memory) return ls__fail(LS_ENOMEM, "%s: out of memory", path);
+    if (p->steps < 1)
+        return ls__fail(LS_EFORMAT, "%s: no step was counted; the run ended before its second step", path);
+    p->forward.lines = p->memory;
+    p->backward.lines = p->memory + n;
+    p->layers.lines = p->memory + 2 * n;
     json_t *row;
     json_array_foreach(rows, i, row)
     {
@@ -186,19 +185,17 @@ static ls_status print_tables(FILE *to, const json_t *root, const char *path)
         operation_name(name, sizeof name, row);
         shape_text(shape, sizeof shape, json_object_get(row, "shape"));
         copy_text(layer, sizeof layer, json_string_value(json_object_get(row, "layer")));
-        add_row(&ways[is_backward(row)], name, shape, row);
-        add_row(&layers, *layer ? layer : "(none)", "", row);
+        add_row(is_backward(row) ? &p->backward : &p->forward, name, shape, row);
+        add_row(&p->layers, *layer ? layer : "(none)", "", row);
     }
-    print_head(to, root, &ways[0], &ways[1]);
-    print_operations(to, &ways[0], "forward", steps, step_ms);
-    print_operations(to, &ways[1], "backward", steps, step_ms);
-    print_layers(to, &layers, steps, step_ms);
-    free(lines);
+    qsort(p->forward.lines, p->forward.count, sizeof *p->memory, by_time);
+    qsort(p->backward.lines, p->backward.count, sizeof *p->memory, by_time);
+    qsort(p->layers.lines, p->layers.count, sizeof *p->memory, by_time);
     return LS_OK;
 }
 
 /* The file's text; the caller frees it. */
-static ls_status read_profile(const char *run_dir, int rank, char *path, size_t path_bytes, char **text)
+static ls_status read_text(const char *run_dir, int rank, char *path, size_t path_bytes, char **text)
 {
     size_t bytes;
     snprintf(path, path_bytes, "%s/profile/rank-%d.json", run_dir, rank);
@@ -208,18 +205,39 @@ static ls_status read_profile(const char *run_dir, int rank, char *path, size_t 
     return status;
 }
 
-ls_status profile_print(const char *run_dir, int rank, FILE *to)
+ls_status profile_read(profile *out, const char *run_dir, int rank)
 {
     char path[4096], *text = NULL;
     json_error_t error;
-    ls_status status = read_profile(run_dir, rank, path, sizeof path, &text);
+    *out = (profile){ 0 };
+    ls_status status = read_text(run_dir, rank, path, sizeof path, &text);
     if (status) return status;
     json_t *root = json_loads(text, 0, &error);
     status =
-        root ? print_tables(to, root, path) : ls__fail(LS_EFORMAT, "%s: line %d: %s", path, error.line, error.text);
+        root ? fill_tables(out, root, path) : ls__fail(LS_EFORMAT, "%s: line %d: %s", path, error.line, error.text);
+    if (status) profile_free(out);
     json_decref(root);
     free(text);
     return status;
+}
+
+void profile_free(profile *p)
+{
+    free(p->memory);
+    *p = (profile){ 0 };
+}
+
+ls_status profile_print(const char *run_dir, int rank, FILE *to)
+{
+    profile p;
+    ls_status status = profile_read(&p, run_dir, rank);
+    if (status) return status;
+    print_head(to, &p);
+    print_operations(to, &p.forward, "forward", p.steps, p.step_ms);
+    print_operations(to, &p.backward, "backward", p.steps, p.step_ms);
+    print_layers(to, &p.layers, p.steps, p.step_ms);
+    profile_free(&p);
+    return LS_OK;
 }
 
 int profile_command(int argc, char **argv)
@@ -239,7 +257,7 @@ int profile_command(int argc, char **argv)
         return EXIT_USAGE;
     }
     char path[4096], *text = NULL;
-    ls_status status = json ? read_profile(run, rank, path, sizeof path, &text) : profile_print(run, rank, stdout);
+    ls_status status = json ? read_text(run, rank, path, sizeof path, &text) : profile_print(run, rank, stdout);
     if (text) puts(text);
     free(text);
     if (status) fprintf(stderr, "lockstep profile: %s\n", ls_error());

@@ -190,7 +190,10 @@ ls_status ls_train_step(ls_train *t, ls_train_metrics *metrics)
     double few[LS__SHARES * MAX_SLOTS_ON_STACK], *parts = few, shares[LS__SHARES];
     int64_t begin = ls_now(), clock = begin;
     if (t->broken) return ls__fail(LS_ESTATE, "an earlier step failed; no more can be made");
-    if (t->step >= t->options.steps || t->stopping) return LS_END;
+    if (t->step >= t->options.steps || t->stopping) {
+        ls__train_record_close(t); /* what is saved now is no part of the last step */
+        return LS_END;
+    }
     if (t->parallel.each > MAX_SLOTS_ON_STACK &&
         !(parts = malloc(LS__SHARES * (size_t)t->parallel.each * sizeof *parts)))
         return ls__fail(LS_ENOMEM, "step %lld: out of memory", (long long)t->step + 1);

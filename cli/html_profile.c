@@ -1,0 +1,77 @@
+/* What each operation cost, of a run that was made with --profile. */
+#include "cli/html.h"
+
+#include "cli/amount.h"
+#include "cli/escape.h"
+#include "cli/profile.h"
+
+enum { MOST_OPERATIONS = 12, MOST_LAYERS = 64 };
+
+/* A number, or a dash where there is none. */
+static void put_rate(const page *p, double x)
+{
+    if (x > 0)
+        fprintf(p->to, "<td>%s", amount_count(x).text);
+    else
+        fputs("<td>-", p->to);
+}
+
+static void put_operations(const page *p, const profile *f, const profile_table *t, const char *title)
+{
+    fprintf(p->to,
+            "<div class=\"sub\">%s: %s a step, %s of it</div><div class=\"scroll\"><table><tr><th>operation<th>a "
+            "step<th>share<th>"
+            "calls<th>GFLOP/s<th>GB/s<th>memory<th>output</tr>",
+            title, amount_ns(t->ms / f->steps * 1e6).text, amount_share(f->step_ms > 0 ? t->ms / f->step_ms : 0).text);
+    for (size_t i = 0; i < t->count && i < MOST_OPERATIONS; i++) {
+        const profile_line *l = &t->lines[i];
+        fputs("<tr><td>", p->to);
+        put_html(p->to, l->name);
+        fprintf(p->to, "<td>%s<td>%s<td>%s", amount_ns(l->ms / f->steps * 1e6).text,
+                amount_share(f->step_ms > 0 ? l->ms / f->step_ms : 0).text, amount_count(l->calls / f->steps).text);
+        put_rate(p, l->ms > 0 ? l->flops / l->ms / 1e6 : 0);
+        put_rate(p, l->ms > 1e-3 * l->calls ? l->bytes / l->ms / 1e6 : 0);
+        fprintf(p->to, "<td>%s<td>", l->memory > 0 ? amount_bytes(l->memory).text : "-");
+        put_html(p->to, l->shape);
+        fputs("</tr>", p->to);
+    }
+    fputs("</table></div>", p->to);
+}
+
+static void put_layers(const page *p, const profile *f)
+{
+    fputs("<div class=\"sub\">layers</div><div class=\"scroll\"><table><tr><th>layer<th>a "
+          "step<th>share<th>forward<th>backward<th>"
+          "GFLOP/s<th>memory</tr>",
+          p->to);
+    for (size_t i = 0; i < f->layers.count && i < MOST_LAYERS; i++) {
+        const profile_line *l = &f->layers.lines[i];
+        fputs("<tr><td>", p->to);
+        put_html(p->to, l->name);
+        fprintf(p->to, "<td>%s<td>%s<td>%s<td>%s", amount_ns(l->ms / f->steps * 1e6).text,
+                amount_share(f->step_ms > 0 ? l->ms / f->step_ms : 0).text,
+                amount_ns((l->ms - l->backward_ms) / f->steps * 1e6).text,
+                amount_ns(l->backward_ms / f->steps * 1e6).text);
+        put_rate(p, l->ms > 0 ? l->flops / l->ms / 1e6 : 0);
+        fprintf(p->to, "<td>%s</tr>", l->memory > 0 ? amount_bytes(l->memory).text : "-");
+    }
+    fputs("</table></div>", p->to);
+}
+
+void html_profile(const page *p)
+{
+    profile f;
+    char words[300];
+    if (profile_read(&f, p->run->path, 0)) return; /* made without --profile */
+    snprintf(words, sizeof words,
+             "Of rank 0, by own time. SGEMM reaches %s GFLOP/s here; activations took %s at most. <i>GB/s</i>: the "
+             "least that must move, each "
+             "operand and each result once.",
+             amount_count(f.peak_gflops).text, amount_bytes(f.activation_bytes).text);
+    html_card(p, "operations", "", "Operations", words);
+    put_operations(p, &f, &f.forward, "forward");
+    put_operations(p, &f, &f.backward, "backward");
+    put_layers(p, &f);
+    html_card_end(p);
+    profile_free(&f);
+}
