@@ -119,6 +119,44 @@ static void kinds_of_files_are_told_apart(void **state)
     ls_tokenizer_free(&bytes);
 }
 
+static void the_rank_whose_data_come_late_is_named(void **state)
+{
+    (void)state;
+    char text[400];
+    ls_train_loading all[3] = {
+        { .wait_ms = 10, .total_ms = 1000, .load_ms = 3, .workers = 2 },
+        { .wait_ms = 420, .total_ms = 1000, .load_ms = 15, .workers = 1 },
+        { .wait_ms = 30, .total_ms = 1000, .load_ms = 3, .workers = 2 },
+    };
+    assert_int_equal(ls_train_late_rank(all, 3, text, sizeof text), 1);
+    if (!strstr(text, "rank 1's data come late") || !strstr(text, "waited 42 %") || !strstr(text, "rank 0 1 %") ||
+        !strstr(text, "15.0 ms to load (rank 0: 3.0 ms) with 1 worker"))
+        fail_msg("%s", text);
+    /* All wait alike: nobody holds the others up. One alone has nobody to hold up. */
+    all[0].wait_ms = all[2].wait_ms = 400;
+    assert_int_equal(ls_train_late_rank(all, 3, text, sizeof text), -1);
+    assert_int_equal(ls_train_late_rank(all + 1, 1, text, sizeof text), -1);
+    assert_int_equal(ls_train_late_rank((ls_train_loading[2]){ { 0 } }, 2, text, sizeof text), -1);
+}
+
+static ls_status note_redirect(void *self, size_t file, const char *path)
+{
+    snprintf(self, 100, "%zu %s", file, path);
+    return LS_OK;
+}
+
+static void a_slice_passes_on_where_files_went(void **state)
+{
+    (void)state;
+    char note[100] = "";
+    ls_dataset whole = { .count = 10, .n_fields = 1, .self = note, .redirect = note_redirect }, *part;
+    check_ok(ls__slice_open(&part, &whole, 2, 5));
+    check_ok(part->redirect(part->self, 3, "copy"));
+    assert_string_equal(note, "3 copy");
+    assert_null(part->length);
+    ls_dataset_free(&part);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -127,6 +165,8 @@ int main(void)
         cmocka_unit_test(the_built_in_corpus_is_windows_of_bytes),
         cmocka_unit_test(a_slice_is_a_part_of_its_dataset),
         cmocka_unit_test(kinds_of_files_are_told_apart),
+        cmocka_unit_test(the_rank_whose_data_come_late_is_named),
+        cmocka_unit_test(a_slice_passes_on_where_files_went),
     };
     return cmocka_run_group_tests(tests, enter_folder, leave_folder);
 }
