@@ -1,6 +1,7 @@
 /* lockstep data info: says what files are, and whether all of them is sound. A file that is not is named with the byte,
  * and the others are looked at all the same. */
 #include <inttypes.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,10 +21,19 @@ typedef struct info_options {
     const char *field;
     uint64_t vocabulary;
     ls_tokenizer *tokenizer;
-    bool quick;
+    bool quick, json;
 } info_options;
 
 enum { READ = 8192, SHOWN = 40 };
+
+/* Takes `line` over. */
+static void print_json(json_t *line)
+{
+    char *text = line ? json_dumps(line, JSON_COMPACT) : NULL;
+    if (text) printf("%s\n", text);
+    free(text);
+    json_decref(line);
+}
 
 /* The beginning of a shard as text, on one line. */
 static void show_beginning(const info_options *o, const int32_t *tokens, size_t count)
@@ -59,11 +69,20 @@ static ls_status describe_shard(const info_options *o, const ls__source *file, u
         at += n;
     }
     if (status) return status;
+    *total += shard.tokens;
+    if (o->json) {
+        json_t *line = json_pack("{s:s, s:s, s:I}", "file", file->path, "format", ls_shard_format_name(shard.format),
+                                 "tokens", (json_int_t)shard.tokens);
+        if (!o->quick) json_object_set_new(line, "least", json_integer(least));
+        if (!o->quick) json_object_set_new(line, "most", json_integer(most));
+        if (!o->quick && end >= 0) json_object_set_new(line, "ends", json_integer((json_int_t)ends));
+        print_json(line);
+        return LS_OK;
+    }
     printf("%s: %s, %" PRIu64 " tokens", file->path, ls_shard_format_name(shard.format), shard.tokens);
     if (!o->quick) printf(" from %d to %d", least, most);
     if (!o->quick && end >= 0) printf(", %" PRIu64 " ends of text", ends);
     printf("\n");
-    *total += shard.tokens;
     if (!o->tokenizer) return LS_OK;
     size_t n = shard.tokens < SHOWN ? shard.tokens : SHOWN;
     status = ls__shard_read(file, &shard, 0, n, (uint32_t)o->vocabulary, tokens);
@@ -100,6 +119,16 @@ static ls_status describe_text(const info_options *o, const ls__sources *one)
     }
     free(chunk.bytes);
     if (status < 0) return status;
+    if (o->json) {
+        json_t *line = json_pack("{s:s, s:s, s:I}", "file", file->path, "format",
+                                 ls_text_format_name(ls__text_format_of(o->text_format, file->path)), "bytes",
+                                 (json_int_t)file->bytes);
+        if (!o->quick) json_object_set_new(line, "documents", json_integer((json_int_t)c.documents));
+        if (!o->quick) json_object_set_new(line, "text_bytes", json_integer((json_int_t)c.bytes));
+        if (!o->quick) json_object_set_new(line, "longest", json_integer((json_int_t)c.longest));
+        print_json(line);
+        return LS_OK;
+    }
     printf("%s: %s, %" PRIu64 " bytes", file->path, ls_text_format_name(ls__text_format_of(o->text_format, file->path)),
            file->bytes);
     if (!o->quick)
@@ -130,6 +159,7 @@ static int parse(int argc, char **argv, info_options *o, option_list *files)
         { OPTION_INT, "--vocab", &vocabulary, "N", "a token of N or more is an error", 1, 2147483647, NULL },
         { OPTION_TEXT, "--tokenizer", &tokenizer, "NAME", "show each shard's beginning as text, and use its vocabulary",
           0, 0, NULL },
+        { OPTION_FLAG, "--json", &o->json, NULL, "one JSON object a line, for each file", 0, 0, NULL },
         { OPTION_FLAG, "--quick", &o->quick, NULL, "look at headers and sizes only", 0, 0, NULL },
         { OPTION_FILES, "FILE", files, "FILE", NULL, 0, 0, NULL },
         { 0 },
@@ -164,13 +194,18 @@ int data_info(int argc, char **argv)
             if (!status)
                 status = is_text(&o, one.files->path) ? describe_text(&o, &one) : describe_shard(&o, one.files, &total);
             fflush(stdout);
-            if (status) fprintf(stderr, "lockstep data info: %s\n", ls_error());
+            if (status && o.json)
+                print_json(json_pack("{s:s, s:s}", "file", k < sources.count ? one.files->path : paths[0], "error",
+                                     ls_error()));
+            else if (status)
+                fprintf(stderr, "lockstep data info: %s\n", ls_error());
             wrong += status != LS_OK;
             status = LS_OK;
         }
         ls__sources_close(&sources);
     }
-    if (files > 1) printf("%" PRIu64 " files, %" PRIu64 " of them wrong, %" PRIu64 " tokens\n", files, wrong, total);
+    if (files > 1 && !o.json)
+        printf("%" PRIu64 " files, %" PRIu64 " of them wrong, %" PRIu64 " tokens\n", files, wrong, total);
     ls_tokenizer_free(&o.tokenizer);
     return wrong ? EXIT_FAILED : EXIT_DONE;
 }
