@@ -176,6 +176,26 @@ static int parse(int argc, char **argv, info_options *o, option_list *files)
     return EXIT_FAILED;
 }
 
+static void complain(const info_options *o, const char *name)
+{
+    fflush(stdout);
+    if (o->json)
+        print_json(json_pack("{s:s, s:s}", "file", name, "error", ls_error()));
+    else
+        fprintf(stderr, "lockstep data info: %s\n", ls_error());
+}
+
+/* Says what one file is; false if something is wrong with it. */
+static bool describe(const info_options *o, const char *name, uint64_t *total)
+{
+    ls__sources one = { 0 };
+    ls_status status = ls__sources_open(&one, &name, 1);
+    if (!status) status = is_text(o, name) ? describe_text(o, &one) : describe_shard(o, one.files, total);
+    if (status) complain(o, name);
+    ls__sources_close(&one);
+    return !status;
+}
+
 int data_info(int argc, char **argv)
 {
     info_options o = { 0 };
@@ -185,24 +205,16 @@ int data_info(int argc, char **argv)
     if (o.tokenizer && !o.vocabulary) o.vocabulary = ls_tokenizer_vocabulary(o.tokenizer);
     uint64_t total = 0, files = 0, wrong = 0;
     for (size_t i = 0; i < list.count; i++) {
-        const char *paths[] = { list.items[i] };
-        ls__sources sources = { 0 };
-        ls_status status = ls__sources_open(&sources, paths, 1);
-        files += sources.count + (status != LS_OK);
-        for (size_t k = 0; k < sources.count || status; k++) {
-            ls__sources one = { .files = &sources.files[k], .count = 1 };
-            if (!status)
-                status = is_text(&o, one.files->path) ? describe_text(&o, &one) : describe_shard(&o, one.files, &total);
-            fflush(stdout);
-            if (status && o.json)
-                print_json(json_pack("{s:s, s:s}", "file", k < sources.count ? one.files->path : paths[0], "error",
-                                     ls_error()));
-            else if (status)
-                fprintf(stderr, "lockstep data info: %s\n", ls_error());
-            wrong += status != LS_OK;
-            status = LS_OK;
+        char **names;
+        size_t count;
+        const char *pattern = list.items[i];
+        if (ls__sources_names(&pattern, 1, &names, &count)) {
+            complain(&o, pattern);
+            files++, wrong++;
+            continue;
         }
-        ls__sources_close(&sources);
+        for (size_t k = 0; k < count; k++, files++) wrong += !describe(&o, names[k], &total);
+        ls__sources_free_names(names, count);
     }
     if (files > 1 && !o.json)
         printf("%" PRIu64 " files, %" PRIu64 " of them wrong, %" PRIu64 " tokens\n", files, wrong, total);

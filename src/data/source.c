@@ -83,6 +83,23 @@ static ls_status expand(names *list, const char *path)
     return status;
 }
 
+void ls__sources_free_names(char **list, size_t count)
+{
+    for (size_t i = 0; list && i < count; i++) free(list[i]);
+    free(list);
+}
+
+ls_status ls__sources_names(const char *const *paths, size_t n_paths, char ***out, size_t *count)
+{
+    names list = { 0 };
+    ls_status status = n_paths ? LS_OK : ls__fail(LS_EINVAL, "no data files are named");
+    for (size_t i = 0; !status && i < n_paths; i++) status = expand(&list, paths[i]);
+    if (status) ls__sources_free_names(list.items, list.count);
+    *out = status ? NULL : list.items;
+    *count = status ? 0 : list.count;
+    return status;
+}
+
 size_t ls__sources_keep(void)
 {
     struct rlimit limit;
@@ -125,8 +142,7 @@ ls_status ls__sources_open(ls__sources *out, const char *const *paths, size_t n_
 {
     names list = { 0 };
     ls__sources made = { 0 };
-    ls_status status = n_paths ? LS_OK : ls__fail(LS_EINVAL, "no data files are named");
-    for (size_t i = 0; !status && i < n_paths; i++) status = expand(&list, paths[i]);
+    ls_status status = ls__sources_names(paths, n_paths, &list.items, &list.count);
     if (status) goto done;
     made.files = calloc(list.count, sizeof *made.files);
     if (!made.files) {
@@ -143,8 +159,7 @@ ls_status ls__sources_open(ls__sources *out, const char *const *paths, size_t n_
         if (status) goto done;
     }
 done:
-    for (size_t i = 0; i < list.count; i++) free(list.items[i]);
-    free(list.items);
+    ls__sources_free_names(list.items, list.count);
     if (status) ls__sources_close(&made);
     *out = made;
     return status;

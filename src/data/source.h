@@ -35,6 +35,10 @@ typedef struct ls__sources {
 LS_MUST_CHECK ls_status ls__sources_open(ls__sources *out, const char *const *paths, size_t n_paths);
 void ls__sources_close(ls__sources *sources);
 
+/* The names alone, globs expanded; nothing is opened. For ls__sources_free_names(). */
+LS_MUST_CHECK ls_status ls__sources_names(const char *const *paths, size_t n_paths, char ***names, size_t *count);
+void ls__sources_free_names(char **names, size_t count);
+
 /* How many descriptors one list of files may keep open: a quarter of what the process may have. */
 size_t ls__sources_keep(void);
 /* Closes the descriptors; reads open the files again. */
