@@ -68,6 +68,12 @@ int ls_tape_threads(const ls_tape *t)
     return t->threads;
 }
 
+void ls_tape_lend(ls_tape *t, float *memory, size_t count)
+{
+    t->lent = memory;
+    t->lent_count = memory ? count : 0;
+}
+
 size_t ls_tape_peak(const ls_tape *t)
 {
     return t->arena.peak;

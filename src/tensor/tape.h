@@ -53,6 +53,8 @@ struct ls_tape {
     ls_param *params;
     int n_params;
     ls__node *last;
+    float *lent;           /* the caller's, for scratch of forward; NULL: none */
+    size_t lent_count;     /* floats */
     ls__buffer *free_list; /* the one given back last comes first: it may still be in the cache */
     uint64_t streams;      /* random streams used in this pass */
     ls_tensor *root;       /* where backward started */

@@ -152,6 +152,18 @@ static ls_status fill_values(ls_train *t)
     return ls__parallel_agree(t, status);
 }
 
+/* While forward goes on, gradients hold nothing that is needed, but for those of the first parameter (the embedding), which the
+ * loss writes ahead of backward. Padding must stay zero, so there must be none. */
+static void lend_gradients(ls_train *t, float *grads)
+{
+    const ls_place *places;
+    size_t n = ls_model_places(t->model, &places);
+    bool padded = n < 2;
+    for (size_t i = 1; i < n; i++) padded = padded || places[i].offset != places[i - 1].offset + places[i - 1].count;
+    size_t end = places[n - 1].offset + places[n - 1].count;
+    if (!padded) ls_tape_lend(t->tape, grads + places[1].offset, end - places[1].offset);
+}
+
 ls_status ls__parallel_open(ls_train *t)
 {
     ls__parallel *p = &t->parallel;
@@ -184,6 +196,7 @@ ls_status ls__parallel_open(ls_train *t)
     p->fused = p->shared && o->clip == 0 && !t->uneven && p->size > 1 && ls_world_node_count(p->world) == 1;
     if (p->fused && (status = ls__ddp_on_sum(p->ddp, update_sums, t))) return status;
     ls_tape_on_ready(t->tape, on_ready, t);
+    lend_gradients(t, grads);
     return fill_values(t);
 }
 
