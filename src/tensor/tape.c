@@ -159,12 +159,16 @@ ls__buffer *ls__buffer_take(ls_tape *t, size_t count)
         ls__tape_fail(t, ls__fail(LS_ENOMEM, "tape: a tensor of %zu elements is impossible", count));
         return NULL;
     }
-    for (ls__buffer **at = &t->free_list; *at; at = &(*at)->next) {
-        ls__buffer *b = *at;
-        if (b->bytes < bytes || b->bytes / 2 > bytes) continue;
-        *at = b->next;
-        b->refs = 1;
-        return b;
+    /* The best fit; of equal ones the first. What forward takes is kept for long, and must not waste much. */
+    size_t most = t->open ? bytes + bytes / 8 : 2 * bytes;
+    ls__buffer **best = NULL;
+    for (ls__buffer **at = &t->free_list; *at; at = &(*at)->next)
+        if ((*at)->bytes >= bytes && (*at)->bytes <= most && (!best || (*at)->bytes < (*best)->bytes)) best = at;
+    if (best) {
+        ls__buffer *found = *best;
+        *best = found->next;
+        found->refs = 1;
+        return found;
     }
     ls__buffer *b = ls__arena_take(&t->arena, sizeof *b);
     float *data = b ? ls__arena_take(&t->arena, bytes ? bytes : 1) : NULL;
