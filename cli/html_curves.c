@@ -218,16 +218,28 @@ static amount mebibytes(double x)
     return amount_bytes(x * (1 << 20));
 }
 
-/* Strips that tell the numbers of all ranks; their points are of the same steps unless some are missing. */
+/* The point of a curve that is nearest to x; it has one. */
+static size_t nearest(const curve *v, double x)
+{
+    size_t best = 0;
+    for (size_t i = 1; i < v->count; i++)
+        if (fabs(v->x[i] - x) < fabs(v->x[best] - x)) best = i;
+    return best;
+}
+
+/* Strips that tell the numbers of all ranks. */
 static void draw_rank_tips(const chart *c, const curve *curves, int n, amount (*text)(double))
 {
     const curve *v = &curves[0];
+    for (int r = 1; r < n; r++)
+        if (curves[r].count > v->count) v = &curves[r];
     for (size_t i = 0; i < v->count; i++) {
         char tip[400];
         int at = snprintf(tip, sizeof tip, "step %.0f", v->x[i]);
         for (int r = 0; r < n; r++)
-            if (curves[r].count == v->count && at < (int)sizeof tip - 48)
-                at += snprintf(tip + at, sizeof tip - (size_t)at, "\nrank %d: %s", r, text(curves[r].y[i]).text);
+            if (curves[r].count && at < (int)sizeof tip - 48)
+                at += snprintf(tip + at, sizeof tip - (size_t)at, "\nrank %d: %s", r,
+                               text(curves[r].y[nearest(&curves[r], v->x[i])]).text);
         put_strip(c, v, i, tip);
     }
 }

@@ -197,30 +197,46 @@ static void put_tiles(const page *p)
 
 /* ---- Findings and notes */
 
+static void put_line(const page *p, const char *class_name, const char *text)
+{
+    if (!*text) return;
+    fprintf(p->to, "<span class=\"%s\">", class_name);
+    put_html(p->to, text);
+    fputs("</span>", p->to);
+}
+
+static void put_finding(const page *p, const ls_finding *f)
+{
+    double step = ls_run_step_mean(p->run);
+    fputs("<li><b>", p->to);
+    put_html(p->to, f->what);
+    fputs("</b>", p->to);
+    put_line(p, "why", f->evidence);
+    put_line(p, "do", f->change);
+    if (f->expected > 0 && (double)f->expected < 0.99 * step)
+        fprintf(p->to, "<span class=\"gain\">step %s \u2192 %s expected</span>", amount_ns(step).text,
+                amount_ns((double)f->expected).text);
+    fputs("</li>", p->to);
+}
+
+/* The first few, and the rest folded away. */
 static void put_findings(const page *p)
 {
+    enum { OPEN = 5, MOST = 24 };
     const ls_run *run = p->run;
-    html_card(p, "findings", "", "What to change", NULL);
-    if (!run->n_findings) {
+    size_t n = run->n_findings < MOST ? run->n_findings : MOST;
+    html_card(p, "findings", "", "What to change", n ? "Dearest first." : NULL);
+    if (!n)
         fputs(
             "<p>Nothing stands out: no rank holds the others up, and neither data nor communication is in the way.</p>",
             p->to);
-    } else {
-        fputs("<ol class=\"findings\">", p->to);
-        for (size_t i = 0; i < run->n_findings && i < 12; i++) {
-            const ls_finding *f = &run->findings[i];
-            fputs("<li><b>", p->to);
-            put_html(p->to, f->what);
-            fputs("</b>", p->to);
-            if (*f->evidence)
-                fputs("<span class=\"why\">", p->to), put_html(p->to, f->evidence), fputs("</span>", p->to);
-            if (*f->change) fputs("<span class=\"do\">", p->to), put_html(p->to, f->change), fputs("</span>", p->to);
-            if (f->expected > 0 && (double)f->expected < 0.99 * ls_run_step_mean(run))
-                fprintf(p->to, "<span class=\"gain\">step %s \u2192 %s expected</span>",
-                        amount_ns(ls_run_step_mean(run)).text, amount_ns((double)f->expected).text);
-            fputs("</li>", p->to);
-        }
-        fputs("</ol>", p->to);
+    if (n) fputs("<ol class=\"findings\">", p->to);
+    for (size_t i = 0; i < n && i < OPEN; i++) put_finding(p, &run->findings[i]);
+    if (n) fputs("</ol>", p->to);
+    if (n > OPEN) {
+        fprintf(p->to, "<details><summary>%zu more, which cost less</summary><ol class=\"findings\">", n - OPEN);
+        for (size_t i = OPEN; i < n; i++) put_finding(p, &run->findings[i]);
+        fputs("</ol></details>", p->to);
     }
     if (run->n_notes) {
         fputs("<div class=\"sub\">What is missing or odd</div><ul class=\"notes\">", p->to);

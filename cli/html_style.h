@@ -33,6 +33,7 @@ static const char html_style[] =
     ".why{display:block;color:var(--dim)}"
     ".findings "
     ".gain{display:inline-block;font-size:13px;font-variant-numeric:tabular-nums;color:var(--good);font-weight:600}"
+    "details{margin-top:10px}summary{cursor:pointer;color:var(--dim);font-size:13.5px}"
     ".notes{margin:6px 0 0;padding-left:20px;color:var(--dim);font-size:13.5px}"
     ".legend{display:flex;flex-wrap:wrap;gap:3px 15px;margin-top:10px;font-size:13px;color:var(--dim)}"
     ".legend i{display:inline-block;width:11px;height:11px;border-radius:2.5px;margin-right:6px;vertical-align:-1px}"
@@ -105,6 +106,7 @@ static const char html_script[] =
     "document.addEventListener('pointermove',show,{passive:true});document.addEventListener('pointerdown',show,{"
     "passive:true});"
     "addEventListener('scroll',function(){tip.style.visibility='hidden'},{passive:true});"
-    "document.addEventListener('pointerleave',function(){tip.style.visibility='hidden'})})();";
+    "document.addEventListener('pointerleave',function(e){if(e.pointerType!='touch')tip.style.visibility='hidden'})})()"
+    ";";
 
 #endif
