@@ -211,7 +211,7 @@ static ls_status show_loading(ls_train *t, const train_arguments *a)
         for (int r = 0; r < ranks; r++) wait += all[r].wait_ms, total += all[r].total_ms;
         if (ls_train_late_rank(all, ranks, text, sizeof text) >= 0)
             printf("data: %s; --stage, more --workers or a faster disk would help\n", text);
-        else if (wait > 0.05 * total)
+        else if (wait > 0.05 * total && all[0].load_ms > 0.5 * all[0].compute_ms) /* else it waited for a core */
             printf("data: %.0f %% of the time was spent waiting for them; a batch takes %.1f ms to load with %d "
                    "worker%s\n",
                    100 * wait / total, all[0].load_ms, all[0].workers, all[0].workers == 1 ? "" : "s");

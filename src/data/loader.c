@@ -71,6 +71,7 @@ struct ls_loader {
     worker *workers; /* (MAX_WORKERS); [0] serves the inline loader */
     int started;     /* threads */
     buffer *held;    /* handed out last */
+    bool missed;     /* the batch was not there when it was asked for */
     ls_status failed;
     int64_t returned; /* when next() returned last; 0: not yet */
     bool spins;       /* there is more than one core */
@@ -444,6 +445,7 @@ static ls_status wait_for_batch(ls_loader *l, buffer **out)
     pthread_mutex_lock(&l->lock);
     give_buffer(l, l->held);
     l->held = NULL;
+    l->missed = !*place;
     if (!*place && l->spins) {
         /* Where a batch takes microseconds, falling asleep and being woken would take most of the time. */
         pthread_mutex_unlock(&l->lock);
@@ -511,7 +513,8 @@ ls_status ls_loader_next(ls_loader *l, ls_batch **out)
         l->failed = b->status;
         return ls__fail(b->status, "%s", b->message);
     }
-    if (l->automatic && l->stats.batches) tune(l, wait, compute, b->load_ns);
+    /* What it takes to hand over a batch that is there is no waiting that workers could shorten. */
+    if (l->automatic && l->stats.batches) tune(l, l->missed ? wait : 0, compute, b->load_ns);
     l->stats.batches++;
     l->stats.load_ns += b->load_ns;
     *out = &b->batch;

@@ -172,8 +172,8 @@ static void *run(void *arg)
 {
     ls_stage *s = arg;
     if (stage_all(s) && !s->stop) ls__log(LS_LOG_WARNING, "%s; it is read where it is", ls_error());
-    if (s->stop) return NULL;
     ls_stage_report r = ls_stage_report_get(s);
+    if (s->stop || r.failed == r.files) return NULL;
     char verdict[200];
     ls_stage_verdict(&r, verdict, sizeof verdict);
     ls__log(LS_LOG_INFO, "staged in %s: %zu of %zu files, %zu copied now, %.1f s; %s", s->folder, r.copied + r.found,

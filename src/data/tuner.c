@@ -4,7 +4,8 @@
  *
  *   more     as soon as l / c says so. If the pace of the run does not improve by it, the workers are in each other's
  *            way: back to the number before, and not beyond it again.
- *   further  (prefetch) when the trainer waits although l / c says that there are workers enough: load times vary.
+ *   further  (prefetch) when the trainer waits although l / c says that there are workers enough: load times vary. Given up,
+ *            and taken back, when it does not help.
  *   fewer    when fewer would have done for several windows in a row; for more and more of them each time that this
  *            proves wrong. */
 #include "data/tuner.h"
@@ -18,9 +19,11 @@ enum {
     MOST_PATIENCE = 1 << 20,
     STARVED_WINDOWS = 2,
     MAX_PREFETCH = 16,
+    FUTILE = 3, /* growths of the prefetch without an effect, before it is given up */
 };
 static const double air = 0.95;         /* of its time a worker may be busy */
 static const double waiting = 0.02;     /* of the run's time: less does not count as waiting */
+static const double less = 0.8;         /* of the waiting before: what a growth of the prefetch must reach */
 static const double improvement = 0.93; /* of the old pace: what a growth must reach to be kept */
 
 void ls__tuner_init(ls__tuner *t, int max_workers)
@@ -69,14 +72,22 @@ static bool decide(ls__tuner *t, char *reason, size_t room)
         t->workers = need;
         return true;
     }
-    if (t->starved >= STARVED_WINDOWS && t->prefetch < MAX_PREFETCH &&
+    if (t->starved >= STARVED_WINDOWS && t->prefetch < MAX_PREFETCH && t->futile < FUTILE &&
         (double)t->load < air * t->workers * (double)t->compute) {
+        t->futile = t->waited_before > 0 && waited > less * t->waited_before ? t->futile + 1 : 0;
+        t->waited_before = waited;
+        t->starved = 0;
+        if (t->futile == FUTILE) {
+            snprintf(reason, room, "batches further ahead did not help: the trainer waited %.0f %% all the same",
+                     100 * waited);
+            t->prefetch -= FUTILE;
+            return true;
+        }
         snprintf(reason, room,
                  "workers keep up on average (%.2f ms to load, %.2f ms to compute), but the trainer waited "
                  "%.0f %%: load times vary",
                  load, compute, 100 * waited);
         t->prefetch++;
-        t->starved = 0;
         return true;
     }
     if (t->calm >= t->patience) {

@@ -77,6 +77,24 @@ static void load_times_that_vary_are_met_with_prefetch(void **state)
     if (t.workers > 2 || t.prefetch < 2 || waited > 0.05) fail_msg("waits %.1f %%", 100 * waited);
 }
 
+/* A trainer that waits for something else than data, busy cores for one. */
+static void prefetch_that_does_not_help_is_taken_back(void **state)
+{
+    (void)state;
+    ls__tuner t;
+    char reason[300];
+    int changes = 0;
+    ls__tuner_init(&t, 32);
+    for (int n = 0; n < 4000; n++) {
+        if (!ls__tuner_feed(&t, MS / 10, MS, MS / 100, reason, sizeof reason)) continue;
+        print_message("  batch %d: workers %d, prefetch %d: %s\n", n, t.workers, t.prefetch, reason);
+        changes++;
+    }
+    assert_int_equal(t.workers, 1);
+    assert_int_equal(t.prefetch, 1);
+    if (changes > 5) fail_msg("%d changes for nothing", changes);
+}
+
 static void workers_that_only_share_a_core_are_given_up(void **state)
 {
     (void)state;
@@ -102,6 +120,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(settles_on_what_is_needed),
         cmocka_unit_test(load_times_that_vary_are_met_with_prefetch),
+        cmocka_unit_test(prefetch_that_does_not_help_is_taken_back),
         cmocka_unit_test(workers_that_only_share_a_core_are_given_up),
         cmocka_unit_test(the_limit_holds),
     };
