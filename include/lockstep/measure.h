@@ -159,11 +159,15 @@ typedef struct ls_comm_row { /* collectives of one kind */
     uint8_t kind;
     bool bucket;
     int64_t count;
-    int64_t bytes;   /* of one rank, in sum */
-    int64_t busy;    /* from the last arrival until done, in sum over calls, on average over ranks */
+    int64_t bytes; /* of one rank, in sum */
+    int64_t busy;  /* from the last arrival, or the end of the call before, until done; in sum, on average over ranks */
     int64_t exposed; /* of that, ranks stood in the call */
     int64_t waited;
 } ls_comm_row;
+
+typedef struct ls_comm_fit { /* sums over buckets of x: bytes and y: ns, for the line through them */
+    double n, x, y, xx, xy;
+} ls_comm_fit;
 
 typedef struct ls_run {
     char *path;
@@ -178,6 +182,7 @@ typedef struct ls_run {
     size_t n_delays;
     int64_t *wait_matrix; /* [waiter * ranks + last]: ns over all counted steps */
     ls_comm_row *comm;
+    ls_comm_fit bucket_fit;
     size_t n_comm;
     ls_finding *findings; /* dearest first */
     size_t n_findings;

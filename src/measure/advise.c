@@ -49,13 +49,51 @@ static int first_present(const ls_run *run)
     return r;
 }
 
+/* Time a step in which the rank that waits longest waits for data: the others then wait for that rank. */
+static double longest_data(const ls_run *run)
+{
+    double sum = 0;
+    for (size_t i = run->n_warm; i < run->n_steps; i++) {
+        int64_t most = 0;
+        for (int r = 0; r < run->ranks; r++) most = ls__max(most, run->steps[i].rank[r].ns[LS_PHASE_DATA]);
+        sum += (double)most;
+    }
+    return sum / (double)ls__counted(run);
+}
+
+/* Whether all ranks wait for batches that are not ready. Otherwise slow data are one rank's, which is a finding of its own. */
+static bool all_starve(const ls_run *run)
+{
+    if (common(run, LS_PHASE_DATA) < 0.25 * longest_data(run)) return false;
+    for (int r = 0; r < run->ranks; r++) {
+        int64_t batches = 0, ready = 0;
+        for (size_t i = run->n_warm; i < run->n_steps; i++) {
+            batches += run->steps[i].rank[r].batches;
+            ready += run->steps[i].rank[r].batches_ready;
+        }
+        if (run->rank[r].present && 2 * ready >= batches) return false;
+    }
+    return true;
+}
+
+/* Now this rank waits longer for data and now that one: that is the same finding. */
+static void drop_turns(ls_run *run)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < run->n_findings; i++)
+        if (run->findings[i].kind != LS_FINDING_STRAGGLER || run->findings[i].phase != LS_PHASE_DATA)
+            run->findings[n++] = run->findings[i];
+    run->n_findings = n;
+}
+
 /* Data. Workers that together build batches faster than a step takes them hide all of it: w workers need load / w a step. */
 static void look_at_data(ls_run *run)
 {
-    double step = ls_run_step_mean(run), data = common(run, LS_PHASE_DATA), load = mean_of(run, batch_ns);
+    double step = ls_run_step_mean(run), data = longest_data(run), load = mean_of(run, batch_ns);
     double workers = run->rank[first_present(run)].facts[LS_FACT_WORKERS];
     char a[24], b[24];
-    if (data < 0.03 * step) return;
+    if (data < 0.03 * step || !all_starve(run)) return;
+    drop_turns(run);
     ls_finding *f = ls__finding_add(run, LS_FINDING_DATA);
     if (!f) return;
     if (!(workers >= 0)) workers = 0;
@@ -66,7 +104,7 @@ static void look_at_data(ls_run *run)
     f->steps = (int64_t)ls__counted(run);
     f->expected = (int64_t)fmax(rest, load / needed);
     f->cost = (int64_t)step - f->expected;
-    snprintf(f->what, sizeof f->what, "all ranks wait %s a step for data", ls__duration(data, a));
+    snprintf(f->what, sizeof f->what, "training waits %s a step for data", ls__duration(data, a));
     snprintf(f->evidence, sizeof f->evidence,
              "the batches of a step take %s to build with %.0f worker%s, and the rest of the step %s",
              ls__duration(load, a), workers, workers == 1 ? "" : "s", ls__duration(rest, b));
@@ -87,7 +125,7 @@ typedef struct costs {
     double busy;     /* ns a step from last arrivals to done */
 } costs;
 
-/* A bucket costs start + bytes * per_byte; small calls show the start, buckets the rest. */
+/* A bucket costs start + bytes * per_byte: the line through all buckets, or, if they are of one size, small calls show the start. */
 static costs find_costs(const ls_run *run)
 {
     costs c = { 0 };
@@ -105,6 +143,13 @@ static costs find_costs(const ls_run *run)
         }
     }
     c.start = small_n > 0 ? small / small_n : 0;
+    const ls_comm_fit *fit = &run->bucket_fit;
+    double spread = fit->n * fit->xx - fit->x * fit->x;
+    if (spread >
+        1e-6 * fit->n * fit->xx) { /* buckets of different sizes tell better: large calls take more exchanges */
+        double slope = fmax(0, (fit->n * fit->xy - fit->x * fit->y) / spread);
+        c.start = fmax(c.start, (fit->y - slope * fit->x) / fit->n);
+    }
     if (c.total > 0) c.per_byte = fmax(0, c.busy - c.calls * c.start) / c.total;
     return c;
 }
@@ -116,7 +161,9 @@ static void look_at_comm(ls_run *run)
     costs c = find_costs(run);
     char a[24], b[24];
     if (run->ranks < 2 || c.calls <= 0) return;
-    double calls = fmax(1, ceil(c.total / USUAL_BUCKET)), saved = (c.calls - calls) * c.start;
+    /* Starts that are saved shorten what is hidden and what is not in the same proportion. */
+    double calls = 1 + ceil(c.total / USUAL_BUCKET),
+           saved = c.busy > 0 ? exposed * (c.calls - calls) * c.start / c.busy : 0;
     if (c.calls > 2 * calls && saved > 0.03 * step) {
         ls_finding *f = ls__finding_add(run, LS_FINDING_BUCKETS);
         if (!f) return;
@@ -205,6 +252,7 @@ static void look_at_waiting(ls_run *run)
     for (size_t i = 0; i < run->n_findings; i++)
         if (run->findings[i].kind == LS_FINDING_STRAGGLER || run->findings[i].kind == LS_FINDING_CORE)
             blamed += (double)run->findings[i].cost;
+    if (all_starve(run)) blamed += fmax(0, longest_data(run) - ls_run_mean(run, -1, LS_PHASE_DATA));
     if (waiting - blamed < 0.1 * step) return;
     ls_finding *f = ls__finding_add(run, LS_FINDING_IMBALANCE);
     if (!f) return;

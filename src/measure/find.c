@@ -48,26 +48,54 @@ static ls_comm_row *row_of(ls_run *run, const ls_meeting *m)
     return &run->comm[run->n_comm++];
 }
 
+/* What a call took once all were there and the calls before it were done, on average over ranks. */
+static double own_time(const ls_run *run, const ls_meeting *m, int64_t *before, double *exposed)
+{
+    double busy = 0, n = 0;
+    *exposed = 0;
+    for (int r = 0; r < run->ranks; r++) {
+        if (!m->arrival[r] || !m->done[r]) continue;
+        n++;
+        busy += (double)ls__max(0, m->done[r] - ls__max(m->last_arrival, before[r]));
+        before[r] = ls__max(before[r], m->done[r]);
+        if (m->left[r])
+            *exposed += (double)ls__max(0, m->left[r] - ls__max(m->last_arrival, m->left[r] - m->blocked[r]));
+    }
+    if (n > 0) *exposed /= n;
+    return n > 0 ? busy / n : 0;
+}
+
+/* Adds a bucket to the line time = start + bytes * per_byte that is fitted to all of them. */
+static void add_to_fit(ls_comm_fit *fit, double bytes, double ns)
+{
+    fit->n++;
+    fit->x += bytes;
+    fit->y += ns;
+    fit->xx += bytes * bytes;
+    fit->xy += bytes * ns;
+}
+
 static ls_status sum_comm(ls_run *run)
 {
+    int64_t *before = calloc((size_t)run->ranks, sizeof *before);
+    if (!before) return ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
     for (size_t i = 0; i < run->n_meetings && run->n_steps; i++) {
         const ls_meeting *m = &run->meetings[i];
         if (m->step < run->steps[run->n_warm].number || m->step > run->steps[run->n_steps - 1].number) continue;
         ls_comm_row *row = row_of(run, m);
-        if (!row) return ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
-        double busy = 0, exposed = 0, n = 0;
-        for (int r = 0; r < run->ranks; r++) {
-            if (!m->arrival[r] || !m->done[r]) continue;
-            n++;
-            busy += (double)ls__max(0, m->done[r] - m->last_arrival);
-            if (!m->left[r]) continue;
-            exposed += (double)ls__max(0, m->left[r] - ls__max(m->last_arrival, m->left[r] - m->blocked[r]));
+        if (!row) {
+            free(before);
+            return ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
         }
+        double exposed, busy = own_time(run, m, before, &exposed);
         row->count++;
         row->bytes += m->bytes;
         row->waited += m->waited;
-        if (n > 0) row->busy += (int64_t)(busy / n), row->exposed += (int64_t)(exposed / n);
+        row->busy += (int64_t)busy;
+        row->exposed += (int64_t)exposed;
+        if (m->bucket >= 0) add_to_fit(&run->bucket_fit, (double)m->bytes, busy);
     }
+    free(before);
     return LS_OK;
 }
 
