@@ -19,239 +19,14 @@
 #include "base/status.h"
 #include "comm/apply.h"
 #include "comm/events.h"
-#include "ddp/counter.h"
-#include "ddp/fused.h"
-#include "ddp/plan.h"
-#include "ddp/verify.h"
+#include "ddp/reducer.h"
 #include "kern/reduce.h"
 #include "kern/vector.h"
 
 enum {
-    DEFAULT_BUCKET = 4 << 20,
-    DEFAULT_FIRST_BUCKET = 1 << 20,
     FUSED_PIECE = 8 * LS__FUSED_BLOCK, /* what a rank takes on at a time */
     WORTH_NOTING = 1000,               /* ns */
 };
-
-typedef enum bucket_state { FILLING, FULL, STARTED, DONE } bucket_state;
-
-typedef struct bucket {
-    ls__bucket_plan plan;
-    bucket_state state;
-    size_t left; /* spans that are not ready */
-    ls_ddp *ddp; /* whose it is, for fused_piece() */
-    ls_work *work;
-} bucket;
-
-struct ls_ddp {
-    ls_world *world;
-    ls_group *group;
-    ls__ring *ring;    /* this rank's events */
-    ls_group *machine; /* the ranks of this machine; the same group if there is only one */
-    ls_ddp_options options;
-    size_t n;
-    char **names;
-    size_t *counts, *offsets; /* elements; place in the block */
-    uint32_t *bucket_of;
-    uint32_t *order;   /* spans in the order of the block */
-    float **foreign;   /* the caller's gradients; NULL: they are views into the block */
-    float *block;      /* gradients, in shared memory */
-    float *sums;       /* the reduced ones: this block, or with to_first that of the machine's first rank */
-    ls__sum_fn on_sum; /* takes the sums instead; NULL: nobody */
-    void *on_sum_user;
-    uint16_t *wire; /* the same as bfloat16; NULL without options.bf16 */
-    size_t total;   /* elements of the block */
-    bucket *buckets;
-    size_t n_buckets, next_start, next_done;
-
-    bool running; /* between begin and finish */
-    ls_ddp_mode mode;
-    double weight, weight_sum; /* of this micro-batch; of all since the last sync */
-    uint32_t micro;            /* micro-batches put aside since the last sync */
-    uint64_t epoch;            /* micro-batches ever; a span is ready if its mark is this */
-    uint64_t *ready_mark;
-    uint8_t *used; /* ready in some micro-batch since the last sync; after it, on some rank */
-    uint32_t *ready_order;
-    size_t n_ready;
-    bool rebuilt;
-    bool joining;      /* this rank has run out of data */
-    bool named_unused; /* they have been logged */
-    ls__counter counter;
-    ls_ddp_stats stats;
-};
-
-/* ---- Opening. */
-
-static ls_status plan(ls_ddp *d)
-{
-    ls__bucket_plan *plans = malloc((d->n + 1) * sizeof *plans);
-    if (!plans) return ls__fail(LS_ENOMEM, "ddp: out of memory");
-    d->n_buckets = ls__plan_buckets(d->counts, d->order, d->n, d->options.first_bucket_bytes, d->options.bucket_bytes,
-                                    d->offsets, plans, &d->total);
-    for (size_t b = 0; b < d->n_buckets; b++) {
-        d->buckets[b] = (bucket){ .plan = plans[b], .ddp = d };
-        for (size_t k = 0; k < plans[b].spans; k++) d->bucket_of[d->order[plans[b].first + k]] = (uint32_t)b;
-    }
-    free(plans);
-    d->stats.buckets = (int64_t)d->n_buckets;
-    d->stats.bytes = (int64_t)(d->total * (d->options.bf16 ? 2 : 4));
-    d->stats.buffer_bytes = 0;
-    for (size_t i = 0; i < d->options.n_buffers; i++)
-        d->stats.buffer_bytes += (int64_t)(d->options.buffers[i].count * sizeof(float));
-    return LS_OK;
-}
-
-static ls_status copy_spans(ls_ddp *d, const ls_span *spans)
-{
-    for (size_t i = 0; i < d->n; i++) {
-        if ((spans[i].grad != NULL) != (spans[0].grad != NULL))
-            return ls__fail(LS_EINVAL, "ddp: span '%s' has %s gradient memory, '%s' has %s: all or none", spans[0].name,
-                            spans[0].grad ? "its own" : "no", spans[i].name, spans[i].grad ? "its own" : "no");
-        d->names[i] = strdup(spans[i].name);
-        if (!d->names[i]) return ls__fail(LS_ENOMEM, "ddp: out of memory");
-        d->counts[i] = spans[i].count;
-        d->order[i] = (uint32_t)i;
-        if (d->foreign) d->foreign[i] = spans[i].grad;
-    }
-    return LS_OK;
-}
-
-static ls_status allocate(ls_ddp *d, bool foreign)
-{
-    size_t n = d->n + 1;
-    d->names = calloc(n, sizeof *d->names);
-    d->counts = calloc(n, sizeof *d->counts);
-    d->offsets = calloc(n, sizeof *d->offsets);
-    d->bucket_of = calloc(n, sizeof *d->bucket_of);
-    d->order = calloc(n, sizeof *d->order);
-    d->buckets = calloc(n, sizeof *d->buckets);
-    d->ready_mark = calloc(n, sizeof *d->ready_mark);
-    d->used = calloc(n, sizeof *d->used);
-    d->ready_order = calloc(n, sizeof *d->ready_order);
-    if (foreign) d->foreign = calloc(n, sizeof *d->foreign);
-    bool all = d->names && d->counts && d->offsets && d->bucket_of && d->order && d->buckets && d->ready_mark &&
-               d->used && d->ready_order && (d->foreign || !foreign);
-    return all ? LS_OK : ls__fail(LS_ENOMEM, "ddp: no memory for %zu spans", d->n);
-}
-
-/* The block of gradients. With to_first, the first rank's is memory that the others of its machine see, too. */
-static ls_status allocate_block(ls_ddp *d)
-{
-    size_t bytes = d->total * sizeof(float);
-    void *memory = NULL, *shared = NULL;
-    ls_status status = LS_OK;
-    d->machine = d->group;
-    if (d->options.to_first) {
-        if (ls_world_node_count(d->world) > 1)
-            status = ls_group_split(d->group, ls_world_node(d->world), ls_world_rank(d->world), &d->machine);
-        if (!status) status = ls_group_share(d->machine, bytes, &shared);
-        if (status) return status;
-    }
-    bool first = shared && ls_group_rank(d->machine) == 0;
-    if (!first) status = ls_world_alloc(d->world, bytes, &memory);
-    d->block = first ? shared : memory;
-    d->sums = shared ? shared : d->block;
-    if (!status && d->options.bf16) {
-        status = ls_world_alloc(d->world, d->total * sizeof(uint16_t), &memory);
-        d->wire = status ? NULL : memory;
-    }
-    return status;
-}
-
-ls_status ls_ddp_open(ls_ddp **out, ls_world *world, const ls_span *spans, size_t n_spans,
-                      const ls_ddp_options *options)
-{
-    *out = NULL;
-    if (n_spans > UINT32_MAX) return ls__fail(LS_EINVAL, "ddp: %zu spans are too many", n_spans);
-    ls_ddp *d = calloc(1, sizeof *d);
-    if (!d) return ls__fail(LS_ENOMEM, "ddp: out of memory");
-    d->world = world;
-    d->group = ls_world_group(world);
-    d->ring = ls__world_ring(world);
-    d->n = n_spans;
-    if (options) d->options = *options;
-    if (!d->options.bucket_bytes) d->options.bucket_bytes = DEFAULT_BUCKET;
-    if (!d->options.first_bucket_bytes) d->options.first_bucket_bytes = DEFAULT_FIRST_BUCKET;
-    if (d->options.to_first) d->options.fixed_order = true;
-    ls_status status = allocate(d, n_spans && spans[0].grad);
-    if (!status) status = copy_spans(d, spans);
-    if (!status && d->options.slots && !d->options.any_order)
-        status = ls_slots_check(d->options.slots, ls_world_size(world));
-    if (!status) status = ls__verify_options(world, &d->options);
-    if (!status) status = ls__verify_spans(world, spans, n_spans);
-    if (!status) status = plan(d);
-    if (!status && d->foreign && d->options.to_first)
-        status =
-            ls__fail(LS_EINVAL, "ddp: to_first needs gradients that lockstep allocates; give spans without memory");
-    if (!status) status = allocate_block(d);
-    d->counter.total = d->total;
-    d->rebuilt = d->options.fixed_order;
-    if (!status) {
-        ls__world_names(world, (const char *const *)d->names, d->n);
-        ls__world_fact(world, LS_FACT_BUCKET, (double)d->options.bucket_bytes);
-        ls__world_fact(world, LS_FACT_BUCKETS, (double)d->n_buckets);
-    }
-    if (status) ls_ddp_free(&d);
-    *out = d;
-    return status;
-}
-
-void ls_ddp_free(ls_ddp **pd)
-{
-    ls_ddp *d = *pd;
-    if (!d) return;
-    /* Others may be reading this rank's buckets: memory cannot go while they do. */
-    if (d->running && d->next_done < d->next_start) ls_group_abort(d->group, "ddp freed in the middle of a step");
-    for (size_t i = 0; i < d->n && d->names; i++) free(d->names[i]);
-    free(d->names);
-    free(d->counts);
-    free(d->offsets);
-    free(d->bucket_of);
-    free(d->order);
-    free(d->buckets);
-    free(d->ready_mark);
-    free(d->used);
-    free(d->ready_order);
-    free(d->foreign);
-    ls__counter_free(&d->counter);
-    void *block = d->block, *wire = d->wire;
-    ls_world_dealloc(d->world, &block);
-    ls_world_dealloc(d->world, &wire);
-    if (d->machine != d->group) ls_group_free(&d->machine);
-    free(d);
-    *pd = NULL;
-}
-
-float *ls_ddp_grad(const ls_ddp *ddp, size_t span)
-{
-    if (span >= ddp->n) return NULL;
-    return ddp->foreign ? ddp->foreign[span] : ddp->block + ddp->offsets[span];
-}
-
-const float *ls_ddp_sums(const ls_ddp *ddp)
-{
-    return ddp->foreign ? NULL : ddp->sums;
-}
-
-size_t ls_ddp_offset(const ls_ddp *ddp, size_t span)
-{
-    return span < ddp->n ? ddp->offsets[span] : 0;
-}
-
-size_t ls_ddp_elements(const ls_ddp *ddp)
-{
-    return ddp->total;
-}
-
-bool ls_ddp_unused(const ls_ddp *ddp, size_t span)
-{
-    return span < ddp->n && !ddp->used[span];
-}
-
-ls_ddp_stats ls_ddp_get_stats(const ls_ddp *ddp)
-{
-    return ddp->stats;
-}
 
 /* ---- A micro-batch. */
 
@@ -275,7 +50,7 @@ ls_status ls_ddp_begin(ls_ddp *d, ls_ddp_mode mode, double weight)
     if (status) return status;
     if (d->micro == 0) memset(d->used, 0, d->n);
     for (size_t b = 0; b < d->n_buckets; b++) {
-        d->buckets[b].state = FILLING;
+        d->buckets[b].state = LS__FILLING;
         d->buckets[b].left = d->buckets[b].plan.spans;
     }
     d->next_start = d->next_done = 0;
@@ -300,7 +75,7 @@ ls_status ls__ddp_on_sum(ls_ddp *d, ls__sum_fn fn, void *user)
 /* Adds up elements [begin, end) of a bucket block by block, and hands the sums on. */
 static void fused_piece(void *user, const void *const *data, size_t begin, size_t end)
 {
-    const bucket *b = user;
+    const ls__bucket *b = user;
     const ls_ddp *d = b->ddp;
     int p = ls_world_size(d->world);
     float sum[LS__FUSED_BLOCK];
@@ -315,7 +90,7 @@ static void fused_piece(void *user, const void *const *data, size_t begin, size_
 }
 
 /* The collective that reduces a bucket. */
-static ls_status start_bucket(ls_ddp *d, bucket *b, float *data)
+static ls_status start_bucket(ls_ddp *d, ls__bucket *b, float *data)
 {
     size_t count = b->plan.count;
     if (d->wire) {
@@ -332,8 +107,8 @@ static ls_status start_bucket(ls_ddp *d, bucket *b, float *data)
 /* Starts full buckets whose turn it is. */
 static ls_status launch(ls_ddp *d)
 {
-    for (; d->next_start < d->n_buckets && d->buckets[d->next_start].state == FULL; d->next_start++) {
-        bucket *b = &d->buckets[d->next_start];
+    for (; d->next_start < d->n_buckets && d->buckets[d->next_start].state == LS__FULL; d->next_start++) {
+        ls__bucket *b = &d->buckets[d->next_start];
         float *data = d->block + b->plan.begin;
         ls_status status = LS_OK;
         if (d->options.before) status = d->options.before(d->options.user, (int)d->next_start, data, b->plan.count);
@@ -341,7 +116,7 @@ static ls_status launch(ls_ddp *d)
         ls__ring_add(d->ring, LS_EVENT_BUCKET_START, d->next_start, ls__group_next_call(d->group));
         status = start_bucket(d, b, data);
         if (status) return status;
-        b->state = STARTED;
+        b->state = LS__STARTED;
     }
     return LS_OK;
 }
@@ -350,11 +125,11 @@ static ls_status launch(ls_ddp *d)
 static ls_status advance_now(ls_ddp *d)
 {
     while (d->next_done < d->next_start) {
-        bucket *b = &d->buckets[d->next_done];
+        ls__bucket *b = &d->buckets[d->next_done];
         ls_status status = ls_work_test(&b->work);
         if (status == LS_PENDING) return LS_OK;
         if (status) return status;
-        b->state = DONE;
+        b->state = LS__DONE;
         d->next_done++;
     }
     return LS_OK;
@@ -387,9 +162,9 @@ static ls_status take(ls_ddp *d, size_t i, const float *grad)
         return LS_OK;
     }
     ls__counter_finish(&d->counter, d->micro, at, grad, place, count);
-    bucket *b = &d->buckets[d->bucket_of[i]];
+    ls__bucket *b = &d->buckets[d->bucket_of[i]];
     if (--b->left) return LS_OK;
-    b->state = FULL;
+    b->state = LS__FULL;
     ls__ring_add(d->ring, LS_EVENT_BUCKET_READY, (uint64_t)(b - d->buckets), b->plan.count * sizeof(float));
     return d->options.no_overlap ? LS_OK : launch(d);
 }
@@ -425,7 +200,7 @@ static ls_status rebuild(ls_ddp *d, bool *moved)
     if (status) goto done;
     memcpy(before, d->offsets, d->n * sizeof *before);
     memcpy(d->order, d->ready_order, d->n * sizeof *d->order);
-    status = plan(d);
+    status = ls__ddp_plan(d);
     if (status) goto done;
     float *block = memory;
     for (size_t i = 0; i < d->n; i++) memcpy(block + d->offsets[i], d->block + before[i], d->counts[i] * sizeof(float));
@@ -479,7 +254,7 @@ static ls_status agree(ls_ddp *d, ls_ddp_result *r)
 /* A reduced bucket: back from bfloat16, divided, shown to the hook, copied to where the caller wants it. */
 static ls_status deliver(ls_ddp *d, size_t index, double weight)
 {
-    bucket *b = &d->buckets[index];
+    ls__bucket *b = &d->buckets[index];
     float *data = d->block + b->plan.begin;
     if (d->options.to_first && d->block != d->sums && !d->wire) return LS_OK; /* nothing came here */
     if (d->wire) ls__bf16_to_f32(data, d->wire + b->plan.begin, b->plan.count);
@@ -500,9 +275,9 @@ static ls_status synchronise(ls_ddp *d, ls_ddp_result *r)
     ls_status status = launch(d);
     int64_t begin = ls_now();
     for (size_t i = 0; i < d->n_buckets && !status; i++) {
-        bucket *b = &d->buckets[i];
-        if (b->state == STARTED) status = ls_work_wait(&b->work);
-        b->state = DONE;
+        ls__bucket *b = &d->buckets[i];
+        if (b->state == LS__STARTED) status = ls_work_wait(&b->work);
+        b->state = LS__DONE;
         d->next_done = i + 1;
     }
     if (!status) status = agree(d, r);

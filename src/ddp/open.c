@@ -1,0 +1,183 @@
+/* Opening and freeing a reducer, and what can be asked about it. See ddp.c. */
+#include <stdlib.h>
+#include <string.h>
+#include "base/status.h"
+#include "comm/events.h"
+#include "ddp/reducer.h"
+#include "ddp/verify.h"
+
+enum {
+    DEFAULT_BUCKET = 4 << 20,
+    DEFAULT_FIRST_BUCKET = 1 << 20,
+};
+
+ls_status ls__ddp_plan(ls_ddp *d)
+{
+    ls__bucket_plan *plans = malloc((d->n + 1) * sizeof *plans);
+    if (!plans) return ls__fail(LS_ENOMEM, "ddp: out of memory");
+    d->n_buckets = ls__plan_buckets(d->counts, d->order, d->n, d->options.first_bucket_bytes, d->options.bucket_bytes,
+                                    d->offsets, plans, &d->total);
+    for (size_t b = 0; b < d->n_buckets; b++) {
+        d->buckets[b] = (ls__bucket){ .plan = plans[b], .ddp = d };
+        for (size_t k = 0; k < plans[b].spans; k++) d->bucket_of[d->order[plans[b].first + k]] = (uint32_t)b;
+    }
+    free(plans);
+    d->stats.buckets = (int64_t)d->n_buckets;
+    d->stats.bytes = (int64_t)(d->total * (d->options.bf16 ? 2 : 4));
+    d->stats.buffer_bytes = 0;
+    for (size_t i = 0; i < d->options.n_buffers; i++)
+        d->stats.buffer_bytes += (int64_t)(d->options.buffers[i].count * sizeof(float));
+    return LS_OK;
+}
+
+static ls_status copy_spans(ls_ddp *d, const ls_span *spans)
+{
+    for (size_t i = 0; i < d->n; i++) {
+        if ((spans[i].grad != NULL) != (spans[0].grad != NULL))
+            return ls__fail(LS_EINVAL, "ddp: span '%s' has %s gradient memory, '%s' has %s: all or none", spans[0].name,
+                            spans[0].grad ? "its own" : "no", spans[i].name, spans[i].grad ? "its own" : "no");
+        d->names[i] = strdup(spans[i].name);
+        if (!d->names[i]) return ls__fail(LS_ENOMEM, "ddp: out of memory");
+        d->counts[i] = spans[i].count;
+        d->order[i] = (uint32_t)i;
+        if (d->foreign) d->foreign[i] = spans[i].grad;
+    }
+    return LS_OK;
+}
+
+static ls_status allocate(ls_ddp *d, bool foreign)
+{
+    size_t n = d->n + 1;
+    d->names = calloc(n, sizeof *d->names);
+    d->counts = calloc(n, sizeof *d->counts);
+    d->offsets = calloc(n, sizeof *d->offsets);
+    d->bucket_of = calloc(n, sizeof *d->bucket_of);
+    d->order = calloc(n, sizeof *d->order);
+    d->buckets = calloc(n, sizeof *d->buckets);
+    d->ready_mark = calloc(n, sizeof *d->ready_mark);
+    d->used = calloc(n, sizeof *d->used);
+    d->ready_order = calloc(n, sizeof *d->ready_order);
+    if (foreign) d->foreign = calloc(n, sizeof *d->foreign);
+    bool all = d->names && d->counts && d->offsets && d->bucket_of && d->order && d->buckets && d->ready_mark &&
+               d->used && d->ready_order && (d->foreign || !foreign);
+    return all ? LS_OK : ls__fail(LS_ENOMEM, "ddp: no memory for %zu spans", d->n);
+}
+
+/* The block of gradients. With to_first, the first rank's is memory that the others of its machine see, too. */
+static ls_status allocate_block(ls_ddp *d)
+{
+    size_t bytes = d->total * sizeof(float);
+    void *memory = NULL, *shared = NULL;
+    ls_status status = LS_OK;
+    d->machine = d->group;
+    if (d->options.to_first) {
+        if (ls_world_node_count(d->world) > 1)
+            status = ls_group_split(d->group, ls_world_node(d->world), ls_world_rank(d->world), &d->machine);
+        if (!status) status = ls_group_share(d->machine, bytes, &shared);
+        if (status) return status;
+    }
+    bool first = shared && ls_group_rank(d->machine) == 0;
+    if (!first) status = ls_world_alloc(d->world, bytes, &memory);
+    d->block = first ? shared : memory;
+    d->sums = shared ? shared : d->block;
+    if (!status && d->options.bf16) {
+        status = ls_world_alloc(d->world, d->total * sizeof(uint16_t), &memory);
+        d->wire = status ? NULL : memory;
+    }
+    return status;
+}
+
+ls_status ls_ddp_open(ls_ddp **out, ls_world *world, const ls_span *spans, size_t n_spans,
+                      const ls_ddp_options *options)
+{
+    *out = NULL;
+    if (n_spans > UINT32_MAX) return ls__fail(LS_EINVAL, "ddp: %zu spans are too many", n_spans);
+    ls_ddp *d = calloc(1, sizeof *d);
+    if (!d) return ls__fail(LS_ENOMEM, "ddp: out of memory");
+    d->world = world;
+    d->group = ls_world_group(world);
+    d->ring = ls__world_ring(world);
+    d->n = n_spans;
+    if (options) d->options = *options;
+    if (!d->options.bucket_bytes) d->options.bucket_bytes = DEFAULT_BUCKET;
+    if (!d->options.first_bucket_bytes) d->options.first_bucket_bytes = DEFAULT_FIRST_BUCKET;
+    if (d->options.to_first) d->options.fixed_order = true;
+    ls_status status = allocate(d, n_spans && spans[0].grad);
+    if (!status) status = copy_spans(d, spans);
+    if (!status && d->options.slots && !d->options.any_order)
+        status = ls_slots_check(d->options.slots, ls_world_size(world));
+    if (!status) status = ls__verify_options(world, &d->options);
+    if (!status) status = ls__verify_spans(world, spans, n_spans);
+    if (!status) status = ls__ddp_plan(d);
+    if (!status && d->foreign && d->options.to_first)
+        status =
+            ls__fail(LS_EINVAL, "ddp: to_first needs gradients that lockstep allocates; give spans without memory");
+    if (!status) status = allocate_block(d);
+    d->counter.total = d->total;
+    d->rebuilt = d->options.fixed_order;
+    if (!status) {
+        ls__world_names(world, (const char *const *)d->names, d->n);
+        ls__world_fact(world, LS_FACT_BUCKET, (double)d->options.bucket_bytes);
+        ls__world_fact(world, LS_FACT_BUCKETS, (double)d->n_buckets);
+    }
+    if (status) ls_ddp_free(&d);
+    *out = d;
+    return status;
+}
+
+void ls_ddp_free(ls_ddp **pd)
+{
+    ls_ddp *d = *pd;
+    if (!d) return;
+    /* Others may be reading this rank's buckets: memory cannot go while they do. */
+    if (d->running && d->next_done < d->next_start) ls_group_abort(d->group, "ddp freed in the middle of a step");
+    for (size_t i = 0; i < d->n && d->names; i++) free(d->names[i]);
+    free(d->names);
+    free(d->counts);
+    free(d->offsets);
+    free(d->bucket_of);
+    free(d->order);
+    free(d->buckets);
+    free(d->ready_mark);
+    free(d->used);
+    free(d->ready_order);
+    free(d->foreign);
+    ls__counter_free(&d->counter);
+    void *block = d->block, *wire = d->wire;
+    ls_world_dealloc(d->world, &block);
+    ls_world_dealloc(d->world, &wire);
+    if (d->machine != d->group) ls_group_free(&d->machine);
+    free(d);
+    *pd = NULL;
+}
+
+float *ls_ddp_grad(const ls_ddp *ddp, size_t span)
+{
+    if (span >= ddp->n) return NULL;
+    return ddp->foreign ? ddp->foreign[span] : ddp->block + ddp->offsets[span];
+}
+
+const float *ls_ddp_sums(const ls_ddp *ddp)
+{
+    return ddp->foreign ? NULL : ddp->sums;
+}
+
+size_t ls_ddp_offset(const ls_ddp *ddp, size_t span)
+{
+    return span < ddp->n ? ddp->offsets[span] : 0;
+}
+
+size_t ls_ddp_elements(const ls_ddp *ddp)
+{
+    return ddp->total;
+}
+
+bool ls_ddp_unused(const ls_ddp *ddp, size_t span)
+{
+    return span < ddp->n && !ddp->used[span];
+}
+
+ls_ddp_stats ls_ddp_get_stats(const ls_ddp *ddp)
+{
+    return ddp->stats;
+}
