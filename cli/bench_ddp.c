@@ -70,19 +70,19 @@ static int parse(ddp_bench *b, int argc, char **argv)
         { OPTION_TEXT, "--parts", &b->parts_text, "LIST", "of breakdown, buckets, skip, accumulate (all)", 0, 0, NULL },
         { OPTION_TEXT, "--buckets", &b->buckets_text, "LIST", "sizes of buckets, in MiB (0.05,0.25,1,4,25,100)", 0, 0,
           NULL },
-        { OPTION_TEXT, "--link", &b->link, "RATE", "of the link between the hosts, as tc(8) writes it (1gbit)", 0, 0,
+        { OPTION_TEXT, "--link", &b->link, "RATE", "of the link between the hosts, as tc(8) writes it (500mbit)", 0, 0,
           NULL },
         { OPTION_FLAG, "--one-node", &b->one_node, NULL, "on this machine only, without the two hosts", 0, 0, NULL },
         { OPTION_INT, "--layers", &b->layers, "N", "transformer blocks (6)", 1, 1e4, NULL },
         { OPTION_INT, "--width", &b->width, "N", "channels (256)", 1, 1e5, NULL },
         { OPTION_INT, "--vocab-size", &b->vocab, "N", "tokens (1024)", 2, 1e7, NULL },
         { OPTION_INT, "--seq-len", &b->length, "N", "tokens of a sequence (64)", 1, 1e6, NULL },
-        { OPTION_INT, "--batch-size", &b->rows, "N", "sequences of a rank's step, for breakdown and buckets (12)", 1,
+        { OPTION_INT, "--batch-size", &b->rows, "N", "sequences of a rank's step, for breakdown and buckets (24)", 1,
           1e6, NULL },
         { OPTION_INT, "--micro-batch-size", &b->micro_rows, "N", "of a micro-batch, for skip and accumulate (1)", 1,
           1e6, NULL },
         { OPTION_INT, "--threads", &b->threads, "N", "of each rank (1)", 1, 4096, NULL },
-        { OPTION_INT, "--steps", &b->steps, "N", "measured of each row, in three turns (9)", 1, 1e6, NULL },
+        { OPTION_INT, "--steps", &b->steps, "N", "measured of each row, in three turns (6)", 1, 1e6, NULL },
         { OPTION_TEXT, "--plot", &b->plot, "NAME", "draw each part: NAME-breakdown.svg and so on; NAME.png: as PNG", 0,
           0, NULL },
         { OPTION_FLAG, "--json", &b->json, NULL, "one JSON object a line instead of tables", 0, 0, NULL },
@@ -92,7 +92,7 @@ static int parse(ddp_bench *b, int argc, char **argv)
     if (code >= 0) return code;
     if (!parse_parts(b) || !parse_buckets(b)) return EXIT_USAGE;
     if (strspn(b->link, "0123456789abcdefghijklmnopqrstuvwxyzGKM") != strlen(b->link) || !*b->link) {
-        fprintf(stderr, NAME ": --link: '%s' is no rate; write 1gbit or 300mbit\n", b->link);
+        fprintf(stderr, NAME ": --link: '%s' is no rate; write 1gbit or 500mbit\n", b->link);
         return EXIT_USAGE;
     }
     return -1;
@@ -240,13 +240,13 @@ int bench_ddp(int argc, char **argv)
                      .width = 256,
                      .vocab = 1024,
                      .length = 64,
-                     .rows = 12,
+                     .rows = 24,
                      .micro_rows = 1,
                      .threads = 1,
-                     .steps = 9,
+                     .steps = 6,
                      .parts_text = "breakdown,buckets,skip,accumulate",
                      .buckets_text = "0.05,0.25,1,4,25,100",
-                     .link = "1gbit" };
+                     .link = "500mbit" };
     int code = parse(&b, argc, argv);
     if (code >= 0) return code;
     if (ls__identity_find(&identity, environment, NULL)) {
