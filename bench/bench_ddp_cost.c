@@ -31,7 +31,7 @@ typedef struct bench {
     ls_tape *tape;
     ls_optimizer *optimizer;
     ls_ddp *ddp;
-    float *own;    /* gradients that no reducer knows */
+    float *own;    /* this rank's gradients, the same memory with the reducer and without */
     double *norms; /* shared */
     int32_t *tokens;
     int64_t step;
@@ -76,10 +76,9 @@ static ls_status open_model(bench *b)
     if ((status = ls_group_share(b->group, ls_norm_blocks(elements) * sizeof(double), &norms))) return status;
     b->norms = norms;
     adamw.memory = state;
-    b->own = aligned_alloc(64, elements * sizeof(float));
+    b->own = ls_ddp_grad(b->ddp, n - 1);
     b->tokens = calloc((size_t)ROWS * LENGTH + 1, sizeof *b->tokens);
-    if (!b->own || !b->tokens) return LS_ENOMEM;
-    memset(b->own, 0, elements * sizeof(float));
+    if (!b->tokens) return LS_ENOMEM;
     for (int i = 0; i <= ROWS * LENGTH; i++) b->tokens[i] = (int32_t)((unsigned)(i + b->rank) * 2654435761u % VOCAB);
     if ((status = ls_model_bind(b->model, values, b->own, true))) return status;
     if (b->rank == 0 && (status = ls_model_init(b->model, 0, elements, 1, 1))) return status;
@@ -127,12 +126,10 @@ static ls_status shared(bench *b, ls__apply_fn fn)
 static ls_status step(bench *b, bool with)
 {
     ls_param *params;
-    const ls_place *places;
-    size_t last = ls_model_places(b->model, &places) - 1, elements = ls_model_elements(b->model);
+    size_t elements = ls_model_elements(b->model);
     ls_model_batch batch = { .rows = ROWS, .length = LENGTH, .tokens = b->tokens, .targets = b->tokens + 1 };
     ls_pass pass = { .stream = (uint64_t)b->step };
     ls_status status = LS_OK;
-    ls_model_set_grads(b->model, with ? ls_ddp_grad(b->ddp, last) : b->own);
     ls_tape_on_ready(b->tape, with ? on_ready : NULL, b);
     int n = ls_model_params(b->model, &params);
     if (with) status = ls_ddp_begin(b->ddp, LS_DDP_SYNC, 1);
@@ -276,7 +273,6 @@ int main(int argc, char **argv)
     ls_model_free(&b.model);
     ls_ddp_free(&b.ddp);
     ls_world_free(&b.world);
-    free(b.own);
     free(b.tokens);
     return status ? 1 : 0;
 }
