@@ -228,6 +228,45 @@ static void look_at(ls_run *run, int rank, int cause, const series *s)
     describe(run, rank, cause, &j, f);
 }
 
+static ls_finding *usual_finding(ls_run *run, int rank, ls_phase phase)
+{
+    for (size_t i = 0; i < run->n_findings; i++) {
+        ls_finding *f = &run->findings[i];
+        if (f->kind == LS_FINDING_STRAGGLER && f->rank == rank && f->phase == phase &&
+            2 * f->steps > (int64_t)ls__counted(run))
+            return f;
+    }
+    return NULL;
+}
+
+/* A rank that takes longer in forward and in backward, each in most steps and in like measure, does not have more to do there: its core is
+ * slower, by its clock, its caches, or a neighbour that shares it with. Two findings become one. */
+static void look_at_speed(ls_run *run, int rank)
+{
+    ls_finding *forward = usual_finding(run, rank, LS_PHASE_FORWARD),
+               *backward = usual_finding(run, rank, LS_PHASE_BACKWARD);
+    if (!forward || !backward) return;
+    double own[2] = { 0 }, step = ls_run_step_mean(run);
+    for (size_t i = run->n_warm; i < run->n_steps; i++) {
+        own[0] += spent(&run->steps[i].rank[rank], LS_PHASE_FORWARD);
+        own[1] += spent(&run->steps[i].rank[rank], LS_PHASE_BACKWARD);
+    }
+    double n = (double)ls__counted(run), a = (double)forward->cost * n / own[0],
+           b = (double)backward->cost * n / own[1];
+    if (!(a < 2 * b && b < 2 * a)) return;
+    forward->kind = LS_FINDING_CORE;
+    forward->phase = LS_PHASE_OTHER;
+    forward->cost += backward->cost;
+    forward->expected = (int64_t)step - forward->cost;
+    snprintf(forward->what, sizeof forward->what,
+             "rank %d computes %.0f%% slower than the others, in forward and in backward", rank,
+             100 * (double)forward->cost * n / (own[0] + own[1] - (double)forward->cost * n));
+    snprintf(forward->change, sizeof forward->change,
+             "its core (%s on %s) is slower: look for other programs on it or on its twin, and at its clock rate",
+             run->rank[rank].cores, run->rank[rank].host);
+    *backward = run->findings[--run->n_findings];
+}
+
 /* More ranks than cores: everybody waits for a core, and who does more is chance. */
 static bool is_crowded(const ls_run *run)
 {
@@ -278,6 +317,7 @@ ls_status ls__find_stragglers(ls_run *run)
     for (int r = 0; r < run->ranks && !status; r++) {
         if (!run->steps[run->n_warm].rank[r].present) continue;
         for (size_t c = 0; c < sizeof causes / sizeof *causes; c++) look_at(run, r, causes[c], &s);
+        look_at_speed(run, r);
         if (!crowded) look_at(run, r, LS_PHASES, &s);
     }
     if (!status && crowded) look_at_crowd(run);
