@@ -1,7 +1,9 @@
 /* Preloaded into a program (LD_PRELOAD): counts its system calls on files of a folder called "checkpoints", and kills it at one
  * of them. DIE_AT=N: at the N-th; DIE_HOW=before, after, or half (a write that gets half done; others: before). DIE_COUNT=FILE:
  * instead of dying, FILE grows by a byte a call. */
+#ifndef _GNU_SOURCE
 #define _GNU_SOURCE
+#endif
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
