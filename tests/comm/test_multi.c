@@ -137,9 +137,7 @@ static void all_calls_types_and_reductions(void **state)
 static void any_placement_of_ranks(void **state)
 {
     (void)state;
-    static const char *const places[] = {
-        "0101", "0112", "01201", "000111", "0121001", "0000001", "012345", "00112233"
-    };
+    static const char *const places[] = { "0101", "01201", "0000001", "012345", "00112233" };
     for (size_t i = 0; i < sizeof places / sizeof *places; i++)
         on_nodes(places[i], run_suite, &(suite_options){ .counts = few, .quick = 1 }, (ls_world_options){ 0 });
 }
