@@ -70,8 +70,11 @@ void ls__sample_thread(ls__sampler *s, ls__ring *ring, int64_t now)
     s->last = now;
     if (s->saved > SAVED * s->cost) s->saved = SAVED * s->cost;
     if (s->saved < s->cost) return;
-    s->saved -= s->cost;
+    /* What it took counts, not what it may take at best; but not that we were suspended meanwhile. */
+    int64_t begin = ls_now(), most = 16 * s->cost;
     thread_now(s, ring, now);
+    int64_t took = ls_now() - begin;
+    s->saved -= took < most ? took : most;
 }
 
 /* CPU time of each thread: which of them work, and which only wait. */
