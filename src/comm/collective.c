@@ -50,7 +50,7 @@ static ls_status check(const ls_work *w)
         return refuse(w, why);
     }
     if (ls__call_is_pair(w->call) && w->root == g->rank) return refuse(w, "a rank cannot send to itself");
-    const char *send = w->send, *recv = w->recv;
+    uintptr_t send = (uintptr_t)w->send, recv = (uintptr_t)w->recv; /* as numbers: a null pointer has no neighbours */
     bool is_root = g->rank == w->root;
     size_t own = (size_t)g->rank * block;
     switch (w->call) {
