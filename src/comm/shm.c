@@ -279,6 +279,7 @@ static ls_status await_world_group(ls_world *world, uint64_t *at)
     ls__job *job = world->job;
     ls__job_rank *me = &job->rank[world->identity.local_rank];
     int64_t deadline = ls_now() + (int64_t)world->timeout_ms * 1000000;
+    int first_rank = world->identity.rank - world->identity.local_rank;
     for (;;) {
         uint32_t bell = atomic_load(&me->bell);
         atomic_fetch_add(&me->sleepers, 1);
@@ -293,15 +294,15 @@ static ls_status await_world_group(ls_world *world, uint64_t *at)
         if ((first == LS__RANK_EXITED || first == LS__RANK_KILLED) && !atomic_load(&job->world_group)) {
             char state[96];
             ls__job_describe_state(job, 0, state, sizeof state);
-            return ls__fail(LS_EPEER, "rank %d: the first rank of this machine %s without opening its world",
-                            world->identity.rank, state);
+            return ls__fail(LS_EPEER, "rank %d: rank %d (the first of this machine) %s without opening its world",
+                            world->identity.rank, first_rank, state);
         }
         if (world->timeout_ms > 0 && ls_now() > deadline) {
             char state[96];
             ls__job_describe_state(job, 0, state, sizeof state);
             return ls__fail(LS_ETIMEOUT,
-                            "rank %d: the first rank of this machine did not open its world within %.1f s; it %s",
-                            world->identity.rank, world->timeout_ms / 1e3, state);
+                            "rank %d: rank %d (the first of this machine) did not open its world within %.1f s; it %s",
+                            world->identity.rank, first_rank, world->timeout_ms / 1e3, state);
         }
     }
 }
