@@ -13,6 +13,7 @@ static const char intro[] =
     "(config.json, model.safetensors). Ctrl-C ends after the current step and saves.\n";
 
 static const char *const optimizers[] = { "adamw", "sgd", NULL };
+static const char *const wires[] = { "float32", "bfloat16", NULL };
 static const char *const updates[] = { "sharded", "replicated", NULL };
 static const char *const sums[] = { "canonical", "fast", NULL };
 static const char *const orders[] = { "shuffled", "sequential", "torch", "balanced", NULL }; /* as ls_order */
@@ -22,7 +23,7 @@ static const char *const schedules[] = { "constant", "linear", "cosine", NULL };
 
 /* Values as they stand on the command line, where 0 means 0; the library's 0 means its default. */
 typedef struct raw {
-    int optimizer, schedule, workers, update, sum, order, input, last;
+    int optimizer, schedule, workers, update, wire, sum, order, input, last;
     float lr_end, weight_decay, momentum;
     double clip, bucket_mb;
     const char *inject;
@@ -75,6 +76,8 @@ static int read_rows(train_arguments *a, raw *r, int argc, char **argv)
           updates },
         { OPTION_DOUBLE, "--bucket-mb", &r->bucket_mb, "X", "MiB of gradients that travel together (4)", 1e-3, 1e6,
           NULL },
+        { OPTION_CHOICE, "--wire", &r->wire, "TYPE",
+          "gradients travel as float32, or bfloat16: half the bytes (float32)", 0, 0, wires },
         { OPTION_FLAG, "--no-overlap", &t->no_overlap, NULL, "gradients travel after backward, not during it", 0, 0,
           NULL },
         { OPTION_HEADING, "Model", NULL, NULL, NULL, 0, 0, NULL },
@@ -237,6 +240,7 @@ int train_arguments_read(train_arguments *a, int argc, char **argv)
     t->workers = r.workers < 0 ? 0 : r.workers == 0 ? -1 : r.workers;
     t->update = (ls_update)r.update;
     t->any_order = r.sum == 1;
+    t->bf16 = r.wire == 1;
     t->order = (ls_order)r.order;
     t->text_format = (ls_text_format)r.input;
     t->last = (ls_last)(r.last + 1);

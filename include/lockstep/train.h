@@ -49,6 +49,7 @@ typedef struct ls_train_options {
     ls_update update;    /* 0: sharded */
     size_t bucket_bytes; /* gradients that travel together; 0: see ddp.h */
     bool any_order;      /* slots need not spread over the ranks evenly; the bits then depend on the number of ranks */
+    bool bf16;           /* gradients travel as bfloat16, half the bytes; the bits then depend on the number of ranks */
     bool no_overlap;     /* gradients travel only after backward: to measure what overlap is worth */
 
     /* ---- Data */

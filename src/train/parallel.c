@@ -122,6 +122,7 @@ static ls_status open_reducer(ls_train *t)
     ls_ddp_options o = { .bucket_bytes = t->options.bucket_bytes,
                          .slots = t->options.slots,
                          .any_order = t->options.any_order,
+                         .bf16 = t->options.bf16,
                          .no_overlap = t->options.no_overlap,
                          .keep_sums = true,
                          .fixed_order = true,
@@ -193,7 +194,7 @@ ls_status ls__parallel_open(ls_train *t)
     n_places = ls_model_places(t->model, &places);
     if ((status = ls_optimizer_open(&t->optimizer, places, n_places, 0, elements, &with_state))) return status;
     /* Steps that differ in weight are divided by it after the sum, when it is known. */
-    p->fused = p->shared && o->clip == 0 && !t->uneven && p->size > 1 && ls_world_node_count(p->world) == 1;
+    p->fused = p->shared && o->clip == 0 && !t->uneven && !o->bf16 && p->size > 1 && ls_world_node_count(p->world) == 1;
     if (p->fused && (status = ls__ddp_on_sum(p->ddp, update_sums, t))) return status;
     ls_tape_on_ready(t->tape, on_ready, t);
     lend_gradients(t, grads);

@@ -116,6 +116,7 @@ int ls__train_facts(const ls_train *t, ls__fact *out)
         { "warm-up", (double)o->schedule.warmup, true },
         { "schedule", o->schedule.kind, true },
         { "clipping", o->clip, true },
+        { "bfloat16 gradients", o->bf16, true },
         { "optimiser", o->optimizer.kind, true },
         { "beta1", (double)o->optimizer.beta1, true },
         { "beta2", (double)o->optimizer.beta2, true },
