@@ -86,8 +86,10 @@ LS_API void ls_tape_free(ls_tape **tape);
 LS_API void ls_tape_on_ready(ls_tape *tape, ls_ready_fn fn, void *user);     /* NULL: no hook */
 LS_API void ls_tape_on_profile(ls_tape *tape, ls_profile_fn fn, void *user); /* NULL: no profile, no cost */
 LS_API int ls_tape_threads(const ls_tape *tape);
-/* Lends memory that nobody needs while a forward goes on, such as that of gradients which backward will write: large scratch
- * (a chunk of logits) goes there if it fits, and the tape takes none of its own. It stays the caller's. NULL, 0: no more. */
+/* Lends memory that nobody needs while a forward goes on: gradients which backward will write. Scratch of forward goes there
+ * if it fits, and results go where the gradients of parameters are that only operations before theirs use. The parameters
+ * must come in the order of their gradients' memory, and each be used by one operation (another use fails the pass); that of a
+ * fused loss must not be among them. It stays the caller's, who has it back when backward is done. NULL, 0: no more. */
 LS_API void ls_tape_lend(ls_tape *tape, float *memory, size_t count);
 /* The most memory that passes on this tape took, in bytes. */
 LS_API size_t ls_tape_peak(const ls_tape *tape);

@@ -128,13 +128,13 @@ ls_tensor *ls_linear_cross_entropy(ls_tape *t, ls_tensor *x, ls_param *w, const 
                                .flops = 2.0 * (double)rows * (double)C * (double)V };
     ls_tensor *y = ls__result(t, 1, (int64_t[]){ 1 });
     if (ls__will_record(t, &record)) record.flops *= 1 + (x->needs_grad ? 1 : 0) + (w->grad ? 1 : 0);
-    if (ls__will_record(t, &record) && x->needs_grad) s.dx = ls__buffer_take(t, (size_t)(rows * C));
+    if (ls__will_record(t, &record) && x->needs_grad) s.dx = ls__buffer_take_own(t, (size_t)(rows * C));
     size_t large = (size_t)(each * V), little = (size_t)(rows + each + (MAX_PARTS + 1) * each * C);
-    bool lent = large + little <= t->lent_count;
+    float *lent = ls__lent_rest(t, large + little);
     ls__buffer *logits = lent ? NULL : ls__buffer_take(t, large), *small = lent ? NULL : ls__buffer_take(t, little);
     if (t->status) return NULL;
-    c.logits = lent ? t->lent : logits->data;
-    c.losses = lent ? t->lent + large : small->data;
+    c.logits = lent ? lent : logits->data;
+    c.losses = lent ? lent + large : small->data;
     c.factors = c.losses + rows;
     c.scaled = c.factors + each;
     c.parts = c.scaled + each * C;

@@ -68,12 +68,6 @@ int ls_tape_threads(const ls_tape *t)
     return t->threads;
 }
 
-void ls_tape_lend(ls_tape *t, float *memory, size_t count)
-{
-    t->lent = memory;
-    t->lent_count = memory ? count : 0;
-}
-
 size_t ls_tape_peak(const ls_tape *t)
 {
     return t->arena.peak;
@@ -152,7 +146,7 @@ bool ls__begin(ls_tape *t, const ls_tensor *a, const ls_tensor *b)
 
 /* ---- Memory */
 
-ls__buffer *ls__buffer_take(ls_tape *t, size_t count)
+static ls__buffer *take(ls_tape *t, size_t count, bool own)
 {
     size_t bytes;
     if (__builtin_mul_overflow(count, sizeof(float), &bytes) || bytes > SIZE_MAX / 2) {
@@ -163,7 +157,9 @@ ls__buffer *ls__buffer_take(ls_tape *t, size_t count)
     size_t most = t->open ? bytes + bytes / 8 : 2 * bytes;
     ls__buffer **best = NULL;
     for (ls__buffer **at = &t->free_list; *at; at = &(*at)->next)
-        if ((*at)->bytes >= bytes && (*at)->bytes <= most && (!best || (*at)->bytes < (*best)->bytes)) best = at;
+        if ((*at)->bytes >= bytes && (*at)->bytes <= most && !(own && (*at)->lent) &&
+            (!best || (*at)->bytes < (*best)->bytes))
+            best = at;
     if (best) {
         ls__buffer *found = *best;
         *best = found->next;
@@ -171,18 +167,29 @@ ls__buffer *ls__buffer_take(ls_tape *t, size_t count)
         return found;
     }
     ls__buffer *b = ls__arena_take(&t->arena, sizeof *b);
-    float *data = b ? ls__arena_take(&t->arena, bytes ? bytes : 1) : NULL;
-    if (!data) {
+    float *lent = own ? NULL : ls__lent_take(t, count), *data = lent;
+    if (b && !lent) data = ls__arena_take(&t->arena, bytes ? bytes : 1);
+    if (!b || !data) {
         ls__tape_fail(t, LS_ENOMEM);
         return NULL;
     }
-    *b = (ls__buffer){ .data = data, .bytes = bytes, .refs = 1 };
+    *b = (ls__buffer){ .data = data, .bytes = bytes, .refs = 1, .lent = lent != NULL };
     return b;
+}
+
+ls__buffer *ls__buffer_take(ls_tape *t, size_t count)
+{
+    return take(t, count, false);
+}
+
+ls__buffer *ls__buffer_take_own(ls_tape *t, size_t count)
+{
+    return take(t, count, true);
 }
 
 void ls__buffer_drop(ls_tape *t, ls__buffer *b)
 {
-    if (!b || --b->refs) return;
+    if (!b || --b->refs || (b->lent && !t->open)) return;
     b->next = t->free_list;
     t->free_list = b;
 }
@@ -223,7 +230,8 @@ ls_tensor *ls__result(ls_tape *t, int dims, const int64_t *shape)
 {
     ls_tensor *x = new_header(t, dims, shape);
     if (!x) return NULL;
-    x->memory = ls__buffer_take(t, (size_t)ls_tensor_count(x));
+    int64_t count = ls_tensor_count(x);
+    x->memory = take(t, (size_t)count, count == 1); /* a loss is read after backward, too */
     if (!x->memory) return NULL;
     x->data = x->memory->data;
     return x;
@@ -246,6 +254,7 @@ ls_status ls_tape_begin(ls_tape *t, ls_param *params, int n_params, const ls_pas
     t->open = true;
     t->status = LS_OK;
     t->profile_near = NULL;
+    ls__lent_begin(t);
     for (int i = 0; i < n_params; i++) {
         ls_param *p = &params[i];
         p->index = i;
@@ -318,6 +327,8 @@ ls_tensor *ls__record(ls_tape *t, ls_tensor *out, const ls__record_args *args)
              args->flops);
     }
     if (!ls__will_record(t, args)) return out;
+    for (int i = 0; i < LS__NODE_PARAMS; i++)
+        if (args->param[i] && !ls__lent_use(t, args->op->name, args->param[i])) return NULL;
     ls__node *n = ls__arena_take(&t->arena, sizeof *n);
     void *state = args->state_bytes ? ls__arena_take(&t->arena, args->state_bytes) : NULL;
     if (!n || (args->state_bytes && !state)) return ls__tape_fail(t, LS_ENOMEM);
@@ -332,6 +343,7 @@ ls_tensor *ls__record(ls_tape *t, ls_tensor *out, const ls__record_args *args)
     out->needs_grad = true;
     out->maker = n;
     t->last = n;
+    ls__lent_advance(t);
     return out;
 }
 
@@ -417,6 +429,16 @@ static ls_status fire(ls_tape *t, ls_param *p)
     return t->ready ? t->ready(t->ready_user, p) : LS_OK;
 }
 
+/* What is lent and free will be written by backward. */
+static void keep_own(ls_tape *t)
+{
+    for (ls__buffer **at = &t->free_list; *at;)
+        if ((*at)->lent)
+            *at = (*at)->next;
+        else
+            at = &(*at)->next;
+}
+
 static ls_status walk_node(ls_tape *t, ls__node *n)
 {
     ls_tensor *out = n->out;
@@ -459,6 +481,7 @@ ls_status ls_tape_backward(ls_tape *t, ls_tensor *loss)
         return ls__fail(LS_EINVAL, "backward: the loss must have one element, this one is %s",
                         ls__shape_text(text, loss->dims, loss->shape));
     t->open = false;
+    keep_own(t);
     t->root = loss;
     bool add;
     float *seed = ls__grad(t, loss, &add);

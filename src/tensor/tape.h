@@ -17,6 +17,7 @@ typedef struct ls__buffer {
     float *data;
     size_t bytes; /* capacity */
     int refs;
+    bool lent;               /* in the caller's memory; see lend.c */
     struct ls__buffer *next; /* when free */
 } ls__buffer;
 
@@ -53,8 +54,11 @@ struct ls_tape {
     ls_param *params;
     int n_params;
     ls__node *last;
-    float *lent;           /* the caller's, for scratch of forward; NULL: none */
-    size_t lent_count;     /* floats */
+    float *lent;           /* the caller's, for what forward makes (lend.c); NULL: none */
+    size_t lent_count;     /* floats; below, too */
+    size_t lent_used;      /* taken in this pass */
+    size_t lent_free;      /* may be taken */
+    int lent_next;         /* the first parameter whose gradient's memory may not */
     ls__buffer *free_list; /* the one given back last comes first: it may still be in the cache */
     uint64_t streams;      /* random streams used in this pass */
     ls_tensor *root;       /* where backward started */
@@ -107,7 +111,24 @@ bool ls__will_record(const ls_tape *t, const ls__record_args *args);
 
 /* Memory for `count` floats, one reference; NULL when memory ends (message set, pass failed). */
 ls__buffer *ls__buffer_take(ls_tape *t, size_t count);
+/* The same, never in memory that is lent: for what must outlive the backward of the operation that takes it. */
+ls__buffer *ls__buffer_take_own(ls_tape *t, size_t count);
 void ls__buffer_drop(ls_tape *t, ls__buffer *b);
+
+/* ---- Memory that is lent (lend.c) */
+
+/* With each pass. */
+void ls__lent_begin(ls_tape *t);
+/* Whether an operation may use p: false (and the pass failed) if memory of its gradient may have been given out. */
+bool ls__lent_use(ls_tape *t, const char *op, const ls_param *p);
+/* After an operation was recorded. */
+void ls__lent_advance(ls_tape *t);
+/* For `count` floats that live until the backward of the operation that is being recorded; NULL: no room. */
+float *ls__lent_take(ls_tape *t, size_t count);
+/* For `count` floats that live until that operation is recorded; NULL: no room. */
+float *ls__lent_rest(const ls_tape *t, size_t count);
+
+/* ---- Gradients */
 
 /* Where to contribute the gradient of x: NULL if none is wanted or memory ended (then t->status is set). *add: add to
  * what is there; otherwise overwrite. */

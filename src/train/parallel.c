@@ -154,7 +154,8 @@ static ls_status fill_values(ls_train *t)
 }
 
 /* While forward goes on, gradients hold nothing that is needed, but for those of the first parameter (the embedding), which the
- * loss writes ahead of backward. Padding must stay zero, so there must be none. */
+ * loss writes ahead of backward. The others are used in the order in which they lie, each by one operation. Padding must stay
+ * zero, so there must be none. */
 static void lend_gradients(ls_train *t, float *grads)
 {
     const ls_place *places;

@@ -118,6 +118,32 @@ static void what_is_forgotten_is_made_again_with_the_same_bits(void **state)
     for (int k = 0; k < 2; k++) free_params(p[k], 5);
 }
 
+static void a_lent_gradient_of_a_parameter_that_is_used_twice_is_refused(void **state)
+{
+    (void)state;
+    ls_tape *t;
+    ls_param p[PARAMS];
+    static _Alignas(64) float memory[8 * 8 + 8 + 8 * 8];
+    float *held[PARAMS], *at = memory;
+    check_ok(ls_tape_open(&t, NULL));
+    open_params(p);
+    for (int i = W1; i <= W2; at += param_count(&p[i++])) {
+        held[i] = p[i].grad;
+        p[i].grad = at;
+    }
+    ls_tape_lend(t, memory, sizeof memory / sizeof *memory);
+    check_ok(ls_tape_begin(t, p, PARAMS, NULL));
+    assert_null(tied_loss(t, p));
+    assert_int_equal(ls_tape_status(t), LS_ESTATE);
+    assert_non_null(strstr(ls_error(), "linear: 'w2' is used again"));
+    ls_tape_lend(t, NULL, 0);
+    check_ok(ls_tape_begin(t, p, PARAMS, NULL));
+    check_ok(ls_tape_backward(t, tied_loss(t, p)));
+    for (int i = W1; i <= W2; i++) p[i].grad = held[i];
+    free_params(p, PARAMS);
+    ls_tape_free(&t);
+}
+
 static void a_failing_hook_ends_backward_with_its_status(void **state)
 {
     (void)state;
@@ -309,6 +335,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_hook_fires_once_when_its_gradient_is_final),
         cmocka_unit_test(what_is_forgotten_is_made_again_with_the_same_bits),
+        cmocka_unit_test(a_lent_gradient_of_a_parameter_that_is_used_twice_is_refused),
         cmocka_unit_test(a_failing_hook_ends_backward_with_its_status),
         cmocka_unit_test(accumulation_adds_and_the_default_overwrites),
         cmocka_unit_test(a_frozen_parameter_gets_no_gradient_and_no_hook),
