@@ -40,7 +40,7 @@ void html_profile(const page *p); /* html_profile.c */
 static inline const ls_run_step *counted(const page *p, size_t *n)
 {
     *n = p->run->n_steps - p->run->n_warm;
-    return p->run->steps + p->run->n_warm;
+    return *n ? p->run->steps + p->run->n_warm : NULL;
 }
 /* The order in which phases are shown: a step's own. */
 extern const ls_phase html_phases[LS_PHASES];

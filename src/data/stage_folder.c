@@ -192,8 +192,10 @@ static bool evict(const char *folder, listing *l)
 {
     for (;;) {
         entry *oldest = NULL;
-        for (entry *e = l->entries; e < l->entries + l->count; e++)
+        for (size_t i = 0; i < l->count; i++) {
+            entry *e = &l->entries[i];
             if (e->whole && (!oldest || e->used < oldest->used)) oldest = e;
+        }
         if (!oldest) return false;
         oldest->whole = false; /* looked at */
         if (!remove_copy(folder, oldest->key)) continue;
