@@ -121,7 +121,8 @@ static void put_head(const page *p)
         else
             put_html(p->to, r->host);
         put_model(p);
-        time_t start = (time_t)r->start_time;
+        time_t start =
+            r->start_time > 0 && r->start_time < 1e11 ? (time_t)r->start_time : 0; /* a record may claim anything */
         struct tm local;
         char text[64] = "";
         if (start > 0 && localtime_r(&start, &local)) strftime(text, sizeof text, "%d %B %Y, %H:%M", &local);
