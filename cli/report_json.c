@@ -67,6 +67,14 @@ static json_t *delay_of(const ls_delay *d)
                      (json_int_t)d->waited, "longest", (json_int_t)d->longest);
 }
 
+/* In the order of the phases' names. */
+static json_t *times_of(const int64_t ns[LS_PHASES])
+{
+    json_t *out = json_array();
+    for (int p = 0; p < LS_PHASES; p++) json_array_append_new(out, json_integer(ns[p]));
+    return out;
+}
+
 static json_t *step_of(const ls_run *run, const ls_run_step *s)
 {
     json_t *ranks = json_array();
@@ -76,11 +84,11 @@ static json_t *step_of(const ls_run *run, const ls_run_step *s)
             json_array_append_new(ranks, json_null());
             continue;
         }
-        json_t *phases = json_array();
-        for (int p = 0; p < LS_PHASES; p++) json_array_append_new(phases, json_integer(x->ns[p]));
-        json_array_append_new(ranks, json_pack("{s:I, s:I, s:o, s:I, s:I}", "begin", (json_int_t)x->begin, "end",
-                                               (json_int_t)x->end, "phases", phases, "overlapped",
-                                               (json_int_t)x->overlapped, "cpu", (json_int_t)x->cpu));
+        json_array_append_new(ranks, json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:I, s:I}", "begin",
+                                               (json_int_t)x->begin, "end", (json_int_t)x->end, "phases",
+                                               times_of(x->ns), "own", times_of(x->own), "asleep", times_of(x->asleep),
+                                               "no_core", times_of(x->delay), "stolen", times_of(x->stolen),
+                                               "overlapped", (json_int_t)x->overlapped, "cpu", (json_int_t)x->cpu));
     }
     return json_pack("{s:I, s:o}", "step", (json_int_t)s->number, "ranks", ranks);
 }

@@ -161,21 +161,23 @@ static int settle_model(train_arguments *a)
     return -1;
 }
 
-/* RANK:PHASE:MS[:EVERY[:FIRST]] */
+/* RANK:PHASE:MS[:EVERY[:FIRST[:HOW]]] */
 static int read_inject(const char *text, ls_train_delay *d)
 {
     static const ls_phase phases[] = { LS_PHASE_DATA, LS_PHASE_FORWARD, LS_PHASE_BACKWARD, LS_PHASE_UPDATE };
-    char phase[16] = "", more;
+    char phase[16] = "", how[8] = "work", more;
     long long every = 1, first = 1;
-    int n = sscanf(text, "%d:%15[a-z]:%lf:%lld:%lld%c", &d->rank, phase, &d->ms, &every, &first, &more);
+    int n = sscanf(text, "%d:%15[a-z]:%lf:%lld:%lld:%7[a-z]%c", &d->rank, phase, &d->ms, &every, &first, how, &more);
     d->every = every;
     d->first = first;
     for (size_t i = 0; i < sizeof phases / sizeof *phases; i++)
         if (!strcmp(phase, ls_phase_name(phases[i]))) d->phase = phases[i];
-    if (n >= 3 && n <= 5 && d->phase && d->rank >= 0 && d->ms > 0 && d->ms < 1e6 && every >= 0 && first >= 1) return -1;
+    d->asleep = !strcmp(how, "sleep");
+    bool good = n >= 3 && n <= 6 && (d->asleep || !strcmp(how, "work")) && every >= 0 && first >= 1;
+    if (good && d->phase && d->rank >= 0 && d->ms > 0 && d->ms < 1e6) return -1;
     fprintf(stderr,
-            "lockstep train: --inject: '%s' is not RANK:PHASE:MS[:EVERY[:FIRST]]; phases are data, forward, "
-            "backward and update\n",
+            "lockstep train: --inject: '%s' is not RANK:PHASE:MS[:EVERY[:FIRST[:HOW]]]; phases are data, forward, "
+            "backward and update, and HOW is work or sleep\n",
             text);
     return EXIT_USAGE;
 }

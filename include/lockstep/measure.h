@@ -77,6 +77,7 @@ typedef struct ls_step_rank {
     int64_t overlapped; /* communication under way while this rank did something else; part of no phase */
     int64_t own
         [LS_PHASES]; /* of each phase, what the rank itself is the reason of: without delay, stolen and shared time */
+    int64_t asleep[LS_PHASES]; /* of that, waiting of its own accord: for a device, a lock, another thread */
     int64_t delay[LS_PHASES];  /* of each phase, the time in which the thread could run but had no core */
     int64_t stolen[LS_PHASES]; /* neither that, nor on a core, nor asleep: the machine itself had no core */
     int64_t cpu;               /* CPU time of all threads; < 0: not known */

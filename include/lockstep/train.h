@@ -34,13 +34,14 @@ typedef enum ls_last {
     LS_LAST_KEEP = 2, /* the last step is short; its mean is over the tokens that it has */
 } ls_last;
 
-/* A delay put in on purpose, to see what it does and whether reports find it: busy waiting. */
+/* A delay put in on purpose, to see what it does and whether reports find it. */
 typedef struct ls_train_delay {
     int rank;
     ls_phase phase; /* data, forward, backward (in the middle layer's) or update */
     double ms;      /* 0: none */
     int64_t every;  /* in step `first` and every so many after it; 0: only in `first` */
     int64_t first;
+    bool asleep; /* false: at work, so long by the thread's own CPU time */
 } ls_train_delay;
 
 typedef struct ls_train_options {

@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SHARE = 400, SAVED = 64, SLOW_NS = 1000000000, MAX_THREADS = 64 };
+enum { SHARE = 400, SAVED = 64, APART = 8, SLOW_NS = 1000000000, MAX_THREADS = 64 };
 
 static int64_t clock_of(clockid_t id)
 {
@@ -29,19 +29,18 @@ static size_t read_small(const char *path, char *out, size_t bytes)
     return n > 0 ? (size_t)n : 0;
 }
 
-static void thread_now(ls__sampler *s, ls__ring *ring, int64_t now)
+static void count_thread(const ls__sampler *s, ls__thread_counts *c)
 {
     char text[96];
     struct rusage usage;
-    unsigned long long delay;
-    ls__ring_add_at(ring, now, LS_EVENT_SAMPLE, LS_SAMPLE_MAIN_CPU, (uint64_t)clock_of(CLOCK_THREAD_CPUTIME_ID));
+    unsigned long long delay = 0;
+    c->cpu = (uint64_t)clock_of(CLOCK_THREAD_CPUTIME_ID);
     ssize_t n = s->schedstat < 0 ? 0 : pread(s->schedstat, text, sizeof text - 1, 0);
-    if (n > 0) {
-        text[n] = 0;
-        if (sscanf(text, "%*u %llu", &delay) == 1) ls__ring_add_at(ring, now, LS_EVENT_SAMPLE, LS_SAMPLE_DELAY, delay);
-    }
+    if (n > 0) text[n] = 0;
+    c->has_delay = n > 0 && sscanf(text, "%*u %llu", &delay) == 1;
+    c->delay = delay;
     getrusage(RUSAGE_THREAD, &usage);
-    ls__ring_add_at(ring, now, LS_EVENT_SAMPLE, LS_SAMPLE_VOLUNTARY, (uint64_t)usage.ru_nvcsw);
+    c->voluntary = (uint64_t)usage.ru_nvcsw;
 }
 
 void ls__sampler_open(ls__sampler *s)
@@ -49,8 +48,9 @@ void ls__sampler_open(ls__sampler *s)
     enum { TRIES = 5 };
     *s = (ls__sampler){ .schedstat = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC), .cost = INT64_MAX };
     for (int i = 0; i < TRIES; i++) {
+        ls__thread_counts c;
         int64_t begin = ls_now();
-        thread_now(s, NULL, begin);
+        count_thread(s, &c);
         int64_t cost = ls_now() - begin;
         if (cost < s->cost) s->cost = cost;
     }
@@ -64,17 +64,36 @@ void ls__sampler_close(ls__sampler *s)
     s->schedstat = -1;
 }
 
-void ls__sample_thread(ls__sampler *s, ls__ring *ring, int64_t now)
+ls__thread_counts ls__sample_take(ls__sampler *s, int64_t now)
 {
+    enum { TRIES = 3 };
+    ls__thread_counts c = { .time = now };
     s->saved += (now - s->last) / SHARE;
     s->last = now;
     if (s->saved > SAVED * s->cost) s->saved = SAVED * s->cost;
-    if (s->saved < s->cost) return;
-    /* What it took counts, not what it may take at best; but not that we were suspended meanwhile. */
-    int64_t begin = ls_now(), most = 16 * s->cost;
-    thread_now(s, ring, now);
-    int64_t took = ls_now() - begin;
-    s->saved -= took < most ? took : most;
+    if (s->saved < s->cost || now - s->taken < APART * s->cost) return c;
+    /* The kernel likes to take the core away at the end of a call. Then time and counters are not of one moment, and a wait of many
+     * milliseconds would be charged to the wrong side of the mark. Once the thread is back, it is not soon taken away again. */
+    int64_t most = 16 * s->cost;
+    for (int i = 0; i < TRIES; i++) {
+        count_thread(s, &c);
+        int64_t end = ls_now(), took = end - c.time;
+        /* What it took counts, not what it may take at best; but not that we were suspended meanwhile. */
+        s->saved -= took < most ? took : s->cost;
+        if (took < most) break;
+        c.time = end;
+    }
+    c.taken = true;
+    s->taken = c.time;
+    return c;
+}
+
+void ls__sample_put(ls__ring *ring, const ls__thread_counts *c)
+{
+    if (!c->taken) return;
+    ls__ring_add_at(ring, c->time, LS_EVENT_SAMPLE, LS_SAMPLE_MAIN_CPU, c->cpu);
+    if (c->has_delay) ls__ring_add_at(ring, c->time, LS_EVENT_SAMPLE, LS_SAMPLE_DELAY, c->delay);
+    ls__ring_add_at(ring, c->time, LS_EVENT_SAMPLE, LS_SAMPLE_VOLUNTARY, c->voluntary);
 }
 
 /* CPU time of each thread: which of them work, and which only wait. */

@@ -2,12 +2,14 @@
 #ifndef LS_BASE_SAMPLE_H
 #define LS_BASE_SAMPLE_H
 
+#include <stdbool.h>
 #include "base/ring.h"
 
 typedef struct ls__sampler {
     int schedstat;     /* /proc/thread-self/schedstat of the main thread; -1: the kernel has none */
     int64_t cost;      /* ns of one thread sample, measured */
-    int64_t last;      /* when the last one was taken, or left out */
+    int64_t taken;     /* when the last one was taken */
+    int64_t last;      /* or left out */
     int64_t saved;     /* ns that may be spent on samples now */
     int64_t last_slow; /* when the dear ones were: threads, stolen time, energy */
 } ls__sampler;
@@ -16,9 +18,18 @@ typedef struct ls__sampler {
 void ls__sampler_open(ls__sampler *s);
 void ls__sampler_close(ls__sampler *s);
 
-/* Between two phases: CPU time, time without a core and voluntary switches of the thread, at `now`. Left out where samples would
- * cost more than a 400th of the time; what is not used is saved up for a while. */
-void ls__sample_thread(ls__sampler *s, ls__ring *ring, int64_t now);
+typedef struct ls__thread_counts {
+    int64_t time;        /* at which they were taken */
+    uint64_t cpu, delay; /* ns on a core; ns without one when it could run */
+    uint64_t voluntary;  /* switches */
+    bool has_delay, taken;
+} ls__thread_counts;
+
+/* Between two phases: what the kernel counts of the thread, at `now`. Left out (not `taken`) where samples would cost more than a 400th
+ * of the time (what is not used is saved up for a while), or where the last one was taken a moment ago. The time is `now`, or later if the thread lost its core meanwhile: what
+ * is marked there should bear that time. */
+ls__thread_counts ls__sample_take(ls__sampler *s, int64_t now);
+void ls__sample_put(ls__ring *ring, const ls__thread_counts *c);
 /* At the end of a step: the process's counters, and once a second what is dear to read. */
 void ls__sample_process(ls__sampler *s, ls__ring *ring, int64_t now);
 

@@ -116,8 +116,7 @@ static ls_status finish_now(ls_work *w)
 static ls_status finish(ls_work *w)
 {
     if (w->done) return LS_OK;
-    int64_t begin = ls_now();
-    ls__world_sample(w->group->world, begin);
+    int64_t begin = ls__world_sample(w->group->world, ls_now());
     ls_status status = finish_now(w);
     if (!ls__call_is_pair(w->call)) ls__note_blocked(w, begin);
     return status;

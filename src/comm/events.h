@@ -9,8 +9,10 @@
 ls__ring *ls__world_ring(const ls_world *world);
 /* A number that reports want to know. Kept until there is a record, if there is none yet. */
 void ls__world_fact(ls_world *world, ls__fact_kind fact, double value);
-/* The thread's CPU time and the like go into the ring, if there is a record. */
-void ls__world_sample(ls_world *world, int64_t now);
+/* The thread's CPU time and the like go into the ring, if there is a record. Returns when they were taken: `now`, or a little later. */
+int64_t ls__world_sample(ls_world *world, int64_t now);
+/* The thread stood in a call since `begin`. Returns until when. */
+int64_t ls__world_blocked_since(ls_world *world, uint64_t call, int64_t begin);
 /* Names of gradients, by the index that events give; they replace those before. */
 void ls__world_names(ls_world *world, const char *const *names, size_t count);
 void ls__world_forget_names(ls_world *world);

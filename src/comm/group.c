@@ -140,11 +140,8 @@ void ls__note_done(const ls_work *w)
 void ls__note_blocked(const ls_work *w, int64_t begin)
 {
     if (!LS__CHECKED) return;
-    int64_t now = ls_now();
-    ls__ring_add_at(w->group->world->ring, now, LS_EVENT_BLOCKED, ls__call_word(w->group, w->number),
-                    (uint64_t)(now - begin));
+    int64_t now = ls__world_blocked_since(w->group->world, ls__call_word(w->group, w->number), begin);
     atomic_fetch_add_explicit(&w->group->world->blocked, now - begin, memory_order_relaxed);
-    ls__world_sample(w->group->world, now);
 }
 
 uint64_t ls__group_next_call(const ls_group *group)

@@ -26,26 +26,21 @@ struct ls_record {
 
 void ls_mark_begin(ls_world *world, ls_phase phase)
 {
-    int64_t now = ls_now();
-    if (world->record) ls__sample_thread(&world->record->sampler, world->ring, now);
+    int64_t now = ls__world_sample(world, ls_now());
     ls__ring_add_at(world->ring, now, LS_EVENT_PHASE_BEGIN, (uint64_t)phase, 0);
 }
 
 void ls_mark_end(ls_world *world, ls_phase phase)
 {
-    int64_t now = ls_now();
-    if (world->record) ls__sample_thread(&world->record->sampler, world->ring, now);
+    int64_t now = ls__world_sample(world, ls_now());
     ls__ring_add_at(world->ring, now, LS_EVENT_PHASE_END, (uint64_t)phase, 0);
 }
 
 void ls_mark_step(ls_world *world, int64_t step)
 {
     ls_record *r = world->record;
-    int64_t now = ls_now();
-    if (r) {
-        ls__sample_thread(&r->sampler, world->ring, now);
-        ls__sample_process(&r->sampler, world->ring, now);
-    }
+    int64_t now = ls__world_sample(world, ls_now());
+    if (r) ls__sample_process(&r->sampler, world->ring, now);
     ls__ring_add_at(world->ring, now, LS_EVENT_STEP, (uint64_t)step, 0);
     if (!r) return;
     bool due = now - r->last_write > WRITE_NS;
@@ -118,8 +113,7 @@ void ls_record_free(ls_record **pr)
 {
     ls_record *r = *pr;
     if (!r) return;
-    int64_t now = ls_now();
-    ls__sample_thread(&r->sampler, r->world->ring, now);
+    int64_t now = ls__world_sample(r->world, ls_now());
     ls__sample_process(&r->sampler, r->world->ring, now);
     r->world->record = NULL;
     ls__record_close(&r->file);
@@ -130,9 +124,21 @@ void ls_record_free(ls_record **pr)
 
 /* ---- What other layers know. */
 
-void ls__world_sample(ls_world *world, int64_t now)
+int64_t ls__world_sample(ls_world *world, int64_t now)
 {
-    if (world->record) ls__sample_thread(&world->record->sampler, world->ring, now);
+    if (!world->record) return now;
+    ls__thread_counts c = ls__sample_take(&world->record->sampler, now);
+    ls__sample_put(world->ring, &c);
+    return c.time;
+}
+
+int64_t ls__world_blocked_since(ls_world *world, uint64_t call, int64_t begin)
+{
+    ls__thread_counts c = { .time = ls_now() };
+    if (world->record) c = ls__sample_take(&world->record->sampler, c.time);
+    ls__ring_add_at(world->ring, c.time, LS_EVENT_BLOCKED, call, (uint64_t)(c.time - begin));
+    ls__sample_put(world->ring, &c);
+    return c.time;
 }
 
 void ls__world_fact(ls_world *world, ls__fact_kind fact, double value)

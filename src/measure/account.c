@@ -3,6 +3,7 @@
  * A piece belongs to the innermost phase that is open; where the thread stood in a call, to waiting until the last rank came and to
  * communication after that. (A call that only shares out work, "apply" without data, is the phase's own work once all are there.)
  * So phases add up to the wall time by construction, and what nobody marked is "other". */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/record.h"
@@ -21,6 +22,7 @@ typedef struct walk {
     size_t sampled; /* the first piece that no sample has been shared out to */
     uint64_t last[LS_SAMPLES];
     bool has[LS_SAMPLES];
+    int64_t cpu, delay; /* what the counters of the sample that is being read rose by; < 0: not known */
 } walk;
 
 static ls_phase top(const walk *w)
@@ -69,20 +71,38 @@ static int64_t rise(walk *w, ls__sample_kind kind, uint64_t value)
     return by;
 }
 
-/* Shares a counter's rise out to the pieces since its last sample, by their length. Samples are taken at the ends of phases, so
- * there is mostly one. */
-static void share_out(walk *w, ls__sample_kind kind, int64_t by, int64_t until)
+static int64_t length_of(const walk *w, size_t i, int64_t until)
+{
+    return (i + 1 < w->r->n_pieces ? w->r->pieces[i + 1].begin : until) - w->r->pieces[i].begin;
+}
+
+static bool in_call(const ls_piece *p)
+{
+    return p->phase == LS_PHASE_WAIT || p->phase == LS_PHASE_COMM || p->shared;
+}
+
+/* Shares out what the counters rose by to the pieces since the last samples, which are taken at the ends of phases and calls, so that
+ * there is mostly one. If there are several: time without a core by their length, and CPU time first to those at work, because a
+ * thread sleeps in calls. cpu, delay < 0: not known. */
+static void share_out(walk *w, int64_t cpu, int64_t delay, int64_t slept, int64_t until)
 {
     ls_run_rank *r = w->r;
-    if (by < 0 || w->sampled >= r->n_pieces) return;
-    int64_t all = until - r->pieces[w->sampled].begin;
-    for (size_t i = w->sampled; i < r->n_pieces && all > 0; i++) {
+    if (w->sampled >= r->n_pieces || until <= r->pieces[w->sampled].begin) return;
+    double all = (double)(until - r->pieces[w->sampled].begin), free[2] = { 0 };
+    for (size_t i = w->sampled; i < r->n_pieces; i++) {
         ls_piece *p = &r->pieces[i];
-        int64_t end = i + 1 < r->n_pieces ? r->pieces[i + 1].begin : until;
-        int64_t length = end - p->begin, part = (int64_t)((double)by * (double)length / (double)all);
-        if (kind == LS_SAMPLE_MAIN_CPU) p->cpu = ls__min(part, length);
-        if (kind == LS_SAMPLE_DELAY) p->delay = ls__min(part, length);
-        if (kind == LS_SAMPLE_VOLUNTARY) p->slept = by > 0;
+        int64_t length = length_of(w, i, until);
+        p->delay = delay > 0 ? ls__min((int64_t)((double)delay * (double)length / all), length) : 0;
+        free[in_call(p)] += (double)(length - p->delay);
+    }
+    if (cpu < 0) return;
+    double share[2];
+    share[0] = free[0] > 0 ? fmin(1, (double)cpu / free[0]) : 0;
+    share[1] = free[1] > 0 ? fmin(1, fmax(0, (double)cpu - free[0]) / free[1]) : 0;
+    for (size_t i = w->sampled; i < r->n_pieces; i++) {
+        ls_piece *p = &r->pieces[i];
+        p->cpu = (int64_t)(share[in_call(p)] * (double)(length_of(w, i, until) - p->delay));
+        p->slept = slept > 0;
     }
 }
 
@@ -91,8 +111,12 @@ static ls_status add_sample(walk *w, const ls_event *e)
 {
     if (e->a != LS_SAMPLE_MAIN_CPU && e->a != LS_SAMPLE_DELAY && e->a != LS_SAMPLE_VOLUNTARY) return LS_OK;
     ls_status status = add_piece(w, e->time, top(w));
-    share_out(w, (ls__sample_kind)e->a, rise(w, (ls__sample_kind)e->a, e->b), w->at);
-    if (e->a == LS_SAMPLE_VOLUNTARY) w->sampled = w->r->n_pieces;
+    int64_t by = rise(w, (ls__sample_kind)e->a, e->b);
+    if (e->a == LS_SAMPLE_MAIN_CPU) w->cpu = by, w->delay = -1;
+    if (e->a == LS_SAMPLE_DELAY) w->delay = by;
+    if (e->a != LS_SAMPLE_VOLUNTARY) return status;
+    share_out(w, w->cpu, w->delay, by, w->at);
+    w->sampled = w->r->n_pieces;
     return status;
 }
 
@@ -131,7 +155,7 @@ static ls_status walk_event(walk *w, const ls_event *e)
 /* The row of rank r, from its first step on. */
 static ls_status walk_rank(ls_run *run, ls_run_rank *r)
 {
-    walk w = { .run = run, .r = r };
+    walk w = { .run = run, .r = r, .cpu = -1, .delay = -1 };
     ls_status status = LS_OK;
     size_t i = 0;
     while (i < r->n_events && r->events[i].kind != LS_EVENT_STEP) i++;
@@ -250,7 +274,9 @@ static void sum_pieces(ls_run *run, int rank)
         s->delay[p->phase] += p->delay;
         int64_t stolen = p->cpu >= 0 && !p->slept ? ls__max(0, length - p->cpu - p->delay) : 0;
         s->stolen[p->phase] += stolen;
-        if (!p->shared) s->own[p->phase] += length - p->delay - stolen;
+        if (p->shared) continue;
+        s->own[p->phase] += length - p->delay - stolen;
+        if (p->slept && p->cpu >= 0) s->asleep[p->phase] += ls__max(0, length - p->cpu - p->delay);
     }
 }
 

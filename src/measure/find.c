@@ -7,7 +7,7 @@
 #include <string.h>
 #include "base/status.h"
 
-enum { MAX_FINDINGS = 64 };
+enum { MAX_FINDINGS = 512 };
 
 const char *ls__duration(double ns, char out[24])
 {

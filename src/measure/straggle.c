@@ -1,94 +1,19 @@
 /* Stragglers: a rank that spends more time in a phase than the others do, so that they wait for it.
  *
- * For each rank and phase, the excess of a step is its time there minus the median of the other ranks' in the same step, time without
- * a core left out. Two patterns count. Persistent: the median excess over all steps is large. Now and then: single steps whose excess
- * stands far out of that rank's usual. Both must stand clear of the noise, which is measured by the median deviation, and of a
- * least share of a step; and together they must cost a least share of the run, or they are not worth a line. */
+ * What stands out, in most steps or now and then, is found in excess.c. It must cost a least share of the run, or it is not worth a line. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/record.h"
 #include "base/status.h"
+#include "measure/excess.h"
 #include "measure/find.h"
 
-/* Shares of a step, or of the run. Two ranks of one machine differ by one or two hundredths for good, by their place on the chip. */
-#define PERSISTENT 0.03  /* median excess, of a step */
-#define SUDDEN     0.03  /* excess of a single step over the usual, of a step */
-#define NOISE      6.0   /* and so many deviations */
-#define LEAST      50e3  /* and so many ns: less is the clock and the cache */
-#define WORTH      0.002 /* cost of all steps together, of the run */
+/* Cost of all steps together, of the run. */
+#define WORTH 0.0015
 #define COARSE_WORTH \
     0.03 /* the same for cores, where some other program always runs for a moment, and for what has no name */
-
-typedef struct series {
-    double *excess, *room; /* [steps] */
-    double *others;        /* [ranks] */
-    bool crowded;          /* there are more ranks than cores */
-} series;
-
-/* What rank r spent in a step, by phase or, for LS_PHASES, without a core. */
-static double spent(const ls_step_rank *s, int cause)
-{
-    double sum = 0;
-    if (cause < LS_PHASES) return (double)s->own[cause];
-    for (int p = 0; p < LS_PHASES; p++)
-        if (p != LS_PHASE_WAIT && p != LS_PHASE_COMM) sum += (double)s->delay[p] + (double)s->stolen[p];
-    return sum;
-}
-
-static double others_median(const ls_run *run, size_t step, int rank, int cause, double *room)
-{
-    size_t n = 0;
-    for (int q = 0; q < run->ranks; q++)
-        if (q != rank && run->steps[step].rank[q].present) room[n++] = spent(&run->steps[step].rank[q], cause);
-    return ls__median(room, n);
-}
-
-typedef struct judgement {
-    double usual;      /* median excess, if it counts */
-    double sudden;     /* mean over all steps of what sudden ones had beyond it */
-    int64_t steps;     /* how many steps show it */
-    double own, other; /* mean time of this rank and of the others in those steps */
-} judgement;
-
-/* A thread that lost its core to another program comes back to cold caches: what it then takes longer, up to half of the phase, is
- * not its own doing either. */
-static bool disturbed(const ls_step_rank *s, int cause, double excess)
-{
-    if (cause >= LS_PHASES || (double)(s->delay[cause] + s->stolen[cause]) < excess) return false;
-    return excess < 0.5 * ((double)s->own[cause] - excess);
-}
-
-static judgement judge(const ls_run *run, int rank, int cause, const series *s)
-{
-    size_t n = ls__counted(run), count = 0;
-    double step = ls_run_step_mean(run);
-    judgement j = { 0 };
-    for (size_t i = 0; i < n; i++) {
-        size_t at = run->n_warm + i;
-        s->excess[i] = spent(&run->steps[at].rank[rank], cause) - others_median(run, at, rank, cause, s->others);
-    }
-    memcpy(s->room, s->excess, n * sizeof *s->room);
-    double usual = ls__median(s->room, n);
-    for (size_t i = 0; i < n; i++) s->room[i] = fabs(s->excess[i] - usual);
-    double deviation = 1.4826 * ls__median(s->room, n);
-    bool persistent = usual > PERSISTENT * step && usual > 3 * deviation / sqrt((double)n);
-    double limit = fmax(LEAST, fmax(SUDDEN * step, NOISE * deviation)), base = persistent ? usual : fmax(usual, 0);
-    for (size_t i = 0; i < n; i++) {
-        bool out = s->excess[i] - base > limit &&
-                   !(!s->crowded && disturbed(&run->steps[run->n_warm + i].rank[rank], cause, s->excess[i] - base));
-        if (out) j.sudden += (s->excess[i] - base) / (double)n;
-        if (!out && !persistent) continue;
-        count++;
-        j.own += spent(&run->steps[run->n_warm + i].rank[rank], cause);
-        j.other += others_median(run, run->n_warm + i, rank, cause, s->others);
-    }
-    if (persistent) j.usual = usual;
-    j.steps = (int64_t)count;
-    if (count) j.own /= (double)count, j.other /= (double)count;
-    return j;
-}
 
 /* ns a step that the rank that waited longest stood waiting for `rank`. */
 static double waited_for(const ls_run *run, int rank)
@@ -163,15 +88,15 @@ static void advise_data(const ls_run *run, int rank, ls_finding *f)
     }
 }
 
-static void describe(const ls_run *run, int rank, int cause, const judgement *j, ls_finding *f)
+static void describe(const ls_run *run, int rank, int cause, const ls__loss *j, bool usual, ls_finding *f)
 {
     char a[24], b[24], c[24];
     double step = ls_run_step_mean(run);
     size_t n = ls__counted(run);
     const char *phase = cause < LS_PHASES ? ls_phase_name((ls_phase)cause) : "waiting for a core";
     char how[64] = "";
-    if (!(j->usual > 0) && j->steps == 1) snprintf(how, sizeof how, ", all of it in one step of %zu", n);
-    if (!(j->usual > 0) && j->steps > 1) snprintf(how, sizeof how, ", in %lld of %zu steps", (long long)j->steps, n);
+    if (!usual && j->steps == 1) snprintf(how, sizeof how, ", all of it in one step of %zu", n);
+    if (!usual && j->steps > 1) snprintf(how, sizeof how, ", in %lld of %zu steps", (long long)j->steps, n);
     if (cause == LS_PHASES)
         snprintf(f->what, sizeof f->what, "rank %d had no core for %s of a step when it could have run%s", rank,
                  ls__duration(j->own * (double)j->steps / (double)n, a), how);
@@ -211,21 +136,25 @@ static void describe(const ls_run *run, int rank, int cause, const judgement *j,
     f->expected = (int64_t)(step - (double)f->cost);
 }
 
-static void look_at(ls_run *run, int rank, int cause, const series *s)
+static void add_loss(ls_run *run, int rank, int cause, const ls__loss *loss, bool usual)
 {
-    double step = ls_run_step_mean(run);
-    judgement j = judge(run, rank, cause, s);
-    double loss = j.usual + j.sudden, worth = cause == LS_PHASES || cause == LS_PHASE_OTHER ? COARSE_WORTH : WORTH;
-    if (loss < worth * step) return;
     /* What it does beyond the others is lost by all who wait for it; by those it shares cores with, a part at least. */
-    double cost = fmin(loss, fmax(waited_for(run, rank), loss / run->ranks));
+    double cost = fmin(loss->cost, fmax(waited_for(run, rank), loss->cost / run->ranks));
     ls_finding *f = ls__finding_add(run, cause == LS_PHASES ? LS_FINDING_CORE : LS_FINDING_STRAGGLER);
     if (!f) return;
     f->rank = rank;
     f->phase = cause < LS_PHASES ? (ls_phase)cause : LS_PHASE_OTHER;
     f->cost = (int64_t)cost;
-    f->steps = j.steps;
-    describe(run, rank, cause, &j, f);
+    f->steps = loss->steps;
+    describe(run, rank, cause, loss, usual, f);
+}
+
+static void look_at(ls_run *run, const ls__excess *e, int rank, int cause)
+{
+    double least = ls_run_step_mean(run) * (cause == LS_PHASES || cause == LS_PHASE_OTHER ? COARSE_WORTH : WORTH);
+    ls__loss usual = ls__excess_usual(e, rank), sudden = ls__excess_sudden(e, rank);
+    if (usual.clear > least) add_loss(run, rank, cause, &usual, true);
+    if (sudden.clear > least) add_loss(run, rank, cause, &sudden, false);
 }
 
 static ls_finding *usual_finding(ls_run *run, int rank, ls_phase phase)
@@ -248,8 +177,8 @@ static void look_at_speed(ls_run *run, int rank)
     if (!forward || !backward) return;
     double own[2] = { 0 }, step = ls_run_step_mean(run);
     for (size_t i = run->n_warm; i < run->n_steps; i++) {
-        own[0] += spent(&run->steps[i].rank[rank], LS_PHASE_FORWARD);
-        own[1] += spent(&run->steps[i].rank[rank], LS_PHASE_BACKWARD);
+        own[0] += ls__spent(&run->steps[i].rank[rank], LS_PHASE_FORWARD);
+        own[1] += ls__spent(&run->steps[i].rank[rank], LS_PHASE_BACKWARD);
     }
     double n = (double)ls__counted(run), a = (double)forward->cost * n / own[0],
            b = (double)backward->cost * n / own[1];
@@ -286,7 +215,7 @@ static void look_at_crowd(ls_run *run)
     char a[24];
     for (size_t i = run->n_warm; i < run->n_steps; i++)
         for (int r = 0; r < run->ranks; r++)
-            if (run->steps[i].rank[r].present) delay += spent(&run->steps[i].rank[r], LS_PHASES), n++;
+            if (run->steps[i].rank[r].present) delay += ls__spent(&run->steps[i].rank[r], LS_PHASES), n++;
     if (n > 0) delay /= n;
     if (delay < 0.1 * step) return;
     ls_finding *f = ls__finding_add(run, LS_FINDING_CORE);
@@ -304,25 +233,22 @@ static void look_at_crowd(ls_run *run)
 ls_status ls__find_stragglers(ls_run *run)
 {
     static const int causes[] = { LS_PHASE_DATA,       LS_PHASE_FORWARD, LS_PHASE_BACKWARD, LS_PHASE_UPDATE,
-                                  LS_PHASE_CHECKPOINT, LS_PHASE_EVAL,    LS_PHASE_OTHER };
-    size_t n = ls__counted(run);
+                                  LS_PHASE_CHECKPOINT, LS_PHASE_EVAL,    LS_PHASE_OTHER,    LS_PHASES };
     int present = 0;
     for (int r = 0; r < run->ranks; r++) present += run->steps[run->n_warm].rank[r].present;
     if (present < 2) return LS_OK;
-    series s = { .excess = malloc(n * sizeof(double)),
-                 .room = malloc(n * sizeof(double)),
-                 .others = malloc((size_t)run->ranks * sizeof(double)) };
-    ls_status status = s.excess && s.room && s.others ? LS_OK : ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
-    bool crowded = s.crowded = is_crowded(run);
-    for (int r = 0; r < run->ranks && !status; r++) {
-        if (!run->steps[run->n_warm].rank[r].present) continue;
-        for (size_t c = 0; c < sizeof causes / sizeof *causes; c++) look_at(run, r, causes[c], &s);
-        look_at_speed(run, r);
-        if (!crowded) look_at(run, r, LS_PHASES, &s);
+    bool crowded = is_crowded(run);
+    ls__excess *e;
+    ls_status status = ls__excess_open(&e, run, crowded);
+    if (status) return status;
+    for (size_t c = 0; c < sizeof causes / sizeof *causes; c++) {
+        if (crowded && causes[c] == LS_PHASES) continue;
+        ls__excess_look_at(e, causes[c]);
+        for (int r = 0; r < run->ranks; r++)
+            if (run->steps[run->n_warm].rank[r].present) look_at(run, e, r, causes[c]);
     }
-    if (!status && crowded) look_at_crowd(run);
-    free(s.excess);
-    free(s.room);
-    free(s.others);
-    return status;
+    for (int r = 0; r < run->ranks; r++) look_at_speed(run, r);
+    if (crowded) look_at_crowd(run);
+    ls__excess_free(&e);
+    return LS_OK;
 }

@@ -1,6 +1,7 @@
 /* See record.h. */
 #include "train/record.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -60,6 +61,13 @@ void ls__train_inject(ls_train *t, ls_phase phase)
     if (d->every ? (step - d->first) % d->every != 0 : step != d->first) return;
     if (t->injected == step) return; /* once a step, whatever the number of micro-batches */
     t->injected = step;
+    if (d->asleep) {
+        int64_t ns = (int64_t)(d->ms * 1e6);
+        struct timespec left = { .tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000 };
+        while (nanosleep(&left, &left) && errno == EINTR) {
+        }
+        return;
+    }
     /* By the thread's own clock, so that it is as much work on a busy machine as on an idle one. */
     int64_t until = own_time() + (int64_t)(d->ms * 1e6);
     while (own_time() < until) {

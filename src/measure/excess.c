@@ -1,0 +1,246 @@
+/* What a rank spends beyond the others, and what of it stands out.
+ *
+ * The excess of a step is the rank's time in the phase minus the median of the others' in the same step. If its median over all steps is
+ * large, it is usual. If not, single steps may stand out. Such a step must rise above the others in that step, and above what the rank
+ * itself usually takes: otherwise it is a step in which all were slow, or the others quick. The rise must be clear of three things:
+ * a least share of a step, the deviation of this rank's other steps, and the tail, which is how far the others' worst steps rise in
+ * that phase. And what such steps cost together must be clear of what they cost others: a rank that is now and then as late as anybody
+ * is no straggler.
+ *
+ * Time asleep is looked at by itself too. Computing varies, by caches and neighbours; but a thread that computes does not sleep, so a
+ * sleep stands out where the same time at work would not. */
+#include "measure/excess.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/status.h"
+#include "measure/find.h"
+
+/* Shares of a step. Two ranks of one machine differ by one or two hundredths for good, by their place on the chip. */
+#define USUAL  0.04 /* median excess */
+#define SUDDEN 0.03 /* rise of a single step */
+#define NOISE  6.0  /* and so many deviations */
+#define TAIL   1.5  /* and so many times the tail of the others */
+#define TURNS  2.0  /* and all such steps together, what others lose in such steps */
+#define LEAST  50e3 /* and so many ns: less is the clock and the cache */
+
+typedef struct table {
+    double *excess, *rise; /* [ranks][steps] */
+    double *usual, *limit; /* [ranks]: median excess; what a rise must exceed */
+    double *deviation;     /* [ranks] */
+} table;
+
+struct ls__excess {
+    const ls_run *run;
+    size_t steps, ranks;
+    double step;
+    bool crowded; /* there are more ranks than cores */
+    int cause;
+    table all, asleep;
+    ls__loss *sudden; /* [ranks] */
+    double *room;     /* [steps] */
+    double *now;      /* [2 * ranks] */
+};
+
+double ls__spent(const ls_step_rank *s, int cause)
+{
+    double sum = 0;
+    if (cause < LS_PHASES) return (double)s->own[cause];
+    for (int p = 0; p < LS_PHASES; p++)
+        if (p != LS_PHASE_WAIT && p != LS_PHASE_COMM) sum += (double)s->delay[p] + (double)s->stolen[p];
+    return sum;
+}
+
+static double slept(const ls_step_rank *s, int cause)
+{
+    return cause < LS_PHASES ? (double)s->asleep[cause] : 0;
+}
+
+static const ls_step_rank *cell(const ls__excess *e, size_t rank, size_t step)
+{
+    return &e->run->steps[e->run->n_warm + step].rank[rank];
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The median of n sorted values without one of them. */
+static double median_without(const double *sorted, size_t n, double value)
+{
+    size_t at = 0, h = (n - 1) / 2;
+    if (n < 2) return 0;
+    while (at + 1 < n && sorted[at] < value) at++;
+    double upper = sorted[h < at ? h : h + 1];
+    return (n - 1) % 2 ? upper : (sorted[h - 1 < at ? h - 1 : h] + upper) / 2;
+}
+
+/* Fills t->excess, and t->rise with the plain times for now. */
+static void compare_ranks(ls__excess *e, table *t, double (*of)(const ls_step_rank *, int))
+{
+    for (size_t i = 0; i < e->steps; i++) {
+        size_t n = 0;
+        for (size_t r = 0; r < e->ranks; r++)
+            if (cell(e, r, i)->present) e->now[n++] = of(cell(e, r, i), e->cause);
+        qsort(e->now, n, sizeof *e->now, by_value);
+        for (size_t r = 0; r < e->ranks; r++) {
+            double value = cell(e, r, i)->present ? of(cell(e, r, i), e->cause) : 0;
+            t->rise[r * e->steps + i] = value;
+            t->excess[r * e->steps + i] = cell(e, r, i)->present ? value - median_without(e->now, n, value) : 0;
+        }
+    }
+}
+
+static double median_of(const ls__excess *e, const double *values)
+{
+    memcpy(e->room, values, e->steps * sizeof *values);
+    return ls__median(e->room, e->steps);
+}
+
+/* How far the worst steps of a rank rise: one in fifty, the worst at least, may rise higher. */
+static double tail_of(const ls__excess *e, const double *rise)
+{
+    size_t above = e->steps / 50;
+    memcpy(e->room, rise, e->steps * sizeof *rise);
+    qsort(e->room, e->steps, sizeof *e->room, by_value);
+    return e->room[e->steps - 1 - above];
+}
+
+static bool is_usual(const ls__excess *e, const table *t, size_t rank)
+{
+    return t->usual[rank] > USUAL * e->step && t->usual[rank] > 3 * t->deviation[rank] / sqrt((double)e->steps);
+}
+
+/* What is high among the other ranks. There may be more than one straggler: the highest quarter is not asked. `values` is e->now. */
+static double high_of_others(const ls__excess *e, const double *values, size_t rank)
+{
+    double *others = e->now + e->ranks;
+    size_t m = 0;
+    for (size_t q = 0; q < e->ranks; q++)
+        if (q != rank && cell(e, q, 0)->present) others[m++] = values[q];
+    qsort(others, m, sizeof *others, by_value);
+    return m ? others[3 * m / 4] : 0;
+}
+
+static void fill(ls__excess *e, table *t, double (*of)(const ls_step_rank *, int))
+{
+    size_t n = e->steps, p = e->ranks;
+    double *tails = e->now;
+    compare_ranks(e, t, of);
+    for (size_t r = 0; r < p; r++) {
+        double *excess = t->excess + r * n, *rise = t->rise + r * n, own = median_of(e, rise);
+        t->usual[r] = median_of(e, excess);
+        for (size_t i = 0; i < n; i++) e->room[i] = fabs(excess[i] - t->usual[r]);
+        t->deviation[r] = 1.4826 * ls__median(e->room, n);
+        double base = is_usual(e, t, r) ? t->usual[r] : fmax(t->usual[r], 0);
+        for (size_t i = 0; i < n; i++) rise[i] = fmin(excess[i] - base, rise[i] - own);
+    }
+    for (size_t r = 0; r < p; r++) tails[r] = tail_of(e, t->rise + r * n);
+    for (size_t r = 0; r < p; r++)
+        t->limit[r] =
+            fmax(fmax(LEAST, SUDDEN * e->step), fmax(NOISE * t->deviation[r], TAIL * high_of_others(e, tails, r)));
+}
+
+/* A thread that lost its core to another program comes back to cold caches: what it then takes longer, up to half of the phase, is
+ * not its own doing either. */
+static bool disturbed(const ls__excess *e, const ls_step_rank *s, double rise)
+{
+    if (e->crowded || e->cause >= LS_PHASES || (double)(s->delay[e->cause] + s->stolen[e->cause]) < rise) return false;
+    return rise < 0.5 * ((double)s->own[e->cause] - rise);
+}
+
+static void add_step(const ls__excess *e, ls__loss *loss, int rank, size_t step)
+{
+    double own = ls__spent(cell(e, (size_t)rank, step), e->cause);
+    loss->steps++;
+    loss->own += own;
+    loss->other += own - e->all.excess[(size_t)rank * e->steps + step];
+}
+
+static ls__loss mean_loss(ls__loss loss)
+{
+    if (loss.steps) loss.own /= (double)loss.steps, loss.other /= (double)loss.steps;
+    loss.clear = loss.cost;
+    return loss;
+}
+
+static ls__loss sum_sudden(const ls__excess *e, int rank)
+{
+    ls__loss loss = { 0 };
+    const double *all = e->all.rise + (size_t)rank * e->steps, *asleep = e->asleep.rise + (size_t)rank * e->steps;
+    for (size_t i = 0; i < e->steps; i++) {
+        double out = 0;
+        if (all[i] > e->all.limit[rank] && !disturbed(e, cell(e, (size_t)rank, i), all[i])) out = all[i];
+        if (asleep[i] > e->asleep.limit[rank]) out = fmax(out, asleep[i]);
+        if (!(out > 0)) continue;
+        loss.cost += out / (double)e->steps;
+        add_step(e, &loss, rank, i);
+    }
+    return mean_loss(loss);
+}
+
+void ls__excess_look_at(ls__excess *e, int cause)
+{
+    e->cause = cause;
+    fill(e, &e->all, ls__spent);
+    fill(e, &e->asleep, slept);
+    for (size_t r = 0; r < e->ranks; r++) e->now[r] = (e->sudden[r] = sum_sudden(e, (int)r)).cost;
+    for (size_t r = 0; r < e->ranks; r++) e->sudden[r].clear -= TURNS * high_of_others(e, e->now, r);
+}
+
+ls__loss ls__excess_usual(const ls__excess *e, int rank)
+{
+    ls__loss loss = { 0 };
+    if (!is_usual(e, &e->all, (size_t)rank)) return loss;
+    loss.cost = e->all.usual[rank];
+    for (size_t i = 0; i < e->steps; i++) add_step(e, &loss, rank, i);
+    return mean_loss(loss);
+}
+
+ls__loss ls__excess_sudden(const ls__excess *e, int rank)
+{
+    return e->sudden[rank];
+}
+
+ls_status ls__excess_open(ls__excess **out, const ls_run *run, bool crowded)
+{
+    size_t n = ls__counted(run), p = (size_t)run->ranks;
+    ls__excess *e = *out = calloc(1, sizeof *e);
+    double *at = e ? malloc((4 * n * p + 6 * p + n + 2 * p) * sizeof *at) : NULL;
+    ls__loss *sudden = at ? malloc(p * sizeof *sudden) : NULL;
+    if (!sudden) {
+        free(at);
+        free(e);
+        *out = NULL;
+        return ls__fail(LS_ENOMEM, "%s: no memory for %zu steps of %zu ranks", run->path, n, p);
+    }
+    *e = (ls__excess){ .run = run, .steps = n, .ranks = p, .step = ls_run_step_mean(run), .crowded = crowded };
+    e->sudden = sudden;
+    e->all.excess = at; /* the first of them owns the memory */
+    e->all.rise = at + n * p;
+    e->asleep.excess = at + 2 * n * p;
+    e->asleep.rise = at + 3 * n * p;
+    at += 4 * n * p;
+    for (int i = 0; i < 2; i++) {
+        table *t = i ? &e->asleep : &e->all;
+        t->usual = at;
+        t->limit = at + p;
+        t->deviation = at + 2 * p;
+        at += 3 * p;
+    }
+    e->now = at;
+    e->room = at + 2 * p;
+    return LS_OK;
+}
+
+void ls__excess_free(ls__excess **pe)
+{
+    if (!*pe) return;
+    free((*pe)->all.excess);
+    free((*pe)->sudden);
+    free(*pe);
+    *pe = NULL;
+}

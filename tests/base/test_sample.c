@@ -1,0 +1,79 @@
+/* Samples of the kernel's counters: time and counters are of one moment, even where the core is taken away between reading them. */
+#include "check.h"
+#include <sched.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "base/sample.h"
+
+#define MS 1000000
+
+/* Another program on this thread's core, and on no other. */
+static pid_t start_rival(cpu_set_t *before)
+{
+    cpu_set_t one;
+    assert_int_equal(sched_getaffinity(0, sizeof *before, before), 0);
+    CPU_ZERO(&one);
+    CPU_SET((size_t)sched_getcpu(), &one);
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+    pid_t pid = fork();
+    if (!pid) {
+        alarm(60);
+        for (;;) {
+        }
+    }
+    assert_true(pid > 0);
+    return pid;
+}
+
+static void what_was_lost_belongs_to_the_time_before(void **state)
+{
+    (void)state;
+    ls__sampler s;
+    cpu_set_t before;
+    ls__sampler_open(&s);
+    if (s.schedstat < 0) skip(); /* the kernel does not tell */
+    pid_t rival = start_rival(&before);
+    int64_t end = ls_now() + 400 * MS, lost = 0;
+    int taken = 0, wrong = 0;
+    ls__thread_counts last = ls__sample_take(&s, ls_now());
+    while (ls_now() < end) {
+        s.saved = 64 * s.cost; /* as if there had been time enough to pay for it */
+        s.taken = 0;
+        ls__thread_counts c = ls__sample_take(&s, ls_now());
+        assert_true(c.taken && c.has_delay);
+        int64_t wall = c.time - last.time, told = (int64_t)(c.cpu - last.cpu) + (int64_t)(c.delay - last.delay);
+        lost += (int64_t)(c.delay - last.delay);
+        wrong += told > wall + MS / 2 || told < wall - MS / 2;
+        taken++;
+        last = c;
+    }
+    kill(rival, SIGKILL);
+    waitpid(rival, NULL, 0);
+    sched_setaffinity(0, sizeof before, &before);
+    ls__sampler_close(&s);
+    if (lost < 20 * MS) skip(); /* the rival never ran */
+    print_message("%d samples, %lld ms lost, %d wrong\n", taken, (long long)lost / MS, wrong);
+    assert_true(wrong <= 2);
+}
+
+static void samples_are_left_out_where_they_would_cost_too_much(void **state)
+{
+    (void)state;
+    ls__sampler s;
+    ls__sampler_open(&s);
+    int taken = 0;
+    for (int i = 0; i < 100000; i++) taken += ls__sample_take(&s, ls_now()).taken;
+    ls__sampler_close(&s);
+    /* what was saved up, and then one each 400 times its cost */
+    assert_in_range(taken, 1, 2000);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_was_lost_belongs_to_the_time_before),
+        cmocka_unit_test(samples_are_left_out_where_they_would_cost_too_much),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
