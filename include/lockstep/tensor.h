@@ -134,6 +134,7 @@ typedef struct ls_linear_options {
     bool out_in;              /* w is (out, in); default (in, out), as Hugging Face GPT-2 stores it */
     ls_activation activation; /* applied to x w + b */
     ls_tensor *add;           /* added at the end (a residual), same shape as the result; NULL: nothing */
+    ls_activation of_input;   /* applied to x first; its result is made as it is needed and never stored */
 } ls_linear_options;
 
 /* Gives up the values of a result that no later operation of this forward reads; where backward reads them, it computes them
@@ -141,7 +142,7 @@ typedef struct ls_linear_options {
  * and has no effect on others. */
 LS_API void ls_forget(ls_tape *t, ls_tensor *x);
 
-/* activation(x w + b) + add. b may be NULL, options too. */
+/* activation(of_input(x) w + b) + add. b may be NULL, options too. */
 LS_API ls_tensor *ls_linear(ls_tape *t, ls_tensor *x, ls_param *w, ls_param *b, const ls_linear_options *options);
 
 /* wte[tokens[b,i]] + wpe[first + i]: (B, T, C). wpe may be NULL. Tokens stay the caller's until backward is done; one

@@ -38,8 +38,8 @@ static void list_block(ls__places *p, int64_t C, int layer, float std, float std
     ls__places_add(p, LS__INIT_ZEROS, C, 0, 0, 0, "h.%d.mlp.c_proj.bias", layer);
 }
 
-/* One block: x + attention(norm(x)), then x + mlp(norm(x)). What backward can cheaply make again is not kept: 6 of 16
- * activations, for 1 % of a step. */
+/* One block: x + attention(norm(x)), then x + mlp(norm(x)). What backward can cheaply make again is not kept: the two norms
+ * are forgotten, and GELU is applied where the projection reads its input. */
 static ls_tensor *block(ls_model *m, ls_tape *t, ls_tensor *x, int layer, ls_kv_cache *cache)
 {
     const ls_gpt2_options *o = &m->gpt2;
@@ -55,13 +55,11 @@ static ls_tensor *block(ls_model *m, ls_tape *t, ls_tensor *x, int layer, ls_kv_
     y = ls_linear(t, y, &p[ATTN_PROJ_WEIGHT], &p[ATTN_PROJ_BIAS], &project);
     x = drop ? ls_add(t, x, ls_dropout(t, y, o->dropout)) : y;
 
-    ls_linear_options widen = { .activation = LS_GELU_TANH };
     norm = ls_layer_norm(t, x, &p[LN_2_WEIGHT], &p[LN_2_BIAS], o->norm_eps);
-    ls_tensor *wide = ls_linear(t, norm, &p[FC_WEIGHT], &p[FC_BIAS], &widen);
+    ls_tensor *wide = ls_linear(t, norm, &p[FC_WEIGHT], &p[FC_BIAS], NULL);
     ls_forget(t, norm);
-    project.add = drop ? NULL : x;
+    project = (ls_linear_options){ .add = drop ? NULL : x, .of_input = LS_GELU_TANH };
     y = ls_linear(t, wide, &p[FC_PROJ_WEIGHT], &p[FC_PROJ_BIAS], &project);
-    ls_forget(t, wide);
     return drop ? ls_add(t, x, ls_dropout(t, y, o->dropout)) : y;
 }
 

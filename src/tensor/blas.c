@@ -146,6 +146,7 @@ static void block_product(const ls__gemm *g, const part *p, int64_t row, int64_t
         int64_t k = between(0, p->end - depth, p->each);
         const float *a = g->a_trans ? g->a + depth * g->lda + row : g->a + row * g->lda + depth;
         kernels->pack_rows(block, a, g->lda, g->a_trans, rows, k);
+        if (g->activate) g->activate(block, block, (size_t)(ceil_div(rows, ROUND_ROWS) * ROUND_ROWS * k));
         for (int64_t at = 0; at < p->cols; at += GROUP_COLS) {
             int64_t cols = between(0, p->cols - at, GROUP_COLS);
             kernels->packed_product(g->c + row * g->ldc + p->col + at, g->ldc, block, panels + at * k, rows, cols, k,
@@ -177,14 +178,19 @@ static void own_run(const ls__gemm *g, int threads, float *workspace)
     }
 }
 
+bool ls__gemm_packs(const ls__gemm *g)
+{
+    return !g->library && g->m >= MIN_OWN_ROWS && ls__nn_kernels_best()->fused;
+}
+
 void ls__gemm_run(const ls__gemm *products, int count, int threads, float *workspace)
 {
     for (int i = 0; i < count; i++) {
         const ls__gemm *g = &products[i];
-        if (g->library || g->m < MIN_OWN_ROWS || !ls__nn_kernels_best()->fused)
-            library_run(g, threads);
-        else
+        if (ls__gemm_packs(g))
             own_run(g, threads, workspace);
+        else
+            library_run(g, threads);
     }
 }
 

@@ -28,6 +28,9 @@ typedef struct ls__gemm {
     bool add;     /* to what C holds */
     bool library; /* by OpenBLAS in any case; for tests and benchmarks */
     bool uncut;   /* ... in one piece */
+    /* Applied to the elements of A as they are packed, so that what it makes is never stored; NULL: nothing. Only where
+     * ls__gemm_packs(). */
+    void (*activate)(float *out, const float *x, size_t n);
     /* Called once for each piece of the result by the thread that computed it, while it is in that thread's cache; NULL:
      * nothing. */
     void (*finish)(const struct ls__gemm *g, const ls__tile *tile);
@@ -39,6 +42,8 @@ size_t ls__gemm_workspace(int threads);
 
 /* Once per process at least, before the others; cheap. Tells the BLAS to use one thread per call. */
 void ls__blas_init(void);
+/* Whether a product goes through our loops, which pack A. */
+bool ls__gemm_packs(const ls__gemm *g);
 /* Computes `count` independent products, with as many threads as the workspace is for. */
 void ls__gemm_run(const ls__gemm *products, int count, int threads, float *workspace);
 /* GFLOP/s of square products of this size, the best of a few; 0 without memory. */

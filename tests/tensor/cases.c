@@ -22,6 +22,19 @@ static ls_tensor *linear_all(ls_tape *t, ls_param *p)
     ls_linear_options o = { .activation = LS_SILU, .add = ls_use(t, &p[3]) };
     return ls_linear(t, ls_use(t, &p[0]), &p[1], &p[2], &o);
 }
+static ls_tensor *linear_of_gelu(ls_tape *t, ls_param *p)
+{
+    return ls_linear(t, ls_use(t, &p[0]), &p[1], &p[2], &(ls_linear_options){ .of_input = LS_GELU_TANH });
+}
+static ls_tensor *linear_of_silu_out_in(ls_tape *t, ls_param *p)
+{
+    return ls_linear(t, ls_use(t, &p[0]), &p[1], NULL, &(ls_linear_options){ .out_in = true, .of_input = LS_SILU });
+}
+static ls_tensor *linear_of_gelu_times_input(ls_tape *t, ls_param *p)
+{
+    ls_tensor *x = ls_use(t, &p[0]);
+    return ls_mul(t, ls_linear(t, x, &p[1], &p[2], &(ls_linear_options){ .of_input = LS_GELU_ERF }), x);
+}
 
 static const int32_t tokens[12] = { 3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8 };
 static ls_tensor *embedding(ls_tape *t, ls_param *p)
@@ -164,6 +177,12 @@ const op_case op_cases[] = {
     { "linear_all",
       { { { 6, 5 }, 1, 0 }, { { 5, 7 }, 1, 0 }, { { 7 }, 1, 0 }, { { 6, 7 }, 1, 0 } },
       linear_all,
+      false },
+    { "linear_of_gelu", { { { 6, 5 }, 3, 0 }, { { 5, 7 }, 1, 0 }, { { 7 }, 1, 0 } }, linear_of_gelu, false },
+    { "linear_of_silu_out_in", { { { 6, 5 }, 3, 0 }, { { 7, 5 }, 1, 0 } }, linear_of_silu_out_in, false },
+    { "linear_of_gelu_times_input",
+      { { { 31, 5 }, 3, 0 }, { { 5, 5 }, 1, 0 }, { { 5 }, 1, 0 } },
+      linear_of_gelu_times_input,
       false },
     { "embedding", { { { 10, 5 }, 1, 0 }, { { 9, 5 }, 1, 0 } }, embedding, false },
     { "embedding_tokens_only", { { { 10, 5 }, 1, 0 } }, embedding_tokens_only, false },

@@ -78,8 +78,8 @@ static inline ls_tensor *gpt_block(gpt *g, ls_tape *t, ls_tensor *x, ls_param *p
     else
         x = ls_linear(t, y, &p[4], &p[5], &(ls_linear_options){ .add = x });
     y = ls_layer_norm(t, x, &p[6], &p[7], 1e-5f);
-    y = ls_linear(t, y, &p[8], &p[9], &(ls_linear_options){ .activation = LS_GELU_TANH });
-    return ls_linear(t, y, &p[10], &p[11], &(ls_linear_options){ .add = x });
+    y = ls_linear(t, y, &p[8], &p[9], NULL);
+    return ls_linear(t, y, &p[10], &p[11], &(ls_linear_options){ .add = x, .of_input = LS_GELU_TANH });
 }
 
 /* Forward to the loss; tokens and targets are (batch, seq). NULL on failure. */

@@ -51,6 +51,38 @@ static void check_head(ls_tape *t, int64_t rows, int64_t C, int64_t V, bool weig
     free_params(p, 2);
 }
 
+/* ---- An activation inside the layer that reads it, against one of its own. */
+
+static void an_activation_of_the_input_has_the_bits_of_one_that_is_stored(void **state)
+{
+    (void)state;
+    ls_tape *t;
+    check_ok(ls_tape_open(&t, &(ls_tape_options){ .threads = 2 }));
+    for (int form = 0; form < 4; form++) {
+        int64_t rows = form & 1 ? 7 : 200, in = 410, out = 33;
+        bool out_in = form & 2;
+        ls_param p[3] = { test_param("x", 1, 4, 0, rows, in, 0, 0),
+                          test_param("w", 2, 1, 0, out_in ? out : in, out_in ? in : out, 0, 0),
+                          test_param("b", 3, 1, 0, out, 0, 0, 0) };
+        float *kept[3] = { NULL };
+        for (int inside = 0; inside < 2; inside++) {
+            check_ok(ls_tape_begin(t, p, 3, NULL));
+            ls_tensor *x = ls_use(t, &p[0]);
+            ls_linear_options o = { .out_in = out_in, .of_input = inside ? LS_GELU_TANH : LS_IDENTITY };
+            ls_tensor *y = ls_linear(t, inside ? x : ls_activate(t, x, LS_GELU_TANH), &p[1], &p[2], &o);
+            check_ok(ls_tape_backward(t, ls_mean(t, ls_mul(t, y, y))));
+            for (int i = 0; i < 3; i++) {
+                size_t bytes = (size_t)param_count(&p[i]) * sizeof(float);
+                if (inside) assert_memory_equal(kept[i], p[i].grad, bytes);
+                if (!inside) kept[i] = memcpy(malloc(bytes), p[i].grad, bytes);
+            }
+        }
+        for (int i = 0; i < 3; i++) free(kept[i]);
+        free_params(p, 3);
+    }
+    ls_tape_free(&t);
+}
+
 static void the_fused_head_is_projection_and_cross_entropy(void **state)
 {
     (void)state;
@@ -274,6 +306,7 @@ static void products_are_right_and_do_not_depend_on_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_activation_of_the_input_has_the_bits_of_one_that_is_stored),
         cmocka_unit_test(the_fused_head_is_projection_and_cross_entropy),
         cmocka_unit_test(an_eval_pass_computes_the_same_loss),
         cmocka_unit_test(dropout_keeps_its_share_and_backward_uses_the_same_mask),
