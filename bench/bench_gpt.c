@@ -70,7 +70,7 @@ static void multiply(products *p, int64_t m, int64_t n, int64_t k, bool a_trans,
                               .ldc = n,
                               .library = true,
                               .uncut = p->threads == 1 },
-                 1, p->threads, NULL);
+                 1, p->threads, NULL, NULL);
     p->flops += 2.0 * (double)m * (double)n * (double)k;
 }
 

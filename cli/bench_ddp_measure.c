@@ -38,6 +38,15 @@ static ls_status on_ready(void *user, ls_param *param)
     return status;
 }
 
+static void on_tick(void *user)
+{
+    bench *b = user;
+    int64_t begin = ls_now();
+    ls_status status = ls_ddp_poll(b->ddp);
+    (void)status; /* comes again */
+    b->hook_ns += ls_now() - begin;
+}
+
 static ls_status open_reducer(bench *b, const ddp_row *row)
 {
     const ls_place *places;
@@ -175,6 +184,7 @@ static ls_status prepare(bench *b)
     if (!status) status = ls_optimizer_open(&b->optimizer, places, n, 0, elements, &adamw);
     if (!status) status = ls_tape_open(&b->tape, &(ls_tape_options){ .threads = o->threads });
     if (!status) ls_tape_on_ready(b->tape, on_ready, b);
+    if (!status) ls_tape_on_tick(b->tape, on_tick, b);
     return status;
 }
 

@@ -60,8 +60,8 @@ typedef enum ls_ddp_mode {
 typedef ls_status (*ls_bucket_fn)(void *user, int index, float *data, size_t count);
 
 typedef struct ls_ddp_options {
-    size_t bucket_bytes;       /* a bucket is closed when it has this much; 0: 4 MiB */
-    size_t first_bucket_bytes; /* the first one, so that communication starts early; 0: 1 MiB */
+    size_t bucket_bytes;       /* a bucket is closed when it has this much; 0: 4 MiB, on several machines 256 KiB */
+    size_t first_bucket_bytes; /* the first one, so that communication starts early; 0: 1 MiB, or 256 KiB */
     int slots;        /* micro-batches of a step over all ranks; a rank must have a power of two of them (or be alone),
                          else the sum would depend on the number of ranks. 0: not checked */
     bool any_order;   /* slots that do not divide so are accepted; the bits then depend on the number of ranks */
@@ -105,6 +105,11 @@ LS_API size_t ls_ddp_elements(const ls_ddp *ddp);
 LS_API LS_MUST_CHECK ls_status ls_ddp_begin(ls_ddp *ddp, ls_ddp_mode mode, double weight);
 /* Span i's gradient of this micro-batch is complete, and its weights will not be read any more. Once per span. */
 LS_API LS_MUST_CHECK ls_status ls_ddp_ready(ls_ddp *ddp, size_t span);
+
+/* Moves on what is under way, without waiting. Between machines the network has to be driven, and ready() may come too seldom
+ * for that: call this every millisecond or so while backward computes, in the same thread. It costs nothing if there is nothing
+ * to do; on one machine there never is. An error is that of the group, and comes again from the next call. */
+LS_API LS_MUST_CHECK ls_status ls_ddp_poll(ls_ddp *ddp);
 
 typedef struct ls_ddp_result {
     double weight;  /* of all micro-batches of all ranks since the last sync */

@@ -26,6 +26,7 @@
 enum {
     FUSED_PIECE = 8 * LS__FUSED_BLOCK, /* what a rank takes on at a time */
     WORTH_NOTING = 1000,               /* ns */
+    POLL_NS = 200000,                  /* a message of 16 KiB takes that long at 700 Mbit/s */
 };
 
 /* ---- A micro-batch. */
@@ -182,6 +183,15 @@ ls_status ls_ddp_ready(ls_ddp *d, size_t span)
     ls__ring_add(d->ring, LS_EVENT_SPAN_READY, span, d->micro);
     ls_status status = take(d, span, d->foreign ? d->foreign[span] : d->block + d->offsets[span]);
     return !status && d->next_done < d->next_start ? advance(d) : status;
+}
+
+ls_status ls_ddp_poll(ls_ddp *d)
+{
+    if (!d->driven || !d->running || d->next_done == d->next_start) return LS_OK;
+    int64_t now = ls_now();
+    if (now - d->polled < POLL_NS) return LS_OK;
+    d->polled = now;
+    return advance(d);
 }
 
 /* ---- The end of a step. */

@@ -6,9 +6,13 @@
 #include "ddp/reducer.h"
 #include "ddp/verify.h"
 
+/* On one machine: two ranks' worth of it fits the L3 cache, and bench/ddp finds no difference from 1 to 25 MiB. Over a network the last
+ * bucket is what backward cannot hide, so it should be small: at 500 Mbit/s a step takes 0.87 of the time with 256 KiB that it
+ * takes with 4 MiB. Parameters that are larger travel alone, so there are never more buckets than parameters. */
 enum {
     DEFAULT_BUCKET = 4 << 20,
     DEFAULT_FIRST_BUCKET = 1 << 20,
+    NETWORK_BUCKET = 256 << 10,
 };
 
 ls_status ls__ddp_plan(ls_ddp *d)
@@ -99,8 +103,10 @@ ls_status ls_ddp_open(ls_ddp **out, ls_world *world, const ls_span *spans, size_
     d->ring = ls__world_ring(world);
     d->n = n_spans;
     if (options) d->options = *options;
-    if (!d->options.bucket_bytes) d->options.bucket_bytes = DEFAULT_BUCKET;
-    if (!d->options.first_bucket_bytes) d->options.first_bucket_bytes = DEFAULT_FIRST_BUCKET;
+    d->driven = ls_world_node_count(world) > 1;
+    if (!d->options.first_bucket_bytes)
+        d->options.first_bucket_bytes = d->driven && !d->options.bucket_bytes ? NETWORK_BUCKET : DEFAULT_FIRST_BUCKET;
+    if (!d->options.bucket_bytes) d->options.bucket_bytes = d->driven ? NETWORK_BUCKET : DEFAULT_BUCKET;
     if (d->options.to_first) d->options.fixed_order = true;
     ls_status status = allocate(d, n_spans && spans[0].grad);
     if (!status) status = copy_spans(d, spans);

@@ -48,6 +48,8 @@ struct ls_ddp {
     uint32_t *ready_order;
     size_t n_ready;
     bool rebuilt;
+    bool driven;       /* over a network: ls_ddp_poll() has something to do */
+    int64_t polled;    /* when it last did */
     bool joining;      /* this rank has run out of data */
     bool named_unused; /* they have been logged */
     ls__counter counter;

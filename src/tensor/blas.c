@@ -94,13 +94,14 @@ static cut cut_of(const ls__gemm *g)
     return c;
 }
 
-static void library_run(const ls__gemm *g, int threads)
+static void library_run(const ls__gemm *g, int threads, const ls__tick *tick)
 {
     cut c = cut_of(g);
 #pragma omp parallel for num_threads(threads) schedule(dynamic, 1) if (c.down * c.across > 1)
     for (int64_t tile = 0; tile < c.down * c.across; tile++) {
         int64_t row = tile / c.across * c.rows, col = tile % c.across * c.cols;
         product(g, &(ls__tile){ row, between(0, g->m - row, c.rows), col, between(0, g->n - col, c.cols) });
+        ls__tick_now(tick);
     }
 }
 
@@ -156,7 +157,7 @@ static void block_product(const ls__gemm *g, const part *p, int64_t row, int64_t
     }
 }
 
-static void own_run(const ls__gemm *g, int threads, float *workspace)
+static void own_run(const ls__gemm *g, int threads, float *workspace, const ls__tick *tick)
 {
     int64_t turns = ceil_div(g->m, BLOCK_ROWS * threads); /* blocks that a thread takes */
     int64_t rows = ceil_div(ceil_div(g->m, turns * threads), ROUND_ROWS) * ROUND_ROWS;
@@ -172,8 +173,10 @@ static void own_run(const ls__gemm *g, int threads, float *workspace)
             for (int64_t i = 0; i < ceil_div(p.end - p.depth, p.each) * packs; i++)
                 pack_panels(g, &p, i / packs, i % packs * PACK_COLS);
 #pragma omp for schedule(dynamic, 1)
-            for (int64_t row = 0; row < g->m; row += rows)
+            for (int64_t row = 0; row < g->m; row += rows) {
                 block_product(g, &p, row, between(0, g->m - row, rows), block);
+                ls__tick_now(tick);
+            }
         }
     }
 }
@@ -183,14 +186,14 @@ bool ls__gemm_packs(const ls__gemm *g)
     return !g->library && g->m >= MIN_OWN_ROWS && ls__nn_kernels_best()->fused;
 }
 
-void ls__gemm_run(const ls__gemm *products, int count, int threads, float *workspace)
+void ls__gemm_run(const ls__gemm *products, int count, int threads, float *workspace, const ls__tick *tick)
 {
     for (int i = 0; i < count; i++) {
         const ls__gemm *g = &products[i];
         if (ls__gemm_packs(g))
-            own_run(g, threads, workspace);
+            own_run(g, threads, workspace, tick);
         else
-            library_run(g, threads);
+            library_run(g, threads, tick);
     }
 }
 
@@ -204,7 +207,7 @@ double ls__gemm_peak(int64_t size, int tries, int threads)
         g.b = memory + each;
         g.c = memory + 2 * each;
         int64_t begin = ls_now();
-        ls__gemm_run(&g, 1, threads, memory + 3 * each);
+        ls__gemm_run(&g, 1, threads, memory + 3 * each, NULL);
         double gflops = 2.0 * (double)each * (double)size / (double)(ls_now() - begin);
         if (gflops > best) best = gflops;
     }

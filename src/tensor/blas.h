@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "tensor/tick.h"
 
 /* A piece of a product's result. */
 typedef struct ls__tile {
@@ -44,8 +45,8 @@ size_t ls__gemm_workspace(int threads);
 void ls__blas_init(void);
 /* Whether a product goes through our loops, which pack A. */
 bool ls__gemm_packs(const ls__gemm *g);
-/* Computes `count` independent products, with as many threads as the workspace is for. */
-void ls__gemm_run(const ls__gemm *products, int count, int threads, float *workspace);
+/* Computes `count` independent products, with as many threads as the workspace is for. `tick` may be NULL. */
+void ls__gemm_run(const ls__gemm *products, int count, int threads, float *workspace, const ls__tick *tick);
 /* GFLOP/s of square products of this size, the best of a few; 0 without memory. */
 double ls__gemm_peak(int64_t size, int tries, int threads);
 /* One product in the calling thread by OpenBLAS, not cut; for callers that do the cutting themselves. */

@@ -248,6 +248,7 @@ static ls_status attention_back(ls_tape *t, ls__node *n)
         int64_t in = b * s->T * 3 * s->C + h * s->D, out = b * s->T * s->C + h * s->D;
         scratch w = scratch_at(s, true, memory->data + each * (size_t)omp_get_thread_num());
         head_back(s, head, x + in, dx + in, y + out, dy + out, add, &w);
+        ls__tick_now(&t->tick);
     }
     ls__buffer_drop(t, memory);
     ls__buffer_drop(t, s->rows);

@@ -86,7 +86,7 @@ static void input_back(ls_tape *t, const ls__node *n, const float *dy, int64_t o
                    .add = add && !apart,
                    .finish = s->o.of_input ? finish_input : NULL,
                    .user = &f };
-    ls__gemm_run(&g, 1, t->threads, t->workspace);
+    ls__gemm_run(&g, 1, t->threads, t->workspace, &t->tick);
     ls__buffer_drop(t, apart);
 }
 
@@ -120,7 +120,7 @@ static void weight_back(ls_tape *t, const ls__node *n, const float *dy, int64_t 
         g.m = out, g.a = dy, g.lda = out;
         g.n = in, g.b = input, g.ldb = in;
     }
-    ls__gemm_run(&g, 1, t->threads, t->workspace);
+    ls__gemm_run(&g, 1, t->threads, t->workspace, &t->tick);
     ls__buffer_drop(t, scratch);
 }
 
@@ -216,7 +216,7 @@ ls_tensor *ls_linear(ls_tape *t, ls_tensor *x, ls_param *w, ls_param *b, const l
     ls__buffer *scratch = NULL;
     activate_input(t, &s, x, &g, &scratch);
     if (t->status) return NULL;
-    ls__gemm_run(&g, 1, t->threads, t->workspace);
+    ls__gemm_run(&g, 1, t->threads, t->workspace, &t->tick);
     ls__buffer_drop(t, scratch);
     return ls__record(t, y, &record);
 }

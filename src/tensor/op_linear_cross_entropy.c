@@ -94,7 +94,7 @@ static void chunk_back(ls_tape *t, const chunk *c, const float *x, const float *
                                  .ldc = C,
                                  .add = add };
     }
-    ls__gemm_run(g, count, t->threads, t->workspace);
+    ls__gemm_run(g, count, t->threads, t->workspace, &t->tick);
     for (int64_t r = 0; dx && r < c->rows; r++) {
         const float *from = c->parts + r * C;
         for (int64_t i = 1; i < parts; i++) k->add(c->parts + r * C, from, from + i * c->rows * C, (size_t)C);
@@ -151,7 +151,7 @@ ls_tensor *ls_linear_cross_entropy(ls_tape *t, ls_tensor *x, ls_param *w, const 
                                   .b_trans = true,
                                   .c = c.logits,
                                   .ldc = V },
-                     1, t->threads, t->workspace);
+                     1, t->threads, t->workspace, &t->tick);
         softmax_rows(t, &c, o);
         if (!ls__will_record(t, &record)) continue;
         bool add = false;

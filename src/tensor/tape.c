@@ -57,6 +57,11 @@ void ls_tape_on_ready(ls_tape *t, ls_ready_fn fn, void *user)
     t->ready_user = user;
 }
 
+void ls_tape_on_tick(ls_tape *t, ls_tick_fn fn, void *user)
+{
+    t->tick = (ls__tick){ fn, user };
+}
+
 void ls_tape_on_profile(ls_tape *t, ls_profile_fn fn, void *user)
 {
     t->profile = fn;

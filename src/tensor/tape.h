@@ -10,6 +10,7 @@
 #include "lockstep/tensor.h"
 #include "base/arena.h"
 #include "base/status.h"
+#include "tensor/tick.h"
 
 /* A piece of the arena that can be reused within a pass: an activation, a gradient, or scratch. Gradients are shared
  * between tensors where they are equal (a sum passes its gradient on to both sides), hence the count. */
@@ -67,6 +68,7 @@ struct ls_tape {
     char message[512];
     ls_ready_fn ready;
     void *ready_user;
+    ls__tick tick;
     ls_profile_fn profile;
     void *profile_user;
     int64_t profile_begin; /* when the running operation's forward began */

@@ -100,6 +100,13 @@ static ls_status on_ready(void *user, ls_param *param)
     return ls_ddp_ready(t->parallel.ddp, n - 1 - (size_t)param->index);
 }
 
+static void on_tick(void *user)
+{
+    ls_train *t = user;
+    ls_status status = ls_ddp_poll(t->parallel.ddp);
+    (void)status; /* comes again */
+}
+
 static void update_sums(void *user, const float *sum, size_t begin, size_t end)
 {
     ls_train *t = user;
@@ -198,6 +205,7 @@ ls_status ls__parallel_open(ls_train *t)
     p->fused = p->shared && o->clip == 0 && !t->uneven && !o->bf16 && p->size > 1 && ls_world_node_count(p->world) == 1;
     if (p->fused && (status = ls__ddp_on_sum(p->ddp, update_sums, t))) return status;
     ls_tape_on_ready(t->tape, on_ready, t);
+    ls_tape_on_tick(t->tape, on_tick, t);
     lend_gradients(t, grads);
     return fill_values(t);
 }

@@ -61,6 +61,7 @@ static int train(ls_world *world, void *arg, char *why)
                 float *grad = ls_ddp_grad(ddp, i);
                 for (size_t k = 0; k < span_counts[i]; k++) grad[k] = gradient(slot + 100 * step, i, k);
                 need_ok(ls_ddp_ready(ddp, i));
+                need_ok(ls_ddp_poll(ddp));
             }
             need_ok(ls_ddp_finish(ddp, &result));
         }

@@ -276,7 +276,7 @@ static void check_product(const int64_t shape[3], int form)
                        .add = n % 2,
                        .library = library,
                        .finish = count_tile };
-        ls__gemm_run(&g, 1, threads, space);
+        ls__gemm_run(&g, 1, threads, space, NULL);
         assert_memory_equal(to, c[0], (size_t)(m * n) * 4);
         free(space);
     }

@@ -1,6 +1,8 @@
 /* The tape: hooks, accumulation, frozen and unused parameters, failures, profile. */
 #include "harness.h"
 
+#include <pthread.h>
+
 /* ---- A small tied model: embedding, two layers, output projection with the embedding again. */
 enum { WTE, W1, B1, W2, UNUSED, PARAMS };
 static const int32_t tokens[6] = { 1, 2, 3, 3, 2, 0 }, targets[6] = { 2, 3, 3, 2, 0, 4 };
@@ -298,6 +300,41 @@ typedef struct told {
     double flops, bytes; /* bytes: of forward */
 } told;
 
+typedef struct ticks {
+    int count, elsewhere;
+    pthread_t home;
+} ticks;
+
+static void on_tick(void *user)
+{
+    ticks *s = user;
+    s->count++;
+    s->elsewhere += !pthread_equal(s->home, pthread_self());
+}
+
+static void long_products_tick_in_the_thread_that_runs_the_tape(void **state)
+{
+    (void)state;
+    for (int threads = 1; threads <= 2; threads++) {
+        ls_tape *t;
+        ls_param w = test_param("w", 1, 1, 0, 64, 512, 0, 0);
+        static float rows[2048 * 64];
+        ticks s = { .home = pthread_self() };
+        check_ok(ls_tape_open(&t, &(ls_tape_options){ .threads = threads }));
+        ls_tape_on_tick(t, on_tick, &s);
+        check_ok(ls_tape_begin(t, &w, 1, NULL));
+        ls_tensor *x = ls_input(t, rows, 2, (int64_t[]){ 2048, 64 });
+        ls_tensor *y = ls_mean(t, ls_linear(t, x, &w, NULL, NULL));
+        int forward = s.count;
+        if (threads == 1) assert_true(forward > 1); /* with two, the other one may have been quicker */
+        check_ok(ls_tape_backward(t, y));
+        if (threads == 1) assert_true(s.count > forward);
+        assert_int_equal(s.elsewhere, 0);
+        free_params(&w, 1);
+        ls_tape_free(&t);
+    }
+}
+
 static void on_profile(void *user, const ls_profile *e)
 {
     told *s = user;
@@ -343,6 +380,7 @@ int main(void)
         cmocka_unit_test(calls_out_of_order_are_refused),
         cmocka_unit_test(memory_that_ends_is_an_error_and_the_tape_lives_on),
         cmocka_unit_test(whoever_listens_hears_of_each_operation),
+        cmocka_unit_test(long_products_tick_in_the_thread_that_runs_the_tape),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
