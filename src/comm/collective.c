@@ -116,7 +116,8 @@ static ls_status finish_now(ls_work *w)
 static ls_status finish(ls_work *w)
 {
     if (w->done) return LS_OK;
-    int64_t begin = ls__world_sample(w->group->world, ls_now());
+    /* A blocking call has just come here. The clock is a good part of a small collective's time. */
+    int64_t begin = ls__world_sample(w->group->world, w->on_stack && w->started ? w->started : ls_now());
     ls_status status = finish_now(w);
     if (!ls__call_is_pair(w->call)) ls__note_blocked(w, begin);
     return status;

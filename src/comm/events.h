@@ -11,8 +11,8 @@ ls__ring *ls__world_ring(const ls_world *world);
 void ls__world_fact(ls_world *world, ls__fact_kind fact, double value);
 /* The thread's CPU time and the like go into the ring, if there is a record. Returns when they were taken: `now`, or a little later. */
 int64_t ls__world_sample(ls_world *world, int64_t now);
-/* The thread stood in a call since `begin`. Returns until when. */
-int64_t ls__world_blocked_since(ls_world *world, uint64_t call, int64_t begin);
+/* The thread stood in a call from `begin` to `now`. Returns until when: `now`, or a little later. */
+int64_t ls__world_blocked_since(ls_world *world, uint64_t call, int64_t begin, int64_t now);
 /* Names of gradients, by the index that events give; they replace those before. */
 void ls__world_names(ls_world *world, const char *const *names, size_t count);
 void ls__world_forget_names(ls_world *world);

@@ -129,18 +129,20 @@ void ls__note_start(const ls_work *w, size_t bytes)
                     (uint64_t)w->call << 56 | bytes);
 }
 
-void ls__note_done(const ls_work *w)
+void ls__note_done(ls_work *w)
 {
     if (!LS__CHECKED) return;
     int64_t waited = w->last_arrival - w->started;
-    ls__ring_add(w->group->world->ring, LS_EVENT_COLL_DONE, ls__call_word(w->group, w->number),
-                 (uint64_t)w->last_rank << 48 | (uint64_t)(waited > 0 ? waited : 0));
+    w->ended = ls_now();
+    ls__ring_add_at(w->group->world->ring, w->ended, LS_EVENT_COLL_DONE, ls__call_word(w->group, w->number),
+                    (uint64_t)w->last_rank << 48 | (uint64_t)(waited > 0 ? waited : 0));
 }
 
 void ls__note_blocked(const ls_work *w, int64_t begin)
 {
     if (!LS__CHECKED) return;
-    int64_t now = ls__world_blocked_since(w->group->world, ls__call_word(w->group, w->number), begin);
+    int64_t now = ls__world_blocked_since(w->group->world, ls__call_word(w->group, w->number), begin,
+                                          w->ended ? w->ended : ls_now());
     atomic_fetch_add_explicit(&w->group->world->blocked, now - begin, memory_order_relaxed);
 }
 

@@ -59,6 +59,7 @@ struct ls_work {
 
     /* The transport's own notes. */
     int64_t started;      /* ls_now() of this rank's arrival */
+    int64_t ended;        /* and of its end; 0: it has not come */
     int64_t last_arrival; /* and of the last rank's, and which it was */
     int last_rank;
     int seen;               /* ranks whose arrival was seen and whose fingerprint was checked */
@@ -170,7 +171,7 @@ static inline uint64_t ls__call_word(const ls_group *g, uint64_t number)
 }
 /* The events of a call's life, in this rank's ring. */
 void ls__note_start(const ls_work *w, size_t bytes);
-void ls__note_done(const ls_work *w);
+void ls__note_done(ls_work *w);
 /* The caller has stood in this call since `begin`. */
 void ls__note_blocked(const ls_work *w, int64_t begin);
 

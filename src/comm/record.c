@@ -132,9 +132,9 @@ int64_t ls__world_sample(ls_world *world, int64_t now)
     return c.time;
 }
 
-int64_t ls__world_blocked_since(ls_world *world, uint64_t call, int64_t begin)
+int64_t ls__world_blocked_since(ls_world *world, uint64_t call, int64_t begin, int64_t now)
 {
-    ls__thread_counts c = { .time = ls_now() };
+    ls__thread_counts c = { .time = now };
     if (world->record) c = ls__sample_take(&world->record->sampler, c.time);
     ls__ring_add_at(world->ring, c.time, LS_EVENT_BLOCKED, call, (uint64_t)(c.time - begin));
     ls__sample_put(world->ring, &c);

@@ -151,6 +151,7 @@ static void small(ls_group *g, const ls_work *w)
     const void **in = ls__shm_of(g)->in;
     for (int r = 0; r < g->size; r++) in[r] = ls__shm_mail_of(g, w->number, r, ls__shm_send_bytes(w, r));
     ls__small_finish(g, w, in);
+    __builtin_prefetch(ls__shm_mail_of(g, w->number + 1, g->rank, ls__shm_send_bytes(w, g->rank)), 1);
 }
 
 /* ---- Finishing. */
@@ -169,6 +170,8 @@ static void finish(ls_group *g, ls_work *w)
     ls__shm_member *me = &s->members[g->rank];
     if (s->staging_user == w) s->staging_user = NULL;
     w->done = true;
+    /* The next call writes here, where the others have looked since: ask for the line before it is needed. */
+    __builtin_prefetch(ls__shm_post_of(g, w->number + 1, g->rank), 1);
     uint64_t finished = w->number + 1;
     for (const ls_work *e = g->first; e; e = e->next)
         if (!e->done) {
@@ -219,7 +222,7 @@ static ls__shm_control plan(int p, size_t staging_bytes)
     c.slots_at = c.members_at + n * sizeof(ls__shm_member);
     c.posts_at = c.slots_at + LS__SHM_SLOTS * sizeof(ls__shm_slot);
     c.mail_at = align(c.posts_at + LS__SHM_SLOTS * n * sizeof(ls__shm_post), 4096);
-    c.staging_at = c.mail_at + LS__SHM_SLOTS * n * LS__SHM_SMALL_BYTES;
+    c.staging_at = align(c.mail_at + LS__SHM_SLOTS * n * LS__SHM_MAIL_STRIDE, 4096);
     c.channels_at = c.staging_at + n * LS__SHM_ROUNDS * c.round_bytes;
     c.bytes = c.channels_at + n * n * (sizeof(ls__shm_channel) + c.channel_bytes);
     return c;

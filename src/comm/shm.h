@@ -25,10 +25,12 @@
 #include "comm/group.h"
 
 enum {
-    LS__SHM_SLOTS = 64,        /* collectives under way per group */
-    LS__SHM_ROUNDS = 4,        /* parts of the staging pipeline */
-    LS__SHM_INLINE_BYTES = 16, /* data that fits into the post itself */
-    LS__SHM_SMALL_BYTES = 4096 /* up to here by mail: one exchange beats two */
+    LS__SHM_SLOTS = 64,         /* collectives under way per group */
+    LS__SHM_ROUNDS = 4,         /* parts of the staging pipeline */
+    LS__SHM_INLINE_BYTES = 16,  /* data that fits into the post itself */
+    LS__SHM_SMALL_BYTES = 4096, /* up to here by mail: one exchange beats two */
+    LS__SHM_MAIL_STRIDE =
+        LS__SHM_SMALL_BYTES + 64 /* so that the first lines do not all want the same place in a cache */
 };
 /* post.at of a buffer outside the window. */
 #define LS__SHM_STAGED UINT64_MAX
@@ -107,7 +109,7 @@ static inline ls__shm_slot *ls__shm_slot_of(const ls_group *g, uint64_t number)
 static inline uint8_t *ls__shm_mail_of(const ls_group *g, uint64_t number, int rank, size_t bytes)
 {
     if (bytes <= LS__SHM_INLINE_BYTES) return ls__shm_post_of(g, number, rank)->payload;
-    return ls__shm_of(g)->mail + ((number % LS__SHM_SLOTS) * (uint64_t)g->size + (uint64_t)rank) * LS__SHM_SMALL_BYTES;
+    return ls__shm_of(g)->mail + ((number % LS__SHM_SLOTS) * (uint64_t)g->size + (uint64_t)rank) * LS__SHM_MAIL_STRIDE;
 }
 /* Where round j of a rank's staging is. */
 static inline uint8_t *ls__shm_staging_of(const ls_group *g, int rank, uint32_t round)
