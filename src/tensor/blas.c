@@ -159,8 +159,8 @@ static void block_product(const ls__gemm *g, const part *p, int64_t row, int64_t
 
 static void own_run(const ls__gemm *g, int threads, float *workspace, const ls__tick *tick)
 {
-    int64_t turns = ceil_div(g->m, BLOCK_ROWS * threads); /* blocks that a thread takes */
-    int64_t rows = ceil_div(ceil_div(g->m, turns * threads), ROUND_ROWS) * ROUND_ROWS;
+    /* As many blocks for one thread as for another, and all but equal. */
+    int64_t blocks = ceil_div(g->m, BLOCK_ROWS * threads) * threads, units = ceil_div(g->m, ROUND_ROWS);
     part p = { .each = ceil_div(ceil_div(g->k, ceil_div(g->k, DEPTH)), 8) * 8, .panels = workspace };
 #pragma omp parallel num_threads(threads) firstprivate(p)
     for (p.col = 0; p.col < g->n; p.col += CHUNK_COLS) {
@@ -173,8 +173,9 @@ static void own_run(const ls__gemm *g, int threads, float *workspace, const ls__
             for (int64_t i = 0; i < ceil_div(p.end - p.depth, p.each) * packs; i++)
                 pack_panels(g, &p, i / packs, i % packs * PACK_COLS);
 #pragma omp for schedule(dynamic, 1)
-            for (int64_t row = 0; row < g->m; row += rows) {
-                block_product(g, &p, row, between(0, g->m - row, rows), block);
+            for (int64_t i = 0; i < blocks; i++) {
+                int64_t row = units * i / blocks * ROUND_ROWS, end = units * (i + 1) / blocks * ROUND_ROWS;
+                if (row < end) block_product(g, &p, row, between(0, g->m, end) - row, block);
                 ls__tick_now(tick);
             }
         }
