@@ -58,6 +58,7 @@ typedef struct ls__nn_kernels {
     /* Products in panels; see nn_panels.h. `fused`: multiplication and addition are one instruction, so that this is fast. B (k, n), row by row with ldb between rows, becomes panels: ceil(n /
      * LS__PANEL) * k * LS__PANEL floats. For pack_transposed B is stored as (n, k). */
     bool fused;
+    int block_rows; /* rows of A that are multiplied at a time: 3, 6 or 12 */
     void (*pack)(float *panels, const float *b, int64_t ldb, int64_t k, int64_t n);
     void (*pack_transposed)(float *panels, const float *b, int64_t ldb, int64_t k, int64_t n);
     /* c (m, n) = (add: c +) A B, with A(i, j) at a[i * a_row + j * a_col]. The panels are `depth` rows deep, of which `k`

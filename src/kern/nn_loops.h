@@ -14,11 +14,31 @@ typedef struct lanes {
     float at[LS__LANES];
 } lanes;
 
-INLINE float fold(lanes *s)
+/* Halves are added by hand: in a loop, and with an initialiser above, compilers spend longer on it than a short row takes. */
+typedef float halves_16 __attribute__((vector_size(64)));
+typedef float halves_8 __attribute__((vector_size(32)));
+typedef float halves_4 __attribute__((vector_size(16)));
+_Static_assert(LS__LANES == 32, "fold() adds 16 and 16");
+
+INLINE lanes no_lanes(void)
 {
-    for (size_t width = LS__LANES / 2; width; width /= 2)
-        for (size_t l = 0; l < width; l++) s->at[l] += s->at[l + width];
-    return s->at[0];
+    lanes s;
+    halves_16 zero = { 0 };
+    memcpy(s.at, &zero, sizeof zero);
+    memcpy(s.at + 16, &zero, sizeof zero);
+    return s;
+}
+
+INLINE float fold(const lanes *s)
+{
+    halves_16 a, b;
+    memcpy(&a, s->at, sizeof a);
+    memcpy(&b, s->at + 16, sizeof b);
+    a += b;
+    halves_8 c = __builtin_shufflevector(a, a, 0, 1, 2, 3, 4, 5, 6, 7) +
+                 __builtin_shufflevector(a, a, 8, 9, 10, 11, 12, 13, 14, 15);
+    halves_4 d = __builtin_shufflevector(c, c, 0, 1, 2, 3) + __builtin_shufflevector(c, c, 4, 5, 6, 7);
+    return (d[0] + d[2]) + (d[1] + d[3]);
 }
 
 /* for (each i) s.at[i mod LANES] += EXPR(i), vectorised */
@@ -39,14 +59,14 @@ INLINE float fold(lanes *s)
 
 static float sum(const float *x, size_t n)
 {
-    lanes s = { { 0 } };
+    lanes s = no_lanes();
     OVER_LANES(s, n, x[i]);
     return fold(&s);
 }
 
 static float dot(const float *a, const float *b, size_t n)
 {
-    lanes s = { { 0 } };
+    lanes s = no_lanes();
     OVER_LANES(s, n, a[i] * b[i]);
     return fold(&s);
 }
@@ -172,7 +192,7 @@ static void layer_norm(float *out, const float *x, const float *weight, const fl
                        float *mean_out, float *rstd_out)
 {
     float mean = sum(x, n) / (float)n;
-    lanes s = { { 0 } };
+    lanes s = no_lanes();
     OVER_LANES(s, n, (x[i] - mean) * (x[i] - mean));
     float rstd = 1.0f / sqrtf(fold(&s) / (float)n + eps);
 #pragma omp simd
@@ -184,7 +204,7 @@ static void layer_norm(float *out, const float *x, const float *weight, const fl
 static void layer_norm_back(float *dx, bool add, const float *dy, const float *x, const float *weight, size_t n,
                             float mean, float rstd, float *dweight, float *dbias)
 {
-    lanes a = { { 0 } }, b = { { 0 } };
+    lanes a = no_lanes(), b = no_lanes();
     OVER_LANES(a, n, dy[i] * weight[i]);
     OVER_LANES(b, n, dy[i] * weight[i] * ((x[i] - mean) * rstd));
     float mean_g = fold(&a) / (float)n, mean_gx = fold(&b) / (float)n;
@@ -209,7 +229,7 @@ static void rms_norm(float *out, const float *x, const float *weight, size_t n, 
 static void rms_norm_back(float *dx, bool add, const float *dy, const float *x, const float *weight, size_t n,
                           float rrms, float *dweight)
 {
-    lanes s = { { 0 } };
+    lanes s = no_lanes();
     OVER_LANES(s, n, dy[i] * weight[i] * (x[i] * rrms));
     float mean_gx = fold(&s) / (float)n;
 #pragma omp simd
@@ -223,14 +243,14 @@ static void rms_norm_back(float *dx, bool add, const float *dy, const float *x, 
 
 static float deviation(const float *x, float mean, size_t n)
 {
-    lanes s = { { 0 } };
+    lanes s = no_lanes();
     OVER_LANES(s, n, (x[i] - mean) * (x[i] - mean));
     return fold(&s);
 }
 
 static float dot_from(const float *a, const float *b, float mean, size_t n)
 {
-    lanes s = { { 0 } };
+    lanes s = no_lanes();
     OVER_LANES(s, n, a[i] * (b[i] - mean));
     return fold(&s);
 }
@@ -261,7 +281,7 @@ static void exp_all(float *out, const float *x, size_t n)
 
 static float exp_shift_sum(float *x, size_t n, float factor, float shift)
 {
-    lanes s = { { 0 } };
+    lanes s = no_lanes();
     OVER_LANES(s, n, (x[i] = ls__expf(factor * x[i] - shift)));
     return fold(&s);
 }
@@ -330,6 +350,7 @@ const ls__nn_kernels LS__TABLE = {
     .exp_shift_sum = exp_shift_sum,
     .softmax_back = softmax_back,
     .fused = VECTOR_BYTES > 16,
+    .block_rows = ROWS,
     .pack = pack,
     .pack_transposed = pack_transposed,
     .panel_product = panel_product,

@@ -57,6 +57,7 @@ static void pack(float *panels, const float *b, int64_t ldb, int64_t k, int64_t 
             int64_t cols = n - j < PANEL ? n - j : PANEL;
             for (int64_t i = from; i < to; i++) {
                 float *out = panels + j * k + i * PANEL;
+                __builtin_prefetch(b + (i + PACK_ROWS) * ldb + j);
                 if (cols == PANEL)
                     memcpy(out, b + i * ldb + j, PANEL * sizeof *out);
                 else
@@ -85,9 +86,12 @@ static void pack_transposed(float *panels, const float *b, int64_t ldb, int64_t 
     for (int64_t j = 0; j < n; j += PANEL, panels += k * PANEL) {
         int64_t cols = n - j < PANEL ? n - j : PANEL, i = 0;
         if (cols == PANEL)
-            for (; i + 4 <= k; i += 4)
+            for (; i + 4 <= k; i += 4) {
+                for (int64_t l = i % PANEL; l < i % PANEL + 4; l++) /* the next panel's rows, a line each */
+                    __builtin_prefetch(b + (j + PANEL + l) * ldb + i - i % PANEL);
                 for (int64_t l = 0; l < PANEL; l += 4)
                     transpose_4x4(panels + i * PANEL + l, b + (j + l) * ldb + i, ldb);
+            }
         for (; i < k; i++)
             for (int64_t l = 0; l < PANEL; l++) panels[i * PANEL + l] = l < cols ? b[(j + l) * ldb + i] : 0.0f;
     }

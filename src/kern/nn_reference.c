@@ -276,6 +276,7 @@ const ls__nn_kernels ls__nn_kernels_reference = {
     .softmax_back = softmax_back,
     .pack = pack,
     .pack_transposed = pack_transposed,
+    .block_rows = 12,
     .panel_product = panel_product,
     .pack_rows = pack_rows,
     .packed_product = packed_product,

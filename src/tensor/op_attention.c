@@ -18,7 +18,7 @@
 
 enum {
     STRIP = 72, /* scores of a strip for T = 1024 are 288 KiB: they stay in the L2 cache */
-    GROUP = 12, /* rows that are multiplied at a time: a multiple of what the kernels hold in registers */
+    GROUP = 12, /* the most rows that the kernels hold in registers, and multiply at a time */
     DIRECT = 4, /* so few queries are multiplied without packing */
 };
 
@@ -36,26 +36,34 @@ static int64_t round_up(int64_t x, int64_t unit)
     return (x + unit - 1) / unit * unit;
 }
 
+/* Floats from one row of scores to the next: panels, and an odd number of cache lines, so that a column of them does not
+ * fall into a few sets of the cache. */
+static int64_t scores_ld(int64_t keys)
+{
+    return (round_up(keys, LS__PANEL) / LS__PANEL | 1) * LS__PANEL;
+}
+
 /* The scratch of one thread, in floats. */
 typedef struct scratch {
     float *k, *kt, *v, *vt; /* keys and values in panels, and transposed: forward has kt and v */
     float *q, *dy;          /* a strip of them in panels; backward */
-    float *p, *ds;          /* (STRIP, keys rounded up to a panel); forward has p */
+    float *p, *ds;          /* scores: (STRIP, scores_ld(keys)); forward has p */
 } scratch;
 
 static size_t scratch_size(const attention *s, bool backward)
 {
     int64_t keys = round_up(s->keys, LS__PANEL), D = round_up(s->D, LS__PANEL);
-    return (size_t)(backward ? 4 * keys * D + 2 * STRIP * D + 2 * STRIP * keys : 2 * keys * D + STRIP * keys);
+    int64_t ld = scores_ld(s->keys);
+    return (size_t)(backward ? 4 * keys * D + 2 * STRIP * D + 2 * STRIP * ld : 2 * keys * D + STRIP * ld);
 }
 
 static scratch scratch_at(const attention *s, bool backward, float *at)
 {
-    int64_t keys = round_up(s->keys, LS__PANEL), D = round_up(s->D, LS__PANEL);
+    int64_t keys = round_up(s->keys, LS__PANEL), D = round_up(s->D, LS__PANEL), ld = scores_ld(s->keys);
     scratch w = { .kt = at, .v = at + keys * D, .p = at + 2 * keys * D };
     if (!backward) return w;
-    w.ds = w.p + STRIP * keys;
-    w.k = w.ds + STRIP * keys;
+    w.ds = w.p + STRIP * ld;
+    w.k = w.ds + STRIP * ld;
     w.vt = w.k + keys * D;
     w.q = w.vt + keys * D;
     w.dy = w.q + STRIP * D;
@@ -67,7 +75,7 @@ typedef struct strip {
     int64_t head;        /* b * heads + h */
     int64_t first, rows; /* queries */
     int64_t seen;        /* keys that the last of them sees */
-    int64_t ld;          /* of scores: seen, rounded up to a panel */
+    int64_t ld;          /* of scores */
 } strip;
 
 static strip strip_at(const attention *s, int64_t head, int64_t index)
@@ -75,7 +83,7 @@ static strip strip_at(const attention *s, int64_t head, int64_t index)
     strip at = { .head = head, .first = index * STRIP };
     at.rows = ls__min(STRIP, s->T - at.first);
     at.seen = s->full ? s->keys : s->keys - s->T + at.first + at.rows;
-    at.ld = round_up(at.seen, LS__PANEL);
+    at.ld = scores_ld(at.seen);
     return at;
 }
 
@@ -98,14 +106,16 @@ typedef struct places {
     int64_t ldq, ldk;
 } places;
 
-/* scores (rows, seen) = a (rows, D) times panels (D, keys), where they are seen. */
+/* scores (rows, seen) = a (rows, D) times panels (D, keys), where they are seen: panel after panel, each for all rows. */
 static void score_rows(const attention *s, const strip *at, const float *a, int64_t lda, const float *panels,
                        float *scores)
 {
-    for (int64_t r = 0; r < at->rows; r += GROUP) {
-        int64_t rows = ls__min(GROUP, at->rows - r), n = round_up(row_sees(s, at, r + rows - 1), LS__PANEL);
-        ls__nn_kernels_best()->panel_product(scores + r * at->ld, at->ld, a + r * lda, lda, 1, panels, s->D, rows, n,
-                                             s->D, false);
+    const ls__nn_kernels *k = ls__nn_kernels_best();
+    for (int64_t j = 0; j < at->seen; j += LS__PANEL) {
+        int64_t r = s->full ? 0 : j - (at->seen - at->rows); /* the first row that sees it */
+        r = r < 0 ? 0 : r / k->block_rows * k->block_rows;
+        k->panel_product(scores + r * at->ld + j, at->ld, a + r * lda, lda, 1, panels + j * s->D, s->D, at->rows - r,
+                         LS__PANEL, s->D, false);
     }
 }
 
@@ -113,22 +123,25 @@ static void score_rows(const attention *s, const strip *at, const float *a, int6
 static void mix_rows(const attention *s, const strip *at, const float *scores, const float *panels, float *out,
                      int64_t ldo, bool add)
 {
-    for (int64_t r = 0; r < at->rows; r += GROUP) {
-        int64_t rows = ls__min(GROUP, at->rows - r), n = row_sees(s, at, r + rows - 1);
-        ls__nn_kernels_best()->panel_product(out + r * ldo, ldo, scores + r * at->ld, at->ld, 1, panels, s->keys, rows,
-                                             s->D, n, add);
-    }
+    const ls__nn_kernels *k = ls__nn_kernels_best();
+    for (int64_t j = 0; j < s->D; j += LS__PANEL)
+        for (int64_t r = 0; r < at->rows; r += k->block_rows) {
+            int64_t rows = ls__min(k->block_rows, at->rows - r), n = row_sees(s, at, r + rows - 1);
+            k->panel_product(out + r * ldo + j, ldo, scores + r * at->ld, at->ld, 1, panels + j * s->keys, s->keys,
+                             rows, ls__min(LS__PANEL, s->D - j), n, add);
+        }
 }
 
 /* out (seen, D) = (add: out +) scores^T (seen, rows) times panels (rows, D): each key meets the queries that see it. */
 static void spread_rows(const attention *s, const strip *at, const float *scores, const float *panels, float *out,
                         int64_t ldo, bool add)
 {
-    for (int64_t i = 0; i < at->seen; i += GROUP) {
-        int64_t rows = ls__min(GROUP, at->seen - i), from = s->full ? 0 : i - (at->seen - at->rows);
+    const ls__nn_kernels *k = ls__nn_kernels_best();
+    for (int64_t i = 0; i < at->seen; i += k->block_rows) {
+        int64_t rows = ls__min(k->block_rows, at->seen - i), from = s->full ? 0 : i - (at->seen - at->rows);
         if (from < 0) from = 0;
-        ls__nn_kernels_best()->panel_product(out + i * ldo, ldo, scores + from * at->ld + i, 1, at->ld,
-                                             panels + from * LS__PANEL, at->rows, rows, s->D, at->rows - from, add);
+        k->panel_product(out + i * ldo, ldo, scores + from * at->ld + i, 1, at->ld, panels + from * LS__PANEL, at->rows,
+                         rows, s->D, at->rows - from, add);
     }
 }
 
@@ -150,15 +163,21 @@ static void mix_directly(const attention *s, const strip *at, const places *p, c
     }
 }
 
+/* Loops over a row of scores go on to the end of its last panel, as vectors do: there is room, and nobody reads what they make
+ * of scores that are not seen. Only sums must not, which is what this is for: its exponential is nothing beside 1. */
+static const float UNSEEN = -1e30f;
+
 /* Scores become exp(score - maximum), zero to the end of the group where not seen; inverse gets 1/sum of each row. */
 static void softmax_rows(const attention *s, const strip *at, float *scores, float *inverse)
 {
     const ls__nn_kernels *k = ls__nn_kernels_best();
     for (int64_t r = 0; r < at->rows; r++) {
         int64_t n = row_sees(s, at, r), zeros = ls__min(GROUP, at->seen - n);
+        int64_t whole = round_up(n, LS__PANEL);
         float *row = scores + r * at->ld;
-        float shift = s->factor * k->max(row, (size_t)n);
-        inverse[r] = 1.0f / k->exp_shift_sum(row, (size_t)n, s->factor, shift);
+        for (int64_t j = n; j < whole; j++) row[j] = UNSEEN;
+        float shift = s->factor * k->max(row, (size_t)whole);
+        inverse[r] = 1.0f / k->exp_shift_sum(row, (size_t)whole, s->factor, shift);
         memset(row + n, 0, (size_t)zeros * sizeof *row);
         if (s->drops) drop_row(s, at, r, row, n);
         if (!s->rows) continue;
@@ -203,11 +222,19 @@ static void softmax_back(const attention *s, const strip *at, float *p, float *d
         float *prow = p + r * at->ld, *dsrow = ds + r * at->ld;
         float d = k->dot(dy + r * s->C, y + r * s->C, (size_t)s->D);
         if (s->drops) drop_row(s, at, r, dsrow, n);
-        k->softmax_back(prow, dsrow, (size_t)n, s->factor, kept[0], kept[s->B * s->heads * s->T], d);
+        k->softmax_back(prow, dsrow, (size_t)round_up(n, LS__PANEL), s->factor, kept[0], kept[s->B * s->heads * s->T],
+                        d);
         if (s->drops) drop_row(s, at, r, prow, n);
         memset(prow + n, 0, (size_t)zeros * sizeof *prow);
         memset(dsrow + n, 0, (size_t)zeros * sizeof *dsrow);
     }
+}
+
+/* A head's rows lie far apart, which the CPU does not foresee. */
+static void fetch_rows(const float *x, int64_t ld, int64_t rows, int64_t D)
+{
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < D; i += 16) __builtin_prefetch(x + r * ld + i);
 }
 
 /* One head: x and dx are its queries in qkv and in the gradient, y and dy its part of the result; add: to what dx is. */
@@ -222,6 +249,7 @@ static void head_back(const attention *s, int64_t head, const float *x, float *d
     for (int64_t i = last; i >= 0; i--) {
         strip at = strip_at(s, head, i);
         const float *q = x + at.first * ld, *dyi = dy + at.first * C;
+        fetch_rows(y + at.first * C, C, at.rows, s->D); /* for softmax_back() */
         k->pack(w->q, q, ld, at.rows, s->D);
         k->pack(w->dy, dyi, C, at.rows, s->D);
         score_rows(s, &at, q, ld, w->kt, w->p);
