@@ -210,6 +210,7 @@ static ls_status alloc_alone(ls_world *w, size_t bytes, void **memory)
         free(a);
         return ls__fail(LS_ENOMEM, "no memory for %zu bytes", bytes);
     }
+    madvise(p, bytes, MADV_HUGEPAGE);
     *a = (allocation){ .next = w->allocations, .memory = p, .bytes = bytes };
     w->allocations = a;
     *memory = p;

@@ -138,6 +138,13 @@ static void pack_panels(const ls__gemm *g, const part *p, int64_t slice, int64_t
         kernels->pack(to, g->b + depth * g->ldb + col, g->ldb, k, cols);
 }
 
+/* A piece of what finish will read lies in many short rows, which the CPU does not foresee. */
+static void fetch(const ls__gemm *g, int64_t row, int64_t rows, int64_t col, int64_t cols)
+{
+    for (int64_t r = row; r < row + rows; r++)
+        for (int64_t c = col; c < col + cols; c += 16) __builtin_prefetch(g->reads + r * g->n + c, 0, 2);
+}
+
 /* A block of rows times the part. Its piece of C stays in the cache from slice to slice. */
 static void block_product(const ls__gemm *g, const part *p, int64_t row, int64_t rows, float *block)
 {
@@ -150,6 +157,7 @@ static void block_product(const ls__gemm *g, const part *p, int64_t row, int64_t
         if (g->activate) g->activate(block, block, (size_t)(ceil_div(rows, ROUND_ROWS) * ROUND_ROWS * k));
         for (int64_t at = 0; at < p->cols; at += GROUP_COLS) {
             int64_t cols = between(0, p->cols - at, GROUP_COLS);
+            if (g->reads && depth + k == g->k) fetch(g, row, rows, p->col + at, cols);
             kernels->packed_product(g->c + row * g->ldc + p->col + at, g->ldc, block, panels + at * k, rows, cols, k,
                                     g->add || depth);
             if (g->finish && depth + k == g->k) g->finish(g, &(ls__tile){ row, rows, p->col + at, cols });

@@ -36,6 +36,7 @@ typedef struct ls__gemm {
      * nothing. */
     void (*finish)(const struct ls__gemm *g, const ls__tile *tile);
     const void *user;
+    const float *reads; /* (m, n): what finish reads beside C, fetched ahead of it; NULL: nothing */
 } ls__gemm;
 
 /* Floats of workspace that ls__gemm_run() needs for so many threads, aligned to 64. */

@@ -85,7 +85,8 @@ static void input_back(ls_tape *t, const ls__node *n, const float *dy, int64_t o
                    .ldc = in,
                    .add = add && !apart,
                    .finish = s->o.of_input ? finish_input : NULL,
-                   .user = &f };
+                   .user = &f,
+                   .reads = s->o.of_input ? x->data : NULL };
     ls__gemm_run(&g, 1, t->threads, t->workspace, &t->tick);
     ls__buffer_drop(t, apart);
 }
@@ -212,7 +213,8 @@ ls_tensor *ls_linear(ls_tape *t, ls_tensor *x, ls_param *w, ls_param *b, const l
                    .c = s.before ? s.before->data : y->data,
                    .ldc = out,
                    .finish = b || s.o.activation || s.o.add ? finish_tile : NULL,
-                   .user = &f };
+                   .user = &f,
+                   .reads = f.more };
     ls__buffer *scratch = NULL;
     activate_input(t, &s, x, &g, &scratch);
     if (t->status) return NULL;
