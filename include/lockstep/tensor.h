@@ -60,6 +60,8 @@ typedef struct ls_tensor {
  * the same model. Called in the thread that runs ls_tape_backward(). A status other than LS_OK ends backward with that
  * status. */
 typedef ls_status (*ls_ready_fn)(void *user, ls_param *param);
+/* Called in forward when an operation has used a weight of two dimensions or more: a place in the model, once a layer's product. */
+typedef void (*ls_used_fn)(void *user, const ls_param *param);
 
 /* Called in that thread, too, every millisecond or so, between pieces of the larger operations, in forward and in backward: to
  * drive what must not wait for their end, such as a network. */
@@ -89,6 +91,7 @@ LS_API LS_MUST_CHECK ls_status ls_tape_open(ls_tape **out, const ls_tape_options
 LS_API void ls_tape_free(ls_tape **tape);
 LS_API void ls_tape_on_ready(ls_tape *tape, ls_ready_fn fn, void *user);     /* NULL: no hook */
 LS_API void ls_tape_on_tick(ls_tape *tape, ls_tick_fn fn, void *user);       /* NULL: nobody is called */
+LS_API void ls_tape_on_used(ls_tape *tape, ls_used_fn fn, void *user);       /* the same */
 LS_API void ls_tape_on_profile(ls_tape *tape, ls_profile_fn fn, void *user); /* NULL: no profile, no cost */
 LS_API int ls_tape_threads(const ls_tape *tape);
 /* Lends memory that nobody needs while a forward goes on: gradients which backward will write. Scratch of forward goes there

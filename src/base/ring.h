@@ -30,6 +30,7 @@
     X(LS_EVENT_CLOCK, 15, "clock compared")           /* a: ns ahead of rank 0's (signed), b: ns of uncertainty */ \
     X(LS_EVENT_LOST, 16, "events lost")               /* a: how many were overwritten before they were written */  \
     X(LS_EVENT_END, 17, "record closed")              /* in order: the last step ends here */                      \
+    X(LS_EVENT_SPAN_USED, 18, "weight used")          /* in forward. a: its gradient's span */                     \
     X(LS_EVENT_OPERATION, 32, "operation")            /* until now. a: its name << 1 | backward, b: ns */
 
 /* What a sample is of: counters of this process since its start, unless said otherwise. */

@@ -4,11 +4,11 @@
  * large, it is usual. If not, single steps may stand out. Such a step must rise above the others in that step, and above what the rank
  * itself usually takes: otherwise it is a step in which all were slow, or the others quick. The rise must be clear of three things:
  * a least share of a step, the deviation of this rank's other steps, and the tail, which is how far the others' worst steps rise in
- * that phase. And what such steps cost together must be clear of what they cost others: a rank that is now and then as late as anybody
+ * that phase. In a step in which the machine is restless and all are slower, more is asked. And what such steps cost together must be clear of what they cost others: a rank that is now and then as late as anybody
  * is no straggler.
  *
  * Time asleep is looked at by itself too. Computing varies, by caches and neighbours; but a thread that computes does not sleep, so a
- * sleep stands out where the same time at work would not. */
+ * sleep stands out where the same time at work would not. And so are the stretches that a phase is made of; see fine.c. */
 #include "measure/excess.h"
 
 #include <math.h>
@@ -16,6 +16,7 @@
 #include <string.h>
 #include "base/status.h"
 #include "measure/find.h"
+#include "measure/fine.h"
 
 /* Shares of a step. Two ranks of one machine differ by one or two hundredths for good, by their place on the chip. */
 #define USUAL  0.04 /* median excess */
@@ -23,6 +24,7 @@
 #define NOISE  6.0  /* and so many deviations */
 #define TAIL   1.5  /* and so many times the tail of the others */
 #define TURNS  2.0  /* and all such steps together, what others lose in such steps */
+#define UNREST 2.0  /* and so many times what the others rise in that step, where there are some */
 #define LEAST  50e3 /* and so many ns: less is the clock and the cache */
 
 typedef struct table {
@@ -37,7 +39,8 @@ struct ls__excess {
     double step;
     bool crowded; /* there are more ranks than cores */
     int cause;
-    table all, asleep;
+    table all, asleep, fine;
+    double *unrest;   /* [ranks][steps]: what the others' forward and backward took beyond their usual, the median */
     ls__loss *sudden; /* [ranks] */
     double *room;     /* [steps] */
     double *now;      /* [2 * ranks] */
@@ -125,10 +128,18 @@ static double high_of_others(const ls__excess *e, const double *values, size_t r
     return m ? others[3 * m / 4] : 0;
 }
 
+static void set_limits(ls__excess *e, table *t)
+{
+    double *tails = e->now;
+    for (size_t r = 0; r < e->ranks; r++) tails[r] = tail_of(e, t->rise + r * e->steps);
+    for (size_t r = 0; r < e->ranks; r++)
+        t->limit[r] =
+            fmax(fmax(LEAST, SUDDEN * e->step), fmax(NOISE * t->deviation[r], TAIL * high_of_others(e, tails, r)));
+}
+
 static void fill(ls__excess *e, table *t, double (*of)(const ls_step_rank *, int))
 {
     size_t n = e->steps, p = e->ranks;
-    double *tails = e->now;
     compare_ranks(e, t, of);
     for (size_t r = 0; r < p; r++) {
         double *excess = t->excess + r * n, *rise = t->rise + r * n, own = median_of(e, rise);
@@ -138,10 +149,22 @@ static void fill(ls__excess *e, table *t, double (*of)(const ls_step_rank *, int
         double base = is_usual(e, t, r) ? t->usual[r] : fmax(t->usual[r], 0);
         for (size_t i = 0; i < n; i++) rise[i] = fmin(excess[i] - base, rise[i] - own);
     }
-    for (size_t r = 0; r < p; r++) tails[r] = tail_of(e, t->rise + r * n);
-    for (size_t r = 0; r < p; r++)
-        t->limit[r] =
-            fmax(fmax(LEAST, SUDDEN * e->step), fmax(NOISE * t->deviation[r], TAIL * high_of_others(e, tails, r)));
+    set_limits(e, t);
+}
+
+/* Of rises that are known: their median takes the place of the usual. */
+static ls_status fill_fine(ls__excess *e, table *t)
+{
+    size_t n = e->steps;
+    ls_status status = e->cause < LS_PHASES ? ls__fine_rise(e->run, (ls_phase)e->cause, t->rise) : LS_OK;
+    if (e->cause >= LS_PHASES) memset(t->rise, 0, n * e->ranks * sizeof *t->rise);
+    for (size_t r = 0; r < e->ranks && !status; r++) {
+        double *rise = t->rise + r * n, usual = median_of(e, rise);
+        for (size_t i = 0; i < n; i++) e->room[i] = fabs(rise[i] - usual);
+        t->deviation[r] = 1.4826 * ls__median(e->room, n) + usual / NOISE;
+    }
+    if (!status) set_limits(e, t);
+    return status;
 }
 
 /* A thread that lost its core to another program comes back to cold caches: what it then takes longer, up to half of the phase, is
@@ -167,14 +190,22 @@ static ls__loss mean_loss(ls__loss loss)
     return loss;
 }
 
+static bool computes(int cause)
+{
+    return cause == LS_PHASE_FORWARD || cause == LS_PHASE_BACKWARD;
+}
+
 static ls__loss sum_sudden(const ls__excess *e, int rank)
 {
     ls__loss loss = { 0 };
-    const double *all = e->all.rise + (size_t)rank * e->steps, *asleep = e->asleep.rise + (size_t)rank * e->steps;
+    size_t row = (size_t)rank * e->steps;
+    const double *all = e->all.rise + row, *asleep = e->asleep.rise + row, *fine = e->fine.rise + row;
     for (size_t i = 0; i < e->steps; i++) {
         double out = 0;
-        if (all[i] > e->all.limit[rank] && !disturbed(e, cell(e, (size_t)rank, i), all[i])) out = all[i];
+        double limit = e->all.limit[rank] + (computes(e->cause) ? UNREST * e->unrest[row + i] : 0);
+        if (all[i] > limit && !disturbed(e, cell(e, (size_t)rank, i), all[i])) out = all[i];
         if (asleep[i] > e->asleep.limit[rank]) out = fmax(out, asleep[i]);
+        if (fine[i] > e->fine.limit[rank]) out = fmax(out, fine[i]);
         if (!(out > 0)) continue;
         loss.cost += out / (double)e->steps;
         add_step(e, &loss, rank, i);
@@ -182,13 +213,16 @@ static ls__loss sum_sudden(const ls__excess *e, int rank)
     return mean_loss(loss);
 }
 
-void ls__excess_look_at(ls__excess *e, int cause)
+ls_status ls__excess_look_at(ls__excess *e, int cause)
 {
     e->cause = cause;
     fill(e, &e->all, ls__spent);
     fill(e, &e->asleep, slept);
+    ls_status status = fill_fine(e, &e->fine);
+    if (status) return status;
     for (size_t r = 0; r < e->ranks; r++) e->now[r] = (e->sudden[r] = sum_sudden(e, (int)r)).cost;
     for (size_t r = 0; r < e->ranks; r++) e->sudden[r].clear -= TURNS * high_of_others(e, e->now, r);
+    return LS_OK;
 }
 
 ls__loss ls__excess_usual(const ls__excess *e, int rank)
@@ -205,11 +239,34 @@ ls__loss ls__excess_sudden(const ls__excess *e, int rank)
     return e->sudden[rank];
 }
 
+static double computed(const ls_step_rank *s)
+{
+    return ls__spent(s, LS_PHASE_FORWARD) + ls__spent(s, LS_PHASE_BACKWARD);
+}
+
+static void find_unrest(ls__excess *e)
+{
+    size_t n = e->steps;
+    for (size_t r = 0; r < e->ranks; r++) {
+        double *row = e->unrest + r * n;
+        for (size_t i = 0; i < n; i++) row[i] = computed(cell(e, r, i));
+        double usual = median_of(e, row);
+        for (size_t i = 0; i < n; i++) row[i] -= usual;
+    }
+    for (size_t i = 0; i < n; i++) {
+        for (size_t r = 0; r < e->ranks; r++) e->now[r] = e->now[e->ranks + r] = e->unrest[r * n + i];
+        qsort(e->now, e->ranks, sizeof *e->now, by_value);
+        /* Of one other rank alone one cannot tell. */
+        for (size_t r = 0; r < e->ranks; r++)
+            e->unrest[r * n + i] = e->ranks > 2 ? fmax(0, median_without(e->now, e->ranks, e->now[e->ranks + r])) : 0;
+    }
+}
+
 ls_status ls__excess_open(ls__excess **out, const ls_run *run, bool crowded)
 {
     size_t n = ls__counted(run), p = (size_t)run->ranks;
     ls__excess *e = *out = calloc(1, sizeof *e);
-    double *at = e ? malloc((4 * n * p + 6 * p + n + 2 * p) * sizeof *at) : NULL;
+    double *at = e ? malloc((6 * n * p + 9 * p + n + 2 * p) * sizeof *at) : NULL;
     ls__loss *sudden = at ? malloc(p * sizeof *sudden) : NULL;
     if (!sudden) {
         free(at);
@@ -223,9 +280,12 @@ ls_status ls__excess_open(ls__excess **out, const ls_run *run, bool crowded)
     e->all.rise = at + n * p;
     e->asleep.excess = at + 2 * n * p;
     e->asleep.rise = at + 3 * n * p;
-    at += 4 * n * p;
-    for (int i = 0; i < 2; i++) {
-        table *t = i ? &e->asleep : &e->all;
+    e->fine.rise = at + 4 * n * p;
+    e->unrest = at + 5 * n * p;
+    at += 6 * n * p;
+    table *tables[] = { &e->all, &e->asleep, &e->fine };
+    for (int i = 0; i < 3; i++) {
+        table *t = tables[i];
         t->usual = at;
         t->limit = at + p;
         t->deviation = at + 2 * p;
@@ -233,6 +293,7 @@ ls_status ls__excess_open(ls__excess **out, const ls_run *run, bool crowded)
     }
     e->now = at;
     e->room = at + 2 * p;
+    find_unrest(e);
     return LS_OK;
 }
 

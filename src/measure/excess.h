@@ -18,7 +18,7 @@ LS_MUST_CHECK ls_status ls__excess_open(ls__excess **out, const ls_run *run, boo
 void ls__excess_free(ls__excess **excess);
 
 /* Looks at all ranks' times of one cause, for the two that follow. */
-void ls__excess_look_at(ls__excess *e, int cause);
+LS_MUST_CHECK ls_status ls__excess_look_at(ls__excess *e, int cause);
 /* In most steps. */
 ls__loss ls__excess_usual(const ls__excess *e, int rank);
 /* Now and then, beyond what is usual. */

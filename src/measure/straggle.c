@@ -241,14 +241,14 @@ ls_status ls__find_stragglers(ls_run *run)
     ls__excess *e;
     ls_status status = ls__excess_open(&e, run, crowded);
     if (status) return status;
-    for (size_t c = 0; c < sizeof causes / sizeof *causes; c++) {
+    for (size_t c = 0; c < sizeof causes / sizeof *causes && !status; c++) {
         if (crowded && causes[c] == LS_PHASES) continue;
-        ls__excess_look_at(e, causes[c]);
-        for (int r = 0; r < run->ranks; r++)
+        status = ls__excess_look_at(e, causes[c]);
+        for (int r = 0; r < run->ranks && !status; r++)
             if (run->steps[run->n_warm].rank[r].present) look_at(run, e, r, causes[c]);
     }
     for (int r = 0; r < run->ranks; r++) look_at_speed(run, r);
     if (crowded) look_at_crowd(run);
     ls__excess_free(&e);
-    return LS_OK;
+    return status;
 }

@@ -62,6 +62,12 @@ void ls_tape_on_tick(ls_tape *t, ls_tick_fn fn, void *user)
     t->tick = (ls__tick){ fn, user };
 }
 
+void ls_tape_on_used(ls_tape *t, ls_used_fn fn, void *user)
+{
+    t->used = fn;
+    t->used_user = user;
+}
+
 void ls_tape_on_profile(ls_tape *t, ls_profile_fn fn, void *user)
 {
     t->profile = fn;
@@ -322,6 +328,15 @@ static void tell(const ls_tape *t, const ls__op *op, ls_tensor *const *in, ls_pa
     t->profile(t->profile_user, &e);
 }
 
+static void tell_use(const ls_tape *t, const ls__record_args *args)
+{
+    for (int i = 0; i < LS__NODE_PARAMS; i++)
+        if (args->param[i] && args->param[i]->dims >= 2) {
+            t->used(t->used_user, args->param[i]);
+            return;
+        }
+}
+
 ls_tensor *ls__record(ls_tape *t, ls_tensor *out, const ls__record_args *args)
 {
     if (t->status) return NULL;
@@ -332,6 +347,7 @@ ls_tensor *ls__record(ls_tape *t, ls_tensor *out, const ls__record_args *args)
              args->flops);
     }
     if (!ls__will_record(t, args)) return out;
+    if (t->used) tell_use(t, args);
     for (int i = 0; i < LS__NODE_PARAMS; i++)
         if (args->param[i] && !ls__lent_use(t, args->op->name, args->param[i])) return NULL;
     ls__node *n = ls__arena_take(&t->arena, sizeof *n);

@@ -69,6 +69,8 @@ struct ls_tape {
     ls_ready_fn ready;
     void *ready_user;
     ls__tick tick;
+    ls_used_fn used;
+    void *used_user;
     ls_profile_fn profile;
     void *profile_user;
     int64_t profile_begin; /* when the running operation's forward began */

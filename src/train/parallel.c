@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/status.h"
+#include "comm/events.h"
 #include "comm/apply.h"
 #include "comm/group.h"
 #include "ddp/fused.h"
@@ -105,6 +106,15 @@ static void on_tick(void *user)
     ls_train *t = user;
     ls_status status = ls_ddp_poll(t->parallel.ddp);
     (void)status; /* comes again */
+}
+
+/* So that a report can tell where in forward time was lost. */
+static void on_used(void *user, const ls_param *param)
+{
+    const ls_train *t = user;
+    const ls_place *places;
+    size_t n = ls_model_places(t->model, &places);
+    ls__ring_add(ls__world_ring(t->parallel.world), LS_EVENT_SPAN_USED, n - 1 - (size_t)param->index, 0);
 }
 
 static void update_sums(void *user, const float *sum, size_t begin, size_t end)
@@ -206,6 +216,7 @@ ls_status ls__parallel_open(ls_train *t)
     if (p->fused && (status = ls__ddp_on_sum(p->ddp, update_sums, t))) return status;
     ls_tape_on_ready(t->tape, on_ready, t);
     ls_tape_on_tick(t->tape, on_tick, t);
+    ls_tape_on_used(t->tape, on_used, t);
     lend_gradients(t, grads);
     return fill_values(t);
 }
