@@ -234,6 +234,11 @@ void ls__record_drain(ls__record *r, int now)
     if (r->fd >= 0 && r->written >= r->limit) rotate(r);
 }
 
+void ls__record_skip(ls__record *r)
+{
+    if (r) r->position = ls__ring_head(r->ring);
+}
+
 void ls__record_fact(ls__record *r, ls__fact_kind fact, double value)
 {
     if (!r || (unsigned)fact >= LS_FACTS) return;

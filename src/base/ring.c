@@ -119,3 +119,8 @@ size_t ls__ring_read(const ls__ring *ring, uint64_t *position, ls__event *out, s
     }
     return n;
 }
+
+uint64_t ls__ring_head(const ls__ring *ring)
+{
+    return atomic_load_explicit(&ring->head, memory_order_acquire);
+}

@@ -108,5 +108,7 @@ void ls__ring_add_at(ls__ring *ring, int64_t time, ls__event_kind kind, uint64_t
  * *missed counts the events that were overwritten before they could be read. Returns how many were copied. One
  * reader's position is its own: several readers do not disturb each other. */
 size_t ls__ring_read(const ls__ring *ring, uint64_t *position, ls__event *out, size_t max, uint64_t *missed);
+/* The position behind the newest event. */
+uint64_t ls__ring_head(const ls__ring *ring);
 
 #endif

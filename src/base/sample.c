@@ -88,6 +88,11 @@ ls__thread_counts ls__sample_take(ls__sampler *s, int64_t now)
     return c;
 }
 
+bool ls__sample_is_rich(const ls__sampler *s, int64_t now)
+{
+    return s->saved > SAVED / 2 * s->cost && now - s->taken > 4 * APART * s->cost;
+}
+
 void ls__sample_put(ls__ring *ring, const ls__thread_counts *c)
 {
     if (!c->taken) return;

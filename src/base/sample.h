@@ -29,6 +29,8 @@ typedef struct ls__thread_counts {
  * of the time (what is not used is saved up for a while), or where the last one was taken a moment ago. The time is `now`, or later if the thread lost its core meanwhile: what
  * is marked there should bear that time. */
 ls__thread_counts ls__sample_take(ls__sampler *s, int64_t now);
+/* Whether so much was saved up that a sample may be taken in the middle of a phase too. */
+bool ls__sample_is_rich(const ls__sampler *s, int64_t now);
 void ls__sample_put(ls__ring *ring, const ls__thread_counts *c);
 /* At the end of a step: the process's counters, and once a second what is dear to read. */
 void ls__sample_process(ls__sampler *s, ls__ring *ring, int64_t now);

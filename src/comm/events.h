@@ -2,6 +2,7 @@
 #ifndef LS_COMM_EVENTS_H
 #define LS_COMM_EVENTS_H
 
+#include <stdbool.h>
 #include "base/ring.h"
 #include "lockstep/comm.h"
 
@@ -11,6 +12,10 @@ ls__ring *ls__world_ring(const ls_world *world);
 void ls__world_fact(ls_world *world, ls__fact_kind fact, double value);
 /* The thread's CPU time and the like go into the ring, if there is a record. Returns when they were taken: `now`, or a little later. */
 int64_t ls__world_sample(ls_world *world, int64_t now);
+/* An event in the middle of a phase, and a sample with it where those at its ends leave time for more. */
+void ls__world_mark(ls_world *world, ls__event_kind kind, uint64_t a, uint64_t b);
+/* For measurements: events are not written meanwhile, as if there were no record. */
+void ls__record_pause(ls_record *record, bool paused);
 /* The thread stood in a call from `begin` to `now`. Returns until when: `now`, or a little later. */
 int64_t ls__world_blocked_since(ls_world *world, uint64_t call, int64_t begin, int64_t now);
 /* Names of gradients, by the index that events give; they replace those before. */

@@ -122,6 +122,16 @@ void ls_record_free(ls_record **pr)
     *pr = NULL;
 }
 
+void ls__record_pause(ls_record *r, bool paused)
+{
+    if (!r) return;
+    if (!paused) {
+        ls__record_skip(r->file);
+        r->sampler.last = ls_now(); /* nothing was saved up meanwhile */
+    }
+    r->world->record = paused ? NULL : r;
+}
+
 /* ---- What other layers know. */
 
 int64_t ls__world_sample(ls_world *world, int64_t now)
@@ -130,6 +140,13 @@ int64_t ls__world_sample(ls_world *world, int64_t now)
     ls__thread_counts c = ls__sample_take(&world->record->sampler, now);
     ls__sample_put(world->ring, &c);
     return c.time;
+}
+
+void ls__world_mark(ls_world *world, ls__event_kind kind, uint64_t a, uint64_t b)
+{
+    int64_t now = ls_now();
+    if (world->record && ls__sample_is_rich(&world->record->sampler, now)) now = ls__world_sample(world, now);
+    ls__ring_add_at(world->ring, now, kind, a, b);
 }
 
 int64_t ls__world_blocked_since(ls_world *world, uint64_t call, int64_t begin, int64_t now)

@@ -180,7 +180,7 @@ ls_status ls_ddp_ready(ls_ddp *d, size_t span)
     d->ready_mark[span] = d->epoch;
     d->used[span] = 1;
     d->ready_order[d->n_ready++] = (uint32_t)span;
-    ls__ring_add(d->ring, LS_EVENT_SPAN_READY, span, d->micro);
+    ls__world_mark(d->world, LS_EVENT_SPAN_READY, span, d->micro);
     ls_status status = take(d, span, d->foreign ? d->foreign[span] : d->block + d->offsets[span]);
     return !status && d->next_done < d->next_start ? advance(d) : status;
 }

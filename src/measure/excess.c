@@ -39,7 +39,8 @@ struct ls__excess {
     double step;
     bool crowded; /* there are more ranks than cores */
     int cause;
-    table all, asleep, fine;
+    table all, asleep, fine; /* fine: its rise is what is apart; see fine.h */
+    double *most, *apart;    /* [ranks][steps], [ranks]: the same file's */
     double *unrest;   /* [ranks][steps]: what the others' forward and backward took beyond their usual, the median */
     ls__loss *sudden; /* [ranks] */
     double *room;     /* [steps] */
@@ -152,14 +153,14 @@ static void fill(ls__excess *e, table *t, double (*of)(const ls_step_rank *, int
     set_limits(e, t);
 }
 
-/* Of rises that are known: their median takes the place of the usual. */
+/* What is apart is a rise already; of one that is there in most steps, the limit must be clear. */
 static ls_status fill_fine(ls__excess *e, table *t)
 {
     size_t n = e->steps;
-    ls_status status = e->cause < LS_PHASES ? ls__fine_rise(e->run, (ls_phase)e->cause, t->rise) : LS_OK;
-    if (e->cause >= LS_PHASES) memset(t->rise, 0, n * e->ranks * sizeof *t->rise);
+    ls__fine out = { .most = e->most, .apart = t->rise, .usual = e->apart };
+    ls_status status = ls__fine_fill(e->run, e->cause < LS_PHASES ? (ls_phase)e->cause : LS_PHASE_OTHER, &out);
     for (size_t r = 0; r < e->ranks && !status; r++) {
-        double *rise = t->rise + r * n, usual = median_of(e, rise);
+        double *rise = t->rise + r * n, usual = fmax(0, median_of(e, rise));
         for (size_t i = 0; i < n; i++) e->room[i] = fabs(rise[i] - usual);
         t->deviation[r] = 1.4826 * ls__median(e->room, n) + usual / NOISE;
     }
@@ -203,9 +204,9 @@ static ls__loss sum_sudden(const ls__excess *e, int rank)
     for (size_t i = 0; i < e->steps; i++) {
         double out = 0;
         double limit = e->all.limit[rank] + (computes(e->cause) ? UNREST * e->unrest[row + i] : 0);
-        if (all[i] > limit && !disturbed(e, cell(e, (size_t)rank, i), all[i])) out = all[i];
+        if (isnan(e->most[row + i]) && all[i] > limit && !disturbed(e, cell(e, (size_t)rank, i), all[i])) out = all[i];
         if (asleep[i] > e->asleep.limit[rank]) out = fmax(out, asleep[i]);
-        if (fine[i] > e->fine.limit[rank]) out = fmax(out, fine[i]);
+        if (fine[i] > e->fine.limit[rank]) out = fmax(out, e->most[row + i]);
         if (!(out > 0)) continue;
         loss.cost += out / (double)e->steps;
         add_step(e, &loss, rank, i);
@@ -230,6 +231,7 @@ ls__loss ls__excess_usual(const ls__excess *e, int rank)
     ls__loss loss = { 0 };
     if (!is_usual(e, &e->all, (size_t)rank)) return loss;
     loss.cost = e->all.usual[rank];
+    loss.spread = e->apart[rank] < 0.5 * loss.cost; /* not if it is NAN */
     for (size_t i = 0; i < e->steps; i++) add_step(e, &loss, rank, i);
     return mean_loss(loss);
 }
@@ -266,7 +268,7 @@ ls_status ls__excess_open(ls__excess **out, const ls_run *run, bool crowded)
 {
     size_t n = ls__counted(run), p = (size_t)run->ranks;
     ls__excess *e = *out = calloc(1, sizeof *e);
-    double *at = e ? malloc((6 * n * p + 9 * p + n + 2 * p) * sizeof *at) : NULL;
+    double *at = e ? malloc((7 * n * p + 10 * p + n + 2 * p) * sizeof *at) : NULL;
     ls__loss *sudden = at ? malloc(p * sizeof *sudden) : NULL;
     if (!sudden) {
         free(at);
@@ -282,7 +284,9 @@ ls_status ls__excess_open(ls__excess **out, const ls_run *run, bool crowded)
     e->asleep.rise = at + 3 * n * p;
     e->fine.rise = at + 4 * n * p;
     e->unrest = at + 5 * n * p;
-    at += 6 * n * p;
+    e->most = at + 6 * n * p;
+    e->apart = at + 7 * n * p;
+    at += 7 * n * p + p;
     table *tables[] = { &e->all, &e->asleep, &e->fine };
     for (int i = 0; i < 3; i++) {
         table *t = tables[i];

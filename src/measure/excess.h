@@ -10,6 +10,7 @@ typedef struct ls__excess ls__excess;
 typedef struct ls__loss {
     double cost;       /* ns a step, on average over all steps; 0: none that stands out */
     double clear;      /* of that, clear of what others lose in the same way */
+    bool spread;       /* it is all over the phase, as if the core were slow, and at no place in particular */
     int64_t steps;     /* how many steps show it */
     double own, other; /* mean time of this rank and of the others in those steps */
 } ls__loss;

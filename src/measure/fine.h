@@ -4,9 +4,16 @@
 
 #include "measure/model.h"
 
-/* rise: [ranks][counted steps], what one stretch between two marks took beyond the same stretch in that rank's other steps and on the
- * other ranks in that step: of the stretch in which that is most. Time without a core in the phase is taken off. 0 where it is not
- * known: there are no marks in the phase, they are not the same in each step, or there are too many. */
-LS_MUST_CHECK ls_status ls__fine_rise(const ls_run *run, ls_phase phase, double *rise);
+/* What the stretches between two marks took beyond their usual, in that rank's other steps and on the other ranks in that step. */
+typedef struct ls__fine {
+    double *most; /* [ranks][counted steps]: of the stretch where that is most; NAN: not known */
+    double *
+        apart; /* the same, clear of twice what the next one rose by: slowness all over the phase is not apart; 0: not known */
+    double *usual; /* [ranks]: the same as `apart` for what is beyond the other ranks in most steps; NAN: not known */
+} ls__fine;
+
+/* Not known: there are no marks in the phase, they are not the same in each step, there are too many, or the thread lost its core and
+ * no sample tells in which stretch. */
+LS_MUST_CHECK ls_status ls__fine_fill(const ls_run *run, ls_phase phase, ls__fine *out);
 
 #endif

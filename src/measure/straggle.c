@@ -149,51 +149,59 @@ static void add_loss(ls_run *run, int rank, int cause, const ls__loss *loss, boo
     describe(run, rank, cause, loss, usual, f);
 }
 
-static void look_at(ls_run *run, const ls__excess *e, int rank, int cause)
+/* What is usual in forward and backward goes to `speed`: whether it has one reason is seen from both. */
+static void look_at(ls_run *run, const ls__excess *e, int rank, int cause, ls__loss speed[2])
 {
     double least = ls_run_step_mean(run) * (cause == LS_PHASES || cause == LS_PHASE_OTHER ? COARSE_WORTH : WORTH);
     ls__loss usual = ls__excess_usual(e, rank), sudden = ls__excess_sudden(e, rank);
-    if (usual.clear > least) add_loss(run, rank, cause, &usual, true);
+    if (cause == LS_PHASE_FORWARD || cause == LS_PHASE_BACKWARD)
+        speed[cause == LS_PHASE_BACKWARD] = usual;
+    else if (usual.clear > least)
+        add_loss(run, rank, cause, &usual, true);
     if (sudden.clear > least) add_loss(run, rank, cause, &sudden, false);
 }
 
-static ls_finding *usual_finding(ls_run *run, int rank, ls_phase phase)
+/* ---- Slow cores. */
+
+static void add_slow(ls_run *run, int rank, double cost, double spent, const char *where)
 {
-    for (size_t i = 0; i < run->n_findings; i++) {
-        ls_finding *f = &run->findings[i];
-        if (f->kind == LS_FINDING_STRAGGLER && f->rank == rank && f->phase == phase &&
-            2 * f->steps > (int64_t)ls__counted(run))
-            return f;
-    }
-    return NULL;
+    ls_finding *f = ls__finding_add(run, LS_FINDING_CORE);
+    char a[24], b[24];
+    if (!f) return;
+    f->rank = rank;
+    f->phase = LS_PHASE_OTHER;
+    f->cost = (int64_t)fmin(cost, fmax(waited_for(run, rank), cost / run->ranks));
+    f->steps = (int64_t)ls__counted(run);
+    f->expected = (int64_t)ls_run_step_mean(run) - f->cost;
+    snprintf(f->what, sizeof f->what, "rank %d computes %.0f%% slower than the others, in %s", rank,
+             100 * cost / fmax(1, spent - cost), where);
+    snprintf(f->evidence, sizeof f->evidence, "it takes %s there, the others %s, and at no place in particular",
+             ls__duration(spent, a), ls__duration(spent - cost, b));
+    snprintf(
+        f->change, sizeof f->change,
+        "its core (%s on %s) is slower: look for other programs on it or on its twin, and at its clock rate; or its "
+        "rows are longer",
+        run->rank[rank].cores, run->rank[rank].host);
 }
 
-/* A rank that takes longer in forward and in backward, each in most steps and in like measure, does not have more to do there: its core is
- * slower, by its clock, its caches, or a neighbour that shares it with. Two findings become one. */
-static void look_at_speed(ls_run *run, int rank)
+/* A rank that takes longer in forward and in backward, each in most steps and in like measure, does not have more to do there, nor does
+ * one that takes longer all over a phase: its core is slower, by its clock, its caches, or a neighbour that shares it. */
+static void look_at_speed(ls_run *run, int rank, const ls__loss usual[2])
 {
-    ls_finding *forward = usual_finding(run, rank, LS_PHASE_FORWARD),
-               *backward = usual_finding(run, rank, LS_PHASE_BACKWARD);
-    if (!forward || !backward) return;
-    double own[2] = { 0 }, step = ls_run_step_mean(run);
-    for (size_t i = run->n_warm; i < run->n_steps; i++) {
-        own[0] += ls__spent(&run->steps[i].rank[rank], LS_PHASE_FORWARD);
-        own[1] += ls__spent(&run->steps[i].rank[rank], LS_PHASE_BACKWARD);
+    double least = WORTH * ls_run_step_mean(run), a = usual[0].cost / fmax(1, usual[0].own),
+           b = usual[1].cost / fmax(1, usual[1].own);
+    bool count[2] = { usual[0].cost > least, usual[1].cost > least };
+    if (count[0] && count[1] && a < 2 * b && b < 2 * a) {
+        add_slow(run, rank, usual[0].cost + usual[1].cost, usual[0].own + usual[1].own, "forward and in backward");
+        return;
     }
-    double n = (double)ls__counted(run), a = (double)forward->cost * n / own[0],
-           b = (double)backward->cost * n / own[1];
-    if (!(a < 2 * b && b < 2 * a)) return;
-    forward->kind = LS_FINDING_CORE;
-    forward->phase = LS_PHASE_OTHER;
-    forward->cost += backward->cost;
-    forward->expected = (int64_t)step - forward->cost;
-    snprintf(forward->what, sizeof forward->what,
-             "rank %d computes %.0f%% slower than the others, in forward and in backward", rank,
-             100 * (double)forward->cost * n / (own[0] + own[1] - (double)forward->cost * n));
-    snprintf(forward->change, sizeof forward->change,
-             "its core (%s on %s) is slower: look for other programs on it or on its twin, and at its clock rate",
-             run->rank[rank].cores, run->rank[rank].host);
-    *backward = run->findings[--run->n_findings];
+    for (int i = 0; i < 2; i++) {
+        if (!count[i]) continue;
+        if (usual[i].spread)
+            add_slow(run, rank, usual[i].cost, usual[i].own, i ? "backward" : "forward");
+        else
+            add_loss(run, rank, i ? LS_PHASE_BACKWARD : LS_PHASE_FORWARD, &usual[i], true);
+    }
 }
 
 /* More ranks than cores: everybody waits for a core, and who does more is chance. */
@@ -238,17 +246,18 @@ ls_status ls__find_stragglers(ls_run *run)
     for (int r = 0; r < run->ranks; r++) present += run->steps[run->n_warm].rank[r].present;
     if (present < 2) return LS_OK;
     bool crowded = is_crowded(run);
-    ls__excess *e;
-    ls_status status = ls__excess_open(&e, run, crowded);
-    if (status) return status;
+    ls__excess *e = NULL;
+    ls__loss(*speed)[2] = calloc((size_t)run->ranks, sizeof *speed);
+    ls_status status = speed ? ls__excess_open(&e, run, crowded) : ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
     for (size_t c = 0; c < sizeof causes / sizeof *causes && !status; c++) {
         if (crowded && causes[c] == LS_PHASES) continue;
         status = ls__excess_look_at(e, causes[c]);
         for (int r = 0; r < run->ranks && !status; r++)
-            if (run->steps[run->n_warm].rank[r].present) look_at(run, e, r, causes[c]);
+            if (run->steps[run->n_warm].rank[r].present) look_at(run, e, r, causes[c], speed[r]);
     }
-    for (int r = 0; r < run->ranks; r++) look_at_speed(run, r);
+    for (int r = 0; r < run->ranks && !status; r++) look_at_speed(run, r, speed[r]);
     if (crowded) look_at_crowd(run);
+    free(speed);
     ls__excess_free(&e);
     return status;
 }

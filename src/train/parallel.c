@@ -114,7 +114,7 @@ static void on_used(void *user, const ls_param *param)
     const ls_train *t = user;
     const ls_place *places;
     size_t n = ls_model_places(t->model, &places);
-    ls__ring_add(ls__world_ring(t->parallel.world), LS_EVENT_SPAN_USED, n - 1 - (size_t)param->index, 0);
+    ls__world_mark(t->parallel.world, LS_EVENT_SPAN_USED, n - 1 - (size_t)param->index, 0);
 }
 
 static void update_sums(void *user, const float *sum, size_t begin, size_t end)
