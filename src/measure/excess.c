@@ -18,8 +18,9 @@
 #include "measure/find.h"
 #include "measure/fine.h"
 
-/* Shares of a step. Two ranks of one machine differ by one or two hundredths for good, by their place on the chip. */
-#define USUAL  0.04 /* median excess */
+/* Shares of a step. Two ranks of one machine compute at speeds that differ by some hundredths for good, by their place on the chip. */
+#define USUAL  0.04 /* median excess of forward and backward */
+#define PLACE  0.03 /* the same, at one place of them, or in another phase */
 #define SUDDEN 0.03 /* rise of a single step */
 #define NOISE  6.0  /* and so many deviations */
 #define TAIL   1.5  /* and so many times the tail of the others */
@@ -36,11 +37,12 @@ typedef struct table {
 struct ls__excess {
     const ls_run *run;
     size_t steps, ranks;
-    double step;
+    double step;  /* the median */
     bool crowded; /* there are more ranks than cores */
     int cause;
     table all, asleep, fine; /* fine: its rise is what is apart; see fine.h */
-    double *most, *apart;    /* [ranks][steps], [ranks]: the same file's */
+    double *most;            /* [ranks][steps]; and what follows [ranks]: the same file's */
+    double *usual, *usual_apart;
     double *unrest;   /* [ranks][steps]: what the others' forward and backward took beyond their usual, the median */
     ls__loss *sudden; /* [ranks] */
     double *room;     /* [steps] */
@@ -98,6 +100,11 @@ static void compare_ranks(ls__excess *e, table *t, double (*of)(const ls_step_ra
     }
 }
 
+static bool computes(int cause)
+{
+    return cause == LS_PHASE_FORWARD || cause == LS_PHASE_BACKWARD;
+}
+
 static double median_of(const ls__excess *e, const double *values)
 {
     memcpy(e->room, values, e->steps * sizeof *values);
@@ -115,7 +122,8 @@ static double tail_of(const ls__excess *e, const double *rise)
 
 static bool is_usual(const ls__excess *e, const table *t, size_t rank)
 {
-    return t->usual[rank] > USUAL * e->step && t->usual[rank] > 3 * t->deviation[rank] / sqrt((double)e->steps);
+    double least = computes(e->cause) ? USUAL : PLACE;
+    return t->usual[rank] > least * e->step && t->usual[rank] > 3 * t->deviation[rank] / sqrt((double)e->steps);
 }
 
 /* What is high among the other ranks. There may be more than one straggler: the highest quarter is not asked. `values` is e->now. */
@@ -157,10 +165,12 @@ static void fill(ls__excess *e, table *t, double (*of)(const ls_step_rank *, int
 static ls_status fill_fine(ls__excess *e, table *t)
 {
     size_t n = e->steps;
-    ls__fine out = { .most = e->most, .apart = t->rise, .usual = e->apart };
+    ls__fine out = { .most = e->most, .apart = t->rise, .usual = e->usual, .usual_apart = e->usual_apart };
     ls_status status = ls__fine_fill(e->run, e->cause < LS_PHASES ? (ls_phase)e->cause : LS_PHASE_OTHER, &out);
     for (size_t r = 0; r < e->ranks && !status; r++) {
-        double *rise = t->rise + r * n, usual = fmax(0, median_of(e, rise));
+        double *rise = t->rise + r * n;
+        for (size_t i = 0; i < n; i++) rise[i] = fmax(0, rise[i]);
+        double usual = median_of(e, rise);
         for (size_t i = 0; i < n; i++) e->room[i] = fabs(rise[i] - usual);
         t->deviation[r] = 1.4826 * ls__median(e->room, n) + usual / NOISE;
     }
@@ -189,11 +199,6 @@ static ls__loss mean_loss(ls__loss loss)
     if (loss.steps) loss.own /= (double)loss.steps, loss.other /= (double)loss.steps;
     loss.clear = loss.cost;
     return loss;
-}
-
-static bool computes(int cause)
-{
-    return cause == LS_PHASE_FORWARD || cause == LS_PHASE_BACKWARD;
 }
 
 static ls__loss sum_sudden(const ls__excess *e, int rank)
@@ -229,9 +234,14 @@ ls_status ls__excess_look_at(ls__excess *e, int cause)
 ls__loss ls__excess_usual(const ls__excess *e, int rank)
 {
     ls__loss loss = { 0 };
-    if (!is_usual(e, &e->all, (size_t)rank)) return loss;
-    loss.cost = e->all.usual[rank];
-    loss.spread = e->apart[rank] < 0.5 * loss.cost; /* not if it is NAN */
+    if (e->usual_apart[rank] > PLACE * e->step) { /* not if it is NAN */
+        loss.cost = e->usual[rank];
+    } else if (is_usual(e, &e->all, (size_t)rank)) {
+        loss.cost = e->all.usual[rank];
+        loss.spread = e->usual_apart[rank] < 0.5 * loss.cost;
+    } else {
+        return loss;
+    }
     for (size_t i = 0; i < e->steps; i++) add_step(e, &loss, rank, i);
     return mean_loss(loss);
 }
@@ -268,7 +278,7 @@ ls_status ls__excess_open(ls__excess **out, const ls_run *run, bool crowded)
 {
     size_t n = ls__counted(run), p = (size_t)run->ranks;
     ls__excess *e = *out = calloc(1, sizeof *e);
-    double *at = e ? malloc((7 * n * p + 10 * p + n + 2 * p) * sizeof *at) : NULL;
+    double *at = e ? malloc((7 * n * p + 11 * p + n + 2 * p) * sizeof *at) : NULL;
     ls__loss *sudden = at ? malloc(p * sizeof *sudden) : NULL;
     if (!sudden) {
         free(at);
@@ -276,7 +286,7 @@ ls_status ls__excess_open(ls__excess **out, const ls_run *run, bool crowded)
         *out = NULL;
         return ls__fail(LS_ENOMEM, "%s: no memory for %zu steps of %zu ranks", run->path, n, p);
     }
-    *e = (ls__excess){ .run = run, .steps = n, .ranks = p, .step = ls_run_step_mean(run), .crowded = crowded };
+    *e = (ls__excess){ .run = run, .steps = n, .ranks = p, .crowded = crowded };
     e->sudden = sudden;
     e->all.excess = at; /* the first of them owns the memory */
     e->all.rise = at + n * p;
@@ -285,8 +295,9 @@ ls_status ls__excess_open(ls__excess **out, const ls_run *run, bool crowded)
     e->fine.rise = at + 4 * n * p;
     e->unrest = at + 5 * n * p;
     e->most = at + 6 * n * p;
-    e->apart = at + 7 * n * p;
-    at += 7 * n * p + p;
+    e->usual = at + 7 * n * p;
+    e->usual_apart = at + 7 * n * p + p;
+    at += 7 * n * p + 2 * p;
     table *tables[] = { &e->all, &e->asleep, &e->fine };
     for (int i = 0; i < 3; i++) {
         table *t = tables[i];
@@ -297,6 +308,13 @@ ls_status ls__excess_open(ls__excess **out, const ls_run *run, bool crowded)
     }
     e->now = at;
     e->room = at + 2 * p;
+    for (size_t i = 0; i < n; i++) {
+        double sum = 0, count = 0;
+        for (size_t r = 0; r < p; r++)
+            if (cell(e, r, i)->present) sum += (double)(cell(e, r, i)->end - cell(e, r, i)->begin), count++;
+        e->room[i] = sum / fmax(1, count);
+    }
+    e->step = ls__median(e->room, n);
     find_unrest(e);
     return LS_OK;
 }

@@ -136,7 +136,8 @@ static void find_usual(const grid *g, ls__fine *out, double *usual, double *room
                 if (g->good[r * g->steps + i] && !isnan(cell(g, r, i)[k])) beyond[m++] = (double)cell(g, r, i)[k];
             usual[r * g->stretches + k] = ls__median(beyond, m);
         }
-        out->usual[r] = known ? t.first - CLEAR * t.second : (double)NAN;
+        out->usual[r] = known ? t.first : (double)NAN;
+        out->usual_apart[r] = known ? t.first - CLEAR * t.second : (double)NAN;
     }
 }
 
@@ -162,7 +163,7 @@ ls_status ls__fine_fill(const ls_run *run, ls_phase phase, ls__fine *out)
     grid g = { .run = run, .phase = phase, .ranks = (size_t)run->ranks, .steps = ls__counted(run) };
     ls_status status = LS_OK;
     for (size_t i = 0; i < g.ranks * g.steps; i++) out->most[i] = (double)NAN, out->apart[i] = 0;
-    for (size_t r = 0; r < g.ranks; r++) out->usual[r] = (double)NAN;
+    for (size_t r = 0; r < g.ranks; r++) out->usual[r] = out->usual_apart[r] = (double)NAN;
     if (phase != LS_PHASE_FORWARD && phase != LS_PHASE_BACKWARD) return LS_OK;
     g.mark = phase == LS_PHASE_FORWARD ? LS_EVENT_SPAN_USED : LS_EVENT_SPAN_READY;
     for (size_t r = 0; r < g.ranks; r++) walk_stretches(&g, r, count_stretch);

@@ -9,7 +9,8 @@ typedef struct ls__fine {
     double *most; /* [ranks][counted steps]: of the stretch where that is most; NAN: not known */
     double *
         apart; /* the same, clear of twice what the next one rose by: slowness all over the phase is not apart; 0: not known */
-    double *usual; /* [ranks]: the same as `apart` for what is beyond the other ranks in most steps; NAN: not known */
+    double *usual,
+        *usual_apart; /* [ranks]: the same for what is beyond the other ranks in most steps; NAN: not known */
 } ls__fine;
 
 /* Not known: there are no marks in the phase, they are not the same in each step, there are too many, or the thread lost its core and

@@ -12,6 +12,8 @@ typedef struct late {
     int64_t every, shift; /* of rank 1's clock */
     bool told;            /* that clock's shift is recorded */
     bool moved;           /* rank 1 is on another machine, whose clock moved after it was compared */
+    bool marked, spread;  /* gradients are noted; what is lost in backward is lost before all of them, not before one */
+    int64_t jitter;       /* what backward varies by, on both ranks, all over it */
 } late;
 
 /* Loss of this rank in this phase and step. */
@@ -20,12 +22,33 @@ static int64_t lost(const late *l, int rank, ls_phase phase, int step)
     return l->rank == rank && l->phase == phase && step % l->every == 0 ? l->ns : 0;
 }
 
+/* What backward takes more in this step, by chance. */
+static int64_t chance(const late *l, int rank, int step)
+{
+    uint32_t x = (uint32_t)(2 * step + rank) * 2654435761u;
+    x = (x ^ x >> 15) * 2246822519u;
+    return (int64_t)(x >> 16) * l->jitter >> 16;
+}
+
+enum { MARKS = 6, LATE_MARK = 3 };
+
+static void mark_gradients(rank_record *r, const late *l, int64_t at, int64_t even, int64_t more)
+{
+    int64_t late_by = l->spread ? 0 : more, each = (even + (l->spread ? more : 0)) / MARKS;
+    for (int i = 0; i < MARKS; i++) {
+        at += each + (i == LATE_MARK ? late_by : 0);
+        add(r, at - (i == MARKS - 1), LS_EVENT_SPAN_READY, (uint64_t)i, 0);
+    }
+}
+
 static int64_t in_phase(rank_record *r, const late *l, int rank, ls_phase phase, int64_t at, int64_t ns, int step)
 {
     int64_t more = lost(l, rank, phase, step),
             core = phase == LS_PHASE_FORWARD ? lost(l, rank, LS_PHASE_OTHER, step) : 0;
     sample(r, at, 0, 0, false);
     add(r, at, LS_EVENT_PHASE_BEGIN, phase, 0);
+    if (phase == LS_PHASE_BACKWARD) ns += chance(l, rank, step);
+    if (phase == LS_PHASE_BACKWARD && l->marked) mark_gradients(r, l, at, ns, more);
     at += ns + more + core;
     sample(r, at, ns + more, core, false);
     add(r, at, LS_EVENT_PHASE_END, phase, 0);
@@ -36,7 +59,7 @@ static int64_t in_phase(rank_record *r, const late *l, int rank, ls_phase phase,
 static int64_t arrival(const late *l, int k, int step)
 {
     return 55 * MS + lost(l, k, LS_PHASE_DATA, step) + lost(l, k, LS_PHASE_FORWARD, step) +
-           lost(l, k, LS_PHASE_BACKWARD, step) + lost(l, k, LS_PHASE_OTHER, step);
+           lost(l, k, LS_PHASE_BACKWARD, step) + lost(l, k, LS_PHASE_OTHER, step) + chance(l, k, step);
 }
 
 /* 5 ms data, 20 forward, 30 backward, then the ranks meet, exchange for 2 ms, and update for 3. */
@@ -148,6 +171,67 @@ static void the_late_rank_is_named(void **state)
             }
 }
 
+static ls_run *run_of(const late *l, const char *at)
+{
+    char events[100];
+    ls_run *run;
+    snprintf(events, sizeof events, "%s/events", at);
+    make_run(events, l);
+    assert_int_equal(ls_run_open(&run, at, NULL), LS_OK);
+    return run;
+}
+
+static const ls_finding *finding_of(const ls_run *run, ls_finding_kind kind)
+{
+    for (size_t i = 0; i < run->n_findings; i++)
+        if (run->findings[i].kind == kind && run->findings[i].rank >= 0) return &run->findings[i];
+    return NULL;
+}
+
+/* 3 ms in one of 40 steps of 60 ms, where backward varies by 8 ms: the phase does not show it, the stretch before one gradient does. */
+static void a_delay_at_one_place_is_seen_in_noise(void **state)
+{
+    (void)state;
+    late l = { .rank = 1, .phase = LS_PHASE_BACKWARD, .ns = 3 * MS, .every = 20, .jitter = 8 * MS, .marked = true };
+    ls_run *run = run_of(&l, "place");
+    const ls_finding *f = finding_of(run, LS_FINDING_STRAGGLER);
+    assert_non_null(f);
+    assert_int_equal(f->rank, 1);
+    assert_int_equal(f->phase, LS_PHASE_BACKWARD);
+    assert_int_equal(f->steps, 2);
+    ls_run_free(&run);
+    l.marked = false;
+    run = run_of(&l, "unmarked");
+    assert_null(finding_of(run, LS_FINDING_STRAGGLER));
+    ls_run_free(&run);
+    l.marked = true;
+    l.ns = 0;
+    run = run_of(&l, "noise");
+    assert_null(finding_of(run, LS_FINDING_STRAGGLER));
+    ls_run_free(&run);
+}
+
+static void slowness_all_over_a_phase_is_the_cores(void **state)
+{
+    (void)state;
+    late l = { .rank = 0, .phase = LS_PHASE_BACKWARD, .ns = 12 * MS, .every = 1, .marked = true, .spread = true };
+    ls_run *run = run_of(&l, "spread");
+    const ls_finding *f = finding_of(run, LS_FINDING_CORE);
+    assert_null(finding_of(run, LS_FINDING_STRAGGLER));
+    assert_non_null(f);
+    assert_int_equal(f->rank, 0);
+    assert_non_null(strstr(f->what, "slower than the others, in backward"));
+    ls_run_free(&run);
+    l.spread = false;
+    run = run_of(&l, "one-place");
+    f = finding_of(run, LS_FINDING_STRAGGLER);
+    assert_non_null(f);
+    assert_int_equal(f->rank, 0);
+    assert_int_equal(f->phase, LS_PHASE_BACKWARD);
+    assert_true(f->cost > 11 * MS && f->cost < 13 * MS);
+    ls_run_free(&run);
+}
+
 static void clocks_that_differ_change_nothing(void **state)
 {
     (void)state;
@@ -204,6 +288,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(phases_add_up),
         cmocka_unit_test(the_late_rank_is_named),
+        cmocka_unit_test(a_delay_at_one_place_is_seen_in_noise),
+        cmocka_unit_test(slowness_all_over_a_phase_is_the_cores),
         cmocka_unit_test(clocks_that_differ_change_nothing),
         cmocka_unit_test(a_clock_that_moves_is_put_right),
         cmocka_unit_test(a_clock_that_is_not_told_misleads),
