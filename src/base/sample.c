@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SHARE = 400, SAVED = 64, APART = 8, SLOW_NS = 1000000000, MAX_THREADS = 64 };
+enum { SHARE = 330, SAVED = 64, APART = 8, SLOW_NS = 1000000000, MAX_THREADS = 64 };
 
 static int64_t clock_of(clockid_t id)
 {
@@ -90,7 +90,7 @@ ls__thread_counts ls__sample_take(ls__sampler *s, int64_t now)
 
 bool ls__sample_is_rich(const ls__sampler *s, int64_t now)
 {
-    return s->saved > SAVED / 2 * s->cost && now - s->taken > 4 * APART * s->cost;
+    return s->saved > SAVED / 4 * s->cost && now - s->taken > 4 * APART * s->cost;
 }
 
 void ls__sample_put(ls__ring *ring, const ls__thread_counts *c)

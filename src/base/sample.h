@@ -25,7 +25,7 @@ typedef struct ls__thread_counts {
     bool has_delay, taken;
 } ls__thread_counts;
 
-/* Between two phases: what the kernel counts of the thread, at `now`. Left out (not `taken`) where samples would cost more than a 400th
+/* Between two phases: what the kernel counts of the thread, at `now`. Left out (not `taken`) where samples would cost more than a 330th
  * of the time (what is not used is saved up for a while), or where the last one was taken a moment ago. The time is `now`, or later if the thread lost its core meanwhile: what
  * is marked there should bear that time. */
 ls__thread_counts ls__sample_take(ls__sampler *s, int64_t now);

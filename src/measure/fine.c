@@ -12,7 +12,8 @@
 
 enum {
     MOST = 1 << 25, /* numbers kept, at most: 128 MiB */
-    UNSURE = 30000  /* ns without a core that do not matter */
+    UNSURE = 30000, /* ns without a core that do not matter */
+    CLOSE = 30000   /* ns between marks of one place */
 };
 #define CLEAR 2.0 /* what is apart must be clear of so many times the next */
 
@@ -38,8 +39,9 @@ static double spent_between(const grid *g, const ls_run_rank *r, size_t *at, int
         int64_t length = ls__min(p[1].begin, to) - ls__max(p->begin, from), whole = p[1].begin - p->begin;
         if (p->phase != g->phase || p->shared || length <= 0) continue;
         int64_t lost = p->delay + (p->cpu >= 0 && !p->slept ? ls__max(0, whole - p->cpu - p->delay) : 0);
-        sum += (double)(length == whole ? whole - lost : length);
-        if (length != whole) *unsure += (double)lost, most += 0.05 * (double)whole; /* before it, in it, or after it */
+        bool inside = whole - length < CLOSE; /* marks come in pairs, and only one of them with a sample */
+        sum += (double)(inside ? ls__max(0, length - lost) : length);
+        if (!inside && length > CLOSE) *unsure += (double)lost, most += 0.05 * (double)whole; /* in it, or elsewhere */
     }
     return *unsure > most ? (double)NAN : sum;
 }

@@ -59,7 +59,7 @@ static int32_t late_span(const ls_run *run, int rank)
 
 /* ---- Words. */
 
-static void advise_data(const ls_run *run, int rank, ls_finding *f)
+static void advise_data(const ls_run *run, int rank, double own, ls_finding *f)
 {
     double workers = run->rank[rank].facts[LS_FACT_WORKERS], load = 0, others = 0, batches = 0, all = 0;
     for (size_t i = run->n_warm; i < run->n_steps; i++)
@@ -81,6 +81,8 @@ static void advise_data(const ls_run *run, int rank, ls_finding *f)
                  "its reads are slow: keep its data on a local disk (--stage), or read ahead with more "
                  "--workers%s",
                  workers >= 1 ? "" : " (it has none)");
+        /* What is read ahead costs the step nothing: neither what is beyond the others', nor the rest. */
+        f->expected = (int64_t)fmax(0, ls_run_step_mean(run) - fmax((double)f->cost, own));
     } else {
         snprintf(f->change, sizeof f->change,
                  "look at what that rank does between taking a batch and forward; more --workers help "
@@ -105,8 +107,9 @@ static void describe(const ls_run *run, int rank, int cause, const ls__loss *j, 
                  ls__duration((double)f->cost, a), phase, how);
     snprintf(f->evidence, sizeof f->evidence, "its %s takes %s, the others' %s; they wait %s a step for it", phase,
              ls__duration(j->own, a), ls__duration(j->other, b), ls__duration(waited_for(run, rank), c));
+    f->expected = (int64_t)(step - (double)f->cost);
     switch (cause) {
-    case LS_PHASE_DATA: advise_data(run, rank, f); break;
+    case LS_PHASE_DATA: advise_data(run, rank, usual ? j->own : 0, f); break;
     case LS_PHASE_BACKWARD: {
         int32_t span = late_span(run, rank);
         if (span >= 0 && run->rank[rank].span_names[span]) {
@@ -133,7 +136,6 @@ static void describe(const ls_run *run, int rank, int cause, const ls__loss *j, 
                  "give all ranks equal work: rows of equal length, the same number of threads and the same "
                  "kind of core");
     }
-    f->expected = (int64_t)(step - (double)f->cost);
 }
 
 static void add_loss(ls_run *run, int rank, int cause, const ls__loss *loss, bool usual)

@@ -65,7 +65,7 @@ static void samples_are_left_out_where_they_would_cost_too_much(void **state)
     int taken = 0;
     for (int i = 0; i < 100000; i++) taken += ls__sample_take(&s, ls_now()).taken;
     ls__sampler_close(&s);
-    /* what was saved up, and then one each 400 times its cost */
+    /* what was saved up, and then one each 330 times its cost */
     assert_in_range(taken, 1, 2000);
 }
 
