@@ -242,7 +242,7 @@ ls__loss ls__excess_usual(const ls__excess *e, int rank)
         /* Where one cannot tell, but others compute slowly too: some cores are slower. */
         if (computes(e->cause) && isnan(e->usual_apart[rank]) &&
             loss.cost < TAIL * high_of_others(e, e->all.usual, (size_t)rank))
-            return (ls__loss){ 0 };
+            loss.spread = true;
     } else {
         return loss;
     }
