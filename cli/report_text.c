@@ -150,7 +150,7 @@ static void show_findings(const ls_run *run, const report_form *f)
         wrap(f, "", "", x->what);
         wrap(f, "    ", "seen:   ", x->evidence);
         wrap(f, "    ", "change: ", x->change);
-        if ((double)x->expected < step) {
+        if ((double)x->expected < 0.995 * step) { /* less would be two equal numbers */
             snprintf(gain, sizeof gain, "step %s -> %s", report_time(step), report_time((double)x->expected));
             wrap(f, "    ", "expect: ", gain);
         }
