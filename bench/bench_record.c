@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include "comm/events.h"
 #include "train/training.h"
 
@@ -48,7 +49,11 @@ int main(int argc, char **argv)
     int blocks = argc > 2 ? atoi(argv[2]) : 300;
     if (argc < 2 || blocks < 4 || blocks > MAX_BLOCKS) return 2;
     ls_train_options o = { .run_dir = argv[1], .rows = 4, .length = 64, .workers = 1, .threads = 1 };
+    o.model = (ls_gpt2_options){ .layers = 4, .width = 128, .heads = 4 };
     o.steps = WARM + 1 + (int64_t)(2 * blocks + 1) * (BLOCK + 1);
+    const char *own = getenv("RANK");
+    if (own && !strcmp(own, "0"))
+        usleep(300000); /* the others look whether the folder is free before the first makes it */
     ls_train *train = NULL;
     double before, with, after;
     ls_status status = ls_train_open(&train, &o);
