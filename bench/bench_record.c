@@ -7,9 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 #include "comm/events.h"
 #include "train/training.h"
 
@@ -51,12 +49,10 @@ int main(int argc, char **argv)
     ls_train_options o = { .run_dir = argv[1], .rows = 4, .length = 64, .workers = 1, .threads = 1 };
     o.model = (ls_gpt2_options){ .layers = 4, .width = 128, .heads = 4 };
     o.steps = WARM + 1 + (int64_t)(2 * blocks + 1) * (BLOCK + 1);
-    const char *own = getenv("RANK");
-    if (own && !strcmp(own, "0"))
-        usleep(300000); /* the others look whether the folder is free before the first makes it */
     ls_train *train = NULL;
     double before, with, after;
-    ls_status status = ls_train_open(&train, &o);
+    ls_status status = ls_world_open(&o.world, NULL);
+    if (!status) status = ls_train_open(&train, &o);
     if (!status) status = run_block(train, WARM, &before);
     double bytes = bytes_of(argv[1]);
     if (!status) ls__record_pause(train->record, true);
@@ -77,6 +73,7 @@ int main(int argc, char **argv)
     int rank = train->parallel.rank, ranks = train->parallel.size, cut = blocks / 10, n = blocks - 2 * cut;
     bytes = (bytes_of(argv[1]) - bytes) / blocks / (BLOCK + 1);
     ls_train_free(&train);
+    ls_world_free(&o.world);
     if (rank) return 0;
     qsort(cost, (size_t)blocks, sizeof *cost, by_value);
     qsort(off, (size_t)blocks, sizeof *off, by_value);
