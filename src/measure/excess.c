@@ -84,7 +84,7 @@ static double median_without(const double *sorted, size_t n, double value)
     return (n - 1) % 2 ? upper : (sorted[h - 1 < at ? h - 1 : h] + upper) / 2;
 }
 
-/* Fills t->excess, and t->rise with the plain times for now. */
+/* Fills t->excess; t->rise gets the ranks' own times, of which fill() makes rises. */
 static void compare_ranks(ls__excess *e, table *t, double (*of)(const ls_step_rank *, int))
 {
     for (size_t i = 0; i < e->steps; i++) {
