@@ -19,14 +19,21 @@ typedef struct place {
     _Atomic uint64_t a, b;
 } place;
 
+enum { KNOWN = 64 }; /* threads that a ring knows again */
+
 struct ls__ring {
     uint64_t capacity;
-    _Atomic uint32_t threads; /* thread numbers given out */
-    char pad[64 - 12];
+    uint64_t serial;       /* no other ring of this process has it, now or later */
+    _Atomic uint32_t more; /* numbers given out beyond KNOWN */
+    char pad[64 - 20];
     _Atomic uint64_t head; /* next ticket */
     char pad2[64 - 8];
+    _Atomic uint64_t threads[KNOWN]; /* which thread has the number; 0: none yet */
     place places[];
 };
+
+/* Rings and threads are counted from 1. */
+static _Atomic uint64_t rings, threads;
 
 const char *ls_phase_name(ls_phase phase)
 {
@@ -48,17 +55,33 @@ ls__ring *ls__ring_init(void *memory, size_t capacity)
 {
     ls__ring *ring = memory;
     ring->capacity = capacity;
+    ring->serial = atomic_fetch_add_explicit(&rings, 1, memory_order_relaxed) + 1;
     return ring;
 }
 
-/* A process has one rank and seldom more than one ring; a thread keeps the number of the ring it wrote to last. */
+/* The number of thread `self` in the ring's list; it is put there if it is new. */
+static uint32_t find_thread(ls__ring *ring, uint64_t self)
+{
+    for (uint32_t i = 0; i < KNOWN; i++) {
+        uint64_t has = atomic_load_explicit(&ring->threads[i], memory_order_relaxed);
+        if (!has && atomic_compare_exchange_strong_explicit(&ring->threads[i], &has, self, memory_order_relaxed,
+                                                            memory_order_relaxed))
+            return i;
+        if (has == self) return i;
+    }
+    return KNOWN + atomic_fetch_add_explicit(&ring->more, 1, memory_order_relaxed);
+}
+
+/* A process has one rank and seldom more than one ring, so a thread remembers the ring that it wrote to last. By its serial: a new
+ * ring may lie where an old one was. A thread that writes to several by turns has one number in each. */
 static uint32_t thread_number(ls__ring *ring)
 {
-    static _Thread_local const ls__ring *known;
+    static _Thread_local uint64_t self, known;
     static _Thread_local uint32_t number;
-    if (known != ring) {
-        known = ring;
-        number = atomic_fetch_add_explicit(&ring->threads, 1, memory_order_relaxed);
+    if (known != ring->serial) {
+        if (!self) self = atomic_fetch_add_explicit(&threads, 1, memory_order_relaxed) + 1;
+        number = find_thread(ring, self);
+        known = ring->serial;
     }
     return number;
 }

@@ -46,6 +46,84 @@ static void what_was_overwritten_is_counted(void **state)
     free(ring);
 }
 
+static uint32_t number_in(ls__ring *ring)
+{
+    uint64_t position = ls__ring_head(ring), missed = 0;
+    ls__event got;
+    ls__ring_add(ring, LS_EVENT_STEP, 0, 0);
+    assert_int_equal(ls__ring_read(ring, &position, &got, 1, &missed), 1);
+    return got.thread;
+}
+
+typedef struct two_rings {
+    ls__ring *ring[2];
+    uint32_t number[2];
+} two_rings;
+
+static void *write_by_turns(void *arg)
+{
+    two_rings *t = arg;
+    for (int i = 0; i < 2; i++) t->number[i] = number_in(t->ring[i]);
+    for (int i = 0; i < 10; i++) assert_int_equal(number_in(t->ring[i % 2]), t->number[i % 2]);
+    return NULL;
+}
+
+/* As with two records in one process. */
+static void a_thread_has_one_number_in_each_ring(void **state)
+{
+    (void)state;
+    two_rings here = { .ring = { new_ring(16), new_ring(16) } }, there = here;
+    pthread_t thread;
+    for (int i = 0; i < 10; i++) assert_int_equal(number_in(here.ring[i % 2]), 0);
+    check_ok(ls__thread_start(&thread, "by-turns", write_by_turns, &there));
+    pthread_join(thread, NULL);
+    assert_int_equal(there.number[0], 1);
+    assert_int_equal(there.number[1], 1);
+    for (int i = 0; i < 10; i++) assert_int_equal(number_in(here.ring[i % 2]), 0);
+    free(here.ring[0]);
+    free(here.ring[1]);
+}
+
+static void *write_here(void *arg)
+{
+    two_rings *t = arg;
+    t->number[0] = number_in(t->ring[0]);
+    return NULL;
+}
+
+/* A ring that lies where another one was is a new one: no two threads have one number in it. */
+static void a_ring_in_the_place_of_another_counts_anew(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    two_rings t = { .ring = { new_ring(16) } };
+    size_t bytes = ls__ring_bytes(16);
+    check_ok(ls__thread_start(&thread, "first", write_here, &t));
+    pthread_join(thread, NULL);
+    assert_int_equal(number_in(t.ring[0]), 1);
+    memset(t.ring[0], 0, bytes);
+    t.ring[0] = ls__ring_init(t.ring[0], 16);
+    assert_int_equal(number_in(t.ring[0]), 0);
+    check_ok(ls__thread_start(&thread, "second", write_here, &t));
+    pthread_join(thread, NULL);
+    assert_int_equal(t.number[0], 1);
+    free(t.ring[0]);
+}
+
+/* More threads than a ring remembers, one after another: each still has a number of its own. */
+static void many_threads_have_different_numbers(void **state)
+{
+    (void)state;
+    two_rings t = { .ring = { new_ring(16) } };
+    for (uint32_t i = 0; i < 100; i++) {
+        pthread_t thread;
+        check_ok(ls__thread_start(&thread, "one-of-many", write_here, &t));
+        pthread_join(thread, NULL);
+        assert_int_equal(t.number[0], i);
+    }
+    free(t.ring[0]);
+}
+
 enum { WRITERS = 4, EACH = 20000 };
 static _Atomic int writing;
 
@@ -90,6 +168,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(events_come_back_in_order),
         cmocka_unit_test(what_was_overwritten_is_counted),
+        cmocka_unit_test(a_thread_has_one_number_in_each_ring),
+        cmocka_unit_test(a_ring_in_the_place_of_another_counts_anew),
+        cmocka_unit_test(many_threads_have_different_numbers),
         cmocka_unit_test(racing_writers_lose_nothing_uncounted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
