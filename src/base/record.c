@@ -219,19 +219,31 @@ void ls__record_close(ls__record **pr)
 
 /* ---- What comes in. */
 
+/* Says that events were lost before `time`. */
+static void note_missed(ls__record *r, int64_t time)
+{
+    if (r->missed == r->missed_noted) return;
+    add_event(r, &(ls__event){ .time = time, .kind = LS_EVENT_LOST, .a = r->missed - r->missed_noted });
+    r->missed_noted = r->missed;
+}
+
 void ls__record_drain(ls__record *r, int now)
 {
     ls__event batch[BATCH];
     size_t n;
     if (!r || r->fd < 0) return;
-    while ((n = ls__ring_read(r->ring, &r->position, batch, BATCH, &r->missed)))
+    while ((n = ls__ring_read(r->ring, &r->position, batch, BATCH, &r->missed))) {
+        note_missed(r, batch[0].time);
         for (size_t i = 0; i < n; i++) add_event(r, &batch[i]);
-    if (r->missed > r->missed_noted) {
-        add_own(r, LS_EVENT_LOST, r->missed - r->missed_noted, 0);
-        r->missed_noted = r->missed;
     }
+    note_missed(r, ls_now());
     if (now) write_block(r);
     if (r->fd >= 0 && r->written >= r->limit) rotate(r);
+}
+
+void ls__record_relieve(ls__record *r)
+{
+    if (r && ls__ring_head(r->ring) - r->position > ls__ring_capacity(r->ring) / 4) ls__record_drain(r, 0);
 }
 
 void ls__record_skip(ls__record *r)

@@ -50,6 +50,8 @@ LS_MUST_CHECK ls_status ls__record_open(ls__record **out, const char *folder, in
 /* Takes what is in the ring, and writes it when there is a block of it, or if `now`. A disk that is full or gone stops the
  * record, not the program: it is logged once, and later calls do nothing. */
 void ls__record_drain(ls__record *r, int now);
+/* Takes what is in the ring if that is a quarter of what it holds: within steps that make many events. */
+void ls__record_relieve(ls__record *r);
 /* What is in the ring now is not recorded. */
 void ls__record_skip(ls__record *r);
 void ls__record_fact(ls__record *r, ls__fact_kind fact, double value);

@@ -147,3 +147,8 @@ uint64_t ls__ring_head(const ls__ring *ring)
 {
     return atomic_load_explicit(&ring->head, memory_order_acquire);
 }
+
+size_t ls__ring_capacity(const ls__ring *ring)
+{
+    return ring->capacity;
+}

@@ -28,10 +28,10 @@
     X(LS_EVENT_SAMPLE, 13, "resources")               /* a: ls__sample, b: value */                                \
     X(LS_EVENT_FACT, 14, "fact")                      /* a: ls__fact_kind, b: bits of a double */                  \
     X(LS_EVENT_CLOCK, 15, "clock compared")           /* a: ns ahead of rank 0's (signed), b: ns of uncertainty */ \
-    X(LS_EVENT_LOST, 16, "events lost")               /* a: how many were overwritten before they were written */  \
-    X(LS_EVENT_END, 17, "record closed")              /* in order: the last step ends here */                      \
-    X(LS_EVENT_SPAN_USED, 18, "weight used")          /* in forward. a: its gradient's span */                     \
-    X(LS_EVENT_OPERATION, 32, "operation")            /* until now. a: its name << 1 | backward, b: ns */
+    X(LS_EVENT_LOST, 16, "events lost")      /* before this. a: how many, overwritten before they were written */  \
+    X(LS_EVENT_END, 17, "record closed")     /* in order: the last step ends here */                               \
+    X(LS_EVENT_SPAN_USED, 18, "weight used") /* in forward. a: its gradient's span */                              \
+    X(LS_EVENT_OPERATION, 32, "operation")   /* until now. a: its name << 1 | backward, b: ns */
 
 /* What a sample is of: counters of this process since its start, unless said otherwise. */
 #define LS_SAMPLE_LIST(X)                                                                     \
@@ -110,5 +110,6 @@ void ls__ring_add_at(ls__ring *ring, int64_t time, ls__event_kind kind, uint64_t
 size_t ls__ring_read(const ls__ring *ring, uint64_t *position, ls__event *out, size_t max, uint64_t *missed);
 /* The position behind the newest event. */
 uint64_t ls__ring_head(const ls__ring *ring);
+size_t ls__ring_capacity(const ls__ring *ring);
 
 #endif

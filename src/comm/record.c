@@ -34,6 +34,8 @@ void ls_mark_end(ls_world *world, ls_phase phase)
 {
     int64_t now = ls__world_sample(world, ls_now());
     ls__ring_add_at(world->ring, now, LS_EVENT_PHASE_END, (uint64_t)phase, 0);
+    /* Many layers and micro-batches make more events in a step than the ring holds. */
+    if (world->record) ls__record_relieve(world->record->file);
 }
 
 void ls_mark_step(ls_world *world, int64_t step)

@@ -141,6 +141,10 @@ static ls_status walk_event(walk *w, const ls_event *e)
         status = add_piece(w, e->time, top(w));
         leave(w, (ls_phase)e->a);
         break;
+    case LS_EVENT_LOST: /* ends of phases may be among what was lost */
+        status = add_piece(w, e->time, LS_PHASE_OTHER);
+        w->depth = 0;
+        break;
     case LS_EVENT_BLOCKED: status = add_blocked(w, e); break;
     case LS_EVENT_COMM_WORK:
         status = add_piece(w, e->time - ls__min((int64_t)(e->a & (UINT64_MAX >> 1)), e->time - w->at), top(w));
@@ -164,7 +168,8 @@ static ls_status walk_rank(ls_run *run, ls_run_rank *r)
     w.at = r->events[i].time;
     for (; i < r->n_events && !status; i++) {
         const ls_event *e = &r->events[i];
-        if (e->thread == r->main_thread || e->kind == LS_EVENT_END) status = walk_event(&w, e);
+        if (e->thread == r->main_thread || e->kind == LS_EVENT_END || e->kind == LS_EVENT_LOST)
+            status = walk_event(&w, e);
     }
     if (!status && r->n_pieces)
         r->pieces[r->n_pieces++] = (ls_piece){ .begin = w.at, .phase = LS_PHASE_OTHER, .cpu = -1 };
@@ -189,6 +194,7 @@ static ls_status list_steps(const ls_run *run, const ls_run_rank *r, span **out,
     n = 0;
     for (size_t i = 0; i < r->n_events; i++) {
         const ls_event *e = &r->events[i];
+        if (e->kind == LS_EVENT_LOST && n && list[n - 1].end == 0) n--; /* who knows when it ended */
         if (e->kind != LS_EVENT_END && (e->kind != LS_EVENT_STEP || e->thread != r->main_thread)) continue;
         if (n && list[n - 1].end == 0) list[n - 1].end = e->time;
         int64_t number = (int64_t)e->a;

@@ -90,6 +90,35 @@ static void too_fast_is_told(void **state)
     ls_run_free(&run);
 }
 
+/* Nobody knows when the step ended in which events were lost: it does not last until the next one that is known. */
+static void a_gap_is_no_long_step(void **state)
+{
+    (void)state;
+    rank_record r;
+    ls_run *run;
+    begin_record(&r, "gap/events", 0, 1, 0, 0);
+    for (int i = 1; i <= 5; i++) {
+        add(&r, i * MS, LS_EVENT_STEP, i, 0);
+        add(&r, i * MS, LS_EVENT_PHASE_BEGIN, LS_PHASE_FORWARD, 0);
+        if (i < 5) add(&r, i * MS + MS / 2, LS_EVENT_PHASE_END, LS_PHASE_FORWARD, 0);
+        ls__record_drain(r.record, 0);
+    }
+    for (int i = 0; i < 20000; i++) add(&r, 6 * MS + i, i ? LS_EVENT_SPAN_READY : LS_EVENT_STEP, 6, 0);
+    for (int i = 100; i <= 103; i++) add(&r, i * MS, LS_EVENT_STEP, i, 0);
+    end_record(&r);
+    assert_int_equal(ls_run_open(&run, "gap", NULL), LS_OK);
+    static const int64_t want[] = { 1, 2, 3, 4, 100, 101, 102 };
+    assert_int_equal(run->n_steps, 8); /* the last one ends with the record */
+    for (size_t i = 0; i < 7; i++) {
+        const ls_step_rank *s = &run->steps[i].rank[0];
+        assert_int_equal(run->steps[i].number, want[i]);
+        assert_int_equal(s->end - s->begin, MS);
+        assert_int_equal(s->ns[LS_PHASE_FORWARD], i < 4 ? MS / 2 : 0); /* its end was lost */
+        assert_int_equal(s->ns[LS_PHASE_OTHER], i < 4 ? MS / 2 : MS);
+    }
+    ls_run_free(&run);
+}
+
 /* The file of rank 0, cut or changed, as a run of its own. */
 static ls_status read_changed(const char *data, size_t bytes, ls_run **run)
 {
@@ -181,6 +210,7 @@ int main(void)
         cmocka_unit_test(round_trip),
         cmocka_unit_test(disk_is_bounded),
         cmocka_unit_test(too_fast_is_told),
+        cmocka_unit_test(a_gap_is_no_long_step),
         cmocka_unit_test(cut_anywhere),
         cmocka_unit_test(changed_bytes_are_not_believed),
         cmocka_unit_test(faults_have_names),
