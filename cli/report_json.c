@@ -84,13 +84,38 @@ static json_t *step_of(const ls_run *run, const ls_run_step *s)
             json_array_append_new(ranks, json_null());
             continue;
         }
-        json_array_append_new(ranks, json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:I, s:I}", "begin",
-                                               (json_int_t)x->begin, "end", (json_int_t)x->end, "phases",
-                                               times_of(x->ns), "own", times_of(x->own), "asleep", times_of(x->asleep),
-                                               "no_core", times_of(x->delay), "stolen", times_of(x->stolen),
-                                               "overlapped", (json_int_t)x->overlapped, "cpu", (json_int_t)x->cpu));
+        json_t *batches = json_pack("{s:i, s:I, s:i, s:i}", "taken", x->batches, "build_ns", (json_int_t)x->batch_ns,
+                                    "ready", x->batches_ready, "missed", x->batches_missed);
+        json_array_append_new(
+            ranks, json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:o}", "begin", (json_int_t)x->begin, "end",
+                             (json_int_t)x->end, "phases", times_of(x->ns), "own", times_of(x->own), "asleep",
+                             times_of(x->asleep), "no_core", times_of(x->delay), "stolen", times_of(x->stolen),
+                             "overlapped", (json_int_t)x->overlapped, "cpu", (json_int_t)x->cpu, "batches", batches));
     }
     return json_pack("{s:I, s:o}", "step", (json_int_t)s->number, "ranks", ranks);
+}
+
+static json_t *by_rank(const int64_t *times, int ranks)
+{
+    json_t *out = json_array();
+    for (int r = 0; r < ranks; r++) json_array_append_new(out, times[r] ? json_integer(times[r]) : json_null());
+    return out;
+}
+
+/* Every bucket of every step: when each rank had it full, started it and saw its sum, and when the last had started. */
+static json_t *buckets_of(const ls_run *run)
+{
+    json_t *out = json_array();
+    for (size_t i = 0; i < run->n_meetings; i++) {
+        const ls_meeting *m = &run->meetings[i];
+        if (m->bucket < 0 || m->step < 0) continue;
+        json_array_append_new(out, json_pack("{s:I, s:i, s:I, s:i, s:I, s:o, s:o, s:o}", "step", (json_int_t)m->step,
+                                             "bucket", (int)m->bucket, "bytes", (json_int_t)m->bytes, "last_rank",
+                                             m->last_rank, "all_arrived", (json_int_t)m->last_arrival, "ready",
+                                             by_rank(m->ready, run->ranks), "started", by_rank(m->arrival, run->ranks),
+                                             "done", by_rank(m->done, run->ranks)));
+    }
+    return out;
 }
 
 /* With --barriers: who waited how long at each, in order. */
@@ -136,10 +161,10 @@ int report_json(const ls_run *run, FILE *to)
     for (size_t i = 0; i < run->n_comm; i++) json_array_append_new(comm, comm_of(&run->comm[i]));
     for (size_t i = 0; i < run->n_notes; i++) json_array_append_new(notes, json_string(run->notes[i]));
     json_t *all =
-        json_pack("{s:s, s:i, s:f, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "run", run->path, "ranks",
+        json_pack("{s:s, s:i, s:f, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "run", run->path, "ranks",
                   run->ranks, "step_ns", ls_run_step_mean(run), "warm_up_steps", (int)run->n_warm, "phase_names", names,
-                  "barriers", barriers_of(run), "by_rank", ranks, "findings", findings, "wait_matrix", matrix,
-                  "communication", comm, "delays", delays, "steps", steps, "notes", notes);
+                  "barriers", barriers_of(run), "buckets", buckets_of(run), "by_rank", ranks, "findings", findings,
+                  "wait_matrix", matrix, "communication", comm, "delays", delays, "steps", steps, "notes", notes);
     if (!all) return ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
     int bad = json_dumpf(all, to, JSON_COMPACT | JSON_REAL_PRECISION(9));
     fputc('\n', to);

@@ -246,24 +246,26 @@ static void show_data(const ls_run *run, const report_form *f)
 {
     int shown = 0;
     for (int r = 0; r < run->ranks && shown < MAX_SHOWN; r++) {
-        double batches = 0, load = 0, ready = 0, data = 0, wall = 0, n = (double)(run->n_steps - run->n_warm);
+        double batches = 0, load = 0, ready = 0, queue = 0, data = 0, wall = 0,
+               n = (double)(run->n_steps - run->n_warm);
         for (size_t i = run->n_warm; i < run->n_steps; i++) {
             const ls_step_rank *s = &run->steps[i].rank[r];
             batches += s->batches;
             load += (double)s->batch_ns;
-            ready += s->batches_ready;
+            ready += s->batches - s->batches_missed;
+            queue += s->batches_ready;
             data += (double)s->ns[LS_PHASE_DATA];
             wall += (double)(s->end - s->begin);
         }
         if (!run->rank[r].present || batches <= 0) continue;
         if (!shown++) {
             head(f, "Data");
-            fprintf(f->to, "  %-5s %8s %12s %12s %10s %8s %12s\n", "rank", "batches", "to build", "waited", "ready",
-                    "workers", "workers' use");
+            fprintf(f->to, "  %-5s %8s %12s %12s %10s %8s %8s %12s\n", "rank", "batches", "to build", "waited", "ready",
+                    "queue", "workers", "workers' use");
         }
         double workers = run->rank[r].facts[LS_FACT_WORKERS];
-        fprintf(f->to, "  %-5d %8.1f %12s %12s %9.0f%% %8.0f", r, batches / n, report_time(load / batches),
-                report_time(data / n), 100 * ready / batches, workers >= 0 ? workers : 0);
+        fprintf(f->to, "  %-5d %8.1f %12s %12s %9.0f%% %8.1f %8.0f", r, batches / n, report_time(load / batches),
+                report_time(data / n), 100 * ready / batches, queue / batches, workers >= 0 ? workers : 0);
         if (workers > 0)
             fprintf(f->to, " %11.0f%%\n", 100 * fmin(1, load / wall / workers));
         else

@@ -4,7 +4,8 @@
  * unique in the whole trace, since Perfetto finds a thread's name by its number alone. The first track of a rank has its steps and, inside
  * them, what the thread that makes them did. Below it are its collectives, on as many tracks as are under way at once:
  * slices of one track must nest or follow each other. A bucket's slice begins when the bucket is full, and holds two: waiting for
- * the last rank, and moving data. An arrow leads from the place in backward where the bucket became full to its sum.
+ * the last rank, and moving data. An arrow leads from the place in backward where the bucket became full to its sum. Each thread of the
+ * loader has a track with the batches that it built.
  *
  * Slices begin in the order in which they are written where times are equal, and an arrow's ends lie within slices: that is what
  * the importers ask for, and what tests/cli/check_trace.py checks. */
@@ -17,7 +18,15 @@
 #include "base/ring.h"
 #include "cli/escape.h"
 
-enum { TRACKS = 1000, MAIN_TRACK = 1, OPERATION_TRACK = 2, FIRST_LANE = 10, LANES = 200 };
+enum {
+    TRACKS = 1000,
+    MAIN_TRACK = 1,
+    OPERATION_TRACK = 2,
+    FIRST_LANE = 10,
+    LANES = 200,
+    FIRST_WORKER = 300,
+    WORKERS = 256
+};
 
 typedef struct trace {
     FILE *to;
@@ -30,6 +39,8 @@ typedef struct trace {
     int64_t *lane_end; /* [ranks * LANES]: when the track's last slice ends */
     int *lanes;        /* [ranks]: tracks in use */
     size_t *event;     /* [ranks]: the next event */
+    size_t *batch;     /* [ranks]: the next event, for batches */
+    int64_t *built;    /* [ranks * WORKERS]: when the worker's last slice ends; INT64_MIN: it has no track yet */
     bool *operations;  /* [ranks]: has a track of operations */
     uint64_t flows;
 } trace;
@@ -249,6 +260,33 @@ static void put_operations(trace *t, const ls_run_step *s, int rank)
     t->event[rank] = i;
 }
 
+/* What the loader's workers built of the batches that were taken in a step. */
+static void put_batches(trace *t, const ls_run_step *s, int rank)
+{
+    const ls_run_rank *r = &t->run->rank[rank];
+    size_t i = t->batch[rank];
+    while (i < r->n_events && r->events[i].time <= s->rank[rank].begin) i++;
+    for (; i < r->n_events && r->events[i].time <= s->rank[rank].end; i++) {
+        const ls_event *e = &r->events[i];
+        int worker = e->kind == LS_EVENT_BATCH ? ls__batch_worker(e->b) : -1;
+        if (worker < 0 || worker >= WORKERS || e->a > INT64_MAX / 4) continue;
+        int64_t *last = &t->built[(size_t)rank * WORKERS + (size_t)worker];
+        int64_t to = e->time - 1000 * ls__batch_age_us(e->b), from = to - (int64_t)e->a;
+        if (from < *last && *last <= to) from = *last; /* by rounding */
+        if (from < *last || from < t->zero || to <= from) continue;
+        if (*last == INT64_MIN) {
+            char name[32];
+            snprintf(name, sizeof name, "loader %d", worker);
+            name_track(t, rank, FIRST_WORKER + worker, name);
+        }
+        *last = to;
+        begin_slice(t, rank, FIRST_WORKER + worker, "batch", "batch", from, to);
+        fprintf(t->to, ",\"args\":{\"for step\":%" PRId64 ",\"lay ready, ms\":%.3f,\"ready when asked\":%d}}",
+                s->number, (double)ls__batch_age_us(e->b) / 1e3, ls__batch_ready(e->b));
+    }
+    t->batch[rank] = i;
+}
+
 static void put_step(trace *t, const ls_run_step *s, size_t first, size_t last)
 {
     const ls_run *run = t->run;
@@ -264,6 +302,7 @@ static void put_step(trace *t, const ls_run_step *s, size_t first, size_t last)
         fprintf(t->to, "\"overlapped communication, ms\":%.3f}}", (double)mine->overlapped / 1e6);
         put_pieces(t, s, r, first, last);
         put_operations(t, s, r);
+        put_batches(t, s, r);
         for (size_t i = first; i < last; i++) put_meeting(t, &run->meetings[t->by_step[i]], r, s);
         if (mine->resident > 0)
             put_counter(t, r, "resident memory", "MiB", mine->end - 1, (double)mine->resident / (1 << 20));
@@ -298,7 +337,9 @@ int64_t trace_write(FILE *to, const ls_run *run, const trace_options *o)
     t.lanes = calloc(ranks + 1, sizeof *t.lanes);
     t.event = calloc(ranks + 1, sizeof *t.event);
     t.operations = calloc(ranks + 1, sizeof *t.operations);
-    if (!t.event || !t.operations || !t.by_step || !t.piece || !t.lane_end || !t.lanes) {
+    t.batch = calloc(ranks + 1, sizeof *t.batch);
+    t.built = calloc(ranks * WORKERS + 1, sizeof *t.built);
+    if (!t.batch || !t.built || !t.event || !t.operations || !t.by_step || !t.piece || !t.lane_end || !t.lanes) {
         written = -1;
         goto done;
     }
@@ -306,6 +347,7 @@ int64_t trace_write(FILE *to, const ls_run *run, const trace_options *o)
     sorted_run = run;
     qsort(t.by_step, run->n_meetings, sizeof *t.by_step, by_step_and_time);
     for (size_t i = 0; i < ranks * LANES; i++) t.lane_end[i] = INT64_MIN;
+    for (size_t i = 0; i < ranks * WORKERS; i++) t.built[i] = INT64_MIN;
     t.zero = run->n_steps ? run->steps[0].begin : 0;
     fputs("{\"displayTimeUnit\":\"ms\",\"otherData\":{\"program\":\"lockstep\"},\"traceEvents\":[\n", to);
     for (int r = 0; r < run->ranks; r++)
@@ -321,6 +363,8 @@ int64_t trace_write(FILE *to, const ls_run *run, const trace_options *o)
     }
     fputs("\n]}\n", to);
 done:
+    free(t.built);
+    free(t.batch);
     free(t.operations);
     free(t.event);
     free(t.lanes);

@@ -339,6 +339,9 @@ typedef struct ls_loader_stats {
     int workers;        /* now */
     int prefetch;       /* now; each worker's */
     size_t batch_bytes; /* memory of one batch */
+    int ready;          /* batches that were waiting when the last one was asked for */
+    int worker;         /* that built the last one; -1: none, ls_loader_next() built it */
+    int64_t built;      /* ls_now() when it was done */
 } ls_loader_stats;
 
 typedef struct ls_loader ls_loader;

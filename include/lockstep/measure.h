@@ -84,9 +84,10 @@ typedef struct ls_step_rank {
     int64_t voluntary, involuntary, minor, major; /* switches, page faults */
     int64_t resident;                             /* bytes at the end */
     int64_t read_bytes;                           /* from disk */
-    int32_t batches; /* taken from the loader, how long they took to build, and how many were ready, in sum */
-    int32_t batches_ready;
-    int64_t batch_ns;
+    int32_t batches;                              /* taken from the loader */
+    int32_t batches_ready;  /* that were waiting when one was asked for, in sum over those taken */
+    int32_t batches_missed; /* taken ones for which none was */
+    int64_t batch_ns;       /* to build those taken, in sum */
 } ls_step_rank;
 
 typedef struct ls_run_step {

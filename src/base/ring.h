@@ -24,7 +24,7 @@
     X(LS_EVENT_BUCKET_READY, 9, "bucket full")        /* a: bucket, b: bytes */                                    \
     X(LS_EVENT_BUCKET_START, 10, "bucket started")    /* a: bucket, b: call */                                     \
     X(LS_EVENT_SPAN_READY, 11, "gradient ready")      /* a: span, b: micro-batch */                                \
-    X(LS_EVENT_BATCH, 12, "batch taken")              /* a: ns it took to build, b: ready batches when asked */    \
+    X(LS_EVENT_BATCH, 12, "batch taken")              /* a: ns it took to build, b: see ls__batch_bits() */        \
     X(LS_EVENT_SAMPLE, 13, "resources")               /* a: ls__sample, b: value */                                \
     X(LS_EVENT_FACT, 14, "fact")                      /* a: ls__fact_kind, b: bits of a double */                  \
     X(LS_EVENT_CLOCK, 15, "clock compared")           /* a: ns ahead of rank 0's (signed), b: ns of uncertainty */ \
@@ -91,6 +91,29 @@ typedef struct ls__event {
     uint32_t thread; /* the writer's thread number, counted from 0 in order of first event */
     uint64_t a, b;   /* by kind */
 } ls__event;
+
+/* Of a batch that was taken: how many were ready when it was asked for; which worker built it, -1: not known; and how long ago, in
+ * microseconds. */
+static inline uint64_t ls__batch_bits(int ready, int worker, int64_t age_us)
+{
+    uint64_t age = age_us < 0 ? 0 : age_us > UINT32_MAX ? UINT32_MAX : (uint64_t)age_us;
+    return ((uint64_t)ready & 0xffff) | ((uint64_t)(worker + 1) & 0xffff) << 16 | age << 32;
+}
+
+static inline int ls__batch_ready(uint64_t bits)
+{
+    return (int)(bits & 0xffff);
+}
+
+static inline int ls__batch_worker(uint64_t bits)
+{
+    return (int)(bits >> 16 & 0xffff) - 1;
+}
+
+static inline int64_t ls__batch_age_us(uint64_t bits)
+{
+    return (int64_t)(bits >> 32);
+}
 
 typedef struct ls__ring ls__ring;
 

@@ -30,7 +30,8 @@ typedef struct buffer {
     ls_batch batch;
     struct buffer *next_free;
     uint8_t *memory;
-    int64_t load_ns;
+    int64_t load_ns, built;
+    int worker;
     ls_status status;
     char message[1024]; /* of a failure */
 } buffer;
@@ -189,7 +190,8 @@ static void build(worker *w, buffer *b, uint64_t number)
     if (!b->status) b->status = read_rows(w, batch);
     if (b->status) snprintf(b->message, sizeof b->message, "%s", ls_error());
     atomic_store_explicit(&w->since, 0, memory_order_relaxed);
-    b->load_ns = ls_now() - begin;
+    b->built = ls_now();
+    b->load_ns = b->built - begin;
 }
 
 /* ---- Workers. */
@@ -221,6 +223,7 @@ static void *work(void *arg)
         uint64_t number = l->next++, generation = l->generation;
         pthread_mutex_unlock(&l->lock);
         build(w, b, number);
+        b->worker = w->index;
         pthread_mutex_lock(&l->lock);
         if (generation != l->generation) {
             give_buffer(l, b);
@@ -431,6 +434,14 @@ static ls_status timed_out(const ls_loader *l)
                     l->o.rank * l->own + (int)(l->taken % (uint64_t)l->own), l->o.timeout_ms * 1e-3, who);
 }
 
+/* Batches that wait for the trainer. The lock is held when called. */
+static int count_ready(const ls_loader *l)
+{
+    int n = 0;
+    for (uint64_t i = l->taken; i < l->next; i++) n += l->places[i % MAX_AHEAD] != NULL;
+    return n;
+}
+
 /* Takes batch number `taken` out of its place, waiting for it. */
 static ls_status wait_for_batch(ls_loader *l, buffer **out)
 {
@@ -446,6 +457,7 @@ static ls_status wait_for_batch(ls_loader *l, buffer **out)
     give_buffer(l, l->held);
     l->held = NULL;
     l->missed = !*place;
+    l->stats.ready = count_ready(l);
     if (!*place && l->spins) {
         /* Where a batch takes microseconds, falling asleep and being woken would take most of the time. */
         pthread_mutex_unlock(&l->lock);
@@ -478,6 +490,7 @@ static void build_now(ls_loader *l, buffer **out)
     l->held = NULL;
     *out = take_buffer(l); /* there is always the one made by open */
     build(&l->workers[0], *out, l->taken);
+    (*out)->worker = -1;
     if (!(*out)->status) l->taken++;
 }
 
@@ -517,6 +530,8 @@ ls_status ls_loader_next(ls_loader *l, ls_batch **out)
     if (l->automatic && l->stats.batches) tune(l, l->missed ? wait : 0, compute, b->load_ns);
     l->stats.batches++;
     l->stats.load_ns += b->load_ns;
+    l->stats.worker = b->worker;
+    l->stats.built = b->built;
     *out = &b->batch;
     return LS_OK;
 }

@@ -317,7 +317,8 @@ static void sum_samples(ls_run *run, int rank)
             if (inside && e->a == LS_SAMPLE_RESIDENT) s->resident = (int64_t)(e->b & (UINT64_MAX >> 1));
         } else if (inside && e->kind == LS_EVENT_BATCH) {
             s->batches++;
-            s->batches_ready += (int32_t)ls__min((int64_t)(e->b & 0xffff), 0xffff);
+            s->batches_ready += ls__batch_ready(e->b);
+            s->batches_missed += !ls__batch_ready(e->b);
             s->batch_ns += ls__min((int64_t)(e->a & (UINT64_MAX >> 1)), INT64_C(1) << 50);
         }
     }

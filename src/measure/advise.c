@@ -67,12 +67,12 @@ static bool all_starve(const ls_run *run)
 {
     if (common(run, LS_PHASE_DATA) < 0.25 * longest_data(run)) return false;
     for (int r = 0; r < run->ranks; r++) {
-        int64_t batches = 0, ready = 0;
+        int64_t batches = 0, missed = 0;
         for (size_t i = run->n_warm; i < run->n_steps; i++) {
             batches += run->steps[i].rank[r].batches;
-            ready += run->steps[i].rank[r].batches_ready;
+            missed += run->steps[i].rank[r].batches_missed;
         }
-        if (run->rank[r].present && 2 * ready >= batches) return false;
+        if (run->rank[r].present && 2 * missed <= batches) return false;
     }
     return true;
 }

@@ -93,8 +93,11 @@ void ls__train_note_batch(ls_train *t)
 {
     ls_loader_stats s = ls_loader_stats_get(t->loader);
     int64_t load = s.load_ns - t->loader_before.load_ns, wait = s.wait_ns - t->loader_before.wait_ns;
-    /* One that was waited for was not ready. */
-    ls__ring_add(ls__world_ring(t->parallel.world), LS_EVENT_BATCH, (uint64_t)load, wait < 50000);
+    int64_t now = ls_now();
+    /* One that came at once is as good as one that was there. */
+    int ready = s.ready || wait >= 50000 ? s.ready : 1;
+    ls__ring_add_at(ls__world_ring(t->parallel.world), now, LS_EVENT_BATCH, (uint64_t)load,
+                    ls__batch_bits(ready, s.worker, (now - s.built) / 1000));
     if (s.workers != t->loader_before.workers) ls__world_fact(t->parallel.world, LS_FACT_WORKERS, s.workers);
     if (s.prefetch != t->loader_before.prefetch) ls__world_fact(t->parallel.world, LS_FACT_PREFETCH, s.prefetch);
     t->loader_before = s;

@@ -388,9 +388,39 @@ static void wrong_options_are_named(void **state)
     check_fails(ls_loader_open(&l, &n.dataset, &(ls_loader_options){ .slots = 3, .ranks = 2 }), LS_EINVAL, "3 slots");
 }
 
+/* What lay ready when a batch was asked for, and who built it when. */
+static void the_queue_is_counted(void **state)
+{
+    (void)state;
+    numbers n;
+    ls_loader *l;
+    ls_batch *b;
+    numbers_init(&n, 250);
+    int64_t start = ls_now();
+    check_ok(ls_loader_open(&l, &n.dataset, &(ls_loader_options){ .rows = 2, .workers = 2, .prefetch = 3 }));
+    ls_loader_stats s = { 0 };
+    for (int i = 0; i < 200 && s.ready < 6; i++) { /* the workers have some time, and more on a busy machine */
+        sleep_us(2000);
+        check_ok(ls_loader_next(l, &b));
+        s = ls_loader_stats_get(l);
+        assert_in_range(s.ready, 0, 6);
+        assert_int_equal(s.worker, ((int32_t *)b->fields[1])[0]);
+        assert_true(s.built >= start && s.built <= ls_now());
+    }
+    assert_int_equal(s.ready, 6);
+    ls_loader_free(&l);
+    check_ok(ls_loader_open(&l, &n.dataset, &(ls_loader_options){ .rows = 2 }));
+    check_ok(ls_loader_next(l, &b));
+    s = ls_loader_stats_get(l);
+    assert_int_equal(s.ready, 0);
+    assert_int_equal(s.worker, -1);
+    ls_loader_free(&l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_queue_is_counted),
         cmocka_unit_test(same_batches_for_all_workers_prefetch_and_ranks),
         cmocka_unit_test(same_batches_for_all_of_them_together),
         cmocka_unit_test(resuming_is_a_seek),
