@@ -1,5 +1,6 @@
 /* The files of a run: which there are, which are missing, and one clock for all. */
 #include <dirent.h>
+#include <errno.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -9,6 +10,7 @@
 #include "base/file.h"
 #include "base/record.h"
 #include "base/status.h"
+#include "measure/model.h"
 #include "measure/read.h"
 
 void ls__run_note(ls_run *run, const char *format, ...)
@@ -23,17 +25,18 @@ void ls__run_note(ls_run *run, const char *format, ...)
 }
 
 /* The highest rank that has a file; -1: there are none. */
-static int highest_rank(const char *folder)
+static ls_status highest_rank(const char *folder, int *highest)
 {
+    *highest = -1;
     DIR *d = opendir(folder);
-    int highest = -1, rank, end;
-    for (const struct dirent *e; d && (e = readdir(d));) {
-        end = 0;
+    if (!d) return ls__fail_errno("%s: cannot be read", folder);
+    for (const struct dirent *e; (e = readdir(d));) {
+        int rank, end = 0;
         if (sscanf(e->d_name, "rank-%6d.bin%n", &rank, &end) != 1 || !end || e->d_name[end] || rank < 0) continue;
-        if (rank > highest) highest = rank;
+        if (rank > *highest) *highest = rank;
     }
-    if (d) closedir(d);
-    return highest;
+    closedir(d);
+    return LS_OK;
 }
 
 /* Reads one segment; *found if there is such a file. */
@@ -48,12 +51,8 @@ static ls_status read_segment(ls_run_rank *r, const char *folder, int rank, cons
     *found = status != LS_ENOENT;
     if (!status) {
         status = ls__events_read(r, map.data, map.bytes, newest_bytes);
+        if (status) status = ls__fail_within(status, "%s", path);
         ls__file_map_close(&map);
-    }
-    if (status && *found) {
-        char why[400];
-        snprintf(why, sizeof why, "%s", ls_error());
-        status = ls__fail(status, "%s: %s", path, why);
     }
     free(path);
     return status;
@@ -104,22 +103,52 @@ static void align(ls_run_rank *r)
     r->start = (int64_t)((uint64_t)r->start - (uint64_t)ahead[0]);
 }
 
-static ls_status load_rank(ls_run *run, const char *folder, int rank, size_t newest_bytes)
+static struct stat look_at(const char *folder, int rank, const char *end)
 {
-    ls_run_rank r = { 0 };
-    bool old = false, now = false;
-    ls_status status = newest_bytes ? LS_OK : read_segment(&r, folder, rank, ".old.bin", 0, &old);
+    struct stat s;
+    char *path;
+    if (asprintf(&path, "%s/rank-%d%s", folder, rank, end) < 0) return (struct stat){ 0 };
+    if (stat(path, &s)) s = (struct stat){ 0 };
+    free(path);
+    return s;
+}
+
+/* Both segments. What a file's fault is becomes a note. */
+static ls_status read_rank(ls_run *run, ls_run_rank *r, const char *folder, int rank, size_t newest_bytes)
+{
+    bool found = false;
+    ls_status status = LS_OK;
+    size_t newest = (size_t)look_at(folder, rank, ".bin").st_size;
+    if (!newest_bytes || newest < newest_bytes)
+        status = read_segment(r, folder, rank, ".old.bin", newest_bytes ? newest_bytes - newest : 0, &found);
     if (status && status != LS_ENOENT) {
         ls__run_note(run, "%s", ls_error());
-        ls__events_free(&r);
+        ls__events_free(r);
         if (status == LS_ENOMEM) return status;
     }
-    status = read_segment(&r, folder, rank, ".bin", newest_bytes, &now);
-    if (status == LS_ENOMEM) {
-        ls__events_free(&r);
-        return status;
+    status = read_segment(r, folder, rank, ".bin", newest_bytes, &found);
+    if (status == LS_ENOMEM) return status;
+    if (status && found) ls__run_note(run, "%s", ls_error());
+    return LS_OK;
+}
+
+/* *forgotten: how long before its first events the rank began, if it has more than one segment. */
+static ls_status load_rank(ls_run *run, const char *folder, int rank, size_t newest_bytes, int64_t *forgotten)
+{
+    enum { TRIES = 3 };
+    ls_run_rank r = { 0 };
+    for (int i = 0; i < TRIES; i++) {
+        /* A new segment begun between reading the one and the other would leave a gap. */
+        struct stat before = look_at(folder, rank, ".old.bin"), after;
+        size_t notes = run->n_notes;
+        ls_status status = read_rank(run, &r, folder, rank, newest_bytes);
+        after = look_at(folder, rank, ".old.bin");
+        bool again = before.st_ino != after.st_ino && i + 1 < TRIES;
+        if (status || again) ls__events_free(&r);
+        if (status) return status;
+        if (!again) break;
+        while (run->n_notes > notes) free(run->notes[--run->n_notes]);
     }
-    if (status && now) ls__run_note(run, "%s", ls_error());
     if (r.present && r.rank != rank) {
         ls__run_note(run, "%s/rank-%d.bin: says that it is rank %d; it is left out", folder, rank, r.rank);
         ls__events_free(&r);
@@ -133,7 +162,34 @@ static ls_status load_rank(ls_run *run, const char *folder, int rank, size_t new
     sort_events(&r); /* offsets that a file claims may turn times round */
     r.rank = rank;
     run->rank[rank] = r;
+    if (r.n_events && look_at(folder, rank, ".old.bin").st_ino)
+        *forgotten = ls__max(*forgotten, r.events[0].time - r.start);
     return LS_OK;
+}
+
+static void note_missing(ls_run *run)
+{
+    enum { NAMED = 10 };
+    char list[16 * NAMED] = "";
+    int missing = 0, n = 0;
+    for (int r = 0; r < run->ranks; r++)
+        if (!run->rank[r].present && missing++ < NAMED)
+            n += snprintf(list + n, sizeof list - (size_t)n, "%s%d", n ? ", " : "", r);
+    if (missing > NAMED)
+        ls__run_note(run, "%d of %d ranks have no readable events (ranks %s and others); what they did is not known",
+                     missing, run->ranks, list);
+    else if (missing)
+        ls__run_note(run, "rank%s %s of %d %s no readable events; what %s did is not known", missing > 1 ? "s" : "",
+                     list, run->ranks, missing > 1 ? "have" : "has", missing > 1 ? "they" : "it");
+}
+
+static void note_forgotten(ls_run *run, int64_t most)
+{
+    if (most > 1000000000)
+        ls__run_note(run, "the first %.1f %s are no longer there: a record keeps its newest %d to %d MiB of a rank",
+                     (double)most / (most < INT64_C(120000000000) ? 1e9 : 60e9),
+                     most < INT64_C(120000000000) ? "seconds" : "minutes", (int)(LS__RECORD_SEGMENT >> 20),
+                     (int)(LS__RECORD_SEGMENT >> 19));
 }
 
 /* Ranks whose files are there decide how many there were. */
@@ -145,8 +201,8 @@ static ls_status settle_ranks(ls_run *run, int files)
             ranks = run->rank[r].ranks;
             present = r;
         }
-    if (!ranks)
-        return ls__fail(LS_EFORMAT, "%s: %s", run->path, run->n_notes ? run->notes[0] : "no events could be read");
+    if (!ranks && run->n_notes) return ls__fail(LS_EFORMAT, "%s", run->notes[0]);
+    if (!ranks) return ls__fail(LS_EFORMAT, "%s: no events could be read", run->path);
     ls_run_rank *all = realloc(run->rank, (size_t)(ranks > files ? ranks : files) * sizeof *all);
     if (!all) return ls__fail(LS_ENOMEM, "%s: no memory for %d ranks", run->path, ranks);
     run->rank = all;
@@ -161,15 +217,7 @@ static ls_status settle_ranks(ls_run *run, int files)
         }
     for (int r = ranks; r < files; r++) ls__events_free(&all[r]);
     run->ranks = ranks;
-    int missing = 0, first = -1;
-    for (int r = 0; r < ranks; r++)
-        if (!all[r].present) {
-            if (first < 0) first = r;
-            missing++;
-        }
-    if (missing)
-        ls__run_note(run, "%d of %d ranks have no readable events, the first is rank %d; what they did is not known",
-                     missing, ranks, first);
+    note_missing(run);
     return LS_OK;
 }
 
@@ -179,11 +227,16 @@ ls_status ls__run_load(ls_run *run, size_t newest_bytes)
     struct stat s;
     if (asprintf(&folder, "%s/events", run->path) < 0) return ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
     if (stat(folder, &s) || !S_ISDIR(s.st_mode)) strcpy(folder, run->path);
-    int highest = highest_rank(folder);
+    int highest = -1;
+    int64_t forgotten = 0;
     ls_status status = LS_OK;
-    if (stat(run->path, &s))
-        status = ls__fail(LS_ENOENT, "%s: there is no such folder", run->path);
-    else if (highest < 0)
+    if (!*run->path || (stat(run->path, &s) && errno == ENOENT))
+        status = ls__fail(LS_ENOENT, "%s: there is no such folder", *run->path ? run->path : "''");
+    else if (!stat(run->path, &s) && !S_ISDIR(s.st_mode))
+        status = ls__fail(LS_EINVAL, "%s: is a file; name the folder of a run", run->path);
+    else
+        status = highest_rank(folder, &highest);
+    if (!status && highest < 0)
         status =
             ls__fail(LS_ENOENT,
                      "%s: no events were recorded there; 'lockstep train' records them unless --no-record is given",
@@ -191,10 +244,11 @@ ls_status ls__run_load(ls_run *run, size_t newest_bytes)
     if (!status && !(run->rank = calloc((size_t)highest + 1, sizeof *run->rank)))
         status = ls__fail(LS_ENOMEM, "%s: no memory for %d ranks", run->path, highest + 1);
     for (int r = 0; r <= highest && !status; r++) {
-        status = load_rank(run, folder, r, newest_bytes);
+        status = load_rank(run, folder, r, newest_bytes, &forgotten);
         run->ranks = r + 1;
     }
     if (!status) status = settle_ranks(run, highest + 1);
+    if (!status && !newest_bytes) note_forgotten(run, forgotten);
     free(folder);
     return status;
 }

@@ -186,8 +186,10 @@ ls_status ls__events_read(ls_run_rank *r, const uint8_t *data, size_t bytes, siz
     if (bytes < 24 || memcmp(data, LS__RECORD_MAGIC, 8) != 0) return ls__fail(LS_EFORMAT, "it is no file of events");
     memcpy(numbers, data + 8, sizeof numbers);
     if (numbers[0] != LS__RECORD_VERSION)
-        return ls__fail(LS_EFORMAT, "its format is version %u; this program reads version %u", numbers[0],
-                        LS__RECORD_VERSION);
+        return ls__fail(
+            LS_EFORMAT,
+            "its format is version %u; this program reads version %u: read it with the lockstep that wrote it",
+            numbers[0], LS__RECORD_VERSION);
     if (numbers[1] > LS__RECORD_HEAD || numbers[1] > bytes - 24)
         return ls__fail(LS_EFORMAT, "it was cut off within its head");
     memcpy(&sum, data + 16 + numbers[1], sizeof sum);

@@ -2,6 +2,7 @@
 #include "records.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 #include "base/file.h"
 #include "folder.h"
 
@@ -60,7 +61,7 @@ static void disk_is_bounded(void **state)
     begin_record(&r, "bounded/events", 0, 1, 0, LIMIT);
     ls__record_fact(r.record, LS_FACT_SLOTS, 8);
     for (int i = 0; i < EVENTS; i++) {
-        add(&r, 1000 + i, LS_EVENT_STEP, i + 1, 0);
+        add(&r, 1000 + i * INT64_C(10000), LS_EVENT_STEP, i + 1, 0);
         if (i % 1000 == 999) ls__record_drain(r.record, 0);
     }
     end_record(&r);
@@ -72,7 +73,32 @@ static void disk_is_bounded(void **state)
     assert_int_equal(run->steps[run->n_steps - 1].number, EVENTS); /* the newest are there, without gaps */
     assert_true(run->n_steps > 10000);
     assert_int_equal(run->steps[0].number, EVENTS - (int64_t)run->n_steps + 1);
+    for (size_t i = 0; i + 1 < run->n_steps; i++) /* no gap where the one file ends and the other begins */
+        assert_int_equal(run->steps[i].rank[0].end, run->steps[i + 1].rank[0].begin);
+    assert_int_equal(run->n_notes, 1);
+    assert_non_null(strstr(run->notes[0], "seconds are no longer there"));
     ls_run_free(&run);
+}
+
+/* A quick look at the newest events, just after a new file was begun. */
+static void a_look_sees_what_was_before_the_new_file(void **state)
+{
+    (void)state;
+    rank_record r;
+    struct stat s;
+    ls_run *run;
+    int i = 0;
+    begin_record(&r, "seam/events", 0, 1, 0, 1 << 18);
+    do {
+        add(&r, 1000 + i, LS_EVENT_STEP, i + 1, 0);
+        if (++i % 1000 == 0) ls__record_drain(r.record, 1);
+    } while (stat("seam/events/rank-0.old.bin", &s));
+    ls_run_options look = { .newest_bytes = 1 << 16 };
+    assert_int_equal(ls_run_open(&run, "seam", &look), LS_OK);
+    assert_in_range(run->n_steps, 1000, 20000);
+    assert_int_equal(run->steps[run->n_steps - 1].number, i - 1); /* the last one goes on */
+    ls_run_free(&run);
+    end_record(&r);
 }
 
 static void too_fast_is_told(void **state)
@@ -187,13 +213,24 @@ static void faults_have_names(void **state)
     assert_int_equal(ls__file_make_dir("empty/events"), LS_OK);
     assert_int_equal(ls_run_open(&run, "empty", NULL), LS_ENOENT);
     assert_non_null(strstr(ls_error(), "--no-record"));
+    FILE *file = fopen("file", "w");
+    assert_non_null(file);
+    fclose(file);
+    assert_int_equal(ls_run_open(&run, "file", NULL), LS_EINVAL);
+    assert_non_null(strstr(ls_error(), "is a file; name the folder of a run"));
+    if (geteuid()) { /* root may read everything */
+        assert_int_equal(chmod("empty/events", 0), 0);
+        assert_int_not_equal(ls_run_open(&run, "empty", NULL), LS_OK);
+        assert_non_null(strstr(ls_error(), "empty/events: cannot be read"));
+        assert_int_equal(chmod("empty/events", 0700), 0);
+    }
 
     write_rank("two/events", 1, 2, 100);
     assert_int_equal(ls_run_open(&run, "two", NULL), LS_OK);
     assert_int_equal(run->ranks, 2);
     assert_false(run->rank[0].present);
     assert_true(run->rank[1].present);
-    assert_non_null(strstr(run->notes[0], "rank 0"));
+    assert_string_equal(run->notes[0], "rank 0 of 2 has no readable events; what it did is not known");
     assert_int_equal(run->n_steps, 25); /* what is there is reported */
     ls_run_free(&run);
 
@@ -209,6 +246,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(round_trip),
         cmocka_unit_test(disk_is_bounded),
+        cmocka_unit_test(a_look_sees_what_was_before_the_new_file),
         cmocka_unit_test(too_fast_is_told),
         cmocka_unit_test(a_gap_is_no_long_step),
         cmocka_unit_test(cut_anywhere),
