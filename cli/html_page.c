@@ -115,7 +115,9 @@ static void put_head(const page *p)
         int nodes = 1;
         for (int i = 0; i < run->ranks; i++)
             if (run->rank[i].present && run->rank[i].node >= nodes) nodes = run->rank[i].node + 1;
-        fprintf(p->to, " of %d thread%s on ", r->threads, r->threads == 1 ? "" : "s");
+        double own = r->facts[LS_FACT_THREADS]; /* what may run, if nobody said what does */
+        int threads = own >= 1 && own < 1e6 ? (int)own : r->threads;
+        fprintf(p->to, " of %d thread%s on ", threads, threads == 1 ? "" : "s");
         if (nodes > 1)
             fprintf(p->to, "%d machines", nodes);
         else

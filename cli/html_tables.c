@@ -4,6 +4,7 @@
 #include <math.h>
 #include "base/ring.h"
 #include "cli/amount.h"
+#include "cli/devices.h"
 #include "cli/escape.h"
 
 static void put_communication(const page *p)
@@ -37,8 +38,7 @@ static void put_communication(const page *p)
 
 /* Sums of a rank over the steps that count. */
 typedef struct sums {
-    double steps, wall, cpu, delay, stolen, switches, forced, minor, major, resident, batches, ready, batch_ns, read,
-        data;
+    double steps, wall, batches, ready, batch_ns, read, data;
 } sums;
 
 static sums sum_rank(const page *p, int rank)
@@ -51,13 +51,6 @@ static sums sum_rank(const page *p, int rank)
         if (!r->present) continue;
         s.steps++;
         s.wall += (double)(r->end - r->begin);
-        if (r->cpu > 0) s.cpu += (double)r->cpu;
-        for (int f = 0; f < LS_PHASES; f++) s.delay += (double)r->delay[f], s.stolen += (double)r->stolen[f];
-        s.switches += (double)r->voluntary;
-        s.forced += (double)r->involuntary;
-        s.minor += (double)r->minor;
-        s.major += (double)r->major;
-        s.resident = fmax(s.resident, (double)r->resident);
         s.batches += r->batches;
         s.ready += r->batches_ready;
         s.batch_ns += (double)r->batch_ns;
@@ -70,45 +63,103 @@ static sums sum_rank(const page *p, int rank)
 
 enum { MOST_ROWS = 64 };
 
+static void put_share_cell(const page *p, double part, double whole, double limit)
+{
+    fprintf(p->to, "<td%s>%s", part > limit * whole ? " class=\"warn\"" : "", amount_share(part / whole).text);
+}
+
+static void put_rank(const page *p, const ls_run_rank *k)
+{
+    const ls_run_use *u = &k->use;
+    fprintf(p->to, "<tr><td>%d<td class=\"l\">", k->rank);
+    put_html(p->to, k->host);
+    fputs("<td class=\"l\">", p->to);
+    put_html(p->to, k->cores);
+    fprintf(p->to, "<td>%.2f<td%s>%s<td>%s", u->cpu / u->wall, u->verdict ? " class=\"warn\"" : "",
+            amount_share(u->busy / u->wall).text, amount_share(u->peak).text);
+    put_share_cell(p, u->delay, u->wall, 0.05);
+    put_share_cell(p, u->stolen, u->wall, 0.05);
+    put_share_cell(p, u->asleep, u->wall, 2);
+    fprintf(p->to, "<td>%s<td>%s<td>%s<td%s>%s<td>%s", amount_count(u->voluntary).text,
+            amount_count(u->involuntary).text, amount_count(u->minor).text, u->major > 1 ? " class=\"warn\"" : "",
+            amount_count(u->major).text, u->resident > 0 ? amount_bytes(u->resident).text : "-");
+    if (k->clock_ahead || k->clock_uncertainty)
+        fprintf(p->to, "<td>%+.3f ms \u00b1 %s</tr>", (double)k->clock_ahead / 1e6,
+                amount_ns((double)k->clock_uncertainty).text);
+    else
+        fputs("<td>shared</tr>", p->to);
+}
+
+static void put_verdicts(const page *p)
+{
+    device_lines lines;
+    int machines = 0;
+    device_verdicts(p->run, &lines);
+    fputs("<ul class=\"notes\">", p->to);
+    for (int i = 0; i < lines.count; i++) fprintf(p->to, "<li>%s</li>", lines.line[i]);
+    for (int r = 0; (r = device_next_machine(p->run, r)) >= 0 && machines < MOST_ROWS; r++, machines++) {
+        char power[160];
+        device_power(p->run, r, power, sizeof power);
+        fputs("<li>power of ", p->to);
+        put_html(p->to, p->run->rank[r].host);
+        fprintf(p->to, ": %s</li>", power);
+    }
+    fputs("</ul>", p->to);
+}
+
 static void put_ranks(const page *p)
 {
     const ls_run *run = p->run;
     html_card(
         p, "devices", "", "Ranks and their machines",
-        "Per step. <i>Without a core</i>: the thread that makes the steps could run, but another one had its core. "
-        "<i>Stolen</i>: the machine itself had no core to give.");
-    fputs("<div class=\"scroll\"><table><tr><th>rank<th class=\"l\">host<th class=\"l\">cores<th>busy cores<th>of "
-          "SGEMM<th>without a "
-          "core<th>stolen<th>switches<th>forced<th>page faults<th>from disk<th>memory<th>clock</tr>",
-          p->to);
+        "Per step. <i>Busy</i>: the thread that makes the steps had or wanted a core. <i>Without a core</i>: it could "
+        "run, but another one had its core. <i>Stolen</i>: the machine itself had no core to give. <i>Asleep</i>: it "
+        "waited of its own accord, for a device or another thread.");
+    fputs(
+        "<div class=\"scroll\"><table><tr><th>rank<th class=\"l\">host<th class=\"l\">cores<th>busy "
+        "cores<th>busy<th>of SGEMM<th>without a core<th>stolen<th>asleep<th>switches<th>forced<th>page faults<th>from "
+        "disk<th>memory<th>clock</tr>",
+        p->to);
     for (int r = 0; r < run->ranks && r < MOST_ROWS; r++) {
         const ls_run_rank *k = &run->rank[r];
-        if (!k->present) {
-            fprintf(p->to, "<tr><td>%d<td class=\"l\" colspan=\"12\">its record is missing</tr>", r);
-            continue;
-        }
-        sums s = sum_rank(p, r);
-        double share = k->facts[LS_FACT_FLOPS] / (s.wall / s.steps) / k->facts[LS_FACT_PEAK];
-        fprintf(p->to, "<tr><td>%d<td class=\"l\">", r);
-        put_html(p->to, k->host);
-        fputs("<td class=\"l\">", p->to);
-        put_html(p->to, k->cores);
-        bool starved = s.delay > 0.05 * s.wall, stolen = s.stolen > 0.05 * s.wall;
-        fprintf(p->to, "<td>%.2f<td>%s<td%s>%s<td%s>%s<td>%s<td>%s<td>%s<td%s>%s<td>%s",
-                s.wall > 0 ? s.cpu / s.wall : 0, isfinite(share) && share > 0 ? amount_share(share).text : "-",
-                starved ? " class=\"warn\"" : "", amount_ns(s.delay / s.steps).text, stolen ? " class=\"warn\"" : "",
-                amount_ns(s.stolen / s.steps).text, amount_count(s.switches / s.steps).text,
-                amount_count(s.forced / s.steps).text, amount_count(s.minor / s.steps).text,
-                s.major > s.steps ? " class=\"warn\"" : "", amount_count(s.major / s.steps).text,
-                s.resident > 0 ? amount_bytes(s.resident).text : "-");
-        if (k->clock_ahead || k->clock_uncertainty)
-            fprintf(p->to, "<td>%+.3f ms \u00b1 %s</tr>", (double)k->clock_ahead / 1e6,
-                    amount_ns((double)k->clock_uncertainty).text);
+        if (k->present && k->use.wall > 0)
+            put_rank(p, k);
         else
-            fputs("<td>shared</tr>", p->to);
+            fprintf(p->to, "<tr><td>%d<td class=\"l\" colspan=\"14\">%s</tr>", r,
+                    k->present ? "no step of it was recorded from begin to end" : "its record is missing");
     }
     fputs("</table></div>", p->to);
     if (run->ranks > MOST_ROWS) fprintf(p->to, "<p>The first %d of %d ranks.</p>", MOST_ROWS, run->ranks);
+    put_verdicts(p);
+    html_card_end(p);
+}
+
+/* A column for each role that a thread of the run has. */
+static void put_threads(const page *p)
+{
+    const ls_run *run = p->run;
+    bool has[DEVICE_ROLES + 1] = { false }, any = false;
+    char text[DEVICE_TEXT];
+    for (int r = 0; r < run->ranks && r < MOST_ROWS; r++)
+        for (size_t i = 0; i < run->rank[r].n_thread; i++) any = has[device_role(run->rank[r].thread[i].name)] = true;
+    if (!any) return;
+    html_card(p, "threads", "", "Threads", "CPU time of each thread, as a share of a core.");
+    fputs("<div class=\"scroll\"><table><tr><th>rank", p->to);
+    for (int role = 0; role <= DEVICE_ROLES; role++)
+        if (has[role]) fprintf(p->to, "<th>%s", device_role_name(role));
+    fputs("</tr>", p->to);
+    for (int r = 0; r < run->ranks && r < MOST_ROWS; r++) {
+        if (!run->rank[r].n_thread) continue;
+        fprintf(p->to, "<tr><td>%d", r);
+        for (int role = 0; role <= DEVICE_ROLES; role++) {
+            if (!has[role]) continue;
+            device_role_text(&run->rank[r], role, false, text);
+            fputs("<td>", p->to);
+            put_html(p->to, *text ? text : "-");
+        }
+        fputs("</tr>", p->to);
+    }
+    fputs("</table></div>\n", p->to);
     html_card_end(p);
 }
 
@@ -147,6 +198,7 @@ void html_tables(const page *p)
 {
     if (p->run->n_comm) put_communication(p);
     put_ranks(p);
+    put_threads(p);
     put_data(p);
 }
 

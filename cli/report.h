@@ -12,11 +12,26 @@ typedef struct report_form {
     int width; /* of the terminal */
 } report_form;
 
+enum { REPORT_ROWS = 16, REPORT_FEW = 8 }; /* ranks that a table shows; and one that matters less */
+
 void report_text(const ls_run *run, const report_form *form);
 void report_compare(const ls_run *before, const ls_run *after, const report_form *form);
 /* LS_OK, or LS_ENOMEM. */
 int report_json(const ls_run *run, FILE *to);
 
+/* ---- Parts of the text. */
+/* Whether there is anything to say of rank r: steps of it were recorded. */
+static inline bool report_has(const ls_run *run, int r)
+{
+    return run->rank[r].present && run->rank[r].use.wall > 0;
+}
+/* Behind a table of `shown` ranks: how many it left out, if any. */
+void report_left_out(const report_form *form, const ls_run *run, int shown);
+/* report_tables.c: what follows the findings. The run has counted steps. */
+void report_tables(const ls_run *run, const report_form *form);
+void report_head(const report_form *form, const char *text);
+/* A paragraph, broken at the form's width: `label` and text indented by `first`, its further lines by `rest` columns. */
+void report_wrap(const report_form *form, int first, int rest, const char *label, const char *text);
 /* "12.3 ms"; one of a few buffers that are used in turn. */
 const char *report_time(double ns);
 const char *report_bytes(double bytes);

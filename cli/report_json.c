@@ -3,6 +3,7 @@
 #include <math.h>
 #include "base/ring.h"
 #include "base/status.h"
+#include "cli/devices.h"
 #include "cli/report.h"
 
 static const char *const kinds[] = { "straggler", "core",  "data",       "buckets", "communication",
@@ -21,6 +22,48 @@ static json_t *phases_of(const ls_run *run, int rank)
     return out;
 }
 
+/* NaN, which JSON has not, is null. */
+static json_t *real_or_null(double x)
+{
+    return isfinite(x) ? json_real(x) : json_null();
+}
+
+static json_t *threads_of(const ls_run_rank *x)
+{
+    json_t *out = json_array();
+    for (size_t i = 0; i < x->n_thread; i++)
+        json_array_append_new(out, json_pack("{s:s, s:s, s:f, s:f}", "name", x->thread[i].name, "role",
+                                             device_thread_role(x->thread[i].name), "cpu_ns", x->thread[i].cpu,
+                                             "cpu_share", x->thread[i].share));
+    return out;
+}
+
+/* Means of a step; shares are of its wall time. */
+static void put_use(json_t *out, const ls_run_rank *x)
+{
+    static const char *const verdicts[] = { "even", "under", "over" };
+    const ls_run_use *u = &x->use;
+    const struct {
+        const char *key;
+        double value;
+    } rows[] = { { "cpu_share", u->cpu / u->wall },
+                 { "busy_share", u->busy / u->wall },
+                 { "asleep_share", u->asleep / u->wall },
+                 { "no_core_share", u->delay / u->wall },
+                 { "stolen_share", u->stolen / u->wall },
+                 { "peak_share", u->peak },
+                 { "voluntary_switches", u->voluntary },
+                 { "involuntary_switches", u->involuntary },
+                 { "page_faults", u->minor },
+                 { "major_faults", u->major },
+                 { "read_bytes", u->read_bytes },
+                 { "resident_bytes", u->resident } };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        json_object_set_new(out, rows[i].key, real_or_null(rows[i].value));
+    json_object_set_new(out, "use", json_string(verdicts[u->verdict]));
+    json_object_set_new(out, "threads", threads_of(x));
+}
+
 static json_t *rank_of(const ls_run *run, int r)
 {
     const ls_run_rank *x = &run->rank[r];
@@ -28,28 +71,31 @@ static json_t *rank_of(const ls_run *run, int r)
     json_t *facts = json_object();
     for (int i = 0; i < LS_FACTS; i++)
         if (isfinite(x->facts[i])) json_object_set_new(facts, fact_names[i], json_real(x->facts[i]));
-    double overlapped = 0, cpu = 0, wall = 0, delay = 0, n = (double)(run->n_steps - run->n_warm);
-    int64_t voluntary = 0, involuntary = 0, minor = 0, major = 0, resident = 0;
-    for (size_t i = run->n_warm; i < run->n_steps; i++) {
-        const ls_step_rank *s = &run->steps[i].rank[r];
-        overlapped += (double)s->overlapped;
-        wall += (double)(s->end - s->begin);
-        cpu += (double)(s->cpu > 0 ? s->cpu : 0);
-        for (int p = 0; p < LS_PHASES; p++) delay += (double)s->delay[p];
-        voluntary += s->voluntary, involuntary += s->involuntary, minor += s->minor, major += s->major;
-        if (s->resident) resident = s->resident;
+    double overlapped = 0, n = (double)(run->n_steps - run->n_warm);
+    for (size_t i = run->n_warm; i < run->n_steps; i++) overlapped += (double)run->steps[i].rank[r].overlapped;
+    json_t *out =
+        json_pack("{s:i, s:b, s:b, s:b, s:s, s:i, s:i, s:s, s:s, s:I, s:I, s:I, s:o, s:o, s:f}", "rank", r, "present",
+                  1, "closed", x->closed, "cut", x->cut, "host", x->host, "node", x->node, "pid", x->pid, "cores",
+                  x->cores, "transport", x->transport, "clock_ahead", (json_int_t)x->clock_ahead, "clock_uncertainty",
+                  (json_int_t)x->clock_uncertainty, "lost_events", (json_int_t)x->lost, "facts", facts, "phases",
+                  phases_of(run, r), "overlapped", n > 0 ? overlapped / n : 0.0);
+    if (out) put_use(out, x);
+    return out;
+}
+
+static json_t *machines_of(const ls_run *run)
+{
+    json_t *out = json_array();
+    for (int r = 0; (r = device_next_machine(run, r)) >= 0; r++) {
+        const ls_run_rank *x = &run->rank[r];
+        char words[160];
+        double watts = x->use.wall > 0 ? x->use.watts : NAN;
+        device_power(run, r, words, sizeof words);
+        json_array_append_new(out, json_pack("{s:i, s:s, s:o, s:o, s:s}", "node", x->node, "host", x->host, "watts",
+                                             real_or_null(watts), "joules_a_step",
+                                             real_or_null(watts * ls_run_step_mean(run) / 1e9), "power", words));
     }
-    if (n <= 0) n = 1;
-    return json_pack("{s:i, s:b, s:b, s:b, s:s, s:i, s:i, s:s, s:s, s:I, s:I, s:I, s:o, s:o, s:f, s:f, s:f, s:I, s:I, "
-                     "s:I, s:I, s:I}",
-                     "rank", r, "present", 1, "closed", x->closed, "cut", x->cut, "host", x->host, "node", x->node,
-                     "pid", x->pid, "cores", x->cores, "transport", x->transport, "clock_ahead",
-                     (json_int_t)x->clock_ahead, "clock_uncertainty", (json_int_t)x->clock_uncertainty, "lost_events",
-                     (json_int_t)x->lost, "facts", facts, "phases", phases_of(run, r), "overlapped", overlapped / n,
-                     "cpu_share", wall > 0 ? cpu / wall : 0.0, "no_core_share", wall > 0 ? delay / wall : 0.0,
-                     "voluntary_switches", (json_int_t)voluntary, "involuntary_switches", (json_int_t)involuntary,
-                     "page_faults", (json_int_t)minor, "major_faults", (json_int_t)major, "resident_bytes",
-                     (json_int_t)resident);
+    return out;
 }
 
 static json_t *finding_of(const ls_finding *f)
@@ -161,10 +207,11 @@ int report_json(const ls_run *run, FILE *to)
     for (size_t i = 0; i < run->n_comm; i++) json_array_append_new(comm, comm_of(&run->comm[i]));
     for (size_t i = 0; i < run->n_notes; i++) json_array_append_new(notes, json_string(run->notes[i]));
     json_t *all =
-        json_pack("{s:s, s:i, s:f, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "run", run->path, "ranks",
-                  run->ranks, "step_ns", ls_run_step_mean(run), "warm_up_steps", (int)run->n_warm, "phase_names", names,
-                  "barriers", barriers_of(run), "buckets", buckets_of(run), "by_rank", ranks, "findings", findings,
-                  "wait_matrix", matrix, "communication", comm, "delays", delays, "steps", steps, "notes", notes);
+        json_pack("{s:s, s:i, s:f, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "run", run->path,
+                  "ranks", run->ranks, "step_ns", ls_run_step_mean(run), "warm_up_steps", (int)run->n_warm,
+                  "phase_names", names, "barriers", barriers_of(run), "buckets", buckets_of(run), "by_rank", ranks,
+                  "machines", machines_of(run), "findings", findings, "wait_matrix", matrix, "communication", comm,
+                  "delays", delays, "steps", steps, "notes", notes);
     if (!all) return ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
     int bad = json_dumpf(all, to, JSON_COMPACT | JSON_REAL_PRECISION(9));
     fputc('\n', to);

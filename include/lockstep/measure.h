@@ -39,6 +39,36 @@ typedef struct ls_piece {
     int64_t delay; /* could run but had no core */
 } ls_piece;
 
+/* A thread of a rank, with those of its name before it: one that is started for each checkpoint is one row. */
+typedef struct ls_run_thread {
+    char name[32]; /* "main" makes the steps; lockstep's own begin with "ls-"; "": all that have no row of their own */
+    double cpu;    /* ns on a core */
+    double share;  /* of a core, over the counted steps or what is known of them */
+} ls_run_thread;
+
+typedef enum ls_use {
+    LS_USE_EVEN = 0,
+    LS_USE_UNDER = 1, /* busy for less of a step than the other ranks: it waits for them */
+    LS_USE_OVER = 2,  /* busy for more: they wait for it */
+} ls_use;
+
+/* How a rank uses its device: means of a counted step, in ns where nothing else is said. */
+typedef struct ls_run_use {
+    double wall;
+    double cpu;           /* of all threads */
+    double busy;          /* its main thread had, or wanted, a core: all but waiting, exposed communication and sleep */
+    double usual;         /* the same of the median rank */
+    double wait;          /* for other ranks */
+    double asleep;        /* of its own accord: for a device, a lock, another thread */
+    double delay, stolen; /* it could run but had no core; the machine itself had none */
+    double voluntary, involuntary, minor, major; /* switches, page faults */
+    double read_bytes;
+    double resident; /* bytes, the most that was seen; 0: not known */
+    double peak;     /* its matrix products as a share of what SGEMM reaches on its threads; NaN: not known */
+    double watts;    /* of its machine's processor packages, on average; NaN: not known */
+    ls_use verdict;  /* beside the other ranks */
+} ls_run_use;
+
 typedef struct ls_run_rank {
     bool present;    /* its file could be read */
     bool closed;     /* it ended in order; otherwise it is still running, or was killed */
@@ -64,6 +94,11 @@ typedef struct ls_run_rank {
     size_t n_spans;
     char **operation_names; /* the profiler's */
     size_t n_operations;
+    char **thread_names;
+    size_t n_thread_names;
+    ls_run_thread *thread; /* [n_thread] */
+    size_t n_thread;
+    ls_run_use use; /* if there are counted steps */
 } ls_run_rank;
 
 /* ---- A step. */

@@ -30,7 +30,7 @@
 #define LS__RECORD_HEAD        (1u << 16)  /* bytes of a head, at most */
 
 typedef enum ls__record_content { LS__RECORD_EVENTS = 0, LS__RECORD_NAMES = 1 } ls__record_content;
-typedef enum ls__name_kind { LS__NAME_SPAN = 0, LS__NAME_OPERATION = 1 } ls__name_kind;
+typedef enum ls__name_kind { LS__NAME_SPAN = 0, LS__NAME_OPERATION = 1, LS__NAME_THREAD = 2 } ls__name_kind;
 
 typedef struct ls__record_block {
     uint64_t sum; /* XXH3 of the fields behind it and the payload */

@@ -34,19 +34,19 @@
     X(LS_EVENT_OPERATION, 32, "operation")   /* until now. a: its name << 1 | backward, b: ns */
 
 /* What a sample is of: counters of this process since its start, unless said otherwise. */
-#define LS_SAMPLE_LIST(X)                                                                     \
-    X(LS_SAMPLE_CPU, 0, "cpu ns")                    /* of all threads */                     \
-    X(LS_SAMPLE_MAIN_CPU, 1, "cpu ns of the thread") /* that makes the steps */               \
-    X(LS_SAMPLE_DELAY, 2, "ns waited for a core")    /* the same thread, when it could run */ \
-    X(LS_SAMPLE_VOLUNTARY, 3, "voluntary switches")                                           \
-    X(LS_SAMPLE_INVOLUNTARY, 4, "involuntary switches")                                       \
-    X(LS_SAMPLE_MINOR, 5, "page faults")                                                      \
-    X(LS_SAMPLE_MAJOR, 6, "page faults from disk")                                            \
-    X(LS_SAMPLE_RESIDENT, 7, "resident bytes")    /* now */                                   \
-    X(LS_SAMPLE_STEAL, 8, "stolen ns")            /* of the machine, all cores */             \
-    X(LS_SAMPLE_ENERGY, 9, "microjoules")         /* of the machine's packages */             \
-    X(LS_SAMPLE_CORE, 10, "core")                 /* where the thread is now */               \
-    X(LS_SAMPLE_THREAD, 11, "cpu ns of a thread") /* a: its number << 8 | this */             \
+#define LS_SAMPLE_LIST(X)                                                                                \
+    X(LS_SAMPLE_CPU, 0, "cpu ns")                    /* of all threads */                                \
+    X(LS_SAMPLE_MAIN_CPU, 1, "cpu ns of the thread") /* that makes the steps */                          \
+    X(LS_SAMPLE_DELAY, 2, "ns waited for a core")    /* the same thread, when it could run */            \
+    X(LS_SAMPLE_VOLUNTARY, 3, "voluntary switches")                                                      \
+    X(LS_SAMPLE_INVOLUNTARY, 4, "involuntary switches")                                                  \
+    X(LS_SAMPLE_MINOR, 5, "page faults")                                                                 \
+    X(LS_SAMPLE_MAJOR, 6, "page faults from disk")                                                       \
+    X(LS_SAMPLE_RESIDENT, 7, "resident bytes")    /* now */                                              \
+    X(LS_SAMPLE_STEAL, 8, "stolen ns")            /* of the machine, all cores */                        \
+    X(LS_SAMPLE_ENERGY, 9, "microjoules")         /* of the machine's packages, since we look */         \
+    X(LS_SAMPLE_CORE, 10, "core")                 /* where the thread is now */                          \
+    X(LS_SAMPLE_THREAD, 11, "cpu ns of a thread") /* a: its row << 8 | this; LS__NAME_THREAD names it */ \
     X(LS_SAMPLE_READ, 12, "bytes read from disk")
 
 typedef enum ls__sample_kind {
@@ -70,13 +70,14 @@ typedef enum ls__sample_kind {
     X(LS_FACT_THREADS, 9, "threads")                                                          \
     X(LS_FACT_PARAMETERS, 10, "parameters")                                                   \
     X(LS_FACT_BARRIERS, 11, "barriers") /* 1: the classic method was asked for */             \
-    X(LS_FACT_STAGED, 12, "staged")     /* 1: data is read from a local copy */
+    X(LS_FACT_STAGED, 12, "staged")     /* 1: data is read from a local copy */               \
+    X(LS_FACT_ENERGY, 13, "energy")     /* ls__energy_access */
 
 typedef enum ls__fact_kind {
 #define X(name, value, text) name = (value),
     LS_FACT_LIST(X)
 #undef X
-        LS_FACTS = 13
+        LS_FACTS = 14
 } ls__fact_kind;
 
 typedef enum ls__event_kind {

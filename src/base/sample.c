@@ -1,7 +1,6 @@
 /* See sample.h. Everything is read without the heap. */
 #include "base/sample.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
@@ -11,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SHARE = 330, SAVED = 64, APART = 8, SLOW_NS = 1000000000, MAX_THREADS = 64 };
+enum { SHARE = 330, SAVED = 64, APART = 8, SLOW_NS = 1000000000 };
 
 static int64_t clock_of(clockid_t id)
 {
@@ -43,7 +42,7 @@ static void count_thread(const ls__sampler *s, ls__thread_counts *c)
     c->voluntary = (uint64_t)usage.ru_nvcsw;
 }
 
-void ls__sampler_open(ls__sampler *s)
+void ls__sampler_open(ls__sampler *s, const char *powercap)
 {
     enum { TRIES = 5 };
     *s = (ls__sampler){ .schedstat = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC), .cost = INT64_MAX };
@@ -54,6 +53,8 @@ void ls__sampler_open(ls__sampler *s)
         int64_t cost = ls_now() - begin;
         if (cost < s->cost) s->cost = cost;
     }
+    ls__energy_open(&s->energy, powercap);
+    ls__thread_times_open(&s->threads);
     s->last = ls_now();
     s->saved = SAVED * s->cost;
 }
@@ -62,6 +63,7 @@ void ls__sampler_close(ls__sampler *s)
 {
     if (s->schedstat >= 0) close(s->schedstat);
     s->schedstat = -1;
+    ls__energy_close(&s->energy);
 }
 
 ls__thread_counts ls__sample_take(ls__sampler *s, int64_t now)
@@ -102,21 +104,11 @@ void ls__sample_put(ls__ring *ring, const ls__thread_counts *c)
 }
 
 /* CPU time of each thread: which of them work, and which only wait. */
-static void sample_threads(ls__ring *ring, int64_t now)
+static void sample_threads(ls__thread_times *t, ls__ring *ring, int64_t now)
 {
-    DIR *d = opendir("/proc/self/task");
-    int n = 0;
-    for (const struct dirent *e; d && n < MAX_THREADS && (e = readdir(d));) {
-        char path[64], text[96];
-        unsigned long long cpu;
-        unsigned long tid = strtoul(e->d_name, NULL, 10);
-        if (!tid) continue;
-        snprintf(path, sizeof path, "/proc/self/task/%lu/schedstat", tid);
-        if (!read_small(path, text, sizeof text) || sscanf(text, "%llu", &cpu) != 1) continue;
-        ls__ring_add_at(ring, now, LS_EVENT_SAMPLE, (uint64_t)tid << 8 | LS_SAMPLE_THREAD, cpu);
-        n++;
-    }
-    if (d) closedir(d);
+    ls__thread_times_read(t);
+    for (int i = 0; i < t->count; i++)
+        ls__ring_add_at(ring, now, LS_EVENT_SAMPLE, (uint64_t)i << 8 | LS_SAMPLE_THREAD, ls__thread_times_of(t, i));
 }
 
 static void sample_steal(ls__ring *ring, int64_t now)
@@ -127,21 +119,6 @@ static void sample_steal(ls__ring *ring, int64_t now)
     if (sscanf(text, "cpu %*u %*u %*u %*u %*u %*u %*u %llu", &steal) != 1) return;
     ls__ring_add_at(ring, now, LS_EVENT_SAMPLE, LS_SAMPLE_STEAL,
                     steal * (1000000000u / (unsigned long)sysconf(_SC_CLK_TCK)));
-}
-
-/* All packages together, where the kernel lets us see them. */
-static void sample_energy(ls__ring *ring, int64_t now)
-{
-    unsigned long long sum = 0;
-    int found = 0;
-    for (int i = 0; i < 8; i++) {
-        char path[96], text[64];
-        snprintf(path, sizeof path, "/sys/class/powercap/intel-rapl:%d/energy_uj", i);
-        if (!read_small(path, text, sizeof text)) break;
-        sum += strtoull(text, NULL, 10);
-        found++;
-    }
-    if (found) ls__ring_add_at(ring, now, LS_EVENT_SAMPLE, LS_SAMPLE_ENERGY, sum);
 }
 
 static void sample_io(ls__ring *ring, int64_t now)
@@ -162,7 +139,7 @@ static void sample_resident(ls__ring *ring, int64_t now)
         ls__ring_add_at(ring, now, LS_EVENT_SAMPLE, LS_SAMPLE_RESIDENT, pages * (uint64_t)sysconf(_SC_PAGESIZE));
 }
 
-void ls__sample_process(ls__sampler *s, ls__ring *ring, int64_t now)
+void ls__sample_process(ls__sampler *s, ls__ring *ring, int64_t now, bool all)
 {
     struct rusage usage;
     if (getrusage(RUSAGE_SELF, &usage)) return;
@@ -172,12 +149,12 @@ void ls__sample_process(ls__sampler *s, ls__ring *ring, int64_t now)
     ls__ring_add_at(ring, now, LS_EVENT_SAMPLE, LS_SAMPLE_INVOLUNTARY, (uint64_t)usage.ru_nivcsw);
     ls__ring_add_at(ring, now, LS_EVENT_SAMPLE, LS_SAMPLE_MINOR, (uint64_t)usage.ru_minflt);
     ls__ring_add_at(ring, now, LS_EVENT_SAMPLE, LS_SAMPLE_MAJOR, (uint64_t)usage.ru_majflt);
-    if (now - s->last_slow < SLOW_NS) return;
+    if (now - s->last_slow < SLOW_NS && !all) return;
     s->last_slow = now;
     ls__ring_add_at(ring, now, LS_EVENT_SAMPLE, LS_SAMPLE_CORE, (uint64_t)sched_getcpu());
     sample_resident(ring, now);
-    sample_threads(ring, now);
+    sample_threads(&s->threads, ring, now);
     sample_steal(ring, now);
-    sample_energy(ring, now);
+    if (ls__energy_read(&s->energy)) ls__ring_add_at(ring, now, LS_EVENT_SAMPLE, LS_SAMPLE_ENERGY, s->energy.total);
     sample_io(ring, now);
 }

@@ -3,7 +3,9 @@
 #define LS_BASE_SAMPLE_H
 
 #include <stdbool.h>
+#include "base/energy.h"
 #include "base/ring.h"
+#include "base/thread_times.h"
 
 typedef struct ls__sampler {
     int schedstat;     /* /proc/thread-self/schedstat of the main thread; -1: the kernel has none */
@@ -12,10 +14,12 @@ typedef struct ls__sampler {
     int64_t last;      /* or left out */
     int64_t saved;     /* ns that may be spent on samples now */
     int64_t last_slow; /* when the dear ones were: threads, stolen time, energy */
+    ls__energy energy;
+    ls__thread_times threads;
 } ls__sampler;
 
-/* For the calling thread, which makes the steps. */
-void ls__sampler_open(ls__sampler *s);
+/* For the calling thread, which makes the steps. `powercap`: see ls__energy_open(). */
+void ls__sampler_open(ls__sampler *s, const char *powercap);
 void ls__sampler_close(ls__sampler *s);
 
 typedef struct ls__thread_counts {
@@ -32,7 +36,8 @@ ls__thread_counts ls__sample_take(ls__sampler *s, int64_t now);
 /* Whether so much was saved up that a sample may be taken in the middle of a phase too. */
 bool ls__sample_is_rich(const ls__sampler *s, int64_t now);
 void ls__sample_put(ls__ring *ring, const ls__thread_counts *c);
-/* At the end of a step: the process's counters, and once a second what is dear to read. */
-void ls__sample_process(ls__sampler *s, ls__ring *ring, int64_t now);
+/* At the end of a step: the process's counters, and once a second, or if `all`, what is dear to read. Threads are told by their row in
+ * s->threads; names of rows that are new are the caller's business. */
+void ls__sample_process(ls__sampler *s, ls__ring *ring, int64_t now, bool all);
 
 #endif

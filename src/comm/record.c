@@ -20,7 +20,16 @@ struct ls_record {
     ls__record *file;
     ls__sampler sampler;
     int64_t last_write;
+    int n_named; /* rows of threads whose names are in the file */
 };
+
+static void sample_process(ls_record *r, int64_t now, bool all)
+{
+    const ls__thread_times *t = &r->sampler.threads;
+    ls__sample_process(&r->sampler, r->world->ring, now, all);
+    for (; r->n_named < t->count; r->n_named++)
+        ls__record_name(r->file, LS__NAME_THREAD, (uint32_t)r->n_named, t->row[r->n_named].name);
+}
 
 /* ---- Marks. */
 
@@ -42,7 +51,7 @@ void ls_mark_step(ls_world *world, int64_t step)
 {
     ls_record *r = world->record;
     int64_t now = ls__world_sample(world, ls_now());
-    if (r) ls__sample_process(&r->sampler, world->ring, now);
+    if (r) sample_process(r, now, false);
     ls__ring_add_at(world->ring, now, LS_EVENT_STEP, (uint64_t)step, 0);
     if (!r) return;
     bool due = now - r->last_write > WRITE_NS;
@@ -104,7 +113,8 @@ ls_status ls_record_open(ls_record **out, ls_world *world, const char *folder, c
     for (size_t i = 0; i < world->n_names; i++) ls__record_name(r->file, LS__NAME_SPAN, (uint32_t)i, world->names[i]);
     for (int i = 0; i < LS_FACTS; i++)
         if (world->has_fact >> i & 1) ls__record_fact(r->file, (ls__fact_kind)i, world->facts[i]);
-    ls__sampler_open(&r->sampler);
+    ls__sampler_open(&r->sampler, NULL);
+    ls__record_fact(r->file, LS_FACT_ENERGY, (double)r->sampler.energy.access);
     r->world = world;
     world->record = r;
     *out = r;
@@ -116,7 +126,7 @@ void ls_record_free(ls_record **pr)
     ls_record *r = *pr;
     if (!r) return;
     int64_t now = ls__world_sample(r->world, ls_now());
-    ls__sample_process(&r->sampler, r->world->ring, now);
+    sample_process(r, now, true);
     r->world->record = NULL;
     ls__record_close(&r->file);
     ls__sampler_close(&r->sampler);

@@ -160,6 +160,8 @@ static ls_status read_names(ls_run_rank *r, const ls__record_block *b, cursor c)
             status = keep_name(&r->span_names, &r->n_spans, index, c.at, length);
         else if (kind == LS__NAME_OPERATION)
             status = keep_name(&r->operation_names, &r->n_operations, index, c.at, length);
+        else if (kind == LS__NAME_THREAD)
+            status = keep_name(&r->thread_names, &r->n_thread_names, index, c.at, length);
         c.at += length;
     }
     return status;
@@ -231,5 +233,7 @@ void ls__events_free(ls_run_rank *r)
     free(r->pieces);
     free_names(r->span_names, r->n_spans);
     free_names(r->operation_names, r->n_operations);
+    free_names(r->thread_names, r->n_thread_names);
+    free(r->thread);
     *r = (ls_run_rank){ 0 };
 }

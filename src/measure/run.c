@@ -25,6 +25,7 @@ ls_status ls_run_open(ls_run **out, const char *path, const ls_run_options *opti
     ls_status status = run->path ? ls__run_load(run, o.newest_bytes) : ls__fail(LS_ENOMEM, "%s: out of memory", path);
     if (!status && !o.events_only) status = ls__run_meet(run);
     if (!status && !o.events_only) status = ls__run_account(run);
+    if (!status && !o.events_only) status = ls__run_use(run);
     if (!status && !o.events_only) status = ls__run_blame(run);
     if (!status && !o.events_only) status = ls__run_find(run);
     if (status) ls_run_free(&run);

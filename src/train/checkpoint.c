@@ -242,7 +242,7 @@ ls_status ls__checkpoint_save(ls_train *t)
         return status;
     }
     for (int i = 0; i < c.n_blocks; i++) memcpy(w->copies[i], c.blocks[i], w->copy_bytes);
-    status = ls__thread_start(&w->thread, "checkpoint", write_in_background, t);
+    status = ls__thread_start(&w->thread, "ls-checkpoint", write_in_background, t);
     w->running = !status;
     return status;
 }

@@ -2,13 +2,28 @@
 #include "train/record.h"
 
 #include <errno.h>
+#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include "base/status.h"
+#include "base/thread.h"
 #include "comm/events.h"
 #include "tensor/blas.h"
 #include "train/training.h"
+
+/* OpenMP's threads would all bear the program's name. */
+static void name_threads(int threads)
+{
+#pragma omp parallel num_threads(threads)
+    {
+        char name[32];
+        int number = omp_get_thread_num();
+        snprintf(name, sizeof name, "ls-compute-%d", number);
+        if (number > 0 && strlen(name) < LS__THREAD_NAME) pthread_setname_np(pthread_self(), name);
+    }
+}
 
 static void note_facts(ls_train *t)
 {
@@ -37,8 +52,10 @@ ls_status ls__train_record_open(ls_train *t)
     if (asprintf(&folder, "%s/events", t->options.run_dir) < 0) return ls__fail(LS_ENOMEM, "record: out of memory");
     ls_status status = ls_record_open(&t->record, t->parallel.world, folder, NULL);
     free(folder);
-    if (!status) note_facts(t);
-    return status;
+    if (status) return status;
+    name_threads(t->options.threads);
+    note_facts(t);
+    return LS_OK;
 }
 
 void ls__train_record_close(ls_train *t)

@@ -31,7 +31,7 @@ static void what_was_lost_belongs_to_the_time_before(void **state)
     (void)state;
     ls__sampler s;
     cpu_set_t before;
-    ls__sampler_open(&s);
+    ls__sampler_open(&s, NULL);
     if (s.schedstat < 0) skip(); /* the kernel does not tell */
     pid_t rival = start_rival(&before);
     int64_t end = ls_now() + 400 * MS, lost = 0;
@@ -61,7 +61,7 @@ static void samples_are_left_out_where_they_would_cost_too_much(void **state)
 {
     (void)state;
     ls__sampler s;
-    ls__sampler_open(&s);
+    ls__sampler_open(&s, NULL);
     int taken = 0;
     for (int i = 0; i < 100000; i++) taken += ls__sample_take(&s, ls_now()).taken;
     ls__sampler_close(&s);

@@ -1,4 +1,4 @@
-/* The views of a run (trace, page, live view) over records that no training would write: whole files with right checksums, whose
+/* The views of a run (trace, page, report, live view) over records that no training would write: whole files with right checksums, whose
  * events, names, facts and times are wild. Whatever they hold, the views end, write valid JSON and text, and touch no memory that is not
  * theirs (under the sanitizers that is checked). */
 #include <jansson.h>
@@ -16,6 +16,7 @@
 #include "cli/amount.h"
 #include "cli/escape.h"
 #include "cli/html.h"
+#include "cli/report.h"
 #include "cli/top_view.h"
 #include "cli/trace_write.h"
 #include "tests/check.h"
@@ -73,6 +74,7 @@ static void write_rank(wild *w, const char *at, int rank)
     for (uint32_t i = 0; i < 6; i++) {
         ls__record_name(record, LS__NAME_SPAN, i, names[any(w, 6)]);
         ls__record_name(record, LS__NAME_OPERATION, i, names[any(w, 6)]);
+        ls__record_name(record, LS__NAME_THREAD, i, names[any(w, 6)]);
     }
     int64_t time = 1000000;
     uint64_t call = 0, step = 0;
@@ -89,6 +91,7 @@ static void write_rank(wild *w, const char *at, int rank)
         if (kind == LS_EVENT_BLOCKED && any(w, 4)) b = any(w, 3000000);
         if (kind == LS_EVENT_BUCKET_START && any(w, 4)) b = call;
         if (kind == LS_EVENT_OPERATION && any(w, 4)) b = any(w, 1000000);
+        if (kind == LS_EVENT_SAMPLE && any(w, 4)) a = (uint64_t)any(w, 8) << 8 | LS_SAMPLE_THREAD;
         if (kind == LS_EVENT_CLOCK && any(w, 4)) continue;
         if (kind == LS_EVENT_END && any(w, 50)) continue;
         ls__ring_add_at(ring, time, kind, a, b);
@@ -138,6 +141,27 @@ static void check_page(const ls_run *run, const char *at)
     assert_null(strstr(text, "\"><i>"));
 }
 
+static void check_report(const ls_run *run)
+{
+    char *text = NULL;
+    size_t bytes;
+    json_error_t error;
+    FILE *f = open_memstream(&text, &bytes);
+    report_text(run, &(report_form){ .to = f, .width = 80 });
+    report_compare(run, run, &(report_form){ .to = f, .width = 40 });
+    fclose(f);
+    assert_null(memchr(text, '\x1b', bytes));
+    free(text);
+    f = open_memstream(&text, &bytes);
+    check_ok(report_json(run, f));
+    fclose(f);
+    json_t *root = json_loadb(text, bytes, 0, &error);
+    if (!root) fail_msg("the report is no JSON: line %d: %s", error.line, error.text);
+    assert_int_equal(json_array_size(json_object_get(root, "by_rank")), run->ranks);
+    json_decref(root);
+    free(text);
+}
+
 static void check_top(const char *at)
 {
     char *text = NULL;
@@ -171,6 +195,7 @@ static void wild_records_are_shown_as_far_as_they_make_sense(void **state)
             shown += run->n_steps > 0;
             check_trace(run);
             check_page(run, name);
+            check_report(run);
             check_top(name);
             ls_run_free(&run);
         }

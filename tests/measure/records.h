@@ -23,7 +23,8 @@ typedef struct rank_record {
     uint64_t cpu, delay, voluntary;
 } rank_record;
 
-static inline void begin_record(rank_record *r, const char *folder, int rank, int ranks, int node, size_t segment)
+static inline void begin_record_on(rank_record *r, const char *folder, int rank, int ranks, int node, size_t segment,
+                                   int core)
 {
     char head[200];
     size_t bytes = (ls__ring_bytes(1 << 14) + 63) / 64 * 64;
@@ -32,8 +33,14 @@ static inline void begin_record(rank_record *r, const char *folder, int rank, in
     *r = (rank_record){ .ring = ls__ring_init(memory, 1 << 14) };
     snprintf(head, sizeof head,
              "{\"rank\":%d,\"ranks\":%d,\"node\":%d,\"host\":\"h\",\"cores\":\"%d\",\"threads\":1,\"start\":1}", rank,
-             ranks, node, rank);
+             ranks, node, core);
     assert_int_equal(ls__record_open(&r->record, folder, rank, head, r->ring, segment), LS_OK);
+}
+
+/* Each rank on a core of its own. */
+static inline void begin_record(rank_record *r, const char *folder, int rank, int ranks, int node, size_t segment)
+{
+    begin_record_on(r, folder, rank, ranks, node, segment, rank);
 }
 
 static inline void add(rank_record *r, int64_t time, ls__event_kind kind, uint64_t a, uint64_t b)

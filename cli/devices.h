@@ -1,0 +1,34 @@
+/* What the reports say of ranks and their devices, in words. */
+#ifndef LS_CLI_DEVICES_H
+#define LS_CLI_DEVICES_H
+
+#include "lockstep/measure.h"
+
+enum { DEVICE_LINES = 6, DEVICE_TEXT = 400, DEVICE_ROLES = 6 };
+
+typedef struct device_lines {
+    int count;
+    char line[DEVICE_LINES][DEVICE_TEXT];
+} device_lines;
+
+/* Which ranks are under- or over-used, and which have no core when they want one; a sentence each. Never empty if there are counted
+ * steps. */
+void device_verdicts(const ls_run *run, device_lines *out);
+/* "main 91%, 2 loaders 0.4% 0.3%, checkpoint writer 0.1%": shares of a core. Empty: not known. */
+void device_threads(const ls_run_rank *r, char out[DEVICE_TEXT]);
+/* What a thread does, by its name: "loader"; or the name itself. */
+const char *device_thread_role(const char *name);
+/* The same as a number: 0 is the main thread, DEVICE_ROLES stands for all that we do not know; and what to call it. */
+int device_role(const char *name);
+const char *device_role_name(int role);
+/* Threads of one role: "2 loaders 0.4% 0.3%", or if not `named` "0.4% 0.3%". Empty: there are none. */
+void device_role_text(const ls_run_rank *r, int role, bool named, char out[DEVICE_TEXT]);
+
+/* The power of the machine that rank r runs on: "83 W, 2.1 J a step", or why it is not known. */
+void device_power(const ls_run *run, int r, char *out, size_t bytes);
+/* The next rank, from `r` on, that is the first of its machine; -1: there is none. */
+int device_next_machine(const ls_run *run, int r);
+/* "under-used", "over-used" or "". */
+const char *device_verdict(ls_use use);
+
+#endif

@@ -1,0 +1,213 @@
+/* The report's tables for a terminal: who waited for whom, ranks and their devices, communication, data. Lines are no longer than 80
+ * columns; names that would make them longer are cut. */
+#include <math.h>
+#include <string.h>
+#include "base/ring.h"
+#include "cli/devices.h"
+#include "cli/report.h"
+
+static double counted(const ls_run *run)
+{
+    return (double)(run->n_steps - run->n_warm);
+}
+
+/* ---- Waiting. */
+
+static void show_waits(const ls_run *run, const report_form *f)
+{
+    double n = counted(run);
+    size_t p = (size_t)run->ranks;
+    int lines = 0;
+    for (int last = 0; last < run->ranks && lines < REPORT_ROWS; last++) {
+        double sum = 0, by[LS_PHASES + 1] = { 0 }, best = 0;
+        int who = -1, why = 0;
+        for (int r = 0; r < run->ranks; r++) {
+            double w = (double)run->wait_matrix[(size_t)r * p + (size_t)last];
+            sum += w;
+            if (w > best) best = w, who = r;
+        }
+        if (who < 0 || sum / n < 1000) continue;
+        for (size_t i = 0; i < run->n_delays; i++)
+            if (run->delays[i].rank == last && run->delays[i].step >= run->steps[run->n_warm].number)
+                by[run->delays[i].core ? LS_PHASES : run->delays[i].phase] += (double)run->delays[i].waited;
+        for (int c = 1; c <= LS_PHASES; c++)
+            if (by[c] > by[why]) why = c;
+        if (!lines++) {
+            report_head(f, "Who waited for whom, in a step");
+            fprintf(f->to, "  %-8s %12s   %-19s   %s\n", "for rank", "all together", "most of it", "mostly for its");
+        }
+        char most[40];
+        snprintf(most, sizeof most, "rank %d, %s", who, report_time(best / n));
+        fprintf(f->to, "  %-8d %12s   %-19s   %s\n", last, report_time(sum / n), most,
+                why == LS_PHASES ? "core, which was taken" : ls_phase_name((ls_phase)why));
+    }
+}
+
+/* ---- Ranks. */
+
+/* At most `width` characters of a text; one that is cut ends in "..". */
+static void put_cut(const report_form *f, const char *text, int width)
+{
+    int n = (int)strlen(text);
+    if (n <= width)
+        fprintf(f->to, " %-*s", width, text);
+    else
+        fprintf(f->to, " %.*s..", width - 2, text);
+}
+
+static void put_share(const report_form *f, int width, double part, double whole)
+{
+    double share = whole > 0 ? 100 * part / whole : NAN;
+    if (isfinite(share))
+        fprintf(f->to, " %*.*f%%", width - 1, share < 9.95 && share >= 0.05 ? 1 : 0, share);
+    else
+        fprintf(f->to, " %*s", width, "-");
+}
+
+static void show_power(const ls_run *run, const report_form *f)
+{
+    int machines = 0, shown = 0;
+    for (int r = 0; (r = device_next_machine(run, r)) >= 0; r++) machines++;
+    for (int r = 0; (r = device_next_machine(run, r)) >= 0 && shown < REPORT_ROWS; r++, shown++) {
+        char text[160], label[100] = "power: ";
+        device_power(run, r, text, sizeof text);
+        if (machines > 1) snprintf(label, sizeof label, "power of %s: ", run->rank[r].host);
+        report_wrap(f, 2, 4, label, text);
+    }
+    if (machines > shown) fprintf(f->to, "  (%d more machines; --json has all)\n", machines - shown);
+}
+
+static void show_use(const ls_run *run, const report_form *f)
+{
+    int shown = 0, host = 4, cores = 5, spare = f->width > 80 ? (f->width - 80) / 2 : 0;
+    for (int r = 0; r < run->ranks; r++) {
+        if (!report_has(run, r)) continue;
+        host = (int)fmax(host, (double)strlen(run->rank[r].host));
+        cores = (int)fmax(cores, (double)strlen(run->rank[r].cores));
+    }
+    host = (int)fmin(host, 10 + spare);
+    cores = (int)fmin(cores, 9 + spare);
+    report_head(f, "Ranks");
+    fprintf(f->to, "  %4s %-*s %-*s %5s %5s %7s %7s %6s %6s %9s\n", "rank", host, "host", cores, "cores", "CPU", "busy",
+            "of peak", "no core", "stolen", "asleep", "memory");
+    for (int r = 0; r < run->ranks && shown < REPORT_ROWS; r++) {
+        const ls_run_rank *x = &run->rank[r];
+        const ls_run_use *u = &x->use;
+        if (!report_has(run, r)) continue;
+        shown++;
+        fprintf(f->to, "  %4d", r);
+        put_cut(f, x->host, host);
+        put_cut(f, x->cores, cores);
+        put_share(f, 5, u->cpu, u->wall);
+        put_share(f, 5, u->busy, u->wall);
+        put_share(f, 7, u->peak, 1);
+        put_share(f, 7, u->delay, u->wall);
+        put_share(f, 6, u->stolen, u->wall);
+        put_share(f, 6, u->asleep, u->wall);
+        fprintf(f->to, " %9s\n", u->resident > 0 ? report_bytes(u->resident) : "-");
+    }
+    report_left_out(f, run, shown);
+    report_wrap(
+        f, 2, 2, "",
+        "(CPU: all threads, a core is 100%; busy: had or wanted a core; of peak: matrix products, SGEMM on the same "
+        "threads is 100%)");
+    device_lines lines;
+    device_verdicts(run, &lines);
+    for (int i = 0; i < lines.count; i++) report_wrap(f, 2, 4, "", lines.line[i]);
+    show_power(run, f);
+}
+
+static void show_threads(const ls_run *run, const report_form *f)
+{
+    int shown = 0;
+    char text[DEVICE_TEXT], label[32];
+    for (int r = 0; r < run->ranks && shown < REPORT_FEW; r++) {
+        if (!report_has(run, r)) continue;
+        device_threads(&run->rank[r], text);
+        if (!*text) continue;
+        if (!shown++) report_head(f, "Threads, each as a share of a core");
+        snprintf(label, sizeof label, "rank %-4d", r);
+        report_wrap(f, 2, 11, label, text);
+    }
+    if (shown) report_left_out(f, run, shown);
+}
+
+static void show_counts(const ls_run *run, const report_form *f)
+{
+    int shown = 0;
+    report_head(f, "What the kernel counted, in a step");
+    fprintf(f->to, "  %4s %15s %15s %12s %12s %12s\n", "rank", "gave up a core", "had it taken", "page faults",
+            "from disk", "read");
+    for (int r = 0; r < run->ranks && shown < REPORT_FEW; r++) {
+        const ls_run_use *u = &run->rank[r].use;
+        if (!report_has(run, r)) continue;
+        shown++;
+        fprintf(f->to, "  %4d %15.1f %15.1f %12.1f %12.1f %12s\n", r, u->voluntary, u->involuntary, u->minor, u->major,
+                report_bytes(u->read_bytes));
+    }
+    report_left_out(f, run, shown);
+}
+
+/* ---- Communication and data. */
+
+static void show_comm(const ls_run *run, const report_form *f)
+{
+    double n = counted(run), step = ls_run_step_mean(run);
+    if (run->ranks < 2 || !run->n_comm) return;
+    report_head(f, "Communication, in a step");
+    fprintf(f->to, "  %-24s %5s %9s %9s %9s %9s %6s\n", "call", "count", "volume", "time", "exposed", "waited", "GB/s");
+    for (size_t i = 0; i < run->n_comm; i++) {
+        const ls_comm_row *c = &run->comm[i];
+        char name[40];
+        if ((double)c->count < 0.05 * n && (double)(c->busy + c->waited) < 0.001 * n * step)
+            continue; /* now and then */
+        snprintf(name, sizeof name, "%s%s", ls_call_name(c->kind), c->bucket ? " (buckets)" : "");
+        fprintf(f->to, "  %-24s %5.1f %9s %9s %9s %9s", name, (double)c->count / n, report_bytes((double)c->bytes / n),
+                report_time((double)c->busy / n), report_time((double)c->exposed / n),
+                report_time((double)c->waited / n / run->ranks));
+        double rate = c->busy > 0 ? (double)c->bytes / (double)c->busy : 0;
+        if (rate >= 0.005)
+            fprintf(f->to, " %6.2f\n", rate);
+        else
+            fprintf(f->to, " %6s\n", "-");
+    }
+}
+
+static void show_data(const ls_run *run, const report_form *f)
+{
+    int shown = 0;
+    for (int r = 0; r < run->ranks && shown < REPORT_FEW; r++) {
+        double batches = 0, load = 0, ready = 0, queue = 0, data = 0, wall = 0, n = counted(run);
+        for (size_t i = run->n_warm; i < run->n_steps; i++) {
+            const ls_step_rank *s = &run->steps[i].rank[r];
+            batches += s->batches;
+            load += (double)s->batch_ns;
+            ready += s->batches - s->batches_missed;
+            queue += s->batches_ready;
+            data += (double)s->ns[LS_PHASE_DATA];
+            wall += (double)(s->end - s->begin);
+        }
+        if (!run->rank[r].present || batches <= 0) continue;
+        if (!shown++) {
+            report_head(f, "Data, in a step");
+            fprintf(f->to, "  %4s %8s %12s %10s %7s %7s %8s %13s\n", "rank", "batches", "to build one", "waited",
+                    "ready", "queue", "workers", "workers' use");
+        }
+        double workers = run->rank[r].facts[LS_FACT_WORKERS];
+        fprintf(f->to, "  %4d %8.1f %12s %10s %6.0f%% %7.1f %8.0f", r, batches / n, report_time(load / batches),
+                report_time(data / n), 100 * ready / batches, queue / batches, workers >= 0 ? workers : 0);
+        put_share(f, 13, workers > 0 ? fmin(1, load / wall / workers) : NAN, 1);
+        fputc('\n', f->to);
+    }
+    if (shown) report_left_out(f, run, shown);
+}
+
+void report_tables(const ls_run *run, const report_form *f)
+{
+    show_waits(run, f);
+    show_use(run, f);
+    show_threads(run, f);
+    show_counts(run, f);
+    show_comm(run, f);
+    show_data(run, f);
+}
