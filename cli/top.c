@@ -20,13 +20,18 @@ static const char intro[] =
     "Shows a run as it goes (runs/last): the newest steps of each rank as a bar of phases, who waits for whom,\n"
     "throughput, CPU use and memory. 'q' leaves; the run is not touched. Not on a terminal it prints once.\n\n";
 
-static volatile sig_atomic_t stopped;
+static volatile sig_atomic_t stopped, paused;
 static struct termios saved;
 static bool is_raw;
 
 static void on_stop(int number)
 {
     stopped = number;
+}
+
+static void on_pause(int number)
+{
+    paused = number;
 }
 
 /* Keys come at once and are not shown; Ctrl-C and Ctrl-Z stay what they are. */
@@ -54,6 +59,30 @@ static top_form form_here(bool terminal)
         f.rows = size.ws_row;
     }
     return f;
+}
+
+/* Ctrl-Z: the shell gets its terminal as it was, and top takes it again when it goes on. */
+static void pause_here(void)
+{
+    struct sigaction usual = { .sa_handler = SIG_DFL }, ours = { .sa_handler = on_pause };
+    paused = 0;
+    restore_keys();
+    sigaction(SIGTSTP, &usual, NULL);
+    raise(SIGTSTP);
+    sigaction(SIGTSTP, &ours, NULL);
+    raw_keys();
+    fputs("\033[2J", stdout);
+}
+
+/* As much of the picture as the terminal is high, the last line left free. */
+static void show(const char *text, int rows)
+{
+    const char *end = text;
+    for (int line = 1; *end && (rows <= 0 || line < rows); line++) {
+        const char *next = strchr(end, '\n');
+        end = next ? next + 1 : end + strlen(end);
+    }
+    fwrite(text, 1, (size_t)(end - text), stdout);
 }
 
 /* Waits for a key; true if it was 'q' or the input ended. */
@@ -91,6 +120,7 @@ static int live(const char *path, double interval)
     bool seen = false;
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGTSTP, &(struct sigaction){ .sa_handler = on_pause }, NULL);
     raw_keys();
     fputs("\033[2J", stdout);
     while (!stopped) {
@@ -104,11 +134,17 @@ static int live(const char *path, double interval)
             top_view_free(&v);
             v = next;
             seen = true;
-            top_draw(&v, path, &f);
+            char *text = NULL;
+            size_t bytes;
+            f.to = open_memstream(&text, &bytes);
+            if (f.to) top_draw(&v, path, &f);
+            if (f.to && !fclose(f.to)) show(text, f.rows);
+            free(text);
         }
         fputs("'q' leaves\033[K\033[J\033[?7h", stdout);
         fflush(stdout);
         if (wants_to_leave(interval)) break;
+        if (paused) pause_here();
     }
     restore_keys();
     fputs("\r\033[K", stdout);

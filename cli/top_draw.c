@@ -43,18 +43,28 @@ static void draw_bar(const top_form *f, const top_rank *r, int columns, double l
     for (; drawn < columns; drawn++) fputc(' ', f->to);
 }
 
-static void draw_legend(const top_form *f, const top_view *v)
+/* Its lines. */
+static int draw_legend(const top_form *f, const top_view *v, bool draw)
 {
+    int at = 0, lines = 1;
     for (int i = 0; i < LS_PHASES; i++) {
         bool used = false;
         for (int r = 0; r < v->ranks; r++) used = used || v->rank[r].ns[look[i].phase] > 0;
         if (!used) continue;
-        if (f->color)
+        int columns = (int)strlen(look[i].name) + (f->color ? 3 : 2);
+        if (at && at + columns > f->columns) {
+            if (draw) end_line(f);
+            at = 0;
+            lines++;
+        }
+        at += columns + 2;
+        if (draw && f->color)
             fprintf(f->to, "\033[48;5;%dm  \033[0m %s  ", look[i].color, look[i].name);
-        else
+        else if (draw)
             fprintf(f->to, "%c %s  ", look[i].letter, look[i].name);
     }
-    end_line(f);
+    if (draw) end_line(f);
+    return lines;
 }
 
 static void draw_state(const top_form *f, const top_view *v)
@@ -82,7 +92,8 @@ static void draw_head(const top_view *v, const char *path, const top_form *f)
     draw_state(f, v);
     end_line(f);
     if (v->window) {
-        fprintf(f->to, "%s a step (mean of the newest %zu)", amount_ns(v->step_ns).text, v->window);
+        fprintf(f->to, "%s a step", amount_ns(v->step_ns).text);
+        if (f->columns >= 70) fprintf(f->to, " (mean of the newest %zu)", v->window);
         if (v->tokens_per_s > 0) fprintf(f->to, "  %s tokens/s", amount_count(v->tokens_per_s).text);
         if (v->steps > v->step && !v->ended && !v->killed)
             fprintf(f->to, "  %s left", amount_ns((double)(v->steps - v->step) * v->step_ns).text);
@@ -93,7 +104,46 @@ static void draw_head(const top_view *v, const char *path, const top_form *f)
     end_line(f);
 }
 
-static void draw_rank(const top_form *f, const top_view *v, int rank, int bar, double longest)
+/* What a rank's line has room for. */
+typedef struct columns {
+    bool host, cause, cores, late;
+    int bar;
+} columns;
+
+/* In a narrow terminal, what is least missed goes first: phases, waiting and memory stay. */
+static columns fit_columns(int width)
+{
+    enum { ALWAYS = 30, HOST = 11, CAUSE = 10, CORES = 6, LATE = 10, LEAST = 10 };
+    columns c = { true, true, true, true, 0 };
+    int beside = ALWAYS + HOST + CAUSE + CORES + LATE;
+    if (width < beside + LEAST) c.host = false, beside -= HOST;
+    if (width < beside + LEAST) c.late = false, beside -= LATE;
+    if (width < beside + LEAST) c.cores = false, beside -= CORES;
+    if (width < beside + LEAST) c.cause = false, beside -= CAUSE;
+    c.bar = width - beside < LEAST ? LEAST : width - beside > 100 ? 100 : width - beside;
+    return c;
+}
+
+static void draw_titles(const top_form *f, columns c)
+{
+    fprintf(f->to, "%4s ", "rank");
+    if (c.host) fprintf(f->to, "%-10s ", "host");
+    fprintf(f->to, "%-*s %5s", c.bar, "a step", "waits");
+    if (c.cause) fprintf(f->to, " %-9s", "for");
+    if (c.cores) fprintf(f->to, " %5s", "cores");
+    if (c.late) fprintf(f->to, " %9s", "no core");
+    fprintf(f->to, " %9s", "memory");
+    end_line(f);
+}
+
+static const char *state_of(const top_rank *r)
+{
+    if (r->closed) return "ended";
+    if (!r->local) return "";
+    return r->state == 'T' || r->state == 't' ? "stopped" : r->state == 'D' ? "disk" : "runs";
+}
+
+static void draw_rank(const top_form *f, const top_view *v, int rank, columns c, double longest)
 {
     const top_rank *r = &v->rank[rank];
     fprintf(f->to, "%4d ", rank);
@@ -102,50 +152,48 @@ static void draw_rank(const top_form *f, const top_view *v, int rank, int bar, d
         end_line(f);
         return;
     }
-    put_plain(f, r->host, 10);
-    fputc(' ', f->to);
-    draw_bar(f, r, bar, longest);
+    if (c.host) {
+        put_plain(f, r->host, 10);
+        fputc(' ', f->to);
+    }
+    draw_bar(f, r, c.bar, longest);
     double wait = r->step_ns > 0 ? r->ns[LS_PHASE_WAIT] / r->step_ns : 0;
-    char cause[24] = "-", cpu[16] = "-";
+    fprintf(f->to, " %5s", amount_share(wait).text);
+    char cause[24] = "-", cpu[16] = "-", late[40];
     if (r->waits_for >= 0) snprintf(cause, sizeof cause, "rank %d", r->waits_for);
+    if (c.cause) fprintf(f->to, " %-9s", cause);
     if (r->cpu >= 0) snprintf(cpu, sizeof cpu, "%.2f", r->cpu);
-    /* "µ" is one column and two bytes */
-    char late[40];
+    if (c.cores) fprintf(f->to, " %5s", cpu);
     snprintf(late, sizeof late, "%s", amount_ns(r->delay_ns).text);
-    fprintf(f->to, " %5s %-9s %5s %*s %9s  %s", amount_share(wait).text, cause, cpu, strchr(late, '\xc2') ? 10 : 9,
-            late, r->memory > 0 ? amount_bytes(r->memory).text : "-",
-            r->closed                            ? "ended"
-            : !r->local                          ? ""
-            : r->state == 'T' || r->state == 't' ? "stopped"
-            : r->state == 'D'                    ? "disk"
-                                                 : "runs");
+    if (c.late) fprintf(f->to, " %*s", strchr(late, '\xc2') ? 10 : 9, late); /* "µ" is one column and two bytes */
+    fprintf(f->to, " %9s  %s", r->memory > 0 ? amount_bytes(r->memory).text : "-", state_of(r));
     end_line(f);
 }
 
 void top_draw(const top_view *v, const char *path, const top_form *f)
 {
-    enum { BESIDE = 66, HEAD = 7 };
-    int bar = f->columns - BESIDE, ranks = v->ranks;
+    columns c = fit_columns(f->columns);
+    int ranks = v->ranks;
     double longest = 0;
-    if (bar < 10) bar = 10;
-    if (bar > 100) bar = 100;
-    if (f->rows > 0 && ranks > f->rows - HEAD - 2) ranks = f->rows - HEAD - 2;
+    /* Beside the ranks: the head, titles, "and more", an empty line, the legend, who is late, and what the caller writes below. */
+    int others = 3 + 1 + 1 + 1 + draw_legend(f, v, false) + (v->late >= 0) + 1;
+    if (f->rows > 0 && ranks > f->rows - others + 1) ranks = f->rows - others;
     if (ranks < 1) ranks = 1;
     for (int r = 0; r < v->ranks; r++) longest = fmax(longest, v->rank[r].step_ns);
     draw_head(v, path, f);
-    fprintf(f->to, "%4s %-10s %-*s %5s %-9s %5s %9s %9s", "rank", "host", bar, "a step", "waits", "for", "cores",
-            "no core", "memory");
-    end_line(f);
-    for (int r = 0; r < ranks && r < v->ranks; r++) draw_rank(f, v, r, bar, longest);
+    draw_titles(f, c);
+    for (int r = 0; r < ranks && r < v->ranks; r++) draw_rank(f, v, r, c, longest);
     if (ranks < v->ranks) {
         fprintf(f->to, "     and %d more", v->ranks - ranks);
         end_line(f);
     }
     end_line(f);
-    draw_legend(f, v);
-    if (v->late >= 0) {
-        fprintf(f->to, "rank %d holds the others up, %s a step, in %s%s", v->late, amount_ns(v->late_ns).text,
-                ls_phase_name(v->late_phase), v->late_core ? ": it has no core of its own" : "");
-        end_line(f);
-    }
+    draw_legend(f, v, true);
+    if (v->late < 0) return;
+    fprintf(f->to, "rank %d holds the others up, %s a step", v->late, amount_ns(v->late_ns).text);
+    if (v->late_core)
+        fputs(": its core was taken", f->to);
+    else
+        fprintf(f->to, ", most in %s", ls_phase_name(v->late_phase));
+    end_line(f);
 }

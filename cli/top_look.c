@@ -107,6 +107,30 @@ static void look_at_rank(top_view *v, const ls_run *run, int rank, size_t first,
     look_at_process(r, from, before && rank < before->ranks ? &before->rank[rank] : NULL);
 }
 
+/* The rank that holds the others up, and where it loses most. Ranks that come last by turns are no news. `lost`: [ranks][LS_PHASES][2],
+ * what it cost the others, without and with want of a core. */
+static void find_late(top_view *v, const double *lost)
+{
+    enum { CAUSES = LS_PHASES * 2 };
+    double most = 0, next = 0;
+    int late = -1, cause = 0;
+    for (int r = 0; r < v->ranks; r++) {
+        double sum = 0;
+        for (int c = 0; c < CAUSES; c++) sum += lost[r * CAUSES + c];
+        if (sum > most)
+            next = most, most = sum, late = r;
+        else if (sum > next)
+            next = sum;
+    }
+    if (late < 0 || most < 0.03 * v->step_ns * (double)v->window || most < 2 * next) return;
+    for (int c = 0; c < CAUSES; c++)
+        if (lost[late * CAUSES + c] > lost[late * CAUSES + cause]) cause = c;
+    v->late = late;
+    v->late_phase = (ls_phase)(cause / 2);
+    v->late_core = cause % 2;
+    v->late_ns = most / (double)v->window;
+}
+
 /* Who waited for whom in the window, and why. */
 static void look_at_waits(top_view *v, const ls_run *run, int64_t first_step)
 {
@@ -126,19 +150,12 @@ static void look_at_waits(top_view *v, const ls_run *run, int64_t first_step)
         for (size_t q = 0; q < n; q++)
             if (waited[r * n + q] > most) most = waited[r * n + q], v->rank[r].waits_for = (int)q;
     }
-    double most = 0.01 * v->step_ns * (double)v->window;
     for (size_t i = 0; lost && i < run->n_delays; i++) {
         const ls_delay *d = &run->delays[i];
         if (d->step < first_step || d->rank < 0 || d->rank >= run->ranks || (unsigned)d->phase >= LS_PHASES) continue;
-        double *at = &lost[((size_t)d->rank * LS_PHASES + (size_t)d->phase) * 2 + d->core];
-        *at += (double)d->longest;
-        if (*at <= most) continue;
-        most = *at;
-        v->late = d->rank;
-        v->late_phase = d->phase;
-        v->late_core = d->core;
-        v->late_ns = *at / (double)v->window;
+        lost[((size_t)d->rank * LS_PHASES + (size_t)d->phase) * 2 + d->core] += (double)d->longest;
     }
+    if (lost) find_late(v, lost);
     free(waited);
     free(lost);
 }
@@ -176,7 +193,22 @@ static void look_at_metrics(top_view *v, const char *path)
 
 /* ---- All of it */
 
-static void settle_state(top_view *v, const ls_run *run)
+/* Seconds since a rank's events were written last, by the clock of whoever keeps the file. */
+static double silence(const char *path, int ranks)
+{
+    double newest = 0;
+    for (int r = 0; r < ranks; r++) {
+        char name[4096];
+        struct stat s;
+        snprintf(name, sizeof name, "%s/events/rank-%d.bin", path, r);
+        if (!stat(name, &s)) newest = fmax(newest, (double)s.st_mtim.tv_sec + (double)s.st_mtim.tv_nsec / 1e9);
+    }
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return newest > 0 ? fmax(0, (double)now.tv_sec + (double)now.tv_nsec / 1e9 - newest) : 0;
+}
+
+static void settle_state(top_view *v, const ls_run *run, const char *path)
 {
     int present = 0, closed = 0, gone = 0, here = 0;
     char host[65] = "";
@@ -196,6 +228,8 @@ static void settle_state(top_view *v, const ls_run *run)
     /* Times are on rank 0's clock, which is ours if that one is here. */
     if (present && newest > INT64_MIN && !strcmp(run->rank[0].host, host))
         v->idle_s = (double)(ls_now() - newest) / 1e9;
+    else
+        v->idle_s = silence(path, v->ranks);
 }
 
 ls_status top_look(top_view *v, const char *path, const top_view *before)
@@ -216,15 +250,20 @@ ls_status top_look(top_view *v, const char *path, const top_view *before)
         first--;
     if (first < run->n_warm && run->n_warm < run->n_steps) first = run->n_warm;
     v->window = run->n_steps - first;
-    for (size_t i = first; i < run->n_steps; i++)
-        v->step_ns += (double)(run->steps[i].end - run->steps[i].begin) / (double)v->window;
     if (v->window) v->step = run->steps[run->n_steps - 1].number;
-    for (int r = 0; r < run->ranks; r++) look_at_rank(v, run, r, first, before);
-    double tokens = run->ranks ? run->rank[0].facts[LS_FACT_TOKENS] : 0;
-    if (run->rank[0].present && tokens > 0 && v->step_ns > 0) v->tokens_per_s = tokens / v->step_ns * 1e9;
+    double tokens = 0;
+    int counted = 0;
+    for (int r = 0; r < run->ranks; r++) {
+        look_at_rank(v, run, r, first, before);
+        if (!run->rank[r].present) continue;
+        if (run->rank[r].facts[LS_FACT_TOKENS] > 0) tokens = run->rank[r].facts[LS_FACT_TOKENS];
+        if (v->rank[r].step_ns > 0) counted++, v->step_ns += v->rank[r].step_ns;
+    }
+    if (counted) v->step_ns /= counted;
+    if (v->step_ns > 0) v->tokens_per_s = tokens / v->step_ns * 1e9;
     if (v->window) look_at_waits(v, run, run->steps[first].number);
     look_at_metrics(v, path);
-    settle_state(v, run);
+    settle_state(v, run, path);
     ls_run_free(&run);
     return LS_OK;
 }

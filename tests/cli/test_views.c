@@ -2,6 +2,7 @@
  * events, names, facts and times are wild. Whatever they hold, the views end, write valid JSON and text, and touch no memory that is not
  * theirs (under the sanitizers that is checked). */
 #include <jansson.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -245,11 +246,71 @@ static void numbers_have_three_digits_and_a_unit(void **state)
     assert_string_equal(amount_share(0.12).text, "12%");
 }
 
+/* Columns of a line, "µ" being one. */
+static int columns_of(const char *line, size_t bytes)
+{
+    int n = 0;
+    for (size_t i = 0; i < bytes; i++) n += ((unsigned char)line[i] & 0xc0) != 0x80;
+    return n;
+}
+
+static void top_fits_the_terminal(void **state)
+{
+    (void)state;
+    enum { RANKS = 8 };
+    top_rank ranks[RANKS];
+    for (int r = 0; r < RANKS; r++) {
+        ranks[r] = (top_rank){ .present = true,
+                               .local = true,
+                               .host = "a-machine-of-a-long-name",
+                               .state = 'R',
+                               .step_ns = 9e6,
+                               .delay_ns = 2e5,
+                               .cpu = 0.93,
+                               .memory = 40e6,
+                               .waits_for = 1 };
+        for (int p = 0; p < LS_PHASES; p++) ranks[r].ns[p] = 1e6;
+    }
+    top_view v = { .ranks = RANKS,
+                   .rank = ranks,
+                   .step = 5,
+                   .steps = 10,
+                   .loss = NAN,
+                   .step_ns = 9e6,
+                   .window = 4,
+                   .late = 1,
+                   .late_ns = 1e6,
+                   .late_core = true };
+    for (int columns = 40; columns <= 200; columns += 4)
+        for (int rows = 16; rows <= 30; rows += 7) {
+            char *text = NULL;
+            size_t bytes;
+            FILE *f = open_memstream(&text, &bytes);
+            top_draw(&v, "run", &(top_form){ .to = f, .columns = columns, .rows = rows });
+            fclose(f);
+            int lines = 0, shown = 0, more = 0;
+            for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1, lines++) {
+                int wide = columns_of(line, (size_t)(end - line));
+                bool of_rank = !strncmp(line, "   ", 3) && line[3] >= '0' && line[3] <= '7';
+                if (wide > columns && (of_rank || strstr(line, "memory")))
+                    fail_msg("%d columns in %d: %.*s", wide, columns, wide, line);
+                if (of_rank) assert_non_null(memmem(line, (size_t)(end - line), "38.1 MiB  runs", 14));
+                shown += of_rank;
+                sscanf(line, " and %d more", &more);
+            }
+            assert_int_equal(shown + more, RANKS);
+            assert_true(lines < rows); /* a line is left for the caller */
+            assert_non_null(strstr(text, "rank 1 holds the others up, 1.00 ms a step: its core was taken"));
+            free(text);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wild_records_are_shown_as_far_as_they_make_sense),
         cmocka_unit_test(text_stays_text),
+        cmocka_unit_test(top_fits_the_terminal),
         cmocka_unit_test(numbers_have_three_digits_and_a_unit),
     };
     return cmocka_run_group_tests(tests, enter_folder, leave_folder);
