@@ -102,6 +102,7 @@ void chart_axis_x(const chart *c, const char *title, tick_text text)
 {
     double step = nice_step(c->x1 - c->x0, (int)((c->width - c->left - c->right) / (c->width < 400 ? 48 : 70))),
            base = c->height - c->bottom;
+    if (c->whole_x && step < 1) step = 1;
     fprintf(c->to, "<path class=\"axis\" d=\"M%.1f %.1fH%.1f", c->left, base, c->width - c->right);
     for (double x = first_tick(c->x0, step); x <= c->x1 + step * 1e-6; x += step)
         fprintf(c->to, "M%.1f %.1fv4", chart_x(c, x), base);

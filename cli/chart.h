@@ -11,6 +11,7 @@ typedef struct chart {
     double width, height;
     double left, right, top, bottom; /* of the plot within it: margins */
     double x0, x1, y0, y1;           /* the data's range */
+    bool whole_x;                    /* x are numbers of steps: no ticks between them */
     bool log_y;
 } chart;
 

@@ -78,10 +78,11 @@ static void widen(chart *c, const curve *v)
 static void draw_curve(const chart *c, const curve *v, const char *class_name)
 {
     if (!v->count) return;
-    fprintf(c->to, "<path class=\"curve %s\" d=\"", class_name);
+    /* A single point is a dot, or nobody would see it. */
+    fprintf(c->to, "<path class=\"curve %s%s\" d=\"", class_name, v->count == 1 ? " one" : "");
     for (size_t i = 0; i < v->count; i++)
         fprintf(c->to, "%c%.1f %.1f", i ? 'L' : 'M', chart_x(c, v->x[i]), chart_y(c, v->y[i]));
-    fputs("\"/>", c->to);
+    fputs(v->count == 1 ? "h.01\"/>" : "\"/>", c->to);
 }
 
 static void draw_points(const chart *c, const curve *v)
@@ -119,6 +120,7 @@ static chart frame(const page *p, double width)
                     .right = 12,
                     .top = 24,
                     .bottom = 40,
+                    .whole_x = true,
                     .x0 = INFINITY,
                     .x1 = -INFINITY,
                     .y0 = INFINITY,
@@ -254,7 +256,11 @@ static void draw_ranks(const page *p, double width, rank_value_fn value, const c
         curves[r] = make_rank_curve(p, r, value, (size_t)(width / 3));
         widen(&c, &curves[r]);
     }
-    if (c.x1 >= c.x0) {
+    size_t count;
+    const ls_run_step *steps = counted(p, &count);
+    if (c.x1 >= c.x0 && count) { /* all charts show the same steps */
+        c.x0 = (double)steps[0].number;
+        c.x1 = (double)steps[count - 1].number;
         settle(&c, true);
         chart_open(&c, what);
         chart_axis_y(&c, unit, tick_plain);

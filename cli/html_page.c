@@ -200,11 +200,24 @@ static void put_tiles(const page *p)
 
 /* ---- Findings and notes */
 
+/* Names of options are not broken at their hyphens. */
+static void put_words(FILE *to, const char *text)
+{
+    char *copy = strdup(text), *rest = copy;
+    for (const char *word; rest && (word = strsep(&rest, " "));) {
+        bool option = !strncmp(word, "--", 2);
+        if (option) fputs("<span class=\"o\">", to);
+        put_html(to, word);
+        fputs(option && rest ? "</span> " : option ? "</span>" : rest ? " " : "", to);
+    }
+    free(copy);
+}
+
 static void put_line(const page *p, const char *class_name, const char *text)
 {
     if (!*text) return;
     fprintf(p->to, "<span class=\"%s\">", class_name);
-    put_html(p->to, text);
+    put_words(p->to, text);
     fputs("</span>", p->to);
 }
 

@@ -218,17 +218,43 @@ static void compare_row(const page *p, const char *name, double a, double b)
             share);
 }
 
+static double tokens_of(const ls_run *run)
+{
+    for (int r = 0; r < run->ranks; r++)
+        if (run->rank[r].present && run->rank[r].facts[LS_FACT_TOKENS] > 0) return run->rank[r].facts[LS_FACT_TOKENS];
+    return 0;
+}
+
+/* More is better here. */
+static void compare_speed(const page *p, double x, double y)
+{
+    double a = x / ls_run_step_mean(p->run) * 1e9, b = y / ls_run_step_mean(p->other) * 1e9;
+    if (!(a > 0 && b > 0)) return;
+    fprintf(p->to, "<tr><td><b>tokens/s</b><td>%s<td>%s<td class=\"w\">%s%s<td class=\"%s\">%+.1f%%</tr>",
+            amount_count(a).text, amount_count(b).text, b >= a ? "+" : "\u2212", amount_count(fabs(b - a)).text,
+            fabs(b / a - 1) < 0.02 ? ""
+            : b > a                ? "good"
+                                   : "bad",
+            100 * (b / a - 1));
+}
+
 void html_compare(const page *p)
 {
     if (!p->other) return;
+    double x = tokens_of(p->run), y = tokens_of(p->other);
     html_card(p, "compare", "", "Compared with", NULL);
     fputs("<p>", p->to);
     put_html(p->to, p->other->path);
     fprintf(p->to, ": %d rank%s, %zu steps. Means of a step over all ranks; green: the other run is faster there.</p>",
             p->other->ranks, p->other->ranks == 1 ? "" : "s", p->other->n_steps);
+    if (x > 0 && y > 0 && x != y)
+        fprintf(p->to,
+                "<p>Steps do different work: %.0f tokens in this run, %.0f in the other. Compare tokens a second.</p>",
+                x, y);
     fputs(
         "<div class=\"scroll\"><table><tr><th>phase<th>this run<th>the other<th class=\"w\">difference<th>change</tr>",
         p->to);
+    compare_speed(p, x, y);
     compare_row(p, "<b>step</b>", ls_run_step_mean(p->run), ls_run_step_mean(p->other));
     for (int i = 0; i < LS_PHASES; i++) {
         double a = ls_run_mean(p->run, -1, html_phases[i]), b = ls_run_mean(p->other, -1, html_phases[i]);

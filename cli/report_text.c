@@ -245,6 +245,28 @@ void report_text(const ls_run *run, const report_form *form)
 
 /* ---- Two runs. */
 
+/* Of all ranks in a step; 0: not known. */
+static double tokens_of(const ls_run *run)
+{
+    for (int r = 0; r < run->ranks; r++)
+        if (run->rank[r].present && run->rank[r].facts[LS_FACT_TOKENS] > 0) return run->rank[r].facts[LS_FACT_TOKENS];
+    return 0;
+}
+
+/* Steps of different work cannot be compared by their time; tokens a second can. */
+static void compare_speed(const ls_run *before, const ls_run *after, const report_form *f)
+{
+    double x = tokens_of(before), y = tokens_of(after), a = x / ls_run_step_mean(before) * 1e9,
+           b = y / ls_run_step_mean(after) * 1e9;
+    if (!(x > 0 && y > 0)) return;
+    fprintf(f->to, "  %-16s %12.0f %12.0f %+11.1f%%\n", "tokens/s", a, b, 100 * (b - a) / a);
+    if (x != y)
+        fprintf(
+            f->to,
+            "  a step before has %.0f tokens, one after %.0f: compare tokens/s, not times; a token takes %s and %s\n",
+            x, y, report_time(1e9 / a), report_time(1e9 / b));
+}
+
 void report_compare(const ls_run *before, const ls_run *after, const report_form *f)
 {
     double a = ls_run_step_mean(before), b = ls_run_step_mean(after);
@@ -261,6 +283,7 @@ void report_compare(const ls_run *before, const ls_run *after, const report_form
     }
     fprintf(f->to, "  %-16s %12s %12s %+11.1f%%\n", "step", report_time(a), report_time(b), 100 * (b - a) / a);
     fprintf(f->to, "  (changes are shares of the step before)\n");
+    compare_speed(before, after, f);
     report_head(f, "Findings");
     for (int second = 0; second < 2; second++) {
         const ls_run *run = second ? after : before;
