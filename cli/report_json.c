@@ -100,10 +100,10 @@ static json_t *machines_of(const ls_run *run)
 
 static json_t *finding_of(const ls_finding *f)
 {
-    return json_pack("{s:s, s:i, s:s, s:I, s:I, s:I, s:s, s:s, s:s}", "kind", kinds[f->kind], "rank", f->rank, "phase",
-                     f->kind == LS_FINDING_CORE ? "core" : ls_phase_name(f->phase), "cost", (json_int_t)f->cost,
-                     "expected_step", (json_int_t)f->expected, "steps", (json_int_t)f->steps, "what", f->what,
-                     "evidence", f->evidence, "change", f->change);
+    return json_pack("{s:s, s:i, s:s, s:I, s:f, s:I, s:I, s:s, s:s, s:s}", "kind", kinds[f->kind], "rank", f->rank,
+                     "phase", f->kind == LS_FINDING_CORE ? "core" : ls_phase_name(f->phase), "cost",
+                     (json_int_t)f->cost, "weight", f->weight, "expected_step", (json_int_t)f->expected, "steps",
+                     (json_int_t)f->steps, "what", f->what, "evidence", f->evidence, "change", f->change);
 }
 
 static json_t *delay_of(const ls_delay *d)

@@ -33,7 +33,9 @@ typedef struct ls_event {
 typedef struct ls_piece {
     int64_t begin;
     ls_phase phase;
-    bool shared;   /* in a call that deals out work: who does how much is chance */
+    bool shared; /* in a call that deals out work: who does how much is chance */
+    bool
+        counted; /* a sample was taken at its end: cpu and delay are of it and those since the sample before, and shared out to them */
     bool slept;    /* it gave up its core of its own accord: to wait for a device, a lock, another thread */
     int64_t cpu;   /* of the piece's time: on a core; < 0: not known */
     int64_t delay; /* could run but had no core */
@@ -183,6 +185,7 @@ typedef struct ls_finding {
     int rank; /* -1: all */
     ls_phase phase;
     int64_t cost;       /* ns of a step, on average */
+    double weight;      /* 1; less where it may as well be chance: findings are in the order of cost * weight */
     int64_t expected;   /* ns of a step once the change is made */
     int64_t steps;      /* in how many steps it was seen */
     char what[320];     /* "rank 1 cost everyone 41.0 ms a step in data loading" */

@@ -2,6 +2,7 @@
 #include "base/sample.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,12 +29,19 @@ static size_t read_small(const char *path, char *out, size_t bytes)
     return n > 0 ? (size_t)n : 0;
 }
 
+/* A thread that was on its core all the time since the last sample has neither slept nor waited for one: then its clock is enough. */
 static void count_thread(const ls__sampler *s, ls__thread_counts *c)
 {
+    enum { NOTHING = 5000 };
+    const ls__thread_counts *before = &s->before;
     char text[96];
     struct rusage usage;
     unsigned long long delay = 0;
     c->cpu = (uint64_t)clock_of(CLOCK_THREAD_CPUTIME_ID);
+    c->has_delay = before->has_delay;
+    c->delay = before->delay;
+    c->voluntary = before->voluntary;
+    if (before->taken && c->time - before->time - (int64_t)(c->cpu - before->cpu) < NOTHING) return;
     ssize_t n = s->schedstat < 0 ? 0 : pread(s->schedstat, text, sizeof text - 1, 0);
     if (n > 0) text[n] = 0;
     c->has_delay = n > 0 && sscanf(text, "%*u %llu", &delay) == 1;
@@ -47,15 +55,14 @@ void ls__sampler_open(ls__sampler *s, const char *powercap)
     enum { TRIES = 5 };
     *s = (ls__sampler){ .schedstat = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC), .cost = INT64_MAX };
     for (int i = 0; i < TRIES; i++) {
-        ls__thread_counts c;
-        int64_t begin = ls_now();
+        ls__thread_counts c = { .time = ls_now() };
         count_thread(s, &c);
-        int64_t cost = ls_now() - begin;
+        int64_t cost = ls_now() - c.time;
         if (cost < s->cost) s->cost = cost;
     }
     ls__energy_open(&s->energy, powercap);
     ls__thread_times_open(&s->threads);
-    s->last = ls_now();
+    s->last = s->marked = ls_now();
     s->saved = SAVED * s->cost;
 }
 
@@ -71,7 +78,7 @@ ls__thread_counts ls__sample_take(ls__sampler *s, int64_t now)
     enum { TRIES = 3 };
     ls__thread_counts c = { .time = now };
     s->saved += (now - s->last) / SHARE;
-    s->last = now;
+    s->last = s->marked = now;
     if (s->saved > SAVED * s->cost) s->saved = SAVED * s->cost;
     if (s->saved < s->cost || now - s->taken < APART * s->cost) return c;
     /* The kernel likes to take the core away at the end of a call. Then time and counters are not of one moment, and a wait of many
@@ -86,13 +93,20 @@ ls__thread_counts ls__sample_take(ls__sampler *s, int64_t now)
         c.time = end;
     }
     c.taken = true;
-    s->taken = c.time;
+    s->taken = s->marked = c.time;
+    s->before = c;
     return c;
 }
 
-bool ls__sample_is_rich(const ls__sampler *s, int64_t now)
+bool ls__sample_is_due(ls__sampler *s, int64_t now, size_t place)
 {
-    return s->saved > SAVED / 4 * s->cost && now - s->taken > 4 * APART * s->cost;
+    enum { LEAST = 20000 };
+    float *usual = &s->usual[place % LS__SAMPLE_PLACES], took = (float)(now - s->marked);
+    bool late = *usual > 0 && took > 1.25f * *usual + LEAST;
+    s->marked = now;
+    /* Falls fast and rises slowly: one late step is not usual. */
+    *usual = *usual > 0 ? (took < *usual ? (took + *usual) / 2 : fminf(took, 1.06f * *usual)) : took;
+    return (late && s->saved > 4 * s->cost) || (s->saved > SAVED / 4 * s->cost && now - s->taken > 4 * APART * s->cost);
 }
 
 void ls__sample_put(ls__ring *ring, const ls__thread_counts *c)

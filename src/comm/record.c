@@ -157,7 +157,8 @@ int64_t ls__world_sample(ls_world *world, int64_t now)
 void ls__world_mark(ls_world *world, ls__event_kind kind, uint64_t a, uint64_t b)
 {
     int64_t now = ls_now();
-    if (world->record && ls__sample_is_rich(&world->record->sampler, now)) now = ls__world_sample(world, now);
+    if (world->record && ls__sample_is_due(&world->record->sampler, now, 2 * (size_t)a + (kind == LS_EVENT_SPAN_USED)))
+        now = ls__world_sample(world, now);
     ls__ring_add_at(world->ring, now, kind, a, b);
 }
 

@@ -116,6 +116,7 @@ static ls_status add_sample(walk *w, const ls_event *e)
     if (e->a == LS_SAMPLE_DELAY) w->delay = by;
     if (e->a != LS_SAMPLE_VOLUNTARY) return status;
     share_out(w, w->cpu, w->delay, by, w->at);
+    if (w->r->n_pieces) w->r->pieces[w->r->n_pieces - 1].counted = true;
     w->sampled = w->r->n_pieces;
     return status;
 }

@@ -4,11 +4,13 @@
  * large, it is usual. If not, single steps may stand out. Such a step must rise above the others in that step, and above what the rank
  * itself usually takes: otherwise it is a step in which all were slow, or the others quick. The rise must be clear of three things:
  * a least share of a step, the deviation of this rank's other steps, and the tail, which is how far the others' worst steps rise in
- * that phase. In a step in which the machine is restless and all are slower, more is asked. And what such steps cost together must be clear of what they cost others: a rank that is now and then as late as anybody
- * is no straggler.
+ * that phase. The tail is not asked of what comes again. In a step in which the machine is restless and all are slower, more is asked. And what
+ * such steps cost together must be clear of what they cost others: a rank that is now and then as late as anybody is no straggler.
  *
  * Time asleep is looked at by itself too. Computing varies, by caches and neighbours; but a thread that computes does not sleep, so a
- * sleep stands out where the same time at work would not. And so are the stretches that a phase is made of; see fine.c. */
+ * sleep stands out where the same time at work would not. And so are the stretches that a phase is made of; see fine.c.
+ *
+ * What stands out at work while computing, and never again at that place, may be the machine's: see LS__CHANCE. */
 #include "measure/excess.h"
 
 #include <math.h>
@@ -26,11 +28,13 @@
 #define TAIL   1.7  /* and so many times the tail of the others */
 #define TURNS  2.0  /* and all such steps together, what others lose in such steps */
 #define UNREST 2.0  /* and so many times what the others rise in that step, where there are some */
+#define ALIKE  1.5  /* two steps lose the same if neither loses so many times the other's */
 #define LEAST  50e3 /* and so many ns: less is the clock and the cache */
 
 typedef struct table {
     double *excess, *rise; /* [ranks][steps] */
-    double *usual, *limit; /* [ranks]: median excess; what a rise must exceed */
+    double *usual;         /* [ranks]: median excess */
+    double *low, *limit;   /* [ranks]: what a rise must exceed if it comes again, and if it comes once */
     double *deviation;     /* [ranks] */
 } table;
 
@@ -44,6 +48,8 @@ struct ls__excess {
     double *most;            /* [ranks][steps]; and what follows [ranks]: the same file's */
     double *usual, *usual_apart;
     double *unrest;   /* [ranks][steps]: what the others' forward and backward took beyond their usual, the median */
+    uint32_t *place;  /* [ranks][steps]: see fine.h */
+    uint32_t *list;   /* [steps] */
     ls__loss *sudden; /* [ranks] */
     double *room;     /* [steps] */
     double *now;      /* [2 * ranks] */
@@ -141,9 +147,10 @@ static void set_limits(ls__excess *e, table *t)
 {
     double *tails = e->now;
     for (size_t r = 0; r < e->ranks; r++) tails[r] = tail_of(e, t->rise + r * e->steps);
-    for (size_t r = 0; r < e->ranks; r++)
-        t->limit[r] =
-            fmax(fmax(LEAST, SUDDEN * e->step), fmax(NOISE * t->deviation[r], TAIL * high_of_others(e, tails, r)));
+    for (size_t r = 0; r < e->ranks; r++) {
+        t->low[r] = fmax(fmax(LEAST, SUDDEN * e->step), NOISE * t->deviation[r]);
+        t->limit[r] = fmax(t->low[r], TAIL * high_of_others(e, tails, r));
+    }
 }
 
 static void fill(ls__excess *e, table *t, double (*of)(const ls_step_rank *, int))
@@ -165,7 +172,9 @@ static void fill(ls__excess *e, table *t, double (*of)(const ls_step_rank *, int
 static ls_status fill_fine(ls__excess *e, table *t)
 {
     size_t n = e->steps;
-    ls__fine out = { .most = e->most, .apart = t->rise, .usual = e->usual, .usual_apart = e->usual_apart };
+    ls__fine out = {
+        .most = e->most, .place = e->place, .apart = t->rise, .usual = e->usual, .usual_apart = e->usual_apart
+    };
     ls_status status = ls__fine_fill(e->run, e->cause < LS_PHASES ? (ls_phase)e->cause : LS_PHASE_OTHER, &out);
     for (size_t r = 0; r < e->ranks && !status; r++) {
         double *rise = t->rise + r * n;
@@ -186,12 +195,12 @@ static bool disturbed(const ls__excess *e, const ls_step_rank *s, double rise)
     return rise < 0.5 * ((double)s->own[e->cause] - rise);
 }
 
-static void add_step(const ls__excess *e, ls__loss *loss, int rank, size_t step)
+static void add_step(const ls__excess *e, ls__loss *loss, size_t rank, size_t step)
 {
-    double own = ls__spent(cell(e, (size_t)rank, step), e->cause);
+    double own = ls__spent(cell(e, rank, step), e->cause);
     loss->steps++;
     loss->own += own;
-    loss->other += own - e->all.excess[(size_t)rank * e->steps + step];
+    loss->other += own - e->all.excess[rank * e->steps + step];
 }
 
 static ls__loss mean_loss(ls__loss loss)
@@ -201,21 +210,73 @@ static ls__loss mean_loss(ls__loss loss)
     return loss;
 }
 
-static ls__loss sum_sudden(const ls__excess *e, int rank)
+/* The steps of a rank in which a stretch may stand out, in e->list. */
+static size_t list_outstanding(const ls__excess *e, size_t rank)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < e->steps; i++)
+        if (e->fine.rise[rank * e->steps + i] > e->fine.low[rank]) e->list[n++] = (uint32_t)i;
+    return n;
+}
+
+/* Whether what stands out in step `step` does so in other steps too, at the same place and to the same extent, and is not one of many that
+ * do so elsewhere. A machine may be restless for some steps on end: those next to it do not count. `n`: of the list. */
+static bool comes_again(const ls__excess *e, size_t rank, size_t step, size_t n)
+{
+    enum { MANY = 10000 }; /* then it is not apart from the others */
+    const double *most = e->most + rank * e->steps;
+    const uint32_t *place = e->place + rank * e->steps;
+    size_t same = 1;
+    for (size_t k = 0; k < n && n < MANY; k++) {
+        size_t i = e->list[k];
+        if ((i + 1 >= step && i <= step + 1) || place[i] != place[step]) continue;
+        if (most[i] < ALIKE * most[step] && most[step] < ALIKE * most[i]) same++;
+    }
+    return same > 1 && 2 * same >= n;
+}
+
+/* What a rise must exceed: less if it comes again. */
+static double limit_of(const ls__excess *e, const table *t, size_t rank)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < e->steps; i++) n += t->rise[rank * e->steps + i] > t->low[rank];
+    return n > 1 ? t->low[rank] : t->limit[rank];
+}
+
+/* What stands out in a step of all of the phase, where no stretches are known; of time asleep; and of a stretch. */
+static double look_at_all(const ls__excess *e, size_t rank, size_t step, double limit)
+{
+    size_t at = rank * e->steps + step;
+    if (computes(e->cause)) limit = e->all.limit[rank] + UNREST * e->unrest[at];
+    double rise = e->all.rise[at];
+    return isnan(e->most[at]) && rise > limit && !disturbed(e, cell(e, rank, step), rise) ? rise : 0;
+}
+
+static double look_at_fine(const ls__excess *e, size_t rank, size_t step, size_t n, bool *again)
+{
+    size_t at = rank * e->steps + step;
+    double rise = e->fine.rise[at];
+    *again = rise > e->fine.low[rank] && comes_again(e, rank, step, n);
+    return *again || rise > e->fine.limit[rank] ? e->most[at] : 0;
+}
+
+static ls__loss sum_sudden(const ls__excess *e, size_t rank)
 {
     ls__loss loss = { 0 };
-    size_t row = (size_t)rank * e->steps;
-    const double *all = e->all.rise + row, *asleep = e->asleep.rise + row, *fine = e->fine.rise + row;
+    double limit = limit_of(e, &e->all, rank), limit_asleep = limit_of(e, &e->asleep, rank);
+    bool sure = !computes(e->cause), again;
+    size_t n = list_outstanding(e, rank);
     for (size_t i = 0; i < e->steps; i++) {
-        double out = 0;
-        double limit = e->all.limit[rank] + (computes(e->cause) ? UNREST * e->unrest[row + i] : 0);
-        if (isnan(e->most[row + i]) && all[i] > limit && !disturbed(e, cell(e, (size_t)rank, i), all[i])) out = all[i];
-        if (asleep[i] > e->asleep.limit[rank]) out = fmax(out, asleep[i]);
-        if (fine[i] > e->fine.limit[rank]) out = fmax(out, e->most[row + i]);
+        double asleep = e->asleep.rise[rank * e->steps + i], out = look_at_all(e, rank, i, limit);
+        if (out > 0 && loss.steps) sure = true;
+        if (asleep > limit_asleep) out = fmax(out, asleep), sure = true;
+        out = fmax(out, look_at_fine(e, rank, i, n, &again));
+        if (again) sure = true;
         if (!(out > 0)) continue;
         loss.cost += out / (double)e->steps;
         add_step(e, &loss, rank, i);
     }
+    loss.once = !sure;
     return mean_loss(loss);
 }
 
@@ -226,8 +287,13 @@ ls_status ls__excess_look_at(ls__excess *e, int cause)
     fill(e, &e->asleep, slept);
     ls_status status = fill_fine(e, &e->fine);
     if (status) return status;
-    for (size_t r = 0; r < e->ranks; r++) e->now[r] = (e->sudden[r] = sum_sudden(e, (int)r)).cost;
-    for (size_t r = 0; r < e->ranks; r++) e->sudden[r].clear -= TURNS * high_of_others(e, e->now, r);
+    for (size_t r = 0; r < e->ranks; r++) e->sudden[r] = sum_sudden(e, r);
+    for (size_t r = 0; r < e->ranks; r++) {
+        /* What may be chance is no match for what is not. */
+        for (size_t q = 0; q < e->ranks; q++)
+            e->now[q] = e->sudden[q].cost * (e->sudden[q].once && !e->sudden[r].once ? LS__CHANCE : 1);
+        e->sudden[r].clear -= TURNS * high_of_others(e, e->now, r);
+    }
     return LS_OK;
 }
 
@@ -236,6 +302,7 @@ ls__loss ls__excess_usual(const ls__excess *e, int rank)
     ls__loss loss = { 0 };
     if (e->usual_apart[rank] > PLACE * e->step) { /* not if it is NAN */
         loss.cost = e->usual[rank];
+        loss.placed = true;
     } else if (is_usual(e, &e->all, (size_t)rank)) {
         loss.cost = e->all.usual[rank];
         loss.spread = e->usual_apart[rank] < 0.5 * loss.cost;
@@ -246,7 +313,7 @@ ls__loss ls__excess_usual(const ls__excess *e, int rank)
     } else {
         return loss;
     }
-    for (size_t i = 0; i < e->steps; i++) add_step(e, &loss, rank, i);
+    for (size_t i = 0; i < e->steps; i++) add_step(e, &loss, (size_t)rank, i);
     return mean_loss(loss);
 }
 
@@ -282,9 +349,11 @@ ls_status ls__excess_open(ls__excess **out, const ls_run *run, bool crowded)
 {
     size_t n = ls__counted(run), p = (size_t)run->ranks;
     ls__excess *e = *out = calloc(1, sizeof *e);
-    double *at = e ? malloc((7 * n * p + 11 * p + n + 2 * p) * sizeof *at) : NULL;
+    double *at = e ? malloc((7 * n * p + 14 * p + n + 2 * p) * sizeof *at) : NULL;
     ls__loss *sudden = at ? malloc(p * sizeof *sudden) : NULL;
-    if (!sudden) {
+    uint32_t *place = sudden ? malloc((n * p + n) * sizeof *place) : NULL;
+    if (!place) {
+        free(sudden);
         free(at);
         free(e);
         *out = NULL;
@@ -292,6 +361,8 @@ ls_status ls__excess_open(ls__excess **out, const ls_run *run, bool crowded)
     }
     *e = (ls__excess){ .run = run, .steps = n, .ranks = p, .crowded = crowded };
     e->sudden = sudden;
+    e->place = place;
+    e->list = place + n * p;
     e->all.excess = at; /* the first of them owns the memory */
     e->all.rise = at + n * p;
     e->asleep.excess = at + 2 * n * p;
@@ -308,7 +379,8 @@ ls_status ls__excess_open(ls__excess **out, const ls_run *run, bool crowded)
         t->usual = at;
         t->limit = at + p;
         t->deviation = at + 2 * p;
-        at += 3 * p;
+        t->low = at + 3 * p;
+        at += 4 * p;
     }
     e->now = at;
     e->room = at + 2 * p;
@@ -328,6 +400,7 @@ void ls__excess_free(ls__excess **pe)
     if (!*pe) return;
     free((*pe)->all.excess);
     free((*pe)->sudden);
+    free((*pe)->place);
     free(*pe);
     *pe = NULL;
 }

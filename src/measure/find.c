@@ -31,7 +31,7 @@ ls_finding *ls__finding_add(ls_run *run, ls_finding_kind kind)
     if (run->n_findings == MAX_FINDINGS) return NULL;
     if (!run->findings && !(run->findings = calloc(MAX_FINDINGS, sizeof *run->findings))) return NULL;
     ls_finding *f = &run->findings[run->n_findings++];
-    *f = (ls_finding){ .kind = kind, .rank = -1 };
+    *f = (ls_finding){ .kind = kind, .rank = -1, .weight = 1 };
     return f;
 }
 
@@ -99,10 +99,11 @@ static ls_status sum_comm(ls_run *run)
     return LS_OK;
 }
 
-static int by_cost(const void *a, const void *b)
+static int by_weight(const void *a, const void *b)
 {
     const ls_finding *x = a, *y = b;
-    return (x->cost < y->cost) - (x->cost > y->cost);
+    double u = (double)x->cost * x->weight, v = (double)y->cost * y->weight;
+    return (u < v) - (u > v);
 }
 
 ls_status ls__run_find(ls_run *run)
@@ -114,6 +115,6 @@ ls_status ls__run_find(ls_run *run)
     ls_status status = sum_comm(run);
     if (!status) status = ls__find_stragglers(run);
     if (!status) status = ls__find_losses(run);
-    if (!status && run->n_findings) qsort(run->findings, run->n_findings, sizeof *run->findings, by_cost);
+    if (!status && run->n_findings) qsort(run->findings, run->n_findings, sizeof *run->findings, by_weight);
     return status;
 }

@@ -10,100 +10,157 @@
 #include "base/status.h"
 #include "measure/find.h"
 
-enum {
-    MOST = 1 << 25, /* numbers kept, at most: 128 MiB */
-    UNSURE = 30000, /* ns without a core that do not matter */
-    CLOSE = 30000   /* ns between marks of one place */
-};
-#define CLEAR 2.0 /* what is apart must be clear of so many times the next */
+enum { MOST = 1 << 25 }; /* numbers kept, at most: 128 MiB */
+#define CLEAR 2.0        /* what is apart must be clear of so many times the next */
+
+typedef struct stretch {
+    int64_t begin, end;
+} stretch;
 
 typedef struct grid {
     const ls_run *run;
     ls_phase phase;
     uint32_t mark;
     size_t ranks, steps, stretches;
-    float *ns;     /* [ranks][steps][stretches] */
-    bool *good;    /* [ranks][steps]: the step has as many stretches as all */
-    float *unsure; /* [ranks][steps]: ns without a core, in one of them */
+    float *ns;    /* [ranks][steps][stretches] */
+    bool *good;   /* [ranks][steps]: the step has as many stretches as all */
+    float *least; /* [ranks][stretches]: what they take in a good step */
+    stretch *now; /* [stretches]: of the step that is being walked through */
 } grid;
-
-/* Of [from, to], what rank r's pieces say was spent in the phase; NAN: they do not tell. *unsure: of that, may have been without a core. `at`:
- * a piece that is not behind `from`; moves on. */
-static double spent_between(const grid *g, const ls_run_rank *r, size_t *at, int64_t from, int64_t to, double *unsure)
-{
-    double sum = 0, most = UNSURE;
-    *unsure = 0;
-    while (*at + 2 < r->n_pieces && r->pieces[*at + 1].begin <= from) ++*at;
-    for (size_t i = *at; i + 1 < r->n_pieces && r->pieces[i].begin < to; i++) {
-        const ls_piece *p = &r->pieces[i];
-        int64_t length = ls__min(p[1].begin, to) - ls__max(p->begin, from), whole = p[1].begin - p->begin;
-        if (p->phase != g->phase || p->shared || length <= 0) continue;
-        int64_t lost = p->delay + (p->cpu >= 0 && !p->slept ? ls__max(0, whole - p->cpu - p->delay) : 0);
-        bool inside = whole - length < CLOSE; /* marks come in pairs, and only one of them with a sample */
-        sum += (double)(inside ? ls__max(0, length - lost) : length);
-        if (!inside && length > CLOSE) *unsure += (double)lost, most += 0.05 * (double)whole; /* in it, or elsewhere */
-    }
-    return *unsure > most ? (double)NAN : sum;
-}
-
-/* Called for the stretches of a rank, step by step. */
-typedef void (*stretch_fn)(grid *g, size_t rank, size_t step, size_t index, double ns, double unsure);
-
-static void walk_stretches(grid *g, size_t rank, stretch_fn tell)
-{
-    const ls_run_rank *r = &g->run->rank[rank];
-    size_t at = 0, index = 0;
-    ptrdiff_t step = -1;
-    int64_t from = -1;
-    for (size_t i = 0; i < r->n_events; i++) {
-        const ls_event *e = &r->events[i];
-        if (e->thread != r->main_thread) continue;
-        if (e->kind == LS_EVENT_STEP) {
-            step = ls__run_step_at(g->run, (int)rank, e->time) - (ptrdiff_t)g->run->n_warm;
-            index = 0;
-            from = -1;
-        }
-        if (e->kind == LS_EVENT_PHASE_BEGIN && e->a == (uint64_t)g->phase) from = e->time;
-        bool end = e->kind == LS_EVENT_PHASE_END && e->a == (uint64_t)g->phase;
-        if ((!end && e->kind != g->mark) || from < 0) continue;
-        double unsure, ns = spent_between(g, r, &at, from, e->time, &unsure);
-        if (step >= 0 && (size_t)step < g->steps) tell(g, rank, (size_t)step, index, ns, unsure);
-        index++;
-        from = end ? -1 : e->time;
-    }
-}
-
-static void count_stretch(grid *g, size_t rank, size_t step, size_t index, double ns, double unsure)
-{
-    (void)rank;
-    (void)step;
-    (void)ns;
-    (void)unsure;
-    if (index >= g->stretches) g->stretches = index + 1;
-}
 
 static float *cell(const grid *g, size_t rank, size_t step)
 {
     return g->ns + (rank * g->steps + step) * g->stretches;
 }
 
-static void put_stretch(grid *g, size_t rank, size_t step, size_t index, double ns, double unsure)
+/* ---- Filling the grid. */
+
+/* Called for each step of a rank; its stretches are in g->now, if there are not too many. *piece: one that is not behind them; moves on. */
+typedef void (*step_fn)(grid *g, size_t rank, size_t step, size_t stretches, size_t *piece);
+
+static void walk_steps(grid *g, size_t rank, step_fn tell)
 {
-    if (index >= g->stretches) return;
-    cell(g, rank, step)[index] = (float)ns;
-    g->good[rank * g->steps + step] = index + 1 == g->stretches;
-    if (unsure > (double)g->unsure[rank * g->steps + step]) g->unsure[rank * g->steps + step] = (float)unsure;
+    const ls_run_rank *r = &g->run->rank[rank];
+    size_t piece = 0, n = 0;
+    ptrdiff_t step = -1;
+    int64_t from = -1;
+    if (!r->n_pieces) return;
+    for (size_t i = 0; i < r->n_events; i++) {
+        const ls_event *e = &r->events[i];
+        if (e->thread != r->main_thread && e->kind != LS_EVENT_END) continue;
+        if (e->kind == LS_EVENT_STEP || e->kind == LS_EVENT_END) {
+            if (step >= 0 && (size_t)step < g->steps) tell(g, rank, (size_t)step, n, &piece);
+            step = ls__run_step_at(g->run, (int)rank, e->time) - (ptrdiff_t)g->run->n_warm;
+            n = 0;
+            from = -1;
+        }
+        if (e->kind == LS_EVENT_PHASE_BEGIN && e->a == (uint64_t)g->phase) from = e->time;
+        bool end = e->kind == LS_EVENT_PHASE_END && e->a == (uint64_t)g->phase;
+        if ((!end && e->kind != g->mark) || from < 0) continue;
+        if (g->now && n < g->stretches) g->now[n] = (stretch){ from, e->time };
+        n++;
+        from = end ? -1 : e->time;
+    }
 }
+
+static void count_stretches(grid *g, size_t rank, size_t step, size_t stretches, size_t *piece)
+{
+    (void)rank;
+    (void)step;
+    (void)piece;
+    if (stretches > g->stretches) g->stretches = stretches;
+}
+
+/* What they take by the clock. */
+static void put_step(grid *g, size_t rank, size_t step, size_t stretches, size_t *piece)
+{
+    const ls_run_rank *r = &g->run->rank[rank];
+    if (stretches != g->stretches) return;
+    g->good[rank * g->steps + step] = true;
+    for (size_t k = 0; k < stretches; k++) {
+        const stretch *s = &g->now[k];
+        int64_t sum = 0;
+        while (*piece + 2 < r->n_pieces && r->pieces[*piece + 1].begin <= s->begin) ++*piece;
+        for (const ls_piece *p = r->pieces + *piece; p < r->pieces + r->n_pieces - 1 && p->begin < s->end; p++)
+            if (p->phase == g->phase && !p->shared) sum += ls__min(p[1].begin, s->end) - ls__max(p->begin, s->begin);
+        cell(g, rank, step)[k] = (float)ls__max(0, sum);
+    }
+}
+
+/* Takes `lost` off the stretches [first, last) of a step. Where it was lost is where it took longest beyond the usual; or, if that does
+ * not account for it, where it took longest. */
+static void take_off(float *ns, const float *least, size_t first, size_t last, double lost)
+{
+    enum { PLACES = 64 }; /* a piece does not lose its core more often */
+    bool usual = true;
+    for (int i = 0; lost > 0 && i < PLACES; i++) {
+        size_t at = first;
+        double most = 0;
+        for (size_t k = first; k < last; k++) {
+            double over = usual ? (double)(ns[k] - least[k]) : (double)ns[k];
+            if (over > most) most = over, at = k;
+        }
+        if (most <= 0 && !usual) return;
+        if (most <= 0) usual = false;
+        ns[at] -= (float)fmin(lost, most);
+        lost -= most;
+    }
+}
+
+/* Takes off what the samples say was without a core. A sample is taken where a stretch took long, so it is mostly clear which one that was. */
+static void correct_step(grid *g, size_t rank, size_t step, size_t stretches, size_t *piece)
+{
+    const ls_run_rank *r = &g->run->rank[rank];
+    if (stretches != g->stretches) return;
+    while (*piece + 2 < r->n_pieces && r->pieces[*piece + 1].begin <= g->now[0].begin) ++*piece;
+    size_t first = 0, last = 0;
+    int64_t lost = 0;
+    for (const ls_piece *p = r->pieces + *piece; p < r->pieces + r->n_pieces - 1; p++) {
+        bool end = p[1].begin >= g->now[stretches - 1].end;
+        if (p->phase == g->phase && !p->shared) {
+            int64_t length = p[1].begin - p->begin;
+            lost += p->delay + (p->cpu >= 0 && !p->slept ? ls__max(0, length - p->cpu - p->delay) : 0);
+            while (last < stretches && g->now[last].begin < p[1].begin) last++;
+        }
+        if (!p->counted && !end) continue;
+        if (last > first) take_off(cell(g, rank, step), g->least + rank * g->stretches, first, last, (double)lost);
+        if (end) return;
+        lost = 0;
+        while (first < stretches && g->now[first].end <= p[1].begin) first++;
+    }
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The lowest tenth, for each rank and stretch, of its steps: some lose their core at the same place in most steps. */
+static void find_least(const grid *g, double *room)
+{
+    for (size_t r = 0; r < g->ranks; r++)
+        for (size_t k = 0; k < g->stretches; k++) {
+            size_t n = 0;
+            for (size_t i = 0; i < g->steps; i++)
+                if (g->good[r * g->steps + i]) room[n++] = (double)cell(g, r, i)[k];
+            qsort(room, n, sizeof *room, by_value);
+            g->least[r * g->stretches + k] = n ? (float)room[n / 10] : 0;
+        }
+}
+
+/* ---- Looking at it. */
 
 /* The largest and the second largest number that was shown. */
 typedef struct top {
     double first, second;
+    size_t at; /* the first */
 } top;
 
-static void show(top *t, double x)
+static void show(top *t, double x, size_t at)
 {
     if (x > t->first)
-        t->second = t->first, t->first = x;
+        t->second = t->first, t->first = x, t->at = at;
     else if (x > t->second)
         t->second = x;
 }
@@ -114,49 +171,69 @@ static bool values(const grid *g, size_t r, size_t i, size_t k, double *own, dou
     size_t n = 0;
     if (!g->good[r * g->steps + i]) return false;
     for (size_t q = 0; q < g->ranks; q++)
-        if (q != r && g->good[q * g->steps + i] && !isnan(cell(g, q, i)[k])) room[n++] = (double)cell(g, q, i)[k];
+        if (q != r && g->good[q * g->steps + i]) room[n++] = (double)cell(g, q, i)[k];
     *own = (double)cell(g, r, i)[k];
     *others = ls__median(room, n);
-    return n > 0 && !isnan(*own);
+    return n > 0;
 }
 
-/* Fills `usual`, [ranks][stretches], with what each stretch takes; and what it takes beyond the others into out->usual. */
-static void find_usual(const grid *g, ls__fine *out, double *usual, double *room)
+/* How many times as long as usual the stretches take, the median; 1 if less: a slow core is so all over. `room` is [stretches]. */
+static double pace(const grid *g, const float *ns, const double *usual, double *room)
 {
-    double *beyond = room, *others = room + g->steps;
-    for (size_t r = 0; r < g->ranks; r++) {
-        top t = { 0 };
-        bool known = true;
+    enum { SHORT = 20000 };
+    size_t n = 0;
+    for (size_t k = 0; k < g->stretches; k++)
+        if (usual[k] > SHORT) room[n++] = (double)ns[k] / usual[k];
+    return fmax(1, ls__median(room, n));
+}
+
+/* Fills `usual`, [ranks][stretches], with what each stretch takes. */
+static void find_usual(const grid *g, double *usual, double *room)
+{
+    for (size_t r = 0; r < g->ranks; r++)
         for (size_t k = 0; k < g->stretches; k++) {
-            double own, other;
-            size_t n = 0, m = 0;
+            size_t n = 0;
             for (size_t i = 0; i < g->steps; i++)
-                if (values(g, r, i, k, &own, &other, others)) beyond[n++] = own - other;
-            show(&t, ls__median(beyond, n));
-            known = known && 2 * n > g->steps;
-            for (size_t i = 0; i < g->steps; i++)
-                if (g->good[r * g->steps + i] && !isnan(cell(g, r, i)[k])) beyond[m++] = (double)cell(g, r, i)[k];
-            usual[r * g->stretches + k] = ls__median(beyond, m);
+                if (g->good[r * g->steps + i]) room[n++] = (double)cell(g, r, i)[k];
+            usual[r * g->stretches + k] = n ? ls__median(room, n) : (double)NAN;
         }
-        out->usual[r] = known ? t.first : (double)NAN;
-        out->usual_apart[r] = known ? t.first - CLEAR * t.second : (double)NAN;
+}
+
+/* What a rank's stretches usually take beyond the other ranks'. `others` is [stretches]. */
+static void compare_usual(const grid *g, ls__fine *out, const double *usual, double *others, double *room)
+{
+    for (size_t r = 0; r < g->ranks; r++) {
+        const double *own = usual + r * g->stretches;
+        top t = { 0 };
+        size_t n = 0;
+        for (size_t k = 0; k < g->stretches; k++) {
+            n = 0;
+            for (size_t q = 0; q < g->ranks; q++)
+                if (q != r && !isnan(usual[q * g->stretches])) room[n++] = usual[q * g->stretches + k];
+            others[k] = ls__median(room, n);
+            g->least[k] = (float)own[k];
+        }
+        if (!n || isnan(own[0])) continue;
+        double slow = pace(g, g->least, others, room);
+        for (size_t k = 0; k < g->stretches; k++) show(&t, own[k] - slow * others[k], k);
+        out->usual[r] = t.first;
+        out->usual_apart[r] = t.first - CLEAR * t.second;
     }
 }
 
-static void compare(const grid *g, ls__fine *out, const double *usual, double *room)
+static void compare_steps(const grid *g, ls__fine *out, const double *usual, double *room)
 {
     for (size_t r = 0; r < g->ranks; r++)
         for (size_t i = 0; i < g->steps; i++) {
             top t = { 0 };
-            bool known = true;
-            for (size_t k = 0; k < g->stretches && known; k++) {
-                double own, other;
-                known = values(g, r, i, k, &own, &other, room);
-                if (known) show(&t, fmin(own - usual[r * g->stretches + k], own - other));
-            }
-            if (!known) continue;
+            double own, other;
+            if (!values(g, r, i, 0, &own, &other, room)) continue;
+            double slow = pace(g, cell(g, r, i), usual + r * g->stretches, room);
+            for (size_t k = 0; k < g->stretches && values(g, r, i, k, &own, &other, room); k++)
+                show(&t, fmin(own - slow * usual[r * g->stretches + k], own - other), k);
             out->most[r * g->steps + i] = t.first;
-            out->apart[r * g->steps + i] = t.first - CLEAR * t.second - (double)g->unsure[r * g->steps + i];
+            out->place[r * g->steps + i] = (uint32_t)t.at;
+            out->apart[r * g->steps + i] = t.first - CLEAR * t.second;
         }
 }
 
@@ -168,21 +245,28 @@ ls_status ls__fine_fill(const ls_run *run, ls_phase phase, ls__fine *out)
     for (size_t r = 0; r < g.ranks; r++) out->usual[r] = out->usual_apart[r] = (double)NAN;
     if (phase != LS_PHASE_FORWARD && phase != LS_PHASE_BACKWARD) return LS_OK;
     g.mark = phase == LS_PHASE_FORWARD ? LS_EVENT_SPAN_USED : LS_EVENT_SPAN_READY;
-    for (size_t r = 0; r < g.ranks; r++) walk_stretches(&g, r, count_stretch);
+    for (size_t r = 0; r < g.ranks; r++) walk_steps(&g, r, count_stretches);
     if (g.stretches < 4 || g.stretches > MOST / g.steps || g.stretches * g.steps > MOST / g.ranks) return LS_OK;
     g.ns = calloc(g.ranks * g.steps * g.stretches, sizeof *g.ns);
     g.good = calloc(g.ranks * g.steps, sizeof *g.good);
-    g.unsure = calloc(g.ranks * g.steps, sizeof *g.unsure);
-    double *room = malloc((g.steps + g.ranks) * sizeof *room), *usual = malloc(g.ranks * g.stretches * sizeof *usual);
-    if (!g.ns || !g.good || !g.unsure || !room || !usual) status = ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
-    for (size_t r = 0; r < g.ranks && !status; r++) walk_stretches(&g, r, put_stretch);
+    g.least = malloc(g.ranks * g.stretches * sizeof *g.least);
+    g.now = malloc(g.stretches * sizeof *g.now);
+    double *room = malloc((g.steps + g.ranks + g.stretches) * sizeof *room),
+           *usual = malloc((g.ranks + 1) * g.stretches * sizeof *usual);
+    if (!g.ns || !g.good || !g.least || !g.now || !room || !usual)
+        status = ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
+    for (size_t r = 0; r < g.ranks && !status; r++) walk_steps(&g, r, put_step);
     if (!status) {
-        find_usual(&g, out, usual, room);
-        compare(&g, out, usual, room);
+        find_least(&g, room);
+        for (size_t r = 0; r < g.ranks; r++) walk_steps(&g, r, correct_step);
+        find_usual(&g, usual, room);
+        compare_usual(&g, out, usual, usual + g.ranks * g.stretches, room);
+        compare_steps(&g, out, usual, room);
     }
     free(g.ns);
     free(g.good);
-    free(g.unsure);
+    free(g.least);
+    free(g.now);
     free(room);
     free(usual);
     return status;

@@ -6,7 +6,8 @@
 
 /* What the stretches between two marks took beyond their usual, in that rank's other steps and on the other ranks in that step. */
 typedef struct ls__fine {
-    double *most; /* [ranks][counted steps]: of the stretch where that is most; NAN: not known */
+    double *most;    /* [ranks][counted steps]: of the stretch where that is most; NAN: not known */
+    uint32_t *place; /* which stretch that is */
     double *
         apart; /* the same, clear of twice what the next one rose by: slowness all over the phase is not apart; 0: not known */
     double *usual,

@@ -108,6 +108,15 @@ static void describe(const ls_run *run, int rank, int cause, const ls__loss *j, 
     snprintf(f->evidence, sizeof f->evidence, "its %s takes %s, the others' %s; they wait %s a step for it", phase,
              ls__duration(j->own, a), ls__duration(j->other, b), ls__duration(waited_for(run, rank), c));
     f->expected = (int64_t)(step - (double)f->cost);
+    if (j->once) {
+        size_t at = strlen(f->evidence);
+        snprintf(f->evidence + at, sizeof f->evidence - at, "; it was computing, and lost nothing at that place again");
+        snprintf(
+            f->change, sizeof f->change,
+            "see whether it comes again; once may be the machine, which stops a core for a moment and counts it as "
+            "work");
+        return;
+    }
     switch (cause) {
     case LS_PHASE_DATA: advise_data(run, rank, usual ? j->own : 0, f); break;
     case LS_PHASE_BACKWARD: {
@@ -148,6 +157,7 @@ static void add_loss(ls_run *run, int rank, int cause, const ls__loss *loss, boo
     f->phase = cause < LS_PHASES ? (ls_phase)cause : LS_PHASE_OTHER;
     f->cost = (int64_t)cost;
     f->steps = loss->steps;
+    if (loss->once) f->weight = LS__CHANCE;
     describe(run, rank, cause, loss, usual, f);
 }
 
@@ -193,7 +203,7 @@ static void look_at_speed(ls_run *run, int rank, const ls__loss usual[2])
     double least = WORTH * ls_run_step_mean(run), a = usual[0].cost / fmax(1, usual[0].own),
            b = usual[1].cost / fmax(1, usual[1].own);
     bool count[2] = { usual[0].cost > least, usual[1].cost > least };
-    if (count[0] && count[1] && a < 2 * b && b < 2 * a) {
+    if (count[0] && count[1] && !usual[0].placed && !usual[1].placed && a < 2 * b && b < 2 * a) {
         add_slow(run, rank, usual[0].cost + usual[1].cost, usual[0].own + usual[1].own, "forward and in backward");
         return;
     }

@@ -69,10 +69,47 @@ static void samples_are_left_out_where_they_would_cost_too_much(void **state)
     assert_in_range(taken, 1, 2000);
 }
 
+static void a_late_mark_is_sampled(void **state)
+{
+    (void)state;
+    ls__sampler s;
+    ls__sampler_open(&s, NULL);
+    int64_t now = s.last;
+    s.saved = 8 * s.cost; /* not enough to sample for the sake of it */
+    for (int step = 0; step < 20; step++)
+        for (size_t place = 0; place < 3; place++) assert_false(ls__sample_is_due(&s, now += MS, place));
+    assert_true(ls__sample_is_due(&s, now += 2 * MS, 0));
+    assert_false(ls__sample_is_due(&s, now += MS, 1));
+    s.saved = 0;
+    assert_false(ls__sample_is_due(&s, now += 2 * MS, 2));
+    ls__sampler_close(&s);
+}
+
+static void a_sleep_is_counted_after_work(void **state)
+{
+    (void)state;
+    ls__sampler s;
+    ls__sampler_open(&s, NULL);
+    int64_t until = ls_now() + 5 * MS;
+    ls__thread_counts first = ls__sample_take(&s, ls_now());
+    while (ls_now() < until) {
+    }
+    ls__thread_counts work = ls__sample_take(&s, ls_now());
+    usleep(5000);
+    ls__thread_counts slept = ls__sample_take(&s, ls_now());
+    ls__sampler_close(&s);
+    assert_true(first.taken && work.taken && slept.taken);
+    assert_true(work.cpu - first.cpu > MS); /* a busy machine may leave it less than 5 */
+    assert_true(slept.voluntary > work.voluntary);
+    assert_true(slept.time - work.time - (int64_t)(slept.cpu - work.cpu) > 4 * MS);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_lost_belongs_to_the_time_before),
+        cmocka_unit_test(a_late_mark_is_sampled),
+        cmocka_unit_test(a_sleep_is_counted_after_work),
         cmocka_unit_test(samples_are_left_out_where_they_would_cost_too_much),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,6 +14,7 @@ typedef struct late {
     bool moved;           /* rank 1 is on another machine, whose clock moved after it was compared */
     bool marked, spread;  /* gradients are noted; what is lost in backward is lost before all of them, not before one */
     int64_t jitter;       /* what backward varies by, on both ranks, all over it */
+    int64_t preempted;    /* ns without a core in each backward of the rank, before another gradient each time */
 } late;
 
 /* Loss of this rank in this phase and step. */
@@ -32,23 +33,29 @@ static int64_t chance(const late *l, int rank, int step)
 
 enum { MARKS = 6, LATE_MARK = 3 };
 
-static void mark_gradients(rank_record *r, const late *l, int64_t at, int64_t even, int64_t more)
+static int64_t no_core(const late *l, int rank)
+{
+    return l->rank == rank ? l->preempted : 0;
+}
+
+static void mark_gradients(rank_record *r, const late *l, int rank, int step, int64_t at, int64_t even, int64_t more)
 {
     int64_t late_by = l->spread ? 0 : more, each = (even + (l->spread ? more : 0)) / MARKS;
     for (int i = 0; i < MARKS; i++) {
-        at += each + (i == LATE_MARK ? late_by : 0);
+        at += each + (i == LATE_MARK ? late_by : 0) + (i == step % MARKS ? no_core(l, rank) : 0);
         add(r, at - (i == MARKS - 1), LS_EVENT_SPAN_READY, (uint64_t)i, 0);
     }
 }
 
 static int64_t in_phase(rank_record *r, const late *l, int rank, ls_phase phase, int64_t at, int64_t ns, int step)
 {
-    int64_t more = lost(l, rank, phase, step),
-            core = phase == LS_PHASE_FORWARD ? lost(l, rank, LS_PHASE_OTHER, step) : 0;
+    int64_t more = lost(l, rank, phase, step), core = phase == LS_PHASE_FORWARD    ? lost(l, rank, LS_PHASE_OTHER, step)
+                                                      : phase == LS_PHASE_BACKWARD ? no_core(l, rank)
+                                                                                   : 0;
     sample(r, at, 0, 0, false);
     add(r, at, LS_EVENT_PHASE_BEGIN, phase, 0);
     if (phase == LS_PHASE_BACKWARD) ns += chance(l, rank, step);
-    if (phase == LS_PHASE_BACKWARD && l->marked) mark_gradients(r, l, at, ns, more);
+    if (phase == LS_PHASE_BACKWARD && l->marked) mark_gradients(r, l, rank, step, at, ns, more);
     at += ns + more + core;
     sample(r, at, ns + more, core, false);
     add(r, at, LS_EVENT_PHASE_END, phase, 0);
@@ -59,7 +66,7 @@ static int64_t in_phase(rank_record *r, const late *l, int rank, ls_phase phase,
 static int64_t arrival(const late *l, int k, int step)
 {
     return 55 * MS + lost(l, k, LS_PHASE_DATA, step) + lost(l, k, LS_PHASE_FORWARD, step) +
-           lost(l, k, LS_PHASE_BACKWARD, step) + lost(l, k, LS_PHASE_OTHER, step) + chance(l, k, step);
+           lost(l, k, LS_PHASE_BACKWARD, step) + lost(l, k, LS_PHASE_OTHER, step) + chance(l, k, step) + no_core(l, k);
 }
 
 /* 5 ms data, 20 forward, 30 backward, then the ranks meet, exchange for 2 ms, and update for 3. */
@@ -211,6 +218,53 @@ static void a_delay_at_one_place_is_seen_in_noise(void **state)
     ls_run_free(&run);
 }
 
+/* Samples are taken at the ends of phases alone here: of what a phase lost, it must be found out where. */
+static void a_lost_core_is_no_delay_and_hides_none(void **state)
+{
+    (void)state;
+    late l = { .rank = 1, .phase = LS_PHASE_BACKWARD, .every = 10, .marked = true, .preempted = 8 * MS };
+    ls_run *run = run_of(&l, "preempted");
+    assert_null(finding_of(run, LS_FINDING_STRAGGLER));
+    assert_non_null(finding_of(run, LS_FINDING_CORE));
+    ls_run_free(&run);
+    l.ns = 3 * MS;
+    run = run_of(&l, "preempted-late");
+    const ls_finding *f = finding_of(run, LS_FINDING_STRAGGLER);
+    assert_non_null(f);
+    assert_int_equal(f->rank, 1);
+    assert_int_equal(f->phase, LS_PHASE_BACKWARD);
+    assert_int_equal(f->steps, STEPS / l.every);
+    ls_run_free(&run);
+}
+
+/* What happens once while computing may be the machine's, and what happens again is not. */
+static void once_weighs_less_than_again(void **state)
+{
+    (void)state;
+    late l = { .rank = 0, .phase = LS_PHASE_BACKWARD, .ns = 6 * MS, .every = STEPS / 2, .marked = true };
+    ls_run *run = run_of(&l, "again");
+    const ls_finding *f = finding_of(run, LS_FINDING_STRAGGLER);
+    assert_non_null(f);
+    assert_int_equal(f->steps, 2);
+    assert_true(f->weight == 1);
+    ls_run_free(&run);
+    l.every = STEPS;
+    run = run_of(&l, "once");
+    f = finding_of(run, LS_FINDING_STRAGGLER);
+    assert_non_null(f);
+    assert_int_equal(f->rank, 0);
+    assert_int_equal(f->phase, LS_PHASE_BACKWARD);
+    assert_int_equal(f->steps, 1);
+    assert_true(f->weight < 1);
+    ls_run_free(&run);
+    l.phase = LS_PHASE_DATA; /* too short for the machine's stops to fall into it */
+    run = run_of(&l, "once-data");
+    f = finding_of(run, LS_FINDING_STRAGGLER);
+    assert_non_null(f);
+    assert_true(f->weight == 1);
+    ls_run_free(&run);
+}
+
 static void slowness_all_over_a_phase_is_the_cores(void **state)
 {
     (void)state;
@@ -289,6 +343,8 @@ int main(void)
         cmocka_unit_test(phases_add_up),
         cmocka_unit_test(the_late_rank_is_named),
         cmocka_unit_test(a_delay_at_one_place_is_seen_in_noise),
+        cmocka_unit_test(a_lost_core_is_no_delay_and_hides_none),
+        cmocka_unit_test(once_weighs_less_than_again),
         cmocka_unit_test(slowness_all_over_a_phase_is_the_cores),
         cmocka_unit_test(clocks_that_differ_change_nothing),
         cmocka_unit_test(a_clock_that_moves_is_put_right),
