@@ -117,7 +117,7 @@ void device_verdicts(const ls_run *run, device_lines *out)
         char *line = new_line(out);
         bool apart = all.high - all.low > 0.1;
         add(line, DEVICE_TEXT, "%s",
-            all.count < 2 ? "busy for "
+            all.count < 2 ? "its main thread is busy for "
             : apart       ? "no rank is steadily under- or over-used: they are busy for "
                           : "no rank is under- or over-used: they are busy for ");
         put_range(line, &all);
@@ -191,7 +191,7 @@ void device_role_text(const ls_run_rank *r, int role, bool named, char out[DEVIC
         if (first < i) continue;
         int count = put_shares(r, i, shares);
         if (*out) add(out, DEVICE_TEXT, ", ");
-        if (count > 1 && (named || role == DEVICE_ROLES)) add(out, DEVICE_TEXT, "%d ", count);
+        if (count > 1) add(out, DEVICE_TEXT, named || role == DEVICE_ROLES ? "%d " : "%d: ", count);
         if (role == DEVICE_ROLES)
             add(out, DEVICE_TEXT, "%s ", device_thread_role(name));
         else if (named)

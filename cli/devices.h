@@ -21,7 +21,7 @@ const char *device_thread_role(const char *name);
 /* The same as a number: 0 is the main thread, DEVICE_ROLES stands for all that we do not know; and what to call it. */
 int device_role(const char *name);
 const char *device_role_name(int role);
-/* Threads of one role: "2 loaders 0.4% 0.3%", or if not `named` "0.4% 0.3%". Empty: there are none. */
+/* Threads of one role: "2 loaders 0.4% 0.3%", or if not `named` "2: 0.4% 0.3%". Empty: there are none. */
 void device_role_text(const ls_run_rank *r, int role, bool named, char out[DEVICE_TEXT]);
 
 /* The power of the machine that rank r runs on: "83 W, 2.1 J a step", or why it is not known. */

@@ -115,11 +115,10 @@ static void put_ranks(const page *p)
         "Per step. <i>Busy</i>: the thread that makes the steps had or wanted a core. <i>Without a core</i>: it could "
         "run, but another one had its core. <i>Stolen</i>: the machine itself had no core to give. <i>Asleep</i>: it "
         "waited of its own accord, for a device or another thread.");
-    fputs(
-        "<div class=\"scroll\"><table><tr><th>rank<th class=\"l\">host<th class=\"l\">cores<th>busy "
-        "cores<th>busy<th>of SGEMM<th>without a core<th>stolen<th>asleep<th>switches<th>forced<th>page faults<th>from "
-        "disk<th>memory<th>clock</tr>",
-        p->to);
+    fputs("<div class=\"scroll\"><table><tr><th>rank<th class=\"l\">host<th class=\"l\">cores<th>cores "
+          "used<th>busy<th>of SGEMM<th>without a core<th>stolen<th>asleep<th>switches<th>forced<th>page faults<th>from "
+          "disk<th>memory<th>clock</tr>",
+          p->to);
     for (int r = 0; r < run->ranks && r < MOST_ROWS; r++) {
         const ls_run_rank *k = &run->rank[r];
         if (k->present && k->use.wall > 0)

@@ -196,8 +196,8 @@ static void look_at_comm(ls_run *run)
     f->cost = (int64_t)(exposed / 2);
     f->expected = (int64_t)(step - exposed / 2);
     snprintf(f->what, sizeof f->what, "communication that nothing hides: %s of a step", ls__duration(exposed, a));
-    snprintf(f->evidence, sizeof f->evidence,
-             "%.1f MiB a step, carried at %.2f GB/s; %.0f%% of it while ranks computed", c.total / (1 << 20),
+    snprintf(f->evidence, sizeof f->evidence, "%.1f %s a step, carried at %.2f GB/s; %.0f%% of it while ranks computed",
+             c.total / (c.total < 1e5 ? 1 << 10 : 1 << 20), c.total < 1e5 ? "KiB" : "MiB",
              c.busy > 0 ? c.total / c.busy : 0, c.busy > 0 ? 100 * fmax(0, 1 - c.exposed / c.busy) : 0);
     snprintf(f->change, sizeof f->change,
              "more micro-batches between updates (--accumulate %.0f): twice the work for the same "
