@@ -123,6 +123,8 @@ static int read_rows(train_arguments *a, raw *r, int argc, char **argv)
         { OPTION_INT, "--keep", &t->keep, "N", "how many of the newest checkpoints stay (2)", 1, many, NULL },
         { OPTION_FLAG, "--resume", &t->resume, NULL, "go on with the run in --run-dir, from its newest checkpoint", 0,
           0, NULL },
+        { OPTION_LONG, "--metrics-every", &t->metrics_every, "N", "steps between lines of metrics.jsonl (1)", 1, any,
+          NULL },
         { OPTION_FLAG, "--no-tensorboard", &t->no_tensorboard, NULL, "write no event files for TensorBoard", 0, 0,
           NULL },
         { OPTION_FLAG, "--no-record", &t->no_record, NULL, "no events for 'lockstep report' in the run's folder", 0, 0,

@@ -104,8 +104,9 @@ typedef struct ls_train_options {
     int keep;                 /* the newest so many; 0: 2 */
     bool resume;              /* go on from the newest whole one in `run_dir`, on any number of ranks */
 
-    bool no_tensorboard; /* no event files for TensorBoard in the run directory */
-    bool profile;        /* count what each operation costs; see ls_train_save_profile() */
+    int64_t metrics_every; /* steps between lines of metrics.jsonl; evaluations and the last step always; 0: 1 */
+    bool no_tensorboard;   /* no event files for TensorBoard in the run directory */
+    bool profile;          /* count what each operation costs; see ls_train_save_profile() */
 
     /* ---- Measuring */
     bool no_record; /* no events in the run directory */

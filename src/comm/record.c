@@ -137,7 +137,9 @@ void ls_record_free(ls_record **pr)
 void ls__record_pause(ls_record *r, bool paused)
 {
     if (!r) return;
-    if (!paused) {
+    if (paused) {
+        ls__record_drain(r->file, 0);
+    } else {
         ls__record_skip(r->file);
         r->sampler.last = ls_now(); /* nothing was saved up meanwhile */
     }

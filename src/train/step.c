@@ -161,14 +161,15 @@ static ls_status finish_step(ls_train *t, ls_train_metrics *m, double tokens, in
     m->tokens_per_s = tokens / m->step_ms * 1e3;
     m->gflops = t->flops_per_token * tokens / m->step_ms / 1e6;
     m->eval_loss = -1;
-    bool last = t->step == o->steps;
-    if (o->eval_every > 0 && (t->step % o->eval_every == 0 || last)) {
+    bool last = t->step == o->steps, eval = o->eval_every > 0 && (t->step % o->eval_every == 0 || last);
+    if (eval) {
         ls_mark_begin(t->parallel.world, LS_PHASE_EVAL);
         ls_status status = ls_train_eval(t, &m->eval_loss);
         ls_mark_end(t->parallel.world, LS_PHASE_EVAL);
         if (status) return status;
     }
-    ls_status status = t->run.path ? ls__run_dir_add(&t->run, m) : LS_OK;
+    bool told = o->metrics_every <= 1 || t->step % o->metrics_every == 0 || eval || last || t->stopping;
+    ls_status status = t->run.path && told ? ls__run_dir_add(&t->run, m) : LS_OK;
     if (!status) status = ls__train_note_loading(t, m);
     bool due = o->checkpoint_every && (t->step % o->checkpoint_every == 0 || last || t->stopping);
     /* The others cannot change the weights meanwhile: for the next update they wait for this rank. */
