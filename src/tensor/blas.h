@@ -48,7 +48,8 @@ void ls__blas_init(void);
 bool ls__gemm_packs(const ls__gemm *g);
 /* Computes `count` independent products, with as many threads as the workspace is for. `tick` may be NULL. */
 void ls__gemm_run(const ls__gemm *products, int count, int threads, float *workspace, const ls__tick *tick);
-/* GFLOP/s of square products of this size, the best of a few; 0 without memory. */
+/* GFLOP/s of square products of this size, the best of a few; 0 without memory. One thread is measured by its CPU time, so that other
+ * programs on its core do not make it look slower. */
 double ls__gemm_peak(int64_t size, int tries, int threads);
 /* One product in the calling thread by OpenBLAS, not cut; for callers that do the cutting themselves. */
 void ls__gemm_one(const ls__gemm *g);

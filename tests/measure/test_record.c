@@ -241,6 +241,29 @@ static void faults_have_names(void **state)
     free(data);
 }
 
+/* As with ranks that are threads, or a loop with two worlds: one thread writes two records by turns. */
+static void two_records_of_one_thread(void **state)
+{
+    (void)state;
+    rank_record r[2];
+    for (int k = 0; k < 2; k++) begin_record(&r[k], k ? "turns-1/events" : "turns-0/events", 0, 1, 0, 0);
+    for (int step = 1; step <= 10; step++)
+        for (int k = 0; k < 2; k++) {
+            add(&r[k], 1000 * step, LS_EVENT_STEP, (uint64_t)step, 0);
+            add(&r[k], 1000 * step + 100, LS_EVENT_PHASE_BEGIN, LS_PHASE_FORWARD, 0);
+        }
+    for (int step = 1; step <= 10; step++)
+        for (int k = 0; k < 2; k++) add(&r[k], 1000 * step + 600 + k, LS_EVENT_PHASE_END, LS_PHASE_FORWARD, 0);
+    for (int k = 0; k < 2; k++) {
+        ls_run *run;
+        end_record(&r[k]);
+        assert_int_equal(ls_run_open(&run, k ? "turns-1" : "turns-0", NULL), LS_OK);
+        assert_int_equal(run->n_steps, 10);
+        for (int i = 0; i < 9; i++) assert_int_equal(run->steps[i].rank[0].ns[LS_PHASE_FORWARD], 500 + k);
+        ls_run_free(&run);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -252,6 +275,7 @@ int main(void)
         cmocka_unit_test(cut_anywhere),
         cmocka_unit_test(changed_bytes_are_not_believed),
         cmocka_unit_test(faults_have_names),
+        cmocka_unit_test(two_records_of_one_thread),
     };
     return cmocka_run_group_tests(tests, enter_folder, leave_folder);
 }
