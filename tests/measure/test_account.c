@@ -13,6 +13,8 @@ typedef struct late {
     bool told;            /* that clock's shift is recorded */
     bool moved;           /* rank 1 is on another machine, whose clock moved after it was compared */
     bool marked, spread;  /* gradients are noted; what is lost in backward is lost before all of them, not before one */
+    int64_t exchange;     /* more time that the exchange takes, which carries a bucket */
+    bool train;           /* facts as of 'lockstep train' */
     int64_t jitter;       /* what backward varies by, on both ranks, all over it */
     int64_t preempted;    /* ns without a core in each backward of the rank, before another gradient each time */
 } late;
@@ -76,15 +78,18 @@ static void make_rank(const char *folder_of_run, const late *l, int k)
     begin_record(&r, "live", k, 2, l->moved ? k : 0, 0);
     if (k == 1) r.shift = l->shift;
     if (k == 1 && l->told) ls__record_clock(r.record, l->shift, 1000);
+    if (l->train) ls__record_fact(r.record, LS_FACT_TOKENS, 512);
     int64_t begin = INT64_C(3600) * 1000 * MS;
     for (int step = 1; step <= STEPS; step++) {
         int64_t mine = begin + arrival(l, k, step), other = begin + arrival(l, 1 - k, step);
-        int64_t done = (mine > other ? mine : other) + 2 * MS;
+        int64_t done = (mine > other ? mine : other) + 2 * MS + l->exchange;
         add(&r, begin, LS_EVENT_STEP, (uint64_t)step, 0);
         int64_t at = in_phase(&r, l, k, LS_PHASE_DATA, begin, 5 * MS, step);
         at = in_phase(&r, l, k, LS_PHASE_FORWARD, at, 20 * MS, step);
         at = in_phase(&r, l, k, LS_PHASE_BACKWARD, at, 30 * MS, step);
         assert_int_equal(at, mine);
+        if (l->exchange) add(&r, at, LS_EVENT_BUCKET_READY, 0, 1 << 20);
+        if (l->exchange) add(&r, at, LS_EVENT_BUCKET_START, 0, (uint64_t)step);
         add(&r, at, LS_EVENT_COLL_START, (uint64_t)step, 1 << 20);
         add(&r, done, LS_EVENT_COLL_DONE, (uint64_t)step, 0);
         add(&r, done, LS_EVENT_BLOCKED, (uint64_t)step, (uint64_t)(done - at));
@@ -300,6 +305,23 @@ static void clocks_that_differ_change_nothing(void **state)
         "third");
 }
 
+/* Options are told to those who have them, calls to those who call. */
+static void advice_is_for_its_reader(void **state)
+{
+    (void)state;
+    late l = { .rank = -1, .every = 1, .exchange = 20 * MS };
+    for (int train = 0; train < 2; train++) {
+        l.train = train;
+        ls_run *run = run_of(&l, train ? "train" : "loop");
+        const ls_finding *f = run->findings;
+        while (f < run->findings + run->n_findings && f->kind != LS_FINDING_COMM) f++;
+        assert_true(f < run->findings + run->n_findings);
+        assert_int_equal(strstr(f->change, "--accumulate 2") != NULL, train);
+        assert_int_equal(strstr(f->change, "LS_DDP_ACCUMULATE") != NULL, !train);
+        ls_run_free(&run);
+    }
+}
+
 /* The collectives tell of a clock that moved: nobody can be through before the last has come. */
 static void a_clock_that_moves_is_put_right(void **state)
 {
@@ -347,6 +369,7 @@ int main(void)
         cmocka_unit_test(once_weighs_less_than_again),
         cmocka_unit_test(slowness_all_over_a_phase_is_the_cores),
         cmocka_unit_test(clocks_that_differ_change_nothing),
+        cmocka_unit_test(advice_is_for_its_reader),
         cmocka_unit_test(a_clock_that_moves_is_put_right),
         cmocka_unit_test(a_clock_that_is_not_told_misleads),
         cmocka_unit_test(calls_have_the_names_of_comm),
