@@ -29,25 +29,44 @@ static size_t read_small(const char *path, char *out, size_t bytes)
     return n > 0 ? (size_t)n : 0;
 }
 
-/* A thread that was on its core all the time since the last sample has neither slept nor waited for one: then its clock is enough. */
+/* ns that the thread could run but had no core, by the kernel's count; 0: it does not tell. */
+static uint64_t read_delay(const ls__sampler *s)
+{
+    char text[96], *end;
+    ssize_t n = s->schedstat < 0 ? 0 : pread(s->schedstat, text, sizeof text - 1, 0);
+    if (n <= 0) return 0;
+    text[n] = 0;
+    strtoull(text, &end, 10);
+    return strtoull(end, NULL, 10);
+}
+
+/* Reads no more than it must, because each call costs microseconds where caches are cold. A thread that was on its core all the time since
+ * the last sample has neither slept nor waited for one. What one that did not sleep lost, it lost to another thread, if it was switched from,
+ * and else to the machine's host. Only of one that slept as well must the kernel's own count of waiting be asked for. */
 static void count_thread(const ls__sampler *s, ls__thread_counts *c)
 {
-    enum { NOTHING = 5000 };
-    const ls__thread_counts *before = &s->before;
-    char text[96];
+    enum { NOTHING = 2000 };
     struct rusage usage;
-    unsigned long long delay = 0;
+    int64_t time = c->time;
+    const ls__thread_counts *before = &s->before;
+    *c = *before;
+    c->time = time;
     c->cpu = (uint64_t)clock_of(CLOCK_THREAD_CPUTIME_ID);
-    c->has_delay = before->has_delay;
-    c->delay = before->delay;
-    c->voluntary = before->voluntary;
-    if (before->taken && c->time - before->time - (int64_t)(c->cpu - before->cpu) < NOTHING) return;
-    ssize_t n = s->schedstat < 0 ? 0 : pread(s->schedstat, text, sizeof text - 1, 0);
-    if (n > 0) text[n] = 0;
-    c->has_delay = n > 0 && sscanf(text, "%*u %llu", &delay) == 1;
-    c->delay = delay;
+    int64_t lost = time - before->time - (int64_t)(c->cpu - before->cpu);
+    if (before->taken && lost < NOTHING) return;
     getrusage(RUSAGE_THREAD, &usage);
     c->voluntary = (uint64_t)usage.ru_nvcsw;
+    c->involuntary = (uint64_t)usage.ru_nivcsw;
+    if (before->taken && c->voluntary == before->voluntary) {
+        if (c->involuntary == before->involuntary) return;
+        c->delay += (uint64_t)lost;
+        c->assumed += (uint64_t)lost;
+        return;
+    }
+    c->told = read_delay(s);
+    uint64_t known = before->told + before->assumed, more = c->told > known ? c->told - known : 0;
+    c->assumed = 0;
+    if (before->taken) c->delay += more < (uint64_t)(lost > 0 ? lost : 0) ? more : (uint64_t)(lost > 0 ? lost : 0);
 }
 
 void ls__sampler_open(ls__sampler *s, const char *powercap)
@@ -106,14 +125,14 @@ bool ls__sample_is_due(ls__sampler *s, int64_t now, size_t place)
     s->marked = now;
     /* Falls fast and rises slowly: one late step is not usual. */
     *usual = *usual > 0 ? (took < *usual ? (took + *usual) / 2 : fminf(took, 1.06f * *usual)) : took;
-    return (late && s->saved > 4 * s->cost) || (s->saved > SAVED / 4 * s->cost && now - s->taken > 4 * APART * s->cost);
+    return (late && s->saved > 4 * s->cost) || (s->saved > SAVED / 2 * s->cost && now - s->taken > 4 * APART * s->cost);
 }
 
 void ls__sample_put(ls__ring *ring, const ls__thread_counts *c)
 {
     if (!c->taken) return;
     ls__ring_add_at(ring, c->time, LS_EVENT_SAMPLE, LS_SAMPLE_MAIN_CPU, c->cpu);
-    if (c->has_delay) ls__ring_add_at(ring, c->time, LS_EVENT_SAMPLE, LS_SAMPLE_DELAY, c->delay);
+    ls__ring_add_at(ring, c->time, LS_EVENT_SAMPLE, LS_SAMPLE_DELAY, c->delay);
     ls__ring_add_at(ring, c->time, LS_EVENT_SAMPLE, LS_SAMPLE_VOLUNTARY, c->voluntary);
 }
 

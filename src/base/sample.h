@@ -10,10 +10,11 @@
 enum { LS__SAMPLE_PLACES = 1024 };
 
 typedef struct ls__thread_counts {
-    int64_t time;        /* at which they were taken */
-    uint64_t cpu, delay; /* ns on a core; ns without one when it could run */
-    uint64_t voluntary;  /* switches */
-    bool has_delay, taken;
+    int64_t time;                    /* at which they were taken */
+    uint64_t cpu, delay;             /* ns on a core; ns without one when it could run, since the first sample */
+    uint64_t voluntary, involuntary; /* switches */
+    uint64_t told, assumed; /* of the delay: by the kernel when last asked; and since, for want of another reason */
+    bool taken;
 } ls__thread_counts;
 
 typedef struct ls__sampler {
