@@ -150,7 +150,7 @@ static void put_tiles(const page *p)
     char words[160];
     size_t n;
     const ls_run_step *steps = counted(p, &n);
-    double hidden = 0, resident = 0, most = 0, cpu = 0, all = 0, flops = 0, peak = 0;
+    double hidden = 0, resident = 0, most = 0, cpu = 0, wall = 0, all = 0, flops = 0, peak = 0;
     for (size_t i = 0; i < n; i++) {
         double sum = 0;
         for (int k = 0; k < run->ranks; k++) {
@@ -158,7 +158,8 @@ static void put_tiles(const page *p)
             if (!s->present) continue;
             hidden += (double)s->overlapped;
             all += 1;
-            if (s->cpu > 0) cpu += (double)s->cpu / (double)(s->end - s->begin);
+            if (s->cpu > 0) cpu += (double)s->cpu;
+            wall += (double)(s->end - s->begin);
             sum += (double)s->resident;
             if ((double)s->resident > most) most = (double)s->resident;
         }
@@ -187,7 +188,7 @@ static void put_tiles(const page *p)
     if (peak > 0) put_tile(p, amount_share(flops / step / peak).text, "of what SGEMM reaches on these cores");
     if (cpu > 0) {
         char value[32];
-        snprintf(value, sizeof value, "%.2f", cpu / all);
+        snprintf(value, sizeof value, "%.2f", cpu / wall);
         snprintf(words, sizeof words, "cores busy on a rank, of %d", r->threads);
         put_tile(p, value, words);
     }
