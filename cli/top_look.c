@@ -201,6 +201,7 @@ static double silence(const char *path, int ranks)
         char name[4096];
         struct stat s;
         snprintf(name, sizeof name, "%s/events/rank-%d.bin", path, r);
+        if (stat(name, &s)) snprintf(name, sizeof name, "%s/rank-%d.bin", path, r); /* of a loop of one's own */
         if (!stat(name, &s)) newest = fmax(newest, (double)s.st_mtim.tv_sec + (double)s.st_mtim.tv_nsec / 1e9);
     }
     struct timespec now;
