@@ -169,14 +169,15 @@ static ls_status read_names(ls_run_rank *r, const ls__record_block *b, cursor c)
 
 /* ---- A segment. */
 
-/* The block at `at`, or false if none is whole there. */
-static bool block_at(const uint8_t *data, size_t bytes, size_t at, ls__record_block *b)
+/* The block at `at`, or false if none is whole there. `pass_over`: its content will not be looked at, unless it is names. */
+static bool block_at(const uint8_t *data, size_t bytes, size_t at, ls__record_block *b, bool pass_over)
 {
     if (bytes - at < sizeof *b) return false;
     memcpy(b, data + at, sizeof *b);
     if (b->magic != LS__RECORD_BLOCK_MAGIC || b->bytes > LS__RECORD_BLOCK_BYTES || b->bytes > bytes - at - sizeof *b ||
         b->count > b->bytes)
         return false;
+    if (pass_over && b->content != LS__RECORD_NAMES) return true;
     size_t skip = sizeof b->sum;
     return XXH3_64bits(data + at + skip, sizeof *b - skip + b->bytes) == b->sum;
 }
@@ -205,14 +206,15 @@ ls_status ls__events_read(ls_run_rank *r, const uint8_t *data, size_t bytes, siz
     ls__record_block b;
     r->cut = false;
     while (at < bytes && !status) {
-        if (!block_at(data, bytes, at, &b)) {
+        /* A quick look takes what holds for all of the segment from its beginning, and passes over the rest of what is old. */
+        bool old = newest_bytes && wanted - at > newest_bytes, pass_over = old && at > 2 * LS__RECORD_BLOCK_BYTES;
+        if (!block_at(data, bytes, at, &b, pass_over)) {
             r->cut = true;
             r->closed = false;
             break;
         }
         cursor c = { .at = data + at + sizeof b, .end = data + at + sizeof b + b.bytes };
-        bool old = newest_bytes && wanted - at > newest_bytes;
-        if (b.content == LS__RECORD_EVENTS)
+        if (b.content == LS__RECORD_EVENTS && !pass_over)
             status = read_events(r, &b, c, &room, old);
         else if (b.content == LS__RECORD_NAMES)
             status = read_names(r, &b, c);

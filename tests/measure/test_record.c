@@ -88,7 +88,8 @@ static void a_look_sees_what_was_before_the_new_file(void **state)
     struct stat s;
     ls_run *run;
     int i = 0;
-    begin_record(&r, "seam/events", 0, 1, 0, 1 << 18);
+    begin_record(&r, "seam/events", 0, 1, 0, 1 << 20);
+    ls__record_fact(r.record, LS_FACT_TOKENS, 77);
     do {
         add(&r, 1000 + i, LS_EVENT_STEP, i + 1, 0);
         if (++i % 1000 == 0) ls__record_drain(r.record, 1);
@@ -97,6 +98,7 @@ static void a_look_sees_what_was_before_the_new_file(void **state)
     assert_int_equal(ls_run_open(&run, "seam", &look), LS_OK);
     assert_in_range(run->n_steps, 1000, 20000);
     assert_int_equal(run->steps[run->n_steps - 1].number, i - 1); /* the last one goes on */
+    assert_true(run->rank[0].facts[LS_FACT_TOKENS] == 77);
     ls_run_free(&run);
     end_record(&r);
 }
