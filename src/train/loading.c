@@ -34,6 +34,9 @@ int ls_train_late_rank(const ls_train_loading *all, int ranks, char *text, size_
         if (first < 0 || all[r].wait_ms < all[first].wait_ms) first = r;
     const ls_train_loading *l = &all[late];
     if (ranks < 2 || l->total_ms <= 0 || l->wait_ms - all[first].wait_ms <= worth_telling * l->total_ms) return -1;
+    /* A batch is not waited for longer than it takes to build: then it was ready, and the rank lost its time otherwise, say its core. */
+    double batches = l->compute_ms > 0 ? (l->total_ms - l->wait_ms) / l->compute_ms : 0;
+    if (l->wait_ms > 1.5 * batches * l->load_ms && batches > 0) return -1;
     snprintf(text, bytes,
              "rank %d's data come late and hold the others up: it waited %.0f %% of the time for batches, rank %d %.0f "
              "%%; a "

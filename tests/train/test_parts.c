@@ -132,6 +132,12 @@ static void the_rank_whose_data_come_late_is_named(void **state)
     if (!strstr(text, "rank 1's data come late") || !strstr(text, "waited 42 %") || !strstr(text, "rank 0 1 %") ||
         !strstr(text, "15.0 ms to load (rank 0: 3.0 ms) with 1 worker"))
         fail_msg("%s", text);
+    /* Batches of 0.1 ms are not waited for: 20 in 580 ms, so 21 ms each. */
+    all[1].compute_ms = 29;
+    assert_int_equal(ls_train_late_rank(all, 3, text, sizeof text), 1);
+    all[1].load_ms = 0.1;
+    assert_int_equal(ls_train_late_rank(all, 3, text, sizeof text), -1);
+    all[1].load_ms = 15;
     /* All wait alike: nobody holds the others up. One alone has nobody to hold up. */
     all[0].wait_ms = all[2].wait_ms = 400;
     assert_int_equal(ls_train_late_rank(all, 3, text, sizeof text), -1);
