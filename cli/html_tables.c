@@ -13,12 +13,14 @@ static void put_communication(const page *p)
     size_t n;
     counted(p, &n);
     double steps = n ? (double)n : 1;
-    html_card(p, "communication", "", "Communication",
-              "Per step. <i>Busy</i>: from the last rank's arrival until done. Exposed: a rank stood in the call "
-              "meanwhile; the rest was hidden "
-              "behind computing.");
+    html_card(
+        p, "communication", "", "Communication",
+        "Per step. <i>Busy</i>: from the last rank's arrival until done. Exposed: a rank stood in the call "
+        "meanwhile; the rest was hidden "
+        "behind computing. <i>Of bound</i>: the time that the memory needs to move the bytes, as measured when the run "
+        "began, beside the time taken; above 100 % where caches hold them.");
     fputs("<div class=\"scroll\"><table><tr><th>call<th>calls<th>bytes of a "
-          "rank<th>busy<th>bandwidth<th>exposed<th>hidden<th>waited before</tr>",
+          "rank<th>busy<th>bandwidth<th>of bound<th>exposed<th>hidden<th>waited before</tr>",
           p->to);
     for (size_t i = 0; i < run->n_comm; i++) {
         const ls_comm_row *c = &run->comm[i];
@@ -26,9 +28,10 @@ static void put_communication(const page *p)
         char rate[48] = "-";
         if (busy > 0 && c->bytes > 0)
             snprintf(rate, sizeof rate, "%s/s", amount_bytes((double)c->bytes / busy * 1e9).text);
-        fprintf(p->to, "<tr><td>%s%s<td>%s<td>%s<td>%s<td>%s<td>%s<td>%s<td>%s</tr>", ls_call_name(c->kind),
+        fprintf(p->to, "<tr><td>%s%s<td>%s<td>%s<td>%s<td>%s<td>%s<td>%s<td>%s<td>%s</tr>", ls_call_name(c->kind),
                 c->bucket ? " (buckets)" : "", amount_count((double)c->count / steps).text,
                 amount_bytes((double)c->bytes / steps).text, amount_ns(busy / steps).text, rate,
+                busy > 0 && c->bound > 0 ? amount_share((double)c->bound / busy).text : "-",
                 amount_ns((double)c->exposed / steps).text, busy > 0 ? amount_share(hidden).text : "-",
                 amount_ns((double)c->waited / steps).text);
     }

@@ -184,9 +184,9 @@ static json_t *barriers_of(const ls_run *run)
 
 static json_t *comm_of(const ls_comm_row *c)
 {
-    return json_pack("{s:s, s:b, s:I, s:I, s:I, s:I, s:I}", "call", ls_call_name(c->kind), "buckets", c->bucket,
+    return json_pack("{s:s, s:b, s:I, s:I, s:I, s:I, s:I, s:I}", "call", ls_call_name(c->kind), "buckets", c->bucket,
                      "count", (json_int_t)c->count, "bytes", (json_int_t)c->bytes, "busy", (json_int_t)c->busy,
-                     "exposed", (json_int_t)c->exposed, "waited", (json_int_t)c->waited);
+                     "exposed", (json_int_t)c->exposed, "waited", (json_int_t)c->waited, "bound", (json_int_t)c->bound);
 }
 
 int report_json(const ls_run *run, FILE *to)

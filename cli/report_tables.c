@@ -155,21 +155,24 @@ static void show_comm(const ls_run *run, const report_form *f)
     double n = counted(run), step = ls_run_step_mean(run);
     if (run->ranks < 2 || !run->n_comm) return;
     report_head(f, "Communication, in a step");
-    fprintf(f->to, "  %-24s %5s %9s %9s %9s %9s %6s\n", "call", "count", "volume", "time", "exposed", "waited", "GB/s");
+    fprintf(f->to, "  %-18s %5s %9s %8s %8s %8s %6s %8s\n", "call", "count", "volume", "time", "exposed", "waited",
+            "GB/s", "of bound");
     for (size_t i = 0; i < run->n_comm; i++) {
         const ls_comm_row *c = &run->comm[i];
         char name[40];
         if ((double)c->count < 0.05 * n && (double)(c->busy + c->waited) < 0.001 * n * step)
             continue; /* now and then */
         snprintf(name, sizeof name, "%s%s", ls_call_name(c->kind), c->bucket ? " (buckets)" : "");
-        fprintf(f->to, "  %-24s %5.1f %9s %9s %9s %9s", name, (double)c->count / n, report_bytes((double)c->bytes / n),
+        fprintf(f->to, "  %-18s %5.1f %9s %8s %8s %8s", name, (double)c->count / n, report_bytes((double)c->bytes / n),
                 report_time((double)c->busy / n), report_time((double)c->exposed / n),
                 report_time((double)c->waited / n / run->ranks));
         double rate = c->busy > 0 ? (double)c->bytes / (double)c->busy : 0;
         if (rate >= 0.005)
-            fprintf(f->to, " %6.2f\n", rate);
+            fprintf(f->to, " %6.2f", rate);
         else
-            fprintf(f->to, " %6s\n", "-");
+            fprintf(f->to, " %6s", "-");
+        put_share(f, 9, c->bound > 0 ? (double)c->bound : NAN, (double)c->busy);
+        fputc('\n', f->to);
     }
 }
 

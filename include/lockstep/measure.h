@@ -203,6 +203,7 @@ typedef struct ls_comm_row { /* collectives of one kind */
     int64_t busy;  /* from the last arrival, or the end of the call before, until done; in sum, on average over ranks */
     int64_t exposed; /* of that, ranks stood in the call */
     int64_t waited;
+    int64_t bound; /* the least that `busy` could be; see docs/MEASURE.md; 0: not known */
 } ls_comm_row;
 
 typedef struct ls_comm_fit { /* sums over buckets of x: bytes and y: ns, for the line through them */

@@ -5,9 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/ring.h"
 #include "base/status.h"
 
-enum { MAX_FINDINGS = 512 };
+enum { MAX_FINDINGS = 512, LARGE = 64 << 10 };
 
 const char *ls__duration(double ns, char out[24])
 {
@@ -75,8 +76,61 @@ static void add_to_fit(ls_comm_fit *fit, double bytes, double ns)
     fit->xy += bytes * ns;
 }
 
+/* ---- What communication takes at least. */
+
+/* Bytes that the memory must move in a call of one machine's ranks, for an array of n bytes: each rank's is read, each result written. */
+static double least_traffic(uint8_t kind, double n, double ranks)
+{
+    enum { ALLREDUCE, REDUCE, REDUCE_SCATTER, ALLGATHER, BROADCAST };
+    switch (kind) {
+    case ALLREDUCE: return 2 * ranks * n;
+    case REDUCE:
+    case REDUCE_SCATTER:
+    case ALLGATHER: return (ranks + 1) * n;
+    case BROADCAST: return ranks * n;
+    default: return 0;
+    }
+}
+
+/* Bytes a ns that all ranks of one machine move when they copy; 0: not known. */
+static double memory_rate(const ls_run *run, double *room)
+{
+    size_t n = 0;
+    int cores = 1;
+    for (int r = 0; r < run->ranks; r++) {
+        if (!run->rank[r].present) continue;
+        if (run->rank[r].facts[LS_FACT_COPY] > 0) room[n++] = run->rank[r].facts[LS_FACT_COPY];
+        if (run->rank[r].threads > cores) cores = run->rank[r].threads;
+    }
+    bool bound = run->ranks > 1 && strcmp(run->rank[0].cores, run->rank[1].cores) != 0;
+    return n ? ls__median(room, n) * (bound || run->ranks < cores ? run->ranks : cores) : 0;
+}
+
+/* Small arrays are a matter of latency, not of bytes. Of a network nobody knows what it could do: its bound is the best rate that a call
+ * of the run reached. */
+static ls_status find_bounds(ls_run *run, double best)
+{
+    double *room = malloc((size_t)run->ranks * sizeof *room);
+    if (!room) return ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
+    double rate = memory_rate(run, room);
+    bool several = false;
+    for (int r = 0; r < run->ranks; r++) several = several || run->rank[r].node > 0;
+    for (size_t i = 0; i < run->n_comm; i++) {
+        ls_comm_row *c = &run->comm[i];
+        double bytes = (double)c->bytes;
+        if (c->bytes / c->count < LARGE) continue;
+        if (several)
+            c->bound = best > 0 ? (int64_t)(bytes / best) : 0;
+        else if (rate > 0)
+            c->bound = (int64_t)(least_traffic(c->kind, bytes, run->ranks) / rate);
+    }
+    free(room);
+    return LS_OK;
+}
+
 static ls_status sum_comm(ls_run *run)
 {
+    double best = 0;
     int64_t *before = calloc((size_t)run->ranks, sizeof *before);
     if (!before) return ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
     for (size_t i = 0; i < run->n_meetings && run->n_steps; i++) {
@@ -93,10 +147,11 @@ static ls_status sum_comm(ls_run *run)
         row->waited += m->waited;
         row->busy += (int64_t)busy;
         row->exposed += (int64_t)exposed;
+        if (busy > 0 && m->bytes >= LARGE) best = fmax(best, (double)m->bytes / busy);
         if (m->bucket >= 0) add_to_fit(&run->bucket_fit, (double)m->bytes, busy);
     }
     free(before);
-    return LS_OK;
+    return find_bounds(run, best);
 }
 
 static int by_weight(const void *a, const void *b)

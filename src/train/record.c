@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "base/thread.h"
 #include "comm/events.h"
+#include "kern/copy.h"
 #include "tensor/blas.h"
 #include "train/training.h"
 
@@ -25,6 +26,27 @@ static void name_threads(int threads)
     }
 }
 
+/* GB/s that this rank reads and writes when it copies what is in no cache, past the caches. The best of some: others may be in the way.
+ * 0: no memory. */
+static double copy_rate(int ranks)
+{
+    enum { TRIES = 3, MOST = 32 << 20, LEAST = 4 << 20, ALL = 128 << 20 };
+    size_t bytes = (size_t)ALL / (size_t)ranks;
+    bytes = bytes < LEAST ? LEAST : bytes > MOST ? MOST : bytes;
+    char *memory = malloc(2 * bytes);
+    int64_t best = INT64_MAX;
+    if (!memory) return 0;
+    memset(memory, 1, 2 * bytes);
+    for (int i = 0; i < TRIES; i++) {
+        int64_t begin = ls_now();
+        ls__copy(memory + bytes, memory, bytes, true);
+        int64_t took = ls_now() - begin;
+        if (took > 0 && took < best) best = took;
+    }
+    free(memory);
+    return 2 * (double)bytes / (double)best;
+}
+
 static void note_facts(ls_train *t)
 {
     const ls_train_options *o = &t->options;
@@ -33,6 +55,7 @@ static void note_facts(ls_train *t)
     double tokens = (double)o->rows * (double)o->length * (double)o->slots;
     /* on this rank's threads while the others do the same: the yardstick for its share of the peak */
     ls__world_fact(w, LS_FACT_PEAK, ls__gemm_peak(512, 3, o->threads));
+    if (t->parallel.size > 1) ls__world_fact(w, LS_FACT_COPY, copy_rate(t->parallel.size));
     ls__world_fact(w, LS_FACT_FLOPS, t->flops_per_token * tokens / t->parallel.size);
     ls__world_fact(w, LS_FACT_TOKENS, tokens);
     ls__world_fact(w, LS_FACT_SLOTS, o->slots);

@@ -16,6 +16,7 @@ typedef struct late {
     int64_t exchange;     /* more time that the exchange takes, which carries a bucket */
     bool train;           /* facts as of 'lockstep train' */
     int64_t jitter;       /* what backward varies by, on both ranks, all over it */
+    double copies;        /* GB/s that each rank copies; 0: not noted */
     int64_t preempted;    /* ns without a core in each backward of the rank, before another gradient each time */
 } late;
 
@@ -77,6 +78,7 @@ static void make_rank(const char *folder_of_run, const late *l, int k)
     rank_record r;
     begin_record(&r, "live", k, 2, l->moved ? k : 0, 0);
     if (k == 1) r.shift = l->shift;
+    if (l->copies > 0) ls__record_fact(r.record, LS_FACT_COPY, l->copies);
     if (k == 1 && l->told) ls__record_clock(r.record, l->shift, 1000);
     if (l->train) ls__record_fact(r.record, LS_FACT_TOKENS, 512);
     int64_t begin = INT64_C(3600) * 1000 * MS;
@@ -350,6 +352,23 @@ static void a_clock_that_is_not_told_misleads(void **state)
     ls_run_free(&run);
 }
 
+/* 1 MiB of two ranks is read and written twice: 4 MiB at the 20 GB/s of both. */
+static void communication_has_a_bound(void **state)
+{
+    (void)state;
+    late l = { .rank = -1, .every = 1, .copies = 10 };
+    ls_run *run = run_of(&l, "bound");
+    assert_int_equal(run->n_comm, 1);
+    const ls_comm_row *c = run->comm;
+    assert_in_range(c->busy, c->count * (2 * MS - 1000), c->count * (2 * MS + 1000));
+    assert_in_range(c->bound, c->count * 209700, c->count * 209730);
+    ls_run_free(&run);
+    l.copies = 0;
+    run = run_of(&l, "no-bound");
+    assert_int_equal(run->comm[0].bound, 0);
+    ls_run_free(&run);
+}
+
 static void calls_have_the_names_of_comm(void **state)
 {
     (void)state;
@@ -372,6 +391,7 @@ int main(void)
         cmocka_unit_test(advice_is_for_its_reader),
         cmocka_unit_test(a_clock_that_moves_is_put_right),
         cmocka_unit_test(a_clock_that_is_not_told_misleads),
+        cmocka_unit_test(communication_has_a_bound),
         cmocka_unit_test(calls_have_the_names_of_comm),
     };
     return cmocka_run_group_tests(tests, enter_folder, leave_folder);
