@@ -1,5 +1,5 @@
 /* What recording costs a step of training: one process in which every other step is recorded, so that machine, memory and caches are the
- * same, and a slow moment of the machine falls on both. Usage: lockstep run -n N -- bench_record FOLDER [PAIRS]; bench/record does it.
+ * same, and a slow moment of the machine falls on both. Usage: lockstep run -n N -- bench_record FOLDER [PAIRS [small]]; bench/record does it.
  *
  * Prints one line: ranks, ms of a step without, cost in percent of a step and its standard error, bytes that a recorded step took. A step's
  * cost is its time beside the mean of the two around it; of these costs a tenth at either end is left out. The error is that of the means of
@@ -74,6 +74,7 @@ int main(int argc, char **argv)
     if (argc < 2 || pairs < 10 * GROUPS || pairs > MAX_PAIRS) return 2;
     ls_train_options o = { .run_dir = argv[1], .rows = 4, .length = 64, .workers = 1, .threads = 1 };
     o.model = (ls_gpt2_options){ .layers = 4, .width = 128, .heads = 4 };
+    if (argc > 3) o.model = (ls_gpt2_options){ .layers = 2, .width = 64, .heads = 2 }, o.rows = 2, o.length = 32;
     o.steps = WARM + 1 + 2 * (int64_t)pairs;
     ls_train *train = NULL;
     double before, with, after;
