@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SHARE = 330, SAVED = 64, APART = 8, SLOW_NS = 1000000000 };
+enum { SHARE = 330, SAVED = 64, APART = 8, PROCESS_NS = 5000000, SLOW_NS = 1000000000 };
 
 static int64_t clock_of(clockid_t id)
 {
@@ -175,7 +175,8 @@ static void sample_resident(ls__ring *ring, int64_t now)
 void ls__sample_process(ls__sampler *s, ls__ring *ring, int64_t now, bool all)
 {
     struct rusage usage;
-    if (getrusage(RUSAGE_SELF, &usage)) return;
+    if ((now - s->last_process < PROCESS_NS && !all) || getrusage(RUSAGE_SELF, &usage)) return;
+    s->last_process = now;
     uint64_t cpu = ((uint64_t)usage.ru_utime.tv_sec + (uint64_t)usage.ru_stime.tv_sec) * 1000000000u +
                    ((uint64_t)usage.ru_utime.tv_usec + (uint64_t)usage.ru_stime.tv_usec) * 1000u;
     ls__ring_add_at(ring, now, LS_EVENT_SAMPLE, LS_SAMPLE_CPU, cpu);

@@ -23,6 +23,7 @@ typedef struct ls__sampler {
     int64_t taken;                  /* when the last one was taken */
     int64_t last;                   /* or left out */
     int64_t saved;                  /* ns that may be spent on samples now */
+    int64_t last_process;           /* when the process's counters were read */
     int64_t last_slow;              /* when the dear ones were: threads, stolen time, energy */
     ls__thread_counts before;       /* the last thread sample */
     int64_t marked;                 /* the last mark or sample */
@@ -43,7 +44,7 @@ ls__thread_counts ls__sample_take(ls__sampler *s, int64_t now);
  * if it took much longer than usual to come here: then the counters tell whether the thread had its core meanwhile. */
 bool ls__sample_is_due(ls__sampler *s, int64_t now, size_t place);
 void ls__sample_put(ls__ring *ring, const ls__thread_counts *c);
-/* At the end of a step: the process's counters, and once a second, or if `all`, what is dear to read. Threads are told by their row in
+/* At the end of a step: the process's counters, unless that was a moment ago; and once a second, or if `all`, what is dear to read. Threads are told by their row in
  * s->threads; names of rows that are new are the caller's business. */
 void ls__sample_process(ls__sampler *s, ls__ring *ring, int64_t now, bool all);
 

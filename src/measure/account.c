@@ -290,7 +290,6 @@ static void sum_pieces(ls_run *run, int rank)
 static void add_counter(ls_step_rank *s, ls__sample_kind kind, int64_t by)
 {
     switch (kind) {
-    case LS_SAMPLE_CPU: s->cpu = ls__max(s->cpu, 0) + by; break;
     case LS_SAMPLE_VOLUNTARY: s->voluntary += by; break;
     case LS_SAMPLE_INVOLUNTARY: s->involuntary += by; break;
     case LS_SAMPLE_MINOR: s->minor += by; break;
@@ -300,12 +299,24 @@ static void add_counter(ls_step_rank *s, ls__sample_kind kind, int64_t by)
     }
 }
 
+/* CPU time of steps [first, last], by their length: short steps are not sampled one by one. */
+static void share_cpu(ls_run *run, int rank, size_t first, size_t last, int64_t cpu)
+{
+    double sum = 0;
+    for (size_t k = first; k <= last; k++)
+        sum += (double)(run->steps[k].rank[rank].end - run->steps[k].rank[rank].begin);
+    for (size_t k = first; k <= last && sum > 0; k++) {
+        ls_step_rank *s = &run->steps[k].rank[rank];
+        s->cpu = ls__max(s->cpu, 0) + (int64_t)((double)cpu * (double)(s->end - s->begin) / sum);
+    }
+}
+
 /* Adds counters and batches up to steps. A counter's rise belongs to the step before the sample. */
 static void sum_samples(ls_run *run, int rank)
 {
     const ls_run_rank *r = &run->rank[rank];
     walk w = { .run = run };
-    size_t k = 0;
+    size_t k = 0, shared = 0;
     for (size_t i = 0; i < r->n_events; i++) {
         const ls_event *e = &r->events[i];
         if (e->kind != LS_EVENT_SAMPLE && e->kind != LS_EVENT_BATCH) continue;
@@ -314,7 +325,12 @@ static void sum_samples(ls_run *run, int rank)
         bool inside = e->time > s->begin && e->time <= s->end;
         if (e->kind == LS_EVENT_SAMPLE && e->a < LS_SAMPLES) {
             int64_t by = rise(&w, (ls__sample_kind)e->a, e->b);
-            if (inside && by > 0) add_counter(s, (ls__sample_kind)e->a, by);
+            if (e->a == LS_SAMPLE_CPU) {
+                if (inside && by > 0) share_cpu(run, rank, shared < k ? shared : k, k, by);
+                shared = k + 1;
+            } else if (inside && by > 0) {
+                add_counter(s, (ls__sample_kind)e->a, by);
+            }
             if (inside && e->a == LS_SAMPLE_RESIDENT) s->resident = (int64_t)(e->b & (UINT64_MAX >> 1));
         } else if (inside && e->kind == LS_EVENT_BATCH) {
             s->batches++;

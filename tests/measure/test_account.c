@@ -16,6 +16,7 @@ typedef struct late {
     int64_t exchange;     /* more time that the exchange takes, which carries a bucket */
     bool train;           /* facts as of 'lockstep train' */
     int64_t jitter;       /* what backward varies by, on both ranks, all over it */
+    int counted;          /* the process's CPU time, 70 ms a step, is noted once in so many steps; 0: never */
     double copies;        /* GB/s that each rank copies; 0: not noted */
     int64_t preempted;    /* ns without a core in each backward of the rank, before another gradient each time */
 } late;
@@ -86,6 +87,8 @@ static void make_rank(const char *folder_of_run, const late *l, int k)
         int64_t mine = begin + arrival(l, k, step), other = begin + arrival(l, 1 - k, step);
         int64_t done = (mine > other ? mine : other) + 2 * MS + l->exchange;
         add(&r, begin, LS_EVENT_STEP, (uint64_t)step, 0);
+        if (l->counted && (step - 1) % l->counted == 0)
+            add(&r, begin, LS_EVENT_SAMPLE, LS_SAMPLE_CPU, (uint64_t)(step - 1) * 70 * MS);
         int64_t at = in_phase(&r, l, k, LS_PHASE_DATA, begin, 5 * MS, step);
         at = in_phase(&r, l, k, LS_PHASE_FORWARD, at, 20 * MS, step);
         at = in_phase(&r, l, k, LS_PHASE_BACKWARD, at, 30 * MS, step);
@@ -352,6 +355,17 @@ static void a_clock_that_is_not_told_misleads(void **state)
     ls_run_free(&run);
 }
 
+static void cpu_time_is_shared_out_to_steps(void **state)
+{
+    (void)state;
+    late l = { .rank = -1, .every = 1, .counted = 5 };
+    ls_run *run = run_of(&l, "counted");
+    for (size_t i = 0; i < 35; i++)
+        for (int k = 0; k < 2; k++) assert_in_range(run->steps[i].rank[k].cpu, 70 * MS - 1000, 70 * MS + 1000);
+    assert_int_equal(run->steps[STEPS - 1].rank[0].cpu, -1); /* no sample behind it */
+    ls_run_free(&run);
+}
+
 /* 1 MiB of two ranks is read and written twice: 4 MiB at the 20 GB/s of both. */
 static void communication_has_a_bound(void **state)
 {
@@ -391,6 +405,7 @@ int main(void)
         cmocka_unit_test(advice_is_for_its_reader),
         cmocka_unit_test(a_clock_that_moves_is_put_right),
         cmocka_unit_test(a_clock_that_is_not_told_misleads),
+        cmocka_unit_test(cpu_time_is_shared_out_to_steps),
         cmocka_unit_test(communication_has_a_bound),
         cmocka_unit_test(calls_have_the_names_of_comm),
     };
