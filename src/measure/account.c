@@ -327,7 +327,7 @@ static void sum_samples(ls_run *run, int rank)
             int64_t by = rise(&w, (ls__sample_kind)e->a, e->b);
             if (e->a == LS_SAMPLE_CPU) {
                 if (inside && by > 0) share_cpu(run, rank, shared < k ? shared : k, k, by);
-                shared = k + 1;
+                shared = inside ? k + 1 : k;
             } else if (inside && by > 0) {
                 add_counter(s, (ls__sample_kind)e->a, by);
             }
