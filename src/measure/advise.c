@@ -155,8 +155,7 @@ static costs find_costs(const ls_run *run)
     return c;
 }
 
-/* Whether 'lockstep train' made the run. A training loop of one's own knows no options, and calls the library. */
-static bool is_train(const ls_run *run)
+bool ls__is_train(const ls_run *run)
 {
     return run->rank[first_present(run)].facts[LS_FACT_TOKENS] > 0;
 }
@@ -189,7 +188,7 @@ static void look_at_comm(ls_run *run)
                  c.calls, ls__duration(c.calls * c.start, a));
         snprintf(f->evidence, sizeof f->evidence, "a call takes %s, a bucket carries %.0f KiB",
                  ls__duration(c.start, b), c.total / c.calls / 1024);
-        if (is_train(run))
+        if (ls__is_train(run))
             snprintf(f->change, sizeof f->change, "--bucket-mb %g (%.0f calls)", usual / (1 << 20), calls);
         else
             snprintf(f->change, sizeof f->change, "larger buckets: %.0f calls with bucket_bytes %.0f in ls_ddp_options",
@@ -210,7 +209,7 @@ static void look_at_comm(ls_run *run)
              c.total / (c.total < 1e5 ? 1 << 10 : 1 << 20), c.total < 1e5 ? "KiB" : "MiB",
              c.busy > 0 ? c.total / c.busy : 0, c.busy > 0 ? 100 * fmax(0, 1 - c.exposed / c.busy) : 0);
     char how[40] = "ls_ddp_begin(), LS_DDP_ACCUMULATE";
-    if (is_train(run)) snprintf(how, sizeof how, "--accumulate %.0f", own > 0 ? 2 * own : 2.0);
+    if (ls__is_train(run)) snprintf(how, sizeof how, "--accumulate %.0f", own > 0 ? 2 * own : 2.0);
     snprintf(f->change, sizeof f->change,
              "more micro-batches between updates (%s): twice the work for the same communication; the expected time is "
              "of half such a step",

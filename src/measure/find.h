@@ -12,6 +12,9 @@ LS_MUST_CHECK ls_status ls__find_stragglers(ls_run *run);
 /* advise.c: what all ranks lose alike: data, communication, checkpoints, evaluation. */
 LS_MUST_CHECK ls_status ls__find_losses(ls_run *run);
 
+/* advise.c: whether 'lockstep train' made the run. A training loop of one's own knows no options, and calls the library. */
+bool ls__is_train(const ls_run *run);
+
 /* "41.0 ms", "380 us": for texts. */
 const char *ls__duration(double ns, char out[24]);
 

@@ -10,6 +10,8 @@
 #include "measure/excess.h"
 #include "measure/find.h"
 
+enum { FEWEST = 5 }; /* steps */
+
 /* Cost of all steps together, of the run. */
 #define WORTH 0.0015
 #define COARSE_WORTH \
@@ -84,9 +86,10 @@ static void advise_data(const ls_run *run, int rank, double own, ls_finding *f)
         /* What is read ahead costs the step nothing: neither what is beyond the others', nor the rest. */
         f->expected = (int64_t)fmax(0, ls_run_step_mean(run) - fmax((double)f->cost, own));
     } else {
-        snprintf(f->change, sizeof f->change,
-                 "look at what that rank does between taking a batch and forward; more --workers help "
-                 "only if building batches is slow");
+        snprintf(f->change, sizeof f->change, "look at what that rank does %s",
+                 ls__is_train(run)
+                     ? "between taking a batch and forward; more --workers help only if building batches is slow"
+                     : "to get its data");
     }
 }
 
@@ -105,8 +108,8 @@ static void describe(const ls_run *run, int rank, int cause, const ls__loss *j, 
     else
         snprintf(f->what, sizeof f->what, "rank %d cost everyone %s a step in %s%s", rank,
                  ls__duration((double)f->cost, a), phase, how);
-    snprintf(f->evidence, sizeof f->evidence, "its %s takes %s, the others' %s; they wait %s a step for it", phase,
-             ls__duration(j->own, a), ls__duration(j->other, b), ls__duration(waited_for(run, rank), c));
+    snprintf(f->evidence, sizeof f->evidence, "its %s takes %s, the others' %s; in all they wait %s a step for it",
+             phase, ls__duration(j->own, a), ls__duration(j->other, b), ls__duration(waited_for(run, rank), c));
     f->expected = (int64_t)(step - (double)f->cost);
     if (j->once) {
         size_t at = strlen(f->evidence);
@@ -126,9 +129,8 @@ static void describe(const ls_run *run, int rank, int cause, const ls__loss *j, 
             snprintf(f->evidence + at, sizeof f->evidence - at, "; most of it before the gradient of '%.80s'",
                      run->rank[rank].span_names[span]);
         }
-        snprintf(f->change, sizeof f->change,
-                 "give all ranks equal work (rows of equal length); see 'lockstep train --profile' for "
-                 "the layer");
+        snprintf(f->change, sizeof f->change, "give all ranks equal work (rows of equal length)%s",
+                 ls__is_train(run) ? "; see 'lockstep train --profile' for the layer" : "");
         break;
     }
     case LS_PHASES:
@@ -170,7 +172,8 @@ static void look_at(ls_run *run, const ls__excess *e, int rank, int cause, ls__l
         speed[cause == LS_PHASE_BACKWARD] = usual;
     else if (usual.clear > least)
         add_loss(run, rank, cause, &usual, true);
-    if (sudden.clear > least) add_loss(run, rank, cause, &sudden, false);
+    bool told = cause == LS_PHASES && usual.clear > least; /* once is enough */
+    if (sudden.clear > least && !told) add_loss(run, rank, cause, &sudden, false);
 }
 
 /* ---- Slow cores. */
@@ -257,6 +260,11 @@ ls_status ls__find_stragglers(ls_run *run)
     int present = 0;
     for (int r = 0; r < run->ranks; r++) present += run->steps[run->n_warm].rank[r].present;
     if (present < 2) return LS_OK;
+    if (ls__counted(run) < FEWEST) {
+        ls__run_note(run, "%zu steps count, too few to tell a slow rank from chance; %d would do", ls__counted(run),
+                     FEWEST);
+        return LS_OK;
+    }
     bool crowded = is_crowded(run);
     ls__excess *e = NULL;
     ls__loss(*speed)[2] = calloc((size_t)run->ranks, sizeof *speed);
