@@ -106,6 +106,12 @@ static double memory_rate(const ls_run *run, double *room)
     return n ? ls__median(room, n) * (bound || run->ranks < cores ? run->ranks : cores) : 0;
 }
 
+/* 0: it is none, as a hostile file may have it. */
+static int64_t as_ns(double x)
+{
+    return x > 0 && x < 1e18 ? (int64_t)x : 0;
+}
+
 /* Small arrays are a matter of latency, not of bytes. Of a network nobody knows what it could do: its bound is the best rate that a call
  * of the run reached. */
 static ls_status find_bounds(ls_run *run, double best)
@@ -120,9 +126,9 @@ static ls_status find_bounds(ls_run *run, double best)
         double bytes = (double)c->bytes;
         if (c->bytes / c->count < LARGE) continue;
         if (several)
-            c->bound = best > 0 ? (int64_t)(bytes / best) : 0;
+            c->bound = as_ns(bytes / best);
         else if (rate > 0)
-            c->bound = (int64_t)(least_traffic(c->kind, bytes, run->ranks) / rate);
+            c->bound = as_ns(least_traffic(c->kind, bytes, run->ranks) / rate);
     }
     free(room);
     return LS_OK;
