@@ -68,10 +68,15 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+void ls__sort(double *values, size_t n)
+{
+    qsort(values, n, sizeof *values, by_value);
+}
+
 double ls__median(double *values, size_t n)
 {
     if (!n) return 0;
-    qsort(values, n, sizeof *values, by_value);
+    ls__sort(values, n);
     return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 

@@ -74,12 +74,6 @@ static const ls_step_rank *cell(const ls__excess *e, size_t rank, size_t step)
     return &e->run->steps[e->run->n_warm + step].rank[rank];
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The median of n sorted values without one of them. */
 static double median_without(const double *sorted, size_t n, double value)
 {
@@ -97,7 +91,7 @@ static void compare_ranks(ls__excess *e, table *t, double (*of)(const ls_step_ra
         size_t n = 0;
         for (size_t r = 0; r < e->ranks; r++)
             if (cell(e, r, i)->present) e->now[n++] = of(cell(e, r, i), e->cause);
-        qsort(e->now, n, sizeof *e->now, by_value);
+        ls__sort(e->now, n);
         for (size_t r = 0; r < e->ranks; r++) {
             double value = cell(e, r, i)->present ? of(cell(e, r, i), e->cause) : 0;
             t->rise[r * e->steps + i] = value;
@@ -122,7 +116,7 @@ static double tail_of(const ls__excess *e, const double *rise)
 {
     size_t above = e->steps / 50;
     memcpy(e->room, rise, e->steps * sizeof *rise);
-    qsort(e->room, e->steps, sizeof *e->room, by_value);
+    ls__sort(e->room, e->steps);
     return e->room[e->steps - 1 - above];
 }
 
@@ -139,7 +133,7 @@ static double high_of_others(const ls__excess *e, const double *values, size_t r
     size_t m = 0;
     for (size_t q = 0; q < e->ranks; q++)
         if (q != rank && cell(e, q, 0)->present) others[m++] = values[q];
-    qsort(others, m, sizeof *others, by_value);
+    ls__sort(others, m);
     return m ? others[3 * m / 4] : 0;
 }
 
@@ -338,7 +332,7 @@ static void find_unrest(ls__excess *e)
     }
     for (size_t i = 0; i < n; i++) {
         for (size_t r = 0; r < e->ranks; r++) e->now[r] = e->now[e->ranks + r] = e->unrest[r * n + i];
-        qsort(e->now, e->ranks, sizeof *e->now, by_value);
+        ls__sort(e->now, e->ranks);
         /* Of one other rank alone one cannot tell. */
         for (size_t r = 0; r < e->ranks; r++)
             e->unrest[r * n + i] = e->ranks > 2 ? fmax(0, median_without(e->now, e->ranks, e->now[e->ranks + r])) : 0;

@@ -130,12 +130,6 @@ static void correct_step(grid *g, size_t rank, size_t step, size_t stretches, si
     }
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The lowest tenth, for each rank and stretch, of its steps: some lose their core at the same place in most steps. */
 static void find_least(const grid *g, double *room)
 {
@@ -144,7 +138,7 @@ static void find_least(const grid *g, double *room)
             size_t n = 0;
             for (size_t i = 0; i < g->steps; i++)
                 if (g->good[r * g->steps + i]) room[n++] = (double)cell(g, r, i)[k];
-            qsort(room, n, sizeof *room, by_value);
+            ls__sort(room, n);
             g->least[r * g->stretches + k] = n ? (float)room[n / 10] : 0;
         }
 }

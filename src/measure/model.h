@@ -25,7 +25,8 @@ ptrdiff_t ls__run_step_at(const ls_run *run, int rank, int64_t time);
 
 /* load.c: something a reader of the report should know. */
 void ls__run_note(ls_run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* blame.c. Sorts the values. */
+/* blame.c. The median sorts the values, too. */
+void ls__sort(double *values, size_t n);
 double ls__median(double *values, size_t n);
 
 static inline int64_t ls__max(int64_t a, int64_t b)

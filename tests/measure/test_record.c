@@ -1,6 +1,8 @@
 /* Event files: what was written is read; disk is bounded; and whatever is wrong with a file, the rest is read and the fault is told. */
 #include "records.h"
 
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/file.h"
@@ -77,6 +79,33 @@ static void disk_is_bounded(void **state)
         assert_int_equal(run->steps[i].rank[0].end, run->steps[i + 1].rank[0].begin);
     assert_int_equal(run->n_notes, 1);
     assert_non_null(strstr(run->notes[0], "seconds are no longer there"));
+    ls_run_free(&run);
+}
+
+/* The training goes on, and what was written before is read. */
+static void a_full_disk_ends_the_record_only(void **state)
+{
+    (void)state;
+    enum { ROOM = 1 << 17 };
+    rank_record r;
+    struct rlimit before, small;
+    ls_run *run;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small = (struct rlimit){ .rlim_cur = ROOM, .rlim_max = before.rlim_max };
+    signal(SIGXFSZ, SIG_IGN);
+    begin_record(&r, "full/events", 0, 1, 0, 0);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    for (int i = 0; i < 100000; i++) {
+        add(&r, 1000 + i * INT64_C(10000), LS_EVENT_STEP, i + 1, 0);
+        if (i % 1000 == 999) ls__record_drain(r.record, 1);
+    }
+    end_record(&r);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    signal(SIGXFSZ, SIG_DFL);
+    assert_int_equal(ls_run_open(&run, "full", NULL), LS_OK);
+    assert_false(run->rank[0].closed);
+    assert_true(run->n_steps > 1000 && run->n_steps < 99000);
+    assert_int_equal(run->steps[0].number, 1);
     ls_run_free(&run);
 }
 
@@ -271,6 +300,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(round_trip),
         cmocka_unit_test(disk_is_bounded),
+        cmocka_unit_test(a_full_disk_ends_the_record_only),
         cmocka_unit_test(a_look_sees_what_was_before_the_new_file),
         cmocka_unit_test(too_fast_is_told),
         cmocka_unit_test(a_gap_is_no_long_step),
