@@ -3,6 +3,7 @@
 
 #include <string.h>
 #include "cli/commands.h"
+#include "cli/escape.h"
 
 static void help(FILE *to)
 {
@@ -26,6 +27,7 @@ int bench_command(int argc, char **argv)
     if (!strcmp(argv[1], "allreduce")) return bench_allreduce(argc - 1, argv + 1);
     if (!strcmp(argv[1], "ddp")) return bench_ddp(argc - 1, argv + 1);
     if (!strcmp(argv[1], "loader")) return bench_loader(argc - 1, argv + 1);
-    fprintf(stderr, "lockstep bench: there is no benchmark '%s'; 'lockstep bench --help' lists them\n", argv[1]);
+    fprintf(stderr, "lockstep bench: there is no benchmark '%s'; 'lockstep bench --help' lists them\n",
+            printable(argv[1]));
     return EXIT_USAGE;
 }

@@ -12,6 +12,7 @@
 #include "cli/bench.h"
 #include "cli/bench_ddp.h"
 #include "cli/commands.h"
+#include "cli/escape.h"
 #include "cli/launch.h"
 #include "cli/options.h"
 #include "comm/identity.h"
@@ -92,7 +93,7 @@ static int parse(ddp_bench *b, int argc, char **argv)
     if (code >= 0) return code;
     if (!parse_parts(b) || !parse_buckets(b)) return EXIT_USAGE;
     if (strspn(b->link, "0123456789abcdefghijklmnopqrstuvwxyzGKM") != strlen(b->link) || !*b->link) {
-        fprintf(stderr, NAME ": --link: '%s' is no rate; write 1gbit or 500mbit\n", b->link);
+        fprintf(stderr, NAME ": --link: '%s' is no rate; write 1gbit or 500mbit\n", printable(b->link));
         return EXIT_USAGE;
     }
     return -1;

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "cli/commands.h"
+#include "cli/escape.h"
 #include "lockstep/train.h"
 
 static const char help_text[] =
@@ -27,7 +28,7 @@ int checkpoint_command(int argc, char **argv)
             fprintf(stderr, "lockstep checkpoint: %s\n", ls_error());
             code = EXIT_FAILED;
         } else {
-            printf("%s: whole; step %lld, %.2fM elements, %.1f MiB\n", argv[i], (long long)info.step,
+            printf("%s: whole; step %lld, %.2fM elements, %.1f MiB\n", printable(argv[i]), (long long)info.step,
                    (double)info.elements / 1e6, (double)info.bytes / (1 << 20));
         }
     }

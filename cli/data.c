@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "cli/commands.h"
+#include "cli/escape.h"
 
 static const struct {
     const char *name;
@@ -73,6 +74,7 @@ int data_command(int argc, char **argv)
     }
     for (int i = 0; i < SUBCOMMANDS; i++)
         if (!strcmp(argv[1], subcommands[i].name)) return subcommands[i].run(argc - 1, argv + 1);
-    fprintf(stderr, "lockstep data: there is no subcommand '%s'; 'lockstep data --help' lists them\n", argv[1]);
+    fprintf(stderr, "lockstep data: there is no subcommand '%s'; 'lockstep data --help' lists them\n",
+            printable(argv[1]));
     return EXIT_USAGE;
 }

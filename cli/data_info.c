@@ -5,8 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/text.h"
 #include "cli/commands.h"
 #include "cli/data.h"
+#include "cli/escape.h"
 #include "cli/options.h"
 #include "data/documents.h"
 #include "data/shard.h"
@@ -29,7 +31,7 @@ enum { READ = 8192, SHOWN = 40 };
 /* Takes `line` over. */
 static void print_json(json_t *line)
 {
-    char *text = line ? json_dumps(line, JSON_COMPACT) : NULL;
+    char *text = line ? json_dumps(line, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
     if (text) printf("%s\n", text);
     free(text);
     json_decref(line);
@@ -41,14 +43,9 @@ static void show_beginning(const info_options *o, const int32_t *tokens, size_t 
     char *text;
     size_t bytes;
     if (ls_tokenizer_decode(o->tokenizer, tokens, count < SHOWN ? count : SHOWN, &text, &bytes)) return;
-    printf("    ");
-    for (size_t i = 0; i < bytes; i++) {
-        if (text[i] == '\n')
-            printf("\\n");
-        else
-            putchar((unsigned char)text[i] < 32 ? ' ' : text[i]);
-    }
-    printf("\n");
+    char *line = ls__printable_copy(text, bytes);
+    if (line) printf("    %s\n", line);
+    free(line);
     free(text);
 }
 
@@ -79,7 +76,7 @@ static ls_status describe_shard(const info_options *o, const ls__source *file, u
         print_json(line);
         return LS_OK;
     }
-    printf("%s: %s, %" PRIu64 " tokens", file->path, ls_shard_format_name(shard.format), shard.tokens);
+    printf("%s: %s, %" PRIu64 " tokens", printable(file->path), ls_shard_format_name(shard.format), shard.tokens);
     if (!o->quick) printf(" from %d to %d", least, most);
     if (!o->quick && end >= 0) printf(", %" PRIu64 " ends of text", ends);
     printf("\n");
@@ -129,8 +126,8 @@ static ls_status describe_text(const info_options *o, const ls__sources *one)
         print_json(line);
         return LS_OK;
     }
-    printf("%s: %s, %" PRIu64 " bytes", file->path, ls_text_format_name(ls__text_format_of(o->text_format, file->path)),
-           file->bytes);
+    printf("%s: %s, %" PRIu64 " bytes", printable(file->path),
+           ls_text_format_name(ls__text_format_of(o->text_format, file->path)), file->bytes);
     if (!o->quick)
         printf(", %" PRIu64 " document%s of %" PRIu64 " bytes of text, the longest of %" PRIu64, c.documents,
                c.documents == 1 ? "" : "s", c.bytes, c.longest);

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "cli/commands.h"
 #include "cli/data.h"
+#include "cli/escape.h"
 #include "cli/options.h"
 #include "lockstep/data.h"
 
@@ -64,15 +65,15 @@ static uint64_t *read_lengths(const char *path, uint64_t samples)
 {
     FILE *f = fopen(path, "r");
     if (!f) {
-        fprintf(stderr, "lockstep data order: %s: %m\n", path);
+        fprintf(stderr, "lockstep data order: %s: %m\n", printable(path));
         return NULL;
     }
     uint64_t *lengths = calloc(samples, sizeof *lengths), n = 0;
     while (lengths && n < samples && fscanf(f, "%" SCNu64, &lengths[n]) == 1) n++;
     fclose(f);
     if (lengths && n == samples) return lengths;
-    fprintf(stderr, "lockstep data order: %s: %" PRIu64 " lengths are needed, line %" PRIu64 " is none\n", path,
-            samples, n + 1);
+    fprintf(stderr, "lockstep data order: %s: %" PRIu64 " lengths are needed, line %" PRIu64 " is none\n",
+            printable(path), samples, n + 1);
     free(lengths);
     return NULL;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "cli/commands.h"
 #include "cli/data.h"
+#include "cli/escape.h"
 #include "cli/options.h"
 #include "lockstep/data.h"
 
@@ -130,6 +131,6 @@ int data_train_bpe(int argc, char **argv)
     ls_status status = ls_bpe_train(&o, &learned);
     if (!status)
         printf("%u tokens learned in %.1f s: %s/tokenizer.json\n", learned, (double)(ls_now() - begin) * 1e-9,
-               t.output);
+               printable(t.output));
     return report("train-bpe", status);
 }

@@ -12,6 +12,7 @@
 #include <jansson.h>
 #include "cli/commands.h"
 #include "cli/doctor_checks.h"
+#include "cli/escape.h"
 
 static const char help[] =
     "usage: lockstep doctor [--json]\n"
@@ -99,7 +100,7 @@ static int print_json(const doctor *d)
         json_array_append_new(findings, o);
     }
     json_t *all = json_pack("{s:s, s:b, s:o}", "version", ls_version(), "fine", d->missing == 0, "findings", findings);
-    int failed = !all || json_dumpf(all, stdout, JSON_INDENT(2) | JSON_PRESERVE_ORDER);
+    int failed = !all || json_dumpf(all, stdout, JSON_INDENT(2) | JSON_ENSURE_ASCII | JSON_PRESERVE_ORDER);
     putchar('\n');
     json_decref(all);
     return failed;
@@ -120,13 +121,14 @@ int doctor_command(int argc, char **argv)
             return EXIT_DONE;
         }
         if (option != 'j') {
-            fprintf(stderr, "lockstep doctor: %s is unknown; 'lockstep doctor --help' lists the options\n", argv[at]);
+            fprintf(stderr, "lockstep doctor: %s is unknown; 'lockstep doctor --help' lists the options\n",
+                    printable(argv[at]));
             return EXIT_USAGE;
         }
         json = true;
     }
     if (optind < argc) {
-        fprintf(stderr, "lockstep doctor: %s: takes no arguments\n", argv[optind]);
+        fprintf(stderr, "lockstep doctor: %s: takes no arguments\n", printable(argv[optind]));
         return EXIT_USAGE;
     }
     doctor d = { 0 };

@@ -1,38 +1,18 @@
-/* Text in JSON and HTML. See escape.h. */
+/* Text in JSON, in HTML and on a terminal. See escape.h. */
 #include "cli/escape.h"
 
-#include <stdint.h>
-
-/* Length of the UTF-8 character at `s`, 0 if there is none: no overlong forms, no surrogates, nothing above U+10FFFF. */
-static int utf8_length(const unsigned char *s)
-{
-    int n = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : s[0] < 0xf5 ? 4 : 0;
-    for (int i = 1; i < n; i++)
-        if ((s[i] & 0xc0) != 0x80) return 0;
-    if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) || (s[0] == 0xf0 && s[1] < 0x90) ||
-        (s[0] == 0xf4 && s[1] > 0x8f))
-        return 0;
-    return n;
-}
-
-/* Control characters, and those that turn the direction of the text around them. */
-static int is_control(const unsigned char *s, int n)
-{
-    if (n == 1) return s[0] < 0x20 || s[0] == 0x7f;
-    if (n == 2) return s[0] == 0xc2 && s[1] < 0xa0;
-    return n == 3 && s[0] == 0xe2 &&
-           ((s[1] == 0x80 && s[2] >= 0xa8 && s[2] <= 0xae) || (s[1] == 0x81 && s[2] >= 0xa6 && s[2] <= 0xa9));
-}
+#include <string.h>
+#include "base/text.h"
 
 typedef const char *(*special_fn)(char c);
 
 static void put(FILE *to, const char *text, special_fn special)
 {
-    const unsigned char *s = (const unsigned char *)(text ? text : "");
+    const char *s = text ? text : "";
     while (*s) {
-        int n = utf8_length(s);
-        const char *other = n == 1 ? special((char)*s) : NULL;
-        if (!n || (!other && is_control(s, n)))
+        int n = ls__utf8_length(s);
+        const char *other = n == 1 ? special(*s) : NULL;
+        if (!n || (!other && ls__utf8_is_control(s, n)))
             fputs("\xef\xbf\xbd", to);
         else if (other)
             fputs(other, to);
@@ -75,4 +55,58 @@ void put_json(FILE *to, const char *text)
 void put_html(FILE *to, const char *text)
 {
     put(to, text, special_html);
+}
+
+const char *printable(const char *text)
+{
+    enum { BUFFERS = 4, BYTES = 4200 }; /* a path fits */
+    static _Thread_local char buffers[BUFFERS][BYTES];
+    static _Thread_local int next;
+    char *out = buffers[next++ % BUFFERS];
+    ls__printable(out, BYTES, text ? text : "");
+    return out;
+}
+
+static void put_seen(screen *s, const char *c, int n)
+{
+    bool layout = n == 1 && (*c == '\n' || *c == '\t');
+    bool control = n == 1 ? ((unsigned char)*c < 0x20 || *c == 0x7f) && !layout
+                          : n == 2 && (unsigned char)c[0] == 0xc2 && (unsigned char)c[1] < 0xa0;
+    if (n && !control)
+        fwrite(c, 1, (size_t)n, s->to);
+    else
+        fputs("\xef\xbf\xbd", s->to);
+}
+
+/* How many bytes a character that begins with this one has; 1 if none does. */
+static int announced(char first)
+{
+    unsigned char c = (unsigned char)first;
+    return c < 0xc2 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : c < 0xf5 ? 4 : 1;
+}
+
+static void put_held(screen *s)
+{
+    int n = ls__utf8_length(s->held), whole = n ? n : 1;
+    put_seen(s, s->held, n);
+    s->used -= whole;
+    memmove(s->held, s->held + whole, sizeof s->held - (size_t)whole);
+}
+
+void screen_put(screen *s, const char *text, size_t bytes)
+{
+    if (!s->terminal) {
+        fwrite(text, 1, bytes, s->to);
+        return;
+    }
+    for (size_t i = 0; i < bytes; i++) {
+        s->held[s->used++] = text[i];
+        s->held[s->used] = 0;
+        while (s->used && s->used >= announced(s->held[0])) put_held(s);
+    }
+}
+
+void screen_end(screen *s)
+{
+    while (s->used) put_held(s);
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "cli/commands.h"
+#include "cli/escape.h"
 #include "cli/options.h"
 #include "cli/sample.h"
 
@@ -69,7 +70,7 @@ static int open_tokenizer(ls_tokenizer **out, const generate_arguments *a, int v
     *out = NULL;
     if (!name)
         fprintf(stderr, "lockstep generate: %s: has no tokenizer beside its model; name one with --tokenizer\n",
-                a->run);
+                printable(a->run));
     else if (ls_tokenizer_open(out, name))
         fprintf(stderr, "lockstep generate: %s\n", ls_error());
     return *out ? -1 : EXIT_USAGE;

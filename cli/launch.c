@@ -19,6 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "cli/commands.h"
+#include "cli/escape.h"
 #include "cli/launch_parts.h"
 #include "comm/identity.h"
 
@@ -32,19 +33,19 @@ static int exec_failed(const char *program, int error)
     bool there = strchr(program, '/') && !access(program, F_OK);
     if (error == ENOENT && there) {
         fprintf(stderr, "lockstep: %s: the program is there, and the interpreter that its first line names is not\n",
-                program);
+                printable(program));
         return EXIT_NOT_FOUND;
     }
     if (error == ENOENT || error == ENOTDIR) {
-        fprintf(stderr, "lockstep: %s: no such program%s\n", program,
+        fprintf(stderr, "lockstep: %s: no such program%s\n", printable(program),
                 strchr(program, '/') ? "; check the path" : " in PATH; for one in this folder write ./ in front");
         return EXIT_NOT_FOUND;
     }
     if (error == EACCES)
         fprintf(stderr, "lockstep: %s: not executable; use 'chmod +x', or name its interpreter: -- python3 %s\n",
-                program, program);
+                printable(program), printable(program));
     else
-        fprintf(stderr, "lockstep: %s: cannot be executed: %s\n", program, strerror(error));
+        fprintf(stderr, "lockstep: %s: cannot be executed: %s\n", printable(program), strerror(error));
     return EXIT_NOT_EXECUTABLE;
 }
 

@@ -25,6 +25,7 @@
 #include <unistd.h>
 #include "base/file.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "base/thread.h"
 #include "comm/job.h"
 
@@ -389,13 +390,13 @@ ls_status launch_output_start(launch_output *out)
 
 void launch_output_say(launch_output *out, const char *format, ...)
 {
-    char text[MESSAGE_BYTES] = "lockstep: ";
+    char raw[MESSAGE_BYTES], text[MESSAGE_BYTES] = "lockstep: ";
     va_list args;
     va_start(args, format);
-    size_t at = strlen(text);
-    vsnprintf(text + at, sizeof text - at - 1, format, args);
+    vsnprintf(raw, sizeof raw, format, args);
     va_end(args);
-    at = strlen(text);
+    size_t at = strlen(text);
+    at += ls__printable(text + at, sizeof text - at - 1, raw);
     text[at++] = '\n';
     ssize_t ignored = write(out->say, text, at); /* full: the reader stands still, and so may this message */
     (void)ignored;

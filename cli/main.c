@@ -3,6 +3,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include "cli/commands.h"
+#include "cli/escape.h"
 #include "cli/waiting.h"
 #include "lockstep/base.h"
 
@@ -71,6 +72,6 @@ int main(int argc, char **argv)
             if (commands[i].run == train_command || commands[i].run == data_command) allow_many_files();
             return commands[i].run(argc - 1, argv + 1);
         }
-    fprintf(stderr, "lockstep: there is no command '%s'; 'lockstep --help' lists them\n", name);
+    fprintf(stderr, "lockstep: there is no command '%s'; 'lockstep --help' lists them\n", printable(name));
     return EXIT_USAGE;
 }

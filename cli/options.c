@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "cli/commands.h"
+#include "cli/escape.h"
 
 static void print_help(const char *intro, const option_row *rows)
 {
@@ -22,7 +23,7 @@ static void print_help(const char *intro, const option_row *rows)
 
 static int refuse(const char *command, const char *name, const char *value, const char *expected)
 {
-    fprintf(stderr, "lockstep %s: %s %s: expected %s\n", command, name, *value ? value : "''", expected);
+    fprintf(stderr, "lockstep %s: %s %s: expected %s\n", command, name, *value ? printable(value) : "''", expected);
     return EXIT_USAGE;
 }
 
@@ -215,8 +216,8 @@ int options_read(const char *command, const char *intro, const option_row *rows,
         }
         const option_row *r = is_option(argv[i]) ? find_row(rows, argv[i]) : NULL;
         if (!r) {
-            fprintf(stderr, "lockstep %s: '%s' is no option; 'lockstep %s --help' lists them\n", command, argv[i],
-                    command);
+            fprintf(stderr, "lockstep %s: '%s' is no option; 'lockstep %s --help' lists them\n", command,
+                    printable(argv[i]), command);
             return EXIT_USAGE;
         }
         int code = read_option(command, r, argc, argv, &i);

@@ -10,6 +10,7 @@
 #include <string.h>
 #include "base/file.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 
@@ -26,12 +27,10 @@ static double real(const json_t *o, const char *key)
     return isfinite(x) && x > 0 ? x : 0;
 }
 
-/* Text of a file, for a terminal: whatever is no printable ASCII becomes '?'. */
+/* Text of a file, for a terminal. */
 static void copy_text(char *to, size_t bytes, const char *from)
 {
-    size_t n = 0;
-    for (; from && from[n] && n + 1 < bytes; n++) to[n] = from[n] >= ' ' && from[n] < 127 ? from[n] : '?';
-    to[n] = 0;
+    ls__printable(to, bytes, from ? from : "");
 }
 
 static void shape_text(char *to, size_t bytes, const json_t *shape)

@@ -213,7 +213,7 @@ int report_json(const ls_run *run, FILE *to)
                   "machines", machines_of(run), "findings", findings, "wait_matrix", matrix, "communication", comm,
                   "delays", delays, "steps", steps, "notes", notes);
     if (!all) return ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
-    int bad = json_dumpf(all, to, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    int bad = json_dumpf(all, to, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(9));
     fputc('\n', to);
     json_decref(all);
     return bad ? ls__fail(LS_EIO, "writing the report failed") : LS_OK;

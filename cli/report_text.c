@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <string.h>
 #include "base/ring.h"
+#include "cli/escape.h"
 #include "cli/report.h"
 
 enum { TEXTS = 8 };
@@ -229,7 +230,7 @@ static void show_title(const ls_run *run, const report_form *f)
     fprintf(t, "%s", closed ? "" : ", not ended in order, or still running");
     fclose(t);
     char label[4200];
-    snprintf(label, sizeof label, "%s: ", run->path);
+    snprintf(label, sizeof label, "%s: ", printable(run->path));
     report_wrap(f, 0, 4, label, text);
     for (size_t i = 0; i < run->n_notes; i++) report_wrap(f, 0, 6, "note: ", run->notes[i]);
 }

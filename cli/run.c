@@ -7,6 +7,7 @@
 #include <string.h>
 #include "base/thread.h"
 #include "cli/commands.h"
+#include "cli/escape.h"
 #include "cli/launch.h"
 
 static const char help[] =
@@ -84,7 +85,7 @@ static const struct option options[] = {
 
 static int wrong(const char *option, const char *value, const char *expected)
 {
-    fprintf(stderr, "lockstep run: %s %s: expected %s\n", option, *value ? value : "''", expected);
+    fprintf(stderr, "lockstep run: %s %s: expected %s\n", option, *value ? printable(value) : "''", expected);
     return EXIT_USAGE;
 }
 
@@ -179,7 +180,7 @@ int run_command(int argc, char **argv)
         }
         if (option == ':' || option == '?') {
             const char *why = option == ':' ? "needs a value" : "is unknown, or has a value that it does not take";
-            fprintf(stderr, "lockstep run: %s %s; 'lockstep run --help' lists the options\n", argv[at], why);
+            fprintf(stderr, "lockstep run: %s %s; 'lockstep run --help' lists the options\n", printable(argv[at]), why);
             return EXIT_USAGE;
         }
         int code = set_option(&o, option, optarg);

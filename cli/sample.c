@@ -2,6 +2,8 @@
 #include "cli/sample.h"
 
 #include <string.h>
+#include <unistd.h>
+#include "cli/escape.h"
 
 /* What a generator reads first: the prompt's tokens or, if that is empty, the token that ends the text before. */
 static ls_status feed_prompt(ls_generator *g, const ls_tokenizer *tokenizer, const char *prompt)
@@ -28,16 +30,18 @@ ls_status sample_text(ls_model *model, const ls_tokenizer *tokenizer, const ls_g
     ls_status status = ls_generator_open(&g, model, options);
     if (status) return status;
     status = feed_prompt(g, tokenizer, prompt);
-    if (!status) fputs(prompt, to);
+    screen out = { .to = to, .terminal = isatty(fileno(to)) == 1 };
+    if (!status) screen_put(&out, prompt, strlen(prompt));
     for (int i = 0; i < count && !status; i++) {
         int32_t token = 0;
         size_t bytes = 0;
         status = ls_generator_next(g, &token);
         if (status || token == ls_tokenizer_end(tokenizer)) break;
         const uint8_t *text = ls_tokenizer_bytes(tokenizer, token, &bytes);
-        if (text) fwrite(text, 1, bytes, to); /* a model may have more tokens than its tokenizer */
+        if (text) screen_put(&out, (const char *)text, bytes); /* a model may have more tokens than its tokenizer */
         fflush(to);
     }
+    screen_end(&out);
     ls_generator_free(&g);
     return status;
 }

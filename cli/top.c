@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "cli/commands.h"
+#include "cli/escape.h"
 #include "cli/options.h"
 #include "cli/top_view.h"
 
@@ -168,7 +169,7 @@ int top_command(int argc, char **argv)
     if (!path) path = "runs/last";
     struct stat info;
     if (stat(path, &info)) {
-        fprintf(stderr, "lockstep top: %s: %s; name the folder of a run\n", path, strerror(errno));
+        fprintf(stderr, "lockstep top: %s: %s; name the folder of a run\n", printable(path), strerror(errno));
         return EXIT_USAGE;
     }
     return just_once || !isatty(STDOUT_FILENO) ? once(path) : live(path, interval);

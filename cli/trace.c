@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "cli/commands.h"
+#include "cli/escape.h"
 #include "cli/options.h"
 #include "cli/trace_write.h"
 
@@ -51,7 +52,7 @@ int trace_command(int argc, char **argv)
         return EXIT_USAGE;
     }
     if (!read_steps(steps, &o)) {
-        fprintf(stderr, "lockstep trace: --steps %s: expected A:B, A:, :B or A, A not above B\n", steps);
+        fprintf(stderr, "lockstep trace: --steps %s: expected A:B, A:, :B or A, A not above B\n", printable(steps));
         return EXIT_USAGE;
     }
     ls_run *run;
@@ -63,21 +64,21 @@ int trace_command(int argc, char **argv)
     FILE *to = plain ? stdout : fopen(out, "we");
     int64_t written = -1;
     if (!to)
-        fprintf(stderr, "lockstep trace: %s: %s\n", out, strerror(errno));
+        fprintf(stderr, "lockstep trace: %s: %s\n", printable(out), strerror(errno));
     else if ((written = trace_write(to, run, &o)) < 0)
         fprintf(stderr, "lockstep trace: out of memory\n");
     code = written < 0 ? EXIT_FAILED : EXIT_DONE;
     if (to && (ferror(to) | (plain ? fflush(to) : fclose(to)))) {
-        fprintf(stderr, "lockstep trace: %s: could not be written: %s\n", out, strerror(errno));
+        fprintf(stderr, "lockstep trace: %s: could not be written: %s\n", printable(out), strerror(errno));
         code = EXIT_FAILED;
     }
     for (size_t i = 0; i < run->n_notes; i++) fprintf(stderr, "note: %s\n", run->notes[i]);
     if (code == EXIT_DONE && !written) {
-        fprintf(stderr, "lockstep trace: %s: %s\n", path,
+        fprintf(stderr, "lockstep trace: %s: %s\n", printable(path),
                 run->n_steps ? "none of these steps was recorded" : "no step was recorded in full");
         code = EXIT_FAILED;
     } else if (code == EXIT_DONE && !plain) {
-        printf("%s: %lld step%s of %d rank%s; open it in ui.perfetto.dev\n", out, (long long)written,
+        printf("%s: %lld step%s of %d rank%s; open it in ui.perfetto.dev\n", printable(out), (long long)written,
                written == 1 ? "" : "s", run->ranks, run->ranks == 1 ? "" : "s");
     }
     ls_run_free(&run);

@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "cli/commands.h"
+#include "cli/escape.h"
 #include "cli/launch.h"
 #include "cli/profile.h"
 #include "cli/progress.h"
@@ -72,7 +73,7 @@ static void introduce(const ls_train *t, const char *run_dir)
            o->init ? "fine-tuning: " : "", (double)ls_model_size(ls_train_model(t)) / 1e6, m->layers, m->width,
            m->heads, m->vocab, (long long)o->steps, o->rows * o->slots, o->length, ranks, ranks == 1 ? "" : "s",
            o->threads, o->threads == 1 ? "" : "s");
-    printf("run folder: %s\n", run_dir);
+    printf("run folder: %s\n", printable(run_dir));
     fflush(stdout);
 }
 
@@ -129,7 +130,7 @@ static int finish(ls_train *t, const train_arguments *a, ls_status status, int64
         if (status) code = complain(status);
     }
     FILE *to = code || stop_signal ? stderr : stdout;
-    if (!a->quiet || code) fprintf(to, "%sthe model is in %s\n", stop_signal ? "stopped; " : "", run_dir);
+    if (!a->quiet || code) fprintf(to, "%sthe model is in %s\n", stop_signal ? "stopped; " : "", printable(run_dir));
     return stop_signal ? 128 + stop_signal : code;
 }
 

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include "base/text.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static ls_log_fn log_fn; /* under lock */
@@ -26,10 +27,11 @@ void ls__log(ls_log_level level, const char *format, ...)
     pthread_mutex_unlock(&lock);
     if (!fn) return;
 
-    char text[1024];
+    char raw[1032], text[1024]; /* names in it may come from files: it is made printable */
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    vsnprintf(raw, sizeof raw, format, args);
     va_end(args);
+    ls__printable(text, sizeof text, raw);
     fn(user, level, text);
 }

@@ -1,11 +1,13 @@
 /* Status codes, their texts, and the message of the last failure.
  *
- * The message is thread-local: fixed size, so that failing never allocates, and truncated with "..." when longer. */
+ * The message is thread-local: fixed size, so that failing never allocates, and truncated with "..." when longer. Names in
+ * it may come from files, so all of it is made printable: one line, no control characters, whatever a file holds. */
 #include "base/status.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include "base/text.h"
 
 enum { MESSAGE_BYTES = 1024 };
 static _Thread_local char message[MESSAGE_BYTES];
@@ -46,16 +48,27 @@ const char *ls_version(void)
 #undef TEXT2
 }
 
-/* Writes at `at`, keeping what stands before; a text that does not fit ends in "...". */
-static void put(size_t at, const char *format, va_list args)
+/* Replaces the message, in at most `bytes`. The arguments may point into the old one: it is the raw text that is formatted
+ * first. That has more room than the message, so that what is cut off there never shows. */
+static void put(size_t bytes, const char *format, va_list args)
 {
-    int n = vsnprintf(message + at, MESSAGE_BYTES - at, format, args);
-    if (n >= 0 && (size_t)n >= MESSAGE_BYTES - at) memcpy(message + MESSAGE_BYTES - 4, "...", 4);
+    char raw[MESSAGE_BYTES + 8];
+    vsnprintf(raw, sizeof raw, format, args);
+    ls__printable(message, bytes, raw);
+}
+
+/* Puts ": text" behind the message. */
+static void append(const char *text)
+{
+    size_t used = strlen(message);
+    if (used + 8 > MESSAGE_BYTES) return;
+    memcpy(message + used, ": ", 2);
+    ls__printable(message + used + 2, MESSAGE_BYTES - used - 2, text);
 }
 
 ls_status ls__vfail(ls_status status, const char *format, va_list args)
 {
-    put(0, format, args);
+    put(MESSAGE_BYTES, format, args);
     return status;
 }
 
@@ -63,7 +76,7 @@ ls_status ls__fail(ls_status status, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    put(0, format, args);
+    put(MESSAGE_BYTES, format, args);
     va_end(args);
     return status;
 }
@@ -73,10 +86,9 @@ ls_status ls__fail_errno(const char *format, ...)
     int error = errno;
     va_list args;
     va_start(args, format);
-    put(0, format, args);
+    put(MESSAGE_BYTES - 100, format, args); /* room for the reason behind the longest of paths */
     va_end(args);
-    size_t used = strlen(message);
-    snprintf(message + used, MESSAGE_BYTES - used, ": %s", strerror(error));
+    append(strerror(error));
     errno = error;
     switch (error) {
     case ENOENT: return LS_ENOENT;
@@ -96,11 +108,9 @@ ls_status ls__fail_within(ls_status status, const char *format, ...)
     memcpy(inner, message, sizeof inner);
     va_list args;
     va_start(args, format);
-    put(0, format, args);
+    put(MESSAGE_BYTES, format, args);
     va_end(args);
-    size_t used = strlen(message);
-    int n = snprintf(message + used, MESSAGE_BYTES - used, ": %s", inner);
-    if (n >= 0 && (size_t)n >= MESSAGE_BYTES - used) memcpy(message + MESSAGE_BYTES - 4, "...", 4);
+    append(inner);
     return status;
 }
 

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/record.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "measure/model.h"
 #include "measure/read.h"
 
@@ -20,8 +21,11 @@ void ls__run_note(ls_run *run, const char *format, ...)
     run->notes = notes;
     va_list args;
     va_start(args, format);
-    if (vasprintf(&text, format, args) >= 0) run->notes[run->n_notes++] = text;
+    int n = vasprintf(&text, format, args);
     va_end(args);
+    char *note = n >= 0 ? ls__printable_copy(text, (size_t)n) : NULL;
+    if (n >= 0) free(text);
+    if (note) run->notes[run->n_notes++] = note;
 }
 
 /* The highest rank that has a file; -1: there are none. */

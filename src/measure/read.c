@@ -9,6 +9,7 @@
 #include <xxhash.h>
 #include "base/record.h"
 #include "base/status.h"
+#include "base/text.h"
 
 enum { MAX_RANKS = 1 << 16, MAX_NAMES = 1 << 20 };
 #define LATEST (INT64_C(1) << 60) /* ns: 36 years after a machine's start; differences of such times are safe */
@@ -22,13 +23,11 @@ static int number_of(const json_t *head, const char *key, int low, int high, int
     return n >= low && n <= high ? (int)n : otherwise;
 }
 
-/* A text for people: what could confuse a terminal becomes '?'. */
+/* A text for people to read. */
 static void text_of(const json_t *head, const char *key, char *out, size_t bytes)
 {
     const char *text = json_string_value(json_object_get(head, key));
-    snprintf(out, bytes, "%s", text ? text : "");
-    for (char *c = out; *c; c++)
-        if ((unsigned char)*c < ' ' || *c == 127) *c = '?';
+    ls__printable(out, bytes, text ? text : "");
 }
 
 static ls_status read_head(ls_run_rank *r, const char *text, size_t bytes)
@@ -144,9 +143,7 @@ static ls_status keep_name(char ***list, size_t *count, uint64_t index, const ui
         *count = index + 1;
     }
     free((*list)[index]);
-    (*list)[index] = strndup((const char *)text, length);
-    for (char *p = (*list)[index]; p && *p; p++)
-        if ((unsigned char)*p < ' ' || *p == 127) *p = '?';
+    (*list)[index] = ls__printable_copy((const char *)text, length);
     return LS_OK;
 }
 

@@ -295,6 +295,25 @@ static void two_records_of_one_thread(void **state)
     }
 }
 
+/* Names and hosts come from files, and go to terminals. */
+static void names_are_printable(void **state)
+{
+    (void)state;
+    rank_record r;
+    ls_run *run;
+    size_t bytes = (ls__ring_bytes(1 << 10) + 63) / 64 * 64;
+    r = (rank_record){ .ring = ls__ring_init(memset(aligned_alloc(64, bytes), 0, bytes), 1 << 10) };
+    assert_int_equal(ls__record_open(&r.record, "names/events", 0,
+                                     "{\"rank\":0,\"ranks\":1,\"host\":\"a\\u001b[2J\\u009b\\u202eb\"}", r.ring, 0),
+                     LS_OK);
+    ls__record_name(r.record, LS__NAME_SPAN, 0, "w\xc3\xa4\033]0;x\007\xff");
+    end_record(&r);
+    assert_int_equal(ls_run_open(&run, "names", NULL), LS_OK);
+    assert_string_equal(run->rank[0].host, "a\\x1b[2J\\xc2\\x9b\\xe2\\x80\\xaeb");
+    assert_string_equal(run->rank[0].span_names[0], "w\xc3\xa4\\x1b]0;x\\x07\\xff");
+    ls_run_free(&run);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -308,6 +327,7 @@ int main(void)
         cmocka_unit_test(changed_bytes_are_not_believed),
         cmocka_unit_test(faults_have_names),
         cmocka_unit_test(two_records_of_one_thread),
+        cmocka_unit_test(names_are_printable),
     };
     return cmocka_run_group_tests(tests, enter_folder, leave_folder);
 }
