@@ -249,8 +249,11 @@ LS_API LS_MUST_CHECK ls_status ls_bpe_train(const ls_bpe_options *options, uint3
 /* ---- Staging: copies of files on a disk of this machine, made once, for all ranks and later runs. */
 
 typedef struct ls_stage_options {
-    const char *folder; /* where copies live; made if need be. Several jobs may use it at the same time */
-    uint64_t limit;     /* bytes that all copies together may take; the least recently used ones that nobody reads go
+    const char
+        *folder; /* where copies live; made if need be. Several jobs and users may use it at the same time: each user
+                           has a folder of their own in it, which nobody else can enter */
+    uint64_t
+        limit; /* bytes that all of the user's copies together may take; the least recently used ones that nobody reads go
                            first. 0: what the disk has room for, less a twentieth */
     bool strict; /* a file that cannot be staged is an error; default: it is read where it is, and the log says why */
     bool verify; /* check the checksums of copies that are there already; default: their size and time */

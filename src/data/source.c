@@ -224,6 +224,11 @@ ls_status ls__source_redirect(ls__source *s, const char *path)
         return ls__fail(LS_EIO, "%s: was changed since reading began; a copy of it is not what is being read", s->path);
     ls_status status = open_one(&copy, path, true);
     if (status) return status;
+    /* Others may be able to exchange the folder that it lies in, but they cannot make a file that is ours. */
+    if (fstat(copy.fd, &st) || (st.st_uid != geteuid() && st.st_uid != 0)) {
+        close(copy.fd);
+        return ls__fail(LS_EINVAL, "%s: belongs to another user; a copy of %s must be yours or root's", path, s->path);
+    }
     if (copy.bytes != s->bytes) {
         close(copy.fd);
         return ls__fail(LS_EIO, "%s: has %zu bytes, and %s, whose copy it is, %zu", path, (size_t)copy.bytes, s->path,

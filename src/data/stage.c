@@ -190,13 +190,8 @@ ls_status ls_stage_open(ls_stage **out, const char *const *paths, size_t n_paths
     s->o = *o;
     s->begin = ls_now();
     pthread_mutex_init(&s->lock, NULL);
-    ls_status status = ls__file_make_dir(o->folder);
+    ls_status status = ls__stage_folder(o->folder, &s->folder);
     if (status) goto fail;
-    s->folder = realpath(o->folder, NULL); /* paths that are handed out outlive a change of directory */
-    if (!s->folder) {
-        status = ls__fail_errno("%s: cannot be found", o->folder);
-        goto fail;
-    }
     status = ls__sources_open(&s->sources, paths, n_paths);
     if (status) goto fail;
     ls__sources_rest(&s->sources); /* names and sizes are all that is needed of them */

@@ -5,6 +5,10 @@
 #include "data/source.h"
 #include "lockstep/data.h"
 
+/* This user's own folder in `folder`, to be freed; both are made if need be. One that others may enter or that belongs to
+ * somebody else is LS_EINVAL. On failure *out is NULL. */
+LS_MUST_CHECK ls_status ls__stage_folder(const char *folder, char **out);
+
 /* A copy in the folder. Its files are KEY.data (the copy), KEY.meta (what it is of, and its checksum), KEY.part (while it
  * is made) and KEY.lock. */
 typedef struct ls__copy {

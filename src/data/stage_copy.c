@@ -162,7 +162,8 @@ ls_status ls__copy_make(ls__copy *c, const char *path, int fd, const ls__identit
         if (!ls__identity_same(id, &later)) status = LS_PENDING;
     }
     if (!status) status = write_meta(c, path, id, hash, part);
-    if (!status && fchmod(part, 0444)) status = ls__fail_errno("protecting the copy");
+    /* Never wider than the original's mode: only this user, who may read the original, can enter the folder. */
+    if (!status && fchmod(part, 0400)) status = ls__fail_errno("protecting the copy");
     if (!status && rename(part_name, name)) status = ls__fail_errno("renaming the copy into place");
     if (status && part_name) unlink(part_name);
     close(part);
@@ -184,7 +185,7 @@ bool ls__copy_valid(const ls__copy *c, const ls__identity *id, bool verify)
     size_t bytes;
     struct stat st;
     json_t *meta = NULL;
-    int fd = name ? open(name, O_RDONLY | O_CLOEXEC) : -1;
+    int fd = name ? open(name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC) : -1;
     bool valid = fd >= 0 && meta_name && !fstat(fd, &st) && S_ISREG(st.st_mode) && (uint64_t)st.st_size == id->bytes &&
                  !ls__file_read(meta_name, META_LIMIT, &text, &bytes);
     if (valid) meta = json_loadb(text, bytes, 0, NULL);

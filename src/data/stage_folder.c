@@ -1,5 +1,8 @@
 /* The folder of copies: names, locks, and making room.
  *
+ * The folder may be shared, so each user has a folder of their own in it, called by the user's number, which nobody else can
+ * enter: no copy is readable by more people than its original, and none that somebody else made is ever used.
+ *
  * Each copy has a lock file, locked with flock: shared by those who read the copy, exclusive by who makes or removes it.
  * The kernel lets go of a lock when its process dies, however it dies. A lock file may be removed together with its
  * copy; whoever was waiting for it then holds a lock on a file without a name, notices, and starts again.
@@ -17,6 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 #include <xxhash.h>
+#include "base/file.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "data/stage.h"
@@ -31,6 +35,59 @@ void ls__copy_name(ls__copy *c, const char *real_path, const ls__identity *id)
     uint64_t seed = XXH3_64bits(id, sizeof *id);
     XXH128_hash_t h = XXH3_128bits_withSeed(real_path, strlen(real_path), seed);
     snprintf(c->key, sizeof c->key, "%016llx%016llx", (unsigned long long)h.high64, (unsigned long long)h.low64);
+}
+
+/* Makes `folder` if it is not there: like /tmp, so that other users can have their folders in it, too. */
+static ls_status make_shared(const char *folder)
+{
+    struct stat st;
+    if (!stat(folder, &st) && S_ISDIR(st.st_mode)) return LS_OK;
+    char *parent = strdup(folder);
+    if (!parent) return ls__fail(LS_ENOMEM, "out of memory");
+    size_t n = strlen(parent);
+    while (n > 1 && parent[n - 1] == '/') parent[--n] = 0;
+    char *slash = strrchr(parent, '/');
+    ls_status status = LS_OK;
+    if (slash && slash > parent) {
+        *slash = 0;
+        status = ls__file_make_dir(parent);
+    }
+    /* If another process was faster, it sets the mode. */
+    if (!status && !mkdir(folder, 0700)) {
+        if (chmod(folder, S_ISVTX | 0777)) status = ls__fail_errno("%s: cannot be opened to other users", folder);
+    } else if (!status && (errno != EEXIST || stat(folder, &st) || !S_ISDIR(st.st_mode))) {
+        status = ls__fail_errno("%s: the folder cannot be made", folder);
+    }
+    free(parent);
+    return status;
+}
+
+ls_status ls__stage_folder(const char *folder, char **out)
+{
+    struct stat st;
+    *out = NULL;
+    ls_status status = make_shared(folder);
+    char *real = status ? NULL : realpath(folder, NULL); /* paths that are handed out outlive a change of directory */
+    char *own = NULL;
+    if (!status && !real) status = ls__fail_errno("%s: cannot be found", folder);
+    if (!status && asprintf(&own, "%s/%u", real, (unsigned)geteuid()) < 0) {
+        own = NULL;
+        status = ls__fail(LS_ENOMEM, "out of memory");
+    }
+    free(real);
+    if (!status && mkdir(own, 0700) && errno != EEXIST) status = ls__fail_errno("%s: the folder cannot be made", own);
+    if (!status && lstat(own, &st)) status = ls__fail_errno("%s: cannot be examined", own);
+    if (!status && (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || st.st_mode & 077))
+        status =
+            ls__fail(LS_EINVAL,
+                     "%s: is not a folder that is yours alone, so its copies cannot be trusted; remove it, or stage "
+                     "in another folder",
+                     own);
+    if (status)
+        free(own);
+    else
+        *out = own;
+    return status;
 }
 
 static char *path_in(const char *folder, const char *key, const char *suffix)
@@ -77,7 +134,7 @@ ls_status ls__copy_lock(ls__copy *c, bool exclusive)
     char *path = ls__copy_path(c, "lock");
     ls_status status = path ? LS_OK : ls__fail(LS_ENOMEM, "out of memory");
     while (!status) {
-        if (c->lock < 0) c->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+        if (c->lock < 0) c->lock = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
         if (c->lock < 0) {
             status = ls__fail_errno("%s: cannot be opened", path);
             break;
@@ -227,7 +284,7 @@ static ls_status room_within(const ls__copy *c, listing *l, uint64_t bytes, uint
 static ls_status open_part(ls__copy *c, listing *l, uint64_t bytes, int *part)
 {
     char *path = ls__copy_path(c, "part");
-    *part = path ? open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666) : -1;
+    *part = path ? open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600) : -1;
     ls_status status = *part < 0 ? ls__fail_errno("%s: cannot be written", c->folder) : LS_OK;
     while (!status && fallocate(*part, 0, 0, (off_t)bytes)) {
         int error = errno;
@@ -252,7 +309,7 @@ ls_status ls__copy_make_room(ls__copy *c, uint64_t bytes, uint64_t limit, int *p
     *part = -1;
     char *path;
     if (asprintf(&path, "%s/lock", c->folder) < 0) return ls__fail(LS_ENOMEM, "out of memory");
-    int lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    int lock = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     ls_status status = lock < 0 ? ls__fail_errno("%s: cannot be opened", path) : wait_for_lock(lock, LOCK_EX, c->stop);
     if (!status) {
         remove_file(c->folder, c->key, "data"); /* if it were any good we would not be here */

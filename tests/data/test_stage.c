@@ -46,10 +46,13 @@ static ls_status open_stage(ls_stage **s, const char *path, ls_stage_options o)
     return ls_stage_open(s, paths, 1, &o);
 }
 
+/* In this user's part of the folder. */
 static int files_like(const char *folder_name, const char *end)
 {
     int n = 0;
-    DIR *d = opendir(folder_name);
+    char own[300];
+    snprintf(own, sizeof own, "%s/%u", folder_name, geteuid());
+    DIR *d = opendir(own);
     for (struct dirent *e; d && (e = readdir(d));) {
         size_t length = strlen(e->d_name);
         n += length > strlen(end) && !strcmp(e->d_name + length - strlen(end), end);
@@ -302,6 +305,34 @@ static void staging_in_the_background_can_be_ended(void **state)
     }
 }
 
+static unsigned mode_of(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) ? 0 : st.st_mode & 07777;
+}
+
+static void a_copy_is_no_more_readable_than_its_original(void **state)
+{
+    (void)state;
+    ls_stage *s;
+    write_data("secret.bin", 1, SMALL);
+    chmod("secret.bin", 0600);
+    check_ok(open_stage(&s, "secret.bin", (ls_stage_options){ .folder = "private/deep" }));
+    char path[300];
+    snprintf(path, sizeof path, "%s", ls_stage_path(s, 0));
+    assert_int_equal(mode_of(path) & ~0600u, 0);
+    *strrchr(path, '/') = 0;
+    assert_int_equal(mode_of(path), 0700);
+    assert_int_equal(mode_of("private/deep"), 01777); /* other users can stage there, too */
+    ls_stage_free(&s);
+    chmod(path, 0770); /* others may have put something there */
+    check_fails(open_stage(&s, "secret.bin", (ls_stage_options){ .folder = "private/deep" }), LS_EINVAL,
+                "is not a folder that is yours alone");
+    chmod(path, 0700);
+    check_ok(open_stage(&s, "secret.bin", (ls_stage_options){ .folder = "private/deep" }));
+    ls_stage_free(&s);
+}
+
 static void what_cannot_be_staged_is_named(void **state)
 {
     (void)state;
@@ -336,6 +367,7 @@ int main(void)
         cmocka_unit_test(a_full_disk_costs_only_the_copy),
         cmocka_unit_test(data_are_read_while_they_are_staged),
         cmocka_unit_test(staging_in_the_background_can_be_ended),
+        cmocka_unit_test(a_copy_is_no_more_readable_than_its_original),
         cmocka_unit_test(what_cannot_be_staged_is_named),
     };
     return cmocka_run_group_tests(tests, prepare, remove_folder);
