@@ -204,35 +204,62 @@ static const ls_meeting *stands_in(const trace *t, size_t first, size_t last, in
     return NULL;
 }
 
+/* A rank's main thread was in one phase, and if that is waiting, for one rank and cause, from `from` to `to`. Samples cut a phase into
+ * many intervals; whoever looks at a trace wants the phase. */
+typedef struct slice {
+    int64_t from, to;
+    ls_phase phase;
+    const ls_meeting *in; /* the collective that it waits in; NULL: none that is known */
+    int64_t cpu, delay;   /* cpu < 0: not known */
+} slice;
+
+static bool same_cause(const ls_meeting *a, const ls_meeting *b)
+{
+    return a == b || (a && b && a->last_rank == b->last_rank && a->blame == b->blame);
+}
+
+static void put_slice(trace *t, int rank, const slice *s)
+{
+    char name[64];
+    const char *comma = "";
+    if (s->in)
+        snprintf(name, sizeof name, "waiting for rank %d", s->in->last_rank);
+    else
+        snprintf(name, sizeof name, "%s", ls_phase_name(s->phase));
+    begin_slice(t, rank, MAIN_TRACK, "phase", name, s->from, s->to);
+    fputs(",\"args\":{", t->to);
+    if (s->in) {
+        put_cause(t, s->in);
+        comma = ",";
+    }
+    if (s->cpu >= 0) fprintf(t->to, "%s\"on a core, ms\":%.3f", comma, (double)s->cpu / 1e6), comma = ",";
+    if (s->delay > 0) fprintf(t->to, "%s\"without a core, ms\":%.3f", comma, (double)s->delay / 1e6);
+    fputs("}}", t->to);
+}
+
 static void put_pieces(trace *t, const ls_run_step *s, int rank, size_t first, size_t last)
 {
     const ls_run_rank *r = &t->run->rank[rank];
     int64_t begin = s->rank[rank].begin, end = s->rank[rank].end;
     size_t i = t->piece[rank];
+    slice now = { 0 }; /* nothing yet */
     while (i + 1 < r->n_pieces && r->pieces[i + 1].begin <= begin) i++;
     for (; i + 1 < r->n_pieces && r->pieces[i].begin < end; i++) {
         const ls_piece *p = &r->pieces[i];
         int64_t from = p->begin > begin ? p->begin : begin, to = p[1].begin < end ? p[1].begin : end;
         if (to <= from) continue;
-        const ls_meeting *m = p->phase == LS_PHASE_WAIT || p->phase == LS_PHASE_COMM
-                                  ? stands_in(t, first, last, rank, from + (to - from) / 2)
-                                  : NULL;
-        char name[64];
-        if (m && p->phase == LS_PHASE_WAIT)
-            snprintf(name, sizeof name, "waiting for rank %d", m->last_rank);
-        else
-            snprintf(name, sizeof name, "%s", ls_phase_name(p->phase));
-        begin_slice(t, rank, MAIN_TRACK, "phase", name, from, to);
-        fputs(",\"args\":{", t->to);
-        const char *comma = "";
-        if (m) {
-            put_cause(t, m);
-            comma = ",";
+        slice next = { .from = from, .to = to, .phase = p->phase, .cpu = p->cpu, .delay = p->delay };
+        if (p->phase == LS_PHASE_WAIT) next.in = stands_in(t, first, last, rank, from + (to - from) / 2);
+        if (now.to == from && now.phase == next.phase && same_cause(now.in, next.in)) {
+            now.to = to;
+            now.cpu = now.cpu >= 0 && next.cpu >= 0 ? now.cpu + next.cpu : -1;
+            now.delay += next.delay;
+            continue;
         }
-        if (p->cpu >= 0) fprintf(t->to, "%s\"on a core, ms\":%.3f", comma, (double)p->cpu / 1e6), comma = ",";
-        if (p->delay > 0) fprintf(t->to, "%s\"without a core, ms\":%.3f", comma, (double)p->delay / 1e6);
-        fputs("}}", t->to);
+        if (now.to > now.from) put_slice(t, rank, &now);
+        now = next;
     }
+    if (now.to > now.from) put_slice(t, rank, &now);
     t->piece[rank] = i ? i - 1 : 0;
 }
 
