@@ -29,8 +29,10 @@ typedef struct bench_options {
     bench_row rows[BENCH_MAX_ROWS];
     int row_count;
     /* What measuring found out. */
-    double copy_bandwidth; /* B: bytes read and written a second, all ranks copying at once; the run's average */
-    double copy_median;    /* the same by the median copy; far above the average, something disturbed the run */
+    double
+        copy_bandwidth; /* B: bytes read and written a second, all ranks copying at once; the best of the run's copies, because
+                            * a bound that load lowers is none */
+    double copy_median; /* the same by the median copy; far below the best, something disturbed the run */
     int world_size;
     char transport[16];
     char peer_name[64];
@@ -46,7 +48,8 @@ LS_MUST_CHECK ls_status bench_measure(bench_options *o, int *rank);
 
 /* ---- bench_times: adding, and looking at, times. */
 LS_MUST_CHECK ls_status bench_times_add(bench_times *t, const double *us, size_t count);
-/* The times are put in order; 0 if there are none. */
+/* The times are put in order; 0 if there are none. `share` of them, 0 to 1, are not longer; 0.5 is the median. */
+double bench_times_quantile(bench_times *t, double share);
 double bench_times_median(bench_times *t);
 void bench_options_release(bench_options *o);
 

@@ -22,7 +22,7 @@ static const char help_text[] =
     "All-reduces float32 arrays in place among the ranks of this machine, and says how long it takes, how many bytes "
     "a\n"
     "second that is, and what share of the bound: T >= 2*p*n/B, where B is what all ranks move when all copy at once\n"
-    "with streaming stores, measured in the same run. Buffers are written between rounds.\n"
+    "with streaming stores, the best of the same run. Buffers are written between rounds.\n"
     "\n"
     "  -n N             ranks to start; default: one a core, at least 2. Under 'lockstep run' or mpirun: the world's\n"
     "  --sizes LIST     array sizes, as in 4,1K,25M (powers of 1024); default: 4 B to 100 MiB\n"

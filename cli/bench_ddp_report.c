@@ -78,15 +78,18 @@ static void label_of(const ddp_row *r, char *out, size_t room)
 static void row_json(const ddp_bench *b, const ddp_row *r, FILE *to)
 {
     const ddp_times *t = &r->result;
+    int last = r->count - 1; /* the samples are in order */
     fprintf(to,
             "{\"part\": \"%s\", \"hosts\": %d, \"ranks\": %d, \"link\": %s%s%s, \"parameters\": %.0f, \"overlap\": %s, "
             "\"bucket_bytes\": %zu, \"micro_batches\": %d, \"sync_each\": %s, \"batch_size\": %d, \"seq_len\": %d, "
-            "\"steps\": %d, \"step_ms\": %.4f, \"forward_ms\": %.4f, \"backward_ms\": %.4f, \"communication_ms\": "
+            "\"steps\": %d, \"step_ms\": %.4f, \"step_p25_ms\": %.4f, \"step_p75_ms\": %.4f, \"forward_ms\": %.4f, "
+            "\"backward_ms\": %.4f, \"communication_ms\": "
             "%.4f, \"update_ms\": %.4f}\n",
             ddp_part_names[r->part], b->hosts, b->world_size, b->hosts > 1 ? "\"" : "", b->hosts > 1 ? b->link : "null",
             b->hosts > 1 ? "\"" : "", b->parameters, r->no_overlap ? "false" : "true", r->bucket_bytes,
-            r->micro_batches, r->sync_each ? "true" : "false", r->rows, b->length, r->count, t->total, t->forward,
-            t->backward, t->exposed, t->update);
+            r->micro_batches, r->sync_each ? "true" : "false", r->rows, b->length, r->count, t->total,
+            r->samples[last / 4].total, r->samples[last - last / 4].total, t->forward, t->backward, t->exposed,
+            t->update);
 }
 
 void ddp_report(const ddp_bench *b, FILE *to)

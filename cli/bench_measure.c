@@ -45,11 +45,18 @@ static int ascending(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-double bench_times_median(bench_times *t)
+double bench_times_quantile(bench_times *t, double share)
 {
     if (!t->count) return 0;
     qsort(t->us, t->count, sizeof *t->us, ascending);
-    return t->count % 2 ? t->us[t->count / 2] : (t->us[t->count / 2 - 1] + t->us[t->count / 2]) / 2;
+    double at = share * (double)(t->count - 1);
+    size_t i = (size_t)at, next = i + 1 < t->count ? i + 1 : i;
+    return t->us[i] + (at - (double)i) * (t->us[next] - t->us[i]);
+}
+
+double bench_times_median(bench_times *t)
+{
+    return bench_times_quantile(t, 0.5);
 }
 
 void bench_options_release(bench_options *o)
@@ -197,11 +204,10 @@ ls_status bench_measure(bench_options *o, int *rank)
     if (!status)
         status = passes(&b);
     else
-        ls_group_abort(b.group, ls_error());                  /* the others would wait for us */
-    double copied = (double)b.copy_bytes * b.size, spent = 0; /* bytes of one copy; microseconds of all */
-    for (size_t i = 0; i < b.copies.count; i++) spent += b.copies.us[i];
-    if (spent > 0) {
-        o->copy_bandwidth = copied * (double)b.copies.count / spent * 1e6;
+        ls_group_abort(b.group, ls_error()); /* the others would wait for us */
+    double copied = (double)b.copy_bytes * b.size, fastest = bench_times_quantile(&b.copies, 0);
+    if (fastest > 0) {
+        o->copy_bandwidth = copied / fastest * 1e6;
         o->copy_median = copied / bench_times_median(&b.copies) * 1e6;
     }
 done:
