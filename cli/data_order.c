@@ -16,6 +16,7 @@ typedef struct order_options {
     ls_sampler_options sampler;
     uint64_t rank, epoch, from, steps;
     const char *lengths_path;
+    bool work;
 } order_options;
 
 /* -1 to go on, or an exit code. */
@@ -41,8 +42,10 @@ static int parse(int argc, char **argv, order_options *o)
         { OPTION_LONG, "--steps", &steps, "COUNT", "print so many steps (to the end of the epoch)", 0, any, NULL },
         { OPTION_FLAG, "--drop-last", &s->drop_last, NULL, "leave out what does not fill a step, or torch's ranks", 0,
           0, NULL },
+        { OPTION_FLAG, "--drop-step", &s->drop_step, NULL, "torch: DataLoader's drop_last", 0, 0, NULL },
         { OPTION_FLAG, "--no-shuffle", &s->no_shuffle, NULL, "torch: DistributedSampler(shuffle=False)", 0, 0, NULL },
-        { OPTION_TEXT, "--lengths", &o->lengths_path, "FILE", "balanced: the samples' lengths, one number a line", 0, 0,
+        { OPTION_TEXT, "--lengths", &o->lengths_path, "FILE", "the samples' lengths, one number a line", 0, 0, NULL },
+        { OPTION_FLAG, "--work", &o->work, NULL, "print padded work and critical path instead; needs --lengths", 0, 0,
           NULL },
         { 0 },
     };
@@ -55,6 +58,7 @@ static int parse(int argc, char **argv, order_options *o)
     o->epoch = (uint64_t)epoch;
     o->from = (uint64_t)from;
     o->steps = (uint64_t)steps;
+    if (o->work && !o->lengths_path) return data_missing("order", "--lengths FILE, which --work needs,");
     if (rank < s->ranks) return -1;
     fprintf(stderr, "lockstep data order: there is no rank %d among %d\n", rank, s->ranks);
     return EXIT_USAGE;
@@ -100,6 +104,40 @@ static ls_status print(ls_sampler *sampler, const order_options *o)
     return status;
 }
 
+/* What an epoch costs if every micro-batch is padded to its longest sample: a step takes as long as its slowest rank. */
+static ls_status print_work(ls_sampler *sampler, const order_options *o, const uint64_t *lengths)
+{
+    int slots = o->sampler.slots ? o->sampler.slots : o->sampler.ranks, own = slots / o->sampler.ranks;
+    uint64_t *samples = malloc(o->sampler.rows * sizeof *samples);
+    uint64_t steps = ls_sampler_steps(sampler);
+    double tokens = 0, padded = 0, critical = 0;
+    ls_status status = samples ? LS_OK : LS_ENOMEM;
+    for (uint64_t step = o->from; !status && step < steps && step - o->from < o->steps; step++) {
+        double slowest = 0, rank = 0;
+        for (int slot = 0; !status && slot < slots; slot++) {
+            size_t count = 0;
+            uint64_t longest = 0;
+            status = ls_sampler_get(sampler, o->epoch, step, slot, samples, &count);
+            for (size_t i = 0; !status && i < count; i++) {
+                uint64_t length = lengths[samples[i]];
+                tokens += (double)length;
+                if (length > longest) longest = length;
+            }
+            if (slot % own == 0) rank = 0;
+            rank += (double)count * (double)longest;
+            padded += (double)count * (double)longest;
+            if (rank > slowest) slowest = rank;
+        }
+        critical += slowest;
+    }
+    double least = tokens / o->sampler.ranks;
+    if (!status)
+        printf("tokens %.0f\npadded %.0f (%.3fx)\ncritical path %.0f (%.3fx)\n", tokens, padded,
+               tokens > 0 ? padded / tokens : 1, critical, least > 0 ? critical / least : 1);
+    free(samples);
+    return status;
+}
+
 int data_order(int argc, char **argv)
 {
     order_options o = { 0 };
@@ -115,7 +153,7 @@ int data_order(int argc, char **argv)
         o.sampler.user = lengths;
     }
     ls_status status = ls_sampler_open(&sampler, &o.sampler);
-    if (!status) status = print(sampler, &o);
+    if (!status) status = o.work ? print_work(sampler, &o, lengths) : print(sampler, &o);
     if (status) {
         fprintf(stderr, "lockstep data order: %s\n", ls_error());
         code = status == LS_EINVAL ? EXIT_USAGE : EXIT_FAILED;

@@ -20,7 +20,9 @@ typedef enum ls_order {
     LS_ORDER_SEQUENTIAL = 1, /* 0, 1, 2... */
     LS_ORDER_TORCH = 2,      /* what torch's DistributedSampler deals to `ranks` ranks; takes 4 bytes a sample (8 from
                                 2^32 samples on) for each of two epochs */
-    LS_ORDER_BALANCED = 3,   /* shuffled, then dealt so that the slots of a step get the same work; see `length` */
+    LS_ORDER_BALANCED =
+        3, /* micro-batches of samples of similar length, in random order, with equal work for all slots of
+                                a step; see `length` */
 } ls_order;
 #define LS_ORDER_COUNT 4
 
@@ -33,14 +35,17 @@ typedef struct ls_sampler_options {
     uint64_t samples; /* how many there are; at least 1 */
     ls_order order;   /* 0: shuffled */
     uint64_t seed;
-    size_t rows;     /* samples of a slot; 0: 1 */
-    int slots;       /* slots of a step, over all ranks; 0: `ranks` */
-    int ranks;       /* torch deals to so many, and its order depends on it; others only check that it divides `slots`;
+    size_t rows;    /* samples of a slot; 0: 1 */
+    int slots;      /* slots of a step, over all ranks; 0: `ranks` */
+    int ranks;      /* torch deals to so many, and its order depends on it; others only check that it divides `slots`;
                         0: 1 */
-    bool drop_last;  /* leave out the samples that do not fill a step; default: the epoch's last step is short, its
+    bool drop_last; /* leave out the samples that do not fill a step; default: the epoch's last step is short, its
                         rows dealt evenly to the slots. torch: DistributedSampler's drop_last */
+    bool
+        drop_step; /* torch: DataLoader's drop_last: each rank's samples that do not fill its part of a step are left out;
+                        for other orders the same as drop_last */
     bool no_shuffle; /* torch: DistributedSampler(shuffle=False) */
-    /* balanced: the work of a sample, for example its tokens. Called from the threads that ask for samples, one at a
+    /* balanced: the work of a sample: its tokens, without padding. Called from the threads that ask for samples, one at a
      * time. */
     uint64_t (*length)(void *user, uint64_t sample);
     void *user;
@@ -306,10 +311,11 @@ typedef struct ls_loader_options {
     size_t rows;     /* samples of a batch; 0: 1 */
     int slots;       /* batches of a step, over all ranks; 0: `ranks` */
     int rank, ranks; /* this rank gets slots [rank * slots / ranks, (rank + 1) * slots / ranks); 0 of 0: 0 of 1 */
-    ls_order order;  /* this, seed, drop_last and no_shuffle: see ls_sampler_options */
+    ls_order order;  /* this, seed, drop_last, drop_step and no_shuffle: see ls_sampler_options */
     int order_ranks; /* torch: the ranks that the order deals to; 0: `ranks` */
     uint64_t seed;
     bool drop_last;
+    bool drop_step;
     bool no_shuffle;
     uint64_t epochs; /* then comes LS_END; 0: without end */
     int timeout_ms;  /* how long ls_loader_next() waits for a batch; 0: as long as it takes */

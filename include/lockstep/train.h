@@ -32,6 +32,7 @@ typedef enum ls_last {
     LS_LAST_DEFAULT = 0, /* drop; for the torch order keep, as DistributedSampler does */
     LS_LAST_DROP = 1, /* they are left out (torch: DistributedSampler's drop_last, its last step may still be short) */
     LS_LAST_KEEP = 2, /* the last step is short; its mean is over the tokens that it has */
+    LS_LAST_DROP_STEP = 3, /* torch: DistributedSampler's and DataLoader's drop_last; others: as LS_LAST_DROP */
 } ls_last;
 
 /* A delay put in on purpose, to see what it does and whether reports find it. */

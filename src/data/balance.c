@@ -1,12 +1,12 @@
-/* Equal work in every slot of a step, with the same number of rows in each.
+/* Batches of samples of similar length, so that little is padded, and equal work for all ranks of a step, so that nobody
+ * waits.
  *
- * Sort the window by length and cut it into tuples of `slots` samples: those of one tuple are nearly equal, and each
- * slot gets one. Of the tuples, taken from the longest to the shortest, each run of `steps` is spread over the steps at
- * random, one a step: so steps are alike too, and none is made of long samples only. Inside a step each tuple's longest
- * goes to the slot that has least so far. What difference is left comes from the few tuples of very long samples; it is
- * worked off by exchanging rows between the fullest and the emptiest slot as long as that helps.
+ * A micro-batch costs rows * its longest sample, and a step as much as its slowest rank. Sorted by length, `rows` neighbours
+ * make a micro-batch, which is the least padding that a window can have, and `slots` neighbouring micro-batches make a step,
+ * so that they are nearly equal. The steps are then put into random order.
  *
- * It never asks how many ranks there are: slots that are equal stay equal in any block of slots. */
+ * It never asks how many ranks there are. A rank owns a contiguous run of slots, so the micro-batches of a step are spread
+ * over the slots in such a way that both halves get the same work, and the halves of the halves, and so on. */
 #include "data/balance.h"
 
 #include <stdbool.h>
@@ -14,72 +14,50 @@
 #include <string.h>
 #include "data/permute.h"
 
-/* Exchanges a step may take; each at least shrinks the largest difference, and a few dozen reach its bottom. */
-enum { MAX_EXCHANGES = 200 };
-
 static int longer_first(const void *va, const void *vb)
 {
     const ls__weighed *a = va, *b = vb;
     if (a->length != b->length) return a->length > b->length ? -1 : 1;
-    return (a->sample > b->sample) - (a->sample < b->sample);
+    return (a->place > b->place) - (a->place < b->place);
 }
 
-/* Deals a step's tuple: its longest to the slot with the least work so far, and so on. A load's `sample` is the number
- * of its slot, its `length` the work of that slot. */
-static void deal_tuple(ls__weighed *step, ls__weighed *loads, const ls__weighed *tuple, size_t slots, size_t rows,
-                       size_t row)
+/* The slot of micro-batch `i` of `slots`, counted from the most expensive one. Of each two neighbours one goes to either
+ * half, the larger one to the first half and to the second in turn. */
+static size_t slot_of(size_t i, size_t slots)
 {
-    qsort(loads, slots, sizeof *loads, longer_first);
-    for (size_t i = 0; i < slots; i++) {
-        ls__weighed *load = &loads[slots - 1 - i];
-        step[load->sample * rows + row] = tuple[i];
-        load->length += tuple[i].length;
-    }
-}
-
-/* Exchanges the two rows that bring the fullest and the emptiest slot closest together; false if none does. */
-static bool exchange(ls__weighed *step, ls__weighed *loads, size_t slots, size_t rows)
-{
-    ls__weighed *full = loads, *empty = loads;
-    for (ls__weighed *l = loads; l < loads + slots; l++) {
-        if (l->length > full->length) full = l;
-        if (l->length < empty->length) empty = l;
-    }
-    uint64_t gap = full->length - empty->length, best = gap;
-    ls__weighed *give = NULL, *take = NULL;
-    for (size_t i = 0; i < rows; i++) {
-        for (size_t j = 0; j < rows; j++) {
-            ls__weighed *f = &step[full->sample * rows + i], *e = &step[empty->sample * rows + j];
-            if (f->length <= e->length) continue;
-            uint64_t moved = 2 * (f->length - e->length);
-            uint64_t left = moved > gap ? moved - gap : gap - moved;
-            if (left < best) best = left, give = f, take = e;
+    size_t first = 0;
+    while (slots > 1) {
+        size_t upper = slots - slots / 2, pair = i / 2;
+        bool alone = slots % 2 && i == slots - 1;
+        if (alone || (i ^ pair) % 2 == 0) {
+            slots = upper;
+        } else {
+            first += upper;
+            slots /= 2;
         }
+        i = pair;
     }
-    if (!give) return false;
-    uint64_t moved = give->length - take->length;
-    full->length -= moved;
-    empty->length += moved;
-    ls__weighed kept = *give;
-    *give = *take;
-    *take = kept;
-    return true;
+    return first;
 }
 
-void ls__balance(ls__weighed *samples, ls__weighed *scratch, size_t steps, size_t slots, size_t rows, uint64_t key)
+void ls__balance(ls__weighed *samples, ls__weighed *scratch, size_t count, size_t slots, size_t rows, uint64_t key)
 {
-    size_t per_step = slots * rows;
-    ls__weighed *sorted = scratch, *loads = scratch + steps * per_step;
-    memcpy(sorted, samples, steps * per_step * sizeof *samples);
-    qsort(sorted, steps * per_step, sizeof *sorted, longer_first);
+    size_t per_step = slots * rows, steps = count / per_step, rest = count % per_step;
+    memcpy(scratch, samples, count * sizeof *samples);
+    for (size_t i = 0; i < count; i++) scratch[i].place = i;
+    qsort(scratch, count, sizeof *scratch, longer_first);
+
+    /* The samples of a short last step are neighbours, too, from some place between two full steps. */
+    ls__permutation p;
+    ls__permutation_init(&p, steps + 1, key, 0);
+    size_t hole = ls__permute(&p, 0) * per_step;
+    ls__permutation_init(&p, steps ? steps : 1, key, 1);
     for (size_t s = 0; s < steps; s++) {
-        ls__weighed *step = samples + s * per_step;
-        for (size_t i = 0; i < slots; i++) loads[i] = (ls__weighed){ .sample = i };
-        for (size_t row = 0; row < rows; row++) {
-            ls__permutation p;
-            ls__permutation_init(&p, steps, key, row);
-            deal_tuple(step, loads, sorted + (row * steps + ls__permute(&p, s)) * slots, slots, rows, row);
-        }
-        for (int i = 0; i < MAX_EXCHANGES && exchange(step, loads, slots, rows); i++) continue;
+        size_t from = ls__permute(&p, s) * per_step;
+        if (from >= hole) from += rest;
+        for (size_t i = 0; i < slots; i++)
+            memcpy(samples + s * per_step + slot_of(i, slots) * rows, scratch + from + i * rows,
+                   rows * sizeof *samples);
     }
+    memcpy(samples + steps * per_step, scratch + hole, rest * sizeof *samples);
 }

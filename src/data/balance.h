@@ -1,4 +1,4 @@
-/* Dealing samples of different lengths so that the slots of a step get the same work. Pure. */
+/* Batches of samples that have about the same length, with equal work for all ranks. Pure. */
 #ifndef LS_DATA_BALANCE_H
 #define LS_DATA_BALANCE_H
 
@@ -8,11 +8,12 @@
 typedef struct ls__weighed {
     uint64_t sample;
     uint64_t length;
+    uint64_t place; /* before sorting: equal lengths stay in the window's random order */
 } ls__weighed;
 
-/* Reorders `steps` * `slots` * `rows` samples so that position (step * slots + slot) * rows + row is what that place of
- * the step gets. `key` decides which of several similar samples goes to which step. `scratch` has room for as many
- * samples again and `slots` more. */
-void ls__balance(ls__weighed *samples, ls__weighed *scratch, size_t steps, size_t slots, size_t rows, uint64_t key);
+/* Reorders the `count` samples of a window so that (step * slots + slot) * rows + row is the sample of that row. If they do
+ * not fill the last step, its slots get parts of equal size. `key` decides the order of the steps. `scratch` has room for
+ * `count` samples. */
+void ls__balance(ls__weighed *samples, ls__weighed *scratch, size_t count, size_t slots, size_t rows, uint64_t key);
 
 #endif

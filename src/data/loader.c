@@ -277,7 +277,8 @@ static uint64_t fingerprint_of(const ls_loader *l)
     uint64_t h = mix(mix(mix(1, l->dataset->count), l->o.seed), (uint64_t)l->o.order);
     h = mix(mix(mix(h, l->o.rows), (uint64_t)l->o.slots), l->o.drop_last);
     /* torch's order depends on the number of ranks that it deals to. */
-    return l->o.order == LS_ORDER_TORCH ? mix(mix(h, (uint64_t)l->o.order_ranks), l->o.no_shuffle) : h;
+    return l->o.order == LS_ORDER_TORCH ? mix(mix(mix(h, (uint64_t)l->o.order_ranks), l->o.no_shuffle), l->o.drop_step)
+                                        : h;
 }
 
 static ls_status check_options(const ls_dataset *d, ls_loader_options *o)
@@ -319,6 +320,7 @@ static ls_status open_sampler(ls_loader *l)
                               .slots = o->slots,
                               .ranks = o->order_ranks,
                               .drop_last = o->drop_last,
+                              .drop_step = o->drop_step,
                               .no_shuffle = o->no_shuffle,
                               .length = l->dataset->length,
                               .user = l->dataset->self };

@@ -22,9 +22,10 @@
 #define STREAM_SHUFFLE (UINT64_C(1) << 56)
 #define STREAM_DEAL    (UINT64_C(2) << 56)
 
-/* Samples that are balanced together: enough that neighbours in length are nearly equal, few enough to sort in
- * milliseconds. */
-enum { WINDOW_SAMPLES = 1 << 15 };
+/* Samples that are sorted by length together: enough that neighbours are nearly equal, few enough to sort in
+ * milliseconds. A window has several steps, and an epoch several windows: each is another random part of the samples in
+ * every epoch, so that batches are not made of the same samples again. */
+enum { WINDOW_SAMPLES = 1 << 15, WINDOW_STEPS = 16, EPOCH_WINDOWS = 2 };
 
 /* A table of samples, and of what. */
 typedef struct table {
@@ -88,13 +89,15 @@ static void plan(ls_sampler *s)
 {
     uint64_t n = s->o.samples, w = (uint64_t)s->o.ranks;
     s->per_step = s->o.rows * (uint64_t)s->o.slots;
-    if (s->o.order == LS_ORDER_TORCH)
-        s->positions = (s->o.drop_last ? n / w : (n + w - 1) / w) * w;
-    else
-        s->positions = s->o.drop_last ? n / s->per_step * s->per_step : n;
+    bool torch = s->o.order == LS_ORDER_TORCH;
+    s->positions = !torch ? n : (s->o.drop_last ? n / w : (n + w - 1) / w) * w;
+    if (torch ? s->o.drop_step : s->o.drop_last || s->o.drop_step) s->positions -= s->positions % s->per_step;
     s->steps = (s->positions + s->per_step - 1) / s->per_step;
-    s->window_steps = s->per_step < WINDOW_SAMPLES ? WINDOW_SAMPLES / s->per_step : 1;
-    if (s->window_steps > s->steps) s->window_steps = s->steps;
+    uint64_t window = s->per_step * WINDOW_STEPS;
+    if (window < WINDOW_SAMPLES) window = WINDOW_SAMPLES;
+    uint64_t windows = (s->positions + window - 1) / window;
+    if (windows < EPOCH_WINDOWS && s->steps >= 2 * EPOCH_WINDOWS) windows = EPOCH_WINDOWS;
+    s->window_steps = windows ? (s->steps + windows - 1) / windows : 1;
 }
 
 ls_status ls_sampler_open(ls_sampler **out, const ls_sampler_options *options)
@@ -108,7 +111,7 @@ ls_status ls_sampler_open(ls_sampler **out, const ls_sampler_options *options)
     if (status) goto fail;
     plan(s);
     if (s->o.order == LS_ORDER_BALANCED) {
-        s->weighed = calloc(2 * s->window_steps * s->per_step + (uint64_t)s->o.slots, sizeof *s->weighed);
+        s->weighed = calloc(2 * s->window_steps * s->per_step, sizeof *s->weighed);
         if (!s->weighed) {
             status = ls__fail(LS_ENOMEM, "sampler: no memory to balance %zu samples a step", (size_t)s->per_step);
             goto fail;
@@ -153,20 +156,6 @@ static ls_status table_room(const ls_sampler *s, table *t, uint64_t n)
                     (size_t)n, s->o.order == LS_ORDER_TORCH ? "; the shuffled order takes none" : "");
 }
 
-/* A short last step: each slot gets the same number of rows, dealt evenly; what is left over goes, a row each, to the
- * slots that the cut into equal parts gives one more. */
-static void deal_short_step(const ls_sampler *s, ls__weighed *step, ls__weighed *scratch, size_t count, uint64_t key)
-{
-    size_t slots = (size_t)s->o.slots, rows = count / slots, extra = rows * slots;
-    if (rows) ls__balance(step, scratch, 1, slots, rows, key);
-    memcpy(scratch, step, count * sizeof *step);
-    for (size_t slot = 0; slot < slots; slot++) {
-        size_t begin = count * slot / slots, end = count * (slot + 1) / slots;
-        memcpy(step + begin, scratch + slot * rows, rows * sizeof *step);
-        if (end - begin > rows) step[end - 1] = scratch[extra++];
-    }
-}
-
 /* The steps of a window are dealt together. */
 static void deal_window(ls_sampler *s, const table *t)
 {
@@ -180,10 +169,7 @@ static void deal_window(ls_sampler *s, const table *t)
         s->weighed[i] = (ls__weighed){ .sample = sample, .length = s->o.length(s->o.user, sample) };
     }
     uint64_t key = ls__random_u64(s->o.seed, STREAM_DEAL + t->epoch, t->window);
-    size_t steps = count / s->per_step, full = steps * s->per_step;
-    ls__weighed *scratch = s->weighed + s->window_steps * s->per_step;
-    if (steps) ls__balance(s->weighed, scratch, steps, (size_t)s->o.slots, s->o.rows, key);
-    if (count > full) deal_short_step(s, s->weighed + full, scratch, count - full, key);
+    ls__balance(s->weighed, s->weighed + s->window_steps * s->per_step, count, (size_t)s->o.slots, s->o.rows, key);
     for (uint64_t i = 0; i < count; i++) {
         if (t->small)
             t->small[i] = (uint32_t)s->weighed[i].sample;

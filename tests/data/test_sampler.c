@@ -136,84 +136,216 @@ static void torch_order_is_torchs(void **state)
     assert_int_equal(cases, 2000);
 }
 
-/* Log-normal lengths, sigma 1, as of web documents; cut at *user tokens if given. */
-enum { SAMPLES = 40001 };
-static uint64_t length_of(void *user, uint64_t sample)
-{
-    static uint64_t lengths[SAMPLES];
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    pthread_mutex_lock(&lock);
-    if (!lengths[sample]) {
-        double u = ls__random_uniform(11, 1, sample), v = ls__random_uniform(11, 2, sample);
-        lengths[sample] = (uint64_t)exp(5.5 + sqrt(-2 * log(1 - u)) * cos(2 * 3.14159265358979 * v)) + 1;
-    }
-    uint64_t x = lengths[sample];
-    pthread_mutex_unlock(&lock);
-    return user && x > *(uint64_t *)user ? *(uint64_t *)user : x;
-}
+/* Lengths of documents: log-normal, sigma 1, as of web pages; or short questions and long texts. Cut at 2,048. */
+enum { SAMPLES = 40001, LOGNORMAL = 0, BIMODAL = 1 };
+static uint64_t lengths[2][SAMPLES];
 
-/* Mean over the steps of (most - least) / mean work of a rank, for every number of ranks: spreads[ranks]. */
-enum { MAX_SLOTS = 16 };
-static void spreads_of(ls_sampler *s, const ls_sampler_options *o, double spreads[MAX_SLOTS + 1])
-{
-    uint64_t steps = ls_sampler_steps(s) - 1; /* without the short one */
-    for (uint64_t step = 0; step < steps; step++) {
-        double work[MAX_SLOTS] = { 0 };
-        for (int slot = 0; slot < o->slots; slot++) {
-            uint64_t samples[64];
-            size_t count;
-            check_ok(ls_sampler_get(s, 2, step, slot, samples, &count));
-            for (size_t i = 0; i < count; i++) work[slot] += (double)length_of(o->user, samples[i]);
-        }
-        for (int ranks = o->slots; ranks > 1; ranks /= 2) {
-            double most = 0, least = INFINITY, total = 0;
-            for (int rank = 0; rank < ranks; rank++) {
-                double own = 0;
-                for (int slot = rank * o->slots / ranks; slot < (rank + 1) * o->slots / ranks; slot++)
-                    own += work[slot];
-                most = fmax(most, own);
-                least = fmin(least, own);
-                total += own;
-            }
-            spreads[ranks] += (most - least) / (total / ranks) / (double)steps;
-        }
-    }
-}
-
-static void balanced_order_gives_ranks_equal_work(void **state)
+static int make_lengths(void **state)
 {
     (void)state;
-    const struct {
+    for (uint64_t i = 0; i < SAMPLES; i++) {
+        double u = ls__random_uniform(11, 1, i), v = ls__random_uniform(11, 2, i);
+        double normal = sqrt(-2 * log(1 - u)) * cos(2 * 3.14159265358979 * v);
+        double both[2] = { exp(5.5 + normal),
+                           ls__random_uniform(11, 3, i) < 0.7f ? 60 + 15 * normal : 900 + 150 * normal };
+        for (int kind = 0; kind < 2; kind++) lengths[kind][i] = (uint64_t)fmin(2047, fmax(0, both[kind])) + 1;
+    }
+    return 0;
+}
+
+static uint64_t length_of(void *user, uint64_t sample)
+{
+    return ((const uint64_t *)(user ? user : lengths[LOGNORMAL]))[sample];
+}
+
+/* What micro-batches cost that are padded to their longest sample, and the steps that wait for the slowest rank. */
+typedef struct work {
+    double padded, critical;
+} work;
+
+/* `sets[rank]` has the samples of a rank in its order, counts[rank] of them; a step is `own` micro-batches of `rows`. */
+static work work_of(uint64_t *const *sets, const size_t *counts, int ranks, size_t rows, size_t own,
+                    const uint64_t *length)
+{
+    work w = { 0 };
+    for (size_t first = 0, more = 1; more; first += rows * own) {
+        double slowest = 0;
+        more = 0;
+        for (int r = 0; r < ranks; r++) {
+            double rank = 0;
+            for (size_t m = first; m < first + rows * own && m < counts[r]; m += rows) {
+                size_t n = counts[r] - m < rows ? counts[r] - m : rows;
+                uint64_t longest = 0;
+                for (size_t i = m; i < m + n; i++)
+                    if (length[sets[r][i]] > longest) longest = length[sets[r][i]];
+                rank += (double)n * (double)longest;
+                more++;
+            }
+            w.padded += rank;
+            slowest = fmax(slowest, rank);
+        }
+        w.critical += slowest;
+    }
+    return w;
+}
+
+static const uint64_t *sort_by;
+static int longest_first(const void *a, const void *b)
+{
+    uint64_t x = sort_by[*(const uint64_t *)a], y = sort_by[*(const uint64_t *)b];
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+/* transformers' get_length_grouped_indices(): mega-batches of 50 batches, sorted; the longest sample of all comes first. */
+static void length_grouped(uint64_t *out, size_t n, size_t batch, const uint64_t *length)
+{
+    size_t mult = n / (batch * 4) < 50 ? n / (batch * 4) : 50, mega = (mult ? mult : 1) * batch, longest = 0;
+    for (size_t i = 0; i < n; i++) out[i] = i;
+    for (size_t i = 0; i + 1 < n; i++) {
+        size_t k = i + ls__random_u32(13, n, i) % (n - i);
+        uint64_t kept = out[i];
+        out[i] = out[k];
+        out[k] = kept;
+    }
+    sort_by = length;
+    for (size_t i = 0; i < n; i += mega) {
+        qsort(out + i, n - i < mega ? n - i : mega, sizeof *out, longest_first);
+        if (length[out[i]] > length[out[longest]]) longest = i;
+    }
+    uint64_t kept = out[0];
+    out[0] = out[longest];
+    out[longest] = kept;
+}
+
+/* Both ways in which ranks get them: sample by sample (DistributedLengthGroupedSampler), or batch by batch (Accelerate). */
+static work work_of_hugging_face(size_t n, size_t rows, int ranks, size_t own, const uint64_t *length)
+{
+    work best = { INFINITY, INFINITY };
+    uint64_t *all = malloc(n * sizeof *all), *sets[16];
+    for (int r = 0; r < ranks; r++) sets[r] = malloc(n * sizeof **sets);
+    for (int way = 0; way < 2; way++) {
+        size_t counts[16] = { 0 };
+        length_grouped(all, n, way ? rows * own : rows, length);
+        for (size_t i = 0; i < n; i++) {
+            size_t r = (way ? i / rows : i) % (size_t)ranks;
+            sets[r][counts[r]++] = all[i];
+        }
+        work w = work_of(sets, counts, ranks, rows, own, length);
+        best.padded = fmin(best.padded, w.padded);
+        best.critical = fmin(best.critical, w.critical);
+    }
+    for (int r = 0; r < ranks; r++) free(sets[r]);
+    free(all);
+    return best;
+}
+
+/* An epoch of the sampler, for as many ranks as `own` slots each make. */
+static work work_of_sampler(const ls_sampler_options *o, uint64_t epoch, int ranks)
+{
+    work w = { 0 };
+    ls_sampler *s;
+    uint64_t samples[64];
+    const uint64_t *length = o->user;
+    check_ok(ls_sampler_open(&s, o));
+    for (uint64_t step = 0; step < ls_sampler_steps(s); step++) {
+        double slowest = 0, rank = 0;
+        for (int slot = 0; slot < o->slots; slot++) {
+            size_t count;
+            uint64_t longest = 0;
+            check_ok(ls_sampler_get(s, epoch, step, slot, samples, &count));
+            for (size_t i = 0; i < count; i++)
+                if (length[samples[i]] > longest) longest = length[samples[i]];
+            if (slot % (o->slots / ranks) == 0) rank = 0;
+            rank += (double)count * (double)longest;
+            w.padded += (double)count * (double)longest;
+            slowest = fmax(slowest, rank);
+        }
+        w.critical += slowest;
+    }
+    ls_sampler_free(&s);
+    return w;
+}
+
+static void balanced_order_has_less_padding_and_waiting_than_length_grouping(void **state)
+{
+    (void)state;
+    static const size_t counts[] = { 300, 1000, 10000, SAMPLES };
+    static const struct {
         size_t rows;
         int slots;
-    } shapes[] = { { 8, 8 }, { 1, 8 }, { 4, 16 }, { 8, 2 } };
-    for (size_t i = 0; i < 2 * sizeof shapes / sizeof *shapes; i++) {
-        uint64_t cut = 2048;
-        ls_sampler_options options = { .samples = SAMPLES,
-                                       .seed = 5,
-                                       .rows = shapes[i / 2].rows,
-                                       .slots = shapes[i / 2].slots,
-                                       .order = LS_ORDER_BALANCED,
-                                       .length = length_of,
-                                       .user = i % 2 ? &cut : NULL };
-        ls_sampler *balanced, *plain;
-        check_ok(ls_sampler_open(&balanced, &options));
-        options.order = LS_ORDER_SHUFFLED;
-        check_ok(ls_sampler_open(&plain, &options));
-        double spreads[2][MAX_SLOTS + 1] = { { 0 } };
-        spreads_of(balanced, &options, spreads[0]);
-        spreads_of(plain, &options, spreads[1]);
-        for (int ranks = shapes[i / 2].slots; ranks > 1; ranks /= 2) {
-            double b = spreads[0][ranks], p = spreads[1][ranks];
-            print_message("rows %zu, slots %d, ranks %d, %s: spread plain %.1f %%, balanced %.3f %%\n",
-                          shapes[i / 2].rows, shapes[i / 2].slots, ranks, i % 2 ? "cut at 2,048" : "uncut", 100 * p,
-                          100 * b);
-            if (b > 0.02) fail_msg("balanced spread %.2f %% (at most 2 %%)", 100 * b);
-            if (ranks == 8 && p < 0.30) fail_msg("the plain order's %.2f %% is no test", 100 * p);
+    } shapes[] = { { 8, 2 }, { 8, 8 }, { 1, 8 }, { 4, 16 } };
+    for (int kind = 0; kind < 2; kind++)
+        for (size_t c = 0; c < 4; c++)
+            for (size_t i = 0; i < 4; i++) {
+                const uint64_t *length = lengths[kind];
+                double tokens = 0;
+                for (size_t k = 0; k < counts[c]; k++) tokens += (double)length[k];
+                ls_sampler_options o = { .samples = counts[c],
+                                         .seed = 5,
+                                         .rows = shapes[i].rows,
+                                         .slots = shapes[i].slots,
+                                         .length = length_of,
+                                         .user = lengths[kind] };
+                for (int ranks = o.slots; ranks > 1; ranks /= 2) {
+                    o.order = LS_ORDER_BALANCED;
+                    work ours = work_of_sampler(&o, 2, ranks);
+                    o.order = LS_ORDER_SHUFFLED;
+                    work plain = work_of_sampler(&o, 2, ranks);
+                    work theirs = work_of_hugging_face(counts[c], o.rows, ranks, (size_t)(o.slots / ranks), length);
+                    print_message("%s, %zu samples, %zu x %d on %d ranks: padded %.3f (length-grouped %.3f, shuffled "
+                                  "%.3f), critical path %.3f (%.3f, %.3f)\n",
+                                  kind ? "bimodal" : "log-normal", counts[c], o.rows, o.slots, ranks,
+                                  ours.padded / tokens, theirs.padded / tokens, plain.padded / tokens,
+                                  ours.critical / tokens * ranks, theirs.critical / tokens * ranks,
+                                  plain.critical / tokens * ranks);
+                    if (o.rows > 1 ? ours.padded >= theirs.padded : ours.padded != tokens)
+                        fail_msg("padded work %.0f, length-grouped %.0f", ours.padded, theirs.padded);
+                    if (ours.critical >= theirs.critical)
+                        fail_msg("critical path %.0f, length-grouped %.0f", ours.critical, theirs.critical);
+                    if (counts[c] >= 10000 && ours.critical > 1.04 * tokens / ranks)
+                        fail_msg("the critical path is %.3f of equal work without padding",
+                                 ours.critical / tokens * ranks);
+                }
+            }
+}
+
+/* Long batches come at any time, and next epoch a sample has other samples beside it. */
+static void balanced_order_is_random(void **state)
+{
+    (void)state;
+    enum { N = 8000, ROWS = 8 };
+    ls_sampler_options o = {
+        .samples = N, .seed = 3, .rows = ROWS, .slots = 1, .order = LS_ORDER_BALANCED, .length = length_of
+    };
+    ls_sampler *s;
+    static uint64_t batch_of[2][N];
+    double mean = 0, covariance = 0, variance = 0, steps = N / ROWS, first[N / ROWS];
+    check_ok(ls_sampler_open(&s, &o));
+    for (uint64_t step = 0; step < N / ROWS; step++)
+        for (uint64_t epoch = 0; epoch < 2; epoch++) {
+            uint64_t samples[ROWS];
+            size_t count;
+            check_ok(ls_sampler_get(s, epoch, step, 0, samples, &count));
+            for (size_t i = 0; i < count; i++) batch_of[epoch][samples[i]] = step;
+            if (!epoch) mean += first[step] = log((double)length_of(NULL, samples[0])) / steps;
         }
-        ls_sampler_free(&balanced);
-        ls_sampler_free(&plain);
+    for (uint64_t step = 0; step < N / ROWS; step++) {
+        double x = (double)step - (steps - 1) / 2, y = first[step] * steps - mean * steps;
+        covariance += x * y;
+        variance += y * y;
     }
+    double correlation = covariance / sqrt(variance * steps * (steps * steps - 1) / 12);
+    if (fabs(correlation) > 0.12) fail_msg("length and step: correlation %.3f", correlation);
+    size_t together[2] = { 0 };
+    for (size_t i = 0; i < N; i++)
+        for (size_t k = i + 1; k < N; k++) {
+            if (batch_of[0][i] != batch_of[0][k]) continue;
+            together[0]++;
+            together[1] += batch_of[1][i] == batch_of[1][k];
+        }
+    print_message("%zu of %zu pairs are together in the next epoch again\n", together[1], together[0]);
+    assert_true(together[1] < together[0] / 3);
+    ls_sampler_free(&s);
 }
 
 static void balanced_order_deals_every_sample_once(void **state)
@@ -273,6 +405,28 @@ static void threads_share_a_sampler(void **state)
     }
 }
 
+/* DataLoader(drop_last=True) on top of DistributedSampler(drop_last=True): 23 samples on 2 ranks are 11 each, of which 2 batches of
+ * 4 are whole. */
+static void torch_order_can_leave_out_the_short_batch(void **state)
+{
+    (void)state;
+    uint64_t got[2][16];
+    for (int step_too = 0; step_too < 2; step_too++) {
+        ls_sampler_options o = {
+            .samples = 23, .order = LS_ORDER_TORCH, .rows = 4, .ranks = 2, .seed = 7, .drop_last = true
+        };
+        ls_sampler *s;
+        size_t n = 0, count;
+        o.drop_step = step_too;
+        check_ok(ls_sampler_open(&s, &o));
+        for (uint64_t step = 0; step < ls_sampler_steps(s); step++, n += count)
+            check_ok(ls_sampler_get(s, 1, step, 1, got[step_too] + n, &count));
+        assert_int_equal(n, step_too ? 8 : 11);
+        ls_sampler_free(&s);
+    }
+    assert_memory_equal(got[0], got[1], 8 * sizeof **got);
+}
+
 static void wrong_options_are_named(void **state)
 {
     (void)state;
@@ -297,10 +451,12 @@ int main(void)
         cmocka_unit_test(order_does_not_depend_on_ranks),
         cmocka_unit_test(a_billion_samples_cost_what_a_thousand_do),
         cmocka_unit_test(torch_order_is_torchs),
-        cmocka_unit_test(balanced_order_gives_ranks_equal_work),
+        cmocka_unit_test(torch_order_can_leave_out_the_short_batch),
+        cmocka_unit_test(balanced_order_has_less_padding_and_waiting_than_length_grouping),
+        cmocka_unit_test(balanced_order_is_random),
         cmocka_unit_test(balanced_order_deals_every_sample_once),
         cmocka_unit_test(threads_share_a_sampler),
         cmocka_unit_test(wrong_options_are_named),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, make_lengths, NULL);
 }
