@@ -18,7 +18,7 @@ static const char *const updates[] = { "sharded", "replicated", NULL };
 static const char *const sums[] = { "canonical", "fast", NULL };
 static const char *const orders[] = { "shuffled", "sequential", "torch", "balanced", NULL }; /* as ls_order */
 static const char *const inputs[] = { "auto", "plain", "lines", "jsonl", NULL };             /* as ls_text_format */
-static const char *const lasts[] = { "drop", "keep", NULL };                                 /* as ls_last, from 1 */
+static const char *const lasts[] = { "drop", "keep", "drop-step", NULL };                    /* as ls_last, from 1 */
 static const char *const schedules[] = { "constant", "linear", "cosine", NULL };
 
 /* Values as they stand on the command line, where 0 means 0; the library's 0 means its default. */
@@ -55,8 +55,8 @@ static int read_rows(train_arguments *a, raw *r, int argc, char **argv)
           orders },
         { OPTION_INT, "--torch-ranks", &t->torch_ranks, "N", "ranks that torch's order deals to (those there are)", 1,
           many, NULL },
-        { OPTION_CHOICE, "--last", &r->last, "KIND", "an epoch's short last step: drop, keep (drop; torch: keep)", 0, 0,
-          lasts },
+        { OPTION_CHOICE, "--last", &r->last, "KIND",
+          "an epoch's short last step: drop, keep, drop-step (drop; torch: keep)", 0, 0, lasts },
         { OPTION_AUTO, "--workers", &r->workers, "N", "threads that read ahead, or auto: found (auto)", 0, 256, NULL },
         { OPTION_INT, "--prefetch", &t->prefetch, "N", "batches ahead for each of them (2; auto: found)", 1, 4096,
           NULL },

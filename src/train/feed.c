@@ -20,7 +20,10 @@ static ls_status split(ls_train *t)
             return ls__fail(LS_EINVAL, "the data is one sequence of %d tokens; there is none to evaluate on",
                             o->length);
     }
-    uint64_t needed = o->last == LS_LAST_KEEP ? 1 : (uint64_t)o->rows * (uint64_t)o->slots, left = samples - kept_back;
+    uint64_t needed = (uint64_t)o->rows * (uint64_t)o->slots, left = samples - kept_back;
+    if (o->last == LS_LAST_KEEP) needed = 1;
+    if (o->last == LS_LAST_DROP && o->order == LS_ORDER_TORCH)
+        needed = (uint64_t)o->torch_ranks; /* a short step will do */
     if (left < needed)
         return ls__fail(LS_EINVAL,
                         "the data has %llu %s of %d tokens to train on; a step needs %llu (%d slots of %d): use "
@@ -46,7 +49,8 @@ static ls_status open_loaders(ls_train *t)
                                   .order = o->order,
                                   .order_ranks = o->torch_ranks,
                                   .seed = o->seed,
-                                  .drop_last = o->last == LS_LAST_DROP };
+                                  .drop_last = o->last != LS_LAST_KEEP,
+                                  .drop_step = o->last == LS_LAST_DROP_STEP };
     ls_status status = ls_loader_open(&t->loader, t->train_part, &options);
     if (status || !t->val_data) return status;
     ls_loader_options val = { .rows = (size_t)o->rows, .slots = 1, .order = LS_ORDER_SEQUENTIAL, .epochs = 1 };
@@ -112,7 +116,7 @@ static ls_status settle_order(ls_train *t)
                         o->slots, o->torch_ranks);
     if (torch && !o->torch_ranks) o->torch_ranks = t->parallel.size;
     if (!o->last) o->last = torch ? LS_LAST_KEEP : LS_LAST_DROP;
-    t->uneven = o->padded || torch || o->last == LS_LAST_KEEP;
+    t->uneven = o->padded || o->last == LS_LAST_KEEP || (torch && o->last == LS_LAST_DROP);
     return LS_OK;
 }
 
