@@ -107,10 +107,11 @@ static ls_status open_file(const launch_options *o, int rank, int which, int att
     char path[4096];
     int n = snprintf(path, sizeof path, "%s/rank_%d", o->log_dir, rank);
     if (n < 0 || (size_t)n + 12 >= sizeof path) return ls__fail(LS_EINVAL, "--log-dir %s: too long", o->log_dir);
-    ls_status status = ls__file_make_dir(path);
-    if (status) return ls__fail_within(status, "--log-dir %s", o->log_dir);
+    ls_status status = ls__file_make_own_dir(path);
     strcat(path, which == LAUNCH_STDOUT ? "/stdout.log" : "/stderr.log");
-    *out = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (attempt ? 0 : O_TRUNC), 0666);
+    if (!status && !attempt) status = ls__file_create(path, O_WRONLY | O_APPEND, out);
+    if (status) return ls__fail_within(status, "--log-dir %s", o->log_dir);
+    if (attempt) *out = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (*out < 0) return ls__fail_errno("--log-dir: %s cannot be opened", path);
     if (attempt) dprintf(*out, "---- restart %d\n", attempt);
     return LS_OK;

@@ -1,7 +1,10 @@
 /* lockstep: finds the command and runs it. */
+#include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 #include "cli/commands.h"
 #include "cli/escape.h"
 #include "cli/waiting.h"
@@ -54,8 +57,25 @@ static void allow_many_files(void)
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+/* A file that we open must not become somebody's standard output: closed ones get a place holder, which fails to read or
+ * write like a closed one. */
+static void hold_descriptors(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) < 0) return;
+}
+
+static void ignore(int number)
+{
+    (void)number;
+}
+
 int main(int argc, char **argv)
 {
+    hold_descriptors();
+    /* Beyond 'ulimit -f' a write fails, and that is reported. A handler, unlike SIG_IGN, does not pass on to programs that we
+     * start. */
+    sigaction(SIGXFSZ, &(struct sigaction){ .sa_handler = ignore }, NULL);
     if (argc < 2) {
         help(stderr);
         return EXIT_USAGE;

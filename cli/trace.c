@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/file.h"
 #include "cli/commands.h"
 #include "cli/escape.h"
 #include "cli/options.h"
@@ -36,6 +37,41 @@ static bool read_steps(const char *text, trace_options *o)
     return end != text && !*end && !errno && o->last >= o->first;
 }
 
+static ssize_t pass_on(void *to, const char *data, size_t bytes)
+{
+    ls__file_writer *w = to;
+    return ls__file_writer_add(w, data, bytes) ? -1 : (ssize_t)bytes;
+}
+
+/* Writes the trace to a file, whole or not at all, or to standard output. Returns the steps in it; -1: failed, and said why. */
+static int64_t write_trace(const ls_run *run, const trace_options *o, const char *out)
+{
+    bool plain = !strcmp(out, "-");
+    ls__file_writer *file = NULL;
+    if (!plain && ls__file_writer_open(&file, out)) {
+        fprintf(stderr, "lockstep trace: %s\n", ls_error());
+        return -1;
+    }
+    FILE *to = plain ? stdout : fopencookie(file, "w", (cookie_io_functions_t){ .write = pass_on });
+    int64_t written = to ? trace_write(to, run, o) : -1;
+    bool failed = to && ferror(to);
+    if (to && (plain ? fflush(to) : fclose(to))) failed = true;
+    if (failed && !plain)
+        fprintf(stderr, "lockstep trace: %s\n", ls_error());
+    else if (failed)
+        fprintf(stderr, "lockstep trace: standard output: %s\n", strerror(errno));
+    else if (written < 0)
+        fprintf(stderr, "lockstep trace: out of memory\n");
+    if (failed) written = -1;
+    if (written <= 0) {
+        ls__file_writer_cancel(&file);
+    } else if (file && ls__file_writer_commit(&file)) {
+        fprintf(stderr, "lockstep trace: %s\n", ls_error());
+        written = -1;
+    }
+    return written;
+}
+
 int trace_command(int argc, char **argv)
 {
     const char *path = NULL, *out = "trace.json", *steps = NULL;
@@ -60,24 +96,14 @@ int trace_command(int argc, char **argv)
         fprintf(stderr, "lockstep trace: %s\n", ls_error());
         return EXIT_USAGE;
     }
-    bool plain = !strcmp(out, "-");
-    FILE *to = plain ? stdout : fopen(out, "we");
-    int64_t written = -1;
-    if (!to)
-        fprintf(stderr, "lockstep trace: %s: %s\n", printable(out), strerror(errno));
-    else if ((written = trace_write(to, run, &o)) < 0)
-        fprintf(stderr, "lockstep trace: out of memory\n");
+    int64_t written = write_trace(run, &o, out);
     code = written < 0 ? EXIT_FAILED : EXIT_DONE;
-    if (to && (ferror(to) | (plain ? fflush(to) : fclose(to)))) {
-        fprintf(stderr, "lockstep trace: %s: could not be written: %s\n", printable(out), strerror(errno));
-        code = EXIT_FAILED;
-    }
     for (size_t i = 0; i < run->n_notes; i++) fprintf(stderr, "note: %s\n", run->notes[i]);
     if (code == EXIT_DONE && !written) {
         fprintf(stderr, "lockstep trace: %s: %s\n", printable(path),
                 run->n_steps ? "none of these steps was recorded" : "no step was recorded in full");
         code = EXIT_FAILED;
-    } else if (code == EXIT_DONE && !plain) {
+    } else if (code == EXIT_DONE && strcmp(out, "-")) {
         printf("%s: %lld step%s of %d rank%s; open it in ui.perfetto.dev\n", printable(out), (long long)written,
                written == 1 ? "" : "s", run->ranks, run->ranks == 1 ? "" : "s");
     }

@@ -4,10 +4,14 @@
 
 #include "lockstep/base.h"
 
+/* What the name of a temporary file contains: ".NAME.tmp-" and a random number. */
+#define LS__FILE_TEMPORARY ".tmp-"
+
 /* A file being written beside its final place. */
 typedef struct ls__file_writer ls__file_writer;
 
-/* Starts writing `path`: a temporary file beside it, which nobody reads. On failure *out is NULL. */
+/* Starts writing `path`: a temporary file beside it, which nobody reads. Only what cannot be replaced, as a device or a pipe, is
+ * written to directly. On failure *out is NULL. */
 LS_MUST_CHECK ls_status ls__file_writer_open(ls__file_writer **out, const char *path);
 LS_MUST_CHECK ls_status ls__file_writer_add(ls__file_writer *w, const void *data, size_t bytes);
 /* Syncs, renames into place, syncs the folder, and frees *w, also on failure (then `path` is as it was). */
@@ -33,7 +37,15 @@ typedef struct ls__file_map {
 LS_MUST_CHECK ls_status ls__file_map_open(ls__file_map *out, const char *path);
 void ls__file_map_close(ls__file_map *m);
 
+/* Makes a file that was not there: what was at that place is removed, and no link is followed. `flags` as for open(2). */
+LS_MUST_CHECK ls_status ls__file_create(const char *path, int flags, int *fd);
+
+/* Removes what killed writers left in a folder of files whose names begin with `begin`. */
+void ls__file_remove_temporaries(const char *folder, const char *begin);
+
 /* Makes a folder and those above it, like mkdir -p. */
 LS_MUST_CHECK ls_status ls__file_make_dir(const char *path);
+/* The same, and the last of them is no link that another user made. */
+LS_MUST_CHECK ls_status ls__file_make_own_dir(const char *path);
 
 #endif

@@ -140,8 +140,8 @@ static ls_status begin_segment(ls__record *r)
 {
     uint32_t numbers[2] = { LS__RECORD_VERSION, (uint32_t)strlen(r->head) };
     uint64_t sum;
-    r->fd = open(r->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (r->fd < 0) return ls__fail_errno("%s: cannot be made", r->path);
+    ls_status status = ls__file_create(r->path, O_WRONLY, &r->fd);
+    if (status) return status;
     r->written = 0;
     char *text = malloc(16 + (size_t)numbers[1]);
     if (!text) return ls__fail(LS_ENOMEM, "record: out of memory");
@@ -177,7 +177,7 @@ ls_status ls__record_open(ls__record **out, const char *folder, int rank, const 
     *out = NULL;
     if (strlen(head) > LS__RECORD_HEAD)
         return ls__fail(LS_EINVAL, "record: a head of %zu bytes is too long", strlen(head));
-    ls_status status = ls__file_make_dir(folder);
+    ls_status status = ls__file_make_own_dir(folder);
     if (status) return status;
     ls__record *r = calloc(1, sizeof *r);
     if (!r) return ls__fail(LS_ENOMEM, "record: out of memory");

@@ -140,11 +140,11 @@ ls_status ls__tensorboard_open(int *fd, const char *run_dir, int64_t step)
     char *folder = NULL, *path = NULL;
     *fd = -1;
     if (asprintf(&folder, "%s/tensorboard", run_dir) < 0) return ls__fail(LS_ENOMEM, "%s: out of memory", run_dir);
-    ls_status status = ls__file_make_dir(folder);
+    ls_status status = ls__file_make_own_dir(folder);
     for (int tries = 0; !status && *fd < 0; tries++) {
         free(path);
         if (!(path = file_name(run_dir, now + tries))) status = LS_ENOMEM;
-        if (!status) *fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
+        if (!status) *fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_APPEND | O_CLOEXEC, 0666);
         if (!status && *fd < 0 && (errno != EEXIST || tries > 1000))
             status = ls__fail_errno("%s: cannot be made", path);
     }

@@ -2,6 +2,7 @@
 #include "check.h"
 #include "base/file.h"
 #include <dirent.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -120,6 +121,120 @@ static void strange_files_are_refused(void **state)
     check_fails(ls__file_make_dir("big/sub"), LS_ESYS, "big");
 }
 
+static void an_empty_name_is_refused(void **state)
+{
+    (void)state;
+    /* One byte of its own, so that a sanitizer sees a look beyond it. */
+    char *empty = calloc(1, 1);
+    check_fails(ls__file_make_dir(empty), LS_EINVAL, "name of the folder is empty");
+    check_fails(ls__file_make_own_dir(empty), LS_EINVAL, "name of the folder is empty");
+    check_fails(ls__file_write(empty, "x", 1), LS_EINVAL, "name of the file to write is empty");
+    free(empty);
+}
+
+/* The one entry of folder "temps" while a file is written there. */
+static void name_of_temporary(char *out, struct stat *st)
+{
+    ls__file_writer *w;
+    check_ok(ls__file_writer_open(&w, "temps/f"));
+    DIR *d = opendir("temps");
+    for (struct dirent *e; (e = readdir(d));)
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..")) strcpy(out, e->d_name);
+    assert_int_equal(fstatat(dirfd(d), out, st, AT_SYMLINK_NOFOLLOW), 0);
+    closedir(d);
+    ls__file_writer_cancel(&w);
+}
+
+static void temporary_files_have_names_that_nobody_can_guess(void **state)
+{
+    (void)state;
+    char one[300] = "", two[300] = "", pid[20];
+    struct stat st;
+    check_ok(ls__file_make_dir("temps"));
+    mode_t before = umask(027);
+    name_of_temporary(one, &st);
+    umask(before);
+    assert_int_equal(st.st_mode & 0777, 0640);
+    name_of_temporary(two, &st);
+    /* The 64 bits behind the name have nothing in common by chance but for once in 2^64 times. */
+    assert_memory_equal(one, ".f.tmp-", 7);
+    assert_int_equal(strlen(one), 7 + 16);
+    assert_int_equal(strlen(two), 7 + 16);
+    assert_string_not_equal(one, two);
+    snprintf(pid, sizeof pid, "-%d-", getpid());
+    assert_null(strstr(one, pid));
+    assert_int_equal(entries("temps"), 0);
+}
+
+static void what_killed_writers_left_is_removed_by_its_name(void **state)
+{
+    (void)state;
+    check_ok(ls__file_make_dir("left"));
+    static const char *const names[] = { ".a.bin.tmp-0123456789abcdef", ".a.bin.tmp-77-0",
+                                         ".b.bin.tmp-0123456789abcdef", "a.bin", ".a.bin" };
+    for (int i = 0; i < 5; i++) {
+        char path[100];
+        snprintf(path, sizeof path, "left/%s", names[i]);
+        check_ok(ls__file_write(path, "x", 1));
+    }
+    ls__file_remove_temporaries("left", "a.bin");
+    assert_int_equal(entries("left"), 3);
+    assert_int_equal(access("left/.b.bin.tmp-0123456789abcdef", F_OK), 0);
+    ls__file_remove_temporaries("nowhere", "a.bin");
+}
+
+static void devices_and_pipes_are_written_to_and_not_replaced(void **state)
+{
+    (void)state;
+    struct stat st;
+    assert_int_equal(symlink("/dev/null", "null"), 0);
+    check_ok(ls__file_write("null", "x", 1));
+    assert_int_equal(lstat("null", &st), 0);
+    assert_true(S_ISLNK(st.st_mode));
+    assert_int_equal(symlink("/dev/full", "full"), 0);
+    check_fails(ls__file_write("full", "x", 1), LS_EIO, "full: writing: No space left");
+    assert_int_equal(lstat("full", &st), 0);
+    assert_true(S_ISLNK(st.st_mode));
+    char text[4] = "";
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    char path[100];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", ends[1]);
+    check_ok(ls__file_write(path, "xyz", 3));
+    assert_int_equal(read(ends[0], text, 3), 3);
+    assert_string_equal(text, "xyz");
+    close(ends[0]), close(ends[1]);
+}
+
+static void a_new_file_goes_through_no_link(void **state)
+{
+    (void)state;
+    int fd;
+    char *got;
+    size_t bytes;
+    check_ok(ls__file_write("victim", "mine", 4));
+    assert_int_equal(symlink("victim", "planted"), 0);
+    check_ok(ls__file_create("planted", O_WRONLY, &fd));
+    assert_int_equal(write(fd, "new", 3), 3);
+    close(fd);
+    check_ok(ls__file_read("victim", 100, &got, &bytes));
+    assert_string_equal(got, "mine");
+    free(got);
+    check_ok(ls__file_read("planted", 100, &got, &bytes));
+    assert_string_equal(got, "new");
+    free(got);
+    check_fails(ls__file_create("nowhere/f", O_WRONLY, &fd), LS_ENOENT, "nowhere/f");
+    assert_int_equal(fd, -1);
+    /* A link of one's own may stand for a folder; one of another user may not. Only root can make the latter. */
+    check_ok(ls__file_make_dir("elsewhere"));
+    assert_int_equal(symlink("elsewhere", "link"), 0);
+    check_ok(ls__file_make_own_dir("link"));
+    if (geteuid() == 0) {
+        assert_int_equal(lchown("link", 12345, 12345), 0);
+        check_fails(ls__file_make_own_dir("link"), LS_EINVAL, "link: is a link that another user made");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -127,6 +242,11 @@ int main(void)
         cmocka_unit_test(a_cancelled_or_failed_write_leaves_the_old_file),
         cmocka_unit_test(a_write_that_fails_midway_leaves_the_old_file),
         cmocka_unit_test(strange_files_are_refused),
+        cmocka_unit_test(an_empty_name_is_refused),
+        cmocka_unit_test(temporary_files_have_names_that_nobody_can_guess),
+        cmocka_unit_test(what_killed_writers_left_is_removed_by_its_name),
+        cmocka_unit_test(devices_and_pipes_are_written_to_and_not_replaced),
+        cmocka_unit_test(a_new_file_goes_through_no_link),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
