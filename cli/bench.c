@@ -4,14 +4,28 @@
 #include <string.h>
 #include "cli/commands.h"
 #include "cli/escape.h"
+#include "cli/help.h"
+#include "cli/near.h"
+
+static const struct {
+    const char *name, *summary;
+    int (*run)(int argc, char **argv);
+} benchmarks[] = {
+    { "allreduce", "all-reduce among ranks: time, bandwidth, share of what the memory allows", bench_allreduce },
+    { "ddp", "a training step on several ranks: overlap, buckets, skipped and accumulated gradients", bench_ddp },
+    { "loader", "batches a second by workers and prefetch, and how long a trainer waits for them", bench_loader },
+};
+enum { BENCHMARKS = sizeof benchmarks / sizeof *benchmarks };
 
 static void help(FILE *to)
 {
-    fprintf(to, "usage: lockstep bench WHAT [OPTIONS]\n\n"
-                "  allreduce    all-reduce among ranks: time, bandwidth, share of what the memory allows\n"
-                "  ddp          a training step on several ranks: overlap, buckets, skipped and accumulated gradients\n"
-                "  loader       batches a second by workers and prefetch, and how long a trainer waits for them\n\n"
-                "'lockstep bench WHAT --help' explains one; see also lockstep-bench(1).\n");
+    help_print(to, "usage: lockstep bench WHAT [OPTIONS]\n\n");
+    for (int i = 0; i < BENCHMARKS; i++) {
+        char line[200];
+        snprintf(line, sizeof line, "  %-11s  %s\n", benchmarks[i].name, benchmarks[i].summary);
+        help_print(to, line);
+    }
+    help_print(to, "\n'lockstep bench WHAT --help' explains one; see also lockstep-bench(1).\n");
 }
 
 int bench_command(int argc, char **argv)
@@ -24,10 +38,12 @@ int bench_command(int argc, char **argv)
         help(stdout);
         return EXIT_DONE;
     }
-    if (!strcmp(argv[1], "allreduce")) return bench_allreduce(argc - 1, argv + 1);
-    if (!strcmp(argv[1], "ddp")) return bench_ddp(argc - 1, argv + 1);
-    if (!strcmp(argv[1], "loader")) return bench_loader(argc - 1, argv + 1);
-    fprintf(stderr, "lockstep bench: there is no benchmark '%s'; 'lockstep bench --help' lists them\n",
-            printable(argv[1]));
+    near_word near = { .asked = argv[1], .length = strlen(argv[1]) };
+    for (int i = 0; i < BENCHMARKS; i++) {
+        if (!strcmp(argv[1], benchmarks[i].name)) return benchmarks[i].run(argc - 1, argv + 1);
+        near_offer(&near, benchmarks[i].name);
+    }
+    fprintf(stderr, "lockstep bench: unknown benchmark '%s'%s%s 'lockstep bench --help' lists them\n",
+            printable(argv[1]), near_text(&near), near.nearest ? "" : ";");
     return EXIT_USAGE;
 }

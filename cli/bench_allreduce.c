@@ -10,6 +10,7 @@
 #include "base/thread.h"
 #include "cli/bench.h"
 #include "cli/commands.h"
+#include "cli/help.h"
 #include "cli/launch.h"
 #include "comm/identity.h"
 #include "comm/job.h"
@@ -163,7 +164,7 @@ static int run(bench_options *o)
         if (o->plot) status = bench_report_plot(o);
     }
     if (status) fprintf(stderr, NAME ": %s\n", ls_error());
-    return status == LS_EINVAL ? EXIT_USAGE : status ? EXIT_FAILED : EXIT_DONE;
+    return exit_code(status);
 }
 
 static const char *environment(void *user, const char *name)
@@ -202,7 +203,7 @@ int bench_allreduce(int argc, char **argv)
     ls__identity identity;
     ls_status status = parse(&o, argc, argv);
     if (status == LS_END) {
-        fputs(help_text, stdout);
+        help_print(stdout, help_text);
         return EXIT_DONE;
     }
     if (!status) status = ls__identity_find(&identity, environment, NULL);

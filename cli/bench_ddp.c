@@ -135,8 +135,7 @@ static int measure(ddp_bench *b)
         if (b->plot) status = ddp_report_plots(b);
     }
     for (int i = 0; i < b->n_rows; i++) free(b->table[i].samples);
-    if (status) fprintf(stderr, NAME ": %s\n", ls_error());
-    return status == LS_EINVAL ? EXIT_USAGE : status ? EXIT_FAILED : EXIT_DONE;
+    return status ? exit_failure("bench ddp", status) : EXIT_DONE;
 }
 
 /* ---- Starting ranks. */
@@ -250,10 +249,8 @@ int bench_ddp(int argc, char **argv)
                      .link = "500mbit" };
     int code = parse(&b, argc, argv);
     if (code >= 0) return code;
-    if (ls__identity_find(&identity, environment, NULL)) {
-        fprintf(stderr, NAME ": %s\n", ls_error());
-        return EXIT_USAGE;
-    }
+    ls_status status = ls__identity_find(&identity, environment, NULL);
+    if (status) return exit_failure("bench ddp", status);
     if (identity.launcher != LS__LAUNCHER_ALONE) return measure(&b);
     code = on_this_machine(&b, argc, argv);
     if (!code && !b.one_node) code = on_hosts(&b, argc, argv);

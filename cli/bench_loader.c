@@ -271,6 +271,5 @@ int bench_loader(int argc, char **argv)
     if (!status && o.plot) status = draw(&o, results, count);
     ls_dataset_free(&c.inner);
     if (!status) return EXIT_DONE;
-    fprintf(stderr, "lockstep bench loader: %s\n", ls_error());
-    return status == LS_EINVAL ? EXIT_USAGE : EXIT_FAILED;
+    return exit_failure("bench loader", status);
 }

@@ -176,7 +176,7 @@ ls_status bench_peer_ask(bench_peer *p, size_t total, size_t piece, int rounds, 
         char *end;
         double us = strtod(at, &end);
         if (end == at || !(us > 0))
-            return ls__fail(LS_EFORMAT, "the peer '%s' answered '%.60s', not %d times", p->what, p->line, rounds);
+            return ls__fail(LS_EPEER, "the peer '%s' answered '%.60s', not %d times", p->what, p->line, rounds);
         at = end;
         if (out) status = bench_times_add(out, &us, 1);
     }

@@ -3,18 +3,19 @@
 #include <string.h>
 #include "cli/commands.h"
 #include "cli/escape.h"
+#include "cli/help.h"
 #include "lockstep/train.h"
 
 static const char help_text[] =
     "usage: lockstep checkpoint verify FILE...\n"
     "\n"
     "Reads checkpoints (RUN/checkpoints/*.ckpt) from beginning to end and compares them with their\n"
-    "checksums. Prints a line for each; exits with 1 if one is broken.\n";
+    "checksums. Prints a line for each; exits with 1 if one is broken, with 2 if one is not there.\n";
 
 int checkpoint_command(int argc, char **argv)
 {
     if (argc >= 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
-        fputs(help_text, stdout);
+        help_print(stdout, help_text);
         return EXIT_DONE;
     }
     if (argc < 3 || strcmp(argv[1], "verify") != 0) {
@@ -24,9 +25,10 @@ int checkpoint_command(int argc, char **argv)
     int code = EXIT_DONE;
     for (int i = 2; i < argc; i++) {
         ls_checkpoint_info info;
-        if (ls_checkpoint_verify(argv[i], &info)) {
+        ls_status status = ls_checkpoint_verify(argv[i], &info);
+        if (status) {
             fprintf(stderr, "lockstep checkpoint: %s\n", ls_error());
-            code = EXIT_FAILED;
+            if (!code) code = exit_code_of_check(status);
         } else {
             printf("%s: whole; step %lld, %.2fM elements, %.1f MiB\n", printable(argv[i]), (long long)info.step,
                    (double)info.elements / 1e6, (double)info.bytes / (1 << 20));

@@ -3,12 +3,7 @@
 #ifndef LS_CLI_COMMANDS_H
 #define LS_CLI_COMMANDS_H
 
-/* Exit codes that all commands share; those of `run` that pass on a rank's fate are in lockstep-run(1). */
-enum {
-    EXIT_DONE = 0,
-    EXIT_FAILED = 1, /* the work was begun and failed */
-    EXIT_USAGE = 2,  /* the command line or its input cannot be right; nothing was begun */
-};
+#include "cli/exit_codes.h"
 
 int data_command(int argc, char **argv);
 int generate_command(int argc, char **argv);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include "cli/commands.h"
 #include "cli/escape.h"
+#include "cli/near.h"
 
 static const struct {
     const char *name;
@@ -25,7 +26,7 @@ static void help(FILE *to)
 {
     fprintf(to, "usage: lockstep data SUBCOMMAND [OPTIONS]\n\n");
     for (int i = 0; i < SUBCOMMANDS; i++) fprintf(to, "  %-12s %s\n", subcommands[i].name, subcommands[i].summary);
-    fprintf(to, "\n'lockstep data SUBCOMMAND --help' explains one; lockstep-data(1) tells the whole story.\n");
+    fprintf(to, "\n'lockstep data SUBCOMMAND --help' explains one; see also lockstep-data(1).\n");
 }
 
 int data_missing(const char *subcommand, const char *what)
@@ -74,7 +75,9 @@ int data_command(int argc, char **argv)
     }
     for (int i = 0; i < SUBCOMMANDS; i++)
         if (!strcmp(argv[1], subcommands[i].name)) return subcommands[i].run(argc - 1, argv + 1);
-    fprintf(stderr, "lockstep data: there is no subcommand '%s'; 'lockstep data --help' lists them\n",
-            printable(argv[1]));
+    near_word near = { .asked = argv[1], .length = strlen(argv[1]) };
+    for (int i = 0; i < SUBCOMMANDS; i++) near_offer(&near, subcommands[i].name);
+    fprintf(stderr, "lockstep data: unknown subcommand '%s'%s%s 'lockstep data --help' lists them\n",
+            printable(argv[1]), near_text(&near), near.nearest ? "" : ";");
     return EXIT_USAGE;
 }

@@ -168,9 +168,8 @@ static int parse(int argc, char **argv, info_options *o, option_list *files)
     o->text = format >= LS_SHARD_FORMAT_COUNT;
     if (o->shards) o->shard_format = (ls_shard_format)format;
     if (o->text) o->text_format = (ls_text_format)(format - LS_SHARD_FORMAT_COUNT + 1);
-    if (!tokenizer || !ls_tokenizer_open(&o->tokenizer, tokenizer)) return -1;
-    fprintf(stderr, "lockstep data info: %s\n", ls_error());
-    return EXIT_FAILED;
+    ls_status status = tokenizer ? ls_tokenizer_open(&o->tokenizer, tokenizer) : LS_OK;
+    return status ? exit_failure("data info", status) : -1;
 }
 
 static void complain(const info_options *o, const char *name)
@@ -182,15 +181,15 @@ static void complain(const info_options *o, const char *name)
         fprintf(stderr, "lockstep data info: %s\n", ls_error());
 }
 
-/* Says what one file is; false if something is wrong with it. */
-static bool describe(const info_options *o, const char *name, uint64_t *total)
+/* Says what one file is, or what is wrong with it. */
+static ls_status describe(const info_options *o, const char *name, uint64_t *total)
 {
     ls__sources one = { 0 };
     ls_status status = ls__sources_open(&one, &name, 1);
     if (!status) status = is_text(o, name) ? describe_text(o, &one) : describe_shard(o, one.files, total);
     if (status) complain(o, name);
     ls__sources_close(&one);
-    return !status;
+    return status;
 }
 
 int data_info(int argc, char **argv)
@@ -205,16 +204,22 @@ int data_info(int argc, char **argv)
         char **names;
         size_t count;
         const char *pattern = list.items[i];
-        if (ls__sources_names(&pattern, 1, &names, &count)) {
+        ls_status status = ls__sources_names(&pattern, 1, &names, &count);
+        if (status) {
             complain(&o, pattern);
             files++, wrong++;
+            if (code <= 0) code = exit_code_of_check(status);
             continue;
         }
-        for (size_t k = 0; k < count; k++, files++) wrong += !describe(&o, names[k], &total);
+        for (size_t k = 0; k < count; k++, files++) {
+            status = describe(&o, names[k], &total);
+            wrong += status != LS_OK;
+            if (code <= 0) code = exit_code_of_check(status);
+        }
         ls__sources_free_names(names, count);
     }
     if (files > 1 && !o.json)
         printf("%" PRIu64 " files, %" PRIu64 " of them wrong, %" PRIu64 " tokens\n", files, wrong, total);
     ls_tokenizer_free(&o.tokenizer);
-    return wrong ? EXIT_FAILED : EXIT_DONE;
+    return code;
 }

@@ -155,11 +155,7 @@ int data_order(int argc, char **argv)
     ls_status status = ls_sampler_open(&sampler, &o.sampler);
     if (!status) status = o.work ? print_work(sampler, &o, lengths) : print(sampler, &o);
     if (status) {
-        fprintf(stderr, "lockstep data order: %s\n", ls_error());
-        code = status == LS_EINVAL ? EXIT_USAGE : EXIT_FAILED;
-    } else if (fflush(stdout)) {
-        perror("lockstep data order: writing");
-        code = EXIT_FAILED;
+        code = exit_failure("data order", status);
     }
     ls_sampler_free(&sampler);
     free(lengths);

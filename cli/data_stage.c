@@ -36,10 +36,7 @@ int data_stage(int argc, char **argv)
     ls_stage *stage;
     ls_log_set(data_show_log, NULL);
     ls_status status = ls_stage_open(&stage, (const char *const *)files.items, files.count, &o);
-    if (status) {
-        fprintf(stderr, "lockstep data stage: %s\n", ls_error());
-        return EXIT_FAILED;
-    }
+    if (status) return exit_failure("data stage", status);
     ls_stage_report r = ls_stage_report_get(stage);
     char verdict[200];
     ls_stage_verdict(&r, verdict, sizeof verdict);

@@ -29,8 +29,7 @@ typedef struct text_options {
 static int report(const char *command, ls_status status)
 {
     if (!status) return EXIT_DONE;
-    fprintf(stderr, "lockstep data %s: %s\n", command, ls_error());
-    return status == LS_EINVAL ? EXIT_USAGE : EXIT_FAILED;
+    return exit_failure(command, status);
 }
 
 int data_tokenize(int argc, char **argv)
@@ -86,7 +85,7 @@ int data_tokenize(int argc, char **argv)
         printf("%" PRIu64 " document%s, %" PRIu64 " bytes, %" PRIu64 " tokens in %" PRIu64 " shard%s; %.1f MB/s\n",
                r.documents, r.documents == 1 ? "" : "s", r.bytes, r.tokens, r.shards, r.shards == 1 ? "" : "s",
                (double)r.bytes * 1e-6 / seconds);
-    code = report("tokenize", status);
+    code = report("data tokenize", status);
     if (status && r.shards)
         fprintf(stderr, "lockstep data tokenize: the first %" PRIu64 " shard%s whole\n", r.shards,
                 r.shards == 1 ? " is" : "s are");
@@ -132,5 +131,5 @@ int data_train_bpe(int argc, char **argv)
     if (!status)
         printf("%u tokens learned in %.1f s: %s/tokenizer.json\n", learned, (double)(ls_now() - begin) * 1e-9,
                printable(t.output));
-    return report("train-bpe", status);
+    return report("data train-bpe", status);
 }

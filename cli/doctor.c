@@ -3,7 +3,6 @@
  * Every check adds one line. A line is fine, a note (something that would make lockstep faster or able to do more), or
  * missing (something that it cannot do without); the last two say what to do. */
 #include <stdarg.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,18 +11,14 @@
 #include <jansson.h>
 #include "cli/commands.h"
 #include "cli/doctor_checks.h"
-#include "cli/escape.h"
+#include "cli/options.h"
 
-static const char help[] =
+static const char intro[] =
     "usage: lockstep doctor [--json]\n"
     "\n"
-    "Says what lockstep found on this machine: cores, caches, memory, limits, BLAS, MPI, and what\n"
-    "is missing.\n"
-    "\n"
-    "      --json   one JSON object instead of text\n"
-    "  -h, --help\n"
-    "\n"
-    "Exit code: 0 if nothing that lockstep needs is missing, 1 otherwise.\n";
+    "Says what lockstep found on this machine: cores, caches, memory, limits, BLAS, MPI, and what is "
+    "missing. Exits with 1 if something is missing that lockstep needs.\n"
+    "\n";
 
 static const char *const states[] = { [DOCTOR_FINE] = "ok", [DOCTOR_NOTE] = "note", [DOCTOR_MISSING] = "missing" };
 
@@ -108,29 +103,13 @@ static int print_json(const doctor *d)
 
 int doctor_command(int argc, char **argv)
 {
-    static const struct option options[] = {
-        { "json", no_argument, NULL, 'j' },
-        { "help", no_argument, NULL, 'h' },
-        { NULL, 0, NULL, 0 },
-    };
     bool json = false;
-    opterr = 0;
-    for (int at = optind, option; (option = getopt_long(argc, argv, "+h", options, NULL)) != -1; at = optind) {
-        if (option == 'h') {
-            fputs(help, stdout);
-            return EXIT_DONE;
-        }
-        if (option != 'j') {
-            fprintf(stderr, "lockstep doctor: %s is unknown; 'lockstep doctor --help' lists the options\n",
-                    printable(argv[at]));
-            return EXIT_USAGE;
-        }
-        json = true;
-    }
-    if (optind < argc) {
-        fprintf(stderr, "lockstep doctor: %s: takes no arguments\n", printable(argv[optind]));
-        return EXIT_USAGE;
-    }
+    const option_row rows[] = {
+        { OPTION_FLAG, "--json", &json, NULL, "one JSON object instead of text", 0, 0, NULL },
+        { OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, NULL },
+    };
+    int code = options_read("doctor", intro, rows, NULL, argc, argv);
+    if (code >= 0) return code;
     doctor d = { 0 };
     struct utsname host;
     uname(&host);
@@ -141,7 +120,7 @@ int doctor_command(int argc, char **argv)
     doctor_check_limits(&d);
     doctor_check_libraries(&d);
     doctor_check_kernel(&d);
-    int code = json ? print_json(&d) : (print_text(&d), 0);
+    code = json ? print_json(&d) : (print_text(&d), 0);
     if (d.missing) code = EXIT_FAILED;
     free_lines(&d);
     return code;

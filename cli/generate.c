@@ -4,12 +4,13 @@
 #include <unistd.h>
 #include "cli/commands.h"
 #include "cli/escape.h"
+#include "cli/last_run.h"
 #include "cli/options.h"
 #include "cli/sample.h"
 
-static const char intro[] = "usage: lockstep generate RUN [OPTIONS]\n"
+static const char intro[] = "usage: lockstep generate [RUN] [OPTIONS]\n"
                             "\n"
-                            "Continues a prompt with the model in the folder RUN.\n\n";
+                            "Continues a prompt with the model in the folder RUN (runs/last).\n\n";
 
 typedef struct generate_arguments {
     const char *run, *prompt, *tokenizer;
@@ -35,10 +36,7 @@ static int read_arguments(generate_arguments *a, int argc, char **argv)
     };
     int code = options_read("generate", intro, rows, &a->run, argc, argv);
     if (code >= 0) return code;
-    if (!a->run) {
-        fprintf(stderr, "lockstep generate: name the folder of a run, for example runs/last\n");
-        return EXIT_USAGE;
-    }
+    if (!(a->run = last_run_or(a->run, "generate"))) return EXIT_USAGE;
     a->options.temperature = a->temperature > 0 ? (float)a->temperature : -1;
     return -1;
 }
@@ -71,9 +69,9 @@ static int open_tokenizer(ls_tokenizer **out, const generate_arguments *a, int v
     if (!name)
         fprintf(stderr, "lockstep generate: %s: has no tokenizer beside its model; name one with --tokenizer\n",
                 printable(a->run));
-    else if (ls_tokenizer_open(out, name))
-        fprintf(stderr, "lockstep generate: %s\n", ls_error());
-    return *out ? -1 : EXIT_USAGE;
+    ls_status status = name ? ls_tokenizer_open(out, name) : LS_EINVAL;
+    if (status && name) return exit_failure("generate", status);
+    return status ? EXIT_USAGE : -1;
 }
 
 int generate_command(int argc, char **argv)
@@ -84,16 +82,12 @@ int generate_command(int argc, char **argv)
     int code = read_arguments(&a, argc, argv);
     if (code >= 0) return code;
     ls_status status = load_model(&model, a.run);
-    if (status) {
-        fprintf(stderr, "lockstep generate: %s\n", ls_error());
-        return EXIT_USAGE;
-    }
+    if (status) return exit_failure("generate", status);
     code = open_tokenizer(&tokenizer, &a, ls_model_gpt2(model)->vocab);
     if (code < 0) {
         status = sample_text(model, tokenizer, &a.options, a.prompt, a.max_tokens, stdout);
         printf("\n");
-        if (status) fprintf(stderr, "lockstep generate: %s\n", ls_error());
-        code = status ? EXIT_FAILED : EXIT_DONE;
+        code = status ? exit_failure("generate", status) : EXIT_DONE;
     }
     ls_tokenizer_free(&tokenizer);
     ls_model_free(&model);

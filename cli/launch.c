@@ -122,7 +122,7 @@ static int run_once(launch *l)
     if (!status) status = launch_output_open(&l->output, o, l->common.attempt);
     if (status) {
         fprintf(stderr, "lockstep: %s\n", ls_error());
-        l->exit_code = status == LS_EINVAL ? EXIT_USAGE : EXIT_FAILED;
+        l->exit_code = exit_code(status);
         l->hopeless = true;
     } else if ((l->exit_code = start_ranks(l))) {
         l->hopeless = true;

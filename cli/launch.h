@@ -4,13 +4,7 @@
 #define LS_CLI_LAUNCH_H
 
 #include <stdbool.h>
-
-/* Exit codes of a launch, beside 0, a rank's own code, and 128 + the number of the signal that killed a rank. */
-enum {
-    EXIT_TIMEOUT = 124,        /* a rank was stopped for longer than the timeout */
-    EXIT_NOT_EXECUTABLE = 126, /* the program is there and cannot be executed */
-    EXIT_NOT_FOUND = 127,      /* there is no such program */
-};
+#include "cli/exit_codes.h"
 
 enum { LAUNCH_MAX_RANKS = 512 }; /* on one machine */
 
@@ -36,8 +30,9 @@ typedef struct launch_options {
     const char *role;        /* NULL: "default" */
 } launch_options;
 
-/* Starts argv[0] (looked up in PATH) `ranks` times and returns the launch's exit code. Prints what went wrong. All
- * ranks and what they started are gone when it returns. The process must have no other children and no threads. */
+/* Starts argv[0] (looked up in PATH) `ranks` times and returns an exit code: that of the first rank that failed, or one of
+ * cli/exit_codes.h. Prints what went wrong. All ranks and what they started are gone when it returns. The process must have
+ * no other children and no threads. */
 int launch_ranks(const launch_options *options, char **argv);
 
 /* The path of the running program, for a command that starts itself. */

@@ -87,7 +87,7 @@ static void rank_ended(launch *l, int rank, const siginfo_t *info)
     if ((killed || code) && l->phase == LAUNCH_RUNNING) {
         if (killed || !l->options->own_voice)
             launch_output_say(l->output, "rank %d (pid %d) %s%s", rank, (int)r->pid, how, why);
-        launch_fail(l, timeout ? EXIT_TIMEOUT : killed ? 128 + code : code);
+        launch_fail(l, timeout ? EXIT_TIMEOUT : killed ? EXIT_SIGNAL + code : code);
     }
     kill(-r->pid, SIGKILL);
     launch_guard_tell(l->guard, -r->pid);
@@ -219,7 +219,7 @@ static void pass_on(launch *l, int number)
     if (number == SIGINT) {
         if (l->interrupted_at && now - l->interrupted_at < DOUBLE_INTERRUPT_MS * MS) {
             launch_output_say(l->output, "interrupted again: killing all ranks");
-            launch_fail(l, 128 + SIGINT);
+            launch_fail(l, EXIT_SIGNAL + SIGINT);
             launch_enter(l, LAUNCH_KILLED);
             return;
         }

@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include "cli/commands.h"
 #include "cli/escape.h"
+#include "cli/near.h"
 #include "cli/waiting.h"
 #include "lockstep/base.h"
 
@@ -27,7 +28,7 @@ static int version(int argc, char **argv)
 static const command commands[] = {
     { "run", run_command, "start a program as the ranks of a world on this machine" },
     { "train", train_command, "train a GPT" },
-    { "report", report_command, "where a training's time went, who made whom wait, and what to change" },
+    { "report", report_command, "where the time went, who made whom wait, and what to change" },
     { "checkpoint", checkpoint_command, "verify the checkpoints of a training" },
     { "generate", generate_command, "text from a trained model" },
     { "top", top_command, "a run as it goes, live" },
@@ -45,7 +46,7 @@ static void help(FILE *to)
     fprintf(to, "usage: lockstep COMMAND [OPTIONS]\n\n"
                 "Data-parallel training: the same bits on any number of ranks.\n\n");
     for (int i = 0; i < COMMANDS; i++) fprintf(to, "  %-12s %s\n", commands[i].name, commands[i].summary);
-    fprintf(to, "\n'lockstep COMMAND --help' explains a command; 'man lockstep' tells the whole story.\n");
+    fprintf(to, "\n'lockstep COMMAND --help' explains a command, 'man lockstep' everything.\n");
 }
 
 /* Shards may be many, and each that is read or staged takes a descriptor: what the system allows is used. */
@@ -70,7 +71,18 @@ static void ignore(int number)
     (void)number;
 }
 
-int main(int argc, char **argv)
+static int refuse(const char *name)
+{
+    near_word near = { .asked = name, .length = strlen(name) };
+    for (int i = 0; i < COMMANDS; i++) near_offer(&near, commands[i].name);
+    near_offer(&near, "--help");
+    near_offer(&near, "--version");
+    fprintf(stderr, "lockstep: unknown command '%s'%s%s 'lockstep --help' lists them\n", printable(name),
+            near_text(&near), near.nearest ? "" : ";");
+    return EXIT_USAGE;
+}
+
+static int run(int argc, char **argv)
 {
     hold_descriptors();
     /* Beyond 'ulimit -f' a write fails, and that is reported. A handler, unlike SIG_IGN, does not pass on to programs that we
@@ -92,6 +104,10 @@ int main(int argc, char **argv)
             if (commands[i].run == train_command || commands[i].run == data_command) allow_many_files();
             return commands[i].run(argc - 1, argv + 1);
         }
-    fprintf(stderr, "lockstep: there is no command '%s'; 'lockstep --help' lists them\n", printable(name));
-    return EXIT_USAGE;
+    return refuse(name);
+}
+
+int main(int argc, char **argv)
+{
+    return exit_closing_output(run(argc, argv));
 }

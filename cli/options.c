@@ -1,42 +1,47 @@
 /* Reading options by a table. See options.h. */
 #include "cli/options.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "cli/commands.h"
 #include "cli/escape.h"
+#include "cli/help.h"
+#include "cli/near.h"
 
 static void print_help(const char *intro, const option_row *rows)
 {
-    printf("%s", intro);
+    char line[600];
+    size_t n = strlen(intro);
+    help_print(stdout, intro);
+    if (rows->kind != OPTION_HEADING && (n < 2 || intro[n - 2] != '\n')) printf("\n");
     for (const option_row *r = rows; r->name; r++) {
         char left[64];
         if (r->kind == OPTION_HEADING) printf("\n%s\n", r->name);
         if (r->kind == OPTION_HEADING || r->kind == OPTION_FILES || !r->help) continue;
         snprintf(left, sizeof left, "%s%s%s", r->name, r->value ? " " : "", r->value ? r->value : "");
-        printf("  %-24s %s\n", left, r->help);
+        snprintf(line, sizeof line, "  %-23s  %s\n", left, r->help);
+        help_print(stdout, line);
     }
-    printf("  %-24s %s\n", "-h, --help", "this text");
+    printf("  %-23s  %s\n", "-h, --help", "this text");
 }
 
-static int refuse(const char *command, const char *name, const char *value, const char *expected)
+static int refuse(const char *command, const char *name, const char *value, const char *must)
 {
-    fprintf(stderr, "lockstep %s: %s %s: expected %s\n", command, name, *value ? printable(value) : "''", expected);
+    fprintf(stderr, "lockstep %s: %s %s: %s\n", command, name, *value ? printable(value) : "''", must);
     return EXIT_USAGE;
 }
 
 static int refuse_range(const char *command, const option_row *r, const char *value, const char *what)
 {
-    char expected[100];
+    char must[120];
     if (r->low == 0 && r->high == 0)
-        snprintf(expected, sizeof expected, "%s", what);
+        snprintf(must, sizeof must, "must be %s", what);
     else if (r->high >= 1e18)
-        snprintf(expected, sizeof expected, "%s from %.10g", what, r->low);
+        snprintf(must, sizeof must, "must be %s \u2265 %.10g", what, r->low);
     else
-        snprintf(expected, sizeof expected, "%s from %.10g to %.10g", what, r->low, r->high);
-    return refuse(command, r->name, value, expected);
+        snprintf(must, sizeof must, "must be %s from %.10g to %.10g", what, r->low, r->high);
+    return refuse(command, r->name, value, must);
 }
 
 static bool in_range(const option_row *r, double x)
@@ -44,13 +49,63 @@ static bool in_range(const option_row *r, double x)
     return isfinite(x) && ((r->low == 0 && r->high == 0) || (x >= r->low && x <= r->high));
 }
 
+/* What stands behind a number; 0: nothing that is known. */
+static uint64_t unit_of(const char *text)
+{
+    static const struct {
+        const char *suffix;
+        uint64_t factor;
+    } units[] = { { "", 1 },           { "k", 1000 },          { "M", 1000000 },
+                  { "G", 1000000000 }, { "T", 1000000000000 }, { "Ki", 1 << 10 },
+                  { "Mi", 1 << 20 },   { "Gi", 1 << 30 },      { "Ti", UINT64_C(1) << 40 } };
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (!strcmp(text, units[i].suffix)) return units[i].factor;
+    return 0;
+}
+
+/* Computed in integers, so that no digit is lost: 0.1e19 is one that a double has not. */
+bool options_parse_size(const char *text, uint64_t *out)
+{
+    uint64_t value = 0, factor;
+    int digits = 0, power = 0; /* of ten, that the digits are to be multiplied by */
+    bool fraction = false;
+    for (; (*text >= '0' && *text <= '9') || (*text == '.' && !fraction); text++) {
+        if (*text == '.') {
+            fraction = true;
+            continue;
+        }
+        if (__builtin_mul_overflow(value, 10, &value) || __builtin_add_overflow(value, (uint64_t)(*text - '0'), &value))
+            return false;
+        digits++;
+        power -= fraction;
+    }
+    if (!digits) return false;
+    if (*text == 'e' || *text == 'E') {
+        char *end;
+        long e = strtol(text + 1, &end, 10);
+        if (end == text + 1 || text[1] == ' ' || e < -30 || e > 30) return false;
+        power += (int)e;
+        text = end;
+    }
+    factor = unit_of(text);
+    if (!factor || __builtin_mul_overflow(value, factor, &value)) return false;
+    for (; power > 0 && value; power--)
+        if (__builtin_mul_overflow(value, 10, &value)) return false;
+    for (; power < 0 && value; power++) {
+        if (value % 10) return false;
+        value /= 10;
+    }
+    *out = value;
+    return true;
+}
+
 static int read_whole(const char *command, const option_row *r, const char *text)
 {
-    char *end;
-    errno = 0;
-    long long x = strtoll(text, &end, 10);
-    if (end == text || *end || errno || !in_range(r, (double)x) || (r->kind != OPTION_LONG && x != (int)x))
-        return refuse_range(command, r, text, r->kind == OPTION_AUTO ? "auto, or a whole number" : "a whole number");
+    uint64_t size;
+    bool negative = *text == '-', good = options_parse_size(text + negative, &size) && size <= INT64_MAX;
+    int64_t x = !good ? 0 : negative ? -(int64_t)size : (int64_t)size;
+    if (!good || !in_range(r, (double)x) || (r->kind != OPTION_LONG && x != (int)x))
+        return refuse_range(command, r, text, r->kind == OPTION_AUTO ? "auto, or an integer" : "an integer");
     if (r->kind != OPTION_LONG)
         *(int *)r->to = (int)x;
     else
@@ -72,49 +127,33 @@ static int read_real(const char *command, const option_row *r, const char *text)
 
 static int read_seed(const char *command, const option_row *r, const char *text)
 {
-    char *end;
-    errno = 0;
-    unsigned long long x = strtoull(text, &end, 10);
-    if (end == text || *end || errno || *text == '-') return refuse(command, r->name, text, "a whole number from 0");
-    *(uint64_t *)r->to = x;
-    return -1;
-}
-
-bool options_parse_size(const char *text, uint64_t *out)
-{
-    static const struct {
-        const char *suffix;
-        uint64_t factor;
-    } units[] = { { "", 1 },           { "k", 1000 },          { "M", 1000000 },
-                  { "G", 1000000000 }, { "T", 1000000000000 }, { "Ki", 1 << 10 },
-                  { "Mi", 1 << 20 },   { "Gi", 1 << 30 },      { "Ti", UINT64_C(1) << 40 } };
-    char *end;
-    errno = 0;
-    uint64_t value = strtoull(text, &end, 10);
-    if (*text < '0' || *text > '9' || errno) return false;
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-        if (!strcmp(end, units[i].suffix)) return !__builtin_mul_overflow(value, units[i].factor, out);
-    return false;
+    if (options_parse_size(text, r->to)) return -1;
+    return refuse(command, r->name, text, "must be an integer \u2265 0");
 }
 
 static int read_size(const char *command, const option_row *r, const char *text)
 {
     if (options_parse_size(text, r->to) && *(uint64_t *)r->to) return -1;
-    return refuse(command, r->name, text, "a whole number from 1, perhaps with k, M, G, T, Ki, Mi, Gi or Ti behind it");
+    return refuse(command, r->name, text,
+                  "must be an integer \u2265 1, perhaps with k, M, G, T, Ki, Mi, Gi or Ti behind it");
 }
 
 static int read_choice(const char *command, const option_row *r, const char *text)
 {
-    char expected[200] = "";
+    char must[300] = "";
+    near_word near = { .asked = text, .length = strlen(text) };
     for (int i = 0; r->choices[i]; i++) {
         if (strcmp(text, r->choices[i]) == 0) {
             *(int *)r->to = i;
             return -1;
         }
-        size_t n = strlen(expected);
-        snprintf(expected + n, sizeof expected - n, "%s%s", i ? ", " : "one of ", r->choices[i]);
+        near_offer(&near, r->choices[i]);
+        size_t n = strlen(must);
+        snprintf(must + n, sizeof must - n, "%s%s", i ? ", " : "must be one of ", r->choices[i]);
     }
-    return refuse(command, r->name, text, expected);
+    size_t n = strlen(must);
+    snprintf(must + n, sizeof must - n, "%s", near_text(&near));
+    return refuse(command, r->name, text, must);
 }
 
 static int read_value(const char *command, const option_row *r, const char *text)
@@ -157,12 +196,30 @@ static bool is_option(const char *argument)
     return argument[0] == '-' && argument[1];
 }
 
+static int lacks_value(const char *command, const option_row *r)
+{
+    fprintf(stderr, "lockstep %s: %s needs a value: %s %s\n", command, r->name, r->name, r->value);
+    return EXIT_USAGE;
+}
+
+static int refuse_unknown(const char *command, const option_row *rows, const char *argument)
+{
+    near_word near = { .asked = argument, .length = name_length(argument) };
+    for (const option_row *r = rows; r->name; r++)
+        if (r->kind != OPTION_HEADING && r->kind != OPTION_FILES) near_offer(&near, r->name);
+    near_offer(&near, "--help");
+    fprintf(stderr, "lockstep %s: %s '%s'%s%s 'lockstep %s --help' lists the options\n", command,
+            is_option(argument) ? "unknown option" : "unexpected argument", printable(argument), near_text(&near),
+            near.nearest ? "" : ";", command);
+    return EXIT_USAGE;
+}
+
 /* The option at argv[*i] with its value or values; *i moves to its last argument. */
 static int read_option(const char *command, const option_row *r, int argc, char **argv, int *i)
 {
     char *joined = argv[*i][name_length(argv[*i])] ? argv[*i] + name_length(argv[*i]) + 1 : NULL;
     if (r->kind == OPTION_FLAG) {
-        if (joined) return refuse(command, r->name, joined, "no value");
+        if (joined) return refuse(command, r->name, joined, "takes no value");
         *(bool *)r->to = true;
         return -1;
     }
@@ -174,9 +231,9 @@ static int read_option(const char *command, const option_row *r, int argc, char 
             list->count++;
             ++*i;
         }
-        return list->count ? -1 : refuse(command, r->name, "", r->value);
+        return list->count ? -1 : lacks_value(command, r);
     }
-    if (!joined && *i + 1 >= argc) return refuse(command, r->name, "", r->value);
+    if (!joined && *i + 1 >= argc) return lacks_value(command, r);
     char *text = joined ? joined : argv[++*i];
     if (r->kind != OPTION_LIST) return read_value(command, r, text);
     argv[*i] = text; /* the argument has been read: its place may hold the one item of the list */
@@ -215,11 +272,7 @@ int options_read(const char *command, const char *intro, const option_row *rows,
             continue;
         }
         const option_row *r = is_option(argv[i]) ? find_row(rows, argv[i]) : NULL;
-        if (!r) {
-            fprintf(stderr, "lockstep %s: '%s' is no option; 'lockstep %s --help' lists them\n", command,
-                    printable(argv[i]), command);
-            return EXIT_USAGE;
-        }
+        if (!r) return refuse_unknown(command, rows, argv[i]);
         int code = read_option(command, r, argc, argv, &i);
         if (code >= 0) return code;
     }

@@ -13,7 +13,7 @@ typedef enum option_kind {
     OPTION_INT,     /* int */
     OPTION_LONG,    /* int64_t */
     OPTION_SEED,    /* uint64_t */
-    OPTION_SIZE,    /* uint64_t, perhaps with a unit: 200G, 64Mi */
+    OPTION_SIZE,    /* uint64_t, at least 1: 200G, 64Mi */
     OPTION_AUTO,    /* int, or the word auto: -1 */
     OPTION_FLOAT,   /* float */
     OPTION_DOUBLE,  /* double */
@@ -40,7 +40,8 @@ typedef struct option_row {
     const char *const *choices; /* words, NULL behind the last */
 } option_row;
 
-/* A whole number, perhaps with k, M, G or T (powers of 1,000) or Ki, Mi, Gi, Ti behind it. */
+/* An integer as all integer options take it: 20000, 2e4, 1.5e6, or with a unit behind it: k, M, G, T (powers of 1,000),
+ * Ki, Mi, Gi, Ti. */
 bool options_parse_size(const char *text, uint64_t *out);
 
 /* Reads argv[1..] into the rows' places. `plain` gets the one argument that is no option, or is NULL if there may be

@@ -12,14 +12,15 @@
 #include "base/status.h"
 #include "base/text.h"
 #include "cli/commands.h"
+#include "cli/last_run.h"
 #include "cli/options.h"
 
 static const char intro[] =
-    "usage: lockstep profile RUN [OPTIONS]\n"
+    "usage: lockstep profile [RUN] [OPTIONS]\n"
     "\n"
     "Shows what each operation cost, of a run that was made with 'lockstep train --profile':\n"
     "own time, calls, GFLOP/s of matrix products, least memory traffic, output shape; forward and\n"
-    "backward apart, and per layer. Times are per step.\n\n";
+    "backward apart, and per layer. Times are per step. RUN is the run's folder (runs/last).\n\n";
 
 static double real(const json_t *o, const char *key)
 {
@@ -251,14 +252,10 @@ int profile_command(int argc, char **argv)
     };
     int code = options_read("profile", intro, rows, &run, argc, argv);
     if (code >= 0) return code;
-    if (!run) {
-        fprintf(stderr, "lockstep profile: name the folder of a run, for example runs/last\n");
-        return EXIT_USAGE;
-    }
+    if (!(run = last_run_or(run, "profile"))) return EXIT_USAGE;
     char path[4096], *text = NULL;
     ls_status status = json ? read_text(run, rank, path, sizeof path, &text) : profile_print(run, rank, stdout);
     if (text) puts(text);
     free(text);
-    if (status) fprintf(stderr, "lockstep profile: %s\n", ls_error());
-    return status ? EXIT_USAGE : EXIT_DONE;
+    return status ? exit_failure("profile", status) : EXIT_DONE;
 }

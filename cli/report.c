@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include "cli/commands.h"
 #include "cli/html.h"
+#include "cli/last_run.h"
 #include "cli/options.h"
 
 static const char intro[] =
@@ -16,12 +17,6 @@ static const char intro[] =
     "Says where the time of a training went, from the events that its ranks recorded: the phases of a step on each\n"
     "rank, who waited for whom and why, and what to change, dearest first. RUN is the run's folder (runs/last).\n"
     "A run that is still going on, was killed, or lacks ranks is reported as far as it was recorded.\n";
-
-static int complain(void)
-{
-    fprintf(stderr, "lockstep report: %s\n", ls_error());
-    return EXIT_FAILED;
-}
 
 static report_form form_of(FILE *to)
 {
@@ -56,20 +51,23 @@ int report_command(int argc, char **argv)
         return EXIT_USAGE;
     }
     ls_run *run = NULL, *second = NULL;
-    if (ls_run_open(&run, path ? path : "runs/last", NULL) || (other && ls_run_open(&second, other, NULL))) {
+    if (!(path = last_run_or(path, "report"))) return EXIT_USAGE;
+    ls_status status = ls_run_open(&run, path, NULL);
+    if (!status && other) status = ls_run_open(&second, other, NULL);
+    if (status) {
         ls_run_free(&run);
-        return complain();
+        return exit_failure("report", status);
     }
     report_form form = form_of(stdout);
-    code = EXIT_DONE;
     if (html)
-        code = html_write(run, second, html) ? complain() : EXIT_DONE;
+        status = html_write(run, second, html);
     else if (json)
-        code = report_json(run, stdout) ? complain() : EXIT_DONE;
+        status = report_json(run, stdout);
     else if (second)
         report_compare(run, second, &form);
     else
         report_text(run, &form);
+    code = status ? exit_failure("report", status) : EXIT_DONE;
     ls_run_free(&run);
     ls_run_free(&second);
     return code;

@@ -8,7 +8,9 @@
 #include "base/thread.h"
 #include "cli/commands.h"
 #include "cli/escape.h"
+#include "cli/help.h"
 #include "cli/launch.h"
+#include "cli/near.h"
 
 static const char help[] =
     "usage: lockstep run -n N [OPTIONS] [--] PROGRAM [ARGUMENTS]\n"
@@ -82,6 +84,17 @@ static const struct option options[] = {
     { "monitor-interval", required_argument, NULL, IGNORED },
     { NULL, 0, NULL, 0 },
 };
+
+static int refuse_option(const char *argument, const char *why)
+{
+    near_word near = { .asked = argument + strspn(argument, "-"), .length = strcspn(argument, "=") };
+    near.length -= strspn(argument, "-");
+    for (const struct option *o = options; o->name; o++) near_offer(&near, o->name);
+    if (near.nearest && strlen(near.nearest) == near.length && !near.distance) near.nearest = NULL;
+    fprintf(stderr, "lockstep run: %s %s%s%s 'lockstep run --help' lists the options\n", printable(argument), why,
+            near_text(&near), near.nearest ? "" : ";");
+    return EXIT_USAGE;
+}
 
 static int wrong(const char *option, const char *value, const char *expected)
 {
@@ -175,13 +188,12 @@ int run_command(int argc, char **argv)
         int at = optind, option = getopt_long(argc, argv, "+:n:r:t:vh", options, NULL);
         if (option == -1) break;
         if (option == 'h') {
-            fputs(help, stdout);
+            help_print(stdout, help);
             return EXIT_DONE;
         }
         if (option == ':' || option == '?') {
-            const char *why = option == ':' ? "needs a value" : "is unknown, or has a value that it does not take";
-            fprintf(stderr, "lockstep run: %s %s; 'lockstep run --help' lists the options\n", printable(argv[at]), why);
-            return EXIT_USAGE;
+            return option == ':' ? refuse_option(argv[at], "needs a value")
+                                 : refuse_option(argv[at], "is unknown, or has a value that it does not take");
         }
         int code = set_option(&o, option, optarg);
         if (code) return code;

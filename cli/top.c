@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include "cli/commands.h"
 #include "cli/escape.h"
+#include "cli/last_run.h"
 #include "cli/options.h"
 #include "cli/top_view.h"
 
@@ -104,10 +105,8 @@ static int once(const char *path)
 {
     top_view v;
     top_form f = form_here(false);
-    if (top_look(&v, path, NULL)) {
-        fprintf(stderr, "lockstep top: %s\n", ls_error());
-        return EXIT_USAGE;
-    }
+    ls_status status = top_look(&v, path, NULL);
+    if (status) return exit_failure("top", status);
     top_draw(&v, path, &f);
     top_view_free(&v);
     return EXIT_DONE;
@@ -151,7 +150,7 @@ static int live(const char *path, double interval)
     fputs("\r\033[K", stdout);
     fflush(stdout);
     top_view_free(&v);
-    return stopped == SIGTERM ? 128 + SIGTERM : EXIT_DONE;
+    return stopped == SIGTERM ? EXIT_SIGNAL + SIGTERM : EXIT_DONE;
 }
 
 int top_command(int argc, char **argv)
@@ -166,7 +165,7 @@ int top_command(int argc, char **argv)
     };
     int code = options_read("top", intro, rows, &path, argc, argv);
     if (code >= 0) return code;
-    if (!path) path = "runs/last";
+    if (!(path = last_run_or(path, "top"))) return EXIT_USAGE;
     struct stat info;
     if (stat(path, &info)) {
         fprintf(stderr, "lockstep top: %s: %s; name the folder of a run\n", printable(path), strerror(errno));

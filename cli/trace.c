@@ -4,18 +4,20 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/file.h"
+#include "base/status.h"
 #include "cli/commands.h"
 #include "cli/escape.h"
+#include "cli/last_run.h"
 #include "cli/options.h"
 #include "cli/trace_write.h"
 
 static const char intro[] =
-    "usage: lockstep trace RUN [-o FILE] [OPTIONS]\n"
+    "usage: lockstep trace [RUN] [-o FILE] [OPTIONS]\n"
     "\n"
     "Writes what the ranks of a run recorded as trace events (JSON), to be opened in ui.perfetto.dev or\n"
     "chrome://tracing: a process per rank with its steps and phases, its collectives, arrows from a bucket that is "
     "full\n"
-    "to its sum, causes of waiting, and counters.\n\n";
+    "to its sum, causes of waiting, and counters. RUN is the run's folder (runs/last).\n\n";
 
 /* "A:B", "A:", ":B" or "A". */
 static bool read_steps(const char *text, trace_options *o)
@@ -43,33 +45,28 @@ static ssize_t pass_on(void *to, const char *data, size_t bytes)
     return ls__file_writer_add(w, data, bytes) ? -1 : (ssize_t)bytes;
 }
 
-/* Writes the trace to a file, whole or not at all, or to standard output. Returns the steps in it; -1: failed, and said why. */
-static int64_t write_trace(const ls_run *run, const trace_options *o, const char *out)
+/* Writes the trace to a file, whole or not at all, or to standard output; *written is how many steps are in it. */
+static ls_status write_trace(const ls_run *run, const trace_options *o, const char *out, int64_t *written)
 {
     bool plain = !strcmp(out, "-");
     ls__file_writer *file = NULL;
-    if (!plain && ls__file_writer_open(&file, out)) {
-        fprintf(stderr, "lockstep trace: %s\n", ls_error());
-        return -1;
-    }
+    ls_status status = plain ? LS_OK : ls__file_writer_open(&file, out);
+    if (status) return status;
     FILE *to = plain ? stdout : fopencookie(file, "w", (cookie_io_functions_t){ .write = pass_on });
-    int64_t written = to ? trace_write(to, run, o) : -1;
+    *written = to ? trace_write(to, run, o) : -1;
     bool failed = to && ferror(to);
     if (to && (plain ? fflush(to) : fclose(to))) failed = true;
-    if (failed && !plain)
-        fprintf(stderr, "lockstep trace: %s\n", ls_error());
+    if (failed && plain)
+        status = ls__fail_errno("standard output");
     else if (failed)
-        fprintf(stderr, "lockstep trace: standard output: %s\n", strerror(errno));
-    else if (written < 0)
-        fprintf(stderr, "lockstep trace: out of memory\n");
-    if (failed) written = -1;
-    if (written <= 0) {
+        status = LS_EIO; /* the writer has said why */
+    else if (*written < 0)
+        status = ls__fail(LS_ENOMEM, "%s: out of memory", out);
+    if (status || !*written)
         ls__file_writer_cancel(&file);
-    } else if (file && ls__file_writer_commit(&file)) {
-        fprintf(stderr, "lockstep trace: %s\n", ls_error());
-        written = -1;
-    }
-    return written;
+    else if (file)
+        status = ls__file_writer_commit(&file);
+    return status;
 }
 
 int trace_command(int argc, char **argv)
@@ -83,21 +80,17 @@ int trace_command(int argc, char **argv)
     trace_options o = { .first = INT64_MIN, .last = INT64_MAX };
     int code = options_read("trace", intro, rows, &path, argc, argv);
     if (code >= 0) return code;
-    if (!path) {
-        fprintf(stderr, "lockstep trace: name the folder of a run, for example runs/last\n");
-        return EXIT_USAGE;
-    }
     if (!read_steps(steps, &o)) {
         fprintf(stderr, "lockstep trace: --steps %s: expected A:B, A:, :B or A, A not above B\n", printable(steps));
         return EXIT_USAGE;
     }
     ls_run *run;
-    if (ls_run_open(&run, path, NULL)) {
-        fprintf(stderr, "lockstep trace: %s\n", ls_error());
-        return EXIT_USAGE;
-    }
-    int64_t written = write_trace(run, &o, out);
-    code = written < 0 ? EXIT_FAILED : EXIT_DONE;
+    if (!(path = last_run_or(path, "trace"))) return EXIT_USAGE;
+    ls_status status = ls_run_open(&run, path, NULL);
+    if (status) return exit_failure("trace", status);
+    int64_t written = 0;
+    status = write_trace(run, &o, out, &written);
+    code = status ? exit_failure("trace", status) : EXIT_DONE;
     for (size_t i = 0; i < run->n_notes; i++) fprintf(stderr, "note: %s\n", run->notes[i]);
     if (code == EXIT_DONE && !written) {
         fprintf(stderr, "lockstep trace: %s: %s\n", printable(path),

@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include "cli/commands.h"
 #include "cli/escape.h"
+#include "cli/last_run.h"
 #include "cli/launch.h"
 #include "cli/profile.h"
 #include "cli/progress.h"
@@ -37,10 +38,7 @@ static bool is_first = true; /* whether this rank speaks */
 /* What went wrong on one rank, the others know too: the first one tells it. */
 static int complain(ls_status status)
 {
-    if (is_first) fprintf(stderr, "lockstep train: %s\n", ls_error());
-    bool input = status == LS_EINVAL || status == LS_EFORMAT || status == LS_ENOENT || status == LS_EUNSUPPORTED ||
-                 status == LS_EMISMATCH;
-    return input ? EXIT_USAGE : EXIT_FAILED;
+    return is_first ? exit_failure("train", status) : exit_code(status);
 }
 
 /* "runs/20261115-193000", or with a number behind if that is taken. */
@@ -52,15 +50,6 @@ static void choose_run_dir(const train_arguments *a, char *path, size_t bytes)
     strftime(name, sizeof name, "%Y%m%d-%H%M%S", localtime_r(&now, &local));
     snprintf(path, bytes, "runs/%s", a->name ? a->name : name);
     for (int i = 2; !a->name && access(path, F_OK) == 0; i++) snprintf(path, bytes, "runs/%s-%d", name, i);
-}
-
-/* runs/last points to the run; the old link is replaced in one move. Where links are not possible there is none. */
-static void link_last(const char *run_dir)
-{
-    char temporary[64];
-    const char *name = strrchr(run_dir, '/') + 1;
-    snprintf(temporary, sizeof temporary, "runs/.last-%d", getpid());
-    if (symlink(name, temporary) || rename(temporary, "runs/last")) unlink(temporary);
 }
 
 static void introduce(const ls_train *t, const char *run_dir)
@@ -118,7 +107,7 @@ static int finish(ls_train *t, const train_arguments *a, ls_status status, int64
     int code = EXIT_DONE;
     if (status != LS_OK && status != LS_END) code = complain(status);
     if (!made || !is_first)
-        return code || !stop_signal ? code : 128 + stop_signal; /* the weights are those it started from */
+        return code || !stop_signal ? code : EXIT_SIGNAL + stop_signal; /* the weights are those it started from */
     ls_status saved = ls_train_save(t);
     if (saved) {
         /* Weights that are not finite have been named already. */
@@ -131,7 +120,7 @@ static int finish(ls_train *t, const train_arguments *a, ls_status status, int64
     }
     FILE *to = code || stop_signal ? stderr : stdout;
     if (!a->quiet || code) fprintf(to, "%sthe model is in %s\n", stop_signal ? "stopped; " : "", printable(run_dir));
-    return stop_signal ? 128 + stop_signal : code;
+    return stop_signal ? EXIT_SIGNAL + stop_signal : code;
 }
 
 static int show_profile(ls_train *t, const train_arguments *a, const char *run_dir)
@@ -234,7 +223,7 @@ static int train_here(train_arguments *a)
     ls_train *t;
     ls_status status = ls_train_open(&t, &a->train);
     if (status) return complain(status);
-    if (!a->run_dir && is_first) link_last(run_dir);
+    if (is_first) last_run_set(run_dir);
     if (!a->quiet && is_first) introduce(t, run_dir);
     catch_signals();
     int64_t made = 0;

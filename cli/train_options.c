@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "cli/commands.h"
+#include "cli/near.h"
 
 static const char intro[] =
     "usage: lockstep train [OPTIONS]\n"
@@ -148,7 +149,10 @@ static int settle_model(train_arguments *a)
     ls_gpt2_options *m = &a->train.model, size = { .layers = 2, .width = 128, .heads = 4 };
     if (a->model && strcmp(a->model, "small") != 0) {
         if (ls_gpt2_preset(a->model, &size)) {
-            fprintf(stderr, "lockstep train: --model: %s, or small\n", ls_error());
+            static const char *const names[] = { "small", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl" };
+            near_word near = { .asked = a->model, .length = strlen(a->model) };
+            for (size_t i = 0; i < sizeof names / sizeof *names; i++) near_offer(&near, names[i]);
+            fprintf(stderr, "lockstep train: --model: %s, or small%s\n", ls_error(), near_text(&near));
             return EXIT_USAGE;
         }
         /* A vocabulary follows from the data, a context from the sequences, unless asked for. */

@@ -1,0 +1,40 @@
+/* Exit codes. See exit_codes.h. */
+#include "cli/exit_codes.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+int exit_code(ls_status status)
+{
+    switch (status) {
+    case LS_OK: return EXIT_DONE;
+    case LS_EINVAL:
+    case LS_ENOENT:
+    case LS_EFORMAT:
+    case LS_EUNSUPPORTED:
+    case LS_EMISMATCH: return EXIT_USAGE;
+    default: return EXIT_FAILED;
+    }
+}
+
+int exit_code_of_check(ls_status status)
+{
+    return status == LS_EFORMAT || status == LS_EMISMATCH ? EXIT_FAILED : exit_code(status);
+}
+
+int exit_failure(const char *command, ls_status status)
+{
+    fprintf(stderr, "lockstep %s: %s\n", command, ls_error());
+    return exit_code(status);
+}
+
+int exit_closing_output(int code)
+{
+    /* An earlier write may have failed, and its reason is gone. */
+    int error = ferror(stdout) ? EIO : 0;
+    if (fclose(stdout)) error = errno;
+    if (!error) return code;
+    fprintf(stderr, "lockstep: stdout cannot be written: %s\n", strerror(error));
+    return code ? code : EXIT_FAILED;
+}
