@@ -2,8 +2,11 @@
 #include "cli/exit_codes.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 int exit_code(ls_status status)
 {
@@ -31,10 +34,11 @@ int exit_failure(const char *command, ls_status status)
 
 int exit_closing_output(int code)
 {
-    /* An earlier write may have failed, and its reason is gone. */
-    int error = ferror(stdout) ? EIO : 0;
+    /* Who closed it before the start wanted to see nothing; main() has put something there that cannot be written. */
+    bool wanted = (fcntl(STDOUT_FILENO, F_GETFL) & O_ACCMODE) != O_RDONLY;
+    int error = ferror(stdout) ? EIO : 0; /* an earlier write failed, and its reason is gone */
     if (fclose(stdout)) error = errno;
-    if (!error) return code;
+    if (!error || !wanted) return code;
     fprintf(stderr, "lockstep: stdout cannot be written: %s\n", strerror(error));
     return code ? code : EXIT_FAILED;
 }
