@@ -1,35 +1,26 @@
-/* Writing and reading checkpoints. See checkpoint.h. */
+/* Writing checkpoints, keeping the newest, and resuming from one. See checkpoint.h. */
 #include "train/checkpoint.h"
 
-#include <dirent.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#include <xxhash.h>
 #include "base/file.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/thread.h"
+#include "train/checkpoint_file.h"
 #include "train/training.h"
 
-static const char MAGIC[] = "lockstep checkpoint 1\n";
-enum {
-    MAGIC_BYTES = sizeof MAGIC - 1,
-    HEAD_LIMIT = 1 << 20,
-    MAX_BLOCKS = 3, /* weights and two of state */
-    PART = 1 << 20, /* bytes hashed and written at a time, while they are in the cache */
-};
-
-/* What a file or a training holds. */
+/* What a training holds. */
 typedef struct contents {
     int64_t step;
     ls_loader_state data;
     size_t elements;
     int n_blocks;
-    const float *blocks[MAX_BLOCKS];
+    float *blocks[LS__CHECKPOINT_BLOCKS];
 } contents;
 
 struct ls__checkpoint_writer {
@@ -37,24 +28,28 @@ struct ls__checkpoint_writer {
     bool running;
     ls_status status;
     char message[512];
-    char *path, *head;
+    char *folder, *path, *head;
+    int keep;
+    int64_t step; /* of the file being written, or written last */
     size_t elements;
     int n_blocks;
-    float *copies[MAX_BLOCKS];
-    size_t copy_bytes;
+    const float *blocks[LS__CHECKPOINT_BLOCKS]; /* what is written: the copies, or the state itself */
+    float *copies[LS__CHECKPOINT_BLOCKS];
+    size_t copy_bytes; /* 0: there are none */
+    int64_t *intact;   /* steps whose files are known to be intact, since they were written or read here */
+    size_t n_intact;
 };
 
 /* ---- What is saved. */
 
 static contents contents_of(const ls_train *t)
 {
-    contents c = { .step = t->step, .elements = ls_model_elements(t->model), .n_blocks = 1 };
-    c.data = ls_loader_tell(t->loader);
+    contents c = { .step = t->step, .elements = ls_model_elements(t->model), .n_blocks = 1, .data = t->data_at };
     c.blocks[0] = ls_model_values(t->model);
     const char *name;
     float *data;
     int states = ls_optimizer_state(t->optimizer, -1, &name, &data);
-    for (int i = 0; i < states && c.n_blocks < MAX_BLOCKS; i++) {
+    for (int i = 0; i < states && c.n_blocks < LS__CHECKPOINT_BLOCKS; i++) {
         ls_optimizer_state(t->optimizer, i, &name, &data);
         c.blocks[c.n_blocks++] = data;
     }
@@ -76,126 +71,75 @@ static char *make_head(const ls_train *t, const contents *c)
     return text;
 }
 
-/* ---- Writing. */
+/* ---- Which files stay. */
 
-typedef struct sink {
-    ls__file_writer *file;
-    XXH3_state_t *hash;
-} sink;
-
-static ls_status put(sink *s, const void *data, size_t bytes)
+static bool is_intact(struct ls__checkpoint_writer *w, int64_t step)
 {
-    ls_status status = LS_OK;
-    for (size_t at = 0; at < bytes && !status; at += PART) {
-        size_t n = bytes - at < PART ? bytes - at : PART;
-        XXH3_128bits_update(s->hash, (const char *)data + at, n);
-        status = ls__file_writer_add(s->file, (const char *)data + at, n);
-    }
-    return status;
+    ls_checkpoint_info info;
+    for (size_t i = 0; i < w->n_intact; i++)
+        if (w->intact[i] == step) return true;
+    char *path = ls__checkpoint_path(w->folder, step);
+    bool intact = path && !ls_checkpoint_verify(path, &info) && info.step == step;
+    free(path);
+    return intact;
 }
 
-static ls_status write_file(const char *path, const char *head, const float *const *blocks, int n_blocks,
-                            size_t elements)
+/* The newest `keep` that are intact stay, and older ones go. One that is corrupt does not count; it goes when it is older
+ * than those, or when its step is saved again. What cannot be listed or removed stays. */
+static void remove_old(struct ls__checkpoint_writer *w)
 {
-    sink s = { .hash = XXH3_createState() };
-    uint64_t length = strlen(head);
-    if (!s.hash) return ls__fail(LS_ENOMEM, "%s: out of memory", path);
-    XXH3_128bits_reset(s.hash);
-    ls_status status = ls__file_writer_open(&s.file, path);
-    if (!status) status = put(&s, MAGIC, MAGIC_BYTES);
-    if (!status) status = put(&s, &length, sizeof length);
-    if (!status) status = put(&s, head, length);
-    for (int i = 0; i < n_blocks && !status; i++) status = put(&s, blocks[i], elements * sizeof(float));
-    if (!status) {
-        XXH128_hash_t hash = XXH3_128bits_digest(s.hash);
-        uint64_t words[2] = { hash.low64, hash.high64 };
-        status = ls__file_writer_add(s.file, words, sizeof words);
-    }
-    if (!status)
-        status = ls__file_writer_commit(&s.file);
-    else
-        ls__file_writer_cancel(&s.file);
-    XXH3_freeState(s.hash);
-    return status;
-}
-
-static char *folder_of(const ls_train *t)
-{
-    char *path;
-    return asprintf(&path, "%s/checkpoints", t->options.run_dir) < 0 ? NULL : path;
-}
-
-/* Steps of the files in a folder, newest first. Returns how many; at most `room`. */
-static int list_steps(const char *folder, int64_t *steps, int room)
-{
-    int n = 0;
-    DIR *d = opendir(folder);
-    if (!d) return 0;
-    for (struct dirent *e; (e = readdir(d)) && n < room;) {
-        long long step;
-        char tail[8];
-        if (sscanf(e->d_name, "step-%lld.%7s", &step, tail) != 2 || strcmp(tail, "ckpt") != 0) continue;
-        int i = n++;
-        for (; i > 0 && steps[i - 1] < step; i--) steps[i] = steps[i - 1];
-        steps[i] = step;
-    }
-    closedir(d);
-    return n;
-}
-
-static void file_name(char *out, size_t bytes, const char *folder, int64_t step)
-{
-    snprintf(out, bytes, "%s/step-%09lld.ckpt", folder, (long long)step);
-}
-
-/* Removes all but the newest `keep`, once a new one is in place. */
-static void remove_old(const char *newest, int keep)
-{
-    enum { MANY = 4096 };
-    char folder[4096], path[4200];
-    int64_t *steps = malloc(MANY * sizeof *steps);
-    snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(newest, '/') - newest), newest);
-    int n = steps ? list_steps(folder, steps, MANY) : 0;
-    for (int i = keep; i < n; i++) {
-        file_name(path, sizeof path, folder, steps[i]);
-        unlink(path);
+    int64_t *steps, *kept = NULL;
+    size_t n, n_kept = 0;
+    if (ls__checkpoint_list(w->folder, &steps, &n)) return;
+    if (n) kept = malloc(n * sizeof *kept);
+    for (size_t i = 0; i < n && kept; i++) {
+        if (n_kept < (size_t)w->keep) {
+            if (is_intact(w, steps[i])) kept[n_kept++] = steps[i];
+            continue;
+        }
+        char *path = ls__checkpoint_path(w->folder, steps[i]);
+        if (path) unlink(path);
+        free(path);
     }
     free(steps);
+    if (!kept) return;
+    free(w->intact);
+    w->intact = kept;
+    w->n_intact = n_kept;
 }
 
-/* What a run left that was killed while it wrote. */
-static void remove_unfinished(const char *folder)
+static bool note_intact(struct ls__checkpoint_writer *w, int64_t step)
 {
-    char path[4400];
-    DIR *d = opendir(folder);
-    if (!d) return;
-    for (const struct dirent *e; (e = readdir(d));) {
-        if (strncmp(e->d_name, ".step-", 6) != 0 || !strstr(e->d_name, ".ckpt.tmp-")) continue;
-        snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
-        unlink(path);
-    }
-    closedir(d);
+    int64_t *more = realloc(w->intact, (w->n_intact + 1) * sizeof *more);
+    if (!more) return false;
+    w->intact = more;
+    w->intact[w->n_intact++] = step;
+    return true;
 }
+
+/* ---- Writing. */
 
 static void *write_in_background(void *arg)
 {
-    ls_train *t = arg;
-    struct ls__checkpoint_writer *w = t->checkpoint;
-    w->status = write_file(w->path, w->head, (const float *const *)w->copies, w->n_blocks, w->elements);
+    struct ls__checkpoint_writer *w = arg;
+    w->status = ls__checkpoint_file_write(w->path, w->head, w->blocks, w->n_blocks, w->elements);
     if (w->status)
         snprintf(w->message, sizeof w->message, "%s", ls_error());
-    else
-        remove_old(w->path, t->options.keep);
+    else if (note_intact(w, w->step))
+        remove_old(w);
     return NULL;
 }
 
 ls_status ls__checkpoint_wait(ls_train *t)
 {
     struct ls__checkpoint_writer *w = t->checkpoint;
-    if (!w || !w->running) return LS_OK;
-    pthread_join(w->thread, NULL);
+    if (!w) return LS_OK;
+    if (w->running) pthread_join(w->thread, NULL);
     w->running = false;
-    return w->status ? ls__fail(w->status, "%s", w->message) : LS_OK;
+    ls_status status = w->status;
+    w->status = LS_OK; /* it is told once */
+    if (status) w->step = -1;
+    return status ? ls__fail(status, "%s", w->message) : LS_OK;
 }
 
 /* Memory for a copy of the blocks, kept from one checkpoint to the next. */
@@ -215,36 +159,53 @@ static bool have_copies(struct ls__checkpoint_writer *w, const contents *c)
     return true;
 }
 
-ls_status ls__checkpoint_save(ls_train *t)
+static struct ls__checkpoint_writer *writer_of(ls_train *t)
+{
+    struct ls__checkpoint_writer *w = t->checkpoint;
+    if (w) return w;
+    if (!(w = calloc(1, sizeof *w))) return NULL;
+    if (asprintf(&w->folder, "%s/checkpoints", t->options.run_dir) < 0) {
+        free(w);
+        return NULL;
+    }
+    w->step = -1;
+    w->keep = t->options.keep;
+    return t->checkpoint = w;
+}
+
+ls_status ls__checkpoint_save(ls_train *t, bool last)
 {
     ls_status status = ls__checkpoint_wait(t);
+    if (!status) status = ls__train_check_whole(t);
     if (status) return status;
-    if (!t->checkpoint && !(t->checkpoint = calloc(1, sizeof *t->checkpoint)))
-        return ls__fail(LS_ENOMEM, "checkpoint: out of memory");
-    struct ls__checkpoint_writer *w = t->checkpoint;
+    struct ls__checkpoint_writer *w = writer_of(t);
+    if (!w) return ls__fail(LS_ENOMEM, "checkpoint: out of memory");
+    if (w->step == t->step) return LS_OK; /* it is there */
     contents c = contents_of(t);
-    char *folder = folder_of(t), path[4200];
-    if (!folder) return ls__fail(LS_ENOMEM, "checkpoint: out of memory");
-    status = ls__file_make_dir(folder);
-    file_name(path, sizeof path, folder, c.step);
-    free(folder);
-    if (status) return status;
+    if ((status = ls__file_make_own_dir(w->folder))) return status;
     free(w->path);
     free(w->head);
-    w->path = strdup(path);
+    w->path = ls__checkpoint_path(w->folder, c.step);
     w->head = make_head(t, &c);
     w->elements = c.elements;
     w->n_blocks = c.n_blocks;
+    w->step = -1;
     if (!w->path || !w->head) return ls__fail(LS_ENOMEM, "checkpoint: out of memory");
-    if (!have_copies(w, &c)) {
-        status = write_file(path, w->head, c.blocks, c.n_blocks, c.elements);
-        if (!status) remove_old(path, t->options.keep);
+    w->step = c.step;
+    /* Behind the last step nothing changes the state any more. */
+    bool copy = !last && have_copies(w, &c);
+    for (int i = 0; i < c.n_blocks; i++) {
+        if (copy) memcpy(w->copies[i], c.blocks[i], w->copy_bytes);
+        w->blocks[i] = copy ? w->copies[i] : c.blocks[i];
+    }
+    if (copy || last) {
+        status = ls__thread_start(&w->thread, "ls-checkpoint", write_in_background, w);
+        w->running = !status;
+        if (status) w->step = -1;
         return status;
     }
-    for (int i = 0; i < c.n_blocks; i++) memcpy(w->copies[i], c.blocks[i], w->copy_bytes);
-    status = ls__thread_start(&w->thread, "ls-checkpoint", write_in_background, t);
-    w->running = !status;
-    return status;
+    write_in_background(w);
+    return ls__checkpoint_wait(t);
 }
 
 void ls__checkpoint_close(ls_train *t)
@@ -252,134 +213,123 @@ void ls__checkpoint_close(ls_train *t)
     struct ls__checkpoint_writer *w = t->checkpoint;
     if (!w) return;
     if (w->running) pthread_join(w->thread, NULL);
-    for (int i = 0; i < w->n_blocks && w->copy_bytes; i++) munmap(w->copies[i], w->copy_bytes);
+    for (int i = 0; i < LS__CHECKPOINT_BLOCKS && w->copy_bytes; i++)
+        if (w->copies[i]) munmap(w->copies[i], w->copy_bytes);
+    free(w->intact);
+    free(w->folder);
     free(w->path);
     free(w->head);
     free(w);
     t->checkpoint = NULL;
 }
 
-/* ---- Reading. */
-
-/* Reads the head and checks that the file is as long as it says and hashes to what it says. `head` is the caller's. */
-static ls_status open_file(const ls__file_map *map, const char *path, contents *c, json_t **head)
-{
-    uint64_t length, words[2];
-    json_error_t error;
-    long long step, epoch, data_step, data_print, elements;
-    *head = NULL;
-    if (map->bytes < MAGIC_BYTES + 8 + 16 || memcmp(map->data, MAGIC, MAGIC_BYTES) != 0)
-        return ls__fail(LS_EFORMAT, "%s: is no checkpoint of this version", path);
-    memcpy(&length, map->data + MAGIC_BYTES, sizeof length);
-    size_t begin = MAGIC_BYTES + 8, end = map->bytes - 16;
-    if (length > HEAD_LIMIT || length > end - begin)
-        return ls__fail(LS_EFORMAT, "%s: a head of %llu bytes does not fit into it", path, (unsigned long long)length);
-    memcpy(words, map->data + end, sizeof words);
-    XXH128_hash_t hash = XXH3_128bits(map->data, end);
-    if (hash.low64 != words[0] || hash.high64 != words[1])
-        return ls__fail(LS_EFORMAT, "%s: its contents do not match their checksum", path);
-    *head = json_loadb((const char *)map->data + begin, length, JSON_REJECT_DUPLICATES, &error);
-    if (!*head) return ls__fail(LS_EFORMAT, "%s: its head is no JSON: %s", path, error.text);
-    if (json_unpack(*head, "{s:I, s:I, s:I, s:I, s:I, s:i}", "step", &step, "epoch", &epoch, "data_step", &data_step,
-                    "data_print", &data_print, "elements", &elements, "blocks", &c->n_blocks) ||
-        step < 0 || epoch < 0 || data_step < 0 || elements < 0 || c->n_blocks < 1 || c->n_blocks > MAX_BLOCKS)
-        return ls__fail(LS_EFORMAT, "%s: its head lacks numbers, or has impossible ones", path);
-    *c = (contents){ .step = step, .elements = (size_t)elements, .n_blocks = c->n_blocks };
-    c->data =
-        (ls_loader_state){ .epoch = (uint64_t)epoch, .step = (uint64_t)data_step, .fingerprint = (uint64_t)data_print };
-    size_t bytes;
-    if (__builtin_mul_overflow((size_t)elements, sizeof(float) * (size_t)c->n_blocks, &bytes) ||
-        bytes != end - begin - length)
-        return ls__fail(LS_EFORMAT, "%s: holds %zu bytes of numbers; its head says %lld times %d", path,
-                        end - begin - (size_t)length, elements, c->n_blocks);
-    for (int i = 0; i < c->n_blocks; i++) /* not aligned: only copied from */
-        c->blocks[i] =
-            (const float *)(const void *)(map->data + begin + length + (size_t)i * c->elements * sizeof(float));
-    return LS_OK;
-}
+/* ---- Resuming. */
 
 /* LS_EINVAL unless the checkpoint was made with the settings that this training has. */
-static ls_status compare_settings(const ls_train *t, const char *path, const contents *c, json_t *head)
+static ls_status compare_settings(const ls_train *t, const ls__checkpoint_file *f)
 {
     ls__fact facts[LS__MAX_FACTS];
     int n = ls__train_facts(t, facts);
-    json_t *settings = json_object_get(head, "settings");
+    json_t *settings = json_object_get(f->head, "settings");
     for (int i = 0; i < n; i++) {
         const json_t *value = json_object_get(settings, facts[i].name);
         if (!facts[i].fixed || (json_is_number(value) && json_number_value(value) == facts[i].value)) continue;
         if (!strncmp(facts[i].name, "the hash", 8))
-            return ls__fail(LS_EINVAL, "%s: %s was another; go on with the data and settings of the run", path,
+            return ls__fail(LS_EINVAL, "%s: %s was another; go on with the data and settings of the run", f->path,
                             facts[i].name);
         return ls__fail(LS_EINVAL, "%s: was made with %s %.9g, and now it is %.9g; go on with the settings of the run",
-                        path, facts[i].name, json_number_value(value), facts[i].value);
+                        f->path, facts[i].name, json_number_value(value), facts[i].value);
     }
     contents own = contents_of(t);
-    if (c->elements != own.elements || c->n_blocks != own.n_blocks)
+    if (f->elements != own.elements || f->n_blocks != own.n_blocks)
         return ls__fail(LS_EINVAL, "%s: is of another model or optimiser (%zu elements, %d blocks; here %zu and %d)",
-                        path, c->elements, c->n_blocks, own.elements, own.n_blocks);
+                        f->path, f->elements, f->n_blocks, own.elements, own.n_blocks);
     return LS_OK;
 }
 
-/* Takes over what a checkpoint holds. Where ranks share weights and state, the first of the machine does it for all. */
-static ls_status take_over(ls_train *t, const contents *c)
+/* Whether a file is intact and of this run. `*corrupt` if it is not intact. */
+static ls_status check_file(const ls_train *t, const char *path, bool *corrupt)
 {
-    contents own = contents_of(t);
-    if (!t->parallel.shared || ls_group_rank(t->parallel.machine) == 0)
-        for (int i = 0; i < c->n_blocks; i++)
-            memcpy((float *)(uintptr_t)own.blocks[i], c->blocks[i], c->elements * sizeof(float));
-    t->step = c->step;
-    return ls_loader_seek(t->loader, &c->data);
-}
-
-static ls_status resume_from(ls_train *t, const char *path, bool *broken)
-{
-    ls__file_map map;
-    contents c = { 0 };
-    json_t *head = NULL;
-    ls_status status = ls__file_map_open(&map, path);
-    if (!status) status = open_file(&map, path, &c, &head);
-    *broken = status != LS_OK;
-    if (!status) status = compare_settings(t, path, &c, head);
-    if (!status) status = take_over(t, &c);
-    json_decref(head);
-    ls__file_map_close(&map);
+    ls__checkpoint_file f;
+    ls_status status = ls__checkpoint_file_open(&f, path);
+    *corrupt = status != LS_OK;
+    if (status) return status;
+    status = ls__checkpoint_file_read(&f, NULL);
+    *corrupt = status != LS_OK;
+    if (!status) status = compare_settings(t, &f);
+    ls__checkpoint_file_close(&f);
     return status;
 }
 
+/* The newest file that is intact; *step is 0 if there are no files at all. One that is corrupt is named and passed over. */
+static ls_status find_newest(ls_train *t, int64_t *step)
+{
+    struct ls__checkpoint_writer *w = writer_of(t);
+    int64_t *steps = NULL;
+    size_t n = 0;
+    bool corrupt = true;
+    *step = 0;
+    ls_status status = w ? LS_OK : ls__fail(LS_ENOMEM, "checkpoint: out of memory");
+    if (!status) status = ls__checkpoint_list(w->folder, &steps, &n);
+    for (size_t i = 0; i < n && corrupt; i++) {
+        char *path = ls__checkpoint_path(w->folder, *step = steps[i]);
+        status = path ? check_file(t, path, &corrupt) : ls__fail(LS_ENOMEM, "checkpoint: out of memory");
+        free(path);
+        if (corrupt && i + 1 < n && ls__train_is_first(t))
+            ls__log(LS_LOG_WARNING, "%s; trying the checkpoint before it", ls_error());
+    }
+    if (n && corrupt) status = ls__fail_within(status, "no intact checkpoint to resume from");
+    if (n && !status) {
+        note_intact(w, *step);
+        w->step = *step;
+        if (ls__train_is_first(t)) ls__file_remove_temporaries(w->folder, "step-");
+    }
+    free(steps);
+    return status;
+}
+
+/* Takes over what a checkpoint holds. Where ranks share weights and state, the first of the machine does it for all; the
+ * others read along, so that nobody waits longer for a rank than ranks may be missing. */
+static ls_status take_over(ls_train *t, int64_t step)
+{
+    ls__checkpoint_file f;
+    contents own = contents_of(t);
+    char *folder = NULL, *path = NULL;
+    if (asprintf(&folder, "%s/checkpoints", t->options.run_dir) < 0) folder = NULL;
+    if (folder) path = ls__checkpoint_path(folder, step);
+    ls_status status = path ? LS_OK : ls__fail(LS_ENOMEM, "checkpoint: out of memory");
+    if (!status && !(status = ls__checkpoint_file_open(&f, path))) {
+        status = compare_settings(t, &f);
+        bool own_copy = !t->parallel.shared || ls_group_rank(t->parallel.machine) == 0;
+        if (!status) status = ls__checkpoint_file_read(&f, own_copy ? own.blocks : NULL);
+        if (!status) status = ls_loader_seek(t->loader, &f.data);
+        t->step = f.step;
+        t->data_at = f.data;
+        ls__checkpoint_file_close(&f);
+    }
+    free(path);
+    free(folder);
+    return status;
+}
+
+/* All ranks look for themselves, which takes about the same time everywhere, and take the first rank's choice. */
 ls_status ls__checkpoint_resume(ls_train *t)
 {
-    enum { MANY = 4096 };
-    char *folder = folder_of(t), path[4200];
-    int64_t *steps = malloc(MANY * sizeof *steps);
-    int n = folder && steps ? list_steps(folder, steps, MANY) : 0;
-    ls_status status = ls__fail(LS_ENOENT, "%s: holds no checkpoint to go on from", t->options.run_dir);
-    for (int i = 0; i < n; i++) {
-        bool broken;
-        file_name(path, sizeof path, folder, steps[i]);
-        status = resume_from(t, path, &broken);
-        if (!status || !broken) break;
-        if (ls__train_is_first(t))
-            ls__log(LS_LOG_WARNING, "%s; %s", ls_error(),
-                    i + 1 < n ? "going on from the one before" : "there is none before it");
-    }
-    if (!status && ls__train_is_first(t)) remove_unfinished(folder);
-    free(folder);
-    free(steps);
+    int64_t step = 0, chosen = 0;
+    ls_status status = find_newest(t, &step);
     status = ls__parallel_agree(t, status);
+    chosen = step;
+    if (!status) status = ls_broadcast(ls_world_group(t->parallel.world), &chosen, sizeof chosen, LS_U8, 0);
+    if (status) return status;
+    if (chosen != step)
+        status = ls__fail(LS_EMISMATCH,
+                          "%s: the newest checkpoint is that of step %lld here and of step %lld on rank 0; all ranks "
+                          "must see the same folder",
+                          t->options.run_dir, (long long)step, (long long)chosen);
+    else if (!chosen)
+        status = ls__fail(LS_ENOENT, "%s: no checkpoint to resume from", t->options.run_dir);
+    else
+        status = take_over(t, chosen);
     /* Nobody may read weights before the machine's first rank has put them there. */
-    return status ? status : ls_barrier(ls_world_group(t->parallel.world));
-}
-
-ls_status ls_checkpoint_verify(const char *path, ls_checkpoint_info *info)
-{
-    ls__file_map map;
-    contents c = { 0 };
-    json_t *head = NULL;
-    *info = (ls_checkpoint_info){ 0 };
-    ls_status status = ls__file_map_open(&map, path);
-    if (!status) status = open_file(&map, path, &c, &head);
-    if (!status) *info = (ls_checkpoint_info){ .step = c.step, .elements = c.elements, .bytes = map.bytes };
-    json_decref(head);
-    ls__file_map_close(&map);
-    return status;
+    return ls__parallel_agree(t, status);
 }

@@ -10,6 +10,7 @@
 #include "train/parallel.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,9 +118,15 @@ static void on_used(void *user, const ls_param *param)
     ls__world_mark(t->parallel.world, LS_EVENT_SPAN_USED, n - 1 - (size_t)param->index, 0);
 }
 
+static void begin_update(const ls_train *t)
+{
+    atomic_store(&t->parallel.marks->begun, t->step + 1);
+}
+
 static void update_sums(void *user, const float *sum, size_t begin, size_t end)
 {
     ls_train *t = user;
+    begin_update(t);
     float lr = ls_schedule_at(&t->options.schedule, t->step);
     /* The range is the optimiser's own: nothing can fail. */
     ls_status status =
@@ -189,7 +196,7 @@ ls_status ls__parallel_open(ls_train *t)
     ls_train_options *o = &t->options;
     size_t elements = ls_model_elements(t->model), blocks = ls_norm_blocks(elements), n_places;
     const ls_place *places;
-    void *values = NULL, *sums = NULL, *state = NULL;
+    void *values = NULL, *sums = NULL, *state = NULL, *marks = NULL;
     p->shared = o->update == LS_UPDATE_SHARDED;
     p->each = o->slots / p->size;
     ls_status status = open_reducer(t);
@@ -199,11 +206,13 @@ ls_status ls__parallel_open(ls_train *t)
             status =
                 ls_group_share(p->machine, ls_optimizer_floats(&o->optimizer, elements) * sizeof(float) + 64, &state);
         if (!status) status = ls_group_share(p->machine, blocks * sizeof(double), &sums);
+        if (!status) status = ls_group_share(p->machine, sizeof *p->marks, &marks);
     } else if (!status) {
         status = ls_world_alloc(p->world, blocks * sizeof(double), &sums);
     }
     if (status) return status;
     p->norm_sums = sums;
+    p->marks = marks ? marks : &p->own_marks;
     size_t last = ls_model_places(t->model, &places) - 1;
     float *grads = ls_ddp_grad(p->ddp, last); /* the last span lies first */
     if ((status = ls_model_bind(t->model, values, grads, true))) return status;
@@ -286,6 +295,14 @@ ls_status ls__parallel_norm(ls_train *t, double *norm)
     return status;
 }
 
+bool ls__parallel_is_whole(const ls_train *t)
+{
+    const ls__update_marks *m = t->parallel.marks;
+    int64_t done = atomic_load(&m->done);
+    /* An update that was done, but whose step failed here, is behind `step`: what lies there is not what step says. */
+    return atomic_load(&m->begun) == done && done <= t->step;
+}
+
 typedef struct update_job {
     ls_train *t;
     float lr, grad_scale;
@@ -295,6 +312,7 @@ static void update_piece(void *user, const void *const *data, size_t begin, size
 {
     const update_job *j = user;
     (void)data;
+    begin_update(j->t);
     /* The range is the optimiser's own: nothing can fail. */
     ls_status status = ls_optimizer_update(j->t->optimizer, ls_model_values(j->t->model), ls__parallel_grads(j->t),
                                            begin, end, j->t->step, j->lr, j->grad_scale);
@@ -303,6 +321,9 @@ static void update_piece(void *user, const void *const *data, size_t begin, size
 
 ls_status ls__parallel_update(ls_train *t, float lr, float grad_scale)
 {
-    if (t->parallel.fused) return LS_OK; /* it was made while the gradients were summed */
-    return do_elements(t, update_piece, &(update_job){ .t = t, .lr = lr, .grad_scale = grad_scale });
+    ls_status status = LS_OK; /* fused: it was made while the gradients were summed */
+    if (!t->parallel.fused)
+        status = do_elements(t, update_piece, &(update_job){ .t = t, .lr = lr, .grad_scale = grad_scale });
+    if (!status) atomic_store(&t->parallel.marks->done, t->step + 1);
+    return status;
 }

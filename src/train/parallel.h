@@ -7,15 +7,23 @@
 #include "lockstep/ddp.h"
 #include "lockstep/train.h"
 
+/* The steps whose update was begun last, by any rank of the machine, and done last. They differ while weights and state are of
+ * no step: then, or ever after if a rank died meanwhile. */
+typedef struct ls__update_marks {
+    _Atomic int64_t begun, done;
+} ls__update_marks;
+
 typedef struct ls__parallel {
     ls_world *world;
     bool owns_world; /* made here, for a training that was given none */
     int rank, size;
     ls_group *machine; /* the ranks of this machine */
     ls_ddp *ddp;
-    int each;          /* micro-batches of this rank in a step */
-    bool shared;       /* one copy of weights and state for all ranks of the machine */
-    bool fused;        /* the update is made while gradients are summed */
+    int each;                /* micro-batches of this rank in a step */
+    bool shared;             /* one copy of weights and state for all ranks of the machine */
+    bool fused;              /* the update is made while gradients are summed */
+    ls__update_marks *marks; /* shared if the update is */
+    ls__update_marks own_marks;
     double *norm_sums; /* [ls_norm_blocks(elements)]; shared if the update is */
 } ls__parallel;
 
@@ -39,6 +47,8 @@ LS_MUST_CHECK ls_status ls__parallel_sum(ls_train *t, double shares[LS__SHARES])
 LS_MUST_CHECK ls_status ls__parallel_norm(ls_train *t, double *norm);
 /* One update of all weights. */
 LS_MUST_CHECK ls_status ls__parallel_update(ls_train *t, float lr, float grad_scale);
+/* Whether weights and state are those of a step. */
+bool ls__parallel_is_whole(const ls_train *t);
 /* Where the summed gradients are. */
 const float *ls__parallel_grads(const ls_train *t);
 

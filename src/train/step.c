@@ -151,6 +151,7 @@ static ls_status finish_step(ls_train *t, ls_train_metrics *m, double tokens, in
 {
     const ls_train_options *o = &t->options;
     t->step++;
+    t->data_at = ls_loader_tell(t->loader);
     m->step = t->step;
     m->steps = o->steps;
     m->epoch = (double)t->step / (double)t->epoch_steps;
@@ -175,7 +176,7 @@ static ls_status finish_step(ls_train *t, ls_train_metrics *m, double tokens, in
     /* The others cannot change the weights meanwhile: for the next update they wait for this rank. */
     if (!status && due && ls__train_is_first(t)) {
         ls_mark_begin(t->parallel.world, LS_PHASE_CHECKPOINT);
-        status = ls__checkpoint_save(t);
+        status = ls__checkpoint_save(t, last || t->stopping);
         ls_mark_end(t->parallel.world, LS_PHASE_CHECKPOINT);
     }
     return status;

@@ -211,6 +211,15 @@ void ls_train_free(ls_train **train)
     *train = NULL;
 }
 
+ls_status ls__train_check_whole(const ls_train *t)
+{
+    if (ls__parallel_is_whole(t)) return LS_OK;
+    return ls__fail(LS_ESTATE,
+                    "step %lld was cut off while weights were updated: a part of them is of that step and the rest is "
+                    "not; they are not saved",
+                    (long long)t->step + 1);
+}
+
 ls_status ls_train_save(ls_train *t)
 {
     if (!ls__train_is_first(t)) return LS_OK;
@@ -218,9 +227,11 @@ ls_status ls_train_save(ls_train *t)
     const float *values = ls_model_values(t->model);
     size_t elements = ls_model_elements(t->model), bad = 0;
     for (size_t i = 0; i < elements; i++) bad += isfinite(values[i]) ? 0 : 1;
+    ls_status status = ls__train_check_whole(t);
+    if (status) return status;
     if (bad)
         return ls__fail(LS_ENOTFINITE, "%s: %zu weights are not finite; the model was not saved", t->run.path, bad);
-    ls_status status = ls__checkpoint_wait(t);
+    status = ls__checkpoint_wait(t);
     if (!status && t->tokenizer) status = ls_tokenizer_save(t->tokenizer, t->run.path);
     return status ? status : ls_model_save(t->model, t->run.path);
 }

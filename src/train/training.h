@@ -30,6 +30,7 @@ struct ls_train {
     ls_dataset *train_part;  /* what is trained on */
     ls_dataset *val_data;    /* NULL: there is none */
     ls_loader *loader, *val_loader;
+    ls_loader_state data_at; /* the loader's place behind the last step that was made */
     ls_loader_state val_start;
     ls_stage *stage, *val_stage; /* NULL: none */
     uint64_t epoch_steps;        /* steps of an epoch */
@@ -106,6 +107,9 @@ LS_MUST_CHECK ls_status ls__train_forward(ls_train *t, int slot, const ls_model_
                                           ls_tensor **loss);
 /* Norm, clipping, and one update of all weights. `scale` makes the mean of the summed gradients. */
 LS_MUST_CHECK ls_status ls__train_update(ls_train *t, double loss, double scale, ls_train_metrics *metrics);
+
+/* LS_ESTATE while an update was begun and not finished: such weights and state are of no step and must not be saved. */
+LS_MUST_CHECK ls_status ls__train_check_whole(const ls_train *t);
 
 /* The first parameter whose value, or else gradient, is not finite: "'h.0.ln_1.weight' (its gradient, element 3)". */
 const char *ls__train_find_nan(const ls_train *t, char *text, size_t bytes);
