@@ -48,6 +48,17 @@ amount amount_count(double count)
     return a;
 }
 
+amount amount_rate(double bytes_per_ns, bool network)
+{
+    static const char *const bits[] = { " bit/s", " kbit/s", " Mbit/s", " Gbit/s", " Tbit/s" };
+    static const char *const bytes[] = { " B/s", " kB/s", " MB/s", " GB/s", " TB/s" };
+    double x = bytes_per_ns * (network ? 8e9 : 1e9);
+    int i = 0;
+    if (!isfinite(x) || x <= 0) return (amount){ "-" };
+    for (; x >= 999.5 && i < 4; i++) x /= 1000;
+    return three(x, network ? bits[i] : bytes[i]);
+}
+
 amount amount_share(double share)
 {
     amount a;

@@ -149,28 +149,18 @@ static void put_tiles(const page *p)
     if (!r || !(step > 0)) return;
     char words[160];
     size_t n;
-    const ls_run_step *steps = counted(p, &n);
-    double hidden = 0, resident = 0, most = 0, cpu = 0, wall = 0, all = 0, flops = 0, peak = 0;
-    for (size_t i = 0; i < n; i++) {
-        double sum = 0;
-        for (int k = 0; k < run->ranks; k++) {
-            const ls_step_rank *s = &steps[i].rank[k];
-            if (!s->present) continue;
-            hidden += (double)s->overlapped;
-            all += 1;
-            if (s->cpu > 0) cpu += (double)s->cpu;
-            wall += (double)(s->end - s->begin);
-            sum += (double)s->resident;
-            if ((double)s->resident > most) most = (double)s->resident;
-        }
-        if (sum > resident) resident = sum;
+    counted(p, &n);
+    double hidden = ls_run_overlapped(run, -1), mfu = ls_run_mfu(run), resident = 0, most = 0, cpu = 0, wall = 0;
+    for (int k = 0; k < run->ranks; k++) {
+        const ls_run_use *u = &run->rank[k].use;
+        if (!run->rank[k].present || !(u->wall > 0)) continue;
+        cpu += u->cpu;
+        wall += u->wall;
+        resident += u->resident;
+        most = fmax(most, u->resident);
     }
-    for (int k = 0; k < run->ranks; k++)
-        if (run->rank[k].facts[LS_FACT_FLOPS] > 0 && run->rank[k].facts[LS_FACT_PEAK] > 0)
-            flops += run->rank[k].facts[LS_FACT_FLOPS], peak += run->rank[k].facts[LS_FACT_PEAK];
     double compute = 0, wait = ls_run_mean(run, -1, LS_PHASE_WAIT), comm = ls_run_mean(run, -1, LS_PHASE_COMM);
     for (int i = LS_PHASE_FORWARD; i <= LS_PHASE_UPDATE; i++) compute += ls_run_mean(run, -1, (ls_phase)i);
-    hidden = all > 0 ? hidden / all : 0;
     fputs("<div class=\"tiles\">", p->to);
     snprintf(words, sizeof words, "a step, mean of %zu", n);
     put_tile(p, amount_ns(step).text, words);
@@ -180,12 +170,11 @@ static void put_tiles(const page *p)
     snprintf(words, sizeof words, "waiting for other ranks, %s a step", amount_ns(wait).text);
     put_tile(p, amount_share(wait / step).text, words);
     if (comm + hidden > 0)
-        snprintf(words, sizeof words, "communication in the open; %s more hidden behind backward",
-                 amount_ns(hidden).text);
+        snprintf(words, sizeof words, "exposed communication; %s more hidden behind backward", amount_ns(hidden).text);
     else
-        snprintf(words, sizeof words, "communication in the open");
+        snprintf(words, sizeof words, "exposed communication");
     put_tile(p, amount_share(comm / step).text, words);
-    if (peak > 0) put_tile(p, amount_share(flops / step / peak).text, "of what SGEMM reaches on these cores");
+    if (isfinite(mfu)) put_tile(p, amount_share(mfu).text, "MFU (% of measured SGEMM)");
     if (cpu > 0) {
         char value[32];
         snprintf(value, sizeof value, "%.2f", cpu / wall);

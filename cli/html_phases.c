@@ -41,15 +41,6 @@ static int choose(const ls_run *run, bar **out)
     return BARS;
 }
 
-static double overlapped(const page *p, int rank)
-{
-    size_t n;
-    const ls_run_step *steps = counted(p, &n);
-    double sum = 0;
-    for (size_t i = 0; i < n; i++) sum += (double)steps[i].rank[rank].overlapped;
-    return n ? sum / (double)n : 0;
-}
-
 static double total(const ls_run *run, int rank)
 {
     double sum = 0;
@@ -60,7 +51,7 @@ static double total(const ls_run *run, int rank)
 static void draw_bar(const page *p, const chart *c, int rank, double y)
 {
     const ls_run *run = p->run;
-    double at = 0, sum = total(run, rank), hidden = overlapped(p, rank);
+    double at = 0, sum = total(run, rank), hidden = ls_run_overlapped(run, rank);
     char text[200];
     snprintf(text, sizeof text, "rank %d", rank);
     chart_text(c, c->left - 8, y + 16, "end", "ink", text);

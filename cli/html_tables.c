@@ -6,62 +6,33 @@
 #include "cli/amount.h"
 #include "cli/devices.h"
 #include "cli/escape.h"
+#include "cli/report.h"
 
 static void put_communication(const page *p)
 {
     const ls_run *run = p->run;
-    size_t n;
-    counted(p, &n);
-    double steps = n ? (double)n : 1;
     html_card(
         p, "communication", "", "Communication",
         "Per step. <i>Busy</i>: from the last rank's arrival until done. Exposed: a rank stood in the call "
         "meanwhile; the rest was hidden "
-        "behind computing. <i>Of bound</i>: the time that the memory needs to move the bytes, as measured when the run "
-        "began, beside the time taken; above 100 % where caches hold them.");
+        "behind computing. <i>Waited</i>: mean of a rank, before the last one arrived. <i>Of peak</i>: the time that "
+        "the "
+        "memory needs to move the bytes at the rate of a copy, beside the time taken, above 100 % where caches hold "
+        "them; between machines, the bandwidth is what a link carries in each direction, and the peak the best that "
+        "it sustained in this run.");
     fputs("<div class=\"scroll\"><table><tr><th>call<th>calls<th>bytes of a "
-          "rank<th>busy<th>bandwidth<th>of bound<th>exposed<th>hidden<th>waited before</tr>",
+          "rank<th>busy<th>bandwidth<th>of peak<th>exposed<th>hidden<th>waited</tr>",
           p->to);
     for (size_t i = 0; i < run->n_comm; i++) {
         const ls_comm_row *c = &run->comm[i];
-        double busy = (double)c->busy, hidden = busy > 0 ? 1 - fmin(1, (double)c->exposed / busy) : 0;
-        char rate[48] = "-";
-        if (busy > 0 && c->bytes > 0)
-            snprintf(rate, sizeof rate, "%s/s", amount_bytes((double)c->bytes / busy * 1e9).text);
+        ls_comm_mean m = ls_run_comm_mean(run, c);
         fprintf(p->to, "<tr><td>%s%s<td>%s<td>%s<td>%s<td>%s<td>%s<td>%s<td>%s<td>%s</tr>", ls_call_name(c->kind),
-                c->bucket ? " (buckets)" : "", amount_count((double)c->count / steps).text,
-                amount_bytes((double)c->bytes / steps).text, amount_ns(busy / steps).text, rate,
-                busy > 0 && c->bound > 0 ? amount_share((double)c->bound / busy).text : "-",
-                amount_ns((double)c->exposed / steps).text, busy > 0 ? amount_share(hidden).text : "-",
-                amount_ns((double)c->waited / steps).text);
+                c->bucket ? " (buckets)" : "", amount_count(m.count).text, amount_bytes(m.bytes).text,
+                amount_ns(m.busy).text, amount_rate(m.rate, c->network).text, amount_share(m.of_peak).text,
+                amount_ns(m.exposed).text, amount_share(m.hidden).text, amount_ns(m.waited).text);
     }
     fputs("</table></div>\n", p->to);
     html_card_end(p);
-}
-
-/* Sums of a rank over the steps that count. */
-typedef struct sums {
-    double steps, wall, batches, ready, batch_ns, read, data;
-} sums;
-
-static sums sum_rank(const page *p, int rank)
-{
-    size_t n;
-    const ls_run_step *steps = counted(p, &n);
-    sums s = { 0 };
-    for (size_t i = 0; i < n; i++) {
-        const ls_step_rank *r = &steps[i].rank[rank];
-        if (!r->present) continue;
-        s.steps++;
-        s.wall += (double)(r->end - r->begin);
-        s.batches += r->batches;
-        s.ready += r->batches_ready;
-        s.batch_ns += (double)r->batch_ns;
-        s.read += (double)r->read_bytes;
-        s.data += (double)r->ns[LS_PHASE_DATA];
-    }
-    if (!(s.steps > 0)) s.steps = 1;
-    return s;
 }
 
 enum { MOST_ROWS = 64 };
@@ -169,28 +140,25 @@ static void put_data(const page *p)
 {
     const ls_run *run = p->run;
     double batches = 0;
-    for (int r = 0; r < run->ranks; r++)
-        if (run->rank[r].present) batches += sum_rank(p, r).batches;
+    for (int r = 0; r < run->ranks; r++) batches += ls_run_loading_of(run, r).batches;
     if (!(batches > 0)) return;
     html_card(p, "pipeline", "", "Data pipeline",
-              "<i>Ready when asked</i>: batches that were waiting when the training wanted one; 0 means that it had to "
-              "wait.");
+              "<i>Ready when asked</i>: batches that were ready when the training wanted one, and how many there were; "
+              "otherwise it had to wait.");
     fputs("<div class=\"scroll\"><table><tr><th>rank<th>workers<th>batches a step<th>to build one<th>ready when "
-          "asked<th>training waited<th>workers "
+          "asked<th>queue<th>training waited<th>workers "
           "busy<th>read from disk</tr>",
           p->to);
     for (int r = 0; r < run->ranks && r < MOST_ROWS; r++) {
-        const ls_run_rank *k = &run->rank[r];
-        sums s = sum_rank(p, r);
-        if (!k->present || !(s.batches > 0)) continue;
-        double workers = k->facts[LS_FACT_WORKERS], busy = s.batch_ns / s.wall / (workers >= 1 ? workers : 1);
+        ls_run_loading l = ls_run_loading_of(run, r);
+        if (!(l.batches > 0)) continue;
         char count[32] = "-";
-        if (isfinite(workers)) snprintf(count, sizeof count, "%.0f%s", workers, workers < 1 ? " (none)" : "");
-        bool waited = s.data > 0.05 * s.wall;
-        fprintf(p->to, "<tr><td>%d<td>%s<td>%s<td>%s<td>%.1f<td%s>%s a step<td>%s<td>%s</tr>", r, count,
-                amount_count(s.batches / s.steps).text, amount_ns(s.batch_ns / s.batches).text, s.ready / s.batches,
-                waited ? " class=\"warn\"" : "", amount_ns(s.data / s.steps).text, amount_share(busy).text,
-                amount_bytes(s.read / s.steps).text);
+        if (isfinite(l.workers)) snprintf(count, sizeof count, "%.0f%s", l.workers, l.workers < 1 ? " (none)" : "");
+        bool waited = l.waited > 0.05 * run->rank[r].use.wall;
+        fprintf(p->to, "<tr><td>%d<td>%s<td>%s<td>%s<td>%s<td>%.1f<td%s>%s a step<td>%s<td>%s</tr>", r, count,
+                amount_count(l.batches).text, amount_ns(l.build).text, amount_share(l.ready).text, l.queue,
+                waited ? " class=\"warn\"" : "", amount_ns(l.waited).text, amount_share(l.busy).text,
+                amount_bytes(l.read_bytes).text);
     }
     fputs("</table></div>\n", p->to);
     html_card_end(p);
@@ -206,25 +174,18 @@ void html_tables(const page *p)
 
 /* ---- Two runs */
 
-static void compare_row(const page *p, const char *name, double a, double b)
+static void compare_row(const page *p, const char *name, int phase)
 {
-    double change = a > 0 ? b / a - 1 : 0;
-    char share[48] = "-";
-    if (a > 0) snprintf(share, sizeof share, "%+.1f%%", 100 * change);
-    bool matters = fabs(b - a) > 0.01 * ls_run_step_mean(p->run) && fabs(change) > 0.02;
-    fprintf(p->to, "<tr><td>%s<td>%s<td>%s<td class=\"w\">%s%s<td class=\"%s\">%s</tr>", name, amount_ns(a).text,
-            amount_ns(b).text, b >= a ? "+" : "\u2212", amount_ns(fabs(b - a)).text,
-            !matters ? ""
-            : b > a  ? "bad"
-                     : "good",
-            share);
-}
-
-static double tokens_of(const ls_run *run)
-{
-    for (int r = 0; r < run->ranks; r++)
-        if (run->rank[r].present && run->rank[r].facts[LS_FACT_TOKENS] > 0) return run->rank[r].facts[LS_FACT_TOKENS];
-    return 0;
+    ls_run_change c = ls_run_compare(p->run, p->other, phase);
+    if (!(c.before > 0 || c.after > 0)) return;
+    bool matters = fabs(c.share) > 0.01;
+    fprintf(p->to, "<tr><td>%s<td>%s<td>%s<td class=\"w\">%s%s<td class=\"%s\">%+.1f%%</tr>", name,
+            amount_ns(c.before).text, amount_ns(c.after).text, c.share >= 0 ? "+" : "\u2212",
+            amount_ns(fabs(c.after - c.before)).text,
+            !matters      ? ""
+            : c.share > 0 ? "bad"
+                          : "good",
+            100 * c.share);
 }
 
 /* More is better here. */
@@ -240,10 +201,21 @@ static void compare_speed(const page *p, double x, double y)
             100 * (b / a - 1));
 }
 
+static void compare_settings(const page *p)
+{
+    report_settings s;
+    report_settings_find(p->run, p->other, &s);
+    if (!s.count) return;
+    fputs("<div class=\"scroll\"><table><tr><th class=\"l\">settings that differ<th>this run<th>the other</tr>", p->to);
+    for (int i = 0; i < s.count; i++)
+        fprintf(p->to, "<tr><td class=\"l\">%s<td>%s<td>%s</tr>", s.row[i].name, s.row[i].before, s.row[i].after);
+    fputs("</table></div>\n", p->to);
+}
+
 void html_compare(const page *p)
 {
     if (!p->other) return;
-    double x = tokens_of(p->run), y = tokens_of(p->other);
+    double x = ls_run_tokens(p->run), y = ls_run_tokens(p->other);
     html_card(p, "compare", "", "Compared with", NULL);
     fputs("<p>", p->to);
     put_html(p->to, p->other->path);
@@ -253,15 +225,13 @@ void html_compare(const page *p)
         fprintf(p->to,
                 "<p>Steps do different work: %.0f tokens in this run, %.0f in the other. Compare tokens a second.</p>",
                 x, y);
-    fputs(
-        "<div class=\"scroll\"><table><tr><th>phase<th>this run<th>the other<th class=\"w\">difference<th>change</tr>",
-        p->to);
+    compare_settings(p);
+    fputs("<div class=\"scroll\"><table><tr><th>phase<th>this run<th>the other<th class=\"w\">difference<th>change, of "
+          "the step</tr>",
+          p->to);
     compare_speed(p, x, y);
-    compare_row(p, "<b>step</b>", ls_run_step_mean(p->run), ls_run_step_mean(p->other));
-    for (int i = 0; i < LS_PHASES; i++) {
-        double a = ls_run_mean(p->run, -1, html_phases[i]), b = ls_run_mean(p->other, -1, html_phases[i]);
-        if (a > 0 || b > 0) compare_row(p, ls_phase_name(html_phases[i]), a, b);
-    }
+    compare_row(p, "<b>step</b>", LS_PHASES);
+    for (int i = 0; i < LS_PHASES; i++) compare_row(p, ls_phase_name(html_phases[i]), (int)html_phases[i]);
     fputs("</table></div>\n", p->to);
     html_card_end(p);
 }

@@ -19,7 +19,27 @@ void report_compare(const ls_run *before, const ls_run *after, const report_form
 /* LS_OK, or LS_ENOMEM. */
 int report_json(const ls_run *run, FILE *to);
 
+/* ---- What both forms of a comparison say: report_compare.c. */
+enum { REPORT_SETTINGS = 12 };
+typedef struct report_settings { /* what the runs were started with and differ in */
+    int count;
+    struct {
+        const char *name; /* "overlap of communication and backward" */
+        char before[32], after[32];
+    } row[REPORT_SETTINGS];
+} report_settings;
+void report_settings_find(const ls_run *before, const ls_run *after, report_settings *out);
+
 /* ---- Parts of the text. */
+/* Whether there are steps to tell of. */
+static inline bool report_is_counted(const ls_run *run)
+{
+    return run->n_steps > run->n_warm;
+}
+/* What run it is, and what is missing of it. */
+void report_title(const ls_run *run, const report_form *form);
+/* The phases in the order in which they are shown; i < LS_PHASES. */
+ls_phase report_phase(int i);
 /* Whether there is anything to say of rank r: steps of it were recorded. */
 static inline bool report_has(const ls_run *run, int r)
 {

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 #include "base/ring.h"
+#include "cli/amount.h"
 #include "cli/devices.h"
 #include "cli/report.h"
 
@@ -152,54 +153,46 @@ static void show_counts(const ls_run *run, const report_form *f)
 
 static void show_comm(const ls_run *run, const report_form *f)
 {
-    double n = counted(run), step = ls_run_step_mean(run);
+    double step = ls_run_step_mean(run);
+    bool network = false;
     if (run->ranks < 2 || !run->n_comm) return;
     report_head(f, "Communication, in a step");
-    fprintf(f->to, "  %-18s %5s %9s %8s %8s %8s %6s %8s\n", "call", "count", "volume", "time", "exposed", "waited",
-            "GB/s", "of bound");
+    fprintf(f->to, "  %-19s %5s %8s %7s %7s %7s %11s %7s\n", "collective", "count", "volume", "time", "exposed",
+            "waited", "bandwidth", "of peak");
     for (size_t i = 0; i < run->n_comm; i++) {
         const ls_comm_row *c = &run->comm[i];
+        ls_comm_mean m = ls_run_comm_mean(run, c);
         char name[40];
-        if ((double)c->count < 0.05 * n && (double)(c->busy + c->waited) < 0.001 * n * step)
-            continue; /* now and then */
+        if (m.count < 0.05 && m.busy + m.waited < 0.001 * step) continue; /* now and then */
+        network = network || c->network;
         snprintf(name, sizeof name, "%s%s", ls_call_name(c->kind), c->bucket ? " (buckets)" : "");
-        fprintf(f->to, "  %-18s %5.1f %9s %8s %8s %8s", name, (double)c->count / n, report_bytes((double)c->bytes / n),
-                report_time((double)c->busy / n), report_time((double)c->exposed / n),
-                report_time((double)c->waited / n / run->ranks));
-        double rate = c->busy > 0 ? (double)c->bytes / (double)c->busy : 0;
-        if (rate >= 0.005)
-            fprintf(f->to, " %6.2f", rate);
-        else
-            fprintf(f->to, " %6s", "-");
-        put_share(f, 9, c->bound > 0 ? (double)c->bound : NAN, (double)c->busy);
+        fprintf(f->to, "  %-19s %5.1f %8s %7s %7s %7s %11s", name, m.count, report_bytes(m.bytes), report_time(m.busy),
+                report_time(m.exposed), report_time(m.waited), amount_rate(m.rate, c->network).text);
+        put_share(f, 7, m.of_peak, 1);
         fputc('\n', f->to);
     }
+    report_wrap(f, 2, 2, "",
+                network
+                    ? "(waited: mean of a rank; bandwidth: what a machine's link carries in each direction; of peak: "
+                      "the best rate that the link sustained in this run is 100%)"
+                    : "(waited: mean of a rank; of peak: the time that the memory would need at the rate of a copy, "
+                      "beside that taken)");
 }
 
 static void show_data(const ls_run *run, const report_form *f)
 {
     int shown = 0;
     for (int r = 0; r < run->ranks && shown < REPORT_FEW; r++) {
-        double batches = 0, load = 0, ready = 0, queue = 0, data = 0, wall = 0, n = counted(run);
-        for (size_t i = run->n_warm; i < run->n_steps; i++) {
-            const ls_step_rank *s = &run->steps[i].rank[r];
-            batches += s->batches;
-            load += (double)s->batch_ns;
-            ready += s->batches - s->batches_missed;
-            queue += s->batches_ready;
-            data += (double)s->ns[LS_PHASE_DATA];
-            wall += (double)(s->end - s->begin);
-        }
-        if (!run->rank[r].present || batches <= 0) continue;
+        ls_run_loading l = ls_run_loading_of(run, r);
+        if (!(l.batches > 0)) continue;
         if (!shown++) {
             report_head(f, "Data, in a step");
             fprintf(f->to, "  %4s %8s %12s %10s %7s %7s %8s %13s\n", "rank", "batches", "to build one", "waited",
                     "ready", "queue", "workers", "workers' use");
         }
-        double workers = run->rank[r].facts[LS_FACT_WORKERS];
-        fprintf(f->to, "  %4d %8.1f %12s %10s %6.0f%% %7.1f %8.0f", r, batches / n, report_time(load / batches),
-                report_time(data / n), 100 * ready / batches, queue / batches, workers >= 0 ? workers : 0);
-        put_share(f, 13, workers > 0 ? fmin(1, load / wall / workers) : NAN, 1);
+        fprintf(f->to, "  %4d %8.1f %12s %10s %6.0f%% %7.1f %8.0f", r, l.batches, report_time(l.build),
+                report_time(l.waited), 100 * l.ready, l.queue, l.workers >= 0 ? l.workers : 0);
+        put_share(f, 13, l.busy, 1);
         fputc('\n', f->to);
     }
     if (shown) report_left_out(f, run, shown);

@@ -6,6 +6,7 @@
 #include "base/ring.h"
 #include "cli/escape.h"
 #include "cli/report.h"
+#include "measure/find.h"
 
 enum { TEXTS = 8 };
 
@@ -14,7 +15,7 @@ static const struct look {
     ls_phase phase;
     char letter;
     const char *color, *column, *words;
-} looks[] = {
+} looks[LS_PHASES] = {
     { LS_PHASE_DATA, 'd', "33", "data", "data" },
     { LS_PHASE_FORWARD, 'f', "32", "forward", "forward" },
     { LS_PHASE_BACKWARD, 'b', "34", "backward", "backward" },
@@ -25,7 +26,12 @@ static const struct look {
     { LS_PHASE_CHECKPOINT, 'k', "37", "ckpt", "checkpoint" },
     { LS_PHASE_OTHER, '.', "90", "other", "other" },
 };
-enum { LOOKS = sizeof looks / sizeof *looks };
+enum { LOOKS = LS_PHASES };
+
+ls_phase report_phase(int i)
+{
+    return looks[i].phase;
+}
 
 static char *next_text(void)
 {
@@ -36,17 +42,7 @@ static char *next_text(void)
 
 const char *report_time(double ns)
 {
-    char *out = next_text();
-    double ms = ns / 1e6;
-    if (fabs(ms) >= 10000)
-        snprintf(out, 32, "%.1f s", ms / 1e3);
-    else if (fabs(ms) >= 100)
-        snprintf(out, 32, "%.0f ms", ms);
-    else if (fabs(ms) >= 1)
-        snprintf(out, 32, "%.1f ms", ms);
-    else
-        snprintf(out, 32, "%.0f us", ns / 1e3);
-    return out;
+    return ls__duration(ns, next_text());
 }
 
 const char *report_bytes(double bytes)
@@ -62,11 +58,6 @@ const char *report_bytes(double bytes)
 void report_head(const report_form *f, const char *text)
 {
     fprintf(f->to, f->color ? "\n\033[1m%s\033[0m\n" : "\n%s\n", text);
-}
-
-static bool is_counted(const ls_run *run)
-{
-    return run->n_steps > run->n_warm;
 }
 
 static double total(const ls_run *run, int rank)
@@ -100,7 +91,19 @@ static bool has(const ls_run *run, const struct look *l)
     return ls_run_mean(run, -1, l->phase) > alone * ls_run_step_mean(run);
 }
 
-static void show_legend(const ls_run *run, const report_form *f, bool seconds)
+/* The unit of a table: one for all its cells, by the longest. */
+typedef struct table_unit {
+    double ns;
+    const char *name;
+} table_unit;
+
+static table_unit unit_for(double longest)
+{
+    if (longest >= 1e11) return (table_unit){ 1e9, "s" }; /* a step that takes minutes */
+    return longest < 1e6 ? (table_unit){ 1e3, "us" } : (table_unit){ 1e6, "ms" };
+}
+
+static void show_legend(const ls_run *run, const report_form *f, const char *below)
 {
     char text[400] = "";
     for (int i = 0; i < LOOKS; i++) {
@@ -109,21 +112,19 @@ static void show_legend(const ls_run *run, const report_form *f, bool seconds)
             snprintf(text + at, sizeof text - at, "%s%c=%s", at ? ", " : "", looks[i].letter, looks[i].words);
     }
     size_t at = strlen(text);
-    snprintf(text + at, sizeof text - at, "; below in %s", seconds ? "s" : "ms");
+    snprintf(text + at, sizeof text - at, "; below in %s", below);
     report_wrap(f, 2, 2, "", text);
 }
 
 /* Times in one unit and with as many digits as fit five columns. */
-static void show_phases(const ls_run *run, const report_form *f, double longest, bool seconds)
+static void show_phases(const ls_run *run, const report_form *f, double longest, double unit)
 {
-    double unit = seconds ? 1e9 : 1e6;
     int digits = longest / unit < 99.99 ? 2 : longest / unit < 999.9 ? 1 : 0, shown = 0;
     fprintf(f->to, "\n  %-5s", "rank");
     for (int i = 0; i < LOOKS; i++)
         if (has(run, &looks[i])) fprintf(f->to, " %5s", looks[i].column);
     fprintf(f->to, "%s\n", run->ranks > 1 ? " overlap" : "");
     for (int r = 0; r < run->ranks && shown < REPORT_ROWS; r++) {
-        double overlapped = 0;
         if (!report_has(run, r)) continue;
         shown++;
         fprintf(f->to, "  %-5d", r);
@@ -131,8 +132,7 @@ static void show_phases(const ls_run *run, const report_form *f, double longest,
             if (has(run, &looks[i]))
                 fprintf(f->to, " %*.*f", (int)fmax(5, (double)strlen(looks[i].column)), digits,
                         ls_run_mean(run, r, looks[i].phase) / unit);
-        for (size_t s = run->n_warm; s < run->n_steps; s++) overlapped += (double)run->steps[s].rank[r].overlapped;
-        if (run->ranks > 1) fprintf(f->to, " %7.*f", digits, overlapped / (double)(run->n_steps - run->n_warm) / unit);
+        if (run->ranks > 1) fprintf(f->to, " %7.*f", digits, ls_run_overlapped(run, r) / unit);
         fputc('\n', f->to);
     }
 }
@@ -158,9 +158,9 @@ static void show_steps(const ls_run *run, const report_form *f)
         fprintf(f->to, " %s\n", report_time(total(run, r)));
     }
     report_left_out(f, run, shown);
-    bool seconds = longest >= 1e11; /* a step that takes minutes */
-    show_legend(run, f, seconds);
-    show_phases(run, f, longest, seconds);
+    table_unit u = unit_for(longest);
+    show_legend(run, f, u.name);
+    show_phases(run, f, longest, u.ns);
 }
 
 /* ---- Findings. */
@@ -202,7 +202,7 @@ static void show_findings(const ls_run *run, const report_form *f)
         fprintf(f->to, "    (%zu more, each of less; --json has all)\n", run->n_findings - REPORT_ROWS);
 }
 
-static void show_title(const ls_run *run, const report_form *f)
+void report_title(const ls_run *run, const report_form *f)
 {
     int present = 0, nodes = 0;
     double tokens = 0, step = ls_run_step_mean(run);
@@ -225,8 +225,8 @@ static void show_title(const ls_run *run, const report_form *f)
     if (run->n_steps)
         fprintf(t, ", steps %lld to %lld", (long long)run->steps[run->n_warm].number,
                 (long long)run->steps[run->n_steps - 1].number);
-    if (is_counted(run)) fprintf(t, ", %s a step", report_time(step));
-    if (is_counted(run) && tokens > 0 && step > 0) fprintf(t, ", %.0f tokens/s", tokens / step * 1e9);
+    if (report_is_counted(run)) fprintf(t, ", %s a step", report_time(step));
+    if (report_is_counted(run) && tokens > 0 && step > 0) fprintf(t, ", %.0f tokens/s", tokens / step * 1e9);
     fprintf(t, "%s", closed ? "" : ", not ended in order, or still running");
     fclose(t);
     char label[4200];
@@ -237,59 +237,9 @@ static void show_title(const ls_run *run, const report_form *f)
 
 void report_text(const ls_run *run, const report_form *form)
 {
-    show_title(run, form);
-    if (!is_counted(run)) return;
+    report_title(run, form);
+    if (!report_is_counted(run)) return;
     show_steps(run, form);
     show_findings(run, form);
     report_tables(run, form);
-}
-
-/* ---- Two runs. */
-
-/* Of all ranks in a step; 0: not known. */
-static double tokens_of(const ls_run *run)
-{
-    for (int r = 0; r < run->ranks; r++)
-        if (run->rank[r].present && run->rank[r].facts[LS_FACT_TOKENS] > 0) return run->rank[r].facts[LS_FACT_TOKENS];
-    return 0;
-}
-
-/* Steps of different work cannot be compared by their time; tokens a second can. */
-static void compare_speed(const ls_run *before, const ls_run *after, const report_form *f)
-{
-    double x = tokens_of(before), y = tokens_of(after), a = x / ls_run_step_mean(before) * 1e9,
-           b = y / ls_run_step_mean(after) * 1e9;
-    if (!(x > 0 && y > 0)) return;
-    fprintf(f->to, "  %-16s %12.0f %12.0f %+11.1f%%\n", "tokens/s", a, b, 100 * (b - a) / a);
-    if (x != y)
-        fprintf(
-            f->to,
-            "  a step before has %.0f tokens, one after %.0f: compare tokens/s, not times; a token takes %s and %s\n",
-            x, y, report_time(1e9 / a), report_time(1e9 / b));
-}
-
-void report_compare(const ls_run *before, const ls_run *after, const report_form *f)
-{
-    double a = ls_run_step_mean(before), b = ls_run_step_mean(after);
-    show_title(before, f);
-    show_title(after, f);
-    if (!is_counted(before) || !is_counted(after)) return;
-    report_head(f, "A step, mean of all ranks");
-    fprintf(f->to, "  %-16s %12s %12s %12s\n", "", "before", "after", "change");
-    for (int i = 0; i < LOOKS; i++) {
-        double x = ls_run_mean(before, -1, looks[i].phase), y = ls_run_mean(after, -1, looks[i].phase);
-        if (x > 0 || y > 0)
-            fprintf(f->to, "  %-16s %12s %12s %+11.1f%%\n", ls_phase_name(looks[i].phase), report_time(x),
-                    report_time(y), 100 * (y - x) / a);
-    }
-    fprintf(f->to, "  %-16s %12s %12s %+11.1f%%\n", "step", report_time(a), report_time(b), 100 * (b - a) / a);
-    fprintf(f->to, "  (changes are shares of the step before)\n");
-    compare_speed(before, after, f);
-    report_head(f, "Findings");
-    for (int second = 0; second < 2; second++) {
-        const ls_run *run = second ? after : before;
-        for (size_t i = 0; i < run->n_findings; i++)
-            report_wrap(f, 2, 10, second ? "after:  " : "before: ", run->findings[i].what);
-        if (!run->n_findings) report_wrap(f, 2, 10, second ? "after:  " : "before: ", "nothing stands out");
-    }
 }

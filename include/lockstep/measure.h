@@ -178,6 +178,7 @@ typedef enum ls_finding_kind {
     LS_FINDING_CHECKPOINT = 7,
     LS_FINDING_EVAL = 8,
     LS_FINDING_IMBALANCE = 9, /* different ranks come last, by chance or by uneven work */
+    LS_FINDING_OVERLAP = 10,  /* buckets are reduced after backward, because that was asked for */
 } ls_finding_kind;
 
 typedef struct ls_finding {
@@ -198,12 +199,14 @@ typedef struct ls_finding {
 typedef struct ls_comm_row { /* collectives of one kind */
     uint8_t kind;
     bool bucket;
+    bool network; /* between machines */
     int64_t count;
     int64_t bytes; /* of one rank, in sum */
+    int64_t wire;  /* bytes that a machine must send for them, if `network`; in sum */
     int64_t busy;  /* from the last arrival, or the end of the call before, until done; in sum, on average over ranks */
     int64_t exposed; /* of that, ranks stood in the call */
-    int64_t waited;
-    int64_t bound; /* the least that `busy` could be; see docs/MEASURE.md; 0: not known */
+    int64_t waited;  /* by all ranks together, before the last one came */
+    int64_t bound;   /* the least that `busy` could be; see docs/MEASURE.md; 0: not known */
 } ls_comm_row;
 
 typedef struct ls_comm_fit { /* sums over buckets of x: bytes and y: ns, for the line through them */
@@ -242,10 +245,51 @@ typedef struct ls_run_options {
 LS_API LS_MUST_CHECK ls_status ls_run_open(ls_run **out, const char *path, const ls_run_options *options);
 LS_API void ls_run_free(ls_run **run);
 
+/* ---- Figures. Every form of a report shows these, so that they agree. */
+
 /* Mean over the counted steps and all ranks (rank < 0) or one: ns of a phase in a step. */
 LS_API double ls_run_mean(const ls_run *run, int rank, ls_phase phase);
 /* Mean wall time of a counted step. */
 LS_API double ls_run_step_mean(const ls_run *run);
+/* Communication that went on while a rank did something else: ns of a step, of all ranks (rank < 0) or one. */
+LS_API double ls_run_overlapped(const ls_run *run, int rank);
+/* Tokens of a step, of all ranks; 0: not known. */
+LS_API double ls_run_tokens(const ls_run *run);
+/* Model FLOPs utilisation: matrix products as a share of what SGEMM was measured to reach, mean of the ranks; NaN: not known. */
+LS_API double ls_run_mfu(const ls_run *run);
+
+/* Collectives of one kind: means of a counted step, in ns where nothing else is said. NaN: not known. */
+typedef struct ls_comm_mean {
+    double count;
+    double bytes;         /* of a rank */
+    double busy, exposed; /* see ls_comm_row */
+    double waited;        /* of a rank, for the last one */
+    double hidden;        /* share of busy in which ranks computed */
+    double rate;          /* bytes a ns: of a rank's array; between machines, of what a machine sends */
+    double of_peak;       /* share of the peak bandwidth: the least that busy could be, beside what it was */
+} ls_comm_mean;
+LS_API ls_comm_mean ls_run_comm_mean(const ls_run *run, const ls_comm_row *row);
+
+/* Two runs: ns of a step, mean of all ranks, and the difference as a share of the first run's step. */
+typedef struct ls_run_change {
+    double before, after, share;
+} ls_run_change;
+/* Of a phase, or of the whole step (LS_PHASES). */
+LS_API ls_run_change ls_run_compare(const ls_run *before, const ls_run *after, int phase);
+
+/* How a rank gets its data: means of a counted step. */
+typedef struct ls_run_loading {
+    double batches;    /* taken in a step; 0: none was, and the rest is not known */
+    double build;      /* ns to build one */
+    double waited;     /* ns of a step in the data phase */
+    double ready;      /* share of batches that were ready when asked for */
+    double queue;      /* batches that were ready then */
+    double workers;    /* NaN: not known */
+    double busy;       /* share of the workers' time that building takes; NaN: there are none */
+    double read_bytes; /* from disk, in a step */
+} ls_run_loading;
+LS_API ls_run_loading ls_run_loading_of(const ls_run *run, int rank);
+
 /* "allreduce"; never NULL. */
 LS_API const char *ls_call_name(uint8_t kind);
 

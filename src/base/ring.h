@@ -72,13 +72,15 @@ typedef enum ls__sample_kind {
     X(LS_FACT_BARRIERS, 11, "barriers") /* 1: the classic method was asked for */             \
     X(LS_FACT_STAGED, 12, "staged")     /* 1: data is read from a local copy */               \
     X(LS_FACT_ENERGY, 13, "energy")     /* ls__energy_access */                               \
-    X(LS_FACT_COPY, 14, "copy_gbps")    /* that this rank reads and writes when all copy */
+    X(LS_FACT_COPY, 14, "copy_gbps")    /* that this rank reads and writes when all copy */   \
+    X(LS_FACT_OVERLAP, 15, "overlap")   /* 0: buckets are reduced after backward only */      \
+    X(LS_FACT_WIRE, 16, "wire_bytes")   /* of a gradient's element on its way; 2: bfloat16 */
 
 typedef enum ls__fact_kind {
 #define X(name, value, text) name = (value),
     LS_FACT_LIST(X)
 #undef X
-        LS_FACTS = 15
+        LS_FACTS = 17
 } ls__fact_kind;
 
 typedef enum ls__event_kind {

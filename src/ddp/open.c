@@ -125,6 +125,8 @@ ls_status ls_ddp_open(ls_ddp **out, ls_world *world, const ls_span *spans, size_
         ls__world_names(world, (const char *const *)d->names, d->n);
         ls__world_fact(world, LS_FACT_BUCKET, (double)d->options.bucket_bytes);
         ls__world_fact(world, LS_FACT_BUCKETS, (double)d->n_buckets);
+        ls__world_fact(world, LS_FACT_OVERLAP, !d->options.no_overlap);
+        ls__world_fact(world, LS_FACT_WIRE, d->wire ? sizeof *d->wire : sizeof(float));
     }
     if (status) ls_ddp_free(&d);
     *out = d;

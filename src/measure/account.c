@@ -341,27 +341,39 @@ static void sum_samples(ls_run *run, int rank)
     }
 }
 
-/* Communication that went on while the rank did something else: from the last arrival until the rank saw it done, or stood in the
- * call. Calls are in the order of their last arrivals, so what several cover counts once. */
+/* Adds what the rank did beside standing in calls from `begin` to `end` to the steps' overlap. *piece: one that is not behind `begin`;
+ * moves on. */
+static void add_overlap(ls_run *run, int rank, int64_t begin, int64_t end, size_t *piece)
+{
+    const ls_run_rank *r = &run->rank[rank];
+    while (*piece + 2 < r->n_pieces && r->pieces[*piece + 1].begin <= begin) ++*piece;
+    for (size_t i = *piece; i + 1 < r->n_pieces && r->pieces[i].begin < end; i++) {
+        const ls_piece *p = &r->pieces[i];
+        int64_t from = ls__max(p->begin, begin), to = ls__min(p[1].begin, end);
+        if (to <= from || p->phase == LS_PHASE_WAIT || p->phase == LS_PHASE_COMM) continue;
+        ptrdiff_t k = ls__run_step_at(run, rank, from);
+        if (k >= 0) run->steps[k].rank[rank].overlapped += ls__min(to, run->steps[k].rank[rank].end) - from;
+    }
+}
+
+/* Communication that went on while the rank did something else: from the last arrival until the rank saw it done, without the time in
+ * which it stood in this call or in another one. Calls are in the order of their last arrivals, so what several cover counts once. */
 static void sum_overlap(ls_run *run, int rank)
 {
-    int64_t covered = 0;
+    int64_t covered = INT64_MIN;
+    size_t piece = 0;
     for (size_t i = 0; i < run->n_meetings; i++) {
         ls_meeting *m = &run->meetings[i];
         if (rank == m->last_rank && m->step < 0) {
             ptrdiff_t k = ls__run_step_at(run, rank, m->last_arrival);
             if (k >= 0) m->step = run->steps[k].number;
         }
-        if (!m->done[rank] || !m->arrival[rank]) continue;
-        int64_t end = m->left[rank] ? m->left[rank] - m->blocked[rank] : m->done[rank];
-        int64_t begin = ls__max(m->last_arrival, covered);
-        if (end > m->done[rank]) end = m->done[rank];
+        if (!m->done[rank] || !m->arrival[rank] || (m->kind == APPLY && !m->bytes))
+            continue; /* that one carries nothing */
+        int64_t begin = ls__max(m->last_arrival, covered), end = m->done[rank];
         if (end <= begin) continue;
         covered = end;
-        ptrdiff_t k = ls__run_step_at(run, rank, begin);
-        if (k < 0) continue;
-        ls_step_rank *s = &run->steps[k].rank[rank];
-        s->overlapped += ls__min(end, s->end) - begin;
+        add_overlap(run, rank, begin, end, &piece);
     }
 }
 
@@ -393,28 +405,4 @@ ls_status ls__run_account(ls_run *run)
         sum_overlap(run, r);
     }
     return status;
-}
-
-double ls_run_mean(const ls_run *run, int rank, ls_phase phase)
-{
-    double sum = 0, count = 0;
-    for (size_t i = run->n_warm; i < run->n_steps; i++)
-        for (int r = 0; r < run->ranks; r++)
-            if ((rank < 0 || r == rank) && run->steps[i].rank[r].present) {
-                sum += (double)run->steps[i].rank[r].ns[phase];
-                count++;
-            }
-    return count > 0 ? sum / count : 0;
-}
-
-double ls_run_step_mean(const ls_run *run)
-{
-    double sum = 0, count = 0;
-    for (size_t i = run->n_warm; i < run->n_steps; i++)
-        for (int r = 0; r < run->ranks; r++)
-            if (run->steps[i].rank[r].present) {
-                sum += (double)(run->steps[i].rank[r].end - run->steps[i].rank[r].begin);
-                count++;
-            }
-    return count > 0 ? sum / count : 0;
 }

@@ -5,9 +5,6 @@
 #include "base/record.h"
 #include "measure/find.h"
 
-/* What buckets are if nobody says otherwise (ddp/open.c): on one machine, and on several. */
-static const double USUAL_BUCKET = 4 << 20, NETWORK_BUCKET = 256 << 10;
-
 /* The mean of a step's number over counted steps and ranks. */
 static double mean_of(const ls_run *run, double (*of)(const ls_step_rank *s))
 {
@@ -34,8 +31,7 @@ static double stolen(const ls_step_rank *s)
     return sum;
 }
 
-/* The smallest over ranks: what nobody is without. */
-static double common(const ls_run *run, ls_phase phase)
+double ls__common(const ls_run *run, ls_phase phase)
 {
     double least = INFINITY;
     for (int r = 0; r < run->ranks; r++)
@@ -43,7 +39,7 @@ static double common(const ls_run *run, ls_phase phase)
     return isfinite(least) ? least : 0;
 }
 
-static int first_present(const ls_run *run)
+int ls__first_present(const ls_run *run)
 {
     int r = 0;
     while (r + 1 < run->ranks && !run->rank[r].present) r++;
@@ -65,7 +61,7 @@ static double longest_data(const ls_run *run)
 /* Whether all ranks wait for batches that are not ready. Otherwise slow data are one rank's, which is a finding of its own. */
 static bool all_starve(const ls_run *run)
 {
-    if (common(run, LS_PHASE_DATA) < 0.25 * longest_data(run)) return false;
+    if (ls__common(run, LS_PHASE_DATA) < 0.25 * longest_data(run)) return false;
     for (int r = 0; r < run->ranks; r++) {
         int64_t batches = 0, missed = 0;
         for (size_t i = run->n_warm; i < run->n_steps; i++) {
@@ -87,11 +83,16 @@ static void drop_turns(ls_run *run)
     run->n_findings = n;
 }
 
+bool ls__is_train(const ls_run *run)
+{
+    return run->rank[ls__first_present(run)].facts[LS_FACT_TOKENS] > 0;
+}
+
 /* Data. Workers that together build batches faster than a step takes them hide all of it: w workers need load / w a step. */
 static void look_at_data(ls_run *run)
 {
     double step = ls_run_step_mean(run), data = longest_data(run), load = mean_of(run, batch_ns);
-    double workers = run->rank[first_present(run)].facts[LS_FACT_WORKERS];
+    double workers = run->rank[ls__first_present(run)].facts[LS_FACT_WORKERS];
     char a[24], b[24];
     if (data < 0.03 * step || !all_starve(run)) return;
     drop_turns(run);
@@ -110,110 +111,9 @@ static void look_at_data(ls_run *run)
              "the batches of a step take %s to build with %.0f worker%s, and the rest of the step %s",
              ls__duration(load, a), workers, workers == 1 ? "" : "s", ls__duration(rest, b));
     snprintf(f->change, sizeof f->change, "--workers %d%s", needed,
-             run->rank[first_present(run)].facts[LS_FACT_STAGED] > 0
+             run->rank[ls__first_present(run)].facts[LS_FACT_STAGED] > 0
                  ? ""
                  : ", or a copy of the data on a local disk (--stage)");
-}
-
-/* ---- Communication. */
-
-typedef struct costs {
-    double start;    /* ns of a call, whatever it carries */
-    double per_byte; /* ns */
-    double total;    /* bytes of a step's buckets */
-    double calls;    /* buckets of a step */
-    double exposed;  /* ns a step that ranks stand in calls for buckets, all arrived */
-    double busy;     /* ns a step from last arrivals to done */
-} costs;
-
-/* A bucket costs start + bytes * per_byte: the line through all buckets, or, if they are of one size, small calls show the start. */
-static costs find_costs(const ls_run *run)
-{
-    costs c = { 0 };
-    double n = (double)ls__counted(run), small = 0, small_n = 0;
-    for (size_t i = 0; i < run->n_comm; i++) {
-        const ls_comm_row *row = &run->comm[i];
-        if (row->bucket) {
-            c.total += (double)row->bytes / n;
-            c.calls += (double)row->count / n;
-            c.busy += (double)row->busy / n;
-            c.exposed += (double)row->exposed / n;
-        } else if (row->count && row->bytes / row->count <= 4096 && row->kind == 0) {
-            small += (double)row->busy;
-            small_n += (double)row->count;
-        }
-    }
-    c.start = small_n > 0 ? small / small_n : 0;
-    const ls_comm_fit *fit = &run->bucket_fit;
-    double spread = fit->n * fit->xx - fit->x * fit->x;
-    if (spread >
-        1e-6 * fit->n * fit->xx) { /* buckets of different sizes tell better: large calls take more exchanges */
-        double slope = fmax(0, (fit->n * fit->xy - fit->x * fit->y) / spread);
-        c.start = fmax(c.start, (fit->y - slope * fit->x) / fit->n);
-    }
-    if (c.total > 0) c.per_byte = fmax(0, c.busy - c.calls * c.start) / c.total;
-    return c;
-}
-
-bool ls__is_train(const ls_run *run)
-{
-    return run->rank[first_present(run)].facts[LS_FACT_TOKENS] > 0;
-}
-
-static bool is_spread(const ls_run *run)
-{
-    for (int r = 0; r < run->ranks; r++)
-        if (run->rank[r].present && run->rank[r].node > 0) return true;
-    return false;
-}
-
-static void look_at_comm(ls_run *run)
-{
-    double step = ls_run_step_mean(run), exposed = common(run, LS_PHASE_COMM);
-    double slots = run->rank[first_present(run)].facts[LS_FACT_SLOTS], own;
-    costs c = find_costs(run);
-    char a[24], b[24];
-    if (run->ranks < 2 || c.calls <= 0) return;
-    /* Starts that are saved shorten what is hidden and what is not in the same proportion. */
-    double usual = is_spread(run) ? NETWORK_BUCKET : USUAL_BUCKET;
-    double calls = 1 + ceil(c.total / usual), saved = c.busy > 0 ? exposed * (c.calls - calls) * c.start / c.busy : 0;
-    if (c.calls > 2 * calls && saved > 0.03 * step) {
-        ls_finding *f = ls__finding_add(run, LS_FINDING_BUCKETS);
-        if (!f) return;
-        f->phase = LS_PHASE_COMM;
-        f->steps = (int64_t)ls__counted(run);
-        f->cost = (int64_t)fmin(saved, exposed);
-        f->expected = (int64_t)step - f->cost;
-        snprintf(f->what, sizeof f->what, "buckets are too small: %.0f calls a step cost %s before they carry anything",
-                 c.calls, ls__duration(c.calls * c.start, a));
-        snprintf(f->evidence, sizeof f->evidence, "a call takes %s, a bucket carries %.0f KiB",
-                 ls__duration(c.start, b), c.total / c.calls / 1024);
-        if (ls__is_train(run))
-            snprintf(f->change, sizeof f->change, "--bucket-mb %g (%.0f calls)", usual / (1 << 20), calls);
-        else
-            snprintf(f->change, sizeof f->change, "larger buckets: %.0f calls with bucket_bytes %.0f in ls_ddp_options",
-                     calls, usual);
-        return;
-    }
-    if (exposed < 0.05 * step) return;
-    own = slots / run->ranks;
-    ls_finding *f = ls__finding_add(run, LS_FINDING_COMM);
-    if (!f) return;
-    /* Twice the micro-batches: the same work and half the communication for each. */
-    f->phase = LS_PHASE_COMM;
-    f->steps = (int64_t)ls__counted(run);
-    f->cost = (int64_t)(exposed / 2);
-    f->expected = (int64_t)(step - exposed / 2);
-    snprintf(f->what, sizeof f->what, "communication that nothing hides: %s of a step", ls__duration(exposed, a));
-    snprintf(f->evidence, sizeof f->evidence, "%.1f %s a step, carried at %.2f GB/s; %.0f%% of it while ranks computed",
-             c.total / (c.total < 1e5 ? 1 << 10 : 1 << 20), c.total < 1e5 ? "KiB" : "MiB",
-             c.busy > 0 ? c.total / c.busy : 0, c.busy > 0 ? 100 * fmax(0, 1 - c.exposed / c.busy) : 0);
-    char how[40] = "ls_ddp_begin(), LS_DDP_ACCUMULATE";
-    if (ls__is_train(run)) snprintf(how, sizeof how, "--accumulate %.0f", own > 0 ? 2 * own : 2.0);
-    snprintf(f->change, sizeof f->change,
-             "more micro-batches between updates (%s): twice the work for the same communication; the expected time is "
-             "of half such a step",
-             how);
 }
 
 /* ---- The rest. */
@@ -290,7 +190,7 @@ static void look_at_waiting(ls_run *run)
 ls_status ls__find_losses(ls_run *run)
 {
     look_at_data(run);
-    look_at_comm(run);
+    ls_status status = ls__advise_comm(run);
     look_at_phase(run, LS_PHASE_CHECKPOINT, LS_FINDING_CHECKPOINT, "checkpoints take",
                   "checkpoint half as often "
                   "(--checkpoint-every)");
@@ -298,5 +198,5 @@ ls_status ls__find_losses(ls_run *run)
                   "evaluate half as often (--eval-every), or on fewer batches");
     look_at_machine(run);
     look_at_waiting(run);
-    return LS_OK;
+    return status;
 }

@@ -12,6 +12,7 @@ enum { STEPS = 20 };
 typedef struct plan {
     int ranks;
     int64_t step;        /* ms */
+    int64_t us;          /* the same, if it is shorter than that; 0: it is not */
     const char *host;    /* cores are a long list, too, if it is long */
     double access;       /* LS_FACT_ENERGY */
     uint64_t watts;      /* of all machines */
@@ -62,7 +63,7 @@ static void make_rank(const plan *p, int k, int node)
     ls__record_fact(r.record, LS_FACT_TOKENS, 1000);
     ls__record_fact(r.record, LS_FACT_FLOPS, 1e9);
     ls__record_fact(r.record, LS_FACT_PEAK, 1e9 / (double)p->step / MS * 2);
-    int64_t start = INT64_C(3600) * 1000 * MS, begin = start, step = p->step * MS;
+    int64_t start = INT64_C(3600) * 1000 * MS, begin = start, step = p->us ? p->us * 1000 : p->step * MS;
     for (int i = 1; i <= STEPS + 1; i++) {
         uint64_t ns = (uint64_t)(begin - start);
         if (i == 1 || i == STEPS + 1) {
@@ -202,6 +203,24 @@ static void under_and_over_used_ranks_are_named(void **state)
     check_says(&p, "no rank is under- or over-used: they are busy for 97% of a step");
 }
 
+/* A table of zeros says nothing. */
+static void short_steps_are_told_in_microseconds(void **state)
+{
+    (void)state;
+    plan p = { .ranks = 2, .us = 9, .step = 1, .host = "vm" };
+    char *text = report_of(&p, 100);
+    check_has(text, "9.00 us a step");
+    check_has(text, "below in us");
+    check_has(text, "\n  0      1.20    1.20     1.20   1.20"); /* 4 / 30 of a step each */
+    if (strstr(text, "0.00 ms") || strstr(text, "0 ms")) fail_msg("a zero:\n%s", text);
+    free(text);
+    p.us = 900;
+    check_says(&p, "900 us a step");
+    p.us = 0;
+    p.step = 12;
+    check_says(&p, "12.0 ms a step");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -209,6 +228,7 @@ int main(void)
         cmocka_unit_test(power_is_told_or_why_not),
         cmocka_unit_test(threads_are_named_by_what_they_do),
         cmocka_unit_test(under_and_over_used_ranks_are_named),
+        cmocka_unit_test(short_steps_are_told_in_microseconds),
     };
     return cmocka_run_group_tests(tests, enter_folder, leave_folder);
 }

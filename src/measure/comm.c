@@ -1,0 +1,213 @@
+/* Communication by kind of collective, and what it takes at least.
+ *
+ * Within a machine the least is what the memory needs to move the bytes, at the rate of a copy that each rank measures when it starts.
+ * Between machines nobody knows what a link could do, so its peak is the best rate that the run itself sustained, counted in bytes on
+ * the wire. A single collective tells little there: switches, sockets and shapers take in some milliseconds of traffic at once. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/ring.h"
+#include "base/status.h"
+#include "measure/find.h"
+
+enum { LARGE = 64 << 10 };         /* smaller arrays are a matter of latency, not of bytes */
+enum { SUSTAINED_NS = 100000000 }; /* of communication: longer than what buffers on the way hold */
+enum { ALLREDUCE, REDUCE, REDUCE_SCATTER, ALLGATHER, BROADCAST };
+
+/* ---- What a collective must move. */
+
+/* Bytes that the memory of one machine must move at least, for arrays of n bytes a rank: each is read, each result written. */
+static double least_traffic(uint8_t kind, double n, double ranks)
+{
+    switch (kind) {
+    case ALLREDUCE: return 2 * ranks * n;
+    case REDUCE:
+    case REDUCE_SCATTER: return (ranks + 1) * n;
+    case ALLGATHER: return ranks * (ranks + 1) * n;
+    case BROADCAST: return ranks * n;
+    default: return 0;
+    }
+}
+
+/* Bytes that the link of a machine must carry at least in one direction. */
+static double least_wire(uint8_t kind, double n, double ranks, double machines)
+{
+    switch (kind) {
+    case ALLREDUCE: return 2 * n * (machines - 1) / machines;
+    case REDUCE_SCATTER: return n * (machines - 1) / machines;
+    case ALLGATHER: return n * ranks * (machines - 1) / machines;
+    case REDUCE:
+    case BROADCAST: return n;
+    default: return 0;
+    }
+}
+
+typedef struct members {
+    int ranks, machines;
+} members;
+
+/* `seen`: [ranks], any values; a machine counts where its first rank of the collective is met. */
+static members members_of(const ls_run *run, const ls_meeting *m, bool *seen)
+{
+    members n = { 0 };
+    memset(seen, 0, (size_t)run->ranks * sizeof *seen);
+    for (int r = 0; r < run->ranks; r++) {
+        int node = run->rank[r].node;
+        if (!m->arrival[r]) continue;
+        n.ranks++;
+        if (node < 0 || node >= run->ranks || seen[node]) continue; /* there are no more machines than ranks */
+        seen[node] = true;
+        n.machines++;
+    }
+    return n;
+}
+
+/* ---- The table. */
+
+static ls_comm_row *row_of(ls_run *run, const ls_meeting *m, bool network)
+{
+    for (size_t i = 0; i < run->n_comm; i++) {
+        ls_comm_row *c = &run->comm[i];
+        if (c->kind == m->kind && c->bucket == (m->bucket >= 0) && c->network == network) return c;
+    }
+    ls_comm_row *more = realloc(run->comm, (run->n_comm + 1) * sizeof *more);
+    if (!more) return NULL;
+    run->comm = more;
+    run->comm[run->n_comm] = (ls_comm_row){ .kind = m->kind, .bucket = m->bucket >= 0, .network = network };
+    return &run->comm[run->n_comm++];
+}
+
+/* What a collective took once all were there and those before it were done, on average over ranks. */
+static double own_time(const ls_run *run, const ls_meeting *m, int64_t *before, double *exposed)
+{
+    double busy = 0, n = 0;
+    *exposed = 0;
+    for (int r = 0; r < run->ranks; r++) {
+        if (!m->arrival[r] || !m->done[r]) continue;
+        n++;
+        busy += (double)ls__max(0, m->done[r] - ls__max(m->last_arrival, before[r]));
+        before[r] = ls__max(before[r], m->done[r]);
+        if (m->left[r])
+            *exposed += (double)ls__max(0, m->left[r] - ls__max(m->last_arrival, m->left[r] - m->blocked[r]));
+    }
+    if (n > 0) *exposed /= n;
+    return n > 0 ? busy / n : 0;
+}
+
+/* Adds a bucket to the line time = start + bytes * per_byte that is fitted to all of them. */
+static void add_to_fit(ls_comm_fit *fit, double bytes, double ns)
+{
+    fit->n++;
+    fit->x += bytes;
+    fit->y += ns;
+    fit->xx += bytes * bytes;
+    fit->xy += bytes * ns;
+}
+
+/* ---- The peak of the links. */
+
+/* Large collectives between machines, in order. */
+typedef struct flow {
+    double *bytes, *ns;
+    size_t count;
+} flow;
+
+/* The best rate over collectives that follow each other and together take long enough; over all of them if they do not. */
+static double sustained_rate(const flow *f)
+{
+    double bytes = 0, ns = 0, best = 0;
+    size_t first = 0;
+    for (size_t i = 0; i < f->count; i++) {
+        bytes += f->bytes[i];
+        ns += f->ns[i];
+        for (; first < i && ns - f->ns[first] >= SUSTAINED_NS; first++) bytes -= f->bytes[first], ns -= f->ns[first];
+        if (ns >= SUSTAINED_NS || (i + 1 == f->count && !first)) best = fmax(best, bytes / fmax(1, ns));
+    }
+    return best;
+}
+
+/* Bytes a ns that all ranks of one machine move when they copy; 0: not known. A rank that others kept from copying tells too little,
+ * so the best of the ranks counts. */
+static double memory_rate(const ls_run *run)
+{
+    double best = 0;
+    int cores = 1;
+    for (int r = 0; r < run->ranks; r++) {
+        if (!run->rank[r].present) continue;
+        if (run->rank[r].facts[LS_FACT_COPY] > best) best = run->rank[r].facts[LS_FACT_COPY];
+        if (run->rank[r].threads > cores) cores = run->rank[r].threads;
+    }
+    bool bound = run->ranks > 1 && strcmp(run->rank[0].cores, run->rank[1].cores) != 0;
+    return best * (bound || run->ranks < cores ? run->ranks : cores);
+}
+
+/* 0: it is none, as a hostile file may have it. */
+static int64_t as_whole(double x)
+{
+    return x > 0 && x < 1e18 ? (int64_t)x : 0;
+}
+
+/* Numbers of a hostile file may be too large for a sum. */
+static void add(int64_t *sum, int64_t more)
+{
+    if (__builtin_add_overflow(*sum, more, sum)) *sum = INT64_MAX;
+}
+
+static void find_bounds(ls_run *run, const flow *f)
+{
+    double memory = memory_rate(run), link = sustained_rate(f);
+    bool several = false;
+    for (int r = 0; r < run->ranks; r++) several = several || run->rank[r].node > 0;
+    for (size_t i = 0; i < run->n_comm; i++) {
+        ls_comm_row *c = &run->comm[i];
+        if (c->bytes / c->count < LARGE) continue;
+        if (c->network)
+            c->bound = as_whole((double)c->wire / link);
+        else if (memory > 0 && !several) /* of several machines nobody knows how many ranks share the memory */
+            c->bound = as_whole(least_traffic(c->kind, (double)c->bytes, run->ranks) / memory);
+    }
+}
+
+static ls_status add_up(ls_run *run, flow *f, int64_t *before, bool *seen)
+{
+    int64_t first = run->steps[run->n_warm].number, last = run->steps[run->n_steps - 1].number;
+    for (size_t i = 0; i < run->n_meetings; i++) {
+        const ls_meeting *m = &run->meetings[i];
+        if (m->step < first || m->step > last) continue;
+        members n = members_of(run, m, seen);
+        ls_comm_row *row = row_of(run, m, n.machines > 1);
+        if (!row) return ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
+        double exposed, busy = own_time(run, m, before, &exposed);
+        row->count++;
+        add(&row->bytes, m->bytes);
+        add(&row->waited, m->waited);
+        add(&row->busy, as_whole(busy));
+        add(&row->exposed, as_whole(exposed));
+        if (m->bucket >= 0) add_to_fit(&run->bucket_fit, (double)m->bytes, busy);
+        if (!row->network) continue;
+        double wire = least_wire(m->kind, (double)m->bytes, n.ranks, n.machines);
+        add(&row->wire, as_whole(wire));
+        if (m->bytes < LARGE || !(busy > 0)) continue;
+        f->bytes[f->count] = wire;
+        f->ns[f->count++] = busy;
+    }
+    return LS_OK;
+}
+
+ls_status ls__sum_comm(ls_run *run)
+{
+    size_t p = (size_t)run->ranks;
+    int64_t *before = calloc(p, sizeof *before);
+    bool *seen = calloc(p, sizeof *seen);
+    flow f = { .bytes = malloc((2 * run->n_meetings + 1) * sizeof *f.bytes) };
+    ls_status status = before && seen && f.bytes ? LS_OK : ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
+    if (!status) {
+        f.ns = f.bytes + run->n_meetings;
+        status = add_up(run, &f, before, seen);
+    }
+    if (!status) find_bounds(run, &f);
+    free(f.bytes);
+    free(seen);
+    free(before);
+    return status;
+}
