@@ -1,17 +1,18 @@
 /* What a shared update is worth: gradients of 124 M parameters, summed over the ranks and used for one step of AdamW,
  *
- *   replicated   all-reduce, then every rank updates its own copy of weights and state (the classic way)
- *   shared       sums written once, one copy of weights and state, the update shared (what clipping needs)
- *   one pass     summed and used block by block, while it is in the cache (without clipping)
+ *   replicated   all-reduce, norm, then every rank updates its own copy of weights and state (the classic way)
+ *   shared       sums written once; norm and update are shared work on one copy of weights and state
+ *   norm in sum  the same, and the squares for the norm are summed while the sums are in the cache (what training does)
  *
- * in turns, in one run. Usage: lockstep run -n 2 -- bench_update [MILLIONS] [ROUNDS]; bench/update does it. */
+ * in turns, in one run. The norm is there in all of them: without it nobody knows whether the step may be made. Usage: lockstep run -n 2 -- bench_update [MILLIONS] [ROUNDS]; bench/update does it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "comm/apply.h"
-#include "ddp/fused.h"
+#include "ddp/on_sum.h"
 #include "kern/optim.h"
 #include "lockstep/ddp.h"
+#include "lockstep/nn.h"
 
 enum { PIECE = 1 << 18, SPANS = 64, MAX_ROUNDS = 99 };
 
@@ -22,6 +23,7 @@ typedef struct state {
 typedef struct shared_job {
     const state *s;
     const float *sums;
+    double *squares; /* of each block */
 } shared_job;
 
 static const ls__adamw_args args = {
@@ -38,9 +40,15 @@ static void update_piece(void *user, const void *const *data, size_t begin, size
     (void)data;
     update(j->s, j->sums + begin, begin, end);
 }
-static void update_sum(void *user, const float *sum, size_t begin, size_t end)
+static void norm_piece(void *user, const void *const *data, size_t begin, size_t end)
 {
-    update(user, sum, begin, end);
+    const shared_job *j = user;
+    (void)data;
+    ls_norm_sums(j->sums, begin, end, j->squares, 1);
+}
+static void norm_of_sums(void *user, const float *sums, size_t begin, size_t end)
+{
+    ls_norm_sums(sums, begin, end, user, 1); /* the ends of buckets are off, which takes no longer */
 }
 
 static int ascending(const void *a, const void *b)
@@ -63,27 +71,31 @@ static ls_status allocate(ls_world *world, bool shared, size_t elements, state *
     return LS_OK;
 }
 
-/* One step, from "all gradients are there" to "all weights are new". */
-static ls_status step(ls_world *world, ls_ddp *ddp, const state *s, bool shared)
+/* One step, from "all gradients are there" to "all weights are new". `norm_in_sum`: the squares are there, too. */
+static ls_status step(ls_world *world, ls_ddp *ddp, shared_job *j, bool shared, bool norm_in_sum)
 {
+    ls_group *group = ls_world_group(world);
     size_t elements = ls_ddp_elements(ddp);
     ls_status status = ls_ddp_begin(ddp, LS_DDP_SYNC, 1);
     for (size_t i = 0; i < SPANS && !status; i++) status = ls_ddp_ready(ddp, i);
     if (!status) status = ls_ddp_finish(ddp, NULL);
-    if (status || !s) return status;
+    if (status) return status;
+    j->sums = ls_ddp_sums(ddp);
     if (!shared) {
-        update(s, ls_ddp_sums(ddp), 0, elements);
+        norm_piece(j, NULL, 0, elements);
+        update(j->s, j->sums, 0, elements);
         return LS_OK;
     }
-    shared_job j = { s, ls_ddp_sums(ddp) };
-    return ls__apply(ls_world_group(world), NULL, elements, LS_F32, PIECE, update_piece, &j);
+    if (!norm_in_sum) status = ls__apply(group, NULL, elements, LS_F32, PIECE, norm_piece, j);
+    return status ? status : ls__apply(group, NULL, elements, LS_F32, PIECE, update_piece, j);
 }
 
 static ls_status measure(ls_world *world, size_t elements, int rounds)
 {
-    static const char *const names[3] = { "replicated", "shared", "one pass" };
+    static const char *const names[3] = { "replicated", "shared", "norm in sum" };
     ls_ddp *ddp[3] = { NULL };
     state own = { 0 }, common = { 0 };
+    void *squares[2] = { NULL }; /* own; shared */
     double times[3][MAX_ROUNDS];
     ls_span spans[SPANS];
     for (int i = 0; i < SPANS; i++) spans[i] = (ls_span){ .name = "span", .count = elements / SPANS };
@@ -94,21 +106,25 @@ static ls_status measure(ls_world *world, size_t elements, int rounds)
     size_t total = status ? 0 : ls_ddp_elements(ddp[0]);
     if (!status) status = allocate(world, false, total, &own);
     if (!status) status = allocate(world, true, total, &common);
-    if (!status) status = ls__ddp_on_sum(ddp[2], update_sum, &common);
+    size_t squares_bytes = ls_norm_blocks(total) * sizeof(double);
+    if (!status) status = ls_world_alloc(world, squares_bytes, &squares[0]);
+    if (!status) status = ls_group_share(ls_world_group(world), squares_bytes, &squares[1]);
+    if (!status) status = ls__ddp_on_sum(ddp[2], norm_of_sums, squares[1]);
     for (int round = -1; round < rounds && !status; round++)
         for (int k = 0; k < 3 && !status; k++) {
             float *grads = ls_ddp_grad(ddp[k], SPANS - 1);                        /* the whole block */
             for (size_t i = 0; i < total; i++) grads[i] = (float)(i % 7) * 1e-3f; /* dirtied */
             status = ls_barrier(ls_world_group(world));
             int64_t begin = ls_now();
-            if (!status) status = step(world, ddp[k], k == 0 ? &own : k == 1 ? &common : NULL, k > 0);
+            shared_job j = { .s = k ? &common : &own, .squares = squares[k > 0] };
+            if (!status) status = step(world, ddp[k], &j, k > 0, k == 2);
             if (!status) status = ls_barrier(ls_world_group(world));
             if (round >= 0) times[k][round] = (double)(ls_now() - begin) / 1e6;
         }
     if (!status && ls_world_rank(world) == 0) {
         for (int k = 0; k < 3; k++) qsort(times[k], (size_t)rounds, sizeof **times, ascending);
         for (int k = 0; k < 3; k++)
-            printf("%-10s  %8.1f ms   %.2fx\n", names[k], times[k][rounds / 2],
+            printf("%-11s  %8.1f ms   %.2fx\n", names[k], times[k][rounds / 2],
                    times[0][rounds / 2] / times[k][rounds / 2]);
     }
     for (int k = 0; k < 3; k++) ls_ddp_free(&ddp[k]);

@@ -15,8 +15,10 @@
  * Mean       The result is the sum over all micro-batches of all ranks, divided by the sum of their weights: exact also
  *            for a short last group, for micro-batches of different sizes, and for ranks that have run out of data.
  * Threads    one at a time. All ranks make the same begin and finish calls; spans may become ready in any order, though
- *            buckets are started in the same order everywhere.
- * Failure    LS_EINVAL and LS_ESTATE harm nothing; any other error breaks the world's group. */
+ *            buckets are started in the same order everywhere. Other collectives on the world's group, and other ddps of
+ *            the world, may come in between, if they come at the same place among the ready calls on every rank.
+ * Failure    LS_EINVAL and LS_ESTATE harm nothing; any other error aborts the world's group with its message, so that no
+ *            rank waits for another in vain, and every later call of the ddp but free returns it again. */
 #ifndef LOCKSTEP_DDP_H
 #define LOCKSTEP_DDP_H
 
@@ -31,7 +33,7 @@ typedef struct ls_ddp ls_ddp;
 
 /* A parameter's gradient. */
 typedef struct ls_span {
-    const char *name; /* for messages; copied */
+    const char *name; /* for messages; copied; NULL: "span 3" */
     float *grad;      /* the caller's memory: copied to where it is reduced, and back. NULL: ls_ddp_grad() tells where
                          lockstep put it, and nothing is copied. All spans of a ddp are of one kind */
     size_t count;     /* elements */
@@ -56,7 +58,8 @@ typedef enum ls_ddp_mode {
     LS_DDP_ACCUMULATE = 1, /* more follow */
 } ls_ddp_mode;
 
-/* Called for each bucket; may change the data. A status other than LS_OK ends the step with it. */
+/* Called for each bucket; may change the data. A status other than LS_OK ends the step with it on this rank; the others get
+ * LS_EABORTED with the same message. */
 typedef ls_status (*ls_bucket_fn)(void *user, int index, float *data, size_t count);
 
 typedef struct ls_ddp_options {
@@ -70,7 +73,7 @@ typedef struct ls_ddp_options {
     bool keep_sums;   /* leave the sum undivided: the caller divides by result.weight, say in its update */
     bool fixed_order; /* keep the order of the spans; default: after the first step, the order in which rank 0's became
                          ready, which moves gradients that lockstep allocated (result.moved) */
-    bool to_first;    /* sums are written to the machine's first rank only, where all its ranks read them:
+    bool to_first;    /* the result is written to the machine's first rank only, where all its ranks read it:
                          ls_ddp_sums(). For one update that they share instead of one each */
     bool no_overlap;  /* start nothing before finish: to measure what overlap is worth */
     const ls_named
@@ -78,7 +81,7 @@ typedef struct ls_ddp_options {
     size_t n_buffers;
     ls_buffers buffer_mode;
     ls_bucket_fn before; /* when a bucket is full, before it is reduced; NULL: none */
-    ls_bucket_fn after;  /* when it is reduced; NULL: none */
+    ls_bucket_fn after;  /* when it is reduced; with to_first on the machine's first rank only; NULL: none */
     void *user;          /* for both */
 } ls_ddp_options;
 
@@ -87,28 +90,32 @@ typedef struct ls_ddp_options {
  * outlive the ddp. */
 LS_API LS_MUST_CHECK ls_status ls_ddp_open(ls_ddp **out, ls_world *world, const ls_span *spans, size_t n_spans,
                                            const ls_ddp_options *options);
+/* Not a collective call. In the middle of a step, when buckets have been started, it aborts the world's group: the others
+ * cannot complete the step either. */
 LS_API void ls_ddp_free(ls_ddp **ddp);
 
 /* Where backward writes span i's gradient. */
 LS_API float *ls_ddp_grad(const ls_ddp *ddp, size_t span);
 
-/* With to_first: the flat block of reduced gradients, after finish of LS_DDP_SYNC and until the next begin. Span i is at
- * ls_ddp_offset(). Without: this rank's own block; NULL if gradients are the caller's memory. */
+/* With to_first: the flat block of reduced gradients (means, or with keep_sums the sums), after finish of LS_DDP_SYNC. It is
+ * where the machine's first rank writes its next gradients, so all must have done with it before that one begins again: end the
+ * shared update with a barrier or another collective. Span i is at ls_ddp_offset(). Without to_first: this rank's own block;
+ * NULL if gradients are the caller's memory. */
 LS_API const float *ls_ddp_sums(const ls_ddp *ddp);
 /* Where span i lies in the flat block of ls_ddp_elements() floats, both in elements. Spans are padded to multiples of 16
  * and the first one lies last: the order of a model whose parameters lie in the order of forward. */
 LS_API size_t ls_ddp_offset(const ls_ddp *ddp, size_t span);
 LS_API size_t ls_ddp_elements(const ls_ddp *ddp);
 
-/* `weight`: what the micro-batch counts in the mean, usually its samples or tokens; 0: it adds nothing (a rank that has
- * run out of data begins and finishes with 0 and says nothing ready). */
+/* `weight`: what the micro-batch counts in the mean, usually its samples or tokens, up to 1e30; 0: it adds nothing, whatever
+ * its gradients hold (a rank that has run out of data begins and finishes with 0 and says nothing ready). */
 LS_API LS_MUST_CHECK ls_status ls_ddp_begin(ls_ddp *ddp, ls_ddp_mode mode, double weight);
 /* Span i's gradient of this micro-batch is complete, and its weights will not be read any more. Once per span. */
 LS_API LS_MUST_CHECK ls_status ls_ddp_ready(ls_ddp *ddp, size_t span);
 
 /* Moves on what is under way, without waiting. Between machines the network has to be driven, and ready() may come too seldom
  * for that: call this every millisecond or so while backward computes, in the same thread. It costs nothing if there is nothing
- * to do; on one machine there never is. An error is that of the group, and comes again from the next call. */
+ * to do; on one machine there never is. An error comes again from the next call. */
 LS_API LS_MUST_CHECK ls_status ls_ddp_poll(ls_ddp *ddp);
 
 typedef struct ls_ddp_result {
@@ -125,7 +132,7 @@ LS_API LS_MUST_CHECK ls_status ls_ddp_finish(ls_ddp *ddp, ls_ddp_result *result)
 /* Uneven data: a rank that has none left calls this instead of going on. It takes part in the others' steps with zeros, so
  * that their mean stays exact, until all ranks have called it. After each of those steps gradients hold the mean as usual, and
  * `step` is called so that this rank makes the same update as the others; NULL: nothing is done. A status other than LS_OK
- * ends it with that. Every rank calls it at its end, also when all had the same amount. */
+ * ends it with that, and aborts the group: the others count on this rank. Every rank calls it at its end, also when all had the same amount. */
 typedef ls_status (*ls_step_fn)(void *user, const ls_ddp_result *result);
 LS_API LS_MUST_CHECK ls_status ls_ddp_join(ls_ddp *ddp, ls_step_fn step, void *user);
 

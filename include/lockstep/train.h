@@ -7,8 +7,9 @@
  * Bits     the global batch is `slots` micro-batches in a fixed order, and gradients are summed over them in one fixed
  *          binary tree: the weights depend on the options, the data and the seed, not on the number of ranks or threads.
  * Threads  a training belongs to one thread at a time; inside it uses OpenMP.
- * Failure  a loss or gradient that is not finite is LS_ENOTFINITE: the message names the step and the first parameter,
- *          the update is not made, and the state before it can be saved. */
+ * Failure  a step whose loss or gradient is not finite is skipped on all ranks: the weights stay as they are, the log names the
+ *          first parameter, and metrics.skipped counts it. Ten such steps in a row, or weights that are not finite, are
+ *          LS_ENOTFINITE; the state before can be saved. */
 #ifndef LOCKSTEP_TRAIN_H
 #define LOCKSTEP_TRAIN_H
 
@@ -124,7 +125,8 @@ typedef struct ls_train_metrics {
     double epoch;  /* passes over the data so far */
     double loss;   /* mean over the tokens of the global batch, before the update */
     double lr;
-    double grad_norm;    /* before clipping; negative: not measured (without clipping, on several ranks) */
+    double grad_norm; /* before clipping; like the loss, NaN or infinite in a step that was skipped */
+    int64_t skipped;  /* steps so far, since the training was opened, that were not made because they were not finite */
     double tokens_per_s; /* that carry loss */
     double step_ms, data_ms, forward_ms, backward_ms, update_ms, other_ms;
     double

@@ -11,10 +11,16 @@ ls_status ls_buffers_sync(ls_world *world, const ls_named *buffers, size_t n, ls
     ls_group *group = ls_world_group(world);
     int ranks = ls_world_size(world);
     size_t total = 0, at = 0;
+    if (mode != LS_BUFFERS_BROADCAST && mode != LS_BUFFERS_MEAN)
+        return ls__fail(LS_EINVAL, "buffers: mode %d is neither LS_BUFFERS_BROADCAST nor LS_BUFFERS_MEAN", (int)mode);
     for (size_t i = 0; i < n; i++) total += buffers[i].count;
     if (ranks == 1 || !total) return LS_OK;
     float *packed = malloc(total * sizeof *packed);
-    if (!packed) return ls__fail(LS_ENOMEM, "buffers: no memory for %zu elements", total);
+    if (!packed) {
+        ls_status status = ls__fail(LS_ENOMEM, "buffers: no memory for %zu elements", total);
+        ls_group_abort(group, ls_error()); /* the others would wait for this rank */
+        return status;
+    }
     for (size_t i = 0; i < n; at += buffers[i++].count)
         memcpy(packed + at, buffers[i].data, buffers[i].count * sizeof *packed);
     ls_status status = mode == LS_BUFFERS_MEAN ? ls_allreduce(group, packed, total, LS_F32, LS_SUM)

@@ -6,6 +6,11 @@
 #include "base/status.h"
 #include "kern/vector.h"
 
+static size_t level_bytes(const ls__counter *c)
+{
+    return (c->total ? c->total : 1) * sizeof(float);
+}
+
 ls_status ls__counter_reserve(ls__counter *c, uint32_t before)
 {
     int k = __builtin_ctz(~before); /* the level that the carry ends in */
@@ -13,7 +18,7 @@ ls_status ls__counter_reserve(ls__counter *c, uint32_t before)
         return ls__fail(LS_EINVAL, "accumulate: %u micro-batches without a sync; at most %u", before,
                         (1u << LS__COUNTER_LEVELS) - 1);
     if (c->level[k]) return LS_OK;
-    size_t bytes = c->total * sizeof(float);
+    size_t bytes = level_bytes(c);
     void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) return ls__fail_errno("accumulate: %.1f MiB for partial sums", (double)bytes / (1 << 20));
     madvise(p, bytes, MADV_HUGEPAGE);
@@ -47,6 +52,6 @@ void ls__counter_finish(const ls__counter *c, uint32_t before, size_t begin, con
 void ls__counter_free(ls__counter *c)
 {
     for (int k = 0; k < LS__COUNTER_LEVELS; k++)
-        if (c->level[k]) munmap(c->level[k], c->total * sizeof(float));
+        if (c->level[k]) munmap(c->level[k], level_bytes(c));
     *c = (ls__counter){ 0 };
 }

@@ -19,15 +19,74 @@
 #include "base/status.h"
 #include "comm/apply.h"
 #include "comm/events.h"
+#include "comm/group.h"
 #include "ddp/reducer.h"
 #include "kern/reduce.h"
 #include "kern/vector.h"
 
 enum {
-    FUSED_PIECE = 8 * LS__FUSED_BLOCK, /* what a rank takes on at a time */
-    WORTH_NOTING = 1000,               /* ns */
-    POLL_NS = 200000,                  /* a message of 16 KiB takes that long at 700 Mbit/s */
+    SUM_CHUNK = 8 * LS__SUM_BLOCK, /* what a rank takes on at a time */
+    WORTH_NOTING = 1000,           /* ns */
+    POLL_NS = 200000,              /* a message of 16 KiB takes that long at 700 Mbit/s */
 };
+/* Gradients are float32: beyond these, a mean of them would not be exact, or not finite. */
+static const double LEAST_WEIGHT = 1e-30, MOST_WEIGHT = 1e30;
+
+/* ---- Failing. */
+
+void ls__ddp_drain(ls_ddp *d)
+{
+    for (size_t i = 0; i < d->n_buckets; i++) {
+        ls__bucket *b = &d->buckets[i];
+        if (b->state != LS__STARTED) continue;
+        if (!b->work || ls_work_wait(&b->work)) d->touched = true; /* a work that failed is gone */
+        b->state = LS__DONE;
+    }
+    ls_status ignored = d->agreement ? ls_work_wait(&d->agreement) : LS_OK; /* in memory that only this rank uses */
+    (void)ignored;
+}
+
+/* The step cannot be completed. The other ranks wait for this one, in this bucket or a later one: they get this thread's
+ * message, at once. What is started is waited for, so that no call of this rank uses the block any more. */
+static ls_status abandon(ls_ddp *d, ls_status status)
+{
+    d->failed = status;
+    snprintf(d->failed_text, sizeof d->failed_text, "%s", ls_error());
+    if (!d->group->broken) ls_group_abort(d->group, d->failed_text);
+    if (d->machine != d->group && !d->machine->broken) ls_group_abort(d->machine, d->failed_text);
+    ls__ddp_drain(d);
+    d->running = false;
+    return ls__fail(status, "%s", d->failed_text);
+}
+
+static ls_status check_usable(const ls_ddp *d)
+{
+    return d->failed ? ls__fail(d->failed, "%s", d->failed_text) : LS_OK;
+}
+
+/* A caller's function has no way to leave a message but by a call of ours that failed in it: it starts with none. */
+static void clear_message(void)
+{
+    ls_status ok = ls__fail(LS_OK, "%s", "");
+    (void)ok;
+}
+static ls_status fail_in(ls_status status, const char *where)
+{
+    char text[LS__JOB_FAILURE_BYTES];
+    snprintf(text, sizeof text, "%s", *ls_error() ? ls_error() : ls_status_text(status));
+    return ls__fail(status, "ddp: %s: %s", where, text);
+}
+
+static ls_status call_hook(const ls_ddp *d, const char *which, ls_bucket_fn hook, size_t index, float *data)
+{
+    char where[64];
+    if (!hook) return LS_OK;
+    clear_message();
+    ls_status status = hook(d->options.user, (int)index, data, d->buckets[index].plan.count);
+    if (!status) return LS_OK;
+    snprintf(where, sizeof where, "the hook '%s' failed for bucket %zu", which, index);
+    return fail_in(status, where);
+}
 
 /* ---- A micro-batch. */
 
@@ -44,8 +103,13 @@ static ls_status check_slot(const ls_ddp *d, ls_ddp_mode mode)
 
 ls_status ls_ddp_begin(ls_ddp *d, ls_ddp_mode mode, double weight)
 {
+    if (d->failed) return check_usable(d);
     if (d->running) return ls__fail(LS_ESTATE, "ddp: begin was called before; call finish first");
-    if (!(weight >= 0) || weight > 1e300) return ls__fail(LS_EINVAL, "ddp: a weight of %g is not possible", weight);
+    if (mode != LS_DDP_SYNC && mode != LS_DDP_ACCUMULATE)
+        return ls__fail(LS_EINVAL, "ddp: mode %d is neither LS_DDP_SYNC nor LS_DDP_ACCUMULATE", (int)mode);
+    if (weight != 0 && !(weight >= LEAST_WEIGHT && weight <= MOST_WEIGHT))
+        return ls__fail(LS_EINVAL, "ddp: a weight of %g is not possible; it must be 0, or from %g to %g", weight,
+                        LEAST_WEIGHT, MOST_WEIGHT);
     ls_status status = check_slot(d, mode);
     if (!status && mode == LS_DDP_ACCUMULATE) status = ls__counter_reserve(&d->counter, d->micro);
     if (status) return status;
@@ -65,28 +129,41 @@ ls_status ls_ddp_begin(ls_ddp *d, ls_ddp_mode mode, double weight)
 
 ls_status ls__ddp_on_sum(ls_ddp *d, ls__sum_fn fn, void *user)
 {
-    if (fn && (ls_world_node_count(d->world) > 1 || d->wire || d->foreign || d->options.before || d->options.after))
+    if (fn &&
+        (ls_world_node_count(d->world) > 1 || !d->options.to_first || d->wire || d->options.before || d->options.after))
         return ls__fail(LS_EUNSUPPORTED,
-                        "ddp: sums can be taken in one pass only on one machine, without bf16 or hooks");
+                        "ddp: sums can be seen only with to_first on one machine, without bf16 or hooks");
     d->on_sum = fn;
     d->on_sum_user = user;
     return LS_OK;
 }
 
-/* Adds up elements [begin, end) of a bucket block by block, and hands the sums on. */
-static void fused_piece(void *user, const void *const *data, size_t begin, size_t end)
+size_t ls__ddp_bucket_begin(const ls_ddp *d, size_t bucket)
+{
+    return d->buckets[bucket].plan.begin;
+}
+
+/* Blocks are counted from the beginning of the flat block, so the first and the last of a bucket may be parts of one. */
+static size_t first_block(const ls__bucket *b)
+{
+    return b->plan.begin / LS__SUM_BLOCK * LS__SUM_BLOCK;
+}
+
+/* Adds up elements [begin, end), counted from the bucket's first block, and shows the sums block by block. */
+static void sum_chunk(void *user, const void *const *data, size_t begin, size_t end)
 {
     const ls__bucket *b = user;
     const ls_ddp *d = b->ddp;
     int p = ls_world_size(d->world);
-    float sum[LS__FUSED_BLOCK];
-    const void *in[LS__FUSED_RANKS];
-    for (size_t at = begin; at < end; at += LS__FUSED_BLOCK) {
-        size_t n = end - at < LS__FUSED_BLOCK ? end - at : LS__FUSED_BLOCK;
-        void *out = sum;
-        for (int r = 0; r < p; r++) in[r] = (const float *)data[r] + at;
-        ls__reduce(LS_F32, LS_SUM, &out, 1, in, p, n, false);
-        d->on_sum(d->on_sum_user, sum, b->plan.begin + at, b->plan.begin + at + n);
+    size_t base = first_block(b);
+    const void *in[LS__SUM_RANKS];
+    for (size_t at = begin; at < end; at += LS__SUM_BLOCK) {
+        size_t first = base + at < b->plan.begin ? b->plan.begin - base : at;
+        size_t last = end - at < LS__SUM_BLOCK ? end : at + LS__SUM_BLOCK;
+        void *out = d->sums + base + first;
+        for (int r = 0; r < p; r++) in[r] = (const float *)data[r] + first;
+        ls__reduce(LS_F32, LS_SUM, &out, 1, in, p, last - first, false);
+        d->on_sum(d->on_sum_user, d->sums, base + first, base + last);
     }
 }
 
@@ -94,15 +171,19 @@ static void fused_piece(void *user, const void *const *data, size_t begin, size_
 static ls_status start_bucket(ls_ddp *d, ls__bucket *b, float *data)
 {
     size_t count = b->plan.count;
+    void *buffer = data;
+    ls_dtype type = LS_F32;
     if (d->wire) {
-        uint16_t *wire = d->wire + b->plan.begin;
-        ls__f32_to_bf16(wire, data, count);
-        return ls_allreduce_start(d->group, wire, count, LS_BF16, LS_SUM, &b->work);
+        buffer = d->wire + b->plan.begin;
+        type = LS_BF16;
+        ls__f32_to_bf16(buffer, data, count);
     }
-    if (d->on_sum) return ls__apply_start(d->group, data, count, LS_F32, FUSED_PIECE, fused_piece, b, &b->work);
+    if (d->on_sum)
+        return ls__apply_start(d->group, d->block + first_block(b), b->plan.begin + count - first_block(b), LS_F32,
+                               SUM_CHUNK, sum_chunk, b, &b->work);
     if (d->options.to_first && d->machine == d->group)
-        return ls_reduce_start(d->group, data, count, LS_F32, LS_SUM, 0, &b->work);
-    return ls_allreduce_start(d->group, data, count, LS_F32, LS_SUM, &b->work);
+        return ls_reduce_start(d->group, buffer, count, type, LS_SUM, 0, &b->work);
+    return ls_allreduce_start(d->group, buffer, count, type, LS_SUM, &b->work);
 }
 
 /* Starts full buckets whose turn it is. */
@@ -111,8 +192,7 @@ static ls_status launch(ls_ddp *d)
     for (; d->next_start < d->n_buckets && d->buckets[d->next_start].state == LS__FULL; d->next_start++) {
         ls__bucket *b = &d->buckets[d->next_start];
         float *data = d->block + b->plan.begin;
-        ls_status status = LS_OK;
-        if (d->options.before) status = d->options.before(d->options.user, (int)d->next_start, data, b->plan.count);
+        ls_status status = call_hook(d, "before", d->options.before, d->next_start, data);
         if (status) return status;
         ls__ring_add(d->ring, LS_EVENT_BUCKET_START, d->next_start, ls__group_next_call(d->group));
         status = start_bucket(d, b, data);
@@ -146,12 +226,13 @@ static ls_status advance(ls_ddp *d)
     return status;
 }
 
-/* Takes in span i's gradient, which is at `grad` (NULL: zero). */
+/* Takes in span i's gradient, which is at `grad` (NULL: zero). What counts nothing adds nothing, whatever it holds: the mean
+ * of an empty micro-batch is a NaN. */
 static ls_status take(ls_ddp *d, size_t i, const float *grad)
 {
     size_t at = d->offsets[i], count = d->counts[i];
     float *place = d->block + at;
-    if (!grad) {
+    if (!grad || d->weight == 0) {
         memset(place, 0, count * sizeof *place);
         grad = place;
     } else if (d->options.means && d->weight != 1) {
@@ -172,6 +253,7 @@ static ls_status take(ls_ddp *d, size_t i, const float *grad)
 
 ls_status ls_ddp_ready(ls_ddp *d, size_t span)
 {
+    if (d->failed) return check_usable(d);
     if (span >= d->n) return ls__fail(LS_EINVAL, "ddp: there is no span %zu; there are %zu", span, d->n);
     if (!d->running) return ls__fail(LS_ESTATE, "ddp: '%s' is ready outside of begin and finish", d->names[span]);
     if (d->ready_mark[span] == d->epoch)
@@ -182,16 +264,19 @@ ls_status ls_ddp_ready(ls_ddp *d, size_t span)
     d->ready_order[d->n_ready++] = (uint32_t)span;
     ls__world_mark(d->world, LS_EVENT_SPAN_READY, span, d->micro);
     ls_status status = take(d, span, d->foreign ? d->foreign[span] : d->block + d->offsets[span]);
-    return !status && d->next_done < d->next_start ? advance(d) : status;
+    if (!status && d->next_done < d->next_start) status = advance(d);
+    return status ? abandon(d, status) : LS_OK;
 }
 
 ls_status ls_ddp_poll(ls_ddp *d)
 {
+    if (d->failed) return check_usable(d);
     if (!d->driven || !d->running || d->next_done == d->next_start) return LS_OK;
     int64_t now = ls_now();
     if (now - d->polled < POLL_NS) return LS_OK;
     d->polled = now;
-    return advance(d);
+    ls_status status = advance(d);
+    return status ? abandon(d, status) : LS_OK;
 }
 
 /* ---- The end of a step. */
@@ -244,15 +329,23 @@ static void name_unused(ls_ddp *d, int64_t count)
         (long long)count, d->n, names);
 }
 
-/* Agrees on the weight of the step, on who has run out of data, and on which spans nobody used. */
+/* Starts to add up the weight of the step, the ranks that have run out of data, and the spans that were not used. */
+static ls_status start_agreement(ls_ddp *d)
+{
+    d->totals[LS__TOTAL_WEIGHT] = d->weight_sum;
+    d->totals[LS__TOTAL_UNUSED] = 0;
+    d->totals[LS__TOTAL_JOINED] = d->joining;
+    for (size_t i = 0; i < d->n; i++) d->totals[LS__TOTAL_UNUSED] += !d->used[i];
+    return ls_allreduce_start(d->group, d->totals, LS__TOTALS, LS_F64, LS_SUM, &d->agreement);
+}
+
+/* All ranks know the totals; if spans were unused somewhere, they find out which were so everywhere. */
 static ls_status agree(ls_ddp *d, ls_ddp_result *r)
 {
-    double totals[3] = { d->weight_sum, 0, d->joining };
-    for (size_t i = 0; i < d->n; i++) totals[1] += !d->used[i];
-    ls_status status = ls_allreduce(d->group, totals, 3, LS_F64, LS_SUM);
-    r->weight = totals[0];
-    r->joined = (int)totals[2];
-    if (!status && totals[1] != 0 && r->joined < ls_world_size(d->world)) {
+    ls_status status = ls_work_wait(&d->agreement);
+    r->weight = d->totals[LS__TOTAL_WEIGHT];
+    r->joined = (int)d->totals[LS__TOTAL_JOINED];
+    if (!status && d->totals[LS__TOTAL_UNUSED] != 0 && r->joined < ls_world_size(d->world)) {
         status = ls_allreduce(d->group, d->used, d->n, LS_U8, LS_MAX);
         for (size_t i = 0; i < d->n; i++) r->unused += !d->used[i];
         if (r->unused && !status) name_unused(d, r->unused);
@@ -266,12 +359,11 @@ static ls_status deliver(ls_ddp *d, size_t index, double weight)
 {
     ls__bucket *b = &d->buckets[index];
     float *data = d->block + b->plan.begin;
-    if (d->options.to_first && d->block != d->sums && !d->wire) return LS_OK; /* nothing came here */
+    if (d->block != d->sums) return LS_OK; /* the machine's first rank does it */
     if (d->wire) ls__bf16_to_f32(data, d->wire + b->plan.begin, b->plan.count);
-    if (!d->options.keep_sums && !d->on_sum && weight > 0 && weight != 1)
+    if (!d->options.keep_sums && weight > 0 && weight != 1)
         ls__scale_f32(data, data, (float)(1 / weight), b->plan.count);
-    ls_status status = LS_OK;
-    if (d->options.after) status = d->options.after(d->options.user, (int)index, data, b->plan.count);
+    ls_status status = call_hook(d, "after", d->options.after, index, data);
     for (size_t k = 0; k < b->plan.spans && d->foreign && !status; k++) {
         size_t i = d->order[b->plan.first + k];
         memcpy(d->foreign[i], d->block + d->offsets[i], d->counts[i] * sizeof(float));
@@ -283,27 +375,31 @@ static ls_status synchronise(ls_ddp *d, ls_ddp_result *r)
 {
     d->stats.started_early += (int64_t)d->next_start;
     ls_status status = launch(d);
+    if (!status) status = start_agreement(d);
     int64_t begin = ls_now();
-    for (size_t i = 0; i < d->n_buckets && !status; i++) {
-        ls__bucket *b = &d->buckets[i];
-        if (b->state == LS__STARTED) status = ls_work_wait(&b->work);
-        b->state = LS__DONE;
+    for (size_t i = d->next_done; i < d->n_buckets && !status; i++) {
+        status = ls_work_wait(&d->buckets[i].work);
+        if (status) break;
+        d->buckets[i].state = LS__DONE;
         d->next_done = i + 1;
     }
     if (!status) status = agree(d, r);
     d->stats.wait_ns += ls_now() - begin;
     for (size_t i = 0; i < d->n_buckets && !status; i++) status = deliver(d, i, r->weight);
+    /* The others read what the first rank has written. */
+    if (!status && d->options.to_first) status = ls_barrier(d->machine);
     if (!status && d->options.n_buffers)
         status = ls_buffers_sync(d->world, d->options.buffers, d->options.n_buffers, d->options.buffer_mode);
     if (!status && !d->rebuilt && !d->wire) status = rebuild(d, &r->moved);
     d->rebuilt = true;
-    d->stats.steps++;
+    d->stats.steps += !status;
     return status;
 }
 
 ls_status ls_ddp_finish(ls_ddp *d, ls_ddp_result *result)
 {
     ls_ddp_result r = { 0 };
+    if (d->failed) return check_usable(d);
     if (!d->running) return ls__fail(LS_ESTATE, "ddp: finish without begin");
     ls_status status = LS_OK;
     for (size_t i = 0; i < d->n && !status && d->n_ready < d->n; i++)
@@ -317,9 +413,10 @@ ls_status ls_ddp_finish(ls_ddp *d, ls_ddp_result *result)
     } else {
         d->micro++;
     }
+    if (status) return abandon(d, status);
     d->running = false;
-    if (result && !status) *result = r;
-    return status;
+    if (result) *result = r;
+    return LS_OK;
 }
 
 ls_status ls_ddp_join(ls_ddp *d, ls_step_fn step, void *user)
@@ -332,7 +429,11 @@ ls_status ls_ddp_join(ls_ddp *d, ls_step_fn step, void *user)
         if (!status) status = ls_ddp_finish(d, &r);
         if (status || r.joined == ls_world_size(d->world)) break;
         d->stats.joined++;
-        if (step) status = step(user, &r);
+        if (!step) continue;
+        clear_message();
+        status = step(user, &r);
+        /* The others count on this rank until all of them have joined. */
+        if (status) status = abandon(d, fail_in(status, "the step of a rank that has joined failed"));
     }
     d->joining = false;
     return status;

@@ -1,8 +1,10 @@
 /* Opening and freeing a reducer, and what can be asked about it. See ddp.c. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/status.h"
 #include "comm/events.h"
+#include "comm/group.h"
 #include "ddp/reducer.h"
 #include "ddp/verify.h"
 
@@ -36,12 +38,20 @@ ls_status ls__ddp_plan(ls_ddp *d)
 
 static ls_status copy_spans(ls_ddp *d, const ls_span *spans)
 {
+    size_t total = 0;
     for (size_t i = 0; i < d->n; i++) {
-        if ((spans[i].grad != NULL) != (spans[0].grad != NULL))
-            return ls__fail(LS_EINVAL, "ddp: span '%s' has %s gradient memory, '%s' has %s: all or none", spans[0].name,
-                            spans[0].grad ? "its own" : "no", spans[i].name, spans[i].grad ? "its own" : "no");
-        d->names[i] = strdup(spans[i].name);
+        char number[32];
+        snprintf(number, sizeof number, "span %zu", i);
+        d->names[i] = strdup(spans[i].name ? spans[i].name : number);
         if (!d->names[i]) return ls__fail(LS_ENOMEM, "ddp: out of memory");
+        if ((spans[i].grad != NULL) != (spans[0].grad != NULL))
+            return ls__fail(LS_EINVAL, "ddp: span '%s' has %s gradient memory, '%s' has %s: all or none", d->names[0],
+                            spans[0].grad ? "its own" : "no", d->names[i], spans[i].grad ? "its own" : "no");
+        size_t room = (size_t)PTRDIFF_MAX / sizeof(float) - total;
+        if (spans[i].count > room || room - spans[i].count < LS__SPAN_ALIGN)
+            return ls__fail(LS_EINVAL, "ddp: span '%s' has %zu elements; all together are too many", d->names[i],
+                            spans[i].count);
+        total += spans[i].count + LS__SPAN_ALIGN;
         d->counts[i] = spans[i].count;
         d->order[i] = (uint32_t)i;
         if (d->foreign) d->foreign[i] = spans[i].grad;
@@ -67,27 +77,46 @@ static ls_status allocate(ls_ddp *d, bool foreign)
     return all ? LS_OK : ls__fail(LS_ENOMEM, "ddp: no memory for %zu spans", d->n);
 }
 
-/* The block of gradients. With to_first, the first rank's is memory that the others of its machine see, too. */
-static ls_status allocate_block(ls_ddp *d)
+/* Plans the block of gradients and makes it. With to_first, the first rank's is memory that the others of its machine see,
+ * too. */
+static ls_status make_block(ls_ddp *d)
 {
-    size_t bytes = d->total * sizeof(float);
     void *memory = NULL, *shared = NULL;
-    ls_status status = LS_OK;
-    d->machine = d->group;
+    ls_status status = ls__ddp_plan(d);
+    size_t bytes = d->total * sizeof(float);
     if (d->options.to_first) {
-        if (ls_world_node_count(d->world) > 1)
+        if (!status && ls_world_node_count(d->world) > 1) {
+            d->machine = NULL;
             status = ls_group_split(d->group, ls_world_node(d->world), ls_world_rank(d->world), &d->machine);
-        if (!status) status = ls_group_share(d->machine, bytes, &shared);
+        }
+        if (!status) status = ls_group_share(d->machine, bytes + sizeof *d->leavers, &shared);
         if (status) return status;
+        d->leavers = (_Atomic uint32_t *)(void *)((char *)shared + bytes);
     }
     bool first = shared && ls_group_rank(d->machine) == 0;
-    if (!first) status = ls_world_alloc(d->world, bytes, &memory);
+    if (!status && !first) status = ls_world_alloc(d->world, bytes, &memory);
     d->block = first ? shared : memory;
     d->sums = shared ? shared : d->block;
     if (!status && d->options.bf16) {
         status = ls_world_alloc(d->world, d->total * sizeof(uint16_t), &memory);
         d->wire = status ? NULL : memory;
     }
+    return status;
+}
+
+/* What this rank can find out by itself: memory for the spans, and options that cannot be. */
+static ls_status prepare(ls_ddp *d, const ls_span *spans)
+{
+    const ls_ddp_options *o = &d->options;
+    ls_status status = allocate(d, d->n && spans[0].grad);
+    if (!status) status = copy_spans(d, spans);
+    if (!status && o->slots && !o->any_order) status = ls_slots_check(o->slots, ls_world_size(d->world));
+    if (!status && d->foreign && o->to_first)
+        status =
+            ls__fail(LS_EINVAL, "ddp: to_first needs gradients that lockstep allocates; give spans without memory");
+    if (!status && o->n_buffers && o->buffer_mode != LS_BUFFERS_BROADCAST && o->buffer_mode != LS_BUFFERS_MEAN)
+        status = ls__fail(LS_EINVAL, "ddp: buffer_mode %d is neither LS_BUFFERS_BROADCAST nor LS_BUFFERS_MEAN",
+                          (int)o->buffer_mode);
     return status;
 }
 
@@ -99,7 +128,7 @@ ls_status ls_ddp_open(ls_ddp **out, ls_world *world, const ls_span *spans, size_
     ls_ddp *d = calloc(1, sizeof *d);
     if (!d) return ls__fail(LS_ENOMEM, "ddp: out of memory");
     d->world = world;
-    d->group = ls_world_group(world);
+    d->group = d->machine = ls_world_group(world);
     d->ring = ls__world_ring(world);
     d->n = n_spans;
     if (options) d->options = *options;
@@ -108,17 +137,10 @@ ls_status ls_ddp_open(ls_ddp **out, ls_world *world, const ls_span *spans, size_
         d->options.first_bucket_bytes = d->driven && !d->options.bucket_bytes ? NETWORK_BUCKET : DEFAULT_FIRST_BUCKET;
     if (!d->options.bucket_bytes) d->options.bucket_bytes = d->driven ? NETWORK_BUCKET : DEFAULT_BUCKET;
     if (d->options.to_first) d->options.fixed_order = true;
-    ls_status status = allocate(d, n_spans && spans[0].grad);
-    if (!status) status = copy_spans(d, spans);
-    if (!status && d->options.slots && !d->options.any_order)
-        status = ls_slots_check(d->options.slots, ls_world_size(world));
+    ls_status status = ls__verify_success(world, prepare(d, spans));
     if (!status) status = ls__verify_options(world, &d->options);
-    if (!status) status = ls__verify_spans(world, spans, n_spans);
-    if (!status) status = ls__ddp_plan(d);
-    if (!status && d->foreign && d->options.to_first)
-        status =
-            ls__fail(LS_EINVAL, "ddp: to_first needs gradients that lockstep allocates; give spans without memory");
-    if (!status) status = allocate_block(d);
+    if (!status) status = ls__verify_spans(world, (const char *const *)d->names, d->counts, n_spans);
+    if (!status) status = ls__verify_success(world, make_block(d));
     d->counter.total = d->total;
     d->rebuilt = d->options.fixed_order;
     if (!status) {
@@ -133,12 +155,25 @@ ls_status ls_ddp_open(ls_ddp **out, ls_world *world, const ls_span *spans, size_
     return status;
 }
 
+/* Where the others read the sums, they may still do so: the last rank to leave gives it back. */
+static void give_back(ls_ddp *d)
+{
+    void *sums = d->sums, *block = d->block == d->sums ? NULL : d->block, *wire = d->wire;
+    bool last = !d->leavers || atomic_fetch_add(d->leavers, 1) + 1 == (uint32_t)ls_group_size(d->machine);
+    if (last) ls_world_dealloc(d->world, &sums);
+    ls_world_dealloc(d->world, &block);
+    ls_world_dealloc(d->world, &wire);
+}
+
 void ls_ddp_free(ls_ddp **pd)
 {
     ls_ddp *d = *pd;
     if (!d) return;
-    /* Others may be reading this rank's buckets: memory cannot go while they do. */
-    if (d->running && d->next_done < d->next_start) ls_group_abort(d->group, "ddp freed in the middle of a step");
+    if (d->running && d->next_start && !d->group->broken)
+        ls_group_abort(d->group, "a ddp was freed in the middle of a step");
+    ls__ddp_drain(d);
+    /* Another rank may still add up a bucket that this one has given up waiting for. The memory stays the world's. */
+    if (!d->touched) give_back(d);
     for (size_t i = 0; i < d->n && d->names; i++) free(d->names[i]);
     free(d->names);
     free(d->counts);
@@ -151,9 +186,6 @@ void ls_ddp_free(ls_ddp **pd)
     free(d->ready_order);
     free(d->foreign);
     ls__counter_free(&d->counter);
-    void *block = d->block, *wire = d->wire;
-    ls_world_dealloc(d->world, &block);
-    ls_world_dealloc(d->world, &wire);
     if (d->machine != d->group) ls_group_free(&d->machine);
     free(d);
     *pd = NULL;

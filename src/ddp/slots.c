@@ -33,6 +33,6 @@ ls_status ls_slots_check(int slots, int ranks)
     return ls__fail(
         LS_EINVAL,
         "%d slots cannot be spread over %d ranks so that the sum keeps its order; possible are %s ranks, or "
-        "choose another number of slots, or give the order up (--sum-order fast)",
+        "choose another number of slots, or allow any order (any_order)",
         slots, ranks, list);
 }

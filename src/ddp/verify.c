@@ -41,28 +41,49 @@ static ls_status show_difference(ls_group *g, const shown *mine, shown **all, in
     return status;
 }
 
-ls_status ls__verify_spans(ls_world *world, const ls_span *spans, size_t n)
+/* What a rank that failed says. */
+typedef struct failure {
+    int32_t status;
+    char text[1000];
+} failure;
+
+ls_status ls__verify_success(ls_world *world, ls_status own)
 {
     ls_group *g = ls_world_group(world);
-    int64_t counts[2] = { (int64_t)n, -(int64_t)n };
+    int rank = ls_world_rank(world), size = ls_world_size(world);
+    failure f = { .status = own };
+    if (own) snprintf(f.text, sizeof f.text, "%s", ls_error());
+    int64_t first = own ? rank : size;
+    ls_status status = ls_allreduce(g, &first, 1, LS_I64, LS_MIN);
+    if (status || first == size) return status;
+    failure theirs = f;
+    status = ls_broadcast(g, &theirs, sizeof theirs, LS_U8, (int)first);
+    if (status) return status;
+    if (own) return ls__fail(own, "%s", f.text);
+    return ls__fail((ls_status)theirs.status, "rank %lld: %s", (long long)first, theirs.text);
+}
+
+ls_status ls__verify_spans(ls_world *world, const char *const *names, const size_t *counts, size_t n)
+{
+    ls_group *g = ls_world_group(world);
+    int64_t range[2] = { (int64_t)n, -(int64_t)n };
     uint64_t *digests = NULL;
     shown *all = NULL;
     size_t at = n;
     int other = 0;
-    ls_status status = ls_allreduce(g, counts, 2, LS_I64, LS_MAX);
+    ls_status status = ls_allreduce(g, range, 2, LS_I64, LS_MAX);
     if (status) return status;
-    if (counts[0] != -counts[1])
+    if (range[0] != -range[1])
         return ls__fail(LS_EMISMATCH,
                         "rank %d has %zu parameters; the ranks have from %lld to %lld: they must train the same model",
-                        ls_world_rank(world), n, (long long)-counts[1], (long long)counts[0]);
+                        ls_world_rank(world), n, (long long)-range[1], (long long)range[0]);
     digests = malloc((n + 1) * sizeof *digests);
     if (!digests) return ls__fail(LS_ENOMEM, "verify: out of memory");
-    for (size_t i = 0; i < n; i++)
-        digests[i] = XXH3_64bits_withSeed(spans[i].name, strlen(spans[i].name), spans[i].count);
+    for (size_t i = 0; i < n; i++) digests[i] = XXH3_64bits_withSeed(names[i], strlen(names[i]), counts[i]);
     status = first_difference(g, digests, n, &at);
     if (status || at == n) goto done;
-    shown mine = { .count = spans[at].count };
-    snprintf(mine.name, sizeof mine.name, "%s", spans[at].name);
+    shown mine = { .count = counts[at] };
+    snprintf(mine.name, sizeof mine.name, "%s", names[at]);
     status = show_difference(g, &mine, &all, &other);
     if (status) goto done;
     status =

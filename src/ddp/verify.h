@@ -4,7 +4,9 @@
 
 #include "lockstep/ddp.h"
 
-LS_MUST_CHECK ls_status ls__verify_spans(ls_world *world, const ls_span *spans, size_t n);
+/* All ranks learn whether all succeeded so far: own status and message, or those of the first rank that failed. */
+LS_MUST_CHECK ls_status ls__verify_success(ls_world *world, ls_status own);
+LS_MUST_CHECK ls_status ls__verify_spans(ls_world *world, const char *const *names, const size_t *counts, size_t n);
 LS_MUST_CHECK ls_status ls__verify_options(ls_world *world, const ls_ddp_options *options);
 
 #endif

@@ -2,8 +2,9 @@
  *
  * Sharded (the default): weights and optimiser state are one copy per machine, in memory that its ranks share. Gradients
  * are summed into the first rank's block, and the norm and the update are work that the ranks do together, piece by piece
- * (comm/apply.h): each does about its share, and no rank owns a part. Without clipping, the update needs no norm first and
- * is made in the pass that sums the gradients (ddp/fused.h).
+ * (comm/apply.h): each does about its share, and no rank owns a part. On one machine the squares for the norm are summed in
+ * the pass that sums the gradients (ddp/on_sum.h). The update waits for the norm also without clipping: a step whose gradients
+ * are not finite must not be made, and an update cannot be taken back.
  *
  * Replicated: each rank has its own weights and state, gets all sums and updates all, the classic way. The bits are the
  * same: every element goes through the same operations in the same order. */
@@ -18,7 +19,7 @@
 #include "comm/events.h"
 #include "comm/apply.h"
 #include "comm/group.h"
-#include "ddp/fused.h"
+#include "ddp/on_sum.h"
 #include "train/record.h"
 #include "train/training.h"
 
@@ -123,15 +124,13 @@ static void begin_update(const ls_train *t)
     atomic_store(&t->parallel.marks->begun, t->step + 1);
 }
 
-static void update_sums(void *user, const float *sum, size_t begin, size_t end)
+/* The squares of what was summed just now. Blocks that lie in two buckets are left for ls__parallel_norm(). */
+static void norm_of_sums(void *user, const float *sums, size_t begin, size_t end)
 {
-    ls_train *t = user;
-    begin_update(t);
-    float lr = ls_schedule_at(&t->options.schedule, t->step);
-    /* The range is the optimiser's own: nothing can fail. */
-    ls_status status =
-        ls_optimizer_update_part(t->optimizer, ls_model_values(t->model), sum, begin, end, t->step, lr, 1);
-    (void)status;
+    _Static_assert(LS__SUM_BLOCK == LS_NORM_BLOCK, "what is handed over is what is summed");
+    const ls_train *t = user;
+    if (begin % LS_NORM_BLOCK || (end % LS_NORM_BLOCK && end != ls_model_elements(t->model))) return;
+    ls_norm_sums(sums, begin, end, t->parallel.norm_sums, 1);
 }
 
 static ls_status open_reducer(ls_train *t)
@@ -220,9 +219,11 @@ ls_status ls__parallel_open(ls_train *t)
     with_state.memory = state;
     n_places = ls_model_places(t->model, &places);
     if ((status = ls_optimizer_open(&t->optimizer, places, n_places, 0, elements, &with_state))) return status;
-    /* Steps that differ in weight are divided by it after the sum, when it is known. */
-    p->fused = p->shared && o->clip == 0 && !t->uneven && !o->bf16 && p->size > 1 && ls_world_node_count(p->world) == 1;
-    if (p->fused && (status = ls__ddp_on_sum(p->ddp, update_sums, t))) return status;
+    if (p->shared && !o->bf16 && p->size > 1 && ls_world_node_count(p->world) == 1) {
+        if (!(p->own_sums = malloc(blocks * sizeof *p->own_sums)))
+            return ls__fail(LS_ENOMEM, "training: out of memory");
+        if ((status = ls__ddp_on_sum(p->ddp, norm_of_sums, t))) return status;
+    }
     ls_tape_on_ready(t->tape, on_ready, t);
     ls_tape_on_tick(t->tape, on_tick, t);
     ls_tape_on_used(t->tape, on_used, t);
@@ -234,6 +235,7 @@ void ls__parallel_close(ls_train *t)
 {
     ls__parallel *p = &t->parallel;
     ls_ddp_free(&p->ddp);
+    free(p->own_sums);
     if (p->world && p->machine != ls_world_group(p->world)) ls_group_free(&p->machine);
     if (p->owns_world) ls_world_free(&p->world);
     *p = (ls__parallel){ 0 };
@@ -286,10 +288,29 @@ static void norm_piece(void *user, const void *const *data, size_t begin, size_t
     ls_norm_sums(ls__parallel_grads(t), begin, end, t->parallel.norm_sums, t->options.threads);
 }
 
+/* All but the blocks at the ends of buckets are there. Those few are done by every rank for itself, so that nobody waits. */
+static double complete_norm(const ls_train *t)
+{
+    const ls__parallel *p = &t->parallel;
+    size_t elements = ls_model_elements(t->model), blocks = ls_norm_blocks(elements);
+    size_t buckets = (size_t)ls_ddp_get_stats(p->ddp).buckets;
+    memcpy(p->own_sums, p->norm_sums, blocks * sizeof *p->own_sums);
+    for (size_t i = 0; i < buckets; i++) {
+        size_t at = ls__ddp_bucket_begin(p->ddp, i), first = at / LS_NORM_BLOCK * LS_NORM_BLOCK;
+        if (at == first) continue;
+        size_t end = elements - first < LS_NORM_BLOCK ? elements : first + LS_NORM_BLOCK;
+        ls_norm_sums(ls__parallel_grads(t), first, end, p->own_sums, 1);
+    }
+    return ls_norm_total(p->own_sums, blocks);
+}
+
 ls_status ls__parallel_norm(ls_train *t, double *norm)
 {
-    *norm = -1;
-    if (t->parallel.fused) return LS_OK;
+    *norm = 0;
+    if (t->parallel.own_sums) {
+        *norm = complete_norm(t);
+        return LS_OK;
+    }
     ls_status status = do_elements(t, norm_piece, t);
     if (!status) *norm = ls_norm_total(t->parallel.norm_sums, ls_norm_blocks(ls_model_elements(t->model)));
     return status;
@@ -321,9 +342,7 @@ static void update_piece(void *user, const void *const *data, size_t begin, size
 
 ls_status ls__parallel_update(ls_train *t, float lr, float grad_scale)
 {
-    ls_status status = LS_OK; /* fused: it was made while the gradients were summed */
-    if (!t->parallel.fused)
-        status = do_elements(t, update_piece, &(update_job){ .t = t, .lr = lr, .grad_scale = grad_scale });
+    ls_status status = do_elements(t, update_piece, &(update_job){ .t = t, .lr = lr, .grad_scale = grad_scale });
     if (!status) atomic_store(&t->parallel.marks->done, t->step + 1);
     return status;
 }

@@ -21,10 +21,10 @@ typedef struct ls__parallel {
     ls_ddp *ddp;
     int each;                /* micro-batches of this rank in a step */
     bool shared;             /* one copy of weights and state for all ranks of the machine */
-    bool fused;              /* the update is made while gradients are summed */
     ls__update_marks *marks; /* shared if the update is */
     ls__update_marks own_marks;
     double *norm_sums; /* [ls_norm_blocks(elements)]; shared if the update is */
+    double *own_sums;  /* the same of this rank; NULL: norm_sums are not filled while gradients are summed */
 } ls__parallel;
 
 /* Before anything else: the world, and whether the slots can be spread over it. */
@@ -43,7 +43,7 @@ LS_MUST_CHECK ls_status ls__parallel_finish(ls_train *t);
 /* The sums of all ranks' shares, in canonical order, in place; and whether one of them wants to stop. */
 enum { LS__LOSS, LS__WEIGHT, LS__TOKENS, LS__SHARES };
 LS_MUST_CHECK ls_status ls__parallel_sum(ls_train *t, double shares[LS__SHARES]);
-/* The global norm of the summed gradients; negative if they are not there to be measured (fused). */
+/* The global norm of the summed gradients: the same bits on all ranks. */
 LS_MUST_CHECK ls_status ls__parallel_norm(ls_train *t, double *norm);
 /* One update of all weights. */
 LS_MUST_CHECK ls_status ls__parallel_update(ls_train *t, float lr, float grad_scale);

@@ -156,12 +156,12 @@ ls_status ls__run_dir_add(ls__run_dir *run, const ls_train_metrics *m)
     clock_gettime(CLOCK_REALTIME, &now);
     int n = snprintf(line, sizeof line,
                      "{\"step\":%lld,\"time\":%lld.%03ld,\"epoch\":%.6g,\"loss\":%s,\"lr\":%s,\"grad_norm\":%s,"
-                     "\"tokens_per_s\":%.1f,"
+                     "\"skipped\":%lld,\"tokens_per_s\":%.1f,"
                      "\"step_ms\":%.3f,\"data_ms\":%.3f,\"forward_ms\":%.3f,\"backward_ms\":%.3f,\"update_ms\":%.3f,"
                      "\"other_ms\":%.3f,\"blocked_ms\":%.3f,\"gflops\":%.2f,\"memory_bytes\":%llu%s}\n",
                      (long long)m->step, (long long)now.tv_sec, now.tv_nsec / 1000000, m->epoch, number(m->loss, b),
-                     number(m->lr, c), number(m->grad_norm, d), m->tokens_per_s, m->step_ms, m->data_ms, m->forward_ms,
-                     m->backward_ms, m->update_ms, m->other_ms, m->blocked_ms, m->gflops,
+                     number(m->lr, c), number(m->grad_norm, d), (long long)m->skipped, m->tokens_per_s, m->step_ms,
+                     m->data_ms, m->forward_ms, m->backward_ms, m->update_ms, m->other_ms, m->blocked_ms, m->gflops,
                      (unsigned long long)m->memory_bytes, eval);
     ssize_t done;
     do done = write(run->metrics, line, (size_t)n);

@@ -7,13 +7,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include "base/log.h"
 #include "base/status.h"
 #include "comm/events.h"
 #include "train/checkpoint.h"
 #include "train/record.h"
 #include "train/profile.h"
 
-enum { MAX_SLOTS_ON_STACK = 64 };
+enum {
+    MAX_SLOTS_ON_STACK = 64,
+    MAX_SKIPPED_IN_A_ROW = 10, /* then the run is given up: it learns nothing */
+};
 
 ls_status ls__train_forward(ls_train *t, int slot, const ls_model_batch *batch, bool eval, ls_tensor **loss)
 {
@@ -32,32 +36,51 @@ ls_status ls__train_forward(ls_train *t, int slot, const ls_model_batch *batch, 
     return ls_tape_status(t->tape);
 }
 
-const char *ls__train_find_nan(const ls_train *t, char *text, size_t bytes)
+/* The first parameter whose gradient, or value, is not finite, in words; NULL: none. */
+static const char *find_nan(const ls_train *t, bool grads, char *text, size_t bytes)
 {
     const ls_place *places;
     size_t n = ls_model_places(t->model, &places);
-    for (int grads = 0; grads < 2; grads++) {
-        const float *block = grads ? ls__parallel_grads(t) : ls_model_values(t->model);
-        for (size_t i = 0; i < n; i++)
-            for (size_t k = 0; k < places[i].count; k++)
-                if (!isfinite(block[places[i].offset + k])) {
-                    snprintf(text, bytes, "'%s' (its %s, element %zu, is %g)", places[i].name,
-                             grads ? "gradient" : "value", k, (double)block[places[i].offset + k]);
-                    return text;
-                }
-    }
+    const float *block = grads ? ls__parallel_grads(t) : ls_model_values(t->model);
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < places[i].count; k++)
+            if (!isfinite(block[places[i].offset + k])) {
+                snprintf(text, bytes, "'%s' (its %s, element %zu, is %g)", places[i].name, grads ? "gradient" : "value",
+                         k, (double)block[places[i].offset + k]);
+                return text;
+            }
     return NULL;
 }
 
-static ls_status not_finite(const ls_train *t, double loss, double norm)
+/* The loss or the norm is not finite: the step is not made. All ranks have the same numbers and weights, and decide alike. */
+static ls_status skip_step(ls_train *t, double loss, double norm)
 {
+    static const char advice[] = "the weights are those before it; a lower learning rate or stronger clipping may help";
+    long long step = (long long)t->step + 1;
     char text[200];
-    const char *first = ls__train_find_nan(t, text, sizeof text);
-    return ls__fail(LS_ENOTFINITE,
-                    "step %lld: the loss is %g and the gradient norm %g; the first parameter that is not finite: %s; "
-                    "the update was not made and the weights are those before it; a lower learning rate or stronger "
-                    "clipping may help",
-                    (long long)t->step + 1, loss, norm, first ? first : "none");
+    const char *first = find_nan(t, false, text, sizeof text);
+    if (first) /* no later step would be finite */
+        return ls__fail(LS_ENOTFINITE,
+                        "step %lld: the loss is %g and the gradient norm %g; the first parameter that is not finite: "
+                        "%s; the update was not made",
+                        step, loss, norm, first);
+    t->skipped++;
+    if (++t->skipped_in_a_row == MAX_SKIPPED_IN_A_ROW)
+        return ls__fail(LS_ENOTFINITE,
+                        "step %lld: the loss is %g and the gradient norm %g, the %dth step in a row that "
+                        "was not finite; %s",
+                        step, loss, norm, MAX_SKIPPED_IN_A_ROW, advice);
+    /* The sums lie in the first rank's memory, where nobody but itself writes next. */
+    if (ls__train_is_first(t)) {
+        first = find_nan(t, true, text, sizeof text);
+        ls__log(
+            LS_LOG_WARNING,
+            "step %lld was skipped: the loss is %g and the gradient norm %g; the first parameter that is not finite: "
+            "%s; %s",
+            step, loss, norm, first ? first : "none", advice);
+    }
+    /* The others may still be reading the sums. */
+    return ls_barrier(t->parallel.machine);
 }
 
 ls_status ls__train_update(ls_train *t, double loss, double scale, ls_train_metrics *metrics)
@@ -67,11 +90,17 @@ ls_status ls__train_update(ls_train *t, double loss, double scale, ls_train_metr
     ls_status status = ls__parallel_norm(t, &norm);
     if (status) return status;
     if (norm > 0) norm *= scale;
-    if (!isfinite(loss) || !isfinite(norm)) return not_finite(t, loss, norm);
     float lr = ls_schedule_at(&o->schedule, t->step);
     metrics->lr = (double)lr;
     metrics->grad_norm = norm;
-    return ls__parallel_update(t, lr, ls_clip_scale(norm, o->clip) * (float)scale);
+    if (!isfinite(loss) || !isfinite(norm)) {
+        status = skip_step(t, loss, norm);
+    } else {
+        t->skipped_in_a_row = 0;
+        status = ls__parallel_update(t, lr, ls_clip_scale(norm, o->clip) * (float)scale);
+    }
+    metrics->skipped = t->skipped;
+    return status;
 }
 
 /* The losses' shares are added as the gradients are: tree(n) = tree(m) + tree(n - m). */
@@ -88,16 +117,6 @@ static double since(int64_t *clock)
     int64_t now = ls_now(), before = *clock;
     *clock = now;
     return (double)(now - before) / 1e6;
-}
-
-/* Where the update is made with the sums, it cannot be taken back: a loss that is not finite must stop all ranks before
- * its gradients reach them. */
-static ls_status check_before_sum(const ls_train *t, double loss)
-{
-    if (!t->parallel.fused || isfinite(loss)) return LS_OK;
-    ls_status status = not_finite(t, loss, -1);
-    ls_group_abort(ls_world_group(t->parallel.world), ls_error());
-    return status;
 }
 
 /* This rank's micro-batches: gradients of the global batch; its loss and what it counts, once all ranks have come.
@@ -124,8 +143,7 @@ static ls_status run_slots(ls_train *t, ls_train_metrics *m, double *parts, doub
         losses[micro] = loss ? (double)loss->data[0] : 0;
         weights[micro] = batch.weight;
         tokens[micro] = batch.tokens;
-        status = check_before_sum(t, losses[micro]);
-        if (!status && loss) status = ls_tape_backward(t->tape, loss);
+        if (loss) status = ls_tape_backward(t->tape, loss);
         if (!status) status = ls__parallel_finish(t);
         ls__train_leave(t, LS_PHASE_BACKWARD);
         m->backward_ms += since(clock);

@@ -9,6 +9,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -174,7 +175,7 @@ ls_status ls__tensorboard_add(int fd, const ls_train_metrics *m)
     if (m->eval_loss >= 0) add_value(&summary, "eval_loss", m->eval_loss);
     add_value(&summary, "epoch", m->epoch);
     add_value(&summary, "optimizer/lr", m->lr);
-    if (m->grad_norm >= 0) add_value(&summary, "optimizer/grad_norm", m->grad_norm);
+    if (isfinite(m->grad_norm)) add_value(&summary, "optimizer/grad_norm", m->grad_norm);
     add_value(&summary, "speed/tokens_per_s", m->tokens_per_s);
     add_value(&summary, "speed/gflops", m->gflops);
     add_value(&summary, "memory/resident_mib", (double)m->memory_bytes / (1 << 20));

@@ -20,6 +20,8 @@ typedef struct ls__loading {
 struct ls_train {
     ls_train_options options; /* defaults filled in; its pointers are the caller's and used in ls_train_open() only */
     int64_t step;             /* updates made */
+    int64_t skipped;          /* steps that were not made because they were not finite */
+    int skipped_in_a_row;
     bool broken;              /* a step failed; no more are made */
     _Atomic bool stop_wanted; /* by this rank */
     bool stopping;            /* by some rank: all know it since the last step */
@@ -110,8 +112,5 @@ LS_MUST_CHECK ls_status ls__train_update(ls_train *t, double loss, double scale,
 
 /* LS_ESTATE while an update was begun and not finished: such weights and state are of no step and must not be saved. */
 LS_MUST_CHECK ls_status ls__train_check_whole(const ls_train *t);
-
-/* The first parameter whose value, or else gradient, is not finite: "'h.0.ln_1.weight' (its gradient, element 3)". */
-const char *ls__train_find_nan(const ls_train *t, char *text, size_t bytes);
 
 #endif

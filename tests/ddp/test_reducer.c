@@ -3,7 +3,7 @@
 #include <math.h>
 #include <unistd.h>
 #include "comm/ranks.h"
-#include "ddp/fused.h"
+#include "ddp/on_sum.h"
 #include "lockstep/ddp.h"
 
 enum { SPANS = 9, SLOTS = 8 };
@@ -120,27 +120,38 @@ static void order_of_readiness_and_overlap_change_no_bit(void **state)
 /* ---- One update for all ranks of a machine. */
 
 typedef struct weights {
-    float *values; /* memory that the ranks share */
+    float *values;          /* memory that the ranks share */
+    float *seen;            /* likewise: what on_sum was shown */
+    _Atomic int64_t *count; /* likewise: of how many elements */
 } weights;
 
-static void descend(void *user, const float *sum, size_t begin, size_t end)
+static void descend(const weights *w, const float *sums, size_t elements)
 {
-    for (size_t i = begin; i < end; i++) ((weights *)user)->values[i] -= sum[i - begin];
+    for (size_t i = 0; i < elements; i++) w->values[i] -= sums[i];
 }
 
-/* Two steps of gradient descent on shared weights: sums read from the first rank, or taken in one pass. */
+static void see(void *user, const float *sums, size_t begin, size_t end)
+{
+    const weights *w = user;
+    memcpy(w->seen + begin, sums + begin, (end - begin) * sizeof *sums);
+    atomic_fetch_add(w->count, (int64_t)(end - begin));
+}
+
+/* Two steps of gradient descent on shared weights: sums are read from the first rank, and seen while they are made. */
 static int descend_together(ls_world *world, void *arg, char *why)
 {
-    bool fused = *(bool *)arg;
+    bool seeing = *(bool *)arg;
     ls_span spans[SPANS];
     ls_ddp *ddp;
     span_names(spans);
     ls_ddp_options o = { .slots = SLOTS, .to_first = true, .keep_sums = true, .bucket_bytes = 4096 };
     need_ok(ls_ddp_open(&ddp, world, spans, SPANS, &o));
-    void *memory;
-    need_ok(ls_group_share(ls_world_group(world), ls_ddp_elements(ddp) * sizeof(float), &memory));
-    weights w = { memory };
-    if (fused) need_ok(ls__ddp_on_sum(ddp, descend, &w));
+    void *memory[3];
+    size_t elements = ls_ddp_elements(ddp);
+    for (int i = 0; i < 3; i++)
+        need_ok(ls_group_share(ls_world_group(world), elements * sizeof(float) + 8, &memory[i]));
+    weights w = { memory[0], memory[1], memory[2] };
+    if (seeing) need_ok(ls__ddp_on_sum(ddp, see, &w));
     int rank = ls_world_rank(world), each = SLOTS / ls_world_size(world);
     for (int step = 0; step < 2; step++) {
         for (int micro = 0; micro < each; micro++) {
@@ -152,7 +163,12 @@ static int descend_together(ls_world *world, void *arg, char *why)
             }
             need_ok(ls_ddp_finish(ddp, NULL));
         }
-        if (!fused && rank == 0) descend(&w, ls_ddp_sums(ddp), 0, ls_ddp_elements(ddp));
+        if (seeing) {
+            int64_t count = atomic_load(w.count);
+            need(count == (int64_t)elements * (step + 1), "step %d: %lld elements seen", step, (long long)count);
+            need(!memcmp(w.seen, ls_ddp_sums(ddp), elements * sizeof(float)), "step %d: other sums were seen", step);
+        }
+        if (rank == 0) descend(&w, ls_ddp_sums(ddp), elements);
         need_ok(ls_barrier(ls_world_group(world)));
         for (size_t i = 0; i < SPANS; i++)
             for (size_t k = 0; k < span_counts[i]; k++) {
@@ -172,7 +188,7 @@ static void one_update_serves_all_ranks(void **state)
 {
     (void)state;
     for (int p = 1; p <= 8; p *= 2)
-        for (int fused = 0; fused < 2; fused++) on_ranks(p, descend_together, &(bool){ fused }, NULL);
+        for (int seeing = 0; seeing < 2; seeing++) on_ranks(p, descend_together, &(bool){ seeing }, NULL);
 }
 
 /* ---- Means. */
