@@ -44,7 +44,7 @@ enum { COMMANDS = sizeof commands / sizeof *commands };
 static void help(FILE *to)
 {
     fprintf(to, "usage: lockstep COMMAND [OPTIONS]\n\n"
-                "Data-parallel training: the same bits on any number of ranks.\n\n");
+                "Data-parallel training: the same bits on one rank or many.\n\n");
     for (int i = 0; i < COMMANDS; i++) fprintf(to, "  %-12s %s\n", commands[i].name, commands[i].summary);
     fprintf(to, "\n'lockstep COMMAND --help' explains a command, 'man lockstep' everything.\n");
 }

@@ -38,7 +38,11 @@ static bool is_first = true; /* whether this rank speaks */
 /* What went wrong on one rank, the others know too: the first one tells it. */
 static int complain(ls_status status)
 {
-    return is_first ? exit_failure("train", status) : exit_code(status);
+    /* The library speaks of its options, the user knows ours. */
+    bool order = strstr(ls_error(), "any_order") != NULL;
+    int code = is_first ? exit_failure("train", status) : exit_code(status);
+    if (is_first && order) fprintf(stderr, "lockstep train: any_order is --sum-order fast\n");
+    return code;
 }
 
 /* "runs/20261115-193000", or with a number behind if that is taken. */

@@ -228,6 +228,39 @@ static void the_mean_is_exact_for_uneven_micro_batches(void **state)
     on_ranks(3, uneven, "means", NULL);
 }
 
+/* An empty micro-batch has a mean of 0 / 0; what it holds is nobody's business. */
+static int empty(ls_world *world, void *arg, char *why)
+{
+    ls_ddp_options o = { .means = arg != NULL };
+    ls_span span = { .name = "w", .count = 3 };
+    ls_ddp *ddp;
+    ls_ddp_result result;
+    int rank = ls_world_rank(world);
+    need_ok(ls_ddp_open(&ddp, world, &span, 1, &o));
+    for (int step = 0; step < 3; step++) {
+        for (int micro = 0; micro < 2; micro++) {
+            double weight = step == 2 || (rank == 1 && micro == step) ? 0 : 2;
+            need_ok(ls_ddp_begin(ddp, micro ? LS_DDP_SYNC : LS_DDP_ACCUMULATE, weight));
+            for (int k = 0; k < 3; k++) ls_ddp_grad(ddp, 0)[k] = weight > 0 ? 6 : k ? NAN : INFINITY;
+            need_ok(ls_ddp_ready(ddp, 0));
+            need_ok(ls_ddp_finish(ddp, &result));
+        }
+        float expected = step == 2 ? 0 : o.means ? 6 : 3, *grad = ls_ddp_grad(ddp, 0);
+        need(grad[0] == expected && grad[2] == expected, "step %d: %g and %g, expected %g", step, (double)grad[0],
+             (double)grad[2], (double)expected);
+        need(result.weight == (step == 2 ? 0 : 6), "step %d: weight %g", step, result.weight);
+    }
+    ls_ddp_free(&ddp);
+    return 0;
+}
+
+static void what_counts_nothing_adds_nothing(void **state)
+{
+    (void)state;
+    on_ranks(2, empty, NULL, NULL);
+    on_ranks(2, empty, "means", NULL);
+}
+
 static int unused(ls_world *world, void *arg, char *why)
 {
     (void)arg;
@@ -352,6 +385,11 @@ static int misuse(ls_world *world, void *arg, char *why)
     need(strstr(ls_error(), "micro-batch 1 of 2"), "message: %s", ls_error());
     need(ls_ddp_begin(ddp, LS_DDP_ACCUMULATE, -1) == LS_EINVAL, "negative weight");
     need(ls_ddp_begin(ddp, LS_DDP_ACCUMULATE, NAN) == LS_EINVAL, "NaN weight");
+    need(ls_ddp_begin(ddp, LS_DDP_ACCUMULATE, INFINITY) == LS_EINVAL, "infinite weight");
+    need(ls_ddp_begin(ddp, LS_DDP_ACCUMULATE, 1e200) == LS_EINVAL, "a weight that float32 has not");
+    need(ls_ddp_begin(ddp, LS_DDP_ACCUMULATE, 1e-200) == LS_EINVAL, "a weight that float32 has not");
+    need(ls_ddp_begin(ddp, (ls_ddp_mode)2, 1) == LS_EINVAL && strstr(ls_error(), "mode 2"), "mode 2: %s", ls_error());
+    need(ls_ddp_begin(ddp, (ls_ddp_mode)-1, 1) == LS_EINVAL, "mode -1");
     need_ok(ls_ddp_begin(ddp, LS_DDP_ACCUMULATE, 1));
     need(ls_ddp_begin(ddp, LS_DDP_ACCUMULATE, 1) == LS_ESTATE, "begin twice");
     need(ls_ddp_ready(ddp, 2) == LS_EINVAL, "span 2 of 2");
@@ -426,6 +464,7 @@ int main(void)
         cmocka_unit_test(order_of_readiness_and_overlap_change_no_bit),
         cmocka_unit_test(one_update_serves_all_ranks),
         cmocka_unit_test(the_mean_is_exact_for_uneven_micro_batches),
+        cmocka_unit_test(what_counts_nothing_adds_nothing),
         cmocka_unit_test(unused_spans_are_found_and_hang_nobody),
         cmocka_unit_test(bfloat16_is_added_in_float32),
         cmocka_unit_test(hooks_see_every_bucket),
