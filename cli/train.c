@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+#include "base/status.h"
 #include "cli/commands.h"
 #include "cli/escape.h"
 #include "cli/last_run.h"
@@ -38,11 +39,11 @@ static bool is_first = true; /* whether this rank speaks */
 /* What went wrong on one rank, the others know too: the first one tells it. */
 static int complain(ls_status status)
 {
+    char text[1024];
+    snprintf(text, sizeof text, "%s", ls_error());
     /* The library speaks of its options, the user knows ours. */
-    bool order = strstr(ls_error(), "any_order") != NULL;
-    int code = is_first ? exit_failure("train", status) : exit_code(status);
-    if (is_first && order) fprintf(stderr, "lockstep train: any_order is --sum-order fast\n");
-    return code;
+    if (strstr(text, "(any_order)")) status = ls__fail(status, "%s: --sum-order fast", text);
+    return is_first ? exit_failure("train", status) : exit_code(status);
 }
 
 /* "runs/20261115-193000", or with a number behind if that is taken. */

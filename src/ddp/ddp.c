@@ -373,9 +373,13 @@ static ls_status deliver(ls_ddp *d, size_t index, double weight)
 
 static ls_status synchronise(ls_ddp *d, ls_ddp_result *r)
 {
+    const ls_ddp_options *o = &d->options;
+    /* With to_first, the others read what the machine's first rank has. It comes to the last collective when that is there: to a
+     * barrier if it has something to do that needs the weight, otherwise to the agreement. */
+    bool barrier = o->to_first && (d->wire || o->after || !o->keep_sums), agree_last = o->to_first && !barrier;
     d->stats.started_early += (int64_t)d->next_start;
     ls_status status = launch(d);
-    if (!status) status = start_agreement(d);
+    if (!status && !agree_last) status = start_agreement(d);
     int64_t begin = ls_now();
     for (size_t i = d->next_done; i < d->n_buckets && !status; i++) {
         status = ls_work_wait(&d->buckets[i].work);
@@ -383,13 +387,12 @@ static ls_status synchronise(ls_ddp *d, ls_ddp_result *r)
         d->buckets[i].state = LS__DONE;
         d->next_done = i + 1;
     }
+    if (!status && agree_last) status = start_agreement(d);
     if (!status) status = agree(d, r);
     d->stats.wait_ns += ls_now() - begin;
     for (size_t i = 0; i < d->n_buckets && !status; i++) status = deliver(d, i, r->weight);
-    /* The others read what the first rank has written. */
-    if (!status && d->options.to_first) status = ls_barrier(d->machine);
-    if (!status && d->options.n_buffers)
-        status = ls_buffers_sync(d->world, d->options.buffers, d->options.n_buffers, d->options.buffer_mode);
+    if (!status && barrier) status = ls_barrier(d->machine);
+    if (!status && o->n_buffers) status = ls_buffers_sync(d->world, o->buffers, o->n_buffers, o->buffer_mode);
     if (!status && !d->rebuilt && !d->wire) status = rebuild(d, &r->moved);
     d->rebuilt = true;
     d->stats.steps += !status;
