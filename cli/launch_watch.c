@@ -229,11 +229,20 @@ static void pass_on(launch *l, int number)
     signal_all(l, number);
 }
 
+/* The terminal has put ^C where the cursor was, perhaps behind a progress that is redrawn: messages begin on a new line. */
+static void end_line_of_interrupt(const struct signalfd_siginfo *s)
+{
+    if (s->ssi_signo != SIGINT || s->ssi_code != SI_KERNEL || !isatty(STDERR_FILENO)) return;
+    ssize_t ignored = write(STDERR_FILENO, "\n", 1);
+    (void)ignored;
+}
+
 static void read_signals(launch *l)
 {
     struct signalfd_siginfo s;
     while (read(l->signals, &s, sizeof s) == sizeof s) {
         int number = (int)s.ssi_signo;
+        end_line_of_interrupt(&s);
         if (number == SIGCHLD)
             see_children(l);
         else if (number == SIGTSTP)

@@ -6,9 +6,12 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-void progress_init(progress *p, int64_t steps, int64_t every)
+/* Steps may be short: a line that changes more often is not read, and costs on a slow connection. */
+#define REDRAW_NS INT64_C(50000000)
+
+void progress_init(progress *p, int64_t steps, int64_t every, bool terminal)
 {
-    *p = (progress){ .terminal = isatty(STDOUT_FILENO) == 1 };
+    *p = (progress){ .terminal = terminal };
     p->every = every > 0 ? every : steps / 20;
     if (p->every < 1) p->every = 1;
 }
@@ -32,43 +35,89 @@ static void format_time(char *text, size_t bytes, double seconds)
         snprintf(text, bytes, "%ld:%02ld", s / 60, s % 60);
 }
 
-/* The figures that both forms show. */
-static void format_figures(const progress *p, const ls_train_metrics *m, char *out, size_t bytes)
+/* The figures that both forms show, in the order in which they stand. The numbers say which are left out first where a line
+ * is too short; those with 0 stay. */
+enum { FIGURES = 5 };
+typedef struct figure {
+    char text[48];
+    int left_out;
+} figure;
+
+static void format_figures(const progress *p, const ls_train_metrics *m, figure f[FIGURES])
 {
-    char speed[32], left[32], share[32] = "";
+    char speed[32], left[32];
     format_count(speed, sizeof speed, m->tokens_per_s);
     format_time(left, sizeof left, (double)(m->steps - m->step) * p->smoothed / 1e3);
-    if (p->peak > 0) snprintf(share, sizeof share, "  %.0f%% of SGEMM", 100 * m->gflops / p->peak);
-    snprintf(out, bytes, "loss %.4f  %s tokens/s%s  %.0f MB  %s left", m->loss, speed, share,
-             (double)m->memory_bytes / 1e6, left);
+    for (int i = 0; i < FIGURES; i++) f[i] = (figure){ 0 };
+    snprintf(f[0].text, sizeof f->text, "loss %.4f", m->loss);
+    snprintf(f[1].text, sizeof f->text, "%s tokens/s", speed);
+    f[1].left_out = 3;
+    if (p->peak > 0) snprintf(f[2].text, sizeof f->text, "%.0f%% of SGEMM", 100 * m->gflops / p->peak);
+    f[2].left_out = 1;
+    snprintf(f[3].text, sizeof f->text, "%.0f MB", (double)m->memory_bytes / 1e6);
+    f[3].left_out = 2;
+    snprintf(f[4].text, sizeof f->text, "%s left", left);
 }
 
-static void draw(progress *p, const ls_train_metrics *m, const char *figures)
+/* "STEP/STEPS [###---] FIGURES": the bar has the room that is left, and figures go where it would have too little. */
+void progress_line(const progress *p, const ls_train_metrics *m, int columns, char *line, size_t bytes)
 {
-    enum { BAR = 24 };
-    char line[512], bar[BAR + 1];
-    int filled = (int)(BAR * m->step / m->steps);
-    for (int i = 0; i < BAR; i++) bar[i] = i < filled ? '#' : '-';
-    bar[BAR] = 0;
-    int n = snprintf(line, sizeof line, "%lld/%lld [%s] %s", (long long)m->step, (long long)m->steps, bar, figures);
+    enum { LEAST_BAR = 8, LONGEST_BAR = 24 };
+    figure f[FIGURES];
+    char head[48], bar[LONGEST_BAR + 1];
+    int used = snprintf(head, sizeof head, "%lld/%lld", (long long)m->step, (long long)m->steps), room;
+    format_figures(p, m, f);
+    for (int i = 0; i < FIGURES; i++) used += *f[i].text ? 2 + (int)strlen(f[i].text) : 0;
+    for (int out = 1; used + 3 + LEAST_BAR > columns && out <= 3; out++)
+        for (int i = 0; i < FIGURES; i++)
+            if (f[i].left_out == out && *f[i].text) {
+                used -= 2 + (int)strlen(f[i].text);
+                *f[i].text = 0;
+            }
+    room = columns - used - 3;
+    if (room > LONGEST_BAR) room = LONGEST_BAR;
+    for (int i = 0; i < room; i++) bar[i] = i < room * (double)m->step / (double)m->steps ? '#' : '-';
+    bar[room > 0 ? room : 0] = 0;
+    size_t n = (size_t)snprintf(line, bytes, room >= LEAST_BAR ? "%s [%s]" : "%s", head, bar);
+    for (int i = 0; i < FIGURES && n < bytes; i++)
+        if (*f[i].text) n += (size_t)snprintf(line + n, bytes - n, "%s%s", i ? "  " : " ", f[i].text);
+    if (columns > 0 && (size_t)columns < bytes && n > (size_t)columns) line[columns] = 0;
+}
+
+static void draw(progress *p, const ls_train_metrics *m)
+{
+    char line[512];
     struct winsize size;
+    /* The last column stays free: a character there would move the cursor to the next line on some terminals. */
     int columns = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col - 1 : 79;
-    if (n > columns) line[columns] = 0;
+    progress_line(p, m, columns, line, sizeof line);
     printf("\r%s\033[K", line);
-    fflush(stdout);
     p->drawn = true;
+    p->drawn_at = ls_now();
+    p->pending.step = 0;
+}
+
+static void print_line(const progress *p, const ls_train_metrics *m)
+{
+    figure f[FIGURES];
+    format_figures(p, m, f);
+    printf("step %lld/%lld", (long long)m->step, (long long)m->steps);
+    for (int i = 0; i < FIGURES; i++)
+        if (*f[i].text) printf("  %s", f[i].text);
+    printf("\n");
 }
 
 void progress_show(progress *p, const ls_train_metrics *m)
 {
-    char figures[256];
     /* The first steps are slower (pages come on first touch), so they are soon forgotten. */
     p->smoothed = m->step <= 2 ? m->step_ms : 0.9 * p->smoothed + 0.1 * m->step_ms;
-    format_figures(p, m, figures, sizeof figures);
-    if (p->terminal)
-        draw(p, m, figures);
+    bool last = m->step == m->steps || m->eval_loss >= 0;
+    if (p->terminal && !last && ls_now() - p->drawn_at < REDRAW_NS)
+        p->pending = *m;
+    else if (p->terminal)
+        draw(p, m);
     else if (m->step == 1 || m->step == m->steps || m->step % p->every == 0)
-        printf("step %lld/%lld  %s\n", (long long)m->step, (long long)m->steps, figures);
+        print_line(p, m);
     if (m->eval_loss >= 0) {
         progress_end(p);
         printf("step %lld  validation loss %.4f\n", (long long)m->step, m->eval_loss);
@@ -78,6 +127,7 @@ void progress_show(progress *p, const ls_train_metrics *m)
 
 void progress_end(progress *p)
 {
+    if (p->pending.step) draw(p, &p->pending);
     if (p->drawn) printf("\n");
     p->drawn = false;
 }

@@ -3,6 +3,7 @@
 #define LS_CLI_PROGRESS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include "lockstep/train.h"
 
 typedef struct progress {
@@ -11,10 +12,14 @@ typedef struct progress {
     double peak;     /* GFLOP/s; 0: not known */
     double smoothed; /* a step's milliseconds, recent ones counting more */
     bool drawn;      /* the redrawn line is there and must be ended before other output */
+    int64_t drawn_at;
+    ls_train_metrics pending; /* newer than what is drawn; step 0: none */
 } progress;
 
 /* every 0: about 20 lines in all. */
-void progress_init(progress *p, int64_t steps, int64_t every);
+void progress_init(progress *p, int64_t steps, int64_t every, bool terminal);
+/* The redrawn line, within `columns`: what matters least is left out where there is no room for all. */
+void progress_line(const progress *p, const ls_train_metrics *m, int columns, char *line, size_t bytes);
 void progress_show(progress *p, const ls_train_metrics *m);
 /* Ends the redrawn line, so that other output can follow. */
 void progress_end(progress *p);

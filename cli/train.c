@@ -35,6 +35,7 @@ static void catch_signals(void)
 }
 
 static bool is_first = true; /* whether this rank speaks */
+static bool on_terminal;     /* whether the progress is drawn, and the line it is on cleared before a message */
 
 /* What went wrong on one rank, the others know too: the first one tells it. */
 static int complain(ls_status status)
@@ -77,7 +78,7 @@ static ls_status run_steps(ls_train *t, const train_arguments *a, int64_t *made)
     progress p;
     ls_train_metrics m;
     ls_status status = LS_OK;
-    progress_init(&p, ls_train_options_of(t)->steps, a->log_every);
+    progress_init(&p, ls_train_options_of(t)->steps, a->log_every, on_terminal);
     int ranks = a->train.world ? ls_world_size(a->train.world) : 1;
     for (;;) {
         if (stop_signal) ls_train_stop(t);
@@ -186,7 +187,7 @@ static ls_status join_world(train_arguments *a, ls__launcher launcher, ls_world 
 static void show_log(void *user, ls_log_level level, const char *text)
 {
     const train_arguments *a = user;
-    const char *clear = isatty(STDERR_FILENO) && isatty(STDOUT_FILENO) ? "\r\033[K" : "";
+    const char *clear = on_terminal && isatty(STDERR_FILENO) ? "\r\033[K" : "";
     if (level >= LS_LOG_WARNING)
         fprintf(stderr, "%slockstep train: %s\n", clear, text);
     else if (level == LS_LOG_INFO && !a->quiet)
@@ -253,6 +254,9 @@ int train_command(int argc, char **argv)
     ls_status status = ls__identity_find(&identity, from_environment, NULL);
     if (status) return complain(status);
     if (identity.launcher == LS__LAUNCHER_ALONE && a.ranks > 1) return start_ranks(a.ranks, argc, argv);
+    /* mpirun gives its ranks a terminal of their own, also where its output goes to a file. */
+    bool ours = identity.launcher == LS__LAUNCHER_ALONE || identity.launcher == LS__LAUNCHER_LOCKSTEP;
+    on_terminal = ours && isatty(STDOUT_FILENO) == 1;
     status = join_world(&a, identity.launcher, &world);
     if (status)
         code = world ? EXIT_USAGE : complain(status);
