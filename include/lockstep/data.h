@@ -146,16 +146,18 @@ typedef struct ls_tokenizer ls_tokenizer; /* read-only once open; for any number
 typedef struct ls_encoder ls_encoder;     /* memory to encode with; for one thread at a time */
 
 /* `name` is "bytes" (each byte a token, 256 the end of a text), the path of a tokenizer.json, or a folder that has one,
- * or vocab.json and merges.txt, or OpenAI's encoder.json and vocab.bpe. GPT-2's kind only: byte-level BPE. On failure
- * *out is NULL. */
+ * or vocab.json and merges.txt, or OpenAI's encoder.json and vocab.bpe. GPT-2's kind only: byte-level BPE, with added tokens. On
+ * failure *out is NULL. */
 LS_API LS_MUST_CHECK ls_status ls_tokenizer_open(ls_tokenizer **out, const char *name);
 LS_API void ls_tokenizer_free(ls_tokenizer **tokenizer);
-/* Writes vocab.json, merges.txt and tokenizer.json into a folder, as Hugging Face's libraries read them. "bytes" has no
- * files: nothing is done. */
+/* Writes tokenizer.json, tokenizer_config.json, vocab.json and merges.txt into a folder, as Hugging Face's libraries read them.
+ * What was read from a tokenizer.json and the files beside it (tokenizer_config.json, special_tokens_map.json,
+ * added_tokens.json, chat_template.jinja) is written as it was. */
 LS_API LS_MUST_CHECK ls_status ls_tokenizer_save(const ls_tokenizer *tokenizer, const char *folder);
 /* All tokens are below this. */
 LS_API uint32_t ls_tokenizer_vocabulary(const ls_tokenizer *tokenizer);
-/* The token that ends a text ("<|endoftext|>"); -1 if there is none. */
+/* The token that ends a text; -1 if there is none. It is the eos_token of the folder's tokenizer_config.json, or else the
+ * eos_token_id of config.json or generation_config.json, or the eos_token of special_tokens_map.json, or "<|endoftext|>". */
 LS_API int32_t ls_tokenizer_end(const ls_tokenizer *tokenizer);
 /* The bytes of one token; NULL if there is no such token. */
 LS_API const uint8_t *ls_tokenizer_bytes(const ls_tokenizer *tokenizer, int32_t token, size_t *count);
@@ -167,8 +169,8 @@ LS_API LS_MUST_CHECK ls_status ls_tokenizer_decode(const ls_tokenizer *tokenizer
 LS_API LS_MUST_CHECK ls_status ls_encoder_open(ls_encoder **out, const ls_tokenizer *tokenizer);
 LS_API void ls_encoder_free(ls_encoder **encoder);
 /* The tokens of a text, in the encoder's memory until its next call. Any bytes will do: what is not valid UTF-8 is
- * split like punctuation, byte by byte, and decoding gives the very same bytes back. "<|endoftext|>" in a text is
- * ordinary text, never the token. */
+ * split like punctuation, byte by byte, and decoding gives the very same bytes back (but for white space that an added token
+ * takes along). The text of an added token, "<|endoftext|>" for example, becomes that token, as in Hugging Face's libraries. */
 LS_API LS_MUST_CHECK ls_status ls_encode(ls_encoder *encoder, const void *text, size_t bytes, const int32_t **tokens,
                                          size_t *count);
 

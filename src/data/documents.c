@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "data/shard.h"
 #include "data/split.h"
+#include "data/tokenizer.h"
 
 /* The longest line, or stretch of plain text without white space, that is read. */
 static const size_t chunk_limit = (size_t)1 << 30;
@@ -54,7 +55,7 @@ ls_text_format ls__text_format_of(ls_text_format format, const char *path)
 
 /* Where a chunk of `count` bytes ends: behind its last line, or at the last place where plain text may be cut. 0: it has
  * no such place. */
-static size_t last_cut(const ls__chunk *c, size_t count)
+static size_t last_cut(const ls__chunk *c, size_t count, const ls_tokenizer *tokenizer)
 {
     if (c->format != LS_TEXT_PLAIN) {
         const char *end = memrchr(c->bytes, '\n', count);
@@ -63,7 +64,8 @@ static size_t last_cut(const ls__chunk *c, size_t count)
     /* Nearly always there is one in the last bytes; if not, look further back, twice as far each time. */
     for (size_t back = 256;; back *= 2) {
         size_t from = back < count ? count - back : 1, last = 0;
-        for (size_t cut = from; (cut = ls__split_cut((const uint8_t *)c->bytes, cut, count)) < count; cut++) last = cut;
+        for (size_t cut = from; (cut = ls__split_cut((const uint8_t *)c->bytes, cut, count)) < count; cut++)
+            if (!tokenizer || ls__tokenizer_may_cut(tokenizer, c->bytes, count, cut)) last = cut;
         if (last || from == 1) return last;
     }
 }
@@ -95,7 +97,7 @@ ls_status ls__chunks_next(ls__chunks *c, ls__chunk *chunk)
         ls_status status = ls__source_read(file, bytes, count, c->offset);
         if (status) return status;
         chunk->last = count == left;
-        chunk->count = chunk->last ? count : last_cut(chunk, count);
+        chunk->count = chunk->last ? count : last_cut(chunk, count, c->tokenizer);
         if (chunk->count) break;
     }
     c->offset += chunk->count;

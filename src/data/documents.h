@@ -27,7 +27,8 @@ typedef struct ls__chunk {
 typedef struct ls__chunks {
     const ls__sources *sources;
     ls_text_format format;
-    size_t size; /* bytes of a chunk, more or less */
+    const ls_tokenizer *tokenizer; /* plain text is not cut inside its added tokens; NULL: it has none */
+    size_t size;                   /* bytes of a chunk, more or less */
     size_t file;
     uint64_t offset, line;
 } ls__chunks;

@@ -316,6 +316,7 @@ static ls_status index_files(text *t, int threads)
     ls__parallel p = { /* Padded, only line ends matter here. */
                        .chunks = { .sources = &t->sources,
                                    .format = t->padded ? LS_TEXT_LINES : t->format,
+                                   .tokenizer = t->tokenizer,
                                    .size = t->padded ? PADDED_CHUNK : PACKED_UNIT },
                        .threads = t->padded && !t->lengths ? 1 : threads,
                        .user = t,

@@ -253,14 +253,16 @@ ls_status ls_tokenize(const ls_tokenize_options *o, ls_tokenize_result *result)
         return status;
     }
     for (size_t i = 0; i < j.sources.count; i++) j.total += j.sources.files[i].bytes;
-    ls__parallel p = { .chunks = { .sources = &j.sources, .format = o->format, .size = CHUNK_BYTES },
-                       .threads = o->threads,
-                       .user = &j,
-                       .open = open_encoder,
-                       .free = free_encoder,
-                       .work = work,
-                       .put = put,
-                       .discard = discard };
+    ls__parallel p = {
+        .chunks = { .sources = &j.sources, .format = o->format, .tokenizer = o->tokenizer, .size = CHUNK_BYTES },
+        .threads = o->threads,
+        .user = &j,
+        .open = open_encoder,
+        .free = free_encoder,
+        .work = work,
+        .put = put,
+        .discard = discard
+    };
     status = ls__parallel_run(&p);
     if (!status && j.filled) status = finish_shard(&j);
     if (!status && !j.result.tokens)

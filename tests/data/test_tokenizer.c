@@ -179,8 +179,9 @@ static void short_and_long_pieces_merge_like_the_plain_way(void **state)
     bytes = fread(json, 1, 1 << 20, f);
     fclose(f);
     ls__bpe *b;
+    ls__added added;
     ls__bpe_scratch *s;
-    check_ok(ls__tokenizer_parse(&b, "one/tokenizer.json", json, bytes));
+    check_ok(ls__tokenizer_parse(&b, &added, "one/tokenizer.json", json, bytes));
     check_ok(ls__bpe_scratch_open(&s, b));
     for (uint64_t round = 0; round < 60; round++) {
         uint8_t text[200];
@@ -196,7 +197,40 @@ static void short_and_long_pieces_merge_like_the_plain_way(void **state)
     }
     ls__bpe_scratch_free(&s);
     ls__bpe_free(&b);
+    ls__added_free(&added);
     free(json);
+}
+
+/* 400 texts that Hugging Face's tokenizers encoded; see make_added_goldens.py. */
+static void added_tokens_are_found_as_the_reference_finds_them(void **state)
+{
+    (void)state;
+    char path[500], *line = NULL;
+    size_t room = 0, cases = 0;
+    ls_tokenizer *t;
+    snprintf(path, sizeof path, "%s/tests/data/added_tokenizer.json", getenv("LOCKSTEP_SOURCE"));
+    check_ok(ls_tokenizer_open(&t, path));
+    snprintf(path, sizeof path, "%s/tests/data/added_goldens.txt", getenv("LOCKSTEP_SOURCE"));
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    for (; getline(&line, &room, f) > 0; cases++) {
+        uint8_t text[1000];
+        int32_t got[1000];
+        size_t n = 0, count, i = 0;
+        char *p = line;
+        for (unsigned byte; sscanf(p, "%2x", &byte) == 1 && *p != ' '; p += 2) text[n++] = (uint8_t)byte;
+        if (*p == '-') p++;
+        encode(t, text, n, got, &count);
+        for (char *end; (void)strtol(p, &end, 10), end != p; p = end, i++)
+            if (i >= count || got[i] != strtol(p, &end, 10))
+                fail_msg("case %zu, '%.*s': token %zu is %d, not %ld", cases, (int)n, (char *)text, i,
+                         i < count ? got[i] : -1, strtol(p, &end, 10));
+        if (i != count) fail_msg("case %zu, '%.*s': %zu tokens, not %zu", cases, (int)n, (char *)text, count, i);
+    }
+    assert_int_equal(cases, 400);
+    free(line);
+    fclose(f);
+    ls_tokenizer_free(&t);
 }
 
 static void broken_files_are_named(void **state)
@@ -245,6 +279,7 @@ int main(void)
         cmocka_unit_test(all_kinds_of_files_are_the_same_tokenizer),
         cmocka_unit_test(any_bytes_come_back),
         cmocka_unit_test(short_and_long_pieces_merge_like_the_plain_way),
+        cmocka_unit_test(added_tokens_are_found_as_the_reference_finds_them),
         cmocka_unit_test(broken_files_are_named),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
