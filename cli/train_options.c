@@ -25,7 +25,7 @@ static const char *const schedules[] = { "constant", "linear", "cosine", NULL };
 /* Values as they stand on the command line, where 0 means 0; the library's 0 means its default. */
 typedef struct raw {
     int optimizer, schedule, workers, update, wire, sum, order, input, last;
-    float lr_end, weight_decay, momentum;
+    float lr_end, weight_decay, momentum, dropout;
     double clip, bucket_mb;
     const char *inject;
 } raw;
@@ -92,7 +92,8 @@ static int read_rows(train_arguments *a, raw *r, int argc, char **argv)
         { OPTION_INT, "--vocab-size", &t->model.vocab, "N", "tokens (those of the tokenizer; shards: 50257)", 1, many,
           NULL },
         { OPTION_INT, "--context", &t->model.context, "N", "longest sequence (that of --seq-len)", 1, many, NULL },
-        { OPTION_FLOAT, "--dropout", &t->model.dropout, "P", "while training (0)", 0, 0.999, NULL },
+        { OPTION_FLOAT, "--dropout", &r->dropout, "P", "while training (0; --init: as its config.json has it)", 0,
+          0.999, NULL },
         { OPTION_HEADING, "Training", NULL, NULL, NULL, 0, 0, NULL },
         { OPTION_LONG, "--steps", &t->steps, "N", "updates (1000)", 1, any, NULL },
         { OPTION_DOUBLE, "--epochs", &t->epochs, "X", "passes over the data, instead of --steps", 1e-9, 1e9, NULL },
@@ -194,6 +195,7 @@ int train_arguments_read(train_arguments *a, int argc, char **argv)
               .lr_end = -1,
               .weight_decay = -1,
               .momentum = -1,
+              .dropout = -1,
               .clip = -1,
               .workers = -1,
               .last = -1 };
@@ -244,6 +246,7 @@ int train_arguments_read(train_arguments *a, int argc, char **argv)
     t->schedule.lr_end = r.lr_end < 0 ? 0 : r.lr_end == 0 ? -1 : r.lr_end;
     t->optimizer.weight_decay = r.weight_decay < 0 ? 0 : r.weight_decay == 0 ? -1 : r.weight_decay;
     t->optimizer.momentum = r.momentum < 0 ? 0 : r.momentum == 0 ? -1 : r.momentum;
+    t->model.dropout = r.dropout < 0 ? 0 : r.dropout == 0 ? -1 : r.dropout;
     t->clip = r.clip < 0 ? 0 : r.clip == 0 ? -1 : r.clip;
     t->workers = r.workers < 0 ? 0 : r.workers == 0 ? -1 : r.workers;
     t->update = (ls_update)r.update;

@@ -82,7 +82,8 @@ typedef struct ls_train_options {
     /* ---- Model */
     ls_gpt2_options model; /* vocab 0: the tokenizer's, or 50,257; context 0: `length`; others: see nn.h */
     const char *init;      /* a folder with a model to start from, as ls_model_save() or transformers writes it; its
-                              sizes count, of `model` only dropout is used; NULL: random weights */
+                              sizes count, and of `model` only the dropout: 0: that of the folder; < 0: none. NULL: random
+                              weights */
 
     /* ---- Batch */
     int rows;   /* sequences of a micro-batch; 0: 8 */

@@ -30,7 +30,8 @@ static ls_status read_file(const char *folder, const char *name, char **text, si
 static ls_status parse(const char *folder, const char *name, const char *text, size_t bytes, json_t **out)
 {
     json_error_t error;
-    *out = text ? json_loadb(text, bytes, 0, &error) : NULL;
+    /* transformers writes lengths without limit as 10^30, which no integer holds. */
+    *out = text ? json_loadb(text, bytes, JSON_DECODE_INT_AS_REAL, &error) : NULL;
     if (*out || !text) return LS_OK;
     return ls__fail(LS_EFORMAT, "%s/%s: line %d, column %d: %s", folder, name, error.line, error.column, error.text);
 }
@@ -48,10 +49,10 @@ static int32_t end_by_name(const ls_tokenizer *t, const json_t *root)
 
 static int32_t token_of(const ls_tokenizer *t, const json_t *value)
 {
-    json_int_t id = json_integer_value(value);
+    double id = json_real_value(value);
     size_t count;
-    bool there =
-        json_is_integer(value) && id >= 0 && id < LS__BPE_MAX_TOKENS && ls__bpe_bytes(t->bpe, (uint32_t)id, &count);
+    bool there = json_is_real(value) && id >= 0 && id < LS__BPE_MAX_TOKENS && id == (uint32_t)id &&
+                 ls__bpe_bytes(t->bpe, (uint32_t)id, &count);
     return there ? (int32_t)id : -1;
 }
 

@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include "base/log.h"
 #include "base/status.h"
+#include "data/tokenizer.h"
 
 /* Which samples are for training and which for evaluation. */
 static ls_status split(ls_train *t)
@@ -88,18 +89,52 @@ static bool has_file(const char *folder, const char *name)
     return n < (int)sizeof path && access(path, R_OK) == 0;
 }
 
-ls_status ls__train_open_tokenizer(ls_train *t)
+/* A model knows its tokens by their numbers: with another tokenizer they would mean something else. */
+static ls_status check_tokenizer(const ls_train *t, bool has_own, int vocab)
+{
+    const ls_train_options *o = &t->options;
+    const char *name = t->tokenizer_name;
+    int tokens = (int)ls_tokenizer_vocabulary(t->tokenizer),
+        padding = 128; /* vocabularies are rounded up to multiples of it */
+    int32_t first;
+    if (vocab && tokens > vocab)
+        return ls__fail(LS_EINVAL, "the tokenizer has %d tokens, more than the model's vocabulary of %d", tokens,
+                        vocab);
+    if (o->init && !has_own && (tokens + padding - 1) / padding * padding < vocab)
+        return ls__fail(
+            LS_EINVAL,
+            "%s: the model has a vocabulary of %d and no tokenizer beside it, and '%s' has %d tokens: name the "
+            "tokenizer that the model was trained with",
+            o->init, vocab, name, tokens);
+    if (!has_own || name == o->init) return LS_OK;
+    ls_tokenizer *own;
+    ls_status status = ls_tokenizer_open(&own, o->init);
+    if (!status && !ls__tokenizer_is_part(t->tokenizer, own, &first))
+        status = ls__fail(
+            LS_EINVAL,
+            "the model in %s was trained with a tokenizer of its own, in which token %d is another than in '%s': "
+            "leave out the tokenizer, or train a model from scratch",
+            o->init, first, name);
+    ls_tokenizer_free(&own);
+    return status;
+}
+
+ls_status ls__train_open_tokenizer(ls_train *t, int vocab)
 {
     const ls_train_options *o = &t->options;
     ls_status status = ls__source_is_text(o->data, o->n_data, &t->is_text);
     if (status) return status;
     const char *name = o->tokenizer;
-    if (!name && o->init && (has_file(o->init, "tokenizer.json") || has_file(o->init, "vocab.json"))) name = o->init;
+    bool has_own = o->init && (has_file(o->init, "tokenizer.json") || has_file(o->init, "vocab.json"));
+    if (!name && has_own) name = o->init;
     if (!name && t->is_text) name = "bytes";
-    if (!o->n_data && name && strcmp(name, "bytes") != 0)
+    if (!name) return LS_OK;
+    t->tokenizer_name = name;
+    if ((status = ls_tokenizer_open(&t->tokenizer, name))) return status;
+    if (!o->n_data && t->tokenizer->bpe)
         return ls__fail(LS_EINVAL, "the built-in corpus is made of bytes; the tokenizer '%s' needs data of its own",
                         name);
-    return name ? ls_tokenizer_open(&t->tokenizer, name) : LS_OK;
+    return check_tokenizer(t, has_own, vocab);
 }
 
 static ls_status settle_order(ls_train *t)

@@ -49,7 +49,6 @@ static json_t *describe(const ls_train *t)
     static const char *const lasts[] = { "default", "drop", "keep", "drop-step" };
     const ls_train_options *o = &t->options;
     const ls_gpt2_options *m = ls_model_gpt2(t->model);
-    const char *tokenizer = o->tokenizer ? o->tokenizer : !t->tokenizer ? NULL : t->is_text ? "bytes" : o->init;
     json_t *model = json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:f, s:I}", "kind", "gpt2", "layers", m->layers, "width",
                               m->width, "heads", m->heads, "vocab_size", m->vocab, "context", m->context, "dropout",
                               (double)m->dropout, "parameters", (json_int_t)ls_model_size(t->model));
@@ -67,7 +66,7 @@ static json_t *describe(const ls_train *t)
                              o->field, "prompt_field", o->prompt_field, "weight_field", o->weight_field, "input",
                              ls_text_format_name(o->text_format), "prefetch", o->prefetch, "stage", o->stage);
     return json_pack("{s:s, s:s?, s:o, s:o, s:o, s:s?, s:o, s:o, s:o, s:o, s:I, s:i, s:I, s:i, s:i}", "lockstep",
-                     ls_version(), "tokenizer", tokenizer, "data", names(o->data, o->n_data), "val_data",
+                     ls_version(), "tokenizer", t->tokenizer_name, "data", names(o->data, o->n_data), "val_data",
                      names(o->val_data, o->n_val_data), "loading", feed, "init", o->init, "model", model, "batch",
                      batch, "optimizer", optimizer, "schedule", schedule, "eval_every", (json_int_t)o->eval_every,
                      "eval_batches", o->eval_batches, "seed", (json_int_t)o->seed, "workers", o->workers, "threads",

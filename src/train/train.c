@@ -58,20 +58,21 @@ static ls_status settle_sizes(ls_train *t)
     ls_status status = LS_OK;
     if (o->init) {
         if ((status = ls_gpt2_options_read(o->init, &sizes))) return status;
-        sizes.dropout = o->model.dropout;
+        if (o->model.dropout != 0) {
+            sizes.dropout = o->model.dropout;
+            sizes.embd_dropout = o->model.embd_dropout;
+            sizes.attn_dropout = o->model.attn_dropout;
+        }
     }
+    if (sizes.dropout < 0) sizes.dropout = 0;
     if (!o->length) o->length = sizes.context && sizes.context < 256 ? sizes.context : 256;
     if (!sizes.context) sizes.context = o->length;
     if ((status = check_count("the sequence length", o->length, 1 << 26))) return status;
     if (o->length > sizes.context)
         return ls__fail(LS_EINVAL, "sequences of %d tokens do not fit the model's context of %d", o->length,
                         sizes.context);
-    if ((status = ls__train_open_tokenizer(t))) return status;
-    int tokens = t->tokenizer ? (int)ls_tokenizer_vocabulary(t->tokenizer) : 0;
-    if (!sizes.vocab) sizes.vocab = tokens ? tokens : 50257;
-    if (sizes.vocab < tokens)
-        return ls__fail(LS_EINVAL, "the tokenizer has %d tokens, more than the model's vocabulary of %d", tokens,
-                        sizes.vocab);
+    if ((status = ls__train_open_tokenizer(t, sizes.vocab))) return status;
+    if (!sizes.vocab) sizes.vocab = t->tokenizer ? (int)ls_tokenizer_vocabulary(t->tokenizer) : 50257;
     if ((status = ls_gpt2_options_check(&sizes))) return status;
     o->model = sizes;
     return LS_OK;
@@ -107,6 +108,8 @@ int ls__train_facts(const ls_train *t, ls__fact *out)
         { "vocabulary", m->vocab, true },
         { "context", m->context, true },
         { "dropout", (double)m->dropout, true },
+        { "dropout of embeddings", (double)m->embd_dropout, true },
+        { "dropout of attention weights", (double)m->attn_dropout, true },
         { "batch size", o->rows, true },
         { "sequence length", o->length, true },
         { "slots", o->slots, true },
@@ -232,6 +235,7 @@ ls_status ls_train_save(ls_train *t)
     if (bad)
         return ls__fail(LS_ENOTFINITE, "%s: %zu weights are not finite; the model was not saved", t->run.path, bad);
     status = ls__checkpoint_wait(t);
+    if (t->tokenizer) ls_model_set_end(t->model, ls_tokenizer_end(t->tokenizer));
     if (!status && t->tokenizer) status = ls_tokenizer_save(t->tokenizer, t->run.path);
     return status ? status : ls_model_save(t->model, t->run.path);
 }

@@ -233,6 +233,47 @@ static void added_tokens_are_found_as_the_reference_finds_them(void **state)
     ls_tokenizer_free(&t);
 }
 
+/* Text is tokenized in chunks, which must not end inside an added token or before white space that one takes. */
+static void chunks_do_not_cut_added_tokens(void **state)
+{
+    (void)state;
+    enum { BYTES = 3 << 20 };
+    char path[500], *text = malloc(BYTES);
+    size_t n = 0, count;
+    ls_tokenizer *t;
+    ls_encoder *e;
+    const int32_t *whole;
+    snprintf(path, sizeof path, "%s/tests/data/added_tokenizer.json", getenv("LOCKSTEP_SOURCE"));
+    check_ok(ls_tokenizer_open(&t, path));
+    /* Nearly every blank is inside a token, or behind one that takes it. */
+    for (uint64_t i = 0; n < BYTES - 20; i++)
+        n += (size_t)snprintf(text + n, BYTES - n, "%s",
+                              (const char *[]){ "foo bar", "<r> ", "bar  ", "ab\n",
+                                                "<b>\n " }[ls__random_u32(3, 1, i) % 5]);
+    FILE *f = fopen("cut.txt", "w");
+    assert_int_equal(fwrite(text, 1, n, f), n);
+    fclose(f);
+    check_ok(ls_encoder_open(&e, t));
+    check_ok(ls_encode(e, text, n, &whole, &count));
+    const char *paths[] = { "cut.txt" };
+    ls_tokenize_result result;
+    check_ok(ls_tokenize(
+        &(ls_tokenize_options){
+            .paths = paths, .n_paths = 1, .tokenizer = t, .output = "cut", .shard_format = LS_SHARD_RAW32 },
+        &result));
+    assert_int_equal(result.tokens, count + 1);
+    int32_t *got = malloc((count + 1) * sizeof *got);
+    f = fopen("cut-00000.bin", "r");
+    assert_int_equal(fread(got, sizeof *got, count + 1, f), count + 1);
+    fclose(f);
+    assert_memory_equal(got, whole, count * sizeof *got);
+    assert_int_equal(got[count], ls_tokenizer_end(t));
+    free(got);
+    free(text);
+    ls_encoder_free(&e);
+    ls_tokenizer_free(&t);
+}
+
 static void broken_files_are_named(void **state)
 {
     (void)state;
@@ -280,6 +321,7 @@ int main(void)
         cmocka_unit_test(any_bytes_come_back),
         cmocka_unit_test(short_and_long_pieces_merge_like_the_plain_way),
         cmocka_unit_test(added_tokens_are_found_as_the_reference_finds_them),
+        cmocka_unit_test(chunks_do_not_cut_added_tokens),
         cmocka_unit_test(broken_files_are_named),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
