@@ -18,13 +18,15 @@ static const char *const wires[] = { "float32", "bfloat16", NULL };
 static const char *const updates[] = { "sharded", "replicated", NULL };
 static const char *const sums[] = { "canonical", "fast", NULL };
 static const char *const orders[] = { "shuffled", "sequential", "torch", "balanced", NULL }; /* as ls_order */
-static const char *const inputs[] = { "auto", "plain", "lines", "jsonl", NULL };             /* as ls_text_format */
-static const char *const lasts[] = { "drop", "keep", "drop-step", NULL };                    /* as ls_last, from 1 */
+/* As ls_text_format, and behind it ls_shard_format from 1 on. */
+static const char *const data_formats[] = { "auto", "plain", "lines", "jsonl", "llmc16", "llmc32", "u16", "u32", NULL };
+static const char *const on_bad[] = { "stop", "skip", NULL };
+static const char *const lasts[] = { "drop", "keep", "drop-step", NULL }; /* as ls_last, from 1 */
 static const char *const schedules[] = { "constant", "linear", "cosine", NULL };
 
 /* Values as they stand on the command line, where 0 means 0; the library's 0 means its default. */
 typedef struct raw {
-    int optimizer, schedule, workers, update, wire, sum, order, input, last;
+    int optimizer, schedule, workers, update, wire, sum, order, input, on_bad, last;
     float lr_end, weight_decay, momentum, dropout;
     double clip, bucket_mb;
     const char *inject;
@@ -36,16 +38,19 @@ static int read_rows(train_arguments *a, raw *r, int argc, char **argv)
     const double many = 2147483647, any = 1e18;
     const option_row rows[] = {
         { OPTION_HEADING, "Data", NULL, NULL, NULL, 0, 0, NULL },
-        { OPTION_LIST, "--data", &a->data, "FILES", "text, JSON lines, or token shards", 0, 0, NULL },
+        { OPTION_LIST, "--data", &a->data, "FILES",
+          "text, JSON lines (also .gz, .zst), or token shards; files, patterns, folders", 0, 0, NULL },
         { OPTION_LIST, "--val-data", &a->val_data, "FILES", "for evaluation (default: the last 5% of --data)", 0, 0,
           NULL },
         { OPTION_TEXT, "--tokenizer", &t->tokenizer, "NAME", "bytes (default), tokenizer.json, or a folder with one", 0,
           0, NULL },
         { OPTION_INT, "--batch-size", &t->rows, "N", "sequences of a micro-batch (8)", 1, many, NULL },
         { OPTION_INT, "--seq-len", &t->length, "N", "tokens of a sequence (256; built-in corpus: 64)", 1, many, NULL },
-        { OPTION_CHOICE, "--input", &r->input, "FORMAT", "of text: auto, plain, lines, jsonl (auto: by the name)", 0, 0,
-          inputs },
-        { OPTION_TEXT, "--field", &t->field, "NAME", "JSON lines: the member with the text (text)", 0, 0, NULL },
+        { OPTION_CHOICE, "--data-format", &r->input, "FORMAT",
+          "auto, plain, lines, jsonl, llmc16, llmc32, u16, u32 (auto: by name and first bytes)", 0, 0, data_formats },
+        { OPTION_CHOICE, "--input", &r->input, "FORMAT", NULL, 0, 0, data_formats },
+        { OPTION_CHOICE, "--on-bad", &r->on_bad, "WHAT", "a bad JSON line: stop, or skip it (stop)", 0, 0, on_bad },
+        { OPTION_TEXT, "--field", &t->field, "NAME", "JSON lines: the field with the text (text)", 0, 0, NULL },
         { OPTION_FLAG, "--pad", &t->padded, NULL, "a sequence is one document, cut off or padded (packed)", 0, 0,
           NULL },
         { OPTION_TEXT, "--prompt-field", &t->prompt_field, "NAME", "with --pad: a text before it, without loss", 0, 0,
@@ -253,7 +258,11 @@ int train_arguments_read(train_arguments *a, int argc, char **argv)
     t->any_order = r.sum == 1;
     t->bf16 = r.wire == 1;
     t->order = (ls_order)r.order;
-    t->text_format = (ls_text_format)r.input;
+    if (r.input < LS_TEXT_FORMAT_COUNT)
+        t->text_format = (ls_text_format)r.input;
+    else
+        t->shard_format = (ls_shard_format)(r.input - LS_TEXT_FORMAT_COUNT + 1);
+    t->skip_bad = r.on_bad == 1;
     t->last = (ls_last)(r.last + 1);
     t->bucket_bytes = (size_t)(r.bucket_mb * (1 << 20));
     t->data = (const char *const *)a->data.items;

@@ -63,8 +63,10 @@ typedef struct ls_train_options {
     const char
         *tokenizer; /* of text: see ls_tokenizer_open(); for shards, what they were made with, to be kept beside the
                               model; NULL: that of `init` if it has one, otherwise bytes for text and none for shards */
-    ls_text_format text_format; /* of text; 0: by the names of the files */
-    const char *field;          /* JSON lines: the member with the text; NULL: "text" */
+    ls_text_format text_format;   /* the files are text of that format; 0: by their names and first bytes */
+    ls_shard_format shard_format; /* the files are token shards of that format; 0: by their names and first bytes */
+    const char *field;            /* JSON lines: the field with the text; NULL: "text" */
+    bool skip_bad;                /* JSON lines: leave out lines that are wrong; default: they are an error */
     bool padded; /* text: a sequence is a document, cut off or padded; the loss is the mean over the tokens that
                                    are there. Default: packed, documents behind one another */
     const char *prompt_field; /* padded JSON lines: a text before it that carries no loss; NULL: none */

@@ -23,7 +23,8 @@ typedef struct job {
     ls_shard_format format;
     uint64_t shard_tokens;
     ls__sources sources;
-    uint64_t total; /* bytes of all files */
+    uint64_t total, done; /* bytes of all files */
+    ls__bad_lines bad;
     ls_tokenize_result result;
     /* the shard being filled: */
     uint8_t *shard; /* grows as needed */
@@ -67,7 +68,7 @@ ls_status ls__tokenize_chunk(const ls__chunk *chunk, const ls__fields *fields, c
                              ls_encoder *encoder, ls__token_list *list)
 {
     chunk_work w = { .encoder = encoder, .end = ls_tokenizer_end(tokenizer), .list = list };
-    return ls__chunk_documents(chunk, fields, tokenize_document, &w);
+    return ls__chunk_documents(chunk, fields, &list->bad, tokenize_document, &w);
 }
 
 static void discard(void *result)
@@ -109,7 +110,7 @@ static void free_encoder(void *user, void *state)
 
 static size_t width_of(const job *j)
 {
-    return j->format == LS_SHARD_LLMC32 || j->format == LS_SHARD_RAW32 ? 4 : 2;
+    return j->format == LS_SHARD_LLMC32 || j->format == LS_SHARD_U32 ? 4 : 2;
 }
 
 static ls_status finish_shard(job *j)
@@ -171,8 +172,10 @@ static ls_status put(void *user, const ls__chunk *chunk, void *result)
     j->result.documents += p->documents;
     j->result.tokens += p->count;
     j->result.bytes += chunk->count;
+    j->done += chunk->consumed;
+    ls__bad_lines_add(&j->bad, &p->bad);
     discard(p);
-    if (!status && j->o->progress) j->o->progress(j->o->user, j->result.bytes, j->total);
+    if (!status && j->o->progress) j->o->progress(j->o->user, j->done, j->total);
     return status;
 }
 
@@ -183,8 +186,8 @@ static ls_status check_options(job *j)
     j->format = o->shard_format;
     if (j->format == LS_SHARD_AUTO) j->format = vocabulary <= 1 << 16 ? LS_SHARD_LLMC16 : LS_SHARD_LLMC32;
     if (vocabulary > 1 << 16 && width_of(j) == 2)
-        return ls__fail(LS_EINVAL, "a vocabulary of %u does not fit shards of format %s; use llmc32 or raw32",
-                        vocabulary, ls_shard_format_name(j->format));
+        return ls__fail(LS_EINVAL, "a vocabulary of %u does not fit shards of format %s; use llmc32 or u32", vocabulary,
+                        ls_shard_format_name(j->format));
     j->shard_tokens = o->shard_tokens ? o->shard_tokens : default_shard_tokens;
     if (j->shard_tokens > INT32_MAX) return ls__fail(LS_EINVAL, "a shard holds at most %d tokens", INT32_MAX);
     return LS_OK;
@@ -241,10 +244,10 @@ static ls_status make_folder(const char *output)
 
 ls_status ls_tokenize(const ls_tokenize_options *o, ls_tokenize_result *result)
 {
-    job j = { .o = o, .fields = { .text = o->field } };
+    job j = { .o = o, .fields = { .text = o->field, .skip_bad = o->skip_bad } };
     *result = (ls_tokenize_result){ 0 };
     ls_status status = check_options(&j);
-    if (!status) status = ls__sources_open_text(&j.sources, o->paths, o->n_paths);
+    if (!status) status = ls__sources_open_text(&j.sources, o->paths, o->n_paths, o->format);
     if (status) return status;
     if (!o->replace) status = old_shards(&j, 0, false);
     if (!status) status = make_folder(o->output);
@@ -253,21 +256,21 @@ ls_status ls_tokenize(const ls_tokenize_options *o, ls_tokenize_result *result)
         return status;
     }
     for (size_t i = 0; i < j.sources.count; i++) j.total += j.sources.files[i].bytes;
-    ls__parallel p = {
-        .chunks = { .sources = &j.sources, .format = o->format, .tokenizer = o->tokenizer, .size = CHUNK_BYTES },
-        .threads = o->threads,
-        .user = &j,
-        .open = open_encoder,
-        .free = free_encoder,
-        .work = work,
-        .put = put,
-        .discard = discard
-    };
+    ls__parallel p = { .chunks = { .sources = &j.sources, .tokenizer = o->tokenizer, .size = CHUNK_BYTES },
+                       .threads = o->threads,
+                       .user = &j,
+                       .open = open_encoder,
+                       .free = free_encoder,
+                       .work = work,
+                       .put = put,
+                       .discard = discard };
     status = ls__parallel_run(&p);
     if (!status && j.filled) status = finish_shard(&j);
     if (!status && !j.result.tokens)
         status = ls__fail(LS_EFORMAT, "%s: byte 0: there is no text in %s", j.sources.files[0].path,
                           j.sources.count > 1 ? "this and the other files" : "this file");
+    j.result.bad_lines = j.bad.count;
+    if (!status) ls__bad_lines_warn(&j.bad);
     if (!status && o->replace) status = old_shards(&j, j.result.shards, true);
     free(j.shard);
     ls__sources_close(&j.sources);

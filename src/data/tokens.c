@@ -118,6 +118,7 @@ ls_status ls_tokens_open(ls_dataset **out, const ls_tokens_options *o)
     t->seq_len = o->seq_len;
     t->vocabulary = o->vocabulary;
     ls_status status = ls__sources_open(&t->sources, o->paths, o->n_paths);
+    if (!status) ls__sources_warn(&t->sources);
     if (!status) status = examine_all(t, o->format);
     for (size_t i = 0; !status && i < t->sources.count; i++) t->sources.files[i].delay_us = o->read_delay_us;
     if (status) {

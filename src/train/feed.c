@@ -122,7 +122,7 @@ static ls_status check_tokenizer(const ls_train *t, bool has_own, int vocab)
 ls_status ls__train_open_tokenizer(ls_train *t, int vocab)
 {
     const ls_train_options *o = &t->options;
-    ls_status status = ls__source_is_text(o->data, o->n_data, &t->is_text);
+    ls_status status = ls__source_is_text(o->data, o->n_data, o, &t->is_text);
     if (status) return status;
     const char *name = o->tokenizer;
     bool has_own = o->init && (has_file(o->init, "tokenizer.json") || has_file(o->init, "vocab.json"));
@@ -159,7 +159,7 @@ ls_status ls__train_open_data(ls_train *t)
 {
     ls_train_options *o = &t->options;
     bool val_is_text = t->is_text;
-    ls_status status = o->n_val_data ? ls__source_is_text(o->val_data, o->n_val_data, &val_is_text) : LS_OK;
+    ls_status status = o->n_val_data ? ls__source_is_text(o->val_data, o->n_val_data, o, &val_is_text) : LS_OK;
     if (!status && val_is_text != t->is_text)
         status = ls__fail(LS_EINVAL, "%s: training and validation data are of two kinds, text and token shards",
                           o->val_data[0]);

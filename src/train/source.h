@@ -10,9 +10,9 @@
  * vocabulary's size or more in a shard is an error when it is read. On failure *out is NULL. */
 LS_MUST_CHECK ls_status ls__source_open(ls_dataset **out, const char *const *paths, size_t n_paths,
                                         const ls_tokenizer *tokenizer, const ls_train_options *o);
-/* Whether those files are text. Token shards are known by llm.c's magic number or by the name's end ".bin"; all must be
- * of one kind. */
-LS_MUST_CHECK ls_status ls__source_is_text(const char *const *paths, size_t n_paths, bool *text);
+/* Whether those files are text, as the options say or the files show; all must be of one kind. No files: they are. */
+LS_MUST_CHECK ls_status ls__source_is_text(const char *const *paths, size_t n_paths, const ls_train_options *o,
+                                           bool *text);
 
 /* Samples [first, first + count) of a dataset, which stays the caller's. */
 LS_MUST_CHECK ls_status ls__slice_open(ls_dataset **out, const ls_dataset *whole, uint64_t first, uint64_t count);

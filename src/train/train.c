@@ -90,7 +90,7 @@ static double count_flops(const ls_gpt2_options *m, int length)
 static double hash_fields(const ls_train_options *o)
 {
     const char *const names[] = { o->field ? o->field : "text", o->prompt_field, o->weight_field };
-    uint64_t hash = (uint64_t)o->text_format + 1;
+    uint64_t hash = (uint64_t)o->text_format + 1 + ((uint64_t)o->shard_format << 8);
     for (int i = 0; i < 3; i++)
         for (const char *c = names[i] ? names[i] : ""; c; c = *c ? c + 1 : NULL)
             hash = (hash ^ (uint8_t)*c) * UINT64_C(1099511628211);

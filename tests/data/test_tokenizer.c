@@ -259,7 +259,7 @@ static void chunks_do_not_cut_added_tokens(void **state)
     ls_tokenize_result result;
     check_ok(ls_tokenize(
         &(ls_tokenize_options){
-            .paths = paths, .n_paths = 1, .tokenizer = t, .output = "cut", .shard_format = LS_SHARD_RAW32 },
+            .paths = paths, .n_paths = 1, .tokenizer = t, .output = "cut", .shard_format = LS_SHARD_U32 },
         &result));
     assert_int_equal(result.tokens, count + 1);
     int32_t *got = malloc((count + 1) * sizeof *got);

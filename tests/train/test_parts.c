@@ -100,7 +100,7 @@ static void kinds_of_files_are_told_apart(void **state)
     uint16_t tokens[9] = { 1, 2, 3, 4, 5, 6, 7, 8, 9 };
     int32_t inputs[4], targets[4];
     check_ok(ls__file_write("t.bin", tokens, sizeof tokens));
-    check_ok(ls__source_is_text(shard, 1, &text));
+    check_ok(ls__source_is_text(shard, 1, &(ls_train_options){ 0 }, &text));
     assert_false(text);
     check_ok(source_open(&d, shard, 1, NULL, 4, 50257));
     assert_int_equal(d->count, 2);
