@@ -78,9 +78,10 @@ static ls_status describe_shard(const info_options *o, const ls__source *file, u
         print_json(line);
         return LS_OK;
     }
-    printf("%s: %s, %" PRIu64 " tokens", printable(file->path), ls_shard_format_name(shard.format), shard.tokens);
+    printf("%s: %s, %" PRIu64 " token%s", printable(file->path), ls_shard_format_name(shard.format), shard.tokens,
+           ls__s((int64_t)shard.tokens));
     if (!o->quick) printf(" from %d to %d", least, most);
-    if (!o->quick && end >= 0) printf(", %" PRIu64 " ends of text", ends);
+    if (!o->quick && end >= 0) printf(", %" PRIu64 " end%s of text", ends, ls__s((int64_t)ends));
     printf("\n");
     if (!o->tokenizer) return LS_OK;
     size_t n = shard.tokens < SHOWN ? shard.tokens : SHOWN;
@@ -130,11 +131,11 @@ static ls_status describe_text(const info_options *o, const ls__sources *one)
         print_json(line);
         return LS_OK;
     }
-    printf("%s: %s%s, %" PRIu64 " bytes", printable(file->path), ls_text_format_name(file->format),
-           packings[file->packing], file->bytes);
+    printf("%s: %s%s, %" PRIu64 " byte%s", printable(file->path), ls_text_format_name(file->format),
+           packings[file->packing], file->bytes, ls__s((int64_t)file->bytes));
     if (!o->quick)
-        printf(", %" PRIu64 " document%s of %" PRIu64 " bytes of text, the longest of %" PRIu64, c.documents,
-               c.documents == 1 ? "" : "s", c.bytes, c.longest);
+        printf(", %" PRIu64 " document%s of %" PRIu64 " byte%s of text, the longest of %" PRIu64, c.documents,
+               ls__s((int64_t)c.documents), c.bytes, ls__s((int64_t)c.bytes), c.longest);
     printf("\n");
     return LS_OK;
 }
@@ -218,7 +219,8 @@ int data_info(int argc, char **argv)
         ls__names_free(&names);
     }
     if (files > 1 && !o.json)
-        printf("%" PRIu64 " files, %" PRIu64 " of them wrong, %" PRIu64 " tokens\n", files, wrong, total);
+        printf("%" PRIu64 " files, %" PRIu64 " of them wrong, %" PRIu64 " token%s\n", files, wrong, total,
+               ls__s((int64_t)total));
     ls_tokenizer_free(&o.tokenizer);
     return code;
 }

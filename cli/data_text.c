@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/text.h"
 #include "cli/commands.h"
 #include "cli/data.h"
 #include "cli/escape.h"
@@ -86,9 +87,9 @@ int data_tokenize(int argc, char **argv)
     ls_tokenizer_free(&tokenizer);
     double seconds = (double)(ls_now() - begin) * 1e-9;
     if (!status)
-        printf("%" PRIu64 " document%s, %" PRIu64 " bytes, %" PRIu64 " tokens in %" PRIu64 " shard%s; %.1f MB/s\n",
-               r.documents, r.documents == 1 ? "" : "s", r.bytes, r.tokens, r.shards, r.shards == 1 ? "" : "s",
-               (double)r.bytes * 1e-6 / seconds);
+        printf("%" PRIu64 " document%s, %" PRIu64 " byte%s, %" PRIu64 " token%s in %" PRIu64 " shard%s; %.1f MB/s\n",
+               r.documents, ls__s((int64_t)r.documents), r.bytes, ls__s((int64_t)r.bytes), r.tokens,
+               ls__s((int64_t)r.tokens), r.shards, ls__s((int64_t)r.shards), (double)r.bytes * 1e-6 / seconds);
     code = report("data tokenize", status);
     if (status && r.shards)
         fprintf(stderr, "lockstep data tokenize: the first %" PRIu64 " shard%s whole\n", r.shards,

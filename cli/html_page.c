@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/ring.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "cli/amount.h"
 #include "cli/escape.h"
 #include "cli/html_style.h"
@@ -84,13 +85,13 @@ static void put_model(const page *p)
     json_t *root = json_loads(text, 0, NULL), *model = json_object_get(root, "model"),
            *batch = json_object_get(root, "batch");
     double parameters = json_number_value(json_object_get(model, "parameters"));
+    long long layers = (long long)json_integer_value(json_object_get(model, "layers")),
+              slots = (long long)json_integer_value(json_object_get(batch, "slots"));
     if (parameters > 0)
-        fprintf(p->to, " \u00b7 %s parameters, %lld layers, width %lld", amount_count(parameters).text,
-                (long long)json_integer_value(json_object_get(model, "layers")),
-                (long long)json_integer_value(json_object_get(model, "width")));
+        fprintf(p->to, " \u00b7 %s parameters, %lld layer%s, width %lld", amount_count(parameters).text, layers,
+                ls__s(layers), (long long)json_integer_value(json_object_get(model, "width")));
     if (batch)
-        fprintf(p->to, " \u00b7 %lld micro-batches of %lld \u00d7 %lld tokens a step",
-                (long long)json_integer_value(json_object_get(batch, "slots")),
+        fprintf(p->to, " \u00b7 %lld micro-batch%s of %lld \u00d7 %lld tokens a step", slots, slots == 1 ? "" : "es",
                 (long long)json_integer_value(json_object_get(batch, "batch_size")),
                 (long long)json_integer_value(json_object_get(batch, "seq_len")));
     json_decref(root);

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include "base/ring.h"
+#include "base/text.h"
 #include "cli/amount.h"
 #include "cli/devices.h"
 #include "cli/escape.h"
@@ -219,8 +220,8 @@ void html_compare(const page *p)
     html_card(p, "compare", "", "Compared with", NULL);
     fputs("<p>", p->to);
     put_html(p->to, p->other->path);
-    fprintf(p->to, ": %d rank%s, %zu steps. Means of a step over all ranks; green: the other run is faster there.</p>",
-            p->other->ranks, p->other->ranks == 1 ? "" : "s", p->other->n_steps);
+    fprintf(p->to, ": %d rank%s, %zu step%s. Means of a step over all ranks; green: the other run is faster there.</p>",
+            p->other->ranks, p->other->ranks == 1 ? "" : "s", p->other->n_steps, ls__s((int64_t)p->other->n_steps));
     if (x > 0 && y > 0 && x != y)
         fprintf(p->to,
                 "<p>Steps do different work: %.0f tokens in this run, %.0f in the other. Compare tokens a second.</p>",

@@ -154,8 +154,8 @@ ls_status ls__shard_examine(const ls__source *file, ls_shard_format format, ls__
                         ls_shard_format_name(format));
     out->tokens = body / out->width;
     if (has_header(format) && (header[2] < 0 || (uint64_t)header[2] != out->tokens))
-        return ls__fail(LS_EFORMAT, "%s: byte 8: the header says %d tokens, the file holds %zu", file->path, header[2],
-                        (size_t)out->tokens);
+        return ls__fail(LS_EFORMAT, "%s: byte 8: the header says %d token%s, the file holds %zu", file->path, header[2],
+                        ls__s(header[2]), (size_t)out->tokens);
     if (!out->tokens) return ls__fail(LS_EFORMAT, "%s: byte %zu: no tokens", file->path, (size_t)out->begin);
     return LS_OK;
 }

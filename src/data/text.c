@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/status.h"
+#include "base/text.h"
 #include "data/parallel.h"
 #include "data/tokenize.h"
 #include "data/unpack.h"
@@ -383,8 +384,9 @@ static ls_status index_files(text *t, int threads)
     if (t->padded && !t->n_units)
         return ls__fail(LS_EINVAL, "%s: byte %zu: the data end without a document", last->path, (size_t)last->bytes);
     if (!t->padded && t->tokens <= t->seq_len)
-        return ls__fail(LS_EINVAL, "%s: byte %zu: the data end after %zu tokens; a sequence of %zu needs %zu",
-                        last->path, (size_t)last->bytes, (size_t)t->tokens, t->seq_len, t->seq_len + 1);
+        return ls__fail(LS_EINVAL, "%s: byte %zu: the data end after %zu token%s; a sequence of %zu needs %zu",
+                        last->path, (size_t)last->bytes, (size_t)t->tokens, ls__s((int64_t)t->tokens), t->seq_len,
+                        t->seq_len + 1);
     return LS_OK;
 }
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include "base/log.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "data/tally.h"
 #include "data/tokenizer.h"
 
@@ -321,8 +322,9 @@ ls_status ls_bpe_train(const ls_bpe_options *o, uint32_t *learned)
     if (!status) {
         *learned = t.next;
         if (t.next < o->vocabulary)
-            ls__log(LS_LOG_WARNING, "only %u of %u tokens were learned: no other pair comes %zu times", t.next,
-                    o->vocabulary, (size_t)(o->least ? o->least : 2));
+            ls__log(LS_LOG_WARNING, "only %u of %u tokens were learned: no other pair comes at least %zu time%s",
+                    t.next, o->vocabulary, (size_t)(o->least ? o->least : 2),
+                    ls__s((int64_t)(o->least ? o->least : 2)));
     }
     trainer_free(&t);
     return status;

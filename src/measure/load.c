@@ -214,8 +214,8 @@ static ls_status settle_ranks(ls_run *run, int files)
     for (int r = 0; r < files; r++)
         if (all[r].present && (r >= ranks || all[r].ranks != ranks)) {
             if (r < ranks)
-                ls__run_note(run, "rank %d: its events are of a run with %d ranks, not %d; they are left out", r,
-                             all[r].ranks, ranks);
+                ls__run_note(run, "rank %d: its events are of a run with %d rank%s, not %d; they are left out", r,
+                             all[r].ranks, ls__s(all[r].ranks), ranks);
             ls__events_free(&all[r]);
             all[r].rank = r;
         }

@@ -7,6 +7,7 @@
 #include <string.h>
 #include "base/record.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "measure/excess.h"
 #include "measure/find.h"
 
@@ -261,8 +262,8 @@ ls_status ls__find_stragglers(ls_run *run)
     for (int r = 0; r < run->ranks; r++) present += run->steps[run->n_warm].rank[r].present;
     if (present < 2) return LS_OK;
     if (ls__counted(run) < FEWEST) {
-        ls__run_note(run, "%zu steps count, too few to tell a slow rank from chance; %d would do", ls__counted(run),
-                     FEWEST);
+        ls__run_note(run, "%zu step%s counted, too few to tell a slow rank from chance; %d would do", ls__counted(run),
+                     ls__s((int64_t)ls__counted(run)), FEWEST);
         return LS_OK;
     }
     bool crowded = is_crowded(run);

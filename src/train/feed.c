@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include "base/log.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "data/tokenizer.h"
 
 /* Which samples are for training and which for evaluation. */
@@ -18,8 +19,8 @@ static ls_status split(ls_train *t)
         kept_back = samples / 20;
         if (!kept_back && samples > 1) kept_back = 1;
         if (!kept_back)
-            return ls__fail(LS_EINVAL, "the data is one sequence of %d tokens; there is none to evaluate on",
-                            o->length);
+            return ls__fail(LS_EINVAL, "the data is one sequence of %d token%s; there is none to evaluate on",
+                            o->length, ls__s(o->length));
     }
     uint64_t needed = (uint64_t)o->rows * (uint64_t)o->slots, left = samples - kept_back;
     if (o->last == LS_LAST_KEEP) needed = 1;
@@ -27,10 +28,11 @@ static ls_status split(ls_train *t)
         needed = (uint64_t)o->torch_ranks; /* a short step will do */
     if (left < needed)
         return ls__fail(LS_EINVAL,
-                        "the data has %llu %s of %d tokens to train on; a step needs %llu (%d slots of %d): use "
+                        "the data has %llu %s%s of %d token%s to train on; a step needs %llu (%d slot%s of %d): use "
                         "more data, %sa smaller batch",
-                        (unsigned long long)left, o->padded ? "documents" : "sequences", o->length,
-                        (unsigned long long)needed, o->slots, o->rows, o->padded ? "or " : "shorter sequences or ");
+                        (unsigned long long)left, o->padded ? "document" : "sequence", ls__s((int64_t)left), o->length,
+                        ls__s(o->length), (unsigned long long)needed, o->slots, ls__s(o->slots), o->rows,
+                        o->padded ? "or " : "shorter sequences or ");
     ls_status status = ls__slice_open(&t->train_part, t->data, 0, left);
     if (!status && kept_back) status = ls__slice_open(&t->val_data, t->data, left, kept_back);
     return status;
@@ -147,8 +149,8 @@ static ls_status settle_order(ls_train *t)
     if (o->torch_ranks && !torch)
         return ls__fail(LS_EINVAL, "the number of ranks that an order deals to belongs to the torch order only");
     if (o->torch_ranks < 0 || (o->torch_ranks && o->slots % o->torch_ranks))
-        return ls__fail(LS_EINVAL, "torch's order cannot deal %d slots to %d ranks; the ranks must divide the slots",
-                        o->slots, o->torch_ranks);
+        return ls__fail(LS_EINVAL, "torch's order cannot deal %d slot%s to %d ranks; the ranks must divide the slots",
+                        o->slots, ls__s(o->slots), o->torch_ranks);
     if (torch && !o->torch_ranks) o->torch_ranks = t->parallel.size;
     if (!o->last) o->last = torch ? LS_LAST_KEEP : LS_LAST_DROP;
     t->uneven = o->padded || o->last == LS_LAST_KEEP || (torch && o->last == LS_LAST_DROP);

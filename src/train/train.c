@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/status.h"
+#include "base/text.h"
 #include "tensor/blas.h"
 #include "train/checkpoint.h"
 #include "train/record.h"
@@ -69,8 +70,8 @@ static ls_status settle_sizes(ls_train *t)
     if (!sizes.context) sizes.context = o->length;
     if ((status = check_count("the sequence length", o->length, 1 << 26))) return status;
     if (o->length > sizes.context)
-        return ls__fail(LS_EINVAL, "sequences of %d tokens do not fit the model's context of %d", o->length,
-                        sizes.context);
+        return ls__fail(LS_EINVAL, "sequences of %d token%s do not fit the model's context of %d", o->length,
+                        ls__s(o->length), sizes.context);
     if ((status = ls__train_open_tokenizer(t, sizes.vocab))) return status;
     if (!sizes.vocab) sizes.vocab = t->tokenizer ? (int)ls_tokenizer_vocabulary(t->tokenizer) : 50257;
     if ((status = ls_gpt2_options_check(&sizes))) return status;
@@ -152,8 +153,8 @@ static ls_status open_own(ls_train *t)
     if ((status = fill_options(t))) return status;
     if (!o->any_order && (status = ls_slots_check(o->slots, t->parallel.size))) return status;
     if (o->slots % t->parallel.size)
-        return ls__fail(LS_EINVAL, "%d slots cannot be dealt to %d ranks; the ranks must divide the slots", o->slots,
-                        t->parallel.size);
+        return ls__fail(LS_EINVAL, "%d slot%s cannot be dealt to %d ranks; the ranks must divide the slots", o->slots,
+                        ls__s(o->slots), t->parallel.size);
     if (o->run_dir && !o->resume && ls__train_is_first(t) && (status = ls__run_dir_check(o->run_dir))) return status;
     if ((o->resume || o->checkpoint_every) && !o->run_dir)
         return ls__fail(LS_EINVAL, "checkpoints need a run directory to lie in");
