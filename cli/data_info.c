@@ -10,6 +10,7 @@
 #include "cli/data.h"
 #include "cli/escape.h"
 #include "cli/options.h"
+#include "cli/words.h"
 #include "data/documents.h"
 #include "data/names.h"
 #include "data/recognise.h"
@@ -174,9 +175,9 @@ static void complain(const info_options *o, const char *name)
 {
     fflush(stdout);
     if (o->json)
-        print_json(json_pack("{s:s, s:s}", "file", name, "error", ls_error()));
+        print_json(json_pack("{s:s, s:s}", "file", name, "error", words_of_program(ls_error())));
     else
-        fprintf(stderr, "lockstep data info: %s\n", ls_error());
+        fprintf(stderr, "lockstep data info: %s\n", words_of_program(ls_error()));
 }
 
 /* Says what one file is, or what is wrong with it. */

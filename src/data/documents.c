@@ -291,7 +291,7 @@ static ls_status bad_line(ls_status status, const ls__fields *f, ls__bad_lines *
 {
     if (status != LS_EFORMAT) return status;
     if (!f->skip_bad)
-        return ls__fail(status, "%s; correct the line, or leave such lines out (--on-bad skip)", ls_error());
+        return ls__fail(status, "%s; correct the line, or leave such lines out (skip_bad)", ls_error());
     ls__bad_lines one = { .count = 1 };
     snprintf(one.first, sizeof one.first, "%s", ls_error());
     if (bad) ls__bad_lines_add(bad, &one);

@@ -110,10 +110,9 @@ static void look_at_data(ls_run *run)
     snprintf(f->evidence, sizeof f->evidence,
              "the batches of a step take %s to build with %.0f worker%s, and the rest of the step %s",
              ls__duration(load, a), workers, workers == 1 ? "" : "s", ls__duration(rest, b));
-    snprintf(f->change, sizeof f->change, "--workers %d%s", needed,
-             run->rank[ls__first_present(run)].facts[LS_FACT_STAGED] > 0
-                 ? ""
-                 : ", or a copy of the data on a local disk (--stage)");
+    bool train = ls__is_train(run), staged = run->rank[ls__first_present(run)].facts[LS_FACT_STAGED] > 0;
+    snprintf(f->change, sizeof f->change, train ? "--workers %d%s%s" : "%d workers%s%s", needed,
+             staged ? "" : ", or a copy of the data on a local disk", train && !staged ? " (--stage)" : "");
 }
 
 /* ---- The rest. */
@@ -192,10 +191,10 @@ ls_status ls__find_losses(ls_run *run)
     look_at_data(run);
     ls_status status = ls__advise_comm(run);
     look_at_phase(run, LS_PHASE_CHECKPOINT, LS_FINDING_CHECKPOINT, "checkpoints take",
-                  "checkpoint half as often "
-                  "(--checkpoint-every)");
+                  ls__is_train(run) ? "checkpoint half as often (--checkpoint-every)" : "checkpoint half as often");
     look_at_phase(run, LS_PHASE_EVAL, LS_FINDING_EVAL, "evaluation takes",
-                  "evaluate half as often (--eval-every), or on fewer batches");
+                  ls__is_train(run) ? "evaluate half as often (--eval-every), or on fewer batches"
+                                    : "evaluate half as often, or on fewer batches");
     look_at_machine(run);
     look_at_waiting(run);
     return status;

@@ -81,8 +81,8 @@ static void advise_data(const ls_run *run, int rank, double own, ls_finding *f)
         snprintf(f->evidence + at, sizeof f->evidence - at, "; its batches take %s to build, the others' %s",
                  ls__duration(load, a), ls__duration(others, b));
         snprintf(f->change, sizeof f->change,
-                 "its reads are slow: keep its data on a local disk (--stage), or read ahead with more "
-                 "--workers%s",
+                 "its reads are slow: keep its data on a local disk%s, or read ahead with more %sworkers%s",
+                 ls__is_train(run) ? " (--stage)" : "", ls__is_train(run) ? "--" : "",
                  workers >= 1 ? "" : " (it has none)");
         /* What is read ahead costs the step nothing: neither what is beyond the others', nor the rest. */
         f->expected = (int64_t)fmax(0, ls_run_step_mean(run) - fmax((double)f->cost, own));
