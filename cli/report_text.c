@@ -183,7 +183,7 @@ void report_wrap(const report_form *f, int first, int rest, const char *label, c
 static void show_findings(const ls_run *run, const report_form *f)
 {
     double step = ls_run_step_mean(run);
-    report_head(f, run->n_findings ? "What to change, dearest first" : "Nothing stands out");
+    report_head(f, run->n_findings ? "What to change, most expensive first" : "Nothing stands out");
     if (!run->n_findings) report_wrap(f, 2, 2, "", "no rank makes others wait, and no phase costs more than it must");
     for (size_t i = 0; i < run->n_findings && i < REPORT_ROWS; i++) {
         const ls_finding *x = &run->findings[i];
