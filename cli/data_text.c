@@ -90,11 +90,7 @@ int data_tokenize(int argc, char **argv)
         printf("%" PRIu64 " document%s, %" PRIu64 " byte%s, %" PRIu64 " token%s in %" PRIu64 " shard%s; %.1f MB/s\n",
                r.documents, ls__s((int64_t)r.documents), r.bytes, ls__s((int64_t)r.bytes), r.tokens,
                ls__s((int64_t)r.tokens), r.shards, ls__s((int64_t)r.shards), (double)r.bytes * 1e-6 / seconds);
-    code = report("data tokenize", status);
-    if (status && r.shards)
-        fprintf(stderr, "lockstep data tokenize: the first %" PRIu64 " shard%s whole\n", r.shards,
-                r.shards == 1 ? " is" : "s are");
-    return code;
+    return report("data tokenize", status);
 }
 
 int data_train_bpe(int argc, char **argv)

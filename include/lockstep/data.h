@@ -245,7 +245,8 @@ typedef struct ls_tokenize_result {
 } ls_tokenize_result;
 
 /* Tokenizes files into shards, with the end token behind each document. The shards do not depend on the number of
- * threads. Each is whole or not there; on failure those that were finished stay. */
+ * threads. All get their names at the end, or none: on failure, and when the process is killed, those that were there stay. (What is
+ * killed while names are changed is completed by the next who reads or writes these shards with this library.) */
 LS_API LS_MUST_CHECK ls_status ls_tokenize(const ls_tokenize_options *options, ls_tokenize_result *result);
 
 typedef struct ls_bpe_options {

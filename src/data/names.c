@@ -15,6 +15,7 @@
 #include <strings.h>
 #include <sys/stat.h>
 #include "base/status.h"
+#include "data/shard_set.h"
 
 static const char *base_of(const char *path)
 {
@@ -182,11 +183,33 @@ static ls_status expand(ls__names *list, const char *path)
     return status;
 }
 
+/* Shards whose replacement was interrupted must not be read as they lie there. Most files of a list belong to one set. */
+static ls_status settle(const ls__names *list, bool *changed)
+{
+    ls_status status = LS_OK;
+    const char *before = NULL;
+    *changed = false;
+    for (size_t i = 0; !status && !*changed && i < list->count; i++) {
+        const char *name = list->items[i], *dash = strrchr(name, '-');
+        size_t n = dash ? (size_t)(dash - name) + 1 : 0;
+        if (n && (!before || strncmp(before, name, n) != 0 || strrchr(before, '-') != before + n - 1))
+            status = ls__shard_set_settle(name, changed);
+        before = n ? name : NULL;
+    }
+    return status;
+}
+
 ls_status ls__names_find(ls__names *out, const char *const *paths, size_t n_paths)
 {
+    enum { TRIES = 5 }; /* for shards that are replaced again and again */
+    bool changed = true;
     *out = (ls__names){ 0 };
     ls_status status = n_paths ? LS_OK : ls__fail(LS_EINVAL, "no data files are named");
-    for (size_t i = 0; !status && i < n_paths; i++) status = expand(out, paths[i]);
+    for (int i = 0; !status && changed && i < TRIES; i++) {
+        ls__names_free(out);
+        for (size_t k = 0; !status && k < n_paths; k++) status = expand(out, paths[k]);
+        if (!status) status = settle(out, &changed);
+    }
     if (status) ls__names_free(out);
     return status;
 }
