@@ -197,6 +197,14 @@ LS_API LS_MUST_CHECK ls_status ls_text_format_parse(const char *name, ls_text_fo
 /* Called now and then with the bytes done and the bytes there are. Not from several threads at once. */
 typedef void (*ls_progress_fn)(void *user, uint64_t done, uint64_t total);
 
+/* Documents that are kept back from training, to evaluate on: each is chosen or not by itself, by the seed and its place in the
+ * files (of plain files read as packed text, a document is a whole file). */
+typedef struct ls_hold_out {
+    double fraction; /* how many of them, about; 0: none */
+    uint64_t seed;
+    bool held_out; /* the dataset has those that were chosen; default: all others */
+} ls_hold_out;
+
 typedef struct ls_text_options {
     const char *const *paths; /* files, globs and folders */
     size_t n_paths;
@@ -212,14 +220,17 @@ typedef struct ls_text_options {
     bool
         lengths; /* padded: count every document's tokens at the start, for the balanced order, which then deals tokens;
                      default: bytes stand for them */
-    bool skip_bad; /* jsonl: leave out lines that are wrong, and log how many; default: they are LS_EFORMAT */
-    int threads;   /* how many count the tokens at the start; 0: as many as there are cores */
+    bool skip_bad;        /* jsonl: leave out lines that are wrong, and log how many; default: they are LS_EFORMAT */
+    ls_hold_out hold_out; /* which documents the dataset has; all zero: all */
+    int threads;          /* how many count the tokens at the start; 0: as many as there are cores */
 } ls_text_options;
 
 /* Text that the workers tokenize as they go. Packed, all of it is tokenized once at the start to learn where samples
  * begin; shards made by ls_tokenize() start at once. Padded, a document longer than seq_len loses its end. On failure
  * *out is NULL. */
 LS_API LS_MUST_CHECK ls_status ls_text_open(ls_dataset **out, const ls_text_options *options);
+/* How many documents a dataset of text has. */
+LS_API uint64_t ls_text_documents(const ls_dataset *text);
 
 typedef struct ls_tokenize_options {
     const char *const *paths; /* files, globs and folders */

@@ -58,8 +58,12 @@ typedef struct ls_train_options {
     /* ---- Data */
     const char *const *data; /* text or token shards; NULL: a built-in corpus of stories */
     size_t n_data;
-    const char *const *val_data; /* for evaluation; NULL: the last twentieth of `data`, which is then not trained on */
+    const char *const *val_data; /* for evaluation; NULL: a part of `data`, see val_fraction */
     size_t n_val_data;
+    double
+        val_fraction; /* this share of `data` is held out for evaluation and never trained on: documents of text, or blocks of
+                            sequences where there are none, chosen by seed. 0: 0.05 if eval_every is set and there is no
+                            val_data, else none */
     const char
         *tokenizer; /* of text: see ls_tokenizer_open(); for shards, what they were made with, to be kept beside the
                               model; NULL: that of `init` if it has one, otherwise bytes for text and none for shards */
@@ -99,8 +103,9 @@ typedef struct ls_train_options {
            the steps; steps is filled in */
     ls_optimizer_options optimizer; /* threads is filled in */
     double clip;                    /* limit of the gradients' global norm; 0: 1; < 0: none */
-    int64_t eval_every;             /* steps between evaluations; 0: none */
-    int eval_batches;               /* micro-batches of an evaluation; 0: 16 */
+    int64_t eval_every; /* steps between evaluations; 0: a tenth of the steps if there is something to evaluate
+           on (val_data, val_fraction), else none */
+    int eval_batches;   /* micro-batches of an evaluation; 0: 16 */
     uint64_t seed;
     int threads; /* 0: the cores that this process may run on */
 

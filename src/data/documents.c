@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/log.h"
+#include "base/random.h"
 #include "base/status.h"
 #include "data/json_line.h"
 #include "data/names.h"
@@ -16,6 +17,8 @@
 #include "data/split.h"
 #include "data/tokenizer.h"
 #include "data/unpack.h"
+
+#define STREAM_HOLD_OUT (UINT64_C(3) << 56) /* of the data layer's random numbers; see sampler.c */
 
 /* The longest line, or stretch of plain text without white space, that is read. */
 static const size_t chunk_limit = (size_t)1 << 30;
@@ -290,8 +293,7 @@ void ls__bad_lines_warn(const ls__bad_lines *bad)
 static ls_status bad_line(ls_status status, const ls__fields *f, ls__bad_lines *bad)
 {
     if (status != LS_EFORMAT) return status;
-    if (!f->skip_bad)
-        return ls__fail(status, "%s; correct the line, or leave such lines out (skip_bad)", ls_error());
+    if (!f->skip_bad) return ls__fail(status, "%s; correct the line, or leave such lines out (skip_bad)", ls_error());
     ls__bad_lines one = { .count = 1 };
     snprintf(one.first, sizeof one.first, "%s", ls_error());
     if (bad) ls__bad_lines_add(bad, &one);
@@ -305,6 +307,14 @@ static bool is_blank(const char *text, size_t count)
     return true;
 }
 
+bool ls__has_document(const ls__fields *f, const ls__source *file, uint64_t offset)
+{
+    const ls_hold_out *h = &f->hold_out;
+    if (!(h->fraction > 0)) return !h->held_out;
+    uint64_t number = ls__random_u64(h->seed, STREAM_HOLD_OUT + (uint64_t)(file - f->files), offset);
+    return ((double)number < h->fraction * 0x1p64) == h->held_out;
+}
+
 /* Bytes of a byte order mark at the beginning of a file. */
 static size_t mark_bytes(const ls__chunk *c)
 {
@@ -314,8 +324,9 @@ static size_t mark_bytes(const ls__chunk *c)
 ls_status ls__chunk_documents(const ls__chunk *c, const ls__fields *fields, ls__bad_lines *bad, document_fn each,
                               void *user)
 {
-    size_t at = mark_bytes(c);
+    size_t mark = mark_bytes(c), at = mark;
     if (c->format == LS_TEXT_PLAIN) {
+        if (!ls__has_document(fields, c->file, 0)) return LS_OK;
         ls__document d = {
             .text = c->bytes + at, .text_bytes = c->count - at, .weight = 1, .ends = c->last, .offset = c->offset + at
         };
@@ -328,7 +339,9 @@ ls_status ls__chunk_documents(const ls__chunk *c, const ls__fields *fields, ls__
         const char *text = c->bytes + at, *end = memchr(text, '\n', c->count - at);
         size_t count = end ? (size_t)(end - text) : c->count - at;
         at += count + (end != NULL);
-        if (is_blank(text, count)) continue;
+        /* Where a document is does not depend on a byte order mark before it. */
+        size_t place = (size_t)(text - c->bytes) == mark ? 0 : (size_t)(text - c->bytes);
+        if (is_blank(text, count) || !ls__has_document(fields, c->file, c->offset + place)) continue;
         ls__document d;
         if (c->format == LS_TEXT_JSONL) {
             status = json_document(c, fields, text, count, line, &json, &d);

@@ -57,11 +57,16 @@ typedef struct ls__document {
 
 /* Which fields of a JSON line are meant. */
 typedef struct ls__fields {
-    const char *text;   /* NULL: "text" */
-    const char *prompt; /* NULL: none */
-    const char *weight; /* NULL: none */
-    bool skip_bad;      /* a line that is wrong is left out; default: it is LS_EFORMAT with file, byte and line */
+    const char *text;        /* NULL: "text" */
+    const char *prompt;      /* NULL: none */
+    const char *weight;      /* NULL: none */
+    bool skip_bad;           /* a line that is wrong is left out; default: it is LS_EFORMAT with file, byte and line */
+    ls_hold_out hold_out;    /* which documents are meant; fraction 0: all */
+    const ls__source *files; /* the first of all, if not all documents are meant: a document's place counts */
 } ls__fields;
+
+/* Whether the document at that byte of a file is meant. */
+bool ls__has_document(const ls__fields *fields, const ls__source *file, uint64_t offset);
 
 /* The lines that were left out. */
 typedef struct ls__bad_lines {
@@ -74,8 +79,8 @@ void ls__bad_lines_add(ls__bad_lines *to, const ls__bad_lines *more);
 /* Logs how many there are, if any. */
 void ls__bad_lines_warn(const ls__bad_lines *bad);
 
-/* Calls `each` for every document of a chunk, in order, until it fails. Empty lines are none, and a byte order mark at the
- * beginning of a file does not count. A JSON line is wrong if it is no object with the fields that are asked for; `bad`
+/* Calls `each` for every document of a chunk that is meant, in order, until it fails. Empty lines are none, and a byte order mark at
+ * the beginning of a file does not count. A JSON line is wrong if it is no object with the fields that are asked for; `bad`
  * counts those that are skipped (NULL: does not matter). */
 LS_MUST_CHECK ls_status ls__chunk_documents(const ls__chunk *chunk, const ls__fields *fields, ls__bad_lines *bad,
                                             ls_status (*each)(void *user, const ls__document *document), void *user);

@@ -34,6 +34,7 @@ typedef struct text {
     size_t n_units, room;
     uint64_t tokens; /* packed: of all units */
     ls__bad_lines bad;
+    uint64_t documents;
 } text;
 
 /* What a worker has of its own. */
@@ -108,12 +109,12 @@ static ls_status tokens_of_unit(const text *t, size_t index, text_worker *w)
 {
     if (w->unit == index) return LS_OK;
     const unit *u = &t->units[index];
+    uint64_t expected = (index + 1 < t->n_units ? u[1].start : t->tokens) - u->start;
     w->unit = SIZE_MAX;
     w->list.count = 0;
-    ls_status status = read_unit(t, u, w);
-    if (!status) status = ls__tokenize_chunk(&w->chunk, &t->fields, t->tokenizer, w->encoder, &w->list);
+    ls_status status = expected ? read_unit(t, u, w) : LS_OK;
+    if (!status && expected) status = ls__tokenize_chunk(&w->chunk, &t->fields, t->tokenizer, w->encoder, &w->list);
     if (status) return status;
-    uint64_t expected = (index + 1 < t->n_units ? u[1].start : t->tokens) - u->start;
     if (w->list.count != expected)
         return ls__fail(LS_EIO, "%s: byte %zu: %zu tokens where there were %zu; the file was changed",
                         w->chunk.file->path, (size_t)u->offset, w->list.count, (size_t)expected);
@@ -251,6 +252,7 @@ static ls_status open_state(void *user, void **state)
 /* What one chunk gives, for the list of units. */
 typedef struct indexed {
     size_t tokens; /* packed */
+    uint64_t documents;
     ls__bad_lines bad;
     uint32_t lengths[]; /* padded: what the row of each line will hold; BAD: it is skipped */
 } indexed;
@@ -265,8 +267,10 @@ static ls_status count_tokens(void *user, void *state, const ls__chunk *chunk, v
     if (!found) return ls__fail(LS_ENOMEM, "no memory for an index of the text");
     w->list.count = 0;
     w->list.bad = (ls__bad_lines){ 0 };
+    w->list.documents = 0;
     ls_status status = ls__tokenize_chunk(chunk, &t->fields, t->tokenizer, w->encoder, &w->list);
     found->tokens = w->list.count;
+    found->documents = w->list.documents;
     found->bad = w->list.bad;
     if (status)
         free(found);
@@ -281,6 +285,7 @@ static ls_status put_packed(void *user, const ls__chunk *chunk, void *result)
     indexed *found = result;
     ls_status status = add_unit(t, chunk, chunk->offset, chunk->count, chunk->line, found->tokens);
     ls__bad_lines_add(&t->bad, &found->bad);
+    t->documents += found->documents;
     free(found);
     return status;
 }
@@ -353,7 +358,9 @@ static ls_status put_lines(void *user, const ls__chunk *chunk, void *result)
     size_t i = 0;
     ls_status status = LS_OK;
     for (line_at l = { 0 }; !status && next_line(chunk, &l); i++) {
+        if (!ls__has_document(&t->fields, chunk->file, chunk->offset + l.begin)) continue;
         if (found && found->lengths[i] == BAD) continue;
+        t->documents++;
         t->tokens = found ? found->lengths[i] : l.count;
         status = add_unit(t, chunk, chunk->offset + l.begin, l.count, l.number, 0);
     }
@@ -429,6 +436,8 @@ ls_status ls_text_open(ls_dataset **out, const ls_text_options *o)
     if (!status) status = ls__sources_open_text(&t->sources, o->paths, o->n_paths, o->format);
     if (!status) status = check_fields(&t->sources, o);
     if (!status) status = ls__sources_unpack(&t->sources);
+    t->fields.hold_out = o->hold_out;
+    t->fields.files = t->sources.files;
     if (!status) status = index_files(t, o->threads);
     if (status) {
         text_free(t);
@@ -451,4 +460,10 @@ ls_status ls_text_open(ls_dataset **out, const ls_text_options *o)
     };
     *out = &t->dataset;
     return LS_OK;
+}
+
+uint64_t ls_text_documents(const ls_dataset *dataset)
+{
+    const text *t = dataset->self;
+    return t->documents;
 }

@@ -9,33 +9,66 @@
 #include "base/status.h"
 #include "base/text.h"
 #include "data/tokenizer.h"
+#include "train/hold_out.h"
 
-/* Which samples are for training and which for evaluation. */
-static ls_status split(ls_train *t)
+/* Fewer documents than this are too poor a sample to evaluate on, and to choose them would leave much to chance. */
+enum { FEW_DOCUMENTS = 4 };
+
+static bool holds_out(const ls_train_options *o)
+{
+    return !o->n_val_data && o->val_fraction > 0;
+}
+
+/* Documents for training and others to evaluate on. LS_EINVAL if there are too few to choose from. */
+static ls_status open_documents(ls_train *t)
 {
     const ls_train_options *o = &t->options;
-    uint64_t samples = t->data->count, kept_back = 0;
-    if (o->eval_every > 0 && !t->val_data) {
-        kept_back = samples / 20;
-        if (!kept_back && samples > 1) kept_back = 1;
-        if (!kept_back)
-            return ls__fail(LS_EINVAL, "the data is one sequence of %d token%s; there is none to evaluate on",
-                            o->length, ls__s(o->length));
+    ls_hold_out choice = { .fraction = o->val_fraction, .seed = o->seed };
+    ls_status status = ls__source_open(&t->data, o->data, o->n_data, t->tokenizer, o, &choice);
+    choice.held_out = true;
+    if (!status) status = ls__source_open(&t->val_data, o->data, o->n_data, t->tokenizer, o, &choice);
+    if (!status && ls_text_documents(t->val_data) < FEW_DOCUMENTS) status = LS_EINVAL;
+    if (status) {
+        ls_dataset_free(&t->val_data);
+        ls_dataset_free(&t->data);
     }
-    uint64_t needed = (uint64_t)o->rows * (uint64_t)o->slots, left = samples - kept_back;
+    t->val_documents = status ? 0 : ls_text_documents(t->val_data);
+    return status;
+}
+
+/* Data to train on and, if any are to be held out, to evaluate on: documents of text, or blocks of sequences where there are no
+ * documents, or hardly any. */
+static ls_status open_parts(ls_train *t)
+{
+    const ls_train_options *o = &t->options;
+    ls__hold_out plan = { 0 };
+    ls_status status = holds_out(o) && t->is_text && o->n_data ? open_documents(t) : LS_EINVAL;
+    if (status == LS_EINVAL) {
+        status = ls__source_open(&t->data, o->data, o->n_data, t->tokenizer, o, NULL);
+        if (!status && holds_out(o) && t->data->count < 2)
+            status = ls__fail(LS_EINVAL, "the data is one sequence of %d token%s; there is none to evaluate on",
+                              o->length, ls__s(o->length));
+        if (!status && holds_out(o)) plan = ls__hold_out_plan(t->data->count, o->val_fraction, o->seed);
+    }
+    if (!status && plan.groups) status = ls__part_open(&t->val_data, t->data, &plan, true);
+    if (!status && !plan.groups) plan.samples = t->data->count;
+    return status ? status : ls__part_open(&t->train_part, t->data, &plan, false);
+}
+
+static ls_status check_enough(const ls_train *t)
+{
+    const ls_train_options *o = &t->options;
+    uint64_t needed = (uint64_t)o->rows * (uint64_t)o->slots, left = t->train_part->count;
     if (o->last == LS_LAST_KEEP) needed = 1;
     if (o->last == LS_LAST_DROP && o->order == LS_ORDER_TORCH)
         needed = (uint64_t)o->torch_ranks; /* a short step will do */
-    if (left < needed)
-        return ls__fail(LS_EINVAL,
-                        "the data has %llu %s%s of %d token%s to train on; a step needs %llu (%d slot%s of %d): use "
-                        "more data, %sa smaller batch",
-                        (unsigned long long)left, o->padded ? "document" : "sequence", ls__s((int64_t)left), o->length,
-                        ls__s(o->length), (unsigned long long)needed, o->slots, ls__s(o->slots), o->rows,
-                        o->padded ? "or " : "shorter sequences or ");
-    ls_status status = ls__slice_open(&t->train_part, t->data, 0, left);
-    if (!status && kept_back) status = ls__slice_open(&t->val_data, t->data, left, kept_back);
-    return status;
+    if (left >= needed) return LS_OK;
+    return ls__fail(LS_EINVAL,
+                    "the data has %llu %s%s of %d token%s to train on; a step needs %llu (%d slot%s of %d): use "
+                    "more data, %sa smaller batch",
+                    (unsigned long long)left, o->padded ? "document" : "sequence", ls__s((int64_t)left), o->length,
+                    ls__s(o->length), (unsigned long long)needed, o->slots, ls__s(o->slots), o->rows,
+                    o->padded ? "or " : "shorter sequences or ");
 }
 
 static ls_status open_loaders(ls_train *t)
@@ -56,7 +89,8 @@ static ls_status open_loaders(ls_train *t)
                                   .drop_step = o->last == LS_LAST_DROP_STEP };
     ls_status status = ls_loader_open(&t->loader, t->train_part, &options);
     if (status || !t->val_data) return status;
-    ls_loader_options val = { .rows = (size_t)o->rows, .slots = 1, .order = LS_ORDER_SEQUENTIAL, .epochs = 1 };
+    /* A few batches stand for all: they are taken from all over the data, always the same ones. */
+    ls_loader_options val = { .rows = (size_t)o->rows, .slots = 1, .seed = o->seed, .epochs = 1 };
     status = ls_loader_open(&t->val_loader, t->val_data, &val);
     if (!status) t->val_start = ls_loader_tell(t->val_loader);
     return status;
@@ -70,16 +104,25 @@ static void use_copy(void *user, size_t file, const char *path)
     if (d->redirect(d->self, file, path)) ls__log(LS_LOG_WARNING, "%s; the copy is not used", ls_error());
 }
 
+/* The same for data of which a part is held out, if that is a dataset of its own. */
+static void use_copy_for_all(void *user, size_t file, const char *path)
+{
+    const ls_train *t = user;
+    use_copy(t->data, file, path);
+    if (t->val_documents) use_copy(t->val_data, file, path);
+}
+
 static ls_status stage(ls_train *t)
 {
     const ls_train_options *o = &t->options;
     if (!o->stage) return LS_OK;
     if (!o->n_data) return ls__fail(LS_EINVAL, "the built-in corpus is in no file; there is nothing to stage");
     ls_stage_options options = {
-        .folder = o->stage, .limit = o->stage_limit, .background = true, .ready = use_copy, .user = t->data
+        .folder = o->stage, .limit = o->stage_limit, .background = true, .ready = use_copy_for_all, .user = t
     };
     ls_status status = ls_stage_open(&t->stage, o->data, o->n_data, &options);
     if (status || !o->n_val_data) return status;
+    options.ready = use_copy;
     options.user = t->val_data;
     return ls_stage_open(&t->val_stage, o->val_data, o->n_val_data, &options);
 }
@@ -157,6 +200,32 @@ static ls_status settle_order(ls_train *t)
     return LS_OK;
 }
 
+/* What depends on how many steps an epoch has. */
+static ls_status settle_steps(ls_train *t)
+{
+    ls_train_options *o = &t->options;
+    t->epoch_steps = ls_loader_steps(t->loader);
+    if (!o->steps && o->epochs > 0) o->steps = (int64_t)ceil(o->epochs * (double)t->epoch_steps);
+    if (!o->steps) o->steps = 1000;
+    o->schedule.steps = o->steps;
+    if (o->schedule.warmup < 0) o->schedule.warmup = o->steps / 20;
+    if (o->schedule.warmup > o->steps)
+        return ls__fail(
+            LS_EINVAL,
+            "a warm-up of %lld steps is longer than the run of %lld: the learning rate would never reach its peak; "
+            "make the warm-up shorter, or the run longer",
+            (long long)o->schedule.warmup, (long long)o->steps);
+    bool by_default = !o->eval_every && t->val_data;
+    if (by_default) o->eval_every = o->steps >= 10 ? o->steps / 10 : 1;
+    if (!t->val_data || !ls__train_is_first(t)) return LS_OK;
+    uint64_t count = t->val_documents ? t->val_documents : t->val_data->count;
+    const char *what = t->val_documents || o->padded ? "document" : "sequence";
+    ls__log(LS_LOG_INFO, "validation: %llu %s%s %s, every %lld step%s%s and at the end", (unsigned long long)count,
+            what, ls__s((int64_t)count), o->n_val_data ? "of the validation data" : "held out of the data",
+            (long long)o->eval_every, ls__s(o->eval_every), by_default ? " (a tenth of the run)" : "");
+    return LS_OK;
+}
+
 ls_status ls__train_open_data(ls_train *t)
 {
     ls_train_options *o = &t->options;
@@ -166,18 +235,13 @@ ls_status ls__train_open_data(ls_train *t)
         status = ls__fail(LS_EINVAL, "%s: training and validation data are of two kinds, text and token shards",
                           o->val_data[0]);
     if (!status) status = settle_order(t);
-    if (!status) status = ls__source_open(&t->data, o->data, o->n_data, t->tokenizer, o);
-    if (!status && o->n_val_data) status = ls__source_open(&t->val_data, o->val_data, o->n_val_data, t->tokenizer, o);
-    if (!status) status = split(t);
+    if (!status) status = open_parts(t);
+    if (!status && o->n_val_data)
+        status = ls__source_open(&t->val_data, o->val_data, o->n_val_data, t->tokenizer, o, NULL);
+    if (!status) status = check_enough(t);
     if (!status) status = stage(t);
     if (!status) status = open_loaders(t);
-    if (status) return status;
-    t->epoch_steps = ls_loader_steps(t->loader);
-    if (!o->steps && o->epochs > 0) o->steps = (int64_t)ceil(o->epochs * (double)t->epoch_steps);
-    if (!o->steps) o->steps = 1000;
-    o->schedule.steps = o->steps;
-    if (o->schedule.warmup < 0) o->schedule.warmup = o->steps / 20;
-    return LS_OK;
+    return status ? status : settle_steps(t);
 }
 
 void ls__train_close_data(ls_train *t)

@@ -1,4 +1,4 @@
-/* Which dataset is right for the files, the built-in corpus as one, and parts of datasets. */
+/* Which dataset is right for the files, and the built-in corpus as one. */
 #include "train/source.h"
 
 #include <stdlib.h>
@@ -79,7 +79,7 @@ static ls_status check_kind(const char *const *paths, size_t n_paths, bool text,
 }
 
 ls_status ls__source_open(ls_dataset **out, const char *const *paths, size_t n_paths, const ls_tokenizer *tokenizer,
-                          const ls_train_options *o)
+                          const ls_train_options *o, const ls_hold_out *hold_out)
 {
     bool text;
     *out = NULL;
@@ -96,6 +96,7 @@ ls_status ls__source_open(ls_dataset **out, const char *const *paths, size_t n_p
                               .padded = o->padded,
                               .skip_bad = o->skip_bad,
                               .lengths = o->order == LS_ORDER_BALANCED,
+                              .hold_out = hold_out ? *hold_out : (ls_hold_out){ 0 },
                               .tokenizer = tokenizer,
                               .seq_len = (size_t)o->length };
     if (text) return ls_text_open(out, &texts);
@@ -106,62 +107,4 @@ ls_status ls__source_open(ls_dataset **out, const char *const *paths, size_t n_p
                                  .vocabulary = (uint32_t)o->model.vocab,
                                  .read_delay_us = o->read_delay_us };
     return ls_tokens_open(out, &shards);
-}
-
-/* ---- A part of a dataset */
-
-typedef struct slice {
-    ls_dataset dataset;
-    const ls_dataset *whole;
-    uint64_t first;
-} slice;
-
-static ls_status slice_get(void *self, void *worker, uint64_t sample, ls_row *row)
-{
-    const slice *s = self;
-    return s->whole->get(s->whole->self, worker, s->first + sample, row);
-}
-
-static uint64_t slice_length(void *self, uint64_t sample)
-{
-    const slice *s = self;
-    return s->whole->length(s->whole->self, s->first + sample);
-}
-
-static ls_status slice_worker_open(void *self, int worker, void **state)
-{
-    const slice *s = self;
-    return s->whole->worker_open(s->whole->self, worker, state);
-}
-
-static void slice_worker_free(void *self, void *state)
-{
-    const slice *s = self;
-    s->whole->worker_free(s->whole->self, state);
-}
-
-static ls_status slice_redirect(void *self, size_t file, const char *path)
-{
-    const slice *s = self;
-    return s->whole->redirect(s->whole->self, file, path);
-}
-
-ls_status ls__slice_open(ls_dataset **out, const ls_dataset *whole, uint64_t first, uint64_t count)
-{
-    slice *s = calloc(1, sizeof *s);
-    *out = NULL;
-    if (!s) return ls__fail(LS_ENOMEM, "data: out of memory");
-    s->whole = whole;
-    s->first = first;
-    s->dataset = *whole;
-    s->dataset.count = count;
-    s->dataset.self = s;
-    s->dataset.get = slice_get;
-    s->dataset.length = whole->length ? slice_length : NULL;
-    s->dataset.worker_open = whole->worker_open ? slice_worker_open : NULL;
-    s->dataset.worker_free = whole->worker_free ? slice_worker_free : NULL;
-    s->dataset.redirect = whole->redirect ? slice_redirect : NULL;
-    s->dataset.free = free;
-    *out = &s->dataset;
-    return LS_OK;
 }

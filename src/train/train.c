@@ -28,6 +28,10 @@ static ls_status fill_options(ls_train *t)
     if (o->clip == 0) o->clip = 1;
     if (o->clip < 0) o->clip = 0;
     if (!o->eval_batches) o->eval_batches = 16;
+    if (o->val_fraction == 0 && o->eval_every > 0 && !o->n_val_data) o->val_fraction = 0.05;
+    if (o->val_fraction != 0 && (!(o->val_fraction > 0 && o->val_fraction < 1) || o->n_val_data))
+        return ls__fail(LS_EINVAL, "%g of the data cannot be held out for validation; %s", o->val_fraction,
+                        o->n_val_data ? "there is validation data already" : "name a share above 0 and below 1");
     if (o->keep <= 0) o->keep = 2;
     if (o->threads <= 0) o->threads = omp_get_max_threads(); /* the launcher gives each rank its share of the cores */
     if (o->schedule.lr == 0) o->schedule.lr = 1e-3f;
@@ -134,6 +138,7 @@ int ls__train_facts(const ls_train *t, ls__fact *out)
         { "the hash of the names of fields", hash_fields(o), true },
         { "samples of training data", (double)t->train_part->count, true },
         { "the hash of the training data", t->data_hash, true },
+        { "share of the data held out", o->val_fraction, true },
         { "evaluation", (double)o->eval_every, false },
         { "kind of update", o->update, false },
         { "checkpoint interval", (double)o->checkpoint_every, false },

@@ -32,6 +32,8 @@ struct ls_train {
     ls_dataset *data;           /* all of it */
     ls_dataset *train_part;     /* what is trained on */
     ls_dataset *val_data;       /* NULL: there is none */
+    uint64_t
+        val_documents; /* documents that val_data is, if they were held out of `data`; 0: it is a part of `data`, or others */
     ls_loader *loader, *val_loader;
     ls_loader_state data_at; /* the loader's place behind the last step that was made */
     ls_loader_state val_start;
