@@ -35,6 +35,11 @@ static void catch_signals(void)
     sigaction(SIGTERM, &action, NULL);
 }
 
+enum {
+    SAVE_SECONDS = 300, /* what the first rank may take to save the model after another one failed */
+    LEAVE_POLL_US = 5000,
+};
+
 static bool is_first = true; /* whether this rank speaks */
 static bool on_terminal;     /* whether the progress is drawn, and the line it is on cleared before a message */
 
@@ -73,11 +78,11 @@ static void introduce(const ls_train *t, const char *run_dir)
     fflush(stdout);
 }
 
-/* All steps, or until a signal comes; *made counts them. */
-static ls_status run_steps(ls_train *t, const train_arguments *a, int64_t *made)
+/* All steps, or until a signal comes, to whichever rank: then all of them know that they have *stopped. *made counts them. */
+static ls_status run_steps(ls_train *t, const train_arguments *a, int64_t *made, bool *stopped)
 {
     progress p;
-    ls_train_metrics m;
+    ls_train_metrics m = { 0 };
     ls_status status = LS_OK;
     progress_init(&p, ls_train_options_of(t)->steps, a->log_every, on_terminal);
     int ranks = a->train.world ? ls_world_size(a->train.world) : 1;
@@ -92,7 +97,18 @@ static ls_status run_steps(ls_train *t, const train_arguments *a, int64_t *made)
         progress_show(&p, &m);
     }
     progress_end(&p);
+    *stopped = status == LS_END && *made && m.step < m.steps;
     return status;
+}
+
+/* Waits until the first rank has saved the model, however long that takes: where a rank ends with another code than 0, launchers
+ * soon end the others. */
+static void leave_together(ls_world *world)
+{
+    ls_work *work;
+    ls_status status = ls_barrier_start(ls_world_group(world), &work);
+    if (!status)
+        while ((status = ls_work_test(&work)) == LS_PENDING) usleep(LEAVE_POLL_US);
 }
 
 static ls_status show_sample(ls_train *t, const train_arguments *a)
@@ -109,7 +125,8 @@ static ls_status show_sample(ls_train *t, const train_arguments *a)
 }
 
 /* What is done when the steps are over, one way or another: the model is saved whenever there is something to save. */
-static int finish(ls_train *t, const train_arguments *a, ls_status status, int64_t made, const char *run_dir)
+static int finish(ls_train *t, const train_arguments *a, ls_status status, int64_t made, bool stopped,
+                  const char *run_dir)
 {
     int code = EXIT_DONE;
     if (status != LS_OK && status != LS_END) code = complain(status);
@@ -121,12 +138,12 @@ static int finish(ls_train *t, const train_arguments *a, ls_status status, int64
         if (status != LS_ENOTFINITE) complain(saved);
         return EXIT_FAILED;
     }
-    if (code == EXIT_DONE && !stop_signal) {
+    if (code == EXIT_DONE && !stopped) {
         status = show_sample(t, a);
         if (status) code = complain(status);
     }
-    FILE *to = code || stop_signal ? stderr : stdout;
-    if (!a->quiet || code) fprintf(to, "%sthe model is in %s\n", stop_signal ? "stopped; " : "", printable(run_dir));
+    FILE *to = code || stopped ? stderr : stdout;
+    if (!a->quiet || code) fprintf(to, "%sthe model is in %s\n", stopped ? "stopped; " : "", printable(run_dir));
     return stop_signal ? EXIT_SIGNAL + stop_signal : code;
 }
 
@@ -152,7 +169,9 @@ static const char *from_environment(void *user, const char *name)
 /* Starts this very command once per rank. */
 static int start_ranks(int ranks, int argc, char **argv)
 {
-    launch_options launch = { .ranks = ranks, .no_prefix = true, .no_stdin = true, .own_voice = true };
+    launch_options launch = {
+        .ranks = ranks, .no_prefix = true, .no_stdin = true, .own_voice = true, .grace = SAVE_SECONDS
+    };
     const char **words = calloc((size_t)argc + 2, sizeof *words);
     if (!words) {
         fprintf(stderr, "lockstep train: out of memory\n");
@@ -234,12 +253,14 @@ static int train_here(train_arguments *a)
     if (!a->quiet && is_first) introduce(t, run_dir);
     catch_signals();
     int64_t made = 0;
-    status = run_steps(t, a, &made);
-    if (status == LS_END && !stop_signal) {
+    bool stopped;
+    status = run_steps(t, a, &made, &stopped);
+    if (status == LS_END && !stopped) {
         ls_status shown = show_loading(t, a);
         if (shown) status = shown;
     }
-    int code = finish(t, a, status, made, run_dir);
+    int code = finish(t, a, status, made, stopped, run_dir);
+    if (stopped && a->train.world) leave_together(a->train.world);
     if (a->train.profile && made && code == EXIT_DONE) code = show_profile(t, a, run_dir);
     ls_train_free(&t);
     return code;
