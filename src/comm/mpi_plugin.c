@@ -10,6 +10,7 @@
  * it. What must not be left out is the word to mpirun that this process ends in order; we say it ourselves. */
 #include <mpi.h>
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -94,6 +95,10 @@ static int say_goodbye(void)
 static void at_exit(void)
 {
     int finalized = 0;
+    sigset_t pipe; /* others may be gone by now, and this process ends anyway */
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe, NULL);
     MPI_Finalized(&finalized);
     if (finalized || !state.we_started || state.users || state.failed) return;
     if (!say_goodbye()) MPI_Finalize();
@@ -135,10 +140,11 @@ static void close_net(int healthy)
     if (!healthy) state.failed = 1;
 }
 
-static int send_bytes(const void *data, size_t bytes, int to, int tag, ls__net_request *out)
+static int send_bytes(const void *data, size_t bytes, int to, int tag, int matched, ls__net_request *out)
 {
     MPI_Request request;
-    int code = MPI_Isend(data, (int)bytes, MPI_BYTE, to, tag, state.comm, &request);
+    int code = matched ? MPI_Issend(data, (int)bytes, MPI_BYTE, to, tag, state.comm, &request)
+                       : MPI_Isend(data, (int)bytes, MPI_BYTE, to, tag, state.comm, &request);
     return begun(code, request, out);
 }
 

@@ -11,6 +11,7 @@
 #include <limits.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -129,6 +130,31 @@ static ls_status find(const char *which, const char *said_by, char *path, size_t
                     f->called, f->name, tried, f->package);
 }
 
+/* ---- Calling. */
+
+/* MPI writes to sockets. One whose other end died would end this process by SIGPIPE, and the wrong rank would be blamed;
+ * so the signal is held back in this thread, and taken away if it came, while MPI is called. Threads that MPI starts
+ * inherit that. What the program does with its own broken pipes stays its own business. */
+static void enter(ls__net *net, sigset_t *before)
+{
+    sigset_t pipe;
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe, before);
+    pthread_mutex_lock(&net->lock);
+}
+
+static void leave(ls__net *net, const sigset_t *before)
+{
+    pthread_mutex_unlock(&net->lock);
+    if (sigismember(before, SIGPIPE)) return;
+    sigset_t pending, pipe;
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    if (!sigpending(&pending) && sigismember(&pending, SIGPIPE)) sigtimedwait(&pipe, NULL, &(struct timespec){ 0 });
+    pthread_sigmask(SIG_SETMASK, before, NULL);
+}
+
 /* ---- Loading. */
 
 /* A library of one family behind a plug-in built for another: constants and handles would not mean the same. */
@@ -224,7 +250,10 @@ ls_status ls__net_open(ls__net **out, const char *which, const ls__identity *ide
     status = find(which, said_by, net->path, sizeof net->path);
     if (!status) status = load(net->path, &net->plugin, net->library, sizeof net->library);
     if (status) goto fail;
+    sigset_t before;
+    enter(net, &before);
     int code = net->plugin->open(&net->rank, &net->size);
+    leave(net, &before);
     if (code) {
         status = fail_mpi(net, code, "MPI does not start");
         goto fail;
@@ -288,39 +317,44 @@ const char *ls__net_path(const ls__net *net)
 
 /* ---- Messages. */
 
-ls_status ls__net_send(ls__net *net, const void *data, size_t bytes, int to, int tag, ls__net_request *out)
+ls_status ls__net_send(ls__net *net, const void *data, size_t bytes, int to, int tag, bool matched,
+                       ls__net_request *out)
 {
+    sigset_t before;
     if (bytes > LS__NET_MAX_SEND || tag < 0 || tag > LS__NET_MAX_TAG)
         return ls__fail(LS_EINVAL, "network: a message of %zu bytes with tag %d cannot be sent", bytes, tag);
-    pthread_mutex_lock(&net->lock);
-    int code = net->plugin->send(data, bytes, to, tag, out);
-    pthread_mutex_unlock(&net->lock);
+    enter(net, &before);
+    int code = net->plugin->send(data, bytes, to, tag, matched, out);
+    leave(net, &before);
     return code ? fail_mpi(net, code, "sending") : LS_OK;
 }
 
 ls_status ls__net_recv(ls__net *net, void *data, size_t bytes, int from, int tag, ls__net_request *out)
 {
+    sigset_t before;
     if (bytes > LS__NET_MAX_SEND || tag < 0 || tag > LS__NET_MAX_TAG)
         return ls__fail(LS_EINVAL, "network: a message of %zu bytes with tag %d cannot be received", bytes, tag);
-    pthread_mutex_lock(&net->lock);
+    enter(net, &before);
     int code = net->plugin->recv(data, bytes, from, tag, out);
-    pthread_mutex_unlock(&net->lock);
+    leave(net, &before);
     return code ? fail_mpi(net, code, "receiving") : LS_OK;
 }
 
 ls_status ls__net_test(ls__net *net, ls__net_request *const *requests, int count)
 {
-    pthread_mutex_lock(&net->lock);
+    sigset_t before;
+    enter(net, &before);
     int code = net->plugin->test(requests, count);
-    pthread_mutex_unlock(&net->lock);
+    leave(net, &before);
     return code ? fail_mpi(net, code, "sending and receiving") : LS_OK;
 }
 
 void ls__net_cancel(ls__net *net, ls__net_request *request)
 {
-    pthread_mutex_lock(&net->lock);
+    sigset_t before;
+    enter(net, &before);
     net->plugin->cancel(request);
-    pthread_mutex_unlock(&net->lock);
+    leave(net, &before);
 }
 
 void ls__net_pause(int *vain)
@@ -342,10 +376,11 @@ ls_status ls__net_allgather(ls__net *net, const void *mine, void *all, size_t by
     char *memory = malloc(total);
     if (!memory) return ls__fail(LS_ENOMEM, "network: no memory for %zu bytes", total);
     memcpy(memory, mine, bytes);
+    sigset_t before;
     ls__net_request request, *requests[] = { &request };
-    pthread_mutex_lock(&net->lock);
+    enter(net, &before);
     int code = net->plugin->allgather(memory, memory + bytes, bytes, &request);
-    pthread_mutex_unlock(&net->lock);
+    leave(net, &before);
     if (code) {
         free(memory);
         return fail_mpi(net, code, "gathering from all ranks");
