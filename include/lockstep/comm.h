@@ -8,7 +8,13 @@
  *          the ranks in order: the same bits on every rank, in every run, over every transport. bfloat16 is added in
  *          float32 and rounded once.
  * Failure  LS_EINVAL is found before data moves and harms nothing. Any other error breaks the group: later calls return
- *          the same code and message, and only abort and free still act. */
+ *          the same code and message, and only abort and free still act. A call in which all members have done their
+ *          part may still complete.
+ * Leaving  a rank that frees a group (or its world, or ends) is noticed at once by members that wait for it, on every
+ *          machine: LS_EPEER with its name. What it did before it left counts: calls that it completed, and messages that
+ *          it sent, complete at the others too.
+ * Signals  the library changes no signal's action. SIGPIPE is held back while MPI is called: a connection whose other
+ *          end died is an error of the call and does not end the process. */
 #ifndef LOCKSTEP_COMM_H
 #define LOCKSTEP_COMM_H
 
@@ -33,7 +39,8 @@ typedef struct ls_world_options {
 /* Finds out where this process is: under `lockstep run`, `mpirun`, `srun`, or alone (a world of one rank). Variables
  * of the environment that contradict each other are LS_EINVAL with both quoted. On failure *out is NULL. */
 LS_API LS_MUST_CHECK ls_status ls_world_open(ls_world **out, const ls_world_options *options);
-/* Leaves. Frees the world, its memory and its group of all ranks; groups made by split must be freed before. */
+/* Leaves. Frees the world, its memory and its group of all ranks; groups made by split must be freed before. Not a
+ * collective call: see "Leaving" above for what it means to the others. */
 LS_API void ls_world_free(ls_world **world);
 
 LS_API int ls_world_rank(const ls_world *world);
@@ -59,14 +66,18 @@ LS_API void ls_world_dealloc(ls_world *world, void **memory);
 LS_API LS_MUST_CHECK ls_status ls_group_share(ls_group *group, size_t bytes, void **memory);
 
 /* Collective: members with the same `color` (>= 0) form a new group, in the order of `key`, then of rank. With color <
- * 0 a rank takes part in the call and gets no group (*out is NULL). */
+ * 0 a rank takes part in the call and gets no group (*out is NULL). Works of the group may be under way. */
 LS_API LS_MUST_CHECK ls_status ls_group_split(ls_group *group, int color, int key, ls_group **out);
-/* Frees a group made by split. Works still under way are abandoned. Not a collective call. */
+/* Frees a group made by split. Works still under way are abandoned, and freed with it. Not a collective call. */
 LS_API void ls_group_free(ls_group **group);
 LS_API int ls_group_rank(const ls_group *group);
 LS_API int ls_group_size(const ls_group *group);
-/* Breaks the group for all members, at once, also for those that wait in a call: they get LS_EABORTED with `reason`.
- * From any thread. */
+/* Breaks this group for all members; the group it was split from, and those split from it, are not affected. From any
+ * thread. Members that wait in a call of the group, or begin one after ls_group_abort() returned, get LS_EABORTED with
+ * `reason`. Exactly: on the aborting rank's machine always. To other machines it is a message, which is looked for when a
+ * call begins and while one waits; ls_group_abort() returns when the members there have received it, or after 0.2 s if
+ * some are not making calls. Until it has arrived, a call may still complete there if the aborting rank had begun it
+ * before; no call that it had not begun ever does. */
 LS_API void ls_group_abort(ls_group *group, const char *reason);
 
 /* ---- Collectives. Buffers may be any memory; that from ls_world_alloc() is reduced in place without copies. `count`
@@ -98,9 +109,10 @@ LS_API LS_MUST_CHECK ls_status ls_send(ls_group *g, const void *buf, size_t coun
 LS_API LS_MUST_CHECK ls_status ls_recv(ls_group *g, void *buf, size_t count, ls_dtype type, int from);
 
 /* ---- The same, started now and waited for later. Several may be under way; those of one group begin in the order of
- * the calls. Buffers are lent to the group until ls_work_wait() returned or ls_work_test() said LS_OK. Progress is made
- * inside calls on the group: a program that computes in between calls ls_work_test() now and then. On error *out is
- * NULL and, for LS_EINVAL, the buffers are untouched. */
+ * the calls. They may finish, and be tested and waited for, in any order, which may differ from rank to rank, with
+ * blocking calls in between. Buffers are lent to the group until ls_work_wait() returned or ls_work_test() said LS_OK.
+ * Progress is made inside calls, on all groups of the world: a program that computes in between calls ls_work_test() now
+ * and then. On error *out is NULL and, for LS_EINVAL, the buffers are untouched. */
 LS_API LS_MUST_CHECK ls_status ls_allreduce_start(ls_group *g, void *buf, size_t count, ls_dtype type, ls_op op,
                                                   ls_work **out);
 LS_API LS_MUST_CHECK ls_status ls_reduce_start(ls_group *g, void *buf, size_t count, ls_dtype type, ls_op op, int root,

@@ -32,6 +32,7 @@ void ls__card_fill(ls__card *card, const char *host, size_t staging_bytes)
     card->pid = getpid();
     card->job_fd = -1;
     card->staging_bytes = staging_bytes;
+    card->nonce = (uint64_t)ls_now() << 20 ^ (uint64_t)card->pid;
 }
 
 static bool same_machine(const ls__card *a, const ls__card *b)
@@ -61,9 +62,9 @@ int ls__cluster_place(const ls__card *cards, int n, int *node_of, int *local_of)
 static ls_status pass_time(ls__cluster *c, int64_t *time, int other, bool sends, int timeout_ms)
 {
     enum { TAG = 0 };
-    ls__net_request request, *requests[] = { &request };
+    ls__net_request request = { 0 }, *requests[] = { &request };
     int64_t begin = ls_now();
-    ls_status status = sends ? ls__net_send(c->net, time, sizeof *time, other, TAG, &request)
+    ls_status status = sends ? ls__net_send(c->net, time, sizeof *time, other, TAG, false, &request)
                              : ls__net_recv(c->net, time, sizeof *time, other, TAG, &request);
     for (int vain = 0; !status && request.active; ls__net_pause(&vain)) {
         status = ls__net_test(c->net, requests, 1);
@@ -71,6 +72,7 @@ static ls_status pass_time(ls__cluster *c, int64_t *time, int other, bool sends,
             status = ls__fail(LS_ETIMEOUT, "rank %d: no answer from rank %d on host %s within %.1f s", c->rank, other,
                               c->hosts[c->node_of[other]], timeout_ms / 1e3);
     }
+    if (status && !sends && request.active) ls__net_cancel(c->net, &request); /* `time` is the caller's */
     return status;
 }
 
@@ -113,9 +115,16 @@ static ls_status align_clocks(ls__cluster *c, const int *first, int timeout_ms)
 
 /* ---- Joining. */
 
+/* Texts from a peer end within their fields, whatever it sent. */
 static ls_status exchange(ls__cluster *c, const ls__card *mine, ls__card *all, int timeout_ms)
 {
-    return ls__net_allgather(c->net, mine, all, sizeof *mine, timeout_ms);
+    ls_status status = ls__net_allgather(c->net, mine, all, sizeof *mine, timeout_ms);
+    for (int r = 0; r < c->size && !status; r++) {
+        all[r].machine[sizeof all[r].machine - 1] = 0;
+        all[r].host[sizeof all[r].host - 1] = 0;
+        all[r].why[sizeof all[r].why - 1] = 0;
+    }
+    return status;
 }
 
 static ls_status take_cards(ls__cluster *c, const ls__card *cards, int timeout_ms)
@@ -139,6 +148,7 @@ static ls_status take_cards(ls__cluster *c, const ls__card *cards, int timeout_m
         if (!c->local_of[r]) first[c->node_of[r]] = r;
         uint64_t asked = cards[r].staging_bytes;
         if (asked && (!c->staging_bytes || asked < c->staging_bytes)) c->staging_bytes = asked;
+        c->nonce = cards[0].nonce;
         snprintf(c->hosts[c->node_of[r]], LS__HOST_BYTES, "%s", cards[r].host);
     }
     ls_status status = c->nodes > 1 ? align_clocks(c, first, timeout_ms) : LS_OK;
@@ -186,7 +196,8 @@ void ls__cluster_free(ls__cluster **pc)
     free(c->hosts);
     free(c->clock_ahead);
     free(c->watched);
-    if (!c->failed) free(c); /* otherwise the inbox may still be written to */
+    for (ls__early *e; (e = c->early); free(e)) c->early = e->next;
+    if (!c->failed || !c->inbox_awaited) free(c); /* otherwise the inbox may still be written to */
     *pc = NULL;
 }
 

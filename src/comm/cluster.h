@@ -25,15 +25,32 @@ typedef struct ls__card {
     int32_t pid;
     int32_t job_fd;         /* the first of a machine: the descriptor of the job's memory; -1: it has failed */
     uint64_t staging_bytes; /* 0: not said */
+    uint64_t nonce;         /* rank 0's is the world's: see ls__notice */
     char why[200];          /* of a failure */
 } ls__card;
 
-/* A failure on its way to other machines. */
-typedef struct ls__alarm {
-    int32_t group; /* its number, see multi.h */
-    int32_t status;
-    char text[LS__JOB_FAILURE_BYTES];
-} ls__alarm;
+/* What a member of a group over several machines tells the others; see multi_notice.c. */
+typedef enum ls__notice_kind {
+    LS__NOTICE_ABORT = 1, /* the group has failed, or was aborted */
+    LS__NOTICE_LEAVE = 2, /* the sender has freed the group */
+} ls__notice_kind;
+
+typedef struct ls__notice {
+    uint64_t world; /* its nonce */
+    int32_t kind;   /* ls__notice_kind */
+    int32_t group;  /* its number, see multi.h */
+    int32_t status; /* of an abort */
+    uint64_t finished, sent,
+        received; /* of a leave: completed collectives, and messages to and from the receiver of this */
+    char text[LS__JOB_FAILURE_BYTES]; /* of an abort: the last, since only what is needed is sent */
+} ls__notice;
+
+/* One that came before its group was made. */
+typedef struct ls__early {
+    struct ls__early *next;
+    int from;
+    ls__notice notice;
+} ls__early;
 
 typedef struct ls__cluster {
     ls__net *net;
@@ -47,11 +64,17 @@ typedef struct ls__cluster {
     size_t staging_bytes;          /* the smallest that anyone asked for; 0: nobody did */
     int *watched;                  /* pidfds by local rank; -1: ourselves, or gone */
 
-    /* The mpi transport's (multi_wait.c). */
+    uint64_t nonce; /* of this world; the same on all ranks */
+
+    /* The mpi transport's (multi_notice.c). */
     struct ls__multi *groups; /* all groups over several machines */
     int next_group;           /* number of the next one */
-    ls__alarm inbox;
+    int newest_group;         /* the highest number of a group that this rank has made */
+    ls__notice inbox;
     ls__net_request inbox_request;
+    bool inbox_awaited; /* a receive was posted */
+    ls__early *early;
+    int early_count;
     _Atomic bool failed; /* messages may be under way for ever; MPI is not shut down in order */
 } ls__cluster;
 

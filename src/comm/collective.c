@@ -78,25 +78,12 @@ static ls_status begin(ls_work *w)
     if (g->broken) return ls__fail(g->broken, "%s", g->broken_text);
     ls_status status = check(w);
     if (status) return status;
-    if (ls__call_is_pair(w->call)) {
-        status = g->transport->start(g, w);
-        if (status) return status;
-        if (g->last_pair)
-            g->last_pair->next = w;
-        else
-            g->first_pair = w;
-        g->last_pair = w;
-        return LS_OK;
-    }
-    w->number = g->next_number;
+    bool pair = ls__call_is_pair(w->call);
+    if (!pair) w->number = g->next_number;
     status = g->transport->start(g, w);
     if (status) return status;
-    g->next_number++;
-    if (g->last)
-        g->last->next = w;
-    else
-        g->first = w;
-    g->last = w;
+    if (!pair) g->next_number++;
+    ls__group_enqueue(w);
     return LS_OK;
 }
 
@@ -104,11 +91,11 @@ static ls_status finish_now(ls_work *w)
 {
     ls_group *g = w->group;
     for (;;) {
-        if (w->done) return LS_OK;
         ls_status status = ls__group_progress(g);
-        if (status) return status;
         if (w->done) return LS_OK;
-        status = g->transport->idle(g, w);
+        if (!status && ls__others_busy(g)) ls__others_progress(g);
+        if (!status) status = g->transport->idle(g, w);
+        if (w->done) return LS_OK;
         if (status) return status;
     }
 }
@@ -123,19 +110,18 @@ static ls_status finish(ls_work *w)
     return status;
 }
 
-/* A broken group lets go of its works: their memory is the callers' business now. */
-static void forget(ls_group *g)
-{
-    g->first = g->last = g->first_pair = g->last_pair = NULL;
-}
-
 static ls_status call_now(ls_work w)
 {
     w.on_stack = true;
     ls_status status = begin(&w);
-    if (!status) status = finish(&w);
-    if (status < 0 && w.group->broken) forget(w.group);
-    return status;
+    return status ? status : finish(&w);
+}
+
+/* Gives a work back to its group. */
+static void recycle(ls_work *w)
+{
+    w->next = w->group->free_works;
+    w->group->free_works = w;
 }
 
 static ls_status call_start(ls_work filled, ls_work **out)
@@ -143,51 +129,46 @@ static ls_status call_start(ls_work filled, ls_work **out)
     ls_group *g = filled.group;
     *out = NULL;
     ls_work *w = g->free_works;
-    if (w)
+    if (w) {
         g->free_works = w->next;
-    else if (!(w = malloc(sizeof *w)))
-        return ls__fail(LS_ENOMEM, "rank %d: no memory for a work", g->rank);
+        filled.made_before = w->made_before;
+    } else {
+        w = malloc(sizeof *w);
+        if (!w) return ls__fail(LS_ENOMEM, "rank %d: no memory for a work", g->rank);
+        filled.made_before = g->made;
+        g->made = w;
+    }
     *w = filled;
     ls_status status = begin(w);
-    if (status) {
-        if (g->broken) forget(g);
-        w->next = g->free_works;
-        g->free_works = w;
-        return status;
-    }
-    *out = w;
-    return LS_OK;
-}
-
-static void recycle(ls_work **pw)
-{
-    ls_work *w = *pw;
-    w->next = w->group->free_works;
-    w->group->free_works = w;
-    *pw = NULL;
+    if (status)
+        recycle(w);
+    else
+        *out = w;
+    return status;
 }
 
 ls_status ls_work_wait(ls_work **work)
 {
-    if (!*work) return ls__fail(LS_EINVAL, "wait: there is no work");
-    ls_group *g = (*work)->group;
-    ls_status status = finish(*work);
-    if (status < 0 && g->broken) forget(g);
-    recycle(work);
+    ls_work *w = *work;
+    if (!w) return ls__fail(LS_EINVAL, "wait: there is no work");
+    ls_status status = finish(w);
+    recycle(w);
+    *work = NULL;
     return status;
 }
 
 ls_status ls_work_test(ls_work **work)
 {
-    if (!*work) return ls__fail(LS_EINVAL, "test: there is no work");
-    ls_group *g = (*work)->group;
-    ls_status status = (*work)->done ? LS_OK : ls__group_progress(g);
-    if (status == LS_OK && !(*work)->done) {
-        status = g->transport->look(g);
+    ls_work *w = *work;
+    if (!w) return ls__fail(LS_EINVAL, "test: there is no work");
+    ls_status status = w->done ? LS_OK : ls__world_progress(w->group);
+    if (status == LS_OK && !w->done) {
+        status = w->group->transport->look(w->group);
         if (status == LS_OK) return LS_PENDING;
     }
-    if (status < 0 && g->broken) forget(g);
-    recycle(work);
+    if (w->done) status = LS_OK;
+    recycle(w);
+    *work = NULL;
     return status;
 }
 

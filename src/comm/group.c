@@ -41,14 +41,31 @@ ls_status ls__group_new(ls_world *world, const ls__transport *transport, int ran
     g->transport = transport;
     g->rank = rank;
     g->size = size;
+    g->next_of_world = world->groups;
+    world->groups = g;
     return LS_OK;
+}
+
+static bool is_busy(const ls_group *g)
+{
+    return g->collectives.first || g->pairs.first;
+}
+
+static void empty_queues(ls_group *g)
+{
+    if (is_busy(g)) g->world->busy_groups--;
+    g->collectives = g->pairs = (ls__queue){ 0 };
 }
 
 void ls__group_discard(ls_group *g)
 {
     if (!g) return;
-    for (ls_work *w; (w = g->free_works);) {
-        g->free_works = w->next;
+    empty_queues(g);
+    ls_group **link = &g->world->groups;
+    while (*link != g) link = &(*link)->next_of_world;
+    *link = g->next_of_world;
+    for (ls_work *w; (w = g->made);) {
+        g->made = w->made_before;
         free(w);
     }
     free(g);
@@ -59,6 +76,7 @@ ls_status ls__group_break(ls_group *g, ls_status status, const char *text)
     if (!g->broken) {
         g->broken = status;
         snprintf(g->broken_text, sizeof g->broken_text, "%s", text);
+        empty_queues(g);
     }
     return ls__fail(g->broken, "%s", g->broken_text);
 }
@@ -102,8 +120,6 @@ ls_status ls_group_split(ls_group *group, int color, int key, ls_group **out)
 {
     *out = NULL;
     if (group->broken) return ls__fail(group->broken, "%s", group->broken_text);
-    if (group->first || group->first_pair)
-        return ls__fail(LS_EINVAL, "split: works of the group are under way; wait for them first");
     uint64_t made_at = group->next_number;
     ls_status status = group->transport->split(group, color, key, out);
     if (*out) (*out)->id = split_id(group, made_at, color);
@@ -151,51 +167,81 @@ uint64_t ls__group_next_call(const ls_group *group)
     return ls__call_word(group, group->next_number);
 }
 
-/* Takes finished collectives off the front: they leave in order, whatever the order they finish in. */
-static void drop_done(ls_group *g)
+/* ---- Works under way. */
+
+static ls__queue *queue_of(ls_work *w)
 {
-    while (g->first && g->first->done) {
-        g->first = g->first->next;
-        if (!g->first) g->last = NULL;
-    }
+    return ls__call_is_pair(w->call) ? &w->group->pairs : &w->group->collectives;
 }
 
-static void drop_done_pairs(ls_group *g)
+void ls__group_enqueue(ls_work *w)
 {
-    ls_work **link = &g->first_pair;
-    g->last_pair = NULL;
-    while (*link) {
-        if ((*link)->done) {
-            *link = (*link)->next;
-        } else {
-            g->last_pair = *link;
-            link = &(*link)->next;
-        }
-    }
+    ls__queue *q = queue_of(w);
+    if (!is_busy(w->group)) w->group->world->busy_groups++;
+    w->next = NULL;
+    w->prev = q->last;
+    if (q->last)
+        q->last->next = w;
+    else
+        q->first = w;
+    q->last = w;
+}
+
+/* A work is done: takes it out of its queue. */
+static void retire(ls_work *w)
+{
+    ls__queue *q = queue_of(w);
+    w->done = true;
+    if (w->prev)
+        w->prev->next = w->next;
+    else
+        q->first = w->next;
+    if (w->next)
+        w->next->prev = w->prev;
+    else
+        q->last = w->prev;
+    if (!is_busy(w->group)) w->group->world->busy_groups--;
+}
+
+/* Sends (receives) to the same rank are served in the order of the calls. */
+static bool is_behind_another(const ls_work *w)
+{
+    for (const ls_work *e = w->group->pairs.first; e != w; e = e->next)
+        if (e->call == w->call && e->root == w->root) return true;
+    return false;
 }
 
 ls_status ls__group_progress(ls_group *g)
 {
     if (g->broken) return ls__fail(g->broken, "%s", g->broken_text);
-    for (ls_work *w = g->first; w; w = w->next) {
-        if (w->done) continue;
+    for (ls_work *w = g->collectives.first, *next; w; w = next) {
+        next = w->next;
         ls_status status = g->transport->progress(g, w);
         if (status < 0) return status;
-        w->done = status == LS_OK;
-        /* Ranks arrive in order: where one is missing here, it is missing behind too. */
-        if (status == LS_PENDING && w->seen < g->size) break;
+        if (status == LS_OK)
+            retire(w);
+        else if (w->seen < g->size)
+            break; /* ranks arrive in order: where one is missing here, it is missing behind too */
     }
-    drop_done(g);
-    if (!g->first_pair) return LS_OK;
-    for (ls_work *w = g->first_pair; w; w = w->next) {
-        bool behind = false; /* an earlier call with the same partner and direction goes first */
-        for (ls_work *e = g->first_pair; e != w && !behind; e = e->next)
-            behind = !e->done && e->call == w->call && e->root == w->root;
-        if (behind) continue;
+    for (ls_work *w = g->pairs.first, *next; w; w = next) {
+        next = w->next;
+        if (is_behind_another(w)) continue;
         ls_status status = g->transport->progress(g, w);
         if (status < 0) return status;
-        w->done = status == LS_OK;
+        if (status == LS_OK) retire(w);
     }
-    drop_done_pairs(g);
     return LS_OK;
+}
+
+void ls__others_progress(const ls_group *g)
+{
+    for (ls_group *o = g->world->groups; o; o = o->next_of_world)
+        if (o != g && is_busy(o)) (void)!ls__group_progress(o);
+}
+
+ls_status ls__world_progress(ls_group *g)
+{
+    ls_status status = ls__group_progress(g);
+    if (!status && ls__others_busy(g)) ls__others_progress(g);
+    return status;
 }

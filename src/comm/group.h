@@ -1,8 +1,12 @@
 /* Worlds, groups and works as the files of this layer see them, and the table that a transport fills.
  *
  * A work is one call. Collectives of a group are numbered in the order of the calls and queued; send and receive have
- * a queue of their own, since they pair up by rank and not by number. Works come from the group's free list, so a
- * steady program allocates nothing. */
+ * a queue of their own, since they pair up by rank and not by number. A work leaves its queue when it is done, in
+ * whatever order that happens: from then on only its owner (a handle of the caller's, or a blocking call's stack) refers
+ * to it. Works come from the group's free list, so a steady program allocates nothing.
+ *
+ * Whoever waits for a work makes progress on all groups of the world that have works under way: ranks may wait for
+ * works of several groups in different orders. */
 #ifndef LS_COMM_GROUP_H
 #define LS_COMM_GROUP_H
 
@@ -43,7 +47,8 @@ typedef uint64_t ls__fingerprint;
 
 struct ls_work {
     ls_group *group;
-    ls_work *next; /* in its queue, or in the free list */
+    ls_work *next, *prev; /* in its queue; `next` also in the free list */
+    ls_work *made_before; /* in the list of all works that the group has allocated */
     ls__call call;
     ls_dtype type;
     ls_op op;
@@ -97,16 +102,22 @@ typedef struct ls__transport {
     void (*release)(ls_group *g);
 } ls__transport;
 
+/* Works under way, in the order of the calls. */
+typedef struct ls__queue {
+    ls_work *first, *last;
+} ls__queue;
+
 struct ls_group {
     ls_world *world;
+    ls_group *next_of_world; /* in the world's list */
     const ls__transport *transport;
     void *impl; /* the transport's */
     int rank, size;
     uint16_t id; /* the same on all members; 0: all ranks. For events */
     uint64_t next_number;
-    ls_work *first, *last;           /* collectives under way, in order */
-    ls_work *first_pair, *last_pair; /* sends and receives under way, in order */
+    ls__queue collectives, pairs; /* under way: not done, and the group is not broken */
     ls_work *free_works;
+    ls_work *made;    /* all works that were allocated; freed with the group */
     ls_status broken; /* what every later call returns, with this text */
     char broken_text[LS__JOB_FAILURE_BYTES];
 };
@@ -128,6 +139,8 @@ struct ls_world {
     uint32_t has_fact;
     const char *transport;
     ls_group *group;
+    ls_group *groups;            /* all of them */
+    int busy_groups;             /* those with works under way */
     void *allocations;           /* alone: list of what ls_world_alloc gave out */
     struct ls__cluster *cluster; /* under mpirun; see cluster.h */
 };
@@ -151,10 +164,22 @@ void ls__describe(ls__fingerprint print, uint64_t number, uint64_t count, char *
 LS_MUST_CHECK ls_status ls__group_new(ls_world *world, const ls__transport *transport, int rank, int size,
                                       ls_group **out);
 void ls__group_discard(ls_group *g);
-/* Remembers why the group is broken, unless it is already, and returns the status it is broken with. */
+/* Remembers why the group is broken, unless it is already, and returns the status it is broken with. Its works are under
+ * way no more: whoever waits for one gets this status. */
 ls_status ls__group_break(ls_group *g, ls_status status, const char *text);
-/* Makes progress on everything that is under way. */
+/* Adds a work that has begun to its queue. */
+void ls__group_enqueue(ls_work *w);
+/* Makes progress on all works of this group. */
 LS_MUST_CHECK ls_status ls__group_progress(ls_group *g);
+/* Makes progress on the works of all other groups. One that fails is broken, which its next call reports. */
+void ls__others_progress(const ls_group *g);
+/* Both. Returns this group's status. */
+LS_MUST_CHECK ls_status ls__world_progress(ls_group *g);
+/* Whether works of other groups are under way. */
+static inline bool ls__others_busy(const ls_group *g)
+{
+    return g->world->busy_groups > (g->collectives.first || g->pairs.first ? 1 : 0);
+}
 
 /* What each member tells the others at a split. */
 typedef struct ls__split_entry {

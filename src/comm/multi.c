@@ -88,16 +88,22 @@ static ls_status post(ls_group *g, ls_work *w)
 
 static ls_status start(ls_group *g, ls_work *w)
 {
-    ls_status status = ls__multi_look(g);
+    ls__multi *m = ls__multi_of(g);
+    ls_status status = ls__notice_look(m->cluster);
+    if (status) return ls__multi_give_up(g, status);
+    status = ls__multi_look(g);
     if (status) return status;
     if (w->call == LS__APPLY)
-        return ls__fail(LS_EUNSUPPORTED, "apply: the group's ranks are on %d machines; split it by machine",
-                        ls__multi_of(g)->nodes);
+        return ls__fail(LS_EUNSUPPORTED, "apply: the group's ranks are on %d machines; split it by machine", m->nodes);
     w->started = w->last_arrival = ls_now();
     w->last_rank = g->world->identity.rank;
-    if (ls__call_is_pair(w->call)) return LS_OK;
+    if (ls__call_is_pair(w->call)) {
+        ls__pairs_done *begun = &m->pairs_begun[w->root];
+        w->number = w->call == LS__SEND ? begun->sent++ : begun->received++;
+        return LS_OK;
+    }
     ls__note_start(w, ls__shm_send_bytes(w, g->rank));
-    status = g->first ? LS_OK : post(g, w); /* otherwise when it is its turn */
+    status = g->collectives.first ? LS_OK : post(g, w); /* otherwise when it is its turn */
     return status ? ls__multi_give_up(g, status) : LS_OK;
 }
 
@@ -183,6 +189,12 @@ static entry heard(const ls__multi *m, uint64_t number, int node, int local)
     return e;
 }
 
+static ls_status malformed(ls_group *g, const ls__message *x, const ls_work *w)
+{
+    return ls__multi_break(g, LS_EFORMAT, "rank %d sent a malformed message for collective #%llu", x->peer,
+                           (unsigned long long)w->number);
+}
+
 static ls_status check_head(ls_group *g, const ls__message *x, const ls_work *w, int node)
 {
     const ls__multi *m = ls__multi_of(g);
@@ -192,8 +204,7 @@ static ls_status check_head(ls_group *g, const ls__message *x, const ls_work *w,
         if (h.number == w->number && h.node == (uint32_t)node && h.members == (uint32_t)m->node_size[node])
             return LS_OK;
     }
-    return ls__multi_break(g, LS_EFORMAT, "rank %d sent something that is no head of collective #%llu", x->peer,
-                           (unsigned long long)w->number);
+    return malformed(g, x, w);
 }
 
 /* Compares the fingerprints of all members with the first one's, so that every machine finds the same pair. */
@@ -217,18 +228,22 @@ static ls_status compare_all(ls_group *g, ls_work *w)
 }
 
 /* Puts the small data of other machines where their members would have put it. */
-static void unpack_mail(ls__multi *m, const ls_work *w)
+static ls_status unpack_mail(ls_group *g, const ls_work *w)
 {
+    ls__multi *m = ls__multi_of(g);
     for (int i = 0; i < m->heads_in.count; i++) {
         int node = i < m->node ? i : i + 1;
-        const uint8_t *from = m->heads_in.list[i].data + sizeof(head) + (size_t)m->node_size[node] * sizeof(entry);
+        const ls__message *x = &m->heads_in.list[i];
+        size_t at = sizeof(head) + (size_t)m->node_size[node] * sizeof(entry);
         for (int k = 0; k < m->node_size[node]; k++) {
             int rank = ls__multi_member(m, node, k);
             size_t n = mail_length(w, rank);
-            if (n) memcpy(ls__multi_mail_of(m, w->number, rank), from, n);
-            from += n;
+            if (n > x->request.bytes - at) return malformed(g, x, w);
+            if (n) memcpy(ls__multi_mail_of(m, w->number, rank), x->data + at, n);
+            at += n;
         }
     }
+    return LS_OK;
 }
 
 /* The leader's part. */
@@ -249,8 +264,8 @@ static ls_status lead(ls_group *g, ls_work *w)
     for (int i = 0; i < m->heads_in.count && !status; i++)
         status = check_head(g, &m->heads_in.list[i], w, i < m->node ? i : i + 1);
     if (!status) status = compare_all(g, w);
+    if (!status) status = unpack_mail(g, w);
     if (status) return status;
-    unpack_mail(m, w);
     m->heads_sent = false;
     atomic_store_explicit(&m->control->agreed, w->number + 1, memory_order_release);
     ls__multi_ring(m);
@@ -299,12 +314,11 @@ static ls_status advance(ls_group *g, ls_work *w)
 
 static ls_status progress(ls_group *g, ls_work *w)
 {
+    bool pair = ls__call_is_pair(w->call);
+    if (!pair && g->collectives.first != w) return LS_PENDING; /* it is not its turn */
     ls_status status = ls__multi_poll(g);
     if (status < 0) return status;
-    if (ls__call_is_pair(w->call)) return ls__multi_pair_progress(g, w);
-    const ls_work *turn = g->first;
-    while (turn && turn->done) turn = turn->next;
-    if (turn && turn != w) return LS_PENDING;
+    if (pair) return ls__multi_pair_progress(g, w);
     status = advance(g, w);
     return status < 0 ? ls__multi_give_up(g, status) : status;
 }

@@ -88,6 +88,17 @@ typedef struct ls__parcel {
     uint8_t data[];
 } ls__parcel;
 
+/* A member that has left, and what it had done by then. */
+typedef struct ls__leave {
+    bool left;
+    uint64_t finished;       /* collectives */
+    uint64_t sent, received; /* messages to this rank, and from it */
+} ls__leave;
+
+typedef struct ls__pairs_done {
+    uint64_t sent, received;
+} ls__pairs_done;
+
 /* A member's private view of the group. */
 typedef struct ls__multi {
     struct ls__multi *next; /* in the cluster's list */
@@ -128,13 +139,15 @@ typedef struct ls__multi {
     ls__multi_slot slots[LS__MULTI_WINDOW];
     uint32_t opened, filled, combined, boarded, taken, closed;
 
-    struct ls__pair_state *pairs;  /* sends and receives under way */
-    ls__parcel *parcels, *leaving; /* spare ones; those of sends that are done for the caller */
-    uint64_t life;                 /* grows whenever anything happens */
-    const void **in;               /* p pointers, for ls__reduce() */
-    void **partials;               /* p, and one for each machine */
-    void *scratch;                 /* for ls__order_partial() */
-    float *wide;                   /* for ls__order_finish() */
+    ls__leave *left;                          /* by member: whether it has left the group */
+    ls__pairs_done *pairs_begun, *pairs_done; /* by member: messages to it and from it */
+    struct ls__pair_state *pairs;             /* sends and receives under way */
+    ls__parcel *parcels, *leaving;            /* spare ones; those of sends that are done for the caller */
+    uint64_t life;                            /* grows whenever anything happens */
+    const void **in;                          /* p pointers, for ls__reduce() */
+    void **partials;                          /* p, and one for each machine */
+    void *scratch;                            /* for ls__order_partial() */
+    float *wide;                              /* for ls__order_finish() */
     size_t wide_room;
     uint8_t *own; /* this machine's partial sums of a round */
     size_t own_room;
@@ -151,7 +164,7 @@ typedef enum ls__multi_kind {
     LS__TAG_FIRST,
     LS__TAG_SECOND,
     LS__TAG_PAIR,
-    LS__TAG_ALARM, /* of all groups: the number is 0 */
+    LS__TAG_NOTICE, /* of all groups: the number is 0 */
 } ls__multi_kind;
 enum { LS__TAG_KIND_BITS = 3 };
 
@@ -194,6 +207,19 @@ static inline size_t ls__multi_round_count(const ls_work *w, uint32_t round)
     size_t left = w->count - ls__multi_round_begin(w, round), most = w->round_bytes / ls_dtype_size(w->type);
     return left < most ? left : most;
 }
+
+/* multi_notice.c */
+/* Marks the group as failed on this machine and tells the others. `matched`: until they have got it, or some time is
+ * over. From any thread. */
+void ls__notice_abort(const ls__multi *m, ls_status status, const char *text, bool matched);
+/* Tells the other members that this rank leaves. */
+void ls__notice_leave(const ls__multi *m);
+/* Takes in the notice that has come, if one has, and waits for the next. */
+LS_MUST_CHECK ls_status ls__notice_receive(ls__cluster *c);
+/* The same after a look at the network. */
+LS_MUST_CHECK ls_status ls__notice_look(ls__cluster *c);
+/* Notices may have come before the group was there. */
+void ls__notice_group_made(ls__multi *m);
 
 /* multi_wait.c: failures, and waiting. */
 ls_status ls__multi_idle(ls_group *g, ls_work *w);

@@ -77,7 +77,7 @@ ls_status ls__batch_send(const ls__multi *m, ls__batch *b, ls__multi_kind kind)
     ls_status status = LS_OK;
     for (int i = 0; i < b->count && !status; i++) {
         ls__message *x = &b->list[i];
-        status = ls__net_send(m->cluster->net, x->data, x->bytes, x->peer, ls__multi_tag(m, kind), &x->request);
+        status = ls__net_send(m->cluster->net, x->data, x->bytes, x->peer, ls__multi_tag(m, kind), false, &x->request);
     }
     return status;
 }

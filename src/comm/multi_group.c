@@ -62,7 +62,8 @@ static void free_view(ls__multi *m)
     ls__multi_pair_free(m);
     void *owned[] = { m->world_of,  m->node_of,   m->local_of, m->node_size, m->node_members, m->node_members_at,
                       m->covers[0], m->covers[1], m->steps[0], m->steps[1],  m->in,           m->partials,
-                      m->scratch,   m->wide,      m->own,      m->polled };
+                      m->scratch,   m->wide,      m->own,      m->polled,    m->left,         m->pairs_begun,
+                      m->pairs_done };
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) free(owned[i]);
     free(m);
 }
@@ -101,7 +102,10 @@ static ls_status new_view(ls_world *world, int id, const int *world_of, int p, i
     }
     m->in = malloc(n * sizeof *m->in);
     m->partials = malloc(2 * n * sizeof *m->partials);
-    if (!m->in || !m->partials) goto fail;
+    m->left = calloc(n, sizeof *m->left);
+    m->pairs_begun = calloc(n, sizeof *m->pairs_begun);
+    m->pairs_done = calloc(n, sizeof *m->pairs_done);
+    if (!m->in || !m->partials || !m->left || !m->pairs_begun || !m->pairs_done) goto fail;
     memcpy(m->world_of, world_of, n * sizeof(int));
     place_members(m, p);
     plan_sums(m, p);
@@ -173,6 +177,7 @@ static ls_status make_group(ls_world *world, ls__multi *m, int rank, int p, uint
     m->next = m->cluster->groups;
     m->cluster->groups = m;
     (*out)->impl = m;
+    ls__notice_group_made(m);
     return LS_OK;
 }
 
@@ -204,8 +209,7 @@ ls_status ls__multi_join(ls_world *world, ls_group **out)
     if (!status) status = told;
     for (int r = 0; r < c->size && !status; r++)
         if (places[r] == UINT64_MAX) status = ls__fail(LS_EPEER, "rank %d could not make its part of the world", r);
-    if (!status)
-        status = ls__net_recv(c->net, &c->inbox, sizeof c->inbox, LS__NET_ANY, LS__TAG_ALARM, &c->inbox_request);
+    if (!status) status = ls__notice_receive(c);
     if (!status) {
         status = make_group(world, m, c->rank, c->size, places[ls__multi_member(m, m->node, 0)], out);
         m = NULL;
@@ -226,8 +230,10 @@ static ls_status agree_on_number(ls_group *g, const ls__split_entry *all, int *i
     *id = 0;
     for (int r = 0; r < g->size; r++)
         if (all[r].number > *id) *id = all[r].number;
-    ls__multi_of(g)->cluster->next_group = *id + 1;
-    if (*id < MAX_GROUPS) return LS_OK;
+    if (*id < MAX_GROUPS) {
+        ls__multi_of(g)->cluster->next_group = *id + 1;
+        return LS_OK;
+    }
     return ls__multi_break(g, LS_EUNSUPPORTED, "split: %d groups were made before, and there are no numbers left", *id);
 }
 
@@ -317,7 +323,8 @@ static bool flush(ls_group *g)
     int vain = 0;
     for (int64_t begin = ls_now(); ls_now() - begin < 1000000000; ls__net_pause(&vain)) {
         if (g->broken || ls__multi_poll(g) || ls__multi_look(g)) return false;
-        if (!m->pairs && !m->leaving && ls__batch_done(&m->heads_out) && ls__batch_done(&m->heads_in)) return !g->first;
+        if (!m->pairs && !m->leaving && ls__batch_done(&m->heads_out) && ls__batch_done(&m->heads_in))
+            return !g->collectives.first;
     }
     return false;
 }
@@ -326,6 +333,7 @@ void ls__multi_release(ls_group *g)
 {
     ls__multi *m = ls__multi_of(g);
     bool clean = flush(g);
+    if (!g->broken) ls__notice_leave(m);
     ls__multi **link = &m->cluster->groups;
     while (*link != m) link = &(*link)->next;
     *link = m->next;

@@ -72,7 +72,7 @@ static ls_status begin_parcel(ls_group *g, ls_work *w, pair_state *s, size_t tot
     p->bytes = left < PARCEL ? left : PARCEL;
     if (w->call == LS__SEND) {
         copy_parcel(w, s->begun, p, true);
-        status = ls__net_send(m->cluster->net, p->data, p->bytes, peer, tag, &p->request);
+        status = ls__net_send(m->cluster->net, p->data, p->bytes, peer, tag, false, &p->request);
     } else {
         status = ls__net_recv(m->cluster->net, p->data, PARCEL, peer, tag, &p->request);
     }
@@ -100,6 +100,9 @@ static ls_status end_parcel(ls_group *g, ls_work *w, pair_state *s)
     ls__parcel *p = s->parcels[s->ended % 2];
     if (w->call == LS__RECV) {
         ls_status status = s->ended ? LS_OK : check_head(g, w, p);
+        if (!status && p->request.bytes != p->bytes)
+            status = ls__multi_break(g, LS_EFORMAT, "rank %d sent a message of %zu bytes, expected %zu",
+                                     m->world_of[w->root], p->request.bytes, p->bytes);
         if (status) return status;
         copy_parcel(w, s->ended, p, false);
     }
@@ -157,6 +160,8 @@ static ls_status advance(ls_group *g, ls_work *w)
 ls_status ls__multi_pair_progress(ls_group *g, ls_work *w)
 {
     ls_status status = advance(g, w);
+    ls__pairs_done *done = &ls__multi_of(g)->pairs_done[w->root];
+    if (status == LS_OK) ++*(w->call == LS__SEND ? &done->sent : &done->received);
     return status < 0 ? ls__multi_give_up(g, status) : status;
 }
 

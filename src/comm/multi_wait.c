@@ -5,11 +5,11 @@
  * time for packets and the ranks of its own machine can still wake it.
  *
  * A failure is written into the group's control block, where all ranks of the machine see it, and sent to all members
- * on other machines as an alarm. Every rank keeps a receive posted for alarms from anyone.
+ * on other machines as a notice (multi_notice.c).
  *
- * Who is missing? A rank of this machine that has not posted is named, with what it last did. When all of this machine
- * are there, the leader names the machines that it has not heard of, but gives them half a second more: they know
- * better which of their ranks it is, and their alarm then comes first. */
+ * Who is missing? A rank that has left says so itself. One of this machine that has not posted is named, with what it last
+ * did. When all of this machine are there, the leader names the machines that it has not heard of, but gives them half a
+ * second more: they know better which of their ranks it is, and their notice then comes first. */
 #include "comm/multi.h"
 
 #include <sched.h>
@@ -27,11 +27,9 @@ enum {
         10, /* with rounds under way there is always something to wait for, and the kernel needs the core */
     LOOKS_PER_POLL = 16, /* of a rank that has nothing under way on the network */
 };
-static const int64_t NAP_NS = 20000;                /* between looks at the network */
-static const int64_t SLEEP_NS = 1000000;            /* with nothing under way there */
-static const int64_t LOOK_AROUND_NS = 50000000;     /* how often to ask whether someone is gone or late */
-static const int64_t GRACE_NS = 500000000;          /* for those who know better */
-static const int64_t ALARM_PATIENCE_NS = 200000000; /* until an alarm is out */
+static const int64_t SLEEP_NS = 1000000;        /* with nothing under way there */
+static const int64_t LOOK_AROUND_NS = 50000000; /* how often to ask whether someone is gone or late */
+static const int64_t GRACE_NS = 500000000;      /* for those who know better */
 
 void ls__multi_ring(const ls__multi *m)
 {
@@ -52,51 +50,9 @@ ls_status ls__multi_look(ls_group *g)
     return ls__group_break(g, (ls_status)f->status, f->text);
 }
 
-/* Writes the failure down for the ranks of this machine; false if there was one already. */
-static bool write_failure(const ls__multi *m, ls_status status, const char *text)
-{
-    ls__failure *f = &m->control->failure;
-    uint32_t none = 0;
-    bool first = atomic_compare_exchange_strong(&f->set, &none, 1);
-    if (first) {
-        f->status = (int32_t)status;
-        snprintf(f->text, sizeof f->text, "%s", text);
-        atomic_store_explicit(&f->set, 2, memory_order_release);
-    }
-    ls__job_ring_all(m->group->world->job);
-    return first;
-}
-
-/* Tells the members on other machines. What MPI has not taken after a while is left to it, memory and all. */
-static void send_alarms(const ls__multi *m, ls_status status, const char *text)
-{
-    struct {
-        ls__alarm alarm;
-        ls__net_request requests[];
-    } *out = malloc(sizeof *out + (size_t)m->group->size * sizeof *out->requests);
-    if (!out) return;
-    out->alarm = (ls__alarm){ .group = m->id, .status = (int32_t)status };
-    snprintf(out->alarm.text, sizeof out->alarm.text, "%s", text);
-    int n = 0, left = 1, vain = 0;
-    for (int r = 0; r < m->group->size; r++)
-        if (m->node_of[r] != m->node && !ls__net_send(m->cluster->net, &out->alarm, sizeof out->alarm, m->world_of[r],
-                                                      LS__TAG_ALARM, &out->requests[n]))
-            n++;
-    for (int64_t begin = ls_now(); left && ls_now() - begin < ALARM_PATIENCE_NS; ls__net_pause(&vain)) {
-        left = 0;
-        for (int i = 0; i < n; i++) {
-            ls__net_request *one = &out->requests[i];
-            if (one->active && ls__net_test(m->cluster->net, &one, 1)) one->active = false;
-            left += one->active;
-        }
-    }
-    if (!left) free(out);
-}
-
 void ls__multi_abort(ls_group *g, ls_status status, const char *text)
 {
-    const ls__multi *m = ls__multi_of(g);
-    if (write_failure(m, status, text)) send_alarms(m, status, text);
+    ls__notice_abort(ls__multi_of(g), status, text, true);
 }
 
 ls_status ls__multi_break(ls_group *g, ls_status status, const char *format, ...)
@@ -106,7 +62,7 @@ ls_status ls__multi_break(ls_group *g, ls_status status, const char *format, ...
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    ls__multi_abort(g, status, text);
+    ls__notice_abort(ls__multi_of(g), status, text, false);
     /* Another rank may have been first; then all of us tell its story. It is a few stores away at most. */
     ls_status seen;
     while ((seen = ls__multi_look(g)) == LS_OK) ls__cpu_relax();
@@ -122,17 +78,6 @@ ls_status ls__multi_give_up(ls_group *g, ls_status status)
 }
 
 /* ---- The network. */
-
-/* An alarm came: for one of our groups, or for one that is no more. Then waits for the next. */
-static ls_status take_alarm(ls__cluster *c)
-{
-    for (ls__multi *m = c->groups; m; m = m->next) {
-        if (m->id != c->inbox.group) continue;
-        c->inbox.text[sizeof c->inbox.text - 1] = 0;
-        write_failure(m, (ls_status)c->inbox.status, c->inbox.text);
-    }
-    return ls__net_recv(c->net, &c->inbox, sizeof c->inbox, LS__NET_ANY, LS__TAG_ALARM, &c->inbox_request);
-}
 
 ls_status ls__multi_add_polled(ls__multi *m, int *count, ls__net_request *request)
 {
@@ -176,12 +121,17 @@ ls_status ls__multi_poll(ls_group *g)
     if (!status && (busy || m->looks++ % LOOKS_PER_POLL == 0)) status = ls__net_test(c->net, m->polled, count);
     for (int i = 0; i < busy && !status; i++)
         if (!m->polled[i]->active) m->life++;
-    if (!status && !c->inbox_request.active) status = take_alarm(c);
+    if (!status) status = ls__notice_receive(c);
     if (!status) ls__multi_pair_reap(m);
     return status ? ls__multi_give_up(g, status) : LS_OK;
 }
 
 /* ---- Who is missing. */
+
+static bool has_ended(uint32_t state)
+{
+    return state == LS__RANK_GONE || state == LS__RANK_EXITED || state == LS__RANK_KILLED;
+}
 
 static void describe_last(const ls__multi *m, int local, char *out, size_t bytes)
 {
@@ -269,25 +219,60 @@ static void note_stop(const ls_group *g, ls_work *w, int local)
     w->stop_noted = true;
 }
 
-/* Now and then: is someone of this machine gone or stopped, or anyone late? A stopped rank has the whole timeout from its
- * stop. */
+/* Whether a member has left and so will not do its part of this call. What it did before is on its way. */
+static bool has_left(const ls__multi *m, const ls_work *w, int rank)
+{
+    const ls__leave *l = &m->left[rank];
+    if (!l->left) return false;
+    if (!ls__call_is_pair(w->call)) return l->finished <= w->number;
+    return rank == w->root && w->number >= (w->call == LS__SEND ? l->received : l->sent);
+}
+
+static ls_status check_left(ls_group *g, const ls_work *w)
+{
+    const ls__multi *m = ls__multi_of(g);
+    char call[160];
+    for (int r = 0; r < g->size; r++) {
+        if (!has_left(m, w, r)) continue;
+        ls__describe(ls__work_fingerprint(w), w->number, w->count, call, sizeof call);
+        return ls__multi_break(g, LS_EPEER,
+                               "rank %d on host %s left the group and will not come to %s; it completed %llu "
+                               "collectives of this group",
+                               m->world_of[r], m->cluster->hosts[m->cluster->node_of[m->world_of[r]]], call,
+                               (unsigned long long)m->left[r].finished);
+    }
+    return LS_OK;
+}
+
+/* A partner on this machine whose process is no more. What it sent may still be on its way for a moment. */
+static ls_status check_partner(ls_group *g, const ls_work *w)
+{
+    const ls__multi *m = ls__multi_of(g);
+    int local = m->local_of[w->root];
+    if (m->node_of[w->root] != m->node || w->waited < GRACE_NS) return LS_OK;
+    return has_ended(atomic_load(&g->world->job->rank[m->locals_at[local].job].state)) ? report_local(g, w, local, true)
+                                                                                       : LS_OK;
+}
+
+/* Now and then: is someone gone or stopped, or anyone late? A stopped rank has the whole timeout from its stop. */
 static ls_status look_around(ls_group *g, ls_work *w)
 {
     ls__multi *m = ls__multi_of(g);
     ls__job *job = g->world->job;
     ls__cluster_watch(m->cluster, job);
     bool pair = ls__call_is_pair(w->call);
+    ls_status status = pair ? check_partner(g, w) : LS_OK;
+    if (status) return status;
     int64_t limit = (int64_t)g->world->timeout_ms * 1000000, late = w->waited - limit;
     bool expired = g->world->timeout_ms > 0 && late > 0;
     for (int i = 0; i < m->locals && !pair; i++) {
+        const ls__job_rank *they = &job->rank[m->locals_at[i].job];
+        uint32_t state = atomic_load(&they->state); /* before what it did, which is complete if it has ended */
         if (i == m->local || atomic_load_explicit(&m->locals_at[i].finished, memory_order_acquire) > w->number)
             continue;
         bool posted =
             atomic_load_explicit(&ls__multi_post_of(m, w->number, i)->number, memory_order_acquire) == w->number + 1;
-        const ls__job_rank *they = &job->rank[m->locals_at[i].job];
-        uint32_t state = atomic_load(&they->state);
-        if (state == LS__RANK_GONE || state == LS__RANK_EXITED || state == LS__RANK_KILLED)
-            return report_local(g, w, i, true);
+        if (has_ended(state)) return report_local(g, w, i, true);
         if (state == LS__RANK_STOPPED) note_stop(g, w, i);
         if (state == LS__RANK_STOPPED && ls_now() - atomic_load(&they->since) < limit) return LS_OK;
         if (expired && !posted) return report_local(g, w, i, false);
@@ -298,6 +283,14 @@ static ls_status look_around(ls_group *g, ls_work *w)
 }
 
 /* ---- Waiting. */
+
+/* Whether messages of this rank are under way, of whatever group. */
+static bool has_messages(const ls__cluster *c)
+{
+    for (const ls__multi *m = c->groups; m; m = m->next)
+        if (m->busy && (m->group->collectives.first || m->group->pairs.first)) return true;
+    return false;
+}
 
 ls_status ls__multi_idle(ls_group *g, ls_work *w)
 {
@@ -313,6 +306,7 @@ ls_status ls__multi_idle(ls_group *g, ls_work *w)
     }
     /* What is wrong is looked for before sleeping and not after: a call that can be completed is. */
     ls_status status = ls__multi_look(g);
+    if (!status) status = check_left(g, w);
     int64_t now = ls_now();
     if (!w->waiting_since) w->waiting_since = now;
     int64_t passed = now - w->waiting_since;
@@ -325,8 +319,8 @@ ls_status ls__multi_idle(ls_group *g, ls_work *w)
     ls__job_rank *me = &g->world->job->rank[m->locals_at[m->local].job];
     uint32_t bell = atomic_load(&me->bell);
     atomic_fetch_add(&me->sleepers, 1);
-    status = ls__group_progress(g);
-    if (!status && !w->done) ls__futex_wait(&me->bell, bell, m->busy ? NAP_NS : SLEEP_NS);
+    status = ls__world_progress(g);
+    if (!status && !w->done) ls__futex_wait(&me->bell, bell, has_messages(m->cluster) ? LS__NET_NAP_NS : SLEEP_NS);
     atomic_fetch_sub(&me->sleepers, 1);
     return status;
 }

@@ -14,11 +14,12 @@
 #include "comm/identity.h"
 #include "lockstep/base.h"
 
-#define LS__NET_ABI      1
+#define LS__NET_ABI      2
 #define LS__NET_SYMBOL   "ls__net_table"
 #define LS__NET_ANY      (-1)       /* receive from whoever sends */
 #define LS__NET_MAX_TAG  0x7ffffff  /* what every MPI in use offers and more than the standard promises */
 #define LS__NET_MAX_SEND (1u << 30) /* bytes of one message */
+#define LS__NET_NAP_NS   20000      /* a rank with messages under way looks at the network so often */
 
 /* A message under way. */
 typedef struct ls__net_request {
@@ -39,7 +40,8 @@ typedef struct ls__net_plugin {
     int (*open)(int *rank, int *size);
     /* Leaves. `healthy`: says good-bye to the others when the process ends; otherwise just goes. */
     void (*close)(int healthy);
-    int (*send)(const void *data, size_t bytes, int to, int tag, ls__net_request *out);
+    /* `matched`: done only when the receiver has begun to receive it. */
+    int (*send)(const void *data, size_t bytes, int to, int tag, int matched, ls__net_request *out);
     int (*recv)(void *data, size_t bytes, int from, int tag, ls__net_request *out);
     /* All ranks give `bytes` and get everyone's, in order of rank. */
     int (*allgather)(const void *mine, void *all, size_t bytes, ls__net_request *out);
@@ -65,7 +67,7 @@ int ls__net_size(const ls__net *net);
 const char *ls__net_library(const ls__net *net);
 const char *ls__net_path(const ls__net *net);
 
-LS_MUST_CHECK ls_status ls__net_send(ls__net *net, const void *data, size_t bytes, int to, int tag,
+LS_MUST_CHECK ls_status ls__net_send(ls__net *net, const void *data, size_t bytes, int to, int tag, bool matched,
                                      ls__net_request *out);
 LS_MUST_CHECK ls_status ls__net_recv(ls__net *net, void *data, size_t bytes, int from, int tag, ls__net_request *out);
 /* Requests that are not active are passed over. */

@@ -52,7 +52,7 @@ static ls_status need_slot(ls_group *g, ls_work *w)
         if (least > w->number - LS__SHM_SLOTS) break;
         if (!starved) atomic_fetch_add(&s->control->starved, 1);
         starved = true;
-        status = ls__group_progress(g); /* others may need this rank's part of what is under way */
+        status = ls__world_progress(g); /* others may need this rank's part of what is under way */
         if (!status) status = ls__shm_idle(g, &waiting);
         if (status) break;
     }
@@ -169,15 +169,11 @@ static void finish(ls_group *g, ls_work *w)
     ls__shm *s = ls__shm_of(g);
     ls__shm_member *me = &s->members[g->rank];
     if (s->staging_user == w) s->staging_user = NULL;
-    w->done = true;
     /* The next call writes here, where the others have looked since: ask for the line before it is needed. */
     __builtin_prefetch(ls__shm_post_of(g, w->number + 1, g->rank), 1);
-    uint64_t finished = w->number + 1;
-    for (const ls_work *e = g->first; e; e = e->next)
-        if (!e->done) {
-            finished = e->number;
-            break;
-        }
+    const ls_work *oldest = g->collectives.first == w ? w->next : g->collectives.first;
+    uint64_t finished = oldest ? oldest->number : w->number + 1;
+    atomic_store_explicit(&me->last_number, w->number + 1, memory_order_relaxed);
     atomic_store_explicit(&me->last_print, ls__work_fingerprint(w), memory_order_relaxed);
     atomic_store_explicit(&me->last_count, w->count, memory_order_relaxed);
     atomic_store_explicit(&me->finished, finished, memory_order_release);
@@ -372,6 +368,8 @@ done:
 static void release(ls_group *g)
 {
     ls__shm *s = ls__shm_of(g);
+    atomic_store_explicit(&s->members[g->rank].left, true, memory_order_release);
+    ls__shm_ring(g); /* those who wait for this rank shall know */
     if (atomic_fetch_sub(&s->control->references, 1) == 1)
         ls__heap_give(g->world->job, g->world->job_fd, s->control_at);
     free(s);

@@ -52,10 +52,12 @@ typedef struct ls__shm_slot {
 } ls__shm_slot;
 
 typedef struct ls__shm_member {
-    _Alignas(64) _Atomic uint64_t finished;      /* collectives that this rank is through with */
-    _Atomic uint64_t last_print, last_count;     /* the last of them */
+    _Alignas(64) _Atomic uint64_t finished;      /* this rank is through with so many collectives, the oldest ones */
+    _Atomic uint64_t last_print, last_count;     /* the last call that it completed, */
+    _Atomic uint64_t last_number;                /* and 1 + its number; 0: none */
     int32_t local;                               /* its local rank in the job, for bells and states; fixed */
     int32_t world;                               /* its rank in the world, for messages; fixed */
+    _Atomic bool left;                           /* it has freed the group */
     _Alignas(64) _Atomic uint64_t waiting_print; /* the call that it sleeps in; 0: none (a barrier is not 0) */
     _Atomic uint64_t waiting_count, waiting_number;
 } ls__shm_member;

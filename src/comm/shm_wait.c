@@ -80,13 +80,13 @@ ls_status ls__shm_break(ls_group *g, ls_status status, const char *format, ...)
 static void describe_last(const ls_group *g, int rank, char *out, size_t bytes)
 {
     const ls__shm_member *m = &ls__shm_of(g)->members[rank];
-    uint64_t finished = atomic_load_explicit(&m->finished, memory_order_acquire);
+    uint64_t last = atomic_load_explicit(&m->last_number, memory_order_acquire);
     char call[160];
-    if (!finished) {
+    if (!last) {
         snprintf(out, bytes, "it has completed no call of this group");
         return;
     }
-    ls__describe(atomic_load(&m->last_print), finished - 1, atomic_load(&m->last_count), call, sizeof call);
+    ls__describe(atomic_load(&m->last_print), last - 1, atomic_load(&m->last_count), call, sizeof call);
     snprintf(out, bytes, "it last completed %s", call);
 }
 
@@ -98,14 +98,31 @@ static bool waits_for(const ls_group *g, const ls_work *w, int rank)
     return atomic_load_explicit(&ls__shm_post_of(g, w->number, rank)->number, memory_order_acquire) != w->number + 1;
 }
 
+static bool has_ended(uint32_t state)
+{
+    return state == LS__RANK_EXITED || state == LS__RANK_KILLED || state == LS__RANK_GONE;
+}
+
+/* Whether a member will do nothing more in this group. What it did before is to be seen by the caller. */
+static bool is_gone(const ls_group *g, int rank)
+{
+    const ls__shm_member *m = &ls__shm_of(g)->members[rank];
+    return has_ended(atomic_load_explicit(&g->world->job->rank[m->local].state, memory_order_acquire)) ||
+           atomic_load_explicit(&m->left, memory_order_acquire);
+}
+
+/* A member that is gone, and for which the call waits unless it did its part just before. */
 static ls_status gone(ls_group *g, const ls_work *w, int rank)
 {
-    char call[160], state[96], last[200];
-    int world = ls__shm_of(g)->members[rank].world;
+    const ls__shm_member *m = &ls__shm_of(g)->members[rank];
+    ls_status status = ls__group_progress(g);
+    if (status || w->done || !waits_for(g, w, rank)) return status;
+    char call[160], state[96] = "left the group", last[200];
     ls__describe(ls__work_fingerprint(w), w->number, w->count, call, sizeof call);
-    ls__job_describe_state(g->world->job, ls__shm_of(g)->members[rank].local, state, sizeof state);
+    if (has_ended(atomic_load(&g->world->job->rank[m->local].state)))
+        ls__job_describe_state(g->world->job, m->local, state, sizeof state);
     describe_last(g, rank, last, sizeof last);
-    return ls__shm_break(g, LS_EPEER, "rank %d %s and will not come to %s; %s", world, state, call, last);
+    return ls__shm_break(g, LS_EPEER, "rank %d %s and will not come to %s; %s", m->world, state, call, last);
 }
 
 static ls_status late(ls_group *g, const ls_work *w, int rank)
@@ -126,8 +143,8 @@ static bool waits_for_us(const ls_group *g, int rank, ls__fingerprint print, uin
     ls__call call = print & 0xff;
     if (!ls__call_is_pair(call))
         return atomic_load_explicit(&ls__shm_post_of(g, number, g->rank)->number, memory_order_relaxed) != number + 1;
-    for (const ls_work *e = g->first_pair; e; e = e->next)
-        if (!e->done && e->root == rank && e->call != call) return false;
+    for (const ls_work *e = g->pairs.first; e; e = e->next)
+        if (e->root == rank && e->call != call) return false;
     return (int32_t)(print >> 32) == g->rank && ls__shm_pair_stuck(g, rank, call);
 }
 
@@ -190,18 +207,17 @@ static ls_status look_around(ls_group *g, ls_work *w)
     bool expired = g->world->timeout_ms > 0 && w->waited > (int64_t)g->world->timeout_ms * 1000000;
     if (g->world->cluster) ls__cluster_watch(g->world->cluster, g->world->job);
     int first_missing = -1;
-    for (int r = 0; r < g->size && !status; r++) {
+    for (int r = 0; r < g->size && !status && !w->done; r++) {
         if (!waits_for(g, w, r)) continue;
         if (first_missing < 0) first_missing = r;
-        uint32_t state = atomic_load(&g->world->job->rank[ls__shm_of(g)->members[r].local].state);
-        if (state == LS__RANK_EXITED || state == LS__RANK_KILLED || state == LS__RANK_GONE)
+        if (is_gone(g, r))
             status = gone(g, w, r);
-        else if (state == LS__RANK_STOPPED)
+        else if (atomic_load(&g->world->job->rank[ls__shm_of(g)->members[r].local].state) == LS__RANK_STOPPED)
             note_stop(g, w, r);
         else
             status = check_crossed(g, w, r);
     }
-    if (status || !expired || (first_missing >= 0 && has_time(g, first_missing))) return status;
+    if (status || w->done || !expired || (first_missing >= 0 && has_time(g, first_missing))) return status;
     if (first_missing >= 0) return late(g, w, first_missing);
     char call[160];
     ls__describe(ls__work_fingerprint(w), w->number, w->count, call, sizeof call);
@@ -228,8 +244,10 @@ static ls_status sleep_until_rung(ls_group *g, ls_work *w)
     if (status) return status;
     announce_sleep(member, w);
     atomic_fetch_add(&me->sleepers, 1); /* a full fence: see the top */
-    status = ls__group_progress(g);
-    if (!status && !w->done) ls__futex_wait(&me->bell, bell, SLICE_NS);
+    status = ls__world_progress(g);
+    /* Works of groups over several machines need the network looked after. */
+    int64_t slice = g->world->nodes > 1 && ls__others_busy(g) ? LS__NET_NAP_NS : SLICE_NS;
+    if (!status && !w->done) ls__futex_wait(&me->bell, bell, slice);
     atomic_fetch_sub(&me->sleepers, 1);
     atomic_store_explicit(&member->waiting_print, 0, memory_order_relaxed);
     return status;

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "lockstep/comm.h"
+#include "mix.h"
 #include "suite.h"
 
 static ls_world *world;
@@ -25,6 +26,14 @@ static int suite(int quick)
     static const size_t all[] = { 0, 1, 7, 1023, 4099, SIZE_MAX }, few[] = { 1, 9001, SIZE_MAX };
     char why[SUITE_WHY] = "";
     int bad = suite_run(world, &(suite_options){ .counts = quick ? few : all, .quick = quick }, why);
+    if (bad) fprintf(stderr, "%s\n", why);
+    return bad;
+}
+
+static int random_mix(uint64_t seed)
+{
+    char why[MIX_WHY] = "";
+    int bad = mix_run(world, &(mix_options){ .seed = seed, .calls = 150, .largest = 200000 }, why);
     if (bad) fprintf(stderr, "%s\n", why);
     return bad;
 }
@@ -74,6 +83,8 @@ int main(int argc, char **argv)
         for (;;) need(ls_barrier(g));
     else if (!strcmp(what, "quick"))
         bad = suite(1);
+    else if (!strcmp(what, "mix"))
+        for (uint64_t seed = 1; seed <= 3 && !bad; seed++) bad = random_mix(seed);
     else if (!strcmp(what, "suite"))
         bad = suite(0);
     if (!bad) bad = split();

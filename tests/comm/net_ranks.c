@@ -56,7 +56,8 @@ static void ring(void)
         memset(out[i], rank * 16 + i, sizes[i]);
         check(ls__net_recv(net, in[i], sizes[i], (rank + size - 1) % size, 7, &r[i]), "recv");
     }
-    for (int i = 0; i < N; i++) check(ls__net_send(net, out[i], sizes[i], (rank + 1) % size, 7, &r[N + i]), "send");
+    for (int i = 0; i < N; i++)
+        check(ls__net_send(net, out[i], sizes[i], (rank + 1) % size, 7, false, &r[N + i]), "send");
     wait_all(r, 2 * N);
     for (int i = 0; i < N; i++) {
         int from = (rank + size - 1) % size;
@@ -87,7 +88,7 @@ static void any(void)
         ls__net_cancel(net, &r[1]);
         expect(r[1].active, 0, "active after cancel");
     } else if (rank == size - 1) {
-        check(ls__net_send(net, "hello", 6, 0, LS__NET_MAX_TAG, &r[0]), "send");
+        check(ls__net_send(net, "hello", 6, 0, LS__NET_MAX_TAG, false, &r[0]), "send");
         wait_all(r, 1);
     }
     gather();
@@ -104,7 +105,7 @@ static void bench(void)
     for (int i = 0; i < ROUNDS; i++)
         for (int turn = 0; turn < 2; turn++) {
             int from = turn ? last : 0, to = turn ? 0 : last;
-            if (rank == from) check(ls__net_send(net, &byte, 1, to, 1, r), "send");
+            if (rank == from) check(ls__net_send(net, &byte, 1, to, 1, false, r), "send");
             if (rank == to) check(ls__net_recv(net, &byte, 1, from, 1, r), "recv");
             if (rank == from || rank == to) wait_all(r, 1);
         }
@@ -112,7 +113,7 @@ static void bench(void)
     begin = ls_now();
     for (int i = 0; i < BIGS; i += WINDOW) {
         for (int k = 0; k < WINDOW; k++) {
-            if (rank == 0) check(ls__net_send(net, big + (size_t)k * BIG, BIG, last, 2, &r[k]), "send");
+            if (rank == 0) check(ls__net_send(net, big + (size_t)k * BIG, BIG, last, 2, false, &r[k]), "send");
             if (rank == last) check(ls__net_recv(net, big + (size_t)k * BIG, BIG, 0, 2, &r[k]), "recv");
         }
         if (rank == 0 || rank == last) wait_all(r, WINDOW);
