@@ -6,7 +6,7 @@
 #   make           builds
 #   make bench     measures, beside the peers that are installed
 #   make lint      formatting, shell scripts, man pages, layers
-#   make install   PREFIX=/usr/local, DESTDIR=
+#   make install   PREFIX=/usr/local, DESTDIR=; a PREFIX given here counts, else the one that was configured
 #   make clean
 #
 # SANITIZE=address,undefined or SANITIZE=thread builds in a folder of its own; CC=clang picks the compiler.
@@ -20,7 +20,7 @@ all: $(BUILD)/build.ninja
 	@cmake --build $(BUILD)
 
 $(BUILD)/build.ninja: | setup
-	@cmake -S . -B $(BUILD) -G Ninja -DCMAKE_INSTALL_PREFIX=$(PREFIX) -DLOCKSTEP_SANITIZE=$(SANITIZE) \
+	@cmake -S . -B $(BUILD) -G Ninja -DCMAKE_INSTALL_PREFIX="$$(realpath -ms "$(PREFIX)")" -DLOCKSTEP_SANITIZE=$(SANITIZE) \
 	  $(if $(filter clang,$(CC)),-DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++) $(CMAKE_ARGS)
 
 setup:
@@ -39,7 +39,7 @@ lint: setup
 	@scripts/lint
 
 install: all
-	@cmake --install $(BUILD) $(if $(DESTDIR),--prefix $(DESTDIR)$(PREFIX))
+	@DESTDIR="$(DESTDIR)" cmake --install "$(BUILD)" $(if $(filter file,$(origin PREFIX)),,--prefix "$$(realpath -ms "$(PREFIX)")")
 
 clean:
 	rm -rf build build-*

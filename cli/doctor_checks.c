@@ -223,7 +223,7 @@ static void check_mpi(doctor *d, const char *family, const char *name, const cha
     fflush(NULL);
     pid_t pid = fork();
     if (pid == 0) {
-        char library[512];
+        char library[900];
         if (ls__net_probe(family, library, sizeof library))
             dprintf(ends[1], "!%s", ls_error());
         else

@@ -10,8 +10,12 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/lockstep-config-version.c
 install(FILES cmake/lockstep-config.cmake ${PROJECT_BINARY_DIR}/lockstep-config-version.cmake
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/lockstep)
 
-configure_file(cmake/lockstep.pc.in ${PROJECT_BINARY_DIR}/lockstep.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/lockstep.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+# Written when it is installed: only then is it known under which prefix.
+set(AT @)
+configure_file(cmake/lockstep.pc.in ${PROJECT_BINARY_DIR}/generated/lockstep.pc.in @ONLY)
+install(CODE "configure_file(\"${PROJECT_BINARY_DIR}/generated/lockstep.pc.in\"
+                             \"${PROJECT_BINARY_DIR}/generated/lockstep.pc\" @ONLY)")
+install(FILES ${PROJECT_BINARY_DIR}/generated/lockstep.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
 install(DIRECTORY docs/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 FILES_MATCHING PATTERN "*.1")
 install(DIRECTORY docs/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man3 FILES_MATCHING PATTERN "*.3")

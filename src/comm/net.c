@@ -19,9 +19,7 @@
 #include <unistd.h>
 #include "base/status.h"
 
-#ifndef LS__PLUGIN_DIR
-#define LS__PLUGIN_DIR "/usr/local/lib/lockstep"
-#endif
+/* The build says where libraries are installed: LS__LIBDIR below the prefix, LS__PLUGIN_DIR with the one that was configured. */
 
 struct ls__net {
     const ls__net_plugin *plugin;
@@ -69,11 +67,14 @@ static const char *place(int index, char *out, size_t bytes)
     case 1: folder_of(file, false, out, bytes); break;            /* this is the library, in lib */
     case 2: folder_of(file, true, out, bytes); break;             /* this is a program, in bin */
     case 3: folder_of("/proc/self/exe", true, out, bytes); break; /* dladdr knows programs by argv[0] only */
-    case 4: return LS__PLUGIN_DIR;
+    case 4: folder_of("/proc/self/exe", true, out, bytes); break; /* installed below another prefix */
+    case 5: return LS__PLUGIN_DIR;
     default: return NULL;
     }
     size_t used = strlen(out);
-    if (used) snprintf(out + used, bytes - used, "%s", index == 1 ? "/lockstep" : "/lib/lockstep");
+    static const char *const below[] = { "", "/lockstep", "/lib/lockstep", "/lib/lockstep",
+                                         "/" LS__LIBDIR "/lockstep" };
+    if (used) snprintf(out + used, bytes - used, "%s", below[index]);
     return out;
 }
 
@@ -295,7 +296,10 @@ ls_status ls__net_probe(const char *family, char *library, size_t bytes)
     char path[PATH_MAX];
     const ls__net_plugin *plugin;
     ls_status status = find(family, "family", path, sizeof path);
-    return status ? status : load(path, &plugin, library, bytes);
+    if (!status) status = load(path, &plugin, library, bytes);
+    size_t used = status ? 0 : strlen(library);
+    if (!status) snprintf(library + used, bytes - used, "; plug-in %s", path);
+    return status;
 }
 
 int ls__net_rank(const ls__net *net)

@@ -80,7 +80,7 @@ LS_MUST_CHECK ls_status ls__net_allgather(ls__net *net, const void *mine, void *
  * reset. It always gives up the core, since spinning starves the kernel of the time that it needs for packets. */
 void ls__net_pause(int *vain);
 
-/* Whether a plug-in for `family` is there, and the MPI library that it finds: for `lockstep doctor`. Does not join. */
+/* Whether a plug-in for `family` is there, the MPI library that it finds, and where it lies: for `lockstep doctor`. Does not join. */
 LS_MUST_CHECK ls_status ls__net_probe(const char *family, char *library, size_t bytes);
 
 #endif
