@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/pidfd.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -263,13 +264,36 @@ static void check_mpirun(doctor *d)
     if (!*found) doctor_advise(d, DOCTOR_NOTE, "for more than one machine: sudo apt-get install openmpi-bin");
 }
 
+/* An OpenBLAS that is older than the CPU may not know it, and take kernels for one of long ago: several times slower. The
+ * kernels that this CPU could have, if it has AVX2 and they do not use it; NULL: nothing is lost. */
+static const char *better_kernels(const char *core)
+{
+#ifdef __x86_64__
+    static const char *const modern[] = { "Haswell", "Zen", "Excavator", "SkylakeX", "Cooperlake", "SapphireRapids" };
+    for (size_t i = 0; i < sizeof modern / sizeof *modern; i++)
+        if (!strcasecmp(core, modern[i])) return NULL;
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512vl"))
+        return "SkylakeX";
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return "Haswell";
+#else
+    (void)core;
+#endif
+    return NULL;
+}
+
 void doctor_check_libraries(doctor *d)
 {
     void *blas = dlopen("libopenblas.so.0", RTLD_LAZY | RTLD_LOCAL);
     const char *(*config)(void) = blas ? (const char *(*)(void))dlsym(blas, "openblas_get_config") : NULL;
     const char *(*core)(void) = blas ? (const char *(*)(void))dlsym(blas, "openblas_get_corename") : NULL;
     if (config && core) {
+        const char *better = better_kernels(core());
         doctor_add(d, "libraries", "BLAS", "%s; kernels for %s", config(), core());
+        if (better)
+            doctor_advise(d, DOCTOR_NOTE,
+                          "OpenBLAS takes this CPU for an old one (%s, without AVX2): export OPENBLAS_CORETYPE=%s",
+                          core(), better);
     } else {
         doctor_add(d, "libraries", "BLAS", "no OpenBLAS");
         doctor_advise(d, DOCTOR_MISSING, "sudo apt-get install libopenblas0");
