@@ -18,6 +18,11 @@ amount amount_ns(double ns)
     double size = fabs(ns);
     if (!isfinite(ns)) return (amount){ "-" };
     if (size == 0) return (amount){ "0 ms" };
+    if (size < 999.5) {
+        amount a;
+        snprintf(a.text, sizeof a.text, "%.0f ns", ns);
+        return a;
+    }
     if (size < 999.5e3) return three(ns / 1e3, " \u00b5s");
     if (size < 999.5e6) return three(ns / 1e6, " ms");
     if (size < 600e9) return three(ns / 1e9, " s");

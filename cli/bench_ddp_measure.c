@@ -9,6 +9,7 @@
 #include <string.h>
 #include "base/random.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "cli/bench_ddp.h"
 #include "lockstep/ddp.h"
 #include "lockstep/nn.h"
@@ -198,7 +199,8 @@ ls_status ddp_measure(ddp_bench *o, int *rank)
     o->hosts = ls_world_node_count(b.world);
     snprintf(o->transport, sizeof o->transport, "%s", ls_world_transport(b.world));
     if (o->ranks && o->ranks != o->world_size)
-        status = ls__fail(LS_EINVAL, "-n %d, but this is a world of %d ranks; leave out -n", o->ranks, o->world_size);
+        status = ls__fail(LS_EINVAL, "-n %d, but this is a world of %d rank%s; leave out -n", o->ranks, o->world_size,
+                          ls__s(o->world_size));
     if (!status) status = prepare(&b);
     if (!status) status = passes(&b);
     if (status && b.world) ls_group_abort(ls_world_group(b.world), ls_error()); /* the others would wait for us */

@@ -1,14 +1,16 @@
 /* The results of `lockstep bench ddp`: tables, JSON lines, plots. */
 #include <string.h>
+#include "base/text.h"
 #include "cli/bench_ddp.h"
 #include "cli/plot.h"
 
 static void describe(const ddp_bench *b, FILE *to)
 {
-    fprintf(to,
-            "%s%.1f M parameters (%d layers, width %d, vocabulary %d; %.0f MiB of gradients), %d ranks of %d thread%s",
-            b->hosts > 1 ? "\n" : "", b->parameters / 1e6, b->layers, b->width, b->vocab, b->parameters * 4 / (1 << 20),
-            b->world_size, b->threads, b->threads == 1 ? "" : "s");
+    fprintf(
+        to,
+        "%s%.1f M parameters (%d layer%s, width %d, vocabulary %d; %.0f MiB of gradients), %d rank%s of %d thread%s",
+        b->hosts > 1 ? "\n" : "", b->parameters / 1e6, b->layers, ls__s(b->layers), b->width, b->vocab,
+        b->parameters * 4 / (1 << 20), b->world_size, ls__s(b->world_size), b->threads, ls__s(b->threads));
     if (b->hosts > 1)
         fprintf(to, " on %d hosts, link of %s (%s)\n", b->hosts, b->link, b->transport);
     else
@@ -174,8 +176,8 @@ ls_status ddp_report_plots(const ddp_bench *b)
         char path[4096], text[160];
         if (!b->parts[part]) continue;
         plot_name(b, (ddp_part)part, path, sizeof path);
-        snprintf(text, sizeof text, b->hosts > 1 ? "%s, %d ranks, %d hosts, %s" : "%s, %d ranks", titles[part],
-                 b->world_size, b->hosts, b->link);
+        snprintf(text, sizeof text, b->hosts > 1 ? "%s, %d rank%s, %d hosts, %s" : "%s, %d rank%s", titles[part],
+                 b->world_size, ls__s(b->world_size), b->hosts, b->link);
         status = part == DDP_BUCKETS ? plot_buckets(b, text, path) : plot_bars_of(b, (ddp_part)part, text, path);
     }
     return status;

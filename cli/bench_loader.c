@@ -222,7 +222,7 @@ static ls_status open_temporary(ls_dataset **out, ls_tokens_options *to)
     const char *paths[] = { path };
     to->paths = paths;
     to->n_paths = 1;
-    to->format = LS_SHARD_RAW16;
+    to->format = LS_SHARD_U16;
     if (!status) status = ls_tokens_open(out, to);
     unlink(path);
     return status;

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/status.h"
+#include "base/text.h"
 #include "cli/bench.h"
 #include "kern/copy.h"
 
@@ -195,7 +196,8 @@ ls_status bench_measure(bench_options *o, int *rank)
     o->world_size = b.size = ls_world_size(b.world);
     snprintf(o->transport, sizeof o->transport, "%s", ls_world_transport(b.world));
     if (o->ranks && o->ranks != b.size) {
-        status = ls__fail(LS_EINVAL, "-n %d, but this is a world of %d ranks; leave out -n", o->ranks, b.size);
+        status = ls__fail(LS_EINVAL, "-n %d, but this is a world of %d rank%s; leave out -n", o->ranks, b.size,
+                          ls__s(b.size));
         goto done;
     }
     status = allocate(&b);

@@ -1,5 +1,6 @@
 /* The results of `lockstep bench allreduce`: a table, JSON lines, plots. */
 #include <string.h>
+#include "base/text.h"
 #include "cli/bench.h"
 #include "cli/plot.h"
 
@@ -83,8 +84,8 @@ static void report_row(bench_options *o, bench_row *row, FILE *to)
 void bench_report(bench_options *o, FILE *to)
 {
     if (!o->json) {
-        fprintf(to, "All-reduce of float32 among %d ranks (%s), in place%s\n", o->world_size, o->transport,
-                o->foreign ? ", buffers in the ranks' own memory" : "");
+        fprintf(to, "All-reduce of float32 among %d rank%s (%s), in place%s\n", o->world_size, ls__s(o->world_size),
+                o->transport, o->foreign ? ", buffers in the ranks' own memory" : "");
         fprintf(to,
                 "All ranks copying at once move %.1f GB/s at best (median %.1f); bound: 2 x ranks x size / the best\n",
                 o->copy_bandwidth / 1e9, o->copy_median / 1e9);
@@ -114,8 +115,8 @@ ls_status bench_report_plot(bench_options *o)
     }
     char title[160];
     snprintf(title, sizeof title,
-             o->figure ? "All-reduce of 60 million float32, %d ranks" : "All-reduce of float32, %d ranks",
-             o->world_size);
+             o->figure ? "All-reduce of 60 million float32, %d rank%s" : "All-reduce of float32, %d rank%s",
+             o->world_size, ls__s(o->world_size));
     plot p = {
         .title = title,
         .x_label = o->figure ? "elements a call" : "bytes",

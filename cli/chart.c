@@ -28,7 +28,6 @@ double chart_x(const chart *c, double x)
 double chart_y(const chart *c, double y)
 {
     double from = c->y0, to = c->y1;
-    if (c->log_y) from = log(from), to = log(to), y = log(y);
     double share = to > from ? (y - from) / (to - from) : 0;
     return c->height - c->bottom - share * (c->height - c->top - c->bottom);
 }
@@ -37,7 +36,7 @@ double nice_step(double range, int count)
 {
     if (!(range > 0) || count < 1) return 1;
     double raw = range / count, ten = pow(10, floor(log10(raw))), x = raw / ten;
-    return ten * (x <= 1 ? 1 : x <= 2 ? 2 : x <= 5 ? 5 : 10);
+    return ten * (x <= 1.4 ? 1 : x <= 3.1 ? 2 : x <= 7 ? 5 : 10);
 }
 
 void tick_plain(double value, double step, char text[32])
@@ -73,7 +72,41 @@ void chart_rect(const chart *c, double x, double y, double w, double h, const ch
     fputs("/>", c->to);
 }
 
-/* The range's round values: as many as fit, on a logarithmic axis 1, 2 and 5 times powers of ten. */
+void chart_hatch(const chart *c, double x, double y, double w, double h)
+{
+    if (w >= 1) chart_rect(c, x, y, w, h, "hatch", NULL);
+}
+
+/* Columns of UTF-8 text, at the width of a wide system font. */
+static double text_width(const char *text)
+{
+    double n = 0;
+    for (; *text; text++) n += ((unsigned char)*text & 0xc0) != 0x80;
+    return 7.3 * n;
+}
+
+void chart_label(const chart *c, double x, double y, double w, double h, const char *phase, const char *const *texts)
+{
+    char class_name[48];
+    while (*texts && text_width(*texts) + 6 > w) texts++;
+    if (!*texts) return;
+    double plate = text_width(*texts) + 4;
+    fputs("<g class=\"in\">", c->to);
+    chart_rect(c, x + (w - plate) / 2, y + 3, plate, h - 6, phase, NULL);
+    snprintf(class_name, sizeof class_name, "t-%s", phase);
+    chart_text(c, x + w / 2, y + h / 2 + 4, "middle", class_name, *texts);
+    fputs("</g>", c->to);
+}
+
+time_unit time_unit_of(double most_ns)
+{
+    static const time_unit units[] = { { 60e9, "min" }, { 1e9, "s" }, { 1e6, "ms" }, { 1e3, "\u00b5s" } };
+    static const double from[] = { 600e9, 2e9, 2e6, 2e3 };
+    for (int i = 0; i < 4; i++)
+        if (most_ns >= from[i]) return units[i];
+    return (time_unit){ 1, "ns" };
+}
+
 static double first_tick(double from, double step)
 {
     return ceil(from / step - 1e-9) * step;
@@ -86,12 +119,9 @@ void chart_axis_y(const chart *c, const char *title, tick_text text)
     for (double y = first_tick(c->y0, step); y <= c->y1 + step * 1e-6; y += step)
         fprintf(c->to, "M%.1f %.1fH%.1f", c->left, chart_y(c, y), right);
     fputs("\"/>", c->to);
-    double before = 1e9;
     for (double y = first_tick(c->y0, step); y <= c->y1 + step * 1e-6; y += step) {
         char label[32];
         double at = chart_y(c, y);
-        if (before - at < 13) continue; /* on a logarithmic axis they crowd at the top */
-        before = at;
         text(fabs(y) < step * 1e-6 ? 0 : y, step, label);
         chart_text(c, c->left - 6, at + 4, "end", "", label);
     }
@@ -111,7 +141,7 @@ void chart_axis_x(const chart *c, const char *title, tick_text text)
     for (double x = first_tick(c->x0, step); x <= c->x1 + step * 1e-6; x += step) {
         char label[32];
         text(fabs(x) < step * 1e-6 ? 0 : x, step, label);
-        double at = chart_x(c, x), half = 3.5 * (double)strlen(label);
+        double at = chart_x(c, x), half = text_width(label) / 2;
         if (at - half < last + 6) continue;
         last = at + half;
         bool over = at + half > c->width;

@@ -12,7 +12,6 @@ typedef struct chart {
     double left, right, top, bottom; /* of the plot within it: margins */
     double x0, x1, y0, y1;           /* the data's range */
     bool whole_x;                    /* x are numbers of steps: no ticks between them */
-    bool log_y;
 } chart;
 
 /* Opens the picture. `label` says what it shows, for those who cannot see it. */
@@ -34,7 +33,19 @@ void chart_text(const chart *c, double x, double y, const char *anchor, const ch
 /* A rectangle; `tip` (NULL: none) is shown under the pointer, lines parted by '\n'. */
 void chart_rect(const chart *c, double x, double y, double w, double h, const char *class_name, const char *tip);
 
+/* Hatching over a part of a rectangle; the one below keeps its tip. */
+void chart_hatch(const chart *c, double x, double y, double w, double h);
+/* Text within a phase's rectangle (x, y, w, h), on a plate that covers hatching: the first of `texts` (ended by NULL) that fits. */
+void chart_label(const chart *c, double x, double y, double w, double h, const char *phase, const char *const *texts);
+
 /* The distance of about `count` round values over a range. */
 double nice_step(double range, int count);
+
+/* The unit of an axis that reaches so many ns. */
+typedef struct time_unit {
+    double ns;
+    const char *name; /* "ms" */
+} time_unit;
+time_unit time_unit_of(double most_ns);
 
 #endif

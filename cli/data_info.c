@@ -10,7 +10,10 @@
 #include "cli/data.h"
 #include "cli/escape.h"
 #include "cli/options.h"
+#include "cli/words.h"
 #include "data/documents.h"
+#include "data/names.h"
+#include "data/recognise.h"
 #include "data/shard.h"
 
 static const char intro[] = "usage: lockstep data info [OPTIONS] FILE...\n\n"
@@ -76,9 +79,10 @@ static ls_status describe_shard(const info_options *o, const ls__source *file, u
         print_json(line);
         return LS_OK;
     }
-    printf("%s: %s, %" PRIu64 " tokens", printable(file->path), ls_shard_format_name(shard.format), shard.tokens);
+    printf("%s: %s, %" PRIu64 " token%s", printable(file->path), ls_shard_format_name(shard.format), shard.tokens,
+           ls__s((int64_t)shard.tokens));
     if (!o->quick) printf(" from %d to %d", least, most);
-    if (!o->quick && end >= 0) printf(", %" PRIu64 " ends of text", ends);
+    if (!o->quick && end >= 0) printf(", %" PRIu64 " end%s of text", ends, ls__s((int64_t)ends));
     printf("\n");
     if (!o->tokenizer) return LS_OK;
     size_t n = shard.tokens < SHOWN ? shard.tokens : SHOWN;
@@ -105,54 +109,49 @@ static ls_status count_document(void *user, const ls__document *d)
 static ls_status describe_text(const info_options *o, const ls__sources *one)
 {
     const ls__source *file = one->files;
-    ls__chunks chunks = { .sources = one, .format = o->text_format, .size = 1 << 20 };
+    static const char *const packings[] = { "", ", gzip", ", zstd" }; /* as ls__packing */
+    ls__chunks chunks = { .sources = one, .size = 1 << 20 };
     ls__fields fields = { .text = o->field };
     ls__chunk chunk = { 0 };
     text_count c = { 0 };
     ls_status status = LS_OK;
     while (!o->quick && !(status = ls__chunks_next(&chunks, &chunk))) {
-        status = ls__chunk_documents(&chunk, &fields, count_document, &c);
+        status = ls__chunk_documents(&chunk, &fields, NULL, count_document, &c);
         if (status) break;
     }
     free(chunk.bytes);
+    ls__chunks_close(&chunks);
     if (status < 0) return status;
     if (o->json) {
-        json_t *line = json_pack("{s:s, s:s, s:I}", "file", file->path, "format",
-                                 ls_text_format_name(ls__text_format_of(o->text_format, file->path)), "bytes",
-                                 (json_int_t)file->bytes);
+        json_t *line = json_pack("{s:s, s:s, s:I}", "file", file->path, "format", ls_text_format_name(file->format),
+                                 "bytes", (json_int_t)file->bytes);
+        if (file->packing) json_object_set_new(line, "compression", json_string(packings[file->packing] + 2));
         if (!o->quick) json_object_set_new(line, "documents", json_integer((json_int_t)c.documents));
         if (!o->quick) json_object_set_new(line, "text_bytes", json_integer((json_int_t)c.bytes));
         if (!o->quick) json_object_set_new(line, "longest", json_integer((json_int_t)c.longest));
         print_json(line);
         return LS_OK;
     }
-    printf("%s: %s, %" PRIu64 " bytes", printable(file->path),
-           ls_text_format_name(ls__text_format_of(o->text_format, file->path)), file->bytes);
+    printf("%s: %s%s, %" PRIu64 " byte%s", printable(file->path), ls_text_format_name(file->format),
+           packings[file->packing], file->bytes, ls__s((int64_t)file->bytes));
     if (!o->quick)
-        printf(", %" PRIu64 " document%s of %" PRIu64 " bytes of text, the longest of %" PRIu64, c.documents,
-               c.documents == 1 ? "" : "s", c.bytes, c.longest);
+        printf(", %" PRIu64 " document%s of %" PRIu64 " byte%s of text, the longest of %" PRIu64, c.documents,
+               ls__s((int64_t)c.documents), c.bytes, ls__s((int64_t)c.bytes), c.longest);
     printf("\n");
     return LS_OK;
-}
-
-static bool is_text(const info_options *o, const char *path)
-{
-    const char *dot = strrchr(path, '.');
-    if (o->text || o->shards) return o->text;
-    return dot && (!strcmp(dot, ".txt") || !strcmp(dot, ".jsonl") || !strcmp(dot, ".ndjson"));
 }
 
 /* -1 to go on, or an exit code. */
 static int parse(int argc, char **argv, info_options *o, option_list *files)
 {
-    static const char *const formats[] = { "auto",  "llmc16", "llmc32", "raw16", "raw32", /* as ls_shard_format */
-                                           "plain", "lines",  "jsonl",  NULL }; /* as ls_text_format, from 1 */
+    static const char *const formats[] = { "auto",  "llmc16", "llmc32", "u16", "u32", /* as ls_shard_format */
+                                           "plain", "lines",  "jsonl",  NULL };       /* as ls_text_format, from 1 */
     int format = 0, vocabulary = 0;
     const char *tokenizer = NULL;
     const option_row rows[] = {
-        { OPTION_CHOICE, "--format", &format, "FORMAT",
-          "llmc16, llmc32, raw16, raw32; plain, lines, jsonl; auto (auto)", 0, 0, formats },
-        { OPTION_TEXT, "--field", &o->field, "NAME", "jsonl: the member with the text (text)", 0, 0, NULL },
+        { OPTION_CHOICE, "--format", &format, "FORMAT", "llmc16, llmc32, u16, u32; plain, lines, jsonl; auto (auto)", 0,
+          0, formats },
+        { OPTION_TEXT, "--field", &o->field, "NAME", "jsonl: the field with the text (text)", 0, 0, NULL },
         { OPTION_INT, "--vocab", &vocabulary, "N", "a token of N or more is an error", 1, 2147483647, NULL },
         { OPTION_TEXT, "--tokenizer", &tokenizer, "NAME", "show each shard's beginning as text, and use its vocabulary",
           0, 0, NULL },
@@ -176,17 +175,20 @@ static void complain(const info_options *o, const char *name)
 {
     fflush(stdout);
     if (o->json)
-        print_json(json_pack("{s:s, s:s}", "file", name, "error", ls_error()));
+        print_json(json_pack("{s:s, s:s}", "file", name, "error", words_of_program(ls_error())));
     else
-        fprintf(stderr, "lockstep data info: %s\n", ls_error());
+        fprintf(stderr, "lockstep data info: %s\n", words_of_program(ls_error()));
 }
 
 /* Says what one file is, or what is wrong with it. */
 static ls_status describe(const info_options *o, const char *name, uint64_t *total)
 {
     ls__sources one = { 0 };
-    ls_status status = ls__sources_open(&one, &name, 1);
-    if (!status) status = is_text(o, name) ? describe_text(o, &one) : describe_shard(o, one.files, total);
+    bool text = o->text;
+    ls_status status = o->text || o->shards ? LS_OK : ls__sources_are_text(&name, 1, &text);
+    if (!status)
+        status = text ? ls__sources_open_text(&one, &name, 1, o->text_format) : ls__sources_open(&one, &name, 1);
+    if (!status) status = text ? describe_text(o, &one) : describe_shard(o, one.files, total);
     if (status) complain(o, name);
     ls__sources_close(&one);
     return status;
@@ -201,25 +203,25 @@ int data_info(int argc, char **argv)
     if (o.tokenizer && !o.vocabulary) o.vocabulary = ls_tokenizer_vocabulary(o.tokenizer);
     uint64_t total = 0, files = 0, wrong = 0;
     for (size_t i = 0; i < list.count; i++) {
-        char **names;
-        size_t count;
+        ls__names names;
         const char *pattern = list.items[i];
-        ls_status status = ls__sources_names(&pattern, 1, &names, &count);
+        ls_status status = ls__names_find(&names, &pattern, 1);
         if (status) {
             complain(&o, pattern);
             files++, wrong++;
             if (code <= 0) code = exit_code_of_check(status);
             continue;
         }
-        for (size_t k = 0; k < count; k++, files++) {
-            status = describe(&o, names[k], &total);
+        for (size_t k = 0; k < names.count; k++, files++) {
+            status = describe(&o, names.items[k], &total);
             wrong += status != LS_OK;
             if (code <= 0) code = exit_code_of_check(status);
         }
-        ls__sources_free_names(names, count);
+        ls__names_free(&names);
     }
     if (files > 1 && !o.json)
-        printf("%" PRIu64 " files, %" PRIu64 " of them wrong, %" PRIu64 " tokens\n", files, wrong, total);
+        printf("%" PRIu64 " files, %" PRIu64 " of them wrong, %" PRIu64 " token%s\n", files, wrong, total,
+               ls__s((int64_t)total));
     ls_tokenizer_free(&o.tokenizer);
     return code;
 }

@@ -76,8 +76,8 @@ static uint64_t *read_lengths(const char *path, uint64_t samples)
     while (lengths && n < samples && fscanf(f, "%" SCNu64, &lengths[n]) == 1) n++;
     fclose(f);
     if (lengths && n == samples) return lengths;
-    fprintf(stderr, "lockstep data order: %s: %" PRIu64 " lengths are needed, line %" PRIu64 " is none\n",
-            printable(path), samples, n + 1);
+    fprintf(stderr, "lockstep data order: %s: %" PRIu64 " length%s needed, line %" PRIu64 " is none\n", printable(path),
+            samples, samples == 1 ? " is" : "s are", n + 1);
     free(lengths);
     return NULL;
 }

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include "base/text.h"
 #include "cli/commands.h"
 #include "cli/data.h"
 #include "cli/options.h"
@@ -41,8 +42,8 @@ int data_stage(int argc, char **argv)
     char verdict[200];
     ls_stage_verdict(&r, verdict, sizeof verdict);
     for (size_t i = 0; print && i < r.files; i++) printf("%s\n", ls_stage_path(stage, i));
-    fprintf(print ? stderr : stdout, "%zu file%s, %" PRIu64 " bytes: %zu copied, %zu there already, %.1f s\n%s\n",
-            r.files, r.files == 1 ? "" : "s", r.bytes, r.copied, r.found, r.seconds, verdict);
+    fprintf(print ? stderr : stdout, "%zu file%s, %" PRIu64 " byte%s: %zu copied, %zu there already, %.1f s\n%s\n",
+            r.files, ls__s((int64_t)r.files), r.bytes, ls__s((int64_t)r.bytes), r.copied, r.found, r.seconds, verdict);
     ls_stage_free(&stage);
     return EXIT_DONE;
 }

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/text.h"
 #include "cli/commands.h"
 #include "cli/data.h"
 #include "cli/escape.h"
@@ -15,13 +16,14 @@ static const char tokenize_intro[] =
 static const char train_intro[] = "usage: lockstep data train-bpe -o FOLDER [OPTIONS] FILE...\n\n"
                                   "Learns a byte-level BPE and writes vocab.json, merges.txt and tokenizer.json.\n\n";
 
-static const char *const inputs[] = { "auto", "plain", "lines", "jsonl", NULL };             /* as ls_text_format */
-static const char *const formats[] = { "auto", "llmc16", "llmc32", "raw16", "raw32", NULL }; /* as ls_shard_format */
+static const char *const inputs[] = { "auto", "plain", "lines", "jsonl", NULL }; /* as ls_text_format */
+static const char *const on_bads[] = { "stop", "skip", NULL };
+static const char *const formats[] = { "auto", "llmc16", "llmc32", "u16", "u32", NULL }; /* as ls_shard_format */
 
 /* What both commands take. */
 typedef struct text_options {
     const char *output, *field;
-    int input, threads;
+    int input, on_bad, threads;
     bool quiet;
     option_list files;
 } text_options;
@@ -46,9 +48,10 @@ int data_tokenize(int argc, char **argv)
           NULL },
         { OPTION_CHOICE, "--input", &t.input, "FORMAT", "of the text: auto, plain, lines, jsonl (auto: by the name)", 0,
           0, inputs },
-        { OPTION_TEXT, "--field", &t.field, "NAME", "jsonl: the member with the text (text)", 0, 0, NULL },
-        { OPTION_CHOICE, "--format", &format, "FORMAT", "llmc16, llmc32, raw16 (nanoGPT), raw32 (llm.c's that fits)", 0,
-          0, formats },
+        { OPTION_TEXT, "--field", &t.field, "NAME", "jsonl: the field with the text (text)", 0, 0, NULL },
+        { OPTION_CHOICE, "--on-bad", &t.on_bad, "WHAT", "a bad JSON line: stop, or skip it (stop)", 0, 0, on_bads },
+        { OPTION_CHOICE, "--format", &format, "FORMAT", "llmc16, llmc32, u16 (nanoGPT), u32 (llm.c's that fits)", 0, 0,
+          formats },
         { OPTION_SIZE, "--shard-tokens", &shard_tokens, "N", "tokens of a shard (100M)", 0, 0, NULL },
         { OPTION_FLAG, "--replace", &replace, NULL, "put the new shards in the place of those that are there", 0, 0,
           NULL },
@@ -61,6 +64,7 @@ int data_tokenize(int argc, char **argv)
     if (code >= 0) return code;
     if (!t.output) return data_missing("tokenize", "-o PREFIX");
     ls_tokenizer *tokenizer = NULL;
+    ls_log_set(data_show_log, NULL);
     ls_status status = ls_tokenizer_open(&tokenizer, name);
     int64_t begin = ls_now();
     ls_tokenize_result r = { 0 };
@@ -69,6 +73,7 @@ int data_tokenize(int argc, char **argv)
                                   .n_paths = t.files.count,
                                   .format = (ls_text_format)t.input,
                                   .field = t.field,
+                                  .skip_bad = t.on_bad == 1,
                                   .tokenizer = tokenizer,
                                   .output = t.output,
                                   .replace = replace,
@@ -82,14 +87,10 @@ int data_tokenize(int argc, char **argv)
     ls_tokenizer_free(&tokenizer);
     double seconds = (double)(ls_now() - begin) * 1e-9;
     if (!status)
-        printf("%" PRIu64 " document%s, %" PRIu64 " bytes, %" PRIu64 " tokens in %" PRIu64 " shard%s; %.1f MB/s\n",
-               r.documents, r.documents == 1 ? "" : "s", r.bytes, r.tokens, r.shards, r.shards == 1 ? "" : "s",
-               (double)r.bytes * 1e-6 / seconds);
-    code = report("data tokenize", status);
-    if (status && r.shards)
-        fprintf(stderr, "lockstep data tokenize: the first %" PRIu64 " shard%s whole\n", r.shards,
-                r.shards == 1 ? " is" : "s are");
-    return code;
+        printf("%" PRIu64 " document%s, %" PRIu64 " byte%s, %" PRIu64 " token%s in %" PRIu64 " shard%s; %.1f MB/s\n",
+               r.documents, ls__s((int64_t)r.documents), r.bytes, ls__s((int64_t)r.bytes), r.tokens,
+               ls__s((int64_t)r.tokens), r.shards, ls__s((int64_t)r.shards), (double)r.bytes * 1e-6 / seconds);
+    return report("data tokenize", status);
 }
 
 int data_train_bpe(int argc, char **argv)
@@ -105,7 +106,8 @@ int data_train_bpe(int argc, char **argv)
         { OPTION_LONG, "--min-count", &least, "N", "pairs that come less often are not merged (2)", 1, 1e18, NULL },
         { OPTION_CHOICE, "--input", &t.input, "FORMAT", "of the text: auto, plain, lines, jsonl (auto: by the name)", 0,
           0, inputs },
-        { OPTION_TEXT, "--field", &t.field, "NAME", "jsonl: the member with the text (text)", 0, 0, NULL },
+        { OPTION_TEXT, "--field", &t.field, "NAME", "jsonl: the field with the text (text)", 0, 0, NULL },
+        { OPTION_CHOICE, "--on-bad", &t.on_bad, "WHAT", "a bad JSON line: stop, or skip it (stop)", 0, 0, on_bads },
         { OPTION_INT, "--threads", &t.threads, "N", "default: all cores; changes no bit", 1, 256, NULL },
         { OPTION_FLAG, "--quiet", &t.quiet, NULL, "no progress", 0, 0, NULL },
         { OPTION_FILES, "FILE", &t.files, "FILE", NULL, 0, 0, NULL },
@@ -120,6 +122,7 @@ int data_train_bpe(int argc, char **argv)
                          .n_paths = t.files.count,
                          .format = (ls_text_format)t.input,
                          .field = t.field,
+                         .skip_bad = t.on_bad == 1,
                          .vocabulary = (uint32_t)vocabulary,
                          .least = (uint64_t)least,
                          .output = t.output,

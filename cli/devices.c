@@ -10,7 +10,7 @@
 #include "cli/amount.h"
 
 enum { MOST_NAMED = 6, MOST_APART = 4 };
-static const double NO_CORE = 0.05; /* of a step: so much is worth a sentence */
+static const double QUEUED = 0.05; /* of a step: so much is worth a sentence */
 
 __attribute__((format(printf, 3, 4))) static void add(char *out, size_t bytes, const char *format, ...)
 {
@@ -79,25 +79,24 @@ static void say_uneven(device_lines *out, const group *g, int of, ls_use use, do
     add(line, DEVICE_TEXT, " of a step; usual is %s", amount_share(usual).text);
 }
 
-static void say_no_core(device_lines *out, const ls_run *run, const group *g, int of)
+static void say_queued(device_lines *out, const ls_run *run, const group *g, int of)
 {
     if (!g->count) return;
     const ls_run_rank *r = &run->rank[g->first];
     double threads = r->facts[LS_FACT_THREADS];
     char *line = new_line(out);
-    put_ranks(line, g, of, "had no core for ", "had no core for ");
+    put_ranks(line, g, of, "was runnable but not scheduled for ", "were runnable but not scheduled for ");
     put_range(line, g);
-    add(line, DEVICE_TEXT, " of a step when %s could run", g->count > 1 ? "they" : "it");
+    add(line, DEVICE_TEXT, " of a step");
     if (threads > r->threads && r->threads > 0)
         add(line, DEVICE_TEXT, ": %.0f threads compute on %d core%s", threads, r->threads, r->threads == 1 ? "" : "s");
     else
-        add(line, DEVICE_TEXT, ": %s cores are over-used, by other ranks or other programs",
-            g->count > 1 ? "their" : "its");
+        add(line, DEVICE_TEXT, ": other programs or other ranks use %s cores", g->count > 1 ? "their" : "its");
 }
 
 void device_verdicts(const ls_run *run, device_lines *out)
 {
-    group all = { 0 }, under = { 0 }, over = { 0 }, no_core = { 0 };
+    group all = { 0 }, under = { 0 }, over = { 0 }, queued = { 0 };
     double usual = 0;
     out->count = 0;
     for (int k = 0; k < run->ranks; k++) {
@@ -107,7 +106,7 @@ void device_verdicts(const ls_run *run, device_lines *out)
         usual += u->usual / u->wall;
         if (u->verdict == LS_USE_OVER) join(&over, k, u->busy / u->wall);
         if (u->verdict == LS_USE_UNDER) join(&under, k, u->busy / u->wall);
-        if (u->delay > NO_CORE * u->wall) join(&no_core, k, u->delay / u->wall);
+        if (u->delay > QUEUED * u->wall) join(&queued, k, u->delay / u->wall);
     }
     if (!all.count) return;
     usual /= all.count;
@@ -116,14 +115,16 @@ void device_verdicts(const ls_run *run, device_lines *out)
     if (!over.count && !under.count) {
         char *line = new_line(out);
         bool apart = all.high - all.low > 0.1;
+        /* Ranks without cores are busy alike, but nobody would say that they are not over-used. */
         add(line, DEVICE_TEXT, "%s",
-            all.count < 2 ? "its main thread is busy for "
-            : apart       ? "no rank is steadily under- or over-used: they are busy for "
-                          : "no rank is under- or over-used: they are busy for ");
+            all.count < 2  ? "its main thread is busy for "
+            : queued.count ? "ranks are busy for "
+            : apart        ? "no rank is steadily under- or over-used: they are busy for "
+                           : "no rank is under- or over-used: they are busy for ");
         put_range(line, &all);
         add(line, DEVICE_TEXT, " of a step");
     }
-    say_no_core(out, run, &no_core, all.count);
+    say_queued(out, run, &queued, all.count);
 }
 
 /* ---- Threads. */

@@ -11,7 +11,7 @@ typedef struct device_lines {
     char line[DEVICE_LINES][DEVICE_TEXT];
 } device_lines;
 
-/* Which ranks are under- or over-used, and which have no core when they want one; a sentence each. Never empty if there are counted
+/* Which ranks are under- or over-used, and which are runnable but not scheduled; a sentence each. Never empty if there are counted
  * steps. */
 void device_verdicts(const ls_run *run, device_lines *out);
 /* "main 91%, 2 loaders 0.4% 0.3%, checkpoint writer 0.1%": shares of a core. Empty: not known. */

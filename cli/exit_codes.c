@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+#include "cli/words.h"
 
 int exit_code(ls_status status)
 {
@@ -28,7 +29,7 @@ int exit_code_of_check(ls_status status)
 
 int exit_failure(const char *command, ls_status status)
 {
-    fprintf(stderr, "lockstep %s: %s\n", command, ls_error());
+    fprintf(stderr, "lockstep %s: %s\n", command, words_of_program(ls_error()));
     return exit_code(status);
 }
 

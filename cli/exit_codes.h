@@ -21,7 +21,7 @@ int exit_code(ls_status status);
 /* Likewise for commands that look for faults in files: one that is found is EXIT_FAILED, a file that is missing is not. */
 int exit_code_of_check(ls_status status);
 
-/* Prints "lockstep COMMAND: " and ls_error(), and returns exit_code(status). */
+/* Prints "lockstep COMMAND: " and ls_error() in the program's words, and returns exit_code(status). */
 int exit_failure(const char *command, ls_status status);
 
 /* Closes stdout at the end of the program. What was printed may still be on its way: if it cannot be written, that is

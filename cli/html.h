@@ -22,17 +22,22 @@ void html_chart(const page *p, bool half, draw_fn draw);
 /* A card with a heading and a line of explanation below it. */
 void html_card(const page *p, const char *id, const char *class_name, const char *title, const char *words);
 void html_card_end(const page *p);
-/* Names and colours of the phases that the run has, and of what a chart adds ("overlap", "queue": 0 ends the list). */
-void html_legend(const page *p, const char *const *more);
+/* Names, letters and colours of the phases that the run has, or `also` (NULL: none); and of what a chart adds: pairs of class and words,
+ * ended by NULL. */
+void html_legend(const page *p, const ls_run *also, const char *const *more);
 
 /* ---- The parts */
+void html_verdict(const page *p); /* html_verdict.c */
+void html_findings(const page *p);
 void html_breakdown(const page *p); /* html_phases.c */
 void html_over_time(const page *p);
 void html_timeline(const page *p); /* html_timeline.c */
 void html_waits(const page *p);    /* html_waits.c */
 void html_curves(const page *p);   /* html_curves.c */
-void html_tables(const page *p);   /* html_tables.c */
-void html_compare(const page *p);
+void html_memory(const page *p);   /* html_ranks.c */
+void html_cores(const page *p);
+void html_tables(const page *p);  /* html_tables.c */
+void html_compare(const page *p); /* html_compare.c */
 void html_profile(const page *p); /* html_profile.c */
 
 /* ---- Numbers */
@@ -42,9 +47,14 @@ static inline const ls_run_step *counted(const page *p, size_t *n)
     *n = p->run->n_steps - p->run->n_warm;
     return *n ? p->run->steps + p->run->n_warm : NULL;
 }
-/* The order in which phases are shown: a step's own. */
-extern const ls_phase html_phases[LS_PHASES];
-/* Whether the phase takes any time in this run. */
-bool html_has_phase(const ls_run *run, ls_phase phase);
+/* Whether there is time, runnable but not scheduled, that is worth hatching. */
+bool html_has_unscheduled(const ls_run *run);
+extern const char html_unscheduled_words[];
+
+enum { HTML_RANKS = 16, HTML_POINTS = 3 }; /* ranks that a chart shows; values below which a chart says nothing */
+/* The ranks to show: all, or those that waited least and those that waited most. Returns how many. */
+int html_ranks_shown(const ls_run *run, int ranks[HTML_RANKS]);
+/* The last name of a path. */
+const char *html_name(const char *path);
 
 #endif

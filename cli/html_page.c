@@ -1,28 +1,29 @@
-/* The report as one self-contained page: head, key figures, findings, and then the parts. See html.h.
+/* The report as one self-contained page: head, the parts in their order, and what they share. See html.h.
  *
- * Charts are SVG made here; a small script shows numbers under the pointer and does nothing else. The page says by its own
- * policy that it fetches nothing. All text that comes from files is escaped. */
+ * Charts are SVG made here; a small script shows numbers under the pointer and does nothing else. The page's own content security
+ * policy forbids it to fetch anything. All text that comes from files is escaped. */
 #include "cli/html.h"
 
 #include <jansson.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include "base/file.h"
 #include "base/ring.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "cli/amount.h"
 #include "cli/escape.h"
 #include "cli/html_style.h"
+#include "cli/report.h"
 
-const ls_phase html_phases[LS_PHASES] = { LS_PHASE_DATA,   LS_PHASE_FORWARD,    LS_PHASE_BACKWARD,
-                                          LS_PHASE_UPDATE, LS_PHASE_WAIT,       LS_PHASE_COMM,
-                                          LS_PHASE_EVAL,   LS_PHASE_CHECKPOINT, LS_PHASE_OTHER };
+const char html_unscheduled_words[] = "runnable but not scheduled (run-queue delay, steal)";
 
-bool html_has_phase(const ls_run *run, ls_phase phase)
+bool html_has_unscheduled(const ls_run *run)
 {
-    return ls_run_mean(run, -1, phase) > 0;
+    for (int r = 0; r < run->ranks; r++)
+        if (run->rank[r].use.delay + run->rank[r].use.stolen > 0.002 * run->rank[r].use.wall) return true;
+    return false;
 }
 
 void html_card(const page *p, const char *id, const char *class_name, const char *title, const char *words)
@@ -52,13 +53,13 @@ void html_chart(const page *p, bool half, draw_fn draw)
     fputs("</div>\n", p->to);
 }
 
-void html_legend(const page *p, const char *const *more)
+void html_legend(const page *p, const ls_run *also, const char *const *more)
 {
     fputs("<div class=\"legend\">", p->to);
     for (int i = 0; i < LS_PHASES; i++) {
-        if (!html_has_phase(p->run, html_phases[i])) continue;
-        const char *name = ls_phase_name(html_phases[i]);
-        fprintf(p->to, "<span><i class=\"%s\"></i>%s</span>", name, name);
+        if (!report_has_phase(p->run, report_phase(i)) && !(also && report_has_phase(also, report_phase(i)))) continue;
+        const char *name = ls_phase_name(report_phase(i));
+        fprintf(p->to, "<span><i class=\"%s\">%c</i>%s</span>", name, report_letter(report_phase(i)), name);
     }
     for (; more && more[0]; more += 2) fprintf(p->to, "<span><i class=\"%s\"></i>%s</span>", more[0], more[1]);
     fputs("</div>\n", p->to);
@@ -66,7 +67,7 @@ void html_legend(const page *p, const char *const *more)
 
 /* ---- Head */
 
-static const char *base_name(const char *path)
+const char *html_name(const char *path)
 {
     size_t n = strlen(path);
     while (n > 1 && path[n - 1] == '/') n--;
@@ -84,13 +85,13 @@ static void put_model(const page *p)
     json_t *root = json_loads(text, 0, NULL), *model = json_object_get(root, "model"),
            *batch = json_object_get(root, "batch");
     double parameters = json_number_value(json_object_get(model, "parameters"));
+    long long layers = (long long)json_integer_value(json_object_get(model, "layers")),
+              slots = (long long)json_integer_value(json_object_get(batch, "slots"));
     if (parameters > 0)
-        fprintf(p->to, " \u00b7 %s parameters, %lld layers, width %lld", amount_count(parameters).text,
-                (long long)json_integer_value(json_object_get(model, "layers")),
-                (long long)json_integer_value(json_object_get(model, "width")));
+        fprintf(p->to, " \u00b7 %s parameters, %lld layer%s, width %lld", amount_count(parameters).text, layers,
+                ls__s(layers), (long long)json_integer_value(json_object_get(model, "width")));
     if (batch)
-        fprintf(p->to, " \u00b7 %lld micro-batches of %lld \u00d7 %lld tokens a step",
-                (long long)json_integer_value(json_object_get(batch, "slots")),
+        fprintf(p->to, " \u00b7 %lld micro-batch%s of %lld \u00d7 %lld tokens a step", slots, slots == 1 ? "" : "es",
                 (long long)json_integer_value(json_object_get(batch, "batch_size")),
                 (long long)json_integer_value(json_object_get(batch, "seq_len")));
     json_decref(root);
@@ -109,7 +110,12 @@ static void put_head(const page *p)
     const ls_run *run = p->run;
     const ls_run_rank *r = first_present(run);
     fputs("<header><h1>Run ", p->to);
-    put_html(p->to, base_name(run->path));
+    put_html(p->to, html_name(run->path));
+    if (p->other) {
+        fputs(" <span>compared with ", p->to);
+        put_html(p->to, html_name(p->other->path));
+        fputs("</span>", p->to);
+    }
     fprintf(p->to, "</h1><p class=\"lead\">%d rank%s", run->ranks, run->ranks == 1 ? "" : "s");
     if (r) {
         int nodes = 1;
@@ -134,128 +140,6 @@ static void put_head(const page *p)
     fputs("</p></header>\n", p->to);
 }
 
-/* ---- Key figures */
-
-static void put_tile(const page *p, const char *value, const char *words)
-{
-    fprintf(p->to, "<div class=\"tile\"><b>%s</b><span>%s</span></div>", value, words);
-}
-
-static void put_tiles(const page *p)
-{
-    const ls_run *run = p->run;
-    const ls_run_rank *r = first_present(run);
-    double step = ls_run_step_mean(run);
-    if (!r || !(step > 0)) return;
-    char words[160];
-    size_t n;
-    counted(p, &n);
-    double hidden = ls_run_overlapped(run, -1), mfu = ls_run_mfu(run), resident = 0, most = 0, cpu = 0, wall = 0;
-    for (int k = 0; k < run->ranks; k++) {
-        const ls_run_use *u = &run->rank[k].use;
-        if (!run->rank[k].present || !(u->wall > 0)) continue;
-        cpu += u->cpu;
-        wall += u->wall;
-        resident += u->resident;
-        most = fmax(most, u->resident);
-    }
-    double compute = 0, wait = ls_run_mean(run, -1, LS_PHASE_WAIT), comm = ls_run_mean(run, -1, LS_PHASE_COMM);
-    for (int i = LS_PHASE_FORWARD; i <= LS_PHASE_UPDATE; i++) compute += ls_run_mean(run, -1, (ls_phase)i);
-    fputs("<div class=\"tiles\">", p->to);
-    snprintf(words, sizeof words, "a step, mean of %zu", n);
-    put_tile(p, amount_ns(step).text, words);
-    if (r->facts[LS_FACT_TOKENS] > 0)
-        put_tile(p, amount_count(r->facts[LS_FACT_TOKENS] / step * 1e9).text, "tokens a second");
-    put_tile(p, amount_share(compute / step).text, "of the step is forward, backward and update");
-    snprintf(words, sizeof words, "waiting for other ranks, %s a step", amount_ns(wait).text);
-    put_tile(p, amount_share(wait / step).text, words);
-    if (comm + hidden > 0)
-        snprintf(words, sizeof words, "exposed communication; %s more hidden behind backward", amount_ns(hidden).text);
-    else
-        snprintf(words, sizeof words, "exposed communication");
-    put_tile(p, amount_share(comm / step).text, words);
-    if (isfinite(mfu)) put_tile(p, amount_share(mfu).text, "MFU (% of measured SGEMM)");
-    if (cpu > 0) {
-        char value[32];
-        snprintf(value, sizeof value, "%.2f", cpu / wall);
-        snprintf(words, sizeof words, "cores busy on a rank, of %d", r->threads);
-        put_tile(p, value, words);
-    }
-    if (resident > 0) {
-        snprintf(words, sizeof words, "memory at most on a rank, %s on all", amount_bytes(resident).text);
-        put_tile(p, amount_bytes(most).text, words);
-    }
-    fputs("</div>\n", p->to);
-}
-
-/* ---- Findings and notes */
-
-/* Names of options are not broken at their hyphens. */
-static void put_words(FILE *to, const char *text)
-{
-    char *copy = strdup(text), *rest = copy;
-    for (const char *word; rest && (word = strsep(&rest, " "));) {
-        bool option = !strncmp(word, "--", 2);
-        if (option) fputs("<span class=\"o\">", to);
-        put_html(to, word);
-        fputs(option && rest ? "</span> " : option ? "</span>" : rest ? " " : "", to);
-    }
-    free(copy);
-}
-
-static void put_line(const page *p, const char *class_name, const char *text)
-{
-    if (!*text) return;
-    fprintf(p->to, "<span class=\"%s\">", class_name);
-    put_words(p->to, text);
-    fputs("</span>", p->to);
-}
-
-static void put_finding(const page *p, const ls_finding *f)
-{
-    double step = ls_run_step_mean(p->run);
-    fputs("<li><b>", p->to);
-    put_html(p->to, f->what);
-    fputs("</b>", p->to);
-    put_line(p, "why", f->evidence);
-    put_line(p, "do", f->change);
-    if (f->expected > 0 && (double)f->expected < 0.99 * step)
-        fprintf(p->to, "<span class=\"gain\">step %s \u2192 %s expected</span>", amount_ns(step).text,
-                amount_ns((double)f->expected).text);
-    fputs("</li>", p->to);
-}
-
-/* The first few, and the rest folded away. */
-static void put_findings(const page *p)
-{
-    enum { OPEN = 5, MOST = 24 };
-    const ls_run *run = p->run;
-    size_t n = run->n_findings < MOST ? run->n_findings : MOST;
-    html_card(p, "findings", "", "What to change", n ? "Dearest first." : NULL);
-    if (!n)
-        fputs(
-            "<p>Nothing stands out: no rank holds the others up, and neither data nor communication is in the way.</p>",
-            p->to);
-    if (n) fputs("<ol class=\"findings\">", p->to);
-    for (size_t i = 0; i < n && i < OPEN; i++) put_finding(p, &run->findings[i]);
-    if (n) fputs("</ol>", p->to);
-    if (n > OPEN) {
-        fprintf(p->to, "<details><summary>%zu more, which cost less</summary><ol class=\"findings\">", n - OPEN);
-        for (size_t i = OPEN; i < n; i++) put_finding(p, &run->findings[i]);
-        fputs("</ol></details>", p->to);
-    }
-    if (run->n_notes) {
-        fputs("<div class=\"sub\">What is missing or odd</div><ul class=\"notes\">", p->to);
-        for (size_t i = 0; i < run->n_notes && i < 40; i++) {
-            fputs("<li>", p->to);
-            put_html(p->to, run->notes[i]);
-            fputs("</li>", p->to);
-        }
-        fputs("</ul>", p->to);
-    }
-    html_card_end(p);
-}
-
 /* ---- All of it */
 
 static void put_page(const page *p)
@@ -266,30 +150,30 @@ static void put_page(const page *p)
           "script-src 'unsafe-inline'; img-src data:\">"
           "<link rel=\"icon\" href=\"data:,\"><title>",
           p->to);
-    put_html(p->to, base_name(p->run->path));
-    fprintf(p->to, " \u00b7 lockstep report</title><style>%s</style></head><body><main>\n", html_style);
+    put_html(p->to, html_name(p->run->path));
+    fprintf(p->to, " \u00b7 lockstep report</title><style>%s</style></head><body>%s<main>\n", html_style,
+            html_patterns);
     put_head(p);
-    if (p->run->n_steps) {
-        put_tiles(p);
-        put_findings(p);
+    if (p->run->n_steps > p->run->n_warm) html_verdict(p);
+    html_findings(p);
+    if (p->run->n_steps > p->run->n_warm) {
         html_compare(p);
         html_breakdown(p);
         html_over_time(p);
         html_timeline(p);
         html_waits(p);
-    } else {
-        put_findings(p);
     }
     html_curves(p);
-    if (p->run->n_steps) html_tables(p);
+    if (p->run->n_steps > p->run->n_warm) html_tables(p);
     html_profile(p);
-    fprintf(p->to,
-            "<footer>Made by lockstep %s from what the ranks recorded. Phases of a rank add up to the step. "
-            "<i>Waiting</i>: standing in a "
-            "call before the last rank came; <i>communication</i>: the rest of the time in calls, when the rank did "
-            "nothing "
-            "else.</footer>\n</main><div id=\"tip\" role=\"status\"></div><script>%s</script></body></html>\n",
-            ls_version(), html_script);
+    fprintf(p->to, "<footer>Made by lockstep %s from what the ranks recorded. The phases of a rank add up to the step.",
+            ls_version());
+    if (p->run->ranks > 1)
+        fputs(" <i>Waiting</i>: in a collective before the last rank arrived; <i>communication</i>: the rest of the "
+              "time in collectives, when the rank did nothing else.",
+              p->to);
+    fprintf(p->to, "</footer>\n</main><div id=\"tip\" role=\"status\"></div><script>%s</script></body></html>\n",
+            html_script);
 }
 
 ls_status html_write(const ls_run *run, const ls_run *other, const char *path)

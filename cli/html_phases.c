@@ -1,14 +1,15 @@
-/* Where a step's time goes: a bar per rank, and all of it over time. */
+/* Where a step's time goes: a bar per rank, and all of it over time. Hatched in both: runnable but not scheduled. */
 #include "cli/html.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include "cli/amount.h"
 #include "cli/chart.h"
+#include "cli/report.h"
 
 /* ---- A bar per rank */
 
-enum { BARS = 16 };
+enum { BAR = 24, ROW = 40 };
 
 typedef struct bar {
     int rank;
@@ -23,22 +24,21 @@ static int by_wait(const void *a, const void *b)
 
 static int by_rank(const void *a, const void *b)
 {
-    return ((const bar *)a)->rank - ((const bar *)b)->rank;
+    return *(const int *)a - *(const int *)b;
 }
 
-/* The ranks to show: all, or those that waited least and those that waited most. Returns how many; the caller frees *out. */
-static int choose(const ls_run *run, bar **out)
+int html_ranks_shown(const ls_run *run, int ranks[HTML_RANKS])
 {
     bar *all = calloc((size_t)run->ranks + 1, sizeof *all);
-    int n = 0;
-    *out = all;
+    int n = 0, shown;
     for (int r = 0; all && r < run->ranks; r++)
         if (run->rank[r].present) all[n++] = (bar){ r, ls_run_mean(run, r, LS_PHASE_WAIT) };
-    if (n <= BARS) return n;
-    qsort(all, (size_t)n, sizeof *all, by_wait);
-    for (int i = 0; i < BARS / 2; i++) all[BARS / 2 + i] = all[n - BARS / 2 + i];
-    qsort(all, BARS, sizeof *all, by_rank);
-    return BARS;
+    if (n > HTML_RANKS) qsort(all, (size_t)n, sizeof *all, by_wait);
+    shown = n < HTML_RANKS ? n : HTML_RANKS;
+    for (int i = 0; i < shown; i++) ranks[i] = all[i < shown / 2 ? i : n - shown + i].rank;
+    qsort(ranks, (size_t)shown, sizeof *ranks, by_rank);
+    free(all);
+    return shown;
 }
 
 static double total(const ls_run *run, int rank)
@@ -48,58 +48,75 @@ static double total(const ls_run *run, int rank)
     return sum;
 }
 
-static void draw_bar(const page *p, const chart *c, int rank, double y)
+static void draw_phase_of_bar(const page *p, const chart *c, int rank, ls_phase phase, double *at, double y,
+                              double ns_unit)
 {
-    const ls_run *run = p->run;
-    double at = 0, sum = total(run, rank), hidden = ls_run_overlapped(run, rank);
+    double ns = ls_run_mean(p->run, rank, phase), lost = fmin(ns, ls_run_unscheduled(p->run, rank, phase)),
+           sum = total(p->run, rank), x = chart_x(c, *at / ns_unit), end = chart_x(c, (*at + ns) / ns_unit);
+    const char *name = ls_phase_name(phase);
+    char tip[240], both[64], letter[2] = { report_letter(phase), 0 };
+    int n = snprintf(tip, sizeof tip, "rank %d: %s\n%s a step, %s", rank, name, amount_ns(ns).text,
+                     amount_share(sum > 0 ? ns / sum : 0).text);
+    if (lost >= 0.001 * sum)
+        snprintf(tip + n, sizeof tip - (size_t)n, "\nof it runnable but not scheduled: %s", amount_ns(lost).text);
+    *at += ns;
+    if (!report_has_phase(p->run, phase)) return;
+    chart_rect(c, x, y, end - x, BAR, name, tip);
+    if (ns > 0) chart_hatch(c, end - (end - x) * lost / ns, y, (end - x) * lost / ns, BAR);
+    snprintf(both, sizeof both, "%s %s", name, amount_ns(ns).text);
+    chart_label(c, x, y, end - x, BAR, name, (const char *const[]){ both, name, letter, NULL });
+}
+
+static void draw_bar(const page *p, const chart *c, int rank, double y, double ns_unit)
+{
+    double at = 0, hidden = ls_run_overlapped(p->run, rank);
     char text[200];
     snprintf(text, sizeof text, "rank %d", rank);
     chart_text(c, c->left - 8, y + 16, "end", "ink", text);
-    for (int i = 0; i < LS_PHASES; i++) {
-        double ns = ls_run_mean(run, rank, html_phases[i]), x = chart_x(c, at / 1e6),
-               w = chart_x(c, (at + ns) / 1e6) - x;
-        const char *name = ls_phase_name(html_phases[i]);
-        snprintf(text, sizeof text, "rank %d: %s\n%s a step, %s", rank, name, amount_ns(ns).text,
-                 amount_share(sum > 0 ? ns / sum : 0).text);
-        chart_rect(c, x, y, w, 24, name, text);
-        if (w > 60) {
-            fputs("<g pointer-events=\"none\">", c->to);
-            chart_text(c, x + w / 2, y + 16, "middle", "on", amount_ns(ns).text);
-            fputs("</g>", c->to);
-        }
-        at += ns;
-    }
-    snprintf(text, sizeof text, "rank %d: communication hidden behind computing\n%s a step", rank,
+    for (int i = 0; i < LS_PHASES; i++) draw_phase_of_bar(p, c, rank, report_phase(i), &at, y, ns_unit);
+    chart_text(c, chart_x(c, at / ns_unit) + 6, y + 16, "start", "ink b", amount_ns(at).text);
+    if (p->run->ranks < 2) return;
+    snprintf(text, sizeof text, "rank %d: communication overlapped with computing\n%s a step", rank,
              amount_ns(hidden).text);
-    chart_rect(c, c->left, y + 26, chart_x(c, hidden / 1e6) - c->left, 5, "overlap", text);
+    chart_rect(c, c->left, y + BAR + 2, chart_x(c, hidden / ns_unit) - c->left, 5, "communication", text);
 }
 
 static void draw_breakdown(const page *p, double width)
 {
-    bar *bars;
-    int n = choose(p->run, &bars);
+    int ranks[HTML_RANKS], n = html_ranks_shown(p->run, ranks);
     double most = 0;
-    for (int i = 0; i < n; i++) most = fmax(most, total(p->run, bars[i].rank));
-    chart c = { .to = p->to, .width = width, .height = 40 + 40.0 * n, .left = 54, .right = 10, .top = 4, .bottom = 40 };
-    c.x1 = most / 1e6;
+    char title[40];
+    for (int i = 0; i < n; i++) most = fmax(most, total(p->run, ranks[i]));
+    time_unit unit = time_unit_of(most);
+    chart c = { .to = p->to,
+                .width = width,
+                .height = 40 + (double)ROW * n,
+                .left = 54,
+                .right = 64,
+                .top = 4,
+                .bottom = 40,
+                .x1 = most / unit.ns };
     chart_open(&c, "Mean time of a step by phase, for each rank");
-    for (int i = 0; i < n; i++) draw_bar(p, &c, bars[i].rank, 4 + 40.0 * i);
-    chart_axis_x(&c, "milliseconds of a step (mean)", tick_plain);
+    for (int i = 0; i < n; i++) draw_bar(p, &c, ranks[i], 4 + (double)ROW * i, unit.ns);
+    snprintf(title, sizeof title, "time of a step (%s), mean", unit.name);
+    chart_axis_x(&c, title, tick_plain);
     chart_close(&c);
-    free(bars);
 }
 
 void html_breakdown(const page *p)
 {
-    static const char *const more[] = { "overlap", "communication hidden behind computing", NULL, NULL };
-    html_card(
-        p, "ranks", "", "Where a step goes, rank by rank",
-        p->run->ranks > BARS
-            ? "Mean over the steps that count. Shown are the eight ranks that waited least, which the others wait "
-              "for, and the eight that waited most."
-            : "Mean over the steps that count. A rank that waits little while others wait much is the one they wait "
-              "for.");
-    html_legend(p, more);
+    const char *more[5] = { NULL };
+    int n = 0;
+    if (html_has_unscheduled(p->run)) more[n++] = "hatch", more[n++] = html_unscheduled_words;
+    if (p->run->ranks > 1) more[n++] = "communication thin", more[n++] = "communication overlapped with computing";
+    html_card(p, "ranks", "", p->run->ranks > 1 ? "Where a step goes, rank by rank" : "Where a step goes",
+              p->run->ranks > HTML_RANKS
+                  ? "Mean of the counted steps. Shown are the eight ranks that waited least, which "
+                    "the others wait for, and the eight that waited most."
+              : p->run->ranks > 1 ? "Mean of the counted steps. A rank that waits little while others wait much is "
+                                    "the one they wait for."
+                                  : "Mean of the counted steps.");
+    html_legend(p, NULL, more);
     html_chart(p, false, draw_breakdown);
     html_card_end(p);
 }
@@ -108,7 +125,7 @@ void html_breakdown(const page *p)
 
 typedef struct bins {
     size_t count;
-    double *ns; /* [count * LS_PHASES]: means of a step over steps and ranks */
+    double *ns, *lost; /* [count * LS_PHASES]: means of a step over steps and ranks; of that, not scheduled */
     int64_t *first, *last;
 } bins;
 
@@ -118,22 +135,37 @@ static bool make_bins(const page *p, double width, bins *b)
     const ls_run_step *steps = counted(p, &n);
     b->count = n < (size_t)(width / 4) ? n : (size_t)(width / 4);
     b->ns = calloc(b->count * LS_PHASES + 1, sizeof *b->ns);
+    b->lost = calloc(b->count * LS_PHASES + 1, sizeof *b->lost);
     b->first = calloc(b->count + 1, sizeof *b->first);
     b->last = calloc(b->count + 1, sizeof *b->last);
-    if (!b->ns || !b->first || !b->last) return false;
+    if (!b->ns || !b->lost || !b->first || !b->last) return false;
     for (size_t k = 0; k < b->count; k++) {
         size_t from = n * k / b->count, to = n * (k + 1) / b->count, seen = 0;
+        double *ns = b->ns + k * LS_PHASES, *lost = b->lost + k * LS_PHASES;
         b->first[k] = steps[from].number;
         b->last[k] = steps[to - 1].number;
         for (size_t i = from; i < to; i++)
             for (int r = 0; r < p->run->ranks; r++) {
-                if (!steps[i].rank[r].present) continue;
+                const ls_step_rank *s = &steps[i].rank[r];
+                if (!s->present) continue;
                 seen++;
-                for (int f = 0; f < LS_PHASES; f++) b->ns[k * LS_PHASES + (size_t)f] += (double)steps[i].rank[r].ns[f];
+                for (int f = 0; f < LS_PHASES; f++) ns[f] += (double)s->ns[f];
+                for (int f = 0; f < LS_PHASES; f++) lost[f] += (double)s->delay[f] + (double)s->stolen[f];
             }
-        for (int f = 0; f < LS_PHASES && seen; f++) b->ns[k * LS_PHASES + (size_t)f] /= (double)seen;
+        for (int f = 0; f < LS_PHASES && seen; f++) {
+            ns[f] /= (double)seen;
+            lost[f] = fmin(ns[f], lost[f] / (double)seen);
+        }
     }
     return true;
+}
+
+static void free_bins(bins *b)
+{
+    free(b->ns);
+    free(b->lost);
+    free(b->first);
+    free(b->last);
 }
 
 static int by_value(const void *a, const void *b)
@@ -158,70 +190,116 @@ static double settle_height(const bins *b)
     return most > 3 * typical ? 1.6 * typical : most;
 }
 
-static void draw_phase(const chart *c, const bins *b, double *base, ls_phase phase)
+static bool is_cut(const page *p)
 {
-    double step = (c->width - c->left - c->right) / (double)b->count;
-    fprintf(c->to, "<path class=\"%s\" d=\"M%.1f %.1f", ls_phase_name(phase), c->left, chart_y(c, base[0] / 1e6));
-    for (size_t k = 0; k < b->count; k++)
-        fprintf(c->to, "V%.1fH%.1f", chart_y(c, fmin(c->y1, (base[k] + b->ns[k * LS_PHASES + (size_t)phase]) / 1e6)),
-                c->left + step * (double)(k + 1));
-    for (size_t k = b->count; k-- > 0;)
-        fprintf(c->to, "V%.1fH%.1f", chart_y(c, fmin(c->y1, base[k] / 1e6)), c->left + step * (double)k);
-    fputs("Z\"/>", c->to);
-    for (size_t k = 0; k < b->count; k++) base[k] += b->ns[k * LS_PHASES + (size_t)phase];
+    bins b = { 0 };
+    bool cut = false;
+    if (make_bins(p, 330, &b))
+        for (size_t k = 0; k < b.count; k++) {
+            double sum = 0;
+            for (int f = 0; f < LS_PHASES; f++) sum += b.ns[k * LS_PHASES + (size_t)f];
+            cut = cut || sum > settle_height(&b);
+        }
+    free_bins(&b);
+    return cut;
 }
 
-static void draw_hits(const chart *c, const bins *b, const double *sums)
+/* A band from low[k] to high[k] in each bin. */
+static void draw_band(const chart *c, size_t count, const double *low, const double *high, double unit,
+                      const char *class_name)
+{
+    double step = (c->width - c->left - c->right) / (double)count;
+    fprintf(c->to, "<path class=\"%s\" d=\"M%.1f %.1f", class_name, c->left, chart_y(c, fmin(c->y1, low[0] / unit)));
+    for (size_t k = 0; k < count; k++)
+        fprintf(c->to, "V%.1fH%.1f", chart_y(c, fmin(c->y1, high[k] / unit)), c->left + step * (double)(k + 1));
+    for (size_t k = count; k-- > 0;)
+        fprintf(c->to, "V%.1fH%.1f", chart_y(c, fmin(c->y1, low[k] / unit)), c->left + step * (double)k);
+    fputs("Z\"/>", c->to);
+}
+
+/* A phase on top of those below it; its hatched part is the upper one. `room` holds two arrays. */
+static void draw_phase(const chart *c, const bins *b, double *base, double *room, double unit, ls_phase phase)
+{
+    double *top = room, *solid = room + b->count;
+    for (size_t k = 0; k < b->count; k++) {
+        top[k] = base[k] + b->ns[k * LS_PHASES + (size_t)phase];
+        solid[k] = top[k] - b->lost[k * LS_PHASES + (size_t)phase];
+    }
+    draw_band(c, b->count, base, top, unit, ls_phase_name(phase));
+    for (size_t k = 0; k < b->count; k++)
+        if (top[k] - solid[k] > 0.002 * c->y1 * unit) {
+            draw_band(c, b->count, solid, top, unit, "hatch");
+            break;
+        }
+    for (size_t k = 0; k < b->count; k++) base[k] = top[k];
+}
+
+static void draw_hits(const page *p, const chart *c, const bins *b, const double *sums, double unit)
 {
     double step = (c->width - c->left - c->right) / (double)b->count;
     for (size_t k = 0; k < b->count; k++) {
-        char tip[600];
+        char tip[700];
+        double lost = 0;
         int n = b->first[k] == b->last[k]
                     ? snprintf(tip, sizeof tip, "step %lld: %s", (long long)b->first[k], amount_ns(sums[k]).text)
                     : snprintf(tip, sizeof tip, "steps %lld to %lld: %s", (long long)b->first[k], (long long)b->last[k],
                                amount_ns(sums[k]).text);
         for (int i = 0; i < LS_PHASES; i++) {
-            double ns = b->ns[k * LS_PHASES + (size_t)html_phases[i]];
-            if (ns > 0 && n < (int)sizeof tip - 64)
-                n += snprintf(tip + n, sizeof tip - (size_t)n, "\n%s %s", ls_phase_name(html_phases[i]),
+            double ns = b->ns[k * LS_PHASES + (size_t)report_phase(i)];
+            lost += b->lost[k * LS_PHASES + (size_t)report_phase(i)];
+            if (ns > 0 && report_has_phase(p->run, report_phase(i)) && n < (int)sizeof tip - 128)
+                n += snprintf(tip + n, sizeof tip - (size_t)n, "\n%s %s", ls_phase_name(report_phase(i)),
                               amount_ns(ns).text);
         }
+        if (lost >= 0.001 * sums[k])
+            snprintf(tip + n, sizeof tip - (size_t)n, "\nrunnable but not scheduled: %s", amount_ns(lost).text);
         chart_rect(c, c->left + step * (double)k, c->top, step, c->height - c->top - c->bottom, "hit", tip);
-        if (sums[k] / 1e6 > c->y1 * 1.0001)
+        if (sums[k] / unit > c->y1 * 1.0001)
             chart_text(c, c->left + step * ((double)k + 0.5), c->top - 1, "middle", "ink", "\u25b4");
     }
 }
 
 static void draw_over_time(const page *p, double width)
 {
+    enum { WIDEST = 120 }; /* a bar, where there are few */
     bins b = { 0 };
     double *base = NULL;
-    if (!make_bins(p, width, &b) || !b.count || !(base = calloc(b.count, sizeof *base))) goto done;
+    char title[24];
+    if (!make_bins(p, width, &b) || !b.count || !(base = calloc(3 * b.count, sizeof *base))) goto done;
+    time_unit unit = time_unit_of(settle_height(&b));
     chart c = {
         .to = p->to, .width = width, .height = width < 400 ? 230 : 280, .left = 44, .right = 10, .top = 24, .bottom = 40
     };
-    c.y1 = settle_height(&b) / 1e6;
-    c.x0 = (double)b.first[0];
-    c.x1 = (double)b.last[b.count - 1] + 1;
+    c.right = fmax(c.right, width - c.left - WIDEST * (double)b.count);
+    c.y1 = settle_height(&b) / unit.ns;
+    c.x0 = (double)b.first[0] - 0.5;
+    c.x1 = (double)b.last[b.count - 1] + 0.5;
+    c.whole_x = true;
     chart_open(&c, "Time of a step by phase, over the run");
-    chart_axis_y(&c, "ms a step", tick_plain);
+    snprintf(title, sizeof title, "%s a step", unit.name);
+    chart_axis_y(&c, title, tick_plain);
     for (int i = 0; i < LS_PHASES; i++)
-        if (html_has_phase(p->run, html_phases[i])) draw_phase(&c, &b, base, html_phases[i]);
-    draw_hits(&c, &b, base);
+        if (report_has_phase(p->run, report_phase(i)))
+            draw_phase(&c, &b, base, base + b.count, unit.ns, report_phase(i));
+    draw_hits(p, &c, &b, base, unit.ns);
     chart_axis_x(&c, "step", tick_plain);
     chart_close(&c);
 done:
     free(base);
-    free(b.ns);
-    free(b.first);
-    free(b.last);
+    free_bins(&b);
 }
 
 void html_over_time(const page *p)
 {
+    static const char *const hatched[] = { "hatch", html_unscheduled_words, NULL };
+    size_t n;
+    counted(p, &n);
+    if (n < HTML_POINTS) return;
     html_card(p, "time", "", "Phases over time",
-              "Mean over the ranks. Steps that stand far out are cut and marked with \u25b4.");
-    html_legend(p, NULL);
+              is_cut(p)           ? "Mean of the ranks. Steps that stand far out are cut and marked with \u25b4."
+              : p->run->ranks > 1 ? "Mean of the ranks."
+                                  : NULL);
+    html_legend(p, NULL, html_has_unscheduled(p->run) ? hatched : NULL);
     html_chart(p, false, draw_over_time);
     html_card_end(p);
 }

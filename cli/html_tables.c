@@ -1,4 +1,4 @@
-/* Tables: collectives, ranks and their machines, the data pipeline; and two runs side by side. */
+/* Tables: collectives, ranks and their machines, threads, the data pipeline. */
 #include "cli/html.h"
 
 #include <math.h>
@@ -13,15 +13,13 @@ static void put_communication(const page *p)
     const ls_run *run = p->run;
     html_card(
         p, "communication", "", "Communication",
-        "Per step. <i>Busy</i>: from the last rank's arrival until done. Exposed: a rank stood in the call "
-        "meanwhile; the rest was hidden "
-        "behind computing. <i>Waited</i>: mean of a rank, before the last one arrived. <i>Of peak</i>: the time that "
-        "the "
-        "memory needs to move the bytes at the rate of a copy, beside the time taken, above 100 % where caches hold "
-        "them; between machines, the bandwidth is what a link carries in each direction, and the peak the best that "
-        "it sustained in this run.");
-    fputs("<div class=\"scroll\"><table><tr><th>call<th>calls<th>bytes of a "
-          "rank<th>busy<th>bandwidth<th>of peak<th>exposed<th>hidden<th>waited</tr>",
+        "Per step. <i>Busy</i>: from the last rank's arrival until done. <i>Exposed</i>: what of it ranks stood in the "
+        "collective for; the rest was overlapped with computing. <i>Waited</i>: before the last rank arrived, mean "
+        "of a rank. <i>Of peak</i>: the time that the memory needs to move the bytes at the rate of a copy, beside "
+        "the time taken; above 100% where caches hold them. Between machines the bandwidth is what a link carries "
+        "in each direction, and the peak the best that it sustained in this run.");
+    fputs("<div class=\"scroll\"><table><tr><th>collective<th>calls<th>bytes of a "
+          "rank<th>busy<th>bandwidth<th>of peak<th>exposed<th>overlapped<th>waited</tr>",
           p->to);
     for (size_t i = 0; i < run->n_comm; i++) {
         const ls_comm_row *c = &run->comm[i];
@@ -42,7 +40,7 @@ static void put_share_cell(const page *p, double part, double whole, double limi
     fprintf(p->to, "<td%s>%s", part > limit * whole ? " class=\"warn\"" : "", amount_share(part / whole).text);
 }
 
-static void put_rank(const page *p, const ls_run_rank *k)
+static void put_rank(const page *p, const ls_run_rank *k, bool clocks)
 {
     const ls_run_use *u = &k->use;
     fprintf(p->to, "<tr><td>%d<td class=\"l\">", k->rank);
@@ -54,14 +52,16 @@ static void put_rank(const page *p, const ls_run_rank *k)
     put_share_cell(p, u->delay, u->wall, 0.05);
     put_share_cell(p, u->stolen, u->wall, 0.05);
     put_share_cell(p, u->asleep, u->wall, 2);
-    fprintf(p->to, "<td>%s<td>%s<td>%s<td%s>%s<td>%s", amount_count(u->voluntary).text,
-            amount_count(u->involuntary).text, amount_count(u->minor).text, u->major > 1 ? " class=\"warn\"" : "",
-            amount_count(u->major).text, u->resident > 0 ? amount_bytes(u->resident).text : "-");
-    if (k->clock_ahead || k->clock_uncertainty)
-        fprintf(p->to, "<td>%+.3f ms \u00b1 %s</tr>", (double)k->clock_ahead / 1e6,
-                amount_ns((double)k->clock_uncertainty).text);
-    else
-        fputs("<td>shared</tr>", p->to);
+    fprintf(p->to, "<td>%s / %s<td>%s / ", amount_count(u->voluntary).text, amount_count(u->involuntary).text,
+            amount_count(u->minor).text);
+    fprintf(p->to, u->major > 1 ? "<b>%s</b>" : "%s", amount_count(u->major).text);
+    fprintf(p->to, "<td>%s", u->resident > 0 ? amount_bytes(u->resident).text : "-");
+    if (clocks && (k->clock_ahead || k->clock_uncertainty))
+        fprintf(p->to, "<td>%s%s \u00b1 %s", k->clock_ahead < 0 ? "\u2212" : "+",
+                amount_ns(fabs((double)k->clock_ahead)).text, amount_ns((double)k->clock_uncertainty).text);
+    else if (clocks)
+        fputs("<td>shared", p->to);
+    fputs("</tr>", p->to);
 }
 
 static void put_verdicts(const page *p)
@@ -81,24 +81,34 @@ static void put_verdicts(const page *p)
     fputs("</ul>", p->to);
 }
 
+/* Whether there is more than one clock. */
+static bool has_clocks(const ls_run *run)
+{
+    for (int r = 0; r < run->ranks; r++)
+        if (run->rank[r].clock_ahead || run->rank[r].clock_uncertainty) return true;
+    return false;
+}
+
 static void put_ranks(const page *p)
 {
     const ls_run *run = p->run;
+    bool clocks = has_clocks(run);
     html_card(
         p, "devices", "", "Ranks and their machines",
-        "Per step. <i>Busy</i>: the thread that makes the steps had or wanted a core. <i>Without a core</i>: it could "
-        "run, but another one had its core. <i>Stolen</i>: the machine itself had no core to give. <i>Asleep</i>: it "
-        "waited of its own accord, for a device or another thread.");
-    fputs("<div class=\"scroll\"><table><tr><th>rank<th class=\"l\">host<th class=\"l\">cores<th>cores "
-          "used<th>busy<th>of SGEMM<th>without a core<th>stolen<th>asleep<th>switches<th>forced<th>page faults<th>from "
-          "disk<th>memory<th>clock</tr>",
-          p->to);
+        "Shares of a step, of the main thread. <i>Busy</i>: it had or wanted a core. <i>MFU</i>: matrix products, % of "
+        "the SGEMM rate measured on this machine. <i>Run-queue delay</i>: runnable but not scheduled. <i>Steal</i>: "
+        "taken by the hypervisor. <i>Off-CPU</i>: not runnable, it waited for a device or another thread.");
+    fprintf(p->to,
+            "<div class=\"scroll\"><table><tr><th>rank<th class=\"l\">host<th class=\"l\">cores<th>cores "
+            "used<th>busy<th>MFU<th>run-queue delay<th>steal<th>off-CPU<th>context switches<br>vol. / invol.<th>page "
+            "faults<br>minor / major<th>memory%s</tr>",
+            clocks ? "<th>clock" : "");
     for (int r = 0; r < run->ranks && r < MOST_ROWS; r++) {
         const ls_run_rank *k = &run->rank[r];
-        if (k->present && k->use.wall > 0)
-            put_rank(p, k);
+        if (report_has(run, r))
+            put_rank(p, k, clocks);
         else
-            fprintf(p->to, "<tr><td>%d<td class=\"l\" colspan=\"14\">%s</tr>", r,
+            fprintf(p->to, "<tr><td>%d<td class=\"l\" colspan=\"12\">%s</tr>", r,
                     k->present ? "no step of it was recorded from begin to end" : "its record is missing");
     }
     fputs("</table></div>", p->to);
@@ -107,26 +117,29 @@ static void put_ranks(const page *p)
     html_card_end(p);
 }
 
-/* A column for each role that a thread of the run has. */
+/* A row for each role that a thread of the run has, a column for each rank. */
 static void put_threads(const page *p)
 {
     const ls_run *run = p->run;
+    int ranks[HTML_RANKS], n = html_ranks_shown(run, ranks);
     bool has[DEVICE_ROLES + 1] = { false }, any = false;
     char text[DEVICE_TEXT];
-    for (int r = 0; r < run->ranks && r < MOST_ROWS; r++)
-        for (size_t i = 0; i < run->rank[r].n_thread; i++) any = has[device_role(run->rank[r].thread[i].name)] = true;
+    for (int i = 0; i < n; i++)
+        for (size_t k = 0; k < run->rank[ranks[i]].n_thread; k++)
+            any = has[device_role(run->rank[ranks[i]].thread[k].name)] = true;
     if (!any) return;
-    html_card(p, "threads", "", "Threads", "CPU time of each thread, as a share of a core.");
-    fputs("<div class=\"scroll\"><table><tr><th>rank", p->to);
-    for (int role = 0; role <= DEVICE_ROLES; role++)
-        if (has[role]) fprintf(p->to, "<th>%s", device_role_name(role));
+    html_card(p, "threads", "", "Threads",
+              run->ranks > HTML_RANKS ? "CPU time of each thread, as a share of a core, of the ranks that waited least "
+                                        "and most."
+                                      : "CPU time of each thread, as a share of a core.");
+    fputs("<div class=\"scroll\"><table><tr><th>thread", p->to);
+    for (int i = 0; i < n; i++) fprintf(p->to, "<th>rank %d", ranks[i]);
     fputs("</tr>", p->to);
-    for (int r = 0; r < run->ranks && r < MOST_ROWS; r++) {
-        if (!run->rank[r].n_thread) continue;
-        fprintf(p->to, "<tr><td>%d", r);
-        for (int role = 0; role <= DEVICE_ROLES; role++) {
-            if (!has[role]) continue;
-            device_role_text(&run->rank[r], role, false, text);
+    for (int role = 0; role <= DEVICE_ROLES; role++) {
+        if (!has[role]) continue;
+        fprintf(p->to, "<tr><td>%s", device_role_name(role));
+        for (int i = 0; i < n; i++) {
+            device_role_text(&run->rank[ranks[i]], role, false, text);
             fputs("<td>", p->to);
             put_html(p->to, *text ? text : "-");
         }
@@ -166,72 +179,8 @@ static void put_data(const page *p)
 
 void html_tables(const page *p)
 {
-    if (p->run->n_comm) put_communication(p);
+    if (p->run->ranks > 1 && p->run->n_comm) put_communication(p); /* alone, nothing travels */
     put_ranks(p);
     put_threads(p);
     put_data(p);
-}
-
-/* ---- Two runs */
-
-static void compare_row(const page *p, const char *name, int phase)
-{
-    ls_run_change c = ls_run_compare(p->run, p->other, phase);
-    if (!(c.before > 0 || c.after > 0)) return;
-    bool matters = fabs(c.share) > 0.01;
-    fprintf(p->to, "<tr><td>%s<td>%s<td>%s<td class=\"w\">%s%s<td class=\"%s\">%+.1f%%</tr>", name,
-            amount_ns(c.before).text, amount_ns(c.after).text, c.share >= 0 ? "+" : "\u2212",
-            amount_ns(fabs(c.after - c.before)).text,
-            !matters      ? ""
-            : c.share > 0 ? "bad"
-                          : "good",
-            100 * c.share);
-}
-
-/* More is better here. */
-static void compare_speed(const page *p, double x, double y)
-{
-    double a = x / ls_run_step_mean(p->run) * 1e9, b = y / ls_run_step_mean(p->other) * 1e9;
-    if (!(a > 0 && b > 0)) return;
-    fprintf(p->to, "<tr><td><b>tokens/s</b><td>%s<td>%s<td class=\"w\">%s%s<td class=\"%s\">%+.1f%%</tr>",
-            amount_count(a).text, amount_count(b).text, b >= a ? "+" : "\u2212", amount_count(fabs(b - a)).text,
-            fabs(b / a - 1) < 0.02 ? ""
-            : b > a                ? "good"
-                                   : "bad",
-            100 * (b / a - 1));
-}
-
-static void compare_settings(const page *p)
-{
-    report_settings s;
-    report_settings_find(p->run, p->other, &s);
-    if (!s.count) return;
-    fputs("<div class=\"scroll\"><table><tr><th class=\"l\">settings that differ<th>this run<th>the other</tr>", p->to);
-    for (int i = 0; i < s.count; i++)
-        fprintf(p->to, "<tr><td class=\"l\">%s<td>%s<td>%s</tr>", s.row[i].name, s.row[i].before, s.row[i].after);
-    fputs("</table></div>\n", p->to);
-}
-
-void html_compare(const page *p)
-{
-    if (!p->other) return;
-    double x = ls_run_tokens(p->run), y = ls_run_tokens(p->other);
-    html_card(p, "compare", "", "Compared with", NULL);
-    fputs("<p>", p->to);
-    put_html(p->to, p->other->path);
-    fprintf(p->to, ": %d rank%s, %zu steps. Means of a step over all ranks; green: the other run is faster there.</p>",
-            p->other->ranks, p->other->ranks == 1 ? "" : "s", p->other->n_steps);
-    if (x > 0 && y > 0 && x != y)
-        fprintf(p->to,
-                "<p>Steps do different work: %.0f tokens in this run, %.0f in the other. Compare tokens a second.</p>",
-                x, y);
-    compare_settings(p);
-    fputs("<div class=\"scroll\"><table><tr><th>phase<th>this run<th>the other<th class=\"w\">difference<th>change, of "
-          "the step</tr>",
-          p->to);
-    compare_speed(p, x, y);
-    compare_row(p, "<b>step</b>", LS_PHASES);
-    for (int i = 0; i < LS_PHASES; i++) compare_row(p, ls_phase_name(html_phases[i]), (int)html_phases[i]);
-    fputs("</table></div>\n", p->to);
-    html_card_end(p);
 }

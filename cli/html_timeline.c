@@ -1,10 +1,12 @@
-/* One step as it happened: what each rank did, and its buckets below, so that overlap is what lies below backward. */
+/* One step as it happened: what each rank did, and its buckets below, so that overlap is what lies below backward. Hatched: runnable but
+ * not scheduled. */
 #include "cli/html.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include "cli/amount.h"
 #include "cli/chart.h"
+#include "cli/report.h"
 
 enum { MOST_RANKS = 8, MOST_LANES = 6, LANE = 9, ROW = 24 };
 
@@ -63,7 +65,15 @@ static int place(const ls_run *run, const ls_run_step *s, int rank, placed **out
     return lanes;
 }
 
-static void draw_pieces(const page *p, const chart *c, const ls_run_step *s, int rank, double y)
+/* Of piece i, the time that was not scheduled: run-queue delay and steal. */
+static int64_t lost_in(const ls_run_rank *r, size_t i)
+{
+    const ls_piece *x = &r->pieces[i];
+    int64_t length = x[1].begin - x->begin, stolen = x->cpu >= 0 && !x->slept ? length - x->cpu - x->delay : 0;
+    return x->delay + (stolen > 0 ? stolen : 0);
+}
+
+static void draw_pieces(const page *p, const chart *c, const ls_run_step *s, int rank, double y, double unit)
 {
     const ls_run_rank *r = &p->run->rank[rank];
     const ls_step_rank *mine = &s->rank[rank];
@@ -83,20 +93,29 @@ static void draw_pieces(const page *p, const chart *c, const ls_run_step *s, int
         int64_t from = r->pieces[i].begin > mine->begin ? r->pieces[i].begin : mine->begin;
         int64_t to = r->pieces[next].begin < mine->end ? r->pieces[next].begin : mine->end;
         const char *name = ls_phase_name(r->pieces[i].phase);
-        double x = chart_x(c, (double)(from - s->begin) / 1e6), end = chart_x(c, (double)(to - s->begin) / 1e6);
-        char tip[160];
-        snprintf(tip, sizeof tip, "rank %d: %s\n%s, from %s on", rank, name, amount_ns((double)(to - from)).text,
-                 amount_ns((double)(from - s->begin)).text);
-        if (end - x >= 0.3) { /* what is narrower goes to the next one */
+        double x = chart_x(c, (double)(from - s->begin) / unit), end = chart_x(c, (double)(to - s->begin) / unit),
+               lost = 0;
+        for (size_t k = i; k < next; k++) lost += (double)lost_in(r, k);
+        lost = fmin(lost, (double)(to - from));
+        char tip[200], letter[2] = { report_letter(r->pieces[i].phase), 0 };
+        int n = snprintf(tip, sizeof tip, "rank %d: %s\n%s, from %s on", rank, name,
+                         amount_ns((double)(to - from)).text, amount_ns((double)(from - s->begin)).text);
+        if (lost >= 0.01 * (double)(to - from))
+            snprintf(tip + n, sizeof tip - (size_t)n, "\nof it runnable but not scheduled: %s", amount_ns(lost).text);
+        if (end - x >= 0.3 &&
+            report_has_phase(p->run, r->pieces[i].phase)) { /* what is narrower goes to the next one */
             if (drawn >= 0 && x - drawn < 1) x = drawn;
+            double part = (end - x) * lost / (double)(to - from);
             chart_rect(c, x, y, end - x, ROW, name, tip);
+            chart_hatch(c, end - part, y, part, ROW);
+            chart_label(c, x, y, end - x, ROW, name, (const char *const[]){ name, letter, NULL });
             drawn = end;
         }
         i = next;
     }
 }
 
-static void draw_bucket(const chart *c, const ls_run_step *s, int rank, const ls_meeting *m, double y)
+static void draw_bucket(const chart *c, const ls_run_step *s, int rank, const ls_meeting *m, double y, double unit)
 {
     int64_t begin = bar_begin(m, rank), arrival = m->arrival[rank], done = m->done[rank];
     int64_t met = m->last_arrival < arrival ? arrival : m->last_arrival > done ? done : m->last_arrival;
@@ -111,8 +130,8 @@ static void draw_bucket(const chart *c, const ls_run_step *s, int rank, const ls
              amount_ns((double)(arrival - s->begin)).text, amount_ns((double)(met - s->begin)).text, m->last_rank,
              amount_ns((double)(done - s->begin)).text);
     for (int i = 0; i < 3; i++) {
-        double x = chart_x(c, (double)(parts[i].from - s->begin) / 1e6),
-               w = chart_x(c, (double)(parts[i].to - s->begin) / 1e6) - x;
+        double x = chart_x(c, (double)(parts[i].from - s->begin) / unit),
+               w = chart_x(c, (double)(parts[i].to - s->begin) / unit) - x;
         if (i == 2 && w < 1.5) w = 1.5; /* a sum is always to be seen */
         if (w > 0.1) chart_rect(c, x, y, w, LANE - 2, parts[i].name, tip);
     }
@@ -126,48 +145,57 @@ static void draw_timeline(const page *p, double width)
     size_t counts[MOST_RANKS];
     int lanes[MOST_RANKS], ranks[MOST_RANKS], n = 0;
     double height = 4;
+    char title[48];
     if (!s) return;
     for (int r = 0; r < run->ranks && n < MOST_RANKS; r++) {
         if (!s->rank[r].present) continue;
         ranks[n] = r;
         lanes[n] = place(run, s, r, &slices[n], &counts[n]);
+        if (run->ranks < 2) lanes[n] = 0, counts[n] = 0; /* alone, nothing travels */
         height += ROW + 4 + LANE * lanes[n] + 12;
         n++;
     }
     chart c = { .to = p->to, .width = width, .height = height + 40, .left = 54, .right = 12, .top = 4, .bottom = 40 };
-    c.x1 = (double)(s->end - s->begin) / 1e6;
-    chart_open(&c, "One step: phases of each rank, and its buckets below");
+    time_unit unit = time_unit_of((double)(s->end - s->begin));
+    c.x1 = (double)(s->end - s->begin) / unit.ns;
+    chart_open(&c, run->ranks > 1 ? "One step: phases of each rank, and its buckets below" : "One step: its phases");
     double y = 4;
     for (int i = 0; i < n; i++) {
         char text[32];
         snprintf(text, sizeof text, "rank %d", ranks[i]);
         chart_text(&c, c.left - 8, y + 16, "end", "ink", text);
-        draw_pieces(p, &c, s, ranks[i], y);
+        draw_pieces(p, &c, s, ranks[i], y, unit.ns);
         y += ROW + 4;
         for (size_t k = 0; k < counts[i]; k++)
-            draw_bucket(&c, s, ranks[i], slices[i][k].meeting, y + LANE * slices[i][k].lane);
+            draw_bucket(&c, s, ranks[i], slices[i][k].meeting, y + LANE * slices[i][k].lane, unit.ns);
         if (lanes[i]) chart_text(&c, c.left - 8, y + 7.5, "end", "unit", "buckets");
         y += LANE * lanes[i] + 12;
         free(slices[i]);
     }
-    chart_axis_x(&c, "milliseconds since the step began", tick_plain);
+    snprintf(title, sizeof title, "time since the step began (%s)", unit.name);
+    chart_axis_x(&c, title, tick_plain);
     chart_close(&c);
 }
 
 void html_timeline(const page *p)
 {
-    static const char *const more[] = { "queue", "bucket full, not yet started", NULL, NULL };
-    char words[400];
+    const char *more[5] = { NULL };
+    char words[480];
+    int n = 0;
+    bool alone = p->run->ranks < 2, hatched = html_has_unscheduled(p->run);
     const ls_run_step *s = typical_step(p);
     if (!s) return;
-    snprintf(words, sizeof words,
-             "Step %lld, the one of median length. Below each rank are its buckets of gradients: what lies below "
-             "backward is hidden, "
-             "what lies below waiting or communication is not.%s",
-             (long long)s->number,
+    if (hatched) more[n++] = "hatch", more[n++] = html_unscheduled_words;
+    if (!alone) more[n++] = "queue", more[n++] = "bucket full, not yet started";
+    snprintf(words, sizeof words, "Step %lld, the one of median length.%s%s%s", (long long)s->number,
+             alone
+                 ? ""
+                 : " Below each rank are its gradient buckets: what lies below backward is overlapped, what lies below "
+                   "waiting or communication is exposed.",
+             hatched ? " Hatching shows how much of an interval was not scheduled, not when." : "",
              p->run->ranks > MOST_RANKS ? " The first eight ranks are shown; lockstep trace has all." : "");
-    html_card(p, "timeline", "", "One step, bucket by bucket", words);
-    html_legend(p, more);
+    html_card(p, "timeline", "", alone ? "One step as it happened" : "One step, bucket by bucket", words);
+    html_legend(p, NULL, more);
     html_chart(p, false, draw_timeline);
     html_card_end(p);
 }

@@ -1,4 +1,4 @@
-/* Who waited for whom: a matrix, and below it why. */
+/* Who waited for whom, as bars or, of more ranks, a matrix; and why. */
 #include "cli/html.h"
 
 #include <math.h>
@@ -6,8 +6,10 @@
 #include <string.h>
 #include "cli/amount.h"
 #include "cli/chart.h"
+#include "cli/report.h"
 
-enum { MOST_CELLS = 16, CAUSES = 8 };
+enum { MOST_CELLS = 16, MOST_BARS = 3, CAUSES = 8 };
+static const double TRIFLE = 0.001; /* of a step: a cause below it is not worth a line */
 
 /* Ranks that share a row: one, or so many that rows stay readable. */
 static int block_of(const ls_run *run)
@@ -70,7 +72,7 @@ static void draw_matrix(const page *p, double width)
     chart c = { .to = p->to, .width = width, .left = 64, .right = 10, .top = 44, .bottom = 8 };
     c.height = c.top + size * n + c.bottom;
     chart_open(&c, "Which rank waited for which, mean of a step");
-    chart_text(&c, c.left, 14, "start", "unit", "\u2026 for the rank that came last");
+    chart_text(&c, c.left, 14, "start", "unit", "\u2026 for the rank that arrived last");
     chart_text(&c, 0, c.top - 6, "start", "unit", "rank waits");
     for (int i = 0; i < n; i++) {
         char text[32];
@@ -82,6 +84,32 @@ static void draw_matrix(const page *p, double width)
     }
     for (int a = 0; a < n; a++)
         for (int b = 0; b < n; b++) draw_cell(p, &c, a, b, size, most);
+    chart_close(&c);
+}
+
+/* A few ranks: a bar for each pair. */
+static void draw_pairs(const page *p, double width)
+{
+    enum { ROW = 34 };
+    int n = p->run->ranks, rows = n * (n - 1);
+    double most = 0;
+    for (int a = 0; a < n; a++)
+        for (int b = 0; b < n; b++) most = fmax(most, cell(p, a, b));
+    chart c = { .to = p->to, .width = width, .left = 118, .right = 66, .top = 4, .x1 = most };
+    c.height = c.top + ROW * rows;
+    chart_open(&c, "How long each rank waited for each other, mean of a step");
+    double y = c.top;
+    for (int a = 0; a < n; a++)
+        for (int b = 0; b < n; b++) {
+            char text[120];
+            double ns = cell(p, a, b), end = chart_x(&c, ns);
+            if (a == b) continue;
+            snprintf(text, sizeof text, "rank %d for rank %d", a, b);
+            chart_text(&c, c.left - 8, y + 16, "end", "ink", text);
+            chart_rect(&c, c.left, y, fmax(1, end - c.left), 24, "waiting", text);
+            chart_text(&c, end + 6, y + 16, "start", "ink b", amount_ns(ns).text);
+            y += ROW;
+        }
     chart_close(&c);
 }
 
@@ -120,32 +148,38 @@ static size_t find_causes(const ls_run *run, int64_t first_step, cause **out)
     return n;
 }
 
+static void put_cause(const page *p, const cause *c, double steps)
+{
+    bool no_phase = c->core && c->phase == LS_PHASE_OTHER;
+    fprintf(p->to, "<tr><td>rank %d<td class=\"l\"><span class=\"legend\"><span>", c->rank);
+    if (!no_phase)
+        fprintf(p->to, "<i class=\"%s\">%c</i>%s%s", ls_phase_name(c->phase), report_letter(c->phase),
+                ls_phase_name(c->phase), c->core ? ", not scheduled" : "");
+    else
+        fputs("<i class=\"hatch\"></i>runnable but not scheduled", p->to);
+    fprintf(p->to, "</span></span><td class=\"w\">%lld<td>%s<td class=\"w\">%s</tr>", (long long)c->times,
+            amount_ns(steps > 0 ? c->cost / steps : 0).text, amount_ns(c->worst).text);
+}
+
 static void put_causes(const page *p)
 {
     cause *causes;
     size_t steps;
     const ls_run_step *first = counted(p, &steps);
     size_t n = find_causes(p->run, steps ? first->number : 0, &causes);
+    double least = TRIFLE * ls_run_step_mean(p->run) * (double)steps;
+    while (n && causes[n - 1].cost < least) n--;
     html_card(p, "causes", "half", "Why they waited",
-              "The delay belongs to the rank that came last, and to the phase in which it lost its time since the "
-              "meeting before.");
+              "A delay belongs to the rank that arrived last, and to the phase in which it lost the time since the "
+              "collective before.");
     if (!n) {
         fputs("<p>Nobody waited long enough for a cause to be named.</p>", p->to);
     } else {
-        fputs("<div class=\"scroll\"><table><tr><th>late rank<th class=\"l\">lost its time in<th>times<th>cost a "
-              "step<th class=\"w\">worst</tr>",
-              p->to);
-        for (size_t i = 0; i < n && i < CAUSES; i++)
-            fprintf(p->to,
-                    "<tr><td>rank %d<td class=\"l\"><span class=\"legend\" style=\"margin:0\"><span><i "
-                    "class=\"%s\"></i>%s%s</span></span><td>%lld<td>%s<td class=\"w\">%s</tr>",
-                    causes[i].rank, ls_phase_name(causes[i].phase),
-                    causes[i].core && causes[i].phase == LS_PHASE_OTHER ? "" : ls_phase_name(causes[i].phase),
-                    !causes[i].core                     ? ""
-                    : causes[i].phase == LS_PHASE_OTHER ? "no core was free"
-                                                        : ", no core",
-                    (long long)causes[i].times, amount_ns(steps ? causes[i].cost / (double)steps : 0).text,
-                    amount_ns(causes[i].worst).text);
+        fputs(
+            "<div class=\"scroll\"><table><tr><th>straggler<th class=\"l\">lost time in<th class=\"w\">times<th>cost a "
+            "step<th class=\"w\">worst</tr>",
+            p->to);
+        for (size_t i = 0; i < n && i < CAUSES; i++) put_cause(p, &causes[i], (double)steps);
         fputs("</table></div>", p->to);
     }
     html_card_end(p);
@@ -159,7 +193,7 @@ void html_waits(const page *p)
     html_card(p, "waits", "", "Who waited for whom",
               p->run->ranks > MOST_CELLS ? "Mean of a step and of a rank, neighbouring ranks taken together."
                                          : "Mean of a step.");
-    html_chart(p, true, draw_matrix);
+    html_chart(p, true, p->run->ranks > MOST_BARS ? draw_matrix : draw_pairs);
     html_card_end(p);
     put_causes(p);
     fputs("</div>\n", p->to);

@@ -1,6 +1,7 @@
 /* The launcher: prepares, starts the ranks, has them watched, tidies up, and starts them again if that is wanted.
  *
- * As a "subreaper" this process inherits whatever outlives the rank that started it, and ends it before it ends itself. */
+ * As a "subreaper" the launcher inherits whatever outlives the rank that started it, and ends it before it ends itself. What the
+ * user started is the front (launch_front.c), which does the same for the launcher. */
 #include "cli/launch.h"
 
 #include <arpa/inet.h>
@@ -82,31 +83,21 @@ static int start_ranks(launch *l)
         l->ranks[i].pid = pid;
         l->ranks[i].stop_signal = 0;
         l->alive++;
-        launch_guard_tell(l->guard, pid);
         l->ranks[i].pidfd = pidfd_open(pid, 0); /* close-on-exec by itself; -1: SIGCHLD tells, a little later */
-        l->polls[1 + i] = (struct pollfd){ l->ranks[i].pidfd, POLLIN, 0 };
+        l->polls[POLL_RANKS + i] = (struct pollfd){ l->ranks[i].pidfd, POLLIN, 0 };
     }
     return 0;
 }
 
-/* Ends what left its rank's process group and outlived it: such processes are our children now. Those that end leave
- * us their own children, so we look again until there are none. */
-static void end_orphans(void)
+/* Nothing is left to be ended, and what is left to be printed may take as long as its reader does: we go with the front. */
+static bool print_the_rest(launch *l)
 {
-    char path[64], pids[4096];
-    snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
-    for (;;) {
-        FILE *f = fopen(path, "re");
-        if (!f) return;
-        size_t n = fread(pids, 1, sizeof pids - 1, f);
-        fclose(f);
-        while (n && pids[n - 1] != ' ') n--; /* a number may be cut off; its turn comes */
-        pids[n] = 0;
-        if (!n) return;
-        char *end;
-        for (char *at = pids; *at; at = end + 1) kill((pid_t)strtol(at, &end, 10), SIGKILL);
-        for (char *at = pids; *at; at = end + 1) waitpid((pid_t)strtol(at, &end, 10), NULL, 0);
-    }
+    struct pollfd front = { l->front, POLLIN, 0 };
+    if (l->front >= 0) prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (l->front >= 0 && poll(&front, 1, 0) > 0) l->told_to_end = true; /* it has gone before that */
+    bool carried = launch_output_close(&l->output, l->told_to_end ? FAREWELL_MS : -1);
+    if (l->front >= 0) prctl(PR_SET_PDEATHSIG, 0);
+    return carried;
 }
 
 /* One start of all ranks until all are gone. */
@@ -116,7 +107,6 @@ static int run_once(launch *l)
     l->alive = 0;
     l->phase = LAUNCH_RUNNING;
     l->exit_code = EXIT_DONE;
-    l->guard = launch_guard_start();
     ls_status status =
         ls__job_create(o->ranks, o->timeout < 0 ? -1 : (int)(o->timeout * 1e3), &l->job, &l->common.job_fd);
     if (!status) status = launch_output_open(&l->output, o, l->common.attempt);
@@ -135,9 +125,8 @@ static int run_once(launch *l)
     }
     launch_watch(l);
 
-    if (l->guard >= 0) close(l->guard);
-    end_orphans();
-    bool carried = launch_output_close(&l->output, l->told_to_end ? FAREWELL_MS : -1);
+    launch_end_orphans();
+    bool carried = print_the_rest(l);
     if (!carried && !l->exit_code) l->exit_code = EXIT_FAILED;
     if (l->common.job_fd >= 0) close(l->common.job_fd);
     ls__job_detach(&l->job);
@@ -178,22 +167,24 @@ static int check_not_nested(void)
     return EXIT_USAGE;
 }
 
-/* Signals come through a descriptor from now on. What was ignored when we were started (nohup) stays ignored. */
-static void take_signals(launch *l)
+/* Blocks the signals that we pass on or need. What was ignored when we were started (nohup) stays ignored. */
+static void block_signals(launch *l, sigset_t *set)
 {
-    sigset_t set;
-    sigemptyset(&set);
+    sigemptyset(set);
     struct sigaction was;
     for (size_t i = 0; i < sizeof forwarded / sizeof *forwarded; i++)
-        if (!sigaction(forwarded[i], NULL, &was) && was.sa_handler != SIG_IGN) sigaddset(&set, forwarded[i]);
+        if (!sigaction(forwarded[i], NULL, &was) && was.sa_handler != SIG_IGN) sigaddset(set, forwarded[i]);
     signal(SIGCHLD, SIG_DFL); /* ignored, it would take away what became of the children */
-    sigaddset(&set, SIGCHLD);
-    sigaddset(&set, SIGTSTP);
-    sigaddset(&set, SIGCONT);
-    sigprocmask(SIG_BLOCK, &set, &l->common.mask);
+    sigaddset(set, SIGCHLD);
+    sigaddset(set, SIGTSTP);
+    sigaddset(set, SIGCONT);
+    sigprocmask(SIG_BLOCK, set, &l->common.mask);
+    /* The launcher is not in the terminal's foreground and prints all the same, whatever 'stty tostop' says. */
+    sigset_t output;
+    sigemptyset(&output);
+    sigaddset(&output, SIGTTOU);
+    sigprocmask(SIG_BLOCK, &output, NULL);
     l->common.ignored_sigpipe = signal(SIGPIPE, SIG_IGN) == SIG_IGN;
-    l->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    l->polls[0] = (struct pollfd){ l->signals, POLLIN, 0 };
 }
 
 /* Pipes and pidfds: five descriptors a rank at the most. */
@@ -214,6 +205,25 @@ static void open_missing_standard_files(void)
     if (fd >= 0) close(fd);
 }
 
+/* All starts of the ranks, in the launcher's process. */
+static int run_all(launch *l, const sigset_t *signals)
+{
+    const launch_options *o = l->options;
+    int code;
+    prctl(PR_SET_CHILD_SUBREAPER, 1); /* not inherited */
+    l->signals = signalfd(-1, signals, SFD_CLOEXEC | SFD_NONBLOCK);
+    l->polls[POLL_SIGNALS] = (struct pollfd){ l->signals, POLLIN, 0 };
+    l->polls[POLL_FRONT] = (struct pollfd){ l->front, POLLIN, 0 };
+    for (;; l->common.attempt++) {
+        code = run_once(l);
+        if (!code || l->told_to_end || l->hopeless || l->common.attempt >= o->max_restarts) break;
+        fprintf(stderr, "lockstep: starting all ranks again (restart %d of %d)\n", l->common.attempt + 1,
+                o->max_restarts);
+    }
+    close(l->signals);
+    return code;
+}
+
 int launch_ranks(const launch_options *o, char **argv)
 {
     _Static_assert((int)LAUNCH_MAX_RANKS == (int)LS__JOB_MAX_RANKS, "what we may start, a job must be able to hold");
@@ -227,7 +237,8 @@ int launch_ranks(const launch_options *o, char **argv)
     size_t n = (size_t)o->ranks;
     launch *l = calloc(1, sizeof *l + n * sizeof(launch_rank));
     launch_cores *cores = calloc(n, sizeof *cores);
-    struct pollfd *polls = calloc(n + 1, sizeof *polls);
+    struct pollfd *polls = calloc(POLL_RANKS + n, sizeof *polls);
+    sigset_t signals;
     if (!l || !cores || !polls) {
         fprintf(stderr, "lockstep: out of memory\n");
         code = EXIT_FAILED;
@@ -239,17 +250,15 @@ int launch_ranks(const launch_options *o, char **argv)
     l->common.argv = argv;
     l->common.job_fd = -1;
     raise_file_limit(l);
-    take_signals(l);
+    block_signals(l, &signals);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     launch_divide_cores(o->ranks, !o->no_bind, cores);
     if (!o->master_port) find_port(l->common.master_port, sizeof l->common.master_port);
     snprintf(l->common.run_id, sizeof l->common.run_id, "lockstep-%d", (int)getpid());
-
-    for (;; l->common.attempt++) {
-        code = run_once(l);
-        if (!code || l->told_to_end || l->hopeless || l->common.attempt >= o->max_restarts) break;
-        fprintf(stderr, "lockstep: starting all ranks again (restart %d of %d)\n", l->common.attempt + 1,
-                o->max_restarts);
+    code = launch_front(&signals, &l->front);
+    if (code < 0) {
+        code = run_all(l, &signals);
+        if (l->front >= 0) _exit(code); /* what stands behind this call is the front's to do */
     }
 done:
     free(polls);

@@ -59,11 +59,15 @@ typedef struct launch_common {
 pid_t launch_start(const launch_options *options, const launch_common *common, const launch_output *output, int rank,
                    const launch_cores *cores, int *error, const char **step);
 
-/* Starts a process that kills what is left of the ranks if we are killed; -1: it could not be started, and the job
- * runs without. It hears of ranks through launch_guard_tell(). */
-int launch_guard_start(void);
-/* `pid` leads a rank's process group from now on; -pid: not any more. */
-void launch_guard_tell(int guard, pid_t pid);
+/* ---- launch_front.c: the process that the user knows, and the one that does the work. */
+
+/* Starts the launcher. It is a child process in which -1 is returned and *front becomes readable when the front is gone (-1: no
+ * process could be started, and this one goes on alone). The front passes on `signals`, which must be blocked, and returns
+ * the launcher's exit code when that has ended and nothing of it is left. */
+int launch_front(const sigset_t *signals, int *front);
+/* Ends what left its rank's process group and outlived it: such processes are our children now. Those that end leave us their
+ * own children, so we look again until there are none. */
+void launch_end_orphans(void);
 
 /* ---- launch_watch.c: from the start of the ranks to their end. */
 
@@ -75,6 +79,8 @@ typedef struct launch_rank {
     uint32_t state_before; /* of the stop */
     int64_t stopped_at;
 } launch_rank;
+
+enum { POLL_SIGNALS, POLL_FRONT, POLL_RANKS }; /* what launch_watch() waits for */
 
 typedef enum launch_phase {
     LAUNCH_RUNNING,
@@ -89,7 +95,7 @@ typedef struct launch {
     launch_cores *cores;
     launch_output *output;
     ls__job *job;
-    int signals, guard;
+    int signals, front;
     int alive; /* ranks that run */
     launch_phase phase;
     int64_t failed_at; /* ls_now() of the first failure */
@@ -98,7 +104,7 @@ typedef struct launch {
     bool hopeless;    /* the ranks cannot be started: no restart */
     bool suspended;   /* with all ranks, by Ctrl-Z */
     int64_t interrupted_at;
-    struct pollfd *polls; /* signals, then the ranks' pidfds */
+    struct pollfd *polls; /* signals, the front, then the ranks' pidfds */
     launch_rank ranks[];
 } launch;
 

@@ -3,9 +3,8 @@
  * The child is made with vfork: it borrows our memory until it execs, so starting costs the same however large we are,
  * and it may do nothing but system calls. Why exec failed comes back through a pipe that exec closes.
  *
- * Children die with us: the kernel kills a rank when its parent goes (PR_SET_PDEATHSIG). That leaves out what ranks
- * start themselves, so the guard, a small process outside our process group, waits for our end and then kills the
- * ranks' process groups. */
+ * Children die with us: the kernel kills a rank when its parent goes (PR_SET_PDEATHSIG). What ranks start themselves is the
+ * front's business then (launch_front.c). */
 #include "cli/launch_parts.h"
 
 #include <errno.h>
@@ -210,49 +209,4 @@ done:
     if (pipe_ends[1] >= 0) close(pipe_ends[1]);
     free(env);
     return pid;
-}
-
-/* ---- The guard. */
-
-static void __attribute__((noreturn)) guard(int from)
-{
-    static pid_t groups[LS__JOB_MAX_RANKS];
-    int count = 0;
-    pid_t pid;
-    setpgid(0, 0); /* whoever kills our whole group shall miss the guard */
-    prctl(PR_SET_NAME, "lockstep-guard");
-    if (from != 3) dup2(from, 3);
-    close_range(4, ~0u, 0);
-    for (int fd = 0; fd < 3; fd++) close(fd); /* nobody shall wait for our end of their pipes */
-    while (read(3, &pid, sizeof pid) == sizeof pid) {
-        if (pid > 0 && count < LS__JOB_MAX_RANKS) groups[count++] = pid;
-        for (int i = 0; i < count; i++)
-            if (groups[i] == -pid) groups[i--] = groups[--count];
-    }
-    for (int i = 0; i < count; i++) kill(-groups[i], SIGKILL);
-    _exit(0);
-}
-
-int launch_guard_start(void)
-{
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC)) return -1;
-    pid_t pid = fork();
-    if (pid == 0) {
-        close(ends[1]);
-        guard(ends[0]);
-    }
-    close(ends[0]);
-    if (pid < 0) {
-        close(ends[1]);
-        return -1;
-    }
-    return ends[1];
-}
-
-void launch_guard_tell(int to, pid_t pid)
-{
-    if (to < 0) return;
-    ssize_t ignored = write(to, &pid, sizeof pid); /* a pipe takes 4 bytes whole or not at all */
-    (void)ignored;
 }

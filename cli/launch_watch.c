@@ -90,12 +90,11 @@ static void rank_ended(launch *l, int rank, const siginfo_t *info)
         launch_fail(l, timeout ? EXIT_TIMEOUT : killed ? EXIT_SIGNAL + code : code);
     }
     kill(-r->pid, SIGKILL);
-    launch_guard_tell(l->guard, -r->pid);
     waitid(P_PID, (id_t)r->pid, NULL, WEXITED);
     close(r->pidfd);
     r->pid = 0;
     r->stop_signal = 0;
-    l->polls[1 + rank].fd = -1;
+    l->polls[POLL_RANKS + rank].fd = -1;
     l->alive--;
 }
 
@@ -194,12 +193,12 @@ static void see_children(launch *l)
     }
 }
 
-/* Ctrl-Z stops the ranks, then us; fg or bg, which send SIGCONT, wake all. */
+/* Ctrl-Z stops the front, which passes it on, and the ranks; fg or bg, which send SIGCONT, wake all. */
 static void suspend(launch *l)
 {
     l->suspended = true;
     signal_all(l, SIGTSTP);
-    raise(SIGSTOP);
+    if (l->front < 0) raise(SIGSTOP);
 }
 
 static void resume(launch *l)
@@ -229,20 +228,11 @@ static void pass_on(launch *l, int number)
     signal_all(l, number);
 }
 
-/* The terminal has put ^C where the cursor was, perhaps behind a progress that is redrawn: messages begin on a new line. */
-static void end_line_of_interrupt(const struct signalfd_siginfo *s)
-{
-    if (s->ssi_signo != SIGINT || s->ssi_code != SI_KERNEL || !isatty(STDERR_FILENO)) return;
-    ssize_t ignored = write(STDERR_FILENO, "\n", 1);
-    (void)ignored;
-}
-
 static void read_signals(launch *l)
 {
     struct signalfd_siginfo s;
     while (read(l->signals, &s, sizeof s) == sizeof s) {
         int number = (int)s.ssi_signo;
-        end_line_of_interrupt(&s);
         if (number == SIGCHLD)
             see_children(l);
         else if (number == SIGTSTP)
@@ -252,6 +242,15 @@ static void read_signals(launch *l)
         else
             pass_on(l, number);
     }
+}
+
+/* The front was killed: so are the ranks. */
+static void front_is_gone(launch *l)
+{
+    l->polls[POLL_FRONT].fd = -1;
+    l->told_to_end = true;
+    launch_fail(l, EXIT_SIGNAL + SIGKILL);
+    launch_enter(l, LAUNCH_KILLED);
 }
 
 /* ---- The loop. */
@@ -287,9 +286,10 @@ void launch_watch(launch *l)
                    : next <= now             ? 0
                    : next - now > 60000 * MS ? 60000
                                              : (int)((next - now) / MS) + 1;
-        int n = poll(l->polls, (nfds_t)l->options->ranks + 1, wait);
+        int n = poll(l->polls, POLL_RANKS + (nfds_t)l->options->ranks, wait);
+        if (n > 0 && l->polls[POLL_FRONT].revents) front_is_gone(l);
         if (n > 0) see_ends(l);
-        if (n > 0 && l->polls[0].revents) read_signals(l);
+        if (n > 0 && l->polls[POLL_SIGNALS].revents) read_signals(l);
         check_stops(l, ls_now());
     }
 }

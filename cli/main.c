@@ -1,8 +1,10 @@
 /* lockstep: finds the command and runs it. */
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 #include "cli/commands.h"
@@ -109,5 +111,7 @@ static int run(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    /* One that started itself again has the name of the link in /proc that it was started by. */
+    if (*program_invocation_short_name) prctl(PR_SET_NAME, program_invocation_short_name);
     return exit_closing_output(run(argc, argv));
 }

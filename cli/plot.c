@@ -91,12 +91,12 @@ static void put_line(FILE *f, double x1, double y1, double x2, double y2, double
 
 typedef enum scale { PLAIN, BYTES, SECONDS } scale;
 
-/* "10 K", "4 MiB", "100 us" */
+/* "10 K", "4 MiB", "100 µs" */
 static void tick_text(char *out, size_t room, double value, scale how)
 {
     static const char *const units[][5] = { { "", " K", " M", " G", " T" },
                                             { " B", " KiB", " MiB", " GiB", " TiB" },
-                                            { " ns", " us", " ms", " s", "000 s" } };
+                                            { " ns", " \u00b5s", " ms", " s", "000 s" } };
     double step = how == BYTES ? 1024 : 1000;
     int unit = 0;
     if (how == SECONDS) value *= 1e9;

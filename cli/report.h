@@ -19,6 +19,14 @@ void report_compare(const ls_run *before, const ls_run *after, const report_form
 /* LS_OK, or LS_ENOMEM. */
 int report_json(const ls_run *run, FILE *to);
 
+/* ---- What text and page have in common. */
+/* The letter of a phase, in the text's bars and on those of the page. */
+char report_letter(ls_phase phase);
+/* Whether the phase takes time in this run that is worth telling. */
+bool report_has_phase(const ls_run *run, ls_phase phase);
+/* Whether a finding's change makes the step shorter by so much that the two times differ as they are shown. */
+bool report_gains(const ls_run *run, const ls_finding *finding);
+
 /* ---- What both forms of a comparison say: report_compare.c. */
 enum { REPORT_SETTINGS = 12 };
 typedef struct report_settings { /* what the runs were started with and differ in */

@@ -40,7 +40,7 @@ static void show_waits(const ls_run *run, const report_form *f)
         char most[40];
         snprintf(most, sizeof most, "rank %d, %s", who, report_time(best / n));
         fprintf(f->to, "  %-8d %12s   %-19s   %s\n", last, report_time(sum / n), most,
-                why == LS_PHASES ? "core, which was taken" : ls_phase_name((ls_phase)why));
+                why == LS_PHASES ? "run-queue delay" : ls_phase_name((ls_phase)why));
     }
 }
 
@@ -86,11 +86,11 @@ static void show_use(const ls_run *run, const report_form *f)
         host = (int)fmax(host, (double)strlen(run->rank[r].host));
         cores = (int)fmax(cores, (double)strlen(run->rank[r].cores));
     }
-    host = (int)fmin(host, 10 + spare);
+    host = (int)fmin(host, 9 + spare);
     cores = (int)fmin(cores, 9 + spare);
     report_head(f, "Ranks");
-    fprintf(f->to, "  %4s %-*s %-*s %5s %5s %7s %7s %6s %6s %9s\n", "rank", host, "host", cores, "cores", "CPU", "busy",
-            "of peak", "no core", "stolen", "asleep", "memory");
+    fprintf(f->to, "  %4s %-*s %-*s %5s %5s %5s %11s %5s %7s %9s\n", "rank", host, "host", cores, "cores", "CPU",
+            "busy", "MFU", "sched delay", "steal", "off-CPU", "memory");
     for (int r = 0; r < run->ranks && shown < REPORT_ROWS; r++) {
         const ls_run_rank *x = &run->rank[r];
         const ls_run_use *u = &x->use;
@@ -101,17 +101,17 @@ static void show_use(const ls_run *run, const report_form *f)
         put_cut(f, x->cores, cores);
         put_share(f, 5, u->cpu, u->wall);
         put_share(f, 5, u->busy, u->wall);
-        put_share(f, 7, u->peak, 1);
-        put_share(f, 7, u->delay, u->wall);
-        put_share(f, 6, u->stolen, u->wall);
-        put_share(f, 6, u->asleep, u->wall);
+        put_share(f, 5, u->peak, 1);
+        put_share(f, 11, u->delay, u->wall);
+        put_share(f, 5, u->stolen, u->wall);
+        put_share(f, 7, u->asleep, u->wall);
         fprintf(f->to, " %9s\n", u->resident > 0 ? report_bytes(u->resident) : "-");
     }
     report_left_out(f, run, shown);
     report_wrap(
         f, 2, 2, "",
-        "(CPU: all threads, a core is 100%; busy: had or wanted a core; of peak: matrix products, SGEMM on the same "
-        "threads is 100%)");
+        "(CPU: all threads, a core is 100%; busy: on a core or runnable; MFU: % of SGEMM as measured on the same "
+        "threads; sched delay: runnable but not scheduled; steal: taken by the machine's host; off-CPU: slept)");
     device_lines lines;
     device_verdicts(run, &lines);
     for (int i = 0; i < lines.count; i++) report_wrap(f, 2, 4, "", lines.line[i]);
@@ -137,7 +137,7 @@ static void show_counts(const ls_run *run, const report_form *f)
 {
     int shown = 0;
     report_head(f, "What the kernel counted, in a step");
-    fprintf(f->to, "  %4s %15s %15s %12s %12s %12s\n", "rank", "gave up a core", "had it taken", "page faults",
+    fprintf(f->to, "  %4s %15s %15s %12s %12s %12s\n", "rank", "voluntary csw", "involuntary csw", "page faults",
             "from disk", "read");
     for (int r = 0; r < run->ranks && shown < REPORT_FEW; r++) {
         const ls_run_use *u = &run->rank[r].use;

@@ -33,6 +33,13 @@ ls_phase report_phase(int i)
     return looks[i].phase;
 }
 
+char report_letter(ls_phase phase)
+{
+    for (int i = 0; i < LOOKS; i++)
+        if (looks[i].phase == phase) return looks[i].letter;
+    return '.';
+}
+
 static char *next_text(void)
 {
     static _Thread_local char texts[TEXTS][32];
@@ -85,10 +92,15 @@ static void bar(const ls_run *run, int rank, int width, double longest, const re
 }
 
 /* Alone, a rank only calls itself now and then. */
+bool report_has_phase(const ls_run *run, ls_phase phase)
+{
+    double alone = run->ranks > 1 || phase != LS_PHASE_COMM ? 0 : 0.005;
+    return ls_run_mean(run, -1, phase) > alone * ls_run_step_mean(run);
+}
+
 static bool has(const ls_run *run, const struct look *l)
 {
-    double alone = run->ranks > 1 || l->phase != LS_PHASE_COMM ? 0 : 0.005;
-    return ls_run_mean(run, -1, l->phase) > alone * ls_run_step_mean(run);
+    return report_has_phase(run, l->phase);
 }
 
 /* The unit of a table: one for all its cells, by the longest. */
@@ -180,10 +192,16 @@ void report_wrap(const report_form *f, int first, int rest, const char *label, c
     fputc('\n', f->to);
 }
 
+bool report_gains(const ls_run *run, const ls_finding *x)
+{
+    double step = ls_run_step_mean(run), then = (double)x->expected;
+    return then > 0 && then < 0.995 * step && strcmp(report_time(step), report_time(then)) != 0;
+}
+
 static void show_findings(const ls_run *run, const report_form *f)
 {
     double step = ls_run_step_mean(run);
-    report_head(f, run->n_findings ? "What to change, dearest first" : "Nothing stands out");
+    report_head(f, run->n_findings ? "What to change, most expensive first" : "Nothing stands out");
     if (!run->n_findings) report_wrap(f, 2, 2, "", "no rank makes others wait, and no phase costs more than it must");
     for (size_t i = 0; i < run->n_findings && i < REPORT_ROWS; i++) {
         const ls_finding *x = &run->findings[i];
@@ -193,7 +211,7 @@ static void show_findings(const ls_run *run, const report_form *f)
         report_wrap(f, 0, 4, number, x->what);
         report_wrap(f, 4, 12, "seen:   ", x->evidence);
         report_wrap(f, 4, 12, "change: ", x->change);
-        if ((double)x->expected < 0.995 * step && strcmp(now, then) != 0) { /* less would be two equal numbers */
+        if (report_gains(run, x)) {
             snprintf(gain, sizeof gain, "step %s -> %s", now, then);
             report_wrap(f, 4, 12, "expect: ", gain);
         }

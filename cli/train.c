@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "base/status.h"
+#include "base/text.h"
 #include "cli/commands.h"
 #include "cli/escape.h"
 #include "cli/last_run.h"
@@ -68,11 +69,11 @@ static void introduce(const ls_train *t, const char *run_dir)
     const ls_train_options *o = ls_train_options_of(t);
     const ls_gpt2_options *m = &o->model;
     int ranks = o->world ? ls_world_size(o->world) : 1;
-    printf("%s%.2fM parameters (%d layers, width %d, %d heads, vocabulary %d), %lld steps of %d x %d tokens, %d "
+    printf("%s%.2fM parameters (%d layer%s, width %d, %d head%s, vocabulary %d), %lld step%s of %d x %d tokens, %d "
            "rank%s of %d thread%s\n",
-           o->init ? "fine-tuning: " : "", (double)ls_model_size(ls_train_model(t)) / 1e6, m->layers, m->width,
-           m->heads, m->vocab, (long long)o->steps, o->rows * o->slots, o->length, ranks, ranks == 1 ? "" : "s",
-           o->threads, o->threads == 1 ? "" : "s");
+           o->init ? "fine-tuning: " : "", (double)ls_model_size(ls_train_model(t)) / 1e6, m->layers, ls__s(m->layers),
+           m->width, m->heads, ls__s(m->heads), m->vocab, (long long)o->steps, ls__s(o->steps), o->rows * o->slots,
+           o->length, ranks, ls__s(ranks), o->threads, ls__s(o->threads));
     printf("run folder: %s\n", printable(run_dir));
     fflush(stdout);
 }
@@ -195,8 +196,8 @@ static ls_status join_world(train_arguments *a, ls__launcher launcher, ls_world 
     a->train.world = *world;
     if (a->ranks && a->ranks != size) {
         if (is_first)
-            fprintf(stderr, "lockstep train: -n %d, but the launcher started %d ranks; leave -n to it\n", a->ranks,
-                    size);
+            fprintf(stderr, "lockstep train: -n %d, but the launcher started %d rank%s; leave -n to it\n", a->ranks,
+                    size, ls__s(size));
         return LS_EINVAL;
     }
     return LS_OK;

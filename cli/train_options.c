@@ -18,14 +18,16 @@ static const char *const wires[] = { "float32", "bfloat16", NULL };
 static const char *const updates[] = { "sharded", "replicated", NULL };
 static const char *const sums[] = { "canonical", "fast", NULL };
 static const char *const orders[] = { "shuffled", "sequential", "torch", "balanced", NULL }; /* as ls_order */
-static const char *const inputs[] = { "auto", "plain", "lines", "jsonl", NULL };             /* as ls_text_format */
-static const char *const lasts[] = { "drop", "keep", "drop-step", NULL };                    /* as ls_last, from 1 */
+/* As ls_text_format, and behind it ls_shard_format from 1 on. */
+static const char *const data_formats[] = { "auto", "plain", "lines", "jsonl", "llmc16", "llmc32", "u16", "u32", NULL };
+static const char *const on_bad[] = { "stop", "skip", NULL };
+static const char *const lasts[] = { "drop", "keep", "drop-step", NULL }; /* as ls_last, from 1 */
 static const char *const schedules[] = { "constant", "linear", "cosine", NULL };
 
 /* Values as they stand on the command line, where 0 means 0; the library's 0 means its default. */
 typedef struct raw {
-    int optimizer, schedule, workers, update, wire, sum, order, input, last;
-    float lr_end, weight_decay, momentum;
+    int optimizer, schedule, workers, update, wire, sum, order, input, on_bad, last;
+    float lr_end, weight_decay, momentum, dropout;
     double clip, bucket_mb;
     const char *inject;
 } raw;
@@ -36,16 +38,20 @@ static int read_rows(train_arguments *a, raw *r, int argc, char **argv)
     const double many = 2147483647, any = 1e18;
     const option_row rows[] = {
         { OPTION_HEADING, "Data", NULL, NULL, NULL, 0, 0, NULL },
-        { OPTION_LIST, "--data", &a->data, "FILES", "text, JSON lines, or token shards", 0, 0, NULL },
-        { OPTION_LIST, "--val-data", &a->val_data, "FILES", "for evaluation (default: the last 5% of --data)", 0, 0,
-          NULL },
+        { OPTION_LIST, "--data", &a->data, "FILES",
+          "text, JSON lines (also .gz, .zst), or token shards; files, patterns, folders", 0, 0, NULL },
+        { OPTION_LIST, "--val-data", &a->val_data, "FILES", "for evaluation (default: a part of --data)", 0, 0, NULL },
+        { OPTION_DOUBLE, "--val-fraction", &t->val_fraction, "X",
+          "or hold out this share of --data (0.05 if evaluating)", 1e-9, 0.999, NULL },
         { OPTION_TEXT, "--tokenizer", &t->tokenizer, "NAME", "bytes (default), tokenizer.json, or a folder with one", 0,
           0, NULL },
         { OPTION_INT, "--batch-size", &t->rows, "N", "sequences of a micro-batch (8)", 1, many, NULL },
         { OPTION_INT, "--seq-len", &t->length, "N", "tokens of a sequence (256; built-in corpus: 64)", 1, many, NULL },
-        { OPTION_CHOICE, "--input", &r->input, "FORMAT", "of text: auto, plain, lines, jsonl (auto: by the name)", 0, 0,
-          inputs },
-        { OPTION_TEXT, "--field", &t->field, "NAME", "JSON lines: the member with the text (text)", 0, 0, NULL },
+        { OPTION_CHOICE, "--data-format", &r->input, "FORMAT",
+          "auto, plain, lines, jsonl, llmc16, llmc32, u16, u32 (auto: by name and first bytes)", 0, 0, data_formats },
+        { OPTION_CHOICE, "--input", &r->input, "FORMAT", NULL, 0, 0, data_formats },
+        { OPTION_CHOICE, "--on-bad", &r->on_bad, "WHAT", "a bad JSON line: stop, or skip it (stop)", 0, 0, on_bad },
+        { OPTION_TEXT, "--field", &t->field, "NAME", "JSON lines: the field with the text (text)", 0, 0, NULL },
         { OPTION_FLAG, "--pad", &t->padded, NULL, "a sequence is one document, cut off or padded (packed)", 0, 0,
           NULL },
         { OPTION_TEXT, "--prompt-field", &t->prompt_field, "NAME", "with --pad: a text before it, without loss", 0, 0,
@@ -92,7 +98,8 @@ static int read_rows(train_arguments *a, raw *r, int argc, char **argv)
         { OPTION_INT, "--vocab-size", &t->model.vocab, "N", "tokens (those of the tokenizer; shards: 50257)", 1, many,
           NULL },
         { OPTION_INT, "--context", &t->model.context, "N", "longest sequence (that of --seq-len)", 1, many, NULL },
-        { OPTION_FLOAT, "--dropout", &t->model.dropout, "P", "while training (0)", 0, 0.999, NULL },
+        { OPTION_FLOAT, "--dropout", &r->dropout, "P", "while training (0; --init: as its config.json has it)", 0,
+          0.999, NULL },
         { OPTION_HEADING, "Training", NULL, NULL, NULL, 0, 0, NULL },
         { OPTION_LONG, "--steps", &t->steps, "N", "updates (1000)", 1, any, NULL },
         { OPTION_DOUBLE, "--epochs", &t->epochs, "X", "passes over the data, instead of --steps", 1e-9, 1e9, NULL },
@@ -100,15 +107,15 @@ static int read_rows(train_arguments *a, raw *r, int argc, char **argv)
           NULL },
         { OPTION_FLOAT, "--lr-end", &r->lr_end, "X", "learning rate at the end (a tenth of --lr)", 0, 1e30, NULL },
         { OPTION_CHOICE, "--schedule", &r->schedule, "KIND", "constant, linear or cosine (cosine)", 0, 0, schedules },
-        { OPTION_LONG, "--warmup", &t->schedule.warmup, "N", "steps in which the rate rises (a twentieth)", 0, any,
-          NULL },
+        { OPTION_LONG, "--warmup", &t->schedule.warmup, "N", "warm-up steps (a twentieth)", 0, any, NULL },
         { OPTION_CHOICE, "--optimizer", &r->optimizer, "KIND", "adamw or sgd (adamw)", 0, 0, optimizers },
         { OPTION_FLOAT, "--weight-decay", &r->weight_decay, "X", "0.1 for adamw, 0 for sgd", 0, 1e30, NULL },
         { OPTION_FLOAT, "--beta1", &t->optimizer.beta1, "X", "0.9", 1e-9, 0.9999999, NULL },
         { OPTION_FLOAT, "--beta2", &t->optimizer.beta2, "X", "0.95", 1e-9, 0.9999999, NULL },
         { OPTION_FLOAT, "--momentum", &r->momentum, "X", "of sgd (0.9)", 0, 0.9999999, NULL },
         { OPTION_DOUBLE, "--clip", &r->clip, "X", "limit of the gradients' global norm, 0: none (1)", 0, 1e30, NULL },
-        { OPTION_LONG, "--eval-every", &t->eval_every, "N", "steps between evaluations (never)", 1, any, NULL },
+        { OPTION_LONG, "--eval-every", &t->eval_every, "N", "steps between evaluations (a tenth, if there is data)", 1,
+          any, NULL },
         { OPTION_INT, "--eval-batches", &t->eval_batches, "N", "micro-batches of an evaluation (16)", 1, many, NULL },
         { OPTION_SEED, "--seed", &t->seed, "N", "of weights, order and dropout (0)", 0, 0, NULL },
         { OPTION_INT, "--threads", &t->threads, "N", "default: the cores there are; changes no bit", 1, 4096, NULL },
@@ -194,6 +201,7 @@ int train_arguments_read(train_arguments *a, int argc, char **argv)
               .lr_end = -1,
               .weight_decay = -1,
               .momentum = -1,
+              .dropout = -1,
               .clip = -1,
               .workers = -1,
               .last = -1 };
@@ -244,13 +252,18 @@ int train_arguments_read(train_arguments *a, int argc, char **argv)
     t->schedule.lr_end = r.lr_end < 0 ? 0 : r.lr_end == 0 ? -1 : r.lr_end;
     t->optimizer.weight_decay = r.weight_decay < 0 ? 0 : r.weight_decay == 0 ? -1 : r.weight_decay;
     t->optimizer.momentum = r.momentum < 0 ? 0 : r.momentum == 0 ? -1 : r.momentum;
+    t->model.dropout = r.dropout < 0 ? 0 : r.dropout == 0 ? -1 : r.dropout;
     t->clip = r.clip < 0 ? 0 : r.clip == 0 ? -1 : r.clip;
     t->workers = r.workers < 0 ? 0 : r.workers == 0 ? -1 : r.workers;
     t->update = (ls_update)r.update;
     t->any_order = r.sum == 1;
     t->bf16 = r.wire == 1;
     t->order = (ls_order)r.order;
-    t->text_format = (ls_text_format)r.input;
+    if (r.input < LS_TEXT_FORMAT_COUNT)
+        t->text_format = (ls_text_format)r.input;
+    else
+        t->shard_format = (ls_shard_format)(r.input - LS_TEXT_FORMAT_COUNT + 1);
+    t->skip_bad = r.on_bad == 1;
     t->last = (ls_last)(r.last + 1);
     t->bucket_bytes = (size_t)(r.bucket_mb * (1 << 20));
     t->data = (const char *const *)a->data.items;

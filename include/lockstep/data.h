@@ -2,6 +2,9 @@
  *
  * Words    an epoch is cut into steps; a step is `slots` micro-batches over all ranks; a slot has `rows` samples. What
  *          stands in (epoch, step, slot, row) depends on the seed and on the data alone, never on ranks or workers.
+ * Files    are named one by one, by a glob, or by a folder, of which the files directly in it count whose names end like data
+ *          (.txt, .text, .jsonl, .ndjson, perhaps with .gz or .zst behind it, .json.gz, .json.zst, .bin). Empty files are
+ *          skipped, and the log says so.
  * Failure  messages about files name the file and the byte at which it is wrong. */
 #ifndef LOCKSTEP_DATA_H
 #define LOCKSTEP_DATA_H
@@ -106,11 +109,11 @@ LS_API ls_status ls_dataset_fail(ls_status status, const char *format, ...) __at
 LS_API void ls_dataset_free(ls_dataset **dataset);
 
 typedef enum ls_shard_format {
-    LS_SHARD_AUTO = 0,   /* llm.c by its magic number, otherwise raw16 */
+    LS_SHARD_AUTO = 0,   /* llm.c by its magic number; u16 if the name ends in .bin and the first bytes look like it */
     LS_SHARD_LLMC16 = 1, /* llm.c: header, then uint16 */
     LS_SHARD_LLMC32 = 2, /* llm.c: header, then uint32 */
-    LS_SHARD_RAW16 = 3,  /* uint16 and nothing else, as nanoGPT has it */
-    LS_SHARD_RAW32 = 4,  /* uint32 and nothing else */
+    LS_SHARD_U16 = 3,    /* uint16 and nothing else, as nanoGPT has it */
+    LS_SHARD_U32 = 4,    /* uint32 and nothing else */
 } ls_shard_format;
 #define LS_SHARD_FORMAT_COUNT 5
 /* "auto", "llmc16"...; never NULL. */
@@ -126,7 +129,7 @@ enum {
 };
 
 typedef struct ls_tokens_options {
-    const char *const *paths; /* files and globs; together they are one row of tokens */
+    const char *const *paths; /* files, globs and folders; together they are one row of tokens */
     size_t n_paths;
     size_t seq_len;         /* tokens of a sample; at least 1 */
     ls_shard_format format; /* 0: auto */
@@ -146,16 +149,18 @@ typedef struct ls_tokenizer ls_tokenizer; /* read-only once open; for any number
 typedef struct ls_encoder ls_encoder;     /* memory to encode with; for one thread at a time */
 
 /* `name` is "bytes" (each byte a token, 256 the end of a text), the path of a tokenizer.json, or a folder that has one,
- * or vocab.json and merges.txt, or OpenAI's encoder.json and vocab.bpe. GPT-2's kind only: byte-level BPE. On failure
- * *out is NULL. */
+ * or vocab.json and merges.txt, or OpenAI's encoder.json and vocab.bpe. GPT-2's kind only: byte-level BPE, with added tokens. On
+ * failure *out is NULL. */
 LS_API LS_MUST_CHECK ls_status ls_tokenizer_open(ls_tokenizer **out, const char *name);
 LS_API void ls_tokenizer_free(ls_tokenizer **tokenizer);
-/* Writes vocab.json, merges.txt and tokenizer.json into a folder, as Hugging Face's libraries read them. "bytes" has no
- * files: nothing is done. */
+/* Writes tokenizer.json, tokenizer_config.json, vocab.json and merges.txt into a folder, as Hugging Face's libraries read them.
+ * What was read from a tokenizer.json and the files beside it (tokenizer_config.json, special_tokens_map.json,
+ * added_tokens.json, chat_template.jinja) is written as it was. */
 LS_API LS_MUST_CHECK ls_status ls_tokenizer_save(const ls_tokenizer *tokenizer, const char *folder);
 /* All tokens are below this. */
 LS_API uint32_t ls_tokenizer_vocabulary(const ls_tokenizer *tokenizer);
-/* The token that ends a text ("<|endoftext|>"); -1 if there is none. */
+/* The token that ends a text; -1 if there is none. It is the eos_token of the folder's tokenizer_config.json, or else the
+ * eos_token_id of config.json or generation_config.json, or the eos_token of special_tokens_map.json, or "<|endoftext|>". */
 LS_API int32_t ls_tokenizer_end(const ls_tokenizer *tokenizer);
 /* The bytes of one token; NULL if there is no such token. */
 LS_API const uint8_t *ls_tokenizer_bytes(const ls_tokenizer *tokenizer, int32_t token, size_t *count);
@@ -167,31 +172,44 @@ LS_API LS_MUST_CHECK ls_status ls_tokenizer_decode(const ls_tokenizer *tokenizer
 LS_API LS_MUST_CHECK ls_status ls_encoder_open(ls_encoder **out, const ls_tokenizer *tokenizer);
 LS_API void ls_encoder_free(ls_encoder **encoder);
 /* The tokens of a text, in the encoder's memory until its next call. Any bytes will do: what is not valid UTF-8 is
- * split like punctuation, byte by byte, and decoding gives the very same bytes back. "<|endoftext|>" in a text is
- * ordinary text, never the token. */
+ * split like punctuation, byte by byte, and decoding gives the very same bytes back (but for white space that an added token
+ * takes along). The text of an added token, "<|endoftext|>" for example, becomes that token, as in Hugging Face's libraries. */
 LS_API LS_MUST_CHECK ls_status ls_encode(ls_encoder *encoder, const void *text, size_t bytes, const int32_t **tokens,
                                          size_t *count);
 
 /* ---- Text: files of it as a dataset, as shards, and to learn a tokenizer from. */
 
 typedef enum ls_text_format {
-    LS_TEXT_AUTO = 0,  /* jsonl for names that end in .jsonl or .ndjson, otherwise plain */
-    LS_TEXT_PLAIN = 1, /* a file is a document */
+    LS_TEXT_AUTO =
+        0, /* jsonl for names that end in .jsonl, .ndjson or .json, otherwise plain; files that are no text by
+                          their first bytes are refused */
+    LS_TEXT_PLAIN = 1, /* a file is a document, whatever its bytes are */
     LS_TEXT_LINES = 2, /* a line is a document; empty lines are none */
-    LS_TEXT_JSONL = 3, /* a line is a JSON object, and its text a member of that */
+    LS_TEXT_JSONL = 3, /* a line is a JSON object, and its text a field of that */
 } ls_text_format;
 #define LS_TEXT_FORMAT_COUNT 4
 LS_API const char *ls_text_format_name(ls_text_format format);
 LS_API LS_MUST_CHECK ls_status ls_text_format_parse(const char *name, ls_text_format *out);
 
+/* Files of text may be compressed with gzip or zstd; their first bytes tell, and an end .gz or .zst of the name does not
+ * count. To be read at any place, for ls_text_open(), they are unpacked into a file without a name in $TMPDIR or /var/tmp. */
+
 /* Called now and then with the bytes done and the bytes there are. Not from several threads at once. */
 typedef void (*ls_progress_fn)(void *user, uint64_t done, uint64_t total);
 
+/* Documents that are kept back from training, to evaluate on: each is chosen or not by itself, by the seed and its place in the
+ * files (of plain files read as packed text, a document is a whole file). */
+typedef struct ls_hold_out {
+    double fraction; /* how many of them, about; 0: none */
+    uint64_t seed;
+    bool held_out; /* the dataset has those that were chosen; default: all others */
+} ls_hold_out;
+
 typedef struct ls_text_options {
-    const char *const *paths; /* files and globs */
+    const char *const *paths; /* files, globs and folders */
     size_t n_paths;
     ls_text_format format;         /* 0: auto */
-    const char *field;             /* jsonl: the member with the text; NULL: "text" */
+    const char *field;             /* jsonl: the field with the text; NULL: "text" */
     const char *prompt_field;      /* jsonl, padded: a text before it that carries no loss; NULL: none */
     const char *weight_field;      /* jsonl, padded: a number, what the document's loss counts; NULL: 1 */
     const ls_tokenizer *tokenizer; /* stays the caller's and must outlive the dataset */
@@ -202,19 +220,24 @@ typedef struct ls_text_options {
     bool
         lengths; /* padded: count every document's tokens at the start, for the balanced order, which then deals tokens;
                      default: bytes stand for them */
-    int threads; /* how many count the tokens at the start; 0: as many as there are cores */
+    bool skip_bad;        /* jsonl: leave out lines that are wrong, and log how many; default: they are LS_EFORMAT */
+    ls_hold_out hold_out; /* which documents the dataset has; all zero: all */
+    int threads;          /* how many count the tokens at the start; 0: as many as there are cores */
 } ls_text_options;
 
 /* Text that the workers tokenize as they go. Packed, all of it is tokenized once at the start to learn where samples
  * begin; shards made by ls_tokenize() start at once. Padded, a document longer than seq_len loses its end. On failure
  * *out is NULL. */
 LS_API LS_MUST_CHECK ls_status ls_text_open(ls_dataset **out, const ls_text_options *options);
+/* How many documents a dataset of text has. */
+LS_API uint64_t ls_text_documents(const ls_dataset *text);
 
 typedef struct ls_tokenize_options {
-    const char *const *paths; /* files and globs */
+    const char *const *paths; /* files, globs and folders */
     size_t n_paths;
     ls_text_format format; /* 0: auto */
     const char *field;     /* jsonl: NULL: "text" */
+    bool skip_bad;         /* jsonl: see ls_text_options */
     const ls_tokenizer *tokenizer;
     const char *output; /* shards are output-00000.bin and so on; their folder is made if need be */
     bool
@@ -229,17 +252,20 @@ typedef struct ls_tokenize_options {
 
 typedef struct ls_tokenize_result {
     uint64_t documents, bytes, tokens, shards;
+    uint64_t bad_lines; /* that were skipped */
 } ls_tokenize_result;
 
 /* Tokenizes files into shards, with the end token behind each document. The shards do not depend on the number of
- * threads. Each is whole or not there; on failure those that were finished stay. */
+ * threads. All get their names at the end, or none: on failure, and when the process is killed, those that were there stay. (What is
+ * killed while names are changed is completed by the next who reads or writes these shards with this library.) */
 LS_API LS_MUST_CHECK ls_status ls_tokenize(const ls_tokenize_options *options, ls_tokenize_result *result);
 
 typedef struct ls_bpe_options {
-    const char *const *paths; /* files and globs */
+    const char *const *paths; /* files, globs and folders */
     size_t n_paths;
     ls_text_format format;   /* 0: auto */
     const char *field;       /* jsonl: NULL: "text" */
+    bool skip_bad;           /* jsonl: see ls_text_options */
     uint32_t vocabulary;     /* tokens to learn, the 256 bytes and the end token among them; at least 257 */
     uint64_t least;          /* pairs that are seen less often are not merged; 0: 2 */
     const char *output;      /* folder for vocab.json, merges.txt and tokenizer.json */

@@ -253,6 +253,8 @@ LS_API double ls_run_mean(const ls_run *run, int rank, ls_phase phase);
 LS_API double ls_run_step_mean(const ls_run *run);
 /* Communication that went on while a rank did something else: ns of a step, of all ranks (rank < 0) or one. */
 LS_API double ls_run_overlapped(const ls_run *run, int rank);
+/* Time of a phase in which the main thread was runnable but not scheduled, by run-queue delay or steal: ns of a step, likewise. */
+LS_API double ls_run_unscheduled(const ls_run *run, int rank, ls_phase phase);
 /* Tokens of a step, of all ranks; 0: not known. */
 LS_API double ls_run_tokens(const ls_run *run);
 /* Model FLOPs utilisation: matrix products as a share of what SGEMM was measured to reach, mean of the ranks; NaN: not known. */

@@ -26,13 +26,14 @@ typedef struct ls_place {
 } ls_place;
 
 typedef struct ls_gpt2_options {
-    int layers;     /* transformer blocks; 0: 12 */
-    int width;      /* channels; 0: 768 */
-    int heads;      /* attention heads, a divisor of width; 0: width / 64, at least 1 */
-    int vocab;      /* tokens; 0: 50,257 */
-    int context;    /* positions, the longest sequence; 0: 1,024 */
-    float dropout;  /* of embeddings, attention weights and residual branches, while training; 0: none */
-    float norm_eps; /* of the layer norms; 0: 1e-5 */
+    int layers;    /* transformer blocks; 0: 12 */
+    int width;     /* channels; 0: 768 */
+    int heads;     /* attention heads, a divisor of width; 0: width / 64, at least 1 */
+    int vocab;     /* tokens; 0: 50,257 */
+    int context;   /* positions, the longest sequence; 0: 1,024 */
+    float dropout; /* of residual branches, embeddings and attention weights, while training; 0: none */
+    float embd_dropout, attn_dropout; /* of embeddings and of attention weights alone; 0: as `dropout`; < 0: none */
+    float norm_eps;                   /* of the layer norms; 0: 1e-5 */
 } ls_gpt2_options;
 
 /* Fills in the defaults and checks. What cannot be is LS_EINVAL with the option's name; `options` is then unchanged. */
@@ -112,10 +113,14 @@ LS_API ls_tensor *ls_model_loss(ls_model *model, ls_tape *tape, const ls_model_b
 LS_API ls_tensor *ls_model_logits(ls_model *model, ls_tape *tape, const ls_model_batch *batch);
 
 /* A model's weights as safetensors, and back. For GPT-2 the folder (config.json, model.safetensors) is one that Hugging
- * Face's transformers loads, and folders from there are read. On failure the old file is there unchanged, or the
- * model's values are undefined. */
+ * Face's transformers loads, and folders from there are read. A model that was loaded keeps the folder's config.json and
+ * generation_config.json and saves them again, with only those values changed that are no longer true. On failure the old file
+ * is there unchanged, or the model's values are undefined. */
 LS_API LS_MUST_CHECK ls_status ls_model_save(const ls_model *model, const char *folder);
 LS_API LS_MUST_CHECK ls_status ls_model_load(ls_model *model, const char *folder);
+/* The token that ends a text, which a saved config.json names as bos and eos token; < 0: none. By default it is GPT-2's own where
+ * the vocabulary has it. A config.json that names this token already, perhaps among others, stays as it is. */
+LS_API void ls_model_set_end(ls_model *model, int32_t token);
 /* What a folder's config.json says about a GPT-2; its weights are not looked at. */
 LS_API LS_MUST_CHECK ls_status ls_gpt2_options_read(const char *folder, ls_gpt2_options *out);
 

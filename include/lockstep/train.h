@@ -58,13 +58,19 @@ typedef struct ls_train_options {
     /* ---- Data */
     const char *const *data; /* text or token shards; NULL: a built-in corpus of stories */
     size_t n_data;
-    const char *const *val_data; /* for evaluation; NULL: the last twentieth of `data`, which is then not trained on */
+    const char *const *val_data; /* for evaluation; NULL: a part of `data`, see val_fraction */
     size_t n_val_data;
+    double
+        val_fraction; /* this share of `data` is held out for evaluation and never trained on: documents of text, or blocks of
+                            sequences where there are none, chosen by seed. 0: 0.05 if eval_every is set and there is no
+                            val_data, else none */
     const char
         *tokenizer; /* of text: see ls_tokenizer_open(); for shards, what they were made with, to be kept beside the
                               model; NULL: that of `init` if it has one, otherwise bytes for text and none for shards */
-    ls_text_format text_format; /* of text; 0: by the names of the files */
-    const char *field;          /* JSON lines: the member with the text; NULL: "text" */
+    ls_text_format text_format;   /* the files are text of that format; 0: by their names and first bytes */
+    ls_shard_format shard_format; /* the files are token shards of that format; 0: by their names and first bytes */
+    const char *field;            /* JSON lines: the field with the text; NULL: "text" */
+    bool skip_bad;                /* JSON lines: leave out lines that are wrong; default: they are an error */
     bool padded; /* text: a sequence is a document, cut off or padded; the loss is the mean over the tokens that
                                    are there. Default: packed, documents behind one another */
     const char *prompt_field; /* padded JSON lines: a text before it that carries no loss; NULL: none */
@@ -82,7 +88,8 @@ typedef struct ls_train_options {
     /* ---- Model */
     ls_gpt2_options model; /* vocab 0: the tokenizer's, or 50,257; context 0: `length`; others: see nn.h */
     const char *init;      /* a folder with a model to start from, as ls_model_save() or transformers writes it; its
-                              sizes count, of `model` only dropout is used; NULL: random weights */
+                              sizes count, and of `model` only the dropout: 0: that of the folder; < 0: none. NULL: random
+                              weights */
 
     /* ---- Batch */
     int rows;   /* sequences of a micro-batch; 0: 8 */
@@ -96,8 +103,9 @@ typedef struct ls_train_options {
            the steps; steps is filled in */
     ls_optimizer_options optimizer; /* threads is filled in */
     double clip;                    /* limit of the gradients' global norm; 0: 1; < 0: none */
-    int64_t eval_every;             /* steps between evaluations; 0: none */
-    int eval_batches;               /* micro-batches of an evaluation; 0: 16 */
+    int64_t eval_every; /* steps between evaluations; 0: a tenth of the steps if there is something to evaluate
+           on (val_data, val_fraction), else none */
+    int eval_batches;   /* micro-batches of an evaluation; 0: 16 */
     uint64_t seed;
     int threads; /* 0: the cores that this process may run on */
 

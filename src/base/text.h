@@ -4,6 +4,13 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+
+/* What a noun takes behind a number: "%d rank%s", n, ls__s(n). */
+static inline const char *ls__s(int64_t n)
+{
+    return n == 1 ? "" : "s";
+}
 
 /* Bytes of the UTF-8 character at `s`, 0 if there is none: no overlong forms, no surrogates, nothing above U+10FFFF.
  * Reads no further than the first byte that does not fit, so a text that ends in NUL is safe. */

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 #include "base/status.h"
+#include "base/text.h"
 #include "comm/cluster.h"
 #include "comm/heap.h"
 #include "comm/multi.h"
@@ -118,9 +119,9 @@ static ls_status open_inherited(ls_world **out, const ls_world_options *options,
     ls__job_rank *me = &job->rank[id->local_rank];
     if (job->ranks != id->local_size) {
         status = ls__fail(LS_EINVAL,
-                          "LOCAL_WORLD_SIZE=%d, but the job's memory is for %d ranks; leave the launcher's "
+                          "LOCAL_WORLD_SIZE=%d, but the job's memory is for %d rank%s; leave the launcher's "
                           "variables as they are",
-                          id->local_size, job->ranks);
+                          id->local_size, job->ranks, ls__s(job->ranks));
     } else if (atomic_load(&me->state) == LS__RANK_RUNNING) {
         status = ls__fail(LS_ESTATE, "rank %d opened its world before (process %d); a rank opens it once", id->rank,
                           atomic_load(&me->pid));

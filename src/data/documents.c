@@ -5,12 +5,20 @@
  * at a line's end; one of plain text where ls__split_cut() allows it, so that the tokens are those of the whole text. */
 #include "data/documents.h"
 
-#include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/log.h"
+#include "base/random.h"
 #include "base/status.h"
-#include "data/shard.h"
+#include "data/json_line.h"
+#include "data/names.h"
+#include "data/recognise.h"
 #include "data/split.h"
+#include "data/tokenizer.h"
+#include "data/unpack.h"
+
+#define STREAM_HOLD_OUT (UINT64_C(3) << 56) /* of the data layer's random numbers; see sampler.c */
 
 /* The longest line, or stretch of plain text without white space, that is read. */
 static const size_t chunk_limit = (size_t)1 << 30;
@@ -32,29 +40,88 @@ ls_status ls_text_format_parse(const char *name, ls_text_format *out)
     return ls__fail(LS_EINVAL, "there is no text format '%s'; known are auto, plain, lines and jsonl", name);
 }
 
-ls_status ls__sources_open_text(ls__sources *out, const char *const *paths, size_t n_paths)
+/* ---- Which text it is. */
+
+/* What the text of a file is, by its name. A .json may be JSON lines, or one value over many lines: the first line tells. */
+static ls_status settle_format(ls__source *file, ls_text_format asked, const uint8_t *head, size_t count)
 {
-    ls_status status = ls__sources_open(out, paths, n_paths);
-    for (size_t i = 0; !status && i < out->count; i++) {
-        bool shard;
-        status = ls__shard_has_magic(&out->files[i], &shard);
-        if (!status && shard)
-            status = ls__fail(LS_EFORMAT, "%s: byte 0: is a shard of tokens already, no text", out->files[i].path);
-        if (status) ls__sources_close(out);
+    ls__name_kind kind = ls__name_kind_of(file->path);
+    file->format = asked;
+    if (asked != LS_TEXT_AUTO) return LS_OK;
+    file->format = kind == LS__NAME_JSONL || kind == LS__NAME_JSON ? LS_TEXT_JSONL : LS_TEXT_PLAIN;
+    if (kind != LS__NAME_JSON) return LS_OK;
+    size_t i = count >= 3 && !memcmp(head, "\xef\xbb\xbf", 3) ? 3 : 0;
+    while (i < count && memchr(" \t\r\n", head[i], 4)) i++;
+    if (i < count && head[i] == '{') {
+        for (i++; i < count && (head[i] == ' ' || head[i] == '\t'); i++) {
+        }
+        if (i < count && (head[i] == '"' || head[i] == '}')) return LS_OK;
     }
+    return ls__fail(
+        LS_EFORMAT,
+        "%s: byte 0: is one JSON value, not an object a line; make JSON lines of it, for example with jq -c "
+        "'.[]', or ask for the format plain to read it as it is",
+        file->path);
+}
+
+static ls_status check_text(ls__source *file, ls_text_format asked, const uint8_t *head, size_t count, uint64_t bytes)
+{
+    ls__recognised r = ls__recognise(head, count, bytes);
+    if (r.kind == LS__KIND_SHARD)
+        return ls__fail(LS_EFORMAT, "%s: byte 0: is a shard of tokens already, no text", file->path);
+    if (asked != LS_TEXT_PLAIN && r.kind != LS__KIND_UNKNOWN) return ls__recognised_fail(file, &r, "text");
+    const uint8_t *zero = asked == LS_TEXT_AUTO ? memchr(head, 0, count) : NULL;
+    if (zero)
+        return ls__fail(
+            LS_EFORMAT,
+            "%s: byte %zu: is 0, which text does not have; ask for the format plain to read the bytes as they "
+            "are, or u16 or u32 if they are tokens",
+            file->path, (size_t)(zero - head));
+    return settle_format(file, asked, head, count);
+}
+
+/* The first bytes of the text in a compressed file. */
+static ls_status unpacked_head(const ls__source *file, uint8_t head[LS__HEAD], size_t *count)
+{
+    ls__unpack *u;
+    ls_status status = ls__unpack_open(&u, file);
+    if (!status) status = ls__unpack_read(u, head, LS__HEAD, count);
+    ls__unpack_free(&u);
     return status;
 }
 
-ls_text_format ls__text_format_of(ls_text_format format, const char *path)
+static ls_status examine(ls__source *file, ls_text_format asked)
 {
-    if (format != LS_TEXT_AUTO) return format;
-    const char *dot = strrchr(path, '.');
-    return dot && (!strcmp(dot, ".jsonl") || !strcmp(dot, ".ndjson")) ? LS_TEXT_JSONL : LS_TEXT_PLAIN;
+    uint8_t head[LS__HEAD];
+    size_t count = 0;
+    ls_status status = ls__source_head(file, head, &count);
+    if (status) return status;
+    ls__kind kind = ls__recognise(head, count, file->bytes).kind;
+    file->packing = kind == LS__KIND_GZIP ? LS__PACKED_GZIP : kind == LS__KIND_ZSTD ? LS__PACKED_ZSTD : LS__PACKED_NOT;
+    if (file->packing == LS__PACKED_NOT) return check_text(file, asked, head, count, file->bytes);
+    status = unpacked_head(file, head, &count);
+    if (status) return status;
+    status = check_text(file, asked, head, count, UINT64_MAX);
+    return status ? ls__fail_within(status, "inside the compressed file") : LS_OK;
 }
+
+ls_status ls__sources_open_text(ls__sources *out, const char *const *paths, size_t n_paths, ls_text_format format)
+{
+    ls_status status = ls__sources_open(out, paths, n_paths);
+    if (status) return status;
+    for (size_t i = 0; !status && i < out->count; i++) status = examine(&out->files[i], format);
+    if (status)
+        ls__sources_close(out);
+    else
+        ls__sources_warn(out);
+    return status;
+}
+
+/* ---- Chunks. */
 
 /* Where a chunk of `count` bytes ends: behind its last line, or at the last place where plain text may be cut. 0: it has
  * no such place. */
-static size_t last_cut(const ls__chunk *c, size_t count)
+static size_t last_cut(const ls__chunk *c, size_t count, const ls_tokenizer *tokenizer)
 {
     if (c->format != LS_TEXT_PLAIN) {
         const char *end = memrchr(c->bytes, '\n', count);
@@ -63,47 +130,116 @@ static size_t last_cut(const ls__chunk *c, size_t count)
     /* Nearly always there is one in the last bytes; if not, look further back, twice as far each time. */
     for (size_t back = 256;; back *= 2) {
         size_t from = back < count ? count - back : 1, last = 0;
-        for (size_t cut = from; (cut = ls__split_cut((const uint8_t *)c->bytes, cut, count)) < count; cut++) last = cut;
+        for (size_t cut = from; (cut = ls__split_cut((const uint8_t *)c->bytes, cut, count)) < count; cut++)
+            if (!tokenizer || ls__tokenizer_may_cut(tokenizer, c->bytes, count, cut)) last = cut;
         if (last || from == 1) return last;
     }
 }
 
-ls_status ls__chunks_next(ls__chunks *c, ls__chunk *chunk)
+static ls_status too_long(const ls__chunk *chunk)
 {
-    while (c->file < c->sources->count && c->offset >= c->sources->files[c->file].bytes) {
-        c->file++;
-        c->offset = 0;
-        c->line = 1;
-    }
-    if (c->file >= c->sources->count) return LS_END;
-    if (!c->offset) c->line = 1;
-    const ls__source *file = &c->sources->files[c->file];
-    uint64_t left = file->bytes - c->offset;
-    chunk->file = file;
-    chunk->format = ls__text_format_of(c->format, file->path);
-    chunk->offset = c->offset;
-    chunk->line = c->line;
-    for (size_t want = c->size;; want *= 2) {
-        size_t count = want < left ? want : left;
-        if (count > chunk_limit)
-            return ls__fail(LS_EFORMAT, "%s: byte %zu: %s without end in the next %zu MiB", file->path,
-                            (size_t)c->offset, chunk->format == LS_TEXT_PLAIN ? "text without white space" : "a line",
-                            chunk_limit >> 20);
-        char *bytes = realloc(chunk->bytes, count + 1);
-        if (!bytes) return ls__fail(LS_ENOMEM, "%s: no memory for %zu bytes of text", file->path, count);
-        chunk->bytes = bytes;
-        ls_status status = ls__source_read(file, bytes, count, c->offset);
-        if (status) return status;
-        chunk->last = count == left;
-        chunk->count = chunk->last ? count : last_cut(chunk, count);
-        if (chunk->count) break;
-    }
-    c->offset += chunk->count;
-    if (chunk->format != LS_TEXT_PLAIN)
-        for (const char *p = chunk->bytes, *end = p + chunk->count; (p = memchr(p, '\n', (size_t)(end - p))); p++)
-            c->line++;
+    return ls__fail(LS_EFORMAT, "%s: byte %zu: %s without end in the next %zu MiB", chunk->file->path,
+                    (size_t)chunk->offset, chunk->format == LS_TEXT_PLAIN ? "text without white space" : "a line",
+                    chunk_limit >> 20);
+}
+
+static ls_status make_room(ls__chunk *chunk, size_t count)
+{
+    char *bytes = realloc(chunk->bytes, count + 1);
+    if (!bytes) return ls__fail(LS_ENOMEM, "%s: no memory for %zu bytes of text", chunk->file->path, count);
+    chunk->bytes = bytes;
     return LS_OK;
 }
+
+/* The next chunk of a file that can be read at any place. */
+static ls_status next_plain(const ls__chunks *c, ls__chunk *chunk)
+{
+    uint64_t left = chunk->file->bytes - c->offset;
+    for (size_t want = c->size;; want *= 2) {
+        size_t count = want < left ? want : left;
+        if (count > chunk_limit) return too_long(chunk);
+        ls_status status = make_room(chunk, count);
+        if (!status) status = ls__source_read(chunk->file, chunk->bytes, count, c->offset);
+        if (status) return status;
+        chunk->last = count == left;
+        chunk->count = chunk->last ? count : last_cut(chunk, count, c->tokenizer);
+        chunk->consumed = chunk->count;
+        if (chunk->count) return LS_OK;
+    }
+}
+
+/* The next chunk of a compressed file. One byte more than wanted is unpacked, to see whether this is the end. */
+static ls_status next_packed(ls__chunks *c, ls__chunk *chunk)
+{
+    size_t have = c->rest_bytes;
+    ls_status status = c->unpack ? LS_OK : ls__unpack_open(&c->unpack, chunk->file);
+    if (!status) status = make_room(chunk, have);
+    if (status) return status;
+    if (have) memcpy(chunk->bytes, c->rest, have);
+    for (size_t want = c->size;; want *= 2) {
+        size_t got = 0;
+        if (want > chunk_limit) return too_long(chunk);
+        status = make_room(chunk, (have > want ? have : want) + 1);
+        if (!status && have <= want) status = ls__unpack_read(c->unpack, chunk->bytes + have, want + 1 - have, &got);
+        if (status) return status;
+        have += got;
+        chunk->last = have <= want;
+        chunk->count = chunk->last ? have : last_cut(chunk, want, c->tokenizer);
+        if (chunk->count || chunk->last) break;
+    }
+    c->rest_bytes = have - chunk->count;
+    char *rest = realloc(c->rest, c->rest_bytes + 1);
+    if (!rest) return ls__fail(LS_ENOMEM, "%s: no memory for %zu bytes of text", chunk->file->path, c->rest_bytes);
+    c->rest = rest;
+    memcpy(rest, chunk->bytes + chunk->count, c->rest_bytes);
+    uint64_t position = ls__unpack_position(c->unpack);
+    chunk->consumed = position - c->consumed;
+    c->consumed = position;
+    return LS_OK;
+}
+
+static void next_file(ls__chunks *c)
+{
+    ls__unpack_free(&c->unpack);
+    c->file++;
+    c->offset = c->consumed = 0;
+    c->rest_bytes = 0;
+    c->ended = false;
+}
+
+void ls__chunks_close(ls__chunks *c)
+{
+    ls__unpack_free(&c->unpack);
+    free(c->rest);
+    c->rest = NULL;
+    c->rest_bytes = 0;
+}
+
+ls_status ls__chunks_next(ls__chunks *c, ls__chunk *chunk)
+{
+    for (; c->file < c->sources->count; next_file(c)) {
+        const ls__source *file = &c->sources->files[c->file];
+        bool packed = file->packing != LS__PACKED_NOT;
+        if (packed ? c->ended : c->offset >= file->bytes) continue;
+        if (!c->offset) c->line = 1;
+        chunk->file = file;
+        chunk->format = c->format ? c->format : file->format;
+        chunk->offset = c->offset;
+        chunk->line = c->line;
+        ls_status status = packed ? next_packed(c, chunk) : next_plain(c, chunk);
+        if (status) return status;
+        c->ended = chunk->last;
+        if (!chunk->count) continue;
+        c->offset += chunk->count;
+        if (chunk->format != LS_TEXT_PLAIN)
+            for (const char *p = chunk->bytes, *end = p + chunk->count; (p = memchr(p, '\n', (size_t)(end - p))); p++)
+                c->line++;
+        return LS_OK;
+    }
+    return LS_END;
+}
+
+/* ---- Documents. */
 
 typedef ls_status (*document_fn)(void *user, const ls__document *document);
 
@@ -115,39 +251,53 @@ static ls_status line_fails(const ls__chunk *c, uint64_t offset, uint64_t line, 
     return ls__fail(LS_EFORMAT, "%s: byte %zu%s: %s%s", c->file->path, (size_t)offset, number, what, about);
 }
 
-/* A string member of a JSON object. */
-static const char *string_of(const json_t *object, const char *name, size_t *bytes)
+static ls_status json_document(const ls__chunk *c, const ls__fields *f, const char *bytes, size_t count, uint64_t line,
+                               ls__json_line *json, ls__document *d)
 {
-    const json_t *value = json_object_get(object, name);
-    *bytes = json_is_string(value) ? json_string_length(value) : 0;
-    return json_string_value(value);
+    size_t at = 0;
+    const char *name = f->text ? f->text : "text", *problem;
+    ls__json_field fields[3] = { { .name = name } };
+    int n = 1, prompt = f->prompt ? n++ : -1, weight = f->weight ? n++ : -1;
+    if (prompt > 0) fields[prompt].name = f->prompt;
+    if (weight > 0) fields[weight] = (ls__json_field){ .name = f->weight, .is_number = true };
+    *d = (ls__document){ .weight = 1, .ends = true, .offset = c->offset + (uint64_t)(bytes - c->bytes) };
+    ls_status status = ls__json_line_read(json, bytes, count, fields, n, &at, &problem);
+    if (status == LS_ENOMEM) return ls__fail(LS_ENOMEM, "%s: no memory for a line of %zu bytes", c->file->path, count);
+    if (status) return line_fails(c, d->offset + at, line, "not a JSON object: ", problem);
+    if (!fields[0].text) return line_fails(c, d->offset, line, "no string in the field ", name);
+    if (prompt > 0 && !fields[prompt].text) return line_fails(c, d->offset, line, "no string in the field ", f->prompt);
+    if (weight > 0) d->weight = fields[weight].found ? fields[weight].number : -1;
+    if (!(d->weight >= 0) || d->weight > 1e30)
+        return line_fails(c, d->offset, line, "no number from 0 to 1e30 in the field ", f->weight);
+    d->text = fields[0].text;
+    d->text_bytes = fields[0].bytes;
+    if (prompt > 0) d->prompt = fields[prompt].text;
+    if (prompt > 0) d->prompt_bytes = fields[prompt].bytes;
+    return LS_OK;
 }
 
-static ls_status json_document(const ls__chunk *c, const ls__fields *f, const char *bytes, size_t count, uint64_t line,
-                               document_fn each, void *user)
+void ls__bad_lines_add(ls__bad_lines *to, const ls__bad_lines *more)
 {
-    json_error_t error;
-    ls__document d = { .weight = 1, .ends = true, .offset = c->offset + (uint64_t)(bytes - c->bytes) };
-    json_t *root = json_loadb(bytes, count, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
-    if (!root) return line_fails(c, d.offset + (uint64_t)error.position, line, "no valid JSON: ", error.text);
-    const char *name = f->text ? f->text : "text";
-    const json_t *weight = f->weight ? json_object_get(root, f->weight) : NULL;
-    ls_status status = LS_OK;
-    d.text = string_of(root, name, &d.text_bytes);
-    if (f->prompt) d.prompt = string_of(root, f->prompt, &d.prompt_bytes);
-    if (weight) d.weight = json_number_value(weight);
-    if (!json_is_object(root))
-        status = line_fails(c, d.offset, line, "not a JSON object", "");
-    else if (!d.text)
-        status = line_fails(c, d.offset, line, "no text in member ", name);
-    else if (f->prompt && !d.prompt)
-        status = line_fails(c, d.offset, line, "no text in member ", f->prompt);
-    else if (f->weight && (!json_is_number(weight) || !(d.weight >= 0) || d.weight > 1e30))
-        status = line_fails(c, d.offset, line, "no number from 0 to 1e30 in member ", f->weight);
-    else
-        status = each(user, &d);
-    json_decref(root);
-    return status;
+    if (!to->count) memcpy(to->first, more->first, sizeof to->first);
+    to->count += more->count;
+}
+
+void ls__bad_lines_warn(const ls__bad_lines *bad)
+{
+    if (bad->count)
+        ls__log(LS_LOG_WARNING, "%zu bad line%s skipped; the first: %s", (size_t)bad->count,
+                bad->count == 1 ? " was" : "s were", bad->first);
+}
+
+/* A line that is wrong: skipped and counted, or the end. */
+static ls_status bad_line(ls_status status, const ls__fields *f, ls__bad_lines *bad)
+{
+    if (status != LS_EFORMAT) return status;
+    if (!f->skip_bad) return ls__fail(status, "%s; correct the line, or leave such lines out (skip_bad)", ls_error());
+    ls__bad_lines one = { .count = 1 };
+    snprintf(one.first, sizeof one.first, "%s", ls_error());
+    if (bad) ls__bad_lines_add(bad, &one);
+    return LS_OK;
 }
 
 static bool is_blank(const char *text, size_t count)
@@ -157,33 +307,58 @@ static bool is_blank(const char *text, size_t count)
     return true;
 }
 
-ls_status ls__chunk_documents(const ls__chunk *c, const ls__fields *fields, document_fn each, void *user)
+bool ls__has_document(const ls__fields *f, const ls__source *file, uint64_t offset)
 {
+    const ls_hold_out *h = &f->hold_out;
+    if (!(h->fraction > 0)) return !h->held_out;
+    uint64_t number = ls__random_u64(h->seed, STREAM_HOLD_OUT + (uint64_t)(file - f->files), offset);
+    return ((double)number < h->fraction * 0x1p64) == h->held_out;
+}
+
+/* Bytes of a byte order mark at the beginning of a file. */
+static size_t mark_bytes(const ls__chunk *c)
+{
+    return !c->offset && c->count >= 3 && !memcmp(c->bytes, "\xef\xbb\xbf", 3) ? 3 : 0;
+}
+
+ls_status ls__chunk_documents(const ls__chunk *c, const ls__fields *fields, ls__bad_lines *bad, document_fn each,
+                              void *user)
+{
+    size_t mark = mark_bytes(c), at = mark;
     if (c->format == LS_TEXT_PLAIN) {
+        if (!ls__has_document(fields, c->file, 0)) return LS_OK;
         ls__document d = {
-            .text = c->bytes, .text_bytes = c->count, .weight = 1, .ends = c->last, .offset = c->offset
+            .text = c->bytes + at, .text_bytes = c->count - at, .weight = 1, .ends = c->last, .offset = c->offset + at
         };
         return each(user, &d);
     }
+    ls__json_line json = { 0 };
     uint64_t line = c->line;
-    for (size_t at = 0; at<c->count; line += line> 0) {
+    ls_status status = LS_OK;
+    for (; !status && at<c->count; line += line> 0) {
         const char *text = c->bytes + at, *end = memchr(text, '\n', c->count - at);
         size_t count = end ? (size_t)(end - text) : c->count - at;
         at += count + (end != NULL);
-        if (is_blank(text, count)) continue;
-        ls_status status;
+        /* Where a document is does not depend on a byte order mark before it. */
+        size_t place = (size_t)(text - c->bytes) == mark ? 0 : (size_t)(text - c->bytes);
+        if (is_blank(text, count) || !ls__has_document(fields, c->file, c->offset + place)) continue;
+        ls__document d;
         if (c->format == LS_TEXT_JSONL) {
-            status = json_document(c, fields, text, count, line, each, user);
+            status = json_document(c, fields, text, count, line, &json, &d);
+            if (status) {
+                status = bad_line(status, fields, bad);
+                continue;
+            }
         } else {
             if (count && text[count - 1] == '\r') count--;
-            ls__document d = { .text = text,
-                               .text_bytes = count,
-                               .weight = 1,
-                               .ends = true,
-                               .offset = c->offset + (uint64_t)(text - c->bytes) };
-            status = each(user, &d);
+            d = (ls__document){ .text = text,
+                                .text_bytes = count,
+                                .weight = 1,
+                                .ends = true,
+                                .offset = c->offset + (uint64_t)(text - c->bytes) };
         }
-        if (status) return status;
+        status = each(user, &d);
     }
-    return LS_OK;
+    ls__json_line_free(&json);
+    return status;
 }

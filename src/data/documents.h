@@ -5,35 +5,44 @@
 #include "data/source.h"
 #include "lockstep/data.h"
 
-/* What `format` means for a file of that name. */
-ls_text_format ls__text_format_of(ls_text_format format, const char *path);
-
-/* Opens files of text. One that begins like an llm.c shard is LS_EFORMAT: its bytes are no text. */
-LS_MUST_CHECK ls_status ls__sources_open_text(ls__sources *out, const char *const *paths, size_t n_paths);
+/* Opens files of text, and settles the format and the compression of each. One that is something else by its first bytes (a
+ * shard, a Parquet file...) is LS_EFORMAT; only who asks for plain text gets the bytes of any file. */
+LS_MUST_CHECK ls_status ls__sources_open_text(ls__sources *out, const char *const *paths, size_t n_paths,
+                                              ls_text_format format);
 
 /* A stretch of a file that can be tokenized on its own: whole lines, or plain text cut where the splitter does not
  * mind. */
 typedef struct ls__chunk {
     const ls__source *file;
     ls_text_format format; /* never auto */
-    uint64_t offset;       /* of its first byte */
+    uint64_t offset;       /* of its first byte; of a compressed file, in its text */
     uint64_t line;         /* number of its first line, from 1; 0: not known */
     char *bytes;
     size_t count;
-    bool last; /* the file ends here */
+    uint64_t consumed; /* bytes of the file that it took: `count`, or fewer of a compressed one */
+    bool last;         /* the file ends here */
 } ls__chunk;
 
-/* Goes over the files from first to last. */
+/* Goes over the files from first to last. Compressed ones are unpacked on the way. */
 typedef struct ls__chunks {
     const ls__sources *sources;
-    ls_text_format format;
-    size_t size; /* bytes of a chunk, more or less */
+    ls_text_format format;         /* 0: each file's */
+    const ls_tokenizer *tokenizer; /* plain text is not cut inside its added tokens; NULL: it has none */
+    size_t size;                   /* bytes of a chunk, more or less */
     size_t file;
     uint64_t offset, line;
+    /* of a compressed file: */
+    struct ls__unpack *unpack; /* NULL: none is being read */
+    char *rest;                /* text behind the last chunk, for the next one */
+    size_t rest_bytes;
+    uint64_t consumed; /* of the compressed file, so far */
+    bool ended;        /* the last chunk was the file's last */
 } ls__chunks;
 
 /* Fills *chunk, reusing its memory (free chunk->bytes at the end). LS_END after the last. */
 LS_MUST_CHECK ls_status ls__chunks_next(ls__chunks *c, ls__chunk *chunk);
+/* Lets go of what reading took; before the last chunk, too. */
+void ls__chunks_close(ls__chunks *c);
 
 /* One document, or a part of one. */
 typedef struct ls__document {
@@ -46,16 +55,34 @@ typedef struct ls__document {
     uint64_t offset; /* where in the file it begins */
 } ls__document;
 
-/* Which members of a JSON line are meant. */
+/* Which fields of a JSON line are meant. */
 typedef struct ls__fields {
-    const char *text;   /* NULL: "text" */
-    const char *prompt; /* NULL: none */
-    const char *weight; /* NULL: none */
+    const char *text;        /* NULL: "text" */
+    const char *prompt;      /* NULL: none */
+    const char *weight;      /* NULL: none */
+    bool skip_bad;           /* a line that is wrong is left out; default: it is LS_EFORMAT with file, byte and line */
+    ls_hold_out hold_out;    /* which documents are meant; fraction 0: all */
+    const ls__source *files; /* the first of all, if not all documents are meant: a document's place counts */
 } ls__fields;
 
-/* Calls `each` for every document of a chunk, in order, until it fails. Empty lines are none. A line that is no JSON
- * object with that member is LS_EFORMAT with file, byte and line. */
-LS_MUST_CHECK ls_status ls__chunk_documents(const ls__chunk *chunk, const ls__fields *fields,
+/* Whether the document at that byte of a file is meant. */
+bool ls__has_document(const ls__fields *fields, const ls__source *file, uint64_t offset);
+
+/* The lines that were left out. */
+typedef struct ls__bad_lines {
+    uint64_t count;
+    char first[240]; /* what is wrong with the first, and where it is */
+} ls__bad_lines;
+
+/* Adds those of `more`, which come later. */
+void ls__bad_lines_add(ls__bad_lines *to, const ls__bad_lines *more);
+/* Logs how many there are, if any. */
+void ls__bad_lines_warn(const ls__bad_lines *bad);
+
+/* Calls `each` for every document of a chunk that is meant, in order, until it fails. Empty lines are none, and a byte order mark at
+ * the beginning of a file does not count. A JSON line is wrong if it is no object with the fields that are asked for; `bad`
+ * counts those that are skipped (NULL: does not matter). */
+LS_MUST_CHECK ls_status ls__chunk_documents(const ls__chunk *chunk, const ls__fields *fields, ls__bad_lines *bad,
                                             ls_status (*each)(void *user, const ls__document *document), void *user);
 
 #endif

@@ -20,6 +20,7 @@
 #include "base/futex.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "base/thread.h"
 #include "data/tuner.h"
 #include "lockstep/data.h"
@@ -291,8 +292,8 @@ static ls_status check_options(const ls_dataset *d, ls_loader_options *o)
     if (o->ranks < 1 || o->rank < 0 || o->rank >= o->ranks)
         return ls__fail(LS_EINVAL, "loader: there is no rank %d among %d", o->rank, o->ranks);
     if (o->slots < 0 || o->slots % o->ranks)
-        return ls__fail(LS_EINVAL, "loader: %d slots cannot be dealt to %d ranks; the ranks must divide the slots",
-                        o->slots, o->ranks);
+        return ls__fail(LS_EINVAL, "loader: %d slot%s cannot be dealt to %d ranks; the ranks must divide the slots",
+                        o->slots, ls__s(o->slots), o->ranks);
     if (o->workers < LS_WORKERS_AUTO || o->workers > MAX_WORKERS || o->max_workers < 0 || o->max_workers > MAX_WORKERS)
         return ls__fail(LS_EINVAL, "loader: %d workers; 0 to %d, or auto", o->workers, MAX_WORKERS);
     if (o->prefetch < 0 || o->timeout_ms < 0) return ls__fail(LS_EINVAL, "loader: prefetch or timeout is negative");
@@ -329,8 +330,9 @@ static ls_status open_sampler(ls_loader *l)
     l->steps = ls_sampler_steps(l->sampler);
     if (!l->steps)
         return ls__fail(LS_EINVAL,
-                        "loader: %zu samples do not fill one step of %d slots of %zu; drop_last leaves nothing",
-                        (size_t)l->dataset->count, o->slots, o->rows);
+                        "loader: %zu sample%s cannot fill one step of %d slot%s of %zu; drop_last leaves nothing",
+                        (size_t)l->dataset->count, ls__s((int64_t)l->dataset->count), o->slots, ls__s(o->slots),
+                        o->rows);
     l->own = o->slots / o->ranks;
     uint64_t per_epoch;
     if (!o->epochs || __builtin_mul_overflow(l->steps, (uint64_t)l->own, &per_epoch) ||
@@ -556,8 +558,8 @@ ls_status ls_loader_seek(ls_loader *l, const ls_loader_state *state)
                         "loader: the saved position is one in other data, another order or another batch shape; "
                         "use the same samples, order, seed, slots and batch size as the run that saved it");
     if (state->step >= l->steps || state->epoch > (UINT64_MAX >> 1) / l->steps / (uint64_t)l->own)
-        return ls__fail(LS_EINVAL, "loader: epoch %zu, step %zu does not exist; an epoch has %zu steps",
-                        (size_t)state->epoch, (size_t)state->step, (size_t)l->steps);
+        return ls__fail(LS_EINVAL, "loader: epoch %zu, step %zu does not exist; an epoch has %zu step%s",
+                        (size_t)state->epoch, (size_t)state->step, (size_t)l->steps, ls__s((int64_t)l->steps));
     pthread_mutex_lock(&l->lock);
     l->generation++;
     l->next = l->taken = (state->epoch * l->steps + state->step) * (uint64_t)l->own;

@@ -113,6 +113,7 @@ ls_status ls__parallel_run(ls__parallel *p)
     while (started < threads - 1 && !ls__thread_start(&ids[started], "ls-text", run, &s)) started++;
     run(&s);
     for (int i = 0; i < started; i++) pthread_join(ids[i], NULL);
+    ls__chunks_close(&p->chunks);
     pthread_cond_destroy(&s.turn);
     pthread_mutex_destroy(&s.lock);
     return s.status ? ls__fail(s.status, "%s", s.message) : LS_OK;

@@ -13,12 +13,14 @@
 #include <string.h>
 #include "base/random.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "data/balance.h"
 #include "data/permute.h"
 #include "data/torch_order.h"
 #include "lockstep/data.h"
 
-/* Random numbers of the data layer are streams of the user's seed; what they are for stands in the high bits. */
+/* Random numbers of the data layer are streams of the user's seed; what they are for stands in the high bits. (3 and 4 choose what
+ * is held out: documents.c, train/hold_out.c.) */
 #define STREAM_SHUFFLE (UINT64_C(1) << 56)
 #define STREAM_DEAL    (UINT64_C(2) << 56)
 
@@ -74,8 +76,8 @@ static ls_status check_options(ls_sampler_options *o)
     if (!o->ranks) o->ranks = 1;
     if (!o->slots) o->slots = o->ranks;
     if (o->slots % o->ranks)
-        return ls__fail(LS_EINVAL, "sampler: %d slots cannot be dealt to %d ranks; the ranks must divide the slots",
-                        o->slots, o->ranks);
+        return ls__fail(LS_EINVAL, "sampler: %d slot%s cannot be dealt to %d ranks; the ranks must divide the slots",
+                        o->slots, ls__s(o->slots), o->ranks);
     if (o->rows > (UINT64_C(1) << 40) / (uint64_t)o->slots)
         return ls__fail(LS_EINVAL, "sampler: %zu rows in each of %d slots are too many for a step", o->rows, o->slots);
     if (o->order == LS_ORDER_BALANCED && !o->length)
@@ -246,8 +248,8 @@ static ls_status get_balanced(ls_sampler *s, uint64_t epoch, uint64_t position, 
 ls_status ls_sampler_get(ls_sampler *s, uint64_t epoch, uint64_t step, int slot, uint64_t *samples, size_t *count)
 {
     if (step >= s->steps || slot < 0 || slot >= s->o.slots)
-        return ls__fail(LS_EINVAL, "sampler: step %zu, slot %d does not exist; an epoch has %zu steps of %d slots",
-                        (size_t)step, slot, (size_t)s->steps, s->o.slots);
+        return ls__fail(LS_EINVAL, "sampler: step %zu, slot %d does not exist; an epoch has %zu step%s of %d slot%s",
+                        (size_t)step, slot, (size_t)s->steps, ls__s((int64_t)s->steps), s->o.slots, ls__s(s->o.slots));
     if (s->o.order == LS_ORDER_TORCH) return get_torch(s, epoch, step, slot, samples, count);
 
     uint64_t first = step * s->per_step, slots = (uint64_t)s->o.slots;

@@ -1,12 +1,15 @@
 /* Shards. llm.c: 256 int32, of which {magic, version, tokens} mean something, then the tokens; {20240520, 1} has uint16
- * and {20240801, 7} uint32. nanoGPT: uint16 and nothing else, so any file of even size is one, unless it starts with a
- * magic number. (As tokens those would be 56,440 or 56,721, beyond any vocabulary that fits nanoGPT's files.)
+ * and {20240801, 7} uint32. nanoGPT: uint16 and nothing else. Any file could be that, so without being told we believe it
+ * only of a file called .bin that begins like nothing else we know.
  *
  * All numbers are little-endian, and so are the machines that we run on. */
 #include "data/shard.h"
 
 #include <string.h>
 #include "base/status.h"
+#include "base/text.h"
+#include "data/names.h"
+#include "data/recognise.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "shards are read without swapping bytes");
 
@@ -15,7 +18,7 @@ enum { MAGIC_U16 = 20240520, VERSION_U16 = 1, MAGIC_U32 = 20240801, VERSION_U32 
 /* Tokens read at a time, on the stack. */
 enum { CHUNK = 8192 };
 
-static const char *const names[LS_SHARD_FORMAT_COUNT] = { "auto", "llmc16", "llmc32", "raw16", "raw32" };
+static const char *const names[LS_SHARD_FORMAT_COUNT] = { "auto", "llmc16", "llmc32", "u16", "u32" };
 
 const char *ls_shard_format_name(ls_shard_format format)
 {
@@ -29,7 +32,7 @@ ls_status ls_shard_format_parse(const char *name, ls_shard_format *out)
         *out = (ls_shard_format)i;
         return LS_OK;
     }
-    return ls__fail(LS_EINVAL, "there is no shard format '%s'; known are auto, llmc16, llmc32, raw16 and raw32", name);
+    return ls__fail(LS_EINVAL, "there is no shard format '%s'; known are auto, llmc16, llmc32, u16 and u32", name);
 }
 
 static bool has_header(ls_shard_format format)
@@ -39,25 +42,84 @@ static bool has_header(ls_shard_format format)
 
 static size_t width_of(ls_shard_format format)
 {
-    return format == LS_SHARD_LLMC32 || format == LS_SHARD_RAW32 ? 4 : 2;
+    return format == LS_SHARD_LLMC32 || format == LS_SHARD_U32 ? 4 : 2;
 }
 
-ls_status ls__shard_has_magic(const ls__source *file, bool *out)
+bool ls__shard_is_magic(uint32_t word)
 {
-    int32_t magic = 0;
-    ls_status status = file->bytes >= LS__SHARD_HEADER ? ls__source_read(file, &magic, sizeof magic, 0) : LS_OK;
-    *out = magic == MAGIC_U16 || magic == MAGIC_U32;
-    return status;
+    return word == MAGIC_U16 || word == MAGIC_U32;
+}
+
+/* Whether what was read is valid UTF-8 without control characters; a character may be cut at the end. */
+static bool looks_like_text(const uint8_t *head, size_t count)
+{
+    size_t at = 0;
+    char last[5] = "";
+    while (at < count) {
+        const char *p = (const char *)head + at;
+        size_t left = count - at;
+        if (left < 4) { /* what lies behind the end must not be looked at */
+            memset(last, 0, sizeof last);
+            memcpy(last, p, left);
+            p = last;
+        }
+        int n = ls__utf8_length(p);
+        if (!n) return left < 4 && at;
+        if (n == 1 && ((uint8_t)*p < 32 || *p == 127) && !memchr("\t\n\r\f", *p, 4)) return false;
+        at += (size_t)n;
+    }
+    return true;
+}
+
+/* Whether 16-bit words look like 32-bit tokens: every second one is the upper half of a number that is not large, and the
+ * others are not so small. */
+static bool looks_wide(const uint8_t *head, size_t count)
+{
+    enum { PAIRS = 8, UPPER = 16 }; /* fewer pairs say nothing; a vocabulary of a million has upper halves below 16 */
+    uint16_t low = 0, high = 0;
+    for (size_t i = 0; i + 4 <= count; i += 4) {
+        uint16_t pair[2];
+        memcpy(pair, head + i, sizeof pair);
+        low |= pair[0];
+        high |= pair[1];
+    }
+    return count >= 4 * PAIRS && high < UPPER && (low >= UPPER || (low && !high));
+}
+
+/* A file without a mark is raw tokens only if its name says so and nothing speaks against it. */
+static ls_status check_raw(const ls__source *file, const uint8_t *head, size_t count)
+{
+    static const char ask[] = "say which format it is: u16 or u32 for raw tokens";
+    if (ls__name_kind_of(file->path) != LS__NAME_SHARD)
+        return ls__fail(LS_EFORMAT, "%s: byte 0: has no header of a token shard, and its name does not end in .bin; %s",
+                        file->path, ask);
+    if (count >= 64 && looks_like_text(head, count))
+        return ls__fail(LS_EFORMAT, "%s: byte 0: looks like text, not tokens; name it .txt or .jsonl, or %s",
+                        file->path, ask);
+    if (file->bytes % 4 == 0 && looks_wide(head, count))
+        return ls__fail(LS_EFORMAT, "%s: byte 0: looks like tokens of 32 bits, not of 16; %s", file->path, ask);
+    return LS_OK;
 }
 
 /* Settles what the file is from what the user says and what its first bytes say. */
-static ls_status recognise(const ls__source *file, ls_shard_format *format, const int32_t header[3])
+static ls_status recognise(const ls__source *file, ls_shard_format *format, const uint8_t *head, size_t count)
 {
-    ls_shard_format seen = header[0] == MAGIC_U16   ? LS_SHARD_LLMC16
-                           : header[0] == MAGIC_U32 ? LS_SHARD_LLMC32
-                                                    : LS_SHARD_RAW16;
-    if (*format == LS_SHARD_AUTO) *format = seen;
-    if (!has_header(*format)) return LS_OK;
+    int32_t header[2] = { 0 };
+    memcpy(header, head, count < sizeof header ? count : sizeof header);
+    ls__recognised r = ls__recognise(head, count, file->bytes);
+    bool known = r.kind == LS__KIND_SHARD || (r.kind != LS__KIND_UNKNOWN && !r.weak);
+    ls_shard_format seen = r.kind != LS__KIND_SHARD ? LS_SHARD_U16
+                           : header[0] == MAGIC_U16 ? LS_SHARD_LLMC16
+                                                    : LS_SHARD_LLMC32;
+    ls_shard_format asked = *format;
+    if (asked == LS_SHARD_AUTO) *format = seen;
+    if (asked == LS_SHARD_AUTO && known && r.kind != LS__KIND_SHARD)
+        return ls__recognised_fail(file, &r, "a token shard");
+    if (asked == LS_SHARD_AUTO && !known) return check_raw(file, head, count);
+    if (!has_header(*format) && r.kind != LS__KIND_SHARD) return LS_OK;
+    if (!has_header(*format))
+        return ls__fail(LS_EFORMAT, "%s: byte 0: begins with the header of format %s; it is not %s", file->path,
+                        ls_shard_format_name(seen), ls_shard_format_name(*format));
     if (*format != seen)
         return ls__fail(LS_EFORMAT, "%s: byte 0: %d is not the magic number of a shard of format %s (%d)", file->path,
                         header[0], ls_shard_format_name(*format), *format == LS_SHARD_LLMC16 ? MAGIC_U16 : MAGIC_U32);
@@ -70,11 +132,13 @@ static ls_status recognise(const ls__source *file, ls_shard_format *format, cons
 
 ls_status ls__shard_examine(const ls__source *file, ls_shard_format format, ls__shard *out)
 {
+    uint8_t head[LS__HEAD];
     int32_t header[3] = { 0 };
-    ls_status status = LS_OK;
-    if (file->bytes >= sizeof header) status = ls__source_read(file, header, sizeof header, 0);
-    if (!status) status = recognise(file, &format, header);
+    size_t count = 0;
+    ls_status status = ls__source_head(file, head, &count);
+    if (!status) status = recognise(file, &format, head, count);
     if (status) return status;
+    memcpy(header, head, count < sizeof header ? count : sizeof header);
 
     *out =
         (ls__shard){ .format = format, .width = width_of(format), .begin = has_header(format) ? LS__SHARD_HEADER : 0 };
@@ -90,8 +154,8 @@ ls_status ls__shard_examine(const ls__source *file, ls_shard_format format, ls__
                         ls_shard_format_name(format));
     out->tokens = body / out->width;
     if (has_header(format) && (header[2] < 0 || (uint64_t)header[2] != out->tokens))
-        return ls__fail(LS_EFORMAT, "%s: byte 8: the header says %d tokens, the file holds %zu", file->path, header[2],
-                        (size_t)out->tokens);
+        return ls__fail(LS_EFORMAT, "%s: byte 8: the header says %d token%s, the file holds %zu", file->path, header[2],
+                        ls__s(header[2]), (size_t)out->tokens);
     if (!out->tokens) return ls__fail(LS_EFORMAT, "%s: byte %zu: no tokens", file->path, (size_t)out->begin);
     return LS_OK;
 }

@@ -17,8 +17,8 @@ typedef struct ls__shard {
 /* Finds out what a file is and whether its size agrees. `format` is what the user says it is. */
 LS_MUST_CHECK ls_status ls__shard_examine(const ls__source *file, ls_shard_format format, ls__shard *out);
 
-/* Whether a file begins with llm.c's magic number. */
-LS_MUST_CHECK ls_status ls__shard_has_magic(const ls__source *file, bool *out);
+/* Whether the first word of a file is the magic number of llm.c's shards. */
+bool ls__shard_is_magic(uint32_t word);
 
 /* Reads tokens [first, first + count) as numbers. One of `vocabulary` or more (0: of 2^31 or more) is LS_EFORMAT with
  * its place. */

@@ -10,7 +10,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <glob.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +18,9 @@
 #include <time.h>
 #include <unistd.h>
 #include "base/file.h"
+#include "base/log.h"
 #include "base/status.h"
+#include "data/names.h"
 
 static int64_t ns_of(struct timespec t)
 {
@@ -37,67 +38,6 @@ ls__identity ls__identity_of(const struct stat *st)
 bool ls__identity_same(const ls__identity *a, const ls__identity *b)
 {
     return a->inode == b->inode && a->bytes == b->bytes && a->modified == b->modified && a->changed == b->changed;
-}
-
-/* A list of names that grows. */
-typedef struct names {
-    char **items;
-    size_t count, room;
-} names;
-
-static ls_status add_name(names *list, const char *name)
-{
-    if (list->count == list->room) {
-        size_t room = list->room ? 2 * list->room : 16;
-        char **items = realloc(list->items, room * sizeof *items);
-        if (!items) return ls__fail(LS_ENOMEM, "%s: no memory for the list of files", name);
-        list->items = items;
-        list->room = room;
-    }
-    list->items[list->count] = strdup(name);
-    if (!list->items[list->count]) return ls__fail(LS_ENOMEM, "%s: no memory for the list of files", name);
-    list->count++;
-    return LS_OK;
-}
-
-static int by_bytes(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-/* A name is a glob only if no file has it, so that "data[1].bin" can be read. glob() would sort by locale; we do not.
- */
-static ls_status expand(names *list, const char *path)
-{
-    struct stat st;
-    if (!strpbrk(path, "*?[") || lstat(path, &st) == 0) return add_name(list, path);
-    glob_t found;
-    int error = glob(path, GLOB_NOSORT, NULL, &found);
-    if (error == GLOB_NOMATCH) return ls__fail(LS_ENOENT, "%s: no file matches", path);
-    if (error == GLOB_NOSPACE) return ls__fail(LS_ENOMEM, "%s: no memory for the list of files", path);
-    if (error) return ls__fail_errno("%s: cannot be searched", path);
-    qsort(found.gl_pathv, found.gl_pathc, sizeof *found.gl_pathv, by_bytes);
-    ls_status status = LS_OK;
-    for (size_t i = 0; !status && i < found.gl_pathc; i++) status = add_name(list, found.gl_pathv[i]);
-    globfree(&found);
-    return status;
-}
-
-void ls__sources_free_names(char **list, size_t count)
-{
-    for (size_t i = 0; list && i < count; i++) free(list[i]);
-    free(list);
-}
-
-ls_status ls__sources_names(const char *const *paths, size_t n_paths, char ***out, size_t *count)
-{
-    names list = { 0 };
-    ls_status status = n_paths ? LS_OK : ls__fail(LS_EINVAL, "no data files are named");
-    for (size_t i = 0; !status && i < n_paths; i++) status = expand(&list, paths[i]);
-    if (status) ls__sources_free_names(list.items, list.count);
-    *out = status ? NULL : list.items;
-    *count = status ? 0 : list.count;
-    return status;
 }
 
 size_t ls__sources_keep(void)
@@ -119,10 +59,6 @@ static ls_status open_one(ls__source *s, const char *path, bool keep)
         close(fd);
         return status;
     }
-    if (!bytes) {
-        close(fd);
-        return ls__fail(LS_EFORMAT, "%s: byte 0: the file is empty", path);
-    }
     s->bytes = bytes;
     s->identity = ls__identity_of(&st);
     s->fd = keep ? fd : -1;
@@ -138,41 +74,81 @@ void ls__sources_rest(ls__sources *sources)
     }
 }
 
+/* Files that hold nothing have no place in the list. All of them empty: LS_EFORMAT. */
+static ls_status drop_empty(ls__sources *sources)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < sources->count; i++) {
+        ls__source *s = &sources->files[i];
+        if (s->bytes) {
+            ls__source *to = &sources->files[kept++];
+            to->path = s->path;
+            to->fd = (int)s->fd;
+            to->bytes = s->bytes;
+            to->identity = s->identity;
+            continue;
+        }
+        if (s->fd >= 0) close(s->fd);
+        if (!sources->empty++)
+            sources->first_empty = s->path;
+        else
+            free(s->path);
+    }
+    sources->count = kept;
+    return kept ? LS_OK : ls__fail(LS_EFORMAT, "%s: byte 0: the file is empty", sources->first_empty);
+}
+
 ls_status ls__sources_open(ls__sources *out, const char *const *paths, size_t n_paths)
 {
-    names list = { 0 };
-    ls__sources made = { 0 };
-    ls_status status = ls__sources_names(paths, n_paths, &list.items, &list.count);
+    ls__names list;
+    ls__sources made = { .unpacked_fd = -1 };
+    ls_status status = ls__names_find(&list, paths, n_paths);
     if (status) goto done;
     made.files = calloc(list.count, sizeof *made.files);
     if (!made.files) {
         status = ls__fail(LS_ENOMEM, "no memory for a list of %zu files", list.count);
         goto done;
     }
+    made.left_out = list.left_out;
+    made.first_left_out = list.example;
+    list.example = NULL;
     size_t keep = ls__sources_keep();
-    for (size_t i = 0; i < list.count; i++) {
+    for (size_t i = 0; !status && i < list.count; i++) {
         made.files[i].path = list.items[i];
         made.files[i].fd = -1;
         list.items[i] = NULL;
         made.count = i + 1;
         status = open_one(&made.files[i], made.files[i].path, i < keep);
-        if (status) goto done;
     }
+    if (!status) status = drop_empty(&made);
 done:
-    ls__sources_free_names(list.items, list.count);
+    ls__names_free(&list);
     if (status) ls__sources_close(&made);
     *out = made;
     return status;
 }
 
+void ls__sources_warn(const ls__sources *s)
+{
+    if (s->empty == 1) ls__log(LS_LOG_WARNING, "%s: is empty and is skipped", s->first_empty);
+    if (s->empty > 1) ls__log(LS_LOG_WARNING, "%zu empty files are skipped; the first is %s", s->empty, s->first_empty);
+    if (s->left_out)
+        ls__log(LS_LOG_WARNING, "%zu file%s not read, because of the end of %s, like %s; to read such a file, name it",
+                s->left_out, s->left_out > 1 ? "s are" : " is", s->left_out > 1 ? "their names" : "its name",
+                s->first_left_out);
+}
+
 void ls__sources_close(ls__sources *sources)
 {
     for (size_t i = 0; i < sources->count; i++) {
-        if (sources->files[i].fd >= 0) close(sources->files[i].fd);
+        if (sources->files[i].fd >= 0 && !sources->files[i].unpacked) close(sources->files[i].fd);
         free(sources->files[i].path);
     }
+    if (sources->files && sources->unpacked_fd >= 0) close(sources->unpacked_fd);
+    free(sources->first_empty);
+    free(sources->first_left_out);
     free(sources->files);
-    *sources = (ls__sources){ 0 };
+    *sources = (ls__sources){ .unpacked_fd = -1 };
 }
 
 /* Opens a file that is not kept open, for one read. */
@@ -197,7 +173,7 @@ ls_status ls__source_read(const ls__source *s, void *out, size_t bytes, uint64_t
     if (status) return ls__fail_within(status, "reading at byte %zu", (size_t)offset);
     size_t got = 0;
     while (got < bytes) {
-        ssize_t n = pread(fd, (char *)out + got, bytes - got, (off_t)(offset + got));
+        ssize_t n = pread(fd, (char *)out + got, bytes - got, (off_t)(s->base + offset + got));
         if (n < 0 && errno == EINTR) continue;
         if (n > 0) {
             got += (size_t)n;
@@ -219,6 +195,7 @@ ls_status ls__source_redirect(ls__source *s, const char *path)
     ls__source copy = { .fd = -1 };
     struct stat st;
     ls__identity now = { 0 };
+    if (s->unpacked) return LS_OK; /* it is read from this machine's disk already */
     if (!stat(s->path, &st)) now = ls__identity_of(&st);
     if (!ls__identity_same(&now, &s->identity))
         return ls__fail(LS_EIO, "%s: was changed since reading began; a copy of it is not what is being read", s->path);

@@ -5,7 +5,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <sys/stat.h>
-#include "lockstep/base.h"
+#include "lockstep/data.h"
 
 /* Which file it is, and in which state. Whoever changes the file changes this. */
 typedef struct ls__identity {
@@ -16,28 +16,43 @@ typedef struct ls__identity {
 ls__identity ls__identity_of(const struct stat *st);
 bool ls__identity_same(const ls__identity *a, const ls__identity *b);
 
+/* How a file is compressed. */
+typedef enum ls__packing {
+    LS__PACKED_NOT = 0,
+    LS__PACKED_GZIP = 1,
+    LS__PACKED_ZSTD = 2,
+} ls__packing;
+
 typedef struct ls__source {
     char *path;
     _Atomic int fd; /* -1: not kept open, because there are too many; each read opens it */
     uint64_t bytes;
     ls__identity identity; /* which file it was when it was opened */
     _Atomic int delay_us;  /* for measurements: what each read takes longer; gone after redirect */
+    /* Text only: */
+    ls_text_format format; /* what the text is; never auto once it was opened as text */
+    ls__packing packing;   /* of the bytes that ls__source_read() gives */
+    uint64_t base;         /* unpacked: where in the file behind `fd` it begins */
+    bool unpacked;         /* `fd` is the list's file of unpacked text, and `bytes` counts that */
 } ls__source;
 
 typedef struct ls__sources {
     ls__source *files;
     size_t count;
+    int unpacked_fd;   /* a file without a name that has the text of compressed files; -1: none */
+    size_t empty;      /* files that were skipped because they hold nothing */
+    char *first_empty; /* NULL: none */
+    size_t left_out;   /* files in folders that are of no known kind */
+    char *first_left_out;
 } ls__sources;
 
-/* Opens `paths`: names of files, or globs, whose matches come in the order of their bytes. A name or a glob that
- * matches nothing, a file that is empty or cannot be read, a folder, a FIFO: LS_E... with its name; nothing stays
+/* Opens `paths`: names of files, globs and folders, see ls__names_find(). Files that are empty are skipped. A name or a glob
+ * that matches nothing, a file that cannot be read, a FIFO, nothing but empty files: LS_E... with the name; nothing stays
  * open. */
 LS_MUST_CHECK ls_status ls__sources_open(ls__sources *out, const char *const *paths, size_t n_paths);
 void ls__sources_close(ls__sources *sources);
-
-/* The names alone, globs expanded; nothing is opened. For ls__sources_free_names(). */
-LS_MUST_CHECK ls_status ls__sources_names(const char *const *paths, size_t n_paths, char ***names, size_t *count);
-void ls__sources_free_names(char **names, size_t count);
+/* Logs which files were skipped. */
+void ls__sources_warn(const ls__sources *sources);
 
 /* How many descriptors one list of files may keep open: a quarter of what the process may have. */
 size_t ls__sources_keep(void);

@@ -10,8 +10,6 @@
  * is not white space to one that is. That is what makes ls__split_cut() true. */
 #include "data/split.h"
 
-#include <stdbool.h>
-
 enum { O = LS__OTHER, L = LS__LETTER, N = LS__NUMBER, S = LS__SPACE };
 
 static const uint8_t ascii[128] = {
@@ -61,6 +59,20 @@ ls__char_class ls__char_at(const uint8_t *p, const uint8_t *end, size_t *bytes)
     if (*p >= 128) return beyond_ascii(p, end, bytes);
     *bytes = 1;
     return (ls__char_class)ascii[*p];
+}
+
+bool ls__is_word(const uint8_t *p, const uint8_t *end)
+{
+    size_t bytes, low = 0, high = ls__word_range_count;
+    int32_t c = *p < 128 ? *p : decode(p, end, &bytes);
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (ls__word_ranges[middle][1] < c)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return c >= 0 && low < ls__word_range_count && ls__word_ranges[low][0] <= c;
 }
 
 /* The end of a run of characters of one class. */

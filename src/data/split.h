@@ -4,6 +4,7 @@
 #ifndef LS_DATA_SPLIT_H
 #define LS_DATA_SPLIT_H
 
+#include <stdbool.h>
 #include "lockstep/base.h"
 
 /* What a character is to the splitter. A byte that is no valid UTF-8 is a character of its own and counts as other. */
@@ -17,6 +18,12 @@ typedef enum ls__char_class {
 /* Two bits a code point: block ls__class_index[c / 256], then 64 bytes of four each. */
 extern const uint8_t ls__class_index[];
 extern const uint8_t ls__class_blocks[][64];
+
+/* First and last code point of what belongs to words (\w of regular expressions), in order. */
+extern const size_t ls__word_range_count;
+extern const int32_t ls__word_ranges[][2];
+/* Whether the character at `p` < `end` belongs to a word. */
+bool ls__is_word(const uint8_t *p, const uint8_t *end);
 
 /* The class of the character at `p` < `end` and its length in bytes. */
 ls__char_class ls__char_at(const uint8_t *p, const uint8_t *end, size_t *bytes);

@@ -17,6 +17,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "base/thread.h"
 #include "data/source.h"
 
@@ -176,8 +177,8 @@ static void *run(void *arg)
     if (s->stop || r.failed == r.files) return NULL;
     char verdict[200];
     ls_stage_verdict(&r, verdict, sizeof verdict);
-    ls__log(LS_LOG_INFO, "staged in %s: %zu of %zu files, %zu copied now, %.1f s; %s", s->folder, r.copied + r.found,
-            r.files, r.copied, r.seconds, verdict);
+    ls__log(LS_LOG_INFO, "staged in %s: %zu of %zu file%s, %zu copied now, %.1f s; %s", s->folder, r.copied + r.found,
+            r.files, ls__s((int64_t)r.files), r.copied, r.seconds, verdict);
     return NULL;
 }
 

@@ -67,7 +67,8 @@ ls_status ls__tally_add(ls__tally *t, const uint8_t *piece, size_t length, uint6
 typedef struct counting {
     const ls_bpe_options *o;
     ls__fields fields;
-    uint64_t total, done; /* bytes of text */
+    uint64_t total, done; /* bytes of all files */
+    ls__bad_lines bad;    /* of all chunks, in order */
     pthread_mutex_t lock;
     ls__tally *all;   /* under lock */
     ls_status status; /* under lock */
@@ -109,15 +110,23 @@ static void add_to_all(void *user, void *state)
 
 static ls_status work(void *user, void *state, const ls__chunk *chunk, void **result)
 {
-    (void)result;
-    return ls__chunk_documents(chunk, &((counting *)user)->fields, count_document, state);
+    const counting *c = user;
+    ls__bad_lines *bad = c->fields.skip_bad ? calloc(1, sizeof *bad) : NULL;
+    if (c->fields.skip_bad && !bad) return ls__fail(LS_ENOMEM, "no memory to count pieces");
+    ls_status status = ls__chunk_documents(chunk, &c->fields, bad, count_document, state);
+    if (status)
+        free(bad);
+    else
+        *result = bad;
+    return status;
 }
 
 static ls_status put(void *user, const ls__chunk *chunk, void *result)
 {
     counting *c = user;
-    (void)result;
-    c->done += chunk->count;
+    if (result) ls__bad_lines_add(&c->bad, result);
+    free(result);
+    c->done += chunk->consumed;
     if (c->o->progress) c->o->progress(c->o->user, c->done, c->total);
     return LS_OK;
 }
@@ -125,19 +134,21 @@ static ls_status put(void *user, const ls__chunk *chunk, void *result)
 ls_status ls__tally_texts(ls__tally *t, const ls_bpe_options *o)
 {
     ls__sources sources;
-    ls_status status = ls__sources_open_text(&sources, o->paths, o->n_paths);
+    ls_status status = ls__sources_open_text(&sources, o->paths, o->n_paths, o->format);
     if (status) return status;
-    counting c = { .o = o, .fields = { .text = o->field }, .all = t };
+    counting c = { .o = o, .fields = { .text = o->field, .skip_bad = o->skip_bad }, .all = t };
     for (size_t i = 0; i < sources.count; i++) c.total += sources.files[i].bytes;
     pthread_mutex_init(&c.lock, NULL);
-    ls__parallel p = { .chunks = { .sources = &sources, .format = o->format, .size = CHUNK_BYTES },
+    ls__parallel p = { .chunks = { .sources = &sources, .size = CHUNK_BYTES },
                        .threads = o->threads,
                        .user = &c,
                        .open = open_tally,
                        .free = add_to_all,
                        .work = work,
-                       .put = put };
+                       .put = put,
+                       .discard = free };
     status = ls__parallel_run(&p);
+    if (!status) ls__bad_lines_warn(&c.bad);
     if (!status && c.status) status = ls__fail(c.status, "no memory to count %zu different pieces", t->used);
     pthread_mutex_destroy(&c.lock);
     ls__sources_close(&sources);

@@ -7,8 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/status.h"
+#include "base/text.h"
 #include "data/parallel.h"
 #include "data/tokenize.h"
+#include "data/unpack.h"
 
 enum { PACKED_UNIT = 1 << 14, PADDED_CHUNK = 1 << 20 };
 
@@ -17,13 +19,13 @@ typedef struct unit {
     uint64_t start; /* packed: tokens before it; padded: its work, for the balanced order */
     uint32_t file;
     uint32_t bytes;
-    bool last; /* of its file */
+    uint32_t line; /* number of its first line; 0: not known */
+    bool last;     /* of its file */
 } unit;
 
 typedef struct text {
     ls_dataset dataset; /* what the caller holds */
     ls__sources sources;
-    ls_text_format format;
     ls__fields fields; /* the texts are ours */
     const ls_tokenizer *tokenizer;
     size_t seq_len;
@@ -31,6 +33,8 @@ typedef struct text {
     unit *units;
     size_t n_units, room;
     uint64_t tokens; /* packed: of all units */
+    ls__bad_lines bad;
+    uint64_t documents;
 } text;
 
 /* What a worker has of its own. */
@@ -88,8 +92,9 @@ static ls_status read_unit(const text *t, const unit *u, text_worker *w)
     char *bytes = realloc(w->chunk.bytes, u->bytes + 1);
     if (!bytes) return ls__fail(LS_ENOMEM, "%s: no memory for %u bytes of text", file->path, u->bytes);
     w->chunk = (ls__chunk){ .file = file,
-                            .format = ls__text_format_of(t->format, file->path),
+                            .format = file->format,
                             .offset = u->offset,
+                            .line = u->line,
                             .bytes = bytes,
                             .count = u->bytes,
                             .last = u->last };
@@ -104,12 +109,12 @@ static ls_status tokens_of_unit(const text *t, size_t index, text_worker *w)
 {
     if (w->unit == index) return LS_OK;
     const unit *u = &t->units[index];
+    uint64_t expected = (index + 1 < t->n_units ? u[1].start : t->tokens) - u->start;
     w->unit = SIZE_MAX;
     w->list.count = 0;
-    ls_status status = read_unit(t, u, w);
-    if (!status) status = ls__tokenize_chunk(&w->chunk, &t->fields, t->tokenizer, w->encoder, &w->list);
+    ls_status status = expected ? read_unit(t, u, w) : LS_OK;
+    if (!status && expected) status = ls__tokenize_chunk(&w->chunk, &t->fields, t->tokenizer, w->encoder, &w->list);
     if (status) return status;
-    uint64_t expected = (index + 1 < t->n_units ? u[1].start : t->tokens) - u->start;
     if (w->list.count != expected)
         return ls__fail(LS_EIO, "%s: byte %zu: %zu tokens where there were %zu; the file was changed",
                         w->chunk.file->path, (size_t)u->offset, w->list.count, (size_t)expected);
@@ -168,6 +173,13 @@ static ls_status fill_row(void *user, const ls__document *d)
     return status;
 }
 
+/* For who only wants to know whether a line is good. */
+static ls_status ignore_document(void *user, const ls__document *d)
+{
+    (void)user, (void)d;
+    return LS_OK;
+}
+
 static ls_status padded_get(void *self, void *worker, uint64_t sample, ls_row *row)
 {
     const text *t = self;
@@ -178,7 +190,7 @@ static ls_status padded_get(void *self, void *worker, uint64_t sample, ls_row *r
     int32_t end = ls_tokenizer_end(t->tokenizer);
     w->list.count = 0;
     ls_status status = read_unit(t, &t->units[sample], w);
-    if (!status) status = ls__chunk_documents(&w->chunk, &t->fields, fill_row, w);
+    if (!status) status = ls__chunk_documents(&w->chunk, &t->fields, NULL, fill_row, w);
     if (!status && end >= 0) status = ls__token_list_add(&w->list, &end, 1);
     if (status) return status;
 
@@ -212,7 +224,8 @@ static ls_status text_redirect(void *self, size_t file, const char *path)
 
 /* ---- Opening. */
 
-static ls_status add_unit(text *t, const ls__chunk *chunk, uint64_t offset, size_t bytes, uint64_t tokens)
+static ls_status add_unit(text *t, const ls__chunk *chunk, uint64_t offset, size_t bytes, uint64_t line,
+                          uint64_t tokens)
 {
     if (t->n_units == t->room) {
         size_t room = 2 * t->room + 64;
@@ -225,6 +238,7 @@ static ls_status add_unit(text *t, const ls__chunk *chunk, uint64_t offset, size
                                      .start = t->tokens,
                                      .file = (uint32_t)(chunk->file - t->sources.files),
                                      .bytes = (uint32_t)bytes,
+                                     .line = line <= UINT32_MAX ? (uint32_t)line : 0,
                                      .last = offset + bytes == chunk->file->bytes };
     t->tokens += tokens;
     return LS_OK;
@@ -235,79 +249,123 @@ static ls_status open_state(void *user, void **state)
     return worker_open(user, 0, state);
 }
 
+/* What one chunk gives, for the list of units. */
+typedef struct indexed {
+    size_t tokens; /* packed */
+    uint64_t documents;
+    ls__bad_lines bad;
+    uint32_t lengths[]; /* padded: what the row of each line will hold; BAD: it is skipped */
+} indexed;
+
+static const uint32_t BAD = UINT32_MAX;
+
 static ls_status count_tokens(void *user, void *state, const ls__chunk *chunk, void **result)
 {
     const text *t = user;
     text_worker *w = state;
+    indexed *found = calloc(1, sizeof *found);
+    if (!found) return ls__fail(LS_ENOMEM, "no memory for an index of the text");
     w->list.count = 0;
+    w->list.bad = (ls__bad_lines){ 0 };
+    w->list.documents = 0;
     ls_status status = ls__tokenize_chunk(chunk, &t->fields, t->tokenizer, w->encoder, &w->list);
-    *result = (void *)w->list.count; /* a number is all that is wanted */
+    found->tokens = w->list.count;
+    found->documents = w->list.documents;
+    found->bad = w->list.bad;
+    if (status)
+        free(found);
+    else
+        *result = found;
     return status;
 }
 
 static ls_status put_packed(void *user, const ls__chunk *chunk, void *result)
 {
-    return add_unit(user, chunk, chunk->offset, chunk->count, (size_t)result);
+    text *t = user;
+    indexed *found = result;
+    ls_status status = add_unit(t, chunk, chunk->offset, chunk->count, chunk->line, found->tokens);
+    ls__bad_lines_add(&t->bad, &found->bad);
+    t->documents += found->documents;
+    free(found);
+    return status;
 }
 
-/* The next line of a chunk that is not blank, from *at on, which moves behind it; false: there is none. */
-static bool next_line(const ls__chunk *chunk, size_t *at, size_t *begin, size_t *count)
+typedef struct line_at {
+    size_t next, begin, count; /* where to look on; the line */
+    uint64_t number;           /* of the line */
+} line_at;
+
+/* The next line of a chunk that is not blank; false: there is none. */
+static bool next_line(const ls__chunk *chunk, line_at *l)
 {
-    while (*at < chunk->count) {
-        const char *line = chunk->bytes + *at, *end = memchr(line, '\n', chunk->count - *at);
-        size_t n = end ? (size_t)(end - line) : chunk->count - *at, blank = 0;
+    while (l->next < chunk->count) {
+        const char *line = chunk->bytes + l->next, *end = memchr(line, '\n', chunk->count - l->next);
+        size_t n = end ? (size_t)(end - line) : chunk->count - l->next, blank = 0;
         while (blank < n && (line[blank] == ' ' || line[blank] == '\t' || line[blank] == '\r')) blank++;
-        *begin = *at;
-        *count = n;
-        *at += n + (end != NULL);
+        l->number = l->next ? l->number + 1 : chunk->line;
+        l->begin = l->next;
+        l->count = n;
+        l->next += n + (end != NULL);
         if (blank < n) return true;
     }
     return false;
 }
 
-/* The work of each line: what its row will hold. With `lengths`, the result is an array. */
+/* What the row of one line will hold, or whether it is bad. */
+static ls_status measure_line(const text *t, text_worker *w, const ls__chunk *chunk, const line_at *l, uint32_t *length,
+                              ls__bad_lines *bad)
+{
+    ls__chunk line = { .file = chunk->file,
+                       .format = chunk->file->format == LS_TEXT_PLAIN ? LS_TEXT_LINES : chunk->file->format,
+                       .offset = chunk->offset + l->begin,
+                       .line = l->number,
+                       .bytes = chunk->bytes + l->begin,
+                       .count = l->count,
+                       .last = true };
+    uint64_t before = bad->count;
+    w->list.count = 0;
+    ls_status status = ls__chunk_documents(&line, &t->fields, bad, t->lengths ? fill_row : ignore_document, w);
+    size_t tokens = w->list.count + (ls_tokenizer_end(t->tokenizer) >= 0);
+    *length = (uint32_t)(!t->lengths ? l->count : tokens > t->seq_len ? t->seq_len : tokens ? tokens - 1 : 0);
+    if (bad->count > before) *length = BAD;
+    return status;
+}
+
+/* Looks at each line, if there is anything to be found out about it. */
 static ls_status measure_lines(void *user, void *state, const ls__chunk *chunk, void **result)
 {
     const text *t = user;
-    text_worker *w = state;
-    if (!t->lengths) return LS_OK;
-    size_t lines = 0, at = 0, begin, count;
-    while (next_line(chunk, &at, &begin, &count)) lines++;
-    uint32_t *lengths = malloc((lines + 1) * sizeof *lengths);
-    if (!lengths) return ls__fail(LS_ENOMEM, "%s: no memory for the lengths of %zu lines", chunk->file->path, lines);
+    size_t lines = 0;
+    if (!t->lengths && !t->fields.skip_bad) return LS_OK;
+    for (line_at l = { 0 }; next_line(chunk, &l);) lines++;
+    indexed *found = calloc(1, sizeof *found + lines * sizeof *found->lengths);
+    if (!found) return ls__fail(LS_ENOMEM, "%s: no memory for the lengths of %zu lines", chunk->file->path, lines);
     ls_status status = LS_OK;
-    at = lines = 0;
-    while (!status && next_line(chunk, &at, &begin, &count)) {
-        ls__chunk line = { .file = chunk->file,
-                           .format = ls__text_format_of(t->format, chunk->file->path),
-                           .offset = chunk->offset + begin,
-                           .bytes = chunk->bytes + begin,
-                           .count = count,
-                           .last = true };
-        if (line.format == LS_TEXT_PLAIN) line.format = LS_TEXT_LINES;
-        w->list.count = 0;
-        status = ls__chunk_documents(&line, &t->fields, fill_row, w);
-        size_t tokens = w->list.count + (ls_tokenizer_end(t->tokenizer) >= 0);
-        lengths[lines++] = (uint32_t)(tokens > t->seq_len ? t->seq_len : tokens ? tokens - 1 : 0);
-    }
+    lines = 0;
+    for (line_at l = { 0 }; !status && next_line(chunk, &l);)
+        status = measure_line(t, state, chunk, &l, &found->lengths[lines++], &found->bad);
     if (status)
-        free(lengths);
+        free(found);
     else
-        *result = lengths;
+        *result = found;
     return status;
 }
 
 static ls_status put_lines(void *user, const ls__chunk *chunk, void *result)
 {
     text *t = user;
-    const uint32_t *lengths = result;
-    size_t at = 0, begin, count, i = 0;
+    indexed *found = result;
+    size_t i = 0;
     ls_status status = LS_OK;
-    for (; !status && next_line(chunk, &at, &begin, &count); i++) {
-        t->tokens = lengths ? lengths[i] : count;
-        status = add_unit(t, chunk, chunk->offset + begin, count, 0);
+    for (line_at l = { 0 }; !status && next_line(chunk, &l); i++) {
+        if (!ls__has_document(&t->fields, chunk->file, chunk->offset + l.begin)) continue;
+        if (found && found->lengths[i] == BAD) continue;
+        t->documents++;
+        t->tokens = found ? found->lengths[i] : l.count;
+        status = add_unit(t, chunk, chunk->offset + l.begin, l.count, l.number, 0);
     }
-    free(result);
+    if (found) ls__bad_lines_add(&t->bad, &found->bad);
+    free(found);
     return status;
 }
 
@@ -315,24 +373,27 @@ static ls_status index_files(text *t, int threads)
 {
     ls__parallel p = { /* Padded, only line ends matter here. */
                        .chunks = { .sources = &t->sources,
-                                   .format = t->padded ? LS_TEXT_LINES : t->format,
+                                   .format = t->padded ? LS_TEXT_LINES : LS_TEXT_AUTO,
+                                   .tokenizer = t->tokenizer,
                                    .size = t->padded ? PADDED_CHUNK : PACKED_UNIT },
-                       .threads = t->padded && !t->lengths ? 1 : threads,
+                       .threads = t->padded && !t->lengths && !t->fields.skip_bad ? 1 : threads,
                        .user = t,
                        .open = open_state,
                        .free = worker_free,
                        .work = t->padded ? measure_lines : count_tokens,
                        .put = t->padded ? put_lines : put_packed,
-                       .discard = t->padded ? free : NULL
+                       .discard = free
     };
     ls_status status = ls__parallel_run(&p);
     if (status) return status;
+    ls__bad_lines_warn(&t->bad);
     const ls__source *last = &t->sources.files[t->sources.count - 1];
     if (t->padded && !t->n_units)
         return ls__fail(LS_EINVAL, "%s: byte %zu: the data end without a document", last->path, (size_t)last->bytes);
     if (!t->padded && t->tokens <= t->seq_len)
-        return ls__fail(LS_EINVAL, "%s: byte %zu: the data end after %zu tokens; a sequence of %zu needs %zu",
-                        last->path, (size_t)last->bytes, (size_t)t->tokens, t->seq_len, t->seq_len + 1);
+        return ls__fail(LS_EINVAL, "%s: byte %zu: the data end after %zu token%s; a sequence of %zu needs %zu",
+                        last->path, (size_t)last->bytes, (size_t)t->tokens, ls__s((int64_t)t->tokens), t->seq_len,
+                        t->seq_len + 1);
     return LS_OK;
 }
 
@@ -341,6 +402,19 @@ static const char *copy_of(const char *name, ls_status *status)
     char *copy = name ? strdup(name) : NULL;
     if (name && !copy) *status = ls__fail(LS_ENOMEM, "no memory for a dataset");
     return copy;
+}
+
+/* Fields are JSON's; a plain file that is to have some is a mistake. */
+static ls_status check_fields(const ls__sources *sources, const ls_text_options *o)
+{
+    bool asked = o->field || o->prompt_field || o->weight_field || o->skip_bad;
+    for (size_t i = 0; asked && i < sources->count; i++)
+        if (sources->files[i].format != LS_TEXT_JSONL)
+            return ls__fail(LS_EINVAL,
+                            "%s: is plain text by its name or the format asked for; only JSON lines have fields, and "
+                            "lines that can be wrong",
+                            sources->files[i].path);
+    return LS_OK;
 }
 
 ls_status ls_text_open(ls_dataset **out, const ls_text_options *o)
@@ -354,12 +428,16 @@ ls_status ls_text_open(ls_dataset **out, const ls_text_options *o)
     t->seq_len = o->seq_len;
     t->padded = o->padded;
     t->lengths = o->lengths;
-    t->format = o->format;
+    t->fields.skip_bad = o->skip_bad;
     ls_status status = LS_OK;
     t->fields.text = copy_of(o->field, &status);
     t->fields.prompt = o->padded ? copy_of(o->prompt_field, &status) : NULL;
     t->fields.weight = o->padded ? copy_of(o->weight_field, &status) : NULL;
-    if (!status) status = ls__sources_open_text(&t->sources, o->paths, o->n_paths);
+    if (!status) status = ls__sources_open_text(&t->sources, o->paths, o->n_paths, o->format);
+    if (!status) status = check_fields(&t->sources, o);
+    if (!status) status = ls__sources_unpack(&t->sources);
+    t->fields.hold_out = o->hold_out;
+    t->fields.files = t->sources.files;
     if (!status) status = index_files(t, o->threads);
     if (status) {
         text_free(t);
@@ -382,4 +460,10 @@ ls_status ls_text_open(ls_dataset **out, const ls_text_options *o)
     };
     *out = &t->dataset;
     return LS_OK;
+}
+
+uint64_t ls_text_documents(const ls_dataset *dataset)
+{
+    const text *t = dataset->self;
+    return t->documents;
 }

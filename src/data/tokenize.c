@@ -1,18 +1,15 @@
 /* Text to shards: threads tokenize chunks, and the results are written in order, so the shards are the same for any
- * number of threads. A shard is written beside its place and renamed when it is whole. llm.c's header says how many
- * tokens follow, which is only known at the end for the last shard: a shard's tokens are kept until it is full. */
+ * number of threads. They get their names when all are whole (shard_set.h). llm.c's header says how many tokens follow, which
+ * is only known at the end for the last shard: a shard's tokens are kept until it is full. */
 #include "data/tokenize.h"
 
-#include <dirent.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include "base/file.h"
 #include "base/status.h"
 #include "data/parallel.h"
 #include "data/shard.h"
+#include "data/shard_set.h"
 
 enum { CHUNK_BYTES = 1 << 20 };
 static const uint64_t default_shard_tokens = 100000000;
@@ -23,7 +20,9 @@ typedef struct job {
     ls_shard_format format;
     uint64_t shard_tokens;
     ls__sources sources;
-    uint64_t total; /* bytes of all files */
+    uint64_t total, done; /* bytes of all files */
+    ls__bad_lines bad;
+    ls__shard_set *set;
     ls_tokenize_result result;
     /* the shard being filled: */
     uint8_t *shard; /* grows as needed */
@@ -67,7 +66,7 @@ ls_status ls__tokenize_chunk(const ls__chunk *chunk, const ls__fields *fields, c
                              ls_encoder *encoder, ls__token_list *list)
 {
     chunk_work w = { .encoder = encoder, .end = ls_tokenizer_end(tokenizer), .list = list };
-    return ls__chunk_documents(chunk, fields, tokenize_document, &w);
+    return ls__chunk_documents(chunk, fields, &list->bad, tokenize_document, &w);
 }
 
 static void discard(void *result)
@@ -109,14 +108,13 @@ static void free_encoder(void *user, void *state)
 
 static size_t width_of(const job *j)
 {
-    return j->format == LS_SHARD_LLMC32 || j->format == LS_SHARD_RAW32 ? 4 : 2;
+    return j->format == LS_SHARD_LLMC32 || j->format == LS_SHARD_U32 ? 4 : 2;
 }
 
 static ls_status finish_shard(job *j)
 {
-    char *path;
-    if (asprintf(&path, "%s-%05" PRIu64 ".bin", j->o->output, j->result.shards) < 0)
-        return ls__fail(LS_ENOMEM, "%s: out of memory", j->o->output);
+    char *path = ls__shard_set_path(j->set, j->result.shards);
+    if (!path) return ls__fail(LS_ENOMEM, "%s: out of memory", j->o->output);
     ls__file_writer *w;
     uint8_t header[LS__SHARD_HEADER];
     ls_status status = ls__file_writer_open(&w, path);
@@ -171,8 +169,10 @@ static ls_status put(void *user, const ls__chunk *chunk, void *result)
     j->result.documents += p->documents;
     j->result.tokens += p->count;
     j->result.bytes += chunk->count;
+    j->done += chunk->consumed;
+    ls__bad_lines_add(&j->bad, &p->bad);
     discard(p);
-    if (!status && j->o->progress) j->o->progress(j->o->user, j->result.bytes, j->total);
+    if (!status && j->o->progress) j->o->progress(j->o->user, j->done, j->total);
     return status;
 }
 
@@ -183,77 +183,27 @@ static ls_status check_options(job *j)
     j->format = o->shard_format;
     if (j->format == LS_SHARD_AUTO) j->format = vocabulary <= 1 << 16 ? LS_SHARD_LLMC16 : LS_SHARD_LLMC32;
     if (vocabulary > 1 << 16 && width_of(j) == 2)
-        return ls__fail(LS_EINVAL, "a vocabulary of %u does not fit shards of format %s; use llmc32 or raw32",
-                        vocabulary, ls_shard_format_name(j->format));
+        return ls__fail(LS_EINVAL, "a vocabulary of %u does not fit shards of format %s; use llmc32 or u32", vocabulary,
+                        ls_shard_format_name(j->format));
     j->shard_tokens = o->shard_tokens ? o->shard_tokens : default_shard_tokens;
     if (j->shard_tokens > INT32_MAX) return ls__fail(LS_EINVAL, "a shard holds at most %d tokens", INT32_MAX);
     return LS_OK;
 }
 
-/* The folder that the shards go to, to be freed; NULL: no memory. */
-static char *folder_of(const char *output)
-{
-    const char *slash = strrchr(output, '/');
-    return !slash ? strdup(".") : slash == output ? strdup("/") : strndup(output, (size_t)(slash - output));
-}
-
-/* The number of a shard of that name, or -1. */
-static int64_t shard_number(const char *file, const char *name)
-{
-    size_t n = strlen(name);
-    char *end;
-    if (strncmp(file, name, n) != 0 || file[n] != '-' || strspn(file + n + 1, "0123456789") < 5) return -1;
-    long long number = strtoll(file + n + 1, &end, 10);
-    return strcmp(end, ".bin") ? -1 : number;
-}
-
-/* Shards of that name from number `first` on: removed, or LS_EINVAL. */
-static ls_status old_shards(const job *j, uint64_t first, bool remove)
-{
-    const char *slash = strrchr(j->o->output, '/'), *name = slash ? slash + 1 : j->o->output;
-    char *folder = folder_of(j->o->output);
-    DIR *d = folder ? opendir(folder) : NULL;
-    ls_status status = LS_OK;
-    for (struct dirent *e; d && !status && (e = readdir(d));) {
-        int64_t number = shard_number(e->d_name, name);
-        if (number < 0 || (uint64_t)number < first) continue;
-        if (!remove)
-            status =
-                ls__fail(LS_EINVAL,
-                         "%s/%s: is there already, and would be taken for one of the new shards; remove or replace "
-                         "the old ones, or name another place",
-                         folder, e->d_name);
-        else if (unlinkat(dirfd(d), e->d_name, 0))
-            status = ls__fail_errno("%s/%s: an old shard, cannot be removed", folder, e->d_name);
-    }
-    if (d) closedir(d);
-    free(folder);
-    return status;
-}
-
-static ls_status make_folder(const char *output)
-{
-    char *folder = folder_of(output);
-    ls_status status = folder ? ls__file_make_dir(folder) : ls__fail(LS_ENOMEM, "no memory for a name");
-    free(folder);
-    return status;
-}
-
 ls_status ls_tokenize(const ls_tokenize_options *o, ls_tokenize_result *result)
 {
-    job j = { .o = o, .fields = { .text = o->field } };
+    job j = { .o = o, .fields = { .text = o->field, .skip_bad = o->skip_bad } };
     *result = (ls_tokenize_result){ 0 };
     ls_status status = check_options(&j);
-    if (!status) status = ls__sources_open_text(&j.sources, o->paths, o->n_paths);
+    if (!status) status = ls__sources_open_text(&j.sources, o->paths, o->n_paths, o->format);
     if (status) return status;
-    if (!o->replace) status = old_shards(&j, 0, false);
-    if (!status) status = make_folder(o->output);
+    status = ls__shard_set_open(&j.set, o->output, o->replace);
     if (status) {
         ls__sources_close(&j.sources);
         return status;
     }
     for (size_t i = 0; i < j.sources.count; i++) j.total += j.sources.files[i].bytes;
-    ls__parallel p = { .chunks = { .sources = &j.sources, .format = o->format, .size = CHUNK_BYTES },
+    ls__parallel p = { .chunks = { .sources = &j.sources, .tokenizer = o->tokenizer, .size = CHUNK_BYTES },
                        .threads = o->threads,
                        .user = &j,
                        .open = open_encoder,
@@ -266,7 +216,11 @@ ls_status ls_tokenize(const ls_tokenize_options *o, ls_tokenize_result *result)
     if (!status && !j.result.tokens)
         status = ls__fail(LS_EFORMAT, "%s: byte 0: there is no text in %s", j.sources.files[0].path,
                           j.sources.count > 1 ? "this and the other files" : "this file");
-    if (!status && o->replace) status = old_shards(&j, j.result.shards, true);
+    j.result.bad_lines = j.bad.count;
+    if (!status) status = ls__shard_set_commit(&j.set);
+    if (!status) ls__bad_lines_warn(&j.bad);
+    if (status) j.result.shards = 0;
+    ls__shard_set_cancel(&j.set);
     free(j.shard);
     ls__sources_close(&j.sources);
     *result = j.result;

@@ -9,6 +9,7 @@ typedef struct ls__token_list {
     int32_t *tokens;
     size_t count, room;
     uint64_t documents; /* ends of documents among them */
+    ls__bad_lines bad;  /* lines that were skipped */
 } ls__token_list;
 
 LS_MUST_CHECK ls_status ls__token_list_add(ls__token_list *list, const int32_t *tokens, size_t count);

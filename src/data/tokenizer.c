@@ -12,37 +12,29 @@
 
 enum { FILE_LIMIT = 1 << 28, BYTES_END = 256 };
 
-struct ls_tokenizer {
-    ls__bpe *bpe; /* NULL: bytes are tokens */
-    int32_t end;
-    uint8_t each[256]; /* 0 to 255: what the tokens of `bytes` are made of */
-};
-
 struct ls_encoder {
     const ls_tokenizer *tokenizer;
     ls__bpe_scratch *scratch; /* NULL: bytes */
     int32_t *tokens;
-    size_t room;
+    size_t count, room;
 };
 
-static ls_status read_tokenizer(ls__bpe **out, const char *path)
+static ls_status read_tokenizer(ls_tokenizer *t, const char *path)
 {
-    char *text;
-    size_t bytes;
-    ls_status status = ls__file_read(path, FILE_LIMIT, &text, &bytes);
-    if (status) return status;
-    status = ls__tokenizer_parse(out, path, text, bytes);
-    free(text);
-    return status;
+    ls__kept_file *kept = &t->kept[LS__KEPT_TOKENIZER];
+    ls_status status = ls__file_read(path, FILE_LIMIT, &kept->text, &kept->bytes);
+    return status ? status : ls__tokenizer_parse(&t->bpe, &t->added, path, kept->text, kept->bytes);
 }
 
-static ls_status read_vocabulary(ls__bpe **out, const char *vocab_path, const char *merges_path)
+static ls_status read_vocabulary(ls_tokenizer *t, const char *vocab_path, const char *merges_path)
 {
     char *vocab = NULL, *merges = NULL;
     size_t vocab_bytes, merges_bytes;
     ls_status status = ls__file_read(vocab_path, FILE_LIMIT, &vocab, &vocab_bytes);
     if (!status) status = ls__file_read(merges_path, FILE_LIMIT, &merges, &merges_bytes);
-    if (!status) status = ls__vocabulary_parse(out, vocab_path, vocab, vocab_bytes, merges_path, merges, merges_bytes);
+    if (!status)
+        status =
+            ls__vocabulary_parse(&t->bpe, &t->added, vocab_path, vocab, vocab_bytes, merges_path, merges, merges_bytes);
     free(vocab);
     free(merges);
     return status;
@@ -54,7 +46,7 @@ static bool exists(const char *path)
 }
 
 /* A folder: whichever of the usual files it has. */
-static ls_status read_folder(ls__bpe **out, const char *folder)
+static ls_status read_files(ls_tokenizer *t, const char *folder)
 {
     static const char *const names[][2] = { { "tokenizer.json", NULL },
                                             { "vocab.json", "merges.txt" },
@@ -68,7 +60,7 @@ static ls_status read_folder(ls__bpe **out, const char *folder)
         if (asprintf(&first, "%s/%s", folder, names[i][0]) < 0) first = NULL;
         if (first && names[i][1] && asprintf(&second, "%s/%s", folder, names[i][1]) < 0) second = NULL;
         bool found = first && exists(first);
-        if (found) status = second ? read_vocabulary(out, first, second) : read_tokenizer(out, first);
+        if (found) status = second ? read_vocabulary(t, first, second) : read_tokenizer(t, first);
         free(first);
         free(second);
         if (found) break;
@@ -76,30 +68,60 @@ static ls_status read_folder(ls__bpe **out, const char *folder)
     return status;
 }
 
+/* "bytes" needs no files; its end token is an added one like others. */
+static ls_status make_bytes(ls_tokenizer *t)
+{
+    static const ls__added_token end = {
+        .bytes = (const uint8_t *)LS__END_OF_TEXT, .count = sizeof LS__END_OF_TEXT - 1, .id = BYTES_END, .special = true
+    };
+    t->end = BYTES_END;
+    ls_status status = ls__added_add(&t->added, &end);
+    ls__added_seal(&t->added);
+    return status;
+}
+
+/* A file that says what "bytes" is, as ls_tokenizer_save() writes it, is read as that: it is faster. */
+static bool is_bytes(const ls_tokenizer *t)
+{
+    if (ls__bpe_merges(t->bpe) || ls__bpe_tokens(t->bpe) != BYTES_END + 1 || t->end != BYTES_END || t->added.count != 1)
+        return false;
+    const ls__added_token *end = &t->added.tokens[0];
+    if (end->id != BYTES_END || end->lstrip || end->rstrip || end->single_word ||
+        end->count != sizeof LS__END_OF_TEXT - 1 || memcmp(end->bytes, LS__END_OF_TEXT, end->count) != 0)
+        return false;
+    for (uint32_t i = 0; i < 256; i++) {
+        size_t count;
+        const uint8_t *bytes = ls__bpe_bytes(t->bpe, i, &count);
+        if (!bytes || count != 1 || *bytes != i) return false;
+    }
+    return true;
+}
+
+static ls_status read_named(ls_tokenizer *t, const char *name)
+{
+    size_t length = strlen(name);
+    bool file = length > 5 && !strcmp(name + length - 5, ".json");
+    const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name;
+    char *folder = !file ? strdup(name) : slash ? strndup(name, (size_t)(slash - name) + 1) : strdup(".");
+    if (!folder) return ls__fail(LS_ENOMEM, "no memory for a tokenizer");
+    ls_status status = file ? read_tokenizer(t, name) : read_files(t, folder);
+    /* What lies beside a file of another name is not known to belong to it. */
+    if (!status) status = ls__tokenizer_read_folder(t, file && strcmp(base, "tokenizer.json") ? NULL : folder);
+    if (!status && is_bytes(t)) ls__bpe_free(&t->bpe);
+    free(folder);
+    return status;
+}
+
 ls_status ls_tokenizer_open(ls_tokenizer **out, const char *name)
 {
-    *out = NULL;
     ls_tokenizer *t = calloc(1, sizeof *t);
+    *out = NULL;
     if (!t) return ls__fail(LS_ENOMEM, "no memory for a tokenizer");
     for (int i = 0; i < 256; i++) t->each[i] = (uint8_t)i;
-    ls_status status = LS_OK;
-    size_t length = strlen(name);
-    if (!strcmp(name, "bytes"))
-        t->end = BYTES_END;
-    else if (length > 5 && !strcmp(name + length - 5, ".json"))
-        status = read_tokenizer(&t->bpe, name);
-    else
-        status = read_folder(&t->bpe, name);
-    if (status) {
-        free(t);
-        return status;
-    }
-    if (t->bpe) {
-        uint32_t end = ls__bpe_find(t->bpe, LS__END_OF_TEXT, sizeof LS__END_OF_TEXT - 1);
-        t->end = end == LS__BPE_NONE ? -1 : (int32_t)end;
-    }
+    ls_status status = strcmp(name, "bytes") ? read_named(t, name) : make_bytes(t);
+    if (status) ls_tokenizer_free(&t);
     *out = t;
-    return LS_OK;
+    return status;
 }
 
 void ls_tokenizer_free(ls_tokenizer **tokenizer)
@@ -107,13 +129,36 @@ void ls_tokenizer_free(ls_tokenizer **tokenizer)
     ls_tokenizer *t = *tokenizer;
     if (!t) return;
     ls__bpe_free(&t->bpe);
+    ls__added_free(&t->added);
+    for (int i = 0; i < LS__KEPT_FILES; i++) free(t->kept[i].text);
     free(t);
     *tokenizer = NULL;
 }
 
-ls_status ls_tokenizer_save(const ls_tokenizer *tokenizer, const char *folder)
+/* "bytes" as a byte-pair encoding without pairs. */
+static ls_status bytes_as_bpe(ls__bpe **out, const ls_tokenizer *t)
 {
-    return tokenizer->bpe ? ls__tokenizer_write(tokenizer->bpe, folder) : LS_OK;
+    ls_status status = ls__bpe_open(out, BYTES_END + 1);
+    for (uint32_t i = 0; i <= BYTES_END && !status; i++) {
+        size_t count;
+        const uint8_t *bytes = ls_tokenizer_bytes(t, (int32_t)i, &count);
+        status = ls__bpe_add_token(*out, i, bytes, count);
+    }
+    if (status) ls__bpe_free(out);
+    return status;
+}
+
+ls_status ls_tokenizer_save(const ls_tokenizer *t, const char *folder)
+{
+    ls__bpe *made = NULL;
+    ls_status status = t->bpe ? LS_OK : bytes_as_bpe(&made, t);
+    if (!status)
+        status =
+            ls__tokenizer_write(t->bpe ? t->bpe : made, &t->added, folder, t->kept[LS__KEPT_TOKENIZER].text != NULL);
+    /* Last, because they say more than what can be made anew. */
+    if (!status) status = ls__tokenizer_write_kept(t, folder);
+    ls__bpe_free(&made);
+    return status;
 }
 
 uint32_t ls_tokenizer_vocabulary(const ls_tokenizer *t)
@@ -201,40 +246,68 @@ static ls_status make_room(ls_encoder *e, size_t used, size_t more)
     return LS_OK;
 }
 
-static ls_status encode_bytes(ls_encoder *e, const uint8_t *text, size_t bytes, size_t *count)
+/* Text between added tokens: appends its tokens. */
+static ls_status encode_bytes(void *user, const uint8_t *text, size_t bytes)
 {
-    ls_status status = make_room(e, 0, bytes);
-    if (status) return status;
-    for (size_t i = 0; i < bytes; i++) e->tokens[i] = text[i];
-    *count = bytes;
+    ls_encoder *e = user;
+    ls_status status = make_room(e, e->count, bytes);
+    for (size_t i = 0; i < bytes && !status; i++) e->tokens[e->count + i] = text[i];
+    if (!status) e->count += bytes;
+    return status;
+}
+
+static ls_status encode_pieces(void *user, const uint8_t *text, size_t bytes)
+{
+    ls_encoder *e = user;
+    const uint8_t *p = text, *end = text + bytes;
+    while (p < end) {
+        size_t piece = ls__split(p, end);
+        if (piece + 8 > e->room - e->count) {
+            /* A piece may need as many tokens as it has bytes; text has a token for every four or five. */
+            ls_status status = make_room(e, e->count, piece + (size_t)(end - p) / 4 + 64);
+            if (status) return status;
+        }
+        size_t n = ls__bpe_piece(e->scratch, p, piece, (size_t)(end - p) - piece, e->tokens + e->count);
+        if (!n) return ls__fail(LS_ENOMEM, "no memory for a piece of %zu bytes", piece);
+        e->count += n;
+        p += piece;
+    }
     return LS_OK;
 }
 
-static ls_status encode_pieces(ls_encoder *e, const uint8_t *text, size_t bytes, size_t *count)
+static ls_status encode_added(void *user, uint32_t id)
 {
-    const uint8_t *p = text, *end = text + bytes;
-    size_t used = 0;
-    while (p < end) {
-        size_t piece = ls__split(p, end);
-        if (piece + 8 > e->room - used) {
-            /* A piece may need as many tokens as it has bytes; text has a token for every four or five. */
-            ls_status status = make_room(e, used, piece + (size_t)(end - p) / 4 + 64);
-            if (status) return status;
-        }
-        size_t n = ls__bpe_piece(e->scratch, p, piece, (size_t)(end - p) - piece, e->tokens + used);
-        if (!n) return ls__fail(LS_ENOMEM, "no memory for a piece of %zu bytes", piece);
-        used += n;
-        p += piece;
-    }
-    *count = used;
-    return LS_OK;
+    ls_encoder *e = user;
+    ls_status status = make_room(e, e->count, 1);
+    if (!status) e->tokens[e->count++] = (int32_t)id;
+    return status;
 }
 
 ls_status ls_encode(ls_encoder *e, const void *text, size_t bytes, const int32_t **tokens, size_t *count)
 {
     *tokens = NULL;
-    *count = 0;
-    ls_status status = e->scratch ? encode_pieces(e, text, bytes, count) : encode_bytes(e, text, bytes, count);
-    if (!status) *tokens = e->tokens;
-    return status;
+    *count = e->count = 0;
+    ls_status status =
+        ls__added_split(&e->tokenizer->added, text, bytes, e->scratch ? encode_pieces : encode_bytes, encode_added, e);
+    if (status) return status;
+    *tokens = e->tokens;
+    *count = e->count;
+    return LS_OK;
+}
+
+bool ls__tokenizer_may_cut(const ls_tokenizer *t, const char *text, size_t bytes, size_t at)
+{
+    return ls__added_may_cut(&t->added, (const uint8_t *)text, bytes, at);
+}
+
+bool ls__tokenizer_is_part(const ls_tokenizer *t, const ls_tokenizer *other, int32_t *first)
+{
+    for (int32_t id = 0; id < (int32_t)ls_tokenizer_vocabulary(t); id++) {
+        size_t a, b;
+        const uint8_t *own = ls_tokenizer_bytes(t, id, &a), *theirs = ls_tokenizer_bytes(other, id, &b);
+        if (!own || (theirs && a == b && memcmp(own, theirs, a) == 0)) continue;
+        *first = id;
+        return false;
+    }
+    return true;
 }

@@ -2,10 +2,26 @@
 #ifndef LS_DATA_TOKENIZER_H
 #define LS_DATA_TOKENIZER_H
 
+#include "data/added.h"
 #include "data/bpe.h"
 #include "lockstep/data.h"
 
 #define LS__END_OF_TEXT "<|endoftext|>"
+
+/* A file that belongs to the tokenizer, as it was read. */
+typedef struct ls__kept_file {
+    char *text; /* NULL: there is none */
+    size_t bytes;
+} ls__kept_file;
+enum { LS__KEPT_TOKENIZER = 0, LS__KEPT_FILES = 5 }; /* the first is tokenizer.json; see tokenizer_folder.c */
+
+struct ls_tokenizer {
+    ls__bpe *bpe; /* NULL: bytes are tokens */
+    ls__added added;
+    int32_t end;
+    uint8_t each[256]; /* 0 to 255: what the tokens of `bytes` are made of */
+    ls__kept_file kept[LS__KEPT_FILES];
+};
 
 /* GPT-2's printable alphabet of bytes: byte -> code point, below 512. */
 uint32_t ls__byte_to_char(uint8_t byte);
@@ -13,13 +29,27 @@ uint32_t ls__byte_to_char(uint8_t byte);
 bool ls__chars_to_bytes(char *text, size_t *count);
 
 /* From texts in memory, whose names are for messages. `path` of a tokenizer.json alone, or of a vocabulary and its
- * merges. */
-LS_MUST_CHECK ls_status ls__tokenizer_parse(ls__bpe **out, const char *path, const char *json, size_t json_bytes);
-LS_MUST_CHECK ls_status ls__vocabulary_parse(ls__bpe **out, const char *vocab_path, const char *vocab,
+ * merges. On failure *out is NULL and *added empty. */
+LS_MUST_CHECK ls_status ls__tokenizer_parse(ls__bpe **out, ls__added *added, const char *path, const char *json,
+                                            size_t json_bytes);
+LS_MUST_CHECK ls_status ls__vocabulary_parse(ls__bpe **out, ls__added *added, const char *vocab_path, const char *vocab,
                                              size_t vocab_bytes, const char *merges_path, const char *merges,
                                              size_t merges_bytes);
 
-/* Writes vocab.json, merges.txt and tokenizer.json into a folder, which is made if need be. */
-LS_MUST_CHECK ls_status ls__tokenizer_write(const ls__bpe *bpe, const char *folder);
+/* Reads the files beside the tokenizer that belong to it (NULL: there are none), and finds the token that ends a text. */
+LS_MUST_CHECK ls_status ls__tokenizer_read_folder(ls_tokenizer *t, const char *folder);
+/* Writes the files that were kept. */
+LS_MUST_CHECK ls_status ls__tokenizer_write_kept(const ls_tokenizer *t, const char *folder);
+
+/* Writes vocab.json and merges.txt, and unless `vocabulary_only` tokenizer.json and tokenizer_config.json, into a folder,
+ * which is made if need be. */
+LS_MUST_CHECK ls_status ls__tokenizer_write(const ls__bpe *bpe, const ls__added *added, const char *folder,
+                                            bool vocabulary_only);
+
+/* Whether text may be cut in two at `at`, where ls__split_cut() allows it, without a change to its tokens. */
+bool ls__tokenizer_may_cut(const ls_tokenizer *t, const char *text, size_t bytes, size_t at);
+
+/* Whether each token of `t` has the same bytes in `other`; if not, *first is one that has not. */
+bool ls__tokenizer_is_part(const ls_tokenizer *t, const ls_tokenizer *other, int32_t *first);
 
 #endif

@@ -59,15 +59,19 @@ static ls_status parse_json(json_t **out, const char *path, const char *text, si
     return ls__fail(LS_EFORMAT, "%s: byte %d (line %d): %s", path, error.position, error.line, error.text);
 }
 
-/* Adds a token as it is written; `literal`: not in the alphabet but as plain text (added tokens). */
-static ls_status add_token(ls__bpe *bpe, const char *path, uint32_t id, const char *text, bool literal)
+/* Adds a token of the vocabulary, which is written in the alphabet, unless it is an added token that cannot be. */
+static ls_status add_token(ls__bpe *bpe, const char *path, uint32_t id, const char *text, const ls__added *added)
 {
     size_t count = strlen(text);
     char *bytes = strdup(text);
     if (!bytes) return ls__fail(LS_ENOMEM, "%s: out of memory", path);
     ls_status status = LS_OK;
-    if (!literal && !ls__chars_to_bytes(bytes, &count))
-        status = ls__fail(LS_EFORMAT, "%s: token '%s' is not written in GPT-2's alphabet of bytes", path, text);
+    if (!ls__chars_to_bytes(bytes, &count)) {
+        count = strlen(text);
+        memcpy(bytes, text, count);
+        if (!ls__added_find(added, text, count))
+            status = ls__fail(LS_EFORMAT, "%s: token '%s' is not written in GPT-2's alphabet of bytes", path, text);
+    }
     if (!status) {
         status = ls__bpe_add_token(bpe, id, bytes, count);
         if (status) status = ls__fail_within(status, "%s: '%s'", path, text);
@@ -86,20 +90,41 @@ static ls_status id_of(const json_t *value, const char *path, const char *text, 
     return LS_OK;
 }
 
-/* An element of tokenizer.json's added_tokens. */
-static ls_status added_token(const json_t *item, const char *path, const char **content, uint32_t *id)
+static bool flag_of(const json_t *item, const char *name)
 {
-    *content = json_string_value(json_object_get(item, "content"));
-    if (!*content || !**content) return ls__fail(LS_EFORMAT, "%s: an added token has no content", path);
-    return id_of(json_object_get(item, "id"), path, *content, id);
+    return json_is_true(json_object_get(item, name));
 }
 
-/* The vocabulary, and the added tokens if there are any (NULL: none); those are literal, in the vocabulary too. */
-static ls_status read_vocabulary(ls__bpe **out, const char *path, json_t *vocab, json_t *added)
+/* tokenizer.json's added_tokens; there may be none. */
+static ls_status read_added(ls__added *out, const char *path, const json_t *list)
+{
+    size_t index;
+    const json_t *item;
+    if (list && !json_is_null(list) && !json_is_array(list))
+        return ls__fail(LS_EFORMAT, "%s: added_tokens is no list", path);
+    json_array_foreach(list, index, item)
+    {
+        const char *content = json_string_value(json_object_get(item, "content"));
+        if (!content || !*content) return ls__fail(LS_EFORMAT, "%s: added token %zu has no content", path, index);
+        ls__added_token t = { .bytes = (const uint8_t *)content,
+                              .count = strlen(content),
+                              .special = flag_of(item, "special"),
+                              .normalized = flag_of(item, "normalized"),
+                              .lstrip = flag_of(item, "lstrip"),
+                              .rstrip = flag_of(item, "rstrip"),
+                              .single_word = flag_of(item, "single_word") };
+        ls_status status = id_of(json_object_get(item, "id"), path, content, &t.id);
+        if (!status) status = ls__added_add(out, &t);
+        if (status) return status;
+    }
+    return LS_OK;
+}
+
+/* The vocabulary and the added tokens, which may be listed in the vocabulary too. */
+static ls_status read_vocabulary(ls__bpe **out, const char *path, json_t *vocab, const ls__added *added)
 {
     const char *text;
     json_t *value;
-    size_t index;
     uint32_t id = 0, most = 0;
     ls_status status = LS_OK;
     *out = NULL;
@@ -111,24 +136,21 @@ static ls_status read_vocabulary(ls__bpe **out, const char *path, json_t *vocab,
         if (status) return status;
         if (id > most) most = id;
     }
-    json_array_foreach(added, index, value)
-    {
-        status = added_token(value, path, &text, &id);
-        if (status) return status;
-        if (id > most) most = id;
-    }
+    for (size_t i = 0; i < added->count; i++)
+        if (added->tokens[i].id > most) most = added->tokens[i].id;
     status = ls__bpe_open(out, most + 1);
-    json_array_foreach(added, index, value)
-    {
-        if (!status) status = added_token(value, path, &text, &id);
-        if (!status) status = add_token(*out, path, id, text, true);
-    }
     json_object_foreach(vocab, text, value)
     {
-        size_t count;
         if (!status) status = id_of(value, path, text, &id);
-        if (status || (added && ls__bpe_bytes(*out, id, &count))) continue; /* an added token, listed here too */
-        status = add_token(*out, path, id, text, false);
+        if (!status) status = add_token(*out, path, id, text, added);
+    }
+    /* Behind the others: a merge must not end in an added token that happens to have the same bytes. */
+    for (size_t i = 0; !status && i < added->count; i++) {
+        const ls__added_token *t = &added->tokens[i];
+        const json_t *there = json_object_getn(vocab, (const char *)t->bytes, t->count);
+        if (json_is_integer(there) && json_integer_value(there) == t->id) continue;
+        status = ls__bpe_add_token(*out, t->id, t->bytes, t->count);
+        if (status) ls__fail_within(status, "%s: added token '%.*s'", path, (int)t->count, (const char *)t->bytes);
     }
     if (status) ls__bpe_free(out);
     return status;
@@ -216,10 +238,11 @@ static ls_status check_kind(const json_t *root, const json_t *model, const char 
     return LS_OK;
 }
 
-ls_status ls__tokenizer_parse(ls__bpe **out, const char *path, const char *text, size_t bytes)
+ls_status ls__tokenizer_parse(ls__bpe **out, ls__added *added, const char *path, const char *text, size_t bytes)
 {
     json_t *root;
     *out = NULL;
+    *added = (ls__added){ 0 };
     ls_status status = parse_json(&root, path, text, bytes);
     if (status) return status;
     json_t *model = json_object_get(root, "model");
@@ -228,12 +251,14 @@ ls_status ls__tokenizer_parse(ls__bpe **out, const char *path, const char *text,
         goto done;
     }
     status = check_kind(root, model, path);
-    if (!status)
-        status = read_vocabulary(out, path, json_object_get(model, "vocab"), json_object_get(root, "added_tokens"));
+    if (!status) status = read_added(added, path, json_object_get(root, "added_tokens"));
+    if (!status) status = read_vocabulary(out, path, json_object_get(model, "vocab"), added);
     if (!status) status = read_merges_json(*out, path, json_object_get(model, "merges"));
     if (!status) status = ls__bpe_seal(*out);
+    ls__added_seal(added);
 done:
     if (status) ls__bpe_free(out);
+    if (status) ls__added_free(added);
     json_decref(root);
     return status;
 }
@@ -254,17 +279,27 @@ static ls_status read_merges_text(ls__bpe *bpe, const char *path, const char *te
     return LS_OK;
 }
 
-ls_status ls__vocabulary_parse(ls__bpe **out, const char *vocab_path, const char *vocab, size_t vocab_bytes,
-                               const char *merges_path, const char *merges, size_t merges_bytes)
+ls_status ls__vocabulary_parse(ls__bpe **out, ls__added *added, const char *vocab_path, const char *vocab,
+                               size_t vocab_bytes, const char *merges_path, const char *merges, size_t merges_bytes)
 {
     json_t *root;
     *out = NULL;
+    *added = (ls__added){ 0 };
     ls_status status = parse_json(&root, vocab_path, vocab, vocab_bytes);
     if (status) return status;
-    status = read_vocabulary(out, vocab_path, root, NULL);
+    /* These files name no added tokens; GPT-2's own is one to every library that reads them. */
+    const json_t *end = json_object_get(root, LS__END_OF_TEXT);
+    ls__added_token token = { .bytes = (const uint8_t *)LS__END_OF_TEXT,
+                              .count = sizeof LS__END_OF_TEXT - 1,
+                              .special = true };
+    if (end) status = id_of(end, vocab_path, LS__END_OF_TEXT, &token.id);
+    if (end && !status) status = ls__added_add(added, &token);
+    if (!status) status = read_vocabulary(out, vocab_path, root, added);
     json_decref(root);
     if (!status) status = read_merges_text(*out, merges_path, merges, merges_bytes);
     if (!status) status = ls__bpe_seal(*out);
+    ls__added_seal(added);
     if (status) ls__bpe_free(out);
+    if (status) ls__added_free(added);
     return status;
 }

@@ -1,4 +1,5 @@
-/* Writing a tokenizer in the three files that Hugging Face's libraries read. */
+/* Writing a tokenizer in the files that Hugging Face's libraries read. */
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,13 @@ static ls_status put(ls__file_writer *w, const char *text)
     return ls__file_writer_add(w, text, strlen(text));
 }
 
-/* A token in GPT-2's alphabet; `json`: as the inside of a JSON string. Special tokens are written as they are. */
+/* What is written. */
+typedef struct source {
+    const ls__bpe *bpe;
+    const ls__added *added;
+} source;
+
+/* A token in GPT-2's alphabet; `json`: as the inside of a JSON string. */
 static ls_status put_token(ls__file_writer *w, const ls__bpe *bpe, uint32_t id, bool json)
 {
     size_t count = 0;
@@ -33,18 +40,40 @@ static ls_status put_token(ls__file_writer *w, const ls__bpe *bpe, uint32_t id, 
     return status;
 }
 
+/* Added tokens are plain text, not written in the alphabet. The result is a JSON string. */
+static ls_status put_text(ls__file_writer *w, const ls__added_token *t)
+{
+    json_t *value = json_stringn((const char *)t->bytes, t->count);
+    char *text = value ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
+    ls_status status = text ? put(w, text) : ls__fail(LS_EFORMAT, "added token %u is not valid UTF-8", t->id);
+    free(text);
+    json_decref(value);
+    return status;
+}
+
+static const ls__added_token *added_of(const ls__added *added, uint32_t id)
+{
+    for (size_t i = 0; i < added->count; i++)
+        if (added->tokens[i].id == id) return &added->tokens[i];
+    return NULL;
+}
+
 /* {"token": id, ...} */
-static ls_status put_vocabulary(ls__file_writer *w, const ls__bpe *bpe)
+static ls_status put_vocabulary(ls__file_writer *w, const source *s)
 {
     ls_status status = put(w, "{");
     bool first = true;
-    for (uint32_t id = 0; !status && id < ls__bpe_tokens(bpe); id++) {
+    for (uint32_t id = 0; !status && id < ls__bpe_tokens(s->bpe); id++) {
         size_t count;
         char number[20];
-        if (!ls__bpe_bytes(bpe, id, &count)) continue;
-        status = put(w, first ? "\"" : ",\"");
-        if (!status) status = put_token(w, bpe, id, true);
-        snprintf(number, sizeof number, "\":%u", id);
+        if (!ls__bpe_bytes(s->bpe, id, &count)) continue;
+        const ls__added_token *added = added_of(s->added, id);
+        if (!first) status = put(w, ",");
+        if (!status && added) status = put_text(w, added);
+        if (!status && !added) status = put(w, "\"");
+        if (!status && !added) status = put_token(w, s->bpe, id, true);
+        if (!status && !added) status = put(w, "\"");
+        snprintf(number, sizeof number, ":%u", id);
         if (!status) status = put(w, number);
         first = false;
     }
@@ -60,31 +89,37 @@ static ls_status put_merge(ls__file_writer *w, const ls__bpe *bpe, uint32_t rank
     return status ? status : put_token(w, bpe, right, json);
 }
 
-static ls_status put_merges_text(ls__file_writer *w, const ls__bpe *bpe)
+static ls_status put_merges_text(ls__file_writer *w, const source *s)
 {
     ls_status status = put(w, "#version: 0.2\n");
-    for (uint32_t rank = 0; !status && rank < ls__bpe_merges(bpe); rank++) {
-        status = put_merge(w, bpe, rank, false);
+    for (uint32_t rank = 0; !status && rank < ls__bpe_merges(s->bpe); rank++) {
+        status = put_merge(w, s->bpe, rank, false);
         if (!status) status = put(w, "\n");
     }
     return status;
 }
 
-static ls_status put_tokenizer(ls__file_writer *w, const ls__bpe *bpe)
+static const char *truth(bool x)
+{
+    return x ? "true" : "false";
+}
+
+static ls_status put_added(ls__file_writer *w, const ls__added_token *t, bool first)
+{
+    char head[60], flags[160];
+    snprintf(head, sizeof head, "%s{\"id\":%u,\"content\":", first ? "" : ",", t->id);
+    snprintf(flags, sizeof flags, ",\"single_word\":%s,\"lstrip\":%s,\"rstrip\":%s,\"normalized\":%s,\"special\":%s}",
+             truth(t->single_word), truth(t->lstrip), truth(t->rstrip), truth(t->normalized), truth(t->special));
+    ls_status status = put(w, head);
+    if (!status) status = put_text(w, t);
+    return status ? status : put(w, flags);
+}
+
+static ls_status put_tokenizer(ls__file_writer *w, const source *s)
 {
     static const char byte_level[] = "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,"
                                      "\"use_regex\":true}";
-    uint32_t end = ls__bpe_find(bpe, LS__END_OF_TEXT, sizeof LS__END_OF_TEXT - 1);
-    char added[300] = "";
-    if (end != LS__BPE_NONE)
-        snprintf(added, sizeof added,
-                 "{\"id\":%u,\"content\":\"" LS__END_OF_TEXT
-                 "\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,"
-                 "\"normalized\":false,\"special\":true}",
-                 end);
-    const char *const head[] = { "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":[",
-                                 added,
-                                 "],\"normalizer\":null,\"pre_tokenizer\":",
+    const char *const head[] = { "],\"normalizer\":null,\"pre_tokenizer\":",
                                  byte_level,
                                  ",\"post_processor\":",
                                  byte_level,
@@ -93,37 +128,52 @@ static ls_status put_tokenizer(ls__file_writer *w, const ls__bpe *bpe)
                                  ",\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,"
                                  "\"continuing_subword_prefix\":\"\",\"end_of_word_suffix\":\"\",\"fuse_unk\":false,"
                                  "\"vocab\":" };
-    ls_status status = LS_OK;
+    ls_status status = put(w, "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":[");
+    for (size_t i = 0; !status && i < s->added->count; i++) status = put_added(w, &s->added->tokens[i], i == 0);
     for (size_t i = 0; !status && i < sizeof head / sizeof *head; i++) status = put(w, head[i]);
-    if (!status) status = put_vocabulary(w, bpe);
+    if (!status) status = put_vocabulary(w, s);
     if (!status) status = put(w, ",\"merges\":[");
-    for (uint32_t rank = 0; !status && rank < ls__bpe_merges(bpe); rank++) {
+    for (uint32_t rank = 0; !status && rank < ls__bpe_merges(s->bpe); rank++) {
         status = put(w, rank ? ",\"" : "\"");
-        if (!status) status = put_merge(w, bpe, rank, true);
+        if (!status) status = put_merge(w, s->bpe, rank, true);
         if (!status) status = put(w, "\"");
     }
     return status ? status : put(w, "]}}\n");
 }
 
-static ls_status write_one(const ls__bpe *bpe, const char *folder, const char *name,
-                           ls_status (*fill)(ls__file_writer *w, const ls__bpe *bpe))
+/* What transformers needs to know of a tokenizer of GPT-2's kind. */
+static ls_status put_config(ls__file_writer *w, const source *s)
+{
+    const char *end = ls__added_find(s->added, LS__END_OF_TEXT, sizeof LS__END_OF_TEXT - 1)
+                          ? "\n  \"bos_token\": \"" LS__END_OF_TEXT "\",\n  \"eos_token\": \"" LS__END_OF_TEXT
+                            "\",\n  \"unk_token\": \"" LS__END_OF_TEXT "\","
+                          : "";
+    ls_status status = put(w, "{\n  \"add_prefix_space\": false,");
+    if (!status) status = put(w, end);
+    return status ? status : put(w, "\n  \"tokenizer_class\": \"GPT2Tokenizer\"\n}\n");
+}
+
+static ls_status write_one(const source *s, const char *folder, const char *name,
+                           ls_status (*fill)(ls__file_writer *w, const source *s))
 {
     char *path;
     ls__file_writer *w = NULL;
     if (asprintf(&path, "%s/%s", folder, name) < 0) return ls__fail(LS_ENOMEM, "%s: out of memory", folder);
     ls_status status = ls__file_writer_open(&w, path);
-    if (!status) status = fill(w, bpe);
+    if (!status) status = fill(w, s);
     if (!status) status = ls__file_writer_commit(&w);
     ls__file_writer_cancel(&w);
     free(path);
     return status;
 }
 
-ls_status ls__tokenizer_write(const ls__bpe *bpe, const char *folder)
+ls_status ls__tokenizer_write(const ls__bpe *bpe, const ls__added *added, const char *folder, bool vocabulary_only)
 {
+    const source s = { .bpe = bpe, .added = added };
     ls_status status = ls__file_make_dir(folder);
-    if (!status) status = write_one(bpe, folder, "vocab.json", put_vocabulary);
-    if (!status) status = write_one(bpe, folder, "merges.txt", put_merges_text);
-    if (!status) status = write_one(bpe, folder, "tokenizer.json", put_tokenizer);
-    return status;
+    if (!status) status = write_one(&s, folder, "vocab.json", put_vocabulary);
+    if (!status) status = write_one(&s, folder, "merges.txt", put_merges_text);
+    if (vocabulary_only || status) return status;
+    status = write_one(&s, folder, "tokenizer.json", put_tokenizer);
+    return status ? status : write_one(&s, folder, "tokenizer_config.json", put_config);
 }

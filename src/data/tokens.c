@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/status.h"
+#include "base/text.h"
 
 typedef struct tokens {
     ls_dataset dataset; /* what the caller holds */
@@ -103,9 +104,10 @@ static ls_status examine_all(tokens *t, ls_shard_format format)
     }
     uint64_t total = t->starts[files];
     if (total > t->seq_len) return LS_OK;
-    return ls__fail(LS_EINVAL, "%s%s: byte %zu: the data end after %zu tokens; a sequence of %zu needs %zu",
+    return ls__fail(LS_EINVAL, "%s%s: byte %zu: the data end after %zu token%s; a sequence of %zu needs %zu",
                     t->sources.files[files - 1].path, files > 1 ? " (the last file)" : "",
-                    (size_t)t->sources.files[files - 1].bytes, (size_t)total, t->seq_len, t->seq_len + 1);
+                    (size_t)t->sources.files[files - 1].bytes, (size_t)total, ls__s((int64_t)total), t->seq_len,
+                    t->seq_len + 1);
 }
 
 ls_status ls_tokens_open(ls_dataset **out, const ls_tokens_options *o)
@@ -118,6 +120,7 @@ ls_status ls_tokens_open(ls_dataset **out, const ls_tokens_options *o)
     t->seq_len = o->seq_len;
     t->vocabulary = o->vocabulary;
     ls_status status = ls__sources_open(&t->sources, o->paths, o->n_paths);
+    if (!status) ls__sources_warn(&t->sources);
     if (!status) status = examine_all(t, o->format);
     for (size_t i = 0; !status && i < t->sources.count; i++) t->sources.files[i].delay_us = o->read_delay_us;
     if (status) {

@@ -9,6 +9,7 @@
 #include <string.h>
 #include "base/log.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "data/tally.h"
 #include "data/tokenizer.h"
 
@@ -31,7 +32,8 @@ typedef struct trainer {
     const ls_bpe_options *o;
     ls__tally tally;
     ls__bpe *bpe;
-    uint32_t next; /* id for the next token */
+    ls__added added; /* the end of text */
+    uint32_t next;   /* id for the next token */
     /* A word is a distinct piece: its tokens are words[w].first and the n behind it, in `tokens`. */
     struct word {
         size_t first;
@@ -284,6 +286,7 @@ static void trainer_free(trainer *t)
 {
     ls__tally_free(&t->tally);
     ls__bpe_free(&t->bpe);
+    ls__added_free(&t->added);
     for (size_t i = 0; t->pairs && i <= t->pairs_mask; i++)
         if (t->pairs[i].key != UINT64_MAX) free(t->pairs[i].words);
     free(t->words);
@@ -310,12 +313,18 @@ ls_status ls_bpe_train(const ls_bpe_options *o, uint32_t *learned)
     if (!status) status = make_words(&t, byte_ids);
     if (!status) status = learn(&t);
     if (!status) status = ls__bpe_add_token(t.bpe, t.next++, LS__END_OF_TEXT, sizeof LS__END_OF_TEXT - 1);
-    if (!status) status = ls__tokenizer_write(t.bpe, o->output);
+    if (!status)
+        status = ls__added_add(&t.added, &(ls__added_token){ .bytes = (const uint8_t *)LS__END_OF_TEXT,
+                                                             .count = sizeof LS__END_OF_TEXT - 1,
+                                                             .id = t.next - 1,
+                                                             .special = true });
+    if (!status) status = ls__tokenizer_write(t.bpe, &t.added, o->output, false);
     if (!status) {
         *learned = t.next;
         if (t.next < o->vocabulary)
-            ls__log(LS_LOG_WARNING, "only %u of %u tokens were learned: no other pair comes %zu times", t.next,
-                    o->vocabulary, (size_t)(o->least ? o->least : 2));
+            ls__log(LS_LOG_WARNING, "only %u of %u tokens were learned: no other pair comes at least %zu time%s",
+                    t.next, o->vocabulary, (size_t)(o->least ? o->least : 2),
+                    ls__s((int64_t)(o->least ? o->least : 2)));
     }
     trainer_free(&t);
     return status;

@@ -1,8 +1,11 @@
 /* Which numbers of ranks leave the canonical sum alone: V micro-batches, p ranks, V / p a power of two, or p = 1. */
 #include "lockstep/ddp.h"
 
+#include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 #include "base/status.h"
+#include "base/text.h"
 
 static bool fits(int slots, int ranks)
 {
@@ -30,9 +33,10 @@ ls_status ls_slots_check(int slots, int ranks)
     if (fits(slots, ranks)) return LS_OK;
     char list[256];
     ls_slots_ranks(slots, list, sizeof list);
+    bool one = !strcmp(list, "1");
     return ls__fail(
         LS_EINVAL,
-        "%d slots cannot be spread over %d ranks so that the sum keeps its order; possible are %s ranks, or "
+        "%d slot%s cannot be spread over %d ranks so that the sum keeps its order; possible %s %s rank%s, or "
         "choose another number of slots, or allow any order (any_order)",
-        slots, ranks, list);
+        slots, ls__s(slots), ranks, one ? "is" : "are", list, ls__s(one));
 }

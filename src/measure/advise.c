@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/record.h"
+#include "measure/contention.h"
 #include "measure/find.h"
 
 /* The mean of a step's number over counted steps and ranks. */
@@ -23,14 +24,6 @@ static double major(const ls_step_rank *s)
 {
     return (double)s->major;
 }
-static double stolen(const ls_step_rank *s)
-{
-    double sum = 0;
-    for (int p = 0; p < LS_PHASES; p++)
-        if (p != LS_PHASE_WAIT) sum += (double)s->stolen[p];
-    return sum;
-}
-
 double ls__common(const ls_run *run, ls_phase phase)
 {
     double least = INFINITY;
@@ -110,10 +103,9 @@ static void look_at_data(ls_run *run)
     snprintf(f->evidence, sizeof f->evidence,
              "the batches of a step take %s to build with %.0f worker%s, and the rest of the step %s",
              ls__duration(load, a), workers, workers == 1 ? "" : "s", ls__duration(rest, b));
-    snprintf(f->change, sizeof f->change, "--workers %d%s", needed,
-             run->rank[ls__first_present(run)].facts[LS_FACT_STAGED] > 0
-                 ? ""
-                 : ", or a copy of the data on a local disk (--stage)");
+    bool train = ls__is_train(run), staged = run->rank[ls__first_present(run)].facts[LS_FACT_STAGED] > 0;
+    snprintf(f->change, sizeof f->change, train ? "--workers %d%s%s" : "%d workers%s%s", needed,
+             staged ? "" : ", or a copy of the data on a local disk", train && !staged ? " (--stage)" : "");
 }
 
 /* ---- The rest. */
@@ -138,7 +130,7 @@ static void look_at_phase(ls_run *run, ls_phase phase, ls_finding_kind kind, con
 
 static void look_at_machine(ls_run *run)
 {
-    double step = ls_run_step_mean(run), taken = mean_of(run, stolen), faults = mean_of(run, major);
+    double step = ls_run_step_mean(run), taken = ls__gain_without_steal(run), faults = mean_of(run, major);
     char a[24];
     if (taken > 0.05 * step) {
         ls_finding *f = ls__finding_add(run, LS_FINDING_STEAL);
@@ -146,9 +138,11 @@ static void look_at_machine(ls_run *run)
         f->cost = (int64_t)taken;
         f->expected = (int64_t)(step - taken);
         f->steps = (int64_t)ls__counted(run);
-        snprintf(f->what, sizeof f->what, "the machine itself had no core for %s of a step", ls__duration(taken, a));
-        snprintf(f->evidence, sizeof f->evidence, "threads were neither asleep nor queued, and yet got no CPU time");
-        snprintf(f->change, sizeof f->change, "a virtual machine shares its host: ask for cores of its own");
+        snprintf(f->what, sizeof f->what, "the machine's host took cores away: that costs %s a step (steal)",
+                 ls__duration(taken, a));
+        snprintf(f->evidence, sizeof f->evidence,
+                 "threads were neither off-CPU of their own accord nor in a run queue, and yet got no CPU time");
+        snprintf(f->change, sizeof f->change, "a virtual machine shares its host: ask for dedicated cores");
     }
     if (faults > 1) {
         ls_finding *f = ls__finding_add(run, LS_FINDING_MEMORY);
@@ -169,7 +163,8 @@ static void look_at_waiting(ls_run *run)
     double step = ls_run_step_mean(run), waiting = ls_run_mean(run, -1, LS_PHASE_WAIT), blamed = 0;
     char a[24];
     for (size_t i = 0; i < run->n_findings; i++)
-        if (run->findings[i].kind == LS_FINDING_STRAGGLER || run->findings[i].kind == LS_FINDING_CORE)
+        if (run->findings[i].kind == LS_FINDING_STRAGGLER || run->findings[i].kind == LS_FINDING_CORE ||
+            run->findings[i].kind == LS_FINDING_STEAL)
             blamed += (double)run->findings[i].cost;
     if (all_starve(run)) blamed += fmax(0, longest_data(run) - ls_run_mean(run, -1, LS_PHASE_DATA));
     if (waiting - blamed < 0.1 * step) return;
@@ -179,12 +174,11 @@ static void look_at_waiting(ls_run *run)
     f->cost = (int64_t)(waiting - blamed);
     f->expected = (int64_t)step - f->cost;
     f->steps = (int64_t)ls__counted(run);
-    snprintf(f->what, sizeof f->what, "ranks wait %s a step for each other, and none of them is to blame",
+    snprintf(f->what, sizeof f->what, "ranks wait %s a step for each other: no single straggler",
              ls__duration(waiting - blamed, a));
-    snprintf(f->evidence, sizeof f->evidence, "they come last by turns");
+    snprintf(f->evidence, sizeof f->evidence, "the slowest rank varies");
     snprintf(f->change, sizeof f->change,
-             "equal work in each step (rows of equal length), more micro-batches between updates, or cores "
-             "without other programs");
+             "equal work in each step (equal-length sequences), or more micro-batches between optimizer steps");
 }
 
 ls_status ls__find_losses(ls_run *run)
@@ -192,10 +186,10 @@ ls_status ls__find_losses(ls_run *run)
     look_at_data(run);
     ls_status status = ls__advise_comm(run);
     look_at_phase(run, LS_PHASE_CHECKPOINT, LS_FINDING_CHECKPOINT, "checkpoints take",
-                  "checkpoint half as often "
-                  "(--checkpoint-every)");
+                  ls__is_train(run) ? "checkpoint half as often (--checkpoint-every)" : "checkpoint half as often");
     look_at_phase(run, LS_PHASE_EVAL, LS_FINDING_EVAL, "evaluation takes",
-                  "evaluate half as often (--eval-every), or on fewer batches");
+                  ls__is_train(run) ? "evaluate half as often (--eval-every), or on fewer batches"
+                                    : "evaluate half as often, or on fewer batches");
     look_at_machine(run);
     look_at_waiting(run);
     return status;

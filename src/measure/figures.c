@@ -30,6 +30,11 @@ static double overlapped_ns(const ls_step_rank *s, int phase)
     return (double)s->overlapped;
 }
 
+static double unscheduled_ns(const ls_step_rank *s, int phase)
+{
+    return (double)s->delay[phase] + (double)s->stolen[phase];
+}
+
 double ls_run_mean(const ls_run *run, int rank, ls_phase phase)
 {
     return mean_of(run, rank, phase_ns, (int)phase);
@@ -43,6 +48,11 @@ double ls_run_step_mean(const ls_run *run)
 double ls_run_overlapped(const ls_run *run, int rank)
 {
     return mean_of(run, rank, overlapped_ns, 0);
+}
+
+double ls_run_unscheduled(const ls_run *run, int rank, ls_phase phase)
+{
+    return mean_of(run, rank, unscheduled_ns, (int)phase);
 }
 
 double ls_run_tokens(const ls_run *run)

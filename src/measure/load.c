@@ -214,8 +214,8 @@ static ls_status settle_ranks(ls_run *run, int files)
     for (int r = 0; r < files; r++)
         if (all[r].present && (r >= ranks || all[r].ranks != ranks)) {
             if (r < ranks)
-                ls__run_note(run, "rank %d: its events are of a run with %d ranks, not %d; they are left out", r,
-                             all[r].ranks, ranks);
+                ls__run_note(run, "rank %d: its events are of a run with %d rank%s, not %d; they are left out", r,
+                             all[r].ranks, ls__s(all[r].ranks), ranks);
             ls__events_free(&all[r]);
             all[r].rank = r;
         }
@@ -242,8 +242,7 @@ ls_status ls__run_load(ls_run *run, size_t newest_bytes)
         status = highest_rank(folder, &highest);
     if (!status && highest < 0)
         status =
-            ls__fail(LS_ENOENT,
-                     "%s: no events were recorded there; 'lockstep train' records them unless --no-record is given",
+            ls__fail(LS_ENOENT, "%s: no events were recorded there; a training records them unless no_record is given",
                      run->path);
     if (!status && !(run->rank = calloc((size_t)highest + 1, sizeof *run->rank)))
         status = ls__fail(LS_ENOMEM, "%s: no memory for %d ranks", run->path, highest + 1);

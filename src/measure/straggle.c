@@ -7,6 +7,8 @@
 #include <string.h>
 #include "base/record.h"
 #include "base/status.h"
+#include "base/text.h"
+#include "measure/contention.h"
 #include "measure/excess.h"
 #include "measure/find.h"
 
@@ -80,8 +82,8 @@ static void advise_data(const ls_run *run, int rank, double own, ls_finding *f)
         snprintf(f->evidence + at, sizeof f->evidence - at, "; its batches take %s to build, the others' %s",
                  ls__duration(load, a), ls__duration(others, b));
         snprintf(f->change, sizeof f->change,
-                 "its reads are slow: keep its data on a local disk (--stage), or read ahead with more "
-                 "--workers%s",
+                 "its reads are slow: keep its data on a local disk%s, or read ahead with more %sworkers%s",
+                 ls__is_train(run) ? " (--stage)" : "", ls__is_train(run) ? "--" : "",
                  workers >= 1 ? "" : " (it has none)");
         /* What is read ahead costs the step nothing: neither what is beyond the others', nor the rest. */
         f->expected = (int64_t)fmax(0, ls_run_step_mean(run) - fmax((double)f->cost, own));
@@ -98,26 +100,26 @@ static void describe(const ls_run *run, int rank, int cause, const ls__loss *j, 
     char a[24], b[24], c[24];
     double step = ls_run_step_mean(run);
     size_t n = ls__counted(run);
-    const char *phase = cause < LS_PHASES ? ls_phase_name((ls_phase)cause) : "waiting for a core";
+    const char *phase = cause < LS_PHASES ? ls_phase_name((ls_phase)cause) : "run-queue delay";
     char how[64] = "";
     if (!usual && j->steps == 1) snprintf(how, sizeof how, ", all of it in one step of %zu", n);
     if (!usual && j->steps > 1) snprintf(how, sizeof how, ", in %lld of %zu steps", (long long)j->steps, n);
     if (cause == LS_PHASES)
-        snprintf(f->what, sizeof f->what, "rank %d had no core for %s of a step when it could have run%s", rank,
+        snprintf(f->what, sizeof f->what, "rank %d was runnable but not scheduled for %s of a step%s", rank,
                  ls__duration(j->own * (double)j->steps / (double)n, a), how);
     else
-        snprintf(f->what, sizeof f->what, "rank %d cost everyone %s a step in %s%s", rank,
-                 ls__duration((double)f->cost, a), phase, how);
+        snprintf(f->what, sizeof f->what, "rank %d stalls all ranks %s a step in %s%s", rank,
+                 ls__duration((double)f->cost, a), cause == LS_PHASE_DATA ? "data loading" : phase, how);
     snprintf(f->evidence, sizeof f->evidence, "its %s takes %s, the others' %s; in all they wait %s a step for it",
              phase, ls__duration(j->own, a), ls__duration(j->other, b), ls__duration(waited_for(run, rank), c));
     f->expected = (int64_t)(step - (double)f->cost);
     if (j->once) {
         size_t at = strlen(f->evidence);
-        snprintf(f->evidence + at, sizeof f->evidence - at, "; it was computing, and lost nothing at that place again");
-        snprintf(
-            f->change, sizeof f->change,
-            "see whether it comes again; once may be the machine, which stops a core for a moment and counts it as "
-            "work");
+        snprintf(f->evidence + at, sizeof f->evidence - at, "; it was computing, and the same did not happen again");
+        snprintf(f->change, sizeof f->change,
+                 "see whether it comes again; once may be noise: a machine's host stops a core for a moment and counts "
+                 "it as "
+                 "work");
         return;
     }
     switch (cause) {
@@ -129,14 +131,13 @@ static void describe(const ls_run *run, int rank, int cause, const ls__loss *j, 
             snprintf(f->evidence + at, sizeof f->evidence - at, "; most of it before the gradient of '%.80s'",
                      run->rank[rank].span_names[span]);
         }
-        snprintf(f->change, sizeof f->change, "give all ranks equal work (rows of equal length)%s",
+        snprintf(f->change, sizeof f->change, "give all ranks equal work (equal-length sequences)%s",
                  ls__is_train(run) ? "; see 'lockstep train --profile' for the layer" : "");
         break;
     }
     case LS_PHASES:
         snprintf(f->change, sizeof f->change,
-                 "its core (%s on %s) is shared: end the other program there, or bind the rank elsewhere "
-                 "with 'taskset'",
+                 "another program uses its core (%s on %s): stop it, or bind the rank to another core with 'taskset'",
                  run->rank[rank].cores, run->rank[rank].host);
         break;
     case LS_PHASE_CHECKPOINT:
@@ -144,7 +145,7 @@ static void describe(const ls_run *run, int rank, int cause, const ls__loss *j, 
         break;
     default:
         snprintf(f->change, sizeof f->change,
-                 "give all ranks equal work: rows of equal length, the same number of threads and the same "
+                 "give all ranks equal work: equal-length sequences, the same number of threads and the same "
                  "kind of core");
     }
 }
@@ -163,23 +164,42 @@ static void add_loss(ls_run *run, int rank, int cause, const ls__loss *loss, boo
     describe(run, rank, cause, loss, usual, f);
 }
 
-/* What is usual in forward and backward goes to `speed`: whether it has one reason is seen from both. */
-static void look_at(ls_run *run, const ls__excess *e, int rank, int cause, ls__loss speed[2])
+/* What was found of a rank in forward and in backward: whether it has one reason is seen from both. */
+typedef struct losses {
+    ls__loss usual[2], sudden[2];
+} losses;
+
+/* What is lost in most steps and what is lost beyond that now and then is one finding: the same rank, the same phase. */
+static void add_losses(ls_run *run, int rank, int cause, const ls__loss *usual, const ls__loss *sudden)
 {
     double least = ls_run_step_mean(run) * (cause == LS_PHASES || cause == LS_PHASE_OTHER ? COARSE_WORTH : WORTH);
+    bool often = usual->clear > least, seldom = sudden->clear > least;
+    ls__loss all = often && (!seldom || usual->cost >= sudden->cost) ? *usual : *sudden;
+    if (!often && !seldom) return;
+    if (often && seldom) {
+        all.cost = usual->cost + sudden->cost;
+        all.once = false;
+    }
+    add_loss(run, rank, cause, &all, often);
+}
+
+static void look_at(ls_run *run, const ls__excess *e, int rank, int cause, losses *l)
+{
     ls__loss usual = ls__excess_usual(e, rank), sudden = ls__excess_sudden(e, rank);
-    if (cause == LS_PHASE_FORWARD || cause == LS_PHASE_BACKWARD)
-        speed[cause == LS_PHASE_BACKWARD] = usual;
-    else if (usual.clear > least)
-        add_loss(run, rank, cause, &usual, true);
-    bool told = cause == LS_PHASES && usual.clear > least; /* once is enough */
-    if (sudden.clear > least && !told) add_loss(run, rank, cause, &sudden, false);
+    if (cause == LS_PHASE_FORWARD || cause == LS_PHASE_BACKWARD) {
+        l->usual[cause == LS_PHASE_BACKWARD] = usual;
+        l->sudden[cause == LS_PHASE_BACKWARD] = sudden;
+    } else {
+        add_losses(run, rank, cause, &usual, &sudden);
+    }
 }
 
 /* ---- Slow cores. */
 
 static void add_slow(ls_run *run, int rank, double cost, double spent, const char *where)
 {
+    /* A thread that loses its core again and again finds cold caches each time: that is told with the lost core. */
+    if (cost < ls__run_queue_delay(run, rank) / 2) return;
     ls_finding *f = ls__finding_add(run, LS_FINDING_CORE);
     char a[24], b[24];
     if (!f) return;
@@ -195,27 +215,26 @@ static void add_slow(ls_run *run, int rank, double cost, double spent, const cha
     snprintf(
         f->change, sizeof f->change,
         "its core (%s on %s) is slower: look for other programs on it or on its twin, and at its clock rate; or its "
-        "rows are longer",
+        "sequences are longer",
         run->rank[rank].cores, run->rank[rank].host);
 }
 
 /* A rank that takes longer in forward and in backward, each in most steps and in like measure, does not have more to do there, nor does
  * one that takes longer all over a phase: its core is slower, by its clock, its caches, or a neighbour that shares it. */
-static void look_at_speed(ls_run *run, int rank, const ls__loss usual[2])
+static void look_at_speed(ls_run *run, int rank, const losses *l)
 {
+    static const ls__loss none = { 0 };
+    const ls__loss *usual = l->usual;
     double least = WORTH * ls_run_step_mean(run), a = usual[0].cost / fmax(1, usual[0].own),
            b = usual[1].cost / fmax(1, usual[1].own);
     bool count[2] = { usual[0].cost > least, usual[1].cost > least };
-    if (count[0] && count[1] && !usual[0].placed && !usual[1].placed && a < 2 * b && b < 2 * a) {
+    bool both = count[0] && count[1] && !usual[0].placed && !usual[1].placed && a < 2 * b && b < 2 * a;
+    if (both)
         add_slow(run, rank, usual[0].cost + usual[1].cost, usual[0].own + usual[1].own, "forward and in backward");
-        return;
-    }
     for (int i = 0; i < 2; i++) {
-        if (!count[i]) continue;
-        if (usual[i].spread)
-            add_slow(run, rank, usual[i].cost, usual[i].own, i ? "backward" : "forward");
-        else
-            add_loss(run, rank, i ? LS_PHASE_BACKWARD : LS_PHASE_FORWARD, &usual[i], true);
+        bool slow = both || (count[i] && usual[i].spread);
+        if (slow && !both) add_slow(run, rank, usual[i].cost, usual[i].own, i ? "backward" : "forward");
+        add_losses(run, rank, i ? LS_PHASE_BACKWARD : LS_PHASE_FORWARD, slow ? &none : &usual[i], &l->sudden[i]);
     }
 }
 
@@ -232,52 +251,46 @@ static bool is_crowded(const ls_run *run)
     return !bound && ranks > cores;
 }
 
-static void look_at_crowd(ls_run *run)
+/* What one rank loses beyond the others. `joint`: that ranks are not scheduled is told of all of them together; *worst becomes the one that
+ * stands out in it, if one does. */
+static ls_status compare_ranks(ls_run *run, bool crowded, bool joint, int *worst)
 {
-    double delay = 0, n = 0, step = ls_run_step_mean(run);
-    char a[24];
-    for (size_t i = run->n_warm; i < run->n_steps; i++)
-        for (int r = 0; r < run->ranks; r++)
-            if (run->steps[i].rank[r].present) delay += ls__spent(&run->steps[i].rank[r], LS_PHASES), n++;
-    if (n > 0) delay /= n;
-    if (delay < 0.1 * step) return;
-    ls_finding *f = ls__finding_add(run, LS_FINDING_CORE);
-    if (!f) return;
-    f->cost = (int64_t)delay;
-    f->expected = (int64_t)step;
-    f->steps = (int64_t)ls__counted(run);
-    snprintf(f->what, sizeof f->what, "there are more ranks than cores: each has none for %s of a step",
-             ls__duration(delay, a));
-    snprintf(f->evidence, sizeof f->evidence, "%d ranks share the cores %s", run->ranks, run->rank[0].cores);
-    snprintf(f->change, sizeof f->change, "as many ranks as cores (-n %d) do the same work with less waiting",
-             run->rank[0].threads > 0 ? run->rank[0].threads : 1);
+    static const int causes[] = { LS_PHASE_DATA,       LS_PHASE_FORWARD, LS_PHASE_BACKWARD, LS_PHASE_UPDATE,
+                                  LS_PHASE_CHECKPOINT, LS_PHASE_EVAL,    LS_PHASE_OTHER,    LS_PHASES };
+    ls__excess *e = NULL;
+    losses *all = calloc((size_t)run->ranks, sizeof *all);
+    ls_status status = all ? ls__excess_open(&e, run, crowded) : ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
+    for (size_t c = 0; c < sizeof causes / sizeof *causes && !status; c++) {
+        if (crowded && causes[c] == LS_PHASES) continue;
+        status = ls__excess_look_at(e, causes[c]);
+        double most = COARSE_WORTH * ls_run_step_mean(run);
+        for (int r = 0; r < run->ranks && !status; r++) {
+            if (!run->steps[run->n_warm].rank[r].present) continue;
+            if (joint && causes[c] == LS_PHASES) {
+                double clear = ls__excess_usual(e, r).clear;
+                if (clear > most) most = clear, *worst = r;
+            } else {
+                look_at(run, e, r, causes[c], &all[r]);
+            }
+        }
+    }
+    for (int r = 0; r < run->ranks && !status; r++) look_at_speed(run, r, &all[r]);
+    free(all);
+    ls__excess_free(&e);
+    return status;
 }
 
 ls_status ls__find_stragglers(ls_run *run)
 {
-    static const int causes[] = { LS_PHASE_DATA,       LS_PHASE_FORWARD, LS_PHASE_BACKWARD, LS_PHASE_UPDATE,
-                                  LS_PHASE_CHECKPOINT, LS_PHASE_EVAL,    LS_PHASE_OTHER,    LS_PHASES };
-    int present = 0;
-    for (int r = 0; r < run->ranks; r++) present += run->steps[run->n_warm].rank[r].present;
-    if (present < 2) return LS_OK;
-    if (ls__counted(run) < FEWEST) {
-        ls__run_note(run, "%zu steps count, too few to tell a slow rank from chance; %d would do", ls__counted(run),
-                     FEWEST);
-        return LS_OK;
-    }
-    bool crowded = is_crowded(run);
-    ls__excess *e = NULL;
-    ls__loss(*speed)[2] = calloc((size_t)run->ranks, sizeof *speed);
-    ls_status status = speed ? ls__excess_open(&e, run, crowded) : ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
-    for (size_t c = 0; c < sizeof causes / sizeof *causes && !status; c++) {
-        if (crowded && causes[c] == LS_PHASES) continue;
-        status = ls__excess_look_at(e, causes[c]);
-        for (int r = 0; r < run->ranks && !status; r++)
-            if (run->steps[run->n_warm].rank[r].present) look_at(run, e, r, causes[c], speed[r]);
-    }
-    for (int r = 0; r < run->ranks && !status; r++) look_at_speed(run, r, speed[r]);
-    if (crowded) look_at_crowd(run);
-    free(speed);
-    ls__excess_free(&e);
+    ls__contention c = ls__contention_look(run);
+    bool crowded = is_crowded(run), joint = c.ranks > 1 || (c.ranks && (c.present == 1 || c.crowded));
+    int worst = -1;
+    ls_status status = LS_OK;
+    if (c.present > 1 && ls__counted(run) < FEWEST)
+        ls__run_note(run, "%zu step%s counted, too few to tell a slow rank from chance; %d would do", ls__counted(run),
+                     ls__s((int64_t)ls__counted(run)), FEWEST);
+    else if (c.present > 1)
+        status = compare_ranks(run, crowded, joint, &worst);
+    if (!status && joint) ls__contention_add(run, &c, worst);
     return status;
 }

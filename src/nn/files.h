@@ -8,7 +8,11 @@
  * unchanged. `name` is what messages call the text. */
 LS_MUST_CHECK ls_status ls__hf_config_parse(const char *name, const char *text, size_t bytes, ls_gpt2_options *out);
 LS_MUST_CHECK ls_status ls__hf_config_read(const char *path, ls_gpt2_options *out);
-LS_MUST_CHECK ls_status ls__hf_config_write(const char *path, const ls_gpt2_options *options);
+/* The text of a config.json; the caller frees it. `base` is that of the folder that the model came from, or NULL: all of it stays
+ * but what is no longer true. `end` is the token that ends a text; < 0: none, LS__END_DEFAULT: not known. */
+LS_MUST_CHECK ls_status ls__hf_config_text(const char *base, const ls_gpt2_options *options, int32_t end, char **out);
+/* Makes `eos_token_id` of a config.json or generation_config.json name that token, unless it does, perhaps among others. */
+LS_MUST_CHECK ls_status ls__hf_config_set_end(char **text, int32_t end);
 
 /* A flat block and what lies where in it. */
 typedef struct ls__weights {

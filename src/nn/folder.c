@@ -1,11 +1,16 @@
 /* A model as a folder of files. */
 #include "nn/files.h"
 
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 #include "base/file.h"
 #include "base/status.h"
 #include "nn/model.h"
+
+enum { MAX_SETTINGS = 1 << 20 };
 
 static char *join(const char *folder, const char *name)
 {
@@ -27,13 +32,60 @@ static ls_status check_bound(const ls_model *m)
     return ls__fail(LS_ESTATE, "%s: the model has no memory yet; call ls_model_bind() first", m->kind);
 }
 
+static ls_status write_config(const ls_model *m, const char *path)
+{
+    char *text;
+    ls_status status = ls__hf_config_text(m->config, &m->gpt2, m->end, &text);
+    if (!status) status = ls__file_write(path, text, strlen(text));
+    free(text);
+    return status;
+}
+
+static ls_status write_generation(const ls_model *m, const char *folder)
+{
+    char *path = join(folder, "generation_config.json"), *text = strdup(m->generation);
+    ls_status status = path && text ? LS_OK : ls__fail(LS_ENOMEM, "%s: out of memory", folder);
+    if (!status && m->end >= 0) status = ls__hf_config_set_end(&text, m->end);
+    if (!status) status = ls__file_write(path, text, strlen(text));
+    free(text);
+    free(path);
+    return status;
+}
+
+/* Keeps a file of settings, if it is there and is an object. */
+static ls_status keep_settings(char **kept, const char *folder, const char *name)
+{
+    char *path = join(folder, name), *text = NULL;
+    size_t bytes;
+    json_error_t error;
+    ls_status status = !path                ? LS_ENOMEM
+                       : access(path, F_OK) ? LS_ENOENT
+                                            : ls__file_read(path, MAX_SETTINGS, &text, &bytes);
+    if (!status) {
+        json_t *root = json_loadb(text, bytes, JSON_DECODE_INT_AS_REAL, &error);
+        if (!json_is_object(root))
+            status = ls__fail(LS_EFORMAT, "%s: line %d, column %d: %s", path, root ? 1 : error.line,
+                              root ? 1 : error.column, root ? "is no object" : error.text);
+        json_decref(root);
+    }
+    if (!status) {
+        free(*kept);
+        *kept = text;
+        text = NULL;
+    }
+    free(text);
+    free(path);
+    return status == LS_ENOENT ? LS_OK : status;
+}
+
 ls_status ls_model_save(const ls_model *m, const char *folder)
 {
     ls__weights sets[2];
     char *config = join(folder, "config.json"), *weights = join(folder, "model.safetensors");
     ls_status status = config && weights ? check_bound(m) : LS_ENOMEM;
     if (!status) status = ls__file_make_dir(folder);
-    if (!status && ls_model_gpt2(m)) status = ls__hf_config_write(config, &m->gpt2);
+    if (!status && ls_model_gpt2(m)) status = write_config(m, config);
+    if (!status && m->generation) status = write_generation(m, folder);
     list_weights(m, sets);
     if (!status) status = ls__weights_write(weights, sets, 2);
     free(weights);
@@ -48,6 +100,8 @@ ls_status ls_model_load(ls_model *m, const char *folder)
     ls_status status = weights ? check_bound(m) : LS_ENOMEM;
     list_weights(m, sets);
     if (!status) status = ls__weights_read(weights, sets, 2);
+    if (!status && ls_model_gpt2(m)) status = keep_settings(&m->config, folder, "config.json");
+    if (!status && ls_model_gpt2(m)) status = keep_settings(&m->generation, folder, "generation_config.json");
     free(weights);
     return status;
 }

@@ -46,7 +46,9 @@ static ls_tensor *block(ls_model *m, ls_tape *t, ls_tensor *x, int layer, ls_kv_
     ls_param *p = m->params + FIRST_BLOCK + (size_t)layer * PER_BLOCK;
     bool drop = o->dropout > 0;
     /* Without dropout the residual is added inside the projection, which saves a pass over memory. */
-    ls_attention_options attention = { .heads = o->heads, .dropout = o->dropout, .cache = cache };
+    ls_attention_options attention = { .heads = o->heads,
+                                       .dropout = ls__gpt2_dropout(o, o->attn_dropout),
+                                       .cache = cache };
     ls_tensor *norm = ls_layer_norm(t, x, &p[LN_1_WEIGHT], &p[LN_1_BIAS], o->norm_eps);
     ls_tensor *y = ls_linear(t, norm, &p[ATTN_WEIGHT], &p[ATTN_BIAS], NULL);
     ls_forget(t, norm);
@@ -69,7 +71,8 @@ ls_tensor *ls__gpt2_hidden(ls_model *m, ls_tape *t, const int32_t *tokens, int64
     const ls_gpt2_options *o = &m->gpt2;
     ls_param *norm = m->params + FIRST_BLOCK + (size_t)o->layers * PER_BLOCK;
     ls_tensor *x = ls_embedding(t, tokens, B, T, &m->params[WTE], &m->params[WPE], first);
-    if (o->dropout > 0) x = ls_dropout(t, x, o->dropout);
+    float dropout = ls__gpt2_dropout(o, o->embd_dropout);
+    if (dropout > 0) x = ls_dropout(t, x, dropout);
     for (int layer = 0; layer < o->layers; layer++) x = block(m, t, x, layer, caches ? &caches[layer] : NULL);
     return ls_layer_norm(t, x, &norm[0], &norm[1], o->norm_eps);
 }

@@ -50,6 +50,10 @@ ls_status ls_gpt2_options_check(ls_gpt2_options *options)
         return ls__fail(LS_EINVAL, "gpt2: width %d cannot be divided among %d heads", o.width, o.heads);
     if (!(o.dropout >= 0 && o.dropout < 1))
         return ls__fail(LS_EINVAL, "gpt2: dropout is %g; it must be from 0 and below 1", (double)o.dropout);
+    if (!(o.embd_dropout < 1) || !(o.attn_dropout < 1))
+        return ls__fail(LS_EINVAL,
+                        "gpt2: dropout of embeddings is %g and of attention weights %g; they must be below 1",
+                        (double)o.embd_dropout, (double)o.attn_dropout);
     if (!(o.norm_eps > 0 && o.norm_eps < 1))
         return ls__fail(LS_EINVAL, "gpt2: norm_eps is %g; it must be above 0 and below 1", (double)o.norm_eps);
     *options = o;

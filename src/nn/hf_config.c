@@ -1,13 +1,17 @@
-/* config.json of a Hugging Face GPT-2 folder. Keys that are not there have the library's own defaults; keys that ask
- * for what we do not compute are refused rather than ignored, because the weights would then mean something else. */
+/* config.json of a Hugging Face GPT-2 folder. Keys that are not there have the defaults of transformers; keys that ask
+ * for what we do not compute are refused rather than ignored, because the weights would then mean something else. A file that
+ * was read is written with its own text, and only those values are exchanged that are no longer true. */
 #include "nn/files.h"
 
 #include <jansson.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/file.h"
 #include "base/status.h"
+#include "nn/json_text.h"
+#include "nn/model.h"
 
 enum { MAX_CONFIG = 1 << 20 };
 
@@ -74,7 +78,13 @@ static ls_status read_keys(const char *name, const json_t *root, ls_gpt2_options
     if ((status = get_count(name, root, "n_ctx", &o->context))) return status; /* the older name */
     if ((status = get_count(name, root, "n_positions", &o->context))) return status;
     if ((status = get_count(name, root, "n_inner", &inner))) return status;
+    float embd = 0.1f, attn = 0.1f;
+    o->dropout = 0.1f;
     if ((status = get_share(name, root, "resid_pdrop", &o->dropout))) return status;
+    if ((status = get_share(name, root, "embd_pdrop", &embd))) return status;
+    if ((status = get_share(name, root, "attn_pdrop", &attn))) return status;
+    o->embd_dropout = embd == o->dropout ? 0 : embd > 0 ? embd : -1;
+    o->attn_dropout = attn == o->dropout ? 0 : attn > 0 ? attn : -1;
     if ((status = get_share(name, root, "layer_norm_epsilon", &o->norm_eps))) return status;
     status = ls_gpt2_options_check(o);
     if (status) return ls__fail_within(LS_EFORMAT, "%s", name);
@@ -108,23 +118,110 @@ ls_status ls__hf_config_read(const char *path, ls_gpt2_options *out)
     return status;
 }
 
-ls_status ls__hf_config_write(const char *path, const ls_gpt2_options *o)
+/* ---- Writing. */
+
+/* Whether `value`, a number or a list of them, is or has that number. */
+static bool names(const json_t *value, double number)
 {
+    if (json_is_number(value)) return json_number_value(value) == number;
+    const json_t *item;
+    size_t i;
+    bool found = false;
+    json_array_foreach(value, i, item) found = found || (json_is_number(item) && json_number_value(item) == number);
+    return found;
+}
+
+ls_status ls__hf_config_set_end(char **text, int32_t end)
+{
+    static const char *const keys[] = { "eos_token_id", "bos_token_id" };
+    char number[16];
+    json_t *root = json_loads(*text, JSON_DECODE_INT_AS_REAL, NULL);
+    ls_status status = LS_OK;
+    snprintf(number, sizeof number, "%d", end);
+    /* Where texts begin with another token than they end with, that one stays. */
+    bool known = names(json_object_get(root, keys[0]), end);
+    for (int i = 0; i < 2 && !known && !status; i++)
+        if (i == 0 || json_object_get(root, keys[1]) == NULL || json_is_null(json_object_get(root, keys[1])))
+            status = ls__json_text_set(text, keys[i], number);
+    json_decref(root);
+    return status;
+}
+
+/* A rate as a JSON number that every reader takes for a real one. */
+static const char *rate_text(float rate, char text[32])
+{
+    snprintf(text, 32, "%.7g", (double)rate);
+    if (!strpbrk(text, ".e")) strcat(text, ".0");
+    return text;
+}
+
+static ls_status set_rates(char **text, const ls_gpt2_options *o, const ls_gpt2_options *was)
+{
+    const struct {
+        const char *key;
+        float now, before;
+    } rates[] = {
+        { "attn_pdrop", ls__gpt2_dropout(o, o->attn_dropout), was ? ls__gpt2_dropout(was, was->attn_dropout) : -1 },
+        { "embd_pdrop", ls__gpt2_dropout(o, o->embd_dropout), was ? ls__gpt2_dropout(was, was->embd_dropout) : -1 },
+        { "resid_pdrop", o->dropout, was ? was->dropout : -1 },
+    };
+    ls_status status = LS_OK;
+    for (int i = 0; i < 3 && !status; i++) {
+        char number[32];
+        if (rates[i].now != rates[i].before)
+            status = ls__json_text_set(text, rates[i].key, rate_text(rates[i].now, number));
+    }
+    return status;
+}
+
+/* The weights are float32 now, whatever they were. */
+static ls_status set_type(char **text)
+{
+    static const char *const keys[] = { "torch_dtype", "dtype" };
+    json_t *root = json_loads(*text, JSON_DECODE_INT_AS_REAL, NULL);
+    ls_status status = LS_OK;
+    for (int i = 0; i < 2 && !status; i++) {
+        const char *type = json_string_value(json_object_get(root, keys[i]));
+        if (type && strcmp(type, "float32") != 0) status = ls__json_text_set(text, keys[i], "\"float32\"");
+    }
+    json_decref(root);
+    return status;
+}
+
+static ls_status update_config(const char *base, const ls_gpt2_options *o, int32_t end, char **out)
+{
+    ls_gpt2_options was;
+    char *text = strdup(base);
+    ls_status status = text ? ls__hf_config_parse("config.json", base, strlen(base), &was)
+                            : ls__fail(LS_ENOMEM, "config.json: out of memory");
+    if (!status) status = set_rates(&text, o, &was);
+    if (!status) status = set_type(&text);
+    if (!status && end >= 0) status = ls__hf_config_set_end(&text, end);
+    if (status) free(text);
+    *out = status ? NULL : text;
+    return status;
+}
+
+ls_status ls__hf_config_text(const char *base, const ls_gpt2_options *o, int32_t end, char **out)
+{
+    *out = NULL;
+    if (base) return update_config(base, o, end, out);
     /* GPT-2's own end-of-text token; a smaller vocabulary has none. */
-    json_t *end = o->vocab > 50256 ? json_integer(50256) : json_null();
+    if (end == LS__END_DEFAULT) end = o->vocab > 50256 ? 50256 : -1;
+    json_t *id = end >= 0 && end < o->vocab ? json_integer(end) : json_null();
     json_t *root =
         json_pack("{s:s, s:[s], s:f, s:O, s:f, s:O, s:f, s:s, s:i, s:i, s:i, s:n, s:i, s:i, s:f, s:b, s:s, s:i}",
-                  "activation_function", "gelu_new", "architectures", "GPT2LMHeadModel", "attn_pdrop",
-                  (double)o->dropout, "bos_token_id", end, "embd_pdrop", (double)o->dropout, "eos_token_id", end,
-                  "layer_norm_epsilon", (double)o->norm_eps, "model_type", "gpt2", "n_embd", o->width, "n_head",
-                  o->heads, "n_ctx", o->context, "n_inner", "n_layer", o->layers, "n_positions", o->context,
-                  "resid_pdrop", (double)o->dropout, "tie_word_embeddings", 1, "torch_dtype", "float32", "vocab_size",
-                  o->vocab);
-    json_decref(end);
+                  "activation_function", "gelu_new", "architectures", "GPT2LMHeadModel", "attn_pdrop", 0.0,
+                  "bos_token_id", id, "embd_pdrop", 0.0, "eos_token_id", id, "layer_norm_epsilon", (double)o->norm_eps,
+                  "model_type", "gpt2", "n_embd", o->width, "n_head", o->heads, "n_ctx", o->context, "n_inner",
+                  "n_layer", o->layers, "n_positions", o->context, "resid_pdrop", 0.0, "tie_word_embeddings", 1,
+                  "torch_dtype", "float32", "vocab_size", o->vocab);
+    json_decref(id);
     /* Seven digits: enough for settings that people write, and 1e-5 stays 1e-05. */
     char *text = root ? json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(7)) : NULL;
-    ls_status status = text ? ls__file_write(path, text, strlen(text)) : ls__fail(LS_ENOMEM, "%s: out of memory", path);
-    free(text);
     json_decref(root);
+    ls_status status = text ? set_rates(&text, o, NULL) : ls__fail(LS_ENOMEM, "config.json: out of memory");
+    if (status) free(text);
+    *out = status ? NULL : text;
     return status;
 }

@@ -77,6 +77,7 @@ ls_model *ls__model_make(const char *kind)
         return NULL;
     }
     m->kind = kind;
+    m->end = LS__END_DEFAULT;
     return m;
 }
 
@@ -102,12 +103,19 @@ void ls_model_free(ls_model **model)
 {
     ls_model *m = *model;
     if (!m) return;
+    free(m->config);
+    free(m->generation);
     free(m->params);
     ls__places_free(&m->places);
     ls__places_free(&m->buffer_places);
     ls__arena_close(&m->memory);
     free(m);
     *model = NULL;
+}
+
+void ls_model_set_end(ls_model *model, int32_t token)
+{
+    model->end = token < 0 ? -1 : token;
 }
 
 const char *ls_model_kind(const ls_model *model)

@@ -24,6 +24,8 @@ size_t ls__places_add(ls__places *p, float init, int64_t d0, int64_t d1, int64_t
                       ...) __attribute__((format(printf, 7, 8)));
 void ls__places_free(ls__places *p);
 
+#define LS__END_DEFAULT INT32_MIN
+
 struct ls_model {
     const char *kind;
     ls_tensor *(*loss)(ls_model *model, ls_tape *tape, const ls_model_batch *batch);
@@ -39,12 +41,21 @@ struct ls_model {
     float *grads;     /* the same; NULL: frozen */
     float *buffers;   /* (buffer_places.elements); NULL if there are none */
     ls__arena memory; /* what the model itself owns of these */
+    char *config;     /* config.json of the folder that was loaded; NULL: none */
+    char *generation; /* its generation_config.json */
+    int32_t end;      /* see ls_model_set_end(); LS__END_DEFAULT: not said */
 };
 
 /* A model with no places yet. On failure NULL, and the message is set. */
 ls_model *ls__model_make(const char *kind);
 /* Called when all places are listed: makes the parameters. Frees *model and sets it to NULL on failure. */
 LS_MUST_CHECK ls_status ls__model_finish(ls_model **model);
+
+/* The rate in force where an option of its own may stand above the common one. */
+static inline float ls__gpt2_dropout(const ls_gpt2_options *o, float own)
+{
+    return own < 0 ? 0 : own > 0 ? own : o->dropout;
+}
 
 /* GPT-2's forward pass up to the last norm, (B, T, C). caches: NULL, or one per layer (then B is 1). `first` is the
  * position of the first token. */

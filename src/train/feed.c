@@ -7,32 +7,68 @@
 #include <unistd.h>
 #include "base/log.h"
 #include "base/status.h"
+#include "base/text.h"
+#include "data/tokenizer.h"
+#include "train/hold_out.h"
 
-/* Which samples are for training and which for evaluation. */
-static ls_status split(ls_train *t)
+/* Fewer documents than this are too poor a sample to evaluate on, and to choose them would leave much to chance. */
+enum { FEW_DOCUMENTS = 4 };
+
+static bool holds_out(const ls_train_options *o)
+{
+    return !o->n_val_data && o->val_fraction > 0;
+}
+
+/* Documents for training and others to evaluate on. LS_EINVAL if there are too few to choose from. */
+static ls_status open_documents(ls_train *t)
 {
     const ls_train_options *o = &t->options;
-    uint64_t samples = t->data->count, kept_back = 0;
-    if (o->eval_every > 0 && !t->val_data) {
-        kept_back = samples / 20;
-        if (!kept_back && samples > 1) kept_back = 1;
-        if (!kept_back)
-            return ls__fail(LS_EINVAL, "the data is one sequence of %d tokens; there is none to evaluate on",
-                            o->length);
+    ls_hold_out choice = { .fraction = o->val_fraction, .seed = o->seed };
+    ls_status status = ls__source_open(&t->data, o->data, o->n_data, t->tokenizer, o, &choice);
+    choice.held_out = true;
+    if (!status) status = ls__source_open(&t->val_data, o->data, o->n_data, t->tokenizer, o, &choice);
+    if (!status && ls_text_documents(t->val_data) < FEW_DOCUMENTS) status = LS_EINVAL;
+    if (status) {
+        ls_dataset_free(&t->val_data);
+        ls_dataset_free(&t->data);
     }
-    uint64_t needed = (uint64_t)o->rows * (uint64_t)o->slots, left = samples - kept_back;
+    t->val_documents = status ? 0 : ls_text_documents(t->val_data);
+    return status;
+}
+
+/* Data to train on and, if any are to be held out, to evaluate on: documents of text, or blocks of sequences where there are no
+ * documents, or hardly any. */
+static ls_status open_parts(ls_train *t)
+{
+    const ls_train_options *o = &t->options;
+    ls__hold_out plan = { 0 };
+    ls_status status = holds_out(o) && t->is_text && o->n_data ? open_documents(t) : LS_EINVAL;
+    if (status == LS_EINVAL) {
+        status = ls__source_open(&t->data, o->data, o->n_data, t->tokenizer, o, NULL);
+        if (!status && holds_out(o) && t->data->count < 2)
+            status = ls__fail(LS_EINVAL, "the data is one sequence of %d token%s; there is none to evaluate on",
+                              o->length, ls__s(o->length));
+        if (!status && holds_out(o)) plan = ls__hold_out_plan(t->data->count, o->val_fraction, o->seed);
+    }
+    if (!status && plan.groups) status = ls__part_open(&t->val_data, t->data, &plan, true);
+    if (!status && !plan.groups) plan.samples = t->data->count;
+    return status ? status : ls__part_open(&t->train_part, t->data, &plan, false);
+}
+
+static ls_status check_enough(const ls_train *t)
+{
+    const ls_train_options *o = &t->options;
+    uint64_t needed = (uint64_t)o->rows * (uint64_t)o->slots, left = t->train_part->count;
     if (o->last == LS_LAST_KEEP) needed = 1;
     if (o->last == LS_LAST_DROP && o->order == LS_ORDER_TORCH)
         needed = (uint64_t)o->torch_ranks; /* a short step will do */
-    if (left < needed)
-        return ls__fail(LS_EINVAL,
-                        "the data has %llu %s of %d tokens to train on; a step needs %llu (%d slots of %d): use "
-                        "more data, %sa smaller batch",
-                        (unsigned long long)left, o->padded ? "documents" : "sequences", o->length,
-                        (unsigned long long)needed, o->slots, o->rows, o->padded ? "or " : "shorter sequences or ");
-    ls_status status = ls__slice_open(&t->train_part, t->data, 0, left);
-    if (!status && kept_back) status = ls__slice_open(&t->val_data, t->data, left, kept_back);
-    return status;
+    if (left >= needed) return LS_OK;
+    return ls__fail(LS_EINVAL,
+                    "the data has %llu %s%s of %d token%s to train on; a step needs %llu (%d slot%s of %d): use "
+                    "more data, %sa smaller batch",
+                    (unsigned long long)left, o->padded ? "document" : "sequence", ls__s((int64_t)left), o->length,
+                    ls__s(o->length), (unsigned long long)needed, o->slots, ls__s(o->slots), o->rows,
+                    o->padded ? "or " : "shorter sequences or ");
 }
 
 static ls_status open_loaders(ls_train *t)
@@ -53,7 +89,8 @@ static ls_status open_loaders(ls_train *t)
                                   .drop_step = o->last == LS_LAST_DROP_STEP };
     ls_status status = ls_loader_open(&t->loader, t->train_part, &options);
     if (status || !t->val_data) return status;
-    ls_loader_options val = { .rows = (size_t)o->rows, .slots = 1, .order = LS_ORDER_SEQUENTIAL, .epochs = 1 };
+    /* A few batches stand for all: they are taken from all over the data, always the same ones. */
+    ls_loader_options val = { .rows = (size_t)o->rows, .slots = 1, .seed = o->seed, .epochs = 1 };
     status = ls_loader_open(&t->val_loader, t->val_data, &val);
     if (!status) t->val_start = ls_loader_tell(t->val_loader);
     return status;
@@ -67,16 +104,25 @@ static void use_copy(void *user, size_t file, const char *path)
     if (d->redirect(d->self, file, path)) ls__log(LS_LOG_WARNING, "%s; the copy is not used", ls_error());
 }
 
+/* The same for data of which a part is held out, if that is a dataset of its own. */
+static void use_copy_for_all(void *user, size_t file, const char *path)
+{
+    const ls_train *t = user;
+    use_copy(t->data, file, path);
+    if (t->val_documents) use_copy(t->val_data, file, path);
+}
+
 static ls_status stage(ls_train *t)
 {
     const ls_train_options *o = &t->options;
     if (!o->stage) return LS_OK;
     if (!o->n_data) return ls__fail(LS_EINVAL, "the built-in corpus is in no file; there is nothing to stage");
     ls_stage_options options = {
-        .folder = o->stage, .limit = o->stage_limit, .background = true, .ready = use_copy, .user = t->data
+        .folder = o->stage, .limit = o->stage_limit, .background = true, .ready = use_copy_for_all, .user = t
     };
     ls_status status = ls_stage_open(&t->stage, o->data, o->n_data, &options);
     if (status || !o->n_val_data) return status;
+    options.ready = use_copy;
     options.user = t->val_data;
     return ls_stage_open(&t->val_stage, o->val_data, o->n_val_data, &options);
 }
@@ -88,18 +134,52 @@ static bool has_file(const char *folder, const char *name)
     return n < (int)sizeof path && access(path, R_OK) == 0;
 }
 
-ls_status ls__train_open_tokenizer(ls_train *t)
+/* A model knows its tokens by their numbers: with another tokenizer they would mean something else. */
+static ls_status check_tokenizer(const ls_train *t, bool has_own, int vocab)
 {
     const ls_train_options *o = &t->options;
-    ls_status status = ls__source_is_text(o->data, o->n_data, &t->is_text);
+    const char *name = t->tokenizer_name;
+    int tokens = (int)ls_tokenizer_vocabulary(t->tokenizer),
+        padding = 128; /* vocabularies are rounded up to multiples of it */
+    int32_t first;
+    if (vocab && tokens > vocab)
+        return ls__fail(LS_EINVAL, "the tokenizer has %d tokens, more than the model's vocabulary of %d", tokens,
+                        vocab);
+    if (o->init && !has_own && (tokens + padding - 1) / padding * padding < vocab)
+        return ls__fail(
+            LS_EINVAL,
+            "%s: the model has a vocabulary of %d and no tokenizer beside it, and '%s' has %d tokens: name the "
+            "tokenizer that the model was trained with",
+            o->init, vocab, name, tokens);
+    if (!has_own || name == o->init) return LS_OK;
+    ls_tokenizer *own;
+    ls_status status = ls_tokenizer_open(&own, o->init);
+    if (!status && !ls__tokenizer_is_part(t->tokenizer, own, &first))
+        status = ls__fail(
+            LS_EINVAL,
+            "the model in %s was trained with a tokenizer of its own, in which token %d is another than in '%s': "
+            "leave out the tokenizer, or train a model from scratch",
+            o->init, first, name);
+    ls_tokenizer_free(&own);
+    return status;
+}
+
+ls_status ls__train_open_tokenizer(ls_train *t, int vocab)
+{
+    const ls_train_options *o = &t->options;
+    ls_status status = ls__source_is_text(o->data, o->n_data, o, &t->is_text);
     if (status) return status;
     const char *name = o->tokenizer;
-    if (!name && o->init && (has_file(o->init, "tokenizer.json") || has_file(o->init, "vocab.json"))) name = o->init;
+    bool has_own = o->init && (has_file(o->init, "tokenizer.json") || has_file(o->init, "vocab.json"));
+    if (!name && has_own) name = o->init;
     if (!name && t->is_text) name = "bytes";
-    if (!o->n_data && name && strcmp(name, "bytes") != 0)
+    if (!name) return LS_OK;
+    t->tokenizer_name = name;
+    if ((status = ls_tokenizer_open(&t->tokenizer, name))) return status;
+    if (!o->n_data && t->tokenizer->bpe)
         return ls__fail(LS_EINVAL, "the built-in corpus is made of bytes; the tokenizer '%s' needs data of its own",
                         name);
-    return name ? ls_tokenizer_open(&t->tokenizer, name) : LS_OK;
+    return check_tokenizer(t, has_own, vocab);
 }
 
 static ls_status settle_order(ls_train *t)
@@ -112,11 +192,37 @@ static ls_status settle_order(ls_train *t)
     if (o->torch_ranks && !torch)
         return ls__fail(LS_EINVAL, "the number of ranks that an order deals to belongs to the torch order only");
     if (o->torch_ranks < 0 || (o->torch_ranks && o->slots % o->torch_ranks))
-        return ls__fail(LS_EINVAL, "torch's order cannot deal %d slots to %d ranks; the ranks must divide the slots",
-                        o->slots, o->torch_ranks);
+        return ls__fail(LS_EINVAL, "torch's order cannot deal %d slot%s to %d ranks; the ranks must divide the slots",
+                        o->slots, ls__s(o->slots), o->torch_ranks);
     if (torch && !o->torch_ranks) o->torch_ranks = t->parallel.size;
     if (!o->last) o->last = torch ? LS_LAST_KEEP : LS_LAST_DROP;
     t->uneven = o->padded || o->last == LS_LAST_KEEP || (torch && o->last == LS_LAST_DROP);
+    return LS_OK;
+}
+
+/* What depends on how many steps an epoch has. */
+static ls_status settle_steps(ls_train *t)
+{
+    ls_train_options *o = &t->options;
+    t->epoch_steps = ls_loader_steps(t->loader);
+    if (!o->steps && o->epochs > 0) o->steps = (int64_t)ceil(o->epochs * (double)t->epoch_steps);
+    if (!o->steps) o->steps = 1000;
+    o->schedule.steps = o->steps;
+    if (o->schedule.warmup < 0) o->schedule.warmup = o->steps / 20;
+    if (o->schedule.warmup > o->steps)
+        return ls__fail(
+            LS_EINVAL,
+            "a warm-up of %lld steps is longer than the run of %lld: the learning rate would never reach its peak; "
+            "make the warm-up shorter, or the run longer",
+            (long long)o->schedule.warmup, (long long)o->steps);
+    bool by_default = !o->eval_every && t->val_data;
+    if (by_default) o->eval_every = o->steps >= 10 ? o->steps / 10 : 1;
+    if (!t->val_data || !ls__train_is_first(t)) return LS_OK;
+    uint64_t count = t->val_documents ? t->val_documents : t->val_data->count;
+    const char *what = t->val_documents || o->padded ? "document" : "sequence";
+    ls__log(LS_LOG_INFO, "validation: %llu %s%s %s, every %lld step%s%s and at the end", (unsigned long long)count,
+            what, ls__s((int64_t)count), o->n_val_data ? "of the validation data" : "held out of the data",
+            (long long)o->eval_every, ls__s(o->eval_every), by_default ? " (a tenth of the run)" : "");
     return LS_OK;
 }
 
@@ -124,23 +230,18 @@ ls_status ls__train_open_data(ls_train *t)
 {
     ls_train_options *o = &t->options;
     bool val_is_text = t->is_text;
-    ls_status status = o->n_val_data ? ls__source_is_text(o->val_data, o->n_val_data, &val_is_text) : LS_OK;
+    ls_status status = o->n_val_data ? ls__source_is_text(o->val_data, o->n_val_data, o, &val_is_text) : LS_OK;
     if (!status && val_is_text != t->is_text)
         status = ls__fail(LS_EINVAL, "%s: training and validation data are of two kinds, text and token shards",
                           o->val_data[0]);
     if (!status) status = settle_order(t);
-    if (!status) status = ls__source_open(&t->data, o->data, o->n_data, t->tokenizer, o);
-    if (!status && o->n_val_data) status = ls__source_open(&t->val_data, o->val_data, o->n_val_data, t->tokenizer, o);
-    if (!status) status = split(t);
+    if (!status) status = open_parts(t);
+    if (!status && o->n_val_data)
+        status = ls__source_open(&t->val_data, o->val_data, o->n_val_data, t->tokenizer, o, NULL);
+    if (!status) status = check_enough(t);
     if (!status) status = stage(t);
     if (!status) status = open_loaders(t);
-    if (status) return status;
-    t->epoch_steps = ls_loader_steps(t->loader);
-    if (!o->steps && o->epochs > 0) o->steps = (int64_t)ceil(o->epochs * (double)t->epoch_steps);
-    if (!o->steps) o->steps = 1000;
-    o->schedule.steps = o->steps;
-    if (o->schedule.warmup < 0) o->schedule.warmup = o->steps / 20;
-    return LS_OK;
+    return status ? status : settle_steps(t);
 }
 
 void ls__train_close_data(ls_train *t)

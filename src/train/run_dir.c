@@ -49,7 +49,6 @@ static json_t *describe(const ls_train *t)
     static const char *const lasts[] = { "default", "drop", "keep", "drop-step" };
     const ls_train_options *o = &t->options;
     const ls_gpt2_options *m = ls_model_gpt2(t->model);
-    const char *tokenizer = o->tokenizer ? o->tokenizer : !t->tokenizer ? NULL : t->is_text ? "bytes" : o->init;
     json_t *model = json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:f, s:I}", "kind", "gpt2", "layers", m->layers, "width",
                               m->width, "heads", m->heads, "vocab_size", m->vocab, "context", m->context, "dropout",
                               (double)m->dropout, "parameters", (json_int_t)ls_model_size(t->model));
@@ -66,12 +65,12 @@ static json_t *describe(const ls_train *t)
                              "torch_ranks", o->torch_ranks, "last", lasts[o->last], "padded", o->padded, "field",
                              o->field, "prompt_field", o->prompt_field, "weight_field", o->weight_field, "input",
                              ls_text_format_name(o->text_format), "prefetch", o->prefetch, "stage", o->stage);
-    return json_pack("{s:s, s:s?, s:o, s:o, s:o, s:s?, s:o, s:o, s:o, s:o, s:I, s:i, s:I, s:i, s:i}", "lockstep",
-                     ls_version(), "tokenizer", tokenizer, "data", names(o->data, o->n_data), "val_data",
-                     names(o->val_data, o->n_val_data), "loading", feed, "init", o->init, "model", model, "batch",
-                     batch, "optimizer", optimizer, "schedule", schedule, "eval_every", (json_int_t)o->eval_every,
-                     "eval_batches", o->eval_batches, "seed", (json_int_t)o->seed, "workers", o->workers, "threads",
-                     o->threads);
+    return json_pack("{s:s, s:s?, s:o, s:o, s:f, s:o, s:s?, s:o, s:o, s:o, s:o, s:I, s:i, s:I, s:i, s:i}", "lockstep",
+                     ls_version(), "tokenizer", t->tokenizer_name, "data", names(o->data, o->n_data), "val_data",
+                     names(o->val_data, o->n_val_data), "val_fraction", o->val_fraction, "loading", feed, "init",
+                     o->init, "model", model, "batch", batch, "optimizer", optimizer, "schedule", schedule,
+                     "eval_every", (json_int_t)o->eval_every, "eval_batches", o->eval_batches, "seed",
+                     (json_int_t)o->seed, "workers", o->workers, "threads", o->threads);
 }
 
 ls_status ls__run_dir_open(ls__run_dir *run, const char *path, const ls_train *train)

@@ -7,14 +7,13 @@
 
 /* Opens files as the options say: one row of tokens cut into samples of `length`, or padded documents. Text goes through
  * the tokenizer, which must outlive the dataset. No files: the built-in corpus, whose bytes are the tokens. A token of the
- * vocabulary's size or more in a shard is an error when it is read. On failure *out is NULL. */
+ * vocabulary's size or more in a shard is an error when it is read. `hold_out` is for text; NULL: all documents. On failure *out is
+ * NULL. */
 LS_MUST_CHECK ls_status ls__source_open(ls_dataset **out, const char *const *paths, size_t n_paths,
-                                        const ls_tokenizer *tokenizer, const ls_train_options *o);
-/* Whether those files are text. Token shards are known by llm.c's magic number or by the name's end ".bin"; all must be
- * of one kind. */
-LS_MUST_CHECK ls_status ls__source_is_text(const char *const *paths, size_t n_paths, bool *text);
-
-/* Samples [first, first + count) of a dataset, which stays the caller's. */
-LS_MUST_CHECK ls_status ls__slice_open(ls_dataset **out, const ls_dataset *whole, uint64_t first, uint64_t count);
+                                        const ls_tokenizer *tokenizer, const ls_train_options *o,
+                                        const ls_hold_out *hold_out);
+/* Whether those files are text, as the options say or the files show; all must be of one kind. No files: they are. */
+LS_MUST_CHECK ls_status ls__source_is_text(const char *const *paths, size_t n_paths, const ls_train_options *o,
+                                           bool *text);
 
 #endif

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/status.h"
+#include "base/text.h"
 #include "tensor/blas.h"
 #include "train/checkpoint.h"
 #include "train/record.h"
@@ -27,6 +28,10 @@ static ls_status fill_options(ls_train *t)
     if (o->clip == 0) o->clip = 1;
     if (o->clip < 0) o->clip = 0;
     if (!o->eval_batches) o->eval_batches = 16;
+    if (o->val_fraction == 0 && o->eval_every > 0 && !o->n_val_data) o->val_fraction = 0.05;
+    if (o->val_fraction != 0 && (!(o->val_fraction > 0 && o->val_fraction < 1) || o->n_val_data))
+        return ls__fail(LS_EINVAL, "%g of the data cannot be held out for validation; %s", o->val_fraction,
+                        o->n_val_data ? "there is validation data already" : "name a share above 0 and below 1");
     if (o->keep <= 0) o->keep = 2;
     if (o->threads <= 0) o->threads = omp_get_max_threads(); /* the launcher gives each rank its share of the cores */
     if (o->schedule.lr == 0) o->schedule.lr = 1e-3f;
@@ -58,20 +63,21 @@ static ls_status settle_sizes(ls_train *t)
     ls_status status = LS_OK;
     if (o->init) {
         if ((status = ls_gpt2_options_read(o->init, &sizes))) return status;
-        sizes.dropout = o->model.dropout;
+        if (o->model.dropout != 0) {
+            sizes.dropout = o->model.dropout;
+            sizes.embd_dropout = o->model.embd_dropout;
+            sizes.attn_dropout = o->model.attn_dropout;
+        }
     }
+    if (sizes.dropout < 0) sizes.dropout = 0;
     if (!o->length) o->length = sizes.context && sizes.context < 256 ? sizes.context : 256;
     if (!sizes.context) sizes.context = o->length;
     if ((status = check_count("the sequence length", o->length, 1 << 26))) return status;
     if (o->length > sizes.context)
-        return ls__fail(LS_EINVAL, "sequences of %d tokens do not fit the model's context of %d", o->length,
-                        sizes.context);
-    if ((status = ls__train_open_tokenizer(t))) return status;
-    int tokens = t->tokenizer ? (int)ls_tokenizer_vocabulary(t->tokenizer) : 0;
-    if (!sizes.vocab) sizes.vocab = tokens ? tokens : 50257;
-    if (sizes.vocab < tokens)
-        return ls__fail(LS_EINVAL, "the tokenizer has %d tokens, more than the model's vocabulary of %d", tokens,
-                        sizes.vocab);
+        return ls__fail(LS_EINVAL, "sequences of %d token%s do not fit the model's context of %d", o->length,
+                        ls__s(o->length), sizes.context);
+    if ((status = ls__train_open_tokenizer(t, sizes.vocab))) return status;
+    if (!sizes.vocab) sizes.vocab = t->tokenizer ? (int)ls_tokenizer_vocabulary(t->tokenizer) : 50257;
     if ((status = ls_gpt2_options_check(&sizes))) return status;
     o->model = sizes;
     return LS_OK;
@@ -89,7 +95,7 @@ static double count_flops(const ls_gpt2_options *m, int length)
 static double hash_fields(const ls_train_options *o)
 {
     const char *const names[] = { o->field ? o->field : "text", o->prompt_field, o->weight_field };
-    uint64_t hash = (uint64_t)o->text_format + 1;
+    uint64_t hash = (uint64_t)o->text_format + 1 + ((uint64_t)o->shard_format << 8);
     for (int i = 0; i < 3; i++)
         for (const char *c = names[i] ? names[i] : ""; c; c = *c ? c + 1 : NULL)
             hash = (hash ^ (uint8_t)*c) * UINT64_C(1099511628211);
@@ -107,6 +113,8 @@ int ls__train_facts(const ls_train *t, ls__fact *out)
         { "vocabulary", m->vocab, true },
         { "context", m->context, true },
         { "dropout", (double)m->dropout, true },
+        { "dropout of embeddings", (double)m->embd_dropout, true },
+        { "dropout of attention weights", (double)m->attn_dropout, true },
         { "batch size", o->rows, true },
         { "sequence length", o->length, true },
         { "slots", o->slots, true },
@@ -130,6 +138,7 @@ int ls__train_facts(const ls_train *t, ls__fact *out)
         { "the hash of the names of fields", hash_fields(o), true },
         { "samples of training data", (double)t->train_part->count, true },
         { "the hash of the training data", t->data_hash, true },
+        { "share of the data held out", o->val_fraction, true },
         { "evaluation", (double)o->eval_every, false },
         { "kind of update", o->update, false },
         { "checkpoint interval", (double)o->checkpoint_every, false },
@@ -149,8 +158,8 @@ static ls_status open_own(ls_train *t)
     if ((status = fill_options(t))) return status;
     if (!o->any_order && (status = ls_slots_check(o->slots, t->parallel.size))) return status;
     if (o->slots % t->parallel.size)
-        return ls__fail(LS_EINVAL, "%d slots cannot be dealt to %d ranks; the ranks must divide the slots", o->slots,
-                        t->parallel.size);
+        return ls__fail(LS_EINVAL, "%d slot%s cannot be dealt to %d ranks; the ranks must divide the slots", o->slots,
+                        ls__s(o->slots), t->parallel.size);
     if (o->run_dir && !o->resume && ls__train_is_first(t) && (status = ls__run_dir_check(o->run_dir))) return status;
     if ((o->resume || o->checkpoint_every) && !o->run_dir)
         return ls__fail(LS_EINVAL, "checkpoints need a run directory to lie in");
@@ -232,6 +241,7 @@ ls_status ls_train_save(ls_train *t)
     if (bad)
         return ls__fail(LS_ENOTFINITE, "%s: %zu weights are not finite; the model was not saved", t->run.path, bad);
     status = ls__checkpoint_wait(t);
+    if (t->tokenizer) ls_model_set_end(t->model, ls_tokenizer_end(t->tokenizer));
     if (!status && t->tokenizer) status = ls_tokenizer_save(t->tokenizer, t->run.path);
     return status ? status : ls_model_save(t->model, t->run.path);
 }

@@ -26,11 +26,14 @@ struct ls_train {
     _Atomic bool stop_wanted; /* by this rank */
     bool stopping;            /* by some rank: all know it since the last step */
 
-    bool is_text;            /* the data is text, not shards of tokens */
-    ls_tokenizer *tokenizer; /* NULL: none, for shards */
-    ls_dataset *data;        /* all of it */
-    ls_dataset *train_part;  /* what is trained on */
-    ls_dataset *val_data;    /* NULL: there is none */
+    bool is_text;               /* the data is text, not shards of tokens */
+    ls_tokenizer *tokenizer;    /* NULL: none, for shards */
+    const char *tokenizer_name; /* the caller's, as the options are */
+    ls_dataset *data;           /* all of it */
+    ls_dataset *train_part;     /* what is trained on */
+    ls_dataset *val_data;       /* NULL: there is none */
+    uint64_t
+        val_documents; /* documents that val_data is, if they were held out of `data`; 0: it is a part of `data`, or others */
     ls_loader *loader, *val_loader;
     ls_loader_state data_at; /* the loader's place behind the last step that was made */
     ls_loader_state val_start;
@@ -73,8 +76,9 @@ static inline bool ls__train_is_first(const ls_train *t)
 
 /* ---- feed.c: from files to batches. */
 
-/* Finds out what kind the data is, and opens the tokenizer that was asked for, or that it needs. */
-LS_MUST_CHECK ls_status ls__train_open_tokenizer(ls_train *t);
+/* Finds out what kind the data is, and opens the tokenizer that was asked for, or that it needs. It must be the one of `init`, if that
+ * has one, and fit a model of so many tokens (0: not settled yet). */
+LS_MUST_CHECK ls_status ls__train_open_tokenizer(ls_train *t, int vocab);
 /* Opens data, validation data and their loaders; fills in what depends on them (steps, warm-up). */
 LS_MUST_CHECK ls_status ls__train_open_data(ls_train *t);
 void ls__train_close_data(ls_train *t);

@@ -21,6 +21,7 @@ typedef struct plan {
     bool phases;         /* evaluation and checkpoints too */
     int late;            /* this rank; 0: none */
     const char *foreign; /* name of two more threads */
+    bool queued;         /* half of each phase it is runnable but not scheduled */
 } plan;
 
 static int add_threads(rank_record *r, const plan *p, int64_t now, uint64_t ns, bool name)
@@ -77,7 +78,9 @@ static void make_rank(const plan *p, int k, int node)
                                            LS_PHASE_UPDATE, LS_PHASE_EVAL,    LS_PHASE_CHECKPOINT };
         for (int f = 0; f < (p->phases ? 6 : 4); f++) {
             add(&r, at, LS_EVENT_PHASE_BEGIN, phases[f], 0);
+            if (p->queued && !f) sample(&r, at, i > 1 ? step - 4 * (step * share / 30) : 0, 0, false);
             at += step * share / 30;
+            if (p->queued) sample(&r, at, step * share / 60, step * share / 60, false);
             add(&r, at, LS_EVENT_PHASE_END, phases[f], 0);
         }
         int64_t last = begin + step * 25 / 30;
@@ -203,6 +206,24 @@ static void under_and_over_used_ranks_are_named(void **state)
     check_says(&p, "no rank is under- or over-used: they are busy for 97% of a step");
 }
 
+/* "No rank is over-used" and "other programs use their cores" cannot both be read. */
+static void ranks_without_cores_are_not_called_even(void **state)
+{
+    (void)state;
+    plan p = { .ranks = 2, .step = 100, .host = "vm", .queued = true };
+    char *text = report_of(&p, 100);
+    check_has(text, "ranks 0, 1 were runnable but not scheduled for 27% of a step: other programs or other ranks use");
+    check_has(text, "ranks are busy for 97% of a step");
+    check_has(text, " 1. there are more ranks than cores: ranks 0, 1 were runnable but not scheduled for 26.7 ms");
+    if (strstr(text, "over-used")) fail_msg("over-used:\n%s", text);
+    free(text);
+    p.ranks = 1;
+    text = report_of(&p, 100);
+    check_has(text, "rank 0 was runnable but not scheduled for 27% of a step");
+    if (strstr(text, "over-used") || strstr(text, "Nothing stands out")) fail_msg("nothing:\n%s", text);
+    free(text);
+}
+
 /* A table of zeros says nothing. */
 static void short_steps_are_told_in_microseconds(void **state)
 {
@@ -228,6 +249,7 @@ int main(void)
         cmocka_unit_test(power_is_told_or_why_not),
         cmocka_unit_test(threads_are_named_by_what_they_do),
         cmocka_unit_test(under_and_over_used_ranks_are_named),
+        cmocka_unit_test(ranks_without_cores_are_not_called_even),
         cmocka_unit_test(short_steps_are_told_in_microseconds),
     };
     return cmocka_run_group_tests(tests, enter_folder, leave_folder);

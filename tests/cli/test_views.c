@@ -232,6 +232,7 @@ static void numbers_have_three_digits_and_a_unit(void **state)
 {
     (void)state;
     assert_string_equal(amount_ns(0).text, "0 ms");
+    assert_string_equal(amount_ns(81.2).text, "81 ns");
     assert_string_equal(amount_ns(1234).text, "1.23 \u00b5s");
     assert_string_equal(amount_ns(999.6e3).text, "1.00 ms");
     assert_string_equal(amount_ns(41.04e6).text, "41.0 ms");

@@ -382,7 +382,7 @@ static void wrong_options_are_named(void **state)
     assert_null(l);
     check_fails(ls_loader_open(&l, &n.dataset, &(ls_loader_options){ .workers = 1000 }), LS_EINVAL, "1000 workers");
     check_fails(ls_loader_open(&l, &n.dataset, &(ls_loader_options){ .rows = 11, .drop_last = true }), LS_EINVAL,
-                "do not fill one step");
+                "cannot fill one step");
     check_fails(ls_loader_open(&l, &n.dataset, &(ls_loader_options){ .rows = SIZE_MAX / 8 }), LS_EINVAL,
                 "larger than any");
     check_fails(ls_loader_open(&l, &n.dataset, &(ls_loader_options){ .slots = 3, .ranks = 2 }), LS_EINVAL, "3 slots");

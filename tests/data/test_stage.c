@@ -261,7 +261,7 @@ static void data_are_read_while_they_are_staged(void **state)
     background b = { 0 };
     check_ok(ls_tokens_open(
         &b.dataset, &(ls_tokens_options){
-                        .paths = paths, .n_paths = 3, .seq_len = T, .format = LS_SHARD_RAW16, .read_delay_us = 1000 }));
+                        .paths = paths, .n_paths = 3, .seq_len = T, .format = LS_SHARD_U16, .read_delay_us = 1000 }));
     ls_stage *s;
     check_ok(ls_stage_open(&s, paths, 3,
                            &(ls_stage_options){

@@ -206,7 +206,7 @@ static void lengths_are_counted_if_asked_for(void **state)
     ls_text_options o = {
         .paths = paths, .n_paths = 1, .tokenizer = t, .seq_len = 16, .padded = true, .lengths = true
     };
-    check_fails(ls_text_open(&d, &o), LS_EFORMAT, "broken.jsonl: byte 21: no valid JSON");
+    check_fails(ls_text_open(&d, &o), LS_EFORMAT, "broken.jsonl: byte 14 (line 2): not a JSON object");
     ls_tokenizer_free(&t);
 }
 
@@ -241,13 +241,14 @@ static void broken_lines_are_named_with_byte_and_line(void **state)
     const struct {
         const char *text, *says;
     } cases[] = {
-        { "{\"text\": \"a\"}\n{\"text\": \"b\"\n", "bad.jsonl: byte 26 (line 2): no valid JSON" },
+        { "{\"text\": \"a\"}\n{\"text\": \"b\"\n",
+          "bad.jsonl: byte 26 (line 2): not a JSON object: it ends too early" },
         { "{\"text\": \"a\"}\n\n[1]\n", "bad.jsonl: byte 15 (line 3): not a JSON object" },
-        { "{\"txt\": \"a\"}\n", "bad.jsonl: byte 0 (line 1): no text in member text" },
-        { "{\"text\": 7}\n", "no text in member text" },
-        { "{\"text\": \"a\", \"text\": \"b\"}\n", "duplicate" },
-        { "{\"text\": \"\xff\"}\n", "no valid JSON" },
-        { "{\"text\": \"\\ud800\"}\n", "no valid JSON" },
+        { "{\"txt\": \"a\"}\n", "bad.jsonl: byte 0 (line 1): no string in the field text" },
+        { "{\"text\": 7}\n", "no string in the field text; correct the line, or leave such lines out" },
+        { "{\"text\": \"a\", \"text\": \"b\"}\n",
+          "byte 21 (line 1): not a JSON object: a field that is needed comes twice" },
+        { "{\"text\": \"\xff\"}\n", "byte 10 (line 1): not a JSON object: a string that is not UTF-8" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         write_text("bad.jsonl", cases[i].text);
@@ -271,7 +272,7 @@ static void broken_lines_are_named_with_byte_and_line(void **state)
     check_ok(ls_loader_next(l, &b));
     check_ok(ls_loader_next(l, &b));
     check_fails(ls_loader_next(l, &b), LS_EFORMAT,
-                "step 2, slot 0, row 0 (sample 2): late.jsonl: byte 35: no valid JSON");
+                "step 2, slot 0, row 0 (sample 2): late.jsonl: byte 28 (line 3): not a JSON object");
     ls_loader_free(&l);
     ls_dataset_free(&d);
     ls_tokenizer_free(&t);
@@ -293,8 +294,82 @@ static void the_earliest_broken_line_is_told_whatever_the_threads(void **state)
                         &(ls_tokenize_options){
                             .paths = paths, .n_paths = 1, .tokenizer = t, .output = "many", .threads = threads },
                         &r),
-                    LS_EFORMAT, "(line 40000): no valid JSON");
+                    LS_EFORMAT, "(line 40000): not a JSON object");
     assert_int_equal(access("many-00000.bin", F_OK), -1); /* no half shard is left */
+    ls_tokenizer_free(&t);
+}
+
+/* Marks the documents "d0001 " to "d2000 " that a dataset has, from all its tokens in a row. */
+enum { DOCUMENTS = 2000 };
+static void mark_documents(const ls_hold_out *h, bool padded, int threads, const ls_tokenizer *t,
+                           uint8_t seen[DOCUMENTS + 1])
+{
+    const char *paths[] = { "ids.txt" };
+    ls_dataset *d;
+    void *state;
+    int32_t x[200], y[200];
+    float weights[200];
+    uint8_t mask[200];
+    check_ok(ls_text_open(&d, &(ls_text_options){ .paths = paths,
+                                                  .n_paths = 1,
+                                                  .format = LS_TEXT_LINES,
+                                                  .tokenizer = t,
+                                                  .seq_len = padded ? 200 : 100,
+                                                  .padded = padded,
+                                                  .threads = threads,
+                                                  .hold_out = *h }));
+    check_ok(d->worker_open(d->self, 0, &state));
+    char *text = calloc(d->count + 1, 200), *end = text;
+    for (uint64_t i = 0; i < d->count; i++) {
+        ls_row row = { .fields = { x, y, weights, mask } };
+        check_ok(d->get(d->self, state, i, &row));
+        for (size_t k = 0; k < row.length; k++)
+            if (x[k] < 256) *end++ = (char)x[k];
+    }
+    memset(seen, 0, DOCUMENTS + 1);
+    uint64_t count = 0;
+    for (const char *p = text; (p = strstr(p, "d")); p++) {
+        int id = atoi(p + 1);
+        if (id < 1 || id > DOCUMENTS || seen[id]++) fail_msg("document %d is there twice", id);
+        count++;
+    }
+    /* Packed, what does not fill a sequence at the end is not used. */
+    if (padded) assert_int_equal(count, ls_text_documents(d));
+    if (!padded) assert_in_range(count, ls_text_documents(d) - 4, ls_text_documents(d));
+    free(text);
+    d->worker_free(d->self, state);
+    ls_dataset_free(&d);
+}
+
+static void held_out_documents_are_in_one_part_only(void **state)
+{
+    (void)state;
+    FILE *f = fopen("ids.txt", "w");
+    for (uint64_t i = 1; i <= DOCUMENTS; i++)
+        fprintf(f, "d%04d %.*s\n", (int)i, (int)(ls__random_u32(5, 5, i) % 90),
+                "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx");
+    fclose(f);
+    static uint8_t train[DOCUMENTS + 1], held[DOCUMENTS + 1], packed[DOCUMENTS + 1], other[DOCUMENTS + 1];
+    ls_tokenizer *t;
+    check_ok(ls_tokenizer_open(&t, "bytes"));
+    mark_documents(&(ls_hold_out){ .fraction = 0.2, .seed = 1 }, true, 1, t, train);
+    mark_documents(&(ls_hold_out){ .fraction = 0.2, .seed = 1, .held_out = true }, true, 2, t, held);
+    mark_documents(&(ls_hold_out){ .fraction = 0.2, .seed = 2, .held_out = true }, true, 1, t, other);
+    size_t n = 0, late = 0, same = 0;
+    for (int i = 1; i <= DOCUMENTS; i++) {
+        if (train[i] == held[i]) fail_msg("document %d is in %s", i, held[i] ? "both parts" : "no part");
+        n += held[i];
+        late += held[i] && i > DOCUMENTS / 2;
+        same += held[i] && other[i];
+    }
+    /* 400 are expected, with a standard deviation of 18; half of them in the second half; a fifth with another seed, too. */
+    assert_in_range(n, 320, 480);
+    assert_in_range(late, n * 2 / 5, n * 3 / 5);
+    assert_true(same < n / 3);
+    mark_documents(&(ls_hold_out){ .fraction = 0.2, .seed = 1 }, false, 3, t, packed);
+    for (int i = 1; i <= DOCUMENTS - 20; i++) assert_int_equal(packed[i], train[i]);
+    mark_documents(&(ls_hold_out){ .fraction = 0.2, .seed = 1, .held_out = true }, false, 1, t, packed);
+    for (int i = 1; i <= DOCUMENTS - 20; i++) assert_int_equal(packed[i], held[i]);
     ls_tokenizer_free(&t);
 }
 
@@ -312,6 +387,7 @@ int main(void)
         cmocka_unit_test(packed_text_is_what_the_shards_hold),
         cmocka_unit_test(padded_documents_have_mask_and_weights),
         cmocka_unit_test(lengths_are_counted_if_asked_for),
+        cmocka_unit_test(held_out_documents_are_in_one_part_only),
         cmocka_unit_test(shards_are_not_taken_for_text),
         cmocka_unit_test(broken_lines_are_named_with_byte_and_line),
         cmocka_unit_test(the_earliest_broken_line_is_told_whatever_the_threads),

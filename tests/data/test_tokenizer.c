@@ -179,8 +179,9 @@ static void short_and_long_pieces_merge_like_the_plain_way(void **state)
     bytes = fread(json, 1, 1 << 20, f);
     fclose(f);
     ls__bpe *b;
+    ls__added added;
     ls__bpe_scratch *s;
-    check_ok(ls__tokenizer_parse(&b, "one/tokenizer.json", json, bytes));
+    check_ok(ls__tokenizer_parse(&b, &added, "one/tokenizer.json", json, bytes));
     check_ok(ls__bpe_scratch_open(&s, b));
     for (uint64_t round = 0; round < 60; round++) {
         uint8_t text[200];
@@ -196,7 +197,81 @@ static void short_and_long_pieces_merge_like_the_plain_way(void **state)
     }
     ls__bpe_scratch_free(&s);
     ls__bpe_free(&b);
+    ls__added_free(&added);
     free(json);
+}
+
+/* 400 texts that Hugging Face's tokenizers encoded; see make_added_goldens.py. */
+static void added_tokens_are_found_as_the_reference_finds_them(void **state)
+{
+    (void)state;
+    char path[500], *line = NULL;
+    size_t room = 0, cases = 0;
+    ls_tokenizer *t;
+    snprintf(path, sizeof path, "%s/tests/data/added_tokenizer.json", getenv("LOCKSTEP_SOURCE"));
+    check_ok(ls_tokenizer_open(&t, path));
+    snprintf(path, sizeof path, "%s/tests/data/added_goldens.txt", getenv("LOCKSTEP_SOURCE"));
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    for (; getline(&line, &room, f) > 0; cases++) {
+        uint8_t text[1000];
+        int32_t got[1000];
+        size_t n = 0, count, i = 0;
+        char *p = line;
+        for (unsigned byte; sscanf(p, "%2x", &byte) == 1 && *p != ' '; p += 2) text[n++] = (uint8_t)byte;
+        if (*p == '-') p++;
+        encode(t, text, n, got, &count);
+        for (char *end; (void)strtol(p, &end, 10), end != p; p = end, i++)
+            if (i >= count || got[i] != strtol(p, &end, 10))
+                fail_msg("case %zu, '%.*s': token %zu is %d, not %ld", cases, (int)n, (char *)text, i,
+                         i < count ? got[i] : -1, strtol(p, &end, 10));
+        if (i != count) fail_msg("case %zu, '%.*s': %zu tokens, not %zu", cases, (int)n, (char *)text, count, i);
+    }
+    assert_int_equal(cases, 400);
+    free(line);
+    fclose(f);
+    ls_tokenizer_free(&t);
+}
+
+/* Text is tokenized in chunks, which must not end inside an added token or before white space that one takes. */
+static void chunks_do_not_cut_added_tokens(void **state)
+{
+    (void)state;
+    enum { BYTES = 3 << 20 };
+    char path[500], *text = malloc(BYTES);
+    size_t n = 0, count;
+    ls_tokenizer *t;
+    ls_encoder *e;
+    const int32_t *whole;
+    snprintf(path, sizeof path, "%s/tests/data/added_tokenizer.json", getenv("LOCKSTEP_SOURCE"));
+    check_ok(ls_tokenizer_open(&t, path));
+    /* Nearly every blank is inside a token, or behind one that takes it. */
+    for (uint64_t i = 0; n < BYTES - 20; i++)
+        n += (size_t)snprintf(text + n, BYTES - n, "%s",
+                              (const char *[]){ "foo bar", "<r> ", "bar  ", "ab\n",
+                                                "<b>\n " }[ls__random_u32(3, 1, i) % 5]);
+    FILE *f = fopen("cut.txt", "w");
+    assert_int_equal(fwrite(text, 1, n, f), n);
+    fclose(f);
+    check_ok(ls_encoder_open(&e, t));
+    check_ok(ls_encode(e, text, n, &whole, &count));
+    const char *paths[] = { "cut.txt" };
+    ls_tokenize_result result;
+    check_ok(ls_tokenize(
+        &(ls_tokenize_options){
+            .paths = paths, .n_paths = 1, .tokenizer = t, .output = "cut", .shard_format = LS_SHARD_U32 },
+        &result));
+    assert_int_equal(result.tokens, count + 1);
+    int32_t *got = malloc((count + 1) * sizeof *got);
+    f = fopen("cut-00000.bin", "r");
+    assert_int_equal(fread(got, sizeof *got, count + 1, f), count + 1);
+    fclose(f);
+    assert_memory_equal(got, whole, count * sizeof *got);
+    assert_int_equal(got[count], ls_tokenizer_end(t));
+    free(got);
+    free(text);
+    ls_encoder_free(&e);
+    ls_tokenizer_free(&t);
 }
 
 static void broken_files_are_named(void **state)
@@ -245,6 +320,8 @@ int main(void)
         cmocka_unit_test(all_kinds_of_files_are_the_same_tokenizer),
         cmocka_unit_test(any_bytes_come_back),
         cmocka_unit_test(short_and_long_pieces_merge_like_the_plain_way),
+        cmocka_unit_test(added_tokens_are_found_as_the_reference_finds_them),
+        cmocka_unit_test(chunks_do_not_cut_added_tokens),
         cmocka_unit_test(broken_files_are_named),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -13,7 +13,7 @@ static void write_shard(const char *path, ls_shard_format format, uint32_t first
         ls__shard_header(format, count, data);
         at = LS__SHARD_HEADER;
     }
-    size_t width = format == LS_SHARD_LLMC32 || format == LS_SHARD_RAW32 ? 4 : 2;
+    size_t width = format == LS_SHARD_LLMC32 || format == LS_SHARD_U32 ? 4 : 2;
     for (size_t i = 0; i < count; i++, at += width) {
         uint32_t token = (first + (uint32_t)i) % 50000;
         memcpy(data + at, &token, width);
@@ -54,10 +54,10 @@ static void check_samples(const ls_dataset *d, size_t seq_len)
 static void all_formats_hold_the_same_tokens(void **state)
 {
     (void)state;
-    for (ls_shard_format f = LS_SHARD_LLMC16; f <= LS_SHARD_RAW32; f++) {
+    for (ls_shard_format f = LS_SHARD_LLMC16; f <= LS_SHARD_U32; f++) {
         ls_dataset *d;
         write_shard("a.bin", f, 0, 20000);
-        check_ok(open_tokens(&d, "a.bin", 33, f == LS_SHARD_RAW32 ? f : LS_SHARD_AUTO, 50000));
+        check_ok(open_tokens(&d, "a.bin", 33, f == LS_SHARD_U32 ? f : LS_SHARD_AUTO, 50000));
         assert_int_equal(d->count, 19999 / 33);
         assert_int_equal(ls_tokens_count(d), 20000);
         check_samples(d, 33);
@@ -70,7 +70,7 @@ static void long_sequences_are_read_in_pieces(void **state)
 {
     (void)state;
     ls_dataset *d;
-    write_shard("long.bin", LS_SHARD_RAW16, 0, 60001);
+    write_shard("long.bin", LS_SHARD_U16, 0, 60001);
     for (size_t seq_len = 4095; seq_len <= 60000; seq_len = seq_len < 4098 ? seq_len + 1 : seq_len * 14) {
         check_ok(open_tokens(&d, "long.bin", seq_len, LS_SHARD_AUTO, 0));
         check_samples(d, seq_len);
@@ -86,7 +86,7 @@ static void many_files_are_one(void **state)
     char name[40];
     for (uint32_t i = 1; i <= 60; i++) {
         snprintf(name, sizeof name, "part-%03u.bin", i);
-        write_shard(name, i % 3 ? i % 3 == 1 ? LS_SHARD_LLMC16 : LS_SHARD_LLMC32 : LS_SHARD_RAW16, first, i);
+        write_shard(name, i % 3 ? i % 3 == 1 ? LS_SHARD_LLMC16 : LS_SHARD_LLMC32 : LS_SHARD_U16, first, i);
         first += i;
     }
     ls_dataset *d;
@@ -120,7 +120,7 @@ static void more_files_than_descriptors(void **state)
     check_ok(get(d, d->count - 1, x, y)); /* nothing is lost */
 
     /* A file that was replaced meanwhile is not mixed in. */
-    write_shard("other.bin", LS_SHARD_RAW16, 0, 60);
+    write_shard("other.bin", LS_SHARD_U16, 0, 60);
     assert_int_equal(rename("other.bin", "part-060.bin"), 0);
     check_fails(get(d, d->count - 1, x, y), LS_EIO, "part-060.bin: is another file now");
     ls_dataset_free(&d);
@@ -137,7 +137,7 @@ static void broken_files_are_named_with_the_byte(void **state)
     assert_null(d);
     write_text("odd.bin", "12345");
     check_fails(open_tokens(&d, "odd.bin", 1, 0, 0), LS_EFORMAT, "odd.bin: byte 4: the file ends inside a token");
-    check_fails(open_tokens(&d, "odd.bin", 1, LS_SHARD_RAW32, 0), LS_EFORMAT, "odd.bin: byte 4: ");
+    check_fails(open_tokens(&d, "odd.bin", 1, LS_SHARD_U32, 0), LS_EFORMAT, "odd.bin: byte 4: ");
     ls__shard_header(LS_SHARD_LLMC16, 6, header);
     write_file("lies.bin", header, LS__SHARD_HEADER + 10);
     check_fails(open_tokens(&d, "lies.bin", 1, 0, 0), LS_EFORMAT, "byte 8: the header says 6 tokens, the file holds 5");
@@ -158,10 +158,11 @@ static void strange_files_are_refused(void **state)
 {
     (void)state;
     ls_dataset *d;
-    write_shard("good.bin", LS_SHARD_RAW16, 0, 100);
+    write_shard("good.bin", LS_SHARD_U16, 0, 100);
     mkdir("folder.bin", 0777);
     mkfifo("fifo.bin", 0666);
-    check_fails(open_tokens(&d, "folder.bin", 4, 0, 0), LS_EINVAL, "folder.bin: is a folder");
+    check_fails(open_tokens(&d, "folder.bin", 4, 0, 0), LS_ENOENT, "folder.bin: no data in this folder");
+    check_fails(open_tokens(&d, "folder.bi*", 4, 0, 0), LS_EINVAL, "folder.bin: is a folder");
     check_fails(open_tokens(&d, "fifo.bin", 4, 0, 0), LS_EINVAL, "fifo.bin: is not a regular file");
     check_fails(open_tokens(&d, "missing.bin", 4, 0, 0), LS_ENOENT, "missing.bin: cannot be opened");
     check_fails(open_tokens(&d, "nothing*.bin", 4, 0, 0), LS_ENOENT, "nothing*.bin: no file matches");
@@ -187,7 +188,7 @@ static void a_token_outside_the_vocabulary_is_found_when_read(void **state)
     ls_dataset_free(&d);
     uint32_t wide[3] = { 1, 0x80000000, 2 };
     write_file("wide.bin", wide, sizeof wide);
-    check_ok(open_tokens(&d, "wide.bin", 2, LS_SHARD_RAW32, 0));
+    check_ok(open_tokens(&d, "wide.bin", 2, LS_SHARD_U32, 0));
     check_fails(get(d, 0, x, y), LS_EFORMAT, "wide.bin: byte 4: token 2147483648");
     ls_dataset_free(&d);
 }
@@ -197,11 +198,54 @@ static void a_file_cut_while_it_is_read_is_an_error(void **state)
     (void)state;
     ls_dataset *d;
     int32_t x[10], y[10];
-    write_shard("cut.bin", LS_SHARD_RAW16, 0, 100);
+    write_shard("cut.bin", LS_SHARD_U16, 0, 100);
     check_ok(open_tokens(&d, "cut.bin", 10, 0, 0));
     assert_int_equal(truncate("cut.bin", 50), 0);
     check_ok(get(d, 1, x, y));
     check_fails(get(d, 3, x, y), LS_EIO, "cut.bin: ends at byte 60; it had 200 bytes when reading began");
+    ls_dataset_free(&d);
+}
+
+/* What is not sure is not guessed: 32-bit tokens read as 16-bit ones would have a 0 in every other place. */
+static void raw_tokens_are_believed_only_if_they_look_like_it(void **state)
+{
+    (void)state;
+    static const char text[] = "Text that somebody called .bin, with an odd \xc3\xa4, and more of it than a few bytes.";
+    ls_dataset *d;
+    for (uint32_t vocabulary = 50000; vocabulary <= 256000; vocabulary += 206000) {
+        uint32_t tokens[500];
+        for (uint32_t i = 0; i < 500; i++) tokens[i] = i * 7919 % vocabulary;
+        write_file("wide.bin", tokens, sizeof tokens);
+        check_fails(open_tokens(&d, "wide.bin", 4, 0, 0), LS_EFORMAT,
+                    "wide.bin: byte 0: looks like tokens of 32 bits, not of 16; say which format it is: u16 or u32");
+        check_ok(open_tokens(&d, "wide.bin", 4, LS_SHARD_U32, 0));
+        assert_int_equal(ls_tokens_count(d), 500);
+        ls_dataset_free(&d);
+        check_ok(open_tokens(&d, "wide.bin", 4, LS_SHARD_U16, 0)); /* asked for */
+        ls_dataset_free(&d);
+    }
+    write_text("text.bin", text);
+    check_fails(open_tokens(&d, "text.bin", 4, 0, 0), LS_EFORMAT, "text.bin: byte 0: looks like text, not tokens");
+    write_shard("tokens.dat", LS_SHARD_U16, 0, 100);
+    check_fails(open_tokens(&d, "tokens.dat", 4, 0, 0), LS_EFORMAT, "its name does not end in .bin");
+    check_ok(open_tokens(&d, "tokens.dat", 4, LS_SHARD_U16, 0));
+    ls_dataset_free(&d);
+    write_shard("llmc.dat", LS_SHARD_LLMC16, 0, 100);
+    check_ok(open_tokens(&d, "llmc.dat", 4, 0, 0));
+    ls_dataset_free(&d);
+    check_fails(open_tokens(&d, "llmc.dat", 4, LS_SHARD_U16, 0), LS_EFORMAT, "begins with the header of format llmc16");
+
+    /* Other files of llm.c, and what else may be called .bin. */
+    uint32_t evaluation[300] = { 20240522, 1, 4, 10 };
+    write_file("hellaswag_val.bin", evaluation, sizeof evaluation);
+    check_fails(open_tokens(&d, "hellaswag_val.bin", 4, 0, 0), LS_EFORMAT, "is a file of llm.c to evaluate on");
+    write_file("pytorch_model.bin", "PK\3\4 and so on, and on", 24);
+    check_fails(open_tokens(&d, "pytorch_model.bin", 4, 0, 0), LS_EFORMAT, "is a ZIP archive, not a token shard");
+    /* A mark of two bytes may be a token. */
+    uint16_t tokens[40] = { 0xfeff, 0x1234 };
+    for (int i = 2; i < 40; i++) tokens[i] = (uint16_t)(i * 977);
+    write_file("mark.bin", tokens, sizeof tokens);
+    check_ok(open_tokens(&d, "mark.bin", 4, 0, 0));
     ls_dataset_free(&d);
 }
 
@@ -214,6 +258,7 @@ int main(void)
         cmocka_unit_test(more_files_than_descriptors),
         cmocka_unit_test(broken_files_are_named_with_the_byte),
         cmocka_unit_test(strange_files_are_refused),
+        cmocka_unit_test(raw_tokens_are_believed_only_if_they_look_like_it),
         cmocka_unit_test(a_token_outside_the_vocabulary_is_found_when_read),
         cmocka_unit_test(a_file_cut_while_it_is_read_is_an_error),
     };

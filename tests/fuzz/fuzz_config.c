@@ -1,5 +1,5 @@
 /* Fuzz target: any bytes as a config.json. What is accepted must be a model that can be made (without memory for its
- * values), and settings that are read again as the same. */
+ * values), and settings that are read again as the same, also after they were written with another end of text. */
 #include <stdlib.h>
 #include <string.h>
 #include "nn/files.h"
@@ -15,6 +15,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     again = options;
     if (ls_gpt2_options_check(&again) || memcmp(&again, &options, sizeof again)) abort();
+    char *base = strndup((const char *)data, size), *text = NULL;
+    if (base && !ls__hf_config_text(base, &options, 3, &text) &&
+        (ls__hf_config_parse("written", text, strlen(text), &again) || memcmp(&again, &options, sizeof again)))
+        abort();
+    free(text);
+    free(base);
     if (options.width % options.heads || options.layers < 1 || options.vocab < 1 || options.context < 1) abort();
     return 0;
 }

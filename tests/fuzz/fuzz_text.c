@@ -1,4 +1,5 @@
-/* Fuzz target: any bytes as a file of text; the first byte says whether plain, lines or JSON lines. Documents lie inside
+/* Fuzz target: any bytes as a file of text; the first byte says whether plain, lines or JSON lines, and
+ * whether bad lines are skipped. Documents lie inside
  * the file, and the splitter goes through each without gaps, also when it is cut where that is allowed. */
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +43,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const ls__fields plain = { 0 }, all = { .text = "a", .prompt = "b", .weight = "w" };
     if (!chunk.bytes) return 0;
     memcpy(chunk.bytes, data + 1, size - 1);
-    if (ls__chunk_documents(&chunk, data[0] & 0x80 ? &all : &plain, check, &chunk) && !ls_error()[0]) abort();
+    ls__fields fields = data[0] & 0x80 ? all : plain;
+    ls__bad_lines bad = { 0 };
+    fields.skip_bad = data[0] & 0x40;
+    ls_status status = ls__chunk_documents(&chunk, &fields, &bad, check, &chunk);
+    if (status && (!ls_error()[0] || (fields.skip_bad && status != LS_ENOMEM))) abort();
+    if (bad.count && (!fields.skip_bad || !bad.first[0])) abort();
     free(chunk.bytes);
     return 0;
 }

@@ -6,6 +6,33 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+/* What lies between added tokens is the text, in order and without a byte twice. */
+typedef struct walk {
+    const uint8_t *at, *end;
+} walk;
+
+static ls_status walk_text(void *user, const uint8_t *text, size_t bytes)
+{
+    walk *w = user;
+    if (!bytes || text < w->at || bytes > (size_t)(w->end - text)) abort();
+    w->at = text + bytes;
+    return LS_OK;
+}
+
+static ls_status walk_token(void *user, uint32_t id)
+{
+    (void)user;
+    return id < LS__BPE_MAX_TOKENS ? LS_OK : LS_EINVAL;
+}
+
+static void check_added(const ls__added *added)
+{
+    static const uint8_t text[] = "a <|endoftext|> b\t<|im_start|>\xffuser_ \xe2\x80\x83x<|endoftext|><a>";
+    walk w = { .at = text, .end = text + sizeof text - 1 };
+    if (ls__added_split(added, text, sizeof text - 1, walk_text, walk_token, &w)) abort();
+    for (size_t at = 1; at < sizeof text - 1; at++) (void)ls__added_may_cut(added, text, sizeof text - 1, at);
+}
+
 static void check(const ls__bpe *bpe)
 {
     static const uint8_t text[] =
@@ -32,6 +59,7 @@ static void check(const ls__bpe *bpe)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     ls__bpe *bpe;
+    ls__added added;
     const char *text = (const char *)data + 1;
     if (size < 1) return 0;
     size--;
@@ -40,12 +68,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         const char *end = memchr(text, 0, size);
         size_t vocab = end ? (size_t)(end - text) : size;
         const char *merges = end ? end + 1 : text + size;
-        status = ls__vocabulary_parse(&bpe, "vocab", text, vocab, "merges", merges, (size_t)(text + size - merges));
+        status =
+            ls__vocabulary_parse(&bpe, &added, "vocab", text, vocab, "merges", merges, (size_t)(text + size - merges));
     } else {
-        status = ls__tokenizer_parse(&bpe, "tokenizer", text, size);
+        status = ls__tokenizer_parse(&bpe, &added, "tokenizer", text, size);
     }
-    if (status && (bpe || !ls_error()[0])) abort();
+    if (status && (bpe || added.count || !ls_error()[0])) abort();
     if (!status) check(bpe);
+    if (!status) check_added(&added);
     ls__bpe_free(&bpe);
+    ls__added_free(&added);
     return 0;
 }

@@ -10,6 +10,7 @@ typedef struct late {
     ls_phase phase; /* in which `ns` are lost; LS_PHASE_OTHER: no core */
     int64_t ns;
     int64_t every, shift; /* of rank 1's clock */
+    int64_t more;         /* ns that are lost there beyond that, in one step of ten */
     bool told;            /* that clock's shift is recorded */
     bool moved;           /* rank 1 is on another machine, whose clock moved after it was compared */
     bool marked, spread;  /* gradients are noted; what is lost in backward is lost before all of them, not before one */
@@ -24,7 +25,8 @@ typedef struct late {
 /* Loss of this rank in this phase and step. */
 static int64_t lost(const late *l, int rank, ls_phase phase, int step)
 {
-    return l->rank == rank && l->phase == phase && step % l->every == 0 ? l->ns : 0;
+    if (l->rank != rank || l->phase != phase) return 0;
+    return (step % l->every == 0 ? l->ns : 0) + (step % 10 == 0 ? l->more : 0);
 }
 
 /* What backward takes more in this step, by chance. */
@@ -296,6 +298,26 @@ static void slowness_all_over_a_phase_is_the_cores(void **state)
     ls_run_free(&run);
 }
 
+/* A rank that is slow in a phase, and now and then slower still, is one cause. */
+static void one_cause_is_one_finding(void **state)
+{
+    (void)state;
+    static const ls_phase phases[] = { LS_PHASE_DATA, LS_PHASE_FORWARD, LS_PHASE_BACKWARD, LS_PHASE_OTHER };
+    for (size_t i = 0; i < 4; i++) {
+        late l = { .rank = 1, .phase = phases[i], .ns = 12 * MS, .every = 1, .more = 40 * MS, .marked = true };
+        char at[40];
+        snprintf(at, sizeof at, "cause-%zu", i);
+        ls_run *run = run_of(&l, at);
+        size_t n = 0;
+        for (size_t k = 0; k < run->n_findings; k++) n += run->findings[k].rank == 1;
+        if (n != 1) fail_msg("%zu findings for rank 1, losing in %s", n, ls_phase_name(phases[i]));
+        const ls_finding *f = finding_of(run, phases[i] == LS_PHASE_OTHER ? LS_FINDING_CORE : LS_FINDING_STRAGGLER);
+        assert_non_null(f);
+        assert_in_range(f->cost, 15 * MS, 17 * MS); /* 12 and a tenth of 40 */
+        ls_run_free(&run);
+    }
+}
+
 static void clocks_that_differ_change_nothing(void **state)
 {
     (void)state;
@@ -401,6 +423,7 @@ int main(void)
         cmocka_unit_test(a_lost_core_is_no_delay_and_hides_none),
         cmocka_unit_test(once_weighs_less_than_again),
         cmocka_unit_test(slowness_all_over_a_phase_is_the_cores),
+        cmocka_unit_test(one_cause_is_one_finding),
         cmocka_unit_test(clocks_that_differ_change_nothing),
         cmocka_unit_test(advice_is_for_its_reader),
         cmocka_unit_test(a_clock_that_moves_is_put_right),

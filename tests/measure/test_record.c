@@ -243,7 +243,7 @@ static void faults_have_names(void **state)
     assert_null(run);
     assert_int_equal(ls__file_make_dir("empty/events"), LS_OK);
     assert_int_equal(ls_run_open(&run, "empty", NULL), LS_ENOENT);
-    assert_non_null(strstr(ls_error(), "--no-record"));
+    assert_non_null(strstr(ls_error(), "no_record"));
     FILE *file = fopen("file", "w");
     assert_non_null(file);
     fclose(file);

@@ -19,16 +19,73 @@ static void absent_keys_have_gpt2s_values(void **state)
     assert_int_equal(o.vocab, 50257);
     assert_int_equal(o.context, 1024);
     assert_float_equal(o.norm_eps, 1e-5f, 0);
+    assert_float_equal(o.dropout, 0.1f, 0);
 }
 
 static void written_settings_are_read_back(void **state)
 {
     (void)state;
     ls_gpt2_options o = { .layers = 3, .width = 96, .heads = 4, .vocab = 256, .context = 64, .dropout = 0.25f }, got;
+    const struct {
+        float dropout, embd, attn;
+    } rates[] = { { 0.25f, 0, 0 }, { 0, 0, 0 }, { 0.1f, -1, 0.2f }, { 0, 0.1f, 0 } };
     check_ok(ls_gpt2_options_check(&o));
-    check_ok(ls__hf_config_write("config.json", &o));
-    check_ok(ls__hf_config_read("config.json", &got));
-    assert_memory_equal(&got, &o, sizeof o);
+    for (int i = 0; i < 4; i++) {
+        char *text;
+        o.dropout = rates[i].dropout;
+        o.embd_dropout = rates[i].embd;
+        o.attn_dropout = rates[i].attn;
+        check_ok(ls__hf_config_text(NULL, &o, 255, &text));
+        check_ok(parse(text, &got));
+        assert_memory_equal(&got, &o, sizeof o);
+        assert_non_null(strstr(text, "\"eos_token_id\": 255"));
+        assert_non_null(strstr(text, "\"bos_token_id\": 255"));
+        free(text);
+    }
+}
+
+/* What transformers writes, and what people add: all of it stays, to the byte, but for what is no longer true. */
+static void settings_that_were_read_are_kept(void **state)
+{
+    (void)state;
+    static const char base[] =
+        "{\n  \"_name_or_path\" : \"my/model\", \"n_layer\":2,\n\t\"n_embd\": 64, \"n_head\": 4,\"vocab_size\": 300,"
+        "\n  \"attn_pdrop\": 0.10, \"embd_pdrop\": 0, \"resid_pdrop\": 1e-1,\n"
+        "  \"task_specific_params\": { \"eos_token_id\": [1, {\"a\": \"}, \\\"\"}] },\n"
+        "  \"eos_token_id\": [7, 12], \"bos_token_id\": 3, \"my_field\": 1.0000000000000000000001,\n"
+        "  \"layer_norm_epsilon\": 1e-05, \"dtype\": \"float32\"\n}\n";
+    ls_gpt2_options o;
+    char *text;
+    check_ok(parse(base, &o));
+    check_ok(ls__hf_config_text(base, &o, 12, &text)); /* one of its tokens */
+    assert_string_equal(text, base);
+    free(text);
+    /* Another dropout, another end of text. */
+    o.dropout = 0.2f;
+    o.embd_dropout = 0;
+    o.attn_dropout = 0.1f;
+    check_ok(ls__hf_config_text(base, &o, 9, &text));
+    char expected[sizeof base + 100];
+    snprintf(expected, sizeof expected, "%s", base);
+    const char *const changes[][2] = { { "\"embd_pdrop\": 0,", "\"embd_pdrop\": 0.2," },
+                                       { "\"resid_pdrop\": 1e-1", "\"resid_pdrop\": 0.2" },
+                                       { "\"eos_token_id\": [7, 12]", "\"eos_token_id\": 9" } };
+    for (int i = 0; i < 3; i++) {
+        char *at = strstr(expected, changes[i][0]), rest[sizeof expected];
+        assert_non_null(at);
+        snprintf(rest, sizeof rest, "%s", at + strlen(changes[i][0]));
+        snprintf(at, sizeof expected - (size_t)(at - expected), "%s%s", changes[i][1], rest);
+    }
+    assert_string_equal(text, expected);
+    free(text);
+    /* Keys that are not there are put behind the others; a type that is no longer true is corrected. */
+    check_ok(parse("{}", &o));
+    check_ok(ls__hf_config_text("{}", &o, 5, &text));
+    assert_string_equal(text, "{\n  \"eos_token_id\": 5,\n  \"bos_token_id\": 5}");
+    free(text);
+    check_ok(ls__hf_config_text("{\"torch_dtype\": \"bfloat16\"}", &o, -1, &text));
+    assert_string_equal(text, "{\"torch_dtype\": \"float32\"}");
+    free(text);
 }
 
 static void other_kinds_of_model_are_refused(void **state)
@@ -76,11 +133,9 @@ static void sizes_have_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(absent_keys_have_gpt2s_values),
-        cmocka_unit_test(written_settings_are_read_back),
-        cmocka_unit_test(other_kinds_of_model_are_refused),
-        cmocka_unit_test(broken_settings_are_refused_and_named),
-        cmocka_unit_test(sizes_have_names),
+        cmocka_unit_test(absent_keys_have_gpt2s_values),         cmocka_unit_test(written_settings_are_read_back),
+        cmocka_unit_test(settings_that_were_read_are_kept),      cmocka_unit_test(other_kinds_of_model_are_refused),
+        cmocka_unit_test(broken_settings_are_refused_and_named), cmocka_unit_test(sizes_have_names),
     };
     return cmocka_run_group_tests(tests, enter_folder, leave_folder);
 }

@@ -2,14 +2,16 @@
 #include "check.h"
 #include "base/file.h"
 #include "folder.h"
+#include <math.h>
 #include "train/corpus.h"
+#include "train/hold_out.h"
 #include "train/source.h"
 
 static ls_status source_open(ls_dataset **out, const char *const *paths, size_t n, const ls_tokenizer *tokenizer,
                              int length, int vocab)
 {
     ls_train_options o = { .length = length, .model = { .vocab = vocab } };
-    return ls__source_open(out, paths, n, tokenizer, &o);
+    return ls__source_open(out, paths, n, tokenizer, &o, NULL);
 }
 
 static void the_corpus_is_the_same_text_at_any_length(void **state)
@@ -73,16 +75,52 @@ static void the_built_in_corpus_is_windows_of_bytes(void **state)
     check_fails(source_open(&d, NULL, 0, NULL, 512 << 10, 257), LS_EINVAL, "built-in corpus has 524288 bytes");
 }
 
-static void a_slice_is_a_part_of_its_dataset(void **state)
+static void held_out_samples_are_a_random_part(void **state)
+{
+    (void)state;
+    static uint8_t seen[5000];
+    const double fractions[] = { 0.001, 0.05, 0.1, 0.5, 0.9 };
+    for (uint64_t n = 2; n < 5000; n = n < 40 ? n + 1 : n * 3 / 2)
+        for (int f = 0; f < 5; f++) {
+            ls__hold_out h = ls__hold_out_plan(n, fractions[f], 7);
+            uint64_t held = ls__hold_out_count(&h, true), before[2] = { 0 };
+            double wanted = fmax(1, fmin((double)n - 1, fractions[f] * (double)n));
+            if (held < 1 || fabs((double)held - wanted) > 0.5 + 0.07 * wanted)
+                fail_msg("%zu of %zu samples held out, not %g", (size_t)held, (size_t)n, wanted);
+            assert_int_equal(held + ls__hold_out_count(&h, false), n);
+            memset(seen, 0, sizeof seen);
+            for (int part = 0; part < 2; part++)
+                for (uint64_t i = 0; i < ls__hold_out_count(&h, part); i++) {
+                    uint64_t sample = ls__hold_out_at(&h, part, i);
+                    if (sample >= n || seen[sample]++)
+                        fail_msg("%zu samples: %zu is there twice", (size_t)n, (size_t)sample);
+                    if (i && sample <= before[part]) fail_msg("part %d is not in order at %zu", part, (size_t)i);
+                    before[part] = sample;
+                }
+        }
+    /* Another seed, another part; and it is not the data's end. */
+    ls__hold_out one = ls__hold_out_plan(1000, 0.05, 1), two = ls__hold_out_plan(1000, 0.05, 2);
+    uint64_t same = 0, late = 0, count = ls__hold_out_count(&one, true);
+    for (uint64_t i = 0; i < count; i++) {
+        late += ls__hold_out_at(&one, true, i) >= 500;
+        for (uint64_t k = 0; k < count; k++) same += ls__hold_out_at(&one, true, i) == ls__hold_out_at(&two, true, k);
+    }
+    if (same > count / 3 || late < count / 3 || late > count * 2 / 3)
+        fail_msg("of %zu held out, %zu are with another seed, too, and %zu of the second half", (size_t)count,
+                 (size_t)same, (size_t)late);
+}
+
+static void a_part_reads_its_samples_of_the_whole(void **state)
 {
     (void)state;
     ls_dataset *d, *part;
     int32_t inputs[4], targets[4], again[4];
     check_ok(source_open(&d, NULL, 0, NULL, 4, 257));
-    check_ok(ls__slice_open(&part, d, 5, 2));
-    assert_int_equal(part->count, 2);
-    get(d, 6, inputs, targets);
-    get(part, 1, again, targets);
+    ls__hold_out h = ls__hold_out_plan(d->count, 0.05, 3);
+    check_ok(ls__part_open(&part, d, &h, true));
+    assert_int_equal(part->count, ls__hold_out_count(&h, true));
+    get(d, ls__hold_out_at(&h, true, 11), inputs, targets);
+    get(part, 11, again, targets);
     assert_memory_equal(inputs, again, sizeof inputs);
     ls_dataset_free(&part);
     ls_dataset_free(&d);
@@ -100,7 +138,7 @@ static void kinds_of_files_are_told_apart(void **state)
     uint16_t tokens[9] = { 1, 2, 3, 4, 5, 6, 7, 8, 9 };
     int32_t inputs[4], targets[4];
     check_ok(ls__file_write("t.bin", tokens, sizeof tokens));
-    check_ok(ls__source_is_text(shard, 1, &text));
+    check_ok(ls__source_is_text(shard, 1, &(ls_train_options){ 0 }, &text));
     assert_false(text);
     check_ok(source_open(&d, shard, 1, NULL, 4, 50257));
     assert_int_equal(d->count, 2);
@@ -151,12 +189,13 @@ static ls_status note_redirect(void *self, size_t file, const char *path)
     return LS_OK;
 }
 
-static void a_slice_passes_on_where_files_went(void **state)
+static void a_part_passes_on_where_files_went(void **state)
 {
     (void)state;
     char note[100] = "";
     ls_dataset whole = { .count = 10, .n_fields = 1, .self = note, .redirect = note_redirect }, *part;
-    check_ok(ls__slice_open(&part, &whole, 2, 5));
+    ls__hold_out h = ls__hold_out_plan(10, 0.5, 0);
+    check_ok(ls__part_open(&part, &whole, &h, false));
     check_ok(part->redirect(part->self, 3, "copy"));
     assert_string_equal(note, "3 copy");
     assert_null(part->length);
@@ -169,10 +208,11 @@ int main(void)
         cmocka_unit_test(the_corpus_is_the_same_text_at_any_length),
         cmocka_unit_test(the_corpus_counts_right),
         cmocka_unit_test(the_built_in_corpus_is_windows_of_bytes),
-        cmocka_unit_test(a_slice_is_a_part_of_its_dataset),
+        cmocka_unit_test(held_out_samples_are_a_random_part),
+        cmocka_unit_test(a_part_reads_its_samples_of_the_whole),
         cmocka_unit_test(kinds_of_files_are_told_apart),
         cmocka_unit_test(the_rank_whose_data_come_late_is_named),
-        cmocka_unit_test(a_slice_passes_on_where_files_went),
+        cmocka_unit_test(a_part_passes_on_where_files_went),
     };
     return cmocka_run_group_tests(tests, enter_folder, leave_folder);
 }

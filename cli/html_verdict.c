@@ -1,0 +1,265 @@
+/* The verdict: how long a step takes, what stands out first, what to change and what that gains; smaller, the other figures. Then what
+ * else was found. */
+#include "cli/html.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/ring.h"
+#include "cli/amount.h"
+#include "cli/devices.h"
+#include "cli/escape.h"
+#include "cli/report.h"
+
+/* ---- Findings */
+
+/* Names of options are not broken at their hyphens; and a terminal's "us" has its sign here. */
+static void put_words(FILE *to, const char *text)
+{
+    char *copy = strdup(text), *rest = copy;
+    bool number = false; /* the word before is one */
+    for (const char *word; rest && (word = strsep(&rest, " "));) {
+        bool option = !strncmp(word, "--", 2),
+             micro = number && !strncmp(word, "us", 2) && !isalnum((unsigned char)word[2]);
+        if (option) fputs("<span class=\"o\">", to);
+        if (micro) fputs("\u00b5", to);
+        put_html(to, micro ? word + 1 : word);
+        number = isdigit((unsigned char)word[0]);
+        fputs(option && rest ? "</span> " : option ? "</span>" : rest ? " " : "", to);
+    }
+    free(copy);
+}
+
+static void put_times(const page *p, double before, double after)
+{
+    double times = before / after;
+    if (times >= 1.995)
+        fprintf(p->to, "%.1f\u00d7 as fast", times);
+    else
+        fprintf(p->to, "%.0f%% less", fmax(1, 100 * (1 - after / before)));
+}
+
+static void put_finding(const page *p, const ls_finding *f)
+{
+    double step = ls_run_step_mean(p->run);
+    fputs("<li><b>", p->to);
+    put_words(p->to, f->what);
+    fputs("</b><span class=\"why\">", p->to);
+    put_words(p->to, f->evidence);
+    fputs("</span><span class=\"do\"><b>Change:</b> ", p->to);
+    put_words(p->to, f->change);
+    fputs("</span>", p->to);
+    if (report_gains(p->run, f)) {
+        fprintf(p->to, "<span class=\"then\">Expect: step %s \u2192 %s, ", amount_ns(step).text,
+                amount_ns((double)f->expected).text);
+        put_times(p, step, (double)f->expected);
+        fputs("</span>", p->to);
+    }
+    fputs("</li>", p->to);
+}
+
+/* What the verdict does not have: the first few, and the rest folded away; and notes. */
+void html_findings(const page *p)
+{
+    enum { OPEN = 5, MOST = 24 };
+    const ls_run *run = p->run;
+    size_t first = run->n_steps > run->n_warm, n = run->n_findings < MOST ? run->n_findings : MOST;
+    if (n > first) {
+        html_card(p, "findings", "", "Also worth a change", "Most expensive first.");
+        fputs("<ol class=\"findings\">", p->to);
+        for (size_t i = first; i < n && i < first + OPEN; i++) put_finding(p, &run->findings[i]);
+        fputs("</ol>", p->to);
+        if (n > first + OPEN) {
+            fprintf(p->to, "<details><summary>%zu more, which cost less</summary><ol class=\"findings\">",
+                    n - first - OPEN);
+            for (size_t i = first + OPEN; i < n; i++) put_finding(p, &run->findings[i]);
+            fputs("</ol></details>", p->to);
+        }
+        html_card_end(p);
+    }
+    if (!run->n_notes) return;
+    html_card(p, "notes", "", "What is missing or odd", NULL);
+    fputs("<ul class=\"notes\">", p->to);
+    for (size_t i = 0; i < run->n_notes && i < 40; i++) {
+        fputs("<li>", p->to);
+        put_words(p->to, run->notes[i]);
+        fputs("</li>", p->to);
+    }
+    fputs("</ul>", p->to);
+    html_card_end(p);
+}
+
+/* ---- The verdict */
+
+/* "45.2 ms": the unit smaller than the number. */
+static void put_number(const page *p, const char *text)
+{
+    const char *unit = strchr(text, ' ');
+    fprintf(p->to, "<b>%.*s", unit ? (int)(unit - text) : (int)strlen(text), text);
+    if (unit) fprintf(p->to, "<small>%s</small>", unit + 1);
+    fputs("</b>", p->to);
+}
+
+/* Two bars, to be compared at a glance. */
+static void put_gain(const page *p, double step, double then)
+{
+    fprintf(p->to,
+            "<div class=\"gain\"><span>now</span><div><i style=\"width:100%%\"></i><b>%s</b></div><span>expected</span>"
+            "<div class=\"then\"><i style=\"width:%.1f%%\"></i><b>%s, ",
+            amount_ns(step).text, 100 * then / step, amount_ns(then).text);
+    put_times(p, step, then);
+    fputs("</b></div></div>", p->to);
+}
+
+/* Without a finding: cores that were not free, or where the time goes and how to look closer. */
+static void put_nothing(const page *p)
+{
+    const ls_run *run = p->run;
+    device_lines lines;
+    ls_phase longest = LS_PHASE_FORWARD;
+    double step = ls_run_step_mean(run);
+    device_verdicts(run, &lines);
+    for (int r = 0; r < run->ranks; r++)
+        if (lines.count && run->rank[r].use.delay > 0.05 * run->rank[r].use.wall) { /* then the last line is about it */
+            fprintf(
+                p->to,
+                "<h2>Cores are not free when they are needed</h2><p>%s</p><p class=\"do\"><b>Change:</b> keep other "
+                "programs off these cores, or use fewer threads or ranks</p>",
+                lines.line[lines.count - 1]);
+            return;
+        }
+    for (int i = 0; i < LS_PHASES; i++)
+        if (ls_run_mean(run, -1, (ls_phase)i) > ls_run_mean(run, -1, longest)) longest = (ls_phase)i;
+    double ns = ls_run_mean(run, -1, longest);
+    fprintf(p->to, "<h2>Nothing stands out</h2><p>%s. Most of the step is %s: %s, %s of it.</p>",
+            run->ranks > 1 ? "No rank makes others wait, and no phase costs more than it must"
+                           : "No phase costs more than it must",
+            ls_phase_name(longest), amount_ns(ns).text, amount_share(step > 0 ? ns / step : 0).text);
+    if (longest == LS_PHASE_FORWARD || longest == LS_PHASE_BACKWARD)
+        fputs("<p class=\"do\"><b>To look closer:</b> <span class=\"o\">lockstep train --profile</span> measures each "
+              "operation.</p>",
+              p->to);
+}
+
+static void put_verdict(const page *p)
+{
+    const ls_finding *f = p->run->n_findings ? &p->run->findings[0] : NULL;
+    fputs("<div class=\"verdict\">", p->to);
+    if (f) {
+        fputs("<h2>", p->to);
+        put_words(p->to, f->what);
+        fputs("</h2><p>", p->to);
+        put_words(p->to, f->evidence);
+        fputs("</p><p class=\"do\"><b>Change:</b> ", p->to);
+        put_words(p->to, f->change);
+        fputs("</p>", p->to);
+        if (report_gains(p->run, f)) put_gain(p, ls_run_step_mean(p->run), (double)f->expected);
+    } else {
+        put_nothing(p);
+    }
+    fputs("</div>", p->to);
+}
+
+/* ---- The other figures */
+
+__attribute__((format(printf, 4, 5))) static void put_fact(const page *p, const char *value, bool warn,
+                                                           const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    fputs("<div><dt>", p->to);
+    vfprintf(p->to, format, args);
+    fprintf(p->to, "</dt><dd%s>%s</dd></div>", warn ? " class=\"warn\"" : "", value);
+    va_end(args);
+}
+
+/* How the ranks use their cores and memory. */
+static void put_use(const page *p)
+{
+    const ls_run *run = p->run;
+    double cpu = 0, wall = 0, delay = 0, stolen = 0, resident = 0, most = 0, mfu = ls_run_mfu(run);
+    int threads = 0, n = 0;
+    for (int r = 0; r < run->ranks; r++) {
+        const ls_run_use *u = &run->rank[r].use;
+        if (!run->rank[r].present || !(u->wall > 0)) continue;
+        n++;
+        cpu += u->cpu;
+        wall += u->wall;
+        delay += u->delay;
+        stolen += u->stolen;
+        resident += u->resident;
+        most = fmax(most, u->resident);
+        if (run->rank[r].threads > threads) threads = run->rank[r].threads;
+    }
+    if (!n) return;
+    if (isfinite(mfu))
+        put_fact(p, amount_share(mfu).text, false,
+                 "MFU: matrix products, %% of the SGEMM rate measured "
+                 "on this machine");
+    if (delay + stolen > 0)
+        put_fact(p, amount_share((delay + stolen) / wall).text, delay + stolen > 0.05 * wall,
+                 "runnable but not scheduled%s", n > 1 ? ", mean of the ranks" : "");
+    if (cpu > 0) {
+        char value[64];
+        snprintf(value, sizeof value, "%.2f of %d", cpu / wall, threads);
+        put_fact(p, value, false, "core%s busy%s", threads == 1 ? "" : "s", n > 1 ? ", mean of the ranks" : "");
+    }
+    if (most > 0 && n > 1)
+        put_fact(p, amount_bytes(most).text, false, "memory of a rank at most; %s in sum", amount_bytes(resident).text);
+    else if (most > 0)
+        put_fact(p, amount_bytes(most).text, false, "memory at most");
+}
+
+static void put_loss(const page *p)
+{
+    const metrics_line *first = NULL, *last = NULL;
+    char value[32];
+    for (size_t i = 0; i < p->lines.count; i++)
+        if (isfinite(p->lines.lines[i].loss)) {
+            if (!first) first = &p->lines.lines[i];
+            last = &p->lines.lines[i];
+        }
+    if (!last) return;
+    snprintf(value, sizeof value, "%.4g", last->loss);
+    if (last == first)
+        put_fact(p, value, false, "loss at step %.0f", last->step);
+    else
+        put_fact(p, value, false, "loss at step %.0f, from %.4g", last->step, first->loss);
+}
+
+static void put_facts(const page *p)
+{
+    const ls_run *run = p->run;
+    double step = ls_run_step_mean(run), compute = 0, wait = ls_run_mean(run, -1, LS_PHASE_WAIT),
+           comm = ls_run_mean(run, -1, LS_PHASE_COMM);
+    for (int i = LS_PHASE_FORWARD; i <= LS_PHASE_UPDATE; i++) compute += ls_run_mean(run, -1, (ls_phase)i);
+    fputs("<dl class=\"facts\">", p->to);
+    put_fact(p, amount_share(compute / step).text, false, "of the step is forward, backward and update");
+    if (run->ranks > 1) {
+        put_fact(p, amount_share(wait / step).text, wait > 0.1 * step, "waiting for other ranks, %s a step",
+                 amount_ns(wait).text);
+        put_fact(p, amount_share(comm / step).text, comm > 0.1 * step, "exposed communication; %s a step overlapped",
+                 amount_ns(ls_run_overlapped(run, -1)).text);
+    }
+    put_use(p);
+    put_loss(p);
+    fputs("</dl>", p->to);
+}
+
+void html_verdict(const page *p)
+{
+    double step = ls_run_step_mean(p->run), tokens = ls_run_tokens(p->run);
+    size_t n;
+    counted(p, &n);
+    if (!(step > 0)) return;
+    fputs("<section class=\"card hero\" id=\"verdict\"><div class=\"now\">", p->to);
+    put_number(p, amount_ns(step).text);
+    fprintf(p->to, "<span>a step</span><i>mean of %zu step%s</i>", n, n == 1 ? "" : "s");
+    if (tokens > 0) fprintf(p->to, "<i>%s tokens/s</i>", amount_count(tokens / step * 1e9).text);
+    fputs("</div>", p->to);
+    put_verdict(p);
+    put_facts(p);
+    fputs("</section>\n", p->to);
+}

@@ -1,0 +1,47 @@
+/* Added tokens: pieces of text that are tokens by themselves, whatever the merges say ("<|endoftext|>", "<|im_start|>"...). */
+#ifndef LS_DATA_ADDED_H
+#define LS_DATA_ADDED_H
+
+#include <stdbool.h>
+#include "lockstep/base.h"
+
+/* What a token is, as tokenizer.json's added_tokens have it. */
+typedef struct ls__added_token {
+    const uint8_t *bytes;
+    size_t count;
+    uint32_t id;
+    bool special;        /* a sign of the tokenizer's own, no text */
+    bool normalized;     /* looked for after the others, in the text that they leave */
+    bool lstrip, rstrip; /* takes the white space before it, behind it */
+    bool single_word;    /* only where no character of a word is next to it */
+} ls__added_token;
+
+/* All zero is an empty set. */
+typedef struct ls__added {
+    ls__added_token
+        *tokens; /* once sealed: those that are not normalized, then the others, each sorted by their bytes */
+    size_t count, room;
+    size_t first[2][257]; /* where those of a phase begin whose first byte is this or more */
+    bool across;          /* some token contains white space or takes what follows: see ls__added_may_cut() */
+} ls__added;
+
+void ls__added_free(ls__added *added);
+/* The bytes are copied. Of two that are the same text, the one with the smaller id counts. */
+LS_MUST_CHECK ls_status ls__added_add(ls__added *added, const ls__added_token *token);
+/* All are there. */
+void ls__added_seal(ls__added *added);
+/* The token that is exactly this text; NULL: none. Before it is sealed, too. */
+const ls__added_token *ls__added_find(const ls__added *added, const void *bytes, size_t count);
+
+/* Calls `text` for what lies between added tokens and `token` for each of those, in order, until one fails: what Hugging Face's
+ * tokenizers do. */
+typedef ls_status (*ls__added_text_fn)(void *user, const uint8_t *text, size_t bytes);
+typedef ls_status (*ls__added_token_fn)(void *user, uint32_t id);
+LS_MUST_CHECK ls_status ls__added_split(const ls__added *added, const uint8_t *text, size_t bytes,
+                                        ls__added_text_fn on_text, ls__added_token_fn on_token, void *user);
+
+/* Whether a text may be cut in two at `at`, between a character that is no white space and one that is, without a change to the
+ * tokens: no added token lies across that place or takes white space from behind it. */
+bool ls__added_may_cut(const ls__added *added, const uint8_t *text, size_t bytes, size_t at);
+
+#endif

@@ -1,0 +1,223 @@
+/* The names of data files. See names.h.
+ *
+ * A folder is not searched deeper: what lies in its subfolders is often another part of a dataset (train, validation), and
+ * mixing those by accident is worse than having to name them. For the same reason a folder with files of both sorts is
+ * refused. */
+#include "data/names.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include "base/status.h"
+#include "data/shard_set.h"
+
+static const char *base_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static bool ends_with(const char *name, size_t length, const char *end)
+{
+    size_t n = strlen(end);
+    return length > n && !strncasecmp(name + length - n, end, n);
+}
+
+/* Length of a name without .gz, .zst or .zstd at its end. */
+static size_t unpacked_length(const char *name)
+{
+    static const char *const ends[] = { ".gz", ".zst", ".zstd" };
+    size_t n = strlen(name);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (ends_with(name, n, ends[i])) return n - strlen(ends[i]);
+    return n;
+}
+
+ls__name_kind ls__name_kind_of(const char *path)
+{
+    static const struct {
+        const char *end;
+        ls__name_kind kind;
+    } kinds[] = { { ".txt", LS__NAME_TEXT },     { ".text", LS__NAME_TEXT }, { ".jsonl", LS__NAME_JSONL },
+                  { ".ndjson", LS__NAME_JSONL }, { ".json", LS__NAME_JSON }, { ".bin", LS__NAME_SHARD } };
+    const char *name = base_of(path);
+    size_t n = unpacked_length(name);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (ends_with(name, n, kinds[i].end)) return kinds[i].kind;
+    return LS__NAME_OTHER;
+}
+
+static ls_status add_name(ls__names *list, const char *name)
+{
+    if (list->count == list->room) {
+        size_t room = list->room ? 2 * list->room : 16;
+        char **items = realloc(list->items, room * sizeof *items);
+        if (!items) return ls__fail(LS_ENOMEM, "%s: no memory for the list of files", name);
+        list->items = items;
+        list->room = room;
+    }
+    list->items[list->count] = strdup(name);
+    if (!list->items[list->count]) return ls__fail(LS_ENOMEM, "%s: no memory for the list of files", name);
+    list->count++;
+    return LS_OK;
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* ---- Folders. */
+
+/* Whether one of the words of a name (runs of letters) is among `words`. */
+static bool has_word(const char *path, const char *const *words)
+{
+    for (const char *p = base_of(path); *p;) {
+        size_t n = 0;
+        while (isalpha((unsigned char)p[n])) n++;
+        for (int i = 0; n && words[i]; i++)
+            if (strlen(words[i]) == n && !strncasecmp(p, words[i], n)) return true;
+        p += n ? n : 1;
+    }
+    return false;
+}
+
+/* The first of the names with one of these words; NULL: there is none. */
+static const char *first_with(const ls__names *list, size_t from, const char *const *words)
+{
+    for (size_t i = from; i < list->count; i++)
+        if (has_word(list->items[i], words)) return list->items[i];
+    return NULL;
+}
+
+static ls_status check_parts(const ls__names *list, size_t from, const char *folder)
+{
+    static const char *const train[] = { "train", "training", NULL };
+    static const char *const other[] = { "val", "valid", "validation", "test", "dev", "eval", NULL };
+    const char *one = first_with(list, from, train), *two = first_with(list, from, other);
+    if (!one || !two) return LS_OK;
+    return ls__fail(LS_EINVAL,
+                    "%s: has files for training (%s) and others (%s), which must not be mixed; name the files, for "
+                    "example by a pattern in quotes",
+                    folder, base_of(one), base_of(two));
+}
+
+static bool is_data(const char *name)
+{
+    ls__name_kind kind = ls__name_kind_of(name);
+    bool packed = unpacked_length(name) < strlen(name);
+    /* A .json beside the data is most often about them; compressed, it is data. */
+    return kind == LS__NAME_JSON ? packed : kind == LS__NAME_SHARD ? !packed : kind != LS__NAME_OTHER;
+}
+
+static ls_status add_entry(ls__names *list, const char *folder, const char *name)
+{
+    struct stat st;
+    char *path;
+    if (*name == '.') return LS_OK;
+    if (asprintf(&path, "%s%s%s", folder, folder[strlen(folder) - 1] == '/' ? "" : "/", name) < 0)
+        return ls__fail(LS_ENOMEM, "%s: no memory for the list of files", folder);
+    ls_status status = LS_OK;
+    bool is_folder = !stat(path, &st) && S_ISDIR(st.st_mode);
+    if (is_data(name) && !is_folder) {
+        status = add_name(list, path);
+    } else if (!is_folder) {
+        char *before = list->example;
+        list->left_out++;
+        list->example = path;
+        path = before;
+    }
+    free(path);
+    return status;
+}
+
+static ls_status add_folder(ls__names *list, const char *folder)
+{
+    DIR *d = opendir(folder);
+    if (!d) return ls__fail_errno("%s: cannot be listed", folder);
+    size_t from = list->count, left_out = list->left_out;
+    ls_status status = LS_OK;
+    for (struct dirent *e; !status;) {
+        errno = 0;
+        e = readdir(d);
+        if (!e && errno) status = ls__fail_errno("%s: cannot be listed", folder);
+        if (!e) break;
+        status = add_entry(list, folder, e->d_name);
+    }
+    closedir(d);
+    if (status) return status;
+    if (list->count == from)
+        return ls__fail(
+            LS_ENOENT,
+            "%s: no data in this folder: none of its %zu files ends in .txt, .text, .jsonl, .ndjson (perhaps "
+            "with .gz or .zst behind it), .json.gz, .json.zst or .bin%s%s%s; subfolders are not searched",
+            folder, list->left_out - left_out, list->left_out > left_out ? " (" : "",
+            list->left_out > left_out ? base_of(list->example) : "", list->left_out > left_out ? ")" : "");
+    qsort(list->items + from, list->count - from, sizeof *list->items, by_bytes);
+    return check_parts(list, from, folder);
+}
+
+/* ---- All. */
+
+/* A name is a glob only if no file has it, so that "data[1].bin" can be read. glob() would sort by locale; we do not. */
+static ls_status expand(ls__names *list, const char *path)
+{
+    struct stat st;
+    if (*path && !stat(path, &st) && S_ISDIR(st.st_mode)) return add_folder(list, path);
+    if (!strpbrk(path, "*?[") || lstat(path, &st) == 0) return add_name(list, path);
+    glob_t found;
+    int error = glob(path, GLOB_NOSORT, NULL, &found);
+    if (error == GLOB_NOMATCH) return ls__fail(LS_ENOENT, "%s: no file matches", path);
+    if (error == GLOB_NOSPACE) return ls__fail(LS_ENOMEM, "%s: no memory for the list of files", path);
+    if (error) return ls__fail_errno("%s: cannot be searched", path);
+    qsort(found.gl_pathv, found.gl_pathc, sizeof *found.gl_pathv, by_bytes);
+    ls_status status = LS_OK;
+    for (size_t i = 0; !status && i < found.gl_pathc; i++) status = add_name(list, found.gl_pathv[i]);
+    globfree(&found);
+    return status;
+}
+
+/* Shards whose replacement was interrupted must not be read as they lie there. Most files of a list belong to one set. */
+static ls_status settle(const ls__names *list, bool *changed)
+{
+    ls_status status = LS_OK;
+    const char *before = NULL;
+    *changed = false;
+    for (size_t i = 0; !status && !*changed && i < list->count; i++) {
+        const char *name = list->items[i], *dash = strrchr(name, '-');
+        size_t n = dash ? (size_t)(dash - name) + 1 : 0;
+        if (n && (!before || strncmp(before, name, n) != 0 || strrchr(before, '-') != before + n - 1))
+            status = ls__shard_set_settle(name, changed);
+        before = n ? name : NULL;
+    }
+    return status;
+}
+
+ls_status ls__names_find(ls__names *out, const char *const *paths, size_t n_paths)
+{
+    enum { TRIES = 5 }; /* for shards that are replaced again and again */
+    bool changed = true;
+    *out = (ls__names){ 0 };
+    ls_status status = n_paths ? LS_OK : ls__fail(LS_EINVAL, "no data files are named");
+    for (int i = 0; !status && changed && i < TRIES; i++) {
+        ls__names_free(out);
+        for (size_t k = 0; !status && k < n_paths; k++) status = expand(out, paths[k]);
+        if (!status) status = settle(out, &changed);
+    }
+    if (status) ls__names_free(out);
+    return status;
+}
+
+void ls__names_free(ls__names *names)
+{
+    for (size_t i = 0; i < names->count; i++) free(names->items[i]);
+    free(names->items);
+    free(names->example);
+    *names = (ls__names){ 0 };
+}

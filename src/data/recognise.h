@@ -1,0 +1,37 @@
+/* What a file is, by its first bytes. */
+#ifndef LS_DATA_RECOGNISE_H
+#define LS_DATA_RECOGNISE_H
+
+#include "data/source.h"
+
+typedef enum ls__kind {
+    LS__KIND_UNKNOWN = 0, /* text, raw tokens, or anything else that has no mark of its own */
+    LS__KIND_SHARD = 1,   /* an llm.c token shard */
+    LS__KIND_GZIP = 2,
+    LS__KIND_ZSTD = 3,
+    LS__KIND_OTHER = 4, /* a known format that is not read */
+} ls__kind;
+
+typedef struct ls__recognised {
+    ls__kind kind;
+    const char *name; /* "a Parquet file"; NULL: unknown */
+    const char *hint; /* what to do with it; NULL: nothing comes to mind */
+    bool weak;        /* its mark is so short that raw tokens may begin like it by chance */
+} ls__recognised;
+
+enum { LS__HEAD = 4096 }; /* bytes that are looked at */
+
+/* `count` bytes of the beginning of a file of `bytes`; UINT64_MAX: not known. Pure. */
+ls__recognised ls__recognise(const uint8_t *head, size_t count, uint64_t bytes);
+
+/* Reads the first bytes of a file, at most LS__HEAD. */
+LS_MUST_CHECK ls_status ls__source_head(const ls__source *file, uint8_t head[LS__HEAD], size_t *count);
+
+/* LS_EFORMAT: "FILE: byte 0: is a Parquet file, not text; convert it...". `wanted` is what the file should have been. */
+ls_status ls__recognised_fail(const ls__source *file, const ls__recognised *r, const char *wanted);
+
+/* Whether files are text or token shards: by what was asked for, otherwise by llm.c's magic number or the name's end .bin.
+ * All must be of one kind, or LS_EINVAL. */
+LS_MUST_CHECK ls_status ls__sources_are_text(const char *const *paths, size_t n_paths, bool *text);
+
+#endif

@@ -1,0 +1,258 @@
+/* Compressed files: gzip by zlib, zstd by libzstd, both block by block, so memory does not depend on how large the text is.
+ *
+ * A file may be several that were put behind one another, as `cat` and parallel compressors make them. What a file unpacks
+ * to is bounded: text that shrinks to less than a 256th is a decompression bomb. (Prose shrinks to a third or a fourth; gzip
+ * cannot do better than 1,032.)
+ *
+ * Training reads text at any place, which compressed files do not allow; for that they are unpacked to the disk. */
+#include "data/unpack.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+#include <zlib.h>
+#include <zstd.h>
+#include <zstd_errors.h>
+#include "base/status.h"
+
+enum { INPUT = 1 << 17, BLOCK = 1 << 20, MAX_RATIO = 256, WINDOW_LOG = 27 };
+static const uint64_t ratio_from = 256 << 20; /* bytes of text; below that any ratio will do */
+
+struct ls__unpack {
+    const ls__source *file;
+    uint64_t read;       /* bytes of the file that went through `input` */
+    uint64_t made;       /* bytes of text */
+    size_t held, at;     /* bytes in `input`, and how many of them are used up */
+    bool begun;          /* the first part of the file was begun */
+    bool between, ended; /* between two parts; behind the last */
+    bool z_open;
+    z_stream z;
+    ZSTD_DCtx *zstd;
+    uint8_t input[INPUT];
+};
+
+uint64_t ls__unpack_position(const ls__unpack *u)
+{
+    return u->read - (u->held - u->at);
+}
+
+ls_status ls__unpack_open(ls__unpack **out, const ls__source *file)
+{
+    *out = NULL;
+    ls__unpack *u = calloc(1, sizeof *u);
+    if (!u) return ls__fail(LS_ENOMEM, "%s: no memory to unpack it", file->path);
+    u->file = file;
+    u->between = true;
+    if (file->packing == LS__PACKED_GZIP) {
+        u->z_open = inflateInit2(&u->z, 15 + 16) == Z_OK; /* the largest window; gzip's header */
+    } else {
+        u->zstd = ZSTD_createDCtx();
+        if (u->zstd) ZSTD_DCtx_setParameter(u->zstd, ZSTD_d_windowLogMax, WINDOW_LOG);
+    }
+    if (!u->z_open && !u->zstd) {
+        ls__unpack_free(&u);
+        return ls__fail(LS_ENOMEM, "%s: no memory to unpack it", file->path);
+    }
+    *out = u;
+    return LS_OK;
+}
+
+void ls__unpack_free(ls__unpack **unpack)
+{
+    ls__unpack *u = *unpack;
+    if (!u) return;
+    if (u->z_open) inflateEnd(&u->z);
+    ZSTD_freeDCtx(u->zstd);
+    free(u);
+    *unpack = NULL;
+}
+
+static ls_status corrupt(const ls__unpack *u, const char *what, const char *detail)
+{
+    return ls__fail(LS_EFORMAT, "%s: byte %zu: %s%s%s", u->file->path, (size_t)ls__unpack_position(u), what,
+                    detail ? ": " : "", detail ? detail : "");
+}
+
+/* Makes sure that there is input, if the file has any left. */
+static ls_status fill(ls__unpack *u)
+{
+    if (u->at < u->held) return LS_OK;
+    uint64_t left = u->file->bytes - u->read;
+    size_t n = left < INPUT ? left : INPUT;
+    ls_status status = ls__source_read(u->file, u->input, n, u->read);
+    u->held = status ? 0 : n;
+    u->at = 0;
+    if (!status) u->read += n;
+    return status;
+}
+
+/* gzip's files may be filled up with zeros, as tapes want it. */
+static ls_status skip_zeros(ls__unpack *u)
+{
+    ls_status status = LS_OK;
+    while (!status && !(status = fill(u)) && u->at < u->held && !u->input[u->at]) u->at++;
+    return status;
+}
+
+static ls_status step_gzip(ls__unpack *u, uint8_t *out, size_t bytes, size_t *made)
+{
+    if (u->between) {
+        ls_status status = u->begun ? skip_zeros(u) : LS_OK;
+        if (status) return status;
+        if (u->at == u->held) {
+            u->ended = true;
+            return LS_OK;
+        }
+        inflateReset(&u->z);
+        u->between = false;
+        u->begun = true;
+    }
+    u->z.next_in = u->input + u->at;
+    u->z.avail_in = (uInt)(u->held - u->at);
+    u->z.next_out = out;
+    u->z.avail_out = (uInt)bytes;
+    int result = inflate(&u->z, Z_NO_FLUSH);
+    u->at = u->held - u->z.avail_in;
+    *made = bytes - u->z.avail_out;
+    u->between = result == Z_STREAM_END;
+    if (result == Z_OK || result == Z_STREAM_END || result == Z_BUF_ERROR) return LS_OK;
+    if (result == Z_MEM_ERROR) return ls__fail(LS_ENOMEM, "%s: no memory to unpack it", u->file->path);
+    return corrupt(u, "corrupt gzip data", u->z.msg);
+}
+
+static ls_status step_zstd(ls__unpack *u, uint8_t *out, size_t bytes, size_t *made)
+{
+    if (u->between && u->at == u->held) {
+        u->ended = true;
+        return LS_OK;
+    }
+    ZSTD_inBuffer in = { u->input, u->held, u->at };
+    ZSTD_outBuffer to = { out, bytes, 0 };
+    size_t result = ZSTD_decompressStream(u->zstd, &to, &in);
+    u->at = in.pos;
+    *made = to.pos;
+    u->between = result == 0;
+    if (!ZSTD_isError(result)) return LS_OK;
+    ZSTD_ErrorCode code = ZSTD_getErrorCode(result);
+    if (code == ZSTD_error_memory_allocation) return ls__fail(LS_ENOMEM, "%s: no memory to unpack it", u->file->path);
+    if (code == ZSTD_error_frameParameter_windowTooLarge)
+        return corrupt(u,
+                       "unpacking takes more than the 128 MiB of memory that are allowed; compress it without --long",
+                       NULL);
+    return corrupt(u, "corrupt zstd data", ZSTD_getErrorName(result));
+}
+
+ls_status ls__unpack_read(ls__unpack *u, void *out, size_t bytes, size_t *got)
+{
+    ls_status status = LS_OK;
+    *got = 0;
+    while (!status && *got < bytes && !u->ended) {
+        size_t made = 0, left = bytes - *got < BLOCK ? bytes - *got : BLOCK;
+        uint64_t before = ls__unpack_position(u);
+        bool was_between = u->between;
+        status = fill(u);
+        if (status) break;
+        status = u->zstd ? step_zstd(u, (uint8_t *)out + *got, left, &made)
+                         : step_gzip(u, (uint8_t *)out + *got, left, &made);
+        *got += made;
+        u->made += made;
+        if (status || u->ended) break;
+        if (!made && ls__unpack_position(u) == before && !(u->between && !was_between))
+            status = corrupt(u, "the compressed data end too early; the file was cut", NULL);
+        else if (u->made > ratio_from && u->made / MAX_RATIO > ls__unpack_position(u))
+            status = corrupt(u,
+                             "unpacks to more than 256 times its size, like a decompression bomb; if it is to be so, "
+                             "unpack it yourself",
+                             NULL);
+    }
+    return status;
+}
+
+/* ---- To the disk. */
+
+/* A file without a name. */
+static ls_status open_nameless(const char *folder, int *fd)
+{
+    *fd = open(folder, O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
+    if (*fd >= 0) return LS_OK;
+    if (errno != EOPNOTSUPP && errno != EISDIR &&
+        errno != ENOENT) /* the latter: kernels and disks that know no such file */
+        return ls__fail_errno("%s: compressed files cannot be unpacked here; name another folder with TMPDIR", folder);
+    char path[4096];
+    if (snprintf(path, sizeof path, "%s/lockstep-unpacked-XXXXXX", folder) >= (int)sizeof path)
+        return ls__fail(LS_EINVAL, "%s: the name of this folder is too long", folder);
+    *fd = mkostemp(path, O_CLOEXEC);
+    if (*fd < 0)
+        return ls__fail_errno("%s: compressed files cannot be unpacked here; name another folder with TMPDIR", folder);
+    unlink(path);
+    return LS_OK;
+}
+
+static ls_status write_all(int fd, const uint8_t *data, size_t bytes, uint64_t at, const char *folder)
+{
+    while (bytes) {
+        ssize_t n = pwrite(fd, data, bytes, (off_t)at);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return ls__fail_errno("%s: writing unpacked text", folder);
+        data += n;
+        at += (size_t)n;
+        bytes -= (size_t)n;
+    }
+    return LS_OK;
+}
+
+/* A twentieth of the disk stays free. */
+static ls_status check_room(const ls__source *file, int fd, const char *folder, uint64_t used)
+{
+    struct statvfs fs;
+    if (fstatvfs(fd, &fs) || fs.f_bavail > fs.f_blocks / 20) return LS_OK;
+    return ls__fail(
+        LS_EIO,
+        "%s: no room in %s to unpack it (%zu bytes so far); name another folder with TMPDIR, or turn it into "
+        "shards first: lockstep data tokenize",
+        file->path, folder, (size_t)used);
+}
+
+static ls_status unpack_one(ls__source *file, int fd, uint64_t base, uint8_t *block, const char *folder)
+{
+    ls__unpack *u;
+    uint64_t bytes = 0;
+    size_t got = BLOCK;
+    ls_status status = ls__unpack_open(&u, file);
+    while (!status && got == BLOCK) {
+        status = ls__unpack_read(u, block, BLOCK, &got);
+        if (!status) status = check_room(file, fd, folder, base + bytes);
+        if (!status) status = write_all(fd, block, got, base + bytes, folder);
+        bytes += got;
+    }
+    ls__unpack_free(&u);
+    if (status) return status;
+    if (file->fd >= 0) close(file->fd);
+    file->fd = fd;
+    file->base = base;
+    file->bytes = bytes;
+    file->packing = LS__PACKED_NOT;
+    file->unpacked = true;
+    return LS_OK;
+}
+
+ls_status ls__sources_unpack(ls__sources *s)
+{
+    const char *set = getenv("TMPDIR"), *folder = set && *set ? set : "/var/tmp";
+    uint64_t base = 0;
+    uint8_t *block = NULL;
+    ls_status status = LS_OK;
+    for (size_t i = 0; !status && i < s->count; i++) {
+        if (s->files[i].packing == LS__PACKED_NOT) continue;
+        if (!block && !(block = malloc(BLOCK))) status = ls__fail(LS_ENOMEM, "no memory to unpack files");
+        if (!status && s->unpacked_fd < 0) status = open_nameless(folder, &s->unpacked_fd);
+        if (!status) status = unpack_one(&s->files[i], s->unpacked_fd, base, block, folder);
+        if (!status) base += s->files[i].bytes;
+    }
+    free(block);
+    return status;
+}

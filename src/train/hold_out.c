@@ -1,0 +1,128 @@
+/* See hold_out.h. The blocks, full ones only, are dealt into groups of equal size, and each group gives one of them: so what is held
+ * out is spread over all of the data, and any sample of either part is found without a table. What is left behind the last full
+ * block is trained on. */
+#include "train/hold_out.h"
+
+#include <stdlib.h>
+#include "base/random.h"
+#include "base/status.h"
+
+#define STREAM_HOLD_OUT (UINT64_C(4) << 56)
+
+enum { MOST_BLOCK = 16, BLOCKS = 16 }; /* larger blocks leak less of their surroundings, many are a better sample */
+
+ls__hold_out ls__hold_out_plan(uint64_t samples, double fraction, uint64_t seed)
+{
+    ls__hold_out h = { .samples = samples, .seed = seed, .block = 1 };
+    uint64_t held = (uint64_t)((double)samples * fraction + 0.5);
+    if (held < 1) held = 1;
+    if (held > samples - 1) held = samples - 1;
+    if (held / BLOCKS > 1) h.block = held / BLOCKS < MOST_BLOCK ? held / BLOCKS : MOST_BLOCK;
+    h.groups = held / h.block;
+    if (h.groups >= samples / h.block) h.groups = samples / h.block - 1;
+    return h;
+}
+
+uint64_t ls__hold_out_count(const ls__hold_out *h, bool held_out)
+{
+    uint64_t held = h->groups * h->block;
+    return held_out ? held : h->samples - held;
+}
+
+/* The first block of a group. */
+static uint64_t first_of(const ls__hold_out *h, uint64_t group)
+{
+    uint64_t blocks = h->samples / h->block;
+    return (uint64_t)((unsigned __int128)blocks * group / h->groups);
+}
+
+/* The block that a group gives. */
+static uint64_t held_of(const ls__hold_out *h, uint64_t group)
+{
+    uint64_t first = first_of(h, group), size = first_of(h, group + 1) - first;
+    return first + ls__random_u64(h->seed, STREAM_HOLD_OUT, group) % size;
+}
+
+/* Number `i` of the blocks that are trained on. */
+static uint64_t trained_block(const ls__hold_out *h, uint64_t i)
+{
+    uint64_t low = 0, high = h->groups; /* before group g lie first_of(g) - g of them */
+    while (high - low > 1) {
+        uint64_t middle = (low + high) / 2;
+        if (first_of(h, middle) - middle <= i)
+            low = middle;
+        else
+            high = middle;
+    }
+    uint64_t block = i + low;
+    return block + (block >= held_of(h, low));
+}
+
+uint64_t ls__hold_out_at(const ls__hold_out *h, bool held_out, uint64_t i)
+{
+    if (!h->groups) return i;
+    uint64_t block = i / h->block, within = i % h->block, trained = h->samples / h->block - h->groups;
+    if (held_out) return held_of(h, block) * h->block + within;
+    if (block < trained) return trained_block(h, block) * h->block + within;
+    return i + h->groups * h->block;
+}
+
+/* ---- A part as a dataset. */
+
+typedef struct part {
+    ls_dataset dataset;
+    const ls_dataset *whole;
+    ls__hold_out plan;
+    bool held_out;
+} part;
+
+static ls_status part_get(void *self, void *worker, uint64_t sample, ls_row *row)
+{
+    const part *p = self;
+    return p->whole->get(p->whole->self, worker, ls__hold_out_at(&p->plan, p->held_out, sample), row);
+}
+
+static uint64_t part_length(void *self, uint64_t sample)
+{
+    const part *p = self;
+    return p->whole->length(p->whole->self, ls__hold_out_at(&p->plan, p->held_out, sample));
+}
+
+static ls_status part_worker_open(void *self, int worker, void **state)
+{
+    const part *p = self;
+    return p->whole->worker_open(p->whole->self, worker, state);
+}
+
+static void part_worker_free(void *self, void *state)
+{
+    const part *p = self;
+    p->whole->worker_free(p->whole->self, state);
+}
+
+static ls_status part_redirect(void *self, size_t file, const char *path)
+{
+    const part *p = self;
+    return p->whole->redirect(p->whole->self, file, path);
+}
+
+ls_status ls__part_open(ls_dataset **out, const ls_dataset *whole, const ls__hold_out *h, bool held_out)
+{
+    part *p = calloc(1, sizeof *p);
+    *out = NULL;
+    if (!p) return ls__fail(LS_ENOMEM, "data: out of memory");
+    p->whole = whole;
+    p->plan = *h;
+    p->held_out = held_out;
+    p->dataset = *whole;
+    p->dataset.count = ls__hold_out_count(h, held_out);
+    p->dataset.self = p;
+    p->dataset.get = part_get;
+    p->dataset.length = whole->length ? part_length : NULL;
+    p->dataset.worker_open = whole->worker_open ? part_worker_open : NULL;
+    p->dataset.worker_free = whole->worker_free ? part_worker_free : NULL;
+    p->dataset.redirect = whole->redirect ? part_redirect : NULL;
+    p->dataset.free = free;
+    *out = &p->dataset;
+    return LS_OK;
+}
