@@ -40,6 +40,13 @@ static void print_json(json_t *line)
     json_decref(line);
 }
 
+/* A file's name; one that is not UTF-8, as JSON wants it, in letters that are. */
+static json_t *json_name(const char *path)
+{
+    json_t *name = json_string(path);
+    return name ? name : json_string(printable(path));
+}
+
 /* The beginning of a shard as text, on one line. */
 static void show_beginning(const info_options *o, const int32_t *tokens, size_t count)
 {
@@ -71,8 +78,8 @@ static ls_status describe_shard(const info_options *o, const ls__source *file, u
     if (status) return status;
     *total += shard.tokens;
     if (o->json) {
-        json_t *line = json_pack("{s:s, s:s, s:I}", "file", file->path, "format", ls_shard_format_name(shard.format),
-                                 "tokens", (json_int_t)shard.tokens);
+        json_t *line = json_pack("{s:o, s:s, s:I}", "file", json_name(file->path), "format",
+                                 ls_shard_format_name(shard.format), "tokens", (json_int_t)shard.tokens);
         if (!o->quick) json_object_set_new(line, "least", json_integer(least));
         if (!o->quick) json_object_set_new(line, "most", json_integer(most));
         if (!o->quick && end >= 0) json_object_set_new(line, "ends", json_integer((json_int_t)ends));
@@ -123,8 +130,8 @@ static ls_status describe_text(const info_options *o, const ls__sources *one)
     ls__chunks_close(&chunks);
     if (status < 0) return status;
     if (o->json) {
-        json_t *line = json_pack("{s:s, s:s, s:I}", "file", file->path, "format", ls_text_format_name(file->format),
-                                 "bytes", (json_int_t)file->bytes);
+        json_t *line = json_pack("{s:o, s:s, s:I}", "file", json_name(file->path), "format",
+                                 ls_text_format_name(file->format), "bytes", (json_int_t)file->bytes);
         if (file->packing) json_object_set_new(line, "compression", json_string(packings[file->packing] + 2));
         if (!o->quick) json_object_set_new(line, "documents", json_integer((json_int_t)c.documents));
         if (!o->quick) json_object_set_new(line, "text_bytes", json_integer((json_int_t)c.bytes));
@@ -175,7 +182,7 @@ static void complain(const info_options *o, const char *name)
 {
     fflush(stdout);
     if (o->json)
-        print_json(json_pack("{s:s, s:s}", "file", name, "error", words_of_program(ls_error())));
+        print_json(json_pack("{s:o, s:s}", "file", json_name(name), "error", words_of_program(ls_error())));
     else
         fprintf(stderr, "lockstep data info: %s\n", words_of_program(ls_error()));
 }

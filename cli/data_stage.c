@@ -2,9 +2,11 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/data.h"
+#include "cli/escape.h"
 #include "cli/options.h"
 #include "lockstep/data.h"
 
@@ -41,7 +43,10 @@ int data_stage(int argc, char **argv)
     ls_stage_report r = ls_stage_report_get(stage);
     char verdict[200];
     ls_stage_verdict(&r, verdict, sizeof verdict);
-    for (size_t i = 0; print && i < r.files; i++) printf("%s\n", ls_stage_path(stage, i));
+    /* A program that reads the names gets them as they are. */
+    bool people = isatty(STDOUT_FILENO);
+    for (size_t i = 0; print && i < r.files; i++)
+        printf("%s\n", people ? printable(ls_stage_path(stage, i)) : ls_stage_path(stage, i));
     fprintf(print ? stderr : stdout, "%zu file%s, %" PRIu64 " byte%s: %zu copied, %zu there already, %.1f s\n%s\n",
             r.files, ls__s((int64_t)r.files), r.bytes, ls__s((int64_t)r.bytes), r.copied, r.found, r.seconds, verdict);
     ls_stage_free(&stage);

@@ -61,10 +61,12 @@ static json_t *describe(const ls_train *t)
     json_t *schedule = json_pack("{s:s, s:f, s:f, s:I, s:I}", "kind", schedules[o->schedule.kind], "lr",
                                  (double)o->schedule.lr, "lr_end", (double)o->schedule.lr_end, "warmup",
                                  (json_int_t)o->schedule.warmup, "steps", (json_int_t)o->steps);
-    json_t *feed = json_pack("{s:s, s:i, s:s, s:b, s:s?, s:s?, s:s?, s:s, s:i, s:s?}", "order", ls_order_name(o->order),
-                             "torch_ranks", o->torch_ranks, "last", lasts[o->last], "padded", o->padded, "field",
-                             o->field, "prompt_field", o->prompt_field, "weight_field", o->weight_field, "input",
-                             ls_text_format_name(o->text_format), "prefetch", o->prefetch, "stage", o->stage);
+    json_t *feed =
+        json_pack("{s:s, s:i, s:s, s:b, s:s?, s:s?, s:s?, s:s, s:i, s:s?}", "order", ls_order_name(o->order),
+                  "torch_ranks", o->torch_ranks, "last", lasts[o->last], "padded", o->padded, "field", o->field,
+                  "prompt_field", o->prompt_field, "weight_field", o->weight_field, "input",
+                  o->shard_format ? ls_shard_format_name(o->shard_format) : ls_text_format_name(o->text_format),
+                  "prefetch", o->prefetch, "stage", o->stage);
     return json_pack("{s:s, s:s?, s:o, s:o, s:f, s:o, s:s?, s:o, s:o, s:o, s:o, s:I, s:i, s:I, s:i, s:i}", "lockstep",
                      ls_version(), "tokenizer", t->tokenizer_name, "data", names(o->data, o->n_data), "val_data",
                      names(o->val_data, o->n_val_data), "val_fraction", o->val_fraction, "loading", feed, "init",
