@@ -49,6 +49,9 @@ foreach(family openmpi mpich)
                         LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib/lockstep)
   target_include_directories(lockstep_mpi_${family} SYSTEM PRIVATE ${mpi_INCLUDES})
   target_link_libraries(lockstep_mpi_${family} PRIVATE lockstep_flags ${mpi_LINK})
+  # Plug-ins that others can write to are not loaded (src/comm/plugin.h), whatever the umask was.
+  add_custom_command(TARGET lockstep_mpi_${family} POST_BUILD
+                     COMMAND chmod go-w $<TARGET_FILE:lockstep_mpi_${family}> ${PROJECT_BINARY_DIR}/lib/lockstep)
   install(TARGETS lockstep_mpi_${family} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/lockstep)
   message(STATUS "MPI plug-in for ${family}: ${LOCKSTEP_MPICC_${family}}")
 endforeach()

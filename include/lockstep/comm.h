@@ -33,7 +33,7 @@ typedef struct ls_world_options {
                              30,000; < 0: wait for ever */
     size_t staging_bytes; /* shared memory per rank and group for buffers that are not group memory; 0: 1 MiB, and over
                              several machines what it takes to fill the network */
-    const char *mpi;      /* which MPI plug-in: "openmpi", "mpich" or the path of one; NULL: the launcher's */
+    const char *mpi;      /* which MPI plug-in: "openmpi", "mpich" or the absolute path of one; NULL: the launcher's */
 } ls_world_options;
 
 /* Finds out where this process is: under `lockstep run`, `mpirun`, `srun`, or alone (a world of one rank). Variables

@@ -1,13 +1,10 @@
-/* Finding, loading and calling the network plug-in. See net.h.
+/* Loading and calling the network plug-in. See net.h; plugin.h finds it.
  *
- * A plug-in is mpi-openmpi.so or mpi-mpich.so, looked for in $LOCKSTEP_PLUGIN_DIR, beside the library or the program
- * that this code is part of (so that a build tree and a moved installation work), and where it was installed. It is
- * loaded with RTLD_GLOBAL, since Open MPI loads components of its own that look for its symbols, and never unloaded,
+ * It is loaded with RTLD_GLOBAL, since Open MPI loads components of its own that look for its symbols, and never unloaded,
  * since MPI leaves threads and handlers behind. */
 #include "comm/net.h"
 
 #include <dlfcn.h>
-#include <libgen.h>
 #include <limits.h>
 #include <pthread.h>
 #include <sched.h>
@@ -16,10 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 #include "base/status.h"
-
-/* The build says where libraries are installed: LS__LIBDIR below the prefix, LS__PLUGIN_DIR with the one that was configured. */
+#include "comm/plugin.h"
 
 struct ls__net {
     const ls__net_plugin *plugin;
@@ -28,108 +23,6 @@ struct ls__net {
     char library[160];
     char path[PATH_MAX];
 };
-
-/* What people call the families, and the package that their library comes in. */
-static const struct family {
-    const char *name, *called, *package;
-} families[] = {
-    { "openmpi", "Open MPI", "libopenmpi-dev" },
-    { "mpich", "MPICH", "libmpich-dev" },
-};
-enum { FAMILIES = sizeof families / sizeof *families };
-
-static const struct family *find_family(const char *name)
-{
-    for (int i = 0; i < FAMILIES; i++)
-        if (!strcmp(families[i].name, name)) return &families[i];
-    return NULL;
-}
-
-/* ---- Finding. */
-
-/* The folder of `file`, or the one above it; "" if the system does not know. */
-static void folder_of(const char *file, bool above, char *out, size_t bytes)
-{
-    char real[PATH_MAX];
-    *out = 0;
-    if (!file || !realpath(file, real)) return;
-    char *folder = dirname(real);
-    snprintf(out, bytes, "%s", above ? dirname(folder) : folder);
-}
-
-/* The places where plug-ins may lie, in the order of the search; NULL past the last. */
-static const char *place(int index, char *out, size_t bytes)
-{
-    Dl_info own;
-    const char *file = dladdr(&families, &own) ? own.dli_fname : NULL;
-    switch (index) {
-    case 0: return secure_getenv("LOCKSTEP_PLUGIN_DIR") ? secure_getenv("LOCKSTEP_PLUGIN_DIR") : "";
-    case 1: folder_of(file, false, out, bytes); break;            /* this is the library, in lib */
-    case 2: folder_of(file, true, out, bytes); break;             /* this is a program, in bin */
-    case 3: folder_of("/proc/self/exe", true, out, bytes); break; /* dladdr knows programs by argv[0] only */
-    case 4: folder_of("/proc/self/exe", true, out, bytes); break; /* installed below another prefix */
-    case 5: return LS__PLUGIN_DIR;
-    default: return NULL;
-    }
-    size_t used = strlen(out);
-    static const char *const below[] = { "", "/lockstep", "/lib/lockstep", "/lib/lockstep",
-                                         "/" LS__LIBDIR "/lockstep" };
-    if (used) snprintf(out + used, bytes - used, "%s", below[index]);
-    return out;
-}
-
-/* Looks for mpi-NAME.so; false if it is nowhere, with the places in `tried`. */
-static bool find_file(const char *name, char *path, size_t bytes, char *tried, size_t tried_bytes)
-{
-    char memory[PATH_MAX + 32];
-    const char *folder;
-    *tried = 0;
-    for (int i = 0; (folder = place(i, memory, sizeof memory)); i++) {
-        if (!*folder) continue;
-        int n = snprintf(path, bytes, "%s/mpi-%s.so", folder, name);
-        if (n > 0 && (size_t)n < bytes && !access(path, R_OK)) return true;
-        size_t used = strlen(tried);
-        if (!strstr(tried, folder)) snprintf(tried + used, tried_bytes - used, "%s%s", used ? ", " : "", folder);
-    }
-    return false;
-}
-
-/* The family that fits the launcher; srun serves all, so there the first one that is installed. */
-static const char *family_of(ls__launcher launcher)
-{
-    char path[PATH_MAX], tried[PATH_MAX];
-    switch (launcher) {
-    case LS__LAUNCHER_MPICH: return "mpich";
-    case LS__LAUNCHER_SLURM:
-        for (int i = 0; i < FAMILIES; i++)
-            if (find_file(families[i].name, path, sizeof path, tried, sizeof tried)) return families[i].name;
-        break;
-    case LS__LAUNCHER_OPENMPI:
-    case LS__LAUNCHER_PMIX:
-    case LS__LAUNCHER_ALONE:
-    case LS__LAUNCHER_LOCKSTEP:
-    case LS__LAUNCHER_TORCHRUN: break;
-    }
-    return "openmpi";
-}
-
-static ls_status find(const char *which, const char *said_by, char *path, size_t bytes)
-{
-    char tried[PATH_MAX];
-    if (strchr(which, '/')) {
-        if (!realpath(which, path)) return ls__fail_errno("%s=%s: no such MPI plug-in", said_by, which);
-        return LS_OK;
-    }
-    const struct family *f = find_family(which);
-    if (!f)
-        return ls__fail(LS_EINVAL, "%s=%s: there is no such MPI; say openmpi, mpich, or the path of a plug-in", said_by,
-                        which);
-    if (find_file(f->name, path, bytes, tried, sizeof tried)) return LS_OK;
-    return ls__fail(LS_ENOENT,
-                    "no plug-in for %s: mpi-%s.so is not in %s; build lockstep where the package %s is installed, or "
-                    "name the plug-in's folder in LOCKSTEP_PLUGIN_DIR",
-                    f->called, f->name, tried, f->package);
-}
 
 /* ---- Calling. */
 
@@ -195,7 +88,7 @@ static ls_status load(const char *path, const ls__net_plugin **out, char *librar
 static ls_status check_world(const ls__net *net, const ls__identity *id)
 {
     if ((id->size < 0 || id->size == net->size) && (id->rank < 0 || id->rank == net->rank)) return LS_OK;
-    const struct family *other = &families[!strcmp(net->plugin->family, families[0].name)];
+    const ls__mpi_family *other = ls__mpi_family_other(net->plugin->family);
     return ls__fail(LS_EINVAL,
                     "%s started this process as rank %d of %d, but '%s' takes it for rank %d of %d: the plug-in %s is "
                     "for another MPI than the launcher's; set LOCKSTEP_MPI=%s, or start with the mpirun of %s",
@@ -237,18 +130,18 @@ static ls_status check_srun(const ls__identity *id)
 
 ls_status ls__net_open(ls__net **out, const char *which, const ls__identity *identity)
 {
-    const char *said_by = "the world's option mpi";
+    const char *said_by = "ls_world_options.mpi";
     ls__net *net;
     *out = NULL;
     if (!which) {
         said_by = "LOCKSTEP_MPI";
         which = secure_getenv(said_by);
     }
-    if (!which || !*which) which = family_of(identity->launcher);
+    if (!which || !*which) which = ls__mpi_family_of(identity->launcher);
     ls_status status = check_srun(identity);
     if (!status) status = new_net(&net);
     if (status) return status;
-    status = find(which, said_by, net->path, sizeof net->path);
+    status = ls__plugin_find(which, said_by, net->path);
     if (!status) status = load(net->path, &net->plugin, net->library, sizeof net->library);
     if (status) goto fail;
     sigset_t before;
@@ -295,7 +188,7 @@ ls_status ls__net_probe(const char *family, char *library, size_t bytes)
 {
     char path[PATH_MAX];
     const ls__net_plugin *plugin;
-    ls_status status = find(family, "family", path, sizeof path);
+    ls_status status = ls__plugin_find(family, "family", path);
     if (!status) status = load(path, &plugin, library, bytes);
     size_t used = status ? 0 : strlen(library);
     if (!status) snprintf(library + used, bytes - used, "; plug-in %s", path);
