@@ -8,7 +8,6 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-#include "base/status.h"
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/escape.h"
@@ -46,10 +45,6 @@ static bool on_terminal;     /* whether the progress is drawn, and the line it i
 /* What went wrong on one rank, the others know too: the first one tells it. */
 static int complain(ls_status status)
 {
-    char text[1024];
-    snprintf(text, sizeof text, "%s", ls_error());
-    /* The library speaks of its options, the user knows ours. */
-    if (strstr(text, "(any_order)")) status = ls__fail(status, "%s: --sum-order fast", text);
     return is_first ? exit_failure("train", status) : exit_code(status);
 }
 
