@@ -63,6 +63,7 @@ typedef struct ls_run_use {
     double wait;          /* for other ranks */
     double asleep;        /* of its own accord: for a device, a lock, another thread */
     double delay, stolen; /* it could run but had no core; the machine itself had none */
+    double queued;        /* of delay, that outside of calls: in calls others decide how long it takes */
     double voluntary, involuntary, minor, major; /* switches, page faults */
     double read_bytes;
     double resident; /* bytes, the most that was seen; 0: not known */
@@ -218,8 +219,9 @@ typedef struct ls_run {
     int ranks;
     ls_run_rank *rank; /* [ranks] */
     ls_run_step *steps;
-    size_t n_steps; /* only steps that all present ranks recorded in full */
-    size_t n_warm;  /* of these, the first so many are the start and count in no average */
+    size_t n_steps;   /* only steps that all present ranks recorded in full */
+    size_t n_warm;    /* of these, the first so many are the start and count in no average */
+    double step_mean; /* see ls_run_step_mean() */
     ls_meeting *meetings;
     size_t n_meetings;
     ls_delay *delays;

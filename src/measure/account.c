@@ -398,6 +398,7 @@ ls_status ls__run_account(ls_run *run)
     free(lists);
     free(counts);
     run->n_warm = count_warm(run->n_steps);
+    if (!status) ls__run_step_mean(run);
     for (int r = 0; r < run->ranks && !status && run->n_steps; r++) {
         if (!run->rank[r].present) continue;
         sum_pieces(run, r);

@@ -22,14 +22,6 @@ static double in_phases(const int64_t ns[LS_PHASES])
     return sum;
 }
 
-double ls__run_queue_delay(const ls_run *run, int rank)
-{
-    double sum = 0, n = 0;
-    for (size_t i = run->n_warm; i < run->n_steps; i++)
-        if (run->steps[i].rank[rank].present) sum += in_phases(run->steps[i].rank[rank].delay), n++;
-    return n > 0 ? sum / n : 0;
-}
-
 /* ---- What a step would take. */
 
 /* Whether a thread computes: its CPU time bounds what the rank can reach. */
@@ -114,12 +106,12 @@ ls__contention ls__contention_look(const ls_run *run)
 {
     cores n = count_cores(run);
     ls__contention c = { .least = INFINITY, .crowded = n.wanted > n.all };
-    double step = ls_run_step_mean(run);
+    c.worth = WORTH * ls_run_step_mean(run);
     for (int r = 0; r < run->ranks; r++) {
         if (!run->rank[r].present || !(run->rank[r].use.wall > 0)) continue;
-        double delay = ls__run_queue_delay(run, r);
+        double delay = run->rank[r].use.queued;
         c.present++;
-        if (delay < WORTH * step) continue;
+        if (delay < c.worth) continue;
         if (!c.ranks) c.first = r;
         c.ranks++;
         c.least = fmin(c.least, delay);
@@ -132,10 +124,9 @@ ls__contention ls__contention_look(const ls_run *run)
 
 enum { NAMED = 6, TEXT = 160, DELAY = 56 };
 
-static bool is_contended(const ls_run *run, int r)
+static bool is_contended(const ls__contention *c, const ls_run_rank *r)
 {
-    return run->rank[r].present && run->rank[r].use.wall > 0 &&
-           ls__run_queue_delay(run, r) >= WORTH * ls_run_step_mean(run);
+    return r->present && r->use.wall > 0 && r->use.queued >= c->worth;
 }
 
 /* "rank 3 was", "ranks 0, 1 were", "all 8 ranks were" */
@@ -149,7 +140,7 @@ static void put_ranks(const ls_run *run, const ls__contention *c, char out[TEXT]
     }
     at += (size_t)snprintf(out, TEXT, c->ranks > 1 ? "ranks " : "rank ");
     for (int r = c->first; r < run->ranks && named < NAMED; r++)
-        if (is_contended(run, r)) at += (size_t)snprintf(out + at, TEXT - at, "%s%d", named++ ? ", " : "", r);
+        if (is_contended(c, &run->rank[r])) at += (size_t)snprintf(out + at, TEXT - at, "%s%d", named++ ? ", " : "", r);
     if (c->ranks > named) at += (size_t)snprintf(out + at, TEXT - at, " and %d more", c->ranks - named);
     snprintf(out + at, TEXT - at, c->ranks > 1 ? " were" : " was");
 }
@@ -162,8 +153,8 @@ static void put_cores(const ls_run *run, const ls__contention *c, char out[TEXT]
     int named = 0;
     for (int r = c->first; r < run->ranks; r++) {
         int q = c->first;
-        if (!is_contended(run, r) || run->rank[r].node != first->node) continue;
-        while (q < r && (!is_contended(run, q) || strcmp(run->rank[q].cores, run->rank[r].cores) != 0)) q++;
+        if (!is_contended(c, &run->rank[r]) || run->rank[r].node != first->node) continue;
+        while (q < r && (!is_contended(c, &run->rank[q]) || strcmp(run->rank[q].cores, run->rank[r].cores) != 0)) q++;
         if (q < r) continue;
         if (named++ == NAMED) {
             at += (size_t)snprintf(out + at, TEXT - at, " ...");
@@ -255,7 +246,7 @@ void ls__contention_add(ls_run *run, const ls__contention *c, int rank)
     cost = fmin(cost, step * others);
     if (others < 0.1) cost = 0;
     for (int r = 0; r < run->ranks; r++)
-        if (run->rank[r].present) mean += ls__run_queue_delay(run, r) / c->present;
+        if (run->rank[r].present) mean += run->rank[r].use.queued / c->present;
     if (cost > 0) add_others(run, c, &n, -1, cost);
     if (mean - cost > 0.1 * step) add_own(run, c, &n, mean - cost);
 }

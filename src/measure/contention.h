@@ -7,6 +7,7 @@
 typedef struct ls__contention {
     int present;        /* ranks that there are */
     int ranks, first;   /* that were not scheduled for a twentieth of a step or more, and the first of them */
+    double worth;       /* so much of a step, in ns */
     double least, most; /* ns a step that one of those was not */
     bool crowded;       /* more threads compute than there are cores */
 } ls__contention;
@@ -15,8 +16,6 @@ ls__contention ls__contention_look(const ls_run *run);
 /* Adds what is found, with all that it costs. `rank`: the one that stands out; -1: none does. */
 void ls__contention_add(ls_run *run, const ls__contention *c, int rank);
 
-/* ns a step in which the rank's main thread was runnable but not scheduled, other than in calls. */
-double ls__run_queue_delay(const ls_run *run, int rank);
 /* ns a step that would be saved if the machine's host took no core away. */
 double ls__gain_without_steal(const ls_run *run);
 

@@ -13,6 +13,8 @@ const ls_meeting *ls__run_meeting_of(const ls_run *run, uint64_t call);
 LS_MUST_CHECK ls_status ls__run_check_clocks(ls_run *run, bool *moved);
 /* account.c: each rank's time as pieces, and steps as sums of them. */
 LS_MUST_CHECK ls_status ls__run_account(ls_run *run);
+/* figures.c: fills run->step_mean, which is asked for often. */
+void ls__run_step_mean(ls_run *run);
 /* use.c: how each rank uses its device. */
 LS_MUST_CHECK ls_status ls__run_use(ls_run *run);
 /* blame.c: for each meeting that somebody waited at, who made him wait and where that one lost its time. */

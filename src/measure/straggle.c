@@ -199,7 +199,7 @@ static void look_at(ls_run *run, const ls__excess *e, int rank, int cause, losse
 static void add_slow(ls_run *run, int rank, double cost, double spent, const char *where)
 {
     /* A thread that loses its core again and again finds cold caches each time: that is told with the lost core. */
-    if (cost < ls__run_queue_delay(run, rank) / 2) return;
+    if (cost < run->rank[rank].use.queued / 2) return;
     ls_finding *f = ls__finding_add(run, LS_FINDING_CORE);
     char a[24], b[24];
     if (!f) return;

@@ -120,7 +120,9 @@ static void add_step(ls_run_use *u, const ls_step_rank *s)
     for (int p = 0; p < LS_PHASES; p++) {
         u->delay += (double)s->delay[p];
         u->stolen += (double)s->stolen[p];
-        if (p != LS_PHASE_WAIT && p != LS_PHASE_COMM) u->asleep += (double)s->asleep[p];
+        if (p == LS_PHASE_WAIT || p == LS_PHASE_COMM) continue;
+        u->asleep += (double)s->asleep[p];
+        u->queued += (double)s->delay[p];
     }
     u->voluntary += (double)s->voluntary;
     u->involuntary += (double)s->involuntary;
@@ -135,7 +137,7 @@ static void sum_steps(const ls_run *run, ls_run_rank *r)
     double n = 0;
     for (size_t i = run->n_warm; i < run->n_steps; i++)
         if (run->steps[i].rank[r->rank].present) add_step(&u, &run->steps[i].rank[r->rank]), n++;
-    double *const means[] = { &u.wall,   &u.cpu,       &u.busy,        &u.wait,  &u.asleep, &u.delay,
+    double *const means[] = { &u.wall,   &u.cpu,       &u.busy,        &u.wait,  &u.asleep, &u.delay,     &u.queued,
                               &u.stolen, &u.voluntary, &u.involuntary, &u.minor, &u.major,  &u.read_bytes };
     for (size_t i = 0; i < sizeof means / sizeof *means && n > 0; i++) *means[i] /= n;
     for (size_t i = 0; i < r->n_events; i++)
