@@ -147,8 +147,11 @@ static void draw_panel(const chart *c, const subject *what, const series *s, boo
 
 static void draw_panels(const page *p, double width, const subject *what)
 {
-    int ranks[HTML_RANKS], n = html_ranks_shown(p->run, ranks), across = n < 4 ? n : 4;
-    if (width < 400 && across > 2) across = 2;
+    int ranks[HTML_RANKS], n = html_ranks_shown(p->run, ranks),
+                           most_across = width < 400   ? 2
+                                         : width < 900 ? 4
+                                                       : 8,
+                           across = n < most_across ? n : most_across;
     size_t count;
     const ls_run_step *steps = counted(p, &count);
     series all[HTML_RANKS] = { 0 };
@@ -211,11 +214,12 @@ static const char *scale_words(const ls_run *run)
 void html_cores(const page *p)
 {
     if (!has(p, &cores)) return;
-    html_card(p, "cores", "", "CPU use", scale_words(p->run));
+    bool alone = !has(p, &memory); /* then the row is its own */
+    html_card(p, "cores", alone ? "wide" : "", "CPU use", scale_words(p->run));
     fputs("<div class=\"legend\"><span><i class=\"area\"></i>cores busy</span>", p->to);
     if (html_has_unscheduled(p->run)) fprintf(p->to, "<span><i class=\"hatch\"></i>%s</span>", html_unscheduled_words);
     fputs("</div>", p->to);
-    html_chart(p, true, draw_cores);
+    html_chart(p, !alone, draw_cores);
     html_card_end(p);
 }
 

@@ -11,6 +11,7 @@
 #include "cli/amount.h"
 #include "cli/devices.h"
 #include "cli/escape.h"
+#include "cli/profile.h"
 #include "cli/report.h"
 
 /* ---- Findings */
@@ -137,7 +138,13 @@ static void put_nothing(const page *p)
             run->ranks > 1 ? "No rank makes others wait, and no phase costs more than it must"
                            : "No phase costs more than it must",
             ls_phase_name(longest), amount_ns(ns).text, amount_share(step > 0 ? ns / step : 0).text);
-    if (longest == LS_PHASE_FORWARD || longest == LS_PHASE_BACKWARD)
+    profile f;
+    if (longest != LS_PHASE_FORWARD && longest != LS_PHASE_BACKWARD) return;
+    if (!profile_read(&f, run->path, 0)) {
+        profile_free(&f);
+        fputs("<p class=\"do\"><b>To look closer:</b> what each operation costs stands under Operations, below.</p>",
+              p->to);
+    } else
         fputs("<p class=\"do\"><b>To look closer:</b> <span class=\"o\">lockstep train --profile</span> measures each "
               "operation.</p>",
               p->to);

@@ -91,19 +91,20 @@ static void draw_matrix(const page *p, double width)
 static void draw_pairs(const page *p, double width)
 {
     enum { ROW = 34 };
-    int n = p->run->ranks, rows = n * (n - 1);
+    int n = p->run->ranks, present = 0;
     double most = 0;
+    for (int a = 0; a < n; a++) present += p->run->rank[a].present;
     for (int a = 0; a < n; a++)
         for (int b = 0; b < n; b++) most = fmax(most, cell(p, a, b));
     chart c = { .to = p->to, .width = width, .left = 118, .right = 66, .top = 4, .x1 = most };
-    c.height = c.top + ROW * rows;
+    c.height = c.top + ROW * present * (present - 1);
     chart_open(&c, "How long each rank waited for each other, mean of a step");
     double y = c.top;
     for (int a = 0; a < n; a++)
         for (int b = 0; b < n; b++) {
             char text[120];
             double ns = cell(p, a, b), end = chart_x(&c, ns);
-            if (a == b) continue;
+            if (a == b || !p->run->rank[a].present || !p->run->rank[b].present) continue;
             snprintf(text, sizeof text, "rank %d for rank %d", a, b);
             chart_text(&c, c.left - 8, y + 16, "end", "ink", text);
             chart_rect(&c, c.left, y, fmax(1, end - c.left), 24, "waiting", text);
@@ -188,7 +189,9 @@ static void put_causes(const page *p)
 
 void html_waits(const page *p)
 {
-    if (p->run->ranks < 2 || !p->run->wait_matrix) return;
+    int present = 0;
+    for (int r = 0; r < p->run->ranks; r++) present += p->run->rank[r].present;
+    if (present < 2 || !p->run->wait_matrix) return;
     fputs("<div class=\"two\">", p->to);
     html_card(p, "waits", "", "Who waited for whom",
               p->run->ranks > MOST_CELLS ? "Mean of a step and of a rank, neighbouring ranks taken together."

@@ -326,6 +326,22 @@ static void each_rank_has_a_small_chart_on_one_scale(void **state)
     free(m);
 }
 
+static void a_rank_without_a_record_waits_for_nobody(void **state)
+{
+    (void)state;
+    made *m = make_run("run", 3, 20, 45e6, 0);
+    char *part = section(page_of(&m->run, NULL), "waits");
+    assert_int_equal(count(part, "class=\"waiting\""), 2 * 6);
+    free(part);
+    m->rank[1].present = false;
+    for (int i = 0; i < 20; i++) m->of[i][1].present = false;
+    part = section(page_of(&m->run, NULL), "waits");
+    assert_int_equal(count(part, "class=\"waiting\""), 2 * 2);
+    lacks(part, "rank 1");
+    free(part);
+    free(m);
+}
+
 static void compared_runs_have_their_names(void **state)
 {
     (void)state;
@@ -358,6 +374,7 @@ int main(void)
         cmocka_unit_test(a_rank_alone_waits_for_nobody),
         cmocka_unit_test(a_chart_needs_a_few_values),
         cmocka_unit_test(each_rank_has_a_small_chart_on_one_scale),
+        cmocka_unit_test(a_rank_without_a_record_waits_for_nobody),
         cmocka_unit_test(compared_runs_have_their_names),
     };
     return cmocka_run_group_tests(tests, enter_folder, leave_folder);
