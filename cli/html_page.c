@@ -82,18 +82,19 @@ static void put_model(const page *p)
     size_t bytes;
     snprintf(path, sizeof path, "%s/run.json", p->run->path);
     if (ls__file_read(path, 1 << 20, &text, &bytes)) return;
-    json_t *root = json_loads(text, 0, NULL), *model = json_object_get(root, "model"),
-           *batch = json_object_get(root, "batch");
-    double parameters = json_number_value(json_object_get(model, "parameters"));
-    long long layers = (long long)json_integer_value(json_object_get(model, "layers")),
-              slots = (long long)json_integer_value(json_object_get(batch, "slots"));
-    if (parameters > 0)
-        fprintf(p->to, " \u00b7 %s parameters, %lld layer%s, width %lld", amount_count(parameters).text, layers,
-                ls__s(layers), (long long)json_integer_value(json_object_get(model, "width")));
-    if (batch)
-        fprintf(p->to, " \u00b7 %lld micro-batch%s of %lld \u00d7 %lld tokens a step", slots, slots == 1 ? "" : "es",
-                (long long)json_integer_value(json_object_get(batch, "batch_size")),
-                (long long)json_integer_value(json_object_get(batch, "seq_len")));
+    json_t *root = json_loads(text, 0, NULL), *settings = json_object_get(root, "settings");
+    double parameters = json_number_value(json_object_get(root, "parameters"));
+    long long layers = (long long)json_integer_value(json_object_get(settings, "layers")),
+              slots = (long long)json_integer_value(json_object_get(settings, "slots"));
+    if (parameters > 0 && settings)
+        fprintf(
+            p->to,
+            " \u00b7 %s parameters, %lld layer%s, width %lld \u00b7 %lld micro-batch%s of %lld \u00d7 %lld tokens a "
+            "step",
+            amount_count(parameters).text, layers, ls__s(layers),
+            (long long)json_integer_value(json_object_get(settings, "width")), slots, slots == 1 ? "" : "es",
+            (long long)json_integer_value(json_object_get(settings, "batch-size")),
+            (long long)json_integer_value(json_object_get(settings, "seq-len")));
     json_decref(root);
     free(text);
 }

@@ -170,6 +170,7 @@ static int read_value(const char *command, const option_row *r, const char *text
         *(int *)r->to = -1;
         return -1;
     case OPTION_CHOICE: return read_choice(command, r, text);
+    case OPTION_PERHAPS:
     case OPTION_TEXT: *(const char **)r->to = text; return -1;
     default: return -1;
     }
@@ -232,6 +233,10 @@ static int read_option(const char *command, const option_row *r, int argc, char 
             ++*i;
         }
         return list->count ? -1 : lacks_value(command, r);
+    }
+    if (r->kind == OPTION_PERHAPS && !joined) {
+        *(const char **)r->to = *i + 1 < argc && !is_option(argv[*i + 1]) ? argv[++*i] : "";
+        return -1;
     }
     if (!joined && *i + 1 >= argc) return lacks_value(command, r);
     char *text = joined ? joined : argv[++*i];

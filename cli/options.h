@@ -18,6 +18,7 @@ typedef enum option_kind {
     OPTION_FLOAT,   /* float */
     OPTION_DOUBLE,  /* double */
     OPTION_TEXT,    /* const char * */
+    OPTION_PERHAPS, /* const char *: the argument behind it, or "" if none follows but an option */
     OPTION_CHOICE,  /* int: the place of the word in `choices` */
     OPTION_LIST,    /* option_list: all arguments up to the next option */
     OPTION_FILES,   /* option_list: all arguments that are no options; not together with OPTION_LIST. `value` names them

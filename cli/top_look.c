@@ -186,7 +186,7 @@ static void look_at_metrics(top_view *v, const char *path)
     snprintf(name, sizeof name, "%s/run.json", path);
     if (ls__file_read(name, 1 << 20, &json, &bytes)) return;
     json_t *root = json_loads(json, 0, NULL);
-    v->steps = json_integer_value(json_object_get(json_object_get(root, "schedule"), "steps"));
+    v->steps = json_integer_value(json_object_get(json_object_get(root, "settings"), "steps"));
     json_decref(root);
     free(json);
 }

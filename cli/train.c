@@ -1,5 +1,6 @@
 /* lockstep train: trains a GPT on one rank or several, shows how it goes, and keeps what it learned. The first rank speaks
  * and writes for all. */
+#include <ctype.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -48,15 +49,74 @@ static int complain(ls_status status)
     return is_first ? exit_failure("train", status) : exit_code(status);
 }
 
-/* "runs/20261115-193000", or with a number behind if that is taken. */
-static void choose_run_dir(const train_arguments *a, char *path, size_t bytes)
+/* "runs/20261115-193000"; two that start within a second get a number from the library. */
+static void choose_run_dir(train_arguments *a, char *path, size_t bytes)
 {
     char name[64];
     time_t now = time(NULL);
     struct tm local;
     strftime(name, sizeof name, "%Y%m%d-%H%M%S", localtime_r(&now, &local));
-    snprintf(path, bytes, "runs/%s", a->name ? a->name : name);
-    for (int i = 2; !a->name && access(path, F_OK) == 0; i++) snprintf(path, bytes, "runs/%s-%d", name, i);
+    if (a->run_dir)
+        snprintf(path, bytes, "%s", a->run_dir);
+    else
+        snprintf(path, bytes, "runs/%s", a->name ? a->name : name);
+    a->train.number_run_dir = !a->run_dir && !a->name;
+}
+
+/* Text as a shell takes it for one word. */
+static void print_word(FILE *to, const char *text)
+{
+    bool plain = *text, controls = false;
+    for (const char *c = text; *c; c++) {
+        plain = plain && (isalnum((unsigned char)*c) || strchr("._/+=@%:,-", *c));
+        controls = controls || !isprint((unsigned char)*c);
+    }
+    if (plain) {
+        fputs(text, to);
+        return;
+    }
+    fputs(controls ? "$'" : "'", to);
+    for (const char *c = text; *c; c++) {
+        if (!isprint((unsigned char)*c))
+            fprintf(to, "\\x%02x", (unsigned)(unsigned char)*c);
+        else if (*c == '\'')
+            fputs(controls ? "\\'" : "'\\''", to);
+        else if (*c == '\\' && controls)
+            fputs("\\\\", to);
+        else
+            fputc(*c, to);
+    }
+    fputc('\'', to);
+}
+
+/* How this program is called: "lockstep", if that is what the shell finds under this name. */
+static const char *program_name(void)
+{
+    const char *self = launch_self();
+    char *paths = getenv("PATH") ? strdup(getenv("PATH")) : NULL, found[4096];
+    bool ours = false;
+    for (char *rest = paths, *folder; paths && (folder = strsep(&rest, ":"));) {
+        snprintf(found, sizeof found, "%s/lockstep", folder);
+        if (access(found, X_OK)) continue;
+        char *real = realpath(found, NULL);
+        ours = real && !strcmp(real, self);
+        free(real);
+        break;
+    }
+    free(paths);
+    return ours ? "lockstep" : self;
+}
+
+/* The command that goes on with this run. Ranks that we start are among the run's settings. */
+static void print_resume(FILE *to, const train_arguments *a, const char *run_dir)
+{
+    fputs("resume with: ", to);
+    if (a->launched) fprintf(to, "mpirun -n %d ", ls_world_size(a->train.world));
+    print_word(to, program_name());
+    fputs(" train --resume ", to);
+    if (*run_dir == '-') fputs("./", to);
+    print_word(to, run_dir);
+    fputc('\n', to);
 }
 
 static void introduce(const ls_train *t, const char *run_dir)
@@ -70,6 +130,7 @@ static void introduce(const ls_train *t, const char *run_dir)
            m->width, m->heads, ls__s(m->heads), m->vocab, (long long)o->steps, ls__s(o->steps), o->rows * o->slots,
            o->length, ranks, ls__s(ranks), o->threads, ls__s(o->threads));
     printf("run folder: %s\n", printable(run_dir));
+    if (ls_train_steps_made(t)) printf("resuming after step %lld\n", (long long)ls_train_steps_made(t));
     fflush(stdout);
 }
 
@@ -119,27 +180,46 @@ static ls_status show_sample(ls_train *t, const train_arguments *a)
     return status;
 }
 
-/* What is done when the steps are over, one way or another: the model is saved whenever there is something to save. */
-static int finish(ls_train *t, const train_arguments *a, ls_status status, int64_t made, bool stopped,
-                  const char *run_dir)
+/* The run ended as it should, or was stopped by a signal: the model is saved, and a checkpoint there already. */
+static int finish(ls_train *t, const train_arguments *a, const char *run_dir, int64_t made, bool stopped)
 {
-    int code = EXIT_DONE;
-    if (status != LS_OK && status != LS_END) code = complain(status);
-    if (!made || !is_first)
-        return code || !stop_signal ? code : EXIT_SIGNAL + stop_signal; /* the weights are those it started from */
-    ls_status saved = ls_train_save(t);
-    if (saved) {
-        /* Weights that are not finite have been named already. */
-        if (status != LS_ENOTFINITE) complain(saved);
-        return EXIT_FAILED;
+    long long step = ls_train_steps_made(t), steps = ls_train_options_of(t)->steps;
+    if (is_first) {
+        ls_status status = ls_train_save(t);
+        if (status) return complain(status);
+        if (!stopped && made && (status = show_sample(t, a))) return complain(status);
     }
-    if (code == EXIT_DONE && !stopped) {
-        status = show_sample(t, a);
-        if (status) code = complain(status);
+    FILE *to = stopped ? stderr : stdout;
+    if (is_first && stopped) {
+        fprintf(to, "stopped after step %lld of %lld; the model so far is in %s\n", step, steps, printable(run_dir));
+        if (!a->train.no_checkpoint) print_resume(to, a, run_dir);
+    } else if (is_first && !a->quiet) {
+        if (!made) fprintf(to, "all %lld steps were made before; more of them with --steps\n", steps);
+        fprintf(to, "the model is in %s\n", printable(run_dir));
     }
-    FILE *to = code || stopped ? stderr : stdout;
-    if (!a->quiet || code) fprintf(to, "%sthe model is in %s\n", stopped ? "stopped; " : "", printable(run_dir));
-    return stop_signal ? EXIT_SIGNAL + stop_signal : code;
+    /* Where another rank got the signal and not this one, it is that one's code that counts. */
+    return stopped && stop_signal ? EXIT_SIGNAL + stop_signal : EXIT_DONE;
+}
+
+/* A step failed. What can be kept is kept: a checkpoint of the step before, if that is whole, and where training cannot go on from
+ * it (numbers are not finite) its weights as a model. */
+static int give_up(ls_train *t, const train_arguments *a, ls_status failed, const char *run_dir, int64_t made)
+{
+    char *why = strdup(ls_error());
+    int code = complain(failed);
+    long long step = ls_train_steps_made(t);
+    bool model = failed == LS_ENOTFINITE;
+    if (is_first && made && !(a->train.no_checkpoint && !model)) {
+        ls_status kept = model ? ls_train_save(t) : ls_train_checkpoint(t);
+        if (kept && why && strcmp(why, ls_error()) != 0 && kept != LS_ENOTFINITE) complain(kept);
+        if (!kept && model)
+            fprintf(stderr, "the model after step %lld is in %s\n", step, printable(run_dir));
+        else if (!kept)
+            fprintf(stderr, "the state after step %lld is saved; ", step);
+    }
+    if (is_first && !model && made && !a->train.no_checkpoint) print_resume(stderr, a, run_dir);
+    free(why);
+    return code;
 }
 
 static int show_profile(ls_train *t, const train_arguments *a, const char *run_dir)
@@ -161,7 +241,7 @@ static const char *from_environment(void *user, const char *name)
     return getenv(name);
 }
 
-/* Starts this very command once per rank. */
+/* Starts this very command once per rank. When one fails, the first has time to save what there is. */
 static int start_ranks(int ranks, int argc, char **argv)
 {
     launch_options launch = {
@@ -233,28 +313,26 @@ static ls_status show_loading(ls_train *t, const train_arguments *a)
 
 static int train_here(train_arguments *a)
 {
-    char run_dir[4096];
-    if (a->run_dir)
-        snprintf(run_dir, sizeof run_dir, "%s", a->run_dir);
-    else
-        choose_run_dir(a, run_dir, sizeof run_dir);
-    a->train.run_dir = run_dir;
+    char path[4096];
+    choose_run_dir(a, path, sizeof path);
+    a->train.run_dir = path;
     if (a->accumulate) a->train.slots = a->accumulate * (a->train.world ? ls_world_size(a->train.world) : 1);
     ls_log_set(is_first ? show_log : NULL, a);
     ls_train *t;
     ls_status status = ls_train_open(&t, &a->train);
     if (status) return complain(status);
+    const char *run_dir = ls_train_run_dir(t);
     if (is_first) last_run_set(run_dir);
     if (!a->quiet && is_first) introduce(t, run_dir);
     catch_signals();
     int64_t made = 0;
     bool stopped;
     status = run_steps(t, a, &made, &stopped);
-    if (status == LS_END && !stopped) {
+    if (status == LS_END && made && !stopped) {
         ls_status shown = show_loading(t, a);
         if (shown) status = shown;
     }
-    int code = finish(t, a, status, made, stopped, run_dir);
+    int code = status == LS_END ? finish(t, a, run_dir, made, stopped) : give_up(t, a, status, run_dir, made);
     if (stopped && a->train.world) leave_together(a->train.world);
     if (a->train.profile && made && code == EXIT_DONE) code = show_profile(t, a, run_dir);
     ls_train_free(&t);
@@ -267,18 +345,20 @@ int train_command(int argc, char **argv)
     ls__identity identity;
     ls_world *world = NULL;
     int code = train_arguments_read(&a, argc, argv);
-    if (code >= 0) return code;
-    ls_status status = ls__identity_find(&identity, from_environment, NULL);
-    if (status) return complain(status);
-    if (identity.launcher == LS__LAUNCHER_ALONE && a.ranks > 1) return start_ranks(a.ranks, argc, argv);
-    /* mpirun gives its ranks a terminal of their own, also where its output goes to a file. */
-    bool ours = identity.launcher == LS__LAUNCHER_ALONE || identity.launcher == LS__LAUNCHER_LOCKSTEP;
-    on_terminal = ours && isatty(STDOUT_FILENO) == 1;
-    status = join_world(&a, identity.launcher, &world);
-    if (status)
-        code = world ? EXIT_USAGE : complain(status);
-    else
-        code = train_here(&a);
+    ls_status status = LS_OK;
+    if (code < 0 && (status = ls__identity_find(&identity, from_environment, NULL))) code = complain(status);
+    bool alone = code < 0 && identity.launcher == LS__LAUNCHER_ALONE;
+    int ranks = a.ranks ? a.ranks : a.saved ? a.saved->ranks : 1;
+    if (code < 0 && alone && ranks > 1) {
+        code = start_ranks(ranks, argc, argv);
+    } else if (code < 0) {
+        a.launched = !alone && identity.launcher != LS__LAUNCHER_LOCKSTEP;
+        /* mpirun gives its ranks a terminal of their own, also where its output goes to a file. */
+        on_terminal = !a.launched && isatty(STDOUT_FILENO) == 1;
+        status = join_world(&a, identity.launcher, &world);
+        code = !status ? train_here(&a) : world ? EXIT_USAGE : complain(status);
+    }
     ls_world_free(&world);
+    train_arguments_free(&a);
     return code;
 }

@@ -2,8 +2,11 @@
 #include "cli/train_options.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "cli/commands.h"
+#include "cli/escape.h"
+#include "cli/last_run.h"
 #include "cli/near.h"
 
 static const char intro[] =
@@ -11,7 +14,8 @@ static const char intro[] =
     "\n"
     "Trains a GPT. Without --data: a small one on a built-in corpus of stories, which takes less than a minute.\n"
     "The run's folder gets run.json, metrics.jsonl (an object a step) and the model as a Hugging Face folder\n"
-    "(config.json, model.safetensors). Ctrl-C ends after the current step and saves.\n";
+    "(config.json, model.safetensors). Ctrl-C ends after the current step and saves; 'lockstep train --resume' goes "
+    "on.\n";
 
 static const char *const optimizers[] = { "adamw", "sgd", NULL };
 static const char *const wires[] = { "float32", "bfloat16", NULL };
@@ -65,7 +69,7 @@ static int read_rows(train_arguments *a, raw *r, int argc, char **argv)
         { OPTION_CHOICE, "--last", &r->last, "KIND",
           "an epoch's short last step: drop, keep, drop-step (drop; torch: keep)", 0, 0, lasts },
         { OPTION_AUTO, "--workers", &r->workers, "N", "threads that read ahead, or auto: found (auto)", 0, 256, NULL },
-        { OPTION_INT, "--prefetch", &t->prefetch, "N", "batches ahead for each of them (2; auto: found)", 1, 4096,
+        { OPTION_AUTO, "--prefetch", &t->prefetch, "N", "batches ahead for each of them (2; auto: found)", 1, 4096,
           NULL },
         { OPTION_TEXT, "--stage", &t->stage, "DIR", "copy the files to DIR on this machine, read them there", 0, 0,
           NULL },
@@ -118,7 +122,8 @@ static int read_rows(train_arguments *a, raw *r, int argc, char **argv)
           any, NULL },
         { OPTION_INT, "--eval-batches", &t->eval_batches, "N", "micro-batches of an evaluation (16)", 1, many, NULL },
         { OPTION_SEED, "--seed", &t->seed, "N", "of weights, order and dropout (0)", 0, 0, NULL },
-        { OPTION_INT, "--threads", &t->threads, "N", "default: the cores there are; changes no bit", 1, 4096, NULL },
+        { OPTION_AUTO, "--threads", &t->threads, "N", "per rank (auto: the cores there are); changes no bit", 1, 4096,
+          NULL },
         { OPTION_HEADING, "Output", NULL, NULL, NULL, 0, 0, NULL },
         { OPTION_TEXT, "--run-dir", &a->run_dir, "DIR", "the run's folder (runs/NAME, and runs/last points to it)", 0,
           0, NULL },
@@ -126,11 +131,15 @@ static int read_rows(train_arguments *a, raw *r, int argc, char **argv)
         { OPTION_LONG, "--log-every", &a->log_every, "N", "steps between lines, when not on a terminal", 1, any, NULL },
         { OPTION_INT, "--sample-tokens", &a->sample_tokens, "N", "length of the sample at the end, 0: none (300)", 0,
           many, NULL },
-        { OPTION_LONG, "--checkpoint-every", &t->checkpoint_every, "N", "steps between checkpoints (none)", 1, any,
-          NULL },
+        { OPTION_LONG, "--checkpoint-every", &t->checkpoint_every, "N",
+          "steps between checkpoints (0: only at the end)", 0, any, NULL },
         { OPTION_INT, "--keep", &t->keep, "N", "how many of the newest checkpoints stay (2)", 1, many, NULL },
-        { OPTION_FLAG, "--resume", &t->resume, NULL, "go on with the run in --run-dir, from its newest checkpoint", 0,
+        { OPTION_PERHAPS, "--resume", &a->resume, "[DIR]",
+          "go on with the run in DIR (runs/last), with its own options; --steps may be more", 0, 0, NULL },
+        { OPTION_FLAG, "--overwrite", &t->overwrite, NULL, "the folder may hold a run or a model, which is replaced", 0,
           0, NULL },
+        { OPTION_FLAG, "--no-checkpoint", &t->no_checkpoint, NULL, "write no checkpoint, not even at the end", 0, 0,
+          NULL },
         { OPTION_LONG, "--metrics-every", &t->metrics_every, "N", "steps between lines of metrics.jsonl (1)", 1, any,
           NULL },
         { OPTION_FLAG, "--no-tensorboard", &t->no_tensorboard, NULL, "write no event files for TensorBoard", 0, 0,
@@ -195,80 +204,173 @@ static int read_inject(const char *text, ls_train_delay *d)
     return EXIT_USAGE;
 }
 
+/* What contradicts itself, or lacks what belongs to it. `a` holds what the command line says and nothing else. */
+static int check_together(const train_arguments *a, const raw *r)
+{
+    const ls_train_options *t = &a->train;
+    const char *wrong = NULL;
+    if (t->init &&
+        (t->model.layers || t->model.width || t->model.heads || t->model.vocab || t->model.context || a->model))
+        wrong = "--init: the folder says how large the model is; leave out --model, --layers, --width, --heads, "
+                "--vocab-size and --context";
+    else if (a->run_dir && a->name)
+        wrong = "--run-dir names the folder; --name has no use beside it";
+    else if (a->run_dir && !*a->run_dir)
+        wrong = "--run-dir: the name of the folder is empty";
+    else if (a->name && (!*a->name || *a->name == '.' || strchr(a->name, '/') || !strcmp(a->name, "last")))
+        wrong =
+            "--name: must be the name of a folder in runs/, without '/' or a leading dot, and not 'last'; --run-dir "
+            "takes any path";
+    else if (t->steps && t->epochs > 0)
+        wrong = "--steps and --epochs both say how long; give one";
+    else if (a->resume && t->overwrite)
+        wrong = "--overwrite begins a new run, --resume goes on with an old one; give one";
+    else if (a->resume && *a->resume && (a->run_dir || a->name))
+        wrong = "--resume names the run; leave out --run-dir and --name";
+    else if (t->no_checkpoint && t->checkpoint_every)
+        wrong = "--no-checkpoint and --checkpoint-every: give one";
+    else if (a->accumulate && t->slots)
+        wrong = "--accumulate counts micro-batches on each rank, --slots over all; give one";
+    else if (a->resume)
+        return -1;
+    else if (t->stage_limit && !t->stage)
+        wrong = "--stage-limit says how much the copies may take: say where with --stage";
+    else if (!a->data.count && t->stage)
+        wrong = "--stage: the built-in corpus is in no file; name files with --data";
+    else if (r->order == LS_ORDER_BALANCED && !t->padded)
+        wrong = "--order balanced: packed sequences are all of one length; it is for --pad";
+    if (!wrong) return -1;
+    fprintf(stderr, "lockstep train: %s\n", wrong);
+    return EXIT_USAGE;
+}
+
+/* Values that stand for "not given". */
+static const raw nothing = { .optimizer = -1,
+                             .schedule = -1,
+                             .workers = -2,
+                             .update = -1,
+                             .wire = -1,
+                             .sum = -1,
+                             .order = -1,
+                             .input = -1,
+                             .on_bad = -1,
+                             .last = -1,
+                             .lr_end = -1,
+                             .weight_decay = -1,
+                             .momentum = -1,
+                             .dropout = -1,
+                             .clip = -1 };
+
+/* What was given goes over what is there: the defaults, or the options of the run that is resumed. 0 stands for 0 here and for
+ * the default in the library, where a negative number means none. */
+static void apply_raw(ls_train_options *t, const raw *r)
+{
+    if (r->optimizer >= 0) t->optimizer.kind = (ls_optimizer_kind)r->optimizer;
+    if (r->schedule >= 0) t->schedule.kind = (ls_schedule_kind)r->schedule;
+    if (r->lr_end >= 0) t->schedule.lr_end = r->lr_end == 0 ? -1 : r->lr_end;
+    if (r->weight_decay >= 0) t->optimizer.weight_decay = r->weight_decay == 0 ? -1 : r->weight_decay;
+    if (r->momentum >= 0) t->optimizer.momentum = r->momentum == 0 ? -1 : r->momentum;
+    if (r->dropout >= 0) t->model.dropout = r->dropout == 0 ? -1 : r->dropout;
+    if (r->clip >= 0) t->clip = r->clip == 0 ? -1 : r->clip;
+    if (r->workers >= -1) t->workers = r->workers < 0 ? 0 : r->workers == 0 ? -1 : r->workers;
+    if (r->update >= 0) t->update = (ls_update)r->update;
+    if (r->sum >= 0) t->any_order = r->sum == 1;
+    if (r->wire >= 0) t->bf16 = r->wire == 1;
+    if (r->order >= 0) t->order = (ls_order)r->order;
+    if (r->input >= 0) {
+        bool text = r->input < LS_TEXT_FORMAT_COUNT;
+        t->text_format = text ? (ls_text_format)r->input : LS_TEXT_AUTO;
+        t->shard_format = text ? LS_SHARD_AUTO : (ls_shard_format)(r->input - LS_TEXT_FORMAT_COUNT + 1);
+    }
+    if (r->on_bad >= 0) t->skip_bad = r->on_bad == 1;
+    if (r->last >= 0) t->last = (ls_last)(r->last + 1);
+    if (r->bucket_mb > 0) t->bucket_bytes = (size_t)(r->bucket_mb * (1 << 20));
+}
+
+/* Finds the run, reads its options, and reads the command line once more over them. `a` holds what was given. */
+static int resume(train_arguments *a, raw *r, int argc, char **argv)
+{
+    const ls_train_options given = a->train;
+    train_arguments own = *a;
+    if (*own.resume) own.run_dir = own.resume;
+    if (own.name && asprintf(&own.named, "runs/%s", own.name) >= 0) own.run_dir = own.named;
+    if (!own.run_dir && !(own.run_dir = last_run_or(NULL, "train"))) return EXIT_USAGE;
+    *a = own;
+    ls_status status = ls_train_saved_open(&a->saved, own.run_dir);
+    if (status == LS_ENOENT) {
+        fprintf(stderr, "lockstep train: --resume %s: is not the folder of a run: it has no run.json\n",
+                printable(own.run_dir));
+        return EXIT_USAGE;
+    }
+    if (status) return exit_failure("train", status);
+    a->train = a->saved->options;
+    *r = nothing;
+    int code = read_rows(a, r, argc, argv);
+    a->run_dir = own.run_dir;
+    ls_train_options *t = &a->train;
+    t->resume = true;
+    if (code >= 0) return code;
+    if (given.epochs > 0) t->steps = 0; /* they say it anew */
+    if (a->accumulate) t->slots = 0;
+    if (a->model) {
+        ls_gpt2_options *m = &t->model;
+        if (!given.model.layers) m->layers = 0;
+        if (!given.model.width) m->width = 0;
+        if (!given.model.heads) m->heads = 0;
+        return settle_model(a);
+    }
+    return -1;
+}
+
+/* A list of the arguments to read: reading moves them and lists point into it, so whoever needs them again takes a copy. */
+static char **copy_words(int argc, char **argv)
+{
+    char **copy = calloc((size_t)argc + 1, sizeof *copy);
+    if (copy)
+        memcpy(copy, argv, (size_t)argc * sizeof *copy);
+    else
+        fprintf(stderr, "lockstep train: out of memory\n");
+    return copy;
+}
+
 int train_arguments_read(train_arguments *a, int argc, char **argv)
 {
-    raw r = { .schedule = LS_SCHEDULE_COSINE,
-              .lr_end = -1,
-              .weight_decay = -1,
-              .momentum = -1,
-              .dropout = -1,
-              .clip = -1,
-              .workers = -1,
-              .last = -1 };
+    raw r = nothing;
     *a = (train_arguments){ .sample_tokens = 300, .train = { .schedule = { .warmup = -1 } } };
-    int code = read_rows(a, &r, argc, argv);
+    char **words = copy_words(argc, argv), **again = words ? copy_words(argc, argv) : NULL;
+    a->words[0] = words;
+    a->words[1] = again;
+    if (!again) return EXIT_FAILED;
+    int code = read_rows(a, &r, argc, words);
+    if (code < 0) code = check_together(a, &r);
     if (code >= 0) return code;
     ls_train_options *t = &a->train;
-    if (t->init &&
-        (t->model.layers || t->model.width || t->model.heads || t->model.vocab || t->model.context || a->model)) {
-        fprintf(stderr, "lockstep train: --init: the folder says how large the model is; leave out --model, --layers, "
-                        "--width, --heads, --vocab-size and --context\n");
-        return EXIT_USAGE;
+    if (a->resume) {
+        code = resume(a, &r, argc, again);
+    } else {
+        t->schedule.kind = LS_SCHEDULE_COSINE;
+        if (!t->init) code = settle_model(a);
+        if (!t->length && !t->init) t->length = a->data.count ? 256 : 64;
     }
-    if (a->run_dir && a->name) {
-        fprintf(stderr, "lockstep train: --run-dir names the folder; --name has no use beside it\n");
-        return EXIT_USAGE;
-    }
-    if (t->steps && t->epochs > 0) {
-        fprintf(stderr, "lockstep train: --steps and --epochs both say how long; give one\n");
-        return EXIT_USAGE;
-    }
-    if (t->resume && !a->run_dir) {
-        fprintf(stderr, "lockstep train: --resume goes on with a run: say which with --run-dir\n");
-        return EXIT_USAGE;
-    }
-    if (a->accumulate && t->slots) {
-        fprintf(stderr, "lockstep train: --accumulate counts micro-batches on each rank, --slots over all; give one\n");
-        return EXIT_USAGE;
-    }
-    if (t->stage_limit && !t->stage) {
-        fprintf(stderr, "lockstep train: --stage-limit says how much the copies may take: say where with --stage\n");
-        return EXIT_USAGE;
-    }
-    if (!a->data.count && t->stage) {
-        fprintf(stderr, "lockstep train: --stage: the built-in corpus is in no file; name files with --data\n");
-        return EXIT_USAGE;
-    }
-    if (r.order == LS_ORDER_BALANCED && !t->padded) {
-        fprintf(stderr, "lockstep train: --order balanced: packed sequences are all of one length; it is for --pad\n");
-        return EXIT_USAGE;
-    }
-    if (!t->init && (code = settle_model(a)) >= 0) return code;
-    if (!t->length && !t->init) t->length = a->data.count ? 256 : 64;
+    if (code >= 0) return code;
     if (r.inject && (code = read_inject(r.inject, &t->inject)) >= 0) return code;
-    t->optimizer.kind = (ls_optimizer_kind)r.optimizer;
-    t->schedule.kind = (ls_schedule_kind)r.schedule;
-    /* -1 stands for "not given" here and for "none" in the library, where 0 is the default. */
-    t->schedule.lr_end = r.lr_end < 0 ? 0 : r.lr_end == 0 ? -1 : r.lr_end;
-    t->optimizer.weight_decay = r.weight_decay < 0 ? 0 : r.weight_decay == 0 ? -1 : r.weight_decay;
-    t->optimizer.momentum = r.momentum < 0 ? 0 : r.momentum == 0 ? -1 : r.momentum;
-    t->model.dropout = r.dropout < 0 ? 0 : r.dropout == 0 ? -1 : r.dropout;
-    t->clip = r.clip < 0 ? 0 : r.clip == 0 ? -1 : r.clip;
-    t->workers = r.workers < 0 ? 0 : r.workers == 0 ? -1 : r.workers;
-    t->update = (ls_update)r.update;
-    t->any_order = r.sum == 1;
-    t->bf16 = r.wire == 1;
-    t->order = (ls_order)r.order;
-    if (r.input < LS_TEXT_FORMAT_COUNT)
-        t->text_format = (ls_text_format)r.input;
-    else
-        t->shard_format = (ls_shard_format)(r.input - LS_TEXT_FORMAT_COUNT + 1);
-    t->skip_bad = r.on_bad == 1;
-    t->last = (ls_last)(r.last + 1);
-    t->bucket_bytes = (size_t)(r.bucket_mb * (1 << 20));
-    t->data = (const char *const *)a->data.items;
-    t->n_data = a->data.count;
-    t->val_data = (const char *const *)a->val_data.items;
-    t->n_val_data = a->val_data.count;
+    apply_raw(t, &r);
+    if (t->prefetch < 0) t->prefetch = 0; /* auto */
+    if (a->data.count) {
+        t->data = (const char *const *)a->data.items;
+        t->n_data = a->data.count;
+    }
+    if (a->val_data.count) {
+        t->val_data = (const char *const *)a->val_data.items;
+        t->n_val_data = a->val_data.count;
+    }
     return -1;
+}
+
+void train_arguments_free(train_arguments *a)
+{
+    ls_train_saved_free(&a->saved);
+    free(a->named);
+    free(a->words[0]);
+    free(a->words[1]);
 }

@@ -10,6 +10,7 @@ static const struct {
 } words[] = {
     { "any_order", "--sum-order fast" },
     { "no_record", "--no-record" },
+    { "overwrite", "--overwrite" },
     { "skip_bad", "--on-bad skip" },
 };
 

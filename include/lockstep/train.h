@@ -109,10 +109,14 @@ typedef struct ls_train_options {
     uint64_t seed;
     int threads; /* 0: the cores that this process may run on */
 
-    /* ---- Checkpoints, in the run directory */
-    int64_t checkpoint_every; /* steps; also at the end and when stopped; 0: none */
-    int keep;                 /* the newest so many; 0: 2 */
-    bool resume;              /* go on from the newest whole one in `run_dir`, on any number of ranks */
+    /* ---- Checkpoints, in the run directory: at the end and when the run is stopped, so that it can be resumed */
+    int64_t checkpoint_every; /* and every so many steps; 0: only then */
+    bool no_checkpoint;       /* none at all: the run cannot be resumed */
+    int keep;                 /* the newest so many that are intact; 0: 2 */
+    bool
+        resume; /* the run in `run_dir`, from its newest intact checkpoint, on any number of ranks; the other options must
+                    be those of the run (see ls_train_saved_open()), but for ranks, threads, workers and others that do not
+                    affect results, and `steps`, to which the schedule of the learning rate then extends */
 
     int64_t metrics_every; /* steps between lines of metrics.jsonl; evaluations and the last step always; 0: 1 */
     bool no_tensorboard;   /* no event files for TensorBoard in the run directory */
@@ -123,7 +127,11 @@ typedef struct ls_train_options {
     bool barriers;  /* a barrier before each phase, the classic way to see waiting: slower, and blind inside phases */
     ls_train_delay inject; /* for tests */
 
-    const char *run_dir; /* made if it is not there; one that holds a run already is LS_EINVAL; NULL: no files */
+    const char
+        *run_dir; /* made if it is not there, and locked; one that holds a run or a model is LS_EINVAL, and so is one
+                            in which another process trains; NULL: no files. A run that makes no step leaves no folder */
+    bool number_run_dir; /* if it is there already, another is made: "-2" or the like is put behind its name */
+    bool overwrite;      /* it may hold a run or a model: the run goes at once, the model when there is a new one */
 } ls_train_options;
 
 /* What a step did. Times are wall time in milliseconds and add up to `step_ms`. */
@@ -146,7 +154,7 @@ typedef struct ls_train_metrics {
 
 typedef struct ls_train ls_train;
 
-/* Opens data, makes or reads the model, and makes the run directory. Nothing is written before all else is known to be
+/* Opens data, makes or reads the model, and makes and locks the run directory. Nothing is written before all else is known to be
  * right. On failure *out is NULL. */
 LS_API LS_MUST_CHECK ls_status ls_train_open(ls_train **out, const ls_train_options *options);
 LS_API void ls_train_free(ls_train **train);
@@ -171,14 +179,23 @@ LS_API LS_MUST_CHECK ls_status ls_train_loading_get(ls_train *train, ls_train_lo
 /* The rank whose data come late and hold the others up, and a sentence about it; -1: there is none. Pure. */
 LS_API int ls_train_late_rank(const ls_train_loading *all, int ranks, char *text, size_t bytes);
 
-/* Writes the model to the run directory. Without one: LS_ESTATE. */
+/* Writes the model to the run directory. Without one: LS_ESTATE, and so when a step failed while weights were being updated:
+ * they are of no step. */
 LS_API LS_MUST_CHECK ls_status ls_train_save(ls_train *train);
+
+/* Writes a checkpoint of the last step that was made, unless there is one, and waits until it is on the disk. After an error,
+ * too: LS_ESTATE if the step failed while weights were being updated. On the first rank; nothing on the others. */
+LS_API LS_MUST_CHECK ls_status ls_train_checkpoint(ls_train *train);
 
 /* Writes what each operation cost on this rank to profile/rank-R.json in the run directory; `profile` must have been asked
  * for. Every rank calls it by itself. */
 LS_API LS_MUST_CHECK ls_status ls_train_save_profile(ls_train *train);
 
 LS_API ls_model *ls_train_model(const ls_train *train);
+/* Where the run is, if it has a run directory: `run_dir`, perhaps with a number behind it. It lives as long as the training. */
+LS_API const char *ls_train_run_dir(const ls_train *train);
+/* Steps that were made, in this process and before. */
+LS_API int64_t ls_train_steps_made(const ls_train *train);
 /* The options in force, defaults filled in. */
 LS_API const ls_train_options *ls_train_options_of(const ls_train *train);
 /* NULL: the data are shards, and nobody said what they were made with. */
@@ -187,13 +204,23 @@ LS_API const ls_tokenizer *ls_train_tokenizer(const ls_train *train);
  * threads: the yardstick for metrics.gflops. Each call measures anew, for about 50 ms, and gives the best so far. */
 LS_API double ls_train_peak_gflops(ls_train *train);
 
+/* ---- Runs */
+/* What a run was started with, or resumed with last. */
+typedef struct ls_train_saved {
+    ls_train_options options; /* as ls_train_open() takes them; without world and run_dir */
+    int ranks;
+} ls_train_saved;
+/* Reads RUN/run.json. The options' texts belong to *out and live as long as it. On failure *out is NULL. */
+LS_API LS_MUST_CHECK ls_status ls_train_saved_open(ls_train_saved **out, const char *run_dir);
+LS_API void ls_train_saved_free(ls_train_saved **saved);
+
 /* ---- Checkpoint files */
 typedef struct ls_checkpoint_info {
     int64_t step;
     size_t elements; /* of the model, padding included */
     size_t bytes;    /* of the file */
 } ls_checkpoint_info;
-/* Whether a checkpoint is whole: LS_EFORMAT with the reason if not. */
+/* Whether a checkpoint is intact: LS_EFORMAT with the reason if not. */
 LS_API LS_MUST_CHECK ls_status ls_checkpoint_verify(const char *path, ls_checkpoint_info *info);
 
 #ifdef __cplusplus

@@ -138,6 +138,11 @@ ls_status ls__ddp_on_sum(ls_ddp *d, ls__sum_fn fn, void *user)
     return LS_OK;
 }
 
+size_t ls__ddp_bucket_bytes(const ls_ddp *d)
+{
+    return d->options.bucket_bytes;
+}
+
 size_t ls__ddp_bucket_begin(const ls_ddp *d, size_t bucket)
 {
     return d->buckets[bucket].plan.begin;

@@ -21,5 +21,7 @@ LS_MUST_CHECK ls_status ls__ddp_on_sum(ls_ddp *ddp, ls__sum_fn fn, void *user);
 
 /* Where bucket i begins in the flat block; the number of them is in ls_ddp_stats. */
 size_t ls__ddp_bucket_begin(const ls_ddp *ddp, size_t bucket);
+/* The option bucket_bytes that is in force. */
+size_t ls__ddp_bucket_bytes(const ls_ddp *ddp);
 
 #endif

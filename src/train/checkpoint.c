@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "base/file.h"
 #include "base/log.h"
@@ -58,10 +59,8 @@ static contents contents_of(const ls_train *t)
 
 static char *make_head(const ls_train *t, const contents *c)
 {
-    ls__fact facts[LS__MAX_FACTS];
-    int n = ls__train_facts(t, facts);
     json_t *settings = json_object();
-    for (int i = 0; i < n; i++) json_object_set_new(settings, facts[i].name, json_real(facts[i].value));
+    for (int i = 0; i < t->n_facts; i++) json_object_set_new(settings, t->facts[i].name, json_real(t->facts[i].value));
     json_t *root = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:i, s:o}", "lockstep", ls_version(), "step",
                              (json_int_t)c->step, "epoch", (json_int_t)c->data.epoch, "data_step",
                              (json_int_t)c->data.step, "data_print", (json_int_t)c->data.fingerprint, "elements",
@@ -225,20 +224,19 @@ void ls__checkpoint_close(ls_train *t)
 
 /* ---- Resuming. */
 
-/* LS_EINVAL unless the checkpoint was made with the settings that this training has. */
+/* LS_EINVAL unless the checkpoint was made with the settings and the data that this training has. */
 static ls_status compare_settings(const ls_train *t, const ls__checkpoint_file *f)
 {
-    ls__fact facts[LS__MAX_FACTS];
-    int n = ls__train_facts(t, facts);
     json_t *settings = json_object_get(f->head, "settings");
-    for (int i = 0; i < n; i++) {
-        const json_t *value = json_object_get(settings, facts[i].name);
-        if (!facts[i].fixed || (json_is_number(value) && json_number_value(value) == facts[i].value)) continue;
-        if (!strncmp(facts[i].name, "the hash", 8))
-            return ls__fail(LS_EINVAL, "%s: %s was another; go on with the data and settings of the run", f->path,
-                            facts[i].name);
-        return ls__fail(LS_EINVAL, "%s: was made with %s %.9g, and now it is %.9g; go on with the settings of the run",
-                        f->path, facts[i].name, json_number_value(value), facts[i].value);
+    for (int i = 0; i < t->n_facts; i++) {
+        const ls__fact *fact = &t->facts[i];
+        const json_t *value = json_object_get(settings, fact->name);
+        if (!fact->fixed || (json_is_number(value) && json_number_value(value) == fact->value)) continue;
+        if (fact->hashed)
+            return ls__fail(LS_EINVAL, "%s: was made with another '%s'; resume with the data and settings of the run",
+                            f->path, fact->name);
+        return ls__fail(LS_EINVAL, "%s: the checkpoint has %s=%.9g, got %.9g; resume with the settings of the run",
+                        f->path, fact->name, json_number_value(value), fact->value);
     }
     contents own = contents_of(t);
     if (f->elements != own.elements || f->n_blocks != own.n_blocks)
@@ -282,7 +280,6 @@ static ls_status find_newest(ls_train *t, int64_t *step)
     if (n && !status) {
         note_intact(w, *step);
         w->step = *step;
-        if (ls__train_is_first(t)) ls__file_remove_temporaries(w->folder, "step-");
     }
     free(steps);
     return status;
@@ -312,6 +309,32 @@ static ls_status take_over(ls_train *t, int64_t step)
     return status;
 }
 
+/* A run without checkpoints. One that has a model is not made once more: who wants that can say so. */
+static ls_status begin_anew(ls_train *t)
+{
+    struct stat own, from;
+    const char *path = t->options.run_dir, *init = t->options.init;
+    if (!ls__train_is_first(t)) return LS_OK;
+    bool in_place = init && !stat(init, &from) && !stat(path, &own) && from.st_ino == own.st_ino &&
+                    from.st_dev == own.st_dev; /* the model is what it was started from */
+    if (ls__run_dir_has_model(path) && !in_place)
+        return ls__fail(LS_ENOENT, "%s: has a model but no checkpoint to resume from; start a new run", path);
+    ls__log(LS_LOG_WARNING, "%s: no checkpoint to resume from; the run begins anew", path);
+    return LS_OK;
+}
+
+bool ls__checkpoint_any(const ls_train *t)
+{
+    int64_t *steps = NULL;
+    size_t n = 0;
+    char *folder;
+    if (asprintf(&folder, "%s/checkpoints", t->options.run_dir) < 0) return false;
+    ls_status status = ls__checkpoint_list(folder, &steps, &n);
+    free(folder);
+    free(steps);
+    return !status && n;
+}
+
 /* All ranks look for themselves, which takes about the same time everywhere, and take the first rank's choice. */
 ls_status ls__checkpoint_resume(ls_train *t)
 {
@@ -327,9 +350,12 @@ ls_status ls__checkpoint_resume(ls_train *t)
                           "must see the same folder",
                           t->options.run_dir, (long long)step, (long long)chosen);
     else if (!chosen)
-        status = ls__fail(LS_ENOENT, "%s: no checkpoint to resume from", t->options.run_dir);
+        status = begin_anew(t);
     else
         status = take_over(t, chosen);
+    if (!status && t->step > t->options.steps)
+        status = ls__fail(LS_EINVAL, "%s: the run has made %lld steps already, got steps=%lld", t->options.run_dir,
+                          (long long)t->step, (long long)t->options.steps);
     /* Nobody may read weights before the machine's first rank has put them there. */
     return ls__parallel_agree(t, status);
 }

@@ -14,8 +14,11 @@ LS_MUST_CHECK ls_status ls__checkpoint_save(ls_train *t, bool last);
 LS_MUST_CHECK ls_status ls__checkpoint_wait(ls_train *t);
 void ls__checkpoint_close(ls_train *t);
 
+/* Whether the run's folder has checkpoints, intact or not. */
+bool ls__checkpoint_any(const ls_train *t);
 /* Goes on from the newest intact checkpoint of the run's folder: weights, state, step and place in the data. One that is
- * corrupt is passed over, which is logged. LS_ENOENT if there is none. All ranks call it. */
+ * corrupt is passed over, which is logged. A run that was killed before its first checkpoint begins anew, which is logged, too.
+ * All ranks call it. */
 LS_MUST_CHECK ls_status ls__checkpoint_resume(ls_train *t);
 
 #endif

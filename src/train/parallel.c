@@ -20,6 +20,7 @@
 #include "comm/apply.h"
 #include "comm/group.h"
 #include "ddp/on_sum.h"
+#include "train/checkpoint.h"
 #include "train/record.h"
 #include "train/training.h"
 
@@ -73,17 +74,17 @@ ls_status ls__parallel_agree(ls_train *t, ls_status own)
 
 ls_status ls__parallel_compare(ls_train *t)
 {
-    ls__fact facts[LS__MAX_FACTS];
+    const ls__fact *facts = t->facts;
     double both[2 * LS__MAX_FACTS];
-    int n = ls__train_facts(t, facts);
+    int n = t->n_facts;
     for (int i = 0; i < n; i++) both[i] = facts[i].value, both[n + i] = -facts[i].value;
     ls_status status = ls_allreduce(ls_world_group(t->parallel.world), both, 2 * (size_t)n, LS_F64, LS_MAX);
     for (int i = 0; i < n && !status; i++) {
         if (both[i] == -both[n + i]) continue;
         static const char advice[] = "give all ranks the same command line and data";
-        if (!strncmp(facts[i].name, "the hash", 8))
-            status =
-                ls__fail(LS_EMISMATCH, "the ranks were started differently: %s differs; %s", facts[i].name, advice);
+        if (facts[i].hashed)
+            status = ls__fail(LS_EMISMATCH, "the ranks were started differently: the %s is not the same; %s",
+                              facts[i].name, advice);
         else
             status = ls__fail(LS_EMISMATCH, "the ranks were started differently: %s is from %.9g to %.9g; %s",
                               facts[i].name, -both[n + i], both[i], advice);
@@ -169,10 +170,14 @@ static ls_status fill_values(ls_train *t)
         begin = elements / (size_t)size * (size_t)rank;
         end = rank + 1 == size ? elements : elements / (size_t)size * (size_t)(rank + 1);
     }
-    if (!t->options.init)
+    /* A checkpoint has all values; of the folder that the run was started from, what else is kept in it is taken if it is
+     * still there. */
+    bool restored = t->options.resume && ls__checkpoint_any(t);
+    if (!t->options.init && !restored)
         status = ls_model_init(t->model, begin, end, t->options.seed, t->options.threads);
-    else if (!p->shared || rank == 0)
+    else if (t->options.init && (!p->shared || rank == 0))
         status = ls_model_load(t->model, t->options.init);
+    if (restored) status = LS_OK;
     return ls__parallel_agree(t, status);
 }
 

@@ -1,18 +1,24 @@
-/* The run directory. metrics.jsonl is appended to with one write a step and without the heap, so that a run that is
- * killed leaves whole lines. See run_dir.h. */
+/* The run directory. metrics.jsonl is appended to with one write a step and without the heap, so that a run that is killed
+ * leaves whole lines. It is the first file that is made and the last that is removed, and the process that trains holds a
+ * lock on it: whoever wants to write to the folder and does not get the lock leaves everything as it is. See run_dir.h. */
 #include "train/run_dir.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 #include "base/file.h"
+#include "base/log.h"
 #include "base/status.h"
+#include "train/checkpoint_file.h"
+#include "train/settings.h"
 #include "train/tensorboard.h"
 #include "train/training.h"
 
@@ -24,82 +30,240 @@ static char *join(const char *folder, const char *name)
     return NULL;
 }
 
-ls_status ls__run_dir_check(const char *path)
+/* ---- Files of a run. */
+
+static const char *const model_files[] = { "model.safetensors",     "config.json",       "generation_config.json",
+                                           "tokenizer.json",        "vocab.json",        "merges.txt",
+                                           "tokenizer_config.json", "added_tokens.json", "special_tokens_map.json",
+                                           "chat_template.jinja" };
+enum { MODEL_FILES = sizeof model_files / sizeof *model_files };
+
+/* What a run makes in folders of its own, and how the names there begin. */
+static const struct {
+    const char *folder, *begin;
+} parts[] = {
+    { "checkpoints", "step-" }, { "events", "rank-" }, { "profile", "rank-" }, { "tensorboard", "events.out.tfevents." }
+};
+enum { PARTS = sizeof parts / sizeof *parts };
+
+static bool has(const char *folder, const char *name)
 {
+    struct stat st;
+    char *path = join(folder, name);
+    bool there = path && !lstat(path, &st);
+    free(path);
+    return there;
+}
+
+bool ls__run_dir_has_model(const char *path)
+{
+    return has(path, model_files[0]);
+}
+
+/* Removes the files of a part, and the folder if nothing else is in it. */
+static void remove_part(const char *path, int part)
+{
+    char *folder = join(path, parts[part].folder);
+    DIR *d = folder ? opendir(folder) : NULL;
+    for (const struct dirent *e; d && (e = readdir(d));)
+        if (!strncmp(e->d_name, parts[part].begin, strlen(parts[part].begin))) unlinkat(dirfd(d), e->d_name, 0);
+    if (d) closedir(d);
+    if (folder) rmdir(folder);
+    free(folder);
+}
+
+/* What a killed process left half written. */
+static void remove_temporaries(const char *path)
+{
+    for (int i = 0; i < MODEL_FILES; i++) ls__file_remove_temporaries(path, model_files[i]);
+    ls__file_remove_temporaries(path, "run.json");
+    for (int i = 0; i < PARTS; i++) {
+        char *folder = join(path, parts[i].folder);
+        if (folder) ls__file_remove_temporaries(folder, parts[i].begin);
+        free(folder);
+    }
+}
+
+/* ---- The lock. */
+
+static ls_status in_use(const char *path)
+{
+    return ls__fail(LS_EINVAL,
+                    "%s: another training is under way in this folder; wait for its end, or name another folder", path);
+}
+
+/* The lock of an open file. Where there are no locks, the file system's, nobody is kept out. */
+static ls_status take_lock(const char *path, int fd)
+{
+    if (!flock(fd, LOCK_EX | LOCK_NB)) return LS_OK;
+    if (errno == EWOULDBLOCK) return in_use(path);
+    ls__log(LS_LOG_WARNING, "%s: cannot be locked (%s): a second training in this folder would not be noticed", path,
+            strerror(errno));
+    return LS_OK;
+}
+
+/* Opens metrics.jsonl and locks it; makes it if it is not there. */
+static ls_status lock(const char *path, int *fd)
+{
+    struct stat opened, there;
     char *metrics = join(path, "metrics.jsonl");
     if (!metrics) return LS_ENOMEM;
     ls_status status = LS_OK;
-    if (access(metrics, F_OK) == 0)
-        status = ls__fail(LS_EINVAL, "%s: holds a run already; name another folder, or remove that one", path);
+    for (*fd = -1; *fd < 0 && !status;) {
+        *fd = open(metrics, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0666);
+        if (*fd < 0)
+            status = ls__fail_errno("%s: cannot be opened", metrics);
+        else
+            status = take_lock(path, *fd);
+        /* Between the two calls, a run that made no step may have ended and removed it. */
+        bool same = !status && !fstat(*fd, &opened) && !stat(metrics, &there) && opened.st_ino == there.st_ino &&
+                    opened.st_dev == there.st_dev;
+        if (*fd >= 0 && !same) {
+            close(*fd);
+            *fd = -1;
+        }
+    }
     free(metrics);
     return status;
 }
 
-/* A list of file names; an empty one for none. */
-static json_t *names(const char *const *list, size_t count)
+/* ---- What is there already. */
+
+static bool has_checkpoints(const char *path)
 {
-    json_t *out = json_array();
-    for (size_t i = 0; i < count; i++) json_array_append_new(out, json_string(list[i]));
-    return out;
+    int64_t *steps;
+    size_t n = 0;
+    char *folder = join(path, parts[0].folder);
+    if (folder && !ls__checkpoint_list(folder, &steps, &n)) free(steps);
+    free(folder);
+    return n;
 }
 
-static json_t *describe(const ls_train *t)
+/* LS_EINVAL if a new run would overwrite something. The rest of a start that was killed before its first step is nothing:
+ * an empty metrics.jsonl, with or without run.json and events. */
+static ls_status check_empty(const char *path)
 {
-    static const char *const schedules[] = { "constant", "linear", "cosine" };
-    static const char *const lasts[] = { "default", "drop", "keep", "drop-step" };
+    static const char advice[] = "name another folder, or set overwrite to replace what is there";
+    struct stat st = { 0 };
+    char *metrics = join(path, "metrics.jsonl");
+    if (!metrics) return LS_ENOMEM;
+    bool begun = !stat(metrics, &st);
+    free(metrics);
+    for (int i = 0; i < MODEL_FILES; i++)
+        if (has(path, model_files[i]))
+            return ls__fail(LS_EINVAL, "%s: holds a %s (%s); %s", path, begun ? "run already" : "model", model_files[i],
+                            advice);
+    if (st.st_size || has_checkpoints(path) ||
+        (!begun && (has(path, "run.json") || has(path, "events/rank-0.bin") || has(path, "profile/rank-0.json"))))
+        return ls__fail(LS_EINVAL, "%s: holds a run already; %s", path, advice);
+    return LS_OK;
+}
+
+ls_status ls__run_dir_check(const char *path, bool overwrite)
+{
+    char *metrics = join(path, "metrics.jsonl");
+    if (!metrics) return LS_ENOMEM;
+    int fd = open(metrics, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    bool busy = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK;
+    if (fd >= 0) close(fd);
+    free(metrics);
+    if (busy) return in_use(path);
+    return overwrite ? LS_OK : check_empty(path);
+}
+
+/* ---- Opening. */
+
+/* A folder that was not there: "-2", "-3"... is put behind its name if need be. mkdir() decides, so that two runs that start at
+ * the same moment get two folders. */
+static ls_status make_numbered(ls__run_dir *run, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *above = slash && slash != path ? strndup(path, (size_t)(slash - path)) : strdup(".");
+    ls_status status = above ? ls__file_make_dir(above) : ls__fail(LS_ENOMEM, "%s: out of memory", path);
+    free(above);
+    for (int i = 1; !status && !run->path; i++) {
+        char *name = NULL;
+        if ((i == 1 ? asprintf(&name, "%s", path) : asprintf(&name, "%s-%d", path, i)) < 0)
+            return ls__fail(LS_ENOMEM, "%s: out of memory", path);
+        if (!mkdir(name, 0777)) {
+            run->path = name;
+            run->made = true;
+            continue;
+        }
+        if (errno != EEXIST) status = ls__fail_errno("%s: the folder cannot be made", name);
+        free(name);
+    }
+    return status;
+}
+
+static ls_status make_folder(ls__run_dir *run, const char *path)
+{
+    struct stat st;
+    run->made = lstat(path, &st) != 0;
+    ls_status status = ls__file_make_dir(path);
+    if (!status && !(run->path = strdup(path))) status = ls__fail(LS_ENOMEM, "%s: out of memory", path);
+    return status;
+}
+
+static ls_status write_settings(const ls__run_dir *run, const ls_train *t)
+{
+    char *path = join(run->path, "run.json"), *text = ls__settings_text(t);
+    ls_status status = path && text ? LS_OK : ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
+    ls__file_writer *w = NULL;
+    if (!status) status = ls__file_writer_open(&w, path);
+    if (!status) status = ls__file_writer_add(w, text, strlen(text));
+    if (!status) status = ls__file_writer_add(w, "\n", 1);
+    if (!status)
+        status = ls__file_writer_commit(&w);
+    else
+        ls__file_writer_cancel(&w);
+    free(text);
+    free(path);
+    return status;
+}
+
+/* Nothing of the run that was here stays but its model, which this one may have been started from: that is replaced when there
+ * is a new one. */
+static ls_status remove_run(ls__run_dir *run)
+{
+    for (int i = 0; i < PARTS; i++) remove_part(run->path, i);
+    return ftruncate(run->metrics, 0) ? ls__fail_errno("%s/metrics.jsonl: cannot be emptied", run->path) : LS_OK;
+}
+
+ls_status ls__run_dir_open(ls__run_dir *run, const ls_train *t)
+{
     const ls_train_options *o = &t->options;
-    const ls_gpt2_options *m = ls_model_gpt2(t->model);
-    json_t *model = json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:f, s:I}", "kind", "gpt2", "layers", m->layers, "width",
-                              m->width, "heads", m->heads, "vocab_size", m->vocab, "context", m->context, "dropout",
-                              (double)m->dropout, "parameters", (json_int_t)ls_model_size(t->model));
-    json_t *batch = json_pack("{s:i, s:i, s:i}", "batch_size", o->rows, "seq_len", o->length, "slots", o->slots);
-    json_t *optimizer =
-        json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f}", "kind", o->optimizer.kind == LS_SGD ? "sgd" : "adamw", "beta1",
-                  (double)o->optimizer.beta1, "beta2", (double)o->optimizer.beta2, "eps", (double)o->optimizer.eps,
-                  "momentum", fmax(0, (double)o->optimizer.momentum), "weight_decay",
-                  fmax(0, (double)o->optimizer.weight_decay), "clip", o->clip);
-    json_t *schedule = json_pack("{s:s, s:f, s:f, s:I, s:I}", "kind", schedules[o->schedule.kind], "lr",
-                                 (double)o->schedule.lr, "lr_end", (double)o->schedule.lr_end, "warmup",
-                                 (json_int_t)o->schedule.warmup, "steps", (json_int_t)o->steps);
-    json_t *feed =
-        json_pack("{s:s, s:i, s:s, s:b, s:s?, s:s?, s:s?, s:s, s:i, s:s?}", "order", ls_order_name(o->order),
-                  "torch_ranks", o->torch_ranks, "last", lasts[o->last], "padded", o->padded, "field", o->field,
-                  "prompt_field", o->prompt_field, "weight_field", o->weight_field, "input",
-                  o->shard_format ? ls_shard_format_name(o->shard_format) : ls_text_format_name(o->text_format),
-                  "prefetch", o->prefetch, "stage", o->stage);
-    return json_pack("{s:s, s:s?, s:o, s:o, s:f, s:o, s:s?, s:o, s:o, s:o, s:o, s:I, s:i, s:I, s:i, s:i}", "lockstep",
-                     ls_version(), "tokenizer", t->tokenizer_name, "data", names(o->data, o->n_data), "val_data",
-                     names(o->val_data, o->n_val_data), "val_fraction", o->val_fraction, "loading", feed, "init",
-                     o->init, "model", model, "batch", batch, "optimizer", optimizer, "schedule", schedule,
-                     "eval_every", (json_int_t)o->eval_every, "eval_batches", o->eval_batches, "seed",
-                     (json_int_t)o->seed, "workers", o->workers, "threads", o->threads);
+    *run = (ls__run_dir){ .metrics = -1, .events = -1 };
+    ls_status status = o->number_run_dir ? make_numbered(run, o->run_dir) : make_folder(run, o->run_dir);
+    if (!status) status = lock(run->path, &run->metrics);
+    /* Once more, now that nobody else can come. */
+    if (!status && !o->overwrite) status = check_empty(run->path);
+    if (status) {
+        if (run->made && run->path) rmdir(run->path); /* which leaves it if there is something in it */
+        ls__run_dir_close(run);
+        return status;
+    }
+    run->fresh = true;
+    remove_temporaries(run->path);
+    status = remove_run(run);
+    if (!status) status = write_settings(run, t);
+    if (!status && !o->no_tensorboard) status = ls__tensorboard_open(&run->events, run->path, 0);
+    if (status) ls__run_dir_remove(run);
+    return status;
 }
 
-ls_status ls__run_dir_open(ls__run_dir *run, const char *path, const ls_train *train)
+ls_status ls__run_dir_lock(ls__run_dir *run, const char *path)
 {
     *run = (ls__run_dir){ .metrics = -1, .events = -1 };
-    ls_status status = ls__run_dir_check(path);
-    if (!status) status = ls__file_make_dir(path);
+    if (!has(path, "run.json")) return ls__fail(LS_ENOENT, "%s: is not the folder of a run: it has no run.json", path);
+    ls_status status = lock(path, &run->metrics);
     if (status) return status;
-    char *settings = join(path, "run.json"), *metrics = join(path, "metrics.jsonl");
-    json_t *root = describe(train);
-    char *text = root ? json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(7)) : NULL;
-    run->path = strdup(path);
-    if (!settings || !metrics || !text || !run->path) {
-        status = ls__fail(LS_ENOMEM, "%s: out of memory", path);
-        goto done;
+    if (!(run->path = strdup(path))) {
+        close(run->metrics);
+        run->metrics = -1;
+        return ls__fail(LS_ENOMEM, "%s: out of memory", path);
     }
-    if ((status = ls__file_write(settings, text, strlen(text)))) goto done;
-    run->metrics = open(metrics, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
-    if (run->metrics < 0) status = ls__fail_errno("%s: cannot be made", metrics);
-    if (!status && !train->options.no_tensorboard) status = ls__tensorboard_open(&run->events, path, 0);
-done:
-    if (status) ls__run_dir_close(run);
-    free(text);
-    json_decref(root);
-    free(metrics);
-    free(settings);
-    return status;
+    return LS_OK;
 }
 
 /* Bytes of the lines up to that of `step`. A line that was cut off by a kill does not count. */
@@ -112,20 +276,16 @@ static size_t bytes_up_to(const char *text, int64_t step)
     return (size_t)(at - text);
 }
 
-ls_status ls__run_dir_reopen(ls__run_dir *run, const char *path, const ls_train *train)
+ls_status ls__run_dir_reopen(ls__run_dir *run, const ls_train *t)
 {
-    char *metrics = join(path, "metrics.jsonl"), *text = NULL;
+    char *metrics = join(run->path, "metrics.jsonl"), *text = NULL;
     size_t bytes;
-    *run = (ls__run_dir){ .metrics = -1, .events = -1, .path = strdup(path) };
-    ls_status status = metrics && run->path ? LS_OK : ls__fail(LS_ENOMEM, "%s: out of memory", path);
-    if (!status) status = ls__file_read(metrics, SIZE_MAX / 2, &text, &bytes);
-    if (!status) {
-        run->metrics = open(metrics, O_WRONLY | O_APPEND | O_CLOEXEC);
-        if (run->metrics < 0 || ftruncate(run->metrics, (off_t)bytes_up_to(text, train->step)))
-            status = ls__fail_errno("%s: cannot be written", metrics);
-    }
-    if (!status && !train->options.no_tensorboard) status = ls__tensorboard_open(&run->events, path, train->step);
-    if (status) ls__run_dir_close(run);
+    ls_status status = metrics ? ls__file_read(metrics, SIZE_MAX / 2, &text, &bytes) : LS_ENOMEM;
+    if (!status && ftruncate(run->metrics, (off_t)bytes_up_to(text, t->step)))
+        status = ls__fail_errno("%s: cannot be written", metrics);
+    remove_temporaries(run->path);
+    if (!status) status = write_settings(run, t);
+    if (!status && !t->options.no_tensorboard) status = ls__tensorboard_open(&run->events, run->path, t->step);
     free(text);
     free(metrics);
     return status;
@@ -133,10 +293,23 @@ ls_status ls__run_dir_reopen(ls__run_dir *run, const char *path, const ls_train 
 
 void ls__run_dir_close(ls__run_dir *run)
 {
-    if (run->path && run->metrics >= 0) close(run->metrics);
-    if (run->path && run->events >= 0) close(run->events);
+    if (run->metrics >= 0) close(run->metrics);
+    if (run->events >= 0) close(run->events);
     free(run->path);
     *run = (ls__run_dir){ .metrics = -1, .events = -1 };
+}
+
+void ls__run_dir_remove(ls__run_dir *run)
+{
+    for (int i = 0; i < PARTS; i++) remove_part(run->path, i);
+    static const char *const files[] = { "run.json", "metrics.jsonl" };
+    for (int i = 0; i < 2; i++) {
+        char *path = join(run->path, files[i]);
+        if (path) unlink(path);
+        free(path);
+    }
+    if (run->made) rmdir(run->path);
+    ls__run_dir_close(run);
 }
 
 /* JSON knows no infinity and no NaN. */

@@ -190,9 +190,9 @@ static ls_status finish_step(ls_train *t, ls_train_metrics *m, double tokens, in
     bool told = o->metrics_every <= 1 || t->step % o->metrics_every == 0 || eval || last || t->stopping;
     ls_status status = t->run.path && told ? ls__run_dir_add(&t->run, m) : LS_OK;
     if (!status) status = ls__train_note_loading(t, m);
-    bool due = o->checkpoint_every && (t->step % o->checkpoint_every == 0 || last || t->stopping);
+    bool due = (o->checkpoint_every && t->step % o->checkpoint_every == 0) || last || t->stopping;
     /* The others cannot change the weights meanwhile: for the next update they wait for this rank. */
-    if (!status && due && ls__train_is_first(t)) {
+    if (!status && due && t->run.path && !o->no_checkpoint) {
         ls_mark_begin(t->parallel.world, LS_PHASE_CHECKPOINT);
         status = ls__checkpoint_save(t, last || t->stopping);
         ls_mark_end(t->parallel.world, LS_PHASE_CHECKPOINT);

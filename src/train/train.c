@@ -4,14 +4,19 @@
 
 #include <math.h>
 #include <omp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include "base/status.h"
 #include "base/text.h"
 #include "tensor/blas.h"
 #include "train/checkpoint.h"
 #include "train/record.h"
 #include "train/profile.h"
+
+enum { RUN_DIR_BYTES = 4096 };
 
 static ls_status check_count(const char *name, int value, int high)
 {
@@ -33,11 +38,16 @@ static ls_status fill_options(ls_train *t)
         return ls__fail(LS_EINVAL, "%g of the data cannot be held out for validation; %s", o->val_fraction,
                         o->n_val_data ? "there is validation data already" : "name a share above 0 and below 1");
     if (o->keep <= 0) o->keep = 2;
+    if (o->metrics_every <= 0) o->metrics_every = 1;
+    t->threads_found = o->threads <= 0;
     if (o->threads <= 0) o->threads = omp_get_max_threads(); /* the launcher gives each rank its share of the cores */
     if (o->schedule.lr == 0) o->schedule.lr = 1e-3f;
     if (o->schedule.lr_end == 0) o->schedule.lr_end = o->schedule.lr / 10;
     if (o->schedule.lr_end < 0) o->schedule.lr_end = 0;
     o->optimizer.threads = o->threads;
+    char digits[32]; /* as run.json tells it, so that a run that is resumed has the same bits */
+    snprintf(digits, sizeof digits, "%.15g", o->clip);
+    o->clip = strtod(digits, NULL);
     if ((status = check_count("the batch size", o->rows, 1 << 20))) return status;
     if ((status = check_count("the number of slots", o->slots, 1 << 20))) return status;
     if ((status = check_count("the number of threads", o->threads, 1 << 12))) return status;
@@ -61,7 +71,7 @@ static ls_status settle_sizes(ls_train *t)
     ls_train_options *o = &t->options;
     ls_gpt2_options sizes = o->model;
     ls_status status = LS_OK;
-    if (o->init) {
+    if (o->init && !o->resume) { /* a run that is resumed has its model's sizes among its settings */
         if ((status = ls_gpt2_options_read(o->init, &sizes))) return status;
         if (o->model.dropout != 0) {
             sizes.dropout = o->model.dropout;
@@ -91,63 +101,24 @@ static double count_flops(const ls_gpt2_options *m, int length)
     return 6 * weights + 6 * C * length * m->layers;
 }
 
-/* Names cannot be facts; a number that stands for them can. 52 bits of it fit a double. */
-static double hash_fields(const ls_train_options *o)
-{
-    const char *const names[] = { o->field ? o->field : "text", o->prompt_field, o->weight_field };
-    uint64_t hash = (uint64_t)o->text_format + 1 + ((uint64_t)o->shard_format << 8);
-    for (int i = 0; i < 3; i++)
-        for (const char *c = names[i] ? names[i] : ""; c; c = *c ? c + 1 : NULL)
-            hash = (hash ^ (uint8_t)*c) * UINT64_C(1099511628211);
-    return (double)(hash >> 12);
-}
-
-int ls__train_facts(const ls_train *t, ls__fact *out)
+/* Before anything else is done: a run that is resumed is locked, and a new one must find its place free. */
+static ls_status claim_run_dir(ls_train *t)
 {
     const ls_train_options *o = &t->options;
-    const ls_gpt2_options *m = &o->model;
-    const ls__fact list[] = {
-        { "layers", m->layers, true },
-        { "width", m->width, true },
-        { "heads", m->heads, true },
-        { "vocabulary", m->vocab, true },
-        { "context", m->context, true },
-        { "dropout", (double)m->dropout, true },
-        { "dropout of embeddings", (double)m->embd_dropout, true },
-        { "dropout of attention weights", (double)m->attn_dropout, true },
-        { "batch size", o->rows, true },
-        { "sequence length", o->length, true },
-        { "slots", o->slots, true },
-        { "steps", (double)o->steps, o->schedule.kind != LS_SCHEDULE_CONSTANT },
-        { "learning rate", (double)o->schedule.lr, true },
-        { "final learning rate", (double)o->schedule.lr_end, true },
-        { "warm-up", (double)o->schedule.warmup, true },
-        { "schedule", o->schedule.kind, true },
-        { "clipping", o->clip, true },
-        { "bfloat16 gradients", o->bf16, true },
-        { "optimiser", o->optimizer.kind, true },
-        { "beta1", (double)o->optimizer.beta1, true },
-        { "beta2", (double)o->optimizer.beta2, true },
-        { "momentum", (double)o->optimizer.momentum, true },
-        { "weight decay", (double)o->optimizer.weight_decay, true },
-        { "seed", (double)o->seed, true },
-        { "order", o->order, true },
-        { "ranks of the torch order", o->torch_ranks, true },
-        { "what becomes of the last samples", o->last, true },
-        { "padding", o->padded, true },
-        { "the hash of the names of fields", hash_fields(o), true },
-        { "samples of training data", (double)t->train_part->count, true },
-        { "the hash of the training data", t->data_hash, true },
-        { "share of the data held out", o->val_fraction, true },
-        { "evaluation", (double)o->eval_every, false },
-        { "kind of update", o->update, false },
-        { "checkpoint interval", (double)o->checkpoint_every, false },
-        { "going on", o->resume, false },
-        { "barriers", o->barriers, false },
-    };
-    _Static_assert(sizeof list / sizeof *list <= LS__MAX_FACTS, "room for all facts");
-    memcpy(out, list, sizeof list);
-    return sizeof list / sizeof *list;
+    if (!ls__train_is_first(t)) return LS_OK;
+    if (o->resume && o->overwrite)
+        return ls__fail(LS_EINVAL, "%s: resume and overwrite cannot both be set", o->run_dir);
+    if (o->resume) return ls__run_dir_lock(&t->run, o->run_dir);
+    return o->number_run_dir ? LS_OK : ls__run_dir_check(o->run_dir, o->overwrite);
+}
+
+static ls_status compare_with_run(const ls_train *t)
+{
+    ls_train_saved *saved;
+    ls_status status = ls_train_saved_open(&saved, t->options.run_dir);
+    if (!status) status = ls__settings_compare(t, &saved->options);
+    ls_train_saved_free(&saved);
+    return status;
 }
 
 /* What each rank finds out by itself. */
@@ -160,33 +131,80 @@ static ls_status open_own(ls_train *t)
     if (o->slots % t->parallel.size)
         return ls__fail(LS_EINVAL, "%d slot%s cannot be dealt to %d ranks; the ranks must divide the slots", o->slots,
                         ls__s(o->slots), t->parallel.size);
-    if (o->run_dir && !o->resume && ls__train_is_first(t) && (status = ls__run_dir_check(o->run_dir))) return status;
     if ((o->resume || o->checkpoint_every) && !o->run_dir)
         return ls__fail(LS_EINVAL, "checkpoints need a run directory to lie in");
+    if (o->run_dir && (status = claim_run_dir(t))) return status;
     if ((status = settle_sizes(t))) return status;
     if ((status = ls__train_open_data(t))) return status;
     t->data_hash = ls__train_hash_data(t);
     if ((status = ls_gpt2_open(&t->model, &o->model))) return status;
     t->flops_per_token = count_flops(&o->model, o->length);
-    status = ls_tape_open(&t->tape, &(ls_tape_options){ .threads = o->threads });
-    return status || !o->profile ? status : ls__profile_open(t);
+    t->data_at = ls_loader_tell(t->loader);
+    t->n_facts = ls__settings_facts(t, t->facts);
+    if (o->resume && ls__train_is_first(t) && (status = compare_with_run(t))) return status;
+    return ls_tape_open(&t->tape, &(ls_tape_options){ .threads = o->threads });
+}
+
+/* All ranks take the first rank's name of the run directory. `path`: what it is there, or "". */
+static ls_status share_run_dir(ls_train *t, const char *path)
+{
+    char shared[RUN_DIR_BYTES] = "";
+    snprintf(shared, sizeof shared, "%s", path);
+    ls_status status = ls_broadcast(ls_world_group(t->parallel.world), shared, sizeof shared, LS_U8, 0);
+    if (status) return status;
+    free(t->run_dir);
+    t->run_dir = *shared ? strdup(shared) : NULL;
+    t->options.run_dir = t->run_dir;
+    return *shared && !t->run_dir ? ls__fail(LS_ENOMEM, "training: out of memory") : LS_OK;
+}
+
+/* A link, as runs/last is one, may point elsewhere before the run ends. */
+static ls_status settle_run_dir(ls_train *t)
+{
+    const char *path = t->options.run_dir;
+    char *real = NULL, *here = NULL;
+    struct stat st;
+    ls_status status = LS_OK;
+    if (path && !*path) status = ls__fail(LS_EINVAL, "the name of the run directory is empty");
+    if (path && !t->options.number_run_dir && !lstat(path, &st) && S_ISLNK(st.st_mode)) {
+        real = realpath(path, NULL);
+        here = getcwd(NULL, 0);
+    }
+    if (real) {
+        size_t n = here ? strlen(here) : 0;
+        path = n && !strncmp(real, here, n) && real[n] == '/' ? real + n + 1 : real;
+    }
+    if (path && strlen(path) >= RUN_DIR_BYTES - 16)
+        status = ls__fail(LS_EINVAL, "the name of the run directory is too long");
+    status = ls__parallel_agree(t, status);
+    if (!status) status = share_run_dir(t, path ? path : "");
+    free(real);
+    free(here);
+    return status;
+}
+
+/* The first rank makes the folder; it may have another name than was asked for. */
+static ls_status open_run_dir(ls_train *t)
+{
+    ls_status status = LS_OK;
+    if (ls__train_is_first(t))
+        status = t->options.resume ? ls__run_dir_reopen(&t->run, t) : ls__run_dir_open(&t->run, t);
+    status = ls__parallel_agree(t, status);
+    if (!status) status = share_run_dir(t, t->run.path ? t->run.path : "");
+    if (!status) status = ls__train_record_open(t);
+    return ls__parallel_agree(t, status);
 }
 
 static ls_status open_all(ls_train *t)
 {
     ls_status status = ls__parallel_join(t);
+    if (!status) status = settle_run_dir(t);
     if (!status) status = ls__parallel_agree(t, open_own(t));
     if (!status) status = ls__parallel_compare(t);
     if (!status) status = ls__parallel_open(t);
     if (!status && t->options.resume) status = ls__checkpoint_resume(t);
-    if (!status && t->options.run_dir) {
-        if (ls__train_is_first(t) && t->options.resume)
-            status = ls__run_dir_reopen(&t->run, t->options.run_dir, t);
-        else if (ls__train_is_first(t))
-            status = ls__run_dir_open(&t->run, t->options.run_dir, t);
-        if (!status) status = ls__train_record_open(t);
-        status = ls__parallel_agree(t, status);
-    }
+    if (!status && t->options.run_dir) status = open_run_dir(t);
+    if (!status && t->options.profile) status = ls__parallel_agree(t, ls__profile_open(t));
     return status;
 }
 
@@ -196,7 +214,7 @@ ls_status ls_train_open(ls_train **out, const ls_train_options *options)
     ls_train *t = calloc(1, sizeof *t);
     if (!t) return ls__fail(LS_ENOMEM, "training: out of memory");
     t->options = *options;
-    t->run.metrics = -1;
+    t->run.metrics = t->run.events = -1;
     ls_status status = open_all(t);
     if (status) ls_train_free(&t);
     *out = t;
@@ -209,13 +227,18 @@ void ls_train_free(ls_train **train)
     if (!t) return;
     ls__checkpoint_close(t);
     ls__train_record_close(t);
-    ls__run_dir_close(&t->run);
+    /* A run that failed before its first step is no run, and must not stand in the way of the next try. */
+    if (t->run.fresh && !t->step)
+        ls__run_dir_remove(&t->run);
+    else
+        ls__run_dir_close(&t->run);
     ls__profile_close(t);
     ls_tape_free(&t->tape);
     ls_optimizer_free(&t->optimizer);
     ls_model_free(&t->model);
     ls__parallel_close(t);
     ls__train_close_data(t);
+    free(t->run_dir);
     free(t);
     *train = NULL;
 }
@@ -240,15 +263,38 @@ ls_status ls_train_save(ls_train *t)
     if (status) return status;
     if (bad)
         return ls__fail(LS_ENOTFINITE, "%s: %zu weights are not finite; the model was not saved", t->run.path, bad);
-    status = ls__checkpoint_wait(t);
+    ls_status before = ls__checkpoint_wait(t);
+    char message[512] = "";
+    if (before) snprintf(message, sizeof message, "%s", ls_error());
     if (t->tokenizer) ls_model_set_end(t->model, ls_tokenizer_end(t->tokenizer));
-    if (!status && t->tokenizer) status = ls_tokenizer_save(t->tokenizer, t->run.path);
-    return status ? status : ls_model_save(t->model, t->run.path);
+    if (t->tokenizer) status = ls_tokenizer_save(t->tokenizer, t->run.path);
+    if (!status) status = ls_model_save(t->model, t->run.path);
+    /* A checkpoint that could not be written is told, but keeps no model from being saved. */
+    return status || !before ? status : ls__fail(before, "%s", message);
+}
+
+ls_status ls_train_checkpoint(ls_train *t)
+{
+    if (!ls__train_is_first(t)) return LS_OK;
+    if (!t->run.path || t->options.no_checkpoint) return ls__fail(LS_ESTATE, "this training writes no checkpoints");
+    if (!t->step) return ls__fail(LS_ESTATE, "%s: no step was made", t->run.path);
+    ls_status status = ls__checkpoint_save(t, true);
+    return status ? status : ls__checkpoint_wait(t);
 }
 
 ls_model *ls_train_model(const ls_train *train)
 {
     return train->model;
+}
+
+const char *ls_train_run_dir(const ls_train *train)
+{
+    return train->run_dir;
+}
+
+int64_t ls_train_steps_made(const ls_train *train)
+{
+    return train->step;
 }
 
 const ls_train_options *ls_train_options_of(const ls_train *train)

@@ -7,6 +7,7 @@
 #include "lockstep/train.h"
 #include "train/parallel.h"
 #include "train/run_dir.h"
+#include "train/settings.h"
 #include "train/source.h"
 
 /* Sums over the steps of this process; see loading.c. */
@@ -52,21 +53,15 @@ struct ls_train {
     int64_t injected;                         /* the step that the last delay was put into */
     int64_t blocked;                          /* ns stood in calls before this step */
     struct ls__profile *profile;              /* NULL: nobody asked for one */
-    ls__run_dir run;                          /* path NULL: none, or this is not the first rank */
-    double data_hash;                         /* of samples of train_part */
+    bool threads_found;                       /* options.threads was not given */
+    char *run_dir;                            /* options.run_dir, of all ranks */
+    ls__fact facts[LS__MAX_FACTS];            /* the settings, since ls_train_open() is done with the options' texts */
+    int n_facts;
+    ls__run_dir run;  /* path NULL: none, or this is not the first rank */
+    double data_hash; /* of samples of train_part */
     double flops_per_token;
     double peak_gflops; /* the best that was measured; 0: not yet */
 };
-
-/* A setting, as a number. */
-typedef struct ls__fact {
-    const char *name;
-    double value;
-    bool fixed; /* a run that goes on from a checkpoint must have the same */
-} ls__fact;
-enum { LS__MAX_FACTS = 48 };
-/* train.c: the settings that all ranks must share. Returns how many. */
-int ls__train_facts(const ls_train *t, ls__fact *out);
 
 /* True on the rank that writes files. */
 static inline bool ls__train_is_first(const ls_train *t)

@@ -270,7 +270,7 @@ static void the_run_folder_tells_everything(void **state)
     };
     for (int i = 0; i < 7; i++) assert_int_equal(count_in_file("runs/one/metrics.jsonl", keys[i]), 20);
     assert_int_equal(count_in_file("runs/one/metrics.jsonl", "\"eval_loss\":"), 2);
-    assert_int_equal(count_in_file("runs/one/run.json", "\"vocab_size\": 257"), 1);
+    assert_int_equal(count_in_file("runs/one/run.json", "\"vocab-size\": 257"), 1);
     /* The folder is a model: another training starts from it, and at its loss. */
     double loss, again;
     check_ok(ls_train_eval(t, &loss));
@@ -283,8 +283,9 @@ static void the_run_folder_tells_everything(void **state)
     size_t n = ls_model_elements(ls_train_model(t));
     assert_memory_equal(ls_model_values(ls_train_model(t)), ls_model_values(ls_train_model(u)), n * sizeof(float));
     ls_train_free(&u);
-    check_fails(ls_train_open(&u, &o), LS_EINVAL, "runs/one: holds a run already");
+    check_fails(ls_train_open(&u, &o), LS_EINVAL, "runs/one: another training is under way in this folder");
     ls_train_free(&t);
+    check_fails(ls_train_open(&u, &o), LS_EINVAL, "runs/one: holds a run already");
 }
 
 static void a_nan_stops_the_run_and_harms_nothing(void **state)
