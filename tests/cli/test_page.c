@@ -37,9 +37,13 @@ static made *make_run(const char *name, int ranks, int steps, double step_ns, do
     } parts[] = { { LS_PHASE_DATA, 0.1 }, { LS_PHASE_FORWARD, 0.3 }, { LS_PHASE_BACKWARD, 0.6 } };
     made *m = calloc(1, sizeof *m);
     snprintf(m->path, sizeof m->path, "%s", name);
-    m->run = (ls_run){
-        .path = m->path, .ranks = ranks, .rank = m->rank, .steps = m->steps, .n_steps = steps, .wait_matrix = m->waits
-    };
+    m->run = (ls_run){ .path = m->path,
+                       .ranks = ranks,
+                       .rank = m->rank,
+                       .steps = m->steps,
+                       .n_steps = steps,
+                       .step_mean = step_ns,
+                       .wait_matrix = m->waits };
     for (int r = 0; r < ranks; r++) {
         ls_run_rank *k = &m->rank[r];
         *k = (ls_run_rank){
