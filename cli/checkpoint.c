@@ -1,4 +1,4 @@
-/* lockstep checkpoint verify FILES: whether checkpoints are whole. */
+/* lockstep checkpoint verify FILES: whether checkpoints are intact. */
 #include <stdio.h>
 #include <string.h>
 #include "cli/commands.h"
@@ -10,7 +10,7 @@ static const char help_text[] =
     "usage: lockstep checkpoint verify FILE...\n"
     "\n"
     "Reads checkpoints (RUN/checkpoints/*.ckpt) from beginning to end and compares them with their\n"
-    "checksums. Prints a line for each; exits with 1 if one is broken, with 2 if one is not there.\n";
+    "checksums. Prints a line for each; exits with 1 if one is corrupt, with 2 if one is not there.\n";
 
 int checkpoint_command(int argc, char **argv)
 {
@@ -30,7 +30,7 @@ int checkpoint_command(int argc, char **argv)
             fprintf(stderr, "lockstep checkpoint: %s\n", ls_error());
             if (!code) code = exit_code_of_check(status);
         } else {
-            printf("%s: whole; step %lld, %.2fM elements, %.1f MiB\n", printable(argv[i]), (long long)info.step,
+            printf("%s: intact; step %lld, %.2fM elements, %.1f MiB\n", printable(argv[i]), (long long)info.step,
                    (double)info.elements / 1e6, (double)info.bytes / (1 << 20));
         }
     }

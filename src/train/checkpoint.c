@@ -61,10 +61,10 @@ static char *make_head(const ls_train *t, const contents *c)
 {
     json_t *settings = json_object();
     for (int i = 0; i < t->n_facts; i++) json_object_set_new(settings, t->facts[i].name, json_real(t->facts[i].value));
-    json_t *root = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:i, s:o}", "lockstep", ls_version(), "step",
-                             (json_int_t)c->step, "epoch", (json_int_t)c->data.epoch, "data_step",
-                             (json_int_t)c->data.step, "data_print", (json_int_t)c->data.fingerprint, "elements",
-                             (json_int_t)c->elements, "blocks", c->n_blocks, "settings", settings);
+    json_t *root = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:o}", "lockstep", ls_version(), "step",
+                             (json_int_t)c->step, "skipped", (json_int_t)t->skipped, "epoch", (json_int_t)c->data.epoch,
+                             "data_step", (json_int_t)c->data.step, "data_print", (json_int_t)c->data.fingerprint,
+                             "elements", (json_int_t)c->elements, "blocks", c->n_blocks, "settings", settings);
     char *text = root ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     json_decref(root);
     return text;
@@ -301,6 +301,7 @@ static ls_status take_over(ls_train *t, int64_t step)
         if (!status) status = ls__checkpoint_file_read(&f, own_copy ? own.blocks : NULL);
         if (!status) status = ls_loader_seek(t->loader, &f.data);
         t->step = f.step;
+        t->skipped = json_integer_value(json_object_get(f.head, "skipped"));
         t->data_at = f.data;
         ls__checkpoint_file_close(&f);
     }
