@@ -364,7 +364,7 @@ int train_arguments_read(train_arguments *a, int argc, char **argv)
         t->val_data = (const char *const *)a->val_data.items;
         t->n_val_data = a->val_data.count;
     }
-    return -1;
+    return train_arguments_check(a, argc, argv);
 }
 
 void train_arguments_free(train_arguments *a)

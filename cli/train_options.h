@@ -29,4 +29,7 @@ typedef struct train_arguments {
 int train_arguments_read(train_arguments *a, int argc, char **argv);
 void train_arguments_free(train_arguments *a);
 
+/* Refuses what was given and would have no effect: -1, or an exit code. */
+int train_arguments_check(const train_arguments *a, int argc, char **argv);
+
 #endif

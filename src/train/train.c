@@ -127,6 +127,9 @@ static ls_status open_own(ls_train *t)
     ls_train_options *o = &t->options;
     ls_status status;
     if ((status = fill_options(t))) return status;
+    if (o->inject.ms > 0 && (o->inject.rank < 0 || o->inject.rank >= t->parallel.size))
+        return ls__fail(LS_EINVAL, "a delay for rank %d, and there %s %d rank%s", o->inject.rank,
+                        t->parallel.size == 1 ? "is" : "are", t->parallel.size, ls__s(t->parallel.size));
     if (!o->any_order && (status = ls_slots_check(o->slots, t->parallel.size))) return status;
     if (o->slots % t->parallel.size)
         return ls__fail(LS_EINVAL, "%d slot%s cannot be dealt to %d ranks; the ranks must divide the slots", o->slots,

@@ -1,0 +1,74 @@
+/* Options of `lockstep train` that would do nothing beside the others. Who gives one means something by it, so it is refused
+ * and not passed over. */
+#include "cli/train_options.h"
+
+#include <string.h>
+#include "cli/commands.h"
+
+static bool is_sgd(const train_arguments *a)
+{
+    return a->train.optimizer.kind == LS_SGD;
+}
+
+static bool is_adamw(const train_arguments *a)
+{
+    return a->train.optimizer.kind == LS_ADAMW;
+}
+
+static bool is_constant(const train_arguments *a)
+{
+    return a->train.schedule.kind == LS_SCHEDULE_CONSTANT;
+}
+
+static bool never_evaluates(const train_arguments *a)
+{
+    return !a->train.eval_every && !a->train.n_val_data && !(a->train.val_fraction > 0);
+}
+
+static bool has_no_checkpoints(const train_arguments *a)
+{
+    return a->train.no_checkpoint;
+}
+
+static bool has_no_workers(const train_arguments *a)
+{
+    return a->train.workers < 0;
+}
+
+static bool has_no_sample(const train_arguments *a)
+{
+    return !a->sample_tokens;
+}
+
+static const struct {
+    const char *option;
+    bool (*is_idle)(const train_arguments *a);
+    const char *why;
+} rows[] = {
+    { "--beta1", is_sgd, "is of adamw; sgd has --momentum" },
+    { "--beta2", is_sgd, "is of adamw; sgd has --momentum" },
+    { "--momentum", is_adamw, "is of sgd; give --optimizer sgd too, or --beta1" },
+    { "--lr-end", is_constant, "a constant schedule ends as it begins; choose another with --schedule" },
+    { "--eval-batches", never_evaluates, "nothing is evaluated; say how often with --eval-every" },
+    { "--keep", has_no_checkpoints, "with --no-checkpoint there are none to keep" },
+    { "--prefetch", has_no_workers, "with --workers 0 nobody reads ahead" },
+    { "--prompt", has_no_sample, "with --sample-tokens 0 there is no sample to begin" },
+};
+
+static bool is_given(const char *option, int argc, char **argv)
+{
+    size_t n = strlen(option);
+    for (int i = 1; i < argc; i++)
+        if (!strncmp(argv[i], option, n) && (!argv[i][n] || argv[i][n] == '=')) return true;
+    return false;
+}
+
+int train_arguments_check(const train_arguments *a, int argc, char **argv)
+{
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].is_idle(a) && is_given(rows[i].option, argc, argv)) {
+            fprintf(stderr, "lockstep train: %s has no effect: %s\n", rows[i].option, rows[i].why);
+            return EXIT_USAGE;
+        }
+    return -1;
+}
