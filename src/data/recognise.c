@@ -22,9 +22,18 @@ typedef struct mark {
 static const char unpack_gz[] = "unpack it: gunzip FILE";
 static const char unpack[] = "unpack it, or compress it with gzip or zstd instead";
 static const char archive[] = "extract its files and name those";
-static const char columns[] = "write its text as JSON lines, for example with Python: "
-                              "datasets.load_dataset(...).to_json('data.jsonl')";
+/* One command each, as it can be typed. */
+#define TO_JSON(read)                                                  \
+    "write it as JSON lines: python3 -c \"import pandas as p; p." read \
+    "('FILE').to_json('FILE.jsonl', orient='records', lines=True)\""
+static const char parquet[] = TO_JSON("read_parquet");
+static const char feather[] = TO_JSON("read_feather");
+static const char orc[] = TO_JSON("read_orc");
+static const char stream[] = "write it as JSON lines: python3 -c \"import datasets as d; "
+                             "d.Dataset.from_file('FILE').to_json('FILE.jsonl')\"";
+static const char columns[] = "write its text as JSON lines, an object with a field \"text\" a line";
 static const char arrays[] = "write the tokens as uint16 or uint32: array.astype('uint16').tofile('tokens.bin')";
+static const char pickle[] = "it can run any code, and is not read; write text or tokens instead";
 static const char model[] = "it is a model, not training data";
 static const char utf8[] = "convert it: iconv -f UTF-16 -t UTF-8 FILE";
 
@@ -44,18 +53,21 @@ static const mark marks[] = {
     { "a 7-Zip archive", archive, MARK("7z\xbc\xaf\x27\x1c") },
     { "a RAR archive", archive, MARK("Rar!\x1a\7") },
     { "a tar archive", archive, MARK("ustar"), .offset = 257 },
-    { "a Parquet file", columns, MARK("PAR1") },
-    { "an encrypted Parquet file", columns, MARK("PARE") },
-    { "an Arrow file", columns, MARK("ARROW1\0\0") },
-    { "a Feather file", columns, MARK("FEA1") },
-    { "an ORC file", columns, MARK("ORC\n") },
-    { "an ORC file", columns, MARK("ORC\b") },
+    { "a Parquet file", parquet, MARK("PAR1") },
+    { "an encrypted Parquet file", parquet, MARK("PARE") },
+    { "an Arrow file", feather, MARK("ARROW1\0\0") },
+    { "a Feather file", feather, MARK("FEA1") },
+    { "an ORC file", orc, MARK("ORC\n") },
+    { "an ORC file", orc, MARK("ORC\b") },
     { "an Avro file", columns, MARK("Obj\1") },
     { "a NumPy array", arrays, MARK("\x93NUMPY") },
     { "an HDF5 file", columns, MARK("\x89HDF\r\n\x1a\n") },
     { "an SQLite database", columns, MARK("SQLite format 3\0") },
     { "an LMDB database", columns, MARK("\xde\xc0\xef\xbe"), .offset = 16 },
     { "a Megatron index", "name its .bin beside it, with the format u16 or u32", MARK("MMIDIDX\0\0") },
+    { "a Python pickle", pickle, MARK("(dp0\n") },
+    { "a Python pickle", pickle, MARK("(lp0\n") },
+    { "a Python pickle", pickle, MARK("ccopy_reg\n") },
     { "a GGUF model", model, MARK("GGUF") },
     { "an ELF program", NULL,
       MARK("\x7f"
@@ -76,10 +88,10 @@ static const mark marks[] = {
     { "an MP4 file", NULL, MARK("ftyp"), .offset = 4 },
     { "a PDF file", "extract its text: pdftotext FILE", MARK("%PDF-") },
     { "an Office file", "save it as text", MARK("\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1") },
-    { "UTF-32 text", "convert it: iconv -f UTF-32 -t UTF-8 FILE", MARK("\xff\xfe\0\0") },
-    { "UTF-32 text", "convert it: iconv -f UTF-32 -t UTF-8 FILE", MARK("\0\0\xfe\xff") },
-    { "UTF-16 text", utf8, MARK("\xff\xfe") },
-    { "UTF-16 text", utf8, MARK("\xfe\xff") },
+    { "UTF-32-encoded", "convert it: iconv -f UTF-32 -t UTF-8 FILE", MARK("\xff\xfe\0\0") },
+    { "UTF-32-encoded", "convert it: iconv -f UTF-32 -t UTF-8 FILE", MARK("\0\0\xfe\xff") },
+    { "UTF-16-encoded", utf8, MARK("\xff\xfe") },
+    { "UTF-16-encoded", utf8, MARK("\xfe\xff") },
 };
 
 static uint32_t word_at(const uint8_t *p)
@@ -118,12 +130,11 @@ static bool find_loose(const uint8_t *head, size_t count, uint64_t bytes, ls__re
         *out = (ls__recognised){ LS__KIND_OTHER, "a safetensors file", model, false };
     else if (word_at(head) == UINT32_MAX && word_at(head + 4) % 8 == 0 && word_at(head + 4) &&
              word_at(head + 4) < 1 << 28)
-        *out = (ls__recognised){ LS__KIND_OTHER, "an Arrow stream", columns, false };
+        *out = (ls__recognised){ LS__KIND_OTHER, "an Arrow stream", stream, false };
     else if ((word_at(head) & 0xfffffff0) == 0x184d2a50)
         *out = (ls__recognised){ LS__KIND_ZSTD, "zstd-compressed", "unpack it: zstd -d FILE", false };
     else if (head[0] == 0x80 && head[1] >= 2 && head[1] <= 5 && memchr("\x95}](cXqKJM\x8c\x8a", head[2], 12))
-        *out = (ls__recognised){ LS__KIND_OTHER, "a Python pickle",
-                                 "it can run any code, and is not read; write text or tokens instead", true };
+        *out = (ls__recognised){ LS__KIND_OTHER, "a Python pickle", pickle, true };
     return out->kind != LS__KIND_UNKNOWN;
 }
 

@@ -86,6 +86,20 @@ static bool looks_wide(const uint8_t *head, size_t count)
     return count >= 4 * PAIRS && high < UPPER && (low >= UPPER || (low && !high));
 }
 
+/* Whether they look like 64-bit numbers, as NumPy makes them by default: the upper half of each is 0. */
+static bool looks_long(const uint8_t *head, size_t count)
+{
+    enum { NUMBERS = 8 };
+    uint32_t low = 0, high = 0;
+    for (size_t i = 0; i + 8 <= count; i += 8) {
+        uint32_t pair[2];
+        memcpy(pair, head + i, sizeof pair);
+        low |= pair[0];
+        high |= pair[1];
+    }
+    return count >= 8 * NUMBERS && low && !high;
+}
+
 /* A file without a mark is raw tokens only if its name says so and nothing speaks against it. */
 static ls_status check_raw(const ls__source *file, const uint8_t *head, size_t count)
 {
@@ -96,6 +110,10 @@ static ls_status check_raw(const ls__source *file, const uint8_t *head, size_t c
     if (count >= 64 && looks_like_text(head, count))
         return ls__fail(LS_EFORMAT, "%s: byte 0: looks like text, not tokens; name it .txt or .jsonl, or %s",
                         file->path, ask);
+    if (file->bytes % 8 == 0 && looks_long(head, count))
+        return ls__fail(LS_EFORMAT,
+                        "%s: byte 0: looks like numbers of 64 bits, which are not read; write them as uint16 or uint32",
+                        file->path);
     if (file->bytes % 4 == 0 && looks_wide(head, count))
         return ls__fail(LS_EFORMAT, "%s: byte 0: looks like tokens of 32 bits, not of 16; %s", file->path, ask);
     return LS_OK;

@@ -128,6 +128,7 @@ static const struct {
     OTHER("\x89HDF\r\n\x1a\n", "an HDF5 file"),
     OTHER("SQLite format 3\0", "an SQLite database"),
     OTHER("\x80\4\x95\x10\0\0\0\0\0\0\0}", "a Python pickle"),
+    OTHER("(dp0\nVtext\np1\n", "a Python pickle"),
     OTHER("\x80\2}q\0(X\4\0\0\0metaq\1", "a Python pickle"),
     OTHER("\x10\0\0\0\0\0\0\0{\"a\":{\"dtype\":1}}and data", "a safetensors file"),
     OTHER("\x7f"
@@ -141,7 +142,7 @@ static const struct {
     OTHER("RIFF\x24\0\0\0WAVEfmt ", "a RIFF file"),
     OTHER("Obj\1\4\x14", "an Avro file"),
     OTHER("ORC\b\3\x10", "an ORC file"),
-    OTHER("\xff\xfeT\0e\0x\0t\0", "UTF-16 text"),
+    OTHER("\xff\xfeT\0e\0x\0t\0", "UTF-16-encoded"),
     OTHER("\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an Office file"),
 };
 
@@ -158,7 +159,8 @@ static void other_formats_are_refused_by_name(void **state)
         check_ok(open_text(&d, "other.dat", LS_TEXT_PLAIN)); /* who asks for bytes gets them */
         ls_dataset_free(&d);
     }
-    check_fails((write_text("x.txt", "PAR1"), open_text(&d, "x.txt", 0)), LS_EFORMAT, "JSON lines, for example with");
+    check_fails((write_text("x.txt", "PAR1"), open_text(&d, "x.txt", 0)), LS_EFORMAT,
+                "write it as JSON lines: python3 -c ");
     char tar[512] = "name";
     memcpy(tar + 257, "ustar", 5);
     write_file("other.dat", tar, sizeof tar);

@@ -224,6 +224,10 @@ static void raw_tokens_are_believed_only_if_they_look_like_it(void **state)
         check_ok(open_tokens(&d, "wide.bin", 4, LS_SHARD_U16, 0)); /* asked for */
         ls_dataset_free(&d);
     }
+    int64_t longs[500];
+    for (int64_t i = 0; i < 500; i++) longs[i] = i * 977;
+    write_file("long.bin", longs, sizeof longs);
+    check_fails(open_tokens(&d, "long.bin", 4, 0, 0), LS_EFORMAT, "long.bin: byte 0: looks like numbers of 64 bits");
     write_text("text.bin", text);
     check_fails(open_tokens(&d, "text.bin", 4, 0, 0), LS_EFORMAT, "text.bin: byte 0: looks like text, not tokens");
     write_shard("tokens.dat", LS_SHARD_U16, 0, 100);

@@ -22,15 +22,8 @@ static void check_utf8(const ls__json_field *f)
     free(copy);
 }
 
-/* jansson takes white space that a line cannot have; we look at one line only. */
-static int has_line_end(const uint8_t *data, size_t size)
-{
-    return memchr(data, '\n', size) != NULL;
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    if (has_line_end(data, size)) return 0;
     ls__json_line reader = { 0 };
     ls__json_field f[2] = { { .name = "a" }, { .name = "w", .is_number = true } };
     size_t at = 0;
@@ -39,8 +32,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (status == LS_ENOMEM) return 0;
     if (at > size || (status == LS_EFORMAT) != (problem != NULL)) abort();
     if (!status && f[0].found) check_utf8(&f[0]);
+    /* jansson takes line ends, which a line does not have, for white space, and a 0 behind a number, too. */
+    bool comparable = !memchr(data, '\n', size) && !memchr(data, 0, size);
     json_error_t error;
-    json_t *root = json_loadb((const char *)data, size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
+    json_t *root =
+        !comparable ? NULL : json_loadb((const char *)data, size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
     if (root && json_is_object(root)) {
         const json_t *text = json_object_get(root, "a"), *number = json_object_get(root, "w");
         if (status) abort();

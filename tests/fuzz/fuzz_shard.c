@@ -1,5 +1,6 @@
-/* Fuzz target: any bytes as a shard of tokens. The first byte says which format is claimed and how large the vocabulary
- * is. What is accepted can be read to the end, and holds as many tokens as its size allows and none outside. */
+/* Fuzz target: any bytes as a shard of tokens. The first byte says which format is claimed, how large the vocabulary is
+ * and whether the name ends in .bin. What is accepted can be read to the end, and holds as many tokens as its size allows
+ * and none outside. */
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -12,7 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 2) return 0;
     ls_shard_format format = (ls_shard_format)(data[0] % LS_SHARD_FORMAT_COUNT);
     uint32_t vocabulary = data[0] & 0x80 ? 50257 : 0;
-    ls__source file = { .path = (char *)(uintptr_t) "fuzz",
+    ls__source file = { .path = (char *)(uintptr_t)(data[0] & 0x40 ? "fuzz" : "fuzz.bin"),
                         .fd = memfd_create("fuzz", MFD_CLOEXEC),
                         .bytes = size - 1 };
     if (file.fd < 0 || write(file.fd, data + 1, size - 1) != (ssize_t)(size - 1)) abort();
