@@ -58,7 +58,7 @@ typedef enum ls_ddp_mode {
     LS_DDP_ACCUMULATE = 1, /* more follow */
 } ls_ddp_mode;
 
-/* Called for each bucket; may change the data. A status other than LS_OK ends the step with it on this rank; the others get
+/* Called for each bucket; may change the data, and must not call its ddp. A status other than LS_OK ends the step with it on this rank; the others get
  * LS_EABORTED with the same message. */
 typedef ls_status (*ls_bucket_fn)(void *user, int index, float *data, size_t count);
 

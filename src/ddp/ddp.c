@@ -61,7 +61,9 @@ static ls_status abandon(ls_ddp *d, ls_status status)
 
 static ls_status check_usable(const ls_ddp *d)
 {
-    return d->failed ? ls__fail(d->failed, "%s", d->failed_text) : LS_OK;
+    if (d->failed) return ls__fail(d->failed, "%s", d->failed_text);
+    if (d->in_hook) return ls__fail(LS_ESTATE, "ddp: a hook of this ddp has called it; it is in the middle of a call");
+    return LS_OK;
 }
 
 /* A caller's function has no way to leave a message but by a call of ours that failed in it: it starts with none. */
@@ -77,12 +79,14 @@ static ls_status fail_in(ls_status status, const char *where)
     return ls__fail(status, "ddp: %s: %s", where, text);
 }
 
-static ls_status call_hook(const ls_ddp *d, const char *which, ls_bucket_fn hook, size_t index, float *data)
+static ls_status call_hook(ls_ddp *d, const char *which, ls_bucket_fn hook, size_t index, float *data)
 {
     char where[64];
     if (!hook) return LS_OK;
     clear_message();
+    d->in_hook = true;
     ls_status status = hook(d->options.user, (int)index, data, d->buckets[index].plan.count);
+    d->in_hook = false;
     if (!status) return LS_OK;
     snprintf(where, sizeof where, "the hook '%s' failed for bucket %zu", which, index);
     return fail_in(status, where);
@@ -95,6 +99,7 @@ static ls_status check_slot(const ls_ddp *d, ls_ddp_mode mode)
     if (!d->options.slots || d->joining) return LS_OK;
     int p = ls_world_size(d->world), rank = ls_world_rank(d->world);
     int each = d->options.slots / p + (rank < d->options.slots % p); /* uneven only with any_order */
+    if (each == 0) each = 1; /* a rank without any takes part with a weight of 0 */
     if ((mode == LS_DDP_SYNC) == ((int)d->micro + 1 == each)) return LS_OK;
     return ls__fail(LS_ESTATE, "ddp: micro-batch %u of %d of this rank's step cannot %s (%d slots over %d ranks)",
                     d->micro + 1, each, mode == LS_DDP_SYNC ? "be the last" : "have more after it", d->options.slots,
@@ -103,14 +108,15 @@ static ls_status check_slot(const ls_ddp *d, ls_ddp_mode mode)
 
 ls_status ls_ddp_begin(ls_ddp *d, ls_ddp_mode mode, double weight)
 {
-    if (d->failed) return check_usable(d);
+    ls_status status = check_usable(d);
+    if (status) return status;
     if (d->running) return ls__fail(LS_ESTATE, "ddp: begin was called before; call finish first");
     if (mode != LS_DDP_SYNC && mode != LS_DDP_ACCUMULATE)
         return ls__fail(LS_EINVAL, "ddp: mode %d is neither LS_DDP_SYNC nor LS_DDP_ACCUMULATE", (int)mode);
     if (weight != 0 && !(weight >= LEAST_WEIGHT && weight <= MOST_WEIGHT))
         return ls__fail(LS_EINVAL, "ddp: a weight of %g is not possible; it must be 0, or from %g to %g", weight,
                         LEAST_WEIGHT, MOST_WEIGHT);
-    ls_status status = check_slot(d, mode);
+    status = check_slot(d, mode);
     if (!status && mode == LS_DDP_ACCUMULATE) status = ls__counter_reserve(&d->counter, d->micro);
     if (status) return status;
     if (d->micro == 0) memset(d->used, 0, d->n);
@@ -258,7 +264,8 @@ static ls_status take(ls_ddp *d, size_t i, const float *grad)
 
 ls_status ls_ddp_ready(ls_ddp *d, size_t span)
 {
-    if (d->failed) return check_usable(d);
+    ls_status status = check_usable(d);
+    if (status) return status;
     if (span >= d->n) return ls__fail(LS_EINVAL, "ddp: there is no span %zu; there are %zu", span, d->n);
     if (!d->running) return ls__fail(LS_ESTATE, "ddp: '%s' is ready outside of begin and finish", d->names[span]);
     if (d->ready_mark[span] == d->epoch)
@@ -268,19 +275,20 @@ ls_status ls_ddp_ready(ls_ddp *d, size_t span)
     d->used[span] = 1;
     d->ready_order[d->n_ready++] = (uint32_t)span;
     ls__world_mark(d->world, LS_EVENT_SPAN_READY, span, d->micro);
-    ls_status status = take(d, span, d->foreign ? d->foreign[span] : d->block + d->offsets[span]);
+    status = take(d, span, d->foreign ? d->foreign[span] : d->block + d->offsets[span]);
     if (!status && d->next_done < d->next_start) status = advance(d);
     return status ? abandon(d, status) : LS_OK;
 }
 
 ls_status ls_ddp_poll(ls_ddp *d)
 {
-    if (d->failed) return check_usable(d);
+    ls_status status = check_usable(d);
+    if (status) return status;
     if (!d->driven || !d->running || d->next_done == d->next_start) return LS_OK;
     int64_t now = ls_now();
     if (now - d->polled < POLL_NS) return LS_OK;
     d->polled = now;
-    ls_status status = advance(d);
+    status = advance(d);
     return status ? abandon(d, status) : LS_OK;
 }
 
@@ -407,9 +415,9 @@ static ls_status synchronise(ls_ddp *d, ls_ddp_result *r)
 ls_status ls_ddp_finish(ls_ddp *d, ls_ddp_result *result)
 {
     ls_ddp_result r = { 0 };
-    if (d->failed) return check_usable(d);
+    ls_status status = check_usable(d);
+    if (status) return status;
     if (!d->running) return ls__fail(LS_ESTATE, "ddp: finish without begin");
-    ls_status status = LS_OK;
     for (size_t i = 0; i < d->n && !status && d->n_ready < d->n; i++)
         if (d->ready_mark[i] != d->epoch) status = take(d, i, NULL);
     d->weight_sum += d->weight;
@@ -429,7 +437,8 @@ ls_status ls_ddp_finish(ls_ddp *d, ls_ddp_result *result)
 
 ls_status ls_ddp_join(ls_ddp *d, ls_step_fn step, void *user)
 {
-    ls_status status = LS_OK;
+    ls_status status = check_usable(d);
+    if (status) return status;
     if (d->running) return ls__fail(LS_ESTATE, "ddp: join in the middle of a micro-batch; call finish first");
     for (d->joining = true; !status;) {
         ls_ddp_result r = { 0 };
@@ -439,7 +448,9 @@ ls_status ls_ddp_join(ls_ddp *d, ls_step_fn step, void *user)
         d->stats.joined++;
         if (!step) continue;
         clear_message();
+        d->in_hook = true;
         status = step(user, &r);
+        d->in_hook = false;
         /* The others count on this rank until all of them have joined. */
         if (status) status = abandon(d, fail_in(status, "the step of a rank that has joined failed"));
     }

@@ -110,6 +110,7 @@ static ls_status prepare(ls_ddp *d, const ls_span *spans)
     const ls_ddp_options *o = &d->options;
     ls_status status = allocate(d, d->n && spans[0].grad);
     if (!status) status = copy_spans(d, spans);
+    if (!status && o->slots < 0) status = ls__fail(LS_EINVAL, "ddp: %d slots: at least 1 is needed", o->slots);
     if (!status && o->slots && !o->any_order) status = ls_slots_check(o->slots, ls_world_size(d->world));
     if (!status && d->foreign && o->to_first)
         status =

@@ -50,6 +50,7 @@ struct ls_ddp {
     ls_status failed; /* a step failed and the group is broken: what every later call returns, with this text */
     char failed_text[LS__JOB_FAILURE_BYTES];
     bool touched; /* something that was started did not end well: another rank may still write to the block */
+    bool in_hook; /* a function of the caller's is running */
     bool running; /* between begin and finish */
     ls_ddp_mode mode;
     double weight, weight_sum; /* of this micro-batch; of all since the last sync */

@@ -18,10 +18,13 @@ static bool fits(int slots, int ranks)
 void ls_slots_ranks(int slots, char *out, size_t bytes)
 {
     size_t used = 0;
+    if (!bytes) return;
     out[0] = 0;
-    for (int p = 1; p <= slots && used < bytes; p++) {
-        if (!fits(slots, p)) continue;
-        int n = snprintf(out + used, bytes - used, "%s%d", used ? ", " : "", p);
+    if (slots < 1) return;
+    int twos = __builtin_ctz((unsigned)slots), odd = slots >> twos;
+    /* One rank, then all whose share is a power of two. */
+    for (int i = odd == 1 ? 0 : -1; i <= twos && used < bytes; i++) {
+        int n = snprintf(out + used, bytes - used, "%s%d", used ? ", " : "", i < 0 ? 1 : odd << i);
         if (n < 0) return;
         used += (size_t)n;
     }

@@ -159,6 +159,41 @@ static void a_group_that_breaks_within_a_sum_leaves_new_memory_alone(void **stat
     }
 }
 
+/* A hook, or a step while joining, that calls its ddp is told so, and harms nothing. */
+static ls_status call_back(void *user, int index, float *data, size_t count)
+{
+    ls_ddp *ddp = *(ls_ddp **)user;
+    (void)data;
+    bool refused = ls_ddp_ready(ddp, SPANS - 1) == LS_ESTATE && ls_ddp_finish(ddp, NULL) == LS_ESTATE &&
+                   ls_ddp_begin(ddp, LS_DDP_SYNC, 1) == LS_ESTATE && ls_ddp_poll(ddp) == LS_ESTATE &&
+                   ls_ddp_join(ddp, NULL, NULL) == LS_ESTATE && strstr(ls_error(), "a hook");
+    return refused && index < SPANS && count >= COUNT ? LS_OK : LS_EFORMAT;
+}
+
+static ls_status step_back(void *user, const ls_ddp_result *result)
+{
+    return result->joined == 1 ? call_back(user, 0, NULL, COUNT) : LS_EFORMAT;
+}
+
+static int reenter(ls_world *world, void *arg, char *why)
+{
+    ls_ddp *ddp;
+    (void)arg;
+    need_ok(open_four(&ddp, world, &(ls_ddp_options){ .before = call_back, .after = call_back, .user = &ddp }));
+    need_ok(one_step(ddp, 4));
+    need(ls_ddp_grad(ddp, 0)[0] == 4, "%g", (double)ls_ddp_grad(ddp, 0)[0]);
+    if (ls_world_rank(world) == 0) need_ok(one_step(ddp, 4));
+    need_ok(ls_ddp_join(ddp, step_back, &ddp));
+    ls_ddp_free(&ddp);
+    return 0;
+}
+
+static void a_hook_may_not_call_its_ddp(void **state)
+{
+    (void)state;
+    on_ranks(2, reenter, NULL, &patient);
+}
+
 /* ---- Freeing at the wrong time. */
 
 typedef enum moment { AFTER_BEGIN, AFTER_SOME, AFTER_ALL, ACCUMULATING, AFTER_ABORT, MOMENTS } moment;
@@ -264,6 +299,63 @@ static int open_badly(ls_world *world, void *arg, char *why)
     need_ok(one_step(ddp, 5));
     ls_ddp_free(&ddp);
     return 0;
+}
+
+/* Fewer micro-batches than ranks: those without any take part with nothing. */
+static int few_slots(ls_world *world, void *arg, char *why)
+{
+    ls_span span = { .name = "w", .count = 4 };
+    ls_ddp *ddp;
+    ls_ddp_result result;
+    int rank = ls_world_rank(world);
+    (void)arg;
+    need(ls_ddp_open(&ddp, world, &span, 1, &(ls_ddp_options){ .slots = -3, .any_order = true }) == LS_EINVAL,
+         "-3 slots");
+    need_ok(ls_ddp_open(&ddp, world, &span, 1, &(ls_ddp_options){ .slots = 2, .any_order = true }));
+    for (int step = 0; step < 2; step++) {
+        need_ok(ls_ddp_begin(ddp, LS_DDP_SYNC, rank < 2));
+        for (int k = 0; k < 4; k++) ls_ddp_grad(ddp, 0)[k] = rank < 2 ? 8 : NAN;
+        need_ok(ls_ddp_ready(ddp, 0));
+        need_ok(ls_ddp_finish(ddp, &result));
+        need(result.weight == 2 && ls_ddp_grad(ddp, 0)[3] == 8, "weight %g, mean %g", result.weight,
+             (double)ls_ddp_grad(ddp, 0)[3]);
+    }
+    ls_ddp_free(&ddp);
+    return 0;
+}
+
+static void more_ranks_than_micro_batches_are_possible_in_any_order(void **state)
+{
+    (void)state;
+    on_ranks(3, few_slots, NULL, &patient);
+}
+
+static void numbers_of_ranks_are_listed(void **state)
+{
+    (void)state;
+    static const struct {
+        int slots;
+        const char *ranks;
+    } cases[] = { { 1, "1" },
+                  { 2, "1, 2" },
+                  { 7, "1, 7" },
+                  { 8, "1, 2, 4, 8" },
+                  { 12, "1, 3, 6, 12" },
+                  { INT32_MAX, "1, 2147483647" },
+                  { 0, "" },
+                  { -8, "" } };
+    char text[400];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ls_slots_ranks(cases[i].slots, text, sizeof text);
+        assert_string_equal(text, cases[i].ranks);
+    }
+    ls_slots_ranks(1 << 30, text, sizeof text);
+    assert_non_null(strstr(text, ", 1073741824"));
+    text[0] = 'x';
+    ls_slots_ranks(8, text, 0);
+    assert_int_equal(text[0], 'x');
+    ls_slots_ranks(8, text, 5);
+    assert_string_equal(text, "1, 2");
 }
 
 static void a_rank_that_cannot_open_is_named_by_all(void **state)
@@ -377,6 +469,9 @@ int main(void)
         cmocka_unit_test(a_ddp_freed_in_the_middle_keeps_nobody_waiting),
         cmocka_unit_test(given_up_micro_batches_leave_nothing),
         cmocka_unit_test(a_rank_that_cannot_open_is_named_by_all),
+        cmocka_unit_test(a_hook_may_not_call_its_ddp),
+        cmocka_unit_test(more_ranks_than_micro_batches_are_possible_in_any_order),
+        cmocka_unit_test(numbers_of_ranks_are_listed),
         cmocka_unit_test(no_spans_and_empty_spans_are_fine),
         cmocka_unit_test(an_aborted_group_ends_all_its_ddps),
         cmocka_unit_test(a_rank_that_cannot_go_on_joining_is_named),
