@@ -2,7 +2,7 @@
  * had to do to it: divide, convert from bfloat16, or call a hook. */
 #include <math.h>
 #include <unistd.h>
-#include "comm/ranks.h"
+#include "comm/nodes.h"
 #include "lockstep/ddp.h"
 
 enum { SPANS = 5, STEPS = 8 };
@@ -76,6 +76,12 @@ static void every_rank_sees_what_the_first_has_made(void **state)
                 plan p = { .bf16 = kind & 1, .keep_sums = kind & 2, .hook = kind & 4, .delayed_rank = delayed };
                 on_ranks(size, see_result, &p, NULL);
             }
+    static const char *const places[] = { "01", "0011", "0102" };
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) /* each machine has a first rank */
+        for (int kind = 0; kind < 8; kind++) {
+            plan p = { .bf16 = kind & 1, .keep_sums = kind & 2, .hook = kind & 4, .delayed_rank = (int)i };
+            on_nodes(places[i], see_result, &p, (ls_world_options){ 0 });
+        }
 }
 
 /* Buckets so small that each rank takes part in a reduce by itself: the root's result is no other rank's business. */

@@ -2,7 +2,7 @@
  * waited for in any order, and other ddps. What happens is drawn from a seed that all ranks share; when, and in which order a rank
  * waits for its works, from one of its own. Every value is checked. */
 #include <unistd.h>
-#include "comm/ranks.h"
+#include "comm/nodes.h"
 #include "lockstep/ddp.h"
 
 enum { DDPS = 3, SPANS = 7, WORKS = 12, SMALL = 100, LARGE = 30000 };
@@ -217,6 +217,11 @@ static void collectives_and_other_ddps_may_come_in_between(void **state)
         uint32_t s = seed * 2654435761u;
         on_ranks(1 << seed % 4, play, &s, NULL); /* 2, 4, 8 or 1 */
     }
+    static const char *const places[] = { "01", "0011", "0101", "0123" };
+    for (uint32_t seed = 0; seed < 8; seed++) {
+        uint32_t s = 77 + seed * 2654435761u;
+        on_nodes(places[seed % 4], play, &s, (ls_world_options){ .staging_bytes = seed % 2 ? 32768 : 0 });
+    }
 }
 
 /* The loop that everybody writes: part of backward, the loss summed over the ranks for the log, the rest of backward. */
@@ -249,6 +254,7 @@ static void a_loss_may_be_summed_within_backward(void **state)
 {
     (void)state;
     for (int size = 1; size <= 4; size *= 2) on_ranks(size, ordinary, NULL, NULL);
+    on_nodes("0011", ordinary, NULL, (ls_world_options){ 0 });
 }
 
 int main(void)

@@ -2,7 +2,7 @@
  * same everywhere, the step is counted, and training goes on. On any number of ranks, with and without clipping, whoever updates. */
 #include <math.h>
 #include <unistd.h>
-#include "comm/ranks.h"
+#include "comm/nodes.h"
 #include "train/training.h"
 
 enum { SLOTS = 4, STEPS = 8, MAX_ELEMENTS = 1 << 16 };
@@ -106,6 +106,9 @@ static void steps_that_are_not_finite_are_skipped_by_all(void **state)
                 on_ranks(size, train, &p, NULL);
                 p.bf16 = true;
                 on_ranks(size, train, &p, NULL);
+                if (size == 1) continue;
+                p.bf16 = false;
+                on_nodes(size == 2 ? "01" : "0011", train, &p, (ls_world_options){ 0 });
             }
 }
 
