@@ -38,9 +38,11 @@ static void draw_run(const chart *c, const ls_run *run, char letter, double y, d
         double ns = ls_run_mean(run, -1, report_phase(i)), x = chart_x(c, at / unit),
                end = chart_x(c, (at + ns) / unit);
         char both[64], initial[2] = { report_letter(report_phase(i)), 0 };
+        double lost = ns > 0 ? fmin(1, ls_run_unscheduled(run, -1, report_phase(i)) / ns) * (end - x) : 0;
         snprintf(text, sizeof text, "%c: %s\n%s a step", letter, phase, amount_ns(ns).text);
         snprintf(both, sizeof both, "%s %s", phase, amount_ns(ns).text);
         chart_rect(c, x, y, end - x, HEIGHT, phase, text);
+        chart_hatch(c, end - lost, y, lost, HEIGHT);
         chart_label(c, x, y, end - x, HEIGHT, phase, (const char *const[]){ both, phase, initial, NULL });
         at += ns;
     }
@@ -105,6 +107,7 @@ static void put_head(const page *p, const char *letter, const ls_run *run)
 
 void html_compare(const page *p)
 {
+    static const char *const hatched[] = { "hatch", html_unscheduled_words, NULL };
     if (!p->other) return;
     double x = ls_run_tokens(p->run), y = ls_run_tokens(p->other);
     html_card(p, "compare", "", "Two runs compared", NULL);
@@ -119,7 +122,7 @@ void html_compare(const page *p)
     }
     if (x > 0 && y > 0 && x != y)
         fprintf(p->to, "<p>Their steps do different work: %.0f tokens in A, %.0f in B. Compare tokens/s.</p>", x, y);
-    html_legend(p, p->other, NULL);
+    html_legend(p, p->other, html_has_unscheduled(p->run) || html_has_unscheduled(p->other) ? hatched : NULL);
     html_chart(p, false, draw_runs);
     fputs("<p>Changes of phases are shares of A's step.</p><div class=\"scroll\"><table><tr><th>mean of all ranks",
           p->to);

@@ -29,7 +29,7 @@ static const ls_run_step *typical_step(const page *p)
     }
     for (size_t i = 0; i < n; i++) order[i] = &steps[i];
     qsort(order, n, sizeof *order, by_length);
-    out = order[n / 2];
+    out = order[(n - 1) / 2];
     free(order);
     return out;
 }

@@ -198,10 +198,13 @@ static void time_without_a_core_is_hatched(void **state)
     part = section(html, "cores");
     has(part, "<path class=\"hatch\"");
     free(part);
+    made *other = make_run("other", 2, 20, 45e6, 0);
+    part = section(page_of(&other->run, &m->run), "compare"); /* B has it, A has not */
+    has(part, "class=\"hatch\"");
+    free(part);
     free(m);
-    m = make_run("run", 2, 20, 45e6, 0);
-    lacks(page_of(&m->run, NULL), "class=\"hatch\"");
-    free(m);
+    lacks(page_of(&other->run, NULL), "class=\"hatch\"");
+    free(other);
 }
 
 static void units_follow_the_magnitude(void **state)
