@@ -49,7 +49,7 @@ static ls_status add_piece(walk *w, int64_t until, ls_phase phase)
 /* The thread stood in a call for `ns`, until e->time. */
 static ls_status add_blocked(walk *w, const ls_event *e)
 {
-    int64_t begin = e->time - (int64_t)ls__min((int64_t)(e->b & (UINT64_MAX >> 1)), e->time - w->at);
+    int64_t begin = e->time - ls__min(ls__blocked_ns(e), e->time - w->at);
     const ls_meeting *m = ls__run_meeting_of(w->run, e->a);
     ls_status status = add_piece(w, begin, top(w));
     if (!status && m && m->last_rank != w->r->rank)

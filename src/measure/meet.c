@@ -108,7 +108,7 @@ static ls_status fill(ls_run *run, const table *t, int r)
                 m->last_rank = last;
             }
         } else {
-            m->blocked[r] = (int64_t)ls__min((int64_t)(e->b & (UINT64_MAX >> 1)), INT64_MAX / 4);
+            m->blocked[r] = ls__min(ls__blocked_ns(e), INT64_MAX / 4);
             m->left[r] = e->time;
         }
     }

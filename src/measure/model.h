@@ -31,6 +31,13 @@ void ls__run_note(ls_run *run, const char *format, ...) __attribute__((format(pr
 void ls__sort(double *values, size_t n);
 double ls__median(double *values, size_t n);
 
+/* How long the thread stood in the call that an LS_EVENT_BLOCKED tells of. A call that was over before the thread came to wait for it has
+ * a negative time, which is none. */
+static inline int64_t ls__blocked_ns(const ls_event *e)
+{
+    return e->b <= INT64_MAX ? (int64_t)e->b : 0;
+}
+
 static inline int64_t ls__max(int64_t a, int64_t b)
 {
     return a > b ? a : b;

@@ -138,6 +138,34 @@ static void phases_add_up(void **state)
     ls_run_free(&run);
 }
 
+/* A call that was over before its thread came to wait for it takes nothing of the phase around it. */
+static void nobody_stands_in_a_call_for_less_than_nothing(void **state)
+{
+    (void)state;
+    rank_record r;
+    ls_run *run;
+    int64_t at = INT64_C(3600) * 1000 * MS;
+    begin_record(&r, "live", 0, 1, 0, 0);
+    for (int step = 1; step <= 4; step++, at += 30 * MS) {
+        add(&r, at, LS_EVENT_STEP, (uint64_t)step, 0);
+        add(&r, at, LS_EVENT_PHASE_BEGIN, LS_PHASE_BACKWARD, 0);
+        add(&r, at + 20 * MS, LS_EVENT_COLL_START, (uint64_t)step, 64);
+        add(&r, at + 20 * MS, LS_EVENT_COLL_DONE, (uint64_t)step, 0);
+        add(&r, at + 20 * MS, LS_EVENT_BLOCKED, (uint64_t)step, (uint64_t)-600);
+        add(&r, at + 30 * MS, LS_EVENT_PHASE_END, LS_PHASE_BACKWARD, 0);
+    }
+    add(&r, at, LS_EVENT_STEP, 5, 0);
+    end_killed(&r, "live", "negative/events", 0);
+    assert_int_equal(ls_run_open(&run, "negative", NULL), LS_OK);
+    assert_int_equal(run->n_steps, 4);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(run->steps[i].rank[0].ns[LS_PHASE_BACKWARD], 30 * MS);
+        assert_int_equal(run->steps[i].rank[0].ns[LS_PHASE_COMM], 0);
+    }
+    for (size_t i = 0; i < run->n_meetings; i++) assert_int_equal(run->meetings[i].blocked[0], 0);
+    ls_run_free(&run);
+}
+
 /* The rank and the phase are named, in the meetings and in the findings, and the cost is what was lost. */
 static void check_blame(const late *l, const char *at)
 {
@@ -418,6 +446,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(phases_add_up),
+        cmocka_unit_test(nobody_stands_in_a_call_for_less_than_nothing),
         cmocka_unit_test(the_late_rank_is_named),
         cmocka_unit_test(a_delay_at_one_place_is_seen_in_noise),
         cmocka_unit_test(a_lost_core_is_no_delay_and_hides_none),
