@@ -124,7 +124,8 @@ void html_compare(const page *p)
         fprintf(p->to, "<p>Their steps do different work: %.0f tokens in A, %.0f in B. Compare tokens/s.</p>", x, y);
     html_legend(p, p->other, html_has_unscheduled(p->run) || html_has_unscheduled(p->other) ? hatched : NULL);
     html_chart(p, false, draw_runs);
-    fputs("<p>Changes of phases are shares of A's step.</p><div class=\"scroll\"><table><tr><th>mean of all ranks",
+    fputs("<p>Means of all ranks. Changes of phases are shares of A's step.</p><div "
+          "class=\"scroll\"><table><tr><th>phase",
           p->to);
     put_head(p, "A", p->run);
     put_head(p, "B", p->other);

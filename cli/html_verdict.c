@@ -203,8 +203,8 @@ static void put_use(const page *p)
     if (!n) return;
     if (isfinite(mfu))
         put_fact(p, amount_share(mfu).text, false,
-                 "MFU: matrix products, %% of the SGEMM rate measured "
-                 "on this machine");
+                 "MFU: matrix products, %% of the SGEMM rate measured on this machine%s",
+                 mfu > 1 ? "; above 100%, SGEMM was measured while its cores were in use" : "");
     if (delay + stolen > 0)
         put_fact(p, amount_share((delay + stolen) / wall).text, delay + stolen > 0.05 * wall,
                  "runnable but not scheduled%s", n > 1 ? ", mean of the ranks" : "");

@@ -157,7 +157,7 @@ static void put_cause(const page *p, const cause *c, double steps)
         fprintf(p->to, "<i class=\"%s\">%c</i>%s%s", ls_phase_name(c->phase), report_letter(c->phase),
                 ls_phase_name(c->phase), c->core ? ", not scheduled" : "");
     else
-        fputs("<i class=\"hatch\"></i>runnable but not scheduled", p->to);
+        fputs("<i class=\"hatch\"></i>not scheduled", p->to);
     fprintf(p->to, "</span></span><td class=\"w\">%lld<td>%s<td class=\"w\">%s</tr>", (long long)c->times,
             amount_ns(steps > 0 ? c->cost / steps : 0).text, amount_ns(c->worst).text);
 }
