@@ -1,6 +1,6 @@
-/* Preloaded into a program (LD_PRELOAD): counts its system calls on files of a folder called "checkpoints", and kills it at one
- * of them. DIE_AT=N: at the N-th; DIE_HOW=before, after, or half (a write that gets half done; others: before). DIE_COUNT=FILE:
- * instead of dying, FILE grows by a byte a call. */
+/* Preloaded into a program (LD_PRELOAD): counts its system calls that change files of a folder called "checkpoints", or whose path
+ * contains DIE_PATH, and kills it at one of them. DIE_AT=N: at the N-th; DIE_HOW=before, after, or half (a write that gets half
+ * done; others: before). DIE_COUNT=FILE: instead of dying, FILE grows by a byte a call. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -19,6 +20,11 @@ enum { MAX_FDS = 1024 };
 static _Atomic bool ours[MAX_FDS];
 static atomic_int calls;
 
+static bool is_path(const char *path)
+{
+    const char *part = getenv("DIE_PATH");
+    return strstr(path, part ? part : "/checkpoints") != NULL;
+}
 static bool is_ours(int fd)
 {
     return fd >= 0 && fd < MAX_FDS && ours[fd];
@@ -46,7 +52,7 @@ static bool count(int fd, const void *data, size_t bytes)
 }
 static int opened(const char *path, int flags, unsigned mode)
 {
-    bool mine = strstr(path, "/checkpoints") != NULL, last = mine && count(-1, NULL, 0);
+    bool mine = is_path(path), last = mine && count(-1, NULL, 0);
     int fd = (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
     if (mine && fd >= 0 && fd < MAX_FDS) ours[fd] = true;
     if (last) die();
@@ -92,15 +98,29 @@ int close(int fd)
 }
 int rename(const char *from, const char *to)
 {
-    bool last = strstr(to, "/checkpoints") && count(-1, NULL, 0);
+    bool last = is_path(to) && count(-1, NULL, 0);
     int result = (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
     if (last) die();
     return result;
 }
 int unlink(const char *path)
 {
-    bool last = strstr(path, "/checkpoints") && count(-1, NULL, 0);
+    bool last = is_path(path) && count(-1, NULL, 0);
     int result = (int)syscall(SYS_unlinkat, AT_FDCWD, path, 0);
+    if (last) die();
+    return result;
+}
+int mkdir(const char *path, mode_t mode)
+{
+    bool last = is_path(path) && count(-1, NULL, 0);
+    int result = (int)syscall(SYS_mkdirat, AT_FDCWD, path, mode);
+    if (last) die();
+    return result;
+}
+int ftruncate(int fd, off_t bytes)
+{
+    bool last = is_ours(fd) && count(-1, NULL, 0);
+    int result = (int)syscall(SYS_ftruncate, fd, bytes);
     if (last) die();
     return result;
 }
