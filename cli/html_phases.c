@@ -190,11 +190,11 @@ static double settle_height(const bins *b)
     return most > 3 * typical ? 1.6 * typical : most;
 }
 
-static bool is_cut(const page *p)
+static bool is_cut(const page *p, double width)
 {
     bins b = { 0 };
     bool cut = false;
-    if (make_bins(p, 330, &b))
+    if (make_bins(p, width, &b))
         for (size_t k = 0; k < b.count; k++) {
             double sum = 0;
             for (int f = 0; f < LS_PHASES; f++) sum += b.ns[k * LS_PHASES + (size_t)f];
@@ -255,7 +255,8 @@ static void draw_hits(const page *p, const chart *c, const bins *b, const double
             snprintf(tip + n, sizeof tip - (size_t)n, "\nrunnable but not scheduled: %s", amount_ns(lost).text);
         chart_rect(c, c->left + step * (double)k, c->top, step, c->height - c->top - c->bottom, "hit", tip);
         if (sums[k] / unit > c->y1 * 1.0001)
-            chart_text(c, c->left + step * ((double)k + 0.5), c->top - 1, "middle", "ink", "\u25b4");
+            fprintf(c->to, "<path class=\"ink cut\" d=\"M%.1f %.1fl4 7h-8z\"/>", c->left + step * ((double)k + 0.5),
+                    c->top - 9);
     }
 }
 
@@ -277,7 +278,9 @@ static void draw_over_time(const page *p, double width)
     c.whole_x = true;
     chart_open(&c, "Time of a step by phase, over the run");
     snprintf(title, sizeof title, "%s a step", unit.name);
-    chart_axis_y(&c, title, tick_plain);
+    if (is_cut(p, width)) c.top = 38; /* the marks stand between the title and the bars */
+    chart_axis_y(&c, "", tick_plain);
+    chart_text(&c, 0, 13, "start", "unit", title);
     for (int i = 0; i < LS_PHASES; i++)
         if (report_has_phase(p->run, report_phase(i)))
             draw_phase(&c, &b, base, base + b.count, unit.ns, report_phase(i));
@@ -296,7 +299,7 @@ void html_over_time(const page *p)
     counted(p, &n);
     if (n < HTML_POINTS) return;
     html_card(p, "time", "", "Phases over time",
-              is_cut(p)           ? "Mean of the ranks. Steps that stand far out are cut and marked with \u25b4."
+              is_cut(p, 330)      ? "Mean of the ranks. Steps that stand far out are cut and marked with \u25b4."
               : p->run->ranks > 1 ? "Mean of the ranks."
                                   : NULL);
     html_legend(p, NULL, html_has_unscheduled(p->run) ? hatched : NULL);

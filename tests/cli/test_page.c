@@ -265,6 +265,25 @@ static void steps_have_whole_numbers(void **state)
     }
 }
 
+/* A step that stands far out is cut, and its mark lies below the axis' title. */
+static void a_long_step_is_cut_and_marked(void **state)
+{
+    (void)state;
+    made *m = make_run("run", 2, 40, 45e6, 0);
+    for (int r = 0; r < 2; r++) m->of[0][r].ns[LS_PHASE_BACKWARD] = 20 * 45e6;
+    char *part = section(page_of(&m->run, NULL), "time");
+    double title, mark;
+    has(part, "cut and marked");
+    const char *at = strstr(part, ">ms a step<"), *path = strstr(part, "class=\"ink cut\"");
+    assert_true(at && path);
+    while (strncmp(at, "<text", 5) != 0) at--;
+    assert_int_equal(sscanf(at, "<text x=\"%*f\" y=\"%lf\"", &title), 1);
+    assert_int_equal(sscanf(path, "class=\"ink cut\" d=\"M%*f %lf", &mark), 1);
+    assert_true(mark > title + 4);
+    free(part);
+    free(m);
+}
+
 static void a_rank_alone_waits_for_nobody(void **state)
 {
     (void)state;
@@ -381,6 +400,7 @@ int main(void)
         cmocka_unit_test(time_without_a_core_is_hatched),
         cmocka_unit_test(units_follow_the_magnitude),
         cmocka_unit_test(steps_have_whole_numbers),
+        cmocka_unit_test(a_long_step_is_cut_and_marked),
         cmocka_unit_test(a_rank_alone_waits_for_nobody),
         cmocka_unit_test(a_chart_needs_a_few_values),
         cmocka_unit_test(each_rank_has_a_small_chart_on_one_scale),
