@@ -77,24 +77,28 @@ static ls_status corrupt(const ls__unpack *u, const char *what, const char *deta
                     detail ? ": " : "", detail ? detail : "");
 }
 
-/* Makes sure that there is input, if the file has any left. */
-static ls_status fill(ls__unpack *u)
+/* Makes sure that there are `least` bytes of input, if the file has so many left. */
+static ls_status fill(ls__unpack *u, size_t least)
 {
-    if (u->at < u->held) return LS_OK;
-    uint64_t left = u->file->bytes - u->read;
-    size_t n = left < INPUT ? left : INPUT;
-    ls_status status = ls__source_read(u->file, u->input, n, u->read);
-    u->held = status ? 0 : n;
+    size_t kept = u->held - u->at;
+    if (kept >= least) return LS_OK;
+    memmove(u->input, u->input + u->at, kept);
+    u->held = kept;
     u->at = 0;
-    if (!status) u->read += n;
-    return status;
+    uint64_t left = u->file->bytes - u->read;
+    size_t n = left < INPUT - kept ? left : INPUT - kept;
+    ls_status status = ls__source_read(u->file, u->input + kept, n, u->read);
+    if (status) return status;
+    u->held += n;
+    u->read += n;
+    return LS_OK;
 }
 
 /* gzip's files may be filled up with zeros, as tapes want it. */
 static ls_status skip_zeros(ls__unpack *u)
 {
     ls_status status = LS_OK;
-    while (!status && !(status = fill(u)) && u->at < u->held && !u->input[u->at]) u->at++;
+    while (!status && !(status = fill(u, 1)) && u->at < u->held && !u->input[u->at]) u->at++;
     return status;
 }
 
@@ -124,19 +128,35 @@ static ls_status step_gzip(ls__unpack *u, uint8_t *out, size_t bytes, size_t *ma
     return corrupt(u, "corrupt gzip data", u->z.msg);
 }
 
+/* A frame begins with zstd's mark, or is one to be skipped. libzstd would also read the formats from before version 1, with
+ * code that is less careful. */
+static ls_status check_frame(ls__unpack *u)
+{
+    uint32_t mark = 0;
+    ls_status status = fill(u, sizeof mark);
+    if (status || u->held - u->at < sizeof mark) return status; /* too short: the library tells that the file was cut */
+    memcpy(&mark, u->input + u->at, sizeof mark);
+    if (mark == ZSTD_MAGICNUMBER || (mark & ZSTD_MAGIC_SKIPPABLE_MASK) == ZSTD_MAGIC_SKIPPABLE_START) return LS_OK;
+    return corrupt(u, "corrupt zstd data", "what follows is no zstd frame");
+}
+
 static ls_status step_zstd(ls__unpack *u, uint8_t *out, size_t bytes, size_t *made)
 {
     if (u->between && u->at == u->held) {
         u->ended = true;
         return LS_OK;
     }
+    ls_status status = u->between ? check_frame(u) : LS_OK;
+    if (status) return status;
     ZSTD_inBuffer in = { u->input, u->held, u->at };
     ZSTD_outBuffer to = { out, bytes, 0 };
     size_t result = ZSTD_decompressStream(u->zstd, &to, &in);
-    u->at = in.pos;
-    *made = to.pos;
-    u->between = result == 0;
-    if (!ZSTD_isError(result)) return LS_OK;
+    if (!ZSTD_isError(result)) {
+        u->at = in.pos;
+        *made = to.pos;
+        u->between = result == 0;
+        return LS_OK;
+    }
     ZSTD_ErrorCode code = ZSTD_getErrorCode(result);
     if (code == ZSTD_error_memory_allocation) return ls__fail(LS_ENOMEM, "%s: no memory to unpack it", u->file->path);
     if (code == ZSTD_error_frameParameter_windowTooLarge)
@@ -154,7 +174,7 @@ ls_status ls__unpack_read(ls__unpack *u, void *out, size_t bytes, size_t *got)
         size_t made = 0, left = bytes - *got < BLOCK ? bytes - *got : BLOCK;
         uint64_t before = ls__unpack_position(u);
         bool was_between = u->between;
-        status = fill(u);
+        status = fill(u, 1);
         if (status) break;
         status = u->zstd ? step_zstd(u, (uint8_t *)out + *got, left, &made)
                          : step_gzip(u, (uint8_t *)out + *got, left, &made);

@@ -186,6 +186,11 @@ static void damaged_files_are_errors_with_the_place(void **state)
         if (!zstd && unnoticed > 6) fail_msg("%d changes of a byte went unnoticed", unnoticed);
         memcpy(whole + n, "garbage", 7);
         check_fails(read_all(whole, n + 7, zstd, &total), LS_EFORMAT, zstd ? "corrupt zstd data" : "corrupt gzip data");
+        memcpy(whole + n, "\x27\xb5\x2f\xfd 0.7",
+               8); /* a frame of an old format, which the library would try to read */
+        if (zstd)
+            check_fails(read_all(whole, n + 8, zstd, &total), LS_EFORMAT,
+                        "corrupt zstd data: what follows is no zstd frame");
         memset(whole + n, 0, 20);
         if (!zstd) check_ok(read_all(whole, n + 20, zstd, &total)); /* gzip's padding */
         free(whole);
