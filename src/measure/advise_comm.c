@@ -212,10 +212,22 @@ static void look_at_exposed(ls_run *run, const costs *c, double exposed)
                  more);
 }
 
+/* ns a step in which ranks were runnable but not scheduled while they communicated, all together. Within a machine, who has no core does
+ * not do its part, and the others stand in the call meanwhile: that is told with the lost cores. (Between machines a rank that has no core
+ * mostly had nothing to do but look whether something has come.) */
+static double queued_in_calls(const ls_run *run)
+{
+    double sum = 0;
+    for (size_t i = run->n_warm; i < run->n_steps; i++)
+        for (int r = 0; r < run->ranks; r++) sum += (double)run->steps[i].rank[r].delay[LS_PHASE_COMM];
+    return sum / (double)ls__counted(run);
+}
+
 ls_status ls__advise_comm(ls_run *run)
 {
-    double exposed = ls__common(run, LS_PHASE_COMM);
     costs c = find_costs(run);
+    double exposed = ls__common(run, LS_PHASE_COMM);
+    if (!c.network) exposed = fmax(0, exposed - queued_in_calls(run));
     if (run->ranks < 2 || c.calls <= 0) return LS_OK;
     ls_status status = look_at_overlap(run, &c);
     if (!status && !look_at_buckets(run, &c, exposed)) look_at_exposed(run, &c, exposed);

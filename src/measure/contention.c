@@ -54,19 +54,23 @@ static double queued_in(const ls_run_rank *r, const ls_step_rank *s)
     return fmin(lost, fmax(0, 1 - least_share(r)) * wall);
 }
 
-/* ns a step that would be saved if no rank lost what `lost` says: what the others wait for a rank goes with the reason. */
+/* ns a step that would be saved if no rank lost what `lost` says. What a rank waits for the others goes with it as far as they lost that
+ * much; the rest of the waiting has other reasons. */
 static double gain_without(const ls_run *run, double (*lost)(const ls_run_rank *, const ls_step_rank *))
 {
     double sum = 0;
     for (size_t i = run->n_warm; i < run->n_steps; i++) {
-        double wall = 0, n = 0, without = 0;
+        const ls_step_rank *all = run->steps[i].rank;
+        double wall = 0, n = 0, without = 0, total = 0;
+        for (int r = 0; r < run->ranks; r++)
+            if (all[r].present) total += lost(&run->rank[r], &all[r]);
         for (int r = 0; r < run->ranks; r++) {
-            const ls_step_rank *s = &run->steps[i].rank[r];
-            double own = (double)(s->end - s->begin);
+            const ls_step_rank *s = &all[r];
             if (!s->present) continue;
+            double own = (double)(s->end - s->begin), gone = lost(&run->rank[r], s);
             wall += own;
             n++;
-            without = fmax(without, own - (double)s->ns[LS_PHASE_WAIT] - lost(&run->rank[r], s));
+            without = fmax(without, own - gone - fmin((double)s->ns[LS_PHASE_WAIT], total - gone));
         }
         if (n > 0) sum += fmax(0, wall / n - without);
     }

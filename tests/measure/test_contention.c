@@ -13,6 +13,10 @@ typedef struct plan {
     bool turns;               /* in even steps the even ranks lose that, in odd ones the others */
     int threads;              /* that compute in a rank; 0: one. The main one sleeps as long as it loses in forward */
     bool data;                /* all ranks wait 8 ms for data as well */
+    bool
+        uneven; /* of two ranks, 0 has 10 ms more to do in forward, behind which they meet, and 1 as much more in backward */
+    int64_t
+        calls; /* ns in which they are not scheduled while they reduce, which takes so much longer; it is a bucket then */
 } plan;
 
 static int64_t lost(const plan *p, int rank, int step)
@@ -27,7 +31,7 @@ static int64_t asleep(const plan *p, int rank, int step)
 
 static int64_t arrival(const plan *p, int rank, int step)
 {
-    return (p->data ? 38 : 30) * MS + lost(p, rank, step) + asleep(p, rank, step);
+    return (p->data ? 38 : p->uneven ? 50 : 30) * MS + lost(p, rank, step) + asleep(p, rank, step);
 }
 
 static int64_t phase(rank_record *r, ls_phase which, int64_t at, int64_t work, int64_t delay, int64_t sleep)
@@ -38,6 +42,16 @@ static int64_t phase(rank_record *r, ls_phase which, int64_t at, int64_t work, i
     sample(r, at, work, delay, sleep > 0);
     add(r, at, LS_EVENT_PHASE_END, which, 0);
     return at;
+}
+
+/* Both are there, and done, at `until`. */
+static int64_t meet(rank_record *r, int64_t at, int64_t until, uint64_t call)
+{
+    add(r, at, LS_EVENT_COLL_START, call, 8);
+    add(r, until, LS_EVENT_COLL_DONE, call, 0);
+    add(r, until, LS_EVENT_BLOCKED, call, (uint64_t)(until - at));
+    sample(r, until, 0, 0, true);
+    return until;
 }
 
 static void make_rank(const plan *p, int k, const char *to)
@@ -64,16 +78,19 @@ static void make_rank(const plan *p, int k, const char *to)
         if (step > STEPS) break;
         cpu += (uint64_t)((p->threads ? p->threads : 1) * 34 * MS);
         if (p->data) at = phase(&r, LS_PHASE_DATA, at, 0, 0, 8 * MS);
-        at = phase(&r, LS_PHASE_FORWARD, at, 10 * MS, 0, asleep(p, k, step));
-        at = phase(&r, LS_PHASE_BACKWARD, at, 20 * MS, lost(p, k, step), 0);
-        assert_int_equal(at, begin + arrival(p, k, step));
-        int64_t done = begin + last + 2 * MS;
+        at = phase(&r, LS_PHASE_FORWARD, at, (p->uneven && !k ? 20 : 10) * MS, 0, asleep(p, k, step));
+        if (p->uneven) at = meet(&r, at, begin + 20 * MS, (uint64_t)(STEPS + step));
+        at = phase(&r, LS_PHASE_BACKWARD, at, (p->uneven && k ? 30 : 20) * MS, lost(p, k, step), 0);
+        assert_int_equal(at, begin + arrival(p, k, step) - (p->uneven && !k ? 10 * MS : 0));
+        int64_t done = begin + last + 2 * MS + p->calls;
+        if (p->calls) add(&r, at, LS_EVENT_BUCKET_READY, 0, 1 << 20);
+        if (p->calls) add(&r, at, LS_EVENT_BUCKET_START, 0, (uint64_t)step);
         if (p->ranks > 1) {
             add(&r, at, LS_EVENT_COLL_START, (uint64_t)step, 1 << 20);
             add(&r, done, LS_EVENT_COLL_DONE, (uint64_t)step, 0);
             add(&r, done, LS_EVENT_BLOCKED, (uint64_t)step, (uint64_t)(done - at));
         }
-        sample(&r, done, 2 * MS, 0, true);
+        sample(&r, done, 2 * MS, p->calls, true);
         begin = phase(&r, LS_PHASE_UPDATE, done, 2 * MS, 0, 0);
         ls__record_drain(r.record, 0);
     }
@@ -109,6 +126,7 @@ static const ls_finding *check_first(const ls_run *run, int rank, const char *wo
     if (llabs(f->expected - 34 * MS) > MS) fail_msg("expected %g ms: %s", (double)f->expected / MS, f->what);
     if (llabs(f->cost + f->expected - (int64_t)ls_run_step_mean(run)) > 2) fail_msg("cost %g", (double)f->cost);
     assert_int_equal(count(run, LS_FINDING_IMBALANCE), 0);
+    assert_int_equal(count(run, LS_FINDING_STEAL), 0); /* waiting has one reason, and it is not that */
     assert_int_equal(count(run, LS_FINDING_STRAGGLER), 0);
     return f;
 }
@@ -172,6 +190,29 @@ static void what_they_lose_by_turns_is_the_cores_and_no_imbalance(void **state)
     ls_run_free(&run);
 }
 
+/* Each waits for the other in every step, because of work alone. */
+static void waiting_with_other_reasons_is_not_charged_to_cores(void **state)
+{
+    (void)state;
+    ls_run *run = run_of(&(plan){ .ranks = 2, .uneven = true }, "uneven");
+    for (int r = 0; r < 2; r++) assert_true(ls_run_mean(run, r, LS_PHASE_WAIT) > 9 * MS);
+    assert_int_equal(count(run, LS_FINDING_CORE), 0);
+    assert_int_equal(count(run, LS_FINDING_STEAL), 0);
+    assert_int_equal(count(run, LS_FINDING_STRAGGLER), 2);
+    ls_run_free(&run);
+}
+
+/* What a reduction takes longer because its ranks have no core is no matter of communication. */
+static void cores_lost_in_calls_are_no_exposed_communication(void **state)
+{
+    (void)state;
+    ls_run *run = run_of(&(plan){ .ranks = 2, .lost = { 35 * MS, 35 * MS }, .calls = 10 * MS }, "calls");
+    assert_true(ls_run_mean(run, -1, LS_PHASE_COMM) > 11 * MS);
+    assert_int_equal(run->findings[0].kind, LS_FINDING_CORE);
+    assert_int_equal(count(run, LS_FINDING_COMM), 0);
+    ls_run_free(&run);
+}
+
 /* Four ranks on two cores: that is their own doing, and no other program's. */
 static void more_ranks_than_cores_are_not_others_doing(void **state)
 {
@@ -196,6 +237,8 @@ int main(void)
         cmocka_unit_test(what_all_lose_alike_is_told_with_all_its_cost),
         cmocka_unit_test(the_rank_that_loses_most_is_named_with_all_that_both_lose),
         cmocka_unit_test(what_they_lose_by_turns_is_the_cores_and_no_imbalance),
+        cmocka_unit_test(waiting_with_other_reasons_is_not_charged_to_cores),
+        cmocka_unit_test(cores_lost_in_calls_are_no_exposed_communication),
         cmocka_unit_test(more_ranks_than_cores_are_not_others_doing),
     };
     return cmocka_run_group_tests(tests, enter_folder, leave_folder);
