@@ -5,6 +5,7 @@
 #include "cli/commands.h"
 #include "cli/escape.h"
 #include "cli/last_run.h"
+#include "cli/machine.h"
 #include "cli/options.h"
 #include "cli/sample.h"
 
@@ -37,6 +38,7 @@ static int read_arguments(generate_arguments *a, int argc, char **argv)
     int code = options_read("generate", intro, rows, &a->run, argc, argv);
     if (code >= 0) return code;
     if (!(a->run = last_run_or(a->run, "generate"))) return EXIT_USAGE;
+    if (!a->options.threads) a->options.threads = machine_threads();
     a->options.temperature = a->temperature > 0 ? (float)a->temperature : -1;
     return -1;
 }

@@ -8,7 +8,6 @@
 #include <hwloc.h>
 #include <hwloc/glibc-sched.h>
 #include <limits.h>
-#include <math.h>
 #include <stdlib.h>
 #include "base/thread.h"
 #include "cli/machine.h"
@@ -46,9 +45,7 @@ done:
 
 void launch_divide_cores(int ranks, bool bind, launch_cores *out)
 {
-    int cores = ls__cpu_count();
-    double quota = machine_quota_cores();
-    int usable = quota > 0 && quota < cores ? (int)ceil(quota) : cores;
+    int cores = ls__cpu_count(), usable = machine_cores();
     for (int i = 0; i < ranks; i++) {
         out[i].threads = usable > ranks ? usable / ranks : 1;
         out[i].bound = false;

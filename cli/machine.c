@@ -2,9 +2,11 @@
  * its own group as the root. */
 #include "cli/machine.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/thread.h"
 
 const char *machine_read(const char *path, char *out, size_t bytes)
 {
@@ -51,6 +53,19 @@ static double tightest(const char *file, double (*value)(const char *))
 double machine_quota_cores(void)
 {
     return tightest("cpu.max", cores_of);
+}
+
+int machine_cores(void)
+{
+    int cores = ls__cpu_count();
+    double quota = machine_quota_cores();
+    return quota > 0 && quota < cores ? (int)ceil(quota) : cores;
+}
+
+int machine_threads(void)
+{
+    int cores = machine_cores();
+    return cores < ls__cpu_count() && !getenv("OMP_NUM_THREADS") ? cores : 0;
 }
 
 double machine_quota_bytes(void)

@@ -9,7 +9,13 @@ const char *machine_read(const char *path, char *out, size_t bytes);
 
 /* How many cores' worth of time the control groups around this process grant; 0: no limit. */
 double machine_quota_cores(void);
+/* The cores that this process may use, by its affinity and by that limit: at least 1. */
+int machine_cores(void);
 /* Bytes that they grant; 0: no limit. */
 double machine_quota_bytes(void);
+
+/* How many threads a process that is alone should have where nobody says; 0 leaves it to OpenMP, which knows of affinity and
+ * not of control groups. */
+int machine_threads(void);
 
 #endif

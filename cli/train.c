@@ -14,6 +14,7 @@
 #include "cli/escape.h"
 #include "cli/last_run.h"
 #include "cli/launch.h"
+#include "cli/machine.h"
 #include "cli/profile.h"
 #include "cli/progress.h"
 #include "cli/sample.h"
@@ -352,6 +353,7 @@ int train_command(int argc, char **argv)
     if (code < 0 && alone && ranks > 1) {
         code = start_ranks(ranks, argc, argv);
     } else if (code < 0) {
+        if (alone && !a.train.threads) a.train.threads = machine_threads();
         a.launched = !alone && identity.launcher != LS__LAUNCHER_LOCKSTEP;
         /* mpirun gives its ranks a terminal of their own, also where its output goes to a file. */
         on_terminal = !a.launched && isatty(STDOUT_FILENO) == 1;
