@@ -89,7 +89,7 @@ static const char html_style[] =
     ";font-variant-numeric:tabular-nums}"
     "svg rect{shape-rendering:crispEdges}svg text{fill:var(--dim)}svg .ink{fill:var(--ink)}svg .b{font-weight:600}"
     "svg .in{font-weight:600;pointer-events:none}"
-    "svg .unit{fill:var(--dim);font-size:11.5px}svg .on{fill:var(--on-waiting);font-weight:600}"
+    "svg .unit{fill:var(--dim);font-size:11.5px}"
     ".grid{stroke:var(--grid);fill:none;stroke-width:1}.axis{stroke:var(--line);fill:none}" PHASES
     ".queue{fill:var(--line);background:var(--line)}"
     /* Time without a core: holes in the bar. */
@@ -149,7 +149,7 @@ static const char html_style[] =
     ".l2{display:block}}"
     "@media print{:root{" LIGHT
     "}body{background:#fff;font-size:12px;-webkit-print-color-adjust:exact;print-color-adjust:exact}"
-    "main{padding:0;max-width:none;display:block}.card{margin-bottom:10px}.card,.findings "
+    "main{padding:0 2px;max-width:none;display:block}.card{margin-bottom:10px}.card,.findings "
     "li{break-inside:avoid}.hero{grid-template-columns:auto minmax(0,1fr);gap:10px 28px}.now "
     "b{font-size:40px}"
     ".full .s{display:none}.full .m{display:block}.half .s{display:block}.half .l2{display:none}"

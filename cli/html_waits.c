@@ -48,17 +48,16 @@ static void draw_cell(const page *p, const chart *c, int a, int b, double size, 
     block_name(p->run, a, from);
     block_name(p->run, b, to);
     snprintf(tip, sizeof tip, "rank %s waited for rank %s\n%s a step", from, to, amount_ns(ns).text);
-    if (share > 0) fprintf(c->to, "<g fill-opacity=\"%.3f\">", 0.06 + 0.94 * share);
+    if (share > 0) fprintf(c->to, "<g fill-opacity=\"%.3f\">", 0.06 + 0.64 * share);
     if (share > 0) chart_rect(c, x, y, size, size, "heat", NULL);
     if (share > 0) fputs("</g>", c->to);
     chart_rect(c, x, y, size, size, "cell", NULL);
     if (ns > 0 && size >= 42) {
         amount text = amount_ns(ns);
         char *unit = strchr(text.text, ' ');
-        const char *class_name = share > 0.55 ? "on" : "ink";
         if (unit) *unit++ = 0;
-        chart_text(c, x + size / 2, y + size / 2 + (unit ? -1 : 4), "middle", class_name, text.text);
-        if (unit) chart_text(c, x + size / 2, y + size / 2 + 12, "middle", class_name, unit);
+        chart_text(c, x + size / 2, y + size / 2 + (unit ? -1 : 4), "middle", "ink", text.text);
+        if (unit) chart_text(c, x + size / 2, y + size / 2 + 12, "middle", "ink", unit);
     }
     chart_rect(c, x, y, size, size, "hit", tip);
 }
