@@ -6,6 +6,7 @@
 #include "cli/exit_codes.h"
 
 int data_command(int argc, char **argv);
+int eval_command(int argc, char **argv);
 int generate_command(int argc, char **argv);
 int checkpoint_command(int argc, char **argv);
 int report_command(int argc, char **argv);

@@ -32,6 +32,7 @@ static const command commands[] = {
     { "train", train_command, "train a GPT" },
     { "report", report_command, "where the time went, who made whom wait, and what to change" },
     { "checkpoint", checkpoint_command, "verify the checkpoints of a training" },
+    { "eval", eval_command, "loss, perplexity and bits per byte of a trained model" },
     { "generate", generate_command, "text from a trained model" },
     { "top", top_command, "a run as it goes, live" },
     { "trace", trace_command, "a recorded run for Perfetto" },
@@ -102,8 +103,9 @@ static int run(int argc, char **argv)
     if (!strcmp(name, "--version") || !strcmp(name, "-V")) name = "version";
     for (int i = 0; i < COMMANDS; i++)
         if (!strcmp(name, commands[i].name)) {
-            if (commands[i].run == train_command || commands[i].run == generate_command) settle_waiting(argv);
-            if (commands[i].run == train_command || commands[i].run == data_command) allow_many_files();
+            bool trains = commands[i].run == train_command || commands[i].run == eval_command;
+            if (trains || commands[i].run == generate_command) settle_waiting(argv);
+            if (trains || commands[i].run == data_command) allow_many_files();
             return commands[i].run(argc - 1, argv + 1);
         }
     return refuse(name);

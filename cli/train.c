@@ -18,6 +18,7 @@
 #include "cli/profile.h"
 #include "cli/progress.h"
 #include "cli/sample.h"
+#include "cli/start_ranks.h"
 #include "cli/train_options.h"
 #include "comm/identity.h"
 
@@ -242,24 +243,6 @@ static const char *from_environment(void *user, const char *name)
     return getenv(name);
 }
 
-/* Starts this very command once per rank. When one fails, the first has time to save what there is. */
-static int start_ranks(int ranks, int argc, char **argv)
-{
-    launch_options launch = {
-        .ranks = ranks, .no_prefix = true, .no_stdin = true, .own_voice = true, .grace = SAVE_SECONDS
-    };
-    const char **words = calloc((size_t)argc + 2, sizeof *words);
-    if (!words) {
-        fprintf(stderr, "lockstep train: out of memory\n");
-        return EXIT_FAILED;
-    }
-    words[0] = launch_self();
-    for (int i = 0; i < argc; i++) words[1 + i] = argv[i];
-    int code = launch_ranks(&launch, (char **)words);
-    free(words);
-    return code;
-}
-
 /* Joins the world that a launcher made; alone there is none to join. */
 static ls_status join_world(train_arguments *a, ls__launcher launcher, ls_world **world)
 {
@@ -351,7 +334,7 @@ int train_command(int argc, char **argv)
     bool alone = code < 0 && identity.launcher == LS__LAUNCHER_ALONE;
     int ranks = a.ranks ? a.ranks : a.saved ? a.saved->ranks : 1;
     if (code < 0 && alone && ranks > 1) {
-        code = start_ranks(ranks, argc, argv);
+        code = start_ranks(ranks, SAVE_SECONDS, argc, argv);
     } else if (code < 0) {
         if (alone && !a.train.threads) a.train.threads = machine_threads();
         a.launched = !alone && identity.launcher != LS__LAUNCHER_LOCKSTEP;

@@ -99,8 +99,8 @@ typedef struct ls_train_options {
     /* ---- How long, and how */
     int64_t steps;                  /* 0: as many as `epochs` have; both 0: 1,000 */
     double epochs;                  /* passes over the data */
-    ls_schedule schedule;           /* lr 0: 1e-3; lr_end 0: a tenth of lr; < 0: 0; warmup < 0: a twentieth of
-           the steps; steps is filled in */
+    ls_schedule schedule;           /* lr 0: 1e-3; lr_end 0: a tenth of lr; < 0: 0; warmup < 0: 80
+           steps, or a tenth of all if that is more and the schedule is not constant; steps is filled in */
     ls_optimizer_options optimizer; /* threads is filled in */
     double clip;                    /* limit of the gradients' global norm; 0: 1; < 0: none */
     int64_t eval_every; /* steps between evaluations; 0: a tenth of the steps if there is something to evaluate
@@ -213,6 +213,44 @@ typedef struct ls_train_saved {
 /* Reads RUN/run.json. The options' texts belong to *out and live as long as it. On failure *out is NULL. */
 LS_API LS_MUST_CHECK ls_status ls_train_saved_open(ls_train_saved **out, const char *run_dir);
 LS_API void ls_train_saved_free(ls_train_saved **saved);
+
+/* ---- Evaluation of a model that was trained. */
+
+typedef struct ls_eval_options {
+    const char *model; /* a run's folder, or another with a model */
+    ls_world *world;   /* all its ranks evaluate together; the result is the same bits. NULL: this process alone */
+    const char *const
+        *data; /* text or token shards; NULL: the validation data of the run: val_data, or what it held out */
+    size_t n_data;
+    const char *tokenizer; /* NULL: that of the folder */
+    /* How to read `data`: as in ls_train_options. */
+    ls_text_format text_format;
+    ls_shard_format shard_format;
+    const char *field, *prompt_field, *weight_field;
+    bool padded, skip_bad;
+    int rows;                /* sequences of a micro-batch; 0: 8 */
+    int length;              /* tokens of a sequence; 0: that of the run, or the model's context, at most 1,024 */
+    int threads;             /* 0: the cores that this process may run on */
+    ls_progress_fn progress; /* of micro-batches, on the first rank; NULL: none */
+    void *user;
+} ls_eval_options;
+
+typedef struct ls_eval_result {
+    double loss;       /* nats a token: the mean over all that count, weighted as the data say */
+    double perplexity; /* exp(loss) */
+    double
+        bits_per_byte; /* all nats / ln 2 / the bytes that the predicted tokens stand for; NaN: there is no tokenizer */
+    uint64_t tokens;   /* that were predicted and count */
+    double bytes;      /* that they stand for, weighted like the loss */
+    uint64_t sequences;
+    uint64_t documents; /* that were held out; 0: not known */
+    int length;         /* tokens of a sequence */
+    bool held_out;      /* the data are what the run held out */
+    double seconds;
+} ls_eval_result;
+
+/* Each token but the first is predicted once, within sequences that know nothing of each other. */
+LS_API LS_MUST_CHECK ls_status ls_eval(const ls_eval_options *options, ls_eval_result *result);
 
 /* ---- Checkpoint files */
 typedef struct ls_checkpoint_info {

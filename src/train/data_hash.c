@@ -14,7 +14,7 @@ static size_t field_bytes(const ls_field *f)
 
 double ls__train_hash_data(const ls_train *t)
 {
-    const ls_dataset *d = t->train_part;
+    const ls_dataset *d = t->parts.train;
     ls_row row = { 0 };
     void *worker = NULL;
     uint64_t hash = 0;

@@ -1,4 +1,4 @@
-/* The training's data: files to datasets, a part kept back for evaluation, and loaders over both. */
+/* The training's data: files to datasets, and loaders over them. */
 #include "train/training.h"
 
 #include <math.h>
@@ -9,56 +9,11 @@
 #include "base/status.h"
 #include "base/text.h"
 #include "data/tokenizer.h"
-#include "train/hold_out.h"
-
-/* Fewer documents than this are too poor a sample to evaluate on, and to choose them would leave much to chance. */
-enum { FEW_DOCUMENTS = 4 };
-
-static bool holds_out(const ls_train_options *o)
-{
-    return !o->n_val_data && o->val_fraction > 0;
-}
-
-/* Documents for training and others to evaluate on. LS_EINVAL if there are too few to choose from. */
-static ls_status open_documents(ls_train *t)
-{
-    const ls_train_options *o = &t->options;
-    ls_hold_out choice = { .fraction = o->val_fraction, .seed = o->seed };
-    ls_status status = ls__source_open(&t->data, o->data, o->n_data, t->tokenizer, o, &choice);
-    choice.held_out = true;
-    if (!status) status = ls__source_open(&t->val_data, o->data, o->n_data, t->tokenizer, o, &choice);
-    if (!status && ls_text_documents(t->val_data) < FEW_DOCUMENTS) status = LS_EINVAL;
-    if (status) {
-        ls_dataset_free(&t->val_data);
-        ls_dataset_free(&t->data);
-    }
-    t->val_documents = status ? 0 : ls_text_documents(t->val_data);
-    return status;
-}
-
-/* Data to train on and, if any are to be held out, to evaluate on: documents of text, or blocks of sequences where there are no
- * documents, or hardly any. */
-static ls_status open_parts(ls_train *t)
-{
-    const ls_train_options *o = &t->options;
-    ls__hold_out plan = { 0 };
-    ls_status status = holds_out(o) && t->is_text && o->n_data ? open_documents(t) : LS_EINVAL;
-    if (status == LS_EINVAL) {
-        status = ls__source_open(&t->data, o->data, o->n_data, t->tokenizer, o, NULL);
-        if (!status && holds_out(o) && t->data->count < 2)
-            status = ls__fail(LS_EINVAL, "the data is one sequence of %d token%s; there is none to evaluate on",
-                              o->length, ls__s(o->length));
-        if (!status && holds_out(o)) plan = ls__hold_out_plan(t->data->count, o->val_fraction, o->seed);
-    }
-    if (!status && plan.groups) status = ls__part_open(&t->val_data, t->data, &plan, true);
-    if (!status && !plan.groups) plan.samples = t->data->count;
-    return status ? status : ls__part_open(&t->train_part, t->data, &plan, false);
-}
 
 static ls_status check_enough(const ls_train *t)
 {
     const ls_train_options *o = &t->options;
-    uint64_t needed = (uint64_t)o->rows * (uint64_t)o->slots, left = t->train_part->count;
+    uint64_t needed = (uint64_t)o->rows * (uint64_t)o->slots, left = t->parts.train->count;
     if (o->last == LS_LAST_KEEP) needed = 1;
     if (o->last == LS_LAST_DROP && o->order == LS_ORDER_TORCH)
         needed = (uint64_t)o->torch_ranks; /* a short step will do */
@@ -87,7 +42,7 @@ static ls_status open_loaders(ls_train *t)
                                   .seed = o->seed,
                                   .drop_last = o->last != LS_LAST_KEEP,
                                   .drop_step = o->last == LS_LAST_DROP_STEP };
-    ls_status status = ls_loader_open(&t->loader, t->train_part, &options);
+    ls_status status = ls_loader_open(&t->loader, t->parts.train, &options);
     if (status || !t->val_data) return status;
     /* A few batches stand for all: they are taken from all over the data, always the same ones. */
     ls_loader_options val = { .rows = (size_t)o->rows, .slots = 1, .seed = o->seed, .epochs = 1 };
@@ -108,8 +63,8 @@ static void use_copy(void *user, size_t file, const char *path)
 static void use_copy_for_all(void *user, size_t file, const char *path)
 {
     const ls_train *t = user;
-    use_copy(t->data, file, path);
-    if (t->val_documents) use_copy(t->val_data, file, path);
+    use_copy(t->parts.data, file, path);
+    if (t->parts.val_documents) use_copy(t->val_data, file, path);
 }
 
 static ls_status stage(ls_train *t)
@@ -200,6 +155,8 @@ static ls_status settle_order(ls_train *t)
     return LS_OK;
 }
 
+enum { WARMUP = 80 }; /* steps, at least */
+
 /* What depends on how many steps an epoch has. */
 static ls_status settle_steps(ls_train *t)
 {
@@ -208,8 +165,11 @@ static ls_status settle_steps(ls_train *t)
     if (!o->steps && o->epochs > 0) o->steps = (int64_t)ceil(o->epochs * (double)t->epoch_steps);
     if (!o->steps) o->steps = 1000;
     o->schedule.steps = o->steps;
-    if (o->schedule.warmup < 0) o->schedule.warmup = o->steps / 20;
-    if (o->schedule.warmup > o->steps)
+    /* A rate that rises faster lets small models overshoot: in the first twenty steps they learn how frequent each token is, all
+     * weights move the same way, and the loss jumps by several nats. */
+    bool given = o->schedule.warmup >= 0, longer = o->schedule.kind != LS_SCHEDULE_CONSTANT && o->steps / 10 > WARMUP;
+    if (!given) o->schedule.warmup = longer ? o->steps / 10 : WARMUP;
+    if (given && !o->resume && o->schedule.warmup > o->steps)
         return ls__fail(
             LS_EINVAL,
             "a warm-up of %lld steps is longer than the run of %lld: the learning rate would never reach its peak; "
@@ -218,8 +178,8 @@ static ls_status settle_steps(ls_train *t)
     bool by_default = !o->eval_every && t->val_data;
     if (by_default) o->eval_every = o->steps >= 10 ? o->steps / 10 : 1;
     if (!t->val_data || !ls__train_is_first(t)) return LS_OK;
-    uint64_t count = t->val_documents ? t->val_documents : t->val_data->count;
-    const char *what = t->val_documents || o->padded ? "document" : "sequence";
+    uint64_t count = t->parts.val_documents ? t->parts.val_documents : t->val_data->count;
+    const char *what = t->parts.val_documents || o->padded ? "document" : "sequence";
     ls__log(LS_LOG_INFO, "validation: %llu %s%s %s, every %lld step%s%s and at the end", (unsigned long long)count,
             what, ls__s((int64_t)count), o->n_val_data ? "of the validation data" : "held out of the data",
             (long long)o->eval_every, ls__s(o->eval_every), by_default ? " (a tenth of the run)" : "");
@@ -235,7 +195,8 @@ ls_status ls__train_open_data(ls_train *t)
         status = ls__fail(LS_EINVAL, "%s: training and validation data are of two kinds, text and token shards",
                           o->val_data[0]);
     if (!status) status = settle_order(t);
-    if (!status) status = open_parts(t);
+    if (!status) status = ls__parts_open(&t->parts, o, t->tokenizer, t->is_text);
+    t->val_data = t->parts.val;
     if (!status && o->n_val_data)
         status = ls__source_open(&t->val_data, o->val_data, o->n_val_data, t->tokenizer, o, NULL);
     if (!status) status = check_enough(t);
@@ -250,22 +211,18 @@ void ls__train_close_data(ls_train *t)
     ls_loader_free(&t->loader);
     ls_stage_free(&t->val_stage);
     ls_stage_free(&t->stage);
-    ls_dataset_free(&t->train_part);
-    ls_dataset_free(&t->val_data);
-    ls_dataset_free(&t->data);
+    if (t->val_data != t->parts.val) ls_dataset_free(&t->val_data);
+    ls__parts_free(&t->parts);
     ls_tokenizer_free(&t->tokenizer);
 }
 
-/* Padded rows end where the longest of the batch does: the rest would be computed for nothing. Lengths are rounded up,
- * for kernels and for buffers that fit again. */
-static int64_t trim(const ls_batch *b, int64_t length)
+/* Lengths are rounded up, for kernels and for buffers that fit again. */
+int64_t ls__trim_rows(int64_t rows, int64_t length, size_t longest, int32_t *tokens, int32_t *targets, float *weights)
 {
     enum { ROUND = 16 };
-    int64_t to = ((int64_t)b->longest + ROUND - 1) / ROUND * ROUND;
+    int64_t to = ((int64_t)longest + ROUND - 1) / ROUND * ROUND;
     if (to >= length) return length;
-    int32_t *tokens = b->fields[LS_FIELD_INPUTS], *targets = b->fields[LS_FIELD_TARGETS];
-    float *weights = b->fields[LS_FIELD_WEIGHTS];
-    for (int64_t r = 1; r < (int64_t)b->rows; r++) {
+    for (int64_t r = 1; r < rows; r++) {
         memmove(tokens + r * to, tokens + r * length, (size_t)to * sizeof *tokens);
         memmove(targets + r * to, targets + r * length, (size_t)to * sizeof *targets);
         memmove(weights + r * to, weights + r * length, (size_t)to * sizeof *weights);
@@ -279,7 +236,8 @@ static ls__micro_batch micro_batch(const ls_batch *b, const ls_train_options *o)
     int64_t length = o->length;
     const float *weights = NULL;
     if (o->padded) {
-        length = trim(b, length);
+        length = ls__trim_rows((int64_t)b->rows, length, b->longest, b->fields[LS_FIELD_INPUTS],
+                               b->fields[LS_FIELD_TARGETS], b->fields[LS_FIELD_WEIGHTS]);
         weights = b->fields[LS_FIELD_WEIGHTS];
         out.weight = 0;
         for (int64_t i = 0; i < (int64_t)b->rows * length; i++) out.weight += (double)weights[i];

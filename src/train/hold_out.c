@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include "base/random.h"
 #include "base/status.h"
+#include "base/text.h"
+#include "train/source.h"
 
 #define STREAM_HOLD_OUT (UINT64_C(4) << 56)
 
@@ -125,4 +127,54 @@ ls_status ls__part_open(ls_dataset **out, const ls_dataset *whole, const ls__hol
     p->dataset.free = free;
     *out = &p->dataset;
     return LS_OK;
+}
+
+/* ---- The data of a training. */
+
+/* Fewer documents than this are too poor a sample to evaluate on, and to choose them would leave much to chance. */
+enum { FEW_DOCUMENTS = 4 };
+
+void ls__parts_free(ls__parts *p)
+{
+    ls_dataset_free(&p->train);
+    ls_dataset_free(&p->val);
+    ls_dataset_free(&p->data);
+    *p = (ls__parts){ 0 };
+}
+
+/* Documents for training and others to evaluate on. LS_EINVAL if there are too few to choose from. */
+static ls_status open_documents(ls__parts *p, const ls_train_options *o, const ls_tokenizer *tokenizer)
+{
+    ls_hold_out choice = { .fraction = o->val_fraction, .seed = o->seed };
+    ls_status status = ls__source_open(&p->data, o->data, o->n_data, tokenizer, o, &choice);
+    choice.held_out = true;
+    if (!status) status = ls__source_open(&p->val, o->data, o->n_data, tokenizer, o, &choice);
+    if (!status) p->val_documents = ls_text_documents(p->val);
+    if (!status && p->val_documents < FEW_DOCUMENTS) status = LS_EINVAL;
+    if (status) ls__parts_free(p);
+    return status;
+}
+
+static ls_status open_blocks(ls__parts *p, const ls_train_options *o, const ls_tokenizer *tokenizer, ls__hold_out *plan)
+{
+    ls_status status = ls__source_open(&p->data, o->data, o->n_data, tokenizer, o, NULL);
+    if (status || !(o->val_fraction > 0)) return status;
+    if (p->data->count < 2)
+        return ls__fail(LS_EINVAL, "the data is one sequence of %d token%s; there is none to evaluate on", o->length,
+                        ls__s(o->length));
+    *plan = ls__hold_out_plan(p->data->count, o->val_fraction, o->seed);
+    return ls__part_open(&p->val, p->data, plan, true);
+}
+
+ls_status ls__parts_open(ls__parts *out, const ls_train_options *o, const ls_tokenizer *tokenizer, bool is_text)
+{
+    ls__hold_out plan = { 0 };
+    *out = (ls__parts){ 0 };
+    bool choose = !o->n_val_data && o->val_fraction > 0 && is_text && o->n_data;
+    ls_status status = choose ? open_documents(out, o, tokenizer) : LS_EINVAL;
+    if (status == LS_EINVAL) status = open_blocks(out, o, tokenizer, &plan);
+    if (!status && !plan.groups) plan.samples = out->data->count;
+    if (!status) status = ls__part_open(&out->train, out->data, &plan, false);
+    if (status) ls__parts_free(out);
+    return status;
 }

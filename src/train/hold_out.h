@@ -1,8 +1,9 @@
-/* Samples that are kept back for evaluation, of data that have no documents to choose from. */
+/* What is kept back for evaluation. */
 #ifndef LS_TRAIN_HOLD_OUT_H
 #define LS_TRAIN_HOLD_OUT_H
 
 #include "lockstep/data.h"
+#include "lockstep/train.h"
 
 /* Which samples are held out: blocks of neighbouring ones, chosen at random by seed, one out of each of `groups` equal parts of
  * the data. A function of these numbers alone, in constant memory. */
@@ -21,5 +22,19 @@ uint64_t ls__hold_out_at(const ls__hold_out *h, bool held_out, uint64_t i);
 
 /* One of the parts of a dataset, which stays the caller's. groups 0: all of it. */
 LS_MUST_CHECK ls_status ls__part_open(ls_dataset **out, const ls_dataset *whole, const ls__hold_out *h, bool held_out);
+
+/* The data of a training, and what of them is held out. */
+typedef struct ls__parts {
+    ls_dataset *data;       /* all that is read for training */
+    ls_dataset *train;      /* what is trained on: `data`, or a part of it */
+    ls_dataset *val;        /* what is held out; NULL: nothing */
+    uint64_t val_documents; /* `val` is so many documents, read as a dataset of its own; 0: it is a part of `data` */
+} ls__parts;
+
+/* Opens the options' data and holds out their val_fraction, unless it is 0 or there are validation data: documents of text, or
+ * blocks of sequences where there are no documents, or hardly any. On failure *out is empty. */
+LS_MUST_CHECK ls_status ls__parts_open(ls__parts *out, const ls_train_options *o, const ls_tokenizer *tokenizer,
+                                       bool is_text);
+void ls__parts_free(ls__parts *p);
 
 #endif

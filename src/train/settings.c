@@ -183,7 +183,7 @@ int ls__settings_facts(const ls_train *t, ls__fact *out)
             if (x >> 53) out[n - 1].value = (double)((x ^ x >> 52) & ((UINT64_C(1) << 52) - 1)) + 0.5;
         }
     }
-    out[n++] = (ls__fact){ .name = "samples of training data", .value = (double)t->train_part->count, .fixed = true };
+    out[n++] = (ls__fact){ .name = "samples of training data", .value = (double)t->parts.train->count, .fixed = true };
     out[n++] = (ls__fact){ .name = "training data", .value = t->data_hash, .fixed = true, .hashed = true };
     out[n++] = (ls__fact){ .name = "resume", .value = t->options.resume };
     return n;

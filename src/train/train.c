@@ -24,6 +24,14 @@ static ls_status check_count(const char *name, int value, int high)
     return ls__fail(LS_EINVAL, "%s is %d; it must be from 1 to %d", name, value, high);
 }
 
+/* As run.json says it: whoever reads that must get the same number. */
+static double rounded(double x)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%.7g", x);
+    return strtod(text, NULL);
+}
+
 static ls_status fill_options(ls_train *t)
 {
     ls_train_options *o = &t->options;
@@ -34,6 +42,7 @@ static ls_status fill_options(ls_train *t)
     if (o->clip < 0) o->clip = 0;
     if (!o->eval_batches) o->eval_batches = 16;
     if (o->val_fraction == 0 && o->eval_every > 0 && !o->n_val_data) o->val_fraction = 0.05;
+    o->val_fraction = rounded(o->val_fraction);
     if (o->val_fraction != 0 && (!(o->val_fraction > 0 && o->val_fraction < 1) || o->n_val_data))
         return ls__fail(LS_EINVAL, "%g of the data cannot be held out for validation; %s", o->val_fraction,
                         o->n_val_data ? "there is validation data already" : "name a share above 0 and below 1");

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include "lockstep/data.h"
 #include "lockstep/train.h"
+#include "train/hold_out.h"
 #include "train/parallel.h"
 #include "train/run_dir.h"
 #include "train/settings.h"
@@ -30,11 +31,8 @@ struct ls_train {
     bool is_text;               /* the data is text, not shards of tokens */
     ls_tokenizer *tokenizer;    /* NULL: none, for shards */
     const char *tokenizer_name; /* the caller's, as the options are */
-    ls_dataset *data;           /* all of it */
-    ls_dataset *train_part;     /* what is trained on */
-    ls_dataset *val_data;       /* NULL: there is none */
-    uint64_t
-        val_documents; /* documents that val_data is, if they were held out of `data`; 0: it is a part of `data`, or others */
+    ls__parts parts;            /* the data, and what is held out of them */
+    ls_dataset *val_data;       /* parts.val, or validation data of their own; NULL: there is none */
     ls_loader *loader, *val_loader;
     ls_loader_state data_at; /* the loader's place behind the last step that was made */
     ls_loader_state val_start;
@@ -58,7 +56,7 @@ struct ls_train {
     ls__fact facts[LS__MAX_FACTS];            /* the settings, since ls_train_open() is done with the options' texts */
     int n_facts;
     ls__run_dir run;  /* path NULL: none, or this is not the first rank */
-    double data_hash; /* of samples of train_part */
+    double data_hash; /* of samples of parts.train */
     double flops_per_token;
     double peak_gflops; /* the best that was measured; 0: not yet */
 };
@@ -83,6 +81,9 @@ typedef struct ls__micro_batch {
     double weight;        /* sum of the loss weights of its tokens */
     double tokens;        /* that carry loss */
 } ls__micro_batch;
+/* Padded rows end where the longest of the batch does: the rest would be computed for nothing. Moves them together and returns
+ * their new length. */
+int64_t ls__trim_rows(int64_t rows, int64_t length, size_t longest, int32_t *tokens, int32_t *targets, float *weights);
 /* The next micro-batch; it stays until the next call. */
 LS_MUST_CHECK ls_status ls__train_load(ls_train *t, ls__micro_batch *out);
 /* The same from the validation data, from its beginning if `first`; LS_END behind the last. */

@@ -1,0 +1,168 @@
+/* lockstep eval: loss, perplexity and bits per byte of a model on its validation data, or on other data. */
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "cli/commands.h"
+#include "cli/escape.h"
+#include "cli/last_run.h"
+#include "cli/options.h"
+#include "cli/start_ranks.h"
+#include "comm/identity.h"
+#include "lockstep/train.h"
+
+static const char intro[] =
+    "usage: lockstep eval [RUN] [OPTIONS]\n"
+    "\n"
+    "Evaluates the model in the folder RUN (runs/last): loss (nats a token), perplexity, and bits per byte of text. "
+    "Without --data "
+    "on the validation data of the run: its --val-data, or the part of its data that was held out.\n\n";
+
+typedef struct eval_arguments {
+    const char *run;
+    option_list data;
+    int ranks;
+    bool json, quiet;
+    ls_eval_options options;
+} eval_arguments;
+
+static int read_arguments(eval_arguments *a, int argc, char **argv)
+{
+    static const char *const inputs[] = { "auto", "plain", "lines", "jsonl", NULL };         /* as ls_text_format */
+    static const char *const formats[] = { "auto", "llmc16", "llmc32", "u16", "u32", NULL }; /* as ls_shard_format */
+    ls_eval_options *o = &a->options;
+    int input = 0, format = 0;
+    const option_row rows[] = {
+        { OPTION_LIST, "--data", &a->data, "FILES", "evaluate on these: text, JSON lines, or token shards", 0, 0,
+          NULL },
+        { OPTION_TEXT, "--tokenizer", &o->tokenizer, "NAME", "bytes, tokenizer.json, or a folder (that of RUN)", 0, 0,
+          NULL },
+        { OPTION_CHOICE, "--input", &input, "FORMAT", "of --data: auto, plain, lines, jsonl (auto)", 0, 0, inputs },
+        { OPTION_CHOICE, "--shard-format", &format, "FORMAT", "of shards: auto, llmc16, llmc32, u16, u32 (auto)", 0, 0,
+          formats },
+        { OPTION_TEXT, "--field", &o->field, "NAME", "JSON lines: the field with the text (text)", 0, 0, NULL },
+        { OPTION_FLAG, "--pad", &o->padded, NULL, "a sequence is one document, cut off or padded (packed)", 0, 0,
+          NULL },
+        { OPTION_TEXT, "--prompt-field", &o->prompt_field, "NAME", "with --pad: a text before it, without loss", 0, 0,
+          NULL },
+        { OPTION_TEXT, "--weight-field", &o->weight_field, "NAME", "with --pad: what a document's loss counts (1)", 0,
+          0, NULL },
+        { OPTION_INT, "--seq-len", &o->length, "N", "tokens of a sequence (that of the run, or the context)", 1,
+          1 << 26, NULL },
+        { OPTION_INT, "--batch-size", &o->rows, "N", "sequences of a micro-batch (8)", 1, 1 << 20, NULL },
+        { OPTION_INT, "-n", &a->ranks, "N", "ranks to start on this machine (1, or those of mpirun)", 1, 512, NULL },
+        { OPTION_INT, "--threads", &o->threads, "N", "default: the cores there are; does not affect results", 1, 4096,
+          NULL },
+        { OPTION_FLAG, "--json", &a->json, NULL, "print one JSON object", 0, 0, NULL },
+        { OPTION_FLAG, "--quiet", &a->quiet, NULL, "show no progress", 0, 0, NULL },
+        { OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, NULL },
+    };
+    int code = options_read("eval", intro, rows, &a->run, argc, argv);
+    if (code >= 0) return code;
+    o->text_format = (ls_text_format)input;
+    o->shard_format = (ls_shard_format)format;
+    if (!a->data.count && (input || format || o->field || o->prompt_field || o->weight_field || o->padded)) {
+        fprintf(stderr, "lockstep eval: how to read the run's own data is known; such options are for --data\n");
+        return EXIT_USAGE;
+    }
+    if (!(a->run = last_run_or(a->run, "eval"))) return EXIT_USAGE;
+    o->model = a->run;
+    o->data = (const char *const *)a->data.items;
+    o->n_data = a->data.count;
+    return -1;
+}
+
+static void show_progress(void *user, uint64_t done, uint64_t total)
+{
+    const int64_t *begin = user;
+    static int64_t shown;
+    int64_t now = ls_now();
+    if (done < total && now - shown < 100000000) return;
+    shown = now;
+    double seconds = (double)(now - *begin) * 1e-9, left = seconds / (double)done * (double)(total - done);
+    fprintf(stderr, "\rmicro-batch %llu of %llu, %d:%02d left\033[K%s", (unsigned long long)done,
+            (unsigned long long)total, (int)left / 60, (int)left % 60, done < total ? "" : "\r\033[K");
+}
+
+/* JSON has no NaN: what is not known is null. */
+static json_t *number(double x)
+{
+    return isfinite(x) ? json_real(x) : json_null();
+}
+
+static int print_json(const eval_arguments *a, const ls_eval_result *r, int ranks)
+{
+    json_t *root = json_pack("{s:s, s:b, s:o, s:o, s:o, s:I, s:o, s:I, s:i, s:i, s:f}", "model", a->run, "held_out",
+                             r->held_out, "loss", number(r->loss), "perplexity", number(r->perplexity), "bits_per_byte",
+                             number(r->bits_per_byte), "tokens", (json_int_t)r->tokens, "bytes",
+                             number(isfinite(r->bits_per_byte) ? r->bytes : NAN), "sequences", (json_int_t)r->sequences,
+                             "seq_len", r->length, "ranks", ranks, "seconds", r->seconds);
+    char *text = root ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
+    if (text)
+        printf("%s\n", text);
+    else
+        fprintf(stderr, "lockstep eval: %s: its name is not valid UTF-8, or there is no memory\n", printable(a->run));
+    free(text);
+    json_decref(root);
+    return text ? EXIT_DONE : EXIT_FAILED;
+}
+
+static int print_text(const eval_arguments *a, const ls_eval_result *r)
+{
+    const char *what = a->data.count ? "the data given"
+                       : r->held_out ? "data held out of the run"
+                                     : "the run's validation data";
+    printf("%s on %s: ", printable(a->run), what);
+    if (r->documents) printf("%llu documents, ", (unsigned long long)r->documents);
+    printf("%llu tokens in sequences of %d", (unsigned long long)r->tokens, r->length);
+    if (isfinite(r->bits_per_byte)) printf(", %.0f bytes", r->bytes);
+    printf("\nloss           %.6f nats a token\nperplexity     %.6g\n", r->loss, r->perplexity);
+    if (isfinite(r->bits_per_byte))
+        printf("bits per byte  %.6f\n", r->bits_per_byte);
+    else
+        printf("bits per byte  not known: no tokenizer says what the tokens stand for; name it with --tokenizer\n");
+    return EXIT_DONE;
+}
+
+static const char *from_environment(void *user, const char *name)
+{
+    (void)user;
+    return getenv(name);
+}
+
+int eval_command(int argc, char **argv)
+{
+    eval_arguments a = { 0 };
+    ls__identity identity;
+    ls_world *world = NULL;
+    ls_eval_result result;
+    int64_t begin = ls_now();
+    int code = read_arguments(&a, argc, argv);
+    if (code >= 0) return code;
+    ls_status status = ls__identity_find(&identity, from_environment, NULL);
+    if (!status && identity.launcher == LS__LAUNCHER_ALONE && a.ranks > 1) return start_ranks(a.ranks, 0, argc, argv);
+    if (!status && identity.launcher != LS__LAUNCHER_ALONE) status = ls_world_open(&world, NULL);
+    if (status) return exit_failure("eval", status);
+    int ranks = world ? ls_world_size(world) : 1;
+    bool first = !world || ls_world_rank(world) == 0;
+    if (a.ranks && a.ranks != ranks) {
+        if (first)
+            fprintf(stderr, "lockstep eval: -n %d, but the launcher started %d; leave -n to it\n", a.ranks, ranks);
+        code = EXIT_USAGE;
+    } else {
+        a.options.world = world;
+        if (first && !a.quiet && isatty(STDERR_FILENO)) a.options.progress = show_progress;
+        a.options.user = &begin;
+        status = ls_eval(&a.options, &result);
+        if (status && first)
+            code = exit_failure("eval", status);
+        else if (status)
+            code = exit_code(status);
+        else
+            code = !first ? EXIT_DONE : a.json ? print_json(&a, &result, ranks) : print_text(&a, &result);
+    }
+    ls_world_free(&world);
+    return code;
+}

@@ -1,0 +1,21 @@
+/* See start_ranks.h. */
+#include "cli/start_ranks.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include "cli/launch.h"
+
+int start_ranks(int ranks, double grace, int argc, char **argv)
+{
+    launch_options launch = { .ranks = ranks, .no_prefix = true, .no_stdin = true, .own_voice = true, .grace = grace };
+    const char **words = calloc((size_t)argc + 2, sizeof *words);
+    if (!words) {
+        fprintf(stderr, "lockstep %s: out of memory\n", argv[0]);
+        return EXIT_FAILED;
+    }
+    words[0] = launch_self();
+    for (int i = 0; i < argc; i++) words[1 + i] = argv[i];
+    int code = launch_ranks(&launch, (char **)words);
+    free(words);
+    return code;
+}

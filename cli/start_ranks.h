@@ -1,0 +1,9 @@
+/* A command with -n N starts itself once per rank. */
+#ifndef LS_CLI_START_RANKS_H
+#define LS_CLI_START_RANKS_H
+
+/* `argv[0]` is the command. When a rank fails, the others have `grace` seconds to end by themselves (0: launch.h's default). Returns an
+ * exit code when all ranks have ended. */
+int start_ranks(int ranks, double grace, int argc, char **argv);
+
+#endif

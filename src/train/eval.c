@@ -1,0 +1,350 @@
+/* What a model makes of data: the loss of every token, once.
+ *
+ * Packed data are a row of tokens, cut into windows of the sequence length; each window is a context of its own. Every token but
+ * the very first is predicted once: what the last full window leaves is one more, shorter one. Batches are the same samples
+ * whatever the number of ranks, rank r computes every size-th, and the losses are added sample by sample in double precision, in
+ * order: so the result is the same bits on any number of ranks.
+ *
+ * Bits per byte: all nats, divided by ln 2 and by the bytes that the predicted tokens stand for. The token that ends a document stands
+ * for none: it must be predicted, but it is no text. */
+#include <math.h>
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/file.h"
+#include "base/status.h"
+#include "base/text.h"
+#include "comm/identity.h"
+#include "data/tokenizer.h"
+#include "train/hold_out.h"
+#include "train/training.h"
+
+/* Sums of one sample. */
+typedef struct sums {
+    double nats, weight, tokens, bytes;
+} sums;
+enum { SUMS = sizeof(sums) / sizeof(double) };
+
+typedef struct evaluation {
+    const ls_eval_options *o;
+    ls_train_saved *run;     /* NULL: the folder has no run.json */
+    ls_train_options data;   /* how the data are read */
+    ls_tokenizer *tokenizer; /* NULL: none */
+    ls_model *model;
+    ls_tape *tape;
+    int rows, rank, size;
+    ls__parts parts;
+    ls_dataset *tail; /* the same tokens one by one, for what the last window leaves; NULL: there is nothing */
+    ls_dataset *set;  /* what is evaluated: one of the parts */
+    uint64_t tail_first, tail_tokens;
+    uint64_t samples;
+    sums *all; /* [samples + 1] */
+    /* a batch: */
+    int32_t *tokens, *targets;
+    float *weights, *losses;
+    uint8_t *mask;
+} evaluation;
+
+static bool has_file(const char *folder, const char *name)
+{
+    char path[4096];
+    int n = snprintf(path, sizeof path, "%s/%s", folder, name);
+    return n < (int)sizeof path && access(path, R_OK) == 0;
+}
+
+/* ---- What is evaluated, and with what. */
+
+static ls_status settle_data(evaluation *e)
+{
+    const ls_eval_options *o = e->o;
+    ls_train_options *d = &e->data;
+    if (has_file(o->model, "run.json")) {
+        ls_status status = ls_train_saved_open(&e->run, o->model);
+        if (status) return status;
+        *d = e->run->options;
+    } else if (!o->n_data) {
+        return ls__fail(LS_EINVAL, "%s: is no run that could say what to evaluate on; name files to evaluate on",
+                        o->model);
+    }
+    if (o->n_data) {
+        *d = (ls_train_options){ .data = o->data,
+                                 .n_data = o->n_data,
+                                 .text_format = o->text_format,
+                                 .shard_format = o->shard_format,
+                                 .field = o->field,
+                                 .prompt_field = o->prompt_field,
+                                 .weight_field = o->weight_field,
+                                 .skip_bad = o->skip_bad,
+                                 .padded = o->padded,
+                                 .length = d->length };
+    } else if (d->n_val_data) {
+        d->data = d->val_data;
+        d->n_data = d->n_val_data;
+        d->n_val_data = 0;
+        d->val_fraction = 0;
+    } else if (!(d->val_fraction > 0)) {
+        return ls__fail(LS_EINVAL, "%s: the run had no validation data and held none out; name files to evaluate on",
+                        o->model);
+    }
+    if (o->length) d->length = o->length;
+    return LS_OK;
+}
+
+static ls_status open_tokenizer(evaluation *e, bool is_text, int vocab)
+{
+    const ls_eval_options *o = e->o;
+    const char *name = o->tokenizer;
+    if (!name && (has_file(o->model, "tokenizer.json") || has_file(o->model, "vocab.json"))) name = o->model;
+    if (!name && is_text && vocab <= 257) name = "bytes";
+    if (!name && is_text)
+        return ls__fail(LS_EINVAL, "%s: has no tokenizer beside its model; name the one that it was trained with",
+                        o->model);
+    ls_status status = name ? ls_tokenizer_open(&e->tokenizer, name) : LS_OK;
+    if (status || !name) return status;
+    int tokens = (int)ls_tokenizer_vocabulary(e->tokenizer);
+    if (tokens > vocab)
+        return ls__fail(LS_EINVAL, "the tokenizer has %d tokens, more than the model's vocabulary of %d", tokens,
+                        vocab);
+    if (!e->data.n_data && e->tokenizer->bpe)
+        return ls__fail(LS_EINVAL, "the built-in corpus is made of bytes; the tokenizer '%s' needs data of its own",
+                        name);
+    return LS_OK;
+}
+
+/* Packed data that do not fill a sequence are one short sequence. */
+static ls_status open_data(evaluation *e, bool is_text)
+{
+    ls_train_options *d = &e->data;
+    ls_status status = ls__parts_open(&e->parts, d, e->tokenizer, is_text);
+    if (status != LS_EINVAL || e->o->length || d->padded || !d->n_data) return status;
+    int length = d->length;
+    ls__parts whole;
+    d->length = 1;
+    if (ls__parts_open(&whole, d, e->tokenizer, is_text)) { /* it was something else */
+        d->length = length;
+        return ls__parts_open(&e->parts, d, e->tokenizer, is_text);
+    }
+    uint64_t count = whole.train->count;
+    ls__parts_free(&whole);
+    d->length = count < (uint64_t)length ? (int)count : length;
+    return ls__parts_open(&e->parts, d, e->tokenizer, is_text);
+}
+
+static ls_status open_model(evaluation *e)
+{
+    const ls_eval_options *o = e->o;
+    ls_gpt2_options sizes;
+    ls_train_options *d = &e->data;
+    bool is_text;
+    ls_status status = ls_gpt2_options_read(o->model, &sizes);
+    if (!status) status = settle_data(e);
+    if (status) return status;
+    if (!d->length) d->length = sizes.context < 1024 ? sizes.context : 1024;
+    if (d->length > sizes.context)
+        return ls__fail(LS_EINVAL, "sequences of %d token%s do not fit the model's context of %d", d->length,
+                        ls__s(d->length), sizes.context);
+    d->model.vocab = sizes.vocab;
+    if ((status = ls__source_is_text(d->data, d->n_data, d, &is_text))) return status;
+    if ((status = open_tokenizer(e, is_text, sizes.vocab))) return status;
+    if ((status = open_data(e, is_text))) return status;
+    if ((status = ls_gpt2_open(&e->model, &sizes))) return status;
+    if ((status = ls_model_bind(e->model, NULL, NULL, false))) return status;
+    if ((status = ls_model_load(e->model, o->model))) return status;
+    return ls_tape_open(&e->tape, &(ls_tape_options){ .threads = o->threads > 0 ? o->threads : omp_get_max_threads() });
+}
+
+/* Packed tokens are cut into full windows. What is left behind the last is found in the same data with windows of one token. */
+static ls_status open_tail(evaluation *e)
+{
+    ls_train_options one = e->data;
+    uint64_t length = (uint64_t)e->data.length;
+    ls_hold_out choice = { .fraction = one.val_fraction, .seed = one.seed, .held_out = true };
+    bool blocks = e->parts.val && !e->parts.val_documents;
+    if (one.padded || blocks) return LS_OK;
+    one.length = 1;
+    ls_status status =
+        ls__source_open(&e->tail, one.data, one.n_data, e->tokenizer, &one, e->parts.val ? &choice : NULL);
+    if (status) return status;
+    e->tail_first = e->set->count * length;
+    e->tail_tokens = e->tail->count - e->tail_first;
+    return LS_OK;
+}
+
+static ls_status take_memory(evaluation *e)
+{
+    size_t count = (size_t)e->rows * (size_t)e->data.length;
+    e->all = calloc(e->samples + 1, sizeof *e->all);
+    e->tokens = calloc(count, sizeof *e->tokens);
+    e->targets = calloc(count, sizeof *e->targets);
+    e->weights = calloc(count, sizeof *e->weights);
+    e->losses = calloc(count, sizeof *e->losses);
+    e->mask = calloc(count, 1);
+    if (e->all && e->tokens && e->targets && e->weights && e->losses && e->mask) return LS_OK;
+    return ls__fail(LS_ENOMEM, "evaluation: no memory for %zu samples", (size_t)e->samples);
+}
+
+static ls_status open_all(evaluation *e)
+{
+    e->rows = e->o->rows > 0 ? e->o->rows : 8;
+    e->size = 1;
+    if (e->o->world) {
+        e->rank = ls_world_rank(e->o->world);
+        e->size = ls_world_size(e->o->world);
+    }
+    ls_status status = open_model(e);
+    if (status) return status;
+    e->set = e->parts.val ? e->parts.val : e->parts.train;
+    e->samples = e->set->count;
+    status = open_tail(e);
+    return status ? status : take_memory(e);
+}
+
+static void close_all(evaluation *e)
+{
+    free(e->all);
+    free(e->tokens);
+    free(e->targets);
+    free(e->weights);
+    free(e->losses);
+    free(e->mask);
+    ls_dataset_free(&e->tail);
+    ls__parts_free(&e->parts);
+    ls_tape_free(&e->tape);
+    ls_model_free(&e->model);
+    ls_tokenizer_free(&e->tokenizer);
+    ls_train_saved_free(&e->run);
+}
+
+/* ---- Batches. */
+
+/* Bytes of text that a token stands for. */
+static double bytes_of(const evaluation *e, int32_t token)
+{
+    size_t count = 0;
+    if (token == ls_tokenizer_end(e->tokenizer)) return 0;
+    ls_tokenizer_bytes(e->tokenizer, token, &count);
+    return (double)count;
+}
+
+/* The losses of `rows` rows of `length` tokens, added up for each row. */
+static ls_status run_batch(evaluation *e, int64_t rows, int64_t length, sums *out)
+{
+    ls_param *params;
+    int n_params = ls_model_params(e->model, &params);
+    ls_model_batch batch = { .rows = rows,
+                             .length = length,
+                             .tokens = e->tokens,
+                             .targets = e->targets,
+                             .weights = e->data.padded ? e->weights : NULL,
+                             .row_losses = e->losses };
+    double any = 0;
+    for (int64_t i = 0; i < rows * length && e->data.padded; i++) any += (double)e->weights[i];
+    if (e->data.padded && !(any > 0)) return LS_OK; /* nothing in it counts */
+    ls_status status = ls_tape_begin(e->tape, params, n_params, &(ls_pass){ .eval = true });
+    if (status) return status;
+    ls_model_loss(e->model, e->tape, &batch);
+    if ((status = ls_tape_status(e->tape))) return status;
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = r * length; i < (r + 1) * length; i++) {
+            double weight = e->data.padded ? (double)e->weights[i] : 1;
+            if (!(weight > 0)) continue;
+            out[r].nats += weight * (double)e->losses[i];
+            out[r].weight += weight;
+            out[r].tokens += 1;
+            if (e->tokenizer) out[r].bytes += weight * bytes_of(e, e->targets[i]);
+        }
+    return LS_OK;
+}
+
+static ls_status read_row(const evaluation *e, const ls_dataset *set, void *worker, uint64_t sample, size_t at,
+                          size_t *length)
+{
+    ls_row row = { .fields = { e->tokens + at, e->targets + at, e->weights + at, e->mask + at } };
+    ls_status status = set->get(set->self, worker, sample, &row);
+    if (row.length > *length) *length = row.length;
+    return status;
+}
+
+static ls_status run_samples(evaluation *e, void *worker, uint64_t first)
+{
+    uint64_t rows = e->samples - first < (uint64_t)e->rows ? e->samples - first : (uint64_t)e->rows;
+    int64_t length = e->data.length;
+    size_t longest = 0;
+    for (uint64_t r = 0; r < rows; r++) {
+        ls_status status = read_row(e, e->set, worker, first + r, (size_t)(r * (uint64_t)length), &longest);
+        if (status) return status;
+    }
+    if (e->data.padded) length = ls__trim_rows((int64_t)rows, length, longest, e->tokens, e->targets, e->weights);
+    return run_batch(e, (int64_t)rows, length, e->all + first);
+}
+
+static ls_status run_tail(evaluation *e, void *worker)
+{
+    size_t longest = 0;
+    ls_status status = LS_OK;
+    for (uint64_t i = 0; i < e->tail_tokens && !status; i++)
+        status = read_row(e, e->tail, worker, e->tail_first + i, i, &longest);
+    return status ? status : run_batch(e, 1, (int64_t)e->tail_tokens, e->all + e->samples);
+}
+
+/* Calls one of the two with what a worker of that dataset needs. */
+static ls_status run_own(evaluation *e)
+{
+    void *worker = NULL, *tail_worker = NULL;
+    const ls_dataset *set = e->set, *tail = e->tail;
+    const ls_eval_options *o = e->o;
+    ls_status status = set->worker_open ? set->worker_open(set->self, 0, &worker) : LS_OK;
+    uint64_t rows = (uint64_t)e->rows, batches = (e->samples + rows - 1) / rows;
+    for (uint64_t b = (uint64_t)e->rank; b < batches && !status; b += (uint64_t)e->size) {
+        status = run_samples(e, worker, b * rows);
+        if (!status && o->progress && e->rank == 0) o->progress(o->user, b + 1, batches);
+    }
+    if (!status && e->tail_tokens && batches % (uint64_t)e->size == (uint64_t)e->rank) {
+        if (tail->worker_open) status = tail->worker_open(tail->self, 0, &tail_worker);
+        if (!status) status = run_tail(e, tail_worker);
+        if (tail_worker && tail->worker_free) tail->worker_free(tail->self, tail_worker);
+    }
+    if (worker && set->worker_free) set->worker_free(set->self, worker);
+    return status;
+}
+
+static void add_up(const evaluation *e, ls_eval_result *r)
+{
+    sums total = { 0 };
+    for (uint64_t i = 0; i <= e->samples; i++) {
+        total.nats += e->all[i].nats;
+        total.weight += e->all[i].weight;
+        total.tokens += e->all[i].tokens;
+        total.bytes += e->all[i].bytes;
+    }
+    *r = (ls_eval_result){ .loss = total.weight > 0 ? total.nats / total.weight : NAN,
+                           .bits_per_byte = total.bytes > 0 ? total.nats / total.bytes / M_LN2 : NAN,
+                           .tokens = (uint64_t)total.tokens,
+                           .bytes = total.bytes,
+                           .sequences = e->samples + (e->tail_tokens > 0),
+                           .documents = e->parts.val_documents,
+                           .length = e->data.length,
+                           .held_out = e->parts.val != NULL };
+    r->perplexity = exp(r->loss);
+}
+
+ls_status ls_eval(const ls_eval_options *options, ls_eval_result *result)
+{
+    evaluation e = { .o = options };
+    int64_t begin = ls_now();
+    *result = (ls_eval_result){ 0 };
+    ls_status status = open_all(&e);
+    if (!status) status = run_own(&e);
+    if (!status && e.size > 1)
+        status = ls_allreduce(ls_world_group(options->world), e.all, (e.samples + 1) * SUMS, LS_F64, LS_SUM);
+    /* The others would wait for this rank. */
+    if (status && e.size > 1) ls_group_abort(ls_world_group(options->world), ls_error());
+    if (!status) add_up(&e, result);
+    if (!status && !(result->tokens > 0))
+        status = ls__fail(LS_EINVAL, "%s: none of the data's tokens count", options->model);
+    result->seconds = (double)(ls_now() - begin) / 1e9;
+    close_all(&e);
+    return status;
+}
