@@ -20,7 +20,7 @@
 #include "base/status.h"
 
 enum { INPUT = 1 << 17, BLOCK = 1 << 20, MAX_RATIO = 256, WINDOW_LOG = 27 };
-static const uint64_t ratio_from = 256 << 20; /* bytes of text; below that any ratio will do */
+static const uint64_t ratio_from = 64 << 20; /* bytes of text; below that any ratio will do */
 
 struct ls__unpack {
     const ls__source *file;

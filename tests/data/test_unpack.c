@@ -219,7 +219,7 @@ static void bombs_are_stopped_early(void **state)
     }
     struct rusage used;
     getrusage(RUSAGE_SELF, &used);
-    if (used.ru_maxrss > 1200 << 10) fail_msg("%ld KiB of memory", used.ru_maxrss);
+    if (used.ru_maxrss > 600 << 10) fail_msg("%ld KiB of memory", used.ru_maxrss);
 }
 
 static void what_is_inside_is_recognised_too(void **state)
