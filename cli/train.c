@@ -182,18 +182,28 @@ static ls_status show_sample(ls_train *t, const train_arguments *a)
     return status;
 }
 
+/* Whether the run's folder is the one that its model came from. That one is replaced at the end of the run and not before. */
+static bool is_in_place(const ls_train *t, const char *run_dir)
+{
+    struct stat from, to;
+    const char *init = ls_train_options_of(t)->init;
+    return init && !stat(init, &from) && !stat(run_dir, &to) && from.st_dev == to.st_dev && from.st_ino == to.st_ino;
+}
+
 /* The run ended as it should, or was stopped by a signal: the model is saved, and a checkpoint there already. */
 static int finish(ls_train *t, const train_arguments *a, const char *run_dir, int64_t made, bool stopped)
 {
     long long step = ls_train_steps_made(t), steps = ls_train_options_of(t)->steps;
-    if (is_first) {
+    bool save = !stopped || !is_in_place(t, run_dir);
+    if (is_first && save) {
         ls_status status = ls_train_save(t);
         if (status) return complain(status);
         if (!stopped && made && (status = show_sample(t, a))) return complain(status);
     }
     FILE *to = stopped ? stderr : stdout;
     if (is_first && stopped) {
-        fprintf(to, "stopped after step %lld of %lld; the model so far is in %s\n", step, steps, printable(run_dir));
+        fprintf(to, "stopped after step %lld of %lld; the model %s is in %s\n", step, steps,
+                save ? "so far" : "that it started from", printable(run_dir));
         if (!a->train.no_checkpoint) print_resume(to, a, run_dir);
     } else if (is_first && !a->quiet) {
         if (!made) fprintf(to, "all %lld steps were made before; more of them with --steps\n", steps);
@@ -210,7 +220,7 @@ static int give_up(ls_train *t, const train_arguments *a, ls_status failed, cons
     char *why = strdup(ls_error());
     int code = complain(failed);
     long long step = ls_train_steps_made(t);
-    bool model = failed == LS_ENOTFINITE;
+    bool model = failed == LS_ENOTFINITE && !is_in_place(t, run_dir);
     if (is_first && made && !(a->train.no_checkpoint && !model)) {
         ls_status kept = model ? ls_train_save(t) : ls_train_checkpoint(t);
         if (kept && why && strcmp(why, ls_error()) != 0 && kept != LS_ENOTFINITE) complain(kept);

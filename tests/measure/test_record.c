@@ -82,6 +82,28 @@ static void disk_is_bounded(void **state)
     ls_run_free(&run);
 }
 
+/* Somebody who may write to the folder has put links where the files will be. */
+static void a_record_goes_through_no_link(void **state)
+{
+    (void)state;
+    rank_record r;
+    struct stat st;
+    FILE *f = fopen("mine", "w");
+    fputs("mine", f);
+    fclose(f);
+    assert_int_equal(mkdir("linked", 0777), 0);
+    assert_int_equal(mkdir("linked/events", 0777), 0);
+    assert_int_equal(symlink("../../mine", "linked/events/rank-0.bin"), 0);
+    assert_int_equal(symlink("../../mine", "linked/events/rank-0.old.bin"), 0);
+    begin_record(&r, "linked/events", 0, 1, 0, 0);
+    add(&r, 1000, LS_EVENT_STEP, 1, 0);
+    end_record(&r);
+    assert_int_equal(stat("mine", &st), 0);
+    assert_int_equal(st.st_size, 4);
+    assert_int_equal(lstat("linked/events/rank-0.bin", &st), 0);
+    assert_true(S_ISREG(st.st_mode));
+}
+
 /* The training goes on, and what was written before is read. */
 static void a_full_disk_ends_the_record_only(void **state)
 {
@@ -319,6 +341,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(round_trip),
         cmocka_unit_test(disk_is_bounded),
+        cmocka_unit_test(a_record_goes_through_no_link),
         cmocka_unit_test(a_full_disk_ends_the_record_only),
         cmocka_unit_test(a_look_sees_what_was_before_the_new_file),
         cmocka_unit_test(too_fast_is_told),
