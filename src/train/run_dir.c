@@ -269,10 +269,13 @@ ls_status ls__run_dir_lock(ls__run_dir *run, const char *path)
 /* Bytes of the lines up to that of `step`. A line that was cut off by a kill does not count. */
 static size_t bytes_up_to(const char *text, int64_t step)
 {
+    static const char begin[] = "{\"step\":";
     const char *at = text;
-    long long number;
-    for (const char *end; (end = strchr(at, '\n')); at = end + 1)
-        if (sscanf(at, "{\"step\":%lld,", &number) != 1 || number > step) break;
+    /* Not by sscanf, which looks for the end of all the text each time. */
+    for (char *end, *number; (end = strchr(at, '\n')); at = end + 1)
+        if (strncmp(at, begin, sizeof begin - 1) != 0 || strtoll(at + sizeof begin - 1, &number, 10) > step ||
+            *number != ',')
+            break;
     return (size_t)(at - text);
 }
 
