@@ -329,6 +329,7 @@ static void mark_documents(const ls_hold_out *h, bool padded, int threads, const
     memset(seen, 0, DOCUMENTS + 1);
     uint64_t count = 0;
     for (const char *p = text; (p = strstr(p, "d")); p++) {
+        if (end - p < 6) break; /* packed, the data may end inside a number */
         int id = atoi(p + 1);
         if (id < 1 || id > DOCUMENTS || seen[id]++) fail_msg("document %d is there twice", id);
         count++;
@@ -345,6 +346,7 @@ static void held_out_documents_are_in_one_part_only(void **state)
 {
     (void)state;
     FILE *f = fopen("ids.txt", "w");
+    fputs("\xef\xbb\xbf", f); /* a byte order mark does not move the first document */
     for (uint64_t i = 1; i <= DOCUMENTS; i++)
         fprintf(f, "d%04d %.*s\n", (int)i, (int)(ls__random_u32(5, 5, i) % 90),
                 "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx");

@@ -1,19 +1,23 @@
 #!/usr/bin/env python3
-"""Folders of models, checked with the real library: one written by lockstep gives transformers the same logits, and the
-reverse. Needs torch and transformers, so it is no part of `make test`:
+"""Folders of models, checked with the real library: one written by lockstep gives transformers the same logits and its tokenizer the
+same tokens, and the reverse. Needs torch and transformers, so it is no part of `make test`:
 
   pip install torch transformers
   tests/nn/check_transformers.py build
 
 Prints the largest difference of each case; exits 1 if one is above 1e-4."""
+import json
 import pathlib
+import random
+import struct
 import subprocess
 import sys
 import tempfile
 
 import torch
 import transformers
-from transformers import GPT2Config, GPT2LMHeadModel
+from tokenizers import Tokenizer
+from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 build = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "build")
 LIMIT = 1e-4
@@ -42,12 +46,50 @@ def compare(name, folder):
     failed |= a.shape != b.shape or not worst <= LIMIT
 
 
+def compare_tokens(name, folder):
+    """AutoTokenizer and lockstep on texts with all kinds of characters and added tokens."""
+    global failed
+    random.seed(1)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    pieces = ["hello", " the", "word", " ", "  \n", "\t", "é", "日本", "🙂", "'s", "123", "<|endoftext|>", "<|im_end|>", "<|", "foo bar", "x"]
+    text = ["".join(random.choice(pieces) for _ in range(20)) for _ in range(500)]
+    theirs = []
+    for t in text:
+        theirs += tokenizer.encode(t, add_special_tokens=False) + [tokenizer.eos_token_id]
+    pathlib.Path(folder, "check.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in text))
+    subprocess.run([build / "bin" / "lockstep", "data", "tokenize", "--tokenizer", folder, "-o", pathlib.Path(folder, "check"), "--format", "u32",
+                    "--quiet", pathlib.Path(folder, "check.jsonl")], check=True, stdout=subprocess.DEVNULL)
+    data = pathlib.Path(folder, "check-00000.bin").read_bytes()
+    same = list(struct.unpack(f"<{len(data) // 4}I", data)) == theirs
+    print(f"{name}: {len(theirs)} tokens of {type(tokenizer).__name__}, {'the same' if same else 'DIFFERENT'}")
+    failed |= not same
+
+
 print(f"torch {torch.__version__}, transformers {transformers.__version__}")
 with tempfile.TemporaryDirectory() as folder:
     run = pathlib.Path(folder, "run")
     subprocess.run([build / "bin" / "lockstep", "train", "--steps", "30", "--layers", "4", "--width", "96", "--heads", "3",
                     "--seq-len", "64", "--run-dir", run, "--quiet", "--threads", "1"], check=True)
     compare("written by lockstep train", run)
+    compare_tokens("bytes, written by lockstep train", run)
+
+    # A tokenizer with added tokens and an end of its own, written by transformers and kept by lockstep.
+    base, tuned = pathlib.Path(folder, "base"), pathlib.Path(folder, "tuned")
+    backend = Tokenizer.from_file(str(pathlib.Path(__file__).parent / "../data/added_tokenizer.json"))
+    backend.add_special_tokens(["<|im_end|>"])
+    fast = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|im_end|>", bos_token="<|endoftext|>")
+    fast.save_pretrained(base)
+    GPT2LMHeadModel(GPT2Config(n_layer=1, n_embd=32, n_head=2, vocab_size=len(fast), n_positions=64, eos_token_id=fast.eos_token_id,
+                               bos_token_id=fast.bos_token_id)).save_pretrained(base)
+    pathlib.Path(folder, "text.txt").write_text("the word foo bar, <|im_end|> and more of it\n" * 200)
+    subprocess.run([build / "bin" / "lockstep", "train", "--init", base, "--data", pathlib.Path(folder, "text.txt"), "--seq-len", "32",
+                    "--steps", "3", "--run-dir", tuned, "--quiet", "--threads", "1"], check=True)
+    compare_tokens("written by transformers", base)
+    compare_tokens("kept by lockstep train", tuned)
+    for name in ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"):
+        same = (base / name).read_bytes() == (tuned / name).read_bytes()
+        print(f"{name}: {'kept' if same else 'CHANGED'}")
+        failed |= not same
 
     torch.manual_seed(3)
     config = GPT2Config(n_layer=3, n_embd=64, n_head=4, vocab_size=300, n_positions=40, bos_token_id=None,
