@@ -132,7 +132,8 @@ static ls_status take_cards(ls__cluster *c, const ls__card *cards, int timeout_m
     size_t n = (size_t)c->size;
     c->node_of = malloc(n * sizeof *c->node_of);
     c->local_of = malloc(n * sizeof *c->local_of);
-    if (!c->node_of || !c->local_of) return ls__fail(LS_ENOMEM, "cluster: out of memory");
+    c->left = calloc(n, sizeof *c->left);
+    if (!c->node_of || !c->local_of || !c->left) return ls__fail(LS_ENOMEM, "cluster: out of memory");
     c->nodes = ls__cluster_place(cards, c->size, c->node_of, c->local_of);
     c->node = c->node_of[c->rank];
     c->local_rank = c->local_of[c->rank];
@@ -165,7 +166,7 @@ ls_status ls__cluster_open(ls__cluster **out, ls__net *net, const ls__card *card
     if (!c || !cards) {
         free(c);
         free(cards);
-        ls__net_close(&net, false);
+        ls__net_close(&net, false, NULL);
         return ls__fail(LS_ENOMEM, "cluster: out of memory");
     }
     c->net = net;
@@ -190,7 +191,8 @@ void ls__cluster_free(ls__cluster **pc)
     if (c->inbox_request.active) ls__net_cancel(c->net, &c->inbox_request);
     for (int i = 0; c->watched && i < c->local_size; i++)
         if (c->watched[i] >= 0) close(c->watched[i]);
-    ls__net_close(&c->net, !c->failed);
+    ls__net_close(&c->net, !c->failed, c->left);
+    free(c->left);
     free(c->node_of);
     free(c->local_of);
     free(c->hosts);
@@ -305,6 +307,7 @@ void ls__cluster_watch(ls__cluster *c, ls__job *job)
             close(p.fd);
             c->watched[i] = -1;
             ls__job_set_state(job, i, LS__RANK_GONE, 0);
+            c->failed = true; /* in order, a process waits at its end for all others, us included */
         } else if (stopped != (state == LS__RANK_STOPPED)) {
             ls__job_set_state(job, i, stopped ? LS__RANK_STOPPED : LS__RANK_RUNNING, stopped ? SIGSTOP : 0);
         }

@@ -75,7 +75,8 @@ typedef struct ls__cluster {
     bool inbox_awaited; /* a receive was posted */
     ls__early *early;
     int early_count;
-    _Atomic bool failed; /* messages may be under way for ever; MPI is not shut down in order */
+    bool *left;          /* by rank: it has freed its world in order, and waits for all to do so at its end */
+    _Atomic bool failed; /* messages may be under way for ever, or a rank will not end in order: MPI is not shut down */
 } ls__cluster;
 
 /* Fills in the card of this process. `host`: NULL, or a name to use instead of the system's. */

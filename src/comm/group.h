@@ -143,6 +143,7 @@ struct ls_world {
     int busy_groups;             /* those with works under way */
     void *allocations;           /* alone: list of what ls_world_alloc gave out */
     struct ls__cluster *cluster; /* under mpirun; see cluster.h */
+    ls_world *next_open;         /* under mpirun: in the list of this process's worlds */
 };
 
 extern const ls__transport ls__self_transport, ls__shm_transport, ls__multi_transport;

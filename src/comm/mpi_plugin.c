@@ -1,18 +1,22 @@
 /* The plug-in: the one file that includes <mpi.h>. Built once for each MPI that is installed; see net.h.
  *
  * A process has one MPI, so there is one static state. MPI cannot be started again once it was finalized; therefore
- * close() only notes that the user is done, and MPI_Finalize waits for the end of the process. A process that ends
- * without close(), or after a failure, does not finalize: that would wait for ranks that wait for it. mpirun then sees
- * an abnormal end and takes the others down, which is what shall happen.
+ * close() only notes that the user is done, and leaving MPI waits for the end of the process.
  *
- * MPICH is not finalized under its own mpirun. MPICH 4.0 over UCX 1.13 and TCP hangs in MPI_Finalize in one run of
- * three, also with the smallest of programs: a rank closes a connection whose other end has already stopped looking after
- * it. What must not be left out is the word to mpirun that this process ends in order; we say it ourselves. */
+ * Leaving. A process that ends in order first waits, without burning a core, until all others have come to their end, too
+ * (a barrier that is polled). One that ends after a failure tells those who wait so, and does not finalize: that would
+ * wait for ranks that wait for it. The launcher then sees an abnormal end.
+ *
+ * MPICH is not finalized. MPICH 4.0 over UCX 1.13 and TCP hangs in MPI_Finalize in one run of three under its own mpirun and
+ * in most under srun, also with small programs: ranks that have closed their connections wait for the launcher's barrier
+ * and no longer look after the network, while another rank waits for them to answer the closing of its connection. What
+ * must not be left out is the word to the launcher that this process ends in order; we say it ourselves. */
 #include <mpi.h>
 
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 #include "comm/net.h"
 
@@ -74,16 +78,71 @@ static void library(char *out, size_t bytes)
     out[bytes - 1] = 0;
 }
 
-/* Tells MPICH's mpirun, by its PMI-1 protocol, that this process is done; false: it is not what started us. */
+/* ---- The end. */
+
+static void nap(int64_t ns)
+{
+    nanosleep(&(struct timespec){ .tv_nsec = ns }, NULL);
+}
+
+/* Tells those who wait in leave_together() that this process ends out of order. Only those: MPI complains loudly when a
+ * process that has ended cannot be reached. */
+static void tell_failure(const bool *waiting)
+{
+    enum { TRIES = 100 };
+    static char byte;
+    int size = 0, left = 1;
+    if (!waiting || MPI_Comm_size(state.comm, &size)) return;
+    MPI_Request *requests = malloc((size_t)size * sizeof *requests); /* left to MPI if it does not get done */
+    if (!requests) return;
+    for (int r = 0; r < size; r++) {
+        requests[r] = MPI_REQUEST_NULL;
+        if (waiting[r]) MPI_Isend(&byte, 1, MPI_BYTE, r, LS__NET_FAILED_TAG, state.comm, &requests[r]);
+    }
+    for (int i = 0; i < TRIES && left; i++) {
+        left = 0;
+        for (int r = 0, done; r < size; r++) left += !MPI_Test(&requests[r], &done, MPI_STATUS_IGNORE) && !done;
+        if (left) nap(1000000);
+    }
+    if (!left) free(requests);
+}
+
+/* Waits until all processes end in order; 0: one does not. */
+static int leave_together(void)
+{
+    enum { SHORT_NS = 50000, LONG_NS = 5000000, AFTERWARDS = 20 };
+    char byte;
+    int which = MPI_UNDEFINED, done = 0;
+    MPI_Request requests[2];
+    if (MPI_Irecv(&byte, 1, MPI_BYTE, MPI_ANY_SOURCE, LS__NET_FAILED_TAG, state.comm, &requests[0])) return 0;
+    if (MPI_Ibarrier(state.comm, &requests[1])) return 0;
+    for (int64_t ns = SHORT_NS; !done; ns = ns < LONG_NS ? 2 * ns : ns) {
+        if (MPI_Testany(2, requests, &which, &done, MPI_STATUS_IGNORE)) return 0;
+        if (!done) nap(ns);
+    }
+    if (which != 1) return 0;
+    /* Others may still need a message of the barrier that lies in a queue of ours. */
+    for (int i = 0; i < AFTERWARDS; i++) {
+        MPI_Test(&requests[0], &done, MPI_STATUS_IGNORE);
+        nap(SHORT_NS);
+    }
+    if (requests[0] != MPI_REQUEST_NULL) {
+        MPI_Cancel(&requests[0]);
+        MPI_Request_free(&requests[0]);
+    }
+    return 1;
+}
+
+/* Tells the launcher, by the PMI-1 protocol that MPICH speaks with its mpirun and with srun --mpi=pmi2, that this process
+ * is done; false: it is none of these. */
 static int say_goodbye(void)
 {
 #ifdef MPICH_VERSION
     static const char word[] = "cmd=finalize\n", answer[] = "cmd=finalize_ack";
     const char *text = getenv("PMI_FD");
     char got[64];
-    if (!text || getenv("SLURM_JOB_ID")) return 0; /* Slurm's PMI speaks otherwise */
+    if (!text) return 0;
     int fd = atoi(text);
-    MPI_Barrier(state.comm); /* all messages have come */
     if (write(fd, word, sizeof word - 1) != (ssize_t)sizeof word - 1) return 0;
     ssize_t n = read(fd, got, sizeof got);
     return n >= (ssize_t)sizeof answer - 1 && !memcmp(got, answer, sizeof answer - 1);
@@ -101,7 +160,7 @@ static void at_exit(void)
     pthread_sigmask(SIG_BLOCK, &pipe, NULL);
     MPI_Finalized(&finalized);
     if (finalized || !state.we_started || state.users || state.failed) return;
-    if (!say_goodbye()) MPI_Finalize();
+    if (leave_together() && !say_goodbye()) MPI_Finalize();
 }
 
 static int join(void)
@@ -134,10 +193,12 @@ static int open_net(int *rank, int *size)
     return code;
 }
 
-static void close_net(int healthy)
+static void close_net(int healthy, const bool *waiting)
 {
     state.users--;
-    if (!healthy) state.failed = 1;
+    if (healthy) return;
+    state.failed = 1;
+    tell_failure(waiting);
 }
 
 static int send_bytes(const void *data, size_t bytes, int to, int tag, int matched, ls__net_request *out)

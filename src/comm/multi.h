@@ -29,6 +29,7 @@ enum {
     LS__MULTI_MAIL_BYTES = 4096,  /* small data of one rank, at most */
     LS__MULTI_MAIL_TOTAL = 65536, /* and of all ranks together, so that it is still one quick message */
     LS__MULTI_MAIL_LEAST = 64,
+    LS__MULTI_WORLD = 1, /* the number of the group of all ranks */
 };
 /* post.at of a buffer outside the window. */
 #define LS__MULTI_STAGED UINT64_MAX
@@ -212,8 +213,10 @@ static inline size_t ls__multi_round_count(const ls_work *w, uint32_t round)
 /* Marks the group as failed on this machine and tells the others. `matched`: until they have got it, or some time is
  * over. From any thread. */
 void ls__notice_abort(const ls__multi *m, ls_status status, const char *text, bool matched);
-/* Tells the other members that this rank leaves. */
-void ls__notice_leave(const ls__multi *m);
+/* Tells the other members that this rank leaves; `in_order`: by freeing the group. */
+void ls__notice_leave(const ls__multi *m, bool in_order);
+/* This process ends without having freed its groups: tells the members of all of them. */
+void ls__notice_leave_all(const ls__cluster *c);
 /* Takes in the notice that has come, if one has, and waits for the next. */
 LS_MUST_CHECK ls_status ls__notice_receive(ls__cluster *c);
 /* The same after a look at the network. */

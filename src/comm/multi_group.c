@@ -18,6 +18,7 @@ enum {
     WINDOW_AT_LEAST = 4,
     MAX_GROUPS = LS__NET_MAX_TAG >> LS__TAG_KIND_BITS,
 };
+static const int64_t AWAIT_OTHERS_NS = 100000000;
 
 /* ---- The private view. */
 
@@ -197,7 +198,7 @@ ls_status ls__multi_join(ls_world *world, ls_group **out)
         goto done;
     }
     for (int r = 0; r < c->size; r++) world_of[r] = r;
-    c->next_group = 1;
+    c->next_group = LS__MULTI_WORLD;
     status = new_view(world, c->next_group++, world_of, c->size, c->rank, &m);
     if (!status && m->local == 0) status = make_control(world, m, c->size, &place);
     if (status) place = UINT64_MAX;
@@ -329,11 +330,26 @@ static bool flush(ls_group *g)
     return false;
 }
 
+/* The last group of a world goes, and with it the receive that notices come into. Ranks usually end together, so a moment
+ * of waiting is enough for all their notices to be received: MPI complains of messages that nobody took. Whoever leaves
+ * later than that knows that this rank has left, and sends it none. */
+static void await_others(const ls__multi *m)
+{
+    int vain = 0;
+    for (int64_t begin = ls_now(); ls_now() - begin < AWAIT_OTHERS_NS; ls__net_pause(&vain)) {
+        int left = 1;
+        for (int r = 0; r < m->group->size; r++) left += m->left[r].left;
+        if (left == m->group->size || ls__notice_look(m->cluster)) return;
+    }
+}
+
 void ls__multi_release(ls_group *g)
 {
     ls__multi *m = ls__multi_of(g);
     bool clean = flush(g);
-    if (!g->broken) ls__notice_leave(m);
+    if (!g->broken) ls__notice_leave(m, clean);
+    if (!g->broken && m->id == LS__MULTI_WORLD) await_others(m);
+    clean = clean && !ls__multi_look(g);
     ls__multi **link = &m->cluster->groups;
     while (*link != m) link = &(*link)->next;
     *link = m->next;

@@ -45,6 +45,11 @@ static void apply(ls__multi *m, int member, const ls__notice *n)
         m->left[member] =
             (ls__leave){ .left = true, .finished = n->finished, .sent = n->sent, .received = n->received };
         m->life++;
+        if (m->id != LS__MULTI_WORLD) return;
+        if (n->status)
+            m->cluster->failed = true;
+        else
+            m->cluster->left[m->world_of[member]] = true;
     }
 }
 
@@ -163,7 +168,7 @@ void ls__notice_abort(const ls__multi *m, ls_status status, const char *text, bo
     if (all) send_out(m->cluster->net, all, count);
 }
 
-void ls__notice_leave(const ls__multi *m)
+void ls__notice_leave(const ls__multi *m, bool in_order)
 {
     const ls_group *g = m->group;
     outgoing *all = malloc((size_t)g->size * sizeof *all);
@@ -173,6 +178,7 @@ void ls__notice_leave(const ls__multi *m)
         if (r == g->rank || m->left[r].left) continue;
         outgoing *o = &all[count];
         o->notice = (ls__notice){ .world = m->cluster->nonce, .kind = LS__NOTICE_LEAVE, .group = m->id };
+        o->notice.status = in_order ? LS_OK : LS_EPEER;
         o->notice.finished = finished;
         o->notice.sent = m->pairs_done[r].sent;
         o->notice.received = m->pairs_done[r].received;
@@ -180,4 +186,10 @@ void ls__notice_leave(const ls__multi *m)
             count++;
     }
     if (all) send_out(m->cluster->net, all, count);
+}
+
+void ls__notice_leave_all(const ls__cluster *c)
+{
+    for (const ls__multi *m = c->groups; m; m = m->next)
+        if (!m->group->broken) ls__notice_leave(m, false);
 }

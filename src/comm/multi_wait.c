@@ -20,6 +20,7 @@
 #include "base/futex.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/text.h"
 
 enum {
     YIELDS = 100, /* looks before the first sleep: about as long as a message takes */
@@ -237,9 +238,9 @@ static ls_status check_left(ls_group *g, const ls_work *w)
         ls__describe(ls__work_fingerprint(w), w->number, w->count, call, sizeof call);
         return ls__multi_break(g, LS_EPEER,
                                "rank %d on host %s left the group and will not come to %s; it completed %llu "
-                               "collectives of this group",
+                               "collective%s of this group",
                                m->world_of[r], m->cluster->hosts[m->cluster->node_of[m->world_of[r]]], call,
-                               (unsigned long long)m->left[r].finished);
+                               (unsigned long long)m->left[r].finished, ls__s((int64_t)m->left[r].finished));
     }
     return LS_OK;
 }

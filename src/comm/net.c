@@ -154,7 +154,7 @@ ls_status ls__net_open(ls__net **out, const char *which, const ls__identity *ide
     }
     status = check_world(net, identity);
     if (status) {
-        net->plugin->close(1);
+        net->plugin->close(true, NULL);
         goto fail;
     }
     *out = net;
@@ -175,13 +175,31 @@ ls_status ls__net_open_on(ls__net **out, const ls__net_plugin *plugin, int rank,
     return LS_OK;
 }
 
-void ls__net_close(ls__net **pnet, bool healthy)
+void ls__net_close(ls__net **pnet, bool healthy, const bool *waiting)
 {
     ls__net *net = *pnet;
     if (!net) return;
-    net->plugin->close(healthy);
+    sigset_t before;
+    enter(net, &before);
+    net->plugin->close(healthy, waiting);
+    leave(net, &before);
     free_net(net);
     *pnet = NULL;
+}
+
+bool ls__net_is_busy(ls__net *net)
+{
+    if (pthread_mutex_trylock(&net->lock)) return true;
+    pthread_mutex_unlock(&net->lock);
+    return false;
+}
+
+void ls__net_abandon(ls__net *net, const bool *waiting)
+{
+    sigset_t before;
+    enter(net, &before);
+    net->plugin->close(false, waiting);
+    leave(net, &before);
 }
 
 ls_status ls__net_probe(const char *family, char *library, size_t bytes)

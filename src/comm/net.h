@@ -14,12 +14,13 @@
 #include "comm/identity.h"
 #include "lockstep/base.h"
 
-#define LS__NET_ABI      2
-#define LS__NET_SYMBOL   "ls__net_table"
-#define LS__NET_ANY      (-1)       /* receive from whoever sends */
-#define LS__NET_MAX_TAG  0x7ffffff  /* what every MPI in use offers and more than the standard promises */
-#define LS__NET_MAX_SEND (1u << 30) /* bytes of one message */
-#define LS__NET_NAP_NS   20000      /* a rank with messages under way looks at the network so often */
+#define LS__NET_ABI        2
+#define LS__NET_SYMBOL     "ls__net_table"
+#define LS__NET_ANY        (-1)       /* receive from whoever sends */
+#define LS__NET_FAILED_TAG 7          /* the plug-in's own */
+#define LS__NET_MAX_TAG    0x7ffffff  /* what every MPI in use offers and more than the standard promises */
+#define LS__NET_MAX_SEND   (1u << 30) /* bytes of one message */
+#define LS__NET_NAP_NS     20000      /* a rank with messages under way looks at the network so often */
 
 /* A message under way. */
 typedef struct ls__net_request {
@@ -38,8 +39,9 @@ typedef struct ls__net_plugin {
     void (*library)(char *out, size_t bytes);
     /* Joins; may be called again after close. */
     int (*open)(int *rank, int *size);
-    /* Leaves. `healthy`: says good-bye to the others when the process ends; otherwise just goes. */
-    void (*close)(int healthy);
+    /* Leaves. `healthy`: at the end of the process, waits for the others to get there, too. Otherwise just goes, and tells
+     * so those ranks r that have waiting[r] and are at their end already (NULL: none). */
+    void (*close)(int healthy, const bool *waiting);
     /* `matched`: done only when the receiver has begun to receive it. */
     int (*send)(const void *data, size_t bytes, int to, int tag, int matched, ls__net_request *out);
     int (*recv)(void *data, size_t bytes, int from, int tag, ls__net_request *out);
@@ -59,7 +61,8 @@ typedef struct ls__net ls__net;
 LS_MUST_CHECK ls_status ls__net_open(ls__net **out, const char *which, const ls__identity *identity);
 /* A net on a table that the caller has: for tests, whose ranks are threads. */
 LS_MUST_CHECK ls_status ls__net_open_on(ls__net **out, const ls__net_plugin *plugin, int rank, int size);
-void ls__net_close(ls__net **net, bool healthy);
+/* See ls__net_plugin.close. */
+void ls__net_close(ls__net **net, bool healthy, const bool *waiting);
 
 int ls__net_rank(const ls__net *net);
 int ls__net_size(const ls__net *net);
@@ -75,6 +78,11 @@ LS_MUST_CHECK ls_status ls__net_test(ls__net *net, ls__net_request *const *reque
 void ls__net_cancel(ls__net *net, ls__net_request *request);
 /* Waits until all ranks came, or `timeout_ms` (< 0: for ever) have passed. */
 LS_MUST_CHECK ls_status ls__net_allgather(ls__net *net, const void *mine, void *all, size_t bytes, int timeout_ms);
+
+/* For a process that ends without closing the net. Whether a call is under way, perhaps that of a thread that was
+ * interrupted for good; and telling the others, which leaves the net as it is. */
+bool ls__net_is_busy(ls__net *net);
+void ls__net_abandon(ls__net *net, const bool *waiting);
 
 /* A pause between two looks at the network, longer the more of them were in vain: *vain counts, and is the caller's to
  * reset. It always gives up the core, since spinning starves the kernel of the time that it needs for packets. */

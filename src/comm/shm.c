@@ -365,6 +365,14 @@ done:
     return status;
 }
 
+void ls__shm_note_left(const ls_group *g, bool *left)
+{
+    for (int r = 0; r < g->size; r++) {
+        const ls__shm_member *m = &ls__shm_of(g)->members[r];
+        if (atomic_load_explicit(&m->left, memory_order_acquire)) left[m->world] = true;
+    }
+}
+
 static void release(ls_group *g)
 {
     ls__shm *s = ls__shm_of(g);

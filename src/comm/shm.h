@@ -144,6 +144,8 @@ ls_status ls__shm_pair_progress(ls_group *g, ls_work *w);
 /* Whether another member's send to this one (receive from this one) cannot go on: the channel is full (empty). */
 bool ls__shm_pair_stuck(const ls_group *g, int rank, ls__call call);
 
+/* Sets left[r] for members, by rank in the world, that have freed the group. */
+void ls__shm_note_left(const ls_group *g, bool *left);
 /* Makes the control block of a group; members[i] are the local rank in the job and the rank in the world. */
 LS_MUST_CHECK ls_status ls__shm_make(ls_world *world, int p, const int32_t (*members)[2], uint64_t *at);
 /* This rank's view of a control block. */

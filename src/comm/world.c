@@ -2,6 +2,7 @@
 #include "comm/group.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -11,6 +12,7 @@
 #include "comm/cluster.h"
 #include "comm/heap.h"
 #include "comm/multi.h"
+#include "comm/shm.h"
 
 enum {
     DEFAULT_TIMEOUT_MS = 30000,
@@ -76,6 +78,52 @@ ls_status ls__world_open_on(ls_world **out, const ls_world_options *options, con
     return ls__world_open_in(out, options, identity, job, job_fd, owns_job, NULL);
 }
 
+/* ---- Processes that end without freeing their world. On one machine that is seen from outside (cluster.c); to other
+ * machines the process itself says so when it exits. */
+
+static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
+static ls_world *open_worlds;
+
+/* Who has left in order, and waits at its end. Between machines notices have told. */
+static void note_left(const ls_world *w)
+{
+    if (w->group->transport == &ls__shm_transport) ls__shm_note_left(w->group, w->cluster->left);
+}
+
+static void leave_at_exit(void)
+{
+    /* Who exits in a signal handler may have interrupted a call, and holds these locks. */
+    if (pthread_mutex_trylock(&open_lock)) return;
+    for (ls_world *w = open_worlds; w; w = w->next_open) {
+        if (ls__net_is_busy(w->cluster->net)) continue;
+        ls__notice_leave_all(w->cluster);
+        note_left(w);
+        ls__net_abandon(w->cluster->net, w->cluster->left);
+    }
+    pthread_mutex_unlock(&open_lock);
+}
+
+static void add_open(ls_world *w)
+{
+    static bool registered;
+    pthread_mutex_lock(&open_lock);
+    if (!registered) registered = !atexit(leave_at_exit); /* without it the others find out by timeout */
+    w->next_open = open_worlds;
+    open_worlds = w;
+    pthread_mutex_unlock(&open_lock);
+}
+
+static void remove_open(const ls_world *w)
+{
+    pthread_mutex_lock(&open_lock);
+    for (ls_world **link = &open_worlds; *link; link = &(*link)->next_open)
+        if (*link == w) {
+            *link = w->next_open;
+            break;
+        }
+    pthread_mutex_unlock(&open_lock);
+}
+
 /* Under mpirun: the plug-in says who is there, and the ranks of each machine make their memory. */
 static ls_status open_mpi(ls_world **out, const ls_world_options *options, ls__identity *id)
 {
@@ -101,6 +149,8 @@ static ls_status open_mpi(ls_world **out, const ls_world_options *options, ls__i
         if (status) {
             ls__job_detach(&job);
             close(fd);
+        } else {
+            add_open(*out);
         }
     }
     if (status) {
@@ -188,7 +238,12 @@ void ls_world_free(ls_world **pw)
     ls_world *w = *pw;
     if (!w) return;
     ls__cluster *c = w->cluster;
-    if (c && w->group->broken) c->failed = true;
+    remove_open(w);
+    if (c) {
+        ls__cluster_watch(c, w->job);
+        if (w->group->broken || w->group->transport->look(w->group)) c->failed = true;
+        note_left(w);
+    }
     ls_group_free(&w->group);
     free_allocations(w);
     /* After a failure MPI may still hold memory of the job. */

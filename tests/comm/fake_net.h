@@ -176,9 +176,9 @@ static int fake_open(int *rank, int *size)
     *size = fake.size;
     return 0;
 }
-static void fake_close(int healthy)
+static void fake_close(int healthy, const bool *waiting)
 {
-    (void)healthy;
+    (void)healthy, (void)waiting;
 }
 static void fake_error_text(int code, char *out, size_t bytes)
 {

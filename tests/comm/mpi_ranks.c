@@ -75,7 +75,12 @@ int main(int argc, char **argv)
         need(rank == last ? ls_broadcast(g, x, 4, LS_F32, 0) : ls_allreduce(g, x, 4, LS_F32, LS_SUM));
     else if (!strcmp(what, "kill") && rank == last)
         raise(SIGKILL);
-    else if (!strcmp(what, "late") && rank == last)
+    else if (!strcmp(what, "exit") && rank == last)
+        return 0; /* without a word */
+    else if (!strcmp(what, "leave") && rank == last) {
+        ls_world_free(&world);
+        return 0;
+    } else if (!strcmp(what, "late") && rank == last)
         sleep(30);
     else if (!strcmp(what, "abort") && rank == last)
         ls_group_abort(g, "enough");

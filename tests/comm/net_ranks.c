@@ -146,6 +146,6 @@ int main(int argc, char **argv)
     any();
     if (argc > 1 && !strcmp(argv[1], "--bench") && size > 1) bench();
     if (!rank) printf("ok: %d ranks, %s, %s\n", size, ls__net_library(net), ls__net_path(net));
-    ls__net_close(&net, true);
+    ls__net_close(&net, true, NULL);
     return 0;
 }

@@ -60,7 +60,7 @@ static void *name_badly(void *arg)
     if (rank == 0) {
         memset(&card, 'n', sizeof card);
         check_ok(ls__net_allgather(net, &card, all, sizeof card, 10000));
-        ls__net_close(&net, true);
+        ls__net_close(&net, true, NULL);
         return NULL;
     }
     char expected[LS__HOST_BYTES + 16] = "on host ";
