@@ -35,6 +35,8 @@ static void catch_signals(void)
     struct sigaction action = { .sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND };
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    struct sigaction hang_up;
+    if (!sigaction(SIGHUP, NULL, &hang_up) && hang_up.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, NULL);
 }
 
 enum {
@@ -51,18 +53,17 @@ static int complain(ls_status status)
     return is_first ? exit_failure("train", status) : exit_code(status);
 }
 
-/* "runs/20261115-193000"; two that start within a second get a number from the library. */
-static void choose_run_dir(train_arguments *a, char *path, size_t bytes)
+/* "runs/20261115-193000", to which the library adds a number if need be; or what was asked for. */
+static const char *choose_run_dir(train_arguments *a, char *path, size_t bytes)
 {
     char name[64];
     time_t now = time(NULL);
     struct tm local;
+    if (a->run_dir) return a->run_dir;
     strftime(name, sizeof name, "%Y%m%d-%H%M%S", localtime_r(&now, &local));
-    if (a->run_dir)
-        snprintf(path, bytes, "%s", a->run_dir);
-    else
-        snprintf(path, bytes, "runs/%s", a->name ? a->name : name);
-    a->train.number_run_dir = !a->run_dir && !a->name;
+    snprintf(path, bytes, "runs/%s", a->name ? a->name : name);
+    a->train.number_run_dir = !a->name;
+    return path;
 }
 
 /* Text as a shell takes it for one word. */
@@ -113,7 +114,7 @@ static const char *program_name(void)
 static void print_resume(FILE *to, const train_arguments *a, const char *run_dir)
 {
     fputs("resume with: ", to);
-    if (a->launched) fprintf(to, "mpirun -n %d ", ls_world_size(a->train.world));
+    if (a->launcher) fprintf(to, "%s -n %d ", a->launcher, ls_world_size(a->train.world));
     print_word(to, program_name());
     fputs(" train --resume ", to);
     if (*run_dir == '-') fputs("./", to);
@@ -197,7 +198,11 @@ static int finish(ls_train *t, const train_arguments *a, const char *run_dir, in
     bool save = !stopped || !is_in_place(t, run_dir);
     if (is_first && save) {
         ls_status status = ls_train_save(t);
-        if (status) return complain(status);
+        if (status) {
+            int code = complain(status);
+            if (!a->train.no_checkpoint && !ls_train_checkpoint(t)) print_resume(stderr, a, run_dir);
+            return code;
+        }
         if (!stopped && made && (status = show_sample(t, a))) return complain(status);
     }
     FILE *to = stopped ? stderr : stdout;
@@ -308,8 +313,7 @@ static ls_status show_loading(ls_train *t, const train_arguments *a)
 static int train_here(train_arguments *a)
 {
     char path[4096];
-    choose_run_dir(a, path, sizeof path);
-    a->train.run_dir = path;
+    a->train.run_dir = choose_run_dir(a, path, sizeof path);
     if (a->accumulate) a->train.slots = a->accumulate * (a->train.world ? ls_world_size(a->train.world) : 1);
     ls_log_set(is_first ? show_log : NULL, a);
     ls_train *t;
@@ -347,9 +351,10 @@ int train_command(int argc, char **argv)
         code = start_ranks(ranks, SAVE_SECONDS, argc, argv);
     } else if (code < 0) {
         if (alone && !a.train.threads) a.train.threads = machine_threads();
-        a.launched = !alone && identity.launcher != LS__LAUNCHER_LOCKSTEP;
+        if (!alone && identity.launcher != LS__LAUNCHER_LOCKSTEP)
+            a.launcher = identity.launcher == LS__LAUNCHER_SLURM ? "srun" : "mpirun";
         /* mpirun gives its ranks a terminal of their own, also where its output goes to a file. */
-        on_terminal = !a.launched && isatty(STDOUT_FILENO) == 1;
+        on_terminal = !a.launcher && isatty(STDOUT_FILENO) == 1;
         status = join_world(&a, identity.launcher, &world);
         code = !status ? train_here(&a) : world ? EXIT_USAGE : complain(status);
     }

@@ -21,7 +21,7 @@ typedef struct train_arguments {
     int sample_tokens;     /* length of the sample at the end; 0: none */
     int64_t log_every;
     bool quiet;
-    bool launched; /* by a launcher that is not ours */
+    const char *launcher; /* "mpirun" or "srun", if that has started the ranks; NULL: we did */
 } train_arguments;
 
 /* Returns -1 to go on, or an exit code. For a run that is resumed, the run's own options come first, and those of the command

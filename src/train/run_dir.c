@@ -287,8 +287,10 @@ ls_status ls__run_dir_reopen(ls__run_dir *run, const ls_train *t)
     if (!status && ftruncate(run->metrics, (off_t)bytes_up_to(text, t->step)))
         status = ls__fail_errno("%s: cannot be written", metrics);
     remove_temporaries(run->path);
-    if (!status) status = write_settings(run, t);
-    if (!status && !t->options.no_tensorboard) status = ls__tensorboard_open(&run->events, run->path, t->step);
+    bool goes_on = t->step < t->options.steps; /* else it stays as it is */
+    if (!status && goes_on) status = write_settings(run, t);
+    if (!status && goes_on && !t->options.no_tensorboard)
+        status = ls__tensorboard_open(&run->events, run->path, t->step);
     free(text);
     free(metrics);
     return status;

@@ -203,7 +203,8 @@ static ls_status open_run_dir(ls_train *t)
         status = t->options.resume ? ls__run_dir_reopen(&t->run, t) : ls__run_dir_open(&t->run, t);
     status = ls__parallel_agree(t, status);
     if (!status) status = share_run_dir(t, t->run.path ? t->run.path : "");
-    if (!status) status = ls__train_record_open(t);
+    /* Of a run that is finished, the record stays. */
+    if (!status && t->step < t->options.steps) status = ls__train_record_open(t);
     return ls__parallel_agree(t, status);
 }
 
