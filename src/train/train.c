@@ -121,6 +121,17 @@ static ls_status claim_run_dir(ls_train *t)
     return o->number_run_dir ? LS_OK : ls__run_dir_check(o->run_dir, o->overwrite);
 }
 
+/* The tokenizer of a run that is resumed may be gone, with the model that the run was started from; when the run's own model is
+ * saved, it is kept beside that. */
+static void find_tokenizer(ls_train *t)
+{
+    ls_train_options *o = &t->options;
+    char path[RUN_DIR_BYTES + 32];
+    if (!o->resume || !o->tokenizer || !strcmp(o->tokenizer, "bytes") || !access(o->tokenizer, F_OK)) return;
+    snprintf(path, sizeof path, "%s/tokenizer.json", o->run_dir);
+    if (!access(path, R_OK)) o->tokenizer = o->run_dir;
+}
+
 static ls_status compare_with_run(const ls_train *t)
 {
     ls_train_saved *saved;
@@ -146,6 +157,7 @@ static ls_status open_own(ls_train *t)
     if ((o->resume || o->checkpoint_every) && !o->run_dir)
         return ls__fail(LS_EINVAL, "checkpoints need a run directory to lie in");
     if (o->run_dir && (status = claim_run_dir(t))) return status;
+    find_tokenizer(t);
     if ((status = settle_sizes(t))) return status;
     if ((status = ls__train_open_data(t))) return status;
     t->data_hash = ls__train_hash_data(t);
@@ -163,7 +175,7 @@ static ls_status share_run_dir(ls_train *t, const char *path)
     char shared[RUN_DIR_BYTES] = "";
     snprintf(shared, sizeof shared, "%s", path);
     ls_status status = ls_broadcast(ls_world_group(t->parallel.world), shared, sizeof shared, LS_U8, 0);
-    if (status) return status;
+    if (status || (t->run_dir && !strcmp(t->run_dir, shared))) return status;
     free(t->run_dir);
     t->run_dir = *shared ? strdup(shared) : NULL;
     t->options.run_dir = t->run_dir;
