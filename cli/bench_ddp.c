@@ -75,7 +75,7 @@ static int parse(ddp_bench *b, int argc, char **argv)
           NULL },
         { OPTION_FLAG, "--one-node", &b->one_node, NULL, "on this machine only, without the two hosts", 0, 0, NULL },
         { OPTION_INT, "--layers", &b->layers, "N", "transformer blocks (6)", 1, 1e4, NULL },
-        { OPTION_INT, "--width", &b->width, "N", "channels (256)", 1, 1e5, NULL },
+        { OPTION_INT, "--width", &b->width, "N", "embedding dimension (256)", 1, 1e5, NULL },
         { OPTION_INT, "--vocab-size", &b->vocab, "N", "tokens (1024)", 2, 1e7, NULL },
         { OPTION_INT, "--seq-len", &b->length, "N", "tokens of a sequence (64)", 1, 1e6, NULL },
         { OPTION_INT, "--batch-size", &b->rows, "N", "sequences of a rank's step, for breakdown and buckets (24)", 1,

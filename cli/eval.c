@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/text.h"
 #include "cli/commands.h"
 #include "cli/escape.h"
 #include "cli/last_run.h"
@@ -51,7 +52,7 @@ static int read_arguments(eval_arguments *a, int argc, char **argv)
           0, NULL },
         { OPTION_INT, "--seq-len", &o->length, "N", "tokens of a sequence (that of the run, or the context)", 1,
           1 << 26, NULL },
-        { OPTION_INT, "--batch-size", &o->rows, "N", "sequences of a micro-batch (8)", 1, 1 << 20, NULL },
+        { OPTION_INT, "--batch-size", &o->rows, "N", "micro-batch size (8)", 1, 1 << 20, NULL },
         { OPTION_INT, "-n", &a->ranks, "N", "ranks to start on this machine (1, or those of mpirun)", 1, 512, NULL },
         { OPTION_INT, "--threads", &o->threads, "N", "default: the cores there are; does not affect results", 1, 4096,
           NULL },
@@ -99,7 +100,7 @@ static int print_json(const eval_arguments *a, const ls_eval_result *r, int rank
                              number(r->bits_per_byte), "tokens", (json_int_t)r->tokens, "bytes",
                              number(isfinite(r->bits_per_byte) ? r->bytes : NAN), "sequences", (json_int_t)r->sequences,
                              "seq_len", r->length, "ranks", ranks, "seconds", r->seconds);
-    char *text = root ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
+    char *text = root ? json_dumps(root, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(15)) : NULL;
     if (text)
         printf("%s\n", text);
     else
@@ -115,7 +116,7 @@ static int print_text(const eval_arguments *a, const ls_eval_result *r)
                        : r->held_out ? "data held out of the run"
                                      : "the run's validation data";
     printf("%s on %s: ", printable(a->run), what);
-    if (r->documents) printf("%llu documents, ", (unsigned long long)r->documents);
+    if (r->documents) printf("%llu document%s, ", (unsigned long long)r->documents, ls__s((int64_t)r->documents));
     printf("%llu tokens in sequences of %d", (unsigned long long)r->tokens, r->length);
     if (isfinite(r->bits_per_byte)) printf(", %.0f bytes", r->bytes);
     printf("\nloss           %.6f nats a token\nperplexity     %.6g\n", r->loss, r->perplexity);

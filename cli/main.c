@@ -28,18 +28,18 @@ static int version(int argc, char **argv)
 }
 
 static const command commands[] = {
-    { "run", run_command, "start a program as the ranks of a world on this machine" },
+    { "run", run_command, "launch a program as N ranks on this machine" },
     { "train", train_command, "train a GPT" },
-    { "report", report_command, "where the time went, who made whom wait, and what to change" },
-    { "checkpoint", checkpoint_command, "verify the checkpoints of a training" },
+    { "report", report_command, "where the time went, who waits for whom, and what to change" },
+    { "checkpoint", checkpoint_command, "verify the checkpoints of a training run" },
     { "eval", eval_command, "loss, perplexity and bits per byte of a trained model" },
-    { "generate", generate_command, "text from a trained model" },
-    { "top", top_command, "a run as it goes, live" },
-    { "trace", trace_command, "a recorded run for Perfetto" },
-    { "profile", profile_command, "what each operation of a training cost" },
+    { "generate", generate_command, "generate text with a trained model" },
+    { "top", top_command, "live monitor of a training run" },
+    { "trace", trace_command, "export a recorded run to Perfetto" },
+    { "profile", profile_command, "per-operator profile of a training run" },
     { "data", data_command, "tokenize, describe, stage and order training data" },
-    { "bench", bench_command, "measure, beside peers" },
-    { "doctor", doctor_command, "say what was found on this machine, and what is missing" },
+    { "bench", bench_command, "benchmark, against MPI and Gloo" },
+    { "doctor", doctor_command, "check the environment, and say what is missing" },
     { "version", version, "print the version" },
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };

@@ -14,7 +14,8 @@
 static const char intro[] =
     "usage: lockstep report [RUN] [OPTIONS]\n"
     "\n"
-    "Says where the time of a training went, from the events that its ranks recorded: the phases of a step on each\n"
+    "Says where the time of a training run went, from the events that its ranks recorded: the phases of a step on "
+    "each\n"
     "rank, who waited for whom and why, and what to change, most expensive first. RUN is the run's folder\n"
     "(runs/last). A run that is still going on, was killed, or lacks ranks is reported as far as it was recorded.\n";
 
