@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/futex.h"
-#include "base/ring.h"
+#include "record/ring.h"
 #include "base/thread.h"
 
 enum { BATCHES = 201, EVENTS = 10000, CAPACITY = 1 << 14, MAX_THREADS = 64 };

@@ -5,8 +5,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include "base/energy.h"
-#include "base/ring.h"
+#include "record/energy.h"
+#include "record/ring.h"
 #include "cli/amount.h"
 
 enum { MOST_NAMED = 6, MOST_APART = 4 };

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 #include "base/file.h"
-#include "base/ring.h"
+#include "record/ring.h"
 #include "base/status.h"
 #include "base/text.h"
 #include "cli/amount.h"

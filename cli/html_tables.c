@@ -2,7 +2,7 @@
 #include "cli/html.h"
 
 #include <math.h>
-#include "base/ring.h"
+#include "record/ring.h"
 #include "cli/amount.h"
 #include "cli/devices.h"
 #include "cli/escape.h"

@@ -7,7 +7,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/ring.h"
+#include "record/ring.h"
 #include "cli/amount.h"
 #include "cli/devices.h"
 #include "cli/escape.h"

@@ -1,7 +1,7 @@
 /* Two runs side by side: what they were started with, where the time went, and what was found. */
 #include <math.h>
 #include <string.h>
-#include "base/ring.h"
+#include "record/ring.h"
 #include "cli/report.h"
 
 /* ---- Settings. */

@@ -1,7 +1,7 @@
 /* The report as JSON: for other programs, and for tests. Times are nanoseconds. */
 #include <jansson.h>
 #include <math.h>
-#include "base/ring.h"
+#include "record/ring.h"
 #include "base/status.h"
 #include "cli/devices.h"
 #include "cli/report.h"

@@ -2,7 +2,7 @@
  * columns; names that would make them longer are cut. */
 #include <math.h>
 #include <string.h>
-#include "base/ring.h"
+#include "record/ring.h"
 #include "cli/amount.h"
 #include "cli/devices.h"
 #include "cli/report.h"

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <string.h>
-#include "base/ring.h"
+#include "record/ring.h"
 #include "cli/escape.h"
 #include "cli/report.h"
 #include "measure/find.h"

@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "base/file.h"
-#include "base/ring.h"
+#include "record/ring.h"
 #include "base/status.h"
 #include "cli/top_view.h"
 

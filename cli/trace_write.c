@@ -15,7 +15,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/ring.h"
+#include "record/ring.h"
 #include "cli/escape.h"
 
 enum {

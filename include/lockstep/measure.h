@@ -22,7 +22,7 @@ extern "C" {
 
 /* ---- What one rank recorded. */
 
-/* An event as it was recorded, its time moved to the run's clock. Kinds and their fields are in src/base/ring.h. */
+/* An event as it was recorded, its time moved to the run's clock. Kinds and their fields are in src/record/ring.h. */
 typedef struct ls_event {
     int64_t time;
     uint32_t kind, thread;
@@ -87,7 +87,7 @@ typedef struct ls_run_rank {
     int64_t clock_uncertainty;
     uint64_t lost;              /* events overwritten before they were written */
     bool cut;                   /* the file ends within a block */
-    double facts[LS_RUN_FACTS]; /* by ls__fact_kind (src/base/ring.h); NaN: not known */
+    double facts[LS_RUN_FACTS]; /* by ls__fact_kind (src/record/ring.h); NaN: not known */
     ls_event *events;           /* in order of time */
     size_t n_events;
     uint32_t main_thread; /* the one that makes the steps */

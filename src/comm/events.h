@@ -3,7 +3,7 @@
 #define LS_COMM_EVENTS_H
 
 #include <stdbool.h>
-#include "base/ring.h"
+#include "record/ring.h"
 #include "lockstep/comm.h"
 
 /* This rank's ring. */

@@ -12,7 +12,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
-#include "base/ring.h"
+#include "record/ring.h"
 #include "comm/apply.h"
 #include "comm/events.h"
 #include "comm/identity.h"

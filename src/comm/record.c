@@ -1,4 +1,4 @@
-/* Marks of phases and steps, and the record of a world's events. See lockstep/comm.h and base/record.h. */
+/* Marks of phases and steps, and the record of a world's events. See lockstep/comm.h and record/record.h. */
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,8 +6,8 @@
 #include <time.h>
 #include <unistd.h>
 #include "base/file.h"
-#include "base/record.h"
-#include "base/sample.h"
+#include "record/record.h"
+#include "record/sample.h"
 #include "base/status.h"
 #include "base/thread.h"
 #include "comm/cluster.h"

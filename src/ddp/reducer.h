@@ -2,7 +2,7 @@
 #ifndef LS_DDP_REDUCER_H
 #define LS_DDP_REDUCER_H
 
-#include "base/ring.h"
+#include "record/ring.h"
 #include "comm/job.h"
 #include "ddp/counter.h"
 #include "ddp/on_sum.h"

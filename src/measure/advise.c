@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include "base/record.h"
+#include "record/record.h"
 #include "measure/contention.h"
 #include "measure/find.h"
 

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include "base/ring.h"
+#include "record/ring.h"
 #include "base/status.h"
 #include "measure/find.h"
 

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include "base/ring.h"
+#include "record/ring.h"
 #include "measure/find.h"
 
 #define WORTH 0.05 /* of a step */

@@ -1,6 +1,6 @@
 /* Figures that reports show. Each is computed here and nowhere else, so that text, page and JSON cannot disagree. */
 #include <math.h>
-#include "base/ring.h"
+#include "record/ring.h"
 #include "measure/model.h"
 
 enum { SMALL = 4096 }; /* bytes: what takes the same time however many they are has no bandwidth */

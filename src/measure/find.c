@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/ring.h"
+#include "record/ring.h"
 #include "base/status.h"
 
 enum { MAX_FINDINGS = 512 };

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/record.h"
+#include "record/record.h"
 #include "base/status.h"
 #include "measure/find.h"
 

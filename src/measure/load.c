@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "base/file.h"
-#include "base/record.h"
+#include "record/record.h"
 #include "base/status.h"
 #include "base/text.h"
 #include "measure/model.h"

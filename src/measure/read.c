@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
-#include "base/record.h"
+#include "record/record.h"
 #include "base/status.h"
 #include "base/text.h"
 

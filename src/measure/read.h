@@ -1,4 +1,4 @@
-/* Reading what ranks recorded (base/record.h), without trust. */
+/* Reading what ranks recorded (record/record.h), without trust. */
 #ifndef LS_MEASURE_READ_H
 #define LS_MEASURE_READ_H
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/record.h"
+#include "record/record.h"
 #include "base/status.h"
 #include "base/text.h"
 #include "measure/contention.h"

@@ -1,12 +1,12 @@
 /* How each rank uses its device: means of a step, threads, power, and which rank is used more or less than the others.
  *
- * Threads, energy and memory are sampled once a second (base/sample.c), all at one time. Their shares are taken between two such times
+ * Threads, energy and memory are sampled once a second (record/sample.c), all at one time. Their shares are taken between two such times
  * that cover the counted steps as well as they can. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/record.h"
+#include "record/record.h"
 #include "base/status.h"
 #include "measure/model.h"
 

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "base/ring.h"
+#include "record/ring.h"
 #include "cli/html.h"
 #include "tests/check.h"
 #include "tests/folder.h"

@@ -2,7 +2,7 @@
  * and why not where it has not; every thread has a name that says what it does. */
 #include "tests/measure/records.h"
 
-#include "base/energy.h"
+#include "record/energy.h"
 #include "cli/devices.h"
 #include "cli/report.h"
 #include "folder.h"

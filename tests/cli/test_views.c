@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "base/random.h"
-#include "base/record.h"
+#include "record/record.h"
 #include "cli/amount.h"
 #include "cli/escape.h"
 #include "cli/html.h"

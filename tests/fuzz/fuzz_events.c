@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
-#include "base/record.h"
+#include "record/record.h"
 #include "lockstep/measure.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

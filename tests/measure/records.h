@@ -11,7 +11,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "base/file.h"
-#include "base/record.h"
+#include "record/record.h"
 #include "lockstep/measure.h"
 
 #define MS 1000000

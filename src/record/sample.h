@@ -1,11 +1,11 @@
 /* What the kernel counts about this process and its main thread, as events. */
-#ifndef LS_BASE_SAMPLE_H
-#define LS_BASE_SAMPLE_H
+#ifndef LS_RECORD_SAMPLE_H
+#define LS_RECORD_SAMPLE_H
 
 #include <stdbool.h>
-#include "base/energy.h"
-#include "base/ring.h"
-#include "base/thread_times.h"
+#include "record/energy.h"
+#include "record/ring.h"
+#include "record/thread_times.h"
 
 enum { LS__SAMPLE_PLACES = 1024 };
 

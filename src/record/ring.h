@@ -3,8 +3,8 @@
  * Any thread of a rank writes, without locks and without waiting; the oldest events are overwritten. A reader (in
  * this process or in another one that maps the memory) copies events out and learns how many it missed. Recording is
  * here; what events mean is the business of `measure`. */
-#ifndef LS_BASE_RING_H
-#define LS_BASE_RING_H
+#ifndef LS_RECORD_RING_H
+#define LS_RECORD_RING_H
 
 #include <stdatomic.h>
 #include "lockstep/base.h"

@@ -1,6 +1,6 @@
 /* The event ring: order, loss that is counted, and writers that race with a reader. */
 #include "check.h"
-#include "base/ring.h"
+#include "record/ring.h"
 #include "base/thread.h"
 
 static ls__ring *new_ring(size_t capacity)

@@ -1,6 +1,6 @@
 /* CPU time of each thread of this process, under its name. */
-#ifndef LS_BASE_THREAD_TIMES_H
-#define LS_BASE_THREAD_TIMES_H
+#ifndef LS_RECORD_THREAD_TIMES_H
+#define LS_RECORD_THREAD_TIMES_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* See thread_times.h. Threads that live are in /proc/self/task. Those that have ended are not; ls__thread_start() keeps what its own
  * threads used, by name, and of others we keep what was seen last. */
-#include "base/thread_times.h"
+#include "record/thread_times.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -17,10 +17,10 @@
  *
  * Facts, clocks and names are written again at the head of each segment. Nothing is synced: a record is worth less than the
  * time that would take. One thread at a time. */
-#ifndef LS_BASE_RECORD_H
-#define LS_BASE_RECORD_H
+#ifndef LS_RECORD_RECORD_H
+#define LS_RECORD_RECORD_H
 
-#include "base/ring.h"
+#include "record/ring.h"
 
 #define LS__RECORD_MAGIC       "LSEVENTS"
 #define LS__RECORD_VERSION     1u

@@ -1,5 +1,5 @@
 /* See sample.h. Everything is read without the heap. */
-#include "base/sample.h"
+#include "record/sample.h"
 
 #include <fcntl.h>
 #include <math.h>

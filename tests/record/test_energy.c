@@ -1,9 +1,9 @@
 /* Energy counters, in a folder of the shape of /sys/class/powercap: packages are added up, once each, over the end of a counter. */
 #include "check.h"
 #include <sys/stat.h>
-#include "base/energy.h"
+#include "record/energy.h"
 #include "base/file.h"
-#include "base/sample.h"
+#include "record/sample.h"
 #include "folder.h"
 
 static void put(const char *zone, const char *file, const char *text)

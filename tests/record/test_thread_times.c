@@ -2,7 +2,7 @@
 #include "check.h"
 #include <semaphore.h>
 #include <time.h>
-#include "base/thread_times.h"
+#include "record/thread_times.h"
 
 #define MS 1000000u
 

@@ -8,7 +8,7 @@
  * A writer that is put to sleep for a whole turn of the ring may come back to a place that a newer ticket has used; it
  * then sees the newer version and drops its event. (The window between its look and its write is two instructions; a
  * reader would take such an event for a torn one and count it as missed.) */
-#include "base/ring.h"
+#include "record/ring.h"
 
 #include <string.h>
 

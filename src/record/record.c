@@ -1,5 +1,5 @@
 /* See record.h. Events are encoded as they are taken from the ring, into one block's buffer; a full block is one write. */
-#include "base/record.h"
+#include "record/record.h"
 
 #include <errno.h>
 #include <fcntl.h>

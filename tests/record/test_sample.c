@@ -4,7 +4,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "base/sample.h"
+#include "record/sample.h"
 
 #define MS 1000000
 

@@ -1,7 +1,7 @@
 /* The energy that the machine's processor packages have used, where the kernel tells: /sys/class/powercap, which Intel's and AMD's
  * counters (RAPL) share. Mostly only root may read them, and virtual machines have none. */
-#ifndef LS_BASE_ENERGY_H
-#define LS_BASE_ENERGY_H
+#ifndef LS_RECORD_ENERGY_H
+#define LS_RECORD_ENERGY_H
 
 #include <stdbool.h>
 #include <stdint.h>

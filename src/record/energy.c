@@ -3,7 +3,7 @@
  *
  * The folder has a zone for each package ("intel-rapl:0"), parts of it ("intel-rapl:0:0"), and now and then one for the whole
  * board ("psys"), which would count the packages twice. */
-#include "base/energy.h"
+#include "record/energy.h"
 
 #include <dirent.h>
 #include <fcntl.h>
