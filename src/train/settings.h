@@ -58,6 +58,9 @@ int ls__settings_facts(const ls_train *t, ls__fact *out);
 /* The text of run.json, for a training that is open but for its run directory; the caller frees it. NULL: out of memory. */
 char *ls__settings_text(const ls_train *t);
 
+/* What the text of run.json says; `path` is for messages. See ls_train_saved_open(). */
+LS_MUST_CHECK ls_status ls__settings_parse(ls_train_saved **out, const char *path, const char *text, size_t bytes);
+
 /* LS_EINVAL, with the name and both values, if a training that resumes the run in its run directory has changed what it may
  * not. */
 LS_MUST_CHECK ls_status ls__settings_compare(const ls_train *t, const ls_train_options *saved);

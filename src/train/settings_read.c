@@ -1,5 +1,6 @@
 /* Reading run.json: what a run was started with. Nothing in it is believed. See settings.h and settings.c. */
 #include <errno.h>
+#include <float.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -9,6 +10,8 @@
 #include "base/file.h"
 #include "base/status.h"
 #include "train/settings.h"
+
+enum { MAX_BYTES = 64 << 20 };
 
 typedef struct kept {
     struct kept *next;
@@ -134,7 +137,10 @@ static ls_status read_number(const saved *v, const ls__setting *s, const json_t 
         if (!whole) return bad_value(v, s->name);
         *(uint64_t *)to = (uint64_t)n;
         break;
-    case LS__SET_FLOAT: *(float *)to = (float)x; break;
+    case LS__SET_FLOAT:
+        if (x > (double)FLT_MAX) return bad_value(v, s->name);
+        *(float *)to = (float)x;
+        break;
     case LS__SET_MEBIBYTES:
         if (x > 1e9) return bad_value(v, s->name);
         *(size_t *)to = (size_t)(x * (1 << 20));
@@ -215,27 +221,33 @@ static ls_status read_all(saved *v)
     return status;
 }
 
-ls_status ls_train_saved_open(ls_train_saved **out, const char *run_dir)
+ls_status ls__settings_parse(ls_train_saved **out, const char *path, const char *text, size_t bytes)
 {
-    char *path = NULL, *text = NULL;
-    size_t bytes;
     json_error_t error;
+    ls_status status = LS_OK;
     *out = NULL;
     saved *v = calloc(1, sizeof *v);
-    if (!v || asprintf(&path, "%s/run.json", run_dir) < 0) {
-        free(v);
-        return ls__fail(LS_ENOMEM, "%s: out of memory", run_dir);
-    }
+    if (!v) return ls__fail(LS_ENOMEM, "%s: out of memory", path);
     v->path = path;
-    ls_status status = ls__file_read(path, 64 << 20, &text, &bytes);
-    if (!status && !(v->root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error)))
+    if (!(v->root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error)))
         status = ls__fail(LS_EFORMAT, "%s: is not valid JSON: %s", path, error.text);
     if (!status) status = read_all(v);
-    free(text);
-    free(path);
     v->path = NULL;
     *out = &v->public;
     if (status) ls_train_saved_free(out);
+    return status;
+}
+
+ls_status ls_train_saved_open(ls_train_saved **out, const char *run_dir)
+{
+    char *path, *text = NULL;
+    size_t bytes;
+    *out = NULL;
+    if (asprintf(&path, "%s/run.json", run_dir) < 0) return ls__fail(LS_ENOMEM, "%s: out of memory", run_dir);
+    ls_status status = ls__file_read(path, MAX_BYTES, &text, &bytes);
+    if (!status) status = ls__settings_parse(out, path, text, bytes);
+    free(text);
+    free(path);
     return status;
 }
 
