@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "cli/escape.h"
 
 void last_run_set(const char *run_dir)
 {
@@ -28,6 +29,14 @@ const char *last_run_or(const char *given, const char *command)
 {
     if (given) return given;
     if (!access("runs/last", F_OK)) return "runs/last";
+    char target[4096];
+    ssize_t n = readlink("runs/last", target, sizeof target - 1);
+    if (n > 0) {
+        target[n] = 0;
+        fprintf(stderr, "lockstep %s: runs/last points to %s, which is not there any more; name the folder of a run\n",
+                command, printable(target));
+        return NULL;
+    }
     fprintf(stderr,
             "lockstep %s: no training run was started in this folder (there is no runs/last); name the folder of one\n",
             command);
