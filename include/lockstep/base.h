@@ -35,7 +35,7 @@ extern "C" {
     X(LS_ESTATE, -7, "the call does not fit the object's state")       \
     X(LS_EUNSUPPORTED, -8, "not supported here")                       \
     X(LS_EMISMATCH, -9, "ranks do not agree")                          \
-    X(LS_EPEER, -10, "another rank died")                              \
+    X(LS_EPEER, -10, "another rank died or left")                      \
     X(LS_ETIMEOUT, -11, "another rank did not come in time")           \
     X(LS_EABORTED, -12, "aborted")                                     \
     X(LS_ENOTFINITE, -13, "a value is not finite")

@@ -10,9 +10,10 @@
  * Failure  LS_EINVAL is found before data moves and harms nothing. Any other error breaks the group: later calls return
  *          the same code and message, and only abort and free still act. A call in which all members have done their
  *          part may still complete.
- * Leaving  a rank that frees a group (or its world, or ends) is noticed at once by members that wait for it, on every
- *          machine: LS_EPEER with its name. What it did before it left counts: calls that it completed, and messages that
- *          it sent, complete at the others too.
+ * Leaving  a rank that frees a group or its world, or whose process exits, is noticed at once by members that wait for it,
+ *          on every machine: LS_EPEER with its name. What it did before it left counts: calls that it completed, and
+ *          messages that it sent, complete at the others too. Under mpirun and srun a process that has freed its world
+ *          waits at its exit until all ranks have, or one has failed.
  * Signals  the library changes no signal's action. SIGPIPE is held back while MPI is called: a connection whose other
  *          end died is an error of the call and does not end the process. */
 #ifndef LOCKSTEP_COMM_H

@@ -199,8 +199,8 @@ ls_status ls_world_open(ls_world **out, const ls_world_options *options)
         if (id.size == 1) return ls__world_open_on(out, options, &id, NULL, -1, false);
         return ls__fail(
             LS_EINVAL,
-            "RANK=%d and WORLD_SIZE=%d say that there are other ranks, but there is nothing that data could "
-            "travel through; start the program with 'lockstep run' or 'mpirun'",
+            "RANK=%d and WORLD_SIZE=%d say that there are other ranks, but there is no transport to reach them; start "
+            "the program with 'lockstep run' or 'mpirun'",
             id.rank, id.size);
     case LS__LAUNCHER_OPENMPI:
     case LS__LAUNCHER_PMIX:
