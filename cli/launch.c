@@ -29,8 +29,23 @@ enum { FAREWELL_MS = 1000 }; /* for our reader, after a signal ended us */
 /* Signals that are passed on to the ranks. */
 static const int forwarded[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH };
 
+/* Whether a file of this name is in a folder of PATH. A folder that may not be looked into makes execvp() report EACCES for
+ * a program that is nowhere. */
+static bool is_in_path(const char *name)
+{
+    char file[4096];
+    for (const char *at = getenv("PATH"); at && *at;) {
+        int n = (int)strcspn(at, ":");
+        snprintf(file, sizeof file, "%.*s/%s", n, at, name);
+        if (!access(file, F_OK)) return true;
+        at += n + (at[n] == ':');
+    }
+    return false;
+}
+
 static int exec_failed(const char *program, int error)
 {
+    if (error == EACCES && !strchr(program, '/') && !is_in_path(program)) error = ENOENT;
     bool there = strchr(program, '/') && !access(program, F_OK);
     if (error == ENOENT && there) {
         fprintf(stderr, "lockstep: %s: the program is there, and the interpreter that its first line names is not\n",
