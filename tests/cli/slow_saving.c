@@ -1,4 +1,4 @@
-/* Preloaded into a program (LD_PRELOAD): putting a model in its place takes two seconds, as if it were large. */
+/* Preloaded into a program (LD_PRELOAD): putting a model or a checkpoint in its place takes longer than launchers wait, as if it were large. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -11,8 +11,8 @@
 
 int rename(const char *from, const char *to)
 {
-    struct timespec left = { .tv_sec = 2 };
-    if (strstr(to, "/model.safetensors"))
+    struct timespec left = { .tv_sec = 1, .tv_nsec = 200000000 };
+    if (strstr(to, "/model.safetensors") || strstr(to, "/checkpoints/"))
         while (nanosleep(&left, &left) && errno == EINTR) continue; /* signals do not make a disk faster */
     return (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
 }
