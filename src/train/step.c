@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "comm/events.h"
+#include "comm/group.h"
 #include "train/checkpoint.h"
 #include "train/record.h"
 #include "train/profile.h"
@@ -232,8 +233,9 @@ ls_status ls_train_step(ls_train *t, ls_train_metrics *metrics)
     if (!status) ls__profile_step(t->profile, metrics);
     if (parts != few) free(parts);
     t->broken = status != LS_OK;
-    /* The others would wait for this rank; now they know why it does not come. */
-    if (status && t->parallel.size > 1) ls_group_abort(ls_world_group(t->parallel.world), ls_error());
+    /* The others would wait for this rank; now they know why it does not come. A group that is broken has told them already. */
+    ls_group *group = ls_world_group(t->parallel.world);
+    if (status && t->parallel.size > 1 && !group->broken) ls_group_abort(group, ls_error());
     return status;
 }
 
