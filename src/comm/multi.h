@@ -33,6 +33,8 @@ enum {
 };
 /* post.at of a buffer outside the window. */
 #define LS__MULTI_STAGED UINT64_MAX
+/* How long a rank that leaves its world waits for the others' notices that they do, too. */
+#define LS__MULTI_AWAIT_NS 100000000
 
 typedef struct ls__multi_post {
     _Alignas(64) _Atomic uint64_t number; /* 1 + the collective's number, once all the rest is there */
@@ -92,6 +94,7 @@ typedef struct ls__parcel {
 /* A member that has left, and what it had done by then. */
 typedef struct ls__leave {
     bool left;
+    int64_t when;            /* ls_now() when the notice came */
     uint64_t finished;       /* collectives */
     uint64_t sent, received; /* messages to this rank, and from it */
 } ls__leave;

@@ -18,7 +18,6 @@ enum {
     WINDOW_AT_LEAST = 4,
     MAX_GROUPS = LS__NET_MAX_TAG >> LS__TAG_KIND_BITS,
 };
-static const int64_t AWAIT_OTHERS_NS = 100000000;
 
 /* ---- The private view. */
 
@@ -336,7 +335,7 @@ static bool flush(ls_group *g)
 static void await_others(const ls__multi *m)
 {
     int vain = 0;
-    for (int64_t begin = ls_now(); ls_now() - begin < AWAIT_OTHERS_NS; ls__net_pause(&vain)) {
+    for (int64_t begin = ls_now(); ls_now() - begin < LS__MULTI_AWAIT_NS; ls__net_pause(&vain)) {
         int left = 1;
         for (int r = 0; r < m->group->size; r++) left += m->left[r].left;
         if (left == m->group->size || ls__notice_look(m->cluster)) return;

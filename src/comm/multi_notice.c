@@ -42,8 +42,9 @@ static void apply(ls__multi *m, int member, const ls__notice *n)
     if (n->kind == LS__NOTICE_ABORT) {
         write_failure(m, n->status < 0 ? (ls_status)n->status : LS_EPEER, n->text);
     } else if (n->kind == LS__NOTICE_LEAVE) {
-        m->left[member] =
-            (ls__leave){ .left = true, .finished = n->finished, .sent = n->sent, .received = n->received };
+        m->left[member] = (ls__leave){
+            .left = true, .when = ls_now(), .finished = n->finished, .sent = n->sent, .received = n->received
+        };
         m->life++;
         if (m->id != LS__MULTI_WORLD) return;
         if (n->status)
@@ -175,7 +176,7 @@ void ls__notice_leave(const ls__multi *m, bool in_order)
     int count = 0;
     uint64_t finished = g->collectives.first ? g->collectives.first->number : g->next_number;
     for (int r = 0; r < g->size && all; r++) {
-        if (r == g->rank || m->left[r].left) continue;
+        if (r == g->rank || (m->left[r].left && ls_now() - m->left[r].when > LS__MULTI_AWAIT_NS)) continue;
         outgoing *o = &all[count];
         o->notice = (ls__notice){ .world = m->cluster->nonce, .kind = LS__NOTICE_LEAVE, .group = m->id };
         o->notice.status = in_order ? LS_OK : LS_EPEER;
