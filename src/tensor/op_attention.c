@@ -345,7 +345,7 @@ ls_tensor *ls_attention(ls_tape *t, ls_tensor *qkv, const ls_attention_options *
         s.keys = o->cache->length;
     }
     double pairs = (double)(s.B * s.heads * s.T) * (double)s.keys * (s.full ? 1 : 0.5);
-    ls__record_args record = {
+    ls__tape_record_args record = {
         .op = &op_attention,
         .in = { qkv },
         .state = &s,
@@ -355,9 +355,9 @@ ls_tensor *ls_attention(ls_tape *t, ls_tensor *qkv, const ls_attention_options *
     };
     ls_tensor *y = ls__result(t, 3, (int64_t[]){ s.B, s.T, s.C });
     ls__buffer *memory = ls__buffer_take(t, scratch_size(&s, false) * (size_t)t->threads);
-    if (ls__will_record(t, &record)) s.rows = ls__buffer_take(t, (size_t)(2 * s.B * s.heads * s.T));
+    if (ls__tape_will_record(t, &record)) s.rows = ls__buffer_take(t, (size_t)(2 * s.B * s.heads * s.T));
     if (t->status) return NULL;
     attention_forward(t, &s, qkv->data, o->cache, y->data, memory->data);
     ls__buffer_drop(t, memory);
-    return ls__record(t, y, &record);
+    return ls__tape_record(t, y, &record);
 }

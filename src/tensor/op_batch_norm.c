@@ -85,8 +85,8 @@ ls_tensor *ls_batch_norm(ls_tape *t, ls_tensor *x, ls_param *weight, ls_param *b
             k->affine(y->data + at, x->data + at, factor, bias->value[c] - mean * factor, (size_t)s.places);
         }
     }
-    return ls__record(
+    return ls__tape_record(
         t, y,
-        &(ls__record_args){
+        &(ls__tape_record_args){
             .op = &op_batch_norm, .in = { x }, .param = { bias, weight }, .state = &s, .state_bytes = sizeof s });
 }

@@ -184,12 +184,13 @@ ls_tensor *ls_conv2d(ls_tape *t, ls_tensor *x, ls_param *w, ls_param *b, const l
     conv_forward(t, &s, x->data, w, b, y->data, patches->data, each);
     ls__buffer_drop(t, patches);
     double flops = 2.0 * (double)(s.B * s.out) * (double)(s.patch * s.places);
-    return ls__record(t, y,
-                      &(ls__record_args){ .op = &op_conv2d,
-                                          .in = { x },
-                                          .param = { b, w },
-                                          .state = &s,
-                                          .state_bytes = sizeof s,
-                                          .flops = flops,
-                                          .back_flops = flops * ((x->needs_grad ? 1 : 0) + (w->grad ? 1 : 0)) });
+    return ls__tape_record(t, y,
+                           &(ls__tape_record_args){ .op = &op_conv2d,
+                                                    .in = { x },
+                                                    .param = { b, w },
+                                                    .state = &s,
+                                                    .state_bytes = sizeof s,
+                                                    .flops = flops,
+                                                    .back_flops =
+                                                        flops * ((x->needs_grad ? 1 : 0) + (w->grad ? 1 : 0)) });
 }

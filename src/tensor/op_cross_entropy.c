@@ -92,6 +92,7 @@ ls_tensor *ls_cross_entropy(ls_tape *t, ls_tensor *logits, const ls_cross_entrop
     }
     y->data[0] = ls__sum_losses(o, losses->data, rows, divisor);
     ls__buffer_drop(t, losses);
-    return ls__record(
-        t, y, &(ls__record_args){ .op = &op_cross_entropy, .in = { logits }, .state = &s, .state_bytes = sizeof s });
+    return ls__tape_record(t, y,
+                           &(ls__tape_record_args){
+                               .op = &op_cross_entropy, .in = { logits }, .state = &s, .state_bytes = sizeof s });
 }

@@ -61,5 +61,6 @@ ls_tensor *ls_dropout(ls_tape *t, ls_tensor *x, float p)
 #pragma omp parallel for num_threads(t->threads) schedule(static) if (count > LS__WORTH_THREADS)
     for (int64_t i = 0; i < count; i += PIECE)
         ls__drop(&d, y->data + i, x->data + i, (size_t)ls__min(PIECE, count - i), (uint64_t)i);
-    return ls__record(t, y, &(ls__record_args){ .op = &op_dropout, .in = { x }, .state = &d, .state_bytes = sizeof d });
+    return ls__tape_record(
+        t, y, &(ls__tape_record_args){ .op = &op_dropout, .in = { x }, .state = &d, .state_bytes = sizeof d });
 }

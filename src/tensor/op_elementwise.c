@@ -51,7 +51,7 @@ ls_tensor *ls_use(ls_tape *t, ls_param *p)
                         p->dims > 3 ? p->shape[3] : 0, &here))
         return NULL;
     ls_tensor *y = ls__view(t, p->value, p->dims, p->shape);
-    return y ? ls__record(t, y, &(ls__record_args){ .op = &op_use, .param = { p } }) : NULL;
+    return y ? ls__tape_record(t, y, &(ls__tape_record_args){ .op = &op_use, .param = { p } }) : NULL;
 }
 
 static ls_status reshape_back(ls_tape *t, ls__node *n)
@@ -69,7 +69,7 @@ ls_tensor *ls_reshape(ls_tape *t, ls_tensor *x, int dims, const int64_t *shape)
         return ls__misfit(t, "reshape", "input", x->dims, x->shape, "shape", dims, shape, "the counts differ");
     y->memory = x->memory;
     if (y->memory) y->memory->refs++;
-    return ls__record(t, y, &(ls__record_args){ .op = &op_reshape, .in = { x } });
+    return ls__tape_record(t, y, &(ls__tape_record_args){ .op = &op_reshape, .in = { x } });
 }
 
 typedef struct activate {
@@ -100,8 +100,8 @@ ls_tensor *ls_activate(ls_tape *t, ls_tensor *x, ls_activation activation)
     FOR_PIECES(t, count)
     ls__nn_kernels_best()->activate[activation](y->data + i, x->data + i, PIECE_LENGTH(count, i));
     activate s = { activation };
-    return ls__record(t, y,
-                      &(ls__record_args){ .op = &op_activate, .in = { x }, .state = &s, .state_bytes = sizeof s });
+    return ls__tape_record(
+        t, y, &(ls__tape_record_args){ .op = &op_activate, .in = { x }, .state = &s, .state_bytes = sizeof s });
 }
 
 static ls_status add_back(ls_tape *t, ls__node *n)
@@ -121,7 +121,7 @@ ls_tensor *ls_add(ls_tape *t, ls_tensor *a, ls_tensor *b)
     int64_t count = ls_tensor_count(y);
     FOR_PIECES(t, count)
     ls__nn_kernels_best()->add(y->data + i, a->data + i, b->data + i, PIECE_LENGTH(count, i));
-    return ls__record(t, y, &(ls__record_args){ .op = &op_add, .in = { a, b } });
+    return ls__tape_record(t, y, &(ls__tape_record_args){ .op = &op_add, .in = { a, b } });
 }
 
 static ls_status mul_back(ls_tape *t, ls__node *n)
@@ -150,7 +150,7 @@ ls_tensor *ls_mul(ls_tape *t, ls_tensor *a, ls_tensor *b)
     int64_t count = ls_tensor_count(y);
     FOR_PIECES(t, count)
     ls__nn_kernels_best()->mul(y->data + i, a->data + i, b->data + i, PIECE_LENGTH(count, i), false);
-    return ls__record(t, y, &(ls__record_args){ .op = &op_mul, .in = { a, b } });
+    return ls__tape_record(t, y, &(ls__tape_record_args){ .op = &op_mul, .in = { a, b } });
 }
 
 typedef struct scaling {
@@ -186,5 +186,6 @@ ls_tensor *ls_scale(ls_tape *t, ls_tensor *x, float factor)
     FOR_PIECES(t, count)
     ls__nn_kernels_best()->scale(y->data + i, factor, x->data + i, PIECE_LENGTH(count, i));
     scaling s = { factor };
-    return ls__record(t, y, &(ls__record_args){ .op = &op_scale, .in = { x }, .state = &s, .state_bytes = sizeof s });
+    return ls__tape_record(
+        t, y, &(ls__tape_record_args){ .op = &op_scale, .in = { x }, .state = &s, .state_bytes = sizeof s });
 }

@@ -78,6 +78,7 @@ ls_tensor *ls_embedding(ls_tape *t, const int32_t *tokens, int64_t B, int64_t T,
             memcpy(y->data + r * C, token, (size_t)C * sizeof(float));
     }
     embedding s = { tokens, B, T, first };
-    return ls__record(
-        t, y, &(ls__record_args){ .op = &op_embedding, .param = { wte, wpe }, .state = &s, .state_bytes = sizeof s });
+    return ls__tape_record(t, y,
+                           &(ls__tape_record_args){
+                               .op = &op_embedding, .param = { wte, wpe }, .state = &s, .state_bytes = sizeof s });
 }

@@ -188,15 +188,15 @@ ls_tensor *ls_linear(ls_tape *t, ls_tensor *x, ls_param *w, ls_param *b, const l
         return ls__misfit(t, "linear", "result", y->dims, y->shape, "add", s.o.add->dims, s.o.add->shape,
                           "both must be the same");
     double flops = 2.0 * (double)rows * (double)in * (double)out;
-    ls__record_args record = { .op = &op_linear,
-                               .in = { x, s.o.add },
-                               .param = { b, w },
-                               .state = &s,
-                               .state_bytes = sizeof s,
-                               .flops = flops,
-                               .back_flops = flops * ((x->needs_grad ? 1 : 0) + (w->grad ? 1 : 0)) };
+    ls__tape_record_args record = { .op = &op_linear,
+                                    .in = { x, s.o.add },
+                                    .param = { b, w },
+                                    .state = &s,
+                                    .state_bytes = sizeof s,
+                                    .flops = flops,
+                                    .back_flops = flops * ((x->needs_grad ? 1 : 0) + (w->grad ? 1 : 0)) };
     if (s.o.activation && !s.o.add) record.remake = linear_remake; /* it follows from what is kept */
-    if (s.o.activation && ls__will_record(t, &record)) {
+    if (s.o.activation && ls__tape_will_record(t, &record)) {
         s.before = ls__buffer_take(t, (size_t)(rows * out));
         if (!s.before) return NULL;
     }
@@ -220,5 +220,5 @@ ls_tensor *ls_linear(ls_tape *t, ls_tensor *x, ls_param *w, ls_param *b, const l
     if (t->status) return NULL;
     ls__gemm_run(&g, 1, t->threads, t->workspace, &t->tick);
     ls__buffer_drop(t, scratch);
-    return ls__record(t, y, &record);
+    return ls__tape_record(t, y, &record);
 }

@@ -120,15 +120,15 @@ ls_tensor *ls_linear_cross_entropy(ls_tape *t, ls_tensor *x, ls_param *w, const 
     if (!ls__param_fits(t, op_head.name, w, V, C, 0, 0, x)) return NULL;
     if (!ls__targets_fit(t, op_head.name, o, rows, V, &c.divisor)) return NULL;
     head s = { 0 };
-    ls__record_args record = { .op = &op_head,
-                               .in = { x },
-                               .param = { w },
-                               .state = &s,
-                               .state_bytes = sizeof s,
-                               .flops = 2.0 * (double)rows * (double)C * (double)V };
+    ls__tape_record_args record = { .op = &op_head,
+                                    .in = { x },
+                                    .param = { w },
+                                    .state = &s,
+                                    .state_bytes = sizeof s,
+                                    .flops = 2.0 * (double)rows * (double)C * (double)V };
     ls_tensor *y = ls__result(t, 1, (int64_t[]){ 1 });
-    if (ls__will_record(t, &record)) record.flops *= 1 + (x->needs_grad ? 1 : 0) + (w->grad ? 1 : 0);
-    if (ls__will_record(t, &record) && x->needs_grad) s.dx = ls__buffer_take_own(t, (size_t)(rows * C));
+    if (ls__tape_will_record(t, &record)) record.flops *= 1 + (x->needs_grad ? 1 : 0) + (w->grad ? 1 : 0);
+    if (ls__tape_will_record(t, &record) && x->needs_grad) s.dx = ls__buffer_take_own(t, (size_t)(rows * C));
     size_t large = (size_t)(each * V), little = (size_t)(rows + each + (MAX_PARTS + 1) * each * C);
     float *lent = ls__lent_rest(t, large + little);
     ls__buffer *logits = lent ? NULL : ls__buffer_take(t, large), *small = lent ? NULL : ls__buffer_take(t, little);
@@ -153,7 +153,7 @@ ls_tensor *ls_linear_cross_entropy(ls_tape *t, ls_tensor *x, ls_param *w, const 
                                   .ldc = V },
                      1, t->threads, t->workspace, &t->tick);
         softmax_rows(t, &c, o);
-        if (!ls__will_record(t, &record)) continue;
+        if (!ls__tape_will_record(t, &record)) continue;
         bool add = false;
         float *dw = ls__param_grad(t, w, &add);
         chunk_back(t, &c, xc, w->value, s.dx ? s.dx->data + c.first * C : NULL, dw, add);
@@ -161,5 +161,5 @@ ls_tensor *ls_linear_cross_entropy(ls_tape *t, ls_tensor *x, ls_param *w, const 
     y->data[0] = ls__sum_losses(o, c.losses, rows, c.divisor);
     ls__buffer_drop(t, small);
     ls__buffer_drop(t, logits);
-    return ls__record(t, y, &record);
+    return ls__tape_record(t, y, &record);
 }

@@ -83,13 +83,13 @@ static ls_tensor *norm_forward(ls_tape *t, const ls__op *op, ls_tensor *x, ls_pa
     norm s = { .statistics = ls__buffer_take(t, (size_t)(2 * rows)), .eps = eps, .rms = op == &op_rms_norm };
     if (t->status) return NULL;
     norm_rows(t, &s, x, weight, bias, y->data);
-    return ls__record(t, y,
-                      &(ls__record_args){ .op = op,
-                                          .in = { x },
-                                          .param = { bias, weight },
-                                          .state = &s,
-                                          .state_bytes = sizeof s,
-                                          .remake = norm_remake });
+    return ls__tape_record(t, y,
+                           &(ls__tape_record_args){ .op = op,
+                                                    .in = { x },
+                                                    .param = { bias, weight },
+                                                    .state = &s,
+                                                    .state_bytes = sizeof s,
+                                                    .remake = norm_remake });
 }
 
 ls_tensor *ls_layer_norm(ls_tape *t, ls_tensor *x, ls_param *weight, ls_param *bias, float eps)

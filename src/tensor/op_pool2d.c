@@ -94,7 +94,8 @@ static ls_tensor *pool_forward(ls_tape *t, const ls__op *op, ls_tensor *x, int s
         else
             mean_plane(&s, plane, y->data + p * places);
     }
-    return ls__record(t, y, &(ls__record_args){ .op = op, .in = { x }, .state = &s, .state_bytes = sizeof s });
+    return ls__tape_record(t, y,
+                           &(ls__tape_record_args){ .op = op, .in = { x }, .state = &s, .state_bytes = sizeof s });
 }
 
 ls_tensor *ls_max_pool2d(ls_tape *t, ls_tensor *x, int size, int stride)
@@ -138,5 +139,5 @@ ls_tensor *ls_global_avg_pool2d(ls_tape *t, ls_tensor *x)
 #pragma omp parallel for num_threads(t->threads) schedule(static) if (planes * places > LS__WORTH_THREADS)
     for (int64_t p = 0; p < planes; p++)
         y->data[p] = ls__nn_kernels_best()->sum(x->data + p * places, (size_t)places) / (float)places;
-    return ls__record(t, y, &(ls__record_args){ .op = &op_global_pool, .in = { x } });
+    return ls__tape_record(t, y, &(ls__tape_record_args){ .op = &op_global_pool, .in = { x } });
 }

@@ -39,7 +39,8 @@ static ls_tensor *reduce(ls_tape *t, const ls__op *op, ls_tensor *x)
     ls__buffer_drop(t, sums);
     reduction s = { op == &op_mean ? 1.0f / (float)count : 1.0f };
     y->data[0] = (float)(op == &op_mean ? sum / (double)count : sum);
-    return ls__record(t, y, &(ls__record_args){ .op = op, .in = { x }, .state = &s, .state_bytes = sizeof s });
+    return ls__tape_record(t, y,
+                           &(ls__tape_record_args){ .op = op, .in = { x }, .state = &s, .state_bytes = sizeof s });
 }
 
 ls_tensor *ls_sum(ls_tape *t, ls_tensor *x)

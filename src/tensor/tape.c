@@ -277,7 +277,7 @@ ls_status ls_tape_begin(ls_tape *t, ls_param *params, int n_params, const ls_pas
     return LS_OK;
 }
 
-bool ls__will_record(const ls_tape *t, const ls__record_args *args)
+bool ls__tape_will_record(const ls_tape *t, const ls__tape_record_args *args)
 {
     if (t->pass.eval) return false;
     for (int i = 0; i < LS__NODE_INPUTS; i++)
@@ -328,7 +328,7 @@ static void tell(const ls_tape *t, const ls__op *op, ls_tensor *const *in, ls_pa
     t->profile(t->profile_user, &e);
 }
 
-static void tell_use(const ls_tape *t, const ls__record_args *args)
+static void tell_use(const ls_tape *t, const ls__tape_record_args *args)
 {
     for (int i = 0; i < LS__NODE_PARAMS; i++)
         if (args->param[i] && args->param[i]->dims >= 2) {
@@ -337,7 +337,7 @@ static void tell_use(const ls_tape *t, const ls__record_args *args)
         }
 }
 
-ls_tensor *ls__record(ls_tape *t, ls_tensor *out, const ls__record_args *args)
+ls_tensor *ls__tape_record(ls_tape *t, ls_tensor *out, const ls__tape_record_args *args)
 {
     if (t->status) return NULL;
     if (t->profile) {
@@ -346,7 +346,7 @@ ls_tensor *ls__record(ls_tape *t, ls_tensor *out, const ls__record_args *args)
         tell(t, args->op, args->in, args->param, t->profile_near, out, false, t->profile_begin, t->profile_used,
              args->flops);
     }
-    if (!ls__will_record(t, args)) return out;
+    if (!ls__tape_will_record(t, args)) return out;
     if (t->used) tell_use(t, args);
     for (int i = 0; i < LS__NODE_PARAMS; i++)
         if (args->param[i] && !ls__lent_use(t, args->op->name, args->param[i])) return NULL;

@@ -1,7 +1,7 @@
 /* What the operations see of the tape: how a result is made, an operation recorded, and a gradient contributed.
  *
  * An operation's forward checks shapes, makes its result with ls__result(), computes, and records itself with
- * ls__record() if a gradient will be wanted. Its backward reads the gradient of `out` and contributes to those of its
+ * ls__tape_record() if a gradient will be wanted. Its backward reads the gradient of `out` and contributes to those of its
  * inputs and parameters. Contributions come one after the other: the first one overwrites, the others add, and the
  * operation is told which it is. Nobody fills a gradient with zeros first. */
 #ifndef LS_TENSOR_TAPE_H
@@ -100,7 +100,7 @@ ls_tensor *ls__view(ls_tape *t, const float *data, int dims, const int64_t *shap
 
 /* Ends an operation: records it when a gradient will be wanted, tells who listens, and returns out. inputs and
  * params may hold NULLs. */
-typedef struct ls__record_args {
+typedef struct ls__tape_record_args {
     const ls__op *op;
     ls_tensor *in[LS__NODE_INPUTS];
     ls_param *param[LS__NODE_PARAMS];
@@ -108,10 +108,10 @@ typedef struct ls__record_args {
     size_t state_bytes;
     ls__remake_fn remake;
     double flops, back_flops; /* of the matrix products */
-} ls__record_args;
-ls_tensor *ls__record(ls_tape *t, ls_tensor *out, const ls__record_args *args);
-/* Whether ls__record() will record this. */
-bool ls__will_record(const ls_tape *t, const ls__record_args *args);
+} ls__tape_record_args;
+ls_tensor *ls__tape_record(ls_tape *t, ls_tensor *out, const ls__tape_record_args *args);
+/* Whether ls__tape_record() will record this. */
+bool ls__tape_will_record(const ls_tape *t, const ls__tape_record_args *args);
 
 /* Memory for `count` floats, one reference; NULL when memory ends (message set, pass failed). */
 ls__buffer *ls__buffer_take(ls_tape *t, size_t count);
