@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
-#include "comm/events.h"
+#include "record/record.h"
 #include "train/training.h"
 
 enum { WARM = 12, GROUPS = 20, MAX_PAIRS = 20000 };
@@ -39,10 +39,10 @@ static ls_status run_steps(ls_train *train, int steps)
 /* One step, ns. What it takes to put its events away belongs to a recorded one. */
 static ls_status run_step(ls_train *train, bool recorded, double *ns)
 {
-    if (recorded) ls__record_pause(train->record, false);
+    if (recorded) ls__record_pause(ls_world_record(train->parallel.world), false);
     int64_t begin = ls_now();
     ls_status status = run_steps(train, 1);
-    if (recorded) ls__record_pause(train->record, true);
+    if (recorded) ls__record_pause(ls_world_record(train->parallel.world), true);
     *ns = (double)(ls_now() - begin);
     return status;
 }
@@ -82,7 +82,7 @@ int main(int argc, char **argv)
     if (!status) status = ls_train_open(&train, &o);
     if (!status) status = run_steps(train, WARM);
     double bytes = bytes_of(argv[1]);
-    if (!status) ls__record_pause(train->record, true);
+    if (!status) ls__record_pause(ls_world_record(train->parallel.world), true);
     if (!status) status = run_step(train, false, &before);
     for (int i = 0; i < pairs && !status; i++) {
         if ((status = run_step(train, true, &with)) || (status = run_step(train, false, &after))) break;

@@ -83,7 +83,7 @@ static void say_queued(device_lines *out, const ls_run *run, const group *g, int
 {
     if (!g->count) return;
     const ls_run_rank *r = &run->rank[g->first];
-    double threads = r->facts[LS_FACT_THREADS];
+    double threads = r->metadata[LS_METADATA_THREADS];
     char *line = new_line(out);
     put_ranks(line, g, of, "was runnable but not scheduled for ", "were runnable but not scheduled for ");
     put_range(line, g);
@@ -231,9 +231,9 @@ int device_next_machine(const ls_run *run, int r)
 
 void device_power(const ls_run *run, int r, char *out, size_t bytes)
 {
-    double access = run->rank[r].facts[LS_FACT_ENERGY], watts = run->rank[r].use.watts;
+    double access = run->rank[r].metadata[LS_METADATA_ENERGY], watts = run->rank[r].use.watts;
     if (isfinite(watts) && run->rank[r].use.wall > 0) {
-        double joules = watts * ls_run_step_mean(run) / 1e9, tokens = run->rank[r].facts[LS_FACT_TOKENS];
+        double joules = watts * ls_run_step_mean(run) / 1e9, tokens = run->rank[r].metadata[LS_METADATA_TOKENS];
         snprintf(out, bytes, "%.1f W, %.3g J a step", watts, joules);
         if (tokens > 0 && joules > 0 && device_next_machine(run, r + 1) < 0 && run->rank[r].node == 0)
             add(out, bytes, ", %.3g tokens a joule", tokens / joules);

@@ -122,7 +122,7 @@ static void put_head(const page *p)
         int nodes = 1;
         for (int i = 0; i < run->ranks; i++)
             if (run->rank[i].present && run->rank[i].node >= nodes) nodes = run->rank[i].node + 1;
-        double own = r->facts[LS_FACT_THREADS]; /* what may run, if nobody said what does */
+        double own = r->metadata[LS_METADATA_THREADS]; /* what may run, if nobody said what does */
         int threads = own >= 1 && own < 1e6 ? (int)own : r->threads;
         fprintf(p->to, " of %d thread%s on ", threads, threads == 1 ? "" : "s");
         if (nodes > 1)

@@ -6,10 +6,10 @@
 
 /* ---- Settings. */
 
-static double fact(const ls_run *run, ls__fact_kind kind)
+static double metadata_of(const ls_run *run, ls_metadata_kind kind)
 {
     for (int r = 0; r < run->ranks; r++)
-        if (run->rank[r].present) return run->rank[r].facts[kind];
+        if (run->rank[r].present) return run->rank[r].metadata[kind];
     return (double)NAN;
 }
 
@@ -50,26 +50,26 @@ static void add(report_settings *out, const char *name, double a, double b, void
 void report_settings_find(const ls_run *before, const ls_run *after, report_settings *out)
 {
     static const struct {
-        ls__fact_kind kind;
+        ls_metadata_kind kind;
         const char *name;
         void (*put)(char out[32], double x);
     } rows[] = {
-        { LS_FACT_OVERLAP, "overlap of communication and backward", put_switch },
-        { LS_FACT_WIRE, "gradient communication dtype", put_wire },
-        { LS_FACT_BUCKET, "gradient bucket size", put_bytes },
-        { LS_FACT_SLOTS, "micro-batches of a step", put_number },
-        { LS_FACT_TOKENS, "tokens of a step", put_number },
-        { LS_FACT_THREADS, "threads of a rank", put_number },
-        { LS_FACT_WORKERS, "loader workers", put_number },
-        { LS_FACT_STAGED, "data staged", put_switch },
-        { LS_FACT_PARAMETERS, "parameters", put_number },
-        { LS_FACT_BARRIERS, "barriers before phases", put_switch },
+        { LS_METADATA_OVERLAP, "overlap of communication and backward", put_switch },
+        { LS_METADATA_WIRE, "gradient communication dtype", put_wire },
+        { LS_METADATA_BUCKET, "gradient bucket size", put_bytes },
+        { LS_METADATA_SLOTS, "micro-batches of a step", put_number },
+        { LS_METADATA_TOKENS, "tokens of a step", put_number },
+        { LS_METADATA_THREADS, "threads of a rank", put_number },
+        { LS_METADATA_WORKERS, "loader workers", put_number },
+        { LS_METADATA_STAGED, "data staged", put_switch },
+        { LS_METADATA_PARAMETERS, "parameters", put_number },
+        { LS_METADATA_BARRIERS, "barriers before phases", put_switch },
     };
     out->count = 0;
     add(out, "ranks", before->ranks, after->ranks, put_number);
     add(out, "machines", machines(before), machines(after), put_number);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        add(out, rows[i].name, fact(before, rows[i].kind), fact(after, rows[i].kind), rows[i].put);
+        add(out, rows[i].name, metadata_of(before, rows[i].kind), metadata_of(after, rows[i].kind), rows[i].put);
 }
 
 static void show_settings(const ls_run *before, const ls_run *after, const report_form *f)

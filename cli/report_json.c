@@ -8,9 +8,9 @@
 
 static const char *const kinds[] = { "straggler", "core",       "data", "buckets",   "communication", "memory",
                                      "steal",     "checkpoint", "eval", "imbalance", "overlap" };
-static const char *const fact_names[LS_FACTS] = {
+static const char *const metadata_names[LS_METADATA_KINDS] = {
 #define X(name, value, text) [value] = text,
-    LS_FACT_LIST(X)
+    LS_METADATA_LIST(X)
 #undef X
 };
 
@@ -68,14 +68,14 @@ static json_t *rank_of(const ls_run *run, int r)
 {
     const ls_run_rank *x = &run->rank[r];
     if (!x->present) return json_pack("{s:i, s:b}", "rank", r, "present", 0);
-    json_t *facts = json_object();
-    for (int i = 0; i < LS_FACTS; i++)
-        if (isfinite(x->facts[i])) json_object_set_new(facts, fact_names[i], json_real(x->facts[i]));
+    json_t *metadata = json_object();
+    for (int i = 0; i < LS_METADATA_KINDS; i++)
+        if (isfinite(x->metadata[i])) json_object_set_new(metadata, metadata_names[i], json_real(x->metadata[i]));
     json_t *out =
         json_pack("{s:i, s:b, s:b, s:b, s:s, s:i, s:i, s:s, s:s, s:I, s:I, s:I, s:o, s:o, s:f}", "rank", r, "present",
                   1, "closed", x->closed, "cut", x->cut, "host", x->host, "node", x->node, "pid", x->pid, "cores",
                   x->cores, "transport", x->transport, "clock_ahead", (json_int_t)x->clock_ahead, "clock_uncertainty",
-                  (json_int_t)x->clock_uncertainty, "lost_events", (json_int_t)x->lost, "facts", facts, "phases",
+                  (json_int_t)x->clock_uncertainty, "lost_events", (json_int_t)x->lost, "metadata", metadata, "phases",
                   phases_of(run, r), "overlapped", ls_run_overlapped(run, r));
     if (out) put_use(out, x);
     return out;
@@ -182,10 +182,10 @@ static json_t *barriers_of(const ls_run *run)
 
 static json_t *comm_of(const ls_comm_row *c)
 {
-    return json_pack("{s:s, s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "call", ls_call_name(c->kind), "buckets",
-                     c->bucket, "network", c->network, "count", (json_int_t)c->count, "bytes", (json_int_t)c->bytes,
-                     "wire_bytes", (json_int_t)c->wire, "busy", (json_int_t)c->busy, "exposed", (json_int_t)c->exposed,
-                     "waited", (json_int_t)c->waited, "bound", (json_int_t)c->bound);
+    return json_pack("{s:s, s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "call", ls_collective_name(c->kind),
+                     "buckets", c->bucket, "network", c->network, "count", (json_int_t)c->count, "bytes",
+                     (json_int_t)c->bytes, "wire_bytes", (json_int_t)c->wire, "busy", (json_int_t)c->busy, "exposed",
+                     (json_int_t)c->exposed, "waited", (json_int_t)c->waited, "bound", (json_int_t)c->bound);
 }
 
 int report_json(const ls_run *run, FILE *to)

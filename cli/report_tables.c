@@ -165,9 +165,10 @@ static void show_comm(const ls_run *run, const report_form *f)
         char name[40];
         if (m.count < 0.05 && m.busy + m.waited < 0.001 * step) continue; /* now and then */
         network = network || c->network;
-        snprintf(name, sizeof name, "%s%s", ls_call_name(c->kind), c->bucket ? " (buckets)" : "");
-        fprintf(f->to, "  %-19s %5.1f %8s %7s %7s %7s %11s", name, m.count, report_bytes(m.bytes), report_time(m.busy),
-                report_time(m.exposed), report_time(m.waited), amount_rate(m.rate, c->network).text);
+        snprintf(name, sizeof name, "%s%s", ls_collective_name(c->kind), c->bucket ? " buckets" : "");
+        int longer = (int)strlen(name) > 19 ? (int)strlen(name) - 19 : 0; /* "parallel_for buckets" */
+        fprintf(f->to, "  %-19s %5.1f %8s %7s %7s %7s %*s", name, m.count, report_bytes(m.bytes), report_time(m.busy),
+                report_time(m.exposed), report_time(m.waited), 11 - longer, amount_rate(m.rate, c->network).text);
         put_share(f, 7, m.of_peak, 1);
         fputc('\n', f->to);
     }

@@ -231,7 +231,7 @@ void report_title(const ls_run *run, const report_form *f)
         if (!x->present) continue;
         present++;
         if (x->node >= nodes) nodes = x->node + 1;
-        if (x->facts[LS_FACT_TOKENS] > 0) tokens = x->facts[LS_FACT_TOKENS];
+        if (x->metadata[LS_METADATA_TOKENS] > 0) tokens = x->metadata[LS_METADATA_TOKENS];
         transport = x->transport;
         closed = closed && x->closed;
     }

@@ -257,7 +257,7 @@ ls_status top_look(top_view *v, const char *path, const top_view *before)
     for (int r = 0; r < run->ranks; r++) {
         look_at_rank(v, run, r, first, before);
         if (!run->rank[r].present) continue;
-        if (run->rank[r].facts[LS_FACT_TOKENS] > 0) tokens = run->rank[r].facts[LS_FACT_TOKENS];
+        if (run->rank[r].metadata[LS_METADATA_TOKENS] > 0) tokens = run->rank[r].metadata[LS_METADATA_TOKENS];
         if (v->rank[r].step_ns > 0) counted++, v->step_ns += v->rank[r].step_ns;
     }
     if (counted) v->step_ns /= counted;

@@ -170,10 +170,10 @@ static void put_meeting(trace *t, const ls_meeting *m, int rank, const ls_run_st
     if (m->bucket >= 0)
         snprintf(name, sizeof name, "bucket %d", m->bucket);
     else
-        snprintf(name, sizeof name, "%s", ls_call_name(m->kind));
+        snprintf(name, sizeof name, "%s", ls_collective_name(m->kind));
     begin_slice(t, rank, track, m->bucket >= 0 ? "bucket" : "call", name, begin, done);
     fprintf(t->to, ",\"args\":{\"call\":\"%s\",\"number\":%" PRIu64 ",\"bytes\":%" PRId64 ",\"stood in it, ms\":%.3f}}",
-            ls_call_name(m->kind), m->call & 0xffffffffffffu, m->bytes, (double)m->blocked[rank] / 1e6);
+            ls_collective_name(m->kind), m->call & 0xffffffffffffu, m->bytes, (double)m->blocked[rank] / 1e6);
     if (met > arrival) {
         snprintf(name, sizeof name, "waits for rank %d", m->last_rank);
         begin_slice(t, rank, track, "wait", name, arrival, met);
@@ -335,7 +335,7 @@ static void put_step(trace *t, const ls_run_step *s, size_t first, size_t last)
             put_counter(t, r, "resident memory", "MiB", mine->end - 1, (double)mine->resident / (1 << 20));
         if (mine->cpu >= 0)
             put_counter(t, r, "CPU use", "cores", mine->begin, (double)mine->cpu / (double)(mine->end - mine->begin));
-        double tokens = run->rank[r].facts[LS_FACT_TOKENS];
+        double tokens = run->rank[r].metadata[LS_METADATA_TOKENS];
         if (r == 0 && tokens > 0)
             put_counter(t, r, "throughput", "tokens/s", mine->begin, tokens * 1e9 / (double)(mine->end - mine->begin));
         if (mine->batches > 0)

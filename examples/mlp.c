@@ -100,30 +100,31 @@ static ls_status backward(const batch *b, const activations *a, ls_ddp *ddp)
 static ls_status train(ls_world *world, ls_ddp *ddp)
 {
     int rank = ls_world_rank(world), each = SLOTS / ls_world_size(world);
+    ls_record *record = ls_world_record(world);
     for (int step = 0; step < STEPS; step++) {
         double loss = 0;
-        ls_mark_step(world, step + 1);
+        ls_record_step(record, step + 1);
         ls_ddp_result result;
         for (int micro = 0; micro < each; micro++) {
             batch b;
             activations a;
-            ls_mark_begin(world, LS_PHASE_DATA);
+            ls_record_begin(record, LS_PHASE_DATA);
             load(&b, step, rank * each + micro);
-            ls_mark_end(world, LS_PHASE_DATA);
+            ls_record_end(record, LS_PHASE_DATA);
             ls_status status = ls_ddp_begin(ddp, micro + 1 < each ? LS_DDP_ACCUMULATE : LS_DDP_SYNC, POINTS);
             if (status) return status;
-            ls_mark_begin(world, LS_PHASE_FORWARD);
+            ls_record_begin(record, LS_PHASE_FORWARD);
             loss += (double)forward(&b, &a);
-            ls_mark_end(world, LS_PHASE_FORWARD);
-            ls_mark_begin(world, LS_PHASE_BACKWARD); /* waiting inside it is noted by lockstep itself */
+            ls_record_end(record, LS_PHASE_FORWARD);
+            ls_record_begin(record, LS_PHASE_BACKWARD); /* waiting inside it is noted by lockstep itself */
             if ((status = backward(&b, &a, ddp))) return status;
             if ((status = ls_ddp_finish(ddp, &result))) return status;
-            ls_mark_end(world, LS_PHASE_BACKWARD);
+            ls_record_end(record, LS_PHASE_BACKWARD);
         }
-        ls_mark_begin(world, LS_PHASE_UPDATE);
+        ls_record_begin(record, LS_PHASE_UPDATE);
         for (int i = 0; i < PARAMS; i++)
             for (size_t k = 0; k < counts[i]; k++) values[i][k] -= 0.5f * grads[i][k];
-        ls_mark_end(world, LS_PHASE_UPDATE);
+        ls_record_end(record, LS_PHASE_UPDATE);
         if ((step + 1) % 500) continue;
         ls_status status = ls_allreduce(ls_world_group(world), &loss, 1, LS_F64, LS_SUM);
         if (status) return status;
@@ -135,7 +136,6 @@ static ls_status train(ls_world *world, ls_ddp *ddp)
 int main(int argc, char **argv)
 {
     ls_world *world = NULL;
-    ls_record *record = NULL;
     ls_ddp *ddp = NULL;
     ls_span spans[PARAMS];
     ls_named params[PARAMS];
@@ -151,10 +151,9 @@ int main(int argc, char **argv)
     ls_status status = ls_world_open(&world, NULL);
     if (!status) status = ls_params_verify(world, params, PARAMS);
     if (!status) status = ls_ddp_open(&ddp, world, spans, PARAMS, &(ls_ddp_options){ .slots = SLOTS });
-    if (!status && argc > 1) status = ls_record_open(&record, world, argv[1], NULL);
+    if (!status && argc > 1) status = ls_record_start(ls_world_record(world), argv[1]);
     if (!status) status = train(world, ddp);
     if (status) fprintf(stderr, "mlp: %s\n", ls_error());
-    ls_record_free(&record);
     ls_ddp_free(&ddp);
     ls_world_free(&world);
     for (int i = 0; i < PARAMS; i++) free(grads[i]);

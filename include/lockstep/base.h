@@ -93,29 +93,6 @@ typedef void (*ls_log_fn)(void *user, ls_log_level level, const char *text);
 /* Where messages go from now on; NULL drops them, which is the default. `user` stays the caller's. */
 LS_API void ls_log_set(ls_log_fn fn, void *user);
 
-/* What a rank does with its time, for marks in a training loop and for reports. Waiting and communication need no marks:
- * the calls that wait and communicate note them. */
-#define LS_PHASE_LIST(X)                    \
-    X(LS_PHASE_OTHER, 0, "other")           \
-    X(LS_PHASE_DATA, 1, "data")             \
-    X(LS_PHASE_FORWARD, 2, "forward")       \
-    X(LS_PHASE_BACKWARD, 3, "backward")     \
-    X(LS_PHASE_UPDATE, 4, "update")         \
-    X(LS_PHASE_WAIT, 5, "waiting")          \
-    X(LS_PHASE_COMM, 6, "communication")    \
-    X(LS_PHASE_CHECKPOINT, 7, "checkpoint") \
-    X(LS_PHASE_EVAL, 8, "eval")
-
-typedef enum ls_phase {
-#define X(name, value, text) name = (value),
-    LS_PHASE_LIST(X)
-#undef X
-} ls_phase;
-#define LS_PHASES 9
-
-/* "forward"; never NULL, also for numbers that are no phase. */
-LS_API const char *ls_phase_name(ls_phase phase);
-
 /* Nanoseconds on the machine's monotonic clock, the same one in every process of the machine. */
 LS_API int64_t ls_now(void);
 

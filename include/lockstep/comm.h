@@ -20,6 +20,7 @@
 #define LOCKSTEP_COMM_H
 
 #include "lockstep/base.h"
+#include "lockstep/record.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -52,6 +53,10 @@ LS_API int ls_world_node(const ls_world *world); /* which machine, counted from 
 LS_API int ls_world_node_count(const ls_world *world);
 /* "self", "shm" or "mpi": what carries the data. */
 LS_API const char *ls_world_transport(const ls_world *world);
+
+/* This rank's record (lockstep/record.h), to which collectives and reducers add their events. It belongs to the world, and keeps the
+ * newest events in memory until ls_record_start(). */
+LS_API ls_record *ls_world_record(ls_world *world);
 
 /* The group of all ranks; it belongs to the world. */
 LS_API ls_group *ls_world_group(ls_world *world);
@@ -140,36 +145,6 @@ LS_API LS_MUST_CHECK ls_status ls_recv_start(ls_group *g, void *buf, size_t coun
 LS_API LS_MUST_CHECK ls_status ls_work_wait(ls_work **work);
 /* Makes what progress is possible without waiting. LS_OK: done (and *work is freed and NULL); LS_PENDING: not yet. */
 LS_API LS_MUST_CHECK ls_status ls_work_test(ls_work **work);
-
-/* ---- Marks and records, for `lockstep report`: where a step's time goes, who waits for whom, and why.
- *
- *     if (ls_record_open(&record, world, "run/events", NULL)) ...
- *     for (step = 1; step <= steps; step++) {
- *         ls_mark_step(world, step);
- *         ls_mark_begin(world, LS_PHASE_DATA);
- *         ...
- *         ls_mark_end(world, LS_PHASE_DATA);
- *
- * Collectives and reducers note their own events. Marks are made by the thread that makes the steps and cost about 50 ns; while
- * a record is open some microseconds, and never more than a hundredth of the time. Without a record the newest events stay in memory. */
-
-/* Phases nest: time counts for the innermost. */
-LS_API void ls_mark_begin(ls_world *world, ls_phase phase);
-LS_API void ls_mark_end(ls_world *world, ls_phase phase);
-/* Step `step` begins, and the one before ends. */
-LS_API void ls_mark_step(ls_world *world, int64_t step);
-
-typedef struct ls_record ls_record; /* this rank's events on their way to a file */
-
-typedef struct ls_record_options {
-    size_t segment_bytes; /* the newest one or two such amounts are kept on disk; 0: 32 MiB */
-} ls_record_options;
-
-/* Starts to record this rank's events to FOLDER/rank-R.bin. Not a collective call. One at a time; it must be freed before the
- * world. A disk that gets full ends the record, with a warning, and not the program. On failure *out is NULL. */
-LS_API LS_MUST_CHECK ls_status ls_record_open(ls_record **out, ls_world *world, const char *folder,
-                                              const ls_record_options *options);
-LS_API void ls_record_free(ls_record **record);
 
 #ifdef __cplusplus
 }

@@ -12,22 +12,13 @@
 #define LOCKSTEP_MEASURE_H
 
 #include <stdbool.h>
-#include "lockstep/base.h"
+#include "lockstep/record.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-#define LS_RUN_FACTS 32
-
 /* ---- What one rank recorded. */
-
-/* An event as it was recorded, its time moved to the run's clock. Kinds and their fields are in src/record/ring.h. */
-typedef struct ls_event {
-    int64_t time;
-    uint32_t kind, thread;
-    uint64_t a, b;
-} ls_event;
 
 /* What the rank's main thread did, from here to the next piece. */
 typedef struct ls_piece {
@@ -85,10 +76,10 @@ typedef struct ls_run_rank {
     double start_time;   /* the same as seconds since 1970 */
     int64_t clock_ahead; /* of rank 0's clock, and how sure that is */
     int64_t clock_uncertainty;
-    uint64_t lost;              /* events overwritten before they were written */
-    bool cut;                   /* the file ends within a block */
-    double facts[LS_RUN_FACTS]; /* by ls__fact_kind (src/record/ring.h); NaN: not known */
-    ls_event *events;           /* in order of time */
+    uint64_t lost;                    /* events overwritten before they were written */
+    bool cut;                         /* the file ends within a block */
+    double metadata[LS_METADATA_MAX]; /* by ls_metadata_kind; NaN: not known */
+    ls_event *events;                 /* in order of time, which is on the run's clock */
     size_t n_events;
     uint32_t main_thread; /* the one that makes the steps */
     ls_piece *pieces;     /* its time without gaps, from the first step on; the last piece only ends the one before */
@@ -138,7 +129,7 @@ typedef struct ls_run_step {
 
 typedef struct ls_meeting {
     uint64_t call;    /* group << 48 | number */
-    uint8_t kind;     /* see ls_call_name() */
+    uint8_t kind;     /* ls_collective_kind */
     int32_t bucket;   /* -1: it carried none */
     int64_t bytes;    /* of a rank */
     int64_t step;     /* the number, of the last rank; < 0: before the first step */
@@ -293,9 +284,6 @@ typedef struct ls_run_loading {
     double read_bytes; /* from disk, in a step */
 } ls_run_loading;
 LS_API ls_run_loading ls_run_loading_of(const ls_run *run, int rank);
-
-/* "allreduce"; never NULL. */
-LS_API const char *ls_call_name(uint8_t kind);
 
 #ifdef __cplusplus
 }

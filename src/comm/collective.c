@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/status.h"
+#include "record/record.h"
 
 static bool overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
 {
@@ -104,7 +105,7 @@ static ls_status finish(ls_work *w)
 {
     if (w->done) return LS_OK;
     /* A blocking call has just come here. The clock is a good part of a small collective's time. */
-    int64_t begin = ls__world_sample(w->group->world, w->on_stack && w->started ? w->started : ls_now());
+    int64_t begin = ls__record_sample(w->group->world->record, w->on_stack && w->started ? w->started : ls_now());
     ls_status status = finish_now(w);
     if (!ls__call_is_pair(w->call)) ls__note_blocked(w, begin);
     return status;

@@ -5,20 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/status.h"
+#include "record/record.h"
 
-static const char *const call_names[LS__CALLS] = {
-    [LS__ALLREDUCE] = "allreduce", [LS__REDUCE] = "reduce",       [LS__REDUCE_SCATTER] = "reduce_scatter",
-    [LS__ALLGATHER] = "allgather", [LS__BROADCAST] = "broadcast", [LS__GATHER] = "gather",
-    [LS__SCATTER] = "scatter",     [LS__ALLTOALL] = "alltoall",   [LS__BARRIER] = "barrier",
-    [LS__APPLY] = "apply",         [LS__SEND] = "send",           [LS__RECV] = "receive",
-};
 static const char *const op_names[LS_OP_COUNT] = { "sum", "mean", "min", "max", "product" };
 
 void ls__describe(ls__fingerprint print, uint64_t number, uint64_t count, char *out, size_t bytes)
 {
     unsigned call = print & 0xff, type = print >> 8 & 0xff, op = print >> 16 & 0xff;
     int root = (int32_t)(print >> 32);
-    const char *name = call < LS__CALLS ? call_names[call] : "unknown call";
+    const char *name = call < LS__CALLS ? ls_collective_name((uint8_t)call) : "unknown call";
     if (ls__call_is_pair(call)) {
         snprintf(out, bytes, "%s %s rank %d (%llu of %s)", name, call == LS__SEND ? "to" : "from", root,
                  (unsigned long long)count, ls_dtype_name(type));
@@ -141,7 +136,7 @@ int ls__split_pick(const ls__split_entry *all, int p, int color, int *ranks)
 void ls__note_start(const ls_work *w, size_t bytes)
 {
     if (!LS__CHECKED) return;
-    ls__ring_add_at(w->group->world->ring, w->started, LS_EVENT_COLL_START, ls__call_word(w->group, w->number),
+    ls_record_event(w->group->world->record, w->started, LS_EVENT_COLL_START, ls__call_word(w->group, w->number),
                     (uint64_t)w->call << 56 | bytes);
 }
 
@@ -150,16 +145,21 @@ void ls__note_done(ls_work *w)
     if (!LS__CHECKED) return;
     int64_t waited = w->last_arrival - w->started;
     w->ended = ls_now();
-    ls__ring_add_at(w->group->world->ring, w->ended, LS_EVENT_COLL_DONE, ls__call_word(w->group, w->number),
+    ls_record_event(w->group->world->record, w->ended, LS_EVENT_COLL_DONE, ls__call_word(w->group, w->number),
                     (uint64_t)w->last_rank << 48 | (uint64_t)(waited > 0 ? waited : 0));
 }
 
 void ls__note_blocked(const ls_work *w, int64_t begin)
 {
     if (!LS__CHECKED) return;
-    int64_t now = ls__world_blocked_since(w->group->world, ls__call_word(w->group, w->number), begin,
-                                          w->ended ? w->ended : ls_now());
+    int64_t now = ls__record_blocked(w->group->world->record, ls__call_word(w->group, w->number), begin,
+                                     w->ended ? w->ended : ls_now());
     atomic_fetch_add_explicit(&w->group->world->blocked, now - begin, memory_order_relaxed);
+}
+
+int64_t ls__world_blocked(const ls_world *world)
+{
+    return atomic_load_explicit(&world->blocked, memory_order_relaxed);
 }
 
 uint64_t ls__group_next_call(const ls_group *group)

@@ -12,27 +12,27 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
-#include "record/ring.h"
 #include "comm/apply.h"
 #include "comm/events.h"
 #include "comm/identity.h"
 #include "comm/job.h"
 #include "lockstep/comm.h"
 
+/* The values are those of records. */
 typedef enum ls__call {
-    LS__ALLREDUCE,
-    LS__REDUCE,
-    LS__REDUCE_SCATTER,
-    LS__ALLGATHER,
-    LS__BROADCAST,
-    LS__GATHER,
-    LS__SCATTER,
-    LS__ALLTOALL,
-    LS__BARRIER,
-    LS__APPLY, /* see apply.h; `root` holds the piece */
-    LS__SEND,
-    LS__RECV,
-    LS__CALLS
+    LS__ALLREDUCE = LS_COLLECTIVE_ALLREDUCE,
+    LS__REDUCE = LS_COLLECTIVE_REDUCE,
+    LS__REDUCE_SCATTER = LS_COLLECTIVE_REDUCE_SCATTER,
+    LS__ALLGATHER = LS_COLLECTIVE_ALLGATHER,
+    LS__BROADCAST = LS_COLLECTIVE_BROADCAST,
+    LS__GATHER = LS_COLLECTIVE_GATHER,
+    LS__SCATTER = LS_COLLECTIVE_SCATTER,
+    LS__ALLTOALL = LS_COLLECTIVE_ALLTOALL,
+    LS__BARRIER = LS_COLLECTIVE_BARRIER,
+    LS__APPLY = LS_COLLECTIVE_PARALLEL_FOR, /* see apply.h; `root` holds the piece */
+    LS__SEND = LS_COLLECTIVE_SEND,
+    LS__RECV = LS_COLLECTIVE_RECEIVE,
+    LS__CALLS = LS_COLLECTIVE_KINDS
 } ls__call;
 
 /* The build for bench/checks has neither fingerprints nor time stamps nor events, to see what they cost. */
@@ -130,13 +130,8 @@ struct ls_world {
     bool owns_job; /* maps the job by itself (ranks that are threads share one mapping) */
     int timeout_ms;
     size_t staging_bytes;
-    ls__ring *ring;          /* this rank's events */
-    ls_record *record;       /* NULL: they are not recorded */
-    _Atomic int64_t blocked; /* ns that this rank has stood in calls */
-    char **names;            /* of gradients, for the record */
-    size_t n_names;
-    double facts[LS_FACTS];
-    uint32_t has_fact;
+    ls_record *record;       /* this rank's events; NULL while the world is opened */
+    _Atomic int64_t blocked; /* ns that this rank has been blocked in collectives */
     const char *transport;
     ls_group *group;
     ls_group *groups;            /* all of them */
@@ -193,7 +188,7 @@ int ls__split_pick(const ls__split_entry *all, int p, int color, int *ranks);
 /* A call, as events name it. */
 static inline uint64_t ls__call_word(const ls_group *g, uint64_t number)
 {
-    return (uint64_t)g->id << 48 | (number & (UINT64_MAX >> 16));
+    return ls_collective_word(g->id, number);
 }
 /* The events of a call's life, in this rank's ring. */
 void ls__note_start(const ls_work *w, size_t bytes);

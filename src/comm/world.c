@@ -14,26 +14,12 @@
 #include "comm/multi.h"
 #include "comm/shm.h"
 
-enum {
-    DEFAULT_TIMEOUT_MS = 30000,
-    DEFAULT_STAGING = 1 << 20,
-    EVENTS = 1 << 14 /* of this rank, 40 bytes each: some seconds of a busy program */
-};
+enum { DEFAULT_TIMEOUT_MS = 30000, DEFAULT_STAGING = 1 << 20 };
 
 static const char *from_environment(void *user, const char *name)
 {
     (void)user;
     return getenv(name);
-}
-
-static ls_status new_ring(ls__ring **out)
-{
-    size_t bytes = (ls__ring_bytes(EVENTS) + 63) / 64 * 64;
-    void *memory = aligned_alloc(64, bytes);
-    if (!memory) return ls__fail(LS_ENOMEM, "world: no memory for %d events", EVENTS);
-    memset(memory, 0, bytes);
-    *out = ls__ring_init(memory, EVENTS);
-    return LS_OK;
 }
 
 /* What carries the data of the group of all ranks. */
@@ -42,6 +28,19 @@ static ls_status join(ls_world *w)
     if (!w->job) return ls__self_join(w, &w->group);
     if (w->nodes > 1) return ls__multi_join(w, &w->group);
     return ls__shm_join(w, &w->group);
+}
+
+static ls_status open_record(ls_world *w)
+{
+    ls_record_options options = { .rank = w->identity.rank,
+                                  .ranks = w->identity.size,
+                                  .node = w->node,
+                                  .local_rank = w->identity.local_rank,
+                                  .transport = w->group->transport->name };
+    ls_status status = ls_record_open(&w->record, NULL, &options);
+    const ls__cluster *c = w->cluster;
+    if (!status && c) ls_record_clock(w->record, -c->clock_ahead[c->node_of[0]], c->clock_error);
+    return status;
 }
 
 ls_status ls__world_open_in(ls_world **out, const ls_world_options *options, const ls__identity *identity, ls__job *job,
@@ -59,10 +58,12 @@ ls_status ls__world_open_in(ls_world **out, const ls_world_options *options, con
     w->job_fd = job_fd;
     w->staging_bytes = o.staging_bytes ? o.staging_bytes : DEFAULT_STAGING;
     w->timeout_ms = o.timeout_ms ? o.timeout_ms : job && job->timeout_ms ? job->timeout_ms : DEFAULT_TIMEOUT_MS;
-    ls_status status = new_ring(&w->ring);
-    if (!status) status = join(w);
+    ls_status status = join(w);
+    if (!status) {
+        status = open_record(w);
+        if (status) ls_group_free(&w->group);
+    }
     if (status) {
-        free(w->ring);
         free(w);
         return status;
     }
@@ -252,8 +253,7 @@ void ls_world_free(ls_world **pw)
         if (c) close(w->job_fd);
     }
     ls__cluster_free(&c);
-    ls__world_forget_names(w);
-    free(w->ring);
+    ls_record_free(&w->record);
     free(w);
     *pw = NULL;
 }
@@ -326,9 +326,9 @@ void ls_world_dealloc(ls_world *world, void **memory)
     }
 }
 
-ls__ring *ls__world_ring(const ls_world *world)
+ls_record *ls_world_record(ls_world *world)
 {
-    return world->ring;
+    return world->record;
 }
 int ls_world_rank(const ls_world *world)
 {

@@ -205,7 +205,7 @@ static ls_status launch(ls_ddp *d)
         float *data = d->block + b->plan.begin;
         ls_status status = call_hook(d, "before", d->options.before, d->next_start, data);
         if (status) return status;
-        ls__ring_add(d->ring, LS_EVENT_BUCKET_START, d->next_start, ls__group_next_call(d->group));
+        ls_record_event(d->record, 0, LS_EVENT_BUCKET_START, d->next_start, ls__group_next_call(d->group));
         status = start_bucket(d, b, data);
         if (status) return status;
         b->state = LS__STARTED;
@@ -233,7 +233,7 @@ static ls_status advance(ls_ddp *d)
     int64_t begin = ls_now();
     ls_status status = advance_now(d);
     int64_t end = ls_now();
-    if (end - begin > WORTH_NOTING) ls__ring_add_at(d->ring, end, LS_EVENT_COMM_WORK, (uint64_t)(end - begin), 0);
+    if (end - begin > WORTH_NOTING) ls_record_event(d->record, end, LS_EVENT_COMM_WORK, (uint64_t)(end - begin), 0);
     return status;
 }
 
@@ -258,7 +258,7 @@ static ls_status take(ls_ddp *d, size_t i, const float *grad)
     ls__bucket *b = &d->buckets[d->bucket_of[i]];
     if (--b->left) return LS_OK;
     b->state = LS__FULL;
-    ls__ring_add(d->ring, LS_EVENT_BUCKET_READY, (uint64_t)(b - d->buckets), b->plan.count * sizeof(float));
+    ls_record_event(d->record, 0, LS_EVENT_BUCKET_READY, (uint64_t)(b - d->buckets), b->plan.count * sizeof(float));
     return d->options.no_overlap ? LS_OK : launch(d);
 }
 
@@ -274,7 +274,7 @@ ls_status ls_ddp_ready(ls_ddp *d, size_t span)
     d->ready_mark[span] = d->epoch;
     d->used[span] = 1;
     d->ready_order[d->n_ready++] = (uint32_t)span;
-    ls__world_mark(d->world, LS_EVENT_SPAN_READY, span, d->micro);
+    ls_record_event(d->record, 0, LS_EVENT_SPAN_READY, span, d->micro);
     status = take(d, span, d->foreign ? d->foreign[span] : d->block + d->offsets[span]);
     if (!status && d->next_done < d->next_start) status = advance(d);
     return status ? abandon(d, status) : LS_OK;

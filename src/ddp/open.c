@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/status.h"
-#include "comm/events.h"
 #include "comm/group.h"
 #include "ddp/reducer.h"
 #include "ddp/verify.h"
@@ -130,7 +129,7 @@ ls_status ls_ddp_open(ls_ddp **out, ls_world *world, const ls_span *spans, size_
     if (!d) return ls__fail(LS_ENOMEM, "ddp: out of memory");
     d->world = world;
     d->group = d->machine = ls_world_group(world);
-    d->ring = ls__world_ring(world);
+    d->record = ls_world_record(world);
     d->n = n_spans;
     if (options) d->options = *options;
     d->driven = ls_world_node_count(world) > 1;
@@ -145,11 +144,11 @@ ls_status ls_ddp_open(ls_ddp **out, ls_world *world, const ls_span *spans, size_
     d->counter.total = d->total;
     d->rebuilt = d->options.fixed_order;
     if (!status) {
-        ls__world_names(world, (const char *const *)d->names, d->n);
-        ls__world_fact(world, LS_FACT_BUCKET, (double)d->options.bucket_bytes);
-        ls__world_fact(world, LS_FACT_BUCKETS, (double)d->n_buckets);
-        ls__world_fact(world, LS_FACT_OVERLAP, !d->options.no_overlap);
-        ls__world_fact(world, LS_FACT_WIRE, d->wire ? sizeof *d->wire : sizeof(float));
+        for (size_t i = 0; i < d->n; i++) ls_record_name(d->record, LS_NAME_SPAN, (uint32_t)i, d->names[i]);
+        ls_record_metadata(d->record, LS_METADATA_BUCKET, (double)d->options.bucket_bytes);
+        ls_record_metadata(d->record, LS_METADATA_BUCKETS, (double)d->n_buckets);
+        ls_record_metadata(d->record, LS_METADATA_OVERLAP, !d->options.no_overlap);
+        ls_record_metadata(d->record, LS_METADATA_WIRE, d->wire ? sizeof *d->wire : sizeof(float));
     }
     if (status) ls_ddp_free(&d);
     *out = d;

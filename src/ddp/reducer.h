@@ -2,7 +2,6 @@
 #ifndef LS_DDP_REDUCER_H
 #define LS_DDP_REDUCER_H
 
-#include "record/ring.h"
 #include "comm/job.h"
 #include "ddp/counter.h"
 #include "ddp/on_sum.h"
@@ -24,7 +23,7 @@ enum { LS__TOTAL_WEIGHT, LS__TOTAL_UNUSED, LS__TOTAL_JOINED, LS__TOTALS };
 struct ls_ddp {
     ls_world *world;
     ls_group *group;
-    ls__ring *ring;    /* this rank's events */
+    ls_record *record; /* this rank's events */
     ls_group *machine; /* the ranks of this machine; the same group if there is only one */
     ls_ddp_options options;
     size_t n;

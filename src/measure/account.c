@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "record/record.h"
+#include "record/event_file.h"
 #include "base/status.h"
 #include "measure/model.h"
 
@@ -20,8 +20,8 @@ typedef struct walk {
     int depth;
     size_t room;
     size_t sampled; /* the first piece that no sample has been shared out to */
-    uint64_t last[LS_SAMPLES];
-    bool has[LS_SAMPLES];
+    uint64_t last[LS_SAMPLE_KINDS];
+    bool has[LS_SAMPLE_KINDS];
     int64_t cpu, delay; /* what the counters of the sample that is being read rose by; < 0: not known */
 } walk;
 
@@ -62,7 +62,7 @@ static ls_status add_blocked(walk *w, const ls_event *e)
 }
 
 /* What a counter rose by since its last sample; -1: not known. */
-static int64_t rise(walk *w, ls__sample_kind kind, uint64_t value)
+static int64_t rise(walk *w, ls_sample_kind kind, uint64_t value)
 {
     int64_t by =
         w->has[kind] && value >= w->last[kind] ? (int64_t)ls__min((int64_t)(value - w->last[kind]), INT64_MAX / 4) : -1;
@@ -111,7 +111,7 @@ static ls_status add_sample(walk *w, const ls_event *e)
 {
     if (e->a != LS_SAMPLE_MAIN_CPU && e->a != LS_SAMPLE_DELAY && e->a != LS_SAMPLE_VOLUNTARY) return LS_OK;
     ls_status status = add_piece(w, e->time, top(w));
-    int64_t by = rise(w, (ls__sample_kind)e->a, e->b);
+    int64_t by = rise(w, (ls_sample_kind)e->a, e->b);
     if (e->a == LS_SAMPLE_MAIN_CPU) w->cpu = by, w->delay = -1;
     if (e->a == LS_SAMPLE_DELAY) w->delay = by;
     if (e->a != LS_SAMPLE_VOLUNTARY) return status;
@@ -287,7 +287,7 @@ static void sum_pieces(ls_run *run, int rank)
     }
 }
 
-static void add_counter(ls_step_rank *s, ls__sample_kind kind, int64_t by)
+static void add_counter(ls_step_rank *s, ls_sample_kind kind, int64_t by)
 {
     switch (kind) {
     case LS_SAMPLE_VOLUNTARY: s->voluntary += by; break;
@@ -323,13 +323,13 @@ static void sum_samples(ls_run *run, int rank)
         while (k + 1 < run->n_steps && run->steps[k].rank[rank].end < e->time) k++;
         ls_step_rank *s = &run->steps[k].rank[rank];
         bool inside = e->time > s->begin && e->time <= s->end;
-        if (e->kind == LS_EVENT_SAMPLE && e->a < LS_SAMPLES) {
-            int64_t by = rise(&w, (ls__sample_kind)e->a, e->b);
+        if (e->kind == LS_EVENT_SAMPLE && e->a < LS_SAMPLE_KINDS) {
+            int64_t by = rise(&w, (ls_sample_kind)e->a, e->b);
             if (e->a == LS_SAMPLE_CPU) {
                 if (inside && by > 0) share_cpu(run, rank, shared < k ? shared : k, k, by);
                 shared = inside ? k + 1 : k;
             } else if (inside && by > 0) {
-                add_counter(s, (ls__sample_kind)e->a, by);
+                add_counter(s, (ls_sample_kind)e->a, by);
             }
             if (inside && e->a == LS_SAMPLE_RESIDENT) s->resident = (int64_t)(e->b & (UINT64_MAX >> 1));
         } else if (inside && e->kind == LS_EVENT_BATCH) {

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include "record/record.h"
+#include "record/event_file.h"
 #include "measure/contention.h"
 #include "measure/find.h"
 
@@ -78,14 +78,14 @@ static void drop_turns(ls_run *run)
 
 bool ls__is_train(const ls_run *run)
 {
-    return run->rank[ls__first_present(run)].facts[LS_FACT_TOKENS] > 0;
+    return run->rank[ls__first_present(run)].metadata[LS_METADATA_TOKENS] > 0;
 }
 
 /* Data. Workers that together build batches faster than a step takes them hide all of it: w workers need load / w a step. */
 static void look_at_data(ls_run *run)
 {
     double step = ls_run_step_mean(run), data = longest_data(run), load = mean_of(run, batch_ns);
-    double workers = run->rank[ls__first_present(run)].facts[LS_FACT_WORKERS];
+    double workers = run->rank[ls__first_present(run)].metadata[LS_METADATA_WORKERS];
     char a[24], b[24];
     if (data < 0.03 * step || !all_starve(run)) return;
     drop_turns(run);
@@ -103,7 +103,7 @@ static void look_at_data(ls_run *run)
     snprintf(f->evidence, sizeof f->evidence,
              "the batches of a step take %s to build with %.0f worker%s, and the rest of the step %s",
              ls__duration(load, a), workers, workers == 1 ? "" : "s", ls__duration(rest, b));
-    bool train = ls__is_train(run), staged = run->rank[ls__first_present(run)].facts[LS_FACT_STAGED] > 0;
+    bool train = ls__is_train(run), staged = run->rank[ls__first_present(run)].metadata[LS_METADATA_STAGED] > 0;
     snprintf(f->change, sizeof f->change, train ? "--workers %d%s%s" : "%d workers%s%s", needed,
              staged ? "" : ", or a copy of the data on a local disk", train && !staged ? " (--stage)" : "");
 }

@@ -54,9 +54,9 @@ static costs find_costs(const ls_run *run)
     return c;
 }
 
-static double fact(const ls_run *run, ls__fact_kind kind)
+static double metadata_of(const ls_run *run, ls_metadata_kind kind)
 {
-    return run->rank[ls__first_present(run)].facts[kind];
+    return run->rank[ls__first_present(run)].metadata[kind];
 }
 
 /* ---- Overlap that is switched off. */
@@ -111,7 +111,7 @@ static ls_status look_at_overlap(ls_run *run, const costs *c)
 {
     double step = ls_run_step_mean(run), gain = 0;
     char a[24], b[24];
-    if (fact(run, LS_FACT_OVERLAP) != 0) return LS_OK; /* on, or not known */
+    if (metadata_of(run, LS_METADATA_OVERLAP) != 0) return LS_OK; /* on, or not known */
     ls_status status = replay_overlap(run, &gain);
     if (status) return status;
     const char *option = ls__is_train(run) ? "--no-overlap" : "no_overlap in ls_ddp_options";
@@ -186,8 +186,8 @@ static void describe_exposed(const costs *c, ls_finding *f, double exposed)
  * the same work and half the communication for each. */
 static void look_at_exposed(ls_run *run, const costs *c, double exposed)
 {
-    double step = ls_run_step_mean(run), own = fact(run, LS_FACT_SLOTS) / run->ranks;
-    bool train = ls__is_train(run), wide = c->network && fact(run, LS_FACT_WIRE) == 4;
+    double step = ls_run_step_mean(run), own = metadata_of(run, LS_METADATA_SLOTS) / run->ranks;
+    bool train = ls__is_train(run), wide = c->network && metadata_of(run, LS_METADATA_WIRE) == 4;
     double saved =
         wide ? fmin(exposed, (c->of_peak > 0 ? c->busy * c->of_peak : c->total * c->per_byte) / 2) : exposed / 2;
     if (exposed < 0.05 * step) return;

@@ -7,7 +7,7 @@
  * in all phases and guilty of none. */
 #include <stdlib.h>
 #include <string.h>
-#include "record/record.h"
+#include "record/event_file.h"
 #include "base/status.h"
 #include "measure/model.h"
 

@@ -7,7 +7,7 @@
  * for every collective that both are in, and where each is the last one now and then, the two sides come close. Per half minute, d is
  * taken to be 0 if that is possible and the middle otherwise; between, it is joined by lines. */
 #include <stdlib.h>
-#include "record/record.h"
+#include "record/event_file.h"
 #include "base/status.h"
 #include "measure/model.h"
 

@@ -134,7 +134,7 @@ static double memory_rate(const ls_run *run)
     int cores = 1;
     for (int r = 0; r < run->ranks; r++) {
         if (!run->rank[r].present) continue;
-        if (run->rank[r].facts[LS_FACT_COPY] > best) best = run->rank[r].facts[LS_FACT_COPY];
+        if (run->rank[r].metadata[LS_METADATA_COPY] > best) best = run->rank[r].metadata[LS_METADATA_COPY];
         if (run->rank[r].threads > cores) cores = run->rank[r].threads;
     }
     bool bound = run->ranks > 1 && strcmp(run->rank[0].cores, run->rank[1].cores) != 0;

@@ -49,7 +49,7 @@ static double stolen_in(const ls_run_rank *r, const ls_step_rank *s)
 static double queued_in(const ls_run_rank *r, const ls_step_rank *s)
 {
     double lost = in_phases(s->delay), wall = (double)(s->end - s->begin);
-    if (r->facts[LS_FACT_THREADS] > 1)
+    if (r->metadata[LS_METADATA_THREADS] > 1)
         for (int p = LS_PHASE_FORWARD; p <= LS_PHASE_UPDATE; p++) lost += (double)s->asleep[p];
     return fmin(lost, fmax(0, 1 - least_share(r)) * wall);
 }
@@ -101,7 +101,7 @@ static cores count_cores(const ls_run *run)
             first = !run->rank[q].present || run->rank[q].node != x->node || strcmp(run->rank[q].cores, x->cores) != 0;
         if (first) c.all += x->threads > 0 ? x->threads : 1;
         c.own += x->use.cpu > 0 ? x->use.cpu / x->use.wall : NAN;
-        c.wanted += x->facts[LS_FACT_THREADS] > 1 ? x->facts[LS_FACT_THREADS] : 1;
+        c.wanted += x->metadata[LS_METADATA_THREADS] > 1 ? x->metadata[LS_METADATA_THREADS] : 1;
     }
     return c;
 }

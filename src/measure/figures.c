@@ -63,7 +63,8 @@ double ls_run_unscheduled(const ls_run *run, int rank, ls_phase phase)
 double ls_run_tokens(const ls_run *run)
 {
     for (int r = 0; r < run->ranks; r++)
-        if (run->rank[r].present && run->rank[r].facts[LS_FACT_TOKENS] > 0) return run->rank[r].facts[LS_FACT_TOKENS];
+        if (run->rank[r].present && run->rank[r].metadata[LS_METADATA_TOKENS] > 0)
+            return run->rank[r].metadata[LS_METADATA_TOKENS];
     return 0;
 }
 
@@ -110,7 +111,7 @@ ls_run_change ls_run_compare(const ls_run *before, const ls_run *after, int phas
 ls_run_loading ls_run_loading_of(const ls_run *run, int rank)
 {
     double steps = 0, wall = 0, batches = 0, missed = 0, queue = 0, build = 0, data = 0, read = 0,
-           workers = run->rank[rank].facts[LS_FACT_WORKERS];
+           workers = run->rank[rank].metadata[LS_METADATA_WORKERS];
     for (size_t i = run->n_warm; i < run->n_steps; i++) {
         const ls_step_rank *s = &run->steps[i].rank[rank];
         if (!s->present) continue;

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "record/record.h"
+#include "record/event_file.h"
 #include "base/status.h"
 #include "measure/find.h"
 

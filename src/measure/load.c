@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "base/file.h"
-#include "record/record.h"
+#include "record/event_file.h"
 #include "base/status.h"
 #include "base/text.h"
 #include "measure/model.h"
@@ -192,8 +192,8 @@ static void note_forgotten(ls_run *run, int64_t most)
     if (most > 1000000000)
         ls__run_note(run, "the first %.1f %s are no longer there: a record keeps its newest %d to %d MiB of a rank",
                      (double)most / (most < INT64_C(120000000000) ? 1e9 : 60e9),
-                     most < INT64_C(120000000000) ? "seconds" : "minutes", (int)(LS__RECORD_SEGMENT >> 20),
-                     (int)(LS__RECORD_SEGMENT >> 19));
+                     most < INT64_C(120000000000) ? "seconds" : "minutes", (int)(LS__EVENT_FILE_SEGMENT >> 20),
+                     (int)(LS__EVENT_FILE_SEGMENT >> 19));
 }
 
 /* Ranks whose files are there decide how many there were. */

@@ -2,7 +2,7 @@
  * a rank's events are missing, what the others learned from the call itself stands in. */
 #include <stdlib.h>
 #include <string.h>
-#include "record/record.h"
+#include "record/event_file.h"
 #include "base/status.h"
 #include "measure/model.h"
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
-#include "record/record.h"
+#include "record/event_file.h"
 #include "base/status.h"
 #include "base/text.h"
 
@@ -96,8 +96,8 @@ static ls_status grow_events(ls_run_rank *r, size_t *room, size_t more)
 /* What is true of the rank as a whole is taken here; the event stays, too. */
 static void notice(ls_run_rank *r, const ls_event *e)
 {
-    if (e->kind == LS_EVENT_FACT && e->a < LS_RUN_FACTS) {
-        memcpy(&r->facts[e->a], &e->b, sizeof r->facts[0]);
+    if (e->kind == LS_EVENT_METADATA && e->a < LS_METADATA_MAX) {
+        memcpy(&r->metadata[e->a], &e->b, sizeof r->metadata[0]);
     } else if (e->kind == LS_EVENT_CLOCK) {
         r->clock_ahead = (int64_t)e->a;
         r->clock_uncertainty = (int64_t)e->b;
@@ -108,7 +108,7 @@ static void notice(ls_run_rank *r, const ls_event *e)
 }
 
 /* Events of one block. `standing`: only those that hold for the whole segment. */
-static ls_status read_events(ls_run_rank *r, const ls__record_block *b, cursor c, size_t *room, bool standing)
+static ls_status read_events(ls_run_rank *r, const ls__event_file_block *b, cursor c, size_t *room, bool standing)
 {
     int64_t time = b->time;
     ls_status status = grow_events(r, room, b->count);
@@ -125,7 +125,7 @@ static ls_status read_events(ls_run_rank *r, const ls__record_block *b, cursor c
             (e.kind == LS_EVENT_CLOCK && ((int64_t)e.a < -LATEST || (int64_t)e.a > LATEST)))
             return ls__fail(LS_EFORMAT, "a time in it is impossible");
         if (c.bad) return ls__fail(LS_EFORMAT, "a block holds fewer events than it says");
-        if (standing && e.kind != LS_EVENT_FACT && e.kind != LS_EVENT_CLOCK) continue;
+        if (standing && e.kind != LS_EVENT_METADATA && e.kind != LS_EVENT_CLOCK) continue;
         notice(r, &e);
         r->events[r->n_events++] = e;
     }
@@ -147,17 +147,17 @@ static ls_status keep_name(char ***list, size_t *count, uint64_t index, const ui
     return LS_OK;
 }
 
-static ls_status read_names(ls_run_rank *r, const ls__record_block *b, cursor c)
+static ls_status read_names(ls_run_rank *r, const ls__event_file_block *b, cursor c)
 {
     ls_status status = LS_OK;
     for (uint32_t i = 0; i < b->count && !status; i++) {
         uint64_t kind = take(&c), index = take(&c), length = take(&c);
         if (c.bad || length > (size_t)(c.end - c.at)) return ls__fail(LS_EFORMAT, "a block of names is too short");
-        if (kind == LS__NAME_SPAN)
+        if (kind == LS_NAME_SPAN)
             status = keep_name(&r->span_names, &r->n_spans, index, c.at, length);
-        else if (kind == LS__NAME_OPERATION)
+        else if (kind == LS_NAME_OPERATION)
             status = keep_name(&r->operation_names, &r->n_operations, index, c.at, length);
-        else if (kind == LS__NAME_THREAD)
+        else if (kind == LS_NAME_THREAD)
             status = keep_name(&r->thread_names, &r->n_thread_names, index, c.at, length);
         c.at += length;
     }
@@ -167,14 +167,14 @@ static ls_status read_names(ls_run_rank *r, const ls__record_block *b, cursor c)
 /* ---- A segment. */
 
 /* The block at `at`, or false if none is whole there. `pass_over`: its content will not be looked at, unless it is names. */
-static bool block_at(const uint8_t *data, size_t bytes, size_t at, ls__record_block *b, bool pass_over)
+static bool block_at(const uint8_t *data, size_t bytes, size_t at, ls__event_file_block *b, bool pass_over)
 {
     if (bytes - at < sizeof *b) return false;
     memcpy(b, data + at, sizeof *b);
-    if (b->magic != LS__RECORD_BLOCK_MAGIC || b->bytes > LS__RECORD_BLOCK_BYTES || b->bytes > bytes - at - sizeof *b ||
-        b->count > b->bytes)
+    if (b->magic != LS__EVENT_FILE_BLOCK_MAGIC || b->bytes > LS__EVENT_FILE_BLOCK_BYTES ||
+        b->bytes > bytes - at - sizeof *b || b->count > b->bytes)
         return false;
-    if (pass_over && b->content != LS__RECORD_NAMES) return true;
+    if (pass_over && b->content != LS__EVENT_FILE_NAMES) return true;
     size_t skip = sizeof b->sum;
     return XXH3_64bits(data + at + skip, sizeof *b - skip + b->bytes) == b->sum;
 }
@@ -183,14 +183,15 @@ ls_status ls__events_read(ls_run_rank *r, const uint8_t *data, size_t bytes, siz
 {
     uint32_t numbers[2];
     uint64_t sum;
-    if (bytes < 24 || memcmp(data, LS__RECORD_MAGIC, 8) != 0) return ls__fail(LS_EFORMAT, "it is no file of events");
+    if (bytes < 24 || memcmp(data, LS__EVENT_FILE_MAGIC, 8) != 0)
+        return ls__fail(LS_EFORMAT, "it is no file of events");
     memcpy(numbers, data + 8, sizeof numbers);
-    if (numbers[0] != LS__RECORD_VERSION)
+    if (numbers[0] != LS__EVENT_FILE_VERSION)
         return ls__fail(
             LS_EFORMAT,
             "its format is version %u; this program reads version %u: read it with the lockstep that wrote it",
-            numbers[0], LS__RECORD_VERSION);
-    if (numbers[1] > LS__RECORD_HEAD || numbers[1] > bytes - 24)
+            numbers[0], LS__EVENT_FILE_VERSION);
+    if (numbers[1] > LS__EVENT_FILE_HEAD || numbers[1] > bytes - 24)
         return ls__fail(LS_EFORMAT, "it was cut off within its head");
     memcpy(&sum, data + 16 + numbers[1], sizeof sum);
     if (XXH3_64bits(data, 16 + numbers[1]) != sum) return ls__fail(LS_EFORMAT, "the checksum of its head is wrong");
@@ -198,22 +199,22 @@ ls_status ls__events_read(ls_run_rank *r, const uint8_t *data, size_t bytes, siz
     ls_status status = read_head(r, (const char *)data + 16, numbers[1]);
     if (status) return status;
     if (first)
-        for (int i = 0; i < LS_RUN_FACTS; i++) r->facts[i] = NAN;
+        for (int i = 0; i < LS_METADATA_MAX; i++) r->metadata[i] = NAN;
     size_t at = 24 + numbers[1], room = r->n_events, wanted = bytes;
-    ls__record_block b;
+    ls__event_file_block b;
     r->cut = false;
     while (at < bytes && !status) {
         /* A quick look takes what holds for all of the segment from its beginning, and passes over the rest of what is old. */
-        bool old = newest_bytes && wanted - at > newest_bytes, pass_over = old && at > 2 * LS__RECORD_BLOCK_BYTES;
+        bool old = newest_bytes && wanted - at > newest_bytes, pass_over = old && at > 2 * LS__EVENT_FILE_BLOCK_BYTES;
         if (!block_at(data, bytes, at, &b, pass_over)) {
             r->cut = true;
             r->closed = false;
             break;
         }
         cursor c = { .at = data + at + sizeof b, .end = data + at + sizeof b + b.bytes };
-        if (b.content == LS__RECORD_EVENTS && !pass_over)
+        if (b.content == LS__EVENT_FILE_EVENTS && !pass_over)
             status = read_events(r, &b, c, &room, old);
-        else if (b.content == LS__RECORD_NAMES)
+        else if (b.content == LS__EVENT_FILE_NAMES)
             status = read_names(r, &b, c);
         at += sizeof b + b.bytes;
     }

@@ -5,16 +5,6 @@
 #include "measure/model.h"
 #include "measure/read.h"
 
-static const char *const call_names[] = {
-    "allreduce", "reduce",   "reduce_scatter", "allgather", "broadcast", "gather",
-    "scatter",   "alltoall", "barrier",        "apply",     "send",      "receive"
-};
-
-const char *ls_call_name(uint8_t kind)
-{
-    return kind < sizeof call_names / sizeof *call_names ? call_names[kind] : "unknown call";
-}
-
 ls_status ls_run_open(ls_run **out, const char *path, const ls_run_options *options)
 {
     ls_run_options o = options ? *options : (ls_run_options){ 0 };

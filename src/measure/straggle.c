@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "record/record.h"
+#include "record/event_file.h"
 #include "base/status.h"
 #include "base/text.h"
 #include "measure/contention.h"
@@ -65,7 +65,7 @@ static int32_t late_span(const ls_run *run, int rank)
 
 static void advise_data(const ls_run *run, int rank, double own, ls_finding *f)
 {
-    double workers = run->rank[rank].facts[LS_FACT_WORKERS], load = 0, others = 0, batches = 0, all = 0;
+    double workers = run->rank[rank].metadata[LS_METADATA_WORKERS], load = 0, others = 0, batches = 0, all = 0;
     for (size_t i = run->n_warm; i < run->n_steps; i++)
         for (int q = 0; q < run->ranks; q++) {
             const ls_step_rank *s = &run->steps[i].rank[q];

@@ -1,12 +1,12 @@
 /* How each rank uses its device: means of a step, threads, power, and which rank is used more or less than the others.
  *
- * Threads, energy and memory are sampled once a second (record/sample.c), all at one time. Their shares are taken between two such times
+ * Threads, energy and memory are sampled once a second (record/counters.c), all at one time. Their shares are taken between two such times
  * that cover the counted steps as well as they can. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "record/record.h"
+#include "record/event_file.h"
 #include "base/status.h"
 #include "measure/model.h"
 
@@ -19,13 +19,13 @@ typedef struct window {
 } window;
 
 /* The kind of a sample of something that there may be several of. */
-static bool is_sample(const ls_event *e, ls__sample_kind kind)
+static bool is_sample(const ls_event *e, ls_sample_kind kind)
 {
     return e->kind == LS_EVENT_SAMPLE && (kind == LS_SAMPLE_THREAD ? (e->a & 0xff) == kind : e->a == kind);
 }
 
 /* Two times at which `kind` was sampled, with most of the counted steps between them. */
-static bool find_window(const ls_run *run, const ls_run_rank *r, ls__sample_kind kind, window *w)
+static bool find_window(const ls_run *run, const ls_run_rank *r, ls_sample_kind kind, window *w)
 {
     const ls_step_rank *first = &run->steps[run->n_warm].rank[r->rank],
                        *last = &run->steps[run->n_steps - 1].rank[r->rank];
@@ -44,7 +44,7 @@ static bool find_window(const ls_run *run, const ls_run_rank *r, ls__sample_kind
 }
 
 /* What a counter rose by from the window's begin to its end; < 0: not known. */
-static double rise_of(const ls_run_rank *r, ls__sample_kind kind, window w)
+static double rise_of(const ls_run_rank *r, ls_sample_kind kind, window w)
 {
     double begin = NAN, end = NAN;
     for (size_t i = 0; i < r->n_events; i++) {
@@ -152,9 +152,9 @@ static double peak_of(const ls_run *run, const ls_run_rank *r)
     for (int k = 0; k < run->ranks; k++) {
         const ls_run_rank *x = &run->rank[k];
         if (!x->present || x->node != r->node || strcmp(x->cores, r->cores) != 0) continue;
-        double threads = x->facts[LS_FACT_THREADS], own = r->facts[LS_FACT_THREADS];
+        double threads = x->metadata[LS_METADATA_THREADS], own = r->metadata[LS_METADATA_THREADS];
         if (threads != own && !(isnan(threads) && isnan(own))) continue;
-        best = fmax(best, x->facts[LS_FACT_PEAK]);
+        best = fmax(best, x->metadata[LS_METADATA_PEAK]);
     }
     return best;
 }
@@ -218,7 +218,7 @@ ls_status ls__run_use(ls_run *run)
         ls_run_rank *r = &run->rank[k];
         if (!r->present) continue;
         sum_steps(run, r);
-        r->use.peak = r->facts[LS_FACT_FLOPS] / r->use.wall / peak_of(run, r);
+        r->use.peak = r->metadata[LS_METADATA_FLOPS] / r->use.wall / peak_of(run, r);
         if (!isfinite(r->use.peak) || r->use.peak <= 0) r->use.peak = NAN;
         find_power(run, r);
         status = list_threads(run, r);

@@ -8,7 +8,7 @@
 
 enum { LS__MAX_PACKAGES = 16 };
 
-/* Values are recorded (LS_FACT_ENERGY). */
+/* Values are recorded (LS_METADATA_ENERGY). */
 typedef enum ls__energy_access {
     LS__ENERGY_NONE = 0,      /* this kernel exposes none */
     LS__ENERGY_FORBIDDEN = 1, /* it does, but not to this user */

@@ -1,281 +1,309 @@
-/* See record.h. Events are encoded as they are taken from the ring, into one block's buffer; a full block is one write. */
+/* Records: marks, samples and events of one rank. See lockstep/record.h.
+ *
+ * Events of all threads go into a ring in memory. The thread that makes the steps owns the rest: it samples the kernel's counters
+ * at its marks, and writes the ring's events to the file at the end of its steps. `owner` is that thread while a file is written; one
+ * comparison with it decides whether a call does more than add to the ring, so that calls of other threads touch nothing else. */
 #include "record/record.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdbool.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
-#include <xxhash.h>
-#include "base/file.h"
-#include "base/log.h"
 #include "base/status.h"
+#include "base/thread.h"
+#include "record/counters.h"
+#include "record/event_file.h"
 
 enum {
-    ROOM = 64,   /* bytes that an event needs at most: five numbers of ten bytes */
-    BATCH = 256, /* events taken from the ring at a time */
-    MAX_NAME = 200
+    EVENTS = 1 << 14,    /* in memory, 40 bytes each: some seconds of a busy program */
+    WRITE_NS = 250000000 /* events are written at least so often, for readers of a run that is still going */
 };
 
-typedef struct name {
-    uint32_t kind, index;
-    char *text;
-} name;
-
-struct ls__record {
-    const ls__ring *ring;
-    uint64_t position, missed, missed_noted;
-    char *path, *old_path, *head;
-    int fd; /* -1: stopped */
-    size_t written, limit;
-    uint8_t *buffer; /* the block being filled */
-    ls__record_block block;
-    int64_t last_time;
-    double facts[LS_FACTS];
-    uint32_t has_fact;
-    int64_t clock_ahead, clock_uncertainty;
-    bool has_clock;
-    name *names;
-    size_t n_names;
+struct ls_record {
+    ls__ring *ring;
+    ls__event_file *file;
+    ls__counters counters;
+    _Atomic uintptr_t owner; /* pthread_self() of the thread that makes the steps; 0: nothing is written */
+    bool paused;
+    int64_t last_write;
+    int n_named; /* rows of threads whose names are in the file */
+    ls_record_options options;
+    char transport[8];
 };
 
-/* ---- Writing. */
-
-static void stop(ls__record *r, const char *why)
+static uintptr_t this_thread(void)
 {
-    if (r->fd < 0) return;
-    ls__log(LS_LOG_WARNING, "%s: %s; events are not recorded any more", r->path, why);
-    close(r->fd);
-    r->fd = -1;
+    return (uintptr_t)pthread_self();
 }
 
-static void write_all(ls__record *r, const void *data, size_t bytes)
+/* Whether the caller makes the steps, and a file is written. */
+static bool is_owner(const ls_record *r)
 {
-    const char *at = data;
-    while (bytes && r->fd >= 0) {
-        ssize_t n = write(r->fd, at, bytes);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) {
-            stop(r, n < 0 ? strerror(errno) : "the disk is full");
-            return;
-        }
-        at += n;
-        bytes -= (size_t)n;
-        r->written += (size_t)n;
+    return atomic_load_explicit(&r->owner, memory_order_relaxed) == this_thread();
+}
+
+static void set_owner(ls_record *r, uintptr_t thread)
+{
+    atomic_store_explicit(&r->owner, thread, memory_order_relaxed);
+}
+
+static void sample_process(ls_record *r, int64_t now, bool all)
+{
+    const ls__thread_times *t = &r->counters.threads;
+    ls__counters_sample_process(&r->counters, r->ring, now, all);
+    for (; r->n_named < t->count; r->n_named++)
+        ls__event_file_name(r->file, LS_NAME_THREAD, (uint32_t)r->n_named, t->row[r->n_named].name);
+}
+
+/* The calling thread makes the steps from now on: its counters are sampled. */
+static void adopt(ls_record *r)
+{
+    ls__counters_open(&r->counters, NULL);
+    r->n_named = 0;
+    set_owner(r, this_thread());
+}
+
+/* ---- Opening. */
+
+/* "0-3,8" */
+static void list_cores(char *out, size_t bytes)
+{
+    cpu_set_t set;
+    size_t n = 0;
+    *out = 0;
+    if (sched_getaffinity(0, sizeof set, &set)) return;
+    for (int i = 0; i < CPU_SETSIZE && n + 16 < bytes; i++) {
+        if (!CPU_ISSET((size_t)i, &set)) continue;
+        int last = i;
+        while (last + 1 < CPU_SETSIZE && CPU_ISSET((size_t)last + 1, &set)) last++;
+        n += (size_t)snprintf(out + n, bytes - n, last > i ? "%s%d-%d" : "%s%d", n ? "," : "", i, last);
+        i = last;
     }
 }
 
-static void write_block(ls__record *r)
+/* Makes a text safe within JSON. */
+static void clean(char *text)
 {
-    if (!r->block.count || r->fd < 0) return;
-    uint8_t *start = r->buffer;
-    r->block.magic = LS__RECORD_BLOCK_MAGIC;
-    memcpy(start, &r->block, sizeof r->block);
-    r->block.sum = XXH3_64bits(start + sizeof r->block.sum, sizeof r->block - sizeof r->block.sum + r->block.bytes);
-    memcpy(start, &r->block.sum, sizeof r->block.sum);
-    write_all(r, start, sizeof r->block + r->block.bytes);
-    r->block.bytes = r->block.count = 0;
+    for (char *c = text; *c; c++)
+        if (*c == '"' || *c == '\\' || (unsigned char)*c < ' ' || (unsigned char)*c > '~') *c = '?';
 }
 
-static void put(ls__record *r, uint64_t value)
+static void make_head(const ls_record *r, char *out, size_t bytes)
 {
-    uint8_t *at = r->buffer + sizeof r->block + r->block.bytes;
-    uint32_t n = 0;
-    for (; value >= 0x80; value >>= 7) at[n++] = (uint8_t)(value | 0x80);
-    at[n++] = (uint8_t)value;
-    r->block.bytes += n;
+    const ls_record_options *o = &r->options;
+    char cores[512], host[65] = "";
+    struct timespec now;
+    list_cores(cores, sizeof cores);
+    gethostname(host, sizeof host - 1);
+    clean(host);
+    clock_gettime(CLOCK_REALTIME, &now);
+    snprintf(out, bytes,
+             "{\"lockstep\":\"%s\",\"rank\":%d,\"ranks\":%d,\"node\":%d,\"local_rank\":%d,\"host\":\"%s\",\"pid\":%d,"
+             "\"cores\":\"%s\",\"threads\":%d,\"transport\":\"%s\",\"start\":%lld,\"time\":%lld.%06ld}",
+             ls_version(), o->rank, o->ranks, o->node, o->local_rank, host, (int)getpid(), cores, ls__cpu_count(),
+             r->transport, (long long)ls_now(), (long long)now.tv_sec, now.tv_nsec / 1000);
 }
 
-/* Makes room for one more entry of this kind. */
-static void need(ls__record *r, ls__record_content content, size_t bytes)
+static ls_status check(const ls_record_options *o)
 {
-    if (r->block.count && (r->block.content != (uint32_t)content || r->block.bytes + bytes > LS__RECORD_BLOCK_BYTES))
-        write_block(r);
-    r->block.content = content;
+    if (o->ranks < 1) return ls__fail(LS_EINVAL, "record: ranks is %d; must be an integer >= 1", o->ranks);
+    if (o->rank < 0 || o->rank >= o->ranks)
+        return ls__fail(LS_EINVAL, "record: rank is %d; must be between 0 and %d", o->rank, o->ranks - 1);
+    if (o->node < 0 || o->local_rank < 0 || o->local_rank >= o->ranks)
+        return ls__fail(LS_EINVAL, "record: rank %d cannot be local rank %d of node %d", o->rank, o->local_rank,
+                        o->node);
+    return LS_OK;
 }
 
-static void add_event(ls__record *r, const ls__event *e)
+static ls__ring *new_ring(void)
 {
-    need(r, LS__RECORD_EVENTS, ROOM);
-    if (!r->block.count) r->block.time = r->last_time = e->time;
-    int64_t step = (int64_t)((uint64_t)e->time - (uint64_t)r->last_time);
-    r->last_time = e->time;
-    put(r, e->kind);
-    put(r, e->thread);
-    put(r, (uint64_t)step << 1 ^ (uint64_t)(step >> 63));
-    put(r, e->a);
-    put(r, e->b);
-    r->block.count++;
+    size_t bytes = (ls__ring_bytes(EVENTS) + 63) / 64 * 64;
+    void *memory = aligned_alloc(64, bytes);
+    return memory ? ls__ring_init(memset(memory, 0, bytes), EVENTS) : NULL;
 }
 
-static void add_own(ls__record *r, ls__event_kind kind, uint64_t a, uint64_t b)
+ls_status ls_record_open(ls_record **out, const char *folder, const ls_record_options *options)
 {
-    add_event(r, &(ls__event){ .time = ls_now(), .kind = kind, .a = a, .b = b });
-}
-
-static void add_name(ls__record *r, const name *n)
-{
-    size_t length = strlen(n->text);
-    need(r, LS__RECORD_NAMES, ROOM + length);
-    put(r, n->kind);
-    put(r, n->index);
-    put(r, length);
-    memcpy(r->buffer + sizeof r->block + r->block.bytes, n->text, length);
-    r->block.bytes += (uint32_t)length;
-    r->block.count++;
-}
-
-static void add_fact(ls__record *r, int fact)
-{
-    uint64_t bits;
-    memcpy(&bits, &r->facts[fact], sizeof bits);
-    add_own(r, LS_EVENT_FACT, (uint64_t)fact, bits);
-}
-
-/* ---- Segments. */
-
-static ls_status begin_segment(ls__record *r)
-{
-    uint32_t numbers[2] = { LS__RECORD_VERSION, (uint32_t)strlen(r->head) };
-    uint64_t sum;
-    ls_status status = ls__file_create(r->path, O_WRONLY, &r->fd);
-    if (status) return status;
-    r->written = 0;
-    char *text = malloc(16 + (size_t)numbers[1]);
-    if (!text) return ls__fail(LS_ENOMEM, "record: out of memory");
-    memcpy(text, LS__RECORD_MAGIC, 8);
-    memcpy(text + 8, numbers, sizeof numbers);
-    memcpy(text + 16, r->head, numbers[1]);
-    sum = XXH3_64bits(text, 16 + (size_t)numbers[1]);
-    write_all(r, text, 16 + (size_t)numbers[1]);
-    write_all(r, &sum, sizeof sum);
-    free(text);
-    for (int i = 0; i < LS_FACTS; i++)
-        if (r->has_fact >> i & 1) add_fact(r, i);
-    if (r->has_clock) add_own(r, LS_EVENT_CLOCK, (uint64_t)r->clock_ahead, (uint64_t)r->clock_uncertainty);
-    for (size_t i = 0; i < r->n_names; i++) add_name(r, &r->names[i]);
-    write_block(r);
-    return r->fd >= 0 ? LS_OK : ls__fail(LS_EIO, "%s: cannot be written", r->path);
-}
-
-/* Starts a new segment between two blocks. */
-static void rotate(ls__record *r)
-{
-    close(r->fd);
-    r->fd = -1;
-    if (rename(r->path, r->old_path) == 0 && !begin_segment(r)) return;
-    ls__log(LS_LOG_WARNING, "%s: no new segment could be started; events are not recorded any more", r->path);
-    if (r->fd >= 0) close(r->fd);
-    r->fd = -1;
-}
-
-ls_status ls__record_open(ls__record **out, const char *folder, int rank, const char *head, const ls__ring *ring,
-                          size_t segment_bytes)
-{
+    ls_record_options o = options ? *options : (ls_record_options){ 0 };
     *out = NULL;
-    if (strlen(head) > LS__RECORD_HEAD)
-        return ls__fail(LS_EINVAL, "record: a head of %zu bytes is too long", strlen(head));
-    ls_status status = ls__file_make_own_dir(folder);
+    if (!o.ranks) o.ranks = 1;
+    ls_status status = check(&o);
     if (status) return status;
-    ls__record *r = calloc(1, sizeof *r);
+    ls_record *r = calloc(1, sizeof *r);
     if (!r) return ls__fail(LS_ENOMEM, "record: out of memory");
-    r->fd = -1;
-    r->ring = ring;
-    r->limit = segment_bytes ? segment_bytes : LS__RECORD_SEGMENT;
-    r->head = strdup(head);
-    r->buffer = malloc(sizeof r->block + LS__RECORD_BLOCK_BYTES + ROOM);
-    if (asprintf(&r->path, "%s/rank-%d.bin", folder, rank) < 0) r->path = NULL;
-    if (asprintf(&r->old_path, "%s/rank-%d.old.bin", folder, rank) < 0) r->old_path = NULL;
-    if (!r->head || !r->buffer || !r->path || !r->old_path) status = ls__fail(LS_ENOMEM, "record: out of memory");
-    if (!status && unlink(r->old_path) && errno != ENOENT)
-        status = ls__fail_errno("%s: cannot be removed", r->old_path);
-    if (!status) status = begin_segment(r);
-    if (status) ls__record_close(&r);
+    r->options = o;
+    snprintf(r->transport, sizeof r->transport, "%s", o.transport ? o.transport : "none");
+    clean(r->transport);
+    r->options.transport = NULL; /* the caller's text */
+    r->ring = new_ring();
+    r->file = r->ring ? ls__event_file_new(r->ring) : NULL;
+    if (!r->file) status = ls__fail(LS_ENOMEM, "record: no memory for %d events", EVENTS);
+    if (!status && folder) status = ls_record_start(r, folder);
+    if (status) ls_record_free(&r);
     *out = r;
     return status;
 }
 
-void ls__record_close(ls__record **pr)
+ls_status ls_record_start(ls_record *r, const char *folder)
 {
-    ls__record *r = *pr;
+    char head[2048];
+    if (!r || !folder) return ls__fail(LS_EINVAL, "record: a record and a folder are needed");
+    if (ls__event_file_is_open(r->file))
+        return ls__fail(LS_ESTATE, "record: rank %d is being recorded already; ls_record_stop() it first",
+                        r->options.rank);
+    ls_record_stop(r); /* its last file may have ended with the disk's space */
+    make_head(r, head, sizeof head);
+    ls_status status = ls__event_file_start(r->file, folder, r->options.rank, head, r->options.segment_bytes);
+    if (status) return status;
+    r->last_write = 0;
+    r->paused = false;
+    adopt(r);
+    ls__event_file_metadata(r->file, LS_METADATA_ENERGY, (double)r->counters.energy.access);
+    return LS_OK;
+}
+
+void ls_record_stop(ls_record *r)
+{
+    if (!r || !atomic_load_explicit(&r->owner, memory_order_relaxed)) return;
+    int64_t now = ls__record_sample(r, ls_now());
+    sample_process(r, now, true);
+    set_owner(r, 0);
+    ls__event_file_stop(r->file);
+    ls__counters_close(&r->counters);
+}
+
+void ls_record_flush(ls_record *r)
+{
+    if (r) ls__event_file_drain(r->file, true);
+}
+
+void ls_record_free(ls_record **pr)
+{
+    ls_record *r = *pr;
     if (!r) return;
-    if (r->fd >= 0) {
-        ls__record_drain(r, 1);
-        add_own(r, LS_EVENT_END, 0, 0);
-        write_block(r);
-        if (r->fd >= 0) close(r->fd);
-    }
-    for (size_t i = 0; i < r->n_names; i++) free(r->names[i].text);
-    free(r->names);
-    free(r->path);
-    free(r->old_path);
-    free(r->head);
-    free(r->buffer);
+    ls_record_stop(r);
+    ls__event_file_free(&r->file);
+    free(r->ring);
     free(r);
     *pr = NULL;
 }
 
-/* ---- What comes in. */
-
-/* Says that events were lost before `time`. */
-static void note_missed(ls__record *r, int64_t time)
+void ls__record_pause(ls_record *r, bool paused)
 {
-    if (r->missed == r->missed_noted) return;
-    add_event(r, &(ls__event){ .time = time, .kind = LS_EVENT_LOST, .a = r->missed - r->missed_noted });
-    r->missed_noted = r->missed;
-}
-
-void ls__record_drain(ls__record *r, int now)
-{
-    ls__event batch[BATCH];
-    size_t n;
-    if (!r || r->fd < 0) return;
-    while ((n = ls__ring_read(r->ring, &r->position, batch, BATCH, &r->missed))) {
-        note_missed(r, batch[0].time);
-        for (size_t i = 0; i < n; i++) add_event(r, &batch[i]);
+    if (!r || paused == r->paused || !ls__event_file_is_open(r->file)) return;
+    r->paused = paused;
+    if (paused) {
+        ls__event_file_drain(r->file, false);
+        set_owner(r, 0);
+    } else {
+        ls__event_file_skip(r->file);
+        r->counters.last = ls_now(); /* no time for samples was saved up meanwhile */
+        set_owner(r, this_thread());
     }
-    note_missed(r, ls_now());
-    if (now) write_block(r);
-    if (r->fd >= 0 && r->written >= r->limit) rotate(r);
 }
 
-void ls__record_relieve(ls__record *r)
+/* ---- Marks. */
+
+int64_t ls__record_sample(ls_record *r, int64_t now)
 {
-    if (r && ls__ring_head(r->ring) - r->position > ls__ring_capacity(r->ring) / 4) ls__record_drain(r, 0);
+    if (!r || !is_owner(r)) return now;
+    ls__thread_counts c = ls__counters_sample(&r->counters, now);
+    ls__thread_counts_add(r->ring, &c);
+    return c.time;
 }
 
-void ls__record_skip(ls__record *r)
-{
-    if (r) r->position = ls__ring_head(r->ring);
-}
-
-void ls__record_fact(ls__record *r, ls__fact_kind fact, double value)
-{
-    if (!r || (unsigned)fact >= LS_FACTS) return;
-    r->facts[fact] = value;
-    r->has_fact |= 1u << fact;
-    add_fact(r, (int)fact);
-}
-
-void ls__record_clock(ls__record *r, int64_t ahead, int64_t uncertainty)
+void ls_record_begin(ls_record *r, ls_phase phase)
 {
     if (!r) return;
-    r->clock_ahead = ahead;
-    r->clock_uncertainty = uncertainty;
-    r->has_clock = true;
-    add_own(r, LS_EVENT_CLOCK, (uint64_t)ahead, (uint64_t)uncertainty);
+    int64_t now = ls__record_sample(r, ls_now());
+    ls__ring_add_at(r->ring, now, LS_EVENT_PHASE_BEGIN, (uint64_t)phase, 0);
 }
 
-void ls__record_name(ls__record *r, ls__name_kind kind, uint32_t index, const char *text)
+void ls_record_end(ls_record *r, ls_phase phase)
 {
     if (!r) return;
-    name *more = realloc(r->names, (r->n_names + 1) * sizeof *more);
-    if (!more) return; /* a name less in a report */
-    r->names = more;
-    char *copy = strndup(text, MAX_NAME);
-    if (!copy) return;
-    r->names[r->n_names] = (name){ .kind = kind, .index = index, .text = copy };
-    add_name(r, &r->names[r->n_names++]);
+    int64_t now = ls__record_sample(r, ls_now());
+    ls__ring_add_at(r->ring, now, LS_EVENT_PHASE_END, (uint64_t)phase, 0);
+    /* Many layers and micro-batches make more events in a step than the ring holds. */
+    if (is_owner(r)) ls__event_file_relieve(r->file);
+}
+
+void ls_record_step(ls_record *r, int64_t step)
+{
+    if (!r) return;
+    uintptr_t owner = atomic_load_explicit(&r->owner, memory_order_relaxed);
+    if (owner && owner != this_thread()) { /* the record was handed to this thread */
+        ls__counters_close(&r->counters);
+        adopt(r);
+    }
+    int64_t now = ls__record_sample(r, ls_now());
+    if (owner) sample_process(r, now, false);
+    ls__ring_add_at(r->ring, now, LS_EVENT_STEP, (uint64_t)step, 0);
+    if (!owner) return;
+    bool due = now - r->last_write > WRITE_NS;
+    if (due) r->last_write = now;
+    ls__event_file_drain(r->file, due);
+}
+
+/* ---- Collectives and other events. */
+
+uint64_t ls_collective_word(uint64_t group, uint64_t number)
+{
+    /* Numbers of 16 bits stay what they are; of a larger hash all bits count. 0 is the group of all ranks alone. */
+    uint64_t folded = (group ^ group >> 16 ^ group >> 32 ^ group >> 48) & 0xffff;
+    if (group && !folded) folded = 1;
+    return folded << 48 | (number & (UINT64_MAX >> 16));
+}
+
+void ls_record_collective(ls_record *r, const ls_collective *c)
+{
+    if (!r) return;
+    uint64_t word = ls_collective_word(c->group, c->number);
+    ls__ring_add_at(r->ring, c->arrived, LS_EVENT_COLL_START, word,
+                    (uint64_t)c->kind << 56 | (c->bytes & (UINT64_MAX >> 8)));
+    /* Which rank came last is found out when all records are read. */
+    ls__ring_add_at(r->ring, c->done, LS_EVENT_COLL_DONE, word, (uint64_t)r->options.rank << 48);
+    if (c->blocked > 0) ls__ring_add_at(r->ring, c->done, LS_EVENT_BLOCKED, word, (uint64_t)c->blocked);
+    if (is_owner(r)) ls__event_file_relieve(r->file);
+}
+
+int64_t ls__record_blocked(ls_record *r, uint64_t collective, int64_t begin, int64_t now)
+{
+    ls__thread_counts c = { .time = now };
+    if (!r) return now;
+    if (is_owner(r)) c = ls__counters_sample(&r->counters, now);
+    ls__ring_add_at(r->ring, c.time, LS_EVENT_BLOCKED, collective, (uint64_t)(c.time - begin));
+    ls__thread_counts_add(r->ring, &c);
+    return c.time;
+}
+
+void ls_record_event(ls_record *r, int64_t time, ls_event_kind kind, uint64_t a, uint64_t b)
+{
+    if (!r) return;
+    if (!time) {
+        time = ls_now();
+        /* Gradients and weights come in the middle of a phase. A sample there shows which layer lost time. */
+        if ((kind == LS_EVENT_SPAN_READY || kind == LS_EVENT_SPAN_USED) && is_owner(r) &&
+            ls__counters_is_due(&r->counters, time, 2 * (size_t)a + (kind == LS_EVENT_SPAN_USED)))
+            time = ls__record_sample(r, time);
+    }
+    ls__ring_add_at(r->ring, time, kind, a, b);
+}
+
+void ls_record_metadata(ls_record *r, ls_metadata_kind kind, double value)
+{
+    if (r) ls__event_file_metadata(r->file, kind, value);
+}
+
+void ls_record_name(ls_record *r, ls_name_kind kind, uint32_t index, const char *text)
+{
+    if (r) ls__event_file_name(r->file, kind, index, text ? text : "");
+}
+
+void ls_record_clock(ls_record *r, int64_t ahead, int64_t uncertainty)
+{
+    if (r) ls__event_file_clock(r->file, ahead, uncertainty);
 }

@@ -35,17 +35,6 @@ struct ls__ring {
 /* Rings and threads are counted from 1. */
 static _Atomic uint64_t rings, threads;
 
-const char *ls_phase_name(ls_phase phase)
-{
-    switch (phase) {
-#define X(name, value, text) \
-    case name: return text;
-        LS_PHASE_LIST(X)
-#undef X
-    }
-    return "unknown";
-}
-
 size_t ls__ring_bytes(size_t capacity)
 {
     return sizeof(ls__ring) + capacity * sizeof(place);
@@ -86,7 +75,7 @@ static uint32_t thread_number(ls__ring *ring)
     return number;
 }
 
-void ls__ring_add_at(ls__ring *ring, int64_t time, ls__event_kind kind, uint64_t a, uint64_t b)
+void ls__ring_add_at(ls__ring *ring, int64_t time, ls_event_kind kind, uint64_t a, uint64_t b)
 {
     if (!ring) return;
     uint64_t ticket = atomic_fetch_add_explicit(&ring->head, 1, memory_order_relaxed);
@@ -101,13 +90,13 @@ void ls__ring_add_at(ls__ring *ring, int64_t time, ls__event_kind kind, uint64_t
     atomic_store_explicit(&p->version, 2 * ticket + 2, memory_order_release);
 }
 
-void ls__ring_add(ls__ring *ring, ls__event_kind kind, uint64_t a, uint64_t b)
+void ls__ring_add(ls__ring *ring, ls_event_kind kind, uint64_t a, uint64_t b)
 {
     if (ring) ls__ring_add_at(ring, ls_now(), kind, a, b);
 }
 
 /* Copies the event of `ticket`; 1 if it is there, 0 if it is not there yet, -1 if it was overwritten. */
-static int copy_event(const ls__ring *ring, uint64_t ticket, ls__event *out)
+static int copy_event(const ls__ring *ring, uint64_t ticket, ls_event *out)
 {
     const place *p = &ring->places[ticket & (ring->capacity - 1)];
     uint64_t before = atomic_load_explicit(&p->version, memory_order_acquire);
@@ -123,7 +112,7 @@ static int copy_event(const ls__ring *ring, uint64_t ticket, ls__event *out)
     return 1;
 }
 
-size_t ls__ring_read(const ls__ring *ring, uint64_t *position, ls__event *out, size_t max, uint64_t *missed)
+size_t ls__ring_read(const ls__ring *ring, uint64_t *position, ls_event *out, size_t max, uint64_t *missed)
 {
     uint64_t head = atomic_load_explicit(&ring->head, memory_order_acquire);
     if (head > ring->capacity && *position < head - ring->capacity) {

@@ -16,7 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/status.h"
-#include "comm/events.h"
 #include "comm/apply.h"
 #include "comm/group.h"
 #include "ddp/on_sum.h"
@@ -117,7 +116,7 @@ static void on_used(void *user, const ls_param *param)
     const ls_train *t = user;
     const ls_place *places;
     size_t n = ls_model_places(t->model, &places);
-    ls__world_mark(t->parallel.world, LS_EVENT_SPAN_USED, n - 1 - (size_t)param->index, 0);
+    ls_record_event(ls_world_record(t->parallel.world), 0, LS_EVENT_SPAN_USED, n - 1 - (size_t)param->index, 0);
 }
 
 static void begin_update(const ls_train *t)

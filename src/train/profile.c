@@ -8,7 +8,6 @@
 #include <sys/resource.h>
 #include "base/file.h"
 #include "base/status.h"
-#include "comm/events.h"
 #include "train/training.h"
 
 /* An operation at one place of the model, one way. */
@@ -20,12 +19,12 @@ typedef struct row {
     int64_t calls, ns, min_ns, max_ns;
     double flops, bytes; /* of all calls */
     size_t memory;       /* of the call that took most */
-    uint32_t name;       /* its index among the record's names, which it is told once; 0: not yet */
+    uint32_t name;       /* its index among the record's names; 0: not there yet */
 } row;
 
 struct ls__profile {
-    ls_world *world; /* whose record gets an event for each operation, for lockstep trace */
-    uint32_t names;  /* that the record was told */
+    ls_record *record; /* gets an event for each operation, for lockstep trace */
+    uint32_t names;    /* that the record has */
     row *rows;
     size_t count, room, next; /* next: where the coming operation is expected */
     bool warm;                /* the first step is over */
@@ -74,9 +73,9 @@ static void record_operation(ls__profile *p, row *r, int64_t ns)
         snprintf(text, sizeof text, "%s%s%.*s", r->op, *r->param ? " " : "",
                  (int)(dot ? dot - r->param : (ptrdiff_t)strlen(r->param)), r->param);
         r->name = ++p->names;
-        ls__world_operation_name(p->world, r->name, text);
+        ls_record_name(p->record, LS_NAME_OPERATION, r->name, text);
     }
-    ls__ring_add(ls__world_ring(p->world), LS_EVENT_OPERATION, (uint64_t)r->name << 1 | r->backward, (uint64_t)ns);
+    ls_record_event(p->record, 0, LS_EVENT_OPERATION, (uint64_t)r->name << 1 | r->backward, (uint64_t)ns);
 }
 
 static void add(void *user, const ls_profile *e)
@@ -107,7 +106,7 @@ ls_status ls__profile_open(ls_train *t)
         free(p);
         return ls__fail(LS_ENOMEM, "profile: out of memory");
     }
-    p->world = t->parallel.world;
+    p->record = ls_world_record(t->parallel.world);
     p->recorded = folder && !t->options.no_record;
     t->profile = p;
     ls_tape_on_profile(t->tape, add, p);

@@ -9,7 +9,7 @@
 #include <time.h>
 #include "base/status.h"
 #include "base/thread.h"
-#include "comm/events.h"
+#include "record/ring.h"
 #include "kern/copy.h"
 #include "tensor/blas.h"
 #include "train/training.h"
@@ -47,25 +47,25 @@ static double copy_rate(int ranks)
     return 2 * (double)bytes / (double)best;
 }
 
-static void note_facts(ls_train *t)
+static void set_metadata(ls_train *t)
 {
     const ls_train_options *o = &t->options;
-    ls_world *w = t->parallel.world;
+    ls_record *r = ls_world_record(t->parallel.world);
     ls_loader_stats loader = ls_loader_stats_get(t->loader);
     double tokens = (double)o->rows * (double)o->length * (double)o->slots;
     /* on this rank's threads while the others do the same: the yardstick for its share of the peak */
-    ls__world_fact(w, LS_FACT_PEAK, ls__gemm_peak(512, 3, o->threads));
-    if (t->parallel.size > 1) ls__world_fact(w, LS_FACT_COPY, copy_rate(t->parallel.size));
-    ls__world_fact(w, LS_FACT_FLOPS, t->flops_per_token * tokens / t->parallel.size);
-    ls__world_fact(w, LS_FACT_TOKENS, tokens);
-    ls__world_fact(w, LS_FACT_SLOTS, o->slots);
-    ls__world_fact(w, LS_FACT_WORKERS, loader.workers);
-    ls__world_fact(w, LS_FACT_WORKERS_FIXED, o->workers != 0);
-    ls__world_fact(w, LS_FACT_PREFETCH, loader.prefetch);
-    ls__world_fact(w, LS_FACT_THREADS, o->threads);
-    ls__world_fact(w, LS_FACT_PARAMETERS, (double)ls_model_size(t->model));
-    ls__world_fact(w, LS_FACT_BARRIERS, o->barriers);
-    ls__world_fact(w, LS_FACT_STAGED, t->stage != NULL);
+    ls_record_metadata(r, LS_METADATA_PEAK, ls__gemm_peak(512, 3, o->threads));
+    if (t->parallel.size > 1) ls_record_metadata(r, LS_METADATA_COPY, copy_rate(t->parallel.size));
+    ls_record_metadata(r, LS_METADATA_FLOPS, t->flops_per_token * tokens / t->parallel.size);
+    ls_record_metadata(r, LS_METADATA_TOKENS, tokens);
+    ls_record_metadata(r, LS_METADATA_SLOTS, o->slots);
+    ls_record_metadata(r, LS_METADATA_WORKERS, loader.workers);
+    ls_record_metadata(r, LS_METADATA_WORKERS_FIXED, o->workers != 0);
+    ls_record_metadata(r, LS_METADATA_PREFETCH, loader.prefetch);
+    ls_record_metadata(r, LS_METADATA_THREADS, o->threads);
+    ls_record_metadata(r, LS_METADATA_PARAMETERS, (double)ls_model_size(t->model));
+    ls_record_metadata(r, LS_METADATA_BARRIERS, o->barriers);
+    ls_record_metadata(r, LS_METADATA_STAGED, t->stage != NULL);
 }
 
 ls_status ls__train_record_open(ls_train *t)
@@ -73,17 +73,19 @@ ls_status ls__train_record_open(ls_train *t)
     char *folder;
     if (!t->options.run_dir || t->options.no_record) return LS_OK;
     if (asprintf(&folder, "%s/events", t->options.run_dir) < 0) return ls__fail(LS_ENOMEM, "record: out of memory");
-    ls_status status = ls_record_open(&t->record, t->parallel.world, folder, NULL);
+    ls_status status = ls_record_start(ls_world_record(t->parallel.world), folder);
     free(folder);
     if (status) return status;
+    t->recorded = true;
     name_threads(t->options.threads);
-    note_facts(t);
+    set_metadata(t);
     return LS_OK;
 }
 
 void ls__train_record_close(ls_train *t)
 {
-    ls_record_free(&t->record);
+    if (t->recorded) ls_record_stop(ls_world_record(t->parallel.world));
+    t->recorded = false;
 }
 
 static int64_t own_time(void)
@@ -118,7 +120,7 @@ ls_status ls__train_enter(ls_train *t, ls_phase phase)
 {
     ls_world *w = t->parallel.world;
     ls_status status = t->options.barriers ? ls_barrier(ls_world_group(w)) : LS_OK;
-    ls_mark_begin(w, phase);
+    ls_record_begin(ls_world_record(w), phase);
     /* Backward's comes in one layer's backward, or it would be a delay before it. */
     if (phase != LS_PHASE_BACKWARD) ls__train_inject(t, phase);
     return status;
@@ -126,7 +128,7 @@ ls_status ls__train_enter(ls_train *t, ls_phase phase)
 
 void ls__train_leave(ls_train *t, ls_phase phase)
 {
-    ls_mark_end(t->parallel.world, phase);
+    ls_record_end(ls_world_record(t->parallel.world), phase);
 }
 
 void ls__train_note_batch(ls_train *t)
@@ -136,9 +138,9 @@ void ls__train_note_batch(ls_train *t)
     int64_t now = ls_now();
     /* One that came at once is as good as one that was there. */
     int ready = s.ready || wait >= 50000 ? s.ready : 1;
-    ls__ring_add_at(ls__world_ring(t->parallel.world), now, LS_EVENT_BATCH, (uint64_t)load,
-                    ls__batch_bits(ready, s.worker, (now - s.built) / 1000));
-    if (s.workers != t->loader_before.workers) ls__world_fact(t->parallel.world, LS_FACT_WORKERS, s.workers);
-    if (s.prefetch != t->loader_before.prefetch) ls__world_fact(t->parallel.world, LS_FACT_PREFETCH, s.prefetch);
+    ls_record *r = ls_world_record(t->parallel.world);
+    ls_record_event(r, now, LS_EVENT_BATCH, (uint64_t)load, ls__batch_bits(ready, s.worker, (now - s.built) / 1000));
+    if (s.workers != t->loader_before.workers) ls_record_metadata(r, LS_METADATA_WORKERS, s.workers);
+    if (s.prefetch != t->loader_before.prefetch) ls_record_metadata(r, LS_METADATA_PREFETCH, s.prefetch);
     t->loader_before = s;
 }

@@ -1,4 +1,4 @@
-/* What a training records about itself (lockstep/comm.h has the marks), and delays put in on purpose. */
+/* What a training records about itself (lockstep/record.h has the marks), and delays put in on purpose. */
 #ifndef LS_TRAIN_RECORD_H
 #define LS_TRAIN_RECORD_H
 

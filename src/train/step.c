@@ -183,9 +183,9 @@ static ls_status finish_step(ls_train *t, ls_train_metrics *m, double tokens, in
     m->eval_loss = -1;
     bool last = t->step == o->steps, eval = o->eval_every > 0 && (t->step % o->eval_every == 0 || last);
     if (eval) {
-        ls_mark_begin(t->parallel.world, LS_PHASE_EVAL);
+        ls_record_begin(ls_world_record(t->parallel.world), LS_PHASE_EVAL);
         ls_status status = ls_train_eval(t, &m->eval_loss);
-        ls_mark_end(t->parallel.world, LS_PHASE_EVAL);
+        ls_record_end(ls_world_record(t->parallel.world), LS_PHASE_EVAL);
         if (status) return status;
     }
     bool told = o->metrics_every <= 1 || t->step % o->metrics_every == 0 || eval || last || t->stopping;
@@ -194,9 +194,9 @@ static ls_status finish_step(ls_train *t, ls_train_metrics *m, double tokens, in
     bool due = (o->checkpoint_every && t->step % o->checkpoint_every == 0) || last || t->stopping;
     /* The others cannot change the weights meanwhile: for the next update they wait for this rank. */
     if (!status && due && t->run.path && !o->no_checkpoint) {
-        ls_mark_begin(t->parallel.world, LS_PHASE_CHECKPOINT);
+        ls_record_begin(ls_world_record(t->parallel.world), LS_PHASE_CHECKPOINT);
         status = ls__checkpoint_save(t, last || t->stopping);
-        ls_mark_end(t->parallel.world, LS_PHASE_CHECKPOINT);
+        ls_record_end(ls_world_record(t->parallel.world), LS_PHASE_CHECKPOINT);
     }
     return status;
 }
@@ -219,7 +219,7 @@ ls_status ls_train_step(ls_train *t, ls_train_metrics *metrics)
         !(parts = malloc(LS__SHARES * (size_t)t->parallel.each * sizeof *parts)))
         return ls__fail(LS_ENOMEM, "step %lld: out of memory", (long long)t->step + 1);
     *metrics = (ls_train_metrics){ 0 };
-    ls_mark_step(t->parallel.world, t->step + 1);
+    ls_record_step(ls_world_record(t->parallel.world), t->step + 1);
     t->blocked = ls__world_blocked(t->parallel.world);
     ls_status status = run_slots(t, metrics, parts, shares, &clock);
     /* 1, exactly, where all tokens count the same; 0 where none counts. */

@@ -46,7 +46,7 @@ struct ls_train {
     ls_optimizer *optimizer;
     ls__parallel parallel;                    /* sums gradients over slots and ranks */
     struct ls__checkpoint_writer *checkpoint; /* NULL: none was written yet */
-    ls_record *record;                        /* NULL: nothing is recorded */
+    bool recorded;                            /* this training started the world's record */
     ls_loader_stats loader_before;            /* as of the batch before */
     int64_t injected;                         /* the step that the last delay was put into */
     int64_t blocked;                          /* ns stood in calls before this step */

@@ -50,8 +50,8 @@ static made *make_run(const char *name, int ranks, int steps, double step_ns, do
             .present = true, .closed = true, .rank = r, .ranks = ranks, .threads = 1, .pieces = m->pieces[r]
         };
         snprintf(k->host, sizeof k->host, "host");
-        for (int i = 0; i < LS_RUN_FACTS; i++) k->facts[i] = NAN;
-        k->facts[LS_FACT_TOKENS] = 1000;
+        for (int i = 0; i < LS_METADATA_MAX; i++) k->metadata[i] = NAN;
+        k->metadata[LS_METADATA_TOKENS] = 1000;
         k->use = (ls_run_use){ .wall = step_ns,
                                .cpu = 0.5 * step_ns,
                                .busy = step_ns,

@@ -14,7 +14,7 @@ typedef struct plan {
     int64_t step;        /* ms */
     int64_t us;          /* the same, if it is shorter than that; 0: it is not */
     const char *host;    /* cores are a long list, too, if it is long */
-    double access;       /* LS_FACT_ENERGY */
+    double access;       /* LS_METADATA_ENERGY */
     uint64_t watts;      /* of all machines */
     int nodes;           /* that the ranks are dealt to; 0: one */
     int computing;       /* threads */
@@ -36,7 +36,7 @@ static int add_threads(rank_record *r, const plan *p, int64_t now, uint64_t ns, 
             snprintf(text, sizeof text, "ls-compute-%d", i - 4);
         else
             snprintf(text, sizeof text, "%s", p->foreign);
-        if (name) ls__record_name(r->record, LS__NAME_THREAD, (uint32_t)row, text);
+        if (name) ls__event_file_name(r->file, LS_NAME_THREAD, (uint32_t)row, text);
         add(r, now, LS_EVENT_SAMPLE, (uint64_t)row << 8 | LS_SAMPLE_THREAD,
             i == 0  ? ns / 2
             : i < 5 ? ns / 200
@@ -59,11 +59,12 @@ static void make_rank(const plan *p, int k, int node)
         "{\"rank\":%d,\"ranks\":%d,\"node\":%d,\"host\":\"%s\",\"cores\":\"%s\",\"threads\":1,\"transport\":\"shm\","
         "\"start\":1}",
         k, p->ranks, node, p->host, strlen(p->host) > 10 ? "0-3,8-11,16-19,24-27,32-35" : "0");
-    assert_int_equal(ls__record_open(&r.record, "live", k, head, r.ring, 0), LS_OK);
-    ls__record_fact(r.record, LS_FACT_ENERGY, p->access);
-    ls__record_fact(r.record, LS_FACT_TOKENS, 1000);
-    ls__record_fact(r.record, LS_FACT_FLOPS, 1e9);
-    ls__record_fact(r.record, LS_FACT_PEAK, 1e9 / (double)p->step / MS * 2);
+    r.file = ls__event_file_new(r.ring);
+    assert_int_equal(ls__event_file_start(r.file, "live", k, head, 0), LS_OK);
+    ls__event_file_metadata(r.file, LS_METADATA_ENERGY, p->access);
+    ls__event_file_metadata(r.file, LS_METADATA_TOKENS, 1000);
+    ls__event_file_metadata(r.file, LS_METADATA_FLOPS, 1e9);
+    ls__event_file_metadata(r.file, LS_METADATA_PEAK, 1e9 / (double)p->step / MS * 2);
     int64_t start = INT64_C(3600) * 1000 * MS, begin = start, step = p->us ? p->us * 1000 : p->step * MS;
     for (int i = 1; i <= STEPS + 1; i++) {
         uint64_t ns = (uint64_t)(begin - start);
@@ -91,7 +92,7 @@ static void make_rank(const plan *p, int k, int node)
         add(&r, last, LS_EVENT_COLL_DONE, (uint64_t)i, 0);
         add(&r, last, LS_EVENT_BLOCKED, (uint64_t)i, (uint64_t)(last - at));
         begin += step;
-        ls__record_drain(r.record, 0);
+        ls__event_file_drain(r.file, false);
     }
     end_killed(&r, "live", "run/events", k);
 }

@@ -1,5 +1,5 @@
 /* The views of a run (trace, page, report, live view) over records that no training would write: whole files with right checksums, whose
- * events, names, facts and times are wild. Whatever they hold, the views end, write valid JSON and text, and touch no memory that is not
+ * events, names, metadata and times are wild. Whatever they hold, the views end, write valid JSON and text, and touch no memory that is not
  * theirs (under the sanitizers that is checked). */
 #include <jansson.h>
 #include <math.h>
@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "base/random.h"
-#include "record/record.h"
+#include "record/event_file.h"
 #include "cli/amount.h"
 #include "cli/escape.h"
 #include "cli/html.h"
@@ -51,17 +51,16 @@ static uint64_t number(wild *w)
 static const char *const names[] = {
     "h.0.mlp.c_fc.weight", "<script>\"&'</script>", "\xff\xfe\x80", "\xe2\x80\xae\xc3", "", "a\\\"b\nc\x1b[31m"
 };
-static const ls__event_kind kinds[] = { LS_EVENT_COLL_START,   LS_EVENT_COLL_DONE,    LS_EVENT_PHASE_BEGIN,
-                                        LS_EVENT_PHASE_END,    LS_EVENT_STEP,         LS_EVENT_BLOCKED,
-                                        LS_EVENT_COMM_WORK,    LS_EVENT_BUCKET_READY, LS_EVENT_SPAN_READY,
-                                        LS_EVENT_BUCKET_START, LS_EVENT_BATCH,        LS_EVENT_SAMPLE,
-                                        LS_EVENT_FACT,         LS_EVENT_CLOCK,        LS_EVENT_OPERATION,
-                                        LS_EVENT_END };
+static const ls_event_kind kinds[] = { LS_EVENT_COLL_START,   LS_EVENT_COLL_DONE,    LS_EVENT_PHASE_BEGIN,
+                                       LS_EVENT_PHASE_END,    LS_EVENT_STEP,         LS_EVENT_BLOCKED,
+                                       LS_EVENT_COMM_WORK,    LS_EVENT_BUCKET_READY, LS_EVENT_SPAN_READY,
+                                       LS_EVENT_BUCKET_START, LS_EVENT_BATCH,        LS_EVENT_SAMPLE,
+                                       LS_EVENT_METADATA,     LS_EVENT_CLOCK,        LS_EVENT_OPERATION,
+                                       LS_EVENT_END };
 
 static void write_rank(wild *w, const char *at, int rank)
 {
     char head[512];
-    ls__record *record;
     void *memory = aligned_alloc(64, (ls__ring_bytes(RING) + 63) / 64 * 64);
     memset(memory, 0, ls__ring_bytes(RING));
     ls__ring *ring = ls__ring_init(memory, RING);
@@ -71,17 +70,18 @@ static void write_rank(wild *w, const char *at, int rank)
              "\"cores\":\"\\\"><i>\",\"threads\":%d,\"transport\":\"shm\",\"start\":0,\"time\":%g}",
              rank, 1 + (int)any(w, 5), (int)any(w, 3), any(w, 2) ? (int)getpid() : -1, (int)any(w, 3),
              any(w, 2) ? 1e300 : 1e9);
-    check_ok(ls__record_open(&record, at, rank, head, ring, 0));
+    ls__event_file *record = ls__event_file_new(ring);
+    check_ok(ls__event_file_start(record, at, rank, head, 0));
     for (uint32_t i = 0; i < 6; i++) {
-        ls__record_name(record, LS__NAME_SPAN, i, names[any(w, 6)]);
-        ls__record_name(record, LS__NAME_OPERATION, i, names[any(w, 6)]);
-        ls__record_name(record, LS__NAME_THREAD, i, names[any(w, 6)]);
+        ls__event_file_name(record, LS_NAME_SPAN, i, names[any(w, 6)]);
+        ls__event_file_name(record, LS_NAME_OPERATION, i, names[any(w, 6)]);
+        ls__event_file_name(record, LS_NAME_THREAD, i, names[any(w, 6)]);
     }
     int64_t time = 1000000;
     uint64_t call = 0, step = 0;
     int n = 200 + (int)any(w, 1500);
     for (int i = 0; i < n; i++) {
-        ls__event_kind kind = kinds[any(w, 16)];
+        ls_event_kind kind = kinds[any(w, 16)];
         uint64_t a = number(w), b = number(w);
         time += any(w, 50) ? (int64_t)any(w, 2000000) : (int64_t)(number(w) >> 12) - (int64_t)any(w, 9000000);
         /* Some sense in it, or nothing would be found that could be shown. */
@@ -96,9 +96,9 @@ static void write_rank(wild *w, const char *at, int rank)
         if (kind == LS_EVENT_CLOCK && any(w, 4)) continue;
         if (kind == LS_EVENT_END && any(w, 50)) continue;
         ls__ring_add_at(ring, time, kind, a, b);
-        if (i % 1000 == 999) ls__record_drain(record, 0);
+        if (i % 1000 == 999) ls__event_file_drain(record, false);
     }
-    ls__record_close(&record);
+    ls__event_file_free(&record);
     free(memory);
 }
 

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
-#include "record/record.h"
+#include "record/event_file.h"
 #include "lockstep/measure.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -21,8 +21,8 @@ static void mend(uint8_t *data, size_t size)
     if (head > size - 24) return;
     uint64_t sum = XXH3_64bits(data, 16 + head);
     memcpy(data + 16 + head, &sum, sizeof sum);
-    for (size_t at = 24 + head; size - at >= sizeof(ls__record_block);) {
-        ls__record_block b;
+    for (size_t at = 24 + head; size - at >= sizeof(ls__event_file_block);) {
+        ls__event_file_block b;
         memcpy(&b, data + at, sizeof b);
         if (b.bytes > size - at - sizeof b) return;
         sum = XXH3_64bits(data + at + 8, sizeof b - 8 + b.bytes);

@@ -11,14 +11,14 @@
 #include <string.h>
 #include <cmocka.h>
 #include "base/file.h"
-#include "record/record.h"
+#include "record/event_file.h"
 #include "lockstep/measure.h"
 
 #define MS 1000000
 
 typedef struct rank_record {
     ls__ring *ring;
-    ls__record *record;
+    ls__event_file *file;
     int64_t shift; /* of this rank's clock */
     uint64_t cpu, delay, voluntary;
 } rank_record;
@@ -34,7 +34,8 @@ static inline void begin_record_on(rank_record *r, const char *folder, int rank,
     snprintf(head, sizeof head,
              "{\"rank\":%d,\"ranks\":%d,\"node\":%d,\"host\":\"h\",\"cores\":\"%d\",\"threads\":1,\"start\":1}", rank,
              ranks, node, core);
-    assert_int_equal(ls__record_open(&r->record, folder, rank, head, r->ring, segment), LS_OK);
+    r->file = ls__event_file_new(r->ring);
+    assert_int_equal(ls__event_file_start(r->file, folder, rank, head, segment), LS_OK);
 }
 
 /* Each rank on a core of its own. */
@@ -43,7 +44,7 @@ static inline void begin_record(rank_record *r, const char *folder, int rank, in
     begin_record_on(r, folder, rank, ranks, node, segment, rank);
 }
 
-static inline void add(rank_record *r, int64_t time, ls__event_kind kind, uint64_t a, uint64_t b)
+static inline void add(rank_record *r, int64_t time, ls_event_kind kind, uint64_t a, uint64_t b)
 {
     ls__ring_add_at(r->ring, time + r->shift, kind, a, b);
 }
@@ -65,20 +66,20 @@ static inline void end_killed(rank_record *r, const char *live, const char *fold
 {
     char from[200], to[200], *data;
     size_t bytes;
-    ls__record_drain(r->record, 1);
+    ls__event_file_drain(r->file, true);
     snprintf(from, sizeof from, "%s/rank-%d.bin", live, rank);
     snprintf(to, sizeof to, "%s/rank-%d.bin", folder_of_run, rank);
     assert_int_equal(ls__file_make_dir(folder_of_run), LS_OK);
     assert_int_equal(ls__file_read(from, 1 << 28, &data, &bytes), LS_OK);
     assert_int_equal(ls__file_write(to, data, bytes), LS_OK);
     free(data);
-    ls__record_close(&r->record);
+    ls__event_file_free(&r->file);
     free(r->ring);
 }
 
 static inline void end_record(rank_record *r)
 {
-    ls__record_close(&r->record);
+    ls__event_file_free(&r->file);
     free(r->ring);
 }
 

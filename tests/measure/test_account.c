@@ -15,7 +15,7 @@ typedef struct late {
     bool moved;           /* rank 1 is on another machine, whose clock moved after it was compared */
     bool marked, spread;  /* gradients are noted; what is lost in backward is lost before all of them, not before one */
     int64_t exchange;     /* more time that the exchange takes, which carries a bucket */
-    bool train;           /* facts as of 'lockstep train' */
+    bool train;           /* metadata as of 'lockstep train' */
     int64_t jitter;       /* what backward varies by, on both ranks, all over it */
     int counted;          /* the process's CPU time, 70 ms a step, is noted once in so many steps; 0: never */
     double copies;        /* GB/s that each rank copies; 0: not noted */
@@ -81,9 +81,9 @@ static void make_rank(const char *folder_of_run, const late *l, int k)
     rank_record r;
     begin_record(&r, "live", k, 2, l->moved ? k : 0, 0);
     if (k == 1) r.shift = l->shift;
-    if (l->copies > 0) ls__record_fact(r.record, LS_FACT_COPY, l->copies);
-    if (k == 1 && l->told) ls__record_clock(r.record, l->shift, 1000);
-    if (l->train) ls__record_fact(r.record, LS_FACT_TOKENS, 512);
+    if (l->copies > 0) ls__event_file_metadata(r.file, LS_METADATA_COPY, l->copies);
+    if (k == 1 && l->told) ls__event_file_clock(r.file, l->shift, 1000);
+    if (l->train) ls__event_file_metadata(r.file, LS_METADATA_TOKENS, 512);
     int64_t begin = INT64_C(3600) * 1000 * MS;
     for (int step = 1; step <= STEPS; step++) {
         int64_t mine = begin + arrival(l, k, step), other = begin + arrival(l, 1 - k, step);
@@ -102,7 +102,7 @@ static void make_rank(const char *folder_of_run, const late *l, int k)
         add(&r, done, LS_EVENT_BLOCKED, (uint64_t)step, (uint64_t)(done - at));
         sample(&r, done, 2 * MS, 0, true);
         begin = in_phase(&r, l, k, LS_PHASE_UPDATE, done, 3 * MS, step) + MS;
-        ls__record_drain(r.record, 0);
+        ls__event_file_drain(r.file, false);
     }
     add(&r, begin, LS_EVENT_STEP, STEPS + 1, 0);
     end_killed(&r, "live", folder_of_run, k);
@@ -436,10 +436,10 @@ static void communication_has_a_bound(void **state)
 static void calls_have_the_names_of_comm(void **state)
 {
     (void)state;
-    assert_string_equal(ls_call_name(0), "allreduce");
-    assert_string_equal(ls_call_name(8), "barrier");
-    assert_string_equal(ls_call_name(9), "apply");
-    assert_string_equal(ls_call_name(255), "unknown call");
+    assert_string_equal(ls_collective_name(0), "allreduce");
+    assert_string_equal(ls_collective_name(8), "barrier");
+    assert_string_equal(ls_collective_name(9), "parallel_for");
+    assert_string_equal(ls_collective_name(255), "unknown");
 }
 
 int main(void)

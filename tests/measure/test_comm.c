@@ -38,9 +38,9 @@ static void make_rank(const plan *p, int k, const char *to)
 {
     rank_record r;
     begin_record(&r, "live", k, 2, p->nodes > 1 ? k : 0, 0);
-    ls__record_fact(r.record, LS_FACT_OVERLAP, !p->no_overlap);
-    if (!p->foreign) ls__record_fact(r.record, LS_FACT_TOKENS, 512);
-    if (p->wire > 0) ls__record_fact(r.record, LS_FACT_WIRE, p->wire);
+    ls__event_file_metadata(r.file, LS_METADATA_OVERLAP, !p->no_overlap);
+    if (!p->foreign) ls__event_file_metadata(r.file, LS_METADATA_TOKENS, 512);
+    if (p->wire > 0) ls__event_file_metadata(r.file, LS_METADATA_WIRE, p->wire);
     int64_t begin = INT64_C(3600) * 1000 * MS;
     for (uint64_t step = 1; step <= STEPS; step++) {
         int64_t backward = begin + 8 * MS, end = backward + 10 * MS, done[BUCKETS], free = 0;
@@ -58,7 +58,7 @@ static void make_rank(const plan *p, int k, const char *to)
         int64_t out = finish(&r, end, done, step * BUCKETS);
         begin = out + 2 * MS;
         phase(&r, LS_PHASE_UPDATE, out, begin);
-        ls__record_drain(r.record, 0);
+        ls__event_file_drain(r.file, false);
     }
     add(&r, begin, LS_EVENT_STEP, STEPS + 1, 0);
     end_killed(&r, "live", to, k);

@@ -67,9 +67,10 @@ static void make_rank(const plan *p, int k, const char *to)
     snprintf(head, sizeof head,
              "{\"rank\":%d,\"ranks\":%d,\"node\":0,\"host\":\"h\",\"cores\":\"%d%s\",\"threads\":%d,\"start\":1}", k,
              p->ranks, p->cores ? 0 : k, p->cores > 1 ? "-" : "", p->cores ? p->cores : 1);
-    assert_int_equal(ls__record_open(&r.record, "live", k, head, r.ring, 0), LS_OK);
-    ls__record_fact(r.record, LS_FACT_TOKENS, 512);
-    ls__record_fact(r.record, LS_FACT_THREADS, p->threads ? p->threads : 1);
+    r.file = ls__event_file_new(r.ring);
+    assert_int_equal(ls__event_file_start(r.file, "live", k, head, 0), LS_OK);
+    ls__event_file_metadata(r.file, LS_METADATA_TOKENS, 512);
+    ls__event_file_metadata(r.file, LS_METADATA_THREADS, p->threads ? p->threads : 1);
     for (int step = 1; step <= STEPS + 1; step++) {
         int64_t last = 0, at = begin;
         for (int q = 0; q < p->ranks; q++) last = arrival(p, q, step) > last ? arrival(p, q, step) : last;
@@ -92,7 +93,7 @@ static void make_rank(const plan *p, int k, const char *to)
         }
         sample(&r, done, 2 * MS, p->calls, true);
         begin = phase(&r, LS_PHASE_UPDATE, done, 2 * MS, 0, 0);
-        ls__record_drain(r.record, 0);
+        ls__event_file_drain(r.file, false);
     }
     end_killed(&r, "live", to, k);
 }

@@ -19,11 +19,11 @@ static void write_rank(const char *at, int rank, int ranks, int events)
 {
     rank_record r;
     begin_record(&r, at, rank, ranks, 0, 0);
-    ls__record_name(r.record, LS__NAME_SPAN, 2, "h.1.weight");
-    ls__record_fact(r.record, LS_FACT_TOKENS, 512);
+    ls__event_file_name(r.file, LS_NAME_SPAN, 2, "h.1.weight");
+    ls__event_file_metadata(r.file, LS_METADATA_TOKENS, 512);
     for (int i = 0; i < events; i++) {
         add(&r, 1000 + i * 10, i % 4 ? LS_EVENT_SPAN_READY : LS_EVENT_STEP, i / 4 + 1, UINT64_MAX - i);
-        if (i % 1000 == 0) ls__record_drain(r.record, 0);
+        if (i % 1000 == 0) ls__event_file_drain(r.file, false);
     }
     end_record(&r);
 }
@@ -40,8 +40,8 @@ static void round_trip(void **state)
     assert_string_equal(r->cores, "0");
     assert_int_equal(count_kind(r, LS_EVENT_SPAN_READY), 3750);
     assert_int_equal(count_kind(r, LS_EVENT_STEP), 1250);
-    assert_true(r->facts[LS_FACT_TOKENS] == 512);
-    assert_true(r->facts[LS_FACT_SLOTS] != r->facts[LS_FACT_SLOTS]);
+    assert_true(r->metadata[LS_METADATA_TOKENS] == 512);
+    assert_true(r->metadata[LS_METADATA_SLOTS] != r->metadata[LS_METADATA_SLOTS]);
     assert_int_equal(r->n_spans, 3);
     assert_string_equal(r->span_names[2], "h.1.weight");
     assert_null(r->span_names[0]);
@@ -61,17 +61,17 @@ static void disk_is_bounded(void **state)
     struct stat now, old;
     ls_run *run;
     begin_record(&r, "bounded/events", 0, 1, 0, LIMIT);
-    ls__record_fact(r.record, LS_FACT_SLOTS, 8);
+    ls__event_file_metadata(r.file, LS_METADATA_SLOTS, 8);
     for (int i = 0; i < EVENTS; i++) {
         add(&r, 1000 + i * INT64_C(10000), LS_EVENT_STEP, i + 1, 0);
-        if (i % 1000 == 999) ls__record_drain(r.record, 0);
+        if (i % 1000 == 999) ls__event_file_drain(r.file, false);
     }
     end_record(&r);
     assert_int_equal(stat("bounded/events/rank-0.bin", &now), 0);
     assert_int_equal(stat("bounded/events/rank-0.old.bin", &old), 0);
-    assert_true(now.st_size + old.st_size <= 2 * (LIMIT + (int)LS__RECORD_BLOCK_BYTES + 64));
+    assert_true(now.st_size + old.st_size <= 2 * (LIMIT + (int)LS__EVENT_FILE_BLOCK_BYTES + 64));
     assert_int_equal(ls_run_open(&run, "bounded", NULL), LS_OK);
-    assert_true(run->rank[0].facts[LS_FACT_SLOTS] == 8);
+    assert_true(run->rank[0].metadata[LS_METADATA_SLOTS] == 8);
     assert_int_equal(run->steps[run->n_steps - 1].number, EVENTS); /* the newest are there, without gaps */
     assert_true(run->n_steps > 10000);
     assert_int_equal(run->steps[0].number, EVENTS - (int64_t)run->n_steps + 1);
@@ -119,7 +119,7 @@ static void a_full_disk_ends_the_record_only(void **state)
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
     for (int i = 0; i < 100000; i++) {
         add(&r, 1000 + i * INT64_C(10000), LS_EVENT_STEP, i + 1, 0);
-        if (i % 1000 == 999) ls__record_drain(r.record, 1);
+        if (i % 1000 == 999) ls__event_file_drain(r.file, true);
     }
     end_record(&r);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
@@ -140,16 +140,16 @@ static void a_look_sees_what_was_before_the_new_file(void **state)
     ls_run *run;
     int i = 0;
     begin_record(&r, "seam/events", 0, 1, 0, 1 << 20);
-    ls__record_fact(r.record, LS_FACT_TOKENS, 77);
+    ls__event_file_metadata(r.file, LS_METADATA_TOKENS, 77);
     do {
         add(&r, 1000 + i, LS_EVENT_STEP, i + 1, 0);
-        if (++i % 1000 == 0) ls__record_drain(r.record, 1);
+        if (++i % 1000 == 0) ls__event_file_drain(r.file, true);
     } while (stat("seam/events/rank-0.old.bin", &s));
     ls_run_options look = { .newest_bytes = 1 << 16 };
     assert_int_equal(ls_run_open(&run, "seam", &look), LS_OK);
     assert_in_range(run->n_steps, 1000, 20000);
     assert_int_equal(run->steps[run->n_steps - 1].number, i - 1); /* the last one goes on */
-    assert_true(run->rank[0].facts[LS_FACT_TOKENS] == 77);
+    assert_true(run->rank[0].metadata[LS_METADATA_TOKENS] == 77);
     ls_run_free(&run);
     end_record(&r);
 }
@@ -180,7 +180,7 @@ static void a_gap_is_no_long_step(void **state)
         add(&r, i * MS, LS_EVENT_STEP, i, 0);
         add(&r, i * MS, LS_EVENT_PHASE_BEGIN, LS_PHASE_FORWARD, 0);
         if (i < 5) add(&r, i * MS + MS / 2, LS_EVENT_PHASE_END, LS_PHASE_FORWARD, 0);
-        ls__record_drain(r.record, 0);
+        ls__event_file_drain(r.file, false);
     }
     for (int i = 0; i < 20000; i++) add(&r, 6 * MS + i, i ? LS_EVENT_SPAN_READY : LS_EVENT_STEP, 6, 0);
     for (int i = 100; i <= 103; i++) add(&r, i * MS, LS_EVENT_STEP, i, 0);
@@ -325,10 +325,11 @@ static void names_are_printable(void **state)
     ls_run *run;
     size_t bytes = (ls__ring_bytes(1 << 10) + 63) / 64 * 64;
     r = (rank_record){ .ring = ls__ring_init(memset(aligned_alloc(64, bytes), 0, bytes), 1 << 10) };
-    assert_int_equal(ls__record_open(&r.record, "names/events", 0,
-                                     "{\"rank\":0,\"ranks\":1,\"host\":\"a\\u001b[2J\\u009b\\u202eb\"}", r.ring, 0),
+    r.file = ls__event_file_new(r.ring);
+    assert_int_equal(ls__event_file_start(r.file, "names/events", 0,
+                                          "{\"rank\":0,\"ranks\":1,\"host\":\"a\\u001b[2J\\u009b\\u202eb\"}", 0),
                      LS_OK);
-    ls__record_name(r.record, LS__NAME_SPAN, 0, "w\xc3\xa4\033]0;x\007\xff");
+    ls__event_file_name(r.file, LS_NAME_SPAN, 0, "w\xc3\xa4\033]0;x\007\xff");
     end_record(&r);
     assert_int_equal(ls_run_open(&run, "names", NULL), LS_OK);
     assert_string_equal(run->rank[0].host, "a\\x1b[2J\\xc2\\x9b\\xe2\\x80\\xaeb");

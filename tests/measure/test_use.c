@@ -40,10 +40,10 @@ static void make_rank(const plan *p, const char *at, int k)
 {
     rank_record r;
     begin_record_on(&r, "live", k, p->ranks, 0, 0, p->one_core ? 0 : k);
-    ls__record_name(r.record, LS__NAME_THREAD, 0, "main");
-    ls__record_name(r.record, LS__NAME_THREAD, 1, "ls-load-0");
-    ls__record_fact(r.record, LS_FACT_FLOPS, 1e9);
-    if (p->peak[k] > 0) ls__record_fact(r.record, LS_FACT_PEAK, p->peak[k]);
+    ls__event_file_name(r.file, LS_NAME_THREAD, 0, "main");
+    ls__event_file_name(r.file, LS_NAME_THREAD, 1, "ls-load-0");
+    ls__event_file_metadata(r.file, LS_METADATA_FLOPS, 1e9);
+    if (p->peak[k] > 0) ls__event_file_metadata(r.file, LS_METADATA_PEAK, p->peak[k]);
     int64_t begin = INT64_C(3600) * 1000 * MS, start = begin, sampled = 0;
     for (int step = 1; step <= STEPS; step++) {
         int64_t mine = begin + arrival(p, k, step), last = mine;
@@ -59,7 +59,7 @@ static void make_rank(const plan *p, const char *at, int k)
         add(&r, last + 2 * MS, LS_EVENT_COLL_DONE, (uint64_t)step, 0);
         add(&r, last + 2 * MS, LS_EVENT_BLOCKED, (uint64_t)step, (uint64_t)(last + 2 * MS - mine));
         begin = last + 5 * MS;
-        ls__record_drain(r.record, 0);
+        ls__event_file_drain(r.file, false);
     }
     add_samples(&r, p, start, begin);
     if (p->row_cpu) add(&r, begin, LS_EVENT_SAMPLE, p->row << 8 | LS_SAMPLE_THREAD, p->row_cpu);

@@ -3,7 +3,7 @@
 #include <sys/stat.h>
 #include "record/energy.h"
 #include "base/file.h"
-#include "record/sample.h"
+#include "record/counters.h"
 #include "folder.h"
 
 static void put(const char *zone, const char *file, const char *text)
@@ -99,19 +99,19 @@ static void what_is_not_there_or_not_ours_is_told_apart(void **state)
 static void samples_have_it(void **state)
 {
     (void)state;
-    ls__sampler s;
-    ls__event got[256];
+    ls__counters s;
+    ls_event got[256];
     uint64_t position = 0, missed = 0, seen[2] = { 0 };
     size_t bytes = (ls__ring_bytes(256) + 63) / 64 * 64, n = 0;
     void *memory = aligned_alloc(64, bytes);
     memset(memory, 0, bytes);
     ls__ring *ring = ls__ring_init(memory, 256);
     make_machine("sampled");
-    ls__sampler_open(&s, "sampled");
-    ls__sample_process(&s, ring, ls_now(), true);
+    ls__counters_open(&s, "sampled");
+    ls__counters_sample_process(&s, ring, ls_now(), true);
     put("sampled/intel-rapl:0", "energy_uj", "4000\n");
-    ls__sample_process(&s, ring, ls_now(), false); /* not yet due */
-    ls__sample_process(&s, ring, ls_now(), true);
+    ls__counters_sample_process(&s, ring, ls_now(), false); /* not yet due */
+    ls__counters_sample_process(&s, ring, ls_now(), true);
     size_t count = ls__ring_read(ring, &position, got, 256, &missed);
     for (size_t i = 0; i < count; i++)
         if (got[i].kind == LS_EVENT_SAMPLE && got[i].a == LS_SAMPLE_ENERGY) {
@@ -121,7 +121,7 @@ static void samples_have_it(void **state)
     assert_int_equal(n, 2);
     assert_int_equal(seen[0], 0);
     assert_int_equal(seen[1], 3000);
-    ls__sampler_close(&s);
+    ls__counters_close(&s);
     free(memory);
 }
 

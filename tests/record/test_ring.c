@@ -14,7 +14,7 @@ static void events_come_back_in_order(void **state)
 {
     (void)state;
     ls__ring *ring = new_ring(16);
-    ls__event got[20];
+    ls_event got[20];
     uint64_t position = 0, missed = 0;
     assert_int_equal(ls__ring_read(ring, &position, got, 20, &missed), 0);
     for (uint64_t i = 0; i < 10; i++) ls__ring_add(ring, LS_EVENT_STEP, i, 100 + i);
@@ -36,7 +36,7 @@ static void what_was_overwritten_is_counted(void **state)
 {
     (void)state;
     ls__ring *ring = new_ring(16);
-    ls__event got[40];
+    ls_event got[40];
     uint64_t position = 0, missed = 0;
     for (uint64_t i = 0; i < 40; i++) ls__ring_add(ring, LS_EVENT_STEP, i, 0);
     assert_int_equal(ls__ring_read(ring, &position, got, 40, &missed), 16);
@@ -49,7 +49,7 @@ static void what_was_overwritten_is_counted(void **state)
 static uint32_t number_in(ls__ring *ring)
 {
     uint64_t position = ls__ring_head(ring), missed = 0;
-    ls__event got;
+    ls_event got;
     ls__ring_add(ring, LS_EVENT_STEP, 0, 0);
     assert_int_equal(ls__ring_read(ring, &position, &got, 1, &missed), 1);
     return got.thread;
@@ -143,7 +143,7 @@ static void racing_writers_lose_nothing_uncounted(void **state)
     pthread_t threads[WRITERS];
     atomic_store(&writing, WRITERS);
     for (int i = 0; i < WRITERS; i++) check_ok(ls__thread_start(&threads[i], "writer", write_many, ring));
-    ls__event got[256];
+    ls_event got[256];
     uint64_t position = 0, missed = 0, seen = 0, last[WRITERS] = { 0 };
     for (int more = 1; more;) {
         more = atomic_load(&writing) > 0;

@@ -4,7 +4,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "record/sample.h"
+#include "record/counters.h"
 
 #define MS 1000000
 
@@ -29,18 +29,18 @@ static pid_t start_rival(cpu_set_t *before)
 static void what_was_lost_belongs_to_the_time_before(void **state)
 {
     (void)state;
-    ls__sampler s;
+    ls__counters s;
     cpu_set_t before;
-    ls__sampler_open(&s, NULL);
+    ls__counters_open(&s, NULL);
     if (s.schedstat < 0) skip(); /* the kernel does not tell */
     pid_t rival = start_rival(&before);
     int64_t end = ls_now() + 400 * MS, lost = 0;
     int taken = 0, wrong = 0;
-    ls__thread_counts last = ls__sample_take(&s, ls_now());
+    ls__thread_counts last = ls__counters_sample(&s, ls_now());
     while (ls_now() < end) {
         s.saved = 64 * s.cost; /* as if there had been time enough to pay for it */
         s.taken = 0;
-        ls__thread_counts c = ls__sample_take(&s, ls_now());
+        ls__thread_counts c = ls__counters_sample(&s, ls_now());
         assert_true(c.taken);
         int64_t wall = c.time - last.time, told = (int64_t)(c.cpu - last.cpu) + (int64_t)(c.delay - last.delay);
         lost += (int64_t)(c.delay - last.delay);
@@ -51,7 +51,7 @@ static void what_was_lost_belongs_to_the_time_before(void **state)
     kill(rival, SIGKILL);
     waitpid(rival, NULL, 0);
     sched_setaffinity(0, sizeof before, &before);
-    ls__sampler_close(&s);
+    ls__counters_close(&s);
     if (lost < 20 * MS) skip(); /* the rival never ran */
     print_message("%d samples, %lld ms lost, %d wrong\n", taken, (long long)lost / MS, wrong);
     assert_true(wrong <= 10);
@@ -60,11 +60,11 @@ static void what_was_lost_belongs_to_the_time_before(void **state)
 static void samples_are_left_out_where_they_would_cost_too_much(void **state)
 {
     (void)state;
-    ls__sampler s;
-    ls__sampler_open(&s, NULL);
+    ls__counters s;
+    ls__counters_open(&s, NULL);
     int taken = 0;
-    for (int i = 0; i < 100000; i++) taken += ls__sample_take(&s, ls_now()).taken;
-    ls__sampler_close(&s);
+    for (int i = 0; i < 100000; i++) taken += ls__counters_sample(&s, ls_now()).taken;
+    ls__counters_close(&s);
     /* what was saved up, and then one each 330 times its cost */
     assert_in_range(taken, 1, 2000);
 }
@@ -72,32 +72,32 @@ static void samples_are_left_out_where_they_would_cost_too_much(void **state)
 static void a_late_mark_is_sampled(void **state)
 {
     (void)state;
-    ls__sampler s;
-    ls__sampler_open(&s, NULL);
+    ls__counters s;
+    ls__counters_open(&s, NULL);
     int64_t now = s.last;
     s.saved = 8 * s.cost; /* not enough to sample for the sake of it */
     for (int step = 0; step < 20; step++)
-        for (size_t place = 0; place < 3; place++) assert_false(ls__sample_is_due(&s, now += MS, place));
-    assert_true(ls__sample_is_due(&s, now += 2 * MS, 0));
-    assert_false(ls__sample_is_due(&s, now += MS, 1));
+        for (size_t place = 0; place < 3; place++) assert_false(ls__counters_is_due(&s, now += MS, place));
+    assert_true(ls__counters_is_due(&s, now += 2 * MS, 0));
+    assert_false(ls__counters_is_due(&s, now += MS, 1));
     s.saved = 0;
-    assert_false(ls__sample_is_due(&s, now += 2 * MS, 2));
-    ls__sampler_close(&s);
+    assert_false(ls__counters_is_due(&s, now += 2 * MS, 2));
+    ls__counters_close(&s);
 }
 
 static void a_sleep_is_counted_after_work(void **state)
 {
     (void)state;
-    ls__sampler s;
-    ls__sampler_open(&s, NULL);
+    ls__counters s;
+    ls__counters_open(&s, NULL);
     int64_t until = ls_now() + 5 * MS;
-    ls__thread_counts first = ls__sample_take(&s, ls_now());
+    ls__thread_counts first = ls__counters_sample(&s, ls_now());
     while (ls_now() < until) {
     }
-    ls__thread_counts work = ls__sample_take(&s, ls_now());
+    ls__thread_counts work = ls__counters_sample(&s, ls_now());
     usleep(5000);
-    ls__thread_counts slept = ls__sample_take(&s, ls_now());
-    ls__sampler_close(&s);
+    ls__thread_counts slept = ls__counters_sample(&s, ls_now());
+    ls__counters_close(&s);
     assert_true(first.taken && work.taken && slept.taken);
     assert_true(work.cpu - first.cpu > MS); /* a busy machine may leave it less than 5 */
     assert_true(slept.voluntary > work.voluntary);

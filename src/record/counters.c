@@ -1,5 +1,5 @@
 /* See sample.h. Everything is read without the heap. */
-#include "record/sample.h"
+#include "record/counters.h"
 
 #include <fcntl.h>
 #include <math.h>
@@ -30,7 +30,7 @@ static size_t read_small(const char *path, char *out, size_t bytes)
 }
 
 /* ns that the thread could run but had no core, by the kernel's count; 0: it does not tell. */
-static uint64_t read_delay(const ls__sampler *s)
+static uint64_t read_delay(const ls__counters *s)
 {
     char text[96], *end;
     ssize_t n = s->schedstat < 0 ? 0 : pread(s->schedstat, text, sizeof text - 1, 0);
@@ -43,7 +43,7 @@ static uint64_t read_delay(const ls__sampler *s)
 /* Reads no more than it must, because each call costs microseconds where caches are cold. A thread that was on its core all the time since
  * the last sample has neither slept nor waited for one. What one that did not sleep lost, it lost to another thread, if it was switched from,
  * and else to the machine's host. Only of one that slept as well must the kernel's own count of waiting be asked for. */
-static void count_thread(const ls__sampler *s, ls__thread_counts *c)
+static void count_thread(const ls__counters *s, ls__thread_counts *c)
 {
     enum { NOTHING = 2000 };
     struct rusage usage;
@@ -69,10 +69,10 @@ static void count_thread(const ls__sampler *s, ls__thread_counts *c)
     if (before->taken) c->delay += more < (uint64_t)(lost > 0 ? lost : 0) ? more : (uint64_t)(lost > 0 ? lost : 0);
 }
 
-void ls__sampler_open(ls__sampler *s, const char *powercap)
+void ls__counters_open(ls__counters *s, const char *powercap)
 {
     enum { TRIES = 5 };
-    *s = (ls__sampler){ .schedstat = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC), .cost = INT64_MAX };
+    *s = (ls__counters){ .schedstat = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC), .cost = INT64_MAX };
     for (int i = 0; i < TRIES; i++) {
         ls__thread_counts c = { .time = ls_now() };
         count_thread(s, &c);
@@ -85,14 +85,14 @@ void ls__sampler_open(ls__sampler *s, const char *powercap)
     s->saved = SAVED * s->cost;
 }
 
-void ls__sampler_close(ls__sampler *s)
+void ls__counters_close(ls__counters *s)
 {
     if (s->schedstat >= 0) close(s->schedstat);
     s->schedstat = -1;
     ls__energy_close(&s->energy);
 }
 
-ls__thread_counts ls__sample_take(ls__sampler *s, int64_t now)
+ls__thread_counts ls__counters_sample(ls__counters *s, int64_t now)
 {
     enum { TRIES = 3 };
     ls__thread_counts c = { .time = now };
@@ -117,10 +117,10 @@ ls__thread_counts ls__sample_take(ls__sampler *s, int64_t now)
     return c;
 }
 
-bool ls__sample_is_due(ls__sampler *s, int64_t now, size_t place)
+bool ls__counters_is_due(ls__counters *s, int64_t now, size_t place)
 {
     enum { LEAST = 20000 };
-    float *usual = &s->usual[place % LS__SAMPLE_PLACES], took = (float)(now - s->marked);
+    float *usual = &s->usual[place % LS__COUNTERS_PLACES], took = (float)(now - s->marked);
     bool late = *usual > 0 && took > 1.25f * *usual + LEAST;
     s->marked = now;
     /* Falls fast and rises slowly: one late step is not usual. */
@@ -128,7 +128,7 @@ bool ls__sample_is_due(ls__sampler *s, int64_t now, size_t place)
     return (late && s->saved > 4 * s->cost) || (s->saved > SAVED / 2 * s->cost && now - s->taken > 4 * APART * s->cost);
 }
 
-void ls__sample_put(ls__ring *ring, const ls__thread_counts *c)
+void ls__thread_counts_add(ls__ring *ring, const ls__thread_counts *c)
 {
     if (!c->taken) return;
     ls__ring_add_at(ring, c->time, LS_EVENT_SAMPLE, LS_SAMPLE_MAIN_CPU, c->cpu);
@@ -172,7 +172,7 @@ static void sample_resident(ls__ring *ring, int64_t now)
         ls__ring_add_at(ring, now, LS_EVENT_SAMPLE, LS_SAMPLE_RESIDENT, pages * (uint64_t)sysconf(_SC_PAGESIZE));
 }
 
-void ls__sample_process(ls__sampler *s, ls__ring *ring, int64_t now, bool all)
+void ls__counters_sample_process(ls__counters *s, ls__ring *ring, int64_t now, bool all)
 {
     struct rusage usage;
     if ((now - s->last_process < PROCESS_NS && !all) || getrusage(RUSAGE_SELF, &usage)) return;

@@ -1,0 +1,246 @@
+/* lockstep/record.h: what a rank does and when, recorded to a file that `lockstep report` and lockstep/measure.h read.
+ *
+ *     ls_record *record;
+ *     if (ls_record_open(&record, "run/events", &(ls_record_options){ .rank = 0, .ranks = 2 })) ...
+ *     for (step = 1; step <= steps; step++) {
+ *         ls_record_step(record, step);
+ *         ls_record_begin(record, LS_PHASE_DATA);
+ *         ...
+ *         ls_record_end(record, LS_PHASE_DATA);
+ *     }
+ *     ls_record_free(&record);
+ *
+ * Any program can record: no world and no collectives of lockstep are needed, only the number of this rank. A world (lockstep/comm.h)
+ * has a record of its own, ls_world_record(), to which its collectives and reducers add their events.
+ *
+ * Threads  a record belongs to one thread at a time, the one that makes the steps. ls_record_event() and ls_record_collective() may
+ *          be called by any thread, also at the same time.
+ * Failure  only opening and starting can fail. A disk that becomes full ends the recording with one warning in the log, not the
+ *          program. Every other call does nothing if its record is NULL.
+ * Cost     a call takes about 50 ns. While a file is written, marks also sample the kernel's counters, which takes some
+ *          microseconds but never more than a hundredth of the time. 1 MiB of memory, and files of at most twice `segment_bytes`.
+ * Fork     not usable in a child of fork().
+ * Several  a process may have any number of records, each for another rank or folder. */
+#ifndef LOCKSTEP_RECORD_H
+#define LOCKSTEP_RECORD_H
+
+#include "lockstep/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Recording. */
+
+typedef struct ls_record ls_record;
+
+typedef struct ls_record_options {
+    int rank, ranks;       /* which of how many; ranks 0: 1 */
+    int node;              /* the machine that it runs on, counted from 0 */
+    int local_rank;        /* its number among the ranks of its node */
+    const char *transport; /* what carries data between the ranks, at most 7 characters; NULL: "none" */
+    size_t segment_bytes;  /* the newest one or two such amounts are kept on disk; 0: 32 MiB */
+    void *reserved[2];
+} ls_record_options;
+
+/* Opens the record of one rank. `folder`: see ls_record_start(); NULL: the newest events stay in memory until that is called.
+ * `options` NULL: rank 0 of 1. On failure *out is NULL. */
+LS_API LS_MUST_CHECK ls_status ls_record_open(ls_record **out, const char *folder, const ls_record_options *options);
+/* Writes events to FOLDER/rank-R.bin from now on, with those that are in memory. The folder is made; an older file of this rank is
+ * replaced. LS_ESTATE if it is started already. */
+LS_API LS_MUST_CHECK ls_status ls_record_start(ls_record *record, const char *folder);
+/* Writes what is left and closes the file. Later events stay in memory. */
+LS_API void ls_record_stop(ls_record *record);
+/* Writes all events so far, for readers of a run that is still going. Otherwise a step does so every 0.25 s. */
+LS_API void ls_record_flush(ls_record *record);
+/* Stops and frees. Not for the record of a world, which the world frees. */
+LS_API void ls_record_free(ls_record **record);
+
+/* ---- Marks. */
+
+/* What a rank does with its time. Waiting and communication need no marks: collectives note them. */
+#define LS_PHASE_LIST(X)                    \
+    X(LS_PHASE_OTHER, 0, "other")           \
+    X(LS_PHASE_DATA, 1, "data")             \
+    X(LS_PHASE_FORWARD, 2, "forward")       \
+    X(LS_PHASE_BACKWARD, 3, "backward")     \
+    X(LS_PHASE_UPDATE, 4, "update")         \
+    X(LS_PHASE_WAIT, 5, "waiting")          \
+    X(LS_PHASE_COMM, 6, "communication")    \
+    X(LS_PHASE_CHECKPOINT, 7, "checkpoint") \
+    X(LS_PHASE_EVAL, 8, "eval")
+
+typedef enum ls_phase {
+#define X(name, value, text) name = (value),
+    LS_PHASE_LIST(X)
+#undef X
+} ls_phase;
+#define LS_PHASES 9
+
+/* "forward"; never NULL, also for numbers that are not a phase. */
+LS_API const char *ls_phase_name(ls_phase phase);
+
+/* Step `step` begins, and the one before ends. */
+LS_API void ls_record_step(ls_record *record, int64_t step);
+/* Phases nest: time counts for the innermost. */
+LS_API void ls_record_begin(ls_record *record, ls_phase phase);
+LS_API void ls_record_end(ls_record *record, ls_phase phase);
+
+/* ---- Collectives. */
+
+#define LS_COLLECTIVE_LIST(X)                                                                            \
+    X(LS_COLLECTIVE_ALLREDUCE, 0, "allreduce")                                                           \
+    X(LS_COLLECTIVE_REDUCE, 1, "reduce")                                                                 \
+    X(LS_COLLECTIVE_REDUCE_SCATTER, 2, "reduce_scatter")                                                 \
+    X(LS_COLLECTIVE_ALLGATHER, 3, "allgather")                                                           \
+    X(LS_COLLECTIVE_BROADCAST, 4, "broadcast")                                                           \
+    X(LS_COLLECTIVE_GATHER, 5, "gather")                                                                 \
+    X(LS_COLLECTIVE_SCATTER, 6, "scatter")                                                               \
+    X(LS_COLLECTIVE_ALLTOALL, 7, "alltoall")                                                             \
+    X(LS_COLLECTIVE_BARRIER, 8, "barrier")                                                               \
+    X(LS_COLLECTIVE_PARALLEL_FOR, 9, "parallel_for") /* a loop whose chunks the ranks of a node share */ \
+    X(LS_COLLECTIVE_SEND, 10, "send")                                                                    \
+    X(LS_COLLECTIVE_RECEIVE, 11, "receive")
+
+typedef enum ls_collective_kind {
+#define X(name, value, text) name = (value),
+    LS_COLLECTIVE_LIST(X)
+#undef X
+} ls_collective_kind;
+#define LS_COLLECTIVE_KINDS 12
+
+/* "allreduce"; never NULL. */
+LS_API const char *ls_collective_name(uint8_t kind);
+
+/* A collective as one rank saw it. Ranks are joined by (group, number). */
+typedef struct ls_collective {
+    uint64_t group;  /* a number or hash that is the same on all its members; 0: the group of all ranks */
+    uint64_t number; /* of the collective in its group, counted alike on all members */
+    ls_collective_kind kind;
+    size_t bytes;    /* of this rank's data */
+    int64_t arrived; /* ls_now() when this rank called it */
+    int64_t done;    /* and when its result was there */
+    int64_t
+        blocked; /* ns until `done` in which the thread that makes the steps only waited; 0: it computed meanwhile */
+} ls_collective;
+
+/* Notes a collective that is done. */
+LS_API void ls_record_collective(ls_record *record, const ls_collective *collective);
+/* The word that events have for a collective: a hash of its group << 48 | its number. */
+LS_API uint64_t ls_collective_word(uint64_t group, uint64_t number);
+
+/* ---- Numbers and names. They hold for the whole record, also if they are set before ls_record_start(). */
+
+/* Numbers about a run that the analysis uses where they are known. */
+#define LS_METADATA_LIST(X)                                                                                           \
+    X(LS_METADATA_PEAK, 0, "peak_gflops") /* SGEMM on this rank's threads */                                          \
+    X(LS_METADATA_FLOPS, 1, "flops")      /* of this rank in a step */                                                \
+    X(LS_METADATA_TOKENS, 2, "tokens")    /* of all ranks in a step */                                                \
+    X(LS_METADATA_SLOTS, 3, "slots")      /* micro-batches of a step, of all ranks */                                 \
+    X(LS_METADATA_BUCKET, 4, "bucket_bytes")                                                                          \
+    X(LS_METADATA_BUCKETS, 5, "buckets")                                                                              \
+    X(LS_METADATA_WORKERS, 6, "workers")             /* of the loader; 0: none */                                     \
+    X(LS_METADATA_WORKERS_FIXED, 7, "workers_fixed") /* 1: set by the user, 0: found while running */                 \
+    X(LS_METADATA_PREFETCH, 8, "prefetch")           /* batches that are built ahead */                               \
+    X(LS_METADATA_THREADS, 9, "threads")             /* that compute */                                               \
+    X(LS_METADATA_PARAMETERS, 10, "parameters")                                                                       \
+    X(LS_METADATA_BARRIERS, 11, "barriers") /* 1: a barrier before each phase, on request */                          \
+    X(LS_METADATA_STAGED, 12, "staged")     /* 1: data is read from a local copy */                                   \
+    X(LS_METADATA_ENERGY, 13, "energy")     /* counters of energy: 0: none, 1: not readable for this user, 2: read */ \
+    X(LS_METADATA_COPY, 14, "copy_gbps")    /* GB/s that this rank reads and writes when all ranks copy */            \
+    X(LS_METADATA_OVERLAP, 15, "overlap")   /* 0: buckets are reduced after backward only */                          \
+    X(LS_METADATA_WIRE, 16, "wire_bytes")   /* of a gradient's element on its way; 2: bfloat16 */
+
+typedef enum ls_metadata_kind {
+#define X(name, value, text) name = (value),
+    LS_METADATA_LIST(X)
+#undef X
+} ls_metadata_kind;
+#define LS_METADATA_KINDS 17
+#define LS_METADATA_MAX   32 /* kinds that there may be in later versions */
+
+/* May be called again when the number changes. */
+LS_API void ls_record_metadata(ls_record *record, ls_metadata_kind kind, double value);
+
+typedef enum ls_name_kind {
+    LS_NAME_SPAN = 0,      /* of a gradient */
+    LS_NAME_OPERATION = 1, /* of an operation of the model */
+    LS_NAME_THREAD = 2,    /* of a thread; recorded by itself */
+} ls_name_kind;
+
+/* Names what events refer to by `index` (< 2^20). Copied, up to 200 bytes; replaces an earlier name. */
+LS_API void ls_record_name(ls_record *record, ls_name_kind kind, uint32_t index, const char *text);
+/* The clock of this rank's node was compared with that of rank 0's: it is `ahead` ns ahead, give or take `uncertainty`. Ranks of
+ * other nodes than rank 0's need it, or their times cannot be compared; it may be repeated, since clocks drift. */
+LS_API void ls_record_clock(ls_record *record, int64_t ahead, int64_t uncertainty);
+
+/* ---- Events. Steps, phases, collectives, metadata and clocks have functions above; the rest is added by ls_record_event().
+ *
+ * These lists are part of the file format: values never change, new ones are appended, readers skip those that they do not know. A
+ * "collective" in a field is ls_collective_word(). */
+#define LS_EVENT_LIST(X)                                                                                            \
+    X(LS_EVENT_NONE, 0, "none")                                                                                     \
+    X(LS_EVENT_COLL_START, 1, "collective started")  /* this rank arrived. a: collective, b: kind << 56 | bytes */  \
+    X(LS_EVENT_COLL_ARRIVED, 2, "all ranks arrived") /* reserved: the time is in COLL_DONE */                       \
+    X(LS_EVENT_COLL_DONE, 3, "collective done") /* a: collective, b: last rank << 48 | its arrival - ours in ns */  \
+    X(LS_EVENT_PHASE_BEGIN, 4, "phase begins")  /* a: ls_phase; phases nest */                                      \
+    X(LS_EVENT_PHASE_END, 5, "phase ends")      /* a: ls_phase */                                                   \
+    X(LS_EVENT_STEP, 6, "step begins")          /* a: step; it lasts until the next one begins */                   \
+    X(LS_EVENT_BLOCKED, 7, "blocked in a collective")  /* until now. a: collective, b: ns */                        \
+    X(LS_EVENT_COMM_WORK, 8, "progressed collectives") /* until now, while computing. a: ns */                      \
+    X(LS_EVENT_BUCKET_READY, 9, "bucket full")         /* a: bucket, b: bytes */                                    \
+    X(LS_EVENT_BUCKET_START, 10, "bucket started")     /* a: bucket, b: collective that reduces it */               \
+    X(LS_EVENT_SPAN_READY, 11, "gradient ready")       /* a: index of its name, b: micro-batch */                   \
+    X(LS_EVENT_BATCH, 12, "batch received")  /* a: ns it took to build, b: us since it was built << 32 |          \
+                                                           (worker + 1) << 16 | batches ready when it was asked for */ \
+    X(LS_EVENT_SAMPLE, 13, "sample")         /* a: ls_sample_kind, b: value */                                      \
+    X(LS_EVENT_METADATA, 14, "metadata")     /* a: ls_metadata_kind, b: bits of a double */                         \
+    X(LS_EVENT_CLOCK, 15, "clock compared")  /* a: ns ahead of rank 0's (signed), b: ns of uncertainty */           \
+    X(LS_EVENT_LOST, 16, "events lost")      /* before this. a: how many, overwritten before they were written */   \
+    X(LS_EVENT_END, 17, "record closed")     /* in order: the last step ends here */                                \
+    X(LS_EVENT_SPAN_USED, 18, "weight used") /* in forward. a: index of its gradient's name */                      \
+    X(LS_EVENT_OPERATION, 32, "operation")   /* until now. a: index of its name << 1 | backward, b: ns */
+
+typedef enum ls_event_kind {
+#define X(name, value, text) name = (value),
+    LS_EVENT_LIST(X)
+#undef X
+} ls_event_kind;
+
+/* What a sample is of: counters of this process since its start, unless the comment says otherwise. */
+#define LS_SAMPLE_LIST(X)                                                                                 \
+    X(LS_SAMPLE_CPU, 0, "cpu ns")                    /* of all threads */                                 \
+    X(LS_SAMPLE_MAIN_CPU, 1, "cpu ns of the thread") /* that makes the steps */                           \
+    X(LS_SAMPLE_DELAY, 2, "run-queue delay ns")      /* of the same thread */                             \
+    X(LS_SAMPLE_VOLUNTARY, 3, "voluntary switches")                                                       \
+    X(LS_SAMPLE_INVOLUNTARY, 4, "involuntary switches")                                                   \
+    X(LS_SAMPLE_MINOR, 5, "page faults")                                                                  \
+    X(LS_SAMPLE_MAJOR, 6, "page faults from disk")                                                        \
+    X(LS_SAMPLE_RESIDENT, 7, "resident bytes")    /* now */                                               \
+    X(LS_SAMPLE_STEAL, 8, "steal ns")             /* of the machine, all cores */                         \
+    X(LS_SAMPLE_ENERGY, 9, "microjoules")         /* of the machine's packages, since the record began */ \
+    X(LS_SAMPLE_CORE, 10, "core")                 /* where the thread is now */                           \
+    X(LS_SAMPLE_THREAD, 11, "cpu ns of a thread") /* a: index of its name << 8 | this */                  \
+    X(LS_SAMPLE_READ, 12, "bytes read from disk")
+
+typedef enum ls_sample_kind {
+#define X(name, value, text) name = (value),
+    LS_SAMPLE_LIST(X)
+#undef X
+} ls_sample_kind;
+#define LS_SAMPLE_KINDS 13
+
+typedef struct ls_event {
+    int64_t time;    /* ls_now() */
+    uint32_t kind;   /* ls_event_kind */
+    uint32_t thread; /* which thread added it, counted from 0 in the order of their first events */
+    uint64_t a, b;   /* by kind */
+} ls_event;
+
+/* Adds an event. `time`: ls_now(), of this moment or earlier; 0: now. */
+LS_API void ls_record_event(ls_record *record, int64_t time, ls_event_kind kind, uint64_t a, uint64_t b);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
