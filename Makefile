@@ -1,15 +1,16 @@
 # A short front for CMake. The first two are all that a newcomer needs:
 #
-#   make demo      installs what is missing, builds, and shows what lockstep does
-#   make test      the same, and runs all tests
+#   make demo      make setup, make, and a demonstration of what lockstep does
+#   make test      installs what the tests need as well, builds, and runs all tests
 #
-#   make           builds
-#   make bench     measures, beside the peers that are installed
+#   make           configures and builds; installs nothing
+#   make setup     installs the packages that building and the demo need (Debian; see scripts/setup)
+#   make bench     benchmarks, against the peers that are installed
 #   make lint      formatting, shell scripts, man pages, layers
 #   make install   PREFIX=/usr/local, DESTDIR=; a PREFIX given here counts, else the one that was configured
 #   make clean
 #
-# SANITIZE=address,undefined or SANITIZE=thread builds in a folder of its own; CC=clang picks the compiler.
+# SANITIZE=address,undefined or SANITIZE=thread builds in a separate folder; CC=clang picks the compiler.
 SANITIZE ?=
 PREFIX   ?= /usr/local
 comma    := ,
@@ -19,23 +20,32 @@ BUILD    ?= build$(flavour)
 all: $(BUILD)/build.ninja
 	@cmake --build $(BUILD)
 
-$(BUILD)/build.ninja: | setup
+$(BUILD)/build.ninja:
 	@cmake -S . -B $(BUILD) -G Ninja -DCMAKE_INSTALL_PREFIX="$$(realpath -ms "$(PREFIX)")" -DLOCKSTEP_SANITIZE=$(SANITIZE) \
-	  $(if $(filter clang,$(CC)),-DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++) $(CMAKE_ARGS)
+	  $(if $(filter clang,$(CC)),-DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++) $(CMAKE_ARGS) || \
+	  { echo "Configuring failed. 'make setup' installs what the build needs." >&2; exit 1; }
 
 setup:
-	@scripts/setup
+	@scripts/setup build
 
-demo: all
+# setup comes first, also with -j, hence make within make.
+demo: setup
+	@$(MAKE) --no-print-directory all
 	@scripts/demo $(BUILD)
 
-test: all
+# A folder that was configured before the test packages were there is configured again.
+test:
+	@scripts/setup test
+	@$(MAKE) --no-print-directory $(BUILD)/build.ninja
+	@grep -q '^LOCKSTEP_TESTS:[A-Z]*=ON$$' $(BUILD)/CMakeCache.txt || cmake -DLOCKSTEP_TESTS=ON $(BUILD)
+	@cmake --build $(BUILD)
 	@ctest --test-dir $(BUILD) --output-on-failure -j 2 $(CTEST_ARGS)
 
 bench: all
 	@bench/run $(BUILD)
 
-lint: setup
+lint:
+	@scripts/setup test
 	@scripts/lint
 
 install: all
