@@ -2,6 +2,7 @@
 # and the man pages. (The MPI plug-ins install themselves: mpi.cmake.)
 install(TARGETS lockstep_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(TARGETS lockstep EXPORT lockstep-targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS lockstep_static ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY include/lockstep DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
 install(EXPORT lockstep-targets NAMESPACE lockstep:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/lockstep)
 
@@ -10,7 +11,21 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/lockstep-config-version.c
 install(FILES cmake/lockstep-config.cmake ${PROJECT_BINARY_DIR}/lockstep-config-version.cmake
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/lockstep)
 
-# Written when it is installed: only then is it known under which prefix.
+# The pkg-config file names what the archive needs (pkg-config --static). It is written at install time: only then is the
+# prefix known.
+get_property(needs GLOBAL PROPERTY LOCKSTEP_NEEDS)
+list(REMOVE_DUPLICATES needs)
+set(pc_requires)
+foreach(need ${needs})
+  if(need MATCHES "^PkgConfig::(.+)")
+    list(APPEND pc_requires ${${CMAKE_MATCH_1}_MODULE_NAME})
+  endif()
+endforeach()
+list(JOIN pc_requires " " pc_requires)
+set(pc_libs ${OpenMP_C_LIB_NAMES} pthread ${CMAKE_DL_LIBS} m)
+list(REMOVE_DUPLICATES pc_libs)
+list(TRANSFORM pc_libs PREPEND "-l")
+list(JOIN pc_libs " " pc_libs)
 set(AT @)
 configure_file(cmake/lockstep.pc.in ${PROJECT_BINARY_DIR}/generated/lockstep.pc.in @ONLY)
 install(CODE "configure_file(\"${PROJECT_BINARY_DIR}/generated/lockstep.pc.in\"
