@@ -18,6 +18,7 @@
 #include "base/text.h"
 #include "comm/identity.h"
 #include "data/tokenizer.h"
+#include "train/data_files.h"
 #include "train/hold_out.h"
 #include "train/training.h"
 
@@ -113,6 +114,21 @@ static ls_status open_tokenizer(evaluation *e, bool is_text, int vocab)
     return LS_OK;
 }
 
+/* What was held out of data that have changed since is not known: other documents might be chosen, which the run was trained on. */
+static ls_status check_unchanged(const evaluation *e)
+{
+    json_t *now;
+    if (e->o->n_data || e->rank) return LS_OK;
+    bool val = !(e->data.val_fraction > 0);
+    ls_status status = ls__data_files_json(e->data.data, e->data.n_data, &now);
+    if (!status && (status = ls__settings_check_files(e->run, val, now)))
+        status = ls__fail_within(status, "%s: %s; to evaluate on files as they are now, name them", e->o->model,
+                                 val ? "the run's validation data have changed"
+                                     : "the data have changed, so what was held out of them is not known");
+    json_decref(now);
+    return status;
+}
+
 /* Packed data that do not fill a sequence are one short sequence. */
 static ls_status open_data(evaluation *e, bool is_text)
 {
@@ -148,6 +164,7 @@ static ls_status open_model(evaluation *e)
     d->model.vocab = sizes.vocab;
     if ((status = ls__source_is_text(d->data, d->n_data, d, &is_text))) return status;
     if ((status = open_tokenizer(e, is_text, sizes.vocab))) return status;
+    if ((status = check_unchanged(e))) return status;
     if ((status = open_data(e, is_text))) return status;
     if ((status = ls_gpt2_open(&e->model, &sizes))) return status;
     if ((status = ls_model_bind(e->model, NULL, NULL, false))) return status;

@@ -192,7 +192,7 @@ int ls__settings_facts(const ls_train *t, ls__fact *out)
 /* ---- Writing. */
 
 /* Text as JSON. Bytes that are not UTF-8 are escaped. */
-static json_t *text_json(const char *text)
+json_t *ls__settings_name(const char *text)
 {
     if (!text) return json_null();
     const char *at = text;
@@ -217,7 +217,7 @@ static json_t *list_json(const char *const *list, size_t count)
 {
     json_t *out = json_array();
     for (size_t i = 0; i < count && out; i++)
-        if (json_array_append_new(out, text_json(list[i]))) {
+        if (json_array_append_new(out, ls__settings_name(list[i]))) {
             json_decref(out);
             out = NULL;
         }
@@ -243,7 +243,7 @@ static json_t *setting_json(const ls_train_options *o, const ls__setting *s)
     case LS__SET_CHOICE:
     case LS__SET_INPUT: return json_string(s->words[(int)x]);
     case LS__SET_TEXT:
-    case LS__SET_PATH: return text_json(text_of(o, s));
+    case LS__SET_PATH: return ls__settings_name(text_of(o, s));
     case LS__SET_PATHS: {
         size_t count;
         memcpy(&count, (const char *)p + sizeof(char *), sizeof count);
@@ -274,10 +274,11 @@ char *ls__settings_text(const ls_train *t)
     if (good) good = !json_object_set_new(all, "inject", inject_json(&shown.inject));
     char *here = getcwd(NULL, 0), *text = NULL;
     if (good)
-        root = json_pack("{s:s, s:o, s:I, s:{s:i, s:f, s:I}, s:O}", "lockstep", ls_version(), "folder", text_json(here),
-                         "parameters", (json_int_t)ls_model_size(t->model), "found", "threads", t->options.threads,
-                         "bucket-mb", (double)ls__ddp_bucket_bytes(t->parallel.ddp) / (1 << 20), "buckets",
-                         (json_int_t)ls_ddp_get_stats(t->parallel.ddp).buckets, "settings", all);
+        root = json_pack("{s:s, s:o, s:I, s:{s:i, s:f, s:I}, s:{s:O, s:O}, s:O}", "lockstep", ls_version(), "folder",
+                         ls__settings_name(here), "parameters", (json_int_t)ls_model_size(t->model), "found", "threads",
+                         t->options.threads, "bucket-mb", (double)ls__ddp_bucket_bytes(t->parallel.ddp) / (1 << 20),
+                         "buckets", (json_int_t)ls_ddp_get_stats(t->parallel.ddp).buckets, "files", "data", t->files[0],
+                         "val-data", t->files[1], "settings", all);
     /* 15 digits: what was written as 0.1 stays 0.1. */
     if (root) text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
     free(here);

@@ -4,6 +4,7 @@
 #ifndef LS_TRAIN_SETTINGS_H
 #define LS_TRAIN_SETTINGS_H
 
+#include <jansson.h>
 #include <stddef.h>
 #include "lockstep/train.h"
 
@@ -54,6 +55,13 @@ typedef struct ls__fact {
 enum { LS__MAX_FACTS = 64 };
 /* Those that all ranks must share; the training's data are among them. Returns how many. */
 int ls__settings_facts(const ls_train *t, ls__fact *out);
+
+/* A name as run.json has it: text, or {"bytes": "caf%E9.txt"} where it is not UTF-8. NULL: out of memory. */
+json_t *ls__settings_name(const char *text);
+
+/* LS_EINVAL, naming a file, unless the files of `data` (of `val_data`, if `val`) hold what they held when the run was started or resumed
+ * last. A run.json that does not say what they held is passed over. */
+LS_MUST_CHECK ls_status ls__settings_check_files(const ls_train_saved *saved, bool val, const json_t *now);
 
 /* The text of run.json, for a training that is open but for its run directory; the caller frees it. NULL: out of memory. */
 char *ls__settings_text(const ls_train *t);

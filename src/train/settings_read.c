@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include "base/file.h"
 #include "base/status.h"
+#include "train/data_files.h"
 #include "train/settings.h"
 
 enum { MAX_BYTES = 64 << 20 };
@@ -249,6 +250,13 @@ ls_status ls_train_saved_open(ls_train_saved **out, const char *run_dir)
     free(text);
     free(path);
     return status;
+}
+
+ls_status ls__settings_check_files(const ls_train_saved *public, bool val, const json_t *now)
+{
+    const saved *v = (const saved *)public;
+    const json_t *files = json_object_get(v->root, "files");
+    return ls__data_files_compare(json_object_get(files, val ? "val-data" : "data"), now);
 }
 
 void ls_train_saved_free(ls_train_saved **out)

@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "tensor/blas.h"
 #include "train/checkpoint.h"
+#include "train/data_files.h"
 #include "train/record.h"
 #include "train/profile.h"
 
@@ -137,6 +138,9 @@ static ls_status compare_with_run(const ls_train *t)
     ls_train_saved *saved;
     ls_status status = ls_train_saved_open(&saved, t->options.run_dir);
     if (!status) status = ls__settings_compare(t, &saved->options);
+    if (!status && (status = ls__settings_check_files(saved, false, t->files[0])))
+        status =
+            ls__fail_within(status, "%s: a run is resumed with the data that it was started with", t->options.run_dir);
     ls_train_saved_free(&saved);
     return status;
 }
@@ -161,6 +165,10 @@ static ls_status open_own(ls_train *t)
     if ((status = settle_sizes(t))) return status;
     if ((status = ls__train_open_data(t))) return status;
     t->data_hash = ls__train_hash_data(t);
+    if (o->run_dir && ls__train_is_first(t)) {
+        if ((status = ls__data_files_json(o->data, o->n_data, &t->files[0]))) return status;
+        if ((status = ls__data_files_json(o->val_data, o->n_val_data, &t->files[1]))) return status;
+    }
     if ((status = ls_gpt2_open(&t->model, &o->model))) return status;
     t->flops_per_token = count_flops(&o->model, o->length);
     t->data_at = ls_loader_tell(t->loader);
@@ -263,6 +271,7 @@ void ls_train_free(ls_train **train)
     ls_model_free(&t->model);
     ls__parallel_close(t);
     ls__train_close_data(t);
+    for (int i = 0; i < 2; i++) json_decref(t->files[i]);
     free(t->run_dir);
     free(t);
     *train = NULL;

@@ -57,6 +57,7 @@ struct ls_train {
     int n_facts;
     ls__run_dir run;  /* path NULL: none, or this is not the first rank */
     double data_hash; /* of samples of parts.train */
+    json_t *files[2]; /* what identifies the files of data and val_data, on the first rank */
     double flops_per_token;
     double peak_gflops; /* the best that was measured; 0: not yet */
 };
