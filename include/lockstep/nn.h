@@ -119,7 +119,7 @@ LS_API ls_tensor *ls_model_logits(ls_model *model, ls_tape *tape, const ls_model
 LS_API LS_MUST_CHECK ls_status ls_model_save(const ls_model *model, const char *folder);
 LS_API LS_MUST_CHECK ls_status ls_model_load(ls_model *model, const char *folder);
 /* The token that ends a text, which a saved config.json names as bos and eos token; < 0: none. By default it is GPT-2's own where
- * the vocabulary has it. A config.json that names this token already, perhaps among others, stays as it is. */
+ * the vocabulary has it. A config.json that was loaded and names such tokens stays as it is. */
 LS_API void ls_model_set_end(ls_model *model, int32_t token);
 /* What a folder's config.json says about a GPT-2; its weights are not looked at. */
 LS_API LS_MUST_CHECK ls_status ls_gpt2_options_read(const char *folder, ls_gpt2_options *out);

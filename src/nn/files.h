@@ -2,6 +2,7 @@
 #ifndef LS_NN_FILES_H
 #define LS_NN_FILES_H
 
+#include <stdbool.h>
 #include "lockstep/nn.h"
 
 /* Settings that a config.json asks for. Broken ones are LS_EFORMAT, other kinds of model LS_EUNSUPPORTED; *out is then
@@ -11,8 +12,8 @@ LS_MUST_CHECK ls_status ls__hf_config_read(const char *path, ls_gpt2_options *ou
 /* The text of a config.json; the caller frees it. `base` is that of the folder that the model came from, or NULL: all of it stays
  * but what is no longer true. `end` is the token that ends a text; < 0: none, LS__END_DEFAULT: not known. */
 LS_MUST_CHECK ls_status ls__hf_config_text(const char *base, const ls_gpt2_options *options, int32_t end, char **out);
-/* Makes `eos_token_id` of a config.json or generation_config.json name that token, unless it does, perhaps among others. */
-LS_MUST_CHECK ls_status ls__hf_config_set_end(char **text, int32_t end);
+/* Whether a config.json names tokens that end a text, and not this one. */
+bool ls__hf_config_has_other_end(const char *text, int32_t end);
 
 /* A flat block and what lies where in it. */
 typedef struct ls__weights {

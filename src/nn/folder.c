@@ -43,11 +43,8 @@ static ls_status write_config(const ls_model *m, const char *path)
 
 static ls_status write_generation(const ls_model *m, const char *folder)
 {
-    char *path = join(folder, "generation_config.json"), *text = strdup(m->generation);
-    ls_status status = path && text ? LS_OK : ls__fail(LS_ENOMEM, "%s: out of memory", folder);
-    if (!status && m->end >= 0) status = ls__hf_config_set_end(&text, m->end);
-    if (!status) status = ls__file_write(path, text, strlen(text));
-    free(text);
+    char *path = join(folder, "generation_config.json");
+    ls_status status = path ? ls__file_write(path, m->generation, strlen(m->generation)) : LS_ENOMEM;
     free(path);
     return status;
 }
@@ -93,11 +90,34 @@ ls_status ls_model_save(const ls_model *m, const char *folder)
     return status;
 }
 
+/* Weights in several files, or not as safetensors, are named as such. */
+static ls_status check_weights(const char *folder, const char *weights)
+{
+    static const struct {
+        const char *name, *why;
+    } others[] = { { "model.safetensors.index.json", "its weights are sharded over several files" },
+                   { "pytorch_model.bin", "its weights are in a file of torch" },
+                   { "pytorch_model.bin.index.json", "its weights are in files of torch" } };
+    ls_status status = LS_OK;
+    for (size_t i = 0; i < sizeof others / sizeof *others && !status && access(weights, F_OK); i++) {
+        char *other = join(folder, others[i].name);
+        if (!other) return LS_ENOMEM;
+        if (!access(other, F_OK))
+            status = ls__fail(LS_EUNSUPPORTED,
+                              "%s: %s, which cannot be read yet; save the model again as one model.safetensors, in "
+                              "transformers with save_pretrained(DIR, max_shard_size=\"1000GB\")",
+                              folder, others[i].why);
+        free(other);
+    }
+    return status;
+}
+
 ls_status ls_model_load(ls_model *m, const char *folder)
 {
     ls__weights sets[2];
     char *weights = join(folder, "model.safetensors");
     ls_status status = weights ? check_bound(m) : LS_ENOMEM;
+    if (!status) status = check_weights(folder, weights);
     list_weights(m, sets);
     if (!status) status = ls__weights_read(weights, sets, 2);
     if (!status && ls_model_gpt2(m)) status = keep_settings(&m->config, folder, "config.json");

@@ -20,13 +20,14 @@ static ls_status get_count(const char *name, const json_t *root, const char *key
 {
     const json_t *value = json_object_get(root, key);
     if (!value || json_is_null(value)) return LS_OK;
-    if (!json_is_integer(value) || json_integer_value(value) < 1 || json_integer_value(value) > INT32_MAX) {
+    double number = json_number_value(value);
+    if (!(number >= 1 && number <= INT32_MAX && number == (int)number)) {
         char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
         ls__fail(LS_EFORMAT, "%s: '%s' is %.60s, which is no count", name, key, text ? text : "?");
         free(text);
         return LS_EFORMAT;
     }
-    *out = (int)json_integer_value(value);
+    *out = (int)number;
     return LS_OK;
 }
 
@@ -98,6 +99,9 @@ ls_status ls__hf_config_parse(const char *name, const char *text, size_t bytes, 
 {
     json_error_t error;
     json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+    /* Fields that we do not know may have numbers that no 64-bit integer holds. */
+    if (!root && json_error_code(&error) == json_error_numeric_overflow)
+        root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &error);
     if (!root) return ls__fail(LS_EFORMAT, "%s: line %d, column %d: %s", name, error.line, error.column, error.text);
     ls_gpt2_options options;
     ls_status status = json_is_object(root) ? read_keys(name, root, &options)
@@ -131,18 +135,32 @@ static bool names(const json_t *value, double number)
     return found;
 }
 
-ls_status ls__hf_config_set_end(char **text, int32_t end)
+bool ls__hf_config_has_other_end(const char *text, int32_t end)
+{
+    json_t *root = json_loads(text, JSON_DECODE_INT_AS_REAL, NULL);
+    const json_t *value = json_object_get(root, "eos_token_id");
+    bool other = value && !json_is_null(value) && !names(value, end);
+    json_decref(root);
+    return other;
+}
+
+static bool is_set(const json_t *root, const char *key)
+{
+    const json_t *value = json_object_get(root, key);
+    return value && !json_is_null(value);
+}
+
+/* Only what is not said: who wrote another token there may generate with it. */
+static ls_status set_end(char **text, int32_t end)
 {
     static const char *const keys[] = { "eos_token_id", "bos_token_id" };
     char number[16];
     json_t *root = json_loads(*text, JSON_DECODE_INT_AS_REAL, NULL);
     ls_status status = LS_OK;
     snprintf(number, sizeof number, "%d", end);
-    /* Where texts begin with another token than they end with, that one stays. */
-    bool known = names(json_object_get(root, keys[0]), end);
-    for (int i = 0; i < 2 && !known && !status; i++)
-        if (i == 0 || json_object_get(root, keys[1]) == NULL || json_is_null(json_object_get(root, keys[1])))
-            status = ls__json_text_set(text, keys[i], number);
+    bool given = is_set(root, keys[0]);
+    for (int i = 0; i < 2 && !given && !status; i++)
+        if (!is_set(root, keys[i])) status = ls__json_text_set(text, keys[i], number);
     json_decref(root);
     return status;
 }
@@ -196,7 +214,7 @@ static ls_status update_config(const char *base, const ls_gpt2_options *o, int32
                             : ls__fail(LS_ENOMEM, "config.json: out of memory");
     if (!status) status = set_rates(&text, o, &was);
     if (!status) status = set_type(&text);
-    if (!status && end >= 0) status = ls__hf_config_set_end(&text, end);
+    if (!status && end >= 0) status = set_end(&text, end);
     if (status) free(text);
     *out = status ? NULL : text;
     return status;

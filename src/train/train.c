@@ -11,6 +11,9 @@
 #include <unistd.h>
 #include "base/status.h"
 #include "base/text.h"
+#include "base/log.h"
+#include "nn/files.h"
+#include "nn/model.h"
 #include "tensor/blas.h"
 #include "train/checkpoint.h"
 #include "train/data_files.h"
@@ -228,6 +231,18 @@ static ls_status open_run_dir(ls_train *t)
     return ls__parallel_agree(t, status);
 }
 
+/* Documents are separated by the tokenizer's end token; programs that generate stop at the one that config.json names. */
+static void warn_of_other_end(const ls_train *t)
+{
+    int32_t end = t->tokenizer ? ls_tokenizer_end(t->tokenizer) : -1;
+    if (t->options.init && !t->options.resume && ls__train_is_first(t) && end >= 0 && t->model->config &&
+        ls__hf_config_has_other_end(t->model->config, end))
+        ls__log(LS_LOG_WARNING,
+                "%s/config.json: eos_token_id does not name the tokenizer's end token, %d, which separates documents "
+                "in training; it is kept as it is",
+                t->options.init, end);
+}
+
 static ls_status open_all(ls_train *t)
 {
     ls_status status = ls__parallel_join(t);
@@ -235,6 +250,7 @@ static ls_status open_all(ls_train *t)
     if (!status) status = ls__parallel_agree(t, open_own(t));
     if (!status) status = ls__parallel_compare(t);
     if (!status) status = ls__parallel_open(t);
+    if (!status) warn_of_other_end(t);
     if (!status && t->options.resume) status = ls__checkpoint_resume(t);
     if (!status && t->options.run_dir) status = open_run_dir(t);
     if (!status && t->options.profile) status = ls__parallel_agree(t, ls__profile_open(t));
