@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+#include "base/file.h"
 #include "base/status.h"
 
 enum { MOST_LINES = 8 << 20 };
@@ -41,8 +43,16 @@ ls_status metrics_read(metrics *m, const char *run_dir)
     size_t room = 0;
     *m = (metrics){ 0 };
     snprintf(path, sizeof path, "%s/metrics.jsonl", run_dir);
-    FILE *f = fopen(path, "re");
-    if (!f) return LS_OK;
+    size_t bytes;
+    int fd;
+    if (access(path, F_OK)) return LS_OK;
+    ls_status status = ls__file_open(path, &fd, &bytes);
+    if (status) return status;
+    FILE *f = fdopen(fd, "r");
+    if (!f) {
+        close(fd);
+        return ls__fail_errno("%s: cannot be read", path);
+    }
     while (m->count < MOST_LINES && fgets(line, sizeof line, f)) {
         if (!strchr(line, '\n')) continue;
         metrics_line l = read_line(line);

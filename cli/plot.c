@@ -196,7 +196,7 @@ static ls_status plot_end(FILE *f, char **text, const size_t *bytes, const char 
     char svg[4096];
     bool png = n > 4 && !strcmp(path + n - 4, ".png");
     snprintf(svg, sizeof svg, "%.*s%s", (int)(png ? n - 4 : n), path, png ? ".svg" : "");
-    ls_status status = ls__file_write(svg, *text, *bytes);
+    ls_status status = ls__file_write_named(svg, *text, *bytes);
     free(*text);
     return status || !png ? status : make_png(svg, path);
 }

@@ -167,7 +167,7 @@ static void look_at_metrics(top_view *v, const char *path)
     char name[4096], text[4097], *end;
     v->loss = NAN;
     snprintf(name, sizeof name, "%s/metrics.jsonl", path);
-    int fd = open(name, O_RDONLY | O_CLOEXEC);
+    int fd = open(name, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a FIFO is not waited for */
     struct stat info;
     if (fd >= 0 && !fstat(fd, &info) && S_ISREG(info.st_mode)) {
         off_t from = info.st_size > 4096 ? info.st_size - 4096 : 0;

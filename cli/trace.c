@@ -50,7 +50,7 @@ static ls_status write_trace(const ls_run *run, const trace_options *o, const ch
 {
     bool plain = !strcmp(out, "-");
     ls__file_writer *file = NULL;
-    ls_status status = plain ? LS_OK : ls__file_writer_open(&file, out);
+    ls_status status = plain ? LS_OK : ls__file_writer_open_named(&file, out);
     if (status) return status;
     FILE *to = plain ? stdout : fopencookie(file, "w", (cookie_io_functions_t){ .write = pass_on });
     *written = to ? trace_write(to, run, o) : -1;

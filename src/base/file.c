@@ -2,12 +2,14 @@
  * -> fsync of the folder. A crash leaves the old file, or the new one, and perhaps a ".NAME.tmp-RANDOM" beside it. Nobody
  * can guess that name, and it is made new, so a link that someone put there is never written through.
  *
- * A device, a pipe or /dev/stdout cannot be replaced, and must not be: it is written to directly. */
+ * A device, a pipe or /dev/stdout cannot be replaced, and must not be: if the user named it, it is written to directly. Which links
+ * lead there may be another user's choice, so these are followed one by one, each held open while its owner is looked at. */
 #include "base/file.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +17,7 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 #include "base/status.h"
 
@@ -23,6 +26,7 @@ struct ls__file_writer {
     size_t held;     /* bytes waiting in `buffer` */
     char *path;      /* final place */
     char *temporary; /* NULL: what is at that place is written to directly */
+    bool replaces;   /* something was at that place */
     uint8_t buffer[1 << 16];
 };
 
@@ -49,16 +53,94 @@ static ls_status sync_folder(const char *path)
     return status;
 }
 
-/* True for what cannot be replaced by renaming: devices, pipes, and links into /proc, as /dev/stdout is one. */
-static bool is_stream(const char *path)
+/* ---- Links. */
+
+static bool is_trusted(const struct stat *st)
 {
-    struct stat st;
-    char link[8];
-    if (stat(path, &st)) return false;
-    if (!S_ISREG(st.st_mode)) return !S_ISDIR(st.st_mode);
-    if (!strncmp(path, "/proc/", 6) || !strncmp(path, "/dev/fd/", 8)) return true;
-    return readlink(path, link, sizeof link) >= 6 && !strncmp(link, "/proc/", 6);
+    return st->st_uid == geteuid() || st->st_uid == 0;
 }
+
+/* The path that a link leads to, seen from the working directory; NULL with errno. */
+static char *read_link(int fd, const char *path)
+{
+    char target[4096], *out;
+    ssize_t n = readlinkat(fd, "", target, sizeof target);
+    if (n < 0) return NULL;
+    if (n == sizeof target) {
+        errno = ENAMETOOLONG;
+        return NULL;
+    }
+    int folder = *target == '/' ? 0 : (int)folder_length(path);
+    return asprintf(&out, "%.*s%.*s", folder, path, (int)n, target) < 0 ? NULL : out;
+}
+
+/* What a path leads to, as an O_PATH descriptor. In its last component only links of ours or of root are followed; the one of
+ * another user fails with ELOOP. *descriptor, if not NULL, is N if the way ended in /proc/.../fd/N, else -1. */
+static int resolve(const char *path, int *descriptor)
+{
+    enum { LINKS = 40 }; /* as many as the kernel follows */
+    struct stat st;
+    struct statfs fs;
+    char *at = strdup(path);
+    int fd = -1;
+    if (descriptor) *descriptor = -1;
+    for (int i = 0; at && i <= LINKS; i++) {
+        fd = open(at, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+        if (fd < 0 || fstat(fd, &st) || !S_ISLNK(st.st_mode)) break;
+        char *next = NULL;
+        errno = ELOOP;
+        if (is_trusted(&st) && i < LINKS && !fstatfs(fd, &fs)) {
+            const char *name = at + folder_length(at);
+            bool kernels = fs.f_type == PROC_SUPER_MAGIC && *name >= '0' && *name <= '9';
+            next = kernels ? NULL : read_link(fd, at);
+            if (kernels) { /* its text is no path; nobody can exchange it */
+                if (descriptor) *descriptor = atoi(name);
+                close(fd);
+                fd = open(at, O_PATH | O_CLOEXEC);
+                break;
+            }
+        }
+        int error = errno;
+        close(fd);
+        fd = -1;
+        free(at);
+        at = next;
+        errno = error;
+    }
+    int error = errno;
+    free(at);
+    errno = error;
+    return fd;
+}
+
+/* A descriptor for writing to what the user named, if that cannot be replaced by renaming: a device, a pipe or one of our own
+ * descriptors, as /dev/stdout is. -1: it is none of these. Nothing is truncated. */
+static ls_status open_stream(const char *path, int *out)
+{
+    struct stat st, own;
+    char name[64];
+    int number, fd = resolve(path, &number);
+    ls_status status = LS_OK;
+    *out = -1;
+    if (fd < 0) return LS_OK;
+    if (fstat(fd, &st)) goto done;
+    if (number >= 0 && !fstat(number, &own) && own.st_ino == st.st_ino && own.st_dev == st.st_dev) {
+        *out = fcntl(number, F_DUPFD_CLOEXEC, 3);
+    } else if (S_ISCHR(st.st_mode) || (S_ISFIFO(st.st_mode) && is_trusted(&st))) {
+        /* By its number, so that it is the one that was looked at. A pipe waits for its reader, as it does elsewhere. */
+        snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+        *out = open(name, O_WRONLY | O_NOCTTY | O_CLOEXEC | (S_ISCHR(st.st_mode) ? O_NONBLOCK : 0));
+        if (*out >= 0) fcntl(*out, F_SETFL, fcntl(*out, F_GETFL) & ~O_NONBLOCK);
+    } else {
+        goto done;
+    }
+    if (*out < 0) status = ls__fail_errno("%s: cannot be written", path);
+done:
+    close(fd);
+    return status;
+}
+
+/* ---- Writing. */
 
 /* A name beside `path` that nobody can guess, so that nobody can have put something there. */
 static ls_status name_temporary(const char *path, char **out)
@@ -85,21 +167,27 @@ static void free_writer(ls__file_writer **pw)
     *pw = NULL;
 }
 
-ls_status ls__file_writer_open(ls__file_writer **out, const char *path)
+/* `fd` is that of a stream, or -1 for a temporary file. It is the writer's, also on failure. */
+static ls_status open_writer(ls__file_writer **out, const char *path, int fd)
 {
-    *out = NULL;
-    if (!*path) return ls__fail(LS_EINVAL, "the name of the file to write is empty");
+    struct stat st;
+    ls_status status = LS_OK;
     ls__file_writer *w = calloc(1, sizeof *w);
-    if (!w) return ls__fail(LS_ENOMEM, "%s: out of memory", path);
-    w->fd = -1;
+    if (!w) {
+        if (fd >= 0) close(fd);
+        return ls__fail(LS_ENOMEM, "%s: out of memory", path);
+    }
+    w->fd = fd;
     w->path = strdup(path);
-    bool stream = is_stream(path);
-    ls_status status = w->path ? LS_OK : ls__fail(LS_ENOMEM, "%s: out of memory", path);
-    if (!status && !stream) status = name_temporary(path, &w->temporary);
-    if (!status) {
-        w->fd = stream ? open(path, O_WRONLY | O_TRUNC | O_CLOEXEC)
-                       : open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-        if (w->fd < 0) status = ls__fail_errno("%s: cannot be written", path);
+    if (!w->path) status = ls__fail(LS_ENOMEM, "%s: out of memory", path);
+    if (!status && fd < 0) {
+        w->replaces = !lstat(path, &st);
+        /* Who may write to /dev must not lose what is there. */
+        if (w->replaces && (S_ISCHR(st.st_mode) || S_ISBLK(st.st_mode)))
+            status = ls__fail(LS_EINVAL, "%s: is a device, not a regular file", path);
+        if (!status) status = name_temporary(path, &w->temporary);
+        if (!status) w->fd = open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+        if (!status && w->fd < 0) status = ls__fail_errno("%s: cannot be written", path);
     }
     if (status)
         free_writer(&w);
@@ -108,14 +196,34 @@ ls_status ls__file_writer_open(ls__file_writer **out, const char *path)
     return status;
 }
 
+ls_status ls__file_writer_open(ls__file_writer **out, const char *path)
+{
+    *out = NULL;
+    if (!*path) return ls__fail(LS_EINVAL, "the name of the file to write is empty");
+    return open_writer(out, path, -1);
+}
+
+ls_status ls__file_writer_open_named(ls__file_writer **out, const char *path)
+{
+    int fd;
+    *out = NULL;
+    if (!*path) return ls__fail(LS_EINVAL, "the name of the file to write is empty");
+    ls_status status = open_stream(path, &fd);
+    return status ? status : open_writer(out, path, fd);
+}
+
+/* What is said of a failed write about the file that was to be replaced. */
+static const char *unchanged(const ls__file_writer *w)
+{
+    return w->replaces ? " (the file at that place is unchanged)" : "";
+}
+
 static ls_status write_all(const ls__file_writer *w, const uint8_t *data, size_t bytes)
 {
     while (bytes) {
         ssize_t n = write(w->fd, data, bytes);
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0)
-            return ls__fail_errno("%s: writing%s", w->path,
-                                  w->temporary ? " (the file at that place is unchanged)" : "");
+        if (n < 0) return ls__fail_errno("%s: writing%s", w->path, unchanged(w));
         data += n;
         bytes -= (size_t)n;
     }
@@ -147,8 +255,7 @@ ls_status ls__file_writer_commit(ls__file_writer **pw)
     ls__file_writer *w = *pw;
     ls_status status = flush(w);
     if (w->temporary) {
-        if (!status && fsync(w->fd))
-            status = ls__fail_errno("%s: syncing (the file at that place is unchanged)", w->path);
+        if (!status && fsync(w->fd)) status = ls__fail_errno("%s: syncing%s", w->path, unchanged(w));
         if (!status && rename(w->temporary, w->path)) status = ls__fail_errno("%s: renaming into place", w->path);
         if (status) unlink(w->temporary);
         if (!status) status = sync_folder(w->path);
@@ -165,18 +272,30 @@ void ls__file_writer_cancel(ls__file_writer **pw)
     free_writer(pw);
 }
 
+/* Writes everything and ends the writer. */
+static ls_status write_whole(ls__file_writer *w, const void *data, size_t bytes)
+{
+    ls_status status = ls__file_writer_add(w, data, bytes);
+    if (!status) return ls__file_writer_commit(&w);
+    ls__file_writer_cancel(&w);
+    return status;
+}
+
 ls_status ls__file_write(const char *path, const void *data, size_t bytes)
 {
     ls__file_writer *w;
     ls_status status = ls__file_writer_open(&w, path);
-    if (status) return status;
-    status = ls__file_writer_add(w, data, bytes);
-    if (status) {
-        ls__file_writer_cancel(&w);
-        return status;
-    }
-    return ls__file_writer_commit(&w);
+    return status ? status : write_whole(w, data, bytes);
 }
+
+ls_status ls__file_write_named(const char *path, const void *data, size_t bytes)
+{
+    ls__file_writer *w;
+    ls_status status = ls__file_writer_open_named(&w, path);
+    return status ? status : write_whole(w, data, bytes);
+}
+
+/* ---- Reading. */
 
 /* O_NONBLOCK: a FIFO must be refused, not waited for. */
 ls_status ls__file_open(const char *path, int *fd, size_t *bytes)
@@ -270,15 +389,31 @@ ls_status ls__file_create(const char *path, int flags, int *fd)
     return *fd < 0 ? ls__fail_errno("%s: cannot be made", path) : LS_OK;
 }
 
-void ls__file_remove_temporaries(const char *folder, const char *begin)
+/* ---- Folders. */
+
+static DIR *open_own_dir(const char *path)
 {
-    DIR *d = opendir(folder);
+    int at = resolve(path, NULL), fd = at >= 0 ? openat(at, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    if (at >= 0) close(at);
+    DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+    if (!d && fd >= 0) close(fd);
+    return d;
+}
+
+void ls__file_remove(const char *folder, const char *begin, const char *contains)
+{
+    DIR *d = open_own_dir(folder);
     if (!d) return;
     for (const struct dirent *e; (e = readdir(d));)
-        if (e->d_name[0] == '.' && !strncmp(e->d_name + 1, begin, strlen(begin)) &&
-            strstr(e->d_name, LS__FILE_TEMPORARY))
-            unlinkat(dirfd(d), e->d_name, 0);
+        if (!strncmp(e->d_name, begin, strlen(begin)) && strstr(e->d_name, contains)) unlinkat(dirfd(d), e->d_name, 0);
     closedir(d);
+}
+
+void ls__file_remove_temporaries(const char *folder, const char *begin)
+{
+    char name[256];
+    snprintf(name, sizeof name, ".%s", begin);
+    ls__file_remove(folder, name, LS__FILE_TEMPORARY);
 }
 
 ls_status ls__file_make_dir(const char *path)
@@ -303,13 +438,20 @@ ls_status ls__file_make_dir(const char *path)
     return status;
 }
 
-ls_status ls__file_make_own_dir(const char *path)
+ls_status ls__file_check_own_dir(const char *path)
 {
     struct stat st;
-    ls_status status = ls__file_make_dir(path);
-    if (status) return status;
-    if (lstat(path, &st)) return ls__fail_errno("%s: cannot be examined", path);
-    if (S_ISLNK(st.st_mode) && st.st_uid != geteuid() && st.st_uid != 0)
+    if (lstat(path, &st)) return errno == ENOENT ? LS_OK : ls__fail_errno("%s: cannot be examined", path);
+    if (S_ISLNK(st.st_mode) && !is_trusted(&st))
         return ls__fail(LS_EINVAL, "%s: is a link that another user made; it is not followed", path);
+    DIR *d = S_ISDIR(st.st_mode) ? NULL : open_own_dir(path);
+    if (!S_ISDIR(st.st_mode) && !d) return ls__fail(LS_EINVAL, "%s: is not a folder", path);
+    if (d) closedir(d);
     return LS_OK;
+}
+
+ls_status ls__file_make_own_dir(const char *path)
+{
+    ls_status status = ls__file_make_dir(path);
+    return status ? status : ls__file_check_own_dir(path);
 }

@@ -207,7 +207,7 @@ ls_status ls_train_save_profile(ls_train *t)
     char *text = root ? json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) : NULL,
          *slash = strrchr(p->path, '/');
     *slash = 0;
-    ls_status status = text ? ls__file_make_dir(p->path) : ls__fail(LS_ENOMEM, "%s: out of memory", p->path);
+    ls_status status = text ? ls__file_make_own_dir(p->path) : ls__fail(LS_ENOMEM, "%s: out of memory", p->path);
     *slash = '/';
     if (!status) status = ls__file_write(p->path, text, strlen(text));
     free(text);

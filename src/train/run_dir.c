@@ -3,7 +3,6 @@
  * lock on it: whoever wants to write to the folder and does not get the lock leaves everything as it is. See run_dir.h. */
 #include "train/run_dir.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -64,12 +63,21 @@ bool ls__run_dir_has_model(const char *path)
 static void remove_part(const char *path, int part)
 {
     char *folder = join(path, parts[part].folder);
-    DIR *d = folder ? opendir(folder) : NULL;
-    for (const struct dirent *e; d && (e = readdir(d));)
-        if (!strncmp(e->d_name, parts[part].begin, strlen(parts[part].begin))) unlinkat(dirfd(d), e->d_name, 0);
-    if (d) closedir(d);
+    if (folder) ls__file_remove(folder, parts[part].begin, "");
     if (folder) rmdir(folder);
     free(folder);
+}
+
+/* What would make a run write or remove elsewhere is refused before it does anything. */
+static ls_status check_parts(const char *path)
+{
+    ls_status status = LS_OK;
+    for (int i = 0; i < PARTS && !status; i++) {
+        char *folder = join(path, parts[i].folder);
+        status = folder ? ls__file_check_own_dir(folder) : LS_ENOMEM;
+        free(folder);
+    }
+    return status;
 }
 
 /* What a killed process left half written. */
@@ -110,9 +118,11 @@ static ls_status lock(const char *path, int *fd)
     if (!metrics) return LS_ENOMEM;
     ls_status status = LS_OK;
     for (*fd = -1; *fd < 0 && !status;) {
-        *fd = open(metrics, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0666);
+        *fd = open(metrics, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666);
         if (*fd < 0)
             status = ls__fail_errno("%s: cannot be opened", metrics);
+        else if (!fstat(*fd, &opened) && !S_ISREG(opened.st_mode))
+            status = ls__fail(LS_EINVAL, "%s: is not a regular file; remove it, or name another folder", metrics);
         else
             status = take_lock(path, *fd);
         /* Between the two calls, a run that made no step may have ended and removed it. */
@@ -163,11 +173,13 @@ ls_status ls__run_dir_check(const char *path, bool overwrite)
 {
     char *metrics = join(path, "metrics.jsonl");
     if (!metrics) return LS_ENOMEM;
-    int fd = open(metrics, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    int fd = open(metrics, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     bool busy = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK;
     if (fd >= 0) close(fd);
     free(metrics);
     if (busy) return in_use(path);
+    ls_status status = check_parts(path);
+    if (status) return status;
     return overwrite ? LS_OK : check_empty(path);
 }
 
@@ -235,6 +247,7 @@ ls_status ls__run_dir_open(ls__run_dir *run, const ls_train *t)
     const ls_train_options *o = &t->options;
     *run = (ls__run_dir){ .metrics = -1, .events = -1 };
     ls_status status = o->number_run_dir ? make_numbered(run, o->run_dir) : make_folder(run, o->run_dir);
+    if (!status) status = check_parts(run->path);
     if (!status) status = lock(run->path, &run->metrics);
     /* Once more, now that nobody else can come. */
     if (!status && !o->overwrite) status = check_empty(run->path);
@@ -256,7 +269,8 @@ ls_status ls__run_dir_lock(ls__run_dir *run, const char *path)
 {
     *run = (ls__run_dir){ .metrics = -1, .events = -1 };
     if (!has(path, "run.json")) return ls__fail(LS_ENOENT, "%s: is not the folder of a run: it has no run.json", path);
-    ls_status status = lock(path, &run->metrics);
+    ls_status status = check_parts(path);
+    if (!status) status = lock(path, &run->metrics);
     if (status) return status;
     if (!(run->path = strdup(path))) {
         close(run->metrics);

@@ -98,7 +98,7 @@ static void a_write_that_fails_midway_leaves_the_old_file(void **state)
     ls_status status = ls__file_write("disk", big, 1 << 20);
     setrlimit(RLIMIT_FSIZE, &before);
     assert_int_equal(status, LS_EIO);
-    assert_non_null(strstr(ls_error(), "disk: writing"));
+    assert_non_null(strstr(ls_error(), "disk: writing (the file at that place is unchanged)"));
     check_ok(ls__file_read("disk", 100, &got, &bytes));
     assert_string_equal(got, "old");
     free(got);
@@ -188,11 +188,11 @@ static void devices_and_pipes_are_written_to_and_not_replaced(void **state)
     (void)state;
     struct stat st;
     assert_int_equal(symlink("/dev/null", "null"), 0);
-    check_ok(ls__file_write("null", "x", 1));
+    check_ok(ls__file_write_named("null", "x", 1));
     assert_int_equal(lstat("null", &st), 0);
     assert_true(S_ISLNK(st.st_mode));
     assert_int_equal(symlink("/dev/full", "full"), 0);
-    check_fails(ls__file_write("full", "x", 1), LS_EIO, "full: writing: No space left");
+    check_fails(ls__file_write_named("full", "x", 1), LS_EIO, "full: writing: No space left");
     assert_int_equal(lstat("full", &st), 0);
     assert_true(S_ISLNK(st.st_mode));
     char text[4] = "";
@@ -200,10 +200,58 @@ static void devices_and_pipes_are_written_to_and_not_replaced(void **state)
     assert_int_equal(pipe(ends), 0);
     char path[100];
     snprintf(path, sizeof path, "/proc/self/fd/%d", ends[1]);
-    check_ok(ls__file_write(path, "xyz", 3));
+    check_ok(ls__file_write_named(path, "xyz", 3));
     assert_int_equal(read(ends[0], text, 3), 3);
     assert_string_equal(text, "xyz");
     close(ends[0]), close(ends[1]);
+}
+
+/* One of our own descriptors keeps its place in its file: nothing is cut off, nothing overwritten. */
+static void a_descriptor_is_written_to_where_it_is(void **state)
+{
+    (void)state;
+    char path[100], *got;
+    size_t bytes;
+    int fd = open("appended", O_RDWR | O_CREAT, 0600);
+    assert_int_equal(write(fd, "old ", 4), 4);
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, i ? "/dev/fd/%d" : "/proc/self/fd/%d", fd);
+        check_ok(ls__file_write_named(path, "new ", 4));
+    }
+    close(fd);
+    check_ok(ls__file_read("appended", 100, &got, &bytes));
+    assert_string_equal(got, "old new new ");
+    free(got);
+}
+
+static void what_the_user_did_not_name_is_replaced_and_never_followed(void **state)
+{
+    (void)state;
+    struct stat st;
+    assert_int_equal(symlink("/dev/null", "model"), 0);
+    check_ok(ls__file_write("model", "x", 1));
+    assert_int_equal(lstat("model", &st), 0);
+    assert_true(S_ISREG(st.st_mode));
+    assert_int_equal(mkfifo("settings", 0600), 0);
+    check_ok(ls__file_write("settings", "x", 1));
+    assert_int_equal(lstat("settings", &st), 0);
+    assert_true(S_ISREG(st.st_mode));
+    check_fails(ls__file_write("/dev/null", "x", 1), LS_EINVAL, "is a device");
+    /* What another user made is not followed even if named. Only root can make it here. */
+    if (geteuid()) return;
+    assert_int_equal(symlink("/dev/full", "theirs"), 0);
+    assert_int_equal(lchown("theirs", 12345, 12345), 0);
+    assert_int_equal(symlink("theirs", "chain"), 0);
+    check_ok(ls__file_write_named("chain", "x", 1));
+    check_ok(ls__file_write_named("theirs", "x", 1));
+    assert_int_equal(mkfifo("their-pipe", 0666), 0);
+    assert_int_equal(chown("their-pipe", 12345, 12345), 0);
+    check_ok(ls__file_write_named("their-pipe", "x", 1));
+    static const char *const names[] = { "chain", "theirs", "their-pipe" };
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(lstat(names[i], &st), 0);
+        assert_true(S_ISREG(st.st_mode));
+    }
 }
 
 static void a_new_file_goes_through_no_link(void **state)
@@ -232,6 +280,13 @@ static void a_new_file_goes_through_no_link(void **state)
     if (geteuid() == 0) {
         assert_int_equal(lchown("link", 12345, 12345), 0);
         check_fails(ls__file_make_own_dir("link"), LS_EINVAL, "link: is a link that another user made");
+        check_fails(ls__file_check_own_dir("link"), LS_EINVAL, "link: is a link that another user made");
+        check_ok(ls__file_write("elsewhere/rank-0", "x", 1));
+        ls__file_remove("link", "rank-", "");
+        assert_int_equal(access("elsewhere/rank-0", F_OK), 0);
+        assert_int_equal(lchown("link", 0, 0), 0);
+        ls__file_remove("link", "rank-", "");
+        assert_int_equal(access("elsewhere/rank-0", F_OK), -1);
     }
 }
 
@@ -246,6 +301,8 @@ int main(void)
         cmocka_unit_test(temporary_files_have_names_that_nobody_can_guess),
         cmocka_unit_test(what_killed_writers_left_is_removed_by_its_name),
         cmocka_unit_test(devices_and_pipes_are_written_to_and_not_replaced),
+        cmocka_unit_test(a_descriptor_is_written_to_where_it_is),
+        cmocka_unit_test(what_the_user_did_not_name_is_replaced_and_never_followed),
         cmocka_unit_test(a_new_file_goes_through_no_link),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
