@@ -1,5 +1,5 @@
 /* lockstep bench WHAT: measures, beside a peer if wanted. */
-#include "cli/bench.h"
+#include "cli/bench/bench.h"
 
 #include <string.h>
 #include "cli/commands.h"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The Gloo peer of `lockstep bench allreduce`: torch.distributed's all-reduce of float32 on CPUs, in place.
 
-Speaks the language described in cli/bench_peer.c: its name first, then "TOTAL PIECE ROUNDS" in, times in microseconds out.
+Speaks the language described in cli/bench/peer.c: its name first, then "TOTAL PIECE ROUNDS" in, times in microseconds out.
 Rank 0 is the process that was started and talks; it starts the others, which sleep in a broadcast when there is nothing to do
 (Gloo waits without spinning)."""
 import os

@@ -1,8 +1,8 @@
 /* The results of `lockstep bench allreduce`: a table, JSON lines, plots. */
 #include <string.h>
 #include "base/text.h"
-#include "cli/bench.h"
-#include "cli/plot.h"
+#include "cli/bench/bench.h"
+#include "cli/bench/plot.h"
 
 void bench_format_bytes(char *out, size_t room, size_t bytes)
 {

@@ -8,10 +8,10 @@
 #include <unistd.h>
 #include "base/random.h"
 #include "base/status.h"
-#include "cli/bench.h"
+#include "cli/bench/bench.h"
 #include "cli/commands.h"
 #include "cli/options.h"
-#include "cli/plot.h"
+#include "cli/bench/plot.h"
 #include "lockstep/data.h"
 
 static const char intro[] = "usage: lockstep bench loader [OPTIONS]\n\n"

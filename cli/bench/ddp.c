@@ -9,8 +9,8 @@
 #include <unistd.h>
 #include "base/status.h"
 #include "base/thread.h"
-#include "cli/bench.h"
-#include "cli/bench_ddp.h"
+#include "cli/bench/bench.h"
+#include "cli/bench/ddp.h"
 #include "cli/commands.h"
 #include "cli/escape.h"
 #include "cli/launch.h"

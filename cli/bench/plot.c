@@ -1,5 +1,5 @@
 /* From curves to SVG text, by way of a stream in memory. */
-#include "cli/plot.h"
+#include "cli/bench/plot.h"
 
 #include <float.h>
 #include <math.h>

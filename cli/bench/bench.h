@@ -1,6 +1,6 @@
 /* What the files of `lockstep bench allreduce` share: its options, its rows, and the parts that fill and show them. */
-#ifndef LS_CLI_BENCH_H
-#define LS_CLI_BENCH_H
+#ifndef LS_CLI_BENCH_BENCH_H
+#define LS_CLI_BENCH_BENCH_H
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -43,7 +43,7 @@ int bench_allreduce(int argc, char **argv);
 int bench_ddp(int argc, char **argv);
 int bench_loader(int argc, char **argv);
 
-/* ---- bench_measure.c: what every rank does. Fills the rows' times (on rank 0). `rank` is set once it is known. */
+/* ---- measure.c: what every rank does. Fills the rows' times (on rank 0). `rank` is set once it is known. */
 LS_MUST_CHECK ls_status bench_measure(bench_options *o, int *rank);
 
 /* ---- bench_times: adding, and looking at, times. */
@@ -53,7 +53,7 @@ double bench_times_quantile(bench_times *t, double share);
 double bench_times_median(bench_times *t);
 void bench_options_release(bench_options *o);
 
-/* ---- bench_peer.c: another program that does the same work, started once, asked block by block, asleep in between. */
+/* ---- peer.c: another program that does the same work, started once, asked block by block, asleep in between. */
 typedef struct bench_peer bench_peer;
 /* Starts it with `ranks` ranks; `name` receives what it calls itself. */
 LS_MUST_CHECK ls_status bench_peer_open(bench_peer **out, const char *what, int ranks, char *name, size_t name_bytes);
@@ -62,7 +62,7 @@ void bench_peer_free(bench_peer **p);
 /* Whether `what` names a peer that could be started; otherwise a message says what is missing. */
 LS_MUST_CHECK ls_status bench_peer_check(const char *what);
 
-/* ---- bench_report.c: what rank 0 says. */
+/* ---- report.c: what rank 0 says. */
 void bench_report(bench_options *o, FILE *to);
 LS_MUST_CHECK ls_status bench_report_plot(bench_options *o);
 

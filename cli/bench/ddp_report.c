@@ -1,8 +1,8 @@
 /* The results of `lockstep bench ddp`: tables, JSON lines, plots. */
 #include <string.h>
 #include "base/text.h"
-#include "cli/bench_ddp.h"
-#include "cli/plot.h"
+#include "cli/bench/ddp.h"
+#include "cli/bench/plot.h"
 
 static void describe(const ddp_bench *b, FILE *to)
 {

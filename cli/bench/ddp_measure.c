@@ -10,7 +10,7 @@
 #include "base/random.h"
 #include "base/status.h"
 #include "base/text.h"
-#include "cli/bench_ddp.h"
+#include "cli/bench/ddp.h"
 #include "lockstep/ddp.h"
 #include "lockstep/nn.h"
 

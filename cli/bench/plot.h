@@ -1,7 +1,7 @@
 /* Plots as SVG: a few curves on logarithmic axes, or bars of stacked parts. Grey and mid-tone colours on nothing: it reads on white and on
  * black. */
-#ifndef LS_CLI_PLOT_H
-#define LS_CLI_PLOT_H
+#ifndef LS_CLI_BENCH_PLOT_H
+#define LS_CLI_BENCH_PLOT_H
 
 #include <stdbool.h>
 #include "lockstep/base.h"

@@ -47,10 +47,10 @@ typedef struct ddp_bench {
 
 extern const char *const ddp_part_names[DDP_PARTS + 1];
 
-/* ---- bench_ddp_measure.c: what every rank does. Fills the rows' results (on rank 0). `rank` is set once it is known. */
+/* ---- ddp_measure.c: what every rank does. Fills the rows' results (on rank 0). `rank` is set once it is known. */
 LS_MUST_CHECK ls_status ddp_measure(ddp_bench *b, int *rank);
 
-/* ---- bench_ddp_report.c: what rank 0 says. */
+/* ---- ddp_report.c: what rank 0 says. */
 void ddp_report(const ddp_bench *b, FILE *to);
 LS_MUST_CHECK ls_status ddp_report_plots(const ddp_bench *b);
 
