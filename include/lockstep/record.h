@@ -120,8 +120,8 @@ typedef struct ls_collective {
     size_t bytes;    /* of this rank's data */
     int64_t arrived; /* ls_now() when this rank called it */
     int64_t done;    /* and when its result was there */
-    int64_t
-        blocked; /* ns until `done` in which the thread that makes the steps only waited; 0: it computed meanwhile */
+    int64_t blocked; /* ns until `done` in which the thread that makes the steps only waited. 0: it computed, or
+                        another thread notes the collective */
 } ls_collective;
 
 /* Notes a collective that is done. */
@@ -149,14 +149,15 @@ LS_API uint64_t ls_collective_word(uint64_t group, uint64_t number);
     X(LS_METADATA_ENERGY, 13, "energy")     /* counters of energy: 0: none, 1: not readable for this user, 2: read */ \
     X(LS_METADATA_COPY, 14, "copy_gbps")    /* GB/s that this rank reads and writes when all ranks copy */            \
     X(LS_METADATA_OVERLAP, 15, "overlap")   /* 0: buckets are reduced after backward only */                          \
-    X(LS_METADATA_WIRE, 16, "wire_bytes")   /* of a gradient's element on its way; 2: bfloat16 */
+    X(LS_METADATA_WIRE, 16, "wire_bytes")   /* of a gradient's element on its way; 2: bfloat16 */                     \
+    X(LS_METADATA_TRAIN, 17, "lockstep_train") /* 1: recorded by lockstep train, whose options advice may name */
 
 typedef enum ls_metadata_kind {
 #define X(name, value, text) name = (value),
     LS_METADATA_LIST(X)
 #undef X
 } ls_metadata_kind;
-#define LS_METADATA_KINDS 17
+#define LS_METADATA_KINDS 18
 #define LS_METADATA_MAX   32 /* kinds that there may be in later versions */
 
 /* May be called again when the number changes. */

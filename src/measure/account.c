@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "measure/model.h"
 
-enum { DEPTH = 16, APPLY = 9 };
+enum { DEPTH = 16 };
 
 typedef struct walk {
     const ls_run *run;
@@ -54,7 +54,7 @@ static ls_status add_blocked(walk *w, const ls_event *e)
     ls_status status = add_piece(w, begin, top(w));
     if (!status && m && m->last_rank != w->r->rank)
         status = add_piece(w, ls__min(m->last_arrival, e->time), LS_PHASE_WAIT);
-    bool own = m && m->kind == APPLY && !m->bytes;
+    bool own = m && m->kind == LS_COLLECTIVE_PARALLEL_FOR && !m->bytes;
     size_t before = w->r->n_pieces;
     if (!status) status = add_piece(w, e->time, own ? top(w) : LS_PHASE_COMM);
     if (!status && own && w->r->n_pieces > before) w->r->pieces[before].shared = true;
@@ -368,7 +368,7 @@ static void sum_overlap(ls_run *run, int rank)
             ptrdiff_t k = ls__run_step_at(run, rank, m->last_arrival);
             if (k >= 0) m->step = run->steps[k].number;
         }
-        if (!m->done[rank] || !m->arrival[rank] || (m->kind == APPLY && !m->bytes))
+        if (!m->done[rank] || !m->arrival[rank] || (m->kind == LS_COLLECTIVE_PARALLEL_FOR && !m->bytes))
             continue; /* that one carries nothing */
         int64_t begin = ls__max(m->last_arrival, covered), end = m->done[rank];
         if (end <= begin) continue;

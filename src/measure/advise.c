@@ -20,6 +20,10 @@ static double batch_ns(const ls_step_rank *s)
 {
     return (double)s->batch_ns;
 }
+static double batches(const ls_step_rank *s)
+{
+    return s->batches;
+}
 static double major(const ls_step_rank *s)
 {
     return (double)s->major;
@@ -78,7 +82,7 @@ static void drop_turns(ls_run *run)
 
 bool ls__is_train(const ls_run *run)
 {
-    return run->rank[ls__first_present(run)].metadata[LS_METADATA_TOKENS] > 0;
+    return run->rank[ls__first_present(run)].metadata[LS_METADATA_TRAIN] > 0;
 }
 
 /* Data. Workers that together build batches faster than a step takes them hide all of it: w workers need load / w a step. */
@@ -106,6 +110,25 @@ static void look_at_data(ls_run *run)
     bool train = ls__is_train(run), staged = run->rank[ls__first_present(run)].metadata[LS_METADATA_STAGED] > 0;
     snprintf(f->change, sizeof f->change, train ? "--workers %d%s%s" : "%d workers%s%s", needed,
              staged ? "" : ", or a copy of the data on a local disk", train && !staged ? " (--stage)" : "");
+}
+
+/* A program that does not record its batches. Data that is loaded ahead would hide what all ranks spend on it. */
+static void look_at_data_phase(ls_run *run)
+{
+    double step = ls_run_step_mean(run), data = ls__common(run, LS_PHASE_DATA);
+    char a[24];
+    if (data < 0.05 * step || mean_of(run, batches) > 0) return;
+    ls_finding *f = ls__finding_add(run, LS_FINDING_DATA);
+    if (!f) return;
+    f->phase = LS_PHASE_DATA;
+    f->steps = (int64_t)ls__counted(run);
+    f->expected = (int64_t)fmax(step - data, data);
+    f->cost = (int64_t)step - f->expected;
+    snprintf(f->what, sizeof f->what, "%s takes %s a step for data", run->ranks > 1 ? "every rank" : "the program",
+             ls__duration(data, a));
+    snprintf(f->evidence, sizeof f->evidence, "that is %.0f%% of the step; nothing else is done meanwhile",
+             100 * data / step);
+    snprintf(f->change, sizeof f->change, "load the next batch in another thread while this one is computed");
 }
 
 /* ---- The rest. */
@@ -184,6 +207,7 @@ static void look_at_waiting(ls_run *run)
 ls_status ls__find_losses(ls_run *run)
 {
     look_at_data(run);
+    look_at_data_phase(run);
     ls_status status = ls__advise_comm(run);
     look_at_phase(run, LS_PHASE_CHECKPOINT, LS_FINDING_CHECKPOINT, "checkpoints take",
                   ls__is_train(run) ? "checkpoint half as often (--checkpoint-every)" : "checkpoint half as often");

@@ -223,6 +223,7 @@ ls_status ls__event_file_start(ls__event_file *f, const char *folder, int rank, 
         status = ls__fail_errno("%s: cannot be removed", f->old_path);
     if (!status) find_first(f);
     if (!status) status = begin_segment(f);
+    if (!status) ls__event_file_drain(f, false); /* before more of it is overwritten */
     if (status && f->fd >= 0) {
         close(f->fd);
         f->fd = -1;

@@ -58,6 +58,7 @@ static void set_metadata(ls_train *t)
     if (t->parallel.size > 1) ls_record_metadata(r, LS_METADATA_COPY, copy_rate(t->parallel.size));
     ls_record_metadata(r, LS_METADATA_FLOPS, t->flops_per_token * tokens / t->parallel.size);
     ls_record_metadata(r, LS_METADATA_TOKENS, tokens);
+    ls_record_metadata(r, LS_METADATA_TRAIN, 1);
     ls_record_metadata(r, LS_METADATA_SLOTS, o->slots);
     ls_record_metadata(r, LS_METADATA_WORKERS, loader.workers);
     ls_record_metadata(r, LS_METADATA_WORKERS_FIXED, o->workers != 0);

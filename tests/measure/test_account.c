@@ -83,7 +83,7 @@ static void make_rank(const char *folder_of_run, const late *l, int k)
     if (k == 1) r.shift = l->shift;
     if (l->copies > 0) ls__event_file_metadata(r.file, LS_METADATA_COPY, l->copies);
     if (k == 1 && l->told) ls__event_file_clock(r.file, l->shift, 1000);
-    if (l->train) ls__event_file_metadata(r.file, LS_METADATA_TOKENS, 512);
+    if (l->train) ls__event_file_metadata(r.file, LS_METADATA_TRAIN, 1);
     int64_t begin = INT64_C(3600) * 1000 * MS;
     for (int step = 1; step <= STEPS; step++) {
         int64_t mine = begin + arrival(l, k, step), other = begin + arrival(l, 1 - k, step);

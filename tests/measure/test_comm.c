@@ -39,7 +39,7 @@ static void make_rank(const plan *p, int k, const char *to)
     rank_record r;
     begin_record(&r, "live", k, 2, p->nodes > 1 ? k : 0, 0);
     ls__event_file_metadata(r.file, LS_METADATA_OVERLAP, !p->no_overlap);
-    if (!p->foreign) ls__event_file_metadata(r.file, LS_METADATA_TOKENS, 512);
+    if (!p->foreign) ls__event_file_metadata(r.file, LS_METADATA_TRAIN, 1);
     if (p->wire > 0) ls__event_file_metadata(r.file, LS_METADATA_WIRE, p->wire);
     int64_t begin = INT64_C(3600) * 1000 * MS;
     for (uint64_t step = 1; step <= STEPS; step++) {

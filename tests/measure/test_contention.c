@@ -69,7 +69,7 @@ static void make_rank(const plan *p, int k, const char *to)
              p->ranks, p->cores ? 0 : k, p->cores > 1 ? "-" : "", p->cores ? p->cores : 1);
     r.file = ls__event_file_new(r.ring);
     assert_int_equal(ls__event_file_start(r.file, "live", k, head, 0), LS_OK);
-    ls__event_file_metadata(r.file, LS_METADATA_TOKENS, 512);
+    ls__event_file_metadata(r.file, LS_METADATA_TRAIN, 1);
     ls__event_file_metadata(r.file, LS_METADATA_THREADS, p->threads ? p->threads : 1);
     for (int step = 1; step <= STEPS + 1; step++) {
         int64_t last = 0, at = begin;
