@@ -33,13 +33,27 @@ int exit_failure(const char *command, ls_status status)
     return exit_code(status);
 }
 
+static bool is_reported; /* that stdout cannot be written */
+
+/* Who closed it before the start wanted to see nothing; main() has put something there that cannot be written. */
+static bool is_output_wanted(void)
+{
+    return (fcntl(STDOUT_FILENO, F_GETFL) & O_ACCMODE) != O_RDONLY;
+}
+
+void exit_check_output(const char *consequence)
+{
+    if (is_reported || !(fflush(stdout) || ferror(stdout)) || !is_output_wanted()) return;
+    is_reported = true;
+    fprintf(stderr, "lockstep: stdout cannot be written: %s; %s\n", strerror(errno), consequence);
+}
+
 int exit_closing_output(int code)
 {
-    /* Who closed it before the start wanted to see nothing; main() has put something there that cannot be written. */
-    bool wanted = (fcntl(STDOUT_FILENO, F_GETFL) & O_ACCMODE) != O_RDONLY;
+    bool wanted = is_output_wanted();
     int error = ferror(stdout) ? EIO : 0; /* an earlier write failed, and its reason is gone */
     if (fclose(stdout)) error = errno;
     if (!error || !wanted) return code;
-    fprintf(stderr, "lockstep: stdout cannot be written: %s\n", strerror(error));
+    if (!is_reported) fprintf(stderr, "lockstep: stdout cannot be written: %s\n", strerror(error));
     return code ? code : EXIT_FAILED;
 }

@@ -194,6 +194,8 @@ static void block_signals(launch *l, sigset_t *set)
     sigaddset(set, SIGTSTP);
     sigaddset(set, SIGCONT);
     sigprocmask(SIG_BLOCK, set, &l->common.mask);
+    static const int held[] = { SIGINT, SIGTERM, SIGHUP };
+    for (int i = 0; i < 3 && l->options->hold_signals; i++) sigaddset(&l->common.mask, held[i]);
     /* The launcher is not in the terminal's foreground and prints all the same, whatever 'stty tostop' says. */
     sigset_t output;
     sigemptyset(&output);

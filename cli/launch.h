@@ -16,8 +16,10 @@ typedef struct launch_options {
     bool no_prefix;   /* ranks write to our output themselves; otherwise each line begins with "[RANK] " */
     bool no_stdin;    /* rank 0 reads nothing; otherwise it gets our input, unless that is a terminal */
     bool no_bind;     /* ranks may run on all cores; otherwise the cores are divided among them */
-    bool own_voice;   /* ranks say themselves why they exit with a code; otherwise we say which one did */
-    bool verbose;     /* says which process is which rank, and on which cores */
+    bool
+        hold_signals; /* ranks begin with SIGINT, SIGTERM and SIGHUP blocked, and unblock them when they can handle them */
+    bool own_voice; /* ranks say themselves why they exit with a code; otherwise we say which one did */
+    bool verbose;   /* says which process is which rank, and on which cores */
 
     const char *log_dir;   /* rank R's output goes to DIR/rank_R/stdout.log and stderr.log; NULL: no files */
     const char *redirects; /* which output goes to the files only: "3", or "0:3,1:2" by rank, where 0 is none, 1 stdout,

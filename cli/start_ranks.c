@@ -7,7 +7,12 @@
 
 int start_ranks(int ranks, double grace, int argc, char **argv)
 {
-    launch_options launch = { .ranks = ranks, .no_prefix = true, .no_stdin = true, .own_voice = true, .grace = grace };
+    launch_options launch = { .ranks = ranks,
+                              .no_prefix = true,
+                              .no_stdin = true,
+                              .own_voice = true,
+                              .grace = grace,
+                              .hold_signals = grace > 0 };
     const char **words = calloc((size_t)argc + 2, sizeof *words);
     if (!words) {
         fprintf(stderr, "lockstep %s: out of memory\n", argv[0]);

@@ -22,30 +22,57 @@
 #include "cli/train_options.h"
 #include "comm/identity.h"
 
-static volatile sig_atomic_t stop_signal;
+static volatile sig_atomic_t stop_signal, is_starting;
+static bool is_first = true; /* whether this rank speaks */
+static bool on_terminal;     /* whether the progress is drawn, and the line it is on cleared before a message */
 
 static void on_signal(int number)
 {
+    static const char text[] =
+        "lockstep train: stopping as soon as the start is done; a second signal ends it at once\n";
     stop_signal = number;
+    if (!is_starting || !is_first) return;
+    int error = errno;
+    ssize_t ignored = write(STDERR_FILENO, text, sizeof text - 1);
+    (void)ignored;
+    errno = error;
 }
 
-/* The first signal ends the training after its step; a second one ends the program at once. */
+/* The first signal ends the training after its step, or before the first one; a second one ends the program at once. Our launcher
+ * starts ranks with these signals blocked, so that none is lost before there is a handler. */
 static void catch_signals(void)
 {
-    struct sigaction action = { .sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND };
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    struct sigaction hang_up;
-    if (!sigaction(SIGHUP, NULL, &hang_up) && hang_up.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, NULL);
+    struct sigaction action = { .sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND | SA_RESTART }, was;
+    sigset_t ours;
+    static const int numbers[] = { SIGINT, SIGTERM, SIGHUP };
+    sigemptyset(&ours);
+    is_starting = 1;
+    for (int i = 0; i < 3; i++) {
+        sigaddset(&ours, numbers[i]);
+        if (numbers[i] != SIGHUP || (!sigaction(SIGHUP, NULL, &was) && was.sa_handler != SIG_IGN))
+            sigaction(numbers[i], &action, NULL);
+    }
+    sigprocmask(SIG_UNBLOCK, &ours, NULL);
+}
+
+/* A reader that goes away (`| head`) must not end a training: writing fails instead, and that is reported. A handler, unlike
+ * SIG_IGN, does not pass on to programs that we start. */
+static void on_closed_pipe(int number)
+{
+    (void)number;
+}
+
+static void keep_without_reader(void)
+{
+    struct sigaction was;
+    if (!sigaction(SIGPIPE, NULL, &was) && was.sa_handler == SIG_DFL)
+        sigaction(SIGPIPE, &(struct sigaction){ .sa_handler = on_closed_pipe, .sa_flags = SA_RESTART }, NULL);
 }
 
 enum {
     SAVE_SECONDS = 300, /* what the first rank may take to save the model after another one failed */
     LEAVE_POLL_US = 5000,
 };
-
-static bool is_first = true; /* whether this rank speaks */
-static bool on_terminal;     /* whether the progress is drawn, and the line it is on cleared before a message */
 
 /* What went wrong on one rank, the others know too: the first one tells it. */
 static int complain(ls_status status)
@@ -154,6 +181,7 @@ static ls_status run_steps(ls_train *t, const train_arguments *a, int64_t *made,
          * because others used the machine. */
         if (m.gflops > p.peak) p.peak = ls_train_peak_gflops(t) * ranks;
         progress_show(&p, &m);
+        exit_check_output("the training goes on without it");
     }
     progress_end(&p);
     *stopped = status == LS_END && *made && m.step < m.steps;
@@ -211,7 +239,9 @@ static int finish(ls_train *t, const train_arguments *a, const char *run_dir, in
                 save ? "so far" : "that it started from", printable(run_dir));
         if (!a->train.no_checkpoint) print_resume(to, a, run_dir);
     } else if (is_first && !a->quiet) {
-        if (!made) fprintf(to, "all %lld steps were made before; more of them with --steps\n", steps);
+        if (!made)
+            fprintf(to, "all %lld step%s made before; more of them with --steps\n", steps,
+                    steps == 1 ? " was" : "s were");
         fprintf(to, "the model is in %s\n", printable(run_dir));
     }
     /* Where another rank got the signal and not this one, it is that one's code that counts. */
@@ -318,11 +348,18 @@ static int train_here(train_arguments *a)
     ls_log_set(is_first ? show_log : NULL, a);
     ls_train *t;
     ls_status status = ls_train_open(&t, &a->train);
+    is_starting = 0;
     if (status) return complain(status);
     const char *run_dir = ls_train_run_dir(t);
+    if (stop_signal && !a->train.world) { /* several ranks agree on it in a step */
+        fprintf(stderr, "stopped before the first step; %s\n",
+                a->train.resume ? "the run is as it was" : "nothing is kept of this run");
+        if (a->train.resume) print_resume(stderr, a, run_dir);
+        ls_train_free(&t);
+        return EXIT_SIGNAL + stop_signal;
+    }
     if (is_first) last_run_set(run_dir);
     if (!a->quiet && is_first) introduce(t, run_dir);
-    catch_signals();
     int64_t made = 0;
     bool stopped;
     status = run_steps(t, a, &made, &stopped);
@@ -350,6 +387,8 @@ int train_command(int argc, char **argv)
     if (code < 0 && alone && ranks > 1) {
         code = start_ranks(ranks, SAVE_SECONDS, argc, argv);
     } else if (code < 0) {
+        keep_without_reader();
+        catch_signals();
         if (alone && !a.train.threads) a.train.threads = machine_threads();
         if (!alone && identity.launcher != LS__LAUNCHER_LOCKSTEP)
             a.launcher = identity.launcher == LS__LAUNCHER_SLURM ? "srun" : "mpirun";
