@@ -165,7 +165,8 @@ ls_status ls_work_test(ls_work **work)
     ls_status status = w->done ? LS_OK : ls__world_progress(w->group);
     if (status == LS_OK && !w->done) {
         status = w->group->transport->look(w->group);
-        if (status == LS_OK) return LS_PENDING;
+        if (status == LS_OK) status = w->group->transport->watch(w->group, w);
+        if (status == LS_OK && !w->done) return LS_PENDING;
     }
     if (w->done) status = LS_OK;
     recycle(w);

@@ -27,6 +27,16 @@ void ls__describe(ls__fingerprint print, uint64_t number, uint64_t count, char *
     snprintf(out + n, bytes - (size_t)n, " (%llu of %s%s)", (unsigned long long)count, ls_dtype_name(type), more);
 }
 
+void ls__describe_awaited(const ls_work *w, char *out, size_t bytes)
+{
+    ls_work theirs = { .call = w->call, .type = w->type, .op = w->op, .root = w->root };
+    if (ls__call_is_pair(w->call)) {
+        theirs.call = w->call == LS__SEND ? LS__RECV : LS__SEND;
+        theirs.root = w->group->rank;
+    }
+    ls__describe(ls__work_fingerprint(&theirs), w->number, w->count, out, bytes);
+}
+
 ls_status ls__group_new(ls_world *world, const ls__transport *transport, int rank, int size, ls_group **out)
 {
     ls_group *g = calloc(1, sizeof *g);

@@ -82,7 +82,8 @@ struct ls_work {
     bool starting;          /* waits for a free slot, not for arrivals */
     uint32_t crossed_looks; /* how often in a row another rank was seen to wait for this one, */
     uint64_t crossed_print; /* in this call */
-    void *extra;            /* a transport's own object, freed by it */
+    uint64_t crossed_number;
+    void *extra; /* a transport's own object, freed by it */
 };
 
 typedef struct ls__transport {
@@ -95,6 +96,9 @@ typedef struct ls__transport {
     ls_status (*idle)(ls_group *g, ls_work *w);
     /* Without waiting: has the group failed? Breaks it if so, and returns its status. */
     ls_status (*look)(ls_group *g);
+    /* Without waiting, and cheap when called often: is someone gone whom this work waits for, or has its time run out? Work
+     * that can be completed is. */
+    ls_status (*watch)(ls_group *g, ls_work *w);
     ls_status (*split)(ls_group *g, int color, int key, ls_group **out);
     /* From any thread: breaks the group for all. */
     void (*abort)(ls_group *g, ls_status status, const char *text);
@@ -155,6 +159,8 @@ static inline ls__fingerprint ls__work_fingerprint(const ls_work *w)
 
 /* "allreduce #12 (8.0 MiB of float32, sum)": for messages. */
 void ls__describe(ls__fingerprint print, uint64_t number, uint64_t count, char *out, size_t bytes);
+/* The call that this work waits for others to make: the same one, or a send's receive, a receive's send. */
+void ls__describe_awaited(const ls_work *w, char *out, size_t bytes);
 
 /* Makes an empty group object; freed by ls__group_discard(), which takes NULL. */
 LS_MUST_CHECK ls_status ls__group_new(ls_world *world, const ls__transport *transport, int rank, int size,

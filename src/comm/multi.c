@@ -329,6 +329,7 @@ const ls__transport ls__multi_transport = {
     .progress = progress,
     .idle = ls__multi_idle,
     .look = ls__multi_look,
+    .watch = ls__multi_watch,
     .split = ls__multi_split,
     .abort = ls__multi_abort,
     .release = ls__multi_release,

@@ -229,6 +229,7 @@ void ls__notice_group_made(ls__multi *m);
 
 /* multi_wait.c: failures, and waiting. */
 ls_status ls__multi_idle(ls_group *g, ls_work *w);
+ls_status ls__multi_watch(ls_group *g, ls_work *w);
 ls_status ls__multi_look(ls_group *g);
 ls_status ls__multi_break(ls_group *g, ls_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void ls__multi_abort(ls_group *g, ls_status status, const char *text);

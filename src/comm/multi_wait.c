@@ -31,6 +31,7 @@ enum {
 static const int64_t SLEEP_NS = 1000000;        /* with nothing under way there */
 static const int64_t LOOK_AROUND_NS = 50000000; /* how often to ask whether someone is gone or late */
 static const int64_t GRACE_NS = 500000000;      /* for those who know better */
+static const int64_t PAUSE_NS = 1000000000;     /* a pause between two tests of a work counts as so long at most */
 
 void ls__multi_ring(const ls__multi *m)
 {
@@ -153,7 +154,7 @@ static ls_status report_local(ls_group *g, const ls_work *w, int local, bool is_
     const ls__multi *m = ls__multi_of(g);
     char call[160], state[96], last[200];
     int world = m->world_of[ls__multi_member(m, m->node, local)];
-    ls__describe(ls__work_fingerprint(w), w->number, w->count, call, sizeof call);
+    ls__describe_awaited(w, call, sizeof call);
     ls__job_describe_state(g->world->job, m->locals_at[local].job, state, sizeof state);
     describe_last(m, local, last, sizeof last);
     if (is_gone)
@@ -235,7 +236,7 @@ static ls_status check_left(ls_group *g, const ls_work *w)
     char call[160];
     for (int r = 0; r < g->size; r++) {
         if (!has_left(m, w, r)) continue;
-        ls__describe(ls__work_fingerprint(w), w->number, w->count, call, sizeof call);
+        ls__describe_awaited(w, call, sizeof call);
         return ls__multi_break(g, LS_EPEER,
                                "rank %d on host %s left the group and will not come to %s; it completed %llu "
                                "collective%s of this group",
@@ -293,14 +294,32 @@ static bool has_messages(const ls__cluster *c)
     return false;
 }
 
+/* Whether something has happened since the last look; then the time begins anew. */
+static void note_life(const ls__multi *m, ls_work *w)
+{
+    if (w->waiting_mark == m->life + 1) return;
+    w->waiting_mark = m->life + 1;
+    w->waiting_since = w->waited = 0;
+    w->spins = 0;
+}
+
+ls_status ls__multi_watch(ls_group *g, ls_work *w)
+{
+    int64_t now = ls_now();
+    note_life(ls__multi_of(g), w);
+    if (!w->waiting_since) w->waiting_since = now;
+    int64_t passed = now - w->waiting_since;
+    if (passed < LOOK_AROUND_NS) return LS_OK;
+    w->waited += passed < PAUSE_NS ? passed : PAUSE_NS;
+    w->waiting_since = now;
+    ls_status status = check_left(g, w);
+    return status ? status : look_around(g, w);
+}
+
 ls_status ls__multi_idle(ls_group *g, ls_work *w)
 {
     ls__multi *m = ls__multi_of(g);
-    if (w->waiting_mark != m->life + 1) { /* something happened */
-        w->waiting_mark = m->life + 1;
-        w->waiting_since = w->waited = 0;
-        w->spins = 0;
-    }
+    note_life(m, w);
     if (w->spins++ < (w->rounds > 1 ? YIELDS_IN_FLOW : YIELDS)) {
         sched_yield();
         return LS_OK;

@@ -53,6 +53,12 @@ static ls_status idle(ls_group *g, ls_work *w)
     return look(g);
 }
 
+static ls_status watch(ls_group *g, ls_work *w)
+{
+    (void)w;
+    return look(g);
+}
+
 static ls_status make(ls_world *world, ls_group **out)
 {
     ls_status status = ls__group_new(world, &ls__self_transport, 0, 1, out);
@@ -91,6 +97,7 @@ const ls__transport ls__self_transport = {
     .progress = progress,
     .idle = idle,
     .look = look,
+    .watch = watch,
     .split = split,
     .abort = abort_group,
     .release = release,

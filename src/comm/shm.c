@@ -199,6 +199,15 @@ static ls_status progress(ls_group *g, ls_work *w)
     return status;
 }
 
+bool ls__shm_lacks(const ls_group *g, const ls_work *w, int rank)
+{
+    /* Before all are there, what is missing is arrivals. Small messages are complete with them, and pieces of an apply are
+     * done by whoever is there. */
+    if (rank == g->rank || ls__call_is_pair(w->call) || w->seen < g->size || !w->rounds) return false;
+    if (w->call == LS__ALLREDUCE || w->call == LS__REDUCE) return ls__shm_reduce_lacks(g, w, rank);
+    return ls__shm_move_lacks(g, w, rank);
+}
+
 /* ---- Making and leaving groups. */
 
 static uint64_t align(uint64_t x, uint64_t unit)
@@ -389,6 +398,7 @@ const ls__transport ls__shm_transport = {
     .progress = progress,
     .idle = ls__shm_idle,
     .look = ls__shm_look,
+    .watch = ls__shm_watch,
     .split = split,
     .abort = ls__shm_abort,
     .release = release,

@@ -73,11 +73,14 @@ typedef struct ls__shm_control {
     _Alignas(64) ls__failure failure;
 } ls__shm_control;
 
-/* One direction between two ranks: a ring of bytes. */
+/* One direction between two ranks: a ring of bytes. What each side has begun and completed is there for the other to see,
+ * so that neither has to guess whether something will come. */
 typedef struct ls__shm_channel {
     _Alignas(64) _Atomic uint64_t head; /* bytes ever written */
+    _Atomic uint64_t sends, sent;       /* sends that were begun, and those that are done */
     _Alignas(64) _Atomic uint64_t tail; /* bytes ever read */
-    uint8_t data[];
+    _Atomic uint64_t receives, received;
+    _Alignas(64) uint8_t data[];
 } ls__shm_channel;
 
 /* A member's private view of the group. */
@@ -127,6 +130,7 @@ int ls__shm_send_blocks(const ls_work *w);
 
 /* shm_wait.c */
 ls_status ls__shm_idle(ls_group *g, ls_work *w);
+ls_status ls__shm_watch(ls_group *g, ls_work *w);
 /* The group's or the job's failure, if there is one: breaks the group and returns its status. */
 ls_status ls__shm_look(ls_group *g);
 /* Breaks the group for all members, with this text. Returns the status the group is broken with. */
@@ -141,8 +145,12 @@ ls_status ls__shm_move_progress(ls_group *g, ls_work *w);
 ls_status ls__shm_apply_progress(ls_group *g, ls_work *w);
 ls_status ls__shm_pair_start(ls_group *g, ls_work *w);
 ls_status ls__shm_pair_progress(ls_group *g, ls_work *w);
-/* Whether another member's send to this one (receive from this one) cannot go on: the channel is full (empty). */
-bool ls__shm_pair_stuck(const ls_group *g, int rank, ls__call call);
+/* Whether `rank`'s send to `partner` (receive from it) with this number cannot end before the partner makes another call. */
+bool ls__shm_pair_stuck(const ls_group *g, int rank, int partner, ls__call call, uint64_t number);
+/* Whether a work whose ranks have all arrived needs something of `rank` that is not there yet. */
+bool ls__shm_reduce_lacks(const ls_group *g, const ls_work *w, int rank);
+bool ls__shm_move_lacks(const ls_group *g, const ls_work *w, int rank);
+bool ls__shm_lacks(const ls_group *g, const ls_work *w, int rank);
 
 /* Sets left[r] for members, by rank in the world, that have freed the group. */
 void ls__shm_note_left(const ls_group *g, bool *left);

@@ -107,6 +107,13 @@ static bool take_round(ls_group *g, const ls_work *w)
     return true;
 }
 
+bool ls__shm_move_lacks(const ls_group *g, const ls_work *w, int rank)
+{
+    const ls__shm_post *post = ls__shm_post_of(g, w->number, rank);
+    if (receives(w, rank) && atomic_load_explicit(&post->out, memory_order_acquire) < w->rounds) return true;
+    return post->at == LS__SHM_STAGED && atomic_load_explicit(&post->in, memory_order_acquire) < w->rounds;
+}
+
 ls_status ls__shm_move_progress(ls_group *g, ls_work *w)
 {
     if (!w->rounds) plan_rounds(g, w);

@@ -46,6 +46,10 @@ static size_t padded(size_t bytes)
 
 ls_status ls__shm_pair_start(ls_group *g, ls_work *w)
 {
+    bool sends = w->call == LS__SEND;
+    ls__shm_channel *c = sends ? channel(g, g->rank, w->root) : channel(g, w->root, g->rank);
+    w->number = atomic_load_explicit(sends ? &c->sends : &c->receives, memory_order_relaxed);
+    atomic_store_explicit(sends ? &c->sends : &c->receives, w->number + 1, memory_order_release);
     w->started = w->last_arrival = ls_now();
     w->last_rank = g->world->identity.rank;
     return LS_OK;
@@ -71,7 +75,10 @@ static ls_status send_some(ls_group *g, ls_work *w)
     w->moved += part;
     bool all = w->moved == sizeof(message_head) + bytes;
     uint64_t now = head + (w->moved - before);
-    if (all) now += padded(bytes) - bytes;
+    if (all) {
+        now += padded(bytes) - bytes;
+        atomic_store_explicit(&c->sent, w->number + 1, memory_order_relaxed);
+    }
     if (now != head) {
         atomic_store_explicit(&c->head, now, memory_order_release);
         ls__shm_ring(g);
@@ -104,7 +111,10 @@ static ls_status receive_some(ls_group *g, ls_work *w)
     w->moved += part;
     bool all = w->moved == sizeof(message_head) + bytes;
     uint64_t now = tail + (w->moved - before);
-    if (all) now += padded(bytes) - bytes;
+    if (all) {
+        now += padded(bytes) - bytes;
+        atomic_store_explicit(&c->received, w->number + 1, memory_order_relaxed);
+    }
     if (now != tail) {
         atomic_store_explicit(&c->tail, now, memory_order_release);
         ls__shm_ring(g);
@@ -117,9 +127,14 @@ ls_status ls__shm_pair_progress(ls_group *g, ls_work *w)
     return w->call == LS__SEND ? send_some(g, w) : receive_some(g, w);
 }
 
-bool ls__shm_pair_stuck(const ls_group *g, int rank, ls__call call)
+bool ls__shm_pair_stuck(const ls_group *g, int rank, int partner, ls__call call, uint64_t number)
 {
-    const ls__shm_channel *c = call == LS__SEND ? channel(g, rank, g->rank) : channel(g, g->rank, rank);
+    if (call == LS__RECV)
+        return atomic_load_explicit(&channel(g, partner, rank)->sends, memory_order_acquire) <= number;
+    const ls__shm_channel *c = channel(g, rank, partner);
+    uint64_t received =
+        atomic_load_explicit(&c->received, memory_order_acquire); /* before `receives`, which may grow */
+    bool partner_receives = atomic_load_explicit(&c->receives, memory_order_acquire) != received;
     uint64_t there = atomic_load_explicit(&c->head, memory_order_acquire) - atomic_load(&c->tail);
-    return call == LS__SEND ? there == ls__shm_of(g)->control->channel_bytes : there == 0;
+    return !partner_receives && atomic_load(&c->sent) <= number && there == ls__shm_of(g)->control->channel_bytes;
 }

@@ -126,6 +126,12 @@ static void reduce_piece(ls_group *g, const ls_work *w, uint32_t j, size_t piece
     ls__reduce(w->type, w->op, s->out, outs, s->in, g->size, bytes / ls_dtype_size(w->type), false);
 }
 
+bool ls__shm_reduce_lacks(const ls_group *g, const ls_work *w, int rank)
+{
+    const ls__shm_post *post = ls__shm_post_of(g, w->number, rank);
+    return post->at == LS__SHM_STAGED && atomic_load_explicit(&post->in, memory_order_acquire) < w->rounds;
+}
+
 ls_status ls__shm_reduce_progress(ls_group *g, ls_work *w)
 {
     ls__shm_slot *slot = ls__shm_slot_of(g, w->number);

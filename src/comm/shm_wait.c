@@ -24,9 +24,11 @@ enum {
     SPINS = 1500, /* of some 30 ns each */
     SPINS_CROWDED = 60,
     SPINS_PER_LOOK = 32, /* between looks at the failure flags */
-    CROSSED_LOOKS = 3,   /* slices after which two ranks that wait for each other are believed to */
+    CROSSED_LOOKS = 3,   /* after which two ranks that wait for each other are believed to */
 };
-static const int64_t SLICE_NS = 50000000; /* a sleeper looks around this often even if nobody rings */
+static const int64_t SLICE_NS =
+    50000000; /* a sleeper looks around this often even if nobody rings, and so does who tests */
+static const int64_t PAUSE_NS = 1000000000; /* a pause between two tests counts as so long at most */
 
 void ls__shm_ring(ls_group *g)
 {
@@ -98,6 +100,12 @@ static bool waits_for(const ls_group *g, const ls_work *w, int rank)
     return atomic_load_explicit(&ls__shm_post_of(g, w->number, rank)->number, memory_order_acquire) != w->number + 1;
 }
 
+/* Likewise, or it has arrived and not done its part. */
+static bool needs(const ls_group *g, const ls_work *w, int rank)
+{
+    return waits_for(g, w, rank) || ls__shm_lacks(g, w, rank);
+}
+
 static bool has_ended(uint32_t state)
 {
     return state == LS__RANK_EXITED || state == LS__RANK_KILLED || state == LS__RANK_GONE;
@@ -116,51 +124,54 @@ static ls_status gone(ls_group *g, const ls_work *w, int rank)
 {
     const ls__shm_member *m = &ls__shm_of(g)->members[rank];
     ls_status status = ls__group_progress(g);
-    if (status || w->done || !waits_for(g, w, rank)) return status;
+    if (status || w->done || !needs(g, w, rank)) return status;
+    bool came = !waits_for(g, w, rank);
     char call[160], state[96] = "left the group", last[200];
-    ls__describe(ls__work_fingerprint(w), w->number, w->count, call, sizeof call);
+    ls__describe_awaited(w, call, sizeof call);
     if (has_ended(atomic_load(&g->world->job->rank[m->local].state)))
         ls__job_describe_state(g->world->job, m->local, state, sizeof state);
     describe_last(g, rank, last, sizeof last);
-    return ls__shm_break(g, LS_EPEER, "rank %d %s and will not come to %s; %s", m->world, state, call, last);
+    return ls__shm_break(g, LS_EPEER, "rank %d %s and will not %s %s; %s", m->world, state,
+                         came ? "complete its part of" : "come to", call, last);
 }
 
 static ls_status late(ls_group *g, const ls_work *w, int rank)
 {
     char call[160], state[96], last[200];
     int world = ls__shm_of(g)->members[rank].world;
-    ls__describe(ls__work_fingerprint(w), w->number, w->count, call, sizeof call);
+    ls__describe_awaited(w, call, sizeof call);
     ls__job_describe_state(g->world->job, ls__shm_of(g)->members[rank].local, state, sizeof state);
     describe_last(g, rank, last, sizeof last);
     return ls__shm_break(g, LS_ETIMEOUT, "rank %d did not come to %s within %.1f s; it %s; %s", world, call,
                          g->world->timeout_ms / 1e3, state, last);
 }
 
-/* Whether the call that a member sleeps in needs something of this rank that is neither there (the member may not be
- * awake yet) nor coming from another call of this rank that is under way. */
-static bool waits_for_us(const ls_group *g, int rank, ls__fingerprint print, uint64_t number)
+/* Whether this rank and another, which sleeps, wait for each other in different calls: each needs the other to begin
+ * something that it will not begin while it waits. What was begun before comes, whatever its rank waits in. (Two collectives
+ * never cross: their posts are compared as they come.) */
+static bool is_crossed(const ls_group *g, const ls_work *w, int rank, ls__fingerprint print, uint64_t number)
 {
-    ls__call call = print & 0xff;
-    if (!ls__call_is_pair(call))
-        return atomic_load_explicit(&ls__shm_post_of(g, number, g->rank)->number, memory_order_relaxed) != number + 1;
-    for (const ls_work *e = g->pairs.first; e; e = e->next)
-        if (e->root == rank && e->call != call) return false;
-    return (int32_t)(print >> 32) == g->rank && ls__shm_pair_stuck(g, rank, call);
+    if (!print || w->starting) return false;
+    if (ls__call_is_pair(w->call) && !ls__shm_pair_stuck(g, g->rank, rank, w->call, w->number)) return false;
+    if (!ls__call_is_pair(print & 0xff))
+        return ls__call_is_pair(w->call) &&
+               atomic_load_explicit(&ls__shm_post_of(g, number, g->rank)->number, memory_order_relaxed) <= number;
+    return (int32_t)(print >> 32) == g->rank && ls__shm_pair_stuck(g, rank, g->rank, print & 0xff, number);
 }
 
-/* Two ranks that sleep in different calls, each waiting for the other, would sleep for ever. (Two collectives are not
- * looked at: their posts are compared as they come.) Believed only when it stays so for a few looks: a rank that is
- * about to wake up still says what it slept in. */
-static ls_status check_crossed(ls_group *g, ls_work *w, int rank)
+/* Believed only when it stays so for a few looks: what a rank sleeps in is several words, which may change as they are
+ * read. *found: another member was crossed with us in this look, and that is enough for one. */
+static ls_status check_crossed(ls_group *g, ls_work *w, int rank, bool *found)
 {
     const ls__shm_member *they = &ls__shm_of(g)->members[rank];
     ls__fingerprint print = atomic_load_explicit(&they->waiting_print, memory_order_acquire);
     uint64_t number = atomic_load(&they->waiting_number), count = atomic_load(&they->waiting_count);
-    bool they_pair = ls__call_is_pair(print & 0xff), we_pair = ls__call_is_pair(w->call);
-    bool fit = they_pair && we_pair && (print & 0xff) != (uint64_t)w->call; /* a send and its receive */
-    if (!print || w->starting || fit || (!they_pair && !we_pair) || !waits_for_us(g, rank, print, number)) return LS_OK;
-    w->crossed_looks = print == w->crossed_print ? w->crossed_looks + 1 : 0;
+    if (*found || !is_crossed(g, w, rank, print, number) || atomic_load(&they->waiting_print) != print) return LS_OK;
+    *found = true;
+    bool again = print == w->crossed_print && number == w->crossed_number;
+    w->crossed_looks = again ? w->crossed_looks + 1 : 0;
     w->crossed_print = print;
+    w->crossed_number = number;
     if (w->crossed_looks < CROSSED_LOOKS) return LS_OK;
     char mine[160], theirs[160];
     ls__describe(ls__work_fingerprint(w), w->number, w->count, mine, sizeof mine);
@@ -190,39 +201,56 @@ static bool has_time(const ls_group *g, int rank)
     return atomic_load(&r->state) == LS__RANK_STOPPED && ls_now() - atomic_load(&r->since) < limit;
 }
 
-/* Before a sleep: is someone gone, stopped, crossed with us, or too late? */
-static ls_status look_around(ls_group *g, ls_work *w)
+/* Counts the time in which nothing has moved. A pause that is longer than `most` counts less: we were suspended. */
+static void count_time(const ls_group *g, ls_work *w, int64_t most)
 {
-    ls_status status = ls__shm_look(g);
-    if (status) return status;
-    int64_t now = ls_now();
+    int64_t now = ls_now(), passed = now - w->waiting_since;
     uint64_t mark = (uint64_t)w->seen ^ (uint64_t)w->in << 16 ^ (uint64_t)w->out << 32 ^ (uint64_t)w->moved << 8;
     if (!ls__call_is_pair(w->call)) mark ^= atomic_load(&ls__shm_slot_of(g, w->number)->claimed) << 24;
     if (mark != w->waiting_mark || !w->waiting_since)
         w->waited = 0;
     else
-        w->waited += now - w->waiting_since < 4 * SLICE_NS ? now - w->waiting_since : SLICE_NS; /* we were suspended */
+        w->waited += passed < most ? passed : most == PAUSE_NS ? most : SLICE_NS;
     w->waiting_mark = mark;
     w->waiting_since = now;
+}
+
+/* Is someone gone, stopped, crossed with us, or too late? A rank that tests its work may still make the call that another
+ * waits for: it is crossed with nobody. */
+static ls_status look_around(ls_group *g, ls_work *w, bool tests)
+{
+    ls_status status = ls__shm_look(g);
+    if (status) return status;
+    count_time(g, w, tests ? PAUSE_NS : 4 * SLICE_NS);
     bool expired = g->world->timeout_ms > 0 && w->waited > (int64_t)g->world->timeout_ms * 1000000;
     if (g->world->cluster) ls__cluster_watch(g->world->cluster, g->world->job);
     int first_missing = -1;
+    bool crossed = false;
     for (int r = 0; r < g->size && !status && !w->done; r++) {
-        if (!waits_for(g, w, r)) continue;
-        if (first_missing < 0) first_missing = r;
+        if (!needs(g, w, r)) continue;
+        bool missing = waits_for(g, w, r);
+        if (missing && first_missing < 0) first_missing = r;
         if (is_gone(g, r))
             status = gone(g, w, r);
         else if (atomic_load(&g->world->job->rank[ls__shm_of(g)->members[r].local].state) == LS__RANK_STOPPED)
             note_stop(g, w, r);
-        else
-            status = check_crossed(g, w, r);
+        else if (missing && !tests)
+            status = check_crossed(g, w, r, &crossed);
     }
+    if (!crossed) w->crossed_looks = 0;
     if (status || w->done || !expired || (first_missing >= 0 && has_time(g, first_missing))) return status;
     if (first_missing >= 0) return late(g, w, first_missing);
     char call[160];
     ls__describe(ls__work_fingerprint(w), w->number, w->count, call, sizeof call);
     return ls__shm_break(g, LS_ETIMEOUT, "rank %d: %s made no progress for %.1f s, though all ranks arrived",
                          g->world->identity.rank, call, g->world->timeout_ms / 1e3);
+}
+
+ls_status ls__shm_watch(ls_group *g, ls_work *w)
+{
+    int64_t now = ls_now();
+    if (!w->waiting_since) w->waiting_since = now;
+    return now - w->waiting_since < SLICE_NS ? LS_OK : look_around(g, w, true);
 }
 
 /* ---- Waiting. */
@@ -240,7 +268,7 @@ static ls_status sleep_until_rung(ls_group *g, ls_work *w)
     ls__shm_member *member = &ls__shm_of(g)->members[g->rank];
     ls__job_rank *me = &g->world->job->rank[member->local];
     uint32_t bell = atomic_load(&me->bell);
-    ls_status status = look_around(g, w);
+    ls_status status = look_around(g, w, false);
     if (status) return status;
     announce_sleep(member, w);
     atomic_fetch_add(&me->sleepers, 1); /* a full fence: see the top */
