@@ -75,7 +75,8 @@ LS_API const char *ls_dtype_name(ls_dtype type);
 /* How values of several ranks become one. */
 typedef enum ls_op {
     LS_SUM = 0,  /* integer sums and products wrap around */
-    LS_MEAN = 1, /* the sum times 1/p, in floating point; for integers the sum divided by p, towards zero */
+    LS_MEAN = 1, /* the sum times 1/p, in floating point; for integers the sum, which does not wrap here, divided by p,
+                    towards zero */
     LS_MIN = 2,  /* min and max: a NaN among the values gives a NaN; of equal ones (-0 and +0) the first is kept */
     LS_MAX = 3,
     LS_PROD = 4,

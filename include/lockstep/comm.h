@@ -39,7 +39,9 @@ typedef struct ls_world_options {
 } ls_world_options;
 
 /* Finds out where this process is: under `lockstep run`, `mpirun`, `srun`, or alone (a world of one rank). Variables
- * of the environment that contradict each other are LS_EINVAL with both quoted. On failure *out is NULL. */
+ * of the environment that contradict each other are LS_EINVAL with both quoted. On failure *out is NULL. Alone and
+ * under mpirun and srun a process may open its world again after it has freed it; under `lockstep run` a rank opens it once,
+ * and a second time is LS_ESTATE. */
 LS_API LS_MUST_CHECK ls_status ls_world_open(ls_world **out, const ls_world_options *options);
 /* Leaves. Frees the world, its memory and its group of all ranks; groups made by split must be freed before. Not a
  * collective call: see "Leaving" above for what it means to the others. */
@@ -143,7 +145,10 @@ LS_API LS_MUST_CHECK ls_status ls_recv_start(ls_group *g, void *buf, size_t coun
 
 /* Waits until the work is done and frees it; *work becomes NULL whatever the outcome. */
 LS_API LS_MUST_CHECK ls_status ls_work_wait(ls_work **work);
-/* Makes what progress is possible without waiting. LS_OK: done (and *work is freed and NULL); LS_PENDING: not yet. */
+/* Makes what progress is possible without waiting. LS_OK: done (and *work is freed and NULL); LS_PENDING: not yet. Like a
+ * wait it fails when a member has left (found within 0.05 s of testing) and when nothing has moved for the timeout, of which a
+ * pause between two tests counts for a second at most; *work is NULL then. That ranks wait for each other is for waits to
+ * find: who tests may still make the other call. */
 LS_API LS_MUST_CHECK ls_status ls_work_test(ls_work **work);
 
 #ifdef __cplusplus

@@ -68,7 +68,7 @@ typedef struct ls_ddp_options {
     int slots;        /* micro-batches of a step over all ranks; a rank must have a power of two of them (or be alone),
                          else the sum would depend on the number of ranks. 0: not checked */
     bool any_order;   /* slots that do not divide so are accepted; the bits then depend on the number of ranks */
-    bool bf16;        /* buckets travel as bfloat16, added in float32 */
+    bool bf16;        /* buckets travel as bfloat16, added in float32; the bits then depend on the number of ranks */
     bool means;       /* gradients handed over are means over their micro-batch, not sums */
     bool keep_sums;   /* leave the sum undivided: the caller divides by result.weight, say in its update */
     bool fixed_order; /* keep the order of the spans; default: after the first step, the order in which rank 0's became
@@ -107,8 +107,8 @@ LS_API const float *ls_ddp_sums(const ls_ddp *ddp);
 LS_API size_t ls_ddp_offset(const ls_ddp *ddp, size_t span);
 LS_API size_t ls_ddp_elements(const ls_ddp *ddp);
 
-/* `weight`: what the micro-batch counts in the mean, usually its samples or tokens, up to 1e30; 0: it adds nothing, whatever
- * its gradients hold (a rank that has run out of data begins and finishes with 0 and says nothing ready). */
+/* `weight`: what the micro-batch counts in the mean, usually its samples or tokens, from 1e-30 to 1e30; 0: it adds nothing,
+ * whatever its gradients hold (a rank that has run out of data begins and finishes with 0 and says nothing ready). */
 LS_API LS_MUST_CHECK ls_status ls_ddp_begin(ls_ddp *ddp, ls_ddp_mode mode, double weight);
 /* Span i's gradient of this micro-batch is complete, and its weights will not be read any more. Once per span. */
 LS_API LS_MUST_CHECK ls_status ls_ddp_ready(ls_ddp *ddp, size_t span);
