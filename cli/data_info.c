@@ -156,8 +156,8 @@ static int parse(int argc, char **argv, info_options *o, option_list *files)
     int format = 0, vocabulary = 0;
     const char *tokenizer = NULL;
     const option_row rows[] = {
-        { OPTION_CHOICE, "--format", &format, "FORMAT", "llmc16, llmc32, u16, u32; plain, lines, jsonl; auto (auto)", 0,
-          0, formats },
+        { OPTION_CHOICE, "--data-format", &format, "FORMAT",
+          "llmc16, llmc32, u16, u32; plain, lines, jsonl; auto (auto)", 0, 0, formats },
         { OPTION_TEXT, "--field", &o->field, "NAME", "jsonl: the field with the text (text)", 0, 0, NULL },
         { OPTION_INT, "--vocab", &vocabulary, "N", "a token of N or more is an error", 1, 2147483647, NULL },
         { OPTION_TEXT, "--tokenizer", &tokenizer, "NAME", "show each shard's beginning as text, and use its vocabulary",

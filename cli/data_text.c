@@ -8,6 +8,7 @@
 #include "cli/data.h"
 #include "cli/escape.h"
 #include "cli/options.h"
+#include "data/tokenizer.h"
 #include "lockstep/data.h"
 
 static const char tokenize_intro[] =
@@ -37,7 +38,7 @@ static int report(const char *command, ls_status status)
 int data_tokenize(int argc, char **argv)
 {
     text_options t = { 0 };
-    const char *name = "bytes";
+    const char *name = "bytes", *end = NULL;
     int format = 0;
     uint64_t shard_tokens = 0;
     bool replace = false;
@@ -46,8 +47,9 @@ int data_tokenize(int argc, char **argv)
         { OPTION_TEXT, "--output", &t.output, "PREFIX", NULL, 0, 0, NULL },
         { OPTION_TEXT, "--tokenizer", &name, "NAME", "bytes (default), tokenizer.json, or a folder with one", 0, 0,
           NULL },
-        { OPTION_CHOICE, "--input", &t.input, "FORMAT", "of the text: auto, plain, lines, jsonl (auto: by the name)", 0,
-          0, inputs },
+        { OPTION_TEXT, "--end-token", &end, "TEXT", "its token that ends a document (its eos_token)", 0, 0, NULL },
+        { OPTION_CHOICE, "--data-format", &t.input, "FORMAT",
+          "of the text: auto, plain, lines, jsonl (auto: by the name)", 0, 0, inputs },
         { OPTION_TEXT, "--field", &t.field, "NAME", "jsonl: the field with the text (text)", 0, 0, NULL },
         { OPTION_CHOICE, "--on-bad", &t.on_bad, "WHAT", "a bad JSON line: stop, or skip it (stop)", 0, 0, on_bads },
         { OPTION_CHOICE, "--format", &format, "FORMAT", "llmc16, llmc32, u16 (nanoGPT), u32 (llm.c's that fits)", 0, 0,
@@ -66,6 +68,8 @@ int data_tokenize(int argc, char **argv)
     ls_tokenizer *tokenizer = NULL;
     ls_log_set(data_show_log, NULL);
     ls_status status = ls_tokenizer_open(&tokenizer, name);
+    if (!status && end) status = ls_tokenizer_set_end(tokenizer, end);
+    if (!status) status = ls__tokenizer_check_end(tokenizer, name);
     int64_t begin = ls_now();
     ls_tokenize_result r = { 0 };
     if (!status) {
@@ -104,8 +108,8 @@ int data_train_bpe(int argc, char **argv)
         { OPTION_INT, "--vocab", &vocabulary, "N", "tokens, 256 bytes and the end of text among them (50257)", 257,
           1 << 22, NULL },
         { OPTION_LONG, "--min-count", &least, "N", "pairs that come less often are not merged (2)", 1, 1e18, NULL },
-        { OPTION_CHOICE, "--input", &t.input, "FORMAT", "of the text: auto, plain, lines, jsonl (auto: by the name)", 0,
-          0, inputs },
+        { OPTION_CHOICE, "--data-format", &t.input, "FORMAT",
+          "of the text: auto, plain, lines, jsonl (auto: by the name)", 0, 0, inputs },
         { OPTION_TEXT, "--field", &t.field, "NAME", "jsonl: the field with the text (text)", 0, 0, NULL },
         { OPTION_CHOICE, "--on-bad", &t.on_bad, "WHAT", "a bad JSON line: stop, or skip it (stop)", 0, 0, on_bads },
         { OPTION_INT, "--threads", &t.threads, "N", "default: all cores; does not affect results", 1, 256, NULL },

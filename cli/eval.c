@@ -31,18 +31,19 @@ typedef struct eval_arguments {
 
 static int read_arguments(eval_arguments *a, int argc, char **argv)
 {
-    static const char *const inputs[] = { "auto", "plain", "lines", "jsonl", NULL };         /* as ls_text_format */
-    static const char *const formats[] = { "auto", "llmc16", "llmc32", "u16", "u32", NULL }; /* as ls_shard_format */
+    /* As ls_text_format, and behind it ls_shard_format from 1 on. */
+    static const char *const formats[] = { "auto", "plain", "lines", "jsonl", "llmc16", "llmc32", "u16", "u32", NULL };
     ls_eval_options *o = &a->options;
-    int input = 0, format = 0;
+    static const char *const on_bads[] = { "stop", "skip", NULL };
+    int format = 0, on_bad = 0;
     const option_row rows[] = {
         { OPTION_LIST, "--data", &a->data, "FILES", "evaluate on these: text, JSON lines, or token shards", 0, 0,
           NULL },
         { OPTION_TEXT, "--tokenizer", &o->tokenizer, "NAME", "bytes, tokenizer.json, or a folder (that of RUN)", 0, 0,
           NULL },
-        { OPTION_CHOICE, "--input", &input, "FORMAT", "of --data: auto, plain, lines, jsonl (auto)", 0, 0, inputs },
-        { OPTION_CHOICE, "--shard-format", &format, "FORMAT", "of shards: auto, llmc16, llmc32, u16, u32 (auto)", 0, 0,
-          formats },
+        { OPTION_CHOICE, "--data-format", &format, "FORMAT",
+          "auto, plain, lines, jsonl, llmc16, llmc32, u16, u32 (auto: by name and first bytes)", 0, 0, formats },
+        { OPTION_CHOICE, "--on-bad", &on_bad, "WHAT", "a bad JSON line: stop, or skip it (stop)", 0, 0, on_bads },
         { OPTION_TEXT, "--field", &o->field, "NAME", "JSON lines: the field with the text (text)", 0, 0, NULL },
         { OPTION_FLAG, "--pad", &o->padded, NULL, "a sequence is one document, cut off or padded (packed)", 0, 0,
           NULL },
@@ -62,9 +63,12 @@ static int read_arguments(eval_arguments *a, int argc, char **argv)
     };
     int code = options_read("eval", intro, rows, &a->run, argc, argv);
     if (code >= 0) return code;
-    o->text_format = (ls_text_format)input;
-    o->shard_format = (ls_shard_format)format;
-    if (!a->data.count && (input || format || o->field || o->prompt_field || o->weight_field || o->padded)) {
+    if (format < LS_TEXT_FORMAT_COUNT)
+        o->text_format = (ls_text_format)format;
+    else
+        o->shard_format = (ls_shard_format)(format - LS_TEXT_FORMAT_COUNT + 1);
+    o->skip_bad = on_bad == 1;
+    if (!a->data.count && (format || on_bad || o->field || o->prompt_field || o->weight_field || o->padded)) {
         fprintf(stderr, "lockstep eval: how to read the run's own data is known; such options are for --data\n");
         return EXIT_USAGE;
     }

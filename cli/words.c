@@ -9,6 +9,7 @@ static const struct {
     const char *library, *program;
 } words[] = {
     { "any_order", "--sum-order fast" },
+    { "end_token", "--end-token" },
     { "no_record", "--no-record" },
     { "overwrite", "--overwrite" },
     { "skip_bad", "--on-bad skip" },

@@ -160,8 +160,11 @@ LS_API LS_MUST_CHECK ls_status ls_tokenizer_save(const ls_tokenizer *tokenizer, 
 /* All tokens are below this. */
 LS_API uint32_t ls_tokenizer_vocabulary(const ls_tokenizer *tokenizer);
 /* The token that ends a text; -1 if there is none. It is the eos_token of the folder's tokenizer_config.json, or else the
- * eos_token_id of config.json or generation_config.json, or the eos_token of special_tokens_map.json, or "<|endoftext|>". */
+ * eos_token_id of config.json or generation_config.json, or the eos_token of special_tokens_map.json, or "<|endoftext|>", or
+ * else the only one of the usual names (</s>, <eos>, <|im_end|>...) among the special tokens. */
 LS_API int32_t ls_tokenizer_end(const ls_tokenizer *tokenizer);
+/* Makes another token the one that ends a text; LS_EINVAL if there is no such token. Before the tokenizer is used. */
+LS_API LS_MUST_CHECK ls_status ls_tokenizer_set_end(ls_tokenizer *tokenizer, const char *text);
 /* The bytes of one token; NULL if there is no such token. */
 LS_API const uint8_t *ls_tokenizer_bytes(const ls_tokenizer *tokenizer, int32_t token, size_t *count);
 /* The text of `tokens`, in memory that the caller frees, with a 0 byte behind it that does not count. */

@@ -67,6 +67,7 @@ typedef struct ls_train_options {
     const char
         *tokenizer; /* of text: see ls_tokenizer_open(); for shards, what they were made with, to be kept beside the
                               model; NULL: that of `init` if it has one, otherwise bytes for text and none for shards */
+    const char *end_token;        /* its token that ends a text and separates documents; NULL: see ls_tokenizer_end() */
     ls_text_format text_format;   /* the files are text of that format; 0: by their names and first bytes */
     ls_shard_format shard_format; /* the files are token shards of that format; 0: by their names and first bytes */
     const char *field;            /* JSON lines: the field with the text; NULL: "text" */

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/file.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "data/split.h"
 
@@ -26,15 +27,18 @@ static ls_status read_tokenizer(ls_tokenizer *t, const char *path)
     return status ? status : ls__tokenizer_parse(&t->bpe, &t->added, path, kept->text, kept->bytes);
 }
 
-static ls_status read_vocabulary(ls_tokenizer *t, const char *vocab_path, const char *merges_path)
+static ls_status read_vocabulary(ls_tokenizer *t, const char *folder, const char *vocab_path, const char *merges_path)
 {
     char *vocab = NULL, *merges = NULL;
+    json_t *more = NULL;
     size_t vocab_bytes, merges_bytes;
     ls_status status = ls__file_read(vocab_path, FILE_LIMIT, &vocab, &vocab_bytes);
     if (!status) status = ls__file_read(merges_path, FILE_LIMIT, &merges, &merges_bytes);
+    if (!status) status = ls__tokenizer_added_json(folder, &more);
     if (!status)
-        status =
-            ls__vocabulary_parse(&t->bpe, &t->added, vocab_path, vocab, vocab_bytes, merges_path, merges, merges_bytes);
+        status = ls__vocabulary_parse(&t->bpe, &t->added, vocab_path, vocab, vocab_bytes, merges_path, merges,
+                                      merges_bytes, more);
+    json_decref(more);
     free(vocab);
     free(merges);
     return status;
@@ -60,7 +64,7 @@ static ls_status read_files(ls_tokenizer *t, const char *folder)
         if (asprintf(&first, "%s/%s", folder, names[i][0]) < 0) first = NULL;
         if (first && names[i][1] && asprintf(&second, "%s/%s", folder, names[i][1]) < 0) second = NULL;
         bool found = first && exists(first);
-        if (found) status = second ? read_vocabulary(t, first, second) : read_tokenizer(t, first);
+        if (found) status = second ? read_vocabulary(t, folder, first, second) : read_tokenizer(t, first);
         free(first);
         free(second);
         if (found) break;
@@ -153,8 +157,8 @@ ls_status ls_tokenizer_save(const ls_tokenizer *t, const char *folder)
     ls__bpe *made = NULL;
     ls_status status = t->bpe ? LS_OK : bytes_as_bpe(&made, t);
     if (!status)
-        status =
-            ls__tokenizer_write(t->bpe ? t->bpe : made, &t->added, folder, t->kept[LS__KEPT_TOKENIZER].text != NULL);
+        status = ls__tokenizer_write(t->bpe ? t->bpe : made, &t->added, t->end, folder,
+                                     t->kept[LS__KEPT_TOKENIZER].text != NULL, t->kept[LS__KEPT_CONFIG].text != NULL);
     /* Last, because they say more than what can be made anew. */
     if (!status) status = ls__tokenizer_write_kept(t, folder);
     ls__bpe_free(&made);
@@ -169,6 +173,35 @@ uint32_t ls_tokenizer_vocabulary(const ls_tokenizer *t)
 int32_t ls_tokenizer_end(const ls_tokenizer *t)
 {
     return t->end;
+}
+
+ls_status ls_tokenizer_set_end(ls_tokenizer *t, const char *text)
+{
+    size_t count = strlen(text);
+    const ls__added_token *added = ls__added_find(&t->added, text, count);
+    uint32_t id = added ? added->id : t->bpe ? ls__bpe_find(t->bpe, text, count) : LS__BPE_NONE;
+    if (id == LS__BPE_NONE) return ls__fail(LS_EINVAL, "the end token '%s' is not a token of the tokenizer", text);
+    t->end = (int32_t)id;
+    t->end_given = true;
+    return LS_OK;
+}
+
+ls_status ls__tokenizer_check_end(const ls_tokenizer *t, const char *name)
+{
+    char list[200] = "";
+    size_t n = 0;
+    if (t->end >= 0) return LS_OK;
+    for (size_t i = 0; i < t->added.count && n < sizeof list - 1; i++)
+        if (t->added.tokens[i].special)
+            n += (size_t)snprintf(list + n, sizeof list - n, "%s%.*s", n ? ", " : "", (int)t->added.tokens[i].count,
+                                  (const char *)t->added.tokens[i].bytes);
+    if (n)
+        return ls__fail(LS_EINVAL,
+                        "%s: does not say which token ends a text (its special tokens: %s); name it with end_token, "
+                        "or put a tokenizer_config.json with its eos_token beside it",
+                        name, list);
+    ls__log(LS_LOG_WARNING, "%s: has no token that ends a text; documents follow each other without a separator", name);
+    return LS_OK;
 }
 
 const uint8_t *ls_tokenizer_bytes(const ls_tokenizer *t, int32_t token, size_t *count)

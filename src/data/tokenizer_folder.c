@@ -95,6 +95,20 @@ static ls_status find_end(ls_tokenizer *t, const char *folder)
     return status;
 }
 
+/* Where nothing says so, the only special token that is called as such tokens usually are; -1: none, or several. */
+static int32_t only_usual_end(const ls_tokenizer *t)
+{
+    static const char *const usual[] = { "<|end_of_text|>", "</s>", "<eos>", "[EOS]", "<|im_end|>" };
+    int32_t found = -1;
+    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
+        const ls__added_token *token = ls__added_find(&t->added, usual[i], strlen(usual[i]));
+        if (!token || !token->special) continue;
+        if (found >= 0) return -1;
+        found = (int32_t)token->id;
+    }
+    return found;
+}
+
 ls_status ls__tokenizer_read_folder(ls_tokenizer *t, const char *folder)
 {
     ls_status status = LS_OK;
@@ -104,7 +118,101 @@ ls_status ls__tokenizer_read_folder(ls_tokenizer *t, const char *folder)
     if (!status && folder) status = find_end(t, folder);
     uint32_t usual = ls__bpe_find(t->bpe, LS__END_OF_TEXT, sizeof LS__END_OF_TEXT - 1);
     if (t->end < 0 && usual != LS__BPE_NONE) t->end = (int32_t)usual;
+    if (t->end < 0) t->end = only_usual_end(t);
     return status;
+}
+
+/* ---- Folders without a tokenizer.json. */
+
+/* What a special token is, by special_tokens_map.json: a text or an object, or a list of those. True if it is the one. */
+static bool is_special(const json_t *value, const char *text, json_t *flags)
+{
+    static const char *const names_of_flags[] = { "lstrip", "rstrip", "single_word" };
+    const json_t *item;
+    size_t i;
+    bool found = false;
+    json_array_foreach(value, i, item) found = found || is_special(item, text, flags);
+    const char *own = json_string_value(json_is_object(value) ? json_object_get(value, "content") : value);
+    if (!own || strcmp(own, text) != 0) return found;
+    for (i = 0; i < 3; i++)
+        if (json_is_true(json_object_get(value, names_of_flags[i])))
+            json_object_set_new(flags, names_of_flags[i], json_true());
+    return true;
+}
+
+/* added_tokens.json, {"text": id}: as transformers reads it. */
+static ls_status add_by_text(json_t *list, const char *path, const json_t *tokens, json_t *special)
+{
+    const char *text, *key;
+    json_t *id, *value;
+    json_object_foreach((json_t *)(uintptr_t)tokens, text, id)
+    {
+        json_t *token = json_pack("{s:s, s:I}", "content", text, "id", (json_int_t)json_number_value(id));
+        bool found = false;
+        if (!json_is_number(id)) {
+            json_decref(token);
+            return ls__fail(LS_EFORMAT, "%s: the id of token '%s' is no number", path, text);
+        }
+        json_object_foreach(special, key, value) found = is_special(value, text, token) || found;
+        json_object_set_new(token, "special", json_boolean(found));
+        json_object_set_new(token, "normalized", json_boolean(!found));
+        if (json_array_append_new(list, token)) return ls__fail(LS_ENOMEM, "%s: out of memory", path);
+    }
+    return LS_OK;
+}
+
+/* tokenizer_config.json's added_tokens_decoder, {"id": {"content": ..., flags}}. */
+static ls_status add_by_id(json_t *list, const char *path, json_t *tokens)
+{
+    const char *id;
+    json_t *value;
+    json_object_foreach(tokens, id, value)
+    {
+        json_t *token = json_copy(value);
+        json_object_set_new(token, "id", json_integer(strtoll(id, NULL, 10)));
+        if (!json_is_object(token) || json_array_append_new(list, token))
+            return ls__fail(LS_EFORMAT, "%s: added_tokens_decoder: token %s is no object", path, id);
+    }
+    return LS_OK;
+}
+
+ls_status ls__tokenizer_added_json(const char *folder, json_t **out)
+{
+    static const char *const files[] = { "added_tokens.json", "special_tokens_map.json", "tokenizer_config.json" };
+    json_t *roots[3] = { NULL }, *list = json_array();
+    ls_status status = LS_OK;
+    for (int i = 0; i < 3 && !status; i++) {
+        char *text;
+        size_t bytes;
+        status = read_file(folder, files[i], &text, &bytes);
+        if (!status) status = parse(folder, files[i], text, bytes, &roots[i]);
+        free(text);
+    }
+    /* The newer list says all that the older one does. */
+    json_t *newer = json_object_get(roots[2], "added_tokens_decoder");
+    if (!status && json_object_size(newer))
+        status = add_by_id(list, files[2], newer);
+    else if (!status)
+        status = add_by_text(list, files[0], roots[0], roots[1]);
+    for (int i = 0; i < 3; i++) json_decref(roots[i]);
+    if (status) json_decref(list);
+    *out = status ? NULL : list;
+    return status;
+}
+
+/* ---- Saving. */
+
+/* tokenizer_config.json with another end token than it had. */
+static ls_status set_end(const ls_tokenizer *t, const char *text, char **out)
+{
+    json_error_t error;
+    size_t count;
+    const uint8_t *end = ls_tokenizer_bytes(t, t->end, &count);
+    json_t *root = json_loads(text, JSON_DECODE_INT_AS_REAL, &error);
+    if (root && !json_object_set_new(root, "eos_token", json_stringn((const char *)end, count)))
+        *out = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+    json_decref(root);
+    return *out ? LS_OK : ls__fail(LS_EFORMAT, "tokenizer_config.json: token %d cannot be its eos_token", t->end);
 }
 
 ls_status ls__tokenizer_write_kept(const ls_tokenizer *t, const char *folder)
@@ -114,7 +222,12 @@ ls_status ls__tokenizer_write_kept(const ls_tokenizer *t, const char *folder)
         char *path;
         if (!t->kept[i].text) continue;
         if (asprintf(&path, "%s/%s", folder, names[i]) < 0) return ls__fail(LS_ENOMEM, "%s: out of memory", folder);
-        status = ls__file_write(path, t->kept[i].text, t->kept[i].bytes);
+        char *changed = NULL;
+        if (i == LS__KEPT_CONFIG && t->end_given) status = set_end(t, t->kept[i].text, &changed);
+        if (!status)
+            status =
+                ls__file_write(path, changed ? changed : t->kept[i].text, changed ? strlen(changed) : t->kept[i].bytes);
+        free(changed);
         free(path);
     }
     return status;

@@ -280,20 +280,30 @@ static ls_status read_merges_text(ls__bpe *bpe, const char *path, const char *te
 }
 
 ls_status ls__vocabulary_parse(ls__bpe **out, ls__added *added, const char *vocab_path, const char *vocab,
-                               size_t vocab_bytes, const char *merges_path, const char *merges, size_t merges_bytes)
+                               size_t vocab_bytes, const char *merges_path, const char *merges, size_t merges_bytes,
+                               const json_t *more)
 {
     json_t *root;
     *out = NULL;
     *added = (ls__added){ 0 };
     ls_status status = parse_json(&root, vocab_path, vocab, vocab_bytes);
     if (status) return status;
-    /* These files name no added tokens; GPT-2's own is one to every library that reads them. */
+    /* These files name no added tokens of their own; GPT-2's own is one to every library that reads them. */
     const json_t *end = json_object_get(root, LS__END_OF_TEXT);
     ls__added_token token = { .bytes = (const uint8_t *)LS__END_OF_TEXT,
                               .count = sizeof LS__END_OF_TEXT - 1,
                               .special = true };
     if (end) status = id_of(end, vocab_path, LS__END_OF_TEXT, &token.id);
-    if (end && !status) status = ls__added_add(added, &token);
+    if (!status) status = read_added(added, vocab_path, more);
+    for (size_t i = 0; i < added->count && !status; i++) { /* what the vocabulary has keeps its id there */
+        ls__added_token *t = &added->tokens[i];
+        const json_t *there = json_object_getn(root, (const char *)t->bytes, t->count);
+        if (there)
+            status =
+                id_of(there, vocab_path,
+                      (const char *)json_string_value(json_object_get(json_array_get(more, i), "content")), &t->id);
+    }
+    if (end && !status && !ls__added_find(added, token.bytes, token.count)) status = ls__added_add(added, &token);
     if (!status) status = read_vocabulary(out, vocab_path, root, added);
     json_decref(root);
     if (!status) status = read_merges_text(*out, merges_path, merges, merges_bytes);

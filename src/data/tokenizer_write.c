@@ -16,6 +16,7 @@ static ls_status put(ls__file_writer *w, const char *text)
 typedef struct source {
     const ls__bpe *bpe;
     const ls__added *added;
+    int32_t end; /* < 0: none */
 } source;
 
 /* A token in GPT-2's alphabet; `json`: as the inside of a JSON string. */
@@ -144,13 +145,18 @@ static ls_status put_tokenizer(ls__file_writer *w, const source *s)
 /* What transformers needs to know of a tokenizer of GPT-2's kind. */
 static ls_status put_config(ls__file_writer *w, const source *s)
 {
-    const char *end = ls__added_find(s->added, LS__END_OF_TEXT, sizeof LS__END_OF_TEXT - 1)
-                          ? "\n  \"bos_token\": \"" LS__END_OF_TEXT "\",\n  \"eos_token\": \"" LS__END_OF_TEXT
-                            "\",\n  \"unk_token\": \"" LS__END_OF_TEXT "\","
-                          : "";
-    ls_status status = put(w, "{\n  \"add_prefix_space\": false,");
-    if (!status) status = put(w, end);
-    return status ? status : put(w, "\n  \"tokenizer_class\": \"GPT2Tokenizer\"\n}\n");
+    static const char gpt2[] = "{\n  \"add_prefix_space\": false,\n  \"bos_token\": \"" LS__END_OF_TEXT
+                               "\",\n  \"eos_token\": \"" LS__END_OF_TEXT "\",\n  \"unk_token\": \"" LS__END_OF_TEXT
+                               "\",\n  \"tokenizer_class\": \"GPT2Tokenizer\"\n}\n";
+    const ls__added_token *usual = ls__added_find(s->added, LS__END_OF_TEXT, sizeof LS__END_OF_TEXT - 1);
+    if (usual && (int32_t)usual->id == s->end) return put(w, gpt2);
+    /* A class of GPT-2's would add a <|endoftext|> of its own. */
+    const ls__added_token *end = s->end < 0 ? NULL : added_of(s->added, (uint32_t)s->end);
+    ls_status status = put(w, "{");
+    if (!status && end) status = put(w, "\n  \"eos_token\": ");
+    if (!status && end) status = put_text(w, end);
+    if (!status && end) status = put(w, ",");
+    return status ? status : put(w, "\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\"\n}\n");
 }
 
 static ls_status write_one(const source *s, const char *folder, const char *name,
@@ -167,13 +173,14 @@ static ls_status write_one(const source *s, const char *folder, const char *name
     return status;
 }
 
-ls_status ls__tokenizer_write(const ls__bpe *bpe, const ls__added *added, const char *folder, bool vocabulary_only)
+ls_status ls__tokenizer_write(const ls__bpe *bpe, const ls__added *added, int32_t end, const char *folder,
+                              bool has_tokenizer, bool has_config)
 {
-    const source s = { .bpe = bpe, .added = added };
+    const source s = { .bpe = bpe, .added = added, .end = end };
     ls_status status = ls__file_make_dir(folder);
     if (!status) status = write_one(&s, folder, "vocab.json", put_vocabulary);
     if (!status) status = write_one(&s, folder, "merges.txt", put_merges_text);
-    if (vocabulary_only || status) return status;
-    status = write_one(&s, folder, "tokenizer.json", put_tokenizer);
-    return status ? status : write_one(&s, folder, "tokenizer_config.json", put_config);
+    if (!status && !has_tokenizer) status = write_one(&s, folder, "tokenizer.json", put_tokenizer);
+    if (!status && !has_config) status = write_one(&s, folder, "tokenizer_config.json", put_config);
+    return status;
 }

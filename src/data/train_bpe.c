@@ -318,7 +318,7 @@ ls_status ls_bpe_train(const ls_bpe_options *o, uint32_t *learned)
                                                              .count = sizeof LS__END_OF_TEXT - 1,
                                                              .id = t.next - 1,
                                                              .special = true });
-    if (!status) status = ls__tokenizer_write(t.bpe, &t.added, o->output, false);
+    if (!status) status = ls__tokenizer_write(t.bpe, &t.added, (int32_t)t.next - 1, o->output, false, false);
     if (!status) {
         *learned = t.next;
         if (t.next < o->vocabulary)

@@ -231,7 +231,10 @@ static ls_status compare_settings(const ls_train *t, const ls__checkpoint_file *
     for (int i = 0; i < t->n_facts; i++) {
         const ls__fact *fact = &t->facts[i];
         const json_t *value = json_object_get(settings, fact->name);
-        if (!fact->fixed || (json_is_number(value) && json_number_value(value) == fact->value)) continue;
+        /* Versions that did not have a setting wrote nothing of it; 0 is what they did. */
+        if (!fact->fixed ||
+            (value ? json_is_number(value) && json_number_value(value) == fact->value : fact->value == 0))
+            continue;
         if (fact->hashed)
             return ls__fail(LS_EINVAL, "%s: was made with another '%s'; resume with the data and settings of the run",
                             f->path, fact->name);

@@ -128,9 +128,14 @@ ls_status ls__train_open_tokenizer(ls_train *t, int vocab)
     bool has_own = o->init && (has_file(o->init, "tokenizer.json") || has_file(o->init, "vocab.json"));
     if (!name && has_own) name = o->init;
     if (!name && t->is_text) name = "bytes";
+    if (!name && o->end_token)
+        return ls__fail(LS_EINVAL, "the end token '%s' is for text; the data are shards of tokens", o->end_token);
     if (!name) return LS_OK;
     t->tokenizer_name = name;
     if ((status = ls_tokenizer_open(&t->tokenizer, name))) return status;
+    if (o->end_token && (status = ls_tokenizer_set_end(t->tokenizer, o->end_token)))
+        return ls__fail_within(status, "%s", name);
+    if (t->is_text && o->n_data && (status = ls__tokenizer_check_end(t->tokenizer, name))) return status;
     if (!o->n_data && t->tokenizer->bpe)
         return ls__fail(LS_EINVAL, "the built-in corpus is made of bytes; the tokenizer '%s' needs data of its own",
                         name);

@@ -40,7 +40,7 @@ typedef struct ls__setting {
     size_t at; /* in ls_train_options */
     const char *const *words;
 } ls__setting;
-enum { LS__SETTINGS = 60 };
+enum { LS__SETTINGS = 61 };
 extern const ls__setting ls__settings[LS__SETTINGS];
 
 /* ---- Uses of it. */

@@ -193,6 +193,7 @@ static ls_status find_folder(saved *v)
 
 static const ls__setting *find(const char *name)
 {
+    if (!strcmp(name, "input")) name = "data-format"; /* as it was called */
     for (int i = 0; i < LS__SETTINGS; i++)
         if (!strcmp(ls__settings[i].name, name)) return &ls__settings[i];
     return NULL;

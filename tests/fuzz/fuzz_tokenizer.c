@@ -69,7 +69,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         size_t vocab = end ? (size_t)(end - text) : size;
         const char *merges = end ? end + 1 : text + size;
         status =
-            ls__vocabulary_parse(&bpe, &added, "vocab", text, vocab, "merges", merges, (size_t)(text + size - merges));
+            ls__vocabulary_parse(&bpe, &added, "vocab", text, vocab, "merges", merges, (size_t)(text + size - merges), NULL);
     } else {
         status = ls__tokenizer_parse(&bpe, &added, "tokenizer", text, size);
     }
