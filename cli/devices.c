@@ -106,7 +106,7 @@ void device_verdicts(const ls_run *run, device_lines *out)
         usual += u->usual / u->wall;
         if (u->verdict == LS_USE_OVER) join(&over, k, u->busy / u->wall);
         if (u->verdict == LS_USE_UNDER) join(&under, k, u->busy / u->wall);
-        if (u->delay > QUEUED * u->wall) join(&queued, k, u->delay / u->wall);
+        if (u->queued > QUEUED * u->wall) join(&queued, k, u->queued / u->wall);
     }
     if (!all.count) return;
     usual /= all.count;

@@ -45,7 +45,8 @@ void exit_check_output(const char *consequence)
 {
     if (is_reported || !(fflush(stdout) || ferror(stdout)) || !is_output_wanted()) return;
     is_reported = true;
-    fprintf(stderr, "lockstep: stdout cannot be written: %s; %s\n", strerror(errno), consequence);
+    fprintf(stderr, "lockstep: stdout cannot be written: %s%s%s\n", strerror(errno), consequence ? "; " : "",
+            consequence ? consequence : "");
 }
 
 int exit_closing_output(int code)

@@ -22,7 +22,7 @@ const char html_unscheduled_words[] = "runnable but not scheduled (run-queue del
 bool html_has_unscheduled(const ls_run *run)
 {
     for (int r = 0; r < run->ranks; r++)
-        if (run->rank[r].use.delay + run->rank[r].use.stolen > 0.002 * run->rank[r].use.wall) return true;
+        if (run->rank[r].use.queued + run->rank[r].use.stolen > 0.002 * run->rank[r].use.wall) return true;
     return false;
 }
 

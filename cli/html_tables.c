@@ -49,7 +49,7 @@ static void put_rank(const page *p, const ls_run_rank *k, bool clocks)
     put_html(p->to, k->cores);
     fprintf(p->to, "<td>%.2f<td%s>%s<td>%s", u->cpu / u->wall, u->verdict ? " class=\"warn\"" : "",
             amount_share(u->busy / u->wall).text, amount_share(u->peak).text);
-    put_share_cell(p, u->delay, u->wall, 0.05);
+    put_share_cell(p, u->queued, u->wall, 0.05);
     put_share_cell(p, u->stolen, u->wall, 0.05);
     put_share_cell(p, u->asleep, u->wall, 2);
     fprintf(p->to, "<td>%s / %s<td>%s / ", amount_count(u->voluntary).text, amount_count(u->involuntary).text,
@@ -96,7 +96,8 @@ static void put_ranks(const page *p)
     html_card(
         p, "devices", "", "Ranks and their machines",
         "Shares of a step, of the main thread. <i>Busy</i>: it had or wanted a core. <i>MFU</i>: matrix products, % of "
-        "the SGEMM rate measured on this machine. <i>Run-queue delay</i>: runnable but not scheduled. <i>Steal</i>: "
+        "the SGEMM rate measured on this machine. <i>Run-queue delay</i>: of busy, runnable but not scheduled. "
+        "<i>Steal</i>: "
         "taken by the hypervisor. <i>Off-CPU</i>: not runnable, it waited for a device or another thread.");
     fprintf(p->to,
             "<div class=\"scroll\"><table><tr><th>rank<th class=\"l\">host<th class=\"l\">cores<th>cores "

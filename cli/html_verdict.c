@@ -123,7 +123,7 @@ static void put_nothing(const page *p)
     double step = ls_run_step_mean(run);
     device_verdicts(run, &lines);
     for (int r = 0; r < run->ranks; r++)
-        if (lines.count && run->rank[r].use.delay > 0.05 * run->rank[r].use.wall) { /* then the last line is about it */
+        if (lines.count && run->rank[r].use.queued > 0.05 * run->rank[r].use.wall) { /* then the last line is about it */
             fprintf(
                 p->to,
                 "<h2>Cores are not free when they are needed</h2><p>%s</p><p class=\"do\"><b>Change:</b> keep other "
@@ -194,7 +194,7 @@ static void put_use(const page *p)
         n++;
         cpu += u->cpu;
         wall += u->wall;
-        delay += u->delay;
+        delay += u->queued;
         stolen += u->stolen;
         resident += u->resident;
         most = fmax(most, u->resident);

@@ -255,12 +255,13 @@ static int grow(char **data, size_t *room, size_t needed)
     return 0;
 }
 
-/* A reader that went away (`| head`) wants no more; anything else loses output. */
+/* A reader that went away (`| head`), or a user who closed our output (main() holds its place with what cannot be written), wants no more;
+ * anything else loses output. */
 static void put(sink *k, const char *data, size_t bytes)
 {
     if (k->broken || !write_all(k->fd, data, bytes)) return;
     k->broken = true;
-    k->lost = errno != EPIPE;
+    k->lost = errno != EPIPE && errno != EBADF;
     if (k->lost)
         launch_output_say(k->output, "%s cannot be written: %s", k->fd == 1 ? "stdout" : "stderr", strerror(errno));
 }

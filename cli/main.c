@@ -21,8 +21,14 @@ typedef struct command {
 
 static int version(int argc, char **argv)
 {
-    (void)argc;
-    (void)argv;
+    if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
+        printf("usage: lockstep version\n\nPrints the version.\n");
+        return EXIT_DONE;
+    }
+    if (argc > 1) {
+        fprintf(stderr, "lockstep version: unexpected argument '%s'; it takes none\n", printable(argv[1]));
+        return EXIT_USAGE;
+    }
     printf("lockstep %s\n", ls_version());
     return EXIT_DONE;
 }

@@ -92,11 +92,11 @@ static void show_speed(const ls_run *before, const ls_run *after, const report_f
            b = y / ls_run_step_mean(after) * 1e9;
     if (!(x > 0 && y > 0)) return;
     fprintf(f->to, "  %-16s %12.0f %12.0f %+11.1f%%\n", "tokens/s", a, b, 100 * (b - a) / a);
-    if (x != y)
-        fprintf(
-            f->to,
-            "  a step before has %.0f tokens, one after %.0f: compare tokens/s, not times; a token takes %s and %s\n",
-            x, y, report_time(1e9 / a), report_time(1e9 / b));
+    char text[256];
+    snprintf(text, sizeof text,
+             "a step before has %.0f tokens, one after %.0f: compare tokens/s, not times; a token takes %s and %s", x,
+             y, report_time(1e9 / a), report_time(1e9 / b));
+    if (x != y) report_wrap(f, 2, 2, "", text);
 }
 
 static void show_row(const ls_run *before, const ls_run *after, int phase, const report_form *f)

@@ -49,7 +49,7 @@ static void put_use(json_t *out, const ls_run_rank *x)
     } rows[] = { { "cpu_share", u->cpu / u->wall },
                  { "busy_share", u->busy / u->wall },
                  { "asleep_share", u->asleep / u->wall },
-                 { "no_core_share", u->delay / u->wall },
+                 { "no_core_share", u->queued / u->wall },
                  { "stolen_share", u->stolen / u->wall },
                  { "peak_share", u->peak },
                  { "voluntary_switches", u->voluntary },

@@ -102,7 +102,7 @@ static void show_use(const ls_run *run, const report_form *f)
         put_share(f, 5, u->cpu, u->wall);
         put_share(f, 5, u->busy, u->wall);
         put_share(f, 5, u->peak, 1);
-        put_share(f, 11, u->delay, u->wall);
+        put_share(f, 11, u->queued, u->wall);
         put_share(f, 5, u->stolen, u->wall);
         put_share(f, 7, u->asleep, u->wall);
         fprintf(f->to, " %9s\n", u->resident > 0 ? report_bytes(u->resident) : "-");
@@ -111,7 +111,7 @@ static void show_use(const ls_run *run, const report_form *f)
     report_wrap(
         f, 2, 2, "",
         "(CPU: all threads, a core is 100%; busy: on a core or runnable; MFU: % of SGEMM as measured on the same "
-        "threads; sched delay: runnable but not scheduled; steal: taken by the machine's host; off-CPU: slept)");
+        "threads; sched delay: of busy, not scheduled; steal: taken by the machine's host; off-CPU: slept)");
     device_lines lines;
     device_verdicts(run, &lines);
     for (int i = 0; i < lines.count; i++) report_wrap(f, 2, 4, "", lines.line[i]);

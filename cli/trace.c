@@ -54,14 +54,13 @@ static ls_status write_trace(const ls_run *run, const trace_options *o, const ch
     if (status) return status;
     FILE *to = plain ? stdout : fopencookie(file, "w", (cookie_io_functions_t){ .write = pass_on });
     *written = to ? trace_write(to, run, o) : -1;
-    bool failed = to && ferror(to);
-    if (to && (plain ? fflush(to) : fclose(to))) failed = true;
-    if (failed && plain)
-        status = ls__fail_errno("standard output");
+    bool failed = to && !plain && ferror(to);
+    if (to && !plain && fclose(to)) failed = true;
+    if (plain)
+        exit_check_output(NULL);
     else if (failed)
         status = LS_EIO; /* the writer has said why */
-    else if (*written < 0)
-        status = ls__fail(LS_ENOMEM, "%s: out of memory", out);
+    if (!status && *written < 0) status = ls__fail(LS_ENOMEM, "%s: out of memory", out);
     if (status || !*written)
         ls__file_writer_cancel(&file);
     else if (file)

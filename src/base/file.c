@@ -428,6 +428,7 @@ ls_status ls__file_make_dir(const char *path)
         *p = 0;
         struct stat st;
         if (mkdir(copy, 0777) && (errno != EEXIST || stat(copy, &st) || !S_ISDIR(st.st_mode))) {
+            if (errno == EEXIST) errno = ENOTDIR;
             status = ls__fail_errno("%s: the folder '%s' cannot be made", path, copy);
             break;
         }

@@ -93,6 +93,10 @@ ls_status ls__fail_errno(const char *format, ...)
     switch (error) {
     case ENOENT: return LS_ENOENT;
     case ENOMEM: return LS_ENOMEM;
+    case ENOTDIR: /* a path that cannot be right */
+    case EISDIR:
+    case EEXIST:
+    case ENAMETOOLONG: return LS_EINVAL;
     case EIO:
     case ENOSPC:
     case EDQUOT:

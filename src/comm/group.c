@@ -162,8 +162,10 @@ void ls__note_done(ls_work *w)
 void ls__note_blocked(const ls_work *w, int64_t begin)
 {
     if (!LS__CHECKED) return;
+    /* It may have ended just before the caller began to wait for it. */
+    int64_t end = w->ended ? w->ended : ls_now();
     int64_t now = ls__record_blocked(w->group->world->record, ls__call_word(w->group, w->number), begin,
-                                     w->ended ? w->ended : ls_now());
+                                     end > begin ? end : begin);
     atomic_fetch_add_explicit(&w->group->world->blocked, now - begin, memory_order_relaxed);
 }
 

@@ -133,6 +133,15 @@ static void look_at_data_phase(ls_run *run)
 
 /* ---- The rest. */
 
+/* The one checkpoint that every run ends with is nobody's choice. */
+static bool checkpoints_before_the_end(const ls_run *run)
+{
+    for (size_t i = run->n_warm; i + 1 < run->n_steps; i++)
+        for (int r = 0; r < run->ranks; r++)
+            if (run->steps[i].rank[r].present && run->steps[i].rank[r].ns[LS_PHASE_CHECKPOINT] > 0) return true;
+    return false;
+}
+
 static void look_at_phase(ls_run *run, ls_phase phase, ls_finding_kind kind, const char *what, const char *change)
 {
     double step = ls_run_step_mean(run), own = 0;
@@ -209,8 +218,9 @@ ls_status ls__find_losses(ls_run *run)
     look_at_data(run);
     look_at_data_phase(run);
     ls_status status = ls__advise_comm(run);
-    look_at_phase(run, LS_PHASE_CHECKPOINT, LS_FINDING_CHECKPOINT, "checkpoints take",
-                  ls__is_train(run) ? "checkpoint half as often (--checkpoint-every)" : "checkpoint half as often");
+    if (checkpoints_before_the_end(run) || !ls__is_train(run))
+        look_at_phase(run, LS_PHASE_CHECKPOINT, LS_FINDING_CHECKPOINT, "checkpoints take",
+                      ls__is_train(run) ? "checkpoint half as often (--checkpoint-every)" : "checkpoint half as often");
     look_at_phase(run, LS_PHASE_EVAL, LS_FINDING_EVAL, "evaluation takes",
                   ls__is_train(run) ? "evaluate half as often (--eval-every), or on fewer batches"
                                     : "evaluate half as often, or on fewer batches");

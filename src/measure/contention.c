@@ -109,7 +109,7 @@ static cores count_cores(const ls_run *run)
 ls__contention ls__contention_look(const ls_run *run)
 {
     cores n = count_cores(run);
-    ls__contention c = { .least = INFINITY, .crowded = n.wanted > n.all };
+    ls__contention c = { .least = INFINITY, .least_share = INFINITY, .crowded = n.wanted > n.all };
     c.worth = WORTH * ls_run_step_mean(run);
     for (int r = 0; r < run->ranks; r++) {
         if (!run->rank[r].present || !(run->rank[r].use.wall > 0)) continue;
@@ -120,6 +120,8 @@ ls__contention ls__contention_look(const ls_run *run)
         c.ranks++;
         c.least = fmin(c.least, delay);
         c.most = fmax(c.most, delay);
+        c.least_share = fmin(c.least_share, delay / run->rank[r].use.wall);
+        c.most_share = fmax(c.most_share, delay / run->rank[r].use.wall);
     }
     return c;
 }
@@ -196,9 +198,9 @@ static void add_others(ls_run *run, const ls__contention *c, const cores *n, int
     f->steps = (int64_t)ls__counted(run);
     snprintf(f->what, sizeof f->what, "%s runnable but not scheduled for %s of a step: other programs use %s cores",
              ranks, delay, c->ranks > 1 ? "their" : "its");
-    size_t at = (size_t)snprintf(f->evidence, sizeof f->evidence, "run-queue delay of %.0f%%", 100 * c->least / step);
-    if (c->most > 1.05 * c->least)
-        at += (size_t)snprintf(f->evidence + at, sizeof f->evidence - at, " to %.0f%%", 100 * c->most / step);
+    size_t at = (size_t)snprintf(f->evidence, sizeof f->evidence, "run-queue delay of %.0f%%", 100 * c->least_share);
+    if (lround(100 * c->most_share) > lround(100 * c->least_share))
+        at += (size_t)snprintf(f->evidence + at, sizeof f->evidence - at, " to %.0f%%", 100 * c->most_share);
     at += (size_t)snprintf(f->evidence + at, sizeof f->evidence - at, " of a step");
     if (isfinite(n->own))
         at += (size_t)snprintf(f->evidence + at, sizeof f->evidence - at, "; the run got %.2f of %.0f cores", n->own,

@@ -9,7 +9,8 @@ typedef struct ls__contention {
     int ranks, first;   /* that were not scheduled for a twentieth of a step or more, and the first of them */
     double worth;       /* so much of a step, in ns */
     double least, most; /* ns a step that one of those was not */
-    bool crowded;       /* more threads compute than there are cores */
+    double least_share, most_share; /* the same as the report's table has it: of that rank's own step */
+    bool crowded;                   /* more threads compute than there are cores */
 } ls__contention;
 
 ls__contention ls__contention_look(const ls_run *run);

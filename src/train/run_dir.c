@@ -71,7 +71,12 @@ static void remove_part(const char *path, int part)
 /* What would make a run write or remove elsewhere is refused before it does anything. */
 static ls_status check_parts(const char *path)
 {
+    struct stat st;
     ls_status status = LS_OK;
+    if (stat(path, &st) ? errno == ENOTDIR : !S_ISDIR(st.st_mode)) {
+        errno = ENOTDIR;
+        status = ls__fail_errno("%s: cannot be the folder of a run", path);
+    }
     for (int i = 0; i < PARTS && !status; i++) {
         char *folder = join(path, parts[i].folder);
         status = folder ? ls__file_check_own_dir(folder) : LS_ENOMEM;

@@ -118,7 +118,8 @@ static void strange_files_are_refused(void **state)
     check_fails(ls__file_read("pipe", 10, &got, &bytes), LS_EINVAL, "not a regular file");
     check_ok(ls__file_write("big", "0123456789", 10));
     check_fails(ls__file_read("big", 9, &got, &bytes), LS_EFORMAT, "10 bytes, more than the 9");
-    check_fails(ls__file_make_dir("big/sub"), LS_ESYS, "big");
+    check_fails(ls__file_make_dir("big/sub"), LS_EINVAL, "big' cannot be made: Not a directory");
+    check_fails(ls__file_write("big/f", "x", 1), LS_EINVAL, "big/f: cannot be written: Not a directory");
 }
 
 static void an_empty_name_is_refused(void **state)

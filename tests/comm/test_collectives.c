@@ -33,6 +33,21 @@ static void one_rank_is_a_group_too(void **state)
     on_ranks(1, run_suite, &(suite_options){ .counts = odd_sizes }, NULL);
 }
 
+/* A call may have ended before its caller began to wait: it then stood there for no time at all. */
+static void no_call_takes_less_than_no_time(void **state)
+{
+    (void)state;
+    ls_world *world;
+    check_ok(ls_world_open(&world, NULL));
+    int64_t before = ls__world_blocked(world);
+    ls_work w = { .group = ls_world_group(world), .ended = 1000 };
+    ls__note_blocked(&w, 4000);
+    assert_int_equal(ls__world_blocked(world), before);
+    ls__note_blocked(&w, 400);
+    if (LS__CHECKED) assert_int_equal(ls__world_blocked(world), before + 600);
+    ls_world_free(&world);
+}
+
 static void more_ranks_than_cores(void **state)
 {
     (void)state;
@@ -154,7 +169,7 @@ int main(void)
         cmocka_unit_test(all_calls_types_and_reductions), cmocka_unit_test(one_rank_is_a_group_too),
         cmocka_unit_test(more_ranks_than_cores),          cmocka_unit_test(buffers_far_larger_than_the_staging),
         cmocka_unit_test(split_makes_groups_that_work),   cmocka_unit_test(bad_arguments_are_refused_and_harm_nothing),
-        cmocka_unit_test(memory_comes_zeroed_and_goes),
+        cmocka_unit_test(memory_comes_zeroed_and_goes),   cmocka_unit_test(no_call_takes_less_than_no_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
