@@ -123,7 +123,8 @@ static void put_nothing(const page *p)
     double step = ls_run_step_mean(run);
     device_verdicts(run, &lines);
     for (int r = 0; r < run->ranks; r++)
-        if (lines.count && run->rank[r].use.queued > 0.05 * run->rank[r].use.wall) { /* then the last line is about it */
+        if (lines.count &&
+            run->rank[r].use.queued > 0.05 * run->rank[r].use.wall) { /* then the last line is about it */
             fprintf(
                 p->to,
                 "<h2>Cores are not free when they are needed</h2><p>%s</p><p class=\"do\"><b>Change:</b> keep other "

@@ -13,7 +13,7 @@ static const struct {
                       { LS_PHASE_BACKWARD, 'b', 98, "backward" }, { LS_PHASE_UPDATE, 'u', 36, "update" },
                       { LS_PHASE_WAIT, 'w', 160, "waiting" },     { LS_PHASE_COMM, 'c', 175, "communication" },
                       { LS_PHASE_EVAL, 'e', 107, "eval" },        { LS_PHASE_CHECKPOINT, 'k', 137, "checkpoint" },
-                      { LS_PHASE_OTHER, 'o', 243, "other" } };
+                      { LS_PHASE_OTHER, '.', 243, "other" } };
 
 static void end_line(const top_form *f)
 {
@@ -52,16 +52,17 @@ static int draw_legend(const top_form *f, const top_view *v, bool draw)
         for (int r = 0; r < v->ranks; r++) used = used || v->rank[r].ns[look[i].phase] > 0;
         if (!used) continue;
         int columns = (int)strlen(look[i].name) + (f->color ? 3 : 2);
-        if (at && at + columns > f->columns) {
+        if (at && at + 2 + columns > f->columns) {
             if (draw) end_line(f);
             at = 0;
             lines++;
         }
-        at += columns + 2;
+        if (draw && at) fputs("  ", f->to);
+        at += columns + (at ? 2 : 0);
         if (draw && f->color)
-            fprintf(f->to, "\033[48;5;%dm  \033[0m %s  ", look[i].color, look[i].name);
+            fprintf(f->to, "\033[48;5;%dm  \033[0m %s", look[i].color, look[i].name);
         else if (draw)
-            fprintf(f->to, "%c %s  ", look[i].letter, look[i].name);
+            fprintf(f->to, "%c %s", look[i].letter, look[i].name);
     }
     if (draw) end_line(f);
     return lines;

@@ -1,6 +1,7 @@
 /* lockstep train: trains a GPT on one rank or several, shows how it goes, and keeps what it learned. The first rank speaks
  * and writes for all. */
 #include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -137,6 +138,17 @@ static const char *program_name(void)
     return ours ? "lockstep" : self;
 }
 
+static bool has_checkpoint(const char *run_dir)
+{
+    char path[4096];
+    bool found = false;
+    snprintf(path, sizeof path, "%s/checkpoints", run_dir);
+    DIR *d = opendir(path);
+    for (const struct dirent *e; d && !found && (e = readdir(d));) found = !strncmp(e->d_name, "step-", 5);
+    if (d) closedir(d);
+    return found;
+}
+
 /* The command that goes on with this run. Ranks that we start are among the run's settings. */
 static void print_resume(FILE *to, const train_arguments *a, const char *run_dir)
 {
@@ -228,7 +240,8 @@ static int finish(ls_train *t, const train_arguments *a, const char *run_dir, in
         ls_status status = ls_train_save(t);
         if (status) {
             int code = complain(status);
-            if (!a->train.no_checkpoint && !ls_train_checkpoint(t)) print_resume(stderr, a, run_dir);
+            if (!a->train.no_checkpoint && (status = ls_train_checkpoint(t))) complain(status);
+            if (!a->train.no_checkpoint && has_checkpoint(run_dir)) print_resume(stderr, a, run_dir);
             return code;
         }
         if (!stopped && made && (status = show_sample(t, a))) return complain(status);
@@ -264,7 +277,8 @@ static int give_up(ls_train *t, const train_arguments *a, ls_status failed, cons
         else if (!kept)
             fprintf(stderr, "the state after step %lld is saved; ", step);
     }
-    if (is_first && !model && made && !a->train.no_checkpoint) print_resume(stderr, a, run_dir);
+    if (is_first && !model && made && !a->train.no_checkpoint && has_checkpoint(run_dir))
+        print_resume(stderr, a, run_dir);
     free(why);
     return code;
 }

@@ -250,12 +250,18 @@ ls_status ls__file_writer_add(ls__file_writer *w, const void *data, size_t bytes
     return LS_OK;
 }
 
+ls_status ls__file_writer_sync(ls__file_writer *w)
+{
+    ls_status status = flush(w);
+    if (!status && w->temporary && fsync(w->fd)) status = ls__fail_errno("%s: syncing%s", w->path, unchanged(w));
+    return status;
+}
+
 ls_status ls__file_writer_commit(ls__file_writer **pw)
 {
     ls__file_writer *w = *pw;
-    ls_status status = flush(w);
+    ls_status status = ls__file_writer_sync(w);
     if (w->temporary) {
-        if (!status && fsync(w->fd)) status = ls__fail_errno("%s: syncing%s", w->path, unchanged(w));
         if (!status && rename(w->temporary, w->path)) status = ls__fail_errno("%s: renaming into place", w->path);
         if (status) unlink(w->temporary);
         if (!status) status = sync_folder(w->path);

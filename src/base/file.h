@@ -17,6 +17,8 @@ LS_MUST_CHECK ls_status ls__file_writer_open(ls__file_writer **out, const char *
  * unless another user's link leads there. */
 LS_MUST_CHECK ls_status ls__file_writer_open_named(ls__file_writer **out, const char *path);
 LS_MUST_CHECK ls_status ls__file_writer_add(ls__file_writer *w, const void *data, size_t bytes);
+/* Everything so far is on disk: of several files that belong together, none is renamed before all are. */
+LS_MUST_CHECK ls_status ls__file_writer_sync(ls__file_writer *w);
 /* Syncs, renames into place, syncs the folder, and frees *w, also on failure (then `path` is as it was). */
 LS_MUST_CHECK ls_status ls__file_writer_commit(ls__file_writer **w);
 /* Gives up: removes the temporary file and frees *w. Accepts NULL. */

@@ -159,28 +159,40 @@ static ls_status put_config(ls__file_writer *w, const source *s)
     return status ? status : put(w, "\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\"\n}\n");
 }
 
-static ls_status write_one(const source *s, const char *folder, const char *name,
-                           ls_status (*fill)(ls__file_writer *w, const source *s))
+/* A file that is on disk, and not at its place yet. */
+static ls_status prepare(const source *s, const char *folder, const char *name,
+                         ls_status (*fill)(ls__file_writer *w, const source *s), ls__file_writer **out)
 {
     char *path;
-    ls__file_writer *w = NULL;
+    *out = NULL;
     if (asprintf(&path, "%s/%s", folder, name) < 0) return ls__fail(LS_ENOMEM, "%s: out of memory", folder);
-    ls_status status = ls__file_writer_open(&w, path);
-    if (!status) status = fill(w, s);
-    if (!status) status = ls__file_writer_commit(&w);
-    ls__file_writer_cancel(&w);
+    ls_status status = ls__file_writer_open(out, path);
+    if (!status) status = fill(*out, s);
+    if (!status) status = ls__file_writer_sync(*out);
     free(path);
     return status;
 }
 
+/* All files or none: a full disk is noticed before the first is replaced. tokenizer.json comes first, since that is what readers believe. */
 ls_status ls__tokenizer_write(const ls__bpe *bpe, const ls__added *added, int32_t end, const char *folder,
                               bool has_tokenizer, bool has_config)
 {
+    enum { FILES = 4 };
     const source s = { .bpe = bpe, .added = added, .end = end };
+    const struct {
+        const char *name;
+        ls_status (*fill)(ls__file_writer *w, const source *s);
+        bool skip;
+    } files[FILES] = { { "tokenizer.json", put_tokenizer, has_tokenizer },
+                       { "vocab.json", put_vocabulary, false },
+                       { "merges.txt", put_merges_text, false },
+                       { "tokenizer_config.json", put_config, has_config } };
+    ls__file_writer *w[FILES] = { NULL };
     ls_status status = ls__file_make_dir(folder);
-    if (!status) status = write_one(&s, folder, "vocab.json", put_vocabulary);
-    if (!status) status = write_one(&s, folder, "merges.txt", put_merges_text);
-    if (!status && !has_tokenizer) status = write_one(&s, folder, "tokenizer.json", put_tokenizer);
-    if (!status && !has_config) status = write_one(&s, folder, "tokenizer_config.json", put_config);
+    for (int i = 0; i < FILES && !status; i++)
+        if (!files[i].skip) status = prepare(&s, folder, files[i].name, files[i].fill, &w[i]);
+    for (int i = 0; i < FILES && !status; i++)
+        if (w[i]) status = ls__file_writer_commit(&w[i]);
+    for (int i = 0; i < FILES; i++) ls__file_writer_cancel(&w[i]);
     return status;
 }
