@@ -76,7 +76,9 @@ typedef struct ls__cluster {
     ls__early *early;
     int early_count;
     bool *left;          /* by rank: it has freed its world in order, and waits for all to do so at its end */
-    _Atomic bool failed; /* messages may be under way for ever, or a rank will not end in order: MPI is not shut down */
+    _Atomic bool failed; /* the world has: a rank will not end in order, and MPI is not shut down */
+    bool doubtful;       /* a smaller group failed in a way that may have been a rank's end; see multi_wait.c */
+    bool abandoned;      /* messages of a smaller group may be under way for ever: the job's memory stays */
 } ls__cluster;
 
 /* Fills in the card of this process. `host`: NULL, or a name to use instead of the system's. */

@@ -308,6 +308,7 @@ static ls_status advance(ls_group *g, ls_work *w)
     atomic_store_explicit(&me->last_print, ls__work_fingerprint(w), memory_order_relaxed);
     atomic_store_explicit(&me->last_count, w->count, memory_order_relaxed);
     atomic_store_explicit(&me->finished, w->number + 1, memory_order_release);
+    if (ls__multi_of(g)->id == LS__MULTI_WORLD) ls__multi_of(g)->cluster->doubtful = false;
     ls__note_done(w);
     return LS_OK;
 }

@@ -281,6 +281,8 @@ ls_status ls__multi_pair_progress(ls_group *g, ls_work *w);
 LS_MUST_CHECK ls_status ls__multi_pair_poll(ls_group *g, int *count);
 LS_MUST_CHECK ls_status ls__multi_add_polled(ls__multi *m, int *count, ls__net_request *request);
 void ls__multi_pair_reap(ls__multi *m);
+/* Gives up the receives under way. */
+void ls__multi_pair_cancel(ls__multi *m);
 /* Frees the spare parcels. */
 void ls__multi_pair_free(ls__multi *m);
 

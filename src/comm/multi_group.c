@@ -181,6 +181,12 @@ static ls_status make_group(ls_world *world, ls__multi *m, int rank, int p, uint
     return LS_OK;
 }
 
+/* Views of broken groups: MPI may still hold their memory. A process has one MPI, and so one such list. */
+static pthread_mutex_t abandoned_lock = PTHREAD_MUTEX_INITIALIZER;
+static ls__multi *abandoned;
+static int
+    numbers_abandoned; /* groups have higher numbers than those, also in later worlds: old messages are not theirs */
+
 /* ---- The group of all ranks. */
 
 ls_status ls__multi_join(ls_world *world, ls_group **out)
@@ -199,6 +205,9 @@ ls_status ls__multi_join(ls_world *world, ls_group **out)
     for (int r = 0; r < c->size; r++) world_of[r] = r;
     c->next_group = LS__MULTI_WORLD;
     status = new_view(world, c->next_group++, world_of, c->size, c->rank, &m);
+    pthread_mutex_lock(&abandoned_lock);
+    if (c->next_group < numbers_abandoned) c->next_group = numbers_abandoned;
+    pthread_mutex_unlock(&abandoned_lock);
     if (!status && m->local == 0) status = make_control(world, m, c->size, &place);
     if (status) place = UINT64_MAX;
     char why[200];
@@ -306,10 +315,6 @@ ls_status ls__multi_split(ls_group *g, int color, int key, ls_group **out)
 
 /* ---- The end. */
 
-/* Views of broken groups: MPI may still hold their memory. A process has one MPI, and so one such list. */
-static pthread_mutex_t abandoned_lock = PTHREAD_MUTEX_INITIALIZER;
-static ls__multi *abandoned;
-
 static void cancel_batch(const ls__multi *m, ls__batch *b)
 {
     for (int i = 0; i < b->count; i++)
@@ -359,14 +364,19 @@ void ls__multi_release(ls_group *g)
         return;
     }
     /* The control block stays, too: a message may still come into the board. */
-    m->cluster->failed = true;
+    if (m->id == LS__MULTI_WORLD)
+        m->cluster->failed = true;
+    else
+        m->cluster->abandoned = true;
     cancel_batch(m, &m->heads_in);
     for (int i = 0; i < LS__MULTI_WINDOW; i++) {
         cancel_batch(m, &m->slots[i].first_in);
         cancel_batch(m, &m->slots[i].second_in);
     }
+    ls__multi_pair_cancel(m);
     pthread_mutex_lock(&abandoned_lock);
     m->next = abandoned;
     abandoned = m;
+    if (numbers_abandoned < m->cluster->next_group) numbers_abandoned = m->cluster->next_group;
     pthread_mutex_unlock(&abandoned_lock);
 }

@@ -24,6 +24,7 @@ struct ls__pair_state {
     struct ls__pair_state *next; /* in the group's list */
     ls__parcel *parcels[2];
     size_t begun, ended; /* parcels */
+    bool receives;
 };
 typedef struct ls__pair_state pair_state;
 
@@ -134,6 +135,7 @@ static ls_status advance(ls_group *g, ls_work *w)
     if (!s) {
         s = w->extra = calloc(1, sizeof *s);
         if (!s) return ls__fail(LS_ENOMEM, "no memory for a message");
+        s->receives = w->call == LS__RECV;
         s->next = ls__multi_of(g)->pairs;
         ls__multi_of(g)->pairs = s;
     }
@@ -187,6 +189,14 @@ void ls__multi_pair_reap(ls__multi *m)
             give_parcel(m, p);
         }
     }
+}
+
+void ls__multi_pair_cancel(ls__multi *m)
+{
+    for (pair_state *s = m->pairs; s; s = s->next)
+        for (int i = 0; i < 2 && s->receives; i++)
+            if (s->parcels[i] && s->parcels[i]->request.active)
+                ls__net_cancel(m->cluster->net, &s->parcels[i]->request);
 }
 
 void ls__multi_pair_free(ls__multi *m)

@@ -4,6 +4,10 @@
  * first by yielding and then by sleeping on its bell in the job for some tens of microseconds, so that the kernel has
  * time for packets and the ranks of its own machine can still wake it.
  *
+ * A failure of the group of all ranks, or a rank's death, is one of the world: processes then end without waiting for each
+ * other. One of a smaller group is not. But if it was that nothing came from a rank, that rank may be no more; so the world
+ * counts as failed until a collective of all ranks shows that they are there.
+ *
  * A failure is written into the group's control block, where all ranks of the machine see it, and sent to all members
  * on other machines as a notice (multi_notice.c).
  *
@@ -48,7 +52,11 @@ ls_status ls__multi_look(ls_group *g)
     ls__failure *own = &ls__multi_of(g)->control->failure, *job = &g->world->job->failure;
     ls__failure *f = atomic_load_explicit(&own->set, memory_order_acquire) == 2 ? own : job;
     if (atomic_load_explicit(&f->set, memory_order_acquire) != 2) return LS_OK;
-    ls__multi_of(g)->cluster->failed = true;
+    ls__cluster *c = ls__multi_of(g)->cluster;
+    if (f == job || ls__multi_of(g)->id == LS__MULTI_WORLD)
+        c->failed = true;
+    else if (!g->broken && (f->status == LS_ETIMEOUT || f->status == LS_EIO))
+        c->doubtful = true;
     return ls__group_break(g, (ls_status)f->status, f->text);
 }
 

@@ -242,13 +242,13 @@ void ls_world_free(ls_world **pw)
     remove_open(w);
     if (c) {
         ls__cluster_watch(c, w->job);
-        if (w->group->broken || w->group->transport->look(w->group)) c->failed = true;
+        if (w->group->broken || w->group->transport->look(w->group) || c->doubtful) c->failed = true;
         note_left(w);
     }
     ls_group_free(&w->group);
     free_allocations(w);
     /* After a failure MPI may still hold memory of the job. */
-    if (w->owns_job && !(c && c->failed)) {
+    if (w->owns_job && !(c && (c->failed || c->abandoned))) {
         ls__job_detach(&w->job);
         if (c) close(w->job_fd);
     }

@@ -59,6 +59,31 @@ static int split(void)
     return 0;
 }
 
+/* Groups that break in several ways, with messages of all sizes under way; the world goes on. */
+static int recover(void)
+{
+    enum { COUNT = 1000000 };
+    ls_group *g = ls_world_group(world), *sub;
+    int rank = ls_world_rank(world), last = ls_world_size(world) - 1, bad = 0;
+    float *x = calloc(COUNT, sizeof *x);
+    if (!x) return 1;
+    for (int i = 0; i < 5; i++) {
+        ls_work *w = NULL;
+        need(ls_group_split(g, 0, 0, &sub));
+        if (i == 0 && rank == 0) ls_group_abort(sub, "not this one");
+        if (i == 0 && ls_barrier(sub) != LS_EABORTED) bad = 1;
+        if (i == 1 && ls_allreduce(sub, x, (size_t)rank + 1, LS_F32, LS_SUM) != LS_EMISMATCH) bad = 1;
+        if (i == 2) need(ls_allreduce_start(sub, x, COUNT, LS_F32, LS_SUM, &w));
+        if (i == 3 && rank == 0) need(ls_send_start(sub, x, COUNT, LS_F32, last, &w));
+        if (i == 4 && rank == last) need(ls_recv_start(sub, x, COUNT, LS_F32, 0, &w));
+        if (w) (void)!ls_work_test(&w); /* under way, unless the others have left already */
+        ls_group_free(&sub);
+    }
+    need(ls_barrier(g));
+    free(x);
+    return bad;
+}
+
 int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "suite";
@@ -92,6 +117,8 @@ int main(int argc, char **argv)
         for (uint64_t seed = 1; seed <= 3 && !bad; seed++) bad = random_mix(seed);
     else if (!strcmp(what, "suite"))
         bad = suite(0);
+    else if (!strcmp(what, "recover"))
+        bad = recover();
     if (!bad) bad = split();
     need(ls_barrier(g));
     if (!rank && !bad)

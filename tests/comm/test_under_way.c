@@ -286,6 +286,59 @@ static void who_tests_is_crossed_with_nobody(void **state)
     on_nodes("01", test_then_send, NULL, (ls_world_options){ 0 });
 }
 
+/* ---- A group over several machines that breaks: the world is whole, and its processes end in order. */
+
+static int break_a_group(ls_world *world, void *arg, char *why)
+{
+    (void)arg;
+    ls_group *all = ls_world_group(world), *g;
+    int rank = ls_group_rank(all);
+    float *x = calloc(COUNT, sizeof *x);
+    need(x, "no memory");
+    for (int i = 0; i < 3; i++) {
+        ls_work *w;
+        need_ok(ls_group_split(all, 0, 0, &g));
+        if (i == 0 && rank == 0) ls_group_abort(g, "not this one");
+        if (i == 0) need(ls_barrier(g) == LS_EABORTED, "abort: %s", ls_error());
+        if (i == 1)
+            need(ls_allreduce(g, x, (size_t)rank + 1, LS_F32, LS_SUM) == LS_EMISMATCH, "mismatch: %s", ls_error());
+        if (i == 2) need_ok(ls_allreduce_start(g, x, COUNT, LS_F32, LS_SUM, &w)); /* and abandoned */
+        ls_group_free(&g);
+        need(!world->cluster->failed && !world->cluster->doubtful, "case %d: the world counts as failed", i);
+    }
+    need_ok(ls_barrier(all));
+    need(!world->cluster->failed, "the world counts as failed");
+    free(x);
+    return 0;
+}
+
+/* Who was not heard of may be no more, until it is heard again. */
+static int lose_sight(ls_world *world, void *arg, char *why)
+{
+    _Atomic int *given_up = arg;
+    ls_group *all = ls_world_group(world), *g;
+    need_ok(ls_group_split(all, 0, 0, &g));
+    if (ls_group_rank(all) == 0) {
+        ls_status status = ls_barrier(g);
+        atomic_store(given_up, 1);
+        need(status == LS_ETIMEOUT && world->cluster->doubtful, "%s: %s", ls_status_name(status), ls_error());
+    }
+    while (!atomic_load(given_up)) usleep(1000);
+    ls_group_free(&g);
+    need_ok(ls_barrier(all));
+    need(!world->cluster->failed && !world->cluster->doubtful, "the world counts as failed");
+    return 0;
+}
+
+static void a_broken_group_leaves_the_world_whole(void **state)
+{
+    (void)state;
+    on_nodes("01", break_a_group, NULL, (ls_world_options){ 0 });
+    on_nodes("0011", break_a_group, NULL, (ls_world_options){ 0 });
+    _Atomic int given_up = 0;
+    on_nodes("01", lose_sight, &given_up, (ls_world_options){ .timeout_ms = 500 });
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -296,6 +349,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(who_leaves_after_its_part_is_not_missed),
         cmocka_unit_test(a_test_finds_who_left_and_who_is_late),
         cmocka_unit_test(who_tests_is_crossed_with_nobody),
+        cmocka_unit_test(a_broken_group_leaves_the_world_whole),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
