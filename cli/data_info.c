@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/data.h"
@@ -15,6 +16,7 @@
 #include "data/names.h"
 #include "data/recognise.h"
 #include "data/shard.h"
+#include "train/settings.h"
 
 static const char intro[] = "usage: lockstep data info [OPTIONS] FILE...\n\n"
                             "Describes shards of tokens and files of text, and checks them from end to end.\n\n";
@@ -26,7 +28,7 @@ typedef struct info_options {
     const char *field;
     uint64_t vocabulary;
     ls_tokenizer *tokenizer;
-    bool quick, json;
+    bool quick, json, skip_bad;
 } info_options;
 
 enum { READ = 8192, SHOWN = 40 };
@@ -38,13 +40,6 @@ static void print_json(json_t *line)
     if (text) printf("%s\n", text);
     free(text);
     json_decref(line);
-}
-
-/* A file's name; one that is not UTF-8, as JSON wants it, in letters that are. */
-static json_t *json_name(const char *path)
-{
-    json_t *name = json_string(path);
-    return name ? name : json_string(printable(path));
 }
 
 /* The beginning of a shard as text, on one line. */
@@ -78,7 +73,7 @@ static ls_status describe_shard(const info_options *o, const ls__source *file, u
     if (status) return status;
     *total += shard.tokens;
     if (o->json) {
-        json_t *line = json_pack("{s:o, s:s, s:I}", "file", json_name(file->path), "format",
+        json_t *line = json_pack("{s:o, s:s, s:I}", "file", ls__settings_name(file->path), "format",
                                  ls_shard_format_name(shard.format), "tokens", (json_int_t)shard.tokens);
         if (!o->quick) json_object_set_new(line, "least", json_integer(least));
         if (!o->quick) json_object_set_new(line, "most", json_integer(most));
@@ -118,24 +113,26 @@ static ls_status describe_text(const info_options *o, const ls__sources *one)
     const ls__source *file = one->files;
     static const char *const packings[] = { "", ", gzip", ", zstd" }; /* as ls__packing */
     ls__chunks chunks = { .sources = one, .size = 1 << 20 };
-    ls__fields fields = { .text = o->field };
+    ls__fields fields = { .text = o->field, .skip_bad = o->skip_bad };
+    ls__bad_lines bad = { 0 };
     ls__chunk chunk = { 0 };
     text_count c = { 0 };
     ls_status status = LS_OK;
     while (!o->quick && !(status = ls__chunks_next(&chunks, &chunk))) {
-        status = ls__chunk_documents(&chunk, &fields, NULL, count_document, &c);
+        status = ls__chunk_documents(&chunk, &fields, &bad, count_document, &c);
         if (status) break;
     }
     free(chunk.bytes);
     ls__chunks_close(&chunks);
     if (status < 0) return status;
     if (o->json) {
-        json_t *line = json_pack("{s:o, s:s, s:I}", "file", json_name(file->path), "format",
+        json_t *line = json_pack("{s:o, s:s, s:I}", "file", ls__settings_name(file->path), "format",
                                  ls_text_format_name(file->format), "bytes", (json_int_t)file->bytes);
         if (file->packing) json_object_set_new(line, "compression", json_string(packings[file->packing] + 2));
         if (!o->quick) json_object_set_new(line, "documents", json_integer((json_int_t)c.documents));
         if (!o->quick) json_object_set_new(line, "text_bytes", json_integer((json_int_t)c.bytes));
         if (!o->quick) json_object_set_new(line, "longest", json_integer((json_int_t)c.longest));
+        if (o->skip_bad) json_object_set_new(line, "bad_lines", json_integer((json_int_t)bad.count));
         print_json(line);
         return LS_OK;
     }
@@ -144,7 +141,9 @@ static ls_status describe_text(const info_options *o, const ls__sources *one)
     if (!o->quick)
         printf(", %" PRIu64 " document%s of %" PRIu64 " byte%s of text, the longest of %" PRIu64, c.documents,
                ls__s((int64_t)c.documents), c.bytes, ls__s((int64_t)c.bytes), c.longest);
+    if (bad.count) printf("; %" PRIu64 " bad line%s skipped", bad.count, ls__s((int64_t)bad.count));
     printf("\n");
+    ls__bad_lines_warn(&bad);
     return LS_OK;
 }
 
@@ -153,12 +152,14 @@ static int parse(int argc, char **argv, info_options *o, option_list *files)
 {
     static const char *const formats[] = { "auto",  "llmc16", "llmc32", "u16", "u32", /* as ls_shard_format */
                                            "plain", "lines",  "jsonl",  NULL };       /* as ls_text_format, from 1 */
-    int format = 0, vocabulary = 0;
+    static const char *const on_bads[] = { "stop", "skip", NULL };
+    int format = 0, vocabulary = 0, on_bad = 0;
     const char *tokenizer = NULL;
     const option_row rows[] = {
         { OPTION_CHOICE, "--data-format", &format, "FORMAT",
           "llmc16, llmc32, u16, u32; plain, lines, jsonl; auto (auto)", 0, 0, formats },
         { OPTION_TEXT, "--field", &o->field, "NAME", "jsonl: the field with the text (text)", 0, 0, NULL },
+        { OPTION_CHOICE, "--on-bad", &on_bad, "WHAT", "a bad JSON line: stop, or skip it (stop)", 0, 0, on_bads },
         { OPTION_INT, "--vocab", &vocabulary, "N", "a token of N or more is an error", 1, 2147483647, NULL },
         { OPTION_TEXT, "--tokenizer", &tokenizer, "NAME", "show each shard's beginning as text, and use its vocabulary",
           0, 0, NULL },
@@ -170,6 +171,8 @@ static int parse(int argc, char **argv, info_options *o, option_list *files)
     int code = options_read("data info", intro, rows, NULL, argc, argv);
     if (code >= 0) return code;
     o->vocabulary = (uint64_t)vocabulary;
+    o->skip_bad = on_bad == 1;
+    ls_log_set(data_show_log, NULL);
     o->shards = format > 0 && format < LS_SHARD_FORMAT_COUNT;
     o->text = format >= LS_SHARD_FORMAT_COUNT;
     if (o->shards) o->shard_format = (ls_shard_format)format;
@@ -182,7 +185,7 @@ static void complain(const info_options *o, const char *name)
 {
     fflush(stdout);
     if (o->json)
-        print_json(json_pack("{s:o, s:s}", "file", json_name(name), "error", words_of_program(ls_error())));
+        print_json(json_pack("{s:o, s:s}", "file", ls__settings_name(name), "error", words_of_program(ls_error())));
     else
         fprintf(stderr, "lockstep data info: %s\n", words_of_program(ls_error()));
 }
@@ -219,7 +222,19 @@ int data_info(int argc, char **argv)
             if (code <= 0) code = exit_code_of_check(status);
             continue;
         }
-        for (size_t k = 0; k < names.count; k++, files++) {
+        struct stat at;
+        bool is_folder = !stat(pattern, &at) && S_ISDIR(at.st_mode);
+        if (names.left_out)
+            fprintf(stderr, "lockstep data info: %zu file%s not read, because of the end of %s, like %s\n",
+                    names.left_out, names.left_out == 1 ? " is" : "s are",
+                    names.left_out == 1 ? "its name" : "their names", printable(names.example));
+        for (size_t k = 0; k < names.count; k++) {
+            struct stat st;
+            if (is_folder && !stat(names.items[k], &st) && !st.st_size) {
+                fprintf(stderr, "lockstep data info: %s: is empty and is skipped\n", printable(names.items[k]));
+                continue;
+            }
+            files++;
             status = describe(&o, names.items[k], &total);
             wrong += status != LS_OK;
             if (code <= 0) code = exit_code_of_check(status);

@@ -1,8 +1,10 @@
 /* lockstep data order: prints the samples that a rank gets, one a line, in the order in which it gets them. */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/text.h"
 #include "cli/commands.h"
 #include "cli/data.h"
 #include "cli/escape.h"
@@ -59,6 +61,10 @@ static int parse(int argc, char **argv, order_options *o)
     o->from = (uint64_t)from;
     o->steps = (uint64_t)steps;
     if (o->work && !o->lengths_path) return data_missing("order", "--lengths FILE, which --work needs,");
+    if (s->no_shuffle && s->order != LS_ORDER_TORCH) {
+        fprintf(stderr, "lockstep data order: --no-shuffle is of --order torch; --order sequential does not shuffle\n");
+        return EXIT_USAGE;
+    }
     if (rank < s->ranks) return -1;
     fprintf(stderr, "lockstep data order: there is no rank %d among %d\n", rank, s->ranks);
     return EXIT_USAGE;
@@ -73,9 +79,22 @@ static uint64_t *read_lengths(const char *path, uint64_t samples)
         return NULL;
     }
     uint64_t *lengths = calloc(samples, sizeof *lengths), n = 0;
-    while (lengths && n < samples && fscanf(f, "%" SCNu64, &lengths[n]) == 1) n++;
+    char word[24] = "", *end;
+    while (lengths && n < samples && fscanf(f, "%23s", word) == 1) {
+        errno = 0;
+        lengths[n] = strtoull(word, &end, 10);
+        if (*end || errno || *word < '0' || *word > '9') break;
+        n++;
+    }
+    bool more = n == samples && fscanf(f, "%23s", word) == 1;
     fclose(f);
-    if (lengths && n == samples) return lengths;
+    if (lengths && n == samples && !more) return lengths;
+    if (more) {
+        fprintf(stderr, "lockstep data order: %s: has more than %" PRIu64 " length%s; --samples must be their number\n",
+                printable(path), samples, ls__s((int64_t)samples));
+        free(lengths);
+        return NULL;
+    }
     fprintf(stderr, "lockstep data order: %s: %" PRIu64 " length%s needed, line %" PRIu64 " is none\n", printable(path),
             samples, samples == 1 ? " is" : "s are", n + 1);
     free(lengths);

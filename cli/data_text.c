@@ -65,6 +65,10 @@ int data_tokenize(int argc, char **argv)
     int code = options_read("data tokenize", tokenize_intro, rows, NULL, argc, argv);
     if (code >= 0) return code;
     if (!t.output) return data_missing("tokenize", "-o PREFIX");
+    char prefix[4096]; /* a folder: the shards get a name in it */
+    size_t n = strlen(t.output);
+    if (n && t.output[n - 1] == '/' && snprintf(prefix, sizeof prefix, "%sshard", t.output) < (int)sizeof prefix)
+        t.output = prefix;
     ls_tokenizer *tokenizer = NULL;
     ls_log_set(data_show_log, NULL);
     ls_status status = ls_tokenizer_open(&tokenizer, name);

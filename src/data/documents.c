@@ -57,11 +57,11 @@ static ls_status settle_format(ls__source *file, ls_text_format asked, const uin
         }
         if (i < count && (head[i] == '"' || head[i] == '}')) return LS_OK;
     }
-    return ls__fail(
-        LS_EFORMAT,
-        "%s: byte 0: is one JSON value, not an object a line; make JSON lines of it, for example with jq -c "
-        "'.[]', or ask for the format plain to read it as it is",
-        file->path);
+    bool array = i < count && head[i] == '[';
+    return ls__fail(LS_EFORMAT,
+                    "%s: byte 0: is one JSON value, not an object a line; make JSON lines of it%s, or ask for the "
+                    "format plain to read it as it is",
+                    file->path, array ? ", for example with jq -c '.[]'" : "");
 }
 
 static ls_status check_text(ls__source *file, ls_text_format asked, const uint8_t *head, size_t count, uint64_t bytes)
@@ -75,7 +75,7 @@ static ls_status check_text(ls__source *file, ls_text_format asked, const uint8_
         return ls__fail(
             LS_EFORMAT,
             "%s: byte %zu: is 0, which text does not have; ask for the format plain to read the bytes as they "
-            "are, or u16 or u32 if they are tokens",
+            "are; tokens need no tokenizer: train on them with the format u16 or u32",
             file->path, (size_t)(zero - head));
     return settle_format(file, asked, head, count);
 }

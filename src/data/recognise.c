@@ -138,10 +138,25 @@ static bool find_loose(const uint8_t *head, size_t count, uint64_t bytes, ls__re
     return out->kind != LS__KIND_UNKNOWN;
 }
 
+/* ZIP archives that are arrays, by the name of their first file. */
+static bool find_zip(const uint8_t *head, size_t count, ls__recognised *out)
+{
+    enum { NAME_LENGTH = 26, NAME = 30 };
+    if (count < NAME || memcmp(head, "PK\3\4", 4) != 0) return false;
+    size_t n = head[NAME_LENGTH] | (size_t)head[NAME_LENGTH + 1] << 8;
+    if (n > count - NAME) return false;
+    const char *name = (const char *)head + NAME;
+    if (n > 4 && !memcmp(name + n - 4, ".npy", 4))
+        *out = (ls__recognised){ LS__KIND_OTHER, "a NumPy archive (.npz)", arrays, false };
+    else if (n > 8 && !memcmp(name + n - 8, "data.pkl", 8))
+        *out = (ls__recognised){ LS__KIND_OTHER, "a file of torch.save() (.pt)", arrays, false };
+    return out->kind != LS__KIND_UNKNOWN;
+}
+
 ls__recognised ls__recognise(const uint8_t *head, size_t count, uint64_t bytes)
 {
     ls__recognised out = { 0 };
-    if (find_llmc(head, count, &out)) return out;
+    if (find_llmc(head, count, &out) || find_zip(head, count, &out)) return out;
     for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) {
         const mark *m = &marks[i];
         if (count < (size_t)m->offset + m->count || memcmp(head + m->offset, m->bytes, m->count)) continue;

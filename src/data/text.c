@@ -331,12 +331,12 @@ static ls_status measure_line(const text *t, text_worker *w, const ls__chunk *ch
     return status;
 }
 
-/* Looks at each line, if there is anything to be found out about it. */
+/* Looks at each line, if there is anything to be found out about it: a JSON line that is wrong is found before the first step. */
 static ls_status measure_lines(void *user, void *state, const ls__chunk *chunk, void **result)
 {
     const text *t = user;
     size_t lines = 0;
-    if (!t->lengths && !t->fields.skip_bad) return LS_OK;
+    if (!t->lengths && chunk->file->format != LS_TEXT_JSONL) return LS_OK;
     for (line_at l = { 0 }; next_line(chunk, &l);) lines++;
     indexed *found = calloc(1, sizeof *found + lines * sizeof *found->lengths);
     if (!found) return ls__fail(LS_ENOMEM, "%s: no memory for the lengths of %zu lines", chunk->file->path, lines);
@@ -369,6 +369,13 @@ static ls_status put_lines(void *user, const ls__chunk *chunk, void *result)
     return status;
 }
 
+static bool has_json(const text *t)
+{
+    for (size_t i = 0; i < t->sources.count; i++)
+        if (t->sources.files[i].format == LS_TEXT_JSONL) return true;
+    return false;
+}
+
 static ls_status index_files(text *t, int threads)
 {
     ls__parallel p = { /* Padded, only line ends matter here. */
@@ -376,7 +383,7 @@ static ls_status index_files(text *t, int threads)
                                    .format = t->padded ? LS_TEXT_LINES : LS_TEXT_AUTO,
                                    .tokenizer = t->tokenizer,
                                    .size = t->padded ? PADDED_CHUNK : PACKED_UNIT },
-                       .threads = t->padded && !t->lengths && !t->fields.skip_bad ? 1 : threads,
+                       .threads = t->padded && !t->lengths && !has_json(t) ? 1 : threads,
                        .user = t,
                        .open = open_state,
                        .free = worker_free,
@@ -408,6 +415,13 @@ static const char *copy_of(const char *name, ls_status *status)
 static ls_status check_fields(const ls__sources *sources, const ls_text_options *o)
 {
     bool asked = o->field || o->prompt_field || o->weight_field || o->skip_bad;
+    const char *fields[] = { o->field ? o->field : "text", o->prompt_field, o->weight_field };
+    for (int i = 1; i < 3; i++)
+        for (int k = 0; k < i; k++)
+            if (fields[i] && fields[k] && !strcmp(fields[i], fields[k]))
+                return ls__fail(LS_EINVAL,
+                                "the field '%s' is named twice; text, prompt and weight are fields of their own",
+                                fields[i]);
     for (size_t i = 0; asked && i < sources->count; i++)
         if (sources->files[i].format != LS_TEXT_JSONL)
             return ls__fail(LS_EINVAL,

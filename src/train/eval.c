@@ -97,17 +97,15 @@ static ls_status open_tokenizer(evaluation *e, bool is_text, int vocab)
 {
     const ls_eval_options *o = e->o;
     const char *name = o->tokenizer;
-    if (!name && (has_file(o->model, "tokenizer.json") || has_file(o->model, "vocab.json"))) name = o->model;
+    bool has_own = has_file(o->model, "tokenizer.json") || has_file(o->model, "vocab.json");
+    if (!name && has_own) name = o->model;
     if (!name && is_text && vocab <= 257) name = "bytes";
     if (!name && is_text)
         return ls__fail(LS_EINVAL, "%s: has no tokenizer beside its model; name the one that it was trained with",
                         o->model);
     ls_status status = name ? ls_tokenizer_open(&e->tokenizer, name) : LS_OK;
     if (status || !name) return status;
-    int tokens = (int)ls_tokenizer_vocabulary(e->tokenizer);
-    if (tokens > vocab)
-        return ls__fail(LS_EINVAL, "the tokenizer has %d tokens, more than the model's vocabulary of %d", tokens,
-                        vocab);
+    if ((status = ls__check_tokenizer(e->tokenizer, name, o->model, has_own, vocab))) return status;
     if (!e->data.n_data && e->tokenizer->bpe)
         return ls__fail(LS_EINVAL, "the built-in corpus is made of bytes; the tokenizer '%s' needs data of its own",
                         name);

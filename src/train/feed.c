@@ -90,31 +90,30 @@ static bool has_file(const char *folder, const char *name)
 }
 
 /* A model knows its tokens by their numbers: with another tokenizer they would mean something else. */
-static ls_status check_tokenizer(const ls_train *t, bool has_own, int vocab)
+ls_status ls__check_tokenizer(const ls_tokenizer *tokenizer, const char *name, const char *model, bool has_own,
+                              int vocab)
 {
-    const ls_train_options *o = &t->options;
-    const char *name = t->tokenizer_name;
-    int tokens = (int)ls_tokenizer_vocabulary(t->tokenizer),
+    int tokens = (int)ls_tokenizer_vocabulary(tokenizer),
         padding = 128; /* vocabularies are rounded up to multiples of it */
     int32_t first;
     if (vocab && tokens > vocab)
         return ls__fail(LS_EINVAL, "the tokenizer has %d tokens, more than the model's vocabulary of %d", tokens,
                         vocab);
-    if (o->init && !has_own && (tokens + padding - 1) / padding * padding < vocab)
+    if (model && !has_own && (tokens + padding - 1) / padding * padding < vocab)
         return ls__fail(
             LS_EINVAL,
             "%s: the model has a vocabulary of %d and no tokenizer beside it, and '%s' has %d tokens: name the "
             "tokenizer that the model was trained with",
-            o->init, vocab, name, tokens);
-    if (!has_own || name == o->init) return LS_OK;
+            model, vocab, name, tokens);
+    if (!has_own || name == model) return LS_OK;
     ls_tokenizer *own;
-    ls_status status = ls_tokenizer_open(&own, o->init);
-    if (!status && !ls__tokenizer_is_part(t->tokenizer, own, &first))
+    ls_status status = ls_tokenizer_open(&own, model);
+    if (!status && !ls__tokenizer_is_part(tokenizer, own, &first))
         status = ls__fail(
             LS_EINVAL,
             "the model in %s was trained with a tokenizer of its own, in which token %d is another than in '%s': "
             "leave out the tokenizer, or train a model from scratch",
-            o->init, first, name);
+            model, first, name);
     ls_tokenizer_free(&own);
     return status;
 }
@@ -139,7 +138,7 @@ ls_status ls__train_open_tokenizer(ls_train *t, int vocab)
     if (!o->n_data && t->tokenizer->bpe)
         return ls__fail(LS_EINVAL, "the built-in corpus is made of bytes; the tokenizer '%s' needs data of its own",
                         name);
-    return check_tokenizer(t, has_own, vocab);
+    return ls__check_tokenizer(t->tokenizer, name, o->init, has_own, vocab);
 }
 
 static ls_status settle_order(ls_train *t)
@@ -173,6 +172,7 @@ static ls_status settle_steps(ls_train *t)
     /* A rate that rises faster lets small models overshoot: in the first twenty steps they learn how frequent each token is, all
      * weights move the same way, and the loss jumps by several nats. */
     bool given = o->schedule.warmup >= 0, longer = o->schedule.kind != LS_SCHEDULE_CONSTANT && o->steps / 10 > WARMUP;
+    t->warmup_found = !given;
     if (!given) o->schedule.warmup = longer ? o->steps / 10 : WARMUP;
     if (given && !o->resume && o->schedule.warmup > o->steps)
         return ls__fail(

@@ -272,13 +272,15 @@ char *ls__settings_text(const ls_train *t)
     good = !json_object_set_new(all, "ranks", json_integer(t->parallel.size));
     for (int i = 0; i < LS__SETTINGS && good; i++)
         good = !json_object_set_new(all, ls__settings[i].name, setting_json(&shown, &ls__settings[i]));
+    if (good && t->warmup_found) good = !json_object_set_new(all, "warmup", json_string("auto"));
     if (good) good = !json_object_set_new(all, "inject", inject_json(&shown.inject));
     char *here = getcwd(NULL, 0), *text = NULL;
     if (good)
-        root = json_pack("{s:s, s:o, s:I, s:{s:i, s:f, s:I}, s:{s:O, s:O}, s:O}", "lockstep", ls_version(), "folder",
-                         ls__settings_name(here), "parameters", (json_int_t)ls_model_size(t->model), "found", "threads",
-                         t->options.threads, "bucket-mb", (double)ls__ddp_bucket_bytes(t->parallel.ddp) / (1 << 20),
-                         "buckets", (json_int_t)ls_ddp_get_stats(t->parallel.ddp).buckets, "files", "data", t->files[0],
+        root = json_pack("{s:s, s:o, s:I, s:{s:I, s:i, s:f, s:I}, s:{s:O, s:O}, s:O}", "lockstep", ls_version(),
+                         "folder", ls__settings_name(here), "parameters", (json_int_t)ls_model_size(t->model), "found",
+                         "warmup", (json_int_t)t->options.schedule.warmup, "threads", t->options.threads, "bucket-mb",
+                         (double)ls__ddp_bucket_bytes(t->parallel.ddp) / (1 << 20), "buckets",
+                         (json_int_t)ls_ddp_get_stats(t->parallel.ddp).buckets, "files", "data", t->files[0],
                          "val-data", t->files[1], "settings", all);
     /* 15 digits: what was written as 0.1 stays 0.1. */
     if (root) text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(15));

@@ -153,6 +153,9 @@ static ls_status read_number(const saved *v, const ls__setting *s, const json_t 
 
 static ls_status read_setting(saved *v, const ls__setting *s, const json_t *value)
 {
+    /* A warm-up that was left to the program stays as it was found, also if the run is made longer. */
+    if (!strcmp(s->name, "warmup") && json_is_string(value) && !strcmp(json_string_value(value), "auto"))
+        value = json_object_get(json_object_get(v->root, "found"), "warmup");
     void *to = (char *)&v->public.options + s->at;
     int word = 0;
     ls_status status;

@@ -51,7 +51,7 @@ struct ls_train {
     int64_t injected;                         /* the step that the last delay was put into */
     int64_t blocked;                          /* ns stood in calls before this step */
     struct ls__profile *profile;              /* NULL: nobody asked for one */
-    bool threads_found;                       /* options.threads was not given */
+    bool threads_found, warmup_found;         /* options.threads, schedule.warmup were not given */
     char *run_dir;                            /* options.run_dir, of all ranks */
     ls__fact facts[LS__MAX_FACTS];            /* the settings, since ls_train_open() is done with the options' texts */
     int n_facts;
@@ -73,6 +73,10 @@ static inline bool ls__train_is_first(const ls_train *t)
 /* Finds out what kind the data is, and opens the tokenizer that was asked for, or that it needs. It must be the one of `init`, if that
  * has one, and fit a model of so many tokens (0: not settled yet). */
 LS_MUST_CHECK ls_status ls__train_open_tokenizer(ls_train *t, int vocab);
+/* LS_EINVAL unless a tokenizer is right for a model of so many tokens (0: not settled yet): that of the folder `model`, if it `has_own`.
+ * `model` NULL: it is a new one. */
+LS_MUST_CHECK ls_status ls__check_tokenizer(const ls_tokenizer *tokenizer, const char *name, const char *model,
+                                            bool has_own, int vocab);
 /* Opens data, validation data and their loaders; fills in what depends on them (steps, warm-up). */
 LS_MUST_CHECK ls_status ls__train_open_data(ls_train *t);
 void ls__train_close_data(ls_train *t);

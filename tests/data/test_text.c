@@ -263,11 +263,18 @@ static void broken_lines_are_named_with_byte_and_line(void **state)
     write_text("short.txt", "abc");
     check_fails(open_text(&d, t, "short.txt", 4, false), LS_EINVAL, "short.txt: byte 3: the data end after 4 tokens");
 
-    /* Padded, a broken line is found when it is read, and the trainer hears of it in its turn. */
+    /* Padded, too, a broken line is found at the start; one that is broken later is told in its turn. */
     ls_loader *l;
     ls_batch *b;
     write_text("late.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\"}\nnothing\n");
+    check_fails(open_text(&d, t, "late.jsonl", 4, true), LS_EFORMAT,
+                "late.jsonl: byte 28 (line 3): not a JSON object: ");
+    write_text("late.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\"}\n{\"text\": \"c\"}\n");
     check_ok(open_text(&d, t, "late.jsonl", 4, true));
+    FILE *f = fopen("late.jsonl", "r+");
+    assert_int_equal(fseek(f, 28, SEEK_SET), 0);
+    assert_int_equal(fputs("nothing", f) >= 0, 1);
+    fclose(f);
     check_ok(ls_loader_open(&l, d, &(ls_loader_options){ .workers = 2, .order = LS_ORDER_SEQUENTIAL }));
     check_ok(ls_loader_next(l, &b));
     check_ok(ls_loader_next(l, &b));
