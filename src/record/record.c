@@ -42,7 +42,8 @@ static uintptr_t this_thread(void)
 /* Whether the caller makes the steps, and a file is written. */
 static bool is_owner(const ls_record *r)
 {
-    return atomic_load_explicit(&r->owner, memory_order_relaxed) == this_thread();
+    uintptr_t owner = atomic_load_explicit(&r->owner, memory_order_relaxed);
+    return owner && owner == this_thread();
 }
 
 static void set_owner(ls_record *r, uintptr_t thread)
