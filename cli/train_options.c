@@ -111,7 +111,7 @@ static int read_rows(train_arguments *a, raw *r, int argc, char **argv)
         { OPTION_FLOAT, "--lr", &t->schedule.lr, "X", "peak learning rate (0.001; small: 0.003)", 1e-30, 1e30, NULL },
         { OPTION_FLOAT, "--lr-end", &r->lr_end, "X", "learning rate at the end (a tenth of --lr)", 0, 1e30, NULL },
         { OPTION_CHOICE, "--schedule", &r->schedule, "KIND", "constant, linear or cosine (cosine)", 0, 0, schedules },
-        { OPTION_LONG, "--warmup", &t->schedule.warmup, "N", "warm-up steps (a tenth, at least 80)", 0, any, NULL },
+        { OPTION_LONG, "--warmup", &t->schedule.warmup, "N", "warm-up steps (a tenth, at least 150)", 0, any, NULL },
         { OPTION_CHOICE, "--optimizer", &r->optimizer, "KIND", "adamw or sgd (adamw)", 0, 0, optimizers },
         { OPTION_FLOAT, "--weight-decay", &r->weight_decay, "X", "0.1 for adamw, 0 for sgd", 0, 1e30, NULL },
         { OPTION_FLOAT, "--beta1", &t->optimizer.beta1, "X", "0.9", 1e-9, 0.9999999, NULL },

@@ -100,7 +100,7 @@ typedef struct ls_train_options {
     /* ---- How long, and how */
     int64_t steps;                  /* 0: as many as `epochs` have; both 0: 1,000 */
     double epochs;                  /* passes over the data */
-    ls_schedule schedule;           /* lr 0: 1e-3; lr_end 0: a tenth of lr; < 0: 0; warmup < 0: 80
+    ls_schedule schedule;           /* lr 0: 1e-3; lr_end 0: a tenth of lr; < 0: 0; warmup < 0: 150
            steps, or a tenth of all if that is more and the schedule is not constant; steps is filled in */
     ls_optimizer_options optimizer; /* threads is filled in */
     double clip;                    /* limit of the gradients' global norm; 0: 1; < 0: none */

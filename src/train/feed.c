@@ -159,7 +159,7 @@ static ls_status settle_order(ls_train *t)
     return LS_OK;
 }
 
-enum { WARMUP = 80 }; /* steps, at least */
+enum { WARMUP = 150 }; /* steps, at least */
 
 /* What depends on how many steps an epoch has. */
 static ls_status settle_steps(ls_train *t)
