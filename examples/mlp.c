@@ -1,13 +1,13 @@
-/* Data parallelism for a training loop of one's own: a small network written by hand, with lockstep for the gradients.
+/* Data parallelism for your own training loop: a small network written by hand, with lockstep for the gradients.
  *
  *     cc mlp.c -o mlp $(pkg-config --cflags --libs lockstep) -lm
  *     ./mlp                               alone
  *     lockstep run -n 4 -- ./mlp          on four ranks: the same digits
  *     mpirun -n 4 ./mlp                   on a cluster
- *     ./mlp runs/mlp                      also records where the time goes; 'lockstep report runs/mlp' tells
+ *     ./mlp runs/mlp                      also records where the time goes: lockstep report runs/mlp
  *
  * It learns whether a point lies inside a ring. A step has 8 micro-batches of 16 points, spread over the ranks; each rank
- * computes its own, tells lockstep which gradients are ready while it still computes the others, and gets the mean over
+ * computes its own, reports which gradients are ready while it still computes the rest, and gets the mean over
  * all points of all ranks. Whatever the number of ranks (1, 2, 4 or 8), the weights come out the same, bit for bit. */
 #include <math.h>
 #include <stdio.h>
