@@ -13,12 +13,12 @@
 
 #define WORTH 0.05 /* of a step */
 
+/* How long a rank waits, the others decide. Once all have arrived, a late wake-up is a loss like any other. */
 static double in_phases(const int64_t ns[LS_PHASES])
 {
     double sum = 0;
     for (int p = 0; p < LS_PHASES; p++)
-        if (p != LS_PHASE_WAIT && p != LS_PHASE_COMM)
-            sum += (double)ns[p]; /* in calls others decide how long it takes */
+        if (p != LS_PHASE_WAIT) sum += (double)ns[p];
     return sum;
 }
 
