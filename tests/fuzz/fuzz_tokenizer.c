@@ -68,8 +68,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         const char *end = memchr(text, 0, size);
         size_t vocab = end ? (size_t)(end - text) : size;
         const char *merges = end ? end + 1 : text + size;
-        status =
-            ls__vocabulary_parse(&bpe, &added, "vocab", text, vocab, "merges", merges, (size_t)(text + size - merges), NULL);
+        status = ls__vocabulary_parse(&bpe, &added, "vocab", text, vocab, "merges", merges,
+                                      (size_t)(text + size - merges), NULL);
     } else {
         status = ls__tokenizer_parse(&bpe, &added, "tokenizer", text, size);
     }
