@@ -215,5 +215,6 @@ int report_json(const ls_run *run, FILE *to)
     int bad = json_dumpf(all, to, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(9));
     fputc('\n', to);
     json_decref(all);
-    return bad ? ls__fail(LS_EIO, "writing the report failed") : LS_OK;
+    /* What the stream could not write is found where it is closed, for every command alike. */
+    return bad && !ferror(to) ? ls__fail(LS_ENOMEM, "%s: no memory for the report", run->path) : LS_OK;
 }
