@@ -64,12 +64,12 @@ static char *new_line(device_lines *out)
     return line;
 }
 
-const char *device_verdict(ls_use use)
+const char *device_verdict(ls_use_level use)
 {
     return use == LS_USE_OVER ? "over-used" : use == LS_USE_UNDER ? "under-used" : "";
 }
 
-static void say_uneven(device_lines *out, const group *g, int of, ls_use use, double usual)
+static void say_uneven(device_lines *out, const group *g, int of, ls_use_level use, double usual)
 {
     if (!g->count) return;
     char *line = new_line(out);
@@ -100,13 +100,13 @@ void device_verdicts(const ls_run *run, device_lines *out)
     double usual = 0;
     out->count = 0;
     for (int k = 0; k < run->ranks; k++) {
-        const ls_run_use *u = &run->rank[k].use;
+        const ls_resource_use *u = &run->rank[k].use;
         if (!run->rank[k].present || !(u->wall > 0)) continue;
         join(&all, k, u->busy / u->wall);
-        usual += u->usual / u->wall;
+        usual += u->median_busy / u->wall;
         if (u->verdict == LS_USE_OVER) join(&over, k, u->busy / u->wall);
         if (u->verdict == LS_USE_UNDER) join(&under, k, u->busy / u->wall);
-        if (u->queued > QUEUED * u->wall) join(&queued, k, u->queued / u->wall);
+        if (u->sched_delay > QUEUED * u->wall) join(&queued, k, u->sched_delay / u->wall);
     }
     if (!all.count) return;
     usual /= all.count;

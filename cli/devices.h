@@ -29,6 +29,6 @@ void device_power(const ls_run *run, int r, char *out, size_t bytes);
 /* The next rank, from `r` on, that is the first of its machine; -1: there is none. */
 int device_next_machine(const ls_run *run, int r);
 /* "under-used", "over-used" or "". */
-const char *device_verdict(ls_use use);
+const char *device_verdict(ls_use_level use);
 
 #endif

@@ -22,7 +22,7 @@ const char html_unscheduled_words[] = "runnable but not scheduled (run-queue del
 bool html_has_unscheduled(const ls_run *run)
 {
     for (int r = 0; r < run->ranks; r++)
-        if (run->rank[r].use.queued + run->rank[r].use.stolen > 0.002 * run->rank[r].use.wall) return true;
+        if (run->rank[r].use.sched_delay + run->rank[r].use.steal > 0.002 * run->rank[r].use.wall) return true;
     return false;
 }
 
@@ -155,9 +155,9 @@ static void put_page(const page *p)
     fprintf(p->to, " \u00b7 lockstep report</title><style>%s</style></head><body>%s<main>\n", html_style,
             html_patterns);
     put_head(p);
-    if (p->run->n_steps > p->run->n_warm) html_verdict(p);
+    if (p->run->n_steps > p->run->n_warmup) html_verdict(p);
     html_findings(p);
-    if (p->run->n_steps > p->run->n_warm) {
+    if (p->run->n_steps > p->run->n_warmup) {
         html_compare(p);
         html_breakdown(p);
         html_over_time(p);
@@ -165,7 +165,7 @@ static void put_page(const page *p)
         html_waits(p);
     }
     html_curves(p);
-    if (p->run->n_steps > p->run->n_warm) html_tables(p);
+    if (p->run->n_steps > p->run->n_warmup) html_tables(p);
     html_profile(p);
     fprintf(p->to, "<footer>Made by lockstep %s from what the ranks recorded. The phases of a rank add up to the step.",
             ls_version());

@@ -150,7 +150,7 @@ static bool make_bins(const page *p, double width, bins *b)
                 if (!s->present) continue;
                 seen++;
                 for (int f = 0; f < LS_PHASES; f++) ns[f] += (double)s->ns[f];
-                for (int f = 0; f < LS_PHASES; f++) lost[f] += (double)s->delay[f] + (double)s->stolen[f];
+                for (int f = 0; f < LS_PHASES; f++) lost[f] += (double)s->sched_delay[f] + (double)s->steal[f];
             }
         for (int f = 0; f < LS_PHASES && seen; f++) {
             ns[f] /= (double)seen;

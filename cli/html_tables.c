@@ -42,16 +42,16 @@ static void put_share_cell(const page *p, double part, double whole, double limi
 
 static void put_rank(const page *p, const ls_run_rank *k, bool clocks)
 {
-    const ls_run_use *u = &k->use;
+    const ls_resource_use *u = &k->use;
     fprintf(p->to, "<tr><td>%d<td class=\"l\">", k->rank);
     put_html(p->to, k->host);
     fputs("<td class=\"l\">", p->to);
     put_html(p->to, k->cores);
     fprintf(p->to, "<td>%.2f<td%s>%s<td>%s", u->cpu / u->wall, u->verdict ? " class=\"warn\"" : "",
-            amount_share(u->busy / u->wall).text, amount_share(u->peak).text);
-    put_share_cell(p, u->queued, u->wall, 0.05);
-    put_share_cell(p, u->stolen, u->wall, 0.05);
-    put_share_cell(p, u->asleep, u->wall, 2);
+            amount_share(u->busy / u->wall).text, amount_share(u->mfu).text);
+    put_share_cell(p, u->sched_delay, u->wall, 0.05);
+    put_share_cell(p, u->steal, u->wall, 0.05);
+    put_share_cell(p, u->off_cpu, u->wall, 2);
     fprintf(p->to, "<td>%s / %s<td>%s / ", amount_count(u->voluntary).text, amount_count(u->involuntary).text,
             amount_count(u->minor).text);
     fprintf(p->to, u->major > 1 ? "<b>%s</b>" : "%s", amount_count(u->major).text);

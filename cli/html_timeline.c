@@ -36,11 +36,11 @@ static const ls_run_step *typical_step(const page *p)
 
 /* Places of the step's bucket slices of one rank, so that none lies over another. */
 typedef struct placed {
-    const ls_meeting *meeting;
+    const ls_run_collective *collective;
     int lane;
 } placed;
 
-static int64_t bar_begin(const ls_meeting *m, int rank)
+static int64_t bar_begin(const ls_run_collective *m, int rank)
 {
     return m->ready[rank] && m->ready[rank] < m->arrival[rank] ? m->ready[rank] : m->arrival[rank];
 }
@@ -51,9 +51,9 @@ static int place(const ls_run *run, const ls_run_step *s, int rank, placed **out
     int64_t ends[MOST_LANES];
     int lanes = 0;
     *count = 0;
-    *out = calloc(run->n_meetings + 1, sizeof **out);
-    for (size_t i = 0; *out && i < run->n_meetings; i++) {
-        const ls_meeting *m = &run->meetings[i];
+    *out = calloc(run->n_collectives + 1, sizeof **out);
+    for (size_t i = 0; *out && i < run->n_collectives; i++) {
+        const ls_run_collective *m = &run->collectives[i];
         if (m->step != s->number || m->bucket < 0 || !m->arrival[rank] || m->done[rank] < m->arrival[rank]) continue;
         int lane = 0;
         while (lane < lanes && ends[lane] > bar_begin(m, rank)) lane++;
@@ -65,45 +65,45 @@ static int place(const ls_run *run, const ls_run_step *s, int rank, placed **out
     return lanes;
 }
 
-/* Of piece i, the time that was not scheduled: run-queue delay and steal. */
+/* Of interval i, the time that was not scheduled: run-queue delay and steal. */
 static int64_t lost_in(const ls_run_rank *r, size_t i)
 {
-    const ls_piece *x = &r->pieces[i];
-    int64_t length = x[1].begin - x->begin, stolen = x->cpu >= 0 && !x->slept ? length - x->cpu - x->delay : 0;
-    return x->delay + (stolen > 0 ? stolen : 0);
+    const ls_interval *x = &r->intervals[i];
+    int64_t length = x[1].begin - x->begin, steal = x->cpu >= 0 && !x->slept ? length - x->cpu - x->sched_delay : 0;
+    return x->sched_delay + (steal > 0 ? steal : 0);
 }
 
-static void draw_pieces(const page *p, const chart *c, const ls_run_step *s, int rank, double y, double unit)
+static void draw_intervals(const page *p, const chart *c, const ls_run_step *s, int rank, double y, double unit)
 {
     const ls_run_rank *r = &p->run->rank[rank];
     const ls_step_rank *mine = &s->rank[rank];
-    size_t low = 0, high = r->n_pieces;
-    while (low < high) { /* the first piece that begins behind the step's begin */
+    size_t low = 0, high = r->n_intervals;
+    while (low < high) { /* the first interval that begins behind the step's begin */
         size_t middle = (low + high) / 2;
-        if (r->pieces[middle].begin <= mine->begin)
+        if (r->intervals[middle].begin <= mine->begin)
             low = middle + 1;
         else
             high = middle;
     }
     double drawn = -1;
-    for (size_t i = low ? low - 1 : 0; i + 1 < r->n_pieces && r->pieces[i].begin < mine->end;) {
+    for (size_t i = low ? low - 1 : 0; i + 1 < r->n_intervals && r->intervals[i].begin < mine->end;) {
         size_t next = i + 1;
-        /* Short pieces between two of the same phase would be specks: they are drawn with it. */
-        while (next + 1 < r->n_pieces && r->pieces[next].phase == r->pieces[i].phase) next++;
-        int64_t from = r->pieces[i].begin > mine->begin ? r->pieces[i].begin : mine->begin;
-        int64_t to = r->pieces[next].begin < mine->end ? r->pieces[next].begin : mine->end;
-        const char *name = ls_phase_name(r->pieces[i].phase);
+        /* Short intervals between two of the same phase would be specks: they are drawn with it. */
+        while (next + 1 < r->n_intervals && r->intervals[next].phase == r->intervals[i].phase) next++;
+        int64_t from = r->intervals[i].begin > mine->begin ? r->intervals[i].begin : mine->begin;
+        int64_t to = r->intervals[next].begin < mine->end ? r->intervals[next].begin : mine->end;
+        const char *name = ls_phase_name(r->intervals[i].phase);
         double x = chart_x(c, (double)(from - s->begin) / unit), end = chart_x(c, (double)(to - s->begin) / unit),
                lost = 0;
         for (size_t k = i; k < next; k++) lost += (double)lost_in(r, k);
         lost = fmin(lost, (double)(to - from));
-        char tip[200], letter[2] = { report_letter(r->pieces[i].phase), 0 };
+        char tip[200], letter[2] = { report_letter(r->intervals[i].phase), 0 };
         int n = snprintf(tip, sizeof tip, "rank %d: %s\n%s, from %s on", rank, name,
                          amount_ns((double)(to - from)).text, amount_ns((double)(from - s->begin)).text);
         if (lost >= 0.01 * (double)(to - from))
             snprintf(tip + n, sizeof tip - (size_t)n, "\nof it runnable but not scheduled: %s", amount_ns(lost).text);
         if (end - x >= 0.3 &&
-            report_has_phase(p->run, r->pieces[i].phase)) { /* what is narrower goes to the next one */
+            report_has_phase(p->run, r->intervals[i].phase)) { /* what is narrower goes to the next one */
             if (drawn >= 0 && x - drawn < 1) x = drawn;
             double part = (end - x) * lost / (double)(to - from);
             chart_rect(c, x, y, end - x, ROW, name, tip);
@@ -115,7 +115,8 @@ static void draw_pieces(const page *p, const chart *c, const ls_run_step *s, int
     }
 }
 
-static void draw_bucket(const chart *c, const ls_run_step *s, int rank, const ls_meeting *m, double y, double unit)
+static void draw_bucket(const chart *c, const ls_run_step *s, int rank, const ls_run_collective *m, double y,
+                        double unit)
 {
     int64_t begin = bar_begin(m, rank), arrival = m->arrival[rank], done = m->done[rank];
     int64_t met = m->last_arrival < arrival ? arrival : m->last_arrival > done ? done : m->last_arrival;
@@ -164,10 +165,10 @@ static void draw_timeline(const page *p, double width)
         char text[32];
         snprintf(text, sizeof text, "rank %d", ranks[i]);
         chart_text(&c, c.left - 8, y + 16, "end", "ink", text);
-        draw_pieces(p, &c, s, ranks[i], y, unit.ns);
+        draw_intervals(p, &c, s, ranks[i], y, unit.ns);
         y += ROW + 4;
         for (size_t k = 0; k < counts[i]; k++)
-            draw_bucket(&c, s, ranks[i], slices[i][k].meeting, y + LANE * slices[i][k].lane, unit.ns);
+            draw_bucket(&c, s, ranks[i], slices[i][k].collective, y + LANE * slices[i][k].lane, unit.ns);
         if (lanes[i]) chart_text(&c, c.left - 8, y + 7.5, "end", "unit", "buckets");
         y += LANE * lanes[i] + 12;
         free(slices[i]);

@@ -66,7 +66,7 @@ void html_findings(const page *p)
 {
     enum { OPEN = 5, MOST = 24 };
     const ls_run *run = p->run;
-    size_t first = run->n_steps > run->n_warm, n = run->n_findings < MOST ? run->n_findings : MOST;
+    size_t first = run->n_steps > run->n_warmup, n = run->n_findings < MOST ? run->n_findings : MOST;
     if (n > first) {
         html_card(p, "findings", "", "Also worth a change", "Most expensive first.");
         fputs("<ol class=\"findings\">", p->to);
@@ -124,7 +124,7 @@ static void put_nothing(const page *p)
     device_verdicts(run, &lines);
     for (int r = 0; r < run->ranks; r++)
         if (lines.count &&
-            run->rank[r].use.queued > 0.05 * run->rank[r].use.wall) { /* then the last line is about it */
+            run->rank[r].use.sched_delay > 0.05 * run->rank[r].use.wall) { /* then the last line is about it */
             fprintf(
                 p->to,
                 "<h2>Cores are not free when they are needed</h2><p>%s</p><p class=\"do\"><b>Change:</b> keep other "
@@ -187,16 +187,16 @@ __attribute__((format(printf, 4, 5))) static void put_fact(const page *p, const 
 static void put_use(const page *p)
 {
     const ls_run *run = p->run;
-    double cpu = 0, wall = 0, delay = 0, stolen = 0, resident = 0, most = 0, mfu = ls_run_mfu(run);
+    double cpu = 0, wall = 0, delay = 0, steal = 0, resident = 0, most = 0, mfu = ls_run_mfu(run);
     int threads = 0, n = 0;
     for (int r = 0; r < run->ranks; r++) {
-        const ls_run_use *u = &run->rank[r].use;
+        const ls_resource_use *u = &run->rank[r].use;
         if (!run->rank[r].present || !(u->wall > 0)) continue;
         n++;
         cpu += u->cpu;
         wall += u->wall;
-        delay += u->queued;
-        stolen += u->stolen;
+        delay += u->sched_delay;
+        steal += u->steal;
         resident += u->resident;
         most = fmax(most, u->resident);
         if (run->rank[r].threads > threads) threads = run->rank[r].threads;
@@ -206,8 +206,8 @@ static void put_use(const page *p)
         put_fact(p, amount_share(mfu).text, false,
                  "MFU: matrix products, %% of the SGEMM rate measured on this machine%s",
                  mfu > 1 ? "; above 100%, SGEMM was measured while its cores were in use" : "");
-    if (delay + stolen > 0)
-        put_fact(p, amount_share((delay + stolen) / wall).text, delay + stolen > 0.05 * wall,
+    if (delay + steal > 0)
+        put_fact(p, amount_share((delay + steal) / wall).text, delay + steal > 0.05 * wall,
                  "runnable but not scheduled%s", n > 1 ? ", mean of the ranks" : "");
     if (cpu > 0) {
         char value[64];

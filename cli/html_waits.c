@@ -118,7 +118,7 @@ static void draw_pairs(const page *p, double width)
 typedef struct cause {
     int rank;
     ls_phase phase;
-    bool core;
+    bool unscheduled;
     int64_t times;
     double cost, worst; /* ns: what it cost the slowest of those who waited */
 } cause;
@@ -133,13 +133,14 @@ static size_t find_causes(const ls_run *run, int64_t first_step, cause **out)
 {
     size_t n = 0, room = (size_t)run->ranks * LS_PHASES * 2;
     cause *all = *out = calloc(room + 1, sizeof *all);
-    for (size_t i = 0; all && i < run->n_delays; i++) {
-        const ls_delay *d = &run->delays[i];
+    for (size_t i = 0; all && i < run->n_attributions; i++) {
+        const ls_attribution *d = &run->attributions[i];
         if (d->step < first_step) continue;
         size_t k = 0;
-        while (k < n && (all[k].rank != d->rank || all[k].phase != d->phase || all[k].core != d->core)) k++;
+        while (k < n && (all[k].rank != d->rank || all[k].phase != d->phase || all[k].unscheduled != d->unscheduled))
+            k++;
         if (k == room) continue;
-        if (k == n) all[n++] = (cause){ .rank = d->rank, .phase = d->phase, .core = d->core };
+        if (k == n) all[n++] = (cause){ .rank = d->rank, .phase = d->phase, .unscheduled = d->unscheduled };
         all[k].times++;
         all[k].cost += (double)d->longest;
         all[k].worst = fmax(all[k].worst, (double)d->longest);
@@ -150,11 +151,11 @@ static size_t find_causes(const ls_run *run, int64_t first_step, cause **out)
 
 static void put_cause(const page *p, const cause *c, double steps)
 {
-    bool no_phase = c->core && c->phase == LS_PHASE_OTHER;
+    bool no_phase = c->unscheduled && c->phase == LS_PHASE_OTHER;
     fprintf(p->to, "<tr><td>rank %d<td class=\"l\"><span class=\"legend\"><span>", c->rank);
     if (!no_phase)
         fprintf(p->to, "<i class=\"%s\">%c</i>%s%s", ls_phase_name(c->phase), report_letter(c->phase),
-                ls_phase_name(c->phase), c->core ? ", not scheduled" : "");
+                ls_phase_name(c->phase), c->unscheduled ? ", not scheduled" : "");
     else
         fputs("<i class=\"hatch\"></i>not scheduled", p->to);
     fprintf(p->to, "</span></span><td class=\"w\">%lld<td>%s<td class=\"w\">%s</tr>", (long long)c->times,

@@ -42,7 +42,7 @@ void report_settings_find(const ls_run *before, const ls_run *after, report_sett
 /* Whether there are steps to tell of. */
 static inline bool report_is_counted(const ls_run *run)
 {
-    return run->n_steps > run->n_warm;
+    return run->n_steps > run->n_warmup;
 }
 /* What run it is, and what is missing of it. */
 void report_title(const ls_run *run, const report_form *form);

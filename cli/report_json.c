@@ -42,16 +42,16 @@ static json_t *threads_of(const ls_run_rank *x)
 static void put_use(json_t *out, const ls_run_rank *x)
 {
     static const char *const verdicts[] = { "even", "under", "over" };
-    const ls_run_use *u = &x->use;
+    const ls_resource_use *u = &x->use;
     const struct {
         const char *key;
         double value;
     } rows[] = { { "cpu_share", u->cpu / u->wall },
                  { "busy_share", u->busy / u->wall },
-                 { "asleep_share", u->asleep / u->wall },
-                 { "no_core_share", u->queued / u->wall },
-                 { "stolen_share", u->stolen / u->wall },
-                 { "peak_share", u->peak },
+                 { "off_cpu_share", u->off_cpu / u->wall },
+                 { "sched_delay_share", u->sched_delay / u->wall },
+                 { "steal_share", u->steal / u->wall },
+                 { "mfu", u->mfu },
                  { "voluntary_switches", u->voluntary },
                  { "involuntary_switches", u->involuntary },
                  { "page_faults", u->minor },
@@ -104,10 +104,10 @@ static json_t *finding_of(const ls_finding *f)
                      (json_int_t)f->steps, "what", f->what, "evidence", f->evidence, "change", f->change);
 }
 
-static json_t *delay_of(const ls_delay *d)
+static json_t *attribution_of(const ls_attribution *d)
 {
     return json_pack("{s:I, s:i, s:s, s:I, s:I, s:I}", "step", (json_int_t)d->step, "rank", d->rank, "phase",
-                     d->core ? "core" : ls_phase_name(d->phase), "excess", (json_int_t)d->excess, "waited",
+                     d->unscheduled ? "core" : ls_phase_name(d->phase), "excess", (json_int_t)d->excess, "waited",
                      (json_int_t)d->waited, "longest", (json_int_t)d->longest);
 }
 
@@ -132,8 +132,8 @@ static json_t *step_of(const ls_run *run, const ls_run_step *s)
                                     "ready", x->batches_ready, "missed", x->batches_missed);
         json_array_append_new(
             ranks, json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:o}", "begin", (json_int_t)x->begin, "end",
-                             (json_int_t)x->end, "phases", times_of(x->ns), "own", times_of(x->own), "asleep",
-                             times_of(x->asleep), "no_core", times_of(x->delay), "stolen", times_of(x->stolen),
+                             (json_int_t)x->end, "phases", times_of(x->ns), "own", times_of(x->own), "off_cpu",
+                             times_of(x->off_cpu), "sched_delay", times_of(x->sched_delay), "steal", times_of(x->steal),
                              "overlapped", (json_int_t)x->overlapped, "cpu", (json_int_t)x->cpu, "batches", batches));
     }
     return json_pack("{s:I, s:o}", "step", (json_int_t)s->number, "ranks", ranks);
@@ -150,8 +150,8 @@ static json_t *by_rank(const int64_t *times, int ranks)
 static json_t *buckets_of(const ls_run *run)
 {
     json_t *out = json_array();
-    for (size_t i = 0; i < run->n_meetings; i++) {
-        const ls_meeting *m = &run->meetings[i];
+    for (size_t i = 0; i < run->n_collectives; i++) {
+        const ls_run_collective *m = &run->collectives[i];
         if (m->bucket < 0 || m->step < 0) continue;
         json_array_append_new(out, json_pack("{s:I, s:i, s:I, s:i, s:I, s:o, s:o, s:o}", "step", (json_int_t)m->step,
                                              "bucket", (int)m->bucket, "bytes", (json_int_t)m->bytes, "last_rank",
@@ -167,8 +167,8 @@ static json_t *barriers_of(const ls_run *run)
 {
     enum { BARRIER = 8 };
     json_t *out = json_array();
-    for (size_t i = 0; i < run->n_meetings; i++) {
-        const ls_meeting *m = &run->meetings[i];
+    for (size_t i = 0; i < run->n_collectives; i++) {
+        const ls_run_collective *m = &run->collectives[i];
         if (m->kind != BARRIER || m->step < 0) continue;
         json_t *waits = json_array();
         for (int r = 0; r < run->ranks; r++) {
@@ -190,7 +190,7 @@ static json_t *comm_of(const ls_comm_row *c)
 
 int report_json(const ls_run *run, FILE *to)
 {
-    json_t *ranks = json_array(), *findings = json_array(), *delays = json_array(), *steps = json_array(),
+    json_t *ranks = json_array(), *findings = json_array(), *attributions = json_array(), *steps = json_array(),
            *comm = json_array(), *notes = json_array(), *matrix = json_array(), *names = json_array();
     for (int r = 0; r < run->ranks; r++) {
         json_t *row = json_array();
@@ -201,16 +201,17 @@ int report_json(const ls_run *run, FILE *to)
     }
     for (int p = 0; p < LS_PHASES; p++) json_array_append_new(names, json_string(ls_phase_name((ls_phase)p)));
     for (size_t i = 0; i < run->n_findings; i++) json_array_append_new(findings, finding_of(&run->findings[i]));
-    for (size_t i = 0; i < run->n_delays; i++) json_array_append_new(delays, delay_of(&run->delays[i]));
+    for (size_t i = 0; i < run->n_attributions; i++)
+        json_array_append_new(attributions, attribution_of(&run->attributions[i]));
     for (size_t i = 0; i < run->n_steps; i++) json_array_append_new(steps, step_of(run, &run->steps[i]));
     for (size_t i = 0; i < run->n_comm; i++) json_array_append_new(comm, comm_of(&run->comm[i]));
     for (size_t i = 0; i < run->n_notes; i++) json_array_append_new(notes, json_string(run->notes[i]));
     json_t *all =
         json_pack("{s:s, s:i, s:f, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "run", run->path,
-                  "ranks", run->ranks, "step_ns", ls_run_step_mean(run), "warm_up_steps", (int)run->n_warm,
+                  "ranks", run->ranks, "step_ns", ls_run_step_mean(run), "warm_up_steps", (int)run->n_warmup,
                   "phase_names", names, "barriers", barriers_of(run), "buckets", buckets_of(run), "by_rank", ranks,
                   "machines", machines_of(run), "findings", findings, "wait_matrix", matrix, "communication", comm,
-                  "delays", delays, "steps", steps, "notes", notes);
+                  "attributions", attributions, "steps", steps, "notes", notes);
     if (!all) return ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
     int bad = json_dumpf(all, to, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(9));
     fputc('\n', to);

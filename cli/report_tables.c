@@ -9,7 +9,7 @@
 
 static double counted(const ls_run *run)
 {
-    return (double)(run->n_steps - run->n_warm);
+    return (double)(run->n_steps - run->n_warmup);
 }
 
 /* ---- Waiting. */
@@ -28,9 +28,10 @@ static void show_waits(const ls_run *run, const report_form *f)
             if (w > best) best = w, who = r;
         }
         if (who < 0 || sum / n < 1000) continue;
-        for (size_t i = 0; i < run->n_delays; i++)
-            if (run->delays[i].rank == last && run->delays[i].step >= run->steps[run->n_warm].number)
-                by[run->delays[i].core ? LS_PHASES : run->delays[i].phase] += (double)run->delays[i].waited;
+        for (size_t i = 0; i < run->n_attributions; i++)
+            if (run->attributions[i].rank == last && run->attributions[i].step >= run->steps[run->n_warmup].number)
+                by[run->attributions[i].unscheduled ? LS_PHASES : run->attributions[i].phase] +=
+                    (double)run->attributions[i].waited;
         for (int c = 1; c <= LS_PHASES; c++)
             if (by[c] > by[why]) why = c;
         if (!lines++) {
@@ -93,7 +94,7 @@ static void show_use(const ls_run *run, const report_form *f)
             "busy", "MFU", "sched delay", "steal", "off-CPU", "memory");
     for (int r = 0; r < run->ranks && shown < REPORT_ROWS; r++) {
         const ls_run_rank *x = &run->rank[r];
-        const ls_run_use *u = &x->use;
+        const ls_resource_use *u = &x->use;
         if (!report_has(run, r)) continue;
         shown++;
         fprintf(f->to, "  %4d", r);
@@ -101,10 +102,10 @@ static void show_use(const ls_run *run, const report_form *f)
         put_cut(f, x->cores, cores);
         put_share(f, 5, u->cpu, u->wall);
         put_share(f, 5, u->busy, u->wall);
-        put_share(f, 5, u->peak, 1);
-        put_share(f, 11, u->queued, u->wall);
-        put_share(f, 5, u->stolen, u->wall);
-        put_share(f, 7, u->asleep, u->wall);
+        put_share(f, 5, u->mfu, 1);
+        put_share(f, 11, u->sched_delay, u->wall);
+        put_share(f, 5, u->steal, u->wall);
+        put_share(f, 7, u->off_cpu, u->wall);
         fprintf(f->to, " %9s\n", u->resident > 0 ? report_bytes(u->resident) : "-");
     }
     report_left_out(f, run, shown);
@@ -140,7 +141,7 @@ static void show_counts(const ls_run *run, const report_form *f)
     fprintf(f->to, "  %4s %15s %15s %12s %12s %12s\n", "rank", "voluntary csw", "involuntary csw", "page faults",
             "from disk", "read");
     for (int r = 0; r < run->ranks && shown < REPORT_FEW; r++) {
-        const ls_run_use *u = &run->rank[r].use;
+        const ls_resource_use *u = &run->rank[r].use;
         if (!report_has(run, r)) continue;
         shown++;
         fprintf(f->to, "  %4d %15.1f %15.1f %12.1f %12.1f %12s\n", r, u->voluntary, u->involuntary, u->minor, u->major,

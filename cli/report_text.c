@@ -6,7 +6,7 @@
 #include "record/ring.h"
 #include "cli/escape.h"
 #include "cli/report.h"
-#include "measure/find.h"
+#include "measure/findings.h"
 
 enum { TEXTS = 8 };
 
@@ -241,7 +241,7 @@ void report_title(const ls_run *run, const report_form *f)
     fprintf(t, "%d rank%s", run->ranks, run->ranks == 1 ? "" : "s");
     if (run->ranks > 1) fprintf(t, " on %d machine%s (%s)", nodes, nodes == 1 ? "" : "s", transport);
     if (run->n_steps)
-        fprintf(t, ", steps %lld to %lld", (long long)run->steps[run->n_warm].number,
+        fprintf(t, ", steps %lld to %lld", (long long)run->steps[run->n_warmup].number,
                 (long long)run->steps[run->n_steps - 1].number);
     if (report_is_counted(run)) fprintf(t, ", %s a step", report_time(step));
     if (report_is_counted(run) && tokens > 0 && step > 0) fprintf(t, ", %.0f tokens/s", tokens / step * 1e9);

@@ -96,7 +96,7 @@ static void look_at_rank(top_view *v, const ls_run *run, int rank, size_t first,
         if (!s->present) continue;
         for (int p = 0; p < LS_PHASES; p++) {
             r->ns[p] += (double)s->ns[p] / (double)v->window;
-            r->delay_ns += (double)s->delay[p] / (double)v->window;
+            r->delay_ns += (double)s->sched_delay[p] / (double)v->window;
         }
         wall += (double)(s->end - s->begin);
         if (s->cpu > 0) cpu += (double)s->cpu;
@@ -136,8 +136,8 @@ static void look_at_waits(top_view *v, const ls_run *run, int64_t first_step)
 {
     size_t n = (size_t)run->ranks;
     double *waited = calloc(n * n + 1, sizeof *waited), *lost = calloc(n * LS_PHASES * 2 + 1, sizeof *lost);
-    for (size_t i = 0; waited && i < run->n_meetings; i++) {
-        const ls_meeting *m = &run->meetings[i];
+    for (size_t i = 0; waited && i < run->n_collectives; i++) {
+        const ls_run_collective *m = &run->collectives[i];
         if (m->step < first_step || m->last_rank < 0 || m->last_rank >= run->ranks) continue;
         for (size_t r = 0; r < n; r++) {
             int64_t begin = m->left[r] - m->blocked[r],
@@ -150,10 +150,10 @@ static void look_at_waits(top_view *v, const ls_run *run, int64_t first_step)
         for (size_t q = 0; q < n; q++)
             if (waited[r * n + q] > most) most = waited[r * n + q], v->rank[r].waits_for = (int)q;
     }
-    for (size_t i = 0; lost && i < run->n_delays; i++) {
-        const ls_delay *d = &run->delays[i];
+    for (size_t i = 0; lost && i < run->n_attributions; i++) {
+        const ls_attribution *d = &run->attributions[i];
         if (d->step < first_step || d->rank < 0 || d->rank >= run->ranks || (unsigned)d->phase >= LS_PHASES) continue;
-        lost[((size_t)d->rank * LS_PHASES + (size_t)d->phase) * 2 + d->core] += (double)d->longest;
+        lost[((size_t)d->rank * LS_PHASES + (size_t)d->phase) * 2 + d->unscheduled] += (double)d->longest;
     }
     if (lost) find_late(v, lost);
     free(waited);
@@ -249,7 +249,7 @@ ls_status top_look(top_view *v, const char *path, const top_view *before)
     while (first > 0 && run->n_steps - first < MOST_STEPS &&
            (first == run->n_steps || run->steps[run->n_steps - 1].end - run->steps[first - 1].begin < window_ns))
         first--;
-    if (first < run->n_warm && run->n_warm < run->n_steps) first = run->n_warm;
+    if (first < run->n_warmup && run->n_warmup < run->n_steps) first = run->n_warmup;
     v->window = run->n_steps - first;
     if (v->window) v->step = run->steps[run->n_steps - 1].number;
     double tokens = 0;

@@ -33,9 +33,9 @@ typedef struct trace {
     const ls_run *run;
     int64_t zero;      /* the trace's time 0 */
     bool some;         /* an event was written: the next one needs a comma */
-    uint64_t *by_step; /* meetings, by step and last arrival */
+    uint64_t *by_step; /* collectives, by step and last arrival */
     size_t at;         /* of those, the next step's first */
-    size_t *piece;     /* [ranks]: the next piece */
+    size_t *interval;  /* [ranks]: the next interval */
     int64_t *lane_end; /* [ranks * LANES]: when the track's last slice ends */
     int *lanes;        /* [ranks]: tracks in use */
     size_t *event;     /* [ranks]: the next event */
@@ -109,15 +109,15 @@ static void put_counter(trace *t, int rank, const char *name, const char *unit, 
 
 /* ---- Collectives */
 
-/* "rank 1: data (span h.0...)": why the meeting's last rank was late. */
-static void put_cause(trace *t, const ls_meeting *m)
+/* "rank 1: data (span h.0...)": why the collective's last rank was late. */
+static void put_cause(trace *t, const ls_run_collective *m)
 {
     const ls_run *run = t->run;
     fprintf(t->to, "\"last rank\":%d", m->last_rank);
-    if (m->blame < 0 || (size_t)m->blame >= run->n_delays) return;
-    const ls_delay *d = &run->delays[m->blame];
+    if (m->attribution < 0 || (size_t)m->attribution >= run->n_attributions) return;
+    const ls_attribution *d = &run->attributions[m->attribution];
     fprintf(t->to, ",\"cause\":\"rank %d lost %.3f ms in %s%s", d->rank, (double)d->excess / 1e6,
-            ls_phase_name(d->phase), d->core ? ", without a core" : "");
+            ls_phase_name(d->phase), d->unscheduled ? ", without a core" : "");
     if (d->span >= 0 && d->rank >= 0 && d->rank < run->ranks && (size_t)d->span < run->rank[d->rank].n_spans &&
         run->rank[d->rank].span_names[d->span]) {
         fputs(", before the gradient of ", t->to);
@@ -150,14 +150,14 @@ static void put_flow(trace *t, const char *kind, int rank, int track, int64_t ti
             *kind == 'f' ? ",\"bp\":\"e\"" : "");
 }
 
-/* Whether the rank's first track has a slice at `time`: within one of its pieces' steps. */
+/* Whether the rank's first track has a slice at `time`: within one of its intervals' steps. */
 static bool in_step(const ls_run *run, int rank, const ls_run_step *s, int64_t time)
 {
     (void)run;
     return s->rank[rank].present && time >= s->rank[rank].begin && time < s->rank[rank].end;
 }
 
-static void put_meeting(trace *t, const ls_meeting *m, int rank, const ls_run_step *s)
+static void put_collective(trace *t, const ls_run_collective *m, int rank, const ls_run_step *s)
 {
     int64_t arrival = m->arrival[rank], done = m->done[rank], ready = m->ready[rank];
     if (!arrival || done < arrival) return;
@@ -194,11 +194,11 @@ static void put_meeting(trace *t, const ls_meeting *m, int rank, const ls_run_st
 
 /* ---- Steps */
 
-/* The meeting in which the rank stands at `time`. */
-static const ls_meeting *stands_in(const trace *t, size_t first, size_t last, int rank, int64_t time)
+/* The collective in which the rank stands at `time`. */
+static const ls_run_collective *stands_in(const trace *t, size_t first, size_t last, int rank, int64_t time)
 {
     for (size_t i = first; i < last; i++) {
-        const ls_meeting *m = &t->run->meetings[t->by_step[i]];
+        const ls_run_collective *m = &t->run->collectives[t->by_step[i]];
         if (m->blocked[rank] > 0 && time >= m->left[rank] - m->blocked[rank] && time < m->left[rank]) return m;
     }
     return NULL;
@@ -209,13 +209,13 @@ static const ls_meeting *stands_in(const trace *t, size_t first, size_t last, in
 typedef struct slice {
     int64_t from, to;
     ls_phase phase;
-    const ls_meeting *in; /* the collective that it waits in; NULL: none that is known */
-    int64_t cpu, delay;   /* cpu < 0: not known */
+    const ls_run_collective *in; /* the collective that it waits in; NULL: none that is known */
+    int64_t cpu, sched_delay;    /* cpu < 0: not known */
 } slice;
 
-static bool same_cause(const ls_meeting *a, const ls_meeting *b)
+static bool same_cause(const ls_run_collective *a, const ls_run_collective *b)
 {
-    return a == b || (a && b && a->last_rank == b->last_rank && a->blame == b->blame);
+    return a == b || (a && b && a->last_rank == b->last_rank && a->attribution == b->attribution);
 }
 
 static void put_slice(trace *t, int rank, const slice *s)
@@ -233,34 +233,34 @@ static void put_slice(trace *t, int rank, const slice *s)
         comma = ",";
     }
     if (s->cpu >= 0) fprintf(t->to, "%s\"on a core, ms\":%.3f", comma, (double)s->cpu / 1e6), comma = ",";
-    if (s->delay > 0) fprintf(t->to, "%s\"without a core, ms\":%.3f", comma, (double)s->delay / 1e6);
+    if (s->sched_delay > 0) fprintf(t->to, "%s\"without a core, ms\":%.3f", comma, (double)s->sched_delay / 1e6);
     fputs("}}", t->to);
 }
 
-static void put_pieces(trace *t, const ls_run_step *s, int rank, size_t first, size_t last)
+static void put_intervals(trace *t, const ls_run_step *s, int rank, size_t first, size_t last)
 {
     const ls_run_rank *r = &t->run->rank[rank];
     int64_t begin = s->rank[rank].begin, end = s->rank[rank].end;
-    size_t i = t->piece[rank];
+    size_t i = t->interval[rank];
     slice now = { 0 }; /* nothing yet */
-    while (i + 1 < r->n_pieces && r->pieces[i + 1].begin <= begin) i++;
-    for (; i + 1 < r->n_pieces && r->pieces[i].begin < end; i++) {
-        const ls_piece *p = &r->pieces[i];
+    while (i + 1 < r->n_intervals && r->intervals[i + 1].begin <= begin) i++;
+    for (; i + 1 < r->n_intervals && r->intervals[i].begin < end; i++) {
+        const ls_interval *p = &r->intervals[i];
         int64_t from = p->begin > begin ? p->begin : begin, to = p[1].begin < end ? p[1].begin : end;
         if (to <= from) continue;
-        slice next = { .from = from, .to = to, .phase = p->phase, .cpu = p->cpu, .delay = p->delay };
+        slice next = { .from = from, .to = to, .phase = p->phase, .cpu = p->cpu, .sched_delay = p->sched_delay };
         if (p->phase == LS_PHASE_WAIT) next.in = stands_in(t, first, last, rank, from + (to - from) / 2);
         if (now.to == from && now.phase == next.phase && same_cause(now.in, next.in)) {
             now.to = to;
             now.cpu = now.cpu >= 0 && next.cpu >= 0 ? now.cpu + next.cpu : -1;
-            now.delay += next.delay;
+            now.sched_delay += next.sched_delay;
             continue;
         }
         if (now.to > now.from) put_slice(t, rank, &now);
         now = next;
     }
     if (now.to > now.from) put_slice(t, rank, &now);
-    t->piece[rank] = i ? i - 1 : 0;
+    t->interval[rank] = i ? i - 1 : 0;
 }
 
 /* What the profiler told of the operations in a step. They follow each other, between hooks that communicate. */
@@ -327,10 +327,10 @@ static void put_step(trace *t, const ls_run_step *s, size_t first, size_t last)
         for (int p = 0; p < LS_PHASES; p++)
             if (mine->ns[p]) fprintf(t->to, "\"%s, ms\":%.3f,", ls_phase_name((ls_phase)p), (double)mine->ns[p] / 1e6);
         fprintf(t->to, "\"overlapped communication, ms\":%.3f}}", (double)mine->overlapped / 1e6);
-        put_pieces(t, s, r, first, last);
+        put_intervals(t, s, r, first, last);
         put_operations(t, s, r);
         put_batches(t, s, r);
-        for (size_t i = first; i < last; i++) put_meeting(t, &run->meetings[t->by_step[i]], r, s);
+        for (size_t i = first; i < last; i++) put_collective(t, &run->collectives[t->by_step[i]], r, s);
         if (mine->resident > 0)
             put_counter(t, r, "resident memory", "MiB", mine->end - 1, (double)mine->resident / (1 << 20));
         if (mine->cpu >= 0)
@@ -348,7 +348,8 @@ static const ls_run *sorted_run; /* qsort() hands nothing on */
 
 static int by_step_and_time(const void *a, const void *b)
 {
-    const ls_meeting *x = &sorted_run->meetings[*(const uint64_t *)a], *y = &sorted_run->meetings[*(const uint64_t *)b];
+    const ls_run_collective *x = &sorted_run->collectives[*(const uint64_t *)a],
+                            *y = &sorted_run->collectives[*(const uint64_t *)b];
     if (x->step != y->step) return (x->step > y->step) - (x->step < y->step);
     return (x->last_arrival > y->last_arrival) - (x->last_arrival < y->last_arrival);
 }
@@ -358,21 +359,21 @@ int64_t trace_write(FILE *to, const ls_run *run, const trace_options *o)
     size_t ranks = (size_t)run->ranks;
     trace t = { .to = to, .run = run };
     int64_t written = 0;
-    t.by_step = calloc(run->n_meetings + 1, sizeof *t.by_step);
-    t.piece = calloc(ranks + 1, sizeof *t.piece);
+    t.by_step = calloc(run->n_collectives + 1, sizeof *t.by_step);
+    t.interval = calloc(ranks + 1, sizeof *t.interval);
     t.lane_end = calloc(ranks * LANES + 1, sizeof *t.lane_end);
     t.lanes = calloc(ranks + 1, sizeof *t.lanes);
     t.event = calloc(ranks + 1, sizeof *t.event);
     t.operations = calloc(ranks + 1, sizeof *t.operations);
     t.batch = calloc(ranks + 1, sizeof *t.batch);
     t.built = calloc(ranks * WORKERS + 1, sizeof *t.built);
-    if (!t.batch || !t.built || !t.event || !t.operations || !t.by_step || !t.piece || !t.lane_end || !t.lanes) {
+    if (!t.batch || !t.built || !t.event || !t.operations || !t.by_step || !t.interval || !t.lane_end || !t.lanes) {
         written = -1;
         goto done;
     }
-    for (size_t i = 0; i < run->n_meetings; i++) t.by_step[i] = i;
+    for (size_t i = 0; i < run->n_collectives; i++) t.by_step[i] = i;
     sorted_run = run;
-    qsort(t.by_step, run->n_meetings, sizeof *t.by_step, by_step_and_time);
+    qsort(t.by_step, run->n_collectives, sizeof *t.by_step, by_step_and_time);
     for (size_t i = 0; i < ranks * LANES; i++) t.lane_end[i] = INT64_MIN;
     for (size_t i = 0; i < ranks * WORKERS; i++) t.built[i] = INT64_MIN;
     t.zero = run->n_steps ? run->steps[0].begin : 0;
@@ -381,9 +382,9 @@ int64_t trace_write(FILE *to, const ls_run *run, const trace_options *o)
         if (run->rank[r].present) name_rank(&t, r);
     for (size_t i = 0; i < run->n_steps; i++) {
         const ls_run_step *s = &run->steps[i];
-        while (t.at < run->n_meetings && run->meetings[t.by_step[t.at]].step < s->number) t.at++;
+        while (t.at < run->n_collectives && run->collectives[t.by_step[t.at]].step < s->number) t.at++;
         size_t end = t.at;
-        while (end < run->n_meetings && run->meetings[t.by_step[end]].step == s->number) end++;
+        while (end < run->n_collectives && run->collectives[t.by_step[end]].step == s->number) end++;
         if (s->number < o->first || s->number > o->last) continue;
         if (!written++) t.zero = s->begin;
         put_step(&t, s, t.at, end);
@@ -396,7 +397,7 @@ done:
     free(t.event);
     free(t.lanes);
     free(t.lane_end);
-    free(t.piece);
+    free(t.interval);
     free(t.by_step);
     return written;
 }

@@ -20,17 +20,17 @@ extern "C" {
 
 /* ---- What one rank recorded. */
 
-/* What the rank's main thread did, from here to the next piece. */
-typedef struct ls_piece {
+/* What the rank's main thread did, from here to the next interval. */
+typedef struct ls_interval {
     int64_t begin;
     ls_phase phase;
     bool shared; /* in a call that deals out work: who does how much is chance */
     bool
-        counted; /* a sample was taken at its end: cpu and delay are of it and those since the sample before, and shared out to them */
-    bool slept;    /* it gave up its core of its own accord: to wait for a device, a lock, another thread */
-    int64_t cpu;   /* of the piece's time: on a core; < 0: not known */
-    int64_t delay; /* could run but had no core */
-} ls_piece;
+        counted; /* a sample was taken at its end: cpu and sched_delay are of it and those since the sample before, and shared out to them */
+    bool slept;  /* it gave up its core of its own accord: to wait for a device, a lock, another thread */
+    int64_t cpu; /* of the interval's time: on a core; < 0: not known */
+    int64_t sched_delay; /* runnable but not scheduled */
+} ls_interval;
 
 /* A thread of a rank, with those of its name before it: one that is started for each checkpoint is one row. */
 typedef struct ls_run_thread {
@@ -39,29 +39,29 @@ typedef struct ls_run_thread {
     double share;  /* of a core, over the counted steps or what is known of them */
 } ls_run_thread;
 
-typedef enum ls_use {
+typedef enum ls_use_level {
     LS_USE_EVEN = 0,
     LS_USE_UNDER = 1, /* busy for less of a step than the other ranks: it waits for them */
     LS_USE_OVER = 2,  /* busy for more: they wait for it */
-} ls_use;
+} ls_use_level;
 
 /* How a rank uses its device: means of a counted step, in ns where nothing else is said. */
-typedef struct ls_run_use {
+typedef struct ls_resource_use {
     double wall;
-    double cpu;           /* of all threads */
-    double busy;          /* its main thread had, or wanted, a core: all but waiting, exposed communication and sleep */
-    double usual;         /* the same of the median rank */
-    double wait;          /* for other ranks */
-    double asleep;        /* of its own accord: for a device, a lock, another thread */
-    double delay, stolen; /* it could run but had no core; the machine itself had none */
-    double queued;        /* of delay, that outside of calls: in calls others decide how long it takes */
+    double cpu;         /* of all threads */
+    double busy;        /* its main thread had, or wanted, a core: all but waiting, exposed communication and sleep */
+    double median_busy; /* the same of the median rank */
+    double wait;        /* for other ranks */
+    double off_cpu;     /* of its own accord: for a device, a lock, another thread */
+    double sched_delay; /* runnable but not scheduled, outside of calls: in calls others decide how long it takes */
+    double steal;       /* taken by the hypervisor */
     double voluntary, involuntary, minor, major; /* switches, page faults */
     double read_bytes;
-    double resident; /* bytes, the most that was seen; 0: not known */
-    double peak;     /* its matrix products as a share of what SGEMM reaches on its threads; NaN: not known */
-    double watts;    /* of its machine's processor packages, on average; NaN: not known */
-    ls_use verdict;  /* beside the other ranks */
-} ls_run_use;
+    double resident;      /* bytes, the most that was seen; 0: not known */
+    double mfu;           /* its matrix products as a share of what SGEMM reaches on its threads; NaN: not known */
+    double watts;         /* of its machine's processor packages, on average; NaN: not known */
+    ls_use_level verdict; /* beside the other ranks */
+} ls_resource_use;
 
 typedef struct ls_run_rank {
     bool present;    /* its file could be read */
@@ -82,8 +82,9 @@ typedef struct ls_run_rank {
     ls_event *events;                 /* in order of time, which is on the run's clock */
     size_t n_events;
     uint32_t main_thread; /* the one that makes the steps */
-    ls_piece *pieces;     /* its time without gaps, from the first step on; the last piece only ends the one before */
-    size_t n_pieces;
+    ls_interval
+        *intervals; /* its time without gaps, from the first step on; the last interval only ends the one before */
+    size_t n_intervals;
     char **span_names; /* [n_spans]; an entry may be NULL */
     size_t n_spans;
     char **operation_names; /* the profiler's */
@@ -92,7 +93,7 @@ typedef struct ls_run_rank {
     size_t n_thread_names;
     ls_run_thread *thread; /* [n_thread] */
     size_t n_thread;
-    ls_run_use use; /* if there are counted steps */
+    ls_resource_use use; /* if there are counted steps */
 } ls_run_rank;
 
 /* ---- A step. */
@@ -104,12 +105,12 @@ typedef struct ls_step_rank {
         [LS_PHASES]; /* add up to end - begin. Waiting: for a rank that had not arrived; communication: the rest of the
                                  time in calls, when the rank did nothing else */
     int64_t overlapped; /* communication under way while this rank did something else; part of no phase */
-    int64_t own
-        [LS_PHASES]; /* of each phase, what the rank itself is the reason of: without delay, stolen and shared time */
-    int64_t asleep[LS_PHASES]; /* of that, waiting of its own accord: for a device, a lock, another thread */
-    int64_t delay[LS_PHASES];  /* of each phase, the time in which the thread could run but had no core */
-    int64_t stolen[LS_PHASES]; /* neither that, nor on a core, nor asleep: the machine itself had no core */
-    int64_t cpu;               /* CPU time of all threads; < 0: not known */
+    int64_t
+        own[LS_PHASES]; /* of each phase, what the rank itself is the reason of: without delay, steal and shared time */
+    int64_t off_cpu[LS_PHASES];     /* of that, waiting of its own accord: for a device, a lock, another thread */
+    int64_t sched_delay[LS_PHASES]; /* of each phase, runnable but not scheduled */
+    int64_t steal[LS_PHASES];       /* neither that, nor on a core, nor off_cpu: the machine itself had no core */
+    int64_t cpu;                    /* CPU time of all threads; < 0: not known */
     int64_t voluntary, involuntary, minor, major; /* switches, page faults */
     int64_t resident;                             /* bytes at the end */
     int64_t read_bytes;                           /* from disk */
@@ -125,9 +126,9 @@ typedef struct ls_run_step {
     ls_step_rank *rank; /* [ranks] */
 } ls_run_step;
 
-/* ---- Meetings: collectives, and who came last. */
+/* ---- Collectives: collectives, and who came last. */
 
-typedef struct ls_meeting {
+typedef struct ls_run_collective {
     uint64_t call;    /* group << 48 | number */
     uint8_t kind;     /* ls_collective_kind */
     int32_t bucket;   /* -1: it carried none */
@@ -142,20 +143,20 @@ typedef struct ls_meeting {
     int last_rank;
     int64_t waited;  /* by all ranks together, standing in the call before the last one came */
     int64_t longest; /* by one of them */
-    int blame;       /* index in `delays`; -1: nobody's */
-} ls_meeting;
+    int attribution; /* index in `attributions`; -1: nobody's */
+} ls_run_collective;
 
-/* A rank that made others wait, and where it lost the time since the meeting before. */
-typedef struct ls_delay {
+/* A rank that made others wait, and where it lost the time since the collective before. */
+typedef struct ls_attribution {
     int64_t step;
     int rank;
     ls_phase phase;
-    bool core;       /* it could run but had no core: another program, or another rank, had it */
-    int32_t span;    /* backward: the gradient that came late; -1: not known */
-    int64_t excess;  /* time lost in the phase, compared with the other ranks */
-    int64_t waited;  /* by all others together */
-    int64_t longest; /* by one of them: what it cost the step */
-} ls_delay;
+    bool unscheduled; /* runnable but not scheduled: another program, or another rank, had its core */
+    int32_t span;     /* backward: the gradient that came late; -1: not known */
+    int64_t excess;   /* time lost in the phase, compared with the other ranks */
+    int64_t waited;   /* by all others together */
+    int64_t longest;  /* by one of them: what it cost the step */
+} ls_attribution;
 
 /* ---- Answers. */
 
@@ -211,12 +212,12 @@ typedef struct ls_run {
     ls_run_rank *rank; /* [ranks] */
     ls_run_step *steps;
     size_t n_steps;   /* only steps that all present ranks recorded in full */
-    size_t n_warm;    /* of these, the first so many are the start and count in no average */
+    size_t n_warmup;  /* of these, the first so many are the start and count in no average */
     double step_mean; /* see ls_run_step_mean() */
-    ls_meeting *meetings;
-    size_t n_meetings;
-    ls_delay *delays;
-    size_t n_delays;
+    ls_run_collective *collectives;
+    size_t n_collectives;
+    ls_attribution *attributions;
+    size_t n_attributions;
     int64_t *wait_matrix; /* [waiter * ranks + last]: ns over all counted steps */
     ls_comm_row *comm;
     ls_comm_fit bucket_fit;
@@ -230,7 +231,7 @@ typedef struct ls_run {
 
 typedef struct ls_run_options {
     size_t newest_bytes; /* read at most so much of each rank's newest events, for a quick look; 0: all */
-    bool events_only;    /* no steps, meetings and findings */
+    bool events_only;    /* no steps, collectives and findings */
 } ls_run_options;
 
 /* Reads RUN/events (or a folder of event files). LS_ENOENT if there are none, LS_EFORMAT if none could be read. On failure *out

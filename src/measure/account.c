@@ -1,6 +1,6 @@
-/* Accounting: a rank's main thread as a row of pieces without gaps, and steps as sums of pieces.
+/* Accounting: a rank's main thread as a row of intervals without gaps, and steps as sums of intervals.
  *
- * A piece belongs to the innermost phase that is open; where the thread stood in a call, to waiting until the last rank came and to
+ * A interval belongs to the innermost phase that is open; where the thread stood in a call, to waiting until the last rank came and to
  * communication after that. (A call that only shares out work, "apply" without data, is the phase's own work once all are there.)
  * So phases add up to the wall time by construction, and what nobody marked is "other". */
 #include <math.h>
@@ -19,10 +19,10 @@ typedef struct walk {
     ls_phase stack[DEPTH];
     int depth;
     size_t room;
-    size_t sampled; /* the first piece that no sample has been shared out to */
+    size_t sampled; /* the first interval that no sample has been shared out to */
     uint64_t last[LS_SAMPLE_KINDS];
     bool has[LS_SAMPLE_KINDS];
-    int64_t cpu, delay; /* what the counters of the sample that is being read rose by; < 0: not known */
+    int64_t cpu, sched_delay; /* what the counters of the sample that is being read rose by; < 0: not known */
 } walk;
 
 static ls_phase top(const walk *w)
@@ -31,17 +31,17 @@ static ls_phase top(const walk *w)
 }
 
 /* From w->at to `until` the thread was in `phase`. */
-static ls_status add_piece(walk *w, int64_t until, ls_phase phase)
+static ls_status add_interval(walk *w, int64_t until, ls_phase phase)
 {
     ls_run_rank *r = w->r;
     if (until <= w->at) return LS_OK;
-    if (r->n_pieces + 1 >= w->room) {
+    if (r->n_intervals + 1 >= w->room) {
         w->room = w->room ? 2 * w->room : 256;
-        ls_piece *more = realloc(r->pieces, w->room * sizeof *more);
+        ls_interval *more = realloc(r->intervals, w->room * sizeof *more);
         if (!more) return ls__fail(LS_ENOMEM, "%s: out of memory", w->run->path);
-        r->pieces = more;
+        r->intervals = more;
     }
-    r->pieces[r->n_pieces++] = (ls_piece){ .begin = w->at, .phase = phase, .cpu = -1 };
+    r->intervals[r->n_intervals++] = (ls_interval){ .begin = w->at, .phase = phase, .cpu = -1 };
     w->at = until;
     return LS_OK;
 }
@@ -50,14 +50,14 @@ static ls_status add_piece(walk *w, int64_t until, ls_phase phase)
 static ls_status add_blocked(walk *w, const ls_event *e)
 {
     int64_t begin = e->time - ls__min(ls__blocked_ns(e), e->time - w->at);
-    const ls_meeting *m = ls__run_meeting_of(w->run, e->a);
-    ls_status status = add_piece(w, begin, top(w));
+    const ls_run_collective *m = ls__run_collective_of(w->run, e->a);
+    ls_status status = add_interval(w, begin, top(w));
     if (!status && m && m->last_rank != w->r->rank)
-        status = add_piece(w, ls__min(m->last_arrival, e->time), LS_PHASE_WAIT);
+        status = add_interval(w, ls__min(m->last_arrival, e->time), LS_PHASE_WAIT);
     bool own = m && m->kind == LS_COLLECTIVE_PARALLEL_FOR && !m->bytes;
-    size_t before = w->r->n_pieces;
-    if (!status) status = add_piece(w, e->time, own ? top(w) : LS_PHASE_COMM);
-    if (!status && own && w->r->n_pieces > before) w->r->pieces[before].shared = true;
+    size_t before = w->r->n_intervals;
+    if (!status) status = add_interval(w, e->time, own ? top(w) : LS_PHASE_COMM);
+    if (!status && own && w->r->n_intervals > before) w->r->intervals[before].shared = true;
     return status;
 }
 
@@ -73,35 +73,35 @@ static int64_t rise(walk *w, ls_sample_kind kind, uint64_t value)
 
 static int64_t length_of(const walk *w, size_t i, int64_t until)
 {
-    return (i + 1 < w->r->n_pieces ? w->r->pieces[i + 1].begin : until) - w->r->pieces[i].begin;
+    return (i + 1 < w->r->n_intervals ? w->r->intervals[i + 1].begin : until) - w->r->intervals[i].begin;
 }
 
-static bool in_call(const ls_piece *p)
+static bool in_call(const ls_interval *p)
 {
     return p->phase == LS_PHASE_WAIT || p->phase == LS_PHASE_COMM || p->shared;
 }
 
-/* Shares out what the counters rose by to the pieces since the last samples, which are taken at the ends of phases and calls, so that
+/* Shares out what the counters rose by to the intervals since the last samples, which are taken at the ends of phases and calls, so that
  * there is mostly one. If there are several: time without a core by their length, and CPU time first to those at work, because a
  * thread sleeps in calls. cpu, delay < 0: not known. */
 static void share_out(walk *w, int64_t cpu, int64_t delay, int64_t slept, int64_t until)
 {
     ls_run_rank *r = w->r;
-    if (w->sampled >= r->n_pieces || until <= r->pieces[w->sampled].begin) return;
-    double all = (double)(until - r->pieces[w->sampled].begin), free[2] = { 0 };
-    for (size_t i = w->sampled; i < r->n_pieces; i++) {
-        ls_piece *p = &r->pieces[i];
+    if (w->sampled >= r->n_intervals || until <= r->intervals[w->sampled].begin) return;
+    double all = (double)(until - r->intervals[w->sampled].begin), free[2] = { 0 };
+    for (size_t i = w->sampled; i < r->n_intervals; i++) {
+        ls_interval *p = &r->intervals[i];
         int64_t length = length_of(w, i, until);
-        p->delay = delay > 0 ? ls__min((int64_t)((double)delay * (double)length / all), length) : 0;
-        free[in_call(p)] += (double)(length - p->delay);
+        p->sched_delay = delay > 0 ? ls__min((int64_t)((double)delay * (double)length / all), length) : 0;
+        free[in_call(p)] += (double)(length - p->sched_delay);
     }
     if (cpu < 0) return;
     double share[2];
     share[0] = free[0] > 0 ? fmin(1, (double)cpu / free[0]) : 0;
     share[1] = free[1] > 0 ? fmin(1, fmax(0, (double)cpu - free[0]) / free[1]) : 0;
-    for (size_t i = w->sampled; i < r->n_pieces; i++) {
-        ls_piece *p = &r->pieces[i];
-        p->cpu = (int64_t)(share[in_call(p)] * (double)(length_of(w, i, until) - p->delay));
+    for (size_t i = w->sampled; i < r->n_intervals; i++) {
+        ls_interval *p = &r->intervals[i];
+        p->cpu = (int64_t)(share[in_call(p)] * (double)(length_of(w, i, until) - p->sched_delay));
         p->slept = slept > 0;
     }
 }
@@ -110,14 +110,14 @@ static void share_out(walk *w, int64_t cpu, int64_t delay, int64_t slept, int64_
 static ls_status add_sample(walk *w, const ls_event *e)
 {
     if (e->a != LS_SAMPLE_MAIN_CPU && e->a != LS_SAMPLE_DELAY && e->a != LS_SAMPLE_VOLUNTARY) return LS_OK;
-    ls_status status = add_piece(w, e->time, top(w));
+    ls_status status = add_interval(w, e->time, top(w));
     int64_t by = rise(w, (ls_sample_kind)e->a, e->b);
-    if (e->a == LS_SAMPLE_MAIN_CPU) w->cpu = by, w->delay = -1;
-    if (e->a == LS_SAMPLE_DELAY) w->delay = by;
+    if (e->a == LS_SAMPLE_MAIN_CPU) w->cpu = by, w->sched_delay = -1;
+    if (e->a == LS_SAMPLE_DELAY) w->sched_delay = by;
     if (e->a != LS_SAMPLE_VOLUNTARY) return status;
-    share_out(w, w->cpu, w->delay, by, w->at);
-    if (w->r->n_pieces) w->r->pieces[w->r->n_pieces - 1].counted = true;
-    w->sampled = w->r->n_pieces;
+    share_out(w, w->cpu, w->sched_delay, by, w->at);
+    if (w->r->n_intervals) w->r->intervals[w->r->n_intervals - 1].counted = true;
+    w->sampled = w->r->n_intervals;
     return status;
 }
 
@@ -133,23 +133,23 @@ static ls_status walk_event(walk *w, const ls_event *e)
     ls_status status = LS_OK;
     switch (e->kind) {
     case LS_EVENT_STEP:
-    case LS_EVENT_END: status = add_piece(w, e->time, top(w)); break;
+    case LS_EVENT_END: status = add_interval(w, e->time, top(w)); break;
     case LS_EVENT_PHASE_BEGIN:
-        status = add_piece(w, e->time, top(w));
+        status = add_interval(w, e->time, top(w));
         if (w->depth < DEPTH && e->a < LS_PHASES) w->stack[w->depth++] = (ls_phase)e->a;
         break;
     case LS_EVENT_PHASE_END:
-        status = add_piece(w, e->time, top(w));
+        status = add_interval(w, e->time, top(w));
         leave(w, (ls_phase)e->a);
         break;
     case LS_EVENT_LOST: /* ends of phases may be among what was lost */
-        status = add_piece(w, e->time, LS_PHASE_OTHER);
+        status = add_interval(w, e->time, LS_PHASE_OTHER);
         w->depth = 0;
         break;
     case LS_EVENT_BLOCKED: status = add_blocked(w, e); break;
     case LS_EVENT_COMM_WORK:
-        status = add_piece(w, e->time - ls__min((int64_t)(e->a & (UINT64_MAX >> 1)), e->time - w->at), top(w));
-        if (!status) status = add_piece(w, e->time, LS_PHASE_COMM);
+        status = add_interval(w, e->time - ls__min((int64_t)(e->a & (UINT64_MAX >> 1)), e->time - w->at), top(w));
+        if (!status) status = add_interval(w, e->time, LS_PHASE_COMM);
         break;
     case LS_EVENT_SAMPLE: status = add_sample(w, e); break;
     default: break;
@@ -160,7 +160,7 @@ static ls_status walk_event(walk *w, const ls_event *e)
 /* The row of rank r, from its first step on. */
 static ls_status walk_rank(ls_run *run, ls_run_rank *r)
 {
-    walk w = { .run = run, .r = r, .cpu = -1, .delay = -1 };
+    walk w = { .run = run, .r = r, .cpu = -1, .sched_delay = -1 };
     ls_status status = LS_OK;
     size_t i = 0;
     while (i < r->n_events && r->events[i].kind != LS_EVENT_STEP) i++;
@@ -172,8 +172,8 @@ static ls_status walk_rank(ls_run *run, ls_run_rank *r)
         if (e->thread == r->main_thread || e->kind == LS_EVENT_END || e->kind == LS_EVENT_LOST)
             status = walk_event(&w, e);
     }
-    if (!status && r->n_pieces)
-        r->pieces[r->n_pieces++] = (ls_piece){ .begin = w.at, .phase = LS_PHASE_OTHER, .cpu = -1 };
+    if (!status && r->n_intervals)
+        r->intervals[r->n_intervals++] = (ls_interval){ .begin = w.at, .phase = LS_PHASE_OTHER, .cpu = -1 };
     return status;
 }
 
@@ -265,25 +265,25 @@ ptrdiff_t ls__run_step_at(const ls_run *run, int rank, int64_t time)
     return low && time < run->steps[low - 1].rank[rank].end ? (ptrdiff_t)low - 1 : -1;
 }
 
-/* Adds the pieces of rank r up to steps. */
-static void sum_pieces(ls_run *run, int rank)
+/* Adds the intervals of rank r up to steps. */
+static void sum_intervals(ls_run *run, int rank)
 {
     const ls_run_rank *r = &run->rank[rank];
     size_t k = 0;
-    for (size_t i = 0; i + 1 < r->n_pieces; i++) {
-        const ls_piece *p = &r->pieces[i];
+    for (size_t i = 0; i + 1 < r->n_intervals; i++) {
+        const ls_interval *p = &r->intervals[i];
         int64_t length = p[1].begin - p->begin;
         while (k < run->n_steps && run->steps[k].rank[rank].end <= p->begin) k++;
         if (k == run->n_steps) return;
         ls_step_rank *s = &run->steps[k].rank[rank];
         if (p->begin < s->begin) continue;
         s->ns[p->phase] += length;
-        s->delay[p->phase] += p->delay;
-        int64_t stolen = p->cpu >= 0 && !p->slept ? ls__max(0, length - p->cpu - p->delay) : 0;
-        s->stolen[p->phase] += stolen;
+        s->sched_delay[p->phase] += p->sched_delay;
+        int64_t steal = p->cpu >= 0 && !p->slept ? ls__max(0, length - p->cpu - p->sched_delay) : 0;
+        s->steal[p->phase] += steal;
         if (p->shared) continue;
-        s->own[p->phase] += length - p->delay - stolen;
-        if (p->slept && p->cpu >= 0) s->asleep[p->phase] += ls__max(0, length - p->cpu - p->delay);
+        s->own[p->phase] += length - p->sched_delay - steal;
+        if (p->slept && p->cpu >= 0) s->off_cpu[p->phase] += ls__max(0, length - p->cpu - p->sched_delay);
     }
 }
 
@@ -341,14 +341,14 @@ static void sum_samples(ls_run *run, int rank)
     }
 }
 
-/* Adds what the rank did beside standing in calls from `begin` to `end` to the steps' overlap. *piece: one that is not behind `begin`;
+/* Adds what the rank did beside standing in calls from `begin` to `end` to the steps' overlap. *interval: one that is not behind `begin`;
  * moves on. */
-static void add_overlap(ls_run *run, int rank, int64_t begin, int64_t end, size_t *piece)
+static void add_overlap(ls_run *run, int rank, int64_t begin, int64_t end, size_t *interval)
 {
     const ls_run_rank *r = &run->rank[rank];
-    while (*piece + 2 < r->n_pieces && r->pieces[*piece + 1].begin <= begin) ++*piece;
-    for (size_t i = *piece; i + 1 < r->n_pieces && r->pieces[i].begin < end; i++) {
-        const ls_piece *p = &r->pieces[i];
+    while (*interval + 2 < r->n_intervals && r->intervals[*interval + 1].begin <= begin) ++*interval;
+    for (size_t i = *interval; i + 1 < r->n_intervals && r->intervals[i].begin < end; i++) {
+        const ls_interval *p = &r->intervals[i];
         int64_t from = ls__max(p->begin, begin), to = ls__min(p[1].begin, end);
         if (to <= from || p->phase == LS_PHASE_WAIT || p->phase == LS_PHASE_COMM) continue;
         ptrdiff_t k = ls__run_step_at(run, rank, from);
@@ -361,9 +361,9 @@ static void add_overlap(ls_run *run, int rank, int64_t begin, int64_t end, size_
 static void sum_overlap(ls_run *run, int rank)
 {
     int64_t covered = INT64_MIN;
-    size_t piece = 0;
-    for (size_t i = 0; i < run->n_meetings; i++) {
-        ls_meeting *m = &run->meetings[i];
+    size_t interval = 0;
+    for (size_t i = 0; i < run->n_collectives; i++) {
+        ls_run_collective *m = &run->collectives[i];
         if (rank == m->last_rank && m->step < 0) {
             ptrdiff_t k = ls__run_step_at(run, rank, m->last_arrival);
             if (k >= 0) m->step = run->steps[k].number;
@@ -373,7 +373,7 @@ static void sum_overlap(ls_run *run, int rank)
         int64_t begin = ls__max(m->last_arrival, covered), end = m->done[rank];
         if (end <= begin) continue;
         covered = end;
-        add_overlap(run, rank, begin, end, &piece);
+        add_overlap(run, rank, begin, end, &interval);
     }
 }
 
@@ -397,11 +397,11 @@ ls_status ls__run_account(ls_run *run)
     for (size_t r = 0; r < p && lists; r++) free(lists[r]);
     free(lists);
     free(counts);
-    run->n_warm = count_warm(run->n_steps);
+    run->n_warmup = count_warm(run->n_steps);
     if (!status) ls__run_step_mean(run);
     for (int r = 0; r < run->ranks && !status && run->n_steps; r++) {
         if (!run->rank[r].present) continue;
-        sum_pieces(run, r);
+        sum_intervals(run, r);
         sum_samples(run, r);
         sum_overlap(run, r);
     }

@@ -21,18 +21,18 @@ typedef struct window {
 static int64_t first_time(const ls_run *run)
 {
     int64_t first = INT64_MAX;
-    for (size_t i = 0; i < run->n_meetings; i++)
+    for (size_t i = 0; i < run->n_collectives; i++)
         for (int r = 0; r < run->ranks; r++)
-            if (run->meetings[i].arrival[r]) first = ls__min(first, run->meetings[i].arrival[r]);
+            if (run->collectives[i].arrival[r]) first = ls__min(first, run->collectives[i].arrival[r]);
     return first;
 }
 
-/* What the meetings say of machine `node`'s clock. */
+/* What the collectives say of machine `node`'s clock. */
 static void gather(const ls_run *run, int node, int64_t first, window *windows, size_t count)
 {
     for (size_t w = 0; w < count; w++) windows[w] = (window){ .low = INT64_MIN, .high = INT64_MAX };
-    for (size_t i = 0; i < run->n_meetings; i++) {
-        const ls_meeting *m = &run->meetings[i];
+    for (size_t i = 0; i < run->n_collectives; i++) {
+        const ls_run_collective *m = &run->collectives[i];
         int64_t there_in = INT64_MIN, there_out = INT64_MAX, here_in = INT64_MIN, here_out = INT64_MAX;
         for (int r = 0; r < run->ranks; r++) {
             if (!m->arrival[r] || !m->done[r]) continue;
@@ -86,7 +86,7 @@ ls_status ls__run_check_clocks(ls_run *run, bool *moved)
     *moved = false;
     for (int r = 0; r < run->ranks; r++)
         if (run->rank[r].present && run->rank[r].node >= nodes) nodes = run->rank[r].node + 1;
-    if (nodes < 2 || !run->n_meetings) return LS_OK;
+    if (nodes < 2 || !run->n_collectives) return LS_OK;
     int64_t first = first_time(run);
     window *windows = malloc(MAX_WINDOWS * sizeof *windows);
     if (!windows) return ls__fail(LS_ENOMEM, "%s: out of memory", run->path);

@@ -8,7 +8,7 @@
 #include <string.h>
 #include "record/ring.h"
 #include "base/status.h"
-#include "measure/find.h"
+#include "measure/findings.h"
 
 enum { LARGE = 64 << 10 };         /* smaller arrays are a matter of latency, not of bytes */
 enum { SUSTAINED_NS = 100000000 }; /* of communication: longer than what buffers on the way hold */
@@ -47,7 +47,7 @@ typedef struct members {
 } members;
 
 /* `seen`: [ranks], any values; a machine counts where its first rank of the collective is met. */
-static members members_of(const ls_run *run, const ls_meeting *m, bool *seen)
+static members members_of(const ls_run *run, const ls_run_collective *m, bool *seen)
 {
     members n = { 0 };
     memset(seen, 0, (size_t)run->ranks * sizeof *seen);
@@ -64,7 +64,7 @@ static members members_of(const ls_run *run, const ls_meeting *m, bool *seen)
 
 /* ---- The table. */
 
-static ls_comm_row *row_of(ls_run *run, const ls_meeting *m, bool network)
+static ls_comm_row *row_of(ls_run *run, const ls_run_collective *m, bool network)
 {
     for (size_t i = 0; i < run->n_comm; i++) {
         ls_comm_row *c = &run->comm[i];
@@ -78,7 +78,7 @@ static ls_comm_row *row_of(ls_run *run, const ls_meeting *m, bool network)
 }
 
 /* What a collective took once all were there and those before it were done, on average over ranks. */
-static double own_time(const ls_run *run, const ls_meeting *m, int64_t *before, double *exposed)
+static double own_time(const ls_run *run, const ls_run_collective *m, int64_t *before, double *exposed)
 {
     double busy = 0, n = 0;
     *exposed = 0;
@@ -170,9 +170,9 @@ static void find_bounds(ls_run *run, const flow *f)
 
 static ls_status add_up(ls_run *run, flow *f, int64_t *before, bool *seen)
 {
-    int64_t first = run->steps[run->n_warm].number, last = run->steps[run->n_steps - 1].number;
-    for (size_t i = 0; i < run->n_meetings; i++) {
-        const ls_meeting *m = &run->meetings[i];
+    int64_t first = run->steps[run->n_warmup].number, last = run->steps[run->n_steps - 1].number;
+    for (size_t i = 0; i < run->n_collectives; i++) {
+        const ls_run_collective *m = &run->collectives[i];
         if (m->step < first || m->step > last) continue;
         members n = members_of(run, m, seen);
         ls_comm_row *row = row_of(run, m, n.machines > 1);
@@ -199,10 +199,10 @@ ls_status ls__sum_comm(ls_run *run)
     size_t p = (size_t)run->ranks;
     int64_t *before = calloc(p, sizeof *before);
     bool *seen = calloc(p, sizeof *seen);
-    flow f = { .bytes = malloc((2 * run->n_meetings + 1) * sizeof *f.bytes) };
+    flow f = { .bytes = malloc((2 * run->n_collectives + 1) * sizeof *f.bytes) };
     ls_status status = before && seen && f.bytes ? LS_OK : ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
     if (!status) {
-        f.ns = f.bytes + run->n_meetings;
+        f.ns = f.bytes + run->n_collectives;
         status = add_up(run, &f, before, seen);
     }
     if (!status) find_bounds(run, &f);

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "record/ring.h"
-#include "measure/find.h"
+#include "measure/findings.h"
 
 #define WORTH 0.05 /* of a step */
 
@@ -39,18 +39,18 @@ static double least_share(const ls_run_rank *r)
     return fmin(1, most);
 }
 
-static double stolen_in(const ls_run_rank *r, const ls_step_rank *s)
+static double steal_in(const ls_run_rank *r, const ls_step_rank *s)
 {
     (void)r;
-    return in_phases(s->stolen);
+    return in_phases(s->steal);
 }
 
 /* Where several threads compute, the main one sleeps until the last of them is done, and those lose their cores as it does. */
 static double queued_in(const ls_run_rank *r, const ls_step_rank *s)
 {
-    double lost = in_phases(s->delay), wall = (double)(s->end - s->begin);
+    double lost = in_phases(s->sched_delay), wall = (double)(s->end - s->begin);
     if (r->metadata[LS_METADATA_THREADS] > 1)
-        for (int p = LS_PHASE_FORWARD; p <= LS_PHASE_UPDATE; p++) lost += (double)s->asleep[p];
+        for (int p = LS_PHASE_FORWARD; p <= LS_PHASE_UPDATE; p++) lost += (double)s->off_cpu[p];
     return fmin(lost, fmax(0, 1 - least_share(r)) * wall);
 }
 
@@ -59,7 +59,7 @@ static double queued_in(const ls_run_rank *r, const ls_step_rank *s)
 static double gain_without(const ls_run *run, double (*lost)(const ls_run_rank *, const ls_step_rank *))
 {
     double sum = 0;
-    for (size_t i = run->n_warm; i < run->n_steps; i++) {
+    for (size_t i = run->n_warmup; i < run->n_steps; i++) {
         const ls_step_rank *all = run->steps[i].rank;
         double wall = 0, n = 0, without = 0, total = 0;
         for (int r = 0; r < run->ranks; r++)
@@ -79,7 +79,7 @@ static double gain_without(const ls_run *run, double (*lost)(const ls_run_rank *
 
 double ls__gain_without_steal(const ls_run *run)
 {
-    return gain_without(run, stolen_in);
+    return gain_without(run, steal_in);
 }
 
 /* ---- Who had the cores. */
@@ -113,7 +113,7 @@ ls__contention ls__contention_look(const ls_run *run)
     c.worth = WORTH * ls_run_step_mean(run);
     for (int r = 0; r < run->ranks; r++) {
         if (!run->rank[r].present || !(run->rank[r].use.wall > 0)) continue;
-        double delay = run->rank[r].use.queued;
+        double delay = run->rank[r].use.sched_delay;
         c.present++;
         if (delay < c.worth) continue;
         if (!c.ranks) c.first = r;
@@ -132,7 +132,7 @@ enum { NAMED = 6, TEXT = 160, DELAY = 56 };
 
 static bool is_contended(const ls__contention *c, const ls_run_rank *r)
 {
-    return r->present && r->use.wall > 0 && r->use.queued >= c->worth;
+    return r->present && r->use.wall > 0 && r->use.sched_delay >= c->worth;
 }
 
 /* "rank 3 was", "ranks 0, 1 were", "all 8 ranks were" */
@@ -252,7 +252,7 @@ void ls__contention_add(ls_run *run, const ls__contention *c, int rank)
     cost = fmin(cost, step * others);
     if (others < 0.1) cost = 0;
     for (int r = 0; r < run->ranks; r++)
-        if (run->rank[r].present) mean += run->rank[r].use.queued / c->present;
+        if (run->rank[r].present) mean += run->rank[r].use.sched_delay / c->present;
     if (cost > 0) add_others(run, c, &n, -1, cost);
     if (mean - cost > 0.1 * step) add_own(run, c, &n, mean - cost);
 }

@@ -7,8 +7,8 @@
  * that phase. The tail is not asked of what comes again. In a step in which the machine is restless and all are slower, more is asked. And what
  * such steps cost together must be clear of what they cost others: a rank that is now and then as late as anybody is no straggler.
  *
- * Time asleep is looked at by itself too. Computing varies, by caches and neighbours; but a thread that computes does not sleep, so a
- * sleep stands out where the same time at work would not. And so are the stretches that a phase is made of; see fine.c.
+ * Time off_cpu is looked at by itself too. Computing varies, by caches and neighbours; but a thread that computes does not sleep, so a
+ * sleep stands out where the same time at work would not. And so are the segments that a phase is made of; see fine.c.
  *
  * What stands out at work while computing, and never again at that place, may be the machine's: see LS__CHANCE. */
 #include "measure/excess.h"
@@ -17,8 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/status.h"
-#include "measure/find.h"
-#include "measure/fine.h"
+#include "measure/findings.h"
+#include "measure/segments.h"
 
 /* Shares of a step. Two ranks of one machine compute at speeds that differ by some hundredths for good, by their place on the chip. */
 #define USUAL  0.04 /* median excess of forward and backward */
@@ -44,8 +44,8 @@ struct ls__excess {
     double step;  /* the median */
     bool crowded; /* there are more ranks than cores */
     int cause;
-    table all, asleep, fine; /* fine: its rise is what is apart; see fine.h */
-    double *most;            /* [ranks][steps]; and what follows [ranks]: the same file's */
+    table all, off_cpu, fine; /* fine: its rise is what is apart; see fine.h */
+    double *most;             /* [ranks][steps]; and what follows [ranks]: the same file's */
     double *usual, *usual_apart;
     double *unrest;   /* [ranks][steps]: what the others' forward and backward took beyond their usual, the median */
     uint32_t *place;  /* [ranks][steps]: see fine.h */
@@ -60,18 +60,18 @@ double ls__spent(const ls_step_rank *s, int cause)
     double sum = 0;
     if (cause < LS_PHASES) return (double)s->own[cause];
     for (int p = 0; p < LS_PHASES; p++)
-        if (p != LS_PHASE_WAIT && p != LS_PHASE_COMM) sum += (double)s->delay[p] + (double)s->stolen[p];
+        if (p != LS_PHASE_WAIT && p != LS_PHASE_COMM) sum += (double)s->sched_delay[p] + (double)s->steal[p];
     return sum;
 }
 
 static double slept(const ls_step_rank *s, int cause)
 {
-    return cause < LS_PHASES ? (double)s->asleep[cause] : 0;
+    return cause < LS_PHASES ? (double)s->off_cpu[cause] : 0;
 }
 
 static const ls_step_rank *cell(const ls__excess *e, size_t rank, size_t step)
 {
-    return &e->run->steps[e->run->n_warm + step].rank[rank];
+    return &e->run->steps[e->run->n_warmup + step].rank[rank];
 }
 
 /* The median of n sorted values without one of them. */
@@ -166,10 +166,10 @@ static void fill(ls__excess *e, table *t, double (*of)(const ls_step_rank *, int
 static ls_status fill_fine(ls__excess *e, table *t)
 {
     size_t n = e->steps;
-    ls__fine out = {
+    ls__segments out = {
         .most = e->most, .place = e->place, .apart = t->rise, .usual = e->usual, .usual_apart = e->usual_apart
     };
-    ls_status status = ls__fine_fill(e->run, e->cause < LS_PHASES ? (ls_phase)e->cause : LS_PHASE_OTHER, &out);
+    ls_status status = ls__segments_fill(e->run, e->cause < LS_PHASES ? (ls_phase)e->cause : LS_PHASE_OTHER, &out);
     for (size_t r = 0; r < e->ranks && !status; r++) {
         double *rise = t->rise + r * n;
         for (size_t i = 0; i < n; i++) rise[i] = fmax(0, rise[i]);
@@ -185,7 +185,8 @@ static ls_status fill_fine(ls__excess *e, table *t)
  * not its own doing either. */
 static bool disturbed(const ls__excess *e, const ls_step_rank *s, double rise)
 {
-    if (e->crowded || e->cause >= LS_PHASES || (double)(s->delay[e->cause] + s->stolen[e->cause]) < rise) return false;
+    if (e->crowded || e->cause >= LS_PHASES || (double)(s->sched_delay[e->cause] + s->steal[e->cause]) < rise)
+        return false;
     return rise < 0.5 * ((double)s->own[e->cause] - rise);
 }
 
@@ -204,7 +205,7 @@ static ls__loss mean_loss(ls__loss loss)
     return loss;
 }
 
-/* The steps of a rank in which a stretch may stand out, in e->list. */
+/* The steps of a rank in which a segment may stand out, in e->list. */
 static size_t list_outstanding(const ls__excess *e, size_t rank)
 {
     size_t n = 0;
@@ -237,7 +238,7 @@ static double limit_of(const ls__excess *e, const table *t, size_t rank)
     return n > 1 ? t->low[rank] : t->limit[rank];
 }
 
-/* What stands out in a step of all of the phase, where no stretches are known; of time asleep; and of a stretch. */
+/* What stands out in a step of all of the phase, where no segments are known; of time off_cpu; and of a segment. */
 static double look_at_all(const ls__excess *e, size_t rank, size_t step, double limit)
 {
     size_t at = rank * e->steps + step;
@@ -257,13 +258,13 @@ static double look_at_fine(const ls__excess *e, size_t rank, size_t step, size_t
 static ls__loss sum_sudden(const ls__excess *e, size_t rank)
 {
     ls__loss loss = { 0 };
-    double limit = limit_of(e, &e->all, rank), limit_asleep = limit_of(e, &e->asleep, rank);
+    double limit = limit_of(e, &e->all, rank), limit_off_cpu = limit_of(e, &e->off_cpu, rank);
     bool sure = !computes(e->cause), again;
     size_t n = list_outstanding(e, rank);
     for (size_t i = 0; i < e->steps; i++) {
-        double asleep = e->asleep.rise[rank * e->steps + i], out = look_at_all(e, rank, i, limit);
+        double off_cpu = e->off_cpu.rise[rank * e->steps + i], out = look_at_all(e, rank, i, limit);
         if (out > 0 && loss.steps) sure = true;
-        if (asleep > limit_asleep) out = fmax(out, asleep), sure = true;
+        if (off_cpu > limit_off_cpu) out = fmax(out, off_cpu), sure = true;
         out = fmax(out, look_at_fine(e, rank, i, n, &again));
         if (again) sure = true;
         if (!(out > 0)) continue;
@@ -278,7 +279,7 @@ ls_status ls__excess_look_at(ls__excess *e, int cause)
 {
     e->cause = cause;
     fill(e, &e->all, ls__spent);
-    fill(e, &e->asleep, slept);
+    fill(e, &e->off_cpu, slept);
     ls_status status = fill_fine(e, &e->fine);
     if (status) return status;
     for (size_t r = 0; r < e->ranks; r++) e->sudden[r] = sum_sudden(e, r);
@@ -359,15 +360,15 @@ ls_status ls__excess_open(ls__excess **out, const ls_run *run, bool crowded)
     e->list = place + n * p;
     e->all.excess = at; /* the first of them owns the memory */
     e->all.rise = at + n * p;
-    e->asleep.excess = at + 2 * n * p;
-    e->asleep.rise = at + 3 * n * p;
+    e->off_cpu.excess = at + 2 * n * p;
+    e->off_cpu.rise = at + 3 * n * p;
     e->fine.rise = at + 4 * n * p;
     e->unrest = at + 5 * n * p;
     e->most = at + 6 * n * p;
     e->usual = at + 7 * n * p;
     e->usual_apart = at + 7 * n * p + p;
     at += 7 * n * p + 2 * p;
-    table *tables[] = { &e->all, &e->asleep, &e->fine };
+    table *tables[] = { &e->all, &e->off_cpu, &e->fine };
     for (int i = 0; i < 3; i++) {
         table *t = tables[i];
         t->usual = at;

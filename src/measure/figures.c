@@ -9,7 +9,7 @@ enum { SMALL = 4096 }; /* bytes: what takes the same time however many they are 
 static double mean_of(const ls_run *run, int rank, double (*of)(const ls_step_rank *s, int phase), int phase)
 {
     double sum = 0, count = 0;
-    for (size_t i = run->n_warm; i < run->n_steps; i++)
+    for (size_t i = run->n_warmup; i < run->n_steps; i++)
         for (int r = rank < 0 ? 0 : rank; r < (rank < 0 ? run->ranks : rank + 1); r++)
             if (run->steps[i].rank[r].present) sum += of(&run->steps[i].rank[r], phase), count++;
     return count > 0 ? sum / count : 0;
@@ -32,7 +32,7 @@ static double overlapped_ns(const ls_step_rank *s, int phase)
 
 static double unscheduled_ns(const ls_step_rank *s, int phase)
 {
-    return (double)s->delay[phase] + (double)s->stolen[phase];
+    return (double)s->sched_delay[phase] + (double)s->steal[phase];
 }
 
 double ls_run_mean(const ls_run *run, int rank, ls_phase phase)
@@ -72,14 +72,14 @@ double ls_run_mfu(const ls_run *run)
 {
     double sum = 0, count = 0;
     for (int r = 0; r < run->ranks; r++)
-        if (run->rank[r].present && run->rank[r].use.wall > 0 && isfinite(run->rank[r].use.peak))
-            sum += run->rank[r].use.peak, count++;
+        if (run->rank[r].present && run->rank[r].use.wall > 0 && isfinite(run->rank[r].use.mfu))
+            sum += run->rank[r].use.mfu, count++;
     return count > 0 ? sum / count : (double)NAN;
 }
 
 ls_comm_mean ls_run_comm_mean(const ls_run *run, const ls_comm_row *c)
 {
-    double n = (double)(run->n_steps - run->n_warm), busy = (double)c->busy;
+    double n = (double)(run->n_steps - run->n_warmup), busy = (double)c->busy;
     int members = 0;
     for (int r = 0; r < run->ranks; r++) members += run->rank[r].present;
     if (!(n > 0)) n = 1;
@@ -112,7 +112,7 @@ ls_run_loading ls_run_loading_of(const ls_run *run, int rank)
 {
     double steps = 0, wall = 0, batches = 0, missed = 0, queue = 0, build = 0, data = 0, read = 0,
            workers = run->rank[rank].metadata[LS_METADATA_WORKERS];
-    for (size_t i = run->n_warm; i < run->n_steps; i++) {
+    for (size_t i = run->n_warmup; i < run->n_steps; i++) {
         const ls_step_rank *s = &run->steps[i].rank[rank];
         if (!s->present) continue;
         steps++;

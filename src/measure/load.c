@@ -44,8 +44,8 @@ static ls_status highest_rank(const char *folder, int *highest)
 }
 
 /* Reads one segment; *found if there is such a file. */
-static ls_status read_segment(ls_run_rank *r, const char *folder, int rank, const char *end, size_t newest_bytes,
-                              bool *found)
+static ls_status read_one_file(ls_run_rank *r, const char *folder, int rank, const char *end, size_t newest_bytes,
+                               bool *found)
 {
     char *path;
     ls__file_map map;
@@ -124,13 +124,13 @@ static ls_status read_rank(ls_run *run, ls_run_rank *r, const char *folder, int 
     ls_status status = LS_OK;
     size_t newest = (size_t)look_at(folder, rank, ".bin").st_size;
     if (!newest_bytes || newest < newest_bytes)
-        status = read_segment(r, folder, rank, ".old.bin", newest_bytes ? newest_bytes - newest : 0, &found);
+        status = read_one_file(r, folder, rank, ".old.bin", newest_bytes ? newest_bytes - newest : 0, &found);
     if (status && status != LS_ENOENT) {
         ls__run_note(run, "%s", ls_error());
         ls__events_free(r);
         if (status == LS_ENOMEM) return status;
     }
-    status = read_segment(r, folder, rank, ".bin", newest_bytes, &found);
+    status = read_one_file(r, folder, rank, ".bin", newest_bytes, &found);
     if (status == LS_ENOMEM) return status;
     if (status && found) ls__run_note(run, "%s", ls_error());
     return LS_OK;

@@ -5,20 +5,20 @@
 #include "lockstep/measure.h"
 
 /* meet.c: collectives, joined over ranks: who arrived when, who stood in the call how long. */
-LS_MUST_CHECK ls_status ls__run_meet(ls_run *run);
-void ls__run_meet_free(ls_run *run);
-/* The meeting of a call; NULL: there is none. */
-const ls_meeting *ls__run_meeting_of(const ls_run *run, uint64_t call);
-/* clocks.c: what the meetings say of clocks that drifted; *moved: events were shifted, and the meetings must be filled again. */
+LS_MUST_CHECK ls_status ls__run_join_collectives(ls_run *run);
+void ls__run_collectives_free(ls_run *run);
+/* The collective of a call; NULL: there is none. */
+const ls_run_collective *ls__run_collective_of(const ls_run *run, uint64_t call);
+/* clocks.c: what the collectives say of clocks that drifted; *moved: events were shifted, and the collectives must be filled again. */
 LS_MUST_CHECK ls_status ls__run_check_clocks(ls_run *run, bool *moved);
-/* account.c: each rank's time as pieces, and steps as sums of them. */
+/* account.c: each rank's time as intervals, and steps as sums of them. */
 LS_MUST_CHECK ls_status ls__run_account(ls_run *run);
 /* figures.c: fills run->step_mean, which is asked for often. */
 void ls__run_step_mean(ls_run *run);
 /* use.c: how each rank uses its device. */
 LS_MUST_CHECK ls_status ls__run_use(ls_run *run);
-/* blame.c: for each meeting that somebody waited at, who made him wait and where that one lost its time. */
-LS_MUST_CHECK ls_status ls__run_blame(ls_run *run);
+/* blame.c: for each collective that somebody waited at, who made him wait and where that one lost its time. */
+LS_MUST_CHECK ls_status ls__run_attribute(ls_run *run);
 /* find.c: what it all costs, and what to change. */
 LS_MUST_CHECK ls_status ls__run_find(ls_run *run);
 

@@ -230,7 +230,7 @@ static void free_names(char **list, size_t count)
 void ls__events_free(ls_run_rank *r)
 {
     free(r->events);
-    free(r->pieces);
+    free(r->intervals);
     free_names(r->span_names, r->n_spans);
     free_names(r->operation_names, r->n_operations);
     free_names(r->thread_names, r->n_thread_names);

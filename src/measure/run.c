@@ -13,10 +13,10 @@ ls_status ls_run_open(ls_run **out, const char *path, const ls_run_options *opti
     if (!run) return ls__fail(LS_ENOMEM, "%s: out of memory", path);
     run->path = strdup(path);
     ls_status status = run->path ? ls__run_load(run, o.newest_bytes) : ls__fail(LS_ENOMEM, "%s: out of memory", path);
-    if (!status && !o.events_only) status = ls__run_meet(run);
+    if (!status && !o.events_only) status = ls__run_join_collectives(run);
     if (!status && !o.events_only) status = ls__run_account(run);
     if (!status && !o.events_only) status = ls__run_use(run);
-    if (!status && !o.events_only) status = ls__run_blame(run);
+    if (!status && !o.events_only) status = ls__run_attribute(run);
     if (!status && !o.events_only) status = ls__run_find(run);
     if (status) ls_run_free(&run);
     *out = run;
@@ -29,12 +29,12 @@ void ls_run_free(ls_run **prun)
     if (!run) return;
     for (size_t i = 0; i < run->n_notes; i++) free(run->notes[i]);
     if (run->n_steps) free(run->steps[0].rank);
-    ls__run_meet_free(run);
+    ls__run_collectives_free(run);
     for (int r = 0; r < run->ranks && run->rank; r++) ls__events_free(&run->rank[r]);
     free(run->rank);
     free(run->steps);
-    free(run->meetings);
-    free(run->delays);
+    free(run->collectives);
+    free(run->attributions);
     free(run->wait_matrix);
     free(run->comm);
     free(run->findings);

@@ -22,7 +22,7 @@ typedef struct made {
     ls_run_rank rank[MOST_RANKS];
     ls_run_step steps[MOST_STEPS];
     ls_step_rank of[MOST_STEPS][MOST_RANKS];
-    ls_piece pieces[MOST_RANKS][4 * MOST_STEPS + 1];
+    ls_interval intervals[MOST_RANKS][4 * MOST_STEPS + 1];
     int64_t waits[MOST_RANKS * MOST_RANKS];
     ls_finding finding;
     char path[64];
@@ -47,19 +47,18 @@ static made *make_run(const char *name, int ranks, int steps, double step_ns, do
     for (int r = 0; r < ranks; r++) {
         ls_run_rank *k = &m->rank[r];
         *k = (ls_run_rank){
-            .present = true, .closed = true, .rank = r, .ranks = ranks, .threads = 1, .pieces = m->pieces[r]
+            .present = true, .closed = true, .rank = r, .ranks = ranks, .threads = 1, .intervals = m->intervals[r]
         };
         snprintf(k->host, sizeof k->host, "host");
         for (int i = 0; i < LS_METADATA_MAX; i++) k->metadata[i] = NAN;
         k->metadata[LS_METADATA_TOKENS] = 1000;
-        k->use = (ls_run_use){ .wall = step_ns,
-                               .cpu = 0.5 * step_ns,
-                               .busy = step_ns,
-                               .delay = 0.6 * lost * step_ns, /* with that in calls, which no table shows */
-                               .queued = 0.3 * lost * step_ns,
-                               .resident = 64 << 20,
-                               .peak = 0.5,
-                               .watts = NAN };
+        k->use = (ls_resource_use){ .wall = step_ns,
+                                    .cpu = 0.5 * step_ns,
+                                    .busy = step_ns,
+                                    .sched_delay = 0.3 * lost * step_ns,
+                                    .resident = 64 << 20,
+                                    .mfu = 0.5,
+                                    .watts = NAN };
     }
     for (int i = 0; i < steps; i++) {
         m->steps[i] =
@@ -72,18 +71,18 @@ static made *make_run(const char *name, int ranks, int steps, double step_ns, do
             };
             for (int k = 0; k < 3; k++) {
                 s->ns[parts[k].phase] = parts[k].share * step_ns;
-                m->pieces[r][m->rank[r].n_pieces++] =
-                    (ls_piece){ .begin = at,
-                                .phase = parts[k].phase,
-                                .cpu = -1,
-                                .delay = k == 1 ? lost * parts[k].share * step_ns : 0 };
+                m->intervals[r][m->rank[r].n_intervals++] =
+                    (ls_interval){ .begin = at,
+                                   .phase = parts[k].phase,
+                                   .cpu = -1,
+                                   .sched_delay = k == 1 ? lost * parts[k].share * step_ns : 0 };
                 at += parts[k].share * step_ns;
             }
-            s->delay[LS_PHASE_FORWARD] = lost * 0.3 * step_ns;
+            s->sched_delay[LS_PHASE_FORWARD] = lost * 0.3 * step_ns;
         }
     }
     for (int r = 0; r < ranks; r++)
-        m->pieces[r][m->rank[r].n_pieces++] = (ls_piece){ .begin = steps * step_ns, .phase = LS_PHASE_OTHER };
+        m->intervals[r][m->rank[r].n_intervals++] = (ls_interval){ .begin = steps * step_ns, .phase = LS_PHASE_OTHER };
     for (int a = 0; a < ranks; a++)
         for (int b = 0; b < ranks; b++) m->waits[a * ranks + b] = a == b ? 0 : 1000000 * (a + 1);
     return m;
@@ -157,7 +156,7 @@ static void what_to_change_stands_first(void **state)
     lacks(html, "of SGEMM");
     assert_int_equal(count(html, "class=\"now\""), 1);
     free(verdict);
-    m->rank[0].use.peak = m->rank[1].use.peak = 1.4; /* SGEMM had no cores when it was measured */
+    m->rank[0].use.mfu = m->rank[1].use.mfu = 1.4; /* SGEMM had no cores when it was measured */
     has(page_of(&m->run, NULL),
         "measured on this machine; above 100%, SGEMM was measured while its cores were in use</dt><dd>140%");
     /* A promise that nobody could see is none. */
@@ -386,7 +385,7 @@ static void compared_runs_have_their_names(void **state)
     has(html, "<h1>Run &lt;first&gt; <span>compared with second&amp;</span></h1>");
     has(part, "<b>step</b><td>45.0 ms<td>90.0 ms<td class=\"w\">+45.0 ms<td class=\"bad\">+100.0%");
     free(part);
-    b->run.n_warm = b->run.n_steps; /* it has nothing to compare */
+    b->run.n_warmup = b->run.n_steps; /* it has nothing to compare */
     part = section(page_of(&a->run, &b->run), "compare");
     has(part, "nothing to compare");
     free(part);

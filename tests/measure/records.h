@@ -20,7 +20,7 @@ typedef struct rank_record {
     ls__ring *ring;
     ls__event_file *file;
     int64_t shift; /* of this rank's clock */
-    uint64_t cpu, delay, voluntary;
+    uint64_t cpu, sched_delay, voluntary;
 } rank_record;
 
 static inline void begin_record_on(rank_record *r, const char *folder, int rank, int ranks, int node, size_t segment,
@@ -49,14 +49,14 @@ static inline void add(rank_record *r, int64_t time, ls_event_kind kind, uint64_
     ls__ring_add_at(r->ring, time + r->shift, kind, a, b);
 }
 
-/* The thread was on its core all the time since the last sample but for `delay` and, if it slept, `asleep`. */
+/* The thread was on its core all the time since the last sample but for `delay` and, if it slept, `off_cpu`. */
 static inline void sample(rank_record *r, int64_t time, int64_t cpu, int64_t delay, bool slept)
 {
     r->cpu += (uint64_t)cpu;
-    r->delay += (uint64_t)delay;
+    r->sched_delay += (uint64_t)delay;
     r->voluntary += slept;
     add(r, time, LS_EVENT_SAMPLE, LS_SAMPLE_MAIN_CPU, r->cpu);
-    add(r, time, LS_EVENT_SAMPLE, LS_SAMPLE_DELAY, r->delay);
+    add(r, time, LS_EVENT_SAMPLE, LS_SAMPLE_DELAY, r->sched_delay);
     add(r, time, LS_EVENT_SAMPLE, LS_SAMPLE_VOLUNTARY, r->voluntary);
 }
 

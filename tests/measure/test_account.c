@@ -68,7 +68,7 @@ static int64_t in_phase(rank_record *r, const late *l, int rank, ls_phase phase,
     return at;
 }
 
-/* When rank k comes to the meeting of a step that begins at 0. */
+/* When rank k comes to the collective of a step that begins at 0. */
 static int64_t arrival(const late *l, int k, int step)
 {
     return 55 * MS + lost(l, k, LS_PHASE_DATA, step) + lost(l, k, LS_PHASE_FORWARD, step) +
@@ -162,12 +162,12 @@ static void nobody_stands_in_a_call_for_less_than_nothing(void **state)
         assert_int_equal(run->steps[i].rank[0].ns[LS_PHASE_BACKWARD], 30 * MS);
         assert_int_equal(run->steps[i].rank[0].ns[LS_PHASE_COMM], 0);
     }
-    for (size_t i = 0; i < run->n_meetings; i++) assert_int_equal(run->meetings[i].blocked[0], 0);
+    for (size_t i = 0; i < run->n_collectives; i++) assert_int_equal(run->collectives[i].blocked[0], 0);
     ls_run_free(&run);
 }
 
-/* The rank and the phase are named, in the meetings and in the findings, and the cost is what was lost. */
-static void check_blame(const late *l, const char *at)
+/* The rank and the phase are named, in the collectives and in the findings, and the cost is what was lost. */
+static void check_attribution(const late *l, const char *at)
 {
     char events[100];
     ls_run *run;
@@ -176,11 +176,11 @@ static void check_blame(const late *l, const char *at)
     assert_int_equal(ls_run_open(&run, at, NULL), LS_OK);
     bool core = l->phase == LS_PHASE_OTHER;
     int64_t waited = 0, seen = 0;
-    for (size_t i = 0; i < run->n_delays; i++) {
-        const ls_delay *d = &run->delays[i];
+    for (size_t i = 0; i < run->n_attributions; i++) {
+        const ls_attribution *d = &run->attributions[i];
         if (d->waited < MS) continue;
         assert_int_equal(d->rank, l->rank);
-        assert_int_equal(d->core, core);
+        assert_int_equal(d->unscheduled, core);
         if (!core) assert_int_equal(d->phase, l->phase);
         assert_in_range(d->excess, l->ns - MS / 10, l->ns + MS / 10);
         seen++;
@@ -195,7 +195,7 @@ static void check_blame(const late *l, const char *at)
     assert_int_equal(f->kind, core ? LS_FINDING_CORE : LS_FINDING_STRAGGLER);
     if (!core) assert_int_equal(f->phase, l->phase);
     int64_t counted = 0, hit = 0;
-    for (size_t i = run->n_warm; i < run->n_steps && run->steps[i].number <= STEPS; i++)
+    for (size_t i = run->n_warmup; i < run->n_steps && run->steps[i].number <= STEPS; i++)
         counted++, hit += run->steps[i].number % l->every == 0;
     double cost = (double)l->ns * (double)hit / (double)counted;
     assert_true((double)f->cost > 0.9 * cost && (double)f->cost < 1.1 * cost);
@@ -213,8 +213,8 @@ static void the_late_rank_is_named(void **state)
             for (int64_t every = 1; every <= 10; every += 9) {
                 char at[40];
                 snprintf(at, sizeof at, "late-%d-%zu-%d", rank, p, (int)every);
-                check_blame(&(late){ .rank = rank, .phase = phases[p], .ns = (p == 3 ? 30 : 12) * MS, .every = every },
-                            at);
+                check_attribution(
+                    &(late){ .rank = rank, .phase = phases[p], .ns = (p == 3 ? 30 : 12) * MS, .every = every }, at);
             }
 }
 
@@ -235,7 +235,7 @@ static const ls_finding *finding_of(const ls_run *run, ls_finding_kind kind)
     return NULL;
 }
 
-/* 3 ms in one of 40 steps of 60 ms, where backward varies by 8 ms: the phase does not show it, the stretch before one gradient does. */
+/* 3 ms in one of 40 steps of 60 ms, where backward varies by 8 ms: the phase does not show it, the segment before one gradient does. */
 static void a_delay_at_one_place_is_seen_in_noise(void **state)
 {
     (void)state;
@@ -349,13 +349,13 @@ static void one_cause_is_one_finding(void **state)
 static void clocks_that_differ_change_nothing(void **state)
 {
     (void)state;
-    check_blame(
+    check_attribution(
         &(late){ .rank = 0, .phase = LS_PHASE_FORWARD, .ns = 12 * MS, .every = 1, .shift = 1000 * MS, .told = true },
         "ahead");
-    check_blame(
+    check_attribution(
         &(late){ .rank = 0, .phase = LS_PHASE_DATA, .ns = 12 * MS, .every = 1, .shift = -1000 * MS, .told = true },
         "behind");
-    check_blame(
+    check_attribution(
         &(late){ .rank = 1, .phase = LS_PHASE_BACKWARD, .ns = 12 * MS, .every = 1, .shift = 300 * MS, .told = true },
         "third");
 }

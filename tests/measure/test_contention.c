@@ -24,14 +24,14 @@ static int64_t lost(const plan *p, int rank, int step)
     return p->turns && (step + rank) % 2 ? 0 : p->lost[rank];
 }
 
-static int64_t asleep(const plan *p, int rank, int step)
+static int64_t off_cpu(const plan *p, int rank, int step)
 {
     return p->threads > 1 ? lost(p, rank, step) / 2 : 0;
 }
 
 static int64_t arrival(const plan *p, int rank, int step)
 {
-    return (p->data ? 38 : p->uneven ? 50 : 30) * MS + lost(p, rank, step) + asleep(p, rank, step);
+    return (p->data ? 38 : p->uneven ? 50 : 30) * MS + lost(p, rank, step) + off_cpu(p, rank, step);
 }
 
 static int64_t phase(rank_record *r, ls_phase which, int64_t at, int64_t work, int64_t delay, int64_t sleep)
@@ -79,7 +79,7 @@ static void make_rank(const plan *p, int k, const char *to)
         if (step > STEPS) break;
         cpu += (uint64_t)((p->threads ? p->threads : 1) * 34 * MS);
         if (p->data) at = phase(&r, LS_PHASE_DATA, at, 0, 0, 8 * MS);
-        at = phase(&r, LS_PHASE_FORWARD, at, (p->uneven && !k ? 20 : 10) * MS, 0, asleep(p, k, step));
+        at = phase(&r, LS_PHASE_FORWARD, at, (p->uneven && !k ? 20 : 10) * MS, 0, off_cpu(p, k, step));
         if (p->uneven) at = meet(&r, at, begin + 20 * MS, (uint64_t)(STEPS + step));
         at = phase(&r, LS_PHASE_BACKWARD, at, (p->uneven && k ? 30 : 20) * MS, lost(p, k, step), 0);
         assert_int_equal(at, begin + arrival(p, k, step) - (p->uneven && !k ? 10 * MS : 0));

@@ -9,7 +9,7 @@ enum { STEPS = 40, MOST = 8 };
 typedef struct plan {
     int ranks;
     int64_t busy[MOST];    /* ms of a step before the ranks meet */
-    int64_t asleep[MOST];  /* of that */
+    int64_t off_cpu[MOST]; /* of that */
     int64_t once[MOST];    /* more, in one step of twenty */
     double peak[MOST];     /* GFLOP/s that SGEMM reached */
     bool one_core;         /* for all ranks */
@@ -53,7 +53,7 @@ static void make_rank(const plan *p, const char *at, int k)
         sample(&r, begin, step > 1 ? 5 * MS : 0, 0, true);
         add(&r, begin, LS_EVENT_STEP, (uint64_t)step, 0);
         add(&r, begin, LS_EVENT_PHASE_BEGIN, LS_PHASE_FORWARD, 0);
-        sample(&r, mine, mine - begin - p->asleep[k] * MS, 0, p->asleep[k] > 0);
+        sample(&r, mine, mine - begin - p->off_cpu[k] * MS, 0, p->off_cpu[k] > 0);
         add(&r, mine, LS_EVENT_PHASE_END, LS_PHASE_FORWARD, 0);
         add(&r, mine, LS_EVENT_COLL_START, (uint64_t)step, 1 << 20);
         add(&r, last + 2 * MS, LS_EVENT_COLL_DONE, (uint64_t)step, 0);
@@ -99,7 +99,7 @@ static void threads_are_told_by_name(void **state)
     check_near(r->use.resident, 300 << 20, 0);
     check_near(r->use.wall, 100 * MS, 1);
     check_near(r->use.busy, 98 * MS, 1); /* all but 2 ms of communication */
-    assert_true(isnan(r->use.watts) && isnan(r->use.peak));
+    assert_true(isnan(r->use.watts) && isnan(r->use.mfu));
     ls_run_free(&run);
 }
 
@@ -155,8 +155,8 @@ static void small_and_rare_differences_are_no_verdict(void **state)
 static void sleep_is_not_use(void **state)
 {
     (void)state;
-    ls_run *run = make_run(&(plan){ .ranks = 2, .busy = { 40, 90 }, .asleep = { 0, 50 } }, "asleep");
-    check_near(run->rank[1].use.asleep, 50 * MS, 1);
+    ls_run *run = make_run(&(plan){ .ranks = 2, .busy = { 40, 90 }, .off_cpu = { 0, 50 } }, "off_cpu");
+    check_near(run->rank[1].use.off_cpu, 50 * MS, 1);
     check_near(run->rank[0].use.busy, run->rank[1].use.busy, 1);
     for (int k = 0; k < 2; k++) assert_int_equal(run->rank[k].use.verdict, LS_USE_EVEN);
     ls_run_free(&run);
@@ -167,11 +167,11 @@ static void the_peak_of_shared_cores_is_the_best_that_was_seen(void **state)
     (void)state;
     /* With a core of its own, each has its own yardstick. */
     ls_run *run = make_run(&(plan){ .ranks = 2, .busy = { 95, 95 }, .peak = { 50, 100 } }, "peaks");
-    check_near(run->rank[0].use.peak, 1e9 / 100e6 / 50, 1e-6);
-    check_near(run->rank[1].use.peak, 1e9 / 100e6 / 100, 1e-6);
+    check_near(run->rank[0].use.mfu, 1e9 / 100e6 / 50, 1e-6);
+    check_near(run->rank[1].use.mfu, 1e9 / 100e6 / 100, 1e-6);
     ls_run_free(&run);
     run = make_run(&(plan){ .ranks = 2, .busy = { 95, 95 }, .peak = { 50, 100 }, .one_core = true }, "shared");
-    for (int k = 0; k < 2; k++) check_near(run->rank[k].use.peak, 1e9 / 100e6 / 100, 1e-6);
+    for (int k = 0; k < 2; k++) check_near(run->rank[k].use.mfu, 1e9 / 100e6 / 100, 1e-6);
     ls_run_free(&run);
 }
 

@@ -74,10 +74,10 @@ static void two_records_become_one_run(void **state)
     assert_true(run->rank[0].closed && run->rank[1].closed);
     assert_true(run->rank[1].metadata[LS_METADATA_SLOTS] == 4);
     assert_string_equal(run->rank[1].span_names[3], "layer.weight");
-    assert_int_equal(run->n_meetings, STEPS);
+    assert_int_equal(run->n_collectives, STEPS);
     assert_true(run->n_steps >= STEPS);
-    for (size_t i = 0; i < run->n_meetings; i++) {
-        const ls_meeting *m = &run->meetings[i];
+    for (size_t i = 0; i < run->n_collectives; i++) {
+        const ls_run_collective *m = &run->collectives[i];
         assert_int_equal(m->call, ls_collective_word(0x123400000000, i));
         assert_int_equal(m->kind, LS_COLLECTIVE_ALLREDUCE);
         assert_int_equal(m->bytes, 4096);

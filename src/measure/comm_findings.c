@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include "record/ring.h"
 #include "base/status.h"
-#include "measure/find.h"
+#include "measure/findings.h"
 
 /* What buckets are if nobody says otherwise (ddp/open.c): on one machine, and on several. */
 static const double USUAL_BUCKET = 4 << 20, NETWORK_BUCKET = 256 << 10;
@@ -82,9 +82,9 @@ static ls_status replay_overlap(const ls_run *run, double *gain)
     replay now = { .step = -1 };
     if (!before) return ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
     *gain = 0;
-    for (size_t i = 0; i < run->n_meetings; i++) {
-        const ls_meeting *m = &run->meetings[i];
-        if (m->bucket < 0 || m->step < run->steps[run->n_warm].number) continue;
+    for (size_t i = 0; i < run->n_collectives; i++) {
+        const ls_run_collective *m = &run->collectives[i];
+        if (m->bucket < 0 || m->step < run->steps[run->n_warmup].number) continue;
         if (m->step > run->steps[run->n_steps - 1].number) break;
         if (m->step != now.step) {
             *gain += gain_of(&now);
@@ -218,8 +218,8 @@ static void look_at_exposed(ls_run *run, const costs *c, double exposed)
 static double queued_in_calls(const ls_run *run)
 {
     double sum = 0;
-    for (size_t i = run->n_warm; i < run->n_steps; i++)
-        for (int r = 0; r < run->ranks; r++) sum += (double)run->steps[i].rank[r].delay[LS_PHASE_COMM];
+    for (size_t i = run->n_warmup; i < run->n_steps; i++)
+        for (int r = 0; r < run->ranks; r++) sum += (double)run->steps[i].rank[r].sched_delay[LS_PHASE_COMM];
     return sum / (double)ls__counted(run);
 }
 

@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "measure/contention.h"
 #include "measure/excess.h"
-#include "measure/find.h"
+#include "measure/findings.h"
 
 enum { FEWEST = 5 }; /* steps */
 
@@ -66,7 +66,7 @@ static int32_t late_span(const ls_run *run, int rank)
 static void advise_data(const ls_run *run, int rank, double own, ls_finding *f)
 {
     double workers = run->rank[rank].metadata[LS_METADATA_WORKERS], load = 0, others = 0, batches = 0, all = 0;
-    for (size_t i = run->n_warm; i < run->n_steps; i++)
+    for (size_t i = run->n_warmup; i < run->n_steps; i++)
         for (int q = 0; q < run->ranks; q++) {
             const ls_step_rank *s = &run->steps[i].rank[q];
             if (q == rank)
@@ -199,7 +199,7 @@ static void look_at(ls_run *run, const ls__excess *e, int rank, int cause, losse
 static void add_slow(ls_run *run, int rank, double cost, double spent, const char *where)
 {
     /* A thread that loses its core again and again finds cold caches each time: that is told with the lost core. */
-    if (cost < run->rank[rank].use.queued / 2) return;
+    if (cost < run->rank[rank].use.sched_delay / 2) return;
     ls_finding *f = ls__finding_add(run, LS_FINDING_CORE);
     char a[24], b[24];
     if (!f) return;
@@ -265,7 +265,7 @@ static ls_status compare_ranks(ls_run *run, bool crowded, bool joint, int *worst
         status = ls__excess_look_at(e, causes[c]);
         double most = COARSE_WORTH * ls_run_step_mean(run);
         for (int r = 0; r < run->ranks && !status; r++) {
-            if (!run->steps[run->n_warm].rank[r].present) continue;
+            if (!run->steps[run->n_warmup].rank[r].present) continue;
             if (joint && causes[c] == LS_PHASES) {
                 double clear = ls__excess_usual(e, r).clear;
                 if (clear > most) most = clear, *worst = r;

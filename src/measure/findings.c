@@ -1,5 +1,5 @@
 /* The list of findings. */
-#include "measure/find.h"
+#include "measure/findings.h"
 
 #include <math.h>
 #include <stdio.h>

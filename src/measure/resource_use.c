@@ -27,7 +27,7 @@ static bool is_sample(const ls_event *e, ls_sample_kind kind)
 /* Two times at which `kind` was sampled, with most of the counted steps between them. */
 static bool find_window(const ls_run *run, const ls_run_rank *r, ls_sample_kind kind, window *w)
 {
-    const ls_step_rank *first = &run->steps[run->n_warm].rank[r->rank],
+    const ls_step_rank *first = &run->steps[run->n_warmup].rank[r->rank],
                        *last = &run->steps[run->n_steps - 1].rank[r->rank];
     int64_t before = INT64_MIN, after = INT64_MIN, end = INT64_MIN;
     for (size_t i = 0; i < r->n_events; i++) {
@@ -107,22 +107,21 @@ static double busy_of(const ls_step_rank *s)
 {
     double sum = 0;
     for (int p = 0; p < LS_PHASES; p++)
-        if (p != LS_PHASE_WAIT && p != LS_PHASE_COMM) sum += (double)(s->ns[p] - s->asleep[p]);
+        if (p != LS_PHASE_WAIT && p != LS_PHASE_COMM) sum += (double)(s->ns[p] - s->off_cpu[p]);
     return sum;
 }
 
-static void add_step(ls_run_use *u, const ls_step_rank *s)
+static void add_step(ls_resource_use *u, const ls_step_rank *s)
 {
     u->wall += (double)(s->end - s->begin);
     u->busy += busy_of(s);
     u->wait += (double)s->ns[LS_PHASE_WAIT];
     if (s->cpu > 0) u->cpu += (double)s->cpu;
     for (int p = 0; p < LS_PHASES; p++) {
-        u->delay += (double)s->delay[p];
-        u->stolen += (double)s->stolen[p];
+        u->steal += (double)s->steal[p];
         if (p == LS_PHASE_WAIT || p == LS_PHASE_COMM) continue;
-        u->asleep += (double)s->asleep[p];
-        u->queued += (double)s->delay[p];
+        u->off_cpu += (double)s->off_cpu[p];
+        u->sched_delay += (double)s->sched_delay[p];
     }
     u->voluntary += (double)s->voluntary;
     u->involuntary += (double)s->involuntary;
@@ -133,12 +132,12 @@ static void add_step(ls_run_use *u, const ls_step_rank *s)
 
 static void sum_steps(const ls_run *run, ls_run_rank *r)
 {
-    ls_run_use u = { .peak = NAN, .watts = NAN };
+    ls_resource_use u = { .mfu = NAN, .watts = NAN };
     double n = 0;
-    for (size_t i = run->n_warm; i < run->n_steps; i++)
+    for (size_t i = run->n_warmup; i < run->n_steps; i++)
         if (run->steps[i].rank[r->rank].present) add_step(&u, &run->steps[i].rank[r->rank]), n++;
-    double *const means[] = { &u.wall,   &u.cpu,       &u.busy,        &u.wait,  &u.asleep, &u.delay,     &u.queued,
-                              &u.stolen, &u.voluntary, &u.involuntary, &u.minor, &u.major,  &u.read_bytes };
+    double *const means[] = { &u.wall,  &u.cpu,       &u.busy,        &u.wait,  &u.off_cpu, &u.sched_delay,
+                              &u.steal, &u.voluntary, &u.involuntary, &u.minor, &u.major,   &u.read_bytes };
     for (size_t i = 0; i < sizeof means / sizeof *means && n > 0; i++) *means[i] /= n;
     for (size_t i = 0; i < r->n_events; i++)
         if (is_sample(&r->events[i], LS_SAMPLE_RESIDENT)) u.resident = fmax(u.resident, (double)r->events[i].b);
@@ -172,16 +171,16 @@ static void find_power(const ls_run *run, ls_run_rank *r)
 static void judge(const ls_run *run, ls_run_rank *r, const double *usual, double step)
 {
     double n = 0, sum = 0, squares = 0;
-    for (size_t i = run->n_warm; i < run->n_steps; i++) {
+    for (size_t i = run->n_warmup; i < run->n_steps; i++) {
         const ls_step_rank *s = &run->steps[i].rank[r->rank];
         if (!s->present) continue;
-        double d = busy_of(s) - usual[i - run->n_warm];
+        double d = busy_of(s) - usual[i - run->n_warmup];
         n++;
         sum += d;
         squares += d * d;
-        r->use.usual += usual[i - run->n_warm];
+        r->use.median_busy += usual[i - run->n_warmup];
     }
-    if (n > 0) r->use.usual /= n;
+    if (n > 0) r->use.median_busy /= n;
     if (n < 4) return;
     double d = sum / n, error = sqrt(fmax(0, squares / n - d * d) / (n - 1));
     if (fabs(d) < UNEVEN * step || fabs(d) < CLEAR * error) return;
@@ -191,13 +190,13 @@ static void judge(const ls_run *run, ls_run_rank *r, const double *usual, double
 /* Beside the median of each step, which one rank that is far out does not move. */
 static ls_status compare(ls_run *run)
 {
-    size_t steps = run->n_steps - run->n_warm;
+    size_t steps = run->n_steps - run->n_warmup;
     double *usual = calloc(steps, sizeof *usual), *all = calloc((size_t)run->ranks, sizeof *all);
     ls_status status = usual && all ? LS_OK : ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
     for (size_t i = 0; i < steps && !status; i++) {
         size_t n = 0;
         for (int r = 0; r < run->ranks; r++) {
-            const ls_step_rank *s = &run->steps[run->n_warm + i].rank[r];
+            const ls_step_rank *s = &run->steps[run->n_warmup + i].rank[r];
             if (s->present) all[n++] = busy_of(s);
         }
         if (n) usual[i] = ls__median(all, n);
@@ -213,13 +212,13 @@ static ls_status compare(ls_run *run)
 ls_status ls__run_use(ls_run *run)
 {
     ls_status status = LS_OK;
-    if (run->n_steps <= run->n_warm) return LS_OK;
+    if (run->n_steps <= run->n_warmup) return LS_OK;
     for (int k = 0; k < run->ranks && !status; k++) {
         ls_run_rank *r = &run->rank[k];
         if (!r->present) continue;
         sum_steps(run, r);
-        r->use.peak = r->metadata[LS_METADATA_FLOPS] / r->use.wall / peak_of(run, r);
-        if (!isfinite(r->use.peak) || r->use.peak <= 0) r->use.peak = NAN;
+        r->use.mfu = r->metadata[LS_METADATA_FLOPS] / r->use.wall / peak_of(run, r);
+        if (!isfinite(r->use.mfu) || r->use.mfu <= 0) r->use.mfu = NAN;
         find_power(run, r);
         status = list_threads(run, r);
     }

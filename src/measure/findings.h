@@ -29,7 +29,7 @@ const char *ls__duration(double ns, char out[24]);
 /* Steps that count. */
 static inline size_t ls__counted(const ls_run *run)
 {
-    return run->n_steps - run->n_warm;
+    return run->n_steps - run->n_warmup;
 }
 
 #endif

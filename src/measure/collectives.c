@@ -11,7 +11,7 @@ typedef struct table {
     uint64_t *keys; /* call + 1; 0: free */
     uint32_t *index;
     size_t mask;
-    int64_t *cells; /* what the meetings' arrays point into */
+    int64_t *cells; /* what the collectives' arrays point into */
 } table;
 
 static size_t place_of(const table *t, uint64_t call)
@@ -50,31 +50,32 @@ static ls_status make_table(const ls_run *run, table *t, size_t *calls)
     return LS_OK;
 }
 
-/* Five arrays of a number per rank and meeting, in one piece of memory. */
-static ls_status make_meetings(ls_run *run, table *t, size_t calls)
+/* Five arrays of a number per rank and collective, in one block of memory. */
+static ls_status make_collectives(ls_run *run, table *t, size_t calls)
 {
     size_t p = (size_t)run->ranks, cells, bytes;
     if (!calls) return LS_OK;
     if (__builtin_mul_overflow(calls, 5 * p, &cells) || __builtin_mul_overflow(cells, sizeof(int64_t), &bytes))
         return ls__fail(LS_ENOMEM, "%s: no memory for %zu collectives", run->path, calls);
     t->cells = calloc(cells, sizeof *t->cells);
-    run->meetings = calloc(calls, sizeof *run->meetings);
-    if (!t->cells || !run->meetings) return ls__fail(LS_ENOMEM, "%s: no memory for %zu collectives", run->path, calls);
-    run->n_meetings = calls;
+    run->collectives = calloc(calls, sizeof *run->collectives);
+    if (!t->cells || !run->collectives)
+        return ls__fail(LS_ENOMEM, "%s: no memory for %zu collectives", run->path, calls);
+    run->n_collectives = calls;
     for (size_t i = 0; i < calls; i++) {
-        ls_meeting *m = &run->meetings[i];
+        ls_run_collective *m = &run->collectives[i];
         int64_t **arrays[] = { &m->arrival, &m->done, &m->blocked, &m->left, &m->ready };
         for (size_t k = 0; k < 5; k++) *arrays[k] = t->cells + (5 * i + k) * p;
-        m->bucket = m->last_rank = m->blame = -1;
+        m->bucket = m->last_rank = m->attribution = -1;
         m->step = -1;
     }
     return LS_OK;
 }
 
-static ls_meeting *meeting_of(ls_run *run, const table *t, uint64_t call)
+static ls_run_collective *collective_of(ls_run *run, const table *t, uint64_t call)
 {
     size_t at = place_of(t, call);
-    return t->keys[at] ? &run->meetings[t->index[at]] : NULL;
+    return t->keys[at] ? &run->collectives[t->index[at]] : NULL;
 }
 
 /* Takes in what rank r noted. A bucket's fullness comes before its start and is kept until then. */
@@ -85,14 +86,14 @@ static ls_status fill(ls_run *run, const table *t, int r)
     if (!ready) return ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
     for (size_t i = 0; i < run->rank[r].n_events; i++) {
         const ls_event *e = &run->rank[r].events[i];
-        ls_meeting *m = NULL;
+        ls_run_collective *m = NULL;
         if (e->kind == LS_EVENT_BUCKET_READY && e->a < BUCKETS) ready[e->a] = e->time;
-        if (e->kind == LS_EVENT_BUCKET_START && e->a < BUCKETS && (m = meeting_of(run, t, e->b))) {
+        if (e->kind == LS_EVENT_BUCKET_START && e->a < BUCKETS && (m = collective_of(run, t, e->b))) {
             m->bucket = (int32_t)e->a;
             m->ready[r] = ready[e->a];
         }
         if (e->kind != LS_EVENT_COLL_START && e->kind != LS_EVENT_COLL_DONE && e->kind != LS_EVENT_BLOCKED) continue;
-        if (!(m = meeting_of(run, t, e->a))) continue;
+        if (!(m = collective_of(run, t, e->a))) continue;
         if (e->kind == LS_EVENT_COLL_START) {
             m->call = e->a;
             m->kind = (uint8_t)(e->b >> 56);
@@ -116,7 +117,7 @@ static ls_status fill(ls_run *run, const table *t, int r)
     return LS_OK;
 }
 
-static void settle(ls_run *run, ls_meeting *m)
+static void settle(ls_run *run, ls_run_collective *m)
 {
     for (int r = 0; r < run->ranks; r++)
         if (m->arrival[r] && (m->last_rank < 0 || m->arrival[r] > m->last_arrival)) {
@@ -134,39 +135,39 @@ static void settle(ls_run *run, ls_meeting *m)
 
 static int by_arrival(const void *a, const void *b)
 {
-    const ls_meeting *x = a, *y = b;
+    const ls_run_collective *x = a, *y = b;
     if (x->last_arrival != y->last_arrival) return x->last_arrival > y->last_arrival ? 1 : -1;
     return (x->call > y->call) - (x->call < y->call);
 }
 
-ls_status ls__run_meet(ls_run *run)
+ls_status ls__run_join_collectives(ls_run *run)
 {
     size_t calls = 0;
     table *t = run->memory = calloc(1, sizeof *t);
     ls_status status = t ? make_table(run, t, &calls) : ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
-    if (!status) status = make_meetings(run, t, calls);
+    if (!status) status = make_collectives(run, t, calls);
     bool moved = true;
     for (int pass = 0; pass < 2 && moved && !status; pass++) {
-        for (int r = 0; r < run->ranks && !status && run->n_meetings; r++) status = fill(run, t, r);
+        for (int r = 0; r < run->ranks && !status && run->n_collectives; r++) status = fill(run, t, r);
         if (!status && pass == 0) status = ls__run_check_clocks(run, &moved);
-        for (size_t i = 0; i < run->n_meetings && moved && pass == 0; i++) run->meetings[i].last_arrival = 0;
+        for (size_t i = 0; i < run->n_collectives && moved && pass == 0; i++) run->collectives[i].last_arrival = 0;
     }
     if (status) return status;
-    for (size_t i = 0; i < run->n_meetings; i++) settle(run, &run->meetings[i]);
-    if (run->n_meetings) qsort(run->meetings, run->n_meetings, sizeof *run->meetings, by_arrival);
-    for (size_t i = 0; i < run->n_meetings; i++) t->index[place_of(t, run->meetings[i].call)] = (uint32_t)i;
+    for (size_t i = 0; i < run->n_collectives; i++) settle(run, &run->collectives[i]);
+    if (run->n_collectives) qsort(run->collectives, run->n_collectives, sizeof *run->collectives, by_arrival);
+    for (size_t i = 0; i < run->n_collectives; i++) t->index[place_of(t, run->collectives[i].call)] = (uint32_t)i;
     return LS_OK;
 }
 
-const ls_meeting *ls__run_meeting_of(const ls_run *run, uint64_t call)
+const ls_run_collective *ls__run_collective_of(const ls_run *run, uint64_t call)
 {
     const table *t = run->memory;
-    if (!run->n_meetings || call == UINT64_MAX) return NULL;
+    if (!run->n_collectives || call == UINT64_MAX) return NULL;
     size_t at = place_of(t, call);
-    return t->keys[at] ? &run->meetings[t->index[at]] : NULL;
+    return t->keys[at] ? &run->collectives[t->index[at]] : NULL;
 }
 
-void ls__run_meet_free(ls_run *run)
+void ls__run_collectives_free(ls_run *run)
 {
     table *t = run->memory;
     if (!t) return;

@@ -4,13 +4,13 @@
 #include <string.h>
 #include "record/event_file.h"
 #include "measure/contention.h"
-#include "measure/find.h"
+#include "measure/findings.h"
 
 /* The mean of a step's number over counted steps and ranks. */
 static double mean_of(const ls_run *run, double (*of)(const ls_step_rank *s))
 {
     double sum = 0, n = 0;
-    for (size_t i = run->n_warm; i < run->n_steps; i++)
+    for (size_t i = run->n_warmup; i < run->n_steps; i++)
         for (int r = 0; r < run->ranks; r++)
             if (run->steps[i].rank[r].present) sum += of(&run->steps[i].rank[r]), n++;
     return n > 0 ? sum / n : 0;
@@ -47,7 +47,7 @@ int ls__first_present(const ls_run *run)
 static double longest_data(const ls_run *run)
 {
     double sum = 0;
-    for (size_t i = run->n_warm; i < run->n_steps; i++) {
+    for (size_t i = run->n_warmup; i < run->n_steps; i++) {
         int64_t most = 0;
         for (int r = 0; r < run->ranks; r++) most = ls__max(most, run->steps[i].rank[r].ns[LS_PHASE_DATA]);
         sum += (double)most;
@@ -61,7 +61,7 @@ static bool all_starve(const ls_run *run)
     if (ls__common(run, LS_PHASE_DATA) < 0.25 * longest_data(run)) return false;
     for (int r = 0; r < run->ranks; r++) {
         int64_t batches = 0, missed = 0;
-        for (size_t i = run->n_warm; i < run->n_steps; i++) {
+        for (size_t i = run->n_warmup; i < run->n_steps; i++) {
             batches += run->steps[i].rank[r].batches;
             missed += run->steps[i].rank[r].batches_missed;
         }
@@ -136,7 +136,7 @@ static void look_at_data_phase(ls_run *run)
 /* The one checkpoint that every run ends with is nobody's choice. */
 static bool checkpoints_before_the_end(const ls_run *run)
 {
-    for (size_t i = run->n_warm; i + 1 < run->n_steps; i++)
+    for (size_t i = run->n_warmup; i + 1 < run->n_steps; i++)
         for (int r = 0; r < run->ranks; r++)
             if (run->steps[i].rank[r].present && run->steps[i].rank[r].ns[LS_PHASE_CHECKPOINT] > 0) return true;
     return false;
@@ -192,22 +192,22 @@ static void look_at_machine(ls_run *run)
 /* Waiting that no rank is to blame for. */
 static void look_at_waiting(ls_run *run)
 {
-    double step = ls_run_step_mean(run), waiting = ls_run_mean(run, -1, LS_PHASE_WAIT), blamed = 0;
+    double step = ls_run_step_mean(run), waiting = ls_run_mean(run, -1, LS_PHASE_WAIT), attributed = 0;
     char a[24];
     for (size_t i = 0; i < run->n_findings; i++)
         if (run->findings[i].kind == LS_FINDING_STRAGGLER || run->findings[i].kind == LS_FINDING_CORE ||
             run->findings[i].kind == LS_FINDING_STEAL)
-            blamed += (double)run->findings[i].cost;
-    if (all_starve(run)) blamed += fmax(0, longest_data(run) - ls_run_mean(run, -1, LS_PHASE_DATA));
-    if (waiting - blamed < 0.1 * step) return;
+            attributed += (double)run->findings[i].cost;
+    if (all_starve(run)) attributed += fmax(0, longest_data(run) - ls_run_mean(run, -1, LS_PHASE_DATA));
+    if (waiting - attributed < 0.1 * step) return;
     ls_finding *f = ls__finding_add(run, LS_FINDING_IMBALANCE);
     if (!f) return;
     f->phase = LS_PHASE_WAIT;
-    f->cost = (int64_t)(waiting - blamed);
+    f->cost = (int64_t)(waiting - attributed);
     f->expected = (int64_t)step - f->cost;
     f->steps = (int64_t)ls__counted(run);
     snprintf(f->what, sizeof f->what, "ranks wait %s a step for each other: no single straggler",
-             ls__duration(waiting - blamed, a));
+             ls__duration(waiting - attributed, a));
     snprintf(f->evidence, sizeof f->evidence, "the slowest rank varies");
     snprintf(f->change, sizeof f->change,
              "equal work in each step (equal-length sequences), or more micro-batches between optimizer steps");
