@@ -15,6 +15,7 @@
 #include <time.h>
 #include "base/random.h"
 #include "tensor/blas.h"
+#include "tensor/hooks.h"
 #include "tests/tensor/gpt.h"
 
 static void *allocate(size_t count, size_t size)
@@ -148,7 +149,7 @@ typedef struct costs {
     int count, at;   /* at: in this step */
 } costs;
 
-static void add_cost(void *user, const ls_profile *p)
+static void add_cost(void *user, const ls__op_cost *p)
 {
     costs *c = user;
     if (c->at == COSTS) return;
@@ -240,7 +241,7 @@ int main(int argc, char **argv)
     init(&g);
     ls_tape *t;
     CHECK(ls_tape_open(&t, &(ls_tape_options){ .threads = threads }));
-    if (profile) ls_tape_on_profile(t, add_cost, &profiled);
+    if (profile) ls__tape_on_profile(t, add_cost, &profiled);
     size_t tokens = (size_t)c.batch * (size_t)c.seq;
     int32_t *x = allocate(tokens, 4), *y = allocate(tokens, 4);
     struct rusage usage;

@@ -13,6 +13,7 @@
 #include "cli/bench/ddp.h"
 #include "lockstep/ddp.h"
 #include "lockstep/nn.h"
+#include "tensor/hooks.h"
 
 enum { PASSES = 3 };
 
@@ -185,7 +186,7 @@ static ls_status prepare(bench *b)
     if (!status) status = ls_optimizer_open(&b->optimizer, places, n, 0, elements, &adamw);
     if (!status) status = ls_tape_open(&b->tape, &(ls_tape_options){ .threads = o->threads });
     if (!status) ls_tape_on_ready(b->tape, on_ready, b);
-    if (!status) ls_tape_on_tick(b->tape, on_tick, b);
+    if (!status) ls__tape_on_tick(b->tape, on_tick, b);
     return status;
 }
 

@@ -83,6 +83,21 @@ typedef enum ls_op {
 } ls_op;
 #define LS_OP_COUNT 5
 
+/* The one list of activation functions: name, value, name of the kernel. */
+#define LS_ACTIVATION_LIST(X)                              \
+    X(LS_IDENTITY, 0, identity)                            \
+    X(LS_GELU_TANH, 1, gelu_tanh) /* GPT-2's "gelu_new" */ \
+    X(LS_GELU_ERF, 2, gelu_erf)                            \
+    X(LS_SILU, 3, silu)                                    \
+    X(LS_RELU, 4, relu)
+
+typedef enum ls_activation {
+#define X(name, value, kernel) name = (value),
+    LS_ACTIVATION_LIST(X)
+#undef X
+} ls_activation;
+#define LS_ACTIVATION_COUNT 5
+
 typedef enum ls_log_level {
     LS_LOG_DEBUG = 0,
     LS_LOG_INFO = 1,

@@ -16,20 +16,17 @@ enum { LS__LANES = 32 }; /* partial sums of a row: four vectors of AVX2 hide the
 
 enum { LS__PANEL = 16 }; /* columns of a panel */
 
-/* The activations, in the order of ls_activation. */
-enum { LS__ACT_IDENTITY, LS__ACT_GELU_TANH, LS__ACT_GELU_ERF, LS__ACT_SILU, LS__ACT_RELU, LS__ACT_COUNT };
-
 typedef struct ls__nn_kernels {
     const char *name; /* "baseline", "avx2", "avx512" */
 
     /* out[i] = exp(x[i]); out may be x */
     void (*exp)(float *out, const float *x, size_t n);
-    /* out[i] = f(x[i]); out may be x */
-    void (*activate[LS__ACT_COUNT])(float *out, const float *x, size_t n);
+    /* Indexed by ls_activation. out[i] = f(x[i]); out may be x */
+    void (*activate[LS_ACTIVATION_COUNT])(float *out, const float *x, size_t n);
     /* x[i] += bias[i]; out[i] = f(x[i]) (+ more[i]). bias and more may be NULL; out may be x. */
-    void (*finish[LS__ACT_COUNT])(float *out, float *x, const float *bias, const float *more, size_t n);
+    void (*finish[LS_ACTIVATION_COUNT])(float *out, float *x, const float *bias, const float *more, size_t n);
     /* dx[i] = (add: dx[i] +) dy[i] f'(x[i]); dx may be dy */
-    void (*activate_back[LS__ACT_COUNT])(float *dx, const float *dy, const float *x, size_t n, bool add);
+    void (*activate_back[LS_ACTIVATION_COUNT])(float *dx, const float *dy, const float *x, size_t n, bool add);
 
     /* One row of n. out may be x. */
     void (*layer_norm)(float *out, const float *x, const float *weight, const float *bias, size_t n, float eps,

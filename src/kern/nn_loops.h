@@ -180,11 +180,9 @@ INLINE float relu_slope(float x)
             _Pragma("omp simd") for (size_t i = 0; i < n; i++) dx[i] = dy[i] * f##_slope(x[i]);         \
     }
 
-ACTIVATION(identity)
-ACTIVATION(gelu_tanh)
-ACTIVATION(gelu_erf)
-ACTIVATION(silu)
-ACTIVATION(relu)
+#define X(name, value, f) ACTIVATION(f)
+LS_ACTIVATION_LIST(X)
+#undef X
 
 /* ---- Norms. */
 
@@ -328,14 +326,17 @@ static void scale(float *out, float factor, const float *x, size_t n)
     for (size_t i = 0; i < n; i++) out[i] = factor * x[i];
 }
 
+#define ACTIVATE(name, value, f)      [name] = activate_##f,
+#define FINISH(name, value, f)        [name] = finish_##f,
+#define ACTIVATE_BACK(name, value, f) [name] = activate_back_##f,
+
 extern const ls__nn_kernels LS__TABLE;
 const ls__nn_kernels LS__TABLE = {
     .name = LS__TABLE_NAME,
     .exp = exp_all,
-    .activate = { activate_identity, activate_gelu_tanh, activate_gelu_erf, activate_silu, activate_relu },
-    .finish = { finish_identity, finish_gelu_tanh, finish_gelu_erf, finish_silu, finish_relu },
-    .activate_back = { activate_back_identity, activate_back_gelu_tanh, activate_back_gelu_erf, activate_back_silu,
-                       activate_back_relu },
+    .activate = { LS_ACTIVATION_LIST(ACTIVATE) },
+    .finish = { LS_ACTIVATION_LIST(FINISH) },
+    .activate_back = { LS_ACTIVATION_LIST(ACTIVATE_BACK) },
     .layer_norm = layer_norm,
     .layer_norm_back = layer_norm_back,
     .rms_norm = rms_norm,

@@ -9,27 +9,52 @@ static double sigmoid(double x)
     return 1 / (1 + exp(-x));
 }
 
-static double value(int f, double x)
+static double identity(double x)
 {
-    switch (f) {
-    case LS__ACT_GELU_TANH: return x * sigmoid(2 * sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)); /* (1 + tanh) / 2 */
-    case LS__ACT_GELU_ERF: return 0.5 * x * (1 + erf(x / sqrt(2)));
-    case LS__ACT_SILU: return x * sigmoid(x);
-    case LS__ACT_RELU: return x < 0 ? 0 : x;
-    default: return x;
-    }
+    return x;
+}
+static double identity_slope(double x)
+{
+    (void)x;
+    return 1;
 }
 
-static double slope(int f, double x)
+static double gelu_tanh(double x)
 {
-    double u = sqrt(2 / M_PI) * (x + 0.044715 * x * x * x), t = tanh(u), s = sigmoid(x);
-    switch (f) {
-    case LS__ACT_GELU_TANH: return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * sqrt(2 / M_PI) * (1 + 0.134145 * x * x);
-    case LS__ACT_GELU_ERF: return 0.5 * (1 + erf(x / sqrt(2))) + x * exp(-0.5 * x * x) / sqrt(2 * M_PI);
-    case LS__ACT_SILU: return s * (1 + x * (1 - s));
-    case LS__ACT_RELU: return x > 0 ? 1 : 0;
-    default: return 1;
-    }
+    return x * sigmoid(2 * sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)); /* (1 + tanh) / 2 */
+}
+static double gelu_tanh_slope(double x)
+{
+    double t = tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x));
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * sqrt(2 / M_PI) * (1 + 0.134145 * x * x);
+}
+
+static double gelu_erf(double x)
+{
+    return 0.5 * x * (1 + erf(x / sqrt(2)));
+}
+static double gelu_erf_slope(double x)
+{
+    return 0.5 * (1 + erf(x / sqrt(2))) + x * exp(-0.5 * x * x) / sqrt(2 * M_PI);
+}
+
+static double silu(double x)
+{
+    return x * sigmoid(x);
+}
+static double silu_slope(double x)
+{
+    double s = sigmoid(x);
+    return s * (1 + x * (1 - s));
+}
+
+static double relu(double x)
+{
+    return x < 0 ? 0 : x;
+}
+static double relu_slope(double x)
+{
+    return x > 0 ? 1 : 0;
 }
 
 static void exp_all(float *out, const float *x, size_t n)
@@ -37,42 +62,23 @@ static void exp_all(float *out, const float *x, size_t n)
     for (size_t i = 0; i < n; i++) out[i] = (float)exp((double)x[i]);
 }
 
-static void activate(int f, float *out, const float *x, size_t n)
-{
-    for (size_t i = 0; i < n; i++) out[i] = (float)value(f, x[i]);
-}
-
-static void finish(int f, float *out, float *x, const float *bias, const float *more, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        if (bias) x[i] += bias[i];
-        out[i] = (float)(value(f, x[i]) + (more ? (double)more[i] : 0));
+#define ACTIVATION(name, number, f)                                                                          \
+    static void activate_##f(float *out, const float *x, size_t n)                                           \
+    {                                                                                                        \
+        for (size_t i = 0; i < n; i++) out[i] = (float)f(x[i]);                                              \
+    }                                                                                                        \
+    static void finish_##f(float *out, float *x, const float *bias, const float *more, size_t n)             \
+    {                                                                                                        \
+        for (size_t i = 0; i < n; i++) {                                                                     \
+            if (bias) x[i] += bias[i];                                                                       \
+            out[i] = (float)(f(x[i]) + (more ? (double)more[i] : 0));                                        \
+        }                                                                                                    \
+    }                                                                                                        \
+    static void activate_back_##f(float *dx, const float *dy, const float *x, size_t n, bool add)            \
+    {                                                                                                        \
+        for (size_t i = 0; i < n; i++) dx[i] = (float)((add ? (double)dx[i] : 0) + dy[i] * f##_slope(x[i])); \
     }
-}
-
-static void activate_back(int f, float *dx, const float *dy, const float *x, size_t n, bool add)
-{
-    for (size_t i = 0; i < n; i++) dx[i] = (float)((add ? (double)dx[i] : 0) + dy[i] * slope(f, x[i]));
-}
-
-#define ACTIVATION(f, id)                                                                        \
-    static void activate_##f(float *out, const float *x, size_t n)                               \
-    {                                                                                            \
-        activate(id, out, x, n);                                                                 \
-    }                                                                                            \
-    static void finish_##f(float *out, float *x, const float *bias, const float *more, size_t n) \
-    {                                                                                            \
-        finish(id, out, x, bias, more, n);                                                       \
-    }                                                                                            \
-    static void back_##f(float *dx, const float *dy, const float *x, size_t n, bool add)         \
-    {                                                                                            \
-        activate_back(id, dx, dy, x, n, add);                                                    \
-    }
-ACTIVATION(identity, LS__ACT_IDENTITY)
-ACTIVATION(gelu_tanh, LS__ACT_GELU_TANH)
-ACTIVATION(gelu_erf, LS__ACT_GELU_ERF)
-ACTIVATION(silu, LS__ACT_SILU)
-ACTIVATION(relu, LS__ACT_RELU)
+LS_ACTIVATION_LIST(ACTIVATION)
 
 static float sum(const float *x, size_t n)
 {
@@ -255,12 +261,16 @@ static void scale(float *out, float factor, const float *x, size_t n)
     for (size_t i = 0; i < n; i++) out[i] = factor * x[i];
 }
 
+#define ACTIVATE(name, number, f)      [name] = activate_##f,
+#define FINISH(name, number, f)        [name] = finish_##f,
+#define ACTIVATE_BACK(name, number, f) [name] = activate_back_##f,
+
 const ls__nn_kernels ls__nn_kernels_reference = {
     .name = "reference",
     .exp = exp_all,
-    .activate = { activate_identity, activate_gelu_tanh, activate_gelu_erf, activate_silu, activate_relu },
-    .finish = { finish_identity, finish_gelu_tanh, finish_gelu_erf, finish_silu, finish_relu },
-    .activate_back = { back_identity, back_gelu_tanh, back_gelu_erf, back_silu, back_relu },
+    .activate = { LS_ACTIVATION_LIST(ACTIVATE) },
+    .finish = { LS_ACTIVATION_LIST(FINISH) },
+    .activate_back = { LS_ACTIVATION_LIST(ACTIVATE_BACK) },
     .layer_norm = layer_norm,
     .layer_norm_back = layer_norm_back,
     .rms_norm = rms_norm,

@@ -2,6 +2,7 @@
 #ifndef LS_MEASURE_MODEL_H
 #define LS_MEASURE_MODEL_H
 
+#include "base/arith.h"
 #include "lockstep/measure.h"
 
 /* meet.c: collectives, joined over ranks: who arrived when, who stood in the call how long. */
@@ -36,15 +37,6 @@ double ls__median(double *values, size_t n);
 static inline int64_t ls__blocked_ns(const ls_event *e)
 {
     return e->b <= INT64_MAX ? (int64_t)e->b : 0;
-}
-
-static inline int64_t ls__max(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-static inline int64_t ls__min(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
 }
 
 #endif

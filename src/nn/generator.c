@@ -94,7 +94,7 @@ static ls_status run(ls_generator *g, int first)
     ls_tensor *x = ls__gpt2_hidden(g->model, g->tape, g->tokens + first, 1, count, first, caches);
     if (x) {
         int64_t width = x->shape[2];
-        x = ls_input(g->tape, x->data + (count - 1) * width, 2, (int64_t[]){ 1, width });
+        x = ls_tape_input(g->tape, x->data + (count - 1) * width, 2, (int64_t[]){ 1, width });
         x = ls__gpt2_head(g->model, g->tape, x);
     }
     status = ls_tape_status(g->tape);

@@ -38,8 +38,8 @@ static void list_block(ls__places *p, int64_t C, int layer, float std, float std
     ls__places_add(p, LS__INIT_ZEROS, C, 0, 0, 0, "h.%d.mlp.c_proj.bias", layer);
 }
 
-/* One block: x + attention(norm(x)), then x + mlp(norm(x)). What backward can cheaply make again is not kept: the two norms
- * are forgotten, and GELU is applied where the projection reads its input. */
+/* One block: x + attention(norm(x)), then x + mlp(norm(x)). What is cheap to recompute is not kept: backward recomputes
+ * the two norms, and GELU is applied where the projection reads its input. */
 static ls_tensor *block(ls_model *m, ls_tape *t, ls_tensor *x, int layer, ls_kv_cache *cache)
 {
     const ls_gpt2_options *o = &m->gpt2;
@@ -51,7 +51,7 @@ static ls_tensor *block(ls_model *m, ls_tape *t, ls_tensor *x, int layer, ls_kv_
                                        .cache = cache };
     ls_tensor *norm = ls_layer_norm(t, x, &p[LN_1_WEIGHT], &p[LN_1_BIAS], o->norm_eps);
     ls_tensor *y = ls_linear(t, norm, &p[ATTN_WEIGHT], &p[ATTN_BIAS], NULL);
-    ls_forget(t, norm);
+    ls_recompute(t, norm);
     y = ls_attention(t, y, &attention);
     ls_linear_options project = { .add = drop ? NULL : x };
     y = ls_linear(t, y, &p[ATTN_PROJ_WEIGHT], &p[ATTN_PROJ_BIAS], &project);
@@ -59,8 +59,8 @@ static ls_tensor *block(ls_model *m, ls_tape *t, ls_tensor *x, int layer, ls_kv_
 
     norm = ls_layer_norm(t, x, &p[LN_2_WEIGHT], &p[LN_2_BIAS], o->norm_eps);
     ls_tensor *wide = ls_linear(t, norm, &p[FC_WEIGHT], &p[FC_BIAS], NULL);
-    ls_forget(t, norm);
-    project = (ls_linear_options){ .add = drop ? NULL : x, .of_input = LS_GELU_TANH };
+    ls_recompute(t, norm);
+    project = (ls_linear_options){ .add = drop ? NULL : x, .input_activation = LS_GELU_TANH };
     y = ls_linear(t, wide, &p[FC_PROJ_WEIGHT], &p[FC_PROJ_BIAS], &project);
     return drop ? ls_add(t, x, ls_dropout(t, y, o->dropout)) : y;
 }
@@ -79,7 +79,7 @@ ls_tensor *ls__gpt2_hidden(ls_model *m, ls_tape *t, const int32_t *tokens, int64
 
 ls_tensor *ls__gpt2_head(ls_model *m, ls_tape *t, ls_tensor *x)
 {
-    ls_linear_options transposed = { .out_in = true };
+    ls_linear_options transposed = { .transposed = true };
     return ls_linear(t, x, &m->params[WTE], NULL, &transposed);
 }
 

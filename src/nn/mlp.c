@@ -8,7 +8,7 @@ static ls_tensor *mlp_logits(ls_model *m, ls_tape *t, const ls_model_batch *b)
 {
     const ls_mlp_options *o = &m->mlp;
     ls_linear_options inner = { .activation = o->activation };
-    ls_tensor *x = ls_input(t, b->inputs, 2, (int64_t[]){ b->rows, o->inputs });
+    ls_tensor *x = ls_tape_input(t, b->inputs, 2, (int64_t[]){ b->rows, o->inputs });
     for (int i = 0; i < o->layers; i++)
         x = ls_linear(t, x, &m->params[2 * i], &m->params[2 * i + 1], i + 1 < o->layers ? &inner : NULL);
     return x;

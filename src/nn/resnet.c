@@ -74,12 +74,12 @@ static ls_tensor *resnet_logits(ls_model *m, ls_tape *t, const ls_model_batch *b
 {
     const ls_resnet_options *o = &m->resnet;
     cursor c = { .model = m, .param = m->params };
-    ls_linear_options out_in = { .out_in = true };
-    ls_tensor *x = ls_input(t, b->inputs, 4, (int64_t[]){ b->rows, o->channels, o->size, o->size });
+    ls_linear_options transposed = { .transposed = true };
+    ls_tensor *x = ls_tape_input(t, b->inputs, 4, (int64_t[]){ b->rows, o->channels, o->size, o->size });
     x = ls_activate(t, conv_norm(&c, t, x, 3, 1), LS_RELU);
     for (int stage = 0; stage < STAGES; stage++)
         for (int i = 0; i < o->blocks; i++) x = block(&c, t, x, stage > 0 && i == 0);
-    return ls_linear(t, ls_global_avg_pool2d(t, x), &c.param[0], &c.param[1], &out_in);
+    return ls_linear(t, ls_global_avg_pool2d(t, x), &c.param[0], &c.param[1], &transposed);
 }
 
 static ls_tensor *resnet_loss(ls_model *m, ls_tape *t, const ls_model_batch *b)

@@ -4,15 +4,15 @@
 
 #include "tensor/tape.h"
 
-typedef struct ls__dropping {
+typedef struct ls__dropout {
     uint64_t seed, stream;
     uint32_t threshold; /* an element stays if its random word is at least this */
     float scale;
-} ls__dropping;
+} ls__dropout;
 
 /* The next dropout of the pass, with a random stream of its own. */
-ls__dropping ls__dropping_next(ls_tape *t, float p);
+ls__dropout ls__dropout_next(ls_tape *t, float p);
 /* out[i] = x[i] * scale if element first + i stays, else 0. out may be x. */
-void ls__drop(const ls__dropping *d, float *out, const float *x, size_t n, uint64_t first);
+void ls__dropout_apply(const ls__dropout *d, float *out, const float *x, size_t n, uint64_t first);
 
 #endif

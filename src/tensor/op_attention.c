@@ -26,7 +26,7 @@ typedef struct attention {
     int64_t B, T, C, heads, D; /* D = C / heads */
     int64_t keys;              /* T, or more with a cache */
     bool full, drops;
-    ls__dropping dropping;
+    ls__dropout dropping;
     float factor;     /* 1 / sqrt(D) */
     ls__buffer *rows; /* (2, B, heads, T): factor * maximum, 1 / sum; NULL in an eval pass */
 } attention;
@@ -97,7 +97,7 @@ static int64_t row_sees(const attention *s, const strip *at, int64_t r)
 static void drop_row(const attention *s, const strip *at, int64_t r, float *x, int64_t n)
 {
     uint64_t row = (uint64_t)(at->head * s->T + at->first + r);
-    ls__drop(&s->dropping, x, x, (size_t)n, row * (uint64_t)s->keys);
+    ls__dropout_apply(&s->dropping, x, x, (size_t)n, row * (uint64_t)s->keys);
 }
 
 /* Where a head's rows lie: keys and values may be in a cache. */
@@ -283,7 +283,7 @@ static ls_status attention_back(ls_tape *t, ls__node *n)
     return LS_OK;
 }
 
-static const ls__op op_attention = { "attention", attention_back };
+static const ls__operation op_attention = { "attention", attention_back };
 
 /* Copies the new keys and values behind those of the cache. */
 static bool extend_cache(ls_tape *t, const attention *s, ls_kv_cache *cache, const float *qkv)
@@ -322,7 +322,7 @@ static void attention_forward(ls_tape *t, const attention *s, const float *qkv, 
 
 ls_tensor *ls_attention(ls_tape *t, ls_tensor *qkv, const ls_attention_options *o)
 {
-    if (!ls__begin(t, qkv, qkv)) return NULL;
+    if (!ls__operation_begin(t, qkv, qkv)) return NULL;
     char text[LS__SHAPE_TEXT];
     if (qkv->dims != 3 || o->heads < 1 || qkv->shape[2] % (3 * (int64_t)o->heads))
         return ls__tape_fail(t, ls__fail(LS_EINVAL,
@@ -339,7 +339,7 @@ ls_tensor *ls_attention(ls_tape *t, ls_tensor *qkv, const ls_attention_options *
     s.keys = s.T;
     s.factor = 1.0f / sqrtf((float)s.D);
     s.drops = o->dropout > 0 && !t->pass.eval;
-    if (s.drops) s.dropping = ls__dropping_next(t, o->dropout);
+    if (s.drops) s.dropping = ls__dropout_next(t, o->dropout);
     if (o->cache) {
         if (!extend_cache(t, &s, o->cache, qkv->data)) return NULL;
         s.keys = o->cache->length;

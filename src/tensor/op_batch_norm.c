@@ -42,7 +42,7 @@ static ls_status batch_norm_back(ls_tape *t, ls__node *n)
     return LS_OK;
 }
 
-static const ls__op op_batch_norm = { "batch_norm", batch_norm_back };
+static const ls__operation op_batch_norm = { "batch_norm", batch_norm_back };
 
 /* Mean and variance of a channel of this batch; the running ones move towards them. */
 static void measure(const batch_norm *s, const float *x, int64_t c, ls_batch_norm_state *run, float *mean, float *var)
@@ -62,10 +62,10 @@ static void measure(const batch_norm *s, const float *x, int64_t c, ls_batch_nor
 ls_tensor *ls_batch_norm(ls_tape *t, ls_tensor *x, ls_param *weight, ls_param *bias, ls_batch_norm_state *run)
 {
     const ls__nn_kernels *k = ls__nn_kernels_best();
-    if (!ls__begin(t, x, x)) return NULL;
+    if (!ls__operation_begin(t, x, x)) return NULL;
     if (x->dims != 4)
-        return ls__misfit(t, "batch_norm", "input", x->dims, x->shape, weight->name, weight->dims, weight->shape,
-                          "the input must be (B, C, H, W)");
+        return ls__shape_error(t, "batch_norm", "input", x->dims, x->shape, weight->name, weight->dims, weight->shape,
+                               "the input must be (B, C, H, W)");
     batch_norm s = { .B = x->shape[0], .C = x->shape[1], .places = x->shape[2] * x->shape[3] };
     if (!ls__param_fits(t, "batch_norm", weight, s.C, 0, 0, 0, x)) return NULL;
     if (!ls__param_fits(t, "batch_norm", bias, s.C, 0, 0, 0, x)) return NULL;

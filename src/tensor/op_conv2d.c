@@ -126,7 +126,7 @@ static ls_status conv_back(ls_tape *t, ls__node *n)
     return LS_OK;
 }
 
-static const ls__op op_conv2d = { "conv2d", conv_back };
+static const ls__operation op_conv2d = { "conv2d", conv_back };
 
 static void conv_forward(ls_tape *t, const conv *s, const float *x, const ls_param *w, const ls_param *bias, float *y,
                          float *patches, size_t each)
@@ -153,11 +153,11 @@ static void conv_forward(ls_tape *t, const conv *s, const float *x, const ls_par
 
 ls_tensor *ls_conv2d(ls_tape *t, ls_tensor *x, ls_param *w, ls_param *b, const ls_conv2d_options *options)
 {
-    if (!ls__begin(t, x, x)) return NULL;
+    if (!ls__operation_begin(t, x, x)) return NULL;
     ls_conv2d_options o = options ? *options : (ls_conv2d_options){ 0 };
     if (x->dims != 4 || w->dims != 4 || w->shape[1] != x->shape[1])
-        return ls__misfit(t, "conv2d", "input", x->dims, x->shape, w->name, w->dims, w->shape,
-                          "they must be (B, in, H, W) and (out, in, kh, kw)");
+        return ls__shape_error(t, "conv2d", "input", x->dims, x->shape, w->name, w->dims, w->shape,
+                               "they must be (B, in, H, W) and (out, in, kh, kw)");
     conv s = { .B = x->shape[0],
                .in = x->shape[1],
                .H = x->shape[2],
@@ -170,8 +170,8 @@ ls_tensor *ls_conv2d(ls_tape *t, ls_tensor *x, ls_param *w, ls_param *b, const l
     if (!ls__param_fits(t, "conv2d", w, s.out, s.in, s.kh, s.kw, x)) return NULL;
     if (b && !ls__param_fits(t, "conv2d", b, s.out, 0, 0, 0, x)) return NULL;
     if (s.stride < 1 || s.padding < 0 || s.H + 2 * s.padding < s.kh || s.W + 2 * s.padding < s.kw)
-        return ls__misfit(t, "conv2d", "input", x->dims, x->shape, w->name, w->dims, w->shape,
-                          "the window is larger than the padded image, or stride or padding is negative");
+        return ls__shape_error(t, "conv2d", "input", x->dims, x->shape, w->name, w->dims, w->shape,
+                               "the window is larger than the padded image, or stride or padding is negative");
     s.oh = (s.H + 2 * s.padding - s.kh) / s.stride + 1;
     s.ow = (s.W + 2 * s.padding - s.kw) / s.stride + 1;
     s.patch = s.in * s.kh * s.kw;

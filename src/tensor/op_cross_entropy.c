@@ -67,11 +67,11 @@ static ls_status cross_entropy_back(ls_tape *t, ls__node *n)
     ls__buffer_drop(t, s->rows);
     return LS_OK;
 }
-static const ls__op op_cross_entropy = { "cross_entropy", cross_entropy_back };
+static const ls__operation op_cross_entropy = { "cross_entropy", cross_entropy_back };
 
 ls_tensor *ls_cross_entropy(ls_tape *t, ls_tensor *logits, const ls_cross_entropy_options *o)
 {
-    if (!ls__begin(t, logits, logits)) return NULL;
+    if (!ls__operation_begin(t, logits, logits)) return NULL;
     int64_t rows = ls__rows(logits), V = ls__cols(logits);
     double divisor;
     if (!ls__targets_fit(t, "cross_entropy", o, rows, V, &divisor)) return NULL;

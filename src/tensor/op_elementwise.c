@@ -4,30 +4,24 @@
 #include <string.h>
 #include "tensor/rows.h"
 
-enum { PIECE = 4096 }; /* elements that a thread takes at a time */
+enum { CHUNK = 4096 }; /* elements that a thread takes at a time */
 
-/* for each piece [i, i + n) of `count` elements, dealt to the threads */
-#define FOR_PIECES(t, count)                                                                                         \
+/* for each chunk [i, i + n) of `count` elements, dealt to the threads */
+#define FOR_CHUNKS(t, count)                                                                                         \
     _Pragma(                                                                                                         \
         "omp parallel for num_threads(t->threads) schedule(static) if (count > LS__WORTH_THREADS)") for (int64_t i = \
                                                                                                              0;      \
                                                                                                          i < count;  \
-                                                                                                         i += PIECE)
-#define PIECE_LENGTH(count, i) ((size_t)ls__min(PIECE, (count) - (i)))
+                                                                                                         i += CHUNK)
+#define CHUNK_LENGTH(count, i) ((size_t)ls__min(CHUNK, (count) - (i)))
 
-ls_tensor *ls_input(ls_tape *t, const float *data, int dims, const int64_t *shape)
+ls_tensor *ls_tape_input(ls_tape *t, const float *data, int dims, const int64_t *shape)
 {
     if (t->status) return NULL;
     return ls__view(t, data, dims, shape);
 }
 
-ls_tensor *ls_scratch(ls_tape *t, int dims, const int64_t *shape)
-{
-    if (t->status) return NULL;
-    return ls__result(t, dims, shape);
-}
-
-static ls_status use_back(ls_tape *t, ls__node *n)
+static ls_status param_back(ls_tape *t, ls__node *n)
 {
     ls_param *p = n->param[0];
     const float *dy = n->out->grad->data;
@@ -35,38 +29,38 @@ static ls_status use_back(ls_tape *t, ls__node *n)
     bool add;
     float *dp = ls__param_grad(t, p, &add);
     if (dp && add)
-        FOR_PIECES(t, count) ls__nn_kernels_best()->add(dp + i, dp + i, dy + i, PIECE_LENGTH(count, i));
+        FOR_CHUNKS(t, count) ls__nn_kernels_best()->add(dp + i, dp + i, dy + i, CHUNK_LENGTH(count, i));
     else if (dp)
         memcpy(dp, dy, (size_t)count * sizeof *dp);
     return LS_OK;
 }
-static const ls__op op_use = { "use", use_back };
+static const ls__operation op_param = { "param", param_back };
 
-ls_tensor *ls_use(ls_tape *t, ls_param *p)
+ls_tensor *ls_tape_param(ls_tape *t, ls_param *p)
 {
     ls_tensor here = { .dims = p->dims };
     memcpy(here.shape, p->shape, sizeof here.shape);
-    if (!ls__begin(t, &here, &here)) return NULL;
-    if (!ls__param_fits(t, "use", p, p->shape[0], p->dims > 1 ? p->shape[1] : 0, p->dims > 2 ? p->shape[2] : 0,
+    if (!ls__operation_begin(t, &here, &here)) return NULL;
+    if (!ls__param_fits(t, "param", p, p->shape[0], p->dims > 1 ? p->shape[1] : 0, p->dims > 2 ? p->shape[2] : 0,
                         p->dims > 3 ? p->shape[3] : 0, &here))
         return NULL;
     ls_tensor *y = ls__view(t, p->value, p->dims, p->shape);
-    return y ? ls__tape_record(t, y, &(ls__tape_record_args){ .op = &op_use, .param = { p } }) : NULL;
+    return y ? ls__tape_record(t, y, &(ls__tape_record_args){ .op = &op_param, .param = { p } }) : NULL;
 }
 
 static ls_status reshape_back(ls_tape *t, ls__node *n)
 {
     return ls__grad_share(t, n->in[0], n->out->grad);
 }
-static const ls__op op_reshape = { "reshape", reshape_back };
+static const ls__operation op_reshape = { "reshape", reshape_back };
 
 ls_tensor *ls_reshape(ls_tape *t, ls_tensor *x, int dims, const int64_t *shape)
 {
-    if (!ls__begin(t, x, x)) return NULL;
+    if (!ls__operation_begin(t, x, x)) return NULL;
     ls_tensor *y = ls__view(t, x->data, dims, shape);
     if (!y) return NULL;
     if (ls_tensor_count(x) != ls_tensor_count(y))
-        return ls__misfit(t, "reshape", "input", x->dims, x->shape, "shape", dims, shape, "the counts differ");
+        return ls__shape_error(t, "reshape", "input", x->dims, x->shape, "shape", dims, shape, "the counts differ");
     y->memory = x->memory;
     if (y->memory) y->memory->refs++;
     return ls__tape_record(t, y, &(ls__tape_record_args){ .op = &op_reshape, .in = { x } });
@@ -85,20 +79,20 @@ static ls_status activate_back(ls_tape *t, ls__node *n)
     bool add;
     float *dx = ls__grad(t, x, &add);
     if (!dx) return t->status;
-    FOR_PIECES(t, count)
-    ls__nn_kernels_best()->activate_back[s->activation](dx + i, dy + i, x->data + i, PIECE_LENGTH(count, i), add);
+    FOR_CHUNKS(t, count)
+    ls__nn_kernels_best()->activate_back[s->activation](dx + i, dy + i, x->data + i, CHUNK_LENGTH(count, i), add);
     return LS_OK;
 }
-static const ls__op op_activate = { "activate", activate_back };
+static const ls__operation op_activate = { "activate", activate_back };
 
 ls_tensor *ls_activate(ls_tape *t, ls_tensor *x, ls_activation activation)
 {
-    if (!ls__begin(t, x, x)) return NULL;
+    if (!ls__operation_begin(t, x, x)) return NULL;
     ls_tensor *y = ls__result(t, x->dims, x->shape);
     if (!y) return NULL;
     int64_t count = ls_tensor_count(x);
-    FOR_PIECES(t, count)
-    ls__nn_kernels_best()->activate[activation](y->data + i, x->data + i, PIECE_LENGTH(count, i));
+    FOR_CHUNKS(t, count)
+    ls__nn_kernels_best()->activate[activation](y->data + i, x->data + i, CHUNK_LENGTH(count, i));
     activate s = { activation };
     return ls__tape_record(
         t, y, &(ls__tape_record_args){ .op = &op_activate, .in = { x }, .state = &s, .state_bytes = sizeof s });
@@ -109,18 +103,19 @@ static ls_status add_back(ls_tape *t, ls__node *n)
     ls_status status = ls__grad_share(t, n->in[0], n->out->grad);
     return status ? status : ls__grad_share(t, n->in[1], n->out->grad);
 }
-static const ls__op op_add = { "add", add_back };
+static const ls__operation op_add = { "add", add_back };
 
 ls_tensor *ls_add(ls_tape *t, ls_tensor *a, ls_tensor *b)
 {
-    if (!ls__begin(t, a, b)) return NULL;
+    if (!ls__operation_begin(t, a, b)) return NULL;
     if (!ls__same_shape(a, b))
-        return ls__misfit(t, "add", "first", a->dims, a->shape, "second", b->dims, b->shape, "both must be the same");
+        return ls__shape_error(t, "add", "first", a->dims, a->shape, "second", b->dims, b->shape,
+                               "both must be the same");
     ls_tensor *y = ls__result(t, a->dims, a->shape);
     if (!y) return NULL;
     int64_t count = ls_tensor_count(y);
-    FOR_PIECES(t, count)
-    ls__nn_kernels_best()->add(y->data + i, a->data + i, b->data + i, PIECE_LENGTH(count, i));
+    FOR_CHUNKS(t, count)
+    ls__nn_kernels_best()->add(y->data + i, a->data + i, b->data + i, CHUNK_LENGTH(count, i));
     return ls__tape_record(t, y, &(ls__tape_record_args){ .op = &op_add, .in = { a, b } });
 }
 
@@ -133,23 +128,24 @@ static ls_status mul_back(ls_tape *t, ls__node *n)
         bool add;
         float *dx = ls__grad(t, n->in[side], &add);
         if (!dx) continue;
-        FOR_PIECES(t, count)
-        ls__nn_kernels_best()->mul(dx + i, dy + i, other + i, PIECE_LENGTH(count, i), add);
+        FOR_CHUNKS(t, count)
+        ls__nn_kernels_best()->mul(dx + i, dy + i, other + i, CHUNK_LENGTH(count, i), add);
     }
     return t->status;
 }
-static const ls__op op_mul = { "mul", mul_back };
+static const ls__operation op_mul = { "mul", mul_back };
 
 ls_tensor *ls_mul(ls_tape *t, ls_tensor *a, ls_tensor *b)
 {
-    if (!ls__begin(t, a, b)) return NULL;
+    if (!ls__operation_begin(t, a, b)) return NULL;
     if (!ls__same_shape(a, b))
-        return ls__misfit(t, "mul", "first", a->dims, a->shape, "second", b->dims, b->shape, "both must be the same");
+        return ls__shape_error(t, "mul", "first", a->dims, a->shape, "second", b->dims, b->shape,
+                               "both must be the same");
     ls_tensor *y = ls__result(t, a->dims, a->shape);
     if (!y) return NULL;
     int64_t count = ls_tensor_count(y);
-    FOR_PIECES(t, count)
-    ls__nn_kernels_best()->mul(y->data + i, a->data + i, b->data + i, PIECE_LENGTH(count, i), false);
+    FOR_CHUNKS(t, count)
+    ls__nn_kernels_best()->mul(y->data + i, a->data + i, b->data + i, CHUNK_LENGTH(count, i), false);
     return ls__tape_record(t, y, &(ls__tape_record_args){ .op = &op_mul, .in = { a, b } });
 }
 
@@ -166,25 +162,25 @@ static ls_status scale_back(ls_tape *t, ls__node *n)
     float *dx = ls__grad(t, n->in[0], &add);
     if (!dx) return t->status;
     const ls__nn_kernels *k = ls__nn_kernels_best();
-    FOR_PIECES(t, count)
+    FOR_CHUNKS(t, count)
     {
         if (add)
-            k->axpy(dx + i, s->factor, dy + i, PIECE_LENGTH(count, i));
+            k->axpy(dx + i, s->factor, dy + i, CHUNK_LENGTH(count, i));
         else
-            k->scale(dx + i, s->factor, dy + i, PIECE_LENGTH(count, i));
+            k->scale(dx + i, s->factor, dy + i, CHUNK_LENGTH(count, i));
     }
     return LS_OK;
 }
-static const ls__op op_scale = { "scale", scale_back };
+static const ls__operation op_scale = { "scale", scale_back };
 
 ls_tensor *ls_scale(ls_tape *t, ls_tensor *x, float factor)
 {
-    if (!ls__begin(t, x, x)) return NULL;
+    if (!ls__operation_begin(t, x, x)) return NULL;
     ls_tensor *y = ls__result(t, x->dims, x->shape);
     if (!y) return NULL;
     int64_t count = ls_tensor_count(y);
-    FOR_PIECES(t, count)
-    ls__nn_kernels_best()->scale(y->data + i, factor, x->data + i, PIECE_LENGTH(count, i));
+    FOR_CHUNKS(t, count)
+    ls__nn_kernels_best()->scale(y->data + i, factor, x->data + i, CHUNK_LENGTH(count, i));
     scaling s = { factor };
     return ls__tape_record(
         t, y, &(ls__tape_record_args){ .op = &op_scale, .in = { x }, .state = &s, .state_bytes = sizeof s });

@@ -49,21 +49,21 @@ static ls_status embedding_back(ls_tape *t, ls__node *n)
     return LS_OK;
 }
 
-static const ls__op op_embedding = { "embedding", embedding_back };
+static const ls__operation op_embedding = { "embedding", embedding_back };
 
 ls_tensor *ls_embedding(ls_tape *t, const int32_t *tokens, int64_t B, int64_t T, ls_param *wte, ls_param *wpe,
                         int64_t first)
 {
     int64_t C = wte->dims == 2 ? wte->shape[1] : 1, V = wte->shape[0];
     ls_tensor here = { .dims = 2, .shape = { B, T } };
-    if (!ls__begin(t, &here, &here)) return NULL;
+    if (!ls__operation_begin(t, &here, &here)) return NULL;
     ls_tensor *y = ls__result(t, 3, (int64_t[]){ B, T, C });
     if (!y) return NULL;
     if (!ls__param_fits(t, "embedding", wte, V, C, 0, 0, &here)) return NULL;
     if (wpe && !ls__param_fits(t, "embedding", wpe, wpe->shape[0], C, 0, 0, y)) return NULL;
     if (wpe && (first < 0 || first + T > wpe->shape[0]))
-        return ls__misfit(t, "embedding", "tokens", 2, here.shape, wpe->name, wpe->dims, wpe->shape,
-                          "the sequence is longer than the context");
+        return ls__shape_error(t, "embedding", "tokens", 2, here.shape, wpe->name, wpe->dims, wpe->shape,
+                               "the sequence is longer than the context");
     for (int64_t i = 0; i < B * T; i++)
         if (tokens[i] < 0 || tokens[i] >= V)
             return ls__tape_fail(t, ls__fail(LS_EINVAL,

@@ -1,6 +1,6 @@
-/* Linear layer: activation(of_input(x) w + b) + add, in one sweep over the product's tiles.
+/* Linear layer: activation(input_activation(x) w + b) + add, in one sweep over the product's tiles.
  *
- * Bias, activation and residual are applied to each tile of the product while it is warm, and of_input to x as it is packed,
+ * Bias, activation and residual are applied to each tile of the product while it is warm, and input_activation to x as it is packed,
  * in backward again: the result of an activation that only the next layer reads need not exist, which saves a third of
  * what an MLP moves through memory. Backward turns the gradient of the result into that of x w + b, then computes the
  * two products of the gradient. */
@@ -33,13 +33,13 @@ static void finish_tile(const ls__gemm *g, const ls__tile *tile)
     }
 }
 
-/* Makes A, which is x (transposed or not), of_input(x): on the way if the product can, else in *scratch. */
+/* Makes A, which is x (transposed or not), input_activation(x): on the way if the product can, else in *scratch. */
 static void activate_input(ls_tape *t, const linear *s, const ls_tensor *x, ls__gemm *g, ls__buffer **scratch)
 {
     const ls__nn_kernels *k = ls__nn_kernels_best();
-    if (!s->o.of_input) return;
+    if (!s->o.input_activation) return;
     if (ls__gemm_packs(g)) {
-        g->activate = k->activate[s->o.of_input];
+        g->activate = k->activate[s->o.input_activation];
         return;
     }
     int64_t rows = ls__rows(x), in = ls__cols(x);
@@ -47,11 +47,11 @@ static void activate_input(ls_tape *t, const linear *s, const ls_tensor *x, ls__
     if (!*scratch) return;
     float *to = (*scratch)->data;
 #pragma omp parallel for num_threads(t->threads) schedule(static) if (rows * in > LS__WORTH_THREADS)
-    for (int64_t r = 0; r < rows; r++) k->activate[s->o.of_input](to + r * in, x->data + r * in, (size_t)in);
+    for (int64_t r = 0; r < rows; r++) k->activate[s->o.input_activation](to + r * in, x->data + r * in, (size_t)in);
     g->a = to;
 }
 
-/* A piece of the gradient of of_input(x) becomes that of x, in place. */
+/* A tile of the gradient of input_activation(x) becomes that of x, in place. */
 static void finish_input(const ls__gemm *g, const ls__tile *tile)
 {
     const finish_args *a = g->user;
@@ -70,8 +70,8 @@ static void input_back(ls_tape *t, const ls__node *n, const float *dy, int64_t o
     bool add;
     float *dx = ls__grad(t, x, &add);
     if (!dx) return;
-    finish_args f = { ls__nn_kernels_best(), s->o.of_input, NULL, x->data, dx, add };
-    ls__buffer *apart = s->o.of_input && add ? ls__buffer_take(t, (size_t)(rows * in)) : NULL;
+    finish_args f = { ls__nn_kernels_best(), s->o.input_activation, NULL, x->data, dx, add };
+    ls__buffer *apart = s->o.input_activation && add ? ls__buffer_take(t, (size_t)(rows * in)) : NULL;
     if (t->status) return;
     ls__gemm g = { .m = rows,
                    .n = in,
@@ -79,14 +79,14 @@ static void input_back(ls_tape *t, const ls__node *n, const float *dy, int64_t o
                    .a = dy,
                    .lda = out,
                    .b = n->param[1]->value,
-                   .ldb = s->o.out_in ? in : out,
-                   .b_trans = !s->o.out_in,
+                   .ldb = s->o.transposed ? in : out,
+                   .b_trans = !s->o.transposed,
                    .c = apart ? apart->data : dx,
                    .ldc = in,
                    .add = add && !apart,
-                   .finish = s->o.of_input ? finish_input : NULL,
+                   .finish = s->o.input_activation ? finish_input : NULL,
                    .user = &f,
-                   .reads = s->o.of_input ? x->data : NULL };
+                   .reads = s->o.input_activation ? x->data : NULL };
     ls__gemm_run(&g, 1, t->threads, t->workspace, &t->tick);
     ls__buffer_drop(t, apart);
 }
@@ -109,14 +109,14 @@ static void weight_back(ls_tape *t, const ls__node *n, const float *dy, int64_t 
                    .b = dy,
                    .ldb = out,
                    .c = dw,
-                   .ldc = s->o.out_in ? in : out,
+                   .ldc = s->o.transposed ? in : out,
                    .add = add };
     ls__buffer *scratch = NULL;
-    g.library = s->o.out_in; /* then x is the product's B, which is not activated on the way */
+    g.library = s->o.transposed; /* then x is the product's B, which is not activated on the way */
     activate_input(t, s, x, &g, &scratch);
     g.library = false;
     if (t->status) return;
-    if (s->o.out_in) {
+    if (s->o.transposed) {
         const float *input = g.a;
         g.m = out, g.a = dy, g.lda = out;
         g.n = in, g.b = input, g.ldb = in;
@@ -156,7 +156,7 @@ static ls_status linear_back(ls_tape *t, ls__node *n)
     return t->status;
 }
 
-static void linear_remake(ls_tape *t, const ls__node *n)
+static void linear_recompute(ls_tape *t, const ls__node *n)
 {
     const linear *s = n->state;
     const ls__nn_kernels *k = ls__nn_kernels_best();
@@ -167,17 +167,18 @@ static void linear_remake(ls_tape *t, const ls__node *n)
         k->activate[s->o.activation](y + r * out, s->before->data + r * out, (size_t)out);
 }
 
-static const ls__op op_linear = { "linear", linear_back };
+static const ls__operation op_linear = { "linear", linear_back };
 
 ls_tensor *ls_linear(ls_tape *t, ls_tensor *x, ls_param *w, ls_param *b, const ls_linear_options *options)
 {
-    if (!ls__begin(t, x, x)) return NULL;
+    if (!ls__operation_begin(t, x, x)) return NULL;
     linear s = { .o = options ? *options : (ls_linear_options){ 0 } };
-    int64_t in = ls__cols(x), rows = ls__rows(x), out = w->dims == 2 ? w->shape[s.o.out_in ? 0 : 1] : 1;
-    if (!ls__param_fits(t, "linear", w, s.o.out_in ? out : in, s.o.out_in ? in : out, 0, 0, x)) return NULL;
+    int64_t in = ls__cols(x), rows = ls__rows(x), out = w->dims == 2 ? w->shape[s.o.transposed ? 0 : 1] : 1;
+    if (!ls__param_fits(t, "linear", w, s.o.transposed ? out : in, s.o.transposed ? in : out, 0, 0, x)) return NULL;
     if (b && !ls__param_fits(t, "linear", b, out, 0, 0, 0, x)) return NULL;
     if (in > INT32_MAX || out > INT32_MAX || rows > INT32_MAX)
-        return ls__misfit(t, "linear", "input", x->dims, x->shape, w->name, w->dims, w->shape, "sizes end at 2^31");
+        return ls__shape_error(t, "linear", "input", x->dims, x->shape, w->name, w->dims, w->shape,
+                               "sizes end at 2^31");
 
     int64_t shape[LS_MAX_DIMS];
     for (int i = 0; i < x->dims; i++) shape[i] = x->shape[i];
@@ -185,8 +186,8 @@ ls_tensor *ls_linear(ls_tape *t, ls_tensor *x, ls_param *w, ls_param *b, const l
     ls_tensor *y = ls__result(t, x->dims, shape);
     if (!y) return NULL;
     if (s.o.add && !ls__same_shape(y, s.o.add))
-        return ls__misfit(t, "linear", "result", y->dims, y->shape, "add", s.o.add->dims, s.o.add->shape,
-                          "both must be the same");
+        return ls__shape_error(t, "linear", "result", y->dims, y->shape, "add", s.o.add->dims, s.o.add->shape,
+                               "both must be the same");
     double flops = 2.0 * (double)rows * (double)in * (double)out;
     ls__tape_record_args record = { .op = &op_linear,
                                     .in = { x, s.o.add },
@@ -195,7 +196,7 @@ ls_tensor *ls_linear(ls_tape *t, ls_tensor *x, ls_param *w, ls_param *b, const l
                                     .state_bytes = sizeof s,
                                     .flops = flops,
                                     .back_flops = flops * ((x->needs_grad ? 1 : 0) + (w->grad ? 1 : 0)) };
-    if (s.o.activation && !s.o.add) record.remake = linear_remake; /* it follows from what is kept */
+    if (s.o.activation && !s.o.add) record.recompute = linear_recompute; /* it follows from what is kept */
     if (s.o.activation && ls__tape_will_record(t, &record)) {
         s.before = ls__buffer_take(t, (size_t)(rows * out));
         if (!s.before) return NULL;
@@ -208,8 +209,8 @@ ls_tensor *ls_linear(ls_tape *t, ls_tensor *x, ls_param *w, ls_param *b, const l
                    .a = x->data,
                    .lda = in,
                    .b = w->value,
-                   .ldb = s.o.out_in ? in : out,
-                   .b_trans = s.o.out_in,
+                   .ldb = s.o.transposed ? in : out,
+                   .b_trans = s.o.transposed,
                    .c = s.before ? s.before->data : y->data,
                    .ldc = out,
                    .finish = b || s.o.activation || s.o.add ? finish_tile : NULL,

@@ -46,7 +46,7 @@ static ls_status head_back(ls_tape *t, ls__node *n)
     ls__buffer_drop(t, s->dx);
     return status;
 }
-static const ls__op op_head = { "linear_cross_entropy", head_back };
+static const ls__operation op_head = { "linear_cross_entropy", head_back };
 
 static void softmax_rows(ls_tape *t, const chunk *c, const ls_cross_entropy_options *o)
 {
@@ -114,7 +114,7 @@ static int64_t chunk_rows(int64_t rows, int64_t V)
 
 ls_tensor *ls_linear_cross_entropy(ls_tape *t, ls_tensor *x, ls_param *w, const ls_cross_entropy_options *o)
 {
-    if (!ls__begin(t, x, x)) return NULL;
+    if (!ls__operation_begin(t, x, x)) return NULL;
     int64_t rows = ls__rows(x), C = ls__cols(x), V = w->shape[0], each = chunk_rows(rows, V);
     chunk c = { .C = C, .V = V };
     if (!ls__param_fits(t, op_head.name, w, V, C, 0, 0, x)) return NULL;
@@ -130,11 +130,12 @@ ls_tensor *ls_linear_cross_entropy(ls_tape *t, ls_tensor *x, ls_param *w, const 
     if (ls__tape_will_record(t, &record)) record.flops *= 1 + (x->needs_grad ? 1 : 0) + (w->grad ? 1 : 0);
     if (ls__tape_will_record(t, &record) && x->needs_grad) s.dx = ls__buffer_take_own(t, (size_t)(rows * C));
     size_t large = (size_t)(each * V), little = (size_t)(rows + each + (MAX_PARTS + 1) * each * C);
-    float *lent = ls__lent_rest(t, large + little);
-    ls__buffer *logits = lent ? NULL : ls__buffer_take(t, large), *small = lent ? NULL : ls__buffer_take(t, little);
+    float *aliased = ls__alias_rest(t, large + little);
+    ls__buffer *logits = aliased ? NULL : ls__buffer_take(t, large),
+               *small = aliased ? NULL : ls__buffer_take(t, little);
     if (t->status) return NULL;
-    c.logits = lent ? lent : logits->data;
-    c.losses = lent ? lent + large : small->data;
+    c.logits = aliased ? aliased : logits->data;
+    c.losses = aliased ? aliased + large : small->data;
     c.factors = c.losses + rows;
     c.scaled = c.factors + each;
     c.parts = c.scaled + each * C;

@@ -65,17 +65,18 @@ static void norm_rows(ls_tape *t, const norm *s, const ls_tensor *x, const ls_pa
     }
 }
 
-static void norm_remake(ls_tape *t, const ls__node *n)
+static void norm_recompute(ls_tape *t, const ls__node *n)
 {
     norm_rows(t, n->state, n->in[0], n->param[1], n->param[0], n->out->data);
 }
 
-static const ls__op op_layer_norm = { "layer_norm", norm_back };
-static const ls__op op_rms_norm = { "rms_norm", norm_back };
+static const ls__operation op_layer_norm = { "layer_norm", norm_back };
+static const ls__operation op_rms_norm = { "rms_norm", norm_back };
 
-static ls_tensor *norm_forward(ls_tape *t, const ls__op *op, ls_tensor *x, ls_param *weight, ls_param *bias, float eps)
+static ls_tensor *norm_forward(ls_tape *t, const ls__operation *op, ls_tensor *x, ls_param *weight, ls_param *bias,
+                               float eps)
 {
-    if (!ls__begin(t, x, x)) return NULL;
+    if (!ls__operation_begin(t, x, x)) return NULL;
     int64_t rows = ls__rows(x), C = ls__cols(x);
     if (!ls__param_fits(t, op->name, weight, C, 0, 0, 0, x)) return NULL;
     if (bias && !ls__param_fits(t, op->name, bias, C, 0, 0, 0, x)) return NULL;
@@ -89,7 +90,7 @@ static ls_tensor *norm_forward(ls_tape *t, const ls__op *op, ls_tensor *x, ls_pa
                                                     .param = { bias, weight },
                                                     .state = &s,
                                                     .state_bytes = sizeof s,
-                                                    .remake = norm_remake });
+                                                    .recompute = norm_recompute });
 }
 
 ls_tensor *ls_layer_norm(ls_tape *t, ls_tensor *x, ls_param *weight, ls_param *bias, float eps)

@@ -68,15 +68,15 @@ static ls_status pool_back(ls_tape *t, ls__node *n)
     return LS_OK;
 }
 
-static const ls__op op_max_pool = { "max_pool2d", pool_back }, op_avg_pool = { "avg_pool2d", pool_back };
+static const ls__operation op_max_pool = { "max_pool2d", pool_back }, op_avg_pool = { "avg_pool2d", pool_back };
 
-static ls_tensor *pool_forward(ls_tape *t, const ls__op *op, ls_tensor *x, int size, int stride)
+static ls_tensor *pool_forward(ls_tape *t, const ls__operation *op, ls_tensor *x, int size, int stride)
 {
-    if (!ls__begin(t, x, x)) return NULL;
+    if (!ls__operation_begin(t, x, x)) return NULL;
     bool takes_max = op == &op_max_pool;
     if (x->dims != 4 || size < 1 || stride < 1 || x->shape[2] < size || x->shape[3] < size)
-        return ls__misfit(t, op->name, "input", x->dims, x->shape, "window and stride", 2, (int64_t[]){ size, stride },
-                          "the input must be (B, C, H, W) and hold a window");
+        return ls__shape_error(t, op->name, "input", x->dims, x->shape, "window and stride", 2,
+                               (int64_t[]){ size, stride }, "the input must be (B, C, H, W) and hold a window");
     pool s = {
         .planes = x->shape[0] * x->shape[1], .H = x->shape[2], .W = x->shape[3], .size = size, .stride = stride
     };
@@ -124,11 +124,11 @@ static ls_status global_back(ls_tape *t, ls__node *n)
     return LS_OK;
 }
 
-static const ls__op op_global_pool = { "global_avg_pool2d", global_back };
+static const ls__operation op_global_pool = { "global_avg_pool2d", global_back };
 
 ls_tensor *ls_global_avg_pool2d(ls_tape *t, ls_tensor *x)
 {
-    if (!ls__begin(t, x, x)) return NULL;
+    if (!ls__operation_begin(t, x, x)) return NULL;
     char text[LS__SHAPE_TEXT];
     if (x->dims != 4)
         return ls__tape_fail(t, ls__fail(LS_EINVAL, "global_avg_pool2d: input %s is not (B, C, H, W)",

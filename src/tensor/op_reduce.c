@@ -1,9 +1,9 @@
-/* Sum and mean over all elements. Pieces of a fixed length are summed by the threads, their sums in order in double. */
+/* Sum and mean over all elements. Chunks of a fixed length are summed by the threads, their sums in order in double. */
 #include "tensor/tape.h"
 
 #include "tensor/rows.h"
 
-enum { PIECE = 4096 };
+enum { CHUNK = 4096 };
 
 typedef struct reduction {
     float factor; /* 1 for the sum, 1/count for the mean */
@@ -22,20 +22,20 @@ static ls_status reduce_back(ls_tape *t, ls__node *n)
     return LS_OK;
 }
 
-static const ls__op op_sum = { "sum", reduce_back }, op_mean = { "mean", reduce_back };
+static const ls__operation op_sum = { "sum", reduce_back }, op_mean = { "mean", reduce_back };
 
-static ls_tensor *reduce(ls_tape *t, const ls__op *op, ls_tensor *x)
+static ls_tensor *reduce(ls_tape *t, const ls__operation *op, ls_tensor *x)
 {
-    if (!ls__begin(t, x, x)) return NULL;
-    int64_t count = ls_tensor_count(x), pieces = (count + PIECE - 1) / PIECE;
+    if (!ls__operation_begin(t, x, x)) return NULL;
+    int64_t count = ls_tensor_count(x), chunks = (count + CHUNK - 1) / CHUNK;
     ls_tensor *y = ls__result(t, 1, (int64_t[]){ 1 });
-    ls__buffer *sums = ls__buffer_take(t, (size_t)pieces);
+    ls__buffer *sums = ls__buffer_take(t, (size_t)chunks);
     if (t->status) return NULL;
 #pragma omp parallel for num_threads(t->threads) schedule(static) if (count > LS__WORTH_THREADS)
-    for (int64_t i = 0; i < pieces; i++)
-        sums->data[i] = ls__nn_kernels_best()->sum(x->data + i * PIECE, (size_t)ls__min(PIECE, count - i * PIECE));
+    for (int64_t i = 0; i < chunks; i++)
+        sums->data[i] = ls__nn_kernels_best()->sum(x->data + i * CHUNK, (size_t)ls__min(CHUNK, count - i * CHUNK));
     double sum = 0;
-    for (int64_t i = 0; i < pieces; i++) sum += sums->data[i];
+    for (int64_t i = 0; i < chunks; i++) sum += sums->data[i];
     ls__buffer_drop(t, sums);
     reduction s = { op == &op_mean ? 1.0f / (float)count : 1.0f };
     y->data[0] = (float)(op == &op_mean ? sum / (double)count : sum);

@@ -7,10 +7,10 @@ void ls__fold_blocks(const ls_tape *t, float *out, bool add, const float *partia
                      int64_t cols)
 {
     const ls__nn_kernels *k = ls__nn_kernels_best();
-    enum { PIECE = 256 };
+    enum { CHUNK = 256 };
 #pragma omp parallel for num_threads(t->threads) schedule(static) if (blocks * cols > LS__WORTH_THREADS)
-    for (int64_t c = 0; c < cols; c += PIECE) {
-        size_t n = (size_t)ls__min(PIECE, cols - c);
+    for (int64_t c = 0; c < cols; c += CHUNK) {
+        size_t n = (size_t)ls__min(CHUNK, cols - c);
         if (!add) memcpy(out + c, partial + c, n * sizeof *out);
         for (int64_t b = add ? 0 : 1; b < blocks; b++) k->add(out + c, out + c, partial + b * stride + c, n);
     }

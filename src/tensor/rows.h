@@ -3,6 +3,7 @@
 #define LS_TENSOR_ROWS_H
 
 #include "tensor/tape.h"
+#include "base/arith.h"
 #include "kern/nn.h"
 
 /* Rows whose contributions are summed one after the other. The blocks' sums are then added in order. */
@@ -13,10 +14,6 @@ enum { LS__WORTH_THREADS = 1 << 14 };
 static inline int64_t ls__row_blocks(int64_t rows)
 {
     return (rows + LS__ROW_BLOCK - 1) / LS__ROW_BLOCK;
-}
-static inline int64_t ls__min(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
 }
 
 /* out[c] = (add: out[c] +) the sum of partial[b * stride + c] over the blocks b. */

@@ -1,13 +1,13 @@
-/* The tape: passes, memory within a pass, and the walk back. See tape.h.
+/* The tape: passes, memory within a pass, and backward. See tape.h.
  *
- * Nodes are a list in the arena, walked from the last to the first, so whatever reads a result has been walked before
- * the operation that made it. That gives the two lifetimes that matter: after a node's backward, the gradient of its
- * result is dead, and so is the result itself. Both go to the free list at once, and the next gradient takes them: a
- * backward needs little memory beyond what forward took, and that which it needs is warm.
+ * Nodes are a list in the arena. Backward visits them from the last to the first, so all readers of a result are visited
+ * before the operation that computed it. After a node's backward, its result and the gradient of its result are dead. Both go
+ * to the free list at once and are reused by the next gradient, so backward needs little memory beyond that of forward, and
+ * this memory is in the cache.
  *
- * A parameter counts its uses while they are recorded. Each walked node takes its uses off; at zero no contribution can
- * come any more, nor will the weight be read, and the hook fires. The walk's order is the recording's order backwards,
- * so hooks come in the same order in every pass. */
+ * A parameter counts its uses while they are recorded. Each visited node subtracts its uses. At zero, no contribution can come
+ * and the weight will not be read again, so the hook is called. The order of backward is the reverse of the recorded order, so
+ * hooks are called in the same order in every pass. */
 #include "tensor/tape.h"
 
 #include <omp.h>
@@ -22,7 +22,7 @@ ls_status ls_tape_open(ls_tape **out, const ls_tape_options *options)
     *out = NULL;
     ls_tape_options o = options ? *options : (ls_tape_options){ 0 };
     if (o.threads < 0 || o.threads > 4096)
-        return ls__fail(LS_EINVAL, "tape: %d threads; 0 means OpenMP's default", o.threads);
+        return ls__fail(LS_EINVAL, "tape: threads is %d; it must be from 0 (OpenMP's default) to 4096", o.threads);
     ls_tape *t = calloc(1, sizeof *t);
     if (!t) return ls__fail(LS_ENOMEM, "tape: out of memory");
     size_t limit = o.memory_limit;
@@ -57,29 +57,24 @@ void ls_tape_on_ready(ls_tape *t, ls_ready_fn fn, void *user)
     t->ready_user = user;
 }
 
-void ls_tape_on_tick(ls_tape *t, ls_tick_fn fn, void *user)
+void ls__tape_on_tick(ls_tape *t, ls__tick_fn fn, void *user)
 {
     t->tick = (ls__tick){ fn, user };
 }
 
-void ls_tape_on_used(ls_tape *t, ls_used_fn fn, void *user)
+void ls__tape_on_used(ls_tape *t, ls__used_fn fn, void *user)
 {
     t->used = fn;
     t->used_user = user;
 }
 
-void ls_tape_on_profile(ls_tape *t, ls_profile_fn fn, void *user)
+void ls__tape_on_profile(ls_tape *t, ls__op_cost_fn fn, void *user)
 {
     t->profile = fn;
     t->profile_user = user;
 }
 
-int ls_tape_threads(const ls_tape *t)
-{
-    return t->threads;
-}
-
-size_t ls_tape_peak(const ls_tape *t)
+size_t ls__tape_peak(const ls_tape *t)
 {
     return t->arena.peak;
 }
@@ -109,8 +104,8 @@ const char *ls__shape_text(char text[LS__SHAPE_TEXT], int dims, const int64_t *s
     return text;
 }
 
-ls_tensor *ls__misfit(ls_tape *t, const char *op, const char *a_name, int a_dims, const int64_t *a_shape,
-                      const char *b_name, int b_dims, const int64_t *b_shape, const char *why)
+ls_tensor *ls__shape_error(ls_tape *t, const char *op, const char *a_name, int a_dims, const int64_t *a_shape,
+                           const char *b_name, int b_dims, const int64_t *b_shape, const char *why)
 {
     char a[LS__SHAPE_TEXT], b[LS__SHAPE_TEXT];
     return ls__tape_fail(t,
@@ -133,19 +128,19 @@ bool ls__param_fits(ls_tape *t, const char *op, const ls_param *p, int64_t s0, i
     char expected[LS__SHAPE_TEXT + 16];
     snprintf(expected, sizeof expected, "expected ");
     ls__shape_text(expected + strlen(expected), dims, want);
-    ls__misfit(t, op, "input", x->dims, x->shape, p->name, p->dims, p->shape, expected);
+    ls__shape_error(t, op, "input", x->dims, x->shape, p->name, p->dims, p->shape, expected);
     return false;
 }
 
-bool ls__begin(ls_tape *t, const ls_tensor *a, const ls_tensor *b)
+bool ls__operation_begin(ls_tape *t, const ls_tensor *a, const ls_tensor *b)
 {
     if (t->status) return false;
     if (!t->open) {
-        ls__tape_fail(t, ls__fail(LS_ESTATE, "tape: an operation outside of a pass; call ls_tape_begin() first"));
+        ls__tape_fail(t, ls__fail(LS_ESTATE, "tape: operation outside of a pass; call ls_tape_begin() first"));
         return false;
     }
     if (!a || !b) {
-        ls__tape_fail(t, ls__fail(LS_EINVAL, "tape: an operation's input is NULL, and no operation had failed"));
+        ls__tape_fail(t, ls__fail(LS_EINVAL, "tape: an operation's input is NULL, although no operation failed"));
         return false;
     }
     if (t->profile) {
@@ -161,14 +156,14 @@ static ls__buffer *take(ls_tape *t, size_t count, bool own)
 {
     size_t bytes;
     if (__builtin_mul_overflow(count, sizeof(float), &bytes) || bytes > SIZE_MAX / 2) {
-        ls__tape_fail(t, ls__fail(LS_ENOMEM, "tape: a tensor of %zu elements is impossible", count));
+        ls__tape_fail(t, ls__fail(LS_ENOMEM, "tape: a tensor of %zu elements is too large", count));
         return NULL;
     }
-    /* The best fit; of equal ones the first. What forward takes is kept for long, and must not waste much. */
+    /* The best fit; of equal ones the first. Buffers of forward live long, so they must not waste much. */
     size_t most = t->open ? bytes + bytes / 8 : 2 * bytes;
     ls__buffer **best = NULL;
     for (ls__buffer **at = &t->free_list; *at; at = &(*at)->next)
-        if ((*at)->bytes >= bytes && (*at)->bytes <= most && !(own && (*at)->lent) &&
+        if ((*at)->bytes >= bytes && (*at)->bytes <= most && !(own && (*at)->aliased) &&
             (!best || (*at)->bytes < (*best)->bytes))
             best = at;
     if (best) {
@@ -178,13 +173,13 @@ static ls__buffer *take(ls_tape *t, size_t count, bool own)
         return found;
     }
     ls__buffer *b = ls__arena_take(&t->arena, sizeof *b);
-    float *lent = own ? NULL : ls__lent_take(t, count), *data = lent;
-    if (b && !lent) data = ls__arena_take(&t->arena, bytes ? bytes : 1);
+    float *aliased = own ? NULL : ls__alias_take(t, count), *data = aliased;
+    if (b && !aliased) data = ls__arena_take(&t->arena, bytes ? bytes : 1);
     if (!b || !data) {
         ls__tape_fail(t, LS_ENOMEM);
         return NULL;
     }
-    *b = (ls__buffer){ .data = data, .bytes = bytes, .refs = 1, .lent = lent != NULL };
+    *b = (ls__buffer){ .data = data, .bytes = bytes, .refs = 1, .aliased = aliased != NULL };
     return b;
 }
 
@@ -200,7 +195,7 @@ ls__buffer *ls__buffer_take_own(ls_tape *t, size_t count)
 
 void ls__buffer_drop(ls_tape *t, ls__buffer *b)
 {
-    if (!b || --b->refs || (b->lent && !t->open)) return;
+    if (!b || --b->refs || (b->aliased && !t->open)) return;
     b->next = t->free_list;
     t->free_list = b;
 }
@@ -212,7 +207,7 @@ int64_t ls_tensor_count(const ls_tensor *x)
     return n;
 }
 
-/* A tensor's header; fails for shapes whose product is no size. */
+/* A tensor without memory; fails for shapes whose product is not a valid size. */
 static ls_tensor *new_header(ls_tape *t, int dims, const int64_t *shape)
 {
     char text[LS__SHAPE_TEXT];
@@ -221,7 +216,7 @@ static ls_tensor *new_header(ls_tape *t, int dims, const int64_t *shape)
     for (int i = 0; i < dims && !bad; i++)
         bad = shape[i] < 1 || __builtin_mul_overflow(count, shape[i], &count) || count > INT64_MAX / 16;
     if (bad)
-        return ls__tape_fail(t, ls__fail(LS_EINVAL, "tape: no tensor can have the shape %s",
+        return ls__tape_fail(t, ls__fail(LS_EINVAL, "tape: invalid shape %s",
                                          ls__shape_text(text, dims > LS_MAX_DIMS ? LS_MAX_DIMS : dims, shape)));
     ls_tensor *x = ls__arena_take(&t->arena, sizeof *x);
     if (!x) return ls__tape_fail(t, LS_ENOMEM);
@@ -233,7 +228,7 @@ static ls_tensor *new_header(ls_tape *t, int dims, const int64_t *shape)
 ls_tensor *ls__view(ls_tape *t, const float *data, int dims, const int64_t *shape)
 {
     ls_tensor *x = new_header(t, dims, shape);
-    if (x) x->data = (float *)(uintptr_t)data; /* never written through: it has no buffer of the tape */
+    if (x) x->data = (float *)(uintptr_t)data; /* never written: it has no buffer of the tape */
     return x;
 }
 
@@ -242,7 +237,7 @@ ls_tensor *ls__result(ls_tape *t, int dims, const int64_t *shape)
     ls_tensor *x = new_header(t, dims, shape);
     if (!x) return NULL;
     int64_t count = ls_tensor_count(x);
-    x->memory = take(t, (size_t)count, count == 1); /* a loss is read after backward, too */
+    x->memory = take(t, (size_t)count, count == 1); /* a loss can be read after backward, too */
     if (!x->memory) return NULL;
     x->data = x->memory->data;
     return x;
@@ -265,7 +260,7 @@ ls_status ls_tape_begin(ls_tape *t, ls_param *params, int n_params, const ls_pas
     t->open = true;
     t->status = LS_OK;
     t->profile_near = NULL;
-    ls__lent_begin(t);
+    ls__alias_begin(t);
     for (int i = 0; i < n_params; i++) {
         ls_param *p = &params[i];
         p->index = i;
@@ -287,7 +282,7 @@ bool ls__tape_will_record(const ls_tape *t, const ls__tape_record_args *args)
     return false;
 }
 
-/* ---- Telling what an operation cost */
+/* ---- Profiling */
 
 static double param_bytes(const ls_param *p)
 {
@@ -296,9 +291,10 @@ static double param_bytes(const ls_param *p)
     return n;
 }
 
-/* Each operand is read and each result written once; backward reads the operands and the result's gradient, and writes a
- * gradient for all that want one. Without an input (an embedding) a parameter's rows are read that fill the result. */
-static double least_bytes(ls_tensor *const *in, ls_param *const *param, const ls_tensor *out, bool backward)
+/* Each operand is read and each result written once; backward reads the operands and the result's gradient, and writes the
+ * gradients that are needed. An operation without inputs (an embedding) reads only as many of a parameter's rows as fill the
+ * result. */
+static double min_bytes(ls_tensor *const *in, ls_param *const *param, const ls_tensor *out, bool backward)
 {
     double result = (double)ls_tensor_count(out) * sizeof(float), sum = result;
     for (int i = 0; i < LS__NODE_INPUTS; i++) {
@@ -315,20 +311,21 @@ static double least_bytes(ls_tensor *const *in, ls_param *const *param, const ls
     return sum;
 }
 
-static void tell(const ls_tape *t, const ls__op *op, ls_tensor *const *in, ls_param *const *param, const ls_param *near,
-                 const ls_tensor *out, bool backward, int64_t begin, size_t used, double flops)
+static void report_cost(const ls_tape *t, const ls__operation *op, ls_tensor *const *in, ls_param *const *param,
+                        const ls_param *near, const ls_tensor *out, bool backward, int64_t begin, size_t used,
+                        double flops)
 {
-    ls_profile e = { .op = op->name, .backward = backward, .dims = out->dims, .flops = flops };
+    ls__op_cost e = { .op = op->name, .backward = backward, .dims = out->dims, .flops = flops };
     e.ns = ls_now() - begin;
     e.param = param[0] ? param[0]->name : param[1] ? param[1]->name : "";
     e.near = near ? near->name : "";
     memcpy(e.shape, out->shape, sizeof e.shape);
-    e.bytes = least_bytes(in, param, out, backward);
+    e.bytes = min_bytes(in, param, out, backward);
     e.memory = t->arena.used - used;
     t->profile(t->profile_user, &e);
 }
 
-static void tell_use(const ls_tape *t, const ls__tape_record_args *args)
+static void report_use(const ls_tape *t, const ls__tape_record_args *args)
 {
     for (int i = 0; i < LS__NODE_PARAMS; i++)
         if (args->param[i] && args->param[i]->dims >= 2) {
@@ -343,19 +340,19 @@ ls_tensor *ls__tape_record(ls_tape *t, ls_tensor *out, const ls__tape_record_arg
     if (t->profile) {
         for (int i = LS__NODE_PARAMS - 1; i >= 0; i--)
             if (args->param[i]) t->profile_near = args->param[i];
-        tell(t, args->op, args->in, args->param, t->profile_near, out, false, t->profile_begin, t->profile_used,
-             args->flops);
+        report_cost(t, args->op, args->in, args->param, t->profile_near, out, false, t->profile_begin, t->profile_used,
+                    args->flops);
     }
     if (!ls__tape_will_record(t, args)) return out;
-    if (t->used) tell_use(t, args);
+    if (t->used) report_use(t, args);
     for (int i = 0; i < LS__NODE_PARAMS; i++)
-        if (args->param[i] && !ls__lent_use(t, args->op->name, args->param[i])) return NULL;
+        if (args->param[i] && !ls__alias_check(t, args->op->name, args->param[i])) return NULL;
     ls__node *n = ls__arena_take(&t->arena, sizeof *n);
     void *state = args->state_bytes ? ls__arena_take(&t->arena, args->state_bytes) : NULL;
     if (!n || (args->state_bytes && !state)) return ls__tape_fail(t, LS_ENOMEM);
     *n = (ls__node){ .before = t->last, .op = args->op, .out = out, .state = state, .back_flops = args->back_flops };
     n->near = t->profile_near;
-    n->remake = args->remake;
+    n->recompute = args->recompute;
     if (state) memcpy(state, args->state, args->state_bytes);
     memcpy(n->in, args->in, sizeof n->in);
     memcpy(n->param, args->param, sizeof n->param);
@@ -364,13 +361,13 @@ ls_tensor *ls__tape_record(ls_tape *t, ls_tensor *out, const ls__tape_record_arg
     out->needs_grad = true;
     out->maker = n;
     t->last = n;
-    ls__lent_advance(t);
+    ls__alias_advance(t);
     return out;
 }
 
 /* ---- Gradients */
 
-/* The gradient's own memory, not shared with another tensor. */
+/* The gradient in memory that is not shared with another tensor. */
 static float *own_grad(ls_tape *t, ls_tensor *x)
 {
     if (x->grad->refs == 1) return x->grad->data;
@@ -417,29 +414,29 @@ float *ls__param_grad(ls_tape *t, ls_param *p, bool *add)
     return p->grad;
 }
 
-/* ---- Forgetting */
+/* ---- Recomputation */
 
-void ls_forget(ls_tape *t, ls_tensor *x)
+void ls_recompute(ls_tape *t, ls_tensor *x)
 {
-    if (!x || !x->maker || !x->maker->remake || !x->memory || x->memory->refs != 1) return;
+    if (!x || !x->maker || !x->maker->recompute || !x->memory || x->memory->refs != 1) return;
     ls__buffer_drop(t, x->memory);
     x->memory = NULL;
     x->data = NULL;
 }
 
-static ls_status remember(ls_tape *t, ls_tensor *x)
+static ls_status restore(ls_tape *t, ls_tensor *x)
 {
     if (!x || x->data) return LS_OK;
     x->memory = ls__buffer_take(t, (size_t)ls_tensor_count(x));
     if (!x->memory) return t->status;
     x->data = x->memory->data;
-    x->maker->remake(t, x->maker);
+    x->maker->recompute(t, x->maker);
     return LS_OK;
 }
 
-/* ---- The walk back */
+/* ---- Backward */
 
-static ls_status fire(ls_tape *t, ls_param *p)
+static ls_status call_ready(ls_tape *t, ls_param *p)
 {
     p->ready = true;
     if (!p->written) {
@@ -450,28 +447,28 @@ static ls_status fire(ls_tape *t, ls_param *p)
     return t->ready ? t->ready(t->ready_user, p) : LS_OK;
 }
 
-/* What is lent and free will be written by backward. */
-static void keep_own(ls_tape *t)
+/* Aliased buffers cannot be reused from now on: backward writes gradients there. */
+static void drop_aliased(ls_tape *t)
 {
     for (ls__buffer **at = &t->free_list; *at;)
-        if ((*at)->lent)
+        if ((*at)->aliased)
             *at = (*at)->next;
         else
             at = &(*at)->next;
 }
 
-static ls_status walk_node(ls_tape *t, ls__node *n)
+static ls_status node_backward(ls_tape *t, ls__node *n)
 {
     ls_tensor *out = n->out;
     if (out->grad) {
         size_t used = t->arena.used;
         int64_t begin = t->profile ? ls_now() : 0;
         ls_status status = LS_OK;
-        for (int i = 0; i < LS__NODE_INPUTS && !status; i++) status = remember(t, n->in[i]);
+        for (int i = 0; i < LS__NODE_INPUTS && !status; i++) status = restore(t, n->in[i]);
         if (!status) status = n->op->backward(t, n);
         if (status == LS_OK) status = t->status;
         if (status) return status;
-        if (t->profile) tell(t, n->op, n->in, n->param, n->near, out, true, begin, used, n->back_flops);
+        if (t->profile) report_cost(t, n->op, n->in, n->param, n->near, out, true, begin, used, n->back_flops);
         ls__buffer_drop(t, out->grad);
         out->grad = NULL;
     }
@@ -482,7 +479,7 @@ static ls_status walk_node(ls_tape *t, ls__node *n)
     for (int i = 0; i < LS__NODE_PARAMS; i++) {
         ls_param *p = n->param[i];
         if (!p || --p->pending || !p->grad) continue;
-        ls_status status = fire(t, p);
+        ls_status status = call_ready(t, p);
         if (status) return status;
     }
     return LS_OK;
@@ -495,21 +492,21 @@ ls_status ls_tape_backward(ls_tape *t, ls_tensor *loss)
     char text[LS__SHAPE_TEXT];
     if (!t->open || t->pass.eval)
         return ls__fail(LS_ESTATE, "backward: %s",
-                        t->open ? "this is an eval pass; nothing was recorded"
-                                : "no pass is open; one backward a pass");
+                        t->open ? "this is an eval pass, which records nothing"
+                                : "no pass is open; call it once per pass");
     if (!loss) return ls__fail(LS_EINVAL, "backward: the loss is NULL");
     if (ls_tensor_count(loss) != 1)
-        return ls__fail(LS_EINVAL, "backward: the loss must have one element, this one is %s",
+        return ls__fail(LS_EINVAL, "backward: the loss must have one element, but its shape is %s",
                         ls__shape_text(text, loss->dims, loss->shape));
     t->open = false;
-    keep_own(t);
+    drop_aliased(t);
     t->root = loss;
     bool add;
     float *seed = ls__grad(t, loss, &add);
     if (t->status) return ls_tape_status(t);
     if (seed) *seed = 1;
     for (ls__node *n = t->last; n; n = n->before) {
-        status = walk_node(t, n);
+        status = node_backward(t, n);
         if (status) {
             ls__tape_fail(t, status);
             return status;
@@ -518,7 +515,7 @@ ls_status ls_tape_backward(ls_tape *t, ls_tensor *loss)
     for (int i = 0; i < t->n_params; i++) {
         ls_param *p = &t->params[i];
         if (p->ready || !p->grad) continue;
-        status = fire(t, p);
+        status = call_ready(t, p);
         if (status) return status;
     }
     return LS_OK;

@@ -19,6 +19,7 @@
 #include "comm/apply.h"
 #include "comm/group.h"
 #include "ddp/on_sum.h"
+#include "tensor/hooks.h"
 #include "train/checkpoint.h"
 #include "train/record.h"
 #include "train/training.h"
@@ -180,17 +181,17 @@ static ls_status fill_values(ls_train *t)
     return ls__parallel_agree(t, status);
 }
 
-/* While forward goes on, gradients hold nothing that is needed, but for those of the first parameter (the embedding), which the
+/* During forward, gradients hold nothing that is needed, except for those of the first parameter (the embedding), which the
  * loss writes ahead of backward. The others are used in the order in which they lie, each by one operation. Padding must stay
  * zero, so there must be none. */
-static void lend_gradients(ls_train *t, float *grads)
+static void alias_gradients(ls_train *t, float *grads)
 {
     const ls_place *places;
     size_t n = ls_model_places(t->model, &places);
     bool padded = n < 2;
     for (size_t i = 1; i < n; i++) padded = padded || places[i].offset != places[i - 1].offset + places[i - 1].count;
     size_t end = places[n - 1].offset + places[n - 1].count;
-    if (!padded) ls_tape_lend(t->tape, grads + places[1].offset, end - places[1].offset);
+    if (!padded) ls__tape_alias(t->tape, grads + places[1].offset, end - places[1].offset);
 }
 
 ls_status ls__parallel_open(ls_train *t)
@@ -229,9 +230,9 @@ ls_status ls__parallel_open(ls_train *t)
         if ((status = ls__ddp_on_sum(p->ddp, norm_of_sums, t))) return status;
     }
     ls_tape_on_ready(t->tape, on_ready, t);
-    ls_tape_on_tick(t->tape, on_tick, t);
-    ls_tape_on_used(t->tape, on_used, t);
-    lend_gradients(t, grads);
+    ls__tape_on_tick(t->tape, on_tick, t);
+    ls__tape_on_used(t->tape, on_used, t);
+    alias_gradients(t, grads);
     return fill_values(t);
 }
 

@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 #include "base/file.h"
 #include "base/status.h"
+#include "tensor/hooks.h"
 #include "train/training.h"
 
 /* An operation at one place of the model, one way. */
@@ -35,14 +36,14 @@ struct ls__profile {
     char *path;
 };
 
-static bool is_row(const row *r, const ls_profile *e)
+static bool is_row(const row *r, const ls__op_cost *e)
 {
     return r->op == e->op && r->param == e->param && r->near == e->near && r->backward == e->backward &&
            r->dims == e->dims && !memcmp(r->shape, e->shape, (size_t)e->dims * sizeof *e->shape);
 }
 
 /* A row for e, new if there is none; NULL when memory ends. */
-static row *find_row(ls__profile *p, const ls_profile *e)
+static row *find_row(ls__profile *p, const ls__op_cost *e)
 {
     for (size_t i = 0; i < p->count; i++) {
         size_t at = (p->next + i) % p->count;
@@ -78,7 +79,7 @@ static void record_operation(ls__profile *p, row *r, int64_t ns)
     ls_record_event(p->record, 0, LS_EVENT_OPERATION, (uint64_t)r->name << 1 | r->backward, (uint64_t)ns);
 }
 
-static void add(void *user, const ls_profile *e)
+static void add(void *user, const ls__op_cost *e)
 {
     ls__profile *p = user;
     if (p->paused) return;
@@ -109,7 +110,7 @@ ls_status ls__profile_open(ls_train *t)
     p->record = ls_world_record(t->parallel.world);
     p->recorded = folder && !t->options.no_record;
     t->profile = p;
-    ls_tape_on_profile(t->tape, add, p);
+    ls__tape_on_profile(t->tape, add, p);
     return LS_OK;
 }
 
@@ -117,7 +118,7 @@ void ls__profile_close(ls_train *t)
 {
     ls__profile *p = t->profile;
     if (!p) return;
-    if (t->tape) ls_tape_on_profile(t->tape, NULL, NULL);
+    if (t->tape) ls__tape_on_profile(t->tape, NULL, NULL);
     free(p->rows);
     free(p->path);
     free(p);
@@ -193,7 +194,7 @@ static json_t *describe(ls_train *t)
                      "rank", t->parallel.rank, "ranks", t->parallel.size, "threads", t->options.threads, "first_step",
                      (json_int_t)p->first_step, "steps", (json_int_t)p->steps, "micro_batches", t->parallel.each,
                      "step_ms", p->step_ms, "phase_ms", phases, "peak_gflops", ls_train_peak_gflops(t),
-                     "activation_peak_bytes", (json_int_t)ls_tape_peak(t->tape), "resident_peak_bytes",
+                     "activation_peak_bytes", (json_int_t)ls__tape_peak(t->tape), "resident_peak_bytes",
                      (json_int_t)usage.ru_maxrss * 1024, "operations", rows);
 }
 

@@ -48,11 +48,11 @@ RUN(exps)
         memcpy(w->x[0], b, sizeof b);                            \
         k->activate_back[id](w->x[0], d, a, n, n % 2);           \
     }
-ACTIVATIONS(LS__ACT_IDENTITY, identity)
-ACTIVATIONS(LS__ACT_GELU_TANH, gelu_tanh)
-ACTIVATIONS(LS__ACT_GELU_ERF, gelu_erf)
-ACTIVATIONS(LS__ACT_SILU, silu)
-ACTIVATIONS(LS__ACT_RELU, relu)
+ACTIVATIONS(LS_IDENTITY, identity)
+ACTIVATIONS(LS_GELU_TANH, gelu_tanh)
+ACTIVATIONS(LS_GELU_ERF, gelu_erf)
+ACTIVATIONS(LS_SILU, silu)
+ACTIVATIONS(LS_RELU, relu)
 RUN(layer_norm)
 {
     k->layer_norm(w->x[0], a, c, b, n, 1e-5f, &w->number[0], &w->number[1]);
@@ -215,12 +215,12 @@ static void exp_and_activations_are_exact_to_the_last_places(void **state)
     }
     for (double at = -8; at < 8; at += 0.000731) {
         float x = (float)at, y, expected;
-        for (int f = 0; f < LS__ACT_COUNT; f++) {
+        for (int f = 0; f < LS_ACTIVATION_COUNT; f++) {
             k->activate[f](&y, &x, 1);
             ls__nn_kernels_reference.activate[f](&expected, &x, 1);
             /* An error of the argument of exp is relative to the result times that argument. And 1 + erf cancels left of 0: there
              * the error is absolute. */
-            double limit = f == LS__ACT_GELU_ERF ? 4e-7 * fmax(1, fabs(x)) : 1e-5 * fabs(expected) + 1e-30;
+            double limit = f == LS_GELU_ERF ? 4e-7 * fmax(1, fabs(x)) : 1e-5 * fabs(expected) + 1e-30;
             if (fabs((double)y - expected) > limit)
                 fail_msg("activation %d of %.9g is %.9g, expected %.9g", f, x, y, expected);
         }
@@ -238,7 +238,7 @@ static void a_nan_is_never_lost(void **state)
             x[at] = NAN;
             assert_true(isnan(k->max(x, 40)));
             assert_true(isnan(k->sum(x, 40)));
-            for (int f = 0; f < LS__ACT_COUNT; f++) {
+            for (int f = 0; f < LS_ACTIVATION_COUNT; f++) {
                 k->activate[f](y, x, 40);
                 assert_true(isnan(y[at]));
             }

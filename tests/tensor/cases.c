@@ -3,37 +3,39 @@
 
 static ls_tensor *linear(ls_tape *t, ls_param *p)
 {
-    return ls_linear(t, ls_use(t, &p[0]), &p[1], &p[2], NULL);
+    return ls_linear(t, ls_tape_param(t, &p[0]), &p[1], &p[2], NULL);
 }
 static ls_tensor *linear_plain(ls_tape *t, ls_param *p)
 {
-    return ls_linear(t, ls_use(t, &p[0]), &p[1], NULL, NULL);
+    return ls_linear(t, ls_tape_param(t, &p[0]), &p[1], NULL, NULL);
 }
 static ls_tensor *linear_out_in(ls_tape *t, ls_param *p)
 {
-    return ls_linear(t, ls_use(t, &p[0]), &p[1], &p[2], &(ls_linear_options){ .out_in = true });
+    return ls_linear(t, ls_tape_param(t, &p[0]), &p[1], &p[2], &(ls_linear_options){ .transposed = true });
 }
 static ls_tensor *linear_gelu(ls_tape *t, ls_param *p)
 {
-    return ls_linear(t, ls_use(t, &p[0]), &p[1], &p[2], &(ls_linear_options){ .activation = LS_GELU_TANH });
+    return ls_linear(t, ls_tape_param(t, &p[0]), &p[1], &p[2], &(ls_linear_options){ .activation = LS_GELU_TANH });
 }
 static ls_tensor *linear_all(ls_tape *t, ls_param *p)
 {
-    ls_linear_options o = { .activation = LS_SILU, .add = ls_use(t, &p[3]) };
-    return ls_linear(t, ls_use(t, &p[0]), &p[1], &p[2], &o);
+    ls_linear_options o = { .activation = LS_SILU, .add = ls_tape_param(t, &p[3]) };
+    return ls_linear(t, ls_tape_param(t, &p[0]), &p[1], &p[2], &o);
 }
 static ls_tensor *linear_of_gelu(ls_tape *t, ls_param *p)
 {
-    return ls_linear(t, ls_use(t, &p[0]), &p[1], &p[2], &(ls_linear_options){ .of_input = LS_GELU_TANH });
+    return ls_linear(t, ls_tape_param(t, &p[0]), &p[1], &p[2],
+                     &(ls_linear_options){ .input_activation = LS_GELU_TANH });
 }
 static ls_tensor *linear_of_silu_out_in(ls_tape *t, ls_param *p)
 {
-    return ls_linear(t, ls_use(t, &p[0]), &p[1], NULL, &(ls_linear_options){ .out_in = true, .of_input = LS_SILU });
+    return ls_linear(t, ls_tape_param(t, &p[0]), &p[1], NULL,
+                     &(ls_linear_options){ .transposed = true, .input_activation = LS_SILU });
 }
 static ls_tensor *linear_of_gelu_times_input(ls_tape *t, ls_param *p)
 {
-    ls_tensor *x = ls_use(t, &p[0]);
-    return ls_mul(t, ls_linear(t, x, &p[1], &p[2], &(ls_linear_options){ .of_input = LS_GELU_ERF }), x);
+    ls_tensor *x = ls_tape_param(t, &p[0]);
+    return ls_mul(t, ls_linear(t, x, &p[1], &p[2], &(ls_linear_options){ .input_activation = LS_GELU_ERF }), x);
 }
 
 static const int32_t tokens[12] = { 3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8 };
@@ -48,102 +50,102 @@ static ls_tensor *embedding_tokens_only(ls_tape *t, ls_param *p)
 
 static ls_tensor *layer_norm(ls_tape *t, ls_param *p)
 {
-    return ls_layer_norm(t, ls_use(t, &p[0]), &p[1], &p[2], 1e-5f);
+    return ls_layer_norm(t, ls_tape_param(t, &p[0]), &p[1], &p[2], 1e-5f);
 }
 static ls_tensor *rms_norm(ls_tape *t, ls_param *p)
 {
-    return ls_rms_norm(t, ls_use(t, &p[0]), &p[1], 1e-5f);
+    return ls_rms_norm(t, ls_tape_param(t, &p[0]), &p[1], 1e-5f);
 }
 
 static ls_tensor *gelu_tanh(ls_tape *t, ls_param *p)
 {
-    return ls_activate(t, ls_use(t, &p[0]), LS_GELU_TANH);
+    return ls_activate(t, ls_tape_param(t, &p[0]), LS_GELU_TANH);
 }
 static ls_tensor *gelu_erf(ls_tape *t, ls_param *p)
 {
-    return ls_activate(t, ls_use(t, &p[0]), LS_GELU_ERF);
+    return ls_activate(t, ls_tape_param(t, &p[0]), LS_GELU_ERF);
 }
 static ls_tensor *silu(ls_tape *t, ls_param *p)
 {
-    return ls_activate(t, ls_use(t, &p[0]), LS_SILU);
+    return ls_activate(t, ls_tape_param(t, &p[0]), LS_SILU);
 }
 static ls_tensor *relu(ls_tape *t, ls_param *p)
 {
-    return ls_activate(t, ls_use(t, &p[0]), LS_RELU);
+    return ls_activate(t, ls_tape_param(t, &p[0]), LS_RELU);
 }
 static ls_tensor *add(ls_tape *t, ls_param *p)
 {
-    return ls_add(t, ls_use(t, &p[0]), ls_use(t, &p[1]));
+    return ls_add(t, ls_tape_param(t, &p[0]), ls_tape_param(t, &p[1]));
 }
 static ls_tensor *mul(ls_tape *t, ls_param *p)
 {
-    return ls_mul(t, ls_use(t, &p[0]), ls_use(t, &p[1]));
+    return ls_mul(t, ls_tape_param(t, &p[0]), ls_tape_param(t, &p[1]));
 }
 /* x + x * x: both sides of a sum and of a product are one tensor, and gradients meet. */
 static ls_tensor *x_thrice(ls_tape *t, ls_param *p)
 {
-    ls_tensor *x = ls_use(t, &p[0]);
+    ls_tensor *x = ls_tape_param(t, &p[0]);
     return ls_add(t, x, ls_mul(t, x, x));
 }
 /* The gradient of a sum is shared by its sides; here one of them is changed while the other still reads it. */
 static ls_tensor *shared_gradient(ls_tape *t, ls_param *p)
 {
-    ls_tensor *x = ls_use(t, &p[0]);
+    ls_tensor *x = ls_tape_param(t, &p[0]);
     ls_tensor *f = ls_scale(t, x, 0.5f), *g = ls_activate(t, x, LS_SILU);
     return ls_add(t, ls_add(t, x, f), ls_reshape(t, g, 2, (int64_t[]){ 3, 20 }));
 }
 static ls_tensor *scale(ls_tape *t, ls_param *p)
 {
-    return ls_scale(t, ls_use(t, &p[0]), -1.7f);
+    return ls_scale(t, ls_tape_param(t, &p[0]), -1.7f);
 }
 static ls_tensor *mean(ls_tape *t, ls_param *p)
 {
-    return ls_mean(t, ls_use(t, &p[0]));
+    return ls_mean(t, ls_tape_param(t, &p[0]));
 }
 static ls_tensor *sum(ls_tape *t, ls_param *p)
 {
-    return ls_sum(t, ls_use(t, &p[0]));
+    return ls_sum(t, ls_tape_param(t, &p[0]));
 }
 
 static ls_tensor *attention(ls_tape *t, ls_param *p)
 {
-    return ls_attention(t, ls_use(t, &p[0]), &(ls_attention_options){ .heads = 2 });
+    return ls_attention(t, ls_tape_param(t, &p[0]), &(ls_attention_options){ .heads = 2 });
 }
 static ls_tensor *attention_full(ls_tape *t, ls_param *p)
 {
-    return ls_attention(t, ls_use(t, &p[0]), &(ls_attention_options){ .heads = 3, .full = true });
+    return ls_attention(t, ls_tape_param(t, &p[0]), &(ls_attention_options){ .heads = 3, .full = true });
 }
 
 static const int32_t targets[6] = { 4, 0, 6, 2, 2, 5 };
 static const float weights[6] = { 1, 0.5f, 0, 2, 1, 1 };
 static ls_tensor *cross_entropy(ls_tape *t, ls_param *p)
 {
-    return ls_cross_entropy(t, ls_use(t, &p[0]), &(ls_cross_entropy_options){ .targets = targets });
+    return ls_cross_entropy(t, ls_tape_param(t, &p[0]), &(ls_cross_entropy_options){ .targets = targets });
 }
 static ls_tensor *cross_entropy_weighted(ls_tape *t, ls_param *p)
 {
     ls_cross_entropy_options o = { .targets = targets, .weights = weights, .divisor = 7.5 };
-    return ls_cross_entropy(t, ls_use(t, &p[0]), &o);
+    return ls_cross_entropy(t, ls_tape_param(t, &p[0]), &o);
 }
 
 static ls_tensor *conv2d(ls_tape *t, ls_param *p)
 {
-    return ls_conv2d(t, ls_use(t, &p[0]), &p[1], &p[2], &(ls_conv2d_options){ .padding = 1 });
+    return ls_conv2d(t, ls_tape_param(t, &p[0]), &p[1], &p[2], &(ls_conv2d_options){ .padding = 1 });
 }
 static ls_tensor *conv2d_stride(ls_tape *t, ls_param *p)
 {
-    return ls_conv2d(t, ls_use(t, &p[0]), &p[1], NULL, &(ls_conv2d_options){ .stride = 2, .padding = 1 });
+    return ls_conv2d(t, ls_tape_param(t, &p[0]), &p[1], NULL, &(ls_conv2d_options){ .stride = 2, .padding = 1 });
 }
 static ls_tensor *conv2d_pointwise(ls_tape *t, ls_param *p)
 {
-    return ls_conv2d(t, ls_use(t, &p[0]), &p[1], &p[2], NULL);
+    return ls_conv2d(t, ls_tape_param(t, &p[0]), &p[1], &p[2], NULL);
 }
 /* Statistics in an eval pass are the batch's own, so that both kinds of pass compute the same function. */
 static ls_tensor *batch_norm(ls_tape *t, ls_param *p)
 {
     float mean[3], var[3];
     ls_batch_norm_state s = { mean, var, 0, 0 };
-    ls_tensor *x = ls_use(t, &p[0]);
+    ls_tensor *x = ls_tape_param(t, &p[0]);
     for (int c = 0; c < 3; c++) {
         double sum = 0, squares = 0;
         for (int i = 0; i < 60; i++) sum += x->data[(i / 20 * 3 + c) * 20 + i % 20];
@@ -154,19 +156,19 @@ static ls_tensor *batch_norm(ls_tape *t, ls_param *p)
 }
 static ls_tensor *max_pool2d(ls_tape *t, ls_param *p)
 {
-    return ls_max_pool2d(t, ls_use(t, &p[0]), 2, 2);
+    return ls_max_pool2d(t, ls_tape_param(t, &p[0]), 2, 2);
 }
 static ls_tensor *max_pool2d_overlapping(ls_tape *t, ls_param *p)
 {
-    return ls_max_pool2d(t, ls_use(t, &p[0]), 3, 2);
+    return ls_max_pool2d(t, ls_tape_param(t, &p[0]), 3, 2);
 }
 static ls_tensor *avg_pool2d(ls_tape *t, ls_param *p)
 {
-    return ls_avg_pool2d(t, ls_use(t, &p[0]), 3, 2);
+    return ls_avg_pool2d(t, ls_tape_param(t, &p[0]), 3, 2);
 }
 static ls_tensor *global_avg_pool2d(ls_tape *t, ls_param *p)
 {
-    return ls_global_avg_pool2d(t, ls_use(t, &p[0]));
+    return ls_global_avg_pool2d(t, ls_tape_param(t, &p[0]));
 }
 
 const op_case op_cases[] = {

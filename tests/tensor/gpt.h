@@ -79,7 +79,7 @@ static inline ls_tensor *gpt_block(gpt *g, ls_tape *t, ls_tensor *x, ls_param *p
         x = ls_linear(t, y, &p[4], &p[5], &(ls_linear_options){ .add = x });
     y = ls_layer_norm(t, x, &p[6], &p[7], 1e-5f);
     y = ls_linear(t, y, &p[8], &p[9], NULL);
-    return ls_linear(t, y, &p[10], &p[11], &(ls_linear_options){ .add = x, .of_input = LS_GELU_TANH });
+    return ls_linear(t, y, &p[10], &p[11], &(ls_linear_options){ .add = x, .input_activation = LS_GELU_TANH });
 }
 
 /* Forward to the loss; tokens and targets are (batch, seq). NULL on failure. */
@@ -102,10 +102,10 @@ static inline void gpt_update(gpt *g, int step, float lr, float decay, int threa
                          .step_size = (float)(lr / (1 - pow(0.9, step))),
                          .denom_scale = (float)(1 / sqrt(1 - pow(0.999, step))),
                          .eps = 1e-8f };
-    enum { PIECE = 1 << 14 };
+    enum { CHUNK = 1 << 14 };
 #pragma omp parallel for num_threads(threads) schedule(static)
-    for (size_t at = 0; at < g->count; at += PIECE)
-        ls__adamw(g->values + at, g->grads + at, g->m + at, g->v + at, g->count - at < PIECE ? g->count - at : PIECE,
+    for (size_t at = 0; at < g->count; at += CHUNK)
+        ls__adamw(g->values + at, g->grads + at, g->m + at, g->v + at, g->count - at < CHUNK ? g->count - at : CHUNK,
                   &a);
 }
 

@@ -7,6 +7,7 @@
 #include <math.h>
 #include "check.h"
 #include "lockstep/tensor.h"
+#include "tensor/hooks.h"
 
 /* Element i of array `seed`: in [-1, 1), the same in Python. */
 static inline float test_value(uint32_t seed, uint32_t i)
@@ -86,7 +87,7 @@ static inline ls_tensor *case_loss(const op_case *c, ls_tape *t, ls_param *p, ls
     ls_tensor *y = *out = c->build(t, p);
     if (!y) fail_msg("%s: %s", c->name, ls_error());
     assert_true(ls_tensor_count(y) <= 1 << 14);
-    return ls_sum(t, ls_mul(t, y, ls_input(t, weights, y->dims, y->shape)));
+    return ls_sum(t, ls_mul(t, y, ls_tape_input(t, weights, y->dims, y->shape)));
 }
 
 extern const op_case op_cases[];

@@ -135,7 +135,7 @@ static void weights_do_not_depend_on_the_number_of_threads(void **state)
 }
 
 /* Steps on one tape; the bytes that it took. */
-static size_t train_lent(gpt *g, bool lend, bool dropout)
+static size_t train_aliased(gpt *g, bool alias, bool dropout)
 {
     gpt_config c = {
         .layers = 8, .width = 64, .heads = 2, .vocab = 40, .batch = 1, .seq = 40, .dropout = dropout ? 0.1f : 0
@@ -144,27 +144,27 @@ static size_t train_lent(gpt *g, bool lend, bool dropout)
     open_test_gpt(g, &c, 0.1f);
     check_ok(ls_tape_open(&t, &(ls_tape_options){ .threads = 2 }));
     size_t first = (size_t)(c.vocab * c.width); /* the embedding is the output projection, too */
-    if (lend) ls_tape_lend(t, g->grads + first, g->count - first);
+    if (alias) ls__tape_alias(t, g->grads + first, g->count - first);
     for (int step = 0; step < 3; step++) step_gpt(g, t, step, 2, &(ls_pass){ .seed = 7, .stream = (uint64_t)step });
-    size_t peak = ls_tape_peak(t);
+    size_t peak = ls__tape_peak(t);
     ls_tape_free(&t);
     return peak;
 }
 
-static void gradients_that_are_lent_hold_the_activations_and_get_the_same_bits(void **state)
+static void gradients_that_are_aliased_hold_the_activations_and_get_the_same_bits(void **state)
 {
     (void)state;
     for (int dropout = 0; dropout < 2; dropout++) {
-        static gpt own, lent;
-        size_t whole = train_lent(&own, false, dropout), rest = train_lent(&lent, true, dropout);
+        static gpt own, aliased;
+        size_t whole = train_aliased(&own, false, dropout), rest = train_aliased(&aliased, true, dropout);
         for (size_t i = 0; i < own.count; i++)
-            if (memcmp(&own.values[i], &lent.values[i], sizeof(float)) ||
-                memcmp(&own.grads[i], &lent.grads[i], sizeof(float)))
+            if (memcmp(&own.values[i], &aliased.values[i], sizeof(float)) ||
+                memcmp(&own.grads[i], &aliased.grads[i], sizeof(float)))
                 fail_msg("weight %zu is %.9g and %.9g, its gradient %.9g and %.9g", i, (double)own.values[i],
-                         (double)lent.values[i], (double)own.grads[i], (double)lent.grads[i]);
-        if (rest > whole / 2) fail_msg("the tape took %zu bytes where memory was lent, %zu where not", rest, whole);
+                         (double)aliased.values[i], (double)own.grads[i], (double)aliased.grads[i]);
+        if (rest > whole / 2) fail_msg("the tape took %zu bytes with aliased memory, %zu without", rest, whole);
         close_gpt(&own);
-        close_gpt(&lent);
+        close_gpt(&aliased);
     }
 }
 
@@ -180,11 +180,11 @@ static void a_steady_step_takes_nothing_from_the_heap(void **state)
                   0.1f);
     check_ok(ls_tape_open(&t, &(ls_tape_options){ .threads = 2 }));
     for (int step = 0; step < 2; step++) step_gpt(&g, t, step, 2, NULL); /* OpenMP and OpenBLAS set themselves up */
-    size_t peak = ls_tape_peak(t);
+    size_t peak = ls__tape_peak(t);
     long before = heap_calls;
     for (int step = 2; step < 5; step++) step_gpt(&g, t, step, 2, NULL);
     assert_int_equal(heap_calls - before, 0);
-    assert_int_equal(ls_tape_peak(t), peak);
+    assert_int_equal(ls__tape_peak(t), peak);
     void *volatile probe = malloc(1); /* the count counts */
     free(probe);
     assert_int_equal(heap_calls - before, 1);
@@ -201,7 +201,7 @@ static size_t peak_at(int seq)
     check_ok(ls_tape_open(&t, &(ls_tape_options){ .threads = 2 }));
     float loss = step_gpt(&g, t, 0, 2, NULL);
     assert_true(isfinite(loss));
-    size_t peak = ls_tape_peak(t);
+    size_t peak = ls__tape_peak(t);
     ls_tape_free(&t);
     close_gpt(&g);
     return peak;
@@ -225,7 +225,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(loss_gradients_and_training_agree_with_pytorch),
         cmocka_unit_test(weights_do_not_depend_on_the_number_of_threads),
-        cmocka_unit_test(gradients_that_are_lent_hold_the_activations_and_get_the_same_bits),
+        cmocka_unit_test(gradients_that_are_aliased_hold_the_activations_and_get_the_same_bits),
         cmocka_unit_test(a_steady_step_takes_nothing_from_the_heap),
         cmocka_unit_test(memory_grows_linearly_with_the_context),
     };

@@ -28,11 +28,11 @@ static void check_head(ls_tape *t, int64_t rows, int64_t C, int64_t V, bool weig
         ls_cross_entropy_options o = { .targets = targets, .row_losses = losses + fused * rows };
         if (weighted) o.weights = weights, o.divisor = 17;
         check_ok(ls_tape_begin(t, p, 2, NULL));
-        ls_tensor *x = ls_use(t, &p[0]), *l;
+        ls_tensor *x = ls_tape_param(t, &p[0]), *l;
         if (fused)
             l = ls_linear_cross_entropy(t, x, &p[1], &o);
         else
-            l = ls_cross_entropy(t, ls_linear(t, x, &p[1], NULL, &(ls_linear_options){ .out_in = true }), &o);
+            l = ls_cross_entropy(t, ls_linear(t, x, &p[1], NULL, &(ls_linear_options){ .transposed = true }), &o);
         check_ok(ls_tape_backward(t, l));
         loss[fused] = l->data[0];
         for (int i = 0; i < 2; i++) {
@@ -60,15 +60,15 @@ static void an_activation_of_the_input_has_the_bits_of_one_that_is_stored(void *
     check_ok(ls_tape_open(&t, &(ls_tape_options){ .threads = 2 }));
     for (int form = 0; form < 4; form++) {
         int64_t rows = form & 1 ? 7 : 200, in = 410, out = 33;
-        bool out_in = form & 2;
+        bool transposed = form & 2;
         ls_param p[3] = { test_param("x", 1, 4, 0, rows, in, 0, 0),
-                          test_param("w", 2, 1, 0, out_in ? out : in, out_in ? in : out, 0, 0),
+                          test_param("w", 2, 1, 0, transposed ? out : in, transposed ? in : out, 0, 0),
                           test_param("b", 3, 1, 0, out, 0, 0, 0) };
         float *kept[3] = { NULL };
         for (int inside = 0; inside < 2; inside++) {
             check_ok(ls_tape_begin(t, p, 3, NULL));
-            ls_tensor *x = ls_use(t, &p[0]);
-            ls_linear_options o = { .out_in = out_in, .of_input = inside ? LS_GELU_TANH : LS_IDENTITY };
+            ls_tensor *x = ls_tape_param(t, &p[0]);
+            ls_linear_options o = { .transposed = transposed, .input_activation = inside ? LS_GELU_TANH : LS_IDENTITY };
             ls_tensor *y = ls_linear(t, inside ? x : ls_activate(t, x, LS_GELU_TANH), &p[1], &p[2], &o);
             check_ok(ls_tape_backward(t, ls_mean(t, ls_mul(t, y, y))));
             for (int i = 0; i < 3; i++) {
@@ -106,8 +106,8 @@ static void an_eval_pass_computes_the_same_loss(void **state)
     check_ok(ls_tape_open(&t, NULL));
     for (int eval = 1; eval >= 0; eval--) {
         check_ok(ls_tape_begin(t, p, 2, &(ls_pass){ .eval = eval }));
-        ls_tensor *l =
-            ls_linear_cross_entropy(t, ls_use(t, &p[0]), &p[1], &(ls_cross_entropy_options){ .targets = targets });
+        ls_tensor *l = ls_linear_cross_entropy(t, ls_tape_param(t, &p[0]), &p[1],
+                                               &(ls_cross_entropy_options){ .targets = targets });
         check_ok(ls_tape_status(t));
         loss[eval] = l->data[0];
         assert_int_equal(isnan(p[1].grad[0]) != 0, eval);
@@ -130,7 +130,7 @@ static void dropout_keeps_its_share_and_backward_uses_the_same_mask(void **state
         ls_tape *t;
         check_ok(ls_tape_open(&t, &(ls_tape_options){ .threads = threads }));
         check_ok(ls_tape_begin(t, &p, 1, &(ls_pass){ .seed = 5, .stream = 9 }));
-        ls_tensor *y = ls_dropout(t, ls_use(t, &p), 0.25f), *z = ls_dropout(t, ls_use(t, &p), 0.25f);
+        ls_tensor *y = ls_dropout(t, ls_tape_param(t, &p), 0.25f), *z = ls_dropout(t, ls_tape_param(t, &p), 0.25f);
         assert_non_null(z);
         int kept = 0, same = 0;
         for (int i = 0; i < N; i++) {
@@ -146,7 +146,7 @@ static void dropout_keeps_its_share_and_backward_uses_the_same_mask(void **state
         for (int i = 0; i < N; i++) gradient[i] = first[i] / 3;
         compare("gradient", p.grad, gradient, N, 1e-6);
         check_ok(ls_tape_begin(t, &p, 1, &(ls_pass){ .eval = true }));
-        assert_true(ls_dropout(t, ls_use(t, &p), 0.25f)->data[1] == 3);
+        assert_true(ls_dropout(t, ls_tape_param(t, &p), 0.25f)->data[1] == 3);
         ls_tape_free(&t);
     }
     free_params(&p, 1);
@@ -162,7 +162,7 @@ static void attention_dropout_agrees_with_central_differences(void **state)
     ls_attention_options o = { .heads = 2, .dropout = 0.3f };
     check_ok(ls_tape_open(&t, NULL));
     check_ok(ls_tape_begin(t, &p, 1, &pass));
-    check_ok(ls_tape_backward(t, ls_sum(t, ls_attention(t, ls_use(t, &p), &o))));
+    check_ok(ls_tape_backward(t, ls_sum(t, ls_attention(t, ls_tape_param(t, &p), &o))));
     static float gradient[840], kept;
     memcpy(gradient, p.grad, sizeof gradient);
     for (int i = 0; i < 840; i += 13) {
@@ -171,7 +171,7 @@ static void attention_dropout_agrees_with_central_differences(void **state)
         for (int s = 0; s < 2; s++) {
             p.value[i] = kept + (s ? 0x1p-6f : -0x1p-6f);
             check_ok(ls_tape_begin(t, &p, 1, &pass));
-            ls_tensor *y = ls_attention(t, ls_use(t, &p), &o);
+            ls_tensor *y = ls_attention(t, ls_tape_param(t, &p), &o);
             side[s] = 0;
             for (int j = 0; j < 280; j++) side[s] += y->data[j];
         }
@@ -196,19 +196,19 @@ static void attention_with_a_cache_equals_attention_over_all(void **state)
     ls_kv_cache cache = { k, v, T, 0 };
     check_ok(ls_tape_open(&t, NULL));
     check_ok(ls_tape_begin(t, &p, 1, &(ls_pass){ .eval = true }));
-    ls_tensor *y = ls_attention(t, ls_use(t, &p), &(ls_attention_options){ .heads = 2 });
+    ls_tensor *y = ls_attention(t, ls_tape_param(t, &p), &(ls_attention_options){ .heads = 2 });
     assert_non_null(y);
     memcpy(all, y->data, sizeof all);
     for (int64_t at = 0, n; at < T; at += n) {
         n = at == 0 ? 70 : at == 70 ? 15 : 1; /* a prompt, a second one, then token by token */
         check_ok(ls_tape_begin(t, &p, 1, &(ls_pass){ .eval = true }));
-        ls_tensor *x = ls_input(t, p.value + at * 3 * C, 3, (int64_t[]){ 1, n, 3 * C });
+        ls_tensor *x = ls_tape_input(t, p.value + at * 3 * C, 3, (int64_t[]){ 1, n, 3 * C });
         y = ls_attention(t, x, &(ls_attention_options){ .heads = 2, .cache = &cache });
         check_ok(ls_tape_status(t));
         compare("attention with cache", y->data, all + at * C, n * C, 1e-6);
     }
     assert_int_equal(cache.length, T);
-    ls_tensor *x = ls_input(t, p.value, 3, (int64_t[]){ 1, 1, 3 * C });
+    ls_tensor *x = ls_tape_input(t, p.value, 3, (int64_t[]){ 1, 1, 3 * C });
     assert_null(ls_attention(t, x, &(ls_attention_options){ .heads = 2, .cache = &cache }));
     check_fails(ls_tape_status(t), LS_EINVAL, "cache of 90 of 90 rows");
     ls_tape_free(&t);
@@ -230,12 +230,12 @@ static void batch_norm_moves_its_statistics_and_eval_uses_them(void **state)
     for (int i = 0; i < 16; i++) squares += pow(p[0].value[i] - sum / 16, 2);
     check_ok(ls_tape_open(&t, NULL));
     check_ok(ls_tape_begin(t, p, 3, NULL));
-    assert_non_null(ls_batch_norm(t, ls_use(t, &p[0]), &p[1], &p[2], &s));
+    assert_non_null(ls_batch_norm(t, ls_tape_param(t, &p[0]), &p[1], &p[2], &s));
     float expected[2] = { (float)(0.75 * 10 + 0.25 * sum / 16), (float)(0.75 * 4 + 0.25 * squares / 15) };
     compare("running mean", mean, &expected[0], 1, 1e-6);
     compare("running variance", var, &expected[1], 1, 1e-6);
     check_ok(ls_tape_begin(t, p, 3, &(ls_pass){ .eval = true }));
-    ls_tensor *y = ls_batch_norm(t, ls_use(t, &p[0]), &p[1], &p[2], &s);
+    ls_tensor *y = ls_batch_norm(t, ls_tape_param(t, &p[0]), &p[1], &p[2], &s);
     float first = (p[0].value[0] - mean[0]) / sqrtf(var[0] + 1e-5f) * 2 + 0.5f;
     compare("eval", y->data, &first, 1, 1e-5);
     assert_true(mean[0] == expected[0]);

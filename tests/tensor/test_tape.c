@@ -78,49 +78,49 @@ static void each_hook_fires_once_when_its_gradient_is_final(void **state)
 }
 
 /* A norm and two layers on 64 rows, with or without keeping what can be made again. */
-static size_t forgetful_pass(ls_tape *t, ls_param *p, bool forget)
+static size_t recomputing_pass(ls_tape *t, ls_param *p, bool recompute)
 {
     static float input[64 * 8];
     for (int i = 0; i < 64 * 8; i++) input[i] = sinf((float)i);
     check_ok(ls_tape_begin(t, p, 5, NULL));
-    ls_tensor *x = ls_input(t, input, 2, (int64_t[]){ 64, 8 }), *sum = NULL;
+    ls_tensor *x = ls_tape_input(t, input, 2, (int64_t[]){ 64, 8 }), *sum = NULL;
     for (int layer = 0; layer < 4; layer++) {
         ls_tensor *norm = ls_layer_norm(t, x, &p[0], &p[1], 1e-5f);
         ls_tensor *wide = ls_linear(t, norm, &p[2], &p[3], &(ls_linear_options){ .activation = LS_GELU_TANH });
-        if (forget) ls_forget(t, norm);
+        if (recompute) ls_recompute(t, norm);
         ls_tensor *y = ls_linear(t, wide, &p[4], NULL, &(ls_linear_options){ .add = x });
-        if (forget) ls_forget(t, wide);
-        if (forget) ls_forget(t, x); /* an input, or a sum: cannot be made again, and is kept */
+        if (recompute) ls_recompute(t, wide);
+        if (recompute) ls_recompute(t, x); /* an input, or a sum: cannot be made again, and is kept */
         sum = x = y;
     }
     check_ok(ls_tape_backward(t, ls_mean(t, ls_mul(t, sum, sum))));
-    return ls_tape_peak(t);
+    return ls__tape_peak(t);
 }
 
-static void what_is_forgotten_is_made_again_with_the_same_bits(void **state)
+static void recomputed_activations_have_the_same_bits(void **state)
 {
     (void)state;
     size_t peak[2];
     ls_param p[2][5];
-    for (int forget = 0; forget < 2; forget++) {
+    for (int recompute = 0; recompute < 2; recompute++) {
         ls_tape *t;
-        p[forget][0] = test_param("norm", 1, 1, 0, 8, 0, 0, 0);
-        p[forget][1] = test_param("shift", 2, 1, 0, 8, 0, 0, 0);
-        p[forget][2] = test_param("widen", 3, 1, 0, 8, 32, 0, 0);
-        p[forget][3] = test_param("bias", 4, 1, 0, 32, 0, 0, 0);
-        p[forget][4] = test_param("project", 5, 1, 0, 32, 8, 0, 0);
+        p[recompute][0] = test_param("norm", 1, 1, 0, 8, 0, 0, 0);
+        p[recompute][1] = test_param("shift", 2, 1, 0, 8, 0, 0, 0);
+        p[recompute][2] = test_param("widen", 3, 1, 0, 8, 32, 0, 0);
+        p[recompute][3] = test_param("bias", 4, 1, 0, 32, 0, 0, 0);
+        p[recompute][4] = test_param("project", 5, 1, 0, 32, 8, 0, 0);
         check_ok(ls_tape_open(&t, NULL));
-        peak[forget] = forgetful_pass(t, p[forget], forget);
+        peak[recompute] = recomputing_pass(t, p[recompute], recompute);
         ls_tape_free(&t);
     }
     for (int i = 0; i < 5; i++)
         assert_memory_equal(p[0][i].grad, p[1][i].grad, (size_t)param_count(&p[0][i]) * sizeof(float));
     /* Of each layer 4 of 10 rows' worth can be made again; one layer's must be there at a time. */
-    if (!(peak[1] < peak[0] * 8 / 10)) fail_msg("peak %zu with forgetting, %zu without", peak[1], peak[0]);
+    if (!(peak[1] < peak[0] * 8 / 10)) fail_msg("peak %zu with recomputation, %zu without", peak[1], peak[0]);
     for (int k = 0; k < 2; k++) free_params(p[k], 5);
 }
 
-static void a_lent_gradient_of_a_parameter_that_is_used_twice_is_refused(void **state)
+static void a_parameter_used_twice_is_refused_if_its_gradient_is_aliased(void **state)
 {
     (void)state;
     ls_tape *t;
@@ -133,12 +133,12 @@ static void a_lent_gradient_of_a_parameter_that_is_used_twice_is_refused(void **
         held[i] = p[i].grad;
         p[i].grad = at;
     }
-    ls_tape_lend(t, memory, sizeof memory / sizeof *memory);
+    ls__tape_alias(t, memory, sizeof memory / sizeof *memory);
     check_ok(ls_tape_begin(t, p, PARAMS, NULL));
     assert_null(tied_loss(t, p));
     assert_int_equal(ls_tape_status(t), LS_ESTATE);
     assert_non_null(strstr(ls_error(), "linear: 'w2' is used again"));
-    ls_tape_lend(t, NULL, 0);
+    ls__tape_alias(t, NULL, 0);
     check_ok(ls_tape_begin(t, p, PARAMS, NULL));
     check_ok(ls_tape_backward(t, tied_loss(t, p)));
     for (int i = W1; i <= W2; i++) p[i].grad = held[i];
@@ -208,7 +208,7 @@ static void a_frozen_parameter_gets_no_gradient_and_no_hook(void **state)
 #define check_refused(t, p, call, text)                                                    \
     do {                                                                                   \
         check_ok(ls_tape_begin(t, p, PARAMS, NULL));                                       \
-        ls_tensor *x = ls_use(t, &p[W1]); /* (8, 8) */                                     \
+        ls_tensor *x = ls_tape_param(t, &p[W1]); /* (8, 8) */                              \
         ls_tensor *y = (call);                                                             \
         if (y) fail_msg("%s was accepted", #call);                                         \
         assert_null(ls_add(t, y, x)); /* goes on with NULL, and keeps the first failure */ \
@@ -228,8 +228,8 @@ static void shapes_that_do_not_fit_name_operation_and_shapes(void **state)
                   "linear: input (4, 16) does not fit w1 (8, 8): expected (16, 8)");
     check_refused(t, p, ls_linear(t, x, &p[W1], &p[UNUSED], NULL), "linear: input (8, 8) does not fit unused (3)");
     check_refused(t, p, ls_linear(t, x, &stranger, NULL, NULL), "'stranger' is not among those given");
-    check_refused(t, p, ls_add(t, x, ls_use(t, &p[WTE])), "add: first (8, 8) does not fit second (5, 8)");
-    check_refused(t, p, ls_mul(t, x, ls_use(t, &p[WTE])), "mul: first (8, 8) does not fit second (5, 8)");
+    check_refused(t, p, ls_add(t, x, ls_tape_param(t, &p[WTE])), "add: first (8, 8) does not fit second (5, 8)");
+    check_refused(t, p, ls_mul(t, x, ls_tape_param(t, &p[WTE])), "mul: first (8, 8) does not fit second (5, 8)");
     check_refused(t, p, ls_layer_norm(t, x, &p[UNUSED], &p[B1], 1e-5f),
                   "layer_norm: input (8, 8) does not fit unused (3)");
     check_refused(t, p, ls_attention(t, x, &(ls_attention_options){ .heads = 3 }), "attention: input (8, 8)");
@@ -238,12 +238,12 @@ static void shapes_that_do_not_fit_name_operation_and_shapes(void **state)
     check_refused(t, p, ls_max_pool2d(t, x, 2, 2), "max_pool2d: input (8, 8)");
     check_refused(t, p, ls_global_avg_pool2d(t, x), "global_avg_pool2d: input (8, 8)");
     check_refused(t, p, ls_dropout(t, x, 1.0f), "dropout: p is 1");
-    check_refused(t, p, ls_input(t, p[W1].value, 2, (int64_t[]){ 3, -1 }), "no tensor can have the shape (3, -1)");
+    check_refused(t, p, ls_tape_input(t, p[W1].value, 2, (int64_t[]){ 3, -1 }), "invalid shape (3, -1)");
     check_refused(t, p, ls_embedding(t, (int32_t[]){ 1, 5 }, 1, 2, &p[WTE], NULL, 0),
                   "embedding: token 5 at (0, 1) is outside of the vocabulary of 5");
     check_refused(t, p, ls_embedding(t, tokens, 1, 6, &p[WTE], &p[W1], 3), "longer than the context");
     check_refused(t, p,
-                  ls_linear_cross_entropy(t, ls_use(t, &p[W1]), &p[WTE],
+                  ls_linear_cross_entropy(t, ls_tape_param(t, &p[W1]), &p[WTE],
                                           &(ls_cross_entropy_options){ .targets = (int32_t[8]){ 0, 1, 2, 3, 4, -1 } }),
                   "target -1 of row 5 is outside of the 5 classes");
     ls_tape_free(&t);
@@ -261,13 +261,13 @@ static void calls_out_of_order_are_refused(void **state)
     check_ok(ls_tape_begin(t, p, PARAMS, NULL));
     ls_tensor *loss = tied_loss(t, p);
     check_ok(ls_tape_backward(t, loss));
-    check_fails(ls_tape_backward(t, loss), LS_ESTATE, "one backward a pass");
-    assert_null(ls_use(t, &p[W1]));
+    check_fails(ls_tape_backward(t, loss), LS_ESTATE, "call it once per pass");
+    assert_null(ls_tape_param(t, &p[W1]));
     check_fails(ls_tape_status(t), LS_ESTATE, "ls_tape_begin");
     check_ok(ls_tape_begin(t, p, PARAMS, &(ls_pass){ .eval = true }));
     check_fails(ls_tape_backward(t, tied_loss(t, p)), LS_ESTATE, "eval pass");
     check_ok(ls_tape_begin(t, p, PARAMS, NULL));
-    check_fails(ls_tape_backward(t, ls_use(t, &p[W1])), LS_EINVAL, "one element, this one is (8, 8)");
+    check_fails(ls_tape_backward(t, ls_tape_param(t, &p[W1])), LS_EINVAL, "one element, this one is (8, 8)");
     check_ok(ls_tape_begin(t, p, PARAMS, NULL));
     check_fails(ls_tape_backward(t, ls_scale(t, tied_loss(t, p), 2)), LS_ESTATE, "must be the loss");
     ls_tape_free(&t);
@@ -284,7 +284,7 @@ static void memory_that_ends_is_an_error_and_the_tape_lives_on(void **state)
     check_ok(ls_tape_open(&t, &(ls_tape_options){ .threads = 1, .memory_limit = 64 << 10 }));
     for (int i = 0; i < 3; i++) {
         check_ok(ls_tape_begin(t, p, PARAMS, NULL));
-        ls_tensor *x = ls_use(t, &p[W1]);
+        ls_tensor *x = ls_tape_param(t, &p[W1]);
         for (int j = 0; x && j < 10000; j++) x = ls_scale(t, x, 1);
         assert_null(x);
         check_fails(ls_tape_status(t), LS_ENOMEM, "arena is full");
@@ -295,10 +295,10 @@ static void memory_that_ends_is_an_error_and_the_tape_lives_on(void **state)
     free_params(p, PARAMS);
 }
 
-typedef struct told {
+typedef struct profiled {
     int forward, backward;
     double flops, bytes; /* bytes: of forward */
-} told;
+} profiled;
 
 typedef struct ticks {
     int count, elsewhere;
@@ -321,9 +321,9 @@ static void long_products_tick_in_the_thread_that_runs_the_tape(void **state)
         static float rows[2048 * 64];
         ticks s = { .home = pthread_self() };
         check_ok(ls_tape_open(&t, &(ls_tape_options){ .threads = threads }));
-        ls_tape_on_tick(t, on_tick, &s);
+        ls__tape_on_tick(t, on_tick, &s);
         check_ok(ls_tape_begin(t, &w, 1, NULL));
-        ls_tensor *x = ls_input(t, rows, 2, (int64_t[]){ 2048, 64 });
+        ls_tensor *x = ls_tape_input(t, rows, 2, (int64_t[]){ 2048, 64 });
         ls_tensor *y = ls_mean(t, ls_linear(t, x, &w, NULL, NULL));
         int forward = s.count;
         if (threads == 1) assert_true(forward > 1); /* with two, the other one may have been quicker */
@@ -335,9 +335,9 @@ static void long_products_tick_in_the_thread_that_runs_the_tape(void **state)
     }
 }
 
-static void on_profile(void *user, const ls_profile *e)
+static void on_profile(void *user, const ls__op_cost *e)
 {
-    told *s = user;
+    profiled *s = user;
     assert_true(e->ns >= 0);
     if (strcmp(e->op, "linear")) return;
     *(e->backward ? &s->backward : &s->forward) += 1;
@@ -347,15 +347,15 @@ static void on_profile(void *user, const ls_profile *e)
     if (!e->backward) s->bytes += e->bytes;
 }
 
-static void whoever_listens_hears_of_each_operation(void **state)
+static void the_profile_hook_gets_the_cost_of_each_operation(void **state)
 {
     (void)state;
     ls_tape *t;
     ls_param p[PARAMS];
     open_params(p);
     check_ok(ls_tape_open(&t, NULL));
-    told s = { 0 };
-    ls_tape_on_profile(t, on_profile, &s);
+    profiled s = { 0 };
+    ls__tape_on_profile(t, on_profile, &s);
     check_ok(ls_tape_begin(t, p, PARAMS, NULL));
     check_ok(ls_tape_backward(t, tied_loss(t, p)));
     assert_int_equal(s.forward, 3);
@@ -371,15 +371,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_hook_fires_once_when_its_gradient_is_final),
-        cmocka_unit_test(what_is_forgotten_is_made_again_with_the_same_bits),
-        cmocka_unit_test(a_lent_gradient_of_a_parameter_that_is_used_twice_is_refused),
+        cmocka_unit_test(recomputed_activations_have_the_same_bits),
+        cmocka_unit_test(a_parameter_used_twice_is_refused_if_its_gradient_is_aliased),
         cmocka_unit_test(a_failing_hook_ends_backward_with_its_status),
         cmocka_unit_test(accumulation_adds_and_the_default_overwrites),
         cmocka_unit_test(a_frozen_parameter_gets_no_gradient_and_no_hook),
         cmocka_unit_test(shapes_that_do_not_fit_name_operation_and_shapes),
         cmocka_unit_test(calls_out_of_order_are_refused),
         cmocka_unit_test(memory_that_ends_is_an_error_and_the_tape_lives_on),
-        cmocka_unit_test(whoever_listens_hears_of_each_operation),
+        cmocka_unit_test(the_profile_hook_gets_the_cost_of_each_operation),
         cmocka_unit_test(long_products_tick_in_the_thread_that_runs_the_tape),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
