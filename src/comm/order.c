@@ -2,17 +2,15 @@
 #include "comm/order.h"
 
 #include <string.h>
+#include "base/tree.h"
 #include "kern/reduce.h"
 #include "kern/vector.h"
 
 enum { BLOCK = 1024 }; /* bfloat16 widened at a time; stays in the L1 cache */
 
-/* The largest power of two below n; n >= 2. */
 static int left_part(int n)
 {
-    int m = 1;
-    while (2 * m < n) m *= 2;
-    return m;
+    return (int)ls__tree_split((size_t)n);
 }
 
 static bool on_one_node(const int *node_of, int first, int count)

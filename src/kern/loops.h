@@ -26,6 +26,7 @@
 #ifdef __SSE2__
 #include <immintrin.h>
 #endif
+#include "base/tree.h"
 #include "kern/optim.h"
 #include "kern/reduce.h"
 #include "kern/table.h"

@@ -155,8 +155,7 @@ static void FN(tree)(ls_op op, ACC *acc, const T *const *in, int p, size_t at, s
         FN(leaf)(op, acc, in, p, at, n);
         return;
     }
-    int m = 1;
-    while (2 * m < p) m *= 2;
+    int m = (int)ls__tree_split((size_t)p);
     _Alignas(64) ACC right[BLOCK];
     FN(tree)(op, acc, in, m, at, n);
     FN(tree)(op, right, in + m, p - m, at, n);

@@ -1,5 +1,6 @@
 /* The plain versions: what the fast ones are measured against, written to be obviously right. */
 #include <string.h>
+#include "base/tree.h"
 #include "kern/copy.h"
 #include "kern/reduce.h"
 #include "kern/vector.h"
@@ -83,8 +84,7 @@ static value combine(ls_dtype type, ls_op op, value a, value b)
 static value tree(ls_dtype type, ls_op op, const void *const *in, int p, size_t i)
 {
     if (p == 1) return load(type, in[0], i);
-    int m = 1;
-    while (2 * m < p) m *= 2;
+    int m = (int)ls__tree_split((size_t)p);
     return combine(type, op, tree(type, op, in, m, i), tree(type, op, in + m, p - m, i));
 }
 

@@ -1,10 +1,10 @@
 /* The global norm of a flat block. Each sum of LS_NORM_BLOCK squares is made by one kernel in an order that no compiler
- * and no thread count changes; the sums are added as the canonical tree, tree(n) = tree(m) + tree(n - m) with m the
- * largest power of two below n. */
+ * and no thread count changes; the sums are added as the canonical tree (base/tree.h). */
 #include "lockstep/nn.h"
 
 #include <math.h>
 #include <omp.h>
+#include "base/tree.h"
 #include "kern/optim.h"
 
 size_t ls_norm_blocks(size_t count)
@@ -26,8 +26,7 @@ void ls_norm_sums(const float *x, size_t begin, size_t end, double *sums, int th
 static double tree(const double *sums, size_t n)
 {
     if (n == 1) return sums[0];
-    size_t m = 1;
-    while (2 * m < n) m *= 2;
+    size_t m = ls__tree_split(n);
     return tree(sums, m) + tree(sums + m, n - m);
 }
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include "base/log.h"
 #include "base/status.h"
+#include "base/tree.h"
 #include "comm/events.h"
 #include "comm/group.h"
 #include "train/checkpoint.h"
@@ -104,12 +105,11 @@ ls_status ls__train_update(ls_train *t, double loss, double scale, ls_train_metr
     return status;
 }
 
-/* The losses' shares are added as the gradients are: tree(n) = tree(m) + tree(n - m). */
+/* The losses' shares are added in the order of the gradients. */
 static double tree_sum(const double *x, int n)
 {
     if (n == 1) return x[0];
-    int m = 1;
-    while (2 * m < n) m *= 2;
+    int m = (int)ls__tree_split((size_t)n);
     return tree_sum(x, m) + tree_sum(x + m, n - m);
 }
 
