@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include "comm/apply.h"
+#include "comm/parallel_for.h"
 #include "lockstep/ddp.h"
 #include "lockstep/nn.h"
 
@@ -115,10 +115,10 @@ static void update_of_sums(void *user, const void *const *data, size_t begin, si
     update_from(b, ls_ddp_sums(b->ddp), begin, end);
 }
 
-static ls_status shared(bench *b, ls__apply_fn fn)
+static ls_status shared(bench *b, ls__chunk_fn fn)
 {
     size_t elements = ls_model_elements(b->model);
-    if (b->size > 1) return ls__apply(b->group, NULL, elements, LS_F32, PIECE, fn, b);
+    if (b->size > 1) return ls__parallel_for(b->group, NULL, elements, LS_F32, PIECE, fn, b);
     fn(b, NULL, 0, elements);
     return LS_OK;
 }

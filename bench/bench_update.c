@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "comm/apply.h"
+#include "comm/parallel_for.h"
 #include "ddp/on_sum.h"
 #include "kern/optim.h"
 #include "lockstep/ddp.h"
@@ -86,8 +86,8 @@ static ls_status step(ls_world *world, ls_ddp *ddp, shared_job *j, bool shared, 
         update(j->s, j->sums, 0, elements);
         return LS_OK;
     }
-    if (!norm_in_sum) status = ls__apply(group, NULL, elements, LS_F32, PIECE, norm_piece, j);
-    return status ? status : ls__apply(group, NULL, elements, LS_F32, PIECE, update_piece, j);
+    if (!norm_in_sum) status = ls__parallel_for(group, NULL, elements, LS_F32, PIECE, norm_piece, j);
+    return status ? status : ls__parallel_for(group, NULL, elements, LS_F32, PIECE, update_piece, j);
 }
 
 static ls_status measure(ls_world *world, size_t elements, int rounds)

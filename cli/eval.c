@@ -11,7 +11,7 @@
 #include "cli/last_run.h"
 #include "cli/options.h"
 #include "cli/start_ranks.h"
-#include "comm/identity.h"
+#include "comm/launcher.h"
 #include "lockstep/train.h"
 
 static const char intro[] =
@@ -140,13 +140,13 @@ static const char *from_environment(void *user, const char *name)
 int eval_command(int argc, char **argv)
 {
     eval_arguments a = { 0 };
-    ls__identity identity;
+    ls__launch_info identity;
     ls_world *world = NULL;
     ls_eval_result result;
     int64_t begin = ls_now();
     int code = read_arguments(&a, argc, argv);
     if (code >= 0) return code;
-    ls_status status = ls__identity_find(&identity, from_environment, NULL);
+    ls_status status = ls__launch_info_read(&identity, from_environment, NULL);
     if (!status && identity.launcher == LS__LAUNCHER_ALONE && a.ranks > 1) return start_ranks(a.ranks, 0, argc, argv);
     if (!status && identity.launcher != LS__LAUNCHER_ALONE) status = ls_world_open(&world, NULL);
     if (status) return exit_failure("eval", status);

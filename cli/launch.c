@@ -22,7 +22,7 @@
 #include "cli/commands.h"
 #include "cli/escape.h"
 #include "cli/launch_parts.h"
-#include "comm/identity.h"
+#include "comm/launcher.h"
 
 enum { FAREWELL_MS = 1000 }; /* for our reader, after a signal ended us */
 
@@ -170,8 +170,8 @@ static const char *get_variable(void *user, const char *name)
 /* mpirun -n 2 lockstep run -n 2 would be two worlds of two, which nobody wants. */
 static int check_not_nested(void)
 {
-    ls__identity outer;
-    if (ls__identity_find(&outer, get_variable, NULL)) return 0; /* ranks do not inherit what is wrong there */
+    ls__launch_info outer;
+    if (ls__launch_info_read(&outer, get_variable, NULL)) return 0; /* ranks do not inherit what is wrong there */
     if (outer.launcher == LS__LAUNCHER_ALONE || outer.launcher == LS__LAUNCHER_LOCKSTEP ||
         outer.launcher == LS__LAUNCHER_TORCHRUN || outer.size == 1)
         return 0;

@@ -124,7 +124,7 @@ static void rank_continued(launch *l, int rank)
     /* The rank runs already, and may have changed its state by itself. */
     uint32_t stopped = LS__RANK_STOPPED;
     atomic_compare_exchange_strong(&l->job->rank[rank].state, &stopped, r->state_before);
-    ls__job_ring_all(l->job);
+    ls__job_wake_all(l->job);
     if (!r->stop_is_quiet && l->phase == LAUNCH_RUNNING)
         launch_output_say(l->output, "rank %d (pid %d) goes on, after %.1f s", rank, (int)r->pid, seconds);
 }

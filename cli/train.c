@@ -21,7 +21,7 @@
 #include "cli/sample.h"
 #include "cli/start_ranks.h"
 #include "cli/train_options.h"
-#include "comm/identity.h"
+#include "comm/launcher.h"
 
 static volatile sig_atomic_t stop_signal, is_starting;
 static bool is_first = true; /* whether this rank speaks */
@@ -391,11 +391,11 @@ static int train_here(train_arguments *a)
 int train_command(int argc, char **argv)
 {
     train_arguments a;
-    ls__identity identity;
+    ls__launch_info identity;
     ls_world *world = NULL;
     int code = train_arguments_read(&a, argc, argv);
     ls_status status = LS_OK;
-    if (code < 0 && (status = ls__identity_find(&identity, from_environment, NULL))) code = complain(status);
+    if (code < 0 && (status = ls__launch_info_read(&identity, from_environment, NULL))) code = complain(status);
     bool alone = code < 0 && identity.launcher == LS__LAUNCHER_ALONE;
     int ranks = a.ranks ? a.ranks : a.saved ? a.saved->ranks : 1;
     if (code < 0 && alone && ranks > 1) {

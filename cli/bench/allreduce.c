@@ -12,7 +12,7 @@
 #include "cli/commands.h"
 #include "cli/help.h"
 #include "cli/launch.h"
-#include "comm/identity.h"
+#include "comm/launcher.h"
 #include "comm/job.h"
 
 #define NAME "lockstep bench allreduce"
@@ -200,13 +200,13 @@ static int start(const bench_options *o, int argc, char **argv)
 int bench_allreduce(int argc, char **argv)
 {
     bench_options o = { .seconds = 3 };
-    ls__identity identity;
+    ls__launch_info identity;
     ls_status status = parse(&o, argc, argv);
     if (status == LS_END) {
         help_print(stdout, help_text);
         return EXIT_DONE;
     }
-    if (!status) status = ls__identity_find(&identity, environment, NULL);
+    if (!status) status = ls__launch_info_read(&identity, environment, NULL);
     if (status) {
         fprintf(stderr, NAME ": %s; see '" NAME " --help'\n", ls_error());
         return EXIT_USAGE;

@@ -15,7 +15,7 @@
 #include "cli/escape.h"
 #include "cli/launch.h"
 #include "cli/options.h"
-#include "comm/identity.h"
+#include "comm/launcher.h"
 
 #define NAME "lockstep bench ddp"
 
@@ -235,7 +235,7 @@ static const char *environment(void *user, const char *name)
 int bench_ddp(int argc, char **argv)
 {
     static ddp_bench b;
-    ls__identity identity;
+    ls__launch_info identity;
     b = (ddp_bench){ .layers = 6,
                      .width = 256,
                      .vocab = 1024,
@@ -249,7 +249,7 @@ int bench_ddp(int argc, char **argv)
                      .link = "500mbit" };
     int code = parse(&b, argc, argv);
     if (code >= 0) return code;
-    ls_status status = ls__identity_find(&identity, environment, NULL);
+    ls_status status = ls__launch_info_read(&identity, environment, NULL);
     if (status) return exit_failure("bench ddp", status);
     if (identity.launcher != LS__LAUNCHER_ALONE) return measure(&b);
     code = on_this_machine(&b, argc, argv);

@@ -15,39 +15,39 @@
 
 /* ---- Cards. */
 
-void ls__card_fill(ls__card *card, const char *host, size_t staging_bytes)
+void ls__peer_info_fill(ls__peer_info *info, const char *host, size_t staging_bytes)
 {
-    memset(card, 0, sizeof *card); /* cards are compared and sent as they are */
+    memset(info, 0, sizeof *info); /* peers are compared and sent as they are */
     FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
     if (f) {
-        if (!fgets(card->machine, sizeof card->machine, f)) card->machine[0] = 0;
+        if (!fgets(info->machine, sizeof info->machine, f)) info->machine[0] = 0;
         fclose(f);
     }
     struct stat st;
-    if (!stat("/proc/self/ns/pid", &st)) card->processes = st.st_ino;
+    if (!stat("/proc/self/ns/pid", &st)) info->processes = st.st_ino;
     if (host)
-        snprintf(card->host, sizeof card->host, "%s", host);
-    else if (gethostname(card->host, sizeof card->host - 1))
-        card->host[0] = 0;
-    card->pid = getpid();
-    card->job_fd = -1;
-    card->staging_bytes = staging_bytes;
-    card->nonce = (uint64_t)ls_now() << 20 ^ (uint64_t)card->pid;
+        snprintf(info->host, sizeof info->host, "%s", host);
+    else if (gethostname(info->host, sizeof info->host - 1))
+        info->host[0] = 0;
+    info->pid = getpid();
+    info->job_fd = -1;
+    info->staging_bytes = staging_bytes;
+    info->nonce = (uint64_t)ls_now() << 20 ^ (uint64_t)info->pid;
 }
 
-static bool same_machine(const ls__card *a, const ls__card *b)
+static bool same_machine(const ls__peer_info *a, const ls__peer_info *b)
 {
     return !strcmp(a->machine, b->machine) && a->processes == b->processes && !strcmp(a->host, b->host);
 }
 
-int ls__cluster_place(const ls__card *cards, int n, int *node_of, int *local_of)
+int ls__cluster_place(const ls__peer_info *peers, int n, int *node_of, int *local_of)
 {
     int nodes = 0;
     for (int r = 0; r < n; r++) {
         node_of[r] = -1;
         local_of[r] = 0;
         for (int q = r - 1; q >= 0 && node_of[r] < 0; q--) {
-            if (!same_machine(&cards[q], &cards[r])) continue;
+            if (!same_machine(&peers[q], &peers[r])) continue;
             node_of[r] = node_of[q];
             local_of[r] = local_of[q] + 1;
         }
@@ -116,7 +116,7 @@ static ls_status align_clocks(ls__cluster *c, const int *first, int timeout_ms)
 /* ---- Joining. */
 
 /* Texts from a peer end within their fields, whatever it sent. */
-static ls_status exchange(ls__cluster *c, const ls__card *mine, ls__card *all, int timeout_ms)
+static ls_status exchange(ls__cluster *c, const ls__peer_info *mine, ls__peer_info *all, int timeout_ms)
 {
     ls_status status = ls__net_allgather(c->net, mine, all, sizeof *mine, timeout_ms);
     for (int r = 0; r < c->size && !status; r++) {
@@ -127,14 +127,14 @@ static ls_status exchange(ls__cluster *c, const ls__card *mine, ls__card *all, i
     return status;
 }
 
-static ls_status take_cards(ls__cluster *c, const ls__card *cards, int timeout_ms)
+static ls_status use_peer_info(ls__cluster *c, const ls__peer_info *peers, int timeout_ms)
 {
     size_t n = (size_t)c->size;
     c->node_of = malloc(n * sizeof *c->node_of);
     c->local_of = malloc(n * sizeof *c->local_of);
     c->left = calloc(n, sizeof *c->left);
     if (!c->node_of || !c->local_of || !c->left) return ls__fail(LS_ENOMEM, "cluster: out of memory");
-    c->nodes = ls__cluster_place(cards, c->size, c->node_of, c->local_of);
+    c->nodes = ls__cluster_place(peers, c->size, c->node_of, c->local_of);
     c->node = c->node_of[c->rank];
     c->local_rank = c->local_of[c->rank];
     c->hosts = calloc((size_t)c->nodes, sizeof *c->hosts);
@@ -147,34 +147,34 @@ static ls_status take_cards(ls__cluster *c, const ls__card *cards, int timeout_m
     for (int r = 0; r < c->size; r++) {
         if (c->node_of[r] == c->node) c->local_size++;
         if (!c->local_of[r]) first[c->node_of[r]] = r;
-        uint64_t asked = cards[r].staging_bytes;
+        uint64_t asked = peers[r].staging_bytes;
         if (asked && (!c->staging_bytes || asked < c->staging_bytes)) c->staging_bytes = asked;
-        c->nonce = cards[0].nonce;
-        snprintf(c->hosts[c->node_of[r]], LS__HOST_BYTES, "%s", cards[r].host);
+        c->nonce = peers[0].nonce;
+        snprintf(c->hosts[c->node_of[r]], LS__HOST_BYTES, "%s", peers[r].host);
     }
     ls_status status = c->nodes > 1 ? align_clocks(c, first, timeout_ms) : LS_OK;
     free(first);
     return status;
 }
 
-ls_status ls__cluster_open(ls__cluster **out, ls__net *net, const ls__card *card, int timeout_ms)
+ls_status ls__cluster_open(ls__cluster **out, ls__net *net, const ls__peer_info *info, int timeout_ms)
 {
     *out = NULL;
     ls__cluster *c = calloc(1, sizeof *c);
-    ls__card *cards = malloc((size_t)ls__net_size(net) * sizeof *cards);
+    ls__peer_info *peers = malloc((size_t)ls__net_size(net) * sizeof *peers);
     ls_status status;
-    if (!c || !cards) {
+    if (!c || !peers) {
         free(c);
-        free(cards);
+        free(peers);
         ls__net_close(&net, false, NULL);
         return ls__fail(LS_ENOMEM, "cluster: out of memory");
     }
     c->net = net;
     c->rank = ls__net_rank(net);
     c->size = ls__net_size(net);
-    status = exchange(c, card, cards, timeout_ms);
-    if (!status) status = take_cards(c, cards, timeout_ms);
-    free(cards);
+    status = exchange(c, info, peers, timeout_ms);
+    if (!status) status = use_peer_info(c, peers, timeout_ms);
+    free(peers);
     if (status) {
         c->failed = true;
         ls__cluster_free(&c);
@@ -205,7 +205,7 @@ void ls__cluster_free(ls__cluster **pc)
 
 /* ---- The memory. */
 
-static ls_status open_memory(const ls__card *first, ls__job **job, int *fd)
+static ls_status open_memory(const ls__peer_info *first, ls__job **job, int *fd)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/fd/%d", first->pid, first->job_fd);
@@ -222,21 +222,21 @@ static ls_status open_memory(const ls__card *first, ls__job **job, int *fd)
     return status;
 }
 
-static ls_status watch_all(ls__cluster *c, const ls__card *cards)
+static ls_status watch_all(ls__cluster *c, const ls__peer_info *peers)
 {
     c->watched = malloc((size_t)c->local_size * sizeof *c->watched);
     if (!c->watched) return ls__fail(LS_ENOMEM, "cluster: out of memory");
     for (int r = 0; r < c->size; r++)
         if (c->node_of[r] == c->node) {
             /* Without pidfds (an old kernel) a death is found by timeout. */
-            long pidfd = cards[r].pid == getpid() ? -1 : syscall(SYS_pidfd_open, cards[r].pid, 0);
+            long pidfd = peers[r].pid == getpid() ? -1 : syscall(SYS_pidfd_open, peers[r].pid, 0);
             c->watched[c->local_of[r]] = (int)pidfd;
         }
     return LS_OK;
 }
 
 /* Everyone says how it went; the first bad news is everyone's. */
-static ls_status agree(ls__cluster *c, ls_status status, ls__card *mine, ls__card *all, int timeout_ms)
+static ls_status agree(ls__cluster *c, ls_status status, ls__peer_info *mine, ls__peer_info *all, int timeout_ms)
 {
     mine->why[0] = 0;
     if (status) snprintf(mine->why, sizeof mine->why, "%s: %s", ls_status_name(status), ls_error());
@@ -248,10 +248,10 @@ static ls_status agree(ls__cluster *c, ls_status status, ls__card *mine, ls__car
 }
 
 /* The first rank of each machine makes the memory; then the others open it. */
-static ls_status make_and_open(ls__cluster *c, ls__card *all, int timeout_ms, ls__job **job, int *fd)
+static ls_status make_and_open(ls__cluster *c, ls__peer_info *all, int timeout_ms, ls__job **job, int *fd)
 {
-    ls__card mine;
-    ls__card_fill(&mine, NULL, 0);
+    ls__peer_info mine;
+    ls__peer_info_fill(&mine, NULL, 0);
     ls_status status = c->local_rank == 0 ? ls__job_create(c->local_size, 0, job, fd) : LS_OK;
     mine.job_fd = *fd;
     status = agree(c, status, &mine, all, timeout_ms);
@@ -270,7 +270,7 @@ ls_status ls__cluster_share(ls__cluster *c, int timeout_ms, ls__job **job, int *
 {
     *job = NULL;
     *fd = -1;
-    ls__card *all = malloc((size_t)c->size * sizeof *all);
+    ls__peer_info *all = malloc((size_t)c->size * sizeof *all);
     if (!all) return ls__fail(LS_ENOMEM, "cluster: out of memory");
     ls_status status = make_and_open(c, all, timeout_ms, job, fd);
     free(all);

@@ -18,7 +18,7 @@ enum { LS__HOST_BYTES = 64 };
 
 /* What a rank says about itself. Two ranks share memory if the first three are the same: one kernel (machine), one view
  * of processes, one host name (containers, and the hosts of a cluster on one machine, share the kernel). */
-typedef struct ls__card {
+typedef struct ls__peer_info {
     char machine[40]; /* the kernel's boot id */
     uint64_t processes;
     char host[LS__HOST_BYTES];
@@ -27,7 +27,7 @@ typedef struct ls__card {
     uint64_t staging_bytes; /* 0: not said */
     uint64_t nonce;         /* rank 0's is the world's: see ls__notice */
     char why[200];          /* of a failure */
-} ls__card;
+} ls__peer_info;
 
 /* What a member of a group over several machines tells the others; see multi_notice.c. */
 typedef enum ls__notice_kind {
@@ -72,22 +72,22 @@ typedef struct ls__cluster {
     int newest_group;         /* the highest number of a group that this rank has made */
     ls__notice inbox;
     ls__net_request inbox_request;
-    bool inbox_awaited; /* a receive was posted */
+    bool inbox_awaited; /* a receive was published */
     ls__early *early;
     int early_count;
     bool *left;          /* by rank: it has freed its world in order, and waits for all to do so at its end */
     _Atomic bool failed; /* the world has: a rank will not end in order, and MPI is not shut down */
-    bool doubtful;       /* a smaller group failed in a way that may have been a rank's end; see multi_wait.c */
+    bool suspect;        /* a smaller group failed in a way that may have been a rank's end; see multi_wait.c */
     bool abandoned;      /* messages of a smaller group may be under way for ever: the job's memory stays */
 } ls__cluster;
 
-/* Fills in the card of this process. `host`: NULL, or a name to use instead of the system's. */
-void ls__card_fill(ls__card *card, const char *host, size_t staging_bytes);
+/* Fills in the info of this process. `host`: NULL, or a name to use instead of the system's. */
+void ls__peer_info_fill(ls__peer_info *info, const char *host, size_t staging_bytes);
 /* Numbers the machines in the order of their first ranks, and the ranks of each. Returns the number of machines. */
-int ls__cluster_place(const ls__card *cards, int n, int *node_of, int *local_of);
+int ls__cluster_place(const ls__peer_info *peers, int n, int *node_of, int *local_of);
 
-/* Exchanges cards over `net`, which belongs to the cluster from then on, also on failure. */
-LS_MUST_CHECK ls_status ls__cluster_open(ls__cluster **out, ls__net *net, const ls__card *card, int timeout_ms);
+/* Exchanges peers over `net`, which belongs to the cluster from then on, also on failure. */
+LS_MUST_CHECK ls_status ls__cluster_open(ls__cluster **out, ls__net *net, const ls__peer_info *info, int timeout_ms);
 /* Makes or opens the memory of this machine's ranks. All ranks succeed or fail together. */
 LS_MUST_CHECK ls_status ls__cluster_share(ls__cluster *c, int timeout_ms, ls__job **job, int *fd);
 void ls__cluster_free(ls__cluster **cluster);

@@ -44,30 +44,30 @@ static ls_status check(const ls_work *w)
     if (__builtin_mul_overflow(w->count, size, &block) || __builtin_mul_overflow(block, (size_t)g->size, &all) ||
         all > (size_t)PTRDIFF_MAX)
         return refuse(w, "the size overflows");
-    bool rooted = w->call == LS__REDUCE || w->call == LS__BROADCAST || w->call == LS__GATHER || w->call == LS__SCATTER;
-    if ((rooted || ls__call_is_pair(w->call)) && (w->root < 0 || w->root >= g->size)) {
+    bool rooted = w->kind == LS_COLLECTIVE_REDUCE || w->kind == LS_COLLECTIVE_BROADCAST ||
+                  w->kind == LS_COLLECTIVE_GATHER || w->kind == LS_COLLECTIVE_SCATTER;
+    if ((rooted || ls__is_p2p(w->kind)) && (w->root < 0 || w->root >= g->size)) {
         char why[96];
         snprintf(why, sizeof why, "there is no rank %d; the group has %d", w->root, g->size);
         return refuse(w, why);
     }
-    if (ls__call_is_pair(w->call) && w->root == g->rank) return refuse(w, "a rank cannot send to itself");
+    if (ls__is_p2p(w->kind) && w->root == g->rank) return refuse(w, "a rank cannot send to itself");
     uintptr_t send = (uintptr_t)w->send, recv = (uintptr_t)w->recv; /* as numbers: a null pointer has no neighbours */
     bool is_root = g->rank == w->root;
     size_t own = (size_t)g->rank * block;
-    switch (w->call) {
-    case LS__ALLREDUCE:
-    case LS__REDUCE:
-    case LS__BROADCAST: return check_buffers(w, block, block, true);
-    case LS__REDUCE_SCATTER: return check_buffers(w, all, block, recv == send + own);
-    case LS__ALLGATHER: return check_buffers(w, block, all, send == recv + own);
-    case LS__GATHER: return check_buffers(w, block, is_root ? all : 0, send == recv + own);
-    case LS__SCATTER: return check_buffers(w, is_root ? all : 0, block, recv == send + own);
-    case LS__ALLTOALL: return check_buffers(w, all, all, false);
-    case LS__SEND: return check_buffers(w, block, 0, true);
-    case LS__RECV: return check_buffers(w, 0, block, true);
-    case LS__APPLY: return w->root > 0 ? LS_OK : refuse(w, "a piece must have at least one element");
-    case LS__BARRIER:
-    case LS__CALLS: break;
+    switch (w->kind) {
+    case LS_COLLECTIVE_ALLREDUCE:
+    case LS_COLLECTIVE_REDUCE:
+    case LS_COLLECTIVE_BROADCAST: return check_buffers(w, block, block, true);
+    case LS_COLLECTIVE_REDUCE_SCATTER: return check_buffers(w, all, block, recv == send + own);
+    case LS_COLLECTIVE_ALLGATHER: return check_buffers(w, block, all, send == recv + own);
+    case LS_COLLECTIVE_GATHER: return check_buffers(w, block, is_root ? all : 0, send == recv + own);
+    case LS_COLLECTIVE_SCATTER: return check_buffers(w, is_root ? all : 0, block, recv == send + own);
+    case LS_COLLECTIVE_ALLTOALL: return check_buffers(w, all, all, false);
+    case LS_COLLECTIVE_SEND: return check_buffers(w, block, 0, true);
+    case LS_COLLECTIVE_RECEIVE: return check_buffers(w, 0, block, true);
+    case LS_COLLECTIVE_PARALLEL_FOR: return w->root > 0 ? LS_OK : refuse(w, "a chunk must have at least one element");
+    case LS_COLLECTIVE_BARRIER: break;
     }
     return LS_OK;
 }
@@ -79,7 +79,7 @@ static ls_status begin(ls_work *w)
     if (g->broken) return ls__fail(g->broken, "%s", g->broken_text);
     ls_status status = check(w);
     if (status) return status;
-    bool pair = ls__call_is_pair(w->call);
+    bool pair = ls__is_p2p(w->kind);
     if (!pair) w->number = g->next_number;
     status = g->transport->start(g, w);
     if (status) return status;
@@ -107,7 +107,7 @@ static ls_status finish(ls_work *w)
     /* A blocking call has just come here. The clock is a good part of a small collective's time. */
     int64_t begin = ls__record_sample(w->group->world->record, w->on_stack && w->started ? w->started : ls_now());
     ls_status status = finish_now(w);
-    if (!ls__call_is_pair(w->call)) ls__note_blocked(w, begin);
+    if (!ls__is_p2p(w->kind)) ls__event_blocked(w, begin);
     return status;
 }
 
@@ -176,26 +176,26 @@ ls_status ls_work_test(ls_work **work)
 
 /* ---- One line per call: what it is, as a work. */
 
-#define WORK(g_, call_, ...) ((ls_work){ .group = (g_), .call = (call_), .root = -1, __VA_ARGS__ })
+#define WORK(g_, kind_, ...) ((ls_work){ .group = (g_), .kind = (kind_), .root = -1, __VA_ARGS__ })
 
 static ls_work allreduce_work(ls_group *g, void *buf, size_t count, ls_dtype type, ls_op op)
 {
-    return WORK(g, LS__ALLREDUCE, .send = buf, .recv = buf, .count = count, .type = type, .op = op);
+    return WORK(g, LS_COLLECTIVE_ALLREDUCE, .send = buf, .recv = buf, .count = count, .type = type, .op = op);
 }
 static ls_work reduce_work(ls_group *g, void *buf, size_t count, ls_dtype type, ls_op op, int to)
 {
-    ls_work w = WORK(g, LS__REDUCE, .send = buf, .recv = buf, .count = count, .type = type, .op = op);
+    ls_work w = WORK(g, LS_COLLECTIVE_REDUCE, .send = buf, .recv = buf, .count = count, .type = type, .op = op);
     w.root = to;
     return w;
 }
 static ls_work reduce_scatter_work(ls_group *g, const void *send, void *recv, size_t count, ls_dtype type, ls_op op)
 {
-    return WORK(g, LS__REDUCE_SCATTER, .send = send, .recv = recv, .count = count, .type = type, .op = op);
+    return WORK(g, LS_COLLECTIVE_REDUCE_SCATTER, .send = send, .recv = recv, .count = count, .type = type, .op = op);
 }
-static ls_work move_work(ls_group *g, ls__call call, const void *send, void *recv, size_t count, ls_dtype type,
-                         int root)
+static ls_work move_work(ls_group *g, ls_collective_kind kind, const void *send, void *recv, size_t count,
+                         ls_dtype type, int root)
 {
-    ls_work w = WORK(g, call, .send = send, .recv = recv, .count = count, .type = type);
+    ls_work w = WORK(g, kind, .send = send, .recv = recv, .count = count, .type = type);
     w.root = root;
     return w;
 }
@@ -230,92 +230,93 @@ ls_status ls_reduce_scatter_start(ls_group *g, const void *send, void *recv, siz
 
 ls_status ls_allgather(ls_group *g, const void *send, void *recv, size_t count, ls_dtype type)
 {
-    return call_now(move_work(g, LS__ALLGATHER, send, recv, count, type, -1));
+    return call_now(move_work(g, LS_COLLECTIVE_ALLGATHER, send, recv, count, type, -1));
 }
 ls_status ls_allgather_start(ls_group *g, const void *send, void *recv, size_t count, ls_dtype type, ls_work **out)
 {
-    return call_start(move_work(g, LS__ALLGATHER, send, recv, count, type, -1), out);
+    return call_start(move_work(g, LS_COLLECTIVE_ALLGATHER, send, recv, count, type, -1), out);
 }
 
 ls_status ls_broadcast(ls_group *g, void *buf, size_t count, ls_dtype type, int root)
 {
-    return call_now(move_work(g, LS__BROADCAST, buf, buf, count, type, root));
+    return call_now(move_work(g, LS_COLLECTIVE_BROADCAST, buf, buf, count, type, root));
 }
 ls_status ls_broadcast_start(ls_group *g, void *buf, size_t count, ls_dtype type, int root, ls_work **out)
 {
-    return call_start(move_work(g, LS__BROADCAST, buf, buf, count, type, root), out);
+    return call_start(move_work(g, LS_COLLECTIVE_BROADCAST, buf, buf, count, type, root), out);
 }
 
 ls_status ls_gather(ls_group *g, const void *send, void *recv, size_t count, ls_dtype type, int root)
 {
-    return call_now(move_work(g, LS__GATHER, send, recv, count, type, root));
+    return call_now(move_work(g, LS_COLLECTIVE_GATHER, send, recv, count, type, root));
 }
 ls_status ls_gather_start(ls_group *g, const void *send, void *recv, size_t count, ls_dtype type, int root,
                           ls_work **out)
 {
-    return call_start(move_work(g, LS__GATHER, send, recv, count, type, root), out);
+    return call_start(move_work(g, LS_COLLECTIVE_GATHER, send, recv, count, type, root), out);
 }
 
 ls_status ls_scatter(ls_group *g, const void *send, void *recv, size_t count, ls_dtype type, int root)
 {
-    return call_now(move_work(g, LS__SCATTER, send, recv, count, type, root));
+    return call_now(move_work(g, LS_COLLECTIVE_SCATTER, send, recv, count, type, root));
 }
 ls_status ls_scatter_start(ls_group *g, const void *send, void *recv, size_t count, ls_dtype type, int root,
                            ls_work **out)
 {
-    return call_start(move_work(g, LS__SCATTER, send, recv, count, type, root), out);
+    return call_start(move_work(g, LS_COLLECTIVE_SCATTER, send, recv, count, type, root), out);
 }
 
 ls_status ls_alltoall(ls_group *g, const void *send, void *recv, size_t count, ls_dtype type)
 {
-    return call_now(move_work(g, LS__ALLTOALL, send, recv, count, type, -1));
+    return call_now(move_work(g, LS_COLLECTIVE_ALLTOALL, send, recv, count, type, -1));
 }
 ls_status ls_alltoall_start(ls_group *g, const void *send, void *recv, size_t count, ls_dtype type, ls_work **out)
 {
-    return call_start(move_work(g, LS__ALLTOALL, send, recv, count, type, -1), out);
+    return call_start(move_work(g, LS_COLLECTIVE_ALLTOALL, send, recv, count, type, -1), out);
 }
 
 ls_status ls_barrier(ls_group *g)
 {
-    return call_now(move_work(g, LS__BARRIER, NULL, NULL, 0, LS_U8, -1));
+    return call_now(move_work(g, LS_COLLECTIVE_BARRIER, NULL, NULL, 0, LS_U8, -1));
 }
 ls_status ls_barrier_start(ls_group *g, ls_work **out)
 {
-    return call_start(move_work(g, LS__BARRIER, NULL, NULL, 0, LS_U8, -1), out);
+    return call_start(move_work(g, LS_COLLECTIVE_BARRIER, NULL, NULL, 0, LS_U8, -1), out);
 }
 
-static ls_work apply_work(ls_group *g, const void *data, size_t count, ls_dtype type, size_t piece, ls__apply_fn fn,
+static ls_work apply_work(ls_group *g, const void *data, size_t count, ls_dtype type, size_t chunk, ls__chunk_fn fn,
                           void *user)
 {
-    ls_work w = WORK(g, LS__APPLY, .send = data, .count = count, .type = type, .apply = fn, .user = user);
-    w.root = piece > INT32_MAX ? INT32_MAX : (int)piece;
+    ls_work w =
+        WORK(g, LS_COLLECTIVE_PARALLEL_FOR, .send = data, .count = count, .type = type, .chunk_fn = fn, .user = user);
+    w.root = chunk > INT32_MAX ? INT32_MAX : (int)chunk;
     return w;
 }
-ls_status ls__apply(ls_group *g, const void *data, size_t count, ls_dtype type, size_t piece, ls__apply_fn fn,
-                    void *user)
+ls_status ls__parallel_for(ls_group *g, const void *data, size_t count, ls_dtype type, size_t chunk, ls__chunk_fn fn,
+                           void *user)
 {
-    return call_now(apply_work(g, data, count, type, piece, fn, user));
+    return call_now(apply_work(g, data, count, type, chunk, fn, user));
 }
-ls_status ls__apply_start(ls_group *g, const void *data, size_t count, ls_dtype type, size_t piece, ls__apply_fn fn,
-                          void *user, ls_work **out)
+ls_status ls__parallel_for_start(ls_group *g, const void *data, size_t count, ls_dtype type, size_t chunk,
+                                 ls__chunk_fn fn, void *user, ls_work **out)
 {
-    return call_start(apply_work(g, data, count, type, piece, fn, user), out);
+    return call_start(apply_work(g, data, count, type, chunk, fn, user), out);
 }
 
 ls_status ls_send(ls_group *g, const void *buf, size_t count, ls_dtype type, int to)
 {
-    return call_now(move_work(g, LS__SEND, buf, NULL, count, type, to));
+    return call_now(move_work(g, LS_COLLECTIVE_SEND, buf, NULL, count, type, to));
 }
 ls_status ls_send_start(ls_group *g, const void *buf, size_t count, ls_dtype type, int to, ls_work **out)
 {
-    return call_start(move_work(g, LS__SEND, buf, NULL, count, type, to), out);
+    return call_start(move_work(g, LS_COLLECTIVE_SEND, buf, NULL, count, type, to), out);
 }
 
 ls_status ls_recv(ls_group *g, void *buf, size_t count, ls_dtype type, int from)
 {
-    return call_now(move_work(g, LS__RECV, NULL, buf, count, type, from));
+    return call_now(move_work(g, LS_COLLECTIVE_RECEIVE, NULL, buf, count, type, from));
 }
 ls_status ls_recv_start(ls_group *g, void *buf, size_t count, ls_dtype type, int from, ls_work **out)
 {
-    return call_start(move_work(g, LS__RECV, NULL, buf, count, type, from), out);
+    return call_start(move_work(g, LS_COLLECTIVE_RECEIVE, NULL, buf, count, type, from), out);
 }

@@ -5,8 +5,8 @@
 #include "lockstep/comm.h"
 
 /* Nanoseconds that this rank has been blocked in collectives so far: waiting for others, and exposed communication. */
-int64_t ls__world_blocked(const ls_world *world);
+int64_t ls__world_blocked_ns(const ls_world *world);
 /* The word that the next collective of a group will have in events. */
-uint64_t ls__group_next_call(const ls_group *group);
+uint64_t ls__group_next_word(const ls_group *group);
 
 #endif

@@ -9,29 +9,29 @@
 
 static const char *const op_names[LS_OP_COUNT] = { "sum", "mean", "min", "max", "product" };
 
-void ls__describe(ls__fingerprint print, uint64_t number, uint64_t count, char *out, size_t bytes)
+void ls__describe(ls__fingerprint fingerprint, uint64_t number, uint64_t count, char *out, size_t bytes)
 {
-    unsigned call = print & 0xff, type = print >> 8 & 0xff, op = print >> 16 & 0xff;
-    int root = (int32_t)(print >> 32);
-    const char *name = call < LS__CALLS ? ls_collective_name((uint8_t)call) : "unknown call";
-    if (ls__call_is_pair(call)) {
-        snprintf(out, bytes, "%s %s rank %d (%llu of %s)", name, call == LS__SEND ? "to" : "from", root,
+    unsigned call = fingerprint & 0xff, type = fingerprint >> 8 & 0xff, op = fingerprint >> 16 & 0xff;
+    int root = (int32_t)(fingerprint >> 32);
+    const char *name = call < LS_COLLECTIVE_KINDS ? ls_collective_name((uint8_t)call) : "unknown call";
+    if (ls__is_p2p(call)) {
+        snprintf(out, bytes, "%s %s rank %d (%llu of %s)", name, call == LS_COLLECTIVE_SEND ? "to" : "from", root,
                  (unsigned long long)count, ls_dtype_name(type));
         return;
     }
     int n = snprintf(out, bytes, "%s #%llu", name, (unsigned long long)number);
-    if (call == LS__BARRIER || n < 0 || (size_t)n >= bytes) return;
+    if (call == LS_COLLECTIVE_BARRIER || n < 0 || (size_t)n >= bytes) return;
     char more[48] = "";
-    if (call <= LS__REDUCE_SCATTER && op < LS_OP_COUNT) snprintf(more, sizeof more, ", %s", op_names[op]);
+    if (call <= LS_COLLECTIVE_REDUCE_SCATTER && op < LS_OP_COUNT) snprintf(more, sizeof more, ", %s", op_names[op]);
     if (root >= 0) snprintf(more + strlen(more), sizeof more - strlen(more), ", root %d", root);
     snprintf(out + n, bytes - (size_t)n, " (%llu of %s%s)", (unsigned long long)count, ls_dtype_name(type), more);
 }
 
 void ls__describe_awaited(const ls_work *w, char *out, size_t bytes)
 {
-    ls_work theirs = { .call = w->call, .type = w->type, .op = w->op, .root = w->root };
-    if (ls__call_is_pair(w->call)) {
-        theirs.call = w->call == LS__SEND ? LS__RECV : LS__SEND;
+    ls_work theirs = { .kind = w->kind, .type = w->type, .op = w->op, .root = w->root };
+    if (ls__is_p2p(w->kind)) {
+        theirs.kind = w->kind == LS_COLLECTIVE_SEND ? LS_COLLECTIVE_RECEIVE : LS_COLLECTIVE_SEND;
         theirs.root = w->group->rank;
     }
     ls__describe(ls__work_fingerprint(&theirs), w->number, w->count, out, bytes);
@@ -53,13 +53,13 @@ ls_status ls__group_new(ls_world *world, const ls__transport *transport, int ran
 
 static bool is_busy(const ls_group *g)
 {
-    return g->collectives.first || g->pairs.first;
+    return g->collectives.first || g->p2p.first;
 }
 
 static void empty_queues(ls_group *g)
 {
     if (is_busy(g)) g->world->busy_groups--;
-    g->collectives = g->pairs = (ls__queue){ 0 };
+    g->collectives = g->p2p = (ls__queue){ 0 };
 }
 
 void ls__group_discard(ls_group *g)
@@ -143,47 +143,47 @@ int ls__split_pick(const ls__split_entry *all, int p, int color, int *ranks)
     return n;
 }
 
-void ls__note_start(const ls_work *w, size_t bytes)
+void ls__event_start(const ls_work *w, size_t bytes)
 {
     if (!LS__CHECKED) return;
-    ls_record_event(w->group->world->record, w->started, LS_EVENT_COLL_START, ls__call_word(w->group, w->number),
-                    (uint64_t)w->call << 56 | bytes);
+    ls_record_event(w->group->world->record, w->started, LS_EVENT_COLL_START, ls__group_word(w->group, w->number),
+                    (uint64_t)w->kind << 56 | bytes);
 }
 
-void ls__note_done(ls_work *w)
+void ls__event_done(ls_work *w)
 {
     if (!LS__CHECKED) return;
     int64_t waited = w->last_arrival - w->started;
     w->ended = ls_now();
-    ls_record_event(w->group->world->record, w->ended, LS_EVENT_COLL_DONE, ls__call_word(w->group, w->number),
+    ls_record_event(w->group->world->record, w->ended, LS_EVENT_COLL_DONE, ls__group_word(w->group, w->number),
                     (uint64_t)w->last_rank << 48 | (uint64_t)(waited > 0 ? waited : 0));
 }
 
-void ls__note_blocked(const ls_work *w, int64_t begin)
+void ls__event_blocked(const ls_work *w, int64_t begin)
 {
     if (!LS__CHECKED) return;
     /* It may have ended just before the caller began to wait for it. */
     int64_t end = w->ended ? w->ended : ls_now();
-    int64_t now = ls__record_blocked(w->group->world->record, ls__call_word(w->group, w->number), begin,
+    int64_t now = ls__record_blocked(w->group->world->record, ls__group_word(w->group, w->number), begin,
                                      end > begin ? end : begin);
     atomic_fetch_add_explicit(&w->group->world->blocked, now - begin, memory_order_relaxed);
 }
 
-int64_t ls__world_blocked(const ls_world *world)
+int64_t ls__world_blocked_ns(const ls_world *world)
 {
     return atomic_load_explicit(&world->blocked, memory_order_relaxed);
 }
 
-uint64_t ls__group_next_call(const ls_group *group)
+uint64_t ls__group_next_word(const ls_group *group)
 {
-    return ls__call_word(group, group->next_number);
+    return ls__group_word(group, group->next_number);
 }
 
 /* ---- Works under way. */
 
 static ls__queue *queue_of(ls_work *w)
 {
-    return ls__call_is_pair(w->call) ? &w->group->pairs : &w->group->collectives;
+    return ls__is_p2p(w->kind) ? &w->group->p2p : &w->group->collectives;
 }
 
 void ls__group_enqueue(ls_work *w)
@@ -218,8 +218,8 @@ static void retire(ls_work *w)
 /* Sends (receives) to the same rank are served in the order of the calls. */
 static bool is_behind_another(const ls_work *w)
 {
-    for (const ls_work *e = w->group->pairs.first; e != w; e = e->next)
-        if (e->call == w->call && e->root == w->root) return true;
+    for (const ls_work *e = w->group->p2p.first; e != w; e = e->next)
+        if (e->kind == w->kind && e->root == w->root) return true;
     return false;
 }
 
@@ -235,7 +235,7 @@ ls_status ls__group_progress(ls_group *g)
         else if (w->seen < g->size)
             break; /* ranks arrive in order: where one is missing here, it is missing behind too */
     }
-    for (ls_work *w = g->pairs.first, *next; w; w = next) {
+    for (ls_work *w = g->p2p.first, *next; w; w = next) {
         next = w->next;
         if (is_behind_another(w)) continue;
         ls_status status = g->transport->progress(g, w);

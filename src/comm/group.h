@@ -12,28 +12,11 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
-#include "comm/apply.h"
+#include "comm/parallel_for.h"
 #include "comm/events.h"
-#include "comm/identity.h"
+#include "comm/launcher.h"
 #include "comm/job.h"
 #include "lockstep/comm.h"
-
-/* The values are those of records. */
-typedef enum ls__call {
-    LS__ALLREDUCE = LS_COLLECTIVE_ALLREDUCE,
-    LS__REDUCE = LS_COLLECTIVE_REDUCE,
-    LS__REDUCE_SCATTER = LS_COLLECTIVE_REDUCE_SCATTER,
-    LS__ALLGATHER = LS_COLLECTIVE_ALLGATHER,
-    LS__BROADCAST = LS_COLLECTIVE_BROADCAST,
-    LS__GATHER = LS_COLLECTIVE_GATHER,
-    LS__SCATTER = LS_COLLECTIVE_SCATTER,
-    LS__ALLTOALL = LS_COLLECTIVE_ALLTOALL,
-    LS__BARRIER = LS_COLLECTIVE_BARRIER,
-    LS__APPLY = LS_COLLECTIVE_PARALLEL_FOR, /* see apply.h; `root` holds the piece */
-    LS__SEND = LS_COLLECTIVE_SEND,
-    LS__RECV = LS_COLLECTIVE_RECEIVE,
-    LS__CALLS = LS_COLLECTIVE_KINDS
-} ls__call;
 
 /* The build for bench/checks has neither fingerprints nor time stamps nor events, to see what they cost. */
 #ifdef LOCKSTEP_BARE
@@ -49,14 +32,14 @@ struct ls_work {
     ls_group *group;
     ls_work *next, *prev; /* in its queue; `next` also in the free list */
     ls_work *made_before; /* in the list of all works that the group has allocated */
-    ls__call call;
+    ls_collective_kind kind;
     ls_dtype type;
     ls_op op;
     int root; /* for send and receive the other rank; -1: none */
     size_t count;
     const void *send; /* calls that work in place have send == recv */
     void *recv;
-    ls__apply_fn apply; /* LS__APPLY only, with its argument */
+    ls__chunk_fn chunk_fn; /* LS_COLLECTIVE_PARALLEL_FOR only, with its argument */
     void *user;
     uint64_t number; /* of the collective in its group, from 0 */
     bool on_stack;   /* belongs to a blocking call, not to the free list */
@@ -67,22 +50,22 @@ struct ls_work {
     int64_t ended;        /* and of its end; 0: it has not come */
     int64_t last_arrival; /* and of the last rank's, and which it was */
     int last_rank;
-    int seen;               /* ranks whose arrival was seen and whose fingerprint was checked */
-    bool staged;            /* this rank's data goes through staging */
-    bool any_staged;        /* some rank's does */
-    uint32_t rounds;        /* pieces of the pipeline */
-    uint32_t in, out;       /* rounds copied in, and out, by this rank */
-    size_t round_bytes;     /* of a block, per round */
-    size_t moved;           /* send, receive: bytes so far, message head included */
-    uint32_t spins;         /* times this call found nothing to do */
-    int64_t waited;         /* for how long nothing has moved, time in which we were suspended left out */
-    int64_t waiting_since;  /* ls_now() of the last look around */
-    uint64_t waiting_mark;  /* what was to be seen then */
-    bool stop_noted;        /* a stopped rank was logged */
-    bool starting;          /* waits for a free slot, not for arrivals */
-    uint32_t crossed_looks; /* how often in a row another rank was seen to wait for this one, */
-    uint64_t crossed_print; /* in this call */
-    uint64_t crossed_number;
+    int seen;                      /* ranks whose arrival was seen and whose fingerprint was checked */
+    bool staged;                   /* this rank's data goes through staging */
+    bool any_staged;               /* some rank's does */
+    uint32_t rounds;               /* chunks of the pipeline */
+    uint32_t in, out;              /* rounds copied in, and out, by this rank */
+    size_t round_bytes;            /* of a block, per round */
+    size_t moved;                  /* send, receive: bytes so far, message head included */
+    uint32_t spins;                /* times this call found nothing to do */
+    int64_t waited;                /* for how long nothing has moved, time in which we were suspended left out */
+    int64_t waiting_since;         /* ls_now() of the last look around */
+    uint64_t waiting_mark;         /* what was to be seen then */
+    bool stop_noted;               /* a stopped rank was logged */
+    bool starting;                 /* waits for a free slot, not for arrivals */
+    uint32_t deadlock_looks;       /* how often in a row another rank was seen to wait for this one, */
+    uint64_t deadlock_fingerprint; /* in this call */
+    uint64_t deadlock_number;
     void *extra; /* a transport's own object, freed by it */
 };
 
@@ -119,7 +102,7 @@ struct ls_group {
     int rank, size;
     uint16_t id; /* the same on all members; 0: all ranks. For events */
     uint64_t next_number;
-    ls__queue collectives, pairs; /* under way: not done, and the group is not broken */
+    ls__queue collectives, p2p; /* under way: not done, and the group is not broken */
     ls_work *free_works;
     ls_work *made;    /* all works that were allocated; freed with the group */
     ls_status broken; /* what every later call returns, with this text */
@@ -127,7 +110,7 @@ struct ls_group {
 };
 
 struct ls_world {
-    ls__identity identity;
+    ls__launch_info identity;
     int node, nodes;
     ls__job *job; /* NULL: alone */
     int job_fd;
@@ -147,18 +130,18 @@ struct ls_world {
 
 extern const ls__transport ls__self_transport, ls__shm_transport, ls__multi_transport;
 
-static inline bool ls__call_is_pair(ls__call call)
+static inline bool ls__is_p2p(ls_collective_kind kind)
 {
-    return call == LS__SEND || call == LS__RECV;
+    return kind == LS_COLLECTIVE_SEND || kind == LS_COLLECTIVE_RECEIVE;
 }
 
 static inline ls__fingerprint ls__work_fingerprint(const ls_work *w)
 {
-    return (uint64_t)w->call | (uint64_t)w->type << 8 | (uint64_t)w->op << 16 | (uint64_t)(uint32_t)w->root << 32;
+    return (uint64_t)w->kind | (uint64_t)w->type << 8 | (uint64_t)w->op << 16 | (uint64_t)(uint32_t)w->root << 32;
 }
 
 /* "allreduce #12 (8.0 MiB of float32, sum)": for messages. */
-void ls__describe(ls__fingerprint print, uint64_t number, uint64_t count, char *out, size_t bytes);
+void ls__describe(ls__fingerprint fingerprint, uint64_t number, uint64_t count, char *out, size_t bytes);
 /* The call that this work waits for others to make: the same one, or a send's receive, a receive's send. */
 void ls__describe_awaited(const ls_work *w, char *out, size_t bytes);
 
@@ -180,7 +163,7 @@ LS_MUST_CHECK ls_status ls__world_progress(ls_group *g);
 /* Whether works of other groups are under way. */
 static inline bool ls__others_busy(const ls_group *g)
 {
-    return g->world->busy_groups > (g->collectives.first || g->pairs.first ? 1 : 0);
+    return g->world->busy_groups > (g->collectives.first || g->p2p.first ? 1 : 0);
 }
 
 /* What each member tells the others at a split. */
@@ -192,22 +175,23 @@ typedef struct ls__split_entry {
 int ls__split_pick(const ls__split_entry *all, int p, int color, int *ranks);
 
 /* A call, as events name it: ls_collective_word(), which for a group of 16 bits is no more than this. */
-static inline uint64_t ls__call_word(const ls_group *g, uint64_t number)
+static inline uint64_t ls__group_word(const ls_group *g, uint64_t number)
 {
     return (uint64_t)g->id << 48 | (number & (UINT64_MAX >> 16));
 }
 /* The events of a call's life, in this rank's ring. */
-void ls__note_start(const ls_work *w, size_t bytes);
-void ls__note_done(ls_work *w);
+void ls__event_start(const ls_work *w, size_t bytes);
+void ls__event_done(ls_work *w);
 /* The caller has stood in this call since `begin`. */
-void ls__note_blocked(const ls_work *w, int64_t begin);
+void ls__event_blocked(const ls_work *w, int64_t begin);
 
 /* A world whose ranks may be threads of one process: `job` is shared by all and outlives them. */
-LS_MUST_CHECK ls_status ls__world_open_on(ls_world **out, const ls_world_options *options, const ls__identity *identity,
-                                          ls__job *job, int job_fd, bool owns_job);
+LS_MUST_CHECK ls_status ls__world_open_on(ls_world **out, const ls_world_options *options,
+                                          const ls__launch_info *identity, ls__job *job, int job_fd, bool owns_job);
 /* The same for a rank of an MPI job. On success the cluster belongs to the world; NULL: there is none. */
-LS_MUST_CHECK ls_status ls__world_open_in(ls_world **out, const ls_world_options *options, const ls__identity *identity,
-                                          ls__job *job, int job_fd, bool owns_job, struct ls__cluster *cluster);
+LS_MUST_CHECK ls_status ls__world_open_in(ls_world **out, const ls_world_options *options,
+                                          const ls__launch_info *identity, ls__job *job, int job_fd, bool owns_job,
+                                          struct ls__cluster *cluster);
 
 /* self.c: the group of a world of one. */
 LS_MUST_CHECK ls_status ls__self_join(ls_world *world, ls_group **out);

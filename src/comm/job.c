@@ -120,18 +120,18 @@ void ls__job_detach(ls__job **pjob)
     *pjob = NULL;
 }
 
-void ls__job_ring(ls__job *job, int rank)
+void ls__job_wake(ls__job *job, int rank)
 {
     ls__job_rank *r = &job->rank[rank];
     if (atomic_load_explicit(&r->sleepers, memory_order_relaxed) == 0) return;
-    atomic_fetch_add_explicit(&r->bell, 1, memory_order_release);
-    ls__futex_wake_all(&r->bell);
+    atomic_fetch_add_explicit(&r->futex, 1, memory_order_release);
+    ls__futex_wake_all(&r->futex);
 }
 
-void ls__job_ring_all(ls__job *job)
+void ls__job_wake_all(ls__job *job)
 {
     atomic_thread_fence(memory_order_seq_cst);
-    for (int i = 0; i < job->ranks; i++) ls__job_ring(job, i);
+    for (int i = 0; i < job->ranks; i++) ls__job_wake(job, i);
 }
 
 void ls__job_fail(ls__job *job, ls_status status, int rank, const char *format, ...)
@@ -146,7 +146,7 @@ void ls__job_fail(ls__job *job, ls_status status, int rank, const char *format, 
         va_end(args);
         atomic_store_explicit(&job->failure.set, 2, memory_order_release);
     }
-    ls__job_ring_all(job);
+    ls__job_wake_all(job);
 }
 
 void ls__job_set_state(ls__job *job, int rank, ls__rank_state state, int detail)
@@ -155,7 +155,7 @@ void ls__job_set_state(ls__job *job, int rank, ls__rank_state state, int detail)
     atomic_store_explicit(&r->detail, detail, memory_order_relaxed);
     atomic_store_explicit(&r->since, ls_now(), memory_order_relaxed);
     atomic_store_explicit(&r->state, state, memory_order_release);
-    ls__job_ring_all(job);
+    ls__job_wake_all(job);
 }
 
 void ls__job_describe_state(const ls__job *job, int rank, char *out, size_t bytes)

@@ -5,7 +5,7 @@
  * lies the heap that groups and buffers are taken from (heap.h). Every process maps the whole window once, so an
  * offset means the same place to all, and a pointer is base + offset.
  *
- * Who writes what: `state` and its details of a rank: the launcher, or the watcher under mpirun. `bell` and `sleepers`:
+ * Who writes what: `state` and its details of a rank: the launcher, or the watcher under mpirun. `futex` and `sleepers`:
  * see shm_wait.c. `failure`: whoever comes first. All fields that change are atomics. */
 #ifndef LS_COMM_JOB_H
 #define LS_COMM_JOB_H
@@ -16,7 +16,7 @@
 
 enum {
     LS__JOB_MAX_RANKS = 512,     /* on one machine */
-    LS__JOB_MAX_EXTENTS = 16384, /* pieces of the heap taken at once */
+    LS__JOB_MAX_EXTENTS = 16384, /* chunks of the heap taken at once */
     LS__JOB_FAILURE_BYTES = 768, /* text of a failure */
 };
 
@@ -41,8 +41,8 @@ typedef struct ls__failure {
 } ls__failure;
 
 typedef struct ls__job_rank {
-    _Alignas(64) _Atomic uint32_t bell;  /* futex word; rung when something this rank may wait for has happened */
-    _Atomic uint32_t sleepers;           /* its threads that sleep, or are about to, on the bell */
+    _Alignas(64) _Atomic uint32_t futex; /* futex word; rung when something this rank may wait for has happened */
+    _Atomic uint32_t sleepers;           /* its threads that sleep, or are about to, on the futex */
     _Alignas(64) _Atomic uint32_t state; /* ls__rank_state */
     _Atomic int32_t detail;              /* by state */
     _Atomic int64_t since;               /* ls_now() of the last change of state */
@@ -86,7 +86,7 @@ void ls__job_set_state(ls__job *job, int rank, ls__rank_state state, int detail)
 void ls__job_describe_state(const ls__job *job, int rank, char *out, size_t bytes);
 
 /* Wakes the sleeping threads of one rank, or of all. */
-void ls__job_ring(ls__job *job, int rank);
-void ls__job_ring_all(ls__job *job);
+void ls__job_wake(ls__job *job, int rank);
+void ls__job_wake_all(ls__job *job);
 
 #endif

@@ -7,7 +7,7 @@
 #include "base/status.h"
 #include "comm/heap.h"
 #include "comm/shm.h"
-#include "comm/small.h"
+#include "comm/eager.h"
 
 /* What a leader tells the others: this, then an entry for each member of its machine, then their small data. */
 typedef struct head {
@@ -16,71 +16,71 @@ typedef struct head {
 } head;
 
 typedef struct entry {
-    uint64_t print, count;
+    uint64_t fingerprint, count;
     int64_t stamp;
 } entry;
 
 /* ---- Posting. */
 
-static bool is_small(const ls_work *w)
+static bool is_eager(const ls_work *w)
 {
     size_t bytes = w->count * ls_dtype_size(w->type) * (size_t)ls__shm_send_blocks(w);
-    return bytes <= ls__multi_of(w->group)->mail_bytes;
+    return bytes <= ls__multi_of(w->group)->eager_bytes;
 }
 
 /* Small data that a member contributes. */
-static size_t mail_length(const ls_work *w, int rank)
+static size_t eager_length(const ls_work *w, int rank)
 {
-    return is_small(w) ? ls__shm_send_bytes(w, rank) : 0;
+    return is_eager(w) ? ls__shm_send_bytes(w, rank) : 0;
 }
 
-static int leader_of(const ls__multi *m, int node)
+static int local_root_of(const ls__multi *m, int node)
 {
     return m->world_of[ls__multi_member(m, node, 0)];
 }
 
 /* Bytes of the longest head that a machine may send. */
-static size_t longest_head(const ls__multi *m, int node)
+static size_t longest_header(const ls__multi *m, int node)
 {
-    return sizeof(head) + (size_t)m->node_size[node] * (sizeof(entry) + m->mail_bytes);
+    return sizeof(head) + (size_t)m->node_size[node] * (sizeof(entry) + m->eager_bytes);
 }
 
 /* The leader gets ready for the others' heads. */
-static ls_status await_heads(ls__multi *m)
+static ls_status await_headers(ls__multi *m)
 {
-    m->heads_in.count = 0;
-    m->heads_in.used = 0;
+    m->headers_in.count = 0;
+    m->headers_in.used = 0;
     ls_status status = LS_OK;
     for (int node = 0; node < m->nodes && !status; node++)
         if (node != m->node)
-            status = ls__batch_add(&m->heads_in, leader_of(m, node), longest_head(m, node), NULL, false);
-    if (!status) status = ls__batch_place(&m->heads_in);
-    return status ? status : ls__batch_recv(m, &m->heads_in, LS__TAG_HEAD);
+            status = ls__batch_add(&m->headers_in, local_root_of(m, node), longest_header(m, node), NULL, false);
+    if (!status) status = ls__batch_place(&m->headers_in);
+    return status ? status : ls__batch_recv(m, &m->headers_in, LS__TAG_HEADER);
 }
 
-static ls_status post(ls_group *g, ls_work *w)
+static ls_status publish(ls_group *g, ls_work *w)
 {
     ls__multi *m = ls__multi_of(g);
-    ls__multi_post *p = ls__multi_post_of(m, w->number, m->local);
+    ls__multi_arrival *p = ls__multi_arrival_of(m, w->number, m->local);
     size_t bytes = ls__shm_send_bytes(w, g->rank);
     p->at = 0;
     w->staged = false;
-    if (is_small(w)) {
-        if (bytes) memcpy(ls__multi_mail_of(m, w->number, g->rank), w->send, bytes);
+    if (is_eager(w)) {
+        if (bytes) memcpy(ls__multi_eager_of(m, w->number, g->rank), w->send, bytes);
     } else if (bytes && m->locals > 1) {
         p->at = ls__heap_offset(g->world->job, w->send, bytes);
         if (!p->at) p->at = LS__MULTI_STAGED;
         w->staged = p->at == LS__MULTI_STAGED;
     }
     atomic_store_explicit(&p->in, w->staged ? 0 : UINT32_MAX, memory_order_relaxed);
-    atomic_store_explicit(&p->board, 0, memory_order_relaxed);
+    atomic_store_explicit(&p->recv_window, 0, memory_order_relaxed);
     atomic_store_explicit(&p->out, 0, memory_order_relaxed);
-    p->print = ls__work_fingerprint(w);
+    p->fingerprint = ls__work_fingerprint(w);
     p->count = w->count;
     p->stamp = w->started;
-    m->posted++;
-    m->life++;
-    ls_status status = m->local == 0 ? await_heads(m) : LS_OK;
+    m->published++;
+    m->activity++;
+    ls_status status = m->local == 0 ? await_headers(m) : LS_OK;
     atomic_store_explicit(&p->number, w->number + 1, memory_order_release);
     ls__multi_ring(m);
     return status;
@@ -93,17 +93,17 @@ static ls_status start(ls_group *g, ls_work *w)
     if (status) return ls__multi_give_up(g, status);
     status = ls__multi_look(g);
     if (status) return status;
-    if (w->call == LS__APPLY)
+    if (w->kind == LS_COLLECTIVE_PARALLEL_FOR)
         return ls__fail(LS_EUNSUPPORTED, "apply: the group's ranks are on %d machines; split it by machine", m->nodes);
     w->started = w->last_arrival = ls_now();
     w->last_rank = g->world->identity.rank;
-    if (ls__call_is_pair(w->call)) {
-        ls__pairs_done *begun = &m->pairs_begun[w->root];
-        w->number = w->call == LS__SEND ? begun->sent++ : begun->received++;
+    if (ls__is_p2p(w->kind)) {
+        ls__p2p_counts *begun = &m->p2p_begun[w->root];
+        w->number = w->kind == LS_COLLECTIVE_SEND ? begun->sent++ : begun->received++;
         return LS_OK;
     }
-    ls__note_start(w, ls__shm_send_bytes(w, g->rank));
-    status = g->collectives.first ? LS_OK : post(g, w); /* otherwise when it is its turn */
+    ls__event_start(w, ls__shm_send_bytes(w, g->rank));
+    status = g->collectives.first ? LS_OK : publish(g, w); /* otherwise when it is its turn */
     return status ? ls__multi_give_up(g, status) : LS_OK;
 }
 
@@ -113,8 +113,8 @@ static ls_status mismatch(ls_group *g, uint64_t number, int a, const entry *x, i
 {
     const ls__multi *m = ls__multi_of(g);
     char first[160], second[160];
-    ls__describe(x->print, number, x->count, first, sizeof first);
-    ls__describe(y->print, number, y->count, second, sizeof second);
+    ls__describe(x->fingerprint, number, x->count, first, sizeof first);
+    ls__describe(y->fingerprint, number, y->count, second, sizeof second);
     return ls__multi_break(g, LS_EMISMATCH,
                            "rank %d runs %s, but rank %d runs %s; both must make the same calls in the same order",
                            m->world_of[a], first, m->world_of[b], second);
@@ -122,23 +122,23 @@ static ls_status mismatch(ls_group *g, uint64_t number, int a, const entry *x, i
 
 static bool same(const entry *x, const entry *y)
 {
-    return x->print == y->print && x->count == y->count;
+    return x->fingerprint == y->fingerprint && x->count == y->count;
 }
 
 static entry entry_of(const ls__multi *m, uint64_t number, int local)
 {
-    const ls__multi_post *p = ls__multi_post_of(m, number, local);
-    return (entry){ .print = p->print, .count = p->count, .stamp = p->stamp };
+    const ls__multi_arrival *p = ls__multi_arrival_of(m, number, local);
+    return (entry){ .fingerprint = p->fingerprint, .count = p->count, .stamp = p->stamp };
 }
 
-/* LS_OK when all members of this machine have posted. Those who have are compared at once. */
+/* LS_OK when all members of this machine have published. Those who have are compared at once. */
 static ls_status gather_locals(ls_group *g, const ls_work *w)
 {
     const ls__multi *m = ls__multi_of(g);
     entry mine = entry_of(m, w->number, m->local);
     bool all = true;
     for (int i = 0; i < m->locals; i++) {
-        const ls__multi_post *p = ls__multi_post_of(m, w->number, i);
+        const ls__multi_arrival *p = ls__multi_arrival_of(m, w->number, i);
         if (atomic_load_explicit(&p->number, memory_order_acquire) != w->number + 1) {
             all = false;
             continue;
@@ -150,16 +150,16 @@ static ls_status gather_locals(ls_group *g, const ls_work *w)
     return all ? LS_OK : LS_PENDING;
 }
 
-static ls_status send_heads(ls__multi *m, const ls_work *w)
+static ls_status send_headers(ls__multi *m, const ls_work *w)
 {
-    ls__batch *b = &m->heads_out;
+    ls__batch *b = &m->headers_out;
     ls_status status = LS_OK;
     size_t bytes = sizeof(head) + (size_t)m->locals * sizeof(entry);
-    for (int i = 0; i < m->locals; i++) bytes += mail_length(w, ls__multi_member(m, m->node, i));
+    for (int i = 0; i < m->locals; i++) bytes += eager_length(w, ls__multi_member(m, m->node, i));
     b->count = 0;
     b->used = 0;
     for (int node = 0; node < m->nodes && !status; node++)
-        if (node != m->node) status = ls__batch_add(b, leader_of(m, node), bytes, NULL, b->count > 0);
+        if (node != m->node) status = ls__batch_add(b, local_root_of(m, node), bytes, NULL, b->count > 0);
     if (!status) status = ls__batch_place(b);
     if (status) return status;
     head h = { .number = w->number, .node = (uint32_t)m->node, .members = (uint32_t)m->locals };
@@ -172,18 +172,18 @@ static ls_status send_heads(ls__multi *m, const ls_work *w)
     }
     for (int i = 0; i < m->locals; i++) {
         int rank = ls__multi_member(m, m->node, i);
-        size_t n = mail_length(w, rank);
-        if (n) memcpy(to, ls__multi_mail_of(m, w->number, rank), n);
+        size_t n = eager_length(w, rank);
+        if (n) memcpy(to, ls__multi_eager_of(m, w->number, rank), n);
         to += n;
     }
-    return ls__batch_send(m, b, LS__TAG_HEAD);
+    return ls__batch_send(m, b, LS__TAG_HEADER);
 }
 
 /* What machine `node` said of its member at place `local`. */
 static entry heard(const ls__multi *m, uint64_t number, int node, int local)
 {
     if (node == m->node) return entry_of(m, number, local);
-    const ls__message *x = &m->heads_in.list[node < m->node ? node : node - 1];
+    const ls__message *x = &m->headers_in.list[node < m->node ? node : node - 1];
     entry e;
     memcpy(&e, x->data + sizeof(head) + (size_t)local * sizeof e, sizeof e);
     return e;
@@ -195,7 +195,7 @@ static ls_status malformed(ls_group *g, const ls__message *x, const ls_work *w)
                            (unsigned long long)w->number);
 }
 
-static ls_status check_head(ls_group *g, const ls__message *x, const ls_work *w, int node)
+static ls_status check_header(ls_group *g, const ls__message *x, const ls_work *w, int node)
 {
     const ls__multi *m = ls__multi_of(g);
     head h;
@@ -228,18 +228,18 @@ static ls_status compare_all(ls_group *g, ls_work *w)
 }
 
 /* Puts the small data of other machines where their members would have put it. */
-static ls_status unpack_mail(ls_group *g, const ls_work *w)
+static ls_status unpack_eager(ls_group *g, const ls_work *w)
 {
     ls__multi *m = ls__multi_of(g);
-    for (int i = 0; i < m->heads_in.count; i++) {
+    for (int i = 0; i < m->headers_in.count; i++) {
         int node = i < m->node ? i : i + 1;
-        const ls__message *x = &m->heads_in.list[i];
+        const ls__message *x = &m->headers_in.list[i];
         size_t at = sizeof(head) + (size_t)m->node_size[node] * sizeof(entry);
         for (int k = 0; k < m->node_size[node]; k++) {
             int rank = ls__multi_member(m, node, k);
-            size_t n = mail_length(w, rank);
+            size_t n = eager_length(w, rank);
             if (n > x->request.bytes - at) return malformed(g, x, w);
-            if (n) memcpy(ls__multi_mail_of(m, w->number, rank), x->data + at, n);
+            if (n) memcpy(ls__multi_eager_of(m, w->number, rank), x->data + at, n);
             at += n;
         }
     }
@@ -251,22 +251,22 @@ static ls_status lead(ls_group *g, ls_work *w)
 {
     ls__multi *m = ls__multi_of(g);
     ls_status status = LS_OK;
-    if (!m->heads_sent) {
+    if (!m->headers_sent) {
         status = gather_locals(g, w);
         if (status) return status;
-        if (!ls__batch_done(&m->heads_out)) return LS_PENDING;
-        status = send_heads(m, w);
+        if (!ls__batch_done(&m->headers_out)) return LS_PENDING;
+        status = send_headers(m, w);
         if (status) return status;
-        m->heads_sent = true;
-        m->life++;
+        m->headers_sent = true;
+        m->activity++;
     }
-    if (!ls__batch_done(&m->heads_in)) return LS_PENDING;
-    for (int i = 0; i < m->heads_in.count && !status; i++)
-        status = check_head(g, &m->heads_in.list[i], w, i < m->node ? i : i + 1);
+    if (!ls__batch_done(&m->headers_in)) return LS_PENDING;
+    for (int i = 0; i < m->headers_in.count && !status; i++)
+        status = check_header(g, &m->headers_in.list[i], w, i < m->node ? i : i + 1);
     if (!status) status = compare_all(g, w);
-    if (!status) status = unpack_mail(g, w);
+    if (!status) status = unpack_eager(g, w);
     if (status) return status;
-    m->heads_sent = false;
+    m->headers_sent = false;
     atomic_store_explicit(&m->control->agreed, w->number + 1, memory_order_release);
     ls__multi_ring(m);
     return LS_OK;
@@ -275,51 +275,51 @@ static ls_status lead(ls_group *g, ls_work *w)
 static ls_status agree(ls_group *g, ls_work *w)
 {
     ls__multi *m = ls__multi_of(g);
-    ls_status status = m->posted == w->number ? post(g, w) : LS_OK;
+    ls_status status = m->published == w->number ? publish(g, w) : LS_OK;
     if (!status && m->local == 0) status = lead(g, w);
     if (status) return status;
     if (atomic_load_explicit(&m->control->agreed, memory_order_acquire) <= w->number) return LS_PENDING;
     w->seen = g->size;
     w->last_arrival = m->control->last_arrival[w->number % 2];
     w->last_rank = m->control->last_rank[w->number % 2];
-    m->life++;
+    m->activity++;
     return LS_OK;
 }
 
 /* ---- Progress. */
 
-static void finish_small(ls_group *g, const ls_work *w)
+static void finish_eager(ls_group *g, const ls_work *w)
 {
     ls__multi *m = ls__multi_of(g);
-    for (int r = 0; r < g->size; r++) m->in[r] = ls__multi_mail_of(m, w->number, r);
-    ls__small_finish(g, w, m->in);
+    for (int r = 0; r < g->size; r++) m->in[r] = ls__multi_eager_of(m, w->number, r);
+    ls__eager_finish(g, w, m->in);
 }
 
 static ls_status advance(ls_group *g, ls_work *w)
 {
     ls_status status = w->seen ? LS_OK : agree(g, w);
     if (status) return status;
-    if (is_small(w))
-        finish_small(g, w);
+    if (is_eager(w))
+        finish_eager(g, w);
     else
-        status = ls__multi_flow(g, w);
+        status = ls__multi_pipeline(g, w);
     if (status) return status;
     ls__multi_local *me = &ls__multi_of(g)->locals_at[ls__multi_of(g)->local];
-    atomic_store_explicit(&me->last_print, ls__work_fingerprint(w), memory_order_relaxed);
+    atomic_store_explicit(&me->last_fingerprint, ls__work_fingerprint(w), memory_order_relaxed);
     atomic_store_explicit(&me->last_count, w->count, memory_order_relaxed);
     atomic_store_explicit(&me->finished, w->number + 1, memory_order_release);
-    if (ls__multi_of(g)->id == LS__MULTI_WORLD) ls__multi_of(g)->cluster->doubtful = false;
-    ls__note_done(w);
+    if (ls__multi_of(g)->id == LS__MULTI_WORLD) ls__multi_of(g)->cluster->suspect = false;
+    ls__event_done(w);
     return LS_OK;
 }
 
 static ls_status progress(ls_group *g, ls_work *w)
 {
-    bool pair = ls__call_is_pair(w->call);
+    bool pair = ls__is_p2p(w->kind);
     if (!pair && g->collectives.first != w) return LS_PENDING; /* it is not its turn */
     ls_status status = ls__multi_poll(g);
     if (status < 0) return status;
-    if (pair) return ls__multi_pair_progress(g, w);
+    if (pair) return ls__multi_p2p_progress(g, w);
     status = advance(g, w);
     return status < 0 ? ls__multi_give_up(g, status) : status;
 }

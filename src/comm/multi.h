@@ -4,54 +4,54 @@
  * two parts. First the fingerprints: members post theirs in shared memory, the first member of each machine (the
  * leader) sends those of its machine to the other leaders, and when all are there and agree, says so. Small data
  * travels in the same messages, so that a small collective is one exchange. Then, for large data, a pipeline of rounds
- * (multi_flow.c) in which every member carries its share over the network.
+ * (multi_pipeline.c) in which every member carries its share over the network.
  *
  * One collective of a group is under way at a time on each rank, and none begins before all ranks of the machine have
- * finished the one before: their posts for the next one say so. Hence everything that a collective uses in shared
- * memory is there once, except what is posted before that is known, which is there twice and used in turn.
+ * finished the one before: their arrivals for the next one say so. Hence everything that a collective uses in shared
+ * memory is there once, except what is published before that is known, which is there twice and used in turn.
  *
  * A control block lies in each machine's job:
  *   control      how far the leader is, and the group's failure
- *   local[L]     one per member on this machine: its posts, and how far it is with rounds
+ *   local[L]     one per member on this machine: its arrivals, and how far it is with rounds
  *   mail[2][p]   small data of all members of the group
  *   staging[L][W]  input that lies outside the window, by round
- *   board[W]     what came from other machines, by round; every member takes from it what it needs
+ *   recv_window[W]     what came from other machines, by round; every member takes from it what it needs
  */
 #ifndef LS_COMM_MULTI_H
 #define LS_COMM_MULTI_H
 
 #include "comm/cluster.h"
 #include "comm/group.h"
-#include "comm/order.h"
+#include "comm/canonical.h"
 
 enum {
-    LS__MULTI_WINDOW = 32,        /* rounds under way, at most */
-    LS__MULTI_MAIL_BYTES = 4096,  /* small data of one rank, at most */
-    LS__MULTI_MAIL_TOTAL = 65536, /* and of all ranks together, so that it is still one quick message */
-    LS__MULTI_MAIL_LEAST = 64,
+    LS__MULTI_DEPTH = 32,          /* rounds under way, at most */
+    LS__MULTI_EAGER_BYTES = 4096,  /* small data of one rank, at most */
+    LS__MULTI_EAGER_TOTAL = 65536, /* and of all ranks together, so that it is still one quick message */
+    LS__MULTI_EAGER_LEAST = 64,
     LS__MULTI_WORLD = 1, /* the number of the group of all ranks */
 };
-/* post.at of a buffer outside the window. */
+/* arrival.at of a buffer outside the window. */
 #define LS__MULTI_STAGED UINT64_MAX
 /* How long a rank that leaves its world waits for the others' notices that they do, too. */
 #define LS__MULTI_AWAIT_NS 100000000
 
-typedef struct ls__multi_post {
+typedef struct ls__multi_arrival {
     _Alignas(64) _Atomic uint64_t number; /* 1 + the collective's number, once all the rest is there */
     int64_t stamp;
-    ls__fingerprint print;
+    ls__fingerprint fingerprint;
     uint64_t count;
     uint64_t at;                      /* of the input in the window; LS__MULTI_STAGED; 0: none, or nobody asks */
     _Alignas(64) _Atomic uint32_t in; /* rounds of input that others can read */
-    _Atomic uint32_t board;           /* rounds in which this rank has written its part of the board */
+    _Atomic uint32_t recv_window;     /* rounds in which this rank has written its part of the recv_window */
     _Atomic uint32_t out;             /* rounds that this rank is through with */
-} ls__multi_post;
+} ls__multi_arrival;
 
 typedef struct ls__multi_local {
-    int32_t job;                             /* its local rank in the job, for bells and states; fixed */
-    _Alignas(64) _Atomic uint64_t finished;  /* collectives that it is through with */
-    _Atomic uint64_t last_print, last_count; /* the last of them */
-    ls__multi_post post[2];
+    int32_t job;                                   /* its local rank in the job, for bells and states; fixed */
+    _Alignas(64) _Atomic uint64_t finished;        /* collectives that it is through with */
+    _Atomic uint64_t last_fingerprint, last_count; /* the last of them */
+    ls__multi_arrival arrival[2];
 } ls__multi_local;
 
 typedef struct ls__multi_control {
@@ -83,13 +83,13 @@ typedef struct ls__multi_slot {
     ls__batch first_in, first_out, second_in, second_out;
 } ls__multi_slot;
 
-/* A piece of a send or receive; see multi_pair.c. */
-typedef struct ls__parcel {
-    struct ls__parcel *next;
+/* A chunk of a send or receive; see multi_pair.c. */
+typedef struct ls__fragment {
+    struct ls__fragment *next;
     ls__net_request request;
     size_t bytes;
     uint8_t data[];
-} ls__parcel;
+} ls__fragment;
 
 /* A member that has left, and what it had done by then. */
 typedef struct ls__leave {
@@ -99,9 +99,9 @@ typedef struct ls__leave {
     uint64_t sent, received; /* messages to this rank, and from it */
 } ls__leave;
 
-typedef struct ls__pairs_done {
+typedef struct ls__p2p_counts {
     uint64_t sent, received;
-} ls__pairs_done;
+} ls__p2p_counts;
 
 /* A member's private view of the group. */
 typedef struct ls__multi {
@@ -122,36 +122,36 @@ typedef struct ls__multi {
     int *node_members_at; /* by machine: where its members begin */
 
     /* The canonical sum: as much as possible added in advance, and nothing. */
-    ls__cover *covers[2];
-    ls__order_step *steps[2];
-    int cover_count[2];
+    ls__subtree *subtrees[2];
+    ls__canonical_step *steps[2];
+    int subtree_count[2];
 
     /* The control block. */
     ls__multi_control *control;
     uint64_t control_at;
     ls__multi_local *locals_at;
-    uint8_t *mail, *staging, *board;
-    size_t mail_bytes, round_bytes;
-    uint32_t window; /* rounds under way */
+    uint8_t *eager, *staging, *recv_window;
+    size_t eager_bytes, round_bytes;
+    uint32_t depth; /* rounds under way */
 
     /* Fingerprints. */
-    uint64_t posted; /* collectives that this rank has posted */
-    bool heads_sent;
-    ls__batch heads_in, heads_out;
+    uint64_t published; /* collectives that this rank has published */
+    bool headers_sent;
+    ls__batch headers_in, headers_out;
 
     /* The pipeline of the collective under way: rounds that have come past each stage. */
-    ls__multi_slot slots[LS__MULTI_WINDOW];
-    uint32_t opened, filled, combined, boarded, taken, closed;
+    ls__multi_slot slots[LS__MULTI_DEPTH];
+    uint32_t opened, filled, combined, received, taken, closed;
 
-    ls__leave *left;                          /* by member: whether it has left the group */
-    ls__pairs_done *pairs_begun, *pairs_done; /* by member: messages to it and from it */
-    struct ls__pair_state *pairs;             /* sends and receives under way */
-    ls__parcel *parcels, *leaving;            /* spare ones; those of sends that are done for the caller */
-    uint64_t life;                            /* grows whenever anything happens */
-    const void **in;                          /* p pointers, for ls__reduce() */
-    void **partials;                          /* p, and one for each machine */
-    void *scratch;                            /* for ls__order_partial() */
-    float *wide;                              /* for ls__order_finish() */
+    ls__leave *left;                      /* by member: whether it has left the group */
+    ls__p2p_counts *p2p_begun, *p2p_done; /* by member: messages to it and from it */
+    struct ls__p2p_state *p2p;            /* sends and receives under way */
+    ls__fragment *fragments, *leaving;    /* spare ones; those of sends that are done for the caller */
+    uint64_t activity;                    /* grows whenever anything happens */
+    const void **in;                      /* p pointers, for ls__reduce() */
+    void **partials;                      /* p, and one for each machine */
+    void *scratch;                        /* for ls__canonical_partial() */
+    float *wide;                          /* for ls__canonical_finish() */
     size_t wide_room;
     uint8_t *own; /* this machine's partial sums of a round */
     size_t own_room;
@@ -164,10 +164,10 @@ typedef struct ls__multi {
 /* What a message is about: the lowest bits of its tag. The group's number stands above. */
 typedef enum ls__multi_kind {
     LS__TAG_CLOCK = 0, /* cluster.c */
-    LS__TAG_HEAD,
+    LS__TAG_HEADER,
     LS__TAG_FIRST,
     LS__TAG_SECOND,
-    LS__TAG_PAIR,
+    LS__TAG_P2P,
     LS__TAG_NOTICE, /* of all groups: the number is 0 */
 } ls__multi_kind;
 enum { LS__TAG_KIND_BITS = 3 };
@@ -180,21 +180,21 @@ static inline int ls__multi_tag(const ls__multi *m, ls__multi_kind kind)
 {
     return m->id << LS__TAG_KIND_BITS | (int)kind;
 }
-static inline ls__multi_post *ls__multi_post_of(const ls__multi *m, uint64_t number, int local)
+static inline ls__multi_arrival *ls__multi_arrival_of(const ls__multi *m, uint64_t number, int local)
 {
-    return &m->locals_at[local].post[number % 2];
+    return &m->locals_at[local].arrival[number % 2];
 }
-static inline uint8_t *ls__multi_mail_of(const ls__multi *m, uint64_t number, int rank)
+static inline uint8_t *ls__multi_eager_of(const ls__multi *m, uint64_t number, int rank)
 {
-    return m->mail + ((number % 2) * (uint64_t)m->group->size + (uint64_t)rank) * m->mail_bytes;
+    return m->eager + ((number % 2) * (uint64_t)m->group->size + (uint64_t)rank) * m->eager_bytes;
 }
 static inline uint8_t *ls__multi_staging_of(const ls__multi *m, int local, uint32_t round)
 {
-    return m->staging + ((size_t)local * m->window + round % m->window) * m->round_bytes;
+    return m->staging + ((size_t)local * m->depth + round % m->depth) * m->round_bytes;
 }
-static inline uint8_t *ls__multi_board_of(const ls__multi *m, uint32_t round)
+static inline uint8_t *ls__multi_recv_window_of(const ls__multi *m, uint32_t round)
 {
-    return m->board + (round % m->window) * m->round_bytes;
+    return m->recv_window + (round % m->depth) * m->round_bytes;
 }
 /* The member that is at place `local` (counted round and round) of a machine. */
 static inline int ls__multi_member(const ls__multi *m, int node, int local)
@@ -240,8 +240,8 @@ void ls__multi_ring(const ls__multi *m);
 /* Looks after the network. */
 LS_MUST_CHECK ls_status ls__multi_poll(ls_group *g);
 
-/* multi_flow.c: the pipeline, and batches of messages. */
-LS_MUST_CHECK ls_status ls__multi_flow(ls_group *g, ls_work *w);
+/* multi_pipeline.c: the pipeline, and batches of messages. */
+LS_MUST_CHECK ls_status ls__multi_pipeline(ls_group *g, ls_work *w);
 /* Adds a message to a round's batch; one of 0 bytes is left out. `data`: NULL for memory of the batch. `again`: the
  * same data as the message before. */
 LS_MUST_CHECK ls_status ls__batch_add(ls__batch *b, int peer, size_t bytes, uint8_t *data, bool again);
@@ -259,32 +259,32 @@ const uint8_t *ls__multi_input(const ls_group *g, const ls_work *w, int local, i
 void *ls__multi_grow(void *memory, size_t *room, size_t bytes);
 
 /* What a collective does in a round; the pipeline calls these in order. */
-typedef struct ls__flow {
+typedef struct ls__pipeline_ops {
     /* Lists the messages of a round. */
     ls_status (*plan)(ls_group *g, ls_work *w, uint32_t round, ls__multi_slot *slot);
     /* All input of this machine is there: fills in first_out. NULL: nothing to do. */
     ls_status (*fill)(ls_group *g, ls_work *w, uint32_t round, ls__multi_slot *slot);
-    /* first_in has come: fills in second_out, and this rank's part of the board. */
+    /* first_in has come: fills in second_out, and this rank's part of the recv_window. */
     ls_status (*combine)(ls_group *g, ls_work *w, uint32_t round, ls__multi_slot *slot);
-    /* The board is complete: takes this rank's results. */
+    /* The recv_window is complete: takes this rank's results. */
     ls_status (*take)(ls_group *g, ls_work *w, uint32_t round, ls__multi_slot *slot);
     bool lends; /* others take from this rank's input until they are through */
     bool chain; /* one machine's second messages are the next one's first */
-} ls__flow;
+} ls__pipeline_ops;
 /* multi_reduce.c, multi_move.c */
-extern const ls__flow ls__flow_reduce, ls__flow_reduce_scatter;
-extern const ls__flow ls__flow_broadcast, ls__flow_allgather, ls__flow_exchange;
+extern const ls__pipeline_ops ls__pipeline_reduce, ls__pipeline_reduce_scatter;
+extern const ls__pipeline_ops ls__pipeline_broadcast, ls__pipeline_allgather, ls__pipeline_exchange;
 
 /* multi_pair.c */
-ls_status ls__multi_pair_progress(ls_group *g, ls_work *w);
+ls_status ls__multi_p2p_progress(ls_group *g, ls_work *w);
 /* Adds the requests of sends and receives to the list that is polled. */
-LS_MUST_CHECK ls_status ls__multi_pair_poll(ls_group *g, int *count);
+LS_MUST_CHECK ls_status ls__multi_p2p_poll(ls_group *g, int *count);
 LS_MUST_CHECK ls_status ls__multi_add_polled(ls__multi *m, int *count, ls__net_request *request);
-void ls__multi_pair_reap(ls__multi *m);
+void ls__multi_p2p_reap(ls__multi *m);
 /* Gives up the receives under way. */
-void ls__multi_pair_cancel(ls__multi *m);
-/* Frees the spare parcels. */
-void ls__multi_pair_free(ls__multi *m);
+void ls__multi_p2p_cancel(ls__multi *m);
+/* Frees the spare fragments. */
+void ls__multi_p2p_free(ls__multi *m);
 
 /* multi_group.c: this rank's part of the group of all ranks. */
 LS_MUST_CHECK ls_status ls__multi_join(ls_world *world, ls_group **out);

@@ -15,7 +15,7 @@
 enum {
     ROUND_PER_PART = 60 << 10, /* of a round goes to each carrier and machine; see below */
     ROUND_AT_MOST = 8 << 20,   /* and what that may come to */
-    WINDOW_AT_LEAST = 4,
+    DEPTH_MIN = 4,
     MAX_GROUPS = LS__NET_MAX_TAG >> LS__TAG_KIND_BITS,
 };
 
@@ -42,28 +42,28 @@ static void place_members(ls__multi *m, int p)
 static void plan_sums(ls__multi *m, int p)
 {
     for (int leaves = 0; leaves < 2; leaves++) {
-        m->cover_count[leaves] = ls__order_cover(m->node_of, p, leaves, m->covers[leaves]);
-        ls__order_steps(m->covers[leaves], m->cover_count[leaves], p, m->steps[leaves]);
+        m->subtree_count[leaves] = ls__canonical_subtrees(m->node_of, p, leaves, m->subtrees[leaves]);
+        ls__canonical_steps(m->subtrees[leaves], m->subtree_count[leaves], p, m->steps[leaves]);
     }
 }
 
 static void free_view(ls__multi *m)
 {
     if (!m) return;
-    for (int i = 0; i < LS__MULTI_WINDOW; i++) {
+    for (int i = 0; i < LS__MULTI_DEPTH; i++) {
         ls__multi_slot *s = &m->slots[i];
         ls__batch_free(&s->first_in);
         ls__batch_free(&s->first_out);
         ls__batch_free(&s->second_in);
         ls__batch_free(&s->second_out);
     }
-    ls__batch_free(&m->heads_in);
-    ls__batch_free(&m->heads_out);
-    ls__multi_pair_free(m);
-    void *owned[] = { m->world_of,  m->node_of,   m->local_of, m->node_size, m->node_members, m->node_members_at,
-                      m->covers[0], m->covers[1], m->steps[0], m->steps[1],  m->in,           m->partials,
-                      m->scratch,   m->wide,      m->own,      m->polled,    m->left,         m->pairs_begun,
-                      m->pairs_done };
+    ls__batch_free(&m->headers_in);
+    ls__batch_free(&m->headers_out);
+    ls__multi_p2p_free(m);
+    void *owned[] = { m->world_of,    m->node_of,     m->local_of, m->node_size, m->node_members, m->node_members_at,
+                      m->subtrees[0], m->subtrees[1], m->steps[0], m->steps[1],  m->in,           m->partials,
+                      m->scratch,     m->wide,        m->own,      m->polled,    m->left,         m->p2p_begun,
+                      m->p2p_done };
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) free(owned[i]);
     free(m);
 }
@@ -74,11 +74,11 @@ static void free_view(ls__multi *m)
  * that had to wait for a core left the link empty. With many machines there are many messages anyway. */
 static void plan_rounds(ls__multi *m, size_t p)
 {
-    m->window = (uint32_t)(LS__MULTI_WINDOW / (m->nodes - 1));
-    if (m->window < WINDOW_AT_LEAST) m->window = WINDOW_AT_LEAST;
+    m->depth = (uint32_t)(LS__MULTI_DEPTH / (m->nodes - 1));
+    if (m->depth < DEPTH_MIN) m->depth = DEPTH_MIN;
     m->round_bytes = (size_t)ROUND_PER_PART * (size_t)m->slices * (size_t)m->nodes;
     if (m->round_bytes > ROUND_AT_MOST) m->round_bytes = ROUND_AT_MOST;
-    if (m->cluster->staging_bytes) m->round_bytes = m->cluster->staging_bytes / m->window;
+    if (m->cluster->staging_bytes) m->round_bytes = m->cluster->staging_bytes / m->depth;
     if (m->round_bytes < 64 * p) m->round_bytes = 64 * p; /* a block for each rank must fit */
     m->round_bytes = (m->round_bytes + 4095) / 4096 * 4096;
 }
@@ -96,27 +96,27 @@ static ls_status new_view(ls_world *world, int id, const int *world_of, int p, i
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         if (!(*lists[i] = calloc(n, sizeof(int)))) goto fail;
     for (int i = 0; i < 2; i++) {
-        m->covers[i] = malloc(n * sizeof *m->covers[i]);
+        m->subtrees[i] = malloc(n * sizeof *m->subtrees[i]);
         m->steps[i] = malloc(n * sizeof *m->steps[i]);
-        if (!m->covers[i] || !m->steps[i]) goto fail;
+        if (!m->subtrees[i] || !m->steps[i]) goto fail;
     }
     m->in = malloc(n * sizeof *m->in);
     m->partials = malloc(2 * n * sizeof *m->partials);
     m->left = calloc(n, sizeof *m->left);
-    m->pairs_begun = calloc(n, sizeof *m->pairs_begun);
-    m->pairs_done = calloc(n, sizeof *m->pairs_done);
-    if (!m->in || !m->partials || !m->left || !m->pairs_begun || !m->pairs_done) goto fail;
+    m->p2p_begun = calloc(n, sizeof *m->p2p_begun);
+    m->p2p_done = calloc(n, sizeof *m->p2p_done);
+    if (!m->in || !m->partials || !m->left || !m->p2p_begun || !m->p2p_done) goto fail;
     memcpy(m->world_of, world_of, n * sizeof(int));
     place_members(m, p);
     plan_sums(m, p);
     m->node = m->node_of[rank];
     m->local = m->local_of[rank];
     m->locals = m->node_size[m->node];
-    m->scratch = malloc(ls__order_scratch(m->locals));
+    m->scratch = malloc(ls__canonical_scratch(m->locals));
     if (!m->scratch) goto fail;
-    m->mail_bytes = LS__MULTI_MAIL_TOTAL / n;
-    if (m->mail_bytes > LS__MULTI_MAIL_BYTES) m->mail_bytes = LS__MULTI_MAIL_BYTES;
-    if (m->mail_bytes < LS__MULTI_MAIL_LEAST) m->mail_bytes = LS__MULTI_MAIL_LEAST;
+    m->eager_bytes = LS__MULTI_EAGER_TOTAL / n;
+    if (m->eager_bytes > LS__MULTI_EAGER_BYTES) m->eager_bytes = LS__MULTI_EAGER_BYTES;
+    if (m->eager_bytes < LS__MULTI_EAGER_LEAST) m->eager_bytes = LS__MULTI_EAGER_LEAST;
     plan_rounds(m, n);
     return LS_OK;
 fail:
@@ -128,17 +128,17 @@ fail:
 /* ---- The control block. */
 
 typedef struct layout {
-    size_t locals, mail, staging, board, bytes;
+    size_t locals, eager, staging, recv_window, bytes;
 } layout;
 
 static layout plan_control(const ls__multi *m, int p)
 {
     layout l;
     l.locals = (sizeof(ls__multi_control) + 63) / 64 * 64;
-    l.mail = l.locals + (size_t)m->locals * sizeof(ls__multi_local);
-    l.staging = (l.mail + 2 * (size_t)p * m->mail_bytes + 4095) / 4096 * 4096;
-    l.board = l.staging + (size_t)m->locals * m->window * m->round_bytes;
-    l.bytes = l.board + m->window * m->round_bytes;
+    l.eager = l.locals + (size_t)m->locals * sizeof(ls__multi_local);
+    l.staging = (l.eager + 2 * (size_t)p * m->eager_bytes + 4095) / 4096 * 4096;
+    l.recv_window = l.staging + (size_t)m->locals * m->depth * m->round_bytes;
+    l.bytes = l.recv_window + m->depth * m->round_bytes;
     return l;
 }
 
@@ -171,9 +171,9 @@ static ls_status make_group(ls_world *world, ls__multi *m, int rank, int p, uint
     m->control = (ls__multi_control *)(void *)base;
     m->control_at = at;
     m->locals_at = (ls__multi_local *)(void *)(base + l.locals);
-    m->mail = base + l.mail;
+    m->eager = base + l.eager;
     m->staging = base + l.staging;
-    m->board = base + l.board;
+    m->recv_window = base + l.recv_window;
     m->next = m->cluster->groups;
     m->cluster->groups = m;
     (*out)->impl = m;
@@ -328,7 +328,7 @@ static bool flush(ls_group *g)
     int vain = 0;
     for (int64_t begin = ls_now(); ls_now() - begin < 1000000000; ls__net_pause(&vain)) {
         if (g->broken || ls__multi_poll(g) || ls__multi_look(g)) return false;
-        if (!m->pairs && !m->leaving && ls__batch_done(&m->heads_out) && ls__batch_done(&m->heads_in))
+        if (!m->p2p && !m->leaving && ls__batch_done(&m->headers_out) && ls__batch_done(&m->headers_in))
             return !g->collectives.first;
     }
     return false;
@@ -363,17 +363,17 @@ void ls__multi_release(ls_group *g)
         free_view(m);
         return;
     }
-    /* The control block stays, too: a message may still come into the board. */
+    /* The control block stays, too: a message may still come into the recv_window. */
     if (m->id == LS__MULTI_WORLD)
         m->cluster->failed = true;
     else
         m->cluster->abandoned = true;
-    cancel_batch(m, &m->heads_in);
-    for (int i = 0; i < LS__MULTI_WINDOW; i++) {
+    cancel_batch(m, &m->headers_in);
+    for (int i = 0; i < LS__MULTI_DEPTH; i++) {
         cancel_batch(m, &m->slots[i].first_in);
         cancel_batch(m, &m->slots[i].second_in);
     }
-    ls__multi_pair_cancel(m);
+    ls__multi_p2p_cancel(m);
     pthread_mutex_lock(&abandoned_lock);
     m->next = abandoned;
     abandoned = m;

@@ -1,6 +1,6 @@
 /* Data that moves between machines and is not added: broadcast, all-gather, gather, scatter, all-to-all.
  *
- * What every rank of a machine needs crosses its link once and lands on the board: in a broadcast a chain of machines,
+ * What every rank of a machine needs crosses its link once and lands on the recv_window: in a broadcast a chain of machines,
  * beginning with the root's, hands each slice on as it comes, and in an all-gather each rank sends its block to one
  * rank of each other machine. In the others each block has one receiver, and goes straight to it. Ranks of one machine
  * take from each other's memory. */
@@ -33,17 +33,17 @@ static ls_status broadcast_plan(ls_group *g, ls_work *w, uint32_t round, ls__mul
 {
     ls__multi *m = ls__multi_of(g);
     size_t bytes = bytes_of(w, round);
-    uint8_t *board = ls__multi_board_of(m, round);
+    uint8_t *recv_window = ls__multi_recv_window_of(m, round);
     int root = m->node_of[w->root], next = (m->node + 1) % m->nodes, previous = (m->node + m->nodes - 1) % m->nodes;
     ls_status status = LS_OK;
     for (int s = m->local; s < m->slices && !status; s += m->locals) {
         size_t begin = slice_begin(m, bytes, s), n = slice_begin(m, bytes, s + 1) - begin;
         if (m->node != root)
-            status =
-                ls__batch_add(&slot->first_in, m->world_of[ls__multi_member(m, previous, s)], n, board + begin, false);
+            status = ls__batch_add(&slot->first_in, m->world_of[ls__multi_member(m, previous, s)], n,
+                                   recv_window + begin, false);
         if (!status && next != root)
-            status =
-                ls__batch_add(&slot->second_out, m->world_of[ls__multi_member(m, next, s)], n, board + begin, false);
+            status = ls__batch_add(&slot->second_out, m->world_of[ls__multi_member(m, next, s)], n, recv_window + begin,
+                                   false);
     }
     return status;
 }
@@ -57,7 +57,7 @@ static ls_status broadcast_combine(ls_group *g, ls_work *w, uint32_t round, ls__
     const uint8_t *from = ls__multi_input(g, w, m->local_of[w->root], 0, round);
     for (int s = m->local; s < m->slices; s += m->locals) {
         size_t begin = slice_begin(m, bytes, s), n = slice_begin(m, bytes, s + 1) - begin;
-        ls__copy(ls__multi_board_of(m, round) + begin, from + begin, n, false);
+        ls__copy(ls__multi_recv_window_of(m, round) + begin, from + begin, n, false);
     }
     return LS_OK;
 }
@@ -66,11 +66,11 @@ static ls_status broadcast_take(ls_group *g, ls_work *w, uint32_t round, ls__mul
 {
     (void)slot;
     if (g->rank != w->root)
-        ls__copy(result_at(w, 0, round), ls__multi_board_of(ls__multi_of(g), round), bytes_of(w, round), false);
+        ls__copy(result_at(w, 0, round), ls__multi_recv_window_of(ls__multi_of(g), round), bytes_of(w, round), false);
     return LS_OK;
 }
 
-const ls__flow ls__flow_broadcast = {
+const ls__pipeline_ops ls__pipeline_broadcast = {
     .plan = broadcast_plan,
     .combine = broadcast_combine,
     .take = broadcast_take,
@@ -91,7 +91,7 @@ static ls_status gather_plan(ls_group *g, ls_work *w, uint32_t round, ls__multi_
     for (int r = 0; r < g->size && !status; r++)
         if (m->node_of[r] != m->node && m->local_of[r] % m->locals == m->local)
             status = ls__batch_add(&slot->first_in, m->world_of[r], bytes,
-                                   ls__multi_board_of(m, round) + (size_t)r * w->round_bytes, false);
+                                   ls__multi_recv_window_of(m, round) + (size_t)r * w->round_bytes, false);
     return status;
 }
 
@@ -107,15 +107,16 @@ static ls_status gather_take(ls_group *g, ls_work *w, uint32_t round, ls__multi_
     (void)slot;
     ls__multi *m = ls__multi_of(g);
     for (int r = 0; r < g->size; r++) {
-        const uint8_t *from = m->node_of[r] == m->node ? ls__multi_input(g, w, m->local_of[r], 0, round)
-                                                       : ls__multi_board_of(m, round) + (size_t)r * w->round_bytes;
+        const uint8_t *from = m->node_of[r] == m->node
+                                  ? ls__multi_input(g, w, m->local_of[r], 0, round)
+                                  : ls__multi_recv_window_of(m, round) + (size_t)r * w->round_bytes;
         uint8_t *to = result_at(w, r, round);
         if (to != from) ls__copy(to, from, bytes_of(w, round), false);
     }
     return LS_OK;
 }
 
-const ls__flow ls__flow_allgather = {
+const ls__pipeline_ops ls__pipeline_allgather = {
     .plan = gather_plan,
     .fill = gather_fill,
     .take = gather_take,
@@ -126,15 +127,15 @@ const ls__flow ls__flow_allgather = {
 
 static bool moves(const ls_work *w, int from, int to)
 {
-    if (w->call == LS__GATHER) return to == w->root;
-    if (w->call == LS__SCATTER) return from == w->root;
+    if (w->kind == LS_COLLECTIVE_GATHER) return to == w->root;
+    if (w->kind == LS_COLLECTIVE_SCATTER) return from == w->root;
     return true;
 }
 
 /* The sender's block that is for rank `to`. */
 static int block_for(const ls_work *w, int to)
 {
-    return w->call == LS__GATHER ? 0 : to;
+    return w->kind == LS_COLLECTIVE_GATHER ? 0 : to;
 }
 
 static ls_status exchange_plan(ls_group *g, ls_work *w, uint32_t round, ls__multi_slot *slot)
@@ -171,13 +172,13 @@ static ls_status exchange_take(ls_group *g, ls_work *w, uint32_t round, ls__mult
         const uint8_t *from = m->node_of[r] == m->node
                                   ? ls__multi_input(g, w, m->local_of[r], block_for(w, g->rank), round)
                                   : message++->data;
-        uint8_t *to = result_at(w, w->call == LS__SCATTER ? 0 : r, round);
+        uint8_t *to = result_at(w, w->kind == LS_COLLECTIVE_SCATTER ? 0 : r, round);
         if (to != from) ls__copy(to, from, bytes_of(w, round), false);
     }
     return LS_OK;
 }
 
-const ls__flow ls__flow_exchange = {
+const ls__pipeline_ops ls__pipeline_exchange = {
     .plan = exchange_plan,
     .fill = exchange_fill,
     .take = exchange_take,

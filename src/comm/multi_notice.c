@@ -1,7 +1,7 @@
 /* What members of a group over several machines tell each other beside their collectives: that the group is aborted, and
  * that a member has left it.
  *
- * A notice is a short message; every rank keeps a receive posted for notices from anyone. It is taken in at the start of
+ * A notice is a short message; every rank keeps a receive published for notices from anyone. It is taken in at the start of
  * each call and while waiting in any call on a group over several machines. A notice of a group that this rank has not
  * made yet (the sender was faster in a split) is kept until it is made; one of a group that is no more is dropped, and so
  * is one of another world: MPI outlives worlds, and a notice may come after its world was freed.
@@ -32,7 +32,7 @@ static bool write_failure(const ls__multi *m, ls_status status, const char *text
         snprintf(f->text, sizeof f->text, "%s", text);
         atomic_store_explicit(&f->set, 2, memory_order_release);
     }
-    ls__job_ring_all(m->group->world->job);
+    ls__job_wake_all(m->group->world->job);
     return first;
 }
 
@@ -45,7 +45,7 @@ static void apply(ls__multi *m, int member, const ls__notice *n)
         m->left[member] = (ls__leave){
             .left = true, .when = ls_now(), .finished = n->finished, .sent = n->sent, .received = n->received
         };
-        m->life++;
+        m->activity++;
         if (m->id != LS__MULTI_WORLD) return;
         if (n->status)
             m->cluster->failed = true;
@@ -181,8 +181,8 @@ void ls__notice_leave(const ls__multi *m, bool in_order)
         o->notice = (ls__notice){ .world = m->cluster->nonce, .kind = LS__NOTICE_LEAVE, .group = m->id };
         o->notice.status = in_order ? LS_OK : LS_EPEER;
         o->notice.finished = finished;
-        o->notice.sent = m->pairs_done[r].sent;
-        o->notice.received = m->pairs_done[r].received;
+        o->notice.sent = m->p2p_done[r].sent;
+        o->notice.received = m->p2p_done[r].received;
         if (!ls__net_send(m->cluster->net, &o->notice, LEAVE_BYTES, m->world_of[r], LS__TAG_NOTICE, false, &o->request))
             count++;
     }

@@ -5,7 +5,7 @@
  * part for each machine. The carrier adds each other machine's part over the members of its own machine and sends it
  * there (first exchange); it gets the partial sums of its own part from the others, finishes the sum in canonical
  * order, and sends the result to all (second exchange). Over each machine's link go 2 (N-1)/N times the data in each
- * direction, the least possible, and all links are busy all the time. Results are received right on the board.
+ * direction, the least possible, and all links are busy all the time. Results are received right on the recv_window.
  *
  * Reduce is the same, but results go only to the root's machine.
  *
@@ -16,10 +16,10 @@
 #include "base/status.h"
 #include "kern/copy.h"
 
-/* Which covers are used: all that can be added in advance, or nothing. */
+/* Which subtrees are used: all that can be added in advance, or nothing. */
 static int cut_of(const ls_work *w)
 {
-    return ls__order_can_cut(w->type, w->op) ? 0 : 1;
+    return ls__canonical_can_cut(w->type, w->op) ? 0 : 1;
 }
 
 /* Bytes of all partial sums that a machine has for `elements`. */
@@ -27,8 +27,9 @@ static size_t partials_bytes(const ls__multi *m, const ls_work *w, int node, siz
 {
     int cut = cut_of(w);
     size_t bytes = 0;
-    for (int i = 0; i < m->cover_count[cut]; i++)
-        if (m->covers[cut][i].node == node) bytes += ls__order_partial_bytes(w->type, &m->covers[cut][i], elements);
+    for (int i = 0; i < m->subtree_count[cut]; i++)
+        if (m->subtrees[cut][i].node == node)
+            bytes += ls__canonical_partial_bytes(w->type, &m->subtrees[cut][i], elements);
     return bytes;
 }
 
@@ -39,13 +40,13 @@ static void write_partials(ls_group *g, const ls_work *w, uint32_t round, int bl
     ls__multi *m = ls__multi_of(g);
     int cut = cut_of(w);
     size_t size = ls_dtype_size(w->type);
-    for (int i = 0; i < m->cover_count[cut]; i++) {
-        const ls__cover *c = &m->covers[cut][i];
+    for (int i = 0; i < m->subtree_count[cut]; i++) {
+        const ls__subtree *c = &m->subtrees[cut][i];
         if (c->node != m->node) continue;
         for (int k = 0; k < c->count; k++)
             m->in[k] = ls__multi_input(g, w, m->local_of[c->first + k], block, round) + first * size;
-        ls__order_partial(w->type, w->op, to, m->in, c->count, n, m->scratch);
-        to += ls__order_partial_bytes(w->type, c, n);
+        ls__canonical_partial(w->type, w->op, to, m->in, c->count, n, m->scratch);
+        to += ls__canonical_partial_bytes(w->type, c, n);
     }
 }
 
@@ -53,17 +54,17 @@ static void write_partials(ls_group *g, const ls_work *w, uint32_t round, int bl
 static ls_status finish_sum(ls_group *g, const ls_work *w, void **at, size_t n, void *out)
 {
     ls__multi *m = ls__multi_of(g);
-    int cut = cut_of(w), count = m->cover_count[cut];
+    int cut = cut_of(w), count = m->subtree_count[cut];
     if (w->type == LS_BF16) {
         m->wide = ls__multi_grow(m->wide, &m->wide_room, (size_t)count * n * sizeof(float));
         if (!m->wide) return LS_ENOMEM;
     }
     for (int i = 0; i < count; i++) {
-        const ls__cover *c = &m->covers[cut][i];
+        const ls__subtree *c = &m->subtrees[cut][i];
         m->partials[i] = at[c->node];
-        at[c->node] = (uint8_t *)at[c->node] + ls__order_partial_bytes(w->type, c, n);
+        at[c->node] = (uint8_t *)at[c->node] + ls__canonical_partial_bytes(w->type, c, n);
     }
-    ls__order_finish(w->type, w->op, out, m->partials, m->covers[cut], count, m->steps[cut], g->size, n, m->wide);
+    ls__canonical_finish(w->type, w->op, out, m->partials, m->subtrees[cut], count, m->steps[cut], g->size, n, m->wide);
     return LS_OK;
 }
 
@@ -92,14 +93,14 @@ static range share(const ls__multi *m, size_t n, int s, int node)
 /* Whether a machine gets the results. */
 static bool wants(const ls__multi *m, const ls_work *w, int node)
 {
-    return w->call == LS__ALLREDUCE || m->node_of[w->root] == node;
+    return w->kind == LS_COLLECTIVE_ALLREDUCE || m->node_of[w->root] == node;
 }
 
 static ls_status reduce_plan(ls_group *g, ls_work *w, uint32_t round, ls__multi_slot *slot)
 {
     ls__multi *m = ls__multi_of(g);
     size_t n = ls__multi_round_count(w, round), size = ls_dtype_size(w->type);
-    uint8_t *board = ls__multi_board_of(m, round);
+    uint8_t *recv_window = ls__multi_recv_window_of(m, round);
     ls_status status = LS_OK;
     for (int s = m->local; s < m->slices; s += m->locals) {
         range mine = share(m, n, s, m->node);
@@ -110,9 +111,11 @@ static ls_status reduce_plan(ls_group *g, ls_work *w, uint32_t round, ls__multi_
             if (!status)
                 status = ls__batch_add(&slot->first_in, peer, partials_bytes(m, w, node, mine.count), NULL, false);
             if (!status && wants(m, w, node))
-                status = ls__batch_add(&slot->second_out, peer, mine.count * size, board + mine.begin * size, false);
+                status =
+                    ls__batch_add(&slot->second_out, peer, mine.count * size, recv_window + mine.begin * size, false);
             if (!status && wants(m, w, m->node))
-                status = ls__batch_add(&slot->second_in, peer, theirs.count * size, board + theirs.begin * size, false);
+                status = ls__batch_add(&slot->second_in, peer, theirs.count * size, recv_window + theirs.begin * size,
+                                       false);
         }
     }
     return status;
@@ -137,7 +140,7 @@ static ls_status reduce_combine(ls_group *g, ls_work *w, uint32_t round, ls__mul
 {
     ls__multi *m = ls__multi_of(g);
     size_t n = ls__multi_round_count(w, round), size = ls_dtype_size(w->type);
-    uint8_t *board = ls__multi_board_of(m, round);
+    uint8_t *recv_window = ls__multi_recv_window_of(m, round);
     void **at = m->partials + g->size;
     const ls__message *message = slot->first_in.list;
     for (int s = m->local; s < m->slices; s += m->locals) {
@@ -148,7 +151,7 @@ static ls_status reduce_combine(ls_group *g, ls_work *w, uint32_t round, ls__mul
         write_partials(g, w, round, 0, mine.begin, mine.count, m->own);
         at[m->node] = m->own;
         for (int i = 1; i < m->nodes; i++) at[(m->node + i) % m->nodes] = message++->data;
-        ls_status status = finish_sum(g, w, at, mine.count, board + mine.begin * size);
+        ls_status status = finish_sum(g, w, at, mine.count, recv_window + mine.begin * size);
         if (status) return status;
     }
     return LS_OK;
@@ -157,14 +160,14 @@ static ls_status reduce_combine(ls_group *g, ls_work *w, uint32_t round, ls__mul
 static ls_status reduce_take(ls_group *g, ls_work *w, uint32_t round, ls__multi_slot *slot)
 {
     (void)slot;
-    if (w->call == LS__REDUCE && g->rank != w->root) return LS_OK;
+    if (w->kind == LS_COLLECTIVE_REDUCE && g->rank != w->root) return LS_OK;
     size_t size = ls_dtype_size(w->type);
-    ls__copy((uint8_t *)w->recv + ls__multi_round_begin(w, round) * size, ls__multi_board_of(ls__multi_of(g), round),
-             ls__multi_round_count(w, round) * size, false);
+    ls__copy((uint8_t *)w->recv + ls__multi_round_begin(w, round) * size,
+             ls__multi_recv_window_of(ls__multi_of(g), round), ls__multi_round_count(w, round) * size, false);
     return LS_OK;
 }
 
-const ls__flow ls__flow_reduce = {
+const ls__pipeline_ops ls__pipeline_reduce = {
     .plan = reduce_plan,
     .fill = reduce_fill,
     .combine = reduce_combine,
@@ -217,7 +220,7 @@ static ls_status scatter_take(ls_group *g, ls_work *w, uint32_t round, ls__multi
     return finish_sum(g, w, at, n, (uint8_t *)w->recv + ls__multi_round_begin(w, round) * ls_dtype_size(w->type));
 }
 
-const ls__flow ls__flow_reduce_scatter = {
+const ls__pipeline_ops ls__pipeline_reduce_scatter = {
     .plan = scatter_plan,
     .fill = scatter_fill,
     .take = scatter_take,

@@ -1,7 +1,7 @@
 /* Waiting between machines, and how it ends badly.
  *
  * The network makes no sound when something comes: a rank that waits must look. It gives up the core between looks,
- * first by yielding and then by sleeping on its bell in the job for some tens of microseconds, so that the kernel has
+ * first by yielding and then by sleeping on its futex in the job for some tens of microseconds, so that the kernel has
  * time for packets and the ranks of its own machine can still wake it.
  *
  * A failure of the group of all ranks, or a rank's death, is one of the world: processes then end without waiting for each
@@ -11,7 +11,7 @@
  * A failure is written into the group's control block, where all ranks of the machine see it, and sent to all members
  * on other machines as a notice (multi_notice.c).
  *
- * Who is missing? A rank that has left says so itself. One of this machine that has not posted is named, with what it last
+ * Who is missing? A rank that has left says so itself. One of this machine that has not published is named, with what it last
  * did. When all of this machine are there, the leader names the machines that it has not heard of, but gives them half a
  * second more: they know better which of their ranks it is, and their notice then comes first. */
 #include "comm/multi.h"
@@ -28,7 +28,7 @@
 
 enum {
     YIELDS = 100, /* looks before the first sleep: about as long as a message takes */
-    YIELDS_IN_FLOW =
+    YIELDS_IN_PIPELINE =
         10, /* with rounds under way there is always something to wait for, and the kernel needs the core */
     LOOKS_PER_POLL = 16, /* of a rank that has nothing under way on the network */
 };
@@ -42,7 +42,7 @@ void ls__multi_ring(const ls__multi *m)
     ls__job *job = m->group->world->job;
     atomic_thread_fence(memory_order_seq_cst);
     for (int i = 0; i < m->locals; i++)
-        if (i != m->local) ls__job_ring(job, m->locals_at[i].job);
+        if (i != m->local) ls__job_wake(job, m->locals_at[i].job);
 }
 
 /* ---- Failures. */
@@ -56,7 +56,7 @@ ls_status ls__multi_look(ls_group *g)
     if (f == job || ls__multi_of(g)->id == LS__MULTI_WORLD)
         c->failed = true;
     else if (!g->broken && (f->status == LS_ETIMEOUT || f->status == LS_EIO))
-        c->doubtful = true;
+        c->suspect = true;
     return ls__group_break(g, (ls_status)f->status, f->text);
 }
 
@@ -115,24 +115,24 @@ ls_status ls__multi_poll(ls_group *g)
     ls__multi *m = ls__multi_of(g);
     ls__cluster *c = m->cluster;
     int count = 0;
-    ls_status status = add_batch(m, &count, &m->heads_in);
-    if (!status) status = add_batch(m, &count, &m->heads_out);
-    for (int i = 0; i < LS__MULTI_WINDOW && !status; i++) {
+    ls_status status = add_batch(m, &count, &m->headers_in);
+    if (!status) status = add_batch(m, &count, &m->headers_out);
+    for (int i = 0; i < LS__MULTI_DEPTH && !status; i++) {
         ls__multi_slot *s = &m->slots[i];
         status = add_batch(m, &count, &s->first_in);
         if (!status) status = add_batch(m, &count, &s->first_out);
         if (!status) status = add_batch(m, &count, &s->second_in);
         if (!status) status = add_batch(m, &count, &s->second_out);
     }
-    if (!status) status = ls__multi_pair_poll(g, &count);
+    if (!status) status = ls__multi_p2p_poll(g, &count);
     int busy = count;
     if (!status) status = ls__multi_add_polled(m, &count, &c->inbox_request);
     m->busy = busy > 0;
     if (!status && (busy || m->looks++ % LOOKS_PER_POLL == 0)) status = ls__net_test(c->net, m->polled, count);
     for (int i = 0; i < busy && !status; i++)
-        if (!m->polled[i]->active) m->life++;
+        if (!m->polled[i]->active) m->activity++;
     if (!status) status = ls__notice_receive(c);
-    if (!status) ls__multi_pair_reap(m);
+    if (!status) ls__multi_p2p_reap(m);
     return status ? ls__multi_give_up(g, status) : LS_OK;
 }
 
@@ -152,7 +152,7 @@ static void describe_last(const ls__multi *m, int local, char *out, size_t bytes
         snprintf(out, bytes, "it has completed no call of this group");
         return;
     }
-    ls__describe(atomic_load(&l->last_print), finished - 1, atomic_load(&l->last_count), call, sizeof call);
+    ls__describe(atomic_load(&l->last_fingerprint), finished - 1, atomic_load(&l->last_count), call, sizeof call);
     snprintf(out, bytes, "it last completed %s", call);
 }
 
@@ -184,13 +184,13 @@ static void describe_node(const ls__multi *m, int node, char *out, size_t bytes)
 /* The member that the first unanswered receive waits for; -1: none. */
 static int awaited(const ls__multi *m)
 {
-    const ls__batch *b = &m->heads_in;
-    for (int i = 0; i <= 2 * LS__MULTI_WINDOW; i++) {
+    const ls__batch *b = &m->headers_in;
+    for (int i = 0; i <= 2 * LS__MULTI_DEPTH; i++) {
         for (int k = 0; k < b->count; k++)
             if (b->list[k].request.active)
                 for (int r = 0; r < m->group->size; r++)
                     if (m->world_of[r] == b->list[k].peer) return r;
-        const ls__multi_slot *s = &m->slots[i / 2 % LS__MULTI_WINDOW];
+        const ls__multi_slot *s = &m->slots[i / 2 % LS__MULTI_DEPTH];
         b = i % 2 ? &s->second_in : &s->first_in;
     }
     return -1;
@@ -201,13 +201,13 @@ static ls_status report_late(ls_group *g, const ls_work *w)
     const ls__multi *m = ls__multi_of(g);
     char call[160], where[200];
     ls__describe(ls__work_fingerprint(w), w->number, w->count, call, sizeof call);
-    int rank = ls__call_is_pair(w->call) ? w->root : awaited(m);
+    int rank = ls__is_p2p(w->kind) ? w->root : awaited(m);
     double seconds = g->world->timeout_ms / 1e3;
     if (rank < 0)
         return ls__multi_break(g, LS_ETIMEOUT, "rank %d: %s made no progress for %.1f s", g->world->identity.rank, call,
                                seconds);
     describe_node(m, m->node_of[rank], where, sizeof where);
-    if (!w->seen && !ls__call_is_pair(w->call))
+    if (!w->seen && !ls__is_p2p(w->kind))
         return ls__multi_break(
             g, LS_ETIMEOUT,
             "rank %d: nothing was heard from %s for %s within %.1f s; a rank there is late or gone, or "
@@ -234,8 +234,8 @@ static bool has_left(const ls__multi *m, const ls_work *w, int rank)
 {
     const ls__leave *l = &m->left[rank];
     if (!l->left) return false;
-    if (!ls__call_is_pair(w->call)) return l->finished <= w->number;
-    return rank == w->root && w->number >= (w->call == LS__SEND ? l->received : l->sent);
+    if (!ls__is_p2p(w->kind)) return l->finished <= w->number;
+    return rank == w->root && w->number >= (w->kind == LS_COLLECTIVE_SEND ? l->received : l->sent);
 }
 
 static ls_status check_left(ls_group *g, const ls_work *w)
@@ -270,7 +270,7 @@ static ls_status look_around(ls_group *g, ls_work *w)
     ls__multi *m = ls__multi_of(g);
     ls__job *job = g->world->job;
     ls__cluster_watch(m->cluster, job);
-    bool pair = ls__call_is_pair(w->call);
+    bool pair = ls__is_p2p(w->kind);
     ls_status status = pair ? check_partner(g, w) : LS_OK;
     if (status) return status;
     int64_t limit = (int64_t)g->world->timeout_ms * 1000000, late = w->waited - limit;
@@ -280,12 +280,12 @@ static ls_status look_around(ls_group *g, ls_work *w)
         uint32_t state = atomic_load(&they->state); /* before what it did, which is complete if it has ended */
         if (i == m->local || atomic_load_explicit(&m->locals_at[i].finished, memory_order_acquire) > w->number)
             continue;
-        bool posted =
-            atomic_load_explicit(&ls__multi_post_of(m, w->number, i)->number, memory_order_acquire) == w->number + 1;
+        bool published =
+            atomic_load_explicit(&ls__multi_arrival_of(m, w->number, i)->number, memory_order_acquire) == w->number + 1;
         if (has_ended(state)) return report_local(g, w, i, true);
         if (state == LS__RANK_STOPPED) note_stop(g, w, i);
         if (state == LS__RANK_STOPPED && ls_now() - atomic_load(&they->since) < limit) return LS_OK;
-        if (expired && !posted) return report_local(g, w, i, false);
+        if (expired && !published) return report_local(g, w, i, false);
     }
     /* Who is on another machine is its neighbours' business first, and then the leader's. */
     bool leader = m->local == 0 || pair;
@@ -298,15 +298,15 @@ static ls_status look_around(ls_group *g, ls_work *w)
 static bool has_messages(const ls__cluster *c)
 {
     for (const ls__multi *m = c->groups; m; m = m->next)
-        if (m->busy && (m->group->collectives.first || m->group->pairs.first)) return true;
+        if (m->busy && (m->group->collectives.first || m->group->p2p.first)) return true;
     return false;
 }
 
 /* Whether something has happened since the last look; then the time begins anew. */
-static void note_life(const ls__multi *m, ls_work *w)
+static void note_activity(const ls__multi *m, ls_work *w)
 {
-    if (w->waiting_mark == m->life + 1) return;
-    w->waiting_mark = m->life + 1;
+    if (w->waiting_mark == m->activity + 1) return;
+    w->waiting_mark = m->activity + 1;
     w->waiting_since = w->waited = 0;
     w->spins = 0;
 }
@@ -314,7 +314,7 @@ static void note_life(const ls__multi *m, ls_work *w)
 ls_status ls__multi_watch(ls_group *g, ls_work *w)
 {
     int64_t now = ls_now();
-    note_life(ls__multi_of(g), w);
+    note_activity(ls__multi_of(g), w);
     if (!w->waiting_since) w->waiting_since = now;
     int64_t passed = now - w->waiting_since;
     if (passed < LOOK_AROUND_NS) return LS_OK;
@@ -327,8 +327,8 @@ ls_status ls__multi_watch(ls_group *g, ls_work *w)
 ls_status ls__multi_idle(ls_group *g, ls_work *w)
 {
     ls__multi *m = ls__multi_of(g);
-    note_life(m, w);
-    if (w->spins++ < (w->rounds > 1 ? YIELDS_IN_FLOW : YIELDS)) {
+    note_activity(m, w);
+    if (w->spins++ < (w->rounds > 1 ? YIELDS_IN_PIPELINE : YIELDS)) {
         sched_yield();
         return LS_OK;
     }
@@ -345,10 +345,10 @@ ls_status ls__multi_idle(ls_group *g, ls_work *w)
     }
     if (status) return status;
     ls__job_rank *me = &g->world->job->rank[m->locals_at[m->local].job];
-    uint32_t bell = atomic_load(&me->bell);
+    uint32_t futex = atomic_load(&me->futex);
     atomic_fetch_add(&me->sleepers, 1);
     status = ls__world_progress(g);
-    if (!status && !w->done) ls__futex_wait(&me->bell, bell, has_messages(m->cluster) ? LS__NET_NAP_NS : SLEEP_NS);
+    if (!status && !w->done) ls__futex_wait(&me->futex, futex, has_messages(m->cluster) ? LS__NET_NAP_NS : SLEEP_NS);
     atomic_fetch_sub(&me->sleepers, 1);
     return status;
 }

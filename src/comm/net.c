@@ -85,7 +85,7 @@ static ls_status load(const char *path, const ls__net_plugin **out, char *librar
 
 /* The launcher and MPI must mean the same world. An MPI that was started by another one's mpirun does not notice: it
  * believes to be alone. */
-static ls_status check_world(const ls__net *net, const ls__identity *id)
+static ls_status check_world(const ls__net *net, const ls__launch_info *id)
 {
     if ((id->size < 0 || id->size == net->size) && (id->rank < 0 || id->rank == net->rank)) return LS_OK;
     const ls__mpi_family *other = ls__mpi_family_other(net->plugin->family);
@@ -119,7 +119,7 @@ static void free_net(ls__net *net)
 }
 
 /* srun without a PMI (--mpi=none, often its default) starts ranks that no MPI can join; Open MPI would end the process. */
-static ls_status check_srun(const ls__identity *id)
+static ls_status check_srun(const ls__launch_info *id)
 {
     if (id->launcher != LS__LAUNCHER_SLURM || id->size <= 1 || secure_getenv("PMI_FD")) return LS_OK;
     return ls__fail(LS_EINVAL,
@@ -128,7 +128,7 @@ static ls_status check_srun(const ls__identity *id)
                     id->rank, id->size);
 }
 
-ls_status ls__net_open(ls__net **out, const char *which, const ls__identity *identity)
+ls_status ls__net_open(ls__net **out, const char *which, const ls__launch_info *identity)
 {
     const char *said_by = "ls_world_options.mpi";
     ls__net *net;

@@ -11,7 +11,7 @@
 #define LS_COMM_NET_H
 
 #include <stdbool.h>
-#include "comm/identity.h"
+#include "comm/launcher.h"
 #include "lockstep/base.h"
 
 #define LS__NET_ABI        2
@@ -58,7 +58,7 @@ typedef struct ls__net ls__net;
 
 /* Finds, loads and opens a plug-in. `which` is the user's choice: "openmpi", "mpich" or a path; NULL: LOCKSTEP_MPI of
  * the environment, or else what fits the launcher. On failure *out is NULL. */
-LS_MUST_CHECK ls_status ls__net_open(ls__net **out, const char *which, const ls__identity *identity);
+LS_MUST_CHECK ls_status ls__net_open(ls__net **out, const char *which, const ls__launch_info *identity);
 /* A net on a table that the caller has: for tests, whose ranks are threads. */
 LS_MUST_CHECK ls_status ls__net_open_on(ls__net **out, const ls__net_plugin *plugin, int rank, int size);
 /* See ls__net_plugin.close. */

@@ -8,7 +8,7 @@
 #ifndef LS_COMM_PLUGIN_H
 #define LS_COMM_PLUGIN_H
 
-#include "comm/identity.h"
+#include "comm/launcher.h"
 
 /* What people call a family of MPIs, and the package that its library comes in. */
 typedef struct ls__mpi_family {

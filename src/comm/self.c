@@ -18,11 +18,11 @@ static ls_status look(ls_group *g)
     return ls__group_break(g, (ls_status)s->failure.status, s->failure.text);
 }
 
-static void run_pieces(const ls_work *w)
+static void run_chunks(const ls_work *w)
 {
-    size_t piece = (size_t)w->root;
-    for (size_t begin = 0; begin < w->count; begin += piece)
-        w->apply(w->user, &w->send, begin, w->count - begin < piece ? w->count : begin + piece);
+    size_t chunk = (size_t)w->root;
+    for (size_t begin = 0; begin < w->count; begin += chunk)
+        w->chunk_fn(w->user, &w->send, begin, w->count - begin < chunk ? w->count : begin + chunk);
 }
 
 static ls_status start(ls_group *g, ls_work *w)
@@ -32,12 +32,12 @@ static ls_status start(ls_group *g, ls_work *w)
     size_t bytes = w->count * ls_dtype_size(w->type);
     w->started = w->last_arrival = ls_now();
     w->seen = 1;
-    ls__note_start(w, bytes);
-    if (w->call == LS__APPLY)
-        run_pieces(w);
+    ls__event_start(w, bytes);
+    if (w->kind == LS_COLLECTIVE_PARALLEL_FOR)
+        run_chunks(w);
     else if (bytes && w->recv != w->send)
         memcpy(w->recv, w->send, bytes);
-    ls__note_done(w);
+    ls__event_done(w);
     return LS_OK;
 }
 

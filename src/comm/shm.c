@@ -7,28 +7,31 @@
 #include "base/futex.h"
 #include "base/status.h"
 #include "comm/heap.h"
-#include "comm/small.h"
+#include "comm/eager.h"
 #include "kern/copy.h"
 #include "kern/reduce.h"
 
 int ls__shm_send_blocks(const ls_work *w)
 {
-    bool cut = w->call == LS__REDUCE_SCATTER || w->call == LS__SCATTER || w->call == LS__ALLTOALL;
+    bool cut = w->kind == LS_COLLECTIVE_REDUCE_SCATTER || w->kind == LS_COLLECTIVE_SCATTER ||
+               w->kind == LS_COLLECTIVE_ALLTOALL;
     return cut ? w->group->size : 1;
 }
 
 size_t ls__shm_send_bytes(const ls_work *w, int rank)
 {
-    bool only_root = w->call == LS__BROADCAST || w->call == LS__SCATTER;
-    if (w->call == LS__BARRIER || (only_root && rank != w->root) || (w->call == LS__APPLY && !w->send)) return 0;
+    bool only_root = w->kind == LS_COLLECTIVE_BROADCAST || w->kind == LS_COLLECTIVE_SCATTER;
+    if (w->kind == LS_COLLECTIVE_BARRIER || (only_root && rank != w->root) ||
+        (w->kind == LS_COLLECTIVE_PARALLEL_FOR && !w->send))
+        return 0;
     return w->count * ls_dtype_size(w->type) * (size_t)ls__shm_send_blocks(w);
 }
 
 /* Whether the call goes by mail. Depends only on what the fingerprint holds, so all ranks decide alike. */
-static bool is_small(const ls_work *w)
+static bool is_eager(const ls_work *w)
 {
-    if (w->call == LS__APPLY) return false;
-    return w->count * ls_dtype_size(w->type) * (size_t)ls__shm_send_blocks(w) <= LS__SHM_SMALL_BYTES;
+    if (w->kind == LS_COLLECTIVE_PARALLEL_FOR) return false;
+    return w->count * ls_dtype_size(w->type) * (size_t)ls__shm_send_blocks(w) <= LS__SHM_EAGER_BYTES;
 }
 
 /* ---- Arriving. */
@@ -40,7 +43,7 @@ static ls_status need_slot(ls_group *g, ls_work *w)
     if (w->number < LS__SHM_SLOTS || s->all_finished > w->number - LS__SHM_SLOTS) return LS_OK;
     ls_work waiting = *w;
     waiting.starting = true;
-    bool starved = false;
+    bool slot_waiters = false;
     ls_status status = LS_OK;
     for (;;) {
         uint64_t least = UINT64_MAX;
@@ -50,20 +53,20 @@ static ls_status need_slot(ls_group *g, ls_work *w)
         }
         s->all_finished = least;
         if (least > w->number - LS__SHM_SLOTS) break;
-        if (!starved) atomic_fetch_add(&s->control->starved, 1);
-        starved = true;
+        if (!slot_waiters) atomic_fetch_add(&s->control->slot_waiters, 1);
+        slot_waiters = true;
         status = ls__world_progress(g); /* others may need this rank's part of what is under way */
         if (!status) status = ls__shm_idle(g, &waiting);
         if (status) break;
     }
-    if (starved) atomic_fetch_sub(&s->control->starved, 1);
+    if (slot_waiters) atomic_fetch_sub(&s->control->slot_waiters, 1);
     return status;
 }
 
-static bool all_posted(const ls_group *g, uint64_t number)
+static bool all_arrived(const ls_group *g, uint64_t number)
 {
     for (int r = 0; r < g->size; r++)
-        if (atomic_load_explicit(&ls__shm_post_of(g, number, r)->number, memory_order_relaxed) != number + 1)
+        if (atomic_load_explicit(&ls__shm_arrival_of(g, number, r)->number, memory_order_relaxed) != number + 1)
             return false;
     return true;
 }
@@ -72,44 +75,44 @@ static ls_status start(ls_group *g, ls_work *w)
 {
     ls_status status = ls__shm_look(g);
     if (status) return status;
-    if (ls__call_is_pair(w->call)) return ls__shm_pair_start(g, w);
+    if (ls__is_p2p(w->kind)) return ls__shm_p2p_start(g, w);
     size_t bytes = ls__shm_send_bytes(w, g->rank);
-    if (w->call == LS__APPLY && bytes && !ls__heap_offset(g->world->job, w->send, bytes))
+    if (w->kind == LS_COLLECTIVE_PARALLEL_FOR && bytes && !ls__heap_offset(g->world->job, w->send, bytes))
         return ls__fail(LS_EINVAL, "apply: the buffer must be memory from ls_world_alloc()");
     status = need_slot(g, w);
     if (status) return status;
 
-    ls__shm_post *post = ls__shm_post_of(g, w->number, g->rank);
-    if (g->rank == 0) { /* nobody looks at the slot before all posts are there, so the first member resets it */
+    ls__shm_arrival *arrival = ls__shm_arrival_of(g, w->number, g->rank);
+    if (g->rank == 0) { /* nobody looks at the slot before all arrivals are there, so the first member resets it */
         ls__shm_slot *slot = ls__shm_slot_of(g, w->number);
         atomic_store_explicit(&slot->claimed, 0, memory_order_relaxed);
         for (int i = 0; i < LS__SHM_ROUNDS; i++) atomic_store_explicit(&slot->done[i], 0, memory_order_relaxed);
     }
-    post->at = 0;
-    if (is_small(w)) {
-        if (bytes) memcpy(ls__shm_mail_of(g, w->number, g->rank, bytes), w->send, bytes);
+    arrival->at = 0;
+    if (is_eager(w)) {
+        if (bytes) memcpy(ls__shm_eager_of(g, w->number, g->rank, bytes), w->send, bytes);
     } else if (bytes) {
-        post->at = ls__heap_offset(g->world->job, w->send, bytes);
-        if (!post->at) post->at = LS__SHM_STAGED;
-        w->staged = post->at == LS__SHM_STAGED;
+        arrival->at = ls__heap_offset(g->world->job, w->send, bytes);
+        if (!arrival->at) arrival->at = LS__SHM_STAGED;
+        w->staged = arrival->at == LS__SHM_STAGED;
     }
-    atomic_store_explicit(&post->in, 0, memory_order_relaxed);
-    atomic_store_explicit(&post->out, 0, memory_order_relaxed);
-    post->print = ls__work_fingerprint(w);
-    post->count = w->count;
-    if (LS__CHECKED) post->stamp = w->started = ls_now();
-    atomic_store_explicit(&post->number, w->number + 1, memory_order_release);
-    if (all_posted(g, w->number)) ls__shm_ring(g);
-    ls__note_start(w, bytes);
+    atomic_store_explicit(&arrival->in, 0, memory_order_relaxed);
+    atomic_store_explicit(&arrival->out, 0, memory_order_relaxed);
+    arrival->fingerprint = ls__work_fingerprint(w);
+    arrival->count = w->count;
+    if (LS__CHECKED) arrival->stamp = w->started = ls_now();
+    atomic_store_explicit(&arrival->number, w->number + 1, memory_order_release);
+    if (all_arrived(g, w->number)) ls__shm_ring(g);
+    ls__event_start(w, bytes);
     return LS_OK;
 }
 
 static ls_status mismatch(ls_group *g, const ls_work *w, int other)
 {
-    const ls__shm_post *post = ls__shm_post_of(g, w->number, other);
+    const ls__shm_arrival *arrival = ls__shm_arrival_of(g, w->number, other);
     char mine[160], theirs[160];
     ls__describe(ls__work_fingerprint(w), w->number, w->count, mine, sizeof mine);
-    ls__describe(post->print, w->number, post->count, theirs, sizeof theirs);
+    ls__describe(arrival->fingerprint, w->number, arrival->count, theirs, sizeof theirs);
     return ls__shm_break(g, LS_EMISMATCH,
                          "rank %d runs %s, but rank %d runs %s; both must make the same calls in the same order",
                          g->world->identity.rank, mine, ls__shm_of(g)->members[other].world, theirs);
@@ -119,13 +122,14 @@ static ls_status mismatch(ls_group *g, const ls_work *w, int other)
 static ls_status gather_arrivals(ls_group *g, ls_work *w)
 {
     for (; w->seen < g->size; w->seen++) {
-        const ls__shm_post *post = ls__shm_post_of(g, w->number, w->seen);
-        if (atomic_load_explicit(&post->number, memory_order_acquire) != w->number + 1) return LS_PENDING;
-        if (post->at == LS__SHM_STAGED) w->any_staged = true;
+        const ls__shm_arrival *arrival = ls__shm_arrival_of(g, w->number, w->seen);
+        if (atomic_load_explicit(&arrival->number, memory_order_acquire) != w->number + 1) return LS_PENDING;
+        if (arrival->at == LS__SHM_STAGED) w->any_staged = true;
         if (!LS__CHECKED) continue;
-        if (post->print != ls__work_fingerprint(w) || post->count != w->count) return mismatch(g, w, w->seen);
-        if (post->stamp >= w->last_arrival) {
-            w->last_arrival = post->stamp;
+        if (arrival->fingerprint != ls__work_fingerprint(w) || arrival->count != w->count)
+            return mismatch(g, w, w->seen);
+        if (arrival->stamp >= w->last_arrival) {
+            w->last_arrival = arrival->stamp;
             w->last_rank = ls__shm_of(g)->members[w->seen].world;
         }
     }
@@ -136,9 +140,9 @@ static ls_status gather_arrivals(ls_group *g, ls_work *w)
 static ls_status check_ahead(ls_group *g, ls_work *w)
 {
     for (int r = w->seen + 1; LS__CHECKED && r < g->size; r++) {
-        const ls__shm_post *post = ls__shm_post_of(g, w->number, r);
-        if (atomic_load_explicit(&post->number, memory_order_acquire) == w->number + 1 &&
-            (post->print != ls__work_fingerprint(w) || post->count != w->count))
+        const ls__shm_arrival *arrival = ls__shm_arrival_of(g, w->number, r);
+        if (atomic_load_explicit(&arrival->number, memory_order_acquire) == w->number + 1 &&
+            (arrival->fingerprint != ls__work_fingerprint(w) || arrival->count != w->count))
             return mismatch(g, w, r);
     }
     return LS_PENDING;
@@ -149,9 +153,9 @@ static ls_status check_ahead(ls_group *g, ls_work *w)
 static void small(ls_group *g, const ls_work *w)
 {
     const void **in = ls__shm_of(g)->in;
-    for (int r = 0; r < g->size; r++) in[r] = ls__shm_mail_of(g, w->number, r, ls__shm_send_bytes(w, r));
-    ls__small_finish(g, w, in);
-    __builtin_prefetch(ls__shm_mail_of(g, w->number + 1, g->rank, ls__shm_send_bytes(w, g->rank)), 1);
+    for (int r = 0; r < g->size; r++) in[r] = ls__shm_eager_of(g, w->number, r, ls__shm_send_bytes(w, r));
+    ls__eager_finish(g, w, in);
+    __builtin_prefetch(ls__shm_eager_of(g, w->number + 1, g->rank, ls__shm_send_bytes(w, g->rank)), 1);
 }
 
 /* ---- Finishing. */
@@ -170,29 +174,29 @@ static void finish(ls_group *g, ls_work *w)
     ls__shm_member *me = &s->members[g->rank];
     if (s->staging_user == w) s->staging_user = NULL;
     /* The next call writes here, where the others have looked since: ask for the line before it is needed. */
-    __builtin_prefetch(ls__shm_post_of(g, w->number + 1, g->rank), 1);
+    __builtin_prefetch(ls__shm_arrival_of(g, w->number + 1, g->rank), 1);
     const ls_work *oldest = g->collectives.first == w ? w->next : g->collectives.first;
     uint64_t finished = oldest ? oldest->number : w->number + 1;
     atomic_store_explicit(&me->last_number, w->number + 1, memory_order_relaxed);
-    atomic_store_explicit(&me->last_print, ls__work_fingerprint(w), memory_order_relaxed);
+    atomic_store_explicit(&me->last_fingerprint, ls__work_fingerprint(w), memory_order_relaxed);
     atomic_store_explicit(&me->last_count, w->count, memory_order_relaxed);
     atomic_store_explicit(&me->finished, finished, memory_order_release);
-    if (atomic_load_explicit(&s->control->starved, memory_order_relaxed)) ls__shm_ring(g);
-    ls__note_done(w);
+    if (atomic_load_explicit(&s->control->slot_waiters, memory_order_relaxed)) ls__shm_ring(g);
+    ls__event_done(w);
 }
 
 static ls_status progress(ls_group *g, ls_work *w)
 {
-    if (ls__call_is_pair(w->call)) return ls__shm_pair_progress(g, w);
+    if (ls__is_p2p(w->kind)) return ls__shm_p2p_progress(g, w);
     ls_status status = w->seen < g->size ? gather_arrivals(g, w) : LS_OK;
     if (status == LS_PENDING) return check_ahead(g, w);
     if (status) return status;
-    if (is_small(w))
+    if (is_eager(w))
         small(g, w);
-    else if (w->call == LS__ALLREDUCE || w->call == LS__REDUCE)
+    else if (w->kind == LS_COLLECTIVE_ALLREDUCE || w->kind == LS_COLLECTIVE_REDUCE)
         status = ls__shm_reduce_progress(g, w);
-    else if (w->call == LS__APPLY)
-        status = ls__shm_apply_progress(g, w);
+    else if (w->kind == LS_COLLECTIVE_PARALLEL_FOR)
+        status = ls__shm_parallel_for_progress(g, w);
     else
         status = ls__shm_move_progress(g, w);
     if (status == LS_OK) finish(g, w);
@@ -201,10 +205,10 @@ static ls_status progress(ls_group *g, ls_work *w)
 
 bool ls__shm_lacks(const ls_group *g, const ls_work *w, int rank)
 {
-    /* Before all are there, what is missing is arrivals. Small messages are complete with them, and pieces of an apply are
+    /* Before all are there, what is missing is arrivals. Small messages are complete with them, and chunks of an apply are
      * done by whoever is there. */
-    if (rank == g->rank || ls__call_is_pair(w->call) || w->seen < g->size || !w->rounds) return false;
-    if (w->call == LS__ALLREDUCE || w->call == LS__REDUCE) return ls__shm_reduce_lacks(g, w, rank);
+    if (rank == g->rank || ls__is_p2p(w->kind) || w->seen < g->size || !w->rounds) return false;
+    if (w->kind == LS_COLLECTIVE_ALLREDUCE || w->kind == LS_COLLECTIVE_REDUCE) return ls__shm_reduce_lacks(g, w, rank);
     return ls__shm_move_lacks(g, w, rank);
 }
 
@@ -225,9 +229,9 @@ static ls__shm_control plan(int p, size_t staging_bytes)
     c.channel_bytes = p <= 4 ? 1 << 16 : p <= 32 ? 1 << 14 : 1 << 12;
     c.members_at = align(sizeof c, 4096);
     c.slots_at = c.members_at + n * sizeof(ls__shm_member);
-    c.posts_at = c.slots_at + LS__SHM_SLOTS * sizeof(ls__shm_slot);
-    c.mail_at = align(c.posts_at + LS__SHM_SLOTS * n * sizeof(ls__shm_post), 4096);
-    c.staging_at = align(c.mail_at + LS__SHM_SLOTS * n * LS__SHM_MAIL_STRIDE, 4096);
+    c.arrivals_at = c.slots_at + LS__SHM_SLOTS * sizeof(ls__shm_slot);
+    c.eager_at = align(c.arrivals_at + LS__SHM_SLOTS * n * sizeof(ls__shm_arrival), 4096);
+    c.staging_at = align(c.eager_at + LS__SHM_SLOTS * n * LS__SHM_EAGER_STRIDE, 4096);
     c.channels_at = c.staging_at + n * LS__SHM_ROUNDS * c.round_bytes;
     c.bytes = c.channels_at + n * n * (sizeof(ls__shm_channel) + c.channel_bytes);
     return c;
@@ -269,13 +273,13 @@ ls_status ls__shm_enter(ls_world *world, uint64_t at, int rank, ls_group **out)
     s->control_at = at;
     s->members = (ls__shm_member *)(base + c->members_at);
     s->slots = (ls__shm_slot *)(base + c->slots_at);
-    s->posts = (ls__shm_post *)(base + c->posts_at);
-    s->mail = (uint8_t *)(base + c->mail_at);
+    s->arrivals = (ls__shm_arrival *)(base + c->arrivals_at);
+    s->eager = (uint8_t *)(base + c->eager_at);
     s->staging = (uint8_t *)(base + c->staging_at);
     s->channels = (uint8_t *)(base + c->channels_at);
     s->in = (const void **)(s + 1);
     s->out = (void **)(s->in + p);
-    s->crowded = world->job->ranks > world->job->cores;
+    s->oversubscribed = world->job->ranks > world->job->cores;
     g->impl = s;
     *out = g;
     return LS_OK;
@@ -289,11 +293,11 @@ static ls_status await_world_group(ls_world *world, uint64_t *at)
     int64_t deadline = ls_now() + (int64_t)world->timeout_ms * 1000000;
     int first_rank = world->identity.rank - world->identity.local_rank;
     for (;;) {
-        uint32_t bell = atomic_load(&me->bell);
+        uint32_t futex = atomic_load(&me->futex);
         atomic_fetch_add(&me->sleepers, 1);
         *at = atomic_load(&job->world_group);
         bool failed = atomic_load_explicit(&job->failure.set, memory_order_acquire) == 2;
-        if (!*at && !failed) ls__futex_wait(&me->bell, bell, 50000000);
+        if (!*at && !failed) ls__futex_wait(&me->futex, futex, 50000000);
         atomic_fetch_sub(&me->sleepers, 1);
         if (*at) return LS_OK;
         if (failed) return ls__fail((ls_status)job->failure.status, "%s", job->failure.text);
@@ -330,7 +334,7 @@ ls_status ls__shm_join(ls_world *world, ls_group **out)
         free(members);
         if (status) return status;
         atomic_store(&job->world_group, at);
-        ls__job_ring_all(job);
+        ls__job_wake_all(job);
     } else {
         status = await_world_group(world, &at);
         if (status) return status;

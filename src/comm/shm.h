@@ -4,18 +4,18 @@
  *
  *   control      what the group is, and its failure
  *   members[p]   one line per rank, written by that rank: how far it is, what it did last, what it waits for
- *   slots[S]     one per collective under way: which pieces are claimed and done
- *   posts[S][p]  each rank's arrival: fingerprint, time stamp, where its data is; one writer per line
+ *   slots[S]     one per collective under way: which chunks are claimed and done
+ *   arrivals[S][p]  each rank's arrival: fingerprint, time stamp, where its data is; one writer per line
  *   mail[S][p]   small messages
  *   staging[p]   a pipeline for buffers that are not in the window
  *   channels[p][p]  send and receive
  *
- * A collective with number k uses slot k mod S. A rank posts; when all posts are there, the fingerprints are compared
+ * A collective with number k uses slot k mod S. A rank arrivals; when all arrivals are there, the fingerprints are compared
  * and the work begins. A slot is used again only when every rank has finished with it (members[].finished).
  *
  * Three ways to do a collective, chosen by the size that all agree on:
  *   small    every rank mails its data and each one computes the result from the p mails: one exchange of lines
- *   reduce   (shm_reduce.c) pieces are claimed one by one by whoever is awake, each summed over the p buffers and
+ *   reduce   (shm_reduce.c) chunks are claimed one by one by whoever is awake, each summed over the p buffers and
  *            written to all of them: 2*p*n bytes of traffic, and a rank that is busy elsewhere holds nobody up
  *   move     (shm_move.c) receivers take what is theirs out of the senders' memory
  */
@@ -28,37 +28,37 @@ enum {
     LS__SHM_SLOTS = 64,         /* collectives under way per group */
     LS__SHM_ROUNDS = 4,         /* parts of the staging pipeline */
     LS__SHM_INLINE_BYTES = 16,  /* data that fits into the post itself */
-    LS__SHM_SMALL_BYTES = 4096, /* up to here by mail: one exchange beats two */
-    LS__SHM_MAIL_STRIDE =
-        LS__SHM_SMALL_BYTES + 64 /* so that the first lines do not all want the same place in a cache */
+    LS__SHM_EAGER_BYTES = 4096, /* up to here by mail: one exchange beats two */
+    LS__SHM_EAGER_STRIDE =
+        LS__SHM_EAGER_BYTES + 64 /* so that the first lines do not all want the same place in a cache */
 };
-/* post.at of a buffer outside the window. */
+/* arrival.at of a buffer outside the window. */
 #define LS__SHM_STAGED UINT64_MAX
 
-typedef struct ls__shm_post {
+typedef struct ls__shm_arrival {
     _Alignas(64) _Atomic uint64_t number; /* 1 + the collective's number, once all the rest is there */
     int64_t stamp;
-    ls__fingerprint print;
+    ls__fingerprint fingerprint;
     uint64_t count;
     uint64_t at;          /* where the data is in the window, or LS__SHM_STAGED */
     _Atomic uint32_t in;  /* rounds that this rank has put into its staging */
     _Atomic uint32_t out; /* rounds that this rank has taken out of others' memory */
     uint8_t payload[LS__SHM_INLINE_BYTES];
-} ls__shm_post;
+} ls__shm_arrival;
 
 typedef struct ls__shm_slot {
-    _Alignas(64) _Atomic uint64_t claimed;              /* pieces that someone has taken on */
-    _Alignas(64) _Atomic uint64_t done[LS__SHM_ROUNDS]; /* pieces finished in rounds j with j mod ROUNDS = i */
+    _Alignas(64) _Atomic uint64_t claimed;              /* chunks that someone has taken on */
+    _Alignas(64) _Atomic uint64_t done[LS__SHM_ROUNDS]; /* chunks finished in rounds j with j mod ROUNDS = i */
 } ls__shm_slot;
 
 typedef struct ls__shm_member {
-    _Alignas(64) _Atomic uint64_t finished;      /* this rank is through with so many collectives, the oldest ones */
-    _Atomic uint64_t last_print, last_count;     /* the last call that it completed, */
-    _Atomic uint64_t last_number;                /* and 1 + its number; 0: none */
-    int32_t local;                               /* its local rank in the job, for bells and states; fixed */
-    int32_t world;                               /* its rank in the world, for messages; fixed */
-    _Atomic bool left;                           /* it has freed the group */
-    _Alignas(64) _Atomic uint64_t waiting_print; /* the call that it sleeps in; 0: none (a barrier is not 0) */
+    _Alignas(64) _Atomic uint64_t finished;        /* this rank is through with so many collectives, the oldest ones */
+    _Atomic uint64_t last_fingerprint, last_count; /* the last call that it completed, */
+    _Atomic uint64_t last_number;                  /* and 1 + its number; 0: none */
+    int32_t local;                                 /* its local rank in the job, for bells and states; fixed */
+    int32_t world;                                 /* its rank in the world, for messages; fixed */
+    _Atomic bool left;                             /* it has freed the group */
+    _Alignas(64) _Atomic uint64_t waiting_fingerprint; /* the call that it sleeps in; 0: none (a barrier is not 0) */
     _Atomic uint64_t waiting_count, waiting_number;
 } ls__shm_member;
 
@@ -67,9 +67,9 @@ typedef struct ls__shm_control {
     uint32_t size;
     uint32_t channel_bytes; /* of one channel's buffer, a power of two */
     uint64_t round_bytes;   /* of staging: a rank has LS__SHM_ROUNDS of these */
-    uint64_t members_at, slots_at, posts_at, mail_at, staging_at, channels_at; /* from the block's start */
-    _Alignas(64) _Atomic uint32_t references;                                  /* members that have not left */
-    _Alignas(64) _Atomic uint32_t starved; /* members that wait for a slot to become free */
+    uint64_t members_at, slots_at, arrivals_at, eager_at, staging_at, channels_at; /* from the block's start */
+    _Alignas(64) _Atomic uint32_t references;                                      /* members that have not left */
+    _Alignas(64) _Atomic uint32_t slot_waiters; /* members that wait for a slot to become free */
     _Alignas(64) ls__failure failure;
 } ls__shm_control;
 
@@ -89,11 +89,11 @@ typedef struct ls__shm {
     uint64_t control_at; /* heap offset */
     ls__shm_member *members;
     ls__shm_slot *slots;
-    ls__shm_post *posts;
-    uint8_t *mail, *staging, *channels;
+    ls__shm_arrival *arrivals;
+    uint8_t *eager, *staging, *channels;
     uint64_t all_finished;       /* every member is known to be through with this many */
     const ls_work *staging_user; /* whose rounds are in this rank's staging */
-    bool crowded;                /* more ranks than cores */
+    bool oversubscribed;         /* more ranks than cores */
     const void **in;             /* p pointers, for ls__reduce() */
     void **out;                  /* likewise */
 } ls__shm;
@@ -102,19 +102,20 @@ static inline ls__shm *ls__shm_of(const ls_group *g)
 {
     return g->impl;
 }
-static inline ls__shm_post *ls__shm_post_of(const ls_group *g, uint64_t number, int rank)
+static inline ls__shm_arrival *ls__shm_arrival_of(const ls_group *g, uint64_t number, int rank)
 {
-    return &ls__shm_of(g)->posts[(number % LS__SHM_SLOTS) * (uint64_t)g->size + (uint64_t)rank];
+    return &ls__shm_of(g)->arrivals[(number % LS__SHM_SLOTS) * (uint64_t)g->size + (uint64_t)rank];
 }
 static inline ls__shm_slot *ls__shm_slot_of(const ls_group *g, uint64_t number)
 {
     return &ls__shm_of(g)->slots[number % LS__SHM_SLOTS];
 }
 /* Where a rank's small message is. */
-static inline uint8_t *ls__shm_mail_of(const ls_group *g, uint64_t number, int rank, size_t bytes)
+static inline uint8_t *ls__shm_eager_of(const ls_group *g, uint64_t number, int rank, size_t bytes)
 {
-    if (bytes <= LS__SHM_INLINE_BYTES) return ls__shm_post_of(g, number, rank)->payload;
-    return ls__shm_of(g)->mail + ((number % LS__SHM_SLOTS) * (uint64_t)g->size + (uint64_t)rank) * LS__SHM_MAIL_STRIDE;
+    if (bytes <= LS__SHM_INLINE_BYTES) return ls__shm_arrival_of(g, number, rank)->payload;
+    return ls__shm_of(g)->eager +
+           ((number % LS__SHM_SLOTS) * (uint64_t)g->size + (uint64_t)rank) * LS__SHM_EAGER_STRIDE;
 }
 /* Where round j of a rank's staging is. */
 static inline uint8_t *ls__shm_staging_of(const ls_group *g, int rank, uint32_t round)
@@ -142,11 +143,11 @@ void ls__shm_ring(ls_group *g);
 /* shm_reduce.c, shm_move.c, shm_apply.c, shm_pair.c: progress on a work whose ranks have all arrived. */
 ls_status ls__shm_reduce_progress(ls_group *g, ls_work *w);
 ls_status ls__shm_move_progress(ls_group *g, ls_work *w);
-ls_status ls__shm_apply_progress(ls_group *g, ls_work *w);
-ls_status ls__shm_pair_start(ls_group *g, ls_work *w);
-ls_status ls__shm_pair_progress(ls_group *g, ls_work *w);
+ls_status ls__shm_parallel_for_progress(ls_group *g, ls_work *w);
+ls_status ls__shm_p2p_start(ls_group *g, ls_work *w);
+ls_status ls__shm_p2p_progress(ls_group *g, ls_work *w);
 /* Whether `rank`'s send to `partner` (receive from it) with this number cannot end before the partner makes another call. */
-bool ls__shm_pair_stuck(const ls_group *g, int rank, int partner, ls__call call, uint64_t number);
+bool ls__shm_p2p_stuck(const ls_group *g, int rank, int partner, ls_collective_kind kind, uint64_t number);
 /* Whether a work whose ranks have all arrived needs something of `rank` that is not there yet. */
 bool ls__shm_reduce_lacks(const ls_group *g, const ls_work *w, int rank);
 bool ls__shm_move_lacks(const ls_group *g, const ls_work *w, int rank);

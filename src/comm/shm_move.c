@@ -21,8 +21,8 @@ static bool sends(const ls_work *w, int rank)
 
 static bool receives(const ls_work *w, int rank)
 {
-    if (w->call == LS__GATHER) return rank == w->root;
-    if (w->call == LS__BROADCAST) return rank != w->root;
+    if (w->kind == LS_COLLECTIVE_GATHER) return rank == w->root;
+    if (w->kind == LS_COLLECTIVE_BROADCAST) return rank != w->root;
     return true;
 }
 
@@ -45,7 +45,7 @@ static uint32_t taken_by_all(const ls_group *g, const ls_work *w)
     uint32_t least = w->rounds;
     for (int r = 0; r < g->size; r++) {
         if (r == g->rank || !receives(w, r)) continue;
-        uint32_t out = atomic_load_explicit(&ls__shm_post_of(g, w->number, r)->out, memory_order_acquire);
+        uint32_t out = atomic_load_explicit(&ls__shm_arrival_of(g, w->number, r)->out, memory_order_acquire);
         if (out < least) least = out;
     }
     return least;
@@ -63,7 +63,7 @@ static void fill_staging(ls_group *g, ls_work *w)
         for (int b = 0; b < blocks; b++)
             memcpy(to + (size_t)b * w->round_bytes,
                    (const char *)w->send + (size_t)b * block + (size_t)w->in * w->round_bytes, round_length(w, w->in));
-        atomic_store_explicit(&ls__shm_post_of(g, w->number, g->rank)->in, ++w->in, memory_order_release);
+        atomic_store_explicit(&ls__shm_arrival_of(g, w->number, g->rank)->in, ++w->in, memory_order_release);
         news = true;
     }
     if (news) ls__shm_ring(g);
@@ -75,10 +75,10 @@ static const uint8_t *source(const ls_group *g, const ls_work *w, int from, uint
     size_t block = w->count * ls_dtype_size(w->type);
     size_t mine = ls__shm_send_blocks(w) > 1 ? (size_t)g->rank : 0;
     if (from == g->rank) return (const uint8_t *)w->send + mine * block + (size_t)j * w->round_bytes;
-    const ls__shm_post *post = ls__shm_post_of(g, w->number, from);
-    if (post->at != LS__SHM_STAGED)
-        return (const uint8_t *)ls__heap_at(g->world->job, post->at) + mine * block + (size_t)j * w->round_bytes;
-    if (atomic_load_explicit(&post->in, memory_order_acquire) <= j) return NULL;
+    const ls__shm_arrival *arrival = ls__shm_arrival_of(g, w->number, from);
+    if (arrival->at != LS__SHM_STAGED)
+        return (const uint8_t *)ls__heap_at(g->world->job, arrival->at) + mine * block + (size_t)j * w->round_bytes;
+    if (atomic_load_explicit(&arrival->in, memory_order_acquire) <= j) return NULL;
     return ls__shm_staging_of(g, from, j) + mine * w->round_bytes;
 }
 
@@ -94,12 +94,12 @@ static bool take_round(ls_group *g, const ls_work *w)
         if (sends(w, r) && !s->in[r]) return false;
     }
     uint8_t *to = (uint8_t *)w->recv + (size_t)j * w->round_bytes;
-    if (w->call == LS__REDUCE_SCATTER) {
+    if (w->kind == LS_COLLECTIVE_REDUCE_SCATTER) {
         void *out = to;
         ls__reduce(w->type, w->op, &out, 1, s->in, g->size, length / ls_dtype_size(w->type), stream);
         return true;
     }
-    bool rooted = w->call == LS__BROADCAST || w->call == LS__SCATTER;
+    bool rooted = w->kind == LS_COLLECTIVE_BROADCAST || w->kind == LS_COLLECTIVE_SCATTER;
     for (int r = 0; r < g->size; r++) {
         uint8_t *place = rooted ? to : to + (size_t)r * block;
         if (s->in[r] && s->in[r] != place) ls__copy(place, s->in[r], length, stream);
@@ -109,20 +109,20 @@ static bool take_round(ls_group *g, const ls_work *w)
 
 bool ls__shm_move_lacks(const ls_group *g, const ls_work *w, int rank)
 {
-    const ls__shm_post *post = ls__shm_post_of(g, w->number, rank);
-    if (receives(w, rank) && atomic_load_explicit(&post->out, memory_order_acquire) < w->rounds) return true;
-    return post->at == LS__SHM_STAGED && atomic_load_explicit(&post->in, memory_order_acquire) < w->rounds;
+    const ls__shm_arrival *arrival = ls__shm_arrival_of(g, w->number, rank);
+    if (receives(w, rank) && atomic_load_explicit(&arrival->out, memory_order_acquire) < w->rounds) return true;
+    return arrival->at == LS__SHM_STAGED && atomic_load_explicit(&arrival->in, memory_order_acquire) < w->rounds;
 }
 
 ls_status ls__shm_move_progress(ls_group *g, ls_work *w)
 {
     if (!w->rounds) plan_rounds(g, w);
-    ls__shm_post *post = ls__shm_post_of(g, w->number, g->rank);
+    ls__shm_arrival *arrival = ls__shm_arrival_of(g, w->number, g->rank);
     bool receiver = receives(w, g->rank), sender = sends(w, g->rank);
     do {
         if (w->staged) fill_staging(g, w);
         if (!receiver || w->out == w->rounds || !take_round(g, w)) break;
-        atomic_store_explicit(&post->out, ++w->out, memory_order_release);
+        atomic_store_explicit(&arrival->out, ++w->out, memory_order_release);
         ls__shm_ring(g);
     } while (w->out < w->rounds || (w->staged && w->in < w->rounds));
     bool received = !receiver || w->out == w->rounds;

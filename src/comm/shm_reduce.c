@@ -1,8 +1,8 @@
 /* All-reduce and reduce of large buffers.
  *
- * The buffers are cut into pieces. A rank that is here takes the next piece, sums it over all ranks in canonical order,
- * writes the sum to everyone's buffer, and goes on; the collective is done when all pieces are. Each input is read once
- * and each output written once, which is the least possible. Who computes a piece does not change its bits, so a rank
+ * The buffers are cut into chunks. A rank that is here takes the next chunk, sums it over all ranks in canonical order,
+ * writes the sum to everyone's buffer, and goes on; the collective is done when all chunks are. Each input is read once
+ * and each output written once, which is the least possible. Who computes a chunk does not change its bits, so a rank
  * that is busy computing gradients need not come: those who wait do its share.
  *
  * Buffers outside the window go through their rank's staging in rounds: copy in, sum in place, copy out, with a few
@@ -16,8 +16,8 @@
 #include "kern/reduce.h"
 
 enum {
-    PIECE_MIN = 8 << 10,   /* a claim costs some 100 ns: less than a tenth of the work */
-    PIECE_MAX = 256 << 10, /* p pieces of this size fit the cache, and late ranks find something left to do */
+    CHUNK_MIN = 8 << 10,   /* a claim costs some 100 ns: less than a tenth of the work */
+    CHUNK_MAX = 256 << 10, /* p chunks of this size fit the cache, and late ranks find something left to do */
 };
 
 static size_t total_bytes(const ls_work *w)
@@ -32,19 +32,19 @@ static size_t round_length(const ls_work *w, uint32_t j)
     return left < w->round_bytes ? left : w->round_bytes;
 }
 
-/* Size of a piece: whole cache lines, the same in every round. */
-static size_t piece_bytes(const ls_group *g, const ls_work *w)
+/* Size of a chunk: whole cache lines, the same in every round. */
+static size_t chunk_bytes(const ls_group *g, const ls_work *w)
 {
     size_t each = (w->round_bytes + (size_t)g->size - 1) / (size_t)g->size;
-    if (each < PIECE_MIN) each = PIECE_MIN;
-    if (each > PIECE_MAX) each = PIECE_MAX;
+    if (each < CHUNK_MIN) each = CHUNK_MIN;
+    if (each > CHUNK_MAX) each = CHUNK_MAX;
     return (each + 63) / 64 * 64;
 }
 
-static uint64_t pieces_per_round(const ls_group *g, const ls_work *w)
+static uint64_t chunks_per_round(const ls_group *g, const ls_work *w)
 {
-    size_t piece = piece_bytes(g, w);
-    return (w->round_bytes + piece - 1) / piece;
+    size_t chunk = chunk_bytes(g, w);
+    return (w->round_bytes + chunk - 1) / chunk;
 }
 
 static void plan_rounds(const ls_group *g, ls_work *w)
@@ -58,7 +58,7 @@ static bool round_done(const ls_group *g, const ls_work *w, uint32_t j)
 {
     uint64_t done =
         atomic_load_explicit(&ls__shm_slot_of(g, w->number)->done[j % LS__SHM_ROUNDS], memory_order_acquire);
-    return done >= (j / LS__SHM_ROUNDS + 1) * pieces_per_round(g, w);
+    return done >= (j / LS__SHM_ROUNDS + 1) * chunks_per_round(g, w);
 }
 
 static bool all_rounds_done(const ls_group *g, const ls_work *w)
@@ -73,8 +73,8 @@ static bool all_rounds_done(const ls_group *g, const ls_work *w)
 static void move_staging(ls_group *g, ls_work *w)
 {
     if (!ls__shm_claim_staging(g, w)) return;
-    ls__shm_post *post = ls__shm_post_of(g, w->number, g->rank);
-    bool takes = w->call == LS__ALLREDUCE || g->rank == w->root;
+    ls__shm_arrival *arrival = ls__shm_arrival_of(g, w->number, g->rank);
+    bool takes = w->kind == LS_COLLECTIVE_ALLREDUCE || g->rank == w->root;
     bool news = false;
     for (;;) {
         if (w->out < w->in && round_done(g, w, w->out)) {
@@ -85,7 +85,7 @@ static void move_staging(ls_group *g, ls_work *w)
         } else if (w->in < w->rounds && w->in - w->out < LS__SHM_ROUNDS) {
             memcpy(ls__shm_staging_of(g, g->rank, w->in), (const char *)w->send + (size_t)w->in * w->round_bytes,
                    round_length(w, w->in));
-            atomic_store_explicit(&post->in, ++w->in, memory_order_release);
+            atomic_store_explicit(&arrival->in, ++w->in, memory_order_release);
             news = true;
         } else {
             break;
@@ -98,8 +98,9 @@ static bool round_is_in(const ls_group *g, const ls_work *w, uint32_t j)
 {
     if (!w->any_staged) return true;
     for (int r = 0; r < g->size; r++) {
-        const ls__shm_post *post = ls__shm_post_of(g, w->number, r);
-        if (post->at == LS__SHM_STAGED && atomic_load_explicit(&post->in, memory_order_acquire) <= j) return false;
+        const ls__shm_arrival *arrival = ls__shm_arrival_of(g, w->number, r);
+        if (arrival->at == LS__SHM_STAGED && atomic_load_explicit(&arrival->in, memory_order_acquire) <= j)
+            return false;
     }
     return true;
 }
@@ -107,45 +108,45 @@ static bool round_is_in(const ls_group *g, const ls_work *w, uint32_t j)
 /* Where byte `offset` of round j of a rank's buffer is. */
 static uint8_t *data_at(const ls_group *g, const ls_work *w, int rank, uint32_t j, size_t offset)
 {
-    const ls__shm_post *post = ls__shm_post_of(g, w->number, rank);
-    if (post->at == LS__SHM_STAGED) return ls__shm_staging_of(g, rank, j) + offset;
-    return (uint8_t *)ls__heap_at(g->world->job, post->at) + (size_t)j * w->round_bytes + offset;
+    const ls__shm_arrival *arrival = ls__shm_arrival_of(g, w->number, rank);
+    if (arrival->at == LS__SHM_STAGED) return ls__shm_staging_of(g, rank, j) + offset;
+    return (uint8_t *)ls__heap_at(g->world->job, arrival->at) + (size_t)j * w->round_bytes + offset;
 }
 
-static void reduce_piece(ls_group *g, const ls_work *w, uint32_t j, size_t piece)
+static void reduce_chunk(ls_group *g, const ls_work *w, uint32_t j, size_t chunk)
 {
     ls__shm *s = ls__shm_of(g);
-    size_t begin = piece * piece_bytes(g, w), length = round_length(w, j);
+    size_t begin = chunk * chunk_bytes(g, w), length = round_length(w, j);
     if (begin >= length) return; /* the last round may be short */
-    size_t bytes = length - begin < piece_bytes(g, w) ? length - begin : piece_bytes(g, w);
+    size_t bytes = length - begin < chunk_bytes(g, w) ? length - begin : chunk_bytes(g, w);
     int outs = 0;
     for (int r = 0; r < g->size; r++) {
         s->in[r] = data_at(g, w, r, j, begin);
-        if (w->call == LS__ALLREDUCE || r == w->root) s->out[outs++] = data_at(g, w, r, j, begin);
+        if (w->kind == LS_COLLECTIVE_ALLREDUCE || r == w->root) s->out[outs++] = data_at(g, w, r, j, begin);
     }
     ls__reduce(w->type, w->op, s->out, outs, s->in, g->size, bytes / ls_dtype_size(w->type), false);
 }
 
 bool ls__shm_reduce_lacks(const ls_group *g, const ls_work *w, int rank)
 {
-    const ls__shm_post *post = ls__shm_post_of(g, w->number, rank);
-    return post->at == LS__SHM_STAGED && atomic_load_explicit(&post->in, memory_order_acquire) < w->rounds;
+    const ls__shm_arrival *arrival = ls__shm_arrival_of(g, w->number, rank);
+    return arrival->at == LS__SHM_STAGED && atomic_load_explicit(&arrival->in, memory_order_acquire) < w->rounds;
 }
 
 ls_status ls__shm_reduce_progress(ls_group *g, ls_work *w)
 {
     ls__shm_slot *slot = ls__shm_slot_of(g, w->number);
     if (!w->rounds) plan_rounds(g, w);
-    uint64_t per_round = pieces_per_round(g, w), pieces = per_round * w->rounds;
+    uint64_t per_round = chunks_per_round(g, w), chunks = per_round * w->rounds;
     uint64_t next = atomic_load_explicit(&slot->claimed, memory_order_relaxed);
     for (;;) {
         if (w->staged) move_staging(g, w);
-        if (next >= pieces || !round_is_in(g, w, (uint32_t)(next / per_round))) break;
+        if (next >= chunks || !round_is_in(g, w, (uint32_t)(next / per_round))) break;
         if (!atomic_compare_exchange_weak_explicit(&slot->claimed, &next, next + 1, memory_order_relaxed,
                                                    memory_order_relaxed))
             continue;
         uint32_t j = (uint32_t)(next / per_round);
-        reduce_piece(g, w, j, next % per_round);
+        reduce_chunk(g, w, j, next % per_round);
         atomic_fetch_add_explicit(&slot->done[j % LS__SHM_ROUNDS], 1, memory_order_release);
         if (round_done(g, w, j)) ls__shm_ring(g);
         next = atomic_load_explicit(&slot->claimed, memory_order_relaxed);

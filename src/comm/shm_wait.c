@@ -1,11 +1,11 @@
 /* Waiting in shared memory, and how it ends badly.
  *
- * A rank that has nothing to do spins for a while, then sleeps on its bell in the job. Whoever publishes something that
+ * A rank that has nothing to do spins for a while, then sleeps on its futex in the job. Whoever publishes something that
  * another rank may wait for rings the bells of those who sleep. No wake-up is lost: the sleeper counts itself in
- * `sleepers`, looks once more, and sleeps only if the bell has not rung since before that; the publisher stores, makes
+ * `sleepers`, looks once more, and sleeps only if the futex has not rung since before that; the publisher stores, makes
  * a full fence, and then looks at `sleepers`.
  *
- * The bell is the rank's, not the group's, so the launcher can wake everyone when a process dies, whatever they wait
+ * The futex is the rank's, not the group's, so the launcher can wake everyone when a process dies, whatever they wait
  * in.
  *
  * How long to spin: with a core per rank, about as long as a wake-up takes (50 us); with more ranks than cores, the one
@@ -22,9 +22,9 @@
 
 enum {
     SPINS = 1500, /* of some 30 ns each */
-    SPINS_CROWDED = 60,
+    SPINS_OVERSUBSCRIBED = 60,
     SPINS_PER_LOOK = 32, /* between looks at the failure flags */
-    CROSSED_LOOKS = 3,   /* after which two ranks that wait for each other are believed to */
+    DEADLOCK_LOOKS = 3,  /* after which two ranks that wait for each other are believed to */
 };
 static const int64_t SLICE_NS =
     50000000; /* a sleeper looks around this often even if nobody rings, and so does who tests */
@@ -36,7 +36,7 @@ void ls__shm_ring(ls_group *g)
     const ls__shm_member *m = ls__shm_of(g)->members;
     atomic_thread_fence(memory_order_seq_cst);
     for (int r = 0; r < g->size; r++)
-        if (r != g->rank) ls__job_ring(job, m[r].local);
+        if (r != g->rank) ls__job_wake(job, m[r].local);
 }
 
 /* ---- Failures. */
@@ -61,7 +61,7 @@ void ls__shm_abort(ls_group *g, ls_status status, const char *text)
         snprintf(f->text, sizeof f->text, "%s", text);
         atomic_store_explicit(&f->set, 2, memory_order_release);
     }
-    ls__job_ring_all(g->world->job);
+    ls__job_wake_all(g->world->job);
 }
 
 ls_status ls__shm_break(ls_group *g, ls_status status, const char *format, ...)
@@ -88,7 +88,7 @@ static void describe_last(const ls_group *g, int rank, char *out, size_t bytes)
         snprintf(out, bytes, "it has completed no call of this group");
         return;
     }
-    ls__describe(atomic_load(&m->last_print), last - 1, atomic_load(&m->last_count), call, sizeof call);
+    ls__describe(atomic_load(&m->last_fingerprint), last - 1, atomic_load(&m->last_count), call, sizeof call);
     snprintf(out, bytes, "it last completed %s", call);
 }
 
@@ -96,8 +96,8 @@ static void describe_last(const ls_group *g, int rank, char *out, size_t bytes)
 static bool waits_for(const ls_group *g, const ls_work *w, int rank)
 {
     if (rank == g->rank) return false;
-    if (ls__call_is_pair(w->call)) return rank == w->root;
-    return atomic_load_explicit(&ls__shm_post_of(g, w->number, rank)->number, memory_order_acquire) != w->number + 1;
+    if (ls__is_p2p(w->kind)) return rank == w->root;
+    return atomic_load_explicit(&ls__shm_arrival_of(g, w->number, rank)->number, memory_order_acquire) != w->number + 1;
 }
 
 /* Likewise, or it has arrived and not done its part. */
@@ -148,34 +148,36 @@ static ls_status late(ls_group *g, const ls_work *w, int rank)
 
 /* Whether this rank and another, which sleeps, wait for each other in different calls: each needs the other to begin
  * something that it will not begin while it waits. What was begun before comes, whatever its rank waits in. (Two collectives
- * never cross: their posts are compared as they come.) */
-static bool is_crossed(const ls_group *g, const ls_work *w, int rank, ls__fingerprint print, uint64_t number)
+ * never cross: their arrivals are compared as they come.) */
+static bool is_deadlocked(const ls_group *g, const ls_work *w, int rank, ls__fingerprint fingerprint, uint64_t number)
 {
-    if (!print || w->starting) return false;
-    if (ls__call_is_pair(w->call) && !ls__shm_pair_stuck(g, g->rank, rank, w->call, w->number)) return false;
-    if (!ls__call_is_pair(print & 0xff))
-        return ls__call_is_pair(w->call) &&
-               atomic_load_explicit(&ls__shm_post_of(g, number, g->rank)->number, memory_order_relaxed) <= number;
-    return (int32_t)(print >> 32) == g->rank && ls__shm_pair_stuck(g, rank, g->rank, print & 0xff, number);
+    if (!fingerprint || w->starting) return false;
+    if (ls__is_p2p(w->kind) && !ls__shm_p2p_stuck(g, g->rank, rank, w->kind, w->number)) return false;
+    if (!ls__is_p2p(fingerprint & 0xff))
+        return ls__is_p2p(w->kind) &&
+               atomic_load_explicit(&ls__shm_arrival_of(g, number, g->rank)->number, memory_order_relaxed) <= number;
+    return (int32_t)(fingerprint >> 32) == g->rank && ls__shm_p2p_stuck(g, rank, g->rank, fingerprint & 0xff, number);
 }
 
 /* Believed only when it stays so for a few looks: what a rank sleeps in is several words, which may change as they are
- * read. *found: another member was crossed with us in this look, and that is enough for one. */
-static ls_status check_crossed(ls_group *g, ls_work *w, int rank, bool *found)
+ * read. *found: another member was deadlocked with us in this look, and that is enough for one. */
+static ls_status check_deadlock(ls_group *g, ls_work *w, int rank, bool *found)
 {
     const ls__shm_member *they = &ls__shm_of(g)->members[rank];
-    ls__fingerprint print = atomic_load_explicit(&they->waiting_print, memory_order_acquire);
+    ls__fingerprint fingerprint = atomic_load_explicit(&they->waiting_fingerprint, memory_order_acquire);
     uint64_t number = atomic_load(&they->waiting_number), count = atomic_load(&they->waiting_count);
-    if (*found || !is_crossed(g, w, rank, print, number) || atomic_load(&they->waiting_print) != print) return LS_OK;
+    if (*found || !is_deadlocked(g, w, rank, fingerprint, number) ||
+        atomic_load(&they->waiting_fingerprint) != fingerprint)
+        return LS_OK;
     *found = true;
-    bool again = print == w->crossed_print && number == w->crossed_number;
-    w->crossed_looks = again ? w->crossed_looks + 1 : 0;
-    w->crossed_print = print;
-    w->crossed_number = number;
-    if (w->crossed_looks < CROSSED_LOOKS) return LS_OK;
+    bool again = fingerprint == w->deadlock_fingerprint && number == w->deadlock_number;
+    w->deadlock_looks = again ? w->deadlock_looks + 1 : 0;
+    w->deadlock_fingerprint = fingerprint;
+    w->deadlock_number = number;
+    if (w->deadlock_looks < DEADLOCK_LOOKS) return LS_OK;
     char mine[160], theirs[160];
     ls__describe(ls__work_fingerprint(w), w->number, w->count, mine, sizeof mine);
-    ls__describe(print, number, count, theirs, sizeof theirs);
+    ls__describe(fingerprint, number, count, theirs, sizeof theirs);
     return ls__shm_break(
         g, LS_EMISMATCH,
         "rank %d waits in %s and rank %d waits in %s, each for the other; both must make matching calls",
@@ -206,7 +208,7 @@ static void count_time(const ls_group *g, ls_work *w, int64_t most)
 {
     int64_t now = ls_now(), passed = now - w->waiting_since;
     uint64_t mark = (uint64_t)w->seen ^ (uint64_t)w->in << 16 ^ (uint64_t)w->out << 32 ^ (uint64_t)w->moved << 8;
-    if (!ls__call_is_pair(w->call)) mark ^= atomic_load(&ls__shm_slot_of(g, w->number)->claimed) << 24;
+    if (!ls__is_p2p(w->kind)) mark ^= atomic_load(&ls__shm_slot_of(g, w->number)->claimed) << 24;
     if (mark != w->waiting_mark || !w->waiting_since)
         w->waited = 0;
     else
@@ -215,8 +217,8 @@ static void count_time(const ls_group *g, ls_work *w, int64_t most)
     w->waiting_since = now;
 }
 
-/* Is someone gone, stopped, crossed with us, or too late? A rank that tests its work may still make the call that another
- * waits for: it is crossed with nobody. */
+/* Is someone gone, stopped, deadlocked with us, or too late? A rank that tests its work may still make the call that another
+ * waits for: it is deadlocked with nobody. */
 static ls_status look_around(ls_group *g, ls_work *w, bool tests)
 {
     ls_status status = ls__shm_look(g);
@@ -225,7 +227,7 @@ static ls_status look_around(ls_group *g, ls_work *w, bool tests)
     bool expired = g->world->timeout_ms > 0 && w->waited > (int64_t)g->world->timeout_ms * 1000000;
     if (g->world->cluster) ls__cluster_watch(g->world->cluster, g->world->job);
     int first_missing = -1;
-    bool crossed = false;
+    bool deadlocked = false;
     for (int r = 0; r < g->size && !status && !w->done; r++) {
         if (!needs(g, w, r)) continue;
         bool missing = waits_for(g, w, r);
@@ -235,9 +237,9 @@ static ls_status look_around(ls_group *g, ls_work *w, bool tests)
         else if (atomic_load(&g->world->job->rank[ls__shm_of(g)->members[r].local].state) == LS__RANK_STOPPED)
             note_stop(g, w, r);
         else if (missing && !tests)
-            status = check_crossed(g, w, r, &crossed);
+            status = check_deadlock(g, w, r, &deadlocked);
     }
-    if (!crossed) w->crossed_looks = 0;
+    if (!deadlocked) w->deadlock_looks = 0;
     if (status || w->done || !expired || (first_missing >= 0 && has_time(g, first_missing))) return status;
     if (first_missing >= 0) return late(g, w, first_missing);
     char call[160];
@@ -259,7 +261,7 @@ static void announce_sleep(ls__shm_member *me, const ls_work *w)
 {
     atomic_store_explicit(&me->waiting_count, w->count, memory_order_relaxed);
     atomic_store_explicit(&me->waiting_number, w->number, memory_order_relaxed);
-    atomic_store_explicit(&me->waiting_print, ls__work_fingerprint(w), memory_order_release);
+    atomic_store_explicit(&me->waiting_fingerprint, ls__work_fingerprint(w), memory_order_release);
 }
 
 /* What is wrong is looked for before sleeping and not after: a call that can be completed is. */
@@ -267,7 +269,7 @@ static ls_status sleep_until_rung(ls_group *g, ls_work *w)
 {
     ls__shm_member *member = &ls__shm_of(g)->members[g->rank];
     ls__job_rank *me = &g->world->job->rank[member->local];
-    uint32_t bell = atomic_load(&me->bell);
+    uint32_t futex = atomic_load(&me->futex);
     ls_status status = look_around(g, w, false);
     if (status) return status;
     announce_sleep(member, w);
@@ -275,15 +277,15 @@ static ls_status sleep_until_rung(ls_group *g, ls_work *w)
     status = ls__world_progress(g);
     /* Works of groups over several machines need the network looked after. */
     int64_t slice = g->world->nodes > 1 && ls__others_busy(g) ? LS__NET_NAP_NS : SLICE_NS;
-    if (!status && !w->done) ls__futex_wait(&me->bell, bell, slice);
+    if (!status && !w->done) ls__futex_wait(&me->futex, futex, slice);
     atomic_fetch_sub(&me->sleepers, 1);
-    atomic_store_explicit(&member->waiting_print, 0, memory_order_relaxed);
+    atomic_store_explicit(&member->waiting_fingerprint, 0, memory_order_relaxed);
     return status;
 }
 
 ls_status ls__shm_idle(ls_group *g, ls_work *w)
 {
-    uint32_t limit = ls__shm_of(g)->crowded ? SPINS_CROWDED : SPINS;
+    uint32_t limit = ls__shm_of(g)->oversubscribed ? SPINS_OVERSUBSCRIBED : SPINS;
     if (w->spins++ < limit) {
         ls__cpu_relax();
         return w->spins % SPINS_PER_LOOK ? LS_OK : ls__shm_look(g);

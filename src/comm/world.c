@@ -43,8 +43,8 @@ static ls_status open_record(ls_world *w)
     return status;
 }
 
-ls_status ls__world_open_in(ls_world **out, const ls_world_options *options, const ls__identity *identity, ls__job *job,
-                            int job_fd, bool owns_job, ls__cluster *cluster)
+ls_status ls__world_open_in(ls_world **out, const ls_world_options *options, const ls__launch_info *identity,
+                            ls__job *job, int job_fd, bool owns_job, ls__cluster *cluster)
 {
     ls_world_options o = options ? *options : (ls_world_options){ 0 };
     *out = NULL;
@@ -73,8 +73,8 @@ ls_status ls__world_open_in(ls_world **out, const ls_world_options *options, con
     return LS_OK;
 }
 
-ls_status ls__world_open_on(ls_world **out, const ls_world_options *options, const ls__identity *identity, ls__job *job,
-                            int job_fd, bool owns_job)
+ls_status ls__world_open_on(ls_world **out, const ls_world_options *options, const ls__launch_info *identity,
+                            ls__job *job, int job_fd, bool owns_job)
 {
     return ls__world_open_in(out, options, identity, job, job_fd, owns_job, NULL);
 }
@@ -126,18 +126,18 @@ static void remove_open(const ls_world *w)
 }
 
 /* Under mpirun: the plug-in says who is there, and the ranks of each machine make their memory. */
-static ls_status open_mpi(ls_world **out, const ls_world_options *options, ls__identity *id)
+static ls_status open_mpi(ls_world **out, const ls_world_options *options, ls__launch_info *id)
 {
     int timeout_ms = options && options->timeout_ms ? options->timeout_ms : DEFAULT_TIMEOUT_MS;
     ls__net *net;
     ls__cluster *cluster;
-    ls__card card;
+    ls__peer_info info;
     ls__job *job;
     int fd;
     ls_status status = ls__net_open(&net, options ? options->mpi : NULL, id);
     if (status) return status;
-    ls__card_fill(&card, NULL, options ? options->staging_bytes : 0);
-    status = ls__cluster_open(&cluster, net, &card, timeout_ms);
+    ls__peer_info_fill(&info, NULL, options ? options->staging_bytes : 0);
+    status = ls__cluster_open(&cluster, net, &info, timeout_ms);
     if (status) return status;
     status = ls__cluster_share(cluster, timeout_ms, &job, &fd);
     if (!status) {
@@ -162,7 +162,7 @@ static ls_status open_mpi(ls_world **out, const ls_world_options *options, ls__i
 }
 
 /* Under `lockstep run`: the job's memory is inherited. */
-static ls_status open_inherited(ls_world **out, const ls_world_options *options, const ls__identity *id)
+static ls_status open_inherited(ls_world **out, const ls_world_options *options, const ls__launch_info *id)
 {
     ls__job *job;
     ls_status status = ls__job_attach(id->job_fd, &job);
@@ -189,9 +189,9 @@ static ls_status open_inherited(ls_world **out, const ls_world_options *options,
 
 ls_status ls_world_open(ls_world **out, const ls_world_options *options)
 {
-    ls__identity id;
+    ls__launch_info id;
     *out = NULL;
-    ls_status status = ls__identity_find(&id, from_environment, NULL);
+    ls_status status = ls__launch_info_read(&id, from_environment, NULL);
     if (status) return status;
     switch (id.launcher) {
     case LS__LAUNCHER_LOCKSTEP: return open_inherited(out, options, &id);
@@ -242,7 +242,7 @@ void ls_world_free(ls_world **pw)
     remove_open(w);
     if (c) {
         ls__cluster_watch(c, w->job);
-        if (w->group->broken || w->group->transport->look(w->group) || c->doubtful) c->failed = true;
+        if (w->group->broken || w->group->transport->look(w->group) || c->suspect) c->failed = true;
         note_left(w);
     }
     ls_group_free(&w->group);

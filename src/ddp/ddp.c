@@ -17,7 +17,7 @@
 #include <string.h>
 #include "base/log.h"
 #include "base/status.h"
-#include "comm/apply.h"
+#include "comm/parallel_for.h"
 #include "comm/events.h"
 #include "comm/group.h"
 #include "ddp/reducer.h"
@@ -190,8 +190,8 @@ static ls_status start_bucket(ls_ddp *d, ls__bucket *b, float *data)
         ls__f32_to_bf16(buffer, data, count);
     }
     if (d->on_sum)
-        return ls__apply_start(d->group, d->block + first_block(b), b->plan.begin + count - first_block(b), LS_F32,
-                               SUM_CHUNK, sum_chunk, b, &b->work);
+        return ls__parallel_for_start(d->group, d->block + first_block(b), b->plan.begin + count - first_block(b),
+                                      LS_F32, SUM_CHUNK, sum_chunk, b, &b->work);
     if (d->options.to_first && d->machine == d->group)
         return ls_reduce_start(d->group, buffer, count, type, LS_SUM, 0, &b->work);
     return ls_allreduce_start(d->group, buffer, count, type, LS_SUM, &b->work);
@@ -205,7 +205,7 @@ static ls_status launch(ls_ddp *d)
         float *data = d->block + b->plan.begin;
         ls_status status = call_hook(d, "before", d->options.before, d->next_start, data);
         if (status) return status;
-        ls_record_event(d->record, 0, LS_EVENT_BUCKET_START, d->next_start, ls__group_next_call(d->group));
+        ls_record_event(d->record, 0, LS_EVENT_BUCKET_START, d->next_start, ls__group_next_word(d->group));
         status = start_bucket(d, b, data);
         if (status) return status;
         b->state = LS__STARTED;

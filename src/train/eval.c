@@ -16,7 +16,7 @@
 #include "base/file.h"
 #include "base/status.h"
 #include "base/text.h"
-#include "comm/identity.h"
+#include "comm/launcher.h"
 #include "data/tokenizer.h"
 #include "train/data_files.h"
 #include "train/hold_out.h"

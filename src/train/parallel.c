@@ -2,7 +2,7 @@
  *
  * Sharded (the default): weights and optimiser state are one copy per machine, in memory that its ranks share. Gradients
  * are summed into the first rank's block, and the norm and the update are work that the ranks do together, piece by piece
- * (comm/apply.h): each does about its share, and no rank owns a part. On one machine the squares for the norm are summed in
+ * (comm/parallel_for.h): each does about its share, and no rank owns a part. On one machine the squares for the norm are summed in
  * the pass that sums the gradients (ddp/on_sum.h). The update waits for the norm also without clipping: a step whose gradients
  * are not finite must not be made, and an update cannot be taken back.
  *
@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/status.h"
-#include "comm/apply.h"
+#include "comm/parallel_for.h"
 #include "comm/group.h"
 #include "ddp/on_sum.h"
 #include "tensor/hooks.h"
@@ -32,7 +32,7 @@ ls_status ls__parallel_join(ls_train *t)
     ls_status status = LS_OK;
     p->world = t->options.world;
     if (!p->world) {
-        ls__identity alone = { .launcher = LS__LAUNCHER_ALONE, .size = 1, .local_size = 1, .job_fd = -1 };
+        ls__launch_info alone = { .launcher = LS__LAUNCHER_ALONE, .size = 1, .local_size = 1, .job_fd = -1 };
         status = ls__world_open_on(&p->world, NULL, &alone, NULL, -1, false);
         p->owns_world = !status;
     }
@@ -276,12 +276,12 @@ const float *ls__parallel_grads(const ls_train *t)
 }
 
 /* Shared work, or all of it by every rank. */
-static ls_status do_elements(ls_train *t, ls__apply_fn fn, void *user)
+static ls_status do_elements(ls_train *t, ls__chunk_fn fn, void *user)
 {
     const ls__parallel *p = &t->parallel;
     size_t elements = ls_model_elements(t->model);
     if (p->shared && ls_group_size(p->machine) > 1)
-        return ls__apply(p->machine, NULL, elements, LS_F32, PIECE, fn, user);
+        return ls__parallel_for(p->machine, NULL, elements, LS_F32, PIECE, fn, user);
     fn(user, NULL, 0, elements);
     return LS_OK;
 }

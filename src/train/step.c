@@ -177,7 +177,7 @@ static ls_status finish_step(ls_train *t, ls_train_metrics *m, double tokens, in
     m->memory_bytes = resident_bytes();
     m->other_ms = since(clock);
     m->step_ms = (double)(*clock - begin) / 1e6;
-    m->blocked_ms = (double)(ls__world_blocked(t->parallel.world) - t->blocked) / 1e6;
+    m->blocked_ms = (double)(ls__world_blocked_ns(t->parallel.world) - t->blocked) / 1e6;
     m->tokens_per_s = tokens / m->step_ms * 1e3;
     m->gflops = t->flops_per_token * tokens / m->step_ms / 1e6;
     m->eval_loss = -1;
@@ -220,7 +220,7 @@ ls_status ls_train_step(ls_train *t, ls_train_metrics *metrics)
         return ls__fail(LS_ENOMEM, "step %lld: out of memory", (long long)t->step + 1);
     *metrics = (ls_train_metrics){ 0 };
     ls_record_step(ls_world_record(t->parallel.world), t->step + 1);
-    t->blocked = ls__world_blocked(t->parallel.world);
+    t->blocked = ls__world_blocked_ns(t->parallel.world);
     ls_status status = run_slots(t, metrics, parts, shares, &clock);
     /* 1, exactly, where all tokens count the same; 0 where none counts. */
     double scale = !status && shares[LS__WEIGHT] > 0 ? ls__train_full_weight(t) / shares[LS__WEIGHT] : 0;

@@ -19,7 +19,7 @@ typedef struct fake_message {
     uint8_t data[];
 } fake_message;
 
-/* A request under way: a send that is not noticed yet, a posted receive, or a part of an all-gather. */
+/* A request under way: a send that is not noticed yet, a published receive, or a part of an all-gather. */
 typedef struct fake_request {
     struct fake_request *next;
     int from, to, tag;
@@ -41,7 +41,7 @@ static struct {
     pthread_mutex_t lock;
     int size;
     fake_message *messages; /* in the order in which they were sent */
-    fake_request *receives; /* in the order in which they were posted */
+    fake_request *receives; /* in the order in which they were published */
     fake_gather *gathers;   /* begun by some */
     int gathered[FAKE_RANKS];
     int cut; /* this rank's messages get lost; -1: nobody's */
@@ -63,7 +63,7 @@ static fake_request *fake_begin(ls__net_request *out, int from, int to, int tag,
     return r;
 }
 
-/* Joins sent messages and posted receives, oldest first. Lock held. */
+/* Joins sent messages and published receives, oldest first. Lock held. */
 static void fake_match(void)
 {
     for (fake_request **link = &fake.receives; *link;) {

@@ -132,8 +132,8 @@ static const char *from_environment(void *user, const char *name)
 
 int main(int argc, char **argv)
 {
-    ls__identity id;
-    ls_status status = ls__identity_find(&id, from_environment, NULL);
+    ls__launch_info id;
+    ls_status status = ls__launch_info_read(&id, from_environment, NULL);
     if (!status) status = ls__net_open(&net, NULL, &id);
     if (status) {
         fprintf(stderr, "%s: %s\n", ls_status_name(status), ls_error());

@@ -23,19 +23,19 @@ static inline ls_status open_world(node_thread *t, ls_world **world)
 {
     char host[16];
     ls__net *net;
-    ls__card card;
+    ls__peer_info info;
     ls__cluster *c;
     snprintf(host, sizeof host, "node%d", t->node);
     ls_status status = ls__net_open_on(&net, &fake_plugin, t->rank, t->size);
-    ls__card_fill(&card, host, t->options.staging_bytes);
-    if (!status) status = ls__cluster_open(&c, net, &card, 10000);
+    ls__peer_info_fill(&info, host, t->options.staging_bytes);
+    if (!status) status = ls__cluster_open(&c, net, &info, 10000);
     if (status) return status;
-    ls__identity id = { .launcher = LS__LAUNCHER_OPENMPI,
-                        .rank = c->rank,
-                        .size = c->size,
-                        .local_rank = c->local_rank,
-                        .local_size = c->local_size,
-                        .node = c->node };
+    ls__launch_info id = { .launcher = LS__LAUNCHER_OPENMPI,
+                           .rank = c->rank,
+                           .size = c->size,
+                           .local_rank = c->local_rank,
+                           .local_size = c->local_size,
+                           .node = c->node };
     ls__job_set_state(t->job, c->local_rank, LS__RANK_RUNNING, 0);
     return ls__world_open_in(world, &t->options, &id, t->job, t->fd, false, c);
 }

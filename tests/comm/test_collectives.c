@@ -39,12 +39,12 @@ static void no_call_takes_less_than_no_time(void **state)
     (void)state;
     ls_world *world;
     check_ok(ls_world_open(&world, NULL));
-    int64_t before = ls__world_blocked(world);
+    int64_t before = ls__world_blocked_ns(world);
     ls_work w = { .group = ls_world_group(world), .ended = 1000 };
-    ls__note_blocked(&w, 4000);
-    assert_int_equal(ls__world_blocked(world), before);
-    ls__note_blocked(&w, 400);
-    if (LS__CHECKED) assert_int_equal(ls__world_blocked(world), before + 600);
+    ls__event_blocked(&w, 4000);
+    assert_int_equal(ls__world_blocked_ns(world), before);
+    ls__event_blocked(&w, 400);
+    if (LS__CHECKED) assert_int_equal(ls__world_blocked_ns(world), before + 600);
     ls_world_free(&world);
 }
 

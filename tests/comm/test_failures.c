@@ -7,7 +7,7 @@
 /* ---- Calls that do not fit together. */
 
 typedef struct one_call {
-    ls__call call;
+    ls_collective_kind call;
     ls_dtype type;
     ls_op op;
     size_t count;
@@ -18,19 +18,18 @@ static ls_status make_call(ls_group *g, const one_call *c)
 {
     static _Thread_local double a[4096], b[4096];
     switch (c->call) {
-    case LS__ALLREDUCE: return ls_allreduce(g, a, c->count, c->type, c->op);
-    case LS__REDUCE: return ls_reduce(g, a, c->count, c->type, c->op, c->root);
-    case LS__REDUCE_SCATTER: return ls_reduce_scatter(g, a, b, c->count, c->type, c->op);
-    case LS__ALLGATHER: return ls_allgather(g, a, b, c->count, c->type);
-    case LS__BROADCAST: return ls_broadcast(g, a, c->count, c->type, c->root);
-    case LS__GATHER: return ls_gather(g, a, b, c->count, c->type, c->root);
-    case LS__SCATTER: return ls_scatter(g, a, b, c->count, c->type, c->root);
-    case LS__ALLTOALL: return ls_alltoall(g, a, b, c->count, c->type);
-    case LS__BARRIER: return ls_barrier(g);
-    case LS__SEND: return ls_send(g, a, c->count, c->type, c->root);
-    case LS__RECV: return ls_recv(g, a, c->count, c->type, c->root);
-    case LS__APPLY:
-    case LS__CALLS: break;
+    case LS_COLLECTIVE_ALLREDUCE: return ls_allreduce(g, a, c->count, c->type, c->op);
+    case LS_COLLECTIVE_REDUCE: return ls_reduce(g, a, c->count, c->type, c->op, c->root);
+    case LS_COLLECTIVE_REDUCE_SCATTER: return ls_reduce_scatter(g, a, b, c->count, c->type, c->op);
+    case LS_COLLECTIVE_ALLGATHER: return ls_allgather(g, a, b, c->count, c->type);
+    case LS_COLLECTIVE_BROADCAST: return ls_broadcast(g, a, c->count, c->type, c->root);
+    case LS_COLLECTIVE_GATHER: return ls_gather(g, a, b, c->count, c->type, c->root);
+    case LS_COLLECTIVE_SCATTER: return ls_scatter(g, a, b, c->count, c->type, c->root);
+    case LS_COLLECTIVE_ALLTOALL: return ls_alltoall(g, a, b, c->count, c->type);
+    case LS_COLLECTIVE_BARRIER: return ls_barrier(g);
+    case LS_COLLECTIVE_SEND: return ls_send(g, a, c->count, c->type, c->root);
+    case LS_COLLECTIVE_RECEIVE: return ls_recv(g, a, c->count, c->type, c->root);
+    case LS_COLLECTIVE_PARALLEL_FOR: break;
     }
     return LS_EINVAL;
 }
@@ -49,8 +48,8 @@ static int clash(ls_world *world, void *arg, char *why)
     const one_call *mine = rank == m->who ? &m->odd : &m->usual;
     ls_status status = make_call(g, mine);
     char usual[160], odd[160];
-    ls__describe(ls__work_fingerprint(&(ls_work){ .call = m->usual.call }), 0, 0, usual, sizeof usual);
-    ls__describe(ls__work_fingerprint(&(ls_work){ .call = m->odd.call }), 0, 0, odd, sizeof odd);
+    ls__describe(ls__work_fingerprint(&(ls_work){ .kind = m->usual.call }), 0, 0, usual, sizeof usual);
+    ls__describe(ls__work_fingerprint(&(ls_work){ .kind = m->odd.call }), 0, 0, odd, sizeof odd);
     usual[strcspn(usual, " ")] = odd[strcspn(odd, " ")] = 0; /* the names alone */
     char culprit[32];
     snprintf(culprit, sizeof culprit, "rank %d", m->who);
@@ -68,14 +67,14 @@ static int clash(ls_world *world, void *arg, char *why)
 }
 
 static const one_call calls[] = {
-    { LS__ALLREDUCE, LS_F32, LS_SUM, 10, 0 },      { LS__ALLREDUCE, LS_F32, LS_SUM, 2000, 0 },
-    { LS__ALLREDUCE, LS_F32, LS_MAX, 10, 0 },      { LS__ALLREDUCE, LS_F64, LS_SUM, 10, 0 },
-    { LS__REDUCE, LS_F32, LS_SUM, 10, 0 },         { LS__REDUCE, LS_F32, LS_SUM, 10, 1 },
-    { LS__REDUCE_SCATTER, LS_F32, LS_SUM, 10, 0 }, { LS__REDUCE_SCATTER, LS_I32, LS_SUM, 600, 0 },
-    { LS__ALLGATHER, LS_F32, LS_SUM, 10, 0 },      { LS__ALLGATHER, LS_F32, LS_SUM, 900, 0 },
-    { LS__BROADCAST, LS_F32, LS_SUM, 10, 0 },      { LS__BROADCAST, LS_F32, LS_SUM, 10, 1 },
-    { LS__GATHER, LS_U8, LS_SUM, 10, 0 },          { LS__SCATTER, LS_U8, LS_SUM, 10, 0 },
-    { LS__ALLTOALL, LS_BF16, LS_SUM, 10, 0 },      { LS__BARRIER, LS_U8, LS_SUM, 0, 0 },
+    { LS_COLLECTIVE_ALLREDUCE, LS_F32, LS_SUM, 10, 0 },      { LS_COLLECTIVE_ALLREDUCE, LS_F32, LS_SUM, 2000, 0 },
+    { LS_COLLECTIVE_ALLREDUCE, LS_F32, LS_MAX, 10, 0 },      { LS_COLLECTIVE_ALLREDUCE, LS_F64, LS_SUM, 10, 0 },
+    { LS_COLLECTIVE_REDUCE, LS_F32, LS_SUM, 10, 0 },         { LS_COLLECTIVE_REDUCE, LS_F32, LS_SUM, 10, 1 },
+    { LS_COLLECTIVE_REDUCE_SCATTER, LS_F32, LS_SUM, 10, 0 }, { LS_COLLECTIVE_REDUCE_SCATTER, LS_I32, LS_SUM, 600, 0 },
+    { LS_COLLECTIVE_ALLGATHER, LS_F32, LS_SUM, 10, 0 },      { LS_COLLECTIVE_ALLGATHER, LS_F32, LS_SUM, 900, 0 },
+    { LS_COLLECTIVE_BROADCAST, LS_F32, LS_SUM, 10, 0 },      { LS_COLLECTIVE_BROADCAST, LS_F32, LS_SUM, 10, 1 },
+    { LS_COLLECTIVE_GATHER, LS_U8, LS_SUM, 10, 0 },          { LS_COLLECTIVE_SCATTER, LS_U8, LS_SUM, 10, 0 },
+    { LS_COLLECTIVE_ALLTOALL, LS_BF16, LS_SUM, 10, 0 },      { LS_COLLECTIVE_BARRIER, LS_U8, LS_SUM, 0, 0 },
 };
 enum { KINDS = sizeof calls / sizeof *calls };
 
@@ -97,10 +96,10 @@ static void a_hundred_mismatches_are_all_named(void **state)
 static void send_and_receive_that_cross_are_named(void **state)
 {
     (void)state;
-    static const one_call barrier = { LS__BARRIER, LS_U8, LS_SUM, 0, 0 };
-    static const one_call reduce = { LS__ALLREDUCE, LS_F32, LS_SUM, 3000, 0 };
-    static const one_call receive0 = { LS__RECV, LS_F32, LS_SUM, 10, 0 };
-    static const one_call receive1 = { LS__RECV, LS_F32, LS_SUM, 10, 1 };
+    static const one_call barrier = { LS_COLLECTIVE_BARRIER, LS_U8, LS_SUM, 0, 0 };
+    static const one_call reduce = { LS_COLLECTIVE_ALLREDUCE, LS_F32, LS_SUM, 3000, 0 };
+    static const one_call receive0 = { LS_COLLECTIVE_RECEIVE, LS_F32, LS_SUM, 10, 0 };
+    static const one_call receive1 = { LS_COLLECTIVE_RECEIVE, LS_F32, LS_SUM, 10, 1 };
     on_ranks(2, clash, &(mismatch){ barrier, receive0, .who = 1 }, NULL);
     on_ranks(2, clash, &(mismatch){ reduce, receive1, .who = 0, .before = 2 }, NULL);
     on_ranks(2, clash, &(mismatch){ receive1, receive0, .who = 1 }, NULL);

@@ -69,13 +69,13 @@ static void worlds_know_their_machines(void **state)
 static void machines_differ_by_kernel_processes_and_name(void **state)
 {
     (void)state;
-    ls__card cards[5];
+    ls__peer_info peers[5];
     int node_of[5], local_of[5];
-    for (int i = 0; i < 5; i++) ls__card_fill(&cards[i], "a", 1);
-    strcpy(cards[1].host, "b");
-    cards[2].processes++;
-    strcpy(cards[3].machine, "another kernel");
-    assert_int_equal(ls__cluster_place(cards, 5, node_of, local_of), 4);
+    for (int i = 0; i < 5; i++) ls__peer_info_fill(&peers[i], "a", 1);
+    strcpy(peers[1].host, "b");
+    peers[2].processes++;
+    strcpy(peers[3].machine, "another kernel");
+    assert_int_equal(ls__cluster_place(peers, 5, node_of, local_of), 4);
     const int nodes[] = { 0, 1, 2, 3, 0 }, locals[] = { 0, 0, 0, 0, 1 };
     for (int i = 0; i < 5; i++) {
         assert_int_equal(node_of[i], nodes[i]);

@@ -12,22 +12,22 @@ static void *join_badly(void *arg)
 {
     int rank = *(int *)arg;
     ls__net *net;
-    ls__card card, all[2];
+    ls__peer_info info, all[2];
     ls__cluster *c;
     ls__job *job;
     int fd;
     fake_rank = rank;
     check_ok(ls__net_open_on(&net, &fake_plugin, rank, 2));
-    ls__card_fill(&card, NULL, 0);
-    check_ok(ls__cluster_open(&c, net, &card, 10000));
+    ls__peer_info_fill(&info, NULL, 0);
+    check_ok(ls__cluster_open(&c, net, &info, 10000));
     assert_int_equal(c->nodes, 1);
     if (rank == 0) {
-        memset(&card, 'w', sizeof card);
-        check_ok(ls__net_allgather(c->net, &card, all, sizeof card, 10000));
+        memset(&info, 'w', sizeof info);
+        check_ok(ls__net_allgather(c->net, &info, all, sizeof info, 10000));
     } else {
         char expected[256] = "rank 0 could not join: ";
         size_t n = strlen(expected);
-        memset(expected + n, 'w', sizeof card.why - 1);
+        memset(expected + n, 'w', sizeof info.why - 1);
         check_fails(ls__cluster_share(c, 10000, &job, &fd), LS_EPEER, expected);
         assert_int_equal(strlen(ls_error()), strlen(expected));
     }
@@ -52,21 +52,21 @@ static void *name_badly(void *arg)
 {
     int rank = *(int *)arg;
     ls__net *net;
-    ls__card card, all[2];
+    ls__peer_info info, all[2];
     ls__cluster *c;
     fake_rank = rank;
     check_ok(ls__net_open_on(&net, &fake_plugin, rank, 2));
-    ls__card_fill(&card, NULL, 0);
+    ls__peer_info_fill(&info, NULL, 0);
     if (rank == 0) {
-        memset(&card, 'n', sizeof card);
-        check_ok(ls__net_allgather(net, &card, all, sizeof card, 10000));
+        memset(&info, 'n', sizeof info);
+        check_ok(ls__net_allgather(net, &info, all, sizeof info, 10000));
         ls__net_close(&net, true, NULL);
         return NULL;
     }
     char expected[LS__HOST_BYTES + 16] = "on host ";
     memset(expected + 8, 'n', LS__HOST_BYTES - 1);
     strcat(expected, " within");
-    check_fails(ls__cluster_open(&c, net, &card, 200), LS_ETIMEOUT, expected);
+    check_fails(ls__cluster_open(&c, net, &info, 200), LS_ETIMEOUT, expected);
     return NULL;
 }
 
@@ -148,13 +148,13 @@ static int short_message(ls_world *world, void *arg, char *why)
     struct {
         uint64_t number;
         uint32_t node, members;
-        uint64_t print, count;
+        uint64_t fingerprint, count;
         int64_t stamp;
     } head = { .members = 1, .count = 4 };
-    ls_work same = { .call = LS__ALLREDUCE, .type = LS_F32, .op = LS_SUM, .root = -1 };
-    head.print = ls__work_fingerprint(&same);
+    ls_work same = { .kind = LS_COLLECTIVE_ALLREDUCE, .type = LS_F32, .op = LS_SUM, .root = -1 };
+    head.fingerprint = ls__work_fingerprint(&same);
     if (ls_world_rank(world) == 0) {
-        need_ok(send_raw(world, &head, sizeof head, ls__multi_tag(ls__multi_of(g), LS__TAG_HEAD)));
+        need_ok(send_raw(world, &head, sizeof head, ls__multi_tag(ls__multi_of(g), LS__TAG_HEADER)));
         return 0;
     }
     ls_status status = ls_allreduce(g, x, 4, LS_F32, LS_SUM);

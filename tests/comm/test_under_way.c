@@ -83,7 +83,7 @@ static void a_deadlock_behind_a_message_is_named(void **state)
     on_ranks(2, one_message_too_few, NULL, NULL);
 }
 
-/* Three ranks receive in a ring: nobody is crossed with anybody, and the timeout names what did not come. */
+/* Three ranks receive in a ring: nobody is deadlocked with anybody, and the timeout names what did not come. */
 static int receive_in_a_ring(ls_world *world, void *arg, char *why)
 {
     (void)arg;
@@ -304,7 +304,7 @@ static int break_a_group(ls_world *world, void *arg, char *why)
             need(ls_allreduce(g, x, (size_t)rank + 1, LS_F32, LS_SUM) == LS_EMISMATCH, "mismatch: %s", ls_error());
         if (i == 2) need_ok(ls_allreduce_start(g, x, COUNT, LS_F32, LS_SUM, &w)); /* and abandoned */
         ls_group_free(&g);
-        need(!world->cluster->failed && !world->cluster->doubtful, "case %d: the world counts as failed", i);
+        need(!world->cluster->failed && !world->cluster->suspect, "case %d: the world counts as failed", i);
     }
     need_ok(ls_barrier(all));
     need(!world->cluster->failed, "the world counts as failed");
@@ -321,12 +321,12 @@ static int lose_sight(ls_world *world, void *arg, char *why)
     if (ls_group_rank(all) == 0) {
         ls_status status = ls_barrier(g);
         atomic_store(given_up, 1);
-        need(status == LS_ETIMEOUT && world->cluster->doubtful, "%s: %s", ls_status_name(status), ls_error());
+        need(status == LS_ETIMEOUT && world->cluster->suspect, "%s: %s", ls_status_name(status), ls_error());
     }
     while (!atomic_load(given_up)) usleep(1000);
     ls_group_free(&g);
     need_ok(ls_barrier(all));
-    need(!world->cluster->failed && !world->cluster->doubtful, "the world counts as failed");
+    need(!world->cluster->failed && !world->cluster->suspect, "the world counts as failed");
     return 0;
 }
 

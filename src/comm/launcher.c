@@ -8,7 +8,7 @@
  * *helper's* SLURM_PROCID; so does whatever torchrun or lockstep start in a task of srun. Slurm therefore speaks only
  * when no other launcher does. And a batch script has SLURM_PROCID=0 and SLURM_NTASKS=N without being one of N tasks;
  * what tells the two apart is SLURM_STEP_ID, which only srun sets. */
-#include "comm/identity.h"
+#include "comm/launcher.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -145,7 +145,7 @@ static ls_status check_pair(int i, const claim *claims, int there, int missing, 
 }
 
 /* Joins the claims of those who speak. */
-static ls_status join_claims(const claim *claims, const int *speaks, ls__identity *me)
+static ls_status join_claims(const claim *claims, const int *speaks, ls__launch_info *me)
 {
     int *const field[FIELDS] = { &me->rank, &me->size, &me->local_rank, &me->local_size, &me->node };
     for (int i = 0; i < FAMILIES; i++) {
@@ -170,7 +170,7 @@ static ls_status join_claims(const claim *claims, const int *speaks, ls__identit
 }
 
 /* The job's memory makes it a rank of lockstep run. */
-static ls_status find_job(getter get, void *user, ls__identity *me)
+static ls_status find_job(getter get, void *user, ls__launch_info *me)
 {
     const char *text;
     ls_status status = read_number(get, user, LS__JOB_FD_VARIABLE, &me->job_fd, &text);
@@ -189,11 +189,11 @@ static ls_status find_job(getter get, void *user, ls__identity *me)
     return LS_OK;
 }
 
-ls_status ls__identity_find(ls__identity *out, getter get, void *user)
+ls_status ls__launch_info_read(ls__launch_info *out, getter get, void *user)
 {
     claim claims[FAMILIES];
     int speaks[FAMILIES];
-    ls__identity me = { LS__LAUNCHER_ALONE, -1, -1, -1, -1, -1, -1, 0 };
+    ls__launch_info me = { LS__LAUNCHER_ALONE, -1, -1, -1, -1, -1, -1, 0 };
     const char *text;
     *out = me;
 

@@ -1,5 +1,5 @@
 /* Covers of the canonical tree, partial sums over them, and finishing. See order.h. */
-#include "comm/order.h"
+#include "comm/canonical.h"
 
 #include <string.h>
 #include "base/tree.h"
@@ -20,56 +20,56 @@ static bool on_one_node(const int *node_of, int first, int count)
     return true;
 }
 
-static int cover(const int *node_of, int first, int count, bool leaves, ls__cover *out, int n)
+static int subtree(const int *node_of, int first, int count, bool leaves, ls__subtree *out, int n)
 {
     if (count == 1 || (!leaves && on_one_node(node_of, first, count))) {
-        out[n] = (ls__cover){ .first = first, .count = count, .node = node_of[first] };
+        out[n] = (ls__subtree){ .first = first, .count = count, .node = node_of[first] };
         return n + 1;
     }
     int m = left_part(count);
-    n = cover(node_of, first, m, leaves, out, n);
-    return cover(node_of, first + m, count - m, leaves, out, n);
+    n = subtree(node_of, first, m, leaves, out, n);
+    return subtree(node_of, first + m, count - m, leaves, out, n);
 }
 
-int ls__order_cover(const int *node_of, int p, bool leaves, ls__cover *out)
+int ls__canonical_subtrees(const int *node_of, int p, bool leaves, ls__subtree *out)
 {
-    return cover(node_of, 0, p, leaves, out, 0);
+    return subtree(node_of, 0, p, leaves, out, 0);
 }
 
-/* Steps of the subtree first..first+count-1, whose first cover is number `at`; returns the first cover behind it. */
-static int steps(const ls__cover *covers, int first, int count, int at, ls__order_step *out, int *n)
+/* Steps of the subtree first..first+count-1, whose first subtree is number `at`; returns the first subtree behind it. */
+static int steps(const ls__subtree *subtrees, int first, int count, int at, ls__canonical_step *out, int *n)
 {
-    if (covers[at].first == first && covers[at].count == count) return at + 1;
+    if (subtrees[at].first == first && subtrees[at].count == count) return at + 1;
     int m = left_part(count);
-    int middle = steps(covers, first, m, at, out, n);
-    int end = steps(covers, first + m, count - m, middle, out, n);
-    out[(*n)++] = (ls__order_step){ .left = at, .right = middle };
+    int middle = steps(subtrees, first, m, at, out, n);
+    int end = steps(subtrees, first + m, count - m, middle, out, n);
+    out[(*n)++] = (ls__canonical_step){ .left = at, .right = middle };
     return end;
 }
 
-void ls__order_steps(const ls__cover *covers, int n, int p, ls__order_step *out)
+void ls__canonical_steps(const ls__subtree *subtrees, int n, int p, ls__canonical_step *out)
 {
     int written = 0;
-    if (n > 1) steps(covers, 0, p, 0, out, &written);
+    if (n > 1) steps(subtrees, 0, p, 0, out, &written);
 }
 
-bool ls__order_can_cut(ls_dtype type, ls_op op)
+bool ls__canonical_can_cut(ls_dtype type, ls_op op)
 {
     return op != LS_MEAN || type == LS_F32 || type == LS_F64 || type == LS_BF16;
 }
 
-ls_dtype ls__order_partial_type(ls_dtype type)
+ls_dtype ls__canonical_partial_type(ls_dtype type)
 {
     return type == LS_BF16 ? LS_F32 : type;
 }
 
-size_t ls__order_partial_bytes(ls_dtype type, const ls__cover *c, size_t elements)
+size_t ls__canonical_partial_bytes(ls_dtype type, const ls__subtree *c, size_t elements)
 {
-    size_t bytes = elements * ls_dtype_size(c->count == 1 ? type : ls__order_partial_type(type));
+    size_t bytes = elements * ls_dtype_size(c->count == 1 ? type : ls__canonical_partial_type(type));
     return (bytes + 15) / 16 * 16;
 }
 
-size_t ls__order_scratch(int count)
+size_t ls__canonical_scratch(int count)
 {
     return (size_t)count * (BLOCK * sizeof(float) + sizeof(void *));
 }
@@ -80,8 +80,8 @@ static ls_op partial_op(ls_op op)
     return op == LS_MEAN ? LS_SUM : op;
 }
 
-void ls__order_partial(ls_dtype type, ls_op op, void *out, const void *const *in, int count, size_t elements,
-                       void *scratch)
+void ls__canonical_partial(ls_dtype type, ls_op op, void *out, const void *const *in, int count, size_t elements,
+                           void *scratch)
 {
     if (count == 1) {
         if (elements) memcpy(out, in[0], elements * ls_dtype_size(type));
@@ -114,16 +114,16 @@ static void scale(ls_dtype type, void *x, int p, size_t elements)
     }
 }
 
-void ls__order_finish(ls_dtype type, ls_op op, void *out, void **partials, const ls__cover *covers, int n,
-                      const ls__order_step *todo, int p, size_t elements, float *widened)
+void ls__canonical_finish(ls_dtype type, ls_op op, void *out, void **partials, const ls__subtree *subtrees, int n,
+                          const ls__canonical_step *todo, int p, size_t elements, float *widened)
 {
     if (n == p) { /* nothing was added in advance */
         ls__reduce(type, op, &out, 1, (const void *const *)partials, p, elements, false);
         return;
     }
-    ls_dtype wide = ls__order_partial_type(type);
+    ls_dtype wide = ls__canonical_partial_type(type);
     for (int i = 0; i < n && type == LS_BF16; i++) /* single ranks' values travel as they are */
-        if (covers[i].count == 1) {
+        if (subtrees[i].count == 1) {
             ls__bf16_to_f32(widened + (size_t)i * elements, partials[i], elements);
             partials[i] = widened + (size_t)i * elements;
         }

@@ -1,6 +1,6 @@
 /* Who am I: every launcher's variables are understood, and what cannot be is refused with both variables quoted. */
 #include "check.h"
-#include "comm/identity.h"
+#include "comm/launcher.h"
 
 /* An environment is a list of "NAME=value" that ends in NULL. */
 static const char *look_up(void *user, const char *name)
@@ -13,7 +13,7 @@ static const char *look_up(void *user, const char *name)
 
 typedef struct good {
     const char *env[10];
-    ls__identity is; /* launcher, rank, size, local rank, local size, node, fd, restarts */
+    ls__launch_info is; /* launcher, rank, size, local rank, local size, node, fd, restarts */
 } good;
 
 static const good goods[] = {
@@ -57,9 +57,9 @@ static void every_launcher_is_understood(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof goods / sizeof *goods; i++) {
-        const ls__identity *want = &goods[i].is;
-        ls__identity is;
-        ls_status status = ls__identity_find(&is, look_up, (void *)goods[i].env);
+        const ls__launch_info *want = &goods[i].is;
+        ls__launch_info is;
+        ls_status status = ls__launch_info_read(&is, look_up, (void *)goods[i].env);
         if (status) fail_msg("%s...: %s", goods[i].env[0], ls_error());
         if (memcmp(&is, want, sizeof is))
             fail_msg("case %zu, %s %s...: got {%s, %d/%d, local %d/%d, node %d, fd %d, restarts %d}, "
@@ -114,8 +114,8 @@ static void what_cannot_be_is_refused_and_quoted(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof bads / sizeof *bads; i++) {
-        ls__identity is;
-        ls_status status = ls__identity_find(&is, look_up, (void *)bads[i].env);
+        ls__launch_info is;
+        ls_status status = ls__launch_info_read(&is, look_up, (void *)bads[i].env);
         if (status != LS_EINVAL)
             fail_msg("case %zu, %s %s...: %s, expected LS_EINVAL", i, bads[i].env[0], bads[i].env[1],
                      ls_status_name(status));

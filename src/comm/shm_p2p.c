@@ -7,10 +7,10 @@
 
 #include <string.h>
 
-typedef struct message_head {
-    uint64_t print; /* type only: call and partner differ on the two sides by nature */
+typedef struct message_header {
+    uint64_t fingerprint; /* type only: call and partner differ on the two sides by nature */
     uint64_t count;
-} message_head;
+} message_header;
 
 static ls__shm_channel *channel(const ls_group *g, int from, int to)
 {
@@ -44,9 +44,9 @@ static size_t padded(size_t bytes)
     return (bytes + 15) / 16 * 16;
 }
 
-ls_status ls__shm_pair_start(ls_group *g, ls_work *w)
+ls_status ls__shm_p2p_start(ls_group *g, ls_work *w)
 {
-    bool sends = w->call == LS__SEND;
+    bool sends = w->kind == LS_COLLECTIVE_SEND;
     ls__shm_channel *c = sends ? channel(g, g->rank, w->root) : channel(g, w->root, g->rank);
     w->number = atomic_load_explicit(sends ? &c->sends : &c->receives, memory_order_relaxed);
     atomic_store_explicit(sends ? &c->sends : &c->receives, w->number + 1, memory_order_release);
@@ -63,17 +63,17 @@ static ls_status send_some(ls_group *g, ls_work *w)
     size_t room = ring - (size_t)(head - atomic_load_explicit(&c->tail, memory_order_acquire));
     size_t before = w->moved;
     if (w->moved == 0) {
-        if (room < sizeof(message_head)) return LS_PENDING;
-        message_head m = { .print = w->type, .count = w->count };
+        if (room < sizeof(message_header)) return LS_PENDING;
+        message_header m = { .fingerprint = w->type, .count = w->count };
         ring_write(c, ring, head, &m, sizeof m);
         w->moved = sizeof m;
         room -= sizeof m;
     }
-    size_t data = w->moved - sizeof(message_head), part = min(bytes - data, room);
+    size_t data = w->moved - sizeof(message_header), part = min(bytes - data, room);
     if (part < bytes - data) part = part / 16 * 16; /* only the end is padded */
     if (part) ring_write(c, ring, head + (w->moved - before), (const char *)w->send + data, part);
     w->moved += part;
-    bool all = w->moved == sizeof(message_head) + bytes;
+    bool all = w->moved == sizeof(message_header) + bytes;
     uint64_t now = head + (w->moved - before);
     if (all) {
         now += padded(bytes) - bytes;
@@ -94,22 +94,22 @@ static ls_status receive_some(ls_group *g, ls_work *w)
     size_t there = (size_t)(atomic_load_explicit(&c->head, memory_order_acquire) - tail);
     size_t before = w->moved;
     if (w->moved == 0) {
-        message_head m;
+        message_header m;
         if (there < sizeof m) return LS_PENDING;
         ring_read(c, ring, tail, &m, sizeof m);
-        if (m.print != w->type || m.count != w->count)
+        if (m.fingerprint != w->type || m.count != w->count)
             return ls__shm_break(g, LS_EMISMATCH,
                                  "rank %d receives %zu of %s from rank %d, which sends %llu of %s; both must agree",
                                  g->world->identity.rank, w->count, ls_dtype_name(w->type),
                                  ls__shm_of(g)->members[w->root].world, (unsigned long long)m.count,
-                                 ls_dtype_name((ls_dtype)m.print));
+                                 ls_dtype_name((ls_dtype)m.fingerprint));
         w->moved = sizeof m;
         there -= sizeof m;
     }
-    size_t data = w->moved - sizeof(message_head), part = min(bytes - data, there);
+    size_t data = w->moved - sizeof(message_header), part = min(bytes - data, there);
     if (part) ring_read(c, ring, tail + (w->moved - before), (char *)w->recv + data, part);
     w->moved += part;
-    bool all = w->moved == sizeof(message_head) + bytes;
+    bool all = w->moved == sizeof(message_header) + bytes;
     uint64_t now = tail + (w->moved - before);
     if (all) {
         now += padded(bytes) - bytes;
@@ -122,14 +122,14 @@ static ls_status receive_some(ls_group *g, ls_work *w)
     return all ? LS_OK : LS_PENDING;
 }
 
-ls_status ls__shm_pair_progress(ls_group *g, ls_work *w)
+ls_status ls__shm_p2p_progress(ls_group *g, ls_work *w)
 {
-    return w->call == LS__SEND ? send_some(g, w) : receive_some(g, w);
+    return w->kind == LS_COLLECTIVE_SEND ? send_some(g, w) : receive_some(g, w);
 }
 
-bool ls__shm_pair_stuck(const ls_group *g, int rank, int partner, ls__call call, uint64_t number)
+bool ls__shm_p2p_stuck(const ls_group *g, int rank, int partner, ls_collective_kind kind, uint64_t number)
 {
-    if (call == LS__RECV)
+    if (kind == LS_COLLECTIVE_RECEIVE)
         return atomic_load_explicit(&channel(g, partner, rank)->sends, memory_order_acquire) <= number;
     const ls__shm_channel *c = channel(g, rank, partner);
     uint64_t received =

@@ -1,10 +1,10 @@
-/* Work that ranks do together: every piece once, whoever does it, and memory that all of them see. */
+/* Work that ranks do together: every chunk once, whoever does it, and memory that all of them see. */
 #include <unistd.h>
 #include "ranks.h"
 
 typedef struct job {
     int64_t *shared; /* [COUNT] */
-    size_t piece;
+    size_t chunk;
     int rank, p, bad;
 } job;
 enum { COUNT = 100003 };
@@ -12,7 +12,7 @@ enum { COUNT = 100003 };
 static void add_up(void *user, const void *const *data, size_t begin, size_t end)
 {
     job *j = user;
-    if (end - begin > j->piece || end <= begin || end > COUNT) j->bad = 1;
+    if (end - begin > j->chunk || end <= begin || end > COUNT) j->bad = 1;
     for (size_t i = begin; i < end; i++)
         for (int r = 0; r < j->p; r++) j->shared[i] += ((const int64_t *)data[r])[i];
 }
@@ -34,24 +34,24 @@ static int together(ls_world *world, void *arg, char *why)
     need_ok(ls_world_alloc(world, COUNT * sizeof(int64_t), &own));
     j.shared = shared;
     for (int64_t i = 0; i < COUNT; i++) ((int64_t *)own)[i] = i * (j.rank + 1);
-    static const size_t pieces[] = { 1000, COUNT, 1, 33331 };
+    static const size_t chunks[] = { 1000, COUNT, 1, 33331 };
     for (int k = 0; k < 4; k++) {
-        j.piece = pieces[k];
+        j.chunk = chunks[k];
         ls_work *work;
-        need_ok(ls__apply_start(g, own, COUNT, LS_I64, pieces[k], add_up, &j, &work));
+        need_ok(ls__parallel_for_start(g, own, COUNT, LS_I64, chunks[k], add_up, &j, &work));
         need_ok(ls_work_wait(&work));
-        need_ok(ls__apply(g, NULL, COUNT, LS_I64, pieces[k], count_up, &j));
+        need_ok(ls__parallel_for(g, NULL, COUNT, LS_I64, chunks[k], count_up, &j));
         int64_t ranks = j.p * (j.p + 1) / 2;
         for (int64_t i = 0; i < COUNT; i++)
-            need(j.shared[i] == (k + 1) * (i * ranks + 7), "piece %zu, element %lld: %lld", pieces[k], (long long)i,
+            need(j.shared[i] == (k + 1) * (i * ranks + 7), "chunk %zu, element %lld: %lld", chunks[k], (long long)i,
                  (long long)j.shared[i]);
         need_ok(ls_barrier(g)); /* nobody goes on while another one still looks */
     }
-    need(!j.bad, "a piece was not what was asked for");
-    need(ls__apply(g, NULL, COUNT, LS_I64, 0, count_up, &j) == LS_EINVAL, "a piece of nothing");
+    need(!j.bad, "a chunk was not what was asked for");
+    need(ls__parallel_for(g, NULL, COUNT, LS_I64, 0, count_up, &j) == LS_EINVAL, "a chunk of nothing");
     int64_t foreign = 0;
-    if (j.p > 1) need(ls__apply(g, &foreign, 1, LS_I64, 1, count_up, &j) == LS_EINVAL, "foreign memory");
-    need_ok(ls__apply(g, NULL, 0, LS_I64, 10, count_up, &j));
+    if (j.p > 1) need(ls__parallel_for(g, &foreign, 1, LS_I64, 1, count_up, &j) == LS_EINVAL, "foreign memory");
+    need_ok(ls__parallel_for(g, NULL, 0, LS_I64, 10, count_up, &j));
     return 0;
 }
 

@@ -1,7 +1,7 @@
 /* The canonical sum over ranks that are spread over machines has the bits of the sum on one. */
 #include "check.h"
 
-#include "comm/order.h"
+#include "comm/canonical.h"
 #include "kern/reduce.h"
 
 enum { MAX_P = 17, ELEMENTS = 37 };
@@ -29,18 +29,18 @@ static void covers_are_subtrees_of_one_machine(void **state)
     for (int how = 0; how < PLACES; how++)
         for (int p = 1; p <= MAX_P; p++) {
             int node_of[MAX_P], at = 0;
-            ls__cover covers[MAX_P];
+            ls__subtree subtrees[MAX_P];
             for (int r = 0; r < p; r++) node_of[r] = place(how, r, p);
-            int n = ls__order_cover(node_of, p, false, covers);
+            int n = ls__canonical_subtrees(node_of, p, false, subtrees);
             for (int i = 0; i < n; i++) {
-                assert_int_equal(covers[i].first, at);
-                for (int r = at; r < at + covers[i].count; r++) assert_int_equal(node_of[r], covers[i].node);
-                at += covers[i].count;
+                assert_int_equal(subtrees[i].first, at);
+                for (int r = at; r < at + subtrees[i].count; r++) assert_int_equal(node_of[r], subtrees[i].node);
+                at += subtrees[i].count;
             }
             assert_int_equal(at, p);
             if (how == 0) assert_int_equal(n, 1);
             if (how == 2 && p % 2 == 0) assert_int_equal(n, p / 2);
-            assert_int_equal(ls__order_cover(node_of, p, true, covers), p);
+            assert_int_equal(ls__canonical_subtrees(node_of, p, true, subtrees), p);
         }
 }
 
@@ -49,10 +49,10 @@ static void steps_finish_the_tree(void **state)
     (void)state;
     /* 6 ranks, 3 on each of 2 machines: tree(6) = ((01)(23))(45). */
     int node_of[] = { 0, 0, 0, 1, 1, 1 };
-    ls__cover covers[6];
-    ls__order_step steps[5];
-    assert_int_equal(ls__order_cover(node_of, 6, false, covers), 4);
-    ls__order_steps(covers, 4, 6, steps);
+    ls__subtree subtrees[6];
+    ls__canonical_step steps[5];
+    assert_int_equal(ls__canonical_subtrees(node_of, 6, false, subtrees), 4);
+    ls__canonical_steps(subtrees, 4, 6, steps);
     const int expected[3][2] = { { 1, 2 }, { 0, 1 }, { 0, 3 } };
     for (int i = 0; i < 3; i++) {
         assert_int_equal(steps[i].left, expected[i][0]);
@@ -85,8 +85,8 @@ static void compare(ls_dtype type, ls_op op, int how, int p)
     static double data[MAX_P][ELEMENTS], sums[MAX_P][ELEMENTS], got[ELEMENTS], expected[ELEMENTS];
     static float widened[MAX_P * ELEMENTS];
     int node_of[MAX_P];
-    ls__cover covers[MAX_P];
-    ls__order_step steps[MAX_P];
+    ls__subtree subtrees[MAX_P];
+    ls__canonical_step steps[MAX_P];
     const void *in[MAX_P];
     void *partials[MAX_P], *out = expected;
     for (int r = 0; r < p; r++) {
@@ -95,16 +95,16 @@ static void compare(ls_dtype type, ls_op op, int how, int p)
         in[r] = data[r];
     }
     ls__reduce_reference(type, op, &out, 1, in, p, ELEMENTS, false);
-    int n = ls__order_cover(node_of, p, !ls__order_can_cut(type, op), covers);
-    ls__order_steps(covers, n, p, steps);
+    int n = ls__canonical_subtrees(node_of, p, !ls__canonical_can_cut(type, op), subtrees);
+    ls__canonical_steps(subtrees, n, p, steps);
     for (int i = 0; i < n; i++) {
-        void *scratch = malloc(ls__order_scratch(covers[i].count));
-        ls__order_partial(type, op, sums[i], in + covers[i].first, covers[i].count, ELEMENTS, scratch);
+        void *scratch = malloc(ls__canonical_scratch(subtrees[i].count));
+        ls__canonical_partial(type, op, sums[i], in + subtrees[i].first, subtrees[i].count, ELEMENTS, scratch);
         partials[i] = sums[i];
         free(scratch);
     }
     memset(got, 0xee, sizeof got);
-    ls__order_finish(type, op, got, partials, covers, n, steps, p, ELEMENTS, widened);
+    ls__canonical_finish(type, op, got, partials, subtrees, n, steps, p, ELEMENTS, widened);
     if (memcmp(got, expected, ELEMENTS * ls_dtype_size(type)))
         fail_msg("%s, reduction %d, %d ranks, placed %d: other bits than the reference", ls_dtype_name(type), op, p,
                  how);
@@ -123,11 +123,11 @@ static void bits_are_those_of_one_machine(void **state)
 static void single_ranks_travel_in_their_own_type(void **state)
 {
     (void)state;
-    ls__cover one = { .count = 1 }, two = { .count = 2 };
-    assert_int_equal(ls__order_partial_bytes(LS_BF16, &one, 16), 32);
-    assert_int_equal(ls__order_partial_bytes(LS_BF16, &two, 16), 64);
-    assert_int_equal(ls__order_partial_bytes(LS_I64, &two, 16), 128);
-    assert_int_equal(ls__order_partial_bytes(LS_BF16, &one, 1), 16); /* what comes behind it is aligned */
+    ls__subtree one = { .count = 1 }, two = { .count = 2 };
+    assert_int_equal(ls__canonical_partial_bytes(LS_BF16, &one, 16), 32);
+    assert_int_equal(ls__canonical_partial_bytes(LS_BF16, &two, 16), 64);
+    assert_int_equal(ls__canonical_partial_bytes(LS_I64, &two, 16), 128);
+    assert_int_equal(ls__canonical_partial_bytes(LS_BF16, &one, 1), 16); /* what comes behind it is aligned */
 }
 
 int main(void)
