@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/data.h"
 #include "cli/escape.h"
+#include "cli/formats.h"
 #include "cli/options.h"
 #include "cli/words.h"
 #include "data/documents.h"
@@ -22,11 +23,9 @@ static const char intro[] = "usage: lockstep data info [OPTIONS] FILE...\n\n"
                             "Describes shards of tokens and files of text, and checks them from end to end.\n\n";
 
 typedef struct info_options {
-    bool text, shards; /* said so */
-    ls_text_format text_format;
-    ls_shard_format shard_format;
+    ls_data_format format; /* auto: each file's own */
     const char *field;
-    uint64_t vocabulary;
+    uint64_t vocab_size;
     ls_tokenizer *tokenizer;
     bool quick, json, skip_bad;
 } info_options;
@@ -57,12 +56,12 @@ static void show_beginning(const info_options *o, const int32_t *tokens, size_t 
 static ls_status describe_shard(const info_options *o, const ls__source *file, uint64_t *total)
 {
     ls__shard shard;
-    int32_t tokens[READ], least = INT32_MAX, most = 0, end = o->tokenizer ? ls_tokenizer_end(o->tokenizer) : -1;
+    int32_t tokens[READ], least = INT32_MAX, most = 0, end = o->tokenizer ? ls_tokenizer_end_token(o->tokenizer) : -1;
     uint64_t ends = 0;
-    ls_status status = ls__shard_examine(file, o->shard_format, &shard);
+    ls_status status = ls__shard_examine(file, o->format, &shard);
     for (uint64_t at = 0; !status && !o->quick && at < shard.tokens;) {
         size_t n = shard.tokens - at < READ ? shard.tokens - at : READ;
-        status = ls__shard_read(file, &shard, at, n, (uint32_t)o->vocabulary, tokens);
+        status = ls__shard_read(file, &shard, at, n, (uint32_t)o->vocab_size, tokens);
         for (size_t i = 0; !status && i < n; i++) {
             if (tokens[i] < least) least = tokens[i];
             if (tokens[i] > most) most = tokens[i];
@@ -74,21 +73,21 @@ static ls_status describe_shard(const info_options *o, const ls__source *file, u
     *total += shard.tokens;
     if (o->json) {
         json_t *line = json_pack("{s:o, s:s, s:I}", "file", ls__settings_name(file->path), "format",
-                                 ls_shard_format_name(shard.format), "tokens", (json_int_t)shard.tokens);
+                                 ls_data_format_name(shard.format), "tokens", (json_int_t)shard.tokens);
         if (!o->quick) json_object_set_new(line, "least", json_integer(least));
         if (!o->quick) json_object_set_new(line, "most", json_integer(most));
         if (!o->quick && end >= 0) json_object_set_new(line, "ends", json_integer((json_int_t)ends));
         print_json(line);
         return LS_OK;
     }
-    printf("%s: %s, %" PRIu64 " token%s", printable(file->path), ls_shard_format_name(shard.format), shard.tokens,
+    printf("%s: %s, %" PRIu64 " token%s", printable(file->path), ls_data_format_name(shard.format), shard.tokens,
            ls__s((int64_t)shard.tokens));
     if (!o->quick) printf(" from %d to %d", least, most);
     if (!o->quick && end >= 0) printf(", %" PRIu64 " end%s of text", ends, ls__s((int64_t)ends));
     printf("\n");
     if (!o->tokenizer) return LS_OK;
     size_t n = shard.tokens < SHOWN ? shard.tokens : SHOWN;
-    status = ls__shard_read(file, &shard, 0, n, (uint32_t)o->vocabulary, tokens);
+    status = ls__shard_read(file, &shard, 0, n, (uint32_t)o->vocab_size, tokens);
     if (!status) show_beginning(o, tokens, n);
     return status;
 }
@@ -127,7 +126,7 @@ static ls_status describe_text(const info_options *o, const ls__sources *one)
     if (status < 0) return status;
     if (o->json) {
         json_t *line = json_pack("{s:o, s:s, s:I}", "file", ls__settings_name(file->path), "format",
-                                 ls_text_format_name(file->format), "bytes", (json_int_t)file->bytes);
+                                 ls_data_format_name(file->format), "bytes", (json_int_t)file->bytes);
         if (file->packing) json_object_set_new(line, "compression", json_string(packings[file->packing] + 2));
         if (!o->quick) json_object_set_new(line, "documents", json_integer((json_int_t)c.documents));
         if (!o->quick) json_object_set_new(line, "text_bytes", json_integer((json_int_t)c.bytes));
@@ -136,7 +135,7 @@ static ls_status describe_text(const info_options *o, const ls__sources *one)
         print_json(line);
         return LS_OK;
     }
-    printf("%s: %s%s, %" PRIu64 " byte%s", printable(file->path), ls_text_format_name(file->format),
+    printf("%s: %s%s, %" PRIu64 " byte%s", printable(file->path), ls_data_format_name(file->format),
            packings[file->packing], file->bytes, ls__s((int64_t)file->bytes));
     if (!o->quick)
         printf(", %" PRIu64 " document%s of %" PRIu64 " byte%s of text, the longest of %" PRIu64, c.documents,
@@ -150,17 +149,14 @@ static ls_status describe_text(const info_options *o, const ls__sources *one)
 /* -1 to go on, or an exit code. */
 static int parse(int argc, char **argv, info_options *o, option_list *files)
 {
-    static const char *const formats[] = { "auto",  "llmc16", "llmc32", "u16", "u32", /* as ls_shard_format */
-                                           "plain", "lines",  "jsonl",  NULL };       /* as ls_text_format, from 1 */
     static const char *const on_bads[] = { "stop", "skip", NULL };
-    int format = 0, vocabulary = 0, on_bad = 0;
+    int format = 0, vocab_size = 0, on_bad = 0;
     const char *tokenizer = NULL;
     const option_row rows[] = {
-        { OPTION_CHOICE, "--data-format", &format, "FORMAT",
-          "llmc16, llmc32, u16, u32; plain, lines, jsonl; auto (auto)", 0, 0, formats },
+        { OPTION_CHOICE, "--data-format", &format, "FORMAT", "{} (auto)", 0, 0, format_choices(FORMATS_ALL) },
         { OPTION_TEXT, "--field", &o->field, "NAME", "jsonl: the field with the text (text)", 0, 0, NULL },
         { OPTION_CHOICE, "--on-bad", &on_bad, "WHAT", "a bad JSON line: stop, or skip it (stop)", 0, 0, on_bads },
-        { OPTION_INT, "--vocab", &vocabulary, "N", "a token of N or more is an error", 1, 2147483647, NULL },
+        { OPTION_INT, "--vocab", &vocab_size, "N", "a token of N or more is an error", 1, 2147483647, NULL },
         { OPTION_TEXT, "--tokenizer", &tokenizer, "NAME", "show each shard's beginning as text, and use its vocabulary",
           0, 0, NULL },
         { OPTION_FLAG, "--json", &o->json, NULL, "one JSON object a line, for each file", 0, 0, NULL },
@@ -170,13 +166,10 @@ static int parse(int argc, char **argv, info_options *o, option_list *files)
     };
     int code = options_read("data info", intro, rows, NULL, argc, argv);
     if (code >= 0) return code;
-    o->vocabulary = (uint64_t)vocabulary;
+    o->vocab_size = (uint64_t)vocab_size;
     o->skip_bad = on_bad == 1;
     ls_log_set(data_show_log, NULL);
-    o->shards = format > 0 && format < LS_SHARD_FORMAT_COUNT;
-    o->text = format >= LS_SHARD_FORMAT_COUNT;
-    if (o->shards) o->shard_format = (ls_shard_format)format;
-    if (o->text) o->text_format = (ls_text_format)(format - LS_SHARD_FORMAT_COUNT + 1);
+    o->format = format_chosen(FORMATS_ALL, format);
     ls_status status = tokenizer ? ls_tokenizer_open(&o->tokenizer, tokenizer) : LS_OK;
     return status ? exit_failure("data info", status) : -1;
 }
@@ -194,10 +187,9 @@ static void complain(const info_options *o, const char *name)
 static ls_status describe(const info_options *o, const char *name, uint64_t *total)
 {
     ls__sources one = { 0 };
-    bool text = o->text;
-    ls_status status = o->text || o->shards ? LS_OK : ls__sources_are_text(&name, 1, &text);
-    if (!status)
-        status = text ? ls__sources_open_text(&one, &name, 1, o->text_format) : ls__sources_open(&one, &name, 1);
+    bool text = ls_data_format_is_text(o->format);
+    ls_status status = o->format ? LS_OK : ls__sources_are_text(&name, 1, &text);
+    if (!status) status = text ? ls__sources_open_text(&one, &name, 1, o->format) : ls__sources_open(&one, &name, 1);
     if (!status) status = text ? describe_text(o, &one) : describe_shard(o, one.files, total);
     if (status) complain(o, name);
     ls__sources_close(&one);
@@ -210,7 +202,7 @@ int data_info(int argc, char **argv)
     option_list list = { 0 };
     int code = parse(argc, argv, &o, &list);
     if (code >= 0) return code;
-    if (o.tokenizer && !o.vocabulary) o.vocabulary = ls_tokenizer_vocabulary(o.tokenizer);
+    if (o.tokenizer && !o.vocab_size) o.vocab_size = ls_tokenizer_vocab_size(o.tokenizer);
     uint64_t total = 0, files = 0, wrong = 0;
     for (size_t i = 0; i < list.count; i++) {
         ls__names names;

@@ -29,12 +29,12 @@ static int parse(int argc, char **argv, order_options *o)
     int order = 0, rank = 0, rows = 1;
     int64_t epoch = 0, from = 0, steps = INT64_MAX;
     const double many = 1 << 20, any = 1e18;
-    s->ranks = 1;
+    s->world_size = 1;
     const option_row table[] = {
         { OPTION_SIZE, "--samples", &s->samples, "N", "how many samples there are", 0, 0, NULL },
         { OPTION_CHOICE, "--order", &order, "ORDER",
           "shuffled, sequential, torch, balanced: needs --lengths (shuffled)", 0, 0, orders },
-        { OPTION_INT, "--ranks", &s->ranks, "W", "how many ranks there are (1)", 1, many, NULL },
+        { OPTION_INT, "--ranks", &s->world_size, "W", "how many ranks there are (1)", 1, many, NULL },
         { OPTION_INT, "--rank", &rank, "R", "which one to print (0)", 0, many, NULL },
         { OPTION_INT, "--slots", &s->slots, "V", "micro-batches of a step over all ranks (one each)", 1, many, NULL },
         { OPTION_INT, "--batch-size", &rows, "B", "samples of a micro-batch (1)", 1, many, NULL },
@@ -55,7 +55,7 @@ static int parse(int argc, char **argv, order_options *o)
     if (code >= 0) return code;
     if (!s->samples) return data_missing("order", "--samples N");
     s->order = (ls_order)order;
-    s->rows = (size_t)rows;
+    s->batch_size = (size_t)rows;
     o->rank = (uint64_t)rank;
     o->epoch = (uint64_t)epoch;
     o->from = (uint64_t)from;
@@ -65,8 +65,8 @@ static int parse(int argc, char **argv, order_options *o)
         fprintf(stderr, "lockstep data order: --no-shuffle is of --order torch; --order sequential does not shuffle\n");
         return EXIT_USAGE;
     }
-    if (rank < s->ranks) return -1;
-    fprintf(stderr, "lockstep data order: there is no rank %d among %d\n", rank, s->ranks);
+    if (rank < s->world_size) return -1;
+    fprintf(stderr, "lockstep data order: there is no rank %d among %d\n", rank, s->world_size);
     return EXIT_USAGE;
 }
 
@@ -108,14 +108,14 @@ static uint64_t length_of(void *user, uint64_t sample)
 
 static ls_status print(ls_sampler *sampler, const order_options *o)
 {
-    int slots = o->sampler.slots ? o->sampler.slots : o->sampler.ranks, own = slots / o->sampler.ranks;
-    uint64_t *samples = malloc(o->sampler.rows * sizeof *samples);
+    int slots = o->sampler.slots ? o->sampler.slots : o->sampler.world_size, own = slots / o->sampler.world_size;
+    uint64_t *samples = malloc(o->sampler.batch_size * sizeof *samples);
     uint64_t steps = ls_sampler_steps(sampler);
     ls_status status = samples ? LS_OK : LS_ENOMEM;
     for (uint64_t step = o->from; !status && step < steps && step - o->from < o->steps; step++) {
         for (int slot = 0; !status && slot < own; slot++) {
             size_t count = 0;
-            status = ls_sampler_get(sampler, o->epoch, step, (int)o->rank * own + slot, samples, &count);
+            status = ls_sampler_get_samples(sampler, o->epoch, step, (int)o->rank * own + slot, samples, &count);
             for (size_t i = 0; !status && i < count; i++) printf("%" PRIu64 "\n", samples[i]);
         }
     }
@@ -126,8 +126,8 @@ static ls_status print(ls_sampler *sampler, const order_options *o)
 /* What an epoch costs if every micro-batch is padded to its longest sample: a step takes as long as its slowest rank. */
 static ls_status print_work(ls_sampler *sampler, const order_options *o, const uint64_t *lengths)
 {
-    int slots = o->sampler.slots ? o->sampler.slots : o->sampler.ranks, own = slots / o->sampler.ranks;
-    uint64_t *samples = malloc(o->sampler.rows * sizeof *samples);
+    int slots = o->sampler.slots ? o->sampler.slots : o->sampler.world_size, own = slots / o->sampler.world_size;
+    uint64_t *samples = malloc(o->sampler.batch_size * sizeof *samples);
     uint64_t steps = ls_sampler_steps(sampler);
     double tokens = 0, padded = 0, critical = 0;
     ls_status status = samples ? LS_OK : LS_ENOMEM;
@@ -136,7 +136,7 @@ static ls_status print_work(ls_sampler *sampler, const order_options *o, const u
         for (int slot = 0; !status && slot < slots; slot++) {
             size_t count = 0;
             uint64_t longest = 0;
-            status = ls_sampler_get(sampler, o->epoch, step, slot, samples, &count);
+            status = ls_sampler_get_samples(sampler, o->epoch, step, slot, samples, &count);
             for (size_t i = 0; !status && i < count; i++) {
                 uint64_t length = lengths[samples[i]];
                 tokens += (double)length;
@@ -149,7 +149,7 @@ static ls_status print_work(ls_sampler *sampler, const order_options *o, const u
         }
         critical += slowest;
     }
-    double least = tokens / o->sampler.ranks;
+    double least = tokens / o->sampler.world_size;
     if (!status)
         printf("tokens %.0f\npadded %.0f (%.3fx)\ncritical path %.0f (%.3fx)\n", tokens, padded,
                tokens > 0 ? padded / tokens : 1, critical, least > 0 ? critical / least : 1);

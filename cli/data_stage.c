@@ -15,6 +15,20 @@ static const char intro[] = "usage: lockstep data stage --to FOLDER [OPTIONS] FI
                             "them; measures how fast\n"
                             "both are read, and says whether it pays.\n\n";
 
+static void print_verdict(FILE *to, const ls_stage_report *r)
+{
+    if (r->verdict == LS_STAGE_UNMEASURED) {
+        fprintf(to, r->files == r->found ? "all copies existed already\n" : "not measured\n");
+        return;
+    }
+    fprintf(to, "source %.1f MB/s, local %.1f MB/s: ", r->source_rate * 1e-6, r->local_rate * 1e-6);
+    if (r->verdict == LS_STAGE_FASTER)
+        fprintf(to, "%.1f times as fast; saves %.1f s of reading per epoch, took %.1f s\n",
+                r->local_rate / r->source_rate, r->saved_seconds, r->seconds);
+    else
+        fprintf(to, "does not pay, the source is as fast\n");
+}
+
 int data_stage(int argc, char **argv)
 {
     int64_t begin = ls_now();
@@ -40,15 +54,15 @@ int data_stage(int argc, char **argv)
     ls_log_set(data_show_log, NULL);
     ls_status status = ls_stage_open(&stage, (const char *const *)files.items, files.count, &o);
     if (status) return exit_failure("data stage", status);
-    ls_stage_report r = ls_stage_report_get(stage);
-    char verdict[200];
-    ls_stage_verdict(&r, verdict, sizeof verdict);
+    ls_stage_report r = ls_stage_get_report(stage);
     /* A program that reads the names gets them as they are. */
     bool people = isatty(STDOUT_FILENO);
     for (size_t i = 0; print && i < r.files; i++)
         printf("%s\n", people ? printable(ls_stage_path(stage, i)) : ls_stage_path(stage, i));
-    fprintf(print ? stderr : stdout, "%zu file%s, %" PRIu64 " byte%s: %zu copied, %zu there already, %.1f s\n%s\n",
-            r.files, ls__s((int64_t)r.files), r.bytes, ls__s((int64_t)r.bytes), r.copied, r.found, r.seconds, verdict);
+    FILE *to = print ? stderr : stdout;
+    fprintf(to, "%zu file%s, %" PRIu64 " byte%s: %zu copied, %zu existed, %.1f s\n", r.files, ls__s((int64_t)r.files),
+            r.bytes, ls__s((int64_t)r.bytes), r.copied, r.found, r.seconds);
+    print_verdict(to, &r);
     ls_stage_free(&stage);
     return EXIT_DONE;
 }

@@ -7,6 +7,7 @@
 #include "cli/commands.h"
 #include "cli/data.h"
 #include "cli/escape.h"
+#include "cli/formats.h"
 #include "cli/options.h"
 #include "data/tokenizer.h"
 #include "lockstep/data.h"
@@ -17,9 +18,7 @@ static const char tokenize_intro[] =
 static const char train_intro[] = "usage: lockstep data train-bpe -o FOLDER [OPTIONS] FILE...\n\n"
                                   "Learns a byte-level BPE and writes vocab.json, merges.txt and tokenizer.json.\n\n";
 
-static const char *const inputs[] = { "auto", "plain", "lines", "jsonl", NULL }; /* as ls_text_format */
 static const char *const on_bads[] = { "stop", "skip", NULL };
-static const char *const formats[] = { "auto", "llmc16", "llmc32", "u16", "u32", NULL }; /* as ls_shard_format */
 
 /* What both commands take. */
 typedef struct text_options {
@@ -48,12 +47,12 @@ int data_tokenize(int argc, char **argv)
         { OPTION_TEXT, "--tokenizer", &name, "NAME", "bytes (default), tokenizer.json, or a folder with one", 0, 0,
           NULL },
         { OPTION_TEXT, "--end-token", &end, "TEXT", "its token that ends a document (its eos_token)", 0, 0, NULL },
-        { OPTION_CHOICE, "--data-format", &t.input, "FORMAT",
-          "of the text: auto, plain, lines, jsonl (auto: by the name)", 0, 0, inputs },
+        { OPTION_CHOICE, "--data-format", &t.input, "FORMAT", "of the text: {} (auto: by the name)", 0, 0,
+          format_choices(FORMATS_TEXT) },
         { OPTION_TEXT, "--field", &t.field, "NAME", "jsonl: the field with the text (text)", 0, 0, NULL },
         { OPTION_CHOICE, "--on-bad", &t.on_bad, "WHAT", "a bad JSON line: stop, or skip it (stop)", 0, 0, on_bads },
-        { OPTION_CHOICE, "--format", &format, "FORMAT", "llmc16, llmc32, u16 (nanoGPT), u32 (llm.c's that fits)", 0, 0,
-          formats },
+        { OPTION_CHOICE, "--format", &format, "FORMAT", "of the shards: {} (auto: llm.c's that fits)", 0, 0,
+          format_choices(FORMATS_SHARDS) },
         { OPTION_SIZE, "--shard-tokens", &shard_tokens, "N", "tokens of a shard (100M)", 0, 0, NULL },
         { OPTION_FLAG, "--replace", &replace, NULL, "put the new shards in the place of those that are there", 0, 0,
           NULL },
@@ -72,20 +71,20 @@ int data_tokenize(int argc, char **argv)
     ls_tokenizer *tokenizer = NULL;
     ls_log_set(data_show_log, NULL);
     ls_status status = ls_tokenizer_open(&tokenizer, name);
-    if (!status && end) status = ls_tokenizer_set_end(tokenizer, end);
+    if (!status && end) status = ls_tokenizer_set_end_token(tokenizer, end);
     if (!status) status = ls__tokenizer_check_end(tokenizer, name);
     int64_t begin = ls_now();
     ls_tokenize_result r = { 0 };
     if (!status) {
         ls_tokenize_options o = { .paths = (const char *const *)t.files.items,
                                   .n_paths = t.files.count,
-                                  .format = (ls_text_format)t.input,
+                                  .format = format_chosen(FORMATS_TEXT, t.input),
                                   .field = t.field,
                                   .skip_bad = t.on_bad == 1,
                                   .tokenizer = tokenizer,
                                   .output = t.output,
                                   .replace = replace,
-                                  .shard_format = (ls_shard_format)format,
+                                  .shard_format = format_chosen(FORMATS_SHARDS, format),
                                   .shard_tokens = shard_tokens,
                                   .threads = t.threads,
                                   .progress = t.quiet ? NULL : data_show_progress,
@@ -104,16 +103,16 @@ int data_tokenize(int argc, char **argv)
 int data_train_bpe(int argc, char **argv)
 {
     text_options t = { 0 };
-    int vocabulary = 50257;
+    int vocab_size = 50257;
     int64_t least = 0;
     const option_row rows[] = {
         { OPTION_TEXT, "-o", &t.output, "FOLDER", "where the tokenizer goes", 0, 0, NULL },
         { OPTION_TEXT, "--output", &t.output, "FOLDER", NULL, 0, 0, NULL },
-        { OPTION_INT, "--vocab", &vocabulary, "N", "tokens, 256 bytes and the end of text among them (50257)", 257,
+        { OPTION_INT, "--vocab", &vocab_size, "N", "tokens, 256 bytes and the end of text among them (50257)", 257,
           1 << 22, NULL },
         { OPTION_LONG, "--min-count", &least, "N", "pairs that come less often are not merged (2)", 1, 1e18, NULL },
-        { OPTION_CHOICE, "--data-format", &t.input, "FORMAT",
-          "of the text: auto, plain, lines, jsonl (auto: by the name)", 0, 0, inputs },
+        { OPTION_CHOICE, "--data-format", &t.input, "FORMAT", "of the text: {} (auto: by the name)", 0, 0,
+          format_choices(FORMATS_TEXT) },
         { OPTION_TEXT, "--field", &t.field, "NAME", "jsonl: the field with the text (text)", 0, 0, NULL },
         { OPTION_CHOICE, "--on-bad", &t.on_bad, "WHAT", "a bad JSON line: stop, or skip it (stop)", 0, 0, on_bads },
         { OPTION_INT, "--threads", &t.threads, "N", "default: all cores; does not affect results", 1, 256, NULL },
@@ -128,11 +127,11 @@ int data_train_bpe(int argc, char **argv)
     uint32_t learned;
     ls_bpe_options o = { .paths = (const char *const *)t.files.items,
                          .n_paths = t.files.count,
-                         .format = (ls_text_format)t.input,
+                         .format = format_chosen(FORMATS_TEXT, t.input),
                          .field = t.field,
                          .skip_bad = t.on_bad == 1,
-                         .vocabulary = (uint32_t)vocabulary,
-                         .least = (uint64_t)least,
+                         .vocab_size = (uint32_t)vocab_size,
+                         .min_count = (uint64_t)least,
                          .output = t.output,
                          .threads = t.threads,
                          .progress = t.quiet ? NULL : data_show_progress,

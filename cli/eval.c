@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/escape.h"
+#include "cli/formats.h"
 #include "cli/last_run.h"
 #include "cli/options.h"
 #include "cli/start_ranks.h"
@@ -31,8 +32,6 @@ typedef struct eval_arguments {
 
 static int read_arguments(eval_arguments *a, int argc, char **argv)
 {
-    /* As ls_text_format, and behind it ls_shard_format from 1 on. */
-    static const char *const formats[] = { "auto", "plain", "lines", "jsonl", "llmc16", "llmc32", "u16", "u32", NULL };
     ls_eval_options *o = &a->options;
     static const char *const on_bads[] = { "stop", "skip", NULL };
     int format = 0, on_bad = 0;
@@ -41,8 +40,8 @@ static int read_arguments(eval_arguments *a, int argc, char **argv)
           NULL },
         { OPTION_TEXT, "--tokenizer", &o->tokenizer, "NAME", "bytes, tokenizer.json, or a folder (that of RUN)", 0, 0,
           NULL },
-        { OPTION_CHOICE, "--data-format", &format, "FORMAT",
-          "auto, plain, lines, jsonl, llmc16, llmc32, u16, u32 (auto: by name and first bytes)", 0, 0, formats },
+        { OPTION_CHOICE, "--data-format", &format, "FORMAT", "{} (auto: by name and first bytes)", 0, 0,
+          format_choices(FORMATS_ALL) },
         { OPTION_CHOICE, "--on-bad", &on_bad, "WHAT", "a bad JSON line: stop, or skip it (stop)", 0, 0, on_bads },
         { OPTION_TEXT, "--field", &o->field, "NAME", "JSON lines: the field with the text (text)", 0, 0, NULL },
         { OPTION_FLAG, "--pad", &o->padded, NULL, "a sequence is one document, cut off or padded (packed)", 0, 0,
@@ -63,10 +62,7 @@ static int read_arguments(eval_arguments *a, int argc, char **argv)
     };
     int code = options_read("eval", intro, rows, &a->run, argc, argv);
     if (code >= 0) return code;
-    if (format < LS_TEXT_FORMAT_COUNT)
-        o->text_format = (ls_text_format)format;
-    else
-        o->shard_format = (ls_shard_format)(format - LS_TEXT_FORMAT_COUNT + 1);
+    o->data_format = format_chosen(FORMATS_ALL, format);
     o->skip_bad = on_bad == 1;
     if (!a->data.count && (format || on_bad || o->field || o->prompt_field || o->weight_field || o->padded)) {
         fprintf(stderr, "lockstep eval: how to read the run's own data is known; such options are for --data\n");

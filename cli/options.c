@@ -9,9 +9,19 @@
 #include "cli/help.h"
 #include "cli/near.h"
 
+/* An option's help; {} stands for the choices. */
+static void describe(const option_row *r, char *out, size_t room)
+{
+    const char *mark = r->kind == OPTION_CHOICE ? strstr(r->help, "{}") : NULL;
+    size_t n = (size_t)snprintf(out, room, "%.*s", mark ? (int)(mark - r->help) : (int)strlen(r->help), r->help);
+    for (int i = 0; mark && r->choices[i] && n < room; i++)
+        n += (size_t)snprintf(out + n, room - n, "%s%s", i ? ", " : "", r->choices[i]);
+    if (mark && n < room) snprintf(out + n, room - n, "%s", mark + 2);
+}
+
 static void print_help(const char *intro, const option_row *rows)
 {
-    char line[600];
+    char line[600], help[500];
     size_t n = strlen(intro);
     help_print(stdout, intro);
     if (rows->kind != OPTION_HEADING && (n < 2 || intro[n - 2] != '\n')) printf("\n");
@@ -20,7 +30,8 @@ static void print_help(const char *intro, const option_row *rows)
         if (r->kind == OPTION_HEADING) printf("\n%s\n", r->name);
         if (r->kind == OPTION_HEADING || r->kind == OPTION_FILES || !r->help) continue;
         snprintf(left, sizeof left, "%s%s%s", r->name, r->value ? " " : "", r->value ? r->value : "");
-        snprintf(line, sizeof line, "  %-23s  %s\n", left, r->help);
+        describe(r, help, sizeof help);
+        snprintf(line, sizeof line, "  %-23s  %s\n", left, help);
         help_print(stdout, line);
     }
     printf("  %-23s  %s\n", "-h, --help", "this text");

@@ -36,7 +36,7 @@ typedef struct option_row {
     const char *name; /* with its dashes: "--lr" */
     void *to;
     const char *value;          /* what the help calls the value; NULL for flags */
-    const char *help;           /* NULL: another name of the option before, not shown */
+    const char *help;           /* {} stands for the choices. NULL: another name of the option before, not shown */
     double low, high;           /* of numbers; both 0: any */
     const char *const *choices; /* words, NULL behind the last */
 } option_row;

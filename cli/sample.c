@@ -11,7 +11,7 @@ static ls_status feed_prompt(ls_generator *g, const ls_tokenizer *tokenizer, con
     ls_encoder *encoder;
     const int32_t *tokens;
     size_t count = 0;
-    int32_t end = ls_tokenizer_end(tokenizer);
+    int32_t end = ls_tokenizer_end_token(tokenizer);
     ls_status status = ls_encoder_open(&encoder, tokenizer);
     if (status) return status;
     status = ls_encode(encoder, prompt, strlen(prompt), &tokens, &count);
@@ -36,8 +36,8 @@ ls_status sample_text(ls_model *model, const ls_tokenizer *tokenizer, const ls_g
         int32_t token = 0;
         size_t bytes = 0;
         status = ls_generator_next(g, &token);
-        if (status || token == ls_tokenizer_end(tokenizer)) break;
-        const uint8_t *text = ls_tokenizer_bytes(tokenizer, token, &bytes);
+        if (status || token == ls_tokenizer_end_token(tokenizer)) break;
+        const uint8_t *text = ls_tokenizer_token_bytes(tokenizer, token, &bytes);
         if (text) screen_put(&out, (const char *)text, bytes); /* a model may have more tokens than its tokenizer */
         fflush(to);
     }

@@ -6,6 +6,7 @@
 #include <string.h>
 #include "cli/commands.h"
 #include "cli/escape.h"
+#include "cli/formats.h"
 #include "cli/last_run.h"
 #include "cli/near.h"
 
@@ -22,8 +23,6 @@ static const char *const wires[] = { "float32", "bfloat16", NULL };
 static const char *const updates[] = { "sharded", "replicated", NULL };
 static const char *const sums[] = { "canonical", "fast", NULL };
 static const char *const orders[] = { "shuffled", "sequential", "torch", "balanced", NULL }; /* as ls_order */
-/* As ls_text_format, and behind it ls_shard_format from 1 on. */
-static const char *const data_formats[] = { "auto", "plain", "lines", "jsonl", "llmc16", "llmc32", "u16", "u32", NULL };
 static const char *const on_bad[] = { "stop", "skip", NULL };
 static const char *const lasts[] = { "drop", "keep", "drop-step", NULL }; /* as ls_last, from 1 */
 static const char *const schedules[] = { "constant", "linear", "cosine", NULL };
@@ -53,8 +52,8 @@ static int read_rows(train_arguments *a, raw *r, int argc, char **argv)
           NULL },
         { OPTION_INT, "--batch-size", &t->rows, "N", "micro-batch size per rank (8)", 1, many, NULL },
         { OPTION_INT, "--seq-len", &t->length, "N", "tokens of a sequence (256; built-in corpus: 64)", 1, many, NULL },
-        { OPTION_CHOICE, "--data-format", &r->input, "FORMAT",
-          "auto, plain, lines, jsonl, llmc16, llmc32, u16, u32 (auto: by name and first bytes)", 0, 0, data_formats },
+        { OPTION_CHOICE, "--data-format", &r->input, "FORMAT", "{} (auto: by name and first bytes)", 0, 0,
+          format_choices(FORMATS_ALL) },
         { OPTION_CHOICE, "--on-bad", &r->on_bad, "WHAT", "a bad JSON line: stop, or skip it (stop)", 0, 0, on_bad },
         { OPTION_TEXT, "--field", &t->field, "NAME", "JSON lines: the field with the text (text)", 0, 0, NULL },
         { OPTION_FLAG, "--pad", &t->padded, NULL, "a sequence is one document, cut off or padded (packed)", 0, 0,
@@ -277,11 +276,7 @@ static void apply_raw(ls_train_options *t, const raw *r)
     if (r->sum >= 0) t->any_order = r->sum == 1;
     if (r->wire >= 0) t->bf16 = r->wire == 1;
     if (r->order >= 0) t->order = (ls_order)r->order;
-    if (r->input >= 0) {
-        bool text = r->input < LS_TEXT_FORMAT_COUNT;
-        t->text_format = text ? (ls_text_format)r->input : LS_TEXT_AUTO;
-        t->shard_format = text ? LS_SHARD_AUTO : (ls_shard_format)(r->input - LS_TEXT_FORMAT_COUNT + 1);
-    }
+    if (r->input >= 0) t->data_format = format_chosen(FORMATS_ALL, r->input);
     if (r->on_bad >= 0) t->skip_bad = r->on_bad == 1;
     if (r->last >= 0) t->last = (ls_last)(r->last + 1);
     if (r->bucket_mb > 0) t->bucket_bytes = (size_t)(r->bucket_mb * (1 << 20));

@@ -39,12 +39,12 @@ static ls_status epoch(ls_world *world, ls_loader *loader)
         ls_status status = ls_loader_next(loader, &batch);
         if (status) return status;
         const int32_t *classes = batch->fields[CLASS];
-        for (size_t r = 0; r < batch->rows; r++) {
+        for (size_t r = 0; r < batch->batch_size; r++) {
             int64_t place = (int64_t)((batch->step * SLOTS + (uint64_t)batch->slot) * BATCH_SIZE + r);
             ones += classes[r];
             order += (place + 1) * (int64_t)batch->samples[r];
         }
-        samples += (int64_t)batch->rows;
+        samples += (int64_t)batch->batch_size;
         number = batch->epoch;
     }
     int64_t sums[3] = { samples, ones, order };
@@ -70,10 +70,10 @@ int main(void)
     if (!status)
         status = ls_loader_open(&loader, &dataset,
                                 &(ls_loader_options){ .workers = 2,
-                                                      .rows = BATCH_SIZE,
+                                                      .batch_size = BATCH_SIZE,
                                                       .slots = SLOTS,
                                                       .rank = ls_world_rank(world),
-                                                      .ranks = ls_world_size(world),
+                                                      .world_size = ls_world_size(world),
                                                       .seed = 7,
                                                       .epochs = EPOCHS });
     for (int i = 0; i < EPOCHS && !status; i++) status = epoch(world, loader);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include "base/random.h"
 #include "base/status.h"
+#include "data/datasets.h"
 #include "cli/bench/bench.h"
 #include "cli/commands.h"
 #include "cli/options.h"
@@ -139,12 +140,12 @@ static ls_status measure(const options *o, const ls_dataset *d, result *r)
     ls_loader *l;
     ls_loader_options lo = { .workers = r->workers,
                              .prefetch = r->workers < 0 ? 0 : r->prefetch,
-                             .rows = (size_t)o->rows };
+                             .batch_size = (size_t)o->rows };
     ls_status status = ls_loader_open(&l, d, &lo);
     int64_t warmup = o->warmup >= 0 ? o->warmup : r->workers < 0 ? 50 : 5;
     for (int64_t i = 0; !status && i < warmup; i++) status = take(l, o);
     if (status) return status;
-    ls_loader_stats before = ls_loader_stats_get(l);
+    ls_loader_stats before = ls_loader_get_stats(l);
     long memory = resident_kib();
     int64_t begin = ls_now(), now = begin;
     uint64_t n = 0;
@@ -153,7 +154,7 @@ static ls_status measure(const options *o, const ls_dataset *d, result *r)
         now = ls_now();
         n++;
     }
-    ls_loader_stats after = ls_loader_stats_get(l);
+    ls_loader_stats after = ls_loader_get_stats(l);
     r->batches = n;
     r->seconds = (double)(now - begin) * 1e-9;
     r->waited = (double)(after.wait_ns - before.wait_ns) * 1e-9 / r->seconds;
@@ -222,7 +223,7 @@ static ls_status open_temporary(ls_dataset **out, ls_tokens_options *to)
     const char *paths[] = { path };
     to->paths = paths;
     to->n_paths = 1;
-    to->format = LS_SHARD_U16;
+    to->format = LS_FORMAT_U16;
     if (!status) status = ls_tokens_open(out, to);
     unlink(path);
     return status;
@@ -246,12 +247,12 @@ int bench_loader(int argc, char **argv)
     costly c = { .cost_us = o.cost_us };
     ls_tokens_options to = { .paths = (const char *const *)o.data.items,
                              .n_paths = o.data.count,
-                             .seq_len = (size_t)o.length,
-                             .read_delay_us = o.latency_us };
+                             .seq_len = (size_t)o.length };
     ls_status status = o.data.count ? ls_tokens_open(&c.inner, &to) : open_temporary(&c.inner, &to);
     static result results[MAX_ROWS];
     int count = 0;
     if (!status) {
+        ls__tokens_set_read_delay(c.inner, o.latency_us);
         c.dataset = *c.inner;
         c.dataset.self = &c;
         c.dataset.get = costly_get;

@@ -67,11 +67,10 @@ typedef struct ls_train_options {
     const char
         *tokenizer; /* of text: see ls_tokenizer_open(); for shards, what they were made with, to be kept beside the
                               model; NULL: that of `init` if it has one, otherwise bytes for text and none for shards */
-    const char *end_token;        /* its token that ends a text and separates documents; NULL: see ls_tokenizer_end() */
-    ls_text_format text_format;   /* the files are text of that format; 0: by their names and first bytes */
-    ls_shard_format shard_format; /* the files are token shards of that format; 0: by their names and first bytes */
-    const char *field;            /* JSON lines: the field with the text; NULL: "text" */
-    bool skip_bad;                /* JSON lines: leave out lines that are wrong; default: they are an error */
+    const char *end_token; /* its token that ends a text and separates documents; NULL: see ls_tokenizer_end_token() */
+    ls_data_format data_format; /* 0: by the files' names and first bytes */
+    const char *field;          /* JSON lines: the field with the text; NULL: "text" */
+    bool skip_bad;              /* JSON lines: leave out lines that are wrong; default: they are an error */
     bool padded; /* text: a sequence is a document, cut off or padded; the loss is the mean over the tokens that
                                    are there. Default: packed, documents behind one another */
     const char *prompt_field; /* padded JSON lines: a text before it that carries no loss; NULL: none */
@@ -225,8 +224,7 @@ typedef struct ls_eval_options {
     size_t n_data;
     const char *tokenizer; /* NULL: that of the folder */
     /* How to read `data`: as in ls_train_options. */
-    ls_text_format text_format;
-    ls_shard_format shard_format;
+    ls_data_format data_format;
     const char *field, *prompt_field, *weight_field;
     bool padded, skip_bad;
     int rows;                /* sequences of a micro-batch; 0: 8 */

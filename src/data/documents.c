@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "base/status.h"
+#include "data/format.h"
 #include "data/json_line.h"
 #include "data/names.h"
 #include "data/recognise.h"
@@ -23,33 +24,16 @@
 /* The longest line, or stretch of plain text without white space, that is read. */
 static const size_t chunk_limit = (size_t)1 << 30;
 
-static const char *const names[LS_TEXT_FORMAT_COUNT] = { "auto", "plain", "lines", "jsonl" };
-
-const char *ls_text_format_name(ls_text_format format)
-{
-    return (unsigned)format < LS_TEXT_FORMAT_COUNT ? names[format] : "unknown format";
-}
-
-ls_status ls_text_format_parse(const char *name, ls_text_format *out)
-{
-    for (int i = 0; i < LS_TEXT_FORMAT_COUNT; i++) {
-        if (strcmp(name, names[i])) continue;
-        *out = (ls_text_format)i;
-        return LS_OK;
-    }
-    return ls__fail(LS_EINVAL, "there is no text format '%s'; known are auto, plain, lines and jsonl", name);
-}
-
 /* ---- Which text it is. */
 
 /* What the text of a file is, by its name. A .json may be JSON lines, or one value over many lines: the first line tells. */
-static ls_status settle_format(ls__source *file, ls_text_format asked, const uint8_t *head, size_t count)
+static ls_status settle_format(ls__source *file, ls_data_format asked, const uint8_t *head, size_t count)
 {
-    ls__name_kind kind = ls__name_kind_of(file->path);
+    ls__suffix suffix = ls__suffix_of(file->path);
     file->format = asked;
-    if (asked != LS_TEXT_AUTO) return LS_OK;
-    file->format = kind == LS__NAME_JSONL || kind == LS__NAME_JSON ? LS_TEXT_JSONL : LS_TEXT_PLAIN;
-    if (kind != LS__NAME_JSON) return LS_OK;
+    if (asked != LS_FORMAT_AUTO) return LS_OK;
+    file->format = ls_data_format_is_text(suffix.format) ? suffix.format : LS_FORMAT_PLAIN;
+    if (!suffix.is_json) return LS_OK;
     size_t i = count >= 3 && !memcmp(head, "\xef\xbb\xbf", 3) ? 3 : 0;
     while (i < count && memchr(" \t\r\n", head[i], 4)) i++;
     if (i < count && head[i] == '{') {
@@ -64,13 +48,13 @@ static ls_status settle_format(ls__source *file, ls_text_format asked, const uin
                     file->path, array ? ", for example with jq -c '.[]'" : "");
 }
 
-static ls_status check_text(ls__source *file, ls_text_format asked, const uint8_t *head, size_t count, uint64_t bytes)
+static ls_status check_text(ls__source *file, ls_data_format asked, const uint8_t *head, size_t count, uint64_t bytes)
 {
     ls__recognised r = ls__recognise(head, count, bytes);
     if (r.kind == LS__KIND_SHARD)
         return ls__fail(LS_EFORMAT, "%s: byte 0: is a shard of tokens already, no text", file->path);
-    if (asked != LS_TEXT_PLAIN && r.kind != LS__KIND_UNKNOWN) return ls__recognised_fail(file, &r, "text");
-    const uint8_t *zero = asked == LS_TEXT_AUTO ? memchr(head, 0, count) : NULL;
+    if (asked != LS_FORMAT_PLAIN && r.kind != LS__KIND_UNKNOWN) return ls__recognised_fail(file, &r, "text");
+    const uint8_t *zero = asked == LS_FORMAT_AUTO ? memchr(head, 0, count) : NULL;
     if (zero)
         return ls__fail(
             LS_EFORMAT,
@@ -90,7 +74,7 @@ static ls_status unpacked_head(const ls__source *file, uint8_t head[LS__HEAD], s
     return status;
 }
 
-static ls_status examine(ls__source *file, ls_text_format asked)
+static ls_status examine(ls__source *file, ls_data_format asked)
 {
     uint8_t head[LS__HEAD];
     size_t count = 0;
@@ -105,8 +89,14 @@ static ls_status examine(ls__source *file, ls_text_format asked)
     return status ? ls__fail_within(status, "inside the compressed file") : LS_OK;
 }
 
-ls_status ls__sources_open_text(ls__sources *out, const char *const *paths, size_t n_paths, ls_text_format format)
+ls_status ls__sources_open_text(ls__sources *out, const char *const *paths, size_t n_paths, ls_data_format format)
 {
+    if (format != LS_FORMAT_AUTO && !ls_data_format_is_text(format)) {
+        char list[100];
+        *out = (ls__sources){ .unpacked_fd = -1 };
+        ls__format_list(true, list, sizeof list);
+        return ls__fail(LS_EINVAL, "format %s is not a text format; use %s", ls_data_format_name(format), list);
+    }
     ls_status status = ls__sources_open(out, paths, n_paths);
     if (status) return status;
     for (size_t i = 0; !status && i < out->count; i++) status = examine(&out->files[i], format);
@@ -123,7 +113,7 @@ ls_status ls__sources_open_text(ls__sources *out, const char *const *paths, size
  * no such place. */
 static size_t last_cut(const ls__chunk *c, size_t count, const ls_tokenizer *tokenizer)
 {
-    if (c->format != LS_TEXT_PLAIN) {
+    if (ls__format_of(c->format)->by_line) {
         const char *end = memrchr(c->bytes, '\n', count);
         return end ? (size_t)(end - c->bytes) + 1 : 0;
     }
@@ -139,8 +129,8 @@ static size_t last_cut(const ls__chunk *c, size_t count, const ls_tokenizer *tok
 static ls_status too_long(const ls__chunk *chunk)
 {
     return ls__fail(LS_EFORMAT, "%s: byte %zu: %s without end in the next %zu MiB", chunk->file->path,
-                    (size_t)chunk->offset, chunk->format == LS_TEXT_PLAIN ? "text without white space" : "a line",
-                    chunk_limit >> 20);
+                    (size_t)chunk->offset,
+                    ls__format_of(chunk->format)->by_line ? "a line" : "text without white space", chunk_limit >> 20);
 }
 
 static ls_status make_room(ls__chunk *chunk, size_t count)
@@ -231,7 +221,7 @@ ls_status ls__chunks_next(ls__chunks *c, ls__chunk *chunk)
         c->ended = chunk->last;
         if (!chunk->count) continue;
         c->offset += chunk->count;
-        if (chunk->format != LS_TEXT_PLAIN)
+        if (ls__format_of(chunk->format)->by_line)
             for (const char *p = chunk->bytes, *end = p + chunk->count; (p = memchr(p, '\n', (size_t)(end - p))); p++)
                 c->line++;
         return LS_OK;
@@ -242,39 +232,6 @@ ls_status ls__chunks_next(ls__chunks *c, ls__chunk *chunk)
 /* ---- Documents. */
 
 typedef ls_status (*document_fn)(void *user, const ls__document *document);
-
-/* Where in which file a line is, for messages. */
-static ls_status line_fails(const ls__chunk *c, uint64_t offset, uint64_t line, const char *what, const char *about)
-{
-    char number[40] = "";
-    if (line) snprintf(number, sizeof number, " (line %zu)", (size_t)line);
-    return ls__fail(LS_EFORMAT, "%s: byte %zu%s: %s%s", c->file->path, (size_t)offset, number, what, about);
-}
-
-static ls_status json_document(const ls__chunk *c, const ls__fields *f, const char *bytes, size_t count, uint64_t line,
-                               ls__json_line *json, ls__document *d)
-{
-    size_t at = 0;
-    const char *name = f->text ? f->text : "text", *problem;
-    ls__json_field fields[3] = { { .name = name } };
-    int n = 1, prompt = f->prompt ? n++ : -1, weight = f->weight ? n++ : -1;
-    if (prompt > 0) fields[prompt].name = f->prompt;
-    if (weight > 0) fields[weight] = (ls__json_field){ .name = f->weight, .is_number = true };
-    *d = (ls__document){ .weight = 1, .ends = true, .offset = c->offset + (uint64_t)(bytes - c->bytes) };
-    ls_status status = ls__json_line_read(json, bytes, count, fields, n, &at, &problem);
-    if (status == LS_ENOMEM) return ls__fail(LS_ENOMEM, "%s: no memory for a line of %zu bytes", c->file->path, count);
-    if (status) return line_fails(c, d->offset + at, line, "not a JSON object: ", problem);
-    if (!fields[0].text) return line_fails(c, d->offset, line, "no string in the field ", name);
-    if (prompt > 0 && !fields[prompt].text) return line_fails(c, d->offset, line, "no string in the field ", f->prompt);
-    if (weight > 0) d->weight = fields[weight].found ? fields[weight].number : -1;
-    if (!(d->weight >= 0) || d->weight > 1e30)
-        return line_fails(c, d->offset, line, "no number from 0 to 1e30 in the field ", f->weight);
-    d->text = fields[0].text;
-    d->text_bytes = fields[0].bytes;
-    if (prompt > 0) d->prompt = fields[prompt].text;
-    if (prompt > 0) d->prompt_bytes = fields[prompt].bytes;
-    return LS_OK;
-}
 
 void ls__bad_lines_add(ls__bad_lines *to, const ls__bad_lines *more)
 {
@@ -324,8 +281,9 @@ static size_t mark_bytes(const ls__chunk *c)
 ls_status ls__chunk_documents(const ls__chunk *c, const ls__fields *fields, ls__bad_lines *bad, document_fn each,
                               void *user)
 {
+    const ls__format *format = ls__format_of(c->format);
     size_t mark = mark_bytes(c), at = mark;
-    if (c->format == LS_TEXT_PLAIN) {
+    if (!format->by_line) {
         if (!ls__has_document(fields, c->file, 0)) return LS_OK;
         ls__document d = {
             .text = c->bytes + at, .text_bytes = c->count - at, .weight = 1, .ends = c->last, .offset = c->offset + at
@@ -342,20 +300,15 @@ ls_status ls__chunk_documents(const ls__chunk *c, const ls__fields *fields, ls__
         /* Where a document is does not depend on a byte order mark before it. */
         size_t place = (size_t)(text - c->bytes) == mark ? 0 : (size_t)(text - c->bytes);
         if (is_blank(text, count) || !ls__has_document(fields, c->file, c->offset + place)) continue;
-        ls__document d;
-        if (c->format == LS_TEXT_JSONL) {
-            status = json_document(c, fields, text, count, line, &json, &d);
-            if (status) {
-                status = bad_line(status, fields, bad);
-                continue;
-            }
-        } else {
-            if (count && text[count - 1] == '\r') count--;
-            d = (ls__document){ .text = text,
-                                .text_bytes = count,
-                                .weight = 1,
-                                .ends = true,
-                                .offset = c->offset + (uint64_t)(text - c->bytes) };
+        ls__document d = { .text = text,
+                           .text_bytes = count && text[count - 1] == '\r' ? count - 1 : count,
+                           .weight = 1,
+                           .ends = true,
+                           .offset = c->offset + (uint64_t)(text - c->bytes) };
+        ls__line l = { .file = c->file, .offset = d.offset, .number = line, .bytes = text, .count = count };
+        if (format->parse_line && (status = format->parse_line(&l, fields, &json, &d))) {
+            status = bad_line(status, fields, bad);
+            continue;
         }
         status = each(user, &d);
     }

@@ -2,19 +2,20 @@
 #ifndef LS_DATA_DOCUMENTS_H
 #define LS_DATA_DOCUMENTS_H
 
+#include "data/json_line.h"
 #include "data/source.h"
 #include "lockstep/data.h"
 
 /* Opens files of text, and settles the format and the compression of each. One that is something else by its first bytes (a
  * shard, a Parquet file...) is LS_EFORMAT; only who asks for plain text gets the bytes of any file. */
 LS_MUST_CHECK ls_status ls__sources_open_text(ls__sources *out, const char *const *paths, size_t n_paths,
-                                              ls_text_format format);
+                                              ls_data_format format);
 
 /* A stretch of a file that can be tokenized on its own: whole lines, or plain text cut where the splitter does not
  * mind. */
 typedef struct ls__chunk {
     const ls__source *file;
-    ls_text_format format; /* never auto */
+    ls_data_format format; /* never auto */
     uint64_t offset;       /* of its first byte; of a compressed file, in its text */
     uint64_t line;         /* number of its first line, from 1; 0: not known */
     char *bytes;
@@ -26,7 +27,7 @@ typedef struct ls__chunk {
 /* Goes over the files from first to last. Compressed ones are unpacked on the way. */
 typedef struct ls__chunks {
     const ls__sources *sources;
-    ls_text_format format;         /* 0: each file's */
+    ls_data_format format;         /* 0: each file's */
     const ls_tokenizer *tokenizer; /* plain text is not cut inside its added tokens; NULL: it has none */
     size_t size;                   /* bytes of a chunk, more or less */
     size_t file;
@@ -64,6 +65,15 @@ typedef struct ls__fields {
     ls_hold_out hold_out;    /* which documents are meant; fraction 0: all */
     const ls__source *files; /* the first of all, if not all documents are meant: a document's place counts */
 } ls__fields;
+
+/* One line of a chunk, without its line feed. */
+typedef struct ls__line {
+    const ls__source *file;
+    uint64_t offset; /* of its first byte */
+    uint64_t number; /* from 1; 0: not known */
+    const char *bytes;
+    size_t count;
+} ls__line;
 
 /* Whether the document at that byte of a file is meant. */
 bool ls__has_document(const ls__fields *fields, const ls__source *file, uint64_t offset);

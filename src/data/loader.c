@@ -90,9 +90,9 @@ static void plan_memory(ls_loader *l)
     for (int f = 0; f < l->dataset->n_fields; f++) {
         const ls_field *field = &l->dataset->fields[f];
         l->offsets[f] = at;
-        at += (l->o.rows * field->count * ls_dtype_size(field->type) + 63) / 64 * 64;
+        at += (l->o.batch_size * field->count * ls_dtype_size(field->type) + 63) / 64 * 64;
     }
-    l->bytes = at + l->o.rows * sizeof(uint64_t);
+    l->bytes = at + l->o.batch_size * sizeof(uint64_t);
 }
 
 static buffer *buffer_open(const ls_loader *l)
@@ -105,7 +105,7 @@ static buffer *buffer_open(const ls_loader *l)
         return NULL;
     }
     for (int f = 0; f < l->dataset->n_fields; f++) b->batch.fields[f] = b->memory + l->offsets[f];
-    b->batch.samples = (uint64_t *)(void *)(b->memory + l->bytes - l->o.rows * sizeof(uint64_t));
+    b->batch.samples = (uint64_t *)(void *)(b->memory + l->bytes - l->o.batch_size * sizeof(uint64_t));
     return b;
 }
 
@@ -157,7 +157,7 @@ static void worker_end(worker *w)
 static ls_status read_rows(worker *w, ls_batch *batch)
 {
     const ls_dataset *d = w->loader->dataset;
-    for (size_t r = 0; r < batch->rows; r++) {
+    for (size_t r = 0; r < batch->batch_size; r++) {
         ls_row row = { 0 };
         for (int f = 0; f < d->n_fields; f++)
             row.fields[f] = (uint8_t *)batch->fields[f] + r * d->fields[f].count * ls_dtype_size(d->fields[f].type);
@@ -183,11 +183,11 @@ static void build(worker *w, buffer *b, uint64_t number)
     batch->epoch = step / l->steps;
     batch->step = step % l->steps;
     batch->slot = l->o.rank * l->own + (int)(number % (uint64_t)l->own);
-    batch->rows = batch->tokens = batch->longest = 0;
+    batch->batch_size = batch->tokens = batch->longest = 0;
     b->status = worker_begin(w);
     if (!b->status)
-        b->status = ls_sampler_get(l->sampler, batch->epoch, batch->step, batch->slot,
-                                   (uint64_t *)(uintptr_t)batch->samples, &batch->rows);
+        b->status = ls_sampler_get_samples(l->sampler, batch->epoch, batch->step, batch->slot,
+                                           (uint64_t *)(uintptr_t)batch->samples, &batch->batch_size);
     if (!b->status) b->status = read_rows(w, batch);
     if (b->status) snprintf(b->message, sizeof b->message, "%s", ls_error());
     atomic_store_explicit(&w->since, 0, memory_order_relaxed);
@@ -276,24 +276,25 @@ static uint64_t mix(uint64_t hash, uint64_t value)
 static uint64_t fingerprint_of(const ls_loader *l)
 {
     uint64_t h = mix(mix(mix(1, l->dataset->count), l->o.seed), (uint64_t)l->o.order);
-    h = mix(mix(mix(h, l->o.rows), (uint64_t)l->o.slots), l->o.drop_last);
+    h = mix(mix(mix(h, l->o.batch_size), (uint64_t)l->o.slots), l->o.drop_last);
     /* torch's order depends on the number of ranks that it deals to. */
-    return l->o.order == LS_ORDER_TORCH ? mix(mix(mix(h, (uint64_t)l->o.order_ranks), l->o.no_shuffle), l->o.drop_step)
-                                        : h;
+    return l->o.order == LS_ORDER_TORCH
+               ? mix(mix(mix(h, (uint64_t)l->o.torch_world_size), l->o.no_shuffle), l->o.drop_step)
+               : h;
 }
 
 static ls_status check_options(const ls_dataset *d, ls_loader_options *o)
 {
-    if (!o->ranks) o->ranks = 1;
-    if (!o->slots) o->slots = o->ranks;
-    if (!o->rows) o->rows = 1;
-    if (!o->order_ranks || o->order != LS_ORDER_TORCH) o->order_ranks = o->ranks;
+    if (!o->world_size) o->world_size = 1;
+    if (!o->slots) o->slots = o->world_size;
+    if (!o->batch_size) o->batch_size = 1;
+    if (!o->torch_world_size || o->order != LS_ORDER_TORCH) o->torch_world_size = o->world_size;
     if (!o->max_workers) o->max_workers = 32;
-    if (o->ranks < 1 || o->rank < 0 || o->rank >= o->ranks)
-        return ls__fail(LS_EINVAL, "loader: there is no rank %d among %d", o->rank, o->ranks);
-    if (o->slots < 0 || o->slots % o->ranks)
+    if (o->world_size < 1 || o->rank < 0 || o->rank >= o->world_size)
+        return ls__fail(LS_EINVAL, "loader: there is no rank %d among %d", o->rank, o->world_size);
+    if (o->slots < 0 || o->slots % o->world_size)
         return ls__fail(LS_EINVAL, "loader: %d slot%s cannot be dealt to %d ranks; the ranks must divide the slots",
-                        o->slots, ls__s(o->slots), o->ranks);
+                        o->slots, ls__s(o->slots), o->world_size);
     if (o->workers < LS_WORKERS_AUTO || o->workers > MAX_WORKERS || o->max_workers < 0 || o->max_workers > MAX_WORKERS)
         return ls__fail(LS_EINVAL, "loader: %d workers; 0 to %d, or auto", o->workers, MAX_WORKERS);
     if (o->prefetch < 0 || o->timeout_ms < 0) return ls__fail(LS_EINVAL, "loader: prefetch or timeout is negative");
@@ -304,9 +305,10 @@ static ls_status check_options(const ls_dataset *d, ls_loader_options *o)
     for (int f = 0; f < d->n_fields; f++) {
         size_t row, size = ls_dtype_size(d->fields[f].type);
         if (!size) return ls__fail(LS_EINVAL, "loader: field %d of the dataset has no valid type", f);
-        if (__builtin_mul_overflow(d->fields[f].count, size, &row) || __builtin_mul_overflow(row, o->rows, &row) ||
-            __builtin_add_overflow(bytes, row, &bytes) || bytes > SIZE_MAX / 4)
-            return ls__fail(LS_EINVAL, "loader: a batch of %zu rows is larger than any memory", o->rows);
+        if (__builtin_mul_overflow(d->fields[f].count, size, &row) ||
+            __builtin_mul_overflow(row, o->batch_size, &row) || __builtin_add_overflow(bytes, row, &bytes) ||
+            bytes > SIZE_MAX / 4)
+            return ls__fail(LS_EINVAL, "loader: a batch of %zu rows is larger than any memory", o->batch_size);
     }
     return LS_OK;
 }
@@ -317,9 +319,9 @@ static ls_status open_sampler(ls_loader *l)
     ls_sampler_options so = { .samples = l->dataset->count,
                               .order = o->order,
                               .seed = o->seed,
-                              .rows = o->rows,
+                              .batch_size = o->batch_size,
                               .slots = o->slots,
-                              .ranks = o->order_ranks,
+                              .world_size = o->torch_world_size,
                               .drop_last = o->drop_last,
                               .drop_step = o->drop_step,
                               .no_shuffle = o->no_shuffle,
@@ -332,8 +334,8 @@ static ls_status open_sampler(ls_loader *l)
         return ls__fail(LS_EINVAL,
                         "loader: %zu sample%s cannot fill one step of %d slot%s of %zu; drop_last leaves nothing",
                         (size_t)l->dataset->count, ls__s((int64_t)l->dataset->count), o->slots, ls__s(o->slots),
-                        o->rows);
-    l->own = o->slots / o->ranks;
+                        o->batch_size);
+    l->own = o->slots / o->world_size;
     uint64_t per_epoch;
     if (!o->epochs || __builtin_mul_overflow(l->steps, (uint64_t)l->own, &per_epoch) ||
         __builtin_mul_overflow(per_epoch, o->epochs, &l->end))
@@ -545,7 +547,7 @@ uint64_t ls_loader_steps(const ls_loader *l)
     return l->steps;
 }
 
-ls_loader_state ls_loader_tell(const ls_loader *l)
+ls_loader_state ls_loader_get_state(const ls_loader *l)
 {
     uint64_t step = l->taken / (uint64_t)l->own;
     return (ls_loader_state){ .epoch = step / l->steps, .step = step % l->steps, .fingerprint = l->fingerprint };
@@ -575,7 +577,7 @@ ls_status ls_loader_seek(ls_loader *l, const ls_loader_state *state)
     return LS_OK;
 }
 
-ls_loader_stats ls_loader_stats_get(const ls_loader *l)
+ls_loader_stats ls_loader_get_stats(const ls_loader *l)
 {
     return l->stats;
 }

@@ -15,6 +15,7 @@
 #include <strings.h>
 #include <sys/stat.h>
 #include "base/status.h"
+#include "data/format.h"
 #include "data/shard_set.h"
 
 static const char *base_of(const char *path)
@@ -39,18 +40,17 @@ static size_t unpacked_length(const char *name)
     return n;
 }
 
-ls__name_kind ls__name_kind_of(const char *path)
+ls__suffix ls__suffix_of(const char *path)
 {
-    static const struct {
-        const char *end;
-        ls__name_kind kind;
-    } kinds[] = { { ".txt", LS__NAME_TEXT },     { ".text", LS__NAME_TEXT }, { ".jsonl", LS__NAME_JSONL },
-                  { ".ndjson", LS__NAME_JSONL }, { ".json", LS__NAME_JSON }, { ".bin", LS__NAME_SHARD } };
     const char *name = base_of(path);
     size_t n = unpacked_length(name);
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (ends_with(name, n, kinds[i].end)) return kinds[i].kind;
-    return LS__NAME_OTHER;
+    ls__suffix out = { .is_json = ends_with(name, n, ".json"), .compressed = n < strlen(name) };
+    for (int i = 0; i < LS_FORMAT_COUNT; i++) {
+        const char *const *suffixes = ls__format_of((ls_data_format)i)->suffixes;
+        for (int k = 0; k < LS__MAX_SUFFIXES && suffixes[k]; k++)
+            if (ends_with(name, n, suffixes[k])) out.format = (ls_data_format)i;
+    }
+    return out;
 }
 
 static ls_status add_name(ls__names *list, const char *name)
@@ -110,10 +110,10 @@ static ls_status check_parts(const ls__names *list, size_t from, const char *fol
 
 static bool is_data(const char *name)
 {
-    ls__name_kind kind = ls__name_kind_of(name);
-    bool packed = unpacked_length(name) < strlen(name);
-    /* A .json beside the data is most often about them; compressed, it is data. */
-    return kind == LS__NAME_JSON ? packed : kind == LS__NAME_SHARD ? !packed : kind != LS__NAME_OTHER;
+    ls__suffix s = ls__suffix_of(name);
+    /* A .json beside the data usually describes them; compressed, it is data. Shards are not read compressed. */
+    if (s.is_json) return s.compressed;
+    return ls_data_format_is_text(s.format) || (s.format != LS_FORMAT_AUTO && !s.compressed);
 }
 
 static ls_status add_entry(ls__names *list, const char *folder, const char *name)

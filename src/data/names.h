@@ -1,32 +1,30 @@
-/* The names of data files: which files are meant, and what their ends say about them. */
+/* Names of data files: expands globs and folders, and reads suffixes. */
 #ifndef LS_DATA_NAMES_H
 #define LS_DATA_NAMES_H
 
 #include <stdbool.h>
-#include "lockstep/base.h"
+#include "lockstep/data.h"
 
-typedef enum ls__name_kind {
-    LS__NAME_OTHER = 0,
-    LS__NAME_TEXT = 1,  /* .txt, .text */
-    LS__NAME_JSONL = 2, /* .jsonl, .ndjson */
-    LS__NAME_JSON = 3,  /* .json: JSON lines, or one value in the whole file */
-    LS__NAME_SHARD = 4, /* .bin */
-} ls__name_kind;
+/* What the end of a file's name says about it. */
+typedef struct ls__suffix {
+    ls_data_format format; /* auto: unknown suffix */
+    bool is_json;          /* .json: JSON lines, or one value in the whole file */
+    bool compressed;       /* another suffix .gz, .zst or .zstd follows */
+} ls__suffix;
 
-/* What the end of a name says; an end .gz, .zst or .zstd behind it does not count. */
-ls__name_kind ls__name_kind_of(const char *path);
+ls__suffix ls__suffix_of(const char *path);
 
 typedef struct ls__names {
     char **items;
     size_t count, room;
-    size_t left_out; /* files in folders that are of no kind we know */
-    char *example;   /* one of those; NULL: there is none */
+    size_t left_out; /* files in folders with an unknown suffix */
+    char *example;   /* one of those; NULL: none */
 } ls__names;
 
-/* The files that `paths` mean: names, globs, whose matches come in the order of their bytes, and folders. Of a folder
- * these are the files directly in it, in the order of their bytes, whose names end like data: .txt, .text, .jsonl,
- * .ndjson, perhaps with .gz or .zst behind it, .json.gz, .json.zst and .bin. One with files for training and for
- * validation, by their names, is LS_EINVAL. Nothing is opened. On failure the list is empty. */
+/* Expands `paths`: names, globs and folders. The matches of a glob and the files of a folder are sorted by their bytes. Of a
+ * folder, the files directly in it with a known suffix are used: .txt, .text, .jsonl, .ndjson, each also with .gz or .zst,
+ * .json.gz, .json.zst and .bin. A folder that by its file names has both training and validation data is LS_EINVAL. No file
+ * is opened. On failure the list is empty. */
 LS_MUST_CHECK ls_status ls__names_find(ls__names *out, const char *const *paths, size_t n_paths);
 void ls__names_free(ls__names *names);
 

@@ -7,7 +7,7 @@
 #include "base/file.h"
 #include "base/status.h"
 #include "data/names.h"
-#include "data/shard.h"
+#include "data/format.h"
 
 typedef struct mark {
     const char *name, *hint;
@@ -115,7 +115,8 @@ static bool find_llmc(const uint8_t *head, size_t count, ls__recognised *out)
     uint32_t magic = count >= 4 ? word_at(head) : 0;
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
         if (magic == files[i].magic) *out = (ls__recognised){ LS__KIND_OTHER, files[i].name, convert, false };
-    if (ls__shard_is_magic(magic)) *out = (ls__recognised){ LS__KIND_SHARD, "a token shard", NULL, false };
+    if (ls__format_by_head(head, count) != LS_FORMAT_AUTO)
+        *out = (ls__recognised){ LS__KIND_SHARD, "a token shard", NULL, false };
     return out->kind != LS__KIND_UNKNOWN;
 }
 
@@ -184,7 +185,8 @@ static ls_status is_text(const char *path, bool *text)
     uint8_t head[LS__HEAD];
     size_t bytes, count;
     int fd;
-    *text = ls__name_kind_of(path) != LS__NAME_SHARD;
+    ls_data_format by_name = ls__suffix_of(path).format;
+    *text = by_name == LS_FORMAT_AUTO || ls_data_format_is_text(by_name);
     if (!*text) return LS_OK;
     ls_status status = ls__file_open(path, &fd, &bytes);
     if (status) return status;

@@ -71,15 +71,16 @@ static ls_status check_options(ls_sampler_options *o)
     if (!o->samples) return ls__fail(LS_EINVAL, "sampler: there are no samples");
     if (o->samples > UINT64_C(1) << 62) return ls__fail(LS_EINVAL, "sampler: more than 2^62 samples");
     if ((unsigned)o->order >= LS_ORDER_COUNT) return ls__fail(LS_EINVAL, "sampler: order %d does not exist", o->order);
-    if (o->slots < 0 || o->ranks < 0) return ls__fail(LS_EINVAL, "sampler: slots and ranks cannot be negative");
-    if (!o->rows) o->rows = 1;
-    if (!o->ranks) o->ranks = 1;
-    if (!o->slots) o->slots = o->ranks;
-    if (o->slots % o->ranks)
+    if (o->slots < 0 || o->world_size < 0) return ls__fail(LS_EINVAL, "sampler: slots and ranks cannot be negative");
+    if (!o->batch_size) o->batch_size = 1;
+    if (!o->world_size) o->world_size = 1;
+    if (!o->slots) o->slots = o->world_size;
+    if (o->slots % o->world_size)
         return ls__fail(LS_EINVAL, "sampler: %d slot%s cannot be dealt to %d ranks; the ranks must divide the slots",
-                        o->slots, ls__s(o->slots), o->ranks);
-    if (o->rows > (UINT64_C(1) << 40) / (uint64_t)o->slots)
-        return ls__fail(LS_EINVAL, "sampler: %zu rows in each of %d slots are too many for a step", o->rows, o->slots);
+                        o->slots, ls__s(o->slots), o->world_size);
+    if (o->batch_size > (UINT64_C(1) << 40) / (uint64_t)o->slots)
+        return ls__fail(LS_EINVAL, "sampler: %zu rows in each of %d slots are too many for a step", o->batch_size,
+                        o->slots);
     if (o->order == LS_ORDER_BALANCED && !o->length)
         return ls__fail(LS_EINVAL,
                         "sampler: the balanced order needs the lengths of the samples; these data have none");
@@ -89,8 +90,8 @@ static ls_status check_options(ls_sampler_options *o)
 /* How many positions an epoch has, and how they fall into steps. */
 static void plan(ls_sampler *s)
 {
-    uint64_t n = s->o.samples, w = (uint64_t)s->o.ranks;
-    s->per_step = s->o.rows * (uint64_t)s->o.slots;
+    uint64_t n = s->o.samples, w = (uint64_t)s->o.world_size;
+    s->per_step = s->o.batch_size * (uint64_t)s->o.slots;
     bool torch = s->o.order == LS_ORDER_TORCH;
     s->positions = !torch ? n : (s->o.drop_last ? n / w : (n + w - 1) / w) * w;
     if (torch ? s->o.drop_step : s->o.drop_last || s->o.drop_step) s->positions -= s->positions % s->per_step;
@@ -171,7 +172,8 @@ static void deal_window(ls_sampler *s, const table *t)
         s->weighed[i] = (ls__weighed){ .sample = sample, .length = s->o.length(s->o.user, sample) };
     }
     uint64_t key = ls__random_u64(s->o.seed, STREAM_DEAL + t->epoch, t->window);
-    ls__balance(s->weighed, s->weighed + s->window_steps * s->per_step, count, (size_t)s->o.slots, s->o.rows, key);
+    ls__balance(s->weighed, s->weighed + s->window_steps * s->per_step, count, (size_t)s->o.slots, s->o.batch_size,
+                key);
     for (uint64_t i = 0; i < count; i++) {
         if (t->small)
             t->small[i] = (uint32_t)s->weighed[i].sample;
@@ -213,10 +215,10 @@ static uint64_t table_at(const table *t, uint64_t i)
 /* torch: the slots of a rank share its batch of the step; row i of the rank's batches is position i * W + rank. */
 static ls_status get_torch(ls_sampler *s, uint64_t epoch, uint64_t step, int slot, uint64_t *samples, size_t *count)
 {
-    uint64_t ranks = (uint64_t)s->o.ranks, rank_slots = (uint64_t)s->o.slots / ranks;
+    uint64_t ranks = (uint64_t)s->o.world_size, rank_slots = (uint64_t)s->o.slots / ranks;
     uint64_t rank = (uint64_t)slot / rank_slots, part = (uint64_t)slot % rank_slots;
-    uint64_t first = step * rank_slots * s->o.rows, rows = s->positions / ranks - first;
-    if (rows > rank_slots * s->o.rows) rows = rank_slots * s->o.rows;
+    uint64_t first = step * rank_slots * s->o.batch_size, rows = s->positions / ranks - first;
+    if (rows > rank_slots * s->o.batch_size) rows = rank_slots * s->o.batch_size;
     uint64_t begin = rows * part / rank_slots, end = rows * (part + 1) / rank_slots;
     *count = end - begin;
 
@@ -245,7 +247,8 @@ static ls_status get_balanced(ls_sampler *s, uint64_t epoch, uint64_t position, 
     return status;
 }
 
-ls_status ls_sampler_get(ls_sampler *s, uint64_t epoch, uint64_t step, int slot, uint64_t *samples, size_t *count)
+ls_status ls_sampler_get_samples(ls_sampler *s, uint64_t epoch, uint64_t step, int slot, uint64_t *samples,
+                                 size_t *count)
 {
     if (step >= s->steps || slot < 0 || slot >= s->o.slots)
         return ls__fail(LS_EINVAL, "sampler: step %zu, slot %d does not exist; an epoch has %zu step%s of %d slot%s",

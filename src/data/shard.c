@@ -11,44 +11,8 @@
 #include "data/names.h"
 #include "data/recognise.h"
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "shards are read without swapping bytes");
-
-enum { MAGIC_U16 = 20240520, VERSION_U16 = 1, MAGIC_U32 = 20240801, VERSION_U32 = 7 };
-
 /* Tokens read at a time, on the stack. */
 enum { CHUNK = 8192 };
-
-static const char *const names[LS_SHARD_FORMAT_COUNT] = { "auto", "llmc16", "llmc32", "u16", "u32" };
-
-const char *ls_shard_format_name(ls_shard_format format)
-{
-    return (unsigned)format < LS_SHARD_FORMAT_COUNT ? names[format] : "unknown format";
-}
-
-ls_status ls_shard_format_parse(const char *name, ls_shard_format *out)
-{
-    for (int i = 0; i < LS_SHARD_FORMAT_COUNT; i++) {
-        if (strcmp(name, names[i])) continue;
-        *out = (ls_shard_format)i;
-        return LS_OK;
-    }
-    return ls__fail(LS_EINVAL, "there is no shard format '%s'; known are auto, llmc16, llmc32, u16 and u32", name);
-}
-
-static bool has_header(ls_shard_format format)
-{
-    return format == LS_SHARD_LLMC16 || format == LS_SHARD_LLMC32;
-}
-
-static size_t width_of(ls_shard_format format)
-{
-    return format == LS_SHARD_LLMC32 || format == LS_SHARD_U32 ? 4 : 2;
-}
-
-bool ls__shard_is_magic(uint32_t word)
-{
-    return word == MAGIC_U16 || word == MAGIC_U32;
-}
 
 /* Whether what was read is valid UTF-8 without control characters; a character may be cut at the end. */
 static bool looks_like_text(const uint8_t *head, size_t count)
@@ -104,7 +68,7 @@ static bool looks_long(const uint8_t *head, size_t count)
 static ls_status check_raw(const ls__source *file, const uint8_t *head, size_t count)
 {
     static const char ask[] = "say which format it is: u16 or u32 for raw tokens";
-    if (ls__name_kind_of(file->path) != LS__NAME_SHARD)
+    if (ls__suffix_of(file->path).format != LS_FORMAT_U16)
         return ls__fail(LS_EFORMAT, "%s: byte 0: has no header of a token shard, and its name does not end in .bin; %s",
                         file->path, ask);
     if (count >= 64 && looks_like_text(head, count))
@@ -119,86 +83,81 @@ static ls_status check_raw(const ls__source *file, const uint8_t *head, size_t c
     return LS_OK;
 }
 
-/* Settles what the file is from what the user says and what its first bytes say. */
-static ls_status recognise(const ls__source *file, ls_shard_format *format, const uint8_t *head, size_t count)
+/* Decides the format from the user's choice and the file's first bytes. */
+static ls_status settle_format(const ls__source *file, ls_data_format *format, const uint8_t *head, size_t count)
 {
-    int32_t header[2] = { 0 };
-    memcpy(header, head, count < sizeof header ? count : sizeof header);
     ls__recognised r = ls__recognise(head, count, file->bytes);
-    bool known = r.kind == LS__KIND_SHARD || (r.kind != LS__KIND_UNKNOWN && !r.weak);
-    ls_shard_format seen = r.kind != LS__KIND_SHARD ? LS_SHARD_U16
-                           : header[0] == MAGIC_U16 ? LS_SHARD_LLMC16
-                                                    : LS_SHARD_LLMC32;
-    ls_shard_format asked = *format;
-    if (asked == LS_SHARD_AUTO) *format = seen;
-    if (asked == LS_SHARD_AUTO && known && r.kind != LS__KIND_SHARD)
-        return ls__recognised_fail(file, &r, "a token shard");
-    if (asked == LS_SHARD_AUTO && !known) return check_raw(file, head, count);
-    if (!has_header(*format) && r.kind != LS__KIND_SHARD) return LS_OK;
-    if (!has_header(*format))
+    ls_data_format seen = ls__format_by_head(head, count), asked = *format;
+    if (asked == LS_FORMAT_AUTO && seen != LS_FORMAT_AUTO) {
+        *format = seen;
+        return LS_OK;
+    }
+    if (asked == LS_FORMAT_AUTO) {
+        *format = LS_FORMAT_U16;
+        if (r.kind != LS__KIND_UNKNOWN && !r.weak) return ls__recognised_fail(file, &r, "a token shard");
+        return check_raw(file, head, count);
+    }
+    const ls__format *f = ls__format_of(asked);
+    if (!f->token_bytes)
+        return ls__fail(LS_EINVAL, "%s: format %s is not a format of token shards", file->path,
+                        ls_data_format_name(asked));
+    if (!f->detect && seen != LS_FORMAT_AUTO)
         return ls__fail(LS_EFORMAT, "%s: byte 0: begins with the header of format %s; it is not %s", file->path,
-                        ls_shard_format_name(seen), ls_shard_format_name(*format));
-    if (*format != seen)
-        return ls__fail(LS_EFORMAT, "%s: byte 0: %d is not the magic number of a shard of format %s (%d)", file->path,
-                        header[0], ls_shard_format_name(*format), *format == LS_SHARD_LLMC16 ? MAGIC_U16 : MAGIC_U32);
-    int expected = *format == LS_SHARD_LLMC16 ? VERSION_U16 : VERSION_U32;
-    if (header[1] != expected)
-        return ls__fail(LS_EFORMAT, "%s: byte 4: version %d of an llm.c shard; only %d is known", file->path, header[1],
-                        expected);
+                        ls_data_format_name(seen), f->name);
     return LS_OK;
 }
 
-ls_status ls__shard_examine(const ls__source *file, ls_shard_format format, ls__shard *out)
+ls_status ls__shard_examine(const ls__source *file, ls_data_format format, ls__shard *out)
 {
     uint8_t head[LS__HEAD];
-    int32_t header[3] = { 0 };
+    ls__shard_header header = { 0 };
     size_t count = 0;
     ls_status status = ls__source_head(file, head, &count);
-    if (!status) status = recognise(file, &format, head, count);
+    if (!status) status = settle_format(file, &format, head, count);
     if (status) return status;
-    memcpy(header, head, count < sizeof header ? count : sizeof header);
+    const ls__format *f = ls__format_of(format);
+    if (f->open) status = f->open(f, file, head, count, &header);
+    if (status) return status;
 
-    *out =
-        (ls__shard){ .format = format, .width = width_of(format), .begin = has_header(format) ? LS__SHARD_HEADER : 0 };
+    *out = (ls__shard){ .format = format, .width = f->token_bytes, .begin = f->header_bytes };
     if (file->bytes < out->begin)
         return ls__fail(LS_EFORMAT, "%s: byte %zu: the file ends inside the header of %zu bytes", file->path,
                         (size_t)file->bytes, (size_t)out->begin);
     uint64_t body = file->bytes - out->begin;
     if (body % out->width)
         return ls__fail(LS_EFORMAT,
-                        "%s: byte %zu: the file ends inside a token of %zu bytes; it was cut, or is no %s "
+                        "%s: byte %zu: the file ends inside a token of %zu bytes; it is truncated, or not a %s "
                         "shard",
-                        file->path, (size_t)(file->bytes - body % out->width), out->width,
-                        ls_shard_format_name(format));
+                        file->path, (size_t)(file->bytes - body % out->width), out->width, f->name);
     out->tokens = body / out->width;
-    if (has_header(format) && (header[2] < 0 || (uint64_t)header[2] != out->tokens))
-        return ls__fail(LS_EFORMAT, "%s: byte 8: the header says %d token%s, the file holds %zu", file->path, header[2],
-                        ls__s(header[2]), (size_t)out->tokens);
+    if (header.has_count && (header.count < 0 || (uint64_t)header.count != out->tokens))
+        return ls__fail(LS_EFORMAT, "%s: byte 8: the header has %lld token%s, the file %zu", file->path,
+                        (long long)header.count, ls__s(header.count), (size_t)out->tokens);
     if (!out->tokens) return ls__fail(LS_EFORMAT, "%s: byte %zu: no tokens", file->path, (size_t)out->begin);
     return LS_OK;
 }
 
 /* Finds the first token that is not in the vocabulary; the caller knows that there is one. */
 static ls_status outside(const ls__source *file, const ls__shard *shard, uint64_t first, const int32_t *tokens,
-                         uint32_t vocabulary)
+                         uint32_t vocab_size)
 {
     size_t i = 0;
-    while ((uint32_t)tokens[i] < vocabulary) i++;
+    while ((uint32_t)tokens[i] < vocab_size) i++;
     return ls__fail(LS_EFORMAT, "%s: byte %zu: token %u (number %zu) is outside the vocabulary of %u", file->path,
                     (size_t)(shard->begin + (first + i) * shard->width), (uint32_t)tokens[i], (size_t)(first + i),
-                    vocabulary);
+                    vocab_size);
 }
 
 /* The first number that no token may be. */
-static uint32_t limit_of(uint32_t vocabulary)
+static uint32_t limit_of(uint32_t vocab_size)
 {
-    return vocabulary && vocabulary <= INT32_MAX ? vocabulary : (uint32_t)INT32_MAX + 1;
+    return vocab_size && vocab_size <= INT32_MAX ? vocab_size : (uint32_t)INT32_MAX + 1;
 }
 
 ls_status ls__shard_read(const ls__source *file, const ls__shard *shard, uint64_t first, size_t count,
-                         uint32_t vocabulary, int32_t *out)
+                         uint32_t vocab_size, int32_t *out)
 {
-    uint32_t limit = limit_of(vocabulary);
+    uint32_t limit = limit_of(vocab_size);
     while (count) {
         size_t n = count < CHUNK ? count : CHUNK;
         uint64_t at = shard->begin + first * shard->width;
@@ -226,7 +185,7 @@ ls_status ls__shard_read(const ls__source *file, const ls__shard *shard, uint64_
 }
 
 ls_status ls__shard_read_pairs(const ls__source *file, const ls__shard *shard, uint64_t first, size_t count,
-                               uint32_t vocabulary, int32_t *restrict inputs, int32_t *restrict targets)
+                               uint32_t vocab_size, int32_t *restrict inputs, int32_t *restrict targets)
 {
     uint16_t raw[LS__SHARD_PAIRS + 1];
     ls_status status = ls__source_read(file, raw, (count + 1) * 2, shard->begin + first * 2);
@@ -238,19 +197,11 @@ ls_status ls__shard_read_pairs(const ls__source *file, const ls__shard *shard, u
         inputs[i] = raw[i];
         targets[i] = raw[i + 1];
     }
-    uint32_t limit = limit_of(vocabulary);
+    uint32_t limit = limit_of(vocab_size);
     for (size_t i = 0; all >= limit && i <= count; i++) {
         if (raw[i] < limit) continue;
         int32_t token = raw[i];
         return outside(file, shard, first + i, &token, limit);
     }
     return LS_OK;
-}
-
-void ls__shard_header(ls_shard_format format, uint64_t tokens, uint8_t header[LS__SHARD_HEADER])
-{
-    bool wide = format == LS_SHARD_LLMC32;
-    int32_t words[3] = { wide ? MAGIC_U32 : MAGIC_U16, wide ? VERSION_U32 : VERSION_U16, (int32_t)tokens };
-    memset(header, 0, LS__SHARD_HEADER);
-    memcpy(header, words, sizeof words);
 }

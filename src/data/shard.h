@@ -2,37 +2,30 @@
 #ifndef LS_DATA_SHARD_H
 #define LS_DATA_SHARD_H
 
+#include "data/format.h"
 #include "data/source.h"
 #include "lockstep/data.h"
 
-enum { LS__SHARD_HEADER = 1024 }; /* bytes of llm.c's header */
-
 typedef struct ls__shard {
-    ls_shard_format format; /* never auto */
-    size_t width;           /* bytes of a token: 2 or 4 */
-    uint64_t begin;         /* byte of the first token */
+    ls_data_format format; /* never auto */
+    size_t width;          /* bytes of a token: 2 or 4 */
+    uint64_t begin;        /* byte of the first token */
     uint64_t tokens;
 } ls__shard;
 
 /* Finds out what a file is and whether its size agrees. `format` is what the user says it is. */
-LS_MUST_CHECK ls_status ls__shard_examine(const ls__source *file, ls_shard_format format, ls__shard *out);
+LS_MUST_CHECK ls_status ls__shard_examine(const ls__source *file, ls_data_format format, ls__shard *out);
 
-/* Whether the first word of a file is the magic number of llm.c's shards. */
-bool ls__shard_is_magic(uint32_t word);
-
-/* Reads tokens [first, first + count) as numbers. One of `vocabulary` or more (0: of 2^31 or more) is LS_EFORMAT with
+/* Reads tokens [first, first + count) as numbers. One of `vocab_size` or more (0: of 2^31 or more) is LS_EFORMAT with
  * its place. */
 LS_MUST_CHECK ls_status ls__shard_read(const ls__source *file, const ls__shard *shard, uint64_t first, size_t count,
-                                       uint32_t vocabulary, int32_t *out);
+                                       uint32_t vocab_size, int32_t *out);
 
 /* Reads tokens [first, first + count] of a shard of uint16, count at most LS__SHARD_PAIRS: the first `count` of them as
  * inputs, the last `count` as targets. What ls__shard_read() and two copies do, in one go. */
 enum { LS__SHARD_PAIRS = 4096 };
 LS_MUST_CHECK ls_status ls__shard_read_pairs(const ls__source *file, const ls__shard *shard, uint64_t first,
-                                             size_t count, uint32_t vocabulary, int32_t *restrict inputs,
+                                             size_t count, uint32_t vocab_size, int32_t *restrict inputs,
                                              int32_t *restrict targets);
-
-/* llm.c's header for so many tokens; formats without one need none. */
-void ls__shard_header(ls_shard_format format, uint64_t tokens, uint8_t header[LS__SHARD_HEADER]);
 
 #endif

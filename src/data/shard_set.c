@@ -200,8 +200,8 @@ static ls_status refuse_old(void *user, int fd, const char *entry)
     const ls__shard_set *s = user;
     if (shard_number(entry, s->name) < 0) return LS_OK;
     return ls__fail(LS_EINVAL,
-                    "%s/%s: is there already, and would be taken for one of the new shards; remove or replace the old "
-                    "ones, or name another place",
+                    "%s/%s: already exists and would be read together with the new shards; remove or replace the old "
+                    "ones, or use another output",
                     s->folder, entry);
 }
 

@@ -30,7 +30,7 @@ typedef struct ls__source {
     ls__identity identity; /* which file it was when it was opened */
     _Atomic int delay_us;  /* for measurements: what each read takes longer; gone after redirect */
     /* Text only: */
-    ls_text_format format; /* what the text is; never auto once it was opened as text */
+    ls_data_format format; /* what the text is; never auto once it was opened as text */
     ls__packing packing;   /* of the bytes that ls__source_read() gives */
     uint64_t base;         /* unpacked: where in the file behind `fd` it begins */
     bool unpacked;         /* `fd` is the list's file of unpacked text, and `bytes` counts that */

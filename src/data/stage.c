@@ -143,6 +143,15 @@ static ls_status stage_file(ls_stage *s, size_t i)
     return ls__fail(LS_EIO, "staging %s: it is changed again and again while it is copied", path);
 }
 
+/* Each epoch saves the difference of the two reading times. */
+static void judge(ls_stage_report *r)
+{
+    if (!(r->source_rate > 0) || !(r->local_rate > 0)) return;
+    double bytes = (double)r->copied_bytes, source = bytes / r->source_rate;
+    r->saved_seconds = source - bytes / r->local_rate;
+    r->verdict = r->saved_seconds > 0.05 * source ? LS_STAGE_FASTER : LS_STAGE_NOT_FASTER;
+}
+
 static ls_status stage_all(ls_stage *s)
 {
     ls_status status = LS_OK;
@@ -165,6 +174,7 @@ static ls_status stage_all(ls_stage *s)
     r->seconds = (double)(ls_now() - s->begin) * 1e-9;
     if (s->read_seconds > 0) r->source_rate = (double)r->copied_bytes / s->read_seconds;
     if (s->verify_seconds > 0) r->local_rate = (double)r->copied_bytes / s->verify_seconds;
+    judge(r);
     pthread_mutex_unlock(&s->lock);
     return status;
 }
@@ -173,12 +183,13 @@ static void *run(void *arg)
 {
     ls_stage *s = arg;
     if (stage_all(s) && !s->stop) ls__log(LS_LOG_WARNING, "%s; it is read where it is", ls_error());
-    ls_stage_report r = ls_stage_report_get(s);
+    ls_stage_report r = ls_stage_get_report(s);
     if (s->stop || r.failed == r.files) return NULL;
-    char verdict[200];
-    ls_stage_verdict(&r, verdict, sizeof verdict);
-    ls__log(LS_LOG_INFO, "staged in %s: %zu of %zu file%s, %zu copied now, %.1f s; %s", s->folder, r.copied + r.found,
-            r.files, ls__s((int64_t)r.files), r.copied, r.seconds, verdict);
+    char rates[100] = "";
+    if (r.verdict != LS_STAGE_UNMEASURED)
+        snprintf(rates, sizeof rates, "; source %.1f MB/s, local %.1f MB/s", r.source_rate * 1e-6, r.local_rate * 1e-6);
+    ls__log(LS_LOG_INFO, "staged in %s: %zu of %zu file%s, %zu copied now, %.1f s%s", s->folder, r.copied + r.found,
+            r.files, ls__s((int64_t)r.files), r.copied, r.seconds, rates);
     return NULL;
 }
 
@@ -246,29 +257,11 @@ const char *ls_stage_path(const ls_stage *s, size_t file)
     return !s->o.background && s->files[file].path ? s->files[file].path : s->sources.files[file].path;
 }
 
-ls_stage_report ls_stage_report_get(const ls_stage *stage)
+ls_stage_report ls_stage_get_report(const ls_stage *stage)
 {
     ls_stage *s = (ls_stage *)(uintptr_t)stage; /* the lock is the only thing written */
     pthread_mutex_lock(&s->lock);
     ls_stage_report report = s->report;
     pthread_mutex_unlock(&s->lock);
     return report;
-}
-
-void ls_stage_verdict(const ls_stage_report *r, char *out, size_t room)
-{
-    if (r->source_rate <= 0 || r->local_rate <= 0) {
-        snprintf(out, room, r->files == r->found ? "all copies were there already" : "nothing was measured");
-        return;
-    }
-    char rates[100];
-    snprintf(rates, sizeof rates, "source %.1f MB/s, local %.1f MB/s", r->source_rate * 1e-6, r->local_rate * 1e-6);
-    /* Each epoch saves the difference of the two reading times; making the copies cost `seconds`, of which reading the
-     * original once would have been the first epoch's. */
-    double bytes = (double)r->copied_bytes, saved = bytes / r->source_rate - bytes / r->local_rate;
-    if (saved <= 0.05 * bytes / r->source_rate)
-        snprintf(out, room, "%s: does not pay, the source is as fast", rates);
-    else
-        snprintf(out, room, "%s: %.1f times as fast; saves %.1f s of reading an epoch, and took %.1f s", rates,
-                 r->local_rate / r->source_rate, saved, r->seconds);
 }

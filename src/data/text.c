@@ -8,6 +8,8 @@
 #include <string.h>
 #include "base/status.h"
 #include "base/text.h"
+#include "data/datasets.h"
+#include "data/format.h"
 #include "data/parallel.h"
 #include "data/tokenize.h"
 #include "data/unpack.h"
@@ -99,7 +101,7 @@ static ls_status read_unit(const text *t, const unit *u, text_worker *w)
                             .count = u->bytes,
                             .last = u->last };
     /* Padded, plain files are read line by line: a file as one sample would be cut off almost entirely. */
-    if (t->padded && w->chunk.format == LS_TEXT_PLAIN) w->chunk.format = LS_TEXT_LINES;
+    if (t->padded && !ls__format_of(w->chunk.format)->by_line) w->chunk.format = LS_FORMAT_LINES;
     return ls__source_read(file, bytes, u->bytes, u->offset);
 }
 
@@ -187,7 +189,7 @@ static ls_status padded_get(void *self, void *worker, uint64_t sample, ls_row *r
     int32_t *inputs = row->fields[LS_FIELD_INPUTS], *targets = row->fields[LS_FIELD_TARGETS];
     float *weights = row->fields[LS_FIELD_WEIGHTS];
     uint8_t *mask = row->fields[LS_FIELD_MASK];
-    int32_t end = ls_tokenizer_end(t->tokenizer);
+    int32_t end = ls_tokenizer_end_token(t->tokenizer);
     w->list.count = 0;
     ls_status status = read_unit(t, &t->units[sample], w);
     if (!status) status = ls__chunk_documents(&w->chunk, &t->fields, NULL, fill_row, w);
@@ -316,7 +318,7 @@ static ls_status measure_line(const text *t, text_worker *w, const ls__chunk *ch
                               ls__bad_lines *bad)
 {
     ls__chunk line = { .file = chunk->file,
-                       .format = chunk->file->format == LS_TEXT_PLAIN ? LS_TEXT_LINES : chunk->file->format,
+                       .format = ls__format_of(chunk->file->format)->by_line ? chunk->file->format : LS_FORMAT_LINES,
                        .offset = chunk->offset + l->begin,
                        .line = l->number,
                        .bytes = chunk->bytes + l->begin,
@@ -325,7 +327,7 @@ static ls_status measure_line(const text *t, text_worker *w, const ls__chunk *ch
     uint64_t before = bad->count;
     w->list.count = 0;
     ls_status status = ls__chunk_documents(&line, &t->fields, bad, t->lengths ? fill_row : ignore_document, w);
-    size_t tokens = w->list.count + (ls_tokenizer_end(t->tokenizer) >= 0);
+    size_t tokens = w->list.count + (ls_tokenizer_end_token(t->tokenizer) >= 0);
     *length = (uint32_t)(!t->lengths ? l->count : tokens > t->seq_len ? t->seq_len : tokens ? tokens - 1 : 0);
     if (bad->count > before) *length = BAD;
     return status;
@@ -336,7 +338,7 @@ static ls_status measure_lines(void *user, void *state, const ls__chunk *chunk, 
 {
     const text *t = user;
     size_t lines = 0;
-    if (!t->lengths && chunk->file->format != LS_TEXT_JSONL) return LS_OK;
+    if (!t->lengths && !ls__format_of(chunk->file->format)->parse_line) return LS_OK;
     for (line_at l = { 0 }; next_line(chunk, &l);) lines++;
     indexed *found = calloc(1, sizeof *found + lines * sizeof *found->lengths);
     if (!found) return ls__fail(LS_ENOMEM, "%s: no memory for the lengths of %zu lines", chunk->file->path, lines);
@@ -372,7 +374,7 @@ static ls_status put_lines(void *user, const ls__chunk *chunk, void *result)
 static bool has_json(const text *t)
 {
     for (size_t i = 0; i < t->sources.count; i++)
-        if (t->sources.files[i].format == LS_TEXT_JSONL) return true;
+        if (ls__format_of(t->sources.files[i].format)->parse_line) return true;
     return false;
 }
 
@@ -380,7 +382,7 @@ static ls_status index_files(text *t, int threads)
 {
     ls__parallel p = { /* Padded, only line ends matter here. */
                        .chunks = { .sources = &t->sources,
-                                   .format = t->padded ? LS_TEXT_LINES : LS_TEXT_AUTO,
+                                   .format = t->padded ? LS_FORMAT_LINES : LS_FORMAT_AUTO,
                                    .tokenizer = t->tokenizer,
                                    .size = t->padded ? PADDED_CHUNK : PACKED_UNIT },
                        .threads = t->padded && !t->lengths && !has_json(t) ? 1 : threads,
@@ -423,7 +425,7 @@ static ls_status check_fields(const ls__sources *sources, const ls_text_options 
                                 "the field '%s' is named twice; text, prompt and weight are fields of their own",
                                 fields[i]);
     for (size_t i = 0; asked && i < sources->count; i++)
-        if (sources->files[i].format != LS_TEXT_JSONL)
+        if (!ls__format_of(sources->files[i].format)->parse_line)
             return ls__fail(LS_EINVAL,
                             "%s: is plain text by its name or the format asked for; only JSON lines have fields, and "
                             "lines that can be wrong",
@@ -441,7 +443,7 @@ ls_status ls_text_open(ls_dataset **out, const ls_text_options *o)
     t->tokenizer = o->tokenizer;
     t->seq_len = o->seq_len;
     t->padded = o->padded;
-    t->lengths = o->lengths;
+    t->lengths = o->count_tokens;
     t->fields.skip_bad = o->skip_bad;
     ls_status status = LS_OK;
     t->fields.text = copy_of(o->field, &status);
@@ -476,7 +478,7 @@ ls_status ls_text_open(ls_dataset **out, const ls_text_options *o)
     return LS_OK;
 }
 
-uint64_t ls_text_documents(const ls_dataset *dataset)
+uint64_t ls__text_documents(const ls_dataset *dataset)
 {
     const text *t = dataset->self;
     return t->documents;

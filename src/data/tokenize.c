@@ -17,7 +17,7 @@ static const uint64_t default_shard_tokens = 100000000;
 typedef struct job {
     const ls_tokenize_options *o;
     ls__fields fields;
-    ls_shard_format format;
+    ls_data_format format;
     uint64_t shard_tokens;
     ls__sources sources;
     uint64_t total, done; /* bytes of all files */
@@ -65,7 +65,7 @@ static ls_status tokenize_document(void *user, const ls__document *d)
 ls_status ls__tokenize_chunk(const ls__chunk *chunk, const ls__fields *fields, const ls_tokenizer *tokenizer,
                              ls_encoder *encoder, ls__token_list *list)
 {
-    chunk_work w = { .encoder = encoder, .end = ls_tokenizer_end(tokenizer), .list = list };
+    chunk_work w = { .encoder = encoder, .end = ls_tokenizer_end_token(tokenizer), .list = list };
     return ls__chunk_documents(chunk, fields, &list->bad, tokenize_document, &w);
 }
 
@@ -108,7 +108,7 @@ static void free_encoder(void *user, void *state)
 
 static size_t width_of(const job *j)
 {
-    return j->format == LS_SHARD_LLMC32 || j->format == LS_SHARD_U32 ? 4 : 2;
+    return ls__format_of(j->format)->token_bytes;
 }
 
 static ls_status finish_shard(job *j)
@@ -116,11 +116,12 @@ static ls_status finish_shard(job *j)
     char *path = ls__shard_set_path(j->set, j->result.shards);
     if (!path) return ls__fail(LS_ENOMEM, "%s: out of memory", j->o->output);
     ls__file_writer *w;
-    uint8_t header[LS__SHARD_HEADER];
+    uint8_t header[LS__MAX_HEADER];
+    const ls__format *f = ls__format_of(j->format);
     ls_status status = ls__file_writer_open(&w, path);
-    if (!status && (j->format == LS_SHARD_LLMC16 || j->format == LS_SHARD_LLMC32)) {
-        ls__shard_header(j->format, j->filled, header);
-        status = ls__file_writer_add(w, header, sizeof header);
+    if (!status && f->write) {
+        f->write(f, j->filled, header);
+        status = ls__file_writer_add(w, header, f->header_bytes);
     }
     if (!status) status = ls__file_writer_add(w, j->shard, j->filled * width_of(j));
     if (!status) status = ls__file_writer_commit(&w);
@@ -179,12 +180,14 @@ static ls_status put(void *user, const ls__chunk *chunk, void *result)
 static ls_status check_options(job *j)
 {
     const ls_tokenize_options *o = j->o;
-    uint32_t vocabulary = ls_tokenizer_vocabulary(o->tokenizer);
+    uint32_t vocab_size = ls_tokenizer_vocab_size(o->tokenizer);
     j->format = o->shard_format;
-    if (j->format == LS_SHARD_AUTO) j->format = vocabulary <= 1 << 16 ? LS_SHARD_LLMC16 : LS_SHARD_LLMC32;
-    if (vocabulary > 1 << 16 && width_of(j) == 2)
-        return ls__fail(LS_EINVAL, "a vocabulary of %u does not fit shards of format %s; use llmc32 or u32", vocabulary,
-                        ls_shard_format_name(j->format));
+    if (j->format == LS_FORMAT_AUTO) j->format = vocab_size <= 1 << 16 ? LS_FORMAT_LLMC16 : LS_FORMAT_LLMC32;
+    if (!width_of(j))
+        return ls__fail(LS_EINVAL, "format %s is not a format of token shards", ls_data_format_name(j->format));
+    if (vocab_size > 1 << 16 && width_of(j) == 2)
+        return ls__fail(LS_EINVAL, "a vocabulary of %u does not fit shards of format %s; use llmc32 or u32", vocab_size,
+                        ls_data_format_name(j->format));
     j->shard_tokens = o->shard_tokens ? o->shard_tokens : default_shard_tokens;
     if (j->shard_tokens > INT32_MAX) return ls__fail(LS_EINVAL, "a shard holds at most %d tokens", INT32_MAX);
     return LS_OK;

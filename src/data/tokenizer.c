@@ -145,7 +145,7 @@ static ls_status bytes_as_bpe(ls__bpe **out, const ls_tokenizer *t)
     ls_status status = ls__bpe_open(out, BYTES_END + 1);
     for (uint32_t i = 0; i <= BYTES_END && !status; i++) {
         size_t count;
-        const uint8_t *bytes = ls_tokenizer_bytes(t, (int32_t)i, &count);
+        const uint8_t *bytes = ls_tokenizer_token_bytes(t, (int32_t)i, &count);
         status = ls__bpe_add_token(*out, i, bytes, count);
     }
     if (status) ls__bpe_free(out);
@@ -165,17 +165,17 @@ ls_status ls_tokenizer_save(const ls_tokenizer *t, const char *folder)
     return status;
 }
 
-uint32_t ls_tokenizer_vocabulary(const ls_tokenizer *t)
+uint32_t ls_tokenizer_vocab_size(const ls_tokenizer *t)
 {
     return t->bpe ? ls__bpe_tokens(t->bpe) : BYTES_END + 1;
 }
 
-int32_t ls_tokenizer_end(const ls_tokenizer *t)
+int32_t ls_tokenizer_end_token(const ls_tokenizer *t)
 {
     return t->end;
 }
 
-ls_status ls_tokenizer_set_end(ls_tokenizer *t, const char *text)
+ls_status ls_tokenizer_set_end_token(ls_tokenizer *t, const char *text)
 {
     size_t count = strlen(text);
     const ls__added_token *added = ls__added_find(&t->added, text, count);
@@ -204,7 +204,7 @@ ls_status ls__tokenizer_check_end(const ls_tokenizer *t, const char *name)
     return LS_OK;
 }
 
-const uint8_t *ls_tokenizer_bytes(const ls_tokenizer *t, int32_t token, size_t *count)
+const uint8_t *ls_tokenizer_token_bytes(const ls_tokenizer *t, int32_t token, size_t *count)
 {
     *count = 0;
     if (token < 0) return NULL;
@@ -223,15 +223,15 @@ ls_status ls_tokenizer_decode(const ls_tokenizer *t, const int32_t *tokens, size
     *out = NULL;
     *bytes = 0;
     for (size_t i = 0; i < count; i++) {
-        if (!ls_tokenizer_bytes(t, tokens[i], &n))
+        if (!ls_tokenizer_token_bytes(t, tokens[i], &n))
             return ls__fail(LS_EINVAL, "token %d (number %zu) is not in the vocabulary of %u", tokens[i], i,
-                            ls_tokenizer_vocabulary(t));
+                            ls_tokenizer_vocab_size(t));
         total += n;
     }
     char *text = malloc(total + 1);
     if (!text) return ls__fail(LS_ENOMEM, "no memory for a text of %zu bytes", total);
     for (size_t i = 0, at = 0; i < count; i++, at += n) {
-        const uint8_t *token = ls_tokenizer_bytes(t, tokens[i], &n);
+        const uint8_t *token = ls_tokenizer_token_bytes(t, tokens[i], &n);
         memcpy(text + at, token, n);
     }
     text[total] = 0;
@@ -335,9 +335,9 @@ bool ls__tokenizer_may_cut(const ls_tokenizer *t, const char *text, size_t bytes
 
 bool ls__tokenizer_is_part(const ls_tokenizer *t, const ls_tokenizer *other, int32_t *first)
 {
-    for (int32_t id = 0; id < (int32_t)ls_tokenizer_vocabulary(t); id++) {
+    for (int32_t id = 0; id < (int32_t)ls_tokenizer_vocab_size(t); id++) {
         size_t a, b;
-        const uint8_t *own = ls_tokenizer_bytes(t, id, &a), *theirs = ls_tokenizer_bytes(other, id, &b);
+        const uint8_t *own = ls_tokenizer_token_bytes(t, id, &a), *theirs = ls_tokenizer_token_bytes(other, id, &b);
         if (!own || (theirs && a == b && memcmp(own, theirs, a) == 0)) continue;
         *first = id;
         return false;

@@ -207,7 +207,7 @@ static ls_status set_end(const ls_tokenizer *t, const char *text, char **out)
 {
     json_error_t error;
     size_t count;
-    const uint8_t *end = ls_tokenizer_bytes(t, t->end, &count);
+    const uint8_t *end = ls_tokenizer_token_bytes(t, t->end, &count);
     json_t *root = json_loads(text, JSON_DECODE_INT_AS_REAL, &error);
     if (root && !json_object_set_new(root, "eos_token", json_stringn((const char *)end, count)))
         *out = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(15));

@@ -6,6 +6,7 @@
 #include <string.h>
 #include "base/status.h"
 #include "base/text.h"
+#include "data/datasets.h"
 
 typedef struct tokens {
     ls_dataset dataset; /* what the caller holds */
@@ -13,7 +14,7 @@ typedef struct tokens {
     ls__shard *shards; /* (files) */
     uint64_t *starts;  /* (files + 1): how many tokens come before each file */
     size_t seq_len;
-    uint32_t vocabulary;
+    uint32_t vocab_size;
 } tokens;
 
 static void tokens_free(void *self)
@@ -45,7 +46,7 @@ static ls_status read_across(const tokens *t, uint64_t at, size_t count, int32_t
         uint64_t left = t->starts[file + 1] - at;
         size_t n = count < left ? count : left;
         ls_status status =
-            ls__shard_read(&t->sources.files[file], &t->shards[file], at - t->starts[file], n, t->vocabulary, out);
+            ls__shard_read(&t->sources.files[file], &t->shards[file], at - t->starts[file], n, t->vocab_size, out);
         if (status) return status;
         at += n;
         out += n;
@@ -69,7 +70,7 @@ static ls_status tokens_get(void *self, void *worker, uint64_t sample, ls_row *r
         ls_status status;
         if (t->shards[file].width == 2 && at + n < t->starts[file + 1]) {
             status = ls__shard_read_pairs(&t->sources.files[file], &t->shards[file], at - t->starts[file], n,
-                                          t->vocabulary, inputs + done, targets + done);
+                                          t->vocab_size, inputs + done, targets + done);
         } else {
             int32_t read[CHUNK + 1];
             status = read_across(t, at, n + 1, read);
@@ -91,7 +92,7 @@ static ls_status tokens_redirect(void *self, size_t file, const char *path)
     return ls__source_redirect(&t->sources.files[file], path);
 }
 
-static ls_status examine_all(tokens *t, ls_shard_format format)
+static ls_status examine_all(tokens *t, ls_data_format format)
 {
     size_t files = t->sources.count;
     t->shards = calloc(files, sizeof *t->shards);
@@ -118,11 +119,10 @@ ls_status ls_tokens_open(ls_dataset **out, const ls_tokens_options *o)
     tokens *t = calloc(1, sizeof *t);
     if (!t) return ls__fail(LS_ENOMEM, "no memory for a dataset");
     t->seq_len = o->seq_len;
-    t->vocabulary = o->vocabulary;
+    t->vocab_size = o->vocab_size;
     ls_status status = ls__sources_open(&t->sources, o->paths, o->n_paths);
     if (!status) ls__sources_warn(&t->sources);
     if (!status) status = examine_all(t, o->format);
-    for (size_t i = 0; !status && i < t->sources.count; i++) t->sources.files[i].delay_us = o->read_delay_us;
     if (status) {
         tokens_free(t);
         return status;
@@ -140,7 +140,13 @@ ls_status ls_tokens_open(ls_dataset **out, const ls_tokens_options *o)
     return LS_OK;
 }
 
-uint64_t ls_tokens_count(const ls_dataset *dataset)
+void ls__tokens_set_read_delay(ls_dataset *dataset, int delay_us)
+{
+    tokens *t = dataset->self;
+    for (size_t i = 0; i < t->sources.count; i++) t->sources.files[i].delay_us = delay_us;
+}
+
+uint64_t ls__tokens_count(const ls_dataset *dataset)
 {
     const tokens *t = dataset->self;
     return t->starts[t->sources.count];

@@ -225,8 +225,8 @@ static ls_status merge_pair(trainer *t, uint64_t key, uint32_t merge)
 
 static ls_status learn(trainer *t)
 {
-    uint32_t most = t->o->vocabulary - 1; /* one is for the end of text */
-    int64_t least = t->o->least ? (int64_t)t->o->least : 2;
+    uint32_t most = t->o->vocab_size - 1; /* one is for the end of text */
+    int64_t least = t->o->min_count ? (int64_t)t->o->min_count : 2;
     ls_status status = LS_OK;
     for (uint32_t merge = 1; !status && t->next < most && t->heap_n;) {
         candidate top = heap_pop(t);
@@ -299,16 +299,16 @@ static void trainer_free(trainer *t)
 ls_status ls_bpe_train(const ls_bpe_options *o, uint32_t *learned)
 {
     *learned = 0;
-    if (o->vocabulary < 257 || o->vocabulary > LS__BPE_MAX_TOKENS)
+    if (o->vocab_size < 257 || o->vocab_size > LS__BPE_MAX_TOKENS)
         return ls__fail(LS_EINVAL,
                         "a vocabulary of %u; it takes 257 to %d: 256 bytes, the end of text, and what is learned",
-                        o->vocabulary, LS__BPE_MAX_TOKENS);
+                        o->vocab_size, LS__BPE_MAX_TOKENS);
     trainer t = { .o = o };
     uint32_t byte_ids[256];
     ls_status status = ls__tally_texts(&t.tally, o);
     if (!status && !t.tally.used)
         status = ls__fail(LS_EFORMAT, "%s: byte 0: there is no text to learn from", o->paths[0]);
-    if (!status) status = ls__bpe_open(&t.bpe, o->vocabulary);
+    if (!status) status = ls__bpe_open(&t.bpe, o->vocab_size);
     if (!status) status = add_bytes(&t, byte_ids);
     if (!status) status = make_words(&t, byte_ids);
     if (!status) status = learn(&t);
@@ -321,10 +321,10 @@ ls_status ls_bpe_train(const ls_bpe_options *o, uint32_t *learned)
     if (!status) status = ls__tokenizer_write(t.bpe, &t.added, (int32_t)t.next - 1, o->output, false, false);
     if (!status) {
         *learned = t.next;
-        if (t.next < o->vocabulary)
+        if (t.next < o->vocab_size)
             ls__log(LS_LOG_WARNING, "only %u of %u tokens were learned: no other pair comes at least %zu time%s",
-                    t.next, o->vocabulary, (size_t)(o->least ? o->least : 2),
-                    ls__s((int64_t)(o->least ? o->least : 2)));
+                    t.next, o->vocab_size, (size_t)(o->min_count ? o->min_count : 2),
+                    ls__s((int64_t)(o->min_count ? o->min_count : 2)));
     }
     trainer_free(&t);
     return status;

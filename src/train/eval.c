@@ -72,8 +72,7 @@ static ls_status settle_data(evaluation *e)
     if (o->n_data) {
         *d = (ls_train_options){ .data = o->data,
                                  .n_data = o->n_data,
-                                 .text_format = o->text_format,
-                                 .shard_format = o->shard_format,
+                                 .data_format = o->data_format,
                                  .field = o->field,
                                  .prompt_field = o->prompt_field,
                                  .weight_field = o->weight_field,
@@ -238,8 +237,8 @@ static void close_all(evaluation *e)
 static double bytes_of(const evaluation *e, int32_t token)
 {
     size_t count = 0;
-    if (token == ls_tokenizer_end(e->tokenizer)) return 0;
-    ls_tokenizer_bytes(e->tokenizer, token, &count);
+    if (token == ls_tokenizer_end_token(e->tokenizer)) return 0;
+    ls_tokenizer_token_bytes(e->tokenizer, token, &count);
     return (double)count;
 }
 

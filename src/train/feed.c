@@ -32,22 +32,22 @@ static ls_status open_loaders(ls_train *t)
     ls_loader_options options = { .workers = o->workers == 0  ? LS_WORKERS_AUTO
                                              : o->workers < 0 ? 0
                                                               : o->workers,
-                                  .rows = (size_t)o->rows,
+                                  .batch_size = (size_t)o->rows,
                                   .slots = o->slots,
                                   .rank = t->parallel.rank,
-                                  .ranks = t->parallel.size,
+                                  .world_size = t->parallel.size,
                                   .prefetch = o->prefetch,
                                   .order = o->order,
-                                  .order_ranks = o->torch_ranks,
+                                  .torch_world_size = o->torch_ranks,
                                   .seed = o->seed,
                                   .drop_last = o->last != LS_LAST_KEEP,
                                   .drop_step = o->last == LS_LAST_DROP_STEP };
     ls_status status = ls_loader_open(&t->loader, t->parts.train, &options);
     if (status || !t->val_data) return status;
     /* A few batches stand for all: they are taken from all over the data, always the same ones. */
-    ls_loader_options val = { .rows = (size_t)o->rows, .slots = 1, .seed = o->seed, .epochs = 1 };
+    ls_loader_options val = { .batch_size = (size_t)o->rows, .slots = 1, .seed = o->seed, .epochs = 1 };
     status = ls_loader_open(&t->val_loader, t->val_data, &val);
-    if (!status) t->val_start = ls_loader_tell(t->val_loader);
+    if (!status) t->val_start = ls_loader_get_state(t->val_loader);
     return status;
 }
 
@@ -93,7 +93,7 @@ static bool has_file(const char *folder, const char *name)
 ls_status ls__check_tokenizer(const ls_tokenizer *tokenizer, const char *name, const char *model, bool has_own,
                               int vocab)
 {
-    int tokens = (int)ls_tokenizer_vocabulary(tokenizer),
+    int tokens = (int)ls_tokenizer_vocab_size(tokenizer),
         padding = 128; /* vocabularies are rounded up to multiples of it */
     int32_t first;
     if (vocab && tokens > vocab)
@@ -132,7 +132,7 @@ ls_status ls__train_open_tokenizer(ls_train *t, int vocab)
     if (!name) return LS_OK;
     t->tokenizer_name = name;
     if ((status = ls_tokenizer_open(&t->tokenizer, name))) return status;
-    if (o->end_token && (status = ls_tokenizer_set_end(t->tokenizer, o->end_token)))
+    if (o->end_token && (status = ls_tokenizer_set_end_token(t->tokenizer, o->end_token)))
         return ls__fail_within(status, "%s", name);
     if (t->is_text && o->n_data && (status = ls__tokenizer_check_end(t->tokenizer, name))) return status;
     if (!o->n_data && t->tokenizer->bpe)
@@ -241,14 +241,14 @@ static ls__micro_batch micro_batch(const ls_batch *b, const ls_train_options *o)
     int64_t length = o->length;
     const float *weights = NULL;
     if (o->padded) {
-        length = ls__trim_rows((int64_t)b->rows, length, b->longest, b->fields[LS_FIELD_INPUTS],
+        length = ls__trim_rows((int64_t)b->batch_size, length, b->longest, b->fields[LS_FIELD_INPUTS],
                                b->fields[LS_FIELD_TARGETS], b->fields[LS_FIELD_WEIGHTS]);
         weights = b->fields[LS_FIELD_WEIGHTS];
         out.weight = 0;
-        for (int64_t i = 0; i < (int64_t)b->rows * length; i++) out.weight += (double)weights[i];
+        for (int64_t i = 0; i < (int64_t)b->batch_size * length; i++) out.weight += (double)weights[i];
     }
     if (out.weight > 0)
-        out.model = (ls_model_batch){ .rows = (int64_t)b->rows,
+        out.model = (ls_model_batch){ .rows = (int64_t)b->batch_size,
                                       .length = length,
                                       .tokens = b->fields[LS_FIELD_INPUTS],
                                       .targets = b->fields[LS_FIELD_TARGETS],

@@ -7,6 +7,7 @@
 #include "base/random.h"
 #include "base/status.h"
 #include "base/text.h"
+#include "data/datasets.h"
 #include "train/source.h"
 
 #define STREAM_HOLD_OUT (UINT64_C(4) << 56)
@@ -149,7 +150,7 @@ static ls_status open_documents(ls__parts *p, const ls_train_options *o, const l
     ls_status status = ls__source_open(&p->data, o->data, o->n_data, tokenizer, o, &choice);
     choice.held_out = true;
     if (!status) status = ls__source_open(&p->val, o->data, o->n_data, tokenizer, o, &choice);
-    if (!status) p->val_documents = ls_text_documents(p->val);
+    if (!status) p->val_documents = ls__text_documents(p->val);
     if (!status && p->val_documents < FEW_DOCUMENTS) status = LS_EINVAL;
     if (status) ls__parts_free(p);
     return status;

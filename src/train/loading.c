@@ -14,7 +14,7 @@ static const double worth_telling = 0.05;                  /* of the run's time 
 ls_status ls_train_loading_get(ls_train *t, ls_train_loading *out)
 {
     const ls__loading *l = &t->loading;
-    ls_loader_stats now = ls_loader_stats_get(t->loader);
+    ls_loader_stats now = ls_loader_get_stats(t->loader);
     double batches = now.batches > l->before.batches ? (double)(now.batches - l->before.batches) : 1;
     ls_train_loading own = { .wait_ms = l->wait_ms,
                              .total_ms = l->total_ms,
@@ -54,7 +54,7 @@ ls_status ls__train_note_loading(ls_train *t, const ls_train_metrics *m)
     l->steps++;
     if (l->steps == WARM_UP && m->steps - m->step >= WARM_UP) {
         l->wait_ms = l->total_ms = 0;
-        l->before = ls_loader_stats_get(t->loader);
+        l->before = ls_loader_get_stats(t->loader);
     }
     bool look = l->steps == FIRST_LOOK || l->steps % LOOK_EVERY == 0;
     if (!look || l->told || t->parallel.size == 1) return LS_OK;

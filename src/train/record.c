@@ -51,7 +51,7 @@ static void set_metadata(ls_train *t)
 {
     const ls_train_options *o = &t->options;
     ls_record *r = ls_world_record(t->parallel.world);
-    ls_loader_stats loader = ls_loader_stats_get(t->loader);
+    ls_loader_stats loader = ls_loader_get_stats(t->loader);
     double tokens = (double)o->rows * (double)o->length * (double)o->slots;
     /* on this rank's threads while the others do the same: the yardstick for its share of the peak */
     ls_record_metadata(r, LS_METADATA_PEAK, ls__gemm_peak(512, 3, o->threads));
@@ -134,7 +134,7 @@ void ls__train_leave(ls_train *t, ls_phase phase)
 
 void ls__train_note_batch(ls_train *t)
 {
-    ls_loader_stats s = ls_loader_stats_get(t->loader);
+    ls_loader_stats s = ls_loader_get_stats(t->loader);
     int64_t load = s.load_ns - t->loader_before.load_ns, wait = s.wait_ns - t->loader_before.wait_ns;
     int64_t now = ls_now();
     /* One that came at once is as good as one that was there. */

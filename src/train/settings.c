@@ -19,8 +19,6 @@ static const char *const updates[] = { "sharded", "replicated", NULL };
 static const char *const sums[] = { "canonical", "fast", NULL };
 static const char *const wires[] = { "float32", "bfloat16", NULL };
 static const char *const orders[] = { "shuffled", "sequential", "torch", "balanced", NULL };
-/* As ls_text_format, and behind it ls_shard_format from 1 on. */
-static const char *const inputs[] = { "auto", "plain", "lines", "jsonl", "llmc16", "llmc32", "u16", "u32", NULL };
 static const char *const on_bad[] = { "stop", "skip", NULL };
 static const char *const lasts[] = { "default", "drop", "keep", "drop-step", NULL };
 static const char *const schedules[] = { "constant", "linear", "cosine", NULL };
@@ -34,7 +32,7 @@ const ls__setting ls__settings[LS__SETTINGS] = {
     { "val-fraction", LS__SET_DOUBLE, LS__SET_FIXED, AT(val_fraction), NULL },
     { "tokenizer", LS__SET_PATH, 0, AT(tokenizer), NULL },
     { "end-token", LS__SET_TEXT, LS__SET_FIXED, AT(end_token), NULL },
-    { "data-format", LS__SET_INPUT, LS__SET_FIXED, AT(text_format), inputs },
+    { "data-format", LS__SET_FORMAT, LS__SET_FIXED, AT(data_format), NULL },
     { "on-bad", LS__SET_PAIR, LS__SET_FIXED, AT(skip_bad), on_bad },
     { "field", LS__SET_TEXT, LS__SET_FIXED, AT(field), default_field },
     { "pad", LS__SET_FLAG, LS__SET_FIXED, AT(padded), NULL },
@@ -132,9 +130,7 @@ static double value_of(const ls_train_options *o, const ls__setting *s)
     case LS__SET_FLAG:
     case LS__SET_PAIR: x = *(const bool *)p; break;
     case LS__SET_CHOICE: x = *(const int *)p; break;
-    case LS__SET_INPUT:
-        x = o->shard_format ? LS_TEXT_FORMAT_COUNT - 1 + (int)o->shard_format : (int)o->text_format;
-        break;
+    case LS__SET_FORMAT: x = *(const ls_data_format *)p; break;
     default: break;
     }
     return x;
@@ -241,8 +237,8 @@ static json_t *setting_json(const ls_train_options *o, const ls__setting *s)
     }
     case LS__SET_FLAG: return json_boolean(x != 0);
     case LS__SET_PAIR:
-    case LS__SET_CHOICE:
-    case LS__SET_INPUT: return json_string(s->words[(int)x]);
+    case LS__SET_CHOICE: return json_string(s->words[(int)x]);
+    case LS__SET_FORMAT: return json_string(ls_data_format_name(*(const ls_data_format *)p));
     case LS__SET_TEXT:
     case LS__SET_PATH: return ls__settings_name(text_of(o, s));
     case LS__SET_PATHS: {

@@ -20,7 +20,7 @@ typedef enum ls__setting_kind {
     LS__SET_FLAG,      /* bool */
     LS__SET_PAIR,      /* bool, one of two words */
     LS__SET_CHOICE,    /* enum, by its word */
-    LS__SET_INPUT,     /* text_format and shard_format, by one word */
+    LS__SET_FORMAT,    /* ls_data_format, by its name */
     LS__SET_TEXT,      /* const char *, or NULL */
     LS__SET_PATH,      /* the same, relative to the folder of the start */
     LS__SET_PATHS,     /* const char *const *, and a size_t behind it */

@@ -169,13 +169,9 @@ static ls_status read_setting(saved *v, const ls__setting *s, const json_t *valu
         *(bool *)to = word;
         return status;
     case LS__SET_CHOICE: return read_word(v, s, value, to);
-    case LS__SET_INPUT:
-        status = read_word(v, s, value, &word);
-        if (word < LS_TEXT_FORMAT_COUNT)
-            v->public.options.text_format = (ls_text_format)word;
-        else
-            v->public.options.shard_format = (ls_shard_format)(word - LS_TEXT_FORMAT_COUNT + 1);
-        return status;
+    case LS__SET_FORMAT:
+        if (!json_is_string(value) || ls_data_format_parse(json_string_value(value), to)) return bad_value(v, s->name);
+        return LS_OK;
     case LS__SET_TEXT: return read_text(v, s->name, value, to);
     case LS__SET_PATH: return read_path(v, s->name, value, to);
     case LS__SET_PATHS: return read_list(v, s, value);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/status.h"
+#include "data/datasets.h"
 #include "data/recognise.h"
 #include "train/corpus.h"
 
@@ -13,8 +14,8 @@ enum { BUILT_IN_BYTES = 512 << 10 };
 
 ls_status ls__source_is_text(const char *const *paths, size_t n_paths, const ls_train_options *o, bool *text)
 {
-    *text = !o->shard_format;
-    if (!n_paths || o->shard_format || o->text_format) return LS_OK;
+    *text = !o->data_format || ls_data_format_is_text(o->data_format);
+    if (!n_paths || o->data_format) return LS_OK;
     return ls__sources_are_text(paths, n_paths, text);
 }
 
@@ -64,12 +65,10 @@ static ls_status check_kind(const char *const *paths, size_t n_paths, bool text,
 {
     const char *what = n_paths ? paths[0] : "the built-in corpus";
     bool json = o->field || o->prompt_field || o->weight_field;
-    if (o->shard_format && o->text_format)
-        return ls__fail(LS_EINVAL, "%s: asked for as text and as token shards; it can be only one", what);
     if (n_paths && !text && (o->padded || json || o->skip_bad))
         return ls__fail(LS_EINVAL, "%s: token shards have no documents, fields or format of text; padding is for text",
                         what);
-    if (!n_paths && (o->padded || json || o->text_format || o->shard_format || o->skip_bad))
+    if (!n_paths && (o->padded || json || o->data_format || o->skip_bad))
         return ls__fail(LS_EINVAL, "%s is one row of bytes; padding and fields are for text of your own", what);
     if ((o->prompt_field || o->weight_field) && !o->padded)
         return ls__fail(LS_EINVAL, "fields with prompts and weights are for padded documents");
@@ -89,13 +88,13 @@ ls_status ls__source_open(ls_dataset **out, const char *const *paths, size_t n_p
     if (!n_paths) return built_in_open(out, o->length);
     ls_text_options texts = { .paths = paths,
                               .n_paths = n_paths,
-                              .format = o->text_format,
+                              .format = o->data_format,
                               .field = o->field,
                               .prompt_field = o->prompt_field,
                               .weight_field = o->weight_field,
                               .padded = o->padded,
                               .skip_bad = o->skip_bad,
-                              .lengths = o->order == LS_ORDER_BALANCED,
+                              .count_tokens = o->order == LS_ORDER_BALANCED,
                               .hold_out = hold_out ? *hold_out : (ls_hold_out){ 0 },
                               .tokenizer = tokenizer,
                               .seq_len = (size_t)o->length };
@@ -103,8 +102,9 @@ ls_status ls__source_open(ls_dataset **out, const char *const *paths, size_t n_p
     ls_tokens_options shards = { .paths = paths,
                                  .n_paths = n_paths,
                                  .seq_len = (size_t)o->length,
-                                 .format = o->shard_format,
-                                 .vocabulary = (uint32_t)o->model.vocab,
-                                 .read_delay_us = o->read_delay_us };
-    return ls_tokens_open(out, &shards);
+                                 .format = o->data_format,
+                                 .vocab_size = (uint32_t)o->model.vocab };
+    status = ls_tokens_open(out, &shards);
+    if (!status) ls__tokens_set_read_delay(*out, o->read_delay_us);
+    return status;
 }

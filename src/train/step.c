@@ -170,7 +170,7 @@ static ls_status finish_step(ls_train *t, ls_train_metrics *m, double tokens, in
 {
     const ls_train_options *o = &t->options;
     t->step++;
-    t->data_at = ls_loader_tell(t->loader);
+    t->data_at = ls_loader_get_state(t->loader);
     m->step = t->step;
     m->steps = o->steps;
     m->epoch = (double)t->step / (double)t->epoch_steps;

@@ -100,7 +100,7 @@ static ls_status settle_sizes(ls_train *t)
         return ls__fail(LS_EINVAL, "sequences of %d token%s do not fit the model's context of %d", o->length,
                         ls__s(o->length), sizes.context);
     if ((status = ls__train_open_tokenizer(t, sizes.vocab))) return status;
-    if (!sizes.vocab) sizes.vocab = t->tokenizer ? (int)ls_tokenizer_vocabulary(t->tokenizer) : 50257;
+    if (!sizes.vocab) sizes.vocab = t->tokenizer ? (int)ls_tokenizer_vocab_size(t->tokenizer) : 50257;
     if ((status = ls_gpt2_options_check(&sizes))) return status;
     o->model = sizes;
     return LS_OK;
@@ -174,7 +174,7 @@ static ls_status open_own(ls_train *t)
     }
     if ((status = ls_gpt2_open(&t->model, &o->model))) return status;
     t->flops_per_token = count_flops(&o->model, o->length);
-    t->data_at = ls_loader_tell(t->loader);
+    t->data_at = ls_loader_get_state(t->loader);
     t->n_facts = ls__settings_facts(t, t->facts);
     if (o->resume && ls__train_is_first(t) && (status = compare_with_run(t))) return status;
     return ls_tape_open(&t->tape, &(ls_tape_options){ .threads = o->threads });
@@ -234,7 +234,7 @@ static ls_status open_run_dir(ls_train *t)
 /* Documents are separated by the tokenizer's end token; programs that generate stop at the one that config.json names. */
 static void warn_of_other_end(const ls_train *t)
 {
-    int32_t end = t->tokenizer ? ls_tokenizer_end(t->tokenizer) : -1;
+    int32_t end = t->tokenizer ? ls_tokenizer_end_token(t->tokenizer) : -1;
     if (t->options.init && !t->options.resume && ls__train_is_first(t) && end >= 0 && t->model->config &&
         ls__hf_config_has_other_end(t->model->config, end))
         ls__log(LS_LOG_WARNING,
@@ -316,7 +316,7 @@ ls_status ls_train_save(ls_train *t)
     ls_status before = ls__checkpoint_wait(t);
     char message[512] = "";
     if (before) snprintf(message, sizeof message, "%s", ls_error());
-    if (t->tokenizer) ls_model_set_end(t->model, ls_tokenizer_end(t->tokenizer));
+    if (t->tokenizer) ls_model_set_end(t->model, ls_tokenizer_end_token(t->tokenizer));
     if (t->tokenizer) status = ls_tokenizer_save(t->tokenizer, t->run.path);
     if (!status) status = ls_model_save(t->model, t->run.path);
     /* A checkpoint that could not be written is told, but keeps no model from being saved. */

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "data/names.h"
 #include "data/recognise.h"
+#include "data/datasets.h"
 #include "lockstep/data.h"
 
 static char logged[4000];
@@ -65,7 +66,7 @@ static void a_folder_stands_for_its_data(void **state)
     check_names("parts/*train*.bin", "parts/fineweb_train_000001.bin");
 }
 
-static ls_status open_text(ls_dataset **d, const char *path, ls_text_format format)
+static ls_status open_text(ls_dataset **d, const char *path, ls_data_format format)
 {
     static ls_tokenizer *bytes; /* one for all */
     const char *paths[] = { path };
@@ -99,7 +100,7 @@ static void empty_files_are_skipped_with_a_warning(void **state)
     write_text("none.bin", "");
     logged[0] = 0;
     check_ok(ls_tokens_open(&d, &(ls_tokens_options){ .paths = paths, .n_paths = 2, .seq_len = 2 }));
-    assert_int_equal(ls_tokens_count(d), 9);
+    assert_int_equal(ls__tokens_count(d), 9);
     assert_string_equal(logged, "none.bin: is empty and is skipped\n");
     ls_dataset_free(&d);
 }
@@ -154,9 +155,9 @@ static void other_formats_are_refused_by_name(void **state)
         char says[100];
         write_file("other.dat", others[i].bytes, others[i].count);
         snprintf(says, sizeof says, "other.dat: byte 0: is %s", others[i].name);
-        check_fails(open_text(&d, "other.dat", LS_TEXT_AUTO), LS_EFORMAT, says);
-        check_fails(open_text(&d, "other.dat", LS_TEXT_JSONL), LS_EFORMAT, says);
-        check_ok(open_text(&d, "other.dat", LS_TEXT_PLAIN)); /* who asks for bytes gets them */
+        check_fails(open_text(&d, "other.dat", LS_FORMAT_AUTO), LS_EFORMAT, says);
+        check_fails(open_text(&d, "other.dat", LS_FORMAT_JSONL), LS_EFORMAT, says);
+        check_ok(open_text(&d, "other.dat", LS_FORMAT_PLAIN)); /* who asks for bytes gets them */
         ls_dataset_free(&d);
     }
     check_fails((write_text("x.txt", "PAR1"), open_text(&d, "x.txt", 0)), LS_EFORMAT,
@@ -196,7 +197,7 @@ static void json_files_are_lines_or_refused(void **state)
                 "value.json: byte 0: is one JSON value, not an object a line");
     write_text("value.json", "{\n  \"text\": \"abcd\"\n}\n");
     check_fails(open_text(&d, "value.json", 0), LS_EFORMAT, "is one JSON value");
-    check_ok(open_text(&d, "value.json", LS_TEXT_PLAIN));
+    check_ok(open_text(&d, "value.json", LS_FORMAT_PLAIN));
     ls_dataset_free(&d);
 }
 
@@ -205,16 +206,16 @@ static void a_byte_order_mark_is_not_text(void **state)
     (void)state;
     static const struct {
         const char *path, *text;
-        ls_text_format format;
+        ls_data_format format;
     } cases[] = { { "mark.txt",
                     "\xef\xbb\xbf"
                     "abcd",
-                    LS_TEXT_PLAIN },
+                    LS_FORMAT_PLAIN },
                   { "mark.txt",
                     "\xef\xbb\xbf"
                     "abcd\n",
-                    LS_TEXT_LINES },
-                  { "mark.jsonl", "\xef\xbb\xbf{\"text\": \"abcd\"}\n", LS_TEXT_JSONL } };
+                    LS_FORMAT_LINES },
+                  { "mark.jsonl", "\xef\xbb\xbf{\"text\": \"abcd\"}\n", LS_FORMAT_JSONL } };
     for (size_t i = 0; i < 3; i++) {
         ls_dataset *d;
         void *state_of;
@@ -245,15 +246,15 @@ static void bad_lines_can_be_skipped(void **state)
     ls_dataset *d;
     const char
         *paths[] = { "bad.jsonl" },
-        *says = "5 bad lines were skipped; the first: bad.jsonl: byte 26000 (line 501): no string in the field text\n";
+        *says = "5 bad lines were skipped; the first: bad.jsonl: byte 26000 (line 501): no string in field text\n";
     check_ok(ls_tokenizer_open(&t, "bytes"));
     ls_text_options o = { .paths = paths, .n_paths = 1, .tokenizer = t, .seq_len = 2, .threads = 3 };
     check_fails(ls_text_open(&d, &o), LS_EFORMAT,
-                "bad.jsonl: byte 26000 (line 501): no string in the field text; correct");
+                "bad.jsonl: byte 26000 (line 501): no string in field text; correct");
     o.skip_bad = true;
     for (int kind = 0; kind < 3; kind++) {
         o.padded = kind > 0;
-        o.lengths = kind > 1;
+        o.count_tokens = kind > 1;
         logged[0] = 0;
         check_ok(ls_text_open(&d, &o));
         assert_int_equal(d->count, kind ? 5000 : (10000 - 1) / 2);
@@ -281,7 +282,7 @@ static void bad_lines_can_be_skipped(void **state)
     uint32_t learned;
     logged[0] = 0;
     check_ok(ls_bpe_train(
-        &(ls_bpe_options){ .paths = paths, .n_paths = 1, .vocabulary = 300, .skip_bad = true, .output = "bpe" },
+        &(ls_bpe_options){ .paths = paths, .n_paths = 1, .vocab_size = 300, .skip_bad = true, .output = "bpe" },
         &learned));
     assert_non_null(strstr(logged, says));
     ls_tokenizer_free(&t);

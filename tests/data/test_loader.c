@@ -76,9 +76,9 @@ static void numbers_init(numbers *n, uint64_t count)
 static uint64_t hash_batch(uint64_t hash, const ls_batch *b)
 {
     hash = (hash ^ b->epoch) * 0x9e3779b97f4a7c15 + b->step * 1000 + (uint64_t)b->slot;
-    hash = hash * 31 + b->rows * 10000 + b->tokens * 100 + b->longest;
-    for (size_t i = 0; i < b->rows * WIDTH; i++) hash = hash * 31 + (uint64_t)((int64_t *)b->fields[0])[i];
-    for (size_t r = 0; r < b->rows; r++)
+    hash = hash * 31 + b->batch_size * 10000 + b->tokens * 100 + b->longest;
+    for (size_t i = 0; i < b->batch_size * WIDTH; i++) hash = hash * 31 + (uint64_t)((int64_t *)b->fields[0])[i];
+    for (size_t r = 0; r < b->batch_size; r++)
         if (((int64_t *)b->fields[0])[r * WIDTH] != (int64_t)b->samples[r]) return 0;
     return hash;
 }
@@ -112,19 +112,22 @@ static void same_batches_for_all_workers_prefetch_and_ranks(void **state)
     numbers_init(&n, 250);
     n.delay_us = 30;
     for (int o = 0; o < LS_ORDER_COUNT; o++) {
-        ls_loader_options options = { .rows = 3, .slots = SLOTS, .order = (ls_order)o, .seed = 4, .epochs = EPOCHS };
-        options.order_ranks = o == LS_ORDER_TORCH ? 2 : 0;
+        ls_loader_options options = {
+            .batch_size = 3, .slots = SLOTS, .order = (ls_order)o, .seed = 4, .epochs = EPOCHS
+        };
+        options.torch_world_size = o == LS_ORDER_TORCH ? 2 : 0;
         uint64_t expected[ALL] = { 0 }, got[ALL];
         collect(&n, options, NULL, expected);
         for (int i = 0; i < ALL; i++) assert_int_not_equal(expected[i], 0);
         for (options.workers = LS_WORKERS_AUTO; options.workers <= 8; options.workers++) {
             options.prefetch = 1 + (options.workers * 3 + 8) % 8;
-            for (options.ranks = 1; options.ranks <= 8; options.ranks *= o % 2 ? 8 : 2) {
+            for (options.world_size = 1; options.world_size <= 8; options.world_size *= o % 2 ? 8 : 2) {
                 memset(got, 0, sizeof got);
-                for (options.rank = 0; options.rank < options.ranks; options.rank++) collect(&n, options, NULL, got);
+                for (options.rank = 0; options.rank < options.world_size; options.rank++)
+                    collect(&n, options, NULL, got);
                 if (memcmp(expected, got, sizeof got))
                     fail_msg("order %d, %d workers, prefetch %d, %d ranks: other batches", o, options.workers,
-                             options.prefetch, options.ranks);
+                             options.prefetch, options.world_size);
             }
             options.rank = 0;
         }
@@ -141,20 +144,20 @@ static void same_batches_for_all_of_them_together(void **state)
     numbers n;
     numbers_init(&n, 1500);
     for (int o = 0; o < LS_ORDER_COUNT; o++) {
-        ls_loader_options options = { .rows = 1, .slots = MANY, .order = (ls_order)o, .seed = 4, .epochs = 1 };
-        options.order_ranks = o == LS_ORDER_TORCH ? 3 : 0;
+        ls_loader_options options = { .batch_size = 1, .slots = MANY, .order = (ls_order)o, .seed = 4, .epochs = 1 };
+        options.torch_world_size = o == LS_ORDER_TORCH ? 3 : 0;
         collect(&n, options, NULL, expected);
         int runs = 0;
         for (options.workers = 0; options.workers <= 8; options.workers++)
             for (options.prefetch = 1; options.prefetch <= 8; options.prefetch++)
-                for (options.ranks = 1; options.ranks <= 8; options.ranks++, runs++) {
+                for (options.world_size = 1; options.world_size <= 8; options.world_size++, runs++) {
                     memset(got, 0, sizeof got);
-                    for (options.rank = 0; options.rank < options.ranks; options.rank++)
+                    for (options.rank = 0; options.rank < options.world_size; options.rank++)
                         collect(&n, options, NULL, got);
                     options.rank = 0;
                     if (memcmp(expected, got, sizeof got))
                         fail_msg("order %d, %d workers, prefetch %d, %d ranks: other batches", o, options.workers,
-                                 options.prefetch, options.ranks);
+                                 options.prefetch, options.world_size);
                 }
         print_message("%s: %d runs of %d batches, all the same\n", ls_order_name((ls_order)o), runs, BATCHES);
     }
@@ -166,7 +169,7 @@ static void resuming_is_a_seek(void **state)
     (void)state;
     numbers n;
     numbers_init(&n, 250);
-    ls_loader_options options = { .rows = 3, .slots = SLOTS, .seed = 4, .epochs = EPOCHS };
+    ls_loader_options options = { .batch_size = 3, .slots = SLOTS, .seed = 4, .epochs = EPOCHS };
     uint64_t expected[ALL], got[ALL];
     collect(&n, options, NULL, expected);
     for (uint64_t i = 0; i < 50; i++) {
@@ -179,7 +182,7 @@ static void resuming_is_a_seek(void **state)
         check_ok(ls_loader_open(&l, &n.dataset, &first));
         uint64_t step = r % (STEPS * EPOCHS);
         for (uint64_t k = 0; k < step * SLOTS; k++) check_ok(ls_loader_next(l, &b));
-        ls_loader_state at = ls_loader_tell(l);
+        ls_loader_state at = ls_loader_get_state(l);
         ls_loader_free(&l);
         assert_int_equal(at.epoch * STEPS + at.step, step);
 
@@ -187,8 +190,8 @@ static void resuming_is_a_seek(void **state)
         memset(got + step * SLOTS, 0, sizeof got - step * SLOTS * sizeof *got);
         ls_loader_options second = options;
         second.workers = (int)(r >> 16) % 5;
-        second.ranks = 1 << (r >> 24) % 4;
-        for (second.rank = 0; second.rank < second.ranks; second.rank++) collect(&n, second, &at, got);
+        second.world_size = 1 << (r >> 24) % 4;
+        for (second.rank = 0; second.rank < second.world_size; second.rank++) collect(&n, second, &at, got);
         assert_memory_equal(expected, got, sizeof got);
     }
 }
@@ -199,11 +202,11 @@ static void a_seek_while_workers_run_ahead_loses_nothing(void **state)
     numbers n;
     numbers_init(&n, 1000);
     n.delay_us = 100;
-    ls_loader_options options = { .rows = 1, .workers = 4, .prefetch = 3, .order = LS_ORDER_SEQUENTIAL };
+    ls_loader_options options = { .batch_size = 1, .workers = 4, .prefetch = 3, .order = LS_ORDER_SEQUENTIAL };
     ls_loader *l;
     ls_batch *b;
     check_ok(ls_loader_open(&l, &n.dataset, &options));
-    ls_loader_state at = ls_loader_tell(l);
+    ls_loader_state at = ls_loader_get_state(l);
     for (uint64_t i = 0; i < 100; i++) {
         at.epoch = ls__random_u32(1, 2, i) % 3;
         at.step = ls__random_u32(1, 3, i) % 1000;
@@ -230,7 +233,9 @@ static void an_error_comes_in_its_turn(void **state)
     numbers_init(&n, 100);
     n.bad = 41;
     for (int workers = 0; workers <= 4; workers += 2) {
-        ls_loader_options options = { .rows = 4, .workers = workers, .prefetch = 4, .order = LS_ORDER_SEQUENTIAL };
+        ls_loader_options options = {
+            .batch_size = 4, .workers = workers, .prefetch = 4, .order = LS_ORDER_SEQUENTIAL
+        };
         ls_loader *l;
         ls_batch *b;
         check_ok(ls_loader_open(&l, &n.dataset, &options));
@@ -238,7 +243,7 @@ static void an_error_comes_in_its_turn(void **state)
         for (int again = 0; again < 2; again++)
             check_fails(ls_loader_next(l, &b), LS_EFORMAT,
                         "epoch 0, step 10, slot 0, row 1 (sample 41): numbers.bin: byte 77: sample 41 is bad");
-        ls_loader_state at = ls_loader_tell(l);
+        ls_loader_state at = ls_loader_get_state(l);
         assert_int_equal(at.step, 10);
         at.step++; /* whoever wants to may skip it */
         check_ok(ls_loader_seek(l, &at));
@@ -261,7 +266,7 @@ static void workers_persist_over_epochs_and_have_their_own_state(void **state)
     numbers n;
     numbers_init(&n, 12);
     n.delay_us = 300;
-    ls_loader_options options = { .rows = 2, .workers = 2, .epochs = 40, .worker_init = count_init, .user = &n };
+    ls_loader_options options = { .batch_size = 2, .workers = 2, .epochs = 40, .worker_init = count_init, .user = &n };
     ls_loader *l;
     ls_batch *b;
     int seen[2] = { 0 };
@@ -287,7 +292,7 @@ static void back_pressure_holds_the_workers(void **state)
     (void)state;
     numbers n;
     numbers_init(&n, 1000000);
-    ls_loader_options options = { .rows = 1, .workers = 3, .prefetch = 2 };
+    ls_loader_options options = { .batch_size = 1, .workers = 3, .prefetch = 2 };
     ls_loader *l;
     ls_batch *b;
     check_ok(ls_loader_open(&l, &n.dataset, &options));
@@ -306,7 +311,7 @@ static void a_batch_that_does_not_come_is_a_timeout(void **state)
     numbers_init(&n, 100);
     n.stuck = 3;
     /* Long enough that on a busy machine the first three come in time. */
-    ls_loader_options options = { .rows = 1, .workers = 2, .order = LS_ORDER_SEQUENTIAL, .timeout_ms = 1500 };
+    ls_loader_options options = { .batch_size = 1, .workers = 2, .order = LS_ORDER_SEQUENTIAL, .timeout_ms = 1500 };
     ls_loader *l;
     ls_batch *b;
     check_ok(ls_loader_open(&l, &n.dataset, &options));
@@ -325,7 +330,7 @@ static void memory_does_not_grow(void **state)
     (void)state;
     numbers n;
     numbers_init(&n, 1000);
-    ls_loader_options options = { .rows = 4, .workers = 2 };
+    ls_loader_options options = { .batch_size = 4, .workers = 2 };
     ls_loader *l;
     ls_batch *b;
     check_ok(ls_loader_open(&l, &n.dataset, &options));
@@ -353,17 +358,17 @@ static void auto_starts_workers_and_says_why(void **state)
     numbers n;
     numbers_init(&n, 1000);
     n.delay_us = 2000;
-    ls_loader_options options = { .rows = 1, .workers = LS_WORKERS_AUTO, .max_workers = 4 };
+    ls_loader_options options = { .batch_size = 1, .workers = LS_WORKERS_AUTO, .max_workers = 4 };
     char text[500] = "";
     ls_loader *l;
     ls_batch *b;
     ls_log_set(keep_log, text);
     check_ok(ls_loader_open(&l, &n.dataset, &options));
-    assert_int_equal(ls_loader_stats_get(l).workers, 1);
+    assert_int_equal(ls_loader_get_stats(l).workers, 1);
     int most = 1;
     for (int i = 0; i < 2000 && !*text; i++) {
         check_ok(ls_loader_next(l, &b));
-        int workers = ls_loader_stats_get(l).workers;
+        int workers = ls_loader_get_stats(l).workers;
         if (workers > most) most = workers;
     }
     ls_loader_free(&l);
@@ -378,14 +383,16 @@ static void wrong_options_are_named(void **state)
     numbers n;
     numbers_init(&n, 10);
     ls_loader *l;
-    check_fails(ls_loader_open(&l, &n.dataset, &(ls_loader_options){ .rank = 2, .ranks = 2 }), LS_EINVAL, "no rank 2");
+    check_fails(ls_loader_open(&l, &n.dataset, &(ls_loader_options){ .rank = 2, .world_size = 2 }), LS_EINVAL,
+                "no rank 2");
     assert_null(l);
     check_fails(ls_loader_open(&l, &n.dataset, &(ls_loader_options){ .workers = 1000 }), LS_EINVAL, "1000 workers");
-    check_fails(ls_loader_open(&l, &n.dataset, &(ls_loader_options){ .rows = 11, .drop_last = true }), LS_EINVAL,
+    check_fails(ls_loader_open(&l, &n.dataset, &(ls_loader_options){ .batch_size = 11, .drop_last = true }), LS_EINVAL,
                 "cannot fill one step");
-    check_fails(ls_loader_open(&l, &n.dataset, &(ls_loader_options){ .rows = SIZE_MAX / 8 }), LS_EINVAL,
+    check_fails(ls_loader_open(&l, &n.dataset, &(ls_loader_options){ .batch_size = SIZE_MAX / 8 }), LS_EINVAL,
                 "larger than any");
-    check_fails(ls_loader_open(&l, &n.dataset, &(ls_loader_options){ .slots = 3, .ranks = 2 }), LS_EINVAL, "3 slots");
+    check_fails(ls_loader_open(&l, &n.dataset, &(ls_loader_options){ .slots = 3, .world_size = 2 }), LS_EINVAL,
+                "3 slots");
 }
 
 /* What lay ready when a batch was asked for, and who built it when. */
@@ -397,21 +404,21 @@ static void the_queue_is_counted(void **state)
     ls_batch *b;
     numbers_init(&n, 250);
     int64_t start = ls_now();
-    check_ok(ls_loader_open(&l, &n.dataset, &(ls_loader_options){ .rows = 2, .workers = 2, .prefetch = 3 }));
+    check_ok(ls_loader_open(&l, &n.dataset, &(ls_loader_options){ .batch_size = 2, .workers = 2, .prefetch = 3 }));
     ls_loader_stats s = { 0 };
     for (int i = 0; i < 200 && s.ready < 6; i++) { /* the workers have some time, and more on a busy machine */
         sleep_us(2000);
         check_ok(ls_loader_next(l, &b));
-        s = ls_loader_stats_get(l);
+        s = ls_loader_get_stats(l);
         assert_in_range(s.ready, 0, 6);
         assert_int_equal(s.worker, ((int32_t *)b->fields[1])[0]);
         assert_true(s.built >= start && s.built <= ls_now());
     }
     assert_int_equal(s.ready, 6);
     ls_loader_free(&l);
-    check_ok(ls_loader_open(&l, &n.dataset, &(ls_loader_options){ .rows = 2 }));
+    check_ok(ls_loader_open(&l, &n.dataset, &(ls_loader_options){ .batch_size = 2 }));
     check_ok(ls_loader_next(l, &b));
-    s = ls_loader_stats_get(l);
+    s = ls_loader_get_stats(l);
     assert_int_equal(s.ready, 0);
     assert_int_equal(s.worker, -1);
     ls_loader_free(&l);

@@ -12,7 +12,7 @@ static size_t epoch_of(ls_sampler *s, const ls_sampler_options *o, uint64_t epoc
     size_t n = 0, count;
     for (uint64_t step = 0; step < ls_sampler_steps(s); step++) {
         for (int slot = 0; slot < o->slots; slot++) {
-            check_ok(ls_sampler_get(s, epoch, step, slot, out + n, &count));
+            check_ok(ls_sampler_get_samples(s, epoch, step, slot, out + n, &count));
             n += count;
         }
     }
@@ -25,7 +25,9 @@ static void every_sample_comes_once_an_epoch(void **state)
     const ls_order orders[] = { LS_ORDER_SHUFFLED, LS_ORDER_SEQUENTIAL };
     for (int o = 0; o < 2; o++) {
         for (uint64_t samples = 1; samples < 200; samples += 7) {
-            ls_sampler_options options = { .samples = samples, .order = orders[o], .seed = 3, .rows = 3, .slots = 4 };
+            ls_sampler_options options = {
+                .samples = samples, .order = orders[o], .seed = 3, .batch_size = 3, .slots = 4
+            };
             ls_sampler *s;
             check_ok(ls_sampler_open(&s, &options));
             uint64_t got[256];
@@ -41,7 +43,7 @@ static void every_sample_comes_once_an_epoch(void **state)
 static void a_short_last_step_gives_every_slot_its_part(void **state)
 {
     (void)state;
-    ls_sampler_options options = { .samples = 22, .order = LS_ORDER_SEQUENTIAL, .rows = 3, .slots = 4 };
+    ls_sampler_options options = { .samples = 22, .order = LS_ORDER_SEQUENTIAL, .batch_size = 3, .slots = 4 };
     const size_t parts[4] = { 2, 3, 2, 3 };
     ls_sampler *s;
     uint64_t got[3];
@@ -49,11 +51,11 @@ static void a_short_last_step_gives_every_slot_its_part(void **state)
     check_ok(ls_sampler_open(&s, &options));
     assert_int_equal(ls_sampler_steps(s), 2);
     for (int slot = 0; slot < 4; slot++) {
-        check_ok(ls_sampler_get(s, 0, 1, slot, got, &count));
+        check_ok(ls_sampler_get_samples(s, 0, 1, slot, got, &count));
         assert_int_equal(count, parts[slot]);
     }
-    check_fails(ls_sampler_get(s, 0, 2, 0, got, &count), LS_EINVAL, "step 2, slot 0 does not exist");
-    check_fails(ls_sampler_get(s, 0, 0, 4, got, &count), LS_EINVAL, "slot 4");
+    check_fails(ls_sampler_get_samples(s, 0, 2, 0, got, &count), LS_EINVAL, "step 2, slot 0 does not exist");
+    check_fails(ls_sampler_get_samples(s, 0, 0, 4, got, &count), LS_EINVAL, "slot 4");
     ls_sampler_free(&s);
     options.drop_last = true;
     check_ok(ls_sampler_open(&s, &options));
@@ -67,7 +69,7 @@ static void order_does_not_depend_on_ranks(void **state)
     (void)state;
     uint64_t first[1000], got[1000];
     for (int ranks = 1; ranks <= 8; ranks *= 2) {
-        ls_sampler_options options = { .samples = 1000, .seed = 9, .rows = 5, .slots = 8, .ranks = ranks };
+        ls_sampler_options options = { .samples = 1000, .seed = 9, .batch_size = 5, .slots = 8, .world_size = ranks };
         ls_sampler *s;
         check_ok(ls_sampler_open(&s, &options));
         size_t n = epoch_of(s, &options, 4, ranks == 1 ? first : got);
@@ -82,12 +84,12 @@ static void a_billion_samples_cost_what_a_thousand_do(void **state)
     (void)state;
     size_t bytes[2];
     for (int i = 0; i < 2; i++) {
-        ls_sampler_options options = { .samples = i ? 1000000000 : 1000, .rows = 4, .slots = 2 };
+        ls_sampler_options options = { .samples = i ? 1000000000 : 1000, .batch_size = 4, .slots = 2 };
         ls_sampler *s;
         size_t before = mallinfo2().uordblks, count;
         uint64_t got[4];
         check_ok(ls_sampler_open(&s, &options));
-        check_ok(ls_sampler_get(s, 1000, ls_sampler_steps(s) - 1, 1, got, &count));
+        check_ok(ls_sampler_get_samples(s, 1000, ls_sampler_steps(s) - 1, 1, got, &count));
         assert_int_equal(count, 4);
         bytes[i] = mallinfo2().uordblks - before;
         ls_sampler_free(&s);
@@ -114,8 +116,8 @@ static void torch_order_is_torchs(void **state)
         ls_sampler_options options = { .samples = samples,
                                        .order = LS_ORDER_TORCH,
                                        .seed = seed,
-                                       .rows = rows,
-                                       .ranks = (int)ranks,
+                                       .batch_size = rows,
+                                       .world_size = (int)ranks,
                                        .slots = (int)(ranks * slots_a_rank),
                                        .drop_last = drop,
                                        .no_shuffle = !shuffle };
@@ -124,7 +126,7 @@ static void torch_order_is_torchs(void **state)
         check_ok(ls_sampler_open(&s, &options));
         for (uint64_t step = 0; step < ls_sampler_steps(s); step++) {
             for (size_t slot = rank * slots_a_rank; slot < (rank + 1) * slots_a_rank; slot++) {
-                check_ok(ls_sampler_get(s, epoch, step, (int)slot, got, &count));
+                check_ok(ls_sampler_get_samples(s, epoch, step, (int)slot, got, &count));
                 for (size_t i = 0; i < count; i++) hash = hash * 0x9e3779b97f4a7c15 + got[i] + 1;
             }
         }
@@ -252,7 +254,7 @@ static work work_of_sampler(const ls_sampler_options *o, uint64_t epoch, int ran
         for (int slot = 0; slot < o->slots; slot++) {
             size_t count;
             uint64_t longest = 0;
-            check_ok(ls_sampler_get(s, epoch, step, slot, samples, &count));
+            check_ok(ls_sampler_get_samples(s, epoch, step, slot, samples, &count));
             for (size_t i = 0; i < count; i++)
                 if (length[samples[i]] > longest) longest = length[samples[i]];
             if (slot % (o->slots / ranks) == 0) rank = 0;
@@ -282,7 +284,7 @@ static void balanced_order_has_less_padding_and_waiting_than_length_grouping(voi
                 for (size_t k = 0; k < counts[c]; k++) tokens += (double)length[k];
                 ls_sampler_options o = { .samples = counts[c],
                                          .seed = 5,
-                                         .rows = shapes[i].rows,
+                                         .batch_size = shapes[i].rows,
                                          .slots = shapes[i].slots,
                                          .length = length_of,
                                          .user = lengths[kind] };
@@ -291,14 +293,15 @@ static void balanced_order_has_less_padding_and_waiting_than_length_grouping(voi
                     work ours = work_of_sampler(&o, 2, ranks);
                     o.order = LS_ORDER_SHUFFLED;
                     work plain = work_of_sampler(&o, 2, ranks);
-                    work theirs = work_of_hugging_face(counts[c], o.rows, ranks, (size_t)(o.slots / ranks), length);
+                    work theirs =
+                        work_of_hugging_face(counts[c], o.batch_size, ranks, (size_t)(o.slots / ranks), length);
                     print_message("%s, %zu samples, %zu x %d on %d ranks: padded %.3f (length-grouped %.3f, shuffled "
                                   "%.3f), critical path %.3f (%.3f, %.3f)\n",
-                                  kind ? "bimodal" : "log-normal", counts[c], o.rows, o.slots, ranks,
+                                  kind ? "bimodal" : "log-normal", counts[c], o.batch_size, o.slots, ranks,
                                   ours.padded / tokens, theirs.padded / tokens, plain.padded / tokens,
                                   ours.critical / tokens * ranks, theirs.critical / tokens * ranks,
                                   plain.critical / tokens * ranks);
-                    if (o.rows > 1 ? ours.padded >= theirs.padded : ours.padded != tokens)
+                    if (o.batch_size > 1 ? ours.padded >= theirs.padded : ours.padded != tokens)
                         fail_msg("padded work %.0f, length-grouped %.0f", ours.padded, theirs.padded);
                     if (ours.critical >= theirs.critical)
                         fail_msg("critical path %.0f, length-grouped %.0f", ours.critical, theirs.critical);
@@ -315,7 +318,7 @@ static void balanced_order_is_random(void **state)
     (void)state;
     enum { N = 8000, ROWS = 8 };
     ls_sampler_options o = {
-        .samples = N, .seed = 3, .rows = ROWS, .slots = 1, .order = LS_ORDER_BALANCED, .length = length_of
+        .samples = N, .seed = 3, .batch_size = ROWS, .slots = 1, .order = LS_ORDER_BALANCED, .length = length_of
     };
     ls_sampler *s;
     static uint64_t batch_of[2][N];
@@ -325,7 +328,7 @@ static void balanced_order_is_random(void **state)
         for (uint64_t epoch = 0; epoch < 2; epoch++) {
             uint64_t samples[ROWS];
             size_t count;
-            check_ok(ls_sampler_get(s, epoch, step, 0, samples, &count));
+            check_ok(ls_sampler_get_samples(s, epoch, step, 0, samples, &count));
             for (size_t i = 0; i < count; i++) batch_of[epoch][samples[i]] = step;
             if (!epoch) mean += first[step] = log((double)length_of(NULL, samples[0])) / steps;
         }
@@ -355,7 +358,7 @@ static void balanced_order_deals_every_sample_once(void **state)
     static uint8_t seen[SAMPLES];
     for (uint64_t samples = 1; samples <= SAMPLES; samples = samples < 60 ? samples + 1 : samples * 7) {
         ls_sampler_options options = {
-            .samples = samples, .seed = 5, .rows = 3, .slots = 4, .order = LS_ORDER_BALANCED, .length = length_of
+            .samples = samples, .seed = 5, .batch_size = 3, .slots = 4, .order = LS_ORDER_BALANCED, .length = length_of
         };
         ls_sampler *s;
         check_ok(ls_sampler_open(&s, &options));
@@ -375,7 +378,7 @@ static void *read_backwards(void *arg)
     size_t count, hash = 0;
     for (uint64_t step = ls_sampler_steps(s); step--;)
         for (int slot = 2; slot--;) {
-            if (ls_sampler_get(s, 1, step, slot, samples, &count)) return NULL;
+            if (ls_sampler_get_samples(s, 1, step, slot, samples, &count)) return NULL;
             for (size_t i = count; i--;) hash = hash * 31 + samples[i];
         }
     return (void *)hash;
@@ -388,9 +391,9 @@ static void threads_share_a_sampler(void **state)
     for (int o = 0; o < 2; o++) {
         ls_sampler_options options = { .samples = SHARED_SAMPLES,
                                        .order = orders[o],
-                                       .rows = SHARED_ROWS,
+                                       .batch_size = SHARED_ROWS,
                                        .slots = 2,
-                                       .ranks = 2,
+                                       .world_size = 2,
                                        .length = length_of };
         ls_sampler *s;
         check_ok(ls_sampler_open(&s, &options));
@@ -413,14 +416,14 @@ static void torch_order_can_leave_out_the_short_batch(void **state)
     uint64_t got[2][16];
     for (int step_too = 0; step_too < 2; step_too++) {
         ls_sampler_options o = {
-            .samples = 23, .order = LS_ORDER_TORCH, .rows = 4, .ranks = 2, .seed = 7, .drop_last = true
+            .samples = 23, .order = LS_ORDER_TORCH, .batch_size = 4, .world_size = 2, .seed = 7, .drop_last = true
         };
         ls_sampler *s;
         size_t n = 0, count;
         o.drop_step = step_too;
         check_ok(ls_sampler_open(&s, &o));
         for (uint64_t step = 0; step < ls_sampler_steps(s); step++, n += count)
-            check_ok(ls_sampler_get(s, 1, step, 1, got[step_too] + n, &count));
+            check_ok(ls_sampler_get_samples(s, 1, step, 1, got[step_too] + n, &count));
         assert_int_equal(n, step_too ? 8 : 11);
         ls_sampler_free(&s);
     }
@@ -434,7 +437,7 @@ static void wrong_options_are_named(void **state)
     ls_order order;
     check_fails(ls_sampler_open(&s, &(ls_sampler_options){ 0 }), LS_EINVAL, "no samples");
     assert_null(s);
-    check_fails(ls_sampler_open(&s, &(ls_sampler_options){ .samples = 9, .slots = 6, .ranks = 4 }), LS_EINVAL,
+    check_fails(ls_sampler_open(&s, &(ls_sampler_options){ .samples = 9, .slots = 6, .world_size = 4 }), LS_EINVAL,
                 "6 slots cannot be dealt to 4 ranks");
     check_fails(ls_sampler_open(&s, &(ls_sampler_options){ .samples = 9, .order = LS_ORDER_BALANCED }), LS_EINVAL,
                 "needs the lengths");

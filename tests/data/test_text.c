@@ -1,6 +1,7 @@
 /* Text as data: packed and padded, tokenized by workers or beforehand, always the same tokens. */
 #include "folder.h"
 #include "base/random.h"
+#include "data/datasets.h"
 #include "lockstep/data.h"
 
 enum { T = 50 };
@@ -83,7 +84,7 @@ static void learn(const char *output)
     const char *paths[] = { "corpus.txt" };
     uint32_t learned;
     check_ok(
-        ls_bpe_train(&(ls_bpe_options){ .paths = paths, .n_paths = 1, .vocabulary = 300, .output = output }, &learned));
+        ls_bpe_train(&(ls_bpe_options){ .paths = paths, .n_paths = 1, .vocab_size = 300, .output = output }, &learned));
 }
 
 static void packed_text_is_what_the_shards_hold(void **state)
@@ -101,9 +102,9 @@ static void packed_text_is_what_the_shards_hold(void **state)
         int32_t *expected = shard_tokens(t, files[k % 2], 2, 0, &n);
         check_ok(open_text(&d, t, files[k % 2], T, false));
         assert_int_equal(d->count, (n - 1) / T);
-        check_ok(ls_loader_open(&l, d, &(ls_loader_options){ .rows = 4, .workers = 3, .epochs = 1 }));
+        check_ok(ls_loader_open(&l, d, &(ls_loader_options){ .batch_size = 4, .workers = 3, .epochs = 1 }));
         while (ls_loader_next(l, &b) == LS_OK) {
-            for (size_t r = 0; r < b->rows; r++) {
+            for (size_t r = 0; r < b->batch_size; r++) {
                 assert_memory_equal((int32_t *)b->fields[0] + r * T, expected + b->samples[r] * T, T * 4);
                 assert_memory_equal((int32_t *)b->fields[1] + r * T, expected + b->samples[r] * T + 1, T * 4);
             }
@@ -183,7 +184,7 @@ static void lengths_are_counted_if_asked_for(void **state)
     check_ok(ls_tokenizer_open(&t, "bytes"));
     for (int threads = 1; threads <= 3; threads += 2) {
         ls_text_options o = { .paths = paths, .n_paths = 1, .tokenizer = t, .seq_len = 16, .threads = threads };
-        o.padded = o.lengths = true;
+        o.padded = o.count_tokens = true;
         o.prompt_field = "ask";
         check_ok(ls_text_open(&d, &o));
         assert_int_equal(d->count, 3000);
@@ -204,7 +205,7 @@ static void lengths_are_counted_if_asked_for(void **state)
     write_text("broken.jsonl", "{\"text\": \"a\"}\nnothing\n");
     paths[0] = "broken.jsonl";
     ls_text_options o = {
-        .paths = paths, .n_paths = 1, .tokenizer = t, .seq_len = 16, .padded = true, .lengths = true
+        .paths = paths, .n_paths = 1, .tokenizer = t, .seq_len = 16, .padded = true, .count_tokens = true
     };
     check_fails(ls_text_open(&d, &o), LS_EFORMAT, "broken.jsonl: byte 14 (line 2): not a JSON object");
     ls_tokenizer_free(&t);
@@ -226,7 +227,7 @@ static void shards_are_not_taken_for_text(void **state)
     check_fails(open_text(&d, t, "shard.dat", 4, false), LS_EFORMAT, says);
     check_fails(ls_tokenize(&(ls_tokenize_options){ .paths = paths, .n_paths = 1, .tokenizer = t, .output = "no" }, &r),
                 LS_EFORMAT, says);
-    check_fails(ls_bpe_train(&(ls_bpe_options){ .paths = paths, .n_paths = 1, .vocabulary = 300, .output = "no" },
+    check_fails(ls_bpe_train(&(ls_bpe_options){ .paths = paths, .n_paths = 1, .vocab_size = 300, .output = "no" },
                              &learned),
                 LS_EFORMAT, says);
     ls_tokenizer_free(&t);
@@ -244,8 +245,8 @@ static void broken_lines_are_named_with_byte_and_line(void **state)
         { "{\"text\": \"a\"}\n{\"text\": \"b\"\n",
           "bad.jsonl: byte 26 (line 2): not a JSON object: it ends too early" },
         { "{\"text\": \"a\"}\n\n[1]\n", "bad.jsonl: byte 15 (line 3): not a JSON object" },
-        { "{\"txt\": \"a\"}\n", "bad.jsonl: byte 0 (line 1): no string in the field text" },
-        { "{\"text\": 7}\n", "no string in the field text; correct the line, or leave such lines out" },
+        { "{\"txt\": \"a\"}\n", "bad.jsonl: byte 0 (line 1): no string in field text" },
+        { "{\"text\": 7}\n", "no string in field text; correct the line, or leave such lines out" },
         { "{\"text\": \"a\", \"text\": \"b\"}\n",
           "byte 21 (line 1): not a JSON object: a field that is needed comes twice" },
         { "{\"text\": \"\xff\"}\n", "byte 10 (line 1): not a JSON object: a string that is not UTF-8" },
@@ -319,7 +320,7 @@ static void mark_documents(const ls_hold_out *h, bool padded, int threads, const
     uint8_t mask[200];
     check_ok(ls_text_open(&d, &(ls_text_options){ .paths = paths,
                                                   .n_paths = 1,
-                                                  .format = LS_TEXT_LINES,
+                                                  .format = LS_FORMAT_LINES,
                                                   .tokenizer = t,
                                                   .seq_len = padded ? 200 : 100,
                                                   .padded = padded,
@@ -342,8 +343,8 @@ static void mark_documents(const ls_hold_out *h, bool padded, int threads, const
         count++;
     }
     /* Packed, what does not fill a sequence at the end is not used. */
-    if (padded) assert_int_equal(count, ls_text_documents(d));
-    if (!padded) assert_in_range(count, ls_text_documents(d) - 4, ls_text_documents(d));
+    if (padded) assert_int_equal(count, ls__text_documents(d));
+    if (!padded) assert_in_range(count, ls__text_documents(d) - 4, ls__text_documents(d));
     free(text);
     d->worker_free(d->self, state);
     ls_dataset_free(&d);

@@ -33,8 +33,8 @@ static void bytes_are_tokens(void **state)
     int32_t tokens[16];
     size_t count;
     check_ok(ls_tokenizer_open(&t, "bytes"));
-    assert_int_equal(ls_tokenizer_vocabulary(t), 257);
-    assert_int_equal(ls_tokenizer_end(t), 256);
+    assert_int_equal(ls_tokenizer_vocab_size(t), 257);
+    assert_int_equal(ls_tokenizer_end_token(t), 256);
     encode(t, "\xff\0a", 3, tokens, &count);
     assert_int_equal(count, 3);
     assert_int_equal(tokens[0], 255);
@@ -59,7 +59,7 @@ static void the_textbook_example_is_learned(void **state)
     const char *paths[] = { "hugs.txt" };
     uint32_t learned;
     check_ok(
-        ls_bpe_train(&(ls_bpe_options){ .paths = paths, .n_paths = 1, .vocabulary = 260, .output = "hugs" }, &learned));
+        ls_bpe_train(&(ls_bpe_options){ .paths = paths, .n_paths = 1, .vocab_size = 260, .output = "hugs" }, &learned));
     assert_int_equal(learned, 260);
     FILE *merges = fopen("hugs/merges.txt", "r");
     char lines[4][30];
@@ -76,7 +76,7 @@ static void the_textbook_example_is_learned(void **state)
     assert_int_equal(count, 5);
     assert_int_equal(tokens[0], 258);
     assert_int_equal(tokens[4], 257);
-    assert_int_equal(ls_tokenizer_end(t), 259);
+    assert_int_equal(ls_tokenizer_end_token(t), 259);
     ls_tokenizer_free(&t);
 }
 
@@ -87,7 +87,7 @@ static void learn_from_sources(const char *output, int threads)
     snprintf(pattern, sizeof pattern, "%s/src/data/*.c", getenv("LOCKSTEP_SOURCE"));
     const char *paths[] = { pattern };
     uint32_t learned;
-    ls_bpe_options o = { .paths = paths, .n_paths = 1, .vocabulary = 1000, .output = output, .threads = threads };
+    ls_bpe_options o = { .paths = paths, .n_paths = 1, .vocab_size = 1000, .output = output, .threads = threads };
     check_ok(ls_bpe_train(&o, &learned));
     assert_int_equal(learned, 1000);
 }
@@ -114,8 +114,8 @@ static void all_kinds_of_files_are_the_same_tokenizer(void **state)
     for (int i = 0; i < 4; i++) {
         ls_tokenizer *t;
         check_ok(ls_tokenizer_open(&t, names[i]));
-        assert_int_equal(ls_tokenizer_vocabulary(t), 1000);
-        assert_int_equal(ls_tokenizer_end(t), 999);
+        assert_int_equal(ls_tokenizer_vocab_size(t), 1000);
+        assert_int_equal(ls_tokenizer_end_token(t), 999);
         encode(t, text, sizeof text - 1, i ? got : expected, i ? &count : &n);
         if (i) assert_int_equal(count, n);
         if (i) assert_memory_equal(got, expected, n * sizeof *got);
@@ -259,7 +259,7 @@ static void chunks_do_not_cut_added_tokens(void **state)
     ls_tokenize_result result;
     check_ok(ls_tokenize(
         &(ls_tokenize_options){
-            .paths = paths, .n_paths = 1, .tokenizer = t, .output = "cut", .shard_format = LS_SHARD_U32 },
+            .paths = paths, .n_paths = 1, .tokenizer = t, .output = "cut", .shard_format = LS_FORMAT_U32 },
         &result));
     assert_int_equal(result.tokens, count + 1);
     int32_t *got = malloc((count + 1) * sizeof *got);
@@ -267,7 +267,7 @@ static void chunks_do_not_cut_added_tokens(void **state)
     assert_int_equal(fread(got, sizeof *got, count + 1, f), count + 1);
     fclose(f);
     assert_memory_equal(got, whole, count * sizeof *got);
-    assert_int_equal(got[count], ls_tokenizer_end(t));
+    assert_int_equal(got[count], ls_tokenizer_end_token(t));
     free(got);
     free(text);
     ls_encoder_free(&e);

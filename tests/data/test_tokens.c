@@ -2,18 +2,25 @@
 #include "folder.h"
 #include <sys/resource.h>
 #include "data/shard.h"
+#include "data/datasets.h"
 #include "lockstep/data.h"
 
-/* A shard whose token i is (first + i) mod 50000. */
-static void write_shard(const char *path, ls_shard_format format, uint32_t first, size_t count)
+static void write_header(ls_data_format format, size_t tokens, uint8_t *header)
 {
-    uint8_t *data = malloc(LS__SHARD_HEADER + 4 * count);
+    const ls__format *f = ls__format_of(format);
+    f->write(f, tokens, header);
+}
+
+/* A shard whose token i is (first + i) mod 50000. */
+static void write_shard(const char *path, ls_data_format format, uint32_t first, size_t count)
+{
+    uint8_t *data = malloc(LS__MAX_HEADER + 4 * count);
     size_t at = 0;
-    if (format == LS_SHARD_LLMC16 || format == LS_SHARD_LLMC32) {
-        ls__shard_header(format, count, data);
-        at = LS__SHARD_HEADER;
+    if (format == LS_FORMAT_LLMC16 || format == LS_FORMAT_LLMC32) {
+        write_header(format, count, data);
+        at = LS__MAX_HEADER;
     }
-    size_t width = format == LS_SHARD_LLMC32 || format == LS_SHARD_U32 ? 4 : 2;
+    size_t width = format == LS_FORMAT_LLMC32 || format == LS_FORMAT_U32 ? 4 : 2;
     for (size_t i = 0; i < count; i++, at += width) {
         uint32_t token = (first + (uint32_t)i) % 50000;
         memcpy(data + at, &token, width);
@@ -22,12 +29,12 @@ static void write_shard(const char *path, ls_shard_format format, uint32_t first
     free(data);
 }
 
-static ls_status open_tokens(ls_dataset **out, const char *path, size_t seq_len, ls_shard_format format, uint32_t vocab)
+static ls_status open_tokens(ls_dataset **out, const char *path, size_t seq_len, ls_data_format format, uint32_t vocab)
 {
     const char *paths[] = { path };
     return ls_tokens_open(
         out, &(ls_tokens_options){
-                 .paths = paths, .n_paths = 1, .seq_len = seq_len, .format = format, .vocabulary = vocab });
+                 .paths = paths, .n_paths = 1, .seq_len = seq_len, .format = format, .vocab_size = vocab });
 }
 
 static ls_status get(const ls_dataset *d, uint64_t sample, int32_t *inputs, int32_t *targets)
@@ -54,12 +61,12 @@ static void check_samples(const ls_dataset *d, size_t seq_len)
 static void all_formats_hold_the_same_tokens(void **state)
 {
     (void)state;
-    for (ls_shard_format f = LS_SHARD_LLMC16; f <= LS_SHARD_U32; f++) {
+    for (ls_data_format f = LS_FORMAT_LLMC16; f <= LS_FORMAT_U32; f++) {
         ls_dataset *d;
         write_shard("a.bin", f, 0, 20000);
-        check_ok(open_tokens(&d, "a.bin", 33, f == LS_SHARD_U32 ? f : LS_SHARD_AUTO, 50000));
+        check_ok(open_tokens(&d, "a.bin", 33, f == LS_FORMAT_U32 ? f : LS_FORMAT_AUTO, 50000));
         assert_int_equal(d->count, 19999 / 33);
-        assert_int_equal(ls_tokens_count(d), 20000);
+        assert_int_equal(ls__tokens_count(d), 20000);
         check_samples(d, 33);
         ls_dataset_free(&d);
         assert_null(d);
@@ -70,9 +77,9 @@ static void long_sequences_are_read_in_pieces(void **state)
 {
     (void)state;
     ls_dataset *d;
-    write_shard("long.bin", LS_SHARD_U16, 0, 60001);
+    write_shard("long.bin", LS_FORMAT_U16, 0, 60001);
     for (size_t seq_len = 4095; seq_len <= 60000; seq_len = seq_len < 4098 ? seq_len + 1 : seq_len * 14) {
-        check_ok(open_tokens(&d, "long.bin", seq_len, LS_SHARD_AUTO, 0));
+        check_ok(open_tokens(&d, "long.bin", seq_len, LS_FORMAT_AUTO, 0));
         check_samples(d, seq_len);
         ls_dataset_free(&d);
     }
@@ -86,7 +93,7 @@ static void many_files_are_one(void **state)
     char name[40];
     for (uint32_t i = 1; i <= 60; i++) {
         snprintf(name, sizeof name, "part-%03u.bin", i);
-        write_shard(name, i % 3 ? i % 3 == 1 ? LS_SHARD_LLMC16 : LS_SHARD_LLMC32 : LS_SHARD_U16, first, i);
+        write_shard(name, i % 3 ? i % 3 == 1 ? LS_FORMAT_LLMC16 : LS_FORMAT_LLMC32 : LS_FORMAT_U16, first, i);
         first += i;
     }
     ls_dataset *d;
@@ -120,7 +127,7 @@ static void more_files_than_descriptors(void **state)
     check_ok(get(d, d->count - 1, x, y)); /* nothing is lost */
 
     /* A file that was replaced meanwhile is not mixed in. */
-    write_shard("other.bin", LS_SHARD_U16, 0, 60);
+    write_shard("other.bin", LS_FORMAT_U16, 0, 60);
     assert_int_equal(rename("other.bin", "part-060.bin"), 0);
     check_fails(get(d, d->count - 1, x, y), LS_EIO, "part-060.bin: is another file now");
     ls_dataset_free(&d);
@@ -131,34 +138,34 @@ static void broken_files_are_named_with_the_byte(void **state)
 {
     (void)state;
     ls_dataset *d;
-    uint8_t header[LS__SHARD_HEADER + 10];
+    uint8_t header[LS__MAX_HEADER + 10];
     write_text("empty.bin", "");
     check_fails(open_tokens(&d, "empty.bin", 4, 0, 0), LS_EFORMAT, "empty.bin: byte 0: the file is empty");
     assert_null(d);
     write_text("odd.bin", "12345");
     check_fails(open_tokens(&d, "odd.bin", 1, 0, 0), LS_EFORMAT, "odd.bin: byte 4: the file ends inside a token");
-    check_fails(open_tokens(&d, "odd.bin", 1, LS_SHARD_U32, 0), LS_EFORMAT, "odd.bin: byte 4: ");
-    ls__shard_header(LS_SHARD_LLMC16, 6, header);
-    write_file("lies.bin", header, LS__SHARD_HEADER + 10);
-    check_fails(open_tokens(&d, "lies.bin", 1, 0, 0), LS_EFORMAT, "byte 8: the header says 6 tokens, the file holds 5");
-    ls__shard_header(LS_SHARD_LLMC16, 4, header);
-    write_file("lies.bin", header, LS__SHARD_HEADER + 10);
-    check_fails(open_tokens(&d, "lies.bin", 1, 0, 0), LS_EFORMAT, "says 4 tokens, the file holds 5");
+    check_fails(open_tokens(&d, "odd.bin", 1, LS_FORMAT_U32, 0), LS_EFORMAT, "odd.bin: byte 4: ");
+    write_header(LS_FORMAT_LLMC16, 6, header);
+    write_file("lies.bin", header, LS__MAX_HEADER + 10);
+    check_fails(open_tokens(&d, "lies.bin", 1, 0, 0), LS_EFORMAT, "byte 8: the header has 6 tokens, the file 5");
+    write_header(LS_FORMAT_LLMC16, 4, header);
+    write_file("lies.bin", header, LS__MAX_HEADER + 10);
+    check_fails(open_tokens(&d, "lies.bin", 1, 0, 0), LS_EFORMAT, "has 4 tokens, the file 5");
     write_file("short.bin", header, 100);
     check_fails(open_tokens(&d, "short.bin", 1, 0, 0), LS_EFORMAT, "byte 100: the file ends inside the header");
-    write_file("none.bin", header, LS__SHARD_HEADER);
-    check_fails(open_tokens(&d, "none.bin", 1, 0, 0), LS_EFORMAT, "the header says 4 tokens, the file holds 0");
+    write_file("none.bin", header, LS__MAX_HEADER);
+    check_fails(open_tokens(&d, "none.bin", 1, 0, 0), LS_EFORMAT, "the header has 4 tokens, the file 0");
     header[4] = 9;
-    write_file("version.bin", header, LS__SHARD_HEADER + 8);
+    write_file("version.bin", header, LS__MAX_HEADER + 8);
     check_fails(open_tokens(&d, "version.bin", 1, 0, 0), LS_EFORMAT, "byte 4: version 9 of an llm.c shard");
-    check_fails(open_tokens(&d, "odd.bin", 1, LS_SHARD_LLMC16, 0), LS_EFORMAT, "is not the magic number");
+    check_fails(open_tokens(&d, "odd.bin", 1, LS_FORMAT_LLMC16, 0), LS_EFORMAT, "is not the magic number");
 }
 
 static void strange_files_are_refused(void **state)
 {
     (void)state;
     ls_dataset *d;
-    write_shard("good.bin", LS_SHARD_U16, 0, 100);
+    write_shard("good.bin", LS_FORMAT_U16, 0, 100);
     mkdir("folder.bin", 0777);
     mkfifo("fifo.bin", 0666);
     check_fails(open_tokens(&d, "folder.bin", 4, 0, 0), LS_ENOENT, "folder.bin: no data in this folder");
@@ -181,14 +188,14 @@ static void a_token_outside_the_vocabulary_is_found_when_read(void **state)
     (void)state;
     ls_dataset *d;
     int32_t x[10], y[10];
-    write_shard("v.bin", LS_SHARD_LLMC16, 0, 100);
+    write_shard("v.bin", LS_FORMAT_LLMC16, 0, 100);
     check_ok(open_tokens(&d, "v.bin", 10, 0, 57));
     check_ok(get(d, 4, x, y));
     check_fails(get(d, 5, x, y), LS_EFORMAT, "v.bin: byte 1138: token 57 (number 57) is outside the vocabulary of 57");
     ls_dataset_free(&d);
     uint32_t wide[3] = { 1, 0x80000000, 2 };
     write_file("wide.bin", wide, sizeof wide);
-    check_ok(open_tokens(&d, "wide.bin", 2, LS_SHARD_U32, 0));
+    check_ok(open_tokens(&d, "wide.bin", 2, LS_FORMAT_U32, 0));
     check_fails(get(d, 0, x, y), LS_EFORMAT, "wide.bin: byte 4: token 2147483648");
     ls_dataset_free(&d);
 }
@@ -198,7 +205,7 @@ static void a_file_cut_while_it_is_read_is_an_error(void **state)
     (void)state;
     ls_dataset *d;
     int32_t x[10], y[10];
-    write_shard("cut.bin", LS_SHARD_U16, 0, 100);
+    write_shard("cut.bin", LS_FORMAT_U16, 0, 100);
     check_ok(open_tokens(&d, "cut.bin", 10, 0, 0));
     assert_int_equal(truncate("cut.bin", 50), 0);
     check_ok(get(d, 1, x, y));
@@ -218,10 +225,10 @@ static void raw_tokens_are_believed_only_if_they_look_like_it(void **state)
         write_file("wide.bin", tokens, sizeof tokens);
         check_fails(open_tokens(&d, "wide.bin", 4, 0, 0), LS_EFORMAT,
                     "wide.bin: byte 0: looks like tokens of 32 bits, not of 16; say which format it is: u16 or u32");
-        check_ok(open_tokens(&d, "wide.bin", 4, LS_SHARD_U32, 0));
-        assert_int_equal(ls_tokens_count(d), 500);
+        check_ok(open_tokens(&d, "wide.bin", 4, LS_FORMAT_U32, 0));
+        assert_int_equal(ls__tokens_count(d), 500);
         ls_dataset_free(&d);
-        check_ok(open_tokens(&d, "wide.bin", 4, LS_SHARD_U16, 0)); /* asked for */
+        check_ok(open_tokens(&d, "wide.bin", 4, LS_FORMAT_U16, 0)); /* asked for */
         ls_dataset_free(&d);
     }
     int64_t longs[500];
@@ -230,14 +237,15 @@ static void raw_tokens_are_believed_only_if_they_look_like_it(void **state)
     check_fails(open_tokens(&d, "long.bin", 4, 0, 0), LS_EFORMAT, "long.bin: byte 0: looks like numbers of 64 bits");
     write_text("text.bin", text);
     check_fails(open_tokens(&d, "text.bin", 4, 0, 0), LS_EFORMAT, "text.bin: byte 0: looks like text, not tokens");
-    write_shard("tokens.dat", LS_SHARD_U16, 0, 100);
+    write_shard("tokens.dat", LS_FORMAT_U16, 0, 100);
     check_fails(open_tokens(&d, "tokens.dat", 4, 0, 0), LS_EFORMAT, "its name does not end in .bin");
-    check_ok(open_tokens(&d, "tokens.dat", 4, LS_SHARD_U16, 0));
+    check_ok(open_tokens(&d, "tokens.dat", 4, LS_FORMAT_U16, 0));
     ls_dataset_free(&d);
-    write_shard("llmc.dat", LS_SHARD_LLMC16, 0, 100);
+    write_shard("llmc.dat", LS_FORMAT_LLMC16, 0, 100);
     check_ok(open_tokens(&d, "llmc.dat", 4, 0, 0));
     ls_dataset_free(&d);
-    check_fails(open_tokens(&d, "llmc.dat", 4, LS_SHARD_U16, 0), LS_EFORMAT, "begins with the header of format llmc16");
+    check_fails(open_tokens(&d, "llmc.dat", 4, LS_FORMAT_U16, 0), LS_EFORMAT,
+                "begins with the header of format llmc16");
 
     /* Other files of llm.c, and what else may be called .bin. */
     uint32_t evaluation[300] = { 20240522, 1, 4, 10 };

@@ -35,7 +35,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 1) return 0;
     const ls__source file = { .path = (char *)(uintptr_t) "fuzz", .fd = -1, .bytes = size - 1 };
     ls__chunk chunk = { .file = &file,
-                        .format = (ls_text_format)(1 + data[0] % 3),
+                        .format = (ls_data_format)(1 + data[0] % 3),
                         .line = 1,
                         .last = true,
                         .bytes = malloc(size),
