@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 #include "comm/parallel_for.h"
+#include "ddp/reducer.h"
 #include "lockstep/ddp.h"
 #include "lockstep/nn.h"
 
@@ -31,7 +32,8 @@ typedef struct bench {
     ls_tape *tape;
     ls_optimizer *optimizer;
     ls_ddp *ddp;
-    float *own;    /* this rank's gradients, the same memory with the reducer and without */
+    float *own; /* this rank's gradients, the same memory with the reducer and without */
+    const float *reduced;
     double *norms; /* shared */
     int32_t *tokens;
     int64_t step;
@@ -53,7 +55,7 @@ static ls_status open_reducer(bench *b)
     if (!spans) return LS_ENOMEM;
     for (size_t i = 0; i < n; i++)
         spans[i] = (ls_span){ .name = places[n - 1 - i].name, .count = places[n - 1 - i].count };
-    ls_ddp_options o = { .slots = b->size, .keep_sums = true, .fixed_order = true, .to_first = true };
+    ls_ddp_options o = { .slots = b->size, .keep_sums = true, .fixed_order = true, .reduce_to_local_root = true };
     ls_status status = ls_ddp_open(&b->ddp, b->world, spans, n, &o);
     free(spans);
     return status;
@@ -76,7 +78,8 @@ static ls_status open_model(bench *b)
     if ((status = ls_group_share(b->group, ls_norm_blocks(elements) * sizeof(double), &norms))) return status;
     b->norms = norms;
     adamw.memory = state;
-    b->own = ls_ddp_grad(b->ddp, n - 1);
+    b->own = ls_ddp_grad(b->ddp, n - 1); /* the last span lies first */
+    b->reduced = ls_ddp_reduced(b->ddp, n - 1);
     b->tokens = calloc((size_t)ROWS * LENGTH + 1, sizeof *b->tokens);
     if (!b->tokens) return LS_ENOMEM;
     for (int i = 0; i <= ROWS * LENGTH; i++) b->tokens[i] = (int32_t)((unsigned)(i + b->rank) * 2654435761u % VOCAB);
@@ -99,7 +102,7 @@ static void norm_of_sums(void *user, const void *const *data, size_t begin, size
 {
     const bench *b = user;
     (void)data;
-    ls_norm_sums(ls_ddp_sums(b->ddp), begin, end, b->norms, 1);
+    ls_norm_sums(b->reduced, begin, end, b->norms, 1);
 }
 static void update_from(const bench *b, const float *grads, size_t begin, size_t end)
 {
@@ -112,7 +115,7 @@ static void update_of_sums(void *user, const void *const *data, size_t begin, si
 {
     const bench *b = user;
     (void)data;
-    update_from(b, ls_ddp_sums(b->ddp), begin, end);
+    update_from(b, b->reduced, begin, end);
 }
 
 static ls_status shared(bench *b, ls__chunk_fn fn)
@@ -224,7 +227,7 @@ static ls_status measure_small(bench *b, bool foreign, int rounds)
     ls_ddp *ddp;
     void *block = NULL;
     ls_status status = ls_ddp_open(&ddp, b->world, spans, SMALL, &(ls_ddp_options){ .fixed_order = true });
-    size_t elements = status ? 0 : ls_ddp_elements(ddp);
+    size_t elements = status ? 0 : ddp->total;
     if (!status) status = ls_world_alloc(b->world, elements * sizeof(float), &block);
     if (!status) memset(block, 0, elements * sizeof(float));
     for (int round = -2; round < rounds && !status; round++) {

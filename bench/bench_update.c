@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "comm/parallel_for.h"
+#include "ddp/reducer.h"
 #include "ddp/on_sum.h"
 #include "kern/optim.h"
 #include "lockstep/ddp.h"
@@ -75,12 +76,12 @@ static ls_status allocate(ls_world *world, bool shared, size_t elements, state *
 static ls_status step(ls_world *world, ls_ddp *ddp, shared_job *j, bool shared, bool norm_in_sum)
 {
     ls_group *group = ls_world_group(world);
-    size_t elements = ls_ddp_elements(ddp);
+    size_t elements = ddp->total;
     ls_status status = ls_ddp_begin(ddp, LS_DDP_SYNC, 1);
     for (size_t i = 0; i < SPANS && !status; i++) status = ls_ddp_ready(ddp, i);
     if (!status) status = ls_ddp_finish(ddp, NULL);
     if (status) return status;
-    j->sums = ls_ddp_sums(ddp);
+    j->sums = ls_ddp_reduced(ddp, SPANS - 1);
     if (!shared) {
         norm_piece(j, NULL, 0, elements);
         update(j->s, j->sums, 0, elements);
@@ -101,9 +102,10 @@ static ls_status measure(ls_world *world, size_t elements, int rounds)
     for (int i = 0; i < SPANS; i++) spans[i] = (ls_span){ .name = "span", .count = elements / SPANS };
     ls_status status = LS_OK;
     for (int k = 0; k < 3 && !status; k++)
-        status = ls_ddp_open(&ddp[k], world, spans, SPANS,
-                             &(ls_ddp_options){ .keep_sums = true, .fixed_order = true, .to_first = k > 0 });
-    size_t total = status ? 0 : ls_ddp_elements(ddp[0]);
+        status =
+            ls_ddp_open(&ddp[k], world, spans, SPANS,
+                        &(ls_ddp_options){ .keep_sums = true, .fixed_order = true, .reduce_to_local_root = k > 0 });
+    size_t total = status ? 0 : ddp[0]->total;
     if (!status) status = allocate(world, false, total, &own);
     if (!status) status = allocate(world, true, total, &common);
     size_t squares_bytes = ls_norm_blocks(total) * sizeof(double);

@@ -21,7 +21,7 @@ static const char intro[] =
 static const char *const optimizers[] = { "adamw", "sgd", NULL };
 static const char *const wires[] = { "float32", "bfloat16", NULL };
 static const char *const updates[] = { "sharded", "replicated", NULL };
-static const char *const sums[] = { "canonical", "fast", NULL };
+static const char *const sums[] = { "canonical", "any", NULL };
 static const char *const orders[] = { "shuffled", "sequential", "torch", "balanced", NULL }; /* as ls_order */
 static const char *const on_bad[] = { "stop", "skip", NULL };
 static const char *const lasts[] = { "drop", "keep", "drop-step", NULL }; /* as ls_last, from 1 */
@@ -81,7 +81,7 @@ static int read_rows(train_arguments *a, raw *r, int argc, char **argv)
         { OPTION_HEADING, "Ranks", NULL, NULL, NULL, 0, 0, NULL },
         { OPTION_INT, "-n", &a->ranks, "N", "ranks to start on this machine (1, or those of mpirun)", 1, 512, NULL },
         { OPTION_INT, "--slots", &t->slots, "N", "micro-batches of a step over all ranks (one each)", 1, many, NULL },
-        { OPTION_CHOICE, "--sum-order", &r->sum, "KIND", "canonical, or fast: any slots, other bits (canonical)", 0, 0,
+        { OPTION_CHOICE, "--sum-order", &r->sum, "KIND", "canonical, or any: any slots, other bits (canonical)", 0, 0,
           sums },
         { OPTION_CHOICE, "--update", &r->update, "KIND", "sharded: one copy a machine, or replicated (sharded)", 0, 0,
           updates },
@@ -273,8 +273,8 @@ static void apply_raw(ls_train_options *t, const raw *r)
     if (r->clip >= 0) t->clip = r->clip == 0 ? -1 : r->clip;
     if (r->workers >= -1) t->workers = r->workers < 0 ? 0 : r->workers == 0 ? -1 : r->workers;
     if (r->update >= 0) t->update = (ls_update)r->update;
-    if (r->sum >= 0) t->any_order = r->sum == 1;
-    if (r->wire >= 0) t->bf16 = r->wire == 1;
+    if (r->sum >= 0) t->sum_order = (ls_sum_order)r->sum;
+    if (r->wire >= 0) t->wire = (ls_wire)r->wire;
     if (r->order >= 0) t->order = (ls_order)r->order;
     if (r->input >= 0) t->data_format = format_chosen(FORMATS_ALL, r->input);
     if (r->on_bad >= 0) t->skip_bad = r->on_bad == 1;

@@ -8,8 +8,8 @@
 static const struct {
     const char *library, *program;
 } words[] = {
-    { "any_order", "--sum-order fast" }, { "end_token", "--end-token" },  { "no_record", "--no-record" },
-    { "overwrite", "--overwrite" },      { "skip_bad", "--on-bad skip" },
+    { "sum_order", "--sum-order" }, { "end_token", "--end-token" },  { "no_record", "--no-record" },
+    { "overwrite", "--overwrite" }, { "skip_bad", "--on-bad skip" },
 };
 
 static int is_word(char c)

@@ -99,6 +99,7 @@ static ls_status micro_batch(bench *b, const ddp_row *row, ls_ddp_mode mode, ddp
 static ls_status step(bench *b, const ddp_row *row, ddp_times *t)
 {
     int64_t begin = ls_now(), clock = begin;
+    const ls_place *places;
     ls_status status = LS_OK;
     *t = (ddp_times){ 0 };
     for (int i = 0; i < row->micro_batches && !status; i++) {
@@ -106,7 +107,8 @@ static ls_status step(bench *b, const ddp_row *row, ddp_times *t)
         status = micro_batch(b, row, sync ? LS_DDP_SYNC : LS_DDP_ACCUMULATE, t, &clock);
     }
     if (!status)
-        status = ls_optimizer_update(b->optimizer, ls_model_values(b->model), ls_ddp_sums(b->ddp), 0,
+        status = ls_optimizer_update(b->optimizer, ls_model_values(b->model),
+                                     ls_ddp_reduced(b->ddp, ls_model_places(b->model, &places) - 1), 0,
                                      ls_model_elements(b->model), b->step++, 1e-5f, 1);
     t->update = since(&clock);
     t->total = (double)(clock - begin) / 1e6;

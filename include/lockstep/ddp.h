@@ -1,4 +1,4 @@
-/* lockstep/ddp.h: data parallelism for any training loop. Hand over spans of gradients, say which are ready.
+/* lockstep/ddp.h: data parallelism for any training loop. Pass spans of gradients, report which are ready.
  *
  *     ls_ddp_begin(ddp, more_follow ? LS_DDP_ACCUMULATE : LS_DDP_SYNC, samples_in_this_micro_batch);
  *     for (layer = last; layer >= 0; layer--) {
@@ -7,18 +7,17 @@
  *     }
  *     if (ls_ddp_finish(ddp, &result)) ...       // after LS_DDP_SYNC, gradients hold the global mean
  *
- * Gradients  Each backward writes its own gradient, over whatever was there; adding up micro-batches is done here, in
- *            canonical order, so that bits do not depend on how micro-batches are spread over ranks. Between begin and
- *            finish of LS_DDP_SYNC a span that was said to be ready belongs to lockstep.
- * No sync    Whether gradients are synchronised is decided when they become ready, by the mode given to begin: there is
- *            no wrong place to put it.
- * Mean       The result is the sum over all micro-batches of all ranks, divided by the sum of their weights: exact also
- *            for a short last group, for micro-batches of different sizes, and for ranks that have run out of data.
- * Threads    one at a time. All ranks make the same begin and finish calls; spans may become ready in any order, though
- *            buckets are started in the same order everywhere. Other collectives on the world's group, and other ddps of
+ * Gradients  Each backward overwrites the gradients. lockstep adds up the micro-batches, in canonical order, so that the bits
+ *            do not depend on how micro-batches are spread over ranks. Between begin and finish of LS_DDP_SYNC a span
+ *            that is ready belongs to lockstep.
+ * No sync    Whether gradients are synchronised is decided when they become ready, by the mode given to begin.
+ * Mean       The result is the sum over all micro-batches of all ranks, divided by the sum of their weights. It is exact also
+ *            for a short last step, for micro-batches of different sizes, and for ranks that have run out of data.
+ * Threads    one at a time. All ranks make the same begin and finish calls; spans may become ready in any order, and
+ *            buckets are started in the same order on all ranks. Other collectives on the world's group, and other ddps of
  *            the world, may come in between, if they come at the same place among the ready calls on every rank.
- * Failure    LS_EINVAL and LS_ESTATE harm nothing; any other error aborts the world's group with its message, so that no
- *            rank waits for another in vain, and every later call of the ddp but free returns it again. */
+ * Failure    LS_EINVAL and LS_ESTATE have no effect. Any other error aborts the world's group with its message, so that no
+ *            rank waits for one that failed, and every later call of the ddp except free returns it again. */
 #ifndef LOCKSTEP_DDP_H
 #define LOCKSTEP_DDP_H
 
@@ -34,9 +33,9 @@ typedef struct ls_ddp ls_ddp;
 /* A parameter's gradient. */
 typedef struct ls_span {
     const char *name; /* for messages; copied; NULL: "span 3" */
-    float *grad;      /* the caller's memory: copied to where it is reduced, and back. NULL: ls_ddp_grad() tells where
-                         lockstep put it, and nothing is copied. All spans of a ddp are of one kind */
-    size_t count;     /* elements */
+    float *grad;  /* user-owned memory: copied to where it is reduced, and back. NULL: lockstep allocates it and nothing
+                         is copied; see ls_ddp_grad(). All spans of a ddp are of one kind */
+    size_t count; /* elements */
 } ls_span;
 
 /* Values by name. */
@@ -46,11 +45,11 @@ typedef struct ls_named {
     size_t count;
 } ls_named;
 
-/* What is done with buffers: what a model keeps besides parameters, such as the running statistics of batch norms, which
- * each rank computes from its own part of the batch. */
+/* How buffers are made equal. Buffers are what a model keeps besides parameters, such as the running statistics of batch
+ * norms, which each rank computes from its own part of the batch. */
 typedef enum ls_buffers {
-    LS_BUFFERS_BROADCAST = 0, /* everyone gets rank 0's */
-    LS_BUFFERS_MEAN = 1,      /* everyone gets the mean over the ranks */
+    LS_BUFFERS_BROADCAST = 0, /* all ranks get rank 0's */
+    LS_BUFFERS_MEAN = 1,      /* all ranks get the mean over the ranks */
 } ls_buffers;
 
 typedef enum ls_ddp_mode {
@@ -58,31 +57,81 @@ typedef enum ls_ddp_mode {
     LS_DDP_ACCUMULATE = 1, /* more follow */
 } ls_ddp_mode;
 
-/* Called for each bucket; may change the data, and must not call its ddp. A status other than LS_OK ends the step with it on this rank; the others get
- * LS_EABORTED with the same message. */
-typedef ls_status (*ls_bucket_fn)(void *user, int index, float *data, size_t count);
+/* The order in which gradients are added. */
+typedef enum ls_sum_order {
+    LS_SUM_ORDER_CANONICAL =
+        0,                /* the same bits on any number of ranks; each rank must have a power of two of the slots,
+                                   or be the only rank */
+    LS_SUM_ORDER_ANY = 1, /* any number of slots; the bits then depend on the number of ranks */
+} ls_sum_order;
+
+/* The element type in which gradients are communicated. They are always added in float32. */
+typedef enum ls_wire {
+    LS_WIRE_F32 = 0,
+    LS_WIRE_BF16 = 1, /* half the bytes; the bits then depend on the number of ranks */
+} ls_wire;
+
+/* ---- Communication hooks: replace the all-reduce of a bucket, for example by a compressed one. */
+
+typedef struct ls_bucket_span {
+    size_t span;   /* index, as in ls_ddp_open() */
+    size_t offset; /* in ls_bucket.grads, in elements */
+    size_t count;
+} ls_bucket_span;
+
+/* A bucket, as a hook sees it. It stays the same from step to step, except for `weight` and what lies in `grads`. */
+typedef struct ls_bucket {
+    int index; /* buckets are started in this order, from 0, on all ranks */
+    float
+        *grads; /* [count]: in start() the sum of this rank's micro-batches; after finish() the sum over all ranks. The
+                     padding between spans is zero and must stay zero */
+    size_t count;
+    const ls_bucket_span *spans;
+    size_t n_spans;
+    ls_group *group; /* the world's group, for the hook's collectives */
+    bool is_read;    /* false: this rank's `grads` are not read after finish(); see reduce_to_local_root */
+    double weight;   /* in finish(): of the step, over all ranks; lockstep divides by it afterwards */
+} ls_bucket;
+
+/* Both functions are called on every rank, bucket by bucket in the order of their index, so both may make collective
+ * calls. They must not call their ddp. A status other than LS_OK fails the step with it on this rank: the group is
+ * aborted, works of earlier buckets are waited for, and the other ranks get LS_EABORTED with the same message.
+ *
+ * start   The bucket's gradients are complete; backward is usually still running. Leaves the work to wait for in *work, which
+ *         is NULL before, or waits itself and leaves NULL. A work left there is waited for also if start fails.
+ * finish  In ls_ddp_finish(), when all buckets' works are done. NULL: nothing to do. */
+typedef struct ls_comm_hook {
+    ls_status (*start)(void *user, const ls_bucket *bucket, ls_work **work); /* NULL: the default, by `wire` */
+    ls_status (*finish)(void *user, const ls_bucket *bucket);
+    void *user;
+} ls_comm_hook;
+
+/* For hooks: starts the sum of `buf` over the ranks in canonical order, to where the result is read: to all ranks, or with
+ * reduce_to_local_root on one node to rank 0. With the bucket's own `grads` it is what the default hook does. */
+LS_API LS_MUST_CHECK ls_status ls_bucket_reduce(const ls_bucket *bucket, void *buf, size_t count, ls_dtype type,
+                                                ls_work **work);
 
 typedef struct ls_ddp_options {
-    size_t bucket_bytes;       /* a bucket is closed when it has this much; 0: 4 MiB, on several machines 256 KiB */
+    size_t bucket_bytes;       /* a bucket is closed at this size; 0: 4 MiB, on several nodes 256 KiB */
     size_t first_bucket_bytes; /* the first one, so that communication starts early; 0: 1 MiB, or 256 KiB */
-    int slots;        /* micro-batches of a step over all ranks; a rank must have a power of two of them (or be alone),
-                         else the sum would depend on the number of ranks. 0: not checked */
-    bool any_order;   /* slots that do not divide so are accepted; the bits then depend on the number of ranks */
-    bool bf16;        /* buckets travel as bfloat16, added in float32; the bits then depend on the number of ranks */
-    bool means;       /* gradients handed over are means over their micro-batch, not sums */
-    bool keep_sums;   /* leave the sum undivided: the caller divides by result.weight, say in its update */
+    int slots;                 /* micro-batches of a step over all ranks; 0: not checked */
+    ls_sum_order sum_order;
+    ls_wire wire;
+    bool grads_averaged; /* gradients passed in are means over their micro-batch, not sums */
+    bool keep_sums;      /* do not divide the sum: the caller divides by result.weight, say in its update */
     bool fixed_order; /* keep the order of the spans; default: after the first step, the order in which rank 0's became
-                         ready, which moves gradients that lockstep allocated (result.moved) */
-    bool to_first;    /* the result is written to the machine's first rank only, where all its ranks read it:
-                         ls_ddp_sums(). For one update that they share instead of one each */
-    bool no_overlap;  /* start nothing before finish: to measure what overlap is worth */
-    const ls_named
-        *buffers; /* made the same on all ranks at the end of each LS_DDP_SYNC; lent for the ddp's life; NULL: none */
+                                  ready, which moves gradients that lockstep allocated (result.moved). Hooks, bfloat16 and
+                                  reduce_to_local_root imply it */
+    bool
+        reduce_to_local_root; /* the result is written once per node, to its local root's memory, where all ranks of the node
+                                  read it: ls_ddp_reduced(). For one update that they share instead of one each */
+    bool no_overlap;          /* start nothing before finish: to measure what overlap is worth */
+    const ls_named *buffers; /* made equal on all ranks at the end of each LS_DDP_SYNC; used during the ddp's life;
+                                  NULL: none */
     size_t n_buffers;
     ls_buffers buffer_mode;
-    ls_bucket_fn before; /* when a bucket is full, before it is reduced; NULL: none */
-    ls_bucket_fn after;  /* when it is reduced; with to_first on the machine's first rank only; NULL: none */
-    void *user;          /* for both */
+    ls_comm_hook hook; /* zero: all-reduce in the type of `wire` */
+    void *reserved[2]; /* NULL */
 } ls_ddp_options;
 
 /* Collective. `spans` in the order in which backward is expected to finish them. Names, counts and options must be the
@@ -90,32 +139,27 @@ typedef struct ls_ddp_options {
  * outlive the ddp. */
 LS_API LS_MUST_CHECK ls_status ls_ddp_open(ls_ddp **out, ls_world *world, const ls_span *spans, size_t n_spans,
                                            const ls_ddp_options *options);
-/* Not a collective call. In the middle of a step, when buckets have been started, it aborts the world's group: the others
- * cannot complete the step either. */
+/* Not a collective call. In the middle of a step, when buckets have been started, it aborts the world's group: the other
+ * ranks cannot complete the step either. */
 LS_API void ls_ddp_free(ls_ddp **ddp);
 
-/* Where backward writes span i's gradient. */
+/* Where backward writes span i's gradient. Gradients that lockstep allocated lie in one block, the first span last, each padded
+ * to a multiple of 16 elements: the layout of a model whose parameters lie in the order of forward. */
 LS_API float *ls_ddp_grad(const ls_ddp *ddp, size_t span);
+/* Where span i's reduced gradient is read, after finish of LS_DDP_SYNC: the same place, or with reduce_to_local_root that of
+ * the local root, in the same layout. The local root writes its next gradients there, so all ranks of the node must be done with
+ * it before that one begins again: end the shared update with a barrier or another collective. */
+LS_API const float *ls_ddp_reduced(const ls_ddp *ddp, size_t span);
 
-/* With to_first: the flat block of reduced gradients (means, or with keep_sums the sums), after finish of LS_DDP_SYNC. It is
- * where the machine's first rank writes its next gradients, so all must have done with it before that one begins again: end the
- * shared update with a barrier or another collective. Span i is at ls_ddp_offset(). Without to_first: this rank's own block;
- * NULL if gradients are the caller's memory. */
-LS_API const float *ls_ddp_sums(const ls_ddp *ddp);
-/* Where span i lies in the flat block of ls_ddp_elements() floats, both in elements. Spans are padded to multiples of 16
- * and the first one lies last: the order of a model whose parameters lie in the order of forward. */
-LS_API size_t ls_ddp_offset(const ls_ddp *ddp, size_t span);
-LS_API size_t ls_ddp_elements(const ls_ddp *ddp);
-
-/* `weight`: what the micro-batch counts in the mean, usually its samples or tokens, from 1e-30 to 1e30; 0: it adds nothing,
- * whatever its gradients hold (a rank that has run out of data begins and finishes with 0 and says nothing ready). */
+/* `weight`: of the micro-batch in the mean, usually its samples or tokens, from 1e-30 to 1e30; 0: it adds nothing, whatever
+ * its gradients hold (a rank that has run out of data begins and finishes with 0 and reports nothing ready). */
 LS_API LS_MUST_CHECK ls_status ls_ddp_begin(ls_ddp *ddp, ls_ddp_mode mode, double weight);
 /* Span i's gradient of this micro-batch is complete, and its weights will not be read any more. Once per span. */
 LS_API LS_MUST_CHECK ls_status ls_ddp_ready(ls_ddp *ddp, size_t span);
 
-/* Moves on what is under way, without waiting. Between machines the network has to be driven, and ready() may come too seldom
- * for that: call this every millisecond or so while backward computes, in the same thread. It costs nothing if there is nothing
- * to do; on one machine there never is. An error comes again from the next call. */
+/* Makes progress on what is started, without waiting. Between nodes the network has to be driven, and ready() may be called too
+ * seldom for that: call this every millisecond or so while backward computes, in the same thread. It costs nothing if there is
+ * nothing to do; on one node there never is. An error is returned again by the next call. */
 LS_API LS_MUST_CHECK ls_status ls_ddp_poll(ls_ddp *ddp);
 
 typedef struct ls_ddp_result {
@@ -125,14 +169,14 @@ typedef struct ls_ddp_result {
     int joined;     /* ranks that have run out of data: see ls_ddp_join() */
 } ls_ddp_result;
 
-/* Ends a micro-batch. Spans not said to be ready count as zero. With LS_DDP_SYNC, waits until all gradients are reduced.
+/* Ends a micro-batch. Spans that are not ready count as zero. With LS_DDP_SYNC, waits until all gradients are reduced.
  * `result` may be NULL and is filled after LS_DDP_SYNC. */
 LS_API LS_MUST_CHECK ls_status ls_ddp_finish(ls_ddp *ddp, ls_ddp_result *result);
 
-/* Uneven data: a rank that has none left calls this instead of going on. It takes part in the others' steps with zeros, so
- * that their mean stays exact, until all ranks have called it. After each of those steps gradients hold the mean as usual, and
- * `step` is called so that this rank makes the same update as the others; NULL: nothing is done. A status other than LS_OK
- * ends it with that, and aborts the group: the others count on this rank. Every rank calls it at its end, also when all had the same amount. */
+/* Uneven data: a rank that has none left calls this. It takes part in the remaining steps with zeros, so that their mean
+ * stays exact, until all ranks have called it. After each of those steps gradients hold the mean as usual, and `step` is called
+ * so that this rank makes the same update; NULL: nothing is done. A status other than LS_OK ends it with that, and aborts the
+ * group. Every rank calls it at its end, also when all had the same amount of data. */
 typedef ls_status (*ls_step_fn)(void *user, const ls_ddp_result *result);
 LS_API LS_MUST_CHECK ls_status ls_ddp_join(ls_ddp *ddp, ls_step_fn step, void *user);
 
@@ -144,29 +188,24 @@ typedef struct ls_ddp_stats {
     int64_t steps; /* synchronised */
     int64_t micro_batches;
     int64_t buckets;       /* per step */
-    int64_t bytes;         /* reduced per step */
+    int64_t bytes;         /* of gradients per step, as sent by the default hook */
     int64_t started_early; /* buckets started before finish, over all steps */
     int64_t wait_ns;       /* spent in finish, waiting for buckets, over all steps */
     int64_t unused;        /* spans that were ready on no rank, in the last step */
-    int64_t joined;        /* steps in which this rank had no data any more */
-    int64_t buffer_bytes;  /* of buffers that are made the same, per step */
+    int64_t joined;        /* steps in which this rank had run out of data */
+    int64_t buffer_bytes;  /* of buffers that are made equal, per step */
 } ls_ddp_stats;
 LS_API ls_ddp_stats ls_ddp_get_stats(const ls_ddp *ddp);
 
 /* ---- Parameters at the start. */
 
-/* Collective: everyone gets rank `root`'s values. */
+/* Collective: all ranks get rank `root`'s values. */
 LS_API LS_MUST_CHECK ls_status ls_params_broadcast(ls_world *world, const ls_named *params, size_t n, int root);
 /* Collective: LS_EMISMATCH on all ranks if any value differs anywhere; names the first such parameter and two ranks. */
 LS_API LS_MUST_CHECK ls_status ls_params_verify(ls_world *world, const ls_named *params, size_t n);
 
-/* Collective: makes buffers the same on all ranks, in one message. With ls_ddp_options.buffers that is done at each sync. */
+/* Collective: makes buffers equal on all ranks, in one message. With ls_ddp_options.buffers that is done at each sync. */
 LS_API LS_MUST_CHECK ls_status ls_buffers_sync(ls_world *world, const ls_named *buffers, size_t n, ls_buffers mode);
-
-/* The numbers of ranks that `slots` micro-batches can be spread over in canonical order, as text ("1, 2, 4, 8"). */
-LS_API void ls_slots_ranks(int slots, char *out, size_t bytes);
-/* LS_EINVAL with that list unless `slots` can be spread over `ranks`. */
-LS_API LS_MUST_CHECK ls_status ls_slots_check(int slots, int ranks);
 
 #ifdef __cplusplus
 }

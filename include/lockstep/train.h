@@ -16,6 +16,7 @@
 #include "lockstep/base.h"
 #include "lockstep/comm.h"
 #include "lockstep/data.h"
+#include "lockstep/ddp.h"
 #include "lockstep/nn.h"
 
 #ifdef __cplusplus
@@ -51,9 +52,9 @@ typedef struct ls_train_options {
     ls_world *world;     /* all its ranks open the same training; it must outlive it. NULL: this process alone */
     ls_update update;    /* 0: sharded */
     size_t bucket_bytes; /* gradients that travel together; 0: see ddp.h */
-    bool any_order;      /* slots need not spread over the ranks evenly; the bits then depend on the number of ranks */
-    bool bf16;           /* gradients travel as bfloat16, half the bytes; the bits then depend on the number of ranks */
-    bool no_overlap;     /* gradients travel only after backward: to measure what overlap is worth */
+    ls_sum_order sum_order;
+    ls_wire wire;
+    bool no_overlap; /* gradients travel only after backward: to measure what overlap is worth */
 
     /* ---- Data */
     const char *const *data; /* text or token shards; NULL: a built-in corpus of stories */

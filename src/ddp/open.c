@@ -1,15 +1,16 @@
-/* Opening and freeing a reducer, and what can be asked about it. See ddp.c. */
+/* Opening and freeing a reducer, and its getters. See ddp.c. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/status.h"
 #include "comm/group.h"
 #include "ddp/reducer.h"
+#include "ddp/slots.h"
 #include "ddp/verify.h"
 
-/* On one machine: two ranks' worth of it fits the L3 cache, and bench/ddp finds no difference from 1 to 25 MiB. Over a network the last
- * bucket is what backward cannot hide, so it should be small: at 500 Mbit/s a step takes 0.87 of the time with 256 KiB that it
- * takes with 4 MiB. Parameters that are larger travel alone, so there are never more buckets than parameters. */
+/* On one node two ranks' buckets fit the L3 cache, and bench/ddp finds no difference from 1 to 25 MiB. Over a network backward
+ * cannot hide the last bucket, so it should be small: at 500 Mbit/s a step with 256 KiB takes 0.87 of the time that it takes with
+ * 4 MiB. A larger parameter is a bucket of its own, so there are never more buckets than parameters. */
 enum {
     DEFAULT_BUCKET = 4 << 20,
     DEFAULT_FIRST_BUCKET = 1 << 20,
@@ -23,12 +24,21 @@ ls_status ls__ddp_plan(ls_ddp *d)
     d->n_buckets = ls__plan_buckets(d->counts, d->order, d->n, d->options.first_bucket_bytes, d->options.bucket_bytes,
                                     d->offsets, plans, &d->total);
     for (size_t b = 0; b < d->n_buckets; b++) {
-        d->buckets[b] = (ls__bucket){ .plan = plans[b], .ddp = d };
-        for (size_t k = 0; k < plans[b].spans; k++) d->bucket_of[d->order[plans[b].first + k]] = (uint32_t)b;
+        ls_bucket_span *spans = d->bucket_spans + plans[b].first;
+        for (size_t k = 0; k < plans[b].spans; k++) {
+            size_t i = d->order[plans[b].first + k];
+            d->bucket_of[i] = (uint32_t)b;
+            spans[k] = (ls_bucket_span){ .span = i, .offset = d->offsets[i] - plans[b].begin, .count = d->counts[i] };
+        }
+        ls_bucket seen = {
+            .index = (int)b, .count = plans[b].count, .spans = spans, .n_spans = plans[b].spans, .group = d->group
+        };
+        seen.is_read = !d->options.reduce_to_local_root || ls_group_rank(d->node_group) == 0;
+        d->buckets[b] = (ls__bucket){ .seen = seen, .plan = plans[b], .ddp = d };
     }
     free(plans);
     d->stats.buckets = (int64_t)d->n_buckets;
-    d->stats.bytes = (int64_t)(d->total * (d->options.bf16 ? 2 : 4));
+    d->stats.bytes = (int64_t)(d->total * (d->options.wire == LS_WIRE_BF16 ? 2 : 4));
     d->stats.buffer_bytes = 0;
     for (size_t i = 0; i < d->options.n_buffers; i++)
         d->stats.buffer_bytes += (int64_t)(d->options.buffers[i].count * sizeof(float));
@@ -53,12 +63,12 @@ static ls_status copy_spans(ls_ddp *d, const ls_span *spans)
         total += spans[i].count + LS__SPAN_ALIGN;
         d->counts[i] = spans[i].count;
         d->order[i] = (uint32_t)i;
-        if (d->foreign) d->foreign[i] = spans[i].grad;
+        if (d->user_grads) d->user_grads[i] = spans[i].grad;
     }
     return LS_OK;
 }
 
-static ls_status allocate(ls_ddp *d, bool foreign)
+static ls_status allocate(ls_ddp *d, bool user_owned)
 {
     size_t n = d->n + 1;
     d->names = calloc(n, sizeof *d->names);
@@ -66,54 +76,65 @@ static ls_status allocate(ls_ddp *d, bool foreign)
     d->offsets = calloc(n, sizeof *d->offsets);
     d->bucket_of = calloc(n, sizeof *d->bucket_of);
     d->order = calloc(n, sizeof *d->order);
+    d->bucket_spans = calloc(n, sizeof *d->bucket_spans);
     d->buckets = calloc(n, sizeof *d->buckets);
     d->ready_mark = calloc(n, sizeof *d->ready_mark);
     d->used = calloc(n, sizeof *d->used);
     d->ready_order = calloc(n, sizeof *d->ready_order);
-    if (foreign) d->foreign = calloc(n, sizeof *d->foreign);
-    bool all = d->names && d->counts && d->offsets && d->bucket_of && d->order && d->buckets && d->ready_mark &&
-               d->used && d->ready_order && (d->foreign || !foreign);
+    if (user_owned) d->user_grads = calloc(n, sizeof *d->user_grads);
+    bool all = d->names && d->counts && d->offsets && d->bucket_of && d->order && d->bucket_spans && d->buckets &&
+               d->ready_mark && d->used && d->ready_order && (d->user_grads || !user_owned);
     return all ? LS_OK : ls__fail(LS_ENOMEM, "ddp: no memory for %zu spans", d->n);
 }
 
-/* Plans the block of gradients and makes it. With to_first, the first rank's is memory that the others of its machine see,
- * too. */
+/* Plans and allocates the block of gradients. With reduce_to_local_root, all ranks of the node map the local root's block. */
 static ls_status make_block(ls_ddp *d)
 {
     void *memory = NULL, *shared = NULL;
-    ls_status status = ls__ddp_plan(d);
-    size_t bytes = d->total * sizeof(float);
-    if (d->options.to_first) {
-        if (!status && ls_world_node_count(d->world) > 1) {
-            d->machine = NULL;
-            status = ls_group_split(d->group, ls_world_node(d->world), ls_world_rank(d->world), &d->machine);
-        }
-        if (!status) status = ls_group_share(d->machine, bytes + sizeof *d->leavers, &shared);
-        if (status) return status;
-        d->leavers = (_Atomic uint32_t *)(void *)((char *)shared + bytes);
+    ls_status status = LS_OK;
+    if (d->options.reduce_to_local_root && ls_world_node_count(d->world) > 1) {
+        d->node_group = NULL;
+        status = ls_group_split(d->group, ls_world_node(d->world), ls_world_rank(d->world), &d->node_group);
     }
-    bool first = shared && ls_group_rank(d->machine) == 0;
+    if (!status) status = ls__ddp_plan(d);
+    size_t bytes = d->total * sizeof(float);
+    if (d->options.reduce_to_local_root) {
+        if (!status) status = ls_group_share(d->node_group, bytes + sizeof *d->freed, &shared);
+        if (status) return status;
+        d->freed = (_Atomic uint32_t *)(void *)((char *)shared + bytes);
+    }
+    bool first = shared && ls_group_rank(d->node_group) == 0;
     if (!status && !first) status = ls_world_alloc(d->world, bytes, &memory);
     d->block = first ? shared : memory;
-    d->sums = shared ? shared : d->block;
-    if (!status && d->options.bf16) {
+    d->reduced = shared ? shared : d->block;
+    if (!status && d->options.wire == LS_WIRE_BF16) {
         status = ls_world_alloc(d->world, d->total * sizeof(uint16_t), &memory);
         d->wire = status ? NULL : memory;
     }
     return status;
 }
 
-/* What this rank can find out by itself: memory for the spans, and options that cannot be. */
+/* What a rank can check by itself: memory for the spans, and invalid options. */
 static ls_status prepare(ls_ddp *d, const ls_span *spans)
 {
     const ls_ddp_options *o = &d->options;
     ls_status status = allocate(d, d->n && spans[0].grad);
     if (!status) status = copy_spans(d, spans);
     if (!status && o->slots < 0) status = ls__fail(LS_EINVAL, "ddp: %d slots: at least 1 is needed", o->slots);
-    if (!status && o->slots && !o->any_order) status = ls_slots_check(o->slots, ls_world_size(d->world));
-    if (!status && d->foreign && o->to_first)
-        status =
-            ls__fail(LS_EINVAL, "ddp: to_first needs gradients that lockstep allocates; give spans without memory");
+    if (!status && o->slots && o->sum_order == LS_SUM_ORDER_CANONICAL)
+        status = ls__slots_check(o->slots, ls_world_size(d->world));
+    if (!status && d->user_grads && o->reduce_to_local_root)
+        status = ls__fail(LS_EINVAL, "ddp: reduce_to_local_root needs gradients that lockstep allocates; pass spans "
+                                     "without memory");
+    if (!status && o->sum_order != LS_SUM_ORDER_CANONICAL && o->sum_order != LS_SUM_ORDER_ANY)
+        status = ls__fail(LS_EINVAL, "ddp: sum_order %d is neither LS_SUM_ORDER_CANONICAL nor LS_SUM_ORDER_ANY",
+                          (int)o->sum_order);
+    if (!status && o->wire != LS_WIRE_F32 && o->wire != LS_WIRE_BF16)
+        status = ls__fail(LS_EINVAL, "ddp: wire %d is neither LS_WIRE_F32 nor LS_WIRE_BF16", (int)o->wire);
+    if (!status && o->hook.start && o->wire != LS_WIRE_F32)
+        status = ls__fail(LS_EINVAL, "ddp: a hook determines what is sent; leave wire at LS_WIRE_F32");
+    if (!status && o->hook.finish && !o->hook.start)
+        status = ls__fail(LS_EINVAL, "ddp: the hook has a finish function but no start function");
     if (!status && o->n_buffers && o->buffer_mode != LS_BUFFERS_BROADCAST && o->buffer_mode != LS_BUFFERS_MEAN)
         status = ls__fail(LS_EINVAL, "ddp: buffer_mode %d is neither LS_BUFFERS_BROADCAST nor LS_BUFFERS_MEAN",
                           (int)o->buffer_mode);
@@ -128,18 +149,21 @@ ls_status ls_ddp_open(ls_ddp **out, ls_world *world, const ls_span *spans, size_
     ls_ddp *d = calloc(1, sizeof *d);
     if (!d) return ls__fail(LS_ENOMEM, "ddp: out of memory");
     d->world = world;
-    d->group = d->machine = ls_world_group(world);
+    d->group = d->node_group = ls_world_group(world);
     d->record = ls_world_record(world);
     d->n = n_spans;
     if (options) d->options = *options;
-    d->driven = ls_world_node_count(world) > 1;
+    d->over_network = ls_world_node_count(world) > 1;
     if (!d->options.first_bucket_bytes)
-        d->options.first_bucket_bytes = d->driven && !d->options.bucket_bytes ? NETWORK_BUCKET : DEFAULT_FIRST_BUCKET;
-    if (!d->options.bucket_bytes) d->options.bucket_bytes = d->driven ? NETWORK_BUCKET : DEFAULT_BUCKET;
-    if (d->options.to_first) d->options.fixed_order = true;
+        d->options.first_bucket_bytes =
+            d->over_network && !d->options.bucket_bytes ? NETWORK_BUCKET : DEFAULT_FIRST_BUCKET;
+    if (!d->options.bucket_bytes) d->options.bucket_bytes = d->over_network ? NETWORK_BUCKET : DEFAULT_BUCKET;
+    /* Hooks keep state per bucket, and shared weights have the layout of the first step. */
+    if (d->options.reduce_to_local_root || d->options.wire || d->options.hook.start) d->options.fixed_order = true;
     ls_status status = ls__verify_success(world, prepare(d, spans));
     if (!status) status = ls__verify_options(world, &d->options);
     if (!status) status = ls__verify_spans(world, (const char *const *)d->names, d->counts, n_spans);
+    if (!status) ls__hook_choose(d);
     if (!status) status = ls__verify_success(world, make_block(d));
     d->counter.total = d->total;
     d->rebuilt = d->options.fixed_order;
@@ -155,12 +179,12 @@ ls_status ls_ddp_open(ls_ddp **out, ls_world *world, const ls_span *spans, size_
     return status;
 }
 
-/* Where the others read the sums, they may still do so: the last rank to leave gives it back. */
-static void give_back(ls_ddp *d)
+/* Other ranks of the node may still read the result, so the last rank that frees its ddp deallocates it. */
+static void dealloc(ls_ddp *d)
 {
-    void *sums = d->sums, *block = d->block == d->sums ? NULL : d->block, *wire = d->wire;
-    bool last = !d->leavers || atomic_fetch_add(d->leavers, 1) + 1 == (uint32_t)ls_group_size(d->machine);
-    if (last) ls_world_dealloc(d->world, &sums);
+    void *reduced = d->reduced, *block = d->block == d->reduced ? NULL : d->block, *wire = d->wire;
+    bool last = !d->freed || atomic_fetch_add(d->freed, 1) + 1 == (uint32_t)ls_group_size(d->node_group);
+    if (last) ls_world_dealloc(d->world, &reduced);
     ls_world_dealloc(d->world, &block);
     ls_world_dealloc(d->world, &wire);
 }
@@ -172,21 +196,22 @@ void ls_ddp_free(ls_ddp **pd)
     if (d->running && d->next_start && !d->group->broken)
         ls_group_abort(d->group, "a ddp was freed in the middle of a step");
     ls__ddp_drain(d);
-    /* Another rank may still add up a bucket that this one has given up waiting for. The memory stays the world's. */
-    if (!d->touched) give_back(d);
+    /* Another rank may still sum a bucket that this one no longer waits for. The memory is then freed with the world. */
+    if (!d->block_in_use) dealloc(d);
     for (size_t i = 0; i < d->n && d->names; i++) free(d->names[i]);
     free(d->names);
     free(d->counts);
     free(d->offsets);
     free(d->bucket_of);
     free(d->order);
+    free(d->bucket_spans);
     free(d->buckets);
     free(d->ready_mark);
     free(d->used);
     free(d->ready_order);
-    free(d->foreign);
+    free(d->user_grads);
     ls__counter_free(&d->counter);
-    if (d->machine != d->group) ls_group_free(&d->machine);
+    if (d->node_group != d->group) ls_group_free(&d->node_group);
     free(d);
     *pd = NULL;
 }
@@ -194,22 +219,13 @@ void ls_ddp_free(ls_ddp **pd)
 float *ls_ddp_grad(const ls_ddp *ddp, size_t span)
 {
     if (span >= ddp->n) return NULL;
-    return ddp->foreign ? ddp->foreign[span] : ddp->block + ddp->offsets[span];
+    return ddp->user_grads ? ddp->user_grads[span] : ddp->block + ddp->offsets[span];
 }
 
-const float *ls_ddp_sums(const ls_ddp *ddp)
+const float *ls_ddp_reduced(const ls_ddp *ddp, size_t span)
 {
-    return ddp->foreign ? NULL : ddp->sums;
-}
-
-size_t ls_ddp_offset(const ls_ddp *ddp, size_t span)
-{
-    return span < ddp->n ? ddp->offsets[span] : 0;
-}
-
-size_t ls_ddp_elements(const ls_ddp *ddp)
-{
-    return ddp->total;
+    if (span >= ddp->n) return NULL;
+    return ddp->user_grads ? ddp->user_grads[span] : ddp->reduced + ddp->offsets[span];
 }
 
 bool ls_ddp_unused(const ls_ddp *ddp, size_t span)

@@ -1,4 +1,4 @@
-/* The reducer's state, for the files that it is made of: open.c (coming and going) and ddp.c (a step). */
+/* The reducer's state, shared by open.c (open and free), ddp.c (a step) and hook.c (communication hooks). */
 #ifndef LS_DDP_REDUCER_H
 #define LS_DDP_REDUCER_H
 
@@ -10,67 +10,83 @@
 typedef enum ls__bucket_state { LS__FILLING, LS__FULL, LS__STARTED, LS__DONE } ls__bucket_state;
 
 typedef struct ls__bucket {
+    ls_bucket seen; /* what hooks see. The first member: ls_bucket_reduce() finds the bucket by its address */
     ls__bucket_plan plan;
     ls__bucket_state state;
     size_t left; /* spans that are not ready */
-    ls_ddp *ddp; /* whose it is, for sum_chunk() */
+    ls_ddp *ddp; /* that it belongs to */
     ls_work *work;
 } ls__bucket;
 
-/* What the ranks add up at the end of a step. */
+/* What is summed over the ranks at the end of a step. */
 enum { LS__TOTAL_WEIGHT, LS__TOTAL_UNUSED, LS__TOTAL_JOINED, LS__TOTALS };
 
 struct ls_ddp {
     ls_world *world;
     ls_group *group;
-    ls_record *record; /* this rank's events */
-    ls_group *machine; /* the ranks of this machine; the same group if there is only one */
+    ls_record *record;    /* this rank's events */
+    ls_group *node_group; /* the ranks of this node; the same group if there is only one node */
     ls_ddp_options options;
+    ls_comm_hook hook; /* options.hook, or one of lockstep's own */
     size_t n;
     char **names;
     size_t *counts, *offsets; /* elements; place in the block */
     uint32_t *bucket_of;
-    uint32_t *order; /* spans in the order of the block */
-    float **foreign; /* the caller's gradients; NULL: they are views into the block */
-    float *block;    /* gradients, in shared memory */
-    float *sums;     /* the reduced ones: this block, or with to_first that of the machine's first rank */
-    _Atomic uint32_t
-        *leavers;      /* ranks of the machine that have freed their ddp, counted behind `sums`; the last one gives it
-                                  back. NULL without to_first */
-    ls__sum_fn on_sum; /* sees the sums as they are written; NULL: nobody */
+    uint32_t *order;              /* spans in the order of the block */
+    ls_bucket_span *bucket_spans; /* the same as hooks see them */
+    float **user_grads;           /* user-owned gradients; NULL: gradients lie in the block */
+    float *block;                 /* gradients, in shared memory */
+    float *reduced;               /* the result: this block, or with reduce_to_local_root that of the local root */
+    _Atomic uint32_t *freed;      /* ranks of the node that have freed their ddp, counted behind `reduced`; the last one
+                                     deallocates it. NULL without reduce_to_local_root */
+    ls__sum_fn on_sum;            /* called with sums as they are written; NULL: none */
     void *on_sum_user;
-    uint16_t *wire; /* the same as bfloat16; NULL without options.bf16 */
+    uint16_t *wire; /* the block as bfloat16; NULL without LS_WIRE_BF16 */
     size_t total;   /* elements of the block */
     ls__bucket *buckets;
     size_t n_buckets, next_start, next_done;
-    double totals[LS__TOTALS]; /* see agree() in ddp.c */
-    ls_work *agreement;        /* their sum over the ranks, started; NULL: not under way */
+    double totals[LS__TOTALS];
+    ls_work *totals_work; /* their all-reduce; NULL: not under way */
 
-    ls_status failed; /* a step failed and the group is broken: what every later call returns, with this text */
+    ls_status failed; /* a step failed and the group is aborted: what every later call returns, with this text */
     char failed_text[LS__JOB_FAILURE_BYTES];
-    bool touched; /* something that was started did not end well: another rank may still write to the block */
-    bool in_hook; /* a function of the caller's is running */
-    bool running; /* between begin and finish */
+    bool
+        block_in_use; /* a collective on the block failed: another rank may still write to it, so it is not deallocated */
+    bool in_hook;     /* a function of the caller is running */
+    bool running;     /* between begin and finish */
     ls_ddp_mode mode;
     double weight, weight_sum; /* of this micro-batch; of all since the last sync */
-    uint32_t micro;            /* micro-batches put aside since the last sync */
-    uint64_t epoch;            /* micro-batches ever; a span is ready if its mark is this */
+    uint32_t micro;            /* micro-batches added to the counter since the last sync */
+    uint64_t epoch;            /* micro-batches ever; a span is ready if its mark has this value */
     uint64_t *ready_mark;
     uint8_t *used; /* ready in some micro-batch since the last sync; after it, on some rank */
     uint32_t *ready_order;
     size_t n_ready;
     bool rebuilt;
-    bool driven;       /* over a network: ls_ddp_poll() has something to do */
-    int64_t polled;    /* when it last did */
-    bool joining;      /* this rank has run out of data */
-    bool named_unused; /* they have been logged */
+    bool over_network;  /* ls_ddp_poll() has something to do */
+    int64_t polled;     /* when it last did */
+    bool joining;       /* this rank has run out of data */
+    bool unused_logged; /* spans without a gradient have been logged */
     ls__counter counter;
     ls_ddp_stats stats;
 };
 
-/* Waits for everything that is started, whatever becomes of it; notes in d->touched if not all of it ended well. */
+/* Waits for everything that is started, whatever its outcome; sets d->block_in_use if a work failed. */
 void ls__ddp_drain(ls_ddp *d);
 /* Lays spans out in the order of d->order, and cuts buckets. */
 LS_MUST_CHECK ls_status ls__ddp_plan(ls_ddp *d);
+
+/* ---- hook.c */
+
+/* The hook that is used: the caller's, or lockstep's own for options.wire. */
+void ls__hook_choose(ls_ddp *d);
+/* Calls start() and finish(); the latter may be missing. */
+LS_MUST_CHECK ls_status ls__hook_start(ls_ddp *d, ls__bucket *b);
+LS_MUST_CHECK ls_status ls__hook_finish(ls_ddp *d, ls__bucket *b, double weight);
+
+/* Around a function of the caller. It can leave a message only through a failed call of ours, so it begins with none. */
+void ls__hook_enter(ls_ddp *d);
+/* Returns the function's status, with a message that begins with `where`. */
+LS_MUST_CHECK ls_status ls__hook_leave(ls_ddp *d, ls_status status, const char *where);
 
 #endif

@@ -1,5 +1,5 @@
-/* Which numbers of ranks leave the canonical sum alone: V micro-batches, p ranks, V / p a power of two, or p = 1. */
-#include "lockstep/ddp.h"
+/* V micro-batches over p ranks keep the canonical order if V / p is a power of two, or p = 1. See slots.h. */
+#include "ddp/slots.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@ static bool fits(int slots, int ranks)
     return (each & (each - 1)) == 0;
 }
 
-void ls_slots_ranks(int slots, char *out, size_t bytes)
+void ls__slots_ranks(int slots, char *out, size_t bytes)
 {
     size_t used = 0;
     if (!bytes) return;
@@ -30,16 +30,16 @@ void ls_slots_ranks(int slots, char *out, size_t bytes)
     }
 }
 
-ls_status ls_slots_check(int slots, int ranks)
+ls_status ls__slots_check(int slots, int ranks)
 {
     if (slots < 1) return ls__fail(LS_EINVAL, "%d slots: at least 1 is needed", slots);
     if (fits(slots, ranks)) return LS_OK;
     char list[256];
-    ls_slots_ranks(slots, list, sizeof list);
+    ls__slots_ranks(slots, list, sizeof list);
     bool one = !strcmp(list, "1");
     return ls__fail(
         LS_EINVAL,
         "%d slot%s cannot be spread over %d ranks so that the sum keeps its order; possible %s %s rank%s, or "
-        "choose another number of slots, or allow any order (any_order)",
+        "choose another number of slots, or allow any order (sum_order any)",
         slots, ls__s(slots), ranks, one ? "is" : "are", list, ls__s(one));
 }

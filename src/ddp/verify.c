@@ -1,4 +1,4 @@
-/* Are all ranks talking about the same model? Digests first, which is cheap; names only when they differ. */
+/* Compares digests first, which is cheap, and names only where they differ. See verify.h. */
 #include "ddp/verify.h"
 
 #include <stdio.h>
@@ -7,13 +7,13 @@
 #include <xxhash.h>
 #include "base/status.h"
 
-/* What is shown of a parameter that differs. */
+/* What a message reports of a parameter that differs. */
 typedef struct shown {
     char name[112];
     uint64_t count, digest;
 } shown;
 
-/* The first index at which digests differ between any two ranks; n if none does. All ranks get the same answer. */
+/* The first index at which digests differ between any two ranks; n if none does. The same on all ranks. */
 static ls_status first_difference(ls_group *g, const uint64_t *digests, size_t n, size_t *at)
 {
     uint64_t *first = malloc((n + 1) * sizeof *first); /* rank 0's */
@@ -28,7 +28,7 @@ static ls_status first_difference(ls_group *g, const uint64_t *digests, size_t n
     return status;
 }
 
-/* Everyone's view of parameter `at`, and the first rank whose view is not rank 0's. */
+/* All ranks' descriptions of a parameter, and the first rank whose description differs from rank 0's. */
 static ls_status show_difference(ls_group *g, const shown *mine, shown **all, int *other)
 {
     int p = ls_group_size(g);
@@ -41,7 +41,7 @@ static ls_status show_difference(ls_group *g, const shown *mine, shown **all, in
     return status;
 }
 
-/* What a rank that failed says. */
+/* A failed rank's status and message. */
 typedef struct failure {
     int32_t status;
     char text[1000];
@@ -101,31 +101,35 @@ done:
 ls_status ls__verify_options(ls_world *world, const ls_ddp_options *o)
 {
     ls_group *g = ls_world_group(world);
-    static const char *const names[] = { "bucket_bytes", "first_bucket_bytes", "slots",       "any_order",  "bf16",
-                                         "means",        "keep_sums",          "fixed_order", "no_overlap", "to_first",
-                                         "n_buffers",    "buffer_mode" };
-    enum { N = sizeof names / sizeof *names };
-    int64_t mine[2 * N] = { (int64_t)o->bucket_bytes,
-                            (int64_t)o->first_bucket_bytes,
-                            o->slots,
-                            o->any_order,
-                            o->bf16,
-                            o->means,
-                            o->keep_sums,
-                            o->fixed_order,
-                            o->no_overlap,
-                            o->to_first,
-                            (int64_t)o->n_buffers,
-                            o->buffer_mode };
+    const struct {
+        const char *name;
+        int64_t value;
+    } mine[] = {
+        { "bucket_bytes", (int64_t)o->bucket_bytes },
+        { "first_bucket_bytes", (int64_t)o->first_bucket_bytes },
+        { "slots", o->slots },
+        { "sum_order", o->sum_order },
+        { "wire", o->wire },
+        { "grads_averaged", o->grads_averaged },
+        { "keep_sums", o->keep_sums },
+        { "fixed_order", o->fixed_order },
+        { "reduce_to_local_root", o->reduce_to_local_root },
+        { "no_overlap", o->no_overlap },
+        { "n_buffers", (int64_t)o->n_buffers },
+        { "buffer_mode", o->buffer_mode },
+        { "hook.start", o->hook.start != NULL },
+        { "hook.finish", o->hook.finish != NULL },
+    };
+    enum { N = sizeof mine / sizeof *mine };
     int64_t both[2 * N];
-    for (int i = 0; i < N; i++) both[i] = mine[i], both[N + i] = -mine[i];
+    for (int i = 0; i < N; i++) both[i] = mine[i].value, both[N + i] = -mine[i].value;
     ls_status status = ls_allreduce(g, both, 2 * (size_t)N, LS_I64, LS_MAX);
     for (int i = 0; i < N && !status; i++)
         if (both[i] != -both[N + i])
             status = ls__fail(LS_EMISMATCH,
-                              "option %s is %lld on this rank, and from %lld to %lld over the ranks: give "
-                              "all ranks the same options",
-                              names[i], (long long)mine[i], (long long)-both[N + i], (long long)both[i]);
+                              "option %s is %lld on this rank, and from %lld to %lld over the ranks: pass "
+                              "the same options on all ranks",
+                              mine[i].name, (long long)mine[i].value, (long long)-both[N + i], (long long)both[i]);
     return status;
 }
 

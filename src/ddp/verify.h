@@ -1,10 +1,10 @@
-/* Checks at the start that all ranks mean the same thing. Collective; a difference is LS_EMISMATCH on all ranks. */
+/* Checks at the start that all ranks have the same spans and options. Collective; a difference is LS_EMISMATCH on all ranks. */
 #ifndef LS_DDP_VERIFY_H
 #define LS_DDP_VERIFY_H
 
 #include "lockstep/ddp.h"
 
-/* All ranks learn whether all succeeded so far: own status and message, or those of the first rank that failed. */
+/* Returns on all ranks whether all succeeded so far: own status and message, or those of the first rank that failed. */
 LS_MUST_CHECK ls_status ls__verify_success(ls_world *world, ls_status own);
 LS_MUST_CHECK ls_status ls__verify_spans(ls_world *world, const char *const *names, const size_t *counts, size_t n);
 LS_MUST_CHECK ls_status ls__verify_options(ls_world *world, const ls_ddp_options *options);

@@ -204,7 +204,7 @@ static void look_at_exposed(ls_run *run, const costs *c, double exposed)
         snprintf(f->change, sizeof f->change,
                  "%s: half the bytes, with gradients rounded to bfloat16 on their way; or more micro-batches between "
                  "optimizer steps (%s)",
-                 train ? "--wire bfloat16" : "bf16 in ls_ddp_options", more);
+                 train ? "--wire bfloat16" : "LS_WIRE_BF16 in ls_ddp_options", more);
     else
         snprintf(f->change, sizeof f->change,
                  "more micro-batches between optimizer steps (%s): twice the work for the same communication; the "

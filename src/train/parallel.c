@@ -145,16 +145,16 @@ static ls_status open_reducer(ls_train *t)
         spans[i] = (ls_span){ .name = places[n - 1 - i].name, .count = places[n - 1 - i].count };
     ls_ddp_options o = { .bucket_bytes = t->options.bucket_bytes,
                          .slots = t->options.slots,
-                         .any_order = t->options.any_order,
-                         .bf16 = t->options.bf16,
+                         .sum_order = t->options.sum_order,
+                         .wire = t->options.wire,
                          .no_overlap = t->options.no_overlap,
                          .keep_sums = true,
                          .fixed_order = true,
-                         .to_first = p->shared };
+                         .reduce_to_local_root = p->shared };
     ls_status status = ls_ddp_open(&p->ddp, p->world, spans, n, &o);
     free(spans);
     for (size_t i = 0; i < n && !status; i++)
-        if (ls_ddp_offset(p->ddp, n - 1 - i) != places[i].offset)
+        if (ls_ddp_grad(p->ddp, n - 1 - i) != ls_ddp_grad(p->ddp, n - 1) + places[i].offset)
             status = ls__fail(LS_ESTATE, "'%s' lies elsewhere among the gradients than in the model", places[i].name);
     return status;
 }
@@ -224,7 +224,7 @@ ls_status ls__parallel_open(ls_train *t)
     with_state.memory = state;
     n_places = ls_model_places(t->model, &places);
     if ((status = ls_optimizer_open(&t->optimizer, places, n_places, 0, elements, &with_state))) return status;
-    if (p->shared && !o->bf16 && p->size > 1 && ls_world_node_count(p->world) == 1) {
+    if (p->shared && o->wire == LS_WIRE_F32 && p->size > 1 && ls_world_node_count(p->world) == 1) {
         if (!(p->own_sums = malloc(blocks * sizeof *p->own_sums)))
             return ls__fail(LS_ENOMEM, "training: out of memory");
         if ((status = ls__ddp_on_sum(p->ddp, norm_of_sums, t))) return status;
@@ -272,7 +272,8 @@ ls_status ls__parallel_sum(ls_train *t, double shares[LS__SHARES])
 
 const float *ls__parallel_grads(const ls_train *t)
 {
-    return ls_ddp_sums(t->parallel.ddp);
+    const ls_place *places;
+    return ls_ddp_reduced(t->parallel.ddp, ls_model_places(t->model, &places) - 1); /* the last span lies first */
 }
 
 /* Shared work, or all of it by every rank. */

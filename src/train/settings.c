@@ -16,7 +16,7 @@
 #include "train/training.h"
 
 static const char *const updates[] = { "sharded", "replicated", NULL };
-static const char *const sums[] = { "canonical", "fast", NULL };
+static const char *const sums[] = { "canonical", "any", NULL };
 static const char *const wires[] = { "float32", "bfloat16", NULL };
 static const char *const orders[] = { "shuffled", "sequential", "torch", "balanced", NULL };
 static const char *const on_bad[] = { "stop", "skip", NULL };
@@ -49,10 +49,10 @@ const ls__setting ls__settings[LS__SETTINGS] = {
     { "batch-size", LS__SET_INT, LS__SET_FIXED, AT(rows), NULL },
     { "seq-len", LS__SET_INT, LS__SET_FIXED, AT(length), NULL },
     { "slots", LS__SET_INT, LS__SET_FIXED, AT(slots), NULL },
-    { "sum-order", LS__SET_PAIR, LS__SET_SHARED, AT(any_order), sums },
+    { "sum-order", LS__SET_CHOICE, LS__SET_SHARED, AT(sum_order), sums },
     { "update", LS__SET_CHOICE, LS__SET_SHARED, AT(update), updates },
     { "bucket-mb", LS__SET_MEBIBYTES, LS__SET_AUTO, AT(bucket_bytes), NULL },
-    { "wire", LS__SET_PAIR, LS__SET_FIXED, AT(bf16), wires },
+    { "wire", LS__SET_CHOICE, LS__SET_FIXED, AT(wire), wires },
     { "no-overlap", LS__SET_FLAG, 0, AT(no_overlap), NULL },
     { "init", LS__SET_PATH, LS__SET_FIXED, AT(init), NULL },
     { "layers", LS__SET_INT, LS__SET_FIXED, AT(model.layers), NULL },

@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "base/text.h"
 #include "base/log.h"
+#include "ddp/slots.h"
 #include "nn/files.h"
 #include "nn/model.h"
 #include "tensor/blas.h"
@@ -157,7 +158,7 @@ static ls_status open_own(ls_train *t)
     if (o->inject.ms > 0 && (o->inject.rank < 0 || o->inject.rank >= t->parallel.size))
         return ls__fail(LS_EINVAL, "a delay for rank %d, and there %s %d rank%s", o->inject.rank,
                         t->parallel.size == 1 ? "is" : "are", t->parallel.size, ls__s(t->parallel.size));
-    if (!o->any_order && (status = ls_slots_check(o->slots, t->parallel.size))) return status;
+    if (o->sum_order == LS_SUM_ORDER_CANONICAL && (status = ls__slots_check(o->slots, t->parallel.size))) return status;
     if (o->slots % t->parallel.size)
         return ls__fail(LS_EINVAL, "%d slot%s cannot be dealt to %d ranks; the ranks must divide the slots", o->slots,
                         ls__s(o->slots), t->parallel.size);

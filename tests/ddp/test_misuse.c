@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <unistd.h>
 #include "comm/nodes.h"
+#include "ddp/slots.h"
 #include "lockstep/ddp.h"
 
 enum { SPANS = 4, COUNT = 50000, TIMEOUT_MS = 30000 };
@@ -43,23 +44,36 @@ static void meet(const ls_world *world)
 /* ---- Hooks that fail. */
 
 typedef struct hook_plan {
-    bool after, no_overlap, bf16, to_first;
+    bool finish, no_overlap, to_local_root;
     int rank, bucket; /* whose hook fails, and when */
     ls_status status;
 } hook_plan;
 
 typedef struct hook_state {
     const hook_plan *plan;
-    int rank, calls;
+    int rank;
 } hook_state;
 
-static ls_status fail_at(void *user, int index, float *data, size_t count)
+static ls_status start_sum(void *user, const ls_bucket *bucket, ls_work **work)
 {
-    hook_state *s = user;
-    (void)data;
-    (void)count;
-    s->calls++;
-    return s->rank == s->plan->rank && index == s->plan->bucket ? s->plan->status : LS_OK;
+    (void)user;
+    return ls_bucket_reduce(bucket, bucket->grads, bucket->count, LS_F32, work);
+}
+
+/* Every second failure leaves a work behind, which is waited for. */
+static ls_status fail_in_start(void *user, const ls_bucket *bucket, ls_work **work)
+{
+    const hook_state *s = user;
+    bool fails = s->rank == s->plan->rank && bucket->index == s->plan->bucket;
+    if (fails && bucket->index % 2) return s->plan->status;
+    ls_status status = start_sum(NULL, bucket, work);
+    return fails && !status ? s->plan->status : status;
+}
+
+static ls_status fail_in_finish(void *user, const ls_bucket *bucket)
+{
+    const hook_state *s = user;
+    return s->rank == s->plan->rank && bucket->index == s->plan->bucket ? s->plan->status : LS_OK;
 }
 
 static atomic_int done;
@@ -84,24 +98,25 @@ static int failing_hook(ls_world *world, void *arg, char *why)
 {
     const hook_plan *p = arg;
     int rank = ls_world_rank(world), bad = 0;
-    hook_state hook = { p, rank, 0 };
+    hook_state hook = { p, rank };
     ls_ddp *ddp;
-    ls_ddp_options o = {
-        .no_overlap = p->no_overlap, .bf16 = p->bf16, .to_first = p->to_first, .fixed_order = true, .user = &hook
-    };
-    *(p->after ? &o.after : &o.before) = fail_at;
+    ls_ddp_options o = { .no_overlap = p->no_overlap,
+                         .reduce_to_local_root = p->to_local_root,
+                         .hook = { .user = &hook } };
+    o.hook.start = p->finish ? start_sum : fail_in_start;
+    o.hook.finish = p->finish ? fail_in_finish : NULL;
     need_ok(open_four(&ddp, world, &o));
     meet(world);
-    if (rank != p->rank) usleep(20000); /* the others come when it has failed */
+    if (rank != p->rank) usleep(20000); /* the other ranks begin when it has failed */
     ls_status status = LS_OK;
     int steps = 0;
     for (; !status && steps < 2; steps++) status = one_step(ddp, 2);
     char text[64];
-    snprintf(text, sizeof text, "hook '%s' failed for bucket %d", p->after ? "after" : "before", p->bucket);
+    snprintf(text, sizeof text, "the hook's %s failed for bucket %d", p->finish ? "finish" : "start", p->bucket);
     need(status == (rank == p->rank ? p->status : LS_EABORTED), "rank %d: %s: %s", rank, ls_status_name(status),
          ls_error());
     need(strstr(ls_error(), text), "rank %d: '%s' lacks '%s'", rank, ls_error(), text);
-    need(steps == 1 || (p->after && rank != p->rank), "rank %d made %d steps", rank, steps - 1);
+    need(steps == 1 || (p->finish && rank != p->rank), "rank %d made %d steps", rank, steps - 1);
     /* It stays so. */
     need(ls_ddp_begin(ddp, LS_DDP_SYNC, 1) == status && strstr(ls_error(), text), "begin: %s", ls_error());
     need(ls_ddp_ready(ddp, 0) == status && ls_ddp_poll(ddp) == status, "ready and poll: %s", ls_error());
@@ -119,14 +134,13 @@ static void a_hook_that_fails_ends_the_step_for_all(void **state)
     (void)state;
     int64_t begin = ls_now();
     for (int size = 1; size <= 3; size++)
-        for (int kind = 0; kind < 16; kind++) {
-            hook_plan p = { .after = kind & 1,
+        for (int kind = 0; kind < 8; kind++) {
+            hook_plan p = { .finish = kind & 1,
                             .no_overlap = kind & 2,
-                            .bf16 = kind & 4,
-                            .to_first = kind & 8,
+                            .to_local_root = kind & 4,
                             .bucket = kind % SPANS,
                             .status = kind % 3 ? LS_EIO : LS_END };
-            p.rank = p.after && p.to_first ? 0 : size - 1; /* there only the first rank calls it */
+            p.rank = size - 1;
             atomic_store(&done, 0), atomic_store(&arrived, 0);
             on_ranks(size, failing_hook, &p, &patient);
             if (size != 3) continue;
@@ -175,26 +189,31 @@ static void a_group_that_breaks_within_a_sum_leaves_new_memory_alone(void **stat
 }
 
 /* A hook, or a step while joining, that calls its ddp is told so, and harms nothing. */
-static ls_status call_back(void *user, int index, float *data, size_t count)
+static ls_status call_back(void *user, const ls_bucket *bucket)
 {
     ls_ddp *ddp = *(ls_ddp **)user;
-    (void)data;
     bool refused = ls_ddp_ready(ddp, SPANS - 1) == LS_ESTATE && ls_ddp_finish(ddp, NULL) == LS_ESTATE &&
                    ls_ddp_begin(ddp, LS_DDP_SYNC, 1) == LS_ESTATE && ls_ddp_poll(ddp) == LS_ESTATE &&
                    ls_ddp_join(ddp, NULL, NULL) == LS_ESTATE && strstr(ls_error(), "a hook");
-    return refused && index < SPANS && count >= COUNT ? LS_OK : LS_EFORMAT;
+    return refused && (!bucket || bucket->count >= COUNT) ? LS_OK : LS_EFORMAT;
+}
+
+static ls_status call_back_first(void *user, const ls_bucket *bucket, ls_work **work)
+{
+    ls_status status = call_back(user, bucket);
+    return status ? status : start_sum(NULL, bucket, work);
 }
 
 static ls_status step_back(void *user, const ls_ddp_result *result)
 {
-    return result->joined == 1 ? call_back(user, 0, NULL, COUNT) : LS_EFORMAT;
+    return result->joined == 1 ? call_back(user, NULL) : LS_EFORMAT;
 }
 
 static int reenter(ls_world *world, void *arg, char *why)
 {
     ls_ddp *ddp;
     (void)arg;
-    need_ok(open_four(&ddp, world, &(ls_ddp_options){ .before = call_back, .after = call_back, .user = &ddp }));
+    need_ok(open_four(&ddp, world, &(ls_ddp_options){ .hook = { call_back_first, call_back, &ddp } }));
     need_ok(one_step(ddp, 4));
     need(ls_ddp_grad(ddp, 0)[0] == 4, "%g", (double)ls_ddp_grad(ddp, 0)[0]);
     if (ls_world_rank(world) == 0) need_ok(one_step(ddp, 4));
@@ -324,9 +343,10 @@ static int few_slots(ls_world *world, void *arg, char *why)
     ls_ddp_result result;
     int rank = ls_world_rank(world);
     (void)arg;
-    need(ls_ddp_open(&ddp, world, &span, 1, &(ls_ddp_options){ .slots = -3, .any_order = true }) == LS_EINVAL,
+    need(ls_ddp_open(&ddp, world, &span, 1, &(ls_ddp_options){ .slots = -3, .sum_order = LS_SUM_ORDER_ANY }) ==
+             LS_EINVAL,
          "-3 slots");
-    need_ok(ls_ddp_open(&ddp, world, &span, 1, &(ls_ddp_options){ .slots = 2, .any_order = true }));
+    need_ok(ls_ddp_open(&ddp, world, &span, 1, &(ls_ddp_options){ .slots = 2, .sum_order = LS_SUM_ORDER_ANY }));
     for (int step = 0; step < 2; step++) {
         need_ok(ls_ddp_begin(ddp, LS_DDP_SYNC, rank < 2));
         for (int k = 0; k < 4; k++) ls_ddp_grad(ddp, 0)[k] = rank < 2 ? 8 : NAN;
@@ -361,15 +381,15 @@ static void numbers_of_ranks_are_listed(void **state)
                   { -8, "" } };
     char text[400];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        ls_slots_ranks(cases[i].slots, text, sizeof text);
+        ls__slots_ranks(cases[i].slots, text, sizeof text);
         assert_string_equal(text, cases[i].ranks);
     }
-    ls_slots_ranks(1 << 30, text, sizeof text);
+    ls__slots_ranks(1 << 30, text, sizeof text);
     assert_non_null(strstr(text, ", 1073741824"));
     text[0] = 'x';
-    ls_slots_ranks(8, text, 0);
+    ls__slots_ranks(8, text, 0);
     assert_int_equal(text[0], 'x');
-    ls_slots_ranks(8, text, 5);
+    ls__slots_ranks(8, text, 5);
     assert_string_equal(text, "1, 2");
 }
 
@@ -387,7 +407,7 @@ static int nothing(ls_world *world, void *arg, char *why)
     ls_span spans[3] = { { 0 } }; /* no names, no elements */
     ls_ddp *ddp;
     ls_ddp_result result;
-    ls_ddp_options o = { .to_first = kind & 1, .bf16 = kind & 2 };
+    ls_ddp_options o = { .reduce_to_local_root = kind & 1, .wire = kind & 2 ? LS_WIRE_BF16 : LS_WIRE_F32 };
     need_ok(ls_ddp_open(&ddp, world, kind & 4 ? spans : NULL, kind & 4 ? 3 : 0, &o));
     for (int step = 0; step < 3; step++) {
         for (int micro = 0; micro < 3; micro++) {
@@ -398,7 +418,7 @@ static int nothing(ls_world *world, void *arg, char *why)
         }
         need(result.weight == 3 * ls_world_size(world), "weight %g", result.weight);
     }
-    need(ls_ddp_elements(ddp) == 0, "%zu elements", ls_ddp_elements(ddp));
+    need(ls_ddp_get_stats(ddp).bytes == 0, "%lld bytes", (long long)ls_ddp_get_stats(ddp).bytes);
     ls_ddp_free(&ddp);
     return 0;
 }

@@ -50,12 +50,11 @@ static int check_step(player *p, int d, const ls_ddp_result *r, char *why)
             for (int rank = 0; rank < p->size; rank++)
                 sum += gradient(d, p->step[d], 0, rank, i, k) + gradient(d, p->step[d], 1, rank, i, k);
             float expected = p->options[d].keep_sums ? sum : sum / (float)(2 * p->size);
-            float got = p->options[d].to_first ? ls_ddp_sums(p->ddp[d])[ls_ddp_offset(p->ddp[d], i) + k]
-                                               : ls_ddp_grad(p->ddp[d], i)[k];
+            float got = ls_ddp_reduced(p->ddp[d], i)[k];
             need(got == expected, "rank %d, ddp %d, step %d, span %zu, element %zu: %g, expected %g", p->rank, d,
                  p->step[d], i, k, (double)got, (double)expected);
         }
-    if (p->options[d].to_first) /* before the first rank writes there again */
+    if (p->options[d].reduce_to_local_root) /* before the first rank writes there again */
         need(ls_barrier(p->group) == LS_OK, "rank %d: %s", p->rank, ls_error());
     return 0;
 }
@@ -183,7 +182,7 @@ static int play(ls_world *world, void *arg, char *why)
         p.options[d] = (ls_ddp_options){ .bucket_bytes = 1u << (4 + draw(&p.common, 14)),
                                          .first_bucket_bytes = 1u << (4 + draw(&p.common, 14)),
                                          .keep_sums = draw(&p.common, 2),
-                                         .to_first = draw(&p.common, 3) == 0,
+                                         .reduce_to_local_root = draw(&p.common, 3) == 0,
                                          .no_overlap = draw(&p.common, 4) == 0 };
         need_ok(ls_ddp_open(&p.ddp[d], world, spans, SPANS, &p.options[d]));
         p.ready[d] = -1;

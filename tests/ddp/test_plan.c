@@ -1,6 +1,7 @@
 /* Bucket planning and slots: pure functions, checked on their properties and on cases worked out by hand. */
 #include "check.h"
 #include "ddp/plan.h"
+#include "ddp/slots.h"
 #include "lockstep/ddp.h"
 
 static void a_bucket_closes_when_it_has_reached_its_cap(void **state)
@@ -69,17 +70,17 @@ static void slots_say_which_rank_counts_fit(void **state)
 {
     (void)state;
     char list[100];
-    ls_slots_ranks(8, list, sizeof list);
+    ls__slots_ranks(8, list, sizeof list);
     assert_string_equal(list, "1, 2, 4, 8");
-    ls_slots_ranks(12, list, sizeof list);
+    ls__slots_ranks(12, list, sizeof list);
     assert_string_equal(list, "1, 3, 6, 12");
-    ls_slots_ranks(7, list, sizeof list);
+    ls__slots_ranks(7, list, sizeof list);
     assert_string_equal(list, "1, 7");
-    check_ok(ls_slots_check(12, 3));
-    check_ok(ls_slots_check(5, 1));
-    check_fails(ls_slots_check(12, 4), LS_EINVAL, "1, 3, 6, 12 ranks");
-    check_fails(ls_slots_check(12, 5), LS_EINVAL, "1, 3, 6, 12 ranks");
-    check_fails(ls_slots_check(0, 1), LS_EINVAL, "at least 1");
+    check_ok(ls__slots_check(12, 3));
+    check_ok(ls__slots_check(5, 1));
+    check_fails(ls__slots_check(12, 4), LS_EINVAL, "1, 3, 6, 12 ranks");
+    check_fails(ls__slots_check(12, 5), LS_EINVAL, "1, 3, 6, 12 ranks");
+    check_fails(ls__slots_check(0, 1), LS_EINVAL, "at least 1");
 }
 
 int main(void)

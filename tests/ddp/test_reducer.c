@@ -4,6 +4,7 @@
 #include <unistd.h>
 #include "comm/ranks.h"
 #include "ddp/on_sum.h"
+#include "ddp/reducer.h"
 #include "lockstep/ddp.h"
 
 enum { SPANS = 9, SLOTS = 8 };
@@ -144,10 +145,10 @@ static int descend_together(ls_world *world, void *arg, char *why)
     ls_span spans[SPANS];
     ls_ddp *ddp;
     span_names(spans);
-    ls_ddp_options o = { .slots = SLOTS, .to_first = true, .keep_sums = true, .bucket_bytes = 4096 };
+    ls_ddp_options o = { .slots = SLOTS, .reduce_to_local_root = true, .keep_sums = true, .bucket_bytes = 4096 };
     need_ok(ls_ddp_open(&ddp, world, spans, SPANS, &o));
     void *memory[3];
-    size_t elements = ls_ddp_elements(ddp);
+    size_t elements = ddp->total;
     for (int i = 0; i < 3; i++)
         need_ok(ls_group_share(ls_world_group(world), elements * sizeof(float) + 8, &memory[i]));
     weights w = { memory[0], memory[1], memory[2] };
@@ -166,15 +167,16 @@ static int descend_together(ls_world *world, void *arg, char *why)
         if (seeing) {
             int64_t count = atomic_load(w.count);
             need(count == (int64_t)elements * (step + 1), "step %d: %lld elements seen", step, (long long)count);
-            need(!memcmp(w.seen, ls_ddp_sums(ddp), elements * sizeof(float)), "step %d: other sums were seen", step);
+            need(!memcmp(w.seen, ls_ddp_reduced(ddp, SPANS - 1), elements * sizeof(float)),
+                 "step %d: other sums were seen", step);
         }
-        if (rank == 0) descend(&w, ls_ddp_sums(ddp), elements);
+        if (rank == 0) descend(&w, ls_ddp_reduced(ddp, SPANS - 1), elements);
         need_ok(ls_barrier(ls_world_group(world)));
         for (size_t i = 0; i < SPANS; i++)
             for (size_t k = 0; k < span_counts[i]; k++) {
                 float expected = 0.0f - tree(0, SLOTS, i, k);
                 if (step) expected -= tree(100, SLOTS, i, k);
-                float got = w.values[ls_ddp_offset(ddp, i) + k];
+                float got = w.values[ddp->offsets[i] + k];
                 need(!memcmp(&got, &expected, sizeof got), "step %d, span %zu, element %zu: %a, expected %a", step, i,
                      k, (double)got, (double)expected);
             }
@@ -195,7 +197,7 @@ static void one_update_serves_all_ranks(void **state)
 
 static int uneven(ls_world *world, void *arg, char *why)
 {
-    ls_ddp_options o = { .means = arg != NULL };
+    ls_ddp_options o = { .grads_averaged = arg != NULL };
     ls_span span = { .name = "w", .count = 3 };
     ls_ddp *ddp;
     ls_ddp_result result;
@@ -209,7 +211,8 @@ static int uneven(ls_world *world, void *arg, char *why)
         double n = samples[rank][micro];
         need_ok(ls_ddp_begin(ddp, micro ? LS_DDP_SYNC : LS_DDP_ACCUMULATE, n));
         if (n > 0) {
-            for (int k = 0; k < 3; k++) ls_ddp_grad(ddp, 0)[k] = (float)(sums[rank][micro] / (o.means ? n : 1));
+            for (int k = 0; k < 3; k++)
+                ls_ddp_grad(ddp, 0)[k] = (float)(sums[rank][micro] / (o.grads_averaged ? n : 1));
             need_ok(ls_ddp_ready(ddp, 0));
         }
         need_ok(ls_ddp_finish(ddp, &result));
@@ -231,7 +234,7 @@ static void the_mean_is_exact_for_uneven_micro_batches(void **state)
 /* An empty micro-batch has a mean of 0 / 0; what it holds is nobody's business. */
 static int empty(ls_world *world, void *arg, char *why)
 {
-    ls_ddp_options o = { .means = arg != NULL };
+    ls_ddp_options o = { .grads_averaged = arg != NULL };
     ls_span span = { .name = "w", .count = 3 };
     ls_ddp *ddp;
     ls_ddp_result result;
@@ -245,7 +248,7 @@ static int empty(ls_world *world, void *arg, char *why)
             need_ok(ls_ddp_ready(ddp, 0));
             need_ok(ls_ddp_finish(ddp, &result));
         }
-        float expected = step == 2 ? 0 : o.means ? 6 : 3, *grad = ls_ddp_grad(ddp, 0);
+        float expected = step == 2 ? 0 : o.grads_averaged ? 6 : 3, *grad = ls_ddp_grad(ddp, 0);
         need(grad[0] == expected && grad[2] == expected, "step %d: %g and %g, expected %g", step, (double)grad[0],
              (double)grad[2], (double)expected);
         need(result.weight == (step == 2 ? 0 : 6), "step %d: weight %g", step, result.weight);
@@ -300,7 +303,7 @@ static int halves(ls_world *world, void *arg, char *why)
     (void)arg;
     ls_span span = { .name = "w", .count = 1000 };
     ls_ddp *ddp;
-    need_ok(ls_ddp_open(&ddp, world, &span, 1, &(ls_ddp_options){ .bf16 = true, .keep_sums = true }));
+    need_ok(ls_ddp_open(&ddp, world, &span, 1, &(ls_ddp_options){ .wire = LS_WIRE_BF16, .keep_sums = true }));
     need_ok(ls_ddp_begin(ddp, LS_DDP_SYNC, 1));
     /* 256 and 1 are bfloat16 numbers, 257 is not; three of them added in float32 and rounded once are 770 -> 768. */
     for (int k = 0; k < 1000; k++) ls_ddp_grad(ddp, 0)[k] = ls_world_rank(world) == 0 ? 512.0f : 129.0f;
@@ -320,20 +323,18 @@ static void bfloat16_is_added_in_float32(void **state)
 /* ---- Hooks. */
 
 typedef struct calls {
-    int before, after;
+    int start, finish;
 } calls;
 
-static ls_status double_it(void *user, int index, float *data, size_t count)
+static ls_status double_it(void *user, const ls_bucket *bucket, ls_work **work)
 {
-    ((calls *)user)->before += index + 1;
-    for (size_t i = 0; i < count; i++) data[i] *= 2;
-    return LS_OK;
+    ((calls *)user)->start += bucket->index + 1;
+    for (size_t i = 0; i < bucket->count; i++) bucket->grads[i] *= 2;
+    return ls_bucket_reduce(bucket, bucket->grads, bucket->count, LS_F32, work);
 }
-static ls_status count_it(void *user, int index, float *data, size_t count)
+static ls_status count_it(void *user, const ls_bucket *bucket)
 {
-    (void)data;
-    (void)count;
-    ((calls *)user)->after += index + 1;
+    if (bucket->weight == 2) ((calls *)user)->finish += bucket->index + 1;
     return LS_OK;
 }
 
@@ -343,9 +344,7 @@ static int hooks(ls_world *world, void *arg, char *why)
     ls_span spans[2] = { { .name = "a", .count = 100 }, { .name = "b", .count = 100 } };
     ls_ddp *ddp;
     calls c = { 0 };
-    ls_ddp_options o = {
-        .before = double_it, .after = count_it, .user = &c, .bucket_bytes = 4, .first_bucket_bytes = 4
-    };
+    ls_ddp_options o = { .hook = { double_it, count_it, &c }, .bucket_bytes = 4, .first_bucket_bytes = 4 };
     need_ok(ls_ddp_open(&ddp, world, spans, 2, &o));
     need_ok(ls_ddp_begin(ddp, LS_DDP_SYNC, 1));
     for (size_t i = 0; i < 2; i++) {
@@ -353,7 +352,7 @@ static int hooks(ls_world *world, void *arg, char *why)
         need_ok(ls_ddp_ready(ddp, i));
     }
     need_ok(ls_ddp_finish(ddp, NULL));
-    need(c.before == 3 && c.after == 3, "hooks ran %d, %d", c.before, c.after);
+    need(c.start == 3 && c.finish == 3, "hooks ran %d, %d", c.start, c.finish);
     need(ls_ddp_grad(ddp, 1)[99] == 2, "%g", (double)ls_ddp_grad(ddp, 1)[99]);
     ls_ddp_free(&ddp);
     return 0;

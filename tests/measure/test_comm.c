@@ -144,7 +144,7 @@ static void half_the_bytes_are_suggested_where_the_link_is_the_bottleneck(void *
     ls_run_free(&run);
     p.foreign = true;
     run = run_of(&p, "wide-loop");
-    assert_says(finding(run, LS_FINDING_COMM)->change, "bf16 in ls_ddp_options", true);
+    assert_says(finding(run, LS_FINDING_COMM)->change, "LS_WIRE_BF16 in ls_ddp_options", true);
     ls_run_free(&run);
     p.foreign = false;
     for (int i = 0; i < 3; i++) { /* has it already; nobody knows; on one machine */

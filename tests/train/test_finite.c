@@ -53,7 +53,7 @@ static ls_train_options tiny(ls_world *world, const plan *p)
                                .bucket_bytes = 4096,
                                .clip = p->clip,
                                .update = p->update,
-                               .bf16 = p->bf16,
+                               .wire = p->bf16 ? LS_WIRE_BF16 : LS_WIRE_F32,
                                .world = world };
 }
 
