@@ -20,7 +20,7 @@
 #include "cli/machine.h"
 #include "comm/job.h"
 #include "comm/net.h"
-#include "kern/table.h"
+#include "kern/select.h"
 
 /* "512 B", "32 KiB", "23.5 GiB". */
 static const char *show_bytes(double bytes, char *out, size_t room)
@@ -107,10 +107,14 @@ void doctor_check_cores(doctor *d)
         if (quota < mine)
             doctor_advise(d, DOCTOR_NOTE, "the control group's cpu.max limits speed; ranks are not bound");
     }
-    doctor_add(d, "cores", "kernels", "%s", ls__kernels_best()->name);
-    if (!strcmp(ls__kernels_best()->name, "baseline"))
+    doctor_add(d, "cores", "kernels", "%s", ls__instruction_set_used()->name);
+    if (ls__kernels_check())
+        doctor_advise(d, DOCTOR_MISSING, "%s", ls_error());
+    else if (getenv("LOCKSTEP_KERNELS") && ls__instruction_set_used() != ls__instruction_set_at(0))
+        doctor_advise(d, DOCTOR_NOTE, "LOCKSTEP_KERNELS; '%s' would be faster", ls__instruction_set_at(0)->name);
+    else if (!strcmp(ls__instruction_set_used()->name, "plain"))
         doctor_advise(d, DOCTOR_NOTE,
-                      "the CPU, or the virtual machine around it, offers no AVX2: loops run at a fraction");
+                      "the CPU, or the virtual machine around it, has no AVX2 with FMA: the same bits, far slower");
 }
 
 /* ---- Memory. */
@@ -264,40 +268,8 @@ static void check_mpirun(doctor *d)
     if (!*found) doctor_advise(d, DOCTOR_NOTE, "for more than one machine: sudo apt-get install openmpi-bin");
 }
 
-/* An OpenBLAS that is older than the CPU may not know it, and take kernels for one of long ago: several times slower. The
- * kernels that this CPU could have, if it has AVX2 and they do not use it; NULL: nothing is lost. */
-static const char *better_kernels(const char *core)
-{
-#ifdef __x86_64__
-    static const char *const modern[] = { "Haswell", "Zen", "Excavator", "SkylakeX", "Cooperlake", "SapphireRapids" };
-    for (size_t i = 0; i < sizeof modern / sizeof *modern; i++)
-        if (!strcasecmp(core, modern[i])) return NULL;
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512vl"))
-        return "SkylakeX";
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return "Haswell";
-#else
-    (void)core;
-#endif
-    return NULL;
-}
-
 void doctor_check_libraries(doctor *d)
 {
-    void *blas = dlopen("libopenblas.so.0", RTLD_LAZY | RTLD_LOCAL);
-    const char *(*config)(void) = blas ? (const char *(*)(void))dlsym(blas, "openblas_get_config") : NULL;
-    const char *(*core)(void) = blas ? (const char *(*)(void))dlsym(blas, "openblas_get_corename") : NULL;
-    if (config && core) {
-        const char *better = better_kernels(core());
-        doctor_add(d, "libraries", "BLAS", "%s; kernels for %s", config(), core());
-        if (better)
-            doctor_advise(d, DOCTOR_NOTE,
-                          "OpenBLAS takes this CPU for an old one (%s, without AVX2): export OPENBLAS_CORETYPE=%s",
-                          core(), better);
-    } else {
-        doctor_add(d, "libraries", "BLAS", "no OpenBLAS");
-        doctor_advise(d, DOCTOR_MISSING, "sudo apt-get install libopenblas0");
-    }
     check_mpi(d, "openmpi", "Open MPI", "openmpi-bin libopenmpi-dev");
     check_mpi(d, "mpich", "MPICH", "mpich libmpich-dev");
     check_mpirun(d);

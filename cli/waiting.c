@@ -9,9 +9,8 @@
 #include <unistd.h>
 
 static const char *const settings[][2] = {
-    { "GOMP_SPINCOUNT", "1000" },    /* GNU's */
-    { "KMP_BLOCKTIME", "0" },        /* LLVM's */
-    { "OPENBLAS_NUM_THREADS", "1" }, /* ours do the work; its own would only be made and sleep */
+    { "GOMP_SPINCOUNT", "1000" }, /* GNU's */
+    { "KMP_BLOCKTIME", "0" },     /* LLVM's */
 };
 enum { SETTINGS = sizeof settings / sizeof *settings };
 

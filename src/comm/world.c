@@ -13,6 +13,7 @@
 #include "comm/heap.h"
 #include "comm/multi.h"
 #include "comm/shm.h"
+#include "kern/select.h"
 
 enum { DEFAULT_TIMEOUT_MS = 30000, DEFAULT_STAGING = 1 << 20 };
 
@@ -191,7 +192,8 @@ ls_status ls_world_open(ls_world **out, const ls_world_options *options)
 {
     ls__launch_info id;
     *out = NULL;
-    ls_status status = ls__launch_info_read(&id, from_environment, NULL);
+    ls_status status = ls__kernels_check();
+    if (!status) status = ls__launch_info_read(&id, from_environment, NULL);
     if (status) return status;
     switch (id.launcher) {
     case LS__LAUNCHER_LOCKSTEP: return open_inherited(out, options, &id);

@@ -16,8 +16,15 @@ enum { LS__LANES = 32 }; /* partial sums of a row: four vectors of AVX2 hide the
 
 enum { LS__PANEL = 16 }; /* columns of a panel */
 
+/* The left operand of a product: group g of `rows` rows (see below) begins at at + g * group, and element (r, i) of it
+ * lies r * row + i * col further. */
+typedef struct ls__left {
+    const float *at;
+    int64_t row, col, group;
+} ls__left;
+
 typedef struct ls__nn_kernels {
-    const char *name; /* "baseline", "avx2", "avx512" */
+    const char *name; /* "plain", "neon", "avx2", "avx512" */
 
     /* out[i] = exp(x[i]); out may be x */
     void (*exp)(float *out, const float *x, size_t n);
@@ -52,20 +59,20 @@ typedef struct ls__nn_kernels {
     /* p[i] = exp(factor p[i] - shift) norm; ds[i] = p[i] (ds[i] - d) factor */
     void (*softmax_back)(float *p, float *ds, size_t n, float factor, float shift, float norm, float d);
 
-    /* Products in panels; see nn_panels.h. `fused`: multiplication and addition are one instruction, so that this is fast. B (k, n), row by row with ldb between rows, becomes panels: ceil(n /
-     * LS__PANEL) * k * LS__PANEL floats. For pack_transposed B is stored as (n, k). */
-    bool fused;
-    int block_rows; /* rows of A that are multiplied at a time: 3, 6 or 12 */
+    /* Matrix products; see gemm_loops.h, and gemm.h for whole ones. B (k, n), row by row with ldb between rows, becomes
+     * panels: ceil(n / LS__PANEL) * k * LS__PANEL floats. For pack_transposed B is stored as (n, k). */
+    int rows;       /* of A that are multiplied at a time */
+    int block_rows; /* of A that should be in the cache together, a multiple of them */
     void (*pack)(float *panels, const float *b, int64_t ldb, int64_t k, int64_t n);
     void (*pack_transposed)(float *panels, const float *b, int64_t ldb, int64_t k, int64_t n);
-    /* c (m, n) = (add: c +) A B, with A(i, j) at a[i * a_row + j * a_col]. The panels are `depth` rows deep, of which `k`
-     * rows from where `panels` points are used. */
-    void (*panel_product)(float *c, int64_t ldc, const float *a, int64_t a_row, int64_t a_col, const float *panels,
-                          int64_t depth, int64_t m, int64_t n, int64_t k, bool add);
-    /* The same with A packed too, m rounded up to a multiple of 12, times k floats; a_trans: A is stored (k, m). */
-    void (*pack_rows)(float *rows, const float *a, int64_t lda, bool a_trans, int64_t m, int64_t k);
-    void (*packed_product)(float *c, int64_t ldc, const float *rows, const float *panels, int64_t m, int64_t n,
-                           int64_t k, bool add);
+    /* A (m, k), stored (k, m), in groups of `rows` rows: [m / rows][k][rows], zeros after the last row */
+    void (*pack_rows)(float *out, const float *a, int64_t lda, int64_t m, int64_t k);
+    /* c (m, n) = (add: c +) A B. The panels are `depth` rows deep, of which `k` rows from where `panels` points are used. */
+    void (*panel_product)(float *c, int64_t ldc, const ls__left *a, const float *panels, int64_t depth, int64_t m,
+                          int64_t n, int64_t k, bool add);
+    /* The same for a few rows, with B where it lies. */
+    void (*direct_product)(float *c, int64_t ldc, const float *a, int64_t a_row, int64_t a_col, const float *b,
+                           int64_t ldb, int64_t m, int64_t n, int64_t k, bool add);
 
     void (*add)(float *out, const float *a, const float *b, size_t n);           /* out may be a or b */
     void (*mul)(float *out, const float *a, const float *b, size_t n, bool add); /* out = (add: out +) a b */
@@ -75,7 +82,7 @@ typedef struct ls__nn_kernels {
 
 /* Table `index` of those that this CPU can run, best first; NULL past the last. */
 const ls__nn_kernels *ls__nn_kernels_at(int index);
-/* The best of them. */
+/* The one in use; see select.h. */
 const ls__nn_kernels *ls__nn_kernels_best(void);
 
 /* The plain versions, in double where that is more exact: what the tests compare with. */

@@ -1,5 +1,5 @@
-/* The fast loops of nn.h, compiled once per instruction set by nn_baseline.c, nn_avx2.c and nn_avx512.c, which define
- * LS__TABLE and LS__TABLE_NAME. Plain C for the compiler to vectorise; `omp simd` vouches that an output is an input
+/* The fast loops of nn.h, compiled once per instruction set by nn_plain.c, nn_neon.c, nn_avx2.c and nn_avx512.c, which define
+ * LS__TABLE, LS__TABLE_NAME, and what gemm_loops.h may use. Plain C for the compiler to vectorise; `omp simd` vouches that an output is an input
  * element by element or not at all. */
 #include <math.h>
 #include <stddef.h>
@@ -294,7 +294,7 @@ static void softmax_back(float *p, float *ds, size_t n, float factor, float shif
     }
 }
 
-#include "kern/nn_panels.h"
+#include "kern/gemm_loops.h"
 
 /* ---- Element by element. */
 
@@ -350,13 +350,13 @@ const ls__nn_kernels LS__TABLE = {
     .batch_norm_back = batch_norm_back,
     .exp_shift_sum = exp_shift_sum,
     .softmax_back = softmax_back,
-    .fused = VECTOR_BYTES > 16,
-    .block_rows = ROWS,
+    .rows = ROWS,
+    .block_rows = BLOCK,
     .pack = pack,
     .pack_transposed = pack_transposed,
-    .panel_product = panel_product,
     .pack_rows = pack_rows,
-    .packed_product = packed_product,
+    .panel_product = panel_product,
+    .direct_product = direct_product,
     .add = add_two,
     .mul = mul_two,
     .axpy = axpy,

@@ -1,5 +1,5 @@
-/* The plain versions of the loops of nn.h: textbook formulas in double precision. What the fast ones are compared with.
- */
+/* The reference versions of the loops of nn.h: textbook formulas in double precision. The tests compare the fast ones
+ * with them. Matrix products have none here: their tests have a chain of fmaf(). */
 #include "kern/nn.h"
 
 #include <math.h>
@@ -202,45 +202,6 @@ static void softmax_back(float *p, float *ds, size_t n, float factor, float shif
     }
 }
 
-static void pack(float *panels, const float *b, int64_t ldb, int64_t k, int64_t n)
-{
-    for (int64_t j = 0; j < (n + LS__PANEL - 1) / LS__PANEL * LS__PANEL; j++)
-        for (int64_t i = 0; i < k; i++)
-            panels[(j / LS__PANEL * k + i) * LS__PANEL + j % LS__PANEL] = j < n ? b[i * ldb + j] : 0.0f;
-}
-
-static void pack_transposed(float *panels, const float *b, int64_t ldb, int64_t k, int64_t n)
-{
-    for (int64_t j = 0; j < (n + LS__PANEL - 1) / LS__PANEL * LS__PANEL; j++)
-        for (int64_t i = 0; i < k; i++)
-            panels[(j / LS__PANEL * k + i) * LS__PANEL + j % LS__PANEL] = j < n ? b[j * ldb + i] : 0.0f;
-}
-
-static void panel_product(float *c, int64_t ldc, const float *a, int64_t a_row, int64_t a_col, const float *panels,
-                          int64_t depth, int64_t m, int64_t n, int64_t k, bool add)
-{
-    for (int64_t i = 0; i < m; i++)
-        for (int64_t j = 0; j < n; j++) {
-            double sum = add ? (double)c[i * ldc + j] : 0;
-            for (int64_t l = 0; l < k; l++)
-                sum +=
-                    (double)a[i * a_row + l * a_col] * panels[(j / LS__PANEL * depth + l) * LS__PANEL + j % LS__PANEL];
-            c[i * ldc + j] = (float)sum;
-        }
-}
-
-static void pack_rows(float *out, const float *a, int64_t lda, bool a_trans, int64_t m, int64_t k)
-{
-    for (int64_t r = 0; r < m; r++)
-        for (int64_t i = 0; i < k; i++) out[r * k + i] = a_trans ? a[i * lda + r] : a[r * lda + i];
-}
-
-static void packed_product(float *c, int64_t ldc, const float *rows, const float *panels, int64_t m, int64_t n,
-                           int64_t k, bool add)
-{
-    panel_product(c, ldc, rows, k, 1, panels, k, m, n, k, add);
-}
-
 static void add_two(float *out, const float *a, const float *b, size_t n)
 {
     for (size_t i = 0; i < n; i++) out[i] = a[i] + b[i];
@@ -284,12 +245,6 @@ const ls__nn_kernels ls__nn_kernels_reference = {
     .batch_norm_back = batch_norm_back,
     .exp_shift_sum = exp_shift_sum,
     .softmax_back = softmax_back,
-    .pack = pack,
-    .pack_transposed = pack_transposed,
-    .block_rows = 12,
-    .panel_product = panel_product,
-    .pack_rows = pack_rows,
-    .packed_product = packed_product,
     .add = add_two,
     .mul = mul_two,
     .axpy = axpy,

@@ -1,45 +1,11 @@
-/* Picks the table of loops for this CPU, and the calls that go through it.
- *
- * Chosen by hand at first use rather than by the linker (ifunc, target_clones): those run before a sanitizer is ready,
- * and the tests could not reach the versions that were not picked. */
+/* The calls that go through the table of loops. */
 #include "kern/table.h"
 
-#include <stdatomic.h>
 #include <string.h>
 #include "kern/copy.h"
 #include "kern/optim.h"
 #include "kern/reduce.h"
 #include "kern/vector.h"
-
-extern const ls__kernels ls__kernels_baseline;
-#ifdef __x86_64__
-extern const ls__kernels ls__kernels_avx2, ls__kernels_avx512;
-#endif
-
-const ls__kernels *ls__kernels_at(int index)
-{
-    const ls__kernels *all[3];
-    int n = 0;
-#ifdef __x86_64__
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vl"))
-        all[n++] = &ls__kernels_avx512;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) all[n++] = &ls__kernels_avx2;
-#endif
-    all[n++] = &ls__kernels_baseline;
-    return index < n ? all[index] : NULL;
-}
-
-const ls__kernels *ls__kernels_best(void)
-{
-    static const ls__kernels *_Atomic best;
-    const ls__kernels *k = atomic_load_explicit(&best, memory_order_relaxed);
-    if (!k) {
-        k = ls__kernels_at(0);
-        atomic_store_explicit(&best, k, memory_order_relaxed);
-    }
-    return k;
-}
 
 void ls__reduce(ls_dtype type, ls_op op, void *const *out, int outs, const void *const *in, int p, size_t count,
                 bool stream)

@@ -1,5 +1,5 @@
-/* The table of fast loops. The same source (fast.inc) is compiled once per instruction set, each build fills a table,
- * and the best one that the CPU can run is picked at first use. Tests go through all that it can run. */
+/* The table of fast loops. The same source (loops.h) is compiled once per instruction set, each build fills a table,
+ * and select.h chooses one. Tests go through all that the CPU can run. */
 #ifndef LS_KERN_TABLE_H
 #define LS_KERN_TABLE_H
 
@@ -8,7 +8,7 @@
 #include "lockstep/base.h"
 
 typedef struct ls__kernels {
-    const char *name; /* "baseline", "avx2", "avx512" */
+    const char *name; /* "plain", "avx2", "avx512" */
     /* By element type; see ls__reduce(). */
     void (*reduce[LS_DTYPE_COUNT])(ls_op op, void *const *out, int outs, const void *const *in, int p, size_t count,
                                    bool stream);
@@ -24,7 +24,7 @@ typedef struct ls__kernels {
 
 /* Table `index` of those that this CPU can run, best first; NULL past the last. */
 const ls__kernels *ls__kernels_at(int index);
-/* The best of them. */
+/* The one in use. */
 const ls__kernels *ls__kernels_best(void);
 
 #endif

@@ -3,7 +3,7 @@
 #define LS_TENSOR_HOOKS_H
 
 #include "lockstep/tensor.h"
-#include "tensor/tick.h"
+#include "kern/tick.h"
 
 /* Called about every millisecond in forward and backward, between chunks of the larger operations, in the thread that runs the
  * tape. For what cannot wait until an operation ends, such as a network. NULL: none. */

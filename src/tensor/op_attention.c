@@ -18,7 +18,8 @@
 
 enum {
     STRIP = 72, /* scores of a strip for T = 1024 are 288 KiB: they stay in the L2 cache */
-    GROUP = 12, /* the most rows that the kernels hold in registers, and multiply at a time */
+    GROUP =
+        12, /* rows that are multiplied at a time, zeros included: the same on every CPU, or signs of zeros differ */
     DIRECT = 4, /* so few queries are multiplied without packing */
 };
 
@@ -111,11 +112,13 @@ static void score_rows(const attention *s, const strip *at, const float *a, int6
                        float *scores)
 {
     const ls__nn_kernels *k = ls__nn_kernels_best();
-    for (int64_t j = 0; j < at->seen; j += LS__PANEL) {
+    for (int64_t j = 0, cols; j < at->seen; j += cols) {
+        cols = ls__min(2 * LS__PANEL, round_up(at->seen, LS__PANEL) - j);
         int64_t r = s->full ? 0 : j - (at->seen - at->rows); /* the first row that sees it */
-        r = r < 0 ? 0 : r / k->block_rows * k->block_rows;
-        k->panel_product(scores + r * at->ld + j, at->ld, a + r * lda, lda, 1, panels + j * s->D, s->D, at->rows - r,
-                         LS__PANEL, s->D, false);
+        r = r < 0 ? 0 : r / GROUP * GROUP;
+        ls__left left = { a + r * lda, lda, 1, k->rows * lda };
+        k->panel_product(scores + r * at->ld + j, at->ld, &left, panels + j * s->D, s->D, at->rows - r, cols, s->D,
+                         false);
     }
 }
 
@@ -124,11 +127,12 @@ static void mix_rows(const attention *s, const strip *at, const float *scores, c
                      int64_t ldo, bool add)
 {
     const ls__nn_kernels *k = ls__nn_kernels_best();
-    for (int64_t j = 0; j < s->D; j += LS__PANEL)
-        for (int64_t r = 0; r < at->rows; r += k->block_rows) {
-            int64_t rows = ls__min(k->block_rows, at->rows - r), n = row_sees(s, at, r + rows - 1);
-            k->panel_product(out + r * ldo + j, ldo, scores + r * at->ld, at->ld, 1, panels + j * s->keys, s->keys,
-                             rows, ls__min(LS__PANEL, s->D - j), n, add);
+    for (int64_t j = 0; j < s->D; j += 2 * LS__PANEL)
+        for (int64_t r = 0; r < at->rows; r += GROUP) {
+            int64_t rows = ls__min(GROUP, at->rows - r), n = row_sees(s, at, r + rows - 1);
+            ls__left left = { scores + r * at->ld, at->ld, 1, k->rows * at->ld };
+            k->panel_product(out + r * ldo + j, ldo, &left, panels + j * s->keys, s->keys, rows,
+                             ls__min(2 * LS__PANEL, s->D - j), n, add);
         }
 }
 
@@ -137,30 +141,30 @@ static void spread_rows(const attention *s, const strip *at, const float *scores
                         int64_t ldo, bool add)
 {
     const ls__nn_kernels *k = ls__nn_kernels_best();
-    for (int64_t i = 0; i < at->seen; i += k->block_rows) {
-        int64_t rows = ls__min(k->block_rows, at->seen - i), from = s->full ? 0 : i - (at->seen - at->rows);
+    for (int64_t i = 0; i < at->seen; i += GROUP) {
+        int64_t rows = ls__min(GROUP, at->seen - i), from = s->full ? 0 : i - (at->seen - at->rows);
         if (from < 0) from = 0;
-        k->panel_product(out + i * ldo, ldo, scores + from * at->ld + i, 1, at->ld, panels + from * LS__PANEL, at->rows,
-                         rows, s->D, at->rows - from, add);
+        ls__left left = { scores + from * at->ld + i, 1, at->ld, k->rows };
+        k->panel_product(out + i * ldo, ldo, &left, panels + from * LS__PANEL, at->rows, rows, s->D, at->rows - from,
+                         add);
     }
 }
 
-/* The same as score_rows and mix_rows for a few queries: packing all keys would cost more than the products. */
-static void score_directly(const attention *s, const strip *at, const places *p, float *scores)
+/* The same for a few queries: two panels of keys are packed at a time and used at once, values are read where they lie. */
+static void score_directly(const attention *s, const strip *at, const places *p, float *panels, float *scores)
 {
-    for (int64_t r = 0; r < at->rows; r++)
-        for (int64_t j = 0; j < row_sees(s, at, r); j++)
-            scores[r * at->ld + j] =
-                ls__nn_kernels_best()->dot(p->q + (at->first + r) * p->ldq, p->k + j * p->ldk, (size_t)s->D);
+    const ls__nn_kernels *k = ls__nn_kernels_best();
+    ls__left left = { p->q + at->first * p->ldq, p->ldq, 1, k->rows * p->ldq };
+    for (int64_t j = 0; j < at->seen; j += 2 * LS__PANEL) {
+        int64_t cols = ls__min(2 * LS__PANEL, at->seen - j);
+        k->pack_transposed(panels, p->k + j * p->ldk, p->ldk, s->D, cols);
+        k->panel_product(scores + j, at->ld, &left, panels, s->D, at->rows, cols, s->D, false);
+    }
 }
 
 static void mix_directly(const attention *s, const strip *at, const places *p, const float *scores, float *out)
 {
-    for (int64_t r = 0; r < at->rows; r++) {
-        memset(out + r * s->C, 0, (size_t)s->D * sizeof *out);
-        for (int64_t j = 0; j < row_sees(s, at, r); j++)
-            ls__nn_kernels_best()->axpy(out + r * s->C, scores[r * at->ld + j], p->v + j * p->ldk, (size_t)s->D);
-    }
+    ls__nn_kernels_best()->direct_product(out, s->C, scores, at->ld, 1, p->v, p->ldk, at->rows, s->D, at->seen, false);
 }
 
 /* Loops over a row of scores go on to the end of its last panel, as vectors do: there is room, and nobody reads what they make
@@ -199,7 +203,7 @@ static void head_forward(const attention *s, int64_t head, const places *p, floa
         strip at = strip_at(s, head, i);
         float inverse[STRIP], *to = out + at.first * s->C;
         if (direct)
-            score_directly(s, &at, p, w->p);
+            score_directly(s, &at, p, w->kt, w->p);
         else
             score_rows(s, &at, p->q + at.first * p->ldq, p->ldq, w->kt, w->p);
         softmax_rows(s, &at, w->p, inverse);

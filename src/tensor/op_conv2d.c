@@ -5,7 +5,7 @@
 
 #include <omp.h>
 #include <string.h>
-#include "tensor/blas.h"
+#include "kern/gemm.h"
 #include "tensor/rows.h"
 
 enum { GROUPS = 8 };
@@ -52,36 +52,80 @@ static void fold_back(const conv *s, float *dx, const float *patches)
     }
 }
 
+/* The three products of an image: its result, and the gradients of its weights and of its patches. */
+
+static ls__gemm forward_product(const conv *s, const float *w, const float *patches, float *y, bool add)
+{
+    return (ls__gemm){ .m = s->out,
+                       .n = s->places,
+                       .k = s->patch,
+                       .a = w,
+                       .lda = s->patch,
+                       .b = patches,
+                       .ldb = s->places,
+                       .c = y,
+                       .ldc = s->places,
+                       .add = add };
+}
+
+static ls__gemm weight_product(const conv *s, const float *dy, const float *patches, float *dw, bool add)
+{
+    return (ls__gemm){ .m = s->out,
+                       .n = s->patch,
+                       .k = s->places,
+                       .a = dy,
+                       .lda = s->places,
+                       .b = patches,
+                       .ldb = s->places,
+                       .b_trans = true,
+                       .c = dw,
+                       .ldc = s->patch,
+                       .add = add };
+}
+
+static ls__gemm patch_product(const conv *s, const float *w, const float *dy, float *dpatches, bool add)
+{
+    return (ls__gemm){ .m = s->patch,
+                       .n = s->places,
+                       .k = s->out,
+                       .a = w,
+                       .lda = s->patch,
+                       .a_trans = true,
+                       .b = dy,
+                       .ldb = s->places,
+                       .c = dpatches,
+                       .ldc = s->places,
+                       .add = add };
+}
+
+/* Floats that a thread needs: patches, and behind them the products' workspace. */
+static size_t patch_floats(const conv *s)
+{
+    return s->pointwise ? 0 : (size_t)((s->patch * s->places + 15) / 16 * 16);
+}
+
+static size_t scratch_floats(const conv *s, bool backward)
+{
+    const ls__gemm p[] = { backward ? weight_product(s, NULL, NULL, NULL, false)
+                                    : forward_product(s, NULL, NULL, NULL, false),
+                           patch_product(s, NULL, NULL, NULL, false) };
+    size_t first = ls__gemm_workspace_one(&p[0]), second = backward ? ls__gemm_workspace_one(&p[1]) : 0;
+    return patch_floats(s) + (first > second ? first : second);
+}
+
 static void image_back(const conv *s, const float *x, const float *w, const float *dy, float *dx, bool add, float *dw,
-                       bool add_dw, float *patches)
+                       bool add_dw, float *scratch)
 {
     int64_t size = s->in * s->H * s->W;
+    float *patches = scratch, *workspace = scratch + patch_floats(s);
     if (dw) {
         if (!s->pointwise) unfold(s, patches, x);
-        ls__gemm_one(&(ls__gemm){ .m = s->out,
-                                  .n = s->patch,
-                                  .k = s->places,
-                                  .a = dy,
-                                  .lda = s->places,
-                                  .b = s->pointwise ? x : patches,
-                                  .ldb = s->places,
-                                  .b_trans = true,
-                                  .c = dw,
-                                  .ldc = s->patch,
-                                  .add = add_dw });
+        ls__gemm g = weight_product(s, dy, s->pointwise ? x : patches, dw, add_dw);
+        ls__gemm_one(&g, workspace);
     }
     if (!dx) return;
-    ls__gemm_one(&(ls__gemm){ .m = s->patch,
-                              .n = s->places,
-                              .k = s->out,
-                              .a = w,
-                              .lda = s->patch,
-                              .a_trans = true,
-                              .b = dy,
-                              .ldb = s->places,
-                              .c = s->pointwise ? dx : patches,
-                              .ldc = s->places,
-                              .add = s->pointwise && add });
+    ls__gemm g = patch_product(s, w, dy, s->pointwise ? dx : patches, s->pointwise && add);
+    ls__gemm_one(&g, workspace);
     if (s->pointwise) return;
     if (!add) memset(dx, 0, (size_t)size * sizeof *dx);
     fold_back(s, dx, patches);
@@ -107,14 +151,14 @@ static ls_status conv_back(ls_tape *t, ls__node *n)
     float *dx = ls__grad(t, n->in[0], &add);
     float *db = ls__param_grad(t, n->param[0], &add_db), *dw = ls__param_grad(t, n->param[1], &add_dw);
     int64_t groups = ls__min(GROUPS, s->B), size = s->in * s->H * s->W, weights = s->out * s->patch;
-    size_t each = s->pointwise ? 1 : (size_t)(s->patch * s->places);
-    ls__buffer *patches = ls__buffer_take(t, each * (size_t)t->threads);
+    size_t each = scratch_floats(s, true);
+    ls__buffer *scratch = ls__buffer_take(t, each * (size_t)t->threads);
     ls__buffer *sums = ls__buffer_take(t, (size_t)(groups * weights));
     if (t->status) return t->status;
 #pragma omp parallel for num_threads(t->threads) schedule(dynamic, 1)
     for (int64_t g = 0; g < groups; g++) {
         int64_t first = s->B * g / groups, end = s->B * (g + 1) / groups;
-        float *own = patches->data + each * (size_t)omp_get_thread_num();
+        float *own = scratch->data + each * (size_t)omp_get_thread_num();
         for (int64_t b = first; b < end; b++)
             image_back(s, x + b * size, w, dy + b * s->out * s->places, dx ? dx + b * size : NULL, add,
                        dw ? sums->data + g * weights : NULL, b > first, own);
@@ -122,32 +166,24 @@ static ls_status conv_back(ls_tape *t, ls__node *n)
     if (dw) ls__fold_blocks(t, dw, add_dw, sums->data, groups, weights, weights);
     if (db) bias_back(t, s, db, add_db, dy);
     ls__buffer_drop(t, sums);
-    ls__buffer_drop(t, patches);
+    ls__buffer_drop(t, scratch);
     return LS_OK;
 }
 
 static const ls__operation op_conv2d = { "conv2d", conv_back };
 
 static void conv_forward(ls_tape *t, const conv *s, const float *x, const ls_param *w, const ls_param *bias, float *y,
-                         float *patches, size_t each)
+                         float *scratch, size_t each)
 {
 #pragma omp parallel for num_threads(t->threads) schedule(dynamic, 1)
     for (int64_t b = 0; b < s->B; b++) {
         const float *image = x + b * s->in * s->H * s->W;
-        float *own = patches + each * (size_t)omp_get_thread_num(), *to = y + b * s->out * s->places;
+        float *own = scratch + each * (size_t)omp_get_thread_num(), *to = y + b * s->out * s->places;
         if (!s->pointwise) unfold(s, own, image);
         for (int64_t c = 0; bias && c < s->out; c++)
             for (int64_t i = 0; i < s->places; i++) to[c * s->places + i] = bias->value[c];
-        ls__gemm_one(&(ls__gemm){ .m = s->out,
-                                  .n = s->places,
-                                  .k = s->patch,
-                                  .a = w->value,
-                                  .lda = s->patch,
-                                  .b = s->pointwise ? image : own,
-                                  .ldb = s->places,
-                                  .c = to,
-                                  .ldc = s->places,
-                                  .add = bias != NULL });
+        ls__gemm g = forward_product(s, w->value, s->pointwise ? image : own, to, bias != NULL);
+        ls__gemm_one(&g, own + patch_floats(s));
     }
 }
 
@@ -177,12 +213,12 @@ ls_tensor *ls_conv2d(ls_tape *t, ls_tensor *x, ls_param *w, ls_param *b, const l
     s.patch = s.in * s.kh * s.kw;
     s.places = s.oh * s.ow;
     s.pointwise = s.kh == 1 && s.kw == 1 && s.stride == 1 && s.padding == 0;
-    size_t each = s.pointwise ? 1 : (size_t)(s.patch * s.places);
+    size_t each = scratch_floats(&s, false);
     ls_tensor *y = ls__result(t, 4, (int64_t[]){ s.B, s.out, s.oh, s.ow });
-    ls__buffer *patches = ls__buffer_take(t, each * (size_t)t->threads);
+    ls__buffer *scratch = ls__buffer_take(t, each * (size_t)t->threads);
     if (t->status) return NULL;
-    conv_forward(t, &s, x->data, w, b, y->data, patches->data, each);
-    ls__buffer_drop(t, patches);
+    conv_forward(t, &s, x->data, w, b, y->data, scratch->data, each);
+    ls__buffer_drop(t, scratch);
     double flops = 2.0 * (double)(s.B * s.out) * (double)(s.patch * s.places);
     return ls__tape_record(t, y,
                            &(ls__tape_record_args){ .op = &op_conv2d,

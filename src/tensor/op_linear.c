@@ -6,7 +6,7 @@
  * two products of the gradient. */
 #include "tensor/tape.h"
 
-#include "tensor/blas.h"
+#include "kern/gemm.h"
 #include "tensor/rows.h"
 
 typedef struct linear {
@@ -33,22 +33,16 @@ static void finish_tile(const ls__gemm *g, const ls__tile *tile)
     }
 }
 
-/* Makes A, which is x (transposed or not), input_activation(x): on the way if the product can, else in *scratch. */
-static void activate_input(ls_tape *t, const linear *s, const ls_tensor *x, ls__gemm *g, ls__buffer **scratch)
+/* input_activation(x) in a buffer; NULL: there is nothing to apply, or memory ended. */
+static ls__buffer *activated_input(ls_tape *t, const linear *s, const ls_tensor *x)
 {
     const ls__nn_kernels *k = ls__nn_kernels_best();
-    if (!s->o.input_activation) return;
-    if (ls__gemm_packs(g)) {
-        g->activate = k->activate[s->o.input_activation];
-        return;
-    }
     int64_t rows = ls__rows(x), in = ls__cols(x);
-    *scratch = ls__buffer_take(t, (size_t)(rows * in));
-    if (!*scratch) return;
-    float *to = (*scratch)->data;
+    ls__buffer *to = s->o.input_activation ? ls__buffer_take(t, (size_t)(rows * in)) : NULL;
+    if (!to) return NULL;
 #pragma omp parallel for num_threads(t->threads) schedule(static) if (rows * in > LS__WORTH_THREADS)
-    for (int64_t r = 0; r < rows; r++) k->activate[s->o.input_activation](to + r * in, x->data + r * in, (size_t)in);
-    g->a = to;
+    for (int64_t r = 0; r < rows; r++) k->activate[s->o.input_activation](to->data + r * in, x->data + r * in, (size_t)in);
+    return to;
 }
 
 /* A tile of the gradient of input_activation(x) becomes that of x, in place. */
@@ -112,15 +106,13 @@ static void weight_back(ls_tape *t, const ls__node *n, const float *dy, int64_t 
                    .ldc = s->o.transposed ? in : out,
                    .add = add };
     ls__buffer *scratch = NULL;
-    g.library = s->o.transposed; /* then x is the product's B, which is not activated on the way */
-    activate_input(t, s, x, &g, &scratch);
-    g.library = false;
-    if (t->status) return;
-    if (s->o.transposed) {
-        const float *input = g.a;
+    if (s->o.transposed) { /* then x is the product's B, which is not activated on the way */
+        scratch = activated_input(t, s, x);
+        if (t->status) return;
         g.m = out, g.a = dy, g.lda = out;
-        g.n = in, g.b = input, g.ldb = in;
-    }
+        g.n = in, g.b = scratch ? scratch->data : x->data, g.ldb = in;
+    } else if (s->o.input_activation)
+        g.activate = ls__nn_kernels_best()->activate[s->o.input_activation];
     ls__gemm_run(&g, 1, t->threads, t->workspace, &t->tick);
     ls__buffer_drop(t, scratch);
 }
@@ -216,10 +208,7 @@ ls_tensor *ls_linear(ls_tape *t, ls_tensor *x, ls_param *w, ls_param *b, const l
                    .finish = b || s.o.activation || s.o.add ? finish_tile : NULL,
                    .user = &f,
                    .reads = f.more };
-    ls__buffer *scratch = NULL;
-    activate_input(t, &s, x, &g, &scratch);
-    if (t->status) return NULL;
+    if (s.o.input_activation) g.activate = f.kernels->activate[s.o.input_activation];
     ls__gemm_run(&g, 1, t->threads, t->workspace, &t->tick);
-    ls__buffer_drop(t, scratch);
     return ls__tape_record(t, y, &record);
 }

@@ -6,17 +6,14 @@
  * linear layer; the price is that the gradients exist before backward begins, so the loss must be the tape's root.
  *
  * The softmax's 1/sum is not multiplied into the chunk, which would be one more pass over it, but into the (chunk, C)
- * factors: dx's rows at the end, and the rows of x before they meet the chunk in dw. The product for dx has a long
- * inner dimension and a small result; it is cut along the vocabulary, and the parts are added in order. */
+ * factors: dx's rows at the end, and the rows of x before they meet the chunk in dw. */
 #include "tensor/cross_entropy.h"
 
-#include "tensor/blas.h"
+#include "kern/gemm.h"
 #include "tensor/rows.h"
 
 enum {
     CHUNK_ELEMENTS = 1 << 24, /* logits of a chunk: 64 MiB */
-    MAX_PARTS = 8,
-    PART_WORDS = 4096, /* at least so many words in a part of dx */
 };
 
 typedef struct head {
@@ -31,7 +28,6 @@ typedef struct chunk {
     float *losses;  /* (rows of all) */
     float *factors; /* (rows): weight / (divisor * sum) */
     float *scaled;  /* (rows, C): x times factors */
-    float *parts;   /* (MAX_PARTS, rows, C) */
 } chunk;
 
 static ls_status head_back(ls_tape *t, ls__node *n)
@@ -63,23 +59,12 @@ static void softmax_rows(ls_tape *t, const chunk *c, const ls_cross_entropy_opti
 static void chunk_back(ls_tape *t, const chunk *c, const float *x, const float *w, float *dx, float *dw, bool add)
 {
     const ls__nn_kernels *k = ls__nn_kernels_best();
-    int64_t C = c->C, V = c->V, parts = V / PART_WORDS;
-    parts = parts < 1 ? 1 : parts > MAX_PARTS ? MAX_PARTS : parts;
-    ls__gemm g[MAX_PARTS + 1];
+    int64_t C = c->C, V = c->V;
+    ls__gemm g[2];
     int count = 0;
-    for (int64_t i = 0; dx && i < parts; i++) {
-        int64_t begin = V * i / parts / 64 * 64, end = i + 1 == parts ? V : V * (i + 1) / parts / 64 * 64;
-        g[count++] = (ls__gemm){ .m = c->rows,
-                                 .n = C,
-                                 .k = end - begin,
-                                 .a = c->logits + begin,
-                                 .lda = V,
-                                 .b = w + begin * C,
-                                 .ldb = C,
-                                 .c = c->parts + i * c->rows * C,
-                                 .ldc = C,
-                                 .uncut = parts > 1 };
-    }
+    if (dx)
+        g[count++] =
+            (ls__gemm){ .m = c->rows, .n = C, .k = V, .a = c->logits, .lda = V, .b = w, .ldb = C, .c = dx, .ldc = C };
     if (dw) {
         for (int64_t r = 0; r < c->rows; r++) k->scale(c->scaled + r * C, c->factors[r], x + r * C, (size_t)C);
         g[count++] = (ls__gemm){ .m = V,
@@ -95,11 +80,7 @@ static void chunk_back(ls_tape *t, const chunk *c, const float *x, const float *
                                  .add = add };
     }
     ls__gemm_run(g, count, t->threads, t->workspace, &t->tick);
-    for (int64_t r = 0; dx && r < c->rows; r++) {
-        const float *from = c->parts + r * C;
-        for (int64_t i = 1; i < parts; i++) k->add(c->parts + r * C, from, from + i * c->rows * C, (size_t)C);
-        k->scale(dx + r * C, c->factors[r], from, (size_t)C);
-    }
+    for (int64_t r = 0; dx && r < c->rows; r++) k->scale(dx + r * C, c->factors[r], dx + r * C, (size_t)C);
 }
 
 /* Rows of a chunk: as equal as they can be, and no more logits than CHUNK_ELEMENTS. */
@@ -129,7 +110,7 @@ ls_tensor *ls_linear_cross_entropy(ls_tape *t, ls_tensor *x, ls_param *w, const 
     ls_tensor *y = ls__result(t, 1, (int64_t[]){ 1 });
     if (ls__tape_will_record(t, &record)) record.flops *= 1 + (x->needs_grad ? 1 : 0) + (w->grad ? 1 : 0);
     if (ls__tape_will_record(t, &record) && x->needs_grad) s.dx = ls__buffer_take_own(t, (size_t)(rows * C));
-    size_t large = (size_t)(each * V), little = (size_t)(rows + each + (MAX_PARTS + 1) * each * C);
+    size_t large = (size_t)(each * V), little = (size_t)(rows + each + each * C);
     float *aliased = ls__alias_rest(t, large + little);
     ls__buffer *logits = aliased ? NULL : ls__buffer_take(t, large),
                *small = aliased ? NULL : ls__buffer_take(t, little);
@@ -138,7 +119,6 @@ ls_tensor *ls_linear_cross_entropy(ls_tape *t, ls_tensor *x, ls_param *w, const 
     c.losses = aliased ? aliased + large : small->data;
     c.factors = c.losses + rows;
     c.scaled = c.factors + each;
-    c.parts = c.scaled + each * C;
     for (; c.first < rows; c.first += each) {
         c.rows = ls__min(each, rows - c.first);
         const float *xc = x->data + c.first * C;

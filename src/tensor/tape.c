@@ -15,7 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "tensor/blas.h"
+#include "kern/gemm.h"
+#include "kern/select.h"
 
 ls_status ls_tape_open(ls_tape **out, const ls_tape_options *options)
 {
@@ -23,17 +24,18 @@ ls_status ls_tape_open(ls_tape **out, const ls_tape_options *options)
     ls_tape_options o = options ? *options : (ls_tape_options){ 0 };
     if (o.threads < 0 || o.threads > 4096)
         return ls__fail(LS_EINVAL, "tape: threads is %d; it must be from 0 (OpenMP's default) to 4096", o.threads);
+    ls_status status = ls__kernels_check();
+    if (status) return status;
     ls_tape *t = calloc(1, sizeof *t);
     if (!t) return ls__fail(LS_ENOMEM, "tape: out of memory");
     size_t limit = o.memory_limit;
     if (!limit) limit = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
-    ls_status status = ls__arena_open(&t->arena, limit);
+    status = ls__arena_open(&t->arena, limit);
     if (status) goto fail;
     t->threads = o.threads ? o.threads : omp_get_max_threads();
     size_t bytes = ls__gemm_workspace(t->threads) * sizeof(float);
     if ((status = ls__arena_open(&t->work, bytes))) goto fail;
     t->workspace = ls__arena_take(&t->work, bytes);
-    ls__blas_init();
     *out = t;
     return LS_OK;
 fail:

@@ -11,7 +11,8 @@
 #include "base/thread.h"
 #include "record/ring.h"
 #include "kern/copy.h"
-#include "tensor/blas.h"
+#include "kern/gemm.h"
+#include "kern/select.h"
 #include "train/training.h"
 
 /* OpenMP's threads would all bear the program's name. */
@@ -59,6 +60,7 @@ static void set_metadata(ls_train *t)
     ls_record_metadata(r, LS_METADATA_FLOPS, t->flops_per_token * tokens / t->parallel.size);
     ls_record_metadata(r, LS_METADATA_TOKENS, tokens);
     ls_record_metadata(r, LS_METADATA_TRAIN, 1);
+    ls_record_metadata(r, LS_METADATA_KERNELS, ls__instruction_set_used()->number);
     ls_record_metadata(r, LS_METADATA_SLOTS, o->slots);
     ls_record_metadata(r, LS_METADATA_WORKERS, loader.workers);
     ls_record_metadata(r, LS_METADATA_WORKERS_FIXED, o->workers != 0);

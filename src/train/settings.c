@@ -13,6 +13,7 @@
 #include "base/status.h"
 #include "base/text.h"
 #include "ddp/on_sum.h"
+#include "kern/select.h"
 #include "train/training.h"
 
 static const char *const updates[] = { "sharded", "replicated", NULL };
@@ -272,9 +273,10 @@ char *ls__settings_text(const ls_train *t)
     if (good) good = !json_object_set_new(all, "inject", inject_json(&shown.inject));
     char *here = getcwd(NULL, 0), *text = NULL;
     if (good)
-        root = json_pack("{s:s, s:o, s:I, s:{s:I, s:i, s:f, s:I}, s:{s:O, s:O}, s:O}", "lockstep", ls_version(),
-                         "folder", ls__settings_name(here), "parameters", (json_int_t)ls_model_size(t->model), "found",
-                         "warmup", (json_int_t)t->options.schedule.warmup, "threads", t->options.threads, "bucket-mb",
+        root = json_pack("{s:s, s:s, s:o, s:I, s:{s:I, s:i, s:f, s:I}, s:{s:O, s:O}, s:O}", "lockstep", ls_version(),
+                         "kernels", ls__instruction_set_used()->name, "folder", ls__settings_name(here), "parameters",
+                         (json_int_t)ls_model_size(t->model), "found", "warmup", (json_int_t)t->options.schedule.warmup,
+                         "threads", t->options.threads, "bucket-mb",
                          (double)ls__ddp_bucket_bytes(t->parallel.ddp) / (1 << 20), "buckets",
                          (json_int_t)ls_ddp_get_stats(t->parallel.ddp).buckets, "files", "data", t->files[0],
                          "val-data", t->files[1], "settings", all);

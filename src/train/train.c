@@ -15,7 +15,7 @@
 #include "ddp/slots.h"
 #include "nn/files.h"
 #include "nn/model.h"
-#include "tensor/blas.h"
+#include "kern/gemm.h"
 #include "train/checkpoint.h"
 #include "train/data_files.h"
 #include "train/record.h"

@@ -1,6 +1,6 @@
 /* A hook that long operations call from time to time, in the thread that runs the tape: see ls__tape_on_tick(). */
-#ifndef LS_TENSOR_TICK_H
-#define LS_TENSOR_TICK_H
+#ifndef LS_KERN_TICK_H
+#define LS_KERN_TICK_H
 
 #include <omp.h>
 #include <stddef.h>

@@ -1,0 +1,208 @@
+/* Matrix products: every element is one chain of fused multiply-adds, bit for bit, with every table that this CPU can run
+ * and any number of threads. */
+#include <math.h>
+#include "check.h"
+#include "kern/fma.h"
+#include "kern/gemm.h"
+#include "kern/select.h"
+
+static uint32_t state_of_random = 1;
+
+static uint32_t random_u32(void)
+{
+    state_of_random = state_of_random * 1664525u + 1013904223u;
+    return state_of_random ^ state_of_random >> 16;
+}
+
+static float random_float(void)
+{
+    return (float)(int32_t)random_u32() * 0x1p-31f;
+}
+
+static float *random_array(int64_t count)
+{
+    float *x = malloc((size_t)count * sizeof *x);
+    assert_non_null(x);
+    for (int64_t i = 0; i < count; i++) x[i] = random_float();
+    return x;
+}
+
+/* ---- The plain fused multiply-add. */
+
+static void check_fma(float a, float b, float c)
+{
+    float expected = fmaf(a, b, c), got = ls__fma(a, b, c);
+    uint32_t e, g;
+    memcpy(&e, &expected, 4);
+    memcpy(&g, &got, 4);
+    if (e != g && !(isnan(expected) && isnan(got)))
+        fail_msg("%a * %a + %a is %a, expected %a", (double)a, (double)b, (double)c, (double)got, (double)expected);
+}
+
+static void plain_fma_is_fmaf(void **state)
+{
+    (void)state;
+    static const float special[] = { 0.0f,      -0.0f,      1.0f,      -1.0f,         INFINITY,         -INFINITY,
+                                     NAN,       0x1p-126f,  0x1p-149f, -0x1p-149f,    0x1p127f,         0x1.fffffep127f,
+                                     0x1p-75f,  0x1.8p-75f, 0x1p-63f,  0x1.000002p0f, 0x1.fffffep-127f, 0x1p-24f,
+                                     -0x1p-24f, 0x1p24f };
+    enum { N = sizeof special / sizeof *special };
+    for (int i = 0; i < N * N * N; i++) check_fma(special[i % N], special[i / N % N], special[i / N / N]);
+    for (int i = 0; i < 3000000; i++) {
+        /* Few bits and exponents that are close make sums in the middle between two float32 frequent. */
+        int bits = (int)(random_u32() % 24) + 1, shift = (int)(random_u32() % 60) - 30;
+        float a = ldexpf((float)(random_u32() >> (32 - bits)), -12), b = ldexpf((float)(random_u32() >> 20), shift);
+        float c = ldexpf((float)(random_u32() >> 8), (int)(random_u32() % 80) - 60);
+        if (random_u32() & 1) c = -c;
+        int tiny = i % 3 ? 0 : -110; /* results around and below the smallest normal number */
+        check_fma(ldexpf(a, tiny), b, ldexpf(c, tiny));
+    }
+}
+
+/* ---- Whole products. */
+
+typedef struct product {
+    int64_t m, n, k;
+    bool a_trans, b_trans, add, activate, finish;
+    int pad; /* columns between the rows of the operands */
+} product;
+
+static void twice(float *out, const float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++) out[i] = 2 * x[i];
+}
+
+static void add_hundred(const ls__gemm *g, const ls__tile *t)
+{
+    for (int64_t i = t->row; i < t->row + t->rows; i++)
+        for (int64_t j = t->col; j < t->col + t->cols; j++) g->c[i * g->ldc + j] += 100;
+}
+
+static float *expected_of(const ls__gemm *g, const float *before, int64_t rows)
+{
+    float *c = malloc((size_t)(rows * g->ldc) * sizeof *c);
+    assert_non_null(c);
+    memcpy(c, before, (size_t)(rows * g->ldc) * sizeof *c);
+    for (int64_t i = 0; i < g->m; i++)
+        for (int64_t j = 0; j < g->n; j++) {
+            float sum = g->add ? c[i * g->ldc + j] : 0.0f;
+            for (int64_t l = 0; l < g->k; l++) {
+                float a = g->a_trans ? g->a[l * g->lda + i] : g->a[i * g->lda + l];
+                if (g->activate) a *= 2;
+                sum = fmaf(a, g->b_trans ? g->b[j * g->ldb + l] : g->b[l * g->ldb + j], sum);
+            }
+            c[i * g->ldc + j] = sum + (g->finish ? 100 : 0);
+        }
+    return c;
+}
+
+static void compare(const product *p, const char *how, const float *got, const float *expected, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (memcmp(&got[i], &expected[i], sizeof *got))
+            fail_msg(
+                "%s: %lld x %lld x %lld, a_trans %d, b_trans %d, add %d, activate %d: value %lld is %a, expected %a",
+                how, (long long)p->m, (long long)p->n, (long long)p->k, p->a_trans, p->b_trans, p->add, p->activate,
+                (long long)i, (double)got[i], (double)expected[i]);
+}
+
+static void check_product(const product *p)
+{
+    int64_t a_rows = p->a_trans ? p->k : p->m, a_cols = p->a_trans ? p->m : p->k;
+    int64_t b_rows = p->b_trans ? p->n : p->k, b_cols = p->b_trans ? p->k : p->n;
+    int64_t size = p->m * (p->n + p->pad);
+    float *a = random_array(a_rows * (a_cols + p->pad)), *b = random_array(b_rows * (b_cols + p->pad));
+    float *before = random_array(size), *c = malloc((size_t)size * sizeof *c);
+    ls__gemm g = { .m = p->m,
+                   .n = p->n,
+                   .k = p->k,
+                   .a_trans = p->a_trans,
+                   .b_trans = p->b_trans,
+                   .a = a,
+                   .lda = a_cols + p->pad,
+                   .b = b,
+                   .ldb = b_cols + p->pad,
+                   .c = c,
+                   .ldc = p->n + p->pad,
+                   .add = p->add,
+                   .activate = p->activate ? twice : NULL,
+                   .finish = p->finish ? add_hundred : NULL };
+    float *expected = expected_of(&g, before, p->m);
+    char how[64];
+    int v = 0;
+    for (const ls__instruction_set *s; (s = ls__instruction_set_at(v)); v++) {
+        ls__instruction_set_use(s);
+        for (int threads = 0; threads <= 3; threads++) {
+            memcpy(c, before, (size_t)size * sizeof *c);
+            size_t floats = threads ? ls__gemm_workspace(threads) : ls__gemm_workspace_one(&g);
+            float *space = aligned_alloc(64, (floats * sizeof *space + 63) / 64 * 64);
+            if (threads)
+                ls__gemm_run(&g, 1, threads, space, NULL);
+            else
+                ls__gemm_one(&g, space);
+            free(space);
+            snprintf(how, sizeof how, "%s, %d threads", s->name, threads);
+            compare(p, how, c, expected, size);
+        }
+    }
+    ls__instruction_set_use(NULL);
+    free(expected);
+    free(c);
+    free(before);
+    free(b);
+    free(a);
+}
+
+static void products_are_chains_of_fma(void **state)
+{
+    (void)state;
+    /* one row or column, ends of blocks, panels and slices, more columns than a chunk, rows 4 KiB apart */
+    static const int64_t shapes[][3] = { { 1, 1, 1 },      { 3, 5, 7 },      { 1, 1500, 9 },   { 4, 33, 390 },
+                                         { 5, 16, 17 },    { 9, 130, 20 },   { 14, 32, 16 },   { 15, 31, 33 },
+                                         { 29, 48, 5 },    { 37, 1, 30 },    { 300, 33, 65 },  { 293, 17, 40 },
+                                         { 25, 3100, 9 },  { 24, 16, 800 },  { 290, 8, 1024 }, { 7, 5, 0 },
+                                         { 141, 270, 30 }, { 17, 21, 1031 }, { 300, 3075, 2 } };
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int form = 0; form < 8; form++) {
+            product p = { .m = shapes[i][0], .n = shapes[i][1], .k = shapes[i][2] };
+            p.a_trans = form & 1, p.b_trans = form & 2, p.add = form & 4;
+            p.activate = (i + (size_t)form) % 3 == 0, p.finish = (i + (size_t)form) % 2 == 0;
+            p.pad = i % 2 ? 0 : (int)i % 5;
+            check_product(&p);
+        }
+}
+
+/* Products that cancel to nothing, overflow or meet a NaN give what fmaf() gives, too. */
+static void special_values_come_out_as_from_fmaf(void **state)
+{
+    (void)state;
+    enum { M = 19, N = 37, K = 23 };
+    static const float values[] = { 0.0f, -0.0f, 1.0f, -1.0f, 0x1p100f, -0x1p100f, 0x1p-100f, 0x1.000002p0f, 0x1p-30f };
+    static float a[M * K], b[K * N], c[M * N];
+    float *space = aligned_alloc(64, (ls__gemm_workspace(1) * sizeof *space + 63) / 64 * 64);
+    for (int i = 0; i < M * K; i++) a[i] = values[random_u32() % 9];
+    for (int i = 0; i < K * N; i++) b[i] = values[random_u32() % 9];
+    int v = 0;
+    for (const ls__instruction_set *s; (s = ls__instruction_set_at(v)); v++) {
+        ls__instruction_set_use(s);
+        ls__gemm g = { .m = M, .n = N, .k = K, .a = a, .lda = K, .b = b, .ldb = N, .c = c, .ldc = N };
+        ls__gemm_run(&g, 1, 1, space, NULL);
+        float *expected = expected_of(&g, c, M);
+        for (int i = 0; i < M * N; i++)
+            if (memcmp(&c[i], &expected[i], 4) && !(isnan(c[i]) && isnan(expected[i])))
+                fail_msg("%s: element %d is %a, expected %a", s->name, i, (double)c[i], (double)expected[i]);
+        free(expected);
+    }
+    ls__instruction_set_use(NULL);
+    free(space);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plain_fma_is_fmaf),
+        cmocka_unit_test(products_are_chains_of_fma),
+        cmocka_unit_test(special_values_come_out_as_from_fmaf),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
