@@ -13,12 +13,14 @@
 #include "ddp/reducer.h"
 #include "lockstep/ddp.h"
 #include "lockstep/nn.h"
+#include "nn/norm.h"
+#include "nn/optimizer.h"
 
 enum {
     ROWS = 4,
     LENGTH = 256,
     VOCAB = 50257,
-    PIECE = 64 * LS_NORM_BLOCK,
+    PIECE = 64 * LS__NORM_BLOCK,
     MAX_ROUNDS = 200,
     SMALL = 100000,
     SMALL_COUNT = 10
@@ -63,29 +65,28 @@ static ls_status open_reducer(bench *b)
 
 static ls_status open_model(bench *b)
 {
-    ls_gpt2_options m = { .layers = 6, .width = 384, .heads = 6, .vocab = VOCAB, .context = LENGTH };
-    ls_status status = ls_gpt2_open(&b->model, &m);
+    ls_lm_options m = { .layers = 6, .width = 384, .heads = 6, .vocab_size = VOCAB, .context = LENGTH };
+    ls_status status = ls_lm_open(&b->model, &m);
     if (status) return status;
     const ls_place *places;
     void *values = NULL, *state = NULL, *norms = NULL;
     size_t n = ls_model_places(b->model, &places), elements = ls_model_elements(b->model);
     ls_optimizer_options adamw = { .threads = 1 };
-    if ((status = ls_optimizer_options_check(&adamw))) return status;
+    if ((status = ls__optimizer_options_check(&adamw))) return status;
     if ((status = open_reducer(b))) return status;
     if ((status = ls_group_share(b->group, elements * sizeof(float), &values))) return status;
-    if ((status = ls_group_share(b->group, ls_optimizer_floats(&adamw, elements) * sizeof(float) + 64, &state)))
+    if ((status = ls_group_share(b->group, ls__optimizer_state_floats(&adamw, elements) * sizeof(float) + 64, &state)))
         return status;
-    if ((status = ls_group_share(b->group, ls_norm_blocks(elements) * sizeof(double), &norms))) return status;
+    if ((status = ls_group_share(b->group, ls__norm_blocks(elements) * sizeof(double), &norms))) return status;
     b->norms = norms;
-    adamw.memory = state;
     b->own = ls_ddp_grad(b->ddp, n - 1); /* the last span lies first */
     b->reduced = ls_ddp_reduced(b->ddp, n - 1);
     b->tokens = calloc((size_t)ROWS * LENGTH + 1, sizeof *b->tokens);
     if (!b->tokens) return LS_ENOMEM;
     for (int i = 0; i <= ROWS * LENGTH; i++) b->tokens[i] = (int32_t)((unsigned)(i + b->rank) * 2654435761u % VOCAB);
     if ((status = ls_model_bind(b->model, values, b->own, true))) return status;
-    if (b->rank == 0 && (status = ls_model_init(b->model, 0, elements, 1, 1))) return status;
-    if ((status = ls_optimizer_open(&b->optimizer, places, n, 0, elements, &adamw))) return status;
+    if (b->rank == 0 && (status = ls_model_init(b->model, 1))) return status;
+    if ((status = ls__optimizer_open_in(&b->optimizer, places, n, 0, elements, &adamw, state))) return status;
     if ((status = ls_tape_open(&b->tape, &(ls_tape_options){ .threads = 1 }))) return status;
     return ls_barrier(b->group);
 }
@@ -96,19 +97,19 @@ static void norm_piece(void *user, const void *const *data, size_t begin, size_t
 {
     const bench *b = user;
     (void)data;
-    ls_norm_sums(ls_model_grads(b->model), begin, end, b->norms, 1);
+    ls__norm_sums(ls_model_grads(b->model), begin, end, b->norms, 1);
 }
 static void norm_of_sums(void *user, const void *const *data, size_t begin, size_t end)
 {
     const bench *b = user;
     (void)data;
-    ls_norm_sums(b->reduced, begin, end, b->norms, 1);
+    ls__norm_sums(b->reduced, begin, end, b->norms, 1);
 }
 static void update_from(const bench *b, const float *grads, size_t begin, size_t end)
 {
     /* The range is the optimiser's own: nothing can fail. */
-    ls_status status =
-        ls_optimizer_update(b->optimizer, ls_model_values(b->model), grads, begin, end, b->step, 1e-4f, b->scale);
+    ls_status status = ls__optimizer_update_range(b->optimizer, ls_model_values(b->model), grads, begin, end, b->step,
+                                                  1e-4f, b->scale);
     (void)status;
 }
 static void update_of_sums(void *user, const void *const *data, size_t begin, size_t end)
@@ -130,7 +131,7 @@ static ls_status step(bench *b, bool with)
 {
     ls_param *params;
     size_t elements = ls_model_elements(b->model);
-    ls_model_batch batch = { .rows = ROWS, .length = LENGTH, .tokens = b->tokens, .targets = b->tokens + 1 };
+    ls_model_batch batch = { .batch_size = ROWS, .seq_len = LENGTH, .tokens = b->tokens, .targets = b->tokens + 1 };
     ls_pass pass = { .stream = (uint64_t)b->step };
     ls_status status = LS_OK;
     ls_tape_on_ready(b->tape, with ? on_ready : NULL, b);
@@ -145,13 +146,13 @@ static ls_status step(bench *b, bool with)
         if ((status = ls_ddp_finish(b->ddp, NULL))) return status;
         if ((status = ls_allreduce(b->group, &sum, 1, LS_F64, LS_SUM))) return status;
         if ((status = shared(b, norm_of_sums))) return status;
-        b->scale = ls_clip_scale(ls_norm_total(b->norms, ls_norm_blocks(elements)), 1);
+        b->scale = ls__clip_scale(ls__norm_total(b->norms, ls__norm_blocks(elements)), 1);
         return shared(b, update_of_sums);
     }
     size_t pieces = (elements + PIECE - 1) / PIECE, each = pieces / (size_t)b->size * PIECE;
     size_t begin = each * (size_t)b->rank, end = b->rank + 1 == b->size ? elements : begin + each;
     norm_piece(b, NULL, begin, end);
-    b->scale = ls_clip_scale(ls_norm_total(b->norms, ls_norm_blocks(elements)), 1);
+    b->scale = ls__clip_scale(ls__norm_total(b->norms, ls__norm_blocks(elements)), 1);
     update_from(b, b->own, begin, end);
     return LS_OK;
 }

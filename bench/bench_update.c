@@ -14,6 +14,7 @@
 #include "kern/optim.h"
 #include "lockstep/ddp.h"
 #include "lockstep/nn.h"
+#include "nn/norm.h"
 
 enum { PIECE = 1 << 18, SPANS = 64, MAX_ROUNDS = 99 };
 
@@ -27,13 +28,14 @@ typedef struct shared_job {
     double *squares; /* of each block */
 } shared_job;
 
-static const ls__adamw_args args = {
-    .grad_scale = 1, .keep = 0.9999f, .beta1 = 0.9f, .beta2 = 0.95f, .step_size = 1e-4f, .denom_scale = 1, .eps = 1e-8f
+static const ls__optim_args args = {
+    .grad_scale = 1,
+    .adamw = { .keep = 0.9999f, .beta1 = 0.9f, .beta2 = 0.95f, .step_size = 1e-4f, .denom_scale = 1, .eps = 1e-8f }
 };
 
 static void update(const state *s, const float *g, size_t begin, size_t end)
 {
-    ls__adamw(s->w + begin, g, s->m + begin, s->v + begin, end - begin, &args);
+    ls__optim_update(LS__OPTIM_ADAMW, s->w + begin, g, (float *[]){ s->m + begin, s->v + begin }, end - begin, &args);
 }
 static void update_piece(void *user, const void *const *data, size_t begin, size_t end)
 {
@@ -45,11 +47,11 @@ static void norm_piece(void *user, const void *const *data, size_t begin, size_t
 {
     const shared_job *j = user;
     (void)data;
-    ls_norm_sums(j->sums, begin, end, j->squares, 1);
+    ls__norm_sums(j->sums, begin, end, j->squares, 1);
 }
 static void norm_of_sums(void *user, const float *sums, size_t begin, size_t end)
 {
-    ls_norm_sums(sums, begin, end, user, 1); /* the ends of buckets are off, which takes no longer */
+    ls__norm_sums(sums, begin, end, user, 1); /* the ends of buckets are off, which takes no longer */
 }
 
 static int ascending(const void *a, const void *b)
@@ -108,7 +110,7 @@ static ls_status measure(ls_world *world, size_t elements, int rounds)
     size_t total = status ? 0 : ddp[0]->total;
     if (!status) status = allocate(world, false, total, &own);
     if (!status) status = allocate(world, true, total, &common);
-    size_t squares_bytes = ls_norm_blocks(total) * sizeof(double);
+    size_t squares_bytes = ls__norm_blocks(total) * sizeof(double);
     if (!status) status = ls_world_alloc(world, squares_bytes, &squares[0]);
     if (!status) status = ls_group_share(ls_world_group(world), squares_bytes, &squares[1]);
     if (!status) status = ls__ddp_on_sum(ddp[2], norm_of_sums, squares[1]);

@@ -45,10 +45,10 @@ static int read_arguments(generate_arguments *a, int argc, char **argv)
 
 static ls_status load_model(ls_model **out, const char *folder)
 {
-    ls_gpt2_options options;
+    ls_lm_options options;
     *out = NULL;
-    ls_status status = ls_gpt2_options_read(folder, &options);
-    if (!status) status = ls_gpt2_open(out, &options);
+    ls_status status = ls_lm_options_read(folder, &options);
+    if (!status) status = ls_lm_open(out, &options);
     if (!status) status = ls_model_bind(*out, NULL, NULL, false);
     if (!status) status = ls_model_load(*out, folder);
     if (status) ls_model_free(out);
@@ -85,7 +85,7 @@ int generate_command(int argc, char **argv)
     if (code >= 0) return code;
     ls_status status = load_model(&model, a.run);
     if (status) return exit_failure("generate", status);
-    code = open_tokenizer(&tokenizer, &a, ls_model_gpt2(model)->vocab);
+    code = open_tokenizer(&tokenizer, &a, ls_model_lm(model)->vocab_size);
     if (code < 0) {
         status = sample_text(model, tokenizer, &a.options, a.prompt, a.max_tokens, stdout);
         printf("\n");

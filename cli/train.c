@@ -164,13 +164,13 @@ static void print_resume(FILE *to, const train_arguments *a, const char *run_dir
 static void introduce(const ls_train *t, const char *run_dir)
 {
     const ls_train_options *o = ls_train_options_of(t);
-    const ls_gpt2_options *m = &o->model;
+    const ls_lm_options *m = &o->model;
     int ranks = o->world ? ls_world_size(o->world) : 1;
     printf("%s%.2fM parameters (%d layer%s, width %d, %d head%s, vocabulary %d), %lld step%s of %d x %d tokens, %d "
            "rank%s of %d thread%s\n",
-           o->init ? "fine-tuning: " : "", (double)ls_model_size(ls_train_model(t)) / 1e6, m->layers, ls__s(m->layers),
-           m->width, m->heads, ls__s(m->heads), m->vocab, (long long)o->steps, ls__s(o->steps), o->rows * o->slots,
-           o->length, ranks, ls__s(ranks), o->threads, ls__s(o->threads));
+           o->init ? "fine-tuning: " : "", (double)ls_model_param_count(ls_train_model(t)) / 1e6, m->layers,
+           ls__s(m->layers), m->width, m->heads, ls__s(m->heads), m->vocab_size, (long long)o->steps, ls__s(o->steps),
+           o->rows * o->slots, o->length, ranks, ls__s(ranks), o->threads, ls__s(o->threads));
     printf("run folder: %s\n", printable(run_dir));
     if (ls_train_steps_made(t)) printf("resuming after step %lld\n", (long long)ls_train_steps_made(t));
     fflush(stdout);

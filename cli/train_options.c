@@ -9,6 +9,7 @@
 #include "cli/formats.h"
 #include "cli/last_run.h"
 #include "cli/near.h"
+#include "nn/model.h"
 
 static const char intro[] =
     "usage: lockstep train [OPTIONS]\n"
@@ -18,7 +19,9 @@ static const char intro[] =
     "(config.json, model.safetensors). Ctrl-C ends after the current step and saves; 'lockstep train --resume' goes "
     "on.\n";
 
-static const char *const optimizers[] = { "adamw", "sgd", NULL };
+#define X(name, value, text) text,
+static const char *const optimizers[] = { LS_OPTIMIZER_LIST(X) NULL };
+#undef X
 static const char *const wires[] = { "float32", "bfloat16", NULL };
 static const char *const updates[] = { "sharded", "replicated", NULL };
 static const char *const sums[] = { "canonical", "any", NULL };
@@ -99,8 +102,8 @@ static int read_rows(train_arguments *a, raw *r, int argc, char **argv)
         { OPTION_INT, "--layers", &t->model.layers, "N", "transformer blocks", 1, many, NULL },
         { OPTION_INT, "--width", &t->model.width, "N", "embedding dimension", 1, many, NULL },
         { OPTION_INT, "--heads", &t->model.heads, "N", "attention heads", 1, many, NULL },
-        { OPTION_INT, "--vocab-size", &t->model.vocab, "N", "tokens (those of the tokenizer; shards: 50257)", 1, many,
-          NULL },
+        { OPTION_INT, "--vocab-size", &t->model.vocab_size, "N", "tokens (those of the tokenizer; shards: 50257)", 1,
+          many, NULL },
         { OPTION_INT, "--context", &t->model.context, "N", "longest sequence (that of --seq-len)", 1, many, NULL },
         { OPTION_FLOAT, "--dropout", &r->dropout, "P", "while training (0; --init: as its config.json has it)", 0,
           0.999, NULL },
@@ -161,21 +164,25 @@ static int read_rows(train_arguments *a, raw *r, int argc, char **argv)
 /* The model's size by name; what was given by itself on the command line comes before. */
 static int settle_model(train_arguments *a)
 {
-    ls_gpt2_options *m = &a->train.model, size = { .layers = 2, .width = 128, .heads = 4 };
+    ls_lm_options *m = &a->train.model, size = { .layers = 2, .width = 128, .heads = 4 };
     if (a->model && strcmp(a->model, "small") != 0) {
-        if (ls_gpt2_preset(a->model, &size)) {
-            static const char *const names[] = { "small", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl" };
+        if (ls_lm_preset(a->model, &size)) {
             near_word near = { .asked = a->model, .length = strlen(a->model) };
-            for (size_t i = 0; i < sizeof names / sizeof *names; i++) near_offer(&near, names[i]);
+            near_offer(&near, "small");
+            for (int kind = 0; kind < LS_LM_COUNT; kind++) {
+                const ls__lm_type *type = ls__lm_type_of((ls_lm_kind)kind);
+                for (size_t i = 0; i < type->n_presets; i++) near_offer(&near, type->presets[i].name);
+            }
             fprintf(stderr, "lockstep train: --model: %s, or small%s\n", ls_error(), near_text(&near));
             return EXIT_USAGE;
         }
         /* A vocabulary follows from the data, a context from the sequences, unless asked for. */
-        size.vocab = size.context = 0;
+        size.vocab_size = size.context = 0;
     } else if (a->train.schedule.lr == 0) {
         a->train.schedule.lr = 0.003f;
     }
     bool reshaped = m->width && m->width != size.width;
+    m->kind = size.kind;
     if (!m->layers) m->layers = size.layers;
     if (!m->width) m->width = size.width;
     if (!m->heads) m->heads = reshaped ? 0 : size.heads;
@@ -209,7 +216,7 @@ static int check_together(const train_arguments *a, const raw *r)
     const ls_train_options *t = &a->train;
     const char *wrong = NULL;
     if (t->init &&
-        (t->model.layers || t->model.width || t->model.heads || t->model.vocab || t->model.context || a->model))
+        (t->model.layers || t->model.width || t->model.heads || t->model.vocab_size || t->model.context || a->model))
         wrong = "--init: the folder says how large the model is; leave out --model, --layers, --width, --heads, "
                 "--vocab-size and --context";
     else if (a->run_dir && a->name)
@@ -308,7 +315,7 @@ static int resume(train_arguments *a, raw *r, int argc, char **argv)
     if (given.epochs > 0) t->steps = 0; /* they say it anew */
     if (a->accumulate) t->slots = 0;
     if (a->model) {
-        ls_gpt2_options *m = &t->model;
+        ls_lm_options *m = &t->model;
         if (!given.model.layers) m->layers = 0;
         if (!given.model.width) m->width = 0;
         if (!given.model.heads) m->heads = 0;

@@ -78,7 +78,9 @@ static ls_status micro_batch(bench *b, const ddp_row *row, ls_ddp_mode mode, ddp
 {
     ls_param *params;
     int n = ls_model_params(b->model, &params);
-    ls_model_batch batch = { .rows = row->rows, .length = b->o->length, .tokens = b->tokens, .targets = b->tokens + 1 };
+    ls_model_batch batch = {
+        .batch_size = row->rows, .seq_len = b->o->length, .tokens = b->tokens, .targets = b->tokens + 1
+    };
     ls_pass pass = { .stream = (uint64_t)b->step };
     ls_tensor *loss = NULL;
     ls_status status = ls_ddp_begin(b->ddp, mode, 1);
@@ -107,9 +109,8 @@ static ls_status step(bench *b, const ddp_row *row, ddp_times *t)
         status = micro_batch(b, row, sync ? LS_DDP_SYNC : LS_DDP_ACCUMULATE, t, &clock);
     }
     if (!status)
-        status = ls_optimizer_update(b->optimizer, ls_model_values(b->model),
-                                     ls_ddp_reduced(b->ddp, ls_model_places(b->model, &places) - 1), 0,
-                                     ls_model_elements(b->model), b->step++, 1e-5f, 1);
+        ls_optimizer_update(b->optimizer, ls_model_values(b->model),
+                            ls_ddp_reduced(b->ddp, ls_model_places(b->model, &places) - 1), b->step++, 1e-5f);
     t->update = since(&clock);
     t->total = (double)(clock - begin) / 1e6;
     return status;
@@ -173,17 +174,17 @@ static ls_status prepare(bench *b)
 {
     ddp_bench *o = b->o;
     const ls_place *places;
-    ls_gpt2_options model = { .layers = o->layers, .width = o->width, .vocab = o->vocab, .context = o->length };
-    ls_status status = ls_gpt2_open(&b->model, &model);
+    ls_lm_options model = { .layers = o->layers, .width = o->width, .vocab_size = o->vocab, .context = o->length };
+    ls_status status = ls_lm_open(&b->model, &model);
     if (status) return status;
     size_t n = ls_model_places(b->model, &places), elements = ls_model_elements(b->model);
     size_t most = (size_t)(o->rows > o->micro_rows ? o->rows : o->micro_rows) * (size_t)o->length + 1;
-    o->parameters = (double)ls_model_size(b->model);
+    o->parameters = (double)ls_model_param_count(b->model);
     if (!(b->tokens = calloc(most, sizeof *b->tokens))) return ls__fail(LS_ENOMEM, "no memory for a batch");
     ls__random_fill_u32((uint32_t *)b->tokens, most, 1, (uint64_t)ls_world_rank(b->world), 0);
     for (size_t i = 0; i < most; i++) b->tokens[i] = (int32_t)((uint32_t)b->tokens[i] % (uint32_t)o->vocab);
     status = ls_model_bind(b->model, NULL, NULL, true);
-    if (!status) status = ls_model_init(b->model, 0, elements, 1, o->threads);
+    if (!status) status = ls_model_init(b->model, 1);
     ls_optimizer_options adamw = { .threads = o->threads };
     if (!status) status = ls_optimizer_open(&b->optimizer, places, n, 0, elements, &adamw);
     if (!status) status = ls_tape_open(&b->tape, &(ls_tape_options){ .threads = o->threads });

@@ -87,8 +87,8 @@ typedef struct ls_train_options {
     int read_delay_us;    /* for measurements: each read from a shard takes so much longer, until it is staged */
 
     /* ---- Model */
-    ls_gpt2_options model; /* vocab 0: the tokenizer's, or 50,257; context 0: `length`; others: see nn.h */
-    const char *init;      /* a folder with a model to start from, as ls_model_save() or transformers writes it; its
+    ls_lm_options model; /* vocab 0: the tokenizer's, or 50,257; context 0: `length`; others: see nn.h */
+    const char *init;    /* a folder with a model to start from, as ls_model_save() or transformers writes it; its
                               sizes count, and of `model` only the dropout: 0: that of the folder; < 0: none. NULL: random
                               weights */
 

@@ -215,6 +215,8 @@ static bool any_in_place(void *const *out, int outs, const void *const *in, int 
 #define FLOATING  0
 #include "kern/loops_reduce.h"
 
+#define UPDATE_ROW(name, function, n_states) [name] = update_##function,
+
 extern const ls__kernels LS__TABLE;
 const ls__kernels LS__TABLE = {
     .name = LS__TABLE_NAME,
@@ -229,7 +231,6 @@ const ls__kernels LS__TABLE = {
     .scale_f32 = scale_f32,
     .f32_to_bf16 = f32_to_bf16,
     .bf16_to_f32 = bf16_to_f32,
-    .adamw = adamw,
-    .sgd = sgd,
+    .update = { LS__OPTIM_LIST(UPDATE_ROW) },
     .sum_squares = sum_squares,
 };

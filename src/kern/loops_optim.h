@@ -1,36 +1,21 @@
-/* AdamW, SGD and sums of squares; loops.h includes this. Square root and division are IEEE's, so the bits are the same
- * whatever the vector's width. */
+/* Loops over the update kernels of optim.h, and sums of squares; loops.h includes this. */
 
-static void adamw(float *w, const float *g, float *m, float *v, size_t count, const ls__adamw_args *args)
-{
-    const ls__adamw_args a = *args;
-    const float rest1 = 1 - a.beta1, rest2 = 1 - a.beta2;
-#pragma omp simd
-    for (size_t i = 0; i < count; i++) {
-        float grad = g[i] * a.grad_scale;
-        float mean = a.beta1 * m[i] + rest1 * grad;
-        float square = a.beta2 * v[i] + rest2 * (grad * grad);
-        m[i] = mean;
-        v[i] = square;
-        w[i] = a.keep * w[i] - a.step_size * (mean / (sqrtf(square) * a.denom_scale + a.eps));
+/* States that a kernel does not have are local variables, which the compiler removes. */
+#define UPDATE(name, function, n_states)                                                        \
+    static void update_##function(float *w, const float *g, float *const *states, size_t count, \
+                                  const ls__optim_args *args)                                   \
+    {                                                                                           \
+        const ls__optim_args a = *args;                                                         \
+        float *m = (n_states) > 0 ? states[0] : NULL, *v = (n_states) > 1 ? states[1] : NULL;   \
+        _Pragma("omp simd") for (size_t i = 0; i < count; i++)                                  \
+        {                                                                                       \
+            float m_i = (n_states) > 0 ? m[i] : 0, v_i = (n_states) > 1 ? v[i] : 0;             \
+            w[i] = ls__##function##_element(w[i], g[i] * a.grad_scale, &m_i, &v_i, &a);         \
+            if ((n_states) > 0) m[i] = m_i;                                                     \
+            if ((n_states) > 1) v[i] = v_i;                                                     \
+        }                                                                                       \
     }
-}
-
-static void sgd(float *w, const float *g, float *m, size_t count, const ls__sgd_args *args)
-{
-    const ls__sgd_args a = *args;
-    if (a.momentum == 0) {
-#pragma omp simd
-        for (size_t i = 0; i < count; i++) w[i] -= a.lr * (g[i] * a.grad_scale + a.decay * w[i]);
-        return;
-    }
-#pragma omp simd
-    for (size_t i = 0; i < count; i++) {
-        float mean = a.momentum * m[i] + (g[i] * a.grad_scale + a.decay * w[i]);
-        m[i] = mean;
-        w[i] -= a.lr * mean;
-    }
-}
+LS__OPTIM_LIST(UPDATE)
 
 static double sum_squares(const float *x, size_t count)
 {

@@ -1,34 +1,82 @@
-/* Updates of weights: one pass over memory, each element by itself, so any split into parts gives the same bits. And
- * sums of squares, in an order that no vector width changes. Arrays do not overlap. */
+/* Updates of weights: one pass over memory, each element by itself, so any division into parts gives the same bits. And sums of
+ * squares, in an order that does not depend on the vector width. Arrays do not overlap.
+ *
+ * An update kernel is one function of one element, which loops_optim.h compiles into a loop for each instruction set. Square root
+ * and division are IEEE's, so the bits are the same for any vector width. */
 #ifndef LS_KERN_OPTIM_H
 #define LS_KERN_OPTIM_H
 
+#include <math.h>
 #include <stddef.h>
 
-typedef struct ls__adamw_args {
+/* The one list of update kernels: name, function, states per element. */
+#define LS__OPTIM_LIST(X)        \
+    X(LS__OPTIM_ADAMW, adamw, 2) \
+    X(LS__OPTIM_SGD, sgd, 0)     \
+    X(LS__OPTIM_SGD_MOMENTUM, sgd_momentum, 1)
+
+typedef enum ls__optim_kernel {
+#define X(name, function, states) name,
+    LS__OPTIM_LIST(X)
+#undef X
+        LS__OPTIM_COUNT
+} ls__optim_kernel;
+enum { LS__OPTIM_MAX_STATES = 2 };
+
+extern const int ls__optim_states[LS__OPTIM_COUNT];
+
+/* The numbers of one step. */
+typedef struct ls__optim_args {
     float grad_scale; /* each gradient is multiplied by this first */
-    float keep;       /* 1 - lr * decay */
-    float beta1;
-    float beta2;
-    float step_size;   /* lr / (1 - beta1^t) */
-    float denom_scale; /* 1 / sqrt(1 - beta2^t) */
-    float eps;
-} ls__adamw_args;
+    union {
+        struct {
+            float keep; /* 1 - lr * decay */
+            float beta1, beta2;
+            float step_size;   /* lr / (1 - beta1^t) */
+            float denom_scale; /* 1 / sqrt(1 - beta2^t) */
+            float eps;
+        } adamw;
+        struct {
+            float decay; /* times w, added to the gradient */
+            float momentum;
+            float lr;
+        } sgd;
+    };
+} ls__optim_args;
 
-/* w = keep w - step_size m / (denom_scale sqrt(v) + eps), with m and v moved towards g and g^2 first. */
-void ls__adamw(float *w, const float *g, float *m, float *v, size_t count, const ls__adamw_args *args);
-void ls__adamw_reference(float *w, const float *g, float *m, float *v, size_t count, const ls__adamw_args *args);
+/* The new weight, from the weight w and its scaled gradient g. m and v are the element's states. */
 
-typedef struct ls__sgd_args {
-    float grad_scale;
-    float decay;    /* times w, added to the gradient */
-    float momentum; /* 0: m is not looked at and may be NULL */
-    float lr;
-} ls__sgd_args;
+/* keep w - step_size m / (denom_scale sqrt(v) + eps), with m and v moved towards g and g^2 first. */
+static inline float ls__adamw_element(float w, float g, float *m, float *v, const ls__optim_args *args)
+{
+    const float beta1 = args->adamw.beta1, beta2 = args->adamw.beta2;
+    float mean = beta1 * *m + (1 - beta1) * g;
+    float square = beta2 * *v + (1 - beta2) * (g * g);
+    *m = mean;
+    *v = square;
+    return args->adamw.keep * w -
+           args->adamw.step_size * (mean / (sqrtf(square) * args->adamw.denom_scale + args->adamw.eps));
+}
 
-/* w = w - lr m, with m = momentum m + g + decay w first. */
-void ls__sgd(float *w, const float *g, float *m, size_t count, const ls__sgd_args *args);
-void ls__sgd_reference(float *w, const float *g, float *m, size_t count, const ls__sgd_args *args);
+/* w - lr (g + decay w) */
+static inline float ls__sgd_element(float w, float g, float *m, float *v, const ls__optim_args *args)
+{
+    (void)m, (void)v;
+    return w - args->sgd.lr * (g + args->sgd.decay * w);
+}
+
+/* w - lr m, with m = momentum m + g + decay w first. */
+static inline float ls__sgd_momentum_element(float w, float g, float *m, float *v, const ls__optim_args *args)
+{
+    (void)v;
+    *m = args->sgd.momentum * *m + (g + args->sgd.decay * w);
+    return w - args->sgd.lr * *m;
+}
+
+/* Updates `count` weights. states[i] is the i-th array of states; those beyond what the kernel has are not read. */
+typedef void ls__optim_fn(float *w, const float *g, float *const *states, size_t count, const ls__optim_args *args);
+void ls__optim_update(ls__optim_kernel kernel, float *w, const float *g, float *const *states, size_t count,
+                      const ls__optim_args *args);
 
 /* The sum of squares in double precision: element i goes to lane i mod 16, in order; the lanes are added as a tree. */
 double ls__sum_squares(const float *x, size_t count);

@@ -1,27 +1,5 @@
-/* The plain versions of the optimisers' loops. */
+/* The plain version of the sum of squares. Those of the update kernels are in the test. */
 #include "kern/optim.h"
-
-#include <math.h>
-
-void ls__adamw_reference(float *w, const float *g, float *m, float *v, size_t count, const ls__adamw_args *a)
-{
-    for (size_t i = 0; i < count; i++) {
-        float grad = g[i] * a->grad_scale;
-        m[i] = a->beta1 * m[i] + (1 - a->beta1) * grad;
-        v[i] = a->beta2 * v[i] + (1 - a->beta2) * (grad * grad);
-        float denominator = sqrtf(v[i]) * a->denom_scale + a->eps;
-        w[i] = a->keep * w[i] - a->step_size * (m[i] / denominator);
-    }
-}
-
-void ls__sgd_reference(float *w, const float *g, float *m, size_t count, const ls__sgd_args *a)
-{
-    for (size_t i = 0; i < count; i++) {
-        float move = g[i] * a->grad_scale + a->decay * w[i];
-        if (a->momentum != 0) move = m[i] = a->momentum * m[i] + move;
-        w[i] -= a->lr * move;
-    }
-}
 
 double ls__sum_squares_reference(const float *x, size_t count)
 {

@@ -41,14 +41,14 @@ void ls__bf16_to_f32(float *out, const uint16_t *a, size_t count)
     ls__kernels_best()->bf16_to_f32(out, a, count);
 }
 
-void ls__adamw(float *w, const float *g, float *m, float *v, size_t count, const ls__adamw_args *args)
-{
-    ls__kernels_best()->adamw(w, g, m, v, count, args);
-}
+#define X(name, function, states) [name] = (states),
+const int ls__optim_states[LS__OPTIM_COUNT] = { LS__OPTIM_LIST(X) };
+#undef X
 
-void ls__sgd(float *w, const float *g, float *m, size_t count, const ls__sgd_args *args)
+void ls__optim_update(ls__optim_kernel kernel, float *w, const float *g, float *const *states, size_t count,
+                      const ls__optim_args *args)
 {
-    ls__kernels_best()->sgd(w, g, m, count, args);
+    ls__kernels_best()->update[kernel](w, g, states, count, args);
 }
 
 double ls__sum_squares(const float *x, size_t count)

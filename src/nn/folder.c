@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "nn/model.h"
 
-enum { MAX_SETTINGS = 1 << 20 };
+enum { MAX_JSON = 1 << 20 };
 
 static char *join(const char *folder, const char *name)
 {
@@ -29,13 +29,13 @@ static void list_weights(const ls_model *m, ls__weights sets[2])
 static ls_status check_bound(const ls_model *m)
 {
     if (m->values) return LS_OK;
-    return ls__fail(LS_ESTATE, "%s: the model has no memory yet; call ls_model_bind() first", m->kind);
+    return ls__fail(LS_ESTATE, "%s: the model has no memory; call ls_model_bind() first", m->type->name);
 }
 
 static ls_status write_config(const ls_model *m, const char *path)
 {
     char *text;
-    ls_status status = ls__hf_config_text(m->config, &m->gpt2, m->end, &text);
+    ls_status status = ls__hf_config_text(m->config, &m->lm, m->end, &text);
     if (!status) status = ls__file_write(path, text, strlen(text));
     free(text);
     return status;
@@ -49,20 +49,20 @@ static ls_status write_generation(const ls_model *m, const char *folder)
     return status;
 }
 
-/* Keeps a file of settings, if it is there and is an object. */
-static ls_status keep_settings(char **kept, const char *folder, const char *name)
+/* Keeps the text of a JSON file, if the file exists. */
+static ls_status keep_json(char **kept, const char *folder, const char *name)
 {
     char *path = join(folder, name), *text = NULL;
     size_t bytes;
     json_error_t error;
     ls_status status = !path                ? LS_ENOMEM
                        : access(path, F_OK) ? LS_ENOENT
-                                            : ls__file_read(path, MAX_SETTINGS, &text, &bytes);
+                                            : ls__file_read(path, MAX_JSON, &text, &bytes);
     if (!status) {
         json_t *root = json_loadb(text, bytes, JSON_DECODE_INT_AS_REAL, &error);
         if (!json_is_object(root))
             status = ls__fail(LS_EFORMAT, "%s: line %d, column %d: %s", path, root ? 1 : error.line,
-                              root ? 1 : error.column, root ? "is no object" : error.text);
+                              root ? 1 : error.column, root ? "must be a JSON object" : error.text);
         json_decref(root);
     }
     if (!status) {
@@ -81,7 +81,7 @@ ls_status ls_model_save(const ls_model *m, const char *folder)
     char *config = join(folder, "config.json"), *weights = join(folder, "model.safetensors");
     ls_status status = config && weights ? check_bound(m) : LS_ENOMEM;
     if (!status) status = ls__file_make_dir(folder);
-    if (!status && ls_model_gpt2(m)) status = write_config(m, config);
+    if (!status && ls_model_lm(m)) status = write_config(m, config);
     if (!status && m->generation) status = write_generation(m, folder);
     list_weights(m, sets);
     if (!status) status = ls__weights_write(weights, sets, 2);
@@ -90,21 +90,21 @@ ls_status ls_model_save(const ls_model *m, const char *folder)
     return status;
 }
 
-/* Weights in several files, or not as safetensors, are named as such. */
+/* A message of its own for weights in several files, or not as safetensors. */
 static ls_status check_weights(const char *folder, const char *weights)
 {
     static const struct {
         const char *name, *why;
-    } others[] = { { "model.safetensors.index.json", "its weights are sharded over several files" },
-                   { "pytorch_model.bin", "its weights are in a file of torch" },
-                   { "pytorch_model.bin.index.json", "its weights are in files of torch" } };
+    } others[] = { { "model.safetensors.index.json", "its weights are in several files" },
+                   { "pytorch_model.bin", "its weights are in a torch file" },
+                   { "pytorch_model.bin.index.json", "its weights are in torch files" } };
     ls_status status = LS_OK;
     for (size_t i = 0; i < sizeof others / sizeof *others && !status && access(weights, F_OK); i++) {
         char *other = join(folder, others[i].name);
         if (!other) return LS_ENOMEM;
         if (!access(other, F_OK))
             status = ls__fail(LS_EUNSUPPORTED,
-                              "%s: %s, which cannot be read yet; save the model again as one model.safetensors, in "
+                              "%s: %s, which is not supported; save the model again as one model.safetensors, in "
                               "transformers with save_pretrained(DIR, max_shard_size=\"1000GB\")",
                               folder, others[i].why);
         free(other);
@@ -119,14 +119,14 @@ ls_status ls_model_load(ls_model *m, const char *folder)
     ls_status status = weights ? check_bound(m) : LS_ENOMEM;
     if (!status) status = check_weights(folder, weights);
     list_weights(m, sets);
-    if (!status) status = ls__weights_read(weights, sets, 2);
-    if (!status && ls_model_gpt2(m)) status = keep_settings(&m->config, folder, "config.json");
-    if (!status && ls_model_gpt2(m)) status = keep_settings(&m->generation, folder, "generation_config.json");
+    if (!status) status = ls__weights_read(weights, sets, 2, m->type->lm ? &m->type->lm->weights : NULL);
+    if (!status && ls_model_lm(m)) status = keep_json(&m->config, folder, "config.json");
+    if (!status && ls_model_lm(m)) status = keep_json(&m->generation, folder, "generation_config.json");
     free(weights);
     return status;
 }
 
-ls_status ls_gpt2_options_read(const char *folder, ls_gpt2_options *out)
+ls_status ls_lm_options_read(const char *folder, ls_lm_options *out)
 {
     char *config = join(folder, "config.json");
     ls_status status = config ? ls__hf_config_read(config, out) : LS_ENOMEM;

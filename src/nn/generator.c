@@ -1,8 +1,7 @@
-/* Text from a GPT-2: reads tokens, keeps their keys and values, chooses the next token.
+/* Text from a language model: reads tokens, keeps their keys and values, samples the next token.
  *
- * Positions are absolute, so a full context cannot slide: the newer half of the tokens is read again from position 0,
- * and there is room for as many again. The number that chooses a token is a function of the seed and of how many were
- * chosen before. */
+ * Positions are absolute, so a full context cannot slide: the newer half of the tokens is read again from position 0. The random
+ * number that selects a token is a function of the seed and of the number of tokens sampled before. */
 #include "nn/model.h"
 
 #include <math.h>
@@ -13,25 +12,27 @@
 
 struct ls_generator {
     ls_model *model; /* the caller's */
+    const ls__lm_type *type;
     ls_tape *tape;
     ls_generator_options options;
-    int context, vocab;
-    int32_t *tokens; /* [context]: what was read, the oldest first */
-    int length;      /* of tokens */
-    uint64_t chosen; /* tokens chosen so far */
+    int context, vocab_size;
+    int32_t *tokens;  /* [context]: the tokens that were read, oldest first */
+    int length;       /* of tokens */
+    uint64_t sampled; /* tokens so far */
     ls__arena memory;
     ls_kv_cache *caches; /* [layers] */
     float *logits;       /* (V) */
-    float *order;        /* (V): room for finding the k-th largest */
-    bool ready;          /* logits are there */
+    float *order;        /* (V): scratch for finding the k-th largest */
+    bool ready;          /* logits are valid */
 };
 
-static const uint64_t STREAM = (uint64_t)1 << 62; /* far from those of weights and dropout */
+static const uint64_t STREAM = (uint64_t)1 << 62; /* not used by weights or dropout */
 
 static ls_status take_memory(ls_generator *g)
 {
-    const ls_gpt2_options *o = ls_model_gpt2(g->model);
-    size_t layers = (size_t)o->layers, row = (size_t)o->context * (size_t)o->width, vocab = (size_t)o->vocab;
+    const ls_lm_options *o = ls_model_lm(g->model);
+    size_t layers = (size_t)o->layers, vocab = (size_t)o->vocab_size;
+    size_t row = (size_t)o->context * g->type->cache_width(o);
     size_t bytes = layers * (2 * (row * sizeof(float) + 64) + sizeof *g->caches) +
                    ((size_t)o->context + 2 * vocab) * sizeof(float) + 5 * 64;
     ls_status status = ls__arena_open(&g->memory, bytes);
@@ -50,18 +51,19 @@ static ls_status take_memory(ls_generator *g)
 ls_status ls_generator_open(ls_generator **out, ls_model *model, const ls_generator_options *options)
 {
     *out = NULL;
-    const ls_gpt2_options *o = ls_model_gpt2(model);
-    if (!o) return ls__fail(LS_EINVAL, "generator: a model of kind '%s' makes no text", ls_model_kind(model));
+    const ls_lm_options *o = ls_model_lm(model);
+    if (!o) return ls__fail(LS_EINVAL, "generator: '%s' is not a language model", model->type->name);
     if (!ls_model_values(model))
-        return ls__fail(LS_ESTATE, "generator: the model has no memory yet; call ls_model_bind() first");
+        return ls__fail(LS_ESTATE, "generator: the model has no memory; call ls_model_bind() first");
     ls_generator *g = calloc(1, sizeof *g);
     if (!g) return ls__fail(LS_ENOMEM, "generator: out of memory");
     g->model = model;
+    g->type = model->type->lm;
     g->context = o->context;
-    g->vocab = o->vocab;
+    g->vocab_size = o->vocab_size;
     g->options = options ? *options : (ls_generator_options){ 0 };
     if (g->options.temperature == 0) g->options.temperature = 1;
-    if (g->options.top_k <= 0 || g->options.top_k > g->vocab) g->options.top_k = g->vocab;
+    if (g->options.top_k <= 0 || g->options.top_k > g->vocab_size) g->options.top_k = g->vocab_size;
     ls_tape_options tape = { .threads = g->options.threads };
     ls_status status = isfinite(g->options.temperature)
                            ? ls_tape_open(&g->tape, &tape)
@@ -91,35 +93,35 @@ static ls_status run(ls_generator *g, int first)
     ls_kv_cache *caches = g->options.no_cache ? NULL : g->caches;
     ls_status status = ls_tape_begin(g->tape, params, n_params, &pass);
     if (status) return status;
-    ls_tensor *x = ls__gpt2_hidden(g->model, g->tape, g->tokens + first, 1, count, first, caches);
+    ls_tensor *x = g->type->hidden(g->model, g->tape, g->tokens + first, 1, count, first, caches);
     if (x) {
         int64_t width = x->shape[2];
         x = ls_tape_input(g->tape, x->data + (count - 1) * width, 2, (int64_t[]){ 1, width });
-        x = ls__gpt2_head(g->model, g->tape, x);
+        x = g->type->head(g->model, g->tape, x);
     }
     status = ls_tape_status(g->tape);
     if (status) return status;
-    memcpy(g->logits, x->data, (size_t)g->vocab * sizeof *g->logits);
+    memcpy(g->logits, x->data, (size_t)g->vocab_size * sizeof *g->logits);
     g->ready = true;
     return LS_OK;
 }
 
-/* Forgets the older half of a full context. */
+/* Drops the older half of a full context. */
 static void make_room(ls_generator *g)
 {
     int keep = g->context / 2;
     memmove(g->tokens, g->tokens + g->length - keep, (size_t)keep * sizeof *g->tokens);
     g->length = keep;
-    for (int i = 0; i < ls_model_gpt2(g->model)->layers; i++) g->caches[i].length = 0;
+    for (int i = 0; i < ls_model_lm(g->model)->layers; i++) g->caches[i].length = 0;
 }
 
 ls_status ls_generator_feed(ls_generator *g, const int32_t *tokens, size_t count)
 {
-    if (!count) return ls__fail(LS_EINVAL, "generator: there is no token to read");
+    if (!count) return ls__fail(LS_EINVAL, "generator: count must be >= 1");
     for (size_t i = 0; i < count; i++)
-        if (tokens[i] < 0 || tokens[i] >= g->vocab)
-            return ls__fail(LS_EINVAL, "generator: token %d at place %zu is beyond the vocabulary of %d", tokens[i], i,
-                            g->vocab);
+        if (tokens[i] < 0 || tokens[i] >= g->vocab_size)
+            return ls__fail(LS_EINVAL, "generator: token %d at index %zu is outside of the vocabulary of %d", tokens[i],
+                            i, g->vocab_size);
     while (count) {
         int first = g->options.no_cache ? 0 : g->length;
         if (g->length == g->context) {
@@ -148,44 +150,44 @@ static int descending(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* The k-th largest logit; smaller ones are out of the choice. Ties at the border stay in. */
+/* The k-th largest logit; smaller ones are excluded. Ties are included. */
 static float threshold(ls_generator *g)
 {
-    if (g->options.top_k == g->vocab) return -INFINITY;
-    memcpy(g->order, g->logits, (size_t)g->vocab * sizeof *g->order);
-    qsort(g->order, (size_t)g->vocab, sizeof *g->order, descending);
+    if (g->options.top_k == g->vocab_size) return -INFINITY;
+    memcpy(g->order, g->logits, (size_t)g->vocab_size * sizeof *g->order);
+    qsort(g->order, (size_t)g->vocab_size, sizeof *g->order, descending);
     return g->order[g->options.top_k - 1];
 }
 
-static int choose(ls_generator *g)
+static int sample(ls_generator *g)
 {
     int best = 0;
-    for (int i = 1; i < g->vocab; i++)
+    for (int i = 1; i < g->vocab_size; i++)
         if (g->logits[i] > g->logits[best]) best = i;
     if (g->options.temperature < 0) return best;
     float lowest = threshold(g);
     double sum = 0, scale = 1 / (double)g->options.temperature;
     float *weights = g->order;
-    for (int i = 0; i < g->vocab; i++) {
+    for (int i = 0; i < g->vocab_size; i++) {
         double above = (double)g->logits[i] - (double)g->logits[best];
         weights[i] = g->logits[i] >= lowest ? (float)exp(above * scale) : 0;
         sum += (double)weights[i];
     }
-    double left = (double)ls__random_uniform(g->options.seed, STREAM, g->chosen) * sum;
-    for (int i = 0; i < g->vocab; i++) {
+    double left = (double)ls__random_uniform(g->options.seed, STREAM, g->sampled) * sum;
+    for (int i = 0; i < g->vocab_size; i++) {
         left -= (double)weights[i];
         if (left < 0) return i;
     }
-    return best; /* rounding left nothing over */
+    return best; /* possible by rounding */
 }
 
 ls_status ls_generator_next(ls_generator *g, int32_t *token)
 {
-    if (!g->ready) return ls__fail(LS_ESTATE, "generator: nothing was read yet; feed it a prompt first");
-    for (int i = 0; i < g->vocab; i++)
+    if (!g->ready) return ls__fail(LS_ESTATE, "generator: no prompt yet; call ls_generator_feed() first");
+    for (int i = 0; i < g->vocab_size; i++)
         if (!isfinite(g->logits[i]))
-            return ls__fail(LS_ENOTFINITE, "generator: the logit of token %d is not finite; the model is broken", i);
-    *token = choose(g);
-    g->chosen++;
+            return ls__fail(LS_ENOTFINITE, "generator: the logit of token %d is not finite; the model is corrupt", i);
+    *token = sample(g);
+    g->sampled++;
     return ls_generator_feed(g, token, 1);
 }

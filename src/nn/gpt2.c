@@ -1,8 +1,11 @@
-/* GPT-2: embeddings, blocks of attention and MLP on a residual stream, a last norm, and an output projection that is
- * the token embedding again. Names and layouts are Hugging Face's, so that files need no translation. */
+/* GPT-2: embeddings, blocks of attention and MLP on a residual stream, a last norm, and an output projection that is the token
+ * embedding again. Names and layouts are Hugging Face's, so files need no conversion. */
 #include "nn/model.h"
 
 #include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
 
 /* The parameters by number: WTE, WPE, then the 12 of each block, then the last norm. */
 enum { WTE, WPE, FIRST_BLOCK };
@@ -38,16 +41,29 @@ static void list_block(ls__places *p, int64_t C, int layer, float std, float std
     ls__places_add(p, LS__INIT_ZEROS, C, 0, 0, 0, "h.%d.mlp.c_proj.bias", layer);
 }
 
-/* One block: x + attention(norm(x)), then x + mlp(norm(x)). What is cheap to recompute is not kept: backward recomputes
- * the two norms, and GELU is applied where the projection reads its input. */
+static void list(ls_model *m)
+{
+    const ls_lm_options *o = &m->lm;
+    float std = 0.02f, std_residual = (float)(0.02 / sqrt(2.0 * o->layers));
+    ls__places_add(&m->places, std, o->vocab_size, o->width, 0, 0, "wte.weight");
+    ls__places_add(&m->places, std, o->context, o->width, 0, 0, "wpe.weight");
+    for (int layer = 0; layer < o->layers; layer++) list_block(&m->places, o->width, layer, std, std_residual);
+    ls__places_add(&m->places, LS__INIT_ONES, o->width, 0, 0, 0, "ln_f.weight");
+    ls__places_add(&m->places, LS__INIT_ZEROS, o->width, 0, 0, 0, "ln_f.bias");
+}
+
+/* ---- The forward pass */
+
+/* One block: x + attention(norm(x)), then x + mlp(norm(x)). What is cheap to recompute is not kept: backward recomputes the two
+ * norms, and GELU is applied where the projection reads its input. */
 static ls_tensor *block(ls_model *m, ls_tape *t, ls_tensor *x, int layer, ls_kv_cache *cache)
 {
-    const ls_gpt2_options *o = &m->gpt2;
+    const ls_lm_options *o = &m->lm;
     ls_param *p = m->params + FIRST_BLOCK + (size_t)layer * PER_BLOCK;
     bool drop = o->dropout > 0;
     /* Without dropout the residual is added inside the projection, which saves a pass over memory. */
     ls_attention_options attention = { .heads = o->heads,
-                                       .dropout = ls__gpt2_dropout(o, o->attn_dropout),
+                                       .dropout = ls__lm_dropout(o, o->attn_dropout),
                                        .cache = cache };
     ls_tensor *norm = ls_layer_norm(t, x, &p[LN_1_WEIGHT], &p[LN_1_BIAS], o->norm_eps);
     ls_tensor *y = ls_linear(t, norm, &p[ATTN_WEIGHT], &p[ATTN_BIAS], NULL);
@@ -65,56 +81,103 @@ static ls_tensor *block(ls_model *m, ls_tape *t, ls_tensor *x, int layer, ls_kv_
     return drop ? ls_add(t, x, ls_dropout(t, y, o->dropout)) : y;
 }
 
-ls_tensor *ls__gpt2_hidden(ls_model *m, ls_tape *t, const int32_t *tokens, int64_t B, int64_t T, int64_t first,
-                           ls_kv_cache *caches)
+static ls_tensor *hidden(ls_model *m, ls_tape *t, const int32_t *tokens, int64_t B, int64_t T, int64_t first,
+                         ls_kv_cache *caches)
 {
-    const ls_gpt2_options *o = &m->gpt2;
+    const ls_lm_options *o = &m->lm;
     ls_param *norm = m->params + FIRST_BLOCK + (size_t)o->layers * PER_BLOCK;
     ls_tensor *x = ls_embedding(t, tokens, B, T, &m->params[WTE], &m->params[WPE], first);
-    float dropout = ls__gpt2_dropout(o, o->embd_dropout);
+    float dropout = ls__lm_dropout(o, o->embd_dropout);
     if (dropout > 0) x = ls_dropout(t, x, dropout);
     for (int layer = 0; layer < o->layers; layer++) x = block(m, t, x, layer, caches ? &caches[layer] : NULL);
     return ls_layer_norm(t, x, &norm[0], &norm[1], o->norm_eps);
 }
 
-ls_tensor *ls__gpt2_head(ls_model *m, ls_tape *t, ls_tensor *x)
+static ls_tensor *head(ls_model *m, ls_tape *t, ls_tensor *x)
 {
-    ls_linear_options transposed = { .transposed = true };
-    return ls_linear(t, x, &m->params[WTE], NULL, &transposed);
+    return ls_linear(t, x, &m->params[WTE], NULL, &(ls_linear_options){ .transposed = true });
 }
 
-static ls_tensor *gpt2_loss(ls_model *m, ls_tape *t, const ls_model_batch *b)
+static ls_tensor *loss(ls_model *m, ls_tape *t, const ls_model_batch *b)
 {
-    ls_tensor *x = ls__gpt2_hidden(m, t, b->tokens, b->rows, b->length, 0, NULL);
-    ls_cross_entropy_options entropy = {
-        .targets = b->targets, .weights = b->weights, .divisor = b->divisor, .row_losses = b->row_losses
-    };
-    return ls_linear_cross_entropy(t, x, &m->params[WTE], &entropy);
+    ls_tensor *x = hidden(m, t, b->tokens, b->batch_size, b->seq_len, 0, NULL);
+    ls_cross_entropy_options targets = ls__batch_targets(b);
+    return ls_linear_cross_entropy(t, x, &m->params[WTE], &targets);
 }
 
-static ls_tensor *gpt2_logits(ls_model *m, ls_tape *t, const ls_model_batch *b)
+static ls_tensor *logits(ls_model *m, ls_tape *t, const ls_model_batch *b)
 {
-    return ls__gpt2_head(m, t, ls__gpt2_hidden(m, t, b->tokens, b->rows, b->length, 0, NULL));
+    return head(m, t, hidden(m, t, b->tokens, b->batch_size, b->seq_len, 0, NULL));
 }
 
-ls_status ls_gpt2_open(ls_model **out, const ls_gpt2_options *options)
+static size_t cache_width(const ls_lm_options *o)
 {
-    ls_gpt2_options o = options ? *options : (ls_gpt2_options){ 0 };
-    *out = NULL;
-    ls_status status = ls_gpt2_options_check(&o);
-    if (status) return status;
-    ls_model *m = ls__model_make("gpt2");
-    if (!m) return LS_ENOMEM;
-    m->gpt2 = o;
-    m->loss = gpt2_loss;
-    m->logits = gpt2_logits;
-    float std = 0.02f, std_residual = (float)(0.02 / sqrt(2.0 * o.layers));
-    ls__places_add(&m->places, std, o.vocab, o.width, 0, 0, "wte.weight");
-    ls__places_add(&m->places, std, o.context, o.width, 0, 0, "wpe.weight");
-    for (int layer = 0; layer < o.layers; layer++) list_block(&m->places, o.width, layer, std, std_residual);
-    ls__places_add(&m->places, LS__INIT_ONES, o.width, 0, 0, 0, "ln_f.weight");
-    ls__places_add(&m->places, LS__INIT_ZEROS, o.width, 0, 0, 0, "ln_f.bias");
-    status = ls__model_finish(&m);
-    *out = m;
-    return status;
+    return (size_t)o->width;
 }
+
+/* Each weight is used in three products, one in forward and two in backward. Causal attention has two products over half of the
+ * positions, and twice as many in backward. */
+static double flops_per_token(const ls_lm_options *o, int64_t seq_len)
+{
+    double C = o->width, weights = 12 * C * C * o->layers + C * o->vocab_size;
+    return 6 * weights + 6 * C * (double)seq_len * o->layers;
+}
+
+/* ---- Files */
+
+#define AT(member) offsetof(ls_lm_options, member)
+static const ls__config_key config[] = {
+    { .key = "activation_function", .kind = LS__CONFIG_TEXT, .text = "gelu_new", .other_text = "gelu_pytorch_tanh" },
+    { .key = "architectures", .kind = LS__CONFIG_LIST, .text = "GPT2LMHeadModel" },
+    { .key = "attn_pdrop", .kind = LS__CONFIG_OWN_DROPOUT, .offset = AT(attn_dropout), .fallback = 0.1f },
+    { .key = "bos_token_id", .kind = LS__CONFIG_END },
+    { .key = "embd_pdrop", .kind = LS__CONFIG_OWN_DROPOUT, .offset = AT(embd_dropout), .fallback = 0.1f },
+    { .key = "eos_token_id", .kind = LS__CONFIG_END },
+    { .key = "layer_norm_epsilon", .kind = LS__CONFIG_RATE, .offset = AT(norm_eps), .fallback = 1e-5f },
+    { .key = "model_type", .kind = LS__CONFIG_TEXT, .text = "gpt2" },
+    { .key = "n_embd", .kind = LS__CONFIG_COUNT, .offset = AT(width) },
+    { .key = "n_head", .kind = LS__CONFIG_COUNT, .offset = AT(heads) },
+    { .key = "n_ctx", .kind = LS__CONFIG_COUNT, .offset = AT(context) }, /* the older name of n_positions */
+    { .key = "n_inner", .kind = LS__CONFIG_TIMES_WIDTH, .number = 4 },
+    { .key = "n_layer", .kind = LS__CONFIG_COUNT, .offset = AT(layers) },
+    { .key = "n_positions", .kind = LS__CONFIG_COUNT, .offset = AT(context) },
+    { .key = "resid_pdrop", .kind = LS__CONFIG_RATE, .offset = AT(dropout), .fallback = 0.1f },
+    { .key = "tie_word_embeddings", .kind = LS__CONFIG_TRUE },
+    { .key = "torch_dtype", .kind = LS__CONFIG_DTYPE },
+    { .key = "vocab_size", .kind = LS__CONFIG_COUNT, .offset = AT(vocab_size) },
+    { .key = "scale_attn_weights", .kind = LS__CONFIG_TRUE, .read_only = true },
+    { .key = "scale_attn_by_inverse_layer_idx", .kind = LS__CONFIG_FALSE, .read_only = true },
+    { .key = "add_cross_attention", .kind = LS__CONFIG_FALSE, .read_only = true },
+    { .key = NULL },
+};
+
+/* Causal masks, which old versions saved as "h.N.attn.bias" and "h.N.attn.masked_bias". */
+static bool is_mask(const char *name)
+{
+    int length = 0;
+    (void)sscanf(name, "h.%*d.attn.%n", &length);
+    return length && (strcmp(name + length, "bias") == 0 || strcmp(name + length, "masked_bias") == 0);
+}
+
+#define SIZES .vocab_size = 50257, .context = 1024, .norm_eps = 1e-5f
+static const struct ls__lm_preset presets[] = {
+    { "gpt2", { .layers = 12, .width = 768, .heads = 12, SIZES } },
+    { "gpt2-medium", { .layers = 24, .width = 1024, .heads = 16, SIZES } },
+    { "gpt2-large", { .layers = 36, .width = 1280, .heads = 20, SIZES } },
+    { "gpt2-xl", { .layers = 48, .width = 1600, .heads = 25, SIZES } },
+};
+
+extern const ls__lm_type ls__lm_gpt2;
+const ls__lm_type ls__lm_gpt2 = {
+    .model = { .name = "gpt2", .loss = loss, .logits = logits, .lm = &ls__lm_gpt2 },
+    .presets = presets,
+    .n_presets = sizeof presets / sizeof *presets,
+    .list = list,
+    .hidden = hidden,
+    .head = head,
+    .cache_width = cache_width,
+    .flops_per_token = flops_per_token,
+    .config = config,
+    .end_token = 50256,
+    .weights = { .prefix = "transformer.", .is_ignored = is_mask, .tied = "lm_head.weight", .tied_to = "wte.weight" },
+};

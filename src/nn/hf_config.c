@@ -1,7 +1,7 @@
-/* config.json of a Hugging Face GPT-2 folder. Keys that are not there have the defaults of transformers; keys that ask
- * for what we do not compute are refused rather than ignored, because the weights would then mean something else. A file that
- * was read is written with its own text, and only those values are exchanged that are no longer true. */
-#include "nn/files.h"
+/* config.json of Hugging Face folders, by the table of keys that each language model has. Absent keys have the defaults of
+ * transformers. Keys that ask for what we do not compute are errors, because the weights would mean something else. A file that
+ * was read is written with its own text; only values that changed are replaced. */
+#include "nn/hf_config.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -15,15 +15,25 @@
 
 enum { MAX_CONFIG = 1 << 20 };
 
-/* An integer from 1; a key that is absent or null leaves *out as it is. */
-static ls_status get_count(const char *name, const json_t *root, const char *key, int *out)
+static int *int_at(const ls_lm_options *o, size_t offset)
 {
-    const json_t *value = json_object_get(root, key);
-    if (!value || json_is_null(value)) return LS_OK;
+    return (int *)((char *)(uintptr_t)o + offset);
+}
+
+static float *float_at(const ls_lm_options *o, size_t offset)
+{
+    return (float *)((char *)(uintptr_t)o + offset);
+}
+
+/* ---- Reading. */
+
+/* An integer >= 1. */
+static ls_status get_count(const char *name, const char *key, const json_t *value, int *out)
+{
     double number = json_number_value(value);
     if (!(number >= 1 && number <= INT32_MAX && number == (int)number)) {
         char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-        ls__fail(LS_EFORMAT, "%s: '%s' is %.60s, which is no count", name, key, text ? text : "?");
+        ls__fail(LS_EFORMAT, "%s: '%s' is %.60s; it must be an integer >= 1", name, key, text ? text : "?");
         free(text);
         return LS_EFORMAT;
     }
@@ -31,87 +41,112 @@ static ls_status get_count(const char *name, const json_t *root, const char *key
     return LS_OK;
 }
 
-static ls_status get_share(const char *name, const json_t *root, const char *key, float *out)
+static ls_status get_rate(const char *name, const char *key, const json_t *value, float *out)
 {
-    const json_t *value = json_object_get(root, key);
-    if (!value || json_is_null(value)) return LS_OK;
     double number = json_number_value(value);
     if (!json_is_number(value) || !(number >= 0 && number < 1))
-        return ls__fail(LS_EFORMAT, "%s: '%s' must be a number from 0 and below 1", name, key);
+        return ls__fail(LS_EFORMAT, "%s: '%s' must be a number >= 0 and < 1", name, key);
     *out = (float)number;
     return LS_OK;
 }
 
-/* A key that must be true (or false) if it is there. */
-static ls_status expect_bool(const char *name, const json_t *root, const char *key, int expected)
+static ls_status expect_bool(const char *name, const char *key, const json_t *value, bool expected)
 {
-    const json_t *value = json_object_get(root, key);
-    if (!value || json_is_null(value) || (json_is_boolean(value) && json_boolean_value(value) == expected))
-        return LS_OK;
-    return ls__fail(LS_EUNSUPPORTED, "%s: '%s' must be %s (or absent); another kind of model cannot be read", name, key,
+    if (json_is_boolean(value) && json_boolean_value(value) == expected) return LS_OK;
+    return ls__fail(LS_EUNSUPPORTED, "%s: '%s' must be %s (or absent); other models are not supported", name, key,
                     expected ? "true" : "false");
 }
 
-static ls_status expect_text(const char *name, const json_t *root, const char *key, const char *a, const char *b)
+static ls_status expect_text(const char *name, const ls__config_key *k, const json_t *value)
 {
-    const json_t *value = json_object_get(root, key);
     const char *text = json_string_value(value);
-    if (!value || json_is_null(value) || (text && (strcmp(text, a) == 0 || strcmp(text, b) == 0))) return LS_OK;
-    return ls__fail(LS_EUNSUPPORTED, "%s: '%s' must be \"%s\"; '%.60s' cannot be read", name, key, a,
-                    text ? text : "(no text)");
+    if (text && (strcmp(text, k->text) == 0 || (k->other_text && strcmp(text, k->other_text) == 0))) return LS_OK;
+    return ls__fail(LS_EUNSUPPORTED, "%s: '%s' must be \"%s\"; '%.60s' is not supported", name, k->key, k->text,
+                    text ? text : "(not a string)");
 }
 
-static ls_status read_keys(const char *name, const json_t *root, ls_gpt2_options *o)
+static ls_status read_key(const char *name, const ls__config_key *k, const json_t *value, ls_lm_options *o, int *inner)
 {
-    ls_status status;
-    int inner = 0;
-    *o = (ls_gpt2_options){ .layers = 12, .width = 768, .heads = 12, .vocab = 50257, .context = 1024 };
-    if ((status = expect_text(name, root, "model_type", "gpt2", "gpt2"))) return status;
-    if ((status = expect_text(name, root, "activation_function", "gelu_new", "gelu_pytorch_tanh"))) return status;
-    if ((status = expect_bool(name, root, "scale_attn_weights", 1))) return status;
-    if ((status = expect_bool(name, root, "scale_attn_by_inverse_layer_idx", 0))) return status;
-    if ((status = expect_bool(name, root, "add_cross_attention", 0))) return status;
-    if ((status = expect_bool(name, root, "tie_word_embeddings", 1))) return status;
-    if ((status = get_count(name, root, "n_layer", &o->layers))) return status;
-    if ((status = get_count(name, root, "n_embd", &o->width))) return status;
-    if ((status = get_count(name, root, "n_head", &o->heads))) return status;
-    if ((status = get_count(name, root, "vocab_size", &o->vocab))) return status;
-    if ((status = get_count(name, root, "n_ctx", &o->context))) return status; /* the older name */
-    if ((status = get_count(name, root, "n_positions", &o->context))) return status;
-    if ((status = get_count(name, root, "n_inner", &inner))) return status;
-    float embd = 0.1f, attn = 0.1f;
-    o->dropout = 0.1f;
-    if ((status = get_share(name, root, "resid_pdrop", &o->dropout))) return status;
-    if ((status = get_share(name, root, "embd_pdrop", &embd))) return status;
-    if ((status = get_share(name, root, "attn_pdrop", &attn))) return status;
-    o->embd_dropout = embd == o->dropout ? 0 : embd > 0 ? embd : -1;
-    o->attn_dropout = attn == o->dropout ? 0 : attn > 0 ? attn : -1;
-    if ((status = get_share(name, root, "layer_norm_epsilon", &o->norm_eps))) return status;
-    status = ls_gpt2_options_check(o);
-    if (status) return ls__fail_within(LS_EFORMAT, "%s", name);
-    if (inner && inner / 4 != o->width)
-        return ls__fail(LS_EUNSUPPORTED, "%s: 'n_inner' is %d; only 4 times n_embd (%d) can be read", name, inner,
-                        o->width);
+    switch (k->kind) {
+    case LS__CONFIG_COUNT: return get_count(name, k->key, value, int_at(o, k->offset));
+    case LS__CONFIG_RATE:
+    case LS__CONFIG_OWN_DROPOUT: return get_rate(name, k->key, value, float_at(o, k->offset));
+    case LS__CONFIG_TIMES_WIDTH: return get_count(name, k->key, value, inner);
+    case LS__CONFIG_TEXT: return expect_text(name, k, value);
+    case LS__CONFIG_TRUE: return expect_bool(name, k->key, value, true);
+    case LS__CONFIG_FALSE: return expect_bool(name, k->key, value, false);
+    case LS__CONFIG_LIST:
+    case LS__CONFIG_END:
+    case LS__CONFIG_DTYPE: break;
+    }
     return LS_OK;
 }
 
-ls_status ls__hf_config_parse(const char *name, const char *text, size_t bytes, ls_gpt2_options *out)
+static ls_status read_keys(const char *name, const json_t *root, ls_lm_kind kind, ls_lm_options *o)
+{
+    const ls__lm_type *type = ls__lm_type_of(kind);
+    const ls__config_key *times_width = NULL;
+    ls_status status = LS_OK;
+    int inner = 0;
+    *o = type->presets[0].options;
+    o->kind = kind;
+    for (const ls__config_key *k = type->config; k->key && !status; k++) {
+        const json_t *value = json_object_get(root, k->key);
+        if (k->kind == LS__CONFIG_RATE || k->kind == LS__CONFIG_OWN_DROPOUT) *float_at(o, k->offset) = k->fallback;
+        if (k->kind == LS__CONFIG_TIMES_WIDTH) times_width = k;
+        if (value && !json_is_null(value)) status = read_key(name, k, value, o, &inner);
+    }
+    if (status) return status;
+    for (const ls__config_key *k = type->config; k->key; k++) {
+        if (k->kind != LS__CONFIG_OWN_DROPOUT) continue;
+        float *own = float_at(o, k->offset);
+        *own = *own == o->dropout ? 0 : *own > 0 ? *own : -1;
+    }
+    if (ls__lm_options_check(o)) return ls__fail_within(LS_EFORMAT, "%s", name);
+    if (inner && inner / times_width->number != o->width)
+        return ls__fail(LS_EUNSUPPORTED, "%s: '%s' is %d; only %d times the width (%d) is supported", name,
+                        times_width->key, inner, times_width->number, o->width);
+    return LS_OK;
+}
+
+/* The kind that "model_type" names; the first one if it is absent. */
+static ls_status find_kind(const char *name, const json_t *root, ls_lm_kind *kind)
+{
+    const json_t *value = json_object_get(root, "model_type");
+    const char *text = json_string_value(value);
+    char known[256] = "";
+    *kind = (ls_lm_kind)0;
+    if (!value || json_is_null(value)) return LS_OK;
+    for (int i = 0; i < LS_LM_COUNT; i++) {
+        const char *type = ls__lm_type_of((ls_lm_kind)i)->model.name;
+        size_t at = strlen(known);
+        *kind = (ls_lm_kind)i;
+        if (text && strcmp(text, type) == 0) return LS_OK;
+        snprintf(known + at, sizeof known - at, "%s\"%s\"", at ? " or " : "", type);
+    }
+    return ls__fail(LS_EUNSUPPORTED, "%s: 'model_type' must be %s; '%.60s' is not supported", name, known,
+                    text ? text : "(not a string)");
+}
+
+ls_status ls__hf_config_parse(const char *name, const char *text, size_t bytes, ls_lm_options *out)
 {
     json_error_t error;
     json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
-    /* Fields that we do not know may have numbers that no 64-bit integer holds. */
+    /* Keys that we do not use may have numbers that do not fit in 64 bits. */
     if (!root && json_error_code(&error) == json_error_numeric_overflow)
         root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &error);
     if (!root) return ls__fail(LS_EFORMAT, "%s: line %d, column %d: %s", name, error.line, error.column, error.text);
-    ls_gpt2_options options;
-    ls_status status = json_is_object(root) ? read_keys(name, root, &options)
-                                            : ls__fail(LS_EFORMAT, "%s: is JSON, but not a map of settings", name);
+    ls_lm_kind kind;
+    ls_lm_options options;
+    ls_status status =
+        json_is_object(root) ? find_kind(name, root, &kind) : ls__fail(LS_EFORMAT, "%s: must be a JSON object", name);
+    if (!status) status = read_keys(name, root, kind, &options);
     json_decref(root);
     if (!status) *out = options;
     return status;
 }
 
-ls_status ls__hf_config_read(const char *path, ls_gpt2_options *out)
+ls_status ls__hf_config_read(const char *path, ls_lm_options *out)
 {
     char *text;
     size_t bytes;
@@ -124,7 +159,7 @@ ls_status ls__hf_config_read(const char *path, ls_gpt2_options *out)
 
 /* ---- Writing. */
 
-/* Whether `value`, a number or a list of them, is or has that number. */
+/* Whether `value` is that number, or a list that contains it. */
 static bool names(const json_t *value, double number)
 {
     if (json_is_number(value)) return json_number_value(value) == number;
@@ -150,7 +185,7 @@ static bool is_set(const json_t *root, const char *key)
     return value && !json_is_null(value);
 }
 
-/* Only what is not said: who wrote another token there may generate with it. */
+/* Only if no token is set: another token may be the right one for generation. */
 static ls_status set_end(char **text, int32_t end)
 {
     static const char *const keys[] = { "eos_token_id", "bos_token_id" };
@@ -165,7 +200,7 @@ static ls_status set_end(char **text, int32_t end)
     return status;
 }
 
-/* A rate as a JSON number that every reader takes for a real one. */
+/* A rate as a JSON number that every reader parses as a real number. */
 static const char *rate_text(float rate, char text[32])
 {
     snprintf(text, 32, "%.7g", (double)rate);
@@ -173,26 +208,25 @@ static const char *rate_text(float rate, char text[32])
     return text;
 }
 
-static ls_status set_rates(char **text, const ls_gpt2_options *o, const ls_gpt2_options *was)
+/* The dropout rate of a key, or NAN if it has none. */
+static float key_rate(const ls__config_key *k, const ls_lm_options *o)
 {
-    const struct {
-        const char *key;
-        float now, before;
-    } rates[] = {
-        { "attn_pdrop", ls__gpt2_dropout(o, o->attn_dropout), was ? ls__gpt2_dropout(was, was->attn_dropout) : -1 },
-        { "embd_pdrop", ls__gpt2_dropout(o, o->embd_dropout), was ? ls__gpt2_dropout(was, was->embd_dropout) : -1 },
-        { "resid_pdrop", o->dropout, was ? was->dropout : -1 },
-    };
+    float value = k->kind == LS__CONFIG_RATE || k->kind == LS__CONFIG_OWN_DROPOUT ? *float_at(o, k->offset) : NAN;
+    return k->kind == LS__CONFIG_OWN_DROPOUT ? ls__lm_dropout(o, value) : value;
+}
+
+static ls_status set_rates(char **text, const ls_lm_options *o, const ls_lm_options *before)
+{
     ls_status status = LS_OK;
-    for (int i = 0; i < 3 && !status; i++) {
+    for (const ls__config_key *k = ls__lm_type_of(o->kind)->config; k->key && !status; k++) {
         char number[32];
-        if (rates[i].now != rates[i].before)
-            status = ls__json_text_set(text, rates[i].key, rate_text(rates[i].now, number));
+        float now = key_rate(k, o);
+        if (!isnan(now) && now != key_rate(k, before)) status = ls__json_text_set(text, k->key, rate_text(now, number));
     }
     return status;
 }
 
-/* The weights are float32 now, whatever they were. */
+/* Saved weights are float32. */
 static ls_status set_type(char **text)
 {
     static const char *const keys[] = { "torch_dtype", "dtype" };
@@ -206,13 +240,13 @@ static ls_status set_type(char **text)
     return status;
 }
 
-static ls_status update_config(const char *base, const ls_gpt2_options *o, int32_t end, char **out)
+static ls_status update_config(const char *base, const ls_lm_options *o, int32_t end, char **out)
 {
-    ls_gpt2_options was;
+    ls_lm_options before;
     char *text = strdup(base);
-    ls_status status = text ? ls__hf_config_parse("config.json", base, strlen(base), &was)
+    ls_status status = text ? ls__hf_config_parse("config.json", base, strlen(base), &before)
                             : ls__fail(LS_ENOMEM, "config.json: out of memory");
-    if (!status) status = set_rates(&text, o, &was);
+    if (!status) status = set_rates(&text, o, &before);
     if (!status) status = set_type(&text);
     if (!status && end >= 0) status = set_end(&text, end);
     if (status) free(text);
@@ -220,26 +254,37 @@ static ls_status update_config(const char *base, const ls_gpt2_options *o, int32
     return status;
 }
 
-ls_status ls__hf_config_text(const char *base, const ls_gpt2_options *o, int32_t end, char **out)
+/* A new reference. */
+static json_t *key_value(const ls__config_key *k, const ls_lm_options *o, int32_t end)
+{
+    switch (k->kind) {
+    case LS__CONFIG_COUNT: return json_integer(*int_at(o, k->offset));
+    case LS__CONFIG_RATE:
+    case LS__CONFIG_OWN_DROPOUT: return json_real((double)key_rate(k, o));
+    case LS__CONFIG_TIMES_WIDTH: return json_null();
+    case LS__CONFIG_TEXT: return json_string(k->text);
+    case LS__CONFIG_TRUE: return json_true();
+    case LS__CONFIG_FALSE: return json_false();
+    case LS__CONFIG_LIST: return json_pack("[s]", k->text);
+    case LS__CONFIG_END: return end >= 0 && end < o->vocab_size ? json_integer(end) : json_null();
+    case LS__CONFIG_DTYPE: return json_string("float32");
+    }
+    return NULL;
+}
+
+ls_status ls__hf_config_text(const char *base, const ls_lm_options *o, int32_t end, char **out)
 {
     *out = NULL;
     if (base) return update_config(base, o, end, out);
-    /* GPT-2's own end-of-text token; a smaller vocabulary has none. */
-    if (end == LS__END_DEFAULT) end = o->vocab > 50256 ? 50256 : -1;
-    json_t *id = end >= 0 && end < o->vocab ? json_integer(end) : json_null();
-    json_t *root =
-        json_pack("{s:s, s:[s], s:f, s:O, s:f, s:O, s:f, s:s, s:i, s:i, s:i, s:n, s:i, s:i, s:f, s:b, s:s, s:i}",
-                  "activation_function", "gelu_new", "architectures", "GPT2LMHeadModel", "attn_pdrop", 0.0,
-                  "bos_token_id", id, "embd_pdrop", 0.0, "eos_token_id", id, "layer_norm_epsilon", (double)o->norm_eps,
-                  "model_type", "gpt2", "n_embd", o->width, "n_head", o->heads, "n_ctx", o->context, "n_inner",
-                  "n_layer", o->layers, "n_positions", o->context, "resid_pdrop", 0.0, "tie_word_embeddings", 1,
-                  "torch_dtype", "float32", "vocab_size", o->vocab);
-    json_decref(id);
-    /* Seven digits: enough for settings that people write, and 1e-5 stays 1e-05. */
-    char *text = root ? json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(7)) : NULL;
+    const ls__lm_type *type = ls__lm_type_of(o->kind);
+    if (end == LS__END_DEFAULT) end = type->end_token;
+    json_t *root = json_object();
+    bool failed = !root;
+    for (const ls__config_key *k = type->config; k->key; k++)
+        if (!k->read_only) failed = json_object_set_new(root, k->key, key_value(k, o, end)) || failed;
+    /* Seven digits: enough for values that people write, and a float 1e-5 is written as such. */
+    char *text = failed ? NULL : json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(7));
     json_decref(root);
-    ls_status status = text ? set_rates(&text, o, NULL) : ls__fail(LS_ENOMEM, "config.json: out of memory");
-    if (status) free(text);
-    *out = status ? NULL : text;
-    return status;
+    *out = text;
+    return text ? LS_OK : ls__fail(LS_ENOMEM, "config.json: out of memory");
 }

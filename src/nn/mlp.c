@@ -8,7 +8,7 @@ static ls_tensor *mlp_logits(ls_model *m, ls_tape *t, const ls_model_batch *b)
 {
     const ls_mlp_options *o = &m->mlp;
     ls_linear_options inner = { .activation = o->activation };
-    ls_tensor *x = ls_tape_input(t, b->inputs, 2, (int64_t[]){ b->rows, o->inputs });
+    ls_tensor *x = ls_tape_input(t, b->inputs, 2, (int64_t[]){ b->batch_size, o->inputs });
     for (int i = 0; i < o->layers; i++)
         x = ls_linear(t, x, &m->params[2 * i], &m->params[2 * i + 1], i + 1 < o->layers ? &inner : NULL);
     return x;
@@ -16,11 +16,11 @@ static ls_tensor *mlp_logits(ls_model *m, ls_tape *t, const ls_model_batch *b)
 
 static ls_tensor *mlp_loss(ls_model *m, ls_tape *t, const ls_model_batch *b)
 {
-    ls_cross_entropy_options entropy = {
-        .targets = b->targets, .weights = b->weights, .divisor = b->divisor, .row_losses = b->row_losses
-    };
-    return ls_cross_entropy(t, mlp_logits(m, t, b), &entropy);
+    ls_cross_entropy_options targets = ls__batch_targets(b);
+    return ls_cross_entropy(t, mlp_logits(m, t, b), &targets);
 }
+
+static const ls__model_type type = { .name = "mlp", .loss = mlp_loss, .logits = mlp_logits };
 
 ls_status ls_mlp_open(ls_model **out, const ls_mlp_options *options)
 {
@@ -31,13 +31,11 @@ ls_status ls_mlp_open(ls_model **out, const ls_mlp_options *options)
     if (!o.classes) o.classes = 10;
     if (!o.activation) o.activation = LS_RELU;
     if (o.inputs < 1 || o.hidden < 1 || o.layers < 1 || o.layers > 10000 || o.classes < 1)
-        return ls__fail(LS_EINVAL, "mlp: %d inputs, %d hidden, %d layers, %d classes: all must be from 1", o.inputs,
+        return ls__fail(LS_EINVAL, "mlp: %d inputs, %d hidden, %d layers, %d classes: all must be >= 1", o.inputs,
                         o.hidden, o.layers, o.classes);
-    ls_model *m = ls__model_make("mlp");
+    ls_model *m = ls__model_make(&type);
     if (!m) return LS_ENOMEM;
     m->mlp = o;
-    m->loss = mlp_loss;
-    m->logits = mlp_logits;
     for (int i = 0; i < o.layers; i++) {
         int in = i ? o.hidden : o.inputs, outputs = i + 1 < o.layers ? o.hidden : o.classes;
         ls__places_add(&m->places, (float)sqrt(2.0 / in), in, outputs, 0, 0, "layers.%d.weight", i);

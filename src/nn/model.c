@@ -1,7 +1,7 @@
-/* Models in general: the flat block, its memory, its first values.
+/* What all models share: the flat block, its memory, its initial values.
  *
- * Parameters lie in the block in the order of the forward pass, so that backward finishes them from the end of the
- * block towards its beginning: a bucket of gradients is one contiguous piece. */
+ * Parameters are in the order of the forward pass, so backward finishes them from the end of the block to its beginning, and a
+ * bucket of gradients is contiguous. */
 #include "nn/model.h"
 
 #include <omp.h>
@@ -19,7 +19,7 @@ enum {
 
 static const int64_t MAX_ELEMENTS = (int64_t)1 << 42; /* 16 TiB of float32; far from any overflow */
 
-/* Initial values have streams of their own, at the far end of the generator's. */
+/* Random streams of initial values are at the end of the range, so no others use them. */
 static uint64_t init_stream(size_t place)
 {
     return UINT64_MAX - place;
@@ -69,14 +69,14 @@ void ls__places_free(ls__places *p)
     *p = (ls__places){ 0 };
 }
 
-ls_model *ls__model_make(const char *kind)
+ls_model *ls__model_make(const ls__model_type *type)
 {
     ls_model *m = calloc(1, sizeof *m);
     if (!m) {
-        ls__fail(LS_ENOMEM, "%s: out of memory", kind);
+        ls__fail(LS_ENOMEM, "%s: out of memory", type->name);
         return NULL;
     }
-    m->kind = kind;
+    m->type = type;
     m->end = LS__END_DEFAULT;
     return m;
 }
@@ -87,9 +87,9 @@ ls_status ls__model_finish(ls_model **model)
     size_t n = m->places.count;
     if (!m->places.failed && !m->buffer_places.failed) m->params = calloc(n, sizeof *m->params);
     if (!m->params) {
-        const char *kind = m->kind;
+        const char *name = m->type->name;
         ls_model_free(model);
-        return ls__fail(LS_ENOMEM, "%s: a model of this size does not fit in any memory", kind);
+        return ls__fail(LS_ENOMEM, "%s: a model of this size does not fit in memory", name);
     }
     for (size_t i = 0; i < n; i++) {
         const ls_place *place = &m->places.list[i];
@@ -113,19 +113,14 @@ void ls_model_free(ls_model **model)
     *model = NULL;
 }
 
-void ls_model_set_end(ls_model *model, int32_t token)
+void ls__model_set_end(ls_model *model, int32_t token)
 {
     model->end = token < 0 ? -1 : token;
 }
 
-const char *ls_model_kind(const ls_model *model)
+const ls_lm_options *ls_model_lm(const ls_model *model)
 {
-    return model->kind;
-}
-
-const ls_gpt2_options *ls_model_gpt2(const ls_model *model)
-{
-    return strcmp(model->kind, "gpt2") == 0 ? &model->gpt2 : NULL;
+    return model->type->lm ? &model->lm : NULL;
 }
 
 size_t ls_model_places(const ls_model *model, const ls_place **places)
@@ -139,7 +134,7 @@ size_t ls_model_elements(const ls_model *model)
     return model->places.elements;
 }
 
-size_t ls_model_size(const ls_model *model)
+size_t ls_model_param_count(const ls_model *model)
 {
     size_t sum = 0;
     for (size_t i = 0; i < model->places.count; i++) sum += model->places.list[i].count;
@@ -178,13 +173,13 @@ void ls_model_set_grads(ls_model *m, float *grads)
 ls_status ls_model_bind(ls_model *m, float *values, float *grads, bool train)
 {
     size_t bytes = m->places.elements * sizeof(float), buffer_bytes = m->buffer_places.elements * sizeof(float);
-    if (m->values) return ls__fail(LS_ESTATE, "%s: the model has its memory already", m->kind);
+    if (m->values) return ls__fail(LS_ESTATE, "%s: the model is bound already", m->type->name);
     if (((uintptr_t)values | (uintptr_t)grads) % 64)
-        return ls__fail(LS_EINVAL, "%s: the flat blocks must be aligned to 64 bytes", m->kind);
+        return ls__fail(LS_EINVAL, "%s: the flat blocks must be aligned to 64 bytes", m->type->name);
     size_t own = (values ? 0 : bytes) + (grads || !train ? 0 : bytes) + buffer_bytes;
     if (own) {
         ls_status status = ls__arena_open(&m->memory, own);
-        if (status) return ls__fail_within(status, "%s: %zu parameters", m->kind, ls_model_size(m));
+        if (status) return ls__fail_within(status, "%s: %zu parameters", m->type->name, ls_model_param_count(m));
     }
     m->values = values ? values : ls__arena_take(&m->memory, bytes);
     m->grads = grads || !train ? grads : ls__arena_take(&m->memory, bytes);
@@ -199,7 +194,7 @@ ls_status ls_model_bind(ls_model *m, float *values, float *grads, bool train)
     return LS_OK;
 }
 
-/* Elements [from, to) of place i, counted in the place. */
+/* Elements [from, to) of place i, relative to the place. */
 static void init_part(ls_model *m, size_t i, size_t from, size_t to, uint64_t seed)
 {
     float init = m->places.init[i], *out = m->values + m->places.list[i].offset + from;
@@ -209,11 +204,12 @@ static void init_part(ls_model *m, size_t i, size_t from, size_t to, uint64_t se
         for (size_t k = 0; k < to - from; k++) out[k] = init == LS__INIT_ONES ? 1.0f : 0.0f;
 }
 
-ls_status ls_model_init(ls_model *m, size_t begin, size_t end, uint64_t seed, int threads)
+ls_status ls__model_init_range(ls_model *m, size_t begin, size_t end, uint64_t seed, int threads)
 {
-    if (!m->values) return ls__fail(LS_ESTATE, "%s: the model has no memory yet; call ls_model_bind() first", m->kind);
+    if (!m->values)
+        return ls__fail(LS_ESTATE, "%s: the model has no memory; call ls_model_bind() first", m->type->name);
     if (begin > end || end > m->places.elements)
-        return ls__fail(LS_EINVAL, "%s: elements %zu to %zu of a block of %zu", m->kind, begin, end,
+        return ls__fail(LS_EINVAL, "%s: elements %zu to %zu of a block of %zu", m->type->name, begin, end,
                         m->places.elements);
     if (threads <= 0) threads = omp_get_max_threads();
     for (size_t i = 0; i < m->places.count; i++) {
@@ -234,12 +230,24 @@ ls_status ls_model_init(ls_model *m, size_t begin, size_t end, uint64_t seed, in
     return LS_OK;
 }
 
+ls_status ls_model_init(ls_model *m, uint64_t seed)
+{
+    return ls__model_init_range(m, 0, m->places.elements, seed, 0);
+}
+
+ls_cross_entropy_options ls__batch_targets(const ls_model_batch *b)
+{
+    return (ls_cross_entropy_options){
+        .targets = b->targets, .weights = b->weights, .divisor = b->divisor, .row_losses = b->row_losses
+    };
+}
+
 ls_tensor *ls_model_loss(ls_model *model, ls_tape *tape, const ls_model_batch *batch)
 {
-    return model->loss(model, tape, batch);
+    return model->type->loss(model, tape, batch);
 }
 
 ls_tensor *ls_model_logits(ls_model *model, ls_tape *tape, const ls_model_batch *batch)
 {
-    return model->logits(model, tape, batch);
+    return model->type->logits(model, tape, batch);
 }

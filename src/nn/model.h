@@ -1,37 +1,77 @@
-/* What the models share inside: a list of named places, how each is initialised, and the memory they are bound to. */
+/* What models share: a list of named places, their initialization, the memory they are bound to, and a table of functions per
+ * kind of model. Training, generation, files and flop counts use a model only through this table.
+ *
+ * To add a language model: a row in LS_LM_LIST (lockstep/nn.h), a file with its table, and that file in CMakeLists.txt. */
 #ifndef LS_NN_MODEL_H
 #define LS_NN_MODEL_H
 
 #include "base/arena.h"
 #include "lockstep/nn.h"
+#include "nn/hf_config.h"
 
 /* A growing list of places in one flat block. */
 typedef struct ls__places {
     ls_place *list;
     float *init; /* [count]: see ls__places_add() */
     size_t count, room;
-    size_t elements; /* of the flat block so far, padding included */
+    size_t elements; /* of the flat block so far, including padding */
     bool failed;     /* memory ran out, or a size overflowed */
 } ls__places;
 
-/* How a place begins: constants, or normal numbers when the value is a positive standard deviation. */
+/* Initial values of a place: a constant, or normal random numbers if the value is a positive standard deviation. */
 #define LS__INIT_ZEROS 0.0f
 #define LS__INIT_ONES  (-1.0f)
 
-/* Adds a place of this shape (unused dimensions 0) with a name by printf's rules; returns its number. A failure is kept
- * in `failed`, so that a model may be listed without a check per line. */
+/* Adds a place of this shape (unused dimensions 0), with a name as in printf(); returns its number. A failure is kept in
+ * `failed`, so that a model can be listed without a check per line. */
 size_t ls__places_add(ls__places *p, float init, int64_t d0, int64_t d1, int64_t d2, int64_t d3, const char *format,
                       ...) __attribute__((format(printf, 7, 8)));
 void ls__places_free(ls__places *p);
 
+/* A kind of model. */
+typedef struct ls__model_type {
+    const char *name; /* for messages */
+    ls_tensor *(*loss)(ls_model *model, ls_tape *tape, const ls_model_batch *batch);
+    ls_tensor *(*logits)(ls_model *model, ls_tape *tape, const ls_model_batch *batch);
+    const struct ls__lm_type *lm; /* NULL: not a language model */
+} ls__model_type;
+
+/* What a language model has besides. */
+typedef struct ls__lm_type {
+    ls__model_type model;
+    /* Sizes by name; the first has the defaults of options that are 0. */
+    const struct ls__lm_preset {
+        const char *name;
+        ls_lm_options options;
+    } * presets;
+    size_t n_presets;
+    /* Limits beyond those that all language models have; NULL: none. */
+    ls_status (*check)(const ls_lm_options *options);
+    /* Lists the parameters. `model->lm` has the options. */
+    void (*list)(ls_model *model);
+    /* The forward pass up to the last norm, (B, T, C). caches: NULL, or one per layer (then B is 1). `first` is the position
+     * of the first token. */
+    ls_tensor *(*hidden)(ls_model *model, ls_tape *tape, const int32_t *tokens, int64_t B, int64_t T, int64_t first,
+                         ls_kv_cache *caches);
+    /* Logits of hidden states. */
+    ls_tensor *(*head)(ls_model *model, ls_tape *tape, ls_tensor *hidden);
+    size_t (*cache_width)(
+        const ls_lm_options *options); /* floats of a key (and of a value) of one token in one layer */
+    /* Multiplications and additions of matrix products of a training step, per token. */
+    double (*flops_per_token)(const ls_lm_options *options, int64_t seq_len);
+    const ls__config_key *config; /* keys of config.json; the last has key NULL */
+    int32_t end_token;            /* that ends a text, if the vocabulary has it and none was set */
+    ls__weight_names weights;
+} ls__lm_type;
+
+const ls__lm_type *ls__lm_type_of(ls_lm_kind kind); /* NULL: not a kind */
+
 #define LS__END_DEFAULT INT32_MIN
 
 struct ls_model {
-    const char *kind;
-    ls_tensor *(*loss)(ls_model *model, ls_tape *tape, const ls_model_batch *batch);
-    ls_tensor *(*logits)(ls_model *model, ls_tape *tape, const ls_model_batch *batch);
+    const ls__model_type *type;
     union {
-        ls_gpt2_options gpt2;
+        ls_lm_options lm;
         ls_mlp_options mlp;
         ls_resnet_options resnet;
     };
@@ -40,28 +80,34 @@ struct ls_model {
     float *values;    /* (places.elements); NULL until bound */
     float *grads;     /* the same; NULL: frozen */
     float *buffers;   /* (buffer_places.elements); NULL if there are none */
-    ls__arena memory; /* what the model itself owns of these */
+    ls__arena memory; /* those of the three that the model allocated */
     char *config;     /* config.json of the folder that was loaded; NULL: none */
     char *generation; /* its generation_config.json */
-    int32_t end;      /* see ls_model_set_end(); LS__END_DEFAULT: not said */
+    int32_t end;      /* see ls__model_set_end(); LS__END_DEFAULT: not set */
 };
 
-/* A model with no places yet. On failure NULL, and the message is set. */
-ls_model *ls__model_make(const char *kind);
-/* Called when all places are listed: makes the parameters. Frees *model and sets it to NULL on failure. */
+/* A model without places. NULL on failure, with the message set. */
+ls_model *ls__model_make(const ls__model_type *type);
+/* To be called when all places are listed: makes the parameters. Frees *model and sets it to NULL on failure. */
 LS_MUST_CHECK ls_status ls__model_finish(ls_model **model);
+/* The options of ls_cross_entropy() for a batch. */
+ls_cross_entropy_options ls__batch_targets(const ls_model_batch *batch);
 
-/* The rate in force where an option of its own may stand above the common one. */
-static inline float ls__gpt2_dropout(const ls_gpt2_options *o, float own)
+/* Elements [begin, end) of the initial values; the same values whatever the range. threads 0: OpenMP's default. */
+LS_MUST_CHECK ls_status ls__model_init_range(ls_model *model, size_t begin, size_t end, uint64_t seed, int threads);
+/* The token that ends a text, for bos_token_id and eos_token_id of a saved config.json; < 0: none. Default: GPT-2's where the
+ * vocabulary has it. A config.json that was loaded and has such tokens stays as it is. */
+void ls__model_set_end(ls_model *model, int32_t token);
+
+/* Fills in defaults and checks. Invalid options are LS_EINVAL with the option's name; `options` is then unchanged. */
+LS_MUST_CHECK ls_status ls__lm_options_check(ls_lm_options *options);
+/* See ls__lm_type. */
+double ls__lm_flops_per_token(const ls_lm_options *options, int64_t seq_len);
+
+/* A dropout rate: that of the option itself, or the common one. */
+static inline float ls__lm_dropout(const ls_lm_options *o, float own)
 {
     return own < 0 ? 0 : own > 0 ? own : o->dropout;
 }
-
-/* GPT-2's forward pass up to the last norm, (B, T, C). caches: NULL, or one per layer (then B is 1). `first` is the
- * position of the first token. */
-ls_tensor *ls__gpt2_hidden(ls_model *model, ls_tape *tape, const int32_t *tokens, int64_t B, int64_t T, int64_t first,
-                           ls_kv_cache *caches);
-/* Logits of hidden states: x times the transposed token embedding. */
-ls_tensor *ls__gpt2_head(ls_model *model, ls_tape *tape, ls_tensor *x);
 
 #endif

@@ -1,5 +1,5 @@
 /* The CIFAR form of ResNet (He et al. 2015, section 4.2): two 3x3 convolutions with batch norm on a residual stream.
- * Where the width doubles, the picture is halved and the shortcut is a 1x1 convolution of stride 2. Names are those of
+ * Where the width doubles, the image is halved and the shortcut is a 1x1 convolution of stride 2. Names are those of
  * torchvision's residual blocks. */
 #include "nn/model.h"
 
@@ -17,7 +17,7 @@ typedef struct cursor {
 
 static void list_conv(ls__places *p, const char *name, int layer, int index, int in, int out, int k)
 {
-    float std = (float)sqrt(2.0 / (out * k * k)); /* He's, for ReLU, by what goes out */
+    float std = (float)sqrt(2.0 / (out * k * k)); /* He initialization for ReLU, by outputs */
     if (layer)
         ls__places_add(p, std, out, in, k, k, "layer%d.%d.%s.weight", layer, index, name);
     else
@@ -74,21 +74,21 @@ static ls_tensor *resnet_logits(ls_model *m, ls_tape *t, const ls_model_batch *b
 {
     const ls_resnet_options *o = &m->resnet;
     cursor c = { .model = m, .param = m->params };
-    ls_linear_options transposed = { .transposed = true };
-    ls_tensor *x = ls_tape_input(t, b->inputs, 4, (int64_t[]){ b->rows, o->channels, o->size, o->size });
+    ls_linear_options output = { .transposed = true };
+    ls_tensor *x = ls_tape_input(t, b->inputs, 4, (int64_t[]){ b->batch_size, o->channels, o->size, o->size });
     x = ls_activate(t, conv_norm(&c, t, x, 3, 1), LS_RELU);
     for (int stage = 0; stage < STAGES; stage++)
         for (int i = 0; i < o->blocks; i++) x = block(&c, t, x, stage > 0 && i == 0);
-    return ls_linear(t, ls_global_avg_pool2d(t, x), &c.param[0], &c.param[1], &transposed);
+    return ls_linear(t, ls_global_avg_pool2d(t, x), &c.param[0], &c.param[1], &output);
 }
 
 static ls_tensor *resnet_loss(ls_model *m, ls_tape *t, const ls_model_batch *b)
 {
-    ls_cross_entropy_options entropy = {
-        .targets = b->targets, .weights = b->weights, .divisor = b->divisor, .row_losses = b->row_losses
-    };
-    return ls_cross_entropy(t, resnet_logits(m, t, b), &entropy);
+    ls_cross_entropy_options targets = ls__batch_targets(b);
+    return ls_cross_entropy(t, resnet_logits(m, t, b), &targets);
 }
+
+static const ls__model_type type = { .name = "resnet", .loss = resnet_loss, .logits = resnet_logits };
 
 ls_status ls_resnet_open(ls_model **out, const ls_resnet_options *options)
 {
@@ -100,15 +100,13 @@ ls_status ls_resnet_open(ls_model **out, const ls_resnet_options *options)
     if (!o.size) o.size = 32;
     if (!o.classes) o.classes = 10;
     if (o.blocks < 1 || o.blocks > 1000 || o.width < 1 || o.width > 1 << 16 || o.channels < 1 || o.classes < 1)
-        return ls__fail(LS_EINVAL, "resnet: %d blocks, width %d, %d channels, %d classes: all must be from 1", o.blocks,
+        return ls__fail(LS_EINVAL, "resnet: %d blocks, width %d, %d channels, %d classes: all must be >= 1", o.blocks,
                         o.width, o.channels, o.classes);
     if (o.size < 4 || o.size % 4)
-        return ls__fail(LS_EINVAL, "resnet: pictures of side %d; it must be a multiple of 4", o.size);
-    ls_model *m = ls__model_make("resnet");
+        return ls__fail(LS_EINVAL, "resnet: images of size %d; it must be a multiple of 4", o.size);
+    ls_model *m = ls__model_make(&type);
     if (!m) return LS_ENOMEM;
     m->resnet = o;
-    m->loss = resnet_loss;
-    m->logits = resnet_logits;
     list_conv(&m->places, "conv1", 0, 0, o.channels, o.width, 3);
     list_norm(m, "bn1", 0, 0, o.width);
     for (int stage = 0, in = o.width; stage < STAGES; stage++, in = o.width << (stage - 1))

@@ -7,7 +7,7 @@ float ls_schedule_at(const ls_schedule *s, int64_t step)
 {
     if (step < s->warmup) return (float)((double)s->lr * (double)(step + 1) / (double)s->warmup);
     if (s->kind == LS_SCHEDULE_CONSTANT) return s->lr;
-    /* The first step behind the warm-up has the full rate, the last step of the run the end's. */
+    /* The first step after warm-up has the peak rate, the last step of the run `lr_end`. */
     int64_t span = s->steps - 1 - s->warmup;
     double done = span > 0 ? (double)(step - s->warmup) / (double)span : 1;
     if (done > 1) done = 1;

@@ -1,5 +1,5 @@
 /* Weights in safetensors files. Our parameters have the names and layouts of the files (GPT-2's c_ weights are stored
- * [in,out]), so reading is a search by name, a comparison of shapes and one copy; there is nothing to transpose. */
+ * [in,out]), so reading is a search by name, a comparison of shapes and one copy; nothing is transposed. */
 #include "nn/files.h"
 
 #include <stdio.h>
@@ -8,22 +8,13 @@
 #include "base/status.h"
 #include "nn/safetensors.h"
 
-static const char prefix[] = "transformer.";
-
-static const char *without_prefix(const char *name)
+static const char *without_prefix(const char *name, const ls__weight_names *names)
 {
-    return strncmp(name, prefix, sizeof prefix - 1) == 0 ? name + sizeof prefix - 1 : name;
+    size_t length = names && names->prefix ? strlen(names->prefix) : 0;
+    return length && strncmp(name, names->prefix, length) == 0 ? name + length : name;
 }
 
-/* Causal masks, which old versions saved as "h.N.attn.bias" and "h.N.attn.masked_bias". */
-static bool is_mask(const char *name)
-{
-    int length = 0;
-    (void)sscanf(name, "h.%*d.attn.%n", &length);
-    return length && (strcmp(name + length, "bias") == 0 || strcmp(name + length, "masked_bias") == 0);
-}
-
-/* A place, and where its values are; the flat list of all sets. */
+/* A place and its values, in the flat list of all sets. */
 typedef struct target {
     const ls_place *place;
     float *data;
@@ -60,37 +51,41 @@ static ls_status check_shape(const char *path, const ls__st_tensor *t, const ls_
     sizes_of(p, shape);
     if (t->rank == (size_t)p->dims && (!t->rank || memcmp(t->shape, shape, t->rank * sizeof *shape) == 0)) return LS_OK;
     char theirs[100], ours[100];
-    return ls__fail(LS_EFORMAT, "%s: tensor '%.100s' has shape %s, but the configuration says %s", path, t->name,
+    return ls__fail(LS_EFORMAT, "%s: tensor '%.100s' has shape %s, but the configuration expects %s", path, t->name,
                     ls__st_shape_text(t->rank, t->shape, theirs, sizeof theirs),
                     ls__st_shape_text((size_t)p->dims, shape, ours, sizeof ours));
 }
 
-/* An output projection that was saved too must be the tied one: another would be lost without a word. */
-static ls_status check_tied(const char *path, const ls__st_reader *reader, const ls__st_tensor *head)
+/* A tied tensor that was saved too must be equal: different weights would be lost silently. */
+static ls_status check_tied(const char *path, const ls__st_reader *reader, const ls__st_tensor *copy,
+                            const ls__weight_names *names)
 {
-    const ls__st_tensor *wte = ls__st_find(reader, "transformer.wte.weight");
-    if (!wte) wte = ls__st_find(reader, "wte.weight");
-    if (wte && wte->type == head->type && wte->bytes == head->bytes &&
-        (!wte->bytes || memcmp(wte->data, head->data, wte->bytes) == 0))
+    char full[200];
+    snprintf(full, sizeof full, "%s%s", names->prefix ? names->prefix : "", names->tied_to);
+    const ls__st_tensor *t = ls__st_find(reader, full);
+    if (!t) t = ls__st_find(reader, names->tied_to);
+    if (t && t->type == copy->type && t->bytes == copy->bytes &&
+        (!t->bytes || memcmp(t->data, copy->data, t->bytes) == 0))
         return LS_OK;
-    return ls__fail(LS_EUNSUPPORTED,
-                    "%s: tensor 'lm_head.weight' is not 'wte.weight' again; a model whose output projection is not "
-                    "tied cannot be read",
-                    path);
+    return ls__fail(
+        LS_EUNSUPPORTED,
+        "%s: tensor '%s' is not equal to '%s'; a model whose output projection is not tied is not supported", path,
+        names->tied, names->tied_to);
 }
 
 static ls_status read_tensor(const char *path, const ls__st_reader *reader, const ls__st_tensor *t, target *list,
-                             size_t count)
+                             size_t count, const ls__weight_names *names)
 {
-    const char *name = without_prefix(t->name);
+    const char *name = without_prefix(t->name, names);
     target *to = find_target(list, count, name);
-    if (!to && is_mask(name)) return LS_OK;
-    if (!to && strcmp(name, "lm_head.weight") == 0) return check_tied(path, reader, t);
+    if (!to && names && names->is_ignored && names->is_ignored(name)) return LS_OK;
+    if (!to && names && names->tied && strcmp(name, names->tied) == 0) return check_tied(path, reader, t, names);
     if (!to)
-        return ls__fail(LS_EFORMAT, "%s: tensor '%.100s' has no place in the model that the configuration describes",
+        return ls__fail(LS_EFORMAT, "%s: tensor '%.100s' is not part of the model that the configuration describes",
                         path, t->name);
     if (to->seen)
-        return ls__fail(LS_EFORMAT, "%s: tensor '%s' is there twice, with and without '%s'", path, name, prefix);
+        return ls__fail(LS_EFORMAT, "%s: tensor '%s' is there twice, with and without '%s'", path, name,
+                        names && names->prefix ? names->prefix : "");
     to->seen = true;
     ls_status status = check_shape(path, t, to->place);
     if (status) return status;
@@ -111,7 +106,7 @@ static ls_status find_missing(const char *path, const target *list, size_t count
     return LS_OK;
 }
 
-ls_status ls__weights_read(const char *path, const ls__weights *sets, size_t n_sets)
+ls_status ls__weights_read(const char *path, const ls__weights *sets, size_t n_sets, const ls__weight_names *names)
 {
     size_t count;
     ls__st_reader *reader = NULL;
@@ -119,7 +114,7 @@ ls_status ls__weights_read(const char *path, const ls__weights *sets, size_t n_s
     if (!list) return ls__fail_within(LS_ENOMEM, "%s", path);
     ls_status status = ls__st_open(&reader, path);
     for (size_t i = 0; !status && i < ls__st_count(reader); i++)
-        status = read_tensor(path, reader, ls__st_get(reader, i), list, count);
+        status = read_tensor(path, reader, ls__st_get(reader, i), list, count, names);
     if (!status) status = find_missing(path, list, count);
     ls__st_free(&reader);
     free(list);

@@ -148,22 +148,22 @@ static ls_status open_data(evaluation *e, bool is_text)
 static ls_status open_model(evaluation *e)
 {
     const ls_eval_options *o = e->o;
-    ls_gpt2_options sizes;
+    ls_lm_options sizes;
     ls_train_options *d = &e->data;
     bool is_text;
-    ls_status status = ls_gpt2_options_read(o->model, &sizes);
+    ls_status status = ls_lm_options_read(o->model, &sizes);
     if (!status) status = settle_data(e);
     if (status) return status;
     if (!d->length) d->length = sizes.context < 1024 ? sizes.context : 1024;
     if (d->length > sizes.context)
         return ls__fail(LS_EINVAL, "sequences of %d token%s do not fit the model's context of %d", d->length,
                         ls__s(d->length), sizes.context);
-    d->model.vocab = sizes.vocab;
+    d->model.vocab_size = sizes.vocab_size;
     if ((status = ls__source_is_text(d->data, d->n_data, d, &is_text))) return status;
-    if ((status = open_tokenizer(e, is_text, sizes.vocab))) return status;
+    if ((status = open_tokenizer(e, is_text, sizes.vocab_size))) return status;
     if ((status = check_unchanged(e))) return status;
     if ((status = open_data(e, is_text))) return status;
-    if ((status = ls_gpt2_open(&e->model, &sizes))) return status;
+    if ((status = ls_lm_open(&e->model, &sizes))) return status;
     if ((status = ls_model_bind(e->model, NULL, NULL, false))) return status;
     if ((status = ls_model_load(e->model, o->model))) return status;
     return ls_tape_open(&e->tape, &(ls_tape_options){ .threads = o->threads > 0 ? o->threads : omp_get_max_threads() });
@@ -247,8 +247,8 @@ static ls_status run_batch(evaluation *e, int64_t rows, int64_t length, sums *ou
 {
     ls_param *params;
     int n_params = ls_model_params(e->model, &params);
-    ls_model_batch batch = { .rows = rows,
-                             .length = length,
+    ls_model_batch batch = { .batch_size = rows,
+                             .seq_len = length,
                              .tokens = e->tokens,
                              .targets = e->targets,
                              .weights = e->data.padded ? e->weights : NULL,

@@ -248,8 +248,8 @@ static ls__micro_batch micro_batch(const ls_batch *b, const ls_train_options *o)
         for (int64_t i = 0; i < (int64_t)b->batch_size * length; i++) out.weight += (double)weights[i];
     }
     if (out.weight > 0)
-        out.model = (ls_model_batch){ .rows = (int64_t)b->batch_size,
-                                      .length = length,
+        out.model = (ls_model_batch){ .batch_size = (int64_t)b->batch_size,
+                                      .seq_len = length,
                                       .tokens = b->fields[LS_FIELD_INPUTS],
                                       .targets = b->fields[LS_FIELD_TARGETS],
                                       .weights = weights };

@@ -19,12 +19,15 @@
 #include "comm/parallel_for.h"
 #include "comm/group.h"
 #include "ddp/on_sum.h"
+#include "nn/model.h"
+#include "nn/norm.h"
+#include "nn/optimizer.h"
 #include "tensor/hooks.h"
 #include "train/checkpoint.h"
 #include "train/record.h"
 #include "train/training.h"
 
-enum { PIECE = 64 * LS_NORM_BLOCK }; /* elements of shared work taken at a time: 1 MiB of each array */
+enum { PIECE = 64 * LS__NORM_BLOCK }; /* elements of shared work taken at a time: 1 MiB of each array */
 
 ls_status ls__parallel_join(ls_train *t)
 {
@@ -128,10 +131,10 @@ static void begin_update(const ls_train *t)
 /* The squares of what was summed just now. Blocks that lie in two buckets are left for ls__parallel_norm(). */
 static void norm_of_sums(void *user, const float *sums, size_t begin, size_t end)
 {
-    _Static_assert(LS__SUM_BLOCK == LS_NORM_BLOCK, "what is handed over is what is summed");
+    _Static_assert(LS__SUM_BLOCK == LS__NORM_BLOCK, "what is handed over is what is summed");
     const ls_train *t = user;
-    if (begin % LS_NORM_BLOCK || (end % LS_NORM_BLOCK && end != ls_model_elements(t->model))) return;
-    ls_norm_sums(sums, begin, end, t->parallel.norm_sums, 1);
+    if (begin % LS__NORM_BLOCK || (end % LS__NORM_BLOCK && end != ls_model_elements(t->model))) return;
+    ls__norm_sums(sums, begin, end, t->parallel.norm_sums, 1);
 }
 
 static ls_status open_reducer(ls_train *t)
@@ -174,7 +177,7 @@ static ls_status fill_values(ls_train *t)
      * still there. */
     bool restored = t->options.resume && ls__checkpoint_any(t);
     if (!t->options.init && !restored)
-        status = ls_model_init(t->model, begin, end, t->options.seed, t->options.threads);
+        status = ls__model_init_range(t->model, begin, end, t->options.seed, t->options.threads);
     else if (t->options.init && (!p->shared || rank == 0))
         status = ls_model_load(t->model, t->options.init);
     if (restored) status = LS_OK;
@@ -198,7 +201,7 @@ ls_status ls__parallel_open(ls_train *t)
 {
     ls__parallel *p = &t->parallel;
     ls_train_options *o = &t->options;
-    size_t elements = ls_model_elements(t->model), blocks = ls_norm_blocks(elements), n_places;
+    size_t elements = ls_model_elements(t->model), blocks = ls__norm_blocks(elements), n_places;
     const ls_place *places;
     void *values = NULL, *sums = NULL, *state = NULL, *marks = NULL;
     p->shared = o->update == LS_UPDATE_SHARDED;
@@ -207,8 +210,8 @@ ls_status ls__parallel_open(ls_train *t)
     if (!status && p->shared) {
         status = ls_group_share(p->machine, elements * sizeof(float), &values);
         if (!status)
-            status =
-                ls_group_share(p->machine, ls_optimizer_floats(&o->optimizer, elements) * sizeof(float) + 64, &state);
+            status = ls_group_share(p->machine,
+                                    ls__optimizer_state_floats(&o->optimizer, elements) * sizeof(float) + 64, &state);
         if (!status) status = ls_group_share(p->machine, blocks * sizeof(double), &sums);
         if (!status) status = ls_group_share(p->machine, sizeof *p->marks, &marks);
     } else if (!status) {
@@ -220,10 +223,9 @@ ls_status ls__parallel_open(ls_train *t)
     size_t last = ls_model_places(t->model, &places) - 1;
     float *grads = ls_ddp_grad(p->ddp, last); /* the last span lies first */
     if ((status = ls_model_bind(t->model, values, grads, true))) return status;
-    ls_optimizer_options with_state = o->optimizer;
-    with_state.memory = state;
     n_places = ls_model_places(t->model, &places);
-    if ((status = ls_optimizer_open(&t->optimizer, places, n_places, 0, elements, &with_state))) return status;
+    if ((status = ls__optimizer_open_in(&t->optimizer, places, n_places, 0, elements, &o->optimizer, state)))
+        return status;
     if (p->shared && o->wire == LS_WIRE_F32 && p->size > 1 && ls_world_node_count(p->world) == 1) {
         if (!(p->own_sums = malloc(blocks * sizeof *p->own_sums)))
             return ls__fail(LS_ENOMEM, "training: out of memory");
@@ -291,23 +293,23 @@ static void norm_piece(void *user, const void *const *data, size_t begin, size_t
 {
     const ls_train *t = user;
     (void)data;
-    ls_norm_sums(ls__parallel_grads(t), begin, end, t->parallel.norm_sums, t->options.threads);
+    ls__norm_sums(ls__parallel_grads(t), begin, end, t->parallel.norm_sums, t->options.threads);
 }
 
 /* All but the blocks at the ends of buckets are there. Those few are done by every rank for itself, so that nobody waits. */
 static double complete_norm(const ls_train *t)
 {
     const ls__parallel *p = &t->parallel;
-    size_t elements = ls_model_elements(t->model), blocks = ls_norm_blocks(elements);
+    size_t elements = ls_model_elements(t->model), blocks = ls__norm_blocks(elements);
     size_t buckets = (size_t)ls_ddp_get_stats(p->ddp).buckets;
     memcpy(p->own_sums, p->norm_sums, blocks * sizeof *p->own_sums);
     for (size_t i = 0; i < buckets; i++) {
-        size_t at = ls__ddp_bucket_begin(p->ddp, i), first = at / LS_NORM_BLOCK * LS_NORM_BLOCK;
+        size_t at = ls__ddp_bucket_begin(p->ddp, i), first = at / LS__NORM_BLOCK * LS__NORM_BLOCK;
         if (at == first) continue;
-        size_t end = elements - first < LS_NORM_BLOCK ? elements : first + LS_NORM_BLOCK;
-        ls_norm_sums(ls__parallel_grads(t), first, end, p->own_sums, 1);
+        size_t end = elements - first < LS__NORM_BLOCK ? elements : first + LS__NORM_BLOCK;
+        ls__norm_sums(ls__parallel_grads(t), first, end, p->own_sums, 1);
     }
-    return ls_norm_total(p->own_sums, blocks);
+    return ls__norm_total(p->own_sums, blocks);
 }
 
 ls_status ls__parallel_norm(ls_train *t, double *norm)
@@ -318,7 +320,7 @@ ls_status ls__parallel_norm(ls_train *t, double *norm)
         return LS_OK;
     }
     ls_status status = do_elements(t, norm_piece, t);
-    if (!status) *norm = ls_norm_total(t->parallel.norm_sums, ls_norm_blocks(ls_model_elements(t->model)));
+    if (!status) *norm = ls__norm_total(t->parallel.norm_sums, ls__norm_blocks(ls_model_elements(t->model)));
     return status;
 }
 
@@ -341,8 +343,9 @@ static void update_piece(void *user, const void *const *data, size_t begin, size
     (void)data;
     begin_update(j->t);
     /* The range is the optimiser's own: nothing can fail. */
-    ls_status status = ls_optimizer_update(j->t->optimizer, ls_model_values(j->t->model), ls__parallel_grads(j->t),
-                                           begin, end, j->t->step, j->lr, j->grad_scale);
+    ls_status status =
+        ls__optimizer_update_range(j->t->optimizer, ls_model_values(j->t->model), ls__parallel_grads(j->t), begin, end,
+                                   j->t->step, j->lr, j->grad_scale);
     (void)status;
 }
 

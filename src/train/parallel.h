@@ -23,7 +23,7 @@ typedef struct ls__parallel {
     bool shared;             /* one copy of weights and state for all ranks of the machine */
     ls__update_marks *marks; /* shared if the update is */
     ls__update_marks own_marks;
-    double *norm_sums; /* [ls_norm_blocks(elements)]; shared if the update is */
+    double *norm_sums; /* [ls__norm_blocks(elements)]; shared if the update is */
     double *own_sums;  /* the same of this rank; NULL: norm_sums are not filled while gradients are summed */
 } ls__parallel;
 

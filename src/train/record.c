@@ -66,7 +66,7 @@ static void set_metadata(ls_train *t)
     ls_record_metadata(r, LS_METADATA_WORKERS_FIXED, o->workers != 0);
     ls_record_metadata(r, LS_METADATA_PREFETCH, loader.prefetch);
     ls_record_metadata(r, LS_METADATA_THREADS, o->threads);
-    ls_record_metadata(r, LS_METADATA_PARAMETERS, (double)ls_model_size(t->model));
+    ls_record_metadata(r, LS_METADATA_PARAMETERS, (double)ls_model_param_count(t->model));
     ls_record_metadata(r, LS_METADATA_BARRIERS, o->barriers);
     ls_record_metadata(r, LS_METADATA_STAGED, t->stage != NULL);
 }

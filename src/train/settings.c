@@ -23,7 +23,12 @@ static const char *const orders[] = { "shuffled", "sequential", "torch", "balanc
 static const char *const on_bad[] = { "stop", "skip", NULL };
 static const char *const lasts[] = { "default", "drop", "keep", "drop-step", NULL };
 static const char *const schedules[] = { "constant", "linear", "cosine", NULL };
-static const char *const optimizers[] = { "adamw", "sgd", NULL };
+#define X(name, value, text) text,
+static const char *const optimizers[] = { LS_OPTIMIZER_LIST(X) NULL };
+#undef X
+#define X(name, value, type) #type,
+static const char *const models[] = { LS_LM_LIST(X) NULL };
+#undef X
 static const char *const default_field[] = { "text", NULL };
 
 #define AT(member) offsetof(ls_train_options, member)
@@ -56,10 +61,11 @@ const ls__setting ls__settings[LS__SETTINGS] = {
     { "wire", LS__SET_CHOICE, LS__SET_FIXED, AT(wire), wires },
     { "no-overlap", LS__SET_FLAG, 0, AT(no_overlap), NULL },
     { "init", LS__SET_PATH, LS__SET_FIXED, AT(init), NULL },
+    { "model-type", LS__SET_CHOICE, LS__SET_FIXED, AT(model.kind), models },
     { "layers", LS__SET_INT, LS__SET_FIXED, AT(model.layers), NULL },
     { "width", LS__SET_INT, LS__SET_FIXED, AT(model.width), NULL },
     { "heads", LS__SET_INT, LS__SET_FIXED, AT(model.heads), NULL },
-    { "vocab-size", LS__SET_INT, LS__SET_FIXED, AT(model.vocab), NULL },
+    { "vocab-size", LS__SET_INT, LS__SET_FIXED, AT(model.vocab_size), NULL },
     { "context", LS__SET_INT, LS__SET_FIXED, AT(model.context), NULL },
     { "dropout", LS__SET_FLOAT, LS__SET_FIXED, AT(model.dropout), NULL },
     { "embd-dropout", LS__SET_FLOAT, LS__SET_FIXED | LS__SET_NONE | LS__SET_AUTO, AT(model.embd_dropout), NULL },
@@ -275,8 +281,8 @@ char *ls__settings_text(const ls_train *t)
     if (good)
         root = json_pack("{s:s, s:s, s:o, s:I, s:{s:I, s:i, s:f, s:I}, s:{s:O, s:O}, s:O}", "lockstep", ls_version(),
                          "kernels", ls__instruction_set_used()->name, "folder", ls__settings_name(here), "parameters",
-                         (json_int_t)ls_model_size(t->model), "found", "warmup", (json_int_t)t->options.schedule.warmup,
-                         "threads", t->options.threads, "bucket-mb",
+                         (json_int_t)ls_model_param_count(t->model), "found", "warmup",
+                         (json_int_t)t->options.schedule.warmup, "threads", t->options.threads, "bucket-mb",
                          (double)ls__ddp_bucket_bytes(t->parallel.ddp) / (1 << 20), "buckets",
                          (json_int_t)ls_ddp_get_stats(t->parallel.ddp).buckets, "files", "data", t->files[0],
                          "val-data", t->files[1], "settings", all);

@@ -40,7 +40,7 @@ typedef struct ls__setting {
     size_t at; /* in ls_train_options */
     const char *const *words;
 } ls__setting;
-enum { LS__SETTINGS = 61 };
+enum { LS__SETTINGS = 62 };
 extern const ls__setting ls__settings[LS__SETTINGS];
 
 /* ---- Uses of it. */
@@ -52,7 +52,7 @@ typedef struct ls__fact {
     bool fixed;  /* a run that is resumed must have the same */
     bool hashed; /* `value` means nothing to people */
 } ls__fact;
-enum { LS__MAX_FACTS = 64 };
+enum { LS__MAX_FACTS = 72 };
 /* Those that all ranks must share; the training's data are among them. Returns how many. */
 int ls__settings_facts(const ls_train *t, ls__fact *out);
 

@@ -103,7 +103,7 @@ ls_status ls__source_open(ls_dataset **out, const char *const *paths, size_t n_p
                                  .n_paths = n_paths,
                                  .seq_len = (size_t)o->length,
                                  .format = o->data_format,
-                                 .vocab_size = (uint32_t)o->model.vocab };
+                                 .vocab_size = (uint32_t)o->model.vocab_size };
     status = ls_tokens_open(out, &shards);
     if (!status) ls__tokens_set_read_delay(*out, o->read_delay_us);
     return status;

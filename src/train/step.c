@@ -12,6 +12,7 @@
 #include "base/tree.h"
 #include "comm/events.h"
 #include "comm/group.h"
+#include "nn/norm.h"
 #include "train/checkpoint.h"
 #include "train/record.h"
 #include "train/profile.h"
@@ -99,7 +100,7 @@ ls_status ls__train_update(ls_train *t, double loss, double scale, ls_train_metr
         status = skip_step(t, loss, norm);
     } else {
         t->skipped_in_a_row = 0;
-        status = ls__parallel_update(t, lr, ls_clip_scale(norm, o->clip) * (float)scale);
+        status = ls__parallel_update(t, lr, ls__clip_scale(norm, o->clip) * (float)scale);
     }
     metrics->skipped = t->skipped;
     return status;
@@ -136,7 +137,7 @@ static ls_status run_slots(ls_train *t, ls_train_metrics *m, double *parts, doub
         m->data_ms += since(clock);
         if (!status) status = ls__train_enter(t, LS_PHASE_FORWARD);
         if (!status) status = ls__parallel_begin(t, micro, batch.weight);
-        if (!status && batch.model.rows) status = ls__train_forward(t, first + micro, &batch.model, false, &loss);
+        if (!status && batch.model.batch_size) status = ls__train_forward(t, first + micro, &batch.model, false, &loss);
         ls__train_leave(t, LS_PHASE_FORWARD);
         m->forward_ms += since(clock);
         if (!status) status = ls__train_enter(t, LS_PHASE_BACKWARD);
@@ -252,7 +253,7 @@ ls_status ls_train_eval(ls_train *t, double *loss)
         ls_tensor *out = NULL;
         status = ls__train_load_val(t, i == 0, &batch);
         if (status) break;
-        if (i % t->parallel.size != t->parallel.rank || !batch.model.rows) continue;
+        if (i % t->parallel.size != t->parallel.rank || !batch.model.batch_size) continue;
         status = ls__train_forward(t, 0, &batch.model, true, &out);
         if (status) break;
         sums[i] = (double)out->data[0] * batch.weight;

@@ -13,9 +13,10 @@
 #include "base/text.h"
 #include "base/log.h"
 #include "ddp/slots.h"
-#include "nn/files.h"
-#include "nn/model.h"
 #include "kern/gemm.h"
+#include "nn/hf_config.h"
+#include "nn/model.h"
+#include "nn/optimizer.h"
 #include "train/checkpoint.h"
 #include "train/data_files.h"
 #include "train/record.h"
@@ -76,17 +77,17 @@ static ls_status fill_options(ls_train *t)
                         "evaluation every %lld steps over %d batches, clipping at %g: none may "
                         "be negative",
                         (long long)o->eval_every, o->eval_batches, o->clip);
-    return ls_optimizer_options_check(&o->optimizer);
+    return ls__optimizer_options_check(&o->optimizer);
 }
 
 /* Settles the model's sizes, by `init` or by the options and the data, and the sequence length. */
 static ls_status settle_sizes(ls_train *t)
 {
     ls_train_options *o = &t->options;
-    ls_gpt2_options sizes = o->model;
+    ls_lm_options sizes = o->model;
     ls_status status = LS_OK;
     if (o->init && !o->resume) { /* a run that is resumed has its model's sizes among its settings */
-        if ((status = ls_gpt2_options_read(o->init, &sizes))) return status;
+        if ((status = ls_lm_options_read(o->init, &sizes))) return status;
         if (o->model.dropout != 0) {
             sizes.dropout = o->model.dropout;
             sizes.embd_dropout = o->model.embd_dropout;
@@ -100,19 +101,11 @@ static ls_status settle_sizes(ls_train *t)
     if (o->length > sizes.context)
         return ls__fail(LS_EINVAL, "sequences of %d token%s do not fit the model's context of %d", o->length,
                         ls__s(o->length), sizes.context);
-    if ((status = ls__train_open_tokenizer(t, sizes.vocab))) return status;
-    if (!sizes.vocab) sizes.vocab = t->tokenizer ? (int)ls_tokenizer_vocab_size(t->tokenizer) : 50257;
-    if ((status = ls_gpt2_options_check(&sizes))) return status;
+    if ((status = ls__train_open_tokenizer(t, sizes.vocab_size))) return status;
+    if (!sizes.vocab_size) sizes.vocab_size = t->tokenizer ? (int)ls_tokenizer_vocab_size(t->tokenizer) : 50257;
+    if ((status = ls__lm_options_check(&sizes))) return status;
     o->model = sizes;
     return LS_OK;
-}
-
-/* Multiplications and additions of the matrix products, per token, forward and backward: each weight is used three
- * times; causal attention looks at half of the positions. */
-static double count_flops(const ls_gpt2_options *m, int length)
-{
-    double C = m->width, weights = 12 * C * C * m->layers + C * m->vocab;
-    return 6 * weights + 6 * C * length * m->layers;
 }
 
 /* Before anything else is done: a run that is resumed is locked, and a new one must find its place free. */
@@ -173,8 +166,8 @@ static ls_status open_own(ls_train *t)
         if ((status = ls__data_files_json(o->data, o->n_data, &t->files[0]))) return status;
         if ((status = ls__data_files_json(o->val_data, o->n_val_data, &t->files[1]))) return status;
     }
-    if ((status = ls_gpt2_open(&t->model, &o->model))) return status;
-    t->flops_per_token = count_flops(&o->model, o->length);
+    if ((status = ls_lm_open(&t->model, &o->model))) return status;
+    t->flops_per_token = ls__lm_flops_per_token(&o->model, o->length);
     t->data_at = ls_loader_get_state(t->loader);
     t->n_facts = ls__settings_facts(t, t->facts);
     if (o->resume && ls__train_is_first(t) && (status = compare_with_run(t))) return status;
@@ -317,7 +310,7 @@ ls_status ls_train_save(ls_train *t)
     ls_status before = ls__checkpoint_wait(t);
     char message[512] = "";
     if (before) snprintf(message, sizeof message, "%s", ls_error());
-    if (t->tokenizer) ls_model_set_end(t->model, ls_tokenizer_end_token(t->tokenizer));
+    if (t->tokenizer) ls__model_set_end(t->model, ls_tokenizer_end_token(t->tokenizer));
     if (t->tokenizer) status = ls_tokenizer_save(t->tokenizer, t->run.path);
     if (!status) status = ls_model_save(t->model, t->run.path);
     /* A checkpoint that could not be written is told, but keeps no model from being saved. */

@@ -170,7 +170,7 @@ static int statistics(ls_world *world, void *arg, char *why)
         pictures[i] = sinf((float)i * (float)(rank + 1)) + (float)rank;
     need_ok(ls_resnet_open(&model, &(ls_resnet_options){ .blocks = 1, .width = 4, .size = SIDE }));
     need_ok(ls_model_bind(model, NULL, NULL, true));
-    need_ok(ls_model_init(model, 0, ls_model_elements(model), 1, 1));
+    need_ok(ls_model_init(model, 1));
     need_ok(ls_tape_open(&tape, &(ls_tape_options){ .threads = 1 }));
     size_t n = ls_model_buffers(model, &places, &data), total = 0;
     need(n >= 2 && data, "the model has %zu buffers", n);
@@ -188,7 +188,7 @@ static int statistics(ls_world *world, void *arg, char *why)
     int n_params = ls_model_params(model, &params);
     need_ok(ls_tape_begin(tape, params, n_params, &(ls_pass){ 0 }));
     ls_tensor *loss =
-        ls_model_loss(model, tape, &(ls_model_batch){ .rows = PICTURES, .inputs = pictures, .targets = targets });
+        ls_model_loss(model, tape, &(ls_model_batch){ .batch_size = PICTURES, .inputs = pictures, .targets = targets });
     need_ok(ls_tape_backward(tape, loss));
 
     /* What each rank has before, and what both must have after. */

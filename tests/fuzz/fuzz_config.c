@@ -2,25 +2,25 @@
  * values), and settings that are read again as the same, also after they were written with another end of text. */
 #include <stdlib.h>
 #include <string.h>
-#include "nn/files.h"
+#include "nn/model.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    ls_gpt2_options options, again;
+    ls_lm_options options, again;
     if (ls__hf_config_parse("fuzz", (const char *)data, size, &options)) {
         if (!ls_error()[0]) abort();
         return 0;
     }
     again = options;
-    if (ls_gpt2_options_check(&again) || memcmp(&again, &options, sizeof again)) abort();
+    if (ls__lm_options_check(&again) || memcmp(&again, &options, sizeof again)) abort();
     char *base = strndup((const char *)data, size), *text = NULL;
     if (base && !ls__hf_config_text(base, &options, 3, &text) &&
         (ls__hf_config_parse("written", text, strlen(text), &again) || memcmp(&again, &options, sizeof again)))
         abort();
     free(text);
     free(base);
-    if (options.width % options.heads || options.layers < 1 || options.vocab < 1 || options.context < 1) abort();
+    if (options.width % options.heads || options.layers < 1 || options.vocab_size < 1 || options.context < 1) abort();
     return 0;
 }

@@ -1,4 +1,4 @@
-/* AdamW, SGD and sums of squares: every version that this CPU runs against its reference, in bits. */
+/* Update kernels and sums of squares: every version that this CPU runs against its reference, in bits. */
 #include "kern/optim.h"
 #include "kern/table.h"
 #include "kern/values.h"
@@ -6,6 +6,35 @@
 enum { ROOM = 4200 };
 static const size_t counts[] = { 0, 1, 3, 7, 8, 15, 16, 17, 33, 64, 65, 1027, 4096 };
 enum { COUNTS = sizeof counts / sizeof *counts };
+
+/* The plain versions. */
+static void adamw_reference(float *w, const float *g, float *const *states, size_t count, const ls__optim_args *args)
+{
+    float *m = states[0], *v = states[1];
+    for (size_t i = 0; i < count; i++) {
+        float grad = g[i] * args->grad_scale;
+        m[i] = args->adamw.beta1 * m[i] + (1 - args->adamw.beta1) * grad;
+        v[i] = args->adamw.beta2 * v[i] + (1 - args->adamw.beta2) * (grad * grad);
+        float denominator = sqrtf(v[i]) * args->adamw.denom_scale + args->adamw.eps;
+        w[i] = args->adamw.keep * w[i] - args->adamw.step_size * (m[i] / denominator);
+    }
+}
+
+static void sgd_reference(float *w, const float *g, float *const *states, size_t count, const ls__optim_args *args)
+{
+    (void)states;
+    for (size_t i = 0; i < count; i++) w[i] -= args->sgd.lr * (g[i] * args->grad_scale + args->sgd.decay * w[i]);
+}
+
+static void sgd_momentum_reference(float *w, const float *g, float *const *states, size_t count,
+                                   const ls__optim_args *args)
+{
+    float *m = states[0];
+    for (size_t i = 0; i < count; i++) {
+        m[i] = args->sgd.momentum * m[i] + (g[i] * args->grad_scale + args->sgd.decay * w[i]);
+        w[i] -= args->sgd.lr * m[i];
+    }
+}
 
 static float w[ROOM], g[ROOM], m[ROOM], v[ROOM], w2[ROOM], m2[ROOM], v2[ROOM];
 
@@ -21,41 +50,42 @@ static void fill_all(void)
     memcpy(v2, v, sizeof v);
 }
 
-static void adamw(void **state)
+static const struct {
+    ls__optim_fn *reference;
+    ls__optim_args args;
+} kernels[LS__OPTIM_COUNT] = {
+    [LS__OPTIM_ADAMW] = { adamw_reference,
+                          { .grad_scale = 0.7f, .adamw = { 0.999f, 0.9f, 0.95f, 0.01f, 1.3f, 1e-8f } } },
+    [LS__OPTIM_SGD] = { sgd_reference, { .grad_scale = 0.7f, .sgd = { 0.1f, 0, 0.01f } } },
+    [LS__OPTIM_SGD_MOMENTUM] = { sgd_momentum_reference, { .grad_scale = 0.7f, .sgd = { 0.1f, 0.9f, 0.01f } } },
+};
+
+static void check_all(const char *name)
 {
-    (void)state;
-    const ls__kernels *k;
-    ls__adamw_args args = { 0.7f, 0.999f, 0.9f, 0.95f, 0.01f, 1.3f, 1e-8f };
-    for (int i = 0; (k = ls__kernels_at(i)); i++)
-        for (int c = 0; c < COUNTS; c++)
-            for (size_t shift = 0; shift < 9; shift++) {
-                fill_all();
-                k->adamw(w + shift, g + 1, m + 2, v + shift, counts[c], &args);
-                ls__adamw_reference(w2 + shift, g + 1, m2 + 2, v2 + shift, counts[c], &args);
-                check_same_bits(w, w2, ROOM, sizeof(float), k->name);
-                check_same_bits(m, m2, ROOM, sizeof(float), k->name);
-                check_same_bits(v, v2, ROOM, sizeof(float), k->name);
-            }
-    fill_all();
-    ls__adamw(w, g, m, v, ROOM, &args);
-    ls__adamw_reference(w2, g, m2, v2, ROOM, &args);
-    check_same_bits(w, w2, ROOM, sizeof(float), "ls__adamw");
+    check_same_bits(w, w2, ROOM, sizeof(float), name);
+    check_same_bits(m, m2, ROOM, sizeof(float), name);
+    check_same_bits(v, v2, ROOM, sizeof(float), name);
 }
 
-static void sgd(void **state)
+static void updates(void **state)
 {
     (void)state;
     const ls__kernels *k;
-    for (int i = 0; (k = ls__kernels_at(i)); i++)
-        for (int c = 0; c < COUNTS; c++)
-            for (size_t shift = 0; shift < 18; shift++) {
-                ls__sgd_args args = { 0.7f, 0.1f, shift < 9 ? 0.9f : 0, 0.01f };
-                fill_all();
-                k->sgd(w + shift, g + 1, m + 2, counts[c], &args);
-                ls__sgd_reference(w2 + shift, g + 1, m2 + 2, counts[c], &args);
-                check_same_bits(w, w2, ROOM, sizeof(float), k->name);
-                check_same_bits(m, m2, ROOM, sizeof(float), k->name);
-            }
+    for (int f = 0; f < LS__OPTIM_COUNT; f++) {
+        for (int i = 0; (k = ls__kernels_at(i)); i++)
+            for (int c = 0; c < COUNTS; c++)
+                for (size_t shift = 0; shift < 9; shift++) {
+                    fill_all();
+                    k->update[f](w + shift, g + 1, (float *[]){ m + 2, v + shift }, counts[c], &kernels[f].args);
+                    kernels[f].reference(w2 + shift, g + 1, (float *[]){ m2 + 2, v2 + shift }, counts[c],
+                                         &kernels[f].args);
+                    check_all(k->name);
+                }
+        fill_all();
+        ls__optim_update((ls__optim_kernel)f, w, g, (float *[]){ m, v }, ROOM, &kernels[f].args);
+        kernels[f].reference(w2, g, (float *[]){ m2, v2 }, ROOM, &kernels[f].args);
+        check_all("ls__optim_update");
+    }
 }
 
 static void sums_of_squares(void **state)
@@ -75,8 +105,7 @@ static void sums_of_squares(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(adamw),
-        cmocka_unit_test(sgd),
+        cmocka_unit_test(updates),
         cmocka_unit_test(sums_of_squares),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

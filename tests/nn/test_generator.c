@@ -10,10 +10,10 @@ static ls_model *model;
 static int make_model(void **state)
 {
     (void)state;
-    ls_gpt2_options o = { .layers = 3, .width = 48, .heads = 3, .vocab = VOCAB, .context = CONTEXT };
-    check_ok(ls_gpt2_open(&model, &o));
+    ls_lm_options o = { .layers = 3, .width = 48, .heads = 3, .vocab_size = VOCAB, .context = CONTEXT };
+    check_ok(ls_lm_open(&model, &o));
     check_ok(ls_model_bind(model, NULL, NULL, false));
-    check_ok(ls_model_init(model, 0, ls_model_elements(model), 5, 1));
+    check_ok(ls_model_init(model, 5));
     /* Larger weights than at the start of a training, so that tokens differ in how likely they are. */
     for (size_t i = 0; i < ls_model_elements(model); i++) ls_model_values(model)[i] *= 6;
     return 0;
@@ -71,7 +71,8 @@ static void logits_are_those_of_the_model(void **state)
     int n = ls_model_params(model, &params);
     check_ok(ls_tape_open(&tape, &(ls_tape_options){ .threads = 1 }));
     check_ok(ls_tape_begin(tape, params, n, &(ls_pass){ .eval = true }));
-    ls_tensor *all = ls_model_logits(model, tape, &(ls_model_batch){ .rows = 1, .length = CONTEXT, .tokens = prompt });
+    ls_tensor *all =
+        ls_model_logits(model, tape, &(ls_model_batch){ .batch_size = 1, .seq_len = CONTEXT, .tokens = prompt });
     check_ok(ls_tape_status(tape));
     const float *expected = all->data + (CONTEXT - 1) * VOCAB, *got = ls_generator_logits(g);
     for (int i = 0; i < VOCAB; i++) assert_float_equal(got[i], expected[i], 1e-4);
@@ -132,9 +133,9 @@ static void wrong_use_is_refused(void **state)
     (void)state;
     ls_generator *g = open_generator(&(ls_generator_options){ .threads = 1 });
     int32_t token = VOCAB;
-    check_fails(ls_generator_next(g, &token), LS_ESTATE, "feed it a prompt first");
-    check_fails(ls_generator_feed(g, &token, 1), LS_EINVAL, "token 50 at place 0 is beyond the vocabulary of 50");
-    check_fails(ls_generator_feed(g, &token, 0), LS_EINVAL, "no token to read");
+    check_fails(ls_generator_next(g, &token), LS_ESTATE, "call ls_generator_feed() first");
+    check_fails(ls_generator_feed(g, &token, 1), LS_EINVAL, "token 50 at index 0 is outside of the vocabulary of 50");
+    check_fails(ls_generator_feed(g, &token, 0), LS_EINVAL, "count must be >= 1");
     ls_generator_free(&g);
     check_fails(ls_generator_open(&g, model, &(ls_generator_options){ .temperature = NAN }), LS_EINVAL, "finite");
     assert_null(g);

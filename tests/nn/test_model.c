@@ -1,6 +1,6 @@
 /* Models in general: places, memory, first values; and that the small ones learn. */
 #include "check.h"
-#include "lockstep/nn.h"
+#include "nn/model.h"
 #include <math.h>
 
 static void gpt2_has_its_well_known_sizes(void **state)
@@ -13,11 +13,11 @@ static void gpt2_has_its_well_known_sizes(void **state)
         { "gpt2", 124439808 }, { "gpt2-medium", 354823168 }, { "gpt2-large", 774030080 }, { "gpt2-xl", 1557611200 }
     };
     for (int i = 0; i < 4; i++) {
-        ls_gpt2_options o;
+        ls_lm_options o;
         ls_model *m;
-        check_ok(ls_gpt2_preset(sizes[i].name, &o));
-        check_ok(ls_gpt2_open(&m, &o));
-        assert_int_equal(ls_model_size(m), sizes[i].size);
+        check_ok(ls_lm_preset(sizes[i].name, &o));
+        check_ok(ls_lm_open(&m, &o));
+        assert_int_equal(ls_model_param_count(m), sizes[i].size);
         ls_model_free(&m);
     }
 }
@@ -26,8 +26,8 @@ static void places_follow_each_other_on_cache_lines(void **state)
 {
     (void)state;
     ls_model *m;
-    ls_gpt2_options o = { .layers = 2, .width = 10, .heads = 5, .vocab = 7, .context = 3 };
-    check_ok(ls_gpt2_open(&m, &o));
+    ls_lm_options o = { .layers = 2, .width = 10, .heads = 5, .vocab_size = 7, .context = 3 };
+    check_ok(ls_lm_open(&m, &o));
     const ls_place *p;
     size_t n = ls_model_places(m, &p), end = 0, size = 0;
     assert_int_equal(n, 2 + 2 * 12 + 2);
@@ -41,7 +41,7 @@ static void places_follow_each_other_on_cache_lines(void **state)
         size += p[i].count;
     }
     assert_int_equal(ls_model_elements(m), end);
-    assert_int_equal(ls_model_size(m), size);
+    assert_int_equal(ls_model_param_count(m), size);
     assert_string_equal(p[0].name, "wte.weight");
     assert_string_equal(p[4].name, "h.0.attn.c_attn.weight");
     ls_model_free(&m);
@@ -50,8 +50,8 @@ static void places_follow_each_other_on_cache_lines(void **state)
 static ls_model *open_small(void)
 {
     ls_model *m;
-    ls_gpt2_options o = { .layers = 2, .width = 96, .heads = 4, .vocab = 1000, .context = 50 };
-    check_ok(ls_gpt2_open(&m, &o));
+    ls_lm_options o = { .layers = 2, .width = 96, .heads = 4, .vocab_size = 1000, .context = 50 };
+    check_ok(ls_lm_open(&m, &o));
     check_ok(ls_model_bind(m, NULL, NULL, true));
     return m;
 }
@@ -61,12 +61,12 @@ static void first_values_do_not_depend_on_slices_or_threads(void **state)
     (void)state;
     ls_model *a = open_small(), *b = open_small(), *c = open_small();
     size_t n = ls_model_elements(a), cuts[] = { 0, 1, 97, 70000, n - 5, n };
-    check_ok(ls_model_init(a, 0, n, 42, 1));
-    for (int i = 4; i >= 0; i--) check_ok(ls_model_init(b, cuts[i], cuts[i + 1], 42, 2));
+    check_ok(ls_model_init(a, 42));
+    for (int i = 4; i >= 0; i--) check_ok(ls__model_init_range(b, cuts[i], cuts[i + 1], 42, 2));
     assert_memory_equal(ls_model_values(a), ls_model_values(b), n * sizeof(float));
-    check_ok(ls_model_init(c, 0, n, 43, 0));
+    check_ok(ls_model_init(c, 43));
     assert_memory_not_equal(ls_model_values(a), ls_model_values(c), n * sizeof(float));
-    check_fails(ls_model_init(a, 5, n + 1, 42, 1), LS_EINVAL, "of a block of");
+    check_fails(ls__model_init_range(a, 5, n + 1, 42, 1), LS_EINVAL, "of a block of");
     ls_model_free(&a);
     ls_model_free(&b);
     ls_model_free(&c);
@@ -76,7 +76,7 @@ static void first_values_are_gpt2s(void **state)
 {
     (void)state;
     ls_model *m = open_small();
-    check_ok(ls_model_init(m, 0, ls_model_elements(m), 1, 0));
+    check_ok(ls_model_init(m, 1));
     const ls_place *p;
     size_t n = ls_model_places(m, &p);
     for (size_t i = 0; i < n; i++) {
@@ -108,7 +108,7 @@ static void memory_may_be_the_callers(void **state)
     ls_mlp_options o = { .inputs = 4, .hidden = 8, .classes = 3 };
     check_ok(ls_mlp_open(&m, &o));
     assert_true(ls_model_elements(m) <= 2048);
-    check_fails(ls_model_init(m, 0, 1, 0, 1), LS_ESTATE, "no memory yet");
+    check_fails(ls_model_init(m, 0), LS_ESTATE, "no memory");
     check_fails(ls_model_bind(m, values + 1, grads, true), LS_EINVAL, "aligned to 64");
     check_ok(ls_model_bind(m, values, grads, true));
     check_fails(ls_model_bind(m, NULL, NULL, true), LS_ESTATE, "already");
@@ -123,11 +123,11 @@ static void a_model_that_cannot_be_is_refused(void **state)
 {
     (void)state;
     ls_model *m;
-    check_fails(ls_gpt2_open(&m, &(ls_gpt2_options){ .width = 100, .heads = 3 }), LS_EINVAL, "among 3 heads");
+    check_fails(ls_lm_open(&m, &(ls_lm_options){ .width = 100, .heads = 3 }), LS_EINVAL, "not divisible by 3 heads");
     assert_null(m);
-    check_fails(ls_gpt2_open(&m, &(ls_gpt2_options){ .layers = -1 }), LS_EINVAL, "layers is -1");
-    check_fails(ls_gpt2_open(&m, &(ls_gpt2_options){ .dropout = 1 }), LS_EINVAL, "dropout is 1");
-    check_fails(ls_gpt2_open(&m, &(ls_gpt2_options){ .layers = 10000, .width = 1 << 20, .heads = 1 }), LS_ENOMEM,
+    check_fails(ls_lm_open(&m, &(ls_lm_options){ .layers = -1 }), LS_EINVAL, "layers is -1");
+    check_fails(ls_lm_open(&m, &(ls_lm_options){ .dropout = 1 }), LS_EINVAL, "dropout is 1");
+    check_fails(ls_lm_open(&m, &(ls_lm_options){ .layers = 10000, .width = 1 << 20, .heads = 1 }), LS_ENOMEM,
                 "does not fit");
     check_fails(ls_mlp_open(&m, NULL), LS_EINVAL, "0 inputs");
 }
@@ -157,14 +157,14 @@ static double train(ls_model *m, const ls_model_batch *batch, int steps, float l
     check_ok(ls_tape_open(&tape, &(ls_tape_options){ .threads = 1 }));
     check_ok(ls_optimizer_open(&optimizer, places, n_places, 0, elements,
                                &(ls_optimizer_options){ .kind = LS_SGD, .threads = 1 }));
-    check_ok(ls_model_init(m, 0, elements, 3, 0));
+    check_ok(ls_model_init(m, 3));
     for (int step = 0; step < steps; step++) {
         check_ok(ls_tape_begin(tape, params, n, NULL));
         ls_tensor *out = ls_model_loss(m, tape, batch);
         check_ok(ls_tape_backward(tape, out));
         loss = (double)out->data[0];
         if (!step) *first = loss;
-        check_ok(ls_optimizer_update(optimizer, ls_model_values(m), ls_model_grads(m), 0, elements, step, lr, 1));
+        ls_optimizer_update(optimizer, ls_model_values(m), ls_model_grads(m), step, lr);
     }
     ls_optimizer_free(&optimizer);
     ls_tape_free(&tape);
@@ -181,7 +181,8 @@ static void mlp_learns(void **state)
     make_examples(inputs, targets, 32, 20, 5);
     check_ok(ls_mlp_open(&m, &(ls_mlp_options){ .inputs = 20, .hidden = 32, .layers = 3, .classes = 5 }));
     check_ok(ls_model_bind(m, NULL, NULL, true));
-    double last = train(m, &(ls_model_batch){ .rows = 32, .inputs = inputs, .targets = targets }, 60, 0.05f, &first);
+    double last =
+        train(m, &(ls_model_batch){ .batch_size = 32, .inputs = inputs, .targets = targets }, 60, 0.05f, &first);
     if (!(first > 1 && last < 0.05)) fail_msg("loss fell from %g to %g only", first, last);
     ls_model_free(&m);
 }
@@ -198,7 +199,7 @@ static void resnet_learns(void **state)
     check_ok(ls_resnet_open(&m, &(ls_resnet_options){ .blocks = 1, .width = 8, .size = SIZE, .classes = 4 }));
     check_ok(ls_model_bind(m, NULL, NULL, true));
     double last =
-        train(m, &(ls_model_batch){ .rows = ROWS, .inputs = pictures, .targets = targets }, 30, 0.02f, &first);
+        train(m, &(ls_model_batch){ .batch_size = ROWS, .inputs = pictures, .targets = targets }, 30, 0.02f, &first);
     if (!(first > 1 && last < 0.1)) fail_msg("loss fell from %g to %g only", first, last);
     const ls_place *places;
     float *buffers;
@@ -216,7 +217,7 @@ static void resnet_20_has_its_size(void **state)
     ls_model *m;
     check_ok(ls_resnet_open(&m, NULL));
     /* 0.27M weights as in the paper; the two 1x1 shortcuts with their norms are ours. */
-    assert_int_equal(ls_model_size(m), 272474);
+    assert_int_equal(ls_model_param_count(m), 272474);
     ls_model_free(&m);
     check_fails(ls_resnet_open(&m, &(ls_resnet_options){ .size = 30 }), LS_EINVAL, "multiple of 4");
 }

@@ -1,6 +1,7 @@
 /* Optimisers against torch's, and updates by slices against updates of the whole. */
 #include "check.h"
-#include "lockstep/nn.h"
+#include "nn/norm.h"
+#include "nn/optimizer.h"
 #include "nn/golden_optimizer.h"
 #include <math.h>
 
@@ -22,15 +23,13 @@ static void check_run(const ls_optimizer_options *options, double clip, const fl
 {
     ls_optimizer *o;
     float values[BLOCK], grads[BLOCK], golden[BLOCK];
-    double sums[1];
     spread(values, golden_start);
     spread(golden, expected);
     check_ok(ls_optimizer_open(&o, places, 2, 0, BLOCK, options));
     for (int k = 0; k < STEPS; k++) {
         spread(grads, golden_grads[k]);
-        ls_norm_sums(grads, 0, BLOCK, sums, 1);
-        float scale = ls_clip_scale(ls_norm_total(sums, 1), clip);
-        check_ok(ls_optimizer_update(o, values, grads, 0, BLOCK, k, 0.1f / (float)(k + 1), scale));
+        ls_clip_grad_norm(grads, BLOCK, clip, 1);
+        ls_optimizer_update(o, values, grads, k, 0.1f / (float)(k + 1));
     }
     for (int i = 0; i < BLOCK; i++)
         if (fabsf(values[i] - golden[i]) > 1e-6f * fmaxf(1, fabsf(golden[i])))
@@ -79,15 +78,15 @@ static void slices_and_threads_give_the_bits_of_the_whole(void **state)
     for (int p = 0; p < 4; p++) check_ok(ls_optimizer_open(&parts[p], large, 2, cuts[p], cuts[p + 1], &options));
     for (int step = 0; step < 3; step++) {
         for (size_t i = 0; i < MANY; i++) grads[i] = number(i + 7 * (size_t)step);
-        check_ok(ls_optimizer_update(one, whole, grads, 0, MANY, step, 0.01f, 0.5f));
+        check_ok(ls__optimizer_update_range(one, whole, grads, 0, MANY, step, 0.01f, 0.5f));
         for (int p = 3; p >= 0; p--) {
             size_t middle = (cuts[p] + cuts[p + 1]) / 2;
-            check_ok(ls_optimizer_update(parts[p], sliced, grads, middle, cuts[p + 1], step, 0.01f, 0.5f));
-            check_ok(ls_optimizer_update(parts[p], sliced, grads, cuts[p], middle, step, 0.01f, 0.5f));
+            check_ok(ls__optimizer_update_range(parts[p], sliced, grads, middle, cuts[p + 1], step, 0.01f, 0.5f));
+            check_ok(ls__optimizer_update_range(parts[p], sliced, grads, cuts[p], middle, step, 0.01f, 0.5f));
         }
     }
     assert_memory_equal(whole, sliced, sizeof whole);
-    check_fails(ls_optimizer_update(parts[1], sliced, grads, 0, 4097, 3, 0.01f, 1), LS_EINVAL,
+    check_fails(ls__optimizer_update_range(parts[1], sliced, grads, 0, 4097, 3, 0.01f, 1), LS_EINVAL,
                 "elements 0 to 4097 are not in its range 4096 to 131072");
     for (int p = 0; p < 4; p++) ls_optimizer_free(&parts[p]);
     ls_optimizer_free(&one);
@@ -97,30 +96,61 @@ static void the_norm_is_the_same_by_slices_and_threads(void **state)
 {
     (void)state;
     static float x[MANY];
-    static double sums[MANY / LS_NORM_BLOCK + 1], again[MANY / LS_NORM_BLOCK + 1];
+    static double sums[MANY / LS__NORM_BLOCK + 1], again[MANY / LS__NORM_BLOCK + 1];
     double exact = 0;
     for (size_t i = 0; i < MANY; i++) {
         x[i] = number(i) * 1e-3f;
         exact += (double)x[i] * (double)x[i];
     }
-    size_t blocks = ls_norm_blocks(MANY), cut = 30 * LS_NORM_BLOCK;
+    size_t blocks = ls__norm_blocks(MANY), cut = 30 * LS__NORM_BLOCK;
     assert_int_equal(blocks, 49);
-    ls_norm_sums(x, 0, MANY, sums, 1);
-    ls_norm_sums(x, cut, MANY, again, 2);
-    ls_norm_sums(x, 0, cut, again, 2);
+    ls__norm_sums(x, 0, MANY, sums, 1);
+    ls__norm_sums(x, cut, MANY, again, 2);
+    ls__norm_sums(x, 0, cut, again, 2);
     assert_memory_equal(sums, again, blocks * sizeof *sums);
-    double norm = ls_norm_total(sums, blocks);
+    double norm = ls__norm_total(sums, blocks);
     assert_true(fabs(norm - sqrt(exact)) < 1e-12 * norm);
-    assert_true(ls_norm_total(sums, 0) == 0);
+    assert_true(ls__norm_total(sums, 0) == 0);
+}
+
+/* Clipping in place is the same as a factor in the update, in bits, for any number of threads. */
+static void gradients_are_clipped_to_a_norm(void **state)
+{
+    (void)state;
+    enum { LARGE = 3 * 1024 * 1024 + 17 }; /* several tasks of blocks, and an incomplete one */
+    float *x = malloc(LARGE * sizeof *x), *y = malloc(LARGE * sizeof *y);
+    double *sums = malloc(ls__norm_blocks(LARGE) * sizeof *sums);
+    for (size_t i = 0; i < LARGE; i++) y[i] = number(i);
+    ls__norm_sums(y, 0, LARGE, sums, 1);
+    double norm = ls__norm_total(sums, ls__norm_blocks(LARGE));
+    float scale = ls__clip_scale(norm, 1);
+    for (int threads = 1; threads <= 3; threads++) {
+        memcpy(x, y, LARGE * sizeof *x);
+        assert_true(ls_clip_grad_norm(x, LARGE, 0, threads) == norm);
+        assert_true(ls_clip_grad_norm(x, LARGE, 2 * norm, threads) == norm);
+        assert_memory_equal(x, y, LARGE * sizeof *x);
+        assert_true(ls_clip_grad_norm(x, LARGE, 1, threads) == norm);
+        for (size_t i = 0; i < LARGE; i++)
+            if (x[i] != y[i] * scale) fail_msg("element %zu is %g, not %g", i, (double)x[i], (double)(y[i] * scale));
+        assert_true(fabs(ls_clip_grad_norm(x, LARGE, 0, threads) - 1) < 1e-6);
+    }
+    x[5] = INFINITY;
+    y[0] = x[0];
+    assert_false(isfinite(ls_clip_grad_norm(x, LARGE, 1, 1)));
+    assert_true(x[0] == y[0]);
+    assert_true(ls_clip_grad_norm(x, 0, 1, 1) == 0);
+    free(sums);
+    free(y);
+    free(x);
 }
 
 static void clipping_scales_only_what_is_too_long(void **state)
 {
     (void)state;
-    assert_float_equal(ls_clip_scale(10, 0), 1, 0);
-    assert_float_equal(ls_clip_scale(0.5, 1), 1, 0);
-    assert_float_equal(ls_clip_scale(4, 1), 0.25, 1e-6);
-    assert_float_equal(ls_clip_scale(NAN, 1), 1, 0); /* nothing is hidden: the gradients stay as they are */
+    assert_float_equal(ls__clip_scale(10, 0), 1, 0);
+    assert_float_equal(ls__clip_scale(0.5, 1), 1, 0);
+    assert_float_equal(ls__clip_scale(4, 1), 0.25, 1e-6);
+    assert_float_equal(ls__clip_scale(NAN, 1), 1, 0); /* nothing is hidden: the gradients stay as they are */
 }
 
 static void wrong_options_are_refused(void **state)
@@ -131,9 +161,9 @@ static void wrong_options_are_refused(void **state)
     check_fails(ls_optimizer_open(&o, places, 2, 0, BLOCK, &options), LS_EINVAL, "beta2 1");
     assert_null(o);
     options = (ls_optimizer_options){ .eps = -1 };
-    check_fails(ls_optimizer_open(&o, places, 2, 0, BLOCK, &options), LS_EINVAL, "eps -1");
+    check_fails(ls_optimizer_open(&o, places, 2, 0, BLOCK, &options), LS_EINVAL, "eps is -1");
     options = (ls_optimizer_options){ .kind = 9 };
-    check_fails(ls_optimizer_open(&o, places, 2, 0, BLOCK, &options), LS_EINVAL, "no kind 9");
+    check_fails(ls_optimizer_open(&o, places, 2, 0, BLOCK, &options), LS_EINVAL, "invalid kind 9");
 }
 
 static void schedules_rise_and_fall_as_they_say(void **state)
@@ -163,6 +193,7 @@ int main(void)
         cmocka_unit_test(sgd_is_torchs),
         cmocka_unit_test(slices_and_threads_give_the_bits_of_the_whole),
         cmocka_unit_test(the_norm_is_the_same_by_slices_and_threads),
+        cmocka_unit_test(gradients_are_clipped_to_a_norm),
         cmocka_unit_test(clipping_scales_only_what_is_too_long),
         cmocka_unit_test(wrong_options_are_refused),
         cmocka_unit_test(schedules_rise_and_fall_as_they_say),

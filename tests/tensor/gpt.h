@@ -95,18 +95,18 @@ static inline ls_tensor *gpt_loss(gpt *g, ls_tape *t, const int32_t *tokens, con
 /* AdamW as torch does it by default: betas 0.9, 0.999, eps 1e-8; `step` counts from 1. */
 static inline void gpt_update(gpt *g, int step, float lr, float decay, int threads)
 {
-    ls__adamw_args a = { .grad_scale = 1,
-                         .keep = 1 - lr * decay,
-                         .beta1 = 0.9f,
-                         .beta2 = 0.999f,
-                         .step_size = (float)(lr / (1 - pow(0.9, step))),
-                         .denom_scale = (float)(1 / sqrt(1 - pow(0.999, step))),
-                         .eps = 1e-8f };
+    ls__optim_args a = { .grad_scale = 1,
+                         .adamw = { .keep = 1 - lr * decay,
+                                    .beta1 = 0.9f,
+                                    .beta2 = 0.999f,
+                                    .step_size = (float)(lr / (1 - pow(0.9, step))),
+                                    .denom_scale = (float)(1 / sqrt(1 - pow(0.999, step))),
+                                    .eps = 1e-8f } };
     enum { CHUNK = 1 << 14 };
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (size_t at = 0; at < g->count; at += CHUNK)
-        ls__adamw(g->values + at, g->grads + at, g->m + at, g->v + at, g->count - at < CHUNK ? g->count - at : CHUNK,
-                  &a);
+        ls__optim_update(LS__OPTIM_ADAMW, g->values + at, g->grads + at, (float *[]){ g->m + at, g->v + at },
+                         g->count - at < CHUNK ? g->count - at : CHUNK, &a);
 }
 
 #endif

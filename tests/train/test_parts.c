@@ -10,7 +10,7 @@
 static ls_status source_open(ls_dataset **out, const char *const *paths, size_t n, const ls_tokenizer *tokenizer,
                              int length, int vocab)
 {
-    ls_train_options o = { .length = length, .model = { .vocab = vocab } };
+    ls_train_options o = { .length = length, .model = { .vocab_size = vocab } };
     return ls__source_open(out, paths, n, tokenizer, &o, NULL);
 }
 

@@ -341,7 +341,7 @@ static void wrong_options_are_refused_before_anything_is_written(void **state)
     check_fails(ls_train_open(&t, &o), LS_EINVAL, "sequences of 32 tokens do not fit the model's context of 16");
     o = right;
     o.model.heads = 5;
-    check_fails(ls_train_open(&t, &o), LS_EINVAL, "among 5 heads");
+    check_fails(ls_train_open(&t, &o), LS_EINVAL, "not divisible by 5 heads");
     o = right;
     o.schedule.lr = -1;
     check_fails(ls_train_open(&t, &o), LS_EINVAL, "the learning rate is -1");

@@ -1,0 +1,51 @@
+/* config.json of a Hugging Face folder, and the names of weights there: tables that each language model fills in. */
+#ifndef LS_NN_HF_CONFIG_H
+#define LS_NN_HF_CONFIG_H
+
+#include <stdbool.h>
+#include "lockstep/nn.h"
+
+/* What a key of config.json means. */
+typedef enum ls__config_kind {
+    LS__CONFIG_COUNT,       /* an integer >= 1: the int at `offset` of ls_lm_options */
+    LS__CONFIG_RATE,        /* a number >= 0 and < 1: the float at `offset` */
+    LS__CONFIG_OWN_DROPOUT, /* the same, of an option where 0 means ls_lm_options.dropout */
+    LS__CONFIG_TIMES_WIDTH, /* an integer that must be `number` times the width; written as null */
+    LS__CONFIG_TEXT,        /* must be `text` or `other_text` */
+    LS__CONFIG_TRUE,        /* must be true */
+    LS__CONFIG_FALSE,       /* must be false */
+    LS__CONFIG_LIST,        /* not read; a list that contains `text` */
+    LS__CONFIG_END,         /* not read; the token that ends a text */
+    LS__CONFIG_DTYPE,       /* not read; "float32", the type of saved weights */
+} ls__config_kind;
+
+/* A key that is absent or null when read has the value of `fallback` (RATE, OWN_DROPOUT) or of the model's first preset. Keys are
+ * written in the order of the table, unless `read_only`. */
+typedef struct ls__config_key {
+    const char *key;
+    ls__config_kind kind;
+    size_t offset;
+    const char *text, *other_text;
+    int number;
+    float fallback;
+    bool read_only;
+} ls__config_key;
+
+/* How weights are named in files. */
+typedef struct ls__weight_names {
+    const char *prefix;                   /* names may begin with it */
+    bool (*is_ignored)(const char *name); /* tensors that are not parameters, such as masks */
+    const char *tied, *tied_to;           /* the first may be there as a copy of the second; without the prefix */
+} ls__weight_names;
+
+/* Parses a config.json. Invalid values are LS_EFORMAT, models that are not supported LS_EUNSUPPORTED; *out is then unchanged.
+ * `name` is the file's name in messages. */
+LS_MUST_CHECK ls_status ls__hf_config_parse(const char *name, const char *text, size_t bytes, ls_lm_options *out);
+LS_MUST_CHECK ls_status ls__hf_config_read(const char *path, ls_lm_options *out);
+/* The text of a config.json; the caller frees it. `base` is that of the folder that the model was loaded from, or NULL: only
+ * values that changed are replaced. `end` is the token that ends a text; < 0: none, LS__END_DEFAULT: not known. */
+LS_MUST_CHECK ls_status ls__hf_config_text(const char *base, const ls_lm_options *options, int32_t end, char **out);
+/* Whether a config.json has tokens that end a text, and not this one. */
+bool ls__hf_config_has_other_end(const char *text, int32_t end);
+
+#endif

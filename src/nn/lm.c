@@ -1,0 +1,95 @@
+/* What all language models share: the list of kinds, options, and opening. */
+#include "nn/model.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "base/status.h"
+
+#define X(name, value, type) extern const ls__lm_type ls__lm_##type;
+LS_LM_LIST(X)
+#undef X
+
+#define X(name, value, type) [name] = &ls__lm_##type,
+static const ls__lm_type *const types[LS_LM_COUNT] = { LS_LM_LIST(X) };
+#undef X
+
+const ls__lm_type *ls__lm_type_of(ls_lm_kind kind)
+{
+    return (unsigned)kind < LS_LM_COUNT ? types[kind] : NULL;
+}
+
+ls_status ls_lm_preset(const char *name, ls_lm_options *out)
+{
+    char known[256] = "";
+    for (int kind = 0; kind < LS_LM_COUNT; kind++)
+        for (size_t i = 0; i < types[kind]->n_presets; i++) {
+            const struct ls__lm_preset *p = &types[kind]->presets[i];
+            if (strcmp(name, p->name) == 0) {
+                *out = p->options;
+                return ls__lm_options_check(out);
+            }
+            size_t at = strlen(known);
+            snprintf(known + at, sizeof known - at, "%s%s", at ? ", " : "", p->name);
+        }
+    return ls__fail(LS_EINVAL, "unknown model '%.60s'; known models: %s", name, known);
+}
+
+static ls_status check_range(const char *model, const char *name, int value, int low, int high)
+{
+    if (value >= low && value <= high) return LS_OK;
+    return ls__fail(LS_EINVAL, "%s: %s is %d; it must be from %d to %d", model, name, value, low, high);
+}
+
+ls_status ls__lm_options_check(ls_lm_options *options)
+{
+    ls_lm_options o = *options;
+    const ls__lm_type *type = ls__lm_type_of(o.kind);
+    if (!type) return ls__fail(LS_EINVAL, "model: invalid kind %d", (int)o.kind);
+    const ls_lm_options *defaults = &type->presets[0].options;
+    const char *name = type->model.name;
+    ls_status status;
+    if (!o.layers) o.layers = defaults->layers;
+    if (!o.width) o.width = defaults->width;
+    if (!o.heads) o.heads = o.width % 64 == 0 ? o.width / 64 : 1;
+    if (!o.vocab_size) o.vocab_size = defaults->vocab_size;
+    if (!o.context) o.context = defaults->context;
+    if (o.norm_eps == 0) o.norm_eps = defaults->norm_eps;
+    if ((status = check_range(name, "layers", o.layers, 1, 10000))) return status;
+    if ((status = check_range(name, "width", o.width, 1, 1 << 20))) return status;
+    if ((status = check_range(name, "heads", o.heads, 1, o.width))) return status;
+    if ((status = check_range(name, "vocab_size", o.vocab_size, 1, 1 << 26))) return status;
+    if ((status = check_range(name, "context", o.context, 1, 1 << 26))) return status;
+    if (o.width % o.heads)
+        return ls__fail(LS_EINVAL, "%s: width %d is not divisible by %d heads", name, o.width, o.heads);
+    if (!(o.dropout >= 0 && o.dropout < 1))
+        return ls__fail(LS_EINVAL, "%s: dropout is %g; it must be >= 0 and < 1", name, (double)o.dropout);
+    if (!(o.embd_dropout < 1) || !(o.attn_dropout < 1))
+        return ls__fail(LS_EINVAL, "%s: dropout of embeddings is %g and of attention weights %g; both must be < 1",
+                        name, (double)o.embd_dropout, (double)o.attn_dropout);
+    if (!(o.norm_eps > 0 && o.norm_eps < 1))
+        return ls__fail(LS_EINVAL, "%s: norm_eps is %g; it must be > 0 and < 1", name, (double)o.norm_eps);
+    if (type->check && (status = type->check(&o))) return status;
+    *options = o;
+    return LS_OK;
+}
+
+ls_status ls_lm_open(ls_model **out, const ls_lm_options *options)
+{
+    ls_lm_options o = options ? *options : (ls_lm_options){ 0 };
+    *out = NULL;
+    ls_status status = ls__lm_options_check(&o);
+    if (status) return status;
+    const ls__lm_type *type = types[o.kind];
+    ls_model *m = ls__model_make(&type->model);
+    if (!m) return LS_ENOMEM;
+    m->lm = o;
+    type->list(m);
+    status = ls__model_finish(&m);
+    *out = m;
+    return status;
+}
+
+double ls__lm_flops_per_token(const ls_lm_options *options, int64_t seq_len)
+{
+    return ls__lm_type_of(options->kind)->flops_per_token(options, seq_len);
+}
