@@ -7,6 +7,8 @@
 #   make setup     installs the packages that building and the demo need (Debian; see scripts/setup)
 #   make bench     benchmarks, against the peers that are installed
 #   make lint      formatting, shell scripts, man pages, layers
+#   make wheel     the Python package (python/README.md) as a wheel in dist/
+#   make test-torch  installs that and torch into a folder of its own, and runs the tests of the package
 #   make install   PREFIX=/usr/local, DESTDIR=; a PREFIX given here counts, else the one that was configured
 #   make clean
 #
@@ -48,10 +50,17 @@ lint:
 	@scripts/setup test
 	@scripts/lint
 
+wheel:
+	@scripts/setup build
+	@scripts/wheel dist
+
+test-torch:
+	@scripts/test-torch $(TORCH)
+
 install: all
 	@DESTDIR="$(DESTDIR)" cmake --install "$(BUILD)" $(if $(filter file,$(origin PREFIX)),,--prefix "$$(realpath -ms "$(PREFIX)")")
 
 clean:
-	rm -rf build build-*
+	rm -rf build build-* dist
 
-.PHONY: all setup demo test bench lint install clean
+.PHONY: all setup demo test bench lint wheel test-torch install clean

@@ -1,0 +1,32 @@
+"""PyTorch on lockstep: see the package's README."""
+
+from typing import TYPE_CHECKING
+
+from ._library import LockstepError
+from ._sampler import Sampler
+
+if TYPE_CHECKING:
+    from ._record import Recorder, phase, record, step
+    from ._synchrony import SynchronizationWarning
+
+__all__ = ["LockstepError", "Recorder", "Sampler", "SynchronizationWarning", "phase", "record", "step"]
+__version__ = "0.1.0"
+
+_MODULES = {
+    "Recorder": "_record",
+    "phase": "_record",
+    "record": "_record",
+    "step": "_record",
+    "SynchronizationWarning": "_synchrony",
+}
+
+
+def __getattr__(name):
+    # What needs torch is imported when it is used: torch itself imports this package while it is being imported (_autoload).
+    if name not in _MODULES:
+        raise AttributeError(f"module 'lockstep_torch' has no attribute {name!r}")
+    import importlib
+
+    value = getattr(importlib.import_module("." + _MODULES[name], __name__), name)
+    globals()[name] = value
+    return value

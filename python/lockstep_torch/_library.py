@@ -1,0 +1,177 @@
+"""liblockstep through ctypes: its functions, structures and status codes as include/lockstep/*.h have them.
+
+tests/python/test_layouts compares every structure here with the headers."""
+
+import ctypes
+import os
+from ctypes import POINTER, Structure, c_bool, c_char_p, c_double, c_float, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+
+VERSION = "0.1"  # of the library that these declarations are for
+
+
+class LockstepError(RuntimeError):
+    """A call of liblockstep failed. `name` is its status code ("LS_EPEER")."""
+
+    def __init__(self, name, message):
+        super().__init__(message)
+        self.name = name
+
+
+class RecordOptions(Structure):
+    _fields_ = [
+        ("rank", c_int),
+        ("ranks", c_int),
+        ("node", c_int),
+        ("local_rank", c_int),
+        ("transport", c_char_p),
+        ("segment_bytes", c_size_t),
+        ("reserved", c_void_p * 2),
+    ]
+
+
+class Collective(Structure):
+    _fields_ = [
+        ("group", c_uint64),
+        ("number", c_uint64),
+        ("kind", c_int),
+        ("bytes", c_size_t),
+        ("arrived", c_int64),
+        ("done", c_int64),
+        ("blocked", c_int64),
+    ]
+
+
+SamplerLength = ctypes.CFUNCTYPE(c_uint64, c_void_p, c_uint64)
+
+
+class SamplerOptions(Structure):
+    _fields_ = [
+        ("samples", c_uint64),
+        ("order", c_int),
+        ("seed", c_uint64),
+        ("batch_size", c_size_t),
+        ("slots", c_int),
+        ("world_size", c_int),
+        ("drop_last", c_bool),
+        ("drop_step", c_bool),
+        ("no_shuffle", c_bool),
+        ("length", SamplerLength),
+        ("user", c_void_p),
+        ("reserved", c_void_p * 2),
+    ]
+
+
+# Structures by their names in the headers.
+STRUCTURES = {
+    "ls_record_options": RecordOptions,
+    "ls_collective": Collective,
+    "ls_sampler_options": SamplerOptions,
+}
+
+# Values of enums that this package uses, by their names in the headers.
+CONSTANTS = {
+    "LS_OK": 0,
+    "LS_PENDING": 1,
+    "LS_EINVAL": -1,
+    "LS_EPEER": -10,
+    "LS_PHASE_OTHER": 0,
+    "LS_PHASE_DATA": 1,
+    "LS_PHASE_FORWARD": 2,
+    "LS_PHASE_BACKWARD": 3,
+    "LS_PHASE_UPDATE": 4,
+    "LS_PHASE_WAIT": 5,
+    "LS_PHASE_COMM": 6,
+    "LS_PHASE_CHECKPOINT": 7,
+    "LS_PHASE_EVAL": 8,
+    "LS_EVENT_BUCKET_READY": 9,
+    "LS_EVENT_BUCKET_START": 10,
+    "LS_EVENT_SPAN_READY": 11,
+    "LS_EVENT_BATCH": 12,
+    "LS_EVENT_LOST": 16,
+    "LS_METADATA_TOKENS": 2,
+    "LS_METADATA_BUCKET": 4,
+    "LS_METADATA_BUCKETS": 5,
+    "LS_METADATA_WORKERS": 6,
+    "LS_METADATA_WORKERS_FIXED": 7,
+    "LS_METADATA_PREFETCH": 8,
+    "LS_METADATA_THREADS": 9,
+    "LS_METADATA_PARAMETERS": 10,
+    "LS_NAME_SPAN": 0,
+    "LS_COLLECTIVE_ALLREDUCE": 0,
+    "LS_COLLECTIVE_REDUCE": 1,
+    "LS_COLLECTIVE_REDUCE_SCATTER": 2,
+    "LS_COLLECTIVE_ALLGATHER": 3,
+    "LS_COLLECTIVE_BROADCAST": 4,
+    "LS_COLLECTIVE_GATHER": 5,
+    "LS_COLLECTIVE_SCATTER": 6,
+    "LS_COLLECTIVE_ALLTOALL": 7,
+    "LS_COLLECTIVE_BARRIER": 8,
+    "LS_ORDER_SHUFFLED": 0,
+    "LS_ORDER_SEQUENTIAL": 1,
+    "LS_ORDER_TORCH": 2,
+    "LS_ORDER_BALANCED": 3,
+}
+globals().update({name[3:]: value for name, value in CONSTANTS.items()})
+
+# name: (result, arguments...). A result of c_int is an ls_status, which check() turns into an exception.
+FUNCTIONS = {
+    "ls_version": (c_char_p,),
+    "ls_error": (c_char_p,),
+    "ls_status_name": (c_char_p, c_int),
+    "ls_now": (c_int64,),
+    "ls_record_open": (c_int, POINTER(c_void_p), c_char_p, POINTER(RecordOptions)),
+    "ls_record_start": (c_int, c_void_p, c_char_p),
+    "ls_record_stop": (None, c_void_p),
+    "ls_record_flush": (None, c_void_p),
+    "ls_record_free": (None, POINTER(c_void_p)),
+    "ls_record_step": (None, c_void_p, c_int64),
+    "ls_record_begin": (None, c_void_p, c_int),
+    "ls_record_end": (None, c_void_p, c_int),
+    "ls_record_collective": (None, c_void_p, POINTER(Collective)),
+    "ls_collective_word": (c_uint64, c_uint64, c_uint64),
+    "ls_record_metadata": (None, c_void_p, c_int, c_double),
+    "ls_record_name": (None, c_void_p, c_int, c_uint32, c_char_p),
+    "ls_record_event": (None, c_void_p, c_int64, c_int, c_uint64, c_uint64),
+    "ls_sampler_open": (c_int, POINTER(c_void_p), POINTER(SamplerOptions)),
+    "ls_sampler_free": (None, POINTER(c_void_p)),
+    "ls_sampler_steps": (c_uint64, c_void_p),
+    "ls_sampler_get_samples": (c_int, c_void_p, c_uint64, c_uint64, c_int, POINTER(c_uint64), POINTER(c_size_t)),
+}
+
+
+def library_path():
+    """The library of this package, or what LOCKSTEP_LIBRARY names."""
+    return os.environ.get("LOCKSTEP_LIBRARY") or os.path.join(os.path.dirname(__file__), "lib", "liblockstep.so")
+
+
+def load(path):
+    """Loads the library at `path` and declares FUNCTIONS. ImportError says what is wrong with it."""
+    try:
+        library = ctypes.CDLL(path)
+    except OSError as error:
+        raise ImportError(
+            f"lockstep_torch: {path} cannot be loaded ({error}); install the package (pip install ./python), "
+            "or name a liblockstep.so in LOCKSTEP_LIBRARY"
+        ) from None
+    try:
+        library.ls_version.restype = c_char_p
+        version = library.ls_version().decode()
+        if version.rsplit(".", 1)[0] != VERSION:
+            raise ImportError(f"lockstep_torch: {path} is liblockstep {version}, but this package needs {VERSION}")
+        for name, (result, *arguments) in FUNCTIONS.items():
+            function = getattr(library, name)
+            function.restype = result
+            function.argtypes = arguments
+    except AttributeError as error:
+        raise ImportError(f"lockstep_torch: {path} is no liblockstep of this version ({error})") from None
+    return library
+
+
+lib = load(library_path())
+
+
+def check(status):
+    """Raises LockstepError with the library's message if a call failed. Returns statuses >= 0."""
+    if status < 0:
+        raise LockstepError(lib.ls_status_name(status).decode(), lib.ls_error().decode(errors="replace"))
+    return status
