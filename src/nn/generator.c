@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/math.h"
 #include "base/random.h"
 #include "base/status.h"
 
@@ -170,7 +171,7 @@ static int sample(ls_generator *g)
     float *weights = g->order;
     for (int i = 0; i < g->vocab_size; i++) {
         double above = (double)g->logits[i] - (double)g->logits[best];
-        weights[i] = g->logits[i] >= lowest ? (float)exp(above * scale) : 0;
+        weights[i] = g->logits[i] >= lowest ? (float)ls__math_exp(above * scale) : 0;
         sum += (double)weights[i];
     }
     double left = (double)ls__random_uniform(g->options.seed, STREAM, g->sampled) * sum;

@@ -10,6 +10,7 @@
 #include <omp.h>
 #include <stdlib.h>
 #include "base/arena.h"
+#include "base/math.h"
 #include "base/status.h"
 #include "kern/optim.h"
 
@@ -30,13 +31,12 @@ static ls__optim_kernel adamw_kernel(const ls_optimizer_options *o)
 
 static ls__optim_args adamw_args(const ls_optimizer_options *o, int64_t step, float lr, float decay)
 {
-    double t = (double)(step + 1);
     return (ls__optim_args){
         .adamw = { .keep = (float)(1 - (double)lr * (double)decay),
                    .beta1 = o->beta1,
                    .beta2 = o->beta2,
-                   .step_size = (float)((double)lr / (1 - pow((double)o->beta1, t))),
-                   .denom_scale = (float)(1 / sqrt(1 - pow((double)o->beta2, t))),
+                   .step_size = (float)((double)lr / (1 - ls__math_power((double)o->beta1, step + 1))),
+                   .denom_scale = (float)(1 / sqrt(1 - ls__math_power((double)o->beta2, step + 1))),
                    .eps = o->eps },
     };
 }

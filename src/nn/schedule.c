@@ -1,7 +1,7 @@
 /* The learning rate, a pure function of the step: resuming needs no state. */
 #include "lockstep/nn.h"
 
-#include <math.h>
+#include "base/math.h"
 
 float ls_schedule_at(const ls_schedule *s, int64_t step)
 {
@@ -11,6 +11,7 @@ float ls_schedule_at(const ls_schedule *s, int64_t step)
     int64_t span = s->steps - 1 - s->warmup;
     double done = span > 0 ? (double)(step - s->warmup) / (double)span : 1;
     if (done > 1) done = 1;
-    double share = s->kind == LS_SCHEDULE_COSINE ? 0.5 * (1 + cos(M_PI * done)) : 1 - done;
+    double quarter = ls__math_cos(1.5707963267948966 * done); /* (1 + cos(pi x)) / 2 is the square of cos(pi / 2 x) */
+    double share = s->kind == LS_SCHEDULE_COSINE ? quarter * quarter : 1 - done;
     return (float)((double)s->lr_end + share * ((double)s->lr - (double)s->lr_end));
 }

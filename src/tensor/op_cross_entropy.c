@@ -2,8 +2,8 @@
  * op_linear_cross_entropy.c. */
 #include "tensor/cross_entropy.h"
 
-#include <math.h>
 #include <string.h>
+#include "base/math.h"
 #include "tensor/rows.h"
 
 bool ls__targets_fit(ls_tape *t, const char *op, const ls_cross_entropy_options *o, int64_t rows, int64_t V,
@@ -28,7 +28,7 @@ float ls__softmax_row(float *row, int64_t V, int32_t target, float *loss)
     float max = k->max(row, (size_t)V), at_target = row[target];
     float sum = k->exp_shift_sum(row, (size_t)V, 1.0f, max);
     row[target] -= sum;
-    *loss = (float)(log((double)sum) + (double)max - (double)at_target);
+    *loss = (float)(ls__math_log((double)sum) + (double)max - (double)at_target);
     return sum;
 }
 

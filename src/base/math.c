@@ -1,0 +1,50 @@
+/* See math.h. Series, summed from the smallest term. */
+#include "base/math.h"
+
+#include <string.h>
+
+/* ln 2 in two parts: the first has zeros at its end, so that its product with an exponent is exact. */
+static const double LN2_HIGH = 6.93147180369123816490e-01, LN2_LOW = 1.90821492927058770002e-10;
+
+double ls__math_log(double x)
+{
+    if (!(x <= 0x1.fffffffffffffp1023)) return x;
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    /* x = m 2^e with m in [sqrt(1/2), sqrt(2)), and ln m = 2 (s + s^3/3 + s^5/5 + ...) with s = (m - 1) / (m + 1) */
+    int64_t e = (int64_t)(bits - 0x3fe6a09e667f3bcdu) >> 52;
+    bits -= (uint64_t)e << 52;
+    double m;
+    memcpy(&m, &bits, sizeof m);
+    double s = (m - 1) / (m + 1), z = s * s, sum = 0;
+    for (int i = 23; i > 1; i -= 2) sum = (sum + 1.0 / i) * z;
+    return (double)e * LN2_HIGH + (2 * s + (2 * s * sum + (double)e * LN2_LOW));
+}
+
+double ls__math_exp(double x)
+{
+    if (x < -708) return 0;
+    /* x = n ln 2 + r with |r| <= ln 2 / 2 */
+    double n = (double)(int64_t)(x * 1.4426950408889634 + (x < 0 ? -0.5 : 0.5));
+    double r = (x - n * LN2_HIGH) - n * LN2_LOW, sum = 1;
+    for (int i = 14; i > 0; i--) sum = sum * r / i + 1;
+    uint64_t bits = (uint64_t)((int64_t)n + 1023) << 52;
+    double scale;
+    memcpy(&scale, &bits, sizeof scale);
+    return sum * scale;
+}
+
+double ls__math_cos(double x)
+{
+    double z = x * x, sum = 1;
+    for (int i = 24; i > 0; i -= 2) sum = 1 - sum * z / (i * (i - 1));
+    return sum;
+}
+
+double ls__math_power(double base, int64_t number)
+{
+    double result = 1;
+    for (; number > 0; number /= 2, base *= base)
+        if (number % 2) result *= base;
+    return result;
+}
