@@ -25,21 +25,34 @@ static inline float ls__fma(float a, float b, float c)
     return (float)sum;
 }
 
-typedef double ls__two __attribute__((vector_size(16)));
-typedef int64_t ls__two_flags __attribute__((vector_size(16)));
-typedef float ls__two_floats __attribute__((vector_size(8)));
+/* Four elements at a time. */
+typedef float ls__four __attribute__((vector_size(16)));
+typedef int32_t ls__four_flags __attribute__((vector_size(16)));
 
-/* Where rounding the sum of an exact product and c to float32 could differ from rounding once. */
-static inline __attribute__((always_inline)) ls__two_flags ls__fma_unsure(ls__two sum)
+/* a b + c, rounded twice; where that could differ from rounding once, *unsure gets bits. */
+static inline __attribute__((always_inline)) ls__four ls__fma_twice(double a, ls__four b, ls__four c,
+                                                                    ls__four_flags *unsure)
 {
-    typedef int32_t four __attribute__((vector_size(16)));
+    typedef double two __attribute__((vector_size(16)));
+    typedef float two_floats __attribute__((vector_size(8)));
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-    const four last = { 0x1fffffff, 0, 0x1fffffff, 0 }, middle = { 0x10000000, 1, 0x10000000, 1 };
+    const ls__four_flags last = { 0x1fffffff, 0, 0x1fffffff, 0 }, middle = { 0x10000000, 1, 0x10000000, 1 };
 #else
-    const four last = { 0, 0x1fffffff, 0, 0x1fffffff }, middle = { 1, 0x10000000, 1, 0x10000000 };
+    const ls__four_flags last = { 0, 0x1fffffff, 0, 0x1fffffff }, middle = { 1, 0x10000000, 1, 0x10000000 };
 #endif
-    const ls__two least = { 0x1p-125, 0x1p-125 }, none = { 0, 0 };
-    return (ls__two_flags)(((four)sum & last) == middle) | ((sum < least) & (sum > -least) & (sum != none));
+    const two factor = { a, a };
+    two low = factor * __builtin_convertvector(__builtin_shufflevector(b, b, 0, 1), two) +
+              __builtin_convertvector(__builtin_shufflevector(c, c, 0, 1), two);
+    two high = factor * __builtin_convertvector(__builtin_shufflevector(b, b, 2, 3), two) +
+               __builtin_convertvector(__builtin_shufflevector(c, c, 2, 3), two);
+    ls__four sum = __builtin_shufflevector(__builtin_convertvector(low, two_floats),
+                                           __builtin_convertvector(high, two_floats), 0, 1, 2, 3);
+    /* below 2^-125, but not 0: as unsigned numbers |sum| - 1 < 2^-125 - 1 */
+    typedef uint32_t four_bits __attribute__((vector_size(16)));
+    ls__four_flags size = (ls__four_flags)(((four_bits)sum & 0x7fffffff) + 0x7fffffff);
+    *unsure |= (((ls__four_flags)low & last) == middle) | (((ls__four_flags)high & last) == middle) |
+               (size < (int32_t)-0x7f000001);
+    return sum;
 }
 
 #endif

@@ -179,43 +179,41 @@ static void pack_rows(float *out, const float *a, int64_t lda, int64_t m, int64_
 
 #ifdef PLAIN
 
-/* Half a panel: sums of 8 columns for one row, as float64 that hold float32 exactly. */
-UNCHECKED INLINE void half_row(float *c, const float *a, int64_t a_col, const float *panel, int64_t k, bool add)
+/* One row of a panel times a, as ls__fma() computes it. */
+static __attribute__((noinline)) void exact_step(vec *next, float a, const float *panel, const vec *sum)
 {
-    ls__two sum[4], next[4];
-    ls__two_floats x;
-    for (int v = 0; v < 4; v++) {
-        memcpy(&x, c + 2 * v, sizeof x);
-        sum[v] = add ? __builtin_convertvector(x, ls__two) : (ls__two){ 0, 0 };
-    }
+    for (int j = 0; j < PANEL; j++) next[j / 4][j % 4] = ls__fma(a, panel[j], sum[j / 4][j % 4]);
+}
+
+UNCHECKED INLINE void plain_row(float *c, const float *a, int64_t a_col, const float *panel, int64_t k, bool add)
+{
+    vec sum[4], next[4];
+#pragma GCC unroll 4
+    for (int v = 0; v < 4; v++) sum[v] = add ? load(c + 4 * v) : (vec){ 0 };
     for (int64_t i = 0; i < k; i++, panel += PANEL, a += a_col) {
-        ls__two factor = { (double)*a, (double)*a };
-        ls__two_flags unsure = { 0, 0 };
+        ls__four_flags unsure = { 0 };
+        double factor = (double)*a;
 #pragma GCC unroll 4
-        for (int v = 0; v < 4; v++) {
-            memcpy(&x, panel + 2 * v, sizeof x);
-            next[v] = factor * __builtin_convertvector(x, ls__two) + sum[v];
-            unsure |= ls__fma_unsure(next[v]);
+        for (int v = 0; v < 4; v++) next[v] = ls__fma_twice(factor, load(panel + 4 * v), sum[v], &unsure);
+        typedef int64_t two __attribute__((vector_size(16)));
+        if (__builtin_expect((((two)unsure)[0] | ((two)unsure)[1]) != 0, 0)) {
+            vec from[4] = { sum[0], sum[1], sum[2], sum[3] }, to[4];
+            exact_step(to, *a, panel, from);
+#pragma GCC unroll 4
+            for (int v = 0; v < 4; v++) next[v] = to[v];
         }
-        if (__builtin_expect((unsure[0] | unsure[1]) != 0, 0))
-            for (int j = 0; j < 8; j++) next[j / 2][j % 2] = (double)ls__fma(*a, panel[j], (float)sum[j / 2][j % 2]);
 #pragma GCC unroll 4
-        for (int v = 0; v < 4; v++)
-            sum[v] = __builtin_convertvector(__builtin_convertvector(next[v], ls__two_floats), ls__two);
+        for (int v = 0; v < 4; v++) sum[v] = next[v];
     }
-    for (int v = 0; v < 4; v++) {
-        x = __builtin_convertvector(sum[v], ls__two_floats);
-        memcpy(c + 2 * v, &x, sizeof x);
-    }
+#pragma GCC unroll 4
+    for (int v = 0; v < 4; v++) store(c + 4 * v, sum[v]);
 }
 
 UNCHECKED static void any_block(int rows, int wide, bool add, float *c, int64_t ldc, const float *a, int64_t a_row,
                                 int64_t a_col, const float *panels, int64_t step, int64_t k)
 {
     (void)wide, (void)step;
-    for (int r = 0; r < rows; r++)
-        for (int half = 0; half < PANEL; half += 8)
-            half_row(c + r * ldc + half, a + r * a_row, a_col, panels + half, k, add);
+    for (int r = 0; r < rows; r++) plain_row(c + r * ldc, a + r * a_row, a_col, panels, k, add);
 }
 
 #else

@@ -41,7 +41,8 @@ static ls__buffer *activated_input(ls_tape *t, const linear *s, const ls_tensor 
     ls__buffer *to = s->o.input_activation ? ls__buffer_take(t, (size_t)(rows * in)) : NULL;
     if (!to) return NULL;
 #pragma omp parallel for num_threads(t->threads) schedule(static) if (rows * in > LS__WORTH_THREADS)
-    for (int64_t r = 0; r < rows; r++) k->activate[s->o.input_activation](to->data + r * in, x->data + r * in, (size_t)in);
+    for (int64_t r = 0; r < rows; r++)
+        k->activate[s->o.input_activation](to->data + r * in, x->data + r * in, (size_t)in);
     return to;
 }
 
