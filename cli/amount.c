@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 /* Three digits that matter, with a unit behind. */
 static amount three(double x, const char *unit)
@@ -17,7 +18,7 @@ amount amount_ns(double ns)
 {
     double size = fabs(ns);
     if (!isfinite(ns)) return (amount){ "-" };
-    if (size == 0) return (amount){ "0 ms" };
+    if (size == 0) return (amount){ "0 s" };
     if (size < 999.5) {
         amount a;
         snprintf(a.text, sizeof a.text, "%.0f ns", ns);
@@ -27,6 +28,18 @@ amount amount_ns(double ns)
     if (size < 999.5e6) return three(ns / 1e6, " ms");
     if (size < 600e9) return three(ns / 1e9, " s");
     return three(ns / 60e9, " min");
+}
+
+amount amount_field(amount a, int width)
+{
+    int columns = 0, bytes = (int)strlen(a.text);
+    for (const char *c = a.text; *c; c++) columns += ((unsigned char)*c & 0xc0) != 0x80;
+    int pad = width - columns, room = (int)sizeof a.text - 1 - bytes;
+    if (pad > room) pad = room;
+    if (pad <= 0) return a;
+    memmove(a.text + pad, a.text, (size_t)bytes + 1);
+    memset(a.text, ' ', (size_t)pad);
+    return a;
 }
 
 amount amount_bytes(double bytes)

@@ -8,11 +8,14 @@ typedef struct amount {
     char text[32];
 } amount;
 
+/* "41.0 ms", "8.42 µs". The only formatter of durations. */
 amount amount_ns(double ns);
 amount amount_bytes(double bytes);
 amount amount_count(double count);
 /* Bytes a ns: "3.20 GB/s"; of a network, as its makers count, "108 Mbit/s". */
 amount amount_rate(double bytes_per_ns, bool network);
+/* Padded on the left to `width` columns, at most 24. (printf() counts the bytes of "µ", which are two.) */
+amount amount_field(amount a, int width);
 /* A share as a percentage, with the digits that matter: "0.4%", "12%". */
 amount amount_share(double share);
 

@@ -64,9 +64,9 @@ static char *new_line(device_lines *out)
     return line;
 }
 
-const char *device_verdict(ls_use_level use)
+const char *device_verdict(ls_use_level level)
 {
-    return use == LS_USE_OVER ? "over-used" : use == LS_USE_UNDER ? "under-used" : "";
+    return level == LS_USE_OVER ? "over-used" : level == LS_USE_UNDER ? "under-used" : "";
 }
 
 static void say_uneven(device_lines *out, const group *g, int of, ls_use_level use, double usual)
@@ -104,8 +104,8 @@ void device_verdicts(const ls_run *run, device_lines *out)
         if (!run->rank[k].present || !(u->wall > 0)) continue;
         join(&all, k, u->busy / u->wall);
         usual += u->median_busy / u->wall;
-        if (u->verdict == LS_USE_OVER) join(&over, k, u->busy / u->wall);
-        if (u->verdict == LS_USE_UNDER) join(&under, k, u->busy / u->wall);
+        if (u->level == LS_USE_OVER) join(&over, k, u->busy / u->wall);
+        if (u->level == LS_USE_UNDER) join(&under, k, u->busy / u->wall);
         if (u->sched_delay > QUEUED * u->wall) join(&queued, k, u->sched_delay / u->wall);
     }
     if (!all.count) return;

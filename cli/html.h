@@ -44,8 +44,8 @@ void html_profile(const page *p); /* html_profile.c */
 /* The steps that count: all but the start. */
 static inline const ls_run_step *counted(const page *p, size_t *n)
 {
-    *n = p->run->n_steps - p->run->n_warmup;
-    return *n ? p->run->steps + p->run->n_warmup : NULL;
+    *n = p->run->n_steps - p->run->first_counted;
+    return *n ? p->run->steps + p->run->first_counted : NULL;
 }
 /* Whether there is time, runnable but not scheduled, that is worth hatching. */
 bool html_has_unscheduled(const ls_run *run);

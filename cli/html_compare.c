@@ -12,7 +12,7 @@
 static void put_run(const page *p, const ls_run *run, char letter, const char *words)
 {
     double step = ls_run_step_mean(run), tokens = ls_run_tokens(run);
-    size_t n = run->n_steps - run->n_warmup;
+    size_t n = run->n_steps - run->first_counted;
     fprintf(p->to, "<dt>%c</dt><dd><b>", letter);
     put_html(p->to, html_name(run->path));
     fprintf(p->to, "</b> (%s)", words);

@@ -155,9 +155,9 @@ static void put_page(const page *p)
     fprintf(p->to, " \u00b7 lockstep report</title><style>%s</style></head><body>%s<main>\n", html_style,
             html_patterns);
     put_head(p);
-    if (p->run->n_steps > p->run->n_warmup) html_verdict(p);
+    if (p->run->n_steps > p->run->first_counted) html_verdict(p);
     html_findings(p);
-    if (p->run->n_steps > p->run->n_warmup) {
+    if (p->run->n_steps > p->run->first_counted) {
         html_compare(p);
         html_breakdown(p);
         html_over_time(p);
@@ -165,7 +165,7 @@ static void put_page(const page *p)
         html_waits(p);
     }
     html_curves(p);
-    if (p->run->n_steps > p->run->n_warmup) html_tables(p);
+    if (p->run->n_steps > p->run->first_counted) html_tables(p);
     html_profile(p);
     fprintf(p->to, "<footer>Made by lockstep %s from what the ranks recorded. The phases of a rank add up to the step.",
             ls_version());

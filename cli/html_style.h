@@ -1,8 +1,8 @@
 /* The page's style sheet and its script. Everything is in the page: nothing is fetched.
  *
- * The colours of phases are told apart by people who see no red or no green, too: any two of them, as such people see them, differ by
- * CIEDE2000 15 at least, in light and in dark (tests/cli/report_page computes it). Nothing else has a phase's colour: ranks have none,
- * they are labelled. */
+ * The colours of phases can be distinguished by people who see no red or no green, too: any two of them, as such people see them, differ by
+ * at least CIEDE2000 15, in light and in dark (tests/cli/report_page computes it). Nothing else has a phase's colour: ranks are
+ * labelled. */
 #ifndef LS_CLI_HTML_STYLE_H
 #define LS_CLI_HTML_STYLE_H
 
@@ -65,13 +65,13 @@ static const char html_style[] =
     ".gain div{display:flex;align-items:center;gap:8px;white-space:nowrap}"
     ".gain i{height:12px;border-radius:2px;background:var(--dim);flex:0 1 auto;min-width:2px}"
     ".gain .then i{background:var(--good)}.gain b{font-weight:600}.gain .then b{color:var(--good)}"
-    "dl.facts{grid-column:1/-1;display:grid;gap:10px 22px;margin:2px 0 0;padding-top:14px;border-top:1px solid "
+    "dl.figures{grid-column:1/-1;display:grid;gap:10px 22px;margin:2px 0 0;padding-top:14px;border-top:1px solid "
     "var(--line);"
     "grid-template-columns:repeat(auto-fit,minmax(118px,1fr))}"
-    "dl.facts div{display:flex;flex-direction:column-reverse;justify-content:flex-end}"
-    "dl.facts dt{font-size:12px;line-height:1.35;color:var(--dim)}"
-    "dl.facts dd{margin:0;font-size:16px;font-weight:600;line-height:1.3;font-variant-numeric:tabular-nums}"
-    "dl.facts dd.warn{color:var(--bad)}"
+    "dl.figures div{display:flex;flex-direction:column-reverse;justify-content:flex-end}"
+    "dl.figures dt{font-size:12px;line-height:1.35;color:var(--dim)}"
+    "dl.figures dd{margin:0;font-size:16px;font-weight:600;line-height:1.3;font-variant-numeric:tabular-nums}"
+    "dl.figures dd.warn{color:var(--bad)}"
     ".findings{list-style:none;margin:12px 0 0;padding:0;display:grid;gap:10px}"
     ".findings li{border-left:3px solid var(--line);padding:2px 0 2px 14px}"
     ".findings li>b{display:block}.findings .do,.findings .why,.findings .then{display:block;font-size:14px}"
@@ -92,7 +92,7 @@ static const char html_style[] =
     "svg .unit{fill:var(--dim);font-size:11.5px}"
     ".grid{stroke:var(--grid);fill:none;stroke-width:1}.axis{stroke:var(--line);fill:none}" PHASES
     ".queue{fill:var(--line);background:var(--line)}"
-    /* Time without a core: holes in the bar. */
+    /* Time that was not scheduled: holes in the bar. */
     ".hatch{fill:url(#hatch);pointer-events:none}.hole{fill:var(--card);shape-rendering:auto}"
     ".legend i.hatch{background:repeating-linear-gradient(135deg,var(--card) 0 2.5px,var(--dim) 2.5px "
     "6px);"
@@ -140,7 +140,7 @@ static const char html_style[] =
     "6px}td:first-child,th:first-child{padding-left:2px}"
     ".card{padding:14px 14px}.now{display:grid;grid-template-columns:auto 1fr;column-gap:18px}"
     ".now b{font-size:48px;grid-row:span "
-    "3;align-self:center}dl.facts{grid-template-columns:repeat(2,minmax(0,1fr))}}"
+    "3;align-self:center}dl.figures{grid-template-columns:repeat(2,minmax(0,1fr))}}"
     "@media (min-width:760px){.full .s{display:none}.full "
     ".m{display:block}.two{grid-template-columns:repeat(2,minmax(0,1fr))}"
     ".hero{grid-template-columns:auto minmax(0,1fr)}}"
@@ -156,7 +156,7 @@ static const char html_style[] =
     ".two{grid-template-columns:repeat(2,minmax(0,1fr));gap:10px;margin-bottom:10px}.two "
     ".card{margin:0}"
     ".card>p,.findings .do,.findings .why,.findings .then,.notes,.legend,.runs,.verdict p{font-size:11.5px}"
-    "dl.facts{grid-template-columns:repeat(4,minmax(0,1fr))}.findings li>b{font-size:12.5px}"
+    "dl.figures{grid-template-columns:repeat(4,minmax(0,1fr))}.findings li>b{font-size:12.5px}"
     "table{font-size:10.5px}th{font-size:10px}th,td{padding:3px 5px}.two "
     ".w{display:none}.scroll{overflow:visible;background:none}#tip{display:none}}";
 

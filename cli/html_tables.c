@@ -47,7 +47,7 @@ static void put_rank(const page *p, const ls_run_rank *k, bool clocks)
     put_html(p->to, k->host);
     fputs("<td class=\"l\">", p->to);
     put_html(p->to, k->cores);
-    fprintf(p->to, "<td>%.2f<td%s>%s<td>%s", u->cpu / u->wall, u->verdict ? " class=\"warn\"" : "",
+    fprintf(p->to, "<td>%.2f<td%s>%s<td>%s", u->cpu / u->wall, u->level ? " class=\"warn\"" : "",
             amount_share(u->busy / u->wall).text, amount_share(u->mfu).text);
     put_share_cell(p, u->sched_delay, u->wall, 0.05);
     put_share_cell(p, u->steal, u->wall, 0.05);
@@ -154,7 +154,7 @@ static void put_data(const page *p)
 {
     const ls_run *run = p->run;
     double batches = 0;
-    for (int r = 0; r < run->ranks; r++) batches += ls_run_loading_of(run, r).batches;
+    for (int r = 0; r < run->ranks; r++) batches += ls_run_get_loading(run, r).batches;
     if (!(batches > 0)) return;
     html_card(p, "pipeline", "", "Data pipeline",
               "<i>Ready when asked</i>: batches that were ready when the training wanted one, and how many there were; "
@@ -164,7 +164,7 @@ static void put_data(const page *p)
           "busy<th>read from disk</tr>",
           p->to);
     for (int r = 0; r < run->ranks && r < MOST_ROWS; r++) {
-        ls_run_loading l = ls_run_loading_of(run, r);
+        ls_run_loading l = ls_run_get_loading(run, r);
         if (!(l.batches > 0)) continue;
         char count[32] = "-";
         if (isfinite(l.workers)) snprintf(count, sizeof count, "%.0f%s", l.workers, l.workers < 1 ? " (none)" : "");

@@ -65,14 +65,6 @@ static int place(const ls_run *run, const ls_run_step *s, int rank, placed **out
     return lanes;
 }
 
-/* Of interval i, the time that was not scheduled: run-queue delay and steal. */
-static int64_t lost_in(const ls_run_rank *r, size_t i)
-{
-    const ls_interval *x = &r->intervals[i];
-    int64_t length = x[1].begin - x->begin, steal = x->cpu >= 0 && !x->slept ? length - x->cpu - x->sched_delay : 0;
-    return x->sched_delay + (steal > 0 ? steal : 0);
-}
-
 static void draw_intervals(const page *p, const chart *c, const ls_run_step *s, int rank, double y, double unit)
 {
     const ls_run_rank *r = &p->run->rank[rank];
@@ -95,7 +87,7 @@ static void draw_intervals(const page *p, const chart *c, const ls_run_step *s, 
         const char *name = ls_phase_name(r->intervals[i].phase);
         double x = chart_x(c, (double)(from - s->begin) / unit), end = chart_x(c, (double)(to - s->begin) / unit),
                lost = 0;
-        for (size_t k = i; k < next; k++) lost += (double)lost_in(r, k);
+        for (size_t k = i; k < next; k++) lost += (double)(r->intervals[k].sched_delay + r->intervals[k].steal);
         lost = fmin(lost, (double)(to - from));
         char tip[200], letter[2] = { report_letter(r->intervals[i].phase), 0 };
         int n = snprintf(tip, sizeof tip, "rank %d: %s\n%s, from %s on", rank, name,

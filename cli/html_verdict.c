@@ -1,33 +1,28 @@
-/* The verdict: how long a step takes, what stands out first, what to change and what that gains; smaller, the other figures. Then what
- * else was found. */
+/* The verdict: how long a step takes, the first finding, its remedy and what that gains; smaller, the other figures. Then the other
+ * findings. */
 #include "cli/html.h"
 
-#include <ctype.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include "record/ring.h"
 #include "cli/amount.h"
 #include "cli/devices.h"
 #include "cli/escape.h"
+#include "cli/findings_text.h"
 #include "cli/profile.h"
 #include "cli/report.h"
 
 /* ---- Findings */
 
-/* Names of options are not broken at their hyphens; and a terminal's "us" has its sign here. */
+/* Names of options are not broken at their hyphens. */
 static void put_words(FILE *to, const char *text)
 {
     char *copy = strdup(text), *rest = copy;
-    bool number = false; /* the word before is one */
     for (const char *word; rest && (word = strsep(&rest, " "));) {
-        bool option = !strncmp(word, "--", 2),
-             micro = number && !strncmp(word, "us", 2) && !isalnum((unsigned char)word[2]);
+        bool option = !strncmp(word, "--", 2);
         if (option) fputs("<span class=\"o\">", to);
-        if (micro) fputs("\u00b5", to);
-        put_html(to, micro ? word + 1 : word);
-        number = isdigit((unsigned char)word[0]);
+        put_html(to, word);
         fputs(option && rest ? "</span> " : option ? "</span>" : rest ? " " : "", to);
     }
     free(copy);
@@ -45,12 +40,13 @@ static void put_times(const page *p, double before, double after)
 static void put_finding(const page *p, const ls_finding *f)
 {
     double step = ls_run_step_mean(p->run);
+    finding_text words = finding_describe(p->run, f);
     fputs("<li><b>", p->to);
-    put_words(p->to, f->what);
+    put_words(p->to, words.what);
     fputs("</b><span class=\"why\">", p->to);
-    put_words(p->to, f->evidence);
+    put_words(p->to, words.evidence);
     fputs("</span><span class=\"do\"><b>Change:</b> ", p->to);
-    put_words(p->to, f->change);
+    put_words(p->to, words.remedy);
     fputs("</span>", p->to);
     if (report_gains(p->run, f)) {
         fprintf(p->to, "<span class=\"then\">Expect: step %s \u2192 %s, ", amount_ns(step).text,
@@ -66,14 +62,14 @@ void html_findings(const page *p)
 {
     enum { OPEN = 5, MOST = 24 };
     const ls_run *run = p->run;
-    size_t first = run->n_steps > run->n_warmup, n = run->n_findings < MOST ? run->n_findings : MOST;
+    size_t first = run->n_steps > run->first_counted, n = run->n_findings < MOST ? run->n_findings : MOST;
     if (n > first) {
-        html_card(p, "findings", "", "Also worth a change", "Most expensive first.");
+        html_card(p, "findings", "", "Other findings", "Most expensive first.");
         fputs("<ol class=\"findings\">", p->to);
         for (size_t i = first; i < n && i < first + OPEN; i++) put_finding(p, &run->findings[i]);
         fputs("</ol>", p->to);
         if (n > first + OPEN) {
-            fprintf(p->to, "<details><summary>%zu more, which cost less</summary><ol class=\"findings\">",
+            fprintf(p->to, "<details><summary>%zu more that cost less</summary><ol class=\"findings\">",
                     n - first - OPEN);
             for (size_t i = first + OPEN; i < n; i++) put_finding(p, &run->findings[i]);
             fputs("</ol></details>", p->to);
@@ -81,11 +77,11 @@ void html_findings(const page *p)
         html_card_end(p);
     }
     if (!run->n_notes) return;
-    html_card(p, "notes", "", "What is missing or odd", NULL);
+    html_card(p, "notes", "", "Notes on the record", NULL);
     fputs("<ul class=\"notes\">", p->to);
     for (size_t i = 0; i < run->n_notes && i < 40; i++) {
         fputs("<li>", p->to);
-        put_words(p->to, run->notes[i]);
+        put_words(p->to, note_describe(run, &run->notes[i]).text);
         fputs("</li>", p->to);
     }
     fputs("</ul>", p->to);
@@ -114,7 +110,7 @@ static void put_gain(const page *p, double step, double then)
     fputs("</b></div></div>", p->to);
 }
 
-/* Without a finding: cores that were not free, or where the time goes and how to look closer. */
+/* Without a finding: contention, or where the time is spent and how to look closer. */
 static void put_nothing(const page *p)
 {
     const ls_run *run = p->run;
@@ -125,29 +121,27 @@ static void put_nothing(const page *p)
     for (int r = 0; r < run->ranks; r++)
         if (lines.count &&
             run->rank[r].use.sched_delay > 0.05 * run->rank[r].use.wall) { /* then the last line is about it */
-            fprintf(
-                p->to,
-                "<h2>Cores are not free when they are needed</h2><p>%s</p><p class=\"do\"><b>Change:</b> keep other "
-                "programs off these cores, or use fewer threads or ranks</p>",
-                lines.line[lines.count - 1]);
+            fprintf(p->to,
+                    "<h2>Ranks are runnable but not scheduled</h2><p>%s</p><p class=\"do\"><b>Change:</b> keep other "
+                    "programs off these cores, or use fewer threads or ranks</p>",
+                    lines.line[lines.count - 1]);
             return;
         }
     for (int i = 0; i < LS_PHASES; i++)
         if (ls_run_mean(run, -1, (ls_phase)i) > ls_run_mean(run, -1, longest)) longest = (ls_phase)i;
     double ns = ls_run_mean(run, -1, longest);
     fprintf(p->to, "<h2>Nothing stands out</h2><p>%s. Most of the step is %s: %s, %s of it.</p>",
-            run->ranks > 1 ? "No rank makes others wait, and no phase costs more than it must"
-                           : "No phase costs more than it must",
+            run->ranks > 1 ? "No rank makes others wait, and no phase costs more than it has to"
+                           : "No phase costs more than it has to",
             ls_phase_name(longest), amount_ns(ns).text, amount_share(step > 0 ? ns / step : 0).text);
     profile f;
     if (longest != LS_PHASE_FORWARD && longest != LS_PHASE_BACKWARD) return;
     if (!profile_read(&f, run->path, 0)) {
         profile_free(&f);
-        fputs("<p class=\"do\"><b>To look closer:</b> what each operation costs stands under Operations, below.</p>",
-              p->to);
+        fputs("<p class=\"do\"><b>To look closer:</b> the per-operator profile is under Operations, below.</p>", p->to);
     } else
-        fputs("<p class=\"do\"><b>To look closer:</b> <span class=\"o\">lockstep train --profile</span> measures each "
-              "operation.</p>",
+        fputs("<p class=\"do\"><b>To look closer:</b> <span class=\"o\">lockstep train --profile</span> makes a "
+              "per-operator profile.</p>",
               p->to);
 }
 
@@ -156,12 +150,13 @@ static void put_verdict(const page *p)
     const ls_finding *f = p->run->n_findings ? &p->run->findings[0] : NULL;
     fputs("<div class=\"verdict\">", p->to);
     if (f) {
+        finding_text words = finding_describe(p->run, f);
         fputs("<h2>", p->to);
-        put_words(p->to, f->what);
+        put_words(p->to, words.what);
         fputs("</h2><p>", p->to);
-        put_words(p->to, f->evidence);
+        put_words(p->to, words.evidence);
         fputs("</p><p class=\"do\"><b>Change:</b> ", p->to);
-        put_words(p->to, f->change);
+        put_words(p->to, words.remedy);
         fputs("</p>", p->to);
         if (report_gains(p->run, f)) put_gain(p, ls_run_step_mean(p->run), (double)f->expected);
     } else {
@@ -172,8 +167,8 @@ static void put_verdict(const page *p)
 
 /* ---- The other figures */
 
-__attribute__((format(printf, 4, 5))) static void put_fact(const page *p, const char *value, bool warn,
-                                                           const char *format, ...)
+__attribute__((format(printf, 4, 5))) static void put_figure(const page *p, const char *value, bool warn,
+                                                             const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -203,21 +198,21 @@ static void put_use(const page *p)
     }
     if (!n) return;
     if (isfinite(mfu))
-        put_fact(p, amount_share(mfu).text, false,
-                 "MFU: matrix products, %% of the SGEMM rate measured on this machine%s",
-                 mfu > 1 ? "; above 100%, SGEMM was measured while its cores were in use" : "");
+        put_figure(p, amount_share(mfu).text, false, "MFU (%% of measured SGEMM)%s",
+                   mfu > 1 ? "; above 100%, SGEMM was measured while other programs used its cores" : "");
     if (delay + steal > 0)
-        put_fact(p, amount_share((delay + steal) / wall).text, delay + steal > 0.05 * wall,
-                 "runnable but not scheduled%s", n > 1 ? ", mean of the ranks" : "");
+        put_figure(p, amount_share((delay + steal) / wall).text, delay + steal > 0.05 * wall,
+                   "runnable but not scheduled%s", n > 1 ? ", mean of the ranks" : "");
     if (cpu > 0) {
         char value[64];
         snprintf(value, sizeof value, "%.2f of %d", cpu / wall, threads);
-        put_fact(p, value, false, "core%s busy%s", threads == 1 ? "" : "s", n > 1 ? ", mean of the ranks" : "");
+        put_figure(p, value, false, "core%s busy%s", threads == 1 ? "" : "s", n > 1 ? ", mean of the ranks" : "");
     }
     if (most > 0 && n > 1)
-        put_fact(p, amount_bytes(most).text, false, "memory of a rank at most; %s in sum", amount_bytes(resident).text);
+        put_figure(p, amount_bytes(most).text, false, "memory of a rank at most; %s in sum",
+                   amount_bytes(resident).text);
     else if (most > 0)
-        put_fact(p, amount_bytes(most).text, false, "memory at most");
+        put_figure(p, amount_bytes(most).text, false, "memory at most");
 }
 
 static void put_loss(const page *p)
@@ -232,24 +227,24 @@ static void put_loss(const page *p)
     if (!last) return;
     snprintf(value, sizeof value, "%.4g", last->loss);
     if (last == first)
-        put_fact(p, value, false, "loss at step %.0f", last->step);
+        put_figure(p, value, false, "loss at step %.0f", last->step);
     else
-        put_fact(p, value, false, "loss at step %.0f, from %.4g", last->step, first->loss);
+        put_figure(p, value, false, "loss at step %.0f, from %.4g", last->step, first->loss);
 }
 
-static void put_facts(const page *p)
+static void put_figures(const page *p)
 {
     const ls_run *run = p->run;
     double step = ls_run_step_mean(run), compute = 0, wait = ls_run_mean(run, -1, LS_PHASE_WAIT),
            comm = ls_run_mean(run, -1, LS_PHASE_COMM);
     for (int i = LS_PHASE_FORWARD; i <= LS_PHASE_UPDATE; i++) compute += ls_run_mean(run, -1, (ls_phase)i);
-    fputs("<dl class=\"facts\">", p->to);
-    put_fact(p, amount_share(compute / step).text, false, "of the step is forward, backward and update");
+    fputs("<dl class=\"figures\">", p->to);
+    put_figure(p, amount_share(compute / step).text, false, "of the step is forward, backward and update");
     if (run->ranks > 1) {
-        put_fact(p, amount_share(wait / step).text, wait > 0.1 * step, "waiting for other ranks, %s a step",
-                 amount_ns(wait).text);
-        put_fact(p, amount_share(comm / step).text, comm > 0.1 * step, "exposed communication; %s a step overlapped",
-                 amount_ns(ls_run_overlapped(run, -1)).text);
+        put_figure(p, amount_share(wait / step).text, wait > 0.1 * step, "waiting for other ranks, %s a step",
+                   amount_ns(wait).text);
+        put_figure(p, amount_share(comm / step).text, comm > 0.1 * step, "exposed communication; %s a step overlapped",
+                   amount_ns(ls_run_overlapped(run, -1)).text);
     }
     put_use(p);
     put_loss(p);
@@ -268,6 +263,6 @@ void html_verdict(const page *p)
     if (tokens > 0) fprintf(p->to, "<i>%s tokens/s</i>", amount_count(tokens / step * 1e9).text);
     fputs("</div>", p->to);
     put_verdict(p);
-    put_facts(p);
+    put_figures(p);
     fputs("</section>\n", p->to);
 }

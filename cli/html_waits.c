@@ -9,9 +9,9 @@
 #include "cli/report.h"
 
 enum { MOST_CELLS = 16, MOST_BARS = 3, CAUSES = 8 };
-static const double TRIFLE = 0.001; /* of a step: a cause below it is not worth a line */
+static const double TRIFLE = 0.001; /* of a step: a cause below it is not shown */
 
-/* Ranks that share a row: one, or so many that rows stay readable. */
+/* Ranks that share a row: one, or as many as keep rows readable. */
 static int block_of(const ls_run *run)
 {
     return (run->ranks + MOST_CELLS - 1) / MOST_CELLS;
@@ -115,41 +115,7 @@ static void draw_pairs(const page *p, double width)
 
 /* ---- Why */
 
-typedef struct cause {
-    int rank;
-    ls_phase phase;
-    bool unscheduled;
-    int64_t times;
-    double cost, worst; /* ns: what it cost the slowest of those who waited */
-} cause;
-
-static int by_cost(const void *a, const void *b)
-{
-    double x = ((const cause *)a)->cost, y = ((const cause *)b)->cost;
-    return (x < y) - (x > y);
-}
-
-static size_t find_causes(const ls_run *run, int64_t first_step, cause **out)
-{
-    size_t n = 0, room = (size_t)run->ranks * LS_PHASES * 2;
-    cause *all = *out = calloc(room + 1, sizeof *all);
-    for (size_t i = 0; all && i < run->n_attributions; i++) {
-        const ls_attribution *d = &run->attributions[i];
-        if (d->step < first_step) continue;
-        size_t k = 0;
-        while (k < n && (all[k].rank != d->rank || all[k].phase != d->phase || all[k].unscheduled != d->unscheduled))
-            k++;
-        if (k == room) continue;
-        if (k == n) all[n++] = (cause){ .rank = d->rank, .phase = d->phase, .unscheduled = d->unscheduled };
-        all[k].times++;
-        all[k].cost += (double)d->longest;
-        all[k].worst = fmax(all[k].worst, (double)d->longest);
-    }
-    if (all) qsort(all, n, sizeof *all, by_cost);
-    return n;
-}
-
-static void put_cause(const page *p, const cause *c, double steps)
+static void put_cause(const page *p, const ls_wait_cause *c, double steps)
 {
     bool no_phase = c->unscheduled && c->phase == LS_PHASE_OTHER;
     fprintf(p->to, "<tr><td>rank %d<td class=\"l\"><span class=\"legend\"><span>", c->rank);
@@ -158,33 +124,30 @@ static void put_cause(const page *p, const cause *c, double steps)
                 ls_phase_name(c->phase), c->unscheduled ? ", not scheduled" : "");
     else
         fputs("<i class=\"hatch\"></i>not scheduled", p->to);
-    fprintf(p->to, "</span></span><td class=\"w\">%lld<td>%s<td class=\"w\">%s</tr>", (long long)c->times,
-            amount_ns(steps > 0 ? c->cost / steps : 0).text, amount_ns(c->worst).text);
+    fprintf(p->to, "</span></span><td class=\"w\">%lld<td>%s<td class=\"w\">%s</tr>", (long long)c->count,
+            amount_ns((double)c->cost / steps).text, amount_ns((double)c->longest).text);
 }
 
 static void put_causes(const page *p)
 {
-    cause *causes;
-    size_t steps;
-    const ls_run_step *first = counted(p, &steps);
-    size_t n = find_causes(p->run, steps ? first->number : 0, &causes);
-    double least = TRIFLE * ls_run_step_mean(p->run) * (double)steps;
-    while (n && causes[n - 1].cost < least) n--;
+    const ls_run *run = p->run;
+    size_t steps, n = run->n_wait_causes;
+    counted(p, &steps);
+    while (n && (double)run->wait_causes[n - 1].cost < TRIFLE * ls_run_step_mean(run) * (double)steps) n--;
     html_card(p, "causes", "half", "Why they waited",
               "A delay belongs to the rank that arrived last, and to the phase in which it lost the time since the "
               "collective before.");
     if (!n) {
-        fputs("<p>Nobody waited long enough for a cause to be named.</p>", p->to);
+        fputs("<p>No rank waited long enough for a cause to be found.</p>", p->to);
     } else {
         fputs(
             "<div class=\"scroll\"><table><tr><th>straggler<th class=\"l\">lost time in<th class=\"w\">times<th>cost a "
             "step<th class=\"w\">worst</tr>",
             p->to);
-        for (size_t i = 0; i < n && i < CAUSES; i++) put_cause(p, &causes[i], (double)steps);
+        for (size_t i = 0; i < n && i < CAUSES; i++) put_cause(p, &run->wait_causes[i], (double)steps);
         fputs("</table></div>", p->to);
     }
     html_card_end(p);
-    free(causes);
 }
 
 void html_waits(const page *p)
@@ -194,7 +157,7 @@ void html_waits(const page *p)
     if (present < 2 || !p->run->wait_matrix) return;
     fputs("<div class=\"two\">", p->to);
     html_card(p, "waits", "", "Who waited for whom",
-              p->run->ranks > MOST_CELLS ? "Mean of a step and of a rank, neighbouring ranks taken together."
+              p->run->ranks > MOST_CELLS ? "Mean of a step and of a rank, neighbouring ranks combined."
                                          : "Mean of a step.");
     html_chart(p, true, p->run->ranks > MOST_BARS ? draw_matrix : draw_pairs);
     html_card_end(p);

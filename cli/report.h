@@ -22,7 +22,7 @@ int report_json(const ls_run *run, FILE *to);
 /* ---- What text and page have in common. */
 /* The letter of a phase, in the text's bars and on those of the page. */
 char report_letter(ls_phase phase);
-/* Whether the phase takes time in this run that is worth telling. */
+/* Whether the phase takes time in this run that is worth showing. */
 bool report_has_phase(const ls_run *run, ls_phase phase);
 /* Whether a finding's change makes the step shorter by so much that the two times differ as they are shown. */
 bool report_gains(const ls_run *run, const ls_finding *finding);
@@ -39,16 +39,16 @@ typedef struct report_settings { /* what the runs were started with and differ i
 void report_settings_find(const ls_run *before, const ls_run *after, report_settings *out);
 
 /* ---- Parts of the text. */
-/* Whether there are steps to tell of. */
+/* Whether there are steps to report. */
 static inline bool report_is_counted(const ls_run *run)
 {
-    return run->n_steps > run->n_warmup;
+    return run->n_steps > run->first_counted;
 }
 /* What run it is, and what is missing of it. */
 void report_title(const ls_run *run, const report_form *form);
 /* The phases in the order in which they are shown; i < LS_PHASES. */
 ls_phase report_phase(int i);
-/* Whether there is anything to say of rank r: steps of it were recorded. */
+/* Whether steps of rank r were recorded. */
 static inline bool report_has(const ls_run *run, int r)
 {
     return run->rank[r].present && run->rank[r].use.wall > 0;
@@ -60,8 +60,4 @@ void report_tables(const ls_run *run, const report_form *form);
 void report_head(const report_form *form, const char *text);
 /* A paragraph, broken at the form's width: `label` and text indented by `first`, its further lines by `rest` columns. */
 void report_wrap(const report_form *form, int first, int rest, const char *label, const char *text);
-/* "12.3 ms"; one of a few buffers that are used in turn. */
-const char *report_time(double ns);
-const char *report_bytes(double bytes);
-
 #endif

@@ -1,7 +1,8 @@
-/* Two runs side by side: what they were started with, where the time went, and what was found. */
+/* Two runs compared: settings, times and findings. */
 #include <math.h>
 #include <string.h>
-#include "record/ring.h"
+#include "cli/amount.h"
+#include "cli/findings_text.h"
 #include "cli/report.h"
 
 /* ---- Settings. */
@@ -27,7 +28,7 @@ static void put_number(char out[32], double x)
 }
 static void put_bytes(char out[32], double x)
 {
-    snprintf(out, 32, "%s", report_bytes(x));
+    snprintf(out, 32, "%s", amount_bytes(x).text);
 }
 static void put_switch(char out[32], double x)
 {
@@ -95,7 +96,7 @@ static void show_speed(const ls_run *before, const ls_run *after, const report_f
     char text[256];
     snprintf(text, sizeof text,
              "a step before has %.0f tokens, one after %.0f: compare tokens/s, not times; a token takes %s and %s", x,
-             y, report_time(1e9 / a), report_time(1e9 / b));
+             y, amount_ns(1e9 / a).text, amount_ns(1e9 / b).text);
     if (x != y) report_wrap(f, 2, 2, "", text);
 }
 
@@ -103,8 +104,8 @@ static void show_row(const ls_run *before, const ls_run *after, int phase, const
 {
     ls_run_change c = ls_run_compare(before, after, phase);
     if (c.before > 0 || c.after > 0)
-        fprintf(f->to, "  %-16s %12s %12s %+11.1f%%\n", phase < LS_PHASES ? ls_phase_name((ls_phase)phase) : "step",
-                report_time(c.before), report_time(c.after), 100 * c.share);
+        fprintf(f->to, "  %-16s %s %s %+11.1f%%\n", phase < LS_PHASES ? ls_phase_name((ls_phase)phase) : "step",
+                amount_field(amount_ns(c.before), 12).text, amount_field(amount_ns(c.after), 12).text, 100 * c.share);
 }
 
 void report_compare(const ls_run *before, const ls_run *after, const report_form *f)
@@ -123,7 +124,7 @@ void report_compare(const ls_run *before, const ls_run *after, const report_form
     for (int second = 0; second < 2; second++) {
         const ls_run *run = second ? after : before;
         for (size_t i = 0; i < run->n_findings; i++)
-            report_wrap(f, 2, 10, second ? "after:  " : "before: ", run->findings[i].what);
+            report_wrap(f, 2, 10, second ? "after:  " : "before: ", finding_describe(run, &run->findings[i]).what);
         if (!run->n_findings) report_wrap(f, 2, 10, second ? "after:  " : "before: ", "nothing stands out");
     }
 }

@@ -1,13 +1,11 @@
 /* The report as JSON: for other programs, and for tests. Times are nanoseconds. */
 #include <jansson.h>
 #include <math.h>
-#include "record/ring.h"
 #include "base/status.h"
 #include "cli/devices.h"
+#include "cli/findings_text.h"
 #include "cli/report.h"
 
-static const char *const kinds[] = { "straggler", "core",       "data", "buckets",   "communication", "memory",
-                                     "steal",     "checkpoint", "eval", "imbalance", "overlap" };
 static const char *const metadata_names[LS_METADATA_KINDS] = {
 #define X(name, value, text) [value] = text,
     LS_METADATA_LIST(X)
@@ -41,7 +39,7 @@ static json_t *threads_of(const ls_run_rank *x)
 /* Means of a step; shares are of its wall time. */
 static void put_use(json_t *out, const ls_run_rank *x)
 {
-    static const char *const verdicts[] = { "even", "under", "over" };
+    static const char *const levels[] = { "even", "under", "over" };
     const ls_resource_use *u = &x->use;
     const struct {
         const char *key;
@@ -60,7 +58,7 @@ static void put_use(json_t *out, const ls_run_rank *x)
                  { "resident_bytes", u->resident } };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         json_object_set_new(out, rows[i].key, real_or_null(rows[i].value));
-    json_object_set_new(out, "use", json_string(verdicts[u->verdict]));
+    json_object_set_new(out, "use", json_string(levels[u->level]));
     json_object_set_new(out, "threads", threads_of(x));
 }
 
@@ -96,19 +94,30 @@ static json_t *machines_of(const ls_run *run)
     return out;
 }
 
-static json_t *finding_of(const ls_finding *f)
+/* The sentences are those of the text report. */
+static json_t *finding_of(const ls_run *run, const ls_finding *f)
 {
-    return json_pack("{s:s, s:i, s:s, s:I, s:f, s:I, s:I, s:s, s:s, s:s}", "kind", kinds[f->kind], "rank", f->rank,
-                     "phase", f->kind == LS_FINDING_CORE ? "core" : ls_phase_name(f->phase), "cost",
+    finding_text words = finding_describe(run, f);
+    return json_pack("{s:s, s:i, s:s, s:I, s:f, s:I, s:I, s:I, s:I, s:o, s:s, s:s, s:s}", "kind",
+                     ls_finding_name(f->kind), "rank", f->rank, "phase", ls_phase_name(f->phase), "cost",
                      (json_int_t)f->cost, "weight", f->weight, "expected_step", (json_int_t)f->expected, "steps",
-                     (json_int_t)f->steps, "what", f->what, "evidence", f->evidence, "change", f->change);
+                     (json_int_t)f->steps, "first_step", (json_int_t)f->first, "last_step", (json_int_t)f->last,
+                     "target", real_or_null(f->target), "what", words.what, "evidence", words.evidence, "change",
+                     words.remedy);
 }
 
 static json_t *attribution_of(const ls_attribution *d)
 {
-    return json_pack("{s:I, s:i, s:s, s:I, s:I, s:I}", "step", (json_int_t)d->step, "rank", d->rank, "phase",
-                     d->unscheduled ? "core" : ls_phase_name(d->phase), "excess", (json_int_t)d->excess, "waited",
+    return json_pack("{s:I, s:i, s:s, s:b, s:I, s:I, s:I}", "step", (json_int_t)d->step, "rank", d->rank, "phase",
+                     ls_phase_name(d->phase), "unscheduled", d->unscheduled, "excess", (json_int_t)d->excess, "waited",
                      (json_int_t)d->waited, "longest", (json_int_t)d->longest);
+}
+
+static json_t *cause_of(const ls_wait_cause *c)
+{
+    return json_pack("{s:i, s:s, s:b, s:I, s:I, s:I, s:I}", "rank", c->rank, "phase", ls_phase_name(c->phase),
+                     "unscheduled", c->unscheduled, "count", (json_int_t)c->count, "waited", (json_int_t)c->waited,
+                     "cost", (json_int_t)c->cost, "longest", (json_int_t)c->longest);
 }
 
 /* In the order of the phases' names. */
@@ -190,8 +199,9 @@ static json_t *comm_of(const ls_comm_row *c)
 
 int report_json(const ls_run *run, FILE *to)
 {
-    json_t *ranks = json_array(), *findings = json_array(), *attributions = json_array(), *steps = json_array(),
-           *comm = json_array(), *notes = json_array(), *matrix = json_array(), *names = json_array();
+    json_t *ranks = json_array(), *findings = json_array(), *attributions = json_array(), *causes = json_array(),
+           *steps = json_array(), *comm = json_array(), *notes = json_array(), *matrix = json_array(),
+           *names = json_array();
     for (int r = 0; r < run->ranks; r++) {
         json_t *row = json_array();
         json_array_append_new(ranks, rank_of(run, r));
@@ -200,18 +210,20 @@ int report_json(const ls_run *run, FILE *to)
         json_array_append_new(matrix, row);
     }
     for (int p = 0; p < LS_PHASES; p++) json_array_append_new(names, json_string(ls_phase_name((ls_phase)p)));
-    for (size_t i = 0; i < run->n_findings; i++) json_array_append_new(findings, finding_of(&run->findings[i]));
+    for (size_t i = 0; i < run->n_findings; i++) json_array_append_new(findings, finding_of(run, &run->findings[i]));
     for (size_t i = 0; i < run->n_attributions; i++)
         json_array_append_new(attributions, attribution_of(&run->attributions[i]));
+    for (size_t i = 0; i < run->n_wait_causes; i++) json_array_append_new(causes, cause_of(&run->wait_causes[i]));
     for (size_t i = 0; i < run->n_steps; i++) json_array_append_new(steps, step_of(run, &run->steps[i]));
     for (size_t i = 0; i < run->n_comm; i++) json_array_append_new(comm, comm_of(&run->comm[i]));
-    for (size_t i = 0; i < run->n_notes; i++) json_array_append_new(notes, json_string(run->notes[i]));
+    for (size_t i = 0; i < run->n_notes; i++)
+        json_array_append_new(notes, json_string(note_describe(run, &run->notes[i]).text));
     json_t *all =
-        json_pack("{s:s, s:i, s:f, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "run", run->path,
-                  "ranks", run->ranks, "step_ns", ls_run_step_mean(run), "warm_up_steps", (int)run->n_warmup,
+        json_pack("{s:s, s:i, s:f, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "run", run->path,
+                  "ranks", run->ranks, "step_ns", ls_run_step_mean(run), "warm_up_steps", (int)run->first_counted,
                   "phase_names", names, "barriers", barriers_of(run), "buckets", buckets_of(run), "by_rank", ranks,
                   "machines", machines_of(run), "findings", findings, "wait_matrix", matrix, "communication", comm,
-                  "attributions", attributions, "steps", steps, "notes", notes);
+                  "attributions", attributions, "wait_causes", causes, "steps", steps, "notes", notes);
     if (!all) return ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
     int bad = json_dumpf(all, to, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(9));
     fputc('\n', to);

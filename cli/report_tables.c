@@ -2,46 +2,51 @@
  * columns; names that would make them longer are cut. */
 #include <math.h>
 #include <string.h>
-#include "record/ring.h"
 #include "cli/amount.h"
 #include "cli/devices.h"
+#include "cli/findings_text.h"
 #include "cli/report.h"
 
 static double counted(const ls_run *run)
 {
-    return (double)(run->n_steps - run->n_warmup);
+    return (double)(run->n_steps - run->first_counted);
 }
 
 /* ---- Waiting. */
 
+/* What `last` mostly lost its time in, when others waited for it; NULL: nothing. */
+static const ls_wait_cause *main_cause(const ls_run *run, int last)
+{
+    const ls_wait_cause *most = NULL;
+    for (size_t i = 0; i < run->n_wait_causes; i++) {
+        const ls_wait_cause *c = &run->wait_causes[i];
+        if (c->rank == last && (!most || c->waited > most->waited)) most = c;
+    }
+    return most;
+}
+
 static void show_waits(const ls_run *run, const report_form *f)
 {
+    enum { LEAST_NS = 1000 };
     double n = counted(run);
-    size_t p = (size_t)run->ranks;
     int lines = 0;
     for (int last = 0; last < run->ranks && lines < REPORT_ROWS; last++) {
-        double sum = 0, by[LS_PHASES + 1] = { 0 }, best = 0;
-        int who = -1, why = 0;
+        double sum = 0, best = 0;
+        int who = -1;
         for (int r = 0; r < run->ranks; r++) {
-            double w = (double)run->wait_matrix[(size_t)r * p + (size_t)last];
+            double w = (double)run->wait_matrix[(size_t)r * (size_t)run->ranks + (size_t)last];
             sum += w;
             if (w > best) best = w, who = r;
         }
-        if (who < 0 || sum / n < 1000) continue;
-        for (size_t i = 0; i < run->n_attributions; i++)
-            if (run->attributions[i].rank == last && run->attributions[i].step >= run->steps[run->n_warmup].number)
-                by[run->attributions[i].unscheduled ? LS_PHASES : run->attributions[i].phase] +=
-                    (double)run->attributions[i].waited;
-        for (int c = 1; c <= LS_PHASES; c++)
-            if (by[c] > by[why]) why = c;
+        if (who < 0 || sum / n < LEAST_NS) continue;
         if (!lines++) {
-            report_head(f, "Who waited for whom, in a step");
-            fprintf(f->to, "  %-8s %12s   %-19s   %s\n", "for rank", "all together", "most of it", "mostly for its");
+            report_head(f, "Who waited for whom, per step");
+            fprintf(f->to, "  %-8s %12s   %-9s %10s   %s\n", "for rank", "all together", "longest", "",
+                    "mostly for its");
         }
-        char most[40];
-        snprintf(most, sizeof most, "rank %d, %s", who, report_time(best / n));
-        fprintf(f->to, "  %-8d %12s   %-19s   %s\n", last, report_time(sum / n), most,
-                why == LS_PHASES ? "run-queue delay" : ls_phase_name((ls_phase)why));
+        const ls_wait_cause *cause = main_cause(run, last);
+        fprintf(f->to, "  %-8d %s   rank %-4d %s   %s\n", last, amount_field(amount_ns(sum / n), 12).text, who,
+                amount_field(amount_ns(best / n), 10).text, cause ? cause_name(cause) : "-");
     }
 }
 
@@ -106,13 +111,13 @@ static void show_use(const ls_run *run, const report_form *f)
         put_share(f, 11, u->sched_delay, u->wall);
         put_share(f, 5, u->steal, u->wall);
         put_share(f, 7, u->off_cpu, u->wall);
-        fprintf(f->to, " %9s\n", u->resident > 0 ? report_bytes(u->resident) : "-");
+        fprintf(f->to, " %9s\n", u->resident > 0 ? amount_bytes(u->resident).text : "-");
     }
     report_left_out(f, run, shown);
     report_wrap(
         f, 2, 2, "",
-        "(CPU: all threads, a core is 100%; busy: on a core or runnable; MFU: % of SGEMM as measured on the same "
-        "threads; sched delay: of busy, not scheduled; steal: taken by the machine's host; off-CPU: slept)");
+        "(CPU: all threads, a core is 100%; busy: on a core or runnable; MFU: % of measured SGEMM on the same threads; "
+        "sched delay: of busy, runnable but not scheduled; steal: taken by the hypervisor; off-CPU: not runnable)");
     device_lines lines;
     device_verdicts(run, &lines);
     for (int i = 0; i < lines.count; i++) report_wrap(f, 2, 4, "", lines.line[i]);
@@ -137,7 +142,7 @@ static void show_threads(const ls_run *run, const report_form *f)
 static void show_counts(const ls_run *run, const report_form *f)
 {
     int shown = 0;
-    report_head(f, "What the kernel counted, in a step");
+    report_head(f, "Kernel counters, per step");
     fprintf(f->to, "  %4s %15s %15s %12s %12s %12s\n", "rank", "voluntary csw", "involuntary csw", "page faults",
             "from disk", "read");
     for (int r = 0; r < run->ranks && shown < REPORT_FEW; r++) {
@@ -145,7 +150,7 @@ static void show_counts(const ls_run *run, const report_form *f)
         if (!report_has(run, r)) continue;
         shown++;
         fprintf(f->to, "  %4d %15.1f %15.1f %12.1f %12.1f %12s\n", r, u->voluntary, u->involuntary, u->minor, u->major,
-                report_bytes(u->read_bytes));
+                amount_bytes(u->read_bytes).text);
     }
     report_left_out(f, run, shown);
 }
@@ -157,43 +162,42 @@ static void show_comm(const ls_run *run, const report_form *f)
     double step = ls_run_step_mean(run);
     bool network = false;
     if (run->ranks < 2 || !run->n_comm) return;
-    report_head(f, "Communication, in a step");
-    fprintf(f->to, "  %-19s %5s %8s %7s %7s %7s %11s %7s\n", "collective", "count", "volume", "time", "exposed",
-            "waited", "bandwidth", "of peak");
+    report_head(f, "Communication, per step");
+    fprintf(f->to, "  %-20s %4s %8s %8s %8s %8s %11s %4s\n", "collective", "n", "volume", "time", "exposed", "waited",
+            "bandwidth", "peak");
     for (size_t i = 0; i < run->n_comm; i++) {
         const ls_comm_row *c = &run->comm[i];
         ls_comm_mean m = ls_run_comm_mean(run, c);
         char name[40];
-        if (m.count < 0.05 && m.busy + m.waited < 0.001 * step) continue; /* now and then */
+        if (m.count < 0.05 && m.busy + m.waited < 0.001 * step) continue; /* rare */
         network = network || c->network;
         snprintf(name, sizeof name, "%s%s", ls_collective_name(c->kind), c->bucket ? " buckets" : "");
-        int longer = (int)strlen(name) > 19 ? (int)strlen(name) - 19 : 0; /* "parallel_for buckets" */
-        fprintf(f->to, "  %-19s %5.1f %8s %7s %7s %7s %*s", name, m.count, report_bytes(m.bytes), report_time(m.busy),
-                report_time(m.exposed), report_time(m.waited), 11 - longer, amount_rate(m.rate, c->network).text);
-        put_share(f, 7, m.of_peak, 1);
+        fprintf(f->to, "  %-20s %4.*f %8s %s %s %s %11s", name, m.count < 99.95 ? 1 : 0, m.count,
+                amount_bytes(m.bytes).text, amount_field(amount_ns(m.busy), 8).text,
+                amount_field(amount_ns(m.exposed), 8).text, amount_field(amount_ns(m.waited), 8).text,
+                amount_rate(m.rate, c->network).text);
+        put_share(f, 4, m.of_peak, 1);
         fputc('\n', f->to);
     }
     report_wrap(f, 2, 2, "",
-                network
-                    ? "(waited: mean of a rank; bandwidth: what a machine's link carries in each direction; of peak: "
-                      "the best rate that the link sustained in this run is 100%)"
-                    : "(waited: mean of a rank; of peak: the time that the memory would need at the rate of a copy, "
-                      "beside that taken)");
+                network ? "(waited: mean of a rank; bandwidth: of a machine's link in each direction; peak: % of peak "
+                          "bandwidth, the best rate that the link sustained in this run)"
+                        : "(waited: mean of a rank; peak: % of peak bandwidth, that of copies in memory)");
 }
 
 static void show_data(const ls_run *run, const report_form *f)
 {
     int shown = 0;
     for (int r = 0; r < run->ranks && shown < REPORT_FEW; r++) {
-        ls_run_loading l = ls_run_loading_of(run, r);
+        ls_run_loading l = ls_run_get_loading(run, r);
         if (!(l.batches > 0)) continue;
         if (!shown++) {
-            report_head(f, "Data, in a step");
+            report_head(f, "Data, per step");
             fprintf(f->to, "  %4s %8s %12s %10s %7s %7s %8s %13s\n", "rank", "batches", "to build one", "waited",
                     "ready", "queue", "workers", "workers' use");
         }
-        fprintf(f->to, "  %4d %8.1f %12s %10s %6.0f%% %7.1f %8.0f", r, l.batches, report_time(l.build),
-                report_time(l.waited), 100 * l.ready, l.queue, l.workers >= 0 ? l.workers : 0);
+        fprintf(f->to, "  %4d %8.1f %s %s %6.0f%% %7.1f %8.0f", r, l.batches, amount_field(amount_ns(l.build), 12).text,
+                amount_field(amount_ns(l.waited), 10).text, 100 * l.ready, l.queue, l.workers >= 0 ? l.workers : 0);
         put_share(f, 13, l.busy, 1);
         fputc('\n', f->to);
     }

@@ -1,14 +1,10 @@
-/* The report for a terminal: a page that is read in a minute. Findings come first behind the picture of a step; tables follow for
- * who wants to know. */
+/* The report for a terminal: a page that is read in a minute. The bars of a step come first, then the findings, then tables. */
 #include <math.h>
-#include <stdarg.h>
 #include <string.h>
-#include "record/ring.h"
+#include "cli/amount.h"
 #include "cli/escape.h"
+#include "cli/findings_text.h"
 #include "cli/report.h"
-#include "measure/findings.h"
-
-enum { TEXTS = 8 };
 
 /* Order in the bar, a letter each, a colour of the terminal, and the name of a column. */
 static const struct look {
@@ -40,28 +36,6 @@ char report_letter(ls_phase phase)
     return '.';
 }
 
-static char *next_text(void)
-{
-    static _Thread_local char texts[TEXTS][32];
-    static _Thread_local int at;
-    return texts[at++ % TEXTS];
-}
-
-const char *report_time(double ns)
-{
-    return ls__duration(ns, next_text());
-}
-
-const char *report_bytes(double bytes)
-{
-    static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB" };
-    char *out = next_text();
-    int unit = 0;
-    for (; bytes >= 1024 && unit < 4; unit++) bytes /= 1024;
-    snprintf(out, 32, unit && bytes < 100 ? "%.1f %s" : "%.0f %s", bytes, units[unit]);
-    return out;
-}
-
 void report_head(const report_form *f, const char *text)
 {
     fprintf(f->to, f->color ? "\n\033[1m%s\033[0m\n" : "\n%s\n", text);
@@ -91,7 +65,7 @@ static void bar(const ls_run *run, int rank, int width, double longest, const re
     for (; at < width; at++) fputc(' ', f->to);
 }
 
-/* Alone, a rank only calls itself now and then. */
+/* A single rank spends next to nothing in collectives. */
 bool report_has_phase(const ls_run *run, ls_phase phase)
 {
     double alone = run->ranks > 1 || phase != LS_PHASE_COMM ? 0 : 0.005;
@@ -112,7 +86,7 @@ typedef struct table_unit {
 static table_unit unit_for(double longest)
 {
     if (longest >= 1e11) return (table_unit){ 1e9, "s" }; /* a step that takes minutes */
-    return longest < 1e6 ? (table_unit){ 1e3, "us" } : (table_unit){ 1e6, "ms" };
+    return longest < 1e6 ? (table_unit){ 1e3, "\u00b5s" } : (table_unit){ 1e6, "ms" };
 }
 
 static void show_legend(const ls_run *run, const report_form *f, const char *below)
@@ -167,7 +141,7 @@ static void show_steps(const ls_run *run, const report_form *f)
         shown++;
         fprintf(f->to, "  rank %-3d ", r);
         bar(run, r, f->width - 20, longest, f);
-        fprintf(f->to, " %s\n", report_time(total(run, r)));
+        fprintf(f->to, " %s\n", amount_ns(total(run, r)).text);
     }
     report_left_out(f, run, shown);
     table_unit u = unit_for(longest);
@@ -195,29 +169,29 @@ void report_wrap(const report_form *f, int first, int rest, const char *label, c
 bool report_gains(const ls_run *run, const ls_finding *x)
 {
     double step = ls_run_step_mean(run), then = (double)x->expected;
-    return then > 0 && then < 0.995 * step && strcmp(report_time(step), report_time(then)) != 0;
+    return then > 0 && then < 0.995 * step && strcmp(amount_ns(step).text, amount_ns(then).text) != 0;
 }
 
 static void show_findings(const ls_run *run, const report_form *f)
 {
     double step = ls_run_step_mean(run);
     report_head(f, run->n_findings ? "What to change, most expensive first" : "Nothing stands out");
-    if (!run->n_findings) report_wrap(f, 2, 2, "", "no rank makes others wait, and no phase costs more than it must");
+    if (!run->n_findings) report_wrap(f, 2, 2, "", "no rank makes others wait, and no phase costs more than it has to");
     for (size_t i = 0; i < run->n_findings && i < REPORT_ROWS; i++) {
         const ls_finding *x = &run->findings[i];
         char gain[96], number[24];
-        const char *now = report_time(step), *then = report_time((double)x->expected);
+        finding_text words = finding_describe(run, x);
         snprintf(number, sizeof number, "%2zu. ", i + 1);
-        report_wrap(f, 0, 4, number, x->what);
-        report_wrap(f, 4, 12, "seen:   ", x->evidence);
-        report_wrap(f, 4, 12, "change: ", x->change);
+        report_wrap(f, 0, 4, number, words.what);
+        report_wrap(f, 4, 12, "seen:   ", words.evidence);
+        report_wrap(f, 4, 12, "change: ", words.remedy);
         if (report_gains(run, x)) {
-            snprintf(gain, sizeof gain, "step %s -> %s", now, then);
+            snprintf(gain, sizeof gain, "step %s -> %s", amount_ns(step).text, amount_ns((double)x->expected).text);
             report_wrap(f, 4, 12, "expect: ", gain);
         }
     }
     if (run->n_findings > REPORT_ROWS)
-        fprintf(f->to, "    (%zu more, each of less; --json has all)\n", run->n_findings - REPORT_ROWS);
+        fprintf(f->to, "    (%zu more that cost less; --json has all)\n", run->n_findings - REPORT_ROWS);
 }
 
 void report_title(const ls_run *run, const report_form *f)
@@ -241,16 +215,16 @@ void report_title(const ls_run *run, const report_form *f)
     fprintf(t, "%d rank%s", run->ranks, run->ranks == 1 ? "" : "s");
     if (run->ranks > 1) fprintf(t, " on %d machine%s (%s)", nodes, nodes == 1 ? "" : "s", transport);
     if (run->n_steps)
-        fprintf(t, ", steps %lld to %lld", (long long)run->steps[run->n_warmup].number,
+        fprintf(t, ", steps %lld to %lld", (long long)run->steps[run->first_counted].number,
                 (long long)run->steps[run->n_steps - 1].number);
-    if (report_is_counted(run)) fprintf(t, ", %s a step", report_time(step));
+    if (report_is_counted(run)) fprintf(t, ", %s per step", amount_ns(step).text);
     if (report_is_counted(run) && tokens > 0 && step > 0) fprintf(t, ", %.0f tokens/s", tokens / step * 1e9);
-    fprintf(t, "%s", closed ? "" : ", not ended in order, or still running");
+    fprintf(t, "%s", closed ? "" : ", still running or killed");
     fclose(t);
     char label[4200];
     snprintf(label, sizeof label, "%s: ", printable(run->path));
     report_wrap(f, 0, 4, label, text);
-    for (size_t i = 0; i < run->n_notes; i++) report_wrap(f, 0, 6, "note: ", run->notes[i]);
+    for (size_t i = 0; i < run->n_notes; i++) report_wrap(f, 0, 6, "note: ", note_describe(run, &run->notes[i]).text);
 }
 
 void report_text(const ls_run *run, const report_form *form)

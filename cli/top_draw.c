@@ -1,4 +1,4 @@
-/* Drawing what `lockstep top` saw: a line for the run, a line for each rank with its step as a bar, and who holds up whom. */
+/* Drawing what `lockstep top` shows: a line for the run, a line for each rank with its step as a bar, and the first findings. */
 #include <math.h>
 #include <string.h>
 #include "cli/amount.h"
@@ -20,7 +20,7 @@ static void end_line(const top_form *f)
     fputs(f->terminal ? "\033[K\r\n" : "\n", f->to);
 }
 
-/* Text for a terminal: whatever is no printable ASCII becomes '?'. Cut to `columns`. */
+/* Text for a terminal: what is not printable ASCII becomes '?'. Cut to `columns`. */
 static void put_plain(const top_form *f, const char *text, int columns)
 {
     for (; *text && columns > 0; text++, columns--) fputc(*text >= ' ' && *text < 127 ? *text : '?', f->to);
@@ -75,7 +75,7 @@ static void draw_state(const top_form *f, const top_view *v)
     if (v->ended)
         fputs("ended", f->to);
     else if (v->killed)
-        fputs("gone: its processes ended without closing their records", f->to);
+        fputs("killed: its processes ended without closing their records", f->to);
     else if (v->idle_s > 10)
         fprintf(f->to, "no event for %.0f s", v->idle_s);
     else
@@ -93,13 +93,13 @@ static void draw_head(const top_view *v, const char *path, const top_form *f)
     draw_state(f, v);
     end_line(f);
     if (v->window) {
-        fprintf(f->to, "%s a step", amount_ns(v->step_ns).text);
+        fprintf(f->to, "%s per step", amount_ns(v->step_ns).text);
         if (f->columns >= 70) fprintf(f->to, " (mean of the newest %zu)", v->window);
         if (v->tokens_per_s > 0) fprintf(f->to, "  %s tokens/s", amount_count(v->tokens_per_s).text);
         if (v->steps > v->step && !v->ended && !v->killed)
             fprintf(f->to, "  %s left", amount_ns((double)(v->steps - v->step) * v->step_ns).text);
     } else {
-        fputs("no step is over yet", f->to);
+        fputs("no step has ended yet", f->to);
     }
     end_line(f);
     end_line(f);
@@ -107,18 +107,18 @@ static void draw_head(const top_view *v, const char *path, const top_form *f)
 
 /* What a rank's line has room for. */
 typedef struct columns {
-    bool host, cause, cores, late;
+    bool host, cause, cores, sched_delay;
     int bar;
 } columns;
 
-/* In a narrow terminal, what is least missed goes first: phases, waiting and memory stay. */
+/* In a narrow terminal, the least important is left out first: phases, waiting and memory stay. */
 static columns fit_columns(int width)
 {
-    enum { ALWAYS = 30, HOST = 11, CAUSE = 10, CORES = 6, LATE = 10, LEAST = 10 };
+    enum { ALWAYS = 30, HOST = 11, CAUSE = 10, CORES = 6, SCHED_DELAY = 12, LEAST = 10 };
     columns c = { true, true, true, true, 0 };
-    int beside = ALWAYS + HOST + CAUSE + CORES + LATE;
+    int beside = ALWAYS + HOST + CAUSE + CORES + SCHED_DELAY;
     if (width < beside + LEAST) c.host = false, beside -= HOST;
-    if (width < beside + LEAST) c.late = false, beside -= LATE;
+    if (width < beside + LEAST) c.sched_delay = false, beside -= SCHED_DELAY;
     if (width < beside + LEAST) c.cores = false, beside -= CORES;
     if (width < beside + LEAST) c.cause = false, beside -= CAUSE;
     c.bar = width - beside < LEAST ? LEAST : width - beside > 100 ? 100 : width - beside;
@@ -132,7 +132,7 @@ static void draw_titles(const top_form *f, columns c)
     fprintf(f->to, "%-*s %5s", c.bar, "a step", "waits");
     if (c.cause) fprintf(f->to, " %-9s", "for");
     if (c.cores) fprintf(f->to, " %5s", "cores");
-    if (c.late) fprintf(f->to, " %9s", "no core");
+    if (c.sched_delay) fprintf(f->to, " %11s", "sched delay");
     fprintf(f->to, " %9s", "memory");
     end_line(f);
 }
@@ -160,13 +160,12 @@ static void draw_rank(const top_form *f, const top_view *v, int rank, columns c,
     draw_bar(f, r, c.bar, longest);
     double wait = r->step_ns > 0 ? r->ns[LS_PHASE_WAIT] / r->step_ns : 0;
     fprintf(f->to, " %5s", amount_share(wait).text);
-    char cause[24] = "-", cpu[16] = "-", late[40];
+    char cause[24] = "-", cpu[16] = "-";
     if (r->waits_for >= 0) snprintf(cause, sizeof cause, "rank %d", r->waits_for);
     if (c.cause) fprintf(f->to, " %-9s", cause);
     if (r->cpu >= 0) snprintf(cpu, sizeof cpu, "%.2f", r->cpu);
     if (c.cores) fprintf(f->to, " %5s", cpu);
-    snprintf(late, sizeof late, "%s", amount_ns(r->delay_ns).text);
-    if (c.late) fprintf(f->to, " %*s", strchr(late, '\xc2') ? 10 : 9, late); /* "µ" is one column and two bytes */
+    if (c.sched_delay) fprintf(f->to, " %s", amount_field(amount_ns(r->sched_delay_ns), 11).text);
     fprintf(f->to, " %9s  %s", r->memory > 0 ? amount_bytes(r->memory).text : "-", state_of(r));
     end_line(f);
 }
@@ -176,8 +175,8 @@ void top_draw(const top_view *v, const char *path, const top_form *f)
     columns c = fit_columns(f->columns);
     int ranks = v->ranks;
     double longest = 0;
-    /* Beside the ranks: the head, titles, "and more", an empty line, the legend, who is late, and what the caller writes below. */
-    int others = 3 + 1 + 1 + 1 + draw_legend(f, v, false) + (v->late >= 0) + 1;
+    /* Beside the ranks: the head, titles, "and more", an empty line, the legend, the findings, and what the caller writes below. */
+    int others = 3 + 1 + 1 + 1 + draw_legend(f, v, false) + v->findings + 1;
     if (f->rows > 0 && ranks > f->rows - others + 1) ranks = f->rows - others;
     if (ranks < 1) ranks = 1;
     for (int r = 0; r < v->ranks; r++) longest = fmax(longest, v->rank[r].step_ns);
@@ -190,11 +189,8 @@ void top_draw(const top_view *v, const char *path, const top_form *f)
     }
     end_line(f);
     draw_legend(f, v, true);
-    if (v->late < 0) return;
-    fprintf(f->to, "rank %d holds the others up, %s a step", v->late, amount_ns(v->late_ns).text);
-    if (v->late_core)
-        fputs(": its core was taken", f->to);
-    else
-        fprintf(f->to, ", most in %s", ls_phase_name(v->late_phase));
-    end_line(f);
+    for (int i = 0; i < v->findings; i++) {
+        fputs(v->finding[i], f->to);
+        end_line(f);
+    }
 }

@@ -1,5 +1,5 @@
-/* Looking at a run that goes on: the newest events of each rank, the last line of metrics.jsonl, and, for ranks on this machine, what
- * the kernel knows of their processes. Nothing is asked of the ranks themselves. */
+/* Looking at a run that is under way: the newest events of each rank, the last line of metrics.jsonl, and, for ranks on this machine, what
+ * the kernel knows of their processes. The ranks themselves are not disturbed. */
 #include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
@@ -9,12 +9,13 @@
 #include <time.h>
 #include <unistd.h>
 #include "base/file.h"
-#include "record/ring.h"
 #include "base/status.h"
+#include "cli/findings_text.h"
 #include "cli/top_view.h"
 
-enum { NEWEST_BYTES = 192 << 10, MOST_STEPS = 200 };
-static const int64_t window_ns = 5000000000;
+enum { NEWEST_BYTES = 192 << 10, WINDOW_STEPS = 200 };
+#define WINDOW_NS   INT64_C(5000000000)
+#define WAITS_SHARE 0.005 /* of a step: a rank that waits for less is not shown as waiting */
 
 void top_view_free(top_view *v)
 {
@@ -83,81 +84,27 @@ static void look_at_process(top_rank *r, const ls_run_rank *from, const top_rank
 
 /* ---- Events */
 
-static void look_at_rank(top_view *v, const ls_run *run, int rank, size_t first, const top_view *before)
+/* What the window shows of a rank. */
+static void look_at_rank(top_view *v, const ls_run *run, int rank, const top_view *before)
 {
     top_rank *r = &v->rank[rank];
     const ls_run_rank *from = &run->rank[rank];
+    size_t n = (size_t)run->ranks;
     *r = (top_rank){ .present = from->present, .closed = from->closed, .pid = from->pid, .cpu = -1, .waits_for = -1 };
     if (!from->present) return;
     snprintf(r->host, sizeof r->host, "%s", from->host);
-    double cpu = 0, wall = 0;
-    for (size_t i = first; i < run->n_steps; i++) {
-        const ls_step_rank *s = &run->steps[i].rank[rank];
-        if (!s->present) continue;
-        for (int p = 0; p < LS_PHASES; p++) {
-            r->ns[p] += (double)s->ns[p] / (double)v->window;
-            r->delay_ns += (double)s->sched_delay[p] / (double)v->window;
-        }
-        wall += (double)(s->end - s->begin);
-        if (s->cpu > 0) cpu += (double)s->cpu;
-        if (s->resident > 0) r->memory = (double)s->resident;
+    for (int p = 0; p < LS_PHASES && v->window; p++) r->ns[p] = ls_run_mean(run, rank, (ls_phase)p);
+    r->step_ns = from->use.wall;
+    r->sched_delay_ns = from->use.sched_delay;
+    if (from->use.cpu > 0 && from->use.wall > 0) r->cpu = from->use.cpu / from->use.wall;
+    for (size_t i = run->first_counted; i < run->n_steps; i++)
+        if (run->steps[i].rank[rank].resident > 0) r->memory = (double)run->steps[i].rank[rank].resident;
+    double most = WAITS_SHARE * r->step_ns * (double)v->window;
+    for (size_t q = 0; q < n && run->wait_matrix; q++) {
+        double waited = (double)run->wait_matrix[(size_t)rank * n + q];
+        if (waited > most) most = waited, r->waits_for = (int)q;
     }
-    r->step_ns = v->window ? wall / (double)v->window : 0;
-    if (cpu > 0 && wall > 0) r->cpu = cpu / wall;
     look_at_process(r, from, before && rank < before->ranks ? &before->rank[rank] : NULL);
-}
-
-/* The rank that holds the others up, and where it loses most. Ranks that come last by turns are no news. `lost`: [ranks][LS_PHASES][2],
- * what it cost the others, without and with want of a core. */
-static void find_late(top_view *v, const double *lost)
-{
-    enum { CAUSES = LS_PHASES * 2 };
-    double most = 0, next = 0;
-    int late = -1, cause = 0;
-    for (int r = 0; r < v->ranks; r++) {
-        double sum = 0;
-        for (int c = 0; c < CAUSES; c++) sum += lost[r * CAUSES + c];
-        if (sum > most)
-            next = most, most = sum, late = r;
-        else if (sum > next)
-            next = sum;
-    }
-    if (late < 0 || most < 0.03 * v->step_ns * (double)v->window || most < 2 * next) return;
-    for (int c = 0; c < CAUSES; c++)
-        if (lost[late * CAUSES + c] > lost[late * CAUSES + cause]) cause = c;
-    v->late = late;
-    v->late_phase = (ls_phase)(cause / 2);
-    v->late_core = cause % 2;
-    v->late_ns = most / (double)v->window;
-}
-
-/* Who waited for whom in the window, and why. */
-static void look_at_waits(top_view *v, const ls_run *run, int64_t first_step)
-{
-    size_t n = (size_t)run->ranks;
-    double *waited = calloc(n * n + 1, sizeof *waited), *lost = calloc(n * LS_PHASES * 2 + 1, sizeof *lost);
-    for (size_t i = 0; waited && i < run->n_collectives; i++) {
-        const ls_run_collective *m = &run->collectives[i];
-        if (m->step < first_step || m->last_rank < 0 || m->last_rank >= run->ranks) continue;
-        for (size_t r = 0; r < n; r++) {
-            int64_t begin = m->left[r] - m->blocked[r],
-                    end = m->left[r] < m->last_arrival ? m->left[r] : m->last_arrival;
-            if (m->blocked[r] > 0 && end > begin) waited[r * n + (size_t)m->last_rank] += (double)(end - begin);
-        }
-    }
-    for (size_t r = 0; waited && r < n; r++) {
-        double most = 0.005 * v->step_ns * (double)v->window;
-        for (size_t q = 0; q < n; q++)
-            if (waited[r * n + q] > most) most = waited[r * n + q], v->rank[r].waits_for = (int)q;
-    }
-    for (size_t i = 0; lost && i < run->n_attributions; i++) {
-        const ls_attribution *d = &run->attributions[i];
-        if (d->step < first_step || d->rank < 0 || d->rank >= run->ranks || (unsigned)d->phase >= LS_PHASES) continue;
-        lost[((size_t)d->rank * LS_PHASES + (size_t)d->phase) * 2 + d->unscheduled] += (double)d->longest;
-    }
-    if (lost) find_late(v, lost);
-    free(waited);
-    free(lost);
 }
 
 /* ---- metrics.jsonl and run.json */
@@ -193,7 +140,7 @@ static void look_at_metrics(top_view *v, const char *path)
 
 /* ---- All of it */
 
-/* Seconds since a rank's events were written last, by the clock of whoever keeps the file. */
+/* Seconds since a rank's events were written last, by the file server's clock. */
 static double silence(const char *path, int ranks)
 {
     double newest = 0;
@@ -201,7 +148,7 @@ static double silence(const char *path, int ranks)
         char name[4096];
         struct stat s;
         snprintf(name, sizeof name, "%s/events/rank-%d.bin", path, r);
-        if (stat(name, &s)) snprintf(name, sizeof name, "%s/rank-%d.bin", path, r); /* of a loop of one's own */
+        if (stat(name, &s)) snprintf(name, sizeof name, "%s/rank-%d.bin", path, r); /* of another program */
         if (!stat(name, &s)) newest = fmax(newest, (double)s.st_mtim.tv_sec + (double)s.st_mtim.tv_nsec / 1e9);
     }
     struct timespec now;
@@ -236,8 +183,9 @@ static void settle_state(top_view *v, const ls_run *run, const char *path)
 ls_status top_look(top_view *v, const char *path, const top_view *before)
 {
     ls_run *run;
-    *v = (top_view){ .late = -1, .loss = NAN };
-    ls_status status = ls_run_open(&run, path, &(ls_run_options){ .newest_bytes = NEWEST_BYTES });
+    *v = (top_view){ .loss = NAN };
+    ls_run_options window = { .newest_bytes = NEWEST_BYTES, .window_ns = WINDOW_NS, .window_steps = WINDOW_STEPS };
+    ls_status status = ls_run_open(&run, path, &window);
     if (status) return status;
     v->ranks = run->ranks;
     v->rank = calloc((size_t)run->ranks + 1, sizeof *v->rank);
@@ -245,24 +193,13 @@ ls_status top_look(top_view *v, const char *path, const top_view *before)
         ls_run_free(&run);
         return ls__fail(LS_ENOMEM, "%s: out of memory", path);
     }
-    size_t first = run->n_steps;
-    while (first > 0 && run->n_steps - first < MOST_STEPS &&
-           (first == run->n_steps || run->steps[run->n_steps - 1].end - run->steps[first - 1].begin < window_ns))
-        first--;
-    if (first < run->n_warmup && run->n_warmup < run->n_steps) first = run->n_warmup;
-    v->window = run->n_steps - first;
+    v->window = run->n_steps - run->first_counted;
     if (v->window) v->step = run->steps[run->n_steps - 1].number;
-    double tokens = 0;
-    int counted = 0;
-    for (int r = 0; r < run->ranks; r++) {
-        look_at_rank(v, run, r, first, before);
-        if (!run->rank[r].present) continue;
-        if (run->rank[r].metadata[LS_METADATA_TOKENS] > 0) tokens = run->rank[r].metadata[LS_METADATA_TOKENS];
-        if (v->rank[r].step_ns > 0) counted++, v->step_ns += v->rank[r].step_ns;
-    }
-    if (counted) v->step_ns /= counted;
-    if (v->step_ns > 0) v->tokens_per_s = tokens / v->step_ns * 1e9;
-    if (v->window) look_at_waits(v, run, run->steps[first].number);
+    for (int r = 0; r < run->ranks; r++) look_at_rank(v, run, r, before);
+    v->step_ns = ls_run_step_mean(run);
+    if (v->step_ns > 0) v->tokens_per_s = ls_run_tokens(run) / v->step_ns * 1e9;
+    for (size_t i = 0; i < run->n_findings && v->findings < TOP_FINDINGS; i++)
+        memcpy(v->finding[v->findings++], finding_describe(run, &run->findings[i]).what, sizeof v->finding[0]);
     look_at_metrics(v, path);
     settle_state(v, run, path);
     ls_run_free(&run);

@@ -6,18 +6,18 @@
 #include <stdio.h>
 #include "lockstep/measure.h"
 
-enum { TOP_MOST_RANKS = 512 };
+enum { TOP_FINDINGS = 2 };
 
 typedef struct top_rank {
     bool present, closed, local; /* local: its process is on this machine, and alive */
     char host[65], state;        /* state: the kernel's letter; 0: not known */
     int pid;
-    double ns[LS_PHASES];     /* of a step, mean over the window */
-    double step_ns, delay_ns; /* delay: could run but had no core */
-    double cpu;               /* cores busy; < 0: not known */
-    double memory;            /* bytes; 0: not known */
-    int waits_for;            /* the rank that it waited for most; -1: none */
-    uint64_t ticks;           /* CPU time that the kernel had counted, and when: for the next look */
+    double ns[LS_PHASES]; /* of a step, mean over the window */
+    double step_ns, sched_delay_ns;
+    double cpu;     /* cores busy; < 0: not known */
+    double memory;  /* bytes; 0: not known */
+    int waits_for;  /* the rank that it waited for most; -1: none */
+    uint64_t ticks; /* CPU time that the kernel had counted, and when: for the next look */
     int64_t ticks_at;
 } top_rank;
 
@@ -31,10 +31,8 @@ typedef struct top_view {
     double tokens_per_s; /* 0: not known */
     double idle_s;       /* since the newest event */
     bool ended, killed;  /* all records were closed; or processes are gone without that */
-    int late;            /* rank that made the others wait most; -1: none */
-    ls_phase late_phase;
-    bool late_core;
-    double late_ns; /* a step */
+    int findings;        /* of the window, most expensive first */
+    char finding[TOP_FINDINGS][320];
 } top_view;
 
 /* Looks at the run; what `before` (NULL: nothing) knew of CPU time makes the rates. On failure *out is empty. */

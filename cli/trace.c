@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "cli/commands.h"
 #include "cli/escape.h"
+#include "cli/findings_text.h"
 #include "cli/last_run.h"
 #include "cli/options.h"
 #include "cli/trace_write.h"
@@ -90,7 +91,7 @@ int trace_command(int argc, char **argv)
     int64_t written = 0;
     status = write_trace(run, &o, out, &written);
     code = status ? exit_failure("trace", status) : EXIT_DONE;
-    for (size_t i = 0; i < run->n_notes; i++) fprintf(stderr, "note: %s\n", run->notes[i]);
+    for (size_t i = 0; i < run->n_notes; i++) fprintf(stderr, "note: %s\n", note_describe(run, &run->notes[i]).text);
     if (code == EXIT_DONE && !written) {
         fprintf(stderr, "lockstep trace: %s: %s\n", printable(path),
                 run->n_steps ? "none of these steps was recorded" : "no step was recorded in full");

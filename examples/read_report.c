@@ -1,4 +1,4 @@
-/* Reads the record of a run and prints what `lockstep report` is made of.
+/* Reads the record of a run and prints the numbers behind `lockstep report`.
  *
  *     cc read_report.c -o read_report $(pkg-config --cflags --libs lockstep)
  *     lockstep train -n 2 --steps 20 --run-dir runs/a
@@ -24,10 +24,12 @@ int main(int argc, char **argv)
         double mean = ls_run_mean(run, -1, (ls_phase)p); /* of all ranks */
         if (mean > 0) printf("  %-14s %8.3f ms\n", ls_phase_name((ls_phase)p), mean / 1e6);
     }
-    for (size_t i = 0; i < run->n_findings; i++)
-        printf("finding: %s\n  evidence: %s\n  remedy: %s\n", run->findings[i].what, run->findings[i].evidence,
-               run->findings[i].change);
-    for (size_t i = 0; i < run->n_notes; i++) printf("note: %s\n", run->notes[i]);
+    for (size_t i = 0; i < run->n_findings; i++) { /* most expensive first; `lockstep report` has the sentences */
+        const ls_finding *f = &run->findings[i];
+        printf("finding: %s, %s", ls_finding_name(f->kind), ls_phase_name(f->phase));
+        if (f->rank >= 0) printf(", rank %d", f->rank);
+        printf(": costs %.3f ms per step, seen in %lld steps\n", (double)f->cost / 1e6, (long long)f->steps);
+    }
     ls_run_free(&run);
     return 0;
 }

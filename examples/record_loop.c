@@ -53,7 +53,8 @@ int main(int argc, char **argv)
     for (int p = 0; p < LS_PHASES; p++)
         if (ls_run_mean(run, -1, p) > 0) printf("%8.3f ms %s\n", ls_run_mean(run, -1, p) / 1e6, ls_phase_name(p));
     for (size_t i = 0; i < run->n_findings; i++)
-        printf("%s: %s. To change it, %s\n", run->findings[i].what, run->findings[i].evidence, run->findings[i].change);
+        printf("finding: %s in %s, rank %d, costs %.3f ms per step\n", ls_finding_name(run->findings[i].kind),
+               ls_phase_name(run->findings[i].phase), run->findings[i].rank, (double)run->findings[i].cost / 1e6);
     ls_run_free(&run);
     return 0;
 }

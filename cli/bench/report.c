@@ -1,6 +1,7 @@
 /* The results of `lockstep bench allreduce`: a table, JSON lines, plots. */
 #include <string.h>
 #include "base/text.h"
+#include "cli/amount.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/plot.h"
 
@@ -11,17 +12,6 @@ void bench_format_bytes(char *out, size_t room, size_t bytes)
     double x = (double)bytes;
     for (; x >= 1024 && unit < 3; unit++) x /= 1024;
     snprintf(out, room, x < 100 && x != (double)(int)x ? "%.1f %s" : "%.0f %s", x, units[unit]);
-}
-
-/* 12345 becomes "12.3 ms". */
-static void format_time(char *out, size_t room, double us)
-{
-    if (us < 1000)
-        snprintf(out, room, "%.*f us", us < 10 ? 2 : 1, us);
-    else if (us < 1e6)
-        snprintf(out, room, "%.*f ms", us < 1e4 ? 2 : 1, us / 1e3);
-    else
-        snprintf(out, room, "%.2f s", us / 1e6);
 }
 
 /* The least time that the memory allows, in microseconds: every byte read once and written once. */
@@ -63,20 +53,18 @@ static void report_json(bench_options *o, bench_row *row, FILE *to)
 
 static void report_row(bench_options *o, bench_row *row, FILE *to)
 {
-    char size[32], median[32], fastest[32], peer[32];
+    char size[32];
     double ours = bench_times_median(&row->ours);
     if (o->figure)
         snprintf(size, sizeof size, "%zu", row->piece / 4);
     else
         bench_format_bytes(size, sizeof size, row->total);
-    format_time(median, sizeof median, ours);
-    format_time(fastest, sizeof fastest, row->ours.us[0]);
-    fprintf(to, "%12s  %10s  %10s  %8.2f GB/s  %8.2f", size, median, fastest, (double)row->total / ours / 1e3,
+    fprintf(to, "%12s  %s  %s  %8.2f GB/s  %8.2f", size, amount_field(amount_ns(1e3 * ours), 10).text,
+            amount_field(amount_ns(1e3 * row->ours.us[0]), 10).text, (double)row->total / ours / 1e3,
             bound_us(o, row) / ours);
     if (o->against) {
         double peers = bench_times_median(&row->peers);
-        format_time(peer, sizeof peer, peers);
-        fprintf(to, "  %10s  %6.2fx", peer, peers / ours);
+        fprintf(to, "  %s  %6.2fx", amount_field(amount_ns(1e3 * peers), 10).text, peers / ours);
     }
     fprintf(to, "\n");
 }

@@ -1,25 +1,24 @@
 /* Accounting: a rank's main thread as a row of intervals without gaps, and steps as sums of intervals.
  *
- * A interval belongs to the innermost phase that is open; where the thread stood in a call, to waiting until the last rank came and to
- * communication after that. (A call that only shares out work, "apply" without data, is the phase's own work once all are there.)
- * So phases add up to the wall time by construction, and what nobody marked is "other". */
+ * An interval belongs to the innermost phase that is open; where the thread was blocked in a call, to waiting until the last rank arrived
+ * and to communication after that. (A parallel_for without data is the phase's own work once all have arrived.) So phases add up to the
+ * wall time by construction, and what is not marked is "other". */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "record/event_file.h"
 #include "base/status.h"
+#include "measure/limits.h"
 #include "measure/model.h"
-
-enum { DEPTH = 16 };
 
 typedef struct walk {
     const ls_run *run;
     ls_run_rank *r;
-    int64_t at; /* the row is known up to here */
-    ls_phase stack[DEPTH];
+    int64_t at; /* intervals are known up to here */
+    ls_phase stack[LS__PHASE_DEPTH];
     int depth;
     size_t room;
-    size_t sampled; /* the first interval that no sample has been shared out to */
+    size_t sampled; /* the first interval after the last sample */
     uint64_t last[LS_SAMPLE_KINDS];
     bool has[LS_SAMPLE_KINDS];
     int64_t cpu, sched_delay; /* what the counters of the sample that is being read rose by; < 0: not known */
@@ -46,7 +45,7 @@ static ls_status add_interval(walk *w, int64_t until, ls_phase phase)
     return LS_OK;
 }
 
-/* The thread stood in a call for `ns`, until e->time. */
+/* The thread was blocked in a call until e->time. */
 static ls_status add_blocked(walk *w, const ls_event *e)
 {
     int64_t begin = e->time - ls__min(ls__blocked_ns(e), e->time - w->at);
@@ -81,10 +80,10 @@ static bool in_call(const ls_interval *p)
     return p->phase == LS_PHASE_WAIT || p->phase == LS_PHASE_COMM || p->shared;
 }
 
-/* Shares out what the counters rose by to the intervals since the last samples, which are taken at the ends of phases and calls, so that
+/* Divides what the counters rose by among the intervals since the last samples, which are taken at the ends of phases and calls, so that
  * there is mostly one. If there are several: time without a core by their length, and CPU time first to those at work, because a
  * thread sleeps in calls. cpu, delay < 0: not known. */
-static void share_out(walk *w, int64_t cpu, int64_t delay, int64_t slept, int64_t until)
+static void divide_counters(walk *w, int64_t cpu, int64_t delay, int64_t slept, int64_t until)
 {
     ls_run_rank *r = w->r;
     if (w->sampled >= r->n_intervals || until <= r->intervals[w->sampled].begin) return;
@@ -115,7 +114,7 @@ static ls_status add_sample(walk *w, const ls_event *e)
     if (e->a == LS_SAMPLE_MAIN_CPU) w->cpu = by, w->sched_delay = -1;
     if (e->a == LS_SAMPLE_DELAY) w->sched_delay = by;
     if (e->a != LS_SAMPLE_VOLUNTARY) return status;
-    share_out(w, w->cpu, w->sched_delay, by, w->at);
+    divide_counters(w, w->cpu, w->sched_delay, by, w->at);
     if (w->r->n_intervals) w->r->intervals[w->r->n_intervals - 1].counted = true;
     w->sampled = w->r->n_intervals;
     return status;
@@ -136,7 +135,7 @@ static ls_status walk_event(walk *w, const ls_event *e)
     case LS_EVENT_END: status = add_interval(w, e->time, top(w)); break;
     case LS_EVENT_PHASE_BEGIN:
         status = add_interval(w, e->time, top(w));
-        if (w->depth < DEPTH && e->a < LS_PHASES) w->stack[w->depth++] = (ls_phase)e->a;
+        if (w->depth < LS__PHASE_DEPTH && e->a < LS_PHASES) w->stack[w->depth++] = (ls_phase)e->a;
         break;
     case LS_EVENT_PHASE_END:
         status = add_interval(w, e->time, top(w));
@@ -157,7 +156,7 @@ static ls_status walk_event(walk *w, const ls_event *e)
     return status;
 }
 
-/* The row of rank r, from its first step on. */
+/* The intervals of rank r, from its first step on. */
 static ls_status walk_rank(ls_run *run, ls_run_rank *r)
 {
     walk w = { .run = run, .r = r, .cpu = -1, .sched_delay = -1 };
@@ -174,6 +173,10 @@ static ls_status walk_rank(ls_run *run, ls_run_rank *r)
     }
     if (!status && r->n_intervals)
         r->intervals[r->n_intervals++] = (ls_interval){ .begin = w.at, .phase = LS_PHASE_OTHER, .cpu = -1 };
+    for (size_t k = 0; k + 1 < r->n_intervals; k++) {
+        ls_interval *p = &r->intervals[k];
+        if (p->cpu >= 0 && !p->slept) p->steal = ls__max(0, p[1].begin - p->begin - p->cpu - p->sched_delay);
+    }
     return status;
 }
 
@@ -195,7 +198,7 @@ static ls_status list_steps(const ls_run *run, const ls_run_rank *r, span **out,
     n = 0;
     for (size_t i = 0; i < r->n_events; i++) {
         const ls_event *e = &r->events[i];
-        if (e->kind == LS_EVENT_LOST && n && list[n - 1].end == 0) n--; /* who knows when it ended */
+        if (e->kind == LS_EVENT_LOST && n && list[n - 1].end == 0) n--; /* its end may be lost */
         if (e->kind != LS_EVENT_END && (e->kind != LS_EVENT_STEP || e->thread != r->main_thread)) continue;
         if (n && list[n - 1].end == 0) list[n - 1].end = e->time;
         int64_t number = (int64_t)e->a;
@@ -215,8 +218,7 @@ static ls_status join_steps(ls_run *run, span **lists, const size_t *counts, siz
         if (counts[r]) first = r;
     if (first == p) return LS_OK;
     for (size_t r = 0; r < p; r++)
-        if (run->rank[r].present && !counts[r])
-            ls__run_note(run, "rank %zu: no step was recorded from begin to end; the steps are told without it", r);
+        if (run->rank[r].present && !counts[r]) ls__run_note(run, LS_NOTE_NO_STEPS_OF, (int)r, 0, NULL);
     run->steps = calloc(counts[first], sizeof *run->steps);
     ls_step_rank *cells = calloc(counts[first] * p, sizeof *cells);
     if (!run->steps || !cells) {
@@ -279,10 +281,9 @@ static void sum_intervals(ls_run *run, int rank)
         if (p->begin < s->begin) continue;
         s->ns[p->phase] += length;
         s->sched_delay[p->phase] += p->sched_delay;
-        int64_t steal = p->cpu >= 0 && !p->slept ? ls__max(0, length - p->cpu - p->sched_delay) : 0;
-        s->steal[p->phase] += steal;
+        s->steal[p->phase] += p->steal;
         if (p->shared) continue;
-        s->own[p->phase] += length - p->sched_delay - steal;
+        s->own[p->phase] += length - p->sched_delay - p->steal;
         if (p->slept && p->cpu >= 0) s->off_cpu[p->phase] += ls__max(0, length - p->cpu - p->sched_delay);
     }
 }
@@ -357,7 +358,7 @@ static void add_overlap(ls_run *run, int rank, int64_t begin, int64_t end, size_
 }
 
 /* Communication that went on while the rank did something else: from the last arrival until the rank saw it done, without the time in
- * which it stood in this call or in another one. Calls are in the order of their last arrivals, so what several cover counts once. */
+ * which it was blocked in this call or in another one. Calls are in the order of their last arrivals, so what several cover counts once. */
 static void sum_overlap(ls_run *run, int rank)
 {
     int64_t covered = INT64_MIN;
@@ -377,13 +378,26 @@ static void sum_overlap(ls_run *run, int rank)
     }
 }
 
-/* The first steps fill caches and start threads: a twentieth of them, one at least and ten at most, where there are some to spare. */
-static size_t count_warm(size_t steps)
+/* The first steps fill caches and start threads; they do not count where there are others. */
+static size_t count_warmup(size_t steps)
 {
-    return steps < 4 ? 0 : steps < 20 ? 1 : steps < 200 ? steps / 20 : 10;
+    size_t n = steps / LS__WARMUP_SHARE;
+    return steps < 4 ? 0 : n < 1 ? 1 : n < LS__WARMUP_MOST ? n : LS__WARMUP_MOST;
 }
 
-ls_status ls__run_account(ls_run *run)
+/* The first step that counts: after the warm-up and within the window. */
+static size_t find_first_counted(const ls_run *run, const ls_run_options *o)
+{
+    size_t first = run->n_steps, warmup = count_warmup(run->n_steps);
+    if (!o->window_ns && !o->window_steps) return warmup;
+    while (first > 0 && (!o->window_steps || run->n_steps - first < o->window_steps) &&
+           (first == run->n_steps || !o->window_ns ||
+            run->steps[run->n_steps - 1].end - run->steps[first - 1].begin < o->window_ns))
+        first--;
+    return first < warmup ? warmup : first;
+}
+
+ls_status ls__run_account(ls_run *run, const ls_run_options *options)
 {
     size_t p = (size_t)run->ranks;
     span **lists = calloc(p, sizeof *lists);
@@ -397,7 +411,7 @@ ls_status ls__run_account(ls_run *run)
     for (size_t r = 0; r < p && lists; r++) free(lists[r]);
     free(lists);
     free(counts);
-    run->n_warmup = count_warm(run->n_steps);
+    run->first_counted = find_first_counted(run, options);
     if (!status) ls__run_step_mean(run);
     for (int r = 0; r < run->ranks && !status && run->n_steps; r++) {
         if (!run->rank[r].present) continue;

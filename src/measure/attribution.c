@@ -1,17 +1,19 @@
 /* Who made whom wait, and where that rank lost its time.
  *
- * At a collective the last rank to arrive is known. Why it was late is found by going back to the collective before: the newest one that
- * everybody had left before anybody came to this one, where all ranks were level. From there to its arrival each rank's time is
- * split into phases; the phase in which the last one spent most time beyond the others (their median) is where it was lost. Time
- * in which a thread could run but had no core is taken out of the phases and judged by itself: a rank whose core is shared is slow
- * in all phases and guilty of none. */
+ * At a collective the last rank to arrive is known. Why it was late is found by going back to the newest collective that all ranks had left
+ * before any of them arrived at this one; there all ranks were level. From there to its arrival each rank's time is split into phases; the
+ * phase in which the last one spent most time beyond the median of the others is where it was lost. Time in which a thread was runnable
+ * but not scheduled is not part of the phases and is judged by itself: a rank whose core is shared is slow in all phases and the cause of
+ * none. */
 #include <stdlib.h>
 #include <string.h>
 #include "record/event_file.h"
 #include "base/status.h"
+#include "measure/limits.h"
 #include "measure/model.h"
+#include "measure/stats.h"
 
-enum { LOOK_BACK = 512, CORE = LS_PHASES, STOLEN = LS_PHASES + 1, CAUSES = LS_PHASES + 2, RECENT = 16 };
+enum { SCHED_DELAY = LS_PHASES, STEAL = LS_PHASES + 1, CAUSES = LS_PHASES + 2 };
 
 /* Index of the interval that rank r was in at `time`. */
 static size_t interval_at(const ls_run_rank *r, int64_t time)
@@ -37,11 +39,10 @@ static void split_time(const ls_run_rank *r, int64_t from, int64_t to, double ou
         int64_t begin = ls__max(p->begin, from), end = ls__min(p[1].begin, to);
         double length = (double)(p[1].begin - p->begin), part = length > 0 ? (double)(end - begin) / length : 0;
         if (end <= begin) continue;
-        double delay = (double)p->sched_delay, steal = 0;
-        if (p->cpu >= 0 && !p->slept && length > (double)p->cpu + delay) steal = length - (double)p->cpu - delay;
+        double delay = (double)p->sched_delay, steal = (double)p->steal;
         out[p->shared ? LS_PHASE_COMM : p->phase] += (length - delay - steal) * part;
-        out[CORE] += delay * part;
-        out[STOLEN] += steal * part;
+        out[SCHED_DELAY] += delay * part;
+        out[STEAL] += steal * part;
     }
 }
 
@@ -49,7 +50,7 @@ static void split_time(const ls_run_rank *r, int64_t from, int64_t to, double ou
 static const ls_run_collective *level_before(const ls_run *run, size_t index)
 {
     const ls_run_collective *m = &run->collectives[index];
-    for (size_t k = 1; k <= index && k <= LOOK_BACK; k++) {
+    for (size_t k = 1; k <= index && k <= LS__LEVEL_LOOK_BACK; k++) {
         const ls_run_collective *c = &run->collectives[index - k];
         bool level = true;
         for (int r = 0; r < run->ranks && level; r++) {
@@ -60,24 +61,6 @@ static const ls_run_collective *level_before(const ls_run *run, size_t index)
         if (level) return c;
     }
     return NULL;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-void ls__sort(double *values, size_t n)
-{
-    qsort(values, n, sizeof *values, by_value);
-}
-
-double ls__median(double *values, size_t n)
-{
-    if (!n) return 0;
-    ls__sort(values, n);
-    return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
 /* The cause in which the last rank lost most, and how much. `all` is [ranks][CAUSES], `room` [ranks]. */
@@ -103,7 +86,7 @@ static int find_cause(const ls_run *run, size_t index, double (*all)[CAUSES], do
 
 static ls_attribution *attribution_of(ls_run *run, size_t *room, const ls_attribution *key)
 {
-    for (size_t k = 1; k <= run->n_attributions && k <= RECENT; k++) {
+    for (size_t k = 1; k <= run->n_attributions && k <= LS__ATTRIBUTION_OPEN; k++) {
         ls_attribution *d = &run->attributions[run->n_attributions - k];
         if (d->step == key->step && d->rank == key->rank && d->phase == key->phase &&
             d->unscheduled == key->unscheduled)
@@ -121,13 +104,45 @@ static ls_attribution *attribution_of(ls_run *run, size_t *room, const ls_attrib
 
 static void add_to_matrix(ls_run *run, const ls_run_collective *m)
 {
-    if (!run->n_steps || m->step < run->steps[run->n_warmup].number || m->step > run->steps[run->n_steps - 1].number)
+    if (!run->n_steps || m->step < run->steps[run->first_counted].number ||
+        m->step > run->steps[run->n_steps - 1].number)
         return;
     for (int r = 0; r < run->ranks; r++) {
-        if (!m->left[r] || r == m->last_rank) continue;
-        int64_t waited = ls__min(m->last_arrival, m->left[r]) - (m->left[r] - m->blocked[r]);
-        if (waited > 0) run->wait_matrix[(size_t)r * (size_t)run->ranks + (size_t)m->last_rank] += waited;
+        run->wait_matrix[(size_t)r * (size_t)run->ranks + (size_t)m->last_rank] += ls__run_waited(m, r);
     }
+}
+
+static int by_cost(const void *a, const void *b)
+{
+    int64_t x = ((const ls_wait_cause *)a)->cost, y = ((const ls_wait_cause *)b)->cost;
+    return (x < y) - (x > y);
+}
+
+/* Sums the attributions of the counted steps by rank and cause. */
+static ls_status sum_causes(ls_run *run)
+{
+    enum { EACH = LS_PHASES + 1 };
+    size_t n = 0, all = (size_t)run->ranks * EACH;
+    ls_wait_cause *sums = calloc(all, sizeof *sums);
+    if (!sums) return ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
+    for (size_t i = 0; i < run->n_attributions && run->n_steps; i++) {
+        const ls_attribution *d = &run->attributions[i];
+        if (d->step < run->steps[run->first_counted].number || d->step > run->steps[run->n_steps - 1].number) continue;
+        ls_wait_cause *c = &sums[(size_t)d->rank * EACH + (d->unscheduled ? LS_PHASES : (size_t)d->phase)];
+        c->rank = d->rank;
+        c->phase = d->phase;
+        c->unscheduled = d->unscheduled;
+        c->count++;
+        c->waited += d->waited;
+        c->cost += d->longest;
+        c->longest = ls__max(c->longest, d->longest);
+    }
+    for (size_t i = 0; i < all; i++)
+        if (sums[i].count) sums[n++] = sums[i];
+    if (n) qsort(sums, n, sizeof *sums, by_cost);
+    run->wait_causes = sums;
+    run->n_wait_causes = n;
+    return LS_OK;
 }
 
 ls_status ls__run_attribute(ls_run *run)
@@ -161,5 +176,5 @@ ls_status ls__run_attribute(ls_run *run)
     }
     free(all);
     free(values);
-    return status;
+    return status ? status : sum_causes(run);
 }

@@ -1,21 +1,20 @@
 /* Clocks that drift. The offset of a machine's clock is measured when the job starts; in hours it may move by milliseconds. The
- * collectives themselves tell: nobody is through with one before the last has come to it. With times of machine A and of machine B,
- * whose clock has moved by d since,
+ * collectives show it: no rank is done with one before the last has arrived. With times of machine A and of machine B, whose clock has
+ * moved by d since,
  *
  *     arrival(B) - done(A)  <=  d  <=  done(B) - arrival(A)
  *
  * for every collective that both are in, and where each is the last one now and then, the two sides come close. Per half minute, d is
- * taken to be 0 if that is possible and the middle otherwise; between, it is joined by lines. */
+ * assumed to be 0 if that is possible and the middle otherwise; between, it is interpolated. */
 #include <stdlib.h>
 #include "record/event_file.h"
 #include "base/status.h"
+#include "measure/limits.h"
 #include "measure/model.h"
-
-enum { WINDOW_S = 30, MAX_WINDOWS = 1 << 14 };
 
 typedef struct window {
     int64_t low, high; /* of d */
-    int64_t moved;     /* what it is taken to be */
+    int64_t moved;     /* what it is assumed to be */
 } window;
 
 static int64_t first_time(const ls_run *run)
@@ -27,7 +26,7 @@ static int64_t first_time(const ls_run *run)
     return first;
 }
 
-/* What the collectives say of machine `node`'s clock. */
+/* What the collectives show of machine `node`'s clock. */
 static void gather(const ls_run *run, int node, int64_t first, window *windows, size_t count)
 {
     for (size_t w = 0; w < count; w++) windows[w] = (window){ .low = INT64_MIN, .high = INT64_MAX };
@@ -45,7 +44,7 @@ static void gather(const ls_run *run, int node, int64_t first, window *windows, 
             }
         }
         if (there_in == INT64_MIN || here_in == INT64_MIN) continue;
-        size_t w = (size_t)((here_in - first) / (WINDOW_S * INT64_C(1000000000)));
+        size_t w = (size_t)((here_in - first) / (LS__CLOCK_WINDOW_S * INT64_C(1000000000)));
         if (here_in < first || w >= count) continue;
         windows[w].low = ls__max(windows[w].low, there_in - here_out);
         windows[w].high = ls__min(windows[w].high, there_out - here_in);
@@ -59,7 +58,7 @@ static int64_t settle(window *windows, size_t count)
     for (size_t w = 0; w < count; w++) {
         window *x = &windows[w];
         if (x->low == INT64_MIN || x->high == INT64_MAX)
-            x->moved = last; /* nothing was heard */
+            x->moved = last; /* no collective */
         else
             x->moved = x->low <= 0 && x->high >= 0 ? 0 : x->low / 2 + x->high / 2;
         last = x->moved;
@@ -70,7 +69,7 @@ static int64_t settle(window *windows, size_t count)
 
 static void shift(ls_run_rank *r, int64_t first, const window *windows, size_t count)
 {
-    const double length = WINDOW_S * 1e9;
+    const double length = LS__CLOCK_WINDOW_S * 1e9;
     for (size_t i = 0; i < r->n_events; i++) {
         double at = (double)(r->events[i].time - first) / length - 0.5; /* in windows, from the middle of the first */
         size_t w = at <= 0 ? 0 : (size_t)at < count - 1 ? (size_t)at : count - 1;
@@ -88,19 +87,17 @@ ls_status ls__run_check_clocks(ls_run *run, bool *moved)
         if (run->rank[r].present && run->rank[r].node >= nodes) nodes = run->rank[r].node + 1;
     if (nodes < 2 || !run->n_collectives) return LS_OK;
     int64_t first = first_time(run);
-    window *windows = malloc(MAX_WINDOWS * sizeof *windows);
+    window *windows = malloc(LS__CLOCK_WINDOWS * sizeof *windows);
     if (!windows) return ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
     for (int node = 1; node < nodes; node++) {
-        gather(run, node, first, windows, MAX_WINDOWS);
-        int64_t most = settle(windows, MAX_WINDOWS);
+        gather(run, node, first, windows, LS__CLOCK_WINDOWS);
+        int64_t most = settle(windows, LS__CLOCK_WINDOWS);
         if (!most) continue;
         *moved = true;
-        ls__run_note(
-            run,
-            "machine %d: its clock moved by up to %.3f ms after it was compared; put right by the collectives' times",
-            node, (double)most / 1e6);
+        ls__run_note(run, LS_NOTE_CLOCK, node, most, NULL);
         for (int r = 0; r < run->ranks; r++)
-            if (run->rank[r].node == node && run->rank[r].present) shift(&run->rank[r], first, windows, MAX_WINDOWS);
+            if (run->rank[r].node == node && run->rank[r].present)
+                shift(&run->rank[r], first, windows, LS__CLOCK_WINDOWS);
     }
     free(windows);
     return LS_OK;

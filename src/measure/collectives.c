@@ -1,18 +1,20 @@
-/* Collectives joined over the ranks. Each rank noted its own arrival; the last arriver follows from all of them on one clock. Where
- * a rank's events are missing, what the others learned from the call itself stands in. */
+/* Collectives joined over the ranks. Each rank recorded its own arrival; the last rank follows from all of them on one clock. Where a
+ * rank's events are missing, what the call itself reported to the others is used. */
 #include <stdlib.h>
 #include <string.h>
 #include "record/event_file.h"
 #include "base/status.h"
+#include "measure/limits.h"
 #include "measure/model.h"
 
 /* Calls by their key: open addressing, a power of two of places. It stays with the run. */
-typedef struct table {
+struct ls__call_table {
     uint64_t *keys; /* call + 1; 0: free */
     uint32_t *index;
     size_t mask;
     int64_t *cells; /* what the collectives' arrays point into */
-} table;
+};
+typedef ls__call_table table;
 
 static size_t place_of(const table *t, uint64_t call)
 {
@@ -78,17 +80,16 @@ static ls_run_collective *collective_of(ls_run *run, const table *t, uint64_t ca
     return t->keys[at] ? &run->collectives[t->index[at]] : NULL;
 }
 
-/* Takes in what rank r noted. A bucket's fullness comes before its start and is kept until then. */
+/* Fills in what rank r recorded. A bucket is full before it is started; that time is kept until then. */
 static ls_status fill(ls_run *run, const table *t, int r)
 {
-    enum { BUCKETS = 1 << 12 };
-    int64_t *ready = calloc(BUCKETS, sizeof *ready);
+    int64_t *ready = calloc(LS__MOST_BUCKETS, sizeof *ready);
     if (!ready) return ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
     for (size_t i = 0; i < run->rank[r].n_events; i++) {
         const ls_event *e = &run->rank[r].events[i];
         ls_run_collective *m = NULL;
-        if (e->kind == LS_EVENT_BUCKET_READY && e->a < BUCKETS) ready[e->a] = e->time;
-        if (e->kind == LS_EVENT_BUCKET_START && e->a < BUCKETS && (m = collective_of(run, t, e->b))) {
+        if (e->kind == LS_EVENT_BUCKET_READY && e->a < LS__MOST_BUCKETS) ready[e->a] = e->time;
+        if (e->kind == LS_EVENT_BUCKET_START && e->a < LS__MOST_BUCKETS && (m = collective_of(run, t, e->b))) {
             m->bucket = (int32_t)e->a;
             m->ready[r] = ready[e->a];
         }
@@ -101,7 +102,7 @@ static ls_status fill(ls_run *run, const table *t, int r)
             m->arrival[r] = e->time;
         } else if (e->kind == LS_EVENT_COLL_DONE) {
             m->done[r] = e->time;
-            /* What the call itself knew, should ranks be missing. */
+            /* What the call itself reported, should ranks be missing. */
             int last = (int)(e->b >> 48);
             int64_t late = m->arrival[r] + (int64_t)(e->b & (UINT64_MAX >> 16));
             if (last < run->ranks && !run->rank[last].present && m->arrival[r] && late > m->last_arrival) {
@@ -117,6 +118,12 @@ static ls_status fill(ls_run *run, const table *t, int r)
     return LS_OK;
 }
 
+int64_t ls__run_waited(const ls_run_collective *m, int rank)
+{
+    if (!m->left[rank] || rank == m->last_rank) return 0;
+    return ls__max(0, ls__min(m->last_arrival, m->left[rank]) - (m->left[rank] - m->blocked[rank]));
+}
+
 static void settle(ls_run *run, ls_run_collective *m)
 {
     for (int r = 0; r < run->ranks; r++)
@@ -125,9 +132,7 @@ static void settle(ls_run *run, ls_run_collective *m)
             m->last_rank = r;
         }
     for (int r = 0; r < run->ranks; r++) {
-        if (!m->left[r] || r == m->last_rank) continue;
-        int64_t waited = ls__min(m->last_arrival, m->left[r]) - (m->left[r] - m->blocked[r]);
-        if (waited <= 0) continue;
+        int64_t waited = ls__run_waited(m, r);
         m->waited += waited;
         m->longest = ls__max(m->longest, waited);
     }
@@ -143,7 +148,7 @@ static int by_arrival(const void *a, const void *b)
 ls_status ls__run_join_collectives(ls_run *run)
 {
     size_t calls = 0;
-    table *t = run->memory = calloc(1, sizeof *t);
+    table *t = ls__run_internal_of(run)->calls = calloc(1, sizeof *t);
     ls_status status = t ? make_table(run, t, &calls) : ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
     if (!status) status = make_collectives(run, t, calls);
     bool moved = true;
@@ -161,7 +166,7 @@ ls_status ls__run_join_collectives(ls_run *run)
 
 const ls_run_collective *ls__run_collective_of(const ls_run *run, uint64_t call)
 {
-    const table *t = run->memory;
+    const table *t = ls__run_internal_of(run)->calls;
     if (!run->n_collectives || call == UINT64_MAX) return NULL;
     size_t at = place_of(t, call);
     return t->keys[at] ? &run->collectives[t->index[at]] : NULL;
@@ -169,11 +174,11 @@ const ls_run_collective *ls__run_collective_of(const ls_run *run, uint64_t call)
 
 void ls__run_collectives_free(ls_run *run)
 {
-    table *t = run->memory;
+    table *t = run->internal ? ls__run_internal_of(run)->calls : NULL;
     if (!t) return;
     free(t->keys);
     free(t->index);
     free(t->cells);
     free(t);
-    run->memory = NULL;
+    ls__run_internal_of(run)->calls = NULL;
 }

@@ -9,9 +9,8 @@
 #include "record/ring.h"
 #include "base/status.h"
 #include "measure/findings.h"
+#include "measure/limits.h"
 
-enum { LARGE = 64 << 10 };         /* smaller arrays are a matter of latency, not of bytes */
-enum { SUSTAINED_NS = 100000000 }; /* of communication: longer than what buffers on the way hold */
 enum { ALLREDUCE, REDUCE, REDUCE_SCATTER, ALLGATHER, BROADCAST };
 
 /* ---- What a collective must move. */
@@ -95,7 +94,7 @@ static double own_time(const ls_run *run, const ls_run_collective *m, int64_t *b
 }
 
 /* Adds a bucket to the line time = start + bytes * per_byte that is fitted to all of them. */
-static void add_to_fit(ls_comm_fit *fit, double bytes, double ns)
+static void add_to_fit(ls__comm_fit *fit, double bytes, double ns)
 {
     fit->n++;
     fit->x += bytes;
@@ -120,8 +119,9 @@ static double sustained_rate(const flow *f)
     for (size_t i = 0; i < f->count; i++) {
         bytes += f->bytes[i];
         ns += f->ns[i];
-        for (; first < i && ns - f->ns[first] >= SUSTAINED_NS; first++) bytes -= f->bytes[first], ns -= f->ns[first];
-        if (ns >= SUSTAINED_NS || (i + 1 == f->count && !first)) best = fmax(best, bytes / fmax(1, ns));
+        for (; first < i && ns - f->ns[first] >= LS__SUSTAINED_NS; first++)
+            bytes -= f->bytes[first], ns -= f->ns[first];
+        if (ns >= LS__SUSTAINED_NS || (i + 1 == f->count && !first)) best = fmax(best, bytes / fmax(1, ns));
     }
     return best;
 }
@@ -160,7 +160,7 @@ static void find_bounds(ls_run *run, const flow *f)
     for (int r = 0; r < run->ranks; r++) several = several || run->rank[r].node > 0;
     for (size_t i = 0; i < run->n_comm; i++) {
         ls_comm_row *c = &run->comm[i];
-        if (c->bytes / c->count < LARGE) continue;
+        if (c->bytes / c->count < LS__BANDWIDTH_BYTES) continue;
         if (c->network)
             c->bound = as_whole((double)c->wire / link);
         else if (memory > 0 && !several) /* of several machines nobody knows how many ranks share the memory */
@@ -170,7 +170,7 @@ static void find_bounds(ls_run *run, const flow *f)
 
 static ls_status add_up(ls_run *run, flow *f, int64_t *before, bool *seen)
 {
-    int64_t first = run->steps[run->n_warmup].number, last = run->steps[run->n_steps - 1].number;
+    int64_t first = run->steps[run->first_counted].number, last = run->steps[run->n_steps - 1].number;
     for (size_t i = 0; i < run->n_collectives; i++) {
         const ls_run_collective *m = &run->collectives[i];
         if (m->step < first || m->step > last) continue;
@@ -183,11 +183,11 @@ static ls_status add_up(ls_run *run, flow *f, int64_t *before, bool *seen)
         add(&row->waited, m->waited);
         add(&row->busy, as_whole(busy));
         add(&row->exposed, as_whole(exposed));
-        if (m->bucket >= 0) add_to_fit(&run->bucket_fit, (double)m->bytes, busy);
+        if (m->bucket >= 0) add_to_fit(&ls__run_internal_of(run)->bucket_fit, (double)m->bytes, busy);
         if (!row->network) continue;
         double wire = least_wire(m->kind, (double)m->bytes, n.ranks, n.machines);
         add(&row->wire, as_whole(wire));
-        if (m->bytes < LARGE || !(busy > 0)) continue;
+        if (m->bytes < LS__BANDWIDTH_BYTES || !(busy > 0)) continue;
         f->bytes[f->count] = wire;
         f->ns[f->count++] = busy;
     }

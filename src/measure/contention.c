@@ -1,20 +1,17 @@
-/* Cores that other programs use, or too many threads of the job's own.
+/* Cores that other programs use, or too many threads of the job itself.
  *
- * A thread that is runnable but not scheduled stands in a run queue; the kernel counts that time, and records have it for the thread that
- * makes the steps. It is no rank's doing, and where all ranks lose alike nobody stands out by it. So it is found by what it costs: a
- * step without it takes as long as the rank that has most else to do. */
+ * A thread that is runnable but not scheduled is in a run queue; the kernel counts that time, and records have it for the main thread. No
+ * rank causes it, and where all ranks lose alike no rank stands out by it. So it is found by its cost: a step without it takes as long as
+ * the rank that has most else to do. */
 #include "measure/contention.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
-#include "record/ring.h"
 #include "measure/findings.h"
+#include "measure/limits.h"
 
-#define WORTH 0.05 /* of a step */
-
-/* How long a rank waits, the others decide. Once all have arrived, a late wake-up is a loss like any other. */
-static double in_phases(const int64_t ns[LS_PHASES])
+/* Without waiting: its length depends on the other ranks. Once all have arrived, a late wake-up is a loss like any other. */
+static double outside_of_waiting(const int64_t ns[LS_PHASES])
 {
     double sum = 0;
     for (int p = 0; p < LS_PHASES; p++)
@@ -42,24 +39,24 @@ static double least_share(const ls_run_rank *r)
 static double steal_in(const ls_run_rank *r, const ls_step_rank *s)
 {
     (void)r;
-    return in_phases(s->steal);
+    return outside_of_waiting(s->steal);
 }
 
-/* Where several threads compute, the main one sleeps until the last of them is done, and those lose their cores as it does. */
-static double queued_in(const ls_run_rank *r, const ls_step_rank *s)
+/* Where several threads compute, the main one is off-CPU until the last of them is done, and those lose their cores as it does. */
+static double sched_delay_in(const ls_run_rank *r, const ls_step_rank *s)
 {
-    double lost = in_phases(s->sched_delay), wall = (double)(s->end - s->begin);
+    double lost = outside_of_waiting(s->sched_delay), wall = (double)(s->end - s->begin);
     if (r->metadata[LS_METADATA_THREADS] > 1)
         for (int p = LS_PHASE_FORWARD; p <= LS_PHASE_UPDATE; p++) lost += (double)s->off_cpu[p];
     return fmin(lost, fmax(0, 1 - least_share(r)) * wall);
 }
 
-/* ns a step that would be saved if no rank lost what `lost` says. What a rank waits for the others goes with it as far as they lost that
- * much; the rest of the waiting has other reasons. */
+/* ns of a step that would be saved if no rank lost `lost`. A rank's waiting disappears with it as far as the other ranks lost that much; the
+ * rest of the waiting has other reasons. */
 static double gain_without(const ls_run *run, double (*lost)(const ls_run_rank *, const ls_step_rank *))
 {
     double sum = 0;
-    for (size_t i = run->n_warmup; i < run->n_steps; i++) {
+    for (size_t i = run->first_counted; i < run->n_steps; i++) {
         const ls_step_rank *all = run->steps[i].rank;
         double wall = 0, n = 0, without = 0, total = 0;
         for (int r = 0; r < run->ranks; r++)
@@ -85,9 +82,9 @@ double ls__gain_without_steal(const ls_run *run)
 /* ---- Who had the cores. */
 
 typedef struct cores {
-    double all;    /* that the ranks may use */
-    double own;    /* that they used, on average; NaN: not known */
-    double wanted; /* threads that compute */
+    double all;     /* that the ranks may use */
+    double used;    /* by the job, on average; NaN: not known */
+    double threads; /* that compute */
 } cores;
 
 static cores count_cores(const ls_run *run)
@@ -100,23 +97,22 @@ static cores count_cores(const ls_run *run)
         for (int q = 0; q < r && first; q++)
             first = !run->rank[q].present || run->rank[q].node != x->node || strcmp(run->rank[q].cores, x->cores) != 0;
         if (first) c.all += x->threads > 0 ? x->threads : 1;
-        c.own += x->use.cpu > 0 ? x->use.cpu / x->use.wall : NAN;
-        c.wanted += x->metadata[LS_METADATA_THREADS] > 1 ? x->metadata[LS_METADATA_THREADS] : 1;
+        c.used += x->use.cpu > 0 ? x->use.cpu / x->use.wall : NAN;
+        c.threads += x->metadata[LS_METADATA_THREADS] > 1 ? x->metadata[LS_METADATA_THREADS] : 1;
     }
     return c;
 }
 
-ls__contention ls__contention_look(const ls_run *run)
+ls__contention ls__contention_find(const ls_run *run)
 {
     cores n = count_cores(run);
-    ls__contention c = { .least = INFINITY, .least_share = INFINITY, .crowded = n.wanted > n.all };
-    c.worth = WORTH * ls_run_step_mean(run);
+    ls__contention c = { .least = INFINITY, .least_share = INFINITY, .oversubscribed = n.threads > n.all };
+    double worth = LS__CONTENTION_SHARE * ls_run_step_mean(run);
     for (int r = 0; r < run->ranks; r++) {
         if (!run->rank[r].present || !(run->rank[r].use.wall > 0)) continue;
         double delay = run->rank[r].use.sched_delay;
         c.present++;
-        if (delay < c.worth) continue;
-        if (!c.ranks) c.first = r;
+        if (delay < worth) continue;
         c.ranks++;
         c.least = fmin(c.least, delay);
         c.most = fmax(c.most, delay);
@@ -126,133 +122,49 @@ ls__contention ls__contention_look(const ls_run *run)
     return c;
 }
 
-/* ---- Words. */
+/* ---- Findings. */
 
-enum { NAMED = 6, TEXT = 160, DELAY = 56 };
-
-static bool is_contended(const ls__contention *c, const ls_run_rank *r)
+static ls_finding *add(ls_run *run, ls_finding_kind kind, ls_remedy remedy, double cost, const ls__contention *c,
+                       const cores *n)
 {
-    return r->present && r->use.wall > 0 && r->use.sched_delay >= c->worth;
-}
-
-/* "rank 3 was", "ranks 0, 1 were", "all 8 ranks were" */
-static void put_ranks(const ls_run *run, const ls__contention *c, char out[TEXT])
-{
-    size_t at = 0;
-    int named = 0;
-    if (c->ranks > 2 && c->ranks == c->present) {
-        snprintf(out, TEXT, "all %d ranks were", c->ranks);
-        return;
-    }
-    at += (size_t)snprintf(out, TEXT, c->ranks > 1 ? "ranks " : "rank ");
-    for (int r = c->first; r < run->ranks && named < NAMED; r++)
-        if (is_contended(c, &run->rank[r])) at += (size_t)snprintf(out + at, TEXT - at, "%s%d", named++ ? ", " : "", r);
-    if (c->ranks > named) at += (size_t)snprintf(out + at, TEXT - at, " and %d more", c->ranks - named);
-    snprintf(out + at, TEXT - at, c->ranks > 1 ? " were" : " was");
-}
-
-/* The cores of those ranks on the first one's machine: "0, 1 of vm". */
-static void put_cores(const ls_run *run, const ls__contention *c, char out[TEXT])
-{
-    const ls_run_rank *first = &run->rank[c->first];
-    size_t at = 0;
-    int named = 0;
-    for (int r = c->first; r < run->ranks; r++) {
-        int q = c->first;
-        if (!is_contended(c, &run->rank[r]) || run->rank[r].node != first->node) continue;
-        while (q < r && (!is_contended(c, &run->rank[q]) || strcmp(run->rank[q].cores, run->rank[r].cores) != 0)) q++;
-        if (q < r) continue;
-        if (named++ == NAMED) {
-            at += (size_t)snprintf(out + at, TEXT - at, " ...");
-            break;
-        }
-        at += (size_t)snprintf(out + at, TEXT - at, "%s%.12s", named > 1 ? ", " : "", run->rank[r].cores);
-    }
-    snprintf(out + at, TEXT - at, " of %.64s", first->host);
-}
-
-static void put_delay(const ls__contention *c, char out[DELAY])
-{
-    char a[24], b[24];
-    ls__duration(c->least, a);
-    ls__duration(c->most, b);
-    if (strcmp(a, b) != 0)
-        snprintf(out, DELAY, "%s to %s", a, b);
-    else
-        snprintf(out, DELAY, "%s", b);
-}
-
-static void add_others(ls_run *run, const ls__contention *c, const cores *n, int rank, double cost)
-{
-    double step = ls_run_step_mean(run);
-    char ranks[TEXT], delay[DELAY], where[TEXT];
-    ls_finding *f = ls__finding_add(run, LS_FINDING_CORE);
-    if (!f) return;
-    put_ranks(run, c, ranks);
-    put_cores(run, c, where);
-    put_delay(c, delay);
-    f->rank = rank;
-    f->phase = LS_PHASE_OTHER;
-    f->cost = (int64_t)cost;
-    f->expected = (int64_t)(step - cost);
-    f->steps = (int64_t)ls__counted(run);
-    snprintf(f->what, sizeof f->what, "%s runnable but not scheduled for %s of a step: other programs use %s cores",
-             ranks, delay, c->ranks > 1 ? "their" : "its");
-    size_t at = (size_t)snprintf(f->evidence, sizeof f->evidence, "run-queue delay of %.0f%%", 100 * c->least_share);
-    if (lround(100 * c->most_share) > lround(100 * c->least_share))
-        at += (size_t)snprintf(f->evidence + at, sizeof f->evidence - at, " to %.0f%%", 100 * c->most_share);
-    at += (size_t)snprintf(f->evidence + at, sizeof f->evidence - at, " of a step");
-    if (isfinite(n->own))
-        at += (size_t)snprintf(f->evidence + at, sizeof f->evidence - at, "; the run got %.2f of %.0f cores", n->own,
-                               n->all);
-    if (rank >= 0) snprintf(f->evidence + at, sizeof f->evidence - at, "; rank %d lost most", rank);
-    snprintf(f->change, sizeof f->change,
-             "stop the other programs on cores %s ('top' names them), or run where cores are free", where);
+    ls_finding *f = ls__finding_add(run, kind, LS_PHASE_OTHER, remedy, cost);
+    if (f)
+        f->evidence.cores = (ls_core_evidence){ .ranks = c->ranks,
+                                                .least = c->least,
+                                                .most = c->most,
+                                                .least_share = c->least_share,
+                                                .most_share = c->most_share,
+                                                .used = n->used,
+                                                .cores = n->all,
+                                                .threads = n->threads };
+    return f;
 }
 
 /* More threads than cores take cores from each other. Fewer do the same work, so no gain is promised. */
-static void add_own(ls_run *run, const ls__contention *c, const cores *n, double cost)
+static void add_oversubscription(ls_run *run, const ls__contention *c, const cores *n, double cost)
 {
-    char ranks[TEXT], delay[DELAY];
-    ls_finding *f = ls__finding_add(run, LS_FINDING_CORE);
+    bool ranks = c->present > n->all;
+    ls_finding *f =
+        add(run, LS_FINDING_OVERSUBSCRIPTION, ranks ? LS_REMEDY_FEWER_RANKS : LS_REMEDY_FEWER_THREADS, cost, c, n);
     if (!f) return;
-    put_ranks(run, c, ranks);
-    put_delay(c, delay);
-    f->phase = LS_PHASE_OTHER;
-    f->cost = (int64_t)cost;
+    f->target = ranks ? n->all : fmax(1, floor(n->all / c->present));
     f->expected = (int64_t)ls_run_step_mean(run);
-    f->steps = (int64_t)ls__counted(run);
-    if (c->present > n->all)
-        snprintf(f->what, sizeof f->what,
-                 "there are more ranks than cores: %s runnable but not scheduled for %s of a step", ranks, delay);
-    else
-        snprintf(f->what, sizeof f->what,
-                 "more threads compute than there are cores: %s runnable but not scheduled for %s of a step", ranks,
-                 delay);
-    snprintf(f->evidence, sizeof f->evidence, "%d rank%s with %.0f thread%s in all share %.0f core%s", c->present,
-             c->present == 1 ? "" : "s", n->wanted, n->wanted > 1 ? "s" : "", n->all, n->all > 1 ? "s" : "");
-    if (c->present > n->all)
-        snprintf(f->change, sizeof f->change, "as many ranks as cores (-n %.0f) do the same work with less waiting",
-                 n->all);
-    else
-        snprintf(f->change, sizeof f->change, "as many threads as cores (%s %.0f) do the same work with less waiting",
-                 ls__is_train(run) ? "--threads" : "OMP_NUM_THREADS", fmax(1, floor(n->all / c->present)));
 }
 
 void ls__contention_add(ls_run *run, const ls__contention *c, int rank)
 {
-    double step = ls_run_step_mean(run), cost = gain_without(run, queued_in), mean = 0;
+    double step = ls_run_step_mean(run), cost = gain_without(run, sched_delay_in), mean = 0;
     cores n = count_cores(run);
-    if (!c->crowded) {
-        add_others(run, c, &n, rank, cost);
+    if (!c->oversubscribed) {
+        ls_finding *f = add(run, LS_FINDING_CONTENTION, LS_REMEDY_FREE_CORES, cost, c, &n);
+        if (f) f->rank = rank;
         return;
     }
-    /* What its own threads take from each other comes back only as far as others had the cores. */
-    double others = isfinite(n.own) ? fmax(0, 1 - n.own / n.all) : 0;
-    cost = fmin(cost, step * others);
-    if (others < 0.1) cost = 0;
+    /* What the job's own threads take from each other is regained only as far as other programs had the cores. */
+    double others = isfinite(n.used) ? fmax(0, 1 - n.used / n.all) : 0;
+    cost = others < LS__CORES_FREE ? 0 : fmin(cost, step * others);
     for (int r = 0; r < run->ranks; r++)
         if (run->rank[r].present) mean += run->rank[r].use.sched_delay / c->present;
-    if (cost > 0) add_others(run, c, &n, -1, cost);
-    if (mean - cost > 0.1 * step) add_own(run, c, &n, mean - cost);
+    if (cost > 0) add(run, LS_FINDING_CONTENTION, LS_REMEDY_FREE_CORES, cost, c, &n);
+    if (mean - cost > LS__OVERSUBSCRIBED * step) add_oversubscription(run, c, &n, mean - cost);
 }

@@ -1,15 +1,13 @@
-/* Figures that reports show. Each is computed here and nowhere else, so that text, page and JSON cannot disagree. */
+/* Figures that reports show. Each is computed here and nowhere else, so that text, page and JSON agree. */
 #include <math.h>
-#include "record/ring.h"
+#include "measure/limits.h"
 #include "measure/model.h"
-
-enum { SMALL = 4096 }; /* bytes: what takes the same time however many they are has no bandwidth */
 
 /* The mean of a number over the counted steps of one rank, or of all (rank < 0). */
 static double mean_of(const ls_run *run, int rank, double (*of)(const ls_step_rank *s, int phase), int phase)
 {
     double sum = 0, count = 0;
-    for (size_t i = run->n_warmup; i < run->n_steps; i++)
+    for (size_t i = run->first_counted; i < run->n_steps; i++)
         for (int r = rank < 0 ? 0 : rank; r < (rank < 0 ? run->ranks : rank + 1); r++)
             if (run->steps[i].rank[r].present) sum += of(&run->steps[i].rank[r], phase), count++;
     return count > 0 ? sum / count : 0;
@@ -79,7 +77,7 @@ double ls_run_mfu(const ls_run *run)
 
 ls_comm_mean ls_run_comm_mean(const ls_run *run, const ls_comm_row *c)
 {
-    double n = (double)(run->n_steps - run->n_warmup), busy = (double)c->busy;
+    double n = (double)(run->n_steps - run->first_counted), busy = (double)c->busy;
     int members = 0;
     for (int r = 0; r < run->ranks; r++) members += run->rank[r].present;
     if (!(n > 0)) n = 1;
@@ -90,8 +88,8 @@ ls_comm_mean ls_run_comm_mean(const ls_run *run, const ls_comm_row *c)
         .exposed = (double)c->exposed / n,
         .waited = (double)c->waited / n / (members ? members : 1),
         .hidden = busy > 0 ? 1 - fmin(1, (double)c->exposed / busy) : (double)NAN,
-        .rate =
-            busy > 0 && c->bytes >= SMALL * c->count ? (double)(c->network ? c->wire : c->bytes) / busy : (double)NAN,
+        .rate = busy > 0 && c->bytes >= LS__LATENCY_BYTES * c->count ? (double)(c->network ? c->wire : c->bytes) / busy
+                                                                     : (double)NAN,
         .of_peak = busy > 0 && c->bound > 0 ? (double)c->bound / busy : (double)NAN,
     };
 }
@@ -108,11 +106,11 @@ ls_run_change ls_run_compare(const ls_run *before, const ls_run *after, int phas
     return c;
 }
 
-ls_run_loading ls_run_loading_of(const ls_run *run, int rank)
+ls_run_loading ls_run_get_loading(const ls_run *run, int rank)
 {
     double steps = 0, wall = 0, batches = 0, missed = 0, queue = 0, build = 0, data = 0, read = 0,
            workers = run->rank[rank].metadata[LS_METADATA_WORKERS];
-    for (size_t i = run->n_warmup; i < run->n_steps; i++) {
+    for (size_t i = run->first_counted; i < run->n_steps; i++) {
         const ls_step_rank *s = &run->steps[i].rank[rank];
         if (!s->present) continue;
         steps++;

@@ -2,38 +2,36 @@
 #include "measure/findings.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include "record/ring.h"
 #include "base/status.h"
+#include "measure/limits.h"
 
-enum { MAX_FINDINGS = 512 };
-
-const char *ls__duration(double ns, char out[24])
+const char *ls_finding_name(ls_finding_kind kind)
 {
-    static const struct {
-        double size;
-        const char *unit;
-    } units[] = { { 1, "ns" }, { 1e3, "us" }, { 1e6, "ms" }, { 1e9, "s" } };
-    int i = 0;
-    while (i < 3 && fabs(ns) >= 999.5 * units[i].size) i++;
-    if (ns == 0) i = 1;
-    double x = ns / units[i].size, size = fabs(x);
-    int digits = i == 0 || ns == 0 ? 0 : size < 9.995 ? 2 : size < 99.95 ? 1 : 0;
-    if (size < 1e15)
-        snprintf(out, 24, "%.*f %s", digits, x, units[i].unit);
-    else
-        snprintf(out, 24, "%.3g %s", x, units[i].unit);
-    return out;
+    static const char *const names[LS_FINDING_KINDS] = {
+#define X(name, value, text) [value] = text,
+        LS_FINDING_LIST(X)
+#undef X
+    };
+    return (unsigned)kind < LS_FINDING_KINDS ? names[kind] : "unknown";
 }
 
-ls_finding *ls__finding_add(ls_run *run, ls_finding_kind kind)
+ls_finding *ls__finding_add(ls_run *run, ls_finding_kind kind, ls_phase phase, ls_remedy remedy, double cost)
 {
-    if (run->n_findings == MAX_FINDINGS) return NULL;
-    if (!run->findings && !(run->findings = calloc(MAX_FINDINGS, sizeof *run->findings))) return NULL;
+    if (run->n_findings == LS__MOST_FINDINGS) return NULL;
+    if (!run->findings && !(run->findings = calloc(LS__MOST_FINDINGS, sizeof *run->findings))) return NULL;
     ls_finding *f = &run->findings[run->n_findings++];
-    *f = (ls_finding){ .kind = kind, .rank = -1, .weight = 1 };
+    *f = (ls_finding){ .kind = kind,
+                       .remedy = remedy,
+                       .rank = -1,
+                       .phase = phase,
+                       .cost = (int64_t)cost,
+                       .weight = 1,
+                       .steps = (int64_t)ls__counted(run),
+                       .first = run->steps[run->first_counted].number,
+                       .last = run->steps[run->n_steps - 1].number,
+                       .target = NAN };
+    f->expected = (int64_t)ls_run_step_mean(run) - f->cost;
     return f;
 }
 
@@ -47,12 +45,12 @@ static int by_weight(const void *a, const void *b)
 ls_status ls__run_find(ls_run *run)
 {
     if (!run->n_steps) {
-        ls__run_note(run, "no step was recorded from begin to end, so there is nothing to account for");
+        ls__run_note(run, LS_NOTE_NO_STEPS, -1, 0, NULL);
         return LS_OK;
     }
     ls_status status = ls__sum_comm(run);
     if (!status) status = ls__find_stragglers(run);
-    if (!status) status = ls__find_losses(run);
+    if (!status) status = ls__find_for_job(run);
     if (!status && run->n_findings) qsort(run->findings, run->n_findings, sizeof *run->findings, by_weight);
     return status;
 }

@@ -2,11 +2,11 @@
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include "base/file.h"
 #include "record/event_file.h"
 #include "base/status.h"
@@ -14,18 +14,14 @@
 #include "measure/model.h"
 #include "measure/read.h"
 
-void ls__run_note(ls_run *run, const char *format, ...)
+void ls__run_note(ls_run *run, ls_note_kind kind, int rank, int64_t number, const char *text)
 {
-    char **notes = realloc(run->notes, (run->n_notes + 1) * sizeof *notes), *text;
+    ls_note *notes = realloc(run->notes, (run->n_notes + 1) * sizeof *notes);
     if (!notes) return;
     run->notes = notes;
-    va_list args;
-    va_start(args, format);
-    int n = vasprintf(&text, format, args);
-    va_end(args);
-    char *note = n >= 0 ? ls__printable_copy(text, (size_t)n) : NULL;
-    if (n >= 0) free(text);
-    if (note) run->notes[run->n_notes++] = note;
+    run->notes[run->n_notes++] = (ls_note){
+        .kind = kind, .rank = rank, .number = number, .text = text ? ls__printable_copy(text, strlen(text)) : NULL
+    };
 }
 
 /* The highest rank that has a file; -1: there are none. */
@@ -43,20 +39,21 @@ static ls_status highest_rank(const char *folder, int *highest)
     return LS_OK;
 }
 
-/* Reads one segment; *found if there is such a file. */
+/* Reads one file; *found if there is such a file. */
 static ls_status read_one_file(ls_run_rank *r, const char *folder, int rank, const char *end, size_t newest_bytes,
                                bool *found)
 {
     char *path;
-    ls__file_map map;
+    int fd;
+    size_t bytes;
     *found = false;
     if (asprintf(&path, "%s/rank-%d%s", folder, rank, end) < 0) return ls__fail(LS_ENOMEM, "%s: out of memory", folder);
-    ls_status status = ls__file_map_open(&map, path);
+    ls_status status = ls__file_open(path, &fd, &bytes);
     *found = status != LS_ENOENT;
     if (!status) {
-        status = ls__events_read(r, map.data, map.bytes, newest_bytes);
+        status = ls__events_read(r, fd, bytes, newest_bytes);
         if (status) status = ls__fail_within(status, "%s", path);
-        ls__file_map_close(&map);
+        close(fd);
     }
     free(path);
     return status;
@@ -117,7 +114,7 @@ static struct stat look_at(const char *folder, int rank, const char *end)
     return s;
 }
 
-/* Both segments. What a file's fault is becomes a note. */
+/* Both files. A fault of a file becomes a note. */
 static ls_status read_rank(ls_run *run, ls_run_rank *r, const char *folder, int rank, size_t newest_bytes)
 {
     bool found = false;
@@ -126,23 +123,23 @@ static ls_status read_rank(ls_run *run, ls_run_rank *r, const char *folder, int 
     if (!newest_bytes || newest < newest_bytes)
         status = read_one_file(r, folder, rank, ".old.bin", newest_bytes ? newest_bytes - newest : 0, &found);
     if (status && status != LS_ENOENT) {
-        ls__run_note(run, "%s", ls_error());
+        ls__run_note(run, LS_NOTE_UNREADABLE, rank, 0, ls_error());
         ls__events_free(r);
         if (status == LS_ENOMEM) return status;
     }
     status = read_one_file(r, folder, rank, ".bin", newest_bytes, &found);
     if (status == LS_ENOMEM) return status;
-    if (status && found) ls__run_note(run, "%s", ls_error());
+    if (status && found) ls__run_note(run, LS_NOTE_UNREADABLE, rank, 0, ls_error());
     return LS_OK;
 }
 
-/* *forgotten: how long before its first events the rank began, if it has more than one segment. */
+/* *forgotten: how long before its first events the rank began, if it has more than one file. */
 static ls_status load_rank(ls_run *run, const char *folder, int rank, size_t newest_bytes, int64_t *forgotten)
 {
     enum { TRIES = 3 };
     ls_run_rank r = { 0 };
     for (int i = 0; i < TRIES; i++) {
-        /* A new segment begun between reading the one and the other would leave a gap. */
+        /* A new file begun between reading the one and the other would leave a gap. */
         struct stat before = look_at(folder, rank, ".old.bin"), after;
         size_t notes = run->n_notes;
         ls_status status = read_rank(run, &r, folder, rank, newest_bytes);
@@ -151,16 +148,14 @@ static ls_status load_rank(ls_run *run, const char *folder, int rank, size_t new
         if (status || again) ls__events_free(&r);
         if (status) return status;
         if (!again) break;
-        while (run->n_notes > notes) free(run->notes[--run->n_notes]);
+        while (run->n_notes > notes) free(run->notes[--run->n_notes].text);
     }
     if (r.present && r.rank != rank) {
-        ls__run_note(run, "%s/rank-%d.bin: says that it is rank %d; it is left out", folder, rank, r.rank);
+        ls__run_note(run, LS_NOTE_WRONG_RANK, rank, r.rank, NULL);
         ls__events_free(&r);
     }
-    if (r.present && r.cut)
-        ls__run_note(run, "rank %d: its events end in the middle of a block; read up to there", rank);
-    if (r.lost)
-        ls__run_note(run, "rank %d: %llu events came too fast to be recorded", rank, (unsigned long long)r.lost);
+    if (r.present && r.cut) ls__run_note(run, LS_NOTE_CUT, rank, 0, NULL);
+    if (r.lost) ls__run_note(run, LS_NOTE_LOST, rank, (int64_t)(r.lost & INT64_MAX), NULL);
     sort_events(&r);
     align(&r);
     sort_events(&r); /* offsets that a file claims may turn times round */
@@ -173,27 +168,10 @@ static ls_status load_rank(ls_run *run, const char *folder, int rank, size_t new
 
 static void note_missing(ls_run *run)
 {
-    enum { NAMED = 10 };
-    char list[16 * NAMED] = "";
-    int missing = 0, n = 0;
+    int missing = 0, first = -1;
     for (int r = 0; r < run->ranks; r++)
-        if (!run->rank[r].present && missing++ < NAMED)
-            n += snprintf(list + n, sizeof list - (size_t)n, "%s%d", n ? ", " : "", r);
-    if (missing > NAMED)
-        ls__run_note(run, "%d of %d ranks have no readable events (ranks %s and others); what they did is not known",
-                     missing, run->ranks, list);
-    else if (missing)
-        ls__run_note(run, "rank%s %s of %d %s no readable events; what %s did is not known", missing > 1 ? "s" : "",
-                     list, run->ranks, missing > 1 ? "have" : "has", missing > 1 ? "they" : "it");
-}
-
-static void note_forgotten(ls_run *run, int64_t most)
-{
-    if (most > 1000000000)
-        ls__run_note(run, "the first %.1f %s are no longer there: a record keeps its newest %d to %d MiB of a rank",
-                     (double)most / (most < INT64_C(120000000000) ? 1e9 : 60e9),
-                     most < INT64_C(120000000000) ? "seconds" : "minutes", (int)(LS__EVENT_FILE_SEGMENT >> 20),
-                     (int)(LS__EVENT_FILE_SEGMENT >> 19));
+        if (!run->rank[r].present && !missing++) first = r;
+    if (missing) ls__run_note(run, LS_NOTE_MISSING, first, missing, NULL);
 }
 
 /* Ranks whose files are there decide how many there were. */
@@ -205,7 +183,7 @@ static ls_status settle_ranks(ls_run *run, int files)
             ranks = run->rank[r].ranks;
             present = r;
         }
-    if (!ranks && run->n_notes) return ls__fail(LS_EFORMAT, "%s", run->notes[0]);
+    if (!ranks && run->n_notes && run->notes[0].text) return ls__fail(LS_EFORMAT, "%s", run->notes[0].text);
     if (!ranks) return ls__fail(LS_EFORMAT, "%s: no events could be read", run->path);
     ls_run_rank *all = realloc(run->rank, (size_t)(ranks > files ? ranks : files) * sizeof *all);
     if (!all) return ls__fail(LS_ENOMEM, "%s: no memory for %d ranks", run->path, ranks);
@@ -213,9 +191,7 @@ static ls_status settle_ranks(ls_run *run, int files)
     for (int r = files; r < ranks; r++) all[r] = (ls_run_rank){ .rank = r };
     for (int r = 0; r < files; r++)
         if (all[r].present && (r >= ranks || all[r].ranks != ranks)) {
-            if (r < ranks)
-                ls__run_note(run, "rank %d: its events are of a run with %d rank%s, not %d; they are left out", r,
-                             all[r].ranks, ls__s(all[r].ranks), ranks);
+            if (r < ranks) ls__run_note(run, LS_NOTE_WRONG_SIZE, r, all[r].ranks, NULL);
             ls__events_free(&all[r]);
             all[r].rank = r;
         }
@@ -235,15 +211,15 @@ ls_status ls__run_load(ls_run *run, size_t newest_bytes)
     int64_t forgotten = 0;
     ls_status status = LS_OK;
     if (!*run->path || (stat(run->path, &s) && errno == ENOENT))
-        status = ls__fail(LS_ENOENT, "%s: there is no such folder", *run->path ? run->path : "''");
+        status = ls__fail(LS_ENOENT, "%s: no such folder", *run->path ? run->path : "''");
     else if (!stat(run->path, &s) && !S_ISDIR(s.st_mode))
         status = ls__fail(LS_EINVAL, "%s: is a file; name the folder of a run", run->path);
     else
         status = highest_rank(folder, &highest);
     if (!status && highest < 0)
-        status =
-            ls__fail(LS_ENOENT, "%s: no events were recorded there; a training records them unless no_record is given",
-                     run->path);
+        status = ls__fail(LS_ENOENT,
+                          "%s: no events were recorded there; a training run records them unless no_record is set",
+                          run->path);
     if (!status && !(run->rank = calloc((size_t)highest + 1, sizeof *run->rank)))
         status = ls__fail(LS_ENOMEM, "%s: no memory for %d ranks", run->path, highest + 1);
     for (int r = 0; r <= highest && !status; r++) {
@@ -251,7 +227,8 @@ ls_status ls__run_load(ls_run *run, size_t newest_bytes)
         run->ranks = r + 1;
     }
     if (!status) status = settle_ranks(run, highest + 1);
-    if (!status && !newest_bytes) note_forgotten(run, forgotten);
+    if (!status && !newest_bytes && forgotten > 1000000000)
+        ls__run_note(run, LS_NOTE_NO_BEGINNING, -1, forgotten, NULL);
     free(folder);
     return status;
 }

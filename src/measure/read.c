@@ -1,11 +1,15 @@
-/* Event files: every length is checked against what is there, every block against its checksum, before it is believed. */
+/* Event files: every length is checked against what is there, every block against its checksum, before it is used.
+ *
+ * A file may grow or be truncated while it is read, so it is not mapped: blocks are read one by one into memory. */
 #include "measure/read.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <xxhash.h>
 #include "record/event_file.h"
 #include "base/status.h"
@@ -36,12 +40,12 @@ static ls_status read_head(ls_run_rank *r, const char *text, size_t bytes)
     json_t *head = json_loadb(text, bytes, 0, &error);
     if (!json_is_object(head)) {
         json_decref(head);
-        return ls__fail(LS_EFORMAT, "its head is no JSON object");
+        return ls__fail(LS_EFORMAT, "header is not a JSON object");
     }
     int ranks = number_of(head, "ranks", 1, MAX_RANKS, 0), rank = number_of(head, "rank", 0, ranks - 1, -1);
     if (rank < 0) {
         json_decref(head);
-        return ls__fail(LS_EFORMAT, "its head does not say which rank it is");
+        return ls__fail(LS_EFORMAT, "header has no valid rank");
     }
     r->rank = rank;
     r->ranks = ranks;
@@ -93,7 +97,7 @@ static ls_status grow_events(ls_run_rank *r, size_t *room, size_t more)
     return LS_OK;
 }
 
-/* What is true of the rank as a whole is taken here; the event stays, too. */
+/* Keeps what holds for the rank as a whole. */
 static void notice(ls_run_rank *r, const ls_event *e)
 {
     if (e->kind == LS_EVENT_METADATA && e->a < LS_METADATA_MAX) {
@@ -107,7 +111,7 @@ static void notice(ls_run_rank *r, const ls_event *e)
     r->closed = e->kind == LS_EVENT_END;
 }
 
-/* Events of one block. `standing`: only those that hold for the whole segment. */
+/* Events of one block. `standing`: only those that hold for the whole file. */
 static ls_status read_events(ls_run_rank *r, const ls__event_file_block *b, cursor c, size_t *room, bool standing)
 {
     int64_t time = b->time;
@@ -123,8 +127,8 @@ static ls_status read_events(ls_run_rank *r, const ls__event_file_block *b, curs
         e.b = take(&c);
         if (time < -LATEST || time > LATEST ||
             (e.kind == LS_EVENT_CLOCK && ((int64_t)e.a < -LATEST || (int64_t)e.a > LATEST)))
-            return ls__fail(LS_EFORMAT, "a time in it is impossible");
-        if (c.bad) return ls__fail(LS_EFORMAT, "a block holds fewer events than it says");
+            return ls__fail(LS_EFORMAT, "impossible time");
+        if (c.bad) return ls__fail(LS_EFORMAT, "a block has fewer events than its header claims");
         if (standing && e.kind != LS_EVENT_METADATA && e.kind != LS_EVENT_CLOCK) continue;
         notice(r, &e);
         r->events[r->n_events++] = e;
@@ -152,7 +156,7 @@ static ls_status read_names(ls_run_rank *r, const ls__event_file_block *b, curso
     ls_status status = LS_OK;
     for (uint32_t i = 0; i < b->count && !status; i++) {
         uint64_t kind = take(&c), index = take(&c), length = take(&c);
-        if (c.bad || length > (size_t)(c.end - c.at)) return ls__fail(LS_EFORMAT, "a block of names is too short");
+        if (c.bad || length > (size_t)(c.end - c.at)) return ls__fail(LS_EFORMAT, "a block of names is truncated");
         if (kind == LS_NAME_SPAN)
             status = keep_name(&r->span_names, &r->n_spans, index, c.at, length);
         else if (kind == LS_NAME_OPERATION)
@@ -164,60 +168,96 @@ static ls_status read_names(ls_run_rank *r, const ls__event_file_block *b, curso
     return status;
 }
 
-/* ---- A segment. */
+/* ---- A file. */
 
-/* The block at `at`, or false if none is whole there. `pass_over`: its content will not be looked at, unless it is names. */
-static bool block_at(const uint8_t *data, size_t bytes, size_t at, ls__event_file_block *b, bool pass_over)
+enum { BUFFER = LS__EVENT_FILE_HEAD + LS__EVENT_FILE_BLOCK_BYTES }; /* a head, or a block, with what is around it */
+
+typedef struct source {
+    int fd;
+    size_t bytes; /* when it was opened */
+    uint8_t *buffer;
+} source;
+
+/* Reads n bytes at `at` into the buffer, from `to` on; false if the file has fewer. */
+static bool fetch(const source *s, size_t at, size_t n, size_t to)
 {
-    if (bytes - at < sizeof *b) return false;
-    memcpy(b, data + at, sizeof *b);
-    if (b->magic != LS__EVENT_FILE_BLOCK_MAGIC || b->bytes > LS__EVENT_FILE_BLOCK_BYTES ||
-        b->bytes > bytes - at - sizeof *b || b->count > b->bytes)
-        return false;
-    if (pass_over && b->content != LS__EVENT_FILE_NAMES) return true;
-    size_t skip = sizeof b->sum;
-    return XXH3_64bits(data + at + skip, sizeof *b - skip + b->bytes) == b->sum;
+    if (at > s->bytes || n > s->bytes - at || n > BUFFER - to) return false;
+    for (size_t done = 0; done < n;) {
+        ssize_t got = pread(s->fd, s->buffer + to + done, n - done, (off_t)(at + done));
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) return false;
+        done += (size_t)got;
+    }
+    return true;
 }
 
-ls_status ls__events_read(ls_run_rank *r, const uint8_t *data, size_t bytes, size_t newest_bytes)
+/* The block at `at`, or false if none is intact there. `skip`: its content is not read, unless it is names. */
+static bool fetch_block(const source *s, size_t at, ls__event_file_block *b, bool skip)
+{
+    if (!fetch(s, at, sizeof *b, 0)) return false;
+    memcpy(b, s->buffer, sizeof *b);
+    if (b->magic != LS__EVENT_FILE_BLOCK_MAGIC || b->bytes > LS__EVENT_FILE_BLOCK_BYTES || b->count > b->bytes)
+        return false;
+    if (skip && b->content != LS__EVENT_FILE_NAMES) return b->bytes <= s->bytes - at - sizeof *b;
+    if (!fetch(s, at + sizeof *b, b->bytes, sizeof *b)) return false;
+    size_t summed = sizeof b->sum;
+    return XXH3_64bits(s->buffer + summed, sizeof *b - summed + b->bytes) == b->sum;
+}
+
+/* Reads the head; *bytes: its length in the file. */
+static ls_status fetch_head(ls_run_rank *r, const source *s, size_t *bytes)
 {
     uint32_t numbers[2];
     uint64_t sum;
-    if (bytes < 24 || memcmp(data, LS__EVENT_FILE_MAGIC, 8) != 0)
-        return ls__fail(LS_EFORMAT, "it is no file of events");
-    memcpy(numbers, data + 8, sizeof numbers);
+    if (!fetch(s, 0, 24, 0) || memcmp(s->buffer, LS__EVENT_FILE_MAGIC, 8) != 0)
+        return ls__fail(LS_EFORMAT, "not an event file");
+    memcpy(numbers, s->buffer + 8, sizeof numbers);
     if (numbers[0] != LS__EVENT_FILE_VERSION)
-        return ls__fail(
-            LS_EFORMAT,
-            "its format is version %u; this program reads version %u: read it with the lockstep that wrote it",
-            numbers[0], LS__EVENT_FILE_VERSION);
-    if (numbers[1] > LS__EVENT_FILE_HEAD || numbers[1] > bytes - 24)
-        return ls__fail(LS_EFORMAT, "it was cut off within its head");
-    memcpy(&sum, data + 16 + numbers[1], sizeof sum);
-    if (XXH3_64bits(data, 16 + numbers[1]) != sum) return ls__fail(LS_EFORMAT, "the checksum of its head is wrong");
-    bool first = !r->present;
-    ls_status status = read_head(r, (const char *)data + 16, numbers[1]);
-    if (status) return status;
-    if (first)
-        for (int i = 0; i < LS_METADATA_MAX; i++) r->metadata[i] = NAN;
-    size_t at = 24 + numbers[1], room = r->n_events, wanted = bytes;
+        return ls__fail(LS_EFORMAT,
+                        "format version %u, but this program reads version %u: use the lockstep that wrote it",
+                        numbers[0], LS__EVENT_FILE_VERSION);
+    if (numbers[1] > LS__EVENT_FILE_HEAD || !fetch(s, 0, 24 + (size_t)numbers[1], 0))
+        return ls__fail(LS_EFORMAT, "truncated within its header");
+    memcpy(&sum, s->buffer + 16 + numbers[1], sizeof sum);
+    if (XXH3_64bits(s->buffer, 16 + numbers[1]) != sum) return ls__fail(LS_EFORMAT, "wrong checksum of its header");
+    *bytes = 24 + numbers[1];
+    return read_head(r, (const char *)s->buffer + 16, numbers[1]);
+}
+
+static ls_status read_blocks(ls_run_rank *r, const source *s, size_t at, size_t newest_bytes)
+{
+    ls_status status = LS_OK;
+    size_t room = r->n_events;
     ls__event_file_block b;
     r->cut = false;
-    while (at < bytes && !status) {
-        /* A quick look takes what holds for all of the segment from its beginning, and passes over the rest of what is old. */
-        bool old = newest_bytes && wanted - at > newest_bytes, pass_over = old && at > 2 * LS__EVENT_FILE_BLOCK_BYTES;
-        if (!block_at(data, bytes, at, &b, pass_over)) {
+    while (at < s->bytes && !status) {
+        /* With newest_bytes, the beginning is read for what holds for all of the file, and the rest of what is old is skipped. */
+        bool old = newest_bytes && s->bytes - at > newest_bytes, skip = old && at > 2 * LS__EVENT_FILE_BLOCK_BYTES;
+        if (!fetch_block(s, at, &b, skip)) {
             r->cut = true;
             r->closed = false;
             break;
         }
-        cursor c = { .at = data + at + sizeof b, .end = data + at + sizeof b + b.bytes };
-        if (b.content == LS__EVENT_FILE_EVENTS && !pass_over)
+        cursor c = { .at = s->buffer + sizeof b, .end = s->buffer + sizeof b + b.bytes };
+        if (b.content == LS__EVENT_FILE_EVENTS && !skip)
             status = read_events(r, &b, c, &room, old);
         else if (b.content == LS__EVENT_FILE_NAMES)
             status = read_names(r, &b, c);
         at += sizeof b + b.bytes;
     }
+    return status;
+}
+
+ls_status ls__events_read(ls_run_rank *r, int fd, size_t bytes, size_t newest_bytes)
+{
+    source s = { .fd = fd, .bytes = bytes, .buffer = malloc(BUFFER) };
+    size_t at = 0;
+    bool first = !r->present;
+    ls_status status = s.buffer ? fetch_head(r, &s, &at) : ls__fail(LS_ENOMEM, "out of memory");
+    if (!status && first)
+        for (int i = 0; i < LS_METADATA_MAX; i++) r->metadata[i] = NAN;
+    if (!status) status = read_blocks(r, &s, at, newest_bytes);
+    free(s.buffer);
     return status;
 }
 

@@ -1,4 +1,4 @@
-/* How each rank uses its device: means of a step, threads, power, and which rank is used more or less than the others.
+/* How each rank uses its cores: means of a step, threads, power, and which rank is used more or less than the others.
  *
  * Threads, energy and memory are sampled once a second (record/counters.c), all at one time. Their shares are taken between two such times
  * that cover the counted steps as well as they can. */
@@ -8,11 +8,9 @@
 #include <string.h>
 #include "record/event_file.h"
 #include "base/status.h"
+#include "measure/limits.h"
 #include "measure/model.h"
-
-enum { MAX_THREADS = 1024 };
-/* A rank is used more or less than the others if it differs by so much of a step, and by so many standard errors. */
-static const double UNEVEN = 0.05, CLEAR = 3;
+#include "measure/stats.h"
 
 typedef struct window {
     int64_t begin, end;
@@ -27,7 +25,7 @@ static bool is_sample(const ls_event *e, ls_sample_kind kind)
 /* Two times at which `kind` was sampled, with most of the counted steps between them. */
 static bool find_window(const ls_run *run, const ls_run_rank *r, ls_sample_kind kind, window *w)
 {
-    const ls_step_rank *first = &run->steps[run->n_warmup].rank[r->rank],
+    const ls_step_rank *first = &run->steps[run->first_counted].rank[r->rank],
                        *last = &run->steps[run->n_steps - 1].rank[r->rank];
     int64_t before = INT64_MIN, after = INT64_MIN, end = INT64_MIN;
     for (size_t i = 0; i < r->n_events; i++) {
@@ -77,7 +75,7 @@ static ls_status list_threads(const ls_run *run, ls_run_rank *r)
     size_t rows = 0;
     for (size_t i = 0; i < r->n_events; i++)
         if (is_sample(&r->events[i], LS_SAMPLE_THREAD) && r->events[i].time == w.end &&
-            r->events[i].a >> 8 < MAX_THREADS && r->events[i].a >> 8 >= rows)
+            r->events[i].a >> 8 < LS__MOST_THREADS && r->events[i].a >> 8 >= rows)
             rows = (size_t)(r->events[i].a >> 8) + 1;
     if (!rows) return LS_OK; /* nothing but what no recorder writes */
     r->thread = calloc(rows + 1, sizeof *r->thread);
@@ -134,7 +132,7 @@ static void sum_steps(const ls_run *run, ls_run_rank *r)
 {
     ls_resource_use u = { .mfu = NAN, .watts = NAN };
     double n = 0;
-    for (size_t i = run->n_warmup; i < run->n_steps; i++)
+    for (size_t i = run->first_counted; i < run->n_steps; i++)
         if (run->steps[i].rank[r->rank].present) add_step(&u, &run->steps[i].rank[r->rank]), n++;
     double *const means[] = { &u.wall,  &u.cpu,       &u.busy,        &u.wait,  &u.off_cpu, &u.sched_delay,
                               &u.steal, &u.voluntary, &u.involuntary, &u.minor, &u.major,   &u.read_bytes };
@@ -144,8 +142,8 @@ static void sum_steps(const ls_run *run, ls_run_rank *r)
     r->use = u;
 }
 
-/* SGEMM was measured on each rank. Where ranks share cores some were in the others' way, so the best of those on the same cores counts. */
-static double peak_of(const ls_run *run, const ls_run_rank *r)
+/* SGEMM was measured on each rank. Where ranks share cores they slowed each other down, so the best of those on the same cores counts. */
+static double sgemm_rate(const ls_run *run, const ls_run_rank *r)
 {
     double best = NAN;
     for (int k = 0; k < run->ranks; k++) {
@@ -166,45 +164,45 @@ static void find_power(const ls_run *run, ls_run_rank *r)
     if (microjoules >= 0) r->use.watts = microjoules * 1e3 / (double)(w.end - w.begin);
 }
 
-/* ---- Ranks beside each other. */
+/* ---- Ranks compared. */
 
-static void judge(const ls_run *run, ls_run_rank *r, const double *usual, double step)
+static void judge(const ls_run *run, ls_run_rank *r, const double *medians, double step)
 {
     double n = 0, sum = 0, squares = 0;
-    for (size_t i = run->n_warmup; i < run->n_steps; i++) {
+    for (size_t i = run->first_counted; i < run->n_steps; i++) {
         const ls_step_rank *s = &run->steps[i].rank[r->rank];
         if (!s->present) continue;
-        double d = busy_of(s) - usual[i - run->n_warmup];
+        double d = busy_of(s) - medians[i - run->first_counted];
         n++;
         sum += d;
         squares += d * d;
-        r->use.median_busy += usual[i - run->n_warmup];
+        r->use.median_busy += medians[i - run->first_counted];
     }
     if (n > 0) r->use.median_busy /= n;
     if (n < 4) return;
     double d = sum / n, error = sqrt(fmax(0, squares / n - d * d) / (n - 1));
-    if (fabs(d) < UNEVEN * step || fabs(d) < CLEAR * error) return;
-    r->use.verdict = d > 0 ? LS_USE_OVER : LS_USE_UNDER;
+    if (fabs(d) < LS__UNEVEN_SHARE * step || fabs(d) < LS__UNEVEN_ERRORS * error) return;
+    r->use.level = d > 0 ? LS_USE_OVER : LS_USE_UNDER;
 }
 
-/* Beside the median of each step, which one rank that is far out does not move. */
+/* With the median of each step, which one outlier does not move. */
 static ls_status compare(ls_run *run)
 {
-    size_t steps = run->n_steps - run->n_warmup;
-    double *usual = calloc(steps, sizeof *usual), *all = calloc((size_t)run->ranks, sizeof *all);
-    ls_status status = usual && all ? LS_OK : ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
+    size_t steps = run->n_steps - run->first_counted;
+    double *medians = calloc(steps, sizeof *medians), *all = calloc((size_t)run->ranks, sizeof *all);
+    ls_status status = medians && all ? LS_OK : ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
     for (size_t i = 0; i < steps && !status; i++) {
         size_t n = 0;
         for (int r = 0; r < run->ranks; r++) {
-            const ls_step_rank *s = &run->steps[run->n_warmup + i].rank[r];
+            const ls_step_rank *s = &run->steps[run->first_counted + i].rank[r];
             if (s->present) all[n++] = busy_of(s);
         }
-        if (n) usual[i] = ls__median(all, n);
+        if (n) medians[i] = ls__median(all, n);
     }
     double step = ls_run_step_mean(run);
     for (int r = 0; r < run->ranks && !status; r++)
-        if (run->rank[r].present) judge(run, &run->rank[r], usual, step);
-    free(usual);
+        if (run->rank[r].present) judge(run, &run->rank[r], medians, step);
+    free(medians);
     free(all);
     return status;
 }
@@ -212,12 +210,12 @@ static ls_status compare(ls_run *run)
 ls_status ls__run_use(ls_run *run)
 {
     ls_status status = LS_OK;
-    if (run->n_steps <= run->n_warmup) return LS_OK;
+    if (run->n_steps <= run->first_counted) return LS_OK;
     for (int k = 0; k < run->ranks && !status; k++) {
         ls_run_rank *r = &run->rank[k];
         if (!r->present) continue;
         sum_steps(run, r);
-        r->use.mfu = r->metadata[LS_METADATA_FLOPS] / r->use.wall / peak_of(run, r);
+        r->use.mfu = r->metadata[LS_METADATA_FLOPS] / r->use.wall / sgemm_rate(run, r);
         if (!isfinite(r->use.mfu) || r->use.mfu <= 0) r->use.mfu = NAN;
         find_power(run, r);
         status = list_threads(run, r);

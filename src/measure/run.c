@@ -12,9 +12,11 @@ ls_status ls_run_open(ls_run **out, const char *path, const ls_run_options *opti
     ls_run *run = calloc(1, sizeof *run);
     if (!run) return ls__fail(LS_ENOMEM, "%s: out of memory", path);
     run->path = strdup(path);
-    ls_status status = run->path ? ls__run_load(run, o.newest_bytes) : ls__fail(LS_ENOMEM, "%s: out of memory", path);
+    run->internal = calloc(1, sizeof(ls__run_internal));
+    ls_status status =
+        run->path && run->internal ? ls__run_load(run, o.newest_bytes) : ls__fail(LS_ENOMEM, "%s: out of memory", path);
     if (!status && !o.events_only) status = ls__run_join_collectives(run);
-    if (!status && !o.events_only) status = ls__run_account(run);
+    if (!status && !o.events_only) status = ls__run_account(run, &o);
     if (!status && !o.events_only) status = ls__run_use(run);
     if (!status && !o.events_only) status = ls__run_attribute(run);
     if (!status && !o.events_only) status = ls__run_find(run);
@@ -27,7 +29,7 @@ void ls_run_free(ls_run **prun)
 {
     ls_run *run = *prun;
     if (!run) return;
-    for (size_t i = 0; i < run->n_notes; i++) free(run->notes[i]);
+    for (size_t i = 0; i < run->n_notes; i++) free(run->notes[i].text);
     if (run->n_steps) free(run->steps[0].rank);
     ls__run_collectives_free(run);
     for (int r = 0; r < run->ranks && run->rank; r++) ls__events_free(&run->rank[r]);
@@ -36,9 +38,11 @@ void ls_run_free(ls_run **prun)
     free(run->collectives);
     free(run->attributions);
     free(run->wait_matrix);
+    free(run->wait_causes);
     free(run->comm);
     free(run->findings);
     free(run->notes);
+    free(run->internal);
     free(run->path);
     free(run);
     *prun = NULL;

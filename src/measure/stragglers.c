@@ -1,25 +1,18 @@
 /* Stragglers: a rank that spends more time in a phase than the others do, so that they wait for it.
  *
- * What stands out, in most steps or now and then, is found in excess.c. It must cost a least share of the run, or it is not worth a line. */
+ * What stands out, in most steps or in a few, is found by persistent.c and intermittent.c. Here it becomes findings: it must cost a least
+ * share of the run, and what has one cause is one finding. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "record/event_file.h"
 #include "base/status.h"
-#include "base/text.h"
 #include "measure/contention.h"
 #include "measure/excess.h"
 #include "measure/findings.h"
+#include "measure/limits.h"
+#include "record/data_stall.h"
 
-enum { FEWEST = 5 }; /* steps */
-
-/* Cost of all steps together, of the run. */
-#define WORTH 0.0015
-#define COARSE_WORTH \
-    0.03 /* the same for cores, where some other program always runs for a moment, and for what has no name */
-
-/* ns a step that the rank that waited longest stood waiting for `rank`. */
+/* ns of a step that the rank that waited longest waited for `rank`. */
 static double waited_for(const ls_run *run, int rank)
 {
     int64_t most = 0;
@@ -28,9 +21,15 @@ static double waited_for(const ls_run *run, int rank)
     return (double)most / (double)ls__counted(run);
 }
 
-/* ---- Backward: which gradient comes late. */
+/* What a rank does beyond the others is lost by all that wait for it; by those that it shares cores with, a part at least. */
+static double cost_of(const ls_run *run, int rank, double excess)
+{
+    return fmin(excess, fmax(waited_for(run, rank), excess / run->ranks));
+}
 
-/* Adds up, per span, the time from the gradient before it. gaps is [spans]. */
+/* ---- Backward: which gradient is late. */
+
+/* Adds up, per span, the time since the gradient before it. gaps is [spans]. */
 static void sum_gaps(const ls_run_rank *r, double *gaps, size_t spans)
 {
     int64_t before = 0;
@@ -61,184 +60,122 @@ static int32_t late_span(const ls_run *run, int rank)
     return at;
 }
 
-/* ---- Words. */
+/* ---- Evidence and remedy. */
 
-static void advise_data(const ls_run *run, int rank, double own, ls_finding *f)
+/* Slow reads, or something else that the rank does in its data phase? `own`: time of its data phase, if that is persistent. */
+static void explain_data(const ls_run *run, int rank, double own, ls_finding *f)
 {
-    double workers = run->rank[rank].metadata[LS_METADATA_WORKERS], load = 0, others = 0, batches = 0, all = 0;
-    for (size_t i = run->n_warmup; i < run->n_steps; i++)
-        for (int q = 0; q < run->ranks; q++) {
-            const ls_step_rank *s = &run->steps[i].rank[q];
-            if (q == rank)
-                load += (double)s->batch_ns, batches += s->batches;
-            else
-                others += (double)s->batch_ns, all += s->batches;
-        }
-    if (batches > 0) load /= batches;
-    if (all > 0) others /= all;
-    if (others > 0 && load > 1.5 * others) {
-        char a[24], b[24];
-        size_t at = strlen(f->evidence);
-        snprintf(f->evidence + at, sizeof f->evidence - at, "; its batches take %s to build, the others' %s",
-                 ls__duration(load, a), ls__duration(others, b));
-        snprintf(f->change, sizeof f->change,
-                 "its reads are slow: keep its data on a local disk%s, or read ahead with more %sworkers%s",
-                 ls__is_train(run) ? " (--stage)" : "", ls__is_train(run) ? "--" : "",
-                 workers >= 1 ? "" : " (it has none)");
-        /* What is read ahead costs the step nothing: neither what is beyond the others', nor the rest. */
-        f->expected = (int64_t)fmax(0, ls_run_step_mean(run) - fmax((double)f->cost, own));
-    } else {
-        snprintf(f->change, sizeof f->change, "look at what that rank does %s",
-                 ls__is_train(run)
-                     ? "between taking a batch and forward; more --workers help only if building batches is slow"
-                     : "to get its data");
+    double build = ls_run_get_loading(run, rank).build, others = 0, batches = 0;
+    for (int q = 0; q < run->ranks; q++) {
+        ls_run_loading l = ls_run_get_loading(run, q);
+        if (q != rank && l.batches > 0) others += l.build * l.batches, batches += l.batches;
     }
+    if (batches > 0) others /= batches;
+    f->remedy = LS_REMEDY_CHECK_DATA;
+    if (!(others > 0) || !ls__data_is_slow(build, others)) return;
+    f->remedy = LS_REMEDY_FASTER_READS;
+    f->evidence.rank.build = build;
+    f->evidence.rank.others_build = others;
+    /* What is read ahead costs the step nothing: neither what is beyond the others', nor the rest. */
+    f->expected = (int64_t)fmax(0, ls_run_step_mean(run) - fmax((double)f->cost, own));
 }
 
-static void describe(const ls_run *run, int rank, int cause, const ls__loss *j, bool usual, ls_finding *f)
+static void add_loss(ls_run *run, int rank, int cause, const ls__loss *loss, bool persistent)
 {
-    char a[24], b[24], c[24];
-    double step = ls_run_step_mean(run);
-    size_t n = ls__counted(run);
-    const char *phase = cause < LS_PHASES ? ls_phase_name((ls_phase)cause) : "run-queue delay";
-    char how[64] = "";
-    if (!usual && j->steps == 1) snprintf(how, sizeof how, ", all of it in one step of %zu", n);
-    if (!usual && j->steps > 1) snprintf(how, sizeof how, ", in %lld of %zu steps", (long long)j->steps, n);
-    if (cause == LS_PHASES)
-        snprintf(f->what, sizeof f->what, "rank %d was runnable but not scheduled for %s of a step%s", rank,
-                 ls__duration(j->own * (double)j->steps / (double)n, a), how);
-    else
-        snprintf(f->what, sizeof f->what, "rank %d stalls all ranks %s a step in %s%s", rank,
-                 ls__duration((double)f->cost, a), cause == LS_PHASE_DATA ? "data loading" : phase, how);
-    snprintf(f->evidence, sizeof f->evidence, "its %s takes %s, the others' %s; in all they wait %s a step for it",
-             phase, ls__duration(j->own, a), ls__duration(j->other, b), ls__duration(waited_for(run, rank), c));
-    f->expected = (int64_t)(step - (double)f->cost);
-    if (j->once) {
-        size_t at = strlen(f->evidence);
-        snprintf(f->evidence + at, sizeof f->evidence - at, "; it was computing, and the same did not happen again");
-        snprintf(f->change, sizeof f->change,
-                 "see whether it comes again; once may be noise: a machine's host stops a core for a moment and counts "
-                 "it as "
-                 "work");
-        return;
-    }
-    switch (cause) {
-    case LS_PHASE_DATA: advise_data(run, rank, usual ? j->own : 0, f); break;
-    case LS_PHASE_BACKWARD: {
-        int32_t span = late_span(run, rank);
-        if (span >= 0 && run->rank[rank].span_names[span]) {
-            size_t at = strlen(f->evidence);
-            snprintf(f->evidence + at, sizeof f->evidence - at, "; most of it before the gradient of '%.80s'",
-                     run->rank[rank].span_names[span]);
-        }
-        snprintf(f->change, sizeof f->change, "give all ranks equal work (equal-length sequences)%s",
-                 ls__is_train(run) ? "; see 'lockstep train --profile' for the layer" : "");
-        break;
-    }
-    case LS_PHASES:
-        snprintf(f->change, sizeof f->change,
-                 "another program uses its core (%s on %s): stop it, or bind the rank to another core with 'taskset'",
-                 run->rank[rank].cores, run->rank[rank].host);
-        break;
-    case LS_PHASE_CHECKPOINT:
-        snprintf(f->change, sizeof f->change, "checkpoint less often, or to a faster disk");
-        break;
-    default:
-        snprintf(f->change, sizeof f->change,
-                 "give all ranks equal work: equal-length sequences, the same number of threads and the same "
-                 "kind of core");
-    }
-}
-
-static void add_loss(ls_run *run, int rank, int cause, const ls__loss *loss, bool usual)
-{
-    /* What it does beyond the others is lost by all who wait for it; by those it shares cores with, a part at least. */
-    double cost = fmin(loss->cost, fmax(waited_for(run, rank), loss->cost / run->ranks));
-    ls_finding *f = ls__finding_add(run, cause == LS_PHASES ? LS_FINDING_CORE : LS_FINDING_STRAGGLER);
+    ls_finding_kind kind = cause == LS__UNSCHEDULED ? LS_FINDING_PREEMPTED : LS_FINDING_STRAGGLER;
+    ls_remedy remedy = cause == LS__UNSCHEDULED       ? LS_REMEDY_FREE_CORE
+                       : cause == LS_PHASE_CHECKPOINT ? LS_REMEDY_FEWER_CHECKPOINTS
+                                                      : LS_REMEDY_EQUAL_WORK;
+    ls_finding *f = ls__finding_add(run, kind, cause < LS_PHASES ? (ls_phase)cause : LS_PHASE_OTHER, remedy,
+                                    cost_of(run, rank, loss->cost));
     if (!f) return;
     f->rank = rank;
-    f->phase = cause < LS_PHASES ? (ls_phase)cause : LS_PHASE_OTHER;
-    f->cost = (int64_t)cost;
     f->steps = loss->steps;
-    if (loss->once) f->weight = LS__CHANCE;
-    describe(run, rank, cause, loss, usual, f);
+    f->first = loss->first;
+    f->last = loss->last;
+    f->evidence.rank = (ls_rank_evidence){
+        .own = loss->own, .others = loss->other, .waited = waited_for(run, rank), .span = -1, .persistent = persistent
+    };
+    if (loss->once) {
+        f->weight = LS__ONCE_WEIGHT;
+        f->remedy = LS_REMEDY_OBSERVE;
+    } else if (cause == LS_PHASE_DATA) {
+        explain_data(run, rank, persistent ? loss->own : 0, f);
+    } else if (cause == LS_PHASE_BACKWARD) {
+        f->evidence.rank.span = late_span(run, rank);
+    }
 }
 
 /* What was found of a rank in forward and in backward: whether it has one reason is seen from both. */
 typedef struct losses {
-    ls__loss usual[2], sudden[2];
+    ls__loss persistent[2], intermittent[2];
 } losses;
 
-/* What is lost in most steps and what is lost beyond that now and then is one finding: the same rank, the same phase. */
-static void add_losses(ls_run *run, int rank, int cause, const ls__loss *usual, const ls__loss *sudden)
+/* What is lost in most steps and what is lost beyond that in a few is one finding: the same rank, the same phase. */
+static void add_losses(ls_run *run, int rank, int cause, const ls__loss *persistent, const ls__loss *intermittent)
 {
-    double least = ls_run_step_mean(run) * (cause == LS_PHASES || cause == LS_PHASE_OTHER ? COARSE_WORTH : WORTH);
-    bool often = usual->clear > least, seldom = sudden->clear > least;
-    ls__loss all = often && (!seldom || usual->cost >= sudden->cost) ? *usual : *sudden;
+    double least = ls_run_step_mean(run) *
+                   (cause == LS__UNSCHEDULED || cause == LS_PHASE_OTHER ? LS__WORTH_COARSE : LS__WORTH_STRAGGLER);
+    bool often = persistent->clear > least, seldom = intermittent->clear > least;
+    ls__loss all = often && (!seldom || persistent->cost >= intermittent->cost) ? *persistent : *intermittent;
     if (!often && !seldom) return;
     if (often && seldom) {
-        all.cost = usual->cost + sudden->cost;
+        all.cost = persistent->cost + intermittent->cost;
         all.once = false;
     }
     add_loss(run, rank, cause, &all, often);
 }
 
-static void look_at(ls_run *run, const ls__excess *e, int rank, int cause, losses *l)
+static void judge(ls_run *run, const ls__excess *e, int rank, int cause, losses *l)
 {
-    ls__loss usual = ls__excess_usual(e, rank), sudden = ls__excess_sudden(e, rank);
-    if (cause == LS_PHASE_FORWARD || cause == LS_PHASE_BACKWARD) {
-        l->usual[cause == LS_PHASE_BACKWARD] = usual;
-        l->sudden[cause == LS_PHASE_BACKWARD] = sudden;
+    ls__loss persistent = ls__excess_persistent(e, rank), intermittent = ls__excess_intermittent(e, rank);
+    if (ls__computes(cause)) {
+        l->persistent[cause == LS_PHASE_BACKWARD] = persistent;
+        l->intermittent[cause == LS_PHASE_BACKWARD] = intermittent;
     } else {
-        add_losses(run, rank, cause, &usual, &sudden);
+        add_losses(run, rank, cause, &persistent, &intermittent);
     }
 }
 
 /* ---- Slow cores. */
 
-static void add_slow(ls_run *run, int rank, double cost, double spent, const char *where)
+static void add_slow_core(ls_run *run, int rank, double excess, double own, bool forward, bool backward)
 {
-    /* A thread that loses its core again and again finds cold caches each time: that is told with the lost core. */
-    if (cost < run->rank[rank].use.sched_delay / 2) return;
-    ls_finding *f = ls__finding_add(run, LS_FINDING_CORE);
-    char a[24], b[24];
+    /* A thread that loses its core again and again finds cold caches each time: that is reported with the lost core. */
+    if (excess < run->rank[rank].use.sched_delay / 2) return;
+    ls_finding *f =
+        ls__finding_add(run, LS_FINDING_SLOW_CORE, LS_PHASE_OTHER, LS_REMEDY_CHECK_CORE, cost_of(run, rank, excess));
     if (!f) return;
     f->rank = rank;
-    f->phase = LS_PHASE_OTHER;
-    f->cost = (int64_t)fmin(cost, fmax(waited_for(run, rank), cost / run->ranks));
-    f->steps = (int64_t)ls__counted(run);
-    f->expected = (int64_t)ls_run_step_mean(run) - f->cost;
-    snprintf(f->what, sizeof f->what, "rank %d computes %.0f%% slower than the others, in %s", rank,
-             100 * cost / fmax(1, spent - cost), where);
-    snprintf(f->evidence, sizeof f->evidence, "it takes %s there, the others %s, and at no place in particular",
-             ls__duration(spent, a), ls__duration(spent - cost, b));
-    snprintf(
-        f->change, sizeof f->change,
-        "its core (%s on %s) is slower: look for other programs on it or on its twin, and at its clock rate; or its "
-        "sequences are longer",
-        run->rank[rank].cores, run->rank[rank].host);
+    f->evidence.rank = (ls_rank_evidence){ .own = own,
+                                           .others = own - excess,
+                                           .waited = waited_for(run, rank),
+                                           .span = -1,
+                                           .persistent = true,
+                                           .forward = forward,
+                                           .backward = backward };
 }
 
 /* A rank that takes longer in forward and in backward, each in most steps and in like measure, does not have more to do there, nor does
- * one that takes longer all over a phase: its core is slower, by its clock, its caches, or a neighbour that shares it. */
-static void look_at_speed(ls_run *run, int rank, const losses *l)
+ * one that takes longer in all segments of a phase: its core is slower, by its clock, its caches, or a neighbour that shares it. */
+static void judge_speed(ls_run *run, int rank, const losses *l)
 {
     static const ls__loss none = { 0 };
-    const ls__loss *usual = l->usual;
-    double least = WORTH * ls_run_step_mean(run), a = usual[0].cost / fmax(1, usual[0].own),
-           b = usual[1].cost / fmax(1, usual[1].own);
-    bool count[2] = { usual[0].cost > least, usual[1].cost > least };
-    bool both = count[0] && count[1] && !usual[0].placed && !usual[1].placed && a < 2 * b && b < 2 * a;
-    if (both)
-        add_slow(run, rank, usual[0].cost + usual[1].cost, usual[0].own + usual[1].own, "forward and in backward");
+    const ls__loss *x = l->persistent;
+    double least = LS__WORTH_STRAGGLER * ls_run_step_mean(run), a = x[0].cost / fmax(1, x[0].own),
+           b = x[1].cost / fmax(1, x[1].own);
+    bool count[2] = { x[0].cost > least, x[1].cost > least };
+    bool both = count[0] && count[1] && !x[0].localized && !x[1].localized && a < LS__LIKE_SHARES * b &&
+                b < LS__LIKE_SHARES * a;
+    if (both) add_slow_core(run, rank, x[0].cost + x[1].cost, x[0].own + x[1].own, true, true);
     for (int i = 0; i < 2; i++) {
-        bool slow = both || (count[i] && usual[i].spread);
-        if (slow && !both) add_slow(run, rank, usual[i].cost, usual[i].own, i ? "backward" : "forward");
-        add_losses(run, rank, i ? LS_PHASE_BACKWARD : LS_PHASE_FORWARD, slow ? &none : &usual[i], &l->sudden[i]);
+        bool slow = both || (count[i] && x[i].spread);
+        if (slow && !both) add_slow_core(run, rank, x[i].cost, x[i].own, !i, i);
+        add_losses(run, rank, i ? LS_PHASE_BACKWARD : LS_PHASE_FORWARD, slow ? &none : &x[i], &l->intermittent[i]);
     }
 }
 
-/* More ranks than cores: everybody waits for a core, and who does more is chance. */
+/* More ranks than cores: all of them wait for a core, and which one does more is chance. */
 static bool is_crowded(const ls_run *run)
 {
     int ranks = 0, cores = 0;
@@ -251,30 +188,30 @@ static bool is_crowded(const ls_run *run)
     return !bound && ranks > cores;
 }
 
-/* What one rank loses beyond the others. `joint`: that ranks are not scheduled is told of all of them together; *worst becomes the one that
- * stands out in it, if one does. */
+/* What one rank loses beyond the others. `joint`: contention is one finding for all ranks; *worst becomes the rank that stands out in it, if
+ * one does. */
 static ls_status compare_ranks(ls_run *run, bool crowded, bool joint, int *worst)
 {
     static const int causes[] = { LS_PHASE_DATA,       LS_PHASE_FORWARD, LS_PHASE_BACKWARD, LS_PHASE_UPDATE,
-                                  LS_PHASE_CHECKPOINT, LS_PHASE_EVAL,    LS_PHASE_OTHER,    LS_PHASES };
+                                  LS_PHASE_CHECKPOINT, LS_PHASE_EVAL,    LS_PHASE_OTHER,    LS__UNSCHEDULED };
     ls__excess *e = NULL;
     losses *all = calloc((size_t)run->ranks, sizeof *all);
     ls_status status = all ? ls__excess_open(&e, run, crowded) : ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
     for (size_t c = 0; c < sizeof causes / sizeof *causes && !status; c++) {
-        if (crowded && causes[c] == LS_PHASES) continue;
-        status = ls__excess_look_at(e, causes[c]);
-        double most = COARSE_WORTH * ls_run_step_mean(run);
+        if (crowded && causes[c] == LS__UNSCHEDULED) continue;
+        status = ls__excess_compare(e, causes[c]);
+        double most = LS__WORTH_COARSE * ls_run_step_mean(run);
         for (int r = 0; r < run->ranks && !status; r++) {
-            if (!run->steps[run->n_warmup].rank[r].present) continue;
-            if (joint && causes[c] == LS_PHASES) {
-                double clear = ls__excess_usual(e, r).clear;
+            if (!run->steps[run->first_counted].rank[r].present) continue;
+            if (joint && causes[c] == LS__UNSCHEDULED) {
+                double clear = ls__excess_persistent(e, r).clear;
                 if (clear > most) most = clear, *worst = r;
             } else {
-                look_at(run, e, r, causes[c], &all[r]);
+                judge(run, e, r, causes[c], &all[r]);
             }
         }
     }
-    for (int r = 0; r < run->ranks && !status; r++) look_at_speed(run, r, &all[r]);
+    for (int r = 0; r < run->ranks && !status; r++) judge_speed(run, r, &all[r]);
     free(all);
     ls__excess_free(&e);
     return status;
@@ -282,13 +219,12 @@ static ls_status compare_ranks(ls_run *run, bool crowded, bool joint, int *worst
 
 ls_status ls__find_stragglers(ls_run *run)
 {
-    ls__contention c = ls__contention_look(run);
-    bool crowded = is_crowded(run), joint = c.ranks > 1 || (c.ranks && (c.present == 1 || c.crowded));
+    ls__contention c = ls__contention_find(run);
+    bool crowded = is_crowded(run), joint = c.ranks > 1 || (c.ranks && (c.present == 1 || c.oversubscribed));
     int worst = -1;
     ls_status status = LS_OK;
-    if (c.present > 1 && ls__counted(run) < FEWEST)
-        ls__run_note(run, "%zu step%s counted, too few to tell a slow rank from chance; %d would do", ls__counted(run),
-                     ls__s((int64_t)ls__counted(run)), FEWEST);
+    if (c.present > 1 && ls__counted(run) < LS__FEWEST_STEPS)
+        ls__run_note(run, LS_NOTE_FEW_STEPS, -1, LS__FEWEST_STEPS, NULL);
     else if (c.present > 1)
         status = compare_ranks(run, crowded, joint, &worst);
     if (!status && joint) ls__contention_add(run, &c, worst);

@@ -1,5 +1,5 @@
-/* The report in words, of made-up records: no line is wider than the terminal, whatever the run; power is told where the kernel has it,
- * and why not where it has not; every thread has a name that says what it does. */
+/* The text report of made-up records: no line is wider than the terminal, whatever the run; power is shown where the kernel exposes it, and
+ * why not where it does not; every thread has a name that says what it does. */
 #include "tests/measure/records.h"
 
 #include "record/energy.h"
@@ -149,8 +149,9 @@ static void lines_fit_the_terminal(void **state)
             char *text = report_of(&plans[i], width), *save = NULL;
             check_has(text, "Threads");
             for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
-                if ((int)strlen(line) > width)
-                    fail_msg("plan %zu: %zu columns, not %d:\n%s", i, strlen(line), width, line);
+                int columns = 0; /* of UTF-8 */
+                for (const char *c = line; *c; c++) columns += (*c & 0xc0) != 0x80;
+                if (columns > width) fail_msg("plan %zu: %d columns, not %d:\n%s", i, columns, width, line);
                 if (line[strlen(line) - 1] == ' ' && strncmp(line, "  rank ", 7) != 0)
                     fail_msg("ends in a space: '%s'", line);
             }
@@ -158,7 +159,7 @@ static void lines_fit_the_terminal(void **state)
         }
 }
 
-static void power_is_told_or_why_not(void **state)
+static void power_is_shown_or_why_not(void **state)
 {
     (void)state;
     plan p = { .ranks = 2, .step = 100, .host = "vm", .access = LS__ENERGY_NONE };
@@ -215,7 +216,7 @@ static void ranks_without_cores_are_not_called_even(void **state)
     char *text = report_of(&p, 100);
     check_has(text, "ranks 0, 1 were runnable but not scheduled for 27% of a step: other programs or other ranks use");
     check_has(text, "ranks are busy for 97% of a step");
-    check_has(text, " 1. there are more ranks than cores: ranks 0, 1 were runnable but not scheduled for 26.7 ms");
+    check_has(text, " 1. more ranks than cores: ranks 0, 1 were runnable but not scheduled for 26.7 ms");
     if (strstr(text, "over-used")) fail_msg("over-used:\n%s", text);
     free(text);
     p.ranks = 1;
@@ -226,32 +227,32 @@ static void ranks_without_cores_are_not_called_even(void **state)
 }
 
 /* A table of zeros says nothing. */
-static void short_steps_are_told_in_microseconds(void **state)
+static void short_steps_are_shown_in_microseconds(void **state)
 {
     (void)state;
     plan p = { .ranks = 2, .us = 9, .step = 1, .host = "vm" };
     char *text = report_of(&p, 100);
-    check_has(text, "9.00 us a step");
-    check_has(text, "below in us");
+    check_has(text, "9.00 \u00b5s per step");
+    check_has(text, "below in \u00b5s");
     check_has(text, "\n  0      1.20    1.20     1.20   1.20"); /* 4 / 30 of a step each */
     if (strstr(text, "0.00 ms") || strstr(text, "0 ms")) fail_msg("a zero:\n%s", text);
     free(text);
     p.us = 900;
-    check_says(&p, "900 us a step");
+    check_says(&p, "900 \u00b5s per step");
     p.us = 0;
     p.step = 12;
-    check_says(&p, "12.0 ms a step");
+    check_says(&p, "12.0 ms per step");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_fit_the_terminal),
-        cmocka_unit_test(power_is_told_or_why_not),
+        cmocka_unit_test(power_is_shown_or_why_not),
         cmocka_unit_test(threads_are_named_by_what_they_do),
         cmocka_unit_test(under_and_over_used_ranks_are_named),
         cmocka_unit_test(ranks_without_cores_are_not_called_even),
-        cmocka_unit_test(short_steps_are_told_in_microseconds),
+        cmocka_unit_test(short_steps_are_shown_in_microseconds),
     };
     return cmocka_run_group_tests(tests, enter_folder, leave_folder);
 }

@@ -231,13 +231,15 @@ static void text_stays_text(void **state)
 static void numbers_have_three_digits_and_a_unit(void **state)
 {
     (void)state;
-    assert_string_equal(amount_ns(0).text, "0 ms");
+    assert_string_equal(amount_ns(0).text, "0 s");
     assert_string_equal(amount_ns(81.2).text, "81 ns");
     assert_string_equal(amount_ns(1234).text, "1.23 \u00b5s");
     assert_string_equal(amount_ns(999.6e3).text, "1.00 ms");
     assert_string_equal(amount_ns(41.04e6).text, "41.0 ms");
     assert_string_equal(amount_ns(2.5e9).text, "2.50 s");
     assert_string_equal(amount_ns(3600e9).text, "60.0 min");
+    assert_string_equal(amount_field(amount_ns(1234), 8).text, " 1.23 \u00b5s"); /* 8 columns, 9 bytes */
+    assert_string_equal(amount_field(amount_ns(1234), 3).text, "1.23 \u00b5s");
     assert_string_equal(amount_bytes(512).text, "512 B");
     assert_string_equal(amount_bytes(4 << 20).text, "4.00 MiB");
     assert_string_equal(amount_count(9999).text, "9999");
@@ -266,7 +268,7 @@ static void top_fits_the_terminal(void **state)
                                .host = "a-machine-of-a-long-name",
                                .state = 'R',
                                .step_ns = 9e6,
-                               .delay_ns = 2e5,
+                               .sched_delay_ns = 2e5,
                                .cpu = 0.93,
                                .memory = 40e6,
                                .waits_for = 1 };
@@ -279,9 +281,8 @@ static void top_fits_the_terminal(void **state)
                    .loss = NAN,
                    .step_ns = 9e6,
                    .window = 4,
-                   .late = 1,
-                   .late_ns = 1e6,
-                   .late_core = true };
+                   .findings = 1,
+                   .finding = { "rank 1 stalls all ranks 1.00 ms per step in data loading" } };
     for (int columns = 40; columns <= 200; columns += 4)
         for (int rows = 16; rows <= 30; rows += 7) {
             char *text = NULL;
@@ -301,7 +302,7 @@ static void top_fits_the_terminal(void **state)
             }
             assert_int_equal(shown + more, RANKS);
             assert_true(lines < rows); /* a line is left for the caller */
-            assert_non_null(strstr(text, "rank 1 holds the others up, 1.00 ms a step: its core was taken"));
+            assert_non_null(strstr(text, "rank 1 stalls all ranks 1.00 ms per step in data loading"));
             free(text);
         }
 }

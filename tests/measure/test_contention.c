@@ -1,4 +1,4 @@
-/* Cores that other programs use, in made-up records: found whoever loses them, first where they cost most, and with all that they cost. */
+/* Cores that other programs use, in made-up records: found whichever rank loses them, first where they cost most, and with their full cost. */
 #include "records.h"
 
 #include <math.h>
@@ -10,7 +10,8 @@ enum { STEPS = 40, MOST_RANKS = 4 };
 typedef struct plan {
     int ranks, cores;         /* cores: that all ranks share; 0: each has one */
     int64_t lost[MOST_RANKS]; /* ns of backward in which the rank is runnable but not scheduled, in every step */
-    bool turns;               /* in even steps the even ranks lose that, in odd ones the others */
+    bool alternate;           /* in even steps the even ranks lose that, in odd ones the others */
+    int64_t vary;             /* what that varies by from step to step and rank to rank, up and down */
     int threads;              /* that compute in a rank; 0: one. The main one sleeps as long as it loses in forward */
     bool data;                /* all ranks wait 8 ms for data as well */
     bool
@@ -21,7 +22,9 @@ typedef struct plan {
 
 static int64_t lost(const plan *p, int rank, int step)
 {
-    return p->turns && (step + rank) % 2 ? 0 : p->lost[rank];
+    uint32_t x = (uint32_t)(MOST_RANKS * step + rank + 1) * 2654435761u;
+    x = (x ^ x >> 15) * 2246822519u;
+    return p->alternate && (step + rank) % 2 ? 0 : p->lost[rank] + ((int64_t)(x >> 16) * 2 * p->vary >> 16) - p->vary;
 }
 
 static int64_t off_cpu(const plan *p, int rank, int step)
@@ -115,16 +118,20 @@ static size_t count(const ls_run *run, ls_finding_kind kind)
     return n;
 }
 
-/* The first finding, and the only one of its kind: the core, of `rank`, with a step of 34 ms without it. */
-static const ls_finding *check_first(const ls_run *run, int rank, const char *words)
+/* The first finding, and the only one of its kind: contention of `ranks` ranks by `least` to `most` ms, with a step of 34 ms without it. */
+static const ls_finding *check_first(const ls_run *run, int rank, int ranks, double least, double most)
 {
     const ls_finding *f = run->findings;
     if (!run->n_findings) fail_msg("nothing was found");
-    if (f->kind != LS_FINDING_CORE || count(run, LS_FINDING_CORE) != 1)
-        fail_msg("first of %zu: %s", run->n_findings, f->what);
+    if (f->kind != LS_FINDING_CONTENTION || count(run, LS_FINDING_CONTENTION) != 1)
+        fail_msg("first of %zu: %s", run->n_findings, ls_finding_name(f->kind));
+    const ls_core_evidence *e = &f->evidence.cores;
     assert_int_equal(f->rank, rank);
-    if (!strstr(f->what, words)) fail_msg("'%s' is not in: %s", words, f->what);
-    if (llabs(f->expected - 34 * MS) > MS) fail_msg("expected %g ms: %s", (double)f->expected / MS, f->what);
+    assert_int_equal(f->remedy, LS_REMEDY_FREE_CORES);
+    assert_int_equal(e->ranks, ranks);
+    if (fabs(e->least - least * MS) > 1000 || fabs(e->most - most * MS) > 1000)
+        fail_msg("%g to %g ms, not %g to %g", e->least / MS, e->most / MS, least, most);
+    if (llabs(f->expected - 34 * MS) > MS) fail_msg("expected %g ms", (double)f->expected / MS);
     if (llabs(f->cost + f->expected - (int64_t)ls_run_step_mean(run)) > 2) fail_msg("cost %g", (double)f->cost);
     assert_int_equal(count(run, LS_FINDING_IMBALANCE), 0);
     assert_int_equal(count(run, LS_FINDING_STEAL), 0); /* waiting has one reason, and it is not that */
@@ -132,36 +139,65 @@ static const ls_finding *check_first(const ls_run *run, int rank, const char *wo
     return f;
 }
 
-static void a_rank_alone_is_told(void **state)
+static void a_single_rank_is_reported(void **state)
 {
     (void)state;
     ls_run *run = run_of(&(plan){ .ranks = 1, .lost = { 30 * MS } }, "alone");
-    check_first(run, -1, "rank 0 was runnable but not scheduled for 30.0 ms of a step: other programs use its cores");
+    check_first(run, -1, 1, 30, 30);
     ls_run_free(&run);
     run = run_of(&(plan){ .ranks = 1, .lost = { MS } }, "alone-little");
     assert_int_equal(run->n_findings, 0);
     ls_run_free(&run);
 }
 
-/* The main thread sleeps while the others have no core: both are lost. */
-static void threads_that_wait_for_each_other_are_told(void **state)
+/* The main thread is off-CPU while the others are not scheduled: both are lost. */
+static void threads_that_wait_for_each_other_are_reported(void **state)
 {
     (void)state;
     ls_run *run = run_of(&(plan){ .ranks = 1, .cores = 2, .lost = { 20 * MS }, .threads = 2 }, "team");
-    check_first(run, -1, "rank 0 was runnable but not scheduled for 20.0 ms");
+    check_first(run, -1, 1, 20, 20);
     ls_run_free(&run);
 }
 
-static void what_all_lose_alike_is_told_with_all_its_cost(void **state)
+static void what_all_ranks_lose_is_reported_with_its_full_cost(void **state)
 {
     (void)state;
     ls_run *run = run_of(&(plan){ .ranks = 2, .lost = { 35 * MS, 35 * MS } }, "alike");
-    const ls_finding *f = check_first(run, -1, "ranks 0, 1 were runnable but not scheduled for 35.0 ms of a step");
-    if (!strstr(f->evidence, "the run got 0.99 of 2 cores")) fail_msg("%s", f->evidence);
+    const ls_finding *f = check_first(run, -1, 2, 35, 35);
+    assert_true(f->evidence.cores.cores == 2 && fabs(f->evidence.cores.used - 0.99) < 0.005);
     ls_run_free(&run);
     run = run_of(&(plan){ .ranks = 4, .lost = { 35 * MS, 33 * MS, 34 * MS, 35 * MS } }, "four");
-    check_first(run, -1, "all 4 ranks were runnable but not scheduled for 33.0 ms to 35.0 ms of a step");
+    check_first(run, -1, 4, 33, 35);
     ls_run_free(&run);
+}
+
+/* Other programs have every core for 70 % of the time: 30 ms of computing take 100. Time slices make it uneven from step to step, so that
+ * ranks wait for each other, and the slowest rank varies. */
+static void cores_that_others_use_for_70_percent_come_first(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks <= 4; ranks *= 2) {
+        plan p = { .ranks = ranks, .vary = 24 * MS };
+        char name[24];
+        for (int r = 0; r < ranks; r++) p.lost[r] = 70 * MS;
+        snprintf(name, sizeof name, "busy-%d", ranks);
+        ls_run *run = run_of(&p, name);
+        const ls_finding *f = run->findings;
+        if (!run->n_findings || f->kind != LS_FINDING_CONTENTION)
+            fail_msg("%d ranks: %s", ranks, run->n_findings ? ls_finding_name(f->kind) : "nothing was found");
+        assert_int_equal(f->rank, -1);
+        assert_int_equal(f->evidence.cores.ranks, ranks);
+        /* All but the 34 ms of a step, the waiting for each other included. */
+        double step = ls_run_step_mean(run), waiting = ls_run_mean(run, -1, LS_PHASE_WAIT);
+        if (ranks > 1 && waiting < 4 * MS) fail_msg("ranks wait %g ms: this tests nothing", waiting / MS);
+        if (fabs((double)f->cost - (step - 34 * MS)) > 0.02 * step)
+            fail_msg("%d ranks: cost %g of %g ms", ranks, (double)f->cost / MS, step / MS);
+        assert_true(f->evidence.cores.least_share > 0.55);
+        assert_int_equal(count(run, LS_FINDING_IMBALANCE), 0);
+        assert_int_equal(count(run, LS_FINDING_STRAGGLER), 0);
+        assert_int_equal(count(run, LS_FINDING_PREEMPTED), 0);
+        ls_run_free(&run);
+    }
 }
 
 /* The difference between them is not what it costs. */
@@ -169,78 +205,86 @@ static void the_rank_that_loses_most_is_named_with_all_that_both_lose(void **sta
 {
     (void)state;
     ls_run *run = run_of(&(plan){ .ranks = 2, .lost = { 23 * MS, 35 * MS } }, "more");
-    const ls_finding *f = check_first(run, 1, "ranks 0, 1 were runnable but not scheduled for 23.0 ms to 35.0 ms");
-    if (!strstr(f->evidence, "rank 1 lost most")) fail_msg("%s", f->evidence);
+    check_first(run, 1, 2, 23, 35);
     ls_run_free(&run);
     run = run_of(&(plan){ .ranks = 2, .lost = { 0, 35 * MS } }, "one"); /* the other loses nothing */
-    check_first(run, 1, "rank 1 was runnable but not scheduled for 35.0 ms of a step");
+    assert_true(run->n_findings > 0);
+    assert_int_equal(run->findings[0].kind, LS_FINDING_PREEMPTED);
+    assert_int_equal(run->findings[0].rank, 1);
+    if (llabs(run->findings[0].expected - 34 * MS) > MS) fail_msg("%g", (double)run->findings[0].expected / MS);
+    assert_int_equal(count(run, LS_FINDING_IMBALANCE), 0);
+    assert_int_equal(count(run, LS_FINDING_STRAGGLER), 0);
     ls_run_free(&run);
 }
 
-/* Then each waits for the other, half of the steps, and that is no finding of its own. */
-static void what_they_lose_by_turns_is_the_cores_and_no_imbalance(void **state)
+/* Then each waits for the other, in half of the steps, and that is not another finding. */
+static void what_they_lose_in_alternate_steps_is_contention(void **state)
 {
     (void)state;
-    plan p = { .ranks = 2, .lost = { 40 * MS, 40 * MS }, .turns = true };
-    ls_run *run = run_of(&p, "turns");
-    check_first(run, -1, "ranks 0, 1 were runnable but not scheduled for 20.0 ms of a step");
+    plan p = { .ranks = 2, .lost = { 40 * MS, 40 * MS }, .alternate = true };
+    ls_run *run = run_of(&p, "alternate");
+    check_first(run, -1, 2, 20, 20);
     ls_run_free(&run);
     p.data = true;
-    run = run_of(&p, "turns-data");
-    assert_int_equal(run->findings[0].kind, LS_FINDING_CORE);
+    run = run_of(&p, "alternate-data");
+    assert_int_equal(run->findings[0].kind, LS_FINDING_CONTENTION);
     ls_run_free(&run);
 }
 
 /* Each waits for the other in every step, because of work alone. */
-static void waiting_with_other_reasons_is_not_charged_to_cores(void **state)
+static void waiting_with_other_reasons_is_not_contention(void **state)
 {
     (void)state;
     ls_run *run = run_of(&(plan){ .ranks = 2, .uneven = true }, "uneven");
     for (int r = 0; r < 2; r++) assert_true(ls_run_mean(run, r, LS_PHASE_WAIT) > 9 * MS);
-    assert_int_equal(count(run, LS_FINDING_CORE), 0);
+    assert_int_equal(count(run, LS_FINDING_CONTENTION), 0);
+    assert_int_equal(count(run, LS_FINDING_PREEMPTED), 0);
     assert_int_equal(count(run, LS_FINDING_STEAL), 0);
     assert_int_equal(count(run, LS_FINDING_STRAGGLER), 2);
     ls_run_free(&run);
 }
 
-/* What a reduction takes longer because its ranks have no core is no matter of communication. */
-static void cores_lost_in_calls_are_no_exposed_communication(void **state)
+/* What a reduction takes longer because its ranks are not scheduled has nothing to do with communication. */
+static void contention_in_calls_is_not_exposed_communication(void **state)
 {
     (void)state;
     ls_run *run = run_of(&(plan){ .ranks = 2, .lost = { 35 * MS, 35 * MS }, .calls = 10 * MS }, "calls");
     assert_true(ls_run_mean(run, -1, LS_PHASE_COMM) > 11 * MS);
-    assert_int_equal(run->findings[0].kind, LS_FINDING_CORE);
+    assert_int_equal(run->findings[0].kind, LS_FINDING_CONTENTION);
     assert_int_equal(count(run, LS_FINDING_COMM), 0);
     ls_run_free(&run);
 }
 
-/* Four ranks on two cores: that is their own doing, and no other program's. */
-static void more_ranks_than_cores_are_not_others_doing(void **state)
+/* Four ranks on two cores: no other program is needed for that. */
+static void more_ranks_than_cores_is_oversubscription(void **state)
 {
     (void)state;
     ls_run *run = run_of(&(plan){ .ranks = 4, .cores = 2, .lost = { 34 * MS, 34 * MS, 34 * MS, 34 * MS } }, "crowd");
     assert_int_equal(run->n_findings, 1);
-    if (!strstr(run->findings[0].what, "more ranks than cores")) fail_msg("%s", run->findings[0].what);
+    assert_int_equal(run->findings[0].kind, LS_FINDING_OVERSUBSCRIPTION);
+    assert_int_equal(run->findings[0].remedy, LS_REMEDY_FEWER_RANKS);
+    assert_true(run->findings[0].target == 2);
     assert_int_equal(run->findings[0].expected, (int64_t)ls_run_step_mean(run)); /* no gain is promised */
     ls_run_free(&run);
     /* But if they do not even get those two cores, others have them. */
     run = run_of(&(plan){ .ranks = 4, .cores = 2, .lost = { 200 * MS, 200 * MS, 200 * MS, 200 * MS } }, "crowd-others");
     assert_true(run->n_findings > 0);
-    if (!strstr(run->findings[0].what, "other programs use their cores")) fail_msg("%s", run->findings[0].what);
+    assert_int_equal(run->findings[0].kind, LS_FINDING_CONTENTION);
     ls_run_free(&run);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_rank_alone_is_told),
-        cmocka_unit_test(threads_that_wait_for_each_other_are_told),
-        cmocka_unit_test(what_all_lose_alike_is_told_with_all_its_cost),
+        cmocka_unit_test(a_single_rank_is_reported),
+        cmocka_unit_test(threads_that_wait_for_each_other_are_reported),
+        cmocka_unit_test(what_all_ranks_lose_is_reported_with_its_full_cost),
+        cmocka_unit_test(cores_that_others_use_for_70_percent_come_first),
         cmocka_unit_test(the_rank_that_loses_most_is_named_with_all_that_both_lose),
-        cmocka_unit_test(what_they_lose_by_turns_is_the_cores_and_no_imbalance),
-        cmocka_unit_test(waiting_with_other_reasons_is_not_charged_to_cores),
-        cmocka_unit_test(cores_lost_in_calls_are_no_exposed_communication),
-        cmocka_unit_test(more_ranks_than_cores_are_not_others_doing),
+        cmocka_unit_test(what_they_lose_in_alternate_steps_is_contention),
+        cmocka_unit_test(waiting_with_other_reasons_is_not_contention),
+        cmocka_unit_test(contention_in_calls_is_not_exposed_communication),
+        cmocka_unit_test(more_ranks_than_cores_is_oversubscription),
     };
     return cmocka_run_group_tests(tests, enter_folder, leave_folder);
 }

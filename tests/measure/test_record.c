@@ -78,7 +78,7 @@ static void disk_is_bounded(void **state)
     for (size_t i = 0; i + 1 < run->n_steps; i++) /* no gap where the one file ends and the other begins */
         assert_int_equal(run->steps[i].rank[0].end, run->steps[i + 1].rank[0].begin);
     assert_int_equal(run->n_notes, 1);
-    assert_non_null(strstr(run->notes[0], "seconds are no longer there"));
+    assert_int_equal(run->notes[0].kind, LS_NOTE_NO_BEGINNING);
     ls_run_free(&run);
 }
 
@@ -165,7 +165,7 @@ static void too_fast_is_told(void **state)
     assert_int_equal(ls_run_open(&run, "fast", NULL), LS_OK);
     assert_int_equal(run->rank[0].lost, 20000 - (1 << 14));
     assert_int_equal(run->n_notes, 1);
-    assert_non_null(strstr(run->notes[0], "too fast"));
+    assert_int_equal(run->notes[0].kind, LS_NOTE_LOST);
     ls_run_free(&run);
 }
 
@@ -283,7 +283,7 @@ static void faults_have_names(void **state)
     assert_int_equal(run->ranks, 2);
     assert_false(run->rank[0].present);
     assert_true(run->rank[1].present);
-    assert_string_equal(run->notes[0], "rank 0 of 2 has no readable events; what it did is not known");
+    assert_true(run->notes[0].kind == LS_NOTE_MISSING && run->notes[0].rank == 0 && run->notes[0].number == 1);
     assert_int_equal(run->n_steps, 25); /* what is there is reported */
     ls_run_free(&run);
 

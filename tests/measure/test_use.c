@@ -126,17 +126,17 @@ static void who_waits_is_under_used_and_who_is_waited_for_over_used(void **state
 {
     (void)state;
     ls_run *run = make_run(&(plan){ .ranks = 2, .busy = { 60, 90 } }, "two");
-    assert_int_equal(run->rank[0].use.verdict, LS_USE_UNDER);
-    assert_int_equal(run->rank[1].use.verdict, LS_USE_OVER);
+    assert_int_equal(run->rank[0].use.level, LS_USE_UNDER);
+    assert_int_equal(run->rank[1].use.level, LS_USE_OVER);
     check_near(run->rank[0].use.wait, 30 * MS, 1);
     ls_run_free(&run);
     /* Of eight, the one that all wait for; the others are as all are. */
     run = make_run(&(plan){ .ranks = 8, .busy = { 60, 60, 60, 60, 60, 90, 60, 60 } }, "eight");
-    for (int k = 0; k < 8; k++) assert_int_equal(run->rank[k].use.verdict, k == 5 ? LS_USE_OVER : LS_USE_EVEN);
+    for (int k = 0; k < 8; k++) assert_int_equal(run->rank[k].use.level, k == 5 ? LS_USE_OVER : LS_USE_EVEN);
     ls_run_free(&run);
     /* And the one that has too little to do. */
     run = make_run(&(plan){ .ranks = 8, .busy = { 90, 90, 40, 90, 90, 90, 90, 90 } }, "idle");
-    for (int k = 0; k < 8; k++) assert_int_equal(run->rank[k].use.verdict, k == 2 ? LS_USE_UNDER : LS_USE_EVEN);
+    for (int k = 0; k < 8; k++) assert_int_equal(run->rank[k].use.level, k == 2 ? LS_USE_UNDER : LS_USE_EVEN);
     ls_run_free(&run);
 }
 
@@ -144,10 +144,10 @@ static void small_and_rare_differences_are_no_verdict(void **state)
 {
     (void)state;
     ls_run *run = make_run(&(plan){ .ranks = 2, .busy = { 87, 90 } }, "close");
-    for (int k = 0; k < 2; k++) assert_int_equal(run->rank[k].use.verdict, LS_USE_EVEN);
+    for (int k = 0; k < 2; k++) assert_int_equal(run->rank[k].use.level, LS_USE_EVEN);
     ls_run_free(&run);
     run = make_run(&(plan){ .ranks = 2, .busy = { 90, 90 }, .once = { 0, 300 } }, "once");
-    for (int k = 0; k < 2; k++) assert_int_equal(run->rank[k].use.verdict, LS_USE_EVEN);
+    for (int k = 0; k < 2; k++) assert_int_equal(run->rank[k].use.level, LS_USE_EVEN);
     ls_run_free(&run);
 }
 
@@ -158,7 +158,7 @@ static void sleep_is_not_use(void **state)
     ls_run *run = make_run(&(plan){ .ranks = 2, .busy = { 40, 90 }, .off_cpu = { 0, 50 } }, "off_cpu");
     check_near(run->rank[1].use.off_cpu, 50 * MS, 1);
     check_near(run->rank[0].use.busy, run->rank[1].use.busy, 1);
-    for (int k = 0; k < 2; k++) assert_int_equal(run->rank[k].use.verdict, LS_USE_EVEN);
+    for (int k = 0; k < 2; k++) assert_int_equal(run->rank[k].use.level, LS_USE_EVEN);
     ls_run_free(&run);
 }
 
