@@ -218,13 +218,13 @@ static ls_status plain_sums(bench *b, float *data, size_t elements)
     return status;
 }
 
-static ls_status measure_small(bench *b, bool foreign, int rounds)
+static ls_status measure_small(bench *b, bool user_owned, int rounds)
 {
     static ls_span spans[SMALL];
     static float memory[SMALL][SMALL_COUNT];
     double with[MAX_ROUNDS], plain[MAX_ROUNDS];
     for (int i = 0; i < SMALL; i++)
-        spans[i] = (ls_span){ .name = "a parameter", .grad = foreign ? memory[i] : NULL, .count = SMALL_COUNT };
+        spans[i] = (ls_span){ .name = "a parameter", .grad = user_owned ? memory[i] : NULL, .count = SMALL_COUNT };
     ls_ddp *ddp;
     void *block = NULL;
     ls_status status = ls_ddp_open(&ddp, b->world, spans, SMALL, &(ls_ddp_options){ .fixed_order = true });
@@ -232,7 +232,7 @@ static ls_status measure_small(bench *b, bool foreign, int rounds)
     if (!status) status = ls_world_alloc(b->world, elements * sizeof(float), &block);
     if (!status) memset(block, 0, elements * sizeof(float));
     for (int round = -2; round < rounds && !status; round++) {
-        if (!foreign) memset(ls_ddp_grad(ddp, SMALL - 1), 0, elements * sizeof(float));
+        if (!user_owned) memset(ls_ddp_grad(ddp, SMALL - 1), 0, elements * sizeof(float));
         status = ls_barrier(b->group);
         int64_t begin = ls_now();
         if (!status) status = ls_ddp_begin(ddp, LS_DDP_SYNC, 1);
@@ -253,8 +253,8 @@ static ls_status measure_small(bench *b, bool foreign, int rounds)
     double t = median(with, rounds), p = median(plain, rounds);
     printf("%d rank%s, %d parameters of %d elements, %s: %.0f us a step, of which the sums %.0f us; reducer %.3f us a "
            "parameter\n",
-           b->size, b->size == 1 ? "" : "s", SMALL, SMALL_COUNT, foreign ? "the caller's memory" : "lockstep's memory",
-           t, p, (t - p) / SMALL);
+           b->size, b->size == 1 ? "" : "s", SMALL, SMALL_COUNT,
+           user_owned ? "the caller's memory" : "lockstep's memory", t, p, (t - p) / SMALL);
     return LS_OK;
 }
 
@@ -270,7 +270,7 @@ int main(int argc, char **argv)
         b.size = ls_world_size(b.world);
     }
     if (!status && rounds) status = measure_steps(&b, rounds);
-    for (int foreign = 0; foreign < 2 && !status; foreign++) status = measure_small(&b, foreign, 51);
+    for (int user_owned = 0; user_owned < 2 && !status; user_owned++) status = measure_small(&b, user_owned, 51);
     if (status) fprintf(stderr, "bench_ddp_cost: %s\n", ls_error());
     ls_tape_free(&b.tape);
     ls_optimizer_free(&b.optimizer);

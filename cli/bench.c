@@ -11,9 +11,9 @@ static const struct {
     const char *name, *summary;
     int (*run)(int argc, char **argv);
 } benchmarks[] = {
-    { "allreduce", "all-reduce among ranks: time, bandwidth, share of what the memory allows", bench_allreduce },
-    { "ddp", "a training step on several ranks: overlap, buckets, skipped and accumulated gradients", bench_ddp },
-    { "loader", "batches a second by workers and prefetch, and how long a trainer waits for them", bench_loader },
+    { "allreduce", "all-reduce: time, bandwidth, % of peak bandwidth", bench_allreduce },
+    { "ddp", "a training step on several ranks: overlap, bucket size, skipped and accumulated gradients", bench_ddp },
+    { "loader", "batches per second by workers and prefetch, and waiting time of the trainer", bench_loader },
 };
 enum { BENCHMARKS = sizeof benchmarks / sizeof *benchmarks };
 
@@ -25,7 +25,7 @@ static void help(FILE *to)
         snprintf(line, sizeof line, "  %-11s  %s\n", benchmarks[i].name, benchmarks[i].summary);
         help_print(to, line);
     }
-    help_print(to, "\n'lockstep bench WHAT --help' explains one; see also lockstep-bench(1).\n");
+    help_print(to, "\n'lockstep bench WHAT --help' describes one; see also lockstep-bench(1).\n");
 }
 
 int bench_command(int argc, char **argv)
@@ -43,7 +43,7 @@ int bench_command(int argc, char **argv)
         if (!strcmp(argv[1], benchmarks[i].name)) return benchmarks[i].run(argc - 1, argv + 1);
         near_offer(&near, benchmarks[i].name);
     }
-    fprintf(stderr, "lockstep bench: unknown benchmark '%s'%s%s 'lockstep bench --help' lists them\n",
+    fprintf(stderr, "lockstep bench: unknown benchmark '%s'%s%s 'lockstep bench --help' lists the benchmarks\n",
             printable(argv[1]), near_text(&near), near.nearest ? "" : ";");
     return EXIT_USAGE;
 }

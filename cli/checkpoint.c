@@ -10,7 +10,7 @@ static const char help_text[] =
     "usage: lockstep checkpoint verify FILE...\n"
     "\n"
     "Reads checkpoints (RUN/checkpoints/*.ckpt) from beginning to end and compares them with their\n"
-    "checksums. Prints a line for each; exits with 1 if one is corrupt, with 2 if one is not there.\n";
+    "checksums. Prints one line per file; exits with 1 if a file is corrupt, with 2 if it does not exist.\n";
 
 int checkpoint_command(int argc, char **argv)
 {

@@ -14,11 +14,11 @@ static const struct {
     int (*run)(int argc, char **argv);
     const char *summary;
 } subcommands[] = {
-    { "train-bpe", data_train_bpe, "learn a tokenizer from text" },
-    { "tokenize", data_tokenize, "turn text into shards of tokens" },
-    { "info", data_info, "describe and check files" },
-    { "stage", data_stage, "copy files to a disk of this machine" },
-    { "order", data_order, "print which samples come in which order" },
+    { "train-bpe", data_train_bpe, "train a tokenizer on text" },
+    { "tokenize", data_tokenize, "convert text to token shards" },
+    { "info", data_info, "describe and check data files" },
+    { "stage", data_stage, "copy data files to a local disk" },
+    { "order", data_order, "print the order of the samples" },
 };
 enum { SUBCOMMANDS = sizeof subcommands / sizeof *subcommands };
 
@@ -26,13 +26,12 @@ static void help(FILE *to)
 {
     fprintf(to, "usage: lockstep data SUBCOMMAND [OPTIONS]\n\n");
     for (int i = 0; i < SUBCOMMANDS; i++) fprintf(to, "  %-12s %s\n", subcommands[i].name, subcommands[i].summary);
-    fprintf(to, "\n'lockstep data SUBCOMMAND --help' explains one; see also lockstep-data(1).\n");
+    fprintf(to, "\n'lockstep data SUBCOMMAND --help' describes one; see also lockstep-data(1).\n");
 }
 
 int data_missing(const char *subcommand, const char *what)
 {
-    fprintf(stderr, "lockstep data %s: %s is missing; 'lockstep data %s --help' explains\n", subcommand, what,
-            subcommand);
+    fprintf(stderr, "lockstep data %s: %s is missing; see 'lockstep data %s --help'\n", subcommand, what, subcommand);
     return EXIT_USAGE;
 }
 

@@ -20,7 +20,7 @@
 #include "train/settings.h"
 
 static const char intro[] = "usage: lockstep data info [OPTIONS] FILE...\n\n"
-                            "Describes shards of tokens and files of text, and checks them from end to end.\n\n";
+                            "Describes token shards and text files, and checks their whole content.\n\n";
 
 typedef struct info_options {
     ls_data_format format; /* auto: each file's own */
@@ -154,13 +154,14 @@ static int parse(int argc, char **argv, info_options *o, option_list *files)
     const char *tokenizer = NULL;
     const option_row rows[] = {
         { OPTION_CHOICE, "--data-format", &format, "FORMAT", "{} (auto)", 0, 0, format_choices(FORMATS_ALL) },
-        { OPTION_TEXT, "--field", &o->field, "NAME", "jsonl: the field with the text (text)", 0, 0, NULL },
-        { OPTION_CHOICE, "--on-bad", &on_bad, "WHAT", "a bad JSON line: stop, or skip it (stop)", 0, 0, on_bads },
-        { OPTION_INT, "--vocab", &vocab_size, "N", "a token of N or more is an error", 1, 2147483647, NULL },
-        { OPTION_TEXT, "--tokenizer", &tokenizer, "NAME", "show each shard's beginning as text, and use its vocabulary",
-          0, 0, NULL },
-        { OPTION_FLAG, "--json", &o->json, NULL, "one JSON object a line, for each file", 0, 0, NULL },
-        { OPTION_FLAG, "--quick", &o->quick, NULL, "look at headers and sizes only", 0, 0, NULL },
+        { OPTION_TEXT, "--field", &o->field, "NAME", "jsonl: field with the text (text)", 0, 0, NULL },
+        { OPTION_CHOICE, "--on-bad", &on_bad, "WHAT", "on an invalid JSON line: {} (stop)", 0, 0, on_bads },
+        { OPTION_INT, "--vocab-size", &vocab_size, "N", "vocabulary size: a token ≥ N is an error", 1, 2147483647,
+          NULL },
+        { OPTION_TEXT, "--tokenizer", &tokenizer, "NAME",
+          "show the beginning of each shard as text; check its vocabulary", 0, 0, NULL },
+        { OPTION_FLAG, "--json", &o->json, NULL, "print one JSON object per file", 0, 0, NULL },
+        { OPTION_FLAG, "--quick", &o->quick, NULL, "check headers and sizes only", 0, 0, NULL },
         { OPTION_FILES, "FILE", files, "FILE", NULL, 0, 0, NULL },
         { 0 },
     };

@@ -12,7 +12,7 @@
 #include "lockstep/data.h"
 
 static const char intro[] = "usage: lockstep data order --samples N [OPTIONS]\n\n"
-                            "Prints the indices of the samples that a rank gets in an epoch, one a line.\n\n";
+                            "Prints the indices of the samples that a rank gets in an epoch, one per line.\n\n";
 
 typedef struct order_options {
     ls_sampler_options sampler;
@@ -31,22 +31,22 @@ static int parse(int argc, char **argv, order_options *o)
     const double many = 1 << 20, any = 1e18;
     s->world_size = 1;
     const option_row table[] = {
-        { OPTION_SIZE, "--samples", &s->samples, "N", "how many samples there are", 0, 0, NULL },
-        { OPTION_CHOICE, "--order", &order, "ORDER",
-          "shuffled, sequential, torch, balanced: needs --lengths (shuffled)", 0, 0, orders },
-        { OPTION_INT, "--ranks", &s->world_size, "W", "how many ranks there are (1)", 1, many, NULL },
-        { OPTION_INT, "--rank", &rank, "R", "which one to print (0)", 0, many, NULL },
-        { OPTION_INT, "--slots", &s->slots, "V", "micro-batches of a step over all ranks (one each)", 1, many, NULL },
-        { OPTION_INT, "--batch-size", &rows, "B", "samples of a micro-batch (1)", 1, many, NULL },
-        { OPTION_SEED, "--seed", &s->seed, "S", "of the permutation (0)", 0, 0, NULL },
-        { OPTION_LONG, "--epoch", &epoch, "E", "counted from 0 (0)", 0, 281474976710656, NULL },
-        { OPTION_LONG, "--from", &from, "STEP", "begin at this step (0)", 0, any, NULL },
-        { OPTION_LONG, "--steps", &steps, "COUNT", "print so many steps (to the end of the epoch)", 0, any, NULL },
-        { OPTION_FLAG, "--drop-last", &s->drop_last, NULL, "leave out what does not fill a step, or torch's ranks", 0,
-          0, NULL },
+        { OPTION_SIZE, "--samples", &s->samples, "N", "number of samples", 0, 0, NULL },
+        { OPTION_CHOICE, "--order", &order, "ORDER", "{} (shuffled); balanced needs --lengths", 0, 0, orders },
+        { OPTION_INT, "--ranks", &s->world_size, "W", "number of ranks (1)", 1, many, NULL },
+        { OPTION_INT, "--rank", &rank, "R", "rank to print (0)", 0, many, NULL },
+        { OPTION_INT, "--slots", &s->slots, "V", "micro-batches per step over all ranks (one each)", 1, many, NULL },
+        { OPTION_INT, "--batch-size", &rows, "B", "micro-batch size per rank (1)", 1, many, NULL },
+        { OPTION_SEED, "--seed", &s->seed, "S", "seed of the permutation (0)", 0, 0, NULL },
+        { OPTION_LONG, "--epoch", &epoch, "E", "epoch, from 0 (0)", 0, 281474976710656, NULL },
+        { OPTION_LONG, "--from", &from, "STEP", "first step (0)", 0, any, NULL },
+        { OPTION_LONG, "--steps", &steps, "COUNT", "number of steps (to the end of the epoch)", 0, any, NULL },
+        { OPTION_FLAG, "--drop-last", &s->drop_last, NULL,
+          "drop samples that do not fill a step (torch: its drop_last)", 0, 0, NULL },
         { OPTION_FLAG, "--drop-step", &s->drop_step, NULL, "torch: DataLoader's drop_last", 0, 0, NULL },
         { OPTION_FLAG, "--no-shuffle", &s->no_shuffle, NULL, "torch: DistributedSampler(shuffle=False)", 0, 0, NULL },
-        { OPTION_TEXT, "--lengths", &o->lengths_path, "FILE", "the samples' lengths, one number a line", 0, 0, NULL },
+        { OPTION_TEXT, "--lengths", &o->lengths_path, "FILE", "lengths of the samples, one number per line", 0, 0,
+          NULL },
         { OPTION_FLAG, "--work", &o->work, NULL, "print padded work and critical path instead; needs --lengths", 0, 0,
           NULL },
         { 0 },

@@ -10,10 +10,10 @@
 #include "cli/options.h"
 #include "lockstep/data.h"
 
-static const char intro[] = "usage: lockstep data stage --to FOLDER [OPTIONS] FILE...\n\n"
-                            "Copies files to a folder on a disk of this machine, where a run with --stage FOLDER finds "
-                            "them; measures how fast\n"
-                            "both are read, and says whether it pays.\n\n";
+static const char intro[] =
+    "usage: lockstep data stage --to FOLDER [OPTIONS] FILE...\n\n"
+    "Copies data files to a folder on a local disk, where a run with --stage FOLDER finds them. Measures how fast\n"
+    "originals and copies are read, and reports whether staging pays.\n\n";
 
 static void print_verdict(FILE *to, const ls_stage_report *r)
 {
@@ -36,13 +36,12 @@ int data_stage(int argc, char **argv)
     option_list files = { 0 };
     bool print = false, quiet = false;
     const option_row rows[] = {
-        { OPTION_TEXT, "--to", &o.folder, "FOLDER", "where copies live", 0, 0, NULL },
-        { OPTION_SIZE, "--limit", &o.limit, "BYTES", "of all copies, like 200G; the oldest go first (the disk's room)",
-          0, 0, NULL },
-        { OPTION_FLAG, "--verify", &o.verify, NULL, "check the checksums of copies that are there already", 0, 0,
-          NULL },
-        { OPTION_FLAG, "--print", &print, NULL, "print where each file is to be read", 0, 0, NULL },
-        { OPTION_FLAG, "--quiet", &quiet, NULL, "no progress", 0, 0, NULL },
+        { OPTION_TEXT, "--to", &o.folder, "FOLDER", "folder for the copies", 0, 0, NULL },
+        { OPTION_SIZE, "--limit", &o.limit, "BYTES",
+          "limit of all copies, e.g. 200G; the oldest are removed first (the free space)", 0, 0, NULL },
+        { OPTION_FLAG, "--verify", &o.verify, NULL, "check the checksums of existing copies", 0, 0, NULL },
+        { OPTION_FLAG, "--print", &print, NULL, "print the path to read each file from", 0, 0, NULL },
+        { OPTION_FLAG, "--quiet", &quiet, NULL, "do not show progress", 0, 0, NULL },
         { OPTION_FILES, "FILE", &files, "FILE", NULL, 0, 0, NULL },
         { 0 },
     };

@@ -14,9 +14,10 @@
 
 static const char tokenize_intro[] =
     "usage: lockstep data tokenize -o PREFIX [OPTIONS] FILE...\n\n"
-    "Tokenizes text into shards PREFIX-00000.bin and so on, with the end token behind each document.\n\n";
-static const char train_intro[] = "usage: lockstep data train-bpe -o FOLDER [OPTIONS] FILE...\n\n"
-                                  "Learns a byte-level BPE and writes vocab.json, merges.txt and tokenizer.json.\n\n";
+    "Tokenizes text into shards PREFIX-00000.bin, PREFIX-00001.bin..., with the end token after each document.\n\n";
+static const char train_intro[] =
+    "usage: lockstep data train-bpe -o FOLDER [OPTIONS] FILE...\n\n"
+    "Trains a byte-level BPE tokenizer and writes vocab.json, merges.txt and tokenizer.json.\n\n";
 
 static const char *const on_bads[] = { "stop", "skip", NULL };
 
@@ -42,22 +43,23 @@ int data_tokenize(int argc, char **argv)
     uint64_t shard_tokens = 0;
     bool replace = false;
     const option_row rows[] = {
-        { OPTION_TEXT, "-o", &t.output, "PREFIX", "where the shards go", 0, 0, NULL },
+        { OPTION_TEXT, "-o", &t.output, "PREFIX", "path of the shards, without -00000.bin", 0, 0, NULL },
         { OPTION_TEXT, "--output", &t.output, "PREFIX", NULL, 0, 0, NULL },
         { OPTION_TEXT, "--tokenizer", &name, "NAME", "bytes (default), tokenizer.json, or a folder with one", 0, 0,
           NULL },
-        { OPTION_TEXT, "--end-token", &end, "TEXT", "its token that ends a document (its eos_token)", 0, 0, NULL },
+        { OPTION_TEXT, "--end-token", &end, "TEXT", "token that ends a document (the tokenizer's eos_token)", 0, 0,
+          NULL },
         { OPTION_CHOICE, "--data-format", &t.input, "FORMAT", "of the text: {} (auto: by the name)", 0, 0,
           format_choices(FORMATS_TEXT) },
-        { OPTION_TEXT, "--field", &t.field, "NAME", "jsonl: the field with the text (text)", 0, 0, NULL },
-        { OPTION_CHOICE, "--on-bad", &t.on_bad, "WHAT", "a bad JSON line: stop, or skip it (stop)", 0, 0, on_bads },
+        { OPTION_TEXT, "--field", &t.field, "NAME", "jsonl: field with the text (text)", 0, 0, NULL },
+        { OPTION_CHOICE, "--on-bad", &t.on_bad, "WHAT", "on an invalid JSON line: {} (stop)", 0, 0, on_bads },
         { OPTION_CHOICE, "--format", &format, "FORMAT", "of the shards: {} (auto: llm.c's that fits)", 0, 0,
           format_choices(FORMATS_SHARDS) },
-        { OPTION_SIZE, "--shard-tokens", &shard_tokens, "N", "tokens of a shard (100M)", 0, 0, NULL },
-        { OPTION_FLAG, "--replace", &replace, NULL, "put the new shards in the place of those that are there", 0, 0,
+        { OPTION_SIZE, "--shard-tokens", &shard_tokens, "N", "tokens per shard (100M)", 0, 0, NULL },
+        { OPTION_FLAG, "--replace", &replace, NULL, "replace existing shards of that name", 0, 0, NULL },
+        { OPTION_INT, "--threads", &t.threads, "N", "number of threads (all cores); does not affect results", 1, 256,
           NULL },
-        { OPTION_INT, "--threads", &t.threads, "N", "default: all cores; does not affect results", 1, 256, NULL },
-        { OPTION_FLAG, "--quiet", &t.quiet, NULL, "no progress", 0, 0, NULL },
+        { OPTION_FLAG, "--quiet", &t.quiet, NULL, "do not show progress", 0, 0, NULL },
         { OPTION_FILES, "FILE", &t.files, "FILE", NULL, 0, 0, NULL },
         { 0 },
     };
@@ -106,17 +108,18 @@ int data_train_bpe(int argc, char **argv)
     int vocab_size = 50257;
     int64_t least = 0;
     const option_row rows[] = {
-        { OPTION_TEXT, "-o", &t.output, "FOLDER", "where the tokenizer goes", 0, 0, NULL },
+        { OPTION_TEXT, "-o", &t.output, "FOLDER", "output folder", 0, 0, NULL },
         { OPTION_TEXT, "--output", &t.output, "FOLDER", NULL, 0, 0, NULL },
-        { OPTION_INT, "--vocab", &vocab_size, "N", "tokens, 256 bytes and the end of text among them (50257)", 257,
-          1 << 22, NULL },
-        { OPTION_LONG, "--min-count", &least, "N", "pairs that come less often are not merged (2)", 1, 1e18, NULL },
+        { OPTION_INT, "--vocab-size", &vocab_size, "N", "vocabulary size, with the 256 bytes and the end token (50257)",
+          257, 1 << 22, NULL },
+        { OPTION_LONG, "--min-count", &least, "N", "do not merge pairs that occur less often (2)", 1, 1e18, NULL },
         { OPTION_CHOICE, "--data-format", &t.input, "FORMAT", "of the text: {} (auto: by the name)", 0, 0,
           format_choices(FORMATS_TEXT) },
-        { OPTION_TEXT, "--field", &t.field, "NAME", "jsonl: the field with the text (text)", 0, 0, NULL },
-        { OPTION_CHOICE, "--on-bad", &t.on_bad, "WHAT", "a bad JSON line: stop, or skip it (stop)", 0, 0, on_bads },
-        { OPTION_INT, "--threads", &t.threads, "N", "default: all cores; does not affect results", 1, 256, NULL },
-        { OPTION_FLAG, "--quiet", &t.quiet, NULL, "no progress", 0, 0, NULL },
+        { OPTION_TEXT, "--field", &t.field, "NAME", "jsonl: field with the text (text)", 0, 0, NULL },
+        { OPTION_CHOICE, "--on-bad", &t.on_bad, "WHAT", "on an invalid JSON line: {} (stop)", 0, 0, on_bads },
+        { OPTION_INT, "--threads", &t.threads, "N", "number of threads (all cores); does not affect results", 1, 256,
+          NULL },
+        { OPTION_FLAG, "--quiet", &t.quiet, NULL, "do not show progress", 0, 0, NULL },
         { OPTION_FILES, "FILE", &t.files, "FILE", NULL, 0, 0, NULL },
         { 0 },
     };

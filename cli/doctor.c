@@ -13,12 +13,11 @@
 #include "cli/doctor_checks.h"
 #include "cli/options.h"
 
-static const char intro[] =
-    "usage: lockstep doctor [--json]\n"
-    "\n"
-    "Says what lockstep found on this machine: cores, caches, memory, limits, BLAS, MPI, and what is "
-    "missing. Exits with 1 if something is missing that lockstep needs.\n"
-    "\n";
+static const char intro[] = "usage: lockstep doctor [--json]\n"
+                            "\n"
+                            "Checks this machine: cores, caches, memory, limits, BLAS, MPI; reports what is missing. "
+                            "Exits with 1 if something is missing that lockstep needs.\n"
+                            "\n";
 
 static const char *const states[] = { [DOCTOR_FINE] = "ok", [DOCTOR_NOTE] = "note", [DOCTOR_MISSING] = "missing" };
 

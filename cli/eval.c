@@ -15,12 +15,11 @@
 #include "comm/launcher.h"
 #include "lockstep/train.h"
 
-static const char intro[] =
-    "usage: lockstep eval [RUN] [OPTIONS]\n"
-    "\n"
-    "Evaluates the model in the folder RUN (runs/last): loss (nats a token), perplexity, and bits per byte of text. "
-    "Without --data "
-    "on the validation data of the run: its --val-data, or the part of its data that was held out.\n\n";
+static const char intro[] = "usage: lockstep eval [RUN] [OPTIONS]\n"
+                            "\n"
+                            "Evaluates the model in the folder RUN (runs/last): loss (nats per token), perplexity, and "
+                            "bits per byte of text. Without --data: on the run's validation data, which is its "
+                            "--val-data or the part of its data that was held out.\n\n";
 
 typedef struct eval_arguments {
     const char *run;
@@ -36,25 +35,25 @@ static int read_arguments(eval_arguments *a, int argc, char **argv)
     static const char *const on_bads[] = { "stop", "skip", NULL };
     int format = 0, on_bad = 0;
     const option_row rows[] = {
-        { OPTION_LIST, "--data", &a->data, "FILES", "evaluate on these: text, JSON lines, or token shards", 0, 0,
+        { OPTION_LIST, "--data", &a->data, "FILES", "files to evaluate on: text, JSON lines, or token shards", 0, 0,
           NULL },
-        { OPTION_TEXT, "--tokenizer", &o->tokenizer, "NAME", "bytes, tokenizer.json, or a folder (that of RUN)", 0, 0,
+        { OPTION_TEXT, "--tokenizer", &o->tokenizer, "NAME", "bytes, tokenizer.json, or a folder (the run's)", 0, 0,
           NULL },
         { OPTION_CHOICE, "--data-format", &format, "FORMAT", "{} (auto: by name and first bytes)", 0, 0,
           format_choices(FORMATS_ALL) },
-        { OPTION_CHOICE, "--on-bad", &on_bad, "WHAT", "a bad JSON line: stop, or skip it (stop)", 0, 0, on_bads },
-        { OPTION_TEXT, "--field", &o->field, "NAME", "JSON lines: the field with the text (text)", 0, 0, NULL },
-        { OPTION_FLAG, "--pad", &o->padded, NULL, "a sequence is one document, cut off or padded (packed)", 0, 0,
+        { OPTION_CHOICE, "--on-bad", &on_bad, "WHAT", "on an invalid JSON line: {} (stop)", 0, 0, on_bads },
+        { OPTION_TEXT, "--field", &o->field, "NAME", "JSON lines: field with the text (text)", 0, 0, NULL },
+        { OPTION_FLAG, "--pad", &o->padded, NULL, "one document per sequence, truncated or padded (packed)", 0, 0,
           NULL },
-        { OPTION_TEXT, "--prompt-field", &o->prompt_field, "NAME", "with --pad: a text before it, without loss", 0, 0,
+        { OPTION_TEXT, "--prompt-field", &o->prompt_field, "NAME", "with --pad: field with a prompt, which has no loss",
+          0, 0, NULL },
+        { OPTION_TEXT, "--weight-field", &o->weight_field, "NAME", "with --pad: field with the weight of the loss (1)",
+          0, 0, NULL },
+        { OPTION_INT, "--seq-len", &o->length, "N", "sequence length in tokens (the run's, or the context)", 1, 1 << 26,
           NULL },
-        { OPTION_TEXT, "--weight-field", &o->weight_field, "NAME", "with --pad: what a document's loss counts (1)", 0,
-          0, NULL },
-        { OPTION_INT, "--seq-len", &o->length, "N", "tokens of a sequence (that of the run, or the context)", 1,
-          1 << 26, NULL },
         { OPTION_INT, "--batch-size", &o->rows, "N", "micro-batch size (8)", 1, 1 << 20, NULL },
-        { OPTION_INT, "-n", &a->ranks, "N", "ranks to start on this machine (1, or those of mpirun)", 1, 512, NULL },
-        { OPTION_INT, "--threads", &o->threads, "N", "default: the cores there are; does not affect results", 1, 4096,
+        { OPTION_INT, "-n", &a->ranks, "N", "ranks to start on this machine (1; mpirun: its ranks)", 1, 512, NULL },
+        { OPTION_INT, "--threads", &o->threads, "N", "threads per rank (all cores); does not affect results", 1, 4096,
           NULL },
         { OPTION_FLAG, "--json", &a->json, NULL, "print one JSON object", 0, 0, NULL },
         { OPTION_FLAG, "--quiet", &a->quiet, NULL, "show no progress", 0, 0, NULL },

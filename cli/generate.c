@@ -24,15 +24,16 @@ static int read_arguments(generate_arguments *a, int argc, char **argv)
 {
     *a = (generate_arguments){ .prompt = "\n", .temperature = 0.8, .max_tokens = 300 };
     const option_row rows[] = {
-        { OPTION_TEXT, "--prompt", &a->prompt, "TEXT", "what to continue (the start of a line)", 0, 0, NULL },
-        { OPTION_TEXT, "--tokenizer", &a->tokenizer, "NAME", "bytes, tokenizer.json, or a folder (that of RUN)", 0, 0,
+        { OPTION_TEXT, "--prompt", &a->prompt, "TEXT", "text to continue (a line feed)", 0, 0, NULL },
+        { OPTION_TEXT, "--tokenizer", &a->tokenizer, "NAME", "bytes, tokenizer.json, or a folder (the run's)", 0, 0,
           NULL },
         { OPTION_DOUBLE, "--temperature", &a->temperature, "X", "sampling temperature; 0: greedy (0.8)", 0, 1e6, NULL },
         { OPTION_INT, "--top-k", &a->options.top_k, "K", "sample from the top-K tokens (all)", 1, 2147483647, NULL },
-        { OPTION_INT, "--max-tokens", &a->max_tokens, "N", "how many (300)", 1, 2147483647, NULL },
-        { OPTION_SEED, "--seed", &a->options.seed, "N", "another one, another text (0)", 0, 0, NULL },
-        { OPTION_INT, "--threads", &a->options.threads, "N", "default: the cores there are", 1, 4096, NULL },
-        { OPTION_FLAG, "--no-cache", &a->options.no_cache, NULL, "compute everything anew for each token", 0, 0, NULL },
+        { OPTION_INT, "--max-tokens", &a->max_tokens, "N", "number of tokens (300)", 1, 2147483647, NULL },
+        { OPTION_SEED, "--seed", &a->options.seed, "N", "random seed (0)", 0, 0, NULL },
+        { OPTION_INT, "--threads", &a->options.threads, "N", "number of threads (all cores)", 1, 4096, NULL },
+        { OPTION_FLAG, "--no-cache", &a->options.no_cache, NULL, "recompute the whole sequence for each token", 0, 0,
+          NULL },
         { OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, NULL },
     };
     int code = options_read("generate", intro, rows, &a->run, argc, argv);

@@ -41,11 +41,11 @@ static const command commands[] = {
     { "eval", eval_command, "loss, perplexity and bits per byte of a trained model" },
     { "generate", generate_command, "generate text with a trained model" },
     { "top", top_command, "live monitor of a training run" },
-    { "trace", trace_command, "export a recorded run to Perfetto" },
+    { "trace", trace_command, "export a run to Perfetto" },
     { "profile", profile_command, "per-operator profile of a training run" },
     { "data", data_command, "tokenize, describe, stage and order training data" },
-    { "bench", bench_command, "benchmark, against MPI and Gloo" },
-    { "doctor", doctor_command, "check the environment, and say what is missing" },
+    { "bench", bench_command, "benchmark against MPI and Gloo" },
+    { "doctor", doctor_command, "check the environment, report what is missing" },
     { "version", version, "print the version" },
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
@@ -55,7 +55,7 @@ static void help(FILE *to)
     fprintf(to, "usage: lockstep COMMAND [OPTIONS]\n\n"
                 "Data-parallel training: the same bits on one rank or many.\n\n");
     for (int i = 0; i < COMMANDS; i++) fprintf(to, "  %-12s %s\n", commands[i].name, commands[i].summary);
-    fprintf(to, "\n'lockstep COMMAND --help' explains a command, 'man lockstep' everything.\n");
+    fprintf(to, "\n'lockstep COMMAND --help' describes a command; 'man lockstep' is the manual.\n");
 }
 
 /* Shards may be many, and each that is read or staged takes a descriptor: what the system allows is used. */
@@ -86,7 +86,7 @@ static int refuse(const char *name)
     for (int i = 0; i < COMMANDS; i++) near_offer(&near, commands[i].name);
     near_offer(&near, "--help");
     near_offer(&near, "--version");
-    fprintf(stderr, "lockstep: unknown command '%s'%s%s 'lockstep --help' lists them\n", printable(name),
+    fprintf(stderr, "lockstep: unknown command '%s'%s%s 'lockstep --help' lists the commands\n", printable(name),
             near_text(&near), near.nearest ? "" : ";");
     return EXIT_USAGE;
 }

@@ -146,7 +146,7 @@ static int read_size(const char *command, const option_row *r, const char *text)
 {
     if (options_parse_size(text, r->to) && *(uint64_t *)r->to) return -1;
     return refuse(command, r->name, text,
-                  "must be an integer \u2265 1, perhaps with k, M, G, T, Ki, Mi, Gi or Ti behind it");
+                  "must be an integer \u2265 1, optionally followed by k, M, G, T, Ki, Mi, Gi or Ti");
 }
 
 static int read_choice(const char *command, const option_row *r, const char *text)
@@ -293,6 +293,6 @@ int options_read(const char *command, const char *intro, const option_row *rows,
         if (code >= 0) return code;
     }
     if (!list || list->count || !files->value) return -1;
-    fprintf(stderr, "lockstep %s: %s is missing; 'lockstep %s --help' explains\n", command, files->value, command);
+    fprintf(stderr, "lockstep %s: %s is missing; see 'lockstep %s --help'\n", command, files->value, command);
     return EXIT_USAGE;
 }

@@ -18,9 +18,9 @@
 static const char intro[] =
     "usage: lockstep profile [RUN] [OPTIONS]\n"
     "\n"
-    "Shows what each operation cost, of a run that was made with 'lockstep train --profile':\n"
-    "own time, calls, GFLOP/s of matrix products, least memory traffic, output shape; forward and\n"
-    "backward apart, and per layer. Times are per step. RUN is the run's folder (runs/last).\n\n";
+    "Shows the time of each operation of a run made with 'lockstep train --profile':\n"
+    "self time, calls, GFLOP/s of matrix products, minimum memory traffic, output shape; for forward and\n"
+    "backward separately, and per layer. Times are per step. RUN is the run folder (runs/last).\n\n";
 
 static double real(const json_t *o, const char *key)
 {
@@ -246,7 +246,7 @@ int profile_command(int argc, char **argv)
     int rank = 0;
     bool json = false;
     const option_row rows[] = {
-        { OPTION_INT, "--rank", &rank, "R", "whose (0)", 0, 1e9, NULL },
+        { OPTION_INT, "--rank", &rank, "R", "rank (0)", 0, 1e9, NULL },
         { OPTION_FLAG, "--json", &json, NULL, "the file as it is: every operation of every layer", 0, 0, NULL },
         { OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, NULL },
     };

@@ -14,10 +14,10 @@
 static const char intro[] =
     "usage: lockstep report [RUN] [OPTIONS]\n"
     "\n"
-    "Says where the time of a training run went, from the events that its ranks recorded: the phases of a step on "
-    "each\n"
-    "rank, who waited for whom and why, and what to change, most expensive first. RUN is the run's folder\n"
-    "(runs/last). A run that is still going on, was killed, or lacks ranks is reported as far as it was recorded.\n";
+    "Reports where the time of a training run was spent, from the events that its ranks recorded: the phases of a step "
+    "on each\n"
+    "rank, who waited for whom and why, and what to change, most expensive first. RUN is the run folder\n"
+    "(runs/last). For a run that is still running, was killed, or lacks ranks, the report covers what was recorded.\n";
 
 static report_form form_of(FILE *to)
 {
@@ -36,15 +36,15 @@ int report_command(int argc, char **argv)
     bool json = false;
     const char *path = NULL, *other = NULL, *html = NULL;
     const option_row rows[] = {
-        { OPTION_FLAG, "--json", &json, NULL, "everything, as one JSON object", 0, 0, NULL },
-        { OPTION_TEXT, "--compare", &other, "RUN2", "what changed from RUN to RUN2", 0, 0, NULL },
-        { OPTION_TEXT, "--html", &html, "FILE", "one page with charts, complete in itself", 0, 0, NULL },
+        { OPTION_FLAG, "--json", &json, NULL, "print everything as one JSON object", 0, 0, NULL },
+        { OPTION_TEXT, "--compare", &other, "RUN2", "compare RUN with RUN2", 0, 0, NULL },
+        { OPTION_TEXT, "--html", &html, "FILE", "write one self-contained HTML page with charts", 0, 0, NULL },
         { OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, NULL },
     };
     int code = options_read("report", intro, rows, &path, argc, argv);
     if (code >= 0) return code;
     if (json && html) {
-        fprintf(stderr, "lockstep report: --json and --html: give one\n");
+        fprintf(stderr, "lockstep report: --json and --html exclude each other\n");
         return EXIT_USAGE;
     }
     if (json && other) {

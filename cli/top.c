@@ -19,8 +19,8 @@
 static const char intro[] =
     "usage: lockstep top [RUN] [OPTIONS]\n"
     "\n"
-    "Shows a run as it goes (runs/last): the newest steps of each rank as a bar of phases, who waits for whom,\n"
-    "throughput, CPU use and memory. 'q' leaves; the run is not touched. Not on a terminal it prints once.\n\n";
+    "Live monitor of a run (runs/last): the newest steps of each rank as a bar of phases, who waits for whom,\n"
+    "throughput, CPU use and memory. 'q' quits; the run is not affected. If not on a terminal, it prints once.\n\n";
 
 static volatile sig_atomic_t stopped, paused;
 static struct termios saved;
@@ -159,8 +159,8 @@ int top_command(int argc, char **argv)
     bool just_once = false;
     double interval = 0.5;
     const option_row rows[] = {
-        { OPTION_FLAG, "--once", &just_once, NULL, "print it once, without colours", 0, 0, NULL },
-        { OPTION_DOUBLE, "--interval", &interval, "S", "seconds between two looks (0.5)", 0.05, 3600, NULL },
+        { OPTION_FLAG, "--once", &just_once, NULL, "print once, without colours", 0, 0, NULL },
+        { OPTION_DOUBLE, "--interval", &interval, "S", "seconds between updates (0.5)", 0.05, 3600, NULL },
         { OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, NULL },
     };
     int code = options_read("top", intro, rows, &path, argc, argv);

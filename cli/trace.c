@@ -15,10 +15,9 @@
 static const char intro[] =
     "usage: lockstep trace [RUN] [-o FILE] [OPTIONS]\n"
     "\n"
-    "Writes what the ranks of a run recorded as trace events (JSON), to be opened in ui.perfetto.dev or\n"
-    "chrome://tracing: a process per rank with its steps and phases, its collectives, arrows from a bucket that is "
-    "full\n"
-    "to its sum, causes of waiting, and counters. RUN is the run's folder (runs/last).\n\n";
+    "Exports the record of a run as trace events (JSON), for ui.perfetto.dev or\n"
+    "chrome://tracing: one process per rank with its steps, phases and collectives, arrows from a full bucket\n"
+    "to its reduction, causes of waiting, and counters. RUN is the run folder (runs/last).\n\n";
 
 /* "A:B", "A:", ":B" or "A". */
 static bool read_steps(const char *text, trace_options *o)
@@ -73,7 +72,7 @@ int trace_command(int argc, char **argv)
 {
     const char *path = NULL, *out = "trace.json", *steps = NULL;
     const option_row rows[] = {
-        { OPTION_TEXT, "-o", &out, "FILE", "where to; - is standard output (trace.json)", 0, 0, NULL },
+        { OPTION_TEXT, "-o", &out, "FILE", "output file; -: standard output (trace.json)", 0, 0, NULL },
         { OPTION_TEXT, "--steps", &steps, "A:B", "only steps A to B (all that were recorded)", 0, 0, NULL },
         { OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, NULL },
     };

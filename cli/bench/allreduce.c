@@ -20,19 +20,18 @@
 static const char help_text[] =
     "usage: lockstep bench allreduce [OPTIONS]\n"
     "\n"
-    "All-reduces float32 arrays in place among the ranks of this machine, and says how long it takes, how many bytes "
-    "a\n"
-    "second that is, and what share of the bound: T >= 2*p*n/B, where B is what all ranks move when all copy at once\n"
-    "with streaming stores, the best of the same run. Buffers are written between rounds.\n"
+    "All-reduces float32 arrays in place among the ranks of this machine. Reports the time, bytes per\n"
+    "second, and % of peak bandwidth: the bound is T >= 2*p*n/B, where B is the rate at which all ranks copy at once\n"
+    "with streaming stores, the best of the same run. Buffers are rewritten between rounds.\n"
     "\n"
-    "  -n N             ranks to start; default: one a core, at least 2. Under 'lockstep run' or mpirun: the world's\n"
-    "  --sizes LIST     array sizes, as in 4,1K,25M (powers of 1024); default: 4 B to 100 MiB\n"
-    "  --seconds S      go on that long; default: 3\n"
-    "  --foreign        buffers in each rank's own memory, not in the memory that the ranks share\n"
-    "  --against PEER   measure a peer too, in turns: mpi (Open MPI), mpich, or a command (see the manual)\n"
-    "  --figure ddp     60 million float32 in pieces of 10 thousand to 20 million, as in the DDP paper's first figure\n"
+    "  -n N             ranks to start; default: one per core, at least 2. Under 'lockstep run' or mpirun: its ranks\n"
+    "  --sizes LIST     array sizes, e.g. 4,1K,25M (powers of 1024); default: 4 B to 100 MiB\n"
+    "  --seconds S      measuring time; default: 3\n  --user-owned     buffers that the caller allocated, not job "
+    "memory\n"
+    "  --against PEER   also measure a peer, alternating: mpi (Open MPI), mpich, or a command (see the manual)\n"
+    "  --figure ddp     60 million float32 in chunks of 10 thousand to 20 million, as in figure 1 of the DDP paper\n"
     "  --plot FILE      draw the result: FILE.svg, or FILE.png where rsvg-convert is installed\n"
-    "  --json           one JSON object a line instead of a table\n"
+    "  --json           print one JSON object per line instead of a table\n"
     "  --help           this text\n";
 
 static const char default_sizes[] = "4,64,1K,4K,16K,64K,256K,1M,4M,25M,100M";
@@ -58,11 +57,11 @@ static ls_status parse_size(const char *text, size_t length, size_t *out)
             if (n == 0 || n > ((1ull << 40) >> units[i].shift))
                 return ls__fail(LS_EINVAL, "--sizes: '%s' is not between 4 bytes and 1024 GiB", copy);
             *out = (size_t)n << units[i].shift;
-            if (*out % 4) return ls__fail(LS_EINVAL, "--sizes: '%s' is no multiple of 4 bytes, a float32", copy);
+            if (*out % 4) return ls__fail(LS_EINVAL, "--sizes: '%s' must be a multiple of 4 bytes (a float32)", copy);
             return LS_OK;
         }
 fail:
-    return ls__fail(LS_EINVAL, "--sizes: '%.*s' is no size; write 4, 16K, 25M or 1G, with commas between",
+    return ls__fail(LS_EINVAL, "--sizes: invalid size '%.*s'; must be like 4, 16K, 25M or 1G, separated by commas",
                     (int)(length < 100 ? length : 100), text);
 }
 
@@ -83,7 +82,7 @@ static ls_status parse_sizes(bench_options *o, const char *list)
 /* The DDP paper's first figure. */
 static ls_status set_figure(bench_options *o, const char *which)
 {
-    if (strcmp(which, "ddp")) return ls__fail(LS_EINVAL, "--figure: there is no figure '%s', only ddp", which);
+    if (strcmp(which, "ddp")) return ls__fail(LS_EINVAL, "--figure: unknown figure '%s'; must be ddp", which);
     static const int thousands[] = { 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000 };
     o->figure = true;
     o->row_count = 0;
@@ -98,7 +97,7 @@ static ls_status parse_number(const char *option, const char *text, double least
     char *end;
     *out = strtod(text, &end);
     if (end == text || *end || !(*out >= least && *out <= most))
-        return ls__fail(LS_EINVAL, "%s: '%s' is no number between %g and %g", option, text, least, most);
+        return ls__fail(LS_EINVAL, "%s: '%s' must be a number from %g to %g", option, text, least, most);
     return LS_OK;
 }
 
@@ -106,17 +105,17 @@ static ls_status check_plot(const char *file)
 {
     size_t n = strlen(file);
     if (n > 4 && (!strcmp(file + n - 4, ".svg") || !strcmp(file + n - 4, ".png"))) return LS_OK;
-    return ls__fail(LS_EINVAL, "--plot: '%s' ends neither in .svg nor in .png", file);
+    return ls__fail(LS_EINVAL, "--plot: '%s' must end in .svg or .png", file);
 }
 
 /* LS_END: help was asked for. */
 static ls_status parse(bench_options *o, int argc, char **argv)
 {
-    enum { SIZES = 256, SECONDS, FOREIGN, AGAINST, FIGURE, PLOT, JSON };
+    enum { SIZES = 256, SECONDS, USER_OWNED, AGAINST, FIGURE, PLOT, JSON };
     static const struct option longs[] = {
         { "sizes", required_argument, NULL, SIZES },
         { "seconds", required_argument, NULL, SECONDS },
-        { "foreign", no_argument, NULL, FOREIGN },
+        { "user-owned", no_argument, NULL, USER_OWNED },
         { "against", required_argument, NULL, AGAINST },
         { "figure", required_argument, NULL, FIGURE },
         { "plot", required_argument, NULL, PLOT },
@@ -133,12 +132,12 @@ static ls_status parse(bench_options *o, int argc, char **argv)
         switch (c) {
         case 'n':
             status = parse_number("-n", optarg, 1, LS__JOB_MAX_RANKS, &number);
-            if (!status && number != (int)number) status = ls__fail(LS_EINVAL, "-n: '%s' is no whole number", optarg);
+            if (!status && number != (int)number) status = ls__fail(LS_EINVAL, "-n: '%s' must be an integer", optarg);
             if (!status) o->ranks = (int)number;
             break;
         case SIZES: status = parse_sizes(o, sizes = optarg); break;
         case SECONDS: status = parse_number("--seconds", optarg, 0, 1e9, &o->seconds); break;
-        case FOREIGN: o->foreign = true; break;
+        case USER_OWNED: o->user_owned = true; break;
         case AGAINST: status = bench_peer_check(o->against = optarg); break;
         case FIGURE: status = set_figure(o, optarg); break;
         case PLOT: status = check_plot(o->plot = optarg); break;

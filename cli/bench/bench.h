@@ -25,7 +25,7 @@ typedef struct bench_options {
     double seconds;      /* go on at least that long */
     const char *against; /* NULL: nobody; "mpi", "mpich" or a command */
     const char *plot;    /* NULL: none */
-    bool json, foreign, figure;
+    bool json, user_owned, figure;
     bench_row rows[BENCH_MAX_ROWS];
     int row_count;
     /* What measuring found out. */

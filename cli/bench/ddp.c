@@ -21,10 +21,10 @@
 
 static const char intro[] =
     "usage: lockstep bench ddp [OPTIONS]\n\n"
-    "Trains a GPT on several ranks, and says where a step's time goes, with and without overlap; what the size of\n"
-    "buckets does to it; what skipping synchronisation saves; and what accumulating gradients without no_sync would\n"
-    "cost. First on this machine, then on two hosts with a slow link between them, made of network namespaces (needs\n"
-    "root or user namespaces, iproute2 and Open MPI). Under 'lockstep run' or mpirun: on the ranks that are there.\n";
+    "Trains a GPT on several ranks. Reports the phases of a step with and without overlap, the effect of the\n"
+    "bucket size, what skipping synchronisation saves, and what accumulating gradients without no_sync would\n"
+    "cost. First on this machine, then on two simulated hosts with a slow link, made of network namespaces (needs\n"
+    "root or user namespaces, iproute2 and Open MPI). Under 'lockstep run' or mpirun: on its ranks.\n";
 
 const char *const ddp_part_names[DDP_PARTS + 1] = { "breakdown", "buckets", "skip", "accumulate", NULL };
 
@@ -37,7 +37,7 @@ static bool parse_parts(ddp_bench *b)
         int k = 0;
         while (k < DDP_PARTS && (strlen(ddp_part_names[k]) != n || strncmp(p, ddp_part_names[k], n) != 0)) k++;
         if (k == DDP_PARTS) {
-            fprintf(stderr, NAME ": --parts: there is no part '%.*s'; there are breakdown, buckets, skip, accumulate\n",
+            fprintf(stderr, NAME ": --parts: unknown part '%.*s'; must be breakdown, buckets, skip or accumulate\n",
                     (int)n, p);
             return false;
         }
@@ -57,7 +57,7 @@ static bool parse_buckets(ddp_bench *b)
         if (!*end) return true;
         p = end;
     }
-    fprintf(stderr, NAME ": --buckets %s: expected up to %d numbers of MiB, at least 0.001, with commas between\n",
+    fprintf(stderr, NAME ": --buckets %s: must be up to %d numbers of MiB >= 0.001, separated by commas\n",
             b->buckets_text, DDP_MAX_LIST);
     return false;
 }
@@ -66,34 +66,35 @@ static bool parse_buckets(ddp_bench *b)
 static int parse(ddp_bench *b, int argc, char **argv)
 {
     const option_row rows[] = {
-        { OPTION_INT, "-n", &b->ranks, "N", "ranks on this machine; default: one a core, at least 2", 1,
-          LAUNCH_MAX_RANKS, NULL },
-        { OPTION_TEXT, "--parts", &b->parts_text, "LIST", "of breakdown, buckets, skip, accumulate (all)", 0, 0, NULL },
-        { OPTION_TEXT, "--buckets", &b->buckets_text, "LIST", "sizes of buckets, in MiB (0.05,0.25,1,4,25,100)", 0, 0,
+        { OPTION_INT, "-n", &b->ranks, "N", "ranks on this machine (one per core, at least 2)", 1, LAUNCH_MAX_RANKS,
           NULL },
-        { OPTION_TEXT, "--link", &b->link, "RATE", "of the link between the hosts, as tc(8) writes it (500mbit)", 0, 0,
+        { OPTION_TEXT, "--parts", &b->parts_text, "LIST", "parts: breakdown, buckets, skip, accumulate (all)", 0, 0,
           NULL },
-        { OPTION_FLAG, "--one-node", &b->one_node, NULL, "on this machine only, without the two hosts", 0, 0, NULL },
+        { OPTION_TEXT, "--buckets", &b->buckets_text, "LIST", "bucket sizes in MiB (0.05,0.25,1,4,25,100)", 0, 0,
+          NULL },
+        { OPTION_TEXT, "--link", &b->link, "RATE", "rate of the link between the hosts, as in tc(8) (500mbit)", 0, 0,
+          NULL },
+        { OPTION_FLAG, "--one-node", &b->one_node, NULL, "only on this machine, without the two hosts", 0, 0, NULL },
         { OPTION_INT, "--layers", &b->layers, "N", "transformer blocks (6)", 1, 1e4, NULL },
         { OPTION_INT, "--width", &b->width, "N", "embedding dimension (256)", 1, 1e5, NULL },
-        { OPTION_INT, "--vocab-size", &b->vocab, "N", "tokens (1024)", 2, 1e7, NULL },
-        { OPTION_INT, "--seq-len", &b->length, "N", "tokens of a sequence (64)", 1, 1e6, NULL },
-        { OPTION_INT, "--batch-size", &b->rows, "N", "sequences of a rank's step, for breakdown and buckets (24)", 1,
+        { OPTION_INT, "--vocab-size", &b->vocab, "N", "vocabulary size (1024)", 2, 1e7, NULL },
+        { OPTION_INT, "--seq-len", &b->length, "N", "sequence length in tokens (64)", 1, 1e6, NULL },
+        { OPTION_INT, "--batch-size", &b->rows, "N", "micro-batch size per rank, for breakdown and buckets (24)", 1,
           1e6, NULL },
-        { OPTION_INT, "--micro-batch-size", &b->micro_rows, "N", "of a micro-batch, for skip and accumulate (1)", 1,
-          1e6, NULL },
-        { OPTION_INT, "--threads", &b->threads, "N", "of each rank (1)", 1, 4096, NULL },
-        { OPTION_INT, "--steps", &b->steps, "N", "measured of each row, in three turns (6)", 1, 1e6, NULL },
+        { OPTION_INT, "--micro-batch-size", &b->micro_rows, "N",
+          "micro-batch size per rank, for skip and accumulate (1)", 1, 1e6, NULL },
+        { OPTION_INT, "--threads", &b->threads, "N", "threads per rank (1)", 1, 4096, NULL },
+        { OPTION_INT, "--steps", &b->steps, "N", "steps to measure per row, in three rounds (6)", 1, 1e6, NULL },
         { OPTION_TEXT, "--plot", &b->plot, "NAME", "draw each part: NAME-breakdown.svg and so on; NAME.png: as PNG", 0,
           0, NULL },
-        { OPTION_FLAG, "--json", &b->json, NULL, "one JSON object a line instead of tables", 0, 0, NULL },
+        { OPTION_FLAG, "--json", &b->json, NULL, "print one JSON object per line instead of tables", 0, 0, NULL },
         { OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, NULL },
     };
     int code = options_read("bench ddp", intro, rows, NULL, argc, argv);
     if (code >= 0) return code;
     if (!parse_parts(b) || !parse_buckets(b)) return EXIT_USAGE;
     if (strspn(b->link, "0123456789abcdefghijklmnopqrstuvwxyzGKM") != strlen(b->link) || !*b->link) {
-        fprintf(stderr, NAME ": --link: '%s' is no rate; write 1gbit or 500mbit\n", printable(b->link));
+        fprintf(stderr, NAME ": --link: invalid rate '%s'; must be like 1gbit or 500mbit\n", printable(b->link));
         return EXIT_USAGE;
     }
     return -1;

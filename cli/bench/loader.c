@@ -15,10 +15,10 @@
 #include "cli/bench/plot.h"
 #include "lockstep/data.h"
 
-static const char intro[] = "usage: lockstep bench loader [OPTIONS]\n\n"
-                            "Loads batches of token shards with each number of workers and each prefetch, and says how "
-                            "many come a second, how\n"
-                            "long one takes to load, and what part of its time a trainer waits for them.\n\n";
+static const char intro[] =
+    "usage: lockstep bench loader [OPTIONS]\n\n"
+    "Loads batches of token shards with each number of workers and each prefetch. Reports batches per second, the\n"
+    "time to load one, and the part of its time that a trainer waits for them.\n\n";
 
 enum { MAX_LIST = 16, MAX_ROWS = MAX_LIST * MAX_LIST, TEMPORARY_TOKENS = 20 << 20 };
 
@@ -77,7 +77,7 @@ static bool parse_list(const char *option, const char *text, int most, bool with
         if (!*end) return true;
         p = end;
     }
-    fprintf(stderr, "lockstep bench loader: %s %s: expected numbers up to %d%s, separated by commas\n", option, text,
+    fprintf(stderr, "lockstep bench loader: %s %s: must be integers up to %d%s, separated by commas\n", option, text,
             most, with_auto ? " or auto" : "");
     return false;
 }
@@ -88,23 +88,23 @@ static int parse(int argc, char **argv, options *o)
     const option_row rows[] = {
         { OPTION_LIST, "--data", &o->data, "FILE...", "token shards; default: 20 M random tokens in a temporary file",
           0, 0, NULL },
-        { OPTION_INT, "--batch-size", &o->rows, "B", "samples of a batch (8)", 1, 1e6, NULL },
-        { OPTION_INT, "--seq-len", &o->length, "T", "tokens of a sample (1024)", 1, 1e6, NULL },
+        { OPTION_INT, "--batch-size", &o->rows, "B", "batch size (8)", 1, 1e6, NULL },
+        { OPTION_INT, "--seq-len", &o->length, "T", "sequence length in tokens (1024)", 1, 1e6, NULL },
         { OPTION_TEXT, "--workers", &o->workers_text, "LIST", "numbers of workers, 0 for none, or auto (0,1,2,4)", 0, 0,
           NULL },
-        { OPTION_TEXT, "--prefetch", &o->prefetch_text, "LIST", "batches ahead, for each worker (2)", 0, 0, NULL },
-        { OPTION_INT, "--latency-us", &o->latency_us, "US", "each read of a file takes so much longer (0)", 0, 1e9,
+        { OPTION_TEXT, "--prefetch", &o->prefetch_text, "LIST", "batches ahead per worker (2)", 0, 0, NULL },
+        { OPTION_INT, "--latency-us", &o->latency_us, "US", "added time of each read of a file (0)", 0, 1e9, NULL },
+        { OPTION_INT, "--cost-us", &o->cost_us, "US", "CPU time added to each sample (0)", 0, 1e9, NULL },
+        { OPTION_INT, "--step-us", &o->step_us, "US", "time that the trainer computes on each batch (0)", 0, 1e9,
           NULL },
-        { OPTION_INT, "--cost-us", &o->cost_us, "US", "making a sample keeps a core busy for so long (0)", 0, 1e9,
+        { OPTION_DOUBLE, "--seconds", &o->seconds, "S", "measuring time per row (1)", 0, 1e6, NULL },
+        { OPTION_LONG, "--batches", &o->batches, "N", "batches to measure per row, instead of --seconds", 1, 1e15,
           NULL },
-        { OPTION_INT, "--step-us", &o->step_us, "US", "the trainer computes so long on each batch (0)", 0, 1e9, NULL },
-        { OPTION_DOUBLE, "--seconds", &o->seconds, "S", "measure each pair for so long (1)", 0, 1e6, NULL },
-        { OPTION_LONG, "--batches", &o->batches, "N", "measure each pair for so many batches instead", 1, 1e15, NULL },
         { OPTION_LONG, "--warm-up", &o->warmup, "N", "batches before measuring (5, auto: 50)", 0, 1e9, NULL },
-        { OPTION_TEXT, "--plot", &o->plot, "FILE", "draw batches a second by workers: FILE.svg or FILE.png", 0, 0,
+        { OPTION_TEXT, "--plot", &o->plot, "FILE", "plot batches per second by workers: FILE.svg or FILE.png", 0, 0,
           NULL },
-        { OPTION_FLAG, "--json", &o->json, NULL, "one JSON object a line instead of a table", 0, 0, NULL },
-        { OPTION_FLAG, "--verbose", &o->verbose, NULL, "say what auto decides, and why", 0, 0, NULL },
+        { OPTION_FLAG, "--json", &o->json, NULL, "print one JSON object per line instead of a table", 0, 0, NULL },
+        { OPTION_FLAG, "--verbose", &o->verbose, NULL, "print the decisions of auto, and the reasons", 0, 0, NULL },
         { 0 },
     };
     int code = options_read("bench loader", intro, rows, NULL, argc, argv);

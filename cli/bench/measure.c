@@ -176,7 +176,7 @@ static ls_status allocate(bench *b)
     ls_status status = ls_world_alloc(b->world, b->copy_bytes, &memory);
     if (status) return status;
     b->copy = memory;
-    if (b->o->foreign) {
+    if (b->o->user_owned) {
         b->buf = aligned_alloc(4096, (largest + 4095) / 4096 * 4096);
         return b->buf ? LS_OK : ls__fail(LS_ENOMEM, "no memory for an array of %zu bytes", largest);
     }
@@ -215,7 +215,7 @@ ls_status bench_measure(bench_options *o, int *rank)
 done:
     bench_peer_free(&b.peer);
     free(b.copies.us);
-    if (o->foreign) free(b.buf);
+    if (o->user_owned) free(b.buf);
     ls_world_free(&b.world);
     return status;
 }

@@ -73,7 +73,7 @@ void bench_report(bench_options *o, FILE *to)
 {
     if (!o->json) {
         fprintf(to, "All-reduce of float32 among %d rank%s (%s), in place%s\n", o->world_size, ls__s(o->world_size),
-                o->transport, o->foreign ? ", buffers in the ranks' own memory" : "");
+                o->transport, o->user_owned ? ", user-owned buffers" : "");
         fprintf(to,
                 "All ranks copying at once move %.1f GB/s at best (median %.1f); bound: 2 x ranks x size / the best\n",
                 o->copy_bandwidth / 1e9, o->copy_median / 1e9);

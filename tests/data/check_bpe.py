@@ -183,7 +183,7 @@ def check_train(program, folder, r):
     corpus = folder / "corpus.txt"
     text = "".join(text for name, text in texts(r) if name in ("random scripts", "english"))[:3_000_000]
     corpus.write_bytes(text.encode())
-    subprocess.run([program, "data", "train-bpe", "--quiet", "--vocab", "3000", "-o", folder / "learned", corpus],
+    subprocess.run([program, "data", "train-bpe", "--quiet", "--vocab-size", "3000", "-o", folder / "learned", corpus],
                    check=True, stdout=subprocess.DEVNULL)
     hf = tokenizers.Tokenizer(models.BPE())
     hf.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

@@ -244,13 +244,12 @@ static void bad_lines_can_be_skipped(void **state)
     fclose(f);
     ls_tokenizer *t;
     ls_dataset *d;
-    const char
-        *paths[] = { "bad.jsonl" },
-        *says = "5 bad lines were skipped; the first: bad.jsonl: byte 26000 (line 501): no string in field text\n";
+    const char *paths[] = { "bad.jsonl" },
+               *says =
+                   "5 bad lines were skipped; the first: bad.jsonl: byte 26000 (line 501): no string in field text\n";
     check_ok(ls_tokenizer_open(&t, "bytes"));
     ls_text_options o = { .paths = paths, .n_paths = 1, .tokenizer = t, .seq_len = 2, .threads = 3 };
-    check_fails(ls_text_open(&d, &o), LS_EFORMAT,
-                "bad.jsonl: byte 26000 (line 501): no string in field text; correct");
+    check_fails(ls_text_open(&d, &o), LS_EFORMAT, "bad.jsonl: byte 26000 (line 501): no string in field text; correct");
     o.skip_bad = true;
     for (int kind = 0; kind < 3; kind++) {
         o.padded = kind > 0;
