@@ -19,7 +19,8 @@ int checkpoint_command(int argc, char **argv)
         return EXIT_DONE;
     }
     if (argc < 3 || strcmp(argv[1], "verify") != 0) {
-        fprintf(stderr, "lockstep checkpoint: say 'verify' and name files; see 'lockstep checkpoint --help'\n");
+        fprintf(stderr,
+                "lockstep checkpoint: usage: lockstep checkpoint verify FILE...; see 'lockstep checkpoint --help'\n");
         return EXIT_USAGE;
     }
     int code = EXIT_DONE;

@@ -76,7 +76,7 @@ int data_command(int argc, char **argv)
         if (!strcmp(argv[1], subcommands[i].name)) return subcommands[i].run(argc - 1, argv + 1);
     near_word near = { .asked = argv[1], .length = strlen(argv[1]) };
     for (int i = 0; i < SUBCOMMANDS; i++) near_offer(&near, subcommands[i].name);
-    fprintf(stderr, "lockstep data: unknown subcommand '%s'%s%s 'lockstep data --help' lists them\n",
+    fprintf(stderr, "lockstep data: unknown subcommand '%s'%s%s 'lockstep data --help' lists the subcommands\n",
             printable(argv[1]), near_text(&near), near.nearest ? "" : ";");
     return EXIT_USAGE;
 }

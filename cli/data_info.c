@@ -140,7 +140,7 @@ static ls_status describe_text(const info_options *o, const ls__sources *one)
     if (!o->quick)
         printf(", %" PRIu64 " document%s of %" PRIu64 " byte%s of text, the longest of %" PRIu64, c.documents,
                ls__s((int64_t)c.documents), c.bytes, ls__s((int64_t)c.bytes), c.longest);
-    if (bad.count) printf("; %" PRIu64 " bad line%s skipped", bad.count, ls__s((int64_t)bad.count));
+    if (bad.count) printf("; %" PRIu64 " invalid line%s skipped", bad.count, ls__s((int64_t)bad.count));
     printf("\n");
     ls__bad_lines_warn(&bad);
     return LS_OK;
@@ -218,13 +218,12 @@ int data_info(int argc, char **argv)
         struct stat at;
         bool is_folder = !stat(pattern, &at) && S_ISDIR(at.st_mode);
         if (names.left_out)
-            fprintf(stderr, "lockstep data info: %zu file%s not read, because of the end of %s, like %s\n",
-                    names.left_out, names.left_out == 1 ? " is" : "s are",
-                    names.left_out == 1 ? "its name" : "their names", printable(names.example));
+            fprintf(stderr, "lockstep data info: %zu file%s with an unknown suffix skipped, like %s\n", names.left_out,
+                    ls__s((int64_t)names.left_out), printable(names.example));
         for (size_t k = 0; k < names.count; k++) {
             struct stat st;
             if (is_folder && !stat(names.items[k], &st) && !st.st_size) {
-                fprintf(stderr, "lockstep data info: %s: is empty and is skipped\n", printable(names.items[k]));
+                fprintf(stderr, "lockstep data info: %s: empty file, skipped\n", printable(names.items[k]));
                 continue;
             }
             files++;
@@ -235,7 +234,7 @@ int data_info(int argc, char **argv)
         ls__names_free(&names);
     }
     if (files > 1 && !o.json)
-        printf("%" PRIu64 " files, %" PRIu64 " of them wrong, %" PRIu64 " token%s\n", files, wrong, total,
+        printf("%" PRIu64 " files, %" PRIu64 " of them invalid, %" PRIu64 " token%s\n", files, wrong, total,
                ls__s((int64_t)total));
     ls_tokenizer_free(&o.tokenizer);
     return code;

@@ -62,11 +62,11 @@ static int parse(int argc, char **argv, order_options *o)
     o->steps = (uint64_t)steps;
     if (o->work && !o->lengths_path) return data_missing("order", "--lengths FILE, which --work needs,");
     if (s->no_shuffle && s->order != LS_ORDER_TORCH) {
-        fprintf(stderr, "lockstep data order: --no-shuffle is of --order torch; --order sequential does not shuffle\n");
+        fprintf(stderr, "lockstep data order: --no-shuffle is for --order torch; use --order sequential\n");
         return EXIT_USAGE;
     }
     if (rank < s->world_size) return -1;
-    fprintf(stderr, "lockstep data order: there is no rank %d among %d\n", rank, s->world_size);
+    fprintf(stderr, "lockstep data order: --rank %d: must be less than --ranks %d\n", rank, s->world_size);
     return EXIT_USAGE;
 }
 

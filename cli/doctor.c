@@ -15,7 +15,7 @@
 
 static const char intro[] = "usage: lockstep doctor [--json]\n"
                             "\n"
-                            "Checks this machine: cores, caches, memory, limits, BLAS, MPI; reports what is missing. "
+                            "Checks this machine: cores, caches, memory, limits, MPI; reports what is missing. "
                             "Exits with 1 if something is missing that lockstep needs.\n"
                             "\n";
 
@@ -79,8 +79,8 @@ static void print_text(const doctor *d)
         printf("  %-7s %-17s %s\n", states[l->state], l->name, l->remedy);
     }
     printf("\n%s\n", d->missing ? "Something that lockstep needs is missing."
-                     : any      ? "All that lockstep needs is here; the notes above are for more."
-                                : "All that lockstep needs is here.");
+                     : any      ? "Everything that lockstep needs is present; see the notes above for more."
+                                : "Everything that lockstep needs is present.");
 }
 
 static int print_json(const doctor *d)

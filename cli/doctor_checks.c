@@ -68,7 +68,7 @@ static void show_caches(hwloc_topology_t t, char *out, size_t bytes)
                                  show_bytes((double)o->attr->cache.size, size, sizeof size));
         if (shared > 1) used += (size_t)snprintf(out + used, bytes - used, " (for %d cores)", shared);
     }
-    if (!used) snprintf(out, bytes, "the system does not tell");
+    if (!used) snprintf(out, bytes, "unknown");
 }
 
 static void check_topology(doctor *d)
@@ -100,12 +100,12 @@ void doctor_check_cores(doctor *d)
     int mine = ls__cpu_count();
     long online = sysconf(_SC_NPROCESSORS_ONLN);
     doctor_add(d, "cores", "this process", "may run on %d of %ld hardware threads", mine, online);
-    if (mine < online) doctor_advise(d, DOCTOR_NOTE, "its affinity leaves some out; see 'taskset -p $$'");
+    if (mine < online) doctor_advise(d, DOCTOR_NOTE, "limited by the CPU affinity; see 'taskset -p $$'");
     double quota = machine_quota_cores();
     if (quota > 0) {
-        doctor_add(d, "cores", "quota", "%.2f cores' worth of time", quota);
+        doctor_add(d, "cores", "quota", "%.2f cores of CPU time", quota);
         if (quota < mine)
-            doctor_advise(d, DOCTOR_NOTE, "the control group's cpu.max limits speed; ranks are not bound");
+            doctor_advise(d, DOCTOR_NOTE, "the control group's cpu.max limits the speed; ranks are not bound");
     }
     doctor_add(d, "cores", "kernels", "%s", ls__instruction_set_used()->name);
     if (ls__kernels_check())
@@ -114,7 +114,7 @@ void doctor_check_cores(doctor *d)
         doctor_advise(d, DOCTOR_NOTE, "LOCKSTEP_KERNELS; '%s' would be faster", ls__instruction_set_at(0)->name);
     else if (!strcmp(ls__instruction_set_used()->name, "plain"))
         doctor_advise(d, DOCTOR_NOTE,
-                      "the CPU, or the virtual machine around it, has no AVX2 with FMA: the same bits, far slower");
+                      "the CPU or the virtual machine does not offer AVX2 with FMA: same results, much slower");
 }
 
 /* ---- Memory. */
@@ -149,11 +149,11 @@ static void check_shared_memory(doctor *d)
     int fd;
     char size[32];
     if (ls__job_create(2, 0, &job, &fd)) {
-        doctor_add(d, "memory", "shared memory", "not to be had: %s", ls_error());
+        doctor_add(d, "memory", "shared memory", "not available: %s", ls_error());
         doctor_advise(d, DOCTOR_MISSING, "raise the limit that the message names");
         return;
     }
-    doctor_add(d, "memory", "shared memory", "works, by memfd; window of %s",
+    doctor_add(d, "memory", "shared memory", "works (memfd); window of %s",
                show_bytes((double)job->window_bytes, size, sizeof size));
     ls__job_detach(&job);
     close(fd);
@@ -165,7 +165,7 @@ void doctor_check_memory(doctor *d)
     doctor_add(d, "memory", "memory", "%s, %s available", show_bytes(meminfo("MemTotal"), a, sizeof a),
                show_bytes(meminfo("MemAvailable"), b, sizeof b));
     double quota = machine_quota_bytes();
-    if (quota > 0) doctor_add(d, "memory", "quota", "%s, by the control group", show_bytes(quota, a, sizeof a));
+    if (quota > 0) doctor_add(d, "memory", "quota", "%s (control group)", show_bytes(quota, a, sizeof a));
     check_shared_memory(d);
 
     static const char thp[] = "/sys/kernel/mm/transparent_hugepage/enabled";
@@ -176,8 +176,7 @@ void doctor_check_memory(doctor *d)
     word = chosen(shmem, text, sizeof text);
     doctor_add(d, "memory", "shared huge pages", "%s", word);
     if (!strcmp(word, "never") || !strcmp(word, "deny"))
-        doctor_advise(d, DOCTOR_NOTE, "gradients that ranks share get huge pages after: echo advise | sudo tee %s",
-                      shmem);
+        doctor_advise(d, DOCTOR_NOTE, "to use huge pages for shared gradients: echo advise | sudo tee %s", shmem);
     word = machine_read("/proc/sys/vm/overcommit_memory", text, sizeof text);
     doctor_add(d, "memory", "overcommit", "%s", *word == '2' ? "strict" : *word == '1' ? "always" : "as usual");
 }
@@ -240,7 +239,7 @@ static void check_mpi(doctor *d, const char *family, const char *name, const cha
     close(ends[0]);
     if (pid > 0) waitpid(pid, NULL, 0);
     if (!used || text[0] == '!') {
-        doctor_add(d, "libraries", name, "%s", used ? text + 1 : "its plug-in could not be tried");
+        doctor_add(d, "libraries", name, "%s", used ? text + 1 : "its plug-in could not be tested");
         doctor_advise(d, DOCTOR_NOTE, "for more than one machine: sudo apt-get install %s, then build again", package);
         return;
     }
@@ -264,7 +263,7 @@ static void check_mpirun(doctor *d)
             }
             at += n + (at[n] == ':');
         }
-    doctor_add(d, "libraries", "cluster start", "%s", *found ? found : "neither mpirun nor srun in PATH");
+    doctor_add(d, "libraries", "cluster start", "%s", *found ? found : "neither mpirun nor srun found in PATH");
     if (!*found) doctor_advise(d, DOCTOR_NOTE, "for more than one machine: sudo apt-get install openmpi-bin");
 }
 
@@ -291,11 +290,11 @@ static void check_perf(doctor *d)
         doctor_add(d, "system", "counters", "cycles, instructions and cache misses can be counted");
         return;
     }
-    doctor_add(d, "system", "counters", "the CPU's event counters are out of reach: %s", strerror(error));
+    doctor_add(d, "system", "counters", "the CPU's event counters are not available: %s", strerror(error));
     if (error == EACCES || error == EPERM)
         doctor_advise(d, DOCTOR_NOTE, "sudo sysctl kernel.perf_event_paranoid=2");
     else
-        doctor_advise(d, DOCTOR_NOTE, "none in this virtual machine; times are measured all the same");
+        doctor_advise(d, DOCTOR_NOTE, "none in this virtual machine; times are still measured");
 }
 
 /* Tried in a child, since there is no way back. */
@@ -308,8 +307,8 @@ static void check_namespaces(doctor *d)
     if (pid < 0 || waitpid(pid, &status, 0) < 0) return;
     int error = WIFEXITED(status) ? WEXITSTATUS(status) : EINVAL;
     doctor_add(d, "system", "namespaces", "%s",
-               error ? "a cluster of namespaces cannot be made here"
-                     : "tests can make a cluster of hosts on this machine");
+               error ? "cannot create a cluster of network namespaces here"
+                     : "tests can simulate a cluster of hosts on this machine");
     if (error)
         doctor_advise(d, DOCTOR_NOTE, "some tests are skipped (%s); as root: sysctl kernel.unprivileged_userns_clone=1",
                       strerror(error));
@@ -318,10 +317,11 @@ static void check_namespaces(doctor *d)
 void doctor_check_kernel(doctor *d)
 {
     int fd = pidfd_open(getpid(), 0);
-    doctor_add(d, "system", "pidfd", "%s", fd >= 0 ? "works: a rank's death is seen at once" : strerror(errno));
+    doctor_add(d, "system", "pidfd", "%s",
+               fd >= 0 ? "works: the death of a rank is detected immediately" : strerror(errno));
     if (fd < 0)
         doctor_advise(d, DOCTOR_NOTE,
-                      "Linux 5.3 has it, unless a container's filter forbids pidfd_open; SIGCHLD serves");
+                      "needs Linux 5.3 and a container that allows pidfd_open; SIGCHLD is used instead");
     else
         close(fd);
     check_perf(d);

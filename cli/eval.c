@@ -56,7 +56,7 @@ static int read_arguments(eval_arguments *a, int argc, char **argv)
         { OPTION_INT, "--threads", &o->threads, "N", "threads per rank (all cores); does not affect results", 1, 4096,
           NULL },
         { OPTION_FLAG, "--json", &a->json, NULL, "print one JSON object", 0, 0, NULL },
-        { OPTION_FLAG, "--quiet", &a->quiet, NULL, "show no progress", 0, 0, NULL },
+        { OPTION_FLAG, "--quiet", &a->quiet, NULL, "do not show progress", 0, 0, NULL },
         { OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, NULL },
     };
     int code = options_read("eval", intro, rows, &a->run, argc, argv);
@@ -64,7 +64,7 @@ static int read_arguments(eval_arguments *a, int argc, char **argv)
     o->data_format = format_chosen(FORMATS_ALL, format);
     o->skip_bad = on_bad == 1;
     if (!a->data.count && (format || on_bad || o->field || o->prompt_field || o->weight_field || o->padded)) {
-        fprintf(stderr, "lockstep eval: how to read the run's own data is known; such options are for --data\n");
+        fprintf(stderr, "lockstep eval: the run defines how its data are read; these options need --data\n");
         return EXIT_USAGE;
     }
     if (!(a->run = last_run_or(a->run, "eval"))) return EXIT_USAGE;
@@ -103,7 +103,7 @@ static int print_json(const eval_arguments *a, const ls_eval_result *r, int rank
     if (text)
         printf("%s\n", text);
     else
-        fprintf(stderr, "lockstep eval: %s: its name is not valid UTF-8, or there is no memory\n", printable(a->run));
+        fprintf(stderr, "lockstep eval: %s: the name is not valid UTF-8, or out of memory\n", printable(a->run));
     free(text);
     json_decref(root);
     return text ? EXIT_DONE : EXIT_FAILED;
@@ -118,11 +118,11 @@ static int print_text(const eval_arguments *a, const ls_eval_result *r)
     if (r->documents) printf("%llu document%s, ", (unsigned long long)r->documents, ls__s((int64_t)r->documents));
     printf("%llu tokens in sequences of %d", (unsigned long long)r->tokens, r->length);
     if (isfinite(r->bits_per_byte)) printf(", %.0f bytes", r->bytes);
-    printf("\nloss           %.6f nats a token\nperplexity     %.6g\n", r->loss, r->perplexity);
+    printf("\nloss           %.6f nats per token\nperplexity     %.6g\n", r->loss, r->perplexity);
     if (isfinite(r->bits_per_byte))
         printf("bits per byte  %.6f\n", r->bits_per_byte);
     else
-        printf("bits per byte  not known: no tokenizer says what the tokens stand for; name it with --tokenizer\n");
+        printf("bits per byte  unknown: there is no tokenizer; set it with --tokenizer\n");
     return EXIT_DONE;
 }
 
@@ -148,8 +148,7 @@ int eval_command(int argc, char **argv)
     int ranks = world ? ls_world_size(world) : 1;
     bool first = !world || ls_world_rank(world) == 0;
     if (a.ranks && a.ranks != ranks) {
-        if (first)
-            fprintf(stderr, "lockstep eval: -n %d, but the launcher started %d; leave -n to it\n", a.ranks, ranks);
+        if (first) fprintf(stderr, "lockstep eval: -n %d, but the launcher started %d; leave out -n\n", a.ranks, ranks);
         code = EXIT_USAGE;
     } else {
         a.options.world = world;

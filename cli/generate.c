@@ -70,7 +70,7 @@ static int open_tokenizer(ls_tokenizer **out, const generate_arguments *a, int v
     if (!name && vocab <= 257) name = "bytes";
     *out = NULL;
     if (!name)
-        fprintf(stderr, "lockstep generate: %s: has no tokenizer beside its model; name one with --tokenizer\n",
+        fprintf(stderr, "lockstep generate: %s: the model has no tokenizer; set one with --tokenizer\n",
                 printable(a->run));
     ls_status status = name ? ls_tokenizer_open(out, name) : LS_EINVAL;
     if (status && name) return exit_failure("generate", status);

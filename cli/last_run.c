@@ -33,12 +33,12 @@ const char *last_run_or(const char *given, const char *command)
     ssize_t n = readlink("runs/last", target, sizeof target - 1);
     if (n > 0) {
         target[n] = 0;
-        fprintf(stderr, "lockstep %s: runs/last points to %s, which is not there any more; name the folder of a run\n",
-                command, printable(target));
+        fprintf(stderr, "lockstep %s: runs/last links to %s, which does not exist; give the folder of a run\n", command,
+                printable(target));
         return NULL;
     }
     fprintf(stderr,
-            "lockstep %s: no training run was started in this folder (there is no runs/last); name the folder of one\n",
+            "lockstep %s: no training run in this folder (runs/last does not exist); give the folder of a run\n",
             command);
     return NULL;
 }

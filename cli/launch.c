@@ -48,17 +48,17 @@ static int exec_failed(const char *program, int error)
     if (error == EACCES && !strchr(program, '/') && !is_in_path(program)) error = ENOENT;
     bool there = strchr(program, '/') && !access(program, F_OK);
     if (error == ENOENT && there) {
-        fprintf(stderr, "lockstep: %s: the program is there, and the interpreter that its first line names is not\n",
-                printable(program));
+        fprintf(stderr, "lockstep: %s: the interpreter in its first line does not exist\n", printable(program));
         return EXIT_NOT_FOUND;
     }
     if (error == ENOENT || error == ENOTDIR) {
-        fprintf(stderr, "lockstep: %s: no such program%s\n", printable(program),
-                strchr(program, '/') ? "; check the path" : " in PATH; for one in this folder write ./ in front");
+        fprintf(stderr, "lockstep: %s: program not found%s\n", printable(program),
+                strchr(program, '/') ? "; check the path" : " in PATH; for a program in this folder put ./ in front");
         return EXIT_NOT_FOUND;
     }
     if (error == EACCES)
-        fprintf(stderr, "lockstep: %s: not executable; use 'chmod +x', or name its interpreter: -- python3 %s\n",
+        fprintf(stderr,
+                "lockstep: %s: not executable; use 'chmod +x', or start it with its interpreter: -- python3 %s\n",
                 printable(program), printable(program));
     else
         fprintf(stderr, "lockstep: %s: cannot be executed: %s\n", printable(program), strerror(error));
@@ -176,8 +176,8 @@ static int check_not_nested(void)
         outer.launcher == LS__LAUNCHER_TORCHRUN || outer.size == 1)
         return 0;
     fprintf(stderr,
-            "lockstep: %s started this as rank %d of several, and each would start a world of its own; "
-            "let %s start the program itself\n",
+            "lockstep: %s started this as rank %d of several, and each would start its own ranks; let %s start the "
+            "program directly\n",
             ls__launcher_name(outer.launcher), outer.rank, ls__launcher_name(outer.launcher));
     return EXIT_USAGE;
 }
@@ -234,8 +234,7 @@ static int run_all(launch *l, const sigset_t *signals)
     for (;; l->common.attempt++) {
         code = run_once(l);
         if (!code || l->told_to_end || l->hopeless || l->common.attempt >= o->max_restarts) break;
-        fprintf(stderr, "lockstep: starting all ranks again (restart %d of %d)\n", l->common.attempt + 1,
-                o->max_restarts);
+        fprintf(stderr, "lockstep: restarting all ranks (restart %d of %d)\n", l->common.attempt + 1, o->max_restarts);
     }
     close(l->signals);
     return code;
@@ -245,7 +244,7 @@ int launch_ranks(const launch_options *o, char **argv)
 {
     _Static_assert((int)LAUNCH_MAX_RANKS == (int)LS__JOB_MAX_RANKS, "what we may start, a job must be able to hold");
     if (o->ranks < 1 || o->ranks > LAUNCH_MAX_RANKS) {
-        fprintf(stderr, "lockstep: -n %d: possible are 1 to %d ranks on one machine\n", o->ranks, LAUNCH_MAX_RANKS);
+        fprintf(stderr, "lockstep: -n %d: must be from 1 to %d ranks on one machine\n", o->ranks, LAUNCH_MAX_RANKS);
         return EXIT_USAGE;
     }
     int code = check_not_nested();

@@ -41,8 +41,8 @@ static bool has_ended(pid_t launcher, int *code)
     if (waitid(P_PID, (id_t)launcher, &info, WEXITED | WNOHANG) || !info.si_pid) return false;
     *code = info.si_status;
     if (info.si_code == CLD_EXITED) return true;
-    fprintf(stderr, "lockstep: the launcher (pid %d) was killed by signal %d (%s); the ranks are ended\n",
-            (int)launcher, info.si_status, strsignal(info.si_status));
+    fprintf(stderr, "lockstep: the launcher (pid %d) was killed by signal %d (%s); ending the ranks\n", (int)launcher,
+            info.si_status, strsignal(info.si_status));
     *code = EXIT_SIGNAL + info.si_status;
     return true;
 }

@@ -70,10 +70,10 @@ struct launch_output {
 
 static ls_status bad_spec(const char *option, const char *text)
 {
-    return ls__fail(LS_EINVAL,
-                    "--%s %s: expected 0 (none), 1 (stdout), 2 (stderr) or 3 (both), for all ranks or by rank "
-                    "as in 0:3,1:2",
-                    option, text);
+    return ls__fail(
+        LS_EINVAL,
+        "--%s %s: must be 0 (none), 1 (stdout), 2 (stderr) or 3 (both), for all ranks or per rank as in 0:3,1:2",
+        option, text);
 }
 
 static ls_status parse_spec(const char *option, const char *text, int ranks, unsigned char *out)
@@ -93,7 +93,7 @@ static ls_status parse_spec(const char *option, const char *text, int ranks, uns
         if (end == at || *end != ':' || errno || end[1] < '0' || end[1] > '3' || (end[2] && end[2] != ','))
             return bad_spec(option, text);
         if (rank < 0 || rank >= ranks)
-            return ls__fail(LS_EINVAL, "--%s %s: there is no rank %ld among %d", option, text, rank, ranks);
+            return ls__fail(LS_EINVAL, "--%s %s: rank %ld is out of range; there are %d", option, text, rank, ranks);
         out[rank] = (unsigned char)(end[1] - '0');
         if (!end[2]) return LS_OK;
         at = end + 3;
@@ -187,8 +187,7 @@ ls_status launch_output_open(launch_output **result, const launch_options *o, in
     ls_status status = parse_spec("redirects", redirects, o->ranks, redirect);
     if (!status) status = parse_spec("tee", o->tee, o->ranks, tee);
     if (status) return status;
-    if ((o->redirects || o->tee) && !o->log_dir)
-        return ls__fail(LS_EINVAL, "--redirects and --tee need a place for the files; add --log-dir DIR");
+    if ((o->redirects || o->tee) && !o->log_dir) return ls__fail(LS_EINVAL, "--redirects and --tee need --log-dir DIR");
 
     launch_output *out = calloc(1, sizeof *out + (size_t)count * sizeof(stream));
     if (!out) return ls__fail(LS_ENOMEM, "out of memory");
@@ -339,7 +338,7 @@ static void read_stream(sink *k, stream *s)
         return;
     }
     if (s->file >= 0 && write_all(s->file, s->line + s->used, (size_t)n)) {
-        launch_output_say(k->output, "a log file cannot be written any more: %s", strerror(errno));
+        launch_output_say(k->output, "cannot write to a log file: %s", strerror(errno));
         close(s->file);
         s->file = -1;
     }

@@ -111,7 +111,7 @@ static void rank_stopped(launch *l, int rank, int signal_number)
     if (r->stop_is_quiet || l->phase != LAUNCH_RUNNING) return;
     char limit[64] = "";
     if (stop_limit_ms(l) >= 0) snprintf(limit, sizeof limit, " for %g s", (double)stop_limit_ms(l) / 1e3);
-    launch_output_say(l->output, "rank %d (pid %d) is stopped by SIG%s; waiting%s for it to go on ('kill -CONT %d')",
+    launch_output_say(l->output, "rank %d (pid %d) is stopped by SIG%s; waiting%s until it continues ('kill -CONT %d')",
                       rank, (int)r->pid, sigabbrev_np(signal_number), limit, (int)r->pid);
 }
 
@@ -126,7 +126,7 @@ static void rank_continued(launch *l, int rank)
     atomic_compare_exchange_strong(&l->job->rank[rank].state, &stopped, r->state_before);
     ls__job_wake_all(l->job);
     if (!r->stop_is_quiet && l->phase == LAUNCH_RUNNING)
-        launch_output_say(l->output, "rank %d (pid %d) goes on, after %.1f s", rank, (int)r->pid, seconds);
+        launch_output_say(l->output, "rank %d (pid %d) continued after %.1f s", rank, (int)r->pid, seconds);
 }
 
 /* Ends the job if a rank was stopped for too long. */
@@ -224,7 +224,7 @@ static void pass_on(launch *l, int number)
         }
         l->interrupted_at = now;
     }
-    if (ends) launch_output_say(l->output, "SIG%s: passed on to the ranks", sigabbrev_np(number));
+    if (ends) launch_output_say(l->output, "SIG%s: forwarded to the ranks", sigabbrev_np(number));
     signal_all(l, number);
 }
 

@@ -139,15 +139,15 @@ static void print_layers(FILE *to, const profile_table *t, double steps, double 
 static void print_head(FILE *to, const profile *p)
 {
     double ops = p->forward.ms + p->backward.ms, rest = p->forward_ms + p->backward_ms - ops, n = p->steps;
-    fprintf(to, "rank %g of %g, steps %.0f to %.0f, %g thread%s: %.3f ms a step\n", p->rank, p->ranks, p->first_step,
+    fprintf(to, "rank %g of %g, steps %.0f to %.0f, %g thread%s: %.3f ms per step\n", p->rank, p->ranks, p->first_step,
             p->first_step + n - 1, p->threads, p->threads == 1 ? "" : "s", p->step_ms / n);
     fprintf(to,
-            "  operations %.3f ms (%.1f%%); between them (summing gradients, waiting) %.3f ms; data %.3f ms; update "
+            "  operations %.3f ms (%.1f%%); between them (reducing gradients, waiting) %.3f ms; data %.3f ms; update "
             "%.3f ms; other %.3f ms\n",
             ops / n, p->step_ms > 0 ? 100 * ops / p->step_ms : 0, (rest > 0 ? rest : 0) / n, p->data_ms / n,
             p->update_ms / n, p->other_ms / n);
-    fprintf(to, "  SGEMM here reaches %.1f GFLOP/s; memory peak: activations %.1f MiB, process %.1f MiB\n",
-            p->peak_gflops, p->activation_bytes / (1 << 20), p->resident_bytes / (1 << 20));
+    fprintf(to, "  measured SGEMM: %.1f GFLOP/s; peak memory: activations %.1f MiB, process %.1f MiB\n", p->peak_gflops,
+            p->activation_bytes / (1 << 20), p->resident_bytes / (1 << 20));
 }
 
 /* ---- Reading */
@@ -156,7 +156,7 @@ static ls_status fill_tables(profile *p, const json_t *root, const char *path)
 {
     const json_t *rows = json_object_get(root, "operations"), *phases = json_object_get(root, "phase_ms");
     size_t n = json_array_size(rows), i;
-    if (!json_is_array(rows)) return ls__fail(LS_EFORMAT, "%s: is no profile", path);
+    if (!json_is_array(rows)) return ls__fail(LS_EFORMAT, "%s: not a profile", path);
     *p = (profile){ .rank = real(root, "rank"),
                     .ranks = real(root, "ranks"),
                     .threads = real(root, "threads"),
@@ -174,7 +174,7 @@ static ls_status fill_tables(profile *p, const json_t *root, const char *path)
                     .memory = calloc(3 * n + 1, sizeof *p->memory) };
     if (!p->memory) return ls__fail(LS_ENOMEM, "%s: out of memory", path);
     if (p->steps < 1)
-        return ls__fail(LS_EFORMAT, "%s: no step was counted; the run ended before its second step", path);
+        return ls__fail(LS_EFORMAT, "%s: no step was measured; the run ended before its second step", path);
     p->forward.lines = p->memory;
     p->backward.lines = p->memory + n;
     p->layers.lines = p->memory + 2 * n;
@@ -201,7 +201,7 @@ static ls_status read_text(const char *run_dir, int rank, char *path, size_t pat
     snprintf(path, path_bytes, "%s/profile/rank-%d.json", run_dir, rank);
     ls_status status = ls__file_read(path, (size_t)256 << 20, text, &bytes);
     if (status == LS_ENOENT)
-        return ls__fail(LS_ENOENT, "%s: is not there; 'lockstep train --profile' makes it when it ends", path);
+        return ls__fail(LS_ENOENT, "%s: does not exist; 'lockstep train --profile' writes it when it ends", path);
     return status;
 }
 
@@ -247,7 +247,7 @@ int profile_command(int argc, char **argv)
     bool json = false;
     const option_row rows[] = {
         { OPTION_INT, "--rank", &rank, "R", "rank (0)", 0, 1e9, NULL },
-        { OPTION_FLAG, "--json", &json, NULL, "the file as it is: every operation of every layer", 0, 0, NULL },
+        { OPTION_FLAG, "--json", &json, NULL, "print the file: every operation of every layer", 0, 0, NULL },
         { OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, NULL },
     };
     int code = options_read("profile", intro, rows, &run, argc, argv);

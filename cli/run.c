@@ -97,7 +97,7 @@ static int refuse_option(const char *argument, const char *why)
 
 static int wrong(const char *option, const char *value, const char *expected)
 {
-    fprintf(stderr, "lockstep run: %s %s: expected %s\n", option, *value ? printable(value) : "''", expected);
+    fprintf(stderr, "lockstep run: %s %s: must be %s\n", option, *value ? printable(value) : "''", expected);
     return EXIT_USAGE;
 }
 
@@ -129,7 +129,7 @@ static int read_ranks(const char *text, int *out)
         *out = ls__cpu_count();
         return 0;
     }
-    if (!strcmp(text, "gpu")) return wrong("-n", text, "a number, 'cpu' or 'auto': lockstep trains on CPUs");
+    if (!strcmp(text, "gpu")) return wrong("-n", text, "a number, 'cpu' or 'auto'; lockstep trains on CPUs");
     return read_int("-n", text, 1, LAUNCH_MAX_RANKS, out);
 }
 
@@ -163,7 +163,7 @@ static int set_option(launch_options *o, int option, const char *value)
     case NNODES:
         if (!strcmp(value, "1") || !strcmp(value, "1:1")) return 0;
         return wrong("--nnodes", value,
-                     "1: lockstep run starts ranks on this machine; across machines use mpirun or srun");
+                     "1; lockstep run starts ranks on this machine only, across machines use mpirun or srun");
     case NODE_RANK: return read_int("--node-rank", value, 0, 0, &ignored);
     default: return 0;
     }
@@ -192,7 +192,7 @@ int run_command(int argc, char **argv)
         }
         if (option == ':' || option == '?') {
             return option == ':' ? refuse_option(argv[at], "needs a value")
-                                 : refuse_option(argv[at], "is unknown, or has a value that it does not take");
+                                 : refuse_option(argv[at], "is an unknown option, or takes no value");
         }
         int code = set_option(&o, option, optarg);
         if (code) return code;

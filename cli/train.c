@@ -29,8 +29,7 @@ static bool on_terminal;     /* whether the progress is drawn, and the line it i
 
 static void on_signal(int number)
 {
-    static const char text[] =
-        "lockstep train: stopping as soon as the start is done; a second signal ends it at once\n";
+    static const char text[] = "lockstep train: will stop after startup; a second signal ends it immediately\n";
     stop_signal = number;
     if (!is_starting || !is_first) return;
     int error = errno;
@@ -193,7 +192,7 @@ static ls_status run_steps(ls_train *t, const train_arguments *a, int64_t *made,
          * because others used the machine. */
         if (m.gflops > p.peak) p.peak = ls_train_peak_gflops(t) * ranks;
         progress_show(&p, &m);
-        exit_check_output("the training goes on without it");
+        exit_check_output("training continues without it");
     }
     progress_end(&p);
     *stopped = status == LS_END && *made && m.step < m.steps;
@@ -248,13 +247,12 @@ static int finish(ls_train *t, const train_arguments *a, const char *run_dir, in
     }
     FILE *to = stopped ? stderr : stdout;
     if (is_first && stopped) {
-        fprintf(to, "stopped after step %lld of %lld; the model %s is in %s\n", step, steps,
-                save ? "so far" : "that it started from", printable(run_dir));
+        fprintf(to, "stopped after step %lld of %lld; the %s model is in %s\n", step, steps,
+                save ? "current" : "initial", printable(run_dir));
         if (!a->train.no_checkpoint) print_resume(to, a, run_dir);
     } else if (is_first && !a->quiet) {
         if (!made)
-            fprintf(to, "all %lld step%s made before; more of them with --steps\n", steps,
-                    steps == 1 ? " was" : "s were");
+            fprintf(to, "all %lld step%s done before; for more use --steps\n", steps, steps == 1 ? " was" : "s were");
         fprintf(to, "the model is in %s\n", printable(run_dir));
     }
     /* Where another rank got the signal and not this one, it is that one's code that counts. */
@@ -314,8 +312,8 @@ static ls_status join_world(train_arguments *a, ls__launcher launcher, ls_world 
     a->train.world = *world;
     if (a->ranks && a->ranks != size) {
         if (is_first)
-            fprintf(stderr, "lockstep train: -n %d, but the launcher started %d rank%s; leave -n to it\n", a->ranks,
-                    size, ls__s(size));
+            fprintf(stderr, "lockstep train: -n %d, but the launcher started %d rank%s; leave out -n\n", a->ranks, size,
+                    ls__s(size));
         return LS_EINVAL;
     }
     return LS_OK;
@@ -346,9 +344,9 @@ static ls_status show_loading(ls_train *t, const train_arguments *a)
         if (ls_train_late_rank(all, ranks, text, sizeof text) >= 0)
             printf("data: %s; --stage, more --workers or a faster disk would help\n", text);
         else if (wait > 0.05 * total && all[0].load_ms > 0.5 * all[0].compute_ms) /* else it waited for a core */
-            printf("data: %.0f %% of the time was spent waiting for them; a batch takes %.1f ms to load with %d "
-                   "worker%s\n",
-                   100 * wait / total, all[0].load_ms, all[0].workers, all[0].workers == 1 ? "" : "s");
+            printf(
+                "data: %.0f %% of the time was spent waiting for batches; one takes %.1f ms to load with %d worker%s\n",
+                100 * wait / total, all[0].load_ms, all[0].workers, all[0].workers == 1 ? "" : "s");
     }
     free(all);
     return status;
@@ -367,7 +365,7 @@ static int train_here(train_arguments *a)
     const char *run_dir = ls_train_run_dir(t);
     if (stop_signal && !a->train.world) { /* several ranks agree on it in a step */
         fprintf(stderr, "stopped before the first step; %s\n",
-                a->train.resume ? "the run is as it was" : "nothing is kept of this run");
+                a->train.resume ? "the run is unchanged" : "nothing is saved");
         if (a->train.resume) print_resume(stderr, a, run_dir);
         ls_train_free(&t);
         return EXIT_SIGNAL + stop_signal;

@@ -45,14 +45,14 @@ static const struct {
     bool (*is_idle)(const train_arguments *a);
     const char *why;
 } rows[] = {
-    { "--beta1", is_sgd, "is of adamw; sgd has --momentum" },
-    { "--beta2", is_sgd, "is of adamw; sgd has --momentum" },
-    { "--momentum", is_adamw, "is of sgd; give --optimizer sgd too, or --beta1" },
-    { "--lr-end", is_constant, "a constant schedule ends as it begins; choose another with --schedule" },
-    { "--eval-batches", never_evaluates, "nothing is evaluated; say how often with --eval-every" },
-    { "--keep", has_no_checkpoints, "with --no-checkpoint there are none to keep" },
-    { "--prefetch", has_no_workers, "with --workers 0 nobody reads ahead" },
-    { "--prompt", has_no_sample, "with --sample-tokens 0 there is no sample to begin" },
+    { "--beta1", is_sgd, "it is for adamw; sgd has --momentum" },
+    { "--beta2", is_sgd, "it is for adamw; sgd has --momentum" },
+    { "--momentum", is_adamw, "it is for sgd; add --optimizer sgd, or use --beta1" },
+    { "--lr-end", is_constant, "the schedule is constant; choose another with --schedule" },
+    { "--eval-batches", never_evaluates, "evaluation is off; turn it on with --eval-every" },
+    { "--keep", has_no_checkpoints, "--no-checkpoint is set" },
+    { "--prefetch", has_no_workers, "--workers is 0" },
+    { "--prompt", has_no_sample, "--sample-tokens is 0" },
 };
 
 static bool is_given(const char *option, int argc, char **argv)

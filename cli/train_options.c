@@ -205,8 +205,8 @@ static int read_inject(const char *text, ls_train_delay *d)
     bool good = n >= 3 && n <= 6 && (d->asleep || !strcmp(how, "work")) && every >= 0 && first >= 1;
     if (good && d->phase && d->rank >= 0 && d->ms > 0 && d->ms < 1e6) return -1;
     fprintf(stderr,
-            "lockstep train: --inject: '%s' is not RANK:PHASE:MS[:EVERY[:FIRST[:HOW]]]; phases are data, forward, "
-            "backward and update, and HOW is work or sleep\n",
+            "lockstep train: --inject: '%s' must be RANK:PHASE:MS[:EVERY[:FIRST[:HOW]]]; PHASE is data, forward, "
+            "backward or update, HOW is work or sleep\n",
             text);
     return EXIT_USAGE;
 }
@@ -218,34 +218,34 @@ static int check_together(const train_arguments *a, const raw *r)
     const char *wrong = NULL;
     if (t->init &&
         (t->model.layers || t->model.width || t->model.heads || t->model.vocab_size || t->model.context || a->model))
-        wrong = "--init: the folder says how large the model is; leave out --model, --layers, --width, --heads, "
+        wrong = "--init: the folder defines the model; leave out --model, --layers, --width, --heads, "
                 "--vocab-size and --context";
     else if (a->run_dir && a->name)
-        wrong = "--run-dir names the folder; --name has no use beside it";
+        wrong = "--run-dir and --name exclude each other";
     else if (a->run_dir && !*a->run_dir)
-        wrong = "--run-dir: the name of the folder is empty";
+        wrong = "--run-dir: must not be empty";
     else if (a->name && (!*a->name || *a->name == '.' || strchr(a->name, '/') || !strcmp(a->name, "last")))
         wrong =
             "--name: must be the name of a folder in runs/, without '/' or a leading dot, and not 'last'; --run-dir "
             "takes any path";
     else if (t->steps && t->epochs > 0)
-        wrong = "--steps and --epochs both say how long; give one";
+        wrong = "--steps and --epochs exclude each other";
     else if (a->resume && t->overwrite)
-        wrong = "--overwrite begins a new run, --resume goes on with an old one; give one";
+        wrong = "--overwrite and --resume exclude each other";
     else if (a->resume && *a->resume && (a->run_dir || a->name))
-        wrong = "--resume names the run; leave out --run-dir and --name";
+        wrong = "--resume selects the run; leave out --run-dir and --name";
     else if (t->no_checkpoint && t->checkpoint_every)
-        wrong = "--no-checkpoint and --checkpoint-every: give one";
+        wrong = "--no-checkpoint and --checkpoint-every exclude each other";
     else if (a->accumulate && t->slots)
-        wrong = "--accumulate counts micro-batches on each rank, --slots over all; give one";
+        wrong = "--accumulate (micro-batches per rank) and --slots (over all ranks) exclude each other";
     else if (a->resume)
         return -1;
     else if (t->stage_limit && !t->stage)
-        wrong = "--stage-limit says how much the copies may take: say where with --stage";
+        wrong = "--stage-limit needs --stage";
     else if (!a->data.count && t->stage)
-        wrong = "--stage: the built-in corpus is in no file; name files with --data";
+        wrong = "--stage: the built-in corpus is not in a file; give files with --data";
     else if (r->order == LS_ORDER_BALANCED && !t->padded)
-        wrong = "--order balanced: packed sequences are all of one length; it is for --pad";
+        wrong = "--order balanced needs --pad; packed sequences have equal lengths";
     if (!wrong) return -1;
     fprintf(stderr, "lockstep train: %s\n", wrong);
     return EXIT_USAGE;
@@ -301,8 +301,7 @@ static int resume(train_arguments *a, raw *r, int argc, char **argv)
     *a = own;
     ls_status status = ls_train_saved_open(&a->saved, own.run_dir);
     if (status == LS_ENOENT) {
-        fprintf(stderr, "lockstep train: --resume %s: is not the folder of a run: it has no run.json\n",
-                printable(own.run_dir));
+        fprintf(stderr, "lockstep train: --resume %s: not a run folder: it has no run.json\n", printable(own.run_dir));
         return EXIT_USAGE;
     }
     if (status) return exit_failure("train", status);

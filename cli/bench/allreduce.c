@@ -143,12 +143,12 @@ static ls_status parse(bench_options *o, int argc, char **argv)
         case PLOT: status = check_plot(o->plot = optarg); break;
         case JSON: o->json = true; break;
         case 'h': return LS_END;
-        case ':': return ls__fail(LS_EINVAL, "%s wants a value", argv[optind - 1]);
-        default: return ls__fail(LS_EINVAL, "there is no option '%s'", argv[optind - 1]);
+        case ':': return ls__fail(LS_EINVAL, "%s needs a value", argv[optind - 1]);
+        default: return ls__fail(LS_EINVAL, "unknown option '%s'", argv[optind - 1]);
         }
     }
-    if (!status && optind < argc) status = ls__fail(LS_EINVAL, "what is '%s'? There are only options", argv[optind]);
-    if (!status && sizes && o->figure) status = ls__fail(LS_EINVAL, "--figure has sizes of its own; leave out --sizes");
+    if (!status && optind < argc) status = ls__fail(LS_EINVAL, "unexpected argument '%s'", argv[optind]);
+    if (!status && sizes && o->figure) status = ls__fail(LS_EINVAL, "--figure sets the sizes; leave out --sizes");
     if (!status && !o->row_count) status = parse_sizes(o, default_sizes);
     return status;
 }

@@ -167,14 +167,14 @@ static int on_hosts(const ddp_bench *b, int argc, char **argv)
 {
     char script[4096], hosts[64];
     if (!find_cluster(script, sizeof script)) {
-        fprintf(stderr, NAME ": two hosts: the script 'cluster' is missing; only this machine was measured\n");
+        fprintf(stderr, NAME ": two hosts: the script 'cluster' was not found; only this machine was measured\n");
         return EXIT_DONE;
     }
     const char *check[] = { script, "check", NULL };
     fflush(stdout);
     int code = wait_for(check); /* says itself why not */
     if (code) {
-        fprintf(stderr, NAME ": there can be no two hosts here; only this machine was measured\n");
+        fprintf(stderr, NAME ": cannot simulate two hosts here; only this machine was measured\n");
         return EXIT_DONE;
     }
     snprintf(hosts, sizeof hosts, "2:%s", b->link);

@@ -203,7 +203,7 @@ ls_status ddp_measure(ddp_bench *o, int *rank)
     o->hosts = ls_world_node_count(b.world);
     snprintf(o->transport, sizeof o->transport, "%s", ls_world_transport(b.world));
     if (o->ranks && o->ranks != o->world_size)
-        status = ls__fail(LS_EINVAL, "-n %d, but this is a world of %d rank%s; leave out -n", o->ranks, o->world_size,
+        status = ls__fail(LS_EINVAL, "-n %d, but the launcher started %d rank%s; leave out -n", o->ranks, o->world_size,
                           ls__s(o->world_size));
     if (!status) status = prepare(&b);
     if (!status) status = passes(&b);

@@ -44,25 +44,26 @@ static void title(const ddp_bench *b, ddp_part part, FILE *to)
     switch (part) {
     case DDP_BREAKDOWN:
         fprintf(to,
-                "\nWhere a step's time goes: %d x %d tokens a rank; communication is what backward does not hide; by "
-                "itself it\ntakes %.2f times as long as backward\n",
+                "\nPhases of a step: %d x %d tokens per rank; communication is the exposed part; in total it\ntakes "
+                "%.2f times as long as backward\n",
                 r->rows, b->length, t->backward > 0 ? t->exposed / t->backward : 0);
         head(to, "overlap");
         break;
     case DDP_BUCKETS:
-        fprintf(to, "\nStep time by size of buckets: %d x %d tokens a rank, with overlap\n", r->rows, b->length);
+        fprintf(to, "\nStep time by bucket size: %d x %d tokens per rank, with overlap\n", r->rows, b->length);
         head(to, "bucket");
         break;
     case DDP_SKIP:
-        fprintf(to, "\nSynchronised every so many micro-batches: times of one micro-batch of %d x %d tokens\n", r->rows,
+        fprintf(to, "\nSynchronised every N micro-batches: times of one micro-batch of %d x %d tokens\n", r->rows,
                 b->length);
         head(to, "every");
         break;
     default:
-        fprintf(to,
-                "\n%d micro-batches of %d x %d tokens a step: times of one micro-batch. The baseline synchronises each;"
-                " its\ncommunication takes %.2f times as long as forward and backward\n",
-                DDP_MICRO_BATCHES, r->rows, b->length, t->exposed / (t->forward + t->backward));
+        fprintf(
+            to,
+            "\n%d micro-batches of %d x %d tokens per step: times of one micro-batch. The baseline synchronises each;"
+            " its\ncommunication takes %.2f times as long as forward and backward\n",
+            DDP_MICRO_BATCHES, r->rows, b->length, t->exposed / (t->forward + t->backward));
         head(to, "");
     }
 }

@@ -212,7 +212,7 @@ static ls_status open_temporary(ls_dataset **out, ls_tokens_options *to)
     char path[512];
     snprintf(path, sizeof path, "%s/lockstep-bench-XXXXXX", folder && *folder ? folder : "/tmp");
     int fd = mkstemp(path);
-    if (fd < 0) return ls__fail_errno("%s: cannot be made", path);
+    if (fd < 0) return ls__fail_errno("%s: cannot be created", path);
     static uint32_t block[1 << 16];
     ls_status status = LS_OK;
     for (uint64_t at = 0; !status && at < TEMPORARY_TOKENS; at += 2 << 16) {

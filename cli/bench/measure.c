@@ -78,8 +78,8 @@ static ls_status verify(const bench *b, size_t from, size_t to, size_t step)
 {
     for (size_t i = from; i < to; i += step)
         if (b->buf[i] != (float)b->size)
-            return ls__fail(LS_ESTATE, "rank %d: element %zu is %g, expected %d: this all-reduce is broken", b->rank, i,
-                            (double)b->buf[i], b->size);
+            return ls__fail(LS_ESTATE, "rank %d: element %zu is %g, expected %d: wrong result of the all-reduce",
+                            b->rank, i, (double)b->buf[i], b->size);
     return LS_OK;
 }
 
@@ -196,7 +196,7 @@ ls_status bench_measure(bench_options *o, int *rank)
     o->world_size = b.size = ls_world_size(b.world);
     snprintf(o->transport, sizeof o->transport, "%s", ls_world_transport(b.world));
     if (o->ranks && o->ranks != b.size) {
-        status = ls__fail(LS_EINVAL, "-n %d, but this is a world of %d rank%s; leave out -n", o->ranks, b.size,
+        status = ls__fail(LS_EINVAL, "-n %d, but the launcher started %d rank%s; leave out -n", o->ranks, b.size,
                           ls__s(b.size));
         goto done;
     }

@@ -42,7 +42,7 @@ static ls_status find_mpi_peer(const char *what, char *out, size_t room)
         snprintf(out, room, "%.*s/%s/peer-%s", length, self, folders[i], family);
         if (!access(out, X_OK)) return LS_OK;
     }
-    return ls__fail(LS_ENOENT, "--against %s: '%s' is missing; install lib%s-dev and build lockstep again", what, out,
+    return ls__fail(LS_ENOENT, "--against %s: '%s' not found; install lib%s-dev and build lockstep again", what, out,
                     family);
 }
 
@@ -65,11 +65,11 @@ ls_status bench_peer_check(const char *what)
 {
     char path[4096];
     if (is_mpi(what)) {
-        if (!find_mpirun(what)) return ls__fail(LS_ENOENT, "--against %s: there is no mpirun in PATH", what);
+        if (!find_mpirun(what)) return ls__fail(LS_ENOENT, "--against %s: mpirun not found in PATH", what);
         return find_mpi_peer(what, path, sizeof path);
     }
     if (strpbrk(what, " /")) return LS_OK;
-    return ls__fail(LS_EINVAL, "--against: there is no peer '%s'; mpi, mpich, or a command with a space or slash",
+    return ls__fail(LS_EINVAL, "--against: unknown peer '%s'; must be mpi, mpich, or a command with a space or slash",
                     what);
 }
 
@@ -105,7 +105,7 @@ static void become(const char *what, int ranks)
 
 static ls_status ended_early(const bench_peer *p)
 {
-    return ls__fail(LS_EPEER, "the peer '%s' ended early; what it had to say is above", p->what);
+    return ls__fail(LS_EPEER, "the peer '%s' ended early; its output is above", p->what);
 }
 
 static ls_status read_line(bench_peer *p)
@@ -176,7 +176,7 @@ ls_status bench_peer_ask(bench_peer *p, size_t total, size_t piece, int rounds, 
         char *end;
         double us = strtod(at, &end);
         if (end == at || !(us > 0))
-            return ls__fail(LS_EPEER, "the peer '%s' answered '%.60s', not %d times", p->what, p->line, rounds);
+            return ls__fail(LS_EPEER, "the peer '%s' answered '%.60s' instead of %d times", p->what, p->line, rounds);
         at = end;
         if (out) status = bench_times_add(out, &us, 1);
     }

@@ -75,12 +75,13 @@ void bench_report(bench_options *o, FILE *to)
         fprintf(to, "All-reduce of float32 among %d rank%s (%s), in place%s\n", o->world_size, ls__s(o->world_size),
                 o->transport, o->user_owned ? ", user-owned buffers" : "");
         fprintf(to,
-                "All ranks copying at once move %.1f GB/s at best (median %.1f); bound: 2 x ranks x size / the best\n",
+                "Peak bandwidth: %.1f GB/s when all ranks copy at once (median %.1f); lower bound of the time: 2 x "
+                "ranks x size / peak\n",
                 o->copy_bandwidth / 1e9, o->copy_median / 1e9);
-        if (o->figure) fprintf(to, "60 million elements a round, by elements a call\n");
-        if (o->against) fprintf(to, "Peer, in turns: %s\n", o->peer_name);
-        fprintf(to, "\n%12s  %10s  %10s  %13s  %8s%s\n", o->figure ? "a call" : "size", "median", "fastest",
-                "bandwidth", "of bound", o->against ? "        peer    ratio" : "");
+        if (o->figure) fprintf(to, "60 million elements per round, by elements per call\n");
+        if (o->against) fprintf(to, "Peer, alternating: %s\n", o->peer_name);
+        fprintf(to, "\n%12s  %10s  %10s  %13s  %8s%s\n", o->figure ? "per call" : "size", "median", "fastest",
+                "bandwidth", "of peak", o->against ? "        peer    ratio" : "");
     }
     for (int i = 0; i < o->row_count; i++) {
         if (o->json)

@@ -43,7 +43,7 @@ ls_status ls__bpe_open(ls__bpe **out, uint32_t tokens)
 {
     *out = NULL;
     if (!tokens || tokens > LS__BPE_MAX_TOKENS)
-        return ls__fail(LS_EFORMAT, "a vocabulary of %u tokens; 1 to %d are possible", tokens, LS__BPE_MAX_TOKENS);
+        return ls__fail(LS_EFORMAT, "vocabulary size %u; must be from 1 to %d", tokens, LS__BPE_MAX_TOKENS);
     ls__bpe *b = calloc(1, sizeof *b);
     if (!b) return ls__fail(LS_ENOMEM, "no memory for a tokenizer");
     b->tokens = tokens;
@@ -91,10 +91,11 @@ static uint64_t string_place(const ls__bpe *b, const void *bytes, size_t count)
 
 ls_status ls__bpe_add_token(ls__bpe *b, uint32_t id, const void *bytes, size_t count)
 {
-    if (id >= b->tokens) return ls__fail(LS_EFORMAT, "token %u: the ids end at %u", id, b->tokens - 1);
-    if (b->spans[id].count) return ls__fail(LS_EFORMAT, "token %u is there twice", id);
+    if (id >= b->tokens)
+        return ls__fail(LS_EFORMAT, "token id %u is out of range; the vocabulary size is %u", id, b->tokens - 1);
+    if (b->spans[id].count) return ls__fail(LS_EFORMAT, "token id %u occurs twice", id);
     if (!count || count > LS__BPE_MAX_TOKEN_BYTES)
-        return ls__fail(LS_EFORMAT, "token %u has %zu bytes; 1 to %d are possible", id, count, LS__BPE_MAX_TOKEN_BYTES);
+        return ls__fail(LS_EFORMAT, "token %u has %zu bytes; must be from 1 to %d", id, count, LS__BPE_MAX_TOKEN_BYTES);
     if (count > b->bytes_room - b->bytes_used) {
         size_t room = 2 * b->bytes_room + count + 4096;
         uint8_t *grown = realloc(b->bytes, room);
@@ -180,9 +181,7 @@ ls_status ls__bpe_seal(ls__bpe *b)
         b->singles[i] = ls__bpe_find(b, &byte, 1);
         if (b->singles[i] == LS__BPE_NONE)
             return ls__fail(LS_EFORMAT,
-                            "the vocabulary has no token for byte %d; such a tokenizer could not encode every "
-                            "text",
-                            i);
+                            "the vocabulary has no token for byte %d; such a tokenizer cannot encode every text", i);
     }
     return LS_OK;
 }

@@ -43,24 +43,22 @@ static ls_status settle_format(ls__source *file, ls_data_format asked, const uin
     }
     bool array = i < count && head[i] == '[';
     return ls__fail(LS_EFORMAT,
-                    "%s: byte 0: is one JSON value, not an object a line; make JSON lines of it%s, or ask for the "
-                    "format plain to read it as it is",
+                    "%s: byte 0: is a single JSON value, not one object per line; convert it to JSON lines%s, or use "
+                    "the format plain to read its bytes",
                     file->path, array ? ", for example with jq -c '.[]'" : "");
 }
 
 static ls_status check_text(ls__source *file, ls_data_format asked, const uint8_t *head, size_t count, uint64_t bytes)
 {
     ls__recognised r = ls__recognise(head, count, bytes);
-    if (r.kind == LS__KIND_SHARD)
-        return ls__fail(LS_EFORMAT, "%s: byte 0: is a shard of tokens already, no text", file->path);
+    if (r.kind == LS__KIND_SHARD) return ls__fail(LS_EFORMAT, "%s: byte 0: is a token shard, not text", file->path);
     if (asked != LS_FORMAT_PLAIN && r.kind != LS__KIND_UNKNOWN) return ls__recognised_fail(file, &r, "text");
     const uint8_t *zero = asked == LS_FORMAT_AUTO ? memchr(head, 0, count) : NULL;
     if (zero)
-        return ls__fail(
-            LS_EFORMAT,
-            "%s: byte %zu: is 0, which text does not have; ask for the format plain to read the bytes as they "
-            "are; tokens need no tokenizer: train on them with the format u16 or u32",
-            file->path, (size_t)(zero - head));
+        return ls__fail(LS_EFORMAT,
+                        "%s: byte %zu: is 0, which is not text; use the format plain to read the bytes as they are. "
+                        "Token files need no tokenizer: train on them with the format u16 or u32",
+                        file->path, (size_t)(zero - head));
     return settle_format(file, asked, head, count);
 }
 
@@ -128,8 +126,7 @@ static size_t last_cut(const ls__chunk *c, size_t count, const ls_tokenizer *tok
 
 static ls_status too_long(const ls__chunk *chunk)
 {
-    return ls__fail(LS_EFORMAT, "%s: byte %zu: %s without end in the next %zu MiB", chunk->file->path,
-                    (size_t)chunk->offset,
+    return ls__fail(LS_EFORMAT, "%s: byte %zu: %s longer than %zu MiB", chunk->file->path, (size_t)chunk->offset,
                     ls__format_of(chunk->format)->by_line ? "a line" : "text without white space", chunk_limit >> 20);
 }
 
@@ -242,7 +239,7 @@ void ls__bad_lines_add(ls__bad_lines *to, const ls__bad_lines *more)
 void ls__bad_lines_warn(const ls__bad_lines *bad)
 {
     if (bad->count)
-        ls__log(LS_LOG_WARNING, "%zu bad line%s skipped; the first: %s", (size_t)bad->count,
+        ls__log(LS_LOG_WARNING, "%zu invalid line%s skipped; the first: %s", (size_t)bad->count,
                 bad->count == 1 ? " was" : "s were", bad->first);
 }
 
@@ -250,7 +247,7 @@ void ls__bad_lines_warn(const ls__bad_lines *bad)
 static ls_status bad_line(ls_status status, const ls__fields *f, ls__bad_lines *bad)
 {
     if (status != LS_EFORMAT) return status;
-    if (!f->skip_bad) return ls__fail(status, "%s; correct the line, or leave such lines out (skip_bad)", ls_error());
+    if (!f->skip_bad) return ls__fail(status, "%s; correct the line, or skip such lines (skip_bad)", ls_error());
     ls__bad_lines one = { .count = 1 };
     snprintf(one.first, sizeof one.first, "%s", ls_error());
     if (bad) ls__bad_lines_add(bad, &one);

@@ -30,7 +30,7 @@ static void skip_blanks(scan *s)
 static bool take(scan *s, char c, const char *problem)
 {
     skip_blanks(s);
-    if (s->p >= s->end) return fails(s, "it ends too early");
+    if (s->p >= s->end) return fails(s, "unexpected end");
     if (*s->p != c) return fails(s, problem);
     s->p++;
     return true;
@@ -70,14 +70,14 @@ static bool find_end(scan *s, size_t *bytes, bool *escaped)
             *bytes = (size_t)(s->p++ - from);
             return true;
         }
-        if (c < 0x20) return fails(s, "a control character in a string");
+        if (c < 0x20) return fails(s, "control character in a string");
         if (c != '\\') continue;
         *escaped = true;
         if (++s->p >= s->end) break;
         if (*s->p == 'u' ? hex4(s->p + 1, s->end) < 0 : !memchr("\"\\/bfnrt", *s->p, 8))
-            return fails(s, "an unknown escape in a string");
+            return fails(s, "unknown escape in a string");
     }
-    return fails(s, "a string that does not end");
+    return fails(s, "unterminated string");
 }
 
 static char *put_utf8(char *to, uint32_t c)
@@ -151,7 +151,7 @@ static const char *not_utf8(const char *p, size_t bytes)
 static bool read_string(scan *s, const char **text, size_t *bytes)
 {
     bool escaped;
-    if (!take(s, '"', "a string is missing")) return false;
+    if (!take(s, '"', "missing string")) return false;
     const char *from = s->p;
     if (!find_end(s, bytes, &escaped)) return false;
     *text = from;
@@ -169,7 +169,7 @@ static bool skip_digits(scan *s)
 {
     const char *from = s->p;
     while (s->p < s->end && *s->p >= '0' && *s->p <= '9') s->p++;
-    return s->p > from || fails(s, "no value that JSON knows");
+    return s->p > from || fails(s, "invalid value");
 }
 
 /* A number of any size. */
@@ -199,7 +199,7 @@ static bool read_number(scan *s, double *out)
     char text[NUMBER_BYTES], *end;
     if (!skip_number(s, &from)) return false;
     size_t n = (size_t)(s->p - from);
-    if (n >= sizeof text) return fails(s, "a number of too many digits");
+    if (n >= sizeof text) return fails(s, "number with too many digits");
     memcpy(text, from, n);
     text[n] = 0;
     *out = strtod(text, &end);
@@ -223,7 +223,7 @@ static bool skip_string(scan *s)
 {
     size_t bytes;
     bool escaped;
-    return take(s, '"', "a string is missing") && find_end(s, &bytes, &escaped);
+    return take(s, '"', "missing string") && find_end(s, &bytes, &escaped);
 }
 
 /* Any value. Nested ones are kept track of in a stack of bits: 1 is an object, 0 an array. */
@@ -233,11 +233,11 @@ static bool skip_value(scan *s)
     int depth = 0;
     for (;;) {
         skip_blanks(s);
-        if (s->p >= s->end) return fails(s, "it ends too early");
+        if (s->p >= s->end) return fails(s, "unexpected end");
         char c = *s->p;
         bool opened = c == '{' || c == '[';
         if (opened) {
-            if (depth == MAX_DEPTH) return fails(s, "values are nested too deeply");
+            if (depth == MAX_DEPTH) return fails(s, "nested too deeply");
             uint64_t bit = UINT64_C(1) << depth % 64;
             stack[depth / 64] = c == '{' ? stack[depth / 64] | bit : stack[depth / 64] & ~bit;
             depth++;
@@ -254,8 +254,8 @@ static bool skip_value(scan *s)
                 s->p++;
                 continue;
             }
-            if (!opened && !take(s, ',', "',' is missing between two values")) return false;
-            if (object && !(skip_string(s) && take(s, ':', "':' is missing behind a name"))) return false;
+            if (!opened && !take(s, ',', "missing ',' between two values")) return false;
+            if (object && !(skip_string(s) && take(s, ':', "missing ':' after a name"))) return false;
             break;
         }
         if (!depth) return true;
@@ -267,7 +267,7 @@ static bool skip_value(scan *s)
 static bool read_value(scan *s, ls__json_field *field)
 {
     skip_blanks(s);
-    if (s->p >= s->end) return fails(s, "it ends too early");
+    if (s->p >= s->end) return fails(s, "unexpected end");
     bool string = *s->p == '"', number = !string && !memchr("{[tfn", *s->p, 5);
     field->found = field->is_number ? number : string;
     if (!field->found) return skip_value(s);
@@ -277,12 +277,12 @@ static bool read_value(scan *s, ls__json_field *field)
     const char *wrong = not_utf8(field->text, field->bytes);
     if (!wrong) return true;
     s->p = wrong >= s->begin && wrong < s->end ? wrong : from; /* decoded, the place in the line is not known */
-    return fails(s, "a string that is not UTF-8");
+    return fails(s, "string is not valid UTF-8");
 }
 
 static bool read_object(scan *s, ls__json_field *fields, int n_fields)
 {
-    if (!take(s, '{', "'{' is missing")) return false;
+    if (!take(s, '{', "missing '{'")) return false;
     skip_blanks(s);
     if (s->p < s->end && *s->p == '}') {
         s->p++;
@@ -292,10 +292,10 @@ static bool read_object(scan *s, ls__json_field *fields, int n_fields)
         const char *name;
         size_t bytes;
         ls__json_field *field = NULL;
-        if (!read_string(s, &name, &bytes) || !take(s, ':', "':' is missing behind a name")) return false;
+        if (!read_string(s, &name, &bytes) || !take(s, ':', "missing ':' after a name")) return false;
         for (int i = 0; i < n_fields; i++)
             if (strlen(fields[i].name) == bytes && !memcmp(fields[i].name, name, bytes)) field = &fields[i];
-        if (field && seen & 1u << (field - fields)) return fails(s, "a field that is needed comes twice");
+        if (field && seen & 1u << (field - fields)) return fails(s, "duplicate field");
         if (field) seen |= 1u << (field - fields);
         if (!(field ? read_value(s, field) : skip_value(s))) return false;
         skip_blanks(s);
@@ -303,7 +303,7 @@ static bool read_object(scan *s, ls__json_field *fields, int n_fields)
             s->p++;
             return true;
         }
-        if (!take(s, ',', "',' is missing between two fields")) return false;
+        if (!take(s, ',', "missing ',' between two fields")) return false;
     }
 }
 
@@ -320,7 +320,7 @@ ls_status ls__json_line_read(ls__json_line *reader, const char *line, size_t cou
     if (count >= 3 && !memcmp(line, "\xef\xbb\xbf", 3)) s.p += 3;
     bool good = read_object(&s, fields, n_fields);
     if (good) skip_blanks(&s);
-    if (good && s.p < s.end) good = fails(&s, "something follows the object");
+    if (good && s.p < s.end) good = fails(&s, "trailing characters after the object");
     *at = (size_t)(s.p - line);
     *problem = s.problem;
     return good ? LS_OK : LS_EFORMAT;

@@ -291,13 +291,16 @@ static ls_status check_options(const ls_dataset *d, ls_loader_options *o)
     if (!o->torch_world_size || o->order != LS_ORDER_TORCH) o->torch_world_size = o->world_size;
     if (!o->max_workers) o->max_workers = 32;
     if (o->world_size < 1 || o->rank < 0 || o->rank >= o->world_size)
-        return ls__fail(LS_EINVAL, "loader: there is no rank %d among %d", o->rank, o->world_size);
+        return ls__fail(LS_EINVAL, "loader: rank %d is out of range; the world size is %d", o->rank, o->world_size);
     if (o->slots < 0 || o->slots % o->world_size)
-        return ls__fail(LS_EINVAL, "loader: %d slot%s cannot be dealt to %d ranks; the ranks must divide the slots",
-                        o->slots, ls__s(o->slots), o->world_size);
+        return ls__fail(
+            LS_EINVAL,
+            "loader: %d slot%s cannot be divided among %d ranks; the number of ranks must divide the number of slots",
+            o->slots, ls__s(o->slots), o->world_size);
     if (o->workers < LS_WORKERS_AUTO || o->workers > MAX_WORKERS || o->max_workers < 0 || o->max_workers > MAX_WORKERS)
-        return ls__fail(LS_EINVAL, "loader: %d workers; 0 to %d, or auto", o->workers, MAX_WORKERS);
-    if (o->prefetch < 0 || o->timeout_ms < 0) return ls__fail(LS_EINVAL, "loader: prefetch or timeout is negative");
+        return ls__fail(LS_EINVAL, "loader: %d workers; must be from 0 to %d, or auto", o->workers, MAX_WORKERS);
+    if (o->prefetch < 0 || o->timeout_ms < 0)
+        return ls__fail(LS_EINVAL, "loader: prefetch and timeout must not be negative");
     if (!d->count || !d->get || d->n_fields < 1 || d->n_fields > LS_MAX_FIELDS)
         return ls__fail(LS_EINVAL, "loader: the dataset has no samples, no get(), or not 1 to %d fields",
                         LS_MAX_FIELDS);
@@ -308,7 +311,7 @@ static ls_status check_options(const ls_dataset *d, ls_loader_options *o)
         if (__builtin_mul_overflow(d->fields[f].count, size, &row) ||
             __builtin_mul_overflow(row, o->batch_size, &row) || __builtin_add_overflow(bytes, row, &bytes) ||
             bytes > SIZE_MAX / 4)
-            return ls__fail(LS_EINVAL, "loader: a batch of %zu rows is larger than any memory", o->batch_size);
+            return ls__fail(LS_EINVAL, "loader: a batch of %zu samples is too large", o->batch_size);
     }
     return LS_OK;
 }
@@ -331,8 +334,7 @@ static ls_status open_sampler(ls_loader *l)
     if (status) return status;
     l->steps = ls_sampler_steps(l->sampler);
     if (!l->steps)
-        return ls__fail(LS_EINVAL,
-                        "loader: %zu sample%s cannot fill one step of %d slot%s of %zu; drop_last leaves nothing",
+        return ls__fail(LS_EINVAL, "loader: %zu sample%s cannot fill one step of %d slot%s of %zu; drop_last drops all",
                         (size_t)l->dataset->count, ls__s((int64_t)l->dataset->count), o->slots, ls__s(o->slots),
                         o->batch_size);
     l->own = o->slots / o->world_size;
@@ -435,7 +437,7 @@ static ls_status timed_out(const ls_loader *l)
         snprintf(who, sizeof who, "worker %d has been reading sample %zu for %.1f s", slowest->index,
                  (size_t)atomic_load_explicit(&slowest->sample, memory_order_relaxed),
                  (double)(ls_now() - since) * 1e-9);
-    return ls__fail(LS_ETIMEOUT, "loader: the batch of epoch %zu, step %zu, slot %d did not come in %.1f s; %s",
+    return ls__fail(LS_ETIMEOUT, "loader: timeout: no batch of epoch %zu, step %zu, slot %d after %.1f s; %s",
                     (size_t)(step / l->steps), (size_t)(step % l->steps),
                     l->o.rank * l->own + (int)(l->taken % (uint64_t)l->own), l->o.timeout_ms * 1e-3, who);
 }
@@ -557,8 +559,8 @@ ls_status ls_loader_seek(ls_loader *l, const ls_loader_state *state)
 {
     if (state->fingerprint != l->fingerprint)
         return ls__fail(LS_EINVAL,
-                        "loader: the saved position is one in other data, another order or another batch shape; "
-                        "use the same samples, order, seed, slots and batch size as the run that saved it");
+                        "loader: the saved position belongs to other data, another order or another batch shape; use "
+                        "the same samples, order, seed, slots and batch size as the run that saved it");
     if (state->step >= l->steps || state->epoch > (UINT64_MAX >> 1) / l->steps / (uint64_t)l->own)
         return ls__fail(LS_EINVAL, "loader: epoch %zu, step %zu does not exist; an epoch has %zu step%s",
                         (size_t)state->epoch, (size_t)state->step, (size_t)l->steps, ls__s((int64_t)l->steps));

@@ -103,8 +103,8 @@ static ls_status check_parts(const ls__names *list, size_t from, const char *fol
     const char *one = first_with(list, from, train), *two = first_with(list, from, other);
     if (!one || !two) return LS_OK;
     return ls__fail(LS_EINVAL,
-                    "%s: has files for training (%s) and others (%s), which must not be mixed; name the files, for "
-                    "example by a pattern in quotes",
+                    "%s: has both training files (%s) and validation files (%s), which must not be mixed; give the "
+                    "files, for example by a quoted glob",
                     folder, base_of(one), base_of(two));
 }
 
@@ -137,6 +137,26 @@ static ls_status add_entry(ls__names *list, const char *folder, const char *name
     return status;
 }
 
+/* A folder without data files; `left_out` others were found before. */
+static ls_status no_data(const ls__names *list, size_t left_out, const char *folder)
+{
+    char suffixes[200] = "";
+    for (int i = 0; i < LS_FORMAT_COUNT; i++) {
+        const ls__format *f = ls__format_of((ls_data_format)i);
+        for (int k = 0; k < LS__MAX_SUFFIXES && f->suffixes[k]; k++) {
+            size_t n = strlen(suffixes);
+            const char *end = strcmp(f->suffixes[k], ".json") ? "" : ".gz"; /* see is_data() */
+            snprintf(suffixes + n, sizeof suffixes - n, "%s%s%s", n ? ", " : "", f->suffixes[k], end);
+        }
+    }
+    size_t others = list->left_out - left_out;
+    return ls__fail(
+        LS_ENOENT,
+        "%s: no data files in this folder: none of its %zu files%s%s%s has a known suffix (%s; text also with "
+        ".gz or .zst); subfolders are not searched",
+        folder, others, others ? " (" : "", others ? base_of(list->example) : "", others ? ")" : "", suffixes);
+}
+
 static ls_status add_folder(ls__names *list, const char *folder)
 {
     DIR *d = opendir(folder);
@@ -152,13 +172,7 @@ static ls_status add_folder(ls__names *list, const char *folder)
     }
     closedir(d);
     if (status) return status;
-    if (list->count == from)
-        return ls__fail(
-            LS_ENOENT,
-            "%s: no data in this folder: none of its %zu files ends in .txt, .text, .jsonl, .ndjson (perhaps "
-            "with .gz or .zst behind it), .json.gz, .json.zst or .bin%s%s%s; subfolders are not searched",
-            folder, list->left_out - left_out, list->left_out > left_out ? " (" : "",
-            list->left_out > left_out ? base_of(list->example) : "", list->left_out > left_out ? ")" : "");
+    if (list->count == from) return no_data(list, left_out, folder);
     qsort(list->items + from, list->count - from, sizeof *list->items, by_bytes);
     return check_parts(list, from, folder);
 }
@@ -204,7 +218,7 @@ ls_status ls__names_find(ls__names *out, const char *const *paths, size_t n_path
     enum { TRIES = 5 }; /* for shards that are replaced again and again */
     bool changed = true;
     *out = (ls__names){ 0 };
-    ls_status status = n_paths ? LS_OK : ls__fail(LS_EINVAL, "no data files are named");
+    ls_status status = n_paths ? LS_OK : ls__fail(LS_EINVAL, "no data files given");
     for (int i = 0; !status && changed && i < TRIES; i++) {
         ls__names_free(out);
         for (size_t k = 0; !status && k < n_paths; k++) status = expand(out, paths[k]);

@@ -19,9 +19,9 @@ typedef struct mark {
 
 #define MARK(text) .bytes = (text), .count = sizeof(text) - 1
 
-static const char unpack_gz[] = "unpack it: gunzip FILE";
-static const char unpack[] = "unpack it, or compress it with gzip or zstd instead";
-static const char archive[] = "extract its files and name those";
+static const char unpack_gz[] = "decompress it: gunzip FILE";
+static const char unpack[] = "decompress it, or use gzip or zstd";
+static const char archive[] = "extract its files and use those";
 /* One command each, as it can be typed. */
 #define TO_JSON(read)                                                  \
     "write it as JSON lines: python3 -c \"import pandas as p; p." read \
@@ -31,15 +31,15 @@ static const char feather[] = TO_JSON("read_feather");
 static const char orc[] = TO_JSON("read_orc");
 static const char stream[] = "write it as JSON lines: python3 -c \"import datasets as d; "
                              "d.Dataset.from_file('FILE').to_json('FILE.jsonl')\"";
-static const char columns[] = "write its text as JSON lines, an object with a field \"text\" a line";
+static const char columns[] = "convert it to JSON lines, one object with a field \"text\" per line";
 static const char arrays[] = "write the tokens as uint16 or uint32: array.astype('uint16').tofile('tokens.bin')";
-static const char pickle[] = "it can run any code, and is not read; write text or tokens instead";
+static const char pickle[] = "pickles can run code and are not read; write text or tokens instead";
 static const char model[] = "it is a model, not training data";
 static const char utf8[] = "convert it: iconv -f UTF-16 -t UTF-8 FILE";
 
 static const mark marks[] = {
     { "gzip-compressed", unpack_gz, MARK("\x1f\x8b\x08"), .kind = LS__KIND_GZIP },
-    { "zstd-compressed", "unpack it: zstd -d FILE", MARK("\x28\xb5\x2f\xfd"), .kind = LS__KIND_ZSTD },
+    { "zstd-compressed", "decompress it: zstd -d FILE", MARK("\x28\xb5\x2f\xfd"), .kind = LS__KIND_ZSTD },
     { "xz-compressed", unpack,
       MARK("\xfd"
            "7zXZ\0") },
@@ -64,7 +64,7 @@ static const mark marks[] = {
     { "an HDF5 file", columns, MARK("\x89HDF\r\n\x1a\n") },
     { "an SQLite database", columns, MARK("SQLite format 3\0") },
     { "an LMDB database", columns, MARK("\xde\xc0\xef\xbe"), .offset = 16 },
-    { "a Megatron index", "name its .bin beside it, with the format u16 or u32", MARK("MMIDIDX\0\0") },
+    { "a Megatron index", "use the .bin beside it, with the format u16 or u32", MARK("MMIDIDX\0\0") },
     { "a Python pickle", pickle, MARK("(dp0\n") },
     { "a Python pickle", pickle, MARK("(lp0\n") },
     { "a Python pickle", pickle, MARK("ccopy_reg\n") },
@@ -104,11 +104,11 @@ static uint32_t word_at(const uint8_t *p)
 /* llm.c's files all begin with a number of theirs. */
 static bool find_llmc(const uint8_t *head, size_t count, ls__recognised *out)
 {
-    static const char convert[] = "it is llm.c's, but not for training";
+    static const char convert[] = "it is not training data";
     static const struct {
         uint32_t magic;
         const char *name;
-    } files[] = { { 20240522, "a file of llm.c to evaluate on (HellaSwag, MMLU)" },
+    } files[] = { { 20240522, "an evaluation file of llm.c (HellaSwag, MMLU)" },
                   { 20240326, "a model of llm.c" },
                   { 20240327, "a debug state of llm.c" },
                   { 20240328, "a tokenizer of llm.c" } };
@@ -133,7 +133,7 @@ static bool find_loose(const uint8_t *head, size_t count, uint64_t bytes, ls__re
              word_at(head + 4) < 1 << 28)
         *out = (ls__recognised){ LS__KIND_OTHER, "an Arrow stream", stream, false };
     else if ((word_at(head) & 0xfffffff0) == 0x184d2a50)
-        *out = (ls__recognised){ LS__KIND_ZSTD, "zstd-compressed", "unpack it: zstd -d FILE", false };
+        *out = (ls__recognised){ LS__KIND_ZSTD, "zstd-compressed", "decompress it: zstd -d FILE", false };
     else if (head[0] == 0x80 && head[1] >= 2 && head[1] <= 5 && memchr("\x95}](cXqKJM\x8c\x8a", head[2], 12))
         *out = (ls__recognised){ LS__KIND_OTHER, "a Python pickle", pickle, true };
     return out->kind != LS__KIND_UNKNOWN;

@@ -63,27 +63,30 @@ ls_status ls_order_parse(const char *name, ls_order *out)
         *out = (ls_order)i;
         return LS_OK;
     }
-    return ls__fail(LS_EINVAL, "there is no order '%s'; known are shuffled, sequential, torch and balanced", name);
+    return ls__fail(LS_EINVAL, "unknown order '%s'; must be one of shuffled, sequential, torch, balanced", name);
 }
 
 static ls_status check_options(ls_sampler_options *o)
 {
-    if (!o->samples) return ls__fail(LS_EINVAL, "sampler: there are no samples");
+    if (!o->samples) return ls__fail(LS_EINVAL, "sampler: the number of samples must be >= 1");
     if (o->samples > UINT64_C(1) << 62) return ls__fail(LS_EINVAL, "sampler: more than 2^62 samples");
-    if ((unsigned)o->order >= LS_ORDER_COUNT) return ls__fail(LS_EINVAL, "sampler: order %d does not exist", o->order);
-    if (o->slots < 0 || o->world_size < 0) return ls__fail(LS_EINVAL, "sampler: slots and ranks cannot be negative");
+    if ((unsigned)o->order >= LS_ORDER_COUNT) return ls__fail(LS_EINVAL, "sampler: unknown order %d", o->order);
+    if (o->slots < 0 || o->world_size < 0)
+        return ls__fail(LS_EINVAL, "sampler: slots and world_size must not be negative");
     if (!o->batch_size) o->batch_size = 1;
     if (!o->world_size) o->world_size = 1;
     if (!o->slots) o->slots = o->world_size;
     if (o->slots % o->world_size)
-        return ls__fail(LS_EINVAL, "sampler: %d slot%s cannot be dealt to %d ranks; the ranks must divide the slots",
-                        o->slots, ls__s(o->slots), o->world_size);
+        return ls__fail(
+            LS_EINVAL,
+            "sampler: %d slot%s cannot be divided among %d ranks; the number of ranks must divide the number of slots",
+            o->slots, ls__s(o->slots), o->world_size);
     if (o->batch_size > (UINT64_C(1) << 40) / (uint64_t)o->slots)
-        return ls__fail(LS_EINVAL, "sampler: %zu rows in each of %d slots are too many for a step", o->batch_size,
-                        o->slots);
+        return ls__fail(LS_EINVAL, "sampler: a batch size of %zu with %d slots is too large", o->batch_size, o->slots);
     if (o->order == LS_ORDER_BALANCED && !o->length)
-        return ls__fail(LS_EINVAL,
-                        "sampler: the balanced order needs the lengths of the samples; these data have none");
+        return ls__fail(
+            LS_EINVAL,
+            "sampler: the balanced order needs the lengths of the samples, which this dataset does not have");
     return LS_OK;
 }
 
@@ -116,7 +119,7 @@ ls_status ls_sampler_open(ls_sampler **out, const ls_sampler_options *options)
     if (s->o.order == LS_ORDER_BALANCED) {
         s->weighed = calloc(2 * s->window_steps * s->per_step, sizeof *s->weighed);
         if (!s->weighed) {
-            status = ls__fail(LS_ENOMEM, "sampler: no memory to balance %zu samples a step", (size_t)s->per_step);
+            status = ls__fail(LS_ENOMEM, "sampler: no memory to balance %zu samples per step", (size_t)s->per_step);
             goto fail;
         }
     }
@@ -156,7 +159,7 @@ static ls_status table_room(const ls_sampler *s, table *t, uint64_t n)
         t->large = malloc(n * sizeof *t->large);
     if (t->small || t->large) return LS_OK;
     return ls__fail(LS_ENOMEM, "sampler: no memory for the %s order of %zu samples%s", ls_order_name(s->o.order),
-                    (size_t)n, s->o.order == LS_ORDER_TORCH ? "; the shuffled order takes none" : "");
+                    (size_t)n, s->o.order == LS_ORDER_TORCH ? "; the shuffled order needs none" : "");
 }
 
 /* The steps of a window are dealt together. */

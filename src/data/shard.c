@@ -67,19 +67,20 @@ static bool looks_long(const uint8_t *head, size_t count)
 /* A file without a mark is raw tokens only if its name says so and nothing speaks against it. */
 static ls_status check_raw(const ls__source *file, const uint8_t *head, size_t count)
 {
-    static const char ask[] = "say which format it is: u16 or u32 for raw tokens";
+    static const char ask[] = "set the format: u16 or u32 for raw tokens";
     if (ls__suffix_of(file->path).format != LS_FORMAT_U16)
-        return ls__fail(LS_EFORMAT, "%s: byte 0: has no header of a token shard, and its name does not end in .bin; %s",
+        return ls__fail(LS_EFORMAT, "%s: byte 0: no token shard header, and the name does not end in .bin; %s",
                         file->path, ask);
     if (count >= 64 && looks_like_text(head, count))
-        return ls__fail(LS_EFORMAT, "%s: byte 0: looks like text, not tokens; name it .txt or .jsonl, or %s",
+        return ls__fail(LS_EFORMAT, "%s: byte 0: looks like text, not tokens; rename it to .txt or .jsonl, or %s",
                         file->path, ask);
     if (file->bytes % 8 == 0 && looks_long(head, count))
-        return ls__fail(LS_EFORMAT,
-                        "%s: byte 0: looks like numbers of 64 bits, which are not read; write them as uint16 or uint32",
-                        file->path);
+        return ls__fail(
+            LS_EFORMAT,
+            "%s: byte 0: looks like 64-bit numbers, which are not supported; write them as uint16 or uint32",
+            file->path);
     if (file->bytes % 4 == 0 && looks_wide(head, count))
-        return ls__fail(LS_EFORMAT, "%s: byte 0: looks like tokens of 32 bits, not of 16; %s", file->path, ask);
+        return ls__fail(LS_EFORMAT, "%s: byte 0: looks like 32-bit tokens, not 16-bit; %s", file->path, ask);
     return LS_OK;
 }
 

@@ -89,7 +89,7 @@ static ls_status remove_beyond(void *user, int fd, const char *entry)
     const pending *p = user;
     int64_t number = shard_number(entry, p->name);
     if (number < p->count || !unlinkat(fd, entry, 0) || errno == ENOENT) return LS_OK;
-    return ls__fail_errno("%s/%s: an old shard, cannot be removed", p->folder, entry);
+    return ls__fail_errno("%s/%s: cannot remove this old shard", p->folder, entry);
 }
 
 static ls_status move_into_place(int folder_fd, int work_fd, const pending *p)
@@ -101,7 +101,7 @@ static ls_status move_into_place(int folder_fd, int work_fd, const pending *p)
         ls_status status = LS_OK;
         /* One that is not there was moved before. */
         if (renameat(work_fd, from, folder_fd, to) && errno != ENOENT)
-            status = ls__fail_errno("%s/%s: a new shard cannot be moved here", p->folder, to);
+            status = ls__fail_errno("%s/%s: cannot move a new shard here", p->folder, to);
         free(to);
         if (status) return status;
     }
@@ -162,8 +162,8 @@ static ls_status complete_pending(int folder_fd, const char *folder, const char 
     ls_status status = LS_OK;
     if (fd < 0 && errno == EACCES && !fstatat(folder_fd, committed, &named, AT_SYMLINK_NOFOLLOW) &&
         !fstat(folder_fd, &opened) && named.st_uid == opened.st_uid)
-        status =
-            ls__fail_errno("%s/%s: these shards are being replaced, which their owner must complete", folder, name);
+        status = ls__fail_errno("%s/%s: an interrupted replacement of these shards must be completed by their owner",
+                                folder, name);
     if (fd >= 0 && is_ours(folder_fd, fd)) {
         *changed = true;
         wait_for_lock(fd);
@@ -211,13 +211,13 @@ static ls_status make_work(ls__shard_set *s)
     struct stat st;
     if (asprintf(&path, "%s/.%s" LS__FILE_TEMPORARY "XXXXXX", s->folder, s->name) < 0)
         return ls__fail(LS_ENOMEM, "out of memory");
-    ls_status status = mkdtemp(path) ? LS_OK : ls__fail_errno("%s: shards cannot be written here", s->folder);
+    ls_status status = mkdtemp(path) ? LS_OK : ls__fail_errno("%s: cannot write shards here", s->folder);
     if (!status && !(s->work = strdup(strrchr(path, '/') + 1))) status = ls__fail(LS_ENOMEM, "out of memory");
     if (!status) s->work_fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (!status && s->work_fd < 0) status = ls__fail_errno("%s: cannot be opened", path);
     if (!status) wait_for_lock(s->work_fd);
     if (!status && (fstat(s->work_fd, &st) || !st.st_nlink))
-        status = ls__fail(LS_EIO, "%s: was removed by another run that writes the same shards; start again", path);
+        status = ls__fail(LS_EIO, "%s: another process that writes the same shards removed it; start again", path);
     free(path);
     return status;
 }
@@ -271,7 +271,7 @@ ls_status ls__shard_set_commit(ls__shard_set **set)
         if (error == ENOTEMPTY || error == EEXIST)
             status = complete_pending(s->folder_fd, s->folder, s->name, &changed);
         errno = error;
-        if (!status && !changed) status = ls__fail_errno("%s/%s: cannot be made", s->folder, committed);
+        if (!status && !changed) status = ls__fail_errno("%s/%s: cannot be created", s->folder, committed);
     }
     if (!status) {
         free(s->work);

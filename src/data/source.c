@@ -20,6 +20,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "data/names.h"
 
 static int64_t ns_of(struct timespec t)
@@ -130,12 +131,12 @@ done:
 
 void ls__sources_warn(const ls__sources *s)
 {
-    if (s->empty == 1) ls__log(LS_LOG_WARNING, "%s: is empty and is skipped", s->first_empty);
-    if (s->empty > 1) ls__log(LS_LOG_WARNING, "%zu empty files are skipped; the first is %s", s->empty, s->first_empty);
+    if (s->empty == 1) ls__log(LS_LOG_WARNING, "%s: empty file, skipped", s->first_empty);
+    if (s->empty > 1) ls__log(LS_LOG_WARNING, "%zu empty files skipped; the first is %s", s->empty, s->first_empty);
     if (s->left_out)
-        ls__log(LS_LOG_WARNING, "%zu file%s not read, because of the end of %s, like %s; to read such a file, name it",
-                s->left_out, s->left_out > 1 ? "s are" : " is", s->left_out > 1 ? "their names" : "its name",
-                s->first_left_out);
+        ls__log(LS_LOG_WARNING,
+                "%zu file%s with an unknown suffix skipped, like %s; to read such a file, give its name", s->left_out,
+                ls__s((int64_t)s->left_out), s->first_left_out);
 }
 
 void ls__sources_close(ls__sources *sources)
@@ -160,7 +161,7 @@ static ls_status open_again(const ls__source *s, int *fd)
     *fd = now.fd;
     if (now.identity.inode == s->identity.inode && now.bytes == s->bytes) return LS_OK;
     close(now.fd);
-    return ls__fail(LS_EIO, "%s: is another file now than when reading began (%zu bytes, then %zu); start again",
+    return ls__fail(LS_EIO, "%s: the file was replaced while it was being read (%zu bytes, then %zu); start again",
                     s->path, (size_t)now.bytes, (size_t)s->bytes);
 }
 
@@ -198,7 +199,7 @@ ls_status ls__source_redirect(ls__source *s, const char *path)
     if (s->unpacked) return LS_OK; /* it is read from this machine's disk already */
     if (!stat(s->path, &st)) now = ls__identity_of(&st);
     if (!ls__identity_same(&now, &s->identity))
-        return ls__fail(LS_EIO, "%s: was changed since reading began; a copy of it is not what is being read", s->path);
+        return ls__fail(LS_EIO, "%s: the file was changed after it was opened, so its copy cannot be used", s->path);
     ls_status status = open_one(&copy, path, true);
     if (status) return status;
     /* Others may be able to exchange the folder that it lies in, but they cannot make a file that is ours. */
@@ -208,7 +209,7 @@ ls_status ls__source_redirect(ls__source *s, const char *path)
     }
     if (copy.bytes != s->bytes) {
         close(copy.fd);
-        return ls__fail(LS_EIO, "%s: has %zu bytes, and %s, whose copy it is, %zu", path, (size_t)copy.bytes, s->path,
+        return ls__fail(LS_EIO, "%s: has %zu bytes, but it is a copy of %s with %zu", path, (size_t)copy.bytes, s->path,
                         (size_t)s->bytes);
     }
     if (s->fd < 0) {
@@ -216,7 +217,7 @@ ls_status ls__source_redirect(ls__source *s, const char *path)
         s->delay_us = 0;
         return LS_OK;
     }
-    if (dup3(copy.fd, s->fd, O_CLOEXEC) < 0) status = ls__fail_errno("%s: cannot take the place of %s", path, s->path);
+    if (dup3(copy.fd, s->fd, O_CLOEXEC) < 0) status = ls__fail_errno("%s: cannot replace %s", path, s->path);
     if (!status) s->delay_us = 0;
     close(copy.fd);
     return status;

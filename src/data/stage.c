@@ -124,8 +124,8 @@ static ls_status stage_file(ls_stage *s, size_t i)
     /* A copy in use is locked, which takes a descriptor. */
     if (i >= s->most)
         return ls__fail(LS_ESYS,
-                        "staging %s: it is number %zu, and with the limit on open files only %zu can be staged; "
-                        "raise it (ulimit -n), or make fewer and larger files",
+                        "staging %s: it is file %zu, and the limit on open files allows only %zu; raise it (ulimit "
+                        "-n), or use fewer and larger files",
                         path, i + 1, s->most);
     size_t copied = s->report.copied;
     for (int try = 0; try < TRIES; try++) {
@@ -140,7 +140,7 @@ static ls_status stage_file(ls_stage *s, size_t i)
         add_done(s, s->sources.files[i].bytes);
         return LS_OK;
     }
-    return ls__fail(LS_EIO, "staging %s: it is changed again and again while it is copied", path);
+    return ls__fail(LS_EIO, "staging %s: the file keeps changing while it is copied", path);
 }
 
 /* Each epoch saves the difference of the two reading times. */
@@ -160,14 +160,14 @@ static ls_status stage_all(ls_stage *s)
         if (!status && s->o.background && s->o.ready) s->o.ready(s->o.user, i, s->files[i].path);
         if (!status || s->stop) continue;
         if (s->o.strict) break;
-        if (!s->report.failed) ls__log(LS_LOG_WARNING, "%s; it is read where it is", ls_error());
+        if (!s->report.failed) ls__log(LS_LOG_WARNING, "%s; the original is read", ls_error());
         pthread_mutex_lock(&s->lock);
         s->report.failed++;
         pthread_mutex_unlock(&s->lock);
         status = LS_OK;
     }
     if (s->report.failed > 1)
-        ls__log(LS_LOG_WARNING, "staging: %zu of %zu files could not be staged and are read where they are",
+        ls__log(LS_LOG_WARNING, "staging: %zu of %zu files could not be staged; their originals are read",
                 s->report.failed, s->report.files);
     pthread_mutex_lock(&s->lock);
     ls_stage_report *r = &s->report;
@@ -182,7 +182,7 @@ static ls_status stage_all(ls_stage *s)
 static void *run(void *arg)
 {
     ls_stage *s = arg;
-    if (stage_all(s) && !s->stop) ls__log(LS_LOG_WARNING, "%s; it is read where it is", ls_error());
+    if (stage_all(s) && !s->stop) ls__log(LS_LOG_WARNING, "%s; the original is read", ls_error());
     ls_stage_report r = ls_stage_get_report(s);
     if (s->stop || r.failed == r.files) return NULL;
     char rates[100] = "";
@@ -196,7 +196,7 @@ static void *run(void *arg)
 ls_status ls_stage_open(ls_stage **out, const char *const *paths, size_t n_paths, const ls_stage_options *o)
 {
     *out = NULL;
-    if (!o->folder || !*o->folder) return ls__fail(LS_EINVAL, "staging: no folder is named");
+    if (!o->folder || !*o->folder) return ls__fail(LS_EINVAL, "staging: no folder given");
     ls_stage *s = calloc(1, sizeof *s);
     if (!s) return ls__fail(LS_ENOMEM, "staging: out of memory");
     s->o = *o;

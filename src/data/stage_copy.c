@@ -75,7 +75,7 @@ static ls_status run_pass(pass *p, char hash[33])
             status = ls__fail(LS_EIO, "ends at byte %zu of %zu", (size_t)at + got, (size_t)p->bytes);
         if (!status) XXH3_128bits_update(state, block, got);
         if (!status && p->to >= 0) status = write_block(p->to, block, got, at);
-        if (!status && p->stop && *p->stop) status = ls__fail(LS_EABORTED, "copying was ended");
+        if (!status && p->stop && *p->stop) status = ls__fail(LS_EABORTED, "copying was cancelled");
         at += got;
         if (!status && p->done) p->done(p->user, got);
     }
@@ -141,8 +141,7 @@ static ls_status copy_and_check(ls__copy *c, int fd, const ls__identity *id, int
     status = run_pass(&check, again);
     times->verify_seconds = (double)check.read_ns * 1e-9;
     if (!status && strcmp(hash, again))
-        status = ls__fail(LS_EIO, "the copy reads back with other bytes than were written; is the disk of '%s' faulty?",
-                          c->folder);
+        status = ls__fail(LS_EIO, "the copy differs from what was written; the disk of '%s' may be faulty", c->folder);
     return status;
 }
 

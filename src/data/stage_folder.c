@@ -54,9 +54,10 @@ static ls_status make_shared(const char *folder)
     }
     /* If another process was faster, it sets the mode. */
     if (!status && !mkdir(folder, 0700)) {
-        if (chmod(folder, S_ISVTX | 0777)) status = ls__fail_errno("%s: cannot be opened to other users", folder);
+        if (chmod(folder, S_ISVTX | 0777))
+            status = ls__fail_errno("%s: cannot be made accessible to other users", folder);
     } else if (!status && (errno != EEXIST || stat(folder, &st) || !S_ISDIR(st.st_mode))) {
-        status = ls__fail_errno("%s: the folder cannot be made", folder);
+        status = ls__fail_errno("%s: cannot create the folder", folder);
     }
     free(parent);
     return status;
@@ -75,14 +76,12 @@ ls_status ls__stage_folder(const char *folder, char **out)
         status = ls__fail(LS_ENOMEM, "out of memory");
     }
     free(real);
-    if (!status && mkdir(own, 0700) && errno != EEXIST) status = ls__fail_errno("%s: the folder cannot be made", own);
+    if (!status && mkdir(own, 0700) && errno != EEXIST) status = ls__fail_errno("%s: cannot create the folder", own);
     if (!status && lstat(own, &st)) status = ls__fail_errno("%s: cannot be examined", own);
     if (!status && (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || st.st_mode & 077))
-        status =
-            ls__fail(LS_EINVAL,
-                     "%s: is not a folder that is yours alone, so its copies cannot be trusted; remove it, or stage "
-                     "in another folder",
-                     own);
+        status = ls__fail(
+            LS_EINVAL,
+            "%s: is not private to you, so its copies cannot be trusted; remove it, or stage in another folder", own);
     if (status)
         free(own);
     else
@@ -111,11 +110,11 @@ static ls_status wait_for_lock(int fd, int operation, const _Atomic bool *stop)
 {
     for (int readers = 0; flock(fd, operation | LOCK_NB);) {
         if (errno != EWOULDBLOCK && errno != EINTR) return ls__fail_errno("locking");
-        if (stop && *stop) return ls__fail(LS_EABORTED, "waiting was ended");
+        if (stop && *stop) return ls__fail(LS_EABORTED, "waiting was cancelled");
         if (operation == LOCK_EX) {
             readers = flock(fd, LOCK_SH | LOCK_NB) ? 0 : readers + 1;
             flock(fd, LOCK_UN);
-            if (readers > READER_POLLS) return ls__fail(LS_EIO, "the copy is damaged, and another job is reading it");
+            if (readers > READER_POLLS) return ls__fail(LS_EIO, "the copy is corrupt, and another job is reading it");
         }
         nanosleep(&(struct timespec){ .tv_nsec = POLL_NS }, NULL);
     }
@@ -256,8 +255,8 @@ static bool evict(const char *folder, listing *l)
         if (!oldest) return false;
         oldest->whole = false; /* looked at */
         if (!remove_copy(folder, oldest->key)) continue;
-        ls__log(LS_LOG_INFO, "staging: %s/%s.data (%.1f MB) was removed: it was not used for longest", folder,
-                oldest->key, (double)oldest->bytes * 1e-6);
+        ls__log(LS_LOG_INFO, "staging: %s/%s.data (%.1f MB) removed: the least recently used copy", folder, oldest->key,
+                (double)oldest->bytes * 1e-6);
         l->used -= oldest->bytes;
         return true;
     }
@@ -275,7 +274,7 @@ static ls_status room_within(const ls__copy *c, listing *l, uint64_t bytes, uint
         }
         if (bytes <= most && l->used <= most - bytes) return LS_OK;
         if (!evict(c->folder, l))
-            return ls__fail(LS_EIO, "%s: no room for %zu bytes: %zu of %zu are taken by copies that are in use",
+            return ls__fail(LS_EIO, "%s: not enough space for %zu bytes: %zu of %zu are used by copies that are in use",
                             c->folder, (size_t)bytes, (size_t)l->used, (size_t)most);
     }
 }
@@ -291,7 +290,7 @@ static ls_status open_part(ls__copy *c, listing *l, uint64_t bytes, int *part)
         if (error == EINTR || (error == ENOSPC && evict(c->folder, l))) continue;
         errno = error;
         if (error != EOPNOTSUPP || ftruncate(*part, (off_t)bytes))
-            status = ls__fail_errno("%s: setting %zu bytes aside", c->folder, (size_t)bytes);
+            status = ls__fail_errno("%s: allocating %zu bytes", c->folder, (size_t)bytes);
         break;
     }
     if (status && *part >= 0) {

@@ -118,8 +118,8 @@ static ls_status tokens_of_unit(const text *t, size_t index, text_worker *w)
     if (!status && expected) status = ls__tokenize_chunk(&w->chunk, &t->fields, t->tokenizer, w->encoder, &w->list);
     if (status) return status;
     if (w->list.count != expected)
-        return ls__fail(LS_EIO, "%s: byte %zu: %zu tokens where there were %zu; the file was changed",
-                        w->chunk.file->path, (size_t)u->offset, w->list.count, (size_t)expected);
+        return ls__fail(LS_EIO, "%s: byte %zu: %zu tokens, expected %zu; the file was changed", w->chunk.file->path,
+                        (size_t)u->offset, w->list.count, (size_t)expected);
     w->unit = index;
     return LS_OK;
 }
@@ -220,7 +220,7 @@ static ls_status text_redirect(void *self, size_t file, const char *path)
 {
     text *t = self;
     if (file >= t->sources.count)
-        return ls__fail(LS_EINVAL, "there is no file %zu; there are %zu", file, t->sources.count);
+        return ls__fail(LS_EINVAL, "file %zu is out of range; there are %zu", file, t->sources.count);
     return ls__source_redirect(&t->sources.files[file], path);
 }
 
@@ -232,7 +232,7 @@ static ls_status add_unit(text *t, const ls__chunk *chunk, uint64_t offset, size
     if (t->n_units == t->room) {
         size_t room = 2 * t->room + 64;
         unit *grown = realloc(t->units, room * sizeof *grown);
-        if (!grown) return ls__fail(LS_ENOMEM, "no memory for an index of %zu pieces of text", room);
+        if (!grown) return ls__fail(LS_ENOMEM, "no memory for an index of %zu chunks of text", room);
         t->units = grown;
         t->room = room;
     }
@@ -398,9 +398,9 @@ static ls_status index_files(text *t, int threads)
     ls__bad_lines_warn(&t->bad);
     const ls__source *last = &t->sources.files[t->sources.count - 1];
     if (t->padded && !t->n_units)
-        return ls__fail(LS_EINVAL, "%s: byte %zu: the data end without a document", last->path, (size_t)last->bytes);
+        return ls__fail(LS_EINVAL, "%s: byte %zu: no documents in the data", last->path, (size_t)last->bytes);
     if (!t->padded && t->tokens <= t->seq_len)
-        return ls__fail(LS_EINVAL, "%s: byte %zu: the data end after %zu token%s; a sequence of %zu needs %zu",
+        return ls__fail(LS_EINVAL, "%s: byte %zu: the data have only %zu token%s; a sequence length of %zu needs %zu",
                         last->path, (size_t)last->bytes, (size_t)t->tokens, ls__s((int64_t)t->tokens), t->seq_len,
                         t->seq_len + 1);
     return LS_OK;
@@ -421,15 +421,14 @@ static ls_status check_fields(const ls__sources *sources, const ls_text_options 
     for (int i = 1; i < 3; i++)
         for (int k = 0; k < i; k++)
             if (fields[i] && fields[k] && !strcmp(fields[i], fields[k]))
-                return ls__fail(LS_EINVAL,
-                                "the field '%s' is named twice; text, prompt and weight are fields of their own",
+                return ls__fail(LS_EINVAL, "field '%s' is used twice; text, prompt and weight must be different fields",
                                 fields[i]);
     for (size_t i = 0; asked && i < sources->count; i++)
         if (!ls__format_of(sources->files[i].format)->parse_line)
-            return ls__fail(LS_EINVAL,
-                            "%s: is plain text by its name or the format asked for; only JSON lines have fields, and "
-                            "lines that can be wrong",
-                            sources->files[i].path);
+            return ls__fail(
+                LS_EINVAL,
+                "%s: is plain text by its name or the format; only JSON lines have fields and can have invalid lines",
+                sources->files[i].path);
     return LS_OK;
 }
 
@@ -437,7 +436,7 @@ ls_status ls_text_open(ls_dataset **out, const ls_text_options *o)
 {
     *out = NULL;
     if (!o->seq_len || o->seq_len > INT32_MAX)
-        return ls__fail(LS_EINVAL, "a sequence of %zu tokens makes no sense; name 1 or more", o->seq_len);
+        return ls__fail(LS_EINVAL, "sequence length %zu: must be >= 1", o->seq_len);
     text *t = calloc(1, sizeof *t);
     if (!t) return ls__fail(LS_ENOMEM, "no memory for a dataset");
     t->tokenizer = o->tokenizer;

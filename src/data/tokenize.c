@@ -139,7 +139,7 @@ static ls_status fill_shard(job *j, const int32_t *tokens, size_t count)
         size_t room = (j->filled + count) * width * 3 / 2;
         if (room > j->shard_tokens * width) room = j->shard_tokens * width;
         uint8_t *grown = realloc(j->shard, room);
-        if (!grown) return ls__fail(LS_ENOMEM, "no memory for a shard of %zu bytes; make the shards smaller", room);
+        if (!grown) return ls__fail(LS_ENOMEM, "no memory for a shard of %zu bytes; use smaller shards", room);
         j->shard = grown;
         j->shard_room = room;
     }
@@ -217,7 +217,7 @@ ls_status ls_tokenize(const ls_tokenize_options *o, ls_tokenize_result *result)
     status = ls__parallel_run(&p);
     if (!status && j.filled) status = finish_shard(&j);
     if (!status && !j.result.tokens)
-        status = ls__fail(LS_EFORMAT, "%s: byte 0: there is no text in %s", j.sources.files[0].path,
+        status = ls__fail(LS_EFORMAT, "%s: byte 0: no text in %s", j.sources.files[0].path,
                           j.sources.count > 1 ? "this and the other files" : "this file");
     j.result.bad_lines = j.bad.count;
     if (!status) status = ls__shard_set_commit(&j.set);

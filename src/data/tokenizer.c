@@ -55,10 +55,10 @@ static ls_status read_files(ls_tokenizer *t, const char *folder)
     static const char *const names[][2] = { { "tokenizer.json", NULL },
                                             { "vocab.json", "merges.txt" },
                                             { "encoder.json", "vocab.bpe" } };
-    ls_status status = ls__fail(LS_ENOENT,
-                                "%s: no tokenizer: neither tokenizer.json, nor vocab.json and merges.txt, nor "
-                                "encoder.json and vocab.bpe are there",
-                                folder);
+    ls_status status = ls__fail(
+        LS_ENOENT,
+        "%s: no tokenizer found: neither tokenizer.json, nor vocab.json and merges.txt, nor encoder.json and vocab.bpe",
+        folder);
     for (size_t i = 0; i < 3; i++) {
         char *first = NULL, *second = NULL;
         if (asprintf(&first, "%s/%s", folder, names[i][0]) < 0) first = NULL;
@@ -180,7 +180,7 @@ ls_status ls_tokenizer_set_end_token(ls_tokenizer *t, const char *text)
     size_t count = strlen(text);
     const ls__added_token *added = ls__added_find(&t->added, text, count);
     uint32_t id = added ? added->id : t->bpe ? ls__bpe_find(t->bpe, text, count) : LS__BPE_NONE;
-    if (id == LS__BPE_NONE) return ls__fail(LS_EINVAL, "the end token '%s' is not a token of the tokenizer", text);
+    if (id == LS__BPE_NONE) return ls__fail(LS_EINVAL, "end token '%s' is not in the tokenizer", text);
     t->end = (int32_t)id;
     t->end_given = true;
     return LS_OK;
@@ -197,10 +197,10 @@ ls_status ls__tokenizer_check_end(const ls_tokenizer *t, const char *name)
                                   (const char *)t->added.tokens[i].bytes);
     if (n)
         return ls__fail(LS_EINVAL,
-                        "%s: does not say which token ends a text (its special tokens: %s); name it with end_token, "
-                        "or put a tokenizer_config.json with its eos_token beside it",
+                        "%s: unknown which token ends a text (special tokens: %s); set it with end_token, or add a "
+                        "tokenizer_config.json with eos_token",
                         name, list);
-    ls__log(LS_LOG_WARNING, "%s: has no token that ends a text; documents follow each other without a separator", name);
+    ls__log(LS_LOG_WARNING, "%s: has no token that ends a text; documents are not separated", name);
     return LS_OK;
 }
 
@@ -301,7 +301,7 @@ static ls_status encode_pieces(void *user, const uint8_t *text, size_t bytes)
             if (status) return status;
         }
         size_t n = ls__bpe_piece(e->scratch, p, piece, (size_t)(end - p) - piece, e->tokens + e->count);
-        if (!n) return ls__fail(LS_ENOMEM, "no memory for a piece of %zu bytes", piece);
+        if (!n) return ls__fail(LS_ENOMEM, "no memory for a word of %zu bytes", piece);
         e->count += n;
         p += piece;
     }

@@ -151,7 +151,7 @@ static ls_status add_by_text(json_t *list, const char *path, const json_t *token
         bool found = false;
         if (!json_is_number(id)) {
             json_decref(token);
-            return ls__fail(LS_EFORMAT, "%s: the id of token '%s' is no number", path, text);
+            return ls__fail(LS_EFORMAT, "%s: the id of token '%s' is not a number", path, text);
         }
         json_object_foreach(special, key, value) found = is_special(value, text, token) || found;
         json_object_set_new(token, "special", json_boolean(found));
@@ -171,7 +171,7 @@ static ls_status add_by_id(json_t *list, const char *path, json_t *tokens)
         json_t *token = json_copy(value);
         json_object_set_new(token, "id", json_integer(strtoll(id, NULL, 10)));
         if (!json_is_object(token) || json_array_append_new(list, token))
-            return ls__fail(LS_EFORMAT, "%s: added_tokens_decoder: token %s is no object", path, id);
+            return ls__fail(LS_EFORMAT, "%s: added_tokens_decoder: token %s is not an object", path, id);
     }
     return LS_OK;
 }

@@ -70,7 +70,7 @@ static ls_status add_token(ls__bpe *bpe, const char *path, uint32_t id, const ch
         count = strlen(text);
         memcpy(bytes, text, count);
         if (!ls__added_find(added, text, count))
-            status = ls__fail(LS_EFORMAT, "%s: token '%s' is not written in GPT-2's alphabet of bytes", path, text);
+            status = ls__fail(LS_EFORMAT, "%s: token '%s' is not in GPT-2's byte alphabet", path, text);
     }
     if (!status) {
         status = ls__bpe_add_token(bpe, id, bytes, count);
@@ -84,7 +84,7 @@ static ls_status id_of(const json_t *value, const char *path, const char *text, 
 {
     json_int_t i = json_integer_value(value);
     if (!json_is_integer(value) || i < 0 || i >= LS__BPE_MAX_TOKENS)
-        return ls__fail(LS_EFORMAT, "%s: the id of token '%s' is no number from 0 to %d", path, text,
+        return ls__fail(LS_EFORMAT, "%s: the id of token '%s' must be an integer from 0 to %d", path, text,
                         LS__BPE_MAX_TOKENS - 1);
     *id = (uint32_t)i;
     return LS_OK;
@@ -101,7 +101,7 @@ static ls_status read_added(ls__added *out, const char *path, const json_t *list
     size_t index;
     const json_t *item;
     if (list && !json_is_null(list) && !json_is_array(list))
-        return ls__fail(LS_EFORMAT, "%s: added_tokens is no list", path);
+        return ls__fail(LS_EFORMAT, "%s: added_tokens is not a list", path);
     json_array_foreach(list, index, item)
     {
         const char *content = json_string_value(json_object_get(item, "content"));
@@ -129,7 +129,7 @@ static ls_status read_vocabulary(ls__bpe **out, const char *path, json_t *vocab,
     ls_status status = LS_OK;
     *out = NULL;
     if (!json_is_object(vocab) || !json_object_size(vocab))
-        return ls__fail(LS_EFORMAT, "%s: there is no vocabulary, an object of tokens and their ids", path);
+        return ls__fail(LS_EFORMAT, "%s: no vocabulary (an object of tokens and their ids)", path);
     json_object_foreach(vocab, text, value)
     {
         status = id_of(value, path, text, &id);
@@ -180,7 +180,7 @@ static ls_status add_merge_text(ls__bpe *bpe, const char *text, size_t count)
 {
     const char *blank = memchr(text, ' ', count);
     if (!blank || memchr(blank + 1, ' ', count - (size_t)(blank - text) - 1))
-        return ls__fail(LS_EFORMAT, "a merge is two tokens with one blank between them");
+        return ls__fail(LS_EFORMAT, "a merge must be two tokens separated by one space");
     size_t left = (size_t)(blank - text);
     return add_merge(bpe, text, left, blank + 1, count - left - 1);
 }
@@ -200,7 +200,7 @@ static ls_status read_merges_json(ls__bpe *bpe, const char *path, json_t *merges
         else if (json_array_size(item) == 2 && left && right)
             status = add_merge(bpe, left, strlen(left), right, strlen(right));
         else
-            status = ls__fail(LS_EFORMAT, "neither a text nor a pair of texts");
+            status = ls__fail(LS_EFORMAT, "must be a string or a pair of strings");
         if (status) return ls__fail_within(status, "%s: merge %zu", path, index);
     }
     return LS_OK;
@@ -217,7 +217,7 @@ static ls_status check_kind(const json_t *root, const json_t *model, const char 
 {
     const char *type = json_string_value(json_object_get(model, "type"));
     if (type && strcmp(type, "BPE"))
-        return ls__fail(LS_EUNSUPPORTED, "%s: a model of type '%s'; only BPE is supported", path, type);
+        return ls__fail(LS_EUNSUPPORTED, "%s: model type '%s'; only BPE is supported", path, type);
     static const char *const extras[] = { "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback",
                                           "ignore_merges", "dropout" };
     for (size_t i = 0; i < sizeof extras / sizeof *extras; i++)
@@ -225,7 +225,7 @@ static ls_status check_kind(const json_t *root, const json_t *model, const char 
             return ls__fail(LS_EUNSUPPORTED, "%s: the model has '%s'; only plain byte-level BPE is supported", path,
                             extras[i]);
     if (!is_nothing(json_object_get(root, "normalizer")))
-        return ls__fail(LS_EUNSUPPORTED, "%s: it has a normalizer; only tokenizers that keep every byte are supported",
+        return ls__fail(LS_EUNSUPPORTED, "%s: has a normalizer; only tokenizers that keep every byte are supported",
                         path);
     const json_t *pre = json_object_get(root, "pre_tokenizer");
     const char *pre_type = json_string_value(json_object_get(pre, "type"));
@@ -247,7 +247,7 @@ ls_status ls__tokenizer_parse(ls__bpe **out, ls__added *added, const char *path,
     if (status) return status;
     json_t *model = json_object_get(root, "model");
     if (!json_is_object(model)) {
-        status = ls__fail(LS_EFORMAT, "%s: it has no model", path);
+        status = ls__fail(LS_EFORMAT, "%s: has no model", path);
         goto done;
     }
     status = check_kind(root, model, path);

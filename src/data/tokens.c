@@ -88,7 +88,7 @@ static ls_status tokens_redirect(void *self, size_t file, const char *path)
 {
     tokens *t = self;
     if (file >= t->sources.count)
-        return ls__fail(LS_EINVAL, "there is no file %zu; there are %zu", file, t->sources.count);
+        return ls__fail(LS_EINVAL, "file %zu is out of range; there are %zu", file, t->sources.count);
     return ls__source_redirect(&t->sources.files[file], path);
 }
 
@@ -105,7 +105,7 @@ static ls_status examine_all(tokens *t, ls_data_format format)
     }
     uint64_t total = t->starts[files];
     if (total > t->seq_len) return LS_OK;
-    return ls__fail(LS_EINVAL, "%s%s: byte %zu: the data end after %zu token%s; a sequence of %zu needs %zu",
+    return ls__fail(LS_EINVAL, "%s%s: byte %zu: the data have only %zu token%s; a sequence length of %zu needs %zu",
                     t->sources.files[files - 1].path, files > 1 ? " (the last file)" : "",
                     (size_t)t->sources.files[files - 1].bytes, (size_t)total, ls__s((int64_t)total), t->seq_len,
                     t->seq_len + 1);
@@ -115,7 +115,7 @@ ls_status ls_tokens_open(ls_dataset **out, const ls_tokens_options *o)
 {
     *out = NULL;
     if (!o->seq_len || o->seq_len > INT32_MAX)
-        return ls__fail(LS_EINVAL, "a sequence of %zu tokens makes no sense; name 1 or more", o->seq_len);
+        return ls__fail(LS_EINVAL, "sequence length %zu: must be >= 1", o->seq_len);
     tokens *t = calloc(1, sizeof *t);
     if (!t) return ls__fail(LS_ENOMEM, "no memory for a dataset");
     t->seq_len = o->seq_len;

@@ -300,14 +300,12 @@ ls_status ls_bpe_train(const ls_bpe_options *o, uint32_t *learned)
 {
     *learned = 0;
     if (o->vocab_size < 257 || o->vocab_size > LS__BPE_MAX_TOKENS)
-        return ls__fail(LS_EINVAL,
-                        "a vocabulary of %u; it takes 257 to %d: 256 bytes, the end of text, and what is learned",
+        return ls__fail(LS_EINVAL, "vocabulary size %u; must be from 257 to %d: 256 bytes, the end token, and merges",
                         o->vocab_size, LS__BPE_MAX_TOKENS);
     trainer t = { .o = o };
     uint32_t byte_ids[256];
     ls_status status = ls__tally_texts(&t.tally, o);
-    if (!status && !t.tally.used)
-        status = ls__fail(LS_EFORMAT, "%s: byte 0: there is no text to learn from", o->paths[0]);
+    if (!status && !t.tally.used) status = ls__fail(LS_EFORMAT, "%s: byte 0: no text to train on", o->paths[0]);
     if (!status) status = ls__bpe_open(&t.bpe, o->vocab_size);
     if (!status) status = add_bytes(&t, byte_ids);
     if (!status) status = make_words(&t, byte_ids);
@@ -322,7 +320,7 @@ ls_status ls_bpe_train(const ls_bpe_options *o, uint32_t *learned)
     if (!status) {
         *learned = t.next;
         if (t.next < o->vocab_size)
-            ls__log(LS_LOG_WARNING, "only %u of %u tokens were learned: no other pair comes at least %zu time%s",
+            ls__log(LS_LOG_WARNING, "only %u of %u tokens were learned: no other pair occurs at least %zu time%s",
                     t.next, o->vocab_size, (size_t)(o->min_count ? o->min_count : 2),
                     ls__s((int64_t)(o->min_count ? o->min_count : 2)));
     }

@@ -53,7 +53,7 @@ static bool decide(ls__tuner *t, char *reason, size_t room)
         t->workers_before = 0;
         if (waited > waiting && (double)pace > improvement * (double)t->pace_before) {
             snprintf(reason, room,
-                     "%d workers are no faster than %d (%.2f ms a batch, %.2f before): they share a core or a disk",
+                     "%d workers are not faster than %d (%.2f ms per batch, %.2f before): they share a core or a disk",
                      t->workers, before, (double)pace * 1e-6, (double)t->pace_before * 1e-6);
             t->workers = t->best = before;
             return true;
@@ -78,8 +78,7 @@ static bool decide(ls__tuner *t, char *reason, size_t room)
         t->waited_before = waited;
         t->starved = 0;
         if (t->futile == FUTILE) {
-            snprintf(reason, room, "batches further ahead did not help: the trainer waited %.0f %% all the same",
-                     100 * waited);
+            snprintf(reason, room, "a larger prefetch did not help: the trainer still waited %.0f %%", 100 * waited);
             t->prefetch -= FUTILE;
             return true;
         }
@@ -91,7 +90,7 @@ static bool decide(ls__tuner *t, char *reason, size_t room)
         return true;
     }
     if (t->calm >= t->patience) {
-        snprintf(reason, room, "loading a batch takes %.2f ms, computing on it %.2f ms: fewer are enough", load,
+        snprintf(reason, room, "loading a batch takes %.2f ms, computing on it %.2f ms: fewer workers are enough", load,
                  compute);
         t->workers = need;
         t->shrunk = true;

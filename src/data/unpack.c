@@ -44,7 +44,7 @@ ls_status ls__unpack_open(ls__unpack **out, const ls__source *file)
 {
     *out = NULL;
     ls__unpack *u = calloc(1, sizeof *u);
-    if (!u) return ls__fail(LS_ENOMEM, "%s: no memory to unpack it", file->path);
+    if (!u) return ls__fail(LS_ENOMEM, "%s: no memory to decompress it", file->path);
     u->file = file;
     u->between = true;
     if (file->packing == LS__PACKED_GZIP) {
@@ -55,7 +55,7 @@ ls_status ls__unpack_open(ls__unpack **out, const ls__source *file)
     }
     if (!u->z_open && !u->zstd) {
         ls__unpack_free(&u);
-        return ls__fail(LS_ENOMEM, "%s: no memory to unpack it", file->path);
+        return ls__fail(LS_ENOMEM, "%s: no memory to decompress it", file->path);
     }
     *out = u;
     return LS_OK;
@@ -124,7 +124,7 @@ static ls_status step_gzip(ls__unpack *u, uint8_t *out, size_t bytes, size_t *ma
     *made = bytes - u->z.avail_out;
     u->between = result == Z_STREAM_END;
     if (result == Z_OK || result == Z_STREAM_END || result == Z_BUF_ERROR) return LS_OK;
-    if (result == Z_MEM_ERROR) return ls__fail(LS_ENOMEM, "%s: no memory to unpack it", u->file->path);
+    if (result == Z_MEM_ERROR) return ls__fail(LS_ENOMEM, "%s: no memory to decompress it", u->file->path);
     return corrupt(u, "corrupt gzip data", u->z.msg);
 }
 
@@ -137,7 +137,7 @@ static ls_status check_frame(ls__unpack *u)
     if (status || u->held - u->at < sizeof mark) return status; /* too short: the library tells that the file was cut */
     memcpy(&mark, u->input + u->at, sizeof mark);
     if (mark == ZSTD_MAGICNUMBER || (mark & ZSTD_MAGIC_SKIPPABLE_MASK) == ZSTD_MAGIC_SKIPPABLE_START) return LS_OK;
-    return corrupt(u, "corrupt zstd data", "what follows is no zstd frame");
+    return corrupt(u, "corrupt zstd data", "not followed by a zstd frame");
 }
 
 static ls_status step_zstd(ls__unpack *u, uint8_t *out, size_t bytes, size_t *made)
@@ -158,10 +158,10 @@ static ls_status step_zstd(ls__unpack *u, uint8_t *out, size_t bytes, size_t *ma
         return LS_OK;
     }
     ZSTD_ErrorCode code = ZSTD_getErrorCode(result);
-    if (code == ZSTD_error_memory_allocation) return ls__fail(LS_ENOMEM, "%s: no memory to unpack it", u->file->path);
+    if (code == ZSTD_error_memory_allocation)
+        return ls__fail(LS_ENOMEM, "%s: no memory to decompress it", u->file->path);
     if (code == ZSTD_error_frameParameter_windowTooLarge)
-        return corrupt(u,
-                       "unpacking takes more than the 128 MiB of memory that are allowed; compress it without --long",
+        return corrupt(u, "decompression needs more than the limit of 128 MiB of memory; compress it without --long",
                        NULL);
     return corrupt(u, "corrupt zstd data", ZSTD_getErrorName(result));
 }
@@ -182,11 +182,11 @@ ls_status ls__unpack_read(ls__unpack *u, void *out, size_t bytes, size_t *got)
         u->made += made;
         if (status || u->ended) break;
         if (!made && ls__unpack_position(u) == before && !(u->between && !was_between))
-            status = corrupt(u, "the compressed data end too early; the file was cut", NULL);
+            status = corrupt(u, "unexpected end of the compressed data; the file is truncated", NULL);
         else if (u->made > ratio_from && u->made / MAX_RATIO > ls__unpack_position(u))
             status = corrupt(u,
-                             "unpacks to more than 256 times its size, like a decompression bomb; if it is to be so, "
-                             "unpack it yourself",
+                             "decompresses to more than 256 times its size, like a decompression bomb; if that is "
+                             "intended, decompress it first",
                              NULL);
     }
     return status;
@@ -201,13 +201,12 @@ static ls_status open_nameless(const char *folder, int *fd)
     if (*fd >= 0) return LS_OK;
     if (errno != EOPNOTSUPP && errno != EISDIR &&
         errno != ENOENT) /* the latter: kernels and disks that know no such file */
-        return ls__fail_errno("%s: compressed files cannot be unpacked here; name another folder with TMPDIR", folder);
+        return ls__fail_errno("%s: cannot decompress files here; set TMPDIR to another folder", folder);
     char path[4096];
     if (snprintf(path, sizeof path, "%s/lockstep-unpacked-XXXXXX", folder) >= (int)sizeof path)
-        return ls__fail(LS_EINVAL, "%s: the name of this folder is too long", folder);
+        return ls__fail(LS_EINVAL, "%s: folder name too long", folder);
     *fd = mkostemp(path, O_CLOEXEC);
-    if (*fd < 0)
-        return ls__fail_errno("%s: compressed files cannot be unpacked here; name another folder with TMPDIR", folder);
+    if (*fd < 0) return ls__fail_errno("%s: cannot decompress files here; set TMPDIR to another folder", folder);
     unlink(path);
     return LS_OK;
 }
@@ -217,7 +216,7 @@ static ls_status write_all(int fd, const uint8_t *data, size_t bytes, uint64_t a
     while (bytes) {
         ssize_t n = pwrite(fd, data, bytes, (off_t)at);
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return ls__fail_errno("%s: writing unpacked text", folder);
+        if (n < 0) return ls__fail_errno("%s: writing decompressed text", folder);
         data += n;
         at += (size_t)n;
         bytes -= (size_t)n;
@@ -230,11 +229,10 @@ static ls_status check_room(const ls__source *file, int fd, const char *folder, 
 {
     struct statvfs fs;
     if (fstatvfs(fd, &fs) || fs.f_bavail > fs.f_blocks / 20) return LS_OK;
-    return ls__fail(
-        LS_EIO,
-        "%s: no room in %s to unpack it (%zu bytes so far); name another folder with TMPDIR, or turn it into "
-        "shards first: lockstep data tokenize",
-        file->path, folder, (size_t)used);
+    return ls__fail(LS_EIO,
+                    "%s: not enough space in %s to decompress it (%zu bytes so far); set TMPDIR to another folder, or "
+                    "convert it to shards first: lockstep data tokenize",
+                    file->path, folder, (size_t)used);
 }
 
 static ls_status unpack_one(ls__source *file, int fd, uint64_t base, uint8_t *block, const char *folder)
@@ -268,7 +266,7 @@ ls_status ls__sources_unpack(ls__sources *s)
     ls_status status = LS_OK;
     for (size_t i = 0; !status && i < s->count; i++) {
         if (s->files[i].packing == LS__PACKED_NOT) continue;
-        if (!block && !(block = malloc(BLOCK))) status = ls__fail(LS_ENOMEM, "no memory to unpack files");
+        if (!block && !(block = malloc(BLOCK))) status = ls__fail(LS_ENOMEM, "no memory to decompress files");
         if (!status && s->unpacked_fd < 0) status = open_nameless(folder, &s->unpacked_fd);
         if (!status) status = unpack_one(&s->files[i], s->unpacked_fd, base, block, folder);
         if (!status) base += s->files[i].bytes;

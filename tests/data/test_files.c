@@ -50,7 +50,7 @@ static void a_folder_stands_for_its_data(void **state)
     mkdir("none", 0777);
     write_text("none/x.parquet", "PAR1");
     const char *none[] = { "none" };
-    check_fails(ls__names_find(&names, none, 1), LS_ENOENT, "none: no data in this folder: none of its 1 files");
+    check_fails(ls__names_find(&names, none, 1), LS_ENOENT, "none: no data files in this folder: none of its 1 files");
     check_fails(ls__names_find(&names, none, 1), LS_ENOENT, "(x.parquet)");
 
     /* Files for training and for validation are not mixed by accident. */
@@ -62,7 +62,7 @@ static void a_folder_stands_for_its_data(void **state)
     ls__names_free(&names);
     write_text("parts/fineweb_val_000000.bin", "x");
     check_fails(ls__names_find(&names, parts, 1), LS_EINVAL,
-                "parts: has files for training (fineweb_train_000001.bin) and others (fineweb_val_000000.bin)");
+                "parts: has both training files (fineweb_train_000001.bin) and validation files (fineweb_val_000000.bin)");
     check_names("parts/*train*.bin", "parts/fineweb_train_000001.bin");
 }
 
@@ -90,7 +90,7 @@ static void empty_files_are_skipped_with_a_warning(void **state)
     logged[0] = 0;
     check_ok(open_text(&d, "some", 0));
     assert_int_equal(d->count, 5);
-    assert_string_equal(logged, "2 empty files are skipped; the first is some/a.txt\n");
+    assert_string_equal(logged, "2 empty files skipped; the first is some/a.txt\n");
     ls_dataset_free(&d);
     check_fails(open_text(&d, "some/[ac].txt", 0), LS_EFORMAT, "some/a.txt: byte 0: the file is empty");
 
@@ -101,7 +101,7 @@ static void empty_files_are_skipped_with_a_warning(void **state)
     logged[0] = 0;
     check_ok(ls_tokens_open(&d, &(ls_tokens_options){ .paths = paths, .n_paths = 2, .seq_len = 2 }));
     assert_int_equal(ls__tokens_count(d), 9);
-    assert_string_equal(logged, "none.bin: is empty and is skipped\n");
+    assert_string_equal(logged, "none.bin: empty file, skipped\n");
     ls_dataset_free(&d);
 }
 
@@ -167,7 +167,7 @@ static void other_formats_are_refused_by_name(void **state)
     write_file("other.dat", tar, sizeof tar);
     check_fails(open_text(&d, "other.dat", 0), LS_EFORMAT, "other.dat: byte 0: is a tar archive, not text; extract");
     write_file("other.dat", "words and \0 more", 16);
-    check_fails(open_text(&d, "other.dat", 0), LS_EFORMAT, "other.dat: byte 10: is 0, which text does not have");
+    check_fails(open_text(&d, "other.dat", 0), LS_EFORMAT, "other.dat: byte 10: is 0, which is not text");
 }
 
 static void text_is_taken_for_text(void **state)
@@ -194,9 +194,9 @@ static void json_files_are_lines_or_refused(void **state)
     ls_dataset_free(&d);
     write_text("value.json", "[\n  {\"text\": \"abcd\"}\n]\n");
     check_fails(open_text(&d, "value.json", 0), LS_EFORMAT,
-                "value.json: byte 0: is one JSON value, not an object a line");
+                "value.json: byte 0: is a single JSON value, not one object per line");
     write_text("value.json", "{\n  \"text\": \"abcd\"\n}\n");
-    check_fails(open_text(&d, "value.json", 0), LS_EFORMAT, "is one JSON value");
+    check_fails(open_text(&d, "value.json", 0), LS_EFORMAT, "is a single JSON value");
     check_ok(open_text(&d, "value.json", LS_FORMAT_PLAIN));
     ls_dataset_free(&d);
 }
@@ -244,9 +244,9 @@ static void bad_lines_can_be_skipped(void **state)
     fclose(f);
     ls_tokenizer *t;
     ls_dataset *d;
-    const char *paths[] = { "bad.jsonl" },
-               *says =
-                   "5 bad lines were skipped; the first: bad.jsonl: byte 26000 (line 501): no string in field text\n";
+    const char
+        *paths[] = { "bad.jsonl" },
+        *says = "5 invalid lines were skipped; the first: bad.jsonl: byte 26000 (line 501): no string in field text\n";
     check_ok(ls_tokenizer_open(&t, "bytes"));
     ls_text_options o = { .paths = paths, .n_paths = 1, .tokenizer = t, .seq_len = 2, .threads = 3 };
     check_fails(ls_text_open(&d, &o), LS_EFORMAT, "bad.jsonl: byte 26000 (line 501): no string in field text; correct");

@@ -85,28 +85,28 @@ static void what_is_no_object_is_named_with_its_place(void **state)
         size_t at;
         const char *problem;
     } cases[] = {
-        { "nothing", 0, "'{' is missing" },
-        { "[1]", 0, "'{' is missing" },
-        { "{", 1, "it ends too early" },
-        { "{\"text\":\"a\"", 11, "it ends too early" },
-        { "{\"text\":\"a", 10, "a string that does not end" },
-        { "{\"text\" \"a\"}", 8, "':' is missing behind a name" },
-        { "{\"text\":\"a\" \"b\":1}", 12, "',' is missing between two fields" },
-        { "{\"text\":\"a\",}", 12, "a string is missing" },
-        { "{\"text\":\"a\"} x", 13, "something follows the object" },
-        { "{\"text\":\"\\x\"}", 10, "an unknown escape in a string" },
-        { "{\"text\":\"\\u12\"}", 10, "an unknown escape in a string" },
-        { "{\"text\":\"\t\"}", 9, "a control character in a string" },
-        { "{\"text\":\"ab\xff\"}", 11, "a string that is not UTF-8" },
-        { "{\"text\":\"a\",\"text\":\"b\"}", 19, "a field that is needed comes twice" },
-        { "{\"text\":1,\"text\":\"b\"}", 17, "a field that is needed comes twice" },
-        { "{\"a\":tru}", 5, "no value that JSON knows" },
-        { "{\"a\":1.}", 7, "no value that JSON knows" },
-        { "{\"a\":[1,]}", 8, "no value that JSON knows" },
-        { "{\"a\":[1 2]}", 8, "',' is missing between two values" },
-        { "{\"a\":{\"b\"}}", 9, "':' is missing behind a name" },
-        { "{\"a\":[}", 6, "no value that JSON knows" },
-        { "", 0, "it ends too early" },
+        { "nothing", 0, "missing '{'" },
+        { "[1]", 0, "missing '{'" },
+        { "{", 1, "unexpected end" },
+        { "{\"text\":\"a\"", 11, "unexpected end" },
+        { "{\"text\":\"a", 10, "unterminated string" },
+        { "{\"text\" \"a\"}", 8, "missing ':' after a name" },
+        { "{\"text\":\"a\" \"b\":1}", 12, "missing ',' between two fields" },
+        { "{\"text\":\"a\",}", 12, "missing string" },
+        { "{\"text\":\"a\"} x", 13, "trailing characters after the object" },
+        { "{\"text\":\"\\x\"}", 10, "unknown escape in a string" },
+        { "{\"text\":\"\\u12\"}", 10, "unknown escape in a string" },
+        { "{\"text\":\"\t\"}", 9, "control character in a string" },
+        { "{\"text\":\"ab\xff\"}", 11, "string is not valid UTF-8" },
+        { "{\"text\":\"a\",\"text\":\"b\"}", 19, "duplicate field" },
+        { "{\"text\":1,\"text\":\"b\"}", 17, "duplicate field" },
+        { "{\"a\":tru}", 5, "invalid value" },
+        { "{\"a\":1.}", 7, "invalid value" },
+        { "{\"a\":[1,]}", 8, "invalid value" },
+        { "{\"a\":[1 2]}", 8, "missing ',' between two values" },
+        { "{\"a\":{\"b\"}}", 9, "missing ':' after a name" },
+        { "{\"a\":[}", 6, "invalid value" },
+        { "", 0, "unexpected end" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         size_t at;
@@ -124,7 +124,7 @@ static void what_is_no_object_is_named_with_its_place(void **state)
     size_t at;
     const char *problem;
     assert_int_equal(read_line(deep, &f, 1, &at, &problem), LS_EFORMAT);
-    assert_string_equal(problem, "values are nested too deeply");
+    assert_string_equal(problem, "nested too deeply");
 }
 
 static void numbers_are_read_where_they_are_needed(void **state)

@@ -435,13 +435,13 @@ static void wrong_options_are_named(void **state)
     (void)state;
     ls_sampler *s;
     ls_order order;
-    check_fails(ls_sampler_open(&s, &(ls_sampler_options){ 0 }), LS_EINVAL, "no samples");
+    check_fails(ls_sampler_open(&s, &(ls_sampler_options){ 0 }), LS_EINVAL, "number of samples");
     assert_null(s);
     check_fails(ls_sampler_open(&s, &(ls_sampler_options){ .samples = 9, .slots = 6, .world_size = 4 }), LS_EINVAL,
-                "6 slots cannot be dealt to 4 ranks");
+                "6 slots cannot be divided among 4 ranks");
     check_fails(ls_sampler_open(&s, &(ls_sampler_options){ .samples = 9, .order = LS_ORDER_BALANCED }), LS_EINVAL,
                 "needs the lengths");
-    check_fails(ls_order_parse("random", &order), LS_EINVAL, "no order 'random'");
+    check_fails(ls_order_parse("random", &order), LS_EINVAL, "unknown order 'random'");
     check_ok(ls_order_parse("torch", &order));
     assert_int_equal(order, LS_ORDER_TORCH);
 }

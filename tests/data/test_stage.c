@@ -176,7 +176,7 @@ static void those_not_used_for_longest_go_first(void **state)
     ls_stage *third;
     check_ok(open_stage(&third, "a.bin", o));
     ls_stage *fourth;
-    check_fails(open_stage(&fourth, "e2.bin", o), LS_EIO, "are taken by copies that are in use");
+    check_fails(open_stage(&fourth, "e2.bin", o), LS_EIO, "are used by copies that are in use");
     const char *paths[] = { "e2.bin" };
     check_ok(ls_stage_open(&fourth, paths, 1, &o));
     assert_string_equal(ls_stage_path(fourth, 0), "e2.bin");
@@ -287,8 +287,9 @@ static void data_are_read_while_they_are_staged(void **state)
 
     /* An original that was changed since the dataset was opened is not replaced under it. */
     write_data("e2.bin", 8, SMALL);
-    check_fails(b.dataset->redirect(b.dataset->self, 2, "e1.bin"), LS_EIO, "e2.bin: was changed since reading began");
-    check_fails(b.dataset->redirect(b.dataset->self, 3, "e1.bin"), LS_EINVAL, "no file 3");
+    check_fails(b.dataset->redirect(b.dataset->self, 2, "e1.bin"), LS_EIO,
+                "e2.bin: the file was changed after it was opened");
+    check_fails(b.dataset->redirect(b.dataset->self, 3, "e1.bin"), LS_EINVAL, "file 3 is out of range");
     ls_dataset_free(&b.dataset);
 }
 
@@ -327,7 +328,7 @@ static void a_copy_is_no_more_readable_than_its_original(void **state)
     ls_stage_free(&s);
     chmod(path, 0770); /* others may have put something there */
     check_fails(open_stage(&s, "secret.bin", (ls_stage_options){ .folder = "private/deep" }), LS_EINVAL,
-                "is not a folder that is yours alone");
+                "is not private to you");
     chmod(path, 0700);
     check_ok(open_stage(&s, "secret.bin", (ls_stage_options){ .folder = "private/deep" }));
     ls_stage_free(&s);
@@ -339,7 +340,7 @@ static void what_cannot_be_staged_is_named(void **state)
     ls_stage *s;
     check_fails(open_stage(&s, "missing.bin", (ls_stage_options){ 0 }), LS_ENOENT, "missing.bin");
     assert_null(s);
-    check_fails(open_stage(&s, "a.bin", (ls_stage_options){ .folder = "" }), LS_EINVAL, "no folder is named");
+    check_fails(open_stage(&s, "a.bin", (ls_stage_options){ .folder = "" }), LS_EINVAL, "no folder given");
     write_text("file", "x");
     check_fails(open_stage(&s, "a.bin", (ls_stage_options){ .folder = "file" }), LS_EINVAL, "file");
 }

@@ -222,7 +222,7 @@ static void shards_are_not_taken_for_text(void **state)
     ls_dataset *d;
     ls_tokenize_result r;
     uint32_t learned;
-    const char *paths[] = { "shard.dat" }, *says = "shard.dat: byte 0: is a shard of tokens already";
+    const char *paths[] = { "shard.dat" }, *says = "shard.dat: byte 0: is a token shard, not text";
     check_ok(ls_tokenizer_open(&t, "bytes"));
     check_fails(open_text(&d, t, "shard.dat", 4, false), LS_EFORMAT, says);
     check_fails(ls_tokenize(&(ls_tokenize_options){ .paths = paths, .n_paths = 1, .tokenizer = t, .output = "no" }, &r),
@@ -242,14 +242,13 @@ static void broken_lines_are_named_with_byte_and_line(void **state)
     const struct {
         const char *text, *says;
     } cases[] = {
-        { "{\"text\": \"a\"}\n{\"text\": \"b\"\n",
-          "bad.jsonl: byte 26 (line 2): not a JSON object: it ends too early" },
+        { "{\"text\": \"a\"}\n{\"text\": \"b\"\n", "bad.jsonl: byte 26 (line 2): not a JSON object: unexpected end" },
         { "{\"text\": \"a\"}\n\n[1]\n", "bad.jsonl: byte 15 (line 3): not a JSON object" },
         { "{\"txt\": \"a\"}\n", "bad.jsonl: byte 0 (line 1): no string in field text" },
-        { "{\"text\": 7}\n", "no string in field text; correct the line, or leave such lines out" },
+        { "{\"text\": 7}\n", "no string in field text; correct the line, or skip such lines" },
         { "{\"text\": \"a\", \"text\": \"b\"}\n",
-          "byte 21 (line 1): not a JSON object: a field that is needed comes twice" },
-        { "{\"text\": \"\xff\"}\n", "byte 10 (line 1): not a JSON object: a string that is not UTF-8" },
+          "byte 21 (line 1): not a JSON object: duplicate field" },
+        { "{\"text\": \"\xff\"}\n", "byte 10 (line 1): not a JSON object: string is not valid UTF-8" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         write_text("bad.jsonl", cases[i].text);
@@ -258,11 +257,11 @@ static void broken_lines_are_named_with_byte_and_line(void **state)
     }
     write_text("bad.jsonl", "\n\n \n");
     check_fails(open_text(&d, t, "bad.jsonl", 1, true), LS_EINVAL,
-                "bad.jsonl: byte 4: the data end without a document");
+                "bad.jsonl: byte 4: no documents in the data");
     write_text("bad.txt", "");
     check_fails(open_text(&d, t, "bad.txt", 1, false), LS_EFORMAT, "bad.txt: byte 0: the file is empty");
     write_text("short.txt", "abc");
-    check_fails(open_text(&d, t, "short.txt", 4, false), LS_EINVAL, "short.txt: byte 3: the data end after 4 tokens");
+    check_fails(open_text(&d, t, "short.txt", 4, false), LS_EINVAL, "short.txt: byte 3: the data have only 4 tokens");
 
     /* Padded, too, a broken line is found at the start; one that is broken later is told in its turn. */
     ls_loader *l;

@@ -129,7 +129,7 @@ static void more_files_than_descriptors(void **state)
     /* A file that was replaced meanwhile is not mixed in. */
     write_shard("other.bin", LS_FORMAT_U16, 0, 60);
     assert_int_equal(rename("other.bin", "part-060.bin"), 0);
-    check_fails(get(d, d->count - 1, x, y), LS_EIO, "part-060.bin: is another file now");
+    check_fails(get(d, d->count - 1, x, y), LS_EIO, "part-060.bin: the file was replaced");
     ls_dataset_free(&d);
     setrlimit(RLIMIT_NOFILE, &before);
 }
@@ -168,14 +168,14 @@ static void strange_files_are_refused(void **state)
     write_shard("good.bin", LS_FORMAT_U16, 0, 100);
     mkdir("folder.bin", 0777);
     mkfifo("fifo.bin", 0666);
-    check_fails(open_tokens(&d, "folder.bin", 4, 0, 0), LS_ENOENT, "folder.bin: no data in this folder");
+    check_fails(open_tokens(&d, "folder.bin", 4, 0, 0), LS_ENOENT, "folder.bin: no data files in this folder");
     check_fails(open_tokens(&d, "folder.bi*", 4, 0, 0), LS_EINVAL, "folder.bin: is a folder");
     check_fails(open_tokens(&d, "fifo.bin", 4, 0, 0), LS_EINVAL, "fifo.bin: is not a regular file");
     check_fails(open_tokens(&d, "missing.bin", 4, 0, 0), LS_ENOENT, "missing.bin: cannot be opened");
     check_fails(open_tokens(&d, "nothing*.bin", 4, 0, 0), LS_ENOENT, "nothing*.bin: no file matches");
     check_fails(open_tokens(&d, "good.bin", 100, 0, 0), LS_EINVAL,
-                "good.bin: byte 200: the data end after 100 tokens; a sequence of 100 needs 101");
-    check_fails(open_tokens(&d, "good.bin", 0, 0, 0), LS_EINVAL, "0 tokens makes no sense");
+                "good.bin: byte 200: the data have only 100 tokens; a sequence length of 100 needs 101");
+    check_fails(open_tokens(&d, "good.bin", 0, 0, 0), LS_EINVAL, "sequence length 0: must be >= 1");
     const char *paths[] = { "good.bin", "secret.bin", "good.bin" };
     symlink("secret.bin", "secret.bin"); /* cannot be opened, by root neither */
     check_fails(ls_tokens_open(&d, &(ls_tokens_options){ .paths = paths, .n_paths = 3, .seq_len = 4 }), LS_ESYS,
@@ -224,7 +224,7 @@ static void raw_tokens_are_believed_only_if_they_look_like_it(void **state)
         for (uint32_t i = 0; i < 500; i++) tokens[i] = i * 7919 % vocabulary;
         write_file("wide.bin", tokens, sizeof tokens);
         check_fails(open_tokens(&d, "wide.bin", 4, 0, 0), LS_EFORMAT,
-                    "wide.bin: byte 0: looks like tokens of 32 bits, not of 16; say which format it is: u16 or u32");
+                    "wide.bin: byte 0: looks like 32-bit tokens, not 16-bit; set the format: u16 or u32");
         check_ok(open_tokens(&d, "wide.bin", 4, LS_FORMAT_U32, 0));
         assert_int_equal(ls__tokens_count(d), 500);
         ls_dataset_free(&d);
@@ -234,11 +234,11 @@ static void raw_tokens_are_believed_only_if_they_look_like_it(void **state)
     int64_t longs[500];
     for (int64_t i = 0; i < 500; i++) longs[i] = i * 977;
     write_file("long.bin", longs, sizeof longs);
-    check_fails(open_tokens(&d, "long.bin", 4, 0, 0), LS_EFORMAT, "long.bin: byte 0: looks like numbers of 64 bits");
+    check_fails(open_tokens(&d, "long.bin", 4, 0, 0), LS_EFORMAT, "long.bin: byte 0: looks like 64-bit numbers");
     write_text("text.bin", text);
     check_fails(open_tokens(&d, "text.bin", 4, 0, 0), LS_EFORMAT, "text.bin: byte 0: looks like text, not tokens");
     write_shard("tokens.dat", LS_FORMAT_U16, 0, 100);
-    check_fails(open_tokens(&d, "tokens.dat", 4, 0, 0), LS_EFORMAT, "its name does not end in .bin");
+    check_fails(open_tokens(&d, "tokens.dat", 4, 0, 0), LS_EFORMAT, "the name does not end in .bin");
     check_ok(open_tokens(&d, "tokens.dat", 4, LS_FORMAT_U16, 0));
     ls_dataset_free(&d);
     write_shard("llmc.dat", LS_FORMAT_LLMC16, 0, 100);
@@ -250,7 +250,7 @@ static void raw_tokens_are_believed_only_if_they_look_like_it(void **state)
     /* Other files of llm.c, and what else may be called .bin. */
     uint32_t evaluation[300] = { 20240522, 1, 4, 10 };
     write_file("hellaswag_val.bin", evaluation, sizeof evaluation);
-    check_fails(open_tokens(&d, "hellaswag_val.bin", 4, 0, 0), LS_EFORMAT, "is a file of llm.c to evaluate on");
+    check_fails(open_tokens(&d, "hellaswag_val.bin", 4, 0, 0), LS_EFORMAT, "is an evaluation file of llm.c");
     write_file("pytorch_model.bin", "PK\3\4 and so on, and on", 22);
     check_fails(open_tokens(&d, "pytorch_model.bin", 4, 0, 0), LS_EFORMAT, "is a ZIP archive, not a token shard");
     /* A mark of two bytes may be a token. */

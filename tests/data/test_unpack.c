@@ -132,8 +132,7 @@ static void compressed_text_is_trained_on_at_any_place(void **state)
     ls_dataset *d;
     ls_status status = open_text(&d, "packed-1.jsonl.gz", false);
     unsetenv("TMPDIR");
-    check_fails(status, LS_ENOENT,
-                "/nowhere: compressed files cannot be unpacked here; name another folder with TMPDIR");
+    check_fails(status, LS_ENOENT, "/nowhere: cannot decompress files here; set TMPDIR to another folder");
 }
 
 /* Reads all of a file; the status, and how much came before. */
@@ -170,7 +169,8 @@ static void damaged_files_are_errors_with_the_place(void **state)
         assert_int_equal(total, 3000);
         for (size_t cut = 1; cut < n; cut++) {
             char says[100];
-            snprintf(says, sizeof says, "part: byte %zu: the compressed data end too early; the file was cut", cut);
+            snprintf(says, sizeof says, "part: byte %zu: unexpected end of the compressed data; the file is truncated",
+                     cut);
             check_fails(read_all(whole, cut, zstd, &total), LS_EFORMAT, says);
         }
         int unnoticed = 0;
@@ -190,7 +190,7 @@ static void damaged_files_are_errors_with_the_place(void **state)
                8); /* a frame of an old format, which the library would try to read */
         if (zstd)
             check_fails(read_all(whole, n + 8, zstd, &total), LS_EFORMAT,
-                        "corrupt zstd data: what follows is no zstd frame");
+                        "corrupt zstd data: not followed by a zstd frame");
         memset(whole + n, 0, 20);
         if (!zstd) check_ok(read_all(whole, n + 20, zstd, &total)); /* gzip's padding */
         free(whole);
@@ -213,8 +213,8 @@ static void bombs_are_stopped_early(void **state)
         ls_tokenize_result r;
         ls_dataset *d;
         ls_tokenize_options o = { .paths = paths, .n_paths = 1, .tokenizer = bytes, .output = "bomb", .threads = 1 };
-        check_fails(ls_tokenize(&o, &r), LS_EFORMAT, "unpacks to more than 256 times its size");
-        check_fails(open_text(&d, path, false), LS_EFORMAT, "unpacks to more than 256 times its size");
+        check_fails(ls_tokenize(&o, &r), LS_EFORMAT, "decompresses to more than 256 times its size");
+        check_fails(open_text(&d, path, false), LS_EFORMAT, "decompresses to more than 256 times its size");
         unlink(path);
     }
     struct rusage used;
@@ -233,11 +233,11 @@ static void what_is_inside_is_recognised_too(void **state)
                 "inside the compressed file: a.tar.gz: byte 0: is a tar archive, not text");
     uint32_t shard[300] = { 20240520, 1 };
     append_packed("a.txt.zst", 1, shard, sizeof shard);
-    check_fails(open_text(&d, "a.txt.zst", false), LS_EFORMAT, "is a shard of tokens already");
+    check_fails(open_text(&d, "a.txt.zst", false), LS_EFORMAT, "is a token shard, not text");
     append_packed("a.bin.gz", 0, shard, sizeof shard);
     const char *paths[] = { "a.bin.gz" };
     check_fails(ls_tokens_open(&d, &(ls_tokens_options){ .paths = paths, .n_paths = 1, .seq_len = 4 }), LS_EFORMAT,
-                "a.bin.gz: byte 0: is gzip-compressed, not a token shard; unpack it: gunzip FILE");
+                "a.bin.gz: byte 0: is gzip-compressed, not a token shard; decompress it: gunzip FILE");
     append_packed("b.gz", 0, "\x1f\x8b\x08 twice", 9);
     check_fails(open_text(&d, "b.gz", false), LS_EFORMAT, "is gzip-compressed, not text");
 }

@@ -330,7 +330,7 @@ static void wrong_options_are_refused_before_anything_is_written(void **state)
     o.data = data;
     o.n_data = 1;
     check_fails(ls_train_open(&t, &o), LS_EINVAL,
-                "short.txt: byte 10: the data end after 11 tokens; a sequence of 32 needs 33");
+                "short.txt: byte 10: the data have only 11 tokens; a sequence length of 32 needs 33");
     o.length = 2;
     o.slots = 2;
     check_fails(ls_train_open(&t, &o), LS_EINVAL, "the data has 5 sequences of 2 tokens to train on; a step needs 8");
