@@ -66,9 +66,9 @@ static void run(const row *r, int me)
         out[i] = memory + (size_t)(r->in_place ? i : p + i) * bytes + at;
     }
     if (r->p)
-        ls__reduce(LS_F32, LS_SUM, out, p, in, p, slice / 4, r->stream);
+        ls__reduce_arrays(LS_F32, LS_SUM, out, p, in, p, slice / 4, r->stream);
     else
-        ls__copy(out[0], in[0], slice, r->stream);
+        ls__copy_bytes(out[0], in[0], slice, r->stream);
 }
 
 static void *work(void *arg)

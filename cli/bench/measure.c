@@ -123,7 +123,7 @@ static ls_status copy_block(bench *b, bool warm_up)
     ls_status status = ls_barrier(b->group);
     if (status) return status;
     int64_t begin = ls_now();
-    ls__copy(b->copy + b->copy_bytes / 2, b->copy, b->copy_bytes / 2, true);
+    ls__copy_bytes(b->copy + b->copy_bytes / 2, b->copy, b->copy_bytes / 2, true);
     double seconds = (double)(ls_now() - begin) / 1e9;
     status = ls_allreduce(b->group, &seconds, 1, LS_F64, LS_MAX);
     if (status || warm_up) return status;

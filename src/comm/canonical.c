@@ -88,7 +88,7 @@ void ls__canonical_partial(ls_dtype type, ls_op op, void *out, const void *const
         return;
     }
     if (type != LS_BF16) {
-        ls__reduce(type, partial_op(op), &out, 1, in, count, elements, false);
+        ls__reduce_arrays(type, partial_op(op), &out, 1, in, count, elements, false);
         return;
     }
     float *wide = scratch;
@@ -100,7 +100,7 @@ void ls__canonical_partial(ls_dtype type, ls_op op, void *out, const void *const
             ls__bf16_to_f32(wide + (size_t)i * BLOCK, (const uint16_t *)in[i] + at, n);
         }
         void *to = (float *)out + at;
-        ls__reduce(LS_F32, partial_op(op), &to, 1, rows, count, n, false);
+        ls__reduce_arrays(LS_F32, partial_op(op), &to, 1, rows, count, n, false);
     }
 }
 
@@ -118,7 +118,7 @@ void ls__canonical_finish(ls_dtype type, ls_op op, void *out, void **partials, c
                           const ls__canonical_step *todo, int p, size_t elements, float *widened)
 {
     if (n == p) { /* nothing was added in advance */
-        ls__reduce(type, op, &out, 1, (const void *const *)partials, p, elements, false);
+        ls__reduce_arrays(type, op, &out, 1, (const void *const *)partials, p, elements, false);
         return;
     }
     ls_dtype wide = ls__canonical_partial_type(type);
@@ -131,7 +131,7 @@ void ls__canonical_finish(ls_dtype type, ls_op op, void *out, void **partials, c
     for (int i = 0; i < n - 1; i++) {
         void *left = partials[todo[i].left];
         const void *pair[] = { left, partials[todo[i].right] };
-        ls__reduce(wide, partial_op(op), &left, 1, pair, 2, elements, false);
+        ls__reduce_arrays(wide, partial_op(op), &left, 1, pair, 2, elements, false);
     }
     if (op == LS_MEAN) scale(wide, first, p, elements);
     if (type == LS_BF16)

@@ -9,7 +9,7 @@ static void reduce(const ls_group *g, const ls_work *w, const void **in, size_t 
     void *out = w->recv;
     if (offset)
         for (int r = 0; r < g->size; r++) in[r] = (const char *)in[r] + offset;
-    ls__reduce(w->type, w->op, &out, 1, in, g->size, w->count, false);
+    ls__reduce_arrays(w->type, w->op, &out, 1, in, g->size, w->count, false);
 }
 
 static void take(const ls_work *w, const void *from, size_t offset, size_t at)

@@ -152,7 +152,7 @@ static ls_status gather_locals(ls_group *g, const ls_work *w)
 
 static ls_status send_headers(ls__multi *m, const ls_work *w)
 {
-    ls__batch *b = &m->headers_out;
+    ls__message_batch *b = &m->headers_out;
     ls_status status = LS_OK;
     size_t bytes = sizeof(head) + (size_t)m->locals * sizeof(entry);
     for (int i = 0; i < m->locals; i++) bytes += eager_length(w, ls__multi_member(m, m->node, i));

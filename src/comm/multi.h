@@ -71,16 +71,16 @@ typedef struct ls__message {
 } ls__message;
 
 /* Messages that go or come together. Their memory grows as needed and is kept. */
-typedef struct ls__batch {
+typedef struct ls__message_batch {
     ls__message *list;
     int count, room;
     uint8_t *memory;
     size_t used, memory_room;
-} ls__batch;
+} ls__message_batch;
 
 /* A round under way. In the first exchange what the round is made of travels, in the second what was made of it. */
 typedef struct ls__multi_slot {
-    ls__batch first_in, first_out, second_in, second_out;
+    ls__message_batch first_in, first_out, second_in, second_out;
 } ls__multi_slot;
 
 /* A chunk of a send or receive; see multi_pair.c. */
@@ -137,7 +137,7 @@ typedef struct ls__multi {
     /* Fingerprints. */
     uint64_t published; /* collectives that this rank has published */
     bool headers_sent;
-    ls__batch headers_in, headers_out;
+    ls__message_batch headers_in, headers_out;
 
     /* The pipeline of the collective under way: rounds that have come past each stage. */
     ls__multi_slot slots[LS__MULTI_DEPTH];
@@ -148,7 +148,7 @@ typedef struct ls__multi {
     struct ls__p2p_state *p2p;            /* sends and receives under way */
     ls__fragment *fragments, *leaving;    /* spare ones; those of sends that are done for the caller */
     uint64_t activity;                    /* grows whenever anything happens */
-    const void **in;                      /* p pointers, for ls__reduce() */
+    const void **in;                      /* p pointers, for ls__reduce_arrays() */
     void **partials;                      /* p, and one for each machine */
     void *scratch;                        /* for ls__canonical_partial() */
     float *wide;                          /* for ls__canonical_finish() */
@@ -244,14 +244,14 @@ LS_MUST_CHECK ls_status ls__multi_poll(ls_group *g);
 LS_MUST_CHECK ls_status ls__multi_pipeline(ls_group *g, ls_work *w);
 /* Adds a message to a round's batch; one of 0 bytes is left out. `data`: NULL for memory of the batch. `again`: the
  * same data as the message before. */
-LS_MUST_CHECK ls_status ls__batch_add(ls__batch *b, int peer, size_t bytes, uint8_t *data, bool again);
+LS_MUST_CHECK ls_status ls__batch_add(ls__message_batch *b, int peer, size_t bytes, uint8_t *data, bool again);
 /* Gives the batch's messages their memory. */
-LS_MUST_CHECK ls_status ls__batch_place(ls__batch *b);
-LS_MUST_CHECK ls_status ls__batch_send(const ls__multi *m, ls__batch *b, ls__multi_kind kind);
-LS_MUST_CHECK ls_status ls__batch_recv(const ls__multi *m, ls__batch *b, ls__multi_kind kind);
+LS_MUST_CHECK ls_status ls__batch_place(ls__message_batch *b);
+LS_MUST_CHECK ls_status ls__batch_send(const ls__multi *m, ls__message_batch *b, ls__multi_kind kind);
+LS_MUST_CHECK ls_status ls__batch_recv(const ls__multi *m, ls__message_batch *b, ls__multi_kind kind);
 /* Whether all of its messages have gone, or come. */
-bool ls__batch_done(const ls__batch *b);
-void ls__batch_free(ls__batch *b);
+bool ls__batch_done(const ls__message_batch *b);
+void ls__batch_free(ls__message_batch *b);
 /* Input of round `round`, block `block`, of a member on this machine. */
 const uint8_t *ls__multi_input(const ls_group *g, const ls_work *w, int local, int block, uint32_t round);
 /* Memory of at least `bytes`: the old one, or a new one in its place with nothing in it. NULL: there is none

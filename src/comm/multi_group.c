@@ -315,7 +315,7 @@ ls_status ls__multi_split(ls_group *g, int color, int key, ls_group **out)
 
 /* ---- The end. */
 
-static void cancel_batch(const ls__multi *m, ls__batch *b)
+static void cancel_batch(const ls__multi *m, ls__message_batch *b)
 {
     for (int i = 0; i < b->count; i++)
         if (b->list[i].request.active) ls__net_cancel(m->cluster->net, &b->list[i].request);

@@ -57,7 +57,7 @@ static ls_status broadcast_combine(ls_group *g, ls_work *w, uint32_t round, ls__
     const uint8_t *from = ls__multi_input(g, w, m->local_of[w->root], 0, round);
     for (int s = m->local; s < m->slices; s += m->locals) {
         size_t begin = slice_begin(m, bytes, s), n = slice_begin(m, bytes, s + 1) - begin;
-        ls__copy(ls__multi_recv_window_of(m, round) + begin, from + begin, n, false);
+        ls__copy_bytes(ls__multi_recv_window_of(m, round) + begin, from + begin, n, false);
     }
     return LS_OK;
 }
@@ -66,7 +66,8 @@ static ls_status broadcast_take(ls_group *g, ls_work *w, uint32_t round, ls__mul
 {
     (void)slot;
     if (g->rank != w->root)
-        ls__copy(result_at(w, 0, round), ls__multi_recv_window_of(ls__multi_of(g), round), bytes_of(w, round), false);
+        ls__copy_bytes(result_at(w, 0, round), ls__multi_recv_window_of(ls__multi_of(g), round), bytes_of(w, round),
+                       false);
     return LS_OK;
 }
 
@@ -97,8 +98,8 @@ static ls_status gather_plan(ls_group *g, ls_work *w, uint32_t round, ls__multi_
 
 static ls_status gather_fill(ls_group *g, ls_work *w, uint32_t round, ls__multi_slot *slot)
 {
-    ls__copy(slot->first_out.memory, ls__multi_input(g, w, ls__multi_of(g)->local, 0, round), bytes_of(w, round),
-             false);
+    ls__copy_bytes(slot->first_out.memory, ls__multi_input(g, w, ls__multi_of(g)->local, 0, round), bytes_of(w, round),
+                   false);
     return LS_OK;
 }
 
@@ -111,7 +112,7 @@ static ls_status gather_take(ls_group *g, ls_work *w, uint32_t round, ls__multi_
                                   ? ls__multi_input(g, w, m->local_of[r], 0, round)
                                   : ls__multi_recv_window_of(m, round) + (size_t)r * w->round_bytes;
         uint8_t *to = result_at(w, r, round);
-        if (to != from) ls__copy(to, from, bytes_of(w, round), false);
+        if (to != from) ls__copy_bytes(to, from, bytes_of(w, round), false);
     }
     return LS_OK;
 }
@@ -158,8 +159,8 @@ static ls_status exchange_fill(ls_group *g, ls_work *w, uint32_t round, ls__mult
     const ls__message *message = slot->first_out.list;
     for (int r = 0; r < g->size; r++)
         if (m->node_of[r] != m->node && moves(w, g->rank, r))
-            ls__copy(message++->data, ls__multi_input(g, w, m->local, block_for(w, r), round), bytes_of(w, round),
-                     false);
+            ls__copy_bytes(message++->data, ls__multi_input(g, w, m->local, block_for(w, r), round), bytes_of(w, round),
+                           false);
     return LS_OK;
 }
 
@@ -173,7 +174,7 @@ static ls_status exchange_take(ls_group *g, ls_work *w, uint32_t round, ls__mult
                                   ? ls__multi_input(g, w, m->local_of[r], block_for(w, g->rank), round)
                                   : message++->data;
         uint8_t *to = result_at(w, w->kind == LS_COLLECTIVE_SCATTER ? 0 : r, round);
-        if (to != from) ls__copy(to, from, bytes_of(w, round), false);
+        if (to != from) ls__copy_bytes(to, from, bytes_of(w, round), false);
     }
     return LS_OK;
 }

@@ -40,7 +40,7 @@ void *ls__multi_grow(void *memory, size_t *room, size_t bytes)
     return memory;
 }
 
-ls_status ls__batch_add(ls__batch *b, int peer, size_t bytes, uint8_t *data, bool again)
+ls_status ls__batch_add(ls__message_batch *b, int peer, size_t bytes, uint8_t *data, bool again)
 {
     if (!bytes) return LS_OK;
     if (b->count == b->room) {
@@ -62,7 +62,7 @@ ls_status ls__batch_add(ls__batch *b, int peer, size_t bytes, uint8_t *data, boo
     return LS_OK;
 }
 
-ls_status ls__batch_place(ls__batch *b)
+ls_status ls__batch_place(ls__message_batch *b)
 {
     if (!b->used) return LS_OK;
     b->memory = ls__multi_grow(b->memory, &b->memory_room, b->used);
@@ -72,7 +72,7 @@ ls_status ls__batch_place(ls__batch *b)
     return LS_OK;
 }
 
-ls_status ls__batch_send(const ls__multi *m, ls__batch *b, ls__multi_kind kind)
+ls_status ls__batch_send(const ls__multi *m, ls__message_batch *b, ls__multi_kind kind)
 {
     ls_status status = LS_OK;
     for (int i = 0; i < b->count && !status; i++) {
@@ -82,7 +82,7 @@ ls_status ls__batch_send(const ls__multi *m, ls__batch *b, ls__multi_kind kind)
     return status;
 }
 
-ls_status ls__batch_recv(const ls__multi *m, ls__batch *b, ls__multi_kind kind)
+ls_status ls__batch_recv(const ls__multi *m, ls__message_batch *b, ls__multi_kind kind)
 {
     ls_status status = LS_OK;
     for (int i = 0; i < b->count && !status; i++) {
@@ -92,21 +92,21 @@ ls_status ls__batch_recv(const ls__multi *m, ls__batch *b, ls__multi_kind kind)
     return status;
 }
 
-bool ls__batch_done(const ls__batch *b)
+bool ls__batch_done(const ls__message_batch *b)
 {
     for (int i = 0; i < b->count; i++)
         if (b->list[i].request.active) return false;
     return true;
 }
 
-void ls__batch_free(ls__batch *b)
+void ls__batch_free(ls__message_batch *b)
 {
     free(b->list);
     free(b->memory);
-    *b = (ls__batch){ 0 };
+    *b = (ls__message_batch){ 0 };
 }
 
-static void batch_reset(ls__batch *b)
+static void batch_reset(ls__message_batch *b)
 {
     b->count = 0;
     b->used = 0;
@@ -159,7 +159,7 @@ static ls_status open_round(ls_group *g, ls_work *w, const ls__pipeline_ops *f, 
     ls__multi *m = ls__multi_of(g);
     if (m->opened == w->rounds || m->opened >= LEAST(m, w, out) + m->depth) return LS_OK;
     ls__multi_slot *s = &m->slots[m->opened % m->depth];
-    ls__batch *batches[] = { &s->first_in, &s->first_out, &s->second_in, &s->second_out };
+    ls__message_batch *batches[] = { &s->first_in, &s->first_out, &s->second_in, &s->second_out };
     for (int i = 0; i < 4; i++) batch_reset(batches[i]);
     ls_status status = f->plan(g, w, m->opened, s);
     for (int i = 0; i < 4 && !status; i++) status = ls__batch_place(batches[i]);

@@ -162,8 +162,8 @@ static ls_status reduce_take(ls_group *g, ls_work *w, uint32_t round, ls__multi_
     (void)slot;
     if (w->kind == LS_COLLECTIVE_REDUCE && g->rank != w->root) return LS_OK;
     size_t size = ls_dtype_size(w->type);
-    ls__copy((uint8_t *)w->recv + ls__multi_round_begin(w, round) * size,
-             ls__multi_recv_window_of(ls__multi_of(g), round), ls__multi_round_count(w, round) * size, false);
+    ls__copy_bytes((uint8_t *)w->recv + ls__multi_round_begin(w, round) * size,
+                   ls__multi_recv_window_of(ls__multi_of(g), round), ls__multi_round_count(w, round) * size, false);
     return LS_OK;
 }
 

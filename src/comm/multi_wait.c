@@ -103,7 +103,7 @@ ls_status ls__multi_add_polled(ls__multi *m, int *count, ls__net_request *reques
     return LS_OK;
 }
 
-static ls_status add_batch(ls__multi *m, int *count, ls__batch *b)
+static ls_status add_batch(ls__multi *m, int *count, ls__message_batch *b)
 {
     ls_status status = LS_OK;
     for (int i = 0; i < b->count && !status; i++) status = ls__multi_add_polled(m, count, &b->list[i].request);
@@ -184,7 +184,7 @@ static void describe_node(const ls__multi *m, int node, char *out, size_t bytes)
 /* The member that the first unanswered receive waits for; -1: none. */
 static int awaited(const ls__multi *m)
 {
-    const ls__batch *b = &m->headers_in;
+    const ls__message_batch *b = &m->headers_in;
     for (int i = 0; i <= 2 * LS__MULTI_DEPTH; i++) {
         for (int k = 0; k < b->count; k++)
             if (b->list[k].request.active)

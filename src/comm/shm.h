@@ -94,7 +94,7 @@ typedef struct ls__shm {
     uint64_t all_finished;       /* every member is known to be through with this many */
     const ls_work *staging_user; /* whose rounds are in this rank's staging */
     bool oversubscribed;         /* more ranks than cores */
-    const void **in;             /* p pointers, for ls__reduce() */
+    const void **in;             /* p pointers, for ls__reduce_arrays() */
     void **out;                  /* likewise */
 } ls__shm;
 

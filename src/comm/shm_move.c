@@ -96,13 +96,13 @@ static bool take_round(ls_group *g, const ls_work *w)
     uint8_t *to = (uint8_t *)w->recv + (size_t)j * w->round_bytes;
     if (w->kind == LS_COLLECTIVE_REDUCE_SCATTER) {
         void *out = to;
-        ls__reduce(w->type, w->op, &out, 1, s->in, g->size, length / ls_dtype_size(w->type), stream);
+        ls__reduce_arrays(w->type, w->op, &out, 1, s->in, g->size, length / ls_dtype_size(w->type), stream);
         return true;
     }
     bool rooted = w->kind == LS_COLLECTIVE_BROADCAST || w->kind == LS_COLLECTIVE_SCATTER;
     for (int r = 0; r < g->size; r++) {
         uint8_t *place = rooted ? to : to + (size_t)r * block;
-        if (s->in[r] && s->in[r] != place) ls__copy(place, s->in[r], length, stream);
+        if (s->in[r] && s->in[r] != place) ls__copy_bytes(place, s->in[r], length, stream);
     }
     return true;
 }

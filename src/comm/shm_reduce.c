@@ -124,7 +124,7 @@ static void reduce_chunk(ls_group *g, const ls_work *w, uint32_t j, size_t chunk
         s->in[r] = data_at(g, w, r, j, begin);
         if (w->kind == LS_COLLECTIVE_ALLREDUCE || r == w->root) s->out[outs++] = data_at(g, w, r, j, begin);
     }
-    ls__reduce(w->type, w->op, s->out, outs, s->in, g->size, bytes / ls_dtype_size(w->type), false);
+    ls__reduce_arrays(w->type, w->op, s->out, outs, s->in, g->size, bytes / ls_dtype_size(w->type), false);
 }
 
 bool ls__shm_reduce_lacks(const ls_group *g, const ls_work *w, int rank)

@@ -12,7 +12,7 @@
 #include "base/thread.h"
 
 typedef struct shared {
-    ls__parallel *p;
+    ls__chunk_job *p;
     pthread_mutex_t lock; /* what follows */
     pthread_cond_t turn;
     uint64_t taken; /* chunks given out */
@@ -59,7 +59,7 @@ static bool take(shared *s, ls__chunk *chunk, uint64_t *number, ls_status *statu
 /* Waits for its turn, then puts. */
 static void put(shared *s, const ls__chunk *chunk, uint64_t number, ls_status status, void *result)
 {
-    ls__parallel *p = s->p;
+    ls__chunk_job *p = s->p;
     pthread_mutex_lock(&s->lock);
     while (s->put < number && !s->status) pthread_cond_wait(&s->turn, &s->lock);
     bool go = !s->status;
@@ -80,7 +80,7 @@ static void put(shared *s, const ls__chunk *chunk, uint64_t number, ls_status st
 static void *run(void *arg)
 {
     shared *s = arg;
-    ls__parallel *p = s->p;
+    ls__chunk_job *p = s->p;
     void *state = NULL;
     ls_status status = p->open ? p->open(p->user, &state) : LS_OK;
     if (status) {
@@ -100,7 +100,7 @@ static void *run(void *arg)
     return NULL;
 }
 
-ls_status ls__parallel_run(ls__parallel *p)
+ls_status ls__chunk_job_run(ls__chunk_job *p)
 {
     enum { MAX_THREADS = 256 };
     int threads = p->threads > 0 ? p->threads : ls__cpu_count(), started = 0;

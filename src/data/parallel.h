@@ -4,7 +4,7 @@
 
 #include "data/documents.h"
 
-typedef struct ls__parallel {
+typedef struct ls__chunk_job {
     ls__chunks chunks;
     int threads; /* 0: as many as there are cores */
     void *user;
@@ -16,9 +16,9 @@ typedef struct ls__parallel {
     /* In the order of the chunks, one at a time, in any thread. Takes the result over, also on failure. */
     ls_status (*put)(void *user, const ls__chunk *chunk, void *result);
     void (*discard)(void *result); /* a result that is not put, after a failure elsewhere */
-} ls__parallel;
+} ls__chunk_job;
 
 /* Runs it all; the failure of the earliest chunk that failed, if any did. */
-LS_MUST_CHECK ls_status ls__parallel_run(ls__parallel *p);
+LS_MUST_CHECK ls_status ls__chunk_job_run(ls__chunk_job *p);
 
 #endif

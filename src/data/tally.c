@@ -18,7 +18,7 @@ void ls__tally_free(ls__tally *t)
     *t = (ls__tally){ 0 };
 }
 
-static ls__counted *place_of(const ls__tally *t, const uint8_t *piece, size_t length)
+static ls__tally_entry *place_of(const ls__tally *t, const uint8_t *piece, size_t length)
 {
     size_t i = XXH3_64bits(piece, length) & t->mask;
     for (; t->places[i].length; i = (i + 1) & t->mask)
@@ -43,7 +43,7 @@ ls_status ls__tally_add(ls__tally *t, const uint8_t *piece, size_t length, uint6
 {
     ls_status status = !t->places || 2 * t->used > t->mask ? grow(t) : LS_OK;
     if (status) return status;
-    ls__counted *c = place_of(t, piece, length);
+    ls__tally_entry *c = place_of(t, piece, length);
     c->count += count;
     if (c->length) return LS_OK;
     if (length > t->bytes_room - t->bytes_used) {
@@ -100,7 +100,7 @@ static void add_to_all(void *user, void *state)
     ls__tally *own = state;
     pthread_mutex_lock(&c->lock);
     for (size_t i = 0; own->places && !c->status && i <= own->mask; i++) {
-        const ls__counted *p = &own->places[i];
+        const ls__tally_entry *p = &own->places[i];
         if (p->length) c->status = ls__tally_add(c->all, own->bytes + p->at, p->length, p->count);
     }
     pthread_mutex_unlock(&c->lock);
@@ -139,15 +139,15 @@ ls_status ls__tally_texts(ls__tally *t, const ls_bpe_options *o)
     counting c = { .o = o, .fields = { .text = o->field, .skip_bad = o->skip_bad }, .all = t };
     for (size_t i = 0; i < sources.count; i++) c.total += sources.files[i].bytes;
     pthread_mutex_init(&c.lock, NULL);
-    ls__parallel p = { .chunks = { .sources = &sources, .size = CHUNK_BYTES },
-                       .threads = o->threads,
-                       .user = &c,
-                       .open = open_tally,
-                       .free = add_to_all,
-                       .work = work,
-                       .put = put,
-                       .discard = free };
-    status = ls__parallel_run(&p);
+    ls__chunk_job p = { .chunks = { .sources = &sources, .size = CHUNK_BYTES },
+                        .threads = o->threads,
+                        .user = &c,
+                        .open = open_tally,
+                        .free = add_to_all,
+                        .work = work,
+                        .put = put,
+                        .discard = free };
+    status = ls__chunk_job_run(&p);
     if (!status) ls__bad_lines_warn(&c.bad);
     if (!status && c.status) status = ls__fail(c.status, "no memory to count %zu different pieces", t->used);
     pthread_mutex_destroy(&c.lock);

@@ -5,15 +5,15 @@
 #include "data/source.h"
 #include "lockstep/data.h"
 
-typedef struct ls__counted {
+typedef struct ls__tally_entry {
     size_t at;       /* in `bytes` */
     uint32_t length; /* 0: a free place */
     uint64_t count;
-} ls__counted;
+} ls__tally_entry;
 
 /* A hash table of pieces. All zero is an empty one. */
 typedef struct ls__tally {
-    ls__counted *places;
+    ls__tally_entry *places;
     size_t mask, used;
     uint8_t *bytes;
     size_t bytes_used, bytes_room;

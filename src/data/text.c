@@ -380,20 +380,20 @@ static bool has_json(const text *t)
 
 static ls_status index_files(text *t, int threads)
 {
-    ls__parallel p = { /* Padded, only line ends matter here. */
-                       .chunks = { .sources = &t->sources,
-                                   .format = t->padded ? LS_FORMAT_LINES : LS_FORMAT_AUTO,
-                                   .tokenizer = t->tokenizer,
-                                   .size = t->padded ? PADDED_CHUNK : PACKED_UNIT },
-                       .threads = t->padded && !t->lengths && !has_json(t) ? 1 : threads,
-                       .user = t,
-                       .open = open_state,
-                       .free = worker_free,
-                       .work = t->padded ? measure_lines : count_tokens,
-                       .put = t->padded ? put_lines : put_packed,
-                       .discard = free
+    ls__chunk_job p = { /* Padded, only line ends matter here. */
+                        .chunks = { .sources = &t->sources,
+                                    .format = t->padded ? LS_FORMAT_LINES : LS_FORMAT_AUTO,
+                                    .tokenizer = t->tokenizer,
+                                    .size = t->padded ? PADDED_CHUNK : PACKED_UNIT },
+                        .threads = t->padded && !t->lengths && !has_json(t) ? 1 : threads,
+                        .user = t,
+                        .open = open_state,
+                        .free = worker_free,
+                        .work = t->padded ? measure_lines : count_tokens,
+                        .put = t->padded ? put_lines : put_packed,
+                        .discard = free
     };
-    ls_status status = ls__parallel_run(&p);
+    ls_status status = ls__chunk_job_run(&p);
     if (status) return status;
     ls__bad_lines_warn(&t->bad);
     const ls__source *last = &t->sources.files[t->sources.count - 1];

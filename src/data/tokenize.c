@@ -206,15 +206,15 @@ ls_status ls_tokenize(const ls_tokenize_options *o, ls_tokenize_result *result)
         return status;
     }
     for (size_t i = 0; i < j.sources.count; i++) j.total += j.sources.files[i].bytes;
-    ls__parallel p = { .chunks = { .sources = &j.sources, .tokenizer = o->tokenizer, .size = CHUNK_BYTES },
-                       .threads = o->threads,
-                       .user = &j,
-                       .open = open_encoder,
-                       .free = free_encoder,
-                       .work = work,
-                       .put = put,
-                       .discard = discard };
-    status = ls__parallel_run(&p);
+    ls__chunk_job p = { .chunks = { .sources = &j.sources, .tokenizer = o->tokenizer, .size = CHUNK_BYTES },
+                        .threads = o->threads,
+                        .user = &j,
+                        .open = open_encoder,
+                        .free = free_encoder,
+                        .work = work,
+                        .put = put,
+                        .discard = discard };
+    status = ls__chunk_job_run(&p);
     if (!status && j.filled) status = finish_shard(&j);
     if (!status && !j.result.tokens)
         status = ls__fail(LS_EFORMAT, "%s: byte 0: no text in %s", j.sources.files[0].path,

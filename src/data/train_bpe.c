@@ -268,7 +268,7 @@ static ls_status make_words(trainer *t, const uint32_t byte_ids[256])
     if (y->used > UINT32_MAX - 1) return ls__fail(LS_EUNSUPPORTED, "%zu different words are too many", y->used);
     size_t at = 0;
     for (size_t i = 0; i <= y->mask; i++) {
-        const ls__counted *c = &y->places[i];
+        const ls__tally_entry *c = &y->places[i];
         if (!c->length) continue;
         uint32_t w = (uint32_t)t->n_words++;
         t->words[w] = (struct word){ .first = at, .n = c->length, .count = (int64_t)c->count };

@@ -34,7 +34,7 @@ static const double MIN_WEIGHT = 1e-30, MAX_WEIGHT = 1e30;
 void ls__ddp_drain(ls_ddp *d)
 {
     for (size_t i = 0; i < d->n_buckets; i++) {
-        ls__bucket *b = &d->buckets[i];
+        ls__reduce_bucket *b = &d->buckets[i];
         if (b->state != LS__STARTED) continue;
         if (b->work && ls_work_wait(&b->work)) d->block_in_use = true;
         b->state = LS__DONE;
@@ -130,7 +130,7 @@ size_t ls__ddp_bucket_begin(const ls_ddp *d, size_t bucket)
 static ls_status launch(ls_ddp *d)
 {
     for (; d->next_start < d->n_buckets && d->buckets[d->next_start].state == LS__FULL; d->next_start++) {
-        ls__bucket *b = &d->buckets[d->next_start];
+        ls__reduce_bucket *b = &d->buckets[d->next_start];
         b->seen.grads = d->block + b->plan.begin;
         ls_record_event(d->record, 0, LS_EVENT_BUCKET_START, d->next_start, ls__group_next_word(d->group));
         ls_status status = ls__hook_start(d, b);
@@ -151,7 +151,7 @@ static ls_status work_failed(ls_ddp *d, ls_status status)
 static ls_status advance_now(ls_ddp *d)
 {
     while (d->next_done < d->next_start) {
-        ls__bucket *b = &d->buckets[d->next_done];
+        ls__reduce_bucket *b = &d->buckets[d->next_done];
         ls_status status = b->work ? ls_work_test(&b->work) : LS_OK;
         if (status == LS_PENDING) return LS_OK;
         if (status) return work_failed(d, status);
@@ -189,7 +189,7 @@ static ls_status take(ls_ddp *d, size_t i, const float *grad)
         return LS_OK;
     }
     ls__counter_finish(&d->counter, d->micro, at, grad, place, count);
-    ls__bucket *b = &d->buckets[d->bucket_of[i]];
+    ls__reduce_bucket *b = &d->buckets[d->bucket_of[i]];
     if (--b->left) return LS_OK;
     b->state = LS__FULL;
     ls_record_event(d->record, 0, LS_EVENT_BUCKET_READY, (uint64_t)(b - d->buckets), b->plan.count * sizeof(float));
@@ -304,7 +304,7 @@ static ls_status wait_for_totals(ls_ddp *d, ls_ddp_result *r)
 /* A reduced bucket: the hook's end, the division, and the copy to user-owned gradients. */
 static ls_status deliver(ls_ddp *d, size_t index, double weight)
 {
-    ls__bucket *b = &d->buckets[index];
+    ls__reduce_bucket *b = &d->buckets[index];
     float *data = d->block + b->plan.begin;
     ls_status status = ls__hook_finish(d, b, weight);
     if (status || d->block != d->reduced) return status; /* the local root does the rest */
@@ -320,7 +320,7 @@ static ls_status deliver(ls_ddp *d, size_t index, double weight)
 static ls_status wait_for_buckets(ls_ddp *d)
 {
     for (; d->next_done < d->n_buckets; d->next_done++) {
-        ls__bucket *b = &d->buckets[d->next_done];
+        ls__reduce_bucket *b = &d->buckets[d->next_done];
         ls_status status = b->work ? ls_work_wait(&b->work) : LS_OK;
         if (status) return work_failed(d, status);
         b->state = LS__DONE;

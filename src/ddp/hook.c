@@ -35,7 +35,7 @@ static bool is_users(const ls_ddp *d)
 }
 
 /* The hook may have started collectives on the bucket that are not done. */
-static ls_status leave(ls_ddp *d, ls_status status, const char *which, const ls__bucket *b)
+static ls_status leave(ls_ddp *d, ls_status status, const char *which, const ls__reduce_bucket *b)
 {
     char where[64];
     snprintf(where, sizeof where, "the hook's %s failed for bucket %d", which, b->seen.index);
@@ -43,14 +43,14 @@ static ls_status leave(ls_ddp *d, ls_status status, const char *which, const ls_
     return ls__hook_leave(d, status, where);
 }
 
-ls_status ls__hook_start(ls_ddp *d, ls__bucket *b)
+ls_status ls__hook_start(ls_ddp *d, ls__reduce_bucket *b)
 {
     if (!is_users(d)) return d->hook.start(d->hook.user, &b->seen, &b->work);
     ls__hook_enter(d);
     return leave(d, d->hook.start(d->hook.user, &b->seen, &b->work), "start", b);
 }
 
-ls_status ls__hook_finish(ls_ddp *d, ls__bucket *b, double weight)
+ls_status ls__hook_finish(ls_ddp *d, ls__reduce_bucket *b, double weight)
 {
     if (!d->hook.finish) return LS_OK;
     b->seen.weight = weight;
@@ -61,7 +61,7 @@ ls_status ls__hook_finish(ls_ddp *d, ls__bucket *b, double weight)
 
 ls_status ls_bucket_reduce(const ls_bucket *bucket, void *buf, size_t count, ls_dtype type, ls_work **work)
 {
-    const ls_ddp *d = ((const ls__bucket *)(const void *)bucket)->ddp;
+    const ls_ddp *d = ((const ls__reduce_bucket *)(const void *)bucket)->ddp;
     if (d->options.reduce_to_local_root && d->node_group == d->group)
         return ls_reduce_start(d->group, buf, count, type, LS_SUM, 0, work);
     return ls_allreduce_start(d->group, buf, count, type, LS_SUM, work);
@@ -70,7 +70,7 @@ ls_status ls_bucket_reduce(const ls_bucket *bucket, void *buf, size_t count, ls_
 /* ---- The default. */
 
 /* Blocks are counted from the beginning of the flat block, so the first and the last of a bucket may be incomplete. */
-static size_t first_block(const ls__bucket *b)
+static size_t first_block(const ls__reduce_bucket *b)
 {
     return b->plan.begin / LS__SUM_BLOCK * LS__SUM_BLOCK;
 }
@@ -78,7 +78,7 @@ static size_t first_block(const ls__bucket *b)
 /* Sums elements [begin, end), counted from the bucket's first block, and passes the sums on block by block. */
 static void sum_chunk(void *user, const void *const *data, size_t begin, size_t end)
 {
-    const ls__bucket *b = user;
+    const ls__reduce_bucket *b = user;
     const ls_ddp *d = b->ddp;
     int p = ls_world_size(d->world);
     size_t base = first_block(b);
@@ -88,7 +88,7 @@ static void sum_chunk(void *user, const void *const *data, size_t begin, size_t 
         size_t last = end - at < LS__SUM_BLOCK ? end : at + LS__SUM_BLOCK;
         void *out = d->reduced + base + first;
         for (int r = 0; r < p; r++) in[r] = (const float *)data[r] + first;
-        ls__reduce(LS_F32, LS_SUM, &out, 1, in, p, last - first, false);
+        ls__reduce_arrays(LS_F32, LS_SUM, &out, 1, in, p, last - first, false);
         d->on_sum(d->on_sum_user, d->reduced, base + first, base + last);
     }
 }
@@ -97,7 +97,7 @@ static ls_status start_f32(void *user, const ls_bucket *bucket, ls_work **work)
 {
     const ls_ddp *d = user;
     if (!d->on_sum) return ls_bucket_reduce(bucket, bucket->grads, bucket->count, LS_F32, work);
-    ls__bucket *b = &d->buckets[bucket->index];
+    ls__reduce_bucket *b = &d->buckets[bucket->index];
     return ls__parallel_for_start(d->group, d->block + first_block(b), b->plan.begin + b->plan.count - first_block(b),
                                   LS_F32, SUM_CHUNK, sum_chunk, b, work);
 }

@@ -34,7 +34,7 @@ ls_status ls__ddp_plan(ls_ddp *d)
             .index = (int)b, .count = plans[b].count, .spans = spans, .n_spans = plans[b].spans, .group = d->group
         };
         seen.is_read = !d->options.reduce_to_local_root || ls_group_rank(d->node_group) == 0;
-        d->buckets[b] = (ls__bucket){ .seen = seen, .plan = plans[b], .ddp = d };
+        d->buckets[b] = (ls__reduce_bucket){ .seen = seen, .plan = plans[b], .ddp = d };
     }
     free(plans);
     d->stats.buckets = (int64_t)d->n_buckets;

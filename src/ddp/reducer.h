@@ -9,14 +9,14 @@
 
 typedef enum ls__bucket_state { LS__FILLING, LS__FULL, LS__STARTED, LS__DONE } ls__bucket_state;
 
-typedef struct ls__bucket {
+typedef struct ls__reduce_bucket {
     ls_bucket seen; /* what hooks see. The first member: ls_bucket_reduce() finds the bucket by its address */
     ls__bucket_plan plan;
     ls__bucket_state state;
     size_t left; /* spans that are not ready */
     ls_ddp *ddp; /* that it belongs to */
     ls_work *work;
-} ls__bucket;
+} ls__reduce_bucket;
 
 /* What is summed over the ranks at the end of a step. */
 enum { LS__TOTAL_WEIGHT, LS__TOTAL_UNUSED, LS__TOTAL_JOINED, LS__TOTALS };
@@ -43,7 +43,7 @@ struct ls_ddp {
     void *on_sum_user;
     uint16_t *wire; /* the block as bfloat16; NULL without LS_WIRE_BF16 */
     size_t total;   /* elements of the block */
-    ls__bucket *buckets;
+    ls__reduce_bucket *buckets;
     size_t n_buckets, next_start, next_done;
     double totals[LS__TOTALS];
     ls_work *totals_work; /* their all-reduce; NULL: not under way */
@@ -81,8 +81,8 @@ LS_MUST_CHECK ls_status ls__ddp_plan(ls_ddp *d);
 /* The hook that is used: the caller's, or lockstep's own for options.wire. */
 void ls__hook_choose(ls_ddp *d);
 /* Calls start() and finish(); the latter may be missing. */
-LS_MUST_CHECK ls_status ls__hook_start(ls_ddp *d, ls__bucket *b);
-LS_MUST_CHECK ls_status ls__hook_finish(ls_ddp *d, ls__bucket *b, double weight);
+LS_MUST_CHECK ls_status ls__hook_start(ls_ddp *d, ls__reduce_bucket *b);
+LS_MUST_CHECK ls_status ls__hook_finish(ls_ddp *d, ls__reduce_bucket *b, double weight);
 
 /* Around a function of the caller. It can leave a message only through a failed call of ours, so it begins with none. */
 void ls__hook_enter(ls_ddp *d);

@@ -17,8 +17,8 @@
 /* out[k][i] = in[0][i] op ... op in[p-1][i] for all i < count and k < outs; p >= 1, outs >= 0. Pointers are aligned to
  * the element. An output may be the very memory of an input; other overlaps are not allowed. `stream`: the outputs will
  * not be read soon and may go past the cache; it is a hint that is followed where it pays (see fast.inc). */
-void ls__reduce(ls_dtype type, ls_op op, void *const *out, int outs, const void *const *in, int p, size_t count,
-                bool stream);
+void ls__reduce_arrays(ls_dtype type, ls_op op, void *const *out, int outs, const void *const *in, int p, size_t count,
+                       bool stream);
 
 /* The same in plain C, one element at a time; `stream` is ignored. */
 void ls__reduce_reference(ls_dtype type, ls_op op, void *const *out, int outs, const void *const *in, int p,

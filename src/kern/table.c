@@ -7,13 +7,13 @@
 #include "kern/reduce.h"
 #include "kern/vector.h"
 
-void ls__reduce(ls_dtype type, ls_op op, void *const *out, int outs, const void *const *in, int p, size_t count,
-                bool stream)
+void ls__reduce_arrays(ls_dtype type, ls_op op, void *const *out, int outs, const void *const *in, int p, size_t count,
+                       bool stream)
 {
     ls__kernels_best()->reduce[type](op, out, outs, in, p, count, stream);
 }
 
-void ls__copy(void *dst, const void *src, size_t bytes, bool stream)
+void ls__copy_bytes(void *dst, const void *src, size_t bytes, bool stream)
 {
     if (stream)
         ls__kernels_best()->copy_stream(dst, src, bytes);

@@ -9,7 +9,7 @@
 
 typedef struct ls__kernels {
     const char *name; /* "plain", "avx2", "avx512" */
-    /* By element type; see ls__reduce(). */
+    /* By element type; see ls__reduce_arrays(). */
     void (*reduce[LS_DTYPE_COUNT])(ls_op op, void *const *out, int outs, const void *const *in, int p, size_t count,
                                    bool stream);
     void (*copy_stream)(void *dst, const void *src, size_t bytes);

@@ -38,7 +38,7 @@ double ls_run_mean(const ls_run *run, int rank, ls_phase phase)
     return mean_of(run, rank, phase_ns, (int)phase);
 }
 
-void ls__run_step_mean(ls_run *run)
+void ls__run_set_step_mean(ls_run *run)
 {
     run->step_mean = mean_of(run, -1, wall_ns, 0);
 }

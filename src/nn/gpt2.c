@@ -160,7 +160,7 @@ static bool is_mask(const char *name)
 }
 
 #define SIZES .vocab_size = 50257, .context = 1024, .norm_eps = 1e-5f
-static const struct ls__lm_preset presets[] = {
+static const struct ls__lm_size presets[] = {
     { "gpt2", { .layers = 12, .width = 768, .heads = 12, SIZES } },
     { "gpt2-medium", { .layers = 24, .width = 1024, .heads = 16, SIZES } },
     { "gpt2-large", { .layers = 36, .width = 1280, .heads = 20, SIZES } },

@@ -23,7 +23,7 @@ ls_status ls_lm_preset(const char *name, ls_lm_options *out)
     char known[256] = "";
     for (int kind = 0; kind < LS_LM_COUNT; kind++)
         for (size_t i = 0; i < types[kind]->n_presets; i++) {
-            const struct ls__lm_preset *p = &types[kind]->presets[i];
+            const struct ls__lm_size *p = &types[kind]->presets[i];
             if (strcmp(name, p->name) == 0) {
                 *out = p->options;
                 return ls__lm_options_check(out);

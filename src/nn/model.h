@@ -40,7 +40,7 @@ typedef struct ls__model_type {
 typedef struct ls__lm_type {
     ls__model_type model;
     /* Sizes by name; the first has the defaults of options that are 0. */
-    const struct ls__lm_preset {
+    const struct ls__lm_size {
         const char *name;
         ls_lm_options options;
     } * presets;

@@ -4,15 +4,15 @@
 
 #include "tensor/tape.h"
 
-typedef struct ls__dropout {
+typedef struct ls__dropout_mask {
     uint64_t seed, stream;
     uint32_t threshold; /* an element stays if its random word is at least this */
     float scale;
-} ls__dropout;
+} ls__dropout_mask;
 
 /* The next dropout of the pass, with a random stream of its own. */
-ls__dropout ls__dropout_next(ls_tape *t, float p);
+ls__dropout_mask ls__dropout_next(ls_tape *t, float p);
 /* out[i] = x[i] * scale if element first + i stays, else 0. out may be x. */
-void ls__dropout_apply(const ls__dropout *d, float *out, const float *x, size_t n, uint64_t first);
+void ls__dropout_apply(const ls__dropout_mask *d, float *out, const float *x, size_t n, uint64_t first);
 
 #endif

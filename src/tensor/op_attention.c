@@ -27,7 +27,7 @@ typedef struct attention {
     int64_t B, T, C, heads, D; /* D = C / heads */
     int64_t keys;              /* T, or more with a cache */
     bool full, drops;
-    ls__dropout dropping;
+    ls__dropout_mask dropping;
     float factor;     /* 1 / sqrt(D) */
     ls__buffer *rows; /* (2, B, heads, T): factor * maximum, 1 / sum; NULL in an eval pass */
 } attention;

@@ -6,7 +6,7 @@
 #include "tensor/dropout.h"
 #include "tensor/rows.h"
 
-void ls__dropout_apply(const ls__dropout *d, float *out, const float *x, size_t n, uint64_t first)
+void ls__dropout_apply(const ls__dropout_mask *d, float *out, const float *x, size_t n, uint64_t first)
 {
     enum { GROUP = 256 };
     uint32_t bits[GROUP];
@@ -18,19 +18,19 @@ void ls__dropout_apply(const ls__dropout *d, float *out, const float *x, size_t 
     }
 }
 
-ls__dropout ls__dropout_next(ls_tape *t, float p)
+ls__dropout_mask ls__dropout_next(ls_tape *t, float p)
 {
-    return (ls__dropout){ .seed = t->pass.seed,
-                          .stream = t->pass.stream << 16 | (t->streams++ & 0xffff),
-                          .threshold = (uint32_t)((double)p * 4294967296.0),
-                          .scale = 1.0f / (1.0f - p) };
+    return (ls__dropout_mask){ .seed = t->pass.seed,
+                               .stream = t->pass.stream << 16 | (t->streams++ & 0xffff),
+                               .threshold = (uint32_t)((double)p * 4294967296.0),
+                               .scale = 1.0f / (1.0f - p) };
 }
 
 enum { CHUNK = 4096 };
 
 static ls_status dropout_back(ls_tape *t, ls__node *n)
 {
-    const ls__dropout *d = n->state;
+    const ls__dropout_mask *d = n->state;
     ls_tensor *x = n->in[0];
     const float *dy = n->out->grad->data;
     int64_t count = ls_tensor_count(x);
@@ -56,7 +56,7 @@ ls_tensor *ls_dropout(ls_tape *t, ls_tensor *x, float p)
     if (t->pass.eval || p == 0) return x;
     ls_tensor *y = ls__result(t, x->dims, x->shape);
     if (!y) return NULL;
-    ls__dropout d = ls__dropout_next(t, p);
+    ls__dropout_mask d = ls__dropout_next(t, p);
     int64_t count = ls_tensor_count(x);
 #pragma omp parallel for num_threads(t->threads) schedule(static) if (count > LS__WORTH_THREADS)
     for (int64_t i = 0; i < count; i += CHUNK)

@@ -14,9 +14,9 @@
 
 enum { MOST_BLOCK = 16, BLOCKS = 16 }; /* larger blocks leak less of their surroundings, many are a better sample */
 
-ls__hold_out ls__hold_out_plan(uint64_t samples, double fraction, uint64_t seed)
+ls__sample_split ls__hold_out_plan(uint64_t samples, double fraction, uint64_t seed)
 {
-    ls__hold_out h = { .samples = samples, .seed = seed, .block = 1 };
+    ls__sample_split h = { .samples = samples, .seed = seed, .block = 1 };
     uint64_t held = (uint64_t)((double)samples * fraction + 0.5);
     if (held < 1) held = 1;
     if (held > samples - 1) held = samples - 1;
@@ -26,28 +26,28 @@ ls__hold_out ls__hold_out_plan(uint64_t samples, double fraction, uint64_t seed)
     return h;
 }
 
-uint64_t ls__hold_out_count(const ls__hold_out *h, bool held_out)
+uint64_t ls__hold_out_count(const ls__sample_split *h, bool held_out)
 {
     uint64_t held = h->groups * h->block;
     return held_out ? held : h->samples - held;
 }
 
 /* The first block of a group. */
-static uint64_t first_of(const ls__hold_out *h, uint64_t group)
+static uint64_t first_of(const ls__sample_split *h, uint64_t group)
 {
     uint64_t blocks = h->samples / h->block;
     return (uint64_t)((unsigned __int128)blocks * group / h->groups);
 }
 
 /* The block that a group gives. */
-static uint64_t held_of(const ls__hold_out *h, uint64_t group)
+static uint64_t held_of(const ls__sample_split *h, uint64_t group)
 {
     uint64_t first = first_of(h, group), size = first_of(h, group + 1) - first;
     return first + ls__random_u64(h->seed, STREAM_HOLD_OUT, group) % size;
 }
 
 /* Number `i` of the blocks that are trained on. */
-static uint64_t trained_block(const ls__hold_out *h, uint64_t i)
+static uint64_t trained_block(const ls__sample_split *h, uint64_t i)
 {
     uint64_t low = 0, high = h->groups; /* before group g lie first_of(g) - g of them */
     while (high - low > 1) {
@@ -61,7 +61,7 @@ static uint64_t trained_block(const ls__hold_out *h, uint64_t i)
     return block + (block >= held_of(h, low));
 }
 
-uint64_t ls__hold_out_at(const ls__hold_out *h, bool held_out, uint64_t i)
+uint64_t ls__hold_out_at(const ls__sample_split *h, bool held_out, uint64_t i)
 {
     if (!h->groups) return i;
     uint64_t block = i / h->block, within = i % h->block, trained = h->samples / h->block - h->groups;
@@ -75,7 +75,7 @@ uint64_t ls__hold_out_at(const ls__hold_out *h, bool held_out, uint64_t i)
 typedef struct part {
     ls_dataset dataset;
     const ls_dataset *whole;
-    ls__hold_out plan;
+    ls__sample_split plan;
     bool held_out;
 } part;
 
@@ -109,7 +109,7 @@ static ls_status part_redirect(void *self, size_t file, const char *path)
     return p->whole->redirect(p->whole->self, file, path);
 }
 
-ls_status ls__part_open(ls_dataset **out, const ls_dataset *whole, const ls__hold_out *h, bool held_out)
+ls_status ls__part_open(ls_dataset **out, const ls_dataset *whole, const ls__sample_split *h, bool held_out)
 {
     part *p = calloc(1, sizeof *p);
     *out = NULL;
@@ -156,7 +156,8 @@ static ls_status open_documents(ls__parts *p, const ls_train_options *o, const l
     return status;
 }
 
-static ls_status open_blocks(ls__parts *p, const ls_train_options *o, const ls_tokenizer *tokenizer, ls__hold_out *plan)
+static ls_status open_blocks(ls__parts *p, const ls_train_options *o, const ls_tokenizer *tokenizer,
+                             ls__sample_split *plan)
 {
     ls_status status = ls__source_open(&p->data, o->data, o->n_data, tokenizer, o, NULL);
     if (status || !(o->val_fraction > 0)) return status;
@@ -169,7 +170,7 @@ static ls_status open_blocks(ls__parts *p, const ls_train_options *o, const ls_t
 
 ls_status ls__parts_open(ls__parts *out, const ls_train_options *o, const ls_tokenizer *tokenizer, bool is_text)
 {
-    ls__hold_out plan = { 0 };
+    ls__sample_split plan = { 0 };
     *out = (ls__parts){ 0 };
     bool choose = !o->n_val_data && o->val_fraction > 0 && is_text && o->n_data;
     ls_status status = choose ? open_documents(out, o, tokenizer) : LS_EINVAL;

@@ -7,21 +7,22 @@
 
 /* Which samples are held out: blocks of neighbouring ones, chosen at random by seed, one out of each of `groups` equal parts of
  * the data. A function of these numbers alone, in constant memory. */
-typedef struct ls__hold_out {
+typedef struct ls__sample_split {
     uint64_t samples, seed;
     uint64_t block;  /* samples of a block */
     uint64_t groups; /* blocks that are held out */
-} ls__hold_out;
+} ls__sample_split;
 
 /* A plan that holds out about that share of `samples`, at least 2 of them; at least one sample, and never all. */
-ls__hold_out ls__hold_out_plan(uint64_t samples, double fraction, uint64_t seed);
+ls__sample_split ls__hold_out_plan(uint64_t samples, double fraction, uint64_t seed);
 /* How many samples either part has. */
-uint64_t ls__hold_out_count(const ls__hold_out *h, bool held_out);
+uint64_t ls__hold_out_count(const ls__sample_split *h, bool held_out);
 /* Sample number i of a part, as a sample of the whole. Either part is in the order of the whole. */
-uint64_t ls__hold_out_at(const ls__hold_out *h, bool held_out, uint64_t i);
+uint64_t ls__hold_out_at(const ls__sample_split *h, bool held_out, uint64_t i);
 
 /* One of the parts of a dataset, which stays the caller's. groups 0: all of it. */
-LS_MUST_CHECK ls_status ls__part_open(ls_dataset **out, const ls_dataset *whole, const ls__hold_out *h, bool held_out);
+LS_MUST_CHECK ls_status ls__part_open(ls_dataset **out, const ls_dataset *whole, const ls__sample_split *h,
+                                      bool held_out);
 
 /* The data of a training, and what of them is held out. */
 typedef struct ls__parts {

@@ -40,7 +40,7 @@ static double copy_rate(int ranks)
     memset(memory, 1, 2 * bytes);
     for (int i = 0; i < TRIES; i++) {
         int64_t begin = ls_now();
-        ls__copy(memory + bytes, memory, bytes, true);
+        ls__copy_bytes(memory + bytes, memory, bytes, true);
         int64_t took = ls_now() - begin;
         if (took > 0 && took < best) best = took;
     }

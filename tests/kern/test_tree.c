@@ -29,7 +29,7 @@ static void reduce(const ls__kernels *k, int p, float *out)
     if (k)
         k->reduce[LS_F32](LS_SUM, (void *[]){ out }, 1, in, p, COUNT, false);
     else
-        ls__reduce(LS_F32, LS_SUM, (void *[]){ out }, 1, in, p, COUNT, false);
+        ls__reduce_arrays(LS_F32, LS_SUM, (void *[]){ out }, 1, in, p, COUNT, false);
 }
 
 static void sums_are_in_tree_order(void **state)
@@ -50,7 +50,7 @@ static void sums_are_in_tree_order(void **state)
             check_same_bits(got, expected, COUNT, sizeof(float), k->name);
         }
         reduce(NULL, p, got);
-        check_same_bits(got, expected, COUNT, sizeof(float), "ls__reduce");
+        check_same_bits(got, expected, COUNT, sizeof(float), "ls__reduce_arrays");
     }
 }
 
@@ -83,10 +83,10 @@ static void a_tree_of_aligned_trees_is_the_tree(void **state)
         for (int r = 0; r < parts; r++) {
             const void *leaves[4];
             for (int j = 0; j < 8 / parts; j++) leaves[j] = x[r * 8 / parts + j];
-            ls__reduce(LS_F32, LS_SUM, (void *[]){ part[r] }, 1, leaves, 8 / parts, COUNT, false);
+            ls__reduce_arrays(LS_F32, LS_SUM, (void *[]){ part[r] }, 1, leaves, 8 / parts, COUNT, false);
             in[r] = part[r];
         }
-        ls__reduce(LS_F32, LS_SUM, (void *[]){ joined }, 1, in, parts, COUNT, false);
+        ls__reduce_arrays(LS_F32, LS_SUM, (void *[]){ joined }, 1, in, parts, COUNT, false);
         check_same_bits(joined, whole, COUNT, sizeof(float), parts == 2 ? "two parts" : "four parts");
     }
 }

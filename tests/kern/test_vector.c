@@ -119,8 +119,8 @@ static void copies_at_every_offset(void **state)
             }
     for (int stream = 0; stream < 2; stream++) {
         memset(to, 0, sizeof to);
-        ls__copy(to, from, sizeof from, stream);
-        check_same_bits(to, from, sizeof from, 1, stream ? "ls__copy, streamed" : "ls__copy");
+        ls__copy_bytes(to, from, sizeof from, stream);
+        check_same_bits(to, from, sizeof from, 1, stream ? "ls__copy_bytes, streamed" : "ls__copy_bytes");
     }
 }
 

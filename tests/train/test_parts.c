@@ -82,7 +82,7 @@ static void held_out_samples_are_a_random_part(void **state)
     const double fractions[] = { 0.001, 0.05, 0.1, 0.5, 0.9 };
     for (uint64_t n = 2; n < 5000; n = n < 40 ? n + 1 : n * 3 / 2)
         for (int f = 0; f < 5; f++) {
-            ls__hold_out h = ls__hold_out_plan(n, fractions[f], 7);
+            ls__sample_split h = ls__hold_out_plan(n, fractions[f], 7);
             uint64_t held = ls__hold_out_count(&h, true), before[2] = { 0 };
             double wanted = fmax(1, fmin((double)n - 1, fractions[f] * (double)n));
             if (held < 1 || fabs((double)held - wanted) > 0.5 + 0.07 * wanted)
@@ -99,7 +99,7 @@ static void held_out_samples_are_a_random_part(void **state)
                 }
         }
     /* Another seed, another part; and it is not the data's end. */
-    ls__hold_out one = ls__hold_out_plan(1000, 0.05, 1), two = ls__hold_out_plan(1000, 0.05, 2);
+    ls__sample_split one = ls__hold_out_plan(1000, 0.05, 1), two = ls__hold_out_plan(1000, 0.05, 2);
     uint64_t same = 0, late = 0, count = ls__hold_out_count(&one, true);
     for (uint64_t i = 0; i < count; i++) {
         late += ls__hold_out_at(&one, true, i) >= 500;
@@ -116,7 +116,7 @@ static void a_part_reads_its_samples_of_the_whole(void **state)
     ls_dataset *d, *part;
     int32_t inputs[4], targets[4], again[4];
     check_ok(source_open(&d, NULL, 0, NULL, 4, 257));
-    ls__hold_out h = ls__hold_out_plan(d->count, 0.05, 3);
+    ls__sample_split h = ls__hold_out_plan(d->count, 0.05, 3);
     check_ok(ls__part_open(&part, d, &h, true));
     assert_int_equal(part->count, ls__hold_out_count(&h, true));
     get(d, ls__hold_out_at(&h, true, 11), inputs, targets);
@@ -194,7 +194,7 @@ static void a_part_passes_on_where_files_went(void **state)
     (void)state;
     char note[100] = "";
     ls_dataset whole = { .count = 10, .n_fields = 1, .self = note, .redirect = note_redirect }, *part;
-    ls__hold_out h = ls__hold_out_plan(10, 0.5, 0);
+    ls__sample_split h = ls__hold_out_plan(10, 0.5, 0);
     check_ok(ls__part_open(&part, &whole, &h, false));
     check_ok(part->redirect(part->self, 3, "copy"));
     assert_string_equal(note, "3 copy");
