@@ -61,8 +61,9 @@ static void a_folder_stands_for_its_data(void **state)
     check_ok(ls__names_find(&names, parts, 1));
     ls__names_free(&names);
     write_text("parts/fineweb_val_000000.bin", "x");
-    check_fails(ls__names_find(&names, parts, 1), LS_EINVAL,
-                "parts: has both training files (fineweb_train_000001.bin) and validation files (fineweb_val_000000.bin)");
+    check_fails(
+        ls__names_find(&names, parts, 1), LS_EINVAL,
+        "parts: has both training files (fineweb_train_000001.bin) and validation files (fineweb_val_000000.bin)");
     check_names("parts/*train*.bin", "parts/fineweb_train_000001.bin");
 }
 
