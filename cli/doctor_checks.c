@@ -153,8 +153,8 @@ static void check_shared_memory(doctor *d)
         doctor_advise(d, DOCTOR_MISSING, "raise the limit that the message names");
         return;
     }
-    doctor_add(d, "memory", "shared memory", "works (memfd); window of %s",
-               show_bytes((double)job->window_bytes, size, sizeof size));
+    doctor_add(d, "memory", "shared memory", "works (memfd); %s of address space",
+               show_bytes((double)job->bytes, size, sizeof size));
     ls__job_detach(&job);
     close(fd);
 }

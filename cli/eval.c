@@ -142,8 +142,8 @@ int eval_command(int argc, char **argv)
     int code = read_arguments(&a, argc, argv);
     if (code >= 0) return code;
     ls_status status = ls__launch_info_read(&identity, from_environment, NULL);
-    if (!status && identity.launcher == LS__LAUNCHER_ALONE && a.ranks > 1) return start_ranks(a.ranks, 0, argc, argv);
-    if (!status && identity.launcher != LS__LAUNCHER_ALONE) status = ls_world_open(&world, NULL);
+    if (!status && identity.launcher == LS__LAUNCHER_NONE && a.ranks > 1) return start_ranks(a.ranks, 0, argc, argv);
+    if (!status && identity.launcher != LS__LAUNCHER_NONE) status = ls_world_open(&world, NULL);
     if (status) return exit_failure("eval", status);
     int ranks = world ? ls_world_size(world) : 1;
     bool first = !world || ls_world_rank(world) == 0;

@@ -172,7 +172,7 @@ static int check_not_nested(void)
 {
     ls__launch_info outer;
     if (ls__launch_info_read(&outer, get_variable, NULL)) return 0; /* ranks do not inherit what is wrong there */
-    if (outer.launcher == LS__LAUNCHER_ALONE || outer.launcher == LS__LAUNCHER_LOCKSTEP ||
+    if (outer.launcher == LS__LAUNCHER_NONE || outer.launcher == LS__LAUNCHER_LOCKSTEP ||
         outer.launcher == LS__LAUNCHER_TORCHRUN || outer.size == 1)
         return 0;
     fprintf(stderr,

@@ -76,7 +76,7 @@ static void rank_ended(launch *l, int rank, const siginfo_t *info)
     launch_rank *r = &l->ranks[rank];
     bool killed = info->si_code != CLD_EXITED;
     int code = info->si_status;
-    char how[128], why[LS__JOB_FAILURE_BYTES + 2] = "";
+    char how[128], why[LS__FAILURE_BYTES + 2] = "";
     bool known = job_failed(l); /* a rank has said what is wrong before this one ended */
     bool timeout = (known && l->job->failure.status == LS_ETIMEOUT) || (!killed && gave_up_on_stopped(l, rank));
     if (known) snprintf(why, sizeof why, ": %s", l->job->failure.text);

@@ -304,7 +304,7 @@ static const char *from_environment(void *user, const char *name)
 static ls_status join_world(train_arguments *a, ls__launcher launcher, ls_world **world)
 {
     *world = NULL;
-    if (launcher == LS__LAUNCHER_ALONE) return LS_OK;
+    if (launcher == LS__LAUNCHER_NONE) return LS_OK;
     ls_status status = ls_world_open(world, NULL);
     if (status) return status;
     int size = ls_world_size(*world);
@@ -394,7 +394,7 @@ int train_command(int argc, char **argv)
     int code = train_arguments_read(&a, argc, argv);
     ls_status status = LS_OK;
     if (code < 0 && (status = ls__launch_info_read(&identity, from_environment, NULL))) code = complain(status);
-    bool alone = code < 0 && identity.launcher == LS__LAUNCHER_ALONE;
+    bool alone = code < 0 && identity.launcher == LS__LAUNCHER_NONE;
     int ranks = a.ranks ? a.ranks : a.saved ? a.saved->ranks : 1;
     if (code < 0 && alone && ranks > 1) {
         code = start_ranks(ranks, SAVE_SECONDS, argc, argv);

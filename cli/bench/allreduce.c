@@ -210,7 +210,7 @@ int bench_allreduce(int argc, char **argv)
         fprintf(stderr, NAME ": %s; see '" NAME " --help'\n", ls_error());
         return EXIT_USAGE;
     }
-    int code = identity.launcher == LS__LAUNCHER_ALONE && o.ranks != 1 ? start(&o, argc, argv) : run(&o);
+    int code = identity.launcher == LS__LAUNCHER_NONE && o.ranks != 1 ? start(&o, argc, argv) : run(&o);
     bench_options_release(&o);
     return code;
 }

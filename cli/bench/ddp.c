@@ -252,7 +252,7 @@ int bench_ddp(int argc, char **argv)
     if (code >= 0) return code;
     ls_status status = ls__launch_info_read(&identity, environment, NULL);
     if (status) return exit_failure("bench ddp", status);
-    if (identity.launcher != LS__LAUNCHER_ALONE) return measure(&b);
+    if (identity.launcher != LS__LAUNCHER_NONE) return measure(&b);
     code = on_this_machine(&b, argc, argv);
     if (!code && !b.one_node) code = on_hosts(&b, argc, argv);
     return code;

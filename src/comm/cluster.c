@@ -1,4 +1,4 @@
-/* Who is where, and the memory that the ranks of a machine share. See cluster.h. */
+/* Which rank is on which node, and the memory that the ranks of a node share. See cluster.h. */
 #include "comm/cluster.h"
 
 #include <errno.h>
@@ -13,18 +13,18 @@
 #include <unistd.h>
 #include "base/status.h"
 
-/* ---- Cards. */
+/* ---- Peer info. */
 
 void ls__peer_info_fill(ls__peer_info *info, const char *host, size_t staging_bytes)
 {
-    memset(info, 0, sizeof *info); /* peers are compared and sent as they are */
+    memset(info, 0, sizeof *info); /* it is compared and sent as bytes */
     FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
     if (f) {
-        if (!fgets(info->machine, sizeof info->machine, f)) info->machine[0] = 0;
+        if (!fgets(info->boot_id, sizeof info->boot_id, f)) info->boot_id[0] = 0;
         fclose(f);
     }
     struct stat st;
-    if (!stat("/proc/self/ns/pid", &st)) info->processes = st.st_ino;
+    if (!stat("/proc/self/ns/pid", &st)) info->pid_namespace = st.st_ino;
     if (host)
         snprintf(info->host, sizeof info->host, "%s", host);
     else if (gethostname(info->host, sizeof info->host - 1))
@@ -35,9 +35,9 @@ void ls__peer_info_fill(ls__peer_info *info, const char *host, size_t staging_by
     info->nonce = (uint64_t)ls_now() << 20 ^ (uint64_t)info->pid;
 }
 
-static bool same_machine(const ls__peer_info *a, const ls__peer_info *b)
+static bool same_node(const ls__peer_info *a, const ls__peer_info *b)
 {
-    return !strcmp(a->machine, b->machine) && a->processes == b->processes && !strcmp(a->host, b->host);
+    return !strcmp(a->boot_id, b->boot_id) && a->pid_namespace == b->pid_namespace && !strcmp(a->host, b->host);
 }
 
 int ls__cluster_place(const ls__peer_info *peers, int n, int *node_of, int *local_of)
@@ -47,7 +47,7 @@ int ls__cluster_place(const ls__peer_info *peers, int n, int *node_of, int *loca
         node_of[r] = -1;
         local_of[r] = 0;
         for (int q = r - 1; q >= 0 && node_of[r] < 0; q--) {
-            if (!same_machine(&peers[q], &peers[r])) continue;
+            if (!same_node(&peers[q], &peers[r])) continue;
             node_of[r] = node_of[q];
             local_of[r] = local_of[q] + 1;
         }
@@ -61,12 +61,11 @@ int ls__cluster_place(const ls__peer_info *peers, int n, int *node_of, int *loca
 /* Sends or receives one time stamp, and waits until that is done. */
 static ls_status pass_time(ls__cluster *c, int64_t *time, int other, bool sends, int timeout_ms)
 {
-    enum { TAG = 0 };
     ls__net_request request = { 0 }, *requests[] = { &request };
     int64_t begin = ls_now();
-    ls_status status = sends ? ls__net_send(c->net, time, sizeof *time, other, TAG, false, &request)
-                             : ls__net_recv(c->net, time, sizeof *time, other, TAG, &request);
-    for (int vain = 0; !status && request.active; ls__net_pause(&vain)) {
+    ls_status status = sends ? ls__net_send(c->net, time, sizeof *time, other, LS__TAG_CLOCK, false, &request)
+                             : ls__net_recv(c->net, time, sizeof *time, other, LS__TAG_CLOCK, &request);
+    for (int polls = 0; !status && request.active; ls__net_pause(&polls)) {
         status = ls__net_test(c->net, requests, 1);
         if (!status && request.active && timeout_ms >= 0 && ls_now() - begin > (int64_t)timeout_ms * 1000000)
             status = ls__fail(LS_ETIMEOUT, "rank %d: no answer from rank %d on host %s within %.1f s", c->rank, other,
@@ -76,7 +75,7 @@ static ls_status pass_time(ls__cluster *c, int64_t *time, int other, bool sends,
     return status;
 }
 
-/* Asks the first rank of another machine for the time, or answers, and believes the quickest answer. */
+/* Asks the local root of another node for the time, or answers. The fastest answer counts: it has the smallest error. */
 static ls_status compare_clocks(ls__cluster *c, int other, bool asks, int64_t *ahead, int timeout_ms)
 {
     enum { TIMES = 8 };
@@ -95,8 +94,7 @@ static ls_status compare_clocks(ls__cluster *c, int other, bool asks, int64_t *a
     return status;
 }
 
-/* Rank 0 compares its clock with those of the other machines' first ranks, one after the other; then everyone learns
- * the offsets. */
+/* Rank 0 compares its clock with those of the other local roots, one after the other; then all ranks learn the offsets. */
 static ls_status align_clocks(ls__cluster *c, const int *first, int timeout_ms)
 {
     size_t bytes = (size_t)c->nodes * sizeof(int64_t);
@@ -115,14 +113,14 @@ static ls_status align_clocks(ls__cluster *c, const int *first, int timeout_ms)
 
 /* ---- Joining. */
 
-/* Texts from a peer end within their fields, whatever it sent. */
+/* A peer may send anything: its texts are made to end within their fields. */
 static ls_status exchange(ls__cluster *c, const ls__peer_info *mine, ls__peer_info *all, int timeout_ms)
 {
     ls_status status = ls__net_allgather(c->net, mine, all, sizeof *mine, timeout_ms);
     for (int r = 0; r < c->size && !status; r++) {
-        all[r].machine[sizeof all[r].machine - 1] = 0;
+        all[r].boot_id[sizeof all[r].boot_id - 1] = 0;
         all[r].host[sizeof all[r].host - 1] = 0;
-        all[r].why[sizeof all[r].why - 1] = 0;
+        all[r].error[sizeof all[r].error - 1] = 0;
     }
     return status;
 }
@@ -199,11 +197,11 @@ void ls__cluster_free(ls__cluster **pc)
     free(c->clock_ahead);
     free(c->watched);
     for (ls__early *e; (e = c->early); free(e)) c->early = e->next;
-    if (!c->failed || !c->inbox_awaited) free(c); /* otherwise the inbox may still be written to */
+    if (!c->failed || !c->inbox_awaited) free(c); /* otherwise MPI may still write to the inbox */
     *pc = NULL;
 }
 
-/* ---- The memory. */
+/* ---- Job memory. */
 
 static ls_status open_memory(const ls__peer_info *first, ls__job **job, int *fd)
 {
@@ -212,8 +210,8 @@ static ls_status open_memory(const ls__peer_info *first, ls__job **job, int *fd)
     *fd = open(path, O_RDWR | O_CLOEXEC);
     if (*fd < 0)
         return ls__fail_errno(
-            "the memory of process %d on host %s, %s; all ranks of a machine must run as the same user "
-            "and see its processes",
+            "cannot open the job memory of process %d on host %s, %s; all ranks of a node must run as the same user "
+            "and in the same PID namespace",
             first->pid, first->host, path);
     ls_status status = ls__job_attach(*fd, job);
     if (!status) return LS_OK;
@@ -235,19 +233,19 @@ static ls_status watch_all(ls__cluster *c, const ls__peer_info *peers)
     return LS_OK;
 }
 
-/* Everyone says how it went; the first bad news is everyone's. */
+/* All ranks exchange their errors; if one has failed, all fail. */
 static ls_status agree(ls__cluster *c, ls_status status, ls__peer_info *mine, ls__peer_info *all, int timeout_ms)
 {
-    mine->why[0] = 0;
-    if (status) snprintf(mine->why, sizeof mine->why, "%s: %s", ls_status_name(status), ls_error());
+    mine->error[0] = 0;
+    if (status) snprintf(mine->error, sizeof mine->error, "%s: %s", ls_status_name(status), ls_error());
     ls_status sent = exchange(c, mine, all, timeout_ms);
     if (sent || status) return status ? status : sent;
     for (int r = 0; r < c->size; r++)
-        if (all[r].why[0]) return ls__fail(LS_EPEER, "rank %d could not join: %s", r, all[r].why);
+        if (all[r].error[0]) return ls__fail(LS_EPEER, "rank %d could not join: %s", r, all[r].error);
     return LS_OK;
 }
 
-/* The first rank of each machine makes the memory; then the others open it. */
+/* The local root makes the memory; then the others open it. */
 static ls_status make_and_open(ls__cluster *c, ls__peer_info *all, int timeout_ms, ls__job **job, int *fd)
 {
     ls__peer_info mine;
@@ -282,7 +280,7 @@ ls_status ls__cluster_share(ls__cluster *c, int timeout_ms, ls__job **job, int *
     return status;
 }
 
-/* Whether a process is stopped: the letter behind its name in /proc/PID/stat is T. */
+/* Whether a process is stopped: the letter after its name in /proc/PID/stat is T. */
 static bool is_stopped(int pid)
 {
     char path[32], text[256];
@@ -292,7 +290,7 @@ static bool is_stopped(int pid)
     ssize_t n = read(fd, text, sizeof text - 1);
     close(fd);
     text[n > 0 ? n : 0] = 0;
-    const char *end = strrchr(text, ')'); /* the name may hold anything */
+    const char *end = strrchr(text, ')'); /* the name may contain anything */
     return end && !strncmp(end, ") T", 3);
 }
 
@@ -307,7 +305,7 @@ void ls__cluster_watch(ls__cluster *c, ls__job *job)
             close(p.fd);
             c->watched[i] = -1;
             ls__job_set_state(job, i, LS__RANK_GONE, 0);
-            c->failed = true; /* in order, a process waits at its end for all others, us included */
+            c->failed = true; /* a process that ends in order waits for all others, this one included */
         } else if (stopped != (state == LS__RANK_STOPPED)) {
             ls__job_set_state(job, i, stopped ? LS__RANK_STOPPED : LS__RANK_RUNNING, stopped ? SIGSTOP : 0);
         }

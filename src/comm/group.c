@@ -1,30 +1,40 @@
-/* Groups and the queues of their works: what is the same for every transport. */
+/* Groups, splitting them, and the queues of their works: what is the same for every transport. */
 #include "comm/group.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/status.h"
-#include "record/record.h"
+#include "comm/cluster.h"
+#include "comm/traits.h"
+
+/* ---- Messages. */
 
 static const char *const op_names[LS_OP_COUNT] = { "sum", "mean", "min", "max", "product" };
 
 void ls__describe(ls__fingerprint fingerprint, uint64_t number, uint64_t count, char *out, size_t bytes)
 {
-    unsigned call = fingerprint & 0xff, type = fingerprint >> 8 & 0xff, op = fingerprint >> 16 & 0xff;
-    int root = (int32_t)(fingerprint >> 32);
-    const char *name = call < LS_COLLECTIVE_KINDS ? ls_collective_name((uint8_t)call) : "unknown call";
-    if (ls__is_p2p(call)) {
-        snprintf(out, bytes, "%s %s rank %d (%llu of %s)", name, call == LS_COLLECTIVE_SEND ? "to" : "from", root,
+    /* A peer's fingerprint may be anything. */
+    unsigned kind = fingerprint & 0xff, type = fingerprint >> 8 & 0xff, op = fingerprint >> 16 & 0xff;
+    int root = ls__fingerprint_root(fingerprint);
+    const char *name = ls_collective_name((uint8_t)kind);
+    if (ls__is_p2p(kind)) {
+        snprintf(out, bytes, "%s %s rank %d (%llu of %s)", name, kind == LS_COLLECTIVE_SEND ? "to" : "from", root,
                  (unsigned long long)count, ls_dtype_name(type));
         return;
     }
     int n = snprintf(out, bytes, "%s #%llu", name, (unsigned long long)number);
-    if (call == LS_COLLECTIVE_BARRIER || n < 0 || (size_t)n >= bytes) return;
+    if (kind == LS_COLLECTIVE_BARRIER || n < 0 || (size_t)n >= bytes) return;
     char more[48] = "";
-    if (call <= LS_COLLECTIVE_REDUCE_SCATTER && op < LS_OP_COUNT) snprintf(more, sizeof more, ", %s", op_names[op]);
+    if (kind < LS_COLLECTIVE_KINDS && ls__traits_of[kind].reduces && op < LS_OP_COUNT)
+        snprintf(more, sizeof more, ", %s", op_names[op]);
     if (root >= 0) snprintf(more + strlen(more), sizeof more - strlen(more), ", root %d", root);
     snprintf(out + n, bytes - (size_t)n, " (%llu of %s%s)", (unsigned long long)count, ls_dtype_name(type), more);
+}
+
+void ls__describe_work(const ls_work *w, char *out, size_t bytes)
+{
+    ls__describe(ls__work_fingerprint(w), w->number, w->count, out, bytes);
 }
 
 void ls__describe_awaited(const ls_work *w, char *out, size_t bytes)
@@ -36,6 +46,8 @@ void ls__describe_awaited(const ls_work *w, char *out, size_t bytes)
     }
     ls__describe(ls__work_fingerprint(&theirs), w->number, w->count, out, bytes);
 }
+
+/* ---- Groups. */
 
 ls_status ls__group_new(ls_world *world, const ls__transport *transport, int rank, int size, ls_group **out)
 {
@@ -51,14 +63,9 @@ ls_status ls__group_new(ls_world *world, const ls__transport *transport, int ran
     return LS_OK;
 }
 
-static bool is_busy(const ls_group *g)
-{
-    return g->collectives.first || g->p2p.first;
-}
-
 static void empty_queues(ls_group *g)
 {
-    if (is_busy(g)) g->world->busy_groups--;
+    if (ls__group_is_busy(g)) g->world->busy_groups--;
     g->collectives = g->p2p = (ls__queue){ 0 };
 }
 
@@ -83,7 +90,17 @@ ls_status ls__group_break(ls_group *g, ls_status status, const char *text)
         snprintf(g->broken_text, sizeof g->broken_text, "%s", text);
         empty_queues(g);
     }
+    return ls__group_broken(g);
+}
+
+ls_status ls__group_broken(const ls_group *g)
+{
     return ls__fail(g->broken, "%s", g->broken_text);
+}
+
+bool ls__group_is_broken(const ls_group *group)
+{
+    return group->broken;
 }
 
 void ls_group_free(ls_group **pg)
@@ -107,12 +124,23 @@ int ls_group_size(const ls_group *group)
 
 void ls_group_abort(ls_group *group, const char *reason)
 {
-    char text[LS__JOB_FAILURE_BYTES];
+    char text[LS__FAILURE_BYTES];
     snprintf(text, sizeof text, "rank %d aborted the group: %s", group->rank, reason ? reason : "no reason given");
-    group->transport->abort(group, LS_EABORTED, text);
+    group->transport->abort(group, LS_EABORTED, text, true);
 }
 
-/* A number that the members of the new group agree on and that others hardly have. */
+/* ---- Splitting. Members exchange colors and keys, the first member of each new group on each node allocates what the members there
+ * share, and a second exchange makes its place known. */
+
+/* What each member contributes to the first exchange. */
+typedef struct split_entry {
+    int32_t color, key;
+    int32_t number; /* the number of its next group */
+    int32_t world_rank;
+} split_entry;
+enum { ENTRY_WORDS = sizeof(split_entry) / sizeof(int32_t) };
+
+/* A group id for events that is equal on all members of the new group and most likely differs from those of other groups. */
 static uint16_t split_id(const ls_group *parent, uint64_t made_at, int color)
 {
     uint64_t h = ((uint64_t)parent->id << 48) ^ (made_at << 24) ^ (uint64_t)(uint32_t)color;
@@ -121,20 +149,11 @@ static uint16_t split_id(const ls_group *parent, uint64_t made_at, int color)
     return id ? id : 1;
 }
 
-ls_status ls_group_split(ls_group *group, int color, int key, ls_group **out)
-{
-    *out = NULL;
-    if (group->broken) return ls__fail(group->broken, "%s", group->broken_text);
-    uint64_t made_at = group->next_number;
-    ls_status status = group->transport->split(group, color, key, out);
-    if (*out) (*out)->id = split_id(group, made_at, color);
-    return status;
-}
-
-int ls__split_pick(const ls__split_entry *all, int p, int color, int *ranks)
+/* Writes the ranks of `color`, ordered by key, then by rank; returns how many there are. */
+static int pick_members(const split_entry *all, int p, int color, int *ranks)
 {
     int n = 0;
-    for (int r = 0; r < p; r++) {
+    for (int r = 0; r < p && color >= 0; r++) {
         if (all[r].color != color) continue;
         int i = n++;
         for (; i > 0 && all[ranks[i - 1]].key > all[r].key; i--) ranks[i] = ranks[i - 1];
@@ -143,40 +162,91 @@ int ls__split_pick(const ls__split_entry *all, int p, int color, int *ranks)
     return n;
 }
 
-void ls__event_start(const ls_work *w, size_t bytes)
+int ls__new_group_local_root(const ls__new_group *n)
 {
-    if (!LS__CHECKED) return;
-    ls_record_event(w->group->world->record, w->started, LS_EVENT_COLL_START, ls__group_word(w->group, w->number),
-                    (uint64_t)w->kind << 56 | bytes);
+    int i = 0;
+    while (ls__world_node_of(n->world, n->world_ranks[i]) != n->world->node) i++;
+    return i;
 }
 
-void ls__event_done(ls_work *w)
+static int count_nodes(const ls__new_group *n)
 {
-    if (!LS__CHECKED) return;
-    int64_t waited = w->last_arrival - w->started;
-    w->ended = ls_now();
-    ls_record_event(w->group->world->record, w->ended, LS_EVENT_COLL_DONE, ls__group_word(w->group, w->number),
-                    (uint64_t)w->last_rank << 48 | (uint64_t)(waited > 0 ? waited : 0));
+    int nodes = 0;
+    for (int i = 0; i < n->size; i++) {
+        int node = ls__world_node_of(n->world, n->world_ranks[i]), k = 0;
+        while (ls__world_node_of(n->world, n->world_ranks[k]) != node) k++;
+        nodes += k == i;
+    }
+    return nodes;
 }
 
-void ls__event_blocked(const ls_work *w, int64_t begin)
+/* A group of one rank has nothing to exchange, and no collective to record. */
+static ls_status exchange(ls_group *g, const void *mine, void *all, size_t count, ls_dtype type)
 {
-    if (!LS__CHECKED) return;
-    /* It may have ended just before the caller began to wait for it. */
-    int64_t end = w->ended ? w->ended : ls_now();
-    int64_t now = ls__record_blocked(w->group->world->record, ls__group_word(w->group, w->number), begin,
-                                     end > begin ? end : begin);
-    atomic_fetch_add_explicit(&w->group->world->blocked, now - begin, memory_order_relaxed);
+    if (g->size > 1) return ls_allgather(g, mine, all, count, type);
+    memcpy(all, mine, count * ls_dtype_size(type));
+    return LS_OK;
 }
 
-int64_t ls__world_blocked_ns(const ls_world *world)
+typedef struct split_memory {
+    split_entry *all;
+    uint64_t *places;
+    int *ranks, *world_ranks;
+} split_memory;
+
+static ls_status split(ls_group *g, int color, int key, const split_memory *m, ls_group **out)
 {
-    return atomic_load_explicit(&world->blocked, memory_order_relaxed);
+    ls_world *world = g->world;
+    split_entry mine = { .color = color < 0 ? -1 : color, .key = key };
+    mine.number = world->next_group;
+    mine.world_rank = world->rank;
+    ls_status status = exchange(g, &mine, m->all, ENTRY_WORDS, LS_I32);
+    if (status) return status;
+    /* All members skip the highest number that any of them would take. */
+    for (int r = 0; r < g->size; r++)
+        if (m->all[r].number > mine.number) mine.number = m->all[r].number;
+    world->next_group = mine.number + 1;
+
+    ls__new_group n = { .world = world, .world_ranks = m->world_ranks, .number = mine.number };
+    n.size = pick_members(m->all, g->size, mine.color, m->ranks);
+    for (int i = 0; i < n.size; i++) {
+        m->world_ranks[i] = m->all[m->ranks[i]].world_rank;
+        if (m->ranks[i] == g->rank) n.rank = i;
+    }
+    uint64_t place = 0;
+    const ls__transport *transport = n.size ? ls__transport_find(world, count_nodes(&n)) : NULL;
+    if (transport) status = transport->make(&n, &place);
+    if (status) {
+        char why[LS__FAILURE_BYTES];
+        snprintf(why, sizeof why, "%s", ls_error());
+        status = ls__group_fail(g, status, "rank %d: split: %s", world->rank, why);
+    }
+    if (!status) status = exchange(g, &place, m->places, 1, LS_I64);
+    if (!transport) return status;
+    if (!status) return transport->enter(&n, m->places[m->ranks[ls__new_group_local_root(&n)]], out);
+    if (transport->discard) transport->discard(&n);
+    return status;
 }
 
-uint64_t ls__group_next_word(const ls_group *group)
+ls_status ls_group_split(ls_group *group, int color, int key, ls_group **out)
 {
-    return ls__group_word(group, group->next_number);
+    size_t p = (size_t)group->size;
+    *out = NULL;
+    if (group->broken) return ls__group_broken(group);
+    uint64_t made_at = group->next_number;
+    split_memory m = { .all = malloc(p * sizeof *m.all),
+                       .places = malloc(p * sizeof *m.places),
+                       .ranks = malloc(p * sizeof *m.ranks),
+                       .world_ranks = malloc(p * sizeof *m.world_ranks) };
+    ls_status status = m.all && m.places && m.ranks && m.world_ranks
+                           ? split(group, color, key, &m, out)
+                           : ls__group_fail(group, LS_ENOMEM, "rank %d: split: out of memory", group->world->rank);
+    free(m.all);
+    free(m.places);
+    free(m.ranks);
+    free(m.world_ranks);
+    if (*out) (*out)->id = split_id(group, made_at, color);
+    return status;
 }
 
 /* ---- Works under way. */
@@ -189,7 +259,7 @@ static ls__queue *queue_of(ls_work *w)
 void ls__group_enqueue(ls_work *w)
 {
     ls__queue *q = queue_of(w);
-    if (!is_busy(w->group)) w->group->world->busy_groups++;
+    if (!ls__group_is_busy(w->group)) w->group->world->busy_groups++;
     w->next = NULL;
     w->prev = q->last;
     if (q->last)
@@ -212,7 +282,7 @@ static void retire(ls_work *w)
         w->next->prev = w->prev;
     else
         q->last = w->prev;
-    if (!is_busy(w->group)) w->group->world->busy_groups--;
+    if (!ls__group_is_busy(w->group)) w->group->world->busy_groups--;
 }
 
 /* Sends (receives) to the same rank are served in the order of the calls. */
@@ -225,15 +295,15 @@ static bool is_behind_another(const ls_work *w)
 
 ls_status ls__group_progress(ls_group *g)
 {
-    if (g->broken) return ls__fail(g->broken, "%s", g->broken_text);
+    if (g->broken) return ls__group_broken(g);
     for (ls_work *w = g->collectives.first, *next; w; w = next) {
         next = w->next;
         ls_status status = g->transport->progress(g, w);
         if (status < 0) return status;
         if (status == LS_OK)
             retire(w);
-        else if (w->seen < g->size)
-            break; /* ranks arrive in order: where one is missing here, it is missing behind too */
+        else if (!w->arrived)
+            break; /* ranks arrive in order: one that is missing here is missing in later collectives, too */
     }
     for (ls_work *w = g->p2p.first, *next; w; w = next) {
         next = w->next;
@@ -248,7 +318,7 @@ ls_status ls__group_progress(ls_group *g)
 void ls__others_progress(const ls_group *g)
 {
     for (ls_group *o = g->world->groups; o; o = o->next_of_world)
-        if (o != g && is_busy(o)) (void)!ls__group_progress(o);
+        if (o != g && ls__group_is_busy(o)) (void)!ls__group_progress(o);
 }
 
 ls_status ls__world_progress(ls_group *g)

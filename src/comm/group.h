@@ -1,32 +1,47 @@
-/* Worlds, groups and works as the files of this layer see them, and the table that a transport fills.
+/* Worlds, groups and works as the files of this layer see them, and the table of functions that a transport fills.
  *
- * A work is one call. Collectives of a group are numbered in the order of the calls and queued; send and receive have
- * a queue of their own, since they pair up by rank and not by number. A work leaves its queue when it is done, in
- * whatever order that happens: from then on only its owner (a handle of the caller's, or a blocking call's stack) refers
- * to it. Works come from the group's free list, so a steady program allocates nothing.
+ * A work is one call of a collective. Collectives of a group are numbered in the order of the calls and queued. Send and receive have
+ * a queue of their own, since they match by rank and not by number. A work leaves its queue when it is done, in any order; from then
+ * on only its owner (the caller's handle, or a blocking call's stack) refers to it. Works come from the group's free list, so a
+ * steady program allocates nothing.
  *
- * Whoever waits for a work makes progress on all groups of the world that have works under way: ranks may wait for
- * works of several groups in different orders. */
+ * A rank that waits for a work makes progress on all groups of the world that have works under way: ranks may wait for works of
+ * several groups in different orders. */
 #ifndef LS_COMM_GROUP_H
 #define LS_COMM_GROUP_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
-#include "comm/parallel_for.h"
-#include "comm/events.h"
-#include "comm/launcher.h"
+#include <stddef.h>
+#include "comm/failure.h"
 #include "comm/job.h"
+#include "comm/launcher.h"
+#include "comm/parallel_for.h"
+#include "comm/private.h"
 #include "lockstep/comm.h"
+#include "record/ring.h"
 
-/* The build for bench/checks has neither fingerprints nor time stamps nor events, to see what they cost. */
+/* The build for bench/checks has neither fingerprints nor time stamps nor events, to measure what they cost. */
 #ifdef LOCKSTEP_BARE
 enum { LS__CHECKED = 0 };
 #else
 enum { LS__CHECKED = 1 };
 #endif
 
-/* What must be the same on all ranks, in one word: call, type, reduction, root. */
+/* What must be equal on all ranks, beside number and count, in one word: kind, type, reduction, root. */
 typedef uint64_t ls__fingerprint;
+
+/* How long a work has been waited for; see wait.h. */
+typedef struct ls__wait {
+    uint32_t spins;     /* times that there was nothing to do */
+    bool stop_logged;   /* a stopped rank was logged */
+    int64_t idle;       /* ns without progress */
+    int64_t checked_at; /* ls_now() of the last check for missing ranks; 0: none yet */
+    uint64_t mark;      /* the transport's measure of progress at that time */
+} ls__wait;
+
+enum { LS__WORK_STATE_BYTES = 64 };
+enum { LS__WORLD_GROUP = 1 }; /* the number of the group of all ranks; see ls__new_group */
 
 struct ls_work {
     ls_group *group;
@@ -35,57 +50,80 @@ struct ls_work {
     ls_collective_kind kind;
     ls_dtype type;
     ls_op op;
-    int root; /* for send and receive the other rank; -1: none */
+    int root; /* send, receive: the other rank; parallel_for: elements of a chunk; -1: none */
     size_t count;
-    const void *send; /* calls that work in place have send == recv */
+    const void *send; /* collectives that work in place have send == recv */
     void *recv;
-    ls__chunk_fn chunk_fn; /* LS_COLLECTIVE_PARALLEL_FOR only, with its argument */
+    ls__chunk_fn chunk_fn; /* parallel_for only, with its argument */
     void *user;
     uint64_t number; /* of the collective in its group, from 0 */
     bool on_stack;   /* belongs to a blocking call, not to the free list */
     bool done;
-
-    /* The transport's own notes. */
-    int64_t started;      /* ls_now() of this rank's arrival */
-    int64_t ended;        /* and of its end; 0: it has not come */
-    int64_t last_arrival; /* and of the last rank's, and which it was */
-    int last_rank;
-    int seen;                      /* ranks whose arrival was seen and whose fingerprint was checked */
-    bool staged;                   /* this rank's data goes through staging */
-    bool any_staged;               /* some rank's does */
-    uint32_t rounds;               /* chunks of the pipeline */
-    uint32_t in, out;              /* rounds copied in, and out, by this rank */
-    size_t round_bytes;            /* of a block, per round */
-    size_t moved;                  /* send, receive: bytes so far, message head included */
-    uint32_t spins;                /* times this call found nothing to do */
-    int64_t waited;                /* for how long nothing has moved, time in which we were suspended left out */
-    int64_t waiting_since;         /* ls_now() of the last look around */
-    uint64_t waiting_mark;         /* what was to be seen then */
-    bool stop_noted;               /* a stopped rank was logged */
-    bool starting;                 /* waits for a free slot, not for arrivals */
-    uint32_t deadlock_looks;       /* how often in a row another rank was seen to wait for this one, */
-    uint64_t deadlock_fingerprint; /* in this call */
-    uint64_t deadlock_number;
-    void *extra; /* a transport's own object, freed by it */
+    bool arrived;  /* all ranks have arrived, and agree */
+    int last_rank; /* the last to arrive, by rank in the world */
+    int64_t last_arrival;
+    int64_t started; /* ls_now() of this rank's arrival */
+    int64_t ended;   /* and of its end; 0: it has not ended */
+    ls__wait wait;
+    /* The transport's own, zero at first: ls__shm_work, ls__multi_work. Bytes, so that a transport is known only to its own files. */
+    union {
+        max_align_t align;
+        unsigned char bytes[LS__WORK_STATE_BYTES];
+    } state;
 };
 
+/* What a member publishes about itself in the group's control block, for the members on its node. Written by that member only. */
+typedef struct ls__member {
+    _Alignas(64) _Atomic uint64_t finished; /* it has completed all collectives with lower numbers */
+    _Atomic uint64_t last_fingerprint, last_count;
+    _Atomic uint64_t last_number; /* 1 + the number of the last collective that it completed; 0: none */
+    int32_t job_rank;             /* its local rank in the job, for futex words and states; fixed */
+    int32_t world_rank;           /* fixed */
+    _Atomic bool left;            /* it has freed the group */
+    _Alignas(64) _Atomic uint64_t
+        waiting_fingerprint; /* what it sleeps in; 0: nothing (an all-reduce has a root of -1) */
+    _Atomic uint64_t waiting_count, waiting_number;
+} ls__member;
+
+/* A group in the making, as its members know it. */
+typedef struct ls__new_group {
+    ls_world *world;
+    int size, rank;         /* rank: this process's, in the new group */
+    const int *world_ranks; /* by member */
+    int number;             /* no other group that shares a rank with this one has it */
+    void *view;             /* what make() leaves for enter(); see discard() */
+} ls__new_group;
+
+/* How data moves in a group. transport.c lists all transports. */
 typedef struct ls__transport {
     const char *name;
-    /* Announces the work. May wait for room. */
+    /* Whether it can carry the data of a group on this many nodes of the world. */
+    bool (*serves)(const ls_world *world, int nodes);
+    /* Joins the group of all ranks. */
+    ls_status (*join)(ls_world *world, ls_group **out);
+
+    /* A split makes a group in two steps, with an exchange of places between them.
+     * On the first member of each node: allocates what the members on the node share. *place: where; 0 on other members. */
+    ls_status (*make)(ls__new_group *n, uint64_t *place);
+    /* Builds this member's group. `place` is that of the first member on this node. */
+    ls_status (*enter)(ls__new_group *n, uint64_t place, ls_group **out);
+    /* Frees n->view if enter() was not called. NULL: there is none. */
+    void (*discard)(ls__new_group *n);
+
+    /* Publishes the work. May wait for space. */
     ls_status (*start)(ls_group *g, ls_work *w);
     /* Does what can be done now: LS_OK done, LS_PENDING not yet. */
     ls_status (*progress)(ls_group *g, ls_work *w);
-    /* Sleeps until progress may be possible again; fails on death, abort and timeout. `w` is what the caller wants. */
+    /* Sleeps until progress may be possible again. Fails if a rank ended, on abort and on timeout. `w` is what the caller waits for. */
     ls_status (*idle)(ls_group *g, ls_work *w);
-    /* Without waiting: has the group failed? Breaks it if so, and returns its status. */
-    ls_status (*look)(ls_group *g);
-    /* Without waiting, and cheap when called often: is someone gone whom this work waits for, or has its time run out? Work
+    /* Without waiting: if the group has failed, breaks it and returns its status. */
+    ls_status (*check_failed)(ls_group *g);
+    /* Without waiting, and cheap when called often: has a rank that this work waits for ended or left, or did the time run out? Work
      * that can be completed is. */
-    ls_status (*watch)(ls_group *g, ls_work *w);
-    ls_status (*split)(ls_group *g, int color, int key, ls_group **out);
-    /* From any thread: breaks the group for all. */
-    void (*abort)(ls_group *g, ls_status status, const char *text);
-    /* Gives up the transport's part of the group. */
+    ls_status (*check_peers)(ls_group *g, ls_work *w);
+    /* From any thread: fails the group for all members. `wait`: until members on other nodes have received it, or some time passed. */
+    void (*abort)(ls_group *g, ls_status status, const char *text, bool wait);
+    /* Frees the transport's part of the group. */
     void (*release)(ls_group *g);
 } ls__transport;
 
@@ -98,7 +136,10 @@ struct ls_group {
     ls_world *world;
     ls_group *next_of_world; /* in the world's list */
     const ls__transport *transport;
-    void *impl; /* the transport's */
+    void *impl;           /* the transport's */
+    ls__failure *failure; /* where all members on this node see it */
+    ls__member *members;  /* those on this node, in job memory; NULL: a world of one rank */
+    int locals, local;    /* how many those are, and which is this one */
     int rank, size;
     uint16_t id; /* the same on all members; 0: all ranks. For events */
     uint64_t next_number;
@@ -106,52 +147,66 @@ struct ls_group {
     ls_work *free_works;
     ls_work *made;    /* all works that were allocated; freed with the group */
     ls_status broken; /* what every later call returns, with this text */
-    char broken_text[LS__JOB_FAILURE_BYTES];
+    char broken_text[LS__FAILURE_BYTES];
 };
 
 struct ls_world {
-    ls__launch_info identity;
+    int rank, size, local_rank, local_size;
     int node, nodes;
-    ls__job *job; /* NULL: alone */
+    ls__job *job; /* NULL: a world of one rank */
     int job_fd;
-    bool owns_job; /* maps the job by itself (ranks that are threads share one mapping) */
+    bool owns_job; /* it mapped the job memory itself (ranks that are threads share one mapping) */
     int timeout_ms;
     size_t staging_bytes;
-    ls_record *record;       /* this rank's events; NULL while the world is opened */
-    _Atomic int64_t blocked; /* ns that this rank has been blocked in collectives */
-    const char *transport;
-    ls_group *group;
-    ls_group *groups;            /* all of them */
+    ls_record *record;           /* this rank's events; NULL while the world is opened */
+    ls__ring *ring;              /* the record's ring, so that an event of a collective costs one call */
+    _Atomic int64_t blocked;     /* ns that this rank has been blocked in collectives */
+    ls_group *group;             /* of all ranks */
+    ls_group *groups;            /* all groups */
     int busy_groups;             /* those with works under way */
-    void *allocations;           /* alone: list of what ls_world_alloc gave out */
-    struct ls__cluster *cluster; /* under mpirun; see cluster.h */
-    ls_world *next_open;         /* under mpirun: in the list of this process's worlds */
+    int next_group;              /* number of the next group that a split makes */
+    void *allocations;           /* without a job: list of what ls_world_alloc() returned */
+    struct ls__cluster *cluster; /* under mpirun and srun; see cluster.h */
+    ls_world *next_open;         /* there: in the list of this process's worlds */
 };
 
+/* transport.c: the first transport of the list that serves such a group. */
+const ls__transport *ls__transport_find(const ls_world *world, int nodes);
 extern const ls__transport ls__self_transport, ls__shm_transport, ls__multi_transport;
 
+/* Point-to-point rather than collective. */
 static inline bool ls__is_p2p(ls_collective_kind kind)
 {
     return kind == LS_COLLECTIVE_SEND || kind == LS_COLLECTIVE_RECEIVE;
 }
-
 static inline ls__fingerprint ls__work_fingerprint(const ls_work *w)
 {
     return (uint64_t)w->kind | (uint64_t)w->type << 8 | (uint64_t)w->op << 16 | (uint64_t)(uint32_t)w->root << 32;
 }
+static inline ls_collective_kind ls__fingerprint_kind(ls__fingerprint fingerprint)
+{
+    return (ls_collective_kind)(fingerprint & 0xff);
+}
+static inline int ls__fingerprint_root(ls__fingerprint fingerprint)
+{
+    return (int32_t)(fingerprint >> 32);
+}
 
-/* "allreduce #12 (8.0 MiB of float32, sum)": for messages. */
+/* "allreduce #12 (2097152 of float32, sum)": for messages. */
 void ls__describe(ls__fingerprint fingerprint, uint64_t number, uint64_t count, char *out, size_t bytes);
-/* The call that this work waits for others to make: the same one, or a send's receive, a receive's send. */
+void ls__describe_work(const ls_work *w, char *out, size_t bytes);
+/* What this work waits for others to call: the same collective, or the matching send or receive. */
 void ls__describe_awaited(const ls_work *w, char *out, size_t bytes);
 
-/* Makes an empty group object; freed by ls__group_discard(), which takes NULL. */
+/* Makes an empty group object; freed by ls__group_discard(), which accepts NULL. */
 LS_MUST_CHECK ls_status ls__group_new(ls_world *world, const ls__transport *transport, int rank, int size,
                                       ls_group **out);
 void ls__group_discard(ls_group *g);
-/* Remembers why the group is broken, unless it is already, and returns the status it is broken with. Its works are under
- * way no more: whoever waits for one gets this status. */
+/* Notes why the group is broken, unless it is already, and returns the status that it is broken with. Its works are no longer under
+ * way: a wait for one returns this status. */
 ls_status ls__group_break(ls_group *g, ls_status status, const char *text);
+/* The error of a group that is broken. */
+ls_status ls__group_broken(const ls_group *g);
 /* Adds a work that has begun to its queue. */
 void ls__group_enqueue(ls_work *w);
 /* Makes progress on all works of this group. */
@@ -160,42 +215,48 @@ LS_MUST_CHECK ls_status ls__group_progress(ls_group *g);
 void ls__others_progress(const ls_group *g);
 /* Both. Returns this group's status. */
 LS_MUST_CHECK ls_status ls__world_progress(ls_group *g);
+static inline bool ls__group_is_busy(const ls_group *g)
+{
+    return g->collectives.first || g->p2p.first;
+}
 /* Whether works of other groups are under way. */
 static inline bool ls__others_busy(const ls_group *g)
 {
-    return g->world->busy_groups > (g->collectives.first || g->p2p.first ? 1 : 0);
+    return g->world->busy_groups > (ls__group_is_busy(g) ? 1 : 0);
+}
+static inline bool ls__group_on_one_node(const ls_group *g)
+{
+    return g->locals == g->size;
 }
 
-/* What each member tells the others at a split. */
-typedef struct ls__split_entry {
-    int32_t color, key;
-    int32_t number; /* a transport's own; see multi_group.c */
-} ls__split_entry;
-/* Writes the ranks of `color`, in the order of key, then of rank; returns how many. */
-int ls__split_pick(const ls__split_entry *all, int p, int color, int *ranks);
+/* memory.c: frees what ls_world_alloc() returned, where there is no job. */
+void ls__world_free_memory(ls_world *w);
 
-/* A call, as events name it: ls_collective_word(), which for a group of 16 bits is no more than this. */
+/* By rank in the world: its node, and its local rank there. */
+int ls__world_node_of(const ls_world *world, int rank);
+int ls__world_local_of(const ls_world *world, int rank);
+/* The first member on this rank's node. */
+int ls__new_group_local_root(const ls__new_group *n);
+
+/* ls_collective_word(), which for a group id of 16 bits is just this. */
 static inline uint64_t ls__group_word(const ls_group *g, uint64_t number)
 {
     return (uint64_t)g->id << 48 | (number & (UINT64_MAX >> 16));
 }
-/* The events of a call's life, in this rank's ring. */
+/* events.c: the events of a collective, in this rank's record. */
 void ls__event_start(const ls_work *w, size_t bytes);
 void ls__event_done(ls_work *w);
-/* The caller has stood in this call since `begin`. */
+/* The caller has been blocked in this collective since `begin`. */
 void ls__event_blocked(const ls_work *w, int64_t begin);
 
-/* A world whose ranks may be threads of one process: `job` is shared by all and outlives them. */
-LS_MUST_CHECK ls_status ls__world_open_on(ls_world **out, const ls_world_options *options,
-                                          const ls__launch_info *identity, ls__job *job, int job_fd, bool owns_job);
-/* The same for a rank of an MPI job. On success the cluster belongs to the world; NULL: there is none. */
-LS_MUST_CHECK ls_status ls__world_open_in(ls_world **out, const ls_world_options *options,
-                                          const ls__launch_info *identity, ls__job *job, int job_fd, bool owns_job,
-                                          struct ls__cluster *cluster);
-
-/* self.c: the group of a world of one. */
-LS_MUST_CHECK ls_status ls__self_join(ls_world *world, ls_group **out);
-/* shm.c: this rank's part of the all-ranks group of a job. */
-LS_MUST_CHECK ls_status ls__shm_join(ls_world *world, ls_group **out);
+/* What a world is opened on. */
+typedef struct ls__world_base {
+    ls__launch_info info; /* which rank this is */
+    ls__job *job;         /* NULL: one rank. Ranks may be threads of one process, which share the mapping */
+    int job_fd;
+    bool owns_job;               /* the world unmaps it */
+    struct ls__cluster *cluster; /* NULL: none. On success it belongs to the world */
+} ls__world_base;
+LS_MUST_CHECK ls_status ls__world_open_on(ls_world **out, const ls_world_options *options, const ls__world_base *base);
 
 #endif

@@ -1,5 +1,5 @@
-/* First fit over a sorted table of extents. Allocation is rare (once per group and buffer), so a table that is walked
- * and shifted under one lock is all it takes. See heap.h. */
+/* First fit over a sorted table of extents. Allocation is rare (once per group and buffer), so one lock and a linear search are
+ * enough. See heap.h. */
 #include "comm/heap.h"
 
 #include <fcntl.h>
@@ -10,14 +10,13 @@
 
 enum { PAGE = 4096 };
 
-/* A rank that dies while it holds the lock ends the job; those who wait for it see that and give up. */
+/* If a rank dies while it holds the lock, the job fails; ranks that wait for the lock see that and return. */
 static ls_status lock(ls__job *job)
 {
     for (uint32_t none = 0;
          !atomic_compare_exchange_weak_explicit(&job->heap.lock, &none, 1, memory_order_acquire, memory_order_relaxed);
          none = 0) {
-        if (atomic_load_explicit(&job->failure.set, memory_order_acquire) == 2)
-            return ls__fail((ls_status)job->failure.status, "%s", job->failure.text);
+        if (ls__failure_is_set(&job->failure)) return ls__failure_report(&job->failure);
         sched_yield();
     }
     return LS_OK;
@@ -34,7 +33,7 @@ static bool find_gap(const ls__job *job, uint64_t bytes, uint32_t *index, uint64
     const ls__job_heap *h = &job->heap;
     uint64_t at = (sizeof(ls__job) + PAGE - 1) / PAGE * PAGE;
     for (uint32_t i = 0; i <= h->extents; i++) {
-        uint64_t end = i < h->extents ? h->extent[i].offset : job->window_bytes;
+        uint64_t end = i < h->extents ? h->extent[i].offset : job->bytes;
         if (end - at >= bytes) {
             *index = i;
             *offset = at;
@@ -48,9 +47,9 @@ static bool find_gap(const ls__job *job, uint64_t bytes, uint32_t *index, uint64
 ls_status ls__heap_take(ls__job *job, int fd, size_t bytes, bool backed, uint64_t *offset)
 {
     *offset = 0;
-    if (bytes > job->window_bytes)
-        return ls__fail(LS_ENOMEM, "shared memory: %zu bytes asked for; the window has %llu", bytes,
-                        (unsigned long long)job->window_bytes);
+    if (bytes > job->bytes)
+        return ls__fail(LS_ENOMEM, "shared memory: cannot allocate %zu bytes; the node has %llu", bytes,
+                        (unsigned long long)job->bytes);
     uint64_t size = bytes ? (bytes + PAGE - 1) / PAGE * PAGE : PAGE, at;
     uint32_t index;
     ls__job_heap *h = &job->heap;
@@ -65,14 +64,14 @@ ls_status ls__heap_take(ls__job *job, int fd, size_t bytes, bool backed, uint64_
     }
     unlock(job);
     if (!found)
-        return ls__fail(LS_ENOMEM, "shared memory: no room for %zu bytes in the window of %llu", bytes,
-                        (unsigned long long)job->window_bytes);
+        return ls__fail(LS_ENOMEM, "shared memory: no free range of %zu bytes in %llu", bytes,
+                        (unsigned long long)job->bytes);
     if (backed && fallocate(fd, 0, (off_t)at, (off_t)size)) {
-        status = ls__fail_errno("shared memory: the system has no %.1f MiB left", (double)bytes / (1 << 20));
+        status = ls__fail_errno("shared memory: cannot allocate %.1f MiB", (double)bytes / (1 << 20));
         ls__heap_give(job, fd, at);
         return status == LS_ESYS ? LS_ENOMEM : status;
     }
-    /* Page tables now rather than in the middle of the first collective; older kernels do it then. */
+    /* Fills page tables now rather than in the first collective. Older kernels do not know this advice. */
     if (backed) madvise(ls__heap_at(job, at), size, MADV_POPULATE_WRITE);
     *offset = at;
     return LS_OK;
@@ -82,11 +81,11 @@ void ls__heap_give(ls__job *job, int fd, uint64_t offset)
 {
     ls__job_heap *h = &job->heap;
     uint64_t bytes = 0;
-    if (lock(job)) return; /* the job is over, and its memory with it */
+    if (lock(job)) return; /* the job has failed, and its memory is freed with it */
     for (uint32_t i = 0; i < h->extents && !bytes; i++) {
         if (h->extent[i].offset != offset) continue;
         bytes = h->extent[i].bytes;
-        /* Emptied before anyone can take it again, so that memory is always handed out zero-filled. */
+        /* Emptied before it can be allocated again, so that allocations are always zero-filled. */
         fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)bytes);
         h->extents--;
         memmove(&h->extent[i], &h->extent[i + 1], (h->extents - i) * sizeof *h->extent);

@@ -1,23 +1,23 @@
-/* Memory in the job's window, for control blocks and for buffers that collectives reduce in place.
+/* The heap in job memory, for control blocks and for buffers that collectives reduce in place.
  *
- * Any rank takes and gives back; offsets mean the same place to all ranks. The table of what is taken lies in the
- * window too, under a lock that ranks take for a few hundred nanoseconds. Offset 0 is never given out. */
+ * Any rank allocates and frees; offsets mean the same place to all ranks. The table of allocations lies in job memory, too, under a
+ * lock that ranks hold for a few hundred nanoseconds. Offset 0 is never returned. */
 #ifndef LS_COMM_HEAP_H
 #define LS_COMM_HEAP_H
 
 #include "comm/job.h"
 
-/* Takes `bytes` (rounded up to 4,096), zero-filled. `fd` is the job's memfd; with `backed`, the pages are there when
- * the call returns, so that too little memory is an error here and not a SIGBUS later. */
+/* Allocates `bytes` (rounded up to 4,096), zero-filled. `fd` is the job's memfd; with `backed`, the pages exist when the call
+ * returns, so that too little memory is an error here and not a SIGBUS later. */
 LS_MUST_CHECK ls_status ls__heap_take(ls__job *job, int fd, size_t bytes, bool backed, uint64_t *offset);
-/* Gives back what starts at `offset`; its pages go back to the system. */
+/* Frees what starts at `offset`, and returns its pages to the system. */
 void ls__heap_give(ls__job *job, int fd, uint64_t offset);
 
-/* The heap offset of `p` if all of [p, p + bytes) lies in the window, else 0. */
+/* The heap offset of `p` if all of [p, p + bytes) is job memory, else 0. */
 static inline uint64_t ls__heap_offset(const ls__job *job, const void *p, size_t bytes)
 {
     uintptr_t base = (uintptr_t)job, at = (uintptr_t)p;
-    if (at <= base || at - base > job->window_bytes || bytes > job->window_bytes - (at - base)) return 0;
+    if (at <= base || at - base > job->bytes || bytes > job->bytes - (at - base)) return 0;
     return at - base;
 }
 static inline void *ls__heap_at(ls__job *job, uint64_t offset)

@@ -1,4 +1,4 @@
-/* The job's memory and the state of its ranks. See job.h. */
+/* Job memory and the state of its ranks. See job.h. */
 #include "comm/job.h"
 
 #include <errno.h>
@@ -14,18 +14,19 @@
 #include "base/status.h"
 #include "base/thread.h"
 
-static const char MAGIC[16] = "lockstep job 01";
+/* The number counts layouts. Raise it with every change of what lies in job memory: headers, control blocks, arrivals. */
+static const char MAGIC[16] = "lockstep job 02";
 
-/* The window is as large as the machine's memory: more could never be filled. Pages come on first touch. */
-static uint64_t window_size(void)
+/* As large as the node's memory: more could never be used. Pages are allocated on first touch. */
+static uint64_t memory_size(void)
 {
     uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     uint64_t unit = (uint64_t)1 << 30;
     return (memory + unit - 1) / unit * unit;
 }
 
-/* Maps the window, or says which limit is in the way. */
-static ls_status map_window(int fd, uint64_t bytes, ls__job **out)
+/* Maps job memory; an error names the limit that forbids it. */
+static ls_status map_memory(int fd, uint64_t bytes, ls__job **out)
 {
     void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
     if (p == MAP_FAILED) {
@@ -33,14 +34,14 @@ static ls_status map_window(int fd, uint64_t bytes, ls__job **out)
         struct rlimit limit;
         if (!getrlimit(RLIMIT_AS, &limit) && limit.rlim_cur < 2 * bytes)
             return ls__fail(LS_ENOMEM,
-                            "shared memory: no address space for a window of %.0f GiB: the limit is %.1f GiB; "
+                            "shared memory: no address space for %.0f GiB: the limit is %.1f GiB; "
                             "raise it with 'ulimit -v unlimited'",
                             (double)bytes / (1 << 30), (double)limit.rlim_cur / (1 << 30));
         errno = error;
-        return ls__fail_errno("shared memory: mapping a window of %.0f GiB", (double)bytes / (1 << 30));
+        return ls__fail_errno("shared memory: cannot map %.0f GiB", (double)bytes / (1 << 30));
     }
-    madvise(p, bytes, MADV_HUGEPAGE); /* pays where the kernel allows it for shared memory */
-    madvise(p, bytes, MADV_DONTFORK); /* a child must not write into the job; exec'ed programs attach by themselves */
+    madvise(p, bytes, MADV_HUGEPAGE); /* helps where the kernel allows it for shared memory */
+    madvise(p, bytes, MADV_DONTFORK); /* a child must not write to the job; exec'ed programs attach by themselves */
     *out = p;
     return LS_OK;
 }
@@ -50,30 +51,31 @@ ls_status ls__job_create(int ranks, int timeout_ms, ls__job **out, int *fd)
     *out = NULL;
     *fd = -1;
     if (ranks < 1 || ranks > LS__JOB_MAX_RANKS)
-        return ls__fail(LS_EINVAL, "%d ranks on one machine; possible are 1 to %d", ranks, LS__JOB_MAX_RANKS);
-    uint64_t bytes = window_size();
+        return ls__fail(LS_EINVAL, "%d ranks on one node; must be between 1 and %d", ranks, LS__JOB_MAX_RANKS);
+    uint64_t bytes = memory_size();
     struct rlimit limit;
     if (!getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur < bytes)
         return ls__fail(LS_ENOMEM,
-                        "shared memory: files may have %.1f MiB at most, and the window needs %.0f GiB; "
-                        "raise the limit with 'ulimit -f unlimited'",
+                        "shared memory: the file size limit is %.1f MiB, and job memory needs %.0f GiB; "
+                        "raise it with 'ulimit -f unlimited'",
                         (double)limit.rlim_cur / (1 << 20), (double)bytes / (1 << 30));
     int f = memfd_create("lockstep-job", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (f < 0) return ls__fail_errno("shared memory: memfd_create");
     ls_status status = LS_OK;
     ls__job *job = NULL;
     if (ftruncate(f, (off_t)bytes)) {
-        status = ls__fail_errno("shared memory: a sparse file of %.0f GiB", (double)bytes / (1 << 30));
+        status = ls__fail_errno("shared memory: cannot make a sparse file of %.0f GiB", (double)bytes / (1 << 30));
         goto fail;
     }
-    /* Nobody can pull the memory from under the others. */
+    /* No rank can truncate the memory that others use. */
     if (fcntl(f, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW)) {
-        status = ls__fail_errno("shared memory: sealing");
+        status = ls__fail_errno("shared memory: cannot seal the memfd");
         goto fail;
     }
-    status = map_window(f, bytes, &job);
+    status = map_memory(f, bytes, &job);
     if (status) goto fail;
-    job->window_bytes = bytes;
+    job->header_bytes = sizeof *job;
+    job->bytes = bytes;
     job->ranks = ranks;
     job->timeout_ms = timeout_ms;
     job->cores = ls__cpu_count();
@@ -94,16 +96,16 @@ ls_status ls__job_attach(int fd, ls__job **out)
     int seals = fcntl(fd, F_GET_SEALS);
     if (seals < 0 || fstat(fd, &st))
         return ls__fail(LS_EINVAL,
-                        LS__JOB_FD_VARIABLE "=%d: that descriptor is no job's memory; "
+                        LS__JOB_FD_VARIABLE "=%d: not the descriptor of job memory; "
                                             "a wrapper between the launcher and this program must pass it on",
                         fd);
     if (!(seals & F_SEAL_SHRINK) || (uint64_t)st.st_size < sizeof(ls__job))
-        return ls__fail(LS_EINVAL, LS__JOB_FD_VARIABLE "=%d: that descriptor is no job's memory", fd);
+        return ls__fail(LS_EINVAL, LS__JOB_FD_VARIABLE "=%d: not the descriptor of job memory", fd);
     ls__job *job;
-    ls_status status = map_window(fd, (uint64_t)st.st_size, &job);
+    ls_status status = map_memory(fd, (uint64_t)st.st_size, &job);
     if (status) return status;
-    if (memcmp(job->magic, MAGIC, sizeof MAGIC) || job->window_bytes != (uint64_t)st.st_size || job->ranks < 1 ||
-        job->ranks > LS__JOB_MAX_RANKS) {
+    if (memcmp(job->magic, MAGIC, sizeof MAGIC) || job->header_bytes != sizeof *job ||
+        job->bytes != (uint64_t)st.st_size || job->ranks < 1 || job->ranks > LS__JOB_MAX_RANKS) {
         munmap(job, (size_t)st.st_size);
         return ls__fail(LS_EINVAL,
                         LS__JOB_FD_VARIABLE "=%d: the job was made by another version of lockstep; "
@@ -116,7 +118,7 @@ ls_status ls__job_attach(int fd, ls__job **out)
 
 void ls__job_detach(ls__job **pjob)
 {
-    if (*pjob) munmap(*pjob, (*pjob)->window_bytes);
+    if (*pjob) munmap(*pjob, (*pjob)->bytes);
     *pjob = NULL;
 }
 
@@ -136,16 +138,12 @@ void ls__job_wake_all(ls__job *job)
 
 void ls__job_fail(ls__job *job, ls_status status, int rank, const char *format, ...)
 {
-    uint32_t none = 0;
-    if (atomic_compare_exchange_strong(&job->failure.set, &none, 1)) {
-        job->failure.status = (int32_t)status;
-        job->failure.rank = rank;
-        va_list args;
-        va_start(args, format);
-        vsnprintf(job->failure.text, sizeof job->failure.text, format, args);
-        va_end(args);
-        atomic_store_explicit(&job->failure.set, 2, memory_order_release);
-    }
+    char text[LS__FAILURE_BYTES];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    ls__failure_set(&job->failure, status, rank, text);
     ls__job_wake_all(job);
 }
 

@@ -45,7 +45,7 @@ typedef struct claim {
 const char *ls__launcher_name(ls__launcher launcher)
 {
     switch (launcher) {
-    case LS__LAUNCHER_ALONE: return "no launcher";
+    case LS__LAUNCHER_NONE: return "no launcher";
     case LS__LAUNCHER_LOCKSTEP: return "lockstep run";
     case LS__LAUNCHER_OPENMPI: return "mpirun (Open MPI)";
     case LS__LAUNCHER_PMIX: return "a PMIx launcher";
@@ -157,7 +157,7 @@ static ls_status join_claims(const claim *claims, const int *speaks, ls__launch_
             }
             if (*field[k] < 0) *field[k] = claims[i].value[k];
         }
-        if (me->launcher == LS__LAUNCHER_ALONE || me->launcher == LS__LAUNCHER_TORCHRUN)
+        if (me->launcher == LS__LAUNCHER_NONE || me->launcher == LS__LAUNCHER_TORCHRUN)
             me->launcher = families[i].launcher;
     }
     for (int i = 0; i < FAMILIES; i++) {
@@ -180,8 +180,8 @@ static ls_status find_job(getter get, void *user, ls__launch_info *me)
                         "environment: " LS__JOB_FD_VARIABLE "=%s is set, %s; "
                         "pass all variables of lockstep run on, or unset them all",
                         text,
-                        me->launcher == LS__LAUNCHER_ALONE ? "and RANK and WORLD_SIZE are not"
-                                                           : "and so are those of mpirun or srun");
+                        me->launcher == LS__LAUNCHER_NONE ? "and RANK and WORLD_SIZE are not"
+                                                          : "and so are those of mpirun or srun");
     me->launcher = LS__LAUNCHER_LOCKSTEP;
     if (me->local_rank < 0) me->local_rank = me->rank;
     if (me->local_size < 0) me->local_size = me->size;
@@ -193,7 +193,7 @@ ls_status ls__launch_info_read(ls__launch_info *out, getter get, void *user)
 {
     claim claims[FAMILIES];
     int speaks[FAMILIES];
-    ls__launch_info me = { LS__LAUNCHER_ALONE, -1, -1, -1, -1, -1, -1, 0 };
+    ls__launch_info me = { LS__LAUNCHER_NONE, -1, -1, -1, -1, -1, -1, 0 };
     const char *text;
     *out = me;
 
@@ -208,7 +208,7 @@ ls_status ls__launch_info_read(ls__launch_info *out, getter get, void *user)
     if (status) return status;
     if (me.restarts < 0) me.restarts = 0;
 
-    if (me.launcher == LS__LAUNCHER_ALONE || me.size == 1) {
+    if (me.launcher == LS__LAUNCHER_NONE || me.size == 1) {
         me.rank = me.local_rank = me.node = 0;
         me.size = me.local_size = 1;
     }

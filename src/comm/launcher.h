@@ -7,13 +7,13 @@
 #include "lockstep/base.h"
 
 typedef enum ls__launcher {
-    LS__LAUNCHER_ALONE = 0, /* nobody: a world of one */
-    LS__LAUNCHER_LOCKSTEP,  /* lockstep run: the job's memory is inherited */
-    LS__LAUNCHER_OPENMPI,   /* mpirun of Open MPI */
-    LS__LAUNCHER_PMIX,      /* something else that speaks PMIx; size is not told */
-    LS__LAUNCHER_MPICH,     /* mpirun of MPICH and its relatives, by PMI */
-    LS__LAUNCHER_SLURM,     /* srun */
-    LS__LAUNCHER_TORCHRUN,  /* RANK and WORLD_SIZE, and nothing that data could travel through */
+    LS__LAUNCHER_NONE = 0, /* nobody: a world of one */
+    LS__LAUNCHER_LOCKSTEP, /* lockstep run: the job's memory is inherited */
+    LS__LAUNCHER_OPENMPI,  /* mpirun of Open MPI */
+    LS__LAUNCHER_PMIX,     /* something else that speaks PMIx; size is not told */
+    LS__LAUNCHER_MPICH,    /* mpirun of MPICH and its relatives, by PMI */
+    LS__LAUNCHER_SLURM,    /* srun */
+    LS__LAUNCHER_TORCHRUN, /* RANK and WORLD_SIZE, and nothing that data could travel through */
 } ls__launcher;
 
 typedef struct ls__launch_info {

@@ -1,27 +1,26 @@
-/* Making and ending groups over several machines.
+/* Making and leaving groups on several nodes.
  *
- * The first member on each machine takes the control block from its job's heap; the others learn where it is through a
- * collective of the parent (for the group of all ranks, of the network itself). A group that a split leaves with
- * members of one machine only is a group in shared memory like any other. */
+ * The first member on each node allocates the control block in its job's heap; the others learn its place through a collective of the
+ * parent group (for the group of all ranks, of the network itself). */
 #include "comm/multi.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/status.h"
 #include "comm/heap.h"
-#include "comm/shm.h"
 
 enum {
-    ROUND_PER_PART = 60 << 10, /* of a round goes to each carrier and machine; see below */
-    ROUND_AT_MOST = 8 << 20,   /* and what that may come to */
+    ROUND_PER_PART = 60 << 10, /* bytes of a round for each carrier and node; see below */
+    ROUND_MAX = 8 << 20,       /* bytes of a round, at most */
     DEPTH_MIN = 4,
     MAX_GROUPS = LS__NET_MAX_TAG >> LS__TAG_KIND_BITS,
 };
 
 /* ---- The private view. */
 
-/* Numbers the machines of the group in the order of their first members. */
+/* Numbers the nodes of the group in the order of their first members. */
 static void place_members(ls__multi *m, int p)
 {
     const ls__cluster *c = m->cluster;
@@ -68,30 +67,30 @@ static void free_view(ls__multi *m)
     free(m);
 }
 
-/* How large a round is, and how many are under way. Messages of 60 KiB with 32 of them under way between two ranks keep
- * a TCP link of 1 Gbit/s full in both directions (0.95 of its rate is data). Open MPI sends up to 64 KiB, its own head
- * included, without asking first; with 256 KiB it was 0.92, with 1 MiB 0.86, and with a fourth of them under way a process
- * that had to wait for a core left the link empty. With many machines there are many messages anyway. */
+/* How large a round is, and how many are under way. Messages of 60 KiB with 32 of them under way between two ranks keep a TCP link of
+ * 1 Gbit/s full in both directions (0.95 of its rate is data). Open MPI sends up to 64 KiB, its own header included, without a
+ * handshake; with 256 KiB it was 0.92, with 1 MiB 0.86, and with a fourth of them under way a process that had to wait for a core left
+ * the link idle. With many nodes there are many messages anyway. */
 static void plan_rounds(ls__multi *m, size_t p)
 {
     m->depth = (uint32_t)(LS__MULTI_DEPTH / (m->nodes - 1));
     if (m->depth < DEPTH_MIN) m->depth = DEPTH_MIN;
     m->round_bytes = (size_t)ROUND_PER_PART * (size_t)m->slices * (size_t)m->nodes;
-    if (m->round_bytes > ROUND_AT_MOST) m->round_bytes = ROUND_AT_MOST;
+    if (m->round_bytes > ROUND_MAX) m->round_bytes = ROUND_MAX;
     if (m->cluster->staging_bytes) m->round_bytes = m->cluster->staging_bytes / m->depth;
     if (m->round_bytes < 64 * p) m->round_bytes = 64 * p; /* a block for each rank must fit */
     m->round_bytes = (m->round_bytes + 4095) / 4096 * 4096;
 }
 
-/* The view of a group whose members have these ranks in the world; `rank` is this one's place among them. */
-static ls_status new_view(ls_world *world, int id, const int *world_of, int p, int rank, ls__multi **out)
+static ls_status new_view(const ls__new_group *new, ls__multi **out)
 {
+    int p = new->size;
     size_t n = (size_t)p;
     ls__multi *m = calloc(1, sizeof *m);
     *out = m;
     if (!m) goto fail;
-    m->cluster = world->cluster;
-    m->id = id;
+    m->cluster = new->world->cluster;
+    m->id = new->number;
     int **lists[] = { &m->world_of, &m->node_of, &m->local_of, &m->node_size, &m->node_members, &m->node_members_at };
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         if (!(*lists[i] = calloc(n, sizeof(int)))) goto fail;
@@ -106,11 +105,11 @@ static ls_status new_view(ls_world *world, int id, const int *world_of, int p, i
     m->p2p_begun = calloc(n, sizeof *m->p2p_begun);
     m->p2p_done = calloc(n, sizeof *m->p2p_done);
     if (!m->in || !m->partials || !m->left || !m->p2p_begun || !m->p2p_done) goto fail;
-    memcpy(m->world_of, world_of, n * sizeof(int));
+    memcpy(m->world_of, new->world_ranks, n * sizeof(int));
     place_members(m, p);
     plan_sums(m, p);
-    m->node = m->node_of[rank];
-    m->local = m->local_of[rank];
+    m->node = m->node_of[new->rank];
+    m->local = m->local_of[new->rank];
     m->locals = m->node_size[m->node];
     m->scratch = malloc(ls__canonical_scratch(m->locals));
     if (!m->scratch) goto fail;
@@ -128,192 +127,149 @@ fail:
 /* ---- The control block. */
 
 typedef struct layout {
-    size_t locals, eager, staging, recv_window, bytes;
+    size_t members, arrivals, eager, staging, recv_window, bytes;
 } layout;
 
 static layout plan_control(const ls__multi *m, int p)
 {
     layout l;
-    l.locals = (sizeof(ls__multi_control) + 63) / 64 * 64;
-    l.eager = l.locals + (size_t)m->locals * sizeof(ls__multi_local);
+    l.members = (sizeof(ls__multi_control) + 63) / 64 * 64;
+    l.arrivals = l.members + (size_t)m->locals * sizeof(ls__member);
+    l.eager = l.arrivals + (size_t)m->locals * sizeof *m->arrivals;
     l.staging = (l.eager + 2 * (size_t)p * m->eager_bytes + 4095) / 4096 * 4096;
     l.recv_window = l.staging + (size_t)m->locals * m->depth * m->round_bytes;
     l.bytes = l.recv_window + m->depth * m->round_bytes;
     return l;
 }
 
-static ls_status make_control(ls_world *world, const ls__multi *m, int p, uint64_t *at)
+static ls_status make_control(ls_world *world, const ls__multi *m, int p, uint64_t *place)
 {
     layout l = plan_control(m, p);
-    ls_status status = ls__heap_take(world->job, world->job_fd, l.bytes, false, at);
+    ls_status status = ls__heap_take(world->job, world->job_fd, l.bytes, false, place);
     if (status) return status;
-    char *base = ls__heap_at(world->job, *at);
+    char *base = ls__heap_at(world->job, *place);
     ls__multi_control *c = (ls__multi_control *)(void *)base;
     c->failure.rank = -1;
     atomic_store(&c->references, (uint32_t)m->locals);
-    ls__multi_local *local = (ls__multi_local *)(void *)(base + l.locals);
-    for (int i = 0; i < m->locals; i++)
-        local[i].job = m->cluster->local_of[m->world_of[ls__multi_member(m, m->node, i)]];
+    ls__member *member = (ls__member *)(void *)(base + l.members);
+    for (int i = 0; i < m->locals; i++) {
+        member[i].world_rank = m->world_of[ls__multi_member(m, m->node, i)];
+        member[i].job_rank = ls__world_local_of(world, member[i].world_rank);
+    }
     return LS_OK;
 }
 
-/* Joins view and control block to a group; the view belongs to the group from then on, also on failure. */
-static ls_status make_group(ls_world *world, ls__multi *m, int rank, int p, uint64_t at, ls_group **out)
+/* ---- The steps of a split; see ls__transport. */
+
+bool ls__multi_serves(const ls_world *world, int nodes)
 {
-    ls_status status = ls__group_new(world, &ls__multi_transport, rank, p, out);
+    return world->cluster && nodes > 1;
+}
+
+ls_status ls__multi_make(ls__new_group *n, uint64_t *place)
+{
+    ls__multi *m;
+    *place = 0;
+    if (n->number >= MAX_GROUPS)
+        return ls__fail(LS_EUNSUPPORTED, "%d groups were made before, and no numbers are left", n->number - 1);
+    ls_status status = new_view(n, &m);
+    if (!status && m->local == 0) status = make_control(n->world, m, n->size, place);
     if (status) {
         free_view(m);
         return status;
     }
-    layout l = plan_control(m, p);
-    uint8_t *base = ls__heap_at(world->job, at);
-    m->group = *out;
+    n->view = m;
+    return LS_OK;
+}
+
+void ls__multi_discard(ls__new_group *n)
+{
+    free_view(n->view);
+    n->view = NULL;
+}
+
+ls_status ls__multi_enter(ls__new_group *n, uint64_t place, ls_group **out)
+{
+    ls__multi *m = n->view;
+    ls_status status = ls__group_new(n->world, &ls__multi_transport, n->rank, n->size, out);
+    if (status) {
+        ls__multi_discard(n);
+        return status;
+    }
+    ls_group *g = *out;
+    layout l = plan_control(m, n->size);
+    uint8_t *base = ls__heap_at(n->world->job, place);
+    m->group = g;
     m->control = (ls__multi_control *)(void *)base;
-    m->control_at = at;
-    m->locals_at = (ls__multi_local *)(void *)(base + l.locals);
+    m->control_at = place;
+    m->arrivals = (ls__multi_arrival(*)[2])(void *)(base + l.arrivals);
     m->eager = base + l.eager;
     m->staging = base + l.staging;
     m->recv_window = base + l.recv_window;
     m->next = m->cluster->groups;
     m->cluster->groups = m;
-    (*out)->impl = m;
+    g->impl = m;
+    g->failure = &m->control->failure;
+    g->members = (ls__member *)(void *)(base + l.members);
+    g->locals = m->locals;
+    g->local = m->local;
     ls__notice_group_made(m);
     return LS_OK;
 }
 
-/* Views of broken groups: MPI may still hold their memory. A process has one MPI, and so one such list. */
+/* Views of broken groups: MPI may still write to their memory. A process has one MPI, and so one such list. */
 static pthread_mutex_t abandoned_lock = PTHREAD_MUTEX_INITIALIZER;
 static ls__multi *abandoned;
-static int
-    numbers_abandoned; /* groups have higher numbers than those, also in later worlds: old messages are not theirs */
+/* Groups have higher numbers than abandoned ones, also in later worlds, so that they do not receive old messages. */
+static int numbers_abandoned;
 
 /* ---- The group of all ranks. */
+
+/* All ranks learn the places, and whether any of them failed. */
+static ls_status exchange_places(ls__cluster *c, ls_status status, uint64_t place, uint64_t *places, int timeout_ms)
+{
+    char why[200];
+    snprintf(why, sizeof why, "%s", ls_error());
+    if (status) place = UINT64_MAX;
+    ls_status exchanged = ls__net_allgather(c->net, &place, places, sizeof place, timeout_ms);
+    if (status) return ls__fail(status, "%s", why);
+    for (int r = 0; r < c->size && !exchanged; r++)
+        if (places[r] == UINT64_MAX) return ls__fail(LS_EPEER, "rank %d could not make its part of the world", r);
+    return exchanged;
+}
 
 ls_status ls__multi_join(ls_world *world, ls_group **out)
 {
     ls__cluster *c = world->cluster;
-    size_t n = (size_t)c->size;
-    int *world_of = malloc(n * sizeof *world_of);
-    uint64_t *places = malloc(n * sizeof *places), place = 0;
-    ls__multi *m = NULL;
+    size_t p = (size_t)c->size;
+    int *world_ranks = malloc(p * sizeof *world_ranks);
+    uint64_t *places = malloc(p * sizeof *places), place = 0;
+    ls__new_group n = { .world = world, .size = c->size, .rank = c->rank, .number = LS__WORLD_GROUP };
     ls_status status = LS_OK;
     *out = NULL;
-    if (!world_of || !places) {
+    if (!world_ranks || !places) {
         status = ls__fail(LS_ENOMEM, "world: out of memory");
         goto done;
     }
-    for (int r = 0; r < c->size; r++) world_of[r] = r;
-    c->next_group = LS__MULTI_WORLD;
-    status = new_view(world, c->next_group++, world_of, c->size, c->rank, &m);
+    for (int r = 0; r < c->size; r++) world_ranks[r] = r;
+    n.world_ranks = world_ranks;
     pthread_mutex_lock(&abandoned_lock);
-    if (c->next_group < numbers_abandoned) c->next_group = numbers_abandoned;
+    if (world->next_group < numbers_abandoned) world->next_group = numbers_abandoned;
     pthread_mutex_unlock(&abandoned_lock);
-    if (!status && m->local == 0) status = make_control(world, m, c->size, &place);
-    if (status) place = UINT64_MAX;
-    char why[200];
-    strncpy(why, ls_error(), sizeof why - 1);
-    why[sizeof why - 1] = 0;
-    ls_status told = ls__net_allgather(c->net, &place, places, sizeof place, world->timeout_ms);
-    if (status) ls__fail(status, "%s", why);
-    if (!status) status = told;
-    for (int r = 0; r < c->size && !status; r++)
-        if (places[r] == UINT64_MAX) status = ls__fail(LS_EPEER, "rank %d could not make its part of the world", r);
+    status = ls__multi_make(&n, &place);
+    status = exchange_places(c, status, place, places, world->timeout_ms);
     if (!status) status = ls__notice_receive(c);
-    if (!status) {
-        status = make_group(world, m, c->rank, c->size, places[ls__multi_member(m, m->node, 0)], out);
-        m = NULL;
-    }
+    if (!status)
+        status = ls__multi_enter(&n, places[ls__new_group_local_root(&n)], out);
+    else
+        ls__multi_discard(&n);
 done:
-    free_view(m);
-    free(world_of);
+    free(world_ranks);
     free(places);
     return status;
 }
 
-/* ---- Split. */
-
-/* A number that no group has which shares a rank with this one: all members pass over the highest that any would take.
- */
-static ls_status agree_on_number(ls_group *g, const ls__split_entry *all, int *id)
-{
-    *id = 0;
-    for (int r = 0; r < g->size; r++)
-        if (all[r].number > *id) *id = all[r].number;
-    if (*id < MAX_GROUPS) {
-        ls__multi_of(g)->cluster->next_group = *id + 1;
-        return LS_OK;
-    }
-    return ls__multi_break(g, LS_EUNSUPPORTED, "split: %d groups were made before, and there are no numbers left", *id);
-}
-
-/* The new group's part on this machine: makes it if this rank is the machine's first. `m` is NULL where all members are
- * on one machine. */
-static ls_status make_part(ls_group *g, const ls__multi *m, const int *ranks, int n, uint64_t *place)
-{
-    const ls__multi *parent = ls__multi_of(g);
-    *place = 0;
-    if (m) return m->local == 0 ? make_control(g->world, m, n, place) : LS_OK;
-    if (ranks[0] != g->rank) return LS_OK;
-    int32_t(*members)[2] = malloc((size_t)n * sizeof *members);
-    if (!members) return ls__fail(LS_ENOMEM, "split: out of memory");
-    for (int i = 0; i < n; i++) {
-        members[i][1] = parent->world_of[ranks[i]];
-        members[i][0] = parent->cluster->local_of[members[i][1]];
-    }
-    ls_status status = ls__shm_make(g->world, n, (const int32_t(*)[2])members, place);
-    free(members);
-    return status;
-}
-
-/* The group that this rank gets, from the list of its members. */
-static ls_status split_to(ls_group *g, int id, int *ranks, int n, uint64_t *places, ls_group **out)
-{
-    ls__multi *parent = ls__multi_of(g), *m = NULL;
-    int rank = -1, *world_of = malloc((size_t)(n ? n : 1) * sizeof *world_of);
-    uint64_t place = 0;
-    bool on_one = true;
-    ls_status status = world_of ? LS_OK : ls__fail(LS_ENOMEM, "split: out of memory");
-    for (int i = 0; i < n && !status; i++) {
-        world_of[i] = parent->world_of[ranks[i]];
-        on_one = on_one && parent->node_of[ranks[i]] == parent->node;
-        if (ranks[i] == g->rank) rank = i;
-    }
-    if (!status && n && !on_one) status = new_view(g->world, id, world_of, n, rank, &m);
-    if (!status && n) status = make_part(g, m, ranks, n, &place);
-    free(world_of);
-    if (status) {
-        free_view(m);
-        return ls__multi_give_up(g, status);
-    }
-    status = ls_allgather(g, &place, places, 1, LS_I64);
-    if (status || !n) {
-        free_view(m);
-        return status;
-    }
-    uint64_t at = places[ranks[m ? ls__multi_member(m, m->node, 0) : 0]];
-    return m ? make_group(g->world, m, rank, n, at, out) : ls__shm_enter(g->world, at, rank, out);
-}
-
-ls_status ls__multi_split(ls_group *g, int color, int key, ls_group **out)
-{
-    size_t p = (size_t)g->size;
-    ls__split_entry *all = malloc(p * sizeof *all);
-    ls__split_entry mine = { color < 0 ? -1 : color, key, ls__multi_of(g)->cluster->next_group };
-    int *ranks = malloc(p * sizeof *ranks), id = 0, n = 0;
-    uint64_t *places = malloc(p * sizeof *places);
-    ls_status status = LS_OK;
-    if (!all || !ranks || !places) status = ls__multi_break(g, LS_ENOMEM, "split: out of memory");
-    if (!status) status = ls_allgather(g, &mine, all, 3, LS_I32);
-    if (!status) status = agree_on_number(g, all, &id);
-    if (!status && color >= 0) n = ls__split_pick(all, g->size, color, ranks);
-    if (!status) status = split_to(g, id, ranks, n, places, out);
-    free(all);
-    free(ranks);
-    free(places);
-    return status;
-}
-
-/* ---- The end. */
+/* ---- Leaving. */
 
 static void cancel_batch(const ls__multi *m, ls__message_batch *b)
 {
@@ -321,29 +277,29 @@ static void cancel_batch(const ls__multi *m, ls__message_batch *b)
         if (b->list[i].request.active) ls__net_cancel(m->cluster->net, &b->list[i].request);
 }
 
-/* Waits for the last messages of a healthy group to leave; they are short, and others wait for them. */
+/* Waits until the last messages of a healthy group are sent; they are short, and others wait for them. */
 static bool flush(ls_group *g)
 {
     ls__multi *m = ls__multi_of(g);
-    int vain = 0;
-    for (int64_t begin = ls_now(); ls_now() - begin < 1000000000; ls__net_pause(&vain)) {
-        if (g->broken || ls__multi_poll(g) || ls__multi_look(g)) return false;
+    int polls = 0;
+    for (int64_t begin = ls_now(); ls_now() - begin < 1000000000; ls__net_pause(&polls)) {
+        if (g->broken || ls__multi_poll(g) || ls__multi_check_failed(g)) return false;
         if (!m->p2p && !m->leaving && ls__batch_done(&m->headers_out) && ls__batch_done(&m->headers_in))
             return !g->collectives.first;
     }
     return false;
 }
 
-/* The last group of a world goes, and with it the receive that notices come into. Ranks usually end together, so a moment
- * of waiting is enough for all their notices to be received: MPI complains of messages that nobody took. Whoever leaves
- * later than that knows that this rank has left, and sends it none. */
+/* The last group of a world is freed, and with it the receive for notices. Ranks usually leave together, so a short wait is enough to
+ * receive all their notices: MPI complains about messages that were never received. A rank that leaves later than that knows that this
+ * one has left, and sends it none. */
 static void await_others(const ls__multi *m)
 {
-    int vain = 0;
-    for (int64_t begin = ls_now(); ls_now() - begin < LS__MULTI_AWAIT_NS; ls__net_pause(&vain)) {
+    int polls = 0;
+    for (int64_t begin = ls_now(); ls_now() - begin < LS__MULTI_AWAIT_NS; ls__net_pause(&polls)) {
         int left = 1;
         for (int r = 0; r < m->group->size; r++) left += m->left[r].left;
-        if (left == m->group->size || ls__notice_look(m->cluster)) return;
+        if (left == m->group->size || ls__notice_poll(m->cluster)) return;
     }
 }
 
@@ -352,8 +308,8 @@ void ls__multi_release(ls_group *g)
     ls__multi *m = ls__multi_of(g);
     bool clean = flush(g);
     if (!g->broken) ls__notice_leave(m, clean);
-    if (!g->broken && m->id == LS__MULTI_WORLD) await_others(m);
-    clean = clean && !ls__multi_look(g);
+    if (!g->broken && m->id == LS__WORLD_GROUP) await_others(m);
+    clean = clean && !ls__multi_check_failed(g);
     ls__multi **link = &m->cluster->groups;
     while (*link != m) link = &(*link)->next;
     *link = m->next;
@@ -363,8 +319,8 @@ void ls__multi_release(ls_group *g)
         free_view(m);
         return;
     }
-    /* The control block stays, too: a message may still come into the recv_window. */
-    if (m->id == LS__MULTI_WORLD)
+    /* The control block stays, too: a message may still arrive in the receive window. */
+    if (m->id == LS__WORLD_GROUP)
         m->cluster->failed = true;
     else
         m->cluster->abandoned = true;
@@ -377,6 +333,6 @@ void ls__multi_release(ls_group *g)
     pthread_mutex_lock(&abandoned_lock);
     m->next = abandoned;
     abandoned = m;
-    if (numbers_abandoned < m->cluster->next_group) numbers_abandoned = m->cluster->next_group;
+    if (numbers_abandoned < g->world->next_group) numbers_abandoned = g->world->next_group;
     pthread_mutex_unlock(&abandoned_lock);
 }

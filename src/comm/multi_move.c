@@ -1,13 +1,13 @@
-/* Data that moves between machines and is not added: broadcast, all-gather, gather, scatter, all-to-all.
+/* Data that moves between nodes without being added: broadcast, all-gather, gather, scatter, all-to-all.
  *
- * What every rank of a machine needs crosses its link once and lands on the recv_window: in a broadcast a chain of machines,
- * beginning with the root's, hands each slice on as it comes, and in an all-gather each rank sends its block to one
- * rank of each other machine. In the others each block has one receiver, and goes straight to it. Ranks of one machine
- * take from each other's memory. */
+ * What every rank of a node needs crosses the node's link once and arrives in the receive window: in a broadcast a chain of nodes,
+ * beginning with the root's, forwards each slice as it comes, and in an all-gather each rank sends its block to one rank of each other
+ * node. In the remaining collectives each block has one receiver and is sent directly to it. Ranks of one node read each other's
+ * memory. */
 #include "comm/multi.h"
 
 #include <string.h>
-#include "base/status.h"
+#include "comm/traits.h"
 #include "kern/copy.h"
 
 static uint8_t *result_at(const ls_work *w, int block, uint32_t round)
@@ -23,7 +23,7 @@ static size_t bytes_of(const ls_work *w, uint32_t round)
 
 /* ---- Broadcast. Slices as in multi_reduce.c. */
 
-/* Slice s of a round of `bytes`, at whole cache lines. */
+/* Where slice s of a round of `bytes` begins: at a whole cache line. */
 static size_t slice_begin(const ls__multi *m, size_t bytes, int s)
 {
     return s == m->slices ? bytes : bytes * (size_t)s / (size_t)m->slices / 64 * 64;
@@ -62,7 +62,7 @@ static ls_status broadcast_combine(ls_group *g, ls_work *w, uint32_t round, ls__
     return LS_OK;
 }
 
-static ls_status broadcast_take(ls_group *g, ls_work *w, uint32_t round, ls__multi_slot *slot)
+static ls_status broadcast_deliver(ls_group *g, ls_work *w, uint32_t round, ls__multi_slot *slot)
 {
     (void)slot;
     if (g->rank != w->root)
@@ -74,14 +74,16 @@ static ls_status broadcast_take(ls_group *g, ls_work *w, uint32_t round, ls__mul
 const ls__pipeline_ops ls__pipeline_broadcast = {
     .plan = broadcast_plan,
     .combine = broadcast_combine,
-    .take = broadcast_take,
+    .deliver = broadcast_deliver,
     .chain = true,
+    .sliced = true,
 };
 
 /* ---- All-gather. */
 
 static ls_status gather_plan(ls_group *g, ls_work *w, uint32_t round, ls__multi_slot *slot)
 {
+    const ls__multi_work *t = ls__multi_work_of(w);
     ls__multi *m = ls__multi_of(g);
     size_t bytes = bytes_of(w, round);
     ls_status status = LS_OK;
@@ -92,7 +94,7 @@ static ls_status gather_plan(ls_group *g, ls_work *w, uint32_t round, ls__multi_
     for (int r = 0; r < g->size && !status; r++)
         if (m->node_of[r] != m->node && m->local_of[r] % m->locals == m->local)
             status = ls__batch_add(&slot->first_in, m->world_of[r], bytes,
-                                   ls__multi_recv_window_of(m, round) + (size_t)r * w->round_bytes, false);
+                                   ls__multi_recv_window_of(m, round) + (size_t)r * t->round_bytes, false);
     return status;
 }
 
@@ -103,14 +105,15 @@ static ls_status gather_fill(ls_group *g, ls_work *w, uint32_t round, ls__multi_
     return LS_OK;
 }
 
-static ls_status gather_take(ls_group *g, ls_work *w, uint32_t round, ls__multi_slot *slot)
+static ls_status gather_deliver(ls_group *g, ls_work *w, uint32_t round, ls__multi_slot *slot)
 {
+    const ls__multi_work *t = ls__multi_work_of(w);
     (void)slot;
     ls__multi *m = ls__multi_of(g);
     for (int r = 0; r < g->size; r++) {
         const uint8_t *from = m->node_of[r] == m->node
                                   ? ls__multi_input(g, w, m->local_of[r], 0, round)
-                                  : ls__multi_recv_window_of(m, round) + (size_t)r * w->round_bytes;
+                                  : ls__multi_recv_window_of(m, round) + (size_t)r * t->round_bytes;
         uint8_t *to = result_at(w, r, round);
         if (to != from) ls__copy_bytes(to, from, bytes_of(w, round), false);
     }
@@ -120,23 +123,21 @@ static ls_status gather_take(ls_group *g, ls_work *w, uint32_t round, ls__multi_
 const ls__pipeline_ops ls__pipeline_allgather = {
     .plan = gather_plan,
     .fill = gather_fill,
-    .take = gather_take,
-    .lends = true,
+    .deliver = gather_deliver,
+    .input_is_read = true,
 };
 
 /* ---- Gather, scatter, all-to-all: blocks with one receiver each. */
 
 static bool moves(const ls_work *w, int from, int to)
 {
-    if (w->kind == LS_COLLECTIVE_GATHER) return to == w->root;
-    if (w->kind == LS_COLLECTIVE_SCATTER) return from == w->root;
-    return true;
+    return ls__work_sends(w, from) && ls__work_receives(w, to);
 }
 
 /* The sender's block that is for rank `to`. */
 static int block_for(const ls_work *w, int to)
 {
-    return w->kind == LS_COLLECTIVE_GATHER ? 0 : to;
+    return ls__traits_of[w->kind].send_blocks ? to : 0;
 }
 
 static ls_status exchange_plan(ls_group *g, ls_work *w, uint32_t round, ls__multi_slot *slot)
@@ -164,7 +165,7 @@ static ls_status exchange_fill(ls_group *g, ls_work *w, uint32_t round, ls__mult
     return LS_OK;
 }
 
-static ls_status exchange_take(ls_group *g, ls_work *w, uint32_t round, ls__multi_slot *slot)
+static ls_status exchange_deliver(ls_group *g, ls_work *w, uint32_t round, ls__multi_slot *slot)
 {
     ls__multi *m = ls__multi_of(g);
     const ls__message *message = slot->first_in.list;
@@ -173,7 +174,7 @@ static ls_status exchange_take(ls_group *g, ls_work *w, uint32_t round, ls__mult
         const uint8_t *from = m->node_of[r] == m->node
                                   ? ls__multi_input(g, w, m->local_of[r], block_for(w, g->rank), round)
                                   : message++->data;
-        uint8_t *to = result_at(w, w->kind == LS_COLLECTIVE_SCATTER ? 0 : r, round);
+        uint8_t *to = result_at(w, ls__traits_of[w->kind].recv_blocks ? r : 0, round);
         if (to != from) ls__copy_bytes(to, from, bytes_of(w, round), false);
     }
     return LS_OK;
@@ -182,6 +183,6 @@ static ls_status exchange_take(ls_group *g, ls_work *w, uint32_t round, ls__mult
 const ls__pipeline_ops ls__pipeline_exchange = {
     .plan = exchange_plan,
     .fill = exchange_fill,
-    .take = exchange_take,
-    .lends = true,
+    .deliver = exchange_deliver,
+    .input_is_read = true,
 };

@@ -1,52 +1,38 @@
-/* What members of a group over several machines tell each other beside their collectives: that the group is aborted, and
- * that a member has left it.
+/* Notices: what members of a group on several nodes send each other beside their collectives. There are two kinds: the abort message,
+ * which carries the reason, and the leave message of a member that frees the group.
  *
- * A notice is a short message; every rank keeps a receive published for notices from anyone. It is taken in at the start of
- * each call and while waiting in any call on a group over several machines. A notice of a group that this rank has not
- * made yet (the sender was faster in a split) is kept until it is made; one of a group that is no more is dropped, and so
- * is one of another world: MPI outlives worlds, and a notice may come after its world was freed.
+ * Every rank keeps a receive posted for notices from any rank. A notice is handled at the start of each collective, and while waiting
+ * in any collective of a group on several nodes. A notice for a group that this rank has not made yet (the sender was faster in a
+ * split) is kept until it is made. One for a group that no longer exists is dropped, and so is one of another world: MPI outlives
+ * worlds, and a notice may come after its world was freed.
  *
- * A member that leaves says how many collectives it has completed, and how many messages went to and came from the one
- * it tells. So nobody has to guess whether something is still on its way: what was counted comes, and nothing else. */
+ * A leave message contains how many collectives the sender has completed, and how many messages it has sent to and received from the
+ * rank that gets the notice. So no rank has to guess whether something is still on its way: what was counted comes, and nothing else. */
 #include "comm/multi.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/status.h"
 
-enum { MAX_EARLY = 1024 };                                    /* more than any program has groups in the making */
-static const int64_t PATIENCE_NS = 200000000;                 /* until a notice is out */
+enum { MAX_EARLY = 1024 };                                    /* more groups than any program makes at one time */
+static const int64_t SEND_NS = 200000000;                     /* to wait until notices are sent */
 static const size_t LEAVE_BYTES = offsetof(ls__notice, text); /* has no text */
 
-/* ---- Taking in. */
-
-/* Writes a failure down for the ranks of this machine; false if there was one already. */
-static bool write_failure(const ls__multi *m, ls_status status, const char *text)
-{
-    ls__failure *f = &m->control->failure;
-    uint32_t none = 0;
-    bool first = atomic_compare_exchange_strong(&f->set, &none, 1);
-    if (first) {
-        f->status = (int32_t)status;
-        snprintf(f->text, sizeof f->text, "%s", text);
-        atomic_store_explicit(&f->set, 2, memory_order_release);
-    }
-    ls__job_wake_all(m->group->world->job);
-    return first;
-}
+/* ---- Receiving. */
 
 /* A notice for one of our groups, from a member of it. */
-static void apply(ls__multi *m, int member, const ls__notice *n)
+static void handle(ls__multi *m, int member, const ls__notice *n)
 {
     if (n->kind == LS__NOTICE_ABORT) {
-        write_failure(m, n->status < 0 ? (ls_status)n->status : LS_EPEER, n->text);
+        ls__group_set_failure(m->group, n->status < 0 ? (ls_status)n->status : LS_EPEER, n->text);
     } else if (n->kind == LS__NOTICE_LEAVE) {
         m->left[member] = (ls__leave){
             .left = true, .when = ls_now(), .finished = n->finished, .sent = n->sent, .received = n->received
         };
         m->activity++;
-        if (m->id != LS__MULTI_WORLD) return;
+        if (m->id != LS__WORLD_GROUP) return;
         if (n->status)
             m->cluster->failed = true;
         else
@@ -61,23 +47,23 @@ static int member_of(const ls__multi *m, int world_rank)
     return -1;
 }
 
-/* Keeps a notice of a group that may be in the making. */
+/* Keeps a notice of a group that this rank may be about to make. */
 static void keep(ls__cluster *c, const ls__notice *n, int from)
 {
     if (n->group <= c->newest_group || c->early_count == MAX_EARLY) return;
     ls__early *e = malloc(sizeof *e);
-    if (!e) return; /* then a timeout will tell */
+    if (!e) return; /* then the group ends by timeout */
     *e = (ls__early){ .next = c->early, .from = from, .notice = *n };
     c->early = e;
     c->early_count++;
 }
 
-static void take_in(ls__cluster *c, const ls__notice *n, int from)
+static void dispatch(ls__cluster *c, const ls__notice *n, int from)
 {
     for (ls__multi *m = c->groups; m; m = m->next) {
         if (m->id != n->group) continue;
         int member = member_of(m, from);
-        if (member >= 0) apply(m, member, n);
+        if (member >= 0) handle(m, member, n);
         return;
     }
     keep(c, n, from);
@@ -93,17 +79,17 @@ ls_status ls__notice_receive(ls__cluster *c)
     ls_status status = LS_OK;
     if (c->inbox_request.active) return LS_OK;
     if (c->inbox_awaited && c->inbox_request.bytes >= LEAVE_BYTES && c->inbox.world == c->nonce) {
-        /* A notice comes from a peer: its text ends where the message does, and at the end of its field at the latest. */
+        /* A peer may send anything: the text ends where the message does, and at the end of its field at the latest. */
         size_t length = c->inbox_request.bytes - LEAVE_BYTES, most = sizeof c->inbox.text - 1;
         c->inbox.text[length < most ? length : most] = 0;
-        take_in(c, &c->inbox, c->inbox_request.from);
+        dispatch(c, &c->inbox, c->inbox_request.from);
     }
     status = await_notice(c);
     c->inbox_awaited = !status;
     return status;
 }
 
-ls_status ls__notice_look(ls__cluster *c)
+ls_status ls__notice_poll(ls__cluster *c)
 {
     ls__net_request *requests[] = { &c->inbox_request };
     ls_status status = ls__net_test(c->net, requests, 1);
@@ -121,7 +107,7 @@ void ls__notice_group_made(ls__multi *m)
             continue;
         }
         int member = e->notice.group == m->id ? member_of(m, e->from) : -1;
-        if (member >= 0) apply(m, member, &e->notice);
+        if (member >= 0) handle(m, member, &e->notice);
         *link = e->next;
         c->early_count--;
         free(e);
@@ -130,17 +116,17 @@ void ls__notice_group_made(ls__multi *m)
 
 /* ---- Sending. */
 
-/* Notices on their way, one for each member. */
+/* A notice being sent. */
 typedef struct outgoing {
     ls__net_request request;
     ls__notice notice;
 } outgoing;
 
-/* Waits a while until all notices are out; what MPI has not taken by then is left to it, memory and all. */
+/* Waits a while until all notices are sent. If MPI still holds some then, their memory is left to it. */
 static void send_out(ls__net *net, outgoing *all, int count)
 {
-    int left = count, vain = 0;
-    for (int64_t begin = ls_now(); left && ls_now() - begin < PATIENCE_NS; ls__net_pause(&vain)) {
+    int left = count, polls = 0;
+    for (int64_t begin = ls_now(); left && ls_now() - begin < SEND_NS; ls__net_pause(&polls)) {
         left = 0;
         for (int i = 0; i < count; i++) {
             ls__net_request *one = &all[i].request;
@@ -151,19 +137,19 @@ static void send_out(ls__net *net, outgoing *all, int count)
     if (!left) free(all);
 }
 
-void ls__notice_abort(const ls__multi *m, ls_status status, const char *text, bool matched)
+void ls__notice_abort(const ls__multi *m, ls_status status, const char *text, bool wait)
 {
-    if (!write_failure(m, status, text)) return;
+    if (!ls__group_set_failure(m->group, status, text)) return;
     outgoing *all = malloc((size_t)m->group->size * sizeof *all);
     int count = 0;
     for (int r = 0; r < m->group->size && all; r++) {
-        if (m->node_of[r] == m->node) continue; /* they share the control block */
+        if (m->node_of[r] == m->node) continue; /* they see the control block */
         outgoing *o = &all[count];
         o->notice = (ls__notice){ .world = m->cluster->nonce, .kind = LS__NOTICE_ABORT, .group = m->id };
         o->notice.status = (int32_t)status;
         snprintf(o->notice.text, sizeof o->notice.text, "%s", text);
         size_t bytes = LEAVE_BYTES + strlen(o->notice.text) + 1;
-        if (!ls__net_send(m->cluster->net, &o->notice, bytes, m->world_of[r], LS__TAG_NOTICE, matched, &o->request))
+        if (!ls__net_send(m->cluster->net, &o->notice, bytes, m->world_of[r], LS__TAG_NOTICE, wait, &o->request))
             count++;
     }
     if (all) send_out(m->cluster->net, all, count);

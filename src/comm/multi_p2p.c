@@ -1,9 +1,9 @@
-/* Send and receive in a group over several machines: all through MPI, which knows the short way within a machine.
+/* Point-to-point in a group on several nodes: all through MPI, which uses shared memory within a node itself.
  *
- * A message is a head (type and count) and the data, cut into fragments; the head is in the first. A short message is one
- * fragment, and its send is done as soon as that is on its way: the fragment goes to the list of those that leave, and is
- * reaped when MPI is through with it. A long one has two fragments under way. A receive always arrivals a whole fragment, so
- * that a sender who has another count in mind is found by its head. */
+ * A message is a header (type and count) and the data, split into fragments; the header is in the first. A short message is one
+ * fragment, and its send is done as soon as that is on its way: the fragment moves to the list of those that leave, and is reaped
+ * when MPI has sent it. A long one has two fragments under way. A receive always posts space for a whole fragment, so that a sender
+ * with another count is found by its header. */
 #include "comm/multi.h"
 
 #include <stdlib.h>
@@ -19,7 +19,7 @@ typedef struct p2p_header {
     uint64_t type, count;
 } p2p_header;
 
-/* What a work has under way: two fragments, taken in turn. */
+/* What a work has under way: two fragments, used in turn. */
 struct ls__p2p_state {
     struct ls__p2p_state *next; /* in the group's list */
     ls__fragment *fragments[2];
@@ -51,7 +51,7 @@ static size_t fragments_of(size_t total)
     return (total + FRAGMENT - 1) / FRAGMENT;
 }
 
-/* Copies fragment i of a message between its memory and the caller's; the head is made, or left to the caller of this. */
+/* Copies fragment i of a message between its memory and the user's. A header that is sent is written here. */
 static void copy_fragment(const ls_work *w, size_t i, ls__fragment *p, bool out)
 {
     size_t begin = i * FRAGMENT, head = i ? 0 : sizeof(p2p_header), n = p->bytes - head;
@@ -88,13 +88,13 @@ static ls_status check_header(ls_group *g, const ls_work *w, const ls__fragment 
     p2p_header h = { 0 };
     if (p->request.bytes >= sizeof h) memcpy(&h, p->data, sizeof h);
     if (h.type == (uint64_t)w->type && h.count == w->count) return LS_OK;
-    return ls__multi_break(g, LS_EMISMATCH,
-                           "rank %d receives %zu of %s from rank %d, which sends %llu of %s; both must agree",
-                           g->world->identity.rank, w->count, ls_dtype_name(w->type), m->world_of[w->root],
-                           (unsigned long long)h.count, ls_dtype_name((ls_dtype)h.type));
+    return ls__group_fail(g, LS_EMISMATCH,
+                          "rank %d receives %zu of %s from rank %d, which sends %llu of %s; both must agree",
+                          g->world->rank, w->count, ls_dtype_name(w->type), m->world_of[w->root],
+                          (unsigned long long)h.count, ls_dtype_name((ls_dtype)h.type));
 }
 
-/* The oldest fragment under way is through. */
+/* The oldest fragment under way has completed. */
 static ls_status end_fragment(ls_group *g, ls_work *w, p2p_state *s)
 {
     ls__multi *m = ls__multi_of(g);
@@ -102,8 +102,8 @@ static ls_status end_fragment(ls_group *g, ls_work *w, p2p_state *s)
     if (w->kind == LS_COLLECTIVE_RECEIVE) {
         ls_status status = s->ended ? LS_OK : check_header(g, w, p);
         if (!status && p->request.bytes != p->bytes)
-            status = ls__multi_break(g, LS_EFORMAT, "rank %d sent a message of %zu bytes, expected %zu",
-                                     m->world_of[w->root], p->request.bytes, p->bytes);
+            status = ls__group_fail(g, LS_EFORMAT, "rank %d sent a message of %zu bytes, expected %zu",
+                                    m->world_of[w->root], p->request.bytes, p->bytes);
         if (status) return status;
         copy_fragment(w, s->ended, p, false);
     }
@@ -128,12 +128,13 @@ static ls_status send_short(ls_group *g, ls_work *w, size_t total)
 
 static ls_status advance(ls_group *g, ls_work *w)
 {
+    ls__multi_work *t = ls__multi_work_of(w);
     size_t total = sizeof(p2p_header) + w->count * ls_dtype_size(w->type), fragments = fragments_of(total);
     if (w->kind == LS_COLLECTIVE_SEND && total <= SHORT) return send_short(g, w, total);
-    p2p_state *s = w->extra;
+    p2p_state *s = t->p2p;
     ls_status status = LS_OK;
     if (!s) {
-        s = w->extra = calloc(1, sizeof *s);
+        s = t->p2p = calloc(1, sizeof *s);
         if (!s) return ls__fail(LS_ENOMEM, "no memory for a message");
         s->receives = w->kind == LS_COLLECTIVE_RECEIVE;
         s->next = ls__multi_of(g)->p2p;
@@ -155,7 +156,7 @@ static ls_status advance(ls_group *g, ls_work *w)
     while (*link != s) link = &(*link)->next;
     *link = s->next;
     free(s);
-    w->extra = NULL;
+    t->p2p = NULL;
     return LS_OK;
 }
 
@@ -164,7 +165,7 @@ ls_status ls__multi_p2p_progress(ls_group *g, ls_work *w)
     ls_status status = advance(g, w);
     ls__p2p_counts *done = &ls__multi_of(g)->p2p_done[w->root];
     if (status == LS_OK) ++*(w->kind == LS_COLLECTIVE_SEND ? &done->sent : &done->received);
-    return status < 0 ? ls__multi_give_up(g, status) : status;
+    return status < 0 ? ls__group_fail_error(g, status) : status;
 }
 
 ls_status ls__multi_p2p_poll(ls_group *g, int *count)

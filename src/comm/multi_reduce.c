@@ -1,28 +1,26 @@
-/* Sums between machines: all-reduce, reduce, reduce-scatter.
+/* Sums between nodes: all-reduce, reduce, reduce-scatter.
  *
- * All-reduce and reduce. A round is cut into slices, as many as the largest machine has members. On each machine one
- * member carries a slice; where there are fewer members than slices, some carry several. A slice is cut once more, a
- * part for each machine. The carrier adds each other machine's part over the members of its own machine and sends it
- * there (first exchange); it gets the partial sums of its own part from the others, finishes the sum in canonical
- * order, and sends the result to all (second exchange). Over each machine's link go 2 (N-1)/N times the data in each
- * direction, the least possible, and all links are busy all the time. Results are received right on the recv_window.
+ * All-reduce and reduce. A round is split into slices, as many as the largest node has members. On each node one member carries a
+ * slice; where there are fewer members than slices, some carry several. A slice is split again, into a part for each node. The carrier
+ * adds each other node's part over the members of its own node and sends it there (first exchange). It receives the partial sums of
+ * its own part, finishes the sum in canonical order, and sends the result to all (second exchange). Each node's link carries
+ * 2 (N-1)/N times the data in each direction, which is the minimum, and all links are busy all the time. Results are received directly
+ * into the receive window.
  *
- * Reduce is the same, but results go only to the root's machine.
+ * Reduce is the same, but results are sent only to the root's node.
  *
- * Reduce-scatter has no second exchange: the partial sums of a rank's block go to that rank. */
+ * Reduce-scatter has no second exchange: the partial sums of a rank's block are sent to that rank. */
 #include "comm/multi.h"
 
-#include <string.h>
-#include "base/status.h"
 #include "kern/copy.h"
 
-/* Which subtrees are used: all that can be added in advance, or nothing. */
+/* Which partial sums are used: as many as possible added in advance, or none. */
 static int cut_of(const ls_work *w)
 {
     return ls__canonical_can_cut(w->type, w->op) ? 0 : 1;
 }
 
-/* Bytes of all partial sums that a machine has for `elements`. */
+/* Bytes of all partial sums that a node has for `elements`. */
 static size_t partials_bytes(const ls__multi *m, const ls_work *w, int node, size_t elements)
 {
     int cut = cut_of(w);
@@ -33,7 +31,7 @@ static size_t partials_bytes(const ls__multi *m, const ls_work *w, int node, siz
     return bytes;
 }
 
-/* Writes this machine's partial sums of elements first..first+n-1 of a block in a round. */
+/* Writes this node's partial sums of elements first..first+n-1 of a block in a round. */
 static void write_partials(ls_group *g, const ls_work *w, uint32_t round, int block, size_t first, size_t n,
                            uint8_t *to)
 {
@@ -50,7 +48,7 @@ static void write_partials(ls_group *g, const ls_work *w, uint32_t round, int bl
     }
 }
 
-/* Finishes a sum: at[node] is where each machine's partial sums are. */
+/* Finishes a sum: at[node] is where each node's partial sums are. */
 static ls_status finish_sum(ls_group *g, const ls_work *w, void **at, size_t n, void *out)
 {
     ls__multi *m = ls__multi_of(g);
@@ -74,7 +72,7 @@ typedef struct range {
     size_t begin, count;
 } range;
 
-/* Part i of n elements cut into `parts`, at multiples of 16 elements. */
+/* Part i of n elements split into `parts`, at multiples of 16 elements. */
 static range part(size_t n, int i, int parts)
 {
     size_t begin = n * (size_t)i / (size_t)parts / 16 * 16;
@@ -82,7 +80,7 @@ static range part(size_t n, int i, int parts)
     return (range){ .begin = begin, .count = end - begin };
 }
 
-/* The part of slice s that machine `node` finishes, within a round of n elements. */
+/* The part of slice s that `node` finishes, within a round of n elements. */
 static range share(const ls__multi *m, size_t n, int s, int node)
 {
     range slice = part(n, s, m->slices), r = part(slice.count, node, m->nodes);
@@ -90,7 +88,7 @@ static range share(const ls__multi *m, size_t n, int s, int node)
     return r;
 }
 
-/* Whether a machine gets the results. */
+/* Whether a node gets the results. */
 static bool wants(const ls__multi *m, const ls_work *w, int node)
 {
     return w->kind == LS_COLLECTIVE_ALLREDUCE || m->node_of[w->root] == node;
@@ -157,7 +155,7 @@ static ls_status reduce_combine(ls_group *g, ls_work *w, uint32_t round, ls__mul
     return LS_OK;
 }
 
-static ls_status reduce_take(ls_group *g, ls_work *w, uint32_t round, ls__multi_slot *slot)
+static ls_status reduce_deliver(ls_group *g, ls_work *w, uint32_t round, ls__multi_slot *slot)
 {
     (void)slot;
     if (w->kind == LS_COLLECTIVE_REDUCE && g->rank != w->root) return LS_OK;
@@ -171,12 +169,13 @@ const ls__pipeline_ops ls__pipeline_reduce = {
     .plan = reduce_plan,
     .fill = reduce_fill,
     .combine = reduce_combine,
-    .take = reduce_take,
+    .sliced = true,
+    .deliver = reduce_deliver,
 };
 
 /* ---- Reduce-scatter. */
 
-/* Whether this rank carries the partial sums of a block to its owner on another machine. */
+/* Whether this rank sends the partial sums of a block to its owner on another node. */
 static bool carries(const ls__multi *m, int owner)
 {
     return m->node_of[owner] != m->node && m->local_of[owner] % m->locals == m->local;
@@ -207,7 +206,7 @@ static ls_status scatter_fill(ls_group *g, ls_work *w, uint32_t round, ls__multi
     return LS_OK;
 }
 
-static ls_status scatter_take(ls_group *g, ls_work *w, uint32_t round, ls__multi_slot *slot)
+static ls_status scatter_deliver(ls_group *g, ls_work *w, uint32_t round, ls__multi_slot *slot)
 {
     ls__multi *m = ls__multi_of(g);
     size_t n = ls__multi_round_count(w, round);
@@ -223,6 +222,6 @@ static ls_status scatter_take(ls_group *g, ls_work *w, uint32_t round, ls__multi
 const ls__pipeline_ops ls__pipeline_reduce_scatter = {
     .plan = scatter_plan,
     .fill = scatter_fill,
-    .take = scatter_take,
-    .lends = true,
+    .deliver = scatter_deliver,
+    .input_is_read = true,
 };

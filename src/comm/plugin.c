@@ -105,7 +105,7 @@ const char *ls__mpi_family_of(ls__launcher launcher)
         break;
     case LS__LAUNCHER_OPENMPI:
     case LS__LAUNCHER_PMIX:
-    case LS__LAUNCHER_ALONE:
+    case LS__LAUNCHER_NONE:
     case LS__LAUNCHER_LOCKSTEP:
     case LS__LAUNCHER_TORCHRUN: break;
     }

@@ -1,21 +1,15 @@
-/* The transport of a world of one: every collective is a copy, or nothing. */
+/* The transport of a world of one rank: every collective is a copy, or nothing. */
 #include "comm/group.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/status.h"
+#include "comm/traits.h"
 
-/* What abort() of another thread leaves for the group's own thread to find. */
-typedef struct self {
-    ls__failure failure;
-} self;
-
-static ls_status look(ls_group *g)
+static bool serves(const ls_world *world, int nodes)
 {
-    self *s = g->impl;
-    if (!s || atomic_load_explicit(&s->failure.set, memory_order_acquire) != 2) return LS_OK;
-    return ls__group_break(g, (ls_status)s->failure.status, s->failure.text);
+    (void)nodes;
+    return !world->job;
 }
 
 static void run_chunks(const ls_work *w)
@@ -27,11 +21,11 @@ static void run_chunks(const ls_work *w)
 
 static ls_status start(ls_group *g, ls_work *w)
 {
-    ls_status status = look(g);
+    ls_status status = ls__group_check_failed(g);
     if (status) return status;
-    size_t bytes = w->count * ls_dtype_size(w->type);
+    size_t bytes = ls__work_block_bytes(w);
     w->started = w->last_arrival = ls_now();
-    w->seen = 1;
+    w->arrived = true;
     ls__event_start(w, bytes);
     if (w->kind == LS_COLLECTIVE_PARALLEL_FOR)
         run_chunks(w);
@@ -41,69 +35,61 @@ static ls_status start(ls_group *g, ls_work *w)
     return LS_OK;
 }
 
+/* The work was done when it started. */
 static ls_status progress(ls_group *g, ls_work *w)
 {
     (void)w;
-    return look(g);
+    return ls__group_check_failed(g);
 }
 
-static ls_status idle(ls_group *g, ls_work *w)
+static ls_status make(ls__new_group *n, uint64_t *place)
 {
-    (void)w;
-    return look(g);
+    (void)n;
+    *place = 0;
+    return LS_OK;
 }
 
-static ls_status watch(ls_group *g, ls_work *w)
+static ls_status enter(ls__new_group *n, uint64_t place, ls_group **out)
 {
-    (void)w;
-    return look(g);
-}
-
-static ls_status make(ls_world *world, ls_group **out)
-{
-    ls_status status = ls__group_new(world, &ls__self_transport, 0, 1, out);
+    (void)place;
+    ls_status status = ls__group_new(n->world, &ls__self_transport, 0, 1, out);
     if (status) return status;
-    (*out)->impl = calloc(1, sizeof(self));
-    if ((*out)->impl) return LS_OK;
-    ls__group_discard(*out);
+    ls_group *g = *out;
+    g->locals = 1;
+    g->failure = calloc(1, sizeof *g->failure); /* another thread may abort the group */
+    if (g->failure) return LS_OK;
+    ls__group_discard(g);
     *out = NULL;
     return ls__fail(LS_ENOMEM, "group: out of memory");
 }
 
-static ls_status split(ls_group *g, int color, int key, ls_group **out)
+static ls_status join(ls_world *world, ls_group **out)
 {
-    (void)key;
-    return color < 0 ? LS_OK : make(g->world, out);
+    return enter(&(ls__new_group){ .world = world, .size = 1 }, 0, out);
 }
 
-static void abort_group(ls_group *g, ls_status status, const char *text)
+static void abort_group(ls_group *g, ls_status status, const char *text, bool wait)
 {
-    self *s = g->impl;
-    uint32_t none = 0;
-    if (!atomic_compare_exchange_strong(&s->failure.set, &none, 1)) return;
-    s->failure.status = (int32_t)status;
-    snprintf(s->failure.text, sizeof s->failure.text, "%s", text);
-    atomic_store_explicit(&s->failure.set, 2, memory_order_release);
+    (void)wait;
+    ls__group_set_failure(g, status, text);
 }
 
 static void release(ls_group *g)
 {
-    free(g->impl);
+    free(g->failure);
 }
 
 const ls__transport ls__self_transport = {
     .name = "self",
+    .serves = serves,
+    .join = join,
+    .make = make,
+    .enter = enter,
     .start = start,
     .progress = progress,
-    .idle = idle,
-    .look = look,
-    .watch = watch,
-    .split = split,
+    .idle = progress,
+    .check_failed = ls__group_check_failed,
+    .check_peers = progress,
     .abort = abort_group,
     .release = release,
 };
-
-ls_status ls__self_join(ls_world *world, ls_group **out)
-{
-    return make(world, out);
-}

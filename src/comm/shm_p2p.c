@@ -1,14 +1,14 @@
-/* Send and receive: a ring of bytes per direction between two ranks.
+/* Point-to-point: a ring of bytes per direction between two ranks.
  *
- * A message is a head (fingerprint and count), then the data, padded to 16 bytes. The sender writes as far as there is
- * room, the receiver reads as far as there is data; a message may be longer than the ring. A short message is under way
- * as soon as it is in the ring: the send is done then. */
+ * A message is a header (type and count), then the data, padded to 16 bytes. The sender writes as far as there is space, the receiver
+ * reads as far as there is data; a message may be longer than the ring. A send is done when all of it is in the ring. */
 #include "comm/shm.h"
 
 #include <string.h>
+#include "comm/wait.h"
 
 typedef struct message_header {
-    uint64_t fingerprint; /* type only: call and partner differ on the two sides by nature */
+    uint64_t type;
     uint64_t count;
 } message_header;
 
@@ -51,73 +51,74 @@ ls_status ls__shm_p2p_start(ls_group *g, ls_work *w)
     w->number = atomic_load_explicit(sends ? &c->sends : &c->receives, memory_order_relaxed);
     atomic_store_explicit(sends ? &c->sends : &c->receives, w->number + 1, memory_order_release);
     w->started = w->last_arrival = ls_now();
-    w->last_rank = g->world->identity.rank;
+    w->last_rank = g->world->rank;
     return LS_OK;
 }
 
 static ls_status send_some(ls_group *g, ls_work *w)
 {
+    ls__shm_work *t = ls__shm_work_of(w);
     ls__shm_channel *c = channel(g, g->rank, w->root);
     size_t ring = ls__shm_of(g)->control->channel_bytes, bytes = w->count * ls_dtype_size(w->type);
     uint64_t head = atomic_load_explicit(&c->head, memory_order_relaxed);
     size_t room = ring - (size_t)(head - atomic_load_explicit(&c->tail, memory_order_acquire));
-    size_t before = w->moved;
-    if (w->moved == 0) {
+    size_t before = t->moved;
+    if (t->moved == 0) {
         if (room < sizeof(message_header)) return LS_PENDING;
-        message_header m = { .fingerprint = w->type, .count = w->count };
+        message_header m = { .type = w->type, .count = w->count };
         ring_write(c, ring, head, &m, sizeof m);
-        w->moved = sizeof m;
+        t->moved = sizeof m;
         room -= sizeof m;
     }
-    size_t data = w->moved - sizeof(message_header), part = min(bytes - data, room);
+    size_t data = t->moved - sizeof(message_header), part = min(bytes - data, room);
     if (part < bytes - data) part = part / 16 * 16; /* only the end is padded */
-    if (part) ring_write(c, ring, head + (w->moved - before), (const char *)w->send + data, part);
-    w->moved += part;
-    bool all = w->moved == sizeof(message_header) + bytes;
-    uint64_t now = head + (w->moved - before);
+    if (part) ring_write(c, ring, head + (t->moved - before), (const char *)w->send + data, part);
+    t->moved += part;
+    bool all = t->moved == sizeof(message_header) + bytes;
+    uint64_t now = head + (t->moved - before);
     if (all) {
         now += padded(bytes) - bytes;
         atomic_store_explicit(&c->sent, w->number + 1, memory_order_relaxed);
     }
     if (now != head) {
         atomic_store_explicit(&c->head, now, memory_order_release);
-        ls__shm_ring(g);
+        ls__group_wake(g);
     }
     return all ? LS_OK : LS_PENDING;
 }
 
 static ls_status receive_some(ls_group *g, ls_work *w)
 {
+    ls__shm_work *t = ls__shm_work_of(w);
     ls__shm_channel *c = channel(g, w->root, g->rank);
     size_t ring = ls__shm_of(g)->control->channel_bytes, bytes = w->count * ls_dtype_size(w->type);
     uint64_t tail = atomic_load_explicit(&c->tail, memory_order_relaxed);
     size_t there = (size_t)(atomic_load_explicit(&c->head, memory_order_acquire) - tail);
-    size_t before = w->moved;
-    if (w->moved == 0) {
+    size_t before = t->moved;
+    if (t->moved == 0) {
         message_header m;
         if (there < sizeof m) return LS_PENDING;
         ring_read(c, ring, tail, &m, sizeof m);
-        if (m.fingerprint != w->type || m.count != w->count)
-            return ls__shm_break(g, LS_EMISMATCH,
-                                 "rank %d receives %zu of %s from rank %d, which sends %llu of %s; both must agree",
-                                 g->world->identity.rank, w->count, ls_dtype_name(w->type),
-                                 ls__shm_of(g)->members[w->root].world, (unsigned long long)m.count,
-                                 ls_dtype_name((ls_dtype)m.fingerprint));
-        w->moved = sizeof m;
+        if (m.type != w->type || m.count != w->count)
+            return ls__group_fail(g, LS_EMISMATCH,
+                                  "rank %d receives %zu of %s from rank %d, which sends %llu of %s; both must agree",
+                                  g->world->rank, w->count, ls_dtype_name(w->type), g->members[w->root].world_rank,
+                                  (unsigned long long)m.count, ls_dtype_name((ls_dtype)m.type));
+        t->moved = sizeof m;
         there -= sizeof m;
     }
-    size_t data = w->moved - sizeof(message_header), part = min(bytes - data, there);
-    if (part) ring_read(c, ring, tail + (w->moved - before), (char *)w->recv + data, part);
-    w->moved += part;
-    bool all = w->moved == sizeof(message_header) + bytes;
-    uint64_t now = tail + (w->moved - before);
+    size_t data = t->moved - sizeof(message_header), part = min(bytes - data, there);
+    if (part) ring_read(c, ring, tail + (t->moved - before), (char *)w->recv + data, part);
+    t->moved += part;
+    bool all = t->moved == sizeof(message_header) + bytes;
+    uint64_t now = tail + (t->moved - before);
     if (all) {
         now += padded(bytes) - bytes;
         atomic_store_explicit(&c->received, w->number + 1, memory_order_relaxed);
     }
     if (now != tail) {
         atomic_store_explicit(&c->tail, now, memory_order_release);
-        ls__shm_ring(g);
+        ls__group_wake(g);
     }
     return all ? LS_OK : LS_PENDING;
 }

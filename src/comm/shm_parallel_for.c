@@ -1,8 +1,9 @@
-/* Work that all members do together, chunk by chunk. See apply.h; the claiming is that of shm_reduce.c with one round. */
+/* parallel_for in shared memory. See parallel_for.h. Chunks are claimed as in shm_reduce.c, in one round. */
 #include "comm/heap.h"
 #include "comm/shm.h"
+#include "comm/wait.h"
 
-ls_status ls__shm_parallel_for_progress(ls_group *g, ls_work *w)
+static ls_status progress(ls_group *g, ls_work *w)
 {
     ls__shm *s = ls__shm_of(g);
     ls__shm_slot *slot = ls__shm_slot_of(g, w->number);
@@ -19,8 +20,11 @@ ls_status ls__shm_parallel_for_progress(ls_group *g, ls_work *w)
         }
         size_t begin = next * chunk, end = w->count - begin < chunk ? w->count : begin + chunk;
         w->chunk_fn(w->user, s->in, begin, end);
-        if (atomic_fetch_add_explicit(&slot->done[0], 1, memory_order_acq_rel) + 1 == chunks) ls__shm_ring(g);
+        if (atomic_fetch_add_explicit(&slot->done[0], 1, memory_order_acq_rel) + 1 == chunks) ls__group_wake(g);
         next = atomic_load_explicit(&slot->claimed, memory_order_relaxed);
     }
     return atomic_load_explicit(&slot->done[0], memory_order_acquire) == chunks ? LS_OK : LS_PENDING;
 }
+
+/* Chunks are done by the ranks that wait, so none of them is needed. */
+const ls__shm_algorithm ls__shm_parallel_for = { .progress = progress };

@@ -1,41 +1,39 @@
 /* All-reduce and reduce of large buffers.
  *
- * The buffers are cut into chunks. A rank that is here takes the next chunk, sums it over all ranks in canonical order,
- * writes the sum to everyone's buffer, and goes on; the collective is done when all chunks are. Each input is read once
- * and each output written once, which is the least possible. Who computes a chunk does not change its bits, so a rank
- * that is busy computing gradients need not come: those who wait do its share.
+ * The buffers are split into chunks. A rank claims the next chunk, sums it over all ranks in canonical order, writes the sum to
+ * every rank's buffer, and continues; the collective is done when all chunks are. Each input is read once and each output written
+ * once, which is the minimum. The bits of a chunk do not depend on the rank that computes it, so a rank that is busy computing
+ * gradients need not take part: those that wait do its share.
  *
- * Buffers outside the window go through their rank's staging in rounds: copy in, sum in place, copy out, with a few
- * rounds under way at once. Then all ranks work in rounds. If nobody stages there is one round with everything in it.
- */
+ * Buffers that are not job memory pass through their rank's staging in rounds: copy in, sum in place, copy out, with a few rounds
+ * under way at once. Then all ranks work in rounds. If no rank stages, there is one round with everything in it. */
 #include "comm/shm.h"
 
 #include <string.h>
 #include "comm/heap.h"
+#include "comm/traits.h"
+#include "comm/wait.h"
 #include "kern/copy.h"
 #include "kern/reduce.h"
 
 enum {
-    CHUNK_MIN = 8 << 10,   /* a claim costs some 100 ns: less than a tenth of the work */
-    CHUNK_MAX = 256 << 10, /* p chunks of this size fit the cache, and late ranks find something left to do */
+    CHUNK_MIN = 8 << 10,   /* a claim takes about 100 ns: less than a tenth of the work */
+    CHUNK_MAX = 256 << 10, /* p chunks of this size fit into the cache, and late ranks still find work */
 };
-
-static size_t total_bytes(const ls_work *w)
-{
-    return w->count * ls_dtype_size(w->type);
-}
 
 /* Bytes of round j. */
 static size_t round_length(const ls_work *w, uint32_t j)
 {
-    size_t left = total_bytes(w) - (size_t)j * w->round_bytes;
-    return left < w->round_bytes ? left : w->round_bytes;
+    const ls__shm_work *t = ls__shm_work_of(w);
+    size_t left = ls__work_block_bytes(w) - (size_t)j * t->round_bytes;
+    return left < t->round_bytes ? left : t->round_bytes;
 }
 
-/* Size of a chunk: whole cache lines, the same in every round. */
+/* Whole cache lines, the same in every round. */
 static size_t chunk_bytes(const ls_group *g, const ls_work *w)
 {
-    size_t each = (w->round_bytes + (size_t)g->size - 1) / (size_t)g->size;
+    const ls__shm_work *t = ls__shm_work_of(w);
+    size_t each = (t->round_bytes + (size_t)g->size - 1) / (size_t)g->size;
     if (each < CHUNK_MIN) each = CHUNK_MIN;
     if (each > CHUNK_MAX) each = CHUNK_MAX;
     return (each + 63) / 64 * 64;
@@ -43,15 +41,17 @@ static size_t chunk_bytes(const ls_group *g, const ls_work *w)
 
 static uint64_t chunks_per_round(const ls_group *g, const ls_work *w)
 {
+    const ls__shm_work *t = ls__shm_work_of(w);
     size_t chunk = chunk_bytes(g, w);
-    return (w->round_bytes + chunk - 1) / chunk;
+    return (t->round_bytes + chunk - 1) / chunk;
 }
 
 static void plan_rounds(const ls_group *g, ls_work *w)
 {
-    size_t bytes = total_bytes(w);
-    w->round_bytes = w->any_staged ? ls__shm_of(g)->control->round_bytes : bytes;
-    w->rounds = (uint32_t)((bytes + w->round_bytes - 1) / w->round_bytes);
+    ls__shm_work *t = ls__shm_work_of(w);
+    size_t bytes = ls__work_block_bytes(w);
+    t->round_bytes = t->any_staged ? ls__shm_of(g)->control->round_bytes : bytes;
+    t->rounds = (uint32_t)((bytes + t->round_bytes - 1) / t->round_bytes);
 }
 
 static bool round_done(const ls_group *g, const ls_work *w, uint32_t j)
@@ -63,8 +63,9 @@ static bool round_done(const ls_group *g, const ls_work *w, uint32_t j)
 
 static bool all_rounds_done(const ls_group *g, const ls_work *w)
 {
-    uint32_t first = w->rounds > LS__SHM_ROUNDS ? w->rounds - LS__SHM_ROUNDS : 0;
-    for (uint32_t j = first; j < w->rounds; j++)
+    const ls__shm_work *t = ls__shm_work_of(w);
+    uint32_t first = t->rounds > LS__SHM_ROUNDS ? t->rounds - LS__SHM_ROUNDS : 0;
+    for (uint32_t j = first; j < t->rounds; j++)
         if (!round_done(g, w, j)) return false;
     return true;
 }
@@ -72,31 +73,33 @@ static bool all_rounds_done(const ls_group *g, const ls_work *w)
 /* Copies finished rounds out of staging and new ones in, as far as there is room. */
 static void move_staging(ls_group *g, ls_work *w)
 {
+    ls__shm_work *t = ls__shm_work_of(w);
     if (!ls__shm_claim_staging(g, w)) return;
     ls__shm_arrival *arrival = ls__shm_arrival_of(g, w->number, g->rank);
-    bool takes = w->kind == LS_COLLECTIVE_ALLREDUCE || g->rank == w->root;
-    bool news = false;
+    bool receives = ls__work_receives(w, g->rank);
+    bool filled = false;
     for (;;) {
-        if (w->out < w->in && round_done(g, w, w->out)) {
-            if (takes)
-                memcpy((char *)w->recv + (size_t)w->out * w->round_bytes, ls__shm_staging_of(g, g->rank, w->out),
-                       round_length(w, w->out));
-            w->out++;
-        } else if (w->in < w->rounds && w->in - w->out < LS__SHM_ROUNDS) {
-            memcpy(ls__shm_staging_of(g, g->rank, w->in), (const char *)w->send + (size_t)w->in * w->round_bytes,
-                   round_length(w, w->in));
-            atomic_store_explicit(&arrival->in, ++w->in, memory_order_release);
-            news = true;
+        if (t->out < t->in && round_done(g, w, t->out)) {
+            if (receives)
+                memcpy((char *)w->recv + (size_t)t->out * t->round_bytes, ls__shm_staging_of(g, g->rank, t->out),
+                       round_length(w, t->out));
+            t->out++;
+        } else if (t->in < t->rounds && t->in - t->out < LS__SHM_ROUNDS) {
+            memcpy(ls__shm_staging_of(g, g->rank, t->in), (const char *)w->send + (size_t)t->in * t->round_bytes,
+                   round_length(w, t->in));
+            atomic_store_explicit(&arrival->in, ++t->in, memory_order_release);
+            filled = true;
         } else {
             break;
         }
     }
-    if (news) ls__shm_ring(g);
+    if (filled) ls__group_wake(g);
 }
 
 static bool round_is_in(const ls_group *g, const ls_work *w, uint32_t j)
 {
-    if (!w->any_staged) return true;
+    const ls__shm_work *t = ls__shm_work_of(w);
+    if (!t->any_staged) return true;
     for (int r = 0; r < g->size; r++) {
         const ls__shm_arrival *arrival = ls__shm_arrival_of(g, w->number, r);
         if (arrival->at == LS__SHM_STAGED && atomic_load_explicit(&arrival->in, memory_order_acquire) <= j)
@@ -108,9 +111,10 @@ static bool round_is_in(const ls_group *g, const ls_work *w, uint32_t j)
 /* Where byte `offset` of round j of a rank's buffer is. */
 static uint8_t *data_at(const ls_group *g, const ls_work *w, int rank, uint32_t j, size_t offset)
 {
+    const ls__shm_work *t = ls__shm_work_of(w);
     const ls__shm_arrival *arrival = ls__shm_arrival_of(g, w->number, rank);
     if (arrival->at == LS__SHM_STAGED) return ls__shm_staging_of(g, rank, j) + offset;
-    return (uint8_t *)ls__heap_at(g->world->job, arrival->at) + (size_t)j * w->round_bytes + offset;
+    return (uint8_t *)ls__heap_at(g->world->job, arrival->at) + (size_t)j * t->round_bytes + offset;
 }
 
 static void reduce_chunk(ls_group *g, const ls_work *w, uint32_t j, size_t chunk)
@@ -122,25 +126,27 @@ static void reduce_chunk(ls_group *g, const ls_work *w, uint32_t j, size_t chunk
     int outs = 0;
     for (int r = 0; r < g->size; r++) {
         s->in[r] = data_at(g, w, r, j, begin);
-        if (w->kind == LS_COLLECTIVE_ALLREDUCE || r == w->root) s->out[outs++] = data_at(g, w, r, j, begin);
+        if (ls__work_receives(w, r)) s->out[outs++] = data_at(g, w, r, j, begin);
     }
     ls__reduce_arrays(w->type, w->op, s->out, outs, s->in, g->size, bytes / ls_dtype_size(w->type), false);
 }
 
-bool ls__shm_reduce_lacks(const ls_group *g, const ls_work *w, int rank)
+static bool needs(const ls_group *g, const ls_work *w, int rank)
 {
+    const ls__shm_work *t = ls__shm_work_of(w);
     const ls__shm_arrival *arrival = ls__shm_arrival_of(g, w->number, rank);
-    return arrival->at == LS__SHM_STAGED && atomic_load_explicit(&arrival->in, memory_order_acquire) < w->rounds;
+    return arrival->at == LS__SHM_STAGED && atomic_load_explicit(&arrival->in, memory_order_acquire) < t->rounds;
 }
 
-ls_status ls__shm_reduce_progress(ls_group *g, ls_work *w)
+static ls_status progress(ls_group *g, ls_work *w)
 {
+    const ls__shm_work *t = ls__shm_work_of(w);
     ls__shm_slot *slot = ls__shm_slot_of(g, w->number);
-    if (!w->rounds) plan_rounds(g, w);
-    uint64_t per_round = chunks_per_round(g, w), chunks = per_round * w->rounds;
+    if (!t->rounds) plan_rounds(g, w);
+    uint64_t per_round = chunks_per_round(g, w), chunks = per_round * t->rounds;
     uint64_t next = atomic_load_explicit(&slot->claimed, memory_order_relaxed);
     for (;;) {
-        if (w->staged) move_staging(g, w);
+        if (t->staged) move_staging(g, w);
         if (next >= chunks || !round_is_in(g, w, (uint32_t)(next / per_round))) break;
         if (!atomic_compare_exchange_weak_explicit(&slot->claimed, &next, next + 1, memory_order_relaxed,
                                                    memory_order_relaxed))
@@ -148,9 +154,11 @@ ls_status ls__shm_reduce_progress(ls_group *g, ls_work *w)
         uint32_t j = (uint32_t)(next / per_round);
         reduce_chunk(g, w, j, next % per_round);
         atomic_fetch_add_explicit(&slot->done[j % LS__SHM_ROUNDS], 1, memory_order_release);
-        if (round_done(g, w, j)) ls__shm_ring(g);
+        if (round_done(g, w, j)) ls__group_wake(g);
         next = atomic_load_explicit(&slot->claimed, memory_order_relaxed);
     }
-    bool done = w->staged ? w->out == w->rounds : all_rounds_done(g, w);
+    bool done = t->staged ? t->out == t->rounds : all_rounds_done(g, w);
     return done ? LS_OK : LS_PENDING;
 }
+
+const ls__shm_algorithm ls__shm_reduce = { .progress = progress, .needs = needs };

@@ -17,8 +17,7 @@
 #include <string.h>
 #include "base/log.h"
 #include "base/status.h"
-#include "comm/events.h"
-#include "comm/group.h"
+#include "comm/private.h"
 #include "ddp/reducer.h"
 #include "kern/vector.h"
 
@@ -49,8 +48,8 @@ static ls_status abandon(ls_ddp *d, ls_status status)
 {
     d->failed = status;
     snprintf(d->failed_text, sizeof d->failed_text, "%s", ls_error());
-    if (!d->group->broken) ls_group_abort(d->group, d->failed_text);
-    if (d->node_group != d->group && !d->node_group->broken) ls_group_abort(d->node_group, d->failed_text);
+    if (!ls__group_is_broken(d->group)) ls_group_abort(d->group, d->failed_text);
+    if (d->node_group != d->group && !ls__group_is_broken(d->node_group)) ls_group_abort(d->node_group, d->failed_text);
     ls__ddp_drain(d);
     d->running = false;
     return ls__fail(status, "%s", d->failed_text);

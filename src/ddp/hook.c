@@ -22,7 +22,7 @@ void ls__hook_enter(ls_ddp *d)
 
 ls_status ls__hook_leave(ls_ddp *d, ls_status status, const char *where)
 {
-    char text[LS__JOB_FAILURE_BYTES];
+    char text[LS__FAILURE_BYTES];
     d->in_hook = false;
     if (!status) return LS_OK;
     snprintf(text, sizeof text, "%s", *ls_error() ? ls_error() : ls_status_text(status));

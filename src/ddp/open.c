@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/status.h"
-#include "comm/group.h"
+#include "comm/private.h"
 #include "ddp/reducer.h"
 #include "ddp/slots.h"
 #include "ddp/verify.h"
@@ -193,7 +193,7 @@ void ls_ddp_free(ls_ddp **pd)
 {
     ls_ddp *d = *pd;
     if (!d) return;
-    if (d->running && d->next_start && !d->group->broken)
+    if (d->running && d->next_start && !ls__group_is_broken(d->group))
         ls_group_abort(d->group, "a ddp was freed in the middle of a step");
     ls__ddp_drain(d);
     /* Another rank may still sum a bucket that this one no longer waits for. The memory is then freed with the world. */

@@ -2,7 +2,7 @@
 #ifndef LS_DDP_REDUCER_H
 #define LS_DDP_REDUCER_H
 
-#include "comm/job.h"
+#include "comm/failure.h"
 #include "ddp/counter.h"
 #include "ddp/on_sum.h"
 #include "ddp/plan.h"
@@ -49,7 +49,7 @@ struct ls_ddp {
     ls_work *totals_work; /* their all-reduce; NULL: not under way */
 
     ls_status failed; /* a step failed and the group is aborted: what every later call returns, with this text */
-    char failed_text[LS__JOB_FAILURE_BYTES];
+    char failed_text[LS__FAILURE_BYTES];
     bool
         block_in_use; /* a collective on the block failed: another rank may still write to it, so it is not deallocated */
     bool in_hook;     /* a function of the caller is running */

@@ -192,6 +192,11 @@ void ls_record_free(ls_record **pr)
     *pr = NULL;
 }
 
+ls__ring *ls__record_ring(const ls_record *r)
+{
+    return r->ring;
+}
+
 void ls__record_pause(ls_record *r, bool paused)
 {
     if (!r || paused == r->paused || !ls__event_file_is_open(r->file)) return;

@@ -10,6 +10,8 @@
 int64_t ls__record_sample(ls_record *record, int64_t now);
 /* The caller was blocked in a collective from `begin` to `now`. Returns until when: `now`, or a little later, with a sample. */
 int64_t ls__record_blocked(ls_record *record, uint64_t collective, int64_t begin, int64_t now);
+/* The ring that events are added to: for code that adds events often, and checks nothing else of the record. */
+struct ls__ring *ls__record_ring(const ls_record *record);
 /* For measurements: meanwhile nothing is sampled or written. */
 void ls__record_pause(ls_record *record, bool paused);
 

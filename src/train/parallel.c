@@ -17,7 +17,7 @@
 #include <string.h>
 #include "base/status.h"
 #include "comm/parallel_for.h"
-#include "comm/group.h"
+#include "comm/private.h"
 #include "ddp/on_sum.h"
 #include "nn/model.h"
 #include "nn/norm.h"
@@ -35,8 +35,7 @@ ls_status ls__parallel_join(ls_train *t)
     ls_status status = LS_OK;
     p->world = t->options.world;
     if (!p->world) {
-        ls__launch_info alone = { .launcher = LS__LAUNCHER_ALONE, .size = 1, .local_size = 1, .job_fd = -1 };
-        status = ls__world_open_on(&p->world, NULL, &alone, NULL, -1, false);
+        status = ls__world_open_alone(&p->world, NULL);
         p->owns_world = !status;
     }
     if (status) return status;

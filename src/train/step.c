@@ -10,8 +10,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/tree.h"
-#include "comm/events.h"
-#include "comm/group.h"
+#include "comm/private.h"
 #include "nn/norm.h"
 #include "train/checkpoint.h"
 #include "train/record.h"
@@ -236,7 +235,7 @@ ls_status ls_train_step(ls_train *t, ls_train_metrics *metrics)
     t->broken = status != LS_OK;
     /* The others would wait for this rank; now they know why it does not come. A group that is broken has told them already. */
     ls_group *group = ls_world_group(t->parallel.world);
-    if (status && t->parallel.size > 1 && !group->broken) ls_group_abort(group, ls_error());
+    if (status && t->parallel.size > 1 && !ls__group_is_broken(group)) ls_group_abort(group, ls_error());
     return status;
 }
 

@@ -30,14 +30,17 @@ static inline ls_status open_world(node_thread *t, ls_world **world)
     ls__peer_info_fill(&info, host, t->options.staging_bytes);
     if (!status) status = ls__cluster_open(&c, net, &info, 10000);
     if (status) return status;
-    ls__launch_info id = { .launcher = LS__LAUNCHER_OPENMPI,
-                           .rank = c->rank,
-                           .size = c->size,
-                           .local_rank = c->local_rank,
-                           .local_size = c->local_size,
-                           .node = c->node };
+    ls__world_base base = { .info = { .launcher = LS__LAUNCHER_OPENMPI,
+                                      .rank = c->rank,
+                                      .size = c->size,
+                                      .local_rank = c->local_rank,
+                                      .local_size = c->local_size,
+                                      .node = c->node },
+                            .job = t->job,
+                            .job_fd = t->fd,
+                            .cluster = c };
     ls__job_set_state(t->job, c->local_rank, LS__RANK_RUNNING, 0);
-    return ls__world_open_in(world, &t->options, &id, t->job, t->fd, false, c);
+    return ls__world_open_on(world, &t->options, &base);
 }
 
 static inline void *node_thread_run(void *p)

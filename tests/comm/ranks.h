@@ -23,15 +23,16 @@ typedef struct rank_thread {
 static inline void *rank_thread_run(void *p)
 {
     rank_thread *t = p;
-    ls__launch_info id = { .launcher = LS__LAUNCHER_LOCKSTEP,
-                           .rank = t->rank,
-                           .size = t->size,
-                           .local_rank = t->rank,
-                           .local_size = t->size,
-                           .job_fd = t->fd };
+    ls__world_base base = { .info = { .launcher = LS__LAUNCHER_LOCKSTEP,
+                                      .rank = t->rank,
+                                      .size = t->size,
+                                      .local_rank = t->rank,
+                                      .local_size = t->size },
+                            .job = t->job,
+                            .job_fd = t->fd };
     ls_world *world;
     ls__job_set_state(t->job, t->rank, LS__RANK_RUNNING, 0);
-    if (ls__world_open_on(&world, t->options, &id, t->job, t->fd, false)) {
+    if (ls__world_open_on(&world, t->options, &base)) {
         snprintf(t->why, RANKS_WHY, "rank %d: open: %s", t->rank, ls_error());
         t->bad = 1;
         return NULL;

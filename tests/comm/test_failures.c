@@ -58,7 +58,7 @@ static int clash(ls_world *world, void *arg, char *why)
     need(strstr(ls_error(), usual) && strstr(ls_error(), odd) && strstr(ls_error(), culprit),
          "rank %d: message '%s' lacks '%s', '%s' or '%s'", rank, ls_error(), usual, odd, culprit);
     /* The group is broken for good, with the same words. */
-    char text[LS__JOB_FAILURE_BYTES];
+    char text[LS__FAILURE_BYTES];
     snprintf(text, sizeof text, "%s", ls_error());
     status = ls_barrier(g);
     need(status == LS_EMISMATCH && !strcmp(text, ls_error()), "rank %d: later call: %s: %s", rank,

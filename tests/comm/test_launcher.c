@@ -17,8 +17,8 @@ typedef struct good {
 } good;
 
 static const good goods[] = {
-    { { "HOME=/" }, { LS__LAUNCHER_ALONE, 0, 1, 0, 1, 0, -1, 0 } },
-    { { "LOCAL_RANK=0" }, { LS__LAUNCHER_ALONE, 0, 1, 0, 1, 0, -1, 0 } },
+    { { "HOME=/" }, { LS__LAUNCHER_NONE, 0, 1, 0, 1, 0, -1, 0 } },
+    { { "LOCAL_RANK=0" }, { LS__LAUNCHER_NONE, 0, 1, 0, 1, 0, -1, 0 } },
     { { "RANK=0", "WORLD_SIZE=1" }, { LS__LAUNCHER_TORCHRUN, 0, 1, 0, 1, 0, -1, 0 } },
     { { "RANK=3", "WORLD_SIZE=4", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "GROUP_RANK=1", "TORCHELASTIC_RUN_ID=x",
         "TORCHELASTIC_RESTART_COUNT=2", "SLURM_PROCID=1", "SLURM_NTASKS=2" },
@@ -50,7 +50,7 @@ static const good goods[] = {
       { LS__LAUNCHER_SLURM, 2, 4, 0, -1, 1, -1, 0 } },
     { { "SLURM_PROCID=1", "SLURM_NTASKS=2" }, { LS__LAUNCHER_SLURM, 1, 2, -1, -1, -1, -1, 0 } },
     /* A batch script is not one of its own tasks. */
-    { { "SLURM_PROCID=0", "SLURM_NTASKS=4", "SLURM_JOB_ID=7" }, { LS__LAUNCHER_ALONE, 0, 1, 0, 1, 0, -1, 0 } },
+    { { "SLURM_PROCID=0", "SLURM_NTASKS=4", "SLURM_JOB_ID=7" }, { LS__LAUNCHER_NONE, 0, 1, 0, 1, 0, -1, 0 } },
 };
 
 static void every_launcher_is_understood(void **state)

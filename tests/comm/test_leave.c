@@ -163,7 +163,7 @@ static int abort_early(ls_world *world, void *arg, char *why)
     ls_group *all = ls_world_group(world), *sub;
     int rank = ls_group_rank(all), p = ls_group_size(all);
     ls__cluster *c = world->cluster;
-    ls__notice notice = { .world = c->nonce, .kind = LS__NOTICE_ABORT, .group = c->next_group, .status = LS_EABORTED };
+    ls__notice notice = { .world = c->nonce, .kind = LS__NOTICE_ABORT, .group = world->next_group, .status = LS_EABORTED };
     ls__net_request request, *requests[] = { &request };
     need_ok(ls_barrier(all));
     snprintf(notice.text, sizeof notice.text, "too early");

@@ -73,8 +73,8 @@ static void machines_differ_by_kernel_processes_and_name(void **state)
     int node_of[5], local_of[5];
     for (int i = 0; i < 5; i++) ls__peer_info_fill(&peers[i], "a", 1);
     strcpy(peers[1].host, "b");
-    peers[2].processes++;
-    strcpy(peers[3].machine, "another kernel");
+    peers[2].pid_namespace++;
+    strcpy(peers[3].boot_id, "another kernel");
     assert_int_equal(ls__cluster_place(peers, 5, node_of, local_of), 4);
     const int nodes[] = { 0, 1, 2, 3, 0 }, locals[] = { 0, 0, 0, 0, 1 };
     for (int i = 0; i < 5; i++) {

@@ -27,7 +27,7 @@ static void *join_badly(void *arg)
     } else {
         char expected[256] = "rank 0 could not join: ";
         size_t n = strlen(expected);
-        memset(expected + n, 'w', sizeof info.why - 1);
+        memset(expected + n, 'w', sizeof info.error - 1);
         check_fails(ls__cluster_share(c, 10000, &job, &fd), LS_EPEER, expected);
         assert_int_equal(strlen(ls_error()), strlen(expected));
     }
