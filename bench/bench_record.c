@@ -72,9 +72,9 @@ int main(int argc, char **argv)
     static double cost[MAX_PAIRS], off[MAX_PAIRS];
     int pairs = argc > 2 ? atoi(argv[2]) : 2000;
     if (argc < 2 || pairs < 10 * GROUPS || pairs > MAX_PAIRS) return 2;
-    ls_train_options o = { .run_dir = argv[1], .rows = 4, .length = 64, .workers = 1, .threads = 1 };
+    ls_train_options o = { .run_dir = argv[1], .batch_size = 4, .seq_len = 64, .workers = 1, .threads = 1 };
     o.model = (ls_lm_options){ .layers = 4, .width = 128, .heads = 4 };
-    if (argc > 3) o.model = (ls_lm_options){ .layers = 2, .width = 64, .heads = 2 }, o.rows = 2, o.length = 32;
+    if (argc > 3) o.model = (ls_lm_options){ .layers = 2, .width = 64, .heads = 2 }, o.batch_size = 2, o.seq_len = 32;
     o.steps = WARM + 1 + 2 * (int64_t)pairs;
     ls_train *train = NULL;
     double before, with, after;

@@ -43,15 +43,14 @@ static int read_arguments(eval_arguments *a, int argc, char **argv)
           format_choices(FORMATS_ALL) },
         { OPTION_CHOICE, "--on-bad", &on_bad, "WHAT", "on an invalid JSON line: {} (stop)", 0, 0, on_bads },
         { OPTION_TEXT, "--field", &o->field, "NAME", "JSON lines: field with the text (text)", 0, 0, NULL },
-        { OPTION_FLAG, "--pad", &o->padded, NULL, "one document per sequence, truncated or padded (packed)", 0, 0,
-          NULL },
+        { OPTION_FLAG, "--pad", &o->pad, NULL, "one document per sequence, truncated or padded (packed)", 0, 0, NULL },
         { OPTION_TEXT, "--prompt-field", &o->prompt_field, "NAME", "with --pad: field with a prompt, which has no loss",
           0, 0, NULL },
         { OPTION_TEXT, "--weight-field", &o->weight_field, "NAME", "with --pad: field with the weight of the loss (1)",
           0, 0, NULL },
-        { OPTION_INT, "--seq-len", &o->length, "N", "sequence length in tokens (the run's, or the context)", 1, 1 << 26,
+        { OPTION_INT, "--seq-len", &o->seq_len, "N", "sequence length in tokens (the run's, or the context)", 1, 1 << 26,
           NULL },
-        { OPTION_INT, "--batch-size", &o->rows, "N", "micro-batch size (8)", 1, 1 << 20, NULL },
+        { OPTION_INT, "--batch-size", &o->batch_size, "N", "micro-batch size (8)", 1, 1 << 20, NULL },
         { OPTION_INT, "-n", &a->ranks, "N", "ranks to start on this machine (1; mpirun: its ranks)", 1, 512, NULL },
         { OPTION_INT, "--threads", &o->threads, "N", "threads per rank (all cores); does not affect results", 1, 4096,
           NULL },
@@ -62,8 +61,8 @@ static int read_arguments(eval_arguments *a, int argc, char **argv)
     int code = options_read("eval", intro, rows, &a->run, argc, argv);
     if (code >= 0) return code;
     o->data_format = format_chosen(FORMATS_ALL, format);
-    o->skip_bad = on_bad == 1;
-    if (!a->data.count && (format || on_bad || o->field || o->prompt_field || o->weight_field || o->padded)) {
+    o->on_bad = (ls_on_bad)on_bad;
+    if (!a->data.count && (format || on_bad || o->field || o->prompt_field || o->weight_field || o->pad)) {
         fprintf(stderr, "lockstep eval: the run defines how its data are read; these options need --data\n");
         return EXIT_USAGE;
     }
@@ -98,7 +97,7 @@ static int print_json(const eval_arguments *a, const ls_eval_result *r, int rank
                              r->held_out, "loss", number(r->loss), "perplexity", number(r->perplexity), "bits_per_byte",
                              number(r->bits_per_byte), "tokens", (json_int_t)r->tokens, "bytes",
                              number(isfinite(r->bits_per_byte) ? r->bytes : NAN), "sequences", (json_int_t)r->sequences,
-                             "seq_len", r->length, "ranks", ranks, "seconds", r->seconds);
+                             "seq_len", r->seq_len, "ranks", ranks, "seconds", r->seconds);
     char *text = root ? json_dumps(root, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(15)) : NULL;
     if (text)
         printf("%s\n", text);
@@ -116,7 +115,7 @@ static int print_text(const eval_arguments *a, const ls_eval_result *r)
                                      : "the run's validation data";
     printf("%s on %s: ", printable(a->run), what);
     if (r->documents) printf("%llu document%s, ", (unsigned long long)r->documents, ls__s((int64_t)r->documents));
-    printf("%llu tokens in sequences of %d", (unsigned long long)r->tokens, r->length);
+    printf("%llu tokens in sequences of %d", (unsigned long long)r->tokens, r->seq_len);
     if (isfinite(r->bits_per_byte)) printf(", %.0f bytes", r->bytes);
     printf("\nloss           %.6f nats per token\nperplexity     %.6g\n", r->loss, r->perplexity);
     if (isfinite(r->bits_per_byte))

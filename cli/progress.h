@@ -9,7 +9,6 @@
 typedef struct progress {
     bool terminal;
     int64_t every;   /* plain lines: steps between them */
-    double peak;     /* GFLOP/s; 0: not known */
     double smoothed; /* a step's milliseconds, recent ones counting more */
     bool drawn;      /* the redrawn line is there and must be ended before other output */
     int64_t drawn_at;

@@ -162,14 +162,14 @@ static void print_resume(FILE *to, const train_arguments *a, const char *run_dir
 
 static void introduce(const ls_train *t, const char *run_dir)
 {
-    const ls_train_options *o = ls_train_options_of(t);
+    const ls_train_options *o = ls_train_get_options(t);
     const ls_lm_options *m = &o->model;
     int ranks = o->world ? ls_world_size(o->world) : 1;
     printf("%s%.2fM parameters (%d layer%s, width %d, %d head%s, vocabulary %d), %lld step%s of %d x %d tokens, %d "
            "rank%s of %d thread%s\n",
            o->init ? "fine-tuning: " : "", (double)ls_model_param_count(ls_train_model(t)) / 1e6, m->layers,
            ls__s(m->layers), m->width, m->heads, ls__s(m->heads), m->vocab_size, (long long)o->steps, ls__s(o->steps),
-           o->rows * o->slots, o->length, ranks, ls__s(ranks), o->threads, ls__s(o->threads));
+           o->batch_size * o->slots, o->seq_len, ranks, ls__s(ranks), o->threads, ls__s(o->threads));
     printf("run folder: %s\n", printable(run_dir));
     if (ls_train_steps_made(t)) printf("resuming after step %lld\n", (long long)ls_train_steps_made(t));
     fflush(stdout);
@@ -181,16 +181,12 @@ static ls_status run_steps(ls_train *t, const train_arguments *a, int64_t *made,
     progress p;
     ls_train_metrics m = { 0 };
     ls_status status = LS_OK;
-    progress_init(&p, ls_train_options_of(t)->steps, a->log_every, on_terminal);
-    int ranks = a->train.world ? ls_world_size(a->train.world) : 1;
+    progress_init(&p, ls_train_get_options(t)->steps, a->log_every, on_terminal);
     for (;;) {
         if (stop_signal) ls_train_stop(t);
         if ((status = ls_train_step(t, &m)) != LS_OK) break;
         ++*made;
         if (a->quiet || !is_first) continue;
-        /* Measured behind the first step, so that the first step comes soon; and again if it cannot have been right,
-         * because others used the machine. */
-        if (m.gflops > p.peak) p.peak = ls_train_peak_gflops(t) * ranks;
         progress_show(&p, &m);
         exit_check_output("training continues without it");
     }
@@ -215,7 +211,7 @@ static ls_status show_sample(ls_train *t, const train_arguments *a)
     if (a->quiet || a->sample_tokens == 0 || !ls_train_tokenizer(t)) return LS_OK;
     const char *prompt = a->prompt ? a->prompt : a->data.count ? "\n" : story;
     printf("\nsample:\n");
-    ls_generator_options options = { .temperature = 0.8f, .top_k = 40, .threads = ls_train_options_of(t)->threads };
+    ls_generator_options options = { .temperature = 0.8f, .top_k = 40, .threads = ls_train_get_options(t)->threads };
     ls_status status =
         sample_text(ls_train_model(t), ls_train_tokenizer(t), &options, prompt, a->sample_tokens, stdout);
     printf("\n");
@@ -226,14 +222,14 @@ static ls_status show_sample(ls_train *t, const train_arguments *a)
 static bool is_in_place(const ls_train *t, const char *run_dir)
 {
     struct stat from, to;
-    const char *init = ls_train_options_of(t)->init;
+    const char *init = ls_train_get_options(t)->init;
     return init && !stat(init, &from) && !stat(run_dir, &to) && from.st_dev == to.st_dev && from.st_ino == to.st_ino;
 }
 
 /* The run ended as it should, or was stopped by a signal: the model is saved, and a checkpoint there already. */
 static int finish(ls_train *t, const train_arguments *a, const char *run_dir, int64_t made, bool stopped)
 {
-    long long step = ls_train_steps_made(t), steps = ls_train_options_of(t)->steps;
+    long long step = ls_train_steps_made(t), steps = ls_train_get_options(t)->steps;
     bool save = !stopped || !is_in_place(t, run_dir);
     if (is_first && save) {
         ls_status status = ls_train_save(t);
@@ -330,28 +326,6 @@ static void show_log(void *user, ls_log_level level, const char *text)
         printf("%s%s\n", clear, text);
 }
 
-/* How the data came, at the end of a run: nothing if they were always there. */
-static ls_status show_loading(ls_train *t, const train_arguments *a)
-{
-    int ranks = a->train.world ? ls_world_size(a->train.world) : 1;
-    char text[400];
-    ls_train_loading *all = malloc((size_t)ranks * sizeof *all);
-    if (!all) return LS_OK;
-    ls_status status = ls_train_loading_get(t, all);
-    if (!status && is_first && !a->quiet) {
-        double wait = 0, total = 0;
-        for (int r = 0; r < ranks; r++) wait += all[r].wait_ms, total += all[r].total_ms;
-        if (ls_train_late_rank(all, ranks, text, sizeof text) >= 0)
-            printf("data: %s; --stage, more --workers or a faster disk would help\n", text);
-        else if (wait > 0.05 * total && all[0].load_ms > 0.5 * all[0].compute_ms) /* else it waited for a core */
-            printf(
-                "data: %.0f %% of the time was spent waiting for batches; one takes %.1f ms to load with %d worker%s\n",
-                100 * wait / total, all[0].load_ms, all[0].workers, all[0].workers == 1 ? "" : "s");
-    }
-    free(all);
-    return status;
-}
-
 static int train_here(train_arguments *a)
 {
     char path[4096];
@@ -375,10 +349,6 @@ static int train_here(train_arguments *a)
     int64_t made = 0;
     bool stopped;
     status = run_steps(t, a, &made, &stopped);
-    if (status == LS_END && made && !stopped) {
-        ls_status shown = show_loading(t, a);
-        if (shown) status = shown;
-    }
     int code = status == LS_END ? finish(t, a, run_dir, made, stopped) : give_up(t, a, status, run_dir, made);
     if (stopped && a->train.world) leave_together(a->train.world);
     if (a->train.profile && made && code == EXIT_DONE) code = show_profile(t, a, run_dir);

@@ -1,5 +1,5 @@
-/* Options of `lockstep train` that would do nothing beside the others. Who gives one means something by it, so it is refused
- * and not passed over. */
+/* Options of `lockstep train` that would have no effect beside other options. They are refused, since the user expects an
+ * effect. */
 #include "cli/train_options.h"
 
 #include <string.h>
@@ -47,6 +47,7 @@ static const struct {
 } rows[] = {
     { "--beta1", is_sgd, "it is for adamw; sgd has --momentum" },
     { "--beta2", is_sgd, "it is for adamw; sgd has --momentum" },
+    { "--adam-eps", is_sgd, "it is for adamw; sgd has --momentum" },
     { "--momentum", is_adamw, "it is for sgd; add --optimizer sgd, or use --beta1" },
     { "--lr-end", is_constant, "the schedule is constant; choose another with --schedule" },
     { "--eval-batches", never_evaluates, "evaluation is off; turn it on with --eval-every" },
@@ -55,7 +56,7 @@ static const struct {
     { "--prompt", has_no_sample, "--sample-tokens is 0" },
 };
 
-static bool is_given(const char *option, int argc, char **argv)
+bool train_option_given(const char *option, int argc, char **argv)
 {
     size_t n = strlen(option);
     for (int i = 1; i < argc; i++)
@@ -66,7 +67,7 @@ static bool is_given(const char *option, int argc, char **argv)
 int train_arguments_check(const train_arguments *a, int argc, char **argv)
 {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (rows[i].is_idle(a) && is_given(rows[i].option, argc, argv)) {
+        if (rows[i].is_idle(a) && train_option_given(rows[i].option, argc, argv)) {
             fprintf(stderr, "lockstep train: %s has no effect: %s\n", rows[i].option, rows[i].why);
             return EXIT_USAGE;
         }

@@ -29,7 +29,9 @@ typedef struct train_arguments {
 int train_arguments_read(train_arguments *a, int argc, char **argv);
 void train_arguments_free(train_arguments *a);
 
-/* Refuses what was given and would have no effect: -1, or an exit code. */
+/* Whether an option is on the command line. */
+bool train_option_given(const char *option, int argc, char **argv);
+/* Refuses options that would have no effect: -1, or an exit code. */
 int train_arguments_check(const train_arguments *a, int argc, char **argv);
 
 #endif

@@ -13,7 +13,7 @@ static size_t level_bytes(const ls__counter *c)
 
 ls_status ls__counter_reserve(ls__counter *c, uint32_t before)
 {
-    int k = __builtin_ctz(~before); /* the level that the carry ends in */
+    int k = __builtin_ctz(~before); /* the level where the carry ends */
     if (k >= LS__COUNTER_LEVELS)
         return ls__fail(LS_EINVAL, "accumulate: %u micro-batches without a sync; at most %u", before,
                         (1u << LS__COUNTER_LEVELS) - 1);
@@ -47,6 +47,20 @@ void ls__counter_finish(const ls__counter *c, uint32_t before, size_t begin, con
         grad = out;
     }
     if (grad != out) memcpy(out, grad, count * sizeof *out);
+}
+
+void ls__counter_add_weight(ls__counter *c, uint32_t before, double weight)
+{
+    int k = 0;
+    for (; before >> k & 1; k++) weight = c->weight[k] + weight;
+    c->weight[k] = weight;
+}
+
+double ls__counter_finish_weight(const ls__counter *c, uint32_t before, double weight)
+{
+    for (int k = 0; before >> k; k++)
+        if (before >> k & 1) weight = c->weight[k] + weight;
+    return weight;
 }
 
 void ls__counter_free(ls__counter *c)

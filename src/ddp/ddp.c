@@ -278,7 +278,7 @@ static void log_unused(ls_ddp *d, int64_t count)
 /* Starts to add up the weight of the step, the ranks that have run out of data, and the spans that were not used. */
 static ls_status start_totals(ls_ddp *d)
 {
-    d->totals[LS__TOTAL_WEIGHT] = d->weight_sum;
+    d->totals[LS__TOTAL_WEIGHT] = ls__counter_finish_weight(&d->counter, d->micro, d->weight);
     d->totals[LS__TOTAL_UNUSED] = 0;
     d->totals[LS__TOTAL_JOINED] = d->joining;
     for (size_t i = 0; i < d->n; i++) d->totals[LS__TOTAL_UNUSED] += !d->used[i];
@@ -359,14 +359,12 @@ ls_status ls_ddp_finish(ls_ddp *d, ls_ddp_result *result)
     if (!d->running) return ls__fail(LS_ESTATE, "ddp: finish without begin");
     for (size_t i = 0; i < d->n && !status && d->n_ready < d->n; i++)
         if (d->ready_mark[i] != d->epoch) status = take(d, i, NULL);
-    d->weight_sum += d->weight;
     d->stats.micro_batches++;
     if (!status && d->mode == LS_DDP_SYNC) {
         status = synchronise(d, &r);
-        d->weight_sum = 0;
         d->micro = 0;
     } else {
-        d->micro++;
+        ls__counter_add_weight(&d->counter, d->micro++, d->weight);
     }
     if (status) return abandon(d, status);
     d->running = false;

@@ -55,9 +55,9 @@ struct ls_ddp {
     bool in_hook;     /* a function of the caller is running */
     bool running;     /* between begin and finish */
     ls_ddp_mode mode;
-    double weight, weight_sum; /* of this micro-batch; of all since the last sync */
-    uint32_t micro;            /* micro-batches added to the counter since the last sync */
-    uint64_t epoch;            /* micro-batches ever; a span is ready if its mark has this value */
+    double weight;  /* of this micro-batch */
+    uint32_t micro; /* micro-batches added to the counter since the last sync */
+    uint64_t epoch; /* micro-batches ever; a span is ready if its mark has this value */
     uint64_t *ready_mark;
     uint8_t *used; /* ready in some micro-batch since the last sync; after it, on some rank */
     uint32_t *ready_order;

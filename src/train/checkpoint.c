@@ -60,7 +60,8 @@ static contents contents_of(const ls_train *t)
 static char *make_head(const ls_train *t, const contents *c)
 {
     json_t *settings = json_object();
-    for (int i = 0; i < t->n_facts; i++) json_object_set_new(settings, t->facts[i].name, json_real(t->facts[i].value));
+    for (int i = 0; i < t->n_settings; i++)
+        json_object_set_new(settings, t->settings[i].name, json_real(t->settings[i].value));
     json_t *root = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:o}", "lockstep", ls_version(), "step",
                              (json_int_t)c->step, "skipped", (json_int_t)t->skipped, "epoch", (json_int_t)c->data.epoch,
                              "data_step", (json_int_t)c->data.step, "data_print", (json_int_t)c->data.fingerprint,
@@ -228,18 +229,18 @@ void ls__checkpoint_close(ls_train *t)
 static ls_status compare_settings(const ls_train *t, const ls__checkpoint_file *f)
 {
     json_t *settings = json_object_get(f->head, "settings");
-    for (int i = 0; i < t->n_facts; i++) {
-        const ls__fact *fact = &t->facts[i];
-        const json_t *value = json_object_get(settings, fact->name);
+    for (int i = 0; i < t->n_settings; i++) {
+        const ls__setting_value *own_value = &t->settings[i];
+        const json_t *value = json_object_get(settings, own_value->name);
         /* Versions that did not have a setting wrote nothing of it; 0 is what they did. */
-        if (!fact->fixed ||
-            (value ? json_is_number(value) && json_number_value(value) == fact->value : fact->value == 0))
+        if (!own_value->fixed ||
+            (value ? json_is_number(value) && json_number_value(value) == own_value->value : own_value->value == 0))
             continue;
-        if (fact->hashed)
+        if (own_value->hashed)
             return ls__fail(LS_EINVAL, "%s: was made with another '%s'; resume with the data and settings of the run",
-                            f->path, fact->name);
+                            f->path, own_value->name);
         return ls__fail(LS_EINVAL, "%s: the checkpoint has %s=%.9g, got %.9g; resume with the settings of the run",
-                        f->path, fact->name, json_number_value(value), fact->value);
+                        f->path, own_value->name, json_number_value(value), own_value->value);
     }
     contents own = contents_of(t);
     if (f->elements != own.elements || f->n_blocks != own.n_blocks)

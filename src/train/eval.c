@@ -76,9 +76,9 @@ static ls_status settle_data(evaluation *e)
                                  .field = o->field,
                                  .prompt_field = o->prompt_field,
                                  .weight_field = o->weight_field,
-                                 .skip_bad = o->skip_bad,
-                                 .padded = o->padded,
-                                 .length = d->length };
+                                 .on_bad = o->on_bad,
+                                 .pad = o->pad,
+                                 .seq_len = d->seq_len };
     } else if (d->n_val_data) {
         d->data = d->val_data;
         d->n_data = d->n_val_data;
@@ -88,7 +88,7 @@ static ls_status settle_data(evaluation *e)
         return ls__fail(LS_EINVAL, "%s: the run had no validation data and held none out; name files to evaluate on",
                         o->model);
     }
-    if (o->length) d->length = o->length;
+    if (o->seq_len) d->seq_len = o->seq_len;
     return LS_OK;
 }
 
@@ -131,17 +131,17 @@ static ls_status open_data(evaluation *e, bool is_text)
 {
     ls_train_options *d = &e->data;
     ls_status status = ls__parts_open(&e->parts, d, e->tokenizer, is_text);
-    if (status != LS_EINVAL || e->o->length || d->padded || !d->n_data) return status;
-    int length = d->length;
+    if (status != LS_EINVAL || e->o->seq_len || d->pad || !d->n_data) return status;
+    int length = d->seq_len;
     ls__parts whole;
-    d->length = 1;
+    d->seq_len = 1;
     if (ls__parts_open(&whole, d, e->tokenizer, is_text)) { /* it was something else */
-        d->length = length;
+        d->seq_len = length;
         return ls__parts_open(&e->parts, d, e->tokenizer, is_text);
     }
     uint64_t count = whole.train->count;
     ls__parts_free(&whole);
-    d->length = count < (uint64_t)length ? (int)count : length;
+    d->seq_len = count < (uint64_t)length ? (int)count : length;
     return ls__parts_open(&e->parts, d, e->tokenizer, is_text);
 }
 
@@ -154,10 +154,10 @@ static ls_status open_model(evaluation *e)
     ls_status status = ls_lm_options_read(o->model, &sizes);
     if (!status) status = settle_data(e);
     if (status) return status;
-    if (!d->length) d->length = sizes.context < 1024 ? sizes.context : 1024;
-    if (d->length > sizes.context)
-        return ls__fail(LS_EINVAL, "sequences of %d token%s do not fit the model's context of %d", d->length,
-                        ls__s(d->length), sizes.context);
+    if (!d->seq_len) d->seq_len = sizes.context < 1024 ? sizes.context : 1024;
+    if (d->seq_len > sizes.context)
+        return ls__fail(LS_EINVAL, "sequences of %d token%s do not fit the model's context of %d", d->seq_len,
+                        ls__s(d->seq_len), sizes.context);
     d->model.vocab_size = sizes.vocab_size;
     if ((status = ls__source_is_text(d->data, d->n_data, d, &is_text))) return status;
     if ((status = open_tokenizer(e, is_text, sizes.vocab_size))) return status;
@@ -173,11 +173,11 @@ static ls_status open_model(evaluation *e)
 static ls_status open_tail(evaluation *e)
 {
     ls_train_options one = e->data;
-    uint64_t length = (uint64_t)e->data.length;
+    uint64_t length = (uint64_t)e->data.seq_len;
     ls_hold_out choice = { .fraction = one.val_fraction, .seed = one.seed, .held_out = true };
     bool blocks = e->parts.val && !e->parts.val_documents;
-    if (one.padded || blocks) return LS_OK;
-    one.length = 1;
+    if (one.pad || blocks) return LS_OK;
+    one.seq_len = 1;
     ls_status status =
         ls__source_open(&e->tail, one.data, one.n_data, e->tokenizer, &one, e->parts.val ? &choice : NULL);
     if (status) return status;
@@ -188,7 +188,7 @@ static ls_status open_tail(evaluation *e)
 
 static ls_status take_memory(evaluation *e)
 {
-    size_t count = (size_t)e->rows * (size_t)e->data.length;
+    size_t count = (size_t)e->rows * (size_t)e->data.seq_len;
     e->all = calloc(e->samples + 1, sizeof *e->all);
     e->tokens = calloc(count, sizeof *e->tokens);
     e->targets = calloc(count, sizeof *e->targets);
@@ -201,7 +201,7 @@ static ls_status take_memory(evaluation *e)
 
 static ls_status open_all(evaluation *e)
 {
-    e->rows = e->o->rows > 0 ? e->o->rows : 8;
+    e->rows = e->o->batch_size > 0 ? e->o->batch_size : 8;
     e->size = 1;
     if (e->o->world) {
         e->rank = ls_world_rank(e->o->world);
@@ -251,18 +251,18 @@ static ls_status run_batch(evaluation *e, int64_t rows, int64_t length, sums *ou
                              .seq_len = length,
                              .tokens = e->tokens,
                              .targets = e->targets,
-                             .weights = e->data.padded ? e->weights : NULL,
+                             .weights = e->data.pad ? e->weights : NULL,
                              .row_losses = e->losses };
     double any = 0;
-    for (int64_t i = 0; i < rows * length && e->data.padded; i++) any += (double)e->weights[i];
-    if (e->data.padded && !(any > 0)) return LS_OK; /* nothing in it counts */
+    for (int64_t i = 0; i < rows * length && e->data.pad; i++) any += (double)e->weights[i];
+    if (e->data.pad && !(any > 0)) return LS_OK; /* nothing in it counts */
     ls_status status = ls_tape_begin(e->tape, params, n_params, &(ls_pass){ .eval = true });
     if (status) return status;
     ls_model_loss(e->model, e->tape, &batch);
     if ((status = ls_tape_status(e->tape))) return status;
     for (int64_t r = 0; r < rows; r++)
         for (int64_t i = r * length; i < (r + 1) * length; i++) {
-            double weight = e->data.padded ? (double)e->weights[i] : 1;
+            double weight = e->data.pad ? (double)e->weights[i] : 1;
             if (!(weight > 0)) continue;
             out[r].nats += weight * (double)e->losses[i];
             out[r].weight += weight;
@@ -284,13 +284,13 @@ static ls_status read_row(const evaluation *e, const ls_dataset *set, void *work
 static ls_status run_samples(evaluation *e, void *worker, uint64_t first)
 {
     uint64_t rows = e->samples - first < (uint64_t)e->rows ? e->samples - first : (uint64_t)e->rows;
-    int64_t length = e->data.length;
+    int64_t length = e->data.seq_len;
     size_t longest = 0;
     for (uint64_t r = 0; r < rows; r++) {
         ls_status status = read_row(e, e->set, worker, first + r, (size_t)(r * (uint64_t)length), &longest);
         if (status) return status;
     }
-    if (e->data.padded) length = ls__trim_rows((int64_t)rows, length, longest, e->tokens, e->targets, e->weights);
+    if (e->data.pad) length = ls__trim_rows((int64_t)rows, length, longest, e->tokens, e->targets, e->weights);
     return run_batch(e, (int64_t)rows, length, e->all + first);
 }
 
@@ -339,7 +339,7 @@ static void add_up(const evaluation *e, ls_eval_result *r)
                            .bytes = total.bytes,
                            .sequences = e->samples + (e->tail_tokens > 0),
                            .documents = e->parts.val_documents,
-                           .length = e->data.length,
+                           .seq_len = e->data.seq_len,
                            .held_out = e->parts.val != NULL };
     r->perplexity = exp(r->loss);
 }
@@ -351,10 +351,10 @@ ls_status ls_eval(const ls_eval_options *options, ls_eval_result *result)
     *result = (ls_eval_result){ 0 };
     ls_status status = open_all(&e);
     if (!status) status = run_own(&e);
+    /* The other ranks would wait for this one. A failure of the collective itself is theirs, too, and needs no abort. */
+    if (status && e.size > 1) ls_group_abort(ls_world_group(options->world), ls_error());
     if (!status && e.size > 1)
         status = ls_allreduce(ls_world_group(options->world), e.all, (e.samples + 1) * SUMS, LS_F64, LS_SUM);
-    /* The others would wait for this rank. */
-    if (status && e.size > 1) ls_group_abort(ls_world_group(options->world), ls_error());
     if (!status) add_up(&e, result);
     if (!status && !(result->tokens > 0))
         status = ls__fail(LS_EINVAL, "%s: none of the data's tokens count", options->model);

@@ -13,7 +13,7 @@
 static ls_status check_enough(const ls_train *t)
 {
     const ls_train_options *o = &t->options;
-    uint64_t needed = (uint64_t)o->rows * (uint64_t)o->slots, left = t->parts.train->count;
+    uint64_t needed = (uint64_t)o->batch_size * (uint64_t)o->slots, left = t->parts.train->count;
     if (o->last == LS_LAST_KEEP) needed = 1;
     if (o->last == LS_LAST_DROP && o->order == LS_ORDER_TORCH)
         needed = (uint64_t)o->torch_ranks; /* a short step will do */
@@ -21,9 +21,9 @@ static ls_status check_enough(const ls_train *t)
     return ls__fail(LS_EINVAL,
                     "the data has %llu %s%s of %d token%s to train on; a step needs %llu (%d slot%s of %d): use "
                     "more data, %sa smaller batch",
-                    (unsigned long long)left, o->padded ? "document" : "sequence", ls__s((int64_t)left), o->length,
-                    ls__s(o->length), (unsigned long long)needed, o->slots, ls__s(o->slots), o->rows,
-                    o->padded ? "or " : "shorter sequences or ");
+                    (unsigned long long)left, o->pad ? "document" : "sequence", ls__s((int64_t)left), o->seq_len,
+                    ls__s(o->seq_len), (unsigned long long)needed, o->slots, ls__s(o->slots), o->batch_size,
+                    o->pad ? "or " : "shorter sequences or ");
 }
 
 static ls_status open_loaders(ls_train *t)
@@ -32,7 +32,7 @@ static ls_status open_loaders(ls_train *t)
     ls_loader_options options = { .workers = o->workers == 0  ? LS_WORKERS_AUTO
                                              : o->workers < 0 ? 0
                                                               : o->workers,
-                                  .batch_size = (size_t)o->rows,
+                                  .batch_size = (size_t)o->batch_size,
                                   .slots = o->slots,
                                   .rank = t->parallel.rank,
                                   .world_size = t->parallel.size,
@@ -45,7 +45,7 @@ static ls_status open_loaders(ls_train *t)
     ls_status status = ls_loader_open(&t->loader, t->parts.train, &options);
     if (status || !t->val_data) return status;
     /* A few batches stand for all: they are taken from all over the data, always the same ones. */
-    ls_loader_options val = { .batch_size = (size_t)o->rows, .slots = 1, .seed = o->seed, .epochs = 1 };
+    ls_loader_options val = { .batch_size = (size_t)o->batch_size, .slots = 1, .seed = o->seed, .epochs = 1 };
     status = ls_loader_open(&t->val_loader, t->val_data, &val);
     if (!status) t->val_start = ls_loader_get_state(t->val_loader);
     return status;
@@ -145,7 +145,7 @@ static ls_status settle_order(ls_train *t)
 {
     ls_train_options *o = &t->options;
     bool torch = o->order == LS_ORDER_TORCH;
-    if (o->order == LS_ORDER_BALANCED && !o->padded)
+    if (o->order == LS_ORDER_BALANCED && !o->pad)
         return ls__fail(LS_EINVAL,
                         "packed sequences are all of one length; the balanced order is for padded documents");
     if (o->torch_ranks && !torch)
@@ -155,7 +155,7 @@ static ls_status settle_order(ls_train *t)
                         o->slots, ls__s(o->slots), o->torch_ranks);
     if (torch && !o->torch_ranks) o->torch_ranks = t->parallel.size;
     if (!o->last) o->last = torch ? LS_LAST_KEEP : LS_LAST_DROP;
-    t->uneven = o->padded || o->last == LS_LAST_KEEP || (torch && o->last == LS_LAST_DROP);
+    t->uneven = o->pad || o->last == LS_LAST_KEEP || (torch && o->last == LS_LAST_DROP);
     return LS_OK;
 }
 
@@ -184,7 +184,7 @@ static ls_status settle_steps(ls_train *t)
     if (by_default) o->eval_every = o->steps >= 10 ? o->steps / 10 : 1;
     if (!t->val_data || !ls__train_is_first(t)) return LS_OK;
     uint64_t count = t->parts.val_documents ? t->parts.val_documents : t->val_data->count;
-    const char *what = t->parts.val_documents || o->padded ? "document" : "sequence";
+    const char *what = t->parts.val_documents || o->pad ? "document" : "sequence";
     ls__log(LS_LOG_INFO, "validation: %llu %s%s %s, every %lld step%s%s and at the end", (unsigned long long)count,
             what, ls__s((int64_t)count), o->n_val_data ? "of the validation data" : "held out of the data",
             (long long)o->eval_every, ls__s(o->eval_every), by_default ? " (a tenth of the run)" : "");
@@ -238,9 +238,9 @@ int64_t ls__trim_rows(int64_t rows, int64_t length, size_t longest, int32_t *tok
 static ls__micro_batch micro_batch(const ls_batch *b, const ls_train_options *o)
 {
     ls__micro_batch out = { .weight = (double)b->tokens, .tokens = (double)b->tokens };
-    int64_t length = o->length;
+    int64_t length = o->seq_len;
     const float *weights = NULL;
-    if (o->padded) {
+    if (o->pad) {
         length = ls__trim_rows((int64_t)b->batch_size, length, b->longest, b->fields[LS_FIELD_INPUTS],
                                b->fields[LS_FIELD_TARGETS], b->fields[LS_FIELD_WEIGHTS]);
         weights = b->fields[LS_FIELD_WEIGHTS];

@@ -162,8 +162,8 @@ static ls_status open_blocks(ls__parts *p, const ls_train_options *o, const ls_t
     ls_status status = ls__source_open(&p->data, o->data, o->n_data, tokenizer, o, NULL);
     if (status || !(o->val_fraction > 0)) return status;
     if (p->data->count < 2)
-        return ls__fail(LS_EINVAL, "the data is one sequence of %d token%s; there is none to evaluate on", o->length,
-                        ls__s(o->length));
+        return ls__fail(LS_EINVAL, "the data is one sequence of %d token%s; there is none to evaluate on", o->seq_len,
+                        ls__s(o->seq_len));
     *plan = ls__hold_out_plan(p->data->count, o->val_fraction, o->seed);
     return ls__part_open(&p->val, p->data, plan, true);
 }

@@ -76,20 +76,20 @@ ls_status ls__parallel_agree(ls_train *t, ls_status own)
 
 ls_status ls__parallel_compare(ls_train *t)
 {
-    const ls__fact *facts = t->facts;
-    double both[2 * LS__MAX_FACTS];
-    int n = t->n_facts;
-    for (int i = 0; i < n; i++) both[i] = facts[i].value, both[n + i] = -facts[i].value;
+    const ls__setting_value *own = t->settings;
+    double both[2 * LS__MAX_SETTING_VALUES];
+    int n = t->n_settings;
+    for (int i = 0; i < n; i++) both[i] = own[i].value, both[n + i] = -own[i].value;
     ls_status status = ls_allreduce(ls_world_group(t->parallel.world), both, 2 * (size_t)n, LS_F64, LS_MAX);
     for (int i = 0; i < n && !status; i++) {
         if (both[i] == -both[n + i]) continue;
         static const char advice[] = "give all ranks the same command line and data";
-        if (facts[i].hashed)
+        if (own[i].hashed)
             status = ls__fail(LS_EMISMATCH, "the ranks were started differently: the %s is not the same; %s",
-                              facts[i].name, advice);
+                              own[i].name, advice);
         else
             status = ls__fail(LS_EMISMATCH, "the ranks were started differently: %s is from %.9g to %.9g; %s",
-                              facts[i].name, -both[n + i], both[i], advice);
+                              own[i].name, -both[n + i], both[i], advice);
     }
     return status;
 }
@@ -145,7 +145,7 @@ static ls_status open_reducer(ls_train *t)
     if (!spans) return ls__fail(LS_ENOMEM, "training: out of memory");
     for (size_t i = 0; i < n; i++)
         spans[i] = (ls_span){ .name = places[n - 1 - i].name, .count = places[n - 1 - i].count };
-    ls_ddp_options o = { .bucket_bytes = t->options.bucket_bytes,
+    ls_ddp_options o = { .bucket_bytes = (size_t)(t->options.bucket_mb * (1 << 20)),
                          .slots = t->options.slots,
                          .sum_order = t->options.sum_order,
                          .wire = t->options.wire,
@@ -255,9 +255,12 @@ ls_status ls__parallel_begin(ls_train *t, int micro, double weight)
     return ls_ddp_begin(p->ddp, micro + 1 < p->each ? LS_DDP_ACCUMULATE : LS_DDP_SYNC, weight);
 }
 
-ls_status ls__parallel_finish(ls_train *t)
+ls_status ls__parallel_finish(ls_train *t, double *weight)
 {
-    return ls_ddp_finish(t->parallel.ddp, NULL);
+    ls_ddp_result result = { 0 };
+    ls_status status = ls_ddp_finish(t->parallel.ddp, &result);
+    *weight = result.weight;
+    return status;
 }
 
 ls_status ls__parallel_sum(ls_train *t, double shares[LS__SHARES])

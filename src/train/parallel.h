@@ -39,9 +39,10 @@ void ls__parallel_close(ls_train *t);
 
 /* Around each micro-batch's forward and backward. The tape's hook tells the reducer in between. */
 LS_MUST_CHECK ls_status ls__parallel_begin(ls_train *t, int micro, double weight);
-LS_MUST_CHECK ls_status ls__parallel_finish(ls_train *t);
-/* The sums of all ranks' shares, in canonical order, in place; and whether one of them wants to stop. */
-enum { LS__LOSS, LS__WEIGHT, LS__TOKENS, LS__SHARES };
+/* *weight: of all micro-batches of all ranks, after the last one of the step. */
+LS_MUST_CHECK ls_status ls__parallel_finish(ls_train *t, double *weight);
+/* Sums over the ranks in canonical order, in place; also finds out whether a rank has requested a stop. */
+enum { LS__LOSS, LS__TOKENS, LS__SHARES };
 LS_MUST_CHECK ls_status ls__parallel_sum(ls_train *t, double shares[LS__SHARES]);
 /* The global norm of the summed gradients: the same bits on all ranks. */
 LS_MUST_CHECK ls_status ls__parallel_norm(ls_train *t, double *norm);

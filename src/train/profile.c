@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/status.h"
 #include "tensor/hooks.h"
+#include "train/record.h"
 #include "train/training.h"
 
 /* An operation at one place of the model, one way. */
@@ -193,7 +194,7 @@ static json_t *describe(ls_train *t)
     return json_pack("{s:s, s:i, s:i, s:i, s:I, s:I, s:i, s:f, s:o, s:f, s:I, s:I, s:o}", "lockstep", ls_version(),
                      "rank", t->parallel.rank, "ranks", t->parallel.size, "threads", t->options.threads, "first_step",
                      (json_int_t)p->first_step, "steps", (json_int_t)p->steps, "micro_batches", t->parallel.each,
-                     "step_ms", p->step_ms, "phase_ms", phases, "peak_gflops", ls_train_peak_gflops(t),
+                     "step_ms", p->step_ms, "phase_ms", phases, "peak_gflops", ls__train_peak(t, 0),
                      "activation_peak_bytes", (json_int_t)ls__tape_peak(t->tape), "resident_peak_bytes",
                      (json_int_t)usage.ru_maxrss * 1024, "operations", rows);
 }

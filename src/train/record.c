@@ -48,14 +48,21 @@ static double copy_rate(int ranks)
     return 2 * (double)bytes / (double)best;
 }
 
+double ls__train_peak(ls_train *t, double least)
+{
+    if (t->peak_gflops > 0 && t->peak_gflops >= least) return t->peak_gflops;
+    double gflops = ls__gemm_peak(512, 3, t->options.threads);
+    if (gflops > t->peak_gflops) t->peak_gflops = gflops;
+    return t->peak_gflops;
+}
+
 static void set_metadata(ls_train *t)
 {
     const ls_train_options *o = &t->options;
     ls_record *r = ls_world_record(t->parallel.world);
     ls_loader_stats loader = ls_loader_get_stats(t->loader);
-    double tokens = (double)o->rows * (double)o->length * (double)o->slots;
-    /* on this rank's threads while the others do the same: the yardstick for its share of the peak */
-    ls_record_metadata(r, LS_METADATA_PEAK, ls__gemm_peak(512, 3, o->threads));
+    double tokens = (double)o->batch_size * (double)o->seq_len * (double)o->slots;
+    ls_record_metadata(r, LS_METADATA_PEAK, ls__train_peak(t, 0)); /* while the other ranks measure theirs */
     if (t->parallel.size > 1) ls_record_metadata(r, LS_METADATA_COPY, copy_rate(t->parallel.size));
     ls_record_metadata(r, LS_METADATA_FLOPS, t->flops_per_token * tokens / t->parallel.size);
     ls_record_metadata(r, LS_METADATA_TOKENS, tokens);
@@ -129,9 +136,17 @@ ls_status ls__train_enter(ls_train *t, ls_phase phase)
     return status;
 }
 
-void ls__train_leave(ls_train *t, ls_phase phase)
+double ls__train_lap(ls_train *t)
+{
+    int64_t now = ls_now(), before = t->clock;
+    t->clock = now;
+    return (double)(now - before) / 1e6;
+}
+
+double ls__train_leave(ls_train *t, ls_phase phase)
 {
     ls_record_end(ls_world_record(t->parallel.world), phase);
+    return ls__train_lap(t);
 }
 
 void ls__train_note_batch(ls_train *t)

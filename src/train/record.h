@@ -1,19 +1,26 @@
-/* What a training records about itself (lockstep/record.h has the marks), and delays put in on purpose. */
+/* What a run records about itself (lockstep/record.h has the marks), and artificial delays. */
 #ifndef LS_TRAIN_RECORD_H
 #define LS_TRAIN_RECORD_H
 
 #include "lockstep/train.h"
 
+/* GFLOP/s that matrix products reach with this rank's threads: the best measured so far. Measured again, for about 50 ms, if it is
+ * not known or below `least`, because other programs used the machine. */
+double ls__train_peak(ls_train *t, double least);
+
 /* Starts the record in the run directory, on every rank. */
 LS_MUST_CHECK ls_status ls__train_record_open(ls_train *t);
 void ls__train_record_close(ls_train *t);
 
-/* The next phase begins, with a barrier before it if that was asked for. */
+/* Phases: recorded and timed in one place. enter() begins with a barrier if the option is set. leave() returns the milliseconds
+ * since the leave before, or since t->clock was set. */
 LS_MUST_CHECK ls_status ls__train_enter(ls_train *t, ls_phase phase);
-void ls__train_leave(ls_train *t, ls_phase phase);
+double ls__train_leave(ls_train *t, ls_phase phase);
+/* The same interval without the end of a phase. */
+double ls__train_lap(ls_train *t);
 /* A batch was taken from the loader. */
 void ls__train_note_batch(ls_train *t);
-/* Keeps the core busy for as long as the options say for this rank, phase and step. */
+/* The artificial delay of the options, if it is for this rank, phase and step. */
 void ls__train_inject(ls_train *t, ls_phase phase);
 
 #endif

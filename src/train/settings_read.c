@@ -85,15 +85,15 @@ static ls_status read_list(saved *v, const ls__setting *s, const json_t *value)
 {
     size_t n = json_array_size(value);
     void *to = (char *)&v->public.options + s->at;
-    if (!json_is_array(value)) return bad_value(v, s->name);
+    if (!json_is_array(value)) return bad_value(v, ls__setting_name(s));
     if (!n) return LS_OK;
     const char **list = calloc(n, sizeof *list);
     if (!list) return ls__fail(LS_ENOMEM, "%s: out of memory", v->path);
     v->lists[v->n_lists++] = list;
     ls_status status = LS_OK;
     for (size_t i = 0; i < n && !status; i++) {
-        status = read_path(v, s->name, json_array_get(value, i), &list[i]);
-        if (!status && !list[i]) status = bad_value(v, s->name);
+        status = read_path(v, ls__setting_name(s), json_array_get(value, i), &list[i]);
+        if (!status && !list[i]) status = bad_value(v, ls__setting_name(s));
     }
     *(const char ***)to = list;
     memcpy((char *)to + sizeof list, &n, sizeof n);
@@ -108,7 +108,7 @@ static ls_status read_word(const saved *v, const ls__setting *s, const json_t *v
             *out = i;
             return LS_OK;
         }
-    return bad_value(v, s->name);
+    return bad_value(v, ls__setting_name(s));
 }
 
 static ls_status read_number(const saved *v, const ls__setting *s, const json_t *value, void *to)
@@ -119,32 +119,28 @@ static ls_status read_number(const saved *v, const ls__setting *s, const json_t 
         char *end;
         errno = 0;
         *(uint64_t *)to = strtoull(json_string_value(value), &end, 10);
-        return *end || errno || end == json_string_value(value) ? bad_value(v, s->name) : LS_OK;
+        return *end || errno || end == json_string_value(value) ? bad_value(v, ls__setting_name(s)) : LS_OK;
     }
-    if ((!automatic && !json_is_number(value)) || !isfinite(x) || x < 0) return bad_value(v, s->name);
+    if ((!automatic && !json_is_number(value)) || !isfinite(x) || x < 0) return bad_value(v, ls__setting_name(s));
     bool whole = json_is_integer(value) || automatic;
     json_int_t n = json_integer_value(value);
     if (s->flags & LS__SET_NONE && x == 0 && !automatic) x = -1, n = -1;
     switch (s->kind) {
     case LS__SET_INT:
-        if (!whole || n > INT32_MAX) return bad_value(v, s->name);
+        if (!whole || n > INT32_MAX) return bad_value(v, ls__setting_name(s));
         *(int *)to = (int)n;
         break;
     case LS__SET_LONG:
-        if (!whole) return bad_value(v, s->name);
+        if (!whole) return bad_value(v, ls__setting_name(s));
         *(int64_t *)to = n;
         break;
     case LS__SET_SIZE:
-        if (!whole) return bad_value(v, s->name);
+        if (!whole) return bad_value(v, ls__setting_name(s));
         *(uint64_t *)to = (uint64_t)n;
         break;
     case LS__SET_FLOAT:
-        if (x > (double)FLT_MAX) return bad_value(v, s->name);
+        if (x > (double)FLT_MAX) return bad_value(v, ls__setting_name(s));
         *(float *)to = (float)x;
-        break;
-    case LS__SET_MEBIBYTES:
-        if (x > 1e9) return bad_value(v, s->name);
-        *(size_t *)to = (size_t)(x * (1 << 20));
         break;
     default: *(double *)to = x;
     }
@@ -154,26 +150,21 @@ static ls_status read_number(const saved *v, const ls__setting *s, const json_t 
 static ls_status read_setting(saved *v, const ls__setting *s, const json_t *value)
 {
     /* A warm-up that was left to the program stays as it was found, also if the run is made longer. */
-    if (!strcmp(s->name, "warmup") && json_is_string(value) && !strcmp(json_string_value(value), "auto"))
+    if (!strcmp(ls__setting_name(s), "warmup") && json_is_string(value) && !strcmp(json_string_value(value), "auto"))
         value = json_object_get(json_object_get(v->root, "found"), "warmup");
     void *to = (char *)&v->public.options + s->at;
-    int word = 0;
-    ls_status status;
     switch (s->kind) {
     case LS__SET_FLAG:
-        if (!json_is_boolean(value)) return bad_value(v, s->name);
+        if (!json_is_boolean(value)) return bad_value(v, ls__setting_name(s));
         *(bool *)to = json_is_true(value);
         return LS_OK;
-    case LS__SET_PAIR:
-        status = read_word(v, s, value, &word);
-        *(bool *)to = word;
-        return status;
     case LS__SET_CHOICE: return read_word(v, s, value, to);
     case LS__SET_FORMAT:
-        if (!json_is_string(value) || ls_data_format_parse(json_string_value(value), to)) return bad_value(v, s->name);
+        if (!json_is_string(value) || ls_data_format_parse(json_string_value(value), to))
+            return bad_value(v, ls__setting_name(s));
         return LS_OK;
-    case LS__SET_TEXT: return read_text(v, s->name, value, to);
-    case LS__SET_PATH: return read_path(v, s->name, value, to);
+    case LS__SET_TEXT: return read_text(v, ls__setting_name(s), value, to);
+    case LS__SET_PATH: return read_path(v, ls__setting_name(s), value, to);
     case LS__SET_PATHS: return read_list(v, s, value);
     default: return read_number(v, s, value, to);
     }
@@ -192,9 +183,8 @@ static ls_status find_folder(saved *v)
 
 static const ls__setting *find(const char *name)
 {
-    if (!strcmp(name, "input")) name = "data-format"; /* as it was called */
-    for (int i = 0; i < LS__SETTINGS; i++)
-        if (!strcmp(ls__settings[i].name, name)) return &ls__settings[i];
+    for (int i = 0; i < ls__n_settings; i++)
+        if (!strcmp(ls__setting_name(&ls__settings[i]), name)) return &ls__settings[i];
     return NULL;
 }
 

@@ -65,12 +65,12 @@ static ls_status check_kind(const char *const *paths, size_t n_paths, bool text,
 {
     const char *what = n_paths ? paths[0] : "the built-in corpus";
     bool json = o->field || o->prompt_field || o->weight_field;
-    if (n_paths && !text && (o->padded || json || o->skip_bad))
+    if (n_paths && !text && (o->pad || json || o->on_bad))
         return ls__fail(LS_EINVAL, "%s: token shards have no documents, fields or format of text; padding is for text",
                         what);
-    if (!n_paths && (o->padded || json || o->data_format || o->skip_bad))
+    if (!n_paths && (o->pad || json || o->data_format || o->on_bad))
         return ls__fail(LS_EINVAL, "%s is one row of bytes; padding and fields are for text of your own", what);
-    if ((o->prompt_field || o->weight_field) && !o->padded)
+    if ((o->prompt_field || o->weight_field) && !o->pad)
         return ls__fail(LS_EINVAL, "fields with prompts and weights are for padded documents");
     if (o->read_delay_us && (text || !n_paths))
         return ls__fail(LS_EINVAL, "%s: only reads from token shards can be slowed down", what);
@@ -85,23 +85,23 @@ ls_status ls__source_open(ls_dataset **out, const char *const *paths, size_t n_p
     ls_status status = ls__source_is_text(paths, n_paths, o, &text);
     if (!status) status = check_kind(paths, n_paths, text, o);
     if (status) return status;
-    if (!n_paths) return built_in_open(out, o->length);
+    if (!n_paths) return built_in_open(out, o->seq_len);
     ls_text_options texts = { .paths = paths,
                               .n_paths = n_paths,
                               .format = o->data_format,
                               .field = o->field,
                               .prompt_field = o->prompt_field,
                               .weight_field = o->weight_field,
-                              .padded = o->padded,
-                              .skip_bad = o->skip_bad,
+                              .padded = o->pad,
+                              .skip_bad = o->on_bad == LS_ON_BAD_SKIP,
                               .count_tokens = o->order == LS_ORDER_BALANCED,
                               .hold_out = hold_out ? *hold_out : (ls_hold_out){ 0 },
                               .tokenizer = tokenizer,
-                              .seq_len = (size_t)o->length };
+                              .seq_len = (size_t)o->seq_len };
     if (text) return ls_text_open(out, &texts);
     ls_tokens_options shards = { .paths = paths,
                                  .n_paths = n_paths,
-                                 .seq_len = (size_t)o->length,
+                                 .seq_len = (size_t)o->seq_len,
                                  .format = o->data_format,
                                  .vocab_size = (uint32_t)o->model.vocab_size };
     status = ls_tokens_open(out, &shards);

@@ -1,5 +1,4 @@
-/* One step: for each micro-batch load, forward, backward; then one update. The phases are functions of their own, so
- * that what happens between them (reducing, waiting) has its place. */
+/* One step: load, forward and backward for each micro-batch, then one update. */
 #include "train/training.h"
 
 #include <fcntl.h>
@@ -18,7 +17,7 @@
 
 enum {
     MAX_SLOTS_ON_STACK = 64,
-    MAX_SKIPPED_IN_A_ROW = 10, /* then the run is given up: it learns nothing */
+    MAX_SKIPPED_IN_A_ROW = 10, /* then the run fails: it learns nothing */
 };
 
 ls_status ls__train_forward(ls_train *t, int slot, const ls_model_batch *batch, bool eval, ls_tensor **loss)
@@ -28,8 +27,8 @@ ls_status ls__train_forward(ls_train *t, int slot, const ls_model_batch *batch, 
     int n_params = ls_model_params(t->model, &params);
     ls_pass pass = { .eval = eval, .seed = o->seed, .stream = (uint64_t)t->step * (uint64_t)o->slots + (uint64_t)slot };
     ls_model_batch share = *batch;
-    /* Each micro-batch's loss is its share of the global mean, so that the gradients only have to be added. Of a step with
-     * padding only the ranks together know what it counts: the quotient follows in ls_train_step(). */
+    /* Each micro-batch's loss is its part of the global mean, so that the gradients only have to be added. The weight of a
+     * step with padding is known only when all ranks are done: ls_train_step() corrects for it. */
     if (!eval) share.divisor = ls__train_full_weight(t);
     ls__profile_pause(t->profile, eval);
     ls_status status = ls_tape_begin(t->tape, params, n_params, &pass);
@@ -38,7 +37,7 @@ ls_status ls__train_forward(ls_train *t, int slot, const ls_model_batch *batch, 
     return ls_tape_status(t->tape);
 }
 
-/* The first parameter whose gradient, or value, is not finite, in words; NULL: none. */
+/* Text about the first parameter whose gradient, or value, is not finite; NULL: none. */
 static const char *find_nan(const ls_train *t, bool grads, char *text, size_t bytes)
 {
     const ls_place *places;
@@ -54,7 +53,7 @@ static const char *find_nan(const ls_train *t, bool grads, char *text, size_t by
     return NULL;
 }
 
-/* The loss or the norm is not finite: the step is not made. All ranks have the same numbers and weights, and decide alike. */
+/* The loss or the norm is not finite: the step is skipped. All ranks have the same numbers and weights, so all skip it. */
 static ls_status skip_step(ls_train *t, double loss, double norm)
 {
     static const char advice[] = "the weights are those before it; a lower learning rate or stronger clipping may help";
@@ -70,9 +69,9 @@ static ls_status skip_step(ls_train *t, double loss, double norm)
     if (++t->skipped_in_a_row == MAX_SKIPPED_IN_A_ROW)
         return ls__fail(LS_ENOTFINITE,
                         "step %lld: the loss is %g and the gradient norm %g, the %dth step in a row that "
-                        "was not finite; %s",
+                        "is not finite; %s",
                         step, loss, norm, MAX_SKIPPED_IN_A_ROW, advice);
-    /* The sums lie in the first rank's memory, where nobody but itself writes next. */
+    /* The sums lie in the first rank's memory, where only that rank writes next. */
     if (ls__train_is_first(t)) {
         first = find_nan(t, true, text, sizeof text);
         ls__log(
@@ -81,7 +80,7 @@ static ls_status skip_step(ls_train *t, double loss, double norm)
             "%s; %s",
             step, loss, norm, first ? first : "none", advice);
     }
-    /* The others may still be reading the sums. */
+    /* Other ranks may still be reading the sums. */
     return ls_barrier(t->parallel.machine);
 }
 
@@ -105,7 +104,7 @@ ls_status ls__train_update(ls_train *t, double loss, double scale, ls_train_metr
     return status;
 }
 
-/* The losses' shares are added in the order of the gradients. */
+/* In canonical order, as the gradients are added. */
 static double tree_sum(const double *x, int n)
 {
     if (n == 1) return x[0];
@@ -113,41 +112,30 @@ static double tree_sum(const double *x, int n)
     return tree_sum(x, m) + tree_sum(x + m, n - m);
 }
 
-static double since(int64_t *clock)
-{
-    int64_t now = ls_now(), before = *clock;
-    *clock = now;
-    return (double)(now - before) / 1e6;
-}
-
-/* This rank's micro-batches: gradients of the global batch; its loss and what it counts, once all ranks have come.
- * `parts` has room for LS__SHARES numbers of each. */
-static ls_status run_slots(ls_train *t, ls_train_metrics *m, double *parts, double shares[LS__SHARES], int64_t *clock)
+/* This rank's micro-batches. Then the gradients are those of the global batch, and *weight and shares[] its sums over all
+ * ranks. `parts` has room for LS__SHARES numbers per micro-batch. */
+static ls_status run_slots(ls_train *t, ls_train_metrics *m, double *parts, double shares[LS__SHARES], double *weight)
 {
     int each = t->parallel.each, first = t->parallel.rank * each;
-    double *losses = parts + LS__LOSS * each, *weights = parts + LS__WEIGHT * each, *tokens = parts + LS__TOKENS * each;
+    double *losses = parts + LS__LOSS * each, *tokens = parts + LS__TOKENS * each;
     for (int micro = 0; micro < each; micro++) {
         ls_tensor *loss = NULL;
         ls__micro_batch batch;
         ls_status status = ls__train_enter(t, LS_PHASE_DATA);
         if (!status) status = ls__train_load(t, &batch);
         ls__train_note_batch(t);
-        ls__train_leave(t, LS_PHASE_DATA);
-        m->data_ms += since(clock);
+        m->data_ms += ls__train_leave(t, LS_PHASE_DATA);
         if (!status) status = ls__train_enter(t, LS_PHASE_FORWARD);
         if (!status) status = ls__parallel_begin(t, micro, batch.weight);
         if (!status && batch.model.batch_size) status = ls__train_forward(t, first + micro, &batch.model, false, &loss);
-        ls__train_leave(t, LS_PHASE_FORWARD);
-        m->forward_ms += since(clock);
+        m->forward_ms += ls__train_leave(t, LS_PHASE_FORWARD);
         if (!status) status = ls__train_enter(t, LS_PHASE_BACKWARD);
         if (status) return status;
         losses[micro] = loss ? (double)loss->data[0] : 0;
-        weights[micro] = batch.weight;
         tokens[micro] = batch.tokens;
         if (loss) status = ls_tape_backward(t->tape, loss);
-        if (!status) status = ls__parallel_finish(t);
-        ls__train_leave(t, LS_PHASE_BACKWARD);
-        m->backward_ms += since(clock);
+        if (!status) status = ls__parallel_finish(t, weight);
+        m->backward_ms += ls__train_leave(t, LS_PHASE_BACKWARD);
         if (status) return status;
     }
     for (int i = 0; i < LS__SHARES; i++) shares[i] = each ? tree_sum(parts + i * each, each) : 0;
@@ -166,7 +154,7 @@ static uint64_t resident_bytes(void)
     return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-static ls_status finish_step(ls_train *t, ls_train_metrics *m, double tokens, int64_t begin, int64_t *clock)
+static ls_status finish_step(ls_train *t, ls_train_metrics *m, double tokens, int64_t begin)
 {
     const ls_train_options *o = &t->options;
     t->step++;
@@ -175,11 +163,13 @@ static ls_status finish_step(ls_train *t, ls_train_metrics *m, double tokens, in
     m->steps = o->steps;
     m->epoch = (double)t->step / (double)t->epoch_steps;
     m->memory_bytes = resident_bytes();
-    m->other_ms = since(clock);
-    m->step_ms = (double)(*clock - begin) / 1e6;
+    m->other_ms = ls__train_lap(t);
+    m->step_ms = (double)(t->clock - begin) / 1e6;
     m->blocked_ms = (double)(ls__world_blocked_ns(t->parallel.world) - t->blocked) / 1e6;
     m->tokens_per_s = tokens / m->step_ms * 1e3;
     m->gflops = t->flops_per_token * tokens / m->step_ms / 1e6;
+    /* After the first step, so that it is not delayed. */
+    if (ls__train_is_first(t)) m->peak_gflops = t->parallel.size * ls__train_peak(t, m->gflops / t->parallel.size);
     m->eval_loss = -1;
     bool last = t->step == o->steps, eval = o->eval_every > 0 && (t->step % o->eval_every == 0 || last);
     if (eval) {
@@ -188,11 +178,11 @@ static ls_status finish_step(ls_train *t, ls_train_metrics *m, double tokens, in
         ls_record_end(ls_world_record(t->parallel.world), LS_PHASE_EVAL);
         if (status) return status;
     }
-    bool told = o->metrics_every <= 1 || t->step % o->metrics_every == 0 || eval || last || t->stopping;
-    ls_status status = t->run.path && told ? ls__run_dir_add(&t->run, m) : LS_OK;
+    bool logged = o->metrics_every <= 1 || t->step % o->metrics_every == 0 || eval || last || t->stopping;
+    ls_status status = t->run.path && logged ? ls__run_dir_add(&t->run, m) : LS_OK;
     if (!status) status = ls__train_note_loading(t, m);
     bool due = (o->checkpoint_every && t->step % o->checkpoint_every == 0) || last || t->stopping;
-    /* The others cannot change the weights meanwhile: for the next update they wait for this rank. */
+    /* The other ranks cannot change the weights meanwhile: their next update needs this rank. */
     if (!status && due && t->run.path && !o->no_checkpoint) {
         ls_record_begin(ls_world_record(t->parallel.world), LS_PHASE_CHECKPOINT);
         status = ls__checkpoint_save(t, last || t->stopping);
@@ -208,11 +198,11 @@ void ls_train_stop(ls_train *train)
 
 ls_status ls_train_step(ls_train *t, ls_train_metrics *metrics)
 {
-    double few[LS__SHARES * MAX_SLOTS_ON_STACK], *parts = few, shares[LS__SHARES];
-    int64_t begin = ls_now(), clock = begin;
+    double few[LS__SHARES * MAX_SLOTS_ON_STACK], *parts = few, shares[LS__SHARES], weight = 0;
+    int64_t begin = t->clock = ls_now();
     if (t->broken) return ls__fail(LS_ESTATE, "an earlier step failed; no more can be made");
     if (t->step >= t->options.steps || t->stopping) {
-        ls__train_record_close(t); /* what is saved now is no part of the last step */
+        ls__train_record_close(t); /* what is saved from now on does not belong to the last step */
         return LS_END;
     }
     if (t->parallel.each > MAX_SLOTS_ON_STACK &&
@@ -221,25 +211,24 @@ ls_status ls_train_step(ls_train *t, ls_train_metrics *metrics)
     *metrics = (ls_train_metrics){ 0 };
     ls_record_step(ls_world_record(t->parallel.world), t->step + 1);
     t->blocked = ls__world_blocked_ns(t->parallel.world);
-    ls_status status = run_slots(t, metrics, parts, shares, &clock);
-    /* 1, exactly, where all tokens count the same; 0 where none counts. */
-    double scale = !status && shares[LS__WEIGHT] > 0 ? ls__train_full_weight(t) / shares[LS__WEIGHT] : 0;
+    ls_status status = run_slots(t, metrics, parts, shares, &weight);
+    /* Exactly 1 where all tokens have the same weight; 0 where no token has any. */
+    double scale = !status && weight > 0 ? ls__train_full_weight(t) / weight : 0;
     if (!status) metrics->loss = shares[LS__LOSS] * scale;
     if (!status) status = ls__train_enter(t, LS_PHASE_UPDATE);
     if (!status) status = ls__train_update(t, metrics->loss, scale, metrics);
-    ls__train_leave(t, LS_PHASE_UPDATE);
-    metrics->update_ms = since(&clock);
-    if (!status) status = finish_step(t, metrics, shares[LS__TOKENS], begin, &clock);
+    metrics->update_ms = ls__train_leave(t, LS_PHASE_UPDATE);
+    if (!status) status = finish_step(t, metrics, shares[LS__TOKENS], begin);
     if (!status) ls__profile_step(t->profile, metrics);
     if (parts != few) free(parts);
     t->broken = status != LS_OK;
-    /* The others would wait for this rank; now they know why it does not come. A group that is broken has told them already. */
+    /* The other ranks would wait for this one. If the group itself failed, they have the reason already. */
     ls_group *group = ls_world_group(t->parallel.world);
     if (status && t->parallel.size > 1 && !ls__group_is_broken(group)) ls_group_abort(group, ls_error());
     return status;
 }
 
-/* Micro-batch i is looked at by rank i mod size; everyone then has all losses and adds them in the same order. */
+/* Micro-batch i is computed by rank i mod size; then all ranks have all losses and add them in the same order. */
 ls_status ls_train_eval(ls_train *t, double *loss)
 {
     int n = t->options.eval_batches;

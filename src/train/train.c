@@ -13,7 +13,6 @@
 #include "base/text.h"
 #include "base/log.h"
 #include "ddp/slots.h"
-#include "kern/gemm.h"
 #include "nn/hf_config.h"
 #include "nn/model.h"
 #include "nn/optimizer.h"
@@ -42,7 +41,7 @@ static ls_status fill_options(ls_train *t)
 {
     ls_train_options *o = &t->options;
     ls_status status;
-    if (!o->rows) o->rows = 8;
+    if (!o->batch_size) o->batch_size = 8;
     if (!o->slots) o->slots = t->parallel.size;
     if (o->clip == 0) o->clip = 1;
     if (o->clip < 0) o->clip = 0;
@@ -63,7 +62,7 @@ static ls_status fill_options(ls_train *t)
     char digits[32]; /* as run.json tells it, so that a run that is resumed has the same bits */
     snprintf(digits, sizeof digits, "%.15g", o->clip);
     o->clip = strtod(digits, NULL);
-    if ((status = check_count("the batch size", o->rows, 1 << 20))) return status;
+    if ((status = check_count("the batch size", o->batch_size, 1 << 20))) return status;
     if ((status = check_count("the number of slots", o->slots, 1 << 20))) return status;
     if ((status = check_count("the number of threads", o->threads, 1 << 12))) return status;
     if (o->steps < 0 || !(o->epochs >= 0 && o->epochs < 1e9))
@@ -88,19 +87,17 @@ static ls_status settle_sizes(ls_train *t)
     ls_status status = LS_OK;
     if (o->init && !o->resume) { /* a run that is resumed has its model's sizes among its settings */
         if ((status = ls_lm_options_read(o->init, &sizes))) return status;
-        if (o->model.dropout != 0) {
-            sizes.dropout = o->model.dropout;
-            sizes.embd_dropout = o->model.embd_dropout;
-            sizes.attn_dropout = o->model.attn_dropout;
-        }
+        if (o->model.dropout != 0) sizes.dropout = o->model.dropout;
+        if (o->model.dropout != 0 || o->model.embd_dropout != 0) sizes.embd_dropout = o->model.embd_dropout;
+        if (o->model.dropout != 0 || o->model.attn_dropout != 0) sizes.attn_dropout = o->model.attn_dropout;
     }
     if (sizes.dropout < 0) sizes.dropout = 0;
-    if (!o->length) o->length = sizes.context && sizes.context < 256 ? sizes.context : 256;
-    if (!sizes.context) sizes.context = o->length;
-    if ((status = check_count("the sequence length", o->length, 1 << 26))) return status;
-    if (o->length > sizes.context)
-        return ls__fail(LS_EINVAL, "sequences of %d token%s do not fit the model's context of %d", o->length,
-                        ls__s(o->length), sizes.context);
+    if (!o->seq_len) o->seq_len = sizes.context && sizes.context < 256 ? sizes.context : 256;
+    if (!sizes.context) sizes.context = o->seq_len;
+    if ((status = check_count("the sequence length", o->seq_len, 1 << 26))) return status;
+    if (o->seq_len > sizes.context)
+        return ls__fail(LS_EINVAL, "sequences of %d token%s do not fit the model's context of %d", o->seq_len,
+                        ls__s(o->seq_len), sizes.context);
     if ((status = ls__train_open_tokenizer(t, sizes.vocab_size))) return status;
     if (!sizes.vocab_size) sizes.vocab_size = t->tokenizer ? (int)ls_tokenizer_vocab_size(t->tokenizer) : 50257;
     if ((status = ls__lm_options_check(&sizes))) return status;
@@ -167,9 +164,9 @@ static ls_status open_own(ls_train *t)
         if ((status = ls__data_files_json(o->val_data, o->n_val_data, &t->files[1]))) return status;
     }
     if ((status = ls_lm_open(&t->model, &o->model))) return status;
-    t->flops_per_token = ls__lm_flops_per_token(&o->model, o->length);
+    t->flops_per_token = ls__lm_flops_per_token(&o->model, o->seq_len);
     t->data_at = ls_loader_get_state(t->loader);
-    t->n_facts = ls__settings_facts(t, t->facts);
+    t->n_settings = ls__settings_values(t, t->settings);
     if (o->resume && ls__train_is_first(t) && (status = compare_with_run(t))) return status;
     return ls_tape_open(&t->tape, &(ls_tape_options){ .threads = o->threads });
 }
@@ -341,7 +338,7 @@ int64_t ls_train_steps_made(const ls_train *train)
     return train->step;
 }
 
-const ls_train_options *ls_train_options_of(const ls_train *train)
+const ls_train_options *ls_train_get_options(const ls_train *train)
 {
     return &train->options;
 }
@@ -349,11 +346,4 @@ const ls_train_options *ls_train_options_of(const ls_train *train)
 const ls_tokenizer *ls_train_tokenizer(const ls_train *train)
 {
     return train->tokenizer;
-}
-
-double ls_train_peak_gflops(ls_train *t)
-{
-    double gflops = ls__gemm_peak(768, 5, t->options.threads);
-    if (gflops > t->peak_gflops) t->peak_gflops = gflops;
-    return t->peak_gflops;
 }

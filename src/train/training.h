@@ -6,18 +6,11 @@
 #include "lockstep/data.h"
 #include "lockstep/train.h"
 #include "train/hold_out.h"
+#include "train/loading.h"
 #include "train/parallel.h"
 #include "train/run_dir.h"
 #include "train/settings.h"
 #include "train/source.h"
-
-/* Sums over the steps of this process; see loading.c. */
-typedef struct ls__loading {
-    int64_t steps;
-    double wait_ms, total_ms; /* since the warm-up */
-    ls_loader_stats before;   /* what the loader had done by then */
-    bool told;                /* the log has said which rank's data come late */
-} ls__loading;
 
 struct ls_train {
     ls_train_options options; /* defaults filled in; its pointers are the caller's and used in ls_train_open() only */
@@ -49,12 +42,14 @@ struct ls_train {
     bool recorded;                            /* this training started the world's record */
     ls_loader_stats loader_before;            /* as of the batch before */
     int64_t injected;                         /* the step that the last delay was put into */
-    int64_t blocked;                          /* ns stood in calls before this step */
+    int64_t blocked;                          /* ns blocked in collectives before this step */
+    int64_t clock;                            /* when the last phase ended */
     struct ls__profile *profile;              /* NULL: nobody asked for one */
     bool threads_found, warmup_found;         /* options.threads, schedule.warmup were not given */
     char *run_dir;                            /* options.run_dir, of all ranks */
-    ls__fact facts[LS__MAX_FACTS];            /* the settings, since ls_train_open() is done with the options' texts */
-    int n_facts;
+    ls__setting_value
+        settings[LS__MAX_SETTING_VALUES]; /* kept because the options' texts are gone after ls_train_open() */
+    int n_settings;
     ls__run_dir run;  /* path NULL: none, or this is not the first rank */
     double data_hash; /* of samples of parts.train */
     json_t *files[2]; /* what identifies the files of data and val_data, on the first rank */
@@ -96,13 +91,8 @@ LS_MUST_CHECK ls_status ls__train_load_val(ls_train *t, bool first, ls__micro_ba
 /* What the tokens of a full step without padding count: the loss of a micro-batch is its sum divided by this. */
 static inline double ls__train_full_weight(const ls_train *t)
 {
-    return (double)t->options.rows * (double)t->options.length * (double)t->options.slots;
+    return (double)t->options.batch_size * (double)t->options.seq_len * (double)t->options.slots;
 }
-
-/* ---- loading.c: whether some rank's data come late. */
-
-/* Behind every step: adds up, and now and then compares the ranks and logs the first that holds the others up. Collective. */
-LS_MUST_CHECK ls_status ls__train_note_loading(ls_train *t, const ls_train_metrics *m);
 
 /* ---- data_hash.c */
 double ls__train_hash_data(const ls_train *t);

@@ -2,13 +2,17 @@
 #include "check.h"
 #include "cli/progress.h"
 
-static const ls_train_metrics early = {
-    .step = 146, .steps = 100000, .loss = 13.8520f, .tokens_per_s = 11012, .gflops = 12, .memory_bytes = (size_t)8 << 30
-};
+static const ls_train_metrics early = { .step = 146,
+                                        .steps = 100000,
+                                        .loss = 13.8520f,
+                                        .tokens_per_s = 11012,
+                                        .gflops = 12,
+                                        .peak_gflops = 100,
+                                        .memory_bytes = (size_t)8 << 30 };
 
 static void line_at(const ls_train_metrics *m, int columns, char *line)
 {
-    progress p = { .peak = 100, .smoothed = 1100 };
+    progress p = { .smoothed = 1100 };
     progress_line(&p, m, columns, line, 512);
     assert_true((int)strlen(line) <= columns);
 }

@@ -257,6 +257,37 @@ static int empty(ls_world *world, void *arg, char *why)
     return 0;
 }
 
+/* Weights whose sum depends on the order in which they are added. */
+static int fractional(ls_world *world, void *arg, char *why)
+{
+    static const double slot_weights[SLOTS] = { 0.1, 1e9, 0.3, 7e-4, 0.7, 1e5, 3e-7, 0.2 };
+    double expected = ((slot_weights[0] + slot_weights[1]) + (slot_weights[2] + slot_weights[3])) +
+                      ((slot_weights[4] + slot_weights[5]) + (slot_weights[6] + slot_weights[7]));
+    ls_span span = { .name = "w", .count = 3 };
+    ls_ddp *ddp;
+    ls_ddp_result result;
+    int each = SLOTS / ls_world_size(world), first = ls_world_rank(world) * each;
+    (void)arg;
+    need_ok(ls_ddp_open(&ddp, world, &span, 1, &(ls_ddp_options){ .slots = SLOTS }));
+    for (int step = 0; step < 2; step++) {
+        for (int micro = 0; micro < each; micro++) {
+            need_ok(ls_ddp_begin(ddp, micro + 1 < each ? LS_DDP_ACCUMULATE : LS_DDP_SYNC, slot_weights[first + micro]));
+            need_ok(ls_ddp_ready(ddp, 0));
+            need_ok(ls_ddp_finish(ddp, &result));
+        }
+        need(result.weight == expected, "step %d: %a, expected %a", step, result.weight, expected);
+    }
+    ls_ddp_free(&ddp);
+    return 0;
+}
+
+static void weights_are_added_in_canonical_order(void **state)
+{
+    (void)state;
+    _Static_assert(SLOTS == 8, "as many as there are weights");
+    for (int p = 1; p <= 8; p *= 2) on_ranks(p, fractional, NULL, NULL);
+}
+
 static void what_counts_nothing_adds_nothing(void **state)
 {
     (void)state;
@@ -463,6 +494,7 @@ int main(void)
         cmocka_unit_test(order_of_readiness_and_overlap_change_no_bit),
         cmocka_unit_test(one_update_serves_all_ranks),
         cmocka_unit_test(the_mean_is_exact_for_uneven_micro_batches),
+        cmocka_unit_test(weights_are_added_in_canonical_order),
         cmocka_unit_test(what_counts_nothing_adds_nothing),
         cmocka_unit_test(unused_spans_are_found_and_hang_nobody),
         cmocka_unit_test(bfloat16_is_added_in_float32),

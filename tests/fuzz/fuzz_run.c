@@ -17,7 +17,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (!o->data[i]) abort();
     for (size_t i = 0; i < o->n_val_data; i++)
         if (!o->val_data[i]) abort();
-    if (saved->ranks < 1 || o->rows < 0 || o->steps < 0 || !isfinite(o->clip) || isnan(o->schedule.lr)) abort();
+    if (saved->ranks < 1 || o->batch_size < 0 || o->steps < 0 || !isfinite(o->clip) || isnan(o->schedule.lr)) abort();
     ls_train_saved_free(&saved);
     if (saved) abort();
     return 0;

@@ -10,8 +10,8 @@
 static ls_train_options tiny(const char *run_dir)
 {
     return (ls_train_options){ .model = { .layers = 1, .width = 16, .heads = 1 },
-                               .rows = 2,
-                               .length = 16,
+                               .batch_size = 2,
+                               .seq_len = 16,
                                .steps = 6,
                                .threads = 1,
                                .workers = -1,

@@ -43,14 +43,14 @@ static ls_status on_ready(void *user, ls_param *param)
 static ls_train_options tiny(ls_world *world, const plan *p)
 {
     return (ls_train_options){ .model = { .layers = 1, .width = 16, .heads = 2 },
-                               .rows = 1,
-                               .length = 16,
+                               .batch_size = 1,
+                               .seq_len = 16,
                                .slots = SLOTS,
                                .steps = STEPS,
                                .schedule = { .warmup = 1 },
                                .threads = 1,
                                .workers = -1,
-                               .bucket_bytes = 4096,
+                               .bucket_mb = 4096.0 / (1 << 20),
                                .clip = p->clip,
                                .update = p->update,
                                .wire = p->bf16 ? LS_WIRE_BF16 : LS_WIRE_F32,

@@ -5,12 +5,13 @@
 #include <math.h>
 #include "train/corpus.h"
 #include "train/hold_out.h"
+#include "train/loading.h"
 #include "train/source.h"
 
 static ls_status source_open(ls_dataset **out, const char *const *paths, size_t n, const ls_tokenizer *tokenizer,
                              int length, int vocab)
 {
-    ls_train_options o = { .length = length, .model = { .vocab_size = vocab } };
+    ls_train_options o = { .seq_len = length, .model = { .vocab_size = vocab } };
     return ls__source_open(out, paths, n, tokenizer, &o, NULL);
 }
 
@@ -161,26 +162,26 @@ static void the_rank_whose_data_come_late_is_named(void **state)
 {
     (void)state;
     char text[400];
-    ls_train_loading all[3] = {
+    ls__rank_loading all[3] = {
         { .wait_ms = 10, .total_ms = 1000, .load_ms = 3, .workers = 2 },
         { .wait_ms = 420, .total_ms = 1000, .load_ms = 15, .workers = 1 },
         { .wait_ms = 30, .total_ms = 1000, .load_ms = 3, .workers = 2 },
     };
-    assert_int_equal(ls_train_late_rank(all, 3, text, sizeof text), 1);
+    assert_int_equal(ls__late_rank(all, 3, text, sizeof text), 1);
     if (!strstr(text, "rank 1's data come late") || !strstr(text, "waited 42 %") || !strstr(text, "rank 0 1 %") ||
         !strstr(text, "15.0 ms to load (rank 0: 3.0 ms) with 1 worker"))
         fail_msg("%s", text);
     /* Batches of 0.1 ms are not waited for: 20 in 580 ms, so 21 ms each. */
     all[1].compute_ms = 29;
-    assert_int_equal(ls_train_late_rank(all, 3, text, sizeof text), 1);
+    assert_int_equal(ls__late_rank(all, 3, text, sizeof text), 1);
     all[1].load_ms = 0.1;
-    assert_int_equal(ls_train_late_rank(all, 3, text, sizeof text), -1);
+    assert_int_equal(ls__late_rank(all, 3, text, sizeof text), -1);
     all[1].load_ms = 15;
     /* All wait alike: nobody holds the others up. One alone has nobody to hold up. */
     all[0].wait_ms = all[2].wait_ms = 400;
-    assert_int_equal(ls_train_late_rank(all, 3, text, sizeof text), -1);
-    assert_int_equal(ls_train_late_rank(all + 1, 1, text, sizeof text), -1);
-    assert_int_equal(ls_train_late_rank((ls_train_loading[2]){ { 0 } }, 2, text, sizeof text), -1);
+    assert_int_equal(ls__late_rank(all, 3, text, sizeof text), -1);
+    assert_int_equal(ls__late_rank(all + 1, 1, text, sizeof text), -1);
+    assert_int_equal(ls__late_rank((ls__rank_loading[2]){ { 0 } }, 2, text, sizeof text), -1);
 }
 
 static ls_status note_redirect(void *self, size_t file, const char *path)

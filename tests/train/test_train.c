@@ -43,8 +43,8 @@ void *realloc(void *p, size_t n)
 static ls_train_options tiny(int threads)
 {
     return (ls_train_options){ .model = { .layers = 2, .width = 32, .heads = 2 },
-                               .rows = 4,
-                               .length = 32,
+                               .batch_size = 4,
+                               .seq_len = 32,
                                .steps = 20,
                                .threads = threads,
                                .workers = -1 };
@@ -84,7 +84,7 @@ static void weights_are_the_same_with_any_number_of_threads_and_workers(void **s
         if (kind) { /* everything that draws numbers or adds in a tree */
             o.model.dropout = 0.1f;
             o.slots = 3;
-            o.rows = 2;
+            o.batch_size = 2;
         }
         size_t n, m;
         double loss, again;
@@ -127,7 +127,7 @@ static void slots_are_one_large_batch(void **state)
     for (int i = 0; i < 2; i++) {
         ls_train_options o = tiny(1);
         o.steps = 3;
-        o.rows = i ? 2 : 8;
+        o.batch_size = i ? 2 : 8;
         o.slots = i ? 4 : 1;
         w[i] = weights_after(&o, &n, &loss[i]);
     }
@@ -154,7 +154,7 @@ static ls_train_options padded(const char *const *path)
     ls_train_options o = tiny(1);
     o.data = path;
     o.n_data = 1;
-    o.padded = true;
+    o.pad = true;
     o.order = LS_ORDER_SEQUENTIAL;
     o.prompt_field = "prompt";
     o.weight_field = "weight";
@@ -177,7 +177,7 @@ static void the_mean_is_over_the_tokens_that_count(void **state)
     float *w[3];
     for (int i = 0; i < 3; i++) {
         ls_train_options o = padded(i == 2 ? &more : &some);
-        o.rows = i == 0 ? 8 : 2;
+        o.batch_size = i == 0 ? 8 : 2;
         o.slots = i == 0 ? 1 : i == 1 ? 4 : 8;
         w[i] = weights_after(&o, &n, &loss[i]);
     }
@@ -191,7 +191,7 @@ static void the_mean_is_over_the_tokens_that_count(void **state)
     ls_train *t;
     double all;
     ls_train_options o = padded(&some);
-    o.rows = 4;
+    o.batch_size = 4;
     o.slots = 2;
     o.val_data = &some;
     o.n_val_data = 1;
@@ -215,7 +215,7 @@ static void a_short_last_step_counts_its_own_tokens(void **state)
         ls_train_options o = padded(&some);
         o.last = LS_LAST_KEEP;
         o.steps = 2;
-        o.rows = i ? 1 : 4;
+        o.batch_size = i ? 1 : 4;
         o.slots = i ? 4 : 1;
         w[i] = weights_after(&o, &n, &loss[i]);
     }
@@ -274,7 +274,9 @@ static void the_run_folder_tells_everything(void **state)
     /* The folder is a model: another training starts from it, and at its loss. */
     double loss, again;
     check_ok(ls_train_eval(t, &loss));
-    ls_train_options more = { .init = "runs/one", .rows = 4, .length = 32, .steps = 1, .eval_every = 1, .threads = 1 };
+    ls_train_options more = {
+        .init = "runs/one", .batch_size = 4, .seq_len = 32, .steps = 1, .eval_every = 1, .threads = 1
+    };
     more.eval_batches = 2;
     ls_train *u;
     check_ok(ls_train_open(&u, &more));
@@ -331,7 +333,7 @@ static void wrong_options_are_refused_before_anything_is_written(void **state)
     o.n_data = 1;
     check_fails(ls_train_open(&t, &o), LS_EINVAL,
                 "short.txt: byte 10: the data have only 11 tokens; a sequence length of 32 needs 33");
-    o.length = 2;
+    o.seq_len = 2;
     o.slots = 2;
     check_fails(ls_train_open(&t, &o), LS_EINVAL, "the data has 5 sequences of 2 tokens to train on; a step needs 8");
     o.data = absent;
@@ -358,13 +360,13 @@ static void wrong_options_are_refused_before_anything_is_written(void **state)
     o.slots = 3;
     check_fails(ls_train_open(&t, &o), LS_EINVAL, "torch's order cannot deal 3 slots to 2 ranks");
     o = right;
-    o.padded = true;
+    o.pad = true;
     check_fails(ls_train_open(&t, &o), LS_EINVAL, "padding and fields are for text of your own");
     o.data = data;
     o.n_data = 1;
     o.weight_field = "w";
     check_fails(ls_train_open(&t, &o), LS_EINVAL, "short.txt: is plain text by its name");
-    o.padded = false;
+    o.pad = false;
     check_fails(ls_train_open(&t, &o), LS_EINVAL, "are for padded documents");
     assert_null(t);
     assert_int_equal(access("never", F_OK), -1);
