@@ -20,6 +20,7 @@
 #include "cli/machine.h"
 #include "comm/job.h"
 #include "comm/net.h"
+#include "kern/gemm.h"
 #include "kern/select.h"
 
 /* "512 B", "32 KiB", "23.5 GiB". */
@@ -108,13 +109,17 @@ void doctor_check_cores(doctor *d)
             doctor_advise(d, DOCTOR_NOTE, "the control group's cpu.max limits the speed; ranks are not bound");
     }
     doctor_add(d, "cores", "kernels", "%s", ls__instruction_set_used()->name);
-    if (ls__kernels_check())
+    bool checked = !ls__kernels_check();
+    if (!checked)
         doctor_advise(d, DOCTOR_MISSING, "%s", ls_error());
     else if (getenv("LOCKSTEP_KERNELS") && ls__instruction_set_used() != ls__instruction_set_at(0))
         doctor_advise(d, DOCTOR_NOTE, "LOCKSTEP_KERNELS; '%s' would be faster", ls__instruction_set_at(0)->name);
     else if (!strcmp(ls__instruction_set_used()->name, "plain"))
         doctor_advise(d, DOCTOR_NOTE,
                       "the CPU or the virtual machine does not offer AVX2 with FMA: same results, much slower");
+    if (checked)
+        doctor_add(d, "cores", "matrix products", "%.0f GFLOP/s on one core; MFU is a share of this",
+                   ls__gemm_peak(512, 3, 1));
 }
 
 /* ---- Memory. */

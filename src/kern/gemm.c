@@ -355,6 +355,7 @@ double ls__gemm_peak(int64_t size, int tries, int threads)
     size_t each = (size_t)(size * size);
     float *memory = calloc(3 * each + ls__gemm_workspace(threads), sizeof *memory);
     double best = 0;
+    for (size_t i = 0; memory && i < 2 * each; i++) memory[i] = 0.5f;
     ls__gemm g = { .m = size, .n = size, .k = size, .a = memory, .lda = size, .ldb = size, .ldc = size };
     for (int i = 0; memory && i < tries; i++) {
         g.b = memory + each;

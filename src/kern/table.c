@@ -3,6 +3,7 @@
 
 #include <string.h>
 #include "kern/copy.h"
+#include "kern/float_mode.h"
 #include "kern/optim.h"
 #include "kern/reduce.h"
 #include "kern/vector.h"
@@ -10,6 +11,7 @@
 void ls__reduce_arrays(ls_dtype type, ls_op op, void *const *out, int outs, const void *const *in, int p, size_t count,
                        bool stream)
 {
+    LS__KEEP_DENORMALS();
     ls__kernels_best()->reduce[type](op, out, outs, in, p, count, stream);
 }
 
@@ -23,11 +25,13 @@ void ls__copy_bytes(void *dst, const void *src, size_t bytes, bool stream)
 
 void ls__add_f32(float *out, const float *a, const float *b, size_t count)
 {
+    LS__KEEP_DENORMALS();
     ls__kernels_best()->add_f32(out, a, b, count);
 }
 
 void ls__scale_f32(float *out, const float *a, float factor, size_t count)
 {
+    LS__KEEP_DENORMALS();
     ls__kernels_best()->scale_f32(out, a, factor, count);
 }
 
@@ -48,10 +52,12 @@ const int ls__optim_states[LS__OPTIM_COUNT] = { LS__OPTIM_LIST(X) };
 void ls__optim_update(ls__optim_kernel kernel, float *w, const float *g, float *const *states, size_t count,
                       const ls__optim_args *args)
 {
+    LS__FLUSH_DENORMALS();
     ls__kernels_best()->update[kernel](w, g, states, count, args);
 }
 
 double ls__sum_squares(const float *x, size_t count)
 {
+    LS__FLUSH_DENORMALS();
     return ls__kernels_best()->sum_squares(x, count);
 }

@@ -326,6 +326,7 @@ static void attention_forward(ls_tape *t, const attention *s, const float *qkv, 
 
 ls_tensor *ls_attention(ls_tape *t, ls_tensor *qkv, const ls_attention_options *o)
 {
+    LS__FLUSH_DENORMALS();
     if (!ls__operation_begin(t, qkv, qkv)) return NULL;
     char text[LS__SHAPE_TEXT];
     if (qkv->dims != 3 || o->heads < 1 || qkv->shape[2] % (3 * (int64_t)o->heads))

@@ -62,6 +62,7 @@ static void measure(const batch_norm *s, const float *x, int64_t c, ls_batch_nor
 ls_tensor *ls_batch_norm(ls_tape *t, ls_tensor *x, ls_param *weight, ls_param *bias, ls_batch_norm_state *run)
 {
     const ls__nn_kernels *k = ls__nn_kernels_best();
+    LS__FLUSH_DENORMALS();
     if (!ls__operation_begin(t, x, x)) return NULL;
     if (x->dims != 4)
         return ls__shape_error(t, "batch_norm", "input", x->dims, x->shape, weight->name, weight->dims, weight->shape,

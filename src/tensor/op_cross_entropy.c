@@ -71,6 +71,7 @@ static const ls__operation op_cross_entropy = { "cross_entropy", cross_entropy_b
 
 ls_tensor *ls_cross_entropy(ls_tape *t, ls_tensor *logits, const ls_cross_entropy_options *o)
 {
+    LS__FLUSH_DENORMALS();
     if (!ls__operation_begin(t, logits, logits)) return NULL;
     int64_t rows = ls__rows(logits), V = ls__cols(logits);
     double divisor;

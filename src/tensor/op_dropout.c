@@ -50,6 +50,7 @@ static const ls__operation op_dropout = { "dropout", dropout_back };
 
 ls_tensor *ls_dropout(ls_tape *t, ls_tensor *x, float p)
 {
+    LS__FLUSH_DENORMALS();
     if (!ls__operation_begin(t, x, x)) return NULL;
     if (!(p >= 0 && p < 1))
         return ls__tape_fail(t, ls__fail(LS_EINVAL, "dropout: p is %g; it must be at least 0 and below 1", (double)p));

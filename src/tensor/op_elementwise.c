@@ -40,6 +40,7 @@ ls_tensor *ls_tape_param(ls_tape *t, ls_param *p)
 {
     ls_tensor here = { .dims = p->dims };
     memcpy(here.shape, p->shape, sizeof here.shape);
+    LS__FLUSH_DENORMALS();
     if (!ls__operation_begin(t, &here, &here)) return NULL;
     if (!ls__param_fits(t, "param", p, p->shape[0], p->dims > 1 ? p->shape[1] : 0, p->dims > 2 ? p->shape[2] : 0,
                         p->dims > 3 ? p->shape[3] : 0, &here))
@@ -56,6 +57,7 @@ static const ls__operation op_reshape = { "reshape", reshape_back };
 
 ls_tensor *ls_reshape(ls_tape *t, ls_tensor *x, int dims, const int64_t *shape)
 {
+    LS__FLUSH_DENORMALS();
     if (!ls__operation_begin(t, x, x)) return NULL;
     ls_tensor *y = ls__view(t, x->data, dims, shape);
     if (!y) return NULL;
@@ -87,6 +89,7 @@ static const ls__operation op_activate = { "activate", activate_back };
 
 ls_tensor *ls_activate(ls_tape *t, ls_tensor *x, ls_activation activation)
 {
+    LS__FLUSH_DENORMALS();
     if (!ls__operation_begin(t, x, x)) return NULL;
     ls_tensor *y = ls__result(t, x->dims, x->shape);
     if (!y) return NULL;
@@ -107,6 +110,7 @@ static const ls__operation op_add = { "add", add_back };
 
 ls_tensor *ls_add(ls_tape *t, ls_tensor *a, ls_tensor *b)
 {
+    LS__FLUSH_DENORMALS();
     if (!ls__operation_begin(t, a, b)) return NULL;
     if (!ls__same_shape(a, b))
         return ls__shape_error(t, "add", "first", a->dims, a->shape, "second", b->dims, b->shape,
@@ -137,6 +141,7 @@ static const ls__operation op_mul = { "mul", mul_back };
 
 ls_tensor *ls_mul(ls_tape *t, ls_tensor *a, ls_tensor *b)
 {
+    LS__FLUSH_DENORMALS();
     if (!ls__operation_begin(t, a, b)) return NULL;
     if (!ls__same_shape(a, b))
         return ls__shape_error(t, "mul", "first", a->dims, a->shape, "second", b->dims, b->shape,
@@ -175,6 +180,7 @@ static const ls__operation op_scale = { "scale", scale_back };
 
 ls_tensor *ls_scale(ls_tape *t, ls_tensor *x, float factor)
 {
+    LS__FLUSH_DENORMALS();
     if (!ls__operation_begin(t, x, x)) return NULL;
     ls_tensor *y = ls__result(t, x->dims, x->shape);
     if (!y) return NULL;

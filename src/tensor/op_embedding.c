@@ -56,6 +56,7 @@ ls_tensor *ls_embedding(ls_tape *t, const int32_t *tokens, int64_t B, int64_t T,
 {
     int64_t C = wte->dims == 2 ? wte->shape[1] : 1, V = wte->shape[0];
     ls_tensor here = { .dims = 2, .shape = { B, T } };
+    LS__FLUSH_DENORMALS();
     if (!ls__operation_begin(t, &here, &here)) return NULL;
     ls_tensor *y = ls__result(t, 3, (int64_t[]){ B, T, C });
     if (!y) return NULL;

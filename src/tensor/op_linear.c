@@ -164,6 +164,7 @@ static const ls__operation op_linear = { "linear", linear_back };
 
 ls_tensor *ls_linear(ls_tape *t, ls_tensor *x, ls_param *w, ls_param *b, const ls_linear_options *options)
 {
+    LS__FLUSH_DENORMALS();
     if (!ls__operation_begin(t, x, x)) return NULL;
     linear s = { .o = options ? *options : (ls_linear_options){ 0 } };
     int64_t in = ls__cols(x), rows = ls__rows(x), out = w->dims == 2 ? w->shape[s.o.transposed ? 0 : 1] : 1;

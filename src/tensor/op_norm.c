@@ -76,6 +76,7 @@ static const ls__operation op_rms_norm = { "rms_norm", norm_back };
 static ls_tensor *norm_forward(ls_tape *t, const ls__operation *op, ls_tensor *x, ls_param *weight, ls_param *bias,
                                float eps)
 {
+    LS__FLUSH_DENORMALS();
     if (!ls__operation_begin(t, x, x)) return NULL;
     int64_t rows = ls__rows(x), C = ls__cols(x);
     if (!ls__param_fits(t, op->name, weight, C, 0, 0, 0, x)) return NULL;

@@ -72,6 +72,7 @@ static const ls__operation op_max_pool = { "max_pool2d", pool_back }, op_avg_poo
 
 static ls_tensor *pool_forward(ls_tape *t, const ls__operation *op, ls_tensor *x, int size, int stride)
 {
+    LS__FLUSH_DENORMALS();
     if (!ls__operation_begin(t, x, x)) return NULL;
     bool takes_max = op == &op_max_pool;
     if (x->dims != 4 || size < 1 || stride < 1 || x->shape[2] < size || x->shape[3] < size)
@@ -128,6 +129,7 @@ static const ls__operation op_global_pool = { "global_avg_pool2d", global_back }
 
 ls_tensor *ls_global_avg_pool2d(ls_tape *t, ls_tensor *x)
 {
+    LS__FLUSH_DENORMALS();
     if (!ls__operation_begin(t, x, x)) return NULL;
     char text[LS__SHAPE_TEXT];
     if (x->dims != 4)

@@ -26,6 +26,7 @@ static const ls__operation op_sum = { "sum", reduce_back }, op_mean = { "mean", 
 
 static ls_tensor *reduce(ls_tape *t, const ls__operation *op, ls_tensor *x)
 {
+    LS__FLUSH_DENORMALS();
     if (!ls__operation_begin(t, x, x)) return NULL;
     int64_t count = ls_tensor_count(x), chunks = (count + CHUNK - 1) / CHUNK;
     ls_tensor *y = ls__result(t, 1, (int64_t[]){ 1 });

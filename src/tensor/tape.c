@@ -251,6 +251,11 @@ ls_status ls_tape_begin(ls_tape *t, ls_param *params, int n_params, const ls_pas
 {
     if (n_params < 0 || (n_params && !params))
         return ls__fail(LS_EINVAL, "tape: %d parameters%s", n_params, params ? "" : " at NULL");
+    if (t->threads > 1) {
+        /* OpenMP's threads stay in this mode. The caller's own changes only within each call. */
+#pragma omp parallel num_threads(t->threads)
+        if (omp_get_thread_num() > 0) ls__float_mode_enter(LS__MODE_FLUSH);
+    }
     ls__arena_reset(&t->arena, 0);
     t->pass = pass ? *pass : (ls_pass){ 0 };
     t->params = params;
@@ -489,6 +494,7 @@ static ls_status node_backward(ls_tape *t, ls__node *n)
 
 ls_status ls_tape_backward(ls_tape *t, ls_tensor *loss)
 {
+    LS__FLUSH_DENORMALS();
     ls_status status = ls_tape_status(t);
     if (status) return status;
     char text[LS__SHAPE_TEXT];

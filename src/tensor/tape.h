@@ -9,6 +9,7 @@
 #include "lockstep/tensor.h"
 #include "base/arena.h"
 #include "base/status.h"
+#include "kern/float_mode.h"
 #include "tensor/hooks.h"
 
 /* Memory of the arena that can be reused within a pass: an activation, a gradient, or scratch. Tensors with equal gradients
