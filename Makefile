@@ -1,15 +1,15 @@
-# A short front for CMake. The first two are all that a newcomer needs:
+# Shortcuts for CMake. To start:
 #
-#   make demo      make setup, make, and a demonstration of what lockstep does
+#   make demo      make setup, make, and a short demonstration
 #   make test      installs what the tests need as well, builds, and runs all tests
 #
 #   make           configures and builds; installs nothing
 #   make setup     installs the packages that building and the demo need (Debian; see scripts/setup)
-#   make bench     benchmarks, against the peers that are installed
+#   make bench     benchmarks, compared with MPI and torch where installed
 #   make lint      formatting, shell scripts, man pages, layers
 #   make wheel     the Python package (python/README.md) as a wheel in dist/
-#   make test-torch  installs that and torch into a folder of its own, and runs the tests of the package
-#   make install   PREFIX=/usr/local, DESTDIR=; a PREFIX given here counts, else the one that was configured
+#   make test-torch  installs it and torch into a separate folder, and runs the tests of the package
+#   make install   PREFIX=/usr/local, DESTDIR=; default: the configured PREFIX
 #   make clean
 #
 # SANITIZE=address,undefined or SANITIZE=thread builds in a separate folder; CC=clang picks the compiler.
