@@ -7,6 +7,7 @@
 
 int data_command(int argc, char **argv);
 int eval_command(int argc, char **argv);
+int import_command(int argc, char **argv);
 int generate_command(int argc, char **argv);
 int checkpoint_command(int argc, char **argv);
 int report_command(int argc, char **argv);

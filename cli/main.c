@@ -42,6 +42,7 @@ static const command commands[] = {
     { "generate", generate_command, "generate text with a trained model" },
     { "top", top_command, "live monitor of a training run" },
     { "trace", trace_command, "export a run to Perfetto" },
+    { "import", import_command, "PyTorch profiler traces as a run, for report, trace and top" },
     { "profile", profile_command, "per-operator profile of a training run" },
     { "data", data_command, "tokenize, describe, stage and order training data" },
     { "bench", bench_command, "benchmark against MPI and Gloo" },

@@ -151,14 +151,15 @@ LS_API uint64_t ls_collective_word(uint64_t group, uint64_t number);
     X(LS_METADATA_OVERLAP, 15, "overlap")   /* 0: buckets are reduced after backward only */                          \
     X(LS_METADATA_WIRE, 16, "wire_bytes")   /* of a gradient's element on its way; 2: bfloat16 */                     \
     X(LS_METADATA_TRAIN, 17, "lockstep_train") /* 1: recorded by lockstep train, whose options advice may name */     \
-    X(LS_METADATA_KERNELS, 18, "kernels")      /* that compute: 0: plain, 1: neon, 2: avx2, 3: avx512 */
+    X(LS_METADATA_KERNELS, 18, "kernels")      /* that compute: 0: plain, 1: neon, 2: avx2, 3: avx512 */              \
+    X(LS_METADATA_TORCH, 19, "torch")          /* 1: PyTorch made the steps: advice speaks of its settings */
 
 typedef enum ls_metadata_kind {
 #define X(name, value, text) name = (value),
     LS_METADATA_LIST(X)
 #undef X
 } ls_metadata_kind;
-#define LS_METADATA_KINDS 19
+#define LS_METADATA_KINDS 20
 #define LS_METADATA_MAX   32 /* kinds that there may be in later versions */
 
 /* May be called again when the number changes. */

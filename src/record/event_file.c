@@ -36,6 +36,7 @@ struct ls__event_file {
     uint8_t *buffer; /* the block being filled */
     ls__event_file_block block;
     int64_t last_time;
+    int64_t own_time; /* of the file's own events; 0: now */
     double metadata[LS_METADATA_KINDS];
     uint32_t has_metadata;
     int64_t clock_ahead, clock_uncertainty;
@@ -117,7 +118,7 @@ static void add_event(ls__event_file *f, const ls_event *e)
 
 static void add_own(ls__event_file *f, ls_event_kind kind, uint64_t a, uint64_t b)
 {
-    add_event(f, &(ls_event){ .time = ls_now(), .kind = kind, .a = a, .b = b });
+    add_event(f, &(ls_event){ .time = f->own_time ? f->own_time : ls_now(), .kind = kind, .a = a, .b = b });
 }
 
 static void add_name(ls__event_file *f, ls_name_kind kind, uint32_t index)
@@ -201,6 +202,7 @@ static void free_texts(ls__event_file *f)
 /* Events that were overwritten before the file was started are not missing in it. */
 static void find_first(ls__event_file *f)
 {
+    if (!f->ring) return;
     uint64_t head = ls__ring_head(f->ring), capacity = ls__ring_capacity(f->ring);
     if (head > capacity && f->position < head - capacity) f->position = head - capacity;
     f->missed = f->missed_noted = 0;
@@ -275,7 +277,7 @@ void ls__event_file_drain(ls__event_file *f, bool now)
 {
     ls_event batch[BATCH];
     size_t n;
-    if (f->fd < 0) return;
+    if (f->fd < 0 || !f->ring) return;
     while ((n = ls__ring_read(f->ring, &f->position, batch, BATCH, &f->missed))) {
         note_missed(f, batch[0].time);
         for (size_t i = 0; i < n; i++) add_event(f, &batch[i]);
@@ -283,6 +285,12 @@ void ls__event_file_drain(ls__event_file *f, bool now)
     note_missed(f, ls_now());
     if (now) write_block(f);
     if (f->fd >= 0 && f->written >= f->limit) rotate(f);
+}
+
+void ls__event_file_add(ls__event_file *f, const ls_event *e)
+{
+    f->own_time = e->time;
+    if (f->fd >= 0) add_event(f, e);
 }
 
 void ls__event_file_relieve(ls__event_file *f)

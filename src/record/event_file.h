@@ -43,7 +43,7 @@ typedef struct ls__event_file_block {
 
 typedef struct ls__event_file ls__event_file;
 
-/* Nothing is written yet. The ring must outlive it. NULL: out of memory. */
+/* Nothing is written yet. The ring must outlive it; NULL: events come from ls__event_file_add() alone. NULL: out of memory. */
 ls__event_file *ls__event_file_new(const ls__ring *ring);
 /* Starts the file of `rank` in `folder`, which is made; what was there is replaced. `head` is a JSON object. Events that
  * are in the ring and in no earlier file are written, too. `segment_bytes`: 0: LS__EVENT_FILE_SEGMENT. */
@@ -54,6 +54,9 @@ bool ls__event_file_is_open(const ls__event_file *f);
 /* Takes what is in the ring, and writes it when there is a block of it, or if `now`. A write that fails ends the file, not the
  * program: it is logged once, and later calls write nothing. */
 void ls__event_file_drain(ls__event_file *f, bool now);
+/* Adds an event of whatever time, and the file's own events (its end, metadata) get that time from then on. For records that are
+ * made of something else than a ring. */
+void ls__event_file_add(ls__event_file *f, const ls_event *e);
 /* Takes what is in the ring if that is a quarter of what it holds: within steps that make many events. */
 void ls__event_file_relieve(ls__event_file *f);
 /* What is in the ring now is not written. */

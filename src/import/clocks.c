@@ -1,0 +1,263 @@
+/* Clocks, from the collectives themselves: nobody leaves one before the last has come. With the times of rank i, whose clock is d ahead of
+ * that of rank j,
+ *
+ *     arrived(i) - done(j)  <=  d  <=  done(i) - arrived(j)
+ *
+ * for every collective that needs all its ranks. d may change evenly with time: d = a + b t. For a given b the two sides leave an
+ * interval for a, and b is chosen so that there is one; within it, a is where the ends agree best (their median), since a
+ * collective ends on all ranks at nearly the same time. Then the intervals of all pairs are put together: what i is to j and j to k,
+ * i is to k (shortest paths). Ranks of one machine have one clock, unless that is impossible. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/status.h"
+#include "import/join.h"
+
+enum { WINDOWS = 48, MAX_FULL = 128 };
+static const double MAX_DRIFT = 5e-4; /* no clock is worse */
+
+typedef struct point {
+    double t;              /* ns on j's clock, from the first point */
+    double low, high, mid; /* of d */
+} point;
+
+typedef struct entry { /* a collective of one rank, for joining two lists */
+    uint64_t group, number;
+    int64_t arrived, done;
+} entry;
+
+static int by_key(const void *a, const void *b)
+{
+    const entry *x = a, *y = b;
+    if (x->group != y->group) return x->group > y->group ? 1 : -1;
+    return (x->number > y->number) - (x->number < y->number);
+}
+
+typedef struct entries {
+    entry *at;
+    size_t count;
+} entries;
+
+static ls_status list_entries(const ls__trace *t, entries *out)
+{
+    out->count = 0;
+    out->at = malloc((t->calls.count + 1) * sizeof *out->at);
+    if (!out->at) return ls__fail(LS_ENOMEM, "%s: out of memory", t->path);
+    for (size_t i = 0; i < t->calls.count; i++) {
+        const ls__call *c = &t->calls.at[i];
+        if (!c->joined || !c->done || c->done < c->arrived || !ls__is_symmetric(c->kind)) continue;
+        out->at[out->count++] =
+            (entry){ t->groups.at[c->group].key, c->number, t->base + c->arrived, t->base + c->done };
+    }
+    if (out->count) qsort(out->at, out->count, sizeof *out->at, by_key);
+    return LS_OK;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *values, size_t n)
+{
+    if (!n) return 0;
+    qsort(values, n, sizeof *values, by_value);
+    return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+/* The points of i beside j; *zero is the time (on j's clock) and *offset the difference that they count from. */
+static size_t find_points(const entries *i, const entries *j, point *out, int64_t *zero, int64_t *offset)
+{
+    size_t n = 0, k = 0;
+    for (size_t x = 0; x < i->count; x++) {
+        const entry *a = &i->at[x];
+        while (k < j->count && by_key(&j->at[k], a) < 0) k++;
+        if (k == j->count) break;
+        const entry *b = &j->at[k];
+        if (by_key(b, a)) continue;
+        if (!n) {
+            *zero = b->done;
+            *offset = a->done - b->done;
+        }
+        out[n++] = (point){ .t = (double)(b->done - *zero),
+                            .low = (double)(a->arrived - b->done - *offset),
+                            .high = (double)(a->done - b->arrived - *offset),
+                            .mid = (double)(a->done - b->done - *offset) };
+    }
+    return n;
+}
+
+/* The interval of a for drift b; its width. */
+static double interval(const point *p, size_t n, double b, double *low, double *high)
+{
+    *low = -INFINITY;
+    *high = INFINITY;
+    for (size_t i = 0; i < n; i++) {
+        *low = fmax(*low, p[i].low - b * p[i].t);
+        *high = fmin(*high, p[i].high - b * p[i].t);
+    }
+    return *high - *low;
+}
+
+/* Slope of the ends' differences: the median slope between medians of windows (Theil and Sen). */
+static double slope(const point *p, size_t n, double *room)
+{
+    double t[WINDOWS], y[WINDOWS], first = INFINITY, last = -INFINITY;
+    int count = 0;
+    for (size_t i = 0; i < n; i++) first = fmin(first, p[i].t), last = fmax(last, p[i].t);
+    if (!(last > first)) return 0;
+    int windows = n / 8 < 3 ? 3 : n / 8 > WINDOWS ? WINDOWS : (int)(n / 8);
+    for (int w = 0; w < windows; w++) {
+        size_t m = 0;
+        double sum = 0, from = first + (last - first) * w / windows, to = first + (last - first) * (w + 1) / windows;
+        for (size_t i = 0; i < n; i++)
+            if (p[i].t >= from && (p[i].t < to || w + 1 == windows)) room[m++] = p[i].mid, sum += p[i].t;
+        if (!m) continue;
+        t[count] = sum / (double)m;
+        y[count++] = median(room, m);
+    }
+    double slopes[WINDOWS * WINDOWS / 2];
+    size_t k = 0;
+    for (int a = 0; a < count; a++)
+        for (int b = a + 1; b < count; b++)
+            if (t[b] > t[a]) slopes[k++] = (y[b] - y[a]) / (t[b] - t[a]);
+    return fmax(-MAX_DRIFT, fmin(MAX_DRIFT, median(slopes, k)));
+}
+
+/* The drift near `start` that leaves an interval, or the widest one (which falls off to both sides). */
+static double feasible(const point *p, size_t n, double start)
+{
+    double low, high, a = -MAX_DRIFT, b = MAX_DRIFT;
+    if (interval(p, n, start, &low, &high) >= 0) return start;
+    for (int i = 0; i < 100; i++) {
+        double x = a + (b - a) / 3, y = b - (b - a) / 3;
+        if (interval(p, n, x, &low, &high) < interval(p, n, y, &low, &high))
+            a = x;
+        else
+            b = y;
+    }
+    double best = (a + b) / 2;
+    if (interval(p, n, best, &low, &high) < 0) return best;
+    /* from the best towards where the ends point, as far as there is an interval */
+    double inside = best, outside = start;
+    for (int i = 0; i < 60; i++) {
+        double middle = (inside + outside) / 2;
+        if (interval(p, n, middle, &low, &high) >= 0)
+            inside = middle;
+        else
+            outside = middle;
+    }
+    return inside;
+}
+
+typedef struct relation { /* of clock i to clock j: d = a + b (t - zero) + offset */
+    double a, b, low, high, spread;
+    int64_t zero, offset;
+    double last; /* t of the last point */
+    size_t points;
+} relation;
+
+static relation relate(const entries *i, const entries *j, point *p, double *room, bool same_machine)
+{
+    relation r = { 0 };
+    r.points = find_points(i, j, p, &r.zero, &r.offset);
+    if (!r.points) return r;
+    for (size_t k = 0; k < r.points; k++) r.last = fmax(r.last, p[k].t);
+    double zero = -(double)r.offset;
+    if (same_machine && interval(p, r.points, 0, &r.low, &r.high) >= 0 && r.low <= zero && r.high >= zero) {
+        r.a = r.low = r.high = zero;
+        return r;
+    }
+    r.b = feasible(p, r.points, slope(p, r.points, room));
+    interval(p, r.points, r.b, &r.low, &r.high);
+    for (size_t k = 0; k < r.points; k++) room[k] = p[k].mid - r.b * p[k].t;
+    r.a = median(room, r.points);
+    for (size_t k = 0; k < r.points; k++) room[k] = fabs(p[k].mid - r.b * p[k].t - r.a);
+    r.spread = 1.4826 * median(room, r.points);
+    if (r.low <= r.high) r.a = fmax(r.low, fmin(r.high, r.a));
+    return r;
+}
+
+/* Clock i from what is known of clock j, which is aligned. */
+static void settle(ls__trace *i, const ls__trace *j, const relation *r, ls__remarks *remarks)
+{
+    double begin = -1e9, end = r->last + 1e9; /* a second more on both sides */
+    double at[2] = { begin, end };
+    for (int k = 0; k < 2; k++) {
+        int64_t there = r->zero + (int64_t)at[k]; /* on j's clock */
+        int64_t ahead = r->offset + (int64_t)(r->a + r->b * at[k]);
+        i->ahead_at[k] = there + ahead;
+        i->ahead[k] = ahead + (there - ls__clock_time(j, there));
+    }
+    bool contradiction = r->low > r->high;
+    double bound = contradiction ? r->low - r->high : fmax(r->high - r->a, r->a - r->low);
+    double unsure = contradiction ? bound : fmin(bound, fmax(1000, r->spread));
+    i->uncertainty = (int64_t)unsure + j->uncertainty;
+    i->drift_ppm = r->b * 1e6 + j->drift_ppm;
+    i->aligned = true;
+    if (contradiction)
+        ls__remark(
+            remarks,
+            "rank %d: no steady clock agrees with its collectives, by %.3f ms: its clock was set while it ran, or "
+            "the trace is not of the same job as rank %d's",
+            i->rank, bound / 1e6, j->rank);
+}
+
+int64_t ls__clock_time(const ls__trace *t, int64_t time)
+{
+    int64_t length = t->ahead_at[1] - t->ahead_at[0];
+    if (!t->aligned || length <= 0) return time - t->ahead[0];
+    double part = (double)(time - t->ahead_at[0]) / (double)length;
+    return time - t->ahead[0] - (int64_t)(part * (double)(t->ahead[1] - t->ahead[0]));
+}
+
+static bool same_machine(const ls__trace *a, const ls__trace *b)
+{
+    return *a->host && !strcmp(a->host, b->host);
+}
+
+ls_status ls__clocks_find(ls__trace **traces, size_t count, ls__remarks *remarks)
+{
+    entries *lists = calloc(count, sizeof *lists);
+    ls_status status = lists ? LS_OK : ls__fail(LS_ENOMEM, "out of memory");
+    size_t most = 0;
+    for (size_t i = 0; i < count && !status; i++) {
+        status = list_entries(traces[i], &lists[i]);
+        if (lists[i].count > most) most = lists[i].count;
+    }
+    point *points = malloc((most + 1) * sizeof *points);
+    double *room = malloc((most + 1) * sizeof *room);
+    if (!status && (!points || !room)) status = ls__fail(LS_ENOMEM, "out of memory");
+    if (!status && count) traces[0]->aligned = true;
+    /* From the reference outwards: each rank by the aligned one that it shares most collectives with. */
+    for (bool some = true; some && !status;) {
+        some = false;
+        for (size_t i = 1; i < count; i++) {
+            if (traces[i]->aligned) continue;
+            relation best = { 0 };
+            const ls__trace *by = NULL;
+            for (size_t j = 0; j < count && (!by || count <= MAX_FULL); j++) {
+                if (!traces[j]->aligned) continue;
+                relation r = relate(&lists[i], &lists[j], points, room, same_machine(traces[i], traces[j]));
+                if (r.points && (!by || r.points > 2 * best.points)) best = r, by = traces[j];
+            }
+            if (!by) continue;
+            settle(traces[i], by, &best, remarks);
+            some = true;
+        }
+    }
+    for (size_t i = 1; i < count && !status; i++)
+        if (!traces[i]->aligned)
+            ls__remark(
+                remarks,
+                "rank %d: its clock cannot be compared: it shares no collective with rank %d's trace that all must "
+                "come to%s; who waited for whom is not known there",
+                traces[i]->rank, traces[0]->rank,
+                same_machine(traces[i], traces[0]) ? " (both are of one machine, whose clock is taken)" : "");
+    for (size_t i = 0; lists && i < count; i++) free(lists[i].at);
+    free(lists);
+    free(points);
+    free(room);
+    return status;
+}

@@ -1,0 +1,560 @@
+/* From a document's events to what is kept of them. See trace.h. */
+#include <ctype.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+#include "base/status.h"
+#include "import/document.h"
+#include "import/trace.h"
+
+/* ---- Lists and names. */
+
+bool ls__list_grow(void **at, size_t *room, size_t count, size_t size)
+{
+    /* In small steps where there is much already: memory is what an import must be careful with. */
+    size_t want = count < 16 ? 16 : count < 1 << 16 ? 2 * count : count + count / 4;
+    void *more = reallocarray(*at, want, size);
+    if (!more) return false;
+    *at = more;
+    *room = want;
+    return true;
+}
+
+static uint32_t *place_of(const ls__interned *n, ls__text text)
+{
+    uint32_t i = (uint32_t)XXH3_64bits(text.at, text.bytes) & n->mask;
+    for (; n->places[i]; i = (i + 1) & n->mask) {
+        const char *t = n->text[n->places[i] - 1];
+        if (!strncmp(t, text.at, text.bytes) && !t[text.bytes]) break;
+    }
+    return &n->places[i];
+}
+
+uint32_t ls__interned_of(ls__interned *n, ls__text text)
+{
+    const char *nul = text.bytes ? memchr(text.at, 0, text.bytes) : NULL;
+    if (nul) text.bytes = (size_t)(nul - text.at);
+    if (!n->places || n->count >= n->mask / 2) {
+        uint32_t room = n->places ? 2 * (n->mask + 1) : 64, *old = n->places;
+        uint32_t *places = calloc(room, sizeof *places);
+        if (!places) return UINT32_MAX;
+        n->places = places;
+        n->mask = room - 1;
+        for (uint32_t i = 0; i < n->count; i++) *place_of(n, (ls__text){ n->text[i], strlen(n->text[i]) }) = i + 1;
+        free(old);
+    }
+    uint32_t *place = place_of(n, text);
+    if (*place) return *place - 1;
+    if (n->count == n->room) {
+        uint32_t room = n->room ? 2 * n->room : 64;
+        char **more = reallocarray(n->text, room, sizeof *more);
+        if (!more) return UINT32_MAX;
+        n->text = more;
+        n->room = room;
+    }
+    char *copy = strndup(text.at, text.bytes);
+    if (!copy) return UINT32_MAX;
+    n->text[n->count++] = copy;
+    *place = n->count;
+    return n->count - 1;
+}
+
+void ls__interned_free(ls__interned *n)
+{
+    for (uint32_t i = 0; i < n->count; i++) free(n->text[i]);
+    free(n->text);
+    free(n->places);
+    *n = (ls__interned){ 0 };
+}
+
+void ls__trace_free(ls__trace *t)
+{
+    for (size_t i = 0; i < t->groups.count; i++) {
+        free(t->groups.at[i].name);
+        free(t->groups.at[i].ranks);
+    }
+    ls__interned *names[] = { &t->threads, &t->operation_names, &t->kernel_names, &t->marks_names };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) ls__interned_free(names[i]);
+    void *lists[] = { t->path,        t->marks.at,  t->busy.at,        t->calls.at,
+                      t->c10d.at,     t->comms.at,  t->comm_launch.at, t->kernels.at,
+                      t->launches.at, t->groups.at, t->operations.at,  t->kernel_sums.at,
+                      t->stack.at,    t->pieces.at, t->steps.at,       t->step_numbers.at,
+                      t->stood.at,    t->streams.at };
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) free(lists[i]);
+    *t = (ls__trace){ 0 };
+}
+
+void ls__traces_free(ls__traces *t)
+{
+    for (size_t i = 0; i < t->count; i++) ls__trace_free(&t->at[i]);
+    free(t->at);
+    *t = (ls__traces){ 0 };
+}
+
+/* ---- Operators of a thread: who called whom. */
+
+enum { DEPTH = 48 };
+#define FAR (INT64_C(1) << 61) /* ns: further from the base no time is believed */
+
+typedef struct open_operation {
+    int64_t end, inside; /* inside: time of those that it called */
+    uint32_t name;
+} open_operation;
+
+typedef struct thread_stack {
+    open_operation open[DEPTH];
+    int depth;
+    int64_t last;
+    size_t busy; /* index + 1 of the thread's newest entry in t->busy */
+    bool backward;
+} thread_stack;
+
+typedef struct collect {
+    ls__traces *out;
+    ls__trace *t; /* the document that is read; NULL: none yet */
+    ls__file_state *file;
+    ls__input *in;
+    thread_stack *threads;
+    uint32_t n_threads;
+    uint32_t last_thread; /* of the event before: mostly the same again */
+    ls__text last_tid;
+    char last_text[40];
+    uint64_t seen;
+} collect;
+
+static ls_status no_memory(const collect *c)
+{
+    return ls__fail(LS_ENOMEM, "%s: no memory for what is kept of it", c->file->path);
+}
+
+static void close_operation(ls__trace *t, thread_stack *s)
+{
+    const open_operation *o = &s->open[--s->depth];
+    t->operations.at[o->name].own -= o->inside;
+}
+
+static void forget_threads(collect *c)
+{
+    for (uint32_t i = 0; i < c->n_threads && c->t; i++)
+        while (c->threads[i].depth) close_operation(c->t, &c->threads[i]);
+    free(c->threads);
+    c->threads = NULL;
+    c->n_threads = 0;
+    c->last_tid.bytes = 0;
+}
+
+static thread_stack *stack_of(collect *c, uint32_t thread)
+{
+    if (thread >= c->n_threads) {
+        uint32_t room = thread + 8;
+        thread_stack *more = reallocarray(c->threads, room, sizeof *more);
+        if (!more) return NULL;
+        memset(more + c->n_threads, 0, (room - c->n_threads) * sizeof *more);
+        c->threads = more;
+        c->n_threads = room;
+    }
+    return &c->threads[thread];
+}
+
+static uint32_t thread_of(collect *c, const ls__trace_event *e)
+{
+    ls__text tid = e->tid;
+    if (tid.bytes > 32) tid.bytes = 32;
+    if (tid.bytes && tid.bytes == c->last_tid.bytes && !memcmp(tid.at, c->last_text, tid.bytes)) return c->last_thread;
+    uint32_t thread = ls__interned_of(&c->t->threads, tid);
+    memcpy(c->last_text, tid.at ? tid.at : "", tid.bytes);
+    c->last_tid = (ls__text){ c->last_text, tid.bytes };
+    c->last_thread = thread;
+    return thread;
+}
+
+/* ---- Collectives. */
+
+static bool argument(const ls__trace_event *e, const char *key, ls__text *out)
+{
+    return e->args.bytes && ls__scan_find(e->args.at, e->args.at + e->args.bytes, key, out);
+}
+
+/* Numbers of a text like "[0, 1, 5]". */
+static void read_ranks(ls__text text, uint32_t **ranks, uint32_t *count)
+{
+    const char *p = text.at, *end = text.at + text.bytes;
+    uint32_t room = 0;
+    *ranks = NULL;
+    *count = 0;
+    for (; p < end; p++) {
+        if (!isdigit((unsigned char)*p)) continue;
+        uint64_t value = 0;
+        for (; p < end && isdigit((unsigned char)*p); p++)
+            if (value < 1 << 24) value = value * 10 + (uint64_t)(*p - '0');
+        if (*count == room) {
+            room = room ? 2 * room : 8;
+            uint32_t *more = reallocarray(*ranks, room, sizeof *more);
+            if (!more) return;
+            *ranks = more;
+        }
+        (*ranks)[(*count)++] = (uint32_t)value;
+    }
+}
+
+/* A group by its name and ranks; UINT32_MAX: out of memory. */
+static uint32_t group_of(ls__trace *t, ls__text name, ls__text ranks)
+{
+    uint64_t key = XXH3_64bits_withSeed(name.at ? name.at : "", name.bytes, 1);
+    uint32_t *list = NULL, count = 0;
+    if (ranks.bytes) read_ranks(ranks, &list, &count);
+    if (count) key = XXH3_64bits_withSeed(list, count * sizeof *list, key);
+    if (!key) key = 1;
+    for (size_t i = 0; i < t->groups.count; i++)
+        if (t->groups.at[i].key == key) {
+            free(list);
+            return (uint32_t)i;
+        }
+    ls__group g = { .name = strndup(name.at ? name.at : "", name.bytes), .ranks = list, .count = count, .key = key };
+    if (!g.name || !LS__ADD(&t->groups, g)) {
+        free(g.name);
+        free(list);
+        return UINT32_MAX;
+    }
+    return (uint32_t)t->groups.count - 1;
+}
+
+/* "[0, ..., 7]" is how long lists are cut: then only the number of ranks is sure, and it is in pg_config. */
+static bool is_cut(ls__text ranks)
+{
+    return ls__text_contains(ranks, "...");
+}
+
+/* What the arguments of record_param_comms or of an NCCL kernel tell. False: it is none that counts. */
+static bool read_arguments(ls__trace *t, const ls__trace_event *e, ls__call *call)
+{
+    ls__text text, ranks = { 0 };
+    int64_t in = 0, out = 0, size = 0;
+    bool sends;
+    if (!argument(e, "Collective name", &text)) return true; /* older: nothing is told */
+    int kind = ls__collective_of(text, &sends);
+    if (kind < 0) return false; /* "wait", "init" ... */
+    call->kind = (uint8_t)kind;
+    call->sends = sends;
+    if (argument(e, "In msg nelems", &text)) ls__text_integer(text, &in);
+    if (argument(e, "Out msg nelems", &text)) ls__text_integer(text, &out);
+    if (argument(e, "dtype", &text)) size = ls__dtype_bytes(text);
+    int64_t most = in > 0 ? in : out;
+    call->bytes = most > 0 && most < INT64_MAX / 32 ? most * size : 0;
+    if (argument(e, "Seq", &text) && !ls__text_integer(text, &call->sequence)) call->sequence = -1;
+    ls__text name = { 0 };
+    if (argument(e, "Process Group Name", &text))
+        name = text;
+    else if (argument(e, "Process Group ID", &text))
+        name = text;
+    if (argument(e, "Process Group Ranks", &text) && !is_cut(text)) ranks = text;
+    call->group = group_of(t, name, ranks);
+    return call->group != UINT32_MAX;
+}
+
+static ls_status add_comms(collect *c, const ls__trace_event *e, uint32_t thread)
+{
+    bool sends = false;
+    ls__call call = { .begin = e->time,
+                      .end = e->time + e->duration,
+                      .sequence = -1,
+                      .thread = thread,
+                      .kind = UINT8_MAX,
+                      .group = UINT32_MAX };
+    if (ls__text_is(e->name, "record_param_comms")) {
+        if (!read_arguments(c->t, e, &call)) return LS_OK;
+        return LS__ADD(&c->t->calls, call) ? LS_OK : no_memory(c);
+    }
+    int kind = ls__collective_of(e->name, &sends);
+    if (kind < 0) return LS_OK; /* c10d::monitored... */
+    call.kind = (uint8_t)kind;
+    call.sends = sends;
+    return LS__ADD(&c->t->c10d, call) ? LS_OK : no_memory(c);
+}
+
+/* ---- Spans by category. */
+
+static bool is_backward(ls__text name)
+{
+    return ls__text_begins(name, "autograd::engine::") || ls__text_contains(name, "ddp.reducer::") ||
+           ls__text_contains(name, "Backward");
+}
+
+static ls_status add_operator(collect *c, const ls__trace_event *e)
+{
+    ls__trace *t = c->t;
+    uint32_t thread = thread_of(c, e), name = ls__interned_of(&t->operation_names, e->name);
+    thread_stack *s = thread == UINT32_MAX ? NULL : stack_of(c, thread);
+    if (!s || name == UINT32_MAX) return no_memory(c);
+    while (name >= t->operations.count)
+        if (!LS__ADD(&t->operations, (ls__operation){ 0 })) return no_memory(c);
+    int64_t begin = e->time, end = e->time + e->duration;
+    bool in_order = begin >= s->last;
+    while (s->depth && (!in_order || s->open[s->depth - 1].end <= begin)) close_operation(t, s);
+    bool call = ls__text_is(e->name, "record_param_comms") || ls__text_begins(e->name, "c10d::");
+    if (!s->depth) {
+        bool backward = is_backward(e->name);
+        ls__busy *b = s->busy ? &t->busy.at[s->busy - 1] : NULL;
+        enum { CLOSE_NS = 10000 };
+        if (b && in_order && b->backward == backward && !b->calls && !call && begin - b->end < CLOSE_NS) {
+            b->end = end > b->end ? end : b->end;
+        } else {
+            if (!LS__ADD(&t->busy, (ls__busy){ begin, end, thread, backward, false })) return no_memory(c);
+            s->busy = t->busy.count;
+        }
+        s->backward = backward;
+    } else {
+        s->open[s->depth - 1].inside += (end < s->open[s->depth - 1].end ? end : s->open[s->depth - 1].end) - begin;
+    }
+    if (call && s->busy) t->busy.at[s->busy - 1].calls = true;
+    ls__operation *o = &t->operations.at[name];
+    o->calls++;
+    o->own += e->duration;
+    o->all += e->duration;
+    o->backward = o->backward || s->backward;
+    if (e->duration > o->longest) o->longest = e->duration;
+    if (s->depth < DEPTH) s->open[s->depth++] = (open_operation){ .end = end, .name = name };
+    s->last = begin;
+    return call ? add_comms(c, e, thread) : LS_OK;
+}
+
+static ls_status add_mark(collect *c, const ls__trace_event *e)
+{
+    ls__trace *t = c->t;
+    ls__mark m = { .begin = e->time, .end = e->time + e->duration, .number = -1 };
+    ls__text name = e->name;
+    const char *colon = memchr(name.at, ':', name.bytes);
+    if (ls__text_begins(name, "ProfilerStep#")) {
+        m.kind = LS__MARK_STEP;
+        if (!ls__text_integer((ls__text){ name.at + 13, name.bytes - 13 }, &m.number) || m.number < 0) return LS_OK;
+    } else if (ls__text_begins(name, "enumerate(DataLoader)") || ls__text_begins(name, "[DataLoader]")) {
+        m.kind = LS__MARK_DATA;
+    } else if (ls__text_begins(name, "Optimizer.step#")) {
+        m.kind = LS__MARK_OPTIMIZER;
+        m.number = ls__interned_of(&t->marks_names, name);
+    } else if (ls__text_begins(name, "Optimizer.zero_grad")) {
+        m.kind = LS__MARK_ZERO_GRAD;
+    } else if (ls__text_is(name, "DistributedDataParallel.forward") ||
+               ls__text_is(name, "FullyShardedDataParallel.forward")) {
+        m.kind = LS__MARK_FORWARD;
+    } else if (colon && colon > name.at && colon[1] != ':' &&
+               (ls__text_begins(name, "gloo:") || ls__text_begins(name, "nccl:") || ls__text_begins(name, "mpi:") ||
+                ls__text_begins(name, "ucc:") || ls__text_begins(name, "hccl:") || ls__text_begins(name, "xccl:"))) {
+        bool sends;
+        size_t skip = (size_t)(colon + 1 - name.at);
+        int kind = ls__collective_of((ls__text){ name.at + skip, name.bytes - skip }, &sends);
+        if (kind < 0) return LS_OK;
+        m.kind = LS__MARK_WORK;
+        m.number = kind;
+        if (!*t->backend) ls__text_copy((ls__text){ name.at, skip - 1 }, t->backend, sizeof t->backend);
+    } else {
+        return LS_OK;
+    }
+    m.thread = thread_of(c, e);
+    return m.thread != UINT32_MAX && LS__ADD(&t->marks, m) ? LS_OK : no_memory(c);
+}
+
+static ls_status add_kernel(collect *c, const ls__trace_event *e, bool memory)
+{
+    ls__trace *t = c->t;
+    ls__text text;
+    int64_t correlation = 0;
+    if (argument(e, "correlation", &text)) ls__text_integer(text, &correlation);
+    uint32_t name = ls__interned_of(&t->kernel_names, e->name), stream = thread_of(c, e);
+    if (name == UINT32_MAX || stream == UINT32_MAX) return no_memory(c);
+    while (name >= t->kernel_sums.count) {
+        ls__kernel_kind kind = ls__kernel_kind_of(e->name);
+        if (memory && kind != LS__KERNEL_SET) kind = LS__KERNEL_COPY;
+        if (!LS__ADD(&t->kernel_sums, (ls__kernel_sum){ .kind = (uint8_t)kind })) return no_memory(c);
+    }
+    ls__kernel_sum *sum = &t->kernel_sums.at[name];
+    sum->calls++;
+    sum->ns += e->duration;
+    ls__kernel k = { .begin = e->time,
+                     .end = e->time + e->duration,
+                     .launch = (uint32_t)correlation,
+                     .stream = (uint16_t)stream,
+                     .kind = sum->kind };
+    if (!LS__ADD(&t->kernels, k)) return no_memory(c);
+    if (k.kind != LS__KERNEL_COMM) return LS_OK;
+    bool sends = false;
+    int kind = ls__collective_of(e->name, &sends);
+    ls__call call = { .begin = k.begin,
+                      .end = k.end,
+                      .arrived = k.begin,
+                      .done = k.end,
+                      .sequence = -1,
+                      .thread = stream,
+                      .kind = (uint8_t)(kind < 0 ? UINT8_MAX : kind),
+                      .group = UINT32_MAX };
+    if (!read_arguments(t, e, &call)) return LS_OK;
+    return LS__ADD(&t->comms, call) && LS__ADD(&t->comm_launch, (uint32_t)correlation) ? LS_OK : no_memory(c);
+}
+
+static ls_status add_launch(collect *c, const ls__trace_event *e)
+{
+    static const char *const words[] = { "Launch", "Memcpy", "Memset", "launch", "Graph" };
+    ls__text text;
+    int64_t correlation;
+    bool starts = false;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) starts = starts || ls__text_contains(e->name, words[i]);
+    if (!starts || !argument(e, "correlation", &text) || !ls__text_integer(text, &correlation)) return LS_OK;
+    uint32_t thread = thread_of(c, e);
+    ls__launch l = { .begin = e->time, .correlation = (uint32_t)correlation, .thread = thread };
+    return thread != UINT32_MAX && LS__ADD(&c->t->launches, l) ? LS_OK : no_memory(c);
+}
+
+typedef enum category { NONE, OPERATOR, ANNOTATION, KERNEL, MEMORY, RUNTIME } category;
+
+static category category_of(ls__text cat)
+{
+    static const struct {
+        const char *word;
+        category category;
+    } words[] = {
+        { "cpu_op", OPERATOR },
+        { "user_annotation", ANNOTATION },
+        { "kernel", KERNEL },
+        { "cuda_runtime", RUNTIME },
+        { "cuda_driver", RUNTIME },
+        { "gpu_memcpy", MEMORY },
+        { "gpu_memset", MEMORY },
+        { "Kernel", KERNEL },
+        { "Runtime", RUNTIME },
+        { "Memcpy", MEMORY },
+        { "Memset", MEMORY },
+        { "Operator", OPERATOR },
+        { "mtia_ccp_events", KERNEL },
+        { "mtia_runtime", RUNTIME },
+        { "xpu_runtime", RUNTIME },
+        { "hpu_op", KERNEL },
+        { "privateuse1_runtime", RUNTIME },
+    };
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (ls__text_is(cat, words[i].word)) return words[i].category;
+    return NONE;
+}
+
+static bool unwanted(ls__text cat)
+{
+    return category_of(cat) == NONE;
+}
+
+static ls_status take_event(void *user, const ls__trace_event *e)
+{
+    collect *c = user;
+    ls__trace *t = c->t;
+    if (!(++c->seen & 1023)) atomic_store_explicit(&c->file->done, ls__input_position(c->in), memory_order_relaxed);
+    category k = e->ph == 'X' ? category_of(e->cat) : NONE;
+    if (k == NONE || !e->name.bytes) return LS_OK;
+    if (!e->timed || e->duration < 0 || e->time < -FAR || e->time > FAR || e->duration > FAR) {
+        t->odd++;
+        return LS_OK;
+    }
+    t->spans++;
+    if (e->time < t->first) t->first = e->time;
+    if (e->time + e->duration > t->last) t->last = e->time + e->duration;
+    switch (k) {
+    case OPERATOR: return add_operator(c, e);
+    case ANNOTATION: return add_mark(c, e);
+    case KERNEL: return add_kernel(c, e, false);
+    case MEMORY: return add_kernel(c, e, true);
+    default: return add_launch(c, e);
+    }
+}
+
+/* ---- Documents. */
+
+static ls_status begin_document(void *user)
+{
+    collect *c = user;
+    forget_threads(c);
+    ls__trace *more = reallocarray(c->out->at, c->out->count + 1, sizeof *more);
+    if (!more) return no_memory(c);
+    c->out->at = more;
+    c->t = &more[c->out->count];
+    *c->t = (ls__trace){ .rank = -1, .document = (int)c->out->count, .first = INT64_MAX, .last = INT64_MIN };
+    c->t->path = strdup(c->file->path);
+    if (!c->t->path) return no_memory(c);
+    c->out->count++;
+    return LS_OK;
+}
+
+static void take_groups(ls__trace *t, ls__text list)
+{
+    const char *p = list.at, *end = list.at + list.bytes;
+    while (p < end && (p = memchr(p, '{', (size_t)(end - p)))) {
+        const char *behind = ls__scan_value(p, end);
+        ls__text name, ranks;
+        if (!behind) break;
+        if (ls__scan_find(p, behind, "pg_name", &name) && ls__scan_find(p, behind, "ranks", &ranks) && !is_cut(ranks))
+            group_of(t, name, ranks);
+        p = behind;
+    }
+}
+
+static void take_value(void *user, ls__text key, ls__text value)
+{
+    ls__trace *t = ((collect *)user)->t;
+    int64_t number;
+    ls__text text;
+    if (ls__text_is(key, "baseTimeNanoseconds")) {
+        if (ls__text_integer(value, &t->base)) t->has_base = true;
+    } else if (ls__text_is(key, "host_name")) {
+        ls__text_copy(value, t->host, sizeof t->host);
+    } else if (ls__text_is(key, "distributedInfo")) {
+        const char *p = value.at, *end = p + value.bytes;
+        if (ls__scan_find(p, end, "rank", &text) && ls__text_integer(text, &number) && number >= 0 && number < 1 << 16)
+            t->rank = (int)number;
+        if (ls__scan_find(p, end, "world_size", &text) && ls__text_integer(text, &number) && number > 0 &&
+            number <= 1 << 16)
+            t->world_size = (int)number;
+        if (ls__scan_find(p, end, "backend", &text)) ls__text_copy(text, t->backend, sizeof t->backend);
+        if (ls__scan_find(p, end, "pg_config", &text)) take_groups(t, text);
+    }
+}
+
+ls_status ls__traces_read(ls__traces *out, ls__file_state *file)
+{
+    collect c = { .out = out, .file = file };
+    ls__document_reader r = {
+        .user = &c, .begin = begin_document, .value = take_value, .event = take_event, .unwanted = unwanted
+    };
+    *out = (ls__traces){ 0 };
+    ls_status status = ls__input_open(&c.in, file->path);
+    if (status) return status;
+    file->size = ls__input_size(c.in);
+    status = ls__document_read(&r, c.in);
+    if (status) status = ls__fail_within(status, "%s", strcmp(file->path, "-") ? file->path : "standard input");
+    forget_threads(&c);
+    file->events = r.events;
+    file->broken = r.broken;
+    file->first_broken = r.first_broken;
+    file->bytes = r.bytes;
+    file->cut = r.cut;
+    atomic_store_explicit(&file->done, file->size, memory_order_relaxed);
+    /* Documents without a single span: another tool's JSON, or what was cut at its begin. */
+    size_t kept = 0;
+    for (size_t i = 0; i < out->count; i++) {
+        if (out->at[i].spans)
+            out->at[kept++] = out->at[i];
+        else
+            ls__trace_free(&out->at[i]);
+    }
+    bool none = !status && !kept;
+    out->count = kept;
+    ls__input_free(&c.in);
+    if (none && r.without_events == r.documents)
+        status = ls__fail(LS_EFORMAT,
+                          "%s: is JSON, but no trace of the PyTorch profiler: it has no traceEvents; export one with "
+                          "prof.export_chrome_trace()",
+                          file->path);
+    else if (none)
+        status =
+            ls__fail(LS_EFORMAT,
+                     "%s: none of its %llu events is an operator, an annotation or a kernel of the PyTorch profiler%s",
+                     file->path, (unsigned long long)r.events, r.cut ? "; the file is cut off" : "");
+    if (status) ls__traces_free(out);
+    return status;
+}

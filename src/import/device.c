@@ -1,0 +1,342 @@
+/* A GPU's time. The rank's row is that of its device: a kernel counts for the phase in which the host launched it, time in which only
+ * communication ran is time stood in that collective, and time without kernels for the phase that the host was in, which is what the
+ * device waited for. */
+#include <stdlib.h>
+#include <string.h>
+#include "base/status.h"
+#include "import/trace.h"
+
+enum { GAP_NS = 30 }; /* between two kernels of a queue that is full */
+
+static ls_status no_memory(const ls__trace *t)
+{
+    return ls__fail(LS_ENOMEM, "%s: no memory for its kernels", t->path);
+}
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int kernel_order(const void *a, const void *b)
+{
+    const ls__kernel *x = a, *y = b;
+    if (x->begin != y->begin) return x->begin > y->begin ? 1 : -1;
+    return (x->end > y->end) - (x->end < y->end);
+}
+
+static int launch_order(const void *a, const void *b)
+{
+    const ls__launch *x = a, *y = b;
+    if (x->correlation != y->correlation) return x->correlation > y->correlation ? 1 : -1;
+    return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+static const ls__launch *launch_of(const ls__trace *t, uint32_t correlation)
+{
+    size_t low = 0, high = t->launches.count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (t->launches.at[middle].correlation < correlation)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    const ls__launch *l = low < t->launches.count ? &t->launches.at[low] : NULL;
+    return l && l->correlation == correlation && correlation ? l : NULL;
+}
+
+/* ---- Communication kernels as collectives. */
+
+/* The call on the host in which the kernel was launched; -1: not known. */
+static ptrdiff_t call_of(const ls__trace *t, const ls__launch *l)
+{
+    size_t low = 0, high = t->calls.count;
+    if (!l) return -1;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (t->calls.at[middle].begin <= l->begin)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (size_t k = low; k-- > 0 && low - k < 64;)
+        if (t->calls.at[k].thread == l->thread && t->calls.at[k].end >= l->begin) return (ptrdiff_t)k;
+    return -1;
+}
+
+static int call_order(const void *a, const void *b)
+{
+    const ls__call *x = a, *y = b;
+    if (x->arrived != y->arrived) return x->arrived > y->arrived ? 1 : -1;
+    return (x->done > y->done) - (x->done < y->done);
+}
+
+/* One collective for each kernel, or for the kernels of one call. Those of them whose kind nobody knows are left out. */
+static ls_status take_kernels(ls__trace *t)
+{
+    size_t *taken = malloc((t->calls.count + 1) * sizeof *taken); /* index + 1 of the collective of a call */
+    size_t n = 0;
+    if (!taken) return no_memory(t);
+    memset(taken, 0, (t->calls.count + 1) * sizeof *taken);
+    for (size_t i = 0; i < t->comms.count; i++) {
+        ls__call c = t->comms.at[i];
+        const ls__launch *l = launch_of(t, t->comm_launch.at[i]);
+        ptrdiff_t host = call_of(t, l);
+        c.in_backward = l && ls__trace_phase_at(t, l->begin) == LS_PHASE_BACKWARD;
+        if (host >= 0) {
+            const ls__call *h = &t->calls.at[host];
+            if (c.group == UINT32_MAX && h->group != UINT32_MAX) {
+                c.kind = h->kind;
+                c.bytes = h->bytes;
+                c.sequence = h->sequence;
+                c.group = h->group;
+                c.sends = h->sends;
+            }
+            if (taken[host]) {
+                ls__call *first = &t->comms.at[taken[host] - 1];
+                first->arrived = smaller(first->arrived, c.arrived);
+                first->done = larger(first->done, c.done);
+                continue;
+            }
+        }
+        if (c.kind >= LS_COLLECTIVE_KINDS) continue;
+        if (host >= 0) taken[host] = n + 1;
+        t->comms.at[n++] = c;
+    }
+    free(taken);
+    free(t->calls.at);
+    t->calls.at = t->comms.at;
+    t->calls.count = n;
+    t->calls.room = t->comms.room;
+    t->comms.at = NULL;
+    t->comms.count = t->comms.room = 0;
+    if (n) qsort(t->calls.at, n, sizeof *t->calls.at, call_order);
+    return LS_OK;
+}
+
+/* ---- Where the device's time goes. */
+
+static bool is_memory(uint8_t kind)
+{
+    return kind == LS__KERNEL_COPY || kind == LS__KERNEL_SET;
+}
+
+typedef struct sweep {
+    int64_t until[3]; /* computation, memory, communication: known to run until then */
+    int64_t at;       /* sums are complete up to here */
+} sweep;
+
+/* Adds up to `to`, where the next kernel begins. */
+static void advance(ls__device *d, sweep *s, int64_t to)
+{
+    while (s->at < to) {
+        int64_t next = to;
+        bool on[3];
+        for (int k = 0; k < 3; k++) {
+            on[k] = s->until[k] > s->at;
+            if (on[k]) next = smaller(next, s->until[k]);
+        }
+        int64_t ns = next - s->at;
+        if (on[0]) d->compute += ns;
+        if (on[1]) d->memory += ns;
+        if (on[2]) d->comm += ns;
+        if (on[0] && on[2]) d->overlap += ns;
+        if (on[2] && !on[0]) d->exposed += ns;
+        if (on[1] && !on[0] && !on[2]) d->copies += ns;
+        if (!on[0] && !on[1] && !on[2]) d->idle += ns;
+        s->at = next;
+    }
+}
+
+/* Why nothing ran before kernel k, from `from` on. */
+static void explain_idle(ls__trace *t, const ls__kernel *k, int64_t from)
+{
+    ls__device *d = &t->device;
+    int64_t ns = k->begin - from;
+    const ls__launch *l = launch_of(t, k->launch);
+    if (l && l->begin > from) {
+        d->idle_host += ns;
+        size_t low = 0, high = t->pieces.count;
+        while (low < high) {
+            size_t middle = (low + high) / 2;
+            if (t->pieces.at[middle].end <= from)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        for (const ls__piece *p; low < t->pieces.count && (p = &t->pieces.at[low])->begin < k->begin; low++)
+            if (p->phase == LS_PHASE_DATA) d->idle_data += smaller(p->end, k->begin) - larger(p->begin, from);
+    } else if (ns <= GAP_NS) {
+        d->idle_gap += ns;
+    } else {
+        d->idle_other += ns;
+    }
+}
+
+static void sum_device(ls__trace *t)
+{
+    ls__device *d = &t->device;
+    sweep s = { .until = { INT64_MIN, INT64_MIN, INT64_MIN } };
+    int64_t until = INT64_MIN;
+    for (size_t i = 0; i < t->kernels.count; i++) {
+        const ls__kernel *k = &t->kernels.at[i];
+        int class = k->kind == LS__KERNEL_COMM ? 2 : is_memory(k->kind) ? 1 : 0;
+        if (!i) d->begin = s.at = until = k->begin;
+        if (k->begin > until) explain_idle(t, k, until);
+        until = larger(until, k->end);
+        advance(d, &s, k->begin);
+        s.until[class] = larger(s.until[class], k->end);
+        d->kind[k->kind] += k->end - k->begin;
+    }
+    d->end = until;
+    advance(d, &s, until);
+}
+
+/* The time between the kernels of each stream by itself. */
+static ls_status sum_streams(ls__trace *t)
+{
+    uint32_t n = t->threads.count;
+    int64_t *until = malloc(((size_t)n + 1) * sizeof *until);
+    uint32_t *row = calloc((size_t)n + 1, sizeof *row);
+    ls_status status = until && row ? LS_OK : no_memory(t);
+    for (size_t i = 0; i < t->kernels.count && !status; i++) {
+        const ls__kernel *k = &t->kernels.at[i];
+        if (k->stream >= n) continue;
+        if (!row[k->stream]) {
+            if (!LS__ADD(&t->streams, (ls__stream){ .thread = k->stream })) status = no_memory(t);
+            row[k->stream] = (uint32_t)t->streams.count;
+            until[k->stream] = k->begin;
+        }
+        if (status) break;
+        ls__stream *s = &t->streams.at[row[k->stream] - 1];
+        int64_t ns = k->begin - until[k->stream];
+        const ls__launch *l = launch_of(t, k->launch);
+        if (ns > 0 && l && l->begin > until[k->stream])
+            s->idle_host += ns;
+        else if (ns > 0 && ns <= GAP_NS)
+            s->idle_gap += ns;
+        else if (ns > 0)
+            s->idle_other += ns;
+        s->kernels++;
+        s->busy += larger(0, k->end - larger(k->begin, until[k->stream]));
+        until[k->stream] = larger(until[k->stream], k->end);
+    }
+    free(until);
+    free(row);
+    return status;
+}
+
+/* ---- The device's row. */
+
+typedef struct row {
+    LS__LIST(ls__piece) pieces;
+    bool ok;
+} row;
+
+static void put(row *r, int64_t begin, int64_t end, ls_phase phase)
+{
+    ls__piece *last = r->pieces.count ? &r->pieces.at[r->pieces.count - 1] : NULL;
+    if (end <= begin || !r->ok) return;
+    if (last && last->phase == (uint8_t)phase && last->end == begin)
+        last->end = end;
+    else if (phase != LS_PHASE_OTHER)
+        r->ok = LS__ADD(&r->pieces, (ls__piece){ begin, end, (uint8_t)phase });
+}
+
+/* The host's phases from `begin` to `end`, in which the device has nothing to do. */
+static void put_host(row *r, const ls__trace *t, int64_t begin, int64_t end, size_t *at)
+{
+    while (*at < t->pieces.count && t->pieces.at[*at].end <= begin) ++*at;
+    for (size_t i = *at; i < t->pieces.count && t->pieces.at[i].begin < end; i++)
+        put(r, larger(begin, t->pieces.at[i].begin), smaller(end, t->pieces.at[i].end),
+            (ls_phase)t->pieces.at[i].phase);
+}
+
+/* Where only communication runs: the call that is under way there. */
+static void put_stood(row *r, ls__trace *t, int64_t begin, int64_t end, size_t *call)
+{
+    while (*call < t->calls.count && t->calls.at[*call].done <= begin) ++*call;
+    for (size_t i = *call; i < t->calls.count && t->calls.at[i].arrived < end; i++) {
+        ls__call *c = &t->calls.at[i];
+        int64_t from = larger(begin, c->arrived), to = smaller(end, c->done);
+        if (to <= from) continue;
+        if (r->ok) r->ok = LS__ADD(&t->stood, (ls__stood){ from, to, (uint32_t)i });
+        c->blocked += to - from;
+        begin = to;
+    }
+}
+
+/* A stretch in which no kernel but communication's runs. `comm`: the intervals of those, in order. */
+static void put_gap(row *r, ls__trace *t, int64_t begin, int64_t end, const ls__piece *comm, size_t n_comm, size_t *at,
+                    size_t *host, size_t *call)
+{
+    while (*at < n_comm && comm[*at].end <= begin) ++*at;
+    for (size_t i = *at; begin < end; i++) {
+        int64_t from = i < n_comm ? smaller(larger(comm[i].begin, begin), end) : end;
+        put_host(r, t, begin, from, host);
+        int64_t to = i < n_comm ? smaller(comm[i].end, end) : end;
+        if (from < to) put_stood(r, t, from, to, call);
+        begin = larger(from, to);
+    }
+}
+
+static ls_status make_row(ls__trace *t)
+{
+    row r = { .ok = true }, comm = { .ok = true };
+    size_t at = 0, host = 0, call = 0;
+    for (size_t i = 0; i < t->kernels.count; i++)
+        if (t->kernels.at[i].kind == LS__KERNEL_COMM) {
+            const ls__kernel *k = &t->kernels.at[i];
+            int64_t begin = comm.pieces.count ? larger(k->begin, comm.pieces.at[comm.pieces.count - 1].end) : k->begin;
+            put(&comm, begin, k->end, LS_PHASE_COMM);
+        }
+    int64_t until = t->steps.count ? smaller(t->steps.at[0].begin, t->kernels.at[0].begin) : t->kernels.at[0].begin;
+    for (size_t i = 0; i < t->kernels.count && r.ok && comm.ok; i++) {
+        const ls__kernel *k = &t->kernels.at[i];
+        if (k->kind == LS__KERNEL_COMM || k->end <= until) continue;
+        if (k->begin > until) put_gap(&r, t, until, k->begin, comm.pieces.at, comm.pieces.count, &at, &host, &call);
+        const ls__launch *l = launch_of(t, k->launch);
+        ls_phase phase = ls__trace_phase_at(t, l ? l->begin : k->begin);
+        put(&r, larger(k->begin, until), k->end, phase);
+        until = k->end;
+    }
+    int64_t last = larger(t->device.end, t->steps.count ? t->steps.at[t->steps.count - 1].end : 0);
+    if (last > until) put_gap(&r, t, until, last, comm.pieces.at, comm.pieces.count, &at, &host, &call);
+    free(comm.pieces.at);
+    if (!r.ok || !comm.ok) {
+        free(r.pieces.at);
+        return no_memory(t);
+    }
+    free(t->pieces.at);
+    t->pieces.at = r.pieces.at;
+    t->pieces.count = r.pieces.count;
+    t->pieces.room = r.pieces.room;
+    return LS_OK;
+}
+
+ls_status ls__trace_device(ls__trace *t)
+{
+    if (!t->kernels.count) return LS_OK;
+    qsort(t->kernels.at, t->kernels.count, sizeof *t->kernels.at, kernel_order);
+    if (t->launches.count) qsort(t->launches.at, t->launches.count, sizeof *t->launches.at, launch_order);
+    ls_status status = take_kernels(t);
+    sum_device(t);
+    if (!status) status = sum_streams(t);
+    if (!status) status = make_row(t);
+    /* What was only needed for that is given back before the next rank is read. */
+    free(t->kernels.at);
+    free(t->launches.at);
+    free(t->comm_launch.at);
+    t->kernels.at = NULL;
+    t->launches.at = NULL;
+    t->comm_launch.at = NULL;
+    t->kernels.count = t->kernels.room = t->launches.count = t->launches.room = t->comm_launch.count =
+        t->comm_launch.room = 0;
+    return status;
+}

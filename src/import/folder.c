@@ -1,0 +1,81 @@
+/* See folder.h. */
+#include "import/folder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/file.h"
+#include "base/status.h"
+
+static bool has(const char *folder, const char *name)
+{
+    char *path;
+    struct stat s;
+    if (asprintf(&path, "%s/%s", folder, name) < 0) return false;
+    bool there = !stat(path, &s);
+    free(path);
+    return there;
+}
+
+ls_status ls__folder_check(const char *out)
+{
+    struct stat s;
+    if (!out || !*out) return ls__fail(LS_EINVAL, "name the run folder to make");
+    if (stat(out, &s)) return LS_OK;
+    if (!S_ISDIR(s.st_mode)) return ls__fail(LS_EINVAL, "%s: is a file; name the run folder to make", out);
+    if (has(out, "import.json")) return LS_OK;
+    DIR *d = opendir(out);
+    bool empty = true;
+    if (!d) return ls__fail_errno("%s: cannot be read", out);
+    for (const struct dirent *e; (e = readdir(d));)
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..")) empty = false;
+    closedir(d);
+    return empty ? LS_OK
+                 : ls__fail(LS_EINVAL, "%s: is there already and was not made by an import; name another folder", out);
+}
+
+/* Removes OUT/NAME, a file, or the files of rank-* in the folder OUT/NAME. */
+static void clear(const char *out, const char *name, const char *contains)
+{
+    char *path;
+    if (asprintf(&path, "%s/%s", out, name) < 0) return;
+    if (contains)
+        ls__file_remove(path, "rank-", contains);
+    else
+        unlink(path);
+    free(path);
+}
+
+ls_status ls__folder_make(const char *out)
+{
+    ls_status status = ls__file_make_own_dir(out);
+    if (status) return status;
+    clear(out, "import.json", NULL);
+    clear(out, "events", ".bin");
+    clear(out, "profile", ".json");
+    return LS_OK;
+}
+
+ls_status ls__folder_finish(const char *out, const char *source, const ls__remarks *remarks, json_t *content)
+{
+    char *path = NULL, *text = NULL;
+    json_t *notes = json_array(),
+           *root = json_pack("{s:s, s:s, s:o, s:O}", "lockstep", ls_version(), "source", source, "notes", notes,
+                             json_is_array(content) ? "ranks" : "flight_recorder", content);
+    for (size_t i = 0; i < remarks->count && root; i++) json_array_append_new(notes, json_string(remarks->text[i]));
+    if (remarks->left_out && root)
+        json_array_append_new(notes,
+                              json_sprintf("%llu further notes are left out", (unsigned long long)remarks->left_out));
+    if (root) text = json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(12));
+    ls_status status = text && asprintf(&path, "%s/import.json", out) >= 0
+                           ? ls__file_write(path, text, strlen(text))
+                           : ls__fail(LS_ENOMEM, "%s: out of memory", out);
+    json_decref(root);
+    free(text);
+    free(path);
+    return status;
+}

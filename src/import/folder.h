@@ -1,0 +1,16 @@
+/* The folder of an imported run: what may be replaced, and import.json, which is written last. */
+#ifndef LS_IMPORT_FOLDER_H
+#define LS_IMPORT_FOLDER_H
+
+#include <jansson.h>
+#include "import/join.h"
+
+/* LS_EINVAL if the folder holds something else than an earlier import. */
+LS_MUST_CHECK ls_status ls__folder_check(const char *out);
+/* Makes it, without what an earlier import left. */
+LS_MUST_CHECK ls_status ls__folder_make(const char *out);
+/* Writes import.json. `content`: an array or object, which stays the caller's. */
+LS_MUST_CHECK ls_status ls__folder_finish(const char *out, const char *source, const ls__remarks *remarks,
+                                          json_t *content);
+
+#endif

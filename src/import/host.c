@@ -1,0 +1,330 @@
+/* The host's steps and phases, and how long it stood in collectives.
+ *
+ * PyTorch marks some phases (the loader's next, DDP's forward, the optimiser's step), and the operators tell the rest: backward reaches from
+ * autograd's first operator to its last, with the wait for gradients behind it; what a thread does between its data and backward is
+ * forward. Python's own time between the marks stays "other". */
+#include <stdlib.h>
+#include <string.h>
+#include "base/status.h"
+#include "import/trace.h"
+
+static ls_status no_memory(const ls__trace *t)
+{
+    return ls__fail(LS_ENOMEM, "%s: no memory for its phases", t->path);
+}
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+#define BY_BEGIN(type)                                             \
+    const type *x = a, *y = b;                                     \
+    if (x->begin != y->begin) return x->begin > y->begin ? 1 : -1; \
+    return (x->end < y->end) - (x->end > y->end)
+
+static int mark_order(const void *a, const void *b)
+{
+    BY_BEGIN(ls__mark);
+}
+
+static int busy_order(const void *a, const void *b)
+{
+    BY_BEGIN(ls__busy);
+}
+
+static int call_order(const void *a, const void *b)
+{
+    BY_BEGIN(ls__call);
+}
+
+static int piece_order(const void *a, const void *b)
+{
+    BY_BEGIN(ls__piece);
+}
+
+#define SORT(list, order) \
+    if ((list)->count) qsort((list)->at, (list)->count, sizeof *(list)->at, order)
+
+/* ---- The thread that makes the steps. */
+
+static void find_main_thread(ls__trace *t)
+{
+    static const uint8_t kinds[] = { LS__MARK_STEP, LS__MARK_OPTIMIZER, LS__MARK_FORWARD, LS__MARK_DATA };
+    for (size_t k = 0; k < sizeof kinds; k++)
+        for (size_t i = 0; i < t->marks.count; i++)
+            if (t->marks.at[i].kind == kinds[k]) {
+                t->main_thread = t->marks.at[i].thread;
+                return;
+            }
+    /* None is marked: the one that did most. */
+    uint32_t n = t->threads.count;
+    int64_t *sums = calloc((size_t)n + 1, sizeof *sums);
+    for (size_t i = 0; sums && i < t->busy.count; i++)
+        if (!t->busy.at[i].backward) sums[t->busy.at[i].thread] += t->busy.at[i].end - t->busy.at[i].begin;
+    for (uint32_t i = 0; sums && i < n; i++)
+        if (sums[i] > sums[t->main_thread]) t->main_thread = i;
+    free(sums);
+}
+
+/* ---- Steps. */
+
+static bool add_step(ls__trace *t, int64_t number, int64_t begin, int64_t end)
+{
+    return LS__ADD(&t->steps, (ls__piece){ begin, end, 0 }) && LS__ADD(&t->step_numbers, number);
+}
+
+static int64_t first_on_main(const ls__trace *t)
+{
+    int64_t first = t->last;
+    for (size_t i = 0; i < t->busy.count; i++)
+        if (t->busy.at[i].thread == t->main_thread) first = smaller(first, t->busy.at[i].begin);
+    for (size_t i = 0; i < t->marks.count; i++)
+        if (t->marks.at[i].thread == t->main_thread) first = smaller(first, t->marks.at[i].begin);
+    return first;
+}
+
+static ls_status find_steps(ls__trace *t)
+{
+    bool ok = true;
+    for (size_t i = 0; i < t->marks.count && ok; i++) {
+        const ls__mark *m = &t->marks.at[i];
+        if (m->kind != LS__MARK_STEP || m->thread != t->main_thread) continue;
+        size_t n = t->steps.count;
+        if (n && m->number <= t->step_numbers.at[n - 1]) continue;
+        ok = add_step(t, m->number, m->begin, m->end);
+    }
+    if (!ok) return no_memory(t);
+    if (t->steps.count) return LS_OK;
+    /* The optimiser's: where there are several, the first one's. */
+    int64_t begin = first_on_main(t), name = -1;
+    for (size_t i = 0; i < t->marks.count && ok; i++) {
+        const ls__mark *m = &t->marks.at[i];
+        if (m->kind != LS__MARK_OPTIMIZER || m->thread != t->main_thread) continue;
+        if (name < 0) name = m->number;
+        if (m->number != name || m->end <= begin) continue;
+        ok = add_step(t, (int64_t)t->steps.count + 1, begin, m->end);
+        begin = m->end;
+    }
+    t->own_steps = t->steps.count > 0;
+    if (ok && !t->steps.count) {
+        t->one_step = true;
+        ok = add_step(t, 1, t->first, larger(t->last, t->first + 1));
+    }
+    return ok ? LS_OK : no_memory(t);
+}
+
+/* ---- Phases. */
+
+static bool is_phase(const ls__trace *t, const ls__mark *m)
+{
+    return m->thread == t->main_thread && m->kind >= LS__MARK_DATA && m->kind <= LS__MARK_ZERO_GRAD;
+}
+
+static ls_phase phase_of(const ls__mark *m)
+{
+    return m->kind == LS__MARK_DATA ? LS_PHASE_DATA : m->kind == LS__MARK_FORWARD ? LS_PHASE_FORWARD : LS_PHASE_UPDATE;
+}
+
+/* From autograd's first operator to its last before a marked phase begins, and to the end of the collectives called within. */
+static ls_status find_backward(ls__trace *t)
+{
+    size_t mark = 0, call = 0, before = t->pieces.count;
+    for (size_t i = 0; i < t->busy.count; i++) {
+        const ls__busy *b = &t->busy.at[i];
+        if (!b->backward) continue;
+        ls__piece *p = t->pieces.count > before ? &t->pieces.at[t->pieces.count - 1] : NULL;
+        while (mark < t->marks.count && t->marks.at[mark].begin < b->begin) {
+            if (p && is_phase(t, &t->marks.at[mark]) && t->marks.at[mark].begin >= p->end) p = NULL;
+            mark++;
+        }
+        if (p)
+            p->end = larger(p->end, b->end);
+        else if (!LS__ADD(&t->pieces, (ls__piece){ b->begin, b->end, LS_PHASE_BACKWARD }))
+            return no_memory(t);
+    }
+    mark = 0;
+    for (size_t i = before; i < t->pieces.count; i++) {
+        ls__piece *p = &t->pieces.at[i];
+        int64_t limit = i + 1 < t->pieces.count ? t->pieces.at[i + 1].begin : INT64_MAX, end = p->end;
+        while (mark < t->marks.count && (t->marks.at[mark].begin < p->end || !is_phase(t, &t->marks.at[mark]))) mark++;
+        if (mark < t->marks.count) limit = smaller(limit, t->marks.at[mark].begin);
+        while (call < t->calls.count && t->calls.at[call].arrived < p->begin) call++;
+        for (; call < t->calls.count && t->calls.at[call].arrived < p->end; call++) {
+            t->calls.at[call].in_backward = true;
+            end = larger(end, smaller(t->calls.at[call].done, limit));
+        }
+        p->end = end;
+    }
+    return LS_OK;
+}
+
+/* Forward ends where backward begins. It begins with its mark, or with the first operator behind the phase before. */
+static ls_status find_forward(ls__trace *t, size_t first, size_t last)
+{
+    size_t mark = 0, busy = 0;
+    int64_t before = INT64_MIN;
+    for (size_t i = first; i < last; i++) {
+        int64_t until = t->pieces.at[i].begin, begin = INT64_MAX;
+        bool marked = false;
+        for (; mark < t->marks.count && t->marks.at[mark].begin < until; mark++) {
+            const ls__mark *m = &t->marks.at[mark];
+            if (!is_phase(t, m)) continue;
+            if (m->kind != LS__MARK_FORWARD) {
+                before = larger(before, m->end);
+                marked = false;
+            } else if (!marked) {
+                marked = true;
+                begin = m->begin;
+            }
+        }
+        if (!marked) {
+            while (busy < t->busy.count &&
+                   (t->busy.at[busy].begin < before || t->busy.at[busy].thread != t->main_thread))
+                busy++;
+            if (busy < t->busy.count) begin = t->busy.at[busy].begin;
+        }
+        if (begin < until && begin >= before && !LS__ADD(&t->pieces, (ls__piece){ begin, until, LS_PHASE_FORWARD }))
+            return no_memory(t);
+        before = t->pieces.at[i].end;
+    }
+    return LS_OK;
+}
+
+/* Phases one behind the other: marks count before what was concluded, and what begins first before what begins within it. */
+static void flatten(ls__trace *t)
+{
+    size_t n = 0;
+    int64_t until = INT64_MIN;
+    for (size_t i = 0; i < t->pieces.count; i++) {
+        ls__piece p = t->pieces.at[i];
+        p.begin = larger(p.begin, until);
+        if (p.end <= p.begin) continue;
+        until = p.end;
+        t->pieces.at[n++] = p;
+    }
+    t->pieces.count = n;
+}
+
+static ls_status find_phases(ls__trace *t)
+{
+    ls_status status = find_backward(t);
+    size_t backward = t->pieces.count;
+    if (!status) status = find_forward(t, 0, backward);
+    if (status) return status;
+    size_t concluded = t->pieces.count;
+    SORT(&t->pieces, piece_order);
+    /* A marked forward without backward: evaluation, or a step that was cut. */
+    size_t k = 0;
+    for (size_t i = 0; i < t->marks.count; i++) {
+        const ls__mark *m = &t->marks.at[i];
+        if (!is_phase(t, m)) continue;
+        while (k < concluded && t->pieces.at[k].end <= m->begin) k++;
+        bool inside = k < concluded && t->pieces.at[k].begin <= m->begin && t->pieces.at[k].end >= m->end;
+        if (inside && (phase_of(m) == LS_PHASE_FORWARD || t->pieces.at[k].phase == LS_PHASE_BACKWARD)) continue;
+        if (!LS__ADD(&t->pieces, (ls__piece){ m->begin, m->end, (uint8_t)phase_of(m) })) return no_memory(t);
+    }
+    SORT(&t->pieces, piece_order);
+    flatten(t);
+    return LS_OK;
+}
+
+ls_phase ls__trace_phase_at(const ls__trace *t, int64_t time)
+{
+    size_t low = 0, high = t->pieces.count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (t->pieces.at[middle].begin <= time)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low && time < t->pieces.at[low - 1].end ? (ls_phase)t->pieces.at[low - 1].phase : LS_PHASE_OTHER;
+}
+
+/* ---- Collectives that the host carries out. */
+
+/* Gives each call the worker's span that carried it out: the first of its kind that began after it, each once. */
+static void attach_work(ls__trace *t)
+{
+    for (int kind = 0; kind < LS_COLLECTIVE_KINDS; kind++) {
+        size_t m = 0;
+        for (size_t i = 0; i < t->calls.count; i++) {
+            ls__call *c = &t->calls.at[i];
+            if (c->kind != kind) continue;
+            while (m < t->marks.count && (t->marks.at[m].kind != LS__MARK_WORK || t->marks.at[m].number != kind ||
+                                          t->marks.at[m].begin < c->begin))
+                m++;
+            if (m == t->marks.count) break;
+            c->done = t->marks.at[m++].end;
+        }
+    }
+}
+
+/* Whether time behind `gap` on the calling thread is a wait for collectives: behind a call, or at the end of backward. */
+static bool waits(const ls__trace *t, const ls__busy *before, int64_t gap)
+{
+    return before->calls || ls__trace_phase_at(t, gap) == LS_PHASE_BACKWARD;
+}
+
+static ls_status find_stood(ls__trace *t)
+{
+    int64_t until = INT64_MIN;
+    for (size_t i = 0; i < t->calls.count; i++) {
+        ls__call *c = &t->calls.at[i];
+        if (!c->done || c->thread != t->main_thread) continue;
+        /* the thread's last operators before the end of the collective */
+        size_t low = 0, high = t->busy.count;
+        while (low < high) {
+            size_t middle = (low + high) / 2;
+            if (t->busy.at[middle].begin < c->done)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        const ls__busy *b = NULL;
+        for (size_t k = low; k-- > 0 && low - k < 4096 && !b;)
+            if (t->busy.at[k].thread == c->thread) b = &t->busy.at[k];
+        if (!b || b->end >= c->done) continue;
+        int64_t begin = larger(larger(b->end, c->arrived), until);
+        if (begin >= c->done || !waits(t, b, begin)) continue;
+        until = c->done;
+        c->blocked = c->done - begin;
+        if (!LS__ADD(&t->stood, (ls__stood){ begin, c->done, (uint32_t)i })) return no_memory(t);
+    }
+    return LS_OK;
+}
+
+static int stood_order(const void *a, const void *b)
+{
+    BY_BEGIN(ls__stood);
+}
+
+ls_status ls__trace_host(ls__trace *t)
+{
+    SORT(&t->marks, mark_order);
+    SORT(&t->busy, busy_order);
+    find_main_thread(t);
+    if (!t->calls.count) { /* c10d's operators, where nothing better is told */
+        free(t->calls.at);
+        t->calls.at = t->c10d.at;
+        t->calls.count = t->c10d.count;
+        t->calls.room = t->c10d.room;
+        t->c10d.at = NULL;
+        t->c10d.count = t->c10d.room = 0;
+    }
+    SORT(&t->calls, call_order);
+    for (size_t i = 0; i < t->calls.count; i++) t->calls.at[i].arrived = t->calls.at[i].begin;
+    bool device = t->kernels.count > 0;
+    if (!device) attach_work(t);
+    ls_status status = find_steps(t);
+    if (!status) status = find_phases(t);
+    if (!status && !device) status = find_stood(t);
+    SORT(&t->stood, stood_order);
+    return status;
+}

@@ -1,0 +1,201 @@
+/* See input.h. What is compressed is told by its first bytes, never by its name. */
+#include "import/input.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+#include <zstd.h>
+#include "base/status.h"
+
+enum { BLOCK = 1 << 18, MAX_WINDOW_LOG = 27 };
+
+typedef enum packing { PLAIN, GZIP, ZSTD } packing;
+
+struct ls__input {
+    int fd;
+    const char *path;
+    uint8_t *block; /* as it was read */
+    size_t at, end; /* of the block */
+    bool over;      /* the file's end was read */
+    bool cut;
+    bool begun; /* a gzip member or zstd frame is under way */
+    packing packing;
+    _Atomic uint64_t position; /* read by whoever shows progress */
+    uint64_t size;
+    z_stream gzip;
+    ZSTD_DStream *zstd;
+};
+
+/* Reads on. What is left of the block comes first. */
+static ls_status fill(ls__input *in)
+{
+    memmove(in->block, in->block + in->at, in->end - in->at);
+    in->end -= in->at;
+    in->at = 0;
+    while (!in->over && in->end < BLOCK) {
+        ssize_t n = in->fd < 0 ? 0 : read(in->fd, in->block + in->end, BLOCK - in->end);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return ls__fail_errno("%s: cannot be read", in->path);
+        in->over = n == 0;
+        in->end += (size_t)n;
+        atomic_fetch_add_explicit(&in->position, (uint64_t)n, memory_order_relaxed);
+        if (n > 0) break; /* what is there; a pipe may be slow */
+    }
+    return LS_OK;
+}
+
+static ls_status recognise(ls__input *in)
+{
+    ls_status status = LS_OK;
+    while (!status && !in->over && in->end < 4) status = fill(in);
+    if (status) return status;
+    const uint8_t *b = in->block;
+    if (in->end >= 2 && b[0] == 0x1f && b[1] == 0x8b) in->packing = GZIP;
+    if (in->end >= 4 && b[0] == 0x28 && b[1] == 0xb5 && b[2] == 0x2f && b[3] == 0xfd) in->packing = ZSTD;
+    if (in->packing == GZIP && inflateInit2(&in->gzip, 15 + 16) != Z_OK) {
+        in->packing = PLAIN; /* nothing to free */
+        return ls__fail(LS_ENOMEM, "%s: no memory to unpack it", in->path);
+    }
+    if (in->packing == ZSTD) {
+        in->zstd = ZSTD_createDStream();
+        if (!in->zstd) return ls__fail(LS_ENOMEM, "%s: no memory to unpack it", in->path);
+        ZSTD_DCtx_setParameter(in->zstd, ZSTD_d_windowLogMax, MAX_WINDOW_LOG);
+    }
+    return LS_OK;
+}
+
+static ls_status open_input(ls__input **out, const char *path, int fd, const void *data, size_t bytes)
+{
+    ls__input *in = calloc(1, sizeof *in);
+    *out = NULL;
+    if (!in) {
+        if (fd > 0) close(fd);
+        return ls__fail(LS_ENOMEM, "%s: out of memory", path);
+    }
+    in->fd = fd;
+    in->path = path;
+    in->block = malloc(bytes > BLOCK ? bytes : BLOCK);
+    ls_status status = in->block ? LS_OK : ls__fail(LS_ENOMEM, "%s: out of memory", path);
+    if (!status && fd < 0) {
+        memcpy(in->block, data, bytes);
+        in->end = bytes;
+        in->over = true;
+    }
+    struct stat s;
+    if (fd >= 0 && !fstat(fd, &s) && S_ISREG(s.st_mode)) in->size = (uint64_t)s.st_size;
+    if (fd >= 0 && !fstat(fd, &s) && S_ISDIR(s.st_mode)) status = ls__fail(LS_EINVAL, "%s: is a folder", path);
+    if (!status) status = recognise(in);
+    if (status) ls__input_free(&in);
+    *out = in;
+    return status;
+}
+
+ls_status ls__input_open(ls__input **out, const char *path)
+{
+    bool standard = !strcmp(path, "-");
+    int fd = standard ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    *out = NULL;
+    if (fd < 0) return ls__fail_errno("%s: cannot be opened", path);
+    return open_input(out, standard ? "standard input" : path, fd, NULL, 0);
+}
+
+ls_status ls__input_open_memory(ls__input **out, const void *data, size_t bytes)
+{
+    return open_input(out, "memory", -1, data, bytes);
+}
+
+void ls__input_free(ls__input **pin)
+{
+    ls__input *in = *pin;
+    if (!in) return;
+    if (in->packing == GZIP) inflateEnd(&in->gzip);
+    ZSTD_freeDStream(in->zstd);
+    if (in->fd > STDIN_FILENO) close(in->fd);
+    free(in->block);
+    free(in);
+    *pin = NULL;
+}
+
+/* Several members in a row are one text, as gzip has it; what follows the last one and is none is left alone. */
+static ls_status read_gzip(ls__input *in, void *out, size_t bytes, size_t *got)
+{
+    z_stream *z = &in->gzip;
+    z->next_out = out;
+    z->avail_out = (uInt)bytes;
+    while (z->avail_out == bytes && !in->cut) {
+        if (in->at == in->end) {
+            ls_status status = in->over ? LS_OK : fill(in);
+            if (status) return status;
+            if (in->at == in->end) {
+                in->cut = in->begun;
+                break;
+            }
+        }
+        if (!in->begun && in->block[in->at] != 0x1f) break; /* padding */
+        in->begun = true;
+        z->next_in = in->block + in->at;
+        z->avail_in = (uInt)(in->end - in->at);
+        int code = inflate(z, Z_NO_FLUSH);
+        in->at = in->end - z->avail_in;
+        if (code == Z_STREAM_END) {
+            in->begun = false;
+            inflateReset(z);
+        } else if (code != Z_OK && code != Z_BUF_ERROR) {
+            in->cut = true;
+        }
+    }
+    *got = bytes - z->avail_out;
+    return LS_OK;
+}
+
+static ls_status read_zstd(ls__input *in, void *out, size_t bytes, size_t *got)
+{
+    ZSTD_outBuffer to = { .dst = out, .size = bytes };
+    while (!to.pos && !in->cut) {
+        if (in->at == in->end) {
+            ls_status status = in->over ? LS_OK : fill(in);
+            if (status) return status;
+            if (in->at == in->end && !in->begun) break;
+        }
+        ZSTD_inBuffer from = { .src = in->block, .size = in->end, .pos = in->at };
+        size_t code = ZSTD_decompressStream(in->zstd, &to, &from);
+        bool idle = from.pos == in->at && !to.pos;
+        in->at = from.pos;
+        in->begun = code != 0;
+        if (ZSTD_isError(code) || (idle && in->at == in->end && in->begun)) in->cut = true;
+    }
+    *got = to.pos;
+    return LS_OK;
+}
+
+ls_status ls__input_read(ls__input *in, void *out, size_t bytes, size_t *got)
+{
+    if (bytes > 1u << 30) bytes = 1u << 30;
+    if (in->packing == GZIP) return read_gzip(in, out, bytes, got);
+    if (in->packing == ZSTD) return read_zstd(in, out, bytes, got);
+    ls_status status = in->at == in->end && !in->over ? fill(in) : LS_OK;
+    *got = in->end - in->at < bytes ? in->end - in->at : bytes;
+    memcpy(out, in->block + in->at, *got);
+    in->at += *got;
+    return status;
+}
+
+bool ls__input_is_cut(const ls__input *in)
+{
+    return in->cut;
+}
+
+uint64_t ls__input_position(const ls__input *in)
+{
+    return atomic_load_explicit(&in->position, memory_order_relaxed);
+}
+
+uint64_t ls__input_size(const ls__input *in)
+{
+    return in->size;
+}

@@ -1,0 +1,271 @@
+/* Which collective of one rank is which of another.
+ *
+ * Where a group's collectives carry sequence numbers, those say it. Otherwise the n-th of the one is the n-th of the other, as long as
+ * kinds and sizes agree; if they do not, the lists may begin at different places, and one shift that makes all of them agree is
+ * believed. Where none does, nothing is joined from the first difference on: a collective that is joined wrongly would accuse somebody. */
+#include "import/join.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/status.h"
+#include "base/text.h"
+
+enum { REMARKS = 40, MAX_SHIFT = 256, LEAST = 4 };
+
+void ls__remark(ls__remarks *r, const char *format, ...)
+{
+    va_list args;
+    char *text = NULL;
+    if (r->count >= REMARKS) {
+        r->left_out++;
+        return;
+    }
+    char **more = reallocarray(r->text, r->count + 1, sizeof *more);
+    if (!more) return;
+    r->text = more;
+    va_start(args, format);
+    int n = vasprintf(&text, format, args);
+    va_end(args);
+    if (n < 0) return;
+    for (size_t i = 0; i < r->count; i++)
+        if (!strcmp(r->text[i], text)) { /* said already */
+            free(text);
+            return;
+        }
+    r->text[r->count] = ls__printable_copy(text, (size_t)n);
+    free(text);
+    if (r->text[r->count]) r->count++;
+}
+
+void ls__remarks_free(ls__remarks *r)
+{
+    for (size_t i = 0; i < r->count; i++) free(r->text[i]);
+    free(r->text);
+    *r = (ls__remarks){ 0 };
+}
+
+/* ---- Groups. */
+
+/* A group that no call names: that of all ranks, if there is no other. */
+static ls_status name_groups(ls__trace *t, int ranks)
+{
+    uint32_t several = 0, world = UINT32_MAX;
+    for (uint32_t i = 0; i < t->groups.count; i++) {
+        several += t->groups.at[i].count > 1;
+        if (t->groups.at[i].count == (uint32_t)ranks && world == UINT32_MAX) world = i;
+    }
+    bool needed = false;
+    for (size_t i = 0; i < t->calls.count; i++) needed = needed || t->calls.at[i].group == UINT32_MAX;
+    if (!needed) return LS_OK;
+    if (several > 1 || world == UINT32_MAX) { /* one list for all: their order is all that there is */
+        ls__group g = { .name = strdup(several > 1 ? "unknown" : "0"), .key = 2 };
+        if (!g.name || !LS__ADD(&t->groups, g)) {
+            free(g.name);
+            return ls__fail(LS_ENOMEM, "%s: out of memory", t->path);
+        }
+        world = (uint32_t)t->groups.count - 1;
+    }
+    for (size_t i = 0; i < t->calls.count; i++)
+        if (t->calls.at[i].group == UINT32_MAX) t->calls.at[i].group = world;
+    return LS_OK;
+}
+
+/* ---- A group's collectives on one rank. */
+
+typedef struct list {
+    ls__trace *trace;
+    uint32_t *calls; /* indices */
+    size_t count;
+    bool numbered; /* each has a sequence number */
+} list;
+
+static int by_number(const void *a, const void *b, void *user)
+{
+    const ls__call *calls = user, *x = &calls[*(const uint32_t *)a], *y = &calls[*(const uint32_t *)b];
+    if (x->sequence != y->sequence) return x->sequence > y->sequence ? 1 : -1;
+    return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+static ls_status make_list(list *l, ls__trace *t, uint64_t key)
+{
+    *l = (list){ .trace = t, .numbered = true };
+    for (size_t i = 0; i < t->calls.count; i++) {
+        const ls__call *c = &t->calls.at[i];
+        l->count += !c->sends && t->groups.at[c->group].key == key;
+    }
+    l->calls = malloc((l->count + 1) * sizeof *l->calls);
+    if (!l->calls) return ls__fail(LS_ENOMEM, "%s: out of memory", t->path);
+    l->count = 0;
+    for (size_t i = 0; i < t->calls.count; i++) {
+        const ls__call *c = &t->calls.at[i];
+        if (c->sends || t->groups.at[c->group].key != key) continue;
+        l->calls[l->count++] = (uint32_t)i;
+        l->numbered = l->numbered && c->sequence >= 0;
+    }
+    if (l->numbered && l->count) qsort_r(l->calls, l->count, sizeof *l->calls, by_number, t->calls.at);
+    return LS_OK;
+}
+
+static ls__call *call_of(const list *l, size_t i)
+{
+    return &l->trace->calls.at[l->calls[i]];
+}
+
+static bool agree(const ls__call *a, const ls__call *b)
+{
+    if (a->kind != b->kind) return false;
+    bool same_size =
+        a->kind == LS_COLLECTIVE_ALLREDUCE || a->kind == LS_COLLECTIVE_BROADCAST || a->kind == LS_COLLECTIVE_REDUCE;
+    return !same_size || !a->bytes || !b->bytes || a->bytes == b->bytes;
+}
+
+static void describe(const ls__call *c, char out[64])
+{
+    snprintf(out, 64, "%s of %lld bytes", ls_collective_name(c->kind), (long long)c->bytes);
+}
+
+/* How many agree from the begin of the overlap on if b[i + shift] is a[i]. */
+static size_t agreeing(const list *a, const list *b, ptrdiff_t shift, size_t *overlap)
+{
+    size_t first = shift < 0 ? (size_t)-shift : 0, n = 0;
+    bool all = true;
+    *overlap = 0;
+    for (size_t i = first; i < a->count && i + (size_t)shift < b->count; i++, ++*overlap) {
+        all = all && agree(call_of(a, i), call_of(b, (size_t)((ptrdiff_t)i + shift)));
+        n += all;
+    }
+    return n;
+}
+
+/* By order. The first list's collectives have their indices as numbers, or what they got. */
+static void join_by_order(const list *a, list *b, const char *group, ls__remarks *remarks)
+{
+    size_t overlap, n = agreeing(a, b, 0, &overlap);
+    ptrdiff_t shift = 0, found = 0;
+    int fits = 0;
+    if (n < overlap)
+        for (ptrdiff_t s = -MAX_SHIFT; s <= MAX_SHIFT; s++) {
+            size_t m = agreeing(a, b, s, &overlap);
+            if (m < overlap || overlap < LEAST || 2 * overlap < (a->count < b->count ? a->count : b->count)) continue;
+            fits++;
+            found = s;
+        }
+    if (fits == 1) {
+        shift = found;
+        n = agreeing(a, b, shift, &overlap);
+        ls__remark(remarks, "rank %d begins %lld collectives %s rank %d in group %s: found by their kinds and sizes",
+                   b->trace->rank, (long long)(shift < 0 ? -shift : shift), shift < 0 ? "after" : "before",
+                   a->trace->rank, group);
+    } else if (n < agreeing(a, b, 0, &overlap) || n < overlap) {
+        char here[64], there[64];
+        agreeing(a, b, 0, &overlap);
+        if (n < overlap) {
+            describe(call_of(a, n), here);
+            describe(call_of(b, n), there);
+            ls__remark(
+                remarks,
+                "group %s: collective %zu is %s on rank %d, but %s on rank %d; from there on they are not joined",
+                group, n + 1, here, a->trace->rank, there, b->trace->rank);
+        }
+    }
+    size_t first = shift < 0 ? (size_t)-shift : 0;
+    for (size_t k = 0; k < n; k++) {
+        size_t i = first + k;
+        ls__call *x = call_of(a, i), *y = call_of(b, (size_t)((ptrdiff_t)i + shift));
+        x->joined = y->joined = true;
+        x->number = i;
+        y->number = i;
+    }
+}
+
+/* Sequence numbers; several collectives may share one. */
+static void join_by_number(list *l)
+{
+    int64_t last = -1;
+    uint64_t same = 0;
+    for (size_t i = 0; i < l->count; i++) {
+        ls__call *c = call_of(l, i);
+        same = c->sequence == last ? same + 1 : 0;
+        last = c->sequence;
+        c->number = ((uint64_t)c->sequence << 8 | (same & 255)) & (UINT64_MAX >> 16);
+        c->joined = true;
+    }
+}
+
+static void compare_numbered(const list *a, const list *b, const char *group, ls__remarks *remarks)
+{
+    size_t k = 0, wrong = 0, first = 0, both = 0;
+    for (size_t i = 0; i < a->count; i++) {
+        const ls__call *x = call_of(a, i);
+        while (k < b->count && call_of(b, k)->number < x->number) k++;
+        if (k == b->count) break;
+        ls__call *y = call_of(b, k);
+        if (y->number != x->number) continue;
+        both++;
+        if (agree(x, y)) continue;
+        if (!wrong++) first = i;
+        y->joined = false;
+    }
+    if (wrong) {
+        char here[64];
+        describe(call_of(a, first), here);
+        ls__remark(
+            remarks,
+            "group %s: %zu of %zu collectives differ in kind or size between rank %d and rank %d, the first with "
+            "sequence number %lld, which is %s on rank %d; they are not joined",
+            group, wrong, both, a->trace->rank, b->trace->rank, (long long)call_of(a, first)->sequence, here,
+            a->trace->rank);
+    }
+}
+
+/* All collectives of one group. */
+static ls_status join_group(ls__trace **traces, size_t count, uint64_t key, const char *name, ls__remarks *remarks)
+{
+    list *lists = calloc(count, sizeof *lists);
+    ls_status status = lists ? LS_OK : ls__fail(LS_ENOMEM, "out of memory");
+    bool numbered = true;
+    size_t first = count;
+    for (size_t i = 0; i < count && !status; i++) {
+        status = make_list(&lists[i], traces[i], key);
+        if (status || !lists[i].count) continue;
+        if (first == count) first = i;
+        numbered = numbered && lists[i].numbered;
+    }
+    for (size_t i = first; i < count && !status && numbered; i++) join_by_number(&lists[i]);
+    for (size_t i = first + 1; i < count && !status; i++) {
+        if (!lists[i].count) continue;
+        if (numbered)
+            compare_numbered(&lists[first], &lists[i], name, remarks);
+        else
+            join_by_order(&lists[first], &lists[i], name, remarks);
+    }
+    if (!numbered && !status && first < count && count == 1)
+        for (size_t i = 0; i < lists[first].count; i++) call_of(&lists[first], i)->number = i;
+    for (size_t i = 0; lists && i < count; i++) free(lists[i].calls);
+    free(lists);
+    return status;
+}
+
+ls_status ls__join(ls__trace **traces, size_t count, int ranks, ls__remarks *remarks)
+{
+    ls_status status = LS_OK;
+    uint64_t sends = 0;
+    for (size_t i = 0; i < count && !status; i++) status = name_groups(traces[i], ranks);
+    for (size_t i = 0; i < count && !status; i++) {
+        const ls__trace *t = traces[i];
+        for (size_t g = 0; g < t->groups.count && !status; g++) {
+            bool seen = false;
+            for (size_t k = 0; k < i && !seen; k++)
+                for (size_t h = 0; h < traces[k]->groups.count && !seen; h++)
+                    seen = traces[k]->groups.at[h].key == t->groups.at[g].key;
+            if (!seen) status = join_group(traces, count, t->groups.at[g].key, t->groups.at[g].name, remarks);
+        }
+        for (size_t k = 0; k < t->calls.count; k++) sends += t->calls.at[k].sends;
+    }
+    if (sends)
+        ls__remark(remarks, "%llu sends and receives are between two ranks and are not part of the waits below",
+                   (unsigned long long)sends);
+    return status;
+}

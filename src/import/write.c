@@ -1,0 +1,279 @@
+/* See write.h. */
+#include "import/write.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/file.h"
+#include "base/status.h"
+#include "record/event_file.h"
+
+typedef LS__LIST(ls_event) event_list;
+
+static bool put(event_list *l, int64_t time, ls_event_kind kind, uint64_t a, uint64_t b)
+{
+    return LS__ADD(l, (ls_event){ .time = time, .kind = kind, .a = a, .b = b });
+}
+
+/* What ends at a time comes before what begins there. */
+static int place(uint32_t kind)
+{
+    switch (kind) {
+    case LS_EVENT_COLL_DONE: return 0;
+    case LS_EVENT_BLOCKED: return 1;
+    case LS_EVENT_PHASE_END: return 2;
+    case LS_EVENT_STEP: return 3;
+    case LS_EVENT_PHASE_BEGIN: return 4;
+    case LS_EVENT_COLL_START: return 5;
+    default: return 6;
+    }
+}
+
+static int by_time(const void *a, const void *b)
+{
+    const ls_event *x = a, *y = b;
+    if (x->time != y->time) return x->time > y->time ? 1 : -1;
+    return place(x->kind) - place(y->kind);
+}
+
+/* Phases end where a step begins and begin again behind it, so that no step has one of another's. */
+static bool put_phases(const ls__trace *t, event_list *l)
+{
+    bool ok = true;
+    for (size_t i = 0; i < t->pieces.count && ok; i++) {
+        const ls__piece *p = &t->pieces.at[i];
+        ok = put(l, p->begin, LS_EVENT_PHASE_BEGIN, p->phase, 0) && put(l, p->end, LS_EVENT_PHASE_END, p->phase, 0);
+    }
+    return ok;
+}
+
+static bool put_steps(const ls__trace *t, event_list *l)
+{
+    bool ok = true;
+    for (size_t i = 0; i < t->steps.count && ok; i++) {
+        const ls__piece *s = &t->steps.at[i];
+        uint64_t number = (uint64_t)t->step_numbers.at[i];
+        ok = put(l, s->begin, LS_EVENT_STEP, number, 0);
+        /* A pause between two recordings belongs to no step. */
+        if (ok && i + 1 < t->steps.count && s[1].begin - s->end > s->end - s->begin)
+            ok = put(l, s->end, LS_EVENT_STEP, number, 0);
+    }
+    return ok;
+}
+
+static bool put_calls(const ls__trace *t, event_list *l)
+{
+    bool ok = true;
+    uint64_t alone = 0;
+    int64_t step_bucket = 0;
+    size_t step = 0;
+    for (size_t i = 0; i < t->calls.count && ok; i++) {
+        const ls__call *c = &t->calls.at[i];
+        const ls__group *g = &t->groups.at[c->group];
+        if (c->sends) continue;
+        /* What could not be joined is told of this rank alone. */
+        uint64_t word =
+            c->joined ? ls_collective_word(g->key, c->number) : ls_collective_word((uint64_t)t->rank + 0xa10e, ++alone);
+        ok = put(l, c->arrived, LS_EVENT_COLL_START, word,
+                 (uint64_t)c->kind << 56 | ((uint64_t)c->bytes & (UINT64_MAX >> 8)));
+        if (ok && c->done) ok = put(l, c->done, LS_EVENT_COLL_DONE, word, (uint64_t)t->rank << 48);
+        for (; step + 1 < t->steps.count && c->arrived >= t->steps.at[step + 1].begin; step++) step_bucket = 0;
+        if (ok && c->in_backward && c->kind == LS_COLLECTIVE_ALLREDUCE && step_bucket < 4096) {
+            ok = put(l, c->arrived, LS_EVENT_BUCKET_READY, (uint64_t)step_bucket, (uint64_t)c->bytes) &&
+                 put(l, c->arrived, LS_EVENT_BUCKET_START, (uint64_t)step_bucket, word);
+            step_bucket++;
+        }
+    }
+    alone = 0;
+    uint64_t *words = malloc((t->calls.count + 1) * sizeof *words);
+    for (size_t i = 0; words && i < t->calls.count; i++) {
+        const ls__call *c = &t->calls.at[i];
+        words[i] = c->sends    ? UINT64_MAX
+                   : c->joined ? ls_collective_word(t->groups.at[c->group].key, c->number)
+                               : ls_collective_word((uint64_t)t->rank + 0xa10e, ++alone);
+    }
+    ok = ok && words;
+    for (size_t i = 0; i < t->stood.count && ok; i++) {
+        const ls__stood *s = &t->stood.at[i];
+        if (words[s->call] != UINT64_MAX)
+            ok = put(l, s->end, LS_EVENT_BLOCKED, words[s->call], (uint64_t)(s->end - s->begin));
+    }
+    free(words);
+    return ok;
+}
+
+static void clean(char *text)
+{
+    for (char *c = text; *c; c++)
+        if (*c == '"' || *c == '\\' || (unsigned char)*c < ' ' || (unsigned char)*c > '~') *c = '?';
+}
+
+ls_status ls__write_events(const ls__trace *t, const char *out, int ranks, int node, int local, int64_t zero)
+{
+    event_list l = { 0 };
+    char head[1024], host[65], transport[8], *folder = NULL;
+    snprintf(host, sizeof host, "%s", *t->host ? t->host : "-");
+    snprintf(transport, sizeof transport, "%.7s", *t->backend ? t->backend : "none");
+    transport[strcspn(transport, ":,")] = 0;
+    clean(host);
+    clean(transport);
+    int64_t start = t->first + t->base - zero;
+    snprintf(head, sizeof head,
+             "{\"lockstep\":\"%s\",\"rank\":%d,\"ranks\":%d,\"node\":%d,\"local_rank\":%d,\"host\":\"%s\",\"pid\":0,"
+             "\"cores\":\"\",\"threads\":0,\"transport\":\"%s\",\"start\":%lld,\"time\":%lld.%06lld}",
+             ls_version(), t->rank, ranks, node, local, host, transport, (long long)start,
+             (long long)((t->first + t->base) / 1000000000), (long long)((t->first + t->base) / 1000 % 1000000));
+    bool ok = put_steps(t, &l) && put_phases(t, &l) && put_calls(t, &l);
+    ls__event_file *f = ok ? ls__event_file_new(NULL) : NULL;
+    if (asprintf(&folder, "%s/events", out) < 0) folder = NULL;
+    ls_status status = f && folder ? LS_OK : ls__fail(LS_ENOMEM, "%s: no memory for its events", t->path);
+    if (!status) {
+        ls__event_file_metadata(f, LS_METADATA_TORCH, 1);
+        status = ls__event_file_start(f, folder, t->rank, head, SIZE_MAX);
+    }
+    if (!status) {
+        if (l.count) qsort(l.at, l.count, sizeof *l.at, by_time);
+        int64_t shift = t->base - zero, end = t->steps.at[t->steps.count - 1].end;
+        for (int k = 0; k < 2 && t->aligned && (t->ahead[0] || t->ahead[1]); k++)
+            ls__event_file_add(f, &(ls_event){ .time = t->ahead_at[k] - zero,
+                                               .kind = LS_EVENT_CLOCK,
+                                               .a = (uint64_t)t->ahead[k],
+                                               .b = (uint64_t)t->uncertainty });
+        for (size_t i = 0; i < l.count; i++) {
+            ls_event e = l.at[i];
+            e.time += shift;
+            /* Behind the last step nothing is told. */
+            if (l.at[i].time <= end || e.kind == LS_EVENT_COLL_DONE) ls__event_file_add(f, &e);
+        }
+        ls__event_file_add(f, &(ls_event){ .time = end + shift, .kind = LS_EVENT_NONE });
+        bool open = ls__event_file_is_open(f);
+        ls__event_file_stop(f);
+        if (!open) status = ls__fail(LS_EIO, "%s/rank-%d.bin: cannot be written: is the disk full?", folder, t->rank);
+    }
+    ls__event_file_free(&f);
+    free(folder);
+    free(l.at);
+    return status;
+}
+
+/* ---- What operators cost. */
+
+static json_t *describe_operations(const ls__trace *t)
+{
+    json_t *rows = json_array();
+    for (uint32_t i = 0; rows && i < t->operations.count; i++) {
+        const ls__operation *o = &t->operations.at[i];
+        char name[200];
+        ls__text_copy((ls__text){ t->operation_names.text[i], strlen(t->operation_names.text[i]) }, name, sizeof name);
+        json_array_append_new(rows,
+                              json_pack("{s:s, s:s, s:s, s:s, s:[], s:I, s:f, s:f}", "op", name, "pass",
+                                        o->backward ? "backward" : "forward", "module", "", "layer", "", "shape",
+                                        "calls", (json_int_t)o->calls, "ms", (double)(o->own > 0 ? o->own : 0) / 1e6,
+                                        "max_ms", (double)o->longest / 1e6));
+    }
+    return rows;
+}
+
+static void sum_phases(const ls__trace *t, double out[LS_PHASES])
+{
+    int64_t begin = t->steps.at[0].begin, end = t->steps.at[t->steps.count - 1].end;
+    memset(out, 0, LS_PHASES * sizeof *out);
+    for (size_t i = 0; i < t->pieces.count; i++) {
+        const ls__piece *p = &t->pieces.at[i];
+        int64_t from = p->begin > begin ? p->begin : begin, to = p->end < end ? p->end : end;
+        if (to > from) out[p->phase] += (double)(to - from) / 1e6;
+    }
+}
+
+ls_status ls__write_profile(const ls__trace *t, const char *out, int ranks)
+{
+    char *path = NULL, *folder = NULL, *text = NULL;
+    double phases[LS_PHASES], all = (double)(t->steps.at[t->steps.count - 1].end - t->steps.at[0].begin) / 1e6;
+    sum_phases(t, phases);
+    json_t *rows = describe_operations(t),
+           *root =
+               json_pack("{s:s, s:i, s:i, s:i, s:I, s:I, s:i, s:f, s:{s:f, s:f, s:f, s:f, s:f}, s:f, s:I, s:I, s:o}",
+                         "lockstep", ls_version(), "rank", t->rank, "ranks", ranks, "threads", 1, "first_step",
+                         (json_int_t)t->step_numbers.at[0], "steps", (json_int_t)t->steps.count, "micro_batches", 1,
+                         "step_ms", all, "phase_ms", "data", phases[LS_PHASE_DATA], "forward", phases[LS_PHASE_FORWARD],
+                         "backward", phases[LS_PHASE_BACKWARD], "update", phases[LS_PHASE_UPDATE], "other", 0.0,
+                         "peak_gflops", 0.0, "activation_peak_bytes", (json_int_t)0, "resident_peak_bytes",
+                         (json_int_t)0, "operations", rows);
+    if (root) text = json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
+    ls_status status = text && asprintf(&folder, "%s/profile", out) >= 0 &&
+                               asprintf(&path, "%s/profile/rank-%d.json", out, t->rank) >= 0
+                           ? LS_OK
+                           : ls__fail(LS_ENOMEM, "%s: out of memory", t->path);
+    if (!status) status = ls__file_make_own_dir(folder);
+    if (!status) status = ls__file_write(path, text, strlen(text));
+    json_decref(root);
+    free(text);
+    free(folder);
+    free(path);
+    return status;
+}
+
+/* ---- import.json. */
+
+static double ms(int64_t ns)
+{
+    return (double)ns / 1e6;
+}
+
+static json_t *describe_kernels(const ls__trace *t)
+{
+    enum { TOP = 20 };
+    json_t *rows = json_array();
+    bool *taken = calloc(t->kernel_sums.count + 1, sizeof *taken);
+    for (int k = 0; k < TOP && taken && rows; k++) {
+        size_t best = t->kernel_sums.count;
+        for (size_t i = 0; i < t->kernel_sums.count; i++)
+            if (!taken[i] && (best == t->kernel_sums.count || t->kernel_sums.at[i].ns > t->kernel_sums.at[best].ns))
+                best = i;
+        if (best == t->kernel_sums.count) break;
+        taken[best] = true;
+        const ls__kernel_sum *s = &t->kernel_sums.at[best];
+        char name[200];
+        ls__text_copy((ls__text){ t->kernel_names.text[best], strlen(t->kernel_names.text[best]) }, name, sizeof name);
+        json_array_append_new(rows, json_pack("{s:s, s:s, s:I, s:f}", "name", name, "class",
+                                              ls__kernel_kind_name((ls__kernel_kind)s->kind), "calls",
+                                              (json_int_t)s->calls, "ms", ms(s->ns)));
+    }
+    free(taken);
+    return rows;
+}
+
+static json_t *describe_device(const ls__trace *t)
+{
+    const ls__device *d = &t->device;
+    json_t *classes = json_object(), *streams = json_array();
+    for (int k = 0; k < LS__KERNEL_KINDS; k++)
+        if (d->kind[k])
+            json_object_set_new(classes, ls__kernel_kind_name((ls__kernel_kind)k), json_real(ms(d->kind[k])));
+    for (size_t i = 0; i < t->streams.count; i++) {
+        const ls__stream *s = &t->streams.at[i];
+        char name[64];
+        const char *text = t->threads.text[s->thread];
+        ls__text_copy((ls__text){ text, strlen(text) }, name, sizeof name);
+        json_array_append_new(streams, json_pack("{s:s, s:I, s:f, s:f, s:f, s:f}", "stream", name, "kernels",
+                                                 (json_int_t)s->kernels, "busy_ms", ms(s->busy), "idle_host_ms",
+                                                 ms(s->idle_host), "idle_gap_ms", ms(s->idle_gap), "idle_other_ms",
+                                                 ms(s->idle_other)));
+    }
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o, s:o}", "span_ms",
+                     ms(d->end - d->begin), "compute_ms", ms(d->compute), "comm_ms", ms(d->comm), "memory_ms",
+                     ms(d->memory), "overlap_ms", ms(d->overlap), "exposed_ms", ms(d->exposed), "copies_ms",
+                     ms(d->copies), "idle_ms", ms(d->idle), "idle_host_ms", ms(d->idle_host), "idle_data_ms",
+                     ms(d->idle_data), "idle_gap_ms", ms(d->idle_gap), "idle_other_ms", ms(d->idle_other), "classes_ms",
+                     classes, "streams", streams, "kernels", describe_kernels(t));
+}
+
+json_t *ls__describe_trace(const ls__trace *t)
+{
+    json_t *o = json_pack("{s:i, s:s%, s:s, s:I, s:I, s:b, s:f, s:f, s:f}", "rank", t->rank, "file", t->path,
+                          strlen(t->path), "host", t->host, "steps", (json_int_t)t->steps.count, "collectives",
+                          (json_int_t)t->calls.count, "clock_known", t->aligned, "clock_ahead_ms", ms(t->ahead[0]),
+                          "clock_drift_ppm", t->drift_ppm, "clock_uncertainty_ms", ms(t->uncertainty));
+    if (o && t->device.end > t->device.begin) json_object_set_new(o, "device", describe_device(t));
+    return o;
+}
