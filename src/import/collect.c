@@ -76,11 +76,10 @@ void ls__trace_free(ls__trace *t)
     }
     ls__interned *names[] = { &t->threads, &t->operation_names, &t->kernel_names, &t->marks_names };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) ls__interned_free(names[i]);
-    void *lists[] = { t->path,        t->marks.at,  t->busy.at,        t->calls.at,
-                      t->c10d.at,     t->comms.at,  t->comm_launch.at, t->kernels.at,
-                      t->launches.at, t->groups.at, t->operations.at,  t->kernel_sums.at,
-                      t->stack.at,    t->pieces.at, t->steps.at,       t->step_numbers.at,
-                      t->stood.at,    t->streams.at };
+    void *lists[] = { t->path,      t->marks.at,        t->backward.at,    t->busy.at,    t->calls.at,
+                      t->c10d.at,   t->comms.at,        t->comm_launch.at, t->kernels.at, t->launches.at,
+                      t->groups.at, t->operations.at,   t->kernel_sums.at, t->stack.at,   t->pieces.at,
+                      t->steps.at,  t->step_numbers.at, t->stood.at,       t->streams.at };
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) free(lists[i]);
     *t = (ls__trace){ 0 };
 }
@@ -106,8 +105,9 @@ typedef struct thread_stack {
     open_operation open[DEPTH];
     int depth;
     int64_t last;
-    size_t busy; /* index + 1 of the thread's newest entry in t->busy */
-    bool backward;
+    size_t busy, backward; /* index + 1 of the thread's newest entries in t->busy and t->backward */
+    int64_t covered;       /* t->busy is known up to here */
+    int64_t in_backward;   /* until when */
 } thread_stack;
 
 typedef struct collect {
@@ -253,6 +253,45 @@ static bool read_arguments(ls__trace *t, const ls__trace_event *e, ls__call *cal
     return call->group != UINT32_MAX;
 }
 
+/* Where shapes were recorded: the larger of the first two arguments' sizes, which are the collective's data. */
+static int64_t bytes_of_shapes(const ls__trace_event *e)
+{
+    ls__text dims, types;
+    int64_t size = 0, most = 0, sum = 0, product = 1;
+    int depth = 0, seen = 0;
+    bool some = false;
+    if (!argument(e, "Input Dims", &dims) || !argument(e, "Input type", &types)) return 0;
+    for (const char *p = types.at, *end = p + types.bytes; p < end && !size; p++) {
+        ls__text type;
+        if (*p != '"' || !(p = ls__scan_string(p + 1, end, &type))) continue;
+        size = ls__dtype_bytes(type);
+        p--;
+    }
+    for (const char *p = dims.at, *end = p + dims.bytes; p < end && seen < 2; p++) {
+        if (*p == '[') {
+            depth++;
+            product = 1;
+            some = false;
+        } else if (*p == ']') {
+            if (some) sum += product;
+            some = false;
+            if (--depth == 1) { /* an argument ends */
+                if (sum > most) most = sum;
+                sum = 0;
+                seen++;
+            }
+        } else if (isdigit((unsigned char)*p)) {
+            int64_t value = 0;
+            for (; p < end && isdigit((unsigned char)*p); p++)
+                if (value < INT64_C(1) << 40) value = value * 10 + (*p - '0');
+            p--;
+            if (__builtin_mul_overflow(product, value, &product) || product > INT64_C(1) << 50) return 0;
+            some = true;
+        }
+    }
+    return most < INT64_MAX / 16 ? most * (size ? size : 4) : 0;
+}
+
 static ls_status add_comms(collect *c, const ls__trace_event *e, uint32_t thread)
 {
     bool sends = false;
@@ -270,15 +309,53 @@ static ls_status add_comms(collect *c, const ls__trace_event *e, uint32_t thread
     if (kind < 0) return LS_OK; /* c10d::monitored... */
     call.kind = (uint8_t)kind;
     call.sends = sends;
+    call.bytes = bytes_of_shapes(e);
     return LS__ADD(&c->t->c10d, call) ? LS_OK : no_memory(c);
 }
 
 /* ---- Spans by category. */
 
+/* Autograd's functions: "autograd::engine::evaluate_function: AddmmBackward0", and the function within. */
 static bool is_backward(ls__text name)
 {
+    const char *end = name.at + name.bytes;
+    while (end > name.at && end[-1] >= '0' && end[-1] <= '9') end--;
     return ls__text_begins(name, "autograd::engine::") || ls__text_contains(name, "ddp.reducer::") ||
-           ls__text_contains(name, "Backward");
+           ls__text_contains(name, "AccumulateGrad") || (end - name.at > 8 && !memcmp(end - 8, "Backward", 8));
+}
+
+enum { CLOSE_NS = 10000 }; /* what follows so soon is one with what was before */
+
+static bool add_backward(ls__trace *t, thread_stack *s, uint32_t thread, int64_t begin, int64_t end)
+{
+    ls__busy *b = s->backward ? &t->backward.at[s->backward - 1] : NULL;
+    if (end > s->in_backward) s->in_backward = end;
+    if (b && begin >= b->begin && begin - b->end < CLOSE_NS) {
+        if (end > b->end) b->end = end;
+        return true;
+    }
+    bool ok = LS__ADD(&t->backward, (ls__busy){ begin, end, thread, false });
+    s->backward = t->backward.count;
+    return ok;
+}
+
+static bool add_busy(ls__trace *t, thread_stack *s, uint32_t thread, int64_t begin, int64_t end, bool call)
+{
+    ls__busy *b = s->busy ? &t->busy.at[s->busy - 1] : NULL;
+    bool inside = begin < s->covered && b; /* within an operator that counts already */
+    if (inside && !call) return true;
+    if (inside) {
+        b->calls = true;
+        return true;
+    }
+    s->covered = end;
+    if (b && begin >= b->begin && !b->calls && !call && begin - b->end < CLOSE_NS) {
+        b->end = end;
+        return true;
+    }
+    bool ok = LS__ADD(&t->busy, (ls__busy){ begin, end, thread, call });
+    s->busy = t->busy.count;
+    return ok;
 }
 
 static ls_status add_operator(collect *c, const ls__trace_event *e)
@@ -287,32 +364,26 @@ static ls_status add_operator(collect *c, const ls__trace_event *e)
     uint32_t thread = thread_of(c, e), name = ls__interned_of(&t->operation_names, e->name);
     thread_stack *s = thread == UINT32_MAX ? NULL : stack_of(c, thread);
     if (!s || name == UINT32_MAX) return no_memory(c);
-    while (name >= t->operations.count)
-        if (!LS__ADD(&t->operations, (ls__operation){ 0 })) return no_memory(c);
+    while (name >= t->operations.count) {
+        ls__operation fresh = { .backward = is_backward(e->name) };
+        if (!LS__ADD(&t->operations, fresh)) return no_memory(c);
+    }
     int64_t begin = e->time, end = e->time + e->duration;
     bool in_order = begin >= s->last;
-    while (s->depth && (!in_order || s->open[s->depth - 1].end <= begin)) close_operation(t, s);
-    bool call = ls__text_is(e->name, "record_param_comms") || ls__text_begins(e->name, "c10d::");
-    if (!s->depth) {
-        bool backward = is_backward(e->name);
-        ls__busy *b = s->busy ? &t->busy.at[s->busy - 1] : NULL;
-        enum { CLOSE_NS = 10000 };
-        if (b && in_order && b->backward == backward && !b->calls && !call && begin - b->end < CLOSE_NS) {
-            b->end = end > b->end ? end : b->end;
-        } else {
-            if (!LS__ADD(&t->busy, (ls__busy){ begin, end, thread, backward, false })) return no_memory(c);
-            s->busy = t->busy.count;
-        }
-        s->backward = backward;
-    } else {
-        s->open[s->depth - 1].inside += (end < s->open[s->depth - 1].end ? end : s->open[s->depth - 1].end) - begin;
-    }
-    if (call && s->busy) t->busy.at[s->busy - 1].calls = true;
     ls__operation *o = &t->operations.at[name];
+    while (s->depth && (!in_order || s->open[s->depth - 1].end <= begin)) close_operation(t, s);
+    if (!in_order) s->covered = s->in_backward = INT64_MIN;
+    if (s->depth) {
+        open_operation *parent = &s->open[s->depth - 1];
+        parent->inside += (end < parent->end ? end : parent->end) - begin;
+    }
+    bool call = ls__text_is(e->name, "record_param_comms") || ls__text_begins(e->name, "c10d::");
+    bool ok = o->backward ? add_backward(t, s, thread, begin, end) : add_busy(t, s, thread, begin, end, call);
+    if (!ok) return no_memory(c);
     o->calls++;
     o->own += e->duration;
     o->all += e->duration;
-    o->backward = o->backward || s->backward;
+    if (begin < s->in_backward) o->in_backward++;
     if (e->duration > o->longest) o->longest = e->duration;
     if (s->depth < DEPTH) s->open[s->depth++] = (open_operation){ .end = end, .name = name };
     s->last = begin;

@@ -66,7 +66,7 @@ static void find_main_thread(ls__trace *t)
     uint32_t n = t->threads.count;
     int64_t *sums = calloc((size_t)n + 1, sizeof *sums);
     for (size_t i = 0; sums && i < t->busy.count; i++)
-        if (!t->busy.at[i].backward) sums[t->busy.at[i].thread] += t->busy.at[i].end - t->busy.at[i].begin;
+        sums[t->busy.at[i].thread] += t->busy.at[i].end - t->busy.at[i].begin;
     for (uint32_t i = 0; sums && i < n; i++)
         if (sums[i] > sums[t->main_thread]) t->main_thread = i;
     free(sums);
@@ -135,9 +135,8 @@ static ls_phase phase_of(const ls__mark *m)
 static ls_status find_backward(ls__trace *t)
 {
     size_t mark = 0, call = 0, before = t->pieces.count;
-    for (size_t i = 0; i < t->busy.count; i++) {
-        const ls__busy *b = &t->busy.at[i];
-        if (!b->backward) continue;
+    for (size_t i = 0; i < t->backward.count; i++) {
+        const ls__busy *b = &t->backward.at[i];
         ls__piece *p = t->pieces.count > before ? &t->pieces.at[t->pieces.count - 1] : NULL;
         while (mark < t->marks.count && t->marks.at[mark].begin < b->begin) {
             if (p && is_phase(t, &t->marks.at[mark]) && t->marks.at[mark].begin >= p->end) p = NULL;
@@ -249,14 +248,25 @@ ls_phase ls__trace_phase_at(const ls__trace *t, int64_t time)
 
 /* ---- Collectives that the host carries out. */
 
+/* Gloo makes a reduce-scatter of an all-reduce: the kind of the spans that carry one out. */
+static int reduce_scatter_work(const ls__trace *t)
+{
+    for (size_t m = 0; m < t->marks.count; m++)
+        if (t->marks.at[m].kind == LS__MARK_WORK && t->marks.at[m].number == LS_COLLECTIVE_REDUCE_SCATTER)
+            return LS_COLLECTIVE_REDUCE_SCATTER;
+    return LS_COLLECTIVE_ALLREDUCE;
+}
+
 /* Gives each call the worker's span that carried it out: the first of its kind that began after it, each once. */
 static void attach_work(ls__trace *t)
 {
+    int instead = reduce_scatter_work(t);
     for (int kind = 0; kind < LS_COLLECTIVE_KINDS; kind++) {
         size_t m = 0;
         for (size_t i = 0; i < t->calls.count; i++) {
             ls__call *c = &t->calls.at[i];
-            if (c->kind != kind) continue;
+            int work = c->kind == LS_COLLECTIVE_REDUCE_SCATTER ? instead : c->kind;
+            if (work != kind) continue;
             while (m < t->marks.count && (t->marks.at[m].kind != LS__MARK_WORK || t->marks.at[m].number != kind ||
                                           t->marks.at[m].begin < c->begin))
                 m++;
@@ -266,10 +276,38 @@ static void attach_work(ls__trace *t)
     }
 }
 
-/* Whether time behind `gap` on the calling thread is a wait for collectives: behind a call, or at the end of backward. */
+/* Index behind the last entry that begins before `time`. */
+static size_t behind(const ls__busy *list, size_t count, int64_t time)
+{
+    size_t low = 0;
+    while (low < count) {
+        size_t middle = (low + count) / 2;
+        if (list[middle].begin < time)
+            low = middle + 1;
+        else
+            count = middle;
+    }
+    return low;
+}
+
+/* The thread's last entry that begins before `time`. */
+static const ls__busy *last_before(const ls__busy *list, size_t count, uint32_t thread, int64_t time)
+{
+    enum { FAR = 4096 }; /* entries of other threads in between */
+    size_t at = behind(list, count, time);
+    for (size_t k = at; k-- > 0 && at - k < FAR;)
+        if (list[k].thread == thread) return &list[k];
+    return NULL;
+}
+
+/* Whether the time from `gap` on, in which the calling thread runs no operator, is a wait for collectives: it follows a call; or it is
+ * behind autograd's last function, where DDP waits for its buckets. */
 static bool waits(const ls__trace *t, const ls__busy *before, int64_t gap)
 {
-    return before->calls || ls__trace_phase_at(t, gap) == LS_PHASE_BACKWARD;
+    if (before->calls) return true;
+    if (ls__trace_phase_at(t, gap) != LS_PHASE_BACKWARD) return false;
+    const ls__busy *b = last_before(t->backward.at, t->backward.count, before->thread, gap + 1);
+    return b && b->end <= gap + 1000;
 }
 
 static ls_status find_stood(ls__trace *t)
@@ -278,18 +316,7 @@ static ls_status find_stood(ls__trace *t)
     for (size_t i = 0; i < t->calls.count; i++) {
         ls__call *c = &t->calls.at[i];
         if (!c->done || c->thread != t->main_thread) continue;
-        /* the thread's last operators before the end of the collective */
-        size_t low = 0, high = t->busy.count;
-        while (low < high) {
-            size_t middle = (low + high) / 2;
-            if (t->busy.at[middle].begin < c->done)
-                low = middle + 1;
-            else
-                high = middle;
-        }
-        const ls__busy *b = NULL;
-        for (size_t k = low; k-- > 0 && low - k < 4096 && !b;)
-            if (t->busy.at[k].thread == c->thread) b = &t->busy.at[k];
+        const ls__busy *b = last_before(t->busy.at, t->busy.count, c->thread, c->done);
         if (!b || b->end >= c->done) continue;
         int64_t begin = larger(larger(b->end, c->arrived), until);
         if (begin >= c->done || !waits(t, b, begin)) continue;
@@ -309,6 +336,7 @@ ls_status ls__trace_host(ls__trace *t)
 {
     SORT(&t->marks, mark_order);
     SORT(&t->busy, busy_order);
+    SORT(&t->backward, busy_order);
     find_main_thread(t);
     if (!t->calls.count) { /* c10d's operators, where nothing better is told */
         free(t->calls.at);

@@ -43,6 +43,9 @@ static void trim(ls__trace *t)
 {
     free(t->busy.at);
     free(t->marks.at);
+    free(t->backward.at);
+    t->backward.at = NULL;
+    t->backward.count = t->backward.room = 0;
     t->busy.at = NULL;
     t->marks.at = NULL;
     t->busy.count = t->busy.room = t->marks.count = t->marks.room = 0;

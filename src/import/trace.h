@@ -40,12 +40,12 @@ typedef struct ls__mark {
     uint8_t kind;
 } ls__mark;
 
-/* Operators of a thread that follow each other closely, the outermost alone. */
+/* Operators of a thread that follow each other closely: the outermost alone, but of autograd's functions, in which hooks of Python may
+ * run and wait, what they call. */
 typedef struct ls__busy {
     int64_t begin, end;
     uint32_t thread;
-    bool backward; /* autograd's */
-    bool calls;    /* a collective was called within */
+    bool calls; /* the last of them called a collective */
 } ls__busy;
 
 typedef struct ls__call { /* a collective */
@@ -105,7 +105,8 @@ typedef struct ls__launch { /* the host's call that started a kernel */
 typedef struct ls__operation { /* sums over the calls of one operator */
     uint64_t calls;
     int64_t own, all, longest; /* own: without the operators that it called */
-    bool backward;
+    uint64_t in_backward;      /* of the calls, those within autograd's functions */
+    bool backward;             /* it is one of autograd's functions */
 } ls__operation;
 
 typedef struct ls__kernel_sum {
@@ -164,8 +165,9 @@ typedef struct ls__trace {
     bool has_base;
     LS__LIST(ls__mark) marks;
     LS__LIST(ls__busy) busy;
-    LS__LIST(ls__call) calls; /* record_param_comms */
-    LS__LIST(ls__call) c10d;  /* c10d:: operators: what there is without it */
+    LS__LIST(ls__busy) backward; /* autograd's functions */
+    LS__LIST(ls__call) calls;    /* record_param_comms */
+    LS__LIST(ls__call) c10d;     /* c10d:: operators: what there is without it */
     LS__LIST(ls__call)
     comms; /* communication kernels; begin: of the kernel, `sequence` and the rest from its arguments */
     LS__LIST(uint32_t) comm_launch; /* their correlations */

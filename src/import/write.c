@@ -167,9 +167,9 @@ static json_t *describe_operations(const ls__trace *t)
         ls__text_copy((ls__text){ t->operation_names.text[i], strlen(t->operation_names.text[i]) }, name, sizeof name);
         json_array_append_new(rows,
                               json_pack("{s:s, s:s, s:s, s:s, s:[], s:I, s:f, s:f}", "op", name, "pass",
-                                        o->backward ? "backward" : "forward", "module", "", "layer", "", "shape",
-                                        "calls", (json_int_t)o->calls, "ms", (double)(o->own > 0 ? o->own : 0) / 1e6,
-                                        "max_ms", (double)o->longest / 1e6));
+                                        2 * o->in_backward > o->calls ? "backward" : "forward", "module", "", "layer",
+                                        "", "shape", "calls", (json_int_t)o->calls, "ms",
+                                        (double)(o->own > 0 ? o->own : 0) / 1e6, "max_ms", (double)o->longest / 1e6));
     }
     return rows;
 }
