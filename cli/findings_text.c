@@ -39,6 +39,12 @@ static bool is_train(const ls_run *run)
     return first_present(run)->metadata[LS_METADATA_TRAIN] > 0;
 }
 
+/* Whether PyTorch made the steps: remedies then name its settings. */
+static bool is_torch(const ls_run *run)
+{
+    return first_present(run)->metadata[LS_METADATA_TORCH] > 0;
+}
+
 static double counted(const ls_run *run)
 {
     return (double)(run->n_steps - run->first_counted);
@@ -255,7 +261,9 @@ static void say_work(finding_text *t, const ls_run *run, const ls_finding *f)
         REMEDY(t, "equal work in each step (equal-length sequences), or more micro-batches between optimizer steps");
     else if (f->phase == LS_PHASE_BACKWARD)
         REMEDY(t, "give all ranks equal work (equal-length sequences)%s",
-               is_train(run) ? "; see 'lockstep train --profile' for the layer" : "");
+               is_train(run)   ? "; see 'lockstep train --profile' for the layer"
+               : is_torch(run) ? "; 'lockstep profile' has its operators"
+                               : "");
     else
         REMEDY(t, "give all ranks equal work: equal-length sequences, the same number of threads and the same kind of "
                   "core");
@@ -264,12 +272,16 @@ static void say_work(finding_text *t, const ls_run *run, const ls_finding *f)
 static void say_comm_remedy(finding_text *t, const ls_run *run, const ls_finding *f)
 {
     char accumulate[48] = "ls_ddp_begin(), LS_DDP_ACCUMULATE";
+    if (is_torch(run)) snprintf(accumulate, sizeof accumulate, "under DDP's no_sync() but for the last");
     if (is_train(run)) snprintf(accumulate, sizeof accumulate, "--accumulate %.0f", f->target);
     if (f->remedy == LS_REMEDY_HALF_PRECISION)
         REMEDY(t,
                "%s: half the bytes, with gradients rounded to bfloat16 for communication; or more micro-batches "
                "between optimizer steps (%s)",
-               is_train(run) ? "--wire bfloat16" : "LS_WIRE_BF16 in ls_ddp_options", accumulate);
+               is_train(run)   ? "--wire bfloat16"
+               : is_torch(run) ? "DDP's bf16_compress_hook"
+                               : "LS_WIRE_BF16 in ls_ddp_options",
+               accumulate);
     else
         REMEDY(t,
                "more micro-batches between optimizer steps (%s): twice the work for the same communication; the "
@@ -282,6 +294,9 @@ static void say_buckets_remedy(finding_text *t, const ls_run *run, const ls_find
     double calls = 1 + ceil(f->evidence.comm.bytes / f->target);
     if (is_train(run))
         REMEDY(t, "--bucket-mb %g (%.0f collectives)", f->target / (1 << 20), calls);
+    else if (is_torch(run))
+        REMEDY(t, "larger buckets: DistributedDataParallel(bucket_cap_mb=%g) (%.0f collectives)", f->target / (1 << 20),
+               calls);
     else
         REMEDY(t, "larger buckets: bucket_bytes %.0f in ls_ddp_options (%.0f collectives)", f->target, calls);
 }
@@ -303,7 +318,9 @@ static void say_remedy(finding_text *t, const ls_run *run, const ls_finding *f)
     case LS_REMEDY_CHECK_DATA:
         REMEDY(t, "check what that rank does %s",
                train ? "between taking a batch and forward; more --workers help only if building batches is slow"
-                     : "to get its data");
+               : is_torch(run)
+                   ? "to get its data; a DataLoader with more num_workers and a larger prefetch_factor hides it"
+                   : "to get its data");
         break;
     case LS_REMEDY_EQUAL_WORK: say_work(t, run, f); break;
     case LS_REMEDY_FREE_CORE:
@@ -334,7 +351,10 @@ static void say_remedy(finding_text *t, const ls_run *run, const ls_finding *f)
         if (!staged) REMEDY(t, ", or a copy of the data on a local disk%s", train ? " (--stage)" : "");
         break;
     }
-    case LS_REMEDY_PREFETCH: REMEDY(t, "load the next batch in another thread while this one is computed"); break;
+    case LS_REMEDY_PREFETCH:
+        REMEDY(t, is_torch(run) ? "load batches ahead: DataLoader(num_workers=..., prefetch_factor=...)"
+                                : "load the next batch in another thread while this one is computed");
+        break;
     case LS_REMEDY_LARGER_BUCKETS: say_buckets_remedy(t, run, f); break;
     case LS_REMEDY_OVERLAP: REMEDY(t, "remove %s", train ? "--no-overlap" : "no_overlap from ls_ddp_options"); break;
     case LS_REMEDY_HALF_PRECISION:
@@ -355,10 +375,22 @@ static void say_remedy(finding_text *t, const ls_run *run, const ls_finding *f)
     }
 }
 
+/* Who waited for whom, and for how long, is no surer than the clocks. */
+static void say_doubt(finding_text *t, const ls_run *run, const ls_finding *f)
+{
+    int64_t unsure = 0;
+    if (f->kind != LS_FINDING_STRAGGLER && f->kind != LS_FINDING_IMBALANCE) return;
+    for (int r = 0; r < run->ranks; r++)
+        if (run->rank[r].present && run->rank[r].clock_uncertainty > unsure) unsure = run->rank[r].clock_uncertainty;
+    if (f->cost < unsure)
+        EVIDENCE(t, "; clocks are only known to %s: cannot tell who waited", amount_ns((double)unsure).text);
+}
+
 finding_text finding_describe(const ls_run *run, const ls_finding *f)
 {
     finding_text t = { "", "", "" };
     say_finding(&t, run, f);
+    say_doubt(&t, run, f);
     say_remedy(&t, run, f);
     return t;
 }

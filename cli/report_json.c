@@ -5,6 +5,7 @@
 #include "cli/devices.h"
 #include "cli/findings_text.h"
 #include "cli/report.h"
+#include "cli/report_import.h"
 
 static const char *const metadata_names[LS_METADATA_KINDS] = {
 #define X(name, value, text) [value] = text,
@@ -225,6 +226,8 @@ int report_json(const ls_run *run, FILE *to)
                   "machines", machines_of(run), "findings", findings, "wait_matrix", matrix, "communication", comm,
                   "attributions", attributions, "wait_causes", causes, "steps", steps, "notes", notes);
     if (!all) return ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
+    json_t *imported = report_import_read(run->path);
+    if (imported) json_object_set_new(all, "import", imported);
     int bad = json_dumpf(all, to, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(9));
     fputc('\n', to);
     json_decref(all);

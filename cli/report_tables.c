@@ -105,12 +105,13 @@ static void show_use(const ls_run *run, const report_form *f)
         fprintf(f->to, "  %4d", r);
         put_cut(f, x->host, host);
         put_cut(f, x->cores, cores);
-        put_share(f, 5, u->cpu, u->wall);
+        bool known = u->cpu > 0; /* an imported run has no samples of the kernel's counters */
+        put_share(f, 5, u->cpu, known ? u->wall : 0);
         put_share(f, 5, u->busy, u->wall);
         put_share(f, 5, u->mfu, 1);
-        put_share(f, 11, u->sched_delay, u->wall);
-        put_share(f, 5, u->steal, u->wall);
-        put_share(f, 7, u->off_cpu, u->wall);
+        put_share(f, 11, u->sched_delay, known ? u->wall : 0);
+        put_share(f, 5, u->steal, known ? u->wall : 0);
+        put_share(f, 7, u->off_cpu, known ? u->wall : 0);
         fprintf(f->to, " %9s\n", u->resident > 0 ? amount_bytes(u->resident).text : "-");
     }
     report_left_out(f, run, shown);
@@ -142,6 +143,9 @@ static void show_threads(const ls_run *run, const report_form *f)
 static void show_counts(const ls_run *run, const report_form *f)
 {
     int shown = 0;
+    bool known = false;
+    for (int r = 0; r < run->ranks; r++) known = known || run->rank[r].use.cpu > 0;
+    if (!known) return;
     report_head(f, "Kernel counters, per step");
     fprintf(f->to, "  %4s %15s %15s %12s %12s %12s\n", "rank", "voluntary csw", "involuntary csw", "page faults",
             "from disk", "read");

@@ -5,6 +5,7 @@
 #include "cli/escape.h"
 #include "cli/findings_text.h"
 #include "cli/report.h"
+#include "cli/report_import.h"
 
 /* Order in the bar, a letter each, a colour of the terminal, and the name of a column. */
 static const struct look {
@@ -230,8 +231,10 @@ void report_title(const ls_run *run, const report_form *f)
 void report_text(const ls_run *run, const report_form *form)
 {
     report_title(run, form);
+    report_import_notes(run, form);
     if (!report_is_counted(run)) return;
     show_steps(run, form);
     show_findings(run, form);
     report_tables(run, form);
+    report_import_devices(run, form);
 }

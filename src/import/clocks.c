@@ -5,8 +5,8 @@
  *
  * for every collective that needs all its ranks. d may change evenly with time: d = a + b t. For a given b the two sides leave an
  * interval for a, and b is chosen so that there is one; within it, a is where the ends agree best (their median), since a
- * collective ends on all ranks at nearly the same time. Then the intervals of all pairs are put together: what i is to j and j to k,
- * i is to k (shortest paths). Ranks of one machine have one clock, unless that is impossible. */
+ * collective ends on all ranks at nearly the same time. A rank that shares no collective with the reference is compared with one that
+ * does. Ranks of one machine have one clock, unless that is impossible. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -213,8 +213,9 @@ static ls_status read_events(ls__document_reader *r, buffer *b, bool *another)
         if (status) return status;
         if (!p) {
             bool last = b->over && !whole;
+            uint64_t before = r->broken;
             skip_broken(r, b, &status);
-            if (last && b->at == b->end) r->cut = true;
+            if (last && b->at == b->end) r->broken = before; /* it is not broken, it is cut */
             continue;
         }
         b->at = (size_t)(p - b->text);

@@ -1,0 +1,175 @@
+/* See report_import.h. The file may come from anywhere: what is missing in it is left out, and texts are made printable. */
+#include "cli/report_import.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "cli/amount.h"
+#include "cli/escape.h"
+
+json_t *report_import_read(const char *run)
+{
+    char *path;
+    json_error_t error;
+    if (asprintf(&path, "%s/import.json", run) < 0) return NULL;
+    json_t *root = json_load_file(path, 0, &error);
+    free(path);
+    return root;
+}
+
+static const char *text_of(const json_t *o, const char *key)
+{
+    const char *text = json_string_value(json_object_get(o, key));
+    return text ? text : "";
+}
+
+static double number_of(const json_t *o, const char *key)
+{
+    double x = json_number_value(json_object_get(o, key));
+    return isfinite(x) && x > 0 ? x : 0;
+}
+
+static void put_notes(const json_t *root, const report_form *f)
+{
+    size_t i;
+    const json_t *note;
+    json_array_foreach(json_object_get(root, "notes"), i, note)
+    {
+        if (json_is_string(note)) report_wrap(f, 0, 6, "note: ", printable(json_string_value(note)));
+    }
+}
+
+/* How sure the clocks are, if more than one rank has one of its own. */
+static void put_clocks(const json_t *root, const report_form *f)
+{
+    size_t i;
+    const json_t *rank;
+    double worst = 0, drift = 0, ahead = 0;
+    json_array_foreach(json_object_get(root, "ranks"), i, rank)
+    {
+        worst = fmax(worst, number_of(rank, "clock_uncertainty_ms"));
+        drift = fmax(drift, fabs(json_number_value(json_object_get(rank, "clock_drift_ppm"))));
+        ahead = fmax(ahead, fabs(json_number_value(json_object_get(rank, "clock_ahead_ms"))));
+    }
+    if (!(ahead > 0) || !isfinite(ahead) || !isfinite(drift)) return;
+    char text[240];
+    snprintf(text, sizeof text,
+             "clocks were put right by the collectives: up to %s apart, drifting by up to %.1f ppm, sure to %s",
+             amount_ns(ahead * 1e6).text, drift, amount_ns(worst * 1e6).text);
+    report_wrap(f, 0, 6, "note: ", text);
+}
+
+void report_import_notes(const ls_run *run, const report_form *f)
+{
+    json_t *root = report_import_read(run->path);
+    if (!root) return;
+    put_clocks(root, f);
+    put_notes(root, f);
+    json_decref(root);
+}
+
+/* ---- Devices. */
+
+static void put_share(const report_form *f, int width, double part, double whole)
+{
+    if (whole > 0)
+        fprintf(f->to, " %*.1f%%", width - 1, 100 * part / whole);
+    else
+        fprintf(f->to, " %*s", width, "-");
+}
+
+static void show_devices(const json_t *ranks, const report_form *f)
+{
+    size_t i;
+    int shown = 0;
+    const json_t *rank;
+    json_array_foreach(ranks, i, rank)
+    {
+        const json_t *d = json_object_get(rank, "device");
+        double span = number_of(d, "span_ms");
+        if (!(span > 0) || shown >= REPORT_ROWS) continue;
+        if (!shown++) {
+            report_head(f, "Devices, from the first kernel to the last");
+            fprintf(f->to, "  %4s %8s %8s %8s %7s %7s   %9s %6s %7s\n", "rank", "compute", "overlap", "exposed",
+                    "copies", "idle", "host-bound", "data", "blocked");
+        }
+        fprintf(f->to, "  %4lld", (long long)json_integer_value(json_object_get(rank, "rank")));
+        put_share(f, 8, number_of(d, "compute_ms"), span);
+        put_share(f, 8, number_of(d, "overlap_ms"), number_of(d, "comm_ms"));
+        put_share(f, 8, number_of(d, "exposed_ms"), span);
+        put_share(f, 7, number_of(d, "copies_ms"), span);
+        put_share(f, 7, number_of(d, "idle_ms"), span);
+        fputs("  ", f->to);
+        put_share(f, 10, number_of(d, "idle_host_ms") - number_of(d, "idle_data_ms"), span);
+        put_share(f, 6, number_of(d, "idle_data_ms"), span);
+        put_share(f, 7, number_of(d, "idle_gap_ms") + number_of(d, "idle_other_ms"), span);
+        fputc('\n', f->to);
+    }
+    if (shown)
+        report_wrap(
+            f, 2, 2, "",
+            "(overlap: share of communication while a kernel computes; idle: no kernel at all, because none was "
+            "launched yet (host-bound), the host loaded data, or one was launched and had to wait (blocked))");
+}
+
+static void show_classes(const json_t *ranks, const report_form *f)
+{
+    size_t i;
+    const json_t *rank, *value;
+    const char *key;
+    double all = 0;
+    json_t *sums = json_object();
+    json_array_foreach(ranks, i, rank)
+    {
+        json_object_foreach((json_t *)json_object_get(json_object_get(rank, "device"), "classes_ms"), key, value)
+        {
+            double ms = json_number_value(value);
+            if (!(ms > 0)) continue;
+            all += ms;
+            json_object_set_new(sums, key, json_real(ms + json_number_value(json_object_get(sums, key))));
+        }
+    }
+    if (all > 0) report_head(f, "Kernels by class, of all ranks");
+    while (all > 0 && json_object_size(sums)) {
+        const char *best = NULL;
+        json_object_foreach(sums, key, value)
+        {
+            if (!best || json_number_value(value) > json_number_value(json_object_get(sums, best))) best = key;
+        }
+        double ms = json_number_value(json_object_get(sums, best));
+        fprintf(f->to, "  %-24s %10s %5.1f%%\n", printable(best), amount_ns(ms * 1e6).text, 100 * ms / all);
+        char name[64];
+        snprintf(name, sizeof name, "%s", best);
+        if (json_object_del(sums, name)) break;
+    }
+    json_decref(sums);
+}
+
+static void show_kernels(const json_t *ranks, const report_form *f)
+{
+    enum { TOP = 8 };
+    const json_t *rank = json_array_get(ranks, 0), *kernel;
+    size_t i;
+    bool some = false;
+    json_array_foreach(json_object_get(json_object_get(rank, "device"), "kernels"), i, kernel)
+    {
+        if (i >= TOP) break;
+        if (!some) report_head(f, "Kernels that take longest, of the first rank");
+        some = true;
+        fprintf(f->to, "  %10s %8lld calls  %.56s\n", amount_ns(number_of(kernel, "ms") * 1e6).text,
+                (long long)json_integer_value(json_object_get(kernel, "calls")), printable(text_of(kernel, "name")));
+    }
+}
+
+void report_import_devices(const ls_run *run, const report_form *f)
+{
+    json_t *root = report_import_read(run->path);
+    const json_t *ranks = json_object_get(root, "ranks");
+    if (json_is_array(ranks)) {
+        show_devices(ranks, f);
+        show_classes(ranks, f);
+        show_kernels(ranks, f);
+    }
+    json_decref(root);
+}

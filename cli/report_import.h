@@ -1,0 +1,15 @@
+/* What an import told of its files and devices (RUN/import.json), for the report. */
+#ifndef LS_CLI_REPORT_IMPORT_H
+#define LS_CLI_REPORT_IMPORT_H
+
+#include <jansson.h>
+#include "cli/report.h"
+
+/* RUN/import.json; NULL: the run was not imported, or it cannot be read. The caller frees it. */
+json_t *report_import_read(const char *run);
+/* Its notes, behind the title. */
+void report_import_notes(const ls_run *run, const report_form *form);
+/* What GPUs did, behind the tables. */
+void report_import_devices(const ls_run *run, const report_form *form);
+
+#endif

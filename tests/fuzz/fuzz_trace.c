@@ -1,0 +1,44 @@
+/* Traces of the PyTorch profiler: any bytes, as they are; what is kept of them must be as sane as that of a whole one. */
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include "import/trace.h"
+#include "import/join.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    char path[64];
+    int fd = memfd_create("trace", 0);
+    if (fd < 0 || write(fd, data, size) != (ssize_t)size) abort();
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    ls__file_state file = { .path = path };
+    ls__traces traces;
+    if (ls__traces_read(&traces, &file) == LS_OK) {
+        ls__trace *list[64];
+        ls__remarks remarks = { 0 };
+        size_t n = 0;
+        bool ok = true;
+        for (size_t i = 0; i < traces.count && ok; i++) {
+            ls__trace *t = &traces.at[i];
+            ok = ls__trace_host(t) == LS_OK && ls__trace_device(t) == LS_OK;
+            if (!t->steps.count) __builtin_trap();
+            for (size_t k = 1; k < t->pieces.count; k++)
+                if (t->pieces.at[k].begin < t->pieces.at[k - 1].end) __builtin_trap(); /* phases follow each other */
+            if (n < 64) list[n++] = t;
+        }
+        for (size_t i = 0; i < n; i++) list[i]->rank = (int)i;
+        if (ok && ls__join(list, n, (int)n, &remarks) == LS_OK)
+            if (ls__clocks_find(list, n, &remarks) != LS_OK) abort();
+        ls__remarks_free(&remarks);
+        ls__traces_free(&traces);
+    }
+    close(fd);
+    return 0;
+}
