@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include "base/file.h"
 #include "folder.h"
+#include "measure/read.h"
 
 static size_t count_kind(const ls_run_rank *r, uint32_t kind)
 {
@@ -255,6 +256,24 @@ static void changed_bytes_are_not_believed(void **state)
     free(data);
 }
 
+/* Truncated by another program after it was opened: what is left is read. (A mapped file would raise SIGBUS.) */
+static void a_file_may_shrink_while_it_is_read(void **state)
+{
+    (void)state;
+    write_rank("shrink", 0, 1, 9000);
+    int fd;
+    size_t bytes;
+    assert_int_equal(ls__file_open("shrink/rank-0.bin", &fd, &bytes), LS_OK);
+    for (size_t left = bytes - 1; left > 0; left /= 3) {
+        ls_run_rank r = { 0 };
+        assert_int_equal(truncate("shrink/rank-0.bin", (off_t)left), 0);
+        ls_status status = ls__events_read(&r, fd, bytes, 0); /* as large as it was */
+        assert_true(status == LS_EFORMAT || (status == LS_OK && r.cut && r.n_events < 9001));
+        ls__events_free(&r);
+    }
+    close(fd);
+}
+
 static void faults_have_names(void **state)
 {
     (void)state;
@@ -349,6 +368,7 @@ int main(void)
         cmocka_unit_test(a_gap_is_no_long_step),
         cmocka_unit_test(cut_anywhere),
         cmocka_unit_test(changed_bytes_are_not_believed),
+        cmocka_unit_test(a_file_may_shrink_while_it_is_read),
         cmocka_unit_test(faults_have_names),
         cmocka_unit_test(two_records_of_one_thread),
         cmocka_unit_test(names_are_printable),
