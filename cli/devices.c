@@ -10,7 +10,7 @@
 #include "cli/amount.h"
 
 enum { MOST_NAMED = 6, MOST_APART = 4 };
-static const double QUEUED = 0.05; /* of a step: so much is worth a sentence */
+static const double WORTH = 0.05; /* of a step: sched delay that is worth a sentence */
 
 __attribute__((format(printf, 3, 4))) static void add(char *out, size_t bytes, const char *format, ...)
 {
@@ -23,9 +23,9 @@ __attribute__((format(printf, 3, 4))) static void add(char *out, size_t bytes, c
 
 /* ---- Verdicts. */
 
-typedef struct group { /* of ranks that the same is said of */
+typedef struct group { /* of ranks with the same verdict */
     int count, first;
-    double low, high; /* of the share that it is said by */
+    double low, high; /* of the share that it is based on */
     char ranks[80];
 } group;
 
@@ -69,14 +69,14 @@ const char *device_verdict(ls_use_level level)
     return level == LS_USE_OVER ? "over-used" : level == LS_USE_UNDER ? "under-used" : "";
 }
 
-static void say_uneven(device_lines *out, const group *g, int of, ls_use_level use, double usual)
+static void say_uneven(device_lines *out, const group *g, int of, ls_use_level level, double median)
 {
     if (!g->count) return;
     char *line = new_line(out);
     put_ranks(line, g, of, "is", "are");
-    add(line, DEVICE_TEXT, " %s: busy for ", device_verdict(use));
+    add(line, DEVICE_TEXT, " %s: busy for ", device_verdict(level));
     put_range(line, g);
-    add(line, DEVICE_TEXT, " of a step; usual is %s", amount_share(usual).text);
+    add(line, DEVICE_TEXT, " of a step; the median is %s", amount_share(median).text);
 }
 
 static void say_queued(device_lines *out, const ls_run *run, const group *g, int of)
@@ -97,25 +97,25 @@ static void say_queued(device_lines *out, const ls_run *run, const group *g, int
 void device_verdicts(const ls_run *run, device_lines *out)
 {
     group all = { 0 }, under = { 0 }, over = { 0 }, queued = { 0 };
-    double usual = 0;
+    double median = 0;
     out->count = 0;
     for (int k = 0; k < run->ranks; k++) {
         const ls_resource_use *u = &run->rank[k].use;
         if (!run->rank[k].present || !(u->wall > 0)) continue;
         join(&all, k, u->busy / u->wall);
-        usual += u->median_busy / u->wall;
+        median += u->median_busy / u->wall;
         if (u->level == LS_USE_OVER) join(&over, k, u->busy / u->wall);
         if (u->level == LS_USE_UNDER) join(&under, k, u->busy / u->wall);
-        if (u->sched_delay > QUEUED * u->wall) join(&queued, k, u->sched_delay / u->wall);
+        if (u->sched_delay > WORTH * u->wall) join(&queued, k, u->sched_delay / u->wall);
     }
     if (!all.count) return;
-    usual /= all.count;
-    say_uneven(out, &over, all.count, LS_USE_OVER, usual);
-    say_uneven(out, &under, all.count, LS_USE_UNDER, usual);
+    median /= all.count;
+    say_uneven(out, &over, all.count, LS_USE_OVER, median);
+    say_uneven(out, &under, all.count, LS_USE_UNDER, median);
     if (!over.count && !under.count) {
         char *line = new_line(out);
         bool apart = all.high - all.low > 0.1;
-        /* Ranks without cores are busy alike, but nobody would say that they are not over-used. */
+        /* Ranks that are not scheduled are equally busy, but it would be wrong to call that even. */
         add(line, DEVICE_TEXT, "%s",
             all.count < 2  ? "its main thread is busy for "
             : queued.count ? "ranks are busy for "
@@ -234,9 +234,9 @@ void device_power(const ls_run *run, int r, char *out, size_t bytes)
     double access = run->rank[r].metadata[LS_METADATA_ENERGY], watts = run->rank[r].use.watts;
     if (isfinite(watts) && run->rank[r].use.wall > 0) {
         double joules = watts * ls_run_step_mean(run) / 1e9, tokens = run->rank[r].metadata[LS_METADATA_TOKENS];
-        snprintf(out, bytes, "%.1f W, %.3g J a step", watts, joules);
+        snprintf(out, bytes, "%.1f W, %.3g J per step", watts, joules);
         if (tokens > 0 && joules > 0 && device_next_machine(run, r + 1) < 0 && run->rank[r].node == 0)
-            add(out, bytes, ", %.3g tokens a joule", tokens / joules);
+            add(out, bytes, ", %.3g tokens per joule", tokens / joules);
     } else if (access == LS__ENERGY_NONE) {
         snprintf(out, bytes, "not exposed by this kernel");
     } else if (access == LS__ENERGY_FORBIDDEN) {

@@ -1,4 +1,4 @@
-/* What the reports say of ranks and their devices, in words. */
+/* Sentences about ranks and how they use their cores. */
 #ifndef LS_CLI_DEVICES_H
 #define LS_CLI_DEVICES_H
 
@@ -18,7 +18,7 @@ void device_verdicts(const ls_run *run, device_lines *out);
 void device_threads(const ls_run_rank *r, char out[DEVICE_TEXT]);
 /* What a thread does, by its name: "loader"; or the name itself. */
 const char *device_thread_role(const char *name);
-/* The same as a number: 0 is the main thread, DEVICE_ROLES stands for all that we do not know; and what to call it. */
+/* The same as a number: 0 is the main thread, DEVICE_ROLES is any other; and what to call it. */
 int device_role(const char *name);
 const char *device_role_name(int role);
 /* Threads of one role: "2 loaders 0.4% 0.3%", or if not `named` "2: 0.4% 0.3%". Empty: there are none. */

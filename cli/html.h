@@ -51,7 +51,7 @@ static inline const ls_run_step *counted(const page *p, size_t *n)
 bool html_has_unscheduled(const ls_run *run);
 extern const char html_unscheduled_words[];
 
-enum { HTML_RANKS = 16, HTML_POINTS = 3 }; /* ranks that a chart shows; values below which a chart says nothing */
+enum { HTML_RANKS = 16, HTML_POINTS = 3 }; /* ranks that a chart shows; values that a chart needs at least */
 /* The ranks to show: all, or those that waited least and those that waited most. Returns how many. */
 int html_ranks_shown(const ls_run *run, int ranks[HTML_RANKS]);
 /* The last name of a path. */

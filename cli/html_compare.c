@@ -21,7 +21,7 @@ static void put_run(const page *p, const ls_run *run, char letter, const char *w
         put_html(p->to, run->path);
     }
     fprintf(p->to, " \u00b7 %d rank%s \u00b7 %zu step%s", run->ranks, run->ranks == 1 ? "" : "s", n, n == 1 ? "" : "s");
-    if (report_is_counted(run)) fprintf(p->to, " \u00b7 %s a step", amount_ns(step).text);
+    if (report_is_counted(run)) fprintf(p->to, " \u00b7 %s per step", amount_ns(step).text);
     if (report_is_counted(run) && tokens > 0)
         fprintf(p->to, " \u00b7 %s tokens/s", amount_count(tokens / step * 1e9).text);
     fputs("</dd>", p->to);
@@ -39,7 +39,7 @@ static void draw_run(const chart *c, const ls_run *run, char letter, double y, d
                end = chart_x(c, (at + ns) / unit);
         char both[64], initial[2] = { report_letter(report_phase(i)), 0 };
         double lost = ns > 0 ? fmin(1, ls_run_unscheduled(run, -1, report_phase(i)) / ns) * (end - x) : 0;
-        snprintf(text, sizeof text, "%c: %s\n%s a step", letter, phase, amount_ns(ns).text);
+        snprintf(text, sizeof text, "%c: %s\n%s per step", letter, phase, amount_ns(ns).text);
         snprintf(both, sizeof both, "%s %s", phase, amount_ns(ns).text);
         chart_rect(c, x, y, end - x, HEIGHT, phase, text);
         chart_hatch(c, end - lost, y, lost, HEIGHT);

@@ -75,7 +75,7 @@ const char *html_name(const char *path)
     return path + n;
 }
 
-/* "GPT-2 of 0.43M parameters, 2 layers, width 128; 16 x 64 tokens a step", as far as run.json tells. */
+/* "GPT-2 of 0.43M parameters, 2 layers, width 128; 16 x 64 tokens per step", as far as run.json has it. */
 static void put_model(const page *p)
 {
     char path[4096], *text = NULL;
@@ -89,7 +89,7 @@ static void put_model(const page *p)
     if (parameters > 0 && settings)
         fprintf(
             p->to,
-            " \u00b7 %s parameters, %lld layer%s, width %lld \u00b7 %lld micro-batch%s of %lld \u00d7 %lld tokens a "
+            " \u00b7 %s parameters, %lld layer%s, width %lld \u00b7 %lld micro-batch%s of %lld \u00d7 %lld tokens per "
             "step",
             amount_count(parameters).text, layers, ls__s(layers),
             (long long)json_integer_value(json_object_get(settings, "width")), slots, slots == 1 ? "" : "es",
@@ -122,7 +122,7 @@ static void put_head(const page *p)
         int nodes = 1;
         for (int i = 0; i < run->ranks; i++)
             if (run->rank[i].present && run->rank[i].node >= nodes) nodes = run->rank[i].node + 1;
-        double own = r->metadata[LS_METADATA_THREADS]; /* what may run, if nobody said what does */
+        double own = r->metadata[LS_METADATA_THREADS]; /* otherwise, the cores that it may use */
         int threads = own >= 1 && own < 1e6 ? (int)own : r->threads;
         fprintf(p->to, " of %d thread%s on ", threads, threads == 1 ? "" : "s");
         if (nodes > 1)

@@ -1,4 +1,4 @@
-/* Where a step's time goes: a bar per rank, and all of it over time. Hatched in both: runnable but not scheduled. */
+/* Where the time of a step is spent: a bar per rank, and all of it over time. Hatched in both: runnable but not scheduled. */
 #include "cli/html.h"
 
 #include <math.h>
@@ -55,7 +55,7 @@ static void draw_phase_of_bar(const page *p, const chart *c, int rank, ls_phase 
            sum = total(p->run, rank), x = chart_x(c, *at / ns_unit), end = chart_x(c, (*at + ns) / ns_unit);
     const char *name = ls_phase_name(phase);
     char tip[240], both[64], letter[2] = { report_letter(phase), 0 };
-    int n = snprintf(tip, sizeof tip, "rank %d: %s\n%s a step, %s", rank, name, amount_ns(ns).text,
+    int n = snprintf(tip, sizeof tip, "rank %d: %s\n%s per step, %s", rank, name, amount_ns(ns).text,
                      amount_share(sum > 0 ? ns / sum : 0).text);
     if (lost >= 0.001 * sum)
         snprintf(tip + n, sizeof tip - (size_t)n, "\nof it runnable but not scheduled: %s", amount_ns(lost).text);
@@ -76,7 +76,7 @@ static void draw_bar(const page *p, const chart *c, int rank, double y, double n
     for (int i = 0; i < LS_PHASES; i++) draw_phase_of_bar(p, c, rank, report_phase(i), &at, y, ns_unit);
     chart_text(c, chart_x(c, at / ns_unit) + 6, y + 16, "start", "ink b", amount_ns(at).text);
     if (p->run->ranks < 2) return;
-    snprintf(text, sizeof text, "rank %d: communication overlapped with computing\n%s a step", rank,
+    snprintf(text, sizeof text, "rank %d: communication overlapped with computing\n%s per step", rank,
              amount_ns(hidden).text);
     chart_rect(c, c->left, y + BAR + 2, chart_x(c, hidden / ns_unit) - c->left, 5, "communication", text);
 }
@@ -109,7 +109,9 @@ void html_breakdown(const page *p)
     int n = 0;
     if (html_has_unscheduled(p->run)) more[n++] = "hatch", more[n++] = html_unscheduled_words;
     if (p->run->ranks > 1) more[n++] = "communication thin", more[n++] = "communication overlapped with computing";
-    html_card(p, "ranks", "", p->run->ranks > 1 ? "Where a step goes, rank by rank" : "Where a step goes",
+    html_card(p, "ranks", "",
+              p->run->ranks > 1 ? "Where the time of a step is spent, rank by rank"
+                                : "Where the time of a step is spent",
               p->run->ranks > HTML_RANKS
                   ? "Mean of the counted steps. Shown are the eight ranks that waited least, which "
                     "the others wait for, and the eight that waited most."
@@ -174,7 +176,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The height of the axis: the highest bin, unless a few stand far out; those are cut and marked. */
+/* The height of the axis: the highest bin, unless a few are outliers; those are cut and marked. */
 static double settle_height(const bins *b)
 {
     double *sums = calloc(b->count + 1, sizeof *sums);
@@ -277,8 +279,8 @@ static void draw_over_time(const page *p, double width)
     c.x1 = (double)b.last[b.count - 1] + 0.5;
     c.whole_x = true;
     chart_open(&c, "Time of a step by phase, over the run");
-    snprintf(title, sizeof title, "%s a step", unit.name);
-    if (is_cut(p, width)) c.top = 38; /* the marks stand between the title and the bars */
+    snprintf(title, sizeof title, "%s per step", unit.name);
+    if (is_cut(p, width)) c.top = 38; /* the marks are between the title and the bars */
     chart_axis_y(&c, "", tick_plain);
     chart_text(&c, 0, 13, "start", "unit", title);
     for (int i = 0; i < LS_PHASES; i++)
@@ -299,7 +301,7 @@ void html_over_time(const page *p)
     counted(p, &n);
     if (n < HTML_POINTS) return;
     html_card(p, "time", "", "Phases over time",
-              is_cut(p, 330)      ? "Mean of the ranks. Steps that stand far out are cut and marked with \u25b4."
+              is_cut(p, 330)      ? "Mean of the ranks. Outliers are cut and marked with \u25b4."
               : p->run->ranks > 1 ? "Mean of the ranks."
                                   : NULL);
     html_legend(p, NULL, html_has_unscheduled(p->run) ? hatched : NULL);

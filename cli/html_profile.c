@@ -1,4 +1,4 @@
-/* What each operation cost, of a run that was made with --profile. */
+/* The per-operator profile of a run that was made with --profile. */
 #include "cli/html.h"
 
 #include <math.h>
@@ -25,7 +25,7 @@ static void put_share(const page *p, double ms, double step_ms, double most_ms)
             amount_share(step_ms > 0 ? ms / step_ms : 0).text);
 }
 
-/* Of the dearest line. */
+/* Of the most expensive line. */
 static double most_of(const profile_table *t)
 {
     double most = 0;
@@ -36,7 +36,7 @@ static double most_of(const profile_table *t)
 static void put_operations(const page *p, const profile *f, const profile_table *t, const char *title)
 {
     fprintf(p->to,
-            "<h3>%s: %s a step, %s of it</h3><div class=\"scroll\"><table><tr><th>operation<th>a "
+            "<h3>%s: %s per step, %s of it</h3><div class=\"scroll\"><table><tr><th>operation<th>per "
             "step<th>share<th>"
             "calls<th>GFLOP/s<th>GB/s<th>memory<th>output</tr>",
             title, amount_ns(t->ms / f->steps * 1e6).text, amount_share(f->step_ms > 0 ? t->ms / f->step_ms : 0).text);
@@ -58,7 +58,7 @@ static void put_operations(const page *p, const profile *f, const profile_table 
 
 static void put_layers(const page *p, const profile *f)
 {
-    fputs("<h3>Layers</h3><div class=\"scroll\"><table><tr><th>layer<th>a "
+    fputs("<h3>Layers</h3><div class=\"scroll\"><table><tr><th>layer<th>per "
           "step<th>share<th>forward<th>backward<th>"
           "GFLOP/s<th>memory</tr>",
           p->to);

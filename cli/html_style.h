@@ -160,7 +160,7 @@ static const char html_style[] =
     "table{font-size:10.5px}th{font-size:10px}th,td{padding:3px 5px}.two "
     ".w{display:none}.scroll{overflow:visible;background:none}#tip{display:none}}";
 
-/* Shows the numbers of what lies under the pointer or the finger. */
+/* Shows the numbers of what is under the pointer or the finger. */
 static const char html_script[] =
     "(function(){var tip=document.getElementById('tip');"
     "function show(e){var t=e.target&&e.target.getAttribute&&e.target.getAttribute('data-t');"

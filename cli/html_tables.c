@@ -13,11 +13,12 @@ static void put_communication(const page *p)
     const ls_run *run = p->run;
     html_card(
         p, "communication", "", "Communication",
-        "Per step. <i>Busy</i>: from the last rank's arrival until done. <i>Exposed</i>: what of it ranks stood in the "
-        "collective for; the rest was overlapped with computing. <i>Waited</i>: before the last rank arrived, mean "
-        "of a rank. <i>Of peak</i>: the time that the memory needs to move the bytes at the rate of a copy, beside "
-        "the time taken; above 100% where caches hold them. Between machines the bandwidth is what a link carries "
-        "in each direction, and the peak the best that it sustained in this run.");
+        "Per step. <i>Busy</i>: from the last rank's arrival until done. <i>Exposed</i>: of that, ranks were blocked "
+        "in the "
+        "collective; the rest was overlapped with computing. <i>Waited</i>: before the last rank arrived, mean "
+        "of a rank. <i>Of peak</i>: % of peak bandwidth, which is that of copies in memory; above 100% where data "
+        "stays in caches. Between machines the bandwidth is that of a link in each direction, and the peak is the "
+        "best rate that it sustained in this run.");
     fputs("<div class=\"scroll\"><table><tr><th>collective<th>calls<th>bytes of a "
           "rank<th>busy<th>bandwidth<th>of peak<th>exposed<th>overlapped<th>waited</tr>",
           p->to);
@@ -95,8 +96,8 @@ static void put_ranks(const page *p)
     bool clocks = has_clocks(run);
     html_card(
         p, "devices", "", "Ranks and their machines",
-        "Shares of a step, of the main thread. <i>Busy</i>: it had or wanted a core. <i>MFU</i>: matrix products, % of "
-        "the SGEMM rate measured on this machine. <i>Run-queue delay</i>: of busy, runnable but not scheduled. "
+        "Shares of a step, of the main thread. <i>Busy</i>: on a core or runnable. <i>MFU</i>: % of measured SGEMM. "
+        "<i>Run-queue delay</i>: of busy, runnable but not scheduled. "
         "<i>Steal</i>: "
         "taken by the hypervisor. <i>Off-CPU</i>: not runnable, it waited for a device or another thread.");
     fprintf(p->to,
@@ -159,7 +160,7 @@ static void put_data(const page *p)
     html_card(p, "pipeline", "", "Data pipeline",
               "<i>Ready when asked</i>: batches that were ready when the training wanted one, and how many there were; "
               "otherwise it had to wait.");
-    fputs("<div class=\"scroll\"><table><tr><th>rank<th>workers<th>batches a step<th>to build one<th>ready when "
+    fputs("<div class=\"scroll\"><table><tr><th>rank<th>workers<th>batches per step<th>to build one<th>ready when "
           "asked<th>queue<th>training waited<th>workers "
           "busy<th>read from disk</tr>",
           p->to);
@@ -169,7 +170,7 @@ static void put_data(const page *p)
         char count[32] = "-";
         if (isfinite(l.workers)) snprintf(count, sizeof count, "%.0f%s", l.workers, l.workers < 1 ? " (none)" : "");
         bool waited = l.waited > 0.05 * run->rank[r].use.wall;
-        fprintf(p->to, "<tr><td>%d<td>%s<td>%s<td>%s<td>%s<td>%.1f<td%s>%s a step<td>%s<td>%s</tr>", r, count,
+        fprintf(p->to, "<tr><td>%d<td>%s<td>%s<td>%s<td>%s<td>%.1f<td%s>%s per step<td>%s<td>%s</tr>", r, count,
                 amount_count(l.batches).text, amount_ns(l.build).text, amount_share(l.ready).text, l.queue,
                 waited ? " class=\"warn\"" : "", amount_ns(l.waited).text, amount_share(l.busy).text,
                 amount_bytes(l.read_bytes).text);

@@ -1,4 +1,4 @@
-/* One step as it happened: what each rank did, and its buckets below, so that overlap is what lies below backward. Hatched: runnable but
+/* One step as it happened: what each rank did, and its buckets below, so that overlap is what is below backward. Hatched: runnable but
  * not scheduled. */
 #include "cli/html.h"
 
@@ -34,7 +34,7 @@ static const ls_run_step *typical_step(const page *p)
     return out;
 }
 
-/* Places of the step's bucket slices of one rank, so that none lies over another. */
+/* Places of the step's bucket slices of one rank, so that they do not overlap. */
 typedef struct placed {
     const ls_run_collective *collective;
     int lane;
@@ -95,7 +95,7 @@ static void draw_intervals(const page *p, const chart *c, const ls_run_step *s, 
         if (lost >= 0.01 * (double)(to - from))
             snprintf(tip + n, sizeof tip - (size_t)n, "\nof it runnable but not scheduled: %s", amount_ns(lost).text);
         if (end - x >= 0.3 &&
-            report_has_phase(p->run, r->intervals[i].phase)) { /* what is narrower goes to the next one */
+            report_has_phase(p->run, r->intervals[i].phase)) { /* what is narrower is drawn with the next one */
             if (drawn >= 0 && x - drawn < 1) x = drawn;
             double part = (end - x) * lost / (double)(to - from);
             chart_rect(c, x, y, end - x, ROW, name, tip);
@@ -111,17 +111,19 @@ static void draw_bucket(const chart *c, const ls_run_step *s, int rank, const ls
                         double unit)
 {
     int64_t begin = bar_begin(m, rank), arrival = m->arrival[rank], done = m->done[rank];
-    int64_t met = m->last_arrival < arrival ? arrival : m->last_arrival > done ? done : m->last_arrival;
+    int64_t all_arrived = m->last_arrival < arrival ? arrival : m->last_arrival > done ? done : m->last_arrival;
     const struct {
         const char *name;
         int64_t from, to;
-    } parts[] = { { "queue", begin, arrival }, { "waiting", arrival, met }, { "communication", met, done } };
+    } parts[] = { { "queue", begin, arrival },
+                  { "waiting", arrival, all_arrived },
+                  { "communication", all_arrived, done } };
     char tip[320];
     snprintf(tip, sizeof tip,
              "rank %d: bucket %d, %s\nfull at %s, started at %s\nall ranks there at %s (last: rank %d)\nsummed at %s",
              rank, m->bucket, amount_bytes((double)m->bytes).text, amount_ns((double)(begin - s->begin)).text,
-             amount_ns((double)(arrival - s->begin)).text, amount_ns((double)(met - s->begin)).text, m->last_rank,
-             amount_ns((double)(done - s->begin)).text);
+             amount_ns((double)(arrival - s->begin)).text, amount_ns((double)(all_arrived - s->begin)).text,
+             m->last_rank, amount_ns((double)(done - s->begin)).text);
     for (int i = 0; i < 3; i++) {
         double x = chart_x(c, (double)(parts[i].from - s->begin) / unit),
                w = chart_x(c, (double)(parts[i].to - s->begin) / unit) - x;
@@ -181,10 +183,9 @@ void html_timeline(const page *p)
     if (hatched) more[n++] = "hatch", more[n++] = html_unscheduled_words;
     if (!alone) more[n++] = "queue", more[n++] = "bucket full, not yet started";
     snprintf(words, sizeof words, "Step %lld, the one of median length.%s%s%s", (long long)s->number,
-             alone
-                 ? ""
-                 : " Below each rank are its gradient buckets: what lies below backward is overlapped, what lies below "
-                   "waiting or communication is exposed.",
+             alone ? ""
+                   : " Below each rank are its gradient buckets: what is below backward is overlapped, what is below "
+                     "waiting or communication is exposed.",
              hatched ? " Hatching shows how much of an interval was not scheduled, not when." : "",
              p->run->ranks > MOST_RANKS ? " The first eight ranks are shown; lockstep trace has all." : "");
     html_card(p, "timeline", "", alone ? "One step as it happened" : "One step, bucket by bucket", words);

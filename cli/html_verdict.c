@@ -241,10 +241,10 @@ static void put_figures(const page *p)
     fputs("<dl class=\"figures\">", p->to);
     put_figure(p, amount_share(compute / step).text, false, "of the step is forward, backward and update");
     if (run->ranks > 1) {
-        put_figure(p, amount_share(wait / step).text, wait > 0.1 * step, "waiting for other ranks, %s a step",
+        put_figure(p, amount_share(wait / step).text, wait > 0.1 * step, "waiting for other ranks, %s per step",
                    amount_ns(wait).text);
-        put_figure(p, amount_share(comm / step).text, comm > 0.1 * step, "exposed communication; %s a step overlapped",
-                   amount_ns(ls_run_overlapped(run, -1)).text);
+        put_figure(p, amount_share(comm / step).text, comm > 0.1 * step,
+                   "exposed communication; %s per step overlapped", amount_ns(ls_run_overlapped(run, -1)).text);
     }
     put_use(p);
     put_loss(p);

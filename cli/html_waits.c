@@ -47,7 +47,7 @@ static void draw_cell(const page *p, const chart *c, int a, int b, double size, 
     char tip[160], from[32], to[32];
     block_name(p->run, a, from);
     block_name(p->run, b, to);
-    snprintf(tip, sizeof tip, "rank %s waited for rank %s\n%s a step", from, to, amount_ns(ns).text);
+    snprintf(tip, sizeof tip, "rank %s waited for rank %s\n%s per step", from, to, amount_ns(ns).text);
     if (share > 0) fprintf(c->to, "<g fill-opacity=\"%.3f\">", 0.06 + 0.64 * share);
     if (share > 0) chart_rect(c, x, y, size, size, "heat", NULL);
     if (share > 0) fputs("</g>", c->to);
@@ -140,10 +140,10 @@ static void put_causes(const page *p)
     if (!n) {
         fputs("<p>No rank waited long enough for a cause to be found.</p>", p->to);
     } else {
-        fputs(
-            "<div class=\"scroll\"><table><tr><th>straggler<th class=\"l\">lost time in<th class=\"w\">times<th>cost a "
-            "step<th class=\"w\">worst</tr>",
-            p->to);
+        fputs("<div class=\"scroll\"><table><tr><th>straggler<th class=\"l\">lost time in<th class=\"w\">times<th>cost "
+              "per "
+              "step<th class=\"w\">worst</tr>",
+              p->to);
         for (size_t i = 0; i < n && i < CAUSES; i++) put_cause(p, &run->wait_causes[i], (double)steps);
         fputs("</table></div>", p->to);
     }

@@ -24,10 +24,10 @@ int report_json(const ls_run *run, FILE *to);
 char report_letter(ls_phase phase);
 /* Whether the phase takes time in this run that is worth showing. */
 bool report_has_phase(const ls_run *run, ls_phase phase);
-/* Whether a finding's change makes the step shorter by so much that the two times differ as they are shown. */
+/* Whether a finding's remedy makes the step shorter by a difference that is visible in the times as shown. */
 bool report_gains(const ls_run *run, const ls_finding *finding);
 
-/* ---- What both forms of a comparison say: report_compare.c. */
+/* ---- What both forms of a comparison show: report_compare.c. */
 enum { REPORT_SETTINGS = 12 };
 typedef struct report_settings { /* what the runs were started with and differ in */
     int count;

@@ -1,4 +1,4 @@
-/* lockstep top: a run as it goes, in the terminal. Drawn in place twice a second; 'q' leaves. Not on a terminal, or with --once, it is
+/* lockstep top: a live monitor in the terminal. Drawn in place twice a second; 'q' leaves. Not on a terminal, or with --once, it is
  * printed once. */
 #include <errno.h>
 #include <poll.h>
@@ -63,13 +63,13 @@ static top_form form_here(bool terminal)
     return f;
 }
 
-/* Ctrl-Z: the shell gets its terminal as it was, and top takes it again when it goes on. */
+/* Ctrl-Z: the shell gets its terminal as it was, and top takes it again when it continues. */
 static void pause_here(void)
 {
-    struct sigaction usual = { .sa_handler = SIG_DFL }, ours = { .sa_handler = on_pause };
+    struct sigaction standard = { .sa_handler = SIG_DFL }, ours = { .sa_handler = on_pause };
     paused = 0;
     restore_keys();
-    sigaction(SIGTSTP, &usual, NULL);
+    sigaction(SIGTSTP, &standard, NULL);
     raise(SIGTSTP);
     sigaction(SIGTSTP, &ours, NULL);
     raw_keys();
@@ -112,7 +112,7 @@ static int once(const char *path)
     return EXIT_DONE;
 }
 
-/* Until 'q', a signal, or for ever: a run that ends stays on the screen, and says so. */
+/* Until 'q' or a signal. A run that ends stays on the screen. */
 static int live(const char *path, double interval)
 {
     struct sigaction action = { .sa_handler = on_stop };

@@ -117,7 +117,7 @@ static void put_cause(trace *t, const ls_run_collective *m)
     if (m->attribution < 0 || (size_t)m->attribution >= run->n_attributions) return;
     const ls_attribution *d = &run->attributions[m->attribution];
     fprintf(t->to, ",\"cause\":\"rank %d lost %.3f ms in %s%s", d->rank, (double)d->excess / 1e6,
-            ls_phase_name(d->phase), d->unscheduled ? ", without a core" : "");
+            ls_phase_name(d->phase), d->unscheduled ? ", not scheduled" : "");
     if (d->span >= 0 && d->rank >= 0 && d->rank < run->ranks && (size_t)d->span < run->rank[d->rank].n_spans &&
         run->rank[d->rank].span_names[d->span]) {
         fputs(", before the gradient of ", t->to);
@@ -126,7 +126,7 @@ static void put_cause(trace *t, const ls_run_collective *m)
     fputc('"', t->to);
 }
 
-/* A track on which nothing lies at `begin`. Behind the last one, slices are left out. */
+/* A track that is free at `begin`. If there is none, the slice is left out. */
 static int take_lane(trace *t, int rank, int64_t begin, int64_t end)
 {
     int64_t *ends = t->lane_end + (size_t)rank * LANES;
@@ -162,7 +162,7 @@ static void put_collective(trace *t, const ls_run_collective *m, int rank, const
     int64_t arrival = m->arrival[rank], done = m->done[rank], ready = m->ready[rank];
     if (!arrival || done < arrival) return;
     int64_t begin = ready && ready < arrival ? ready : arrival;
-    int64_t met = m->last_arrival < arrival ? arrival : m->last_arrival > done ? done : m->last_arrival;
+    int64_t all_arrived = m->last_arrival < arrival ? arrival : m->last_arrival > done ? done : m->last_arrival;
     int lane = take_lane(t, rank, begin, done);
     if (lane < 0) return;
     char name[64];
@@ -172,30 +172,30 @@ static void put_collective(trace *t, const ls_run_collective *m, int rank, const
     else
         snprintf(name, sizeof name, "%s", ls_collective_name(m->kind));
     begin_slice(t, rank, track, m->bucket >= 0 ? "bucket" : "call", name, begin, done);
-    fprintf(t->to, ",\"args\":{\"call\":\"%s\",\"number\":%" PRIu64 ",\"bytes\":%" PRId64 ",\"stood in it, ms\":%.3f}}",
+    fprintf(t->to, ",\"args\":{\"call\":\"%s\",\"number\":%" PRIu64 ",\"bytes\":%" PRId64 ",\"blocked, ms\":%.3f}}",
             ls_collective_name(m->kind), m->call & 0xffffffffffffu, m->bytes, (double)m->blocked[rank] / 1e6);
-    if (met > arrival) {
+    if (all_arrived > arrival) {
         snprintf(name, sizeof name, "waits for rank %d", m->last_rank);
-        begin_slice(t, rank, track, "wait", name, arrival, met);
+        begin_slice(t, rank, track, "wait", name, arrival, all_arrived);
         fputs(",\"args\":{", t->to);
         put_cause(t, m);
         fputs("}}", t->to);
     }
-    if (done > met) {
-        begin_slice(t, rank, track, "move", m->bucket >= 0 ? "reduces" : "moves", met, done);
-        double rate = (double)m->bytes / (double)(done - met);
+    if (done > all_arrived) {
+        begin_slice(t, rank, track, "move", m->bucket >= 0 ? "reduces" : "moves", all_arrived, done);
+        double rate = (double)m->bytes / (double)(done - all_arrived);
         fprintf(t->to, ",\"args\":{\"GB/s\":%.3f}}", rate);
     }
-    if (ready && done > met && in_step(t->run, rank, s, ready) && ready <= met) {
+    if (ready && done > all_arrived && in_step(t->run, rank, s, ready) && ready <= all_arrived) {
         put_flow(t, "s", rank, MAIN_TRACK, ready, ++t->flows);
-        put_flow(t, "f", rank, track, met, t->flows);
+        put_flow(t, "f", rank, track, all_arrived, t->flows);
     }
 }
 
 /* ---- Steps */
 
-/* The collective in which the rank stands at `time`. */
-static const ls_run_collective *stands_in(const trace *t, size_t first, size_t last, int rank, int64_t time)
+/* The collective in which the rank is blocked at `time`. */
+static const ls_run_collective *blocked_in(const trace *t, size_t first, size_t last, int rank, int64_t time)
 {
     for (size_t i = first; i < last; i++) {
         const ls_run_collective *m = &t->run->collectives[t->by_step[i]];
@@ -205,7 +205,7 @@ static const ls_run_collective *stands_in(const trace *t, size_t first, size_t l
 }
 
 /* A rank's main thread was in one phase, and if that is waiting, for one rank and cause, from `from` to `to`. Samples cut a phase into
- * many intervals; whoever looks at a trace wants the phase. */
+ * many intervals; a trace shall show the phase. */
 typedef struct slice {
     int64_t from, to;
     ls_phase phase;
@@ -233,7 +233,7 @@ static void put_slice(trace *t, int rank, const slice *s)
         comma = ",";
     }
     if (s->cpu >= 0) fprintf(t->to, "%s\"on a core, ms\":%.3f", comma, (double)s->cpu / 1e6), comma = ",";
-    if (s->sched_delay > 0) fprintf(t->to, "%s\"without a core, ms\":%.3f", comma, (double)s->sched_delay / 1e6);
+    if (s->sched_delay > 0) fprintf(t->to, "%s\"sched delay, ms\":%.3f", comma, (double)s->sched_delay / 1e6);
     fputs("}}", t->to);
 }
 
@@ -249,7 +249,7 @@ static void put_intervals(trace *t, const ls_run_step *s, int rank, size_t first
         int64_t from = p->begin > begin ? p->begin : begin, to = p[1].begin < end ? p[1].begin : end;
         if (to <= from) continue;
         slice next = { .from = from, .to = to, .phase = p->phase, .cpu = p->cpu, .sched_delay = p->sched_delay };
-        if (p->phase == LS_PHASE_WAIT) next.in = stands_in(t, first, last, rank, from + (to - from) / 2);
+        if (p->phase == LS_PHASE_WAIT) next.in = blocked_in(t, first, last, rank, from + (to - from) / 2);
         if (now.to == from && now.phase == next.phase && same_cause(now.in, next.in)) {
             now.to = to;
             now.cpu = now.cpu >= 0 && next.cpu >= 0 ? now.cpu + next.cpu : -1;
@@ -263,7 +263,7 @@ static void put_intervals(trace *t, const ls_run_step *s, int rank, size_t first
     t->interval[rank] = i ? i - 1 : 0;
 }
 
-/* What the profiler told of the operations in a step. They follow each other, between hooks that communicate. */
+/* The profiler's operations in a step. They follow each other, between hooks that communicate. */
 static void put_operations(trace *t, const ls_run_step *s, int rank)
 {
     const ls_run_rank *r = &t->run->rank[rank];
@@ -308,7 +308,7 @@ static void put_batches(trace *t, const ls_run_step *s, int rank)
         }
         *last = to;
         begin_slice(t, rank, FIRST_WORKER + worker, "batch", "batch", from, to);
-        fprintf(t->to, ",\"args\":{\"for step\":%" PRId64 ",\"lay ready, ms\":%.3f,\"ready when asked\":%d}}",
+        fprintf(t->to, ",\"args\":{\"for step\":%" PRId64 ",\"was ready for, ms\":%.3f,\"ready when asked\":%d}}",
                 s->number, (double)ls__batch_age_us(e->b) / 1e3, ls__batch_ready(e->b));
     }
     t->batch[rank] = i;

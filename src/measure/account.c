@@ -81,7 +81,7 @@ static bool in_call(const ls_interval *p)
 }
 
 /* Divides what the counters rose by among the intervals since the last samples, which are taken at the ends of phases and calls, so that
- * there is mostly one. If there are several: time without a core by their length, and CPU time first to those at work, because a
+ * there is mostly one. If there are several: run-queue delay by their length, and CPU time first to those outside of calls, because a
  * thread sleeps in calls. cpu, delay < 0: not known. */
 static void divide_counters(walk *w, int64_t cpu, int64_t delay, int64_t slept, int64_t until)
 {
@@ -342,8 +342,7 @@ static void sum_samples(ls_run *run, int rank)
     }
 }
 
-/* Adds what the rank did beside standing in calls from `begin` to `end` to the steps' overlap. *interval: one that is not behind `begin`;
- * moves on. */
+/* Adds the time outside of calls from `begin` to `end` to the steps' overlap. *interval: one that is not after `begin`; it advances. */
 static void add_overlap(ls_run *run, int rank, int64_t begin, int64_t end, size_t *interval)
 {
     const ls_run_rank *r = &run->rank[rank];
@@ -357,7 +356,7 @@ static void add_overlap(ls_run *run, int rank, int64_t begin, int64_t end, size_
     }
 }
 
-/* Communication that went on while the rank did something else: from the last arrival until the rank saw it done, without the time in
+/* Communication that ran while the rank did something else: from the last arrival until the rank saw it done, without the time in
  * which it was blocked in this call or in another one. Calls are in the order of their last arrivals, so what several cover counts once. */
 static void sum_overlap(ls_run *run, int rank)
 {

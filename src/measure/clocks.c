@@ -4,7 +4,7 @@
  *
  *     arrival(B) - done(A)  <=  d  <=  done(B) - arrival(A)
  *
- * for every collective that both are in, and where each is the last one now and then, the two sides come close. Per half minute, d is
+ * for every collective that both are in, and where each is last in some of them, the two sides come close. Per half minute, d is
  * assumed to be 0 if that is possible and the middle otherwise; between, it is interpolated. */
 #include <stdlib.h>
 #include "record/event_file.h"

@@ -1,8 +1,8 @@
 /* Communication by kind of collective, and what it takes at least.
  *
  * Within a machine the least is what the memory needs to move the bytes, at the rate of a copy that each rank measures when it starts.
- * Between machines nobody knows what a link could do, so its peak is the best rate that the run itself sustained, counted in bytes on
- * the wire. A single collective tells little there: switches, sockets and shapers take in some milliseconds of traffic at once. */
+ * The peak of a link between machines is not known, so it is the best rate that the run itself sustained, counted in bytes on
+ * the wire. A single collective is no measure of it: switches, sockets and shapers buffer some milliseconds of traffic. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,7 +45,7 @@ typedef struct members {
     int ranks, machines;
 } members;
 
-/* `seen`: [ranks], any values; a machine counts where its first rank of the collective is met. */
+/* `seen`: [ranks], any values; a machine counts at its first rank of the collective. */
 static members members_of(const ls_run *run, const ls_run_collective *m, bool *seen)
 {
     members n = { 0 };
@@ -126,7 +126,7 @@ static double sustained_rate(const flow *f)
     return best;
 }
 
-/* Bytes a ns that all ranks of one machine move when they copy; 0: not known. A rank that others kept from copying tells too little,
+/* Bytes per ns that all ranks of one machine move when they copy; 0: not known. A rank that others slowed down measured too little,
  * so the best of the ranks counts. */
 static double memory_rate(const ls_run *run)
 {
@@ -163,7 +163,7 @@ static void find_bounds(ls_run *run, const flow *f)
         if (c->bytes / c->count < LS__BANDWIDTH_BYTES) continue;
         if (c->network)
             c->bound = as_whole((double)c->wire / link);
-        else if (memory > 0 && !several) /* of several machines nobody knows how many ranks share the memory */
+        else if (memory > 0 && !several) /* how many ranks of several machines share a memory is not known */
             c->bound = as_whole(least_traffic(c->kind, (double)c->bytes, run->ranks) / memory);
     }
 }

@@ -1,5 +1,5 @@
 /* What communication costs all ranks alike, and what a change would gain: buckets, overlap, the type on the wire, accumulation. Each
- * expected time is a small model, described beside it. */
+ * expected time is a small model, described with it. */
 #include <math.h>
 #include <stdlib.h>
 #include "base/status.h"

@@ -4,7 +4,7 @@
  * rank's own median, too: otherwise it would be a step in which all ranks were slow, or the others fast.
  *
  * Off-CPU time has a table of its own. Computing varies with caches and neighbours, but a thread that computes does not sleep, so a
- * sleep stands out where the same time on a core would not. So have the segments of a phase; see segments.c. */
+ * sleep stands out where the same time on a core would not. Segments of a phase have one, too; see segments.c. */
 #include "measure/excess.h"
 
 #include <math.h>
@@ -158,7 +158,7 @@ static void find_noise(ls__excess *e)
     for (size_t i = 0; i < n; i++) {
         for (size_t r = 0; r < e->ranks; r++) e->across[r] = e->across[e->ranks + r] = e->noise[r * n + i];
         ls__sort(e->across, e->ranks);
-        /* One other rank alone says nothing about the machine. */
+        /* One other rank is not enough to judge the machine by. */
         for (size_t r = 0; r < e->ranks; r++)
             e->noise[r * n + i] =
                 e->ranks > 2 ? fmax(0, ls__median_without(e->across, e->ranks, e->across[e->ranks + r])) : 0;

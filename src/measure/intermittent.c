@@ -1,6 +1,6 @@
 /* What a rank loses in a few steps. A step's rise must be clear of a least share of a step, of the deviation of the rank's other steps, and,
  * unless it is repeated, of the tail: how far the other ranks' worst steps rise in that phase. In a step in which the others compute more
- * slowly, too, more is required. And all such steps together must cost more than they cost other ranks: a rank that is now and then as late
+ * slowly, too, more is required. And all such steps together must cost more than they cost other ranks: a rank that is in a few steps as late
  * as any other is not a straggler.
  *
  * What stands out while computing, on a core, and not twice in one segment, may be the machine's: see LS__ONCE_WEIGHT. */

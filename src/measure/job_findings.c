@@ -1,4 +1,4 @@
-/* What all ranks lose alike, and what a change would gain. Each expected time is a small model, described beside it. */
+/* What all ranks lose alike, and what a change would gain. Each expected time is a small model, described with it. */
 #include <math.h>
 #include <stdlib.h>
 #include "measure/contention.h"
@@ -99,7 +99,7 @@ static void find_inline_data(ls_run *run)
     if (f) f->evidence.data = (ls_data_evidence){ .waited = data, .build = NAN, .rest = step - data };
 }
 
-/* ---- Phases beside the training. */
+/* ---- Checkpoints and evaluation. */
 
 /* The checkpoint that every run of the trainer ends with is not an option. */
 static bool checkpoints_before_the_end(const ls_run *run)

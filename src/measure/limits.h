@@ -2,8 +2,8 @@
  *
  * Origins:
  *   noise    not a fixed time: a multiple of what the run itself shows (deviation, percentile, the other ranks)
- *   hardware follows from how machines behave, and is said how
- *   soak     chosen so that tests/soak/attribution finds small delays and accuses nobody in clean runs; docs/MEASURE.md says how to
+ *   hardware follows from how machines behave, as described
+ *   soak     chosen so that tests/soak/attribution finds small delays and names no rank in clean runs; docs/MEASURE.md describes how to
  *            choose them again on another machine
  *   report   below it a line is not worth reading
  *   memory   bounds what a hostile or huge record may cost
@@ -51,7 +51,7 @@
 #define LS__ONCE_WEIGHT 0.125
 
 /* ---- Segments within forward and backward (segments.c). */
-#define LS__SEGMENTS_FEWEST   4         /* in a phase: fewer say no more than the phase; origin: noise */
+#define LS__SEGMENTS_FEWEST   4         /* in a phase: fewer show no more than the phase does; origin: noise */
 #define LS__SEGMENTS_MEMORY   (1 << 25) /* numbers kept (128 MiB); origin: memory */
 #define LS__SEGMENT_APART     2.0       /* times the next segment's rise: one segment stands out; origin: soak */
 #define LS__SEGMENT_SHORT     20e3 /* ns: shorter ones do not show a core's speed; origin: hardware (clock, cache) */
@@ -61,7 +61,7 @@
 /* ---- Whether a finding is worth a line (stragglers.c, findings.c). */
 /* Of the run: least cost of a straggler. Origin: report; clean runs of 2,000 steps stay below it. */
 #define LS__WORTH_STRAGGLER 0.0015
-/* The same for lost cores, which other programs use now and then on any machine, and for unmarked time. Origin: report. */
+/* The same for lost cores, which other programs use for moments on any machine, and for unmarked time. Origin: report. */
 #define LS__WORTH_COARSE  0.03
 #define LS__MOST_FINDINGS 512 /* origin: memory */
 /* Times as long: two shares of excess (in forward and backward) that have one reason, and slow batches. Origin: soak. */

@@ -4,7 +4,7 @@
 #define STALL_SHARE \
     0.05 /* of the wall time: waiting beyond the fastest rank, or of all ranks, that is worth reporting */
 #define ALL_SHARE   0.25 /* of the slowest rank's waiting: if the fastest waits for less, slow data are one rank's */
-#define BUILD_SLACK 1.5  /* times the time to build a batch: nobody waits longer than that for data */
+#define BUILD_SLACK 1.5  /* times the time to build a batch: no rank waits longer than that for data */
 #define SLOW_FACTOR 1.5  /* times as long to build a batch as on the other ranks */
 
 bool ls__data_is_slow(double build, double others)

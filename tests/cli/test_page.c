@@ -220,11 +220,11 @@ static void units_follow_the_magnitude(void **state)
     static const struct {
         double step_ns;
         const char *number, *axis, *time;
-    } cases[] = { { 900, "900<small>ns", "time of a step (ns)", "ns a step" },
-                  { 300e3, "300<small>\u00b5s", "time of a step (\u00b5s)", "\u00b5s a step" },
-                  { 45e6, "45.0<small>ms", "time of a step (ms)", "ms a step" },
-                  { 40e9, "40.0<small>s", "time of a step (s)", "s a step" },
-                  { 3600e9, "60.0<small>min", "time of a step (min)", "min a step" } };
+    } cases[] = { { 900, "900<small>ns", "time of a step (ns)", "ns per step" },
+                  { 300e3, "300<small>\u00b5s", "time of a step (\u00b5s)", "\u00b5s per step" },
+                  { 45e6, "45.0<small>ms", "time of a step (ms)", "ms per step" },
+                  { 40e9, "40.0<small>s", "time of a step (s)", "s per step" },
+                  { 3600e9, "60.0<small>min", "time of a step (min)", "min per step" } };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         made *m = make_run("run", 1, 12, cases[i].step_ns, 0);
         const char *html = page_of(&m->run, NULL);
@@ -278,7 +278,7 @@ static void a_long_step_is_cut_and_marked(void **state)
     char *part = section(page_of(&m->run, NULL), "time");
     double title, mark;
     has(part, "cut and marked");
-    const char *at = strstr(part, ">ms a step<"), *path = strstr(part, "class=\"ink cut\"");
+    const char *at = strstr(part, ">ms per step<"), *path = strstr(part, "class=\"ink cut\"");
     assert_true(at && path);
     while (strncmp(at, "<text", 5) != 0) at--;
     assert_int_equal(sscanf(at, "<text x=\"%*f\" y=\"%lf\"", &title), 1);
@@ -382,9 +382,9 @@ static void compared_runs_have_their_names(void **state)
     const char *html = page_of(&a->run, &b->run);
     char *part = section(html, "compare");
     has(part, "<dt>A</dt><dd><b>&lt;first&gt;</b> (this page) \u00b7 runs/&lt;first&gt; \u00b7 2 ranks \u00b7 20 steps "
-              "\u00b7 45.0 ms a step");
+              "\u00b7 45.0 ms per step");
     has(part, "<dt>B</dt><dd><b>second&amp;</b> (compared with) \u00b7 runs/second&amp; \u00b7 1 rank \u00b7 10 steps "
-              "\u00b7 90.0 ms a step");
+              "\u00b7 90.0 ms per step");
     has(part, "<th>A: &lt;first&gt;<th>B: second&amp;");
     has(html, "<h1>Run &lt;first&gt; <span>compared with second&amp;</span></h1>");
     has(part, "<b>step</b><td>45.0 ms<td>90.0 ms<td class=\"w\">+45.0 ms<td class=\"bad\">+100.0%");

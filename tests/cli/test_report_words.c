@@ -29,9 +29,9 @@ static int add_threads(rank_record *r, const plan *p, int64_t now, uint64_t ns, 
     char text[32];
     int row = 0;
     for (int i = 0; i < 5 + p->computing + (p->foreign ? 2 : 0); i++) {
-        static const char *const usual[] = { "main", "ls-load-0", "ls-load-1", "ls-checkpoint", "ls-stage" };
+        static const char *const own[] = { "main", "ls-load-0", "ls-load-1", "ls-checkpoint", "ls-stage" };
         if (i < 5)
-            snprintf(text, sizeof text, "%s", usual[i]);
+            snprintf(text, sizeof text, "%s", own[i]);
         else if (i < 5 + p->computing)
             snprintf(text, sizeof text, "ls-compute-%d", i - 4);
         else
@@ -168,9 +168,9 @@ static void power_is_shown_or_why_not(void **state)
     check_says(&p, "power: exposed by the kernel, but this user may not read it");
     p.access = LS__ENERGY_OPEN;
     p.watts = 80;
-    check_says(&p, "power: 80.0 W, 8 J a step, 125 tokens a joule");
+    check_says(&p, "power: 80.0 W, 8 J per step, 125 tokens per joule");
     p.nodes = 2;
-    check_says(&p, "power of vm: 80.0 W, 8 J a step\n");
+    check_says(&p, "power of vm: 80.0 W, 8 J per step\n");
 }
 
 static void threads_are_named_by_what_they_do(void **state)
@@ -196,12 +196,12 @@ static void under_and_over_used_ranks_are_named(void **state)
     (void)state;
     plan p = { .ranks = 2, .step = 100, .host = "vm", .late = 1 };
     char *text = report_of(&p, 100);
-    check_has(text, "rank 1 is over-used: busy for 97% of a step; usual is 83%");
-    check_has(text, "rank 0 is under-used: busy for 70% of a step; usual is 83%");
+    check_has(text, "rank 1 is over-used: busy for 97% of a step; the median is 83%");
+    check_has(text, "rank 0 is under-used: busy for 70% of a step; the median is 83%");
     free(text);
     p = (plan){ .ranks = 8, .step = 100, .host = "vm", .late = 5 };
     text = report_of(&p, 100);
-    check_has(text, "rank 5 is over-used: busy for 97% of a step; usual is 70%");
+    check_has(text, "rank 5 is over-used: busy for 97% of a step; the median is 70%");
     assert_null(strstr(text, "under-used"));
     free(text);
     p.late = 0;

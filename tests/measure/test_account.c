@@ -1,4 +1,4 @@
-/* From made-up events to answers: phases that add up, waiting and its reason, on clocks that differ. */
+/* From made-up events to findings: phases that add up, waiting and its reason, on clocks that differ. */
 #include "records.h"
 
 #include "folder.h"
@@ -7,19 +7,19 @@ enum { STEPS = 40 };
 
 typedef struct late {
     int rank;
-    ls_phase phase; /* in which `ns` are lost; LS_PHASE_OTHER: no core */
+    ls_phase phase; /* in which `ns` are lost; LS_PHASE_OTHER: run-queue delay */
     int64_t ns;
     int64_t every, shift; /* of rank 1's clock */
     int64_t more;         /* ns that are lost there beyond that, in one step of ten */
-    bool told;            /* that clock's shift is recorded */
+    bool recorded;        /* that clock's shift is */
     bool moved;           /* rank 1 is on another machine, whose clock moved after it was compared */
     bool marked, spread;  /* gradients are noted; what is lost in backward is lost before all of them, not before one */
     int64_t exchange;     /* more time that the exchange takes, which carries a bucket */
     bool train;           /* metadata as of 'lockstep train' */
     int64_t jitter;       /* what backward varies by, on both ranks, all over it */
-    int counted;          /* the process's CPU time, 70 ms a step, is noted once in so many steps; 0: never */
+    int counted;          /* the process's CPU time, 70 ms a step, is recorded once in this many steps; 0: never */
     double copies;        /* GB/s that each rank copies; 0: not noted */
-    int64_t preempted;    /* ns without a core in each backward of the rank, before another gradient each time */
+    int64_t preempted;    /* ns of run-queue delay in each backward of the rank, before another gradient each time */
 } late;
 
 /* Loss of this rank in this phase and step. */
@@ -39,7 +39,7 @@ static int64_t chance(const late *l, int rank, int step)
 
 enum { MARKS = 6, LATE_MARK = 3 };
 
-static int64_t no_core(const late *l, int rank)
+static int64_t preempted(const late *l, int rank)
 {
     return l->rank == rank ? l->preempted : 0;
 }
@@ -48,7 +48,7 @@ static void mark_gradients(rank_record *r, const late *l, int rank, int step, in
 {
     int64_t late_by = l->spread ? 0 : more, each = (even + (l->spread ? more : 0)) / MARKS;
     for (int i = 0; i < MARKS; i++) {
-        at += each + (i == LATE_MARK ? late_by : 0) + (i == step % MARKS ? no_core(l, rank) : 0);
+        at += each + (i == LATE_MARK ? late_by : 0) + (i == step % MARKS ? preempted(l, rank) : 0);
         add(r, at - (i == MARKS - 1), LS_EVENT_SPAN_READY, (uint64_t)i, 0);
     }
 }
@@ -56,7 +56,7 @@ static void mark_gradients(rank_record *r, const late *l, int rank, int step, in
 static int64_t in_phase(rank_record *r, const late *l, int rank, ls_phase phase, int64_t at, int64_t ns, int step)
 {
     int64_t more = lost(l, rank, phase, step), core = phase == LS_PHASE_FORWARD    ? lost(l, rank, LS_PHASE_OTHER, step)
-                                                      : phase == LS_PHASE_BACKWARD ? no_core(l, rank)
+                                                      : phase == LS_PHASE_BACKWARD ? preempted(l, rank)
                                                                                    : 0;
     sample(r, at, 0, 0, false);
     add(r, at, LS_EVENT_PHASE_BEGIN, phase, 0);
@@ -72,17 +72,18 @@ static int64_t in_phase(rank_record *r, const late *l, int rank, ls_phase phase,
 static int64_t arrival(const late *l, int k, int step)
 {
     return 55 * MS + lost(l, k, LS_PHASE_DATA, step) + lost(l, k, LS_PHASE_FORWARD, step) +
-           lost(l, k, LS_PHASE_BACKWARD, step) + lost(l, k, LS_PHASE_OTHER, step) + chance(l, k, step) + no_core(l, k);
+           lost(l, k, LS_PHASE_BACKWARD, step) + lost(l, k, LS_PHASE_OTHER, step) + chance(l, k, step) +
+           preempted(l, k);
 }
 
-/* 5 ms data, 20 forward, 30 backward, then the ranks meet, exchange for 2 ms, and update for 3. */
+/* 5 ms data, 20 forward, 30 backward, then a collective of 2 ms, and update for 3. */
 static void make_rank(const char *folder_of_run, const late *l, int k)
 {
     rank_record r;
     begin_record(&r, "live", k, 2, l->moved ? k : 0, 0);
     if (k == 1) r.shift = l->shift;
     if (l->copies > 0) ls__event_file_metadata(r.file, LS_METADATA_COPY, l->copies);
-    if (k == 1 && l->told) ls__event_file_clock(r.file, l->shift, 1000);
+    if (k == 1 && l->recorded) ls__event_file_clock(r.file, l->shift, 1000);
     if (l->train) ls__event_file_metadata(r.file, LS_METADATA_TRAIN, 1);
     int64_t begin = INT64_C(3600) * 1000 * MS;
     for (int step = 1; step <= STEPS; step++) {
@@ -139,7 +140,7 @@ static void phases_add_up(void **state)
 }
 
 /* A call that was over before its thread came to wait for it takes nothing of the phase around it. */
-static void nobody_stands_in_a_call_for_less_than_nothing(void **state)
+static void no_rank_is_blocked_for_a_negative_time(void **state)
 {
     (void)state;
     rank_record r;
@@ -327,7 +328,7 @@ static void slowness_all_over_a_phase_is_the_cores(void **state)
     ls_run_free(&run);
 }
 
-/* A rank that is slow in a phase, and now and then slower still, is one cause. */
+/* A rank that is slow in a phase, and in a few steps slower still, is one cause. */
 static void one_cause_is_one_finding(void **state)
 {
     (void)state;
@@ -352,17 +353,19 @@ static void clocks_that_differ_change_nothing(void **state)
 {
     (void)state;
     check_attribution(
-        &(late){ .rank = 0, .phase = LS_PHASE_FORWARD, .ns = 12 * MS, .every = 1, .shift = 1000 * MS, .told = true },
+        &(late){
+            .rank = 0, .phase = LS_PHASE_FORWARD, .ns = 12 * MS, .every = 1, .shift = 1000 * MS, .recorded = true },
         "ahead");
     check_attribution(
-        &(late){ .rank = 0, .phase = LS_PHASE_DATA, .ns = 12 * MS, .every = 1, .shift = -1000 * MS, .told = true },
+        &(late){ .rank = 0, .phase = LS_PHASE_DATA, .ns = 12 * MS, .every = 1, .shift = -1000 * MS, .recorded = true },
         "behind");
     check_attribution(
-        &(late){ .rank = 1, .phase = LS_PHASE_BACKWARD, .ns = 12 * MS, .every = 1, .shift = 300 * MS, .told = true },
+        &(late){
+            .rank = 1, .phase = LS_PHASE_BACKWARD, .ns = 12 * MS, .every = 1, .shift = 300 * MS, .recorded = true },
         "third");
 }
 
-/* The collectives tell of a clock that moved: nobody can be through before the last has come. */
+/* The collectives show a clock that moved: no rank can be done before the last has arrived. */
 static void a_clock_that_moves_is_put_right(void **state)
 {
     (void)state;
@@ -378,26 +381,26 @@ static void a_clock_that_moves_is_put_right(void **state)
 }
 
 /* Without the measured offset the clocks' difference would look like waiting: the test above can fail. */
-static void a_clock_that_is_not_told_misleads(void **state)
+static void a_clock_offset_that_is_not_recorded_misleads(void **state)
 {
     (void)state;
     ls_run *run;
-    make_run("untold/events",
+    make_run("unrecorded/events",
              &(late){ .rank = 0, .phase = LS_PHASE_FORWARD, .ns = 12 * MS, .every = 1, .shift = 40 * MS });
-    assert_int_equal(ls_run_open(&run, "untold", NULL), LS_OK);
+    assert_int_equal(ls_run_open(&run, "unrecorded", NULL), LS_OK);
     assert_true(run->wait_matrix[1 * 2 + 0] < MS); /* rank 0 seems to come first */
     assert_true(run->wait_matrix[0 * 2 + 1] > (int64_t)STEPS / 2 * MS);
     ls_run_free(&run);
 }
 
-static void cpu_time_is_shared_out_to_steps(void **state)
+static void cpu_time_is_divided_among_steps(void **state)
 {
     (void)state;
     late l = { .rank = -1, .every = 1, .counted = 5 };
     ls_run *run = run_of(&l, "counted");
     for (size_t i = 0; i < 35; i++)
         for (int k = 0; k < 2; k++) assert_in_range(run->steps[i].rank[k].cpu, 70 * MS - 1000, 70 * MS + 1000);
-    assert_int_equal(run->steps[STEPS - 1].rank[0].cpu, -1); /* no sample behind it */
+    assert_int_equal(run->steps[STEPS - 1].rank[0].cpu, -1); /* no sample after it */
     ls_run_free(&run);
 }
 
@@ -431,7 +434,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(phases_add_up),
-        cmocka_unit_test(nobody_stands_in_a_call_for_less_than_nothing),
+        cmocka_unit_test(no_rank_is_blocked_for_a_negative_time),
         cmocka_unit_test(the_late_rank_is_named),
         cmocka_unit_test(a_delay_at_one_place_is_seen_in_noise),
         cmocka_unit_test(a_lost_core_is_no_delay_and_hides_none),
@@ -440,8 +443,8 @@ int main(void)
         cmocka_unit_test(one_cause_is_one_finding),
         cmocka_unit_test(clocks_that_differ_change_nothing),
         cmocka_unit_test(a_clock_that_moves_is_put_right),
-        cmocka_unit_test(a_clock_that_is_not_told_misleads),
-        cmocka_unit_test(cpu_time_is_shared_out_to_steps),
+        cmocka_unit_test(a_clock_offset_that_is_not_recorded_misleads),
+        cmocka_unit_test(cpu_time_is_divided_among_steps),
         cmocka_unit_test(communication_has_a_bound),
         cmocka_unit_test(calls_have_the_names_of_comm),
     };

@@ -12,7 +12,7 @@ typedef struct delay {
     int rank;
     ls_phase phase;
     int64_t ns;
-    int every;    /* in one of so many steps; ONCE: in a single one */
+    int every;    /* in one of this many steps; ONCE: in a single one */
     bool off_cpu; /* otherwise on a core */
     bool sched;   /* otherwise; it is runnable but not scheduled */
 } delay;

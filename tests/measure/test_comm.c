@@ -1,4 +1,4 @@
-/* Communication of made-up records: what it takes beside what it could, what of it overlaps, and what to change. */
+/* Communication of made-up records: what it takes and what it could, what of it overlaps, and what to change. */
 #include "records.h"
 
 #include <math.h>
@@ -21,7 +21,7 @@ static void phase(rank_record *r, ls_phase phase, int64_t begin, int64_t end)
     add(r, end, LS_EVENT_PHASE_END, phase, 0);
 }
 
-/* Stands in the calls one after the other from `at` on, until all are done. */
+/* Blocked in the calls one after the other from `at` on, until all are done. */
 static int64_t finish(rank_record *r, int64_t at, const int64_t *done, uint64_t call)
 {
     for (uint64_t k = 0; k < BUCKETS; k++) {
@@ -137,7 +137,7 @@ static void half_the_bytes_are_suggested_where_the_link_is_the_bottleneck(void *
     assert_near((double)f->expected, step - (3 * 84 + 8) / 2.0 * MS, 20.0 * MS); /* half of it */
     assert_true(f == run->findings);
     ls_run_free(&run);
-    for (int i = 0; i < 3; i++) { /* has it already; nobody knows; on one machine */
+    for (int i = 0; i < 3; i++) { /* has it already; not known; on one machine */
         p.wire = i == 0 ? 2 : i == 1 ? 0 : 4;
         p.nodes = i < 2 ? 2 : 1;
         run = run_of(&p, "narrow");
@@ -167,7 +167,7 @@ static void overlap_that_is_disabled_is_a_finding(void **state)
     ls_run_free(&run);
     p.no_overlap = true;
     p.takes = MS / 100;
-    run = run_of(&p, "off-short"); /* not worth a finding, but said */
+    run = run_of(&p, "off-short"); /* not worth a finding, but a note */
     assert_null(finding(run, LS_FINDING_OVERLAP));
     assert_true(run->n_notes > 0 && run->notes[run->n_notes - 1].kind == LS_NOTE_NO_OVERLAP);
     ls_run_free(&run);

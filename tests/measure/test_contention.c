@@ -15,9 +15,9 @@ typedef struct plan {
     int threads;              /* that compute in a rank; 0: one. The main one sleeps as long as it loses in forward */
     bool data;                /* all ranks wait 8 ms for data as well */
     bool
-        uneven; /* of two ranks, 0 has 10 ms more to do in forward, behind which they meet, and 1 as much more in backward */
+        uneven; /* of two ranks, 0 has 10 ms more to do in forward, after which there is a collective, and 1 as much more in backward */
     int64_t
-        calls; /* ns in which they are not scheduled while they reduce, which takes so much longer; it is a bucket then */
+        calls; /* ns in which they are not scheduled while they reduce, which takes longer by that; it is a bucket then */
 } plan;
 
 static int64_t lost(const plan *p, int rank, int step)
@@ -48,7 +48,7 @@ static int64_t phase(rank_record *r, ls_phase which, int64_t at, int64_t work, i
 }
 
 /* Both are there, and done, at `until`. */
-static int64_t meet(rank_record *r, int64_t at, int64_t until, uint64_t call)
+static int64_t collective(rank_record *r, int64_t at, int64_t until, uint64_t call)
 {
     add(r, at, LS_EVENT_COLL_START, call, 8);
     add(r, until, LS_EVENT_COLL_DONE, call, 0);
@@ -83,7 +83,7 @@ static void make_rank(const plan *p, int k, const char *to)
         cpu += (uint64_t)((p->threads ? p->threads : 1) * 34 * MS);
         if (p->data) at = phase(&r, LS_PHASE_DATA, at, 0, 0, 8 * MS);
         at = phase(&r, LS_PHASE_FORWARD, at, (p->uneven && !k ? 20 : 10) * MS, 0, off_cpu(p, k, step));
-        if (p->uneven) at = meet(&r, at, begin + 20 * MS, (uint64_t)(STEPS + step));
+        if (p->uneven) at = collective(&r, at, begin + 20 * MS, (uint64_t)(STEPS + step));
         at = phase(&r, LS_PHASE_BACKWARD, at, (p->uneven && k ? 30 : 20) * MS, lost(p, k, step), 0);
         assert_int_equal(at, begin + arrival(p, k, step) - (p->uneven && !k ? 10 * MS : 0));
         int64_t done = begin + last + 2 * MS + p->calls;

@@ -8,13 +8,13 @@ enum { STEPS = 40, MOST = 8 };
 
 typedef struct plan {
     int ranks;
-    int64_t busy[MOST];    /* ms of a step before the ranks meet */
+    int64_t busy[MOST];    /* ms of a step before the collective */
     int64_t off_cpu[MOST]; /* of that */
     int64_t once[MOST];    /* more, in one step of twenty */
     double peak[MOST];     /* GFLOP/s that SGEMM reached */
     bool one_core;         /* for all ranks */
     int64_t loader_from;   /* ms of the run at which a loader's thread begins; 0: at its start */
-    uint64_t watts;        /* of rank 0's machine; 0: it does not tell */
+    uint64_t watts;        /* of rank 0's machine; 0: not known */
     uint64_t row, row_cpu; /* something wild: another thread sample at the end */
 } plan;
 
@@ -23,7 +23,7 @@ static int64_t arrival(const plan *p, int k, int step)
     return (p->busy[k] + (step % 20 == 10 ? p->once[k] : 0)) * MS;
 }
 
-/* What the kernel counts, `ms` into the run. The main thread is at work for 60 % and the loader for 10 % of the time. */
+/* What the kernel counts, `ms` into the run. The main thread is on a core for 60 % and the loader for 10 % of the time. */
 static void add_samples(rank_record *r, const plan *p, int64_t start, int64_t now)
 {
     uint64_t ns = (uint64_t)(now - start),
@@ -83,7 +83,7 @@ static void check_near(double got, double expected, double by)
     if (!(fabs(got - expected) <= by)) fail_msg("%g, not %g", got, expected);
 }
 
-static void threads_are_told_by_name(void **state)
+static void threads_are_listed_by_name(void **state)
 {
     (void)state;
     ls_run *run = make_run(&(plan){ .ranks = 1, .busy = { 95 } }, "threads");
@@ -104,7 +104,7 @@ static void threads_are_told_by_name(void **state)
 }
 
 /* Nothing of it is known before; so it had used nothing. */
-static void a_thread_that_begins_later_is_told_from_there(void **state)
+static void a_thread_that_begins_later_counts_from_there(void **state)
 {
     (void)state;
     ls_run *run = make_run(&(plan){ .ranks = 1, .busy = { 95 }, .loader_from = 2200 }, "later");
@@ -193,8 +193,8 @@ static void wild_rows_do_no_harm(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(threads_are_told_by_name),
-        cmocka_unit_test(a_thread_that_begins_later_is_told_from_there),
+        cmocka_unit_test(threads_are_listed_by_name),
+        cmocka_unit_test(a_thread_that_begins_later_counts_from_there),
         cmocka_unit_test(power_is_energy_by_time),
         cmocka_unit_test(who_waits_is_under_used_and_who_is_waited_for_over_used),
         cmocka_unit_test(small_and_rare_differences_are_no_verdict),
