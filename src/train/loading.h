@@ -4,6 +4,7 @@
 
 #include "lockstep/data.h"
 #include "lockstep/train.h"
+#include "record/data_stall.h"
 
 /* Sums over the steps of this process. */
 typedef struct ls__loading {
@@ -13,17 +14,8 @@ typedef struct ls__loading {
     bool reported;            /* the log has named the rank whose data come late */
 } ls__loading;
 
-/* Data loading on one rank, without the first steps of a long run. */
-typedef struct ls__rank_loading {
-    double wait_ms;        /* waiting for batches */
-    double total_ms;       /* of all steps */
-    double load_ms;        /* to build a batch, on average */
-    double compute_ms;     /* between two batches, on average */
-    int workers, prefetch; /* now */
-} ls__rank_loading;
-
-/* The rank whose data come late and stall all ranks, and a sentence about it; -1: none. Pure. */
-int ls__late_rank(const ls__rank_loading *all, int ranks, char *text, size_t bytes);
+/* Whether data stall one rank, and with it all others, or all ranks; and a sentence about it. `all` in ms. Pure. */
+ls__data_stall ls__loading_describe(const ls__data_load *all, const int *workers, int ranks, char *text, size_t bytes);
 
 /* After every step: adds up, and now and then compares the ranks and logs what it finds. Collective. */
 LS_MUST_CHECK ls_status ls__train_note_loading(ls_train *t, const ls_train_metrics *m);

@@ -162,26 +162,25 @@ static void the_rank_whose_data_come_late_is_named(void **state)
 {
     (void)state;
     char text[400];
-    ls__rank_loading all[3] = {
-        { .wait_ms = 10, .total_ms = 1000, .load_ms = 3, .workers = 2 },
-        { .wait_ms = 420, .total_ms = 1000, .load_ms = 15, .workers = 1 },
-        { .wait_ms = 30, .total_ms = 1000, .load_ms = 3, .workers = 2 },
+    static const int workers[3] = { 2, 1, 2 };
+    ls__data_load all[3] = {
+        { .wall = 1000, .waited = 10, .batches = 30, .missed = -1, .build = 90 },
+        { .wall = 1000, .waited = 420, .batches = 30, .missed = -1, .build = 450 },
+        { .wall = 1000, .waited = 30, .batches = 30, .missed = -1, .build = 90 },
     };
-    assert_int_equal(ls__late_rank(all, 3, text, sizeof text), 1);
+    assert_int_equal(ls__loading_describe(all, workers, 3, text, sizeof text), LS__DATA_STALLS_RANK);
     if (!strstr(text, "rank 1's data come late") || !strstr(text, "waited 42 %") || !strstr(text, "rank 0 1 %") ||
         !strstr(text, "15.0 ms to load (rank 0: 3.0 ms) with 1 worker"))
         fail_msg("%s", text);
-    /* Batches of 0.1 ms are not waited for: 20 in 580 ms, so 21 ms each. */
-    all[1].compute_ms = 29;
-    assert_int_equal(ls__late_rank(all, 3, text, sizeof text), 1);
-    all[1].load_ms = 0.1;
-    assert_int_equal(ls__late_rank(all, 3, text, sizeof text), -1);
-    all[1].load_ms = 15;
-    /* All wait alike: nobody holds the others up. One alone has nobody to hold up. */
-    all[0].wait_ms = all[2].wait_ms = 400;
-    assert_int_equal(ls__late_rank(all, 3, text, sizeof text), -1);
-    assert_int_equal(ls__late_rank(all + 1, 1, text, sizeof text), -1);
-    assert_int_equal(ls__late_rank((ls__rank_loading[2]){ { 0 } }, 2, text, sizeof text), -1);
+    /* A rank that waits much longer than its batches take to build has lost the time otherwise. */
+    all[1].build = 3;
+    assert_int_equal(ls__loading_describe(all, workers, 3, text, sizeof text), LS__DATA_KEEPS_UP);
+    for (int r = 0; r < 3; r++) all[r].waited = 400, all[r].build = 600;
+    assert_int_equal(ls__loading_describe(all, workers, 3, text, sizeof text), LS__DATA_STALLS_ALL);
+    if (!strstr(text, "40 % of the time was spent waiting for batches; one takes 20.0 ms")) fail_msg("%s", text);
+    assert_int_equal(ls__loading_describe(all + 1, workers, 1, text, sizeof text), LS__DATA_STALLS_ALL);
+    assert_int_equal(ls__loading_describe((ls__data_load[2]){ { 0 } }, workers, 2, text, sizeof text),
+                     LS__DATA_KEEPS_UP);
 }
 
 static ls_status note_redirect(void *self, size_t file, const char *path)
