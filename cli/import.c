@@ -10,11 +10,14 @@
 #include "lockstep/import.h"
 
 static const char intro[] =
-    "usage: lockstep import FILE... -o RUN [OPTIONS]\n\n"
+    "usage: lockstep import FILE... -o RUN [OPTIONS]\n"
+    "       lockstep import --flight-recorder DUMP... -o RUN\n\n"
     "Reads traces of the PyTorch profiler (prof.export_chrome_trace(), one per rank; plain, .gz or .zst; - is "
     "standard\n"
     "input) or folders of them, joins their collectives, aligns their clocks, and makes the run folder RUN, which\n"
-    "'lockstep report', 'trace' and 'top --once' read like a run of our own.\n\n";
+    "'lockstep report', 'trace' and 'top --once' read like a run of our own. With --flight-recorder the files are "
+    "dumps\n"
+    "of a job that hangs, and 'lockstep report RUN' tells who is missing where.\n\n";
 
 static void show_progress(void *user, uint64_t done, uint64_t all)
 {
@@ -43,14 +46,23 @@ static void tell(const ls_import_result *r, const char *out)
     printf("see 'lockstep report %s'\n", printable(out));
 }
 
+static void tell_flight(const ls_import_result *r, const char *out)
+{
+    printf("%s: dumps of %d of %d rank%s, %" PRIu64 " entries\n", printable(out), r->present, r->ranks, ls__s(r->ranks),
+           r->events);
+    for (size_t i = 0; i < r->n_notes; i++) printf("note: %s\n", printable(r->notes[i]));
+    printf("see 'lockstep report %s'\n", printable(out));
+}
+
 int import_command(int argc, char **argv)
 {
     option_list files = { 0 };
-    bool quiet = false, shown = false;
+    bool quiet = false, shown = false, flight = false;
     ls_import_options o = { .user = &shown };
     const option_row rows[] = {
         { OPTION_TEXT, "-o", &o.out, "RUN", "the run folder to make; an earlier import there is replaced", 0, 0, NULL },
         { OPTION_TEXT, "--out", &o.out, "RUN", NULL, 0, 0, NULL },
+        { OPTION_FLAG, "--flight-recorder", &flight, NULL, "the files are dumps of the Flight Recorder", 0, 0, NULL },
         { OPTION_INT, "--threads", &o.threads, "N", "files read at the same time (as many as cores)", 1, 64, NULL },
         { OPTION_FLAG, "--quiet", &quiet, NULL, "no progress", 0, 0, NULL },
         { OPTION_FILES, "FILE", &files, "FILE", NULL, 0, 0, NULL },
@@ -66,9 +78,12 @@ int import_command(int argc, char **argv)
     o.files = (const char *const *)files.items;
     o.count = files.count;
     if (!quiet && isatty(STDERR_FILENO)) o.progress = show_progress;
-    ls_status status = ls_import(&o, &result);
+    ls_status status = flight ? ls_import_flight_recorder(&o, &result) : ls_import(&o, &result);
     if (shown) fprintf(stderr, "\r%60s\r", "");
-    if (!status) tell(&result, o.out);
+    if (!status && flight)
+        tell_flight(&result, o.out);
+    else if (!status)
+        tell(&result, o.out);
     ls_import_result_free(&result);
     return status ? exit_failure("import", status) : EXIT_DONE;
 }

@@ -1,6 +1,7 @@
 /* lockstep report RUN: where the time of a training went, who made whom wait and why, and what to change. The answers come from the
  * library (lockstep/measure.h); here they are put into words. */
 #include "cli/report.h"
+#include "cli/report_import.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -53,13 +54,14 @@ int report_command(int argc, char **argv)
     }
     ls_run *run = NULL, *second = NULL;
     if (!(path = last_run_or(path, "report"))) return EXIT_USAGE;
+    report_form form = form_of(stdout);
+    if (!html && !other && report_flight(path, &form, json)) return EXIT_DONE;
     ls_status status = ls_run_open(&run, path, NULL);
     if (!status && other) status = ls_run_open(&second, other, NULL);
     if (status) {
         ls_run_free(&run);
         return exit_failure("report", status);
     }
-    report_form form = form_of(stdout);
     if (html)
         status = html_write(run, second, html);
     else if (json)

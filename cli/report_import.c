@@ -173,3 +173,58 @@ void report_import_devices(const ls_run *run, const report_form *f)
     }
     json_decref(root);
 }
+
+/* ---- A job that hangs. */
+
+static void show_flight_ranks(const json_t *flight, const report_form *f)
+{
+    size_t i;
+    const json_t *rank;
+    int64_t newest = 0;
+    json_array_foreach(json_object_get(flight, "ranks"), i, rank)
+    {
+        int64_t created = json_integer_value(json_object_get(rank, "created_ns"));
+        if (created > newest) newest = created;
+    }
+    report_head(f, "Each rank's last call");
+    fprintf(f->to, "  %4s %9s %8s %9s  %s\n", "rank", "under way", "number", "before", "call");
+    json_array_foreach(json_object_get(flight, "ranks"), i, rank)
+    {
+        int64_t created = json_integer_value(json_object_get(rank, "created_ns"));
+        if (i >= REPORT_ROWS) break;
+        fprintf(f->to, "  %4lld %9lld %8lld %s  %.48s\n", (long long)json_integer_value(json_object_get(rank, "rank")),
+                (long long)json_integer_value(json_object_get(rank, "under_way")),
+                (long long)json_integer_value(json_object_get(rank, "number")),
+                amount_field(amount_ns(created > 0 ? (double)(newest - created) : 0), 9).text,
+                printable(text_of(rank, "last")));
+    }
+    size_t all = json_array_size(json_object_get(flight, "ranks"));
+    if (all > REPORT_ROWS) fprintf(f->to, "  (%zu more; --json has all)\n", all - REPORT_ROWS);
+    report_wrap(f, 2, 2, "", "(before: how long before the newest call of all, on clocks as they are)");
+}
+
+bool report_flight(const char *run, const report_form *f, bool json)
+{
+    json_t *root = report_import_read(run);
+    const json_t *flight = json_object_get(root, "flight_recorder"), *line;
+    bool is = json_is_object(flight);
+    size_t i;
+    if (is && json) {
+        json_dumpf(root, f->to, JSON_COMPACT | JSON_ENSURE_ASCII);
+        fputc('\n', f->to);
+    } else if (is) {
+        fprintf(f->to, "%s: Flight Recorder, dumps of %zu of %lld ranks\n", printable(run),
+                json_array_size(json_object_get(flight, "ranks")),
+                (long long)json_integer_value(json_object_get(flight, "ranks_of_job")));
+        put_notes(root, f);
+        report_head(f, "What hangs");
+        json_array_foreach(json_object_get(flight, "verdict"), i, line)
+        {
+            if (i >= 2 * REPORT_ROWS) break;
+            if (json_is_string(line)) report_wrap(f, 2, 4, "", printable(json_string_value(line)));
+        }
+        show_flight_ranks(flight, f);
+    }
+    json_decref(root);
+    return is;
+}

@@ -11,5 +11,7 @@ json_t *report_import_read(const char *run);
 void report_import_notes(const ls_run *run, const report_form *form);
 /* What GPUs did, behind the tables. */
 void report_import_devices(const ls_run *run, const report_form *form);
+/* If RUN holds dumps of the Flight Recorder: what they tell of a job that hangs. False: it does not. */
+bool report_flight(const char *run, const report_form *form, bool json);
 
 #endif

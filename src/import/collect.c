@@ -6,90 +6,8 @@
 #include <xxhash.h>
 #include "base/status.h"
 #include "import/document.h"
+#include "import/calls.h"
 #include "import/trace.h"
-
-/* ---- Lists and names. */
-
-bool ls__list_grow(void **at, size_t *room, size_t count, size_t size)
-{
-    /* In small steps where there is much already: memory is what an import must be careful with. */
-    size_t want = count < 16 ? 16 : count < 1 << 16 ? 2 * count : count + count / 4;
-    void *more = reallocarray(*at, want, size);
-    if (!more) return false;
-    *at = more;
-    *room = want;
-    return true;
-}
-
-static uint32_t *place_of(const ls__interned *n, ls__text text)
-{
-    uint32_t i = (uint32_t)XXH3_64bits(text.at, text.bytes) & n->mask;
-    for (; n->places[i]; i = (i + 1) & n->mask) {
-        const char *t = n->text[n->places[i] - 1];
-        if (!strncmp(t, text.at, text.bytes) && !t[text.bytes]) break;
-    }
-    return &n->places[i];
-}
-
-uint32_t ls__interned_of(ls__interned *n, ls__text text)
-{
-    const char *nul = text.bytes ? memchr(text.at, 0, text.bytes) : NULL;
-    if (nul) text.bytes = (size_t)(nul - text.at);
-    if (!n->places || n->count >= n->mask / 2) {
-        uint32_t room = n->places ? 2 * (n->mask + 1) : 64, *old = n->places;
-        uint32_t *places = calloc(room, sizeof *places);
-        if (!places) return UINT32_MAX;
-        n->places = places;
-        n->mask = room - 1;
-        for (uint32_t i = 0; i < n->count; i++) *place_of(n, (ls__text){ n->text[i], strlen(n->text[i]) }) = i + 1;
-        free(old);
-    }
-    uint32_t *place = place_of(n, text);
-    if (*place) return *place - 1;
-    if (n->count == n->room) {
-        uint32_t room = n->room ? 2 * n->room : 64;
-        char **more = reallocarray(n->text, room, sizeof *more);
-        if (!more) return UINT32_MAX;
-        n->text = more;
-        n->room = room;
-    }
-    char *copy = strndup(text.at, text.bytes);
-    if (!copy) return UINT32_MAX;
-    n->text[n->count++] = copy;
-    *place = n->count;
-    return n->count - 1;
-}
-
-void ls__interned_free(ls__interned *n)
-{
-    for (uint32_t i = 0; i < n->count; i++) free(n->text[i]);
-    free(n->text);
-    free(n->places);
-    *n = (ls__interned){ 0 };
-}
-
-void ls__trace_free(ls__trace *t)
-{
-    for (size_t i = 0; i < t->groups.count; i++) {
-        free(t->groups.at[i].name);
-        free(t->groups.at[i].ranks);
-    }
-    ls__interned *names[] = { &t->threads, &t->operation_names, &t->kernel_names, &t->marks_names };
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) ls__interned_free(names[i]);
-    void *lists[] = { t->path,      t->marks.at,        t->backward.at,    t->busy.at,    t->calls.at,
-                      t->c10d.at,   t->comms.at,        t->comm_launch.at, t->kernels.at, t->launches.at,
-                      t->groups.at, t->operations.at,   t->kernel_sums.at, t->stack.at,   t->pieces.at,
-                      t->steps.at,  t->step_numbers.at, t->stood.at,       t->streams.at };
-    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) free(lists[i]);
-    *t = (ls__trace){ 0 };
-}
-
-void ls__traces_free(ls__traces *t)
-{
-    for (size_t i = 0; i < t->count; i++) ls__trace_free(&t->at[i]);
-    free(t->at);
-    *t = (ls__traces){ 0 };
-}
 
 /* ---- Operators of a thread: who called whom. */
 
@@ -171,127 +89,6 @@ static uint32_t thread_of(collect *c, const ls__trace_event *e)
 
 /* ---- Collectives. */
 
-static bool argument(const ls__trace_event *e, const char *key, ls__text *out)
-{
-    return e->args.bytes && ls__scan_find(e->args.at, e->args.at + e->args.bytes, key, out);
-}
-
-/* Numbers of a text like "[0, 1, 5]". */
-static void read_ranks(ls__text text, uint32_t **ranks, uint32_t *count)
-{
-    const char *p = text.at, *end = text.at + text.bytes;
-    uint32_t room = 0;
-    *ranks = NULL;
-    *count = 0;
-    for (; p < end; p++) {
-        if (!isdigit((unsigned char)*p)) continue;
-        uint64_t value = 0;
-        for (; p < end && isdigit((unsigned char)*p); p++)
-            if (value < 1 << 24) value = value * 10 + (uint64_t)(*p - '0');
-        if (*count == room) {
-            room = room ? 2 * room : 8;
-            uint32_t *more = reallocarray(*ranks, room, sizeof *more);
-            if (!more) return;
-            *ranks = more;
-        }
-        (*ranks)[(*count)++] = (uint32_t)value;
-    }
-}
-
-/* A group by its name and ranks; UINT32_MAX: out of memory. */
-static uint32_t group_of(ls__trace *t, ls__text name, ls__text ranks)
-{
-    uint64_t key = XXH3_64bits_withSeed(name.at ? name.at : "", name.bytes, 1);
-    uint32_t *list = NULL, count = 0;
-    if (ranks.bytes) read_ranks(ranks, &list, &count);
-    if (count) key = XXH3_64bits_withSeed(list, count * sizeof *list, key);
-    if (!key) key = 1;
-    for (size_t i = 0; i < t->groups.count; i++)
-        if (t->groups.at[i].key == key) {
-            free(list);
-            return (uint32_t)i;
-        }
-    ls__group g = { .name = strndup(name.at ? name.at : "", name.bytes), .ranks = list, .count = count, .key = key };
-    if (!g.name || !LS__ADD(&t->groups, g)) {
-        free(g.name);
-        free(list);
-        return UINT32_MAX;
-    }
-    return (uint32_t)t->groups.count - 1;
-}
-
-/* "[0, ..., 7]" is how long lists are cut: then only the number of ranks is sure, and it is in pg_config. */
-static bool is_cut(ls__text ranks)
-{
-    return ls__text_contains(ranks, "...");
-}
-
-/* What the arguments of record_param_comms or of an NCCL kernel tell. False: it is none that counts. */
-static bool read_arguments(ls__trace *t, const ls__trace_event *e, ls__call *call)
-{
-    ls__text text, ranks = { 0 };
-    int64_t in = 0, out = 0, size = 0;
-    bool sends;
-    if (!argument(e, "Collective name", &text)) return true; /* older: nothing is told */
-    int kind = ls__collective_of(text, &sends);
-    if (kind < 0) return false; /* "wait", "init" ... */
-    call->kind = (uint8_t)kind;
-    call->sends = sends;
-    if (argument(e, "In msg nelems", &text)) ls__text_integer(text, &in);
-    if (argument(e, "Out msg nelems", &text)) ls__text_integer(text, &out);
-    if (argument(e, "dtype", &text)) size = ls__dtype_bytes(text);
-    int64_t most = in > 0 ? in : out;
-    call->bytes = most > 0 && most < INT64_MAX / 32 ? most * size : 0;
-    if (argument(e, "Seq", &text) && !ls__text_integer(text, &call->sequence)) call->sequence = -1;
-    ls__text name = { 0 };
-    if (argument(e, "Process Group Name", &text))
-        name = text;
-    else if (argument(e, "Process Group ID", &text))
-        name = text;
-    if (argument(e, "Process Group Ranks", &text) && !is_cut(text)) ranks = text;
-    call->group = group_of(t, name, ranks);
-    return call->group != UINT32_MAX;
-}
-
-/* Where shapes were recorded: the larger of the first two arguments' sizes, which are the collective's data. */
-static int64_t bytes_of_shapes(const ls__trace_event *e)
-{
-    ls__text dims, types;
-    int64_t size = 0, most = 0, sum = 0, product = 1;
-    int depth = 0, seen = 0;
-    bool some = false;
-    if (!argument(e, "Input Dims", &dims) || !argument(e, "Input type", &types)) return 0;
-    for (const char *p = types.at, *end = p + types.bytes; p < end && !size; p++) {
-        ls__text type;
-        if (*p != '"' || !(p = ls__scan_string(p + 1, end, &type))) continue;
-        size = ls__dtype_bytes(type);
-        p--;
-    }
-    for (const char *p = dims.at, *end = p + dims.bytes; p < end && seen < 2; p++) {
-        if (*p == '[') {
-            depth++;
-            product = 1;
-            some = false;
-        } else if (*p == ']') {
-            if (some) sum += product;
-            some = false;
-            if (--depth == 1) { /* an argument ends */
-                if (sum > most) most = sum;
-                sum = 0;
-                seen++;
-            }
-        } else if (isdigit((unsigned char)*p)) {
-            int64_t value = 0;
-            for (; p < end && isdigit((unsigned char)*p); p++)
-                if (value < INT64_C(1) << 40) value = value * 10 + (*p - '0');
-            p--;
-            if (__builtin_mul_overflow(product, value, &product) || product > INT64_C(1) << 50) return 0;
-            some = true;
-        }
-    }
-    return most < INT64_MAX / 16 ? most * (size ? size : 4) : 0;
-}
-
 static ls_status add_comms(collect *c, const ls__trace_event *e, uint32_t thread)
 {
     bool sends = false;
@@ -302,14 +99,14 @@ static ls_status add_comms(collect *c, const ls__trace_event *e, uint32_t thread
                       .kind = UINT8_MAX,
                       .group = UINT32_MAX };
     if (ls__text_is(e->name, "record_param_comms")) {
-        if (!read_arguments(c->t, e, &call)) return LS_OK;
+        if (!ls__call_read(c->t, e, &call)) return LS_OK;
         return LS__ADD(&c->t->calls, call) ? LS_OK : no_memory(c);
     }
     int kind = ls__collective_of(e->name, &sends);
     if (kind < 0) return LS_OK; /* c10d::monitored... */
     call.kind = (uint8_t)kind;
     call.sends = sends;
-    call.bytes = bytes_of_shapes(e);
+    call.bytes = ls__call_bytes(e);
     return LS__ADD(&c->t->c10d, call) ? LS_OK : no_memory(c);
 }
 
@@ -431,7 +228,7 @@ static ls_status add_kernel(collect *c, const ls__trace_event *e, bool memory)
     ls__trace *t = c->t;
     ls__text text;
     int64_t correlation = 0;
-    if (argument(e, "correlation", &text)) ls__text_integer(text, &correlation);
+    if (ls__argument(e, "correlation", &text)) ls__text_integer(text, &correlation);
     uint32_t name = ls__interned_of(&t->kernel_names, e->name), stream = thread_of(c, e);
     if (name == UINT32_MAX || stream == UINT32_MAX) return no_memory(c);
     while (name >= t->kernel_sums.count) {
@@ -459,7 +256,7 @@ static ls_status add_kernel(collect *c, const ls__trace_event *e, bool memory)
                       .thread = stream,
                       .kind = (uint8_t)(kind < 0 ? UINT8_MAX : kind),
                       .group = UINT32_MAX };
-    if (!read_arguments(t, e, &call)) return LS_OK;
+    if (!ls__call_read(t, e, &call)) return LS_OK;
     return LS__ADD(&t->comms, call) && LS__ADD(&t->comm_launch, (uint32_t)correlation) ? LS_OK : no_memory(c);
 }
 
@@ -470,7 +267,7 @@ static ls_status add_launch(collect *c, const ls__trace_event *e)
     int64_t correlation;
     bool starts = false;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) starts = starts || ls__text_contains(e->name, words[i]);
-    if (!starts || !argument(e, "correlation", &text) || !ls__text_integer(text, &correlation)) return LS_OK;
+    if (!starts || !ls__argument(e, "correlation", &text) || !ls__text_integer(text, &correlation)) return LS_OK;
     uint32_t thread = thread_of(c, e);
     ls__launch l = { .begin = e->time, .correlation = (uint32_t)correlation, .thread = thread };
     return thread != UINT32_MAX && LS__ADD(&c->t->launches, l) ? LS_OK : no_memory(c);
@@ -559,8 +356,9 @@ static void take_groups(ls__trace *t, ls__text list)
         const char *behind = ls__scan_value(p, end);
         ls__text name, ranks;
         if (!behind) break;
-        if (ls__scan_find(p, behind, "pg_name", &name) && ls__scan_find(p, behind, "ranks", &ranks) && !is_cut(ranks))
-            group_of(t, name, ranks);
+        if (ls__scan_find(p, behind, "pg_name", &name) && ls__scan_find(p, behind, "ranks", &ranks) &&
+            !ls__ranks_are_cut(ranks))
+            ls__group_of(t, name, ranks);
         p = behind;
     }
 }

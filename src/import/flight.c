@@ -1,0 +1,422 @@
+/* See flight.h.
+ *
+ * Within a group all ranks call the same collectives in the same order, and number them alike. So the first number that somebody has not
+ * completed is where the job hangs, or its ranks part: who has not called it is missing there, and who called something else under that
+ * number is in another one. */
+#include "import/flight.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/file.h"
+#include "base/status.h"
+#include "base/text.h"
+#include "import/input.h"
+#include "import/pickle.h"
+
+enum { MAX_DUMP = 1 << 28, LIST = 200 };
+
+/* ---- Reading. */
+
+/* All of a file, unpacked. */
+static ls_status read_all(const char *path, char **out, size_t *bytes)
+{
+    ls__input *in;
+    size_t room = 1 << 16, got = 1;
+    *out = NULL;
+    *bytes = 0;
+    ls_status status = ls__input_open(&in, path);
+    if (status) return status;
+    char *text = malloc(room);
+    while (text && !status && got) {
+        if (*bytes == room) {
+            char *more = room < MAX_DUMP ? realloc(text, room *= 2) : NULL;
+            if (!more) break;
+            text = more;
+        }
+        status = ls__input_read(in, text + *bytes, room - *bytes, &got);
+        *bytes += got;
+    }
+    if (!status && (!text || got)) status = ls__fail(LS_EFORMAT, "%s: is too large for a dump", path);
+    ls__input_free(&in);
+    if (status)
+        free(text);
+    else
+        *out = text;
+    return status;
+}
+
+ls_status ls__flight_load(json_t **out, const char *path)
+{
+    char *text;
+    size_t bytes;
+    json_error_t error;
+    *out = NULL;
+    ls_status status = read_all(path, &text, &bytes);
+    if (status) return status;
+    if (ls__is_pickle(text, bytes)) {
+        status = ls__pickle_read(out, text, bytes);
+        if (status) status = ls__fail_within(status, "%s", path);
+    } else {
+        *out = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+        if (!*out)
+            status = ls__fail(LS_EFORMAT, "%s: is neither a pickle nor JSON of the Flight Recorder (line %d: %s)", path,
+                              error.line, error.text);
+    }
+    free(text);
+    if (!status && !json_is_array(json_object_get(*out, "entries"))) {
+        json_decref(*out);
+        *out = NULL;
+        status = ls__fail(LS_EFORMAT, "%s: has no entries: it is no dump of the Flight Recorder", path);
+    }
+    return status;
+}
+
+/* ---- Entries. */
+
+static int64_t integer_of(const json_t *o, const char *key, int64_t otherwise)
+{
+    const json_t *v = json_object_get(o, key);
+    if (json_is_integer(v)) return json_integer_value(v);
+    if (!json_is_string(v)) return otherwise;
+    char *rest;
+    long long x = strtoll(json_string_value(v), &rest, 10);
+    return *rest ? otherwise : x;
+}
+
+static const char *text_of(const json_t *o, const char *key)
+{
+    const char *text = json_string_value(json_object_get(o, key));
+    return text ? text : "";
+}
+
+static const char *group_of(const json_t *entry)
+{
+    const json_t *g = json_object_get(entry, "process_group");
+    const char *text = json_string_value(json_is_array(g) ? json_array_get(g, 0) : g);
+    return text ? text : "0";
+}
+
+static const char *description_of(const json_t *entry)
+{
+    const json_t *g = json_object_get(entry, "process_group");
+    const char *text = json_string_value(json_array_get(g, 1));
+    return text ? text : "";
+}
+
+static bool is_collective(const json_t *entry)
+{
+    return !json_is_true(json_object_get(entry, "is_p2p"));
+}
+
+static bool is_complete(const json_t *entry)
+{
+    return json_is_true(json_object_get(entry, "retired")) || !strcmp(text_of(entry, "state"), "completed");
+}
+
+/* "nccl:all_reduce [[1000]] Float" */
+static void describe(const json_t *entry, char *out, size_t bytes)
+{
+    char *sizes = json_dumps(json_object_get(entry, "input_sizes"), JSON_COMPACT | JSON_ENCODE_ANY);
+    const char *type = json_string_value(json_array_get(json_object_get(entry, "input_dtypes"), 0));
+    char plain[400];
+    snprintf(plain, sizeof plain, "%.80s %.120s%s%.40s", text_of(entry, "profiling_name"), sizes ? sizes : "",
+             type ? " " : "", type ? type : "");
+    free(sizes);
+    ls__printable(out, bytes, plain);
+}
+
+static bool same_call(const json_t *a, const json_t *b)
+{
+    if (strcmp(text_of(a, "profiling_name"), text_of(b, "profiling_name"))) return false;
+    bool sized =
+        strstr(text_of(a, "profiling_name"), "all_reduce") || strstr(text_of(a, "profiling_name"), "broadcast");
+    return !sized || json_equal(json_object_get(a, "input_sizes"), json_object_get(b, "input_sizes"));
+}
+
+/* The user's line that made the call. */
+static void place_of(const json_t *entry, char *out, size_t bytes)
+{
+    size_t i;
+    const json_t *frame;
+    char plain[400] = "";
+    json_array_foreach(json_object_get(entry, "frames"), i, frame)
+    {
+        const char *file = text_of(frame, "filename");
+        if (!*file || strstr(file, "/torch/") || strstr(file, "torch/distributed")) continue;
+        snprintf(plain, sizeof plain, "%.60s (%.200s:%lld)", text_of(frame, "name"), file,
+                 (long long)integer_of(frame, "line", 0));
+        break;
+    }
+    ls__printable(out, bytes, plain);
+}
+
+/* ---- One group. */
+
+typedef struct member { /* what a rank has of the group */
+    bool dumped, belongs;
+    int64_t last, completed, first; /* sequence numbers; -1: none */
+    const json_t *entry;            /* under the number in question; NULL: none */
+    const json_t *newest;
+} member;
+
+static const json_t *entry_at(const json_t *dump, const char *group, int64_t sequence)
+{
+    size_t i;
+    const json_t *e;
+    json_array_foreach(json_object_get(dump, "entries"), i, e)
+    {
+        if (is_collective(e) && !strcmp(group_of(e), group) && integer_of(e, "collective_seq_id", -1) == sequence)
+            return e;
+    }
+    return NULL;
+}
+
+/* Whether the group's list of ranks, where one is told, has this rank. */
+static bool is_listed(const ls__flight *dumps, size_t count, const char *group, int rank, bool *listed)
+{
+    *listed = false;
+    for (size_t i = 0; i < count; i++) {
+        const char *key;
+        json_t *config;
+        json_object_foreach(json_object_get(dumps[i].dump, "pg_config"), key, config)
+        {
+            const char *ranks = text_of(config, "ranks");
+            if (strcmp(key, group) || strlen(ranks) < 3) continue;
+            *listed = true;
+            for (const char *p = ranks; *p; p++)
+                if ((p == ranks || p[-1] < '0' || p[-1] > '9') && *p >= '0' && *p <= '9' && atoi(p) == rank)
+                    return true;
+            return false;
+        }
+    }
+    return false;
+}
+
+static void look(const ls__flight *dumps, size_t count, int ranks, const char *group, member *out)
+{
+    bool all = !strcmp(group, "0");
+    for (int r = 0; r < ranks; r++) {
+        bool listed;
+        out[r] = (member){ .last = -1, .completed = -1, .first = -1 };
+        out[r].belongs = is_listed(dumps, count, group, r, &listed);
+        if (!listed) out[r].belongs = all;
+    }
+    for (size_t k = 0; k < count; k++) {
+        member *m = &out[dumps[k].rank];
+        size_t i;
+        const json_t *e;
+        m->dumped = true;
+        json_array_foreach(json_object_get(dumps[k].dump, "entries"), i, e)
+        {
+            int64_t n = integer_of(e, "collective_seq_id", -1);
+            if (!is_collective(e) || strcmp(group_of(e), group) || n < 0) continue;
+            m->belongs = true;
+            if (m->first < 0 || n < m->first) m->first = n;
+            if (n > m->last) m->last = n, m->newest = e;
+            if (is_complete(e) && n > m->completed) m->completed = n;
+        }
+        const json_t *status = json_object_get(json_object_get(dumps[k].dump, "pg_status"), group);
+        int64_t done = integer_of(status, "last_completed_collective", -1);
+        if (m->last >= 0 && done > m->completed && done <= m->last) m->completed = done;
+    }
+}
+
+static void add_rank(char *list, int rank)
+{
+    size_t at = strlen(list);
+    if (at + 24 < LIST)
+        snprintf(list + at, LIST - at, "%s%d", at ? ", " : "", rank);
+    else if (strcmp(list + at - 3, "..."))
+        snprintf(list + at, LIST - at, ", ...");
+}
+
+static void say(json_t *lines, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void say(json_t *lines, const char *format, ...)
+{
+    char *text;
+    va_list args;
+    va_start(args, format);
+    int n = vasprintf(&text, format, args);
+    va_end(args);
+    if (n < 0) return;
+    json_array_append_new(lines, json_string(text));
+    free(text);
+}
+
+/* Where a rank is that others wait for. */
+static void say_where(json_t *lines, const ls__flight *dumps, size_t count, int rank, const char *group)
+{
+    for (size_t k = 0; k < count; k++) {
+        if (dumps[k].rank != rank) continue;
+        const json_t *entries = json_object_get(dumps[k].dump, "entries"), *e, *last = NULL, *open = NULL;
+        size_t i;
+        char what[500], place[400];
+        json_array_foreach(entries, i, e)
+        {
+            if (!last || integer_of(e, "time_created_ns", 0) >= integer_of(last, "time_created_ns", 0)) last = e;
+            if (!is_complete(e)) open = e;
+        }
+        if (!last) {
+            say(lines, "rank %d: has called nothing at all", rank);
+            return;
+        }
+        describe(open ? open : last, what, sizeof what);
+        place_of(open ? open : last, place, sizeof place);
+        if (open)
+            say(lines, "rank %d: stands in %s, number %lld of group %s%s%s%s", rank, what,
+                (long long)integer_of(open, "collective_seq_id", -1), group_of(open), *place ? ", called from " : "",
+                place, strcmp(group_of(open), group) ? ": another group" : "");
+        else
+            say(lines,
+                "rank %d: completed all that it called, and then called nothing; its last was %s, number %lld of "
+                "group %s%s%s",
+                rank, what, (long long)integer_of(last, "collective_seq_id", -1), group_of(last),
+                *place ? ", called from " : "", place);
+        return;
+    }
+}
+
+/* The first number at which members differ in what they call, from the first that all have on; -1: none. */
+static int64_t first_difference(const ls__flight *dumps, size_t count, const char *group, const member *m, int ranks,
+                                int64_t until)
+{
+    int64_t from = 0;
+    int reference = -1;
+    for (int r = 0; r < ranks; r++)
+        if (m[r].first > from) from = m[r].first;
+    for (size_t k = 0; k < count && reference < 0; k++)
+        if (m[dumps[k].rank].last >= 0) reference = (int)k;
+    for (int64_t n = from; reference >= 0 && n <= until; n++) {
+        const json_t *a = entry_at(dumps[reference].dump, group, n);
+        for (size_t k = 0; k < count && a; k++) {
+            const json_t *b = entry_at(dumps[k].dump, group, n);
+            if (b && !same_call(a, b)) return n;
+        }
+    }
+    return -1;
+}
+
+/* Who called what under number n. */
+static void say_difference(json_t *lines, const ls__flight *dumps, size_t count, const char *group, int64_t n)
+{
+    bool *told = calloc(count + 1, sizeof *told);
+    for (size_t k = 0; told && k < count; k++) {
+        const json_t *a = entry_at(dumps[k].dump, group, n);
+        char list[LIST] = "", what[500], place[400];
+        if (!a || told[k]) continue;
+        for (size_t i = k; i < count; i++) {
+            const json_t *b = entry_at(dumps[i].dump, group, n);
+            if (!b || told[i] || !same_call(a, b)) continue;
+            told[i] = true;
+            add_rank(list, dumps[i].rank);
+        }
+        describe(a, what, sizeof what);
+        place_of(a, place, sizeof place);
+        say(lines, "number %lld of group %s is %s on rank%s %s%s%s", (long long)n, group, what,
+            strchr(list, ',') ? "s" : "", list, *place ? ", called from " : "", place);
+    }
+    free(told);
+}
+
+static json_t *explain_group(const ls__flight *dumps, size_t count, int ranks, const json_t *entry, json_t *verdict)
+{
+    char group[80];
+    snprintf(group, sizeof group, "%s", group_of(entry));
+    member *m = calloc((size_t)ranks, sizeof *m);
+    if (!m) return NULL;
+    look(dumps, count, ranks, group, m);
+    int64_t hung = INT64_MAX, most = -1, done = -1;
+    for (int r = 0; r < ranks; r++) {
+        if (!m[r].dumped || m[r].last < 0) continue;
+        if (m[r].completed < m[r].last && m[r].completed + 1 < hung) hung = m[r].completed + 1;
+        if (m[r].last > most) most = m[r].last;
+        if (m[r].completed > done) done = m[r].completed;
+    }
+    for (int r = 0; r < ranks; r++) /* one that has not even called what others completed, or stand in */
+        if (m[r].dumped && m[r].belongs && m[r].last < most && m[r].last + 1 < hung) hung = m[r].last + 1;
+    char in[LIST] = "", missing[LIST] = "", through[LIST] = "";
+    char shown[120];
+    ls__printable(shown, sizeof shown, group);
+    if (hung != INT64_MAX) {
+        int64_t differs = first_difference(dumps, count, group, m, ranks, hung);
+        const json_t *some = NULL;
+        for (int r = 0; r < ranks; r++) {
+            if (!m[r].dumped || !m[r].belongs) continue;
+            add_rank(m[r].completed >= hung ? through : m[r].last >= hung ? in : missing, r);
+        }
+        for (size_t k = 0; k < count && !some; k++) some = entry_at(dumps[k].dump, group, hung);
+        char what[500] = "a collective";
+        if (some) describe(some, what, sizeof what);
+        if (differs >= 0) {
+            say(verdict, "ranks of group %s (%s) called different collectives under one number:", shown,
+                description_of(entry));
+            say_difference(verdict, dumps, count, group, differs);
+        } else {
+            say(verdict, "group %s (%s) hangs in number %lld, %s: rank%s %s %s in it%s%s", shown, description_of(entry),
+                (long long)hung, what, strchr(in, ',') ? "s" : "", *in ? in : "-", strchr(in, ',') ? "are" : "is",
+                *missing ? ", and missing: rank " : ", and nobody is missing of those whose dumps are there", missing);
+            if (*through) say(verdict, "rank %s: through with it already", through);
+        }
+        for (int r = 0; r < ranks; r++)
+            if (m[r].dumped && m[r].belongs && m[r].last < hung) say_where(verdict, dumps, count, r, group);
+    }
+    json_t *o = json_pack("{s:s, s:s, s:I, s:I, s:s, s:s}", "group", shown, "description", description_of(entry),
+                          "last_completed", (json_int_t)done, "hangs_in", (json_int_t)(hung == INT64_MAX ? -1 : hung),
+                          "in_it", in, "missing", missing);
+    free(m);
+    return o;
+}
+
+/* ---- All. */
+
+static json_t *describe_rank(const ls__flight *f)
+{
+    const json_t *entries = json_object_get(f->dump, "entries"), *e, *last = NULL;
+    size_t i, open = 0;
+    char what[500] = "", place[400] = "";
+    json_array_foreach(entries, i, e)
+    {
+        open += !is_complete(e);
+        if (!last || integer_of(e, "time_created_ns", 0) >= integer_of(last, "time_created_ns", 0)) last = e;
+    }
+    if (last) {
+        describe(last, what, sizeof what);
+        place_of(last, place, sizeof place);
+    }
+    return json_pack("{s:i, s:I, s:I, s:s, s:s, s:I, s:s, s:I}", "rank", f->rank, "entries",
+                     (json_int_t)json_array_size(entries), "under_way", (json_int_t)open, "last", what, "group",
+                     last ? group_of(last) : "", "number", (json_int_t)integer_of(last, "collective_seq_id", -1),
+                     "from", place, "created_ns", (json_int_t)integer_of(last, "time_created_ns", 0));
+}
+
+json_t *ls__flight_explain(const ls__flight *dumps, size_t count, int ranks)
+{
+    json_t *verdict = json_array(), *groups = json_array(), *rows = json_array(), *seen = json_object();
+    char absent[LIST] = "";
+    for (int r = 0; r < ranks; r++) {
+        bool there = false;
+        for (size_t k = 0; k < count; k++) there = there || dumps[k].rank == r;
+        if (!there) add_rank(absent, r);
+    }
+    for (size_t k = 0; k < count; k++) {
+        size_t i;
+        const json_t *e;
+        json_array_foreach(json_object_get(dumps[k].dump, "entries"), i, e)
+        {
+            if (!json_is_object(e) || !is_collective(e) || json_object_get(seen, group_of(e))) continue;
+            json_object_set_new(seen, group_of(e), json_true());
+            json_array_append_new(groups, explain_group(dumps, count, ranks, e, verdict));
+        }
+        json_array_append_new(rows, describe_rank(&dumps[k]));
+    }
+    if (!json_array_size(verdict))
+        say(verdict, "no collective is under way, and no rank is behind: the job does not hang in one");
+    if (*absent)
+        say(verdict, "no dump of rank %s is there: killed before it could write one, or it is on another machine",
+            absent);
+    json_decref(seen);
+    return json_pack("{s:i, s:o, s:o, s:o}", "ranks_of_job", ranks, "verdict", verdict, "groups", groups, "ranks",
+                     rows);
+}

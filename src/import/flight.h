@@ -1,0 +1,21 @@
+/* Dumps of PyTorch's Flight Recorder: which collectives each rank of a job called last, and which of them it completed. */
+#ifndef LS_IMPORT_FLIGHT_H
+#define LS_IMPORT_FLIGHT_H
+
+#include <jansson.h>
+#include "import/join.h"
+
+/* One rank's dump, in either form, as JSON. */
+LS_MUST_CHECK ls_status ls__flight_load(json_t **out, const char *path);
+
+typedef struct ls__flight {
+    int rank;
+    json_t *dump;
+    const char *path;
+} ls__flight;
+
+/* What the dumps tell of a job that hangs, for import.json: {"verdict": [...], "groups": [...], "ranks": [...]}. `dumps` are in the
+ * order of ranks. NULL: out of memory. */
+json_t *ls__flight_explain(const ls__flight *dumps, size_t count, int ranks);
+
+#endif

@@ -1,0 +1,98 @@
+/* An import of Flight Recorder dumps: files to import.json. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/status.h"
+#include "import/files.h"
+#include "import/flight.h"
+#include "import/folder.h"
+#include "lockstep/import.h"
+
+static const char *const any_end[] = { "", NULL };
+
+static int by_rank(const void *a, const void *b)
+{
+    return ((const ls__flight *)a)->rank - ((const ls__flight *)b)->rank;
+}
+
+/* The most ranks that a group's list in the dump names. */
+static int ranks_told(const json_t *dump)
+{
+    int most = 0;
+    const char *key;
+    json_t *config;
+    json_object_foreach(json_object_get(dump, "pg_config"), key, config)
+    {
+        const char *ranks = json_string_value(json_object_get(config, "ranks"));
+        for (const char *p = ranks; p && *p; p++)
+            if ((p == ranks || p[-1] < '0' || p[-1] > '9') && *p >= '0' && *p <= '9' && strspn(p, "0123456789") < 6 &&
+                atoi(p) + 1 > most)
+                most = atoi(p) + 1;
+    }
+    return most;
+}
+
+static ls_status load(const ls__file_list *list, ls__flight *dumps, size_t *count, int *ranks, ls__remarks *remarks)
+{
+    char *first = NULL;
+    ls_status status = LS_OK;
+    for (size_t i = 0; i < list->count && !status; i++) {
+        ls__flight *f = &dumps[*count];
+        *f = (ls__flight){ .path = list->path[i], .rank = ls__files_rank(list->path[i]) };
+        ls_status one = ls__flight_load(&f->dump, list->path[i]);
+        if (one == LS_ENOMEM || (one && list->named[i])) status = one;
+        if (one && !status) {
+            ls__remark(remarks, "left out: %s", ls_error());
+            if (!first) first = strdup(ls_error());
+        }
+        if (one) continue;
+        if (f->rank < 0) status = ls__fail(LS_EFORMAT, "%s: its name does not end in the number of its rank", f->path);
+        for (size_t k = 0; k < *count && !status; k++)
+            if (dumps[k].rank == f->rank)
+                status = ls__fail(LS_EFORMAT, "%s and %s are both of rank %d: import one dump per rank", dumps[k].path,
+                                  f->path, f->rank);
+        ++*count;
+        if (f->rank >= *ranks) *ranks = f->rank + 1;
+        int told = ranks_told(f->dump);
+        if (told > *ranks) *ranks = told;
+    }
+    if (!status && !*count) status = ls__fail(LS_EFORMAT, "%s", first ? first : "no dump was found");
+    free(first);
+    return status;
+}
+
+ls_status ls_import_flight_recorder(const ls_import_options *o, ls_import_result *result)
+{
+    ls__file_list list = { 0 };
+    ls__flight *dumps = NULL;
+    ls__remarks remarks = { 0 };
+    json_t *content = NULL;
+    size_t count = 0;
+    *result = (ls_import_result){ 0 };
+    ls_status status = ls__folder_check(o->out);
+    if (!status) status = ls__files_find(&list, o->files, o->count, any_end);
+    if (!status && !(dumps = calloc(list.count, sizeof *dumps))) status = ls__fail(LS_ENOMEM, "out of memory");
+    if (!status) status = load(&list, dumps, &count, &result->ranks, &remarks);
+    if (!status) {
+        qsort(dumps, count, sizeof *dumps, by_rank);
+        content = ls__flight_explain(dumps, count, result->ranks);
+        if (!content) status = ls__fail(LS_ENOMEM, "out of memory");
+    }
+    if (!status) status = ls__folder_make(o->out);
+    if (!status) status = ls__folder_finish(o->out, "flight recorder", &remarks, content);
+    result->present = (int)count;
+    for (size_t i = 0; i < count; i++) {
+        result->events += json_array_size(json_object_get(dumps[i].dump, "entries"));
+        json_decref(dumps[i].dump);
+    }
+    if (!status) {
+        result->notes = remarks.text;
+        result->n_notes = remarks.count;
+        remarks = (ls__remarks){ 0 };
+    }
+    json_decref(content);
+    free(dumps);
+    ls__files_free(&list);
+    ls__remarks_free(&remarks);
+    return status;
+}
