@@ -1,9 +1,10 @@
-/* lockstep/base.h: what every other header needs: status codes, element types, log messages.
+/* lockstep/base.h: what all other headers use: status codes, element types, log messages.
  *
- * Failure  Every call that can fail returns an ls_status: 0 done, > 0 pending or end, < 0 error.
- *          The text that says what happened, where, and what to do is ls_error() of the same thread,
- *          valid until that thread's next failing call.
- * Output   The library never prints and never exits. Warnings and notes go to the log callback. */
+ * Failure  every function that can fail returns an ls_status: 0 done, > 0 pending or end, < 0 error. ls_error() of the same
+ *          thread describes what failed, where, and what to do, until that thread's next failing call.
+ * Options  structs named *_options are initialized with zeros, which are the defaults: (ls_world_options){ .timeout_ms = 5000 }.
+ *          A NULL pointer to options means all defaults, unless stated. Their layout may change with the library's SOVERSION.
+ * Output   the library never prints and never exits. Warnings and notes go to the log callback. */
 #ifndef LOCKSTEP_BASE_H
 #define LOCKSTEP_BASE_H
 
@@ -22,22 +23,22 @@ extern "C" {
 #define LS_MUST_CHECK __attribute__((warn_unused_result))
 
 /* The one list of status codes: name, value, text. */
-#define LS_STATUS_LIST(X)                                              \
-    X(LS_OK, 0, "done")                                                \
-    X(LS_PENDING, 1, "not finished yet")                               \
-    X(LS_END, 2, "end of data")                                        \
-    X(LS_EINVAL, -1, "invalid argument")                               \
-    X(LS_ENOMEM, -2, "out of memory")                                  \
-    X(LS_ESYS, -3, "a system call failed")                             \
-    X(LS_EIO, -4, "reading or writing failed")                         \
-    X(LS_ENOENT, -5, "no such file")                                   \
-    X(LS_EFORMAT, -6, "a file or message is not what it claims to be") \
-    X(LS_ESTATE, -7, "the call does not fit the object's state")       \
-    X(LS_EUNSUPPORTED, -8, "not supported here")                       \
-    X(LS_EMISMATCH, -9, "ranks do not agree")                          \
-    X(LS_EPEER, -10, "another rank died or left")                      \
-    X(LS_ETIMEOUT, -11, "another rank did not come in time")           \
-    X(LS_EABORTED, -12, "aborted")                                     \
+#define LS_STATUS_LIST(X)                                      \
+    X(LS_OK, 0, "done")                                        \
+    X(LS_PENDING, 1, "not finished yet")                       \
+    X(LS_END, 2, "end of data")                                \
+    X(LS_EINVAL, -1, "invalid argument")                       \
+    X(LS_ENOMEM, -2, "out of memory")                          \
+    X(LS_ESYS, -3, "a system call failed")                     \
+    X(LS_EIO, -4, "read or write error")                       \
+    X(LS_ENOENT, -5, "no such file")                           \
+    X(LS_EFORMAT, -6, "invalid file or message")               \
+    X(LS_ESTATE, -7, "the call is not possible in this state") \
+    X(LS_EUNSUPPORTED, -8, "not supported here")               \
+    X(LS_EMISMATCH, -9, "ranks do not agree")                  \
+    X(LS_EPEER, -10, "another rank died or left")              \
+    X(LS_ETIMEOUT, -11, "timed out waiting for another rank")  \
+    X(LS_EABORTED, -12, "aborted")                             \
     X(LS_ENOTFINITE, -13, "a value is not finite")
 
 typedef enum ls_status {
@@ -46,11 +47,11 @@ typedef enum ls_status {
 #undef X
 } ls_status;
 
-/* The short text of a code; never NULL, also for numbers that are no code. */
+/* A short text for a code; never NULL, also for invalid codes. */
 LS_API const char *ls_status_text(ls_status status);
 /* The name of a code ("LS_EINVAL"); never NULL. */
 LS_API const char *ls_status_name(ls_status status);
-/* The full message of this thread's last failed call: what, where, what to do. "" if none failed yet. */
+/* The message of this thread's last failed call: what, where, what to do. "" if none has failed. */
 LS_API const char *ls_error(void);
 
 /* The library's version as text, "0.1.0". */
@@ -67,17 +68,17 @@ typedef enum ls_dtype {
 } ls_dtype;
 #define LS_DTYPE_COUNT 6
 
-/* Bytes of one element; 0 for a value that is no type. */
+/* Bytes of one element; 0 for an invalid type. */
 LS_API size_t ls_dtype_size(ls_dtype type);
 /* "float32", "bfloat16"...; never NULL. */
 LS_API const char *ls_dtype_name(ls_dtype type);
 
-/* How values of several ranks become one. */
+/* Reductions. */
 typedef enum ls_op {
     LS_SUM = 0,  /* integer sums and products wrap around */
-    LS_MEAN = 1, /* the sum times 1/p, in floating point; for integers the sum, which does not wrap here, divided by p,
-                    towards zero */
-    LS_MIN = 2,  /* min and max: a NaN among the values gives a NaN; of equal ones (-0 and +0) the first is kept */
+    LS_MEAN = 1, /* the sum times 1/p, in floating point; for integers the sum (which does not wrap) divided by p,
+                    rounded towards zero */
+    LS_MIN = 2,  /* min and max: NaN if a value is NaN; of equal values (-0 and +0) the first */
     LS_MAX = 3,
     LS_PROD = 4,
 } ls_op;
@@ -104,12 +105,12 @@ typedef enum ls_log_level {
     LS_LOG_WARNING = 2,
 } ls_log_level;
 
-/* Called from any thread of the library, one message a call, without a newline at the end. */
+/* Called from any thread of the library, one message per call, without a newline. */
 typedef void (*ls_log_fn)(void *user, ls_log_level level, const char *text);
-/* Where messages go from now on; NULL drops them, which is the default. `user` stays the caller's. */
+/* Sets the log callback; NULL, the default, drops messages. */
 LS_API void ls_log_set(ls_log_fn fn, void *user);
 
-/* Nanoseconds on the machine's monotonic clock, the same one in every process of the machine. */
+/* Nanoseconds on the monotonic clock, which all processes of a machine share. */
 LS_API int64_t ls_now(void);
 
 #ifdef __cplusplus

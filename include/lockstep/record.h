@@ -11,16 +11,16 @@
  *     ls_record_free(&record);
  *
  * Any program can record: no world and no collectives of lockstep are needed, only the number of this rank. A world (lockstep/comm.h)
- * has a record of its own, ls_world_record(), to which its collectives and reducers add their events.
+ * has its own record, ls_world_record(), to which its collectives and reducers add their events.
  *
- * Threads  a record belongs to one thread at a time, the one that makes the steps. ls_record_event() and ls_record_collective() may
+ * Threads  a record belongs to one thread at a time, the one that runs the steps. ls_record_event() and ls_record_collective() may
  *          be called by any thread, also at the same time.
- * Failure  only opening and starting can fail. A disk that becomes full ends the recording with one warning in the log, not the
- *          program. Every other call does nothing if its record is NULL.
+ * Failure  only opening and starting can fail. If the disk becomes full, recording stops with one warning in the log. All other
+ *          functions do nothing if the record is NULL.
  * Cost     a call takes about 50 ns. While a file is written, marks also sample the kernel's counters, which takes some
- *          microseconds but never more than a hundredth of the time. 1 MiB of memory, and files of at most twice `segment_bytes`.
+ *          microseconds, at most 1% of the time. 1 MiB of memory, and files of at most twice `segment_bytes`.
  * Fork     not usable in a child of fork().
- * Several  a process may have any number of records, each for another rank or folder. */
+ * Several  a process may have any number of records, each for a different rank or folder. */
 #ifndef LOCKSTEP_RECORD_H
 #define LOCKSTEP_RECORD_H
 
@@ -35,30 +35,30 @@ extern "C" {
 typedef struct ls_record ls_record;
 
 typedef struct ls_record_options {
-    int rank, ranks;       /* which of how many; ranks 0: 1 */
-    int node;              /* the machine that it runs on, counted from 0 */
+    int rank, ranks;       /* rank number and number of ranks; ranks 0: 1 */
+    int node;              /* node number, from 0 */
     int local_rank;        /* its number among the ranks of its node */
-    const char *transport; /* what carries data between the ranks, at most 7 characters; NULL: "none" */
-    size_t segment_bytes;  /* the newest one or two such amounts are kept on disk; 0: 32 MiB */
+    const char *transport; /* name of the transport, at most 7 characters; NULL: "none" */
+    size_t segment_bytes;  /* size of a file; the newest one or two files are kept; 0: 32 MiB */
     void *reserved[2];
 } ls_record_options;
 
 /* Opens the record of one rank. `folder`: see ls_record_start(); NULL: the newest events stay in memory until that is called.
  * `options` NULL: rank 0 of 1. On failure *out is NULL. */
 LS_API LS_MUST_CHECK ls_status ls_record_open(ls_record **out, const char *folder, const ls_record_options *options);
-/* Writes events to FOLDER/rank-R.bin from now on, with those that are in memory. The folder is made; an older file of this rank is
- * replaced. LS_ESTATE if it is started already. */
+/* Writes events to FOLDER/rank-R.bin from now on, including those in memory. The folder is created; an older file of this rank is
+ * replaced. LS_ESTATE if it was started already. */
 LS_API LS_MUST_CHECK ls_status ls_record_start(ls_record *record, const char *folder);
-/* Writes what is left and closes the file. Later events stay in memory. */
+/* Writes remaining events and closes the file. Later events stay in memory. */
 LS_API void ls_record_stop(ls_record *record);
-/* Writes all events so far, for readers of a run that is still going. Otherwise a step does so every 0.25 s. */
+/* Writes all events so far, for readers of a run in progress. Otherwise steps do so every 0.25 s. */
 LS_API void ls_record_flush(ls_record *record);
 /* Stops and frees. Not for the record of a world, which the world frees. */
 LS_API void ls_record_free(ls_record **record);
 
 /* ---- Marks. */
 
-/* What a rank does with its time. Waiting and communication need no marks: collectives note them. */
+/* What a rank does with its time. Waiting and communication need no marks: collectives record them. */
 #define LS_PHASE_LIST(X)                    \
     X(LS_PHASE_OTHER, 0, "other")           \
     X(LS_PHASE_DATA, 1, "data")             \
@@ -77,12 +77,12 @@ typedef enum ls_phase {
 } ls_phase;
 #define LS_PHASES 9
 
-/* "forward"; never NULL, also for numbers that are not a phase. */
+/* "forward"; never NULL, also for invalid numbers. */
 LS_API const char *ls_phase_name(ls_phase phase);
 
-/* Step `step` begins, and the one before ends. */
+/* Step `step` begins, and the previous one ends. */
 LS_API void ls_record_step(ls_record *record, int64_t step);
-/* Phases nest: time counts for the innermost. */
+/* Phases nest: time is attributed to the innermost. */
 LS_API void ls_record_begin(ls_record *record, ls_phase phase);
 LS_API void ls_record_end(ls_record *record, ls_phase phase);
 
@@ -110,28 +110,28 @@ typedef enum ls_collective_kind {
 #define LS_COLLECTIVE_KINDS 12
 
 /* "allreduce"; never NULL. */
-LS_API const char *ls_collective_name(uint8_t kind);
+LS_API const char *ls_collective_name(ls_collective_kind kind);
 
 /* A collective as one rank saw it. Ranks are joined by (group, number). */
 typedef struct ls_collective {
-    uint64_t group;  /* a number or hash that is the same on all its members; 0: the group of all ranks */
-    uint64_t number; /* of the collective in its group, counted alike on all members */
+    uint64_t group;  /* a number or hash, the same on all its members; 0: the group of all ranks */
+    uint64_t number; /* of the collective in its group, the same on all members */
     ls_collective_kind kind;
     size_t bytes;    /* of this rank's data */
     int64_t arrived; /* ls_now() when this rank called it */
-    int64_t done;    /* and when its result was there */
-    int64_t blocked; /* ns until `done` in which the thread that makes the steps only waited. 0: it computed, or
-                        another thread notes the collective */
+    int64_t done;    /* and when it was done */
+    int64_t blocked; /* ns before `done` in which the thread that runs the steps was blocked. 0: it computed, or
+                        another thread records the collective */
 } ls_collective;
 
-/* Notes a collective that is done. */
+/* Records a collective that is done. */
 LS_API void ls_record_collective(ls_record *record, const ls_collective *collective);
-/* The word that events have for a collective: a hash of its group << 48 | its number. */
-LS_API uint64_t ls_collective_word(uint64_t group, uint64_t number);
+/* The number of a collective in events: a hash of its group << 48 | its number. */
+LS_API uint64_t ls_collective_id(uint64_t group, uint64_t number);
 
-/* ---- Numbers and names. They hold for the whole record, also if they are set before ls_record_start(). */
+/* ---- Numbers and names. They apply to the whole record, also if they are set before ls_record_start(). */
 
-/* Numbers about a run that the analysis uses where they are known. */
+/* Numbers about a run for the analysis. */
 #define LS_METADATA_LIST(X)                                                                                           \
     X(LS_METADATA_PEAK, 0, "peak_gflops") /* SGEMM on this rank's threads */                                          \
     X(LS_METADATA_FLOPS, 1, "flops")      /* of this rank in a step */                                                \
@@ -140,19 +140,19 @@ LS_API uint64_t ls_collective_word(uint64_t group, uint64_t number);
     X(LS_METADATA_BUCKET, 4, "bucket_bytes")                                                                          \
     X(LS_METADATA_BUCKETS, 5, "buckets")                                                                              \
     X(LS_METADATA_WORKERS, 6, "workers")             /* of the loader; 0: none */                                     \
-    X(LS_METADATA_WORKERS_FIXED, 7, "workers_fixed") /* 1: set by the user, 0: found while running */                 \
-    X(LS_METADATA_PREFETCH, 8, "prefetch")           /* batches that are built ahead */                               \
+    X(LS_METADATA_WORKERS_FIXED, 7, "workers_fixed") /* 1: set by the user, 0: chosen automatically */                \
+    X(LS_METADATA_PREFETCH, 8, "prefetch")           /* batches built ahead */                                        \
     X(LS_METADATA_THREADS, 9, "threads")             /* that compute */                                               \
     X(LS_METADATA_PARAMETERS, 10, "parameters")                                                                       \
     X(LS_METADATA_BARRIERS, 11, "barriers") /* 1: a barrier before each phase, on request */                          \
     X(LS_METADATA_STAGED, 12, "staged")     /* 1: data is read from a local copy */                                   \
     X(LS_METADATA_ENERGY, 13, "energy")     /* counters of energy: 0: none, 1: not readable for this user, 2: read */ \
-    X(LS_METADATA_COPY, 14, "copy_gbps")    /* GB/s that this rank reads and writes when all ranks copy */            \
+    X(LS_METADATA_COPY, 14, "copy_gbps")    /* GB/s of reads and writes of this rank when all ranks copy */           \
     X(LS_METADATA_OVERLAP, 15, "overlap")   /* 0: buckets are reduced after backward only */                          \
-    X(LS_METADATA_WIRE, 16, "wire_bytes")   /* of a gradient's element on its way; 2: bfloat16 */                     \
-    X(LS_METADATA_TRAIN, 17, "lockstep_train") /* 1: recorded by lockstep train, whose options advice may name */     \
+    X(LS_METADATA_WIRE, 16, "wire_bytes")   /* per gradient element in communication; 2: bfloat16 */                  \
+    X(LS_METADATA_TRAIN, 17, "lockstep_train") /* 1: recorded by lockstep train: advice may name its options */       \
     X(LS_METADATA_KERNELS, 18, "kernels")      /* that compute: 0: plain, 1: neon, 2: avx2, 3: avx512 */              \
-    X(LS_METADATA_TORCH, 19, "torch")          /* 1: PyTorch made the steps: advice speaks of its settings */
+    X(LS_METADATA_TORCH, 19, "torch")          /* 1: PyTorch ran the steps: advice names its settings */
 
 typedef enum ls_metadata_kind {
 #define X(name, value, text) name = (value),
@@ -160,7 +160,7 @@ typedef enum ls_metadata_kind {
 #undef X
 } ls_metadata_kind;
 #define LS_METADATA_KINDS 20
-#define LS_METADATA_MAX   32 /* kinds that there may be in later versions */
+#define LS_METADATA_MAX   32 /* upper limit of kinds in later versions */
 
 /* May be called again when the number changes. */
 LS_API void ls_record_metadata(ls_record *record, ls_metadata_kind kind, double value);
@@ -168,19 +168,19 @@ LS_API void ls_record_metadata(ls_record *record, ls_metadata_kind kind, double 
 typedef enum ls_name_kind {
     LS_NAME_SPAN = 0,      /* of a gradient */
     LS_NAME_OPERATION = 1, /* of an operation of the model */
-    LS_NAME_THREAD = 2,    /* of a thread; recorded by itself */
+    LS_NAME_THREAD = 2,    /* of a thread; recorded automatically */
 } ls_name_kind;
 
-/* Names what events refer to by `index` (< 2^20). Copied, up to 200 bytes; replaces an earlier name. */
+/* Names the object that events refer to by `index` (< 2^20). Copied, up to 200 bytes; replaces an earlier name. */
 LS_API void ls_record_name(ls_record *record, ls_name_kind kind, uint32_t index, const char *text);
-/* The clock of this rank's node was compared with that of rank 0's: it is `ahead` ns ahead, give or take `uncertainty`. Ranks of
- * other nodes than rank 0's need it, or their times cannot be compared; it may be repeated, since clocks drift. */
+/* The clock of this rank's node is `ahead` ns ahead of that of rank 0's node, +- `uncertainty`. Needed by ranks on other nodes than
+ * rank 0, or their times cannot be compared; may be repeated, since clocks drift. */
 LS_API void ls_record_clock(ls_record *record, int64_t ahead, int64_t uncertainty);
 
-/* ---- Events. Steps, phases, collectives, metadata and clocks have functions above; the rest is added by ls_record_event().
+/* ---- Events. Steps, phases, collectives, metadata and clocks have their own functions above; others are added by ls_record_event().
  *
- * These lists are part of the file format: values never change, new ones are appended, readers skip those that they do not know. A
- * "collective" in a field is ls_collective_word(). */
+ * These lists are part of the file format: values never change, new ones are appended, readers skip unknown ones. A
+ * "collective" in a field is ls_collective_id(). */
 #define LS_EVENT_LIST(X)                                                                                            \
     X(LS_EVENT_NONE, 0, "none")                                                                                     \
     X(LS_EVENT_COLL_START, 1, "collective started")  /* this rank arrived. a: collective, b: kind << 56 | bytes */  \
@@ -213,7 +213,7 @@ typedef enum ls_event_kind {
 /* What a sample is of: counters of this process since its start, unless the comment says otherwise. */
 #define LS_SAMPLE_LIST(X)                                                                                 \
     X(LS_SAMPLE_CPU, 0, "cpu ns")                    /* of all threads */                                 \
-    X(LS_SAMPLE_MAIN_CPU, 1, "cpu ns of the thread") /* that makes the steps */                           \
+    X(LS_SAMPLE_MAIN_CPU, 1, "cpu ns of the thread") /* that runs the steps */                            \
     X(LS_SAMPLE_DELAY, 2, "run-queue delay ns")      /* of the same thread */                             \
     X(LS_SAMPLE_VOLUNTARY, 3, "voluntary switches")                                                       \
     X(LS_SAMPLE_INVOLUNTARY, 4, "involuntary switches")                                                   \
@@ -236,7 +236,7 @@ typedef enum ls_sample_kind {
 typedef struct ls_event {
     int64_t time;    /* ls_now() */
     uint32_t kind;   /* ls_event_kind */
-    uint32_t thread; /* which thread added it, counted from 0 in the order of their first events */
+    uint32_t thread; /* number of the thread that added it, in the order of first events */
     uint64_t a, b;   /* by kind */
 } ls_event;
 

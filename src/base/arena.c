@@ -11,7 +11,7 @@ ls_status ls__arena_open(ls__arena *a, size_t limit)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     *a = (ls__arena){ 0 };
-    if (limit == 0 || limit > SIZE_MAX - page) return ls__fail(LS_EINVAL, "arena of %zu bytes: impossible size", limit);
+    if (limit == 0 || limit > SIZE_MAX - page) return ls__fail(LS_EINVAL, "arena: invalid size of %zu bytes", limit);
     limit = (limit + page - 1) / page * page;
     void *p = mmap(NULL, limit, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) return ls__fail_errno("arena: reserving %zu bytes of address space", limit);
@@ -31,7 +31,7 @@ void *ls__arena_take(ls__arena *a, size_t bytes)
 {
     size_t room = a->limit - a->used;
     if (bytes > room || (bytes + ALIGN - 1) / ALIGN * ALIGN > room) {
-        ls__fail(LS_ENOMEM, "arena is full: %zu bytes asked for, %zu of %zu left", bytes, room, a->limit);
+        ls__fail(LS_ENOMEM, "arena is full: %zu bytes requested, %zu of %zu left", bytes, room, a->limit);
         return NULL;
     }
     void *p = a->base + a->used;

@@ -1,4 +1,4 @@
-/* One clock for everything: CLOCK_MONOTONIC, which every process of a machine shares, read without a system call. */
+/* The clock of all times: CLOCK_MONOTONIC, which all processes of a machine share and which needs no system call. */
 #include "lockstep/base.h"
 
 #include <time.h>

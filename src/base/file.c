@@ -1,9 +1,8 @@
-/* Files. Writing goes: temporary file beside the target (same file system, so that rename is atomic) -> fsync -> rename
- * -> fsync of the folder. A crash leaves the old file, or the new one, and perhaps a ".NAME.tmp-RANDOM" beside it. Nobody
- * can guess that name, and it is made new, so a link that someone put there is never written through.
+/* Files. Steps of writing: temporary file beside the target (same file system, so that rename is atomic) -> fsync -> rename
+ * -> fsync of the folder. A crash leaves the old file, or the new one, and perhaps a ".NAME.tmp-RANDOM" beside it. The name is random and the file is created exclusively, so no link of another user is followed.
  *
- * A device, a pipe or /dev/stdout cannot be replaced, and must not be: if the user named it, it is written to directly. Which links
- * lead there may be another user's choice, so these are followed one by one, each held open while its owner is looked at. */
+ * A device, a pipe or /dev/stdout cannot be replaced, and must not be: if the user named it, it is written directly. Another user may have made a link in its place, so links are followed one by one, each
+ * held open while its owner is checked. */
 #include "base/file.h"
 
 #include <dirent.h>
@@ -23,14 +22,14 @@
 
 struct ls__file_writer {
     int fd;
-    size_t held;     /* bytes waiting in `buffer` */
-    char *path;      /* final place */
-    char *temporary; /* NULL: what is at that place is written to directly */
-    bool replaces;   /* something was at that place */
+    size_t held;     /* bytes in `buffer` */
+    char *path;      /* of the finished file */
+    char *temporary; /* NULL: `path` is written directly */
+    bool replaces;   /* the file existed before */
     uint8_t buffer[1 << 16];
 };
 
-/* Length of the folder part of a path, its last slash included; 0 if there is none. */
+/* Length of the folder part of a path, including its last slash; 0 if there is none. */
 static size_t folder_length(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -44,8 +43,8 @@ static ls_status sync_folder(const char *path)
     if (!folder) return ls__fail(LS_ENOMEM, "%s: out of memory", path);
     ls_status status = LS_OK;
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    /* A folder that may be written but not read cannot be synced, and on some file systems none can, which say EINVAL: then
-     * there is nothing more to be done. */
+    /* A folder that is writable but not readable cannot be synced, and some file systems return EINVAL for folders. Both are
+     * ignored. */
     if (fd < 0 && errno != EACCES) status = ls__fail_errno("%s: opening the folder", folder);
     if (fd >= 0 && fsync(fd) && errno != EINVAL) status = ls__fail_errno("%s: syncing the folder", folder);
     if (fd >= 0) close(fd);
@@ -60,7 +59,7 @@ static bool is_trusted(const struct stat *st)
     return st->st_uid == geteuid() || st->st_uid == 0;
 }
 
-/* The path that a link leads to, seen from the working directory; NULL with errno. */
+/* The target of a link, relative to the working directory; NULL with errno. */
 static char *read_link(int fd, const char *path)
 {
     char target[4096], *out;
@@ -74,8 +73,8 @@ static char *read_link(int fd, const char *path)
     return asprintf(&out, "%.*s%.*s", folder, path, (int)n, target) < 0 ? NULL : out;
 }
 
-/* What a path leads to, as an O_PATH descriptor. In its last component only links of ours or of root are followed; the one of
- * another user fails with ELOOP. *descriptor, if not NULL, is N if the way ended in /proc/.../fd/N, else -1. */
+/* An O_PATH descriptor of what a path refers to. In its last component only links of this user or root are followed; a link of another
+ * user fails with ELOOP. *descriptor, if not NULL, is N if the path resolves to /proc/.../fd/N, else -1. */
 static int resolve(const char *path, int *descriptor)
 {
     enum { LINKS = 40 }; /* as many as the kernel follows */
@@ -93,7 +92,7 @@ static int resolve(const char *path, int *descriptor)
             const char *name = at + folder_length(at);
             bool kernels = fs.f_type == PROC_SUPER_MAGIC && *name >= '0' && *name <= '9';
             next = kernels ? NULL : read_link(fd, at);
-            if (kernels) { /* its text is no path; nobody can exchange it */
+            if (kernels) { /* its text is not a path; no user can change it */
                 if (descriptor) *descriptor = atoi(name);
                 close(fd);
                 fd = open(at, O_PATH | O_CLOEXEC);
@@ -113,8 +112,8 @@ static int resolve(const char *path, int *descriptor)
     return fd;
 }
 
-/* A descriptor for writing to what the user named, if that cannot be replaced by renaming: a device, a pipe or one of our own
- * descriptors, as /dev/stdout is. -1: it is none of these. Nothing is truncated. */
+/* A descriptor for writing to a path that cannot be replaced by renaming: a device, a pipe or one of our own descriptors, such as
+ * /dev/stdout. -1: it is a regular file, or does not exist. Nothing is truncated. */
 static ls_status open_stream(const char *path, int *out)
 {
     struct stat st, own;
@@ -127,7 +126,7 @@ static ls_status open_stream(const char *path, int *out)
     if (number >= 0 && !fstat(number, &own) && own.st_ino == st.st_ino && own.st_dev == st.st_dev) {
         *out = fcntl(number, F_DUPFD_CLOEXEC, 3);
     } else if (S_ISCHR(st.st_mode) || (S_ISFIFO(st.st_mode) && is_trusted(&st))) {
-        /* By its number, so that it is the one that was looked at. A pipe waits for its reader, as it does elsewhere. */
+        /* By its number, so that it is the one that was checked. Opening a pipe waits for its reader, as usual. */
         snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
         *out = open(name, O_WRONLY | O_NOCTTY | O_CLOEXEC | (S_ISCHR(st.st_mode) ? O_NONBLOCK : 0));
         if (*out >= 0) fcntl(*out, F_SETFL, fcntl(*out, F_GETFL) & ~O_NONBLOCK);
@@ -142,14 +141,14 @@ done:
 
 /* ---- Writing. */
 
-/* A name beside `path` that nobody can guess, so that nobody can have put something there. */
+/* An unpredictable name beside `path`, so that no other user can have created it. */
 static ls_status name_temporary(const char *path, char **out)
 {
-    enum { LONGEST = 200 }; /* of a name's 255 bytes */
+    enum { LONGEST = 200 }; /* of the 255 bytes of a name */
     uint64_t number;
     size_t folder = folder_length(path);
     if (getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number)
-        return ls__fail_errno("%s: no random number for a temporary name", path);
+        return ls__fail_errno("%s: cannot generate a temporary name", path);
     if (asprintf(out, "%.*s.%.*s" LS__FILE_TEMPORARY "%016llx", (int)folder, path, LONGEST, path + folder,
                  (unsigned long long)number) >= 0)
         return LS_OK;
@@ -167,7 +166,7 @@ static void free_writer(ls__file_writer **pw)
     *pw = NULL;
 }
 
-/* `fd` is that of a stream, or -1 for a temporary file. It is the writer's, also on failure. */
+/* `fd`: a stream, or -1 for a temporary file. The writer owns it, also on failure. */
 static ls_status open_writer(ls__file_writer **out, const char *path, int fd)
 {
     struct stat st;
@@ -182,7 +181,7 @@ static ls_status open_writer(ls__file_writer **out, const char *path, int fd)
     if (!w->path) status = ls__fail(LS_ENOMEM, "%s: out of memory", path);
     if (!status && fd < 0) {
         w->replaces = !lstat(path, &st);
-        /* Who may write to /dev must not lose what is there. */
+        /* A user who may write to /dev must not replace a device. */
         if (w->replaces && (S_ISCHR(st.st_mode) || S_ISBLK(st.st_mode)))
             status = ls__fail(LS_EINVAL, "%s: is a device, not a regular file", path);
         if (!status) status = name_temporary(path, &w->temporary);
@@ -199,7 +198,7 @@ static ls_status open_writer(ls__file_writer **out, const char *path, int fd)
 ls_status ls__file_writer_open(ls__file_writer **out, const char *path)
 {
     *out = NULL;
-    if (!*path) return ls__fail(LS_EINVAL, "the name of the file to write is empty");
+    if (!*path) return ls__fail(LS_EINVAL, "the output file name is empty");
     return open_writer(out, path, -1);
 }
 
@@ -207,12 +206,12 @@ ls_status ls__file_writer_open_named(ls__file_writer **out, const char *path)
 {
     int fd;
     *out = NULL;
-    if (!*path) return ls__fail(LS_EINVAL, "the name of the file to write is empty");
+    if (!*path) return ls__fail(LS_EINVAL, "the output file name is empty");
     ls_status status = open_stream(path, &fd);
     return status ? status : open_writer(out, path, fd);
 }
 
-/* What is said of a failed write about the file that was to be replaced. */
+/* For the message of a failed write: the state of the file that was to be replaced. */
 static const char *unchanged(const ls__file_writer *w)
 {
     return w->replaces ? " (the file at that place is unchanged)" : "";
@@ -278,7 +277,7 @@ void ls__file_writer_cancel(ls__file_writer **pw)
     free_writer(pw);
 }
 
-/* Writes everything and ends the writer. */
+/* Writes everything and frees the writer. */
 static ls_status write_whole(ls__file_writer *w, const void *data, size_t bytes)
 {
     ls_status status = ls__file_writer_add(w, data, bytes);
@@ -303,7 +302,7 @@ ls_status ls__file_write_named(const char *path, const void *data, size_t bytes)
 
 /* ---- Reading. */
 
-/* O_NONBLOCK: a FIFO must be refused, not waited for. */
+/* O_NONBLOCK: opening a FIFO must fail, not wait. */
 ls_status ls__file_open(const char *path, int *fd, size_t *bytes)
 {
     struct stat st;
@@ -311,7 +310,7 @@ ls_status ls__file_open(const char *path, int *fd, size_t *bytes)
     if (*fd < 0) return ls__fail_errno("%s: cannot be opened", path);
     ls_status status = LS_OK;
     if (fstat(*fd, &st))
-        status = ls__fail_errno("%s: cannot be examined", path);
+        status = ls__fail_errno("%s: cannot stat", path);
     else if (S_ISDIR(st.st_mode))
         status = ls__fail(LS_EINVAL, "%s: is a folder; name a file in it", path);
     else if (!S_ISREG(st.st_mode))
@@ -335,12 +334,12 @@ ls_status ls__file_read(const char *path, size_t limit, char **out, size_t *byte
     if (status) return status;
     char *text = NULL;
     if (size > limit) {
-        status = ls__fail(LS_EFORMAT, "%s: %zu bytes, more than the %zu that such a file may have", path, size, limit);
+        status = ls__fail(LS_EFORMAT, "%s: %zu bytes; at most %zu are allowed", path, size, limit);
         goto done;
     }
     text = malloc(size + 1);
     if (!text) {
-        status = ls__fail(LS_ENOMEM, "%s: no memory for its %zu bytes", path, size);
+        status = ls__fail(LS_ENOMEM, "%s: out of memory for its %zu bytes", path, size);
         goto done;
     }
     while (got < size) {
@@ -350,7 +349,7 @@ ls_status ls__file_read(const char *path, size_t limit, char **out, size_t *byte
             status = ls__fail_errno("%s: reading at byte %zu", path, got);
             goto done;
         }
-        if (n == 0) break; /* it was cut while we read; what is there is what it holds */
+        if (n == 0) break; /* it was truncated while we read */
         got += (size_t)n;
     }
     text[got] = 0;
@@ -424,7 +423,7 @@ void ls__file_remove_temporaries(const char *folder, const char *begin)
 
 ls_status ls__file_make_dir(const char *path)
 {
-    if (!*path) return ls__fail(LS_EINVAL, "the name of the folder is empty");
+    if (!*path) return ls__fail(LS_EINVAL, "the folder name is empty");
     char *copy = strdup(path);
     if (!copy) return ls__fail(LS_ENOMEM, "%s: out of memory", path);
     ls_status status = LS_OK;
@@ -448,9 +447,9 @@ ls_status ls__file_make_dir(const char *path)
 ls_status ls__file_check_own_dir(const char *path)
 {
     struct stat st;
-    if (lstat(path, &st)) return errno == ENOENT ? LS_OK : ls__fail_errno("%s: cannot be examined", path);
+    if (lstat(path, &st)) return errno == ENOENT ? LS_OK : ls__fail_errno("%s: cannot stat", path);
     if (S_ISLNK(st.st_mode) && !is_trusted(&st))
-        return ls__fail(LS_EINVAL, "%s: is a link that another user made; it is not followed", path);
+        return ls__fail(LS_EINVAL, "%s: is a link of another user and is not followed", path);
     DIR *d = S_ISDIR(st.st_mode) ? NULL : open_own_dir(path);
     if (!S_ISDIR(st.st_mode) && !d) return ls__fail(LS_EINVAL, "%s: is not a folder", path);
     if (d) closedir(d);

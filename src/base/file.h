@@ -1,4 +1,4 @@
-/* Files: read whole, mapped, and written so that a reader sees the old contents or the new, never a part. */
+/* Files: read completely, mapped, and written atomically: a reader sees the old contents or the new ones. */
 #ifndef LS_BASE_FILE_H
 #define LS_BASE_FILE_H
 
@@ -10,28 +10,28 @@
 /* A file being written beside its final place. */
 typedef struct ls__file_writer ls__file_writer;
 
-/* Starts writing `path`: a temporary file beside it, which nobody reads. A link or a pipe at that place will be replaced, not
- * followed; a device is refused. On failure *out is NULL. */
+/* Starts writing `path`, by a temporary file beside it. A link or a pipe in its place is replaced, not followed; a device is an
+ * error. On failure *out is NULL. */
 LS_MUST_CHECK ls_status ls__file_writer_open(ls__file_writer **out, const char *path);
-/* The same for a path that the user named as the output, and only for such: a device, a pipe or /dev/stdout is written to directly,
- * unless another user's link leads there. */
+/* The same for an output path from the command line only: a device, a pipe or /dev/stdout is written directly, unless a link of
+ * another user points there. */
 LS_MUST_CHECK ls_status ls__file_writer_open_named(ls__file_writer **out, const char *path);
 LS_MUST_CHECK ls_status ls__file_writer_add(ls__file_writer *w, const void *data, size_t bytes);
-/* Everything so far is on disk: of several files that belong together, none is renamed before all are. */
+/* Syncs what was written so far. For several files that belong together: none is renamed before all are synced. */
 LS_MUST_CHECK ls_status ls__file_writer_sync(ls__file_writer *w);
-/* Syncs, renames into place, syncs the folder, and frees *w, also on failure (then `path` is as it was). */
+/* Syncs, renames into place, syncs the folder, and frees *w, also on failure (then `path` is unchanged). */
 LS_MUST_CHECK ls_status ls__file_writer_commit(ls__file_writer **w);
-/* Gives up: removes the temporary file and frees *w. Accepts NULL. */
+/* Cancels: removes the temporary file and frees *w. Accepts NULL. */
 void ls__file_writer_cancel(ls__file_writer **w);
 
-/* All of the above for contents that are in memory. */
+/* All of the above for contents in memory. */
 LS_MUST_CHECK ls_status ls__file_write(const char *path, const void *data, size_t bytes);
 LS_MUST_CHECK ls_status ls__file_write_named(const char *path, const void *data, size_t bytes);
 
-/* Opens a regular file for reading and tells its size. For anything else (a folder, a FIFO...) it fails; *fd is -1. */
+/* Opens a regular file for reading and returns its size. Anything else (a folder, a FIFO...) is an error; *fd is then -1. */
 LS_MUST_CHECK ls_status ls__file_open(const char *path, int *fd, size_t *bytes);
 
-/* Reads a whole regular file into malloc'ed memory with a 0 byte behind it. A file of over `limit` bytes, a folder or a
+/* Reads a regular file into malloc'ed memory and appends a 0 byte. A file of over `limit` bytes, a folder or a
  * FIFO is an error. The caller frees *out. */
 LS_MUST_CHECK ls_status ls__file_read(const char *path, size_t limit, char **out, size_t *bytes);
 
@@ -43,20 +43,19 @@ typedef struct ls__file_map {
 LS_MUST_CHECK ls_status ls__file_map_open(ls__file_map *out, const char *path);
 void ls__file_map_close(ls__file_map *m);
 
-/* Makes a file that was not there: what was at that place is removed, and no link is followed. `flags` as for open(2). */
+/* Creates a new file: an existing one is removed first, and no link is followed. `flags` as for open(2). */
 LS_MUST_CHECK ls_status ls__file_create(const char *path, int flags, int *fd);
 
-/* Removes the files of a folder whose names begin and contain so. A link that another user put in the folder's place is not
- * followed. */
+/* Removes the files of a folder whose names begin and contain so. A folder that is a link of another user is skipped. */
 void ls__file_remove(const char *folder, const char *begin, const char *contains);
-/* Removes what killed writers left in a folder of files whose names begin with `begin`. */
+/* Removes temporary files of killed writers whose names begin with `begin`. */
 void ls__file_remove_temporaries(const char *folder, const char *begin);
 
-/* Makes a folder and those above it, like mkdir -p. */
+/* Creates a folder and its parents, like mkdir -p. */
 LS_MUST_CHECK ls_status ls__file_make_dir(const char *path);
-/* LS_EINVAL if the path is a link that another user made, or is there and no folder. */
+/* LS_EINVAL if the path is a link of another user, or exists and is not a folder. */
 LS_MUST_CHECK ls_status ls__file_check_own_dir(const char *path);
-/* Both: makes it, and the last of them is no link that another user made. */
+/* Both of the above. */
 LS_MUST_CHECK ls_status ls__file_make_own_dir(const char *path);
 
 #endif

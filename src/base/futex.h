@@ -5,13 +5,13 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-/* Sleeps while *word == expected, at most `timeout_ns` (< 0: for ever). Returns early for no reason at times:
- * the caller looks again at what it waits for. */
+/* Sleeps while *word == expected, at most `timeout_ns` (< 0: without limit). May return spuriously: the caller must
+ * check its condition again. */
 void ls__futex_wait(_Atomic uint32_t *word, uint32_t expected, int64_t timeout_ns);
-/* Wakes everyone who sleeps on `word`. */
+/* Wakes all threads that sleep on `word`. */
 void ls__futex_wake_all(_Atomic uint32_t *word);
 
-/* Tells the core that this is a spin loop. */
+/* A hint to the core that this is a spin loop. */
 static inline void ls__cpu_relax(void)
 {
 #if defined(__x86_64__) || defined(__i386__)

@@ -1,5 +1,5 @@
-/* The log callback. A process has one; it may be changed while other threads log, so both of its words are
- * read and written under one lock, and the callback runs outside it. */
+/* The log callback. A process has one; it may be changed while other threads log, so function and
+ * argument are read and written under one lock. The callback runs without the lock. */
 #include "base/log.h"
 
 #include <pthread.h>
@@ -27,7 +27,7 @@ void ls__log(ls_log_level level, const char *format, ...)
     pthread_mutex_unlock(&lock);
     if (!fn) return;
 
-    char raw[1032], text[1024]; /* names in it may come from files: it is made printable */
+    char raw[1032], text[1024]; /* may contain names from files, so it is made printable */
     va_list args;
     va_start(args, format);
     vsnprintf(raw, sizeof raw, format, args);

@@ -1,4 +1,4 @@
-/* Messages to whoever uses the library. See ls_log_set(). */
+/* Log messages to the user of the library. See ls_log_set(). */
 #ifndef LS_BASE_LOG_H
 #define LS_BASE_LOG_H
 

@@ -1,5 +1,4 @@
-/* Functions of libm that have other last bits on other CPUs and in other versions, in plain arithmetic that has the same
- * everywhere. Within a few units in the last place of float64. */
+/* Functions whose last bits differ between CPUs and versions of libm, in plain arithmetic that has the same bits everywhere. Within a few units in the last place of float64. */
 #ifndef LS_BASE_MATH_H
 #define LS_BASE_MATH_H
 

@@ -1,8 +1,8 @@
-/* Philox4x32-10 and what is made of its words. See random.h.
+/* Philox4x32-10 and the distributions derived from it. See random.h.
  *
- * The bulk calls work on groups of LANES blocks laid out word by word, plain loops that a compiler turns into vectors.
+ * The bulk calls work on groups of LANES blocks laid out word by word, plain loops that the compiler vectorizes.
  * Logarithm and sine are polynomials of our own (cephes' single precision), not libm's: the initial weights of a model
- * must not depend on whose libm it is. Single numbers go through the same code, so both ways agree bit for bit. */
+ * must not depend on the libm. Single numbers use the same code, so both have the same bits. */
 #include "base/random.h"
 
 #include <math.h>

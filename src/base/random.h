@@ -1,5 +1,5 @@
-/* Random numbers without state: each is a function of (seed, stream, index), so any rank and any thread that asks for
- * the same one gets the same bits, in any order. The generator is Philox4x32-10 (Salmon et al., SC'11).
+/* Random numbers without state: each is a function of (seed, stream, index), so every rank and thread gets the same
+ * bits for it, in any order. The generator is Philox4x32-10 (Salmon et al., SC'11).
  *
  * A stream is a purpose (a parameter's initial values, one dropout of one pass); it has 2^64 numbers. */
 #ifndef LS_BASE_RANDOM_H
@@ -18,7 +18,7 @@ float ls__random_uniform(uint64_t seed, uint64_t stream, uint64_t index);
 /* Standard normal (Box-Muller). */
 float ls__random_normal(uint64_t seed, uint64_t stream, uint64_t index);
 
-/* out[i] = number first + i of the stream, for i < count: the same bits as the calls above, but fast. */
+/* out[i] = number first + i of the stream, for i < count: the same bits as the functions above, but faster. */
 void ls__random_fill_u32(uint32_t *out, size_t count, uint64_t seed, uint64_t stream, uint64_t first);
 void ls__random_fill_uniform(float *out, size_t count, float low, float high, uint64_t seed, uint64_t stream,
                              uint64_t first);

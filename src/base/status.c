@@ -1,7 +1,7 @@
 /* Status codes, their texts, and the message of the last failure.
  *
- * The message is thread-local: fixed size, so that failing never allocates, and truncated with "..." when longer. Names in
- * it may come from files, so all of it is made printable: one line, no control characters, whatever a file holds. */
+ * The message is thread-local: of fixed size, so that failing never allocates, and truncated with "..." if longer. It may contain
+ * names from files, so it is made printable: one line without control characters. */
 #include "base/status.h"
 
 #include <errno.h>
@@ -48,8 +48,8 @@ const char *ls_version(void)
 #undef TEXT2
 }
 
-/* Replaces the message, in at most `bytes`. The arguments may point into the old one: it is the raw text that is formatted
- * first. That has more room than the message, so that what is cut off there never shows. */
+/* Replaces the message, in at most `bytes`. The arguments may point into the old one, so the raw text is formatted first. Its buffer
+ * is larger than the message, so truncation there is never visible. */
 static void put(size_t bytes, const char *format, va_list args)
 {
     char raw[MESSAGE_BYTES + 8];
@@ -57,7 +57,7 @@ static void put(size_t bytes, const char *format, va_list args)
     ls__printable(message, bytes, raw);
 }
 
-/* Puts ": text" behind the message. */
+/* Appends ": text" to the message. */
 static void append(const char *text)
 {
     size_t used = strlen(message);
@@ -86,14 +86,14 @@ ls_status ls__fail_errno(const char *format, ...)
     int error = errno;
     va_list args;
     va_start(args, format);
-    put(MESSAGE_BYTES - 100, format, args); /* room for the reason behind the longest of paths */
+    put(MESSAGE_BYTES - 100, format, args); /* leaves room for the reason after a long path */
     va_end(args);
     append(strerror(error));
     errno = error;
     switch (error) {
     case ENOENT: return LS_ENOENT;
     case ENOMEM: return LS_ENOMEM;
-    case ENOTDIR: /* a path that cannot be right */
+    case ENOTDIR: /* a path that cannot exist */
     case EISDIR:
     case EEXIST:
     case ENAMETOOLONG: return LS_EINVAL;

@@ -1,4 +1,4 @@
-/* Failing with a message. The text lives in the thread, so a call that makes no object can still explain itself. */
+/* Failing with a message, which is thread-local. */
 #ifndef LS_BASE_STATUS_H
 #define LS_BASE_STATUS_H
 

@@ -1,7 +1,7 @@
 /* Text of unknown origin. See text.h.
  *
- * Backslashes are left alone: escaping them too would make \xNN unambiguous, but a message that passes through several
- * hands (a rank's error inside another's) would grow backslashes on the way. */
+ * Backslashes are left alone: escaping them too would make \xNN unambiguous, but a message that is escaped several times (a rank's error inside another's) would
+ * accumulate backslashes. */
 #include "base/text.h"
 
 #include <stdint.h>
@@ -47,7 +47,7 @@ bool ls__utf8_is_control(const char *s, int n)
 
 size_t ls__printable(char *out, size_t bytes, const char *text)
 {
-    size_t used = 0, fits = 0; /* fits: how much of it leaves room for "..." */
+    size_t used = 0, fits = 0; /* fits: the length that leaves room for "..." */
     while (*text) {
         char unit[4 * 4 + 1];
         int n = ls__utf8_length(text), width = n;

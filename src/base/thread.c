@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include "base/status.h"
 
-/* A process has one set of threads, and so one list of those that have ended. */
+/* One list per process of threads that have ended. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static ls__thread_ended ended[LS__MAX_ENDED];
 static int n_ended;
@@ -22,7 +22,7 @@ typedef struct start {
     char name[LS__THREAD_NAME];
 } start;
 
-/* A thread that ends takes its CPU time with it, as far as /proc shows. */
+/* /proc does not show the CPU time of threads that have ended. */
 static void note_end(const char *name)
 {
     struct timespec used;
@@ -75,7 +75,7 @@ ls_status ls__thread_start(pthread_t *out, const char *name, void *(*run)(void *
 
 int ls__cpu_count(void)
 {
-    /* A cpu_set_t holds 1,024 cores; larger machines make sched_getaffinity fail, and then the online count is it. */
+    /* A cpu_set_t holds 1,024 cores; on larger machines sched_getaffinity fails, and the online count is used. */
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
     long online = sysconf(_SC_NPROCESSORS_ONLN);

@@ -1,4 +1,4 @@
-/* See sample.h. Everything is read without the heap. */
+/* See counters.h. Reading allocates nothing. */
 #include "record/counters.h"
 
 #include <fcntl.h>
@@ -19,7 +19,7 @@ static int64_t clock_of(clockid_t id)
     return clock_gettime(id, &t) ? 0 : (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Reads a small file; returns its length, with a 0 behind it. */
+/* Reads a small file and appends a 0 byte; returns its length. */
 static size_t read_small(const char *path, char *out, size_t bytes)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -29,7 +29,7 @@ static size_t read_small(const char *path, char *out, size_t bytes)
     return n > 0 ? (size_t)n : 0;
 }
 
-/* ns that the thread could run but had no core, by the kernel's count; 0: it does not tell. */
+/* Run-queue delay of the thread in ns, as counted by the kernel; 0: not available. */
 static uint64_t read_delay(const ls__counters *s)
 {
     char text[96], *end;
@@ -40,9 +40,9 @@ static uint64_t read_delay(const ls__counters *s)
     return strtoull(end, NULL, 10);
 }
 
-/* Reads no more than it must, because each call costs microseconds where caches are cold. A thread that was on its core all the time since
- * the last sample has neither slept nor waited for one. What one that did not sleep lost, it lost to another thread, if it was switched from,
- * and else to the machine's host. Only of one that slept as well must the kernel's own count of waiting be asked for. */
+/* Reads as little as possible, because each call costs microseconds if caches are cold. A thread that was on its core since the last
+ * sample was neither off-CPU nor delayed. If it did not sleep, lost time is run-queue delay if it was preempted, and steal otherwise. Only
+ * if it slept as well, the kernel's count of run-queue delay must be read. */
 static void count_thread(const ls__counters *s, ls__thread_counts *c)
 {
     enum { NOTHING = 2000 };
@@ -60,12 +60,12 @@ static void count_thread(const ls__counters *s, ls__thread_counts *c)
     if (before->taken && c->voluntary == before->voluntary) {
         if (c->involuntary == before->involuntary) return;
         c->delay += (uint64_t)lost;
-        c->assumed += (uint64_t)lost;
+        c->inferred += (uint64_t)lost;
         return;
     }
-    c->told = read_delay(s);
-    uint64_t known = before->told + before->assumed, more = c->told > known ? c->told - known : 0;
-    c->assumed = 0;
+    c->counted = read_delay(s);
+    uint64_t known = before->counted + before->inferred, more = c->counted > known ? c->counted - known : 0;
+    c->inferred = 0;
     if (before->taken) c->delay += more < (uint64_t)(lost > 0 ? lost : 0) ? more : (uint64_t)(lost > 0 ? lost : 0);
 }
 
@@ -100,13 +100,13 @@ ls__thread_counts ls__counters_sample(ls__counters *s, int64_t now)
     s->last = s->marked = now;
     if (s->saved > SAVED * s->cost) s->saved = SAVED * s->cost;
     if (s->saved < s->cost || now - s->taken < APART * s->cost) return c;
-    /* The kernel likes to take the core away at the end of a call. Then time and counters are not of one moment, and a wait of many
-     * milliseconds would be charged to the wrong side of the mark. Once the thread is back, it is not soon taken away again. */
+    /* The kernel often preempts a thread at the end of a system call. Then time and counters do not match, and a delay of many
+     * milliseconds would be attributed to the wrong side of the mark. After that the thread is seldom preempted again soon. */
     int64_t most = 16 * s->cost;
     for (int i = 0; i < TRIES; i++) {
         count_thread(s, &c);
         int64_t end = ls_now(), took = end - c.time;
-        /* What it took counts, not what it may take at best; but not that we were suspended meanwhile. */
+        /* The average cost counts, not the best; but not time in which the thread was preempted. */
         s->saved -= took < most ? took : s->cost;
         if (took < most) break;
         c.time = end;
@@ -123,7 +123,7 @@ bool ls__counters_is_due(ls__counters *s, int64_t now, size_t place)
     float *usual = &s->usual[place % LS__COUNTERS_PLACES], took = (float)(now - s->marked);
     bool late = *usual > 0 && took > 1.25f * *usual + LEAST;
     s->marked = now;
-    /* Falls fast and rises slowly: one late step is not usual. */
+    /* Falls fast and rises slowly, so that one late step changes little. */
     *usual = *usual > 0 ? (took < *usual ? (took + *usual) / 2 : fminf(took, 1.06f * *usual)) : took;
     return (late && s->saved > 4 * s->cost) || (s->saved > SAVED / 2 * s->cost && now - s->taken > 4 * APART * s->cost);
 }
@@ -136,7 +136,7 @@ void ls__thread_counts_add(ls__ring *ring, const ls__thread_counts *c)
     ls__ring_add_at(ring, c->time, LS_EVENT_SAMPLE, LS_SAMPLE_VOLUNTARY, c->voluntary);
 }
 
-/* CPU time of each thread: which of them work, and which only wait. */
+/* CPU time of each thread. */
 static void sample_threads(ls__thread_times *t, ls__ring *ring, int64_t now)
 {
     ls__thread_times_read(t);

@@ -1,8 +1,8 @@
-/* See energy.h. A counter is 32 bits of the processor's own unit and starts again at 0 after an hour or less of work, so it must be read
- * more often than that and its rises added up here.
+/* See energy.h. A counter has 32 bits in a unit of the processor and wraps around within an hour of work, so it must be read more often, and
+ * its increments are added up here.
  *
- * The folder has a zone for each package ("intel-rapl:0"), parts of it ("intel-rapl:0:0"), and now and then one for the whole
- * board ("psys"), which would count the packages twice. */
+ * The folder has a zone for each package ("intel-rapl:0"), parts of it ("intel-rapl:0:0"), and sometimes one for the whole board
+ * ("psys"), which would count the packages twice. */
 #include "record/energy.h"
 
 #include <dirent.h>
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The text of a small file, without its newline; false: it cannot be read. */
+/* The text of a small file, without its newline; false: it is not readable. */
 static bool read_text(int folder, const char *zone, const char *file, char *out, size_t bytes)
 {
     char path[300];
@@ -77,7 +77,7 @@ bool ls__energy_read(ls__energy *e)
         if (now >= last)
             e->total += now - last;
         else if (range >= last)
-            e->total += range - last + now; /* it started again */
+            e->total += range - last + now; /* it wrapped around */
         e->package[i].last = now;
     }
     return e->packages > 0;

@@ -1,4 +1,4 @@
-/* See event_file.h. Events are encoded as they are taken from the ring, into one block's buffer; a full block is one write. */
+/* See event_file.h. Events from the ring are encoded into the buffer of one block; a full block is one write. */
 #include "record/event_file.h"
 
 #include <errno.h>
@@ -14,8 +14,8 @@
 #include "base/status.h"
 
 enum {
-    ROOM = 64,   /* bytes that an event needs at most: five numbers of ten bytes */
-    BATCH = 256, /* events taken from the ring at a time */
+    ROOM = 64,   /* largest size of an event in bytes: five numbers of ten bytes */
+    BATCH = 256, /* events read from the ring at a time */
     MAX_NAME = 200,
     NAME_KINDS = LS_NAME_THREAD + 1,
     MAX_INDEX = 1 << 20
@@ -31,7 +31,7 @@ struct ls__event_file {
     const ls__ring *ring;
     uint64_t position, missed, missed_noted;
     char *path, *old_path, *head;
-    int fd; /* -1: nothing is written */
+    int fd; /* -1: no file */
     size_t written, limit;
     uint8_t *buffer; /* the block being filled */
     ls__event_file_block block;
@@ -49,7 +49,7 @@ struct ls__event_file {
 static void give_up(ls__event_file *f, const char *why)
 {
     if (f->fd < 0) return;
-    ls__log(LS_LOG_WARNING, "%s: %s; events are not recorded any more", f->path, why);
+    ls__log(LS_LOG_WARNING, "%s: %s; recording stopped", f->path, why);
     close(f->fd);
     f->fd = -1;
 }
@@ -80,7 +80,7 @@ static void write_block(ls__event_file *f)
         memcpy(start, &f->block.sum, sizeof f->block.sum);
         write_all(f, start, sizeof f->block + f->block.bytes);
     }
-    /* Also if nothing could be written: the buffer must not overflow. */
+    /* Also after a failed write: the buffer must not overflow. */
     f->block.bytes = f->block.count = 0;
 }
 
@@ -166,7 +166,7 @@ static ls_status begin_segment(ls__event_file *f)
         for (uint32_t i = 0; i < f->names[kind].count; i++)
             if (f->names[kind].text[i]) add_name(f, (ls_name_kind)kind, i);
     write_block(f);
-    return f->fd >= 0 ? LS_OK : ls__fail(LS_EIO, "%s: cannot be written", f->path);
+    return f->fd >= 0 ? LS_OK : ls__fail(LS_EIO, "%s: cannot write", f->path);
 }
 
 /* Starts a new segment between two blocks. */
@@ -175,7 +175,7 @@ static void rotate(ls__event_file *f)
     close(f->fd);
     f->fd = -1;
     if (rename(f->path, f->old_path) == 0 && !begin_segment(f)) return;
-    ls__log(LS_LOG_WARNING, "%s: no new segment could be started; events are not recorded any more", f->path);
+    ls__log(LS_LOG_WARNING, "%s: cannot start a new segment; recording stopped", f->path);
     if (f->fd >= 0) close(f->fd);
     f->fd = -1;
 }
@@ -199,7 +199,7 @@ static void free_texts(ls__event_file *f)
     f->path = f->old_path = f->head = NULL;
 }
 
-/* Events that were overwritten before the file was started are not missing in it. */
+/* Events that were overwritten before the file was started do not count as lost. */
 static void find_first(ls__event_file *f)
 {
     if (!f->ring) return;
@@ -211,7 +211,7 @@ static void find_first(ls__event_file *f)
 ls_status ls__event_file_start(ls__event_file *f, const char *folder, int rank, const char *head, size_t segment_bytes)
 {
     if (strlen(head) > LS__EVENT_FILE_HEAD)
-        return ls__fail(LS_EINVAL, "record: a head of %zu bytes is too long", strlen(head));
+        return ls__fail(LS_EINVAL, "record: a header of %zu bytes is too long", strlen(head));
     ls_status status = ls__file_make_own_dir(folder);
     if (status) return status;
     free_texts(f);
@@ -221,11 +221,10 @@ ls_status ls__event_file_start(ls__event_file *f, const char *folder, int rank, 
     if (asprintf(&f->path, "%s/rank-%d.bin", folder, rank) < 0) f->path = NULL;
     if (asprintf(&f->old_path, "%s/rank-%d.old.bin", folder, rank) < 0) f->old_path = NULL;
     if (!f->head || !f->path || !f->old_path) status = ls__fail(LS_ENOMEM, "record: out of memory");
-    if (!status && unlink(f->old_path) && errno != ENOENT)
-        status = ls__fail_errno("%s: cannot be removed", f->old_path);
+    if (!status && unlink(f->old_path) && errno != ENOENT) status = ls__fail_errno("%s: cannot remove", f->old_path);
     if (!status) find_first(f);
     if (!status) status = begin_segment(f);
-    if (!status) ls__event_file_drain(f, false); /* before more of it is overwritten */
+    if (!status) ls__event_file_drain(f, false); /* before more events are overwritten */
     if (status && f->fd >= 0) {
         close(f->fd);
         f->fd = -1;
@@ -263,9 +262,9 @@ void ls__event_file_free(ls__event_file **pf)
     *pf = NULL;
 }
 
-/* ---- What comes in. */
+/* ---- Input. */
 
-/* Says that events were lost before `time`. */
+/* Adds an event: events were lost before `time`. */
 static void note_missed(ls__event_file *f, int64_t time)
 {
     if (f->missed == f->missed_noted) return;
@@ -319,7 +318,7 @@ void ls__event_file_clock(ls__event_file *f, int64_t ahead, int64_t uncertainty)
     if (f->fd >= 0) add_own(f, LS_EVENT_CLOCK, (uint64_t)ahead, (uint64_t)uncertainty);
 }
 
-/* Without memory a report lacks a name. */
+/* If memory runs out, the name is missing in reports. */
 void ls__event_file_name(ls__event_file *f, ls_name_kind kind, uint32_t index, const char *text)
 {
     if ((unsigned)kind >= NAME_KINDS || index >= MAX_INDEX) return;

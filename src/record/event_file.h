@@ -1,22 +1,21 @@
 /* The files of a record: the events of a ring, streamed to disk.
  *
  *   FOLDER/rank-R.bin        the newest events
- *   FOLDER/rank-R.old.bin    those before; when rank-R.bin is full it takes this name
+ *   FOLDER/rank-R.old.bin    earlier ones; a full rank-R.bin is renamed to this
  *
- * So a rank's files are never larger than twice LS__EVENT_FILE_SEGMENT together, however long it runs. A file is
+ * So a rank's files have at most twice LS__EVENT_FILE_SEGMENT bytes together. A file is
  *
  *   "LSEVENTS"               8 bytes
- *   u32, u32                 version (1), length of the head
- *   head                     JSON: who wrote it; see record.c
- *   u64                      XXH3 of all before
+ *   u32, u32                 version (1), length of the header
+ *   header                   JSON: rank, host...; see record.c
+ *   u64                      XXH3 of everything before it
  *   blocks                   each an ls__event_file_block and its payload
  *
- * all little-endian. A block has a checksum, so a file that was cut off, or is still being written, is read up to there. Events
+ * all little-endian. Blocks have checksums, so a truncated file, or one that is still being written, can be read up to its last complete block. Events
  * of a payload are, as LEB128 numbers: kind, thread, time since the event before (zigzag; since the block's `time` for the
  * first), a, b. Names are: kind, index, length, bytes.
  *
- * Metadata, clock and names are kept, also before a file is started, and written at the head of each segment. Nothing is synced: a
- * record is worth less than the time that would take. One thread at a time. */
+ * Metadata, clock and names are kept, also before a file is started, and written at the beginning of each segment. Files are not synced, because that would cost more than a record is worth. One thread at a time. */
 #ifndef LS_RECORD_EVENT_FILE_H
 #define LS_RECORD_EVENT_FILE_H
 
@@ -33,40 +32,40 @@
 typedef enum ls__event_file_content { LS__EVENT_FILE_EVENTS = 0, LS__EVENT_FILE_NAMES = 1 } ls__event_file_content;
 
 typedef struct ls__event_file_block {
-    uint64_t sum; /* XXH3 of the fields behind it and the payload */
+    uint64_t sum; /* XXH3 of the fields after it and the payload */
     uint32_t magic;
     uint32_t content;
     uint32_t bytes; /* of the payload */
     uint32_t count; /* of events or names */
-    int64_t time;   /* ls_now() that the first event's time counts from */
+    int64_t time;   /* ls_now(); the first event's time is relative to it */
 } ls__event_file_block;
 
 typedef struct ls__event_file ls__event_file;
 
-/* Nothing is written yet. The ring must outlive it; NULL: events come from ls__event_file_add() alone. NULL: out of memory. */
+/* Without a file yet. The ring must outlive it; NULL: events come from ls__event_file_add() only. Returns NULL if memory runs out. */
 ls__event_file *ls__event_file_new(const ls__ring *ring);
-/* Starts the file of `rank` in `folder`, which is made; what was there is replaced. `head` is a JSON object. Events that
+/* Starts the file of `rank` in `folder`, which is created; existing files are replaced. `head` is a JSON object. Events that
  * are in the ring and in no earlier file are written, too. `segment_bytes`: 0: LS__EVENT_FILE_SEGMENT. */
 LS_MUST_CHECK ls_status ls__event_file_start(ls__event_file *f, const char *folder, int rank, const char *head,
                                              size_t segment_bytes);
 /* Whether a file is being written: started, not stopped, and no write failed. */
 bool ls__event_file_is_open(const ls__event_file *f);
-/* Takes what is in the ring, and writes it when there is a block of it, or if `now`. A write that fails ends the file, not the
- * program: it is logged once, and later calls write nothing. */
+/* Reads all events of the ring, and writes them if they fill a block, or if `now`. After a failed write, which is logged once, later
+ * calls write nothing. */
 void ls__event_file_drain(ls__event_file *f, bool now);
-/* Adds an event of whatever time, and the file's own events (its end, metadata) get that time from then on. For records that are
- * made of something else than a ring. */
+/* Adds an event of any time, which the file's own events (its end, metadata) then have, too. For records that do not come from a
+ * ring. */
 void ls__event_file_add(ls__event_file *f, const ls_event *e);
-/* Takes what is in the ring if that is a quarter of what it holds: within steps that make many events. */
+/* The same if the ring is at least a quarter full, for steps with many events. */
 void ls__event_file_relieve(ls__event_file *f);
-/* What is in the ring now is not written. */
+/* Skips the events that are in the ring now. */
 void ls__event_file_skip(ls__event_file *f);
 void ls__event_file_metadata(ls__event_file *f, ls_metadata_kind kind, double value);
 void ls__event_file_clock(ls__event_file *f, int64_t ahead, int64_t uncertainty);
 void ls__event_file_name(ls__event_file *f, ls_name_kind kind, uint32_t index, const char *text);
 /* Writes the rest and closes. */
 void ls__event_file_stop(ls__event_file *f);
-/* Stops and frees. Takes NULL. */
+/* Stops and frees. Accepts NULL. */
 void ls__event_file_free(ls__event_file **f);
 
 #endif

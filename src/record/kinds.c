@@ -1,4 +1,4 @@
-/* Names of what records count. */
+/* Names of phases, collectives, events, samples and metadata. */
 #include "lockstep/record.h"
 
 const char *ls_phase_name(ls_phase phase)
@@ -12,9 +12,9 @@ const char *ls_phase_name(ls_phase phase)
     return "unknown";
 }
 
-const char *ls_collective_name(uint8_t kind)
+const char *ls_collective_name(ls_collective_kind kind)
 {
-    switch ((ls_collective_kind)kind) {
+    switch (kind) {
 #define X(name, value, text) \
     case name: return text;
         LS_COLLECTIVE_LIST(X)

@@ -1,8 +1,8 @@
 /* Records: marks, samples and events of one rank. See lockstep/record.h.
  *
- * Events of all threads go into a ring in memory. The thread that makes the steps owns the rest: it samples the kernel's counters
- * at its marks, and writes the ring's events to the file at the end of its steps. `owner` is that thread while a file is written; one
- * comparison with it decides whether a call does more than add to the ring, so that calls of other threads touch nothing else. */
+ * All threads add events to a ring in memory. The thread that runs the steps owns the rest: it samples the kernel's counters at its
+ * marks, and writes the ring's events to the file at the end of its steps. `owner` is that thread while a file is written. One
+ * comparison with it decides whether a call does more than add to the ring, so calls of other threads touch nothing else. */
 #include "record/record.h"
 
 #include <pthread.h>
@@ -19,17 +19,17 @@
 
 enum {
     EVENTS = 1 << 14,    /* in memory, 40 bytes each: some seconds of a busy program */
-    WRITE_NS = 250000000 /* events are written at least so often, for readers of a run that is still going */
+    WRITE_NS = 250000000 /* longest interval between writes, for readers of a run in progress */
 };
 
 struct ls_record {
     ls__ring *ring;
     ls__event_file *file;
     ls__counters counters;
-    _Atomic uintptr_t owner; /* pthread_self() of the thread that makes the steps; 0: nothing is written */
+    _Atomic uintptr_t owner; /* pthread_self() of the thread that runs the steps; 0: no file */
     bool paused;
     int64_t last_write;
-    int n_named; /* rows of threads whose names are in the file */
+    int n_named; /* rows of threads whose names were recorded */
     ls_record_options options;
     char transport[8];
 };
@@ -39,7 +39,7 @@ static uintptr_t this_thread(void)
     return (uintptr_t)pthread_self();
 }
 
-/* Whether the caller makes the steps, and a file is written. */
+/* Whether the caller runs the steps, and a file is written. */
 static bool is_owner(const ls_record *r)
 {
     uintptr_t owner = atomic_load_explicit(&r->owner, memory_order_relaxed);
@@ -59,7 +59,7 @@ static void sample_process(ls_record *r, int64_t now, bool all)
         ls__event_file_name(r->file, LS_NAME_THREAD, (uint32_t)r->n_named, t->row[r->n_named].name);
 }
 
-/* The calling thread makes the steps from now on: its counters are sampled. */
+/* The calling thread runs the steps from now on: its counters are sampled. */
 static void adopt(ls_record *r)
 {
     ls__counters_open(&r->counters, NULL);
@@ -85,7 +85,7 @@ static void list_cores(char *out, size_t bytes)
     }
 }
 
-/* Makes a text safe within JSON. */
+/* Escapes a text for JSON. */
 static void clean(char *text)
 {
     for (char *c = text; *c; c++)
@@ -141,7 +141,7 @@ ls_status ls_record_open(ls_record **out, const char *folder, const ls_record_op
     r->options.transport = NULL; /* the caller's text */
     r->ring = new_ring();
     r->file = r->ring ? ls__event_file_new(r->ring) : NULL;
-    if (!r->file) status = ls__fail(LS_ENOMEM, "record: no memory for %d events", EVENTS);
+    if (!r->file) status = ls__fail(LS_ENOMEM, "record: out of memory for %d events", EVENTS);
     if (!status && folder) status = ls_record_start(r, folder);
     if (status) ls_record_free(&r);
     *out = r;
@@ -151,11 +151,11 @@ ls_status ls_record_open(ls_record **out, const char *folder, const ls_record_op
 ls_status ls_record_start(ls_record *r, const char *folder)
 {
     char head[2048];
-    if (!r || !folder) return ls__fail(LS_EINVAL, "record: a record and a folder are needed");
+    if (!r || !folder) return ls__fail(LS_EINVAL, "record: record and folder must not be NULL");
     if (ls__event_file_is_open(r->file))
-        return ls__fail(LS_ESTATE, "record: rank %d is being recorded already; ls_record_stop() it first",
+        return ls__fail(LS_ESTATE, "record: rank %d is being recorded already; call ls_record_stop() first",
                         r->options.rank);
-    ls_record_stop(r); /* its last file may have ended with the disk's space */
+    ls_record_stop(r); /* its last file may have ended because the disk was full */
     make_head(r, head, sizeof head);
     ls_status status = ls__event_file_start(r->file, folder, r->options.rank, head, r->options.segment_bytes);
     if (status) return status;
@@ -206,7 +206,7 @@ void ls__record_pause(ls_record *r, bool paused)
         set_owner(r, 0);
     } else {
         ls__event_file_skip(r->file);
-        r->counters.last = ls_now(); /* no time for samples was saved up meanwhile */
+        r->counters.last = ls_now(); /* no time for samples was saved up */
         set_owner(r, this_thread());
     }
 }
@@ -233,7 +233,7 @@ void ls_record_end(ls_record *r, ls_phase phase)
     if (!r) return;
     int64_t now = ls__record_sample(r, ls_now());
     ls__ring_add_at(r->ring, now, LS_EVENT_PHASE_END, (uint64_t)phase, 0);
-    /* Many layers and micro-batches make more events in a step than the ring holds. */
+    /* With many layers and micro-batches a step has more events than the ring. */
     if (is_owner(r)) ls__event_file_relieve(r->file);
 }
 
@@ -241,7 +241,7 @@ void ls_record_step(ls_record *r, int64_t step)
 {
     if (!r) return;
     uintptr_t owner = atomic_load_explicit(&r->owner, memory_order_relaxed);
-    if (owner && owner != this_thread()) { /* the record was handed to this thread */
+    if (owner && owner != this_thread()) { /* the record is now used by this thread */
         ls__counters_close(&r->counters);
         adopt(r);
     }
@@ -256,9 +256,9 @@ void ls_record_step(ls_record *r, int64_t step)
 
 /* ---- Collectives and other events. */
 
-uint64_t ls_collective_word(uint64_t group, uint64_t number)
+uint64_t ls_collective_id(uint64_t group, uint64_t number)
 {
-    /* Numbers of 16 bits stay what they are; of a larger hash all bits count. 0 is the group of all ranks alone. */
+    /* Numbers of 16 bits are used as they are; larger hashes are mixed. 0 is only the group of all ranks. */
     uint64_t folded = (group ^ group >> 16 ^ group >> 32 ^ group >> 48) & 0xffff;
     if (group && !folded) folded = 1;
     return folded << 48 | (number & (UINT64_MAX >> 16));
@@ -267,10 +267,10 @@ uint64_t ls_collective_word(uint64_t group, uint64_t number)
 void ls_record_collective(ls_record *r, const ls_collective *c)
 {
     if (!r) return;
-    uint64_t word = ls_collective_word(c->group, c->number);
+    uint64_t word = ls_collective_id(c->group, c->number);
     ls__ring_add_at(r->ring, c->arrived, LS_EVENT_COLL_START, word,
                     (uint64_t)c->kind << 56 | (c->bytes & (UINT64_MAX >> 8)));
-    /* Which rank came last is found out when all records are read. */
+    /* The last rank is found when all records are read. */
     ls__ring_add_at(r->ring, c->done, LS_EVENT_COLL_DONE, word, (uint64_t)r->options.rank << 48);
     if (c->blocked > 0) ls__ring_add_at(r->ring, c->done, LS_EVENT_BLOCKED, word, (uint64_t)c->blocked);
     if (is_owner(r)) ls__event_file_relieve(r->file);
@@ -291,7 +291,7 @@ void ls_record_event(ls_record *r, int64_t time, ls_event_kind kind, uint64_t a,
     if (!r) return;
     if (!time) {
         time = ls_now();
-        /* Gradients and weights come in the middle of a phase. A sample there shows which layer lost time. */
+        /* Events of gradients and weights are within a phase. A sample there shows in which layer time was lost. */
         if ((kind == LS_EVENT_SPAN_READY || kind == LS_EVENT_SPAN_USED) && is_owner(r) &&
             ls__counters_is_due(&r->counters, time, 2 * (size_t)a + (kind == LS_EVENT_SPAN_USED)))
             time = ls__record_sample(r, time);

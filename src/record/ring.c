@@ -1,13 +1,13 @@
 /* A ring of events with many writers and any number of readers.
  *
- * A writer takes a ticket with one atomic addition; the ticket is its place for good. Each place holds a version: 2t+1
- * while ticket t is being written, 2t+2 once it is there. A reader copies a place and believes it only if the version
- * said "ticket t is there" before and after the copy. Fields are relaxed atomics, so that a reader racing with a
- * writer is defined behaviour; on x86 that costs nothing.
+ * A writer takes a ticket with one atomic addition; the ticket determines its entry. Each entry has a version: 2t+1
+ * while ticket t is being written, 2t+2 when it is complete. A reader copies an entry and accepts it only if the version was 2t+2
+ * before and after the copy. Fields are relaxed atomics, so a race between reader
+ * and writer is defined behaviour; on x86 that costs nothing.
  *
- * A writer that is put to sleep for a whole turn of the ring may come back to a place that a newer ticket has used; it
- * then sees the newer version and drops its event. (The window between its look and its write is two instructions; a
- * reader would take such an event for a torn one and count it as missed.) */
+ * A writer that is preempted while the whole ring is overwritten may return to an entry that a newer ticket has used; it then sees
+ * the newer version and drops its event. (The window between check and write is two instructions; a reader would reject such an
+ * event and count it as missed.) */
 #include "record/ring.h"
 
 #include <string.h>
@@ -19,16 +19,16 @@ typedef struct place {
     _Atomic uint64_t a, b;
 } place;
 
-enum { KNOWN = 64 }; /* threads that a ring knows again */
+enum { KNOWN = 64 }; /* threads that a ring identifies */
 
 struct ls__ring {
     uint64_t capacity;
-    uint64_t serial;       /* no other ring of this process has it, now or later */
-    _Atomic uint32_t more; /* numbers given out beyond KNOWN */
+    uint64_t serial;       /* unique in this process */
+    _Atomic uint32_t more; /* thread numbers assigned beyond KNOWN */
     char pad[64 - 20];
     _Atomic uint64_t head; /* next ticket */
     char pad2[64 - 8];
-    _Atomic uint64_t threads[KNOWN]; /* which thread has the number; 0: none yet */
+    _Atomic uint64_t threads[KNOWN]; /* the thread of each number; 0: none yet */
     place places[];
 };
 
@@ -48,7 +48,7 @@ ls__ring *ls__ring_init(void *memory, size_t capacity)
     return ring;
 }
 
-/* The number of thread `self` in the ring's list; it is put there if it is new. */
+/* The number of thread `self` in the ring's list; a new thread is added. */
 static uint32_t find_thread(ls__ring *ring, uint64_t self)
 {
     for (uint32_t i = 0; i < KNOWN; i++) {
@@ -61,8 +61,8 @@ static uint32_t find_thread(ls__ring *ring, uint64_t self)
     return KNOWN + atomic_fetch_add_explicit(&ring->more, 1, memory_order_relaxed);
 }
 
-/* A process has one rank and seldom more than one ring, so a thread remembers the ring that it wrote to last. By its serial: a new
- * ring may lie where an old one was. A thread that writes to several by turns has one number in each. */
+/* A process has seldom more than one ring, so a thread caches its number in the ring that it used last, by the ring's serial number: a
+ * new ring may be at the address of an old one. A thread that alternates between rings has one number in each. */
 static uint32_t thread_number(ls__ring *ring)
 {
     static _Thread_local uint64_t self, known;
@@ -82,7 +82,7 @@ void ls__ring_add_at(ls__ring *ring, int64_t time, ls_event_kind kind, uint64_t 
     place *p = &ring->places[ticket & (ring->capacity - 1)];
     if (atomic_load_explicit(&p->version, memory_order_relaxed) > 2 * ticket) return;
     atomic_store_explicit(&p->version, 2 * ticket + 1, memory_order_relaxed);
-    /* Each field is a release store, so that none can be seen before the version that announces it. */
+    /* Each field is a release store, so that none is visible before its version. */
     atomic_store_explicit(&p->time, time, memory_order_release);
     atomic_store_explicit(&p->kind_thread, (uint64_t)kind << 32 | thread_number(ring), memory_order_release);
     atomic_store_explicit(&p->a, a, memory_order_release);
@@ -95,7 +95,7 @@ void ls__ring_add(ls__ring *ring, ls_event_kind kind, uint64_t a, uint64_t b)
     if (ring) ls__ring_add_at(ring, ls_now(), kind, a, b);
 }
 
-/* Copies the event of `ticket`; 1 if it is there, 0 if it is not there yet, -1 if it was overwritten. */
+/* Copies the event of `ticket`: 1 if it is complete, 0 if not yet, -1 if it was overwritten. */
 static int copy_event(const ls__ring *ring, uint64_t ticket, ls_event *out)
 {
     const place *p = &ring->places[ticket & (ring->capacity - 1)];
@@ -122,7 +122,7 @@ size_t ls__ring_read(const ls__ring *ring, uint64_t *position, ls_event *out, si
     size_t n = 0;
     while (n < max && *position < head) {
         int got = copy_event(ring, *position, &out[n]);
-        if (got == 0) break; /* its writer is still at it; the next call sees it */
+        if (got == 0) break; /* its writer has not finished; the next call reads it */
         if (got > 0)
             n++;
         else

@@ -1,5 +1,5 @@
-/* See thread_times.h. Threads that live are in /proc/self/task. Those that have ended are not; ls__thread_start() keeps what its own
- * threads used, by name, and of others we keep what was seen last. */
+/* See thread_times.h. /proc/self/task has only living threads. Of threads that have ended, ls__thread_start() keeps the CPU time of its
+ * own, by name, and of others the last reading is kept here. */
 #include "record/thread_times.h"
 
 #include <dirent.h>
@@ -29,7 +29,7 @@ void ls__thread_times_open(ls__thread_times *t)
     prctl(PR_GET_NAME, t->main_name);
 }
 
-/* Whether what ended threads of this name used is known from themselves. */
+/* Whether ls__thread_start() keeps the CPU time of ended threads of this name. */
 static const ls__thread_ended *ended_of(const ls__thread_times *t, const char *name)
 {
     for (int i = 0; i < t->n_ended; i++)
@@ -37,7 +37,7 @@ static const ls__thread_ended *ended_of(const ls__thread_times *t, const char *n
     return NULL;
 }
 
-/* The first row of a name bears what its ended threads used. */
+/* The first row of a name contains the CPU time of its ended threads. */
 static int first_of(const ls__thread_times *t, const char *name)
 {
     int i = 0;
@@ -54,8 +54,8 @@ static ls__thread_row *add_row(ls__thread_times *t, const char *name)
     return row;
 }
 
-/* The row of a thread that lives: its own, or that of one of its name that has ended, or a new one. NULL: there are too many, or it has
- * just begun and bears the name of the thread that started it until it gives itself one. */
+/* The row of a living thread: its own, that of an ended thread of the same name, or a new one. NULL: there are too many, or it has just
+ * started and still has the name of its parent. */
 static ls__thread_row *row_of(ls__thread_times *t, int tid, uint64_t cpu)
 {
     char name[32] = "main";
@@ -74,7 +74,7 @@ static ls__thread_row *row_of(ls__thread_times *t, int tid, uint64_t cpu)
     return row;
 }
 
-/* Rows whose thread has ended since the last reading. */
+/* Rows whose threads ended since the last reading. */
 static void settle(ls__thread_times *t)
 {
     for (int i = 0; i < t->count; i++) {
@@ -98,7 +98,7 @@ void ls__thread_times_read(ls__thread_times *t)
         if (tid <= 0 || !read_file(tid, "schedstat", text, sizeof text) || sscanf(text, "%llu", &cpu) != 1) continue;
         ls__thread_row *row = row_of(t, tid, cpu);
         if (!row) continue;
-        if (cpu < row->live) row->gone += row->live; /* another thread has got its number */
+        if (cpu < row->live) row->gone += row->live; /* its thread id was reused */
         row->live = cpu;
         row->seen = true;
     }

@@ -1,4 +1,4 @@
-/* CPU time of each thread of this process, under its name. */
+/* CPU time of each thread of this process, by name. */
 #ifndef LS_RECORD_THREAD_TIMES_H
 #define LS_RECORD_THREAD_TIMES_H
 
@@ -8,11 +8,11 @@
 
 enum { LS__MAX_ROWS = 128 };
 
-/* A row is a thread, and those of its name that came before it: a thread that is started for each checkpoint has one row. */
+/* A row is a thread and earlier threads of the same name: threads that are started for each checkpoint share one row. */
 typedef struct ls__thread_row {
-    char name[LS__THREAD_NAME]; /* "main": the one that opened this; else what the kernel calls it */
-    int tid;                    /* 0: none of this row lives */
-    uint64_t live, gone;        /* CPU ns of the thread, and of those before it that were seen at work */
+    char name[LS__THREAD_NAME]; /* "main": the thread that opened this; else the kernel's name of it */
+    int tid;                    /* 0: none is alive */
+    uint64_t live, gone;        /* CPU ns of the thread, and of earlier ones */
     bool seen;
 } ls__thread_row;
 
@@ -26,9 +26,9 @@ typedef struct ls__thread_times {
 } ls__thread_times;
 
 void ls__thread_times_open(ls__thread_times *t);
-/* Brings the rows up to now. Threads beyond LS__MAX_ROWS are left out. */
+/* Updates the rows. Threads beyond LS__MAX_ROWS are skipped. */
 void ls__thread_times_read(ls__thread_times *t);
-/* CPU ns of a row until the last reading. */
+/* CPU ns of a row at the last reading. */
 uint64_t ls__thread_times_of(const ls__thread_times *t, int row);
 
 #endif

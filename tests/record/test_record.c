@@ -78,7 +78,7 @@ static void two_records_become_one_run(void **state)
     assert_true(run->n_steps >= STEPS);
     for (size_t i = 0; i < run->n_collectives; i++) {
         const ls_run_collective *m = &run->collectives[i];
-        assert_int_equal(m->call, ls_collective_word(0x123400000000, i));
+        assert_int_equal(m->call, ls_collective_id(0x123400000000, i));
         assert_int_equal(m->kind, LS_COLLECTIVE_ALLREDUCE);
         assert_int_equal(m->bytes, 4096);
         assert_int_equal(m->last_rank, 1);
@@ -181,7 +181,7 @@ static int warnings;
 static void count_warnings(void *user, ls_log_level level, const char *text)
 {
     (void)user;
-    warnings += level == LS_LOG_WARNING && strstr(text, "not recorded any more") != NULL;
+    warnings += level == LS_LOG_WARNING && strstr(text, "recording stopped") != NULL;
 }
 
 /* All of a ring's events come at once when nothing can be written any more: they are dropped, and the buffer of a block holds. */
@@ -248,10 +248,10 @@ static void wrong_arguments_are_named(void **state)
 static void words_of_collectives_differ(void **state)
 {
     (void)state;
-    assert_int_equal(ls_collective_word(0, 5), 5);
-    assert_int_equal(ls_collective_word(9, 5), (uint64_t)9 << 48 | 5);
-    assert_int_not_equal(ls_collective_word(0x0001000100000000, 5), 5); /* its parts cancel out */
-    assert_int_not_equal(ls_collective_word(0x0001000000000000, 5), ls_collective_word(0x0002000000000000, 5));
+    assert_int_equal(ls_collective_id(0, 5), 5);
+    assert_int_equal(ls_collective_id(9, 5), (uint64_t)9 << 48 | 5);
+    assert_int_not_equal(ls_collective_id(0x0001000100000000, 5), 5); /* its parts cancel out */
+    assert_int_not_equal(ls_collective_id(0x0001000000000000, 5), ls_collective_id(0x0002000000000000, 5));
     assert_string_equal(ls_collective_name(LS_COLLECTIVE_REDUCE_SCATTER), "reduce_scatter");
     assert_string_equal(ls_collective_name(200), "unknown");
     assert_string_equal(ls_phase_name((ls_phase)77), "unknown");
