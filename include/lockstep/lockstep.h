@@ -6,6 +6,7 @@
 #include "lockstep/comm.h"
 #include "lockstep/data.h"
 #include "lockstep/ddp.h"
+#include "lockstep/import.h"
 #include "lockstep/measure.h"
 #include "lockstep/nn.h"
 #include "lockstep/record.h"

@@ -9,7 +9,7 @@
 LS_MUST_CHECK ls_status ls__world_open_alone(ls_world **out, const ls_world_options *options);
 /* Nanoseconds that this rank has been blocked in collectives so far: waiting for others, and exposed communication. */
 int64_t ls__world_blocked_ns(const ls_world *world);
-/* ls_collective_word() of the group's next collective. */
+/* ls_collective_id() of the group's next collective. */
 uint64_t ls__group_next_word(const ls_group *group);
 /* Whether an error ended the group; every later collective then returns that error. */
 bool ls__group_is_broken(const ls_group *group);

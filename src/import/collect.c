@@ -162,12 +162,12 @@ static ls_status add_operator(collect *c, const ls__trace_event *e)
     thread_stack *s = thread == UINT32_MAX ? NULL : stack_of(c, thread);
     if (!s || name == UINT32_MAX) return no_memory(c);
     while (name >= t->operations.count) {
-        ls__operation fresh = { .backward = is_backward(e->name) };
+        ls__trace_operation fresh = { .backward = is_backward(e->name) };
         if (!LS__ADD(&t->operations, fresh)) return no_memory(c);
     }
     int64_t begin = e->time, end = e->time + e->duration;
     bool in_order = begin >= s->last;
-    ls__operation *o = &t->operations.at[name];
+    ls__trace_operation *o = &t->operations.at[name];
     while (s->depth && (!in_order || s->open[s->depth - 1].end <= begin)) close_operation(t, s);
     if (!in_order) s->covered = s->in_backward = INT64_MIN;
     if (s->depth) {

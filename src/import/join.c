@@ -60,7 +60,7 @@ static ls_status name_groups(ls__trace *t, int ranks)
     for (size_t i = 0; i < t->calls.count; i++) needed = needed || t->calls.at[i].group == UINT32_MAX;
     if (!needed) return LS_OK;
     if (several > 1 || world == UINT32_MAX) { /* one list for all: their order is all that there is */
-        ls__group g = { .name = strdup(several > 1 ? "unknown" : "0"), .key = 2 };
+        ls__trace_group g = { .name = strdup(several > 1 ? "unknown" : "0"), .key = 2 };
         if (!g.name || !LS__ADD(&t->groups, g)) {
             free(g.name);
             return ls__fail(LS_ENOMEM, "%s: out of memory", t->path);

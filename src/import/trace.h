@@ -64,12 +64,12 @@ typedef struct ls__call { /* a collective */
     bool joined;
 } ls__call;
 
-typedef struct ls__group {
+typedef struct ls__trace_group {
     char *name;
     uint32_t *ranks; /* in order; NULL: not known */
     uint32_t count;
     uint64_t key; /* the same on all its ranks; 0: all ranks */
-} ls__group;
+} ls__trace_group;
 
 typedef enum ls__kernel_kind {
     LS__KERNEL_GEMM,
@@ -102,12 +102,12 @@ typedef struct ls__launch { /* the host's call that started a kernel */
     uint32_t thread;
 } ls__launch;
 
-typedef struct ls__operation { /* sums over the calls of one operator */
+typedef struct ls__trace_operation { /* sums over the calls of one operator */
     uint64_t calls;
     int64_t own, all, longest; /* own: without the operators that it called */
     uint64_t in_backward;      /* of the calls, those within autograd's functions */
     bool backward;             /* it is one of autograd's functions */
-} ls__operation;
+} ls__trace_operation;
 
 typedef struct ls__kernel_sum {
     uint64_t calls;
@@ -173,12 +173,12 @@ typedef struct ls__trace {
     LS__LIST(uint32_t) comm_launch; /* their correlations */
     LS__LIST(ls__kernel) kernels;
     LS__LIST(ls__launch) launches;
-    LS__LIST(ls__group) groups;
+    LS__LIST(ls__trace_group) groups;
     ls__interned threads, operation_names, kernel_names, marks_names;
-    LS__LIST(ls__operation) operations;   /* by operation_names */
-    LS__LIST(ls__kernel_sum) kernel_sums; /* by kernel_names */
-    LS__LIST(char) stack;                 /* collect.c's */
-    int64_t first, last;                  /* times of spans */
+    LS__LIST(ls__trace_operation) operations; /* by operation_names */
+    LS__LIST(ls__kernel_sum) kernel_sums;     /* by kernel_names */
+    LS__LIST(char) stack;                     /* collect.c's */
+    int64_t first, last;                      /* times of spans */
     uint64_t spans;
     uint64_t odd; /* spans with impossible times */
     /* host.c and device.c: */

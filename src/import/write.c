@@ -69,11 +69,11 @@ static bool put_calls(const ls__trace *t, event_list *l)
     size_t step = 0;
     for (size_t i = 0; i < t->calls.count && ok; i++) {
         const ls__call *c = &t->calls.at[i];
-        const ls__group *g = &t->groups.at[c->group];
+        const ls__trace_group *g = &t->groups.at[c->group];
         if (c->sends) continue;
         /* What could not be joined is told of this rank alone. */
         uint64_t word =
-            c->joined ? ls_collective_word(g->key, c->number) : ls_collective_word((uint64_t)t->rank + 0xa10e, ++alone);
+            c->joined ? ls_collective_id(g->key, c->number) : ls_collective_id((uint64_t)t->rank + 0xa10e, ++alone);
         ok = put(l, c->arrived, LS_EVENT_COLL_START, word,
                  (uint64_t)c->kind << 56 | ((uint64_t)c->bytes & (UINT64_MAX >> 8)));
         if (ok && c->done) ok = put(l, c->done, LS_EVENT_COLL_DONE, word, (uint64_t)t->rank << 48);
@@ -89,8 +89,8 @@ static bool put_calls(const ls__trace *t, event_list *l)
     for (size_t i = 0; words && i < t->calls.count; i++) {
         const ls__call *c = &t->calls.at[i];
         words[i] = c->sends    ? UINT64_MAX
-                   : c->joined ? ls_collective_word(t->groups.at[c->group].key, c->number)
-                               : ls_collective_word((uint64_t)t->rank + 0xa10e, ++alone);
+                   : c->joined ? ls_collective_id(t->groups.at[c->group].key, c->number)
+                               : ls_collective_id((uint64_t)t->rank + 0xa10e, ++alone);
     }
     ok = ok && words;
     for (size_t i = 0; i < t->stood.count && ok; i++) {
@@ -162,7 +162,7 @@ static json_t *describe_operations(const ls__trace *t)
 {
     json_t *rows = json_array();
     for (uint32_t i = 0; rows && i < t->operations.count; i++) {
-        const ls__operation *o = &t->operations.at[i];
+        const ls__trace_operation *o = &t->operations.at[i];
         char name[200];
         ls__text_copy((ls__text){ t->operation_names.text[i], strlen(t->operation_names.text[i]) }, name, sizeof name);
         json_array_append_new(rows,
