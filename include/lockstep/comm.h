@@ -43,6 +43,20 @@ typedef struct ls_world_options {
  * under mpirun and srun a process may open its world again after it has freed it; under `lockstep run` a rank opens it once,
  * and a second time is LS_ESTATE. */
 LS_API LS_MUST_CHECK ls_status ls_world_open(ls_world **out, const ls_world_options *options);
+/* A key-value store that the caller has: values that one rank sets, all can get. */
+typedef struct ls_store {
+    void *user;
+    /* Sets a key that was not set before. */
+    ls_status (*set)(void *user, const char *key, const void *value, size_t bytes);
+    /* Waits at most timeout_ms (< 0: for ever; then LS_ETIMEOUT) until the key is set, and writes its value, which has `bytes`. */
+    ls_status (*get)(void *user, const char *key, void *value, size_t bytes, int timeout_ms);
+} ls_store;
+
+/* Opens a world without a launcher: rank `rank` of `size` finds the others through `store`, with keys that begin with "lockstep/"; they must not
+ * have been used in it before. All ranks must be on one node and of one user (else LS_EUNSUPPORTED). The callbacks are called from within this call
+ * only. A rank that ends without freeing its world is noticed by the others within 0.1 s. On failure *out is NULL. */
+LS_API LS_MUST_CHECK ls_status ls_world_open_store(ls_world **out, const ls_store *store, int rank, int size,
+                                                   const ls_world_options *options);
 /* Leaves. Frees the world, its memory and its group of all ranks; groups made by split must be freed before. Not a
  * collective call: see "Leaving" above for what it means to the others. */
 LS_API void ls_world_free(ls_world **world);
@@ -76,7 +90,11 @@ LS_API LS_MUST_CHECK ls_status ls_group_share(ls_group *group, size_t bytes, voi
 /* Collective: members with the same `color` (>= 0) form a new group, in the order of `key`, then of rank. With color <
  * 0 a rank takes part in the call and gets no group (*out is NULL). Works of the group may be under way. */
 LS_API LS_MUST_CHECK ls_status ls_group_split(ls_group *group, int color, int key, ls_group **out);
-/* Frees a group made by split. Works still under way are abandoned, and freed with it. Not a collective call. */
+/* Called by the members of a new group alone: `ranks` in the world, n of them, in the order of the group and the same on all, this rank among
+ * them. They find each other through `store`, by a `key` that no other group has. All must be on one node. */
+LS_API LS_MUST_CHECK ls_status ls_group_open(ls_world *world, const int *ranks, int n, const ls_store *store,
+                                             const char *key, ls_group **out);
+/* Frees a group made by split or open. Works still under way are abandoned, and freed with it. Not a collective call. */
 LS_API void ls_group_free(ls_group **group);
 LS_API int ls_group_rank(const ls_group *group);
 LS_API int ls_group_size(const ls_group *group);

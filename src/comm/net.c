@@ -17,7 +17,9 @@
 #include "comm/plugin.h"
 
 struct ls__net {
-    const ls__net_plugin *plugin;
+    const ls__net_plugin *plugin; /* NULL: there is only a store */
+    ls_store store;
+    int gathered; /* times that ranks gathered through the store */
     int rank, size;
     pthread_mutex_t lock; /* held in every call of the plug-in: it may be used by one thread at a time */
     char library[160];
@@ -175,14 +177,31 @@ ls_status ls__net_open_on(ls__net **out, const ls__net_plugin *plugin, int rank,
     return LS_OK;
 }
 
+ls_status ls__net_open_store(ls__net **out, const ls_store *store, int rank, int size)
+{
+    ls_status status = new_net(out);
+    if (status) return status;
+    (*out)->store = *store;
+    (*out)->rank = rank;
+    (*out)->size = size;
+    return LS_OK;
+}
+
+bool ls__net_carries_data(const ls__net *net)
+{
+    return net->plugin;
+}
+
 void ls__net_close(ls__net **pnet, bool healthy, const bool *waiting)
 {
     ls__net *net = *pnet;
     if (!net) return;
-    sigset_t before;
-    enter(net, &before);
-    net->plugin->close(healthy, waiting);
-    leave(net, &before);
+    if (net->plugin) {
+        sigset_t before;
+        enter(net, &before);
+        net->plugin->close(healthy, waiting);
+        leave(net, &before);
+    }
     free_net(net);
     *pnet = NULL;
 }
@@ -196,6 +215,7 @@ bool ls__net_is_busy(ls__net *net)
 
 void ls__net_abandon(ls__net *net, const bool *waiting)
 {
+    if (!net->plugin) return;
     sigset_t before;
     enter(net, &before);
     net->plugin->close(false, waiting);
@@ -284,8 +304,34 @@ void ls__net_pause(int *vain)
     nanosleep(&t, NULL);
 }
 
+/* Each rank sets a key of its own, and gets those of the others. */
+static ls_status gather_by_store(ls__net *net, const void *mine, void *all, size_t bytes, int timeout_ms)
+{
+    char key[64];
+    int64_t deadline = ls_now() + (int64_t)timeout_ms * 1000000;
+    int number = net->gathered++;
+    snprintf(key, sizeof key, "lockstep/%d/%d", number, net->rank);
+    ls_status status = net->store.set(net->store.user, key, mine, bytes);
+    for (int r = 0; r < net->size && !status; r++) {
+        int64_t left = (deadline - ls_now()) / 1000000;
+        snprintf(key, sizeof key, "lockstep/%d/%d", number, r);
+        if (r == net->rank)
+            memcpy((char *)all + (size_t)r * bytes, mine, bytes);
+        else
+            status = net->store.get(net->store.user, key, (char *)all + (size_t)r * bytes, bytes,
+                                    timeout_ms < 0 ? -1 : (int)(left > 0 ? left : 0));
+        if (status == LS_ETIMEOUT)
+            return ls__fail(LS_ETIMEOUT, "rank %d: rank %d did not open its world within %.1f s", net->rank, r,
+                            timeout_ms / 1e3);
+    }
+    if (status)
+        return ls__fail(status, "rank %d: the store failed at key %s: %s", net->rank, key, ls_status_text(status));
+    return LS_OK;
+}
+
 ls_status ls__net_allgather(ls__net *net, const void *mine, void *all, size_t bytes, int timeout_ms)
 {
+    if (!net->plugin) return gather_by_store(net, mine, all, bytes, timeout_ms);
     /* MPI works on memory of its own: when time runs out, it is left to it. */
     size_t total = bytes * ((size_t)net->size + 1);
     char *memory = malloc(total);

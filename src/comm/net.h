@@ -12,7 +12,7 @@
 
 #include <stdbool.h>
 #include "comm/launcher.h"
-#include "lockstep/base.h"
+#include "lockstep/comm.h"
 
 #define LS__NET_ABI        2
 #define LS__NET_SYMBOL     "ls__net_table"
@@ -61,6 +61,10 @@ typedef struct ls__net ls__net;
 LS_MUST_CHECK ls_status ls__net_open(ls__net **out, const char *which, const ls__launch_info *identity);
 /* A net on a table that the caller has: for tests, whose ranks are threads. */
 LS_MUST_CHECK ls_status ls__net_open_on(ls__net **out, const ls__net_plugin *plugin, int rank, int size);
+/* A net that has no plug-in and carries no data: ranks only gather through the caller's store (lockstep/comm.h), which must outlive it. */
+LS_MUST_CHECK ls_status ls__net_open_store(ls__net **out, const ls_store *store, int rank, int size);
+/* Whether messages can be sent: false for such a net. */
+bool ls__net_carries_data(const ls__net *net);
 /* See ls__net_plugin.close. */
 void ls__net_close(ls__net **net, bool healthy, const bool *waiting);
 

@@ -143,18 +143,15 @@ static void remove_open(const ls_world *w)
 
 /* ---- By launcher. */
 
-/* Under mpirun and srun: MPI connects the ranks, and the ranks of each node make their job memory. */
-static ls_status open_mpi(ls_world **out, const ls_world_options *options, const ls__launch_info *info)
+/* The ranks of each node make their job memory. `net` belongs to the world from then on, also on failure. */
+static ls_status open_net(ls_world **out, const ls_world_options *options, const ls__launch_info *info, ls__net *net)
 {
     int timeout_ms = options && options->timeout_ms ? options->timeout_ms : DEFAULT_TIMEOUT_MS;
     ls__world_base base = { .info = *info, .owns_job = true };
-    ls__net *net;
     ls__cluster *cluster;
     ls__peer_info mine;
-    ls_status status = ls__net_open(&net, options ? options->mpi : NULL, info);
-    if (status) return status;
     ls__peer_info_fill(&mine, NULL, options ? options->staging_bytes : 0);
-    status = ls__cluster_open(&cluster, net, &mine, timeout_ms);
+    ls_status status = ls__cluster_open(&cluster, net, &mine, timeout_ms);
     if (status) return status;
     status = ls__cluster_share(cluster, timeout_ms, &base.job, &base.job_fd);
     if (!status) {
@@ -176,6 +173,30 @@ static ls_status open_mpi(ls_world **out, const ls_world_options *options, const
         ls__cluster_free(&cluster);
     }
     return status;
+}
+
+/* Under mpirun and srun: MPI connects the ranks. */
+static ls_status open_mpi(ls_world **out, const ls_world_options *options, const ls__launch_info *info)
+{
+    ls__net *net;
+    ls_status status = ls__net_open(&net, options ? options->mpi : NULL, info);
+    return status ? status : open_net(out, options, info, net);
+}
+
+ls_status ls_world_open_store(ls_world **out, const ls_store *store, int rank, int size,
+                              const ls_world_options *options)
+{
+    ls__launch_info info = { .launcher = LS__LAUNCHER_NONE, .rank = rank, .size = size };
+    ls__net *net;
+    *out = NULL;
+    if (size < 1 || rank < 0 || rank >= size)
+        return ls__fail(LS_EINVAL, "world: there is no rank %d of %d", rank, size);
+    if (!store || !store->set || !store->get) return ls__fail(LS_EINVAL, "world: a store with set and get is needed");
+    ls_status status = ls__kernels_check();
+    if (status) return status;
+    if (size == 1) return open_without_job(out, options, &info);
+    status = ls__net_open_store(&net, store, rank, size);
+    return status ? status : open_net(out, options, &info, net);
 }
 
 /* Under `lockstep run`: the job memory is inherited. */
@@ -245,7 +266,7 @@ void ls_world_free(ls_world **pw)
     ls_group_free(&w->group);
     ls__world_free_memory(w);
     /* After a failure MPI may still write to job memory. */
-    if (w->owns_job && !(c && (c->failed || c->abandoned))) {
+    if (w->owns_job && !(c && ls__net_carries_data(c->net) && (c->failed || c->abandoned))) {
         ls__job_detach(&w->job);
         if (c) close(w->job_fd);
     }

@@ -1,0 +1,79 @@
+/* Groups that only their members open. They have no collective in common yet, so the first one tells the others through the caller's store where
+ * the group's memory is. */
+#include <string.h>
+#include "base/status.h"
+#include "comm/group.h"
+
+/* What the first member puts into the store. */
+typedef struct invitation {
+    uint64_t place;
+    int64_t status; /* of making it; 0: done */
+} invitation;
+
+/* The same on all members, and hardly that of another group. */
+static uint16_t id_of(const char *key)
+{
+    uint64_t h = 14695981039346656037u;
+    for (; *key; key++) h = (h ^ (unsigned char)*key) * 1099511628211u;
+    uint16_t id = (uint16_t)(h >> 48 ^ h >> 32 ^ h >> 16 ^ h);
+    return id ? id : 1;
+}
+
+/* *rank: this process's place among the members. */
+static ls_status check_members(const ls_world *world, const int *ranks, int n, int *rank)
+{
+    *rank = -1;
+    if (n < 1 || n > world->size)
+        return ls__fail(LS_EINVAL, "group: %d members are impossible; the world has %d ranks", n, world->size);
+    for (int i = 0; i < n; i++) {
+        if (ranks[i] < 0 || ranks[i] >= world->size)
+            return ls__fail(LS_EINVAL, "group: there is no rank %d; the world has %d", ranks[i], world->size);
+        for (int k = 0; k < i; k++)
+            if (ranks[k] == ranks[i]) return ls__fail(LS_EINVAL, "group: rank %d is there twice", ranks[i]);
+        if (ranks[i] == world->rank) *rank = i;
+        if (ls__world_node_of(world, ranks[i]) != world->node)
+            return ls__fail(LS_EUNSUPPORTED,
+                            "group: rank %d is on another node than rank %d; make the group with ls_group_split()",
+                            ranks[i], world->rank);
+    }
+    if (*rank < 0) return ls__fail(LS_EINVAL, "group: rank %d opens it, but is not among its members", world->rank);
+    return LS_OK;
+}
+
+static ls_status store_failed(const ls_world *world, ls_status status, const char *key)
+{
+    return ls__fail(status, "rank %d: group: the store failed at key %s: %s", world->rank, key, ls_status_text(status));
+}
+
+ls_status ls_group_open(ls_world *world, const int *ranks, int n, const ls_store *store, const char *key,
+                        ls_group **out)
+{
+    ls__new_group new = { .world = world, .size = n, .world_ranks = ranks };
+    invitation found = { 0 };
+    *out = NULL;
+    ls_status status = check_members(world, ranks, n, &new.rank);
+    if (status) return status;
+    const ls__transport *transport = ls__transport_find(world, 1);
+    if (new.rank == 0) {
+        found.status = status = transport->make(&new, &found.place);
+        if (n > 1) {
+            ls_status told = store->set(store->user, key, &found, sizeof found);
+            if (told && !status) status = store_failed(world, told, key);
+        }
+    } else {
+        status = store->get(store->user, key, &found, sizeof found, world->timeout_ms < 0 ? -1 : world->timeout_ms);
+        if (status == LS_ETIMEOUT)
+            return ls__fail(LS_ETIMEOUT, "rank %d: rank %d did not open the group %s within %.1f s", world->rank,
+                            ranks[0], key, world->timeout_ms / 1e3);
+        if (status) return store_failed(world, status, key);
+        if (found.status)
+            return ls__fail(LS_EPEER, "rank %d: rank %d could not make the group %s: %s", world->rank, ranks[0], key,
+                            ls_status_text((ls_status)found.status));
+        if (!world->job || found.place >= world->job->bytes)
+            return ls__fail(LS_EFORMAT, "rank %d: the store's value of %s is not a group's", world->rank, key);
+    }
+    if (!status) status = transport->enter(&new, found.place, out);
+    if (status && !*out && transport->discard) transport->discard(&new);
+    if (*out) (*out)->id = id_of(key);
+    return status;
+}
