@@ -6,10 +6,21 @@ from ._library import LockstepError
 from ._sampler import Sampler
 
 if TYPE_CHECKING:
+    from ._autoload import register, use_instead_of_gloo
     from ._record import Recorder, phase, record, step
     from ._synchrony import SynchronizationWarning
 
-__all__ = ["LockstepError", "Recorder", "Sampler", "SynchronizationWarning", "phase", "record", "step"]
+__all__ = [
+    "LockstepError",
+    "Recorder",
+    "Sampler",
+    "SynchronizationWarning",
+    "phase",
+    "record",
+    "register",
+    "step",
+    "use_instead_of_gloo",
+]
 __version__ = "0.1.0"
 
 _MODULES = {
@@ -18,6 +29,8 @@ _MODULES = {
     "record": "_record",
     "step": "_record",
     "SynchronizationWarning": "_synchrony",
+    "register": "_autoload",
+    "use_instead_of_gloo": "_autoload",
 }
 
 

@@ -61,11 +61,25 @@ class SamplerOptions(Structure):
     ]
 
 
+class WorldOptions(Structure):
+    _fields_ = [("timeout_ms", c_int), ("staging_bytes", c_size_t), ("mpi", c_char_p)]
+
+
+StoreSet = ctypes.CFUNCTYPE(c_int, c_void_p, c_char_p, c_void_p, c_size_t)
+StoreGet = ctypes.CFUNCTYPE(c_int, c_void_p, c_char_p, c_void_p, c_size_t, c_int)
+
+
+class Store(Structure):
+    _fields_ = [("user", c_void_p), ("set", StoreSet), ("get", StoreGet)]
+
+
 # Structures by their names in the headers.
 STRUCTURES = {
     "ls_record_options": RecordOptions,
     "ls_collective": Collective,
     "ls_sampler_options": SamplerOptions,
+    "ls_world_options": WorldOptions,
+    "ls_store": Store,
 }
 
 # Values of enums that this package uses, by their names in the headers.
@@ -73,7 +87,21 @@ CONSTANTS = {
     "LS_OK": 0,
     "LS_PENDING": 1,
     "LS_EINVAL": -1,
+    "LS_EIO": -4,
+    "LS_EFORMAT": -6,
     "LS_EPEER": -10,
+    "LS_ETIMEOUT": -11,
+    "LS_F32": 0,
+    "LS_F64": 1,
+    "LS_BF16": 2,
+    "LS_I32": 3,
+    "LS_I64": 4,
+    "LS_U8": 5,
+    "LS_SUM": 0,
+    "LS_MEAN": 1,
+    "LS_MIN": 2,
+    "LS_MAX": 3,
+    "LS_PROD": 4,
     "LS_PHASE_OTHER": 0,
     "LS_PHASE_DATA": 1,
     "LS_PHASE_FORWARD": 2,
@@ -132,6 +160,36 @@ FUNCTIONS = {
     "ls_record_metadata": (None, c_void_p, c_int, c_double),
     "ls_record_name": (None, c_void_p, c_int, c_uint32, c_char_p),
     "ls_record_event": (None, c_void_p, c_int64, c_int, c_uint64, c_uint64),
+    "ls_allreduce": (c_int, c_void_p, c_void_p, c_size_t, c_int, c_int),
+    "ls_allreduce_start": (c_int, c_void_p, c_void_p, c_size_t, c_int, c_int, POINTER(c_void_p)),
+    "ls_reduce": (c_int, c_void_p, c_void_p, c_size_t, c_int, c_int, c_int),
+    "ls_reduce_start": (c_int, c_void_p, c_void_p, c_size_t, c_int, c_int, c_int, POINTER(c_void_p)),
+    "ls_reduce_scatter": (c_int, c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_int),
+    "ls_reduce_scatter_start": (c_int, c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_int, POINTER(c_void_p)),
+    "ls_allgather": (c_int, c_void_p, c_void_p, c_void_p, c_size_t, c_int),
+    "ls_allgather_start": (c_int, c_void_p, c_void_p, c_void_p, c_size_t, c_int, POINTER(c_void_p)),
+    "ls_broadcast": (c_int, c_void_p, c_void_p, c_size_t, c_int, c_int),
+    "ls_broadcast_start": (c_int, c_void_p, c_void_p, c_size_t, c_int, c_int, POINTER(c_void_p)),
+    "ls_gather": (c_int, c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_int),
+    "ls_gather_start": (c_int, c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_int, POINTER(c_void_p)),
+    "ls_scatter": (c_int, c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_int),
+    "ls_scatter_start": (c_int, c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_int, POINTER(c_void_p)),
+    "ls_alltoall": (c_int, c_void_p, c_void_p, c_void_p, c_size_t, c_int),
+    "ls_alltoall_start": (c_int, c_void_p, c_void_p, c_void_p, c_size_t, c_int, POINTER(c_void_p)),
+    "ls_barrier": (c_int, c_void_p),
+    "ls_barrier_start": (c_int, c_void_p, POINTER(c_void_p)),
+    "ls_send_start": (c_int, c_void_p, c_void_p, c_size_t, c_int, c_int, POINTER(c_void_p)),
+    "ls_recv_start": (c_int, c_void_p, c_void_p, c_size_t, c_int, c_int, POINTER(c_void_p)),
+    "ls_work_wait": (c_int, POINTER(c_void_p)),
+    "ls_work_test": (c_int, POINTER(c_void_p)),
+    "ls_world_open_store": (c_int, POINTER(c_void_p), POINTER(Store), c_int, c_int, POINTER(WorldOptions)),
+    "ls_world_free": (None, POINTER(c_void_p)),
+    "ls_world_group": (c_void_p, c_void_p),
+    "ls_world_record": (c_void_p, c_void_p),
+    "ls_world_transport": (c_char_p, c_void_p),
+    "ls_group_open": (c_int, c_void_p, POINTER(c_int), c_int, POINTER(Store), c_char_p, POINTER(c_void_p)),
+    "ls_group_free": (None, POINTER(c_void_p)),
+    "ls_group_abort": (None, c_void_p, c_char_p),
     "ls_sampler_open": (c_int, POINTER(c_void_p), POINTER(SamplerOptions)),
     "ls_sampler_free": (None, POINTER(c_void_p)),
     "ls_sampler_steps": (c_uint64, c_void_p),

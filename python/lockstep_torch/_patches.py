@@ -143,6 +143,8 @@ def _watch_reducers(recorder):
         def reducer(params, bucket_indices, sizes, process_group, *args, **kwargs):
             if type(process_group) is c10d.ProcessGroup and not recorder._borrowed:
                 process_group = _ForwardingGroup(process_group, recorder)
+            elif hasattr(process_group, "on_bucket"):  # backend lockstep
+                process_group.on_bucket = weakref.WeakMethod(recorder.bucket_reduced)
             if recorder.synchrony:
                 recorder.synchrony.add_reducer(process_group, params)
             return original(params, bucket_indices, sizes, process_group, *args, **kwargs)

@@ -408,6 +408,11 @@ class Recorder:
         lib.ls_record_event(self._handle, call.arrived, ls.EVENT_BUCKET_READY, call.bucket, call.bytes)
         lib.ls_record_event(self._handle, call.arrived, ls.EVENT_BUCKET_START, call.bucket, word)
 
+    def bucket_reduced(self, group):
+        """Backend lockstep has started a bucket of a group; its events are the library's."""
+        if self.synchrony:
+            self.synchrony.bucket_reduced(group)
+
     def _begin_wait(self):
         self._wait_began = lib.ls_now()
 

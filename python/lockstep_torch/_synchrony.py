@@ -68,7 +68,8 @@ class Checker:
         self._names[index], self._parameters[index] = name, parameter
 
     def add_reducer(self, group, parameters):
-        self._reducers[id(group)] = group, {id(p) for p in parameters}
+        known = self._reducers.get(id(group), (group, set()))[1]
+        self._reducers[id(group)] = group, known | {id(p) for p in parameters}
         known = {id(p) for p in self._ddp}
         self._ddp += [p for p in parameters if _is_plain(p) and id(p) not in known]
 

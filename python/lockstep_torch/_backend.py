@@ -1,0 +1,502 @@
+"""Backend "lockstep" of torch.distributed: a ProcessGroup in Python over the library's collectives.
+
+Works make progress in calls alone: wait() drives the library. Who takes a future instead, as DDP does, gets it completed at the end of backward:
+the first bucket of a backward asks the autograd engine to call _drain(), which it does before DDP's own last step. Meanwhile each call made for
+a later bucket moves the earlier ones on. Outside of a backward a future is complete when it is handed out."""
+
+import ctypes
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch._C import _distributed_c10d as c10d
+
+from . import _library as ls
+from . import _reductions as reductions
+from . import _world
+from ._library import lib
+from ._messages import Messages
+
+_DEFAULT_TIMEOUT = timedelta(minutes=30)
+
+
+class Work(c10d.Work):
+    """A collective under way, or done. `finish` is called once when it is done, with the library's part over."""
+
+    def __init__(self, group, handle, result, finish=None, keep=None):
+        super().__init__()
+        self._group, self._handle, self._result, self._finish = group, handle, result, finish
+        self._keep = keep  # memory that the library reads and writes
+        self._error = None
+        self._future = None
+
+    def _complete(self):
+        self._handle = self._keep = None
+        finish, self._finish = self._finish, None
+        if finish is not None:
+            finish()
+        if self._future is not None and not self._future.done():
+            self._future.set_result(self._result)
+
+    def _fail(self, error):
+        self._handle, self._error = None, error
+        if self._future is not None and not self._future.done():
+            self._future.set_exception(error)
+
+    def wait(self, timeout=None):
+        if self._error is not None:
+            raise self._error
+        if self._handle is not None:
+            try:
+                self._group._world.wait(self._handle)
+            except Exception as error:
+                self._fail(error)
+                raise
+            self._complete()
+        return True
+
+    def is_completed(self):
+        if self._handle is not None:
+            try:
+                if not self._group._world.test(self._handle):
+                    return False
+            except Exception as error:
+                self._fail(error)
+                return True
+            self._complete()
+        return True
+
+    def is_success(self):
+        return self._handle is None and self._error is None
+
+    def exception(self):
+        return self._error
+
+    def result(self):
+        return self._result
+
+    def synchronize(self):
+        self.wait()
+
+    def get_future(self):
+        if self._future is None:
+            self._future = torch.futures.Future()
+            if self._handle is not None and torch._C._current_graph_task_id() != -1:
+                self._group._finish_in_backward(self)
+            else:
+                try:
+                    self.wait()
+                    if not self._future.done():
+                        self._future.set_result(self._result)
+                except Exception as error:
+                    self._fail(error)
+        return self._future
+
+
+def _pointer(tensor):
+    return ctypes.c_void_p(tensor.data_ptr())
+
+
+def _is_async(opts):
+    return getattr(opts, "asyncOp", True)
+
+
+class LockstepProcessGroup(c10d.ProcessGroup):
+    def __init__(self, world, handle, rank, size, owns_handle):
+        super().__init__(rank, size)
+        self._world, self._handle, self._rank, self._size = world, handle, rank, size
+        self._owns_handle = owns_handle
+        self._name = self._description = ""
+        self._draining = []  # works whose futures are awaited at the end of a backward
+        self._graph_task = -1
+        self._messages = Messages(self)
+        self._sequence = 0
+        self.on_bucket = None  # the recorder's: a weak method that is told of buckets of a backward
+
+    # ---- What torch asks of every group.
+
+    def getBackendName(self):
+        return "lockstep"
+
+    name = getBackendName
+
+    def getGroupName(self):
+        return self._name
+
+    def setGroupName(self, name):
+        self._name = name
+
+    def getGroupDesc(self):
+        return self._description
+
+    def setGroupDesc(self, description):
+        self._description = description
+
+    def getSize(self):
+        return self._size
+
+    def getRank(self):
+        return self._rank
+
+    def setSequenceNumberForGroup(self):
+        pass
+
+    def getSequenceNumberForGroup(self):
+        return self._sequence
+
+    _set_sequence_number_for_group = setSequenceNumberForGroup
+    _get_sequence_number_for_group = getSequenceNumberForGroup
+
+    def supportsSplitting(self):
+        return False
+
+    def shutdown(self):
+        """Leaves the group. Others that wait for this rank get an error that names it."""
+        handle, self._handle = self._handle, None
+        self._draining.clear()
+        if handle is not None and self._owns_handle and self._world.handle:
+            with self._world:
+                lib.ls_group_free(handle)
+
+    def abort(self):
+        if self._handle is not None:
+            lib.ls_group_abort(self._handle, b"the process group was aborted")
+
+    def __del__(self):
+        if getattr(self, "_handle", None) is not None:
+            self.shutdown()
+
+    # ---- Starting collectives.
+
+    def _call(self, name, arguments, result, opts, finish=None, keep=None):
+        """Starts ls_NAME, or makes the call if nobody can do anything in between."""
+        if self._handle is None:
+            raise RuntimeError("lockstep: the process group was destroyed")
+        self._sequence += 1
+        if _is_async(opts):
+            handle = ctypes.c_void_p()
+            with self._world:
+                ls.check(getattr(lib, f"ls_{name}_start")(self._handle, *arguments, handle))
+            return Work(self, handle, result, finish, keep)
+        if self._world.shared:  # another thread may have to make the call that this one waits for
+            handle = ctypes.c_void_p()
+            with self._world:
+                ls.check(getattr(lib, f"ls_{name}_start")(self._handle, *arguments, handle))
+            self._world.wait(handle)
+        else:
+            with self._world:
+                ls.check(getattr(lib, "ls_" + name)(self._handle, *arguments))
+        if finish is not None:
+            finish()
+        return Work(self, None, result)
+
+    def _done(self, result):
+        return Work(self, None, result)
+
+    def _now(self, name, *arguments):
+        """Makes a call and waits for it."""
+        self._call(name, arguments, None, _SYNC)
+
+    def _finish_in_backward(self, work):
+        task = torch._C._current_graph_task_id()
+        if task != self._graph_task or not self._draining:
+            self._graph_task = task
+            torch.autograd.Variable._execution_engine.queue_callback(self._drain)
+        self._draining.append(work)
+        told = self.on_bucket() if self.on_bucket is not None else None
+        if told is not None:
+            told(self)
+
+    def _drain(self):
+        works, self._draining = self._draining, []
+        for work in works:
+            try:
+                work.wait()
+            except Exception:
+                pass  # its future has it
+
+    # ---- Reductions.
+
+    def _reduce(self, name, tensor, opts, more=()):
+        """allreduce or reduce of one tensor, in place."""
+        try:
+            buffer, kind, op, back = reductions.prepare(name, tensor, opts.reduceOp)
+        except reductions.Bitwise as bitwise:
+            return self._bitwise(tensor, bitwise.function, more)
+        direct = buffer.data_ptr() == tensor.data_ptr()
+        finish = None if direct else lambda: tensor.detach().copy_(back(buffer))
+        if more and more[0] != self._rank:
+            finish = None  # only the root gets the result
+        return self._call(name, (_pointer(buffer), buffer.numel(), kind, op, *more), [tensor], opts, finish, buffer)
+
+    def _bitwise(self, tensor, function, more):
+        mine = tensor.detach().contiguous()
+        gathered = mine.new_empty((self._size, *mine.shape))
+        self._now("allgather", _pointer(mine), _pointer(gathered), mine.numel() * mine.element_size(), ls.U8)
+        if not more or more[0] == self._rank:
+            total = gathered[0]
+            for rank in range(1, self._size):
+                total = function(total, gathered[rank])
+            tensor.detach().copy_(total)
+        return self._done([tensor])
+
+    def allreduce(self, tensors, opts=None):
+        opts = c10d.AllreduceOptions() if opts is None else opts
+        if isinstance(tensors, torch.Tensor):
+            tensors = [tensors]
+        if len(tensors) != 1:
+            return self.allreduce_coalesced(tensors, opts)
+        reductions.check("allreduce", tensors)
+        return self._reduce("allreduce", tensors[0], opts)
+
+    def allreduce_coalesced(self, tensors, opts=None):
+        opts = c10d.AllreduceCoalescedOptions() if opts is None else opts
+        reductions.check("allreduce", tensors)
+        for tensor in tensors:
+            self._reduce("allreduce", tensor, opts).wait()
+        return self._done(list(tensors))
+
+    def reduce(self, tensors, opts):
+        reductions.check("reduce", tensors)
+        return self._reduce("reduce", tensors[0], opts, (opts.rootRank,))
+
+    def _reduce_scatter(self, output, flat, opts):
+        """`flat`: the blocks of all ranks, one after the other."""
+        try:
+            buffer, kind, op, back = reductions.prepare("reduce_scatter", flat, opts.reduceOp)
+        except reductions.Bitwise as bitwise:
+            whole = flat.detach().clone()
+            self._bitwise(whole, bitwise.function, ())
+            output.detach().copy_(whole.reshape(self._size, *output.shape)[self._rank])
+            return self._done([output])
+        block = buffer.numel() // self._size
+        room = output.detach()
+        if room.dtype != buffer.dtype or not room.is_contiguous():
+            room = buffer.new_empty(block)
+        if room.data_ptr() == output.data_ptr():
+            finish = None
+        else:
+            shape = (*output.shape, 2) if output.dtype.is_complex else output.shape
+            finish = lambda: output.detach().copy_(back(room.reshape(shape)))  # noqa: E731
+        return self._call(
+            "reduce_scatter", (_pointer(buffer), _pointer(room), block, kind, op), [output], opts, finish, (buffer, room)
+        )
+
+    def reduce_scatter(self, outputs, inputs, opts):
+        reductions.check("reduce_scatter", [*outputs, *inputs[0]])
+        self._same_sizes("reduce_scatter", [outputs[0], *inputs[0]])
+        return self._reduce_scatter(outputs[0], torch.cat([t.detach().reshape(-1) for t in inputs[0]]), opts)
+
+    def _reduce_scatter_base(self, output, flat, opts):
+        reductions.check("reduce_scatter", [output, flat])
+        if flat.numel() != output.numel() * self._size:
+            raise RuntimeError(
+                f"lockstep: reduce_scatter: the input has {flat.numel()} elements, but {self._size} ranks x {output.numel()} are needed"
+            )
+        return self._reduce_scatter(output, flat, opts)
+
+    reduce_scatter_single = _reduce_scatter_base
+
+    def reduce_scatter_tensor_coalesced(self, outputs, inputs, opts):
+        for output, flat in zip(outputs, inputs):
+            self._reduce_scatter_base(output, flat, opts).wait()
+        return self._done(list(outputs))
+
+    reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
+
+    # ---- Moving.
+
+    @staticmethod
+    def _same_sizes(call, tensors):
+        for tensor in tensors:
+            if tensor.numel() != tensors[0].numel() or tensor.dtype != tensors[0].dtype:
+                raise RuntimeError(
+                    f"lockstep: {call}: tensors differ: {list(tensors[0].shape)} of {tensors[0].dtype} and {list(tensor.shape)} of {tensor.dtype}"
+                )
+
+    @staticmethod
+    def _unit(tensor):
+        """(type, elements) to move a contiguous tensor as it is."""
+        if tensor.dtype in reductions.TYPES:
+            return tensor.numel(), reductions.TYPES[tensor.dtype]
+        return tensor.numel() * tensor.element_size(), ls.U8
+
+    def broadcast(self, tensors, opts):
+        reductions.check("broadcast", tensors)
+        tensor = tensors[0]
+        buffer = tensor.detach().resolve_conj().contiguous()
+        finish = None if buffer.data_ptr() == tensor.data_ptr() else lambda: tensor.detach().copy_(buffer)
+        return self._call("broadcast", (_pointer(buffer), *self._unit(buffer), opts.rootRank), list(tensors), opts, finish, buffer)
+
+    def _allgather(self, room, mine, opts, finish):
+        return self._call("allgather", (_pointer(mine), _pointer(room), *self._unit(mine)), None, opts, finish, (room, mine))
+
+    def allgather(self, outputs, inputs, opts=None):
+        opts = c10d.AllgatherOptions() if opts is None else opts
+        outs, mine = outputs[0], inputs[0]
+        reductions.check("allgather", [*outs, mine])
+        self._same_sizes("allgather", [mine, *outs])
+        mine = mine.detach().resolve_conj().contiguous()
+        room = mine.new_empty((self._size, *mine.shape))
+
+        def finish():
+            for rank, out in enumerate(outs):
+                out.detach().copy_(room[rank].reshape(out.shape))
+
+        work = self._allgather(room, mine, opts, finish)
+        work._result = list(outs)
+        return work
+
+    def allgather_coalesced(self, outputs, inputs, opts=None):
+        # outputs[i][r]: rank r's inputs[i]
+        for outs, mine in zip(outputs, inputs):
+            self.allgather([outs], [mine], opts).wait()
+        return self._done([t for outs in outputs for t in outs])
+
+    def _allgather_base(self, output, mine, opts=None):
+        opts = c10d.AllgatherOptions() if opts is None else opts
+        reductions.check("allgather", [output, mine])
+        if output.numel() != mine.numel() * self._size or output.dtype != mine.dtype:
+            raise RuntimeError(
+                f"lockstep: allgather: the output has {output.numel()} elements of {output.dtype}, but {self._size} ranks x {mine.numel()} of "
+                f"{mine.dtype} are needed"
+            )
+        mine = mine.detach().resolve_conj().contiguous()
+        room = output.detach()
+        if not room.is_contiguous():
+            room = mine.new_empty(output.shape)
+        finish = None if room.data_ptr() == output.data_ptr() else lambda: output.detach().copy_(room)
+        own = room.data_ptr() + self._rank * mine.numel() * mine.element_size()
+        inside = room.data_ptr() <= mine.data_ptr() < room.data_ptr() + room.numel() * room.element_size()
+        if inside and mine.data_ptr() != own:
+            mine = mine.clone()
+        work = self._allgather(room, mine, opts, finish)
+        work._result = [output]
+        return work
+
+    all_gather_single = _allgather_base
+
+    def allgather_into_tensor_coalesced(self, outputs, inputs, opts=None):
+        for output, mine in zip(outputs, inputs):
+            self._allgather_base(output, mine, opts).wait()
+        return self._done(list(outputs))
+
+    all_gather_single_coalesced = allgather_into_tensor_coalesced
+
+    def gather(self, outputs, inputs, opts):
+        mine = inputs[0].detach().resolve_conj().contiguous()
+        reductions.check("gather", [mine])
+        outs = outputs[0] if outputs and self._rank == opts.rootRank else []
+        self._same_sizes("gather", [mine, *outs])
+        room = mine.new_empty((self._size, *mine.shape)) if outs else None
+
+        def finish():
+            for rank, out in enumerate(outs):
+                out.detach().copy_(room[rank].reshape(out.shape))
+
+        arguments = _pointer(mine), _pointer(room) if outs else None, *self._unit(mine), opts.rootRank
+        return self._call("gather", arguments, list(outs), opts, finish, (room, mine))
+
+    def scatter(self, outputs, inputs, opts):
+        output = outputs[0]
+        blocks = inputs[0] if inputs and self._rank == opts.rootRank else []
+        reductions.check("scatter", [output, *blocks])
+        self._same_sizes("scatter", [output, *blocks])
+        flat = torch.cat([b.detach().resolve_conj().reshape(-1) for b in blocks]) if blocks else None
+        room = output.detach()
+        if not room.is_contiguous():
+            room = torch.empty(output.shape, dtype=output.dtype)
+        finish = None if room.data_ptr() == output.data_ptr() else lambda: output.detach().copy_(room)
+        arguments = _pointer(flat) if blocks else None, _pointer(room), *self._unit(room), opts.rootRank
+        return self._call("scatter", arguments, [output], opts, finish, (flat, room))
+
+    def alltoall_base(self, output, flat, output_splits, input_splits, opts=None):
+        opts = c10d.AllToAllOptions() if opts is None else opts
+        reductions.check("alltoall", [output, flat])
+        if not output_splits and not input_splits:
+            for name, tensor in ("input", flat), ("output", output):
+                if tensor.dim() == 0 or tensor.size(0) % self._size:
+                    raise RuntimeError(f"lockstep: alltoall: the {name}'s first dimension does not divide by {self._size} ranks; give splits")
+        for name, splits, tensor in ("input", input_splits, flat), ("output", output_splits, output):
+            if splits and (len(splits) != self._size or sum(splits) != tensor.size(0)):
+                raise RuntimeError(
+                    f"lockstep: alltoall: {name} splits {list(splits)} must be {self._size} numbers that sum up to {tensor.size(0)}"
+                )
+        blocks = flat.detach().resolve_conj().contiguous()
+        sends = blocks.split(list(input_splits) or [flat.size(0) // self._size] * self._size)
+        takes = output.detach().split(list(output_splits) or [output.size(0) // self._size] * self._size)
+        return self._exchange(takes, sends, [output])
+
+    all_to_all_single = alltoall_base
+
+    def alltoall(self, outputs, inputs, opts=None):
+        reductions.check("alltoall", [*outputs, *inputs])
+        if len(outputs) != self._size or len(inputs) != self._size:
+            raise RuntimeError(f"lockstep: alltoall: {len(inputs)} inputs and {len(outputs)} outputs; there must be {self._size} of each")
+        return self._exchange([t.detach() for t in outputs], [t.detach().resolve_conj() for t in inputs], list(outputs))
+
+    def _exchange(self, takes, sends, result):
+        """Block q of `sends` goes to rank q. Blocks may differ in size: all are moved in the room of the largest one of any rank."""
+        size = sends[0].element_size()
+        largest = torch.tensor([max(t.numel() * size for t in (*sends, *takes))])
+        self._now("allreduce", _pointer(largest), 1, ls.I64, ls.MAX)
+        room = int(largest)
+        if room:
+            out = torch.empty(self._size, room, dtype=torch.uint8)
+            into = torch.empty(self._size, room, dtype=torch.uint8)
+            for rank, block in enumerate(sends):
+                if block.numel():
+                    out[rank, : block.numel() * size] = block.contiguous().reshape(-1).view(torch.uint8)
+            self._now("alltoall", _pointer(out), _pointer(into), room, ls.U8)
+            for rank, block in enumerate(takes):
+                if block.numel():
+                    block.copy_(into[rank, : block.numel() * size].clone().view(block.dtype).reshape(block.shape))
+        return self._done(result)
+
+    def barrier(self, opts=None):
+        return self._call("barrier", (), [], c10d.BarrierOptions() if opts is None else opts)
+
+    def send(self, tensors, to, tag=0):
+        return self._messages.send(tensors[0], to, tag)
+
+    def recv(self, tensors, source, tag=0):
+        return self._messages.receive(tensors[0], source, tag)
+
+    def recv_anysource(self, tensors, tag=0):
+        return self._messages.receive(tensors[0], None, tag)
+
+
+class _Sync:
+    asyncOp = False
+
+
+_SYNC = _Sync()
+
+
+def create(options, _=None):
+    """Makes a group for torch: a world for the first one, and groups of that world for later ones."""
+    rank, size = options.group_rank, options.group_size
+    timeout = options.timeout or _DEFAULT_TIMEOUT
+    milliseconds = max(1, min(int(timeout.total_seconds() * 1000), (1 << 31) - 1))
+    ranks = list(options.global_ranks_in_group or [])
+    default = dist.group.WORLD
+    if ranks and isinstance(default, LockstepProcessGroup):
+        if len(set(ranks)) != len(ranks):
+            raise ValueError(f"lockstep: a group has a rank twice: {ranks}")
+        world = default._world
+        key = f"lockstep/group/{options.group_id}"
+        return LockstepProcessGroup(world, world.open_group(ranks, options.store, key), rank, size, True)
+    world = _world.World(options.store, rank, size, milliseconds)
+    return LockstepProcessGroup(world, world.all, rank, size, False)
+
+
+def register():
+    """Makes init_process_group("lockstep") known to torch."""
+    if not hasattr(dist.Backend, "LOCKSTEP"):
+        dist.Backend.register_backend("lockstep", create, extended_api=True, devices=["cpu"])
+
+
+def world_record():
+    """The record of the world that is open, or None."""
+    world = _world.newest()
+    return world.record if world is not None else None

@@ -1,0 +1,59 @@
+"""Backend "lockstep" without a launcher of ours: ranks that find each other as under torchrun."""
+import pytest
+import torch
+from conftest import run_ranks
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_collectives_are_those_of_gloo(ranks):
+    outcome = run_ranks(ranks, "collectives.py", timeout=200).ok()
+    assert all("compared" in out for out in outcome.out)
+
+
+def test_ddp_gives_the_weights_of_gloo(run, tmp_path):
+    states = []
+    for backend in "gloo", "lockstep":
+        run.folder = tmp_path / backend
+        run("plain", BACKEND=backend)
+        states.append([torch.load(run.folder / f"state-{r}.pt") for r in range(2)])
+    for one, two in zip(*states):
+        assert all(torch.equal(one[k], two[k]) for k in one)
+
+
+def test_recording_on_lockstep(run):
+    run("backward", BACKEND="lockstep")
+    report = run.report()
+    assert report["by_rank"][0]["transport"] == "shm"
+    assert len(report["steps"]) == 16
+    findings = report["findings"]
+    assert any(f["rank"] == 1 and (f["phase"] == "backward" or "backward" in f["what"]) for f in findings), findings
+    assert run.warnings() == []
+
+
+@pytest.mark.parametrize("case", ["no_sync", "drift"])
+def test_broken_synchronization_on_lockstep(run, case):
+    run(case, BACKEND="lockstep")
+    assert run.warnings()
+
+
+def test_gloo_can_mean_lockstep(run):
+    run("none", LOCKSTEP_TORCH=1)
+    assert run.report()["by_rank"][0]["transport"] == "shm"
+
+
+@pytest.mark.parametrize(
+    "case, words",
+    [
+        ("kill", ["rank 1"]),
+        ("exit", ["rank 1"]),
+        ("mismatch", ["rank 0 runs allreduce", "4 of float32", "3 of float32"]),
+        ("shape of a gather", ["tensors differ"]),
+    ],
+)
+def test_failures_have_names(case, words):
+    outcome = run_ranks(2, "fail.py", case)
+    told = outcome.out[0] + outcome.out[1]
+    assert all(word in told for word in words), told + outcome.err[0] + outcome.err[1]
+    survivor = 0 if case in ("kill", "exit", "mismatch") else 1
+    assert outcome.codes[survivor] == 3, outcome.codes
+    assert float(outcome.out[survivor].split()[0]) < 10, outcome.out  # not the timeout of 30 minutes
