@@ -4,7 +4,6 @@
 #include "measure/contention.h"
 #include "measure/findings.h"
 #include "measure/limits.h"
-#include "record/data_stall.h"
 
 double ls__common(const ls_run *run, ls_phase phase)
 {
@@ -22,6 +21,16 @@ double ls__metadata(const ls_run *run, ls_metadata_kind kind)
 }
 
 /* ---- Data. */
+
+ls__data_load ls__data_load_of(const ls_run *run, int rank)
+{
+    ls_run_loading l = ls_run_get_loading(run, rank);
+    return (ls__data_load){ .wall = run->rank[rank].use.wall,
+                            .waited = ls_run_mean(run, rank, LS_PHASE_DATA),
+                            .batches = l.batches,
+                            .missed = (1 - l.ready) * l.batches,
+                            .build = l.build * l.batches };
+}
 
 /* Time of a step in which the rank that waits longest waits for data: the others then wait for that rank. */
 static double longest_data(const ls_run *run)
@@ -41,13 +50,8 @@ static bool data_stalls_all(const ls_run *run)
     ls__data_load *all = malloc((size_t)run->ranks * sizeof *all);
     int n = 0, slowest = 0, fastest = 0;
     for (int r = 0; r < run->ranks && all; r++) {
-        ls_run_loading l = ls_run_get_loading(run, r);
         if (!run->rank[r].present) continue;
-        all[n++] = (ls__data_load){ .wall = run->rank[r].use.wall,
-                                    .waited = ls_run_mean(run, r, LS_PHASE_DATA),
-                                    .batches = l.batches,
-                                    .missed = (1 - l.ready) * l.batches,
-                                    .build = l.build * l.batches };
+        all[n++] = ls__data_load_of(run, r);
         if (all[n - 1].waited > all[slowest].waited) slowest = n - 1;
     }
     /* Which rank is slowest may vary: each step takes as long as its slowest. */

@@ -10,7 +10,6 @@
 #include "measure/excess.h"
 #include "measure/findings.h"
 #include "measure/limits.h"
-#include "record/data_stall.h"
 
 /* ns of a step that the rank that waited longest waited for `rank`. */
 static double waited_for(const ls_run *run, int rank)
@@ -65,17 +64,16 @@ static int32_t late_span(const ls_run *run, int rank)
 /* Slow reads, or something else that the rank does in its data phase? `own`: time of its data phase, if that is persistent. */
 static void explain_data(const ls_run *run, int rank, double own, ls_finding *f)
 {
-    double build = ls_run_get_loading(run, rank).build, others = 0, batches = 0;
+    ls__data_load own_load = ls__data_load_of(run, rank), others = { 0 };
     for (int q = 0; q < run->ranks; q++) {
-        ls_run_loading l = ls_run_get_loading(run, q);
-        if (q != rank && l.batches > 0) others += l.build * l.batches, batches += l.batches;
+        ls__data_load l = ls__data_load_of(run, q);
+        if (q != rank) others.build += l.build, others.batches += l.batches;
     }
-    if (batches > 0) others /= batches;
     f->remedy = LS_REMEDY_CHECK_DATA;
-    if (!(others > 0) || !ls__data_is_slow(build, others)) return;
+    if (!ls__data_is_late(&own_load) || !ls__data_is_slow(&own_load, &others)) return;
     f->remedy = LS_REMEDY_FASTER_READS;
-    f->evidence.rank.build = build;
-    f->evidence.rank.others_build = others;
+    f->evidence.rank.build = own_load.build / own_load.batches;
+    f->evidence.rank.others_build = others.build / others.batches;
     /* What is read ahead costs the step nothing: neither what is beyond the others', nor the rest. */
     f->expected = (int64_t)fmax(0, ls_run_step_mean(run) - fmax((double)f->cost, own));
 }

@@ -7,9 +7,10 @@
 #define BUILD_SLACK 1.5  /* times the time to build a batch: no rank waits longer than that for data */
 #define SLOW_FACTOR 1.5  /* times as long to build a batch as on the other ranks */
 
-bool ls__data_is_slow(double build, double others)
+bool ls__data_is_slow(const ls__data_load *r, const ls__data_load *others)
 {
-    return build > SLOW_FACTOR * others;
+    return r->batches > 0 && others->batches > 0 && others->build > 0 &&
+           r->build / r->batches > SLOW_FACTOR * others->build / others->batches;
 }
 
 bool ls__data_is_late(const ls__data_load *r)

@@ -21,7 +21,7 @@ typedef enum ls__data_stall {
 ls__data_stall ls__data_stall_find(const ls__data_load *all, int ranks, int *slowest, int *fastest);
 /* Whether the rank waits because building takes long, and not because it was not scheduled. */
 bool ls__data_is_late(const ls__data_load *rank);
-/* Whether batches that take `build` to build are slow, where those of the other ranks take `others`. */
-bool ls__data_is_slow(double build, double others);
+/* Whether a batch takes longer to build than on the other ranks. */
+bool ls__data_is_slow(const ls__data_load *rank, const ls__data_load *others);
 
 #endif
