@@ -218,12 +218,18 @@ UNCHECKED static void any_block(int rows, int wide, bool add, float *c, int64_t 
 
 #else
 
-/* c (rows, wide * 16) = (add: c +) a (rows, k) times panels that are `step` floats apart; `rows` and `wide` are constants
- * where this is inlined. The small loops must be unrolled before the compiler looks at `sum`, or it stays in memory. */
-UNCHECKED INLINE void block(const int rows, const int wide, bool add, float *c, int64_t ldc, const float *a,
-                            int64_t a_row, int64_t a_col, const float *panels, int64_t step, int64_t k)
+/* c (rows, wide * 16) = (add: c +) a (rows, k) times panels that are `step` floats apart; `rows`, `wide` and `by_rows` are
+ * constants where this is inlined. by_rows: a's rows are contiguous, a_col is 1; else its columns are, a_row is 1. The small
+ * loops must be unrolled before the compiler looks at `sum`, or it stays in memory. Rows are reached from a pointer for
+ * each three of them: addresses of 14 rows would not fit the registers. */
+UNCHECKED INLINE void block(const int rows, const int wide, const bool by_rows, bool add, float *c, int64_t ldc,
+                            const float *a, int64_t a_row, int64_t a_col, const float *panels, int64_t step, int64_t k)
 {
+    enum { THREES = (ROWS + 2) / 3 };
     vec sum[ROWS][WIDE * VECTORS];
+    const float *at[THREES];
+#pragma GCC unroll 16
+    for (int g = 0; g < THREES; g++) at[g] = a + 3 * g * a_row;
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 16
@@ -233,16 +239,20 @@ UNCHECKED INLINE void block(const int rows, const int wide, bool add, float *c, 
         for (int r = 0; r < rows; r++)
 #pragma GCC unroll 16
             for (int v = 0; v < wide * VECTORS; v++) sum[r][v] = load(c + r * ldc + v * WIDTH);
-    for (int64_t i = 0; i < k; i++, panels += PANEL, a += a_col) {
+    for (int64_t i = 0; i < k; i++) {
         vec b[WIDE * VECTORS];
 #pragma GCC unroll 16
         for (int v = 0; v < wide * VECTORS; v++) b[v] = load(panels + v / VECTORS * step + v % VECTORS * WIDTH);
 #pragma GCC unroll 16
         for (int r = 0; r < rows; r++) {
-            vec x = SPLAT(a[r * a_row]);
+            vec x = SPLAT(by_rows ? at[r / 3][r % 3 * a_row] : a[r]);
 #pragma GCC unroll 16
             for (int v = 0; v < wide * VECTORS; v++) sum[r][v] = MADD(x, b[v], sum[r][v]);
         }
+        panels += PANEL;
+        a += a_col;
+#pragma GCC unroll 16
+        for (int g = 0; g < THREES; g++) at[g]++;
     }
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
@@ -253,19 +263,15 @@ UNCHECKED INLINE void block(const int rows, const int wide, bool add, float *c, 
 UNCHECKED static void any_block(int rows, int wide, bool add, float *c, int64_t ldc, const float *a, int64_t a_row,
                                 int64_t a_col, const float *panels, int64_t step, int64_t k)
 {
-    switch (rows * WIDE + wide - 1) {
-#define CASE(n)                                                     \
-    case n *WIDE:                                                   \
-        block(n, 1, add, c, ldc, a, a_row, a_col, panels, step, k); \
+    switch (2 * (rows * WIDE + wide - 1) + (a_col == 1)) {
+#define CASE(n, wide, by_rows)                                                  \
+    case 2 * (n * WIDE + wide - 1) + by_rows:                                   \
+        block(n, wide, by_rows, add, c, ldc, a, a_row, a_col, panels, step, k); \
         break;
 #if defined(LS__AVX512)
-#define CASES(n)                                                    \
-    CASE(n)                                                         \
-    case n *WIDE + 1:                                               \
-        block(n, 2, add, c, ldc, a, a_row, a_col, panels, step, k); \
-        break;
+#define CASES(n) CASE(n, 1, false) CASE(n, 1, true) CASE(n, 2, false) CASE(n, 2, true)
 #else
-#define CASES(n) CASE(n)
+#define CASES(n) CASE(n, 1, false) CASE(n, 1, true)
 #endif
         CASES(1)
         CASES(2)

@@ -17,7 +17,7 @@ enum { LS__LANES = 32 }; /* partial sums of a row: four vectors of AVX2 hide the
 enum { LS__PANEL = 16 }; /* columns of a panel */
 
 /* The left operand of a product: group g of `rows` rows (see below) begins at at + g * group, and element (r, i) of it
- * lies r * row + i * col further. */
+ * lies r * row + i * col further; row or col is 1. */
 typedef struct ls__left {
     const float *at;
     int64_t row, col, group;
