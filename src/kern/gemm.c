@@ -3,14 +3,15 @@
  * Three ways, chosen by shape. All of them compute the same bits.
  *
  * Wide   Many rows. B is packed into panels that all threads share; a thread takes a block of rows of A and multiplies it
- *        with panel after panel. Two panels (DEPTH x 32) stay in the L1 cache, the block of A in the L2 cache, the
- *        packed B in the L3 cache.
- * Thin   One block of rows at most. Threads share the columns; each packs a few panels of B into its L2 cache and
+ *        with panel after panel. Two panels (DEPTH x 32) stay in the L1 cache, the block of A and what is packed of B at
+ *        a time in the L2 cache.
+ * Thin   Few rows. Threads share the columns; each packs a few panels of B into its L2 cache and
  *        multiplies them with all of A.
  * Direct Very few rows, and B is stored row by row: packing would cost more than it saves.
  *
- * A is read where it lies if its rows do. It is copied if it is stored by columns, if it must be activated, and if its
- * rows are a multiple of 4 KiB apart: then a column of them would fall into a few sets of the L1 cache. */
+ * A is read in place if its rows are contiguous and there are few columns. Otherwise it is copied into groups of rows, as the inner loop
+ * reads them: 8 % faster. It must be copied if it is to be activated, and if its rows are a multiple of 4 KiB apart: then a
+ * column of them would fall into a few sets of the L1 cache. */
 #include "kern/gemm.h"
 
 #include <stdatomic.h>
@@ -21,22 +22,25 @@
 #include "lockstep/base.h"
 
 enum {
-    DEPTH = 384,       /* k at a time: two panels are 48 KiB */
-    CHUNK_COLS = 3072, /* of B that are packed at a time: 4.5 MiB */
-    GROUP_COLS = 256,  /* columns of a block that are finished at a time, while in the L2 cache */
-    PACK_COLS = 128,   /* of B that a thread packs at a time: memory is read in long pieces */
-    THIN_COLS = 128,   /* of B that a thread packs and uses at once: 192 KiB */
+    DEPTH = 512,      /* k at a time: two panels are 64 KiB */
+    CHUNK_COLS = 384, /* of B that are packed at a time: 768 KiB */
+    GROUP_COLS = 128, /* columns of a block that are finished at a time, while in the L2 cache */
+    PACK_COLS = 128,  /* of B that a thread packs at a time: memory is read in long pieces */
+    THIN_COLS = 128,  /* of B that a thread packs and uses at once: 256 KiB */
     DIRECT_ROWS = 4,
     DIRECT_COLS = 1024,
-    PAD = 16,             /* floats between copied rows: another set of the L1 cache for each */
-    MOST_BLOCK_ROWS = 280 /* of any kernel */
+    COPY_COLS = 512,   /* from this many columns on, copying A pays */
+    LEAST_DEPTH = 256, /* rather than less at a time, A is copied block by block */
+    THIN_ROWS = 256,
+    MOST_BLOCK_ROWS = 96,    /* of any kernel */
+    SPARE = 32,              /* floats between parts of the workspace, which stay aligned */
+    LEFT_FLOATS = 768 * 1024 /* of A, copied at once: 3 MiB */
 };
 enum {
     PANEL_FLOATS = DEPTH * CHUNK_COLS,
-    BLOCK_FLOATS = MOST_BLOCK_ROWS * (DEPTH + PAD),
-    ROUND = 32, /* floats; keeps every part of the workspace aligned */
+    BLOCK_FLOATS = THIN_COLS * DEPTH,
 };
-_Static_assert(BLOCK_FLOATS >= THIN_COLS * DEPTH, "a thread's part of the workspace holds either");
+_Static_assert(BLOCK_FLOATS >= MOST_BLOCK_ROWS * DEPTH, "a thread's part of the workspace holds either");
 
 /* Less is not worth waking another thread: 20 us or so on one core. */
 static const double THREAD_FLOPS = 2e6;
@@ -51,38 +55,67 @@ static int64_t min(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+/* How a product is computed. Depends on its shape and on the kernels. */
+typedef struct plan {
+    enum { DIRECT, THIN, WIDE } way;
+    int64_t each; /* k at a time */
+    int64_t rows; /* of A, rounded up to what is multiplied at a time */
+    bool copy;    /* A is copied: all of it at once (a slice of k at once, if wide), or block by block */
+    bool whole;
+    size_t panel_floats, left_floats; /* of the workspace that the threads share */
+} plan;
+
 /* A product under way. */
 typedef struct job {
     const ls__gemm *g;
     const ls__nn_kernels *kernels;
+    plan plan;
     int threads;
-    int64_t each;  /* k at a time */
-    bool copy;     /* A is copied */
-    float *shared; /* PANEL_FLOATS: panels of B, or all of A copied */
-    float *own;    /* BLOCK_FLOATS per thread */
+    float *panels, *left; /* shared: B in panels, A copied */
+    float *own;           /* BLOCK_FLOATS per thread */
     const ls__tick *tick;
-    _Atomic int64_t next; /* piece of work; below */
+    _Atomic int64_t next; /* piece of work; see take() */
 } job;
-
-static bool copies(const ls__gemm *g)
-{
-    return g->a_trans || g->activate || g->lda % 1024 == 0;
-}
-
-/* Floats between slices of A, and of B, when several slices of k are copied one behind another. */
-static int64_t left_floats(int64_t rows, int64_t k)
-{
-    return ceil_div(rows * (k + PAD), ROUND) * ROUND;
-}
 
 static int64_t panel_floats(int64_t k, int64_t cols)
 {
     return ceil_div(cols, LS__PANEL) * LS__PANEL * k;
 }
 
+/* Equal slices of k, none longer than `most`. */
+static int64_t slice_of(int64_t k, int64_t most)
+{
+    return min(ceil_div(ceil_div(k, ceil_div(k, most)), 8) * 8, most);
+}
+
+static plan plan_of(const ls__gemm *g, const ls__nn_kernels *k)
+{
+    plan p = { .way = WIDE, .each = slice_of(g->k, DEPTH), .rows = ceil_div(g->m, k->rows) * k->rows };
+    bool must_copy = g->a_trans || g->activate || g->lda % 1024 == 0;
+    p.copy = must_copy || g->n >= COPY_COLS;
+    if (g->m <= DIRECT_ROWS && !g->b_trans && !g->activate) {
+        p.way = DIRECT;
+        return p;
+    }
+    int64_t slices = ceil_div(g->k, p.each);
+    if (g->m <= THIN_ROWS) {
+        p.whole = p.copy && p.rows * slices * p.each <= LEFT_FLOATS;
+        if (!must_copy && !p.whole) p.copy = false;
+        if (p.whole || !p.copy) p.way = THIN;
+    }
+    int64_t fit = LEFT_FLOATS / p.rows / 8 * 8;
+    if (p.way == WIDE && p.copy && g->n > CHUNK_COLS && fit >= min(p.each, LEAST_DEPTH)) {
+        p.whole = true;
+        if (fit < p.each) p.each = slice_of(g->k, fit);
+    }
+    if (p.way == WIDE) p.panel_floats = (size_t)(panel_floats(p.each, min(g->n, CHUNK_COLS)) + SPARE) / SPARE * SPARE;
+    if (p.whole) p.left_floats = (size_t)(p.rows * (p.way == THIN ? slices : 1) * p.each + SPARE) / SPARE * SPARE;
+    return p;
+}
+
 /* ---- Threads. Pieces are numbered; a thread takes the next one until there are none left. */
 
-/* Waits for the other threads. The one that comes first sets the numbers back. */
+/* Waits for the other threads, and sets the numbers back. */
 static void meet(job *j)
 {
     if (j->threads == 1) {
@@ -102,33 +135,23 @@ static bool take(job *j, int64_t pieces, int64_t *piece)
 
 /* ---- Operands */
 
-/* A piece of A, rows [row, row + rows) and k [depth, depth + k), copied to `to` if need be. */
-static ls__left left_of(const job *j, float *to, int64_t row, int64_t rows, int64_t depth, int64_t k)
+/* Copies rows [row, row + rows) and k [depth, depth + k) of A. */
+static void copy_a(const job *j, float *to, int64_t row, int64_t rows, int64_t depth, int64_t k)
 {
     const ls__gemm *g = j->g;
-    int64_t group = j->kernels->rows;
-    const float *a = g->a_trans ? g->a + depth * g->lda + row : g->a + row * g->lda + depth;
-    if (!j->copy) return (ls__left){ a, g->lda, 1, group * g->lda };
-    if (g->a_trans) {
-        j->kernels->pack_rows(to, a, g->lda, rows, k);
-        if (g->activate) g->activate(to, to, (size_t)(ceil_div(rows, group) * group * k));
-        return (ls__left){ to, 1, group, group * k };
-    }
-    int64_t ld = k + PAD;
-    for (int64_t r = 0; r < rows; r++) {
-        if (g->activate)
-            g->activate(to + r * ld, a + r * g->lda, (size_t)k);
-        else
-            memcpy(to + r * ld, a + r * g->lda, (size_t)k * sizeof *to);
-    }
-    return (ls__left){ to, ld, 1, group * ld };
+    j->kernels->pack_rows(to, g->a_trans ? g->a + depth * g->lda + row : g->a + row * g->lda + depth, g->lda,
+                          g->a_trans, rows, k);
+    if (g->activate) g->activate(to, to, (size_t)(ceil_div(rows, j->kernels->rows) * j->kernels->rows * k));
 }
 
-/* The same for a piece that was copied before. */
-static ls__left copied_left(const job *j, const float *at, int64_t k)
+static ls__left copied(const job *j, const float *at, int64_t k)
 {
-    int64_t group = j->kernels->rows, ld = k + PAD;
-    return j->g->a_trans ? (ls__left){ at, 1, group, group * k } : (ls__left){ at, ld, 1, group * ld };
+    return (ls__left){ at, 1, j->kernels->rows, j->kernels->rows * k };
+}
+
+static ls__left in_place(const job *j, int64_t row, int64_t depth)
+{
+    return (ls__left){ j->g->a + row * j->g->lda + depth, j->g->lda, 1, j->kernels->rows * j->g->lda };
 }
 
 static void pack_b(const job *j, float *to, int64_t depth, int64_t k, int64_t col, int64_t cols)
@@ -141,18 +164,18 @@ static void pack_b(const job *j, float *to, int64_t depth, int64_t k, int64_t co
 }
 
 /* The short rows of what finish will read, which the CPU does not foresee. */
-static void fetch(const ls__gemm *g, int64_t row, int64_t rows, int64_t col, int64_t cols)
+static void fetch(const ls__gemm *g, const ls__tile *t)
 {
-    for (int64_t r = row; r < row + rows; r++)
-        for (int64_t c = col; c < col + cols; c += 16) __builtin_prefetch(g->reads + r * g->n + c, 0, 2);
+    for (int64_t r = t->row; r < t->row + t->rows; r++)
+        for (int64_t c = t->col; c < t->col + t->cols; c += 16) __builtin_prefetch(g->reads + r * g->n + c, 0, 2);
 }
 
-/* One piece of C, one slice of k. */
+/* One tile of C, one slice of k. */
 static void multiply(const job *j, const ls__tile *t, const ls__left *a, const float *panels, int64_t depth, int64_t k)
 {
     const ls__gemm *g = j->g;
     bool last = depth + k == g->k;
-    if (g->reads && last) fetch(g, t->row, t->rows, t->col, t->cols);
+    if (g->reads && last) fetch(g, t);
     j->kernels->panel_product(g->c + t->row * g->ldc + t->col, g->ldc, a, panels, k, t->rows, t->cols, k,
                               g->add || depth);
     if (g->finish && last) g->finish(g, t);
@@ -160,87 +183,84 @@ static void multiply(const job *j, const ls__tile *t, const ls__left *a, const f
 
 /* ---- Wide */
 
-/* What is packed of B at a time: rows [depth, end) and columns [col, col + cols), as slices of `each` rows. */
+/* What is multiplied between two meetings: k [depth, depth + k), columns [col, col + cols). */
 typedef struct part {
-    int64_t depth, end, col, cols;
+    int64_t depth, k, col, cols;
 } part;
 
-static void pack_part(job *j, const part *p)
+/* Block i of all rows: as many blocks for one thread as for another, and all but equal. */
+static int64_t block_count(const job *j)
 {
-    int64_t packs = ceil_div(p->cols, PACK_COLS), i;
-    while (take(j, ceil_div(p->end - p->depth, j->each) * packs, &i)) {
-        int64_t slice = i / packs, at = i % packs * PACK_COLS, depth = p->depth + slice * j->each;
-        int64_t k = min(j->each, p->end - depth);
-        pack_b(j, j->shared + slice * panel_floats(j->each, p->cols) + at * k, depth, k, p->col + at,
-               min(PACK_COLS, p->cols - at));
+    return ceil_div(j->g->m, j->kernels->block_rows * j->threads) * j->threads;
+}
+
+static ls__tile block_at(const job *j, int64_t i)
+{
+    int64_t unit = j->kernels->rows, units = ceil_div(j->g->m, unit), blocks = block_count(j);
+    int64_t row = units * i / blocks * unit;
+    return (ls__tile){ .row = row, .rows = min(units * (i + 1) / blocks * unit, j->g->m) - row };
+}
+
+static void copy_part(job *j, const part *p)
+{
+    int64_t lefts = j->plan.whole && p->col == 0 ? block_count(j) : 0, i;
+    while (take(j, lefts + ceil_div(p->cols, PACK_COLS), &i)) {
+        if (i < lefts) {
+            ls__tile t = block_at(j, i);
+            if (t.rows > 0) copy_a(j, j->left + t.row * p->k, t.row, t.rows, p->depth, p->k);
+        } else {
+            int64_t at = (i - lefts) * PACK_COLS;
+            pack_b(j, j->panels + at * p->k, p->depth, p->k, p->col + at, min(PACK_COLS, p->cols - at));
+        }
     }
 }
 
-/* A block of rows times the part. Its piece of C stays in the cache from slice to slice. */
-static void block_product(const job *j, const part *p, int64_t row, int64_t rows, float *copy)
+static void block_product(const job *j, const part *p, const ls__tile *block, float *own)
 {
-    const float *panels = j->shared;
-    for (int64_t depth = p->depth; depth < p->end; depth += j->each, panels += panel_floats(j->each, p->cols)) {
-        int64_t k = min(j->each, p->end - depth);
-        ls__left a = left_of(j, copy, row, rows, depth, k);
-        for (int64_t at = 0; at < p->cols; at += GROUP_COLS)
-            multiply(j, &(ls__tile){ row, rows, p->col + at, min(GROUP_COLS, p->cols - at) }, &a, panels + at * k,
-                     depth, k);
-    }
+    ls__left a = j->plan.copy ? copied(j, j->plan.whole ? j->left + block->row * p->k : own, p->k)
+                              : in_place(j, block->row, p->depth);
+    if (j->plan.copy && !j->plan.whole) copy_a(j, own, block->row, block->rows, p->depth, p->k);
+    for (int64_t at = 0; at < p->cols; at += GROUP_COLS)
+        multiply(j, &(ls__tile){ block->row, block->rows, p->col + at, min(GROUP_COLS, p->cols - at) }, &a,
+                 j->panels + at * p->k, p->depth, p->k);
 }
 
 static void wide(job *j, float *own)
 {
     const ls__gemm *g = j->g;
-    /* As many blocks for one thread as for another, and all but equal. */
-    int64_t unit = j->kernels->rows, units = ceil_div(g->m, unit);
-    int64_t blocks = ceil_div(g->m, j->kernels->block_rows * j->threads) * j->threads, i;
     part p;
-    for (p.col = 0; p.col < g->n; p.col += CHUNK_COLS) {
-        p.cols = min(CHUNK_COLS, g->n - p.col);
-        int64_t slices = PANEL_FLOATS / panel_floats(j->each, p.cols);
-        for (p.depth = 0; p.depth < g->k; p.depth = p.end) {
-            p.end = min(p.depth + slices * j->each, g->k);
+    int64_t i;
+    for (p.depth = 0; p.depth < g->k; p.depth += j->plan.each)
+        for (p.col = 0; p.col < g->n; p.col += CHUNK_COLS) {
+            p.k = min(j->plan.each, g->k - p.depth);
+            p.cols = min(CHUNK_COLS, g->n - p.col);
             meet(j);
-            pack_part(j, &p);
+            copy_part(j, &p);
             meet(j);
-            while (take(j, blocks, &i)) {
-                int64_t row = units * i / blocks * unit, end = min(units * (i + 1) / blocks * unit, g->m);
-                if (row < end) block_product(j, &p, row, end - row, own);
+            while (take(j, block_count(j), &i)) {
+                ls__tile t = block_at(j, i);
+                if (t.rows > 0) block_product(j, &p, &t, own);
                 ls__tick_now(j->tick);
             }
         }
-    }
 }
 
 /* ---- Thin */
 
-/* Floats of A copied, slice behind slice. */
-static int64_t thin_step(const ls__gemm *g, const ls__nn_kernels *k, int64_t each)
-{
-    return left_floats(ceil_div(g->m, k->rows) * k->rows, each);
-}
-
-static bool is_thin(const ls__gemm *g, const ls__nn_kernels *k, int64_t each)
-{
-    return g->m <= k->block_rows && (!copies(g) || ceil_div(g->k, each) * thin_step(g, k, each) <= PANEL_FLOATS);
-}
-
 static void thin(job *j, float *own)
 {
     const ls__gemm *g = j->g;
-    int64_t slices = ceil_div(g->k, j->each), step = thin_step(g, j->kernels, j->each), i;
-    if (j->copy) {
-        while (take(j, slices, &i))
-            left_of(j, j->shared + i * step, 0, g->m, i * j->each, min(j->each, g->k - i * j->each));
+    int64_t each = j->plan.each, slices = ceil_div(g->k, each), step = j->plan.rows * each, i;
+    if (j->plan.whole) {
+        while (take(j, slices, &i)) copy_a(j, j->left + i * step, 0, g->m, i * each, min(each, g->k - i * each));
         meet(j);
     }
     while (take(j, ceil_div(g->n, THIN_COLS), &i)) {
         ls__tile t = { 0, g->m, i * THIN_COLS, min(THIN_COLS, g->n - i * THIN_COLS) };
         for (int64_t s = 0; s < slices; s++) {
-            int64_t depth = s * j->each, k = min(j->each, g->k - depth);
+            int64_t depth = s * each, k = min(each, g->k - depth);
             pack_b(j, own, depth, k, t.col, t.cols);
-            ls__left a = j->copy ? copied_left(j, j->shared + s * step, k) : left_of(j, NULL, 0, g->m, depth, k);
+            ls__left a = j->plan.whole ? copied(j, j->left + s * step, k) : in_place(j, 0, depth);
             multiply(j, &t, &a, own, depth, k);
         }
         ls__tick_now(j->tick);
@@ -248,11 +268,6 @@ static void thin(job *j, float *own)
 }
 
 /* ---- Direct */
-
-static bool is_direct(const ls__gemm *g)
-{
-    return g->m <= DIRECT_ROWS && !g->b_trans && !g->activate;
-}
 
 static void direct(job *j)
 {
@@ -269,37 +284,32 @@ static void direct(job *j)
 
 /* ---- Calls */
 
-static int64_t slice_of(const ls__gemm *g)
-{
-    int64_t slices = ceil_div(g->k, DEPTH);
-    return slices ? min(ceil_div(ceil_div(g->k, slices), 8) * 8, DEPTH) : DEPTH;
-}
-
 static void run_share(job *j, int thread)
 {
     float *own = j->own + (size_t)thread * BLOCK_FLOATS;
-    if (is_direct(j->g))
-        direct(j);
-    else if (is_thin(j->g, j->kernels, j->each))
-        thin(j, own);
-    else
-        wide(j, own);
+    switch (j->plan.way) {
+    case DIRECT: direct(j); break;
+    case THIN: thin(j, own); break;
+    case WIDE: wide(j, own); break;
+    }
 }
 
-static void run(const ls__gemm *g, int threads, float *shared, float *own, const ls__tick *tick)
+static void run(const ls__gemm *g, int threads, float *workspace, const ls__tick *tick)
 {
     if (g->k == 0) { /* a sum of nothing */
         for (int64_t r = 0; !g->add && r < g->m; r++) memset(g->c + r * g->ldc, 0, (size_t)g->n * sizeof *g->c);
         if (g->finish) g->finish(g, &(ls__tile){ 0, g->m, 0, g->n });
         return;
     }
+    const ls__nn_kernels *kernels = ls__nn_kernels_best();
+    plan p = plan_of(g, kernels);
     job j = { .g = g,
-              .kernels = ls__nn_kernels_best(),
+              .kernels = kernels,
+              .plan = p,
               .threads = threads,
-              .each = slice_of(g),
-              .copy = copies(g),
-              .shared = shared,
-              .own = own,
+              .panels = workspace,
+              .left = workspace + p.panel_floats,
+              .own = workspace + p.panel_floats + p.left_floats,
               .tick = tick };
     if (threads == 1)
         run_share(&j, 0);
@@ -310,22 +320,14 @@ static void run(const ls__gemm *g, int threads, float *shared, float *own, const
 
 size_t ls__gemm_workspace(int threads)
 {
-    return (size_t)PANEL_FLOATS + (size_t)threads * BLOCK_FLOATS;
-}
-
-/* The shared part is sized for what is packed there; see wide() and thin(). */
-static size_t shared_floats(const ls__gemm *g)
-{
-    int64_t each = slice_of(g), slices = ceil_div(g->k, each);
-    const ls__nn_kernels *k = ls__nn_kernels_best();
-    if (is_direct(g) || (is_thin(g, k, each) && !copies(g))) return 0;
-    if (is_thin(g, k, each)) return (size_t)(slices * thin_step(g, k, each));
-    return (size_t)min(PANEL_FLOATS, slices * panel_floats(each, min(g->n, CHUNK_COLS)));
+    return (size_t)PANEL_FLOATS + LEFT_FLOATS + 2 * SPARE + (size_t)threads * BLOCK_FLOATS;
 }
 
 size_t ls__gemm_workspace_one(const ls__gemm *g)
 {
-    return shared_floats(g) + BLOCK_FLOATS;
+    if (g->k == 0) return 0;
+    plan p = plan_of(g, ls__nn_kernels_best());
+    return p.panel_floats + p.left_floats + BLOCK_FLOATS;
 }
 
 void ls__gemm_run(const ls__gemm *products, int count, int threads, float *workspace, const ls__tick *tick)
@@ -333,13 +335,13 @@ void ls__gemm_run(const ls__gemm *products, int count, int threads, float *works
     for (int i = 0; i < count; i++) {
         const ls__gemm *g = &products[i];
         double worth = 2.0 * (double)g->m * (double)g->n * (double)g->k / THREAD_FLOPS;
-        run(g, worth < 1 ? 1 : worth < threads ? (int)worth : threads, workspace, workspace + PANEL_FLOATS, tick);
+        run(g, worth < 1 ? 1 : worth < threads ? (int)worth : threads, workspace, tick);
     }
 }
 
 void ls__gemm_one(const ls__gemm *g, float *workspace)
 {
-    run(g, 1, workspace, workspace + shared_floats(g), NULL);
+    run(g, 1, workspace, NULL);
 }
 
 /* A thread's own time is right even where other programs share its core; that of several is the clock's. */

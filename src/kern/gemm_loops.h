@@ -9,19 +9,19 @@ enum { PANEL = LS__PANEL };
 
 #if defined(LS__AVX512)
 #include <immintrin.h>
-enum { ROWS = 14, BLOCK = 20 * ROWS, WIDE = 2 };
+enum { ROWS = 14, BLOCK = 6 * ROWS, WIDE = 2 };
 #define VECTOR_BYTES    64
 #define SPLAT(x)        ((vec)_mm512_set1_ps(x))
 #define MADD(a, b, sum) ((vec)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(sum)))
 #elif defined(LS__AVX2)
 #include <immintrin.h>
-enum { ROWS = 6, BLOCK = 24 * ROWS, WIDE = 1 };
+enum { ROWS = 6, BLOCK = 16 * ROWS, WIDE = 1 };
 #define VECTOR_BYTES    32
 #define SPLAT(x)        ((vec)_mm256_set1_ps(x))
 #define MADD(a, b, sum) ((vec)_mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(sum)))
 #elif defined(LS__NEON)
 #include <arm_neon.h>
-enum { ROWS = 6, BLOCK = 20 * ROWS, WIDE = 1 };
+enum { ROWS = 6, BLOCK = 16 * ROWS, WIDE = 1 };
 #define VECTOR_BYTES    16
 #define SPLAT(x)        ((vec)vdupq_n_f32(x))
 #define MADD(a, b, sum) ((vec)vfmaq_f32((float32x4_t)(sum), (float32x4_t)(a), (float32x4_t)(b)))
@@ -71,14 +71,15 @@ static void pack(float *panels, const float *b, int64_t ldb, int64_t k, int64_t 
     }
 }
 
-/* SQUARE rows of SQUARE become columns, PANEL apart. */
+/* The first `rows` (at most SQUARE) rows of SQUARE become columns, `step` apart; only `rows` elements of each are written. */
 #if defined(LS__AVX512)
 enum { SQUARE = 16 };
-INLINE void transpose(float *out, const float *in, int64_t ld)
+INLINE void transpose(float *out, int step, const float *in, int64_t ld, const int rows)
 {
     __m512 r[16], t[16];
+    const __mmask16 written = (__mmask16)((1u << rows) - 1);
 #pragma GCC unroll 16
-    for (int i = 0; i < 16; i++) r[i] = _mm512_loadu_ps(in + i * ld);
+    for (int i = 0; i < 16; i++) r[i] = i < rows ? _mm512_loadu_ps(in + i * ld) : _mm512_setzero_ps();
 #pragma GCC unroll 16
     for (int i = 0; i < 16; i += 2) {
         t[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
@@ -102,15 +103,41 @@ INLINE void transpose(float *out, const float *in, int64_t ld)
     }
 #pragma GCC unroll 16
     for (int i = 0; i < 4; i++) {
-        _mm512_storeu_ps(out + PANEL * i, _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88));
-        _mm512_storeu_ps(out + PANEL * (i + 4), _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0x88));
-        _mm512_storeu_ps(out + PANEL * (i + 8), _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd));
-        _mm512_storeu_ps(out + PANEL * (i + 12), _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0xdd));
+        _mm512_mask_storeu_ps(out + step * i, written, _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88));
+        _mm512_mask_storeu_ps(out + step * (i + 4), written, _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0x88));
+        _mm512_mask_storeu_ps(out + step * (i + 8), written, _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd));
+        _mm512_mask_storeu_ps(out + step * (i + 12), written, _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0xdd));
     }
 }
-#elif defined(LS__AVX2)
+#else
+#if defined(LS__AVX2)
 enum { SQUARE = 8 };
-INLINE void transpose(float *out, const float *in, int64_t ld)
+#else
+enum { SQUARE = 4 };
+#endif
+typedef float quad __attribute__((vector_size(16)));
+
+INLINE quad load_quad(const float *from)
+{
+    quad x;
+    memcpy(&x, from, sizeof x);
+    return x;
+}
+
+/* Four rows of four. */
+INLINE void transpose_quad(float *out, int step, const float *in, int64_t ld)
+{
+    quad r0 = load_quad(in), r1 = load_quad(in + ld), r2 = load_quad(in + 2 * ld), r3 = load_quad(in + 3 * ld);
+    quad a = __builtin_shufflevector(r0, r1, 0, 4, 1, 5), b = __builtin_shufflevector(r0, r1, 2, 6, 3, 7);
+    quad c = __builtin_shufflevector(r2, r3, 0, 4, 1, 5), d = __builtin_shufflevector(r2, r3, 2, 6, 3, 7);
+    quad columns[4] = { __builtin_shufflevector(a, c, 0, 1, 4, 5), __builtin_shufflevector(a, c, 2, 3, 6, 7),
+                        __builtin_shufflevector(b, d, 0, 1, 4, 5), __builtin_shufflevector(b, d, 2, 3, 6, 7) };
+#pragma GCC unroll 4
+    for (int l = 0; l < 4; l++) memcpy(out + l * step, &columns[l], sizeof columns[l]);
+}
+
+#if defined(LS__AVX2)
+INLINE void transpose_eight(float *out, int step, const float *in, int64_t ld)
 {
     __m256 r[8], t[8];
 #pragma GCC unroll 8
@@ -129,21 +156,26 @@ INLINE void transpose(float *out, const float *in, int64_t ld)
     }
 #pragma GCC unroll 8
     for (int i = 0; i < 4; i++) {
-        _mm256_storeu_ps(out + PANEL * i, _mm256_permute2f128_ps(r[i], r[i + 4], 0x20));
-        _mm256_storeu_ps(out + PANEL * (i + 4), _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
+        _mm256_storeu_ps(out + step * i, _mm256_permute2f128_ps(r[i], r[i + 4], 0x20));
+        _mm256_storeu_ps(out + step * (i + 4), _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
     }
 }
-#else
-enum { SQUARE = 4 };
-INLINE void transpose(float *out, const float *in, int64_t ld)
+#endif
+
+INLINE void transpose(float *out, int step, const float *in, int64_t ld, const int rows)
 {
-    vec r0 = load(in), r1 = load(in + ld), r2 = load(in + 2 * ld), r3 = load(in + 3 * ld);
-    vec a = __builtin_shufflevector(r0, r1, 0, 4, 1, 5), b = __builtin_shufflevector(r0, r1, 2, 6, 3, 7);
-    vec c = __builtin_shufflevector(r2, r3, 0, 4, 1, 5), d = __builtin_shufflevector(r2, r3, 2, 6, 3, 7);
-    store(out, __builtin_shufflevector(a, c, 0, 1, 4, 5));
-    store(out + PANEL, __builtin_shufflevector(a, c, 2, 3, 6, 7));
-    store(out + 2 * PANEL, __builtin_shufflevector(b, d, 0, 1, 4, 5));
-    store(out + 3 * PANEL, __builtin_shufflevector(b, d, 2, 3, 6, 7));
+#if defined(LS__AVX2)
+    if (rows == 8) {
+        transpose_eight(out, step, in, ld);
+        return;
+    }
+#endif
+    for (int i = 0; i < SQUARE; i += 4) {
+        int r = 0;
+        for (; r + 4 <= rows; r += 4) transpose_quad(out + i * step + r, step, in + r * ld + i, ld);
+        for (; r < rows; r++)
+            for (int l = 0; l < 4; l++) out[(i + l) * step + r] = in[r * ld + i + l];
+    }
 }
 #endif
 
@@ -156,23 +188,44 @@ static void pack_transposed(float *panels, const float *b, int64_t ldb, int64_t 
                 for (int64_t l = i % PANEL; l < i % PANEL + SQUARE; l++) /* the next panel's rows, a line each */
                     __builtin_prefetch(b + (j + PANEL + l) * ldb + i - i % PANEL);
                 for (int64_t l = 0; l < PANEL; l += SQUARE)
-                    transpose(panels + i * PANEL + l, b + (j + l) * ldb + i, ldb);
+                    transpose(panels + i * PANEL + l, PANEL, b + (j + l) * ldb + i, ldb, SQUARE);
             }
         for (; i < k; i++)
             for (int64_t l = 0; l < PANEL; l++) panels[i * PANEL + l] = l < cols ? b[(j + l) * ldb + i] : 0.0f;
     }
 }
 
-static void pack_rows(float *out, const float *a, int64_t lda, int64_t m, int64_t k)
+/* Stored (k, m): a group's part of each row is copied. */
+static void pack_columns(float *out, const float *a, int64_t lda, int64_t whole, int64_t k)
 {
-    int64_t whole = m - m % ROWS;
     for (int64_t from = 0; from < k; from += PACK_ROWS)
         for (int64_t at = 0; at < whole; at += ROWS)
             for (int64_t i = from; i < k && i < from + PACK_ROWS; i++)
                 memcpy(out + at * k + i * ROWS, a + i * lda + at, ROWS * sizeof *out);
+}
+
+static void pack_rows(float *out, const float *a, int64_t lda, bool trans, int64_t m, int64_t k)
+{
+    int64_t whole = m - m % ROWS;
+    if (trans) pack_columns(out, a, lda, whole, k);
+    for (int64_t at = 0; !trans && at < whole; at += ROWS) {
+        int64_t i = 0;
+        for (; i + SQUARE <= k; i += SQUARE) {
+            for (int r = 0; r < ROWS; r++) __builtin_prefetch(a + (at + r) * lda + i + 4 * SQUARE);
+            int r = 0;
+#pragma GCC unroll 4
+            for (; r + SQUARE <= ROWS; r += SQUARE)
+                transpose(out + at * k + i * ROWS + r, ROWS, a + (at + r) * lda + i, lda, SQUARE);
+            if (ROWS % SQUARE) transpose(out + at * k + i * ROWS + r, ROWS, a + (at + r) * lda + i, lda, ROWS % SQUARE);
+        }
+        for (; i < k; i++)
+            for (int r = 0; r < ROWS; r++) out[at * k + i * ROWS + r] = a[(at + r) * lda + i];
+    }
     for (int64_t i = 0; whole < m && i < k; i++)
         for (int64_t r = 0; r < ROWS; r++)
-            out[whole * k + i * ROWS + r] = whole + r < m ? a[i * lda + whole + r] : 0.0f;
+            out[whole * k + i * ROWS + r] = whole + r >= m ? 0.0f
+                                            : trans        ? a[i * lda + whole + r]
+                                                           : a[(whole + r) * lda + i];
 }
 
 /* ---- Multiplying */

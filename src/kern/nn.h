@@ -65,8 +65,8 @@ typedef struct ls__nn_kernels {
     int block_rows; /* of A that should be in the cache together, a multiple of them */
     void (*pack)(float *panels, const float *b, int64_t ldb, int64_t k, int64_t n);
     void (*pack_transposed)(float *panels, const float *b, int64_t ldb, int64_t k, int64_t n);
-    /* A (m, k), stored (k, m), in groups of `rows` rows: [m / rows][k][rows], zeros after the last row */
-    void (*pack_rows)(float *out, const float *a, int64_t lda, int64_t m, int64_t k);
+    /* A (m, k) in groups of `rows` rows: [m / rows][k][rows], zeros after the last row; trans: A is stored (k, m) */
+    void (*pack_rows)(float *out, const float *a, int64_t lda, bool trans, int64_t m, int64_t k);
     /* c (m, n) = (add: c +) A B. The panels are `depth` rows deep, of which `k` rows from where `panels` points are used. */
     void (*panel_product)(float *c, int64_t ldc, const ls__left *a, const float *panels, int64_t depth, int64_t m,
                           int64_t n, int64_t k, bool add);
