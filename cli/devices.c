@@ -8,9 +8,9 @@
 #include "record/energy.h"
 #include "record/ring.h"
 #include "cli/amount.h"
+#include "measure/limits.h"
 
 enum { MOST_NAMED = 6, MOST_APART = 4 };
-static const double WORTH = 0.05; /* of a step: sched delay that is worth a sentence */
 
 __attribute__((format(printf, 3, 4))) static void add(char *out, size_t bytes, const char *format, ...)
 {
@@ -106,7 +106,7 @@ void device_verdicts(const ls_run *run, device_lines *out)
         median += u->median_busy / u->wall;
         if (u->level == LS_USE_OVER) join(&over, k, u->busy / u->wall);
         if (u->level == LS_USE_UNDER) join(&under, k, u->busy / u->wall);
-        if (u->sched_delay > WORTH * u->wall) join(&queued, k, u->sched_delay / u->wall);
+        if (u->sched_delay > LS__CONTENTION_SHARE * u->wall) join(&queued, k, u->sched_delay / u->wall);
     }
     if (!all.count) return;
     median /= all.count;

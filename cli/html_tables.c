@@ -7,6 +7,8 @@
 #include "cli/devices.h"
 #include "cli/escape.h"
 #include "cli/report.h"
+#include "measure/findings.h"
+#include "measure/limits.h"
 
 static void put_communication(const page *p)
 {
@@ -50,9 +52,9 @@ static void put_rank(const page *p, const ls_run_rank *k, bool clocks)
     put_html(p->to, k->cores);
     fprintf(p->to, "<td>%.2f<td%s>%s<td>%s", u->cpu / u->wall, u->level ? " class=\"warn\"" : "",
             amount_share(u->busy / u->wall).text, amount_share(u->mfu).text);
-    put_share_cell(p, u->sched_delay, u->wall, 0.05);
-    put_share_cell(p, u->steal, u->wall, 0.05);
-    put_share_cell(p, u->off_cpu, u->wall, 2);
+    put_share_cell(p, u->sched_delay, u->wall, LS__CONTENTION_SHARE);
+    put_share_cell(p, u->steal, u->wall, LS__STEAL_SHARE);
+    put_share_cell(p, u->off_cpu, u->wall, INFINITY);
     fprintf(p->to, "<td>%s / %s<td>%s / ", amount_count(u->voluntary).text, amount_count(u->involuntary).text,
             amount_count(u->minor).text);
     fprintf(p->to, u->major > 1 ? "<b>%s</b>" : "%s", amount_count(u->major).text);
@@ -158,8 +160,8 @@ static void put_data(const page *p)
     for (int r = 0; r < run->ranks; r++) batches += ls_run_get_loading(run, r).batches;
     if (!(batches > 0)) return;
     html_card(p, "pipeline", "", "Data pipeline",
-              "<i>Ready when asked</i>: batches that were ready when the training wanted one, and how many there were; "
-              "otherwise it had to wait.");
+              "<i>Ready when asked</i>: batches that were ready when one was requested, and how many there were; "
+              "otherwise the rank had to wait.");
     fputs("<div class=\"scroll\"><table><tr><th>rank<th>workers<th>batches per step<th>to build one<th>ready when "
           "asked<th>queue<th>training waited<th>workers "
           "busy<th>read from disk</tr>",
@@ -169,10 +171,10 @@ static void put_data(const page *p)
         if (!(l.batches > 0)) continue;
         char count[32] = "-";
         if (isfinite(l.workers)) snprintf(count, sizeof count, "%.0f%s", l.workers, l.workers < 1 ? " (none)" : "");
-        bool waited = l.waited > 0.05 * run->rank[r].use.wall;
+        ls__data_load load = ls__data_load_of(run, r);
         fprintf(p->to, "<tr><td>%d<td>%s<td>%s<td>%s<td>%s<td>%.1f<td%s>%s per step<td>%s<td>%s</tr>", r, count,
                 amount_count(l.batches).text, amount_ns(l.build).text, amount_share(l.ready).text, l.queue,
-                waited ? " class=\"warn\"" : "", amount_ns(l.waited).text, amount_share(l.busy).text,
+                ls__data_stalls(&load) ? " class=\"warn\"" : "", amount_ns(l.waited).text, amount_share(l.busy).text,
                 amount_bytes(l.read_bytes).text);
     }
     fputs("</table></div>\n", p->to);

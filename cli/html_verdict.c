@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "cli/amount.h"
-#include "cli/devices.h"
 #include "cli/escape.h"
 #include "cli/findings_text.h"
 #include "cli/profile.h"
@@ -110,23 +109,12 @@ static void put_gain(const page *p, double step, double then)
     fputs("</b></div></div>", p->to);
 }
 
-/* Without a finding: contention, or where the time is spent and how to look closer. */
+/* Without a finding: where the time is spent, and how to look closer. */
 static void put_nothing(const page *p)
 {
     const ls_run *run = p->run;
-    device_lines lines;
     ls_phase longest = LS_PHASE_FORWARD;
     double step = ls_run_step_mean(run);
-    device_verdicts(run, &lines);
-    for (int r = 0; r < run->ranks; r++)
-        if (lines.count &&
-            run->rank[r].use.sched_delay > 0.05 * run->rank[r].use.wall) { /* then the last line is about it */
-            fprintf(p->to,
-                    "<h2>Ranks are runnable but not scheduled</h2><p>%s</p><p class=\"do\"><b>Change:</b> keep other "
-                    "programs off these cores, or use fewer threads or ranks</p>",
-                    lines.line[lines.count - 1]);
-            return;
-        }
     for (int i = 0; i < LS_PHASES; i++)
         if (ls_run_mean(run, -1, (ls_phase)i) > ls_run_mean(run, -1, longest)) longest = (ls_phase)i;
     double ns = ls_run_mean(run, -1, longest);
@@ -209,10 +197,10 @@ static void put_use(const page *p)
         put_figure(p, value, false, "core%s busy%s", threads == 1 ? "" : "s", n > 1 ? ", mean of the ranks" : "");
     }
     if (most > 0 && n > 1)
-        put_figure(p, amount_bytes(most).text, false, "memory of a rank at most; %s in sum",
+        put_figure(p, amount_bytes(most).text, false, "peak memory of a rank; %s in total",
                    amount_bytes(resident).text);
     else if (most > 0)
-        put_figure(p, amount_bytes(most).text, false, "memory at most");
+        put_figure(p, amount_bytes(most).text, false, "peak memory");
 }
 
 static void put_loss(const page *p)

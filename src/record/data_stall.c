@@ -20,6 +20,11 @@ bool ls__data_is_late(const ls__data_load *r)
     return r->waited <= BUILD_SLACK * r->build;
 }
 
+bool ls__data_stalls(const ls__data_load *r)
+{
+    return ls__data_is_late(r) && r->waited > STALL_SHARE * r->wall;
+}
+
 ls__data_stall ls__data_stall_find(const ls__data_load *all, int ranks, int *slowest, int *fastest)
 {
     bool late = true;

@@ -21,6 +21,8 @@ typedef enum ls__data_stall {
 ls__data_stall ls__data_stall_find(const ls__data_load *all, int ranks, int *slowest, int *fastest);
 /* Whether the rank waits because building takes long, and not because it was not scheduled. */
 bool ls__data_is_late(const ls__data_load *rank);
+/* Whether that takes a part of its time that is worth reporting. */
+bool ls__data_stalls(const ls__data_load *rank);
 /* Whether a batch takes longer to build than on the other ranks. */
 bool ls__data_is_slow(const ls__data_load *rank, const ls__data_load *others);
 
