@@ -60,6 +60,8 @@ static int parse(int argc, char **argv, order_options *o)
     o->epoch = (uint64_t)epoch;
     o->from = (uint64_t)from;
     o->steps = (uint64_t)steps;
+    if (s->order == LS_ORDER_BALANCED && !o->lengths_path)
+        return data_missing("order", "--lengths FILE, which --order balanced needs,");
     if (o->work && !o->lengths_path) return data_missing("order", "--lengths FILE, which --work needs,");
     if (s->no_shuffle && s->order != LS_ORDER_TORCH) {
         fprintf(stderr, "lockstep data order: --no-shuffle is for --order torch; use --order sequential\n");

@@ -1,9 +1,9 @@
-/* Finding added tokens in text, by the rules of Hugging Face's tokenizers: of those that begin at the first place where any does,
- * the longest counts; tokens that are not normalized are found first, the others in what is left. (There is no normalizer, so
- * both see the text as it is.)
+/* Finds added tokens in text by the rules of Hugging Face's tokenizers: at the first position where any token begins, the longest
+ * one is taken; tokens that are not normalized are found first, the others in the remaining text. (There is no normalizer, so
+ * both see the original text.)
  *
- * The tokens are sorted, and a search narrows the range of those that begin with the bytes seen so far: what it costs hardly
- * depends on how many tokens there are, and where no token begins with a byte it is one look at a table. */
+ * The tokens are sorted, and a search narrows the range of those that begin with the bytes seen so far, so its cost hardly depends
+ * on the number of tokens. Where no token begins with a byte, it is one table look-up. */
 #include "data/added.h"
 
 #include <stdlib.h>
@@ -125,7 +125,7 @@ static const uint8_t *char_before(const uint8_t *text, const uint8_t *p)
     size_t bytes;
     while (first > text && p - first < 4 && (*first & 0xc0) == 0x80) first--;
     ls__char_at(first, p, &bytes);
-    return bytes == (size_t)(p - first) ? first : p - 1; /* what is no valid UTF-8 is a byte by itself */
+    return bytes == (size_t)(p - first) ? first : p - 1; /* invalid UTF-8: a single byte */
 }
 
 static bool stands_alone(const uint8_t *text, const uint8_t *begin, const uint8_t *stop, const uint8_t *end)
@@ -175,7 +175,7 @@ static ls_status split_phase(const splitting *s, int phase, const uint8_t *text,
     ls_status status = LS_OK;
     while (!status && (t = next_match(s->added, phase, &at, end))) {
         const uint8_t *begin = at, *stop = at + t->count;
-        at = stop; /* the search goes on behind the token, also if it is not taken */
+        at = stop; /* the search continues after the token, even if it is rejected */
         if (t->single_word && !stands_alone(text, begin, stop, end)) continue;
         if (t->lstrip) {
             begin = spaces_before(text, begin);

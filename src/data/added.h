@@ -1,19 +1,19 @@
-/* Added tokens: pieces of text that are tokens by themselves, whatever the merges say ("<|endoftext|>", "<|im_start|>"...). */
+/* Added tokens: texts that are tokens independently of the merges ("<|endoftext|>", "<|im_start|>"...). */
 #ifndef LS_DATA_ADDED_H
 #define LS_DATA_ADDED_H
 
 #include <stdbool.h>
 #include "lockstep/base.h"
 
-/* What a token is, as tokenizer.json's added_tokens have it. */
+/* A token as in added_tokens of tokenizer.json. */
 typedef struct ls__added_token {
     const uint8_t *bytes;
     size_t count;
     uint32_t id;
-    bool special;        /* a sign of the tokenizer's own, no text */
-    bool normalized;     /* looked for after the others, in the text that they leave */
-    bool lstrip, rstrip; /* takes the white space before it, behind it */
-    bool single_word;    /* only where no character of a word is next to it */
+    bool special;        /* a control token, not text */
+    bool normalized;     /* searched after the others, in the remaining text */
+    bool lstrip, rstrip; /* includes the white space before it, after it */
+    bool single_word;    /* only if no word character is next to it */
 } ls__added_token;
 
 /* All zero is an empty set. */
@@ -40,8 +40,8 @@ typedef ls_status (*ls__added_token_fn)(void *user, uint32_t id);
 LS_MUST_CHECK ls_status ls__added_split(const ls__added *added, const uint8_t *text, size_t bytes,
                                         ls__added_text_fn on_text, ls__added_token_fn on_token, void *user);
 
-/* Whether a text may be cut in two at `at`, between a character that is no white space and one that is, without a change to the
- * tokens: no added token lies across that place or takes white space from behind it. */
+/* Whether a text may be cut in two at `at`, between a character that is not white space and one that is, without a change of the
+ * tokens: no added token extends across that position or includes white space after it. */
 bool ls__added_may_cut(const ls__added *added, const uint8_t *text, size_t bytes, size_t at);
 
 #endif

@@ -1,12 +1,11 @@
-/* Batches of samples of similar length, so that little is padded, and equal work for all ranks of a step, so that nobody
- * waits.
+/* Batches of samples of similar length, for little padding, with equal work for all ranks of a step, so that none waits.
  *
- * A micro-batch costs rows * its longest sample, and a step as much as its slowest rank. Sorted by length, `rows` neighbours
- * make a micro-batch, which is the least padding that a window can have, and `slots` neighbouring micro-batches make a step,
+ * A micro-batch costs batch_size * its longest sample, and a step as much as its slowest rank. Sorted by length, `batch_size`
+ * neighbours form a micro-batch, which is the minimum of padding in a window, and `slots` neighbouring micro-batches form a step,
  * so that they are nearly equal. The steps are then put into random order.
  *
- * It never asks how many ranks there are. A rank owns a contiguous run of slots, so the micro-batches of a step are spread
- * over the slots in such a way that both halves get the same work, and the halves of the halves, and so on. */
+ * The result does not depend on the number of ranks. A rank owns a contiguous range of slots, so the micro-batches of a step are
+ * distributed such that both halves of the slots get equal work, and recursively the halves of the halves. */
 #include "data/balance.h"
 
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-/* Batches of samples that have about the same length, with equal work for all ranks. Pure. */
+/* Batches of samples of similar length, with equal work for all ranks. Pure. */
 #ifndef LS_DATA_BALANCE_H
 #define LS_DATA_BALANCE_H
 

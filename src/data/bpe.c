@@ -1,11 +1,11 @@
 /* Byte-pair encoding. The model is read-only once sealed and shared by all threads.
  *
- * A piece starts as its single bytes; then the neighbouring pair that was learned first (lowest rank, leftmost of
- * equals) merges, again and again, until no pair is left that merges. For short pieces the lowest rank is searched for
- * in a small array; for long ones (a line of a thousand dashes) it comes from a heap, so that time stays n log n.
+ * A word starts as its single bytes; then the neighbouring pair that was learned first (lowest rank, leftmost of equals) is
+ * merged, repeatedly, until no pair can be merged. For short words the lowest rank is searched in a small array; for long ones (a
+ * line of a thousand dashes) it comes from a heap, so that the time is n log n.
  *
- * Words repeat: a table in each thread's scratch remembers the tokens of short pieces. One place for each hash, the
- * last one stays; a place is a cache line. */
+ * Words repeat: a table in each thread's scratch caches the tokens of short words. It has one entry per hash value, the last one
+ * wins; an entry is a cache line. */
 #include "data/bpe.h"
 
 #include <stdbool.h>
@@ -212,13 +212,13 @@ void ls__bpe_merge_at(const ls__bpe *b, uint32_t rank, uint32_t *left, uint32_t 
 /* ---- Encoding. */
 
 enum {
-    KEY_BYTES = 24,    /* pieces up to this are remembered... */
-    KEY_TOKENS = 8,    /* ...if they have at most so many tokens */
-    PLACES = 1 << 16,  /* of the table; 4 MiB */
-    SHORT_PIECE = 100, /* up to here a search beats the heap */
+    KEY_BYTES = 24,   /* words up to this are cached... */
+    KEY_TOKENS = 8,   /* ...if they have at most this many tokens */
+    PLACES = 1 << 16, /* of the table; 4 MiB */
+    SHORT_WORD = 100, /* up to here a search beats the heap */
 };
 
-/* What was found out about a short piece. */
+/* A cached short word. */
 typedef struct memory {
     uint64_t key[3]; /* its bytes, zeros behind */
     uint32_t bytes;  /* 0: empty */
@@ -230,8 +230,8 @@ _Static_assert(sizeof(memory) == 64, "a place is a cache line");
 struct ls__bpe_scratch {
     const ls__bpe *bpe;
     memory *places;
-    /* for long pieces: */
-    size_t room;                      /* bytes of piece that there is room for */
+    /* for long words: */
+    size_t room;                      /* bytes of word that there is room for */
     uint32_t *token, *before, *after; /* (room): a list of tokens, linked both ways */
     uint64_t *heap;                   /* (3 * room): rank << 32 | where the pair begins */
 };
@@ -264,11 +264,11 @@ void ls__bpe_scratch_free(ls__bpe_scratch **scratch)
     *scratch = NULL;
 }
 
-static size_t merge_short(const ls__bpe *b, const uint8_t *piece, size_t count, int32_t *out)
+static size_t merge_short(const ls__bpe *b, const uint8_t *word, size_t count, int32_t *out)
 {
-    const pair *merge[SHORT_PIECE]; /* what becomes of tokens i and i + 1; key NO_PAIR: nothing */
-    uint32_t token[SHORT_PIECE];
-    for (size_t i = 0; i < count; i++) token[i] = b->singles[piece[i]];
+    const pair *merge[SHORT_WORD]; /* what becomes of tokens i and i + 1; key NO_PAIR: nothing */
+    uint32_t token[SHORT_WORD];
+    for (size_t i = 0; i < count; i++) token[i] = b->singles[word[i]];
     for (size_t i = 0; i + 1 < count; i++) merge[i] = pair_place(b, (uint64_t)token[i] << 32 | token[i + 1]);
     while (count > 1) {
         size_t best = 0;
@@ -336,12 +336,12 @@ static void push_pair(ls__bpe_scratch *s, size_t *n, size_t count, uint32_t i)
 }
 
 /* A heap entry is stale if its first token is gone (marked NONE) or the pair there is now another one. */
-static size_t merge_long(ls__bpe_scratch *s, const uint8_t *piece, size_t count, int32_t *out)
+static size_t merge_long(ls__bpe_scratch *s, const uint8_t *word, size_t count, int32_t *out)
 {
     if (!long_room(s, count)) return 0;
     size_t n = 0;
     for (uint32_t i = 0; i < count; i++) {
-        s->token[i] = s->bpe->singles[piece[i]];
+        s->token[i] = s->bpe->singles[word[i]];
         s->before[i] = i - 1;
         s->after[i] = i + 1;
     }
@@ -364,27 +364,27 @@ static size_t merge_long(ls__bpe_scratch *s, const uint8_t *piece, size_t count,
     return tokens;
 }
 
-/* The piece's bytes as three words, zeros behind. */
-static inline void make_key(uint64_t key[3], const uint8_t *piece, size_t count, size_t slack)
+/* The word's bytes as three integers, padded with zeros. */
+static inline void make_key(uint64_t key[3], const uint8_t *word, size_t count, size_t slack)
 {
     if (count + slack >= KEY_BYTES) {
-        memcpy(key, piece, KEY_BYTES);
+        memcpy(key, word, KEY_BYTES);
         for (size_t i = 0; i < 3; i++) {
             size_t bytes = count > 8 * i ? count - 8 * i : 0;
             if (bytes < 8) key[i] &= (UINT64_C(1) << 8 * bytes) - 1;
         }
     } else {
         memset(key, 0, KEY_BYTES);
-        memcpy(key, piece, count);
+        memcpy(key, word, count);
     }
 }
 
-size_t ls__bpe_piece(ls__bpe_scratch *s, const uint8_t *piece, size_t count, size_t slack, int32_t *out)
+size_t ls__bpe_word(ls__bpe_scratch *s, const uint8_t *word, size_t count, size_t slack, int32_t *out)
 {
-    if (count > SHORT_PIECE) return merge_long(s, piece, count, out);
-    if (count > KEY_BYTES) return merge_short(s->bpe, piece, count, out);
+    if (count > SHORT_WORD) return merge_long(s, word, count, out);
+    if (count > KEY_BYTES) return merge_short(s->bpe, word, count, out);
     uint64_t key[3];
-    make_key(key, piece, count, slack);
+    make_key(key, word, count, slack);
     uint64_t hash = (key[0] ^ key[1] * UINT64_C(0xd6e8feb86659fd93) ^ key[2] * UINT64_C(0xa0761d6478bd642f)) *
                     UINT64_C(0x9e3779b97f4a7c15);
     memory *m = &s->places[hash >> 48];
@@ -392,7 +392,7 @@ size_t ls__bpe_piece(ls__bpe_scratch *s, const uint8_t *piece, size_t count, siz
         memcpy(out, m->token, sizeof m->token);
         return m->tokens;
     }
-    size_t tokens = merge_short(s->bpe, piece, count, out);
+    size_t tokens = merge_short(s->bpe, word, count, out);
     if (tokens <= KEY_TOKENS) {
         memcpy(m->key, key, sizeof key);
         m->bytes = (uint32_t)count;

@@ -16,7 +16,7 @@ void ls__bpe_free(ls__bpe **bpe);
 /* Token `id` is these bytes. An id that is taken or too large, no bytes or too many are LS_EFORMAT. Two tokens may be
  * the same bytes (a special one, say); the first is then found. */
 LS_MUST_CHECK ls_status ls__bpe_add_token(ls__bpe *bpe, uint32_t id, const void *bytes, size_t count);
-/* The id of a byte string; LS__BPE_NONE if it is no token. */
+/* The id of a byte string; LS__BPE_NONE if it is not a token. */
 uint32_t ls__bpe_find(const ls__bpe *bpe, const void *bytes, size_t count);
 /* The next pair that merges: `left` and `right` are ids, and their bytes together must be a token. A pair that was
  * there before keeps its first rank. */
@@ -36,8 +36,8 @@ typedef struct ls__bpe_scratch ls__bpe_scratch;
 LS_MUST_CHECK ls_status ls__bpe_scratch_open(ls__bpe_scratch **out, const ls__bpe *bpe);
 void ls__bpe_scratch_free(ls__bpe_scratch **scratch);
 
-/* Merges one piece of `count` bytes; out has room for count + 8 tokens, of which the last 8 may be scribbled on. `slack`
- * bytes behind the piece can be read. Returns how many tokens there are; 0 only if memory ran out. */
-size_t ls__bpe_piece(ls__bpe_scratch *scratch, const uint8_t *piece, size_t count, size_t slack, int32_t *out);
+/* Merges one word of `count` bytes; out has room for count + 8 tokens, of which the last 8 may be overwritten. `slack`
+ * bytes behind the word can be read. Returns how many tokens there are; 0 only if memory ran out. */
+size_t ls__bpe_word(ls__bpe_scratch *scratch, const uint8_t *word, size_t count, size_t slack, int32_t *out);
 
 #endif

@@ -1,8 +1,8 @@
-/* Text in files. Plain files are one document each; of "lines" files every line is one; of JSON lines every object, with
- * its text in a member.
+/* Text in files. A plain file is one document; in "lines" files every line is one; in JSON lines every object, with its text in a
+ * field.
  *
- * Files are gone over in chunks of about a mebibyte, which is what one thread tokenizes at a time. A chunk of lines ends
- * at a line's end; one of plain text where ls__split_cut() allows it, so that the tokens are those of the whole text. */
+ * Files are read in chunks of about a mebibyte, which is what one thread tokenizes at a time. A chunk of lines ends at the end of a
+ * line; a chunk of plain text where ls__split_cut() allows it, so that the tokens are those of the whole text. */
 #include "data/documents.h"
 
 #include <stdio.h>
@@ -21,12 +21,12 @@
 
 #define STREAM_HOLD_OUT (UINT64_C(3) << 56) /* of the data layer's random numbers; see sampler.c */
 
-/* The longest line, or stretch of plain text without white space, that is read. */
+/* The longest line, or run of plain text without white space, that is read. */
 static const size_t chunk_limit = (size_t)1 << 30;
 
-/* ---- Which text it is. */
+/* ---- The format. */
 
-/* What the text of a file is, by its name. A .json may be JSON lines, or one value over many lines: the first line tells. */
+/* The format of a text file, by its name. A .json may be JSON lines or one value over many lines, which its first line shows. */
 static ls_status settle_format(ls__source *file, ls_data_format asked, const uint8_t *head, size_t count)
 {
     ls__suffix suffix = ls__suffix_of(file->path);

@@ -1,4 +1,4 @@
-/* Text in files: as it comes, document by document, for whoever tokenizes it. */
+/* Text files, read chunk by chunk and document by document. */
 #ifndef LS_DATA_DOCUMENTS_H
 #define LS_DATA_DOCUMENTS_H
 
@@ -6,13 +6,12 @@
 #include "data/source.h"
 #include "lockstep/data.h"
 
-/* Opens files of text, and settles the format and the compression of each. One that is something else by its first bytes (a
- * shard, a Parquet file...) is LS_EFORMAT; only who asks for plain text gets the bytes of any file. */
+/* Opens text files, and decides the format and the compression of each. A file that by its first bytes is something else (a
+ * shard, a Parquet file...) is LS_EFORMAT; only the format plain accepts any bytes. */
 LS_MUST_CHECK ls_status ls__sources_open_text(ls__sources *out, const char *const *paths, size_t n_paths,
                                               ls_data_format format);
 
-/* A stretch of a file that can be tokenized on its own: whole lines, or plain text cut where the splitter does not
- * mind. */
+/* Part of a file that can be tokenized separately: complete lines, or plain text cut where that does not change the tokens. */
 typedef struct ls__chunk {
     const ls__source *file;
     ls_data_format format; /* never auto */
@@ -24,7 +23,7 @@ typedef struct ls__chunk {
     bool last;         /* the file ends here */
 } ls__chunk;
 
-/* Goes over the files from first to last. Compressed ones are unpacked on the way. */
+/* Iterates over the files. Compressed ones are decompressed meanwhile. */
 typedef struct ls__chunks {
     const ls__sources *sources;
     ls_data_format format;         /* 0: each file's */
@@ -34,7 +33,7 @@ typedef struct ls__chunks {
     uint64_t offset, line;
     /* of a compressed file: */
     struct ls__unpack *unpack; /* NULL: none is being read */
-    char *rest;                /* text behind the last chunk, for the next one */
+    char *rest;                /* text after the last chunk, for the next one */
     size_t rest_bytes;
     uint64_t consumed; /* of the compressed file, so far */
     bool ended;        /* the last chunk was the file's last */
@@ -42,7 +41,7 @@ typedef struct ls__chunks {
 
 /* Fills *chunk, reusing its memory (free chunk->bytes at the end). LS_END after the last. */
 LS_MUST_CHECK ls_status ls__chunks_next(ls__chunks *c, ls__chunk *chunk);
-/* Lets go of what reading took; before the last chunk, too. */
+/* Releases what reading needs; may be called before the last chunk. */
 void ls__chunks_close(ls__chunks *c);
 
 /* One document, or a part of one. */
@@ -56,14 +55,15 @@ typedef struct ls__document {
     uint64_t offset; /* where in the file it begins */
 } ls__document;
 
-/* Which fields of a JSON line are meant. */
+/* The fields of a JSON line that are read. */
 typedef struct ls__fields {
-    const char *text;        /* NULL: "text" */
-    const char *prompt;      /* NULL: none */
-    const char *weight;      /* NULL: none */
-    bool skip_bad;           /* a line that is wrong is left out; default: it is LS_EFORMAT with file, byte and line */
-    ls_hold_out hold_out;    /* which documents are meant; fraction 0: all */
-    const ls__source *files; /* the first of all, if not all documents are meant: a document's place counts */
+    const char *text;     /* NULL: "text" */
+    const char *prompt;   /* NULL: none */
+    const char *weight;   /* NULL: none */
+    bool skip_bad;        /* an invalid line is skipped; default: it is LS_EFORMAT with file, byte and line */
+    ls_hold_out hold_out; /* which documents are read; fraction 0: all */
+    const ls__source *
+        files; /* the first file, if not all documents are read: the choice depends on a document's file and position */
 } ls__fields;
 
 /* One line of a chunk, without its line feed. */
@@ -75,13 +75,13 @@ typedef struct ls__line {
     size_t count;
 } ls__line;
 
-/* Whether the document at that byte of a file is meant. */
+/* Whether the document at that byte of a file is read. */
 bool ls__has_document(const ls__fields *fields, const ls__source *file, uint64_t offset);
 
-/* The lines that were left out. */
+/* The lines that were skipped. */
 typedef struct ls__bad_lines {
     uint64_t count;
-    char first[240]; /* what is wrong with the first, and where it is */
+    char first[240]; /* message about the first, with its place */
 } ls__bad_lines;
 
 /* Adds those of `more`, which come later. */
@@ -89,9 +89,9 @@ void ls__bad_lines_add(ls__bad_lines *to, const ls__bad_lines *more);
 /* Logs how many there are, if any. */
 void ls__bad_lines_warn(const ls__bad_lines *bad);
 
-/* Calls `each` for every document of a chunk that is meant, in order, until it fails. Empty lines are none, and a byte order mark at
- * the beginning of a file does not count. A JSON line is wrong if it is no object with the fields that are asked for; `bad`
- * counts those that are skipped (NULL: does not matter). */
+/* Calls `each` for every document of a chunk that is read, in order, until it fails. Empty lines and a byte order mark at the
+ * beginning of a file are ignored. A JSON line is invalid if it is not an object with the requested fields; `bad` counts those that
+ * are skipped (may be NULL). */
 LS_MUST_CHECK ls_status ls__chunk_documents(const ls__chunk *chunk, const ls__fields *fields, ls__bad_lines *bad,
                                             ls_status (*each)(void *user, const ls__document *document), void *user);
 

@@ -28,7 +28,7 @@ struct ls__format {
 
     /* Shards of tokens: */
     size_t token_bytes;  /* 2 or 4 */
-    size_t header_bytes; /* 0: no header, so that the file's first bytes do not tell the format */
+    size_t header_bytes; /* 0: no header, so that the format cannot be detected from the first bytes */
     uint32_t magic, version;
     /* Whether a file begins like this format. NULL: it cannot be recognised. */
     bool (*detect)(const ls__format *format, const uint8_t *head, size_t count);

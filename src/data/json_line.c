@@ -1,7 +1,7 @@
 /* One line of JSON lines. See json_line.h.
  *
- * The object is gone over once, without a tree. Strings without a backslash, nearly all, are handed out where they are; others
- * are decoded into the reader's memory, which has room for the whole line, since decoding never makes a string longer. */
+ * The object is scanned once, without a tree. Strings without a backslash, nearly all, are returned in place; others are decoded
+ * into the reader's memory, which has room for the whole line, since decoding never makes a string longer. */
 #include "data/json_line.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* One line of JSON lines, read for a few of its fields. What is not asked for is only passed over: a number may have any
- * size, NaN and Infinity (as Python writes them) are numbers, and bytes need not be UTF-8. */
+/* Reads some fields of one JSON line. Other fields are skipped: a number may have any size, NaN and Infinity (as Python writes them)
+ * are numbers, and bytes need not be UTF-8. */
 #ifndef LS_DATA_JSON_LINE_H
 #define LS_DATA_JSON_LINE_H
 
@@ -8,7 +8,7 @@
 
 typedef struct ls__json_field {
     const char *name;
-    bool is_number; /* a number is wanted; default: a string */
+    bool is_number; /* read a number; default: a string */
     /* filled in: */
     bool found;       /* it is there, and of that type */
     const char *text; /* of a string: inside the line, or in the reader's memory until the next line; NULL: not found */

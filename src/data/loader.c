@@ -1,15 +1,14 @@
 /* The loader: workers build batches ahead of the trainer and deliver them in order.
  *
- * Batches of a rank have numbers: number = (epoch * steps + step) * own slots + slot. A worker takes the next number,
- * asks the sampler which samples it stands for, builds it in a buffer of its own and puts it at place number mod
- * capacity. The trainer takes the numbers in turn, whatever order they were finished in. At most `ahead` numbers are
- * given out beyond the last that the trainer has taken (back-pressure); buffers go round, so a steady run takes nothing
- * from the heap.
+ * Batches of a rank have numbers: number = (epoch * steps + step) * own slots + slot. A worker takes the next number, gets its samples
+ * from the sampler, builds the batch in a buffer and puts it at index number mod capacity. The trainer takes the numbers in
+ * order, in whatever order they were finished. At most `ahead` numbers are given out beyond the last one that the trainer has
+ * taken (back-pressure). Buffers are reused, so that steady operation allocates nothing.
  *
- * A failure is a batch too: it carries its status and message to the trainer in its turn.
+ * A failure is a batch too: its status and message reach the trainer in order.
  *
- * One lock; held to pass batches on, never while one is built. `work` wakes workers, `done` wakes the trainer. seek()
- * begins a new generation: what workers still build for the old one goes back to the pool when it comes. */
+ * One lock, held to pass batches on, never while one is built. `work` wakes workers, `done` wakes the trainer. seek() begins a new
+ * generation: batches that workers still build for the old one return to the pool. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -277,7 +276,7 @@ static uint64_t fingerprint_of(const ls_loader *l)
 {
     uint64_t h = mix(mix(mix(1, l->dataset->count), l->o.seed), (uint64_t)l->o.order);
     h = mix(mix(mix(h, l->o.batch_size), (uint64_t)l->o.slots), l->o.drop_last);
-    /* torch's order depends on the number of ranks that it deals to. */
+    /* torch's order depends on the world size. */
     return l->o.order == LS_ORDER_TORCH
                ? mix(mix(mix(h, (uint64_t)l->o.torch_world_size), l->o.no_shuffle), l->o.drop_step)
                : h;
@@ -534,7 +533,7 @@ ls_status ls_loader_next(ls_loader *l, ls_batch **out)
         l->failed = b->status;
         return ls__fail(b->status, "%s", b->message);
     }
-    /* What it takes to hand over a batch that is there is no waiting that workers could shorten. */
+    /* The time to return a batch that is ready is not waiting that workers could reduce. */
     if (l->automatic && l->stats.batches) tune(l, l->missed ? wait : 0, compute, b->load_ns);
     l->stats.batches++;
     l->stats.load_ns += b->load_ns;

@@ -1,8 +1,7 @@
-/* The names of data files. See names.h.
+/* Names of data files. See names.h.
  *
- * A folder is not searched deeper: what lies in its subfolders is often another part of a dataset (train, validation), and
- * mixing those by accident is worse than having to name them. For the same reason a folder with files of both sorts is
- * refused. */
+ * Subfolders are not searched: they often contain another part of a dataset (train, validation), and mixing those by accident is worse
+ * than having to name them. For the same reason a folder with files of both kinds is refused. */
 #include "data/names.h"
 
 #include <ctype.h>

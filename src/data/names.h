@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include "lockstep/data.h"
 
-/* What the end of a file's name says about it. */
+/* What a file's suffix implies. */
 typedef struct ls__suffix {
     ls_data_format format; /* auto: unknown suffix */
     bool is_json;          /* .json: JSON lines, or one value in the whole file */

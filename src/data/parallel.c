@@ -1,8 +1,7 @@
-/* Chunks are read and their results put in turn; only the work between runs at the same time. Each thread loops: take the
- * next chunk (under the reading lock), work on it, wait until it is its turn, put. A thread that waits for its turn
- * holds one result, so memory is bounded by the number of threads, and the slowest chunk holds the others up by one at
- * most. Since every thread must come to its turn before it takes another chunk, failures come in order too: the first in
- * the order of the data is the one that is told. */
+/* Chunks are read, and their results put, in order; only the work in between runs in parallel. Each thread loops: take the next
+ * chunk (under the reading lock), work on it, wait for its turn, put the result. A waiting thread holds one result, so memory is
+ * bounded by the number of threads. Since every thread puts its result before it takes another chunk, failures are in order too:
+ * the first in the order of the data is reported. */
 #include "data/parallel.h"
 
 #include <pthread.h>
@@ -18,7 +17,7 @@ typedef struct shared {
     uint64_t taken; /* chunks given out */
     uint64_t put;   /* chunks whose turn is over */
     bool reading;   /* a thread reads; the others wait */
-    bool ended;     /* there is no more to take */
+    bool ended;     /* all chunks were taken */
     ls_status status;
     char message[1024];
 } shared;
@@ -34,7 +33,7 @@ static void fail(shared *s, ls_status status)
 }
 
 /* The next chunk and its number; false when there is none. A chunk that cannot be read is one too, with its status.
- * Reading goes on outside the lock, by one thread at a time. */
+ * Reading happens outside the lock, by one thread at a time. */
 static bool take(shared *s, ls__chunk *chunk, uint64_t *number, ls_status *status)
 {
     pthread_mutex_lock(&s->lock);

@@ -11,7 +11,7 @@ typedef struct ls__chunk_job {
     /* In each thread: its state, before its first chunk and after its last. Both may be NULL. */
     ls_status (*open)(void *user, void **state);
     void (*free)(void *user, void *state);
-    /* In any thread, several at once: makes of a chunk what `put` wants (NULL: there is no put). */
+    /* In any thread, several at once: processes a chunk; the result is passed to `put` (NULL: none). */
     ls_status (*work)(void *user, void *state, const ls__chunk *chunk, void **result);
     /* In the order of the chunks, one at a time, in any thread. Takes the result over, also on failure. */
     ls_status (*put)(void *user, const ls__chunk *chunk, void *result);

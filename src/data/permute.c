@@ -1,10 +1,9 @@
-/* A Feistel network over Z_a x Z_b, a = ceil(sqrt n), b = ceil(n / a), with cycle walking: a place is the pair (l, r),
- * and each round adds a keyed hash of one half to the other, modulo that half's size. That is a bijection of a * b
- * places whatever the hash does. The places from n on (fewer than a) do not exist: who lands there walks on until it
- * is back, which keeps it a bijection of the n. Since a * b < n + a, walking is rare; a network over powers of two
- * would walk up to three times for every place.
+/* A Feistel network over Z_a x Z_b, a = ceil(sqrt n), b = ceil(n / a), with cycle walking: a position is the pair (l, r), and each
+ * round adds a keyed hash of one half to the other, modulo that half's size. That is a bijection of a * b positions for any hash.
+ * The positions from n on (fewer than a) do not exist: a value that lands there is permuted again until it is below n, which keeps it a
+ * bijection of the n. Since a * b < n + a, that is rare; a network over powers of two would need up to three rounds on average.
  *
- * Eight half-rounds: with four, neighbouring places of small n still show in a chi-square test over seeds. */
+ * Eight half-rounds: with four, neighbouring positions of small n fail a chi-square test over seeds. */
 #include "data/permute.h"
 
 #include "base/random.h"

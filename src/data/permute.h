@@ -1,4 +1,4 @@
-/* A random permutation of 0..n-1 as a function: any place of it in constant time and memory. */
+/* A random permutation of 0..n-1 as a function: any position in constant time and memory. */
 #ifndef LS_DATA_PERMUTE_H
 #define LS_DATA_PERMUTE_H
 
@@ -14,7 +14,7 @@ typedef struct ls__permutation {
 
 /* The permutation of 0..n-1 that (seed, stream) names; 1 <= n <= 2^62. */
 void ls__permutation_init(ls__permutation *p, uint64_t n, uint64_t seed, uint64_t stream);
-/* Where i < n goes. */
+/* The position of i < n. */
 uint64_t ls__permute(const ls__permutation *p, uint64_t i);
 
 #endif

@@ -1,5 +1,5 @@
-/* What a file is, by its first bytes. A file of a format that we do not read would otherwise pass for text, and a model
- * would learn the bytes of a Parquet file without a word. */
+/* Recognises files by their first bytes. Without this, a file of an unsupported format would be read as text, and a model would be
+ * trained on the bytes of a Parquet file without any message. */
 #include "data/recognise.h"
 
 #include <string.h>
@@ -14,7 +14,7 @@ typedef struct mark {
     const char *bytes;
     uint16_t count, offset;
     ls__kind kind;    /* 0: other */
-    const char *lead; /* what the file must begin with besides; NULL: nothing */
+    const char *lead; /* what the file must also begin with; NULL: nothing */
 } mark;
 
 #define MARK(text) .bytes = (text), .count = sizeof(text) - 1
@@ -120,7 +120,7 @@ static bool find_llmc(const uint8_t *head, size_t count, ls__recognised *out)
     return out->kind != LS__KIND_UNKNOWN;
 }
 
-/* Formats whose beginning is no fixed text. */
+/* Formats that do not begin with fixed bytes. */
 static bool find_loose(const uint8_t *head, size_t count, uint64_t bytes, ls__recognised *out)
 {
     uint64_t length = 0;

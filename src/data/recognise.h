@@ -1,11 +1,11 @@
-/* What a file is, by its first bytes. */
+/* Recognises files by their first bytes. */
 #ifndef LS_DATA_RECOGNISE_H
 #define LS_DATA_RECOGNISE_H
 
 #include "data/source.h"
 
 typedef enum ls__kind {
-    LS__KIND_UNKNOWN = 0, /* text, raw tokens, or anything else that has no mark of its own */
+    LS__KIND_UNKNOWN = 0, /* text, raw tokens, or anything else without a signature */
     LS__KIND_SHARD = 1,   /* an llm.c token shard */
     LS__KIND_GZIP = 2,
     LS__KIND_ZSTD = 3,
@@ -15,8 +15,8 @@ typedef enum ls__kind {
 typedef struct ls__recognised {
     ls__kind kind;
     const char *name; /* "a Parquet file"; NULL: unknown */
-    const char *hint; /* what to do with it; NULL: nothing comes to mind */
-    bool weak;        /* its mark is so short that raw tokens may begin like it by chance */
+    const char *hint; /* how to convert it; NULL: unknown */
+    bool weak;        /* its signature is so short that raw tokens may begin like it by chance */
 } ls__recognised;
 
 enum { LS__HEAD = 4096 }; /* bytes that are looked at */
@@ -27,11 +27,10 @@ ls__recognised ls__recognise(const uint8_t *head, size_t count, uint64_t bytes);
 /* Reads the first bytes of a file, at most LS__HEAD. */
 LS_MUST_CHECK ls_status ls__source_head(const ls__source *file, uint8_t head[LS__HEAD], size_t *count);
 
-/* LS_EFORMAT: "FILE: byte 0: is a Parquet file, not text; convert it...". `wanted` is what the file should have been. */
+/* LS_EFORMAT: "FILE: byte 0: is a Parquet file, not text; convert it...". `wanted` is the expected kind. */
 ls_status ls__recognised_fail(const ls__source *file, const ls__recognised *r, const char *wanted);
 
-/* Whether files are text or token shards: by what was asked for, otherwise by llm.c's magic number or the name's end .bin.
- * All must be of one kind, or LS_EINVAL. */
+/* Whether files are text or token shards, by their headers and suffixes. All must be of one kind, or LS_EINVAL. */
 LS_MUST_CHECK ls_status ls__sources_are_text(const char *const *paths, size_t n_paths, bool *text);
 
 #endif

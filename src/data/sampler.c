@@ -1,13 +1,13 @@
-/* The sampler: which samples stand in slot s of step t of epoch e.
+/* The sampler: which samples are in slot s of step t of epoch e.
  *
- * An order is a function from a position in the epoch to a sample; steps and slots cut the positions: step t takes the
- * next rows * slots of them, and slot s the s-th part. A short last step is cut the same way, so every slot has work.
- * torch is the exception: it deals cards (position p goes to rank p mod W), so the slots of a rank together take every
- * W-th position, and each rank's own last batch is short.
+ * An order is a function from a position in the epoch to a sample; steps and slots divide the positions: step t has the next
+ * batch_size * slots of them, and slot s the s-th part. A short last step is divided in the same way, so that every slot has work.
+ * torch is the exception: position p belongs to rank p mod W, so the slots of a rank together have every W-th position, and
+ * each rank's last batch is short.
  *
- * shuffled and sequential are computed. torch needs the whole permutation of an epoch and balanced the deal of a window
- * of steps; such tables are made when first asked for and kept, two of them, because workers that run ahead read the
- * next one while others finish the last. One lock covers the tables; it is held while one is made. */
+ * shuffled and sequential are computed. torch needs the whole permutation of an epoch and balanced a table of a window of
+ * steps. Such tables are made when first needed; two are kept, because workers that run ahead read the next one while others
+ * finish the last. One lock covers the tables; it is held while one is made. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -162,7 +162,7 @@ static ls_status table_room(const ls_sampler *s, table *t, uint64_t n)
                     (size_t)n, s->o.order == LS_ORDER_TORCH ? "; the shuffled order needs none" : "");
 }
 
-/* The steps of a window are dealt together. */
+/* The steps of a window are balanced together. */
 static void deal_window(ls_sampler *s, const table *t)
 {
     uint64_t first = t->window * s->window_steps * s->per_step;

@@ -1,8 +1,7 @@
-/* Shards. llm.c: 256 int32, of which {magic, version, tokens} mean something, then the tokens; {20240520, 1} has uint16
- * and {20240801, 7} uint32. nanoGPT: uint16 and nothing else. Any file could be that, so without being told we believe it
- * only of a file called .bin that begins like nothing else we know.
+/* Shards of tokens. The formats are in format.c. A file without a header could be anything, so unless the user sets the format it is
+ * read as raw tokens only if its name ends in .bin and it does not begin like any known format.
  *
- * All numbers are little-endian, and so are the machines that we run on. */
+ * All numbers are little-endian, as are the supported machines. */
 #include "data/shard.h"
 
 #include <string.h>
@@ -64,7 +63,7 @@ static bool looks_long(const uint8_t *head, size_t count)
     return count >= 8 * NUMBERS && low && !high;
 }
 
-/* A file without a mark is raw tokens only if its name says so and nothing speaks against it. */
+/* A file without a header is read as raw tokens only if its suffix is .bin and its first bytes do not contradict that. */
 static ls_status check_raw(const ls__source *file, const uint8_t *head, size_t count)
 {
     static const char ask[] = "set the format: u16 or u32 for raw tokens";

@@ -1,15 +1,15 @@
-/* Shards that are written together. Names in a folder can be changed only one by one, so this takes two stages:
+/* Shards that are written together. Files in a folder can be renamed only one by one, so this has two stages:
  *
  *   .NAME.tmp-XXXXXX/00000.bin...   the shards are written here
- *   .NAME.shards/                   all are whole: the folder is renamed to this. From here on the new set counts
- *   NAME-00000.bin...               old shards beyond the new ones go, the new ones are moved into place, the folder goes
+ *   .NAME.shards/                   when all are complete the folder is renamed to this. From here on the new set is valid
+ *   NAME-00000.bin...               old shards beyond the new ones are removed, the new ones moved into place, the folder removed
  *
- * Who is killed before the folder is renamed leaves the old set and a folder that the next run removes; behind it, the rest is
- * done by the next who reads or writes the set. Shards are moved from the first to the last, so the highest that still lies in
- * the folder says how many there are.
+ * A process that is killed before the folder is renamed leaves the old set and a folder that the next run removes; after that, the
+ * next process that reads or writes the set completes the replacement. Shards are moved from the first to the last, so the highest
+ * number that is still in the folder tells how many there are.
  *
- * The folder is locked with flock by whoever is at work on it; the kernel lets go of the lock when that process dies. Only a
- * folder that is this user's, or belongs to the owner of the folder that the shards are in, is believed. */
+ * The process that works on the folder holds an flock on it, which the kernel releases when the process dies. Only a folder
+ * that belongs to this user, or to the owner of the folder that the shards are in, is trusted. */
 #include "data/shard_set.h"
 
 #include <dirent.h>
@@ -136,7 +136,7 @@ static ls_status complete(int folder_fd, const char *folder, const char *name, c
     return ls__fail_within(status, "replacing the shards %s/%s-*.bin is not complete", folder, name);
 }
 
-/* Whether a folder is one that may be believed. */
+/* Whether a folder can be trusted. */
 static bool is_ours(int folder_fd, int work_fd)
 {
     struct stat folder, work;
@@ -144,7 +144,7 @@ static bool is_ours(int folder_fd, int work_fd)
            (work.st_uid == geteuid() || work.st_uid == folder.st_uid);
 }
 
-/* Waits for the lock of a folder. A file system without locks has none, and then nobody waits. */
+/* Waits for the lock of a folder, if the file system has locks. */
 static void wait_for_lock(int fd)
 {
     while (flock(fd, LOCK_EX) && errno == EINTR) {
@@ -179,7 +179,7 @@ static ls_status complete_pending(int folder_fd, const char *folder, const char 
 
 /* ---- Writing a set. */
 
-/* A folder that a run which was killed wrote to: nobody holds its lock. */
+/* A folder of a process that was killed: its lock is free. */
 static ls_status remove_leftover(void *user, int fd, const char *entry)
 {
     const char *name = user;

@@ -1,9 +1,9 @@
-/* Files are read with pread into the caller's memory and not mapped: a mapping that is cut short, or whose network disk
- * fails, kills the process with SIGBUS, while a read returns an error that can be told with file and place. From the
- * page cache a read of a few KiB costs less than the first touch of a mapped page.
+/* Files are read with pread into the caller's memory and not mapped: a mapping of a file that is truncated, or whose network disk
+ * fails, kills the process with SIGBUS, while a read returns an error that can be reported with file and position. From the page
+ * cache a read of a few KiB costs less than the first access to a mapped page.
  *
- * Descriptors are kept open as long as they take no more than a quarter of what the process may have; the files beyond
- * are opened for each read, and must then be the same file (inode, size) as at the start.
+ * Descriptors are kept open as long as they are at most a quarter of the process's limit; the files beyond are opened for each
+ * read, and must then be the same file (inode, size) as at the start.
  *
  * redirect() replaces the file behind a descriptor with dup2, which is atomic: readers need no lock. */
 #include "data/source.h"

@@ -1,13 +1,13 @@
-/* The expression of GPT-2 and what it comes to:
+/* The expression of GPT-2, written as code:
  *
  *     's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
  *
- * The alternatives are tried in this order. A contraction is tried only at an apostrophe. A blank is taken along by a
- * run of letters, numbers or others behind it. White space before something else gives its last character back
- * (\s+(?!\S) steps back by one), unless it is a single one (\s+).
+ * The alternatives are tried in this order. A contraction is tried only at an apostrophe. A space belongs to the run of letters,
+ * numbers or others that follows it. White space before something else leaves out its last character (\s+(?!\S) steps back by
+ * one), unless it is a single one (\s+).
  *
- * Nothing looks behind, so what comes before a piece does not matter to it; and no piece goes on from a character that
- * is not white space to one that is. That is what makes ls__split_cut() true. */
+ * There is no look-behind, so a word does not depend on what comes before it; and no word continues from a character that is not
+ * white space to one that is. ls__split_cut() relies on both. */
 #include "data/split.h"
 
 enum { O = LS__OTHER, L = LS__LETTER, N = LS__NUMBER, S = LS__SPACE };

@@ -1,10 +1,10 @@
 /* Staging: for each file, find its copy or make it.
  *
- *   shared lock -> is the copy there? -> yes: keep the lock as long as the stage is open, and read the copy
- *                                     -> no:  exclusive lock -> still not there? -> make it -> back to the start
+ *   shared lock -> does the copy exist? -> yes: keep the lock while the stage is open, and read the copy
+ *                                       -> no:  exclusive lock -> still missing? -> make it -> back to the start
  *
- * Going back to the start after making it is what makes giving up the exclusive lock safe: in between the copy may be
- * removed again, and then that is seen. In the background the same is done by a thread. */
+ * Going back to the start makes it safe to release the exclusive lock: if the copy is removed in between, that is noticed. In the
+ * background a thread does the same. */
 #include "data/stage.h"
 
 #include <errno.h>
@@ -21,7 +21,7 @@
 #include "base/thread.h"
 #include "data/source.h"
 
-enum { TRIES = 5 }; /* for a file that changes while it is copied, or a copy that goes as soon as it is made */
+enum { TRIES = 5 }; /* for a file that changes while it is copied, or a copy that is removed immediately */
 
 typedef struct staged {
     ls__copy copy;
@@ -51,7 +51,7 @@ static void add_done(void *user, uint64_t bytes)
     if (s->o.progress) s->o.progress(s->o.user, s->done, s->report.bytes);
 }
 
-/* Opens the original and says which file it is. */
+/* Opens the original and gets its identity. */
 static ls_status open_original(const char *path, int *fd, ls__identity *id)
 {
     size_t bytes;
@@ -67,7 +67,7 @@ static ls_status open_original(const char *path, int *fd, ls__identity *id)
     return LS_OK;
 }
 
-/* Makes the copy. LS_PENDING: the original changed, or somebody else made the copy meanwhile; look again. */
+/* Makes the copy. LS_PENDING: the original changed, or another process made the copy; check again. */
 static ls_status make(ls_stage *s, ls__copy *c, const char *path, int fd, const ls__identity *id)
 {
     ls_status status = ls__copy_lock(c, true);
@@ -91,7 +91,7 @@ static ls_status make(ls_stage *s, ls__copy *c, const char *path, int fd, const 
     return LS_PENDING;
 }
 
-/* Finds the copy, or makes it and asks to be called again. */
+/* Finds the copy, or makes it and returns LS_PENDING to be called again. */
 static ls_status stage_once(ls_stage *s, staged *f, const char *path, bool verify)
 {
     int fd;
@@ -206,7 +206,7 @@ ls_status ls_stage_open(ls_stage **out, const char *const *paths, size_t n_paths
     if (status) goto fail;
     status = ls__sources_open(&s->sources, paths, n_paths);
     if (status) goto fail;
-    ls__sources_rest(&s->sources); /* names and sizes are all that is needed of them */
+    ls__sources_rest(&s->sources); /* only names and sizes are needed */
     s->most = ls__sources_keep();
     s->files = calloc(s->sources.count, sizeof *s->files);
     if (!s->files) {
@@ -253,7 +253,7 @@ void ls_stage_free(ls_stage **stage)
 const char *ls_stage_path(const ls_stage *s, size_t file)
 {
     if (file >= s->sources.count) return NULL;
-    /* In the background paths come up at any time; only `ready` hands them out. */
+    /* In the background paths become valid at any time; only `ready` reports them. */
     return !s->o.background && s->files[file].path ? s->files[file].path : s->sources.files[file].path;
 }
 

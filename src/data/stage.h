@@ -5,8 +5,8 @@
 #include "data/source.h"
 #include "lockstep/data.h"
 
-/* This user's own folder in `folder`, to be freed; both are made if need be. One that others may enter or that belongs to
- * somebody else is LS_EINVAL. On failure *out is NULL. */
+/* This user's private subfolder of `folder`, to be freed; both are created if they do not exist. One that other users can access or
+ * own is LS_EINVAL. On failure *out is NULL. */
 LS_MUST_CHECK ls_status ls__stage_folder(const char *folder, char **out);
 
 /* A copy in the folder. Its files are KEY.data (the copy), KEY.meta (what it is of, and its checksum), KEY.part (while it
@@ -23,8 +23,8 @@ void ls__copy_name(ls__copy *c, const char *real_path, const ls__identity *id);
 /* "FOLDER/KEY.suffix", to be freed; NULL: no memory. */
 char *ls__copy_path(const ls__copy *c, const char *suffix);
 
-/* Takes the copy's lock, shared (it is being read) or exclusive (it is being made or removed), waiting for whoever has
- * it. One that is held already is changed. An exclusive one does not wait for readers for long: LS_EIO. */
+/* Takes the copy's lock, shared (it is being read) or exclusive (it is being made or removed), waiting until it is
+ * free. One that is held already is changed. An exclusive one does not wait for readers for long: LS_EIO. */
 LS_MUST_CHECK ls_status ls__copy_lock(ls__copy *c, bool exclusive);
 void ls__copy_unlock(ls__copy *c);
 
@@ -41,7 +41,7 @@ typedef struct ls__copy_times {
 } ls__copy_times;
 
 /* Copies `fd` into `part`, which it closes, checks the copy and puts it in its place. LS_PENDING: the original was
- * changed meanwhile; nothing is kept. `done` counts the bytes, for whoever shows progress. The lock is held, exclusive. */
+ * changed meanwhile; nothing is kept. `done` is called with the bytes, for progress. The lock is held, exclusive. */
 LS_MUST_CHECK ls_status ls__copy_make(ls__copy *c, const char *path, int fd, const ls__identity *id, int part,
                                       void (*done)(void *user, uint64_t bytes), void *user, ls__copy_times *times);
 

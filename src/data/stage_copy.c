@@ -1,6 +1,6 @@
-/* Copying one file to the folder of copies. The bytes are hashed on their way; then the copy is synced, its cached pages
- * are dropped, and it is read back from the disk and hashed again. Only a copy with the same hash, of an original that
- * is still the same, gets its name. Whatever happens before leaves a KEY.part that nobody reads. */
+/* Copies one file to the folder of copies. The bytes are hashed while they are copied; then the copy is synced, its cached pages
+ * are dropped, and it is read back from the disk and hashed again. Only a copy with the same hash, of an original that has not
+ * changed, gets its name. After an interruption a KEY.part remains, which is never read. */
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -111,7 +111,7 @@ static ls_status write_meta(const ls__copy *c, const char *path, const ls__ident
     ls_status status = fstat(part, &st) ? ls__fail_errno("examining the copy") : LS_OK;
     json_t *meta = json_pack("{s:s%, s:I, s:s, s:I}", "source", path, strlen(path), "bytes", (json_int_t)id->bytes,
                              "xxh3", hash, "written", (json_int_t)ls__identity_of(&st).modified);
-    /* A path that is no UTF-8 is left out; it is for readers only. */
+    /* A path that is not valid UTF-8 is omitted; it is only for information. */
     if (!meta)
         meta = json_pack("{s:I, s:s, s:I}", "bytes", (json_int_t)id->bytes, "xxh3", hash, "written",
                          (json_int_t)ls__identity_of(&st).modified);

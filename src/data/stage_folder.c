@@ -1,14 +1,14 @@
-/* The folder of copies: names, locks, and making room.
+/* The folder of copies: names, locks, and making space.
  *
- * The folder may be shared, so each user has a folder of their own in it, called by the user's number, which nobody else can
- * enter: no copy is readable by more people than its original, and none that somebody else made is ever used.
+ * The folder may be shared, so each user has a private subfolder, named by the user id: no copy is readable by more people than its
+ * original, and copies of other users are never used.
  *
- * Each copy has a lock file, locked with flock: shared by those who read the copy, exclusive by who makes or removes it.
- * The kernel lets go of a lock when its process dies, however it dies. A lock file may be removed together with its
- * copy; whoever was waiting for it then holds a lock on a file without a name, notices, and starts again.
+ * Each copy has a lock file, locked with flock: shared by processes that read the copy, exclusive by a process that makes or
+ * removes it. The kernel releases a lock when its process dies. A lock file may be removed together with its copy; a process that was
+ * waiting for it then holds a lock on a deleted file, notices that, and starts again.
  *
- * Making room is done by one process at a time, under the lock of the folder. It never waits for a copy's lock: one that
- * is held belongs to somebody who needs it. Leftovers of processes that died are known by their lock being free. */
+ * One process at a time makes space, under the lock of the folder. It never waits for a copy's lock: a copy whose lock is held is in
+ * use. Leftovers of dead processes are recognised by their free lock. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -155,7 +155,7 @@ void ls__copy_unlock(ls__copy *c)
 
 /* ---- Making room. */
 
-/* A copy in the folder, as the one who makes room sees it. */
+/* A copy in the folder, for making space. */
 typedef struct entry {
     char key[33];
     uint64_t bytes; /* of data and part */
@@ -176,7 +176,7 @@ static void remove_file(const char *folder, const char *key, const char *suffix)
     free(path);
 }
 
-/* Removes all of a copy if nobody has its lock. */
+/* Removes the files of a copy if its lock is free. */
 static bool remove_copy(const char *folder, const char *key)
 {
     char *path = path_in(folder, key, "lock");
@@ -243,7 +243,7 @@ static ls_status list_folder(const char *folder, const char *own_key, listing *l
     return status;
 }
 
-/* Removes the copy that was not used for longest and that nobody uses now; false if there is none. */
+/* Removes the least recently used copy that is not in use; false if there is none. */
 static bool evict(const char *folder, listing *l)
 {
     for (;;) {
@@ -279,7 +279,7 @@ static ls_status room_within(const ls__copy *c, listing *l, uint64_t bytes, uint
     }
 }
 
-/* The space is taken at once, so that a full disk shows here, and others see how much is spoken for. */
+/* The space is allocated immediately, so that a full disk is noticed here, and other processes see how much is left. */
 static ls_status open_part(ls__copy *c, listing *l, uint64_t bytes, int *part)
 {
     char *path = ls__copy_path(c, "part");

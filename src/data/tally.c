@@ -1,4 +1,4 @@
-/* Each thread counts the pieces of its chunks in a table of its own; at its end it adds them to the common one. */
+/* Each thread counts the words of its chunks in its own table, and at its end adds them to the common one. */
 #include "data/tally.h"
 
 #include <pthread.h>
@@ -9,7 +9,7 @@
 #include "data/parallel.h"
 #include "data/split.h"
 
-enum { CHUNK_BYTES = 1 << 20, MAX_PIECE = 1 << 12 }; /* a longer piece is no word; it is counted in parts */
+enum { CHUNK_BYTES = 1 << 20, MAX_WORD = 1 << 12 }; /* a longer one is counted in parts */
 
 void ls__tally_free(ls__tally *t)
 {
@@ -18,11 +18,11 @@ void ls__tally_free(ls__tally *t)
     *t = (ls__tally){ 0 };
 }
 
-static ls__tally_entry *place_of(const ls__tally *t, const uint8_t *piece, size_t length)
+static ls__tally_entry *place_of(const ls__tally *t, const uint8_t *word, size_t length)
 {
-    size_t i = XXH3_64bits(piece, length) & t->mask;
+    size_t i = XXH3_64bits(word, length) & t->mask;
     for (; t->places[i].length; i = (i + 1) & t->mask)
-        if (t->places[i].length == length && !memcmp(t->bytes + t->places[i].at, piece, length)) break;
+        if (t->places[i].length == length && !memcmp(t->bytes + t->places[i].at, word, length)) break;
     return &t->places[i];
 }
 
@@ -31,7 +31,7 @@ static ls_status grow(ls__tally *t)
     ls__tally grown = *t;
     grown.mask = t->places ? 2 * t->mask + 1 : (1 << 14) - 1;
     grown.places = calloc(grown.mask + 1, sizeof *grown.places);
-    if (!grown.places) return ls__fail(LS_ENOMEM, "no memory to count %zu different pieces", t->used);
+    if (!grown.places) return ls__fail(LS_ENOMEM, "no memory to count %zu different words", t->used);
     for (size_t i = 0; t->places && i <= t->mask; i++)
         if (t->places[i].length) *place_of(&grown, t->bytes + t->places[i].at, t->places[i].length) = t->places[i];
     free(t->places);
@@ -39,11 +39,11 @@ static ls_status grow(ls__tally *t)
     return LS_OK;
 }
 
-ls_status ls__tally_add(ls__tally *t, const uint8_t *piece, size_t length, uint64_t count)
+ls_status ls__tally_add(ls__tally *t, const uint8_t *word, size_t length, uint64_t count)
 {
     ls_status status = !t->places || 2 * t->used > t->mask ? grow(t) : LS_OK;
     if (status) return status;
-    ls__tally_entry *c = place_of(t, piece, length);
+    ls__tally_entry *c = place_of(t, word, length);
     c->count += count;
     if (c->length) return LS_OK;
     if (length > t->bytes_room - t->bytes_used) {
@@ -51,12 +51,12 @@ ls_status ls__tally_add(ls__tally *t, const uint8_t *piece, size_t length, uint6
         uint8_t *grown = realloc(t->bytes, room);
         if (!grown) {
             c->count = 0;
-            return ls__fail(LS_ENOMEM, "no memory to count %zu different pieces", t->used);
+            return ls__fail(LS_ENOMEM, "no memory to count %zu different words", t->used);
         }
         t->bytes = grown;
         t->bytes_room = room;
     }
-    memcpy(t->bytes + t->bytes_used, piece, length);
+    memcpy(t->bytes + t->bytes_used, word, length);
     c->at = t->bytes_used;
     c->length = (uint32_t)length;
     t->bytes_used += length;
@@ -80,7 +80,7 @@ static ls_status count_document(void *user, const ls__document *d)
     ls_status status = LS_OK;
     while (!status && p < end) {
         size_t n = ls__split(p, end);
-        if (n > MAX_PIECE) n = MAX_PIECE;
+        if (n > MAX_WORD) n = MAX_WORD;
         status = ls__tally_add(user, p, n, 1);
         p += n;
     }
@@ -91,7 +91,7 @@ static ls_status open_tally(void *user, void **state)
 {
     (void)user;
     *state = calloc(1, sizeof(ls__tally));
-    return *state ? LS_OK : ls__fail(LS_ENOMEM, "no memory to count pieces");
+    return *state ? LS_OK : ls__fail(LS_ENOMEM, "no memory to count words");
 }
 
 static void add_to_all(void *user, void *state)
@@ -112,7 +112,7 @@ static ls_status work(void *user, void *state, const ls__chunk *chunk, void **re
 {
     const counting *c = user;
     ls__bad_lines *bad = c->fields.skip_bad ? calloc(1, sizeof *bad) : NULL;
-    if (c->fields.skip_bad && !bad) return ls__fail(LS_ENOMEM, "no memory to count pieces");
+    if (c->fields.skip_bad && !bad) return ls__fail(LS_ENOMEM, "no memory to count words");
     ls_status status = ls__chunk_documents(chunk, &c->fields, bad, count_document, state);
     if (status)
         free(bad);
@@ -149,7 +149,7 @@ ls_status ls__tally_texts(ls__tally *t, const ls_bpe_options *o)
                         .discard = free };
     status = ls__chunk_job_run(&p);
     if (!status) ls__bad_lines_warn(&c.bad);
-    if (!status && c.status) status = ls__fail(c.status, "no memory to count %zu different pieces", t->used);
+    if (!status && c.status) status = ls__fail(c.status, "no memory to count %zu different words", t->used);
     pthread_mutex_destroy(&c.lock);
     ls__sources_close(&sources);
     return status;

@@ -1,4 +1,4 @@
-/* Counting the different pieces of a text. */
+/* Counts the distinct words of a text. */
 #ifndef LS_DATA_TALLY_H
 #define LS_DATA_TALLY_H
 
@@ -7,11 +7,11 @@
 
 typedef struct ls__tally_entry {
     size_t at;       /* in `bytes` */
-    uint32_t length; /* 0: a free place */
+    uint32_t length; /* 0: a free entry */
     uint64_t count;
 } ls__tally_entry;
 
-/* A hash table of pieces. All zero is an empty one. */
+/* A hash table of words. All zero: empty. */
 typedef struct ls__tally {
     ls__tally_entry *places;
     size_t mask, used;
@@ -20,9 +20,9 @@ typedef struct ls__tally {
 } ls__tally;
 
 void ls__tally_free(ls__tally *t);
-LS_MUST_CHECK ls_status ls__tally_add(ls__tally *t, const uint8_t *piece, size_t length, uint64_t count);
+LS_MUST_CHECK ls_status ls__tally_add(ls__tally *t, const uint8_t *word, size_t length, uint64_t count);
 
-/* Counts the pieces of all texts that the options name, in parallel. */
+/* Counts the words of all files in the options, in parallel. */
 LS_MUST_CHECK ls_status ls__tally_texts(ls__tally *t, const ls_bpe_options *o);
 
 #endif

@@ -1,9 +1,8 @@
-/* Text as a dataset. The files are cut into units at the start, and a unit is what a worker reads and tokenizes:
+/* Text as a dataset. The files are divided into units at the start, and a unit is what a worker reads and tokenizes:
  *
- *   packed   about 16 KiB of text. All are tokenized once, in parallel, to learn how many tokens lie before each; sample
- *            i then begins in the unit where token i * seq_len lies. A worker keeps its last unit, for orders that go on
- *            from there.
- *   padded   one document, and so one sample; how many tokens it has is counted at the start only if asked for. */
+ *   packed   about 16 KiB of text. All units are tokenized once, in parallel, to count the tokens before each; sample i then begins
+ *            in the unit that has token i * seq_len. A worker keeps its last unit, for orders that continue there.
+ *   padded   one document, which is one sample; its tokens are counted at the start only if requested. */
 #include <stdlib.h>
 #include <string.h>
 #include "base/status.h"
@@ -39,7 +38,7 @@ typedef struct text {
     uint64_t documents;
 } text;
 
-/* What a worker has of its own. */
+/* The state of a worker. */
 typedef struct text_worker {
     ls_encoder *encoder;
     ls__chunk chunk;
@@ -175,7 +174,7 @@ static ls_status fill_row(void *user, const ls__document *d)
     return status;
 }
 
-/* For who only wants to know whether a line is good. */
+/* To check only whether a line is valid. */
 static ls_status ignore_document(void *user, const ls__document *d)
 {
     (void)user, (void)d;

@@ -1,6 +1,6 @@
-/* Text to shards: threads tokenize chunks, and the results are written in order, so the shards are the same for any
- * number of threads. They get their names when all are whole (shard_set.h). llm.c's header says how many tokens follow, which
- * is only known at the end for the last shard: a shard's tokens are kept until it is full. */
+/* Text to shards: threads tokenize chunks, and the results are written in order, so the shards are the same for any number of
+ * threads. They get their names when all are complete (shard_set.h). The header of llm.c has the number of tokens, which is known
+ * only at the end for the last shard, so a shard's tokens are kept in memory until it is full. */
 #include "data/tokenize.h"
 
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 
 #include "data/documents.h"
 
-/* Tokens in a row. All zero is an empty one; free `tokens` at the end. */
+/* A list of tokens. All zero: empty; free `tokens` at the end. */
 typedef struct ls__token_list {
     int32_t *tokens;
     size_t count, room;

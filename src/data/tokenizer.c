@@ -109,7 +109,7 @@ static ls_status read_named(ls_tokenizer *t, const char *name)
     char *folder = !file ? strdup(name) : slash ? strndup(name, (size_t)(slash - name) + 1) : strdup(".");
     if (!folder) return ls__fail(LS_ENOMEM, "no memory for a tokenizer");
     ls_status status = file ? read_tokenizer(t, name) : read_files(t, folder);
-    /* What lies beside a file of another name is not known to belong to it. */
+    /* Files beside a tokenizer file of another name may not belong to it. */
     if (!status) status = ls__tokenizer_read_folder(t, file && strcmp(base, "tokenizer.json") ? NULL : folder);
     if (!status && is_bytes(t)) ls__bpe_free(&t->bpe);
     free(folder);
@@ -289,21 +289,21 @@ static ls_status encode_bytes(void *user, const uint8_t *text, size_t bytes)
     return status;
 }
 
-static ls_status encode_pieces(void *user, const uint8_t *text, size_t bytes)
+static ls_status encode_words(void *user, const uint8_t *text, size_t bytes)
 {
     ls_encoder *e = user;
     const uint8_t *p = text, *end = text + bytes;
     while (p < end) {
-        size_t piece = ls__split(p, end);
-        if (piece + 8 > e->room - e->count) {
-            /* A piece may need as many tokens as it has bytes; text has a token for every four or five. */
-            ls_status status = make_room(e, e->count, piece + (size_t)(end - p) / 4 + 64);
+        size_t word = ls__split(p, end);
+        if (word + 8 > e->room - e->count) {
+            /* A word may need as many tokens as it has bytes; text has a token for every four or five. */
+            ls_status status = make_room(e, e->count, word + (size_t)(end - p) / 4 + 64);
             if (status) return status;
         }
-        size_t n = ls__bpe_piece(e->scratch, p, piece, (size_t)(end - p) - piece, e->tokens + e->count);
-        if (!n) return ls__fail(LS_ENOMEM, "no memory for a word of %zu bytes", piece);
+        size_t n = ls__bpe_word(e->scratch, p, word, (size_t)(end - p) - word, e->tokens + e->count);
+        if (!n) return ls__fail(LS_ENOMEM, "no memory for a word of %zu bytes", word);
         e->count += n;
-        p += piece;
+        p += word;
     }
     return LS_OK;
 }
@@ -321,7 +321,7 @@ ls_status ls_encode(ls_encoder *e, const void *text, size_t bytes, const int32_t
     *tokens = NULL;
     *count = e->count = 0;
     ls_status status =
-        ls__added_split(&e->tokenizer->added, text, bytes, e->scratch ? encode_pieces : encode_bytes, encode_added, e);
+        ls__added_split(&e->tokenizer->added, text, bytes, e->scratch ? encode_words : encode_bytes, encode_added, e);
     if (status) return status;
     *tokens = e->tokens;
     *count = e->count;

@@ -1,5 +1,5 @@
-/* What lies beside a tokenizer: files that say more about it and are kept when it is saved, and the name of the token that ends a
- * text, which every library writes somewhere else. */
+/* The files beside a tokenizer: those that describe it and are kept when it is saved, and the name of the token that ends a text,
+ * which every library writes to another file. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 
 enum { FILE_LIMIT = 1 << 24 };
 
-/* As ls_tokenizer.kept has them; tokenizer.json is read by whoever parses it. */
+/* As in ls_tokenizer.kept; tokenizer.json is read by its parser. */
 static const char *const names[LS__KEPT_FILES] = { "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
                                                    "added_tokens.json", "chat_template.jinja" };
 
@@ -67,7 +67,7 @@ static int32_t end_by_id(const ls_tokenizer *t, const json_t *root)
     return id;
 }
 
-/* In the order in which they are believed: the tokenizer's own settings, then those of the model beside it. */
+/* In the order of precedence: the tokenizer's settings, then those of the model beside it. */
 static ls_status find_end(ls_tokenizer *t, const char *folder)
 {
     static const struct {

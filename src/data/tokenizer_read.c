@@ -1,8 +1,8 @@
-/* Tokenizer files as Hugging Face and OpenAI write them. In both, tokens are written in GPT-2's alphabet: each byte is
- * one printable character; those that are printable in Latin-1 are themselves, the others follow from U+0100 on.
+/* Tokenizer files of Hugging Face and OpenAI. In both, tokens are written in GPT-2's alphabet: each byte is one printable
+ * character; bytes that are printable in Latin-1 are themselves, the others follow from U+0100 on.
  *
- * Of tokenizer.json we take exactly what GPT-2's has: a BPE model with byte-level pieces. Anything that would change
- * the tokens (a normalizer, another way to split, a prefix space) is refused by name. */
+ * tokenizer.json must be like GPT-2's: a BPE model on bytes. Anything that would change the tokens (a normalizer, another way to
+ * split, a prefix space) is refused with its name. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -288,7 +288,7 @@ ls_status ls__vocabulary_parse(ls__bpe **out, ls__added *added, const char *voca
     *added = (ls__added){ 0 };
     ls_status status = parse_json(&root, vocab_path, vocab, vocab_bytes);
     if (status) return status;
-    /* These files name no added tokens of their own; GPT-2's own is one to every library that reads them. */
+    /* These files do not list added tokens, but every library that reads them adds GPT-2's. */
     const json_t *end = json_object_get(root, LS__END_OF_TEXT);
     ls__added_token token = { .bytes = (const uint8_t *)LS__END_OF_TEXT,
                               .count = sizeof LS__END_OF_TEXT - 1,

@@ -150,7 +150,7 @@ static ls_status put_config(ls__file_writer *w, const source *s)
                                "\",\n  \"tokenizer_class\": \"GPT2Tokenizer\"\n}\n";
     const ls__added_token *usual = ls__added_find(s->added, LS__END_OF_TEXT, sizeof LS__END_OF_TEXT - 1);
     if (usual && (int32_t)usual->id == s->end) return put(w, gpt2);
-    /* A class of GPT-2's would add a <|endoftext|> of its own. */
+    /* A GPT-2 class would add its own <|endoftext|>. */
     const ls__added_token *end = s->end < 0 ? NULL : added_of(s->added, (uint32_t)s->end);
     ls_status status = put(w, "{");
     if (!status && end) status = put(w, "\n  \"eos_token\": ");
@@ -173,7 +173,7 @@ static ls_status prepare(const source *s, const char *folder, const char *name,
     return status;
 }
 
-/* All files or none: a full disk is noticed before the first is replaced. tokenizer.json comes first, since that is what readers believe. */
+/* All files or none: a full disk is noticed before the first is replaced. tokenizer.json is first, because readers prefer it. */
 ls_status ls__tokenizer_write(const ls__bpe *bpe, const ls__added *added, int32_t end, const char *folder,
                               bool has_tokenizer, bool has_config)
 {

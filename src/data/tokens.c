@@ -1,5 +1,5 @@
-/* Token shards as a dataset: all files in a row, cut into samples of seq_len inputs whose targets lie one token on. The
- * last sample ends before the last token; fewer than seq_len tokens at the very end are not used. */
+/* Token shards as a dataset: all files as one sequence, divided into samples of seq_len inputs, whose targets are shifted by one
+ * token. The last sample ends before the last token; fewer than seq_len tokens at the very end are not used. */
 #include "data/shard.h"
 
 #include <stdlib.h>

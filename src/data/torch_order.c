@@ -1,6 +1,6 @@
 /* torch.randperm: the Mersenne Twister MT19937 (Matsumoto and Nishimura) seeded with the low 32 bits of the seed, and
  * torch's two ways to shuffle: forward with 32-bit numbers for n < 2^32 / 20, inside-out with 64-bit numbers above. The
- * numbers are taken modulo what is left, bias and all, because torch does. */
+ * numbers are taken modulo the remaining count, with its bias, as torch does. */
 #include "data/torch_order.h"
 
 enum { WORDS = 624, MIDDLE = 397 };

@@ -1,10 +1,10 @@
-/* Learning a byte-pair encoding. The text is split into pieces as for encoding and each distinct piece counted once, in
- * parallel. Then the most frequent pair of neighbouring tokens becomes a token, again and again. Of pairs that are
- * equally frequent the one with the lower ids wins, as in Hugging Face's trainer: the result depends on nothing else.
+/* Trains a byte-pair encoding. The text is split into words as for encoding, and each distinct word is counted, in parallel. Then the
+ * most frequent pair of neighbouring tokens becomes a token, repeatedly. Of equally frequent pairs the one with the lower ids
+ * is taken, as in Hugging Face's trainer, so the result depends on nothing else.
  *
- * Counts of pairs are kept up to date: a merge visits only the pieces that have its pair. Which pair is the most
- * frequent comes from a heap whose entries may be out of date: one that comes to the top with an old count is put back
- * with its new one; a pair that gains is pushed anew. */
+ * Counts of pairs are kept up to date: a merge visits only the words that have its pair. The most frequent pair comes from a
+ * heap whose entries may be outdated: one that reaches the top with an old count is put back with its new one; a pair whose
+ * count rises is pushed again. */
 #include <stdlib.h>
 #include <string.h>
 #include "base/log.h"
@@ -18,7 +18,7 @@
 typedef struct pair_count {
     uint64_t key; /* left << 32 | right; UINT64_MAX: a free place */
     int64_t count;
-    uint32_t *words; /* pieces that have it, or had it */
+    uint32_t *words; /* words that have it, or had it */
     uint32_t n_words, room;
     uint32_t touched; /* the merge that last gave it more */
 } pair_count;
@@ -34,7 +34,7 @@ typedef struct trainer {
     ls__bpe *bpe;
     ls__added added; /* the end of text */
     uint32_t next;   /* id for the next token */
-    /* A word is a distinct piece: its tokens are words[w].first and the n behind it, in `tokens`. */
+    /* A distinct word: its tokens are words[w].first and the n behind it, in `tokens`. */
     struct word {
         size_t first;
         uint32_t n;
@@ -258,7 +258,7 @@ static ls_status add_bytes(trainer *t, uint32_t byte_ids[256])
     return LS_OK;
 }
 
-/* Every distinct piece becomes a word of single bytes; all its pairs are counted. */
+/* Every distinct word begins as single bytes; all its pairs are counted. */
 static ls_status make_words(trainer *t, const uint32_t byte_ids[256])
 {
     const ls__tally *y = &t->tally;

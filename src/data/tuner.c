@@ -1,13 +1,13 @@
-/* Loading a batch takes l, computing on it c: l / c workers can just keep up, so that many and a little air is what is
- * needed, and it is known as soon as both were measured. The first decision falls after a few batches; later windows
- * correct it, because l changes with the number of workers when they share a core or a disk.
+/* If loading a batch takes l and computing on it takes c, l / c workers can just keep up; a few percent more are needed. Both are known after
+ * a few batches, when the first decision is made. Later windows correct it, because l changes with the number of workers if
+ * they share a core or a disk.
  *
- *   more     as soon as l / c says so. If the pace of the run does not improve by it, the workers are in each other's
- *            way: back to the number before, and not beyond it again.
- *   further  (prefetch) when the trainer waits although l / c says that there are workers enough: load times vary. Given up,
- *            and taken back, when it does not help.
- *   fewer    when fewer would have done for several windows in a row; for more and more of them each time that this
- *            proves wrong. */
+ *   more     as soon as l / c requires it. If the run does not become faster, the workers obstruct each other: back to the number
+ *            before, which is then the maximum.
+ *   further  (prefetch) if the trainer waits although l / c says that there are enough workers: load times vary. Undone if it does not
+ *            help.
+ *   fewer    if fewer would have been enough for several consecutive windows; for more of them each time that this
+ *            was wrong. */
 #include "data/tuner.h"
 
 #include <stdio.h>

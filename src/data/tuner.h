@@ -1,4 +1,4 @@
-/* How many workers, and how far ahead: the rule behind `--workers auto`. Pure: it is fed times and makes decisions. */
+/* How many workers, and how far ahead: the rule behind `--workers auto`. Pure: input are times, output are decisions. */
 #ifndef LS_DATA_TUNER_H
 #define LS_DATA_TUNER_H
 
@@ -6,7 +6,7 @@
 #include "lockstep/base.h"
 
 typedef struct ls__tuner {
-    int workers, prefetch; /* the decision in force */
+    int workers, prefetch; /* the current decision */
     int max_workers;
     /* the present window: */
     int batches;
@@ -14,12 +14,12 @@ typedef struct ls__tuner {
     bool decided; /* the first window is over */
     bool changed; /* the last window ended with a change; the present one is mixed and does not count */
     /* across windows: */
-    int calm;             /* windows in a row in which fewer workers would have done */
-    int patience;         /* how many of them it takes; doubles when a worker was taken away too soon */
-    bool shrunk;          /* the last change of workers took some away */
-    int starved;          /* windows in a row with waiting although there are workers enough */
+    int calm;             /* consecutive windows in which fewer workers would have been enough */
+    int patience;         /* how many of them are needed; doubles when a worker was removed too soon */
+    bool shrunk;          /* the last change removed workers */
+    int starved;          /* consecutive windows with waiting although there are enough workers */
     double waited_before; /* part of the time, before the prefetch grew last */
-    int futile;           /* times in a row that this did not help; FUTILE: it is given up */
+    int futile;           /* consecutive times that this did not help; stops at FUTILE */
     int best;             /* more workers than this did not help; 0: not known */
     int workers_before;   /* a growth under trial: what it grew from; 0: none */
     int64_t pace_before;  /* time of a batch before the growth */
@@ -27,8 +27,8 @@ typedef struct ls__tuner {
 
 void ls__tuner_init(ls__tuner *t, int max_workers);
 
-/* Tells of one batch: how long the trainer waited for it (0 if it was there), how long it computed before, how long the batch took to load.
- * True if workers or prefetch changed; `reason` then says why, in words. */
+/* One batch: how long the trainer waited for it (0 if it was ready), computed before it, and how long it took to load. True if
+ * workers or prefetch changed; `reason` is then the reason as text. */
 bool ls__tuner_feed(ls__tuner *t, int64_t wait, int64_t compute, int64_t load, char *reason, size_t room);
 
 #endif

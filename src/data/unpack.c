@@ -1,10 +1,9 @@
-/* Compressed files: gzip by zlib, zstd by libzstd, both block by block, so memory does not depend on how large the text is.
+/* Compressed files: gzip by zlib, zstd by libzstd, both block by block, so memory does not depend on the size of the text.
  *
- * A file may be several that were put behind one another, as `cat` and parallel compressors make them. What a file unpacks
- * to is bounded: text that shrinks to less than a 256th is a decompression bomb. (Prose shrinks to a third or a fourth; gzip
- * cannot do better than 1,032.)
+ * A file may be several concatenated ones, as `cat` and parallel compressors make them. The decompressed size is limited: text that
+ * is compressed by more than a factor of 256 is a decompression bomb. (Prose is compressed by 3 or 4; gzip by at most 1,032.)
  *
- * Training reads text at any place, which compressed files do not allow; for that they are unpacked to the disk. */
+ * Training needs random access to text, which compressed files do not allow, so they are decompressed to the disk. */
 #include "data/unpack.h"
 
 #include <errno.h>
@@ -77,7 +76,7 @@ static ls_status corrupt(const ls__unpack *u, const char *what, const char *deta
                     detail ? ": " : "", detail ? detail : "");
 }
 
-/* Makes sure that there are `least` bytes of input, if the file has so many left. */
+/* Makes sure that there are `least` bytes of input, if the file has that many left. */
 static ls_status fill(ls__unpack *u, size_t least)
 {
     size_t kept = u->held - u->at;
@@ -134,7 +133,8 @@ static ls_status check_frame(ls__unpack *u)
 {
     uint32_t mark = 0;
     ls_status status = fill(u, sizeof mark);
-    if (status || u->held - u->at < sizeof mark) return status; /* too short: the library tells that the file was cut */
+    if (status || u->held - u->at < sizeof mark)
+        return status; /* too short: the library reports that the file is truncated */
     memcpy(&mark, u->input + u->at, sizeof mark);
     if (mark == ZSTD_MAGICNUMBER || (mark & ZSTD_MAGIC_SKIPPABLE_MASK) == ZSTD_MAGIC_SKIPPABLE_START) return LS_OK;
     return corrupt(u, "corrupt zstd data", "not followed by a zstd frame");

@@ -191,7 +191,7 @@ static void short_and_long_pieces_merge_like_the_plain_way(void **state)
         for (size_t i = 0; i < n; i++) text[i] = (uint8_t) "statictokensizereturn"[ls__random_u32(2, round, i) % 21];
         size_t count = merge_plainly(b, text, n, expected);
         for (int again = 0; again < 2; again++) { /* the second time from memory */
-            assert_int_equal(ls__bpe_piece(s, text, n, 0, got), count);
+            assert_int_equal(ls__bpe_word(s, text, n, 0, got), count);
             assert_memory_equal(got, expected, count * sizeof *expected);
         }
     }

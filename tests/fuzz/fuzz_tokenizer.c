@@ -43,7 +43,7 @@ static void check(const ls__bpe *bpe)
     const size_t lengths[] = { 1, 2, 20, 60, sizeof text - 1 };
     for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++) {
         int32_t tokens[sizeof text + 8];
-        size_t n = lengths[k], count = ls__bpe_piece(s, text, n, sizeof text - 1 - n, tokens), at = 0;
+        size_t n = lengths[k], count = ls__bpe_word(s, text, n, sizeof text - 1 - n, tokens), at = 0;
         if (!count || count > n) abort();
         for (size_t i = 0; i < count; i++) {
             size_t bytes;
