@@ -41,7 +41,7 @@ void chart_label(const chart *c, double x, double y, double w, double h, const c
 /* The distance of about `count` round values over a range. */
 double nice_step(double range, int count);
 
-/* The unit of an axis that reaches so many ns. */
+/* The unit of an axis up to that many ns. */
 typedef struct time_unit {
     double ns;
     const char *name; /* "ms" */

@@ -1,5 +1,5 @@
-/* lockstep data info: says what files are, and whether all of them is sound. A file that is not is named with the byte,
- * and the others are looked at all the same. */
+/* lockstep data info: describes files and checks their whole content. An invalid file is reported with the byte, and the others are
+ * still checked. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -146,7 +146,7 @@ static ls_status describe_text(const info_options *o, const ls__sources *one)
     return LS_OK;
 }
 
-/* -1 to go on, or an exit code. */
+/* -1 to continue, or an exit code. */
 static int parse(int argc, char **argv, info_options *o, option_list *files)
 {
     static const char *const on_bads[] = { "stop", "skip", NULL };
@@ -184,7 +184,7 @@ static void complain(const info_options *o, const char *name)
         fprintf(stderr, "lockstep data info: %s\n", words_of_program(ls_error()));
 }
 
-/* Says what one file is, or what is wrong with it. */
+/* Describes one file, or prints what is wrong with it. */
 static ls_status describe(const info_options *o, const char *name, uint64_t *total)
 {
     ls__sources one = { 0 };

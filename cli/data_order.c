@@ -1,4 +1,4 @@
-/* lockstep data order: prints the samples that a rank gets, one a line, in the order in which it gets them. */
+/* lockstep data order: prints the samples that a rank gets, one per line, in order. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ typedef struct order_options {
     bool work;
 } order_options;
 
-/* -1 to go on, or an exit code. */
+/* -1 to continue, or an exit code. */
 static int parse(int argc, char **argv, order_options *o)
 {
     static const char *const orders[] = { "shuffled", "sequential", "torch", "balanced", NULL }; /* as ls_order */
@@ -72,7 +72,7 @@ static int parse(int argc, char **argv, order_options *o)
     return EXIT_USAGE;
 }
 
-/* The lengths of the samples, one a line; NULL after saying what is wrong. */
+/* The lengths of the samples, one per line; NULL after printing an error. */
 static uint64_t *read_lengths(const char *path, uint64_t samples)
 {
     FILE *f = fopen(path, "r");
@@ -125,7 +125,7 @@ static ls_status print(ls_sampler *sampler, const order_options *o)
     return status;
 }
 
-/* What an epoch costs if every micro-batch is padded to its longest sample: a step takes as long as its slowest rank. */
+/* The work of an epoch if every micro-batch is padded to its longest sample: a step takes as long as its slowest rank. */
 static ls_status print_work(ls_sampler *sampler, const order_options *o, const uint64_t *lengths)
 {
     int slots = o->sampler.slots ? o->sampler.slots : o->sampler.world_size, own = slots / o->sampler.world_size;

@@ -1,4 +1,4 @@
-/* lockstep data stage: copies files to a disk of this machine, ahead of a run or just to see whether it pays. */
+/* lockstep data stage: copies files to a local disk, before a run or to measure whether staging pays. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

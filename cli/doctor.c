@@ -1,7 +1,7 @@
-/* lockstep doctor: what was found on this machine, what is missing, and the one command that mends it.
+/* lockstep doctor: checks this machine, and prints what is missing and the command that installs it.
  *
- * Every check adds one line. A line is fine, a note (something that would make lockstep faster or able to do more), or
- * missing (something that it cannot do without); the last two say what to do. */
+ * Every check adds one line. A line is ok, a note (lockstep could be faster or do more), or missing (lockstep needs it); the last
+ * two have a remedy. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +40,7 @@ static char *format_text(const char *format, va_list args)
 void doctor_add(doctor *d, const char *section, const char *name, const char *format, ...)
 {
     doctor_line *lines = realloc(d->lines, (d->count + 1) * sizeof *lines);
-    if (!lines) return; /* a doctor without memory for a line has nothing useful to say */
+    if (!lines) return; /* out of memory: the line is omitted */
     va_list args;
     va_start(args, format);
     d->lines = lines;

@@ -221,7 +221,7 @@ void doctor_check_limits(doctor *d)
 
 /* ---- Libraries. */
 
-/* Asks the plug-in of one family who its MPI is, in a process of its own: two MPIs do not mix. */
+/* Asks one plug-in for its MPI version, in a separate process, because two MPIs cannot be loaded together. */
 static void check_mpi(doctor *d, const char *family, const char *name, const char *package)
 {
     int ends[2];
@@ -302,7 +302,7 @@ static void check_perf(doctor *d)
         doctor_advise(d, DOCTOR_NOTE, "none in this virtual machine; times are still measured");
 }
 
-/* Tried in a child, since there is no way back. */
+/* Tried in a child, because it cannot be undone. */
 static void check_namespaces(doctor *d)
 {
     int status = 0;

@@ -1,5 +1,5 @@
 /* Text from files and from users in JSON, in HTML and on a terminal. Whatever it holds, the result is valid UTF-8 and stays
- * text: bytes that are no UTF-8 become U+FFFD or \xNN, and control characters lose their power. */
+ * text: bytes that are not UTF-8 become U+FFFD or \xNN, and control characters are escaped. */
 #ifndef LS_CLI_ESCAPE_H
 #define LS_CLI_ESCAPE_H
 
@@ -15,7 +15,7 @@ void put_html(FILE *to, const char *text);
 const char *printable(const char *text);
 
 /* Running text, which comes in parts that need not end between characters. On a terminal only line feeds and tabs act;
- * other controls and bytes that are no UTF-8 are shown as U+FFFD. Elsewhere every byte is passed on. */
+ * other controls and bytes that are not UTF-8 are shown as U+FFFD. Otherwise every byte is written unchanged. */
 typedef struct screen {
     FILE *to;
     bool terminal;

@@ -10,7 +10,7 @@ enum {
     EXIT_USAGE = 2,            /* the command line or an input cannot be right */
     EXIT_TIMEOUT = 124,        /* a rank was stopped for longer than the timeout */
     EXIT_NOT_EXECUTABLE = 126, /* `run`: the program is there and cannot be executed */
-    EXIT_NOT_FOUND = 127,      /* `run`: there is no such program */
+    EXIT_NOT_FOUND = 127,      /* `run`: program not found */
     EXIT_SIGNAL = 128, /* plus the signal's number: it ended the training, or killed the first rank that failed */
 };
 

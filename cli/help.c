@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* One word behind what stands in the line already; `column` is where the line ends. */
+/* Appends one word to the line; `column` is the end of the line. */
 static void put_word(FILE *to, const char *word, int length, int indent, int *column, bool first)
 {
     if (!first && *column + 1 + length > HELP_COLUMNS) {
@@ -31,7 +31,7 @@ static int second_column(const char *line, int length)
     return 0;
 }
 
-/* Words up to the end of the line, or of the paragraph, in which a line's end is a space. Returns what is behind. */
+/* Words up to the end of the line, or of the paragraph, in which a line's end is a space. Returns the rest. */
 static const char *fill(FILE *to, const char *text, bool paragraph, int indent, int column)
 {
     for (bool first = true;; first = false) {

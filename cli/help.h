@@ -6,8 +6,8 @@
 
 enum { HELP_COLUMNS = 80 };
 
-/* Paragraphs are filled. Lines that begin with a space are rows of a table, and what does not fit goes on below the row's
- * second column; a usage line goes on below its first argument. */
+/* Paragraphs are filled. Lines that begin with a space are rows of a table, and what does not fit continues below the row's
+ * second column; a usage line continues below its first argument. */
 void help_print(FILE *to, const char *text);
 
 #endif

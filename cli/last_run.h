@@ -5,7 +5,7 @@
 /* Makes runs/last point to a run's folder, wherever that is. Where links are not possible there is none. */
 void last_run_set(const char *run_dir);
 
-/* `given`, or runs/last. NULL, and a message is printed, if nothing was given and there is no last run. */
+/* `given`, or runs/last. NULL, with a message printed, if nothing was given and there is no last run. */
 const char *last_run_or(const char *given, const char *command);
 
 #endif

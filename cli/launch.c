@@ -1,7 +1,7 @@
-/* The launcher: prepares, starts the ranks, has them watched, tidies up, and starts them again if that is wanted.
+/* The launcher: prepares, starts the ranks, watches them, cleans up, and restarts them if requested.
  *
- * As a "subreaper" the launcher inherits whatever outlives the rank that started it, and ends it before it ends itself. What the
- * user started is the front (launch_front.c), which does the same for the launcher. */
+ * As a "subreaper" the launcher inherits processes that outlive the rank that started them, and ends them before it ends. The process
+ * that the user started is the front (launch_front.c), which does the same for the launcher. */
 #include "cli/launch.h"
 
 #include <arpa/inet.h>
@@ -98,7 +98,7 @@ static int start_ranks(launch *l)
         l->ranks[i].pid = pid;
         l->ranks[i].stop_signal = 0;
         l->alive++;
-        l->ranks[i].pidfd = pidfd_open(pid, 0); /* close-on-exec by itself; -1: SIGCHLD tells, a little later */
+        l->ranks[i].pidfd = pidfd_open(pid, 0); /* close-on-exec by default; -1: SIGCHLD is used instead */
         l->polls[POLL_RANKS + i] = (struct pollfd){ l->ranks[i].pidfd, POLLIN, 0 };
     }
     return 0;
@@ -109,8 +109,8 @@ static bool print_the_rest(launch *l)
 {
     struct pollfd front = { l->front, POLLIN, 0 };
     if (l->front >= 0) prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (l->front >= 0 && poll(&front, 1, 0) > 0) l->told_to_end = true; /* it has gone before that */
-    bool carried = launch_output_close(&l->output, l->told_to_end ? FAREWELL_MS : -1);
+    if (l->front >= 0 && poll(&front, 1, 0) > 0) l->end_requested = true; /* the front has ended */
+    bool carried = launch_output_close(&l->output, l->end_requested ? FAREWELL_MS : -1);
     if (l->front >= 0) prctl(PR_SET_PDEATHSIG, 0);
     return carried;
 }
@@ -153,7 +153,7 @@ static void find_port(char *out, size_t bytes)
 {
     struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     socklen_t size = sizeof address;
-    int port = 29500; /* torchrun's, where there is no network at all */
+    int port = 29500; /* torchrun's default, if there is no network */
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd >= 0 && !bind(fd, (struct sockaddr *)&address, size) && !getsockname(fd, (struct sockaddr *)&address, &size))
         port = ntohs(address.sin_port);
@@ -167,7 +167,7 @@ static const char *get_variable(void *user, const char *name)
     return getenv(name);
 }
 
-/* mpirun -n 2 lockstep run -n 2 would be two worlds of two, which nobody wants. */
+/* mpirun -n 2 lockstep run -n 2 would be two worlds of two ranks, which is a mistake. */
 static int check_not_nested(void)
 {
     ls__launch_info outer;
@@ -204,7 +204,7 @@ static void block_signals(launch *l, sigset_t *set)
     l->common.ignored_sigpipe = signal(SIGPIPE, SIG_IGN) == SIG_IGN;
 }
 
-/* Pipes and pidfds: five descriptors a rank at the most. */
+/* Pipes and pidfds: at most five descriptors per rank. */
 static void raise_file_limit(launch *l)
 {
     getrlimit(RLIMIT_NOFILE, &l->common.files);
@@ -233,7 +233,7 @@ static int run_all(launch *l, const sigset_t *signals)
     l->polls[POLL_FRONT] = (struct pollfd){ l->front, POLLIN, 0 };
     for (;; l->common.attempt++) {
         code = run_once(l);
-        if (!code || l->told_to_end || l->hopeless || l->common.attempt >= o->max_restarts) break;
+        if (!code || l->end_requested || l->hopeless || l->common.attempt >= o->max_restarts) break;
         fprintf(stderr, "lockstep: restarting all ranks (restart %d of %d)\n", l->common.attempt + 1, o->max_restarts);
     }
     close(l->signals);
@@ -274,7 +274,7 @@ int launch_ranks(const launch_options *o, char **argv)
     code = launch_front(&signals, &l->front);
     if (code < 0) {
         code = run_all(l, &signals);
-        if (l->front >= 0) _exit(code); /* what stands behind this call is the front's to do */
+        if (l->front >= 0) _exit(code); /* what follows is done by the front */
     }
 done:
     free(polls);

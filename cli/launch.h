@@ -10,7 +10,7 @@ enum { LAUNCH_MAX_RANKS = 512 }; /* on one machine */
 
 typedef struct launch_options {
     int ranks;
-    double timeout;   /* seconds that a rank may be missing or stopped; 0: 30; < 0: for ever */
+    double timeout;   /* seconds that a rank may be missing or stopped; 0: 30; < 0: forever */
     double grace;     /* seconds that the other ranks have to end by themselves after one failed; 0: 0.5 */
     int max_restarts; /* how often a failed job is started anew; 0: never */
     bool no_prefix;   /* ranks write to our output themselves; otherwise each line begins with "[RANK] " */
@@ -21,10 +21,11 @@ typedef struct launch_options {
     bool own_voice; /* ranks say themselves why they exit with a code; otherwise we say which one did */
     bool verbose;   /* says which process is which rank, and on which cores */
 
-    const char *log_dir;   /* rank R's output goes to DIR/rank_R/stdout.log and stderr.log; NULL: no files */
-    const char *redirects; /* which output goes to the files only: "3", or "0:3,1:2" by rank, where 0 is none, 1 stdout,
+    const char *log_dir; /* rank R's output is written to DIR/rank_R/stdout.log and stderr.log; NULL: no files */
+    const char
+        *redirects;  /* which output is written only to the files: "3", or "0:3,1:2" by rank, where 0 is none, 1 stdout,
                               2 stderr and 3 both; NULL: "3" if there is a log_dir and no `tee`, otherwise none */
-    const char *tee;       /* which output goes to the files and to us, likewise; NULL: none */
+    const char *tee; /* which output is written to the files and to our output, in the same form; NULL: none */
 
     const char *master_addr; /* exported for programs that rendezvous by themselves; NULL: 127.0.0.1 */
     const char *master_port; /* NULL: a port that is free now */

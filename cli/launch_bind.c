@@ -1,8 +1,8 @@
-/* The cores, divided among the ranks.
+/* Divides the cores among the ranks.
  *
- * hwloc knows which cores share a cache or a memory controller, so neighbours in rank are neighbours on the chip. What
- * we ask of it is little (no devices, no distances), which makes loading the topology four times cheaper. Only cores
- * that this process may use count: its affinity (taskset, cpusets) and the time slice of its control group. */
+ * hwloc knows which cores share a cache or a memory controller, so neighbouring ranks get neighbouring cores. Devices and distances
+ * are not loaded, which makes loading the topology four times faster. Only cores that this process may use are counted: its
+ * affinity (taskset, cpusets) and the CPU quota of its control group. */
 #include "cli/launch_parts.h"
 
 #include <hwloc.h>

@@ -1,10 +1,10 @@
-/* The front: the process that the user knows. It starts the launcher as its child, passes signals on to it, stops and goes on with
+/* The front: the process that the user started. It starts the launcher as its child, forwards signals to it, stops and continues with
  * it, and ends with its exit code.
  *
- * Why two processes: when the launcher is killed, everything that the ranks started must go as well, also what has left their
- * process groups and sessions. Such processes are inherited by the nearest "subreaper" above them, so there must be one that is
- * still alive. Each of the two looks after the other: the launcher kills everything when the front is gone, which it sees at a
- * pipe of which the front holds the other end; and the front inherits and kills what a killed launcher leaves. */
+ * Why two processes: when the launcher is killed, everything that the ranks started must end, including processes that left their
+ * process groups and sessions. Such processes are inherited by the nearest living "subreaper" above them. Each of the two watches
+ * the other: the launcher kills everything when the front has ended, which it sees at a pipe whose other end the front holds;
+ * and the front inherits and kills what a killed launcher leaves. */
 #include "cli/launch_parts.h"
 
 #include <errno.h>
@@ -78,7 +78,7 @@ int launch_front(const sigset_t *signals, int *front)
     if (pipe2(ends, O_CLOEXEC)) return code;
     pid_t pid = fork();
     if (pid == 0) {
-        setpgid(0, 0); /* whoever kills or stops our whole group shall miss the launcher */
+        setpgid(0, 0); /* a signal to our process group must not reach the launcher */
         prctl(PR_SET_NAME, "lockstep-ranks");
         close(ends[1]);
         *front = ends[0];

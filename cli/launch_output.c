@@ -1,14 +1,13 @@
-/* What the ranks print, and where it goes.
+/* The output of the ranks.
  *
- * Each stream of each rank ends in one of three ways: in a file only (the rank writes to it itself), in our own output
- * (the rank writes to it itself: --no-prefix), or in a pipe that we read. A thread carries what comes out of the
- * pipes: lines are put together per stream and written whole, with the rank in front, so lines of different ranks
- * never mix; a copy may go to a file. There is a thread for stdout and one for stderr, because a reader may be slow (a
- * pager, a terminal held by Ctrl-S): neither the watch over the ranks nor the other output shall wait for it. The
- * launcher's own messages go the same way, through a pipe that is never waited for.
+ * Each stream of each rank is one of three: a file (the rank writes to it directly), our own output (the rank writes to it
+ * directly: --no-prefix), or a pipe that we read. A thread reads the pipes: lines are assembled per stream and written with the
+ * rank in front, so lines of different ranks never mix; a copy may be written to a file. There is one thread for stdout and one for
+ * stderr, because a reader may be slow (a pager, a terminal held by Ctrl-S), and neither watching the ranks nor the other
+ * stream must wait for it. Messages of the launcher use a pipe that never blocks.
  *
- * When we write to a terminal, a rank gets a pseudo-terminal in place of the pipe: programs print line by line to a
- * terminal and only in large blocks to a pipe, and a user at the screen wants to see lines as they come. */
+ * If we write to a terminal, a rank gets a pseudo-terminal instead of the pipe: programs print line by line to a terminal but only
+ * in large blocks to a pipe. */
 #include "cli/launch_parts.h"
 
 #include <errno.h>
@@ -31,7 +30,7 @@
 
 enum {
     READ_BYTES = 1 << 16,
-    LINE_BYTES = 1 << 20, /* a longer line is broken into pieces of this size */
+    LINE_BYTES = 1 << 20, /* a longer line is divided into parts of this size */
     MESSAGE_BYTES = 1024,
 };
 
@@ -48,7 +47,7 @@ typedef struct stream {
 /* What is on its way to our stdout or stderr. It belongs to its thread. */
 typedef struct sink {
     int fd;
-    bool broken; /* nobody reads any more, or writing failed */
+    bool broken; /* the reader has ended, or writing failed */
     bool lost;   /* writing failed */
     char *data;
     size_t used, room;
@@ -66,7 +65,7 @@ struct launch_output {
     stream streams[];
 };
 
-/* ---- Which output goes where: "3", or "0:1,1:2". */
+/* ---- Which output is redirected: "3", or "0:1,1:2". */
 
 static ls_status bad_spec(const char *option, const char *text)
 {
@@ -271,7 +270,7 @@ static void flush_sink(sink *k)
     k->used = 0;
 }
 
-/* A line with its prefix, to our stdout or stderr. Out of memory, it goes there directly. */
+/* A line with its prefix, to our stdout or stderr. Without memory it is written directly. */
 static void emit(sink *k, const char *prefix, const char *data, size_t bytes, bool newline)
 {
     size_t n = strlen(prefix), total = n + bytes + newline;
@@ -326,7 +325,7 @@ static void carry_lines(stream *s, sink *k, size_t fresh)
 
 static void read_stream(sink *k, stream *s)
 {
-    if (grow(&s->line, &s->room, s->used + READ_BYTES)) { /* out of memory: the line goes out as far as it is */
+    if (grow(&s->line, &s->room, s->used + READ_BYTES)) { /* out of memory: write the incomplete line */
         emit(k, s->prefix, s->line, s->used, true);
         s->used = 0;
         if (!s->room) return;
@@ -344,7 +343,7 @@ static void read_stream(sink *k, stream *s)
     }
     s->used += (size_t)n;
     carry_lines(s, k, (size_t)n);
-    if (k->broken && s->file < 0) end_stream(s, k); /* the rank shall learn that nobody reads */
+    if (k->broken && s->file < 0) end_stream(s, k); /* the rank must notice that the reader has ended */
 }
 
 /* Carries all streams of one sink until they have ended. */

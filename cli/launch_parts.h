@@ -18,7 +18,7 @@ typedef struct launch_cores {
     cpu_set_t set; /* logical processors */
 } launch_cores;
 
-/* Divides the cores this process may use among `ranks` ranks. More ranks than cores, or `bind` false: nobody is bound,
+/* Divides the cores this process may use among `ranks` ranks. More ranks than cores, or `bind` false: no rank is bound,
  * and `threads` is what each has on average, at least 1. */
 void launch_divide_cores(int ranks, bool bind, launch_cores *out);
 
@@ -35,13 +35,13 @@ ls_status launch_output_open(launch_output **out, const launch_options *options,
 int launch_output_fd(const launch_output *output, int rank, int stream);
 /* All ranks were started: from now on their output is carried, by a thread. */
 ls_status launch_output_start(launch_output *output);
-/* Prints a line of the launcher's own to stderr, between the lines of the ranks. Never waits for the reader. */
+/* Prints a message of the launcher to stderr, between the lines of the ranks. Never waits for the reader. */
 void launch_output_say(launch_output *output, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Waits until all that was printed is carried (at most `wait_ms`; < 0: as long as it takes) and frees. False:
  * some of it was lost. */
 bool launch_output_close(launch_output **output, int wait_ms);
 
-/* ---- launch_start.c: from a rank's number to its process. */
+/* ---- launch_start.c: starts the process of a rank. */
 
 /* What all ranks of an attempt have in common. */
 typedef struct launch_common {
@@ -59,23 +59,23 @@ typedef struct launch_common {
 pid_t launch_start(const launch_options *options, const launch_common *common, const launch_output *output, int rank,
                    const launch_cores *cores, int *error, const char **step);
 
-/* ---- launch_front.c: the process that the user knows, and the one that does the work. */
+/* ---- launch_front.c: the process that the user started, and the launcher. */
 
-/* Starts the launcher. It is a child process in which -1 is returned and *front becomes readable when the front is gone (-1: no
- * process could be started, and this one goes on alone). The front passes on `signals`, which must be blocked, and returns
- * the launcher's exit code when that has ended and nothing of it is left. */
+/* Starts the launcher. In the child -1 is returned, and *front becomes readable when the front has ended (-1: no process could be
+ * started, and this one continues alone). The front forwards `signals`, which must be blocked, and returns the launcher's exit code
+ * when it and all its processes have ended. */
 int launch_front(const sigset_t *signals, int *front);
-/* Ends what left its rank's process group and outlived it: such processes are our children now. Those that end leave us their
- * own children, so we look again until there are none. */
+/* Ends processes that left their rank's process group and outlived it; they are our children now. When they end we inherit their
+ * children, so this is repeated until there are none. */
 void launch_end_orphans(void);
 
-/* ---- launch_watch.c: from the start of the ranks to their end. */
+/* ---- launch_watch.c: watches the ranks. */
 
 typedef struct launch_rank {
-    pid_t pid; /* 0: not started, or gone */
+    pid_t pid; /* 0: not started, or ended */
     int pidfd;
     int stop_signal;       /* 0: not stopped */
-    bool stop_is_quiet;    /* everybody was stopped, with us */
+    bool stop_is_quiet;    /* all ranks were stopped with the launcher */
     uint32_t state_before; /* of the stop */
     int64_t stopped_at;
 } launch_rank;
@@ -84,8 +84,8 @@ enum { POLL_SIGNALS, POLL_FRONT, POLL_RANKS }; /* what launch_watch() waits for 
 
 typedef enum launch_phase {
     LAUNCH_RUNNING,
-    LAUNCH_FAILED,     /* the others may end by themselves */
-    LAUNCH_TERMINATED, /* they were asked to */
+    LAUNCH_FAILED,     /* grace period of the others */
+    LAUNCH_TERMINATED, /* SIGTERM was sent */
     LAUNCH_KILLED,
 } launch_phase;
 
@@ -100,19 +100,19 @@ typedef struct launch {
     launch_phase phase;
     int64_t failed_at; /* ls_now() of the first failure */
     int exit_code;
-    bool told_to_end; /* by a signal: no restart */
-    bool hopeless;    /* the ranks cannot be started: no restart */
-    bool suspended;   /* with all ranks, by Ctrl-Z */
+    bool end_requested; /* by a signal: no restart */
+    bool hopeless;      /* the ranks cannot be started: no restart */
+    bool suspended;     /* with all ranks, by Ctrl-Z */
     int64_t interrupted_at;
     struct pollfd *polls; /* signals, the front, then the ranks' pidfds */
     launch_rank ranks[];
 } launch;
 
-/* The first failure decides the exit code; the ranks that are left have the grace period. */
+/* The first failure decides the exit code; the other ranks have the grace period. */
 void launch_fail(launch *l, int exit_code);
-/* Goes on to a later phase of the end. */
+/* Enters a later phase. */
 void launch_enter(launch *l, launch_phase to);
-/* Returns when no rank is left. */
+/* Returns when all ranks have ended. */
 void launch_watch(launch *l);
 
 #endif

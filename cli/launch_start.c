@@ -1,10 +1,10 @@
-/* From a rank's number to its process: environment, descriptors, limits, exec.
+/* Starts the process of a rank: environment, descriptors, limits, exec.
  *
- * The child is made with vfork: it borrows our memory until it execs, so starting costs the same however large we are,
- * and it may do nothing but system calls. Why exec failed comes back through a pipe that exec closes.
+ * The child is made with vfork: it shares our memory until exec, so that starting does not depend on our size, and it may only make
+ * system calls. The reason of a failed exec is returned through a pipe that exec closes.
  *
- * Children die with us: the kernel kills a rank when its parent goes (PR_SET_PDEATHSIG). What ranks start themselves is the
- * front's business then (launch_front.c). */
+ * The kernel kills a rank when its parent ends (PR_SET_PDEATHSIG). Processes that ranks started are then ended by the front
+ * (launch_front.c). */
 #include "cli/launch_parts.h"
 
 #include <errno.h>
@@ -142,9 +142,9 @@ typedef struct report {
 static void __attribute__((noreturn)) become_rank(const plan *p)
 {
     report r = { 0, STEP_SETUP };
-    if (setpgid(0, 0)) goto fail; /* a group of its own, so that what it starts can be ended with it */
+    if (setpgid(0, 0)) goto fail; /* a separate process group, which can be ended as a whole */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL)) goto fail;
-    if (getppid() != p->parent) _exit(EXIT_NOT_EXECUTABLE);         /* we were gone before the kernel was told */
+    if (getppid() != p->parent) _exit(EXIT_NOT_EXECUTABLE);         /* the parent ended before prctl() */
     if (p->cores) sched_setaffinity(0, sizeof *p->cores, p->cores); /* if it fails the rank still runs */
     setrlimit(RLIMIT_NOFILE, &p->common->files);
     if ((p->in >= 0 && dup2(p->in, 0) < 0) || (p->out >= 0 && dup2(p->out, 1) < 0) ||

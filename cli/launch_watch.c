@@ -1,12 +1,12 @@
-/* Watching the ranks until all are gone.
+/* Watches the ranks until all have ended.
  *
- * One loop waits for three kinds of news. A rank's end shows on its pidfd. That a rank was stopped or goes on, and
- * signals for ourselves, come through a signalfd. Deadlines are the loop's timeout. What became of a rank is written
- * into the job's memory at once, which wakes all ranks that wait there; only then is it printed.
+ * One loop waits for three kinds of events: the end of a rank (its pidfd), stopped and continued ranks and our own signals (a
+ * signalfd), and deadlines (the loop's timeout). The state of a rank is first written to the job memory, which wakes all ranks
+ * that wait, and then printed.
  *
- * When a rank dies, the others have a grace period: they return from what they wait for with an error that names the
- * dead, and may end by themselves. Then comes SIGTERM, then SIGKILL. A rank's process group ends with the rank, so what
- * it started goes too. Its pid is reaped last, so that the number cannot mean another process while we still use it. */
+ * When a rank dies, the others have a grace period: their calls fail with an error that names the dead rank, and they may end by
+ * themselves. Then they get SIGTERM, then SIGKILL. A rank's process group ends with the rank. Its pid is reaped last, so that the number
+ * cannot mean another process while it is used. */
 #include "cli/launch_parts.h"
 
 #include <poll.h>
@@ -70,14 +70,14 @@ static bool gave_up_on_stopped(const launch *l, int rank)
     return false;
 }
 
-/* A rank is gone: tell the others, print it, and end what it left behind. */
+/* A rank has ended: notify the others, print it, and end the processes that it left. */
 static void rank_ended(launch *l, int rank, const siginfo_t *info)
 {
     launch_rank *r = &l->ranks[rank];
     bool killed = info->si_code != CLD_EXITED;
     int code = info->si_status;
     char how[128], why[LS__FAILURE_BYTES + 2] = "";
-    bool known = job_failed(l); /* a rank has said what is wrong before this one ended */
+    bool known = job_failed(l); /* a rank has reported an error before this one ended */
     bool timeout = (known && l->job->failure.status == LS_ETIMEOUT) || (!killed && gave_up_on_stopped(l, rank));
     if (known) snprintf(why, sizeof why, ": %s", l->job->failure.text);
 
@@ -204,7 +204,7 @@ static void suspend(launch *l)
 static void resume(launch *l)
 {
     signal_all(l, SIGCONT);
-    see_children(l); /* quietly: that they stopped is no news */
+    see_children(l); /* without a message: all ranks were stopped */
     l->suspended = false;
     for (int i = 0; i < l->options->ranks; i++)
         if (l->ranks[i].stop_signal) l->ranks[i].stopped_at = ls_now();
@@ -214,7 +214,7 @@ static void pass_on(launch *l, int number)
 {
     int64_t now = ls_now();
     bool ends = number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT;
-    if (ends) l->told_to_end = true;
+    if (ends) l->end_requested = true;
     if (number == SIGINT) {
         if (l->interrupted_at && now - l->interrupted_at < DOUBLE_INTERRUPT_MS * MS) {
             launch_output_say(l->output, "interrupted again: killing all ranks");
@@ -248,7 +248,7 @@ static void read_signals(launch *l)
 static void front_is_gone(launch *l)
 {
     l->polls[POLL_FRONT].fd = -1;
-    l->told_to_end = true;
+    l->end_requested = true;
     launch_fail(l, EXIT_SIGNAL + SIGKILL);
     launch_enter(l, LAUNCH_KILLED);
 }

@@ -14,7 +14,7 @@ int machine_cores(void);
 /* Bytes that they grant; 0: no limit. */
 double machine_quota_bytes(void);
 
-/* How many threads a process that is alone should have where nobody says; 0 leaves it to OpenMP, which knows of affinity and
+/* The default number of threads of a process without a launcher; 0 leaves it to OpenMP, which knows of affinity and
  * not of control groups. */
 int machine_threads(void);
 

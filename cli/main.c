@@ -68,8 +68,7 @@ static void allow_many_files(void)
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-/* A file that we open must not become somebody's standard output: closed ones get a place holder, which fails to read or
- * write like a closed one. */
+/* A file that we open must not become a standard stream: closed ones are opened such that reading or writing them fails. */
 static void hold_descriptors(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)

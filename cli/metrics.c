@@ -1,7 +1,7 @@
 /* Reading metrics.jsonl. See metrics.h.
  *
  * The lines are those of src/train/run_dir.c: flat objects of numbers. A scan for keys reads a million of them in about a second; a
- * line that is something else gives NaNs, and one without a step is passed over. */
+ * line with other content gives NaNs, and one without a step is skipped. */
 #include "cli/metrics.h"
 
 #include <math.h>

@@ -13,7 +13,7 @@ typedef struct metrics {
     size_t count;
 } metrics;
 
-/* Reads RUN/metrics.jsonl as far as its lines are whole. Without the file there are no lines; that is no failure. */
+/* Reads the complete lines of RUN/metrics.jsonl. A missing file has no lines and is not a failure. */
 LS_MUST_CHECK ls_status metrics_read(metrics *out, const char *run_dir);
 void metrics_free(metrics *m);
 

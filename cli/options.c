@@ -60,7 +60,7 @@ static bool in_range(const option_row *r, double x)
     return isfinite(x) && ((r->low == 0 && r->high == 0) || (x >= r->low && x <= r->high));
 }
 
-/* What stands behind a number; 0: nothing that is known. */
+/* The factor of a unit after a number; 0: unknown unit. */
 static uint64_t unit_of(const char *text)
 {
     static const struct {

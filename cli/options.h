@@ -1,4 +1,4 @@
-/* Options of a command, as a table: what each is called, what it takes, where it goes, and its line of help. */
+/* Options of a command as a table: name, kind of value, destination and help text. */
 #ifndef LS_CLI_OPTIONS_H
 #define LS_CLI_OPTIONS_H
 
@@ -8,7 +8,7 @@
 #include <stdio.h>
 
 typedef enum option_kind {
-    OPTION_HEADING, /* no option: a line in the help */
+    OPTION_HEADING, /* not an option: a line in the help */
     OPTION_FLAG,    /* bool */
     OPTION_INT,     /* int */
     OPTION_LONG,    /* int64_t */
@@ -18,10 +18,10 @@ typedef enum option_kind {
     OPTION_FLOAT,   /* float */
     OPTION_DOUBLE,  /* double */
     OPTION_TEXT,    /* const char * */
-    OPTION_PERHAPS, /* const char *: the argument behind it, or "" if none follows but an option */
+    OPTION_PERHAPS, /* const char *: the argument after it, or "" if an option or nothing follows */
     OPTION_CHOICE,  /* int: the place of the word in `choices` */
     OPTION_LIST,    /* option_list: all arguments up to the next option */
-    OPTION_FILES,   /* option_list: all arguments that are no options; not together with OPTION_LIST. `value` names them
+    OPTION_FILES, /* option_list: all arguments that are not options; not together with OPTION_LIST. `value` names them
                        in the message when there are none; NULL: there may be none */
 } option_kind;
 
@@ -41,12 +41,12 @@ typedef struct option_row {
     const char *const *choices; /* words, NULL behind the last */
 } option_row;
 
-/* An integer as all integer options take it: 20000, 2e4, 1.5e6, or with a unit behind it: k, M, G, T (powers of 1,000),
+/* Parses an integer option: 20000, 2e4, 1.5e6, or with a unit: k, M, G, T (powers of 1,000),
  * Ki, Mi, Gi, Ti. */
 bool options_parse_size(const char *text, uint64_t *out);
 
-/* Reads argv[1..] into the rows' places. `plain` gets the one argument that is no option, or is NULL if there may be
- * none. Returns -1 to go on, or an exit code: --help was asked for and printed, or a message was. */
+/* Parses argv[1..] into the rows' destinations. `plain` gets the one argument that is not an option, or is NULL if none is allowed.
+ * Returns -1 to continue, or an exit code: --help or an error was printed. */
 int options_read(const char *command, const char *intro, const option_row *rows, const char **plain, int argc,
                  char **argv);
 

@@ -1,7 +1,7 @@
-/* lockstep profile: what each operation of a training cost, from RUN/profile/rank-R.json.
+/* lockstep profile: the time of each operation of a training run, from RUN/profile/rank-R.json.
  *
- * Three tables: operations of forward, operations of backward, layers; each sorted by own time. The file may come from
- * anywhere: what is missing in it counts as 0, and names are printed without control characters. */
+ * Three tables: operations of forward, operations of backward, layers; each sorted by self time. The file is not trusted: missing
+ * values count as 0, and names are printed without control characters. */
 #include "cli/profile.h"
 
 #include <jansson.h>

@@ -6,7 +6,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-/* Steps may be short: a line that changes more often is not read, and costs on a slow connection. */
+/* Steps may be short: more frequent updates cannot be read, and cost time on a slow connection. */
 #define REDRAW_NS INT64_C(50000000)
 
 void progress_init(progress *p, int64_t steps, int64_t every, bool terminal)

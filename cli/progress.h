@@ -17,7 +17,7 @@ typedef struct progress {
 
 /* every 0: about 20 lines in all. */
 void progress_init(progress *p, int64_t steps, int64_t every, bool terminal);
-/* The redrawn line, within `columns`: what matters least is left out where there is no room for all. */
+/* The redrawn line, within `columns`: the least important parts are omitted if they do not fit. */
 void progress_line(const progress *p, const ls_train_metrics *m, int columns, char *line, size_t bytes);
 void progress_show(progress *p, const ls_train_metrics *m);
 /* Ends the redrawn line, so that other output can follow. */

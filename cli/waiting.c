@@ -1,8 +1,7 @@
-/* Threads that wait for each other at the end of a loop spin, in GNU's OpenMP for about a millisecond by default. On a
- * core that another program wants too, that is fatal: the one that is waited for does not get the core on which the
- * other spins. Measured with 2 threads on 2 cores and a load of 8, 100 steps of the small model: 24.5 s as it is, 3.5 s
- * with a short spin and then sleep. There is no call for it, only variables that are read
- * when the library is loaded. */
+/* Threads that wait for each other at the end of a loop spin, in GNU's OpenMP for about a millisecond by default. On a core that
+ * another program uses as well, that is very slow: the thread that is waited for cannot run on the core on which the other spins.
+ * Measured with 2 threads on 2 cores and a load of 8, 100 steps of the small model: 24.5 s by default, 3.5 s with a short spin
+ * and then sleep. There is no function to set this, only environment variables that are read when the library is loaded. */
 #include "cli/waiting.h"
 
 #include <stdlib.h>

@@ -73,7 +73,7 @@ static ls_status parse_sizes(bench_options *o, const char *list)
         ls_status status = parse_size(at, length, &bytes);
         if (status) return status;
         if (o->row_count == BENCH_MAX_ROWS) return ls__fail(LS_EINVAL, "--sizes: more than %d sizes", BENCH_MAX_ROWS);
-        o->rows[o->row_count++] = (bench_row){ .total = bytes, .piece = bytes };
+        o->rows[o->row_count++] = (bench_row){ .total = bytes, .chunk = bytes };
         at += length;
         if (!*at) return LS_OK;
     }
@@ -88,7 +88,7 @@ static ls_status set_figure(bench_options *o, const char *which)
     o->row_count = 0;
     for (size_t i = 0; i < sizeof thousands / sizeof *thousands; i++)
         o->rows[o->row_count++] =
-            (bench_row){ .total = (size_t)60000000 * 4, .piece = (size_t)thousands[i] * 1000 * 4 };
+            (bench_row){ .total = (size_t)60000000 * 4, .chunk = (size_t)thousands[i] * 1000 * 4 };
     return LS_OK;
 }
 

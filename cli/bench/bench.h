@@ -14,16 +14,16 @@ typedef struct bench_times {
     size_t count, room;
 } bench_times;
 
-/* One line of the table: `total` bytes, all-reduced in pieces of `piece`. */
+/* One row of the table: `total` bytes, all-reduced in chunks of `chunk`. */
 typedef struct bench_row {
-    size_t total, piece;
+    size_t total, chunk;
     bench_times ours, peers;
 } bench_row;
 
 typedef struct bench_options {
     int ranks;           /* 0: not given */
-    double seconds;      /* go on at least that long */
-    const char *against; /* NULL: nobody; "mpi", "mpich" or a command */
+    double seconds;      /* minimum measuring time */
+    const char *against; /* NULL: none; "mpi", "mpich" or a command */
     const char *plot;    /* NULL: none */
     bool json, user_owned, figure;
     bench_row rows[BENCH_MAX_ROWS];
@@ -57,7 +57,7 @@ void bench_options_release(bench_options *o);
 typedef struct bench_peer bench_peer;
 /* Starts it with `ranks` ranks; `name` receives what it calls itself. */
 LS_MUST_CHECK ls_status bench_peer_open(bench_peer **out, const char *what, int ranks, char *name, size_t name_bytes);
-LS_MUST_CHECK ls_status bench_peer_ask(bench_peer *p, size_t total, size_t piece, int rounds, bench_times *out);
+LS_MUST_CHECK ls_status bench_peer_ask(bench_peer *p, size_t total, size_t chunk, int rounds, bench_times *out);
 void bench_peer_free(bench_peer **p);
 /* Whether `what` names a peer that could be started; otherwise a message says what is missing. */
 LS_MUST_CHECK ls_status bench_peer_check(const char *what);

@@ -62,7 +62,7 @@ static bool parse_buckets(ddp_bench *b)
     return false;
 }
 
-/* -1 to go on, or an exit code. */
+/* -1 to continue, or an exit code. */
 static int parse(ddp_bench *b, int argc, char **argv)
 {
     const option_row rows[] = {
@@ -124,7 +124,7 @@ static void make_rows(ddp_bench *b)
                               .rows = b->micro_rows });
 }
 
-/* ---- Being a rank. */
+/* ---- Inside a rank. */
 
 static int measure(ddp_bench *b)
 {

@@ -11,7 +11,7 @@ enum { DDP_MAX_ROWS = 40, DDP_MAX_LIST = 12, DDP_MICRO_BATCHES = 4 };
 /* The parts of the benchmark, each a table and a plot. */
 typedef enum ddp_part { DDP_BREAKDOWN, DDP_BUCKETS, DDP_SKIP, DDP_ACCUMULATE, DDP_PARTS } ddp_part;
 
-/* Where a step's time went, in milliseconds; the four add up to the total. */
+/* The phases of a step in milliseconds; the four add up to the total. */
 typedef struct ddp_times {
     double forward, backward, exposed, update, total;
 } ddp_times;

@@ -1,10 +1,10 @@
-/* What every rank of `lockstep bench ddp` does: a training loop of its own over the public interface, timed phase by phase.
+/* What every rank of `lockstep bench ddp` does: a training loop on the public interface, timed phase by phase.
  *
- * The run is a few passes. In each, every row (a way to make a step) has its turn: a reducer with the row's options, a step
- * that is not counted, then some that are. Whatever disturbs the machine disturbs all rows alike.
+ * The run consists of a few passes. In each, every row (a way to make a step) is measured: a reducer with the row's options, one
+ * step that is not counted, then some that are. Noise affects all rows alike.
  *
- * Times are rank 0's. Backward is the time in the tape without that in its hooks; communication that is not hidden is the
- * time in the hooks (buckets are started there, and those under way are moved on) and in the wait at the end. */
+ * Times are rank 0's. Backward is the time in the tape without its hooks; exposed communication is the time in the hooks (which
+ * start buckets and make progress on them) and in the wait at the end. */
 #include <stdlib.h>
 #include <string.h>
 #include "base/random.h"

@@ -170,8 +170,8 @@ static ls_status plot_buckets(const ddp_bench *b, const char *text, const char *
 
 ls_status ddp_report_plots(const ddp_bench *b)
 {
-    static const char *const titles[] = { "Where a step's time goes", "Step time by size of buckets",
-                                          "Synchronised every so many micro-batches", "4 micro-batches a step" };
+    static const char *const titles[] = { "Phases of a step", "Step time by bucket size",
+                                          "Synchronised every N micro-batches", "4 micro-batches per step" };
     ls_status status = LS_OK;
     for (int part = 0; part < DDP_PARTS && !status; part++) {
         char path[4096], text[160];

@@ -1,5 +1,5 @@
-/* lockstep bench loader: batches a second by number of workers and prefetch, with slow reads, costly samples and a trainer
- * that computes in between, if wanted. */
+/* lockstep bench loader: batches per second by number of workers and prefetch, optionally with slow reads, expensive samples and a
+ * trainer that computes in between. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -82,7 +82,7 @@ static bool parse_list(const char *option, const char *text, int most, bool with
     return false;
 }
 
-/* -1 to go on, or an exit code. */
+/* -1 to continue, or an exit code. */
 static int parse(int argc, char **argv, options *o)
 {
     const option_row rows[] = {
@@ -117,7 +117,7 @@ static int parse(int argc, char **argv, options *o)
 
 /* ---- Measuring. */
 
-/* Resident memory in KiB; 0 if it cannot be told. */
+/* Resident memory in KiB; 0 if unknown. */
 static long resident_kib(void)
 {
     long size, pages = 0;
@@ -261,7 +261,7 @@ int bench_loader(int argc, char **argv)
     }
     for (int k = 0; !status && k < o.n_prefetch; k++) {
         for (int w = 0; !status && w < o.n_workers; w++) {
-            /* Without workers there is no prefetch, and auto finds its own: once is enough. */
+            /* Without workers there is no prefetch, and auto adjusts it: one row is enough. */
             if (k && o.workers[w] < 1) continue;
             result *r = &results[count++];
             *r = (result){ .workers = o.workers[w], .prefetch = o.prefetch[k] };

@@ -1,11 +1,10 @@
 /* What every rank of `lockstep bench allreduce` does.
  *
- * The run is a number of passes. In each, every row has a block of rounds, followed by a copy on all ranks at once and
- * by the peer's block: whatever disturbs the machine disturbs all three alike, and medians and ratios are of one run.
- * Rank 0 says when time is up.
+ * The run consists of passes. In each, every row has a block of rounds, followed by a copy on all ranks at once and by the
+ * peer's block: noise affects all three alike, and medians and ratios are of one run. Rank 0 decides when time is up.
  *
- * A round: each rank writes its whole buffer (so that no round finds the memory as the last one left it), all meet at a
- * barrier, and each takes the time of its own call. The round's time is the slowest rank's. The peer does the same. */
+ * A round: each rank writes its whole buffer (so that caches are in the same state), all ranks wait in a barrier, and each measures
+ * its call. The time of a round is the slowest rank's. The peer does the same. */
 #include <stdlib.h>
 #include <string.h>
 #include "base/status.h"
@@ -91,13 +90,13 @@ static void fill(float *x, size_t count)
 
 static ls_status one_round(bench *b, const bench_row *row, double *us)
 {
-    size_t total = row->total / 4, piece = row->piece / 4;
+    size_t total = row->total / 4, chunk = row->chunk / 4;
     fill(b->buf, total);
     ls_status status = ls_barrier(b->group);
     if (status) return status;
     int64_t begin = ls_now();
-    for (size_t at = 0; at < total && !status; at += piece)
-        status = ls_allreduce(b->group, b->buf + at, total - at < piece ? total - at : piece, LS_F32, LS_SUM);
+    for (size_t at = 0; at < total && !status; at += chunk)
+        status = ls_allreduce(b->group, b->buf + at, total - at < chunk ? total - at : chunk, LS_F32, LS_SUM);
     *us = (double)(ls_now() - begin) / 1e3;
     return status;
 }
@@ -135,7 +134,7 @@ static ls_status peer_block(bench *b, bench_row *row, bool warm_up)
 {
     ls_status status = LS_OK;
     if (b->peer)
-        status = bench_peer_ask(b->peer, row->total, row->piece, warm_up ? 1 : rounds_of(row->total),
+        status = bench_peer_ask(b->peer, row->total, row->chunk, warm_up ? 1 : rounds_of(row->total),
                                 warm_up ? NULL : &row->peers);
     /* A peer that failed ends the run on all ranks, with rank 0's message. */
     if (status) {

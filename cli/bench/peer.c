@@ -1,11 +1,11 @@
-/* A peer: another program that all-reduces, measured in turns with us.
+/* A peer: another program that all-reduces, measured alternating with lockstep.
  *
- * It is started once and lives on a pair of pipes. Its first line is its name. Then for each line "TOTAL PIECE ROUNDS"
- * (bytes, bytes, a number) that it reads, it does what a round of ours does, ROUNDS times, and answers with one line of
- * ROUNDS times in microseconds, each the slowest rank's. In between it must not use the processor. It ends with its
- * input. PEER_RANKS in its environment says how many ranks it shall have.
+ * It is started once and connected by a pair of pipes. Its first line is its name. Then for each line "TOTAL CHUNK ROUNDS" (bytes,
+ * bytes, a number) that it reads, it makes ROUNDS rounds as lockstep does, and answers with one line of ROUNDS times in
+ * microseconds, each the slowest rank's. In between it must not use CPU time. It ends at the end of its input. PEER_RANKS in
+ * its environment is the number of its ranks.
  *
- * Peers for MPI are built beside the program (bench/peer_mpi.c); anything else that speaks so is given as a command. */
+ * Peers for MPI are built with the program (bench/peer_mpi.c); any other peer is given as a command. */
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
@@ -167,9 +167,9 @@ fail:
     return status;
 }
 
-ls_status bench_peer_ask(bench_peer *p, size_t total, size_t piece, int rounds, bench_times *out)
+ls_status bench_peer_ask(bench_peer *p, size_t total, size_t chunk, int rounds, bench_times *out)
 {
-    if (fprintf(p->to, "%zu %zu %d\n", total, piece, rounds) < 0 || fflush(p->to)) return ended_early(p);
+    if (fprintf(p->to, "%zu %zu %d\n", total, chunk, rounds) < 0 || fflush(p->to)) return ended_early(p);
     ls_status status = read_line(p);
     char *at = p->line;
     for (int i = 0; i < rounds && !status; i++) {

@@ -24,7 +24,7 @@ typedef struct plot {
     int series_count;
 } plot;
 
-/* Writes `path`. If it ends in .png, the SVG is written beside it and rsvg-convert makes the picture. */
+/* Writes `path`. If it ends in .png, the SVG is also written, and rsvg-convert converts it. */
 LS_MUST_CHECK ls_status plot_write(const plot *p, const char *path);
 
 enum { PLOT_MAX_BARS = 12 };

@@ -20,7 +20,7 @@ static double bound_us(const bench_options *o, const bench_row *row)
     return o->copy_bandwidth > 0 ? 2.0 * o->world_size * (double)row->total / o->copy_bandwidth * 1e6 : 0;
 }
 
-/* How far rounds are apart: without it nobody could tell a difference from noise. */
+/* The spread of the rounds, to distinguish differences from noise. */
 static void spread_json(bench_times *t, const char *prefix, FILE *to)
 {
     static const struct {
@@ -35,7 +35,7 @@ static void report_json(bench_options *o, bench_row *row, FILE *to)
 {
     double ours = bench_times_median(&row->ours);
     fprintf(to, "{\"bytes\": %zu", row->total);
-    if (o->figure) fprintf(to, ", \"elements_per_call\": %zu", row->piece / 4);
+    if (o->figure) fprintf(to, ", \"elements_per_call\": %zu", row->chunk / 4);
     fprintf(to, ", \"ranks\": %d, \"rounds\": %zu, \"median_us\": %.3f", o->world_size, row->ours.count, ours);
     spread_json(&row->ours, "", to);
     fprintf(
@@ -56,7 +56,7 @@ static void report_row(bench_options *o, bench_row *row, FILE *to)
     char size[32];
     double ours = bench_times_median(&row->ours);
     if (o->figure)
-        snprintf(size, sizeof size, "%zu", row->piece / 4);
+        snprintf(size, sizeof size, "%zu", row->chunk / 4);
     else
         bench_format_bytes(size, sizeof size, row->total);
     fprintf(to, "%12s  %s  %s  %8.2f GB/s  %8.2f", size, amount_field(amount_ns(1e3 * ours), 10).text,
@@ -97,7 +97,7 @@ ls_status bench_report_plot(bench_options *o)
     double x[BENCH_MAX_ROWS], ours[BENCH_MAX_ROWS], peers[BENCH_MAX_ROWS], bound[BENCH_MAX_ROWS];
     for (int i = 0; i < o->row_count; i++) {
         bench_row *row = &o->rows[i];
-        x[i] = o->figure ? (double)(row->piece / 4) : (double)row->total;
+        x[i] = o->figure ? (double)(row->chunk / 4) : (double)row->total;
         ours[i] = bench_times_median(&row->ours) / 1e6;
         peers[i] = bench_times_median(&row->peers) / 1e6;
         bound[i] = bound_us(o, row) / 1e6;
