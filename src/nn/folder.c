@@ -90,7 +90,7 @@ ls_status ls_model_save(const ls_model *m, const char *folder)
     return status;
 }
 
-/* A message of its own for weights in several files, or not as safetensors. */
+/* An explicit message for weights in several files, or in another format. */
 static ls_status check_weights(const char *folder, const char *weights)
 {
     static const struct {

@@ -1,4 +1,4 @@
-/* See json_text.h. A parser that writes its tree again would change what people wrote: 1e-05, the order, the indentation. */
+/* See json_text.h. Parsing and writing again would change formatting: 1e-05, the order, the indentation. */
 #include "nn/json_text.h"
 
 #include <stdbool.h>
@@ -12,7 +12,7 @@ static const char *skip_space(const char *p)
     return p + strspn(p, " \t\r\n");
 }
 
-/* Behind the string that begins at `p`. */
+/* The end of the string that begins at `p`. */
 static const char *skip_string(const char *p)
 {
     for (p++; *p && *p != '"'; p++)
@@ -20,7 +20,7 @@ static const char *skip_string(const char *p)
     return *p ? p + 1 : p;
 }
 
-/* Behind the value that begins at `p`, white space not included. */
+/* The end of the value that begins at `p`, without trailing white space. */
 static const char *skip_value(const char *p)
 {
     int depth = 0;
@@ -34,7 +34,7 @@ static const char *skip_value(const char *p)
     return end;
 }
 
-/* The value of a member, from *begin to *end; both behind the last member if there is no such one. Returns whether there is one. */
+/* The value of a member, from *begin to *end; both are after the last member if it does not exist. Returns whether it exists. */
 static bool find(const char *text, const char *key, const char **begin, const char **end, bool *empty)
 {
     size_t length = strlen(key);

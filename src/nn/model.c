@@ -17,7 +17,7 @@ enum {
     INIT_CHUNK = 1 << 16, /* elements that one thread fills at a time */
 };
 
-static const int64_t MAX_ELEMENTS = (int64_t)1 << 42; /* 16 TiB of float32; far from any overflow */
+static const int64_t MAX_ELEMENTS = (int64_t)1 << 42; /* 16 TiB of float32; so that sizes cannot overflow */
 
 /* Random streams of initial values are at the end of the range, so no others use them. */
 static uint64_t init_stream(size_t place)

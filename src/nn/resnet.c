@@ -8,7 +8,7 @@
 
 enum { STAGES = 3 };
 
-/* Walks through parameters and buffers in the order in which they were listed. */
+/* Iterates over parameters and buffers in the order in which they were listed. */
 typedef struct cursor {
     ls_model *model;
     ls_param *param;

@@ -1,8 +1,7 @@
-/* safetensors files: a JSON header that says what lies where, then the tensors' bytes.
+/* safetensors files: a JSON header with shapes and offsets, then the tensors' bytes.
  *
- * Reading maps the file and believes nothing before it is checked: sizes, types, offsets that must touch, leave no hole
- * and end where the file ends. Writing goes beside the target and is renamed into place, so that a reader sees the old
- * file or the new one. */
+ * Reading maps the file and checks everything first: sizes, types, and offsets, which must be contiguous and end with the file.
+ * Files are replaced atomically. */
 #ifndef LS_NN_SAFETENSORS_H
 #define LS_NN_SAFETENSORS_H
 
@@ -36,41 +35,41 @@ typedef enum ls__st_type {
 const char *ls__st_type_name(ls__st_type type);
 size_t ls__st_type_size(ls__st_type type);
 
-/* One tensor of a file. What it points to belongs to the reader, or, when writing, to the caller. */
+/* One tensor of a file. Its pointers belong to the reader, or, when writing, to the caller. */
 typedef struct ls__st_tensor {
     const char *name;
     ls__st_type type;
     size_t rank;
-    const size_t *shape; /* [rank]; an empty shape is a scalar, a 0 in it an empty tensor */
-    const void *data;    /* little-endian, aligned to nothing */
+    const size_t *shape; /* [rank]; empty: a scalar; with a 0: an empty tensor */
+    const void *data;    /* little-endian, not aligned */
     size_t bytes;        /* product of the shape times the element's size; a writer computes it */
 } ls__st_tensor;
 
 typedef struct ls__st_reader ls__st_reader;
 
-/* Maps and checks a file. Anything that breaks the format's rules is LS_EFORMAT with the tensor's name. On failure *out
+/* Maps and checks a file. A file that violates the format is LS_EFORMAT with the tensor's name. On failure *out
  * is NULL. */
 LS_MUST_CHECK ls_status ls__st_open(ls__st_reader **out, const char *path);
-/* The same for a file's bytes in memory, lent until the reader is freed; `name` is what messages call it. */
+/* The same for a file in memory, which must outlive the reader; `name` is its name in messages. */
 LS_MUST_CHECK ls_status ls__st_parse(ls__st_reader **out, const char *name, const void *data, size_t bytes);
 void ls__st_free(ls__st_reader **reader);
 
 size_t ls__st_count(const ls__st_reader *reader);
-/* In the order of their bytes in the file. */
+/* In the order of the file. */
 const ls__st_tensor *ls__st_get(const ls__st_reader *reader, size_t i);
-/* NULL if there is none of that name. */
+/* NULL if there is no tensor of that name. */
 const ls__st_tensor *ls__st_find(const ls__st_reader *reader, const char *name);
 /* A value of the file's metadata; NULL if there is none. */
 const char *ls__st_metadata(const ls__st_reader *reader, const char *key);
 
-/* Copies elements [from, from + count) as float32. F32, F64, F16 and BF16 are known; others are LS_EUNSUPPORTED. */
+/* Copies elements [from, from + count) as float32. Types other than F32, F64, F16 and BF16 are LS_EUNSUPPORTED. */
 LS_MUST_CHECK ls_status ls__st_to_f32(const ls__st_tensor *tensor, size_t from, size_t count, float *out);
 
-/* "[2,3]", cut with "..." where it does not fit; returns `out`. */
+/* "[2,3]", truncated with "..." if it does not fit; returns `out`. */
 const char *ls__st_shape_text(size_t rank, const size_t *shape, char *out, size_t bytes);
 
-/* Writes all tensors to `path`, in the order that the format's own writer has (alignment descending, then name), with
- * metadata "format": "pt" and n_pairs more pairs of key and value. A name that comes twice is LS_EINVAL. */
+/* Writes all tensors to `path`, in the order of the format's reference implementation (alignment descending, then name), with
+ * metadata "format": "pt" and n_pairs more pairs of key and value. A duplicate name is LS_EINVAL. */
 LS_MUST_CHECK ls_status ls__st_write(const char *path, const ls__st_tensor *tensors, size_t count,
                                      const char *const (*pairs)[2], size_t n_pairs);
 

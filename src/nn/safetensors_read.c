@@ -1,6 +1,5 @@
-/* Reading safetensors. The header is small and goes through jansson, which refuses duplicate keys and bad UTF-8; the
- * tensors stay where they are in the mapping. All checks are made at the start, so that whoever holds a reader may
- * trust it: every tensor's bytes lie inside the file and are as many as its shape says. */
+/* Reading safetensors. jansson parses the header and rejects duplicate keys and invalid UTF-8; the tensors stay in the mapping. All
+ * checks are made when the file is opened: the bytes of every tensor are inside the file and as many as its shape requires. */
 #include "nn/safetensors.h"
 
 #include <jansson.h>
@@ -10,15 +9,15 @@
 #include "base/file.h"
 #include "base/status.h"
 
-enum { MAX_HEADER = 100000000 }; /* the format's own limit */
+enum { MAX_HEADER = 100000000 }; /* limit of the format */
 
 struct ls__st_reader {
-    ls__file_map map; /* empty if the bytes are the caller's */
-    char *name;       /* what messages call the file */
+    ls__file_map map; /* empty if the bytes are user-owned */
+    char *name;       /* file name in messages */
     json_t *header;   /* owns the tensors' names */
     size_t count;
     ls__st_tensor *tensors; /* [count], by offset */
-    size_t *shapes;         /* all shapes, one behind the other */
+    size_t *shapes;         /* all shapes, concatenated */
 };
 
 static const struct {
@@ -63,18 +62,17 @@ static int get_size(const json_t *value, size_t *out)
 static ls_status read_type(const ls__st_reader *r, const char *name, const json_t *value, ls__st_type *out)
 {
     if (!json_is_string(value))
-        return ls__fail(LS_EFORMAT, "%s: tensor '%.100s': 'dtype' is missing or no text", r->name, name);
+        return ls__fail(LS_EFORMAT, "%s: tensor '%.100s': 'dtype' is missing or not a string", r->name, name);
     for (int i = 0; i < TYPES; i++) {
         if (strcmp(json_string_value(value), types[i].name) == 0) {
             *out = (ls__st_type)i;
             return LS_OK;
         }
     }
-    return ls__fail(LS_EFORMAT, "%s: tensor '%.100s': dtype '%.40s' is not known here", r->name, name,
-                    json_string_value(value));
+    return ls__fail(LS_EFORMAT, "%s: tensor '%.100s': unknown dtype '%.40s'", r->name, name, json_string_value(value));
 }
 
-/* One entry of the header. `shape` has room for it. */
+/* One entry of the header. `shape` receives its shape. */
 static ls_status read_tensor(ls__st_reader *r, const char *name, const json_t *entry, size_t buffer_bytes,
                              const uint8_t *buffer, size_t *shape, ls__st_tensor *out)
 {
@@ -83,25 +81,26 @@ static ls_status read_tensor(ls__st_reader *r, const char *name, const json_t *e
     ls_status status = read_type(r, name, json_object_get(entry, "dtype"), &out->type);
     if (status) return status;
     if (!json_is_array(dims))
-        return ls__fail(LS_EFORMAT, "%s: tensor '%.100s': 'shape' is missing or no list", r->name, name);
+        return ls__fail(LS_EFORMAT, "%s: tensor '%.100s': 'shape' is missing or not a list", r->name, name);
     size_t bytes = types[out->type].bytes, begin, end;
     int overflow = 0;
     for (size_t i = 0; i < out->rank; i++) {
         if (!get_size(json_array_get(dims, i), &shape[i]))
-            return ls__fail(LS_EFORMAT, "%s: tensor '%.100s': dimension %zu of its shape is no count", r->name, name,
-                            i);
+            return ls__fail(LS_EFORMAT, "%s: tensor '%.100s': dimension %zu of its shape is not an integer >= 0",
+                            r->name, name, i);
         overflow |= __builtin_mul_overflow(bytes, shape[i], &bytes);
     }
     if (overflow) return ls__fail(LS_EFORMAT, "%s: tensor '%.100s': the product of its shape overflows", r->name, name);
     if (json_array_size(offsets) != 2 || !get_size(json_array_get(offsets, 0), &begin) ||
         !get_size(json_array_get(offsets, 1), &end))
-        return ls__fail(LS_EFORMAT, "%s: tensor '%.100s': 'data_offsets' is missing or not two counts", r->name, name);
+        return ls__fail(LS_EFORMAT, "%s: tensor '%.100s': 'data_offsets' is missing or not two integers >= 0", r->name,
+                        name);
     if (begin > end || end > buffer_bytes)
-        return ls__fail(LS_EFORMAT, "%s: tensor '%.100s': bytes %zu to %zu do not lie in the file's %zu bytes of data",
+        return ls__fail(LS_EFORMAT, "%s: tensor '%.100s': bytes %zu to %zu are outside of the file's %zu bytes of data",
                         r->name, name, begin, end, buffer_bytes);
     if (end - begin != bytes) {
         char text[100];
-        return ls__fail(LS_EFORMAT, "%s: tensor '%.100s': %s %s takes %zu bytes, but its offsets span %zu", r->name,
+        return ls__fail(LS_EFORMAT, "%s: tensor '%.100s': %s %s needs %zu bytes, but its offsets span %zu", r->name,
                         name, types[out->type].name, ls__st_shape_text(out->rank, shape, text, sizeof text), bytes,
                         end - begin);
     }
@@ -122,16 +121,17 @@ static ls_status read_metadata(const ls__st_reader *r, json_t *metadata)
 {
     const char *key;
     json_t *value;
-    if (!json_is_object(metadata)) return ls__fail(LS_EFORMAT, "%s: '__metadata__' is no map", r->name);
+    if (!json_is_object(metadata)) return ls__fail(LS_EFORMAT, "%s: '__metadata__' is not an object", r->name);
     json_object_foreach(metadata, key, value)
     {
         if (!json_is_string(value))
-            return ls__fail(LS_EFORMAT, "%s: '__metadata__' key '%.100s' has a value that is no text", r->name, key);
+            return ls__fail(LS_EFORMAT, "%s: '__metadata__' key '%.100s' has a value that is not a string", r->name,
+                            key);
     }
     return LS_OK;
 }
 
-/* All tensors lie in the buffer; now none may overlap, and together they must fill it. */
+/* Tensors must not overlap, and together they must fill the buffer. */
 static ls_status check_layout(const ls__st_reader *r, const uint8_t *buffer, size_t buffer_bytes)
 {
     size_t at = 0;
@@ -160,7 +160,7 @@ static ls_status read_header(ls__st_reader *r, const uint8_t *buffer, size_t buf
     }
     r->tensors = calloc(json_object_size(r->header) + 1, sizeof *r->tensors);
     r->shapes = calloc(dims + 1, sizeof *r->shapes);
-    if (!r->tensors || !r->shapes) return ls__fail(LS_ENOMEM, "%s: no memory for its header", r->name);
+    if (!r->tensors || !r->shapes) return ls__fail(LS_ENOMEM, "%s: out of memory for its header", r->name);
     size_t *shape = r->shapes;
     json_object_foreach(r->header, key, value)
     {
@@ -168,7 +168,7 @@ static ls_status read_header(ls__st_reader *r, const uint8_t *buffer, size_t buf
         if (strcmp(key, "__metadata__") == 0) {
             status = read_metadata(r, value);
         } else if (!json_is_object(value)) {
-            status = ls__fail(LS_EFORMAT, "%s: tensor '%.100s': its entry is no map", r->name, key);
+            status = ls__fail(LS_EFORMAT, "%s: tensor '%.100s': its entry is not an object", r->name, key);
         } else {
             ls__st_tensor *t = &r->tensors[r->count++];
             status = read_tensor(r, key, value, buffer_bytes, buffer, shape, t);
@@ -184,17 +184,18 @@ static ls_status parse(ls__st_reader *r, const uint8_t *data, size_t bytes)
 {
     uint64_t length = 0;
     if (bytes < 8)
-        return ls__fail(LS_EFORMAT, "%s: %zu bytes are too few for a safetensors file; it was cut, or is none", r->name,
-                        bytes);
+        return ls__fail(LS_EFORMAT,
+                        "%s: %zu bytes are too few for a safetensors file; it is truncated, or another kind of file",
+                        r->name, bytes);
     for (int i = 0; i < 8; i++) length |= (uint64_t)data[i] << (8 * i);
     if (length > MAX_HEADER)
         return ls__fail(LS_EFORMAT,
-                        "%s: claims a header of %llu bytes, more than the %d that the format allows; is it a "
+                        "%s: has a header of %llu bytes, but the format allows at most %d; is it a "
                         "safetensors file?",
                         r->name, (unsigned long long)length, (int)MAX_HEADER);
     if (length > bytes - 8)
-        return ls__fail(LS_EFORMAT, "%s: claims a header of %llu bytes, but only %zu follow; the file was cut", r->name,
-                        (unsigned long long)length, bytes - 8);
+        return ls__fail(LS_EFORMAT, "%s: has a header of %llu bytes, but only %zu follow; the file is truncated",
+                        r->name, (unsigned long long)length, bytes - 8);
     if (length == 0 || data[8] != '{')
         return ls__fail(LS_EFORMAT, "%s: the header does not begin with '{'; is it a safetensors file?", r->name);
     json_error_t error;
@@ -264,12 +265,12 @@ const char *ls__st_metadata(const ls__st_reader *reader, const char *key)
     return json_string_value(json_object_get(json_object_get(reader->header, "__metadata__"), key));
 }
 
-/* Half precision by its bits: 1 sign, 5 exponent, 10 fraction. */
+/* Half precision: 1 bit sign, 5 exponent, 10 fraction. */
 static float f16_to_f32(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = (h >> 10) & 31, fraction = h & 0x3ff, bits;
     float value;
-    if (exponent == 0) { /* zero, or subnormal: fraction * 2^-24, which float32 holds exactly */
+    if (exponent == 0) { /* zero, or subnormal: fraction * 2^-24, which is exact in float32 */
         value = (float)fraction * 0x1p-24f;
         memcpy(&bits, &value, 4);
         bits |= sign;
@@ -299,8 +300,9 @@ ls_status ls__st_to_f32(const ls__st_tensor *t, size_t from, size_t count, float
             out[i] = (float)value;
         }
     } else {
-        return ls__fail(LS_EUNSUPPORTED, "tensor '%.100s': %s cannot be read as float32; F32, F64, F16 and BF16 can",
-                        t->name, types[t->type].name);
+        return ls__fail(LS_EUNSUPPORTED,
+                        "tensor '%.100s': %s cannot be converted to float32; F32, F64, F16 and BF16 can", t->name,
+                        types[t->type].name);
     }
     return LS_OK;
 }

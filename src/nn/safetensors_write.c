@@ -1,5 +1,5 @@
-/* Writing safetensors, byte for byte as the format's own writer orders things: tensors of wide elements first, so that
- * all stay aligned, then by name; the header padded with spaces to a multiple of 8. */
+/* Writing safetensors, in the order of the format's reference implementation: tensors with large elements first, so that all are
+ * aligned, then by name; the header is padded with spaces to a multiple of 8. */
 #include "nn/safetensors.h"
 
 #include <jansson.h>
@@ -25,7 +25,7 @@ static ls_status count_bytes(const char *path, ls__st_tensor *t)
     return LS_OK;
 }
 
-/* {"dtype":...,"shape":[...],"data_offsets":[...]}; NULL without memory. */
+/* {"dtype":...,"shape":[...],"data_offsets":[...]}; NULL if memory runs out. */
 static json_t *make_entry(const ls__st_tensor *t, size_t begin)
 {
     json_t *shape = json_array();
@@ -53,7 +53,7 @@ static ls_status make_header(const char *path, ls__st_tensor *tensors, size_t co
     }
     *out = bad ? NULL : json_dumps(header, JSON_COMPACT | JSON_PRESERVE_ORDER);
     if (!*out)
-        status = ls__fail(LS_EINVAL, "%s: the header cannot be made: a name is not UTF-8, or memory ran out", path);
+        status = ls__fail(LS_EINVAL, "%s: cannot create the header: a name is not UTF-8, or memory ran out", path);
 done:
     json_decref(header);
     return status;

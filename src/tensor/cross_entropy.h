@@ -4,16 +4,16 @@
 
 #include "tensor/tape.h"
 
-/* Checks the targets of `rows` rows against V classes and finds the divisor; fails the pass when a target is outside.
+/* Checks the targets of `rows` rows against V classes and computes the divisor; fails the pass if a target is outside.
  */
 bool ls__targets_fit(ls_tape *t, const char *op, const ls_cross_entropy_options *o, int64_t rows, int64_t V,
                      double *divisor);
 
-/* Turns a row of logits into exp(logit - maximum), with the sum of them taken off at the target: softmax minus one-hot
- * times that sum, which is returned. *loss is the row's loss. */
+/* Replaces a row of logits by (softmax - one-hot) * sum, where sum is that of exp(logit - maximum), and returns the sum. *loss is the
+ * row's loss. */
 float ls__softmax_row(float *row, int64_t V, int32_t target, float *loss);
 
-/* The weighted sum of the rows' losses in order, divided; copies them to o->row_losses if wanted. */
+/* The weighted sum of the rows' losses in order, divided by the divisor; copies them to o->row_losses unless it is NULL. */
 float ls__sum_losses(const ls_cross_entropy_options *o, const float *losses, int64_t rows, double divisor);
 
 static inline float ls__row_weight(const ls_cross_entropy_options *o, int64_t row)

@@ -1,13 +1,12 @@
 /* Multi-head attention.
  *
- * A task is one head of one sequence. It packs the head's keys and values once, then goes through the queries in strips of
- * STRIP rows. A strip's scores against all the keys that it may see fill a piece of scratch, (STRIP, T), so memory grows
- * linearly in T and the (T, T) matrix never exists. Scores above the diagonal are not computed, to within GROUP rows and
- * a panel of columns. Forward keeps two numbers per row, the maximum and 1/sum of its softmax; backward computes the
- * strip's scores again from them.
+ * A task is one head of one sequence. It packs the head's keys and values once, then processes the queries in strips of STRIP
+ * rows. The scores of a strip are scratch memory of (STRIP, T), so memory is linear in T and the (T, T) matrix is never stored. Scores above the diagonal are not computed, to within GROUP rows and
+ * a panel of columns. Forward keeps two numbers per row, the maximum and 1/sum of its softmax; backward recomputes the
+ * strip's scores from them.
  *
- * The gradients of keys and values are sums over the strips. The last strip goes first: it sees every key, so it can
- * overwrite where the others add. */
+ * The gradients of keys and values are sums over the strips. The last strip is processed first: it attends to every key,
+ * so it can overwrite where the others add. */
 #include "tensor/tape.h"
 
 #include <math.h>
@@ -20,7 +19,7 @@ enum {
     STRIP = 72, /* scores of a strip for T = 1024 are 288 KiB: they stay in the L2 cache */
     GROUP =
         12, /* rows that are multiplied at a time, zeros included: the same on every CPU, or signs of zeros differ */
-    DIRECT = 4, /* so few queries are multiplied without packing */
+    DIRECT = 4, /* up to this many queries are multiplied without packing */
 };
 
 typedef struct attention {
@@ -37,8 +36,8 @@ static int64_t round_up(int64_t x, int64_t unit)
     return (x + unit - 1) / unit * unit;
 }
 
-/* Floats from one row of scores to the next: panels, and an odd number of cache lines, so that a column of them does not
- * fall into a few sets of the cache. */
+/* Floats from one row of scores to the next: panels, and an odd number of cache lines, so that the elements of a
+ * column are in different sets of the cache. */
 static int64_t scores_ld(int64_t keys)
 {
     return (round_up(keys, LS__PANEL) / LS__PANEL | 1) * LS__PANEL;
@@ -71,11 +70,11 @@ static scratch scratch_at(const attention *s, bool backward, float *at)
     return w;
 }
 
-/* The queries of one strip, and what they see. */
+/* The queries of one strip, and the keys that they attend to. */
 typedef struct strip {
     int64_t head;        /* b * heads + h */
     int64_t first, rows; /* queries */
-    int64_t seen;        /* keys that the last of them sees */
+    int64_t seen;        /* keys that the last query attends to */
     int64_t ld;          /* of scores */
 } strip;
 
@@ -88,20 +87,20 @@ static strip strip_at(const attention *s, int64_t head, int64_t index)
     return at;
 }
 
-/* Keys that row r of the strip sees. */
+/* Keys that row r of the strip attends to. */
 static int64_t row_sees(const attention *s, const strip *at, int64_t r)
 {
     return s->full ? s->keys : at->seen - at->rows + r + 1;
 }
 
-/* Drops elements [0, n) of row r of the strip. */
+/* Applies dropout to elements [0, n) of row r of the strip. */
 static void drop_row(const attention *s, const strip *at, int64_t r, float *x, int64_t n)
 {
     uint64_t row = (uint64_t)(at->head * s->T + at->first + r);
     ls__dropout_apply(&s->dropping, x, x, (size_t)n, row * (uint64_t)s->keys);
 }
 
-/* Where a head's rows lie: keys and values may be in a cache. */
+/* The rows of a head; keys and values may be in a cache. */
 typedef struct places {
     const float *q, *k, *v;
     int64_t ldq, ldk;
@@ -114,7 +113,7 @@ static void score_rows(const attention *s, const strip *at, const float *a, int6
     const ls__nn_kernels *k = ls__nn_kernels_best();
     for (int64_t j = 0, cols; j < at->seen; j += cols) {
         cols = ls__min(2 * LS__PANEL, round_up(at->seen, LS__PANEL) - j);
-        int64_t r = s->full ? 0 : j - (at->seen - at->rows); /* the first row that sees it */
+        int64_t r = s->full ? 0 : j - (at->seen - at->rows); /* the first row that attends to it */
         r = r < 0 ? 0 : r / GROUP * GROUP;
         ls__left left = { a + r * lda, lda, 1, k->rows * lda };
         k->panel_product(scores + r * at->ld + j, at->ld, &left, panels + j * s->D, s->D, at->rows - r, cols, s->D,
@@ -167,8 +166,8 @@ static void mix_directly(const attention *s, const strip *at, const places *p, c
     ls__nn_kernels_best()->direct_product(out, s->C, scores, at->ld, 1, p->v, p->ldk, at->rows, s->D, at->seen, false);
 }
 
-/* Loops over a row of scores go on to the end of its last panel, as vectors do: there is room, and nobody reads what they make
- * of scores that are not seen. Only sums must not, which is what this is for: its exponential is nothing beside 1. */
+/* Loops over a row of scores run to the end of its last panel, since the results for masked scores are not used. Only sums must not
+ * include them, hence this value, whose exponential is negligible. */
 static const float UNSEEN = -1e30f;
 
 /* Scores become exp(score - maximum), zero to the end of the group where not seen; inverse gets 1/sum of each row. */
@@ -234,7 +233,7 @@ static void softmax_back(const attention *s, const strip *at, float *p, float *d
     }
 }
 
-/* A head's rows lie far apart, which the CPU does not foresee. */
+/* A head's rows are far apart, so the CPU does not prefetch them. */
 static void fetch_rows(const float *x, int64_t ld, int64_t rows, int64_t D)
 {
     for (int64_t r = 0; r < rows; r++)
@@ -289,7 +288,7 @@ static ls_status attention_back(ls_tape *t, ls__node *n)
 
 static const ls__operation op_attention = { "attention", attention_back };
 
-/* Copies the new keys and values behind those of the cache. */
+/* Appends the new keys and values to the cache. */
 static bool extend_cache(ls_tape *t, const attention *s, ls_kv_cache *cache, const float *qkv)
 {
     if (!t->pass.eval || s->B != 1 || s->full || cache->length + s->T > cache->capacity) {
@@ -356,7 +355,7 @@ ls_tensor *ls_attention(ls_tape *t, ls_tensor *qkv, const ls_attention_options *
         .state = &s,
         .state_bytes = sizeof s,
         .flops = 4 * pairs * (double)s.D,
-        .back_flops = 10 * pairs * (double)s.D, /* scores again, and four gradients */
+        .back_flops = 10 * pairs * (double)s.D, /* scores, recomputed, and four gradients */
     };
     ls_tensor *y = ls__result(t, 3, (int64_t[]){ s.B, s.T, s.C });
     ls__buffer *memory = ls__buffer_take(t, scratch_size(&s, false) * (size_t)t->threads);

@@ -1,4 +1,4 @@
-/* Batch norm over (B, C, H, W): each channel is normalised over images and places. A channel is one task; its sums go
+/* Batch norm over (B, C, H, W): each channel is normalized over images and positions. A channel is one task; its sums are added
  * image by image, in double. */
 #include "tensor/tape.h"
 
@@ -44,7 +44,7 @@ static ls_status batch_norm_back(ls_tape *t, ls__node *n)
 
 static const ls__operation op_batch_norm = { "batch_norm", batch_norm_back };
 
-/* Mean and variance of a channel of this batch; the running ones move towards them. */
+/* Mean and variance of a channel of this batch; updates the running statistics. */
 static void measure(const batch_norm *s, const float *x, int64_t c, ls_batch_norm_state *run, float *mean, float *var)
 {
     const ls__nn_kernels *k = ls__nn_kernels_best();

@@ -1,6 +1,4 @@
-/* 2-D convolution as a product: each image is unfolded to a matrix of patches, (in kh kw, oh ow), which the weights
- * multiply from the left. An image is one task. The gradient of the weights is a sum over images: GROUPS groups of
- * consecutive images are summed apart, each in order, and the groups' sums are then added in order. */
+/* 2-D convolution as a product: each image is unfolded to a matrix of patches, (in kh kw, oh ow), which is multiplied by the weights. An image is one task. The gradient of the weights is a sum over images: GROUPS groups of consecutive images are summed separately, each in order, and then the sums of the groups in order. */
 #include "tensor/tape.h"
 
 #include <omp.h>
@@ -36,7 +34,7 @@ static void unfold(const conv *s, float *patches, const float *x)
     }
 }
 
-/* The reverse: adds each element of the patches to where it came from. */
+/* The reverse: adds each element of the patches to its element of the image. */
 static void fold_back(const conv *s, float *dx, const float *patches)
 {
     for (int64_t row = 0; row < s->patch; row++) {

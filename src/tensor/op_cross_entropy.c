@@ -1,5 +1,4 @@
-/* Softmax cross-entropy of logits that are there. The fused form for large vocabularies is in
- * op_linear_cross_entropy.c. */
+/* Softmax cross-entropy of logits. The fused form for large vocabularies is in op_linear_cross_entropy.c. */
 #include "tensor/cross_entropy.h"
 
 #include <string.h>

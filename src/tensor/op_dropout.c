@@ -1,5 +1,5 @@
-/* Dropout. Which elements stay is a function of (seed, pass, which dropout of the pass, element): the mask is computed
- * again in backward rather than kept, and is the same on any rank and for any number of threads. */
+/* Dropout. The mask is a function of (seed, pass, number of the dropout in the pass, element): backward recomputes it, and it is the same on
+ * any rank and for any number of threads. */
 #include "tensor/tape.h"
 
 #include "base/random.h"
@@ -53,7 +53,7 @@ ls_tensor *ls_dropout(ls_tape *t, ls_tensor *x, float p)
     LS__FLUSH_DENORMALS();
     if (!ls__operation_begin(t, x, x)) return NULL;
     if (!(p >= 0 && p < 1))
-        return ls__tape_fail(t, ls__fail(LS_EINVAL, "dropout: p is %g; it must be at least 0 and below 1", (double)p));
+        return ls__tape_fail(t, ls__fail(LS_EINVAL, "dropout: p is %g; it must be >= 0 and < 1", (double)p));
     if (t->pass.eval || p == 0) return x;
     ls_tensor *y = ls__result(t, x->dims, x->shape);
     if (!y) return NULL;

@@ -1,12 +1,12 @@
-/* Operations element by element, and tensors that are no result: inputs, parameters as tensors, views. */
+/* Element-wise operations, and tensors that are not computed: inputs, parameters, views. */
 #include "tensor/tape.h"
 
 #include <string.h>
 #include "tensor/rows.h"
 
-enum { CHUNK = 4096 }; /* elements that a thread takes at a time */
+enum { CHUNK = 4096 }; /* elements that a thread processes at a time */
 
-/* for each chunk [i, i + n) of `count` elements, dealt to the threads */
+/* for each chunk [i, i + n) of `count` elements, distributed over the threads */
 #define FOR_CHUNKS(t, count)                                                                                         \
     _Pragma(                                                                                                         \
         "omp parallel for num_threads(t->threads) schedule(static) if (count > LS__WORTH_THREADS)") for (int64_t i = \

@@ -9,7 +9,9 @@ typedef struct embedding {
     int64_t B, T, first;
 } embedding;
 
-enum { COLUMNS = 64 }; /* a thread's strip of the table: it meets the tokens in order, so sums have one order */
+enum {
+    COLUMNS = 64
+}; /* columns of the table per thread, which adds all tokens in order, so the order of sums is fixed */
 
 static void tokens_back(const ls_tape *t, const embedding *s, float *dwte, const float *dx, int64_t C)
 {

@@ -1,9 +1,9 @@
-/* Linear layer: activation(input_activation(x) w + b) + add, in one sweep over the product's tiles.
+/* Linear layer: activation(input_activation(x) w + b) + add, fused into the matrix product.
  *
- * Bias, activation and residual are applied to each tile of the product while it is warm, and input_activation to x as it is packed,
- * in backward again: the result of an activation that only the next layer reads need not exist, which saves a third of
- * what an MLP moves through memory. Backward turns the gradient of the result into that of x w + b, then computes the
- * two products of the gradient. */
+ * Bias, activation and residual are applied to each tile of the product while it is in the cache, and input_activation to x as it is
+ * packed, in backward again. The result of an activation that only the next layer reads is never stored, which saves a third of the
+ * memory traffic of an MLP. Backward converts the gradient of the result to that of x w + b, then computes the two products of the
+ * gradient. */
 #include "tensor/tape.h"
 
 #include "kern/gemm.h"
@@ -33,7 +33,7 @@ static void finish_tile(const ls__gemm *g, const ls__tile *tile)
     }
 }
 
-/* input_activation(x) in a buffer; NULL: there is nothing to apply, or memory ended. */
+/* input_activation(x) in a buffer; NULL: none to apply, or memory ran out. */
 static ls__buffer *activated_input(ls_tape *t, const linear *s, const ls_tensor *x)
 {
     const ls__nn_kernels *k = ls__nn_kernels_best();
@@ -190,7 +190,7 @@ ls_tensor *ls_linear(ls_tape *t, ls_tensor *x, ls_param *w, ls_param *b, const l
                                     .state_bytes = sizeof s,
                                     .flops = flops,
                                     .back_flops = flops * ((x->needs_grad ? 1 : 0) + (w->grad ? 1 : 0)) };
-    if (s.o.activation && !s.o.add) record.recompute = linear_recompute; /* it follows from what is kept */
+    if (s.o.activation && !s.o.add) record.recompute = linear_recompute; /* it can be computed from what is kept */
     if (s.o.activation && ls__tape_will_record(t, &record)) {
         s.before = ls__buffer_take(t, (size_t)(rows * out));
         if (!s.before) return NULL;

@@ -1,12 +1,12 @@
-/* Output projection and softmax cross-entropy in one, over chunks of rows.
+/* Output projection and softmax cross-entropy, fused, in chunks of rows.
  *
- * The logits of a batch are by far the largest thing in a small language model: 1,024 tokens times 50,257 words are
- * 206 MB, and their gradient as much again. Here a chunk of rows is projected, turned into the gradient of its logits
- * where it lies, and multiplied into both gradients at once. Each product is computed once, three in all, as for any
- * linear layer; the price is that the gradients exist before backward begins, so the loss must be the tape's root.
+ * The logits of a batch are by far the largest tensor of a small language model: 1,024 tokens times 50,257 words are 206 MB, and
+ * their gradient has the same size. Here a chunk of rows is projected, converted in place to the gradient of its logits, and
+ * multiplied into both gradients. There are three products, as for any linear layer. Because the gradients are computed in forward,
+ * the result must be the loss that backward starts from.
  *
- * The softmax's 1/sum is not multiplied into the chunk, which would be one more pass over it, but into the (chunk, C)
- * factors: dx's rows at the end, and the rows of x before they meet the chunk in dw. */
+ * The 1/sum of the softmax is not applied to the chunk, which would need another pass over it, but to the (chunk, C) matrices: to the
+ * rows of dx at the end, and to the rows of x before the product for dw. */
 #include "tensor/cross_entropy.h"
 
 #include "kern/gemm.h"
@@ -20,7 +20,7 @@ typedef struct head {
     ls__buffer *dx; /* (rows, C) */
 } head;
 
-/* What a chunk works on. */
+/* The data of a chunk. */
 typedef struct chunk {
     int64_t first, rows, C, V;
     double divisor;
@@ -34,9 +34,8 @@ static ls_status head_back(ls_tape *t, ls__node *n)
 {
     const head *s = n->state;
     if (t->root != n->out)
-        return ls__fail(LS_ESTATE,
-                        "linear_cross_entropy: its result must be the loss that ls_tape_backward() is given; use "
-                        "ls_linear and ls_cross_entropy to compute with it");
+        return ls__fail(LS_ESTATE, "linear_cross_entropy: its result must be the loss given to ls_tape_backward(); use "
+                                   "ls_linear and ls_cross_entropy to compute with it");
     if (!s->dx) return LS_OK;
     ls_status status = ls__grad_share(t, n->in[0], s->dx);
     ls__buffer_drop(t, s->dx);
@@ -83,7 +82,7 @@ static void chunk_back(ls_tape *t, const chunk *c, const float *x, const float *
     for (int64_t r = 0; dx && r < c->rows; r++) k->scale(dx + r * C, c->factors[r], dx + r * C, (size_t)C);
 }
 
-/* Rows of a chunk: as equal as they can be, and no more logits than CHUNK_ELEMENTS. */
+/* Rows of a chunk: chunks are as equal as possible, with at most CHUNK_ELEMENTS logits. */
 static int64_t chunk_rows(int64_t rows, int64_t V)
 {
     int64_t most = CHUNK_ELEMENTS / V;

@@ -1,7 +1,7 @@
 /* Layer norm and RMS norm over the last dimension.
  *
- * Mean and 1/deviation of each row are kept; the normalised row is computed again in backward, which is cheaper than
- * the memory. The gradients of weight and bias are summed in blocks of rows. */
+ * Mean and 1/deviation of each row are kept; backward recomputes the normalized row, which is cheaper than storing it. The gradients
+ * of weight and bias are summed in blocks of rows. */
 #include "tensor/tape.h"
 
 #include <string.h>
@@ -23,7 +23,7 @@ static ls_status norm_back(ls_tape *t, ls__node *n)
     const float *mean = s->statistics->data, *rstd = mean + rows;
     bool add = false;
     float *dx = ls__grad(t, x, &add);
-    /* (blocks, 2, C) partial sums, and a row each for a gradient that nobody wants */
+    /* (blocks, 2, C) partial sums, and a row each for a gradient that is not needed */
     ls__buffer *partial = ls__buffer_take(t, (size_t)(3 * blocks * C));
     if (t->status) return t->status;
     memset(partial->data, 0, (size_t)(2 * blocks * C) * sizeof(float));

@@ -1,4 +1,4 @@
-/* Pooling over (B, C, H, W): the maximum or the mean of each window, or the mean of each whole channel. */
+/* Pooling over (B, C, H, W): the maximum or the mean of each window, or the mean of each channel. */
 #include "tensor/tape.h"
 
 #include <string.h>
@@ -6,7 +6,7 @@
 
 typedef struct pool {
     int64_t planes, H, W, oh, ow, size, stride; /* planes = B * C */
-    ls__buffer *picked; /* (planes, oh, ow): int32 place of the maximum in its plane; NULL for means */
+    ls__buffer *picked; /* (planes, oh, ow): int32 index of the maximum in its plane; NULL for means */
 } pool;
 
 static void max_plane(const pool *s, const float *x, float *y, int32_t *picked)

@@ -1,4 +1,4 @@
-/* Sum and mean over all elements. Chunks of a fixed length are summed by the threads, their sums in order in double. */
+/* Sum and mean over all elements. Threads sum chunks of a fixed length; the sums are added in order, in double. */
 #include "tensor/tape.h"
 
 #include "tensor/rows.h"

@@ -1,4 +1,4 @@
-/* Work on rows, dealt to threads; and sums over rows that do not depend on how they were dealt. */
+/* Sums over rows that do not depend on the number of threads. */
 #ifndef LS_TENSOR_ROWS_H
 #define LS_TENSOR_ROWS_H
 
@@ -6,9 +6,9 @@
 #include "base/arith.h"
 #include "kern/nn.h"
 
-/* Rows whose contributions are summed one after the other. The blocks' sums are then added in order. */
+/* Rows of a block, which are summed in order. The sums of blocks are then added in order. */
 enum { LS__ROW_BLOCK = 64 };
-/* Elements that are worth waking a thread for. */
+/* Fewer elements than this are processed by one thread. */
 enum { LS__WORTH_THREADS = 1 << 14 };
 
 static inline int64_t ls__row_blocks(int64_t rows)

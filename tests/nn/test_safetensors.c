@@ -116,11 +116,11 @@ static void lies_about_the_header_are_found(void **state)
     check_fails(ls__st_parse(&reader, "file", bytes, 0), LS_EFORMAT, "file: 0 bytes are too few");
     check_fails(ls__st_parse(&reader, "file", bytes, 7), LS_EFORMAT, "7 bytes are too few");
     size_t n = make_file(bytes, 100000001, "{}", 0);
-    check_fails(ls__st_parse(&reader, "file", bytes, n), LS_EFORMAT, "more than the 100000000");
+    check_fails(ls__st_parse(&reader, "file", bytes, n), LS_EFORMAT, "at most 100000000");
     n = make_file(bytes, UINT64_MAX, "{}", 0);
-    check_fails(ls__st_parse(&reader, "file", bytes, n), LS_EFORMAT, "more than the 100000000");
+    check_fails(ls__st_parse(&reader, "file", bytes, n), LS_EFORMAT, "at most 100000000");
     n = make_file(bytes, 3, "{}", 0);
-    check_fails(ls__st_parse(&reader, "file", bytes, n), LS_EFORMAT, "only 2 follow; the file was cut");
+    check_fails(ls__st_parse(&reader, "file", bytes, n), LS_EFORMAT, "only 2 follow; the file is truncated");
     n = make_file(bytes, 0, "", 0);
     check_fails(ls__st_parse(&reader, "file", bytes, n), LS_EFORMAT, "does not begin with '{'");
     check_refused("[]", 0, "does not begin with '{'");
@@ -141,12 +141,12 @@ static void lies_about_tensors_are_found(void **state)
         size_t data;
         const char *text;
     } cases[] = {
-        { "{\"a\":1}", 0, "tensor 'a': its entry is no map" },
+        { "{\"a\":1}", 0, "tensor 'a': its entry is not an object" },
         { "{\"a\":{}}", 0, "tensor 'a': 'dtype' is missing" },
-        { "{\"a\":{\"dtype\":3,\"shape\":[],\"data_offsets\":[0,4]}}", 4, "'dtype' is missing or no text" },
-        { "{\"a\":{\"dtype\":\"F33\",\"shape\":[],\"data_offsets\":[0,4]}}", 4, "dtype 'F33' is not known" },
+        { "{\"a\":{\"dtype\":3,\"shape\":[],\"data_offsets\":[0,4]}}", 4, "'dtype' is missing or not a string" },
+        { "{\"a\":{\"dtype\":\"F33\",\"shape\":[],\"data_offsets\":[0,4]}}", 4, "unknown dtype 'F33'" },
         { "{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,4]}}", 4, "'shape' is missing" },
-        { "{\"a\":{\"dtype\":\"F32\",\"shape\":4,\"data_offsets\":[0,4]}}", 4, "'shape' is missing or no list" },
+        { "{\"a\":{\"dtype\":\"F32\",\"shape\":4,\"data_offsets\":[0,4]}}", 4, "'shape' is missing or not a list" },
         { "{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}", 4, "dimension 0" },
         { "{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1.0],\"data_offsets\":[0,4]}}", 4, "dimension 1" },
         { "{\"a\":{\"dtype\":\"F32\",\"shape\":[9223372036854775807,9223372036854775807],\"data_offsets\":[0,4]}}", 4,
@@ -154,11 +154,11 @@ static void lies_about_tensors_are_found(void **state)
         { "{\"a\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904],\"data_offsets\":[0,0]}}", 0, "overflows" },
         { "{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4, "'data_offsets' is missing" },
         { "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0]}}", 4, "'data_offsets' is missing or not two" },
-        { "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[-4,0]}}", 4, "not two counts" },
-        { "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}", 4, "bytes 4 to 0 do not lie" },
-        { "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 4, "bytes 0 to 8 do not lie in" },
+        { "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[-4,0]}}", 4, "not two integers" },
+        { "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}", 4, "bytes 4 to 0 are outside" },
+        { "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 4, "bytes 0 to 8 are outside of" },
         { "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4,
-          "F32 [2] takes 8 bytes, but its offsets span 4" },
+          "F32 [2] needs 8 bytes, but its offsets span 4" },
         { "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 8,
           "where 0 was expected: there is a hole" },
         { "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 8, "end at byte 4, but the file has 8" },
@@ -169,8 +169,8 @@ static void lies_about_tensors_are_found(void **state)
         { "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
           "\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}",
           4, "duplicate" },
-        { "{\"__metadata__\":[]}", 0, "'__metadata__' is no map" },
-        { "{\"__metadata__\":{\"format\":1}}", 0, "key 'format' has a value that is no text" },
+        { "{\"__metadata__\":[]}", 0, "'__metadata__' is not an object" },
+        { "{\"__metadata__\":{\"format\":1}}", 0, "key 'format' has a value that is not a string" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         check_refused(cases[i].header, cases[i].data, cases[i].text);
@@ -248,7 +248,7 @@ static void half_precisions_are_widened_exactly(void **state)
     check_ok(ls__st_to_f32(&t, 0, 1, &out));
     assert_true(isnan(out));
     t.type = LS__ST_I16;
-    check_fails(ls__st_to_f32(&t, 0, 1, &out), LS_EUNSUPPORTED, "I16 cannot be read as float32");
+    check_fails(ls__st_to_f32(&t, 0, 1, &out), LS_EUNSUPPORTED, "I16 cannot be converted to float32");
 }
 
 int main(void)
