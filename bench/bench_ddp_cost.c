@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 #include "comm/parallel_for.h"
+#include "comm/private.h"
 #include "ddp/reducer.h"
 #include "lockstep/ddp.h"
 #include "lockstep/nn.h"
@@ -74,10 +75,10 @@ static ls_status open_model(bench *b)
     ls_optimizer_options adamw = { .threads = 1 };
     if ((status = ls__optimizer_options_check(&adamw))) return status;
     if ((status = open_reducer(b))) return status;
-    if ((status = ls_group_share(b->group, elements * sizeof(float), &values))) return status;
-    if ((status = ls_group_share(b->group, ls__optimizer_state_floats(&adamw, elements) * sizeof(float) + 64, &state)))
+    if ((status = ls__group_share(b->group, elements * sizeof(float), &values))) return status;
+    if ((status = ls__group_share(b->group, ls__optimizer_state_floats(&adamw, elements) * sizeof(float) + 64, &state)))
         return status;
-    if ((status = ls_group_share(b->group, ls__norm_blocks(elements) * sizeof(double), &norms))) return status;
+    if ((status = ls__group_share(b->group, ls__norm_blocks(elements) * sizeof(double), &norms))) return status;
     b->norms = norms;
     b->own = ls_ddp_grad(b->ddp, n - 1); /* the last span lies first */
     b->reduced = ls_ddp_reduced(b->ddp, n - 1);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "comm/parallel_for.h"
+#include "comm/private.h"
 #include "ddp/reducer.h"
 #include "ddp/on_sum.h"
 #include "kern/optim.h"
@@ -65,7 +66,7 @@ static ls_status allocate(ls_world *world, bool shared, size_t elements, state *
     float **parts[] = { &s->w, &s->m, &s->v };
     for (int i = 0; i < 3; i++) {
         void *p = NULL;
-        ls_status status = shared ? ls_group_share(ls_world_group(world), elements * sizeof(float), &p)
+        ls_status status = shared ? ls__group_share(ls_world_group(world), elements * sizeof(float), &p)
                                   : ls_world_alloc(world, elements * sizeof(float), &p);
         if (status) return status;
         *parts[i] = p;
@@ -112,7 +113,7 @@ static ls_status measure(ls_world *world, size_t elements, int rounds)
     if (!status) status = allocate(world, true, total, &common);
     size_t squares_bytes = ls__norm_blocks(total) * sizeof(double);
     if (!status) status = ls_world_alloc(world, squares_bytes, &squares[0]);
-    if (!status) status = ls_group_share(ls_world_group(world), squares_bytes, &squares[1]);
+    if (!status) status = ls__group_share(ls_world_group(world), squares_bytes, &squares[1]);
     if (!status) status = ls__ddp_on_sum(ddp[2], norm_of_sums, squares[1]);
     for (int round = -1; round < rounds && !status; round++)
         for (int k = 0; k < 3 && !status; k++) {

@@ -1,4 +1,4 @@
-/* Covers of the canonical tree, partial sums over them, and finishing. See order.h. */
+/* Subtrees of the canonical tree, partial sums over them, and finishing. See canonical.h. */
 #include "comm/canonical.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@
 
 enum { BLOCK = 1024 }; /* bfloat16 widened at a time; stays in the L1 cache */
 
-static int left_part(int n)
+static int split(int n)
 {
     return (int)ls__tree_split((size_t)n);
 }
@@ -20,27 +20,27 @@ static bool on_one_node(const int *node_of, int first, int count)
     return true;
 }
 
-static int subtree(const int *node_of, int first, int count, bool leaves, ls__subtree *out, int n)
+static int find_subtrees(const int *node_of, int first, int count, bool leaves, ls__subtree *out, int n)
 {
     if (count == 1 || (!leaves && on_one_node(node_of, first, count))) {
         out[n] = (ls__subtree){ .first = first, .count = count, .node = node_of[first] };
         return n + 1;
     }
-    int m = left_part(count);
-    n = subtree(node_of, first, m, leaves, out, n);
-    return subtree(node_of, first + m, count - m, leaves, out, n);
+    int m = split(count);
+    n = find_subtrees(node_of, first, m, leaves, out, n);
+    return find_subtrees(node_of, first + m, count - m, leaves, out, n);
 }
 
 int ls__canonical_subtrees(const int *node_of, int p, bool leaves, ls__subtree *out)
 {
-    return subtree(node_of, 0, p, leaves, out, 0);
+    return find_subtrees(node_of, 0, p, leaves, out, 0);
 }
 
-/* Steps of the subtree first..first+count-1, whose first subtree is number `at`; returns the first subtree behind it. */
+/* Steps for the ranks first..first+count-1, whose first subtree is number `at`; returns the number of the subtree after them. */
 static int steps(const ls__subtree *subtrees, int first, int count, int at, ls__canonical_step *out, int *n)
 {
     if (subtrees[at].first == first && subtrees[at].count == count) return at + 1;
-    int m = left_part(count);
+    int m = split(count);
     int middle = steps(subtrees, first, m, at, out, n);
     int end = steps(subtrees, first + m, count - m, middle, out, n);
     out[(*n)++] = (ls__canonical_step){ .left = at, .right = middle };
@@ -53,7 +53,7 @@ void ls__canonical_steps(const ls__subtree *subtrees, int n, int p, ls__canonica
     if (n > 1) steps(subtrees, 0, p, 0, out, &written);
 }
 
-bool ls__canonical_can_cut(ls_dtype type, ls_op op)
+bool ls__canonical_has_partials(ls_dtype type, ls_op op)
 {
     return op != LS_MEAN || type == LS_F32 || type == LS_F64 || type == LS_BF16;
 }
@@ -74,7 +74,7 @@ size_t ls__canonical_scratch(int count)
     return (size_t)count * (BLOCK * sizeof(float) + sizeof(void *));
 }
 
-/* A sum that is not finished yet: its mean comes at the end. */
+/* A mean is divided at the end. */
 static ls_op partial_op(ls_op op)
 {
     return op == LS_MEAN ? LS_SUM : op;
@@ -122,7 +122,7 @@ void ls__canonical_finish(ls_dtype type, ls_op op, void *out, void **partials, c
         return;
     }
     ls_dtype wide = ls__canonical_partial_type(type);
-    for (int i = 0; i < n && type == LS_BF16; i++) /* single ranks' values travel as they are */
+    for (int i = 0; i < n && type == LS_BF16; i++) /* the values of single ranks are not widened yet */
         if (subtrees[i].count == 1) {
             ls__bf16_to_f32(widened + (size_t)i * elements, partials[i], elements);
             partials[i] = widened + (size_t)i * elements;

@@ -25,7 +25,7 @@ static ls_status invalid(const ls_work *w, const char *why)
     return ls__fail(LS_EINVAL, "rank %d: %s: %s", w->group->world->rank, what, why);
 }
 
-/* Input and output may share memory only as lockstep/comm.h says: all of it, or this rank's block of the larger one. */
+/* Input and output may share memory only as lockstep/comm.h allows: all of it, or this rank's block of the larger one. */
 static bool is_in_place(const ls_work *w, size_t block)
 {
     const ls__traits *t = &ls__traits_of[w->kind];

@@ -1,7 +1,7 @@
 /* The job: what the ranks of one node and their launcher share.
  *
  * It is one memfd, made by the launcher (or by the local root under mpirun) and inherited as a descriptor: it has no name, so nothing
- * can leak, and nobody else can open it. It begins with the header below, followed by the heap that groups and buffers are taken from
+ * can leak, and no other process can open it. It begins with the header below, followed by the heap that groups and buffers are taken from
  * (heap.h). Every process maps all of this job memory once, so an offset means the same place to all ranks, and a pointer is
  * base + offset.
  *

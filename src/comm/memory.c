@@ -71,7 +71,7 @@ void ls_world_dealloc(ls_world *world, void **memory)
     if (!world->job) free_private(world, p);
 }
 
-ls_status ls_group_share(ls_group *group, size_t bytes, void **memory)
+ls_status ls__group_share(ls_group *group, size_t bytes, void **memory)
 {
     ls_world *world = group->world;
     *memory = NULL;

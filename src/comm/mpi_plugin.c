@@ -1,16 +1,16 @@
 /* The plug-in: the one file that includes <mpi.h>. Built once for each MPI that is installed; see net.h.
  *
- * A process has one MPI, so there is one static state. MPI cannot be started again once it was finalized; therefore
- * close() only notes that the user is done, and leaving MPI waits for the end of the process.
+ * A process has one MPI, so there is one static state. MPI cannot be initialized again once it was finalized; therefore close() only
+ * notes that the user is done, and MPI is finalized at the end of the process.
  *
- * Leaving. A process that ends in order first waits, without burning a core, until all others have come to their end, too
- * (a barrier that is polled). One that ends after a failure tells those who wait so, and does not finalize: that would
- * wait for ranks that wait for it. The launcher then sees an abnormal end.
+ * Leaving. A process that ends in order first waits, without using a core, until all others have reached their end, too (a barrier that
+ * is polled). One that ends after a failure sends a message to those that wait, and does not finalize: that would wait for ranks that
+ * wait for it. The launcher then sees an abnormal end.
  *
- * MPICH is not finalized. MPICH 4.0 over UCX 1.13 and TCP hangs in MPI_Finalize in one run of three under its own mpirun and
- * in most under srun, also with small programs: ranks that have closed their connections wait for the launcher's barrier
- * and no longer look after the network, while another rank waits for them to answer the closing of its connection. What
- * must not be left out is the word to the launcher that this process ends in order; we say it ourselves. */
+ * MPICH is not finalized. MPICH 4.0 over UCX 1.13 and TCP hangs in MPI_Finalize in one run of three under its own mpirun and in most
+ * under srun, also with small programs: ranks that have closed their connections wait for the launcher's barrier and no longer poll the
+ * network, while another rank waits for them to answer the closing of its connection. What must not be left out is the PMI message to the
+ * launcher that this process ends in order; it is sent here. */
 #include <mpi.h>
 
 #include <signal.h>
@@ -33,11 +33,11 @@
 #define BUILT_FOR "an unknown MPI"
 #endif
 
-enum { BATCH = 256 }; /* requests that one call of MPI looks at */
+enum { BATCH = 256 }; /* requests that one call of MPI tests */
 
 static struct {
-    MPI_Comm comm;  /* our own copy of the world, so that a program's own messages are not ours */
-    int joined;     /* comm is there */
+    MPI_Comm comm;  /* a copy of the world, so that messages of the program itself are separate */
+    int joined;     /* comm is valid */
     int users;      /* opens without close */
     int failed;     /* a close was not healthy */
     int we_started; /* MPI_Init was ours, and so is MPI_Finalize */
@@ -85,15 +85,15 @@ static void nap(int64_t ns)
     nanosleep(&(struct timespec){ .tv_nsec = ns }, NULL);
 }
 
-/* Tells those who wait in leave_together() that this process ends out of order. Only those: MPI complains loudly when a
+/* Sends a message to ranks that wait in leave_together(): this process ends after a failure. Only to those: MPI prints errors when a
  * process that has ended cannot be reached. */
-static void tell_failure(const bool *waiting)
+static void send_failure(const bool *waiting)
 {
     enum { TRIES = 100 };
     static char byte;
     int size = 0, left = 1;
     if (!waiting || MPI_Comm_size(state.comm, &size)) return;
-    MPI_Request *requests = malloc((size_t)size * sizeof *requests); /* left to MPI if it does not get done */
+    MPI_Request *requests = malloc((size_t)size * sizeof *requests); /* left to MPI if it does not complete */
     if (!requests) return;
     for (int r = 0; r < size; r++) {
         requests[r] = MPI_REQUEST_NULL;
@@ -107,7 +107,7 @@ static void tell_failure(const bool *waiting)
     if (!left) free(requests);
 }
 
-/* Waits until all processes end in order; 0: one does not. */
+/* Waits until all processes end in order; 0: one did not. */
 static int leave_together(void)
 {
     enum { SHORT_NS = 50000, LONG_NS = 5000000, AFTERWARDS = 20, FAILED_FIRST = 200 };
@@ -121,11 +121,11 @@ static int leave_together(void)
         if (!done) nap(ns);
     }
     if (which != 1) {
-        /* The launcher blames the first process that ends without a word: it shall see the one that failed. */
+        /* The launcher reports the first process that ends abnormally: that should be the one that failed. */
         for (int i = 0; i < FAILED_FIRST; i++) nap(LONG_NS);
         return 0;
     }
-    /* Others may still need a message of the barrier that lies in a queue of ours. */
+    /* Others may still need a message of the barrier that is in a queue of this process. */
     for (int i = 0; i < AFTERWARDS; i++) {
         MPI_Test(&requests[0], &done, MPI_STATUS_IGNORE);
         nap(SHORT_NS);
@@ -137,17 +137,17 @@ static int leave_together(void)
     return 1;
 }
 
-/* Tells the launcher, by the PMI-1 protocol that MPICH speaks with its mpirun and with srun --mpi=pmi2, that this process
- * is done; false: it is none of these. */
-static int say_goodbye(void)
+/* Tells the launcher that this process is done, by PMI-1, the protocol of MPICH with its mpirun and with srun --mpi=pmi2; false: it is
+ * neither of them. */
+static int finalize_pmi(void)
 {
 #ifdef MPICH_VERSION
-    static const char word[] = "cmd=finalize\n", answer[] = "cmd=finalize_ack";
+    static const char request[] = "cmd=finalize\n", answer[] = "cmd=finalize_ack";
     const char *text = getenv("PMI_FD");
     char got[64];
     if (!text) return 0;
     int fd = atoi(text);
-    if (write(fd, word, sizeof word - 1) != (ssize_t)sizeof word - 1) return 0;
+    if (write(fd, request, sizeof request - 1) != (ssize_t)sizeof request - 1) return 0;
     ssize_t n = read(fd, got, sizeof got);
     return n >= (ssize_t)sizeof answer - 1 && !memcmp(got, answer, sizeof answer - 1);
 #else
@@ -158,13 +158,13 @@ static int say_goodbye(void)
 static void at_exit(void)
 {
     int finalized = 0;
-    sigset_t pipe; /* others may be gone by now, and this process ends anyway */
+    sigset_t pipe; /* others may have ended by now, and this process ends anyway */
     sigemptyset(&pipe);
     sigaddset(&pipe, SIGPIPE);
     pthread_sigmask(SIG_BLOCK, &pipe, NULL);
     MPI_Finalized(&finalized);
     if (finalized || !state.we_started || state.users || state.failed) return;
-    if (leave_together() && !say_goodbye()) MPI_Finalize();
+    if (leave_together() && !finalize_pmi()) MPI_Finalize();
 }
 
 static int join(void)
@@ -202,7 +202,7 @@ static void close_net(int healthy, const bool *waiting)
     state.users--;
     if (healthy) return;
     state.failed = 1;
-    tell_failure(waiting);
+    send_failure(waiting);
 }
 
 static int send_bytes(const void *data, size_t bytes, int to, int tag, int matched, ls__net_request *out)
@@ -239,7 +239,7 @@ static int finish(ls__net_request *r, const MPI_Status *status)
     return MPI_SUCCESS;
 }
 
-/* Looks at up to BATCH requests with one call, since each call also turns MPI's own wheels. */
+/* Tests up to BATCH requests with one call, since each call also makes progress inside MPI, which takes time. */
 static int test_batch(ls__net_request *const *requests, int count)
 {
     MPI_Request handles[BATCH];

@@ -1,8 +1,8 @@
-/* The multi transport: groups whose ranks are on several nodes.
+/* The mpi transport: groups whose ranks are on several nodes.
  *
  * Inside a node ranks share memory, as in shm.h; between nodes they send messages (net.h). Each collective has two parts. First the
  * fingerprints: members publish theirs in shared memory, the local root of each node sends those of its node to the other local
- * roots, and when it has all and they agree, publishes that. Small data travels in the same messages, so that an eager collective is
+ * roots, and when it has all and they agree, publishes that. Eager messages are part of the same messages, so that an eager collective is
  * one exchange. Then, for large data, a pipeline of rounds (multi_pipeline.c) in which every member carries its share over the
  * network.
  *
@@ -41,7 +41,7 @@ typedef struct ls__multi_arrival {
     int64_t time;                         /* ls_now() */
     ls__fingerprint fingerprint;
     uint64_t count;
-    uint64_t at; /* offset of the input in the job; LS__MULTI_STAGED; 0: none, or nobody reads it */
+    uint64_t at; /* offset of the input in the job; LS__MULTI_STAGED; 0: none, or no rank reads it */
     _Alignas(64) _Atomic uint32_t in; /* rounds of input that others can read */
     _Atomic uint32_t received;        /* rounds in which this rank's part of the receive window is complete */
     _Atomic uint32_t out;             /* rounds that this rank is done with */

@@ -15,19 +15,19 @@
 #include "kern/copy.h"
 
 /* Which partial sums are used: as many as possible added in advance, or none. */
-static int cut_of(const ls_work *w)
+static int plan_of(const ls_work *w)
 {
-    return ls__canonical_can_cut(w->type, w->op) ? 0 : 1;
+    return ls__canonical_has_partials(w->type, w->op) ? 0 : 1;
 }
 
 /* Bytes of all partial sums that a node has for `elements`. */
 static size_t partials_bytes(const ls__multi *m, const ls_work *w, int node, size_t elements)
 {
-    int cut = cut_of(w);
+    int plan = plan_of(w);
     size_t bytes = 0;
-    for (int i = 0; i < m->subtree_count[cut]; i++)
-        if (m->subtrees[cut][i].node == node)
-            bytes += ls__canonical_partial_bytes(w->type, &m->subtrees[cut][i], elements);
+    for (int i = 0; i < m->subtree_count[plan]; i++)
+        if (m->subtrees[plan][i].node == node)
+            bytes += ls__canonical_partial_bytes(w->type, &m->subtrees[plan][i], elements);
     return bytes;
 }
 
@@ -36,10 +36,10 @@ static void write_partials(ls_group *g, const ls_work *w, uint32_t round, int bl
                            uint8_t *to)
 {
     ls__multi *m = ls__multi_of(g);
-    int cut = cut_of(w);
+    int plan = plan_of(w);
     size_t size = ls_dtype_size(w->type);
-    for (int i = 0; i < m->subtree_count[cut]; i++) {
-        const ls__subtree *c = &m->subtrees[cut][i];
+    for (int i = 0; i < m->subtree_count[plan]; i++) {
+        const ls__subtree *c = &m->subtrees[plan][i];
         if (c->node != m->node) continue;
         for (int k = 0; k < c->count; k++)
             m->in[k] = ls__multi_input(g, w, m->local_of[c->first + k], block, round) + first * size;
@@ -52,17 +52,18 @@ static void write_partials(ls_group *g, const ls_work *w, uint32_t round, int bl
 static ls_status finish_sum(ls_group *g, const ls_work *w, void **at, size_t n, void *out)
 {
     ls__multi *m = ls__multi_of(g);
-    int cut = cut_of(w), count = m->subtree_count[cut];
+    int plan = plan_of(w), count = m->subtree_count[plan];
     if (w->type == LS_BF16) {
         m->wide = ls__multi_grow(m->wide, &m->wide_room, (size_t)count * n * sizeof(float));
         if (!m->wide) return LS_ENOMEM;
     }
     for (int i = 0; i < count; i++) {
-        const ls__subtree *c = &m->subtrees[cut][i];
+        const ls__subtree *c = &m->subtrees[plan][i];
         m->partials[i] = at[c->node];
         at[c->node] = (uint8_t *)at[c->node] + ls__canonical_partial_bytes(w->type, c, n);
     }
-    ls__canonical_finish(w->type, w->op, out, m->partials, m->subtrees[cut], count, m->steps[cut], g->size, n, m->wide);
+    ls__canonical_finish(w->type, w->op, out, m->partials, m->subtrees[plan], count, m->steps[plan], g->size, n,
+                         m->wide);
     return LS_OK;
 }
 

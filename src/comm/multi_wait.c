@@ -1,6 +1,6 @@
 /* Waiting between nodes.
  *
- * The network wakes nobody when a message comes: a rank that waits must poll. It yields the core between polls, first with
+ * The network wakes no rank when a message comes: a rank that waits must poll. It yields the core between polls, first with
  * sched_yield() and then by sleeping on its futex word (wait.h) for some tens of microseconds, so that the kernel has time for packets
  * and the ranks of its own node can still wake it.
  *
@@ -163,7 +163,7 @@ static ls_status check_left(ls_group *g, const ls_work *w)
         if (!has_left(m, w, r)) continue;
         ls__describe_awaited(w, what, sizeof what);
         return ls__group_fail(g, LS_EPEER,
-                              "rank %d on host %s left the group and will not come to %s; it completed %llu "
+                              "rank %d on host %s left the group and will not call %s; it completed %llu "
                               "collective%s of this group",
                               m->world_of[r], host_of(m, r), what, (unsigned long long)m->left[r].finished,
                               ls__s((int64_t)m->left[r].finished));

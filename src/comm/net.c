@@ -1,7 +1,7 @@
 /* Loading and calling the network plug-in. See net.h; plugin.h finds it.
  *
- * It is loaded with RTLD_GLOBAL, since Open MPI loads components of its own that look for its symbols, and never unloaded,
- * since MPI leaves threads and handlers behind. */
+ * It is loaded with RTLD_GLOBAL, since Open MPI loads components that need its symbols, and never unloaded, since MPI leaves threads and
+ * handlers behind. */
 #include "comm/net.h"
 
 #include <dlfcn.h>
@@ -21,16 +21,16 @@ struct ls__net {
     ls_store store;
     int gathered; /* times that ranks gathered through the store */
     int rank, size;
-    pthread_mutex_t lock; /* held in every call of the plug-in: it may be used by one thread at a time */
+    pthread_mutex_t lock; /* held in every call of the plug-in, which one thread at a time may use */
     char library[160];
     char path[PATH_MAX];
 };
 
 /* ---- Calling. */
 
-/* MPI writes to sockets. One whose other end died would end this process by SIGPIPE, and the wrong rank would be blamed;
- * so the signal is held back in this thread, and taken away if it came, while MPI is called. Threads that MPI starts
- * inherit that. What the program does with its own broken pipes stays its own business. */
+/* MPI writes to sockets. If the other end of one has died, SIGPIPE would end this process, and the wrong rank would be reported. So the
+ * signal is blocked in this thread while MPI is called, and removed if it came. Threads that MPI starts inherit that. What the program
+ * does about its own broken pipes does not change. */
 static void enter(ls__net *net, sigset_t *before)
 {
     sigset_t pipe;
@@ -53,7 +53,7 @@ static void leave(ls__net *net, const sigset_t *before)
 
 /* ---- Loading. */
 
-/* A library of one family behind a plug-in built for another: constants and handles would not mean the same. */
+/* A plug-in built for one family must not use a library of another: constants and handles differ. */
 static ls_status check_library(const ls__net_plugin *plugin, const char *path, const char *library)
 {
     bool is_open_mpi = !strncmp(library, "Open MPI", 8);
@@ -69,14 +69,14 @@ static ls_status load(const char *path, const ls__net_plugin **out, char *librar
     void *handle = dlopen(path, RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
     if (!handle)
         return ls__fail(LS_ENOENT,
-                        "the MPI plug-in %s cannot be loaded: %s; install the MPI it was built for, or choose "
+                        "cannot load the MPI plug-in %s: %s; install the MPI it was built for, or choose "
                         "another with LOCKSTEP_MPI",
                         path, dlerror());
     const ls__net_plugin *plugin = dlsym(handle, LS__NET_SYMBOL);
-    if (!plugin) return ls__fail(LS_EFORMAT, "%s is no plug-in of lockstep: it has no " LS__NET_SYMBOL, path);
+    if (!plugin) return ls__fail(LS_EFORMAT, "%s is not a plug-in of lockstep: it has no " LS__NET_SYMBOL, path);
     if (plugin->abi != LS__NET_ABI)
         return ls__fail(LS_EFORMAT,
-                        "the MPI plug-in %s speaks version %u, and this lockstep version %u; install both "
+                        "the MPI plug-in %s has interface version %u, and this lockstep %u; install both "
                         "from one build",
                         path, plugin->abi, LS__NET_ABI);
     plugin->library(library, bytes);
@@ -85,14 +85,14 @@ static ls_status load(const char *path, const ls__net_plugin **out, char *librar
     return status;
 }
 
-/* The launcher and MPI must mean the same world. An MPI that was started by another one's mpirun does not notice: it
- * believes to be alone. */
+/* The launcher and MPI must agree on rank and size. An MPI that was started by the mpirun of another one does not notice: it finds a
+ * world of one rank. */
 static ls_status check_world(const ls__net *net, const ls__launch_info *id)
 {
     if ((id->size < 0 || id->size == net->size) && (id->rank < 0 || id->rank == net->rank)) return LS_OK;
     const ls__mpi_family *other = ls__mpi_family_other(net->plugin->family);
     return ls__fail(LS_EINVAL,
-                    "%s started this process as rank %d of %d, but '%s' takes it for rank %d of %d: the plug-in %s is "
+                    "%s started this process as rank %d of %d, but in '%s' it is rank %d of %d: the plug-in %s is "
                     "for another MPI than the launcher's; set LOCKSTEP_MPI=%s, or start with the mpirun of %s",
                     ls__launcher_name(id->launcher), id->rank, id->size, net->library, net->rank, net->size, net->path,
                     other->name, net->plugin->built_for);
@@ -120,30 +120,31 @@ static void free_net(ls__net *net)
     free(net);
 }
 
-/* srun without a PMI (--mpi=none, often its default) starts ranks that no MPI can join; Open MPI would end the process. */
+/* srun without a PMI (--mpi=none, often its default) starts ranks that no MPI can connect; Open MPI would end the process. */
 static ls_status check_srun(const ls__launch_info *id)
 {
     if (id->launcher != LS__LAUNCHER_SLURM || id->size <= 1 || secure_getenv("PMI_FD")) return LS_OK;
-    return ls__fail(LS_EINVAL,
-                    "srun started this process as rank %d of %d, but offers MPI no way to find the others; start with "
-                    "srun --mpi=pmix (Open MPI) or --mpi=pmi2 (MPICH)",
-                    id->rank, id->size);
+    return ls__fail(
+        LS_EINVAL,
+        "srun started this process as rank %d of %d, but without a PMI, so MPI cannot find the other ranks; start with "
+        "srun --mpi=pmix (Open MPI) or --mpi=pmi2 (MPICH)",
+        id->rank, id->size);
 }
 
 ls_status ls__net_open(ls__net **out, const char *which, const ls__launch_info *identity)
 {
-    const char *said_by = "ls_world_options.mpi";
+    const char *source = "ls_world_options.mpi";
     ls__net *net;
     *out = NULL;
     if (!which) {
-        said_by = "LOCKSTEP_MPI";
-        which = secure_getenv(said_by);
+        source = "LOCKSTEP_MPI";
+        which = secure_getenv(source);
     }
     if (!which || !*which) which = ls__mpi_family_of(identity->launcher);
     ls_status status = check_srun(identity);
     if (!status) status = new_net(&net);
     if (status) return status;
-    status = ls__plugin_find(which, said_by, net->path);
+    status = ls__plugin_find(which, source, net->path);
     if (!status) status = load(net->path, &net->plugin, net->library, sizeof net->library);
     if (status) goto fail;
     sigset_t before;
@@ -151,7 +152,7 @@ ls_status ls__net_open(ls__net **out, const char *which, const ls__launch_info *
     int code = net->plugin->open(&net->rank, &net->size);
     leave(net, &before);
     if (code) {
-        status = fail_mpi(net, code, "MPI does not start");
+        status = fail_mpi(net, code, "cannot start MPI");
         goto fail;
     }
     status = check_world(net, identity);
@@ -257,7 +258,7 @@ ls_status ls__net_send(ls__net *net, const void *data, size_t bytes, int to, int
 {
     sigset_t before;
     if (bytes > LS__NET_MAX_SEND || tag < 0 || tag > LS__NET_MAX_TAG)
-        return ls__fail(LS_EINVAL, "network: a message of %zu bytes with tag %d cannot be sent", bytes, tag);
+        return ls__fail(LS_EINVAL, "network: cannot send a message of %zu bytes with tag %d", bytes, tag);
     enter(net, &before);
     int code = net->plugin->send(data, bytes, to, tag, matched, out);
     leave(net, &before);
@@ -268,7 +269,7 @@ ls_status ls__net_recv(ls__net *net, void *data, size_t bytes, int from, int tag
 {
     sigset_t before;
     if (bytes > LS__NET_MAX_SEND || tag < 0 || tag > LS__NET_MAX_TAG)
-        return ls__fail(LS_EINVAL, "network: a message of %zu bytes with tag %d cannot be received", bytes, tag);
+        return ls__fail(LS_EINVAL, "network: cannot receive a message of %zu bytes with tag %d", bytes, tag);
     enter(net, &before);
     int code = net->plugin->recv(data, bytes, from, tag, out);
     leave(net, &before);
@@ -292,10 +293,10 @@ void ls__net_cancel(ls__net *net, ls__net_request *request)
     leave(net, &before);
 }
 
-void ls__net_pause(int *vain)
+void ls__net_pause(int *polls)
 {
     enum { YIELDS = 50, SLEEP_NS = 20000, LONG_AFTER = 2000, LONG_NS = 200000 };
-    int n = (*vain)++;
+    int n = (*polls)++;
     if (n < YIELDS) {
         sched_yield();
         return;
@@ -332,7 +333,7 @@ static ls_status gather_by_store(ls__net *net, const void *mine, void *all, size
 ls_status ls__net_allgather(ls__net *net, const void *mine, void *all, size_t bytes, int timeout_ms)
 {
     if (!net->plugin) return gather_by_store(net, mine, all, bytes, timeout_ms);
-    /* MPI works on memory of its own: when time runs out, it is left to it. */
+    /* MPI gets its own copy, which is left to it if the time runs out. */
     size_t total = bytes * ((size_t)net->size + 1);
     char *memory = malloc(total);
     if (!memory) return ls__fail(LS_ENOMEM, "network: no memory for %zu bytes", total);
@@ -347,7 +348,7 @@ ls_status ls__net_allgather(ls__net *net, const void *mine, void *all, size_t by
         return fail_mpi(net, code, "gathering from all ranks");
     }
     int64_t begin = ls_now();
-    for (int vain = 0; request.active; ls__net_pause(&vain)) {
+    for (int polls = 0; request.active; ls__net_pause(&polls)) {
         ls_status status = ls__net_test(net, requests, 1);
         if (status) return status;
         if (request.active && timeout_ms >= 0 && ls_now() - begin > (int64_t)timeout_ms * 1000000)

@@ -14,7 +14,7 @@
 #include <unistd.h>
 #include "base/status.h"
 
-/* The build says where libraries are installed: LS__LIBDIR below the prefix, LS__PLUGIN_DIR with the one that was configured. */
+/* Set by the build: LS__LIBDIR is relative to the prefix, LS__PLUGIN_DIR is below the configured one. */
 #define FOLDER_VARIABLE "LOCKSTEP_PLUGIN_DIR"
 
 /* ---- Families. */
@@ -39,7 +39,7 @@ const ls__mpi_family *ls__mpi_family_other(const char *name)
 
 /* ---- Places. */
 
-/* The folder of the file, or the one above it, with `sub` behind; "" if the system does not know. */
+/* The folder of the file, or its parent, followed by `sub`; "" if the file has no real path. */
 static void folder_of(const char *file, bool above, const char *sub, char *out, size_t bytes)
 {
     char real[PATH_MAX];
@@ -49,8 +49,8 @@ static void folder_of(const char *file, bool above, const char *sub, char *out, 
     snprintf(out, bytes, "%s/%s", above ? dirname(folder) : folder, sub);
 }
 
-/* The library's file if this code is part of one; NULL: it is part of the program. A name that is not absolute is that of
- * some working directory, and not used. */
+/* The file of the shared library that contains this code; NULL: it is part of the program. A relative name depends on the working
+ * directory, and is not used. */
 static const char *own_library(void)
 {
     Dl_info info;
@@ -59,13 +59,13 @@ static const char *own_library(void)
     return map->l_name && map->l_name[0] == '/' ? map->l_name : NULL;
 }
 
-/* The places where plug-ins may lie, in the order of the search; NULL past the last. "": there is none of this kind. */
+/* The folders that are searched, in order; NULL after the last. "": skip. */
 static const char *place(int index, char *out, size_t bytes)
 {
-    const char *said = secure_getenv(FOLDER_VARIABLE), *library = own_library();
+    const char *named = secure_getenv(FOLDER_VARIABLE), *library = own_library();
     *out = 0;
     switch (index) {
-    case 0: return said ? said : "";
+    case 0: return named ? named : "";
     case 1:
         if (library) folder_of(library, false, "lockstep", out, bytes);
         return out;
@@ -78,7 +78,7 @@ static const char *place(int index, char *out, size_t bytes)
     }
 }
 
-/* Looks for mpi-NAME.so; false if it is nowhere, with the places in `tried`. */
+/* Searches mpi-NAME.so; false if it is in none of the folders, which are listed in `tried`. */
 static bool find_file(const char *name, char *path, size_t bytes, char *tried, size_t tried_bytes)
 {
     char memory[PATH_MAX + 32];
@@ -99,7 +99,7 @@ const char *ls__mpi_family_of(ls__launcher launcher)
     char path[PATH_MAX], tried[PATH_MAX];
     switch (launcher) {
     case LS__LAUNCHER_MPICH: return "mpich";
-    case LS__LAUNCHER_SLURM: /* srun serves all: the first one that is installed */
+    case LS__LAUNCHER_SLURM: /* srun works with all: the first one that is installed */
         for (int i = 0; i < FAMILIES; i++)
             if (find_file(families[i].name, path, sizeof path, tried, sizeof tried)) return families[i].name;
         break;
@@ -124,12 +124,13 @@ static ls_status check_owner(const char *plugin, const char *path, bool folder)
         return ls__fail(LS_EINVAL, "MPI plug-in %s: not a regular file", path);
     if (st.st_uid != 0 && st.st_uid != geteuid())
         return ls__fail(LS_EINVAL,
-                        "MPI plug-in %s is refused, since it is code: %s%s belongs to user %ld, neither root nor the "
-                        "user of this process (%ld); copy it to a folder of your own and name that in " FOLDER_VARIABLE,
+                        "MPI plug-in %s is not loaded: %s%s belongs to user %ld, neither root nor the "
+                        "user of this process (%ld); copy it to a folder that you own and set " FOLDER_VARIABLE
+                        " to that",
                         plugin, what, path, (long)st.st_uid, (long)geteuid());
     if (st.st_mode & (S_IWGRP | S_IWOTH))
         return ls__fail(LS_EINVAL,
-                        "MPI plug-in %s is refused, since it is code: other users can write to %s%s (mode %04o); run "
+                        "MPI plug-in %s is not loaded: other users can write to %s%s (mode %04o); run "
                         "'chmod go-w %s'",
                         plugin, what, path, (unsigned)st.st_mode & 07777, path);
     return LS_OK;
@@ -152,29 +153,29 @@ static ls_status must_be_absolute(const char *name, const char *path)
                     name, path);
 }
 
-ls_status ls__plugin_find(const char *which, const char *said_by, char *path)
+ls_status ls__plugin_find(const char *which, const char *source, char *path)
 {
     char tried[PATH_MAX], found[PATH_MAX];
     const char *folder = secure_getenv(FOLDER_VARIABLE);
     const ls__mpi_family *f = ls__mpi_family_find(which);
     ls_status status = LS_OK;
     if (strchr(which, '/'))
-        status = must_be_absolute(said_by, which);
+        status = must_be_absolute(source, which);
     else if (folder && *folder)
         status = must_be_absolute(FOLDER_VARIABLE, folder);
     if (status) return status;
     if (strchr(which, '/')) {
         snprintf(found, sizeof found, "%s", which);
     } else if (!f) {
-        return ls__fail(LS_EINVAL, "%s=%s: there is no such MPI; say openmpi, mpich, or the path of a plug-in", said_by,
+        return ls__fail(LS_EINVAL, "%s=%s: unknown MPI; must be openmpi, mpich, or the path of a plug-in", source,
                         which);
     } else if (!find_file(f->name, found, sizeof found, tried, sizeof tried)) {
         return ls__fail(LS_ENOENT,
                         "no plug-in for %s: mpi-%s.so is not in %s; build lockstep where the package %s is installed, "
-                        "or name the plug-in's folder in " FOLDER_VARIABLE,
+                        "or set " FOLDER_VARIABLE " to the plug-in's folder",
                         f->called, f->name, tried, f->package);
     }
-    /* Links are followed before anything is checked: what is checked is what is loaded. */
-    if (!realpath(found, path)) return ls__fail_errno("%s=%s: no such MPI plug-in", said_by, found);
+    /* Links are resolved before the checks, so that the file that is checked is the one that is loaded. */
+    if (!realpath(found, path)) return ls__fail_errno("%s=%s: no such MPI plug-in", source, found);
     return check_trust(path);
 }

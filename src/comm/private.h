@@ -5,8 +5,11 @@
 #include <stdbool.h>
 #include "lockstep/comm.h"
 
-/* A world of one rank, whatever the environment says. */
+/* A world of one rank, independent of the environment. */
 LS_MUST_CHECK ls_status ls__world_open_alone(ls_world **out, const ls_world_options *options);
+/* Collective, for a group whose members are all on one node (else LS_EUNSUPPORTED): one block of memory that all of them see,
+ * zero-filled. It belongs to the world; one member may free it early with ls_world_dealloc(). */
+LS_MUST_CHECK ls_status ls__group_share(ls_group *group, size_t bytes, void **memory);
 /* Nanoseconds that this rank has been blocked in collectives so far: waiting for others, and exposed communication. */
 int64_t ls__world_blocked_ns(const ls_world *world);
 /* ls_collective_id() of the group's next collective. */

@@ -75,7 +75,7 @@ static ls_status start(ls_group *g, ls_work *w)
     if (status) return status;
 
     ls__shm_arrival *arrival = ls__shm_arrival_of(g, w->number, g->rank);
-    if (g->rank == 0) { /* nobody reads the slot before all have arrived, so the first member resets it */
+    if (g->rank == 0) { /* no rank reads the slot before all have arrived, so the first member resets it */
         ls__shm_slot *slot = ls__shm_slot_of(g, w->number);
         atomic_store_explicit(&slot->claimed, 0, memory_order_relaxed);
         for (int i = 0; i < LS__SHM_ROUNDS; i++) atomic_store_explicit(&slot->done[i], 0, memory_order_relaxed);

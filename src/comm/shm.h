@@ -16,7 +16,7 @@
  * Three algorithms, chosen by the size that all agree on:
  *   eager    every rank publishes its data, and each computes its result from the p inputs: one exchange of cache lines
  *   reduce   (shm_reduce.c) ranks that wait claim chunks, sum each over the p buffers and write it to all of them: 2*p*n bytes of
- *            traffic, and a rank that is busy elsewhere delays nobody
+ *            traffic, and a rank that is busy elsewhere does not delay the others
  *   move     (shm_move.c) receivers copy what is for them out of the senders' memory
  */
 #ifndef LS_COMM_SHM_H

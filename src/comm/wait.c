@@ -112,7 +112,7 @@ ls_status ls__fail_gone(ls_group *g, const ls_work *w, int local, bool arrived)
     if (ls__member_has_ended(g, local)) ls__job_describe_state(g->world->job, m->job_rank, state, sizeof state);
     describe_last(m, last, sizeof last);
     return ls__group_fail(g, LS_EPEER, "rank %d %s and will not %s %s; %s", m->world_rank, state,
-                          arrived ? "complete its part of" : "come to", what, last);
+                          arrived ? "complete its part of" : "call", what, last);
 }
 
 ls_status ls__fail_late(ls_group *g, const ls_work *w, int local)
@@ -122,6 +122,6 @@ ls_status ls__fail_late(ls_group *g, const ls_work *w, int local)
     ls__describe_awaited(w, what, sizeof what);
     ls__job_describe_state(g->world->job, m->job_rank, state, sizeof state);
     describe_last(m, last, sizeof last);
-    return ls__group_fail(g, LS_ETIMEOUT, "rank %d did not come to %s within %.1f s; it %s; %s", m->world_rank, what,
+    return ls__group_fail(g, LS_ETIMEOUT, "rank %d did not call %s within %.1f s; it %s; %s", m->world_rank, what,
                           g->world->timeout_ms / 1e3, state, last);
 }

@@ -10,7 +10,7 @@
 
 #include "comm/group.h"
 
-#define LS__WAIT_CHECK_NS 50000000 /* a waiting or testing rank checks its peers this often, even if nobody wakes it */
+#define LS__WAIT_CHECK_NS 50000000 /* a waiting or testing rank checks its peers this often, even if it is not woken */
 
 /* Wakes the members on this node that sleep. Call after a release store that one of them may wait for. */
 void ls__group_wake(const ls_group *g);
@@ -33,7 +33,7 @@ void ls__wait_log_stop(const ls_group *g, ls_work *w, int local);
 /* Whether the member is stopped and still has time: the timeout, and `extra` ns, from its stop. */
 bool ls__member_may_resume(const ls_group *g, int local, int64_t extra);
 
-/* Fail the group: the member ended, or left; or it is late. `arrived`: it has come to the collective and not completed its part. */
+/* Fail the group: the member ended, or left; or it is late. `arrived`: it has arrived and not completed its part. */
 ls_status ls__fail_gone(ls_group *g, const ls_work *w, int local, bool arrived);
 ls_status ls__fail_late(ls_group *g, const ls_work *w, int local);
 

@@ -99,7 +99,7 @@ static ls_status make_block(ls_ddp *d)
     if (!status) status = ls__ddp_plan(d);
     size_t bytes = d->total * sizeof(float);
     if (d->options.reduce_to_local_root) {
-        if (!status) status = ls_group_share(d->node_group, bytes + sizeof *d->freed, &shared);
+        if (!status) status = ls__group_share(d->node_group, bytes + sizeof *d->freed, &shared);
         if (status) return status;
         d->freed = (_Atomic uint32_t *)(void *)((char *)shared + bytes);
     }

@@ -207,12 +207,12 @@ ls_status ls__parallel_open(ls_train *t)
     p->each = o->slots / p->size;
     ls_status status = open_reducer(t);
     if (!status && p->shared) {
-        status = ls_group_share(p->machine, elements * sizeof(float), &values);
+        status = ls__group_share(p->machine, elements * sizeof(float), &values);
         if (!status)
-            status = ls_group_share(p->machine,
+            status = ls__group_share(p->machine,
                                     ls__optimizer_state_floats(&o->optimizer, elements) * sizeof(float) + 64, &state);
-        if (!status) status = ls_group_share(p->machine, blocks * sizeof(double), &sums);
-        if (!status) status = ls_group_share(p->machine, sizeof *p->marks, &marks);
+        if (!status) status = ls__group_share(p->machine, blocks * sizeof(double), &sums);
+        if (!status) status = ls__group_share(p->machine, sizeof *p->marks, &marks);
     } else if (!status) {
         status = ls_world_alloc(p->world, blocks * sizeof(double), &sums);
     }

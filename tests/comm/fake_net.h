@@ -26,7 +26,7 @@ typedef struct fake_request {
     size_t bytes;
     void *data;
     bool done;
-    bool known; /* that it is done was told to the other side: the next look sees it, too */
+    bool known; /* the other side knows that it is done: the next test sees it, too */
 } fake_request;
 
 typedef struct fake_gather {

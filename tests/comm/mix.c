@@ -7,28 +7,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum kind {
-    ALLREDUCE,
-    REDUCE,
-    REDUCE_SCATTER,
-    ALLGATHER,
-    BROADCAST,
-    GATHER,
-    SCATTER,
-    ALLTOALL,
-    BARRIER,
-    PAIR, /* one rank sends and another receives */
-    KINDS
-} kind;
-static const char *const names[] = { "allreduce", "reduce",  "reduce_scatter", "allgather", "broadcast",
-                                     "gather",    "scatter", "alltoall",       "barrier",   "send and receive" };
+/* LS_COLLECTIVE_SEND: one rank sends and another receives. */
+static const ls_collective_kind kinds[] = { LS_COLLECTIVE_ALLREDUCE,      LS_COLLECTIVE_REDUCE,
+                                            LS_COLLECTIVE_REDUCE_SCATTER, LS_COLLECTIVE_ALLGATHER,
+                                            LS_COLLECTIVE_BROADCAST,      LS_COLLECTIVE_GATHER,
+                                            LS_COLLECTIVE_SCATTER,        LS_COLLECTIVE_ALLTOALL,
+                                            LS_COLLECTIVE_BARRIER,        LS_COLLECTIVE_SEND };
+enum { KINDS = sizeof kinds / sizeof *kinds };
 
 enum { GROUPS = 4, UNDER_WAY = 12 };
 
 /* A call that this rank takes part in. */
 typedef struct call {
     ls_work *work; /* NULL: done */
-    kind what;
+    ls_collective_kind what;
     int group;
     int root, to; /* of a pair: who sends, who receives */
     ls_dtype type;
@@ -108,17 +100,22 @@ static double get(const call *c, const uint8_t *from, size_t i)
 
 static bool in_place(const call *c)
 {
-    return c->what == ALLREDUCE || c->what == REDUCE || c->what == BROADCAST;
+    return c->what == LS_COLLECTIVE_ALLREDUCE || c->what == LS_COLLECTIVE_REDUCE || c->what == LS_COLLECTIVE_BROADCAST;
 }
 
 static size_t in_blocks(const call *c, int p)
 {
-    return c->what == REDUCE_SCATTER || c->what == SCATTER || c->what == ALLTOALL ? (size_t)p : 1;
+    return c->what == LS_COLLECTIVE_REDUCE_SCATTER || c->what == LS_COLLECTIVE_SCATTER ||
+                   c->what == LS_COLLECTIVE_ALLTOALL
+               ? (size_t)p
+               : 1;
 }
 
 static size_t out_blocks(const call *c, int p)
 {
-    return c->what == ALLGATHER || c->what == GATHER || c->what == ALLTOALL ? (size_t)p : 1;
+    return c->what == LS_COLLECTIVE_ALLGATHER || c->what == LS_COLLECTIVE_GATHER || c->what == LS_COLLECTIVE_ALLTOALL
+               ? (size_t)p
+               : 1;
 }
 
 /* Element i of block b of this rank's output; false: it is not written. */
@@ -126,17 +123,18 @@ static bool expected(const call *c, int rank, int p, size_t b, size_t i, double 
 {
     size_t mine = (size_t)rank * c->count + i;
     switch (c->what) {
-    case ALLREDUCE: *x = sum(c, 0, p, i); return true;
-    case REDUCE: *x = rank == c->root ? sum(c, 0, p, i) : input(c, rank, i); return true;
-    case REDUCE_SCATTER: *x = sum(c, 0, p, mine); return true;
-    case ALLGATHER: *x = input(c, (int)b, i); return true;
-    case BROADCAST: *x = input(c, c->root, i); return true;
-    case GATHER: *x = input(c, (int)b, i); return rank == c->root;
-    case SCATTER: *x = input(c, c->root, mine); return true;
-    case ALLTOALL: *x = input(c, (int)b, mine); return true;
-    case PAIR: *x = input(c, c->root, i); return rank == c->to;
-    case BARRIER:
-    case KINDS: break;
+    case LS_COLLECTIVE_ALLREDUCE: *x = sum(c, 0, p, i); return true;
+    case LS_COLLECTIVE_REDUCE: *x = rank == c->root ? sum(c, 0, p, i) : input(c, rank, i); return true;
+    case LS_COLLECTIVE_REDUCE_SCATTER: *x = sum(c, 0, p, mine); return true;
+    case LS_COLLECTIVE_ALLGATHER: *x = input(c, (int)b, i); return true;
+    case LS_COLLECTIVE_BROADCAST: *x = input(c, c->root, i); return true;
+    case LS_COLLECTIVE_GATHER: *x = input(c, (int)b, i); return rank == c->root;
+    case LS_COLLECTIVE_SCATTER: *x = input(c, c->root, mine); return true;
+    case LS_COLLECTIVE_ALLTOALL: *x = input(c, (int)b, mine); return true;
+    case LS_COLLECTIVE_SEND: *x = input(c, c->root, i); return rank == c->to;
+    case LS_COLLECTIVE_BARRIER:
+    case LS_COLLECTIVE_PARALLEL_FOR:
+    case LS_COLLECTIVE_RECEIVE: break;
     }
     return false;
 }
@@ -145,8 +143,8 @@ static bool expected(const call *c, int rank, int p, size_t b, size_t i, double 
 
 static int give_up(mix *m, const call *c, const char *what)
 {
-    snprintf(m->why, MIX_WHY, "rank %d: %s of %zu %s in group %d: %s", ls_world_rank(m->world), names[c->what],
-             c->count, ls_dtype_name(c->type), c->group, what);
+    snprintf(m->why, MIX_WHY, "rank %d: %s of %zu %s in group %d: %s", ls_world_rank(m->world),
+             ls_collective_name((uint8_t)c->what), c->count, ls_dtype_name(c->type), c->group, what);
     char why[200];
     snprintf(why, sizeof why, "%.190s", m->why);
     for (int i = 0; i < GROUPS; i++)
@@ -202,19 +200,20 @@ static ls_status start(ls_group *g, call *c)
     size_t n = c->count;
     bool receives = ls_group_rank(g) == c->to;
     switch (c->what) {
-    case ALLREDUCE: return ls_allreduce_start(g, in, n, c->type, LS_SUM, &c->work);
-    case REDUCE: return ls_reduce_start(g, in, n, c->type, LS_SUM, c->root, &c->work);
-    case REDUCE_SCATTER: return ls_reduce_scatter_start(g, in, out, n, c->type, LS_SUM, &c->work);
-    case ALLGATHER: return ls_allgather_start(g, in, out, n, c->type, &c->work);
-    case BROADCAST: return ls_broadcast_start(g, in, n, c->type, c->root, &c->work);
-    case GATHER: return ls_gather_start(g, in, out, n, c->type, c->root, &c->work);
-    case SCATTER: return ls_scatter_start(g, in, out, n, c->type, c->root, &c->work);
-    case ALLTOALL: return ls_alltoall_start(g, in, out, n, c->type, &c->work);
-    case BARRIER: return ls_barrier_start(g, &c->work);
-    case PAIR:
+    case LS_COLLECTIVE_ALLREDUCE: return ls_allreduce_start(g, in, n, c->type, LS_SUM, &c->work);
+    case LS_COLLECTIVE_REDUCE: return ls_reduce_start(g, in, n, c->type, LS_SUM, c->root, &c->work);
+    case LS_COLLECTIVE_REDUCE_SCATTER: return ls_reduce_scatter_start(g, in, out, n, c->type, LS_SUM, &c->work);
+    case LS_COLLECTIVE_ALLGATHER: return ls_allgather_start(g, in, out, n, c->type, &c->work);
+    case LS_COLLECTIVE_BROADCAST: return ls_broadcast_start(g, in, n, c->type, c->root, &c->work);
+    case LS_COLLECTIVE_GATHER: return ls_gather_start(g, in, out, n, c->type, c->root, &c->work);
+    case LS_COLLECTIVE_SCATTER: return ls_scatter_start(g, in, out, n, c->type, c->root, &c->work);
+    case LS_COLLECTIVE_ALLTOALL: return ls_alltoall_start(g, in, out, n, c->type, &c->work);
+    case LS_COLLECTIVE_BARRIER: return ls_barrier_start(g, &c->work);
+    case LS_COLLECTIVE_SEND:
         return receives ? ls_recv_start(g, out, n, c->type, c->root, &c->work)
                         : ls_send_start(g, in, n, c->type, c->to, &c->work);
-    case KINDS: break;
+    case LS_COLLECTIVE_PARALLEL_FOR:
+    case LS_COLLECTIVE_RECEIVE: break;
     }
     return LS_EINVAL;
 }
@@ -225,17 +224,18 @@ static ls_status block(ls_group *g, call *c)
     size_t n = c->count;
     bool receives = ls_group_rank(g) == c->to;
     switch (c->what) {
-    case ALLREDUCE: return ls_allreduce(g, in, n, c->type, LS_SUM);
-    case REDUCE: return ls_reduce(g, in, n, c->type, LS_SUM, c->root);
-    case REDUCE_SCATTER: return ls_reduce_scatter(g, in, out, n, c->type, LS_SUM);
-    case ALLGATHER: return ls_allgather(g, in, out, n, c->type);
-    case BROADCAST: return ls_broadcast(g, in, n, c->type, c->root);
-    case GATHER: return ls_gather(g, in, out, n, c->type, c->root);
-    case SCATTER: return ls_scatter(g, in, out, n, c->type, c->root);
-    case ALLTOALL: return ls_alltoall(g, in, out, n, c->type);
-    case BARRIER: return ls_barrier(g);
-    case PAIR: return receives ? ls_recv(g, out, n, c->type, c->root) : ls_send(g, in, n, c->type, c->to);
-    case KINDS: break;
+    case LS_COLLECTIVE_ALLREDUCE: return ls_allreduce(g, in, n, c->type, LS_SUM);
+    case LS_COLLECTIVE_REDUCE: return ls_reduce(g, in, n, c->type, LS_SUM, c->root);
+    case LS_COLLECTIVE_REDUCE_SCATTER: return ls_reduce_scatter(g, in, out, n, c->type, LS_SUM);
+    case LS_COLLECTIVE_ALLGATHER: return ls_allgather(g, in, out, n, c->type);
+    case LS_COLLECTIVE_BROADCAST: return ls_broadcast(g, in, n, c->type, c->root);
+    case LS_COLLECTIVE_GATHER: return ls_gather(g, in, out, n, c->type, c->root);
+    case LS_COLLECTIVE_SCATTER: return ls_scatter(g, in, out, n, c->type, c->root);
+    case LS_COLLECTIVE_ALLTOALL: return ls_alltoall(g, in, out, n, c->type);
+    case LS_COLLECTIVE_BARRIER: return ls_barrier(g);
+    case LS_COLLECTIVE_SEND: return receives ? ls_recv(g, out, n, c->type, c->root) : ls_send(g, in, n, c->type, c->to);
+    case LS_COLLECTIVE_PARALLEL_FOR:
+    case LS_COLLECTIVE_RECEIVE: break;
     }
     return LS_EINVAL;
 }
@@ -252,12 +252,12 @@ static int look_at(mix *m, int i, bool waits)
     return bad;
 }
 
-/* A call on a group, as the plan says. Every rank draws the same numbers, also one that takes no part. */
+/* A call on a group, by the plan. Every rank draws the same numbers, also one that takes no part. */
 static int make_call(mix *m)
 {
     static const size_t sizes[] = { 0, 1, 2, 3, 7, 100, 1000, 1025, 4099, 20011, 70001, 300007 };
     static const ls_dtype types[] = { LS_F32, LS_I32, LS_U8 };
-    call c = { .what = (kind)below(&m->plan, KINDS), .group = (int)below(&m->plan, GROUPS) };
+    call c = { .what = kinds[below(&m->plan, KINDS)], .group = (int)below(&m->plan, GROUPS) };
     c.type = types[below(&m->plan, 3)];
     c.count = sizes[below(&m->plan, sizeof sizes / sizeof *sizes)];
     uint64_t root = below(&m->plan, 1000), other = below(&m->plan, 1000);
@@ -265,13 +265,13 @@ static int make_call(mix *m)
     ls_group *g = m->groups[c.group];
     if (!g) return 0;
     int rank = ls_group_rank(g), p = ls_group_size(g);
-    if (c.what == PAIR && p == 1) return 0;
+    if (c.what == LS_COLLECTIVE_SEND && p == 1) return 0;
     c.root = (int)(root % (uint64_t)p);
     c.to = p > 1 ? (c.root + 1 + (int)(other % (uint64_t)(p - 1))) % p : -1;
-    if (c.what == PAIR && rank != c.root && rank != c.to) return 0;
+    if (c.what == LS_COLLECTIVE_SEND && rank != c.root && rank != c.to) return 0;
     if (c.count * ls_dtype_size(c.type) > m->largest) c.count = m->largest / ls_dtype_size(c.type);
 
-    if (c.what == BARRIER) c.count = 0;
+    if (c.what == LS_COLLECTIVE_BARRIER) c.count = 0;
     c.shared = below(&m->own, 2);
     size_t elements = in_blocks(&c, p) * c.count;
     if (allocate(m, &c, in_blocks(&c, p), &c.in)) return 1;

@@ -12,7 +12,7 @@ families() {
     done
 }
 
-# launch FAMILY N CMD...: N ranks on this machine, more than it has cores if need be. Traffic stays on loopback.
+# launch FAMILY N CMD...: N ranks on this node, possibly more than it has cores. Traffic stays on loopback.
 launch() {
     local family=$1 n=$2
     shift 2

@@ -1,4 +1,4 @@
-/* What tests/comm/mpi starts under mpirun: the suite of collectives, and what its arguments say it shall do wrong. Prints
+/* What tests/comm/mpi starts under mpirun: the suite of collectives, or a failure that its arguments choose. Prints
  * one line from rank 0 and ends with 0; 1: a result is wrong; 2: the world does not open; 3: a call failed, with its
  * message. */
 #include <signal.h>
@@ -38,7 +38,7 @@ static int random_mix(uint64_t seed)
     return bad;
 }
 
-/* Groups of the ranks with even and odd numbers, and of each machine. */
+/* Groups of the ranks with even and odd numbers, and of each node. */
 static int split(void)
 {
     ls_group *g = ls_world_group(world), *sub, *home;

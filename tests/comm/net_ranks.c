@@ -1,5 +1,5 @@
 /* What tests/comm/net starts under mpirun: sends and receives through the plug-in alone. Prints one line from rank 0
- * and ends with 0, or says what is wrong and ends with 1 (2: the net does not open). With --bench: latency and
+ * and ends with 0, or prints the error and ends with 1 (2: the net does not open). With --bench: latency and
  * bandwidth between ranks 0 and the last. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Ranks as threads of one process, placed on machines that are made up: each machine has a job of its own, and a network
- * among threads joins them. ThreadSanitizer sees all of them. */
+/* Ranks as threads of one process, placed on emulated nodes: each node has its own job, and a network
+ * among threads connects them. ThreadSanitizer sees all of them. */
 #ifndef LS_TESTS_COMM_NODES_H
 #define LS_TESTS_COMM_NODES_H
 
@@ -60,7 +60,7 @@ static inline void *node_thread_run(void *p)
     return NULL;
 }
 
-/* Runs `run` on ranks that are placed as `places` says: "0011" is two machines of two ranks each. */
+/* Runs `run` on ranks placed by `places`: "0011" is two nodes of two ranks each. */
 static inline void on_nodes(const char *places, rank_fn run, void *arg, ls_world_options options)
 {
     int p = (int)strlen(places), sizes[MAX_NODES] = { 0 }, fds[MAX_NODES];

@@ -1,4 +1,4 @@
-/* The canonical sum over ranks that are spread over machines has the bits of the sum on one. */
+/* The canonical sum over ranks on several nodes has the bits of the sum on one. */
 #include "check.h"
 
 #include "comm/canonical.h"
@@ -6,7 +6,7 @@
 
 enum { MAX_P = 17, ELEMENTS = 37 };
 
-/* The ways in which ranks lie on machines: blocks of a size, dealt out in turn, and with no order at all. */
+/* How ranks are placed on nodes: in blocks, in turn, and without any order. */
 static int place(int how, int rank, int p)
 {
     switch (how) {
@@ -47,7 +47,7 @@ static void covers_are_subtrees_of_one_machine(void **state)
 static void steps_finish_the_tree(void **state)
 {
     (void)state;
-    /* 6 ranks, 3 on each of 2 machines: tree(6) = ((01)(23))(45). */
+    /* 6 ranks, 3 on each of 2 nodes: tree(6) = ((01)(23))(45). */
     int node_of[] = { 0, 0, 0, 1, 1, 1 };
     ls__subtree subtrees[6];
     ls__canonical_step steps[5];
@@ -95,7 +95,7 @@ static void compare(ls_dtype type, ls_op op, int how, int p)
         in[r] = data[r];
     }
     ls__reduce_reference(type, op, &out, 1, in, p, ELEMENTS, false);
-    int n = ls__canonical_subtrees(node_of, p, !ls__canonical_can_cut(type, op), subtrees);
+    int n = ls__canonical_subtrees(node_of, p, !ls__canonical_has_partials(type, op), subtrees);
     ls__canonical_steps(subtrees, n, p, steps);
     for (int i = 0; i < n; i++) {
         void *scratch = malloc(ls__canonical_scratch(subtrees[i].count));
@@ -119,7 +119,7 @@ static void bits_are_those_of_one_machine(void **state)
                 for (int p = 2; p <= MAX_P; p++) compare(type, op, how, p);
 }
 
-/* One rank a machine: bfloat16 needs no more bytes on the way than it has. */
+/* One rank per node: bfloat16 is sent as bfloat16. */
 static void single_ranks_travel_in_their_own_type(void **state)
 {
     (void)state;

@@ -7,7 +7,7 @@
 /* ---- Calls that do not fit together. */
 
 typedef struct one_call {
-    ls_collective_kind call;
+    ls_collective_kind kind;
     ls_dtype type;
     ls_op op;
     size_t count;
@@ -17,7 +17,7 @@ typedef struct one_call {
 static ls_status make_call(ls_group *g, const one_call *c)
 {
     static _Thread_local double a[4096], b[4096];
-    switch (c->call) {
+    switch (c->kind) {
     case LS_COLLECTIVE_ALLREDUCE: return ls_allreduce(g, a, c->count, c->type, c->op);
     case LS_COLLECTIVE_REDUCE: return ls_reduce(g, a, c->count, c->type, c->op, c->root);
     case LS_COLLECTIVE_REDUCE_SCATTER: return ls_reduce_scatter(g, a, b, c->count, c->type, c->op);
@@ -48,8 +48,8 @@ static int clash(ls_world *world, void *arg, char *why)
     const one_call *mine = rank == m->who ? &m->odd : &m->usual;
     ls_status status = make_call(g, mine);
     char usual[160], odd[160];
-    ls__describe(ls__work_fingerprint(&(ls_work){ .kind = m->usual.call }), 0, 0, usual, sizeof usual);
-    ls__describe(ls__work_fingerprint(&(ls_work){ .kind = m->odd.call }), 0, 0, odd, sizeof odd);
+    ls__describe(ls__work_fingerprint(&(ls_work){ .kind = m->usual.kind }), 0, 0, usual, sizeof usual);
+    ls__describe(ls__work_fingerprint(&(ls_work){ .kind = m->odd.kind }), 0, 0, odd, sizeof odd);
     usual[strcspn(usual, " ")] = odd[strcspn(odd, " ")] = 0; /* the names alone */
     char culprit[32];
     snprintf(culprit, sizeof culprit, "rank %d", m->who);
@@ -93,7 +93,7 @@ static void a_hundred_mismatches_are_all_named(void **state)
 }
 
 /* Sends and receives carry no number; that two ranks wait for each other is noticed after a moment. */
-static void send_and_receive_that_cross_are_named(void **state)
+static void deadlocked_sends_and_receives_are_named(void **state)
 {
     (void)state;
     static const one_call barrier = { LS_COLLECTIVE_BARRIER, LS_U8, LS_SUM, 0, 0 };
@@ -148,7 +148,7 @@ static int miss_one(ls_world *world, void *arg, char *why)
     atomic_fetch_add(others, 1);
     need(status == LS_ETIMEOUT, "%s: %s", ls_status_name(status), ls_error());
     need(took >= 150000000, "gave up after %.3f s", (double)took / 1e9);
-    need(strstr(ls_error(), "rank 2 did not come to broadcast #2") && strstr(ls_error(), "last completed allreduce #1"),
+    need(strstr(ls_error(), "rank 2 did not call broadcast #2") && strstr(ls_error(), "last completed allreduce #1"),
          "message: %s", ls_error());
     return 0;
 }
@@ -168,7 +168,7 @@ static int leave_early(ls_world *world, void *arg, char *why)
     if (ls_group_rank(g) == 1) return 0;
     ls_status status = ls_barrier(g);
     need(status == LS_EPEER, "%s: %s", ls_status_name(status), ls_error());
-    need(strstr(ls_error(), "rank 1 exited with code 0 and will not come to barrier #1"), "message: %s", ls_error());
+    need(strstr(ls_error(), "rank 1 exited with code 0 and will not call barrier #1"), "message: %s", ls_error());
     return 0;
 }
 
@@ -230,7 +230,7 @@ static int stop_and_go_on(ls_world *world, void *arg, char *why)
     return 0;
 }
 
-static void a_stop_is_told_and_forgiven(void **state)
+static void a_stop_is_logged_and_forgiven(void **state)
 {
     (void)state;
     stop_warning[0] = 0;
@@ -252,7 +252,7 @@ static int stay_stopped(ls_world *world, void *arg, char *why)
     }
     ls_status status = ls_barrier(g);
     atomic_store(given_up, 1);
-    need(status == LS_ETIMEOUT && strstr(ls_error(), "rank 1 did not come") && strstr(ls_error(), "stopped by SIGSTOP"),
+    need(status == LS_ETIMEOUT && strstr(ls_error(), "rank 1 did not call") && strstr(ls_error(), "stopped by SIGSTOP"),
          "%s: %s", ls_status_name(status), ls_error());
     return 0;
 }
@@ -314,19 +314,39 @@ static void abort_of_a_world_of_one(void **state)
     ls_world_free(&world);
 }
 
+/* ---- Job memory of another version. */
+
+static void job_memory_of_another_layout_is_refused(void **state)
+{
+    (void)state;
+    ls__job *job, *again;
+    int fd;
+    check_ok(ls__job_create(2, 0, &job, &fd));
+    check_ok(ls__job_attach(fd, &again));
+    ls__job_detach(&again);
+    job->header_bytes += 64;
+    check_fails(ls__job_attach(fd, &again), LS_EINVAL, "made by another version of lockstep");
+    job->header_bytes -= 64;
+    job->magic[14]--;
+    check_fails(ls__job_attach(fd, &again), LS_EINVAL, "made by another version of lockstep");
+    ls__job_detach(&job);
+    close(fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_hundred_mismatches_are_all_named),
-        cmocka_unit_test(send_and_receive_that_cross_are_named),
+        cmocka_unit_test(deadlocked_sends_and_receives_are_named),
         cmocka_unit_test(a_message_of_the_wrong_length_is_named),
         cmocka_unit_test(a_missing_rank_is_named_with_what_it_did_last),
         cmocka_unit_test(a_rank_that_left_is_named),
         cmocka_unit_test(a_death_wakes_everyone),
-        cmocka_unit_test(a_stop_is_told_and_forgiven),
+        cmocka_unit_test(a_stop_is_logged_and_forgiven),
         cmocka_unit_test(a_stop_that_lasts_ends_in_the_timeout),
         cmocka_unit_test(abort_wakes_everyone_with_the_reason),
         cmocka_unit_test(abort_of_a_world_of_one),
+        cmocka_unit_test(job_memory_of_another_layout_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Ranks that leave in order, and aborts, in shared memory and between machines: what was done before still counts, and
+/* Ranks that leave in order, and aborts, in shared memory and between nodes: what was done before still counts, and
  * those who wait for more know at once. */
 #include "nodes.h"
 #include "comm/multi.h"
@@ -13,12 +13,12 @@ static void in_shared_memory(const char *places, rank_fn run, void *arg)
     on_ranks((int)strlen(places), run, arg, &patient);
 }
 
-static void between_machines(const char *places, rank_fn run, void *arg)
+static void between_nodes(const char *places, rank_fn run, void *arg)
 {
     on_nodes(places, run, arg, patient);
 }
 
-static const runner runners[] = { in_shared_memory, between_machines };
+static const runner runners[] = { in_shared_memory, between_nodes };
 
 /* ---- Leaving. */
 
@@ -47,9 +47,9 @@ static void what_was_sent_before_leaving_arrives(void **state)
     (void)state;
     for (int i = 0; i < 20; i++) {
         in_shared_memory("000", send_and_leave, NULL);
-        between_machines("01", send_and_leave, NULL);
-        between_machines("001", send_and_leave, NULL);
-        between_machines("010", send_and_leave, NULL);
+        between_nodes("01", send_and_leave, NULL);
+        between_nodes("001", send_and_leave, NULL);
+        between_nodes("010", send_and_leave, NULL);
     }
 }
 
@@ -67,7 +67,7 @@ static int free_a_group(ls_world *world, void *arg, char *why)
         ls_status status = *pair ? ls_recv(sub, &x, 1, LS_F32, 1) : ls_allreduce(sub, &x, 1, LS_F32, LS_SUM);
         double took = (double)(ls_now() - begin) / 1e9;
         need(status == LS_EPEER, "rank %d: %s: %s", rank, ls_status_name(status), ls_error());
-        need(strstr(ls_error(), "rank 1 ") && strstr(ls_error(), "left the group and will not come to"), "rank %d: %s",
+        need(strstr(ls_error(), "rank 1 ") && strstr(ls_error(), "left the group and will not call"), "rank %d: %s",
              rank, ls_error());
         need(took < 10, "rank %d: after %.1f s", rank, took);
     }
@@ -108,7 +108,7 @@ static void messages_are_counted(void **state)
 {
     (void)state;
     for (int k = 0; k < 2; k++) runners[k]("01", receive_too_much, NULL);
-    between_machines("0011", receive_too_much, NULL);
+    between_nodes("0011", receive_too_much, NULL);
 }
 
 /* ---- Aborts. */
@@ -117,7 +117,7 @@ typedef struct gate {
     _Atomic int open;
 } gate;
 
-/* The last rank has begun a call when it aborts. Whoever begins that call afterwards sees the abort. */
+/* The last rank has begun a call when it aborts. A rank that starts that collective afterwards sees the abort. */
 static int abort_then_call(ls_world *world, void *arg, char *why)
 {
     gate *aborted = arg;
@@ -163,7 +163,9 @@ static int abort_early(ls_world *world, void *arg, char *why)
     ls_group *all = ls_world_group(world), *sub;
     int rank = ls_group_rank(all), p = ls_group_size(all);
     ls__cluster *c = world->cluster;
-    ls__notice notice = { .world = c->nonce, .kind = LS__NOTICE_ABORT, .group = world->next_group, .status = LS_EABORTED };
+    ls__notice notice = {
+        .world = c->nonce, .kind = LS__NOTICE_ABORT, .group = world->next_group, .status = LS_EABORTED
+    };
     ls__net_request request, *requests[] = { &request };
     need_ok(ls_barrier(all));
     snprintf(notice.text, sizeof notice.text, "too early");
@@ -183,8 +185,8 @@ static int abort_early(ls_world *world, void *arg, char *why)
 static void an_abort_may_come_before_its_group(void **state)
 {
     (void)state;
-    between_machines("01", abort_early, NULL);
-    between_machines("012", abort_early, NULL);
+    between_nodes("01", abort_early, NULL);
+    between_nodes("012", abort_early, NULL);
 }
 
 int main(int argc, char **argv)

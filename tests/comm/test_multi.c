@@ -1,5 +1,5 @@
-/* Groups over several machines, with ranks as threads and a network among them: every collective, type and reduction on
- * many placements of ranks; and failures, which reach all machines by name. */
+/* Groups on several nodes, with ranks as threads and a network among them: every collective, type and reduction on
+ * many placements of ranks; and failures, which are reported on all nodes by name. */
 #include <signal.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -91,12 +91,12 @@ static int split_and_reduce(ls_world *world, void *arg, char *why)
     ls_group *all = ls_world_group(world), *sub, *home, *none;
     int rank = ls_group_rank(all), p = ls_group_size(all);
     for (int round = 0; round < 3; round++) {
-        /* Across machines, in reverse order. */
+        /* Across nodes, in reverse order. */
         need_ok(ls_group_split(all, rank % 2, -rank, &sub));
         int members = rank % 2 ? p / 2 : (p + 1) / 2;
         need(ls_group_size(sub) == members, "size %d, expected %d", ls_group_size(sub), members);
         need(ls_group_rank(sub) == members - 1 - rank / 2, "rank %d of the group", ls_group_rank(sub));
-        /* Within machines: shared memory. */
+        /* Within nodes: shared memory. */
         need_ok(ls_group_split(all, ls_world_node(world), 0, &home));
         need(ls_group_size(home) == ls_world_local_size(world), "%d at home", ls_group_size(home));
         int64_t x = rank, sum = 0, here = 1;
@@ -200,7 +200,7 @@ static int abort_wakes(ls_world *world, void *arg, char *why)
     (void)arg;
     int rank = ls_world_rank(world), p = ls_world_size(world);
     pthread_t thread;
-    if (rank == p - 1) { /* this one never comes: another of its threads says so */
+    if (rank == p - 1) { /* this one never calls it: another of its threads aborts */
         need_ok(ls__thread_start(&thread, "abort", abort_soon, world));
         pthread_join(thread, NULL);
     }
@@ -226,7 +226,7 @@ static int late(ls_world *world, void *arg, char *why)
     if (rank == 3) usleep(900000);
     ls_status status = ls_barrier(g);
     need(status == LS_ETIMEOUT, "rank %d: %s: %s", rank, ls_status_name(status), ls_error());
-    need(strstr(ls_error(), "rank 3 did not come to barrier #1") && strstr(ls_error(), "last completed barrier #0"),
+    need(strstr(ls_error(), "rank 3 did not call barrier #1") && strstr(ls_error(), "last completed barrier #0"),
          "rank %d: %s", rank, ls_error());
     return 0;
 }
@@ -264,7 +264,7 @@ static int gone(ls_world *world, void *arg, char *why)
 {
     (void)arg;
     int rank = ls_world_rank(world);
-    if (rank == 1) return 0; /* ends, and its state says so */
+    if (rank == 1) return 0; /* ends, and its state shows it */
     ls_status status = ls_barrier(ls_world_group(world));
     need(status == LS_EPEER, "rank %d: %s: %s", rank, ls_status_name(status), ls_error());
     need(strstr(ls_error(), "rank 1 exited") || strstr(ls_error(), "rank 1 on host node0 left the group"),
@@ -288,7 +288,7 @@ static uint32_t watch_while(ls__cluster *c, ls__job *job, uint32_t old)
     return atomic_load(&job->rank[1].state);
 }
 
-/* Under mpirun nobody tells that a process of this machine is stopped or dead: its neighbours look for themselves. */
+/* Under mpirun no launcher reports that a process of this node is stopped or dead: other ranks check. */
 static void stop_and_death_of_a_neighbour_are_seen(void **state)
 {
     (void)state;

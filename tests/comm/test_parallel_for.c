@@ -1,4 +1,4 @@
-/* Work that ranks do together: every chunk once, whoever does it, and memory that all of them see. */
+/* parallel_for: every chunk is run once, by any rank, and shared memory is visible to all of them. */
 #include <unistd.h>
 #include "ranks.h"
 
@@ -30,7 +30,7 @@ static int together(ls_world *world, void *arg, char *why)
     ls_group *g = ls_world_group(world);
     job j = { .rank = ls_world_rank(world), .p = ls_world_size(world) };
     void *shared, *own;
-    need_ok(ls_group_share(g, COUNT * sizeof(int64_t), &shared));
+    need_ok(ls__group_share(g, COUNT * sizeof(int64_t), &shared));
     need_ok(ls_world_alloc(world, COUNT * sizeof(int64_t), &own));
     j.shared = shared;
     for (int64_t i = 0; i < COUNT; i++) ((int64_t *)own)[i] = i * (j.rank + 1);

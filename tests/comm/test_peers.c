@@ -1,4 +1,4 @@
-/* Peers that misbehave: messages that are not what they should be, and connections that break. Whoever gets them goes on,
+/* Peers that misbehave: invalid messages, and connections that break. A rank that gets them continues,
  * or fails with a message; nothing is read beyond what came. */
 #include <signal.h>
 #include <sys/wait.h>
@@ -7,7 +7,7 @@
 
 /* ---- Texts without an end. */
 
-/* Two ranks of one machine: the first says that it failed, at great length. */
+/* Two ranks of one node: the first reports an error without an end. */
 static void *join_badly(void *arg)
 {
     int rank = *(int *)arg;
@@ -47,7 +47,7 @@ static void a_reason_without_an_end_is_cut(void **state)
     fake_reset(0);
 }
 
-/* The first of two machines has a name that does not end, and says nothing more. */
+/* The first of two nodes has a name that does not end, and sends nothing more. */
 static void *name_badly(void *arg)
 {
     int rank = *(int *)arg;
@@ -149,12 +149,12 @@ static int short_message(ls_world *world, void *arg, char *why)
         uint64_t number;
         uint32_t node, members;
         uint64_t fingerprint, count;
-        int64_t stamp;
-    } head = { .members = 1, .count = 4 };
+        int64_t time;
+    } header = { .members = 1, .count = 4 };
     ls_work same = { .kind = LS_COLLECTIVE_ALLREDUCE, .type = LS_F32, .op = LS_SUM, .root = -1 };
-    head.fingerprint = ls__work_fingerprint(&same);
+    header.fingerprint = ls__work_fingerprint(&same);
     if (ls_world_rank(world) == 0) {
-        need_ok(send_raw(world, &head, sizeof head, ls__multi_tag(ls__multi_of(g), LS__TAG_HEADER)));
+        need_ok(send_raw(world, &header, sizeof header, ls__multi_tag(ls__multi_of(g), LS__TAG_HEADER)));
         return 0;
     }
     ls_status status = ls_allreduce(g, x, 4, LS_F32, LS_SUM);

@@ -1,5 +1,5 @@
 /* Works under way: other calls in between, members that leave, and programs that test instead of waiting. Ranks are
- * threads, of one machine or of several that are made up. */
+ * threads, on one node or on several emulated ones. */
 #include <unistd.h>
 #include "nodes.h"
 
@@ -83,7 +83,7 @@ static void a_deadlock_behind_a_message_is_named(void **state)
     on_ranks(2, one_message_too_few, NULL, NULL);
 }
 
-/* Three ranks receive in a ring: nobody is deadlocked with anybody, and the timeout names what did not come. */
+/* Three ranks receive in a ring: no two of them are deadlocked, and the timeout names what was not called. */
 static int receive_in_a_ring(ls_world *world, void *arg, char *why)
 {
     (void)arg;
@@ -95,7 +95,7 @@ static int receive_in_a_ring(ls_world *world, void *arg, char *why)
     char expected[3][64];
     bool named = false;
     for (int r = 0; r < 3; r++) {
-        snprintf(expected[r], sizeof expected[r], "rank %d did not come to send to rank %d", (r + 1) % 3, r);
+        snprintf(expected[r], sizeof expected[r], "rank %d did not call send to rank %d", (r + 1) % 3, r);
         named = named || strstr(ls_error(), expected[r]);
     }
     need(named, "message: %s", ls_error());
@@ -286,7 +286,7 @@ static void who_tests_is_crossed_with_nobody(void **state)
     on_nodes("01", test_then_send, NULL, (ls_world_options){ 0 });
 }
 
-/* ---- A group over several machines that breaks: the world is whole, and its processes end in order. */
+/* ---- A group on several nodes that breaks: the world is intact, and its processes end in order. */
 
 static int break_a_group(ls_world *world, void *arg, char *why)
 {

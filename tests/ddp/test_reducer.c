@@ -150,7 +150,7 @@ static int descend_together(ls_world *world, void *arg, char *why)
     void *memory[3];
     size_t elements = ddp->total;
     for (int i = 0; i < 3; i++)
-        need_ok(ls_group_share(ls_world_group(world), elements * sizeof(float) + 8, &memory[i]));
+        need_ok(ls__group_share(ls_world_group(world), elements * sizeof(float) + 8, &memory[i]));
     weights w = { memory[0], memory[1], memory[2] };
     if (seeing) need_ok(ls__ddp_on_sum(ddp, see, &w));
     int rank = ls_world_rank(world), each = SLOTS / ls_world_size(world);
