@@ -239,7 +239,7 @@ int ls__world_local_of(const ls_world *world, int rank);
 int ls__new_group_local_root(const ls__new_group *n);
 
 /* ls_collective_id(), which for a group id of 16 bits is just this. */
-static inline uint64_t ls__group_word(const ls_group *g, uint64_t number)
+static inline uint64_t ls__group_collective_id(const ls_group *g, uint64_t number)
 {
     return (uint64_t)g->id << 48 | (number & (UINT64_MAX >> 16));
 }

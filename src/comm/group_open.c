@@ -1,16 +1,16 @@
-/* Groups that only their members open. They have no collective in common yet, so the first one tells the others through the caller's store where
- * the group's memory is. */
+/* Groups that only their members open. They have no collective in common yet, so the first member publishes the place of the group's memory
+ * in the caller's store. */
 #include <string.h>
 #include "base/status.h"
 #include "comm/group.h"
 
-/* What the first member puts into the store. */
-typedef struct invitation {
+/* What the first member publishes in the store. */
+typedef struct stored_place {
     uint64_t place;
     int64_t status; /* of making it; 0: done */
-} invitation;
+} stored_place;
 
-/* The same on all members, and hardly that of another group. */
+/* Equal on all members, and most likely different from that of another group. */
 static uint16_t id_of(const char *key)
 {
     uint64_t h = 14695981039346656037u;
@@ -24,19 +24,20 @@ static ls_status check_members(const ls_world *world, const int *ranks, int n, i
 {
     *rank = -1;
     if (n < 1 || n > world->size)
-        return ls__fail(LS_EINVAL, "group: %d members are impossible; the world has %d ranks", n, world->size);
+        return ls__fail(LS_EINVAL, "group: invalid number of members %d; the world has %d ranks", n, world->size);
     for (int i = 0; i < n; i++) {
         if (ranks[i] < 0 || ranks[i] >= world->size)
-            return ls__fail(LS_EINVAL, "group: there is no rank %d; the world has %d", ranks[i], world->size);
+            return ls__fail(LS_EINVAL, "group: unknown rank %d; the world has ranks 0 to %d", ranks[i],
+                            world->size - 1);
         for (int k = 0; k < i; k++)
-            if (ranks[k] == ranks[i]) return ls__fail(LS_EINVAL, "group: rank %d is there twice", ranks[i]);
+            if (ranks[k] == ranks[i]) return ls__fail(LS_EINVAL, "group: rank %d is listed twice", ranks[i]);
         if (ranks[i] == world->rank) *rank = i;
         if (ls__world_node_of(world, ranks[i]) != world->node)
             return ls__fail(LS_EUNSUPPORTED,
                             "group: rank %d is on another node than rank %d; make the group with ls_group_split()",
                             ranks[i], world->rank);
     }
-    if (*rank < 0) return ls__fail(LS_EINVAL, "group: rank %d opens it, but is not among its members", world->rank);
+    if (*rank < 0) return ls__fail(LS_EINVAL, "group: rank %d is not one of the members", world->rank);
     return LS_OK;
 }
 
@@ -49,7 +50,7 @@ ls_status ls_group_open(ls_world *world, const int *ranks, int n, const ls_store
                         ls_group **out)
 {
     ls__new_group new = { .world = world, .size = n, .world_ranks = ranks };
-    invitation found = { 0 };
+    stored_place found = { 0 };
     *out = NULL;
     ls_status status = check_members(world, ranks, n, &new.rank);
     if (status) return status;
@@ -57,8 +58,8 @@ ls_status ls_group_open(ls_world *world, const int *ranks, int n, const ls_store
     if (new.rank == 0) {
         found.status = status = transport->make(&new, &found.place);
         if (n > 1) {
-            ls_status told = store->set(store->user, key, &found, sizeof found);
-            if (told && !status) status = store_failed(world, told, key);
+            ls_status stored = store->set(store->user, key, &found, sizeof found);
+            if (stored && !status) status = store_failed(world, stored, key);
         }
     } else {
         status = store->get(store->user, key, &found, sizeof found, world->timeout_ms < 0 ? -1 : world->timeout_ms);
@@ -70,7 +71,7 @@ ls_status ls_group_open(ls_world *world, const int *ranks, int n, const ls_store
             return ls__fail(LS_EPEER, "rank %d: rank %d could not make the group %s: %s", world->rank, ranks[0], key,
                             ls_status_text((ls_status)found.status));
         if (!world->job || found.place >= world->job->bytes)
-            return ls__fail(LS_EFORMAT, "rank %d: the store's value of %s is not a group's", world->rank, key);
+            return ls__fail(LS_EFORMAT, "rank %d: the value of key %s in the store is not valid", world->rank, key);
     }
     if (!status) status = transport->enter(&new, found.place, out);
     if (status && !*out && transport->discard) transport->discard(&new);

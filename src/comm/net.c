@@ -17,9 +17,9 @@
 #include "comm/plugin.h"
 
 struct ls__net {
-    const ls__net_plugin *plugin; /* NULL: there is only a store */
+    const ls__net_plugin *plugin; /* NULL: only a store */
     ls_store store;
-    int gathered; /* times that ranks gathered through the store */
+    int gathered; /* number of gathers through the store */
     int rank, size;
     pthread_mutex_t lock; /* held in every call of the plug-in, which one thread at a time may use */
     char library[160];
@@ -305,7 +305,7 @@ void ls__net_pause(int *polls)
     nanosleep(&t, NULL);
 }
 
-/* Each rank sets a key of its own, and gets those of the others. */
+/* Each rank sets one key, and gets those of all other ranks. */
 static ls_status gather_by_store(ls__net *net, const void *mine, void *all, size_t bytes, int timeout_ms)
 {
     char key[64];

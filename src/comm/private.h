@@ -13,7 +13,7 @@ LS_MUST_CHECK ls_status ls__group_share(ls_group *group, size_t bytes, void **me
 /* Nanoseconds that this rank has been blocked in collectives so far: waiting for others, and exposed communication. */
 int64_t ls__world_blocked_ns(const ls_world *world);
 /* ls_collective_id() of the group's next collective. */
-uint64_t ls__group_next_word(const ls_group *group);
+uint64_t ls__group_next_collective_id(const ls_group *group);
 /* Whether an error ended the group; every later collective then returns that error. */
 bool ls__group_is_broken(const ls_group *group);
 

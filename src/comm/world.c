@@ -189,8 +189,7 @@ ls_status ls_world_open_store(ls_world **out, const ls_store *store, int rank, i
     ls__launch_info info = { .launcher = LS__LAUNCHER_NONE, .rank = rank, .size = size };
     ls__net *net;
     *out = NULL;
-    if (size < 1 || rank < 0 || rank >= size)
-        return ls__fail(LS_EINVAL, "world: there is no rank %d of %d", rank, size);
+    if (size < 1 || rank < 0 || rank >= size) return ls__fail(LS_EINVAL, "world: invalid rank %d of %d", rank, size);
     if (!store || !store->set || !store->get) return ls__fail(LS_EINVAL, "world: a store with set and get is needed");
     ls_status status = ls__kernels_check();
     if (status) return status;

@@ -131,7 +131,7 @@ static ls_status launch(ls_ddp *d)
     for (; d->next_start < d->n_buckets && d->buckets[d->next_start].state == LS__FULL; d->next_start++) {
         ls__reduce_bucket *b = &d->buckets[d->next_start];
         b->seen.grads = d->block + b->plan.begin;
-        ls_record_event(d->record, 0, LS_EVENT_BUCKET_START, d->next_start, ls__group_next_word(d->group));
+        ls_record_event(d->record, 0, LS_EVENT_BUCKET_START, d->next_start, ls__group_next_collective_id(d->group));
         ls_status status = ls__hook_start(d, b);
         if (!status || b->work) b->state = LS__STARTED;
         if (status) return status;
