@@ -1,9 +1,9 @@
-/* What data parallelism costs a step of training, beside the same step with all communication removed, in turns:
+/* The cost of data parallelism per training step, compared with the same step with all communication removed, alternating:
  *
- *   with      gradients through the reducer, summed over the ranks while backward goes on; norm and update shared
+ *   with      gradients through the reducer, summed over the ranks during backward; norm and update shared
  *   without   each rank by itself: no reducer, no hook, no collective; norm and update of this rank's share of the elements
  *
- * for a GPT of 6 layers x 384, vocabulary 50257, batch 4 x 256 a rank, one thread. Then the reducer's own cost for many
+ * for a GPT of 6 layers x 384, vocabulary 50257, batch 4 x 256 per rank, one thread. Then the reducer's own cost for many
  * small parameters: 100,000 of 10 elements. Usage: lockstep run -n N -- bench_ddp_cost [ROUNDS]; bench/ddp_cost does it. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -252,10 +252,11 @@ static ls_status measure_small(bench *b, bool user_owned, int rounds)
     ls_ddp_free(&ddp);
     if (status || b->rank) return status;
     double t = median(with, rounds), p = median(plain, rounds);
-    printf("%d rank%s, %d parameters of %d elements, %s: %.0f us a step, of which the sums %.0f us; reducer %.3f us a "
-           "parameter\n",
-           b->size, b->size == 1 ? "" : "s", SMALL, SMALL_COUNT,
-           user_owned ? "the caller's memory" : "lockstep's memory", t, p, (t - p) / SMALL);
+    printf(
+        "%d rank%s, %d parameters of %d elements, %s: %.0f us per step, of which the sums %.0f us; reducer %.3f us per "
+        "parameter\n",
+        b->size, b->size == 1 ? "" : "s", SMALL, SMALL_COUNT, user_owned ? "the caller's memory" : "lockstep's memory",
+        t, p, (t - p) / SMALL);
     return LS_OK;
 }
 

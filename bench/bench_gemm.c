@@ -1,4 +1,4 @@
-/* Matrix products of a training step's shapes: ours beside OpenBLAS and MKL, in turns.
+/* Matrix products of a training step's shapes: ours compared with OpenBLAS and MKL, alternating.
  *
  *     bench_gemm [--threads 1] [--tries 7] [--filter TEXT]
  *

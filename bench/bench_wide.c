@@ -1,4 +1,4 @@
-/* All-reduce of float32 between machines: ours and MPI_Allreduce in turns, in the same processes. Run by bench/wide under
+/* All-reduce of float32 between machines: ours and MPI_Allreduce alternating, in the same processes. Run by bench/wide under
  * mpirun: bench_wide RATE SECONDS SIZE..., with RATE of one machine's link in bit/s (0: unknown) and SIZE in bytes. The
  * bound is what must cross a link, 2 (N-1)/N times the data in each direction, at that rate. */
 #include <mpi.h>

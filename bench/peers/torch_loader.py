@@ -4,7 +4,7 @@
     bench/peers/torch_loader.py PROGRAM [--seconds S]
 
 A file of 20 M uint16 tokens; a Dataset as training scripts have it (numpy.memmap, inputs and targets of 1,024 tokens);
-batches of 8, shuffled, with each number of workers (persistent, prefetch 2 and 8). Then its best in turns with ours,
+batches of 8, shuffled, with each number of workers (persistent, prefetch 2 and 8). Then its best alternating with ours,
 three times. Both sides touch nothing of the batch but take it. torch delivers int64, which its
 embeddings want in most scripts; int32 is measured too.
 """
@@ -75,13 +75,13 @@ def main():
                     print(f"torch {torch.__version__} DataLoader, {numpy.dtype(dtype).name}, {workers} workers, "
                           f"prefetch {prefetch}: {rate:.0f} batches/s", flush=True)
                     best = max(best, (rate, (dtype, workers, prefetch)), key=lambda b: b[0])
-        # Its best once more, in turns with ours.
+        # Its best once more, alternating with ours.
         theirs, ours = [], []
         for _ in range(ROUNDS):
             theirs.append(torch_rate(shard.name, *best[1], args.seconds))
             ours.append(lockstep_rates(args.program, shard.name, args.seconds / 2))
         peer = statistics.median(theirs)
-        print(f"in turns, medians of {ROUNDS}: torch's best, {numpy.dtype(best[1][0]).name}, {best[1][1]} workers: {peer:.0f}")
+        print(f"alternating, medians of {ROUNDS}: torch's best, {numpy.dtype(best[1][0]).name}, {best[1][1]} workers: {peer:.0f}")
         for key in ours[0]:
             rate = statistics.median(o[key] for o in ours)
             print(f"lockstep, int32, {key[0]} workers, prefetch {key[1]}: {rate:.0f} batches/s, {rate / peer:.1f}x")
