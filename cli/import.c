@@ -14,10 +14,9 @@ static const char intro[] =
     "       lockstep import --flight-recorder DUMP... -o RUN\n\n"
     "Reads traces of the PyTorch profiler (prof.export_chrome_trace(), one per rank; plain, .gz or .zst; - is "
     "standard\n"
-    "input) or folders of them, joins their collectives, aligns their clocks, and makes the run folder RUN, which\n"
-    "'lockstep report', 'trace' and 'top --once' read like a run of our own. With --flight-recorder the files are "
-    "dumps\n"
-    "of a job that hangs, and 'lockstep report RUN' tells who is missing where.\n\n";
+    "input) or folders of them, joins their collectives, aligns their clocks, and writes the run folder RUN for\n"
+    "'lockstep report', 'trace' and 'top --once'. With --flight-recorder the files are dumps\n"
+    "of a job that hangs, and 'lockstep report RUN' shows which ranks are missing where.\n\n";
 
 static void show_progress(void *user, uint64_t done, uint64_t all)
 {
@@ -60,18 +59,18 @@ int import_command(int argc, char **argv)
     bool quiet = false, shown = false, flight = false;
     ls_import_options o = { .user = &shown };
     const option_row rows[] = {
-        { OPTION_TEXT, "-o", &o.out, "RUN", "the run folder to make; an earlier import there is replaced", 0, 0, NULL },
+        { OPTION_TEXT, "-o", &o.out, "RUN", "run folder to write; an earlier import is replaced", 0, 0, NULL },
         { OPTION_TEXT, "--out", &o.out, "RUN", NULL, 0, 0, NULL },
         { OPTION_FLAG, "--flight-recorder", &flight, NULL, "the files are dumps of the Flight Recorder", 0, 0, NULL },
-        { OPTION_INT, "--threads", &o.threads, "N", "files read at the same time (as many as cores)", 1, 64, NULL },
-        { OPTION_FLAG, "--quiet", &quiet, NULL, "no progress", 0, 0, NULL },
+        { OPTION_INT, "--threads", &o.threads, "N", "files read at the same time (one per core)", 1, 64, NULL },
+        { OPTION_FLAG, "--quiet", &quiet, NULL, "do not show progress", 0, 0, NULL },
         { OPTION_FILES, "FILE", &files, "FILE", NULL, 0, 0, NULL },
         { 0 },
     };
     int code = options_read("import", intro, rows, NULL, argc, argv);
     if (code >= 0) return code;
     if (!o.out) {
-        fprintf(stderr, "lockstep import: -o RUN is needed: the run folder to make\n");
+        fprintf(stderr, "lockstep import: -o RUN is missing; it is the run folder to write\n");
         return EXIT_USAGE;
     }
     ls_import_result result;
