@@ -7,10 +7,12 @@ from ._sampler import Sampler
 
 if TYPE_CHECKING:
     from ._autoload import register, use_instead_of_gloo
+    from ._data_parallel import DataParallel
     from ._record import Recorder, phase, record, step
     from ._synchrony import SynchronizationWarning
 
 __all__ = [
+    "DataParallel",
     "LockstepError",
     "Recorder",
     "Sampler",
@@ -29,6 +31,7 @@ _MODULES = {
     "record": "_record",
     "step": "_record",
     "SynchronizationWarning": "_synchrony",
+    "DataParallel": "_data_parallel",
     "register": "_autoload",
     "use_instead_of_gloo": "_autoload",
 }

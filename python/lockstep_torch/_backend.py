@@ -348,9 +348,9 @@ class LockstepProcessGroup(c10d.ProcessGroup):
         return work
 
     def allgather_coalesced(self, outputs, inputs, opts=None):
-        # outputs[i][r]: rank r's inputs[i]
-        for outs, mine in zip(outputs, inputs):
-            self.allgather([outs], [mine], opts).wait()
+        # outputs[r][i]: rank r's inputs[i]
+        for i, mine in enumerate(inputs):
+            self.allgather([[outs[i] for outs in outputs]], [mine], opts).wait()
         return self._done([t for outs in outputs for t in outs])
 
     def _allgather_base(self, output, mine, opts=None):

@@ -4,7 +4,7 @@ tests/python/test_layouts compares every structure here with the headers."""
 
 import ctypes
 import os
-from ctypes import POINTER, Structure, c_bool, c_char_p, c_double, c_float, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, Structure, c_bool, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 
 VERSION = "0.1"  # of the library that these declarations are for
 
@@ -73,6 +73,38 @@ class Store(Structure):
     _fields_ = [("user", c_void_p), ("set", StoreSet), ("get", StoreGet)]
 
 
+class Span(Structure):
+    _fields_ = [("name", c_char_p), ("grad", c_void_p), ("count", c_size_t)]
+
+
+class CommHook(Structure):
+    _fields_ = [("start", c_void_p), ("finish", c_void_p), ("user", c_void_p)]
+
+
+class DdpOptions(Structure):
+    _fields_ = [
+        ("bucket_bytes", c_size_t),
+        ("first_bucket_bytes", c_size_t),
+        ("slots", c_int),
+        ("sum_order", c_int),
+        ("wire", c_int),
+        ("grads_averaged", c_bool),
+        ("keep_sums", c_bool),
+        ("fixed_order", c_bool),
+        ("reduce_to_local_root", c_bool),
+        ("no_overlap", c_bool),
+        ("buffers", c_void_p),
+        ("n_buffers", c_size_t),
+        ("buffer_mode", c_int),
+        ("hook", CommHook),
+        ("reserved", c_void_p * 2),
+    ]
+
+
+class DdpResult(Structure):
+    _fields_ = [("weight", c_double), ("unused", c_int64), ("moved", c_bool), ("joined", c_int)]
+
+
 # Structures by their names in the headers.
 STRUCTURES = {
     "ls_record_options": RecordOptions,
@@ -80,6 +112,10 @@ STRUCTURES = {
     "ls_sampler_options": SamplerOptions,
     "ls_world_options": WorldOptions,
     "ls_store": Store,
+    "ls_span": Span,
+    "ls_comm_hook": CommHook,
+    "ls_ddp_options": DdpOptions,
+    "ls_ddp_result": DdpResult,
 }
 
 # Values of enums that this package uses, by their names in the headers.
@@ -91,6 +127,10 @@ CONSTANTS = {
     "LS_EFORMAT": -6,
     "LS_EPEER": -10,
     "LS_ETIMEOUT": -11,
+    "LS_DDP_SYNC": 0,
+    "LS_DDP_ACCUMULATE": 1,
+    "LS_SUM_ORDER_CANONICAL": 0,
+    "LS_SUM_ORDER_ANY": 1,
     "LS_F32": 0,
     "LS_F64": 1,
     "LS_BF16": 2,
@@ -190,6 +230,13 @@ FUNCTIONS = {
     "ls_group_open": (c_int, c_void_p, POINTER(c_int), c_int, POINTER(Store), c_char_p, POINTER(c_void_p)),
     "ls_group_free": (None, POINTER(c_void_p)),
     "ls_group_abort": (None, c_void_p, c_char_p),
+    "ls_ddp_open": (c_int, POINTER(c_void_p), c_void_p, POINTER(Span), c_size_t, POINTER(DdpOptions)),
+    "ls_ddp_free": (None, POINTER(c_void_p)),
+    "ls_ddp_grad": (c_void_p, c_void_p, c_size_t),
+    "ls_ddp_begin": (c_int, c_void_p, c_int, c_double),
+    "ls_ddp_ready": (c_int, c_void_p, c_size_t),
+    "ls_ddp_finish": (c_int, c_void_p, POINTER(DdpResult)),
+    "ls_ddp_unused": (c_bool, c_void_p, c_size_t),
     "ls_sampler_open": (c_int, POINTER(c_void_p), POINTER(SamplerOptions)),
     "ls_sampler_free": (None, POINTER(c_void_p)),
     "ls_sampler_steps": (c_uint64, c_void_p),
