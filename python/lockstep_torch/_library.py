@@ -196,7 +196,7 @@ FUNCTIONS = {
     "ls_record_begin": (None, c_void_p, c_int),
     "ls_record_end": (None, c_void_p, c_int),
     "ls_record_collective": (None, c_void_p, POINTER(Collective)),
-    "ls_collective_word": (c_uint64, c_uint64, c_uint64),
+    "ls_collective_id": (c_uint64, c_uint64, c_uint64),
     "ls_record_metadata": (None, c_void_p, c_int, c_double),
     "ls_record_name": (None, c_void_p, c_int, c_uint32, c_char_p),
     "ls_record_event": (None, c_void_p, c_int64, c_int, c_uint64, c_uint64),

@@ -404,7 +404,7 @@ class Recorder:
             torch.autograd.Variable._execution_engine.queue_callback(self._begin_wait)
         call.bucket = len(self._buckets)
         self._buckets.append(call)
-        word = lib.ls_collective_word(call.group, call.number)
+        word = lib.ls_collective_id(call.group, call.number)
         lib.ls_record_event(self._handle, call.arrived, ls.EVENT_BUCKET_READY, call.bucket, call.bytes)
         lib.ls_record_event(self._handle, call.arrived, ls.EVENT_BUCKET_START, call.bucket, word)
 
