@@ -62,7 +62,7 @@ class SamplerOptions(Structure):
 
 
 class WorldOptions(Structure):
-    _fields_ = [("timeout_ms", c_int), ("staging_bytes", c_size_t), ("mpi", c_char_p)]
+    _fields_ = [("timeout_ms", c_int), ("staging_bytes", c_size_t), ("mpi", c_char_p), ("reserved", c_void_p * 2)]
 
 
 StoreSet = ctypes.CFUNCTYPE(c_int, c_void_p, c_char_p, c_void_p, c_size_t)
