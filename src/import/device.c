@@ -6,7 +6,7 @@
 #include "base/status.h"
 #include "import/trace.h"
 
-enum { GAP_NS = 30 }; /* between two kernels of a queue that is full */
+enum { GAP_NS = 30000 }; /* so soon the next kernel of a queue that is not empty begins */
 
 static ls_status no_memory(const ls__trace *t)
 {

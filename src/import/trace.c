@@ -28,6 +28,7 @@ static uint32_t *place_of(const ls__interned *n, ls__text text)
 
 uint32_t ls__interned_of(ls__interned *n, ls__text text)
 {
+    if (!text.at) text = (ls__text){ "", 0 };
     const char *nul = text.bytes ? memchr(text.at, 0, text.bytes) : NULL;
     if (nul) text.bytes = (size_t)(nul - text.at);
     if (!n->places || n->count >= n->mask / 2) {
