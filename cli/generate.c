@@ -56,7 +56,7 @@ static ls_status load_model(ls_model **out, const char *folder)
     return status;
 }
 
-/* The tokenizer that was asked for, that of the folder, or bytes for a model that can have no other. Returns -1, or an exit
+/* The tokenizer of the option, that of the folder, or bytes if the vocabulary allows no other. Returns -1, or an exit
  * code if a message was printed. */
 static int open_tokenizer(ls_tokenizer **out, const generate_arguments *a, int vocab)
 {

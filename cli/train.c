@@ -1,5 +1,5 @@
-/* lockstep train: trains a GPT on one rank or several, shows how it goes, and keeps what it learned. The first rank speaks
- * and writes for all. */
+/* lockstep train: trains a GPT on one rank or several, shows progress, and saves the model. The first rank prints and writes
+ * for all. */
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -24,8 +24,8 @@
 #include "comm/launcher.h"
 
 static volatile sig_atomic_t stop_signal, is_starting;
-static bool is_first = true; /* whether this rank speaks */
-static bool on_terminal;     /* whether the progress is drawn, and the line it is on cleared before a message */
+static bool is_first = true; /* whether this rank prints */
+static bool on_terminal;     /* the progress line is redrawn, and cleared before a message */
 
 static void on_signal(int number)
 {
@@ -38,8 +38,8 @@ static void on_signal(int number)
     errno = error;
 }
 
-/* The first signal ends the training after its step, or before the first one; a second one ends the program at once. Our launcher
- * starts ranks with these signals blocked, so that none is lost before there is a handler. */
+/* The first signal ends the run after the current step, or before the first one; a second one ends the program immediately. Our
+ * launcher starts ranks with these signals blocked, so that none is lost before there is a handler. */
 static void catch_signals(void)
 {
     struct sigaction action = { .sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND | SA_RESTART }, was;
@@ -55,8 +55,8 @@ static void catch_signals(void)
     sigprocmask(SIG_UNBLOCK, &ours, NULL);
 }
 
-/* A reader that goes away (`| head`) must not end a training: writing fails instead, and that is reported. A handler, unlike
- * SIG_IGN, does not pass on to programs that we start. */
+/* A closed pipe (`| head`) must not end the run: writing fails instead, and that is reported. Programs that we start do not
+ * inherit a handler, as they would SIG_IGN. */
 static void on_closed_pipe(int number)
 {
     (void)number;
@@ -70,17 +70,17 @@ static void keep_without_reader(void)
 }
 
 enum {
-    SAVE_SECONDS = 300, /* what the first rank may take to save the model after another one failed */
+    SAVE_SECONDS = 300, /* for the first rank to save the model after another rank failed */
     LEAVE_POLL_US = 5000,
 };
 
-/* What went wrong on one rank, the others know too: the first one tells it. */
-static int complain(ls_status status)
+/* All ranks have the message of a failure; the first one prints it. */
+static int report_failure(ls_status status)
 {
     return is_first ? exit_failure("train", status) : exit_code(status);
 }
 
-/* "runs/20261115-193000", to which the library adds a number if need be; or what was asked for. */
+/* "runs/20261115-193000", to which the library may append a number; or --run-dir. */
 static const char *choose_run_dir(train_arguments *a, char *path, size_t bytes)
 {
     char name[64];
@@ -93,7 +93,7 @@ static const char *choose_run_dir(train_arguments *a, char *path, size_t bytes)
     return path;
 }
 
-/* Text as a shell takes it for one word. */
+/* Quotes text for a shell. */
 static void print_word(FILE *to, const char *text)
 {
     bool plain = *text, controls = false;
@@ -119,7 +119,7 @@ static void print_word(FILE *to, const char *text)
     fputc('\'', to);
 }
 
-/* How this program is called: "lockstep", if that is what the shell finds under this name. */
+/* "lockstep", if the shell finds this program under that name, otherwise its path. */
 static const char *program_name(void)
 {
     const char *self = launch_self();
@@ -148,7 +148,7 @@ static bool has_checkpoint(const char *run_dir)
     return found;
 }
 
-/* The command that goes on with this run. Ranks that we start are among the run's settings. */
+/* The command that resumes this run. The number of ranks that we start is among the run's settings. */
 static void print_resume(FILE *to, const train_arguments *a, const char *run_dir)
 {
     fputs("resume with: ", to);
@@ -175,7 +175,7 @@ static void introduce(const ls_train *t, const char *run_dir)
     fflush(stdout);
 }
 
-/* All steps, or until a signal comes, to whichever rank: then all of them know that they have *stopped. *made counts them. */
+/* All steps, or until a signal reaches any rank: then *stopped is set on all of them. *made counts steps. */
 static ls_status run_steps(ls_train *t, const train_arguments *a, int64_t *made, bool *stopped)
 {
     progress p;
@@ -195,8 +195,8 @@ static ls_status run_steps(ls_train *t, const train_arguments *a, int64_t *made,
     return status;
 }
 
-/* Waits until the first rank has saved the model, however long that takes: where a rank ends with another code than 0, launchers
- * soon end the others. */
+/* Waits without a timeout until the first rank has saved the model: launchers end the other ranks soon after a rank has ended with
+ * a code other than 0. */
 static void leave_together(ls_world *world)
 {
     ls_work *work;
@@ -218,7 +218,7 @@ static ls_status show_sample(ls_train *t, const train_arguments *a)
     return status;
 }
 
-/* Whether the run's folder is the one that its model came from. That one is replaced at the end of the run and not before. */
+/* Whether the run folder is the one that the initial model came from. That model is replaced only at the end of the run. */
 static bool is_in_place(const ls_train *t, const char *run_dir)
 {
     struct stat from, to;
@@ -226,7 +226,7 @@ static bool is_in_place(const ls_train *t, const char *run_dir)
     return init && !stat(init, &from) && !stat(run_dir, &to) && from.st_dev == to.st_dev && from.st_ino == to.st_ino;
 }
 
-/* The run ended as it should, or was stopped by a signal: the model is saved, and a checkpoint there already. */
+/* All steps are done, or a signal stopped the run. There is a checkpoint already; saves the model. */
 static int finish(ls_train *t, const train_arguments *a, const char *run_dir, int64_t made, bool stopped)
 {
     long long step = ls_train_steps_made(t), steps = ls_train_get_options(t)->steps;
@@ -234,12 +234,12 @@ static int finish(ls_train *t, const train_arguments *a, const char *run_dir, in
     if (is_first && save) {
         ls_status status = ls_train_save(t);
         if (status) {
-            int code = complain(status);
-            if (!a->train.no_checkpoint && (status = ls_train_checkpoint(t))) complain(status);
+            int code = report_failure(status);
+            if (!a->train.no_checkpoint && (status = ls_train_checkpoint(t))) report_failure(status);
             if (!a->train.no_checkpoint && has_checkpoint(run_dir)) print_resume(stderr, a, run_dir);
             return code;
         }
-        if (!stopped && made && (status = show_sample(t, a))) return complain(status);
+        if (!stopped && made && (status = show_sample(t, a))) return report_failure(status);
     }
     FILE *to = stopped ? stderr : stdout;
     if (is_first && stopped) {
@@ -251,21 +251,21 @@ static int finish(ls_train *t, const train_arguments *a, const char *run_dir, in
             fprintf(to, "all %lld step%s done before; for more use --steps\n", steps, steps == 1 ? " was" : "s were");
         fprintf(to, "the model is in %s\n", printable(run_dir));
     }
-    /* Where another rank got the signal and not this one, it is that one's code that counts. */
+    /* Only the rank that got the signal returns its code. */
     return stopped && stop_signal ? EXIT_SIGNAL + stop_signal : EXIT_DONE;
 }
 
-/* A step failed. What can be kept is kept: a checkpoint of the step before, if that is whole, and where training cannot go on from
+/* A step failed. Saves a checkpoint of the step before, if that is consistent, or if training cannot continue from
  * it (numbers are not finite) its weights as a model. */
 static int give_up(ls_train *t, const train_arguments *a, ls_status failed, const char *run_dir, int64_t made)
 {
     char *why = strdup(ls_error());
-    int code = complain(failed);
+    int code = report_failure(failed);
     long long step = ls_train_steps_made(t);
     bool model = failed == LS_ENOTFINITE && !is_in_place(t, run_dir);
     if (is_first && made && !(a->train.no_checkpoint && !model)) {
         ls_status kept = model ? ls_train_save(t) : ls_train_checkpoint(t);
-        if (kept && why && strcmp(why, ls_error()) != 0 && kept != LS_ENOTFINITE) complain(kept);
+        if (kept && why && strcmp(why, ls_error()) != 0 && kept != LS_ENOTFINITE) report_failure(kept);
         if (!kept && model)
             fprintf(stderr, "the model after step %lld is in %s\n", step, printable(run_dir));
         else if (!kept)
@@ -287,7 +287,7 @@ static int show_profile(ls_train *t, const train_arguments *a, const char *run_d
     if (a->quiet || !is_first) return EXIT_DONE;
     printf("\n");
     status = profile_print(run_dir, 0, stdout);
-    return status ? complain(status) : EXIT_DONE;
+    return status ? report_failure(status) : EXIT_DONE;
 }
 
 static const char *from_environment(void *user, const char *name)
@@ -296,7 +296,7 @@ static const char *from_environment(void *user, const char *name)
     return getenv(name);
 }
 
-/* Joins the world that a launcher made; alone there is none to join. */
+/* Opens the launcher's world; alone there is none. */
 static ls_status join_world(train_arguments *a, ls__launcher launcher, ls_world **world)
 {
     *world = NULL;
@@ -315,7 +315,7 @@ static ls_status join_world(train_arguments *a, ls__launcher launcher, ls_world 
     return LS_OK;
 }
 
-/* Warnings, and on the first rank what is good to know. Any thread may have something to say while the bar is drawn. */
+/* Warnings and information, on the first rank. Any thread may log while the progress line is drawn. */
 static void show_log(void *user, ls_log_level level, const char *text)
 {
     const train_arguments *a = user;
@@ -335,9 +335,9 @@ static int train_here(train_arguments *a)
     ls_train *t;
     ls_status status = ls_train_open(&t, &a->train);
     is_starting = 0;
-    if (status) return complain(status);
+    if (status) return report_failure(status);
     const char *run_dir = ls_train_run_dir(t);
-    if (stop_signal && !a->train.world) { /* several ranks agree on it in a step */
+    if (stop_signal && !a->train.world) { /* several ranks agree on it after a step */
         fprintf(stderr, "stopped before the first step; %s\n",
                 a->train.resume ? "the run is unchanged" : "nothing is saved");
         if (a->train.resume) print_resume(stderr, a, run_dir);
@@ -363,7 +363,7 @@ int train_command(int argc, char **argv)
     ls_world *world = NULL;
     int code = train_arguments_read(&a, argc, argv);
     ls_status status = LS_OK;
-    if (code < 0 && (status = ls__launch_info_read(&identity, from_environment, NULL))) code = complain(status);
+    if (code < 0 && (status = ls__launch_info_read(&identity, from_environment, NULL))) code = report_failure(status);
     bool alone = code < 0 && identity.launcher == LS__LAUNCHER_NONE;
     int ranks = a.ranks ? a.ranks : a.saved ? a.saved->ranks : 1;
     if (code < 0 && alone && ranks > 1) {
@@ -374,10 +374,10 @@ int train_command(int argc, char **argv)
         if (alone && !a.train.threads) a.train.threads = machine_threads();
         if (!alone && identity.launcher != LS__LAUNCHER_LOCKSTEP)
             a.launcher = identity.launcher == LS__LAUNCHER_SLURM ? "srun" : "mpirun";
-        /* mpirun gives its ranks a terminal of their own, also where its output goes to a file. */
+        /* mpirun's ranks have a terminal even if its output is a file. */
         on_terminal = !a.launcher && isatty(STDOUT_FILENO) == 1;
         status = join_world(&a, identity.launcher, &world);
-        code = !status ? train_here(&a) : world ? EXIT_USAGE : complain(status);
+        code = !status ? train_here(&a) : world ? EXIT_USAGE : report_failure(status);
     }
     ls_world_free(&world);
     train_arguments_free(&a);

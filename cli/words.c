@@ -1,15 +1,20 @@
-/* The library's words and the program's. See words.h. */
+/* Replaces the library's names of options by those of the command line. See words.h. */
 #include "cli/words.h"
 
 #include <ctype.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include "train/settings.h"
 
+/* Options that are not settings of a run, or have other names. Settings whose name is one word are left alone: it may be an
+ * ordinary word. */
 static const struct {
     const char *library, *program;
 } words[] = {
-    { "sum_order", "--sum-order" }, { "end_token", "--end-token" },  { "no_record", "--no-record" },
-    { "overwrite", "--overwrite" }, { "skip_bad", "--on-bad skip" },
+    { "overwrite", "--overwrite" },
+    { "run_dir", "--run-dir" },
+    { "skip_bad", "--on-bad skip" },
 };
 
 static int is_word(char c)
@@ -17,26 +22,38 @@ static int is_word(char c)
     return isalnum((unsigned char)c) || c == '_';
 }
 
+/* Whether a word of `length` is the field of an option: val_fraction is --val-fraction. */
+static bool is_field(const char *word, size_t length, const char *option)
+{
+    const char *name = option + 2;
+    if (strlen(name) != length || !memchr(word, '_', length)) return false;
+    for (size_t i = 0; i < length; i++)
+        if (word[i] != (name[i] == '-' ? '_' : name[i])) return false;
+    return true;
+}
+
+static const char *program_word(const char *word, size_t length)
+{
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strlen(words[i].library) == length && !memcmp(word, words[i].library, length)) return words[i].program;
+    for (int i = 0; i < ls__n_settings; i++)
+        if (is_field(word, length, ls__settings[i].option)) return ls__settings[i].option;
+    return NULL;
+}
+
 const char *words_of_program(const char *message)
 {
     static char text[2048];
     size_t n = 0;
+    text[0] = 0;
     for (const char *at = message; *at && n + 1 < sizeof text;) {
-        size_t length = 1, i = 0;
-        if (at == message || !is_word(at[-1]))
-            for (; i < sizeof words / sizeof *words; i++) {
-                length = strlen(words[i].library);
-                if (!strncmp(at, words[i].library, length) && !is_word(at[length])) break;
-            }
-        else
-            i = sizeof words / sizeof *words;
-        if (i < sizeof words / sizeof *words) {
-            n += (size_t)snprintf(text + n, sizeof text - n, "%s", words[i].program);
-            at += length;
-        } else {
-            text[n++] = *at++;
-        }
+        size_t length = 0;
+        while (is_word(at[length])) length++;
+        const char *word = length ? program_word(at, length) : NULL;
+        if (!length) length = 1;
+        n += (size_t)snprintf(text + n, sizeof text - n, "%.*s", word ? (int)strlen(word) : (int)length,
+                              word ? word : at);
+        at += length;
     }
-    text[n < sizeof text ? n : sizeof text - 1] = 0;
     return text;
 }

@@ -1,5 +1,5 @@
-/* Buffers, made the same on all ranks. They are many and small (a few hundred vectors of batch norms), so they travel in one
- * message, packed. */
+/* Makes buffers equal on all ranks. They are many and small (a few hundred vectors of batch norms), so they are packed into one
+ * message. */
 #include "lockstep/ddp.h"
 
 #include <stdlib.h>
@@ -18,7 +18,7 @@ ls_status ls_buffers_sync(ls_world *world, const ls_named *buffers, size_t n, ls
     float *packed = malloc(total * sizeof *packed);
     if (!packed) {
         ls_status status = ls__fail(LS_ENOMEM, "buffers: no memory for %zu elements", total);
-        ls_group_abort(group, ls_error()); /* the others would wait for this rank */
+        ls_group_abort(group, ls_error()); /* the other ranks would wait for this one */
         return status;
     }
     for (size_t i = 0; i < n; at += buffers[i++].count)

@@ -25,7 +25,7 @@ enum {
     WORTH_RECORDING = 1000, /* ns */
     POLL_NS = 200000,       /* a message of 16 KiB takes that long at 700 Mbit/s */
 };
-/* Gradients are float32: beyond these, a mean of them would not be exact, or not finite. */
+/* Gradients are float32: with other weights their mean would not be exact, or not finite. */
 static const double MIN_WEIGHT = 1e-30, MAX_WEIGHT = 1e30;
 
 /* ---- Failing. */
@@ -58,7 +58,7 @@ static ls_status abandon(ls_ddp *d, ls_status status)
 static ls_status check_usable(const ls_ddp *d)
 {
     if (d->failed) return ls__fail(d->failed, "%s", d->failed_text);
-    if (d->in_hook) return ls__fail(LS_ESTATE, "ddp: a hook of this ddp has called it; it is in the middle of a call");
+    if (d->in_hook) return ls__fail(LS_ESTATE, "ddp: called from a hook of this ddp");
     return LS_OK;
 }
 
@@ -69,23 +69,21 @@ static ls_status check_slot(const ls_ddp *d, ls_ddp_mode mode)
     if (!d->options.slots || d->joining) return LS_OK;
     int p = ls_world_size(d->world), rank = ls_world_rank(d->world);
     int each = d->options.slots / p + (rank < d->options.slots % p); /* uneven only with LS_SUM_ORDER_ANY */
-    if (each == 0) each = 1; /* a rank without any takes part with a weight of 0 */
+    if (each == 0) each = 1; /* a rank without a slot takes part with a weight of 0 */
     if ((mode == LS_DDP_SYNC) == ((int)d->micro + 1 == each)) return LS_OK;
-    return ls__fail(LS_ESTATE, "ddp: micro-batch %u of %d of this rank's step cannot %s (%d slots over %d ranks)",
-                    d->micro + 1, each, mode == LS_DDP_SYNC ? "be the last" : "have more after it", d->options.slots,
-                    p);
+    return ls__fail(LS_ESTATE, "ddp: micro-batch %u of %d of this rank's step must %s (%d slots over %d ranks)",
+                    d->micro + 1, each, mode == LS_DDP_SYNC ? "accumulate" : "synchronise", d->options.slots, p);
 }
 
 ls_status ls_ddp_begin(ls_ddp *d, ls_ddp_mode mode, double weight)
 {
     ls_status status = check_usable(d);
     if (status) return status;
-    if (d->running) return ls__fail(LS_ESTATE, "ddp: begin was called before; call finish first");
+    if (d->running) return ls__fail(LS_ESTATE, "ddp: begin was already called; call finish first");
     if (mode != LS_DDP_SYNC && mode != LS_DDP_ACCUMULATE)
         return ls__fail(LS_EINVAL, "ddp: mode %d is neither LS_DDP_SYNC nor LS_DDP_ACCUMULATE", (int)mode);
     if (weight != 0 && !(weight >= MIN_WEIGHT && weight <= MAX_WEIGHT))
-        return ls__fail(LS_EINVAL, "ddp: a weight of %g is not possible; it must be 0, or from %g to %g", weight,
-                        MIN_WEIGHT, MAX_WEIGHT);
+        return ls__fail(LS_EINVAL, "ddp: weight %g: must be 0, or from %g to %g", weight, MIN_WEIGHT, MAX_WEIGHT);
     status = check_slot(d, mode);
     if (!status && mode == LS_DDP_ACCUMULATE) status = ls__counter_reserve(&d->counter, d->micro);
     if (status) return status;
@@ -170,9 +168,9 @@ static ls_status advance(ls_ddp *d)
     return status;
 }
 
-/* Takes in span i's gradient, which is at `grad` (NULL: zero). What counts nothing adds nothing, whatever it holds: the mean
- * of an empty micro-batch is a NaN. */
-static ls_status take(ls_ddp *d, size_t i, const float *grad)
+/* Adds span i's gradient, which is at `grad` (NULL: zero). With a weight of 0 it adds zero, whatever it holds: the mean of an
+ * empty micro-batch is a NaN. */
+static ls_status add_span(ls_ddp *d, size_t i, const float *grad)
 {
     size_t at = d->offsets[i], count = d->counts[i];
     float *place = d->block + at;
@@ -199,16 +197,16 @@ ls_status ls_ddp_ready(ls_ddp *d, size_t span)
 {
     ls_status status = check_usable(d);
     if (status) return status;
-    if (span >= d->n) return ls__fail(LS_EINVAL, "ddp: there is no span %zu; there are %zu", span, d->n);
+    if (span >= d->n) return ls__fail(LS_EINVAL, "ddp: span %zu does not exist; there are %zu", span, d->n);
     if (!d->running) return ls__fail(LS_ESTATE, "ddp: '%s' is ready outside of begin and finish", d->names[span]);
     if (d->ready_mark[span] == d->epoch)
-        return ls__fail(LS_ESTATE, "ddp: '%s' was ready before in this micro-batch; say so once, after its last use",
+        return ls__fail(LS_ESTATE, "ddp: '%s' was ready before in this micro-batch; report it once, after its last use",
                         d->names[span]);
     d->ready_mark[span] = d->epoch;
     d->used[span] = 1;
     d->ready_order[d->n_ready++] = (uint32_t)span;
     ls_record_event(d->record, 0, LS_EVENT_SPAN_READY, span, d->micro);
-    status = take(d, span, d->user_grads ? d->user_grads[span] : d->block + d->offsets[span]);
+    status = add_span(d, span, d->user_grads ? d->user_grads[span] : d->block + d->offsets[span]);
     if (!status && d->next_done < d->next_start) status = advance(d);
     return status ? abandon(d, status) : LS_OK;
 }
@@ -227,7 +225,7 @@ ls_status ls_ddp_poll(ls_ddp *d)
 
 /* ---- The end of a step. */
 
-/* Lays the block out in the order in which rank 0's spans became ready; those that did not come last. */
+/* Lays the block out in the order in which rank 0's spans became ready; those that did not become ready are last. */
 static ls_status rebuild(ls_ddp *d, bool *moved)
 {
     for (size_t i = 0; i < d->n; i++)
@@ -268,14 +266,14 @@ static void log_unused(ls_ddp *d, int64_t count)
         shown++;
     }
     if (shown < count) snprintf(names + at, sizeof names - at, " and %lld more", (long long)(count - shown));
-    ls__log(
-        LS_LOG_WARNING,
-        "%lld of %zu parameters got no gradient on any rank, and count as zero: %s; if that is not meant, they are not "
-        "part of the loss",
-        (long long)count, d->n, names);
+    ls__log(LS_LOG_WARNING,
+            "%lld of %zu parameters have no gradient on any rank, which counts as zero: %s; perhaps they are not part "
+            "of the "
+            "loss",
+            (long long)count, d->n, names);
 }
 
-/* Starts to add up the weight of the step, the ranks that have run out of data, and the spans that were not used. */
+/* Starts to sum the weight of the step, the ranks that have run out of data, and the unused spans. */
 static ls_status start_totals(ls_ddp *d)
 {
     d->totals[LS__TOTAL_WEIGHT] = ls__counter_finish_weight(&d->counter, d->micro, d->weight);
@@ -285,7 +283,7 @@ static ls_status start_totals(ls_ddp *d)
     return ls_allreduce_start(d->group, d->totals, LS__TOTALS, LS_F64, LS_SUM, &d->totals_work);
 }
 
-/* All ranks know the totals; if spans were unused somewhere, they find out which were so everywhere. */
+/* If spans were unused on some rank, finds those that were unused on all ranks. */
 static ls_status wait_for_totals(ls_ddp *d, ls_ddp_result *r)
 {
     ls_status status = ls_work_wait(&d->totals_work);
@@ -358,7 +356,7 @@ ls_status ls_ddp_finish(ls_ddp *d, ls_ddp_result *result)
     if (status) return status;
     if (!d->running) return ls__fail(LS_ESTATE, "ddp: finish without begin");
     for (size_t i = 0; i < d->n && !status && d->n_ready < d->n; i++)
-        if (d->ready_mark[i] != d->epoch) status = take(d, i, NULL);
+        if (d->ready_mark[i] != d->epoch) status = add_span(d, i, NULL);
     d->stats.micro_batches++;
     if (!status && d->mode == LS_DDP_SYNC) {
         status = synchronise(d, &r);

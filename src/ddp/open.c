@@ -58,7 +58,7 @@ static ls_status copy_spans(ls_ddp *d, const ls_span *spans)
                             spans[0].grad ? "its own" : "no", d->names[i], spans[i].grad ? "its own" : "no");
         size_t room = (size_t)PTRDIFF_MAX / sizeof(float) - total;
         if (spans[i].count > room || room - spans[i].count < LS__SPAN_ALIGN)
-            return ls__fail(LS_EINVAL, "ddp: span '%s' has %zu elements; all together are too many", d->names[i],
+            return ls__fail(LS_EINVAL, "ddp: span '%s' has %zu elements; the total is too large", d->names[i],
                             spans[i].count);
         total += spans[i].count + LS__SPAN_ALIGN;
         d->counts[i] = spans[i].count;
@@ -120,7 +120,7 @@ static ls_status prepare(ls_ddp *d, const ls_span *spans)
     const ls_ddp_options *o = &d->options;
     ls_status status = allocate(d, d->n && spans[0].grad);
     if (!status) status = copy_spans(d, spans);
-    if (!status && o->slots < 0) status = ls__fail(LS_EINVAL, "ddp: %d slots: at least 1 is needed", o->slots);
+    if (!status && o->slots < 0) status = ls__fail(LS_EINVAL, "ddp: slots=%d: must be an integer >= 1", o->slots);
     if (!status && o->slots && o->sum_order == LS_SUM_ORDER_CANONICAL)
         status = ls__slots_check(o->slots, ls_world_size(d->world));
     if (!status && d->user_grads && o->reduce_to_local_root)
@@ -145,7 +145,7 @@ ls_status ls_ddp_open(ls_ddp **out, ls_world *world, const ls_span *spans, size_
                       const ls_ddp_options *options)
 {
     *out = NULL;
-    if (n_spans > UINT32_MAX) return ls__fail(LS_EINVAL, "ddp: %zu spans are too many", n_spans);
+    if (n_spans > UINT32_MAX) return ls__fail(LS_EINVAL, "ddp: %zu spans: too many", n_spans);
     ls_ddp *d = calloc(1, sizeof *d);
     if (!d) return ls__fail(LS_ENOMEM, "ddp: out of memory");
     d->world = world;

@@ -11,14 +11,13 @@ typedef struct ls__bucket_plan {
     size_t begin, count; /* elements of the flat block, padding included */
 } ls__bucket_plan;
 
-/* Lays spans out one beside the other and cuts: a bucket is closed when it has reached the cap after adding a span (the
- * first one at first_cap). The first in `order` lies at the end of the block: backward ends with what forward began
- * with, so a model whose parameters lie in the order of forward can use the block as it is.
+/* Lays spans out one after another and cuts them into buckets: a bucket is closed when it has reached the cap (the first one:
+ * first_cap) after adding a span. The first in `order` lies at the end of the block: backward ends with what forward began
+ * with, so a model whose parameters lie in the order of forward can use the block directly.
  *
  * Spans are never split, however large (an embedding): a span becomes ready as a whole, so no part of it could start earlier,
- * and a large bucket is no slower a byte than small ones. Pieces of it are claimed one by one when it is reduced (shm) and it
- * is sent in chunks (mpi): bench/allreduce finds 25 and 100 MiB at over 0.8 of the memory's bound, bench/wide 100 MiB at over
- * 0.85 of the link's.
+ * and a large bucket takes no more time per byte than small ones. It is reduced (shm) and sent (multi) in chunks: bench/allreduce finds 25 and 100 MiB at over 0.8 of the memory bandwidth, bench/wide 100 MiB at over
+ * 0.85 of the link's bandwidth.
  *
  * offsets[i] is span i's place in the flat block; buckets[] has room for n. Returns the number of buckets; *total is the
  * block's elements. */

@@ -32,7 +32,7 @@ void ls__slots_ranks(int slots, char *out, size_t bytes)
 
 ls_status ls__slots_check(int slots, int ranks)
 {
-    if (slots < 1) return ls__fail(LS_EINVAL, "%d slots: at least 1 is needed", slots);
+    if (slots < 1) return ls__fail(LS_EINVAL, "slots=%d: must be an integer >= 1", slots);
     if (fits(slots, ranks)) return LS_OK;
     char list[256];
     ls__slots_ranks(slots, list, sizeof list);

@@ -75,7 +75,7 @@ ls_status ls__verify_spans(ls_world *world, const char *const *names, const size
     if (status) return status;
     if (range[0] != -range[1])
         return ls__fail(LS_EMISMATCH,
-                        "rank %d has %zu parameters; the ranks have from %lld to %lld: they must train the same model",
+                        "rank %d has %zu parameters, others between %lld and %lld: all ranks must train the same model",
                         ls_world_rank(world), n, (long long)-range[1], (long long)range[0]);
     digests = malloc((n + 1) * sizeof *digests);
     if (!digests) return ls__fail(LS_ENOMEM, "verify: out of memory");
@@ -88,8 +88,8 @@ ls_status ls__verify_spans(ls_world *world, const char *const *names, const size
     if (status) goto done;
     status =
         ls__fail(LS_EMISMATCH,
-                 "parameter %zu is '%s' with %llu elements on rank 0, and '%s' with %llu on rank %d: they must train "
-                 "the same model",
+                 "parameter %zu is '%s' with %llu elements on rank 0, but '%s' with %llu on rank %d: all ranks must "
+                 "train the same model",
                  at, all[0].name, (unsigned long long)all[0].count, all[other].name,
                  (unsigned long long)all[other].count, other);
 done:
@@ -157,8 +157,8 @@ ls_status ls_params_verify(ls_world *world, const ls_named *params, size_t n)
     status = show_difference(g, &mine, &all, &other);
     if (!status)
         status = ls__fail(LS_EMISMATCH,
-                          "parameter '%s' has other values on rank %d than on rank 0; start from the same "
-                          "seed or file, or broadcast them first",
+                          "parameter '%s' has other values on rank %d than on rank 0; start from the same seed or "
+                          "file, or broadcast them first",
                           params[at].name, other);
 done:
     free(digests);

@@ -37,7 +37,7 @@ struct ls__checkpoint_writer {
     const float *blocks[LS__CHECKPOINT_BLOCKS]; /* what is written: the copies, or the state itself */
     float *copies[LS__CHECKPOINT_BLOCKS];
     size_t copy_bytes; /* 0: there are none */
-    int64_t *intact;   /* steps whose files are known to be intact, since they were written or read here */
+    int64_t *intact;   /* steps whose files are known to be intact, because this process wrote or read them */
     size_t n_intact;
 };
 
@@ -84,8 +84,8 @@ static bool is_intact(struct ls__checkpoint_writer *w, int64_t step)
     return intact;
 }
 
-/* The newest `keep` that are intact stay, and older ones go. One that is corrupt does not count; it goes when it is older
- * than those, or when its step is saved again. What cannot be listed or removed stays. */
+/* Keeps the newest `keep` intact ones and removes older ones. A corrupt one does not count; it is removed when it is older
+ * than those, or when its step is saved again. Files that cannot be listed or removed stay. */
 static void remove_old(struct ls__checkpoint_writer *w)
 {
     int64_t *steps, *kept = NULL;
@@ -137,7 +137,7 @@ ls_status ls__checkpoint_wait(ls_train *t)
     if (w->running) pthread_join(w->thread, NULL);
     w->running = false;
     ls_status status = w->status;
-    w->status = LS_OK; /* it is told once */
+    w->status = LS_OK; /* reported once */
     if (status) w->step = -1;
     return status ? ls__fail(status, "%s", w->message) : LS_OK;
 }
@@ -176,11 +176,11 @@ static struct ls__checkpoint_writer *writer_of(ls_train *t)
 ls_status ls__checkpoint_save(ls_train *t, bool last)
 {
     ls_status status = ls__checkpoint_wait(t);
-    if (!status) status = ls__train_check_whole(t);
+    if (!status) status = ls__train_check_consistent(t);
     if (status) return status;
     struct ls__checkpoint_writer *w = writer_of(t);
     if (!w) return ls__fail(LS_ENOMEM, "checkpoint: out of memory");
-    if (w->step == t->step) return LS_OK; /* it is there */
+    if (w->step == t->step) return LS_OK; /* it exists */
     contents c = contents_of(t);
     if ((status = ls__file_make_own_dir(w->folder))) return status;
     free(w->path);
@@ -192,7 +192,7 @@ ls_status ls__checkpoint_save(ls_train *t, bool last)
     w->step = -1;
     if (!w->path || !w->head) return ls__fail(LS_ENOMEM, "checkpoint: out of memory");
     w->step = c.step;
-    /* Behind the last step nothing changes the state any more. */
+    /* After the last step nothing changes the state. */
     bool copy = !last && have_copies(w, &c);
     for (int i = 0; i < c.n_blocks; i++) {
         if (copy) memcpy(w->copies[i], c.blocks[i], w->copy_bytes);
@@ -225,31 +225,33 @@ void ls__checkpoint_close(ls_train *t)
 
 /* ---- Resuming. */
 
-/* LS_EINVAL unless the checkpoint was made with the settings and the data that this training has. */
+/* LS_EINVAL unless the checkpoint has the settings and the data of this run. */
 static ls_status compare_settings(const ls_train *t, const ls__checkpoint_file *f)
 {
     json_t *settings = json_object_get(f->head, "settings");
     for (int i = 0; i < t->n_settings; i++) {
         const ls__setting_value *own_value = &t->settings[i];
         const json_t *value = json_object_get(settings, own_value->name);
-        /* Versions that did not have a setting wrote nothing of it; 0 is what they did. */
+        /* Versions without a setting did not write it; they behaved as with 0. */
         if (!own_value->fixed ||
             (value ? json_is_number(value) && json_number_value(value) == own_value->value : own_value->value == 0))
             continue;
         if (own_value->hashed)
-            return ls__fail(LS_EINVAL, "%s: was made with another '%s'; resume with the data and settings of the run",
+            return ls__fail(LS_EINVAL,
+                            "%s: the checkpoint has a different '%s'; resume with the data and settings of the run",
                             f->path, own_value->name);
         return ls__fail(LS_EINVAL, "%s: the checkpoint has %s=%.9g, got %.9g; resume with the settings of the run",
                         f->path, own_value->name, json_number_value(value), own_value->value);
     }
     contents own = contents_of(t);
     if (f->elements != own.elements || f->n_blocks != own.n_blocks)
-        return ls__fail(LS_EINVAL, "%s: is of another model or optimiser (%zu elements, %d blocks; here %zu and %d)",
+        return ls__fail(LS_EINVAL,
+                        "%s: the checkpoint has another model or optimiser (%zu elements, %d blocks; got %zu and %d)",
                         f->path, f->elements, f->n_blocks, own.elements, own.n_blocks);
     return LS_OK;
 }
 
-/* Whether a file is intact and of this run. `*corrupt` if it is not intact. */
+/* Whether a file is intact and belongs to this run. `*corrupt` if it is not intact. */
 static ls_status check_file(const ls_train *t, const char *path, bool *corrupt)
 {
     ls__checkpoint_file f;
@@ -263,7 +265,7 @@ static ls_status check_file(const ls_train *t, const char *path, bool *corrupt)
     return status;
 }
 
-/* The newest file that is intact; *step is 0 if there are no files at all. One that is corrupt is named and passed over. */
+/* The newest intact file; *step is 0 if there are no files at all. Corrupt ones are logged and skipped. */
 static ls_status find_newest(ls_train *t, int64_t *step)
 {
     struct ls__checkpoint_writer *w = writer_of(t);
@@ -278,7 +280,7 @@ static ls_status find_newest(ls_train *t, int64_t *step)
         status = path ? check_file(t, path, &corrupt) : ls__fail(LS_ENOMEM, "checkpoint: out of memory");
         free(path);
         if (corrupt && i + 1 < n && ls__train_is_first(t))
-            ls__log(LS_LOG_WARNING, "%s; trying the checkpoint before it", ls_error());
+            ls__log(LS_LOG_WARNING, "%s; trying the previous checkpoint", ls_error());
     }
     if (n && corrupt) status = ls__fail_within(status, "no intact checkpoint to resume from");
     if (n && !status) {
@@ -289,9 +291,9 @@ static ls_status find_newest(ls_train *t, int64_t *step)
     return status;
 }
 
-/* Takes over what a checkpoint holds. Where ranks share weights and state, the first of the machine does it for all; the
- * others read along, so that nobody waits longer for a rank than ranks may be missing. */
-static ls_status take_over(ls_train *t, int64_t step)
+/* Restores the state from a checkpoint. Where ranks share weights and state, the local root restores them; the other ranks
+ * read the file, too, so that they do not wait until the timeout. */
+static ls_status restore(ls_train *t, int64_t step)
 {
     ls__checkpoint_file f;
     contents own = contents_of(t);
@@ -301,7 +303,7 @@ static ls_status take_over(ls_train *t, int64_t step)
     ls_status status = path ? LS_OK : ls__fail(LS_ENOMEM, "checkpoint: out of memory");
     if (!status && !(status = ls__checkpoint_file_open(&f, path))) {
         status = compare_settings(t, &f);
-        bool own_copy = !t->parallel.shared || ls_group_rank(t->parallel.machine) == 0;
+        bool own_copy = !t->parallel.shared || ls_group_rank(t->parallel.node_group) == 0;
         if (!status) status = ls__checkpoint_file_read(&f, own_copy ? own.blocks : NULL);
         if (!status) status = ls_loader_seek(t->loader, &f.data);
         t->step = f.step;
@@ -314,17 +316,17 @@ static ls_status take_over(ls_train *t, int64_t step)
     return status;
 }
 
-/* A run without checkpoints. One that has a model is not made once more: who wants that can say so. */
-static ls_status begin_anew(ls_train *t)
+/* A run without checkpoints. If it has a model, it is not repeated: the user can start a new run. */
+static ls_status start_over(ls_train *t)
 {
     struct stat own, from;
     const char *path = t->options.run_dir, *init = t->options.init;
     if (!ls__train_is_first(t)) return LS_OK;
     bool in_place = init && !stat(init, &from) && !stat(path, &own) && from.st_ino == own.st_ino &&
-                    from.st_dev == own.st_dev; /* the model is what it was started from */
+                    from.st_dev == own.st_dev; /* the model is the one that the run started from */
     if (ls__run_dir_has_model(path) && !in_place)
         return ls__fail(LS_ENOENT, "%s: has a model but no checkpoint to resume from; start a new run", path);
-    ls__log(LS_LOG_WARNING, "%s: no checkpoint to resume from; the run begins anew", path);
+    ls__log(LS_LOG_WARNING, "%s: no checkpoint to resume from; starting from the beginning", path);
     return LS_OK;
 }
 
@@ -340,7 +342,7 @@ bool ls__checkpoint_any(const ls_train *t)
     return !status && n;
 }
 
-/* All ranks look for themselves, which takes about the same time everywhere, and take the first rank's choice. */
+/* Every rank searches by itself, which takes about the same time on all of them, and then uses the first rank's choice. */
 ls_status ls__checkpoint_resume(ls_train *t)
 {
     int64_t step = 0, chosen = 0;
@@ -350,17 +352,18 @@ ls_status ls__checkpoint_resume(ls_train *t)
     if (!status) status = ls_broadcast(ls_world_group(t->parallel.world), &chosen, sizeof chosen, LS_U8, 0);
     if (status) return status;
     if (chosen != step)
-        status = ls__fail(LS_EMISMATCH,
-                          "%s: the newest checkpoint is that of step %lld here and of step %lld on rank 0; all ranks "
-                          "must see the same folder",
-                          t->options.run_dir, (long long)step, (long long)chosen);
+        status =
+            ls__fail(LS_EMISMATCH,
+                     "%s: the newest checkpoint is of step %lld here and of step %lld on rank 0; all ranks must see "
+                     "the same folder",
+                     t->options.run_dir, (long long)step, (long long)chosen);
     else if (!chosen)
-        status = begin_anew(t);
+        status = start_over(t);
     else
-        status = take_over(t, chosen);
+        status = restore(t, chosen);
     if (!status && t->step > t->options.steps)
-        status = ls__fail(LS_EINVAL, "%s: the run has made %lld steps already, got steps=%lld", t->options.run_dir,
+        status = ls__fail(LS_EINVAL, "%s: the run has %lld steps already, got steps=%lld", t->options.run_dir,
                           (long long)t->step, (long long)t->options.steps);
-    /* Nobody may read weights before the machine's first rank has put them there. */
+    /* No rank may read weights before the local root has written them. */
     return ls__parallel_agree(t, status);
 }

@@ -73,7 +73,7 @@ static ls_status read_at(const ls__checkpoint_file *f, void *to, size_t bytes, s
         ssize_t n = pread(f->fd, to, bytes, (off_t)at);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return ls__fail_errno("%s: reading at byte %zu", f->path, at);
-        if (n == 0) return ls__fail(LS_EFORMAT, "%s: was cut off at byte %zu while it was read", f->path, at);
+        if (n == 0) return ls__fail(LS_EFORMAT, "%s: was truncated at byte %zu while it was read", f->path, at);
         to = (char *)to + n;
         at += (size_t)n;
         bytes -= (size_t)n;
@@ -90,21 +90,21 @@ static ls_status read_head(ls__checkpoint_file *f, size_t length)
     if (!text) return ls__fail(LS_ENOMEM, "%s: out of memory", f->path);
     ls_status status = read_at(f, text, length, BEGIN);
     if (!status && !(f->head = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error)))
-        status = ls__fail(LS_EFORMAT, "%s: its header is not valid JSON: %s", f->path, error.text);
+        status = ls__fail(LS_EFORMAT, "%s: header is not valid JSON: %s", f->path, error.text);
     free(text);
     if (status) return status;
     if (json_unpack(f->head, "{s:I, s:I, s:I, s:I, s:I, s:i}", "step", &step, "epoch", &epoch, "data_step", &data_step,
                     "data_print", &data_print, "elements", &elements, "blocks", &f->n_blocks) ||
         step < 0 || epoch < 0 || data_step < 0 || elements < 0 || f->n_blocks < 1 ||
         f->n_blocks > LS__CHECKPOINT_BLOCKS)
-        return ls__fail(LS_EFORMAT, "%s: its header lacks numbers, or has impossible ones", f->path);
+        return ls__fail(LS_EFORMAT, "%s: header has missing or invalid numbers", f->path);
     f->step = step;
     f->elements = (size_t)elements;
     f->data =
         (ls_loader_state){ .epoch = (uint64_t)epoch, .step = (uint64_t)data_step, .fingerprint = (uint64_t)data_print };
     size_t bytes, left = f->bytes - HASH_BYTES - BEGIN - length;
     if (__builtin_mul_overflow(f->elements, sizeof(float) * (size_t)f->n_blocks, &bytes) || bytes != left)
-        return ls__fail(LS_EFORMAT, "%s: holds %zu bytes of numbers; its header says %zu times %d", f->path, left,
+        return ls__fail(LS_EFORMAT, "%s: has %zu bytes of data; the header expects %zu times %d", f->path, left,
                         f->elements, f->n_blocks);
     return LS_OK;
 }
@@ -117,14 +117,14 @@ ls_status ls__checkpoint_file_open(ls__checkpoint_file *f, const char *path)
     ls_status status = ls__file_open(path, &f->fd, &f->bytes);
     if (status) return status;
     if (f->bytes < BEGIN + HASH_BYTES)
-        status = ls__fail(LS_EFORMAT, "%s: is no checkpoint: it has %zu bytes", path, f->bytes);
+        status = ls__fail(LS_EFORMAT, "%s: not a checkpoint: it has %zu bytes", path, f->bytes);
     if (!status) status = read_at(f, begin, sizeof begin, 0);
     if (!status && memcmp(begin, MAGIC, MAGIC_BYTES) != 0)
-        status = ls__fail(LS_EFORMAT, "%s: is no checkpoint of this version", path);
+        status = ls__fail(LS_EFORMAT, "%s: not a checkpoint of this version", path);
     if (!status) {
         memcpy(&length, begin + MAGIC_BYTES, sizeof length);
         if (length > HEAD_LIMIT || length > f->bytes - HASH_BYTES - BEGIN)
-            status = ls__fail(LS_EFORMAT, "%s: a header of %llu bytes does not fit into it", path,
+            status = ls__fail(LS_EFORMAT, "%s: the header length of %llu bytes exceeds the file", path,
                               (unsigned long long)length);
     }
     if (!status) status = read_head(f, (size_t)length);
@@ -163,7 +163,7 @@ ls_status ls__checkpoint_file_read(const ls__checkpoint_file *f, float *const *b
     if (!status) {
         XXH128_hash_t found = XXH3_128bits_digest(hash);
         if (found.low64 != words[0] || found.high64 != words[1])
-            status = ls__fail(LS_EFORMAT, "%s: its contents do not match their checksum", f->path);
+            status = ls__fail(LS_EFORMAT, "%s: the contents do not match the checksum", f->path);
     }
     XXH3_freeState(hash);
     free(part);
@@ -219,7 +219,7 @@ ls_status ls__checkpoint_list(const char *folder, int64_t **steps, size_t *count
     *steps = NULL;
     *count = 0;
     DIR *d = opendir(folder);
-    if (!d) return errno == ENOENT ? LS_OK : ls__fail_errno("%s: cannot be read", folder);
+    if (!d) return errno == ENOENT ? LS_OK : ls__fail_errno("cannot read %s", folder);
     for (const struct dirent *e; (e = readdir(d));) {
         int64_t step;
         if (!is_name(e->d_name, &step)) continue;

@@ -1,13 +1,13 @@
-/* Checkpoint files: their format, and the folder that they lie in.
+/* Checkpoint files: the format, and the folder.
  *
  *   "lockstep checkpoint 1\n"   22 bytes
  *   u64                         length of the head, little-endian
- *   head                        JSON: step, place in the data, number of elements and of blocks, the settings that count
+ *   head                        JSON: step, position in the data, number of elements and of blocks, settings
  *   blocks                      float32: weights, then the optimiser's state, each of `elements`
- *   u64, u64                    XXH3 (128 bits, low half first) of all before
+ *   u64, u64                    XXH3 (128 bits, low half first) of everything before
  *
- * A file is written beside its place, synced and renamed. It is read and never mapped: one that is cut off meanwhile is an
- * error and not the death of the reader. */
+ * A file is written under a temporary name, synced and renamed. It is read, not mapped: a file that is truncated meanwhile
+ * is an error and not a SIGBUS. */
 #ifndef LS_TRAIN_CHECKPOINT_FILE_H
 #define LS_TRAIN_CHECKPOINT_FILE_H
 
@@ -18,7 +18,7 @@ enum { LS__CHECKPOINT_BLOCKS = 3 }; /* weights and two of state */
 
 /* An open file whose head was read and fits the file's length. Its contents are not known to be intact. */
 typedef struct ls__checkpoint_file {
-    const char *path; /* the caller's */
+    const char *path; /* owned by the caller */
     int fd;
     size_t bytes;
     json_t *head;
@@ -28,9 +28,9 @@ typedef struct ls__checkpoint_file {
     int n_blocks;
 } ls__checkpoint_file;
 
-/* LS_EFORMAT with the reason if it is no checkpoint. On failure there is nothing to close. */
+/* LS_EFORMAT with the reason if it is not a checkpoint. On failure there is nothing to close. */
 LS_MUST_CHECK ls_status ls__checkpoint_file_open(ls__checkpoint_file *f, const char *path);
-/* Reads all of it and compares it with its checksum. blocks[i], of `elements`, gets block i; NULL: they are read and dropped. */
+/* Reads all of it and compares it with its checksum. blocks[i], of `elements`, gets block i; NULL: only the checksum is verified. */
 LS_MUST_CHECK ls_status ls__checkpoint_file_read(const ls__checkpoint_file *f, float *const *blocks);
 void ls__checkpoint_file_close(ls__checkpoint_file *f);
 
@@ -39,7 +39,7 @@ LS_MUST_CHECK ls_status ls__checkpoint_file_write(const char *path, const char *
 
 /* The file of a step in a folder; the caller frees it. NULL: out of memory. */
 char *ls__checkpoint_path(const char *folder, int64_t step);
-/* The steps of all files in a folder, newest first; a folder that is not there has none. The caller frees *steps. */
+/* The steps of all files in a folder, newest first; none if the folder does not exist. The caller frees *steps. */
 LS_MUST_CHECK ls_status ls__checkpoint_list(const char *folder, int64_t **steps, size_t *count);
 
 #endif

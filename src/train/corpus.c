@@ -1,6 +1,6 @@
 /* Stories of a few sentences about people who find things, meet, give and count. A sentence is a template; {A} and {B}
- * are the two people of a story, {T} its thing, and so on, so that a model that looks back can know what comes next.
- * The sums are right. */
+ * are the two people of a story, {T} its thing, and so on, so that a model that looks back can predict the next word.
+ * The sums are correct. */
 #include "train/corpus.h"
 
 #include <stdio.h>
@@ -114,7 +114,7 @@ static const char *meaning(const story *s, char letter, char number[12])
     return number;
 }
 
-/* Appends one character where there is room; the text goes on in thought where there is none. */
+/* Appends one character where there is room; the rest is dropped. */
 static void put(char *out, size_t bytes, size_t *at, char c)
 {
     if (*at < bytes) out[*at] = c;

@@ -1,5 +1,5 @@
-/* See data_files.h. Files are hashed in full as long as that takes about a second for all of them; of larger ones, the size and
- * blocks spread over the whole file count. */
+/* See data_files.h. Small files are hashed completely, so that all together take about a second; of larger ones, the size and
+ * blocks spread over the file are hashed. */
 #include "train/data_files.h"
 
 #include <stdio.h>
@@ -13,9 +13,9 @@
 #include "data/names.h"
 #include "train/settings.h"
 
-enum { BLOCK = 64 << 10, LEAST_BLOCKS = 4, ALL_BLOCKS = 4096 };
+enum { BLOCK = 64 << 10, MIN_BLOCKS = 4, ALL_BLOCKS = 4096 };
 
-/* Hashes the whole file if it has at most so many blocks, otherwise so many of them, the first and the last included. */
+/* Hashes at most `most` blocks of the file, including the first and the last. */
 static ls_status hash_file(const char *path, uint64_t most, size_t *bytes, uint64_t *hash)
 {
     int fd = -1;
@@ -23,13 +23,13 @@ static ls_status hash_file(const char *path, uint64_t most, size_t *bytes, uint6
     char *block = status ? NULL : malloc(BLOCK);
     XXH3_state_t *state = status ? NULL : XXH3_createState();
     if (!status && (!block || !state || XXH3_64bits_reset(state)))
-        status = ls__fail(LS_ENOMEM, "%s: no memory to hash it", path);
+        status = ls__fail(LS_ENOMEM, "%s: out of memory", path);
     uint64_t blocks = status ? 0 : (*bytes + BLOCK - 1) / BLOCK, count = blocks < most ? blocks : most;
     for (uint64_t i = 0; i < count && !status; i++) {
         uint64_t at = count == blocks ? i : i * (blocks - 1) / (count - 1);
         ssize_t n = pread(fd, block, BLOCK, (off_t)(at * BLOCK));
         if (n < 0)
-            status = ls__fail_errno("%s: cannot be read", path);
+            status = ls__fail_errno("cannot read %s", path);
         else
             XXH3_64bits_update(state, block, (size_t)n);
     }
@@ -53,7 +53,7 @@ ls_status ls__data_files_json(const char *const *paths, size_t n_paths, json_t *
     ls_status status = n_paths ? ls__names_find(&names, paths, n_paths) : LS_OK;
     uint64_t most = names.count ? ALL_BLOCKS / names.count : 0;
     json_t *list = json_array();
-    if (most < LEAST_BLOCKS) most = LEAST_BLOCKS;
+    if (most < MIN_BLOCKS) most = MIN_BLOCKS;
     for (size_t i = 0; i < names.count && !status; i++) {
         size_t bytes;
         uint64_t hash;
@@ -87,12 +87,12 @@ ls_status ls__data_files_compare(const json_t *then, const json_t *now)
                    is = json_integer_value(json_object_get(file, "bytes"));
         if (i >= n) break;
         if (was != is)
-            return ls__fail(LS_EINVAL, "%s: has %lld bytes, and when the run read it, it had %lld", name_of(file),
+            return ls__fail(LS_EINVAL, "%s: has %lld bytes; it had %lld when the run read it", name_of(file),
                             (long long)is, (long long)was);
         if (!json_equal(json_object_get(file, "xxh3"), json_object_get(old, "xxh3")))
-            return ls__fail(LS_EINVAL, "%s: its contents are not those that the run read", name_of(file));
+            return ls__fail(LS_EINVAL, "%s: the contents have changed since the run read it", name_of(file));
     }
     if (n == json_array_size(now)) return LS_OK;
-    return ls__fail(LS_EINVAL, "there are %zu data file%s, and the run read %zu", json_array_size(now),
-                    ls__s((int64_t)json_array_size(now)), n);
+    return ls__fail(LS_EINVAL, "there %s %zu data file%s; the run read %zu", json_array_size(now) == 1 ? "is" : "are",
+                    json_array_size(now), ls__s((int64_t)json_array_size(now)), n);
 }

@@ -1,5 +1,5 @@
-/* A number that stands for the contents of the data, so that ranks that were given different files of one size, or a run that
- * goes on with other ones, are noticed. A few samples, spread over all, are enough for that and cost nothing. */
+/* A hash of the data, so that ranks with different files of one size, or a run resumed with others, are noticed. A few samples
+ * spread over the data are enough for that and are cheap. */
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -22,7 +22,7 @@ double ls__train_hash_data(const ls_train *t)
     for (int f = 0; f < d->n_fields; f++) all = (row.fields[f] = calloc(1, field_bytes(&d->fields[f]) + 1)) && all;
     if (all && d->worker_open && d->worker_open(d->self, 0, &worker)) all = false;
     for (uint64_t i = 0; i < SAMPLES && all; i++) {
-        /* A sample that cannot be read is told when its turn comes. */
+        /* A sample that cannot be read is reported when it is used. */
         if (d->get(d->self, worker, i * (d->count - 1) / (SAMPLES - 1), &row)) break;
         for (int f = 0; f < d->n_fields; f++)
             hash = XXH3_64bits_withSeed(row.fields[f], field_bytes(&d->fields[f]), hash);

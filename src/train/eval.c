@@ -1,12 +1,12 @@
-/* What a model makes of data: the loss of every token, once.
+/* Evaluation of a model: the loss of every token, once.
  *
- * Packed data are a row of tokens, cut into windows of the sequence length; each window is a context of its own. Every token but
- * the very first is predicted once: what the last full window leaves is one more, shorter one. Batches are the same samples
- * whatever the number of ranks, rank r computes every size-th, and the losses are added sample by sample in double precision, in
- * order: so the result is the same bits on any number of ranks.
+ * Packed data are one sequence of tokens, cut into windows of the sequence length; each window is an independent context. Every token
+ * except the very first is predicted once: what remains after the last full window is one more, shorter window. Batches are the same
+ * samples on any number of ranks, rank r computes every size-th, and the losses are added sample by sample in double precision, in
+ * order: so the bits do not depend on the number of ranks.
  *
- * Bits per byte: all nats, divided by ln 2 and by the bytes that the predicted tokens stand for. The token that ends a document stands
- * for none: it must be predicted, but it is no text. */
+ * Bits per byte: all nats, divided by ln 2 and by the bytes of the predicted tokens' text. The token that ends a document must be
+ * predicted, too, but has no bytes. */
 #include <math.h>
 #include <omp.h>
 #include <stdio.h>
@@ -66,7 +66,7 @@ static ls_status settle_data(evaluation *e)
         if (status) return status;
         *d = e->run->options;
     } else if (!o->n_data) {
-        return ls__fail(LS_EINVAL, "%s: is no run that could say what to evaluate on; name files to evaluate on",
+        return ls__fail(LS_EINVAL, "%s: not a run folder, so there is no validation data; give files to evaluate on",
                         o->model);
     }
     if (o->n_data) {
@@ -85,7 +85,7 @@ static ls_status settle_data(evaluation *e)
         d->n_val_data = 0;
         d->val_fraction = 0;
     } else if (!(d->val_fraction > 0)) {
-        return ls__fail(LS_EINVAL, "%s: the run had no validation data and held none out; name files to evaluate on",
+        return ls__fail(LS_EINVAL, "%s: the run has no validation data and held none out; give files to evaluate on",
                         o->model);
     }
     if (o->seq_len) d->seq_len = o->seq_len;
@@ -100,18 +100,16 @@ static ls_status open_tokenizer(evaluation *e, bool is_text, int vocab)
     if (!name && has_own) name = o->model;
     if (!name && is_text && vocab <= 257) name = "bytes";
     if (!name && is_text)
-        return ls__fail(LS_EINVAL, "%s: has no tokenizer beside its model; name the one that it was trained with",
-                        o->model);
+        return ls__fail(LS_EINVAL, "%s: the model has no tokenizer; give the one that it was trained with", o->model);
     ls_status status = name ? ls_tokenizer_open(&e->tokenizer, name) : LS_OK;
     if (status || !name) return status;
     if ((status = ls__check_tokenizer(e->tokenizer, name, o->model, has_own, vocab))) return status;
     if (!e->data.n_data && e->tokenizer->bpe)
-        return ls__fail(LS_EINVAL, "the built-in corpus is made of bytes; the tokenizer '%s' needs data of its own",
-                        name);
+        return ls__fail(LS_EINVAL, "the built-in corpus consists of bytes; the tokenizer '%s' needs other data", name);
     return LS_OK;
 }
 
-/* What was held out of data that have changed since is not known: other documents might be chosen, which the run was trained on. */
+/* If the data have changed since, other documents would be held out, on which the run may have been trained. */
 static ls_status check_unchanged(const evaluation *e)
 {
     json_t *now;
@@ -126,7 +124,7 @@ static ls_status check_unchanged(const evaluation *e)
     return status;
 }
 
-/* Packed data that do not fill a sequence are one short sequence. */
+/* Packed data shorter than a sequence are one short sequence. */
 static ls_status open_data(evaluation *e, bool is_text)
 {
     ls_train_options *d = &e->data;
@@ -135,7 +133,7 @@ static ls_status open_data(evaluation *e, bool is_text)
     int length = d->seq_len;
     ls__parts whole;
     d->seq_len = 1;
-    if (ls__parts_open(&whole, d, e->tokenizer, is_text)) { /* it was something else */
+    if (ls__parts_open(&whole, d, e->tokenizer, is_text)) { /* it failed for another reason */
         d->seq_len = length;
         return ls__parts_open(&e->parts, d, e->tokenizer, is_text);
     }
@@ -156,7 +154,7 @@ static ls_status open_model(evaluation *e)
     if (status) return status;
     if (!d->seq_len) d->seq_len = sizes.context < 1024 ? sizes.context : 1024;
     if (d->seq_len > sizes.context)
-        return ls__fail(LS_EINVAL, "sequences of %d token%s do not fit the model's context of %d", d->seq_len,
+        return ls__fail(LS_EINVAL, "a sequence length of %d token%s exceeds the model's context of %d", d->seq_len,
                         ls__s(d->seq_len), sizes.context);
     d->model.vocab_size = sizes.vocab_size;
     if ((status = ls__source_is_text(d->data, d->n_data, d, &is_text))) return status;
@@ -169,7 +167,7 @@ static ls_status open_model(evaluation *e)
     return ls_tape_open(&e->tape, &(ls_tape_options){ .threads = o->threads > 0 ? o->threads : omp_get_max_threads() });
 }
 
-/* Packed tokens are cut into full windows. What is left behind the last is found in the same data with windows of one token. */
+/* Packed tokens are cut into full windows. What remains after the last one is read from the same data with windows of one token. */
 static ls_status open_tail(evaluation *e)
 {
     ls_train_options one = e->data;
@@ -196,7 +194,7 @@ static ls_status take_memory(evaluation *e)
     e->losses = calloc(count, sizeof *e->losses);
     e->mask = calloc(count, 1);
     if (e->all && e->tokens && e->targets && e->weights && e->losses && e->mask) return LS_OK;
-    return ls__fail(LS_ENOMEM, "evaluation: no memory for %zu samples", (size_t)e->samples);
+    return ls__fail(LS_ENOMEM, "eval: no memory for %zu samples", (size_t)e->samples);
 }
 
 static ls_status open_all(evaluation *e)
@@ -233,7 +231,7 @@ static void close_all(evaluation *e)
 
 /* ---- Batches. */
 
-/* Bytes of text that a token stands for. */
+/* Bytes of a token's text. */
 static double bytes_of(const evaluation *e, int32_t token)
 {
     size_t count = 0;
@@ -255,7 +253,7 @@ static ls_status run_batch(evaluation *e, int64_t rows, int64_t length, sums *ou
                              .row_losses = e->losses };
     double any = 0;
     for (int64_t i = 0; i < rows * length && e->data.pad; i++) any += (double)e->weights[i];
-    if (e->data.pad && !(any > 0)) return LS_OK; /* nothing in it counts */
+    if (e->data.pad && !(any > 0)) return LS_OK; /* no token has a weight */
     ls_status status = ls_tape_begin(e->tape, params, n_params, &(ls_pass){ .eval = true });
     if (status) return status;
     ls_model_loss(e->model, e->tape, &batch);
@@ -303,7 +301,7 @@ static ls_status run_tail(evaluation *e, void *worker)
     return status ? status : run_batch(e, 1, (int64_t)e->tail_tokens, e->all + e->samples);
 }
 
-/* Calls one of the two with what a worker of that dataset needs. */
+/* This rank's batches; the tail is the last one. */
 static ls_status run_own(evaluation *e)
 {
     void *worker = NULL, *tail_worker = NULL;
@@ -357,7 +355,7 @@ ls_status ls_eval(const ls_eval_options *options, ls_eval_result *result)
         status = ls_allreduce(ls_world_group(options->world), e.all, (e.samples + 1) * SUMS, LS_F64, LS_SUM);
     if (!status) add_up(&e, result);
     if (!status && !(result->tokens > 0))
-        status = ls__fail(LS_EINVAL, "%s: none of the data's tokens count", options->model);
+        status = ls__fail(LS_EINVAL, "%s: no token of the data has a loss", options->model);
     result->seconds = (double)(ls_now() - begin) / 1e9;
     close_all(&e);
     return status;

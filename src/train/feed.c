@@ -1,4 +1,4 @@
-/* The training's data: files to datasets, and loaders over them. */
+/* The data of a run: from files to datasets, and loaders over them. */
 #include "train/training.h"
 
 #include <math.h>
@@ -44,14 +44,14 @@ static ls_status open_loaders(ls_train *t)
                                   .drop_step = o->last == LS_LAST_DROP_STEP };
     ls_status status = ls_loader_open(&t->loader, t->parts.train, &options);
     if (status || !t->val_data) return status;
-    /* A few batches stand for all: they are taken from all over the data, always the same ones. */
+    /* A few batches represent all: always the same ones, spread over the data. */
     ls_loader_options val = { .batch_size = (size_t)o->batch_size, .slots = 1, .seed = o->seed, .epochs = 1 };
     status = ls_loader_open(&t->val_loader, t->val_data, &val);
     if (!status) t->val_start = ls_loader_get_state(t->val_loader);
     return status;
 }
 
-/* ---- Staging: copies are made while training has begun with the originals. */
+/* ---- Staging: files are copied while training reads the originals. */
 
 static void use_copy(void *user, size_t file, const char *path)
 {
@@ -59,7 +59,7 @@ static void use_copy(void *user, size_t file, const char *path)
     if (d->redirect(d->self, file, path)) ls__log(LS_LOG_WARNING, "%s; the copy is not used", ls_error());
 }
 
-/* The same for data of which a part is held out, if that is a dataset of its own. */
+/* The same where held-out data are a separate dataset. */
 static void use_copy_for_all(void *user, size_t file, const char *path)
 {
     const ls_train *t = user;
@@ -71,7 +71,7 @@ static ls_status stage(ls_train *t)
 {
     const ls_train_options *o = &t->options;
     if (!o->stage) return LS_OK;
-    if (!o->n_data) return ls__fail(LS_EINVAL, "the built-in corpus is in no file; there is nothing to stage");
+    if (!o->n_data) return ls__fail(LS_EINVAL, "the built-in corpus is not in a file; there is nothing to stage");
     ls_stage_options options = {
         .folder = o->stage, .limit = o->stage_limit, .background = true, .ready = use_copy_for_all, .user = t
     };
@@ -89,31 +89,29 @@ static bool has_file(const char *folder, const char *name)
     return n < (int)sizeof path && access(path, R_OK) == 0;
 }
 
-/* A model knows its tokens by their numbers: with another tokenizer they would mean something else. */
+/* A model depends on the numbers of its tokens, so its tokenizer must not be replaced by another. */
 ls_status ls__check_tokenizer(const ls_tokenizer *tokenizer, const char *name, const char *model, bool has_own,
                               int vocab)
 {
     int tokens = (int)ls_tokenizer_vocab_size(tokenizer),
-        padding = 128; /* vocabularies are rounded up to multiples of it */
+        padding = 128; /* vocabularies are often rounded up to a multiple of this */
     int32_t first;
     if (vocab && tokens > vocab)
         return ls__fail(LS_EINVAL, "the tokenizer has %d tokens, more than the model's vocabulary of %d", tokens,
                         vocab);
     if (model && !has_own && (tokens + padding - 1) / padding * padding < vocab)
-        return ls__fail(
-            LS_EINVAL,
-            "%s: the model has a vocabulary of %d and no tokenizer beside it, and '%s' has %d tokens: name the "
-            "tokenizer that the model was trained with",
-            model, vocab, name, tokens);
+        return ls__fail(LS_EINVAL,
+                        "%s: the model has a vocabulary of %d tokens and no tokenizer, and '%s' has %d tokens: use the "
+                        "tokenizer that the model was trained with",
+                        model, vocab, name, tokens);
     if (!has_own || name == model) return LS_OK;
     ls_tokenizer *own;
     ls_status status = ls_tokenizer_open(&own, model);
     if (!status && !ls__tokenizer_is_part(tokenizer, own, &first))
-        status = ls__fail(
-            LS_EINVAL,
-            "the model in %s was trained with a tokenizer of its own, in which token %d is another than in '%s': "
-            "leave out the tokenizer, or train a model from scratch",
-            model, first, name);
+        status = ls__fail(LS_EINVAL,
+                          "the model in %s has its own tokenizer, in which token %d differs from '%s': leave out the "
+                          "tokenizer, or train a model from scratch",
+                          model, first, name);
     ls_tokenizer_free(&own);
     return status;
 }
@@ -128,7 +126,7 @@ ls_status ls__train_open_tokenizer(ls_train *t, int vocab)
     if (!name && has_own) name = o->init;
     if (!name && t->is_text) name = "bytes";
     if (!name && o->end_token)
-        return ls__fail(LS_EINVAL, "the end token '%s' is for text; the data are shards of tokens", o->end_token);
+        return ls__fail(LS_EINVAL, "the end token '%s' is for text; the data are token shards", o->end_token);
     if (!name) return LS_OK;
     t->tokenizer_name = name;
     if ((status = ls_tokenizer_open(&t->tokenizer, name))) return status;
@@ -136,8 +134,7 @@ ls_status ls__train_open_tokenizer(ls_train *t, int vocab)
         return ls__fail_within(status, "%s", name);
     if (t->is_text && o->n_data && (status = ls__tokenizer_check_end(t->tokenizer, name))) return status;
     if (!o->n_data && t->tokenizer->bpe)
-        return ls__fail(LS_EINVAL, "the built-in corpus is made of bytes; the tokenizer '%s' needs data of its own",
-                        name);
+        return ls__fail(LS_EINVAL, "the built-in corpus consists of bytes; the tokenizer '%s' needs other data", name);
     return ls__check_tokenizer(t->tokenizer, name, o->init, has_own, vocab);
 }
 
@@ -146,13 +143,12 @@ static ls_status settle_order(ls_train *t)
     ls_train_options *o = &t->options;
     bool torch = o->order == LS_ORDER_TORCH;
     if (o->order == LS_ORDER_BALANCED && !o->pad)
-        return ls__fail(LS_EINVAL,
-                        "packed sequences are all of one length; the balanced order is for padded documents");
-    if (o->torch_ranks && !torch)
-        return ls__fail(LS_EINVAL, "the number of ranks that an order deals to belongs to the torch order only");
+        return ls__fail(LS_EINVAL, "packed sequences have equal lengths; the balanced order is for padded documents");
+    if (o->torch_ranks && !torch) return ls__fail(LS_EINVAL, "torch_ranks is for the torch order only");
     if (o->torch_ranks < 0 || (o->torch_ranks && o->slots % o->torch_ranks))
-        return ls__fail(LS_EINVAL, "torch's order cannot deal %d slot%s to %d ranks; the ranks must divide the slots",
-                        o->slots, ls__s(o->slots), o->torch_ranks);
+        return ls__fail(
+            LS_EINVAL, "torch_ranks: %d slot%s cannot be divided among %d ranks; slots must be a multiple of the ranks",
+            o->slots, ls__s(o->slots), o->torch_ranks);
     if (torch && !o->torch_ranks) o->torch_ranks = t->parallel.size;
     if (!o->last) o->last = torch ? LS_LAST_KEEP : LS_LAST_DROP;
     t->uneven = o->pad || o->last == LS_LAST_KEEP || (torch && o->last == LS_LAST_DROP);
@@ -161,7 +157,7 @@ static ls_status settle_order(ls_train *t)
 
 enum { WARMUP = 150 }; /* steps, at least */
 
-/* What depends on how many steps an epoch has. */
+/* What depends on the steps of an epoch. */
 static ls_status settle_steps(ls_train *t)
 {
     ls_train_options *o = &t->options;
@@ -169,16 +165,16 @@ static ls_status settle_steps(ls_train *t)
     if (!o->steps && o->epochs > 0) o->steps = (int64_t)ceil(o->epochs * (double)t->epoch_steps);
     if (!o->steps) o->steps = 1000;
     o->schedule.steps = o->steps;
-    /* A rate that rises faster lets small models overshoot: in the first twenty steps they learn how frequent each token is, all
-     * weights move the same way, and the loss jumps by several nats. */
+    /* With a shorter warm-up small models overshoot: in the first twenty steps they learn how frequent each token is, all
+     * weights move in the same direction, and the loss jumps by several nats. */
     bool given = o->schedule.warmup >= 0, longer = o->schedule.kind != LS_SCHEDULE_CONSTANT && o->steps / 10 > WARMUP;
     t->warmup_found = !given;
     if (!given) o->schedule.warmup = longer ? o->steps / 10 : WARMUP;
     if (given && !o->resume && o->schedule.warmup > o->steps)
         return ls__fail(
             LS_EINVAL,
-            "a warm-up of %lld steps is longer than the run of %lld: the learning rate would never reach its peak; "
-            "make the warm-up shorter, or the run longer",
+            "warmup=%lld exceeds steps=%lld: the learning rate would never reach its peak; make the warm-up "
+            "shorter, or the run longer",
             (long long)o->schedule.warmup, (long long)o->steps);
     bool by_default = !o->eval_every && t->val_data;
     if (by_default) o->eval_every = o->steps >= 10 ? o->steps / 10 : 1;
@@ -197,7 +193,7 @@ ls_status ls__train_open_data(ls_train *t)
     bool val_is_text = t->is_text;
     ls_status status = o->n_val_data ? ls__source_is_text(o->val_data, o->n_val_data, o, &val_is_text) : LS_OK;
     if (!status && val_is_text != t->is_text)
-        status = ls__fail(LS_EINVAL, "%s: training and validation data are of two kinds, text and token shards",
+        status = ls__fail(LS_EINVAL, "%s: training and validation data must both be text or both token shards",
                           o->val_data[0]);
     if (!status) status = settle_order(t);
     if (!status) status = ls__parts_open(&t->parts, o, t->tokenizer, t->is_text);
@@ -221,7 +217,7 @@ void ls__train_close_data(ls_train *t)
     ls_tokenizer_free(&t->tokenizer);
 }
 
-/* Lengths are rounded up, for kernels and for buffers that fit again. */
+/* Lengths are rounded up, for the kernels and so that buffers can be reused. */
 int64_t ls__trim_rows(int64_t rows, int64_t length, size_t longest, int32_t *tokens, int32_t *targets, float *weights)
 {
     enum { ROUND = 16 };

@@ -1,6 +1,6 @@
-/* See hold_out.h. The blocks, full ones only, are dealt into groups of equal size, and each group gives one of them: so what is held
- * out is spread over all of the data, and any sample of either part is found without a table. What is left behind the last full
- * block is trained on. */
+/* See hold_out.h. The full blocks are divided into groups of equal size, and one block of each group is held out: so what is held out is
+ * spread over all of the data, and any sample of either part is found without a table. What remains after the last full block is
+ * trained on. */
 #include "train/hold_out.h"
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 #define STREAM_HOLD_OUT (UINT64_C(4) << 56)
 
-enum { MOST_BLOCK = 16, BLOCKS = 16 }; /* larger blocks leak less of their surroundings, many are a better sample */
+enum { MAX_BLOCK = 16, BLOCKS = 16 }; /* larger blocks overlap less with what is trained on; many are a better sample */
 
 ls__sample_split ls__hold_out_plan(uint64_t samples, double fraction, uint64_t seed)
 {
@@ -20,7 +20,7 @@ ls__sample_split ls__hold_out_plan(uint64_t samples, double fraction, uint64_t s
     uint64_t held = (uint64_t)((double)samples * fraction + 0.5);
     if (held < 1) held = 1;
     if (held > samples - 1) held = samples - 1;
-    if (held / BLOCKS > 1) h.block = held / BLOCKS < MOST_BLOCK ? held / BLOCKS : MOST_BLOCK;
+    if (held / BLOCKS > 1) h.block = held / BLOCKS < MAX_BLOCK ? held / BLOCKS : MAX_BLOCK;
     h.groups = held / h.block;
     if (h.groups >= samples / h.block) h.groups = samples / h.block - 1;
     return h;
@@ -39,7 +39,7 @@ static uint64_t first_of(const ls__sample_split *h, uint64_t group)
     return (uint64_t)((unsigned __int128)blocks * group / h->groups);
 }
 
-/* The block that a group gives. */
+/* The block of a group that is held out. */
 static uint64_t held_of(const ls__sample_split *h, uint64_t group)
 {
     uint64_t first = first_of(h, group), size = first_of(h, group + 1) - first;
@@ -130,9 +130,9 @@ ls_status ls__part_open(ls_dataset **out, const ls_dataset *whole, const ls__sam
     return LS_OK;
 }
 
-/* ---- The data of a training. */
+/* ---- The data of a run. */
 
-/* Fewer documents than this are too poor a sample to evaluate on, and to choose them would leave much to chance. */
+/* Fewer documents than this are too small a sample. */
 enum { FEW_DOCUMENTS = 4 };
 
 void ls__parts_free(ls__parts *p)
@@ -162,8 +162,8 @@ static ls_status open_blocks(ls__parts *p, const ls_train_options *o, const ls_t
     ls_status status = ls__source_open(&p->data, o->data, o->n_data, tokenizer, o, NULL);
     if (status || !(o->val_fraction > 0)) return status;
     if (p->data->count < 2)
-        return ls__fail(LS_EINVAL, "the data is one sequence of %d token%s; there is none to evaluate on", o->seq_len,
-                        ls__s(o->seq_len));
+        return ls__fail(LS_EINVAL, "the data is one sequence of %d token%s; none can be held out for evaluation",
+                        o->seq_len, ls__s(o->seq_len));
     *plan = ls__hold_out_plan(p->data->count, o->val_fraction, o->seed);
     return ls__part_open(&p->val, p->data, plan, true);
 }

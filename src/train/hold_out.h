@@ -1,4 +1,4 @@
-/* What is kept back for evaluation. */
+/* Data held out for evaluation. */
 #ifndef LS_TRAIN_HOLD_OUT_H
 #define LS_TRAIN_HOLD_OUT_H
 
@@ -13,7 +13,7 @@ typedef struct ls__sample_split {
     uint64_t groups; /* blocks that are held out */
 } ls__sample_split;
 
-/* A plan that holds out about that share of `samples`, at least 2 of them; at least one sample, and never all. */
+/* A plan that holds out about that fraction of `samples`, of which there must be 2; at least one sample, and never all. */
 ls__sample_split ls__hold_out_plan(uint64_t samples, double fraction, uint64_t seed);
 /* How many samples either part has. */
 uint64_t ls__hold_out_count(const ls__sample_split *h, bool held_out);
@@ -24,7 +24,7 @@ uint64_t ls__hold_out_at(const ls__sample_split *h, bool held_out, uint64_t i);
 LS_MUST_CHECK ls_status ls__part_open(ls_dataset **out, const ls_dataset *whole, const ls__sample_split *h,
                                       bool held_out);
 
-/* The data of a training, and what of them is held out. */
+/* The data of a run, and what is held out of them. */
 typedef struct ls__parts {
     ls_dataset *data;       /* all that is read for training */
     ls_dataset *train;      /* what is trained on: `data`, or a part of it */

@@ -1,8 +1,8 @@
 /* See parallel.h.
  *
- * Sharded (the default): weights and optimiser state are one copy per machine, in memory that its ranks share. Gradients
- * are summed into the first rank's block, and the norm and the update are work that the ranks do together, piece by piece
- * (comm/parallel_for.h): each does about its share, and no rank owns a part. On one machine the squares for the norm are summed in
+ * Sharded (the default): one copy of weights and optimiser state per node, in memory that its ranks share. Gradients are
+ * summed into the local root's block, and the ranks compute the norm and the update together, chunk by chunk
+ * (comm/parallel_for.h): each computes about its share, and no rank owns a part. On one node the squares for the norm are summed in
  * the pass that sums the gradients (ddp/on_sum.h). The update waits for the norm also without clipping: a step whose gradients
  * are not finite must not be made, and an update cannot be taken back.
  *
@@ -27,7 +27,7 @@
 #include "train/record.h"
 #include "train/training.h"
 
-enum { PIECE = 64 * LS__NORM_BLOCK }; /* elements of shared work taken at a time: 1 MiB of each array */
+enum { CHUNK = 64 * LS__NORM_BLOCK }; /* elements of shared work taken at a time: 1 MiB of each array */
 
 ls_status ls__parallel_join(ls_train *t)
 {
@@ -41,9 +41,9 @@ ls_status ls__parallel_join(ls_train *t)
     if (status) return status;
     p->rank = ls_world_rank(p->world);
     p->size = ls_world_size(p->world);
-    p->machine = ls_world_group(p->world);
+    p->node_group = ls_world_group(p->world);
     if (ls_world_node_count(p->world) > 1)
-        status = ls_group_split(p->machine, ls_world_node(p->world), p->rank, &p->machine);
+        status = ls_group_split(p->node_group, ls_world_node(p->world), p->rank, &p->node_group);
     return status;
 }
 
@@ -59,11 +59,11 @@ ls_status ls__parallel_agree(ls_train *t, ls_status own)
     outcome mine = { .status = own }, *all = malloc((size_t)p->size * sizeof *all);
     if (own) snprintf(mine.text, sizeof mine.text, "%s", ls_error());
     ls_status status = all ? ls_allgather(ls_world_group(p->world), &mine, all, sizeof mine, LS_U8)
-                           : ls__fail(LS_ENOMEM, "training: out of memory");
+                           : ls__fail(LS_ENOMEM, "train: out of memory");
     for (int r = 0; r < p->size && !status; r++)
         if (all[r].status) {
             status = (ls_status)all[r].status;
-            /* A message that is the same everywhere need not say where. */
+            /* A message that is the same on all ranks needs no rank number. */
             bool everywhere = all[0].status && !strcmp(all[0].text, all[r].text);
             if (everywhere && r == 0)
                 ls__fail(status, "%s", all[r].text);
@@ -83,12 +83,11 @@ ls_status ls__parallel_compare(ls_train *t)
     ls_status status = ls_allreduce(ls_world_group(t->parallel.world), both, 2 * (size_t)n, LS_F64, LS_MAX);
     for (int i = 0; i < n && !status; i++) {
         if (both[i] == -both[n + i]) continue;
-        static const char advice[] = "give all ranks the same command line and data";
+        static const char advice[] = "start all ranks with the same options and data";
         if (own[i].hashed)
-            status = ls__fail(LS_EMISMATCH, "the ranks were started differently: the %s is not the same; %s",
-                              own[i].name, advice);
+            status = ls__fail(LS_EMISMATCH, "ranks have different settings: %s differs; %s", own[i].name, advice);
         else
-            status = ls__fail(LS_EMISMATCH, "the ranks were started differently: %s is from %.9g to %.9g; %s",
+            status = ls__fail(LS_EMISMATCH, "ranks have different settings: %s is between %.9g and %.9g; %s",
                               own[i].name, -both[n + i], both[i], advice);
     }
     return status;
@@ -96,7 +95,7 @@ ls_status ls__parallel_compare(ls_train *t)
 
 /* ---- Memory. */
 
-/* The tape says that a parameter's gradient is final. Spans are in the order of backward, parameters in that of forward. */
+/* The tape reports that a parameter's gradient is complete. Spans are in the order of backward, parameters in that of forward. */
 static ls_status on_ready(void *user, ls_param *param)
 {
     ls_train *t = user;
@@ -110,10 +109,10 @@ static void on_tick(void *user)
 {
     ls_train *t = user;
     ls_status status = ls_ddp_poll(t->parallel.ddp);
-    (void)status; /* comes again */
+    (void)status; /* the next call returns it again */
 }
 
-/* So that a report can tell where in forward time was lost. */
+/* So that a report can find where in forward time was lost. */
 static void on_used(void *user, const ls_param *param)
 {
     const ls_train *t = user;
@@ -127,10 +126,10 @@ static void begin_update(const ls_train *t)
     atomic_store(&t->parallel.marks->begun, t->step + 1);
 }
 
-/* The squares of what was summed just now. Blocks that lie in two buckets are left for ls__parallel_norm(). */
+/* The squares of the sums that were just computed. Blocks that lie in two buckets are left to ls__parallel_norm(). */
 static void norm_of_sums(void *user, const float *sums, size_t begin, size_t end)
 {
-    _Static_assert(LS__SUM_BLOCK == LS__NORM_BLOCK, "what is handed over is what is summed");
+    _Static_assert(LS__SUM_BLOCK == LS__NORM_BLOCK, "on_sum passes blocks of the norm");
     const ls_train *t = user;
     if (begin % LS__NORM_BLOCK || (end % LS__NORM_BLOCK && end != ls_model_elements(t->model))) return;
     ls__norm_sums(sums, begin, end, t->parallel.norm_sums, 1);
@@ -142,7 +141,7 @@ static ls_status open_reducer(ls_train *t)
     const ls_place *places;
     size_t n = ls_model_places(t->model, &places);
     ls_span *spans = malloc(n * sizeof *spans);
-    if (!spans) return ls__fail(LS_ENOMEM, "training: out of memory");
+    if (!spans) return ls__fail(LS_ENOMEM, "train: out of memory");
     for (size_t i = 0; i < n; i++)
         spans[i] = (ls_span){ .name = places[n - 1 - i].name, .count = places[n - 1 - i].count };
     ls_ddp_options o = { .bucket_bytes = (size_t)(t->options.bucket_mb * (1 << 20)),
@@ -157,23 +156,23 @@ static ls_status open_reducer(ls_train *t)
     free(spans);
     for (size_t i = 0; i < n && !status; i++)
         if (ls_ddp_grad(p->ddp, n - 1 - i) != ls_ddp_grad(p->ddp, n - 1) + places[i].offset)
-            status = ls__fail(LS_ESTATE, "'%s' lies elsewhere among the gradients than in the model", places[i].name);
+            status =
+                ls__fail(LS_ESTATE, "'%s' has another place among the gradients than in the model", places[i].name);
     return status;
 }
 
-/* First values: by each rank a part, or by each rank all, and the same bits either way. */
+/* Initial values: each rank fills a part, or all; the bits are the same. */
 static ls_status fill_values(ls_train *t)
 {
     ls__parallel *p = &t->parallel;
     size_t elements = ls_model_elements(t->model), begin = 0, end = elements;
-    int rank = ls_group_rank(p->machine), size = ls_group_size(p->machine);
+    int rank = ls_group_rank(p->node_group), size = ls_group_size(p->node_group);
     ls_status status = LS_OK;
     if (p->shared) {
         begin = elements / (size_t)size * (size_t)rank;
         end = rank + 1 == size ? elements : elements / (size_t)size * (size_t)(rank + 1);
     }
-    /* A checkpoint has all values; of the folder that the run was started from, what else is kept in it is taken if it is
-     * still there. */
+    /* A checkpoint has all values. The folder that the run was started from has other files that are kept; it may be gone. */
     bool restored = t->options.resume && ls__checkpoint_any(t);
     if (!t->options.init && !restored)
         status = ls__model_init_range(t->model, begin, end, t->options.seed, t->options.threads);
@@ -207,12 +206,12 @@ ls_status ls__parallel_open(ls_train *t)
     p->each = o->slots / p->size;
     ls_status status = open_reducer(t);
     if (!status && p->shared) {
-        status = ls__group_share(p->machine, elements * sizeof(float), &values);
+        status = ls__group_share(p->node_group, elements * sizeof(float), &values);
         if (!status)
-            status = ls__group_share(p->machine,
-                                    ls__optimizer_state_floats(&o->optimizer, elements) * sizeof(float) + 64, &state);
-        if (!status) status = ls__group_share(p->machine, blocks * sizeof(double), &sums);
-        if (!status) status = ls__group_share(p->machine, sizeof *p->marks, &marks);
+            status = ls__group_share(p->node_group,
+                                     ls__optimizer_state_floats(&o->optimizer, elements) * sizeof(float) + 64, &state);
+        if (!status) status = ls__group_share(p->node_group, blocks * sizeof(double), &sums);
+        if (!status) status = ls__group_share(p->node_group, sizeof *p->marks, &marks);
     } else if (!status) {
         status = ls_world_alloc(p->world, blocks * sizeof(double), &sums);
     }
@@ -226,8 +225,7 @@ ls_status ls__parallel_open(ls_train *t)
     if ((status = ls__optimizer_open_in(&t->optimizer, places, n_places, 0, elements, &o->optimizer, state)))
         return status;
     if (p->shared && o->wire == LS_WIRE_F32 && p->size > 1 && ls_world_node_count(p->world) == 1) {
-        if (!(p->own_sums = malloc(blocks * sizeof *p->own_sums)))
-            return ls__fail(LS_ENOMEM, "training: out of memory");
+        if (!(p->own_sums = malloc(blocks * sizeof *p->own_sums))) return ls__fail(LS_ENOMEM, "train: out of memory");
         if ((status = ls__ddp_on_sum(p->ddp, norm_of_sums, t))) return status;
     }
     ls_tape_on_ready(t->tape, on_ready, t);
@@ -242,7 +240,7 @@ void ls__parallel_close(ls_train *t)
     ls__parallel *p = &t->parallel;
     ls_ddp_free(&p->ddp);
     free(p->own_sums);
-    if (p->world && p->machine != ls_world_group(p->world)) ls_group_free(&p->machine);
+    if (p->world && p->node_group != ls_world_group(p->world)) ls_group_free(&p->node_group);
     if (p->owns_world) ls_world_free(&p->world);
     *p = (ls__parallel){ 0 };
 }
@@ -280,25 +278,25 @@ const float *ls__parallel_grads(const ls_train *t)
     return ls_ddp_reduced(t->parallel.ddp, ls_model_places(t->model, &places) - 1); /* the last span lies first */
 }
 
-/* Shared work, or all of it by every rank. */
+/* Shared by the ranks of the node, or all of it on every rank. */
 static ls_status do_elements(ls_train *t, ls__chunk_fn fn, void *user)
 {
     const ls__parallel *p = &t->parallel;
     size_t elements = ls_model_elements(t->model);
-    if (p->shared && ls_group_size(p->machine) > 1)
-        return ls__parallel_for(p->machine, NULL, elements, LS_F32, PIECE, fn, user);
+    if (p->shared && ls_group_size(p->node_group) > 1)
+        return ls__parallel_for(p->node_group, NULL, elements, LS_F32, CHUNK, fn, user);
     fn(user, NULL, 0, elements);
     return LS_OK;
 }
 
-static void norm_piece(void *user, const void *const *data, size_t begin, size_t end)
+static void norm_chunk(void *user, const void *const *data, size_t begin, size_t end)
 {
     const ls_train *t = user;
     (void)data;
     ls__norm_sums(ls__parallel_grads(t), begin, end, t->parallel.norm_sums, t->options.threads);
 }
 
-/* All but the blocks at the ends of buckets are there. Those few are done by every rank for itself, so that nobody waits. */
+/* All blocks except those at the ends of buckets are done. Every rank computes those few itself, so that none waits. */
 static double complete_norm(const ls_train *t)
 {
     const ls__parallel *p = &t->parallel;
@@ -321,16 +319,16 @@ ls_status ls__parallel_norm(ls_train *t, double *norm)
         *norm = complete_norm(t);
         return LS_OK;
     }
-    ls_status status = do_elements(t, norm_piece, t);
+    ls_status status = do_elements(t, norm_chunk, t);
     if (!status) *norm = ls__norm_total(t->parallel.norm_sums, ls__norm_blocks(ls_model_elements(t->model)));
     return status;
 }
 
-bool ls__parallel_is_whole(const ls_train *t)
+bool ls__parallel_is_consistent(const ls_train *t)
 {
     const ls__update_marks *m = t->parallel.marks;
     int64_t done = atomic_load(&m->done);
-    /* An update that was done, but whose step failed here, is behind `step`: what lies there is not what step says. */
+    /* After an update whose step failed here, the weights are one step ahead of `step`. */
     return atomic_load(&m->begun) == done && done <= t->step;
 }
 
@@ -339,12 +337,12 @@ typedef struct update_job {
     float lr, grad_scale;
 } update_job;
 
-static void update_piece(void *user, const void *const *data, size_t begin, size_t end)
+static void update_chunk(void *user, const void *const *data, size_t begin, size_t end)
 {
     const update_job *j = user;
     (void)data;
     begin_update(j->t);
-    /* The range is the optimiser's own: nothing can fail. */
+    /* The range is the optimiser's own, so it cannot fail. */
     ls_status status =
         ls__optimizer_update_range(j->t->optimizer, ls_model_values(j->t->model), ls__parallel_grads(j->t), begin, end,
                                    j->t->step, j->lr, j->grad_scale);
@@ -353,7 +351,7 @@ static void update_piece(void *user, const void *const *data, size_t begin, size
 
 ls_status ls__parallel_update(ls_train *t, float lr, float grad_scale)
 {
-    ls_status status = do_elements(t, update_piece, &(update_job){ .t = t, .lr = lr, .grad_scale = grad_scale });
+    ls_status status = do_elements(t, update_chunk, &(update_job){ .t = t, .lr = lr, .grad_scale = grad_scale });
     if (!status) atomic_store(&t->parallel.marks->done, t->step + 1);
     return status;
 }

@@ -1,4 +1,4 @@
-/* What each operation costs: gathering, and RUN/profile/rank-R.json. See profile.h. */
+/* The cost of each operation: collecting it, and RUN/profile/rank-R.json. See profile.h. */
 #include "train/profile.h"
 
 #include <jansson.h>
@@ -12,7 +12,7 @@
 #include "train/record.h"
 #include "train/training.h"
 
-/* An operation at one place of the model, one way. */
+/* An operation at one place of the model, forward or backward. */
 typedef struct row {
     const char *op, *param, *near; /* the tape's and the model's own texts: the same pointers every time */
     bool backward;
@@ -21,17 +21,17 @@ typedef struct row {
     int64_t calls, ns, min_ns, max_ns;
     double flops, bytes; /* of all calls */
     size_t memory;       /* of the call that took most */
-    uint32_t name;       /* its index among the record's names; 0: not there yet */
+    uint32_t name;       /* its index among the record's names; 0: none yet */
 } row;
 
 struct ls__profile {
     ls_record *record; /* gets an event for each operation, for lockstep trace */
     uint32_t names;    /* that the record has */
     row *rows;
-    size_t count, room, next; /* next: where the coming operation is expected */
+    size_t count, room, next; /* next: where the next operation is expected */
     bool warm;                /* the first step is over */
     bool recorded;            /* events are written */
-    bool paused, failed;      /* failed: memory ended, rows are missing */
+    bool paused, failed;      /* failed: out of memory, rows are missing */
     int64_t first_step, steps;
     double step_ms, data_ms, forward_ms, backward_ms, update_ms, other_ms;
     char *path;
@@ -43,7 +43,7 @@ static bool is_row(const row *r, const ls__op_cost *e)
            r->dims == e->dims && !memcmp(r->shape, e->shape, (size_t)e->dims * sizeof *e->shape);
 }
 
-/* A row for e, new if there is none; NULL when memory ends. */
+/* The row of e, new if there is none; NULL: out of memory. */
 static row *find_row(ls__profile *p, const ls__op_cost *e)
 {
     for (size_t i = 0; i < p->count; i++) {
@@ -202,9 +202,9 @@ static json_t *describe(ls_train *t)
 ls_status ls_train_save_profile(ls_train *t)
 {
     ls__profile *p = t->profile;
-    if (!p) return ls__fail(LS_ESTATE, "this training was opened without a profile");
-    if (!p->path) return ls__fail(LS_ESTATE, "this training has no run directory to save its profile to");
-    if (p->failed) return ls__fail(LS_ENOMEM, "%s: memory ended while operations were counted", p->path);
+    if (!p) return ls__fail(LS_ESTATE, "this run was opened without profile");
+    if (!p->path) return ls__fail(LS_ESTATE, "this run has no run folder to save its profile to");
+    if (p->failed) return ls__fail(LS_ENOMEM, "%s: out of memory while operations were measured", p->path);
     json_t *root = describe(t);
     char *text = root ? json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) : NULL,
          *slash = strrchr(p->path, '/');

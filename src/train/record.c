@@ -15,7 +15,7 @@
 #include "kern/select.h"
 #include "train/training.h"
 
-/* OpenMP's threads would all bear the program's name. */
+/* Otherwise OpenMP's threads all have the program's name. */
 static void name_threads(int threads)
 {
 #pragma omp parallel num_threads(threads)
@@ -27,8 +27,8 @@ static void name_threads(int threads)
     }
 }
 
-/* GB/s that this rank reads and writes when it copies what is in no cache, past the caches. The best of some: others may be in the way.
- * 0: no memory. */
+/* GB/s that this rank reads and writes when it copies memory, bypassing the caches. The best of several tries, since other programs
+ * may disturb. 0: out of memory. */
 static double copy_rate(int ranks)
 {
     enum { TRIES = 3, MOST = 32 << 20, LEAST = 4 << 20, ALL = 128 << 20 };
@@ -111,7 +111,7 @@ void ls__train_inject(ls_train *t, ls_phase phase)
     int64_t step = t->step + 1;
     if (d->ms <= 0 || d->rank != t->parallel.rank || d->phase != phase || step < d->first) return;
     if (d->every ? (step - d->first) % d->every != 0 : step != d->first) return;
-    if (t->injected == step) return; /* once a step, whatever the number of micro-batches */
+    if (t->injected == step) return; /* once per step, not per micro-batch */
     t->injected = step;
     if (d->asleep) {
         int64_t ns = (int64_t)(d->ms * 1e6);
@@ -120,7 +120,7 @@ void ls__train_inject(ls_train *t, ls_phase phase)
         }
         return;
     }
-    /* By the thread's own clock, so that it is as much work on a busy machine as on an idle one. */
+    /* By the thread's CPU time, so that it is the same work on a busy machine. */
     int64_t until = own_time() + (int64_t)(d->ms * 1e6);
     while (own_time() < until) {
     }
@@ -131,7 +131,7 @@ ls_status ls__train_enter(ls_train *t, ls_phase phase)
     ls_world *w = t->parallel.world;
     ls_status status = t->options.barriers ? ls_barrier(ls_world_group(w)) : LS_OK;
     ls_record_begin(ls_world_record(w), phase);
-    /* Backward's comes in one layer's backward, or it would be a delay before it. */
+    /* That of backward comes in the middle of it, in one layer. */
     if (phase != LS_PHASE_BACKWARD) ls__train_inject(t, phase);
     return status;
 }
@@ -154,7 +154,7 @@ void ls__train_note_batch(ls_train *t)
     ls_loader_stats s = ls_loader_get_stats(t->loader);
     int64_t load = s.load_ns - t->loader_before.load_ns, wait = s.wait_ns - t->loader_before.wait_ns;
     int64_t now = ls_now();
-    /* One that came at once is as good as one that was there. */
+    /* One that came immediately counts as ready. */
     int ready = s.ready || wait >= 50000 ? s.ready : 1;
     ls_record *r = ls_world_record(t->parallel.world);
     ls_record_event(r, now, LS_EVENT_BATCH, (uint64_t)load, ls__batch_bits(ready, s.worker, (now - s.built) / 1000));

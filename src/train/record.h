@@ -18,7 +18,7 @@ LS_MUST_CHECK ls_status ls__train_enter(ls_train *t, ls_phase phase);
 double ls__train_leave(ls_train *t, ls_phase phase);
 /* The same interval without the end of a phase. */
 double ls__train_lap(ls_train *t);
-/* A batch was taken from the loader. */
+/* After each batch of the loader. */
 void ls__train_note_batch(ls_train *t);
 /* The artificial delay of the options, if it is for this rank, phase and step. */
 void ls__train_inject(ls_train *t, ls_phase phase);

@@ -1,6 +1,6 @@
-/* The run directory. metrics.jsonl is appended to with one write a step and without the heap, so that a run that is killed
- * leaves whole lines. It is the first file that is made and the last that is removed, and the process that trains holds a
- * lock on it: whoever wants to write to the folder and does not get the lock leaves everything as it is. See run_dir.h. */
+/* The run folder. metrics.jsonl is appended to with one write per step and without the heap, so that a killed run leaves
+ * complete lines. It is the first file that is created and the last that is removed, and the process that trains holds a lock
+ * on it: a process that does not get the lock changes nothing. See run_dir.h. */
 #include "train/run_dir.h"
 
 #include <errno.h>
@@ -37,7 +37,7 @@ static const char *const model_files[] = { "model.safetensors",     "config.json
                                            "chat_template.jinja" };
 enum { MODEL_FILES = sizeof model_files / sizeof *model_files };
 
-/* What a run makes in folders of its own, and how the names there begin. */
+/* The subfolders of a run, and how the names of their files begin. */
 static const struct {
     const char *folder, *begin;
 } parts[] = {
@@ -68,14 +68,14 @@ static void remove_part(const char *path, int part)
     free(folder);
 }
 
-/* What would make a run write or remove elsewhere is refused before it does anything. */
+/* Refuses a folder in which the run would write or remove files elsewhere, before it does anything. */
 static ls_status check_parts(const char *path)
 {
     struct stat st;
     ls_status status = LS_OK;
     if (stat(path, &st) ? errno == ENOTDIR : !S_ISDIR(st.st_mode)) {
         errno = ENOTDIR;
-        status = ls__fail_errno("%s: cannot be the folder of a run", path);
+        status = ls__fail_errno("%s: cannot be a run folder", path);
     }
     for (int i = 0; i < PARTS && !status; i++) {
         char *folder = join(path, parts[i].folder);
@@ -85,7 +85,7 @@ static ls_status check_parts(const char *path)
     return status;
 }
 
-/* What a killed process left half written. */
+/* Incomplete files of a killed process. */
 static void remove_temporaries(const char *path)
 {
     for (int i = 0; i < MODEL_FILES; i++) ls__file_remove_temporaries(path, model_files[i]);
@@ -102,20 +102,20 @@ static void remove_temporaries(const char *path)
 static ls_status in_use(const char *path)
 {
     return ls__fail(LS_EINVAL,
-                    "%s: another training is under way in this folder; wait for its end, or name another folder", path);
+                    "%s: another run is in progress in this folder; wait for its end, or choose another folder", path);
 }
 
-/* The lock of an open file. Where there are no locks, the file system's, nobody is kept out. */
+/* Where the file system has no locks, nothing keeps a second process out. */
 static ls_status take_lock(const char *path, int fd)
 {
     if (!flock(fd, LOCK_EX | LOCK_NB)) return LS_OK;
     if (errno == EWOULDBLOCK) return in_use(path);
-    ls__log(LS_LOG_WARNING, "%s: cannot be locked (%s): a second training in this folder would not be noticed", path,
+    ls__log(LS_LOG_WARNING, "%s: cannot be locked (%s): a second run in this folder would not be noticed", path,
             strerror(errno));
     return LS_OK;
 }
 
-/* Opens metrics.jsonl and locks it; makes it if it is not there. */
+/* Opens metrics.jsonl and locks it; creates it if it does not exist. */
 static ls_status lock(const char *path, int *fd)
 {
     struct stat opened, there;
@@ -125,12 +125,12 @@ static ls_status lock(const char *path, int *fd)
     for (*fd = -1; *fd < 0 && !status;) {
         *fd = open(metrics, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666);
         if (*fd < 0)
-            status = ls__fail_errno("%s: cannot be opened", metrics);
+            status = ls__fail_errno("cannot open %s", metrics);
         else if (!fstat(*fd, &opened) && !S_ISREG(opened.st_mode))
-            status = ls__fail(LS_EINVAL, "%s: is not a regular file; remove it, or name another folder", metrics);
+            status = ls__fail(LS_EINVAL, "%s: not a regular file; remove it, or choose another folder", metrics);
         else
             status = take_lock(path, *fd);
-        /* Between the two calls, a run that made no step may have ended and removed it. */
+        /* Between the two calls, a run without a step may have ended and removed it. */
         bool same = !status && !fstat(*fd, &opened) && !stat(metrics, &there) && opened.st_ino == there.st_ino &&
                     opened.st_dev == there.st_dev;
         if (*fd >= 0 && !same) {
@@ -142,7 +142,7 @@ static ls_status lock(const char *path, int *fd)
     return status;
 }
 
-/* ---- What is there already. */
+/* ---- What exists already. */
 
 static bool has_checkpoints(const char *path)
 {
@@ -154,11 +154,11 @@ static bool has_checkpoints(const char *path)
     return n;
 }
 
-/* LS_EINVAL if a new run would overwrite something. The rest of a start that was killed before its first step is nothing:
- * an empty metrics.jsonl, with or without run.json and events. */
+/* LS_EINVAL if a new run would overwrite something. What a run leaves that was killed before its first step does not count: an
+ * empty metrics.jsonl, with or without run.json and events. */
 static ls_status check_empty(const char *path)
 {
-    static const char advice[] = "name another folder, or set overwrite to replace what is there";
+    static const char advice[] = "choose another folder, or set overwrite to replace it";
     struct stat st = { 0 };
     char *metrics = join(path, "metrics.jsonl");
     if (!metrics) return LS_ENOMEM;
@@ -190,8 +190,8 @@ ls_status ls__run_dir_check(const char *path, bool overwrite)
 
 /* ---- Opening. */
 
-/* A folder that was not there: "-2", "-3"... is put behind its name if need be. mkdir() decides, so that two runs that start at
- * the same moment get two folders. */
+/* A new folder, with "-2", "-3"... appended to its name if necessary. mkdir() decides, so that two runs that start at the same
+ * moment get two folders. */
 static ls_status make_numbered(ls__run_dir *run, const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -207,7 +207,7 @@ static ls_status make_numbered(ls__run_dir *run, const char *path)
             run->made = true;
             continue;
         }
-        if (errno != EEXIST) status = ls__fail_errno("%s: the folder cannot be made", name);
+        if (errno != EEXIST) status = ls__fail_errno("cannot create the folder %s", name);
         free(name);
     }
     return status;
@@ -239,12 +239,11 @@ static ls_status write_settings(const ls__run_dir *run, const ls_train *t)
     return status;
 }
 
-/* Nothing of the run that was here stays but its model, which this one may have been started from: that is replaced when there
- * is a new one. */
+/* Removes the previous run except its model, which this run may start from. The model is replaced when there is a new one. */
 static ls_status remove_run(ls__run_dir *run)
 {
     for (int i = 0; i < PARTS; i++) remove_part(run->path, i);
-    return ftruncate(run->metrics, 0) ? ls__fail_errno("%s/metrics.jsonl: cannot be emptied", run->path) : LS_OK;
+    return ftruncate(run->metrics, 0) ? ls__fail_errno("cannot truncate %s/metrics.jsonl", run->path) : LS_OK;
 }
 
 ls_status ls__run_dir_open(ls__run_dir *run, const ls_train *t)
@@ -254,10 +253,10 @@ ls_status ls__run_dir_open(ls__run_dir *run, const ls_train *t)
     ls_status status = o->number_run_dir ? make_numbered(run, o->run_dir) : make_folder(run, o->run_dir);
     if (!status) status = check_parts(run->path);
     if (!status) status = lock(run->path, &run->metrics);
-    /* Once more, now that nobody else can come. */
+    /* Once more, now that no other process can use the folder. */
     if (!status && !o->overwrite) status = check_empty(run->path);
     if (status) {
-        if (run->made && run->path) rmdir(run->path); /* which leaves it if there is something in it */
+        if (run->made && run->path) rmdir(run->path); /* fails if it is not empty */
         ls__run_dir_close(run);
         return status;
     }
@@ -273,7 +272,7 @@ ls_status ls__run_dir_open(ls__run_dir *run, const ls_train *t)
 ls_status ls__run_dir_lock(ls__run_dir *run, const char *path)
 {
     *run = (ls__run_dir){ .metrics = -1, .events = -1 };
-    if (!has(path, "run.json")) return ls__fail(LS_ENOENT, "%s: is not the folder of a run: it has no run.json", path);
+    if (!has(path, "run.json")) return ls__fail(LS_ENOENT, "%s: not a run folder: it has no run.json", path);
     ls_status status = check_parts(path);
     if (!status) status = lock(path, &run->metrics);
     if (status) return status;
@@ -285,12 +284,12 @@ ls_status ls__run_dir_lock(ls__run_dir *run, const char *path)
     return LS_OK;
 }
 
-/* Bytes of the lines up to that of `step`. A line that was cut off by a kill does not count. */
+/* Bytes of the lines up to that of `step`. An incomplete line does not count. */
 static size_t bytes_up_to(const char *text, int64_t step)
 {
     static const char begin[] = "{\"step\":";
     const char *at = text;
-    /* Not by sscanf, which looks for the end of all the text each time. */
+    /* Not by sscanf(), which searches for the end of the whole text each time. */
     for (char *end, *number; (end = strchr(at, '\n')); at = end + 1)
         if (strncmp(at, begin, sizeof begin - 1) != 0 || strtoll(at + sizeof begin - 1, &number, 10) > step ||
             *number != ',')
@@ -304,11 +303,11 @@ ls_status ls__run_dir_reopen(ls__run_dir *run, const ls_train *t)
     size_t bytes;
     ls_status status = metrics ? ls__file_read(metrics, SIZE_MAX / 2, &text, &bytes) : LS_ENOMEM;
     if (!status && ftruncate(run->metrics, (off_t)bytes_up_to(text, t->step)))
-        status = ls__fail_errno("%s: cannot be written", metrics);
+        status = ls__fail_errno("cannot write %s", metrics);
     remove_temporaries(run->path);
-    bool goes_on = t->step < t->options.steps; /* else it stays as it is */
-    if (!status && goes_on) status = write_settings(run, t);
-    if (!status && goes_on && !t->options.no_tensorboard)
+    bool continues = t->step < t->options.steps; /* otherwise nothing changes */
+    if (!status && continues) status = write_settings(run, t);
+    if (!status && continues && !t->options.no_tensorboard)
         status = ls__tensorboard_open(&run->events, run->path, t->step);
     free(text);
     free(metrics);
@@ -336,7 +335,7 @@ void ls__run_dir_remove(ls__run_dir *run)
     ls__run_dir_close(run);
 }
 
-/* JSON knows no infinity and no NaN. */
+/* JSON has no infinity and no NaN. */
 static const char *number(double x, char text[32])
 {
     if (isfinite(x))

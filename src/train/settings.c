@@ -1,7 +1,7 @@
 /* Writing and comparing settings. See settings.h.
  *
- * Names of files may be any bytes, and JSON holds only Unicode: text that is not UTF-8 is an object {"bytes": "caf%E9.txt"}.
- * Relative paths are those of the folder that the run was started in, which is kept, too. */
+ * File names may be any bytes, but JSON has only Unicode: text that is not UTF-8 is an object {"bytes": "caf%E9.txt"}. Paths are
+ * relative to the folder in which the run was started, which is in run.json, too. */
 #include "train/settings.h"
 
 #include <jansson.h>
@@ -28,7 +28,7 @@ static const char *text_of(const ls_train_options *o, const ls__setting *s)
     return *(const char *const *)place(o, s);
 }
 
-/* 0.1f is written as 0.1: the shortest decimal number that is read as the same float. */
+/* The shortest decimal number that is read as the same float: 0.1f is written as 0.1. */
 static double shortest(float x)
 {
     char text[32];
@@ -39,7 +39,7 @@ static double shortest(float x)
     return strtod(text, NULL);
 }
 
-/* Numbers and flags as the options have them. */
+/* Numbers and flags as in the options. */
 static double value_of(const ls_train_options *o, const ls__setting *s)
 {
     const void *p = place(o, s);
@@ -58,14 +58,14 @@ static double value_of(const ls_train_options *o, const ls__setting *s)
     return x;
 }
 
-/* And as one would write them. */
+/* And as on the command line. */
 static double number_of(const ls_train_options *o, const ls__setting *s)
 {
     double x = value_of(o, s);
     return s->flags & LS__SET_NONE && x < 0 ? 0 : x;
 }
 
-/* What is compared: where 0 is left to the program, it is another thing than none. */
+/* What is compared: with LS__SET_AUTO, 0 and none differ. */
 static double compared(const ls_train_options *o, const ls__setting *s)
 {
     return s->flags & LS__SET_AUTO ? value_of(o, s) : number_of(o, s);
@@ -90,14 +90,14 @@ int ls__settings_values(const ls_train *t, ls__setting_value *out)
     int n = 0;
     for (int i = 0; i < ls__n_settings; i++) {
         const ls__setting *s = &ls__settings[i];
-        /* Whether a path leads to the same place only its contents can tell. */
+        /* Different paths may name the same files, so their contents are compared instead. */
         if (!(s->flags & (LS__SET_FIXED | LS__SET_SHARED)) || s->kind == LS__SET_PATH) continue;
         bool text = s->kind == LS__SET_TEXT;
         out[n++] = (ls__setting_value){ .name = ls__setting_name(s),
                                         .value = text ? hash_text(&t->options, s) : compared(&t->options, s),
                                         .fixed = s->flags & LS__SET_FIXED,
                                         .hashed = text };
-        if (s->kind == LS__SET_SIZE) { /* all of a seed's bits count, and a double has not so many */
+        if (s->kind == LS__SET_SIZE) { /* all bits of a seed count, more than a double has */
             uint64_t x = *(const uint64_t *)place(&t->options, s);
             if (x >> 53) out[n - 1].value = (double)((x ^ x >> 52) & ((UINT64_C(1) << 52) - 1)) + 0.5;
         }
@@ -173,7 +173,7 @@ static json_t *setting_json(const ls_train_options *o, const ls__setting *s)
     }
 }
 
-/* What stands on the command line for the delay; NULL JSON for none. */
+/* The delay as on the command line; null for none. */
 static json_t *inject_json(const ls_train_delay *d)
 {
     if (!(d->ms > 0)) return json_null();
@@ -226,7 +226,7 @@ static bool is_same(const ls_train_options *a, const ls_train_options *b, const 
     return x && y ? !strcmp(x, y) || same_place(x, y) : x == y;
 }
 
-/* As a message shows it; the caller frees it. */
+/* For a message; the caller frees it. */
 static char *show(const ls_train_options *o, const ls__setting *s)
 {
     json_t *value = setting_json(o, s);
@@ -242,8 +242,8 @@ ls_status ls__settings_compare(const ls_train *t, const ls_train_options *saved)
         if (!(s->flags & LS__SET_FIXED) || is_same(&t->options, saved, s)) continue;
         char *before = show(saved, s), *now = show(&t->options, s);
         ls_status status = ls__fail(LS_EINVAL,
-                                    "%s: the run has %s=%s, got %s; a run is resumed with the settings that it was "
-                                    "started with: leave that one out, or start a new run",
+                                    "%s: the run has %s=%s, got %s; a run must be resumed with its own settings: leave "
+                                    "this one out, or start a new run",
                                     t->options.run_dir, ls__setting_name(s), before ? before : "?", now ? now : "?");
         free(before);
         free(now);

@@ -1,4 +1,4 @@
-/* Reading run.json: what a run was started with. Nothing in it is believed. See settings.h and settings.c. */
+/* Reading run.json. Every value is validated. See settings.h. */
 #include <errno.h>
 #include <float.h>
 #include <jansson.h>
@@ -19,10 +19,10 @@ typedef struct kept {
     char text[];
 } kept;
 
-/* What ls_train_saved_open() gives: the public part comes first. */
+/* What ls_train_saved_open() returns: the public part comes first. */
 typedef struct saved {
     ls_train_saved public;
-    json_t *root;          /* texts of the options lie in it, */
+    json_t *root;          /* texts of the options are in it, */
     kept *texts;           /* or here, */
     const char **lists[2]; /* and lists here */
     int n_lists;
@@ -41,7 +41,7 @@ static char *keep_text(saved *v, size_t bytes)
 
 static ls_status bad_value(const saved *v, const char *name)
 {
-    return ls__fail(LS_EFORMAT, "%s: the setting '%s' has a value that cannot be", v->path, name);
+    return ls__fail(LS_EFORMAT, "%s: setting '%s' has an invalid value", v->path, name);
 }
 
 /* The text of a JSON value; NULL for null. */
@@ -149,7 +149,7 @@ static ls_status read_number(const saved *v, const ls__setting *s, const json_t 
 
 static ls_status read_setting(saved *v, const ls__setting *s, const json_t *value)
 {
-    /* A warm-up that was left to the program stays as it was found, also if the run is made longer. */
+    /* A default warm-up stays as it was, also if the run is extended. */
     if (!strcmp(ls__setting_name(s), "warmup") && json_is_string(value) && !strcmp(json_string_value(value), "auto"))
         value = json_object_get(json_object_get(v->root, "found"), "warmup");
     void *to = (char *)&v->public.options + s->at;
@@ -170,7 +170,7 @@ static ls_status read_setting(saved *v, const ls__setting *s, const json_t *valu
     }
 }
 
-/* Paths belong to the folder of the start, if it is still there and not this one. */
+/* Paths are relative to the folder in which the run was started, if that still exists and is not this one. */
 static ls_status find_folder(saved *v)
 {
     struct stat there, here;
@@ -193,7 +193,7 @@ static ls_status read_all(saved *v)
     const char *name;
     json_t *value, *all = json_object_get(v->root, "settings");
     if (!json_is_object(all))
-        return ls__fail(LS_EFORMAT, "%s: has no settings; it is not of a run, or of an older version of lockstep",
+        return ls__fail(LS_EFORMAT, "%s: has no settings: not a run's file, or of an older version of lockstep",
                         v->path);
     ls_status status = find_folder(v);
     json_object_foreach(all, name, value)
@@ -205,8 +205,8 @@ static ls_status read_all(saved *v)
         else if (!strcmp(name, "ranks"))
             v->public.ranks =
                 json_is_integer(value) && json_integer_value(value) <= INT32_MAX ? (int)json_integer_value(value) : 0;
-        else if (strcmp(name, "inject") != 0) /* which is for tests, and not taken over */
-            status = ls__fail(LS_EFORMAT, "%s: this version of lockstep does not know the setting '%s'", v->path, name);
+        else if (strcmp(name, "inject") != 0) /* for tests; not restored */
+            status = ls__fail(LS_EFORMAT, "%s: unknown setting '%s' in this version of lockstep", v->path, name);
     }
     if (!status && v->public.ranks < 1) status = bad_value(v, "ranks");
     return status;
@@ -221,7 +221,7 @@ ls_status ls__settings_parse(ls_train_saved **out, const char *path, const char 
     if (!v) return ls__fail(LS_ENOMEM, "%s: out of memory", path);
     v->path = path;
     if (!(v->root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error)))
-        status = ls__fail(LS_EFORMAT, "%s: is not valid JSON: %s", path, error.text);
+        status = ls__fail(LS_EFORMAT, "%s: not valid JSON: %s", path, error.text);
     if (!status) status = read_all(v);
     v->path = NULL;
     *out = &v->public;

@@ -1,4 +1,4 @@
-/* Which dataset is right for the files, and the built-in corpus as one. */
+/* Chooses the dataset for the files; the built-in corpus is one, too. */
 #include "train/source.h"
 
 #include <stdlib.h>
@@ -60,20 +60,21 @@ static ls_status built_in_open(ls_dataset **out, int length)
     return LS_OK;
 }
 
-/* What the options ask for must be something that such files have. */
+/* The options must apply to files of this kind. */
 static ls_status check_kind(const char *const *paths, size_t n_paths, bool text, const ls_train_options *o)
 {
     const char *what = n_paths ? paths[0] : "the built-in corpus";
     bool json = o->field || o->prompt_field || o->weight_field;
     if (n_paths && !text && (o->pad || json || o->on_bad))
-        return ls__fail(LS_EINVAL, "%s: token shards have no documents, fields or format of text; padding is for text",
+        return ls__fail(LS_EINVAL,
+                        "%s: token shards have no documents or fields; pad and the options of JSON lines are for text",
                         what);
     if (!n_paths && (o->pad || json || o->data_format || o->on_bad))
-        return ls__fail(LS_EINVAL, "%s is one row of bytes; padding and fields are for text of your own", what);
+        return ls__fail(LS_EINVAL, "%s is one sequence of bytes; pad, fields and formats need data files", what);
     if ((o->prompt_field || o->weight_field) && !o->pad)
-        return ls__fail(LS_EINVAL, "fields with prompts and weights are for padded documents");
+        return ls__fail(LS_EINVAL, "prompt_field and weight_field need pad");
     if (o->read_delay_us && (text || !n_paths))
-        return ls__fail(LS_EINVAL, "%s: only reads from token shards can be slowed down", what);
+        return ls__fail(LS_EINVAL, "%s: read_delay_us is for token shards only", what);
     return LS_OK;
 }
 

@@ -81,7 +81,7 @@ static ls_status skip_step(ls_train *t, double loss, double norm)
             step, loss, norm, first ? first : "none", advice);
     }
     /* Other ranks may still be reading the sums. */
-    return ls_barrier(t->parallel.machine);
+    return ls_barrier(t->parallel.node_group);
 }
 
 ls_status ls__train_update(ls_train *t, double loss, double scale, ls_train_metrics *metrics)
@@ -200,7 +200,7 @@ ls_status ls_train_step(ls_train *t, ls_train_metrics *metrics)
 {
     double few[LS__SHARES * MAX_SLOTS_ON_STACK], *parts = few, shares[LS__SHARES], weight = 0;
     int64_t begin = t->clock = ls_now();
-    if (t->broken) return ls__fail(LS_ESTATE, "an earlier step failed; no more can be made");
+    if (t->failed) return ls__fail(LS_ESTATE, "an earlier step failed; no more steps are possible");
     if (t->step >= t->options.steps || t->stopping) {
         ls__train_record_close(t); /* what is saved from now on does not belong to the last step */
         return LS_END;
@@ -221,7 +221,7 @@ ls_status ls_train_step(ls_train *t, ls_train_metrics *metrics)
     if (!status) status = finish_step(t, metrics, shares[LS__TOKENS], begin);
     if (!status) ls__profile_step(t->profile, metrics);
     if (parts != few) free(parts);
-    t->broken = status != LS_OK;
+    t->failed = status != LS_OK;
     /* The other ranks would wait for this one. If the group itself failed, they have the reason already. */
     ls_group *group = ls_world_group(t->parallel.world);
     if (status && t->parallel.size > 1 && !ls__group_is_broken(group)) ls_group_abort(group, ls_error());
@@ -232,8 +232,7 @@ ls_status ls_train_step(ls_train *t, ls_train_metrics *metrics)
 ls_status ls_train_eval(ls_train *t, double *loss)
 {
     int n = t->options.eval_batches;
-    if (!t->val_loader)
-        return ls__fail(LS_ESTATE, "there is no validation data; name some, or set eval_every to keep a part back");
+    if (!t->val_loader) return ls__fail(LS_ESTATE, "there is no validation data; set val_data or val_fraction");
     double *sums = calloc((size_t)n * 2, sizeof *sums), *weights = sums + n, sum = 0, all = 0;
     ls_status status = sums ? LS_OK : ls__fail(LS_ENOMEM, "evaluation: out of memory");
     for (int i = 0; i < n && !status; i++) {

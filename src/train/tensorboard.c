@@ -51,7 +51,7 @@ static void put(record *r, const void *data, size_t bytes)
     r->bytes += bytes;
 }
 
-/* Little-endian, whatever the machine is. */
+/* Little-endian on every machine. */
 static void put_fixed(record *r, uint64_t x, int bytes)
 {
     uint8_t out[8];

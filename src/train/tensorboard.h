@@ -4,8 +4,8 @@
 
 #include "lockstep/train.h"
 
-/* Starts a new file in RUN/tensorboard; *fd is -1 on failure. `step`: how many steps were made before. TensorBoard forgets
- * what older files of the folder say of later steps, which will come again. */
+/* Starts a new file in RUN/tensorboard; *fd is -1 on failure. `step`: the steps before. TensorBoard ignores later steps
+ * in older files of the folder, which will be repeated. */
 LS_MUST_CHECK ls_status ls__tensorboard_open(int *fd, const char *run_dir, int64_t step);
 /* Appends a step's numbers, with one write. */
 LS_MUST_CHECK ls_status ls__tensorboard_add(int fd, const ls_train_metrics *metrics);

@@ -1,5 +1,5 @@
-/* Opening and closing a training: defaults, checks, and the order in which things come to be. Everything that can be
- * wrong with the input is found before the first file is written. */
+/* Opening and closing a run: defaults, checks, and the order of initialisation. Everything that can be wrong with the input
+ * is found before the first file is written. */
 #include "train/training.h"
 
 #include <math.h>
@@ -26,10 +26,10 @@ enum { RUN_DIR_BYTES = 4096 };
 static ls_status check_count(const char *name, int value, int high)
 {
     if (value >= 1 && value <= high) return LS_OK;
-    return ls__fail(LS_EINVAL, "%s is %d; it must be from 1 to %d", name, value, high);
+    return ls__fail(LS_EINVAL, "%s=%d: must be from 1 to %d", name, value, high);
 }
 
-/* As run.json says it: whoever reads that must get the same number. */
+/* As run.json has it, so that a resumed run gets the same number. */
 static double rounded(double x)
 {
     char text[32];
@@ -49,8 +49,8 @@ static ls_status fill_options(ls_train *t)
     if (o->val_fraction == 0 && o->eval_every > 0 && !o->n_val_data) o->val_fraction = 0.05;
     o->val_fraction = rounded(o->val_fraction);
     if (o->val_fraction != 0 && (!(o->val_fraction > 0 && o->val_fraction < 1) || o->n_val_data))
-        return ls__fail(LS_EINVAL, "%g of the data cannot be held out for validation; %s", o->val_fraction,
-                        o->n_val_data ? "there is validation data already" : "name a share above 0 and below 1");
+        return ls__fail(LS_EINVAL, "val_fraction=%g: %s", o->val_fraction,
+                        o->n_val_data ? "cannot be combined with val_data" : "must be above 0 and below 1");
     if (o->keep <= 0) o->keep = 2;
     if (o->metrics_every <= 0) o->metrics_every = 1;
     t->threads_found = o->threads <= 0;
@@ -59,33 +59,31 @@ static ls_status fill_options(ls_train *t)
     if (o->schedule.lr_end == 0) o->schedule.lr_end = o->schedule.lr / 10;
     if (o->schedule.lr_end < 0) o->schedule.lr_end = 0;
     o->optimizer.threads = o->threads;
-    char digits[32]; /* as run.json tells it, so that a run that is resumed has the same bits */
+    char digits[32]; /* as run.json has it, so that a resumed run has the same bits */
     snprintf(digits, sizeof digits, "%.15g", o->clip);
     o->clip = strtod(digits, NULL);
-    if ((status = check_count("the batch size", o->batch_size, 1 << 20))) return status;
-    if ((status = check_count("the number of slots", o->slots, 1 << 20))) return status;
-    if ((status = check_count("the number of threads", o->threads, 1 << 12))) return status;
+    if ((status = check_count("batch_size", o->batch_size, 1 << 20))) return status;
+    if ((status = check_count("slots", o->slots, 1 << 20))) return status;
+    if ((status = check_count("threads", o->threads, 1 << 12))) return status;
     if (o->steps < 0 || !(o->epochs >= 0 && o->epochs < 1e9))
-        return ls__fail(LS_EINVAL, "%lld steps and %g epochs: neither may be negative", (long long)o->steps, o->epochs);
+        return ls__fail(LS_EINVAL, "steps=%lld, epochs=%g: must not be negative", (long long)o->steps, o->epochs);
     if (!(o->schedule.lr > 0 && isfinite(o->schedule.lr)))
-        return ls__fail(LS_EINVAL, "the learning rate is %g; it must be above 0", (double)o->schedule.lr);
+        return ls__fail(LS_EINVAL, "lr=%g: must be above 0", (double)o->schedule.lr);
     if (o->checkpoint_every < 0)
-        return ls__fail(LS_EINVAL, "a checkpoint every %lld steps is not possible", (long long)o->checkpoint_every);
+        return ls__fail(LS_EINVAL, "checkpoint_every=%lld: must not be negative", (long long)o->checkpoint_every);
     if (o->eval_every < 0 || o->eval_batches < 0 || isnan(o->clip))
-        return ls__fail(LS_EINVAL,
-                        "evaluation every %lld steps over %d batches, clipping at %g: none may "
-                        "be negative",
+        return ls__fail(LS_EINVAL, "eval_every=%lld, eval_batches=%d, clip=%g: must not be negative or NaN",
                         (long long)o->eval_every, o->eval_batches, o->clip);
     return ls__optimizer_options_check(&o->optimizer);
 }
 
-/* Settles the model's sizes, by `init` or by the options and the data, and the sequence length. */
+/* Determines the model's sizes, by `init` or by the options and the data, and the sequence length. */
 static ls_status settle_sizes(ls_train *t)
 {
     ls_train_options *o = &t->options;
     ls_lm_options sizes = o->model;
     ls_status status = LS_OK;
-    if (o->init && !o->resume) { /* a run that is resumed has its model's sizes among its settings */
+    if (o->init && !o->resume) { /* a resumed run has its model's sizes among its settings */
         if ((status = ls_lm_options_read(o->init, &sizes))) return status;
         if (o->model.dropout != 0) sizes.dropout = o->model.dropout;
         if (o->model.dropout != 0 || o->model.embd_dropout != 0) sizes.embd_dropout = o->model.embd_dropout;
@@ -94,9 +92,9 @@ static ls_status settle_sizes(ls_train *t)
     if (sizes.dropout < 0) sizes.dropout = 0;
     if (!o->seq_len) o->seq_len = sizes.context && sizes.context < 256 ? sizes.context : 256;
     if (!sizes.context) sizes.context = o->seq_len;
-    if ((status = check_count("the sequence length", o->seq_len, 1 << 26))) return status;
+    if ((status = check_count("seq_len", o->seq_len, 1 << 26))) return status;
     if (o->seq_len > sizes.context)
-        return ls__fail(LS_EINVAL, "sequences of %d token%s do not fit the model's context of %d", o->seq_len,
+        return ls__fail(LS_EINVAL, "a sequence length of %d token%s exceeds the model's context of %d", o->seq_len,
                         ls__s(o->seq_len), sizes.context);
     if ((status = ls__train_open_tokenizer(t, sizes.vocab_size))) return status;
     if (!sizes.vocab_size) sizes.vocab_size = t->tokenizer ? (int)ls_tokenizer_vocab_size(t->tokenizer) : 50257;
@@ -105,19 +103,19 @@ static ls_status settle_sizes(ls_train *t)
     return LS_OK;
 }
 
-/* Before anything else is done: a run that is resumed is locked, and a new one must find its place free. */
+/* First of all: a resumed run is locked, and the folder of a new one must be free. */
 static ls_status claim_run_dir(ls_train *t)
 {
     const ls_train_options *o = &t->options;
     if (!ls__train_is_first(t)) return LS_OK;
     if (o->resume && o->overwrite)
-        return ls__fail(LS_EINVAL, "%s: resume and overwrite cannot both be set", o->run_dir);
+        return ls__fail(LS_EINVAL, "%s: resume and overwrite exclude each other", o->run_dir);
     if (o->resume) return ls__run_dir_lock(&t->run, o->run_dir);
     return o->number_run_dir ? LS_OK : ls__run_dir_check(o->run_dir, o->overwrite);
 }
 
-/* The tokenizer of a run that is resumed may be gone, with the model that the run was started from; when the run's own model is
- * saved, it is kept beside that. */
+/* The tokenizer of a resumed run may be gone, with the model that the run was started from. The run folder has a copy once
+ * the run's own model is saved. */
 static void find_tokenizer(ls_train *t)
 {
     ls_train_options *o = &t->options;
@@ -133,27 +131,27 @@ static ls_status compare_with_run(const ls_train *t)
     ls_status status = ls_train_saved_open(&saved, t->options.run_dir);
     if (!status) status = ls__settings_compare(t, &saved->options);
     if (!status && (status = ls__settings_check_files(saved, false, t->files[0])))
-        status =
-            ls__fail_within(status, "%s: a run is resumed with the data that it was started with", t->options.run_dir);
+        status = ls__fail_within(status, "%s: a run must be resumed with the data that it was started with",
+                                 t->options.run_dir);
     ls_train_saved_free(&saved);
     return status;
 }
 
-/* What each rank finds out by itself. */
+/* What each rank does by itself. */
 static ls_status open_own(ls_train *t)
 {
     ls_train_options *o = &t->options;
     ls_status status;
     if ((status = fill_options(t))) return status;
     if (o->inject.ms > 0 && (o->inject.rank < 0 || o->inject.rank >= t->parallel.size))
-        return ls__fail(LS_EINVAL, "a delay for rank %d, and there %s %d rank%s", o->inject.rank,
+        return ls__fail(LS_EINVAL, "inject: rank %d does not exist; there %s %d rank%s", o->inject.rank,
                         t->parallel.size == 1 ? "is" : "are", t->parallel.size, ls__s(t->parallel.size));
     if (o->sum_order == LS_SUM_ORDER_CANONICAL && (status = ls__slots_check(o->slots, t->parallel.size))) return status;
     if (o->slots % t->parallel.size)
-        return ls__fail(LS_EINVAL, "%d slot%s cannot be dealt to %d ranks; the ranks must divide the slots", o->slots,
-                        ls__s(o->slots), t->parallel.size);
+        return ls__fail(LS_EINVAL, "%d slot%s cannot be divided among %d ranks; slots must be a multiple of the ranks",
+                        o->slots, ls__s(o->slots), t->parallel.size);
     if ((o->resume || o->checkpoint_every) && !o->run_dir)
-        return ls__fail(LS_EINVAL, "checkpoints need a run directory to lie in");
+        return ls__fail(LS_EINVAL, "checkpoints need a run folder (run_dir)");
     if (o->run_dir && (status = claim_run_dir(t))) return status;
     find_tokenizer(t);
     if ((status = settle_sizes(t))) return status;
@@ -171,7 +169,7 @@ static ls_status open_own(ls_train *t)
     return ls_tape_open(&t->tape, &(ls_tape_options){ .threads = o->threads });
 }
 
-/* All ranks take the first rank's name of the run directory. `path`: what it is there, or "". */
+/* All ranks use the first rank's path of the run folder. `path`: that path, or "". */
 static ls_status share_run_dir(ls_train *t, const char *path)
 {
     char shared[RUN_DIR_BYTES] = "";
@@ -181,17 +179,17 @@ static ls_status share_run_dir(ls_train *t, const char *path)
     free(t->run_dir);
     t->run_dir = *shared ? strdup(shared) : NULL;
     t->options.run_dir = t->run_dir;
-    return *shared && !t->run_dir ? ls__fail(LS_ENOMEM, "training: out of memory") : LS_OK;
+    return *shared && !t->run_dir ? ls__fail(LS_ENOMEM, "train: out of memory") : LS_OK;
 }
 
-/* A link, as runs/last is one, may point elsewhere before the run ends. */
+/* A link, such as runs/last, may point elsewhere before the run ends. */
 static ls_status settle_run_dir(ls_train *t)
 {
     const char *path = t->options.run_dir;
     char *real = NULL, *here = NULL;
     struct stat st;
     ls_status status = LS_OK;
-    if (path && !*path) status = ls__fail(LS_EINVAL, "the name of the run directory is empty");
+    if (path && !*path) status = ls__fail(LS_EINVAL, "run_dir is empty");
     if (path && !t->options.number_run_dir && !lstat(path, &st) && S_ISLNK(st.st_mode)) {
         real = realpath(path, NULL);
         here = getcwd(NULL, 0);
@@ -200,8 +198,7 @@ static ls_status settle_run_dir(ls_train *t)
         size_t n = here ? strlen(here) : 0;
         path = n && !strncmp(real, here, n) && real[n] == '/' ? real + n + 1 : real;
     }
-    if (path && strlen(path) >= RUN_DIR_BYTES - 16)
-        status = ls__fail(LS_EINVAL, "the name of the run directory is too long");
+    if (path && strlen(path) >= RUN_DIR_BYTES - 16) status = ls__fail(LS_EINVAL, "run_dir is too long");
     status = ls__parallel_agree(t, status);
     if (!status) status = share_run_dir(t, path ? path : "");
     free(real);
@@ -209,7 +206,7 @@ static ls_status settle_run_dir(ls_train *t)
     return status;
 }
 
-/* The first rank makes the folder; it may have another name than was asked for. */
+/* The first rank creates the folder; its name may get a number. */
 static ls_status open_run_dir(ls_train *t)
 {
     ls_status status = LS_OK;
@@ -217,20 +214,20 @@ static ls_status open_run_dir(ls_train *t)
         status = t->options.resume ? ls__run_dir_reopen(&t->run, t) : ls__run_dir_open(&t->run, t);
     status = ls__parallel_agree(t, status);
     if (!status) status = share_run_dir(t, t->run.path ? t->run.path : "");
-    /* Of a run that is finished, the record stays. */
+    /* The record of a finished run stays. */
     if (!status && t->step < t->options.steps) status = ls__train_record_open(t);
     return ls__parallel_agree(t, status);
 }
 
-/* Documents are separated by the tokenizer's end token; programs that generate stop at the one that config.json names. */
+/* Documents are separated by the tokenizer's end token, but generation stops at the one in config.json. */
 static void warn_of_other_end(const ls_train *t)
 {
     int32_t end = t->tokenizer ? ls_tokenizer_end_token(t->tokenizer) : -1;
     if (t->options.init && !t->options.resume && ls__train_is_first(t) && end >= 0 && t->model->config &&
         ls__hf_config_has_other_end(t->model->config, end))
         ls__log(LS_LOG_WARNING,
-                "%s/config.json: eos_token_id does not name the tokenizer's end token, %d, which separates documents "
-                "in training; it is kept as it is",
+                "%s/config.json: eos_token_id is not the tokenizer's end token, %d, which separates documents in "
+                "training; it is not changed",
                 t->options.init, end);
 }
 
@@ -252,7 +249,7 @@ ls_status ls_train_open(ls_train **out, const ls_train_options *options)
 {
     *out = NULL;
     ls_train *t = calloc(1, sizeof *t);
-    if (!t) return ls__fail(LS_ENOMEM, "training: out of memory");
+    if (!t) return ls__fail(LS_ENOMEM, "train: out of memory");
     t->options = *options;
     t->run.metrics = t->run.events = -1;
     ls_status status = open_all(t);
@@ -267,7 +264,7 @@ void ls_train_free(ls_train **train)
     if (!t) return;
     ls__checkpoint_close(t);
     ls__train_record_close(t);
-    /* A run that failed before its first step is no run, and must not stand in the way of the next try. */
+    /* A run that failed before its first step leaves nothing, so that the next attempt can use the folder. */
     if (t->run.fresh && !t->step)
         ls__run_dir_remove(&t->run);
     else
@@ -284,23 +281,23 @@ void ls_train_free(ls_train **train)
     *train = NULL;
 }
 
-ls_status ls__train_check_whole(const ls_train *t)
+ls_status ls__train_check_consistent(const ls_train *t)
 {
-    if (ls__parallel_is_whole(t)) return LS_OK;
+    if (ls__parallel_is_consistent(t)) return LS_OK;
     return ls__fail(LS_ESTATE,
-                    "step %lld was cut off while weights were updated: a part of them is of that step and the rest is "
-                    "not; they are not saved",
+                    "step %lld was interrupted while weights were updated: only some of them are updated; they are "
+                    "not saved",
                     (long long)t->step + 1);
 }
 
 ls_status ls_train_save(ls_train *t)
 {
     if (!ls__train_is_first(t)) return LS_OK;
-    if (!t->run.path) return ls__fail(LS_ESTATE, "this training has no run directory to save to");
+    if (!t->run.path) return ls__fail(LS_ESTATE, "this run has no run folder to save to");
     const float *values = ls_model_values(t->model);
     size_t elements = ls_model_elements(t->model), bad = 0;
     for (size_t i = 0; i < elements; i++) bad += isfinite(values[i]) ? 0 : 1;
-    ls_status status = ls__train_check_whole(t);
+    ls_status status = ls__train_check_consistent(t);
     if (status) return status;
     if (bad)
         return ls__fail(LS_ENOTFINITE, "%s: %zu weights are not finite; the model was not saved", t->run.path, bad);
@@ -310,15 +307,15 @@ ls_status ls_train_save(ls_train *t)
     if (t->tokenizer) ls__model_set_end(t->model, ls_tokenizer_end_token(t->tokenizer));
     if (t->tokenizer) status = ls_tokenizer_save(t->tokenizer, t->run.path);
     if (!status) status = ls_model_save(t->model, t->run.path);
-    /* A checkpoint that could not be written is told, but keeps no model from being saved. */
+    /* A checkpoint that could not be written is reported, but does not prevent saving the model. */
     return status || !before ? status : ls__fail(before, "%s", message);
 }
 
 ls_status ls_train_checkpoint(ls_train *t)
 {
     if (!ls__train_is_first(t)) return LS_OK;
-    if (!t->run.path || t->options.no_checkpoint) return ls__fail(LS_ESTATE, "this training writes no checkpoints");
-    if (!t->step) return ls__fail(LS_ESTATE, "%s: no step was made", t->run.path);
+    if (!t->run.path || t->options.no_checkpoint) return ls__fail(LS_ESTATE, "this run writes no checkpoints");
+    if (!t->step) return ls__fail(LS_ESTATE, "%s: no step was completed", t->run.path);
     ls_status status = ls__checkpoint_save(t, true);
     return status ? status : ls__checkpoint_wait(t);
 }

@@ -1,4 +1,4 @@
-/* What the files of this layer share: the training's state. */
+/* The state of a run, shared by the files of this layer. */
 #ifndef LS_TRAIN_TRAINING_H
 #define LS_TRAIN_TRAINING_H
 
@@ -14,38 +14,38 @@
 
 struct ls_train {
     ls_train_options options; /* defaults filled in; its pointers are the caller's and used in ls_train_open() only */
-    int64_t step;             /* updates made */
-    int64_t skipped;          /* steps that were not made because they were not finite */
+    int64_t step;             /* optimizer steps so far */
+    int64_t skipped;          /* steps skipped because they were not finite */
     int skipped_in_a_row;
-    bool broken;              /* a step failed; no more are made */
-    _Atomic bool stop_wanted; /* by this rank */
-    bool stopping;            /* by some rank: all know it since the last step */
+    bool failed;              /* a step failed; no more are possible */
+    _Atomic bool stop_wanted; /* on this rank */
+    bool stopping;            /* some rank wants to stop; the same on all ranks */
 
     bool is_text;               /* the data is text, not shards of tokens */
     ls_tokenizer *tokenizer;    /* NULL: none, for shards */
-    const char *tokenizer_name; /* the caller's, as the options are */
+    const char *tokenizer_name; /* owned by the caller, like the options */
     ls__parts parts;            /* the data, and what is held out of them */
-    ls_dataset *val_data;       /* parts.val, or validation data of their own; NULL: there is none */
+    ls_dataset *val_data;       /* parts.val, or separate validation data; NULL: none */
     ls_loader *loader, *val_loader;
-    ls_loader_state data_at; /* the loader's place behind the last step that was made */
+    ls_loader_state data_at; /* the loader's position after the last step */
     ls_loader_state val_start;
     ls_stage *stage, *val_stage; /* NULL: none */
     uint64_t epoch_steps;        /* steps of an epoch */
-    bool uneven;                 /* steps differ in what their tokens count: padding, or short last steps */
+    bool uneven;                 /* steps differ in weight: padding, or short last steps */
     ls__loading loading;
 
     ls_model *model;
     ls_tape *tape;
     ls_optimizer *optimizer;
     ls__parallel parallel;                    /* sums gradients over slots and ranks */
-    struct ls__checkpoint_writer *checkpoint; /* NULL: none was written yet */
-    bool recorded;                            /* this training started the world's record */
-    ls_loader_stats loader_before;            /* as of the batch before */
-    int64_t injected;                         /* the step that the last delay was put into */
+    struct ls__checkpoint_writer *checkpoint; /* NULL: none written yet */
+    bool recorded;                            /* this run started the world's record */
+    ls_loader_stats loader_before;            /* at the previous batch */
+    int64_t injected;                         /* the step of the last artificial delay */
     int64_t blocked;                          /* ns blocked in collectives before this step */
     int64_t clock;                            /* when the last phase ended */
-    struct ls__profile *profile;              /* NULL: nobody asked for one */
-    bool threads_found, warmup_found;         /* options.threads, schedule.warmup were not given */
+    struct ls__profile *profile;              /* NULL: none */
+    bool threads_found, warmup_found;         /* options.threads, schedule.warmup are defaults */
     char *run_dir;                            /* options.run_dir, of all ranks */
     ls__setting_value
         settings[LS__MAX_SETTING_VALUES]; /* kept because the options' texts are gone after ls_train_open() */
@@ -54,7 +54,7 @@ struct ls_train {
     double data_hash; /* of samples of parts.train */
     json_t *files[2]; /* what identifies the files of data and val_data, on the first rank */
     double flops_per_token;
-    double peak_gflops; /* the best that was measured; 0: not yet */
+    double peak_gflops; /* the best measured so far; 0: not measured */
 };
 
 /* True on the rank that writes files. */
@@ -65,30 +65,30 @@ static inline bool ls__train_is_first(const ls_train *t)
 
 /* ---- feed.c: from files to batches. */
 
-/* Finds out what kind the data is, and opens the tokenizer that was asked for, or that it needs. It must be the one of `init`, if that
- * has one, and fit a model of so many tokens (0: not settled yet). */
+/* Finds out whether the data is text, and opens the tokenizer of the options, or the one that the data needs. It must match the one
+ * of `init`, if that has one, and a vocabulary of `vocab` tokens (0: not known yet). */
 LS_MUST_CHECK ls_status ls__train_open_tokenizer(ls_train *t, int vocab);
-/* LS_EINVAL unless a tokenizer is right for a model of so many tokens (0: not settled yet): that of the folder `model`, if it `has_own`.
- * `model` NULL: it is a new one. */
+/* LS_EINVAL unless a tokenizer matches a model with a vocabulary of `vocab` tokens (0: not known yet), and the tokenizer in the
+ * folder `model`, if it `has_own`. `model` NULL: it is a new one. */
 LS_MUST_CHECK ls_status ls__check_tokenizer(const ls_tokenizer *tokenizer, const char *name, const char *model,
                                             bool has_own, int vocab);
 /* Opens data, validation data and their loaders; fills in what depends on them (steps, warm-up). */
 LS_MUST_CHECK ls_status ls__train_open_data(ls_train *t);
 void ls__train_close_data(ls_train *t);
-/* A micro-batch for the model, and what it counts. */
+/* A micro-batch for the model, and its weight. */
 typedef struct ls__micro_batch {
-    ls_model_batch model; /* rows 0: there is nothing to compute, in a short last step */
+    ls_model_batch model; /* batch_size 0: nothing to compute, in a short last step */
     double weight;        /* sum of the loss weights of its tokens */
-    double tokens;        /* that carry loss */
+    double tokens;        /* with a loss */
 } ls__micro_batch;
-/* Padded rows end where the longest of the batch does: the rest would be computed for nothing. Moves them together and returns
- * their new length. */
+/* Cuts padded rows at the end of the longest of the batch, since the rest has no effect. Moves them together and returns their
+ * new length. */
 int64_t ls__trim_rows(int64_t rows, int64_t length, size_t longest, int32_t *tokens, int32_t *targets, float *weights);
-/* The next micro-batch; it stays until the next call. */
+/* The next micro-batch; valid until the next call. */
 LS_MUST_CHECK ls_status ls__train_load(ls_train *t, ls__micro_batch *out);
-/* The same from the validation data, from its beginning if `first`; LS_END behind the last. */
+/* The same from the validation data, from its beginning if `first`; LS_END after the last. */
 LS_MUST_CHECK ls_status ls__train_load_val(ls_train *t, bool first, ls__micro_batch *out);
-/* What the tokens of a full step without padding count: the loss of a micro-batch is its sum divided by this. */
+/* The weight of a full step without padding: the loss of a micro-batch is its sum divided by this. */
 static inline double ls__train_full_weight(const ls_train *t)
 {
     return (double)t->options.batch_size * (double)t->options.seq_len * (double)t->options.slots;
@@ -102,10 +102,10 @@ double ls__train_hash_data(const ls_train *t);
 /* The loss of a micro-batch, recorded on the tape unless eval. */
 LS_MUST_CHECK ls_status ls__train_forward(ls_train *t, int slot, const ls_model_batch *batch, bool eval,
                                           ls_tensor **loss);
-/* Norm, clipping, and one update of all weights. `scale` makes the mean of the summed gradients. */
+/* Norm, clipping, and one update of all weights. `scale` turns the summed gradients into their mean. */
 LS_MUST_CHECK ls_status ls__train_update(ls_train *t, double loss, double scale, ls_train_metrics *metrics);
 
-/* LS_ESTATE while an update was begun and not finished: such weights and state are of no step and must not be saved. */
-LS_MUST_CHECK ls_status ls__train_check_whole(const ls_train *t);
+/* LS_ESTATE if an update was begun and not finished: weights and state then belong to no step and must not be saved. */
+LS_MUST_CHECK ls_status ls__train_check_consistent(const ls_train *t);
 
 #endif

@@ -317,7 +317,7 @@ static int open_badly(ls_world *world, void *arg, char *why)
     float x[4];
     ls_span spans[2] = { { .name = "a", .count = 4 }, { .name = "b", .count = 4 } };
     ls_ddp_options o = { 0 };
-    static const char *const texts[] = { "all or none", "too many", "cannot be spread", "buffer_mode 7" };
+    static const char *const texts[] = { "all or none", "total is too large", "cannot be spread", "buffer_mode 7" };
     ls_named buffer = { "x", x, 4 };
     if (rank == 1 && kind == 0) spans[1].grad = x;
     if (rank == 1 && kind == 1) spans[1].count = SIZE_MAX / 4 - 2;
@@ -413,7 +413,7 @@ static int nothing(ls_world *world, void *arg, char *why)
         for (int micro = 0; micro < 3; micro++) {
             need_ok(ls_ddp_begin(ddp, micro < 2 ? LS_DDP_ACCUMULATE : LS_DDP_SYNC, 1));
             if (kind & 4) need_ok(ls_ddp_ready(ddp, (size_t)micro));
-            need(ls_ddp_ready(ddp, 3) == LS_EINVAL, "there is no span 3");
+            need(ls_ddp_ready(ddp, 3) == LS_EINVAL, "span 3 does not exist");
             need_ok(ls_ddp_finish(ddp, &result));
         }
         need(result.weight == 3 * ls_world_size(world), "weight %g", result.weight);

@@ -445,7 +445,7 @@ static int different(ls_world *world, void *arg, char *why)
     ls_span spans[3] = { { .name = "wte", .count = 40 }, { .name = "wpe", .count = 50 }, { .name = "ln", .count = 6 } };
     ls_ddp_options o = { 0 };
     size_t n = 3;
-    static const char *const expected[] = { "from 2 to 3",
+    static const char *const expected[] = { "between 2 and 3",
                                             "'wpe' with 50 elements on rank 0, and 'wpe' with 51 on rank 1",
                                             "'ln' with 6 elements on rank 0, and 'nl' with 6 on rank 1",
                                             "option bucket_bytes" };

@@ -49,10 +49,10 @@ static void a_file_that_is_cut_while_it_is_read_is_an_error(void **state)
     check_ok(ls__checkpoint_file_open(&f, "cut"));
     check_ok(ls__checkpoint_file_read(&f, NULL));
     assert_int_equal(truncate("cut", 2 << 20), 0);
-    check_fails(ls__checkpoint_file_read(&f, NULL), LS_EFORMAT, "cut: was cut off at byte 2097152");
+    check_fails(ls__checkpoint_file_read(&f, NULL), LS_EFORMAT, "cut: was truncated at byte 2097152");
     ls__checkpoint_file_close(&f);
     ls_checkpoint_info info;
-    check_fails(ls_checkpoint_verify("cut", &info), LS_EFORMAT, "its header says");
+    check_fails(ls_checkpoint_verify("cut", &info), LS_EFORMAT, "the header expects");
     free(numbers);
 }
 
@@ -130,11 +130,11 @@ static void weights_of_no_step_are_not_saved(void **state)
     assert_int_equal(unlink("torn/checkpoints/step-000000003.ckpt"), 0);
     /* As a rank leaves it that dies within the update of step 4. */
     atomic_store(&t->parallel.marks->begun, 4);
-    check_fails(ls_train_save(t), LS_ESTATE, "step 4 was cut off while weights were updated");
-    check_fails(ls__checkpoint_save(t, true), LS_ESTATE, "step 4 was cut off");
+    check_fails(ls_train_save(t), LS_ESTATE, "step 4 was interrupted while weights were updated");
+    check_fails(ls__checkpoint_save(t, true), LS_ESTATE, "step 4 was interrupted");
     /* Or one that finishes it, of which this rank does not know. */
     atomic_store(&t->parallel.marks->done, 4);
-    check_fails(ls_train_save(t), LS_ESTATE, "step 4 was cut off");
+    check_fails(ls_train_save(t), LS_ESTATE, "step 4 was interrupted");
     assert_int_not_equal(access("torn/model.safetensors", F_OK), 0);
     assert_false(exists("torn/checkpoints", 3));
     ls_train_free(&t);
