@@ -446,8 +446,8 @@ static int different(ls_world *world, void *arg, char *why)
     ls_ddp_options o = { 0 };
     size_t n = 3;
     static const char *const expected[] = { "between 2 and 3",
-                                            "'wpe' with 50 elements on rank 0, and 'wpe' with 51 on rank 1",
-                                            "'ln' with 6 elements on rank 0, and 'nl' with 6 on rank 1",
+                                            "'wpe' with 50 elements on rank 0, but 'wpe' with 51 on rank 1",
+                                            "'ln' with 6 elements on rank 0, but 'nl' with 6 on rank 1",
                                             "option bucket_bytes" };
     if (odd && kind == 0) n = 2;
     if (odd && kind == 1) spans[1].count = 51;
