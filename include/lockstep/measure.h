@@ -344,10 +344,10 @@ typedef struct ls_run {
 } ls_run;
 
 typedef struct ls_run_options {
-    size_t newest_bytes; /* read at most so many bytes of each rank's newest events; 0: all */
+    size_t newest_bytes; /* read at most this many bytes of each rank's newest events; 0: all */
     bool events_only;    /* no steps, collectives and findings */
     int64_t window_ns;   /* count only the newest steps that fit into this time; 0: all */
-    size_t window_steps; /* and at most so many; 0: all */
+    size_t window_steps; /* and at most this many; 0: all */
     void *reserved[2];
 } ls_run_options;
 
