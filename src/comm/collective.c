@@ -26,37 +26,38 @@ static ls_status invalid(const ls_work *w, const char *why)
 }
 
 /* Input and output may share memory only as lockstep/comm.h allows: all of it, or this rank's block of the larger one. */
-static bool is_in_place(const ls_work *w, size_t block)
+static bool is_in_place(const ls_work *w)
 {
     const ls__traits *t = &ls__traits_of[w->kind];
-    uintptr_t send = (uintptr_t)w->send, recv = (uintptr_t)w->recv, own = (uintptr_t)w->group->rank * block;
+    uintptr_t send = (uintptr_t)w->send, recv = (uintptr_t)w->recv, own = (uintptr_t)w->group->rank * w->block_bytes;
     if (t->send_blocks && t->recv_blocks) return false;
     return t->send_blocks ? recv == send + own : t->recv_blocks ? send == recv + own : send == recv;
 }
 
-static ls_status check_buffers(const ls_work *w, size_t block, size_t all)
+static ls_status check_buffers(const ls_work *w, size_t size, size_t all)
 {
     const ls__traits *t = &ls__traits_of[w->kind];
     int rank = w->group->rank;
-    size_t sent = !ls__work_sends(w, rank) ? 0 : t->send_blocks ? all : block;
-    size_t received = !ls__work_receives(w, rank) ? 0 : t->recv_blocks ? all : block, size = ls_dtype_size(w->type);
+    size_t block = w->block_bytes, sent = !ls__work_sends(w, rank) ? 0 : t->send_blocks ? all : block;
+    size_t received = !ls__work_receives(w, rank) ? 0 : t->recv_blocks ? all : block;
     if (sent && !w->send) return invalid(w, "the input buffer is NULL");
     if (received && !w->recv) return invalid(w, "the output buffer is NULL");
     if ((sent && (uintptr_t)w->send % size) || (received && (uintptr_t)w->recv % size))
         return invalid(w, "a buffer is not aligned to its element type");
-    if (sent && received && !is_in_place(w, block) && overlap(w->send, sent, w->recv, received))
+    if (sent && received && !is_in_place(w) && overlap(w->send, sent, w->recv, received))
         return invalid(w, "input and output overlap");
     return LS_OK;
 }
 
-static ls_status check(const ls_work *w)
+/* Also sets w->block_bytes. */
+static ls_status check(ls_work *w)
 {
     const ls_group *g = w->group;
-    size_t size = ls_dtype_size(w->type), block, all;
+    size_t size = ls_dtype_size(w->type), all;
     if (!size) return invalid(w, "unknown element type");
     if ((unsigned)w->op >= LS_OP_COUNT) return invalid(w, "unknown reduction");
-    if (__builtin_mul_overflow(w->count, size, &block) || __builtin_mul_overflow(block, (size_t)g->size, &all) ||
-        all > (size_t)PTRDIFF_MAX)
+    if (__builtin_mul_overflow(w->count, size, &w->block_bytes) ||
+        __builtin_mul_overflow(w->block_bytes, (size_t)g->size, &all) || all > (size_t)PTRDIFF_MAX)
         return invalid(w, "the size overflows");
     if (ls__traits_of[w->kind].rooted && (w->root < 0 || w->root >= g->size)) {
         char why[96];
@@ -69,7 +70,7 @@ static ls_status check(const ls_work *w)
         if (!ls__group_on_one_node(g))
             return ls__fail(LS_EUNSUPPORTED, "parallel_for: the group's ranks are on several nodes; split it by node");
     }
-    return check_buffers(w, block, all);
+    return check_buffers(w, size, all);
 }
 
 /* ---- The life of a work. */

@@ -8,7 +8,7 @@
 void ls__eager_finish(const ls_group *g, const ls_work *w, const void **in)
 {
     const ls__traits *t = &ls__traits_of[w->kind];
-    size_t block = ls__work_block_bytes(w), own = t->send_blocks ? (size_t)g->rank * block : 0;
+    size_t block = w->block_bytes, own = t->send_blocks ? (size_t)g->rank * block : 0;
     if (!block || !ls__work_receives(w, g->rank)) return;
     if (t->reduces) {
         void *out = w->recv;

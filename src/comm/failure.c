@@ -23,13 +23,6 @@ ls_status ls__failure_report(const ls__failure *f)
     return ls__fail((ls_status)f->status, "%s", f->text);
 }
 
-const ls__failure *ls__group_failure(const ls_group *g)
-{
-    if (ls__failure_is_set(g->failure)) return g->failure;
-    const ls__job *job = g->world->job;
-    return job && ls__failure_is_set(&job->failure) ? &job->failure : NULL;
-}
-
 bool ls__group_set_failure(const ls_group *g, ls_status status, const char *text)
 {
     /* Touches nothing but shared memory, unlike ls__group_break(): any thread may call it. */

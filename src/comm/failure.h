@@ -28,8 +28,6 @@ ls_status ls__failure_report(const ls__failure *f);
 
 /* ---- Of groups. */
 
-/* The failure of the group, or else of its job; NULL: none. */
-const ls__failure *ls__group_failure(const ls_group *g);
 /* Sets the group's failure for the ranks on this node and wakes them. False: there was one before. From any thread. */
 bool ls__group_set_failure(const ls_group *g, ls_status status, const char *text);
 /* ls__transport.check_failed where nothing more is to do: breaks the group if it, or its job, has failed. */

@@ -52,7 +52,8 @@ struct ls_work {
     ls_op op;
     int root; /* send, receive: the other rank; parallel_for: elements of a chunk; -1: none */
     size_t count;
-    const void *send; /* collectives that work in place have send == recv */
+    size_t block_bytes; /* of `count` elements; known once the arguments are checked */
+    const void *send;   /* collectives that work in place have send == recv */
     void *recv;
     ls__chunk_fn chunk_fn; /* parallel_for only, with its argument */
     void *user;
@@ -223,6 +224,13 @@ static inline bool ls__group_is_busy(const ls_group *g)
 static inline bool ls__others_busy(const ls_group *g)
 {
     return g->world->busy_groups > (ls__group_is_busy(g) ? 1 : 0);
+}
+/* The failure of the group, or else of its job; NULL: none. */
+static inline const ls__failure *ls__group_failure(const ls_group *g)
+{
+    if (ls__failure_is_set(g->failure)) return g->failure;
+    const ls__job *job = g->world->job;
+    return job && ls__failure_is_set(&job->failure) ? &job->failure : NULL;
 }
 static inline bool ls__group_on_one_node(const ls_group *g)
 {

@@ -129,7 +129,7 @@ static ls_status send_short(ls_group *g, ls_work *w, size_t total)
 static ls_status advance(ls_group *g, ls_work *w)
 {
     ls__multi_work *t = ls__multi_work_of(w);
-    size_t total = sizeof(p2p_header) + w->count * ls_dtype_size(w->type), fragments = fragments_of(total);
+    size_t total = sizeof(p2p_header) + w->block_bytes, fragments = fragments_of(total);
     if (w->kind == LS_COLLECTIVE_SEND && total <= SHORT) return send_short(g, w, total);
     p2p_state *s = t->p2p;
     ls_status status = LS_OK;

@@ -159,7 +159,7 @@ static void plan_rounds(const ls_group *g, ls_work *w, bool sliced)
 {
     ls__multi_work *t = ls__multi_work_of(w);
     ls__multi *m = ls__multi_of(g);
-    size_t block = w->count * ls_dtype_size(w->type);
+    size_t block = w->block_bytes;
     size_t most = sliced ? m->round_bytes : m->round_bytes / (size_t)g->size;
     size_t bytes = block / ROUNDS_MIN;
     size_t least_bytes = (size_t)MESSAGE_MIN * (size_t)(sliced ? m->slices * m->nodes : 1);

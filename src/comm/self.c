@@ -23,7 +23,7 @@ static ls_status start(ls_group *g, ls_work *w)
 {
     ls_status status = ls__group_check_failed(g);
     if (status) return status;
-    size_t bytes = ls__work_block_bytes(w);
+    size_t bytes = w->block_bytes;
     w->started = w->last_arrival = ls_now();
     w->arrived = true;
     ls__event_start(w, bytes);

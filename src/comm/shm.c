@@ -150,9 +150,10 @@ static ls_status check_ahead(ls_group *g, ls_work *w)
 static void finish_eager(ls_group *g, const ls_work *w)
 {
     const void **in = ls__shm_of(g)->in;
-    for (int r = 0; r < g->size; r++) in[r] = ls__shm_eager_of(g, w->number, r, ls__work_send_bytes(w, r));
+    size_t bytes = w->block_bytes * (size_t)ls__work_blocks(w); /* of each rank that sends */
+    for (int r = 0; r < g->size; r++) in[r] = ls__shm_eager_of(g, w->number, r, bytes);
     ls__eager_finish(g, w, in);
-    __builtin_prefetch(ls__shm_eager_of(g, w->number + 1, g->rank, ls__work_send_bytes(w, g->rank)), 1);
+    __builtin_prefetch(ls__shm_eager_of(g, w->number + 1, g->rank, bytes), 1);
 }
 
 bool ls__shm_claim_staging(ls_group *g, const ls_work *w)

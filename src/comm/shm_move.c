@@ -19,7 +19,7 @@ static const size_t STREAM_BYTES = 16 << 20;
 static void plan_rounds(const ls_group *g, const ls_work *w)
 {
     ls__shm_work *t = ls__shm_work_of(w);
-    size_t block = ls__work_block_bytes(w), blocks = (size_t)ls__work_blocks(w);
+    size_t block = w->block_bytes, blocks = (size_t)ls__work_blocks(w);
     t->round_bytes = t->any_staged ? ls__shm_of(g)->control->round_bytes / blocks / 64 * 64 : block;
     t->rounds = (uint32_t)((block + t->round_bytes - 1) / t->round_bytes);
 }
@@ -27,7 +27,7 @@ static void plan_rounds(const ls_group *g, const ls_work *w)
 static size_t round_length(const ls_work *w, uint32_t j)
 {
     const ls__shm_work *t = ls__shm_work_of(w);
-    size_t left = ls__work_block_bytes(w) - (size_t)j * t->round_bytes;
+    size_t left = w->block_bytes - (size_t)j * t->round_bytes;
     return left < t->round_bytes ? left : t->round_bytes;
 }
 
@@ -48,7 +48,7 @@ static void fill_staging(ls_group *g, ls_work *w)
 {
     ls__shm_work *t = ls__shm_work_of(w);
     if (!ls__shm_claim_staging(g, w)) return;
-    size_t block = ls__work_block_bytes(w);
+    size_t block = w->block_bytes;
     int blocks = ls__work_blocks(w);
     bool filled = false;
     while (t->in < t->rounds && t->in < copied_by_all(g, w) + LS__SHM_ROUNDS) {
@@ -65,7 +65,7 @@ static void fill_staging(ls_group *g, ls_work *w)
 /* Round j of what `from` has for this rank; NULL if it is not there yet. */
 static const uint8_t *source(const ls_group *g, const ls_work *w, int from, uint32_t j)
 {
-    size_t block = ls__work_block_bytes(w), round_bytes = ls__shm_work_of(w)->round_bytes;
+    size_t block = w->block_bytes, round_bytes = ls__shm_work_of(w)->round_bytes;
     size_t mine = ls__traits_of[w->kind].send_blocks ? (size_t)g->rank : 0;
     if (from == g->rank) return (const uint8_t *)w->send + mine * block + (size_t)j * round_bytes;
     const ls__shm_arrival *arrival = ls__shm_arrival_of(g, w->number, from);
@@ -81,7 +81,7 @@ static bool copy_round(ls_group *g, const ls_work *w)
     ls__shm *s = ls__shm_of(g);
     const ls__traits *traits = &ls__traits_of[w->kind];
     uint32_t j = ls__shm_work_of(w)->out;
-    size_t block = ls__work_block_bytes(w), length = round_length(w, j);
+    size_t block = w->block_bytes, length = round_length(w, j);
     bool stream = block >= STREAM_BYTES;
     for (int r = 0; r < g->size; r++) {
         bool sends = ls__work_sends(w, r);

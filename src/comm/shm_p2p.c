@@ -59,7 +59,7 @@ static ls_status send_some(ls_group *g, ls_work *w)
 {
     ls__shm_work *t = ls__shm_work_of(w);
     ls__shm_channel *c = channel(g, g->rank, w->root);
-    size_t ring = ls__shm_of(g)->control->channel_bytes, bytes = w->count * ls_dtype_size(w->type);
+    size_t ring = ls__shm_of(g)->control->channel_bytes, bytes = w->block_bytes;
     uint64_t head = atomic_load_explicit(&c->head, memory_order_relaxed);
     size_t room = ring - (size_t)(head - atomic_load_explicit(&c->tail, memory_order_acquire));
     size_t before = t->moved;
@@ -91,7 +91,7 @@ static ls_status receive_some(ls_group *g, ls_work *w)
 {
     ls__shm_work *t = ls__shm_work_of(w);
     ls__shm_channel *c = channel(g, w->root, g->rank);
-    size_t ring = ls__shm_of(g)->control->channel_bytes, bytes = w->count * ls_dtype_size(w->type);
+    size_t ring = ls__shm_of(g)->control->channel_bytes, bytes = w->block_bytes;
     uint64_t tail = atomic_load_explicit(&c->tail, memory_order_relaxed);
     size_t there = (size_t)(atomic_load_explicit(&c->head, memory_order_acquire) - tail);
     size_t before = t->moved;

@@ -25,7 +25,7 @@ enum {
 static size_t round_length(const ls_work *w, uint32_t j)
 {
     const ls__shm_work *t = ls__shm_work_of(w);
-    size_t left = ls__work_block_bytes(w) - (size_t)j * t->round_bytes;
+    size_t left = w->block_bytes - (size_t)j * t->round_bytes;
     return left < t->round_bytes ? left : t->round_bytes;
 }
 
@@ -49,7 +49,7 @@ static uint64_t chunks_per_round(const ls_group *g, const ls_work *w)
 static void plan_rounds(const ls_group *g, ls_work *w)
 {
     ls__shm_work *t = ls__shm_work_of(w);
-    size_t bytes = ls__work_block_bytes(w);
+    size_t bytes = w->block_bytes;
     t->round_bytes = t->any_staged ? ls__shm_of(g)->control->round_bytes : bytes;
     t->rounds = (uint32_t)((bytes + t->round_bytes - 1) / t->round_bytes);
 }

@@ -38,20 +38,16 @@ static inline int ls__work_blocks(const ls_work *w)
 {
     return ls__traits_of[w->kind].send_blocks ? w->group->size : 1;
 }
-static inline size_t ls__work_block_bytes(const ls_work *w)
-{
-    return w->count * ls_dtype_size(w->type);
-}
 /* Bytes that `rank` contributes. */
 static inline size_t ls__work_send_bytes(const ls_work *w, int rank)
 {
-    return ls__work_sends(w, rank) ? ls__work_block_bytes(w) * (size_t)ls__work_blocks(w) : 0;
+    return ls__work_sends(w, rank) ? w->block_bytes * (size_t)ls__work_blocks(w) : 0;
 }
 /* Whether each rank's input is small enough to travel with its arrival. Depends only on what the fingerprint holds, so all ranks
  * decide alike. */
 static inline bool ls__work_is_eager(const ls_work *w, size_t most)
 {
-    return w->kind != LS_COLLECTIVE_PARALLEL_FOR && ls__work_block_bytes(w) * (size_t)ls__work_blocks(w) <= most;
+    return w->kind != LS_COLLECTIVE_PARALLEL_FOR && w->block_bytes * (size_t)ls__work_blocks(w) <= most;
 }
 
 #endif

@@ -278,9 +278,12 @@ void ls_record_collective(ls_record *r, const ls_collective *c)
 
 int64_t ls__record_blocked(ls_record *r, uint64_t collective, int64_t begin, int64_t now)
 {
-    ls__thread_counts c = { .time = now };
     if (!r) return now;
-    if (is_owner(r)) c = ls__counters_sample(&r->counters, now);
+    if (!is_owner(r)) { /* no file, or another thread: the usual case of a small collective that must be fast */
+        ls__ring_add_at(r->ring, now, LS_EVENT_BLOCKED, collective, (uint64_t)(now - begin));
+        return now;
+    }
+    ls__thread_counts c = ls__counters_sample(&r->counters, now);
     ls__ring_add_at(r->ring, c.time, LS_EVENT_BLOCKED, collective, (uint64_t)(c.time - begin));
     ls__thread_counts_add(r->ring, &c);
     return c.time;
