@@ -26,7 +26,7 @@ static int parse(int argc, char **argv, order_options *o)
 {
     static const char *const orders[] = { "shuffled", "sequential", "torch", "balanced", NULL }; /* as ls_order */
     ls_sampler_options *s = &o->sampler;
-    int order = 0, rank = 0, rows = 1;
+    int order = 0, rank = 0, batch_size = 1;
     int64_t epoch = 0, from = 0, steps = INT64_MAX;
     const double many = 1 << 20, any = 1e18;
     s->world_size = 1;
@@ -36,7 +36,7 @@ static int parse(int argc, char **argv, order_options *o)
         { OPTION_INT, "--ranks", &s->world_size, "W", "number of ranks (1)", 1, many, NULL },
         { OPTION_INT, "--rank", &rank, "R", "rank to print (0)", 0, many, NULL },
         { OPTION_INT, "--slots", &s->slots, "V", "micro-batches per step over all ranks (one each)", 1, many, NULL },
-        { OPTION_INT, "--batch-size", &rows, "B", "micro-batch size per rank (1)", 1, many, NULL },
+        { OPTION_INT, "--batch-size", &batch_size, "B", "micro-batch size per rank (1)", 1, many, NULL },
         { OPTION_SEED, "--seed", &s->seed, "S", "seed of the permutation (0)", 0, 0, NULL },
         { OPTION_LONG, "--epoch", &epoch, "E", "epoch, from 0 (0)", 0, 281474976710656, NULL },
         { OPTION_LONG, "--from", &from, "STEP", "first step (0)", 0, any, NULL },
@@ -55,7 +55,7 @@ static int parse(int argc, char **argv, order_options *o)
     if (code >= 0) return code;
     if (!s->samples) return data_missing("order", "--samples N");
     s->order = (ls_order)order;
-    s->batch_size = (size_t)rows;
+    s->batch_size = (size_t)batch_size;
     o->rank = (uint64_t)rank;
     o->epoch = (uint64_t)epoch;
     o->from = (uint64_t)from;
@@ -97,8 +97,8 @@ static uint64_t *read_lengths(const char *path, uint64_t samples)
         free(lengths);
         return NULL;
     }
-    fprintf(stderr, "lockstep data order: %s: %" PRIu64 " length%s needed, line %" PRIu64 " is none\n", printable(path),
-            samples, samples == 1 ? " is" : "s are", n + 1);
+    fprintf(stderr, "lockstep data order: %s: %" PRIu64 " length%s needed, line %" PRIu64 " is not one\n",
+            printable(path), samples, samples == 1 ? " is" : "s are", n + 1);
     free(lengths);
     return NULL;
 }

@@ -77,11 +77,11 @@ static int parse(ddp_bench *b, int argc, char **argv)
         { OPTION_FLAG, "--one-node", &b->one_node, NULL, "only on this machine, without the two hosts", 0, 0, NULL },
         { OPTION_INT, "--layers", &b->layers, "N", "transformer blocks (6)", 1, 1e4, NULL },
         { OPTION_INT, "--width", &b->width, "N", "embedding dimension (256)", 1, 1e5, NULL },
-        { OPTION_INT, "--vocab-size", &b->vocab, "N", "vocabulary size (1024)", 2, 1e7, NULL },
-        { OPTION_INT, "--seq-len", &b->length, "N", "sequence length in tokens (64)", 1, 1e6, NULL },
-        { OPTION_INT, "--batch-size", &b->rows, "N", "micro-batch size per rank, for breakdown and buckets (24)", 1,
-          1e6, NULL },
-        { OPTION_INT, "--micro-batch-size", &b->micro_rows, "N",
+        { OPTION_INT, "--vocab-size", &b->vocab_size, "N", "vocabulary size (1024)", 2, 1e7, NULL },
+        { OPTION_INT, "--seq-len", &b->seq_len, "N", "sequence length in tokens (64)", 1, 1e6, NULL },
+        { OPTION_INT, "--batch-size", &b->batch_size, "N", "micro-batch size per rank, for breakdown and buckets (24)",
+          1, 1e6, NULL },
+        { OPTION_INT, "--micro-batch-size", &b->micro_batch_size, "N",
           "micro-batch size per rank, for skip and accumulate (1)", 1, 1e6, NULL },
         { OPTION_INT, "--threads", &b->threads, "N", "threads per rank (1)", 1, 4096, NULL },
         { OPTION_INT, "--steps", &b->steps, "N", "steps to measure per row, in three rounds (6)", 1, 1e6, NULL },
@@ -109,19 +109,21 @@ static void add_row(ddp_bench *b, ddp_row row)
 static void make_rows(ddp_bench *b)
 {
     for (int overlap = 0; overlap < 2; overlap++)
-        add_row(b, (ddp_row){ .part = DDP_BREAKDOWN, .no_overlap = !overlap, .micro_batches = 1, .rows = b->rows });
+        add_row(b,
+                (ddp_row){
+                    .part = DDP_BREAKDOWN, .no_overlap = !overlap, .micro_batches = 1, .batch_size = b->batch_size });
     for (int i = 0; i < b->n_buckets; i++)
         add_row(b, (ddp_row){ .part = DDP_BUCKETS,
                               .bucket_bytes = (size_t)(b->buckets[i] * (1 << 20)),
                               .micro_batches = 1,
-                              .rows = b->rows });
+                              .batch_size = b->batch_size });
     for (int n = 1; n <= 8; n *= 2)
-        add_row(b, (ddp_row){ .part = DDP_SKIP, .micro_batches = n, .rows = b->micro_rows });
+        add_row(b, (ddp_row){ .part = DDP_SKIP, .micro_batches = n, .batch_size = b->micro_batch_size });
     for (int no_sync = 0; no_sync < 2; no_sync++)
         add_row(b, (ddp_row){ .part = DDP_ACCUMULATE,
                               .micro_batches = DDP_MICRO_BATCHES,
                               .sync_each = !no_sync,
-                              .rows = b->micro_rows });
+                              .batch_size = b->micro_batch_size });
 }
 
 /* ---- Inside a rank. */
@@ -239,10 +241,10 @@ int bench_ddp(int argc, char **argv)
     ls__launch_info identity;
     b = (ddp_bench){ .layers = 6,
                      .width = 256,
-                     .vocab = 1024,
-                     .length = 64,
-                     .rows = 24,
-                     .micro_rows = 1,
+                     .vocab_size = 1024,
+                     .seq_len = 64,
+                     .batch_size = 24,
+                     .micro_batch_size = 1,
                      .threads = 1,
                      .steps = 6,
                      .parts_text = "breakdown,buckets,skip,accumulate",

@@ -23,7 +23,7 @@ typedef struct ddp_row {
     bool no_overlap;
     int micro_batches; /* of a step, on each rank */
     bool sync_each;    /* every one of them is synchronised; otherwise the last alone */
-    int rows;          /* sequences of a micro-batch */
+    int batch_size;    /* micro-batch size per rank */
     ddp_times *samples;
     int count;
     ddp_times result;
@@ -31,7 +31,7 @@ typedef struct ddp_row {
 
 typedef struct ddp_bench {
     int ranks; /* 0: not given */
-    int layers, width, vocab, length, rows, micro_rows, threads, steps;
+    int layers, width, vocab_size, seq_len, batch_size, micro_batch_size, threads, steps;
     const char *parts_text, *buckets_text, *link, *plot;
     bool json, one_node;
     bool parts[DDP_PARTS];

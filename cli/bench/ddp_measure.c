@@ -24,7 +24,7 @@ typedef struct bench {
     ls_tape *tape;
     ls_optimizer *optimizer;
     ls_ddp *ddp;
-    int32_t *tokens; /* (rows, length + 1) */
+    int32_t *tokens; /* (batch_size, seq_len + 1) */
     int64_t hook_ns;
     int64_t step;
 } bench;
@@ -79,7 +79,7 @@ static ls_status micro_batch(bench *b, const ddp_row *row, ls_ddp_mode mode, ddp
     ls_param *params;
     int n = ls_model_params(b->model, &params);
     ls_model_batch batch = {
-        .batch_size = row->rows, .seq_len = b->o->length, .tokens = b->tokens, .targets = b->tokens + 1
+        .batch_size = row->batch_size, .seq_len = b->o->seq_len, .tokens = b->tokens, .targets = b->tokens + 1
     };
     ls_pass pass = { .stream = (uint64_t)b->step };
     ls_tensor *loss = NULL;
@@ -174,15 +174,18 @@ static ls_status prepare(bench *b)
 {
     ddp_bench *o = b->o;
     const ls_place *places;
-    ls_lm_options model = { .layers = o->layers, .width = o->width, .vocab_size = o->vocab, .context = o->length };
+    ls_lm_options model = {
+        .layers = o->layers, .width = o->width, .vocab_size = o->vocab_size, .context = o->seq_len
+    };
     ls_status status = ls_lm_open(&b->model, &model);
     if (status) return status;
     size_t n = ls_model_places(b->model, &places), elements = ls_model_elements(b->model);
-    size_t most = (size_t)(o->rows > o->micro_rows ? o->rows : o->micro_rows) * (size_t)o->length + 1;
+    size_t most =
+        (size_t)(o->batch_size > o->micro_batch_size ? o->batch_size : o->micro_batch_size) * (size_t)o->seq_len + 1;
     o->parameters = (double)ls_model_param_count(b->model);
     if (!(b->tokens = calloc(most, sizeof *b->tokens))) return ls__fail(LS_ENOMEM, "no memory for a batch");
     ls__random_fill_u32((uint32_t *)b->tokens, most, 1, (uint64_t)ls_world_rank(b->world), 0);
-    for (size_t i = 0; i < most; i++) b->tokens[i] = (int32_t)((uint32_t)b->tokens[i] % (uint32_t)o->vocab);
+    for (size_t i = 0; i < most; i++) b->tokens[i] = (int32_t)((uint32_t)b->tokens[i] % (uint32_t)o->vocab_size);
     status = ls_model_bind(b->model, NULL, NULL, true);
     if (!status) status = ls_model_init(b->model, 1);
     ls_optimizer_options adamw = { .threads = o->threads };

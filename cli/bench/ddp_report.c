@@ -9,7 +9,7 @@ static void describe(const ddp_bench *b, FILE *to)
     fprintf(
         to,
         "%s%.1f M parameters (%d layer%s, width %d, vocabulary %d; %.0f MiB of gradients), %d rank%s of %d thread%s",
-        b->hosts > 1 ? "\n" : "", b->parameters / 1e6, b->layers, ls__s(b->layers), b->width, b->vocab,
+        b->hosts > 1 ? "\n" : "", b->parameters / 1e6, b->layers, ls__s(b->layers), b->width, b->vocab_size,
         b->parameters * 4 / (1 << 20), b->world_size, ls__s(b->world_size), b->threads, ls__s(b->threads));
     if (b->hosts > 1)
         fprintf(to, " on %d hosts, link of %s (%s)\n", b->hosts, b->link, b->transport);
@@ -46,16 +46,16 @@ static void title(const ddp_bench *b, ddp_part part, FILE *to)
         fprintf(to,
                 "\nPhases of a step: %d x %d tokens per rank; communication is the exposed part; in total it\ntakes "
                 "%.2f times as long as backward\n",
-                r->rows, b->length, t->backward > 0 ? t->exposed / t->backward : 0);
+                r->batch_size, b->seq_len, t->backward > 0 ? t->exposed / t->backward : 0);
         head(to, "overlap");
         break;
     case DDP_BUCKETS:
-        fprintf(to, "\nStep time by bucket size: %d x %d tokens per rank, with overlap\n", r->rows, b->length);
+        fprintf(to, "\nStep time by bucket size: %d x %d tokens per rank, with overlap\n", r->batch_size, b->seq_len);
         head(to, "bucket");
         break;
     case DDP_SKIP:
-        fprintf(to, "\nSynchronised every N micro-batches: times of one micro-batch of %d x %d tokens\n", r->rows,
-                b->length);
+        fprintf(to, "\nSynchronised every N micro-batches: times of one micro-batch of %d x %d tokens\n", r->batch_size,
+                b->seq_len);
         head(to, "every");
         break;
     default:
@@ -63,7 +63,7 @@ static void title(const ddp_bench *b, ddp_part part, FILE *to)
             to,
             "\n%d micro-batches of %d x %d tokens per step: times of one micro-batch. The baseline synchronises each;"
             " its\ncommunication takes %.2f times as long as forward and backward\n",
-            DDP_MICRO_BATCHES, r->rows, b->length, t->exposed / (t->forward + t->backward));
+            DDP_MICRO_BATCHES, r->batch_size, b->seq_len, t->exposed / (t->forward + t->backward));
         head(to, "");
     }
 }
@@ -90,7 +90,7 @@ static void row_json(const ddp_bench *b, const ddp_row *r, FILE *to)
             "%.4f, \"update_ms\": %.4f}\n",
             ddp_part_names[r->part], b->hosts, b->world_size, b->hosts > 1 ? "\"" : "", b->hosts > 1 ? b->link : "null",
             b->hosts > 1 ? "\"" : "", b->parameters, r->no_overlap ? "false" : "true", r->bucket_bytes,
-            r->micro_batches, r->sync_each ? "true" : "false", r->rows, b->length, r->count, t->total,
+            r->micro_batches, r->sync_each ? "true" : "false", r->batch_size, b->seq_len, r->count, t->total,
             r->samples[last / 4].total, r->samples[last - last / 4].total, t->forward, t->backward, t->exposed,
             t->update);
 }

@@ -24,7 +24,7 @@ enum { MAX_LIST = 16, MAX_ROWS = MAX_LIST * MAX_LIST, TEMPORARY_TOKENS = 20 << 2
 
 typedef struct options {
     option_list data;
-    int rows, length, latency_us, cost_us, step_us;
+    int batch_size, seq_len, latency_us, cost_us, step_us;
     int64_t batches, warmup;
     double seconds;
     const char *workers_text, *prefetch_text, *plot;
@@ -88,8 +88,8 @@ static int parse(int argc, char **argv, options *o)
     const option_row rows[] = {
         { OPTION_LIST, "--data", &o->data, "FILE...", "token shards; default: 20 M random tokens in a temporary file",
           0, 0, NULL },
-        { OPTION_INT, "--batch-size", &o->rows, "B", "batch size (8)", 1, 1e6, NULL },
-        { OPTION_INT, "--seq-len", &o->length, "T", "sequence length in tokens (1024)", 1, 1e6, NULL },
+        { OPTION_INT, "--batch-size", &o->batch_size, "B", "batch size (8)", 1, 1e6, NULL },
+        { OPTION_INT, "--seq-len", &o->seq_len, "T", "sequence length in tokens (1024)", 1, 1e6, NULL },
         { OPTION_TEXT, "--workers", &o->workers_text, "LIST", "numbers of workers, 0 for none, or auto (0,1,2,4)", 0, 0,
           NULL },
         { OPTION_TEXT, "--prefetch", &o->prefetch_text, "LIST", "batches ahead per worker (2)", 0, 0, NULL },
@@ -140,7 +140,7 @@ static ls_status measure(const options *o, const ls_dataset *d, result *r)
     ls_loader *l;
     ls_loader_options lo = { .workers = r->workers,
                              .prefetch = r->workers < 0 ? 0 : r->prefetch,
-                             .batch_size = (size_t)o->rows };
+                             .batch_size = (size_t)o->batch_size };
     ls_status status = ls_loader_open(&l, d, &lo);
     int64_t warmup = o->warmup >= 0 ? o->warmup : r->workers < 0 ? 50 : 5;
     for (int64_t i = 0; !status && i < warmup; i++) status = take(l, o);
@@ -172,8 +172,8 @@ static void report(const options *o, const result *r, bool first)
     if (o->json) {
         printf("{\"workers\": %d, \"auto\": %s, \"prefetch\": %d, \"batch_size\": %d, \"seq_len\": %d, \"batches\": "
                "%" PRIu64 ", \"batches_per_s\": %.6g, \"load_ms\": %.6g, \"waited\": %.5f, \"grown_kib\": %ld}\n",
-               r->workers_end, r->workers < 0 ? "true" : "false", r->prefetch_end, o->rows, o->length, r->batches, rate,
-               r->load_seconds * 1e3, r->waited, r->grown_kib);
+               r->workers_end, r->workers < 0 ? "true" : "false", r->prefetch_end, o->batch_size, o->seq_len,
+               r->batches, rate, r->load_seconds * 1e3, r->waited, r->grown_kib);
     } else {
         char workers[32], prefetch[16];
         snprintf(workers, sizeof workers, r->workers < 0 ? "auto: %d" : "%d", r->workers_end);
@@ -182,7 +182,7 @@ static void report(const options *o, const result *r, bool first)
             printf("%10s %9s %12s %12s %10s %9s %10s\n", "workers", "prefetch", "batches/s", "tokens/s", "load",
                    "waited", "memory");
         printf("%10s %9s %12.1f %10.1f M %7.3f ms %7.1f %% %+6ld KiB\n", workers, prefetch, rate,
-               rate * o->rows * o->length * 1e-6, r->load_seconds * 1e3, 100 * r->waited, r->grown_kib);
+               rate * o->batch_size * o->seq_len * 1e-6, r->load_seconds * 1e3, 100 * r->waited, r->grown_kib);
     }
     fflush(stdout);
 }
@@ -239,7 +239,7 @@ static void show_log(void *user, ls_log_level level, const char *text)
 int bench_loader(int argc, char **argv)
 {
     options o = {
-        .rows = 8, .length = 1024, .seconds = 1, .warmup = -1, .workers_text = "0,1,2,4", .prefetch_text = "2"
+        .batch_size = 8, .seq_len = 1024, .seconds = 1, .warmup = -1, .workers_text = "0,1,2,4", .prefetch_text = "2"
     };
     int code = parse(argc, argv, &o);
     if (code >= 0) return code;
@@ -247,7 +247,7 @@ int bench_loader(int argc, char **argv)
     costly c = { .cost_us = o.cost_us };
     ls_tokens_options to = { .paths = (const char *const *)o.data.items,
                              .n_paths = o.data.count,
-                             .seq_len = (size_t)o.length };
+                             .seq_len = (size_t)o.seq_len };
     ls_status status = o.data.count ? ls_tokens_open(&c.inner, &to) : open_temporary(&c.inner, &to);
     static result results[MAX_ROWS];
     int count = 0;
