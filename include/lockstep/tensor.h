@@ -72,9 +72,14 @@ LS_API LS_MUST_CHECK ls_status ls_tape_open(ls_tape **out, const ls_tape_options
 LS_API void ls_tape_free(ls_tape **tape);
 LS_API void ls_tape_on_ready(ls_tape *tape, ls_ready_fn fn, void *user); /* NULL: no hook */
 
+typedef enum ls_pass_mode {
+    LS_PASS_TRAIN = 0,      /* backward overwrites param.grad */
+    LS_PASS_ACCUMULATE = 1, /* backward adds to param.grad */
+    LS_PASS_EVAL = 2,       /* no backward; dropout does nothing, batch norm uses its running statistics */
+} ls_pass_mode;
+
 typedef struct ls_pass {
-    bool eval;       /* nothing is recorded, dropout does nothing, batch norm uses its running statistics */
-    bool accumulate; /* gradients are added to param.grad; default: the first contribution overwrites */
+    ls_pass_mode mode;
     uint64_t seed;   /* for dropout, with `stream`: the same pair gives the same masks on any rank and thread count */
     uint64_t stream; /* number of this pass, below 2^48; e.g. step * slots + slot */
 } ls_pass;

@@ -90,7 +90,7 @@ static ls_status run(ls_generator *g, int first)
 {
     ls_param *params;
     int n_params = ls_model_params(g->model, &params), count = g->length - first;
-    ls_pass pass = { .eval = true };
+    ls_pass pass = { .mode = LS_PASS_EVAL };
     ls_kv_cache *caches = g->options.no_cache ? NULL : g->caches;
     ls_status status = ls_tape_begin(g->tape, params, n_params, &pass);
     if (status) return status;

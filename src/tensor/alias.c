@@ -24,7 +24,7 @@ void ls__alias_begin(ls_tape *t)
 {
     t->alias_used = 0;
     t->alias_next = 0;
-    t->alias_free = t->pass.eval ? t->alias_count : 0; /* an eval pass has no backward */
+    t->alias_free = t->pass.mode == LS_PASS_EVAL ? t->alias_count : 0; /* an eval pass has no backward */
 }
 
 /* Whether p's gradient begins in the aliased memory, and where it begins and ends there. */
@@ -52,7 +52,7 @@ bool ls__alias_check(ls_tape *t, const char *op, const ls_param *p)
 
 void ls__alias_advance(ls_tape *t)
 {
-    if (!t->alias || t->pass.eval) return;
+    if (!t->alias || t->pass.mode == LS_PASS_EVAL) return;
     for (; t->alias_next < t->n_params; t->alias_next++) {
         const ls_param *p = &t->params[t->alias_next];
         size_t begin, end;

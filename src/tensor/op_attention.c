@@ -291,7 +291,7 @@ static const ls__operation op_attention = { "attention", attention_back };
 /* Appends the new keys and values to the cache. */
 static bool extend_cache(ls_tape *t, const attention *s, ls_kv_cache *cache, const float *qkv)
 {
-    if (!t->pass.eval || s->B != 1 || s->full || cache->length + s->T > cache->capacity) {
+    if (t->pass.mode != LS_PASS_EVAL || s->B != 1 || s->full || cache->length + s->T > cache->capacity) {
         ls__tape_fail(t,
                       ls__fail(LS_EINVAL,
                                "attention: %lld x %lld tokens with a cache of %lld of %lld rows; a cache needs an "
@@ -342,7 +342,7 @@ ls_tensor *ls_attention(ls_tape *t, ls_tensor *qkv, const ls_attention_options *
     s.D = s.C / s.heads;
     s.keys = s.T;
     s.factor = 1.0f / sqrtf((float)s.D);
-    s.drops = o->dropout > 0 && !t->pass.eval;
+    s.drops = o->dropout > 0 && t->pass.mode != LS_PASS_EVAL;
     if (s.drops) s.dropping = ls__dropout_next(t, o->dropout);
     if (o->cache) {
         if (!extend_cache(t, &s, o->cache, qkv->data)) return NULL;

@@ -77,7 +77,7 @@ ls_tensor *ls_batch_norm(ls_tape *t, ls_tensor *x, ls_param *weight, ls_param *b
 #pragma omp parallel for num_threads(t->threads) schedule(static)
     for (int64_t c = 0; c < s.C; c++) {
         float mean = run->mean[c], var = run->var[c];
-        if (!t->pass.eval) measure(&s, x->data, c, run, &mean, &var);
+        if (t->pass.mode != LS_PASS_EVAL) measure(&s, x->data, c, run, &mean, &var);
         float rstd = 1.0f / sqrtf(var + eps), factor = weight->value[c] * rstd;
         s.statistics->data[c] = mean;
         s.statistics->data[s.C + c] = rstd;

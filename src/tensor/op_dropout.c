@@ -54,7 +54,7 @@ ls_tensor *ls_dropout(ls_tape *t, ls_tensor *x, float p)
     if (!ls__operation_begin(t, x, x)) return NULL;
     if (!(p >= 0 && p < 1))
         return ls__tape_fail(t, ls__fail(LS_EINVAL, "dropout: p is %g; it must be >= 0 and < 1", (double)p));
-    if (t->pass.eval || p == 0) return x;
+    if (t->pass.mode == LS_PASS_EVAL || p == 0) return x;
     ls_tensor *y = ls__result(t, x->dims, x->shape);
     if (!y) return NULL;
     ls__dropout_mask d = ls__dropout_next(t, p);

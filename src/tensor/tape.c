@@ -272,7 +272,7 @@ ls_status ls_tape_begin(ls_tape *t, ls_param *params, int n_params, const ls_pas
         ls_param *p = &params[i];
         p->index = i;
         p->pending = 0;
-        p->written = t->pass.accumulate;
+        p->written = t->pass.mode == LS_PASS_ACCUMULATE;
         p->ready = false;
         p->tape = t;
     }
@@ -281,7 +281,7 @@ ls_status ls_tape_begin(ls_tape *t, ls_param *params, int n_params, const ls_pas
 
 bool ls__tape_will_record(const ls_tape *t, const ls__tape_record_args *args)
 {
-    if (t->pass.eval) return false;
+    if (t->pass.mode == LS_PASS_EVAL) return false;
     for (int i = 0; i < LS__NODE_INPUTS; i++)
         if (args->in[i] && args->in[i]->needs_grad) return true;
     for (int i = 0; i < LS__NODE_PARAMS; i++)
@@ -498,7 +498,7 @@ ls_status ls_tape_backward(ls_tape *t, ls_tensor *loss)
     ls_status status = ls_tape_status(t);
     if (status) return status;
     char text[LS__SHAPE_TEXT];
-    if (!t->open || t->pass.eval)
+    if (!t->open || t->pass.mode == LS_PASS_EVAL)
         return ls__fail(LS_ESTATE, "backward: %s",
                         t->open ? "this is an eval pass, which records nothing"
                                 : "no pass is open; call it once per pass");

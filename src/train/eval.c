@@ -254,7 +254,7 @@ static ls_status run_batch(evaluation *e, int64_t rows, int64_t length, sums *ou
     double any = 0;
     for (int64_t i = 0; i < rows * length && e->data.pad; i++) any += (double)e->weights[i];
     if (e->data.pad && !(any > 0)) return LS_OK; /* no token has a weight */
-    ls_status status = ls_tape_begin(e->tape, params, n_params, &(ls_pass){ .eval = true });
+    ls_status status = ls_tape_begin(e->tape, params, n_params, &(ls_pass){ .mode = LS_PASS_EVAL });
     if (status) return status;
     ls_model_loss(e->model, e->tape, &batch);
     if ((status = ls_tape_status(e->tape))) return status;

@@ -25,7 +25,9 @@ ls_status ls__train_forward(ls_train *t, int slot, const ls_model_batch *batch, 
     const ls_train_options *o = &t->options;
     ls_param *params;
     int n_params = ls_model_params(t->model, &params);
-    ls_pass pass = { .eval = eval, .seed = o->seed, .stream = (uint64_t)t->step * (uint64_t)o->slots + (uint64_t)slot };
+    ls_pass pass = { .mode = eval ? LS_PASS_EVAL : LS_PASS_TRAIN,
+                     .seed = o->seed,
+                     .stream = (uint64_t)t->step * (uint64_t)o->slots + (uint64_t)slot };
     ls_model_batch share = *batch;
     /* Each micro-batch's loss is its part of the global mean, so that the gradients only have to be added. The weight of a
      * step with padding is known only when all ranks are done: ls_train_step() corrects for it. */

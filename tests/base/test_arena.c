@@ -1,8 +1,8 @@
-/* Arenas: alignment, limits, marks, and that impossible sizes are refused. */
+/* Arenas: alignment, limits, marks, and that invalid sizes are errors. */
 #include "check.h"
 #include "base/arena.h"
 
-static void pieces_are_aligned_and_apart(void **state)
+static void allocations_are_aligned_and_do_not_overlap(void **state)
 {
     (void)state;
     ls__arena a;
@@ -63,7 +63,7 @@ static void impossible_sizes_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pieces_are_aligned_and_apart),
+        cmocka_unit_test(allocations_are_aligned_and_do_not_overlap),
         cmocka_unit_test(a_full_arena_says_so_and_goes_on),
         cmocka_unit_test(a_mark_gives_back_what_came_after),
         cmocka_unit_test(impossible_sizes_are_refused),

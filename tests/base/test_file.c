@@ -146,7 +146,7 @@ static void name_of_temporary(char *out, struct stat *st)
     ls__file_writer_cancel(&w);
 }
 
-static void temporary_files_have_names_that_nobody_can_guess(void **state)
+static void temporary_files_have_unpredictable_names(void **state)
 {
     (void)state;
     char one[300] = "", two[300] = "", pid[20];
@@ -238,7 +238,7 @@ static void what_the_user_did_not_name_is_replaced_and_never_followed(void **sta
     assert_int_equal(lstat("settings", &st), 0);
     assert_true(S_ISREG(st.st_mode));
     check_fails(ls__file_write("/dev/null", "x", 1), LS_EINVAL, "is a device");
-    /* What another user made is not followed even if named. Only root can make it here. */
+    /* A link of another user is not followed, even if the user named it. Only root can create one here. */
     if (geteuid()) return;
     assert_int_equal(symlink("/dev/full", "theirs"), 0);
     assert_int_equal(lchown("theirs", 12345, 12345), 0);
@@ -299,7 +299,7 @@ int main(void)
         cmocka_unit_test(a_write_that_fails_midway_leaves_the_old_file),
         cmocka_unit_test(strange_files_are_refused),
         cmocka_unit_test(an_empty_name_is_refused),
-        cmocka_unit_test(temporary_files_have_names_that_nobody_can_guess),
+        cmocka_unit_test(temporary_files_have_unpredictable_names),
         cmocka_unit_test(what_killed_writers_left_is_removed_by_its_name),
         cmocka_unit_test(devices_and_pipes_are_written_to_and_not_replaced),
         cmocka_unit_test(a_descriptor_is_written_to_where_it_is),

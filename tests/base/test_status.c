@@ -60,7 +60,7 @@ static void keep(void *user, ls_log_level level, const char *text)
     snprintf(user, 100, "%d %s", (int)level, text);
 }
 
-static void log_goes_where_it_was_told(void **state)
+static void the_log_callback_gets_messages(void **state)
 {
     (void)state;
     char got[100] = "";
@@ -88,7 +88,7 @@ int main(void)
         cmocka_unit_test(every_code_has_its_name_and_text),
         cmocka_unit_test(messages_nest_and_are_cut_with_dots),
         cmocka_unit_test(errno_picks_the_status),
-        cmocka_unit_test(log_goes_where_it_was_told),
+        cmocka_unit_test(the_log_callback_gets_messages),
         cmocka_unit_test(types_have_sizes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -20,7 +20,7 @@ int main(int argc, char **argv)
     if (!status) status = ls_model_load(model, argv[1]);
     if (!status) status = ls_tape_open(&tape, NULL);
     int n_params = status ? 0 : ls_model_params(model, &params);
-    if (!status) status = ls_tape_begin(tape, params, n_params, &(ls_pass){ .eval = true });
+    if (!status) status = ls_tape_begin(tape, params, n_params, &(ls_pass){ .mode = LS_PASS_EVAL });
     if (!status) {
         ls_tensor *x =
             ls_model_logits(model, tape, &(ls_model_batch){ .batch_size = 1, .seq_len = n, .tokens = tokens });

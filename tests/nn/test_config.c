@@ -44,7 +44,7 @@ static void written_settings_are_read_back(void **state)
     }
 }
 
-/* What transformers writes, and what people add: all of it stays, to the byte, but for what is no longer true. */
+/* A config.json that was read is kept, byte for byte, except for values that changed. */
 static void settings_that_were_read_are_kept(void **state)
 {
     (void)state;
@@ -77,7 +77,7 @@ static void settings_that_were_read_are_kept(void **state)
     }
     assert_string_equal(text, expected);
     free(text);
-    /* Keys that are not there are put behind the others; a type that is no longer true is corrected. */
+    /* Absent keys are appended; another type is corrected. */
     check_ok(parse("{}", &o));
     check_ok(ls__hf_config_text("{}", &o, 5, &text));
     assert_string_equal(text, "{\n  \"eos_token_id\": 5,\n  \"bos_token_id\": 5}");

@@ -70,7 +70,7 @@ static void logits_are_those_of_the_model(void **state)
     ls_param *params;
     int n = ls_model_params(model, &params);
     check_ok(ls_tape_open(&tape, &(ls_tape_options){ .threads = 1 }));
-    check_ok(ls_tape_begin(tape, params, n, &(ls_pass){ .eval = true }));
+    check_ok(ls_tape_begin(tape, params, n, &(ls_pass){ .mode = LS_PASS_EVAL }));
     ls_tensor *all =
         ls_model_logits(model, tape, &(ls_model_batch){ .batch_size = 1, .seq_len = CONTEXT, .tokens = prompt });
     check_ok(ls_tape_status(tape));

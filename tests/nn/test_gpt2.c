@@ -97,7 +97,7 @@ static void logits_are_torchs(void **state)
     ls_param *params;
     int n = ls_model_params(f->model, &params);
     ls_model_batch batch = batch_of(f, 0);
-    check_ok(ls_tape_begin(f->tape, params, n, &(ls_pass){ .eval = true }));
+    check_ok(ls_tape_begin(f->tape, params, n, &(ls_pass){ .mode = LS_PASS_EVAL }));
     ls_tensor *logits = ls_model_logits(f->model, f->tape, &batch);
     check_ok(ls_tape_status(f->tape));
     assert_int_equal(ls_tensor_count(logits), ROWS * LENGTH * VOCAB);

@@ -132,7 +132,7 @@ static void a_model_that_cannot_be_is_refused(void **state)
     check_fails(ls_mlp_open(&m, NULL), LS_EINVAL, "0 inputs");
 }
 
-/* Classes told apart by which of the inputs are large. */
+/* The class is given by which inputs are large. */
 static void make_examples(float *inputs, int32_t *targets, int rows, int inputs_each, int classes)
 {
     for (int r = 0; r < rows; r++) {

@@ -32,7 +32,7 @@ static void what_was_lost_belongs_to_the_time_before(void **state)
     ls__counters s;
     cpu_set_t before;
     ls__counters_open(&s, NULL);
-    if (s.schedstat < 0) skip(); /* the kernel does not tell */
+    if (s.schedstat < 0) skip(); /* not available */
     pid_t rival = start_rival(&before);
     int64_t end = ls_now() + 400 * MS, lost = 0;
     int taken = 0, wrong = 0;
@@ -42,9 +42,9 @@ static void what_was_lost_belongs_to_the_time_before(void **state)
         s.taken = 0;
         ls__thread_counts c = ls__counters_sample(&s, ls_now());
         assert_true(c.taken);
-        int64_t wall = c.time - last.time, told = (int64_t)(c.cpu - last.cpu) + (int64_t)(c.delay - last.delay);
+        int64_t wall = c.time - last.time, counted = (int64_t)(c.cpu - last.cpu) + (int64_t)(c.delay - last.delay);
         lost += (int64_t)(c.delay - last.delay);
-        wrong += told > wall + MS / 2; /* less is possible: a virtual machine's core may be taken away itself */
+        wrong += counted > wall + MS / 2; /* less is possible: steal */
         taken++;
         last = c;
     }

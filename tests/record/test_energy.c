@@ -75,7 +75,7 @@ static void a_counter_that_starts_again_goes_on(void **state)
     ls__energy_close(&e);
 }
 
-static void what_is_not_there_or_not_ours_is_told_apart(void **state)
+static void absent_and_unreadable_counters_are_distinguished(void **state)
 {
     (void)state;
     ls__energy e;
@@ -130,7 +130,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(packages_are_added_up),
         cmocka_unit_test(a_counter_that_starts_again_goes_on),
-        cmocka_unit_test(what_is_not_there_or_not_ours_is_told_apart),
+        cmocka_unit_test(absent_and_unreadable_counters_are_distinguished),
         cmocka_unit_test(samples_have_it),
     };
     return cmocka_run_group_tests(tests, enter_folder, leave_folder);

@@ -44,7 +44,7 @@ static pthread_t start_worker(worker *w, const char *name, uint64_t ns)
         check_ok(ls__thread_start(&thread, name, work, w));
     else
         assert_int_equal(pthread_create(&thread, NULL, work, w), 0);
-    if (!name) pthread_setname_np(thread, "test-foreign");
+    if (!name) pthread_setname_np(thread, "test-other");
     sem_wait(&w->done);
     return thread;
 }
@@ -81,7 +81,7 @@ static void threads_have_names_and_times(void **state)
     worker a, b;
     ls__thread_times_open(&t);
     ls__thread_times_read(&t);
-    if (!t.count) skip(); /* the kernel does not tell */
+    if (!t.count) skip(); /* not available */
     uint64_t before = used_by(&t, "main");
     burn(20 * MS);
     pthread_t one = start_worker(&a, "test-one", 30 * MS), two = start_worker(&b, "test-two", 10 * MS);
@@ -127,10 +127,10 @@ static void threads_of_others_count_as_seen(void **state)
     if (!t.count) skip();
     pthread_t one = start_worker(&a, NULL, 20 * MS);
     ls__thread_times_read(&t);
-    check_about(used_by(&t, "test-foreign"), 20 * MS);
+    check_about(used_by(&t, "test-other"), 20 * MS);
     end_worker(&a, one);
     ls__thread_times_read(&t);
-    check_about(used_by(&t, "test-foreign"), 20 * MS);
+    check_about(used_by(&t, "test-other"), 20 * MS);
 }
 
 int main(void)

@@ -42,7 +42,7 @@ static inline ls_param test_param(const char *name, uint32_t seed, float scale, 
     p.value = malloc((size_t)param_count(&p) * sizeof(float));
     p.grad = malloc((size_t)param_count(&p) * sizeof(float));
     test_fill(p.value, param_count(&p), seed, scale, shift);
-    for (int64_t i = 0; i < param_count(&p); i++) p.grad[i] = NAN; /* nobody may add to it */
+    for (int64_t i = 0; i < param_count(&p); i++) p.grad[i] = NAN; /* must be overwritten */
     return p;
 }
 

@@ -4,7 +4,7 @@
 /* The loss in double, from a pass that records nothing. */
 static double forward(const op_case *c, ls_tape *t, ls_param *p, int n)
 {
-    check_ok(ls_tape_begin(t, p, n, &(ls_pass){ .eval = true }));
+    check_ok(ls_tape_begin(t, p, n, &(ls_pass){ .mode = LS_PASS_EVAL }));
     ls_tensor *y;
     if (!case_loss(c, t, p, &y)) fail_msg("%s: %s", c->name, ls_error());
     double sum = 0;

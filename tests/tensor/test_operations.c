@@ -104,7 +104,7 @@ static void an_eval_pass_computes_the_same_loss(void **state)
     float loss[2];
     check_ok(ls_tape_open(&t, NULL));
     for (int eval = 1; eval >= 0; eval--) {
-        check_ok(ls_tape_begin(t, p, 2, &(ls_pass){ .eval = eval }));
+        check_ok(ls_tape_begin(t, p, 2, &(ls_pass){ .mode = eval ? LS_PASS_EVAL : LS_PASS_TRAIN }));
         ls_tensor *l = ls_linear_cross_entropy(t, ls_tape_param(t, &p[0]), &p[1],
                                                &(ls_cross_entropy_options){ .targets = targets });
         check_ok(ls_tape_status(t));
@@ -144,14 +144,14 @@ static void dropout_keeps_its_share_and_backward_uses_the_same_mask(void **state
         check_ok(ls_tape_backward(t, ls_sum(t, y)));
         for (int i = 0; i < N; i++) gradient[i] = first[i] / 3;
         compare("gradient", p.grad, gradient, N, 1e-6);
-        check_ok(ls_tape_begin(t, &p, 1, &(ls_pass){ .eval = true }));
+        check_ok(ls_tape_begin(t, &p, 1, &(ls_pass){ .mode = LS_PASS_EVAL }));
         assert_true(ls_dropout(t, ls_tape_param(t, &p), 0.25f)->data[1] == 3);
         ls_tape_free(&t);
     }
     free_params(&p, 1);
 }
 
-/* With dropout the attention is linear in the values still; its slope there tells the mask, and backward must match. */
+/* With dropout, attention is still linear in the values; its slope there is the mask, and backward must match. */
 static void attention_dropout_agrees_with_central_differences(void **state)
 {
     (void)state;
@@ -194,13 +194,13 @@ static void attention_with_a_cache_equals_attention_over_all(void **state)
     static float all[T * C], k[T * C], v[T * C];
     ls_kv_cache cache = { k, v, T, 0 };
     check_ok(ls_tape_open(&t, NULL));
-    check_ok(ls_tape_begin(t, &p, 1, &(ls_pass){ .eval = true }));
+    check_ok(ls_tape_begin(t, &p, 1, &(ls_pass){ .mode = LS_PASS_EVAL }));
     ls_tensor *y = ls_attention(t, ls_tape_param(t, &p), &(ls_attention_options){ .heads = 2 });
     assert_non_null(y);
     memcpy(all, y->data, sizeof all);
     for (int64_t at = 0, n; at < T; at += n) {
         n = at == 0 ? 70 : at == 70 ? 15 : 1; /* a prompt, a second one, then token by token */
-        check_ok(ls_tape_begin(t, &p, 1, &(ls_pass){ .eval = true }));
+        check_ok(ls_tape_begin(t, &p, 1, &(ls_pass){ .mode = LS_PASS_EVAL }));
         ls_tensor *x = ls_tape_input(t, p.value + at * 3 * C, 3, (int64_t[]){ 1, n, 3 * C });
         y = ls_attention(t, x, &(ls_attention_options){ .heads = 2, .cache = &cache });
         check_ok(ls_tape_status(t));
@@ -233,7 +233,7 @@ static void batch_norm_moves_its_statistics_and_eval_uses_them(void **state)
     float expected[2] = { (float)(0.75 * 10 + 0.25 * sum / 16), (float)(0.75 * 4 + 0.25 * squares / 15) };
     compare("running mean", mean, &expected[0], 1, 1e-6);
     compare("running variance", var, &expected[1], 1, 1e-6);
-    check_ok(ls_tape_begin(t, p, 3, &(ls_pass){ .eval = true }));
+    check_ok(ls_tape_begin(t, p, 3, &(ls_pass){ .mode = LS_PASS_EVAL }));
     ls_tensor *y = ls_batch_norm(t, ls_tape_param(t, &p[0]), &p[1], &p[2], &s);
     float first = (p[0].value[0] - mean[0]) / sqrtf(var[0] + 1e-5f) * 2 + 0.5f;
     compare("eval", y->data, &first, 1, 1e-5);

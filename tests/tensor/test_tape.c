@@ -36,7 +36,7 @@ static ls_status on_ready(void *user, ls_param *p)
     seen *s = user;
     s->first[s->count] = p->grad[0];
     s->order[s->count++] = p->index;
-    /* An update may come at once: nobody may read the weight after this. */
+    /* The weight may be updated here: it must not be read after this. */
     for (int64_t i = 0; i < param_count(p); i++) p->value[i] = NAN;
     return s->count - 1 == s->fail_at ? LS_EPEER : LS_OK;
 }
@@ -77,7 +77,7 @@ static void each_hook_fires_once_when_its_gradient_is_final(void **state)
     ls_tape_free(&t);
 }
 
-/* A norm and two layers on 64 rows, with or without keeping what can be made again. */
+/* A norm and two layers on 64 rows, with or without recomputation. */
 static size_t recomputing_pass(ls_tape *t, ls_param *p, bool recompute)
 {
     static float input[64 * 8];
@@ -90,7 +90,7 @@ static size_t recomputing_pass(ls_tape *t, ls_param *p, bool recompute)
         if (recompute) ls_recompute(t, norm);
         ls_tensor *y = ls_linear(t, wide, &p[4], NULL, &(ls_linear_options){ .add = x });
         if (recompute) ls_recompute(t, wide);
-        if (recompute) ls_recompute(t, x); /* an input, or a sum: cannot be made again, and is kept */
+        if (recompute) ls_recompute(t, x); /* an input, or a sum: cannot be recomputed, and is kept */
         sum = x = y;
     }
     check_ok(ls_tape_backward(t, ls_mean(t, ls_mul(t, sum, sum))));
@@ -115,7 +115,7 @@ static void recomputed_activations_have_the_same_bits(void **state)
     }
     for (int i = 0; i < 5; i++)
         assert_memory_equal(p[0][i].grad, p[1][i].grad, (size_t)param_count(&p[0][i]) * sizeof(float));
-    /* Of each layer 4 of 10 rows' worth can be made again; one layer's must be there at a time. */
+    /* 4 of 10 rows of each layer can be recomputed; those of one layer are in memory at a time. */
     if (!(peak[1] < peak[0] * 8 / 10)) fail_msg("peak %zu with recomputation, %zu without", peak[1], peak[0]);
     for (int k = 0; k < 2; k++) free_params(p[k], 5);
 }
@@ -171,7 +171,7 @@ static void accumulation_adds_and_the_default_overwrites(void **state)
     check_ok(ls_tape_open(&t, NULL));
     float once[64];
     for (int pass = 0; pass < 3; pass++) { /* twice overwriting, then adding */
-        check_ok(ls_tape_begin(t, p, PARAMS, &(ls_pass){ .accumulate = pass == 2 }));
+        check_ok(ls_tape_begin(t, p, PARAMS, &(ls_pass){ .mode = pass == 2 ? LS_PASS_ACCUMULATE : LS_PASS_TRAIN }));
         check_ok(ls_tape_backward(t, tied_loss(t, p)));
         if (!pass) memcpy(once, p[WTE].grad, 40 * sizeof *once);
         for (int i = 0; i < 40; i++)
@@ -264,7 +264,7 @@ static void calls_out_of_order_are_refused(void **state)
     check_fails(ls_tape_backward(t, loss), LS_ESTATE, "call it once per pass");
     assert_null(ls_tape_param(t, &p[W1]));
     check_fails(ls_tape_status(t), LS_ESTATE, "ls_tape_begin");
-    check_ok(ls_tape_begin(t, p, PARAMS, &(ls_pass){ .eval = true }));
+    check_ok(ls_tape_begin(t, p, PARAMS, &(ls_pass){ .mode = LS_PASS_EVAL }));
     check_fails(ls_tape_backward(t, tied_loss(t, p)), LS_ESTATE, "eval pass");
     check_ok(ls_tape_begin(t, p, PARAMS, NULL));
     check_fails(ls_tape_backward(t, ls_tape_param(t, &p[W1])), LS_EINVAL, "one element, but its shape is (8, 8)");
