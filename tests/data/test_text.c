@@ -246,8 +246,7 @@ static void broken_lines_are_named_with_byte_and_line(void **state)
         { "{\"text\": \"a\"}\n\n[1]\n", "bad.jsonl: byte 15 (line 3): not a JSON object" },
         { "{\"txt\": \"a\"}\n", "bad.jsonl: byte 0 (line 1): no string in field text" },
         { "{\"text\": 7}\n", "no string in field text; correct the line, or skip such lines" },
-        { "{\"text\": \"a\", \"text\": \"b\"}\n",
-          "byte 21 (line 1): not a JSON object: duplicate field" },
+        { "{\"text\": \"a\", \"text\": \"b\"}\n", "byte 21 (line 1): not a JSON object: duplicate field" },
         { "{\"text\": \"\xff\"}\n", "byte 10 (line 1): not a JSON object: string is not valid UTF-8" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -256,8 +255,7 @@ static void broken_lines_are_named_with_byte_and_line(void **state)
         assert_null(d);
     }
     write_text("bad.jsonl", "\n\n \n");
-    check_fails(open_text(&d, t, "bad.jsonl", 1, true), LS_EINVAL,
-                "bad.jsonl: byte 4: no documents in the data");
+    check_fails(open_text(&d, t, "bad.jsonl", 1, true), LS_EINVAL, "bad.jsonl: byte 4: no documents in the data");
     write_text("bad.txt", "");
     check_fails(open_text(&d, t, "bad.txt", 1, false), LS_EFORMAT, "bad.txt: byte 0: the file is empty");
     write_text("short.txt", "abc");
