@@ -46,7 +46,9 @@ uint32_t ls__group_of(ls__trace *t, ls__text name, ls__text ranks)
             free(list);
             return (uint32_t)i;
         }
-    ls__trace_group g = { .name = strndup(name.at ? name.at : "", name.bytes), .ranks = list, .count = count, .key = key };
+    ls__trace_group g = {
+        .name = strndup(name.at ? name.at : "", name.bytes), .ranks = list, .count = count, .key = key
+    };
     if (!g.name || !LS__ADD(&t->groups, g)) {
         free(g.name);
         free(list);

@@ -6,7 +6,8 @@
 #include "base/status.h"
 #include "import/trace.h"
 
-enum { GAP_NS = 30000 }; /* so soon the next kernel of a queue that is not empty begins */
+enum { CLOSE_NS = 10000 }; /* a shorter pause between two kernels is not time in which something was waited for */
+enum { GAP_NS = 30000 };   /* so soon the next kernel of a queue that is not empty begins */
 
 static ls_status no_memory(const ls__trace *t)
 {
@@ -28,6 +29,29 @@ static int kernel_order(const void *a, const void *b)
     const ls__kernel *x = a, *y = b;
     if (x->begin != y->begin) return x->begin > y->begin ? 1 : -1;
     return (x->end > y->end) - (x->end < y->end);
+}
+
+/* Kernels come nearly in order, and qsort() would take memory for a copy: it is left for what is far from it. */
+static void sort_kernels(ls__kernel *at, size_t count)
+{
+    size_t moves = 0, limit = 32 * count;
+    for (size_t i = 1; i < count; i++) {
+        ls__kernel k = at[i];
+        size_t n = i;
+        for (; n && kernel_order(&at[n - 1], &k) > 0; n--, moves++) at[n] = at[n - 1];
+        at[n] = k;
+        if (moves > limit) {
+            qsort(at, count, sizeof *at, kernel_order);
+            return;
+        }
+    }
+}
+
+static bool is_sorted(const ls__launch *at, size_t count)
+{
+    for (size_t i = 1; i < count; i++)
+        if (at[i - 1].correlation > at[i].correlation) return false;
+    return true;
 }
 
 static int launch_order(const void *a, const void *b)
@@ -300,10 +324,12 @@ static ls_status make_row(ls__trace *t)
     for (size_t i = 0; i < t->kernels.count && r.ok && comm.ok; i++) {
         const ls__kernel *k = &t->kernels.at[i];
         if (k->kind == LS__KERNEL_COMM || k->end <= until) continue;
-        if (k->begin > until) put_gap(&r, t, until, k->begin, comm.pieces.at, comm.pieces.count, &at, &host, &call);
         const ls__launch *l = launch_of(t, k->launch);
         ls_phase phase = ls__trace_phase_at(t, l ? l->begin : k->begin);
-        put(&r, larger(k->begin, until), k->end, phase);
+        bool close = i && k->begin > until && k->begin - until < CLOSE_NS;
+        if (k->begin > until && !close)
+            put_gap(&r, t, until, k->begin, comm.pieces.at, comm.pieces.count, &at, &host, &call);
+        put(&r, close ? until : larger(k->begin, until), k->end, phase);
         until = k->end;
     }
     int64_t last = larger(t->device.end, t->steps.count ? t->steps.at[t->steps.count - 1].end : 0);
@@ -323,8 +349,9 @@ static ls_status make_row(ls__trace *t)
 ls_status ls__trace_device(ls__trace *t)
 {
     if (!t->kernels.count) return LS_OK;
-    qsort(t->kernels.at, t->kernels.count, sizeof *t->kernels.at, kernel_order);
-    if (t->launches.count) qsort(t->launches.at, t->launches.count, sizeof *t->launches.at, launch_order);
+    sort_kernels(t->kernels.at, t->kernels.count);
+    if (!is_sorted(t->launches.at, t->launches.count))
+        qsort(t->launches.at, t->launches.count, sizeof *t->launches.at, launch_order);
     ls_status status = take_kernels(t);
     sum_device(t);
     if (!status) status = sum_streams(t);

@@ -163,7 +163,9 @@ static void judge_speed(ls_run *run, int rank, const losses *l)
     double least = LS__WORTH_STRAGGLER * ls_run_step_mean(run), a = x[0].cost / fmax(1, x[0].own),
            b = x[1].cost / fmax(1, x[1].own);
     bool count[2] = { x[0].cost > least, x[1].cost > least };
-    bool both = count[0] && count[1] && !x[0].localized && !x[1].localized && a < LS__LIKE_SHARES * b &&
+    bool sampled =
+        run->rank[rank].use.cpu > 0; /* without CPU times nobody knows whether it computed at all: imported runs */
+    bool both = sampled && count[0] && count[1] && !x[0].localized && !x[1].localized && a < LS__LIKE_SHARES * b &&
                 b < LS__LIKE_SHARES * a;
     if (both) add_slow_core(run, rank, x[0].cost + x[1].cost, x[0].own + x[1].own, true, true);
     for (int i = 0; i < 2; i++) {
@@ -183,7 +185,7 @@ static bool is_crowded(const ls_run *run)
             if (run->rank[r].threads > cores) cores = run->rank[r].threads;
         }
     bool bound = ranks > 1 && strcmp(run->rank[0].cores, run->rank[1].cores) != 0;
-    return !bound && ranks > cores;
+    return cores && !bound && ranks > cores; /* 0: not known, in imported runs */
 }
 
 /* What one rank loses beyond the others. `joint`: contention is one finding for all ranks; *worst becomes the rank that stands out in it, if
