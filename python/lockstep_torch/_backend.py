@@ -147,8 +147,13 @@ class LockstepProcessGroup(c10d.ProcessGroup):
     _set_sequence_number_for_group = setSequenceNumberForGroup
     _get_sequence_number_for_group = getSequenceNumberForGroup
 
-    def supportsSplitting(self):
-        return False
+    supports_splitting = supports_coalescing = supports_time_estimate = supports_shrinking = False
+
+    def _get_backend(self, device):
+        """The group is its own backend."""
+        if torch.device(device).type != "cpu":
+            raise RuntimeError(f"lockstep: no backend for {device}: this group moves CPU tensors")
+        return self
 
     def shutdown(self):
         """Leaves the group. Others that wait for this rank get an error that names it."""
