@@ -146,7 +146,7 @@ static int settle_model(train_arguments *a)
             fprintf(stderr, "lockstep train: --model: %s, or small%s\n", ls_error(), near_text(&near));
             return EXIT_USAGE;
         }
-        /* A vocabulary follows from the data, a context from the sequences, unless asked for. */
+        /* Without options, the vocabulary follows from the data, and the context from the sequence length. */
         size.vocab_size = size.context = 0;
     } else if (a->train.schedule.lr == 0) {
         a->train.schedule.lr = 0.003f;

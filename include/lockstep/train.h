@@ -159,7 +159,7 @@ typedef struct ls_train_metrics {
     double eval_loss;  /* of the evaluation after this step; negative: there was none */
     double gflops; /* billions of floating-point operations a second in the matrix products of the step, of all ranks */
     double
-        peak_gflops; /* what matrix products reach on all ranks' threads, as measured by the first rank; 0 on the others */
+        peak_gflops; /* what matrix products reach on all ranks' threads, as measured by the first rank; 0 on other ranks */
     uint64_t memory_bytes; /* resident now */
 } ls_train_metrics;
 

@@ -123,7 +123,7 @@ size_t ls__ddp_bucket_begin(const ls_ddp *d, size_t bucket)
     return d->buckets[bucket].plan.begin;
 }
 
-/* Starts full buckets in order. A work that a failing hook has left is waited for like the others. */
+/* Starts full buckets in order. A work that a failing hook has left is waited for, too. */
 static ls_status launch(ls_ddp *d)
 {
     for (; d->next_start < d->n_buckets && d->buckets[d->next_start].state == LS__FULL; d->next_start++) {

@@ -10,7 +10,7 @@
 
 /* On one node two ranks' buckets fit the L3 cache, and bench/ddp finds no difference from 1 to 25 MiB. Over a network backward
  * cannot hide the last bucket, so it should be small: at 500 Mbit/s a step with 256 KiB takes 0.87 of the time that it takes with
- * 4 MiB. A larger parameter is a bucket of its own, so there are never more buckets than parameters. */
+ * 4 MiB. A larger parameter is one bucket, so there are never more buckets than parameters. */
 enum {
     DEFAULT_BUCKET = 4 << 20,
     DEFAULT_FIRST_BUCKET = 1 << 20,

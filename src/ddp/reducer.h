@@ -37,9 +37,10 @@ struct ls_ddp {
     float **user_grads;           /* user-owned gradients; NULL: gradients lie in the block */
     float *block;                 /* gradients, in shared memory */
     float *reduced;               /* the result: this block, or with reduce_to_local_root that of the local root */
-    _Atomic uint32_t *freed;      /* ranks of the node that have freed their ddp, counted behind `reduced`; the last one
+    _Atomic uint32_t
+        *freed;        /* ranks of the node that have freed their ddp, counted after the end of `reduced`; the last one
                                      deallocates it. NULL without reduce_to_local_root */
-    ls__sum_fn on_sum;            /* called with sums as they are written; NULL: none */
+    ls__sum_fn on_sum; /* called with sums as they are written; NULL: none */
     void *on_sum_user;
     uint16_t *wire; /* the block as bfloat16; NULL without LS_WIRE_BF16 */
     size_t total;   /* elements of the block */

@@ -15,7 +15,7 @@
 #include "train/checkpoint_file.h"
 #include "train/training.h"
 
-/* What a training holds. */
+/* The state of a run. */
 typedef struct contents {
     int64_t step;
     ls_loader_state data;

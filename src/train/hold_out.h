@@ -29,7 +29,7 @@ typedef struct ls__parts {
     ls_dataset *data;       /* all that is read for training */
     ls_dataset *train;      /* what is trained on: `data`, or a part of it */
     ls_dataset *val;        /* what is held out; NULL: nothing */
-    uint64_t val_documents; /* `val` is so many documents, read as a dataset of its own; 0: it is a part of `data` */
+    uint64_t val_documents; /* of `val`, if that is a separate dataset; 0: it is a part of `data` */
 } ls__parts;
 
 /* Opens the options' data and holds out their val_fraction, unless it is 0 or there are validation data: documents of text, or

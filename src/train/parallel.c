@@ -183,7 +183,7 @@ static ls_status fill_values(ls_train *t)
 }
 
 /* During forward, gradients hold nothing that is needed, except for those of the first parameter (the embedding), which the
- * loss writes ahead of backward. The others are used in the order in which they lie, each by one operation. Padding must stay
+ * loss writes ahead of backward. The other parameters are used in the order of their layout, each by one operation. Padding must stay
  * zero, so there must be none. */
 static void alias_gradients(ls_train *t, float *grads)
 {

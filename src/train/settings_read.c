@@ -122,20 +122,20 @@ static ls_status read_number(const saved *v, const ls__setting *s, const json_t 
         return *end || errno || end == json_string_value(value) ? bad_value(v, ls__setting_name(s)) : LS_OK;
     }
     if ((!automatic && !json_is_number(value)) || !isfinite(x) || x < 0) return bad_value(v, ls__setting_name(s));
-    bool whole = json_is_integer(value) || automatic;
+    bool integer = json_is_integer(value) || automatic;
     json_int_t n = json_integer_value(value);
     if (s->flags & LS__SET_NONE && x == 0 && !automatic) x = -1, n = -1;
     switch (s->kind) {
     case LS__SET_INT:
-        if (!whole || n > INT32_MAX) return bad_value(v, ls__setting_name(s));
+        if (!integer || n > INT32_MAX) return bad_value(v, ls__setting_name(s));
         *(int *)to = (int)n;
         break;
     case LS__SET_LONG:
-        if (!whole) return bad_value(v, ls__setting_name(s));
+        if (!integer) return bad_value(v, ls__setting_name(s));
         *(int64_t *)to = n;
         break;
     case LS__SET_SIZE:
-        if (!whole) return bad_value(v, ls__setting_name(s));
+        if (!integer) return bad_value(v, ls__setting_name(s));
         *(uint64_t *)to = (uint64_t)n;
         break;
     case LS__SET_FLOAT:

@@ -3,7 +3,7 @@
  * A record is: u64 length, u32 checksum of the length, data, u32 checksum of the data. The data is one Event: when (field
  * 1), step (2), and either the format's version (3), a summary (5) or a session's begin (7). A summary is a list of values,
  * each a tag (1) and a float (2). A step is one record and one write, so that a reader that looks on, and a run that is
- * killed, see whole records. */
+ * killed, see complete records. */
 #include "train/tensorboard.h"
 
 #include <ctype.h>
