@@ -6,6 +6,9 @@
 # lockstep_mpi_flags(FAMILY OUT): OUT_FOUND, OUT_INCLUDES, OUT_LINK
 function(lockstep_mpi_flags family out)
   set(${out}_FOUND FALSE PARENT_SCOPE)
+  if(CMAKE_CROSSCOMPILING) # the wrapper compilers speak of this machine's libraries
+    return()
+  endif()
   find_program(LOCKSTEP_MPICC_${family} NAMES mpicc.${family} mpicc)
   if(NOT LOCKSTEP_MPICC_${family})
     return()
