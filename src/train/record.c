@@ -48,11 +48,10 @@ static double copy_rate(int ranks)
     return 2 * (double)bytes / (double)best;
 }
 
-double ls__train_peak(ls_train *t, double least)
+double ls__train_peak(ls_train *t, double reached)
 {
-    if (t->peak_gflops > 0 && t->peak_gflops >= least) return t->peak_gflops;
-    double gflops = ls__gemm_peak(512, 3, t->options.threads);
-    if (gflops > t->peak_gflops) t->peak_gflops = gflops;
+    if (!(t->peak_gflops > 0)) t->peak_gflops = ls__gemm_peak(512, 3, t->options.threads);
+    if (reached > t->peak_gflops) t->peak_gflops = reached;
     return t->peak_gflops;
 }
 

@@ -4,9 +4,9 @@
 
 #include "lockstep/train.h"
 
-/* GFLOP/s that matrix products reach with this rank's threads: the best measured so far. Measured again, for about 50 ms, if it is
- * not known or below `least`, because other programs used the machine. */
-double ls__train_peak(ls_train *t, double least);
+/* GFLOP/s that matrix products reach with this rank's threads. Measured once, for about 50 ms. A step that `reached` more shows
+ * that other programs disturbed the measurement, and replaces it. */
+double ls__train_peak(ls_train *t, double reached);
 
 /* Starts the record in the run directory, on every rank. */
 LS_MUST_CHECK ls_status ls__train_record_open(ls_train *t);
