@@ -22,6 +22,7 @@
 #include "cli/start_ranks.h"
 #include "cli/train_options.h"
 #include "comm/launcher.h"
+#include "kern/select.h"
 
 static volatile sig_atomic_t stop_signal, is_starting;
 static bool is_first = true; /* whether this rank prints */
@@ -364,6 +365,7 @@ int train_command(int argc, char **argv)
     int code = train_arguments_read(&a, argc, argv);
     ls_status status = LS_OK;
     if (code < 0 && (status = ls__launch_info_read(&identity, from_environment, NULL))) code = report_failure(status);
+    if (code < 0 && (status = ls__kernels_check())) code = report_failure(status);
     bool alone = code < 0 && identity.launcher == LS__LAUNCHER_NONE;
     int ranks = a.ranks ? a.ranks : a.saved ? a.saved->ranks : 1;
     if (code < 0 && alone && ranks > 1) {
