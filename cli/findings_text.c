@@ -347,7 +347,11 @@ static void say_remedy(finding_text *t, const ls_run *run, const ls_finding *f)
         break;
     case LS_REMEDY_MORE_WORKERS: {
         bool staged = rank->metadata[LS_METADATA_STAGED] > 0;
-        REMEDY(t, train ? "--workers %.0f" : "%.0f workers", f->target);
+        REMEDY(t,
+               train           ? "--workers %.0f"
+               : is_torch(run) ? "DataLoader(num_workers=%.0f, persistent_workers=True)"
+                               : "%.0f workers",
+               f->target);
         if (!staged) REMEDY(t, ", or a copy of the data on a local disk%s", train ? " (--stage)" : "");
         break;
     }

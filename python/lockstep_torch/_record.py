@@ -127,6 +127,7 @@ class Recorder:
             self.warn(f"nothing is recorded: {error}")
             return False
         self._thread = threading.get_ident()
+        lib.ls_record_metadata(self._handle, ls.METADATA_TORCH, 1)
         lib.ls_record_metadata(self._handle, ls.METADATA_THREADS, torch.get_num_threads())
         return True
 

@@ -163,6 +163,9 @@ static void data(void **state)
     assert_string_equal(describe(f, false).remedy, "3 workers, or a copy of the data on a local disk");
     ranks[0].metadata[LS_METADATA_STAGED] = 1;
     assert_string_equal(describe(f, true).remedy, "--workers 3");
+    ranks[0].metadata[LS_METADATA_TORCH] = 1;
+    assert_string_equal(describe(f, false).remedy, "DataLoader(num_workers=3, persistent_workers=True)");
+    ranks[0].metadata[LS_METADATA_TORCH] = 0;
     f.remedy = LS_REMEDY_PREFETCH;
     f.evidence.data.build = NAN;
     t = describe(f, false);

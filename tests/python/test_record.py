@@ -26,6 +26,7 @@ def test_a_loop_is_recorded(run):
     for rank in report["by_rank"]:
         assert rank["transport"] == "gloo" and rank["closed"] and rank["lost_events"] == 0, rank
         assert all(rank["phases"][p] > 0 for p in ("data", "forward", "backward", "update", "communication")), rank
+        assert rank["metadata"]["torch"] == 1  # findings then name settings of torch
         assert rank["metadata"]["parameters"] == 3 * 65 * 64 + 650, rank
     names = {e.get("name") for e in json.loads(lockstep("trace", "-o", "-", run.folder))["traceEvents"]}
     assert {"forward", "backward", "update"} <= names, sorted(map(str, names))[:50]
