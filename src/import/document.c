@@ -165,7 +165,8 @@ static void skip_broken(ls__document_reader *r, buffer *b, ls_status *status)
         size_t rest = p && p < end ? (size_t)(p - b->text) : b->end;
         r->skipped_bytes += rest - b->at;
         b->at = rest;
-        if (!more(b, status)) {
+        bool over = b->over; /* what is there was searched to its end */
+        if (!more(b, status) && (over || *status)) {
             r->skipped_bytes += b->end - b->at;
             b->at = b->end;
             r->cut = true;

@@ -59,8 +59,9 @@ PHASES = {"data": 2 * MS, "forward": 5 * MS, "backward": 8 * MS, "update": 3 * M
 
 
 def gloo_job(ranks=2, steps=12, delay=None, clocks=None, profiler_steps=True, accumulate=1, buckets=2, seed=1, shapes=True,
-             hosts=None, noise=0.02):
-    """delay: (rank, phase, ns, every) adds to a phase. clocks: per rank (ns ahead, drift). Returns the ranks."""
+             hosts=None, noise=0.02, jitter=30000):
+    """delay: (rank, phase, ns, every) adds to a phase. clocks: per rank (ns ahead, drift). jitter: ns by which ranks learn of a collective's
+    end at different times. Returns the ranks."""
     random.seed(seed)
     jobs = [Rank(r, ranks, *(clocks[r] if clocks else (0, 0.0)), host=hosts[r] if hosts else None) for r in range(ranks)]
     now = [1000 * MS + random.randrange(100000) for _ in range(ranks)]
@@ -110,7 +111,7 @@ def gloo_job(ranks=2, steps=12, delay=None, clocks=None, profiler_steps=True, ac
             for k in range(buckets):
                 last = max(calls[r][k] for r in range(ranks))
                 for r, job in enumerate(jobs):
-                    done = max(last, free[r]) + 400000 + random.randrange(30000)
+                    done = max(last, free[r]) + 400000 + random.randrange(jitter)
                     job.add("user_annotation", "gloo:all_reduce", max(calls[r][k], free[r]) + 15000, done, tid=201 + k % 2)
                     job.arrivals.append(calls[r][k])
                     free[r] = done
