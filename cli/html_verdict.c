@@ -11,6 +11,7 @@
 #include "cli/findings_text.h"
 #include "cli/profile.h"
 #include "cli/report.h"
+#include "cli/report_import.h"
 
 /* ---- Findings */
 
@@ -56,6 +57,13 @@ static void put_finding(const page *p, const ls_finding *f)
     fputs("</li>", p->to);
 }
 
+static void put_note(const page *p, const char *text)
+{
+    fputs("<li>", p->to);
+    put_words(p->to, text);
+    fputs("</li>", p->to);
+}
+
 /* What the verdict does not have: the first few, and the rest folded away; and notes. */
 void html_findings(const page *p)
 {
@@ -75,16 +83,21 @@ void html_findings(const page *p)
         }
         html_card_end(p);
     }
-    if (!run->n_notes) return;
-    html_card(p, "notes", "", "Notes on the record", NULL);
-    fputs("<ul class=\"notes\">", p->to);
-    for (size_t i = 0; i < run->n_notes && i < 40; i++) {
-        fputs("<li>", p->to);
-        put_words(p->to, note_describe(run, &run->notes[i]).text);
-        fputs("</li>", p->to);
+    json_t *imported = report_import_read(run->path);
+    const json_t *more = json_object_get(imported, "notes"), *note;
+    if (run->n_notes || json_array_size(more)) {
+        size_t k;
+        html_card(p, "notes", "", "Notes on the record", NULL);
+        fputs("<ul class=\"notes\">", p->to);
+        for (size_t i = 0; i < run->n_notes && i < 40; i++) put_note(p, note_describe(run, &run->notes[i]).text);
+        json_array_foreach(more, k, note)
+        {
+            if (json_is_string(note)) put_note(p, printable(json_string_value(note)));
+        }
+        fputs("</ul>", p->to);
+        html_card_end(p);
     }
-    fputs("</ul>", p->to);
-    html_card_end(p);
+    json_decref(imported);
 }
 
 /* ---- The verdict */

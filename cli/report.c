@@ -1,7 +1,6 @@
 /* lockstep report RUN: where the time of a training went, who made whom wait and why, and what to change. The answers come from the
  * library (lockstep/measure.h); here they are put into words. */
 #include "cli/report.h"
-#include "cli/report_import.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 #include "cli/html.h"
 #include "cli/last_run.h"
 #include "cli/options.h"
+#include "cli/report_import.h"
 
 static const char intro[] =
     "usage: lockstep report [RUN] [OPTIONS]\n"
