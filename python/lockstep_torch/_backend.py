@@ -5,6 +5,7 @@ the first bucket of a backward asks the autograd engine to call _drain(), which 
 a later bucket moves the earlier ones on. Outside of a backward a future is complete when it is handed out."""
 
 import ctypes
+import time
 from datetime import timedelta
 
 import torch
@@ -29,6 +30,12 @@ class Work(c10d.Work):
         self._keep = keep  # memory that the library reads and writes
         self._error = None
         self._future = None
+
+    def __del__(self):
+        # Nobody waits for it, but its memory is in use until it is done.
+        if getattr(self, "_handle", None) is not None and self._group._handle is not None:
+            self._group._orphans.append(Work(self._group, self._handle, self._result, self._finish, self._keep))
+            self._handle = None
 
     def _complete(self):
         self._handle = self._keep = None
@@ -109,8 +116,9 @@ class LockstepProcessGroup(c10d.ProcessGroup):
         self._name = self._description = ""
         self._draining = []  # works whose futures are awaited at the end of a backward
         self._graph_task = -1
+        self._orphans = []  # works that nobody waits for
         self._messages = Messages(self)
-        self._sequence = 0
+        self._sequence = self._monitored = 0
         self.on_bucket = None  # the recorder's: a weak method that is told of buckets of a backward
 
     # ---- What torch asks of every group.
@@ -158,7 +166,9 @@ class LockstepProcessGroup(c10d.ProcessGroup):
     def shutdown(self):
         """Leaves the group. Others that wait for this rank get an error that names it."""
         handle, self._handle = self._handle, None
-        self._draining.clear()
+        for work in (*self._draining, *self._orphans):
+            work._handle = None
+        self._draining, self._orphans = [], []
         if handle is not None and self._owns_handle and self._world.handle:
             with self._world:
                 lib.ls_group_free(handle)
@@ -178,6 +188,8 @@ class LockstepProcessGroup(c10d.ProcessGroup):
         if self._handle is None:
             raise RuntimeError("lockstep: the process group was destroyed")
         self._sequence += 1
+        if self._orphans:
+            self._orphans = [work for work in self._orphans if not work.is_completed()]
         if _is_async(opts):
             handle = ctypes.c_void_p()
             with self._world:
@@ -460,6 +472,39 @@ class LockstepProcessGroup(c10d.ProcessGroup):
 
     def barrier(self, opts=None):
         return self._call("barrier", (), [], c10d.BarrierOptions() if opts is None else opts)
+
+    def monitored_barrier(self, timeout=None, wait_all_ranks=False):
+        """As Gloo's, for those who call it on the group (torch's own function asks for gloo by name): rank 0 waits for a message of every other rank and names those that did not come in time."""
+        self._monitored += 1
+        tag = -1 - self._monitored  # not one of the program's
+        limit = (_DEFAULT_TIMEOUT if timeout is None else timeout).total_seconds()
+        deadline = time.monotonic() + limit
+        word = torch.zeros(1, dtype=torch.uint8)
+        if self._rank:
+            self.send([word], 0, tag).wait()
+            if not self._messages.receive(word, 0, tag).wait_until(deadline):
+                raise RuntimeError(
+                    f"Rank {self._rank} successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0. "
+                    "Please check rank 0 logs for faulty rank."
+                )
+            return
+        missing = []
+        for rank in range(1, self._size):
+            if time.monotonic() >= deadline and not wait_all_ranks:
+                raise RuntimeError(f"Rank 0 timed out in monitoredBarrier after {1000 * limit:.0f} ms.")
+            try:
+                came = self._messages.receive(word, rank, tag).wait_until(deadline)
+            except ls.LockstepError:
+                came = False
+            if not came:
+                missing.append(rank)
+                if not wait_all_ranks:
+                    break
+        if missing:
+            names = ", ".join(map(str, missing))
+            raise RuntimeError(f"Rank{'s' if len(missing) > 1 else ''} {names} failed to pass monitoredBarrier in {1000 * limit:.0f} ms")
+        for rank in range(1, self._size):
+            self.send([word], rank, tag).wait()
 
     def send(self, tensors, to, tag=0):
         return self._messages.send(tensors[0], to, tag)

@@ -36,6 +36,11 @@ class _Sending(c10d.Work):
         self._keep = None
         return True
 
+    def __del__(self):
+        # Nobody waits for it, but its memory is in use until it is done.
+        if getattr(self, "_handles", None):
+            self._messages.keep(self._handles, self._keep)
+
     def is_completed(self):
         while self._handles and self._messages.world.test(self._handles[0]):
             self._handles.pop(0)
@@ -65,6 +70,15 @@ class _Receiving(c10d.Work):
             self.messages.pump(self, False)
         return self.done
 
+    def wait_until(self, deadline):
+        """Waits until time.monotonic() is `deadline`. Whether the message came; if not, it is not waited for any more."""
+        while not self.is_completed():
+            if time.monotonic() >= deadline:
+                self.messages.withdraw(self)
+                return False
+            time.sleep(200e-6)
+        return True
+
     def is_success(self):
         return self.done
 
@@ -90,6 +104,7 @@ class Messages:
         self.world, self._rank, self._size = group._world, group._rank, group._size
         self._headers = {}  # source: (header, handle) of the receive that is under way
         self._posted = []
+        self._kept = []
         self._aside = collections.defaultdict(collections.deque)  # (source, tag): data that nobody has asked for yet
 
     def _check(self, call, tensor, other):
@@ -117,6 +132,14 @@ class Messages:
         work = _Receiving(self, tensor, source, tag)
         self._posted.append(work)
         return work
+
+    def keep(self, handles, memory):
+        """Sends that nobody waits for. Those that are done are let go."""
+        self._kept = [(h, m) for h, m in self._kept if not all(not x or self.world.test(x) for x in h)]
+        self._kept.append((handles, memory))
+
+    def withdraw(self, work):
+        self._posted.remove(work)
 
     def has_posted(self):
         return bool(self._posted)

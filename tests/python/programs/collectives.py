@@ -181,6 +181,21 @@ refused("CPU tensors", dist.all_reduce, torch.empty(2, device="meta"))
 refused("uint16 is not supported", dist.all_reduce, torch.ones(2, dtype=torch.uint16))
 refused("does not divide", dist.all_to_all_single, torch.empty(size + 1), torch.empty(size + 1))
 dist.barrier()
+# Works that nobody waits for.
+for i in range(5):
+    dist.all_reduce(torch.full((200000,), float(i)), async_op=True)
+    if rank < 2:
+        dist.isend(torch.full((1000,), float(i)), 1 - rank)
+import gc  # noqa: E402
+
+gc.collect()
+for i in range(5):
+    if rank < 2:
+        t = torch.empty(1000)
+        dist.recv(t, 1 - rank)
+        assert t[-1] == i, (i, t)
+for _ in range(3):
+    dist.group.WORLD.monitored_barrier()
 assert dist.get_backend() == "lockstep"
 dist.destroy_process_group()
 # Again, with a store that is still there from the first time.
