@@ -13,7 +13,7 @@
 #include "base/status.h"
 #include "import/join.h"
 
-enum { WINDOWS = 48, MAX_FULL = 128 };
+enum { WINDOWS = 48 };
 static const double MAX_DRIFT = 5e-4; /* no clock is worse */
 
 typedef struct point {
@@ -237,7 +237,7 @@ ls_status ls__clocks_find(ls__trace **traces, size_t count, ls__remarks *remarks
             if (traces[i]->aligned) continue;
             relation best = { 0 };
             const ls__trace *by = NULL;
-            for (size_t j = 0; j < count && (!by || count <= MAX_FULL); j++) {
+            for (size_t j = 0; j < count && (!by || 2 * best.points < lists[i].count); j++) {
                 if (!traces[j]->aligned) continue;
                 relation r = relate(&lists[i], &lists[j], points, room, same_machine(traces[i], traces[j]));
                 if (r.points && (!by || r.points > 2 * best.points)) best = r, by = traces[j];

@@ -91,6 +91,12 @@ static const char *text_of(const json_t *o, const char *key)
     return text ? text : "";
 }
 
+static int64_t sequence_of(const json_t *entry)
+{
+    int64_t n = integer_of(entry, "collective_seq_id", -1);
+    return n >= 0 && n < INT64_C(1) << 60 ? n : -1;
+}
+
 static const char *group_of(const json_t *entry)
 {
     const json_t *g = json_object_get(entry, "process_group");
@@ -156,8 +162,8 @@ static void place_of(const json_t *entry, char *out, size_t bytes)
 
 typedef struct member { /* what a rank has of the group */
     bool dumped, belongs;
-    int64_t last, completed, first; /* sequence numbers; -1: none */
-    const json_t *entry;            /* under the number in question; NULL: none */
+    int64_t last, completed; /* sequence numbers; -1: none */
+    const json_t *entry;     /* under the number in question; NULL: none */
     const json_t *newest;
 } member;
 
@@ -167,8 +173,7 @@ static const json_t *entry_at(const json_t *dump, const char *group, int64_t seq
     const json_t *e;
     json_array_foreach(json_object_get(dump, "entries"), i, e)
     {
-        if (is_collective(e) && !strcmp(group_of(e), group) && integer_of(e, "collective_seq_id", -1) == sequence)
-            return e;
+        if (is_collective(e) && !strcmp(group_of(e), group) && sequence_of(e) == sequence) return e;
     }
     return NULL;
 }
@@ -199,7 +204,7 @@ static void look(const ls__flight *dumps, size_t count, int ranks, const char *g
     bool all = !strcmp(group, "0");
     for (int r = 0; r < ranks; r++) {
         bool listed;
-        out[r] = (member){ .last = -1, .completed = -1, .first = -1 };
+        out[r] = (member){ .last = -1, .completed = -1 };
         out[r].belongs = is_listed(dumps, count, group, r, &listed);
         if (!listed) out[r].belongs = all;
     }
@@ -210,10 +215,9 @@ static void look(const ls__flight *dumps, size_t count, int ranks, const char *g
         m->dumped = true;
         json_array_foreach(json_object_get(dumps[k].dump, "entries"), i, e)
         {
-            int64_t n = integer_of(e, "collective_seq_id", -1);
+            int64_t n = sequence_of(e);
             if (!is_collective(e) || strcmp(group_of(e), group) || n < 0) continue;
             m->belongs = true;
-            if (m->first < 0 || n < m->first) m->first = n;
             if (n > m->last) m->last = n, m->newest = e;
             if (is_complete(e) && n > m->completed) m->completed = n;
         }
@@ -265,37 +269,38 @@ static void say_where(json_t *lines, const ls__flight *dumps, size_t count, int 
         describe(open ? open : last, what, sizeof what);
         place_of(open ? open : last, place, sizeof place);
         if (open)
-            say(lines, "rank %d: stands in %s, number %lld of group %s%s%s%s", rank, what,
-                (long long)integer_of(open, "collective_seq_id", -1), group_of(open), *place ? ", called from " : "",
-                place, strcmp(group_of(open), group) ? ": another group" : "");
+            say(lines, "rank %d: stands in %s, number %lld of group %s%s%s%s", rank, what, (long long)sequence_of(open),
+                group_of(open), *place ? ", called from " : "", place,
+                strcmp(group_of(open), group) ? ": another group" : "");
         else
             say(lines,
                 "rank %d: completed all that it called, and then called nothing; its last was %s, number %lld of "
                 "group %s%s%s",
-                rank, what, (long long)integer_of(last, "collective_seq_id", -1), group_of(last),
-                *place ? ", called from " : "", place);
+                rank, what, (long long)sequence_of(last), group_of(last), *place ? ", called from " : "", place);
         return;
     }
 }
 
-/* The first number at which members differ in what they call, from the first that all have on; -1: none. */
-static int64_t first_difference(const ls__flight *dumps, size_t count, const char *group, const member *m, int ranks,
-                                int64_t until)
+/* The first number, of the newest up to `until`, at which members differ in what they call; -1: none. What they called long before did not
+ * make them hang. */
+static int64_t first_difference(const ls__flight *dumps, size_t count, const char *group, int64_t until)
 {
-    int64_t from = 0;
-    int reference = -1;
-    for (int r = 0; r < ranks; r++)
-        if (m[r].first > from) from = m[r].first;
-    for (size_t k = 0; k < count && reference < 0; k++)
-        if (m[dumps[k].rank].last >= 0) reference = (int)k;
-    for (int64_t n = from; reference >= 0 && n <= until; n++) {
-        const json_t *a = entry_at(dumps[reference].dump, group, n);
-        for (size_t k = 0; k < count && a; k++) {
-            const json_t *b = entry_at(dumps[k].dump, group, n);
-            if (b && !same_call(a, b)) return n;
+    enum { NEWEST = 200 };
+    int64_t first = -1;
+    for (size_t k = 0; k < count && first < 0; k++) {
+        size_t i;
+        const json_t *a;
+        json_array_foreach(json_object_get(dumps[k].dump, "entries"), i, a)
+        {
+            int64_t n = sequence_of(a);
+            if (!is_collective(a) || n > until || n <= until - NEWEST || strcmp(group_of(a), group)) continue;
+            for (size_t other = k + 1; other < count && (first < 0 || n < first); other++) {
+                const json_t *b = entry_at(dumps[other].dump, group, n);
+                if (b && !same_call(a, b)) first = n;
+            }
         }
     }
-    return -1;
+    return first;
 }
 
 /* Who called what under number n. */
@@ -340,7 +345,7 @@ static json_t *explain_group(const ls__flight *dumps, size_t count, int ranks, c
     char shown[120];
     ls__printable(shown, sizeof shown, group);
     if (hung != INT64_MAX) {
-        int64_t differs = first_difference(dumps, count, group, m, ranks, hung);
+        int64_t differs = first_difference(dumps, count, group, hung);
         const json_t *some = NULL;
         for (int r = 0; r < ranks; r++) {
             if (!m[r].dumped || !m[r].belongs) continue;
@@ -387,8 +392,8 @@ static json_t *describe_rank(const ls__flight *f)
     }
     return json_pack("{s:i, s:I, s:I, s:s, s:s, s:I, s:s, s:I}", "rank", f->rank, "entries",
                      (json_int_t)json_array_size(entries), "under_way", (json_int_t)open, "last", what, "group",
-                     last ? group_of(last) : "", "number", (json_int_t)integer_of(last, "collective_seq_id", -1),
-                     "from", place, "created_ns", (json_int_t)integer_of(last, "time_created_ns", 0));
+                     last ? group_of(last) : "", "number", (json_int_t)sequence_of(last), "from", place, "created_ns",
+                     (json_int_t)integer_of(last, "time_created_ns", 0));
 }
 
 json_t *ls__flight_explain(const ls__flight *dumps, size_t count, int ranks)
