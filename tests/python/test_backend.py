@@ -20,6 +20,11 @@ def test_ddp_gives_the_weights_of_gloo(run, tmp_path):
         assert all(torch.equal(one[k], two[k]) for k in one)
 
 
+def test_fsdp2_gives_the_weights_of_gloo():
+    gloo, ours = (run_ranks(2, "fsdp.py", BACKEND=backend).ok().out for backend in ("gloo", "lockstep"))
+    assert "sum" in gloo[0] and gloo == ours
+
+
 def test_recording_on_lockstep(run):
     run("backward", BACKEND="lockstep")
     report = run.report()
