@@ -204,6 +204,25 @@ static void settle(ls__trace *i, const ls__trace *j, const relation *r, ls__rema
             i->rank, bound / 1e6, j->rank);
 }
 
+/* Collectives that were joined by their order alone, and that no steady clock agrees with, are not the same ones. */
+static bool refuse(ls__trace *i, const ls__trace *j, const relation *r, ls__remarks *remarks)
+{
+    enum { CLEAR_NS = 1000000 };
+    bool ordered = false;
+    if (r->low - r->high < CLEAR_NS) return false;
+    for (size_t k = 0; k < i->calls.count; k++)
+        ordered = ordered || (i->calls.at[k].joined && i->calls.at[k].sequence < 0);
+    if (!ordered) return false;
+    for (size_t k = 0; k < i->calls.count; k++) i->calls.at[k].joined = false;
+    i->aligned = true; /* as it is */
+    ls__remark(
+        remarks,
+        "rank %d: its collectives are not those of rank %d in the same order: no steady clock agrees with that, by "
+        "%.3f ms. They are not joined; the traces have no sequence numbers, or are not whole",
+        i->rank, j->rank, (r->low - r->high) / 1e6);
+    return true;
+}
+
 int64_t ls__clock_time(const ls__trace *t, int64_t time)
 {
     int64_t length = t->ahead_at[1] - t->ahead_at[0];
@@ -243,7 +262,7 @@ ls_status ls__clocks_find(ls__trace **traces, size_t count, ls__remarks *remarks
                 if (r.points && (!by || r.points > 2 * best.points)) best = r, by = traces[j];
             }
             if (!by) continue;
-            settle(traces[i], by, &best, remarks);
+            if (!refuse(traces[i], by, &best, remarks)) settle(traces[i], by, &best, remarks);
             some = true;
         }
     }

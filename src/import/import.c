@@ -255,8 +255,9 @@ static ls_status write_all(job *j, const ls_import_options *o, ls_import_result 
         if (!status) json_array_append_new(ranks, ls__describe_trace(t));
         if ((int64_t)t->steps.count > result->steps) result->steps = (int64_t)t->steps.count;
         if (t->uncertainty > result->uncertainty) result->uncertainty = t->uncertainty;
-        for (size_t k = 0; k < t->calls.count && i == 0 && j->count > 1; k++)
-            result->collectives += t->calls.at[k].joined;
+        int64_t joined = 0;
+        for (size_t k = 0; k < t->calls.count && i > 0; k++) joined += t->calls.at[k].joined;
+        if (joined > result->collectives) result->collectives = joined;
     }
     if (!status) status = ls__folder_finish(o->out, "pytorch profiler", &j->remarks, ranks);
     json_decref(ranks);
