@@ -22,11 +22,12 @@ extern "C" {
 typedef enum ls_order {
     LS_ORDER_SHUFFLED = 0,   /* a keyed permutation of each epoch; any position in constant time and memory */
     LS_ORDER_SEQUENTIAL = 1, /* 0, 1, 2... */
-    LS_ORDER_TORCH =
-        2, /* the order of torch's DistributedSampler on `world_size` ranks; needs 4 bytes per sample (8 from
-                                2^32 samples on) for each of two epochs */
-    LS_ORDER_BALANCED = 3, /* micro-batches of samples of similar length, in random order, with equal work for all slots
-                                of a step; see `length` */
+    /* the order of torch's DistributedSampler on `world_size` ranks; needs 4 bytes per sample (8 from 2^32 samples on)
+     * for each of two epochs */
+    LS_ORDER_TORCH = 2,
+    /* micro-batches of samples of similar length, in random order, with equal work for all slots of a step; see
+     * `length` */
+    LS_ORDER_BALANCED = 3,
 } ls_order;
 #define LS_ORDER_COUNT 4
 
@@ -216,9 +217,9 @@ typedef struct ls_text_options {
     const char *weight_field;      /* jsonl, padded: a number, the weight of the document's loss; NULL: 1 */
     const ls_tokenizer *tokenizer; /* stays the caller's and must outlive the dataset */
     size_t seq_len;                /* tokens per sample; at least 1 */
-    bool
-        padded; /* a sample is a document (of plain files: a line), truncated or padded to seq_len; default: packed, as in
-                          ls_tokens_open(), with the end token after each document */
+    /* a sample is a document (of plain files: a line), truncated or padded to seq_len; default: packed, as in
+     * ls_tokens_open(), with the end token after each document */
+    bool padded;
     bool count_tokens; /* padded: count each document's tokens at open, as lengths for the balanced order; default: its
                           bytes are used instead */
     bool skip_bad;     /* jsonl: skip invalid lines and log how many; default: they are LS_EFORMAT */
@@ -239,10 +240,11 @@ typedef struct ls_tokenize_options {
     const char *field;     /* jsonl: the field with the text; NULL: "text" */
     bool skip_bad;         /* jsonl: see ls_text_options */
     const ls_tokenizer *tokenizer;
-    const char
-        *output;  /* shards are OUTPUT-00000.bin, OUTPUT-00001.bin...; the folder is created if it does not exist */
-    bool replace; /* replace existing shards of that name and remove those beyond the new ones; default: they are
-                           LS_EINVAL, because old and new shards would be read as one dataset */
+    /* shards are OUTPUT-00000.bin, OUTPUT-00001.bin...; the folder is created if it does not exist */
+    const char *output;
+    /* replace existing shards of that name and remove those beyond the new ones; default: they are LS_EINVAL, because
+     * old and new shards would be read as one dataset */
+    bool replace;
     ls_data_format shard_format; /* 0: llmc16 if the vocabulary fits, otherwise llmc32 */
     uint64_t shard_tokens;       /* tokens per shard; 0: 100,000,000 */
     int threads;                 /* 0: one per core */
@@ -282,13 +284,14 @@ LS_API LS_MUST_CHECK ls_status ls_bpe_train(const ls_bpe_options *options, uint3
 /* ---- Staging: copies of data files on a local disk, made once per machine, for all ranks and later runs. */
 
 typedef struct ls_stage_options {
-    const char
-        *folder;    /* for the copies; created if it does not exist. Several jobs and users may use it at the same time:
-                           each user has a private subfolder */
-    uint64_t limit; /* bytes that all of the user's copies may use; the least recently used copies that are not in use
-                           are removed first. 0: the free space of the disk, less 5 % */
-    bool strict;    /* a file that cannot be staged is an error; default: the original is read, with a warning */
-    bool verify;    /* check the checksums of existing copies; default: their size and time */
+    /* for the copies; created if it does not exist. Several jobs and users may use it at the same time: each user has a
+     * private subfolder */
+    const char *folder;
+    /* bytes that all of the user's copies may use; the least recently used copies that are not in use are removed
+     * first. 0: the free space of the disk, less 5 % */
+    uint64_t limit;
+    bool strict;     /* a file that cannot be staged is an error; default: the original is read, with a warning */
+    bool verify;     /* check the checksums of existing copies; default: their size and time */
     bool background; /* do not wait: a file's original is read until its copy is complete; see `ready` */
     /* background: called from a thread of the stage when the copy of file number `file` is complete. `path` is valid until
      * ls_stage_free(). */
@@ -339,14 +342,15 @@ LS_API ls_stage_report ls_stage_get_report(const ls_stage *stage);
 #define LS_WORKERS_AUTO (-1)
 
 typedef struct ls_loader_options {
-    int workers;       /* threads that build batches; 0: none, ls_loader_next() builds them; LS_WORKERS_AUTO: number and
-                        prefetch are adjusted while training runs, until the caller does not wait */
+    /* threads that build batches; 0: none, ls_loader_next() builds them; LS_WORKERS_AUTO: number and prefetch are
+     * adjusted while training runs, until the caller does not wait */
+    int workers;
     int prefetch;      /* batches per worker that may be ready or in progress; 0: 2 (auto: adjusted) */
     int max_workers;   /* auto: upper limit; 0: 32 */
     size_t batch_size; /* samples per batch; 0: 1 */
     int slots;         /* batches per step, over all ranks; 0: world_size */
-    int rank, world_size; /* this rank gets slots [rank * slots / world_size, (rank + 1) * slots / world_size); 0 of 0:
-                                 0 of 1 */
+    /* this rank gets slots [rank * slots / world_size, (rank + 1) * slots / world_size); 0 of 0: 0 of 1 */
+    int rank, world_size;
     ls_order order;       /* for this, seed, drop_last, drop_step and no_shuffle see ls_sampler_options */
     int torch_world_size; /* torch: world size that the order assumes; 0: world_size */
     uint64_t seed;

@@ -33,8 +33,9 @@ typedef struct ls_ddp ls_ddp;
 /* A parameter's gradient. */
 typedef struct ls_span {
     const char *name; /* for messages; copied; NULL: "span 3" */
-    float *grad;  /* user-owned memory: copied to where it is reduced, and back. NULL: lockstep allocates it and nothing
-                         is copied; see ls_ddp_grad(). All spans of a ddp are of one kind */
+    /* user-owned memory: copied to where it is reduced, and back. NULL: lockstep allocates it and nothing is copied;
+     * see ls_ddp_grad(). All spans of a ddp are of one kind */
+    float *grad;
     size_t count; /* elements */
 } ls_span;
 
@@ -59,9 +60,8 @@ typedef enum ls_ddp_mode {
 
 /* The order in which gradients are added. */
 typedef enum ls_sum_order {
-    LS_SUM_ORDER_CANONICAL =
-        0,                /* the same bits on any number of ranks; each rank must have a power of two of the slots,
-                                   or be the only rank */
+    /* the same bits on any number of ranks; each rank must have a power of two of the slots, or be the only rank */
+    LS_SUM_ORDER_CANONICAL = 0,
     LS_SUM_ORDER_ANY = 1, /* any number of slots; the bits then depend on the number of ranks */
 } ls_sum_order;
 
@@ -82,9 +82,9 @@ typedef struct ls_bucket_span {
 /* A bucket, as a hook sees it. It stays the same from step to step, except for `weight` and what lies in `grads`. */
 typedef struct ls_bucket {
     int index; /* buckets are started in this order, from 0, on all ranks */
-    float
-        *grads; /* [count]: in start() the sum of this rank's micro-batches; after finish() the sum over all ranks. The
-                     padding between spans is zero and must stay zero */
+    /* [count]: in start() the sum of this rank's micro-batches; after finish() the sum over all ranks. The padding
+     * between spans is zero and must stay zero */
+    float *grads;
     size_t count;
     const ls_bucket_span *spans;
     size_t n_spans;
@@ -119,15 +119,15 @@ typedef struct ls_ddp_options {
     ls_wire wire;
     bool grads_averaged; /* gradients passed in are means over their micro-batch, not sums */
     bool keep_sums;      /* do not divide the sum: the caller divides by result.weight, say in its update */
-    bool fixed_order; /* keep the order of the spans; default: after the first step, the order in which rank 0's became
-                                  ready, which moves gradients that lockstep allocated (result.moved). Hooks, bfloat16 and
-                                  reduce_to_local_root imply it */
-    bool
-        reduce_to_local_root; /* the result is written once per node, to its local root's memory, where all ranks of the node
-                                  read it: ls_ddp_reduced(). For one update that they share instead of one each */
-    bool no_overlap;          /* start nothing before finish: to measure what overlap is worth */
-    const ls_named *buffers; /* made equal on all ranks at the end of each LS_DDP_SYNC; used during the ddp's life;
-                                  NULL: none */
+    /* keep the order of the spans; default: after the first step, the order in which rank 0's became ready, which moves
+     * gradients that lockstep allocated (result.moved). Hooks, bfloat16 and reduce_to_local_root imply it */
+    bool fixed_order;
+    /* the result is written once per node, to its local root's memory, where all ranks of the node read it:
+     * ls_ddp_reduced(). For one update that they share instead of one each */
+    bool reduce_to_local_root;
+    bool no_overlap; /* start nothing before finish: to measure what overlap is worth */
+    /* made equal on all ranks at the end of each LS_DDP_SYNC; used during the ddp's life; NULL: none */
+    const ls_named *buffers;
     size_t n_buffers;
     ls_buffers buffer_mode;
     ls_comm_hook hook; /* zero: all-reduce in the type of `wire` */

@@ -30,8 +30,8 @@ typedef struct ls_interval {
     int64_t begin;
     ls_phase phase;
     bool shared; /* in a parallel_for: which rank does how much is chance */
-    bool
-        counted; /* a sample was taken at its end; its counters are divided among the intervals since the sample before */
+    /* a sample was taken at its end; its counters are divided among the intervals since the sample before */
+    bool counted;
     bool slept;          /* there were voluntary context switches */
     int64_t cpu;         /* of its time: on a core; < 0: not known */
     int64_t sched_delay; /* runnable but not scheduled */
@@ -323,9 +323,9 @@ typedef struct ls_run {
     ls_run_rank *rank; /* [ranks] */
     ls_run_step *steps;
     size_t n_steps; /* only steps that all present ranks recorded in full */
-    size_t
-        first_counted; /* steps from here on enter the averages: not the warm-up, nor what is outside of the window */
-    double step_mean;  /* see ls_run_step_mean() */
+    /* steps from here on enter the averages: not the warm-up, nor what is outside of the window */
+    size_t first_counted;
+    double step_mean; /* see ls_run_step_mean() */
     ls_run_collective *collectives;
     size_t n_collectives;
     ls_attribution *attributions;

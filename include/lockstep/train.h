@@ -60,24 +60,25 @@ typedef struct ls_train_options {
     size_t n_data;
     const char *const *val_data; /* for evaluation; NULL: a part of `data`, see val_fraction */
     size_t n_val_data;
-    double val_fraction; /* this fraction of `data` is held out for evaluation and never trained on: documents of text,
-                                   or blocks of sequences where there are none, chosen by the seed. 0: 0.05 if eval_every is set and there is
-                                   no val_data, else none */
-    const char
-        *tokenizer; /* of text: see ls_tokenizer_open(); for shards, what they were made with, to be saved with the
-                                   model; NULL: that of `init` if it has one, otherwise bytes for text and none for shards */
+    /* this fraction of `data` is held out for evaluation and never trained on: documents of text, or blocks of
+     * sequences where there are none, chosen by the seed. 0: 0.05 if eval_every is set and there is no val_data, else
+     * none */
+    double val_fraction;
+    /* of text: see ls_tokenizer_open(); for shards, what they were made with, to be saved with the model; NULL: that of
+     * `init` if it has one, otherwise bytes for text and none for shards */
+    const char *tokenizer;
     const char *end_token; /* its token that ends a text and separates documents; NULL: see ls_tokenizer_end_token() */
     ls_data_format data_format; /* 0: by the files' names and first bytes */
     ls_on_bad on_bad;
     const char *field; /* JSON lines: the field with the text; NULL: "text" */
-    bool
-        pad; /* text: a sequence is a document, truncated or padded; the loss is the mean over the tokens that are not padding.
-                 Default: packed, documents one after another */
+    /* text: a sequence is a document, truncated or padded; the loss is the mean over the tokens that are not padding.
+     * Default: packed, documents one after another */
+    bool pad;
     const char *prompt_field; /* padded JSON lines: a text in front that has no loss; NULL: none */
-    const char
-        *weight_field; /* padded JSON lines: a number, the weight of the document's tokens in the loss; NULL: 1 */
-    ls_order order;    /* 0: shuffled; balanced is for padded data */
-    int torch_ranks;   /* LS_ORDER_TORCH: the world size that it assumes; 0: the world's size */
+    /* padded JSON lines: a number, the weight of the document's tokens in the loss; NULL: 1 */
+    const char *weight_field;
+    ls_order order;  /* 0: shuffled; balanced is for padded data */
+    int torch_ranks; /* LS_ORDER_TORCH: the world size that it assumes; 0: the world's size */
     ls_last last;
     int workers;          /* threads that build batches ahead; 0: found at run time; < 0: none */
     int prefetch;         /* batches ahead per worker; 0: 2, or found at run time */
@@ -101,17 +102,16 @@ typedef struct ls_train_options {
 
     /* ---- Model */
     ls_lm_options model; /* vocab_size 0: the tokenizer's, or 50,257; context 0: seq_len; others: see nn.h */
-    const char
-        *init; /* a folder with a model to start from, as ls_model_save() or transformers writes it. Its config.json
-                              determines `model` except for the dropouts, where 0 is that of the folder and < 0 none. NULL:
-                              random weights */
+    /* a folder with a model to start from, as ls_model_save() or transformers writes it. Its config.json determines
+     * `model` except for the dropouts, where 0 is that of the folder and < 0 none. NULL: random weights */
+    const char *init;
 
     /* ---- Optimizer and schedule */
     int64_t steps; /* optimizer steps; 0: by `epochs`; both 0: 1,000 */
     double epochs; /* passes over the data */
-    ls_schedule
-        schedule; /* lr 0: 1e-3; lr_end 0: a tenth of lr; < 0: 0; warmup < 0: 150 steps, or a tenth of all if that is
-                                       more and the schedule is not constant; steps is filled in */
+    /* lr 0: 1e-3; lr_end 0: a tenth of lr; < 0: 0; warmup < 0: 150 steps, or a tenth of all if that is more and the
+     * schedule is not constant; steps is filled in */
+    ls_schedule schedule;
     ls_optimizer_options optimizer; /* threads is filled in */
     double clip;                    /* max norm of all gradients together; 0: 1; < 0: none */
     int64_t eval_every; /* steps between evaluations; 0: a tenth of the steps if there is validation data, else none */
@@ -123,23 +123,23 @@ typedef struct ls_train_options {
     int64_t checkpoint_every; /* and at this interval of steps; 0: only then */
     bool no_checkpoint;       /* none at all: the run cannot be resumed */
     int keep;                 /* how many of the newest intact checkpoints are kept; 0: 2 */
-    bool
-        resume; /* the run in `run_dir`, from its newest intact checkpoint, on any number of ranks; the other options must
-                                 be those of the run (see ls_train_saved_open()), except for ranks, threads, workers and others that do not
-                                 affect results, and `steps`, to which the schedule of the learning rate then extends */
+    /* the run in `run_dir`, from its newest intact checkpoint, on any number of ranks; the other options must be those
+     * of the run (see ls_train_saved_open()), except for ranks, threads, workers and others that do not affect results,
+     * and `steps`, to which the schedule of the learning rate then extends */
+    bool resume;
 
     /* ---- Output */
-    const char
-        *run_dir; /* the run folder: created if missing, and locked; LS_EINVAL if it holds a run or a model, or if
-                            another process trains in it; NULL: no files. A run without a step leaves no folder */
+    /* the run folder: created if missing, and locked; LS_EINVAL if it holds a run or a model, or if another process
+     * trains in it; NULL: no files. A run without a step leaves no folder */
+    const char *run_dir;
     bool number_run_dir; /* if it exists, append "-2" or the next free number to its name */
     bool overwrite; /* it may hold a run or a model: the run is removed at once, the model when there is a new one */
     int64_t metrics_every; /* steps between lines of metrics.jsonl; evaluations and the last step always; 0: 1 */
     bool no_tensorboard;   /* no event files for TensorBoard in the run folder */
     bool no_record;        /* no events in the run folder */
     bool profile;          /* measure the cost of each operation; see ls_train_save_profile() */
-    bool
-        barriers; /* a barrier before each phase, the classic way to measure waiting: slower, and blind inside phases */
+    /* a barrier before each phase, the classic way to measure waiting: slower, and blind inside phases */
+    bool barriers;
     ls_train_delay inject; /* for tests */
     void *reserved[2];     /* NULL */
 } ls_train_options;
@@ -158,8 +158,8 @@ typedef struct ls_train_metrics {
     double blocked_ms; /* of these, blocked in collectives: waiting for other ranks, and exposed communication */
     double eval_loss;  /* of the evaluation after this step; negative: there was none */
     double gflops; /* billions of floating-point operations a second in the matrix products of the step, of all ranks */
-    double
-        peak_gflops; /* what matrix products reach on all ranks' threads, as measured by the first rank; 0 on other ranks */
+    /* what matrix products reach on all ranks' threads, as measured by the first rank; 0 on other ranks */
+    double peak_gflops;
     uint64_t memory_bytes; /* resident now */
 } ls_train_metrics;
 
@@ -214,8 +214,8 @@ LS_API void ls_train_saved_free(ls_train_saved **saved);
 typedef struct ls_eval_options {
     const char *model; /* a run folder, or another folder with a model */
     ls_world *world;   /* all its ranks evaluate together; the bits are the same. NULL: this process alone */
-    const char *const
-        *data; /* text or token shards; NULL: the validation data of the run: val_data, or what it held out */
+    /* text or token shards; NULL: the validation data of the run: val_data, or what it held out */
+    const char *const *data;
     size_t n_data;
     const char *tokenizer; /* NULL: that of the folder */
     /* How to read `data`: as in ls_train_options. */
