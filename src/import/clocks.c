@@ -158,6 +158,24 @@ typedef struct relation { /* of clock i to clock j: d = a + b (t - zero) + offse
     size_t points;
 } relation;
 
+/* Two workers of Gloo may begin in another order than they were called, and then ends are exchanged. A few collectives that contradict what
+ * most of them say are left out; if there are more, it is no such thing. */
+static bool drop_odd(point *p, size_t *points, const relation *r)
+{
+    size_t kept = 0, odd = 0;
+    for (size_t k = 0; k < *points; k++) {
+        double d = r->a + r->b * p[k].t;
+        odd += p[k].low > d || p[k].high < d;
+    }
+    if (10 * odd > *points) return false;
+    for (size_t k = 0; k < *points; k++) {
+        double d = r->a + r->b * p[k].t;
+        if (p[k].low <= d && p[k].high >= d) p[kept++] = p[k];
+    }
+    *points = kept;
+    return true;
+}
+
 static relation relate(const entries *i, const entries *j, point *p, double *room, bool same_machine)
 {
     relation r = { 0 };
@@ -173,6 +191,11 @@ static relation relate(const entries *i, const entries *j, point *p, double *roo
     interval(p, r.points, r.b, &r.low, &r.high);
     for (size_t k = 0; k < r.points; k++) room[k] = p[k].mid - r.b * p[k].t;
     r.a = median(room, r.points);
+    if (r.low > r.high && drop_odd(p, &r.points, &r)) {
+        interval(p, r.points, r.b, &r.low, &r.high);
+        for (size_t k = 0; k < r.points; k++) room[k] = p[k].mid - r.b * p[k].t;
+        r.a = median(room, r.points);
+    }
     for (size_t k = 0; k < r.points; k++) room[k] = fabs(p[k].mid - r.b * p[k].t - r.a);
     r.spread = 1.4826 * median(room, r.points);
     if (r.low <= r.high) r.a = fmax(r.low, fmin(r.high, r.a));
