@@ -58,6 +58,11 @@ int ls__cluster_place(const ls__peer_info *peers, int n, int *node_of, int *loca
 
 /* ---- Clocks. */
 
+/* Another node's clock: how far it is ahead of rank 0's, and how far off that may be: half the round trip. */
+typedef struct clock_offset {
+    int64_t ahead, error;
+} clock_offset;
+
 /* Sends or receives one time stamp, and waits until that is done. */
 static ls_status pass_time(ls__cluster *c, int64_t *time, int other, bool sends, int timeout_ms)
 {
@@ -76,7 +81,7 @@ static ls_status pass_time(ls__cluster *c, int64_t *time, int other, bool sends,
 }
 
 /* Asks the local root of another node for the time, or answers. The fastest answer counts: it has the smallest error. */
-static ls_status compare_clocks(ls__cluster *c, int other, bool asks, int64_t *ahead, int timeout_ms)
+static ls_status compare_clocks(ls__cluster *c, int other, bool asks, clock_offset *out, int timeout_ms)
 {
     enum { TIMES = 8 };
     int64_t best = INT64_MAX;
@@ -89,7 +94,7 @@ static ls_status compare_clocks(ls__cluster *c, int other, bool asks, int64_t *a
         int64_t end = ls_now();
         if (end - begin >= best) continue;
         best = end - begin;
-        *ahead = their - (begin + end) / 2;
+        *out = (clock_offset){ .ahead = their - (begin + end) / 2, .error = best / 2 };
     }
     return status;
 }
@@ -97,16 +102,17 @@ static ls_status compare_clocks(ls__cluster *c, int other, bool asks, int64_t *a
 /* Rank 0 compares its clock with those of the other local roots, one after the other; then all ranks learn the offsets. */
 static ls_status align_clocks(ls__cluster *c, const int *first, int timeout_ms)
 {
-    size_t bytes = (size_t)c->nodes * sizeof(int64_t);
-    int64_t *ahead = calloc(1, bytes), *all = malloc((size_t)c->size * bytes);
-    ls_status status = ahead && all ? LS_OK : ls__fail(LS_ENOMEM, "cluster: out of memory");
+    size_t bytes = (size_t)c->nodes * sizeof(clock_offset);
+    clock_offset *mine = calloc(1, bytes), *all = malloc((size_t)c->size * bytes);
+    ls_status status = mine && all ? LS_OK : ls__fail(LS_ENOMEM, "cluster: out of memory");
     for (int k = 1; k < c->nodes && !status; k++) {
-        if (c->rank == first[0]) status = compare_clocks(c, first[k], true, &ahead[k], timeout_ms);
-        if (c->rank == first[k]) status = compare_clocks(c, first[0], false, &ahead[k], timeout_ms);
+        if (c->rank == first[0]) status = compare_clocks(c, first[k], true, &mine[k], timeout_ms);
+        if (c->rank == first[k]) status = compare_clocks(c, first[0], false, &mine[k], timeout_ms);
     }
-    if (!status) status = ls__net_allgather(c->net, ahead, all, bytes, timeout_ms);
-    for (int k = 0; k < c->nodes && !status; k++) c->clock_ahead[k] = all[k] - all[c->node];
-    free(ahead);
+    if (!status) status = ls__net_allgather(c->net, mine, all, bytes, timeout_ms);
+    for (int k = 0; k < c->nodes && !status; k++) c->clock_ahead[k] = all[k].ahead - all[c->node].ahead;
+    if (!status) c->clock_error = all[c->node].error;
+    free(mine);
     free(all);
     return status;
 }
