@@ -80,7 +80,7 @@ static ls_status open_model(bench *b)
         return status;
     if ((status = ls__group_share(b->group, ls__norm_blocks(elements) * sizeof(double), &norms))) return status;
     b->norms = norms;
-    b->own = ls_ddp_grad(b->ddp, n - 1); /* the last span lies first */
+    b->own = ls_ddp_grad(b->ddp, n - 1); /* the last span comes first */
     b->reduced = ls_ddp_reduced(b->ddp, n - 1);
     b->tokens = calloc((size_t)ROWS * LENGTH + 1, sizeof *b->tokens);
     if (!b->tokens) return LS_ENOMEM;

@@ -1,6 +1,6 @@
 /* The MPI peer of `lockstep bench allreduce`: MPI_Allreduce of float32, in place. Started by mpirun; what it reads and
  * writes is in cli/bench/peer.c. While it is not asked, rank 0 sleeps in read() and the others look for work a thousand
- * times a second, as waiting inside MPI would burn a core that is being measured. */
+ * times per second, as waiting inside MPI would burn a core that is being measured. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Three digits that matter, with a unit behind. */
+/* Three digits that matter, followed by a unit. */
 static amount three(double x, const char *unit)
 {
     amount a;

@@ -12,7 +12,7 @@ typedef struct amount {
 amount amount_ns(double ns);
 amount amount_bytes(double bytes);
 amount amount_count(double count);
-/* Bytes a ns: "3.20 GB/s"; of a network, as its makers count, "108 Mbit/s". */
+/* Bytes per ns: "3.20 GB/s"; of a network, as its makers count, "108 Mbit/s". */
 amount amount_rate(double bytes_per_ns, bool network);
 /* Padded on the left to `width` columns, at most 24. (printf() counts the bytes of "µ", which are two.) */
 amount amount_field(amount a, int width);

@@ -18,7 +18,7 @@ typedef struct chart {
 void chart_open(const chart *c, const char *label);
 void chart_close(const chart *c);
 
-/* Where a value lies. */
+/* The place of a value in the chart. */
 double chart_x(const chart *c, double x);
 double chart_y(const chart *c, double y);
 

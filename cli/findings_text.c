@@ -379,7 +379,7 @@ static void say_remedy(finding_text *t, const ls_run *run, const ls_finding *f)
     }
 }
 
-/* Who waited for whom, and for how long, is no surer than the clocks. */
+/* Who waited for whom, and for how long, is not surer than the clocks. */
 static void say_doubt(finding_text *t, const ls_run *run, const ls_finding *f)
 {
     int64_t unsure = 0;

@@ -19,7 +19,7 @@ static void put_word(FILE *to, const char *word, int length, int indent, int *co
     for (int i = 0; i < length; i++) *column += (word[i] & 0xc0) != 0x80;
 }
 
-/* Where the second column of a table's row begins: behind the first gap of two spaces or more. 0: there is none. */
+/* Where the second column of a table's row begins: after the first gap of two spaces or more. 0: there is none. */
 static int second_column(const char *line, int length)
 {
     int at = (int)strspn(line, " ");

@@ -75,7 +75,7 @@ const char *html_name(const char *path)
     return path + n;
 }
 
-/* "GPT-2 of 0.43M parameters, 2 layers, width 128; 16 x 64 tokens per step", as far as run.json has it. */
+/* " · 434 k parameters, 2 layers, width 128 · 2 micro-batches of 8 × 64 tokens per step", from run.json; nothing if it has none. */
 static void put_model(const page *p)
 {
     char path[4096], *text = NULL;
@@ -131,7 +131,7 @@ static void put_head(const page *p)
             put_html(p->to, r->host);
         put_model(p);
         time_t start =
-            r->start_time > 0 && r->start_time < 1e11 ? (time_t)r->start_time : 0; /* a record may claim anything */
+            r->start_time > 0 && r->start_time < 1e11 ? (time_t)r->start_time : 0; /* the file is untrusted */
         struct tm local;
         char text[64] = "";
         if (start > 0 && localtime_r(&start, &local)) strftime(text, sizeof text, "%d %B %Y, %H:%M", &local);

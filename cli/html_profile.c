@@ -17,7 +17,7 @@ static void put_rate(const page *p, double x)
         fputs("<td>-", p->to);
 }
 
-/* A share of the step, with a bar behind it that is as long as its part of the largest. */
+/* A share of the step, with a bar in the background that is as long as its part of the largest. */
 static void put_share(const page *p, double ms, double step_ms, double most_ms)
 {
     double part = most_ms > 0 && ms > 0 ? fmin(1, ms / most_ms) : 0;

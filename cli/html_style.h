@@ -1,6 +1,6 @@
-/* The page's style sheet and its script. Everything is in the page: nothing is fetched.
+/* The page's style sheet and its script. They are part of the page, which loads no other files.
  *
- * The colours of phases can be distinguished by people who see no red or no green, too: any two of them, as such people see them, differ by
+ * The colours of phases can be distinguished by colour-blind readers, too: any two of them, with red or green vision missing, differ by
  * at least CIEDE2000 15, in light and in dark (tests/cli/report_page computes it). Nothing else has a phase's colour: ranks are
  * labelled. */
 #ifndef LS_CLI_HTML_STYLE_H

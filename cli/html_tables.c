@@ -113,7 +113,7 @@ static void put_ranks(const page *p)
             put_rank(p, k, clocks);
         else
             fprintf(p->to, "<tr><td>%d<td class=\"l\" colspan=\"12\">%s</tr>", r,
-                    k->present ? "no step of it was recorded from begin to end" : "its record is missing");
+                    k->present ? "no step of it was recorded from start to end" : "its record is missing");
     }
     fputs("</table></div>", p->to);
     if (run->ranks > MOST_ROWS) fprintf(p->to, "<p>The first %d of %d ranks.</p>", MOST_ROWS, run->ranks);
@@ -183,7 +183,7 @@ static void put_data(const page *p)
 
 void html_tables(const page *p)
 {
-    if (p->run->ranks > 1 && p->run->n_comm) put_communication(p); /* alone, nothing travels */
+    if (p->run->ranks > 1 && p->run->n_comm) put_communication(p); /* one rank does not communicate */
     put_ranks(p);
     put_threads(p);
     put_data(p);

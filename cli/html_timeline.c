@@ -17,7 +17,7 @@ static int by_length(const void *a, const void *b)
     return (p > q) - (p < q);
 }
 
-/* The step of median length: neither the best nor the worst. NULL: there is none, or memory ended. */
+/* The step of median length: neither the best nor the worst. NULL: there is none, or out of memory. */
 static const ls_run_step *typical_step(const page *p)
 {
     size_t n;
@@ -70,7 +70,7 @@ static void draw_intervals(const page *p, const chart *c, const ls_run_step *s, 
     const ls_run_rank *r = &p->run->rank[rank];
     const ls_step_rank *mine = &s->rank[rank];
     size_t low = 0, high = r->n_intervals;
-    while (low < high) { /* the first interval that begins behind the step's begin */
+    while (low < high) { /* the first interval that begins after the start of the step */
         size_t middle = (low + high) / 2;
         if (r->intervals[middle].begin <= mine->begin)
             low = middle + 1;
@@ -127,7 +127,7 @@ static void draw_bucket(const chart *c, const ls_run_step *s, int rank, const ls
     for (int i = 0; i < 3; i++) {
         double x = chart_x(c, (double)(parts[i].from - s->begin) / unit),
                w = chart_x(c, (double)(parts[i].to - s->begin) / unit) - x;
-        if (i == 2 && w < 1.5) w = 1.5; /* a sum is always to be seen */
+        if (i == 2 && w < 1.5) w = 1.5; /* keep every sum visible */
         if (w > 0.1) chart_rect(c, x, y, w, LANE - 2, parts[i].name, tip);
     }
 }
@@ -146,7 +146,7 @@ static void draw_timeline(const page *p, double width)
         if (!s->rank[r].present) continue;
         ranks[n] = r;
         lanes[n] = place(run, s, r, &slices[n], &counts[n]);
-        if (run->ranks < 2) lanes[n] = 0, counts[n] = 0; /* alone, nothing travels */
+        if (run->ranks < 2) lanes[n] = 0, counts[n] = 0; /* one rank does not communicate */
         height += ROW + 4 + LANE * lanes[n] + 12;
         n++;
     }

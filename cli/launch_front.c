@@ -25,7 +25,7 @@ void launch_end_orphans(void)
         if (!f) return;
         size_t n = fread(pids, 1, sizeof pids - 1, f);
         fclose(f);
-        while (n && pids[n - 1] != ' ') n--; /* a number may be cut off; its turn comes */
+        while (n && pids[n - 1] != ' ') n--; /* a number that was cut off is read in the next round */
         pids[n] = 0;
         if (!n) return;
         char *end;
@@ -47,7 +47,7 @@ static bool has_ended(pid_t launcher, int *code)
     return true;
 }
 
-/* The terminal has put ^C where the cursor was, perhaps behind a progress that is redrawn: messages begin on a new line. */
+/* The terminal has put ^C where the cursor was, perhaps after a progress line that is redrawn: messages begin on a new line. */
 static void end_line_of_interrupt(const siginfo_t *info)
 {
     if (info->si_signo != SIGINT || info->si_code != SI_KERNEL || !isatty(STDERR_FILENO)) return;

@@ -171,7 +171,7 @@ static void see_ends(launch *l)
             if (has_ended(&l->ranks[i], &info) && (!killed || info.si_code != CLD_EXITED)) rank_ended(l, i, &info);
 }
 
-/* What SIGCHLD stands for: several stops and ends may hide behind one. */
+/* What SIGCHLD stands for: one signal may mean several stops and ends. */
 static void see_children(launch *l)
 {
     siginfo_t info;
@@ -185,7 +185,7 @@ static void see_children(launch *l)
                 rank_stopped(l, i, info.si_status);
         }
     see_ends(l);
-    /* What is left are processes that ranks left behind. A rank that ended just now is for the next round. */
+    /* What is left are processes that ranks have not ended. A rank that ended just now is for the next round. */
     for (;;) {
         info.si_pid = 0;
         if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) || !info.si_pid || rank_of(l, info.si_pid) >= 0) break;

@@ -74,7 +74,7 @@ static uint64_t unit_of(const char *text)
     return 0;
 }
 
-/* Computed in integers, so that no digit is lost: 0.1e19 is one that a double has not. */
+/* Computed in integers, so that no digit is lost: a double cannot hold 0.1e19 exactly. */
 bool options_parse_size(const char *text, uint64_t *out)
 {
     uint64_t value = 0, factor;
@@ -268,7 +268,7 @@ int options_read(const char *command, const char *intro, const option_row *rows,
 {
     const option_row *files = files_row(rows);
     option_list *list = files ? files->to : NULL;
-    bool only_files = false; /* behind "--" */
+    bool only_files = false; /* after "--" */
     if (list) *list = (option_list){ .items = argv + 1 };
     for (int i = 1; i < argc; i++) {
         if (list && !only_files && strcmp(argv[i], "--") == 0) {

@@ -25,7 +25,7 @@ typedef enum option_kind {
                        in the message when there are none; NULL: there may be none */
 } option_kind;
 
-/* Arguments of an OPTION_LIST; they lie in argv one behind the other. */
+/* Arguments of an OPTION_LIST; they are next to each other in argv. */
 typedef struct option_list {
     char **items;
     size_t count;
@@ -38,7 +38,7 @@ typedef struct option_row {
     const char *value;          /* what the help calls the value; NULL for flags */
     const char *help;           /* {} stands for the choices. NULL: another name of the option before, not shown */
     double low, high;           /* of numbers; both 0: any */
-    const char *const *choices; /* words, NULL behind the last */
+    const char *const *choices; /* words, NULL after the last */
 } option_row;
 
 /* Parses an integer option: 20000, 2e4, 1.5e6, or with a unit: k, M, G, T (powers of 1,000),

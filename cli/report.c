@@ -49,7 +49,7 @@ int report_command(int argc, char **argv)
         return EXIT_USAGE;
     }
     if (json && other) {
-        fprintf(stderr, "lockstep report: --json tells of one run; ask for each by itself\n");
+        fprintf(stderr, "lockstep report: --json and --compare exclude each other\n");
         return EXIT_USAGE;
     }
     ls_run *run = NULL, *second = NULL;

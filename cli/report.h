@@ -53,7 +53,7 @@ static inline bool report_has(const ls_run *run, int r)
 {
     return run->rank[r].present && run->rank[r].use.wall > 0;
 }
-/* Behind a table of `shown` ranks: how many it left out, if any. */
+/* After a table of `shown` ranks: how many it left out, if any. */
 void report_left_out(const report_form *form, const ls_run *run, int shown);
 /* report_tables.c: what follows the findings. The run has counted steps. */
 void report_tables(const ls_run *run, const report_form *form);

@@ -86,7 +86,7 @@ static void show_settings(const ls_run *before, const ls_run *after, const repor
 
 /* ---- Times. */
 
-/* Steps of different work cannot be compared by their time; tokens a second can. */
+/* Steps of different work cannot be compared by their time; tokens per second can. */
 static void show_speed(const ls_run *before, const ls_run *after, const report_form *f)
 {
     double x = ls_run_tokens(before), y = ls_run_tokens(after), a = x / ls_run_step_mean(before) * 1e9,

@@ -1,4 +1,4 @@
-/* What an import told of its files and devices (RUN/import.json), for the report. */
+/* What an import noted about its files and devices (RUN/import.json), for the report. */
 #ifndef LS_CLI_REPORT_IMPORT_H
 #define LS_CLI_REPORT_IMPORT_H
 
@@ -7,11 +7,11 @@
 
 /* RUN/import.json; NULL: the run was not imported, or it cannot be read. The caller frees it. */
 json_t *report_import_read(const char *run);
-/* Its notes, behind the title. */
+/* Its notes, printed after the title. */
 void report_import_notes(const ls_run *run, const report_form *form);
-/* What GPUs did, behind the tables. */
+/* What GPUs did, printed after the tables. */
 void report_import_devices(const ls_run *run, const report_form *form);
-/* If RUN holds dumps of the Flight Recorder: what they tell of a job that hangs. False: it does not. */
+/* If RUN holds dumps of the Flight Recorder: what they show of a job that hangs. False: it does not. */
 bool report_flight(const char *run, const report_form *form, bool json);
 
 #endif

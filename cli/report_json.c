@@ -21,7 +21,7 @@ static json_t *phases_of(const ls_run *run, int rank)
     return out;
 }
 
-/* NaN, which JSON has not, is null. */
+/* NaN is written as null, since JSON has no NaN. */
 static json_t *real_or_null(double x)
 {
     return isfinite(x) ? json_real(x) : json_null();
@@ -231,6 +231,6 @@ int report_json(const ls_run *run, FILE *to)
     int bad = json_dumpf(all, to, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(9));
     fputc('\n', to);
     json_decref(all);
-    /* What the stream could not write is found where it is closed, for every command alike. */
+    /* Write errors are reported when main() closes the stream. */
     return bad && !ferror(to) ? ls__fail(LS_ENOMEM, "%s: no memory for the report", run->path) : LS_OK;
 }

@@ -1,4 +1,4 @@
-/* lockstep top: a live monitor in the terminal. Drawn in place twice a second; 'q' leaves. Not on a terminal, or with --once, it is
+/* lockstep top: a live monitor in the terminal. Drawn in place twice per second; 'q' leaves. Not on a terminal, or with --once, it is
  * printed once. */
 #include <errno.h>
 #include <poll.h>

@@ -120,7 +120,7 @@ static void look_at_metrics(top_view *v, const char *path)
         off_t from = info.st_size > 4096 ? info.st_size - 4096 : 0;
         ssize_t n = pread(fd, text, 4096, from);
         text[n > 0 ? n : 0] = 0;
-        char *last = strrchr(text, '\n'); /* behind it is at most a part of a line */
+        char *last = strrchr(text, '\n'); /* after it is at most a part of a line */
         if (last) *last = 0;
         char *line = strrchr(text, '\n'), *loss = strstr(line ? line : text, "\"loss\":");
         if (loss) v->loss = strtod(loss + 7, &end);

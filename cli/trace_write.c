@@ -7,7 +7,7 @@
  * the last rank, and moving data. An arrow leads from the place in backward where the bucket became full to its sum. Each thread of the
  * loader has a track with the batches that it built.
  *
- * Slices begin in the order in which they are written where times are equal, and an arrow's ends lie within slices: that is what
+ * Slices begin in the order in which they are written where times are equal, and an arrow's ends are within slices: that is what
  * the importers ask for, and what tests/cli/check_trace.py checks. */
 #include "cli/trace_write.h"
 

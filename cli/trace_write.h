@@ -9,7 +9,7 @@ typedef struct trace_options {
     int64_t first, last; /* steps, both included */
 } trace_options;
 
-/* Writes the whole JSON object to `to`, step by step. Returns how many steps were written, or < 0: memory ended. */
+/* Writes the whole JSON object to `to`, step by step. Returns how many steps were written, or < 0: out of memory. */
 int64_t trace_write(FILE *to, const ls_run *run, const trace_options *options);
 
 #endif

@@ -131,7 +131,7 @@ static int read_rows(train_arguments *a, const char **inject, int argc, char **a
     return code;
 }
 
-/* The model's size by name; what was given by itself on the command line comes before. */
+/* The model's size by name; --layers, --width and --heads override it. */
 static int settle_model(train_arguments *a)
 {
     ls_lm_options *m = &a->train.model, size = { .layers = 2, .width = 128, .heads = 4 };
@@ -241,7 +241,7 @@ static int resume(train_arguments *a, const char **inject, int argc, char **argv
     ls_train_options *t = &a->train;
     t->resume = true;
     if (code >= 0) return code;
-    if (given.epochs > 0) t->steps = 0; /* they say it anew */
+    if (given.epochs > 0) t->steps = 0; /* --epochs replaces the saved --steps */
     if (a->accumulate) t->slots = 0;
     if (a->model) {
         ls_lm_options *m = &t->model;

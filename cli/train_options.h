@@ -12,9 +12,9 @@ typedef struct train_arguments {
     int accumulate;        /* micro-batches of a step on each rank; 0: not given */
     const char *model;     /* name of a size */
     const char *run_dir;   /* NULL: runs/NAME */
-    const char *resume;    /* NULL: a new run; otherwise run_dir is set */
+    const char *resume;    /* the folder given with --resume, "" without one; NULL: a new run */
     ls_train_saved *saved; /* the options of a resumed run; texts of `train` are in it */
-    char **words[2];       /* memory of the lists */
+    char **words[2];       /* copies of argv that `data` and `val_data` point into */
     char *named;           /* memory of run_dir, if it is from `name`; NULL: none */
     const char *name;      /* NULL: the start time */
     const char *prompt;    /* of the sample at the end; NULL: a newline, or the beginning of a story */

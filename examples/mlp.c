@@ -6,7 +6,7 @@
  *     mpirun -n 4 ./mlp                   on a cluster
  *     ./mlp runs/mlp                      also records where the time goes: lockstep report runs/mlp
  *
- * It learns whether a point lies inside a ring. A step has 8 micro-batches of 16 points, spread over the ranks; each rank
+ * It learns whether a point is inside a ring. A step has 8 micro-batches of 16 points, spread over the ranks; each rank
  * computes its own, reports which gradients are ready while it still computes the rest, and gets the mean over
  * all points of all ranks. Whatever the number of ranks (1, 2, 4 or 8), the weights come out the same, bit for bit. */
 #include <math.h>

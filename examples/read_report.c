@@ -1,4 +1,4 @@
-/* Reads the record of a run and prints the numbers behind `lockstep report`.
+/* Reads the record of a run and prints the numbers that `lockstep report` shows.
  *
  *     cc read_report.c -o read_report $(pkg-config --cflags --libs lockstep)
  *     lockstep train -n 2 --steps 20 --run-dir runs/a

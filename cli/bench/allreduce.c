@@ -1,4 +1,4 @@
-/* lockstep bench allreduce: options, and the choice between starting ranks and being one.
+/* lockstep bench allreduce: its options; starts the ranks, or measures as one of them.
  *
  * Started alone, the program checks its options and starts itself once per rank; inside a world (its own children's,
  * `lockstep run`'s, mpirun's) it measures. Both read the same command line. */
@@ -172,7 +172,7 @@ static const char *environment(void *user, const char *name)
     return getenv(name);
 }
 
-/* Alone: starts this very command once per rank. */
+/* Outside a world: starts the same command once per rank. */
 static int start(const bench_options *o, int argc, char **argv)
 {
     int cores = ls__cpu_count();

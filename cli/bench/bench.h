@@ -30,8 +30,8 @@ typedef struct bench_options {
     int row_count;
     /* What measuring found out. */
     double
-        copy_bandwidth; /* B: bytes read and written a second, all ranks copying at once; the best of the run's copies, because
-                            * a bound that load lowers is none */
+        copy_bandwidth; /* B: bytes read and written per second, all ranks copying at once. The best of the run's copies, not
+                            * the mean: load must not lower the bound */
     double copy_median; /* the same by the median copy; far below the best, something disturbed the run */
     int world_size;
     char transport[16];
@@ -53,16 +53,16 @@ double bench_times_quantile(bench_times *t, double share);
 double bench_times_median(bench_times *t);
 void bench_options_release(bench_options *o);
 
-/* ---- peer.c: another program that does the same work, started once, asked block by block, asleep in between. */
+/* ---- peer.c: another program that does the same work. It is started once, measures a block at a time, and sleeps in between. */
 typedef struct bench_peer bench_peer;
-/* Starts it with `ranks` ranks; `name` receives what it calls itself. */
+/* Starts it with `ranks` ranks; `name` receives its name and version. */
 LS_MUST_CHECK ls_status bench_peer_open(bench_peer **out, const char *what, int ranks, char *name, size_t name_bytes);
 LS_MUST_CHECK ls_status bench_peer_ask(bench_peer *p, size_t total, size_t chunk, int rounds, bench_times *out);
 void bench_peer_free(bench_peer **p);
 /* Whether `what` names a peer that could be started; otherwise a message says what is missing. */
 LS_MUST_CHECK ls_status bench_peer_check(const char *what);
 
-/* ---- report.c: what rank 0 says. */
+/* ---- report.c: what rank 0 prints. */
 void bench_report(bench_options *o, FILE *to);
 LS_MUST_CHECK ls_status bench_report_plot(bench_options *o);
 

@@ -50,7 +50,7 @@ extern const char *const ddp_part_names[DDP_PARTS + 1];
 /* ---- ddp_measure.c: what every rank does. Fills the rows' results (on rank 0). `rank` is set once it is known. */
 LS_MUST_CHECK ls_status ddp_measure(ddp_bench *b, int *rank);
 
-/* ---- ddp_report.c: what rank 0 says. */
+/* ---- ddp_report.c: what rank 0 prints. */
 void ddp_report(const ddp_bench *b, FILE *to);
 LS_MUST_CHECK ls_status ddp_report_plots(const ddp_bench *b);
 

@@ -129,7 +129,7 @@ static ls_status plot_bars_of(const ddp_bench *b, ddp_part part, const char *tex
 {
     static char labels[DDP_MAX_ROWS][32];
     plot_bars p = { .title = text,
-                    .y_label = part == DDP_BREAKDOWN ? "ms a step" : "ms a micro-batch",
+                    .y_label = part == DDP_BREAKDOWN ? "ms per step" : "ms per micro-batch",
                     .parts = { "forward", "backward", "communication not hidden", "update" },
                     .part_count = 4 };
     for (int i = 0; i < b->n_rows && p.bar_count < PLOT_MAX_BARS; i++) {

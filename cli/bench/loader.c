@@ -205,7 +205,7 @@ static ls_status draw(const options *o, const result *results, int count)
     return plot_write(&p, o->plot);
 }
 
-/* Shards of random tokens, for who has none. Its name is gone at once; the dataset keeps it open. */
+/* Shards of random tokens, if no files were given. Its name is gone at once; the dataset keeps it open. */
 static ls_status open_temporary(ls_dataset **out, ls_tokens_options *to)
 {
     const char *folder = getenv("TMPDIR");

@@ -79,7 +79,7 @@ typedef struct ls_bucket_span {
     size_t count;
 } ls_bucket_span;
 
-/* A bucket, as a hook sees it. It stays the same from step to step, except for `weight` and what lies in `grads`. */
+/* A bucket, as a hook sees it. It stays the same from step to step, except for `weight` and what is in `grads`. */
 typedef struct ls_bucket {
     int index; /* buckets are started in this order, from 0, on all ranks */
     /* [count]: in start() the sum of this rank's micro-batches; after finish() the sum over all ranks. The padding
@@ -143,8 +143,8 @@ LS_API LS_MUST_CHECK ls_status ls_ddp_open(ls_ddp **out, ls_world *world, const 
  * ranks cannot complete the step either. */
 LS_API void ls_ddp_free(ls_ddp **ddp);
 
-/* Where backward writes span i's gradient. Gradients that lockstep allocated lie in one block, the first span last, each padded
- * to a multiple of 16 elements: the layout of a model whose parameters lie in the order of forward. */
+/* Where backward writes span i's gradient. Gradients that lockstep allocated are in one block, the first span last, each padded
+ * to a multiple of 16 elements: the layout of a model whose parameters are in the order of forward. */
 LS_API float *ls_ddp_grad(const ls_ddp *ddp, size_t span);
 /* Where span i's reduced gradient is read, after finish of LS_DDP_SYNC: the same place, or with reduce_to_local_root that of
  * the local root, in the same layout. The local root writes its next gradients there, so all ranks of the node must be done with

@@ -40,14 +40,14 @@ typedef struct ls_import_result {
     uint64_t broken;     /* of them, skipped */
     uint64_t bytes;      /* of JSON */
     int64_t uncertainty; /* of the clocks, the worst; ns */
-    char **notes;        /* what is missing or odd, a sentence each; report tells them, too */
+    char **notes;        /* what is missing or odd, a sentence each; report prints them, too */
     size_t n_notes;
 } ls_import_result;
 
 /* On failure nothing is left in `out` that a reader would take for a run. *result is to be freed in any case. */
 LS_API LS_MUST_CHECK ls_status ls_import(const ls_import_options *options, ls_import_result *result);
 /* The same for dumps of the Flight Recorder, one per rank, as pickles (which are read without executing anything) or JSON: `out` gets
- * what they tell of a job that hangs, for 'lockstep report'. There are no steps in them. */
+ * what they show of a job that hangs, for 'lockstep report'. There are no steps in them. */
 LS_API LS_MUST_CHECK ls_status ls_import_flight_recorder(const ls_import_options *options, ls_import_result *result);
 LS_API void ls_import_result_free(ls_import_result *result);
 

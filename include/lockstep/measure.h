@@ -221,7 +221,7 @@ typedef enum ls_remedy {
     LS_REMEDY_LESS_MEMORY,
 } ls_remedy;
 
-/* The numbers behind a finding: ns of a step unless stated otherwise. */
+/* The numbers that a finding follows from: ns per step unless stated otherwise. */
 typedef struct ls_rank_evidence { /* STRAGGLER, SLOW_CORE, PREEMPTED */
     double own, others;           /* time of this rank and of the median other rank, mean of the steps that show it */
     double waited;                /* by the rank that waits longest for this one, in all phases */

@@ -15,7 +15,7 @@ def register():
 
 
 def use_instead_of_gloo():
-    """From now on gloo on CPUs means lockstep, for programs that cannot be told (Accelerate and Trainer accept gloo only)."""
+    """From now on gloo on CPUs means lockstep, for programs that cannot be configured (Accelerate and Trainer accept gloo only)."""
     import torch
     from torch.distributed import distributed_c10d as c10d
 

@@ -119,7 +119,7 @@ class LockstepProcessGroup(c10d.ProcessGroup):
         self._orphans = []  # works that nobody waits for
         self._messages = Messages(self)
         self._sequence = self._monitored = 0
-        self.on_bucket = None  # the recorder's: a weak method that is told of buckets of a backward
+        self.on_bucket = None  # the recorder's: a weak method that is called for buckets of a backward
 
     # ---- What torch asks of every group.
 

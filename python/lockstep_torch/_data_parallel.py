@@ -42,7 +42,7 @@ class DataParallel(nn.Module):
     rank; other numbers are refused. What must be the same for that: the micro-batches (lockstep_torch.Sampler), torch.get_num_threads() and
     the machine.
 
-    slots         micro-batches of a step over all ranks; default: one a rank
+    slots         micro-batches of a step over all ranks; default: one per rank
     loss_is       "mean" (over the micro-batch) or "sum"
     any_order     accept numbers of ranks and slots that do not divide so; bits then depend on the number of ranks
     bucket_bytes  a bucket is reduced when it has this much; default: what the library chooses

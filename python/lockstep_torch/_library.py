@@ -269,7 +269,7 @@ def load(path):
             function.restype = result
             function.argtypes = arguments
     except AttributeError as error:
-        raise ImportError(f"lockstep_torch: {path} is no liblockstep of this version ({error})") from None
+        raise ImportError(f"lockstep_torch: {path} is not a liblockstep of this version ({error})") from None
     return library
 
 

@@ -36,7 +36,7 @@ class Sampler:
 
     samples     how many there are, or a dataset with a length
     batch_size  samples of a micro-batch
-    slots       micro-batches of a step, over all ranks; default: one a rank
+    slots       micro-batches of a step, over all ranks; default: one per rank
     order       "shuffled" (each epoch another keyed permutation, any position in constant time and memory), "sequential", or "torch"
                 (what torch's DistributedSampler deals to world_size ranks)
     drop_last   leave out the samples that do not fill a step; else the last step is short, its samples spread evenly

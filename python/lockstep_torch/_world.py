@@ -1,7 +1,7 @@
 """A world of liblockstep that is opened through a store of torch.distributed, and its groups, as Python objects.
 
 A world belongs to one thread at a time, and torch may call from several: every call holds the world's lock. As long as one thread makes all
-calls, waits are those of the library; once a second one is seen, waits test and let the lock go in between."""
+calls, waits are those of the library; once per second one is seen, waits test and let the lock go in between."""
 
 import ctypes
 import threading

@@ -391,7 +391,7 @@ ls_status ls__file_create(const char *path, int flags, int *fd)
     *fd = -1;
     if (unlink(path) && errno != ENOENT) return ls__fail_errno("%s: cannot be replaced", path);
     *fd = open(path, flags | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-    return *fd < 0 ? ls__fail_errno("%s: cannot be made", path) : LS_OK;
+    return *fd < 0 ? ls__fail_errno("%s: cannot be created", path) : LS_OK;
 }
 
 /* ---- Folders. */
@@ -434,7 +434,7 @@ ls_status ls__file_make_dir(const char *path)
         struct stat st;
         if (mkdir(copy, 0777) && (errno != EEXIST || stat(copy, &st) || !S_ISDIR(st.st_mode))) {
             if (errno == EEXIST) errno = ENOTDIR;
-            status = ls__fail_errno("%s: the folder '%s' cannot be made", path, copy);
+            status = ls__fail_errno("%s: the folder '%s' cannot be created", path, copy);
             break;
         }
         *p = kept;

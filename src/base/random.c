@@ -144,7 +144,7 @@ static void group_normal(float out[4 * LANES], float mean, float std, uint64_t s
         for (unsigned w = 0; w < 4; w++) out[4 * i + w] = mean + std * n[w][i];
 }
 
-/* The part of [first, first + count) that lies in the group of `first`: its offset there, and its length. */
+/* The part of [first, first + count) that is in the group of `first`: its offset there, and its length. */
 static size_t part_of_group(uint64_t first, size_t count, size_t *offset)
 {
     *offset = (size_t)(first % (4 * LANES));

@@ -1,6 +1,6 @@
 /* The heap in job memory, for control blocks and for buffers that collectives reduce in place.
  *
- * Any rank allocates and frees; offsets mean the same place to all ranks. The table of allocations lies in job memory, too, under a
+ * Any rank allocates and frees; offsets mean the same place to all ranks. The table of allocations is in job memory, too, under a
  * lock that ranks hold for a few hundred nanoseconds. Offset 0 is never returned. */
 #ifndef LS_COMM_HEAP_H
 #define LS_COMM_HEAP_H

@@ -14,7 +14,7 @@
 #include "base/status.h"
 #include "base/thread.h"
 
-/* The number counts layouts. Raise it with every change of what lies in job memory: headers, control blocks, arrivals. */
+/* The number counts layouts. Raise it with every change of what is in job memory: headers, control blocks, arrivals. */
 static const char MAGIC[16] = "lockstep job 02";
 
 /* As large as the node's memory: more could never be used. Pages are allocated on first touch. */

@@ -10,7 +10,7 @@
  * before: their arrival at the next one shows that. Hence everything that a collective uses in shared memory exists once, except what
  * is published before that is known, which exists twice and is used in turn.
  *
- * A control block lies in each node's job memory:
+ * A control block is in each node's job memory:
  *   control          how far the local root is, and the group's failure
  *   members[L]       one per member on this node; see ls__member
  *   arrivals[L][2]   what they publish, and how far they are with rounds

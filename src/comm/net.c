@@ -1,7 +1,7 @@
 /* Loading and calling the network plug-in. See net.h; plugin.h finds it.
  *
- * It is loaded with RTLD_GLOBAL, since Open MPI loads components that need its symbols, and never unloaded, since MPI leaves threads and
- * handlers behind. */
+ * It is loaded with RTLD_GLOBAL, since Open MPI loads components that need its symbols, and never unloaded, since MPI keeps threads and
+ * handlers that cannot be removed. */
 #include "comm/net.h"
 
 #include <dlfcn.h>

@@ -2,7 +2,7 @@
  * takes the next one.
  *
  * It is a collective like the others: it begins when all members have arrived, and ends when all chunks are done. What a chunk
- * computes must not depend on the rank that runs it: everything it writes lies in memory that the members share. */
+ * computes must not depend on the rank that runs it: everything it writes is in memory that the members share. */
 #ifndef LS_COMM_PARALLEL_FOR_H
 #define LS_COMM_PARALLEL_FOR_H
 

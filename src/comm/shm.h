@@ -1,6 +1,6 @@
 /* The shared-memory transport's control block and what its files share.
  *
- * A group's control block lies in the job's heap:
+ * A group's control block is in the job's heap:
  *
  *   control          what the group is, and its failure
  *   members[p]       see ls__member

@@ -33,7 +33,7 @@ void ls__added_seal(ls__added *added);
 /* The token that is exactly this text; NULL: none. Before it is sealed, too. */
 const ls__added_token *ls__added_find(const ls__added *added, const void *bytes, size_t count);
 
-/* Calls `text` for what lies between added tokens and `token` for each of those, in order, until one fails: what Hugging Face's
+/* Calls `text` for what is between added tokens and `token` for each of those, in order, until one fails: what Hugging Face's
  * tokenizers do. */
 typedef ls_status (*ls__added_text_fn)(void *user, const uint8_t *text, size_t bytes);
 typedef ls_status (*ls__added_token_fn)(void *user, uint32_t id);

@@ -220,7 +220,7 @@ enum {
 
 /* A cached short word. */
 typedef struct memory {
-    uint64_t key[3]; /* its bytes, zeros behind */
+    uint64_t key[3]; /* its bytes, then zeros */
     uint32_t bytes;  /* 0: empty */
     uint32_t tokens;
     int32_t token[KEY_TOKENS];

@@ -37,7 +37,7 @@ LS_MUST_CHECK ls_status ls__bpe_scratch_open(ls__bpe_scratch **out, const ls__bp
 void ls__bpe_scratch_free(ls__bpe_scratch **scratch);
 
 /* Merges one word of `count` bytes; out has room for count + 8 tokens, of which the last 8 may be overwritten. `slack`
- * bytes behind the word can be read. Returns how many tokens there are; 0 only if memory ran out. */
+ * bytes after the word can be read. Returns how many tokens there are; 0 only if memory ran out. */
 size_t ls__bpe_word(ls__bpe_scratch *scratch, const uint8_t *word, size_t count, size_t slack, int32_t *out);
 
 #endif

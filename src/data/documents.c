@@ -107,7 +107,7 @@ ls_status ls__sources_open_text(ls__sources *out, const char *const *paths, size
 
 /* ---- Chunks. */
 
-/* Where a chunk of `count` bytes ends: behind its last line, or at the last place where plain text may be cut. 0: it has
+/* Where a chunk of `count` bytes ends: after its last line, or at the last place where plain text may be cut. 0: it has
  * no such place. */
 static size_t last_cut(const ls__chunk *c, size_t count, const ls_tokenizer *tokenizer)
 {

@@ -59,7 +59,7 @@ static int32_t hex4(const char *p, const char *end)
     return value;
 }
 
-/* The end of the string whose first character is at s->p: s->p moves behind its quote, *bytes is what lies before. */
+/* The end of the string whose first character is at s->p: s->p moves past its quote, *bytes is what comes before. */
 static bool find_end(scan *s, size_t *bytes, bool *escaped)
 {
     const char *from = s->p;
@@ -100,7 +100,7 @@ static char *put_utf8(char *to, uint32_t c)
     return to;
 }
 
-/* The character of "uXXXX" at `p`, perhaps with its other half behind it; *p moves behind both. */
+/* The character of "uXXXX" at `p`, perhaps followed by its other half; *p moves past both. */
 static uint32_t unescape_u(const char **p, const char *end)
 {
     uint32_t c = (uint32_t)hex4(*p + 1, end);
@@ -135,7 +135,7 @@ static size_t decode(const char *p, size_t bytes, char *out)
     return (size_t)(to - out);
 }
 
-/* The first place that is not UTF-8; NULL: all is. A quote or more lies behind the text. */
+/* The first place that is not UTF-8; NULL: all is. At least a quote follows the text. */
 static const char *not_utf8(const char *p, size_t bytes)
 {
     const char *end = p + bytes;
@@ -246,7 +246,7 @@ static bool skip_value(scan *s)
         } else if (!(c == '"' ? skip_string(s) : skip_word(s))) {
             return false;
         }
-        /* Behind a value: close what ends here, up to a comma. */
+        /* After a value: close what ends here, up to a comma. */
         for (; depth; depth--, opened = false) {
             bool object = stack[(depth - 1) / 64] >> (depth - 1) % 64 & 1;
             skip_blanks(s);

@@ -52,7 +52,7 @@ struct ls_loader {
     ls_sampler *sampler;
     uint64_t steps; /* of an epoch */
     int own;        /* slots of this rank */
-    uint64_t end;   /* the number behind the last batch; UINT64_MAX: none */
+    uint64_t end;   /* the number after the last batch; UINT64_MAX: none */
     size_t bytes;   /* of a buffer's memory */
     size_t offsets[LS_MAX_FIELDS];
     uint64_t fingerprint;

@@ -196,7 +196,7 @@ static ls_status expand(ls__names *list, const char *path)
     return status;
 }
 
-/* Shards whose replacement was interrupted must not be read as they lie there. Most files of a list belong to one set. */
+/* Shards whose replacement was interrupted must not be read as they are. Most files of a list belong to one set. */
 static ls_status settle(const ls__names *list, bool *changed)
 {
     ls_status status = LS_OK;

@@ -21,7 +21,7 @@ static bool looks_like_text(const uint8_t *head, size_t count)
     while (at < count) {
         const char *p = (const char *)head + at;
         size_t left = count - at;
-        if (left < 4) { /* what lies behind the end must not be looked at */
+        if (left < 4) { /* what is after the end must not be read */
             memset(last, 0, sizeof last);
             memcpy(last, p, left);
             p = last;

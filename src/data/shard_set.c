@@ -6,7 +6,7 @@
  *
  * A process that is killed before the folder is renamed leaves the old set and a folder that the next run removes; after that, the
  * next process that reads or writes the set completes the replacement. Shards are moved from the first to the last, so the highest
- * number that is still in the folder tells how many there are.
+ * number that is still in the folder shows how many there are.
  *
  * The process that works on the folder holds an flock on it, which the kernel releases when the process dies. Only a folder
  * that belongs to this user, or to the owner of the folder that the shards are in, is trusted. */
@@ -34,7 +34,7 @@ struct ls__shard_set {
     bool replace;
 };
 
-/* Digits of a shard's number at `text`, at least 5, with ".bin" behind them: the number, or -1. */
+/* Digits of a shard's number at `text`, at least 5, followed by ".bin": the number, or -1. */
 static int64_t number_at(const char *text)
 {
     char *end;

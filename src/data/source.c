@@ -5,7 +5,7 @@
  * Descriptors are kept open as long as they are at most a quarter of the process's limit; the files beyond are opened for each
  * read, and must then be the same file (inode, size) as at the start.
  *
- * redirect() replaces the file behind a descriptor with dup2, which is atomic: readers need no lock. */
+ * redirect() replaces the file of a descriptor with dup2, which is atomic: readers need no lock. */
 #include "data/source.h"
 
 #include <errno.h>
@@ -202,7 +202,7 @@ ls_status ls__source_redirect(ls__source *s, const char *path)
         return ls__fail(LS_EIO, "%s: the file was changed after it was opened, so its copy cannot be used", s->path);
     ls_status status = open_one(&copy, path, true);
     if (status) return status;
-    /* Others may be able to exchange the folder that it lies in, but they cannot make a file that is ours. */
+    /* Others may be able to exchange the folder that it is in, but they cannot make a file that is ours. */
     if (fstat(copy.fd, &st) || (st.st_uid != geteuid() && st.st_uid != 0)) {
         close(copy.fd);
         return ls__fail(LS_EINVAL, "%s: belongs to another user; a copy of %s must be yours or root's", path, s->path);

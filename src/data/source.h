@@ -32,7 +32,7 @@ typedef struct ls__source {
     /* Text only: */
     ls_data_format format; /* never auto once it was opened as text */
     ls__packing packing;   /* of the bytes that ls__source_read() gives */
-    uint64_t base;         /* unpacked: where in the file behind `fd` it begins */
+    uint64_t base;         /* unpacked: where in the file of `fd` it begins */
     bool unpacked;         /* `fd` is the list's file of unpacked text, and `bytes` counts that */
 } ls__source;
 

@@ -87,7 +87,7 @@ static inline const uint8_t *run(const uint8_t *p, const uint8_t *end, ls__char_
     }
 }
 
-/* Length of the contraction at an apostrophe; 0 if it is none. */
+/* Length of the contraction at an apostrophe; 0 if it is not one. */
 static size_t contraction(const uint8_t *p, const uint8_t *end)
 {
     if (end - p < 2) return 0;

@@ -103,7 +103,7 @@ char *ls__copy_path(const ls__copy *c, const char *suffix)
 /* How often a lock is asked for, and for how long those who read a copy are waited for. */
 enum { POLL_NS = 10000000, READER_POLLS = 500 };
 
-/* flock that can be given up. Somebody who makes a copy is waited for; somebody who reads one may take days. Which it is
+/* flock that can be given up. A process that makes a copy is waited for; one that reads a copy may take days. Which it is
  * shows by asking for a shared lock, which is given back at once: two who both want to make a copy must not take each
  * other for readers. */
 static ls_status wait_for_lock(int fd, int operation, const _Atomic bool *stop)
@@ -121,7 +121,7 @@ static ls_status wait_for_lock(int fd, int operation, const _Atomic bool *stop)
     return LS_OK;
 }
 
-/* Whether `path` still names the file behind the descriptor. */
+/* Whether `path` still names the file of the descriptor. */
 static bool still_named(int fd, const char *path)
 {
     struct stat a, b;
@@ -211,7 +211,7 @@ static void remove_stray_meta(const char *folder, const char *name)
     free(path);
 }
 
-/* Lists the copies; removes what processes that died left behind. */
+/* Lists the copies; removes what processes that died have left. */
 static ls_status list_folder(const char *folder, const char *own_key, listing *l)
 {
     DIR *d = opendir(folder);

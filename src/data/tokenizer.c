@@ -267,7 +267,7 @@ void ls_encoder_free(ls_encoder **encoder)
     *encoder = NULL;
 }
 
-/* Room for `more` tokens behind the first `used`. */
+/* Room for `more` tokens after the first `used`. */
 static ls_status make_room(ls_encoder *e, size_t used, size_t more)
 {
     if (more <= e->room - used) return LS_OK;

@@ -57,7 +57,7 @@ bool ls__tokenizer_may_cut(const ls_tokenizer *t, const char *text, size_t bytes
 /* LS_EINVAL if it is not known which of the special tokens ends a text; a warning if there are no special tokens. */
 LS_MUST_CHECK ls_status ls__tokenizer_check_end(const ls_tokenizer *t, const char *name);
 
-/* Whether each token of `t` has the same bytes in `other`; if not, *first is one that has not. */
+/* Whether each token of `t` has the same bytes in `other`; if not, *first is one that does not. */
 bool ls__tokenizer_is_part(const ls_tokenizer *t, const ls_tokenizer *other, int32_t *first);
 
 #endif

@@ -144,7 +144,7 @@ static ls_status read_vocabulary(ls__bpe **out, const char *path, json_t *vocab,
         if (!status) status = id_of(value, path, text, &id);
         if (!status) status = add_token(*out, path, id, text, added);
     }
-    /* Behind the others: a merge must not end in an added token that happens to have the same bytes. */
+    /* After the others: a merge must not end in an added token that happens to have the same bytes. */
     for (size_t i = 0; !status && i < added->count; i++) {
         const ls__added_token *t = &added->tokens[i];
         const json_t *there = json_object_getn(vocab, (const char *)t->bytes, t->count);

@@ -26,7 +26,7 @@ static void tokens_free(void *self)
     free(t);
 }
 
-/* The file in which token `at` lies. */
+/* The file that contains token `at`. */
 static size_t file_of(const tokens *t, uint64_t at)
 {
     size_t low = 0, high = t->sources.count;

@@ -34,7 +34,7 @@ typedef struct trainer {
     ls__bpe *bpe;
     ls__added added; /* the end of text */
     uint32_t next;   /* id for the next token */
-    /* A distinct word: its tokens are words[w].first and the n behind it, in `tokens`. */
+    /* A distinct word: its tokens are words[w].first and the n after it, in `tokens`. */
     struct word {
         size_t first;
         uint32_t n;

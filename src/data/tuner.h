@@ -1,4 +1,4 @@
-/* How many workers, and how far ahead: the rule behind `--workers auto`. Pure: input are times, output are decisions. */
+/* How many workers, and how far ahead: the rule of `--workers auto`. Pure: input are times, output are decisions. */
 #ifndef LS_DATA_TUNER_H
 #define LS_DATA_TUNER_H
 

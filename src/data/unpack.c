@@ -27,7 +27,7 @@ struct ls__unpack {
     uint64_t made;       /* bytes of text */
     size_t held, at;     /* bytes in `input`, and how many of them are used up */
     bool begun;          /* the first part of the file was begun */
-    bool between, ended; /* between two parts; behind the last */
+    bool between, ended; /* between two parts; after the last */
     bool z_open;
     z_stream z;
     ZSTD_DCtx *zstd;

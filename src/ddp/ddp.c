@@ -1,6 +1,6 @@
 /* The reducer: from "span i is ready" to reduced gradients.
  *
- * All gradients lie in one flat block in memory that the ranks of a node share, bucket after bucket. The states of a bucket:
+ * All gradients are in one flat block in memory that the ranks of a node share, bucket after bucket. The states of a bucket:
  *
  *     FILLING --last span ready--> FULL --hook's start--> STARTED --reduced--> DONE
  *

@@ -34,7 +34,7 @@ struct ls_ddp {
     uint32_t *bucket_of;
     uint32_t *order;              /* spans in the order of the block */
     ls_bucket_span *bucket_spans; /* the same as hooks see them */
-    float **user_grads;           /* user-owned gradients; NULL: gradients lie in the block */
+    float **user_grads;           /* user-owned gradients; NULL: gradients are in the block */
     float *block;                 /* gradients, in shared memory */
     float *reduced;               /* the result: this block, or with reduce_to_local_root that of the local root */
     _Atomic uint32_t

@@ -63,13 +63,13 @@ bool ls__ranks_are_cut(ls__text ranks)
     return ls__text_contains(ranks, "...");
 }
 
-/* What the arguments of record_param_comms or of an NCCL kernel tell. False: it is none that counts. */
+/* What the arguments of record_param_comms or of an NCCL kernel say. False: it is not a collective that counts. */
 bool ls__call_read(ls__trace *t, const ls__trace_event *e, ls__call *call)
 {
     ls__text text, ranks = { 0 };
     int64_t in = 0, out = 0, size = 0;
     bool sends;
-    if (!ls__argument(e, "Collective name", &text)) return true; /* older: nothing is told */
+    if (!ls__argument(e, "Collective name", &text)) return true; /* older versions: no arguments */
     int kind = ls__collective_of(text, &sends);
     if (kind < 0) return false; /* "wait", "init" ... */
     call->kind = (uint8_t)kind;

@@ -1,4 +1,4 @@
-/* What the arguments of an event tell of a collective. */
+/* What the arguments of an event say about a collective. */
 #ifndef LS_IMPORT_CALLS_H
 #define LS_IMPORT_CALLS_H
 
@@ -11,7 +11,7 @@ bool ls__argument(const ls__trace_event *e, const char *key, ls__text *out);
 uint32_t ls__group_of(ls__trace *t, ls__text name, ls__text ranks);
 /* Whether a list of ranks was cut: "[0, ..., 7]". */
 bool ls__ranks_are_cut(ls__text ranks);
-/* Kind, size, group and number from the arguments of record_param_comms or of an NCCL kernel, as far as they are told. False: it is no
+/* Kind, size, group and number from the arguments of record_param_comms or of an NCCL kernel, as far as they are there. False: it is not a
  * collective that counts. */
 bool ls__call_read(ls__trace *t, const ls__trace_event *e, ls__call *call);
 /* The size of a c10d operator's data, where shapes were recorded; 0: not known. */

@@ -403,7 +403,7 @@ ls_status ls__traces_read(ls__traces *out, ls__file_state *file)
     file->bytes = r.bytes;
     file->cut = r.cut;
     atomic_store_explicit(&file->done, file->size, memory_order_relaxed);
-    /* Documents without a single span: another tool's JSON, or what was cut at its begin. */
+    /* Documents without a single span: another tool's JSON, or a trace that was cut at its beginning. */
     size_t kept = 0;
     for (size_t i = 0; i < out->count; i++) {
         if (out->at[i].spans)

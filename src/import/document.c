@@ -1,4 +1,4 @@
-/* See document.h. The text goes through one buffer. An event is read where it lies; one that is not whole yet is moved to the buffer's
+/* See document.h. The text goes through one buffer. An event is read in place; one that is not whole yet is moved to the buffer's
  * begin and read again when more has come. */
 #include "import/document.h"
 
@@ -16,7 +16,7 @@ typedef struct buffer {
     bool over;
 } buffer;
 
-/* Reads on behind what is left from b->at. False: there is no more, or an event that is too long; or *status. */
+/* Reads on after what is left from b->at. False: there is no more, or an event that is too long; or *status. */
 static bool more(buffer *b, ls_status *status)
 {
     if (b->over) return false;
@@ -51,7 +51,7 @@ static const char *end_of(const buffer *b)
     return b->text + b->end;
 }
 
-/* The next character that is no space, which stays; 0: the text is over. */
+/* The next character that is not a space, which stays; 0: the text is over. */
 static char peek(buffer *b, ls_status *status)
 {
     for (;;) {
@@ -63,7 +63,7 @@ static char peek(buffer *b, ls_status *status)
 
 /* ---- One event. */
 
-/* Fills *e from the object at p. Returns what is behind it; NULL: it is broken, or goes on behind `end`, and then *whole is false. */
+/* Fills *e from the object at p. Returns where it ends; NULL: it is broken, or goes on after `end`, and then *whole is false. */
 static const char *read_event(const ls__document_reader *r, const char *p, const char *end, ls__trace_event *e,
                               bool *whole)
 {
@@ -176,7 +176,7 @@ static void skip_broken(ls__document_reader *r, buffer *b, ls_status *status)
     }
 }
 
-/* The list of events, from behind its bracket. *another: a further document begins here, though this one is not over. */
+/* The list of events, from after its bracket. *another: a further document begins here, though this one is not over. */
 static ls_status read_events(ls__document_reader *r, buffer *b, bool *another)
 {
     ls_status status = LS_OK;
@@ -253,7 +253,7 @@ static ls_status skip_long(buffer *b)
     }
 }
 
-/* The value at the buffer's place; told if it fits. */
+/* The value at the buffer's place; passed on if it fits. */
 static ls_status read_value(ls__document_reader *r, buffer *b, ls__text key)
 {
     enum { LONG = 1 << 22 };
@@ -274,7 +274,7 @@ static ls_status read_value(ls__document_reader *r, buffer *b, ls__text key)
     return LS_OK;
 }
 
-/* From behind the brace to behind the closing one. */
+/* From after the brace to after the closing one. */
 static ls_status read_object(ls__document_reader *r, buffer *b, bool *another)
 {
     ls_status status = LS_OK;
@@ -324,7 +324,7 @@ ls_status ls__document_read(ls__document_reader *r, ls__input *in)
         if (status || !c) break;
         if (c != '{' && c != '[') {
             if (!r->documents) {
-                status = ls__fail(LS_EFORMAT, "it is no JSON: it begins with byte 0x%02x", (unsigned char)c);
+                status = ls__fail(LS_EFORMAT, "it is not JSON: it begins with byte 0x%02x", (unsigned char)c);
                 break;
             }
             skip_broken(r, &b, &status); /* what another process wrote over the end */

@@ -20,7 +20,7 @@ typedef struct ls__document_reader {
     void *user;
     /* A document begins; the one before, if any, is over. */
     ls_status (*begin)(void *user);
-    /* A value of the document's top level that is no list of events, as it stands; long ones are left out. */
+    /* A value of the document's top level that is not a list of events, as it stands; long ones are left out. */
     void (*value)(void *user, ls__text key, ls__text value);
     ls_status (*event)(void *user, const ls__trace_event *event);
     /* Whether events of this category are passed over before they are read in full. May be NULL. */
@@ -34,7 +34,7 @@ typedef struct ls__document_reader {
     int without_events; /* documents that have no list of events */
 } ls__document_reader;
 
-/* LS_EFORMAT if the text does not begin like JSON. What is wrong behind the begin is told in the reader's counters. */
+/* LS_EFORMAT if the text does not begin like JSON. The reader's counters say what is wrong after the beginning. */
 LS_MUST_CHECK ls_status ls__document_read(ls__document_reader *r, ls__input *in);
 
 #endif

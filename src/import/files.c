@@ -87,7 +87,7 @@ void ls__files_free(ls__file_list *l)
     *l = (ls__file_list){ 0 };
 }
 
-/* The number behind `word`, perhaps with a separator between. */
+/* The number after `word`, perhaps with a separator between. */
 static int behind(const char *name, const char *word)
 {
     int found = -1;
@@ -105,7 +105,7 @@ int ls__files_rank(const char *path)
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     int rank = behind(name, "rank");
     if (rank < 0) rank = behind(name, "r");
-    if (rank < 0) { /* a number at the name's end, before what tells the format */
+    if (rank < 0) { /* a number at the name's end, before the suffix of the format */
         size_t n = strcspn(name, ".");
         size_t first = n;
         while (first && isdigit((unsigned char)name[first - 1])) first--;

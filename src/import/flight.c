@@ -1,6 +1,6 @@
 /* See flight.h.
  *
- * Within a group all ranks call the same collectives in the same order, and number them alike. So the first number that somebody has not
+ * Within a group all ranks call the same collectives in the same order, and number them alike. So the first number that a rank has not
  * completed is where the job hangs, or its ranks part: who has not called it is missing there, and who called something else under that
  * number is in another one. */
 #include "import/flight.h"
@@ -68,7 +68,7 @@ ls_status ls__flight_load(json_t **out, const char *path)
     if (!status && !json_is_array(json_object_get(*out, "entries"))) {
         json_decref(*out);
         *out = NULL;
-        status = ls__fail(LS_EFORMAT, "%s: has no entries: it is no dump of the Flight Recorder", path);
+        status = ls__fail(LS_EFORMAT, "%s: has no entries: it is not a Flight Recorder dump", path);
     }
     return status;
 }
@@ -178,7 +178,7 @@ static const json_t *entry_at(const json_t *dump, const char *group, int64_t seq
     return NULL;
 }
 
-/* Whether the group's list of ranks, where one is told, has this rank. */
+/* Whether the group's list of ranks, if the dump has one, contains this rank. */
 static bool is_listed(const ls__flight *dumps, size_t count, const char *group, int rank, bool *listed)
 {
     *listed = false;
@@ -417,7 +417,7 @@ json_t *ls__flight_explain(const ls__flight *dumps, size_t count, int ranks)
         json_array_append_new(rows, describe_rank(&dumps[k]));
     }
     if (!json_array_size(verdict))
-        say(verdict, "no collective is under way, and no rank is behind: the job does not hang in one");
+        say(verdict, "no collective is under way, and no rank is late: the job does not hang in one");
     if (*absent)
         say(verdict, "no dump of rank %s is there: killed before it could write one, or it is on another machine",
             absent);

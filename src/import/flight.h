@@ -14,7 +14,7 @@ typedef struct ls__flight {
     const char *path;
 } ls__flight;
 
-/* What the dumps tell of a job that hangs, for import.json: {"verdict": [...], "groups": [...], "ranks": [...]}. `dumps` are in the
+/* What the dumps show of a job that hangs, for import.json: {"verdict": [...], "groups": [...], "ranks": [...]}. `dumps` are in the
  * order of ranks. NULL: out of memory. */
 json_t *ls__flight_explain(const ls__flight *dumps, size_t count, int ranks);
 

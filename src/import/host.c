@@ -1,7 +1,7 @@
 /* The host's steps and phases, and how long it stood in collectives.
  *
- * PyTorch marks some phases (the loader's next, DDP's forward, the optimiser's step), and the operators tell the rest: backward reaches from
- * autograd's first operator to its last, with the wait for gradients behind it; what a thread does between its data and backward is
+ * PyTorch marks some phases (the loader's next, DDP's forward, the optimiser's step), and the operators show the rest: backward reaches from
+ * autograd's first operator to its last, with the wait for gradients after it; what a thread does between its data and backward is
  * forward. Python's own time between the marks stays "other". */
 #include <stdlib.h>
 #include <string.h>
@@ -163,7 +163,7 @@ static ls_status find_backward(ls__trace *t)
     return LS_OK;
 }
 
-/* Forward ends where backward begins. It begins with its mark, or with the first operator behind the phase before. */
+/* Forward ends where backward begins. It begins with its mark, or with the first operator after the phase before. */
 static ls_status find_forward(ls__trace *t, size_t first, size_t last)
 {
     size_t mark = 0, busy = 0;
@@ -195,7 +195,7 @@ static ls_status find_forward(ls__trace *t, size_t first, size_t last)
     return LS_OK;
 }
 
-/* Phases one behind the other: marks count before what was concluded, and what begins first before what begins within it. */
+/* Phases one after the other: marks count before what was concluded, and what begins first before what begins within it. */
 static void flatten(ls__trace *t)
 {
     size_t n = 0;
@@ -276,7 +276,7 @@ static void attach_work(ls__trace *t)
     }
 }
 
-/* Index behind the last entry that begins before `time`. */
+/* Index after the last entry that begins before `time`. */
 static size_t behind(const ls__busy *list, size_t count, int64_t time)
 {
     size_t low = 0;
@@ -301,7 +301,7 @@ static const ls__busy *last_before(const ls__busy *list, size_t count, uint32_t 
 }
 
 /* Whether the time from `gap` on, in which the calling thread runs no operator, is a wait for collectives: it follows a call; or it is
- * behind autograd's last function, where DDP waits for its buckets. */
+ * after autograd's last function, where DDP waits for its buckets. */
 static bool waits(const ls__trace *t, const ls__busy *before, int64_t gap)
 {
     if (before->calls) return true;
@@ -338,7 +338,7 @@ ls_status ls__trace_host(ls__trace *t)
     SORT(&t->busy, busy_order);
     SORT(&t->backward, busy_order);
     find_main_thread(t);
-    if (!t->calls.count) { /* c10d's operators, where nothing better is told */
+    if (!t->calls.count) { /* c10d's operators, where the trace has nothing better */
         free(t->calls.at);
         t->calls.at = t->c10d.at;
         t->calls.count = t->c10d.count;

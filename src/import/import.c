@@ -1,4 +1,4 @@
-/* An import from begin to end: files are read side by side, each rank's steps and phases found; then ranks are put beside each
+/* An import from start to end: files are read side by side, each rank's steps and phases found; then ranks are put beside each
  * other, and written. */
 #include "lockstep/import.h"
 
@@ -112,7 +112,7 @@ static ls_status read_all(job *j, const ls_import_options *o)
     for (int i = 0; i < started; i++) pthread_join(threads[i], NULL);
     if (started) status = LS_OK; /* fewer threads did it all */
     if (o->progress) show(j, o);
-    /* A file that the user named must be a trace; one that lay in a folder need not. */
+    /* A file that the user named must be a trace; one found in a folder need not. */
     bool some = false;
     for (size_t i = 0; i < j->list.count; i++) some = some || (!j->status[i] && j->read[i].count);
     for (size_t i = 0; i < j->list.count && !status; i++) {
@@ -146,7 +146,7 @@ static ls_status find_ranks(job *j)
             if (t->rank < 0 && all == 1) t->rank = 0;
             if (t->rank < 0)
                 return ls__fail(LS_EFORMAT,
-                                "%s: neither its distributedInfo nor its name tells which rank it is; name it like "
+                                "%s: neither its distributedInfo nor its name says which rank it is; name it like "
                                 "rank-0.json",
                                 t->path);
             if (t->world_size && t->rank >= t->world_size)
@@ -179,7 +179,7 @@ static void remark_files(job *j)
                        (unsigned long long)f->broken, ls__s((int64_t)f->broken), (unsigned long long)f->first_broken);
         if (f->cut) ls__remark(&j->remarks, "%s: it ends in the middle; read up to there", f->path);
         if (j->read[i].count > 1)
-            ls__remark(&j->remarks, "%s: holds %zu documents one behind the other; each is a rank", f->path,
+            ls__remark(&j->remarks, "%s: holds %zu documents one after the other; each is a rank", f->path,
                        j->read[i].count);
     }
     for (size_t i = 0; i < j->count; i++) {
@@ -190,7 +190,7 @@ static void remark_files(job *j)
         if (t->one_step)
             ls__remark(
                 &j->remarks,
-                "rank %d: neither ProfilerStep#N nor Optimizer.step is in its trace, so all of it is told as one "
+                "rank %d: neither ProfilerStep#N nor Optimizer.step is in its trace, so all of it is shown as one "
                 "step; call prof.step() after each step",
                 t->rank);
         else if (t->own_steps)
@@ -200,7 +200,8 @@ static void remark_files(job *j)
     }
     if (j->count == 1 && j->ranks > 1)
         ls__remark(&j->remarks,
-                   "only rank %d's trace was given: waits for other ranks cannot be told from communication; give the "
+                   "only rank %d's trace was given: waits for other ranks cannot be distinguished from communication; "
+                   "give the "
                    "traces of all ranks",
                    j->traces[0]->rank);
     bool device = false, host = false, common = j->count < 2;

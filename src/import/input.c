@@ -1,4 +1,4 @@
-/* See input.h. What is compressed is told by its first bytes, never by its name. */
+/* See input.h. Compressed files are recognised by their first bytes, never by their name. */
 #include "import/input.h"
 
 #include <errno.h>
@@ -25,7 +25,7 @@ struct ls__input {
     bool cut;
     bool begun; /* a gzip member or zstd frame is under way */
     packing packing;
-    _Atomic uint64_t position; /* read by whoever shows progress */
+    _Atomic uint64_t position; /* read by the thread that shows progress */
     uint64_t size;
     z_stream gzip;
     ZSTD_DStream *zstd;
@@ -121,7 +121,7 @@ void ls__input_free(ls__input **pin)
     *pin = NULL;
 }
 
-/* Several members in a row are one text, as gzip has it; what follows the last one and is none is left alone. */
+/* Several members in a row are one text, as gzip has it; what follows the last member is left alone. */
 static ls_status read_gzip(ls__input *in, void *out, size_t bytes, size_t *got)
 {
     z_stream *z = &in->gzip;

@@ -1,4 +1,4 @@
-/* The bytes of a trace: a plain, gzip or zstd file, or standard input, read once from begin to end. */
+/* The bytes of a trace: a plain, gzip or zstd file, or standard input, read once from start to end. */
 #ifndef LS_IMPORT_INPUT_H
 #define LS_IMPORT_INPUT_H
 

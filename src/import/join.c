@@ -2,7 +2,7 @@
  *
  * Where a group's collectives carry sequence numbers, those say it. Otherwise the n-th of the one is the n-th of the other, as long as
  * kinds and sizes agree; if they do not, the lists may begin at different places, and one shift that makes all of them agree is
- * believed. Where none does, nothing is joined from the first difference on: a collective that is joined wrongly would accuse somebody. */
+ * believed. Where none does, nothing is joined from the first difference on: a collective that is joined wrongly would accuse a rank wrongly. */
 #include "import/join.h"
 
 #include <stdarg.h>
@@ -126,7 +126,7 @@ static void describe(const ls__call *c, char out[64])
     snprintf(out, 64, "%s of %lld bytes", ls_collective_name(c->kind), (long long)c->bytes);
 }
 
-/* How many agree from the begin of the overlap on if b[i + shift] is a[i]. */
+/* How many agree from the start of the overlap on if b[i + shift] is a[i]. */
 static size_t agreeing(const list *a, const list *b, ptrdiff_t shift, size_t *overlap)
 {
     size_t first = shift < 0 ? (size_t)-shift : 0, n = 0;

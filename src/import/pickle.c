@@ -65,7 +65,7 @@ static ls_status push_text(machine *m, size_t bytes)
     const char *text = (const char *)m->data + m->at;
     m->at += bytes;
     json_t *value = json_stringn(text, bytes);
-    return push(m, value ? value : json_string("?"), 0, false); /* bytes that are no UTF-8 */
+    return push(m, value ? value : json_string("?"), 0, false); /* bytes that are not UTF-8 */
 }
 
 /* A text whose length is a number of `bytes` bytes. */
@@ -279,7 +279,7 @@ ls_status ls__pickle_read(json_t **out, const void *data, size_t bytes)
     ls_status status = LS_OK;
     while (!status && !over) {
         status = step(m, &over);
-        /* a mark that a pop went below is none */
+        /* a mark that a pop went below does not count */
         while (m->n_marks && m->marks[m->n_marks - 1] > m->count) m->n_marks--;
     }
     if (!status && m->count != 1) status = wrong(m, "ends with something left over");

@@ -14,13 +14,13 @@ typedef struct ls__text { /* a part of the document; not ended by NUL */
 } ls__text;
 
 const char *ls__scan_space(const char *p, const char *end);
-/* Behind the string whose first character (after the quote) is at p; *out: what is between the quotes, escapes as they are. */
+/* Past the string whose first character (after the quote) is at p; *out: what is between the quotes, escapes as they are. */
 const char *ls__scan_string(const char *p, const char *end, ls__text *out);
-/* Behind the value at p: a string, number, word, object or array. */
+/* Past the value at p: a string, number, word, object or array. */
 const char *ls__scan_value(const char *p, const char *end);
-/* Behind the object or array that p is `depth` levels within. */
+/* Past the object or array that p is `depth` levels within. */
 const char *ls__scan_out(const char *p, const char *end, int depth);
-/* Behind a key and its colon, at the value; *key: the key. NULL: there is none. */
+/* Past a key and its colon, at the value; *key: the key. NULL: there is none. */
 const char *ls__scan_key(const char *p, const char *end, ls__text *key);
 
 /* The value of a key of the object at p (which begins with '{'); false: there is none. A string comes without its quotes. */
@@ -37,7 +37,7 @@ static inline bool ls__text_begins(ls__text t, const char *word)
     return t.bytes >= n && !memcmp(t.at, word, n);
 }
 bool ls__text_contains(ls__text t, const char *word);
-/* A decimal number times 1000, rounded towards zero: microseconds with decimals as nanoseconds. False: it is none, or beyond 2^62. */
+/* A decimal number times 1000, rounded towards zero: microseconds with decimals as nanoseconds. False: it is not a number, or beyond 2^62. */
 bool ls__text_thousandths(ls__text t, int64_t *out);
 /* An integer; a number with a fraction loses it, and quotes around it do not matter. */
 bool ls__text_integer(ls__text t, int64_t *out);

@@ -54,7 +54,7 @@ typedef struct ls__call { /* a collective */
     int64_t done;         /* 0: not known */
     int64_t blocked;      /* ns until `done` in which nothing else was done */
     int64_t bytes;
-    int64_t sequence; /* in its group; < 0: not told */
+    int64_t sequence; /* in its group; < 0: not known */
     uint32_t group;   /* index in `groups` */
     uint32_t thread;
     uint8_t kind; /* ls_collective_kind */
@@ -157,8 +157,8 @@ typedef struct ls__device { /* sums of a device's time, from its first kernel to
 typedef struct ls__trace {
     char *path;
     int document;   /* of the file, from 0 */
-    int rank;       /* -1: not told */
-    int world_size; /* 0: not told */
+    int rank;       /* -1: not known */
+    int world_size; /* 0: not known */
     char host[65];
     char backend[32];
     int64_t base;
@@ -213,7 +213,7 @@ typedef struct ls__traces {
     size_t count;
 } ls__traces;
 
-/* A file's reading, for who shows progress and tells what was wrong. */
+/* How far a file has been read, for progress and for notes on what was wrong. */
 typedef struct ls__file_state {
     const char *path;
     _Atomic uint64_t done; /* bytes */

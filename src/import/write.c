@@ -36,7 +36,7 @@ static int by_time(const void *a, const void *b)
     return place(x->kind) - place(y->kind);
 }
 
-/* Phases end where a step begins and begin again behind it, so that no step has one of another's. */
+/* Phases end where a step begins and begin again after it, so that no step has one of another's. */
 static bool put_phases(const ls__trace *t, event_list *l)
 {
     bool ok = true;
@@ -71,7 +71,7 @@ static bool put_calls(const ls__trace *t, event_list *l)
         const ls__call *c = &t->calls.at[i];
         const ls__trace_group *g = &t->groups.at[c->group];
         if (c->sends) continue;
-        /* What could not be joined is told of this rank alone. */
+        /* What could not be joined is written for this rank alone. */
         uint64_t word =
             c->joined ? ls_collective_id(g->key, c->number) : ls_collective_id((uint64_t)t->rank + 0xa10e, ++alone);
         ok = put(l, c->arrived, LS_EVENT_COLL_START, word,
@@ -142,7 +142,7 @@ ls_status ls__write_events(const ls__trace *t, const char *out, int ranks, int n
         for (size_t i = 0; i < l.count; i++) {
             ls_event e = l.at[i];
             e.time += shift;
-            /* Behind the last step nothing is told. */
+            /* Nothing is written after the last step. */
             if (l.at[i].time <= end || e.kind == LS_EVENT_COLL_DONE) ls__event_file_add(f, &e);
         }
         ls__event_file_add(f, &(ls_event){ .time = end + shift, .kind = LS_EVENT_NONE });

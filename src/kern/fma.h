@@ -1,7 +1,7 @@
 /* a * b + c rounded once, in plain C for CPUs without such an instruction. Bit for bit what fmaf() returns.
  *
  * The product of two float32 is exact in float64. Its sum with c is rounded to 53 bits and then to 24. Rounding twice
- * differs from rounding once only if the first result lies in the middle between two float32: then its last 29 bits
+ * differs from rounding once only if the first result is in the middle between two float32: then its last 29 bits
  * are 1 followed by zeros. Below the normal numbers fewer bits are kept, and the middle is elsewhere. Both are rare; there the
  * first rounding is repeated "to odd" (an inexact result gets an odd last bit), which never produces a middle. */
 #ifndef LS_KERN_FMA_H

@@ -1,7 +1,7 @@
 /* The fast loops: plain C that the compiler turns into vector code, compiled once per instruction set by the small
  * files loops_*.c. Those define LS__TABLE, the name of the table that is filled here, and LS__TABLE_NAME.
  *
- * `omp simd` says that iterations do not depend on each other. That is true also where an output is the very memory of
+ * `omp simd` says that iterations do not depend on each other. That is true also where an output is the same memory as
  * an input, which `restrict` would forbid and which a compiler left alone would answer with its scalar loop.
  *
  * The one thing said in intrinsics is the store that goes past the cache. When does it pay? A plain store to a line
@@ -63,7 +63,7 @@ INLINE void stream_line(uint8_t *dst, const uint8_t *src)
 #endif
 }
 
-/* Streaming stores are not ordered with others: whoever streams ends with stream_fence(). */
+/* Streaming stores are not ordered with others: call stream_fence() after them. */
 static void stream(void *to, const void *from, size_t bytes)
 {
     uint8_t *dst = to;
@@ -134,7 +134,7 @@ static void bf16_to_f32(float *out, const uint16_t *a, size_t count)
 
 #include "kern/loops_optim.h"
 
-/* ---- Reducing, once per element type. T is what lies in memory, ACC what is added; WRAP the unsigned type in which
+/* ---- Reducing, once per element type. T is the type in memory, ACC what is added; WRAP the unsigned type in which
  * integers are added, so that overflow is defined. */
 
 /* Whether an output is also an input; mostly output k is input k. */

@@ -1,10 +1,10 @@
-/* The loops of neural networks, one row or one run of elements at a time; whoever calls them deals rows to threads.
+/* The loops of neural networks, one row or one run of elements at a time; the caller divides rows among threads.
  *
  * exp and erf are polynomials of our own: the same bits in every compiler, every libm and every instruction set. Sums
  * over a row go through LS__LANES partial sums that are folded in a fixed order, so they have the same bits whatever
  * the width of the CPU's vectors. NaN goes in and comes out: it is never clamped away.
  *
- * Pointers are aligned to the element. An output may be the very memory of an input where that is said. */
+ * Pointers are aligned to the element. An output may be the same memory as an input where that is said. */
 #ifndef LS_KERN_NN_H
 #define LS_KERN_NN_H
 
@@ -17,7 +17,7 @@ enum { LS__LANES = 32 }; /* partial sums of a row: four vectors of AVX2 hide the
 enum { LS__PANEL = 16 }; /* columns of a panel */
 
 /* The left operand of a product: group g of `rows` rows (see below) begins at at + g * group, and element (r, i) of it
- * lies r * row + i * col further; row or col is 1. */
+ * is r * row + i * col further; row or col is 1. */
 typedef struct ls__left {
     const float *at;
     int64_t row, col, group;
@@ -70,7 +70,7 @@ typedef struct ls__nn_kernels {
     /* c (m, n) = (add: c +) A B. The panels are `depth` rows deep, of which `k` rows from where `panels` points are used. */
     void (*panel_product)(float *c, int64_t ldc, const ls__left *a, const float *panels, int64_t depth, int64_t m,
                           int64_t n, int64_t k, bool add);
-    /* The same for a few rows, with B where it lies. */
+    /* The same for a few rows, with B in place. */
     void (*direct_product)(float *c, int64_t ldc, const float *a, int64_t a_row, int64_t a_col, const float *b,
                            int64_t ldb, int64_t m, int64_t n, int64_t k, bool add);
 

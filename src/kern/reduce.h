@@ -15,7 +15,7 @@
 #include "lockstep/base.h"
 
 /* out[k][i] = in[0][i] op ... op in[p-1][i] for all i < count and k < outs; p >= 1, outs >= 0. Pointers are aligned to
- * the element. An output may be the very memory of an input; other overlaps are not allowed. `stream`: the outputs will
+ * the element. An output may be the same memory as an input; other overlaps are not allowed. `stream`: the outputs will
  * not be read soon and may go past the cache; it is a hint that is followed where it pays (see fast.inc). */
 void ls__reduce_arrays(ls_dtype type, ls_op op, void *const *out, int outs, const void *const *in, int p, size_t count,
                        bool stream);

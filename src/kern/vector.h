@@ -1,4 +1,4 @@
-/* Loops over one or two arrays. Any length, pointers aligned to the element; an output may be the very memory of an
+/* Loops over one or two arrays. Any length, pointers aligned to the element; an output may be the same memory as an
  * input of the same type, and must not overlap otherwise. Every version gives the same bits. */
 #ifndef LS_KERN_VECTOR_H
 #define LS_KERN_VECTOR_H

@@ -186,7 +186,7 @@ typedef struct span { /* a step of one rank */
     int64_t number, begin, end;
 } span;
 
-/* The steps that rank r recorded from begin to end. */
+/* The steps that rank r recorded from start to end. */
 static ls_status list_steps(const ls_run *run, const ls_run_rank *r, span **out, size_t *count)
 {
     size_t n = 0;

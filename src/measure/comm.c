@@ -2,7 +2,7 @@
  *
  * Within a machine the least is what the memory needs to move the bytes, at the rate of a copy that each rank measures when it starts.
  * The peak of a link between machines is not known, so it is the best rate that the run itself sustained, counted in bytes on
- * the wire. A single collective is no measure of it: switches, sockets and shapers buffer some milliseconds of traffic. */
+ * the wire. A single collective is not a measure of it: switches, sockets and shapers buffer some milliseconds of traffic. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ enum { ALLREDUCE, REDUCE, REDUCE_SCATTER, ALLGATHER, BROADCAST };
 
 /* ---- What a collective must move. */
 
-/* Bytes that the memory of one machine must move at least, for arrays of n bytes a rank: each is read, each result written. */
+/* Bytes that the memory of one machine must move at least, for arrays of n bytes per rank: each is read, each result written. */
 static double least_traffic(uint8_t kind, double n, double ranks)
 {
     switch (kind) {
@@ -141,7 +141,7 @@ static double memory_rate(const ls_run *run)
     return best * (bound || run->ranks < cores ? run->ranks : cores);
 }
 
-/* 0: it is none, as a hostile file may have it. */
+/* 0: not a valid one, as a hostile file may have it. */
 static int64_t as_whole(double x)
 {
     return x > 0 && x < 1e18 ? (int64_t)x : 0;

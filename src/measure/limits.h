@@ -26,7 +26,7 @@
 #define LS__PERSISTENT_PLACE 0.03
 /* Standard errors of the median excess that it must exceed. Origin: noise. */
 #define LS__PERSISTENT_ERRORS 3.0
-/* Share of a persistent excess that may lie in one segment if the core is called slow. Origin: soak. */
+/* Share of a persistent excess that may be in one segment if the core is called slow. Origin: soak. */
 #define LS__SPREAD_SHARE 0.5
 
 /* ---- A rank that differs in a few steps (excess.c, intermittent.c). A rise must exceed all of these. */

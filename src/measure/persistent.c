@@ -1,4 +1,4 @@
-/* What a rank loses in most steps: the median of its excess is large. If it lies in one segment, that is work or a delay there; if it is in
+/* What a rank loses in most steps: the median of its excess is large. If it is in one segment, that is work or a delay there; if it is in
  * all segments alike, the core is slow. */
 #include <math.h>
 #include "measure/excess.h"

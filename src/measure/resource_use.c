@@ -1,6 +1,6 @@
 /* How each rank uses its cores: means of a step, threads, power, and which rank is used more or less than the others.
  *
- * Threads, energy and memory are sampled once a second (record/counters.c), all at one time. Their shares are taken between two such times
+ * Threads, energy and memory are sampled once per second (record/counters.c), all at one time. Their shares are taken between two such times
  * that cover the counted steps as well as they can. */
 #include <math.h>
 #include <stdio.h>
@@ -64,7 +64,7 @@ static void name_thread(const ls_run_rank *r, size_t row, ls_run_thread *t)
     else
         snprintf(t->name, sizeof t->name, "thread %zu", row);
     for (char *c = t->name; *c; c++)
-        if ((unsigned char)*c > 126) *c = '?'; /* a cut character is no text */
+        if ((unsigned char)*c > 126) *c = '?'; /* a cut character is not text */
 }
 
 /* A row that was not there yet at the window's begin had used nothing until then. */

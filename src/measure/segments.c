@@ -1,6 +1,6 @@
-/* Marks within forward (weights used) and backward (gradients ready) divide a phase into segments, a layer's product each. The time of a
- * phase varies by a tenth, with caches and neighbours; so does a segment's, but that is a tenth of much less. A single delay lies in one
- * segment and stands out there long before it does in the phase. A core that is slow for a while is slow in many segments. */
+/* Marks within forward (weights used) and backward (gradients ready) divide a phase into segments of one matrix product each.
+ * Times vary by about a tenth (caches, neighbours): for a segment that is much less time than for a phase. So a single delay, which is in
+ * one segment, stands out there even if it is too small to stand out in the phase. A core that is slow for a while is slow in many segments. */
 #include "measure/segments.h"
 
 #include <math.h>
@@ -24,7 +24,7 @@ typedef struct grid {
     float *ns;    /* [ranks][steps][segments] */
     bool *good;   /* [ranks][steps]: the step has the same number of segments as all */
     float *floor; /* [ranks][segments]: what they take without delays */
-    segment *now; /* [segments]: of the step that is being walked through */
+    segment *now; /* [segments]: of the step that is being visited */
 } grid;
 
 static float *cell(const grid *g, size_t rank, size_t step)
@@ -34,7 +34,7 @@ static float *cell(const grid *g, size_t rank, size_t step)
 
 /* ---- Filling the grid. */
 
-/* Called for each step of a rank; its segments are in g->now, if there are not too many. *interval: one that is not after them; it
+/* Called for each step of a rank; its segments are in g->now, if there are not too many. *interval: an interval that is not after them; it
  * advances. */
 typedef void (*step_fn)(grid *g, size_t rank, size_t step, size_t segments, size_t *interval);
 
@@ -170,7 +170,7 @@ static bool values(const grid *g, size_t r, size_t i, size_t k, double *own, dou
     return n > 0;
 }
 
-/* How many times their median the segments take, the median of them; at least 1: a slow core is slow in all segments. `room` is
+/* The median of (time of a segment / its median time), at least 1: a slow core is slow in all segments. `room` is
  * [segments]. */
 static double slowdown(const grid *g, const float *ns, const double *medians, double *room)
 {

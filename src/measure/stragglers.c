@@ -154,7 +154,7 @@ static void add_slow_core(ls_run *run, int rank, double excess, double own, bool
                                            .backward = backward };
 }
 
-/* A rank that takes longer in forward and in backward, each in most steps and in like measure, does not have more to do there, nor does
+/* A rank that takes longer in forward and in backward, each in most steps and by about the same share, does not have more to do there, nor does
  * one that takes longer in all segments of a phase: its core is slower, by its clock, its caches, or a neighbour that shares it. */
 static void judge_speed(ls_run *run, int rank, const losses *l)
 {

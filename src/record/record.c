@@ -206,7 +206,7 @@ void ls__record_pause(ls_record *r, bool paused)
         set_owner(r, 0);
     } else {
         ls__event_file_skip(r->file);
-        r->counters.last = ls_now(); /* no time for samples was saved up */
+        r->counters.last = ls_now(); /* the pause must not count as time allowed for samples */
         set_owner(r, this_thread());
     }
 }

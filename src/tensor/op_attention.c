@@ -149,7 +149,7 @@ static void spread_rows(const attention *s, const strip *at, const float *scores
     }
 }
 
-/* The same for a few queries: two panels of keys are packed at a time and used at once, values are read where they lie. */
+/* The same for a few queries: two panels of keys are packed at a time and used at once, values are read in place. */
 static void score_directly(const attention *s, const strip *at, const places *p, float *panels, float *scores)
 {
     const ls__nn_kernels *k = ls__nn_kernels_best();

@@ -96,7 +96,7 @@ static ls__gemm patch_product(const conv *s, const float *w, const float *dy, fl
                        .add = add };
 }
 
-/* Floats that a thread needs: patches, and behind them the products' workspace. */
+/* Floats that a thread needs: patches, followed by the products' workspace. */
 static size_t patch_floats(const conv *s)
 {
     return s->pointwise ? 0 : (size_t)((s->patch * s->places + 15) / 16 * 16);

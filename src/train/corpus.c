@@ -1,4 +1,4 @@
-/* Stories of a few sentences about people who find things, meet, give and count. A sentence is a template; {A} and {B}
+/* The built-in corpus, for training without files: stories of a few sentences about people who find, give and count things. A sentence is a template; {A} and {B}
  * are the two people of a story, {T} its thing, and so on, so that a model that looks back can predict the next word.
  * The sums are correct. */
 #include "train/corpus.h"
@@ -142,7 +142,7 @@ void ls__corpus_fill(char *out, size_t bytes, uint64_t seed)
         begin_story(&s);
         const char *sentences[] = { PICK(&s, openings), PICK(&s, finds), PICK(&s, talks),
                                     PICK(&s, deeds),    PICK(&s, sums),  PICK(&s, endings) };
-        uint32_t left_out = draw(&s, 8); /* one of the inner four at times */
+        uint32_t left_out = draw(&s, 8); /* in half of the stories one of the four inner sentences */
         for (uint32_t i = 0; i < COUNT(sentences); i++) {
             if (i && i == left_out && i + 1 < COUNT(sentences)) continue;
             if (i) put(out, bytes, &at, ' ');

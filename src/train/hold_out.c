@@ -49,7 +49,7 @@ static uint64_t held_of(const ls__sample_split *h, uint64_t group)
 /* Number `i` of the blocks that are trained on. */
 static uint64_t trained_block(const ls__sample_split *h, uint64_t i)
 {
-    uint64_t low = 0, high = h->groups; /* before group g lie first_of(g) - g of them */
+    uint64_t low = 0, high = h->groups; /* before group g are first_of(g) - g of them */
     while (high - low > 1) {
         uint64_t middle = (low + high) / 2;
         if (first_of(h, middle) - middle <= i)

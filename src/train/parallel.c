@@ -126,7 +126,7 @@ static void begin_update(const ls_train *t)
     atomic_store(&t->parallel.marks->begun, t->step + 1);
 }
 
-/* The squares of the sums that were just computed. Blocks that lie in two buckets are left to ls__parallel_norm(). */
+/* The squares of the sums that were just computed. Blocks that are in two buckets are left to ls__parallel_norm(). */
 static void norm_of_sums(void *user, const float *sums, size_t begin, size_t end)
 {
     _Static_assert(LS__SUM_BLOCK == LS__NORM_BLOCK, "on_sum passes blocks of the norm");
@@ -219,7 +219,7 @@ ls_status ls__parallel_open(ls_train *t)
     p->norm_sums = sums;
     p->marks = marks ? marks : &p->own_marks;
     size_t last = ls_model_places(t->model, &places) - 1;
-    float *grads = ls_ddp_grad(p->ddp, last); /* the last span lies first */
+    float *grads = ls_ddp_grad(p->ddp, last); /* the last span comes first */
     if ((status = ls_model_bind(t->model, values, grads, true))) return status;
     n_places = ls_model_places(t->model, &places);
     if ((status = ls__optimizer_open_in(&t->optimizer, places, n_places, 0, elements, &o->optimizer, state)))
@@ -275,7 +275,7 @@ ls_status ls__parallel_sum(ls_train *t, double shares[LS__SHARES])
 const float *ls__parallel_grads(const ls_train *t)
 {
     const ls_place *places;
-    return ls_ddp_reduced(t->parallel.ddp, ls_model_places(t->model, &places) - 1); /* the last span lies first */
+    return ls_ddp_reduced(t->parallel.ddp, ls_model_places(t->model, &places) - 1); /* the last span comes first */
 }
 
 /* Shared by the ranks of the node, or all of it on every rank. */

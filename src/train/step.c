@@ -73,7 +73,7 @@ static ls_status skip_step(ls_train *t, double loss, double norm)
                         "step %lld: the loss is %g and the gradient norm %g, the %dth step in a row that "
                         "is not finite; %s",
                         step, loss, norm, MAX_SKIPPED_IN_A_ROW, advice);
-    /* The sums lie in the first rank's memory, where only that rank writes next. */
+    /* The sums are in the first rank's memory, where only that rank writes next. */
     if (ls__train_is_first(t)) {
         first = find_nan(t, true, text, sizeof text);
         ls__log(

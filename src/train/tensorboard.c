@@ -1,9 +1,9 @@
 /* TensorBoard's event files. See tensorboard.h.
  *
  * A record is: u64 length, u32 checksum of the length, data, u32 checksum of the data. The data is one Event: when (field
- * 1), step (2), and either the format's version (3), a summary (5) or a session's begin (7). A summary is a list of values,
- * each a tag (1) and a float (2). A step is one record and one write, so that a reader that looks on, and a run that is
- * killed, see complete records. */
+ * 1), step (2), and either the format's version (3), a summary (5) or the start of a session (7). A summary is a list of values,
+ * each a tag (1) and a float (2). A step is one record and one write, so that a reader finds
+ * complete records at any time, also if the run was killed. */
 #include "train/tensorboard.h"
 
 #include <ctype.h>
@@ -18,7 +18,7 @@
 #include "base/file.h"
 #include "base/status.h"
 
-/* A record being made. Tags are ours and few: it cannot run over, and a check keeps it so. */
+/* A record being built. Its size is bounded, since the tags are fixed and few; this is checked. */
 typedef struct record {
     uint8_t data[2048];
     size_t bytes;
@@ -147,7 +147,7 @@ ls_status ls__tensorboard_open(int *fd, const char *run_dir, int64_t step)
         if (!(path = file_name(run_dir, now + tries))) status = LS_ENOMEM;
         if (!status) *fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_APPEND | O_CLOEXEC, 0666);
         if (!status && *fd < 0 && (errno != EEXIST || tries > 1000))
-            status = ls__fail_errno("%s: cannot be made", path);
+            status = ls__fail_errno("%s: cannot be created", path);
     }
     if (!status) {
         begin_event(&r, 0);

@@ -118,7 +118,7 @@ static void strange_files_are_refused(void **state)
     check_fails(ls__file_read("pipe", 10, &got, &bytes), LS_EINVAL, "not a regular file");
     check_ok(ls__file_write("big", "0123456789", 10));
     check_fails(ls__file_read("big", 9, &got, &bytes), LS_EFORMAT, "10 bytes; at most 9 are allowed");
-    check_fails(ls__file_make_dir("big/sub"), LS_EINVAL, "big' cannot be made: Not a directory");
+    check_fails(ls__file_make_dir("big/sub"), LS_EINVAL, "big' cannot be created: Not a directory");
     check_fails(ls__file_write("big/f", "x", 1), LS_EINVAL, "big/f: cannot be written: Not a directory");
 }
 
@@ -157,7 +157,7 @@ static void temporary_files_have_unpredictable_names(void **state)
     umask(before);
     assert_int_equal(st.st_mode & 0777, 0640);
     name_of_temporary(two, &st);
-    /* The 64 bits behind the name have nothing in common by chance but for once in 2^64 times. */
+    /* The 64 bits after the name have nothing in common by chance but for once in 2^64 times. */
     assert_memory_equal(one, ".f.tmp-", 7);
     assert_int_equal(strlen(one), 7 + 16);
     assert_int_equal(strlen(two), 7 + 16);

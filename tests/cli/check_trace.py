@@ -67,7 +67,7 @@ def check(text):
             stack.pop()
         if e["ph"] == "X":
             end = e["ts"] + e["dur"]
-            expect(not stack or end <= stack[-1][0], e, "a slice ends behind the one that it begins in")
+            expect(not stack or end <= stack[-1][0], e, "a slice ends after the one that it begins in")
             expect(("thread_name", e["tid"]) in names, e, "a slice on a track without a name")
             expect(("process_name", e["pid"]) in names, e, "a slice of a process without a name")
             stack.append((end, e))

@@ -170,7 +170,7 @@ static void what_to_change_stands_first(void **state)
     free(m);
 }
 
-/* The rectangle behind `from` with this class: its x and width. */
+/* The rectangle after `from` with this class: its x and width. */
 static const char *rect_after(const char *from, const char *class_name, double *x, double *w)
 {
     char mark[40];

@@ -127,7 +127,7 @@ static void single_ranks_travel_in_their_own_type(void **state)
     assert_int_equal(ls__canonical_partial_bytes(LS_BF16, &one, 16), 32);
     assert_int_equal(ls__canonical_partial_bytes(LS_BF16, &two, 16), 64);
     assert_int_equal(ls__canonical_partial_bytes(LS_I64, &two, 16), 128);
-    assert_int_equal(ls__canonical_partial_bytes(LS_BF16, &one, 1), 16); /* what comes behind it is aligned */
+    assert_int_equal(ls__canonical_partial_bytes(LS_BF16, &one, 1), 16); /* what comes after it is aligned */
 }
 
 int main(void)

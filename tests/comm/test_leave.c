@@ -85,7 +85,7 @@ static void a_rank_that_freed_a_group_is_named_at_once(void **state)
             for (int k = 0; k < 2; k++) runners[k](places[i], free_a_group, &pair);
 }
 
-/* A message that was counted is waited for, one behind it is not. */
+/* A message that was counted is waited for, one after it is not. */
 static int receive_too_much(ls_world *world, void *arg, char *why)
 {
     (void)arg;

@@ -5,7 +5,7 @@
 static ls_status read_line(const char *line, ls__json_field *fields, int n, size_t *at, const char **problem)
 {
     static ls__json_line reader;            /* one for all, as for the lines of a file */
-    char *exact = malloc(strlen(line) + 1); /* so that a sanitizer sees a read behind the end */
+    char *exact = malloc(strlen(line) + 1); /* so that a sanitizer sees a read after the end */
     size_t count = strlen(line);
     memcpy(exact, line, count);
     exact = realloc(exact, count ? count : 1);

@@ -245,7 +245,7 @@ static void chunks_do_not_cut_added_tokens(void **state)
     const int32_t *whole;
     snprintf(path, sizeof path, "%s/tests/data/added_tokenizer.json", getenv("LOCKSTEP_SOURCE"));
     check_ok(ls_tokenizer_open(&t, path));
-    /* Nearly every blank is inside a token, or behind one that takes it. */
+    /* Nearly every blank is inside a token, or after one that takes it. */
     for (uint64_t i = 0; n < BYTES - 20; i++)
         n += (size_t)snprintf(text + n, BYTES - n, "%s",
                               (const char *[]){ "foo bar", "<r> ", "bar  ", "ab\n",

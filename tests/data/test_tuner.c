@@ -1,4 +1,4 @@
-/* The rule behind `--workers auto`, fed with the times of imagined runs: a trainer that computes for `compute` and
+/* The rule of `--workers auto`, fed with the times of imagined runs: a trainer that computes for `compute` and
  * workers that load for `load`, `cores` of which at once. */
 #include "check.h"
 #include "base/random.h"

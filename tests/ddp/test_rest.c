@@ -88,7 +88,7 @@ static int ends_early(ls_world *world, void *arg, char *why)
     need_ok(ls_ddp_finish(ddp, NULL));
     if (ls_world_rank(world) == 0) {
         need_ok(ls_ddp_begin(ddp, LS_DDP_SYNC, 1));
-        status = ls_ddp_finish(ddp, NULL); /* the other one aborts the group behind this step, or at its end */
+        status = ls_ddp_finish(ddp, NULL); /* the other one aborts the group after this step, or at its end */
         need(!status || status == LS_EABORTED, "%s", ls_error());
     } else {
         status = ls_ddp_join(ddp, give_up, NULL);

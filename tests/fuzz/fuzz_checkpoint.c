@@ -1,4 +1,4 @@
-/* Checkpoints: any bytes, and any bytes behind which the right checksum stands, are whole or an error. */
+/* Checkpoints: any bytes, and any bytes followed by the right checksum, are whole or an error. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>

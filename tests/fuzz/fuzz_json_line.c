@@ -32,7 +32,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (status == LS_ENOMEM) return 0;
     if (at > size || (status == LS_EFORMAT) != (problem != NULL)) abort();
     if (!status && f[0].found) check_utf8(&f[0]);
-    /* jansson takes line ends, which a line does not have, for white space, and a 0 behind a number, too. */
+    /* jansson takes line ends, which a line does not have, for white space, and a 0 after a number, too. */
     bool comparable = !memchr(data, '\n', size) && !memchr(data, 0, size);
     json_error_t error;
     json_t *root =

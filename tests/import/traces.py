@@ -132,7 +132,7 @@ def gloo_job(ranks=2, steps=12, delay=None, clocks=None, profiler_steps=True, ac
 
 
 def nccl_job(ranks=2, steps=6, delay=None, names="ncclDevKernel_AllReduce_Sum_f32_RING_LL", sequence=True, clocks=None):
-    """A host that launches ahead, kernels behind it, all-reduces on a stream of their own. delay: (rank, phase, ns, every)."""
+    """A host that launches ahead, kernels after it, all-reduces on a stream of their own. delay: (rank, phase, ns, every)."""
     random.seed(3)
     jobs = [Rank(r, ranks, *(clocks[r] if clocks else (0, 0.0)), gpu=True) for r in range(ranks)]
     host = [1000 * MS] * ranks

@@ -56,7 +56,7 @@ static void solve(const problem *q, const ls__kernels *k, const void *const *sav
     if (!k && q->outs) memcpy(result, out[0], bytes);
     for (int i = 0; i < q->outs; i++) {
         check_same_bits(out[i], result, q->count, size, where);
-        if (!q->in_place) /* nothing behind the end was touched */
+        if (!q->in_place) /* nothing after the end was touched */
             for (size_t b = 0; b < 64; b++) assert_int_equal(((uint8_t *)out[i])[bytes + b], 0xa5);
     }
     for (int i = q->in_place ? q->outs : 0; i < q->p; i++) check_same_bits(in[i], saved[i], q->count, size, where);

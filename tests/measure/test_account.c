@@ -17,7 +17,7 @@ typedef struct late {
     int64_t exchange;     /* more time that the exchange takes, which carries a bucket */
     bool train;           /* metadata as of 'lockstep train' */
     int64_t jitter;       /* what backward varies by, on both ranks, all over it */
-    int counted;          /* the process's CPU time, 70 ms a step, is recorded once in this many steps; 0: never */
+    int counted;          /* the process's CPU time, 70 ms per step, is recorded once in this many steps; 0: never */
     double copies;        /* GB/s that each rank copies; 0: not noted */
     int64_t preempted;    /* ns of run-queue delay in each backward of the rank, before another gradient each time */
 } late;
