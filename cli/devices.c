@@ -66,7 +66,7 @@ static char *new_line(device_lines *out)
 
 const char *device_verdict(ls_use_level level)
 {
-    return level == LS_USE_OVER ? "over-used" : level == LS_USE_UNDER ? "under-used" : "";
+    return level == LS_USE_OVER ? "busier" : level == LS_USE_UNDER ? "less busy" : "";
 }
 
 static void say_uneven(device_lines *out, const group *g, int of, ls_use_level level, double median)
@@ -74,9 +74,9 @@ static void say_uneven(device_lines *out, const group *g, int of, ls_use_level l
     if (!g->count) return;
     char *line = new_line(out);
     put_ranks(line, g, of, "is", "are");
-    add(line, DEVICE_TEXT, " %s: busy for ", device_verdict(level));
+    add(line, DEVICE_TEXT, " %s than the median: ", device_verdict(level));
     put_range(line, g);
-    add(line, DEVICE_TEXT, " of a step; the median is %s", amount_share(median).text);
+    add(line, DEVICE_TEXT, " of a step, the median %s", amount_share(median).text);
 }
 
 static void say_queued(device_lines *out, const ls_run *run, const group *g, int of)
@@ -119,8 +119,8 @@ void device_verdicts(const ls_run *run, device_lines *out)
         add(line, DEVICE_TEXT, "%s",
             all.count < 2  ? "its main thread is busy for "
             : queued.count ? "ranks are busy for "
-            : apart        ? "no rank is steadily under- or over-used: they are busy for "
-                           : "no rank is under- or over-used: they are busy for ");
+            : apart        ? "no rank is always busier or less busy than the median: they are busy for "
+                           : "no rank is busier or less busy than the median: they are busy for ");
         put_range(line, &all);
         add(line, DEVICE_TEXT, " of a step");
     }

@@ -11,7 +11,7 @@ typedef struct device_lines {
     char line[DEVICE_LINES][DEVICE_TEXT];
 } device_lines;
 
-/* Which ranks are under- or over-used, and which are runnable but not scheduled; a sentence each. Never empty if there are counted
+/* Which ranks are busier or less busy than the median, and which are runnable but not scheduled; a sentence each. Never empty if there are counted
  * steps. */
 void device_verdicts(const ls_run *run, device_lines *out);
 /* "main 91%, 2 loaders 0.4% 0.3%, checkpoint writer 0.1%": shares of a core. Empty: not known. */
@@ -24,11 +24,11 @@ const char *device_role_name(int role);
 /* Threads of one role: "2 loaders 0.4% 0.3%", or if not `named` "2: 0.4% 0.3%". Empty: there are none. */
 void device_role_text(const ls_run_rank *r, int role, bool named, char out[DEVICE_TEXT]);
 
-/* The power of the machine that rank r runs on: "83 W, 2.1 J per step", or why it is not known. */
+/* The power of the node that rank r runs on: "83 W, 2.1 J per step", or why it is not known. */
 void device_power(const ls_run *run, int r, char *out, size_t bytes);
-/* The next rank, from `r` on, that is the first of its machine; -1: there is none. */
+/* The next rank, from `r` on, that is the first of its node; -1: there is none. */
 int device_next_machine(const ls_run *run, int r);
-/* "under-used", "over-used" or "". */
+/* "less busy", "busier" (than the median) or "". */
 const char *device_verdict(ls_use_level use);
 
 #endif

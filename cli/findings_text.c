@@ -66,16 +66,30 @@ static void say_when(finding_text *t, const ls_run *run, const ls_finding *f)
         WHAT(t, ", in %lld of %.0f steps", (long long)f->steps, counted(run));
 }
 
+/* Whose time it is compared with. */
+static const char *others_words(const ls_run *run)
+{
+    return run->ranks == 2 ? "the other rank's" : "the other ranks'";
+}
+
+static void say_waited(finding_text *t, const ls_run *run, const ls_finding *f)
+{
+    if (run->ranks == 2)
+        EVIDENCE(t, "; rank %d waits %s per step for it in total", 1 - f->rank, NS(f->evidence.rank.waited));
+    else
+        EVIDENCE(t, "; the others wait %s per step for it in total", NS(f->evidence.rank.waited));
+}
+
 static void say_straggler(finding_text *t, const ls_run *run, const ls_finding *f)
 {
     const ls_rank_evidence *e = &f->evidence.rank;
     WHAT(t, "rank %d stalls all ranks %s per step in %s", f->rank, NS(f->cost), phase_words(f));
     say_when(t, run, f);
-    EVIDENCE(t, "its %s takes %s, that of the others %s; in all phases they wait %s per step for it", phase_words(f),
-             NS(e->own), NS(e->others), NS(e->waited));
+    EVIDENCE(t, "its %s takes %s, %s %s", phase_words(f), NS(e->own), others_words(run), NS(e->others));
+    say_waited(t, run, f);
     if (f->remedy == LS_REMEDY_OBSERVE) EVIDENCE(t, "; it was on a core, and it did not happen again");
     if (e->build > 0)
-        EVIDENCE(t, "; its batches take %s to build, those of the others %s", NS(e->build), NS(e->others_build));
+        EVIDENCE(t, "; its batches take %s to build, %s %s", NS(e->build), others_words(run), NS(e->others_build));
     if (e->span >= 0 && (size_t)e->span < run->rank[f->rank].n_spans && run->rank[f->rank].span_names[e->span])
         EVIDENCE(t, "; most of it before the gradient of '%.80s'", run->rank[f->rank].span_names[e->span]);
 }
@@ -86,8 +100,8 @@ static void say_preempted(finding_text *t, const ls_run *run, const ls_finding *
     WHAT(t, "rank %d was runnable but not scheduled for %s of a step", f->rank,
          NS(e->own * (double)f->steps / fmax(1, counted(run))));
     say_when(t, run, f);
-    EVIDENCE(t, "its run-queue delay is %s, that of the others %s; in all phases they wait %s per step for it",
-             NS(e->own), NS(e->others), NS(e->waited));
+    EVIDENCE(t, "its run-queue delay is %s, %s %s", NS(e->own), others_words(run), NS(e->others));
+    say_waited(t, run, f);
 }
 
 static void say_slow_core(finding_text *t, const ls_finding *f)
@@ -152,7 +166,7 @@ static void say_oversubscription(finding_text *t, const ls_run *run, const ls_fi
              ls__s((int64_t)e->threads), e->cores, ls__s((int64_t)e->cores));
 }
 
-/* The cores of the contended ranks on the first one's machine: "0, 1 of vm". */
+/* The cores of the contended ranks on the first one's node: "0, 1 of vm". */
 static void say_cores(finding_text *t, const ls_run *run, const ls_finding *f)
 {
     const ls_run_rank *first = NULL;
@@ -201,10 +215,10 @@ static void say_buckets(finding_text *t, const ls_finding *f)
 static void say_comm(finding_text *t, const ls_finding *f)
 {
     const ls_comm_evidence *e = &f->evidence.comm;
-    WHAT(t, "exposed communication%s: %s of a step", e->network ? " between machines" : "", NS(e->exposed));
+    WHAT(t, "exposed communication%s: %s of a step", e->network ? " between nodes" : "", NS(e->exposed));
     EVIDENCE(t, "%s per step", amount_bytes(e->bytes).text);
     if (e->rate > 0)
-        EVIDENCE(t, e->network ? ", %s on a machine's link" : " at %s", amount_rate(e->rate, e->network).text);
+        EVIDENCE(t, e->network ? ", %s on a node's link" : " at %s", amount_rate(e->rate, e->network).text);
     if (e->rate > 0 && e->network) EVIDENCE(t, " (%.0f%% of its peak)", 100 * e->of_peak);
     EVIDENCE(t, "; %.0f%% of the communication overlaps with computing", 100 * e->hidden);
 }
@@ -284,8 +298,9 @@ static void say_comm_remedy(finding_text *t, const ls_run *run, const ls_finding
                accumulate);
     else
         REMEDY(t,
-               "more micro-batches between optimizer steps (%s): twice the work for the same communication; the "
-               "expected time is of half such a step",
+               "more micro-batches between optimizer steps (%s): twice the work for the same communication; expected: "
+               "half "
+               "the time of such a step",
                accumulate);
 }
 
@@ -453,8 +468,8 @@ note_text note_describe(const ls_run *run, const ls_note *n)
             steps == 1 ? "" : "s", number);
         break;
     case LS_NOTE_CLOCK:
-        SAY("machine %d: its clock moved by up to %s after it was compared; corrected by the collectives' times",
-            n->rank, NS(llabs(number)));
+        SAY("node %d: its clock moved by up to %s after it was compared; corrected by the collectives' times", n->rank,
+            NS(llabs(number)));
         break;
     case LS_NOTE_NO_OVERLAP:
         SAY("overlap of communication and backward is disabled (%s); here it would gain less than 1%%",

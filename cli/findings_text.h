@@ -6,7 +6,7 @@
 
 typedef struct finding_text {
     char what[320];     /* "rank 1 stalls all ranks 41.0 ms per step in data loading" */
-    char evidence[400]; /* "its data takes 52.0 ms, that of the others 11.0 ms; ..." */
+    char evidence[400]; /* "its data takes 52.0 ms, the other rank's 11.0 ms; ..." */
     char remedy[400];   /* "its reads are slow: ..." */
 } finding_text;
 

@@ -126,7 +126,7 @@ static void put_head(const page *p)
         int threads = own >= 1 && own < 1e6 ? (int)own : r->threads;
         fprintf(p->to, " of %d thread%s on ", threads, threads == 1 ? "" : "s");
         if (nodes > 1)
-            fprintf(p->to, "%d machines", nodes);
+            fprintf(p->to, "%d nodes", nodes);
         else
             put_html(p->to, r->host);
         put_model(p);
@@ -136,7 +136,7 @@ static void put_head(const page *p)
         char text[64] = "";
         if (start > 0 && localtime_r(&start, &local)) strftime(text, sizeof text, "%d %B %Y, %H:%M", &local);
         if (*text) fprintf(p->to, " \u00b7 started %s", text);
-        if (!r->closed) fputs(" \u00b7 <b>still running, or cut off</b>", p->to);
+        if (!r->closed) fputs(" \u00b7 <b>still running or killed</b>", p->to);
     }
     fputs("</p></header>\n", p->to);
 }

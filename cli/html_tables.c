@@ -1,4 +1,4 @@
-/* Tables: collectives, ranks and their machines, threads, the data pipeline. */
+/* Tables: collectives, ranks and their nodes, threads, the data pipeline. */
 #include "cli/html.h"
 
 #include <math.h>
@@ -19,7 +19,7 @@ static void put_communication(const page *p)
         "in the "
         "collective; the rest was overlapped with computing. <i>Waited</i>: before the last rank arrived, mean "
         "of a rank. <i>Of peak</i>: % of peak bandwidth, which is that of copies in memory; above 100% where data "
-        "stays in caches. Between machines the bandwidth is that of a link in each direction, and the peak is the "
+        "stays in caches. Between nodes the bandwidth is that of a link in each direction, and the peak is the "
         "best rate that it sustained in this run.");
     fputs("<div class=\"scroll\"><table><tr><th>collective<th>calls<th>bytes of a "
           "rank<th>busy<th>bandwidth<th>of peak<th>exposed<th>overlapped<th>waited</tr>",
@@ -97,7 +97,7 @@ static void put_ranks(const page *p)
     const ls_run *run = p->run;
     bool clocks = has_clocks(run);
     html_card(
-        p, "devices", "", "Ranks and their machines",
+        p, "devices", "", "Ranks and their nodes",
         "Shares of a step, of the main thread. <i>Busy</i>: on a core or runnable. <i>MFU</i>: % of measured SGEMM. "
         "<i>Run-queue delay</i>: of busy, runnable but not scheduled. "
         "<i>Steal</i>: "

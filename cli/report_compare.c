@@ -68,7 +68,7 @@ void report_settings_find(const ls_run *before, const ls_run *after, report_sett
     };
     out->count = 0;
     add(out, "ranks", before->ranks, after->ranks, put_number);
-    add(out, "machines", machines(before), machines(after), put_number);
+    add(out, "nodes", machines(before), machines(after), put_number);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         add(out, rows[i].name, metadata_of(before, rows[i].kind), metadata_of(after, rows[i].kind), rows[i].put);
 }

@@ -41,11 +41,10 @@ static void show_waits(const ls_run *run, const report_form *f)
         if (who < 0 || sum / n < LEAST_NS) continue;
         if (!lines++) {
             report_head(f, "Who waited for whom, per step");
-            fprintf(f->to, "  %-8s %12s   %-9s %10s   %s\n", "for rank", "all together", "longest", "",
-                    "mostly for its");
+            fprintf(f->to, "  %-15s %10s   %-20s   %s\n", "waited for rank", "total", "longest wait", "main cause");
         }
         const ls_wait_cause *cause = main_cause(run, last);
-        fprintf(f->to, "  %-8d %s   rank %-4d %s   %s\n", last, amount_field(amount_ns(sum / n), 12).text, who,
+        fprintf(f->to, "  %-15d %s   rank %-4d %s   %s\n", last, amount_field(amount_ns(sum / n), 10).text, who,
                 amount_field(amount_ns(best / n), 10).text, cause ? cause_name(cause) : "-");
     }
 }
@@ -81,7 +80,7 @@ static void show_power(const ls_run *run, const report_form *f)
         if (machines > 1) snprintf(label, sizeof label, "power of %s: ", run->rank[r].host);
         report_wrap(f, 2, 4, label, text);
     }
-    if (machines > shown) fprintf(f->to, "  (%d more machines; --json has all)\n", machines - shown);
+    if (machines > shown) fprintf(f->to, "  (%d more nodes; --json has all)\n", machines - shown);
 }
 
 static void show_use(const ls_run *run, const report_form *f)
@@ -118,7 +117,8 @@ static void show_use(const ls_run *run, const report_form *f)
     report_wrap(
         f, 2, 2, "",
         "(CPU: all threads, a core is 100%; busy: on a core or runnable; MFU: % of measured SGEMM on the same threads; "
-        "sched delay: of busy, runnable but not scheduled; steal: taken by the hypervisor; off-CPU: not runnable)");
+        "sched delay: run-queue delay, the part of busy that is runnable but not scheduled; steal: taken by the "
+        "hypervisor; off-CPU: not runnable)");
     device_lines lines;
     device_verdicts(run, &lines);
     for (int i = 0; i < lines.count; i++) report_wrap(f, 2, 4, "", lines.line[i]);
@@ -147,13 +147,14 @@ static void show_counts(const ls_run *run, const report_form *f)
     for (int r = 0; r < run->ranks; r++) known = known || run->rank[r].use.cpu > 0;
     if (!known) return;
     report_head(f, "Kernel counters, per step");
-    fprintf(f->to, "  %4s %15s %15s %12s %12s %12s\n", "rank", "voluntary csw", "involuntary csw", "page faults",
-            "from disk", "read");
+    fprintf(f->to, "  %4s %23s\n", "", "context switches");
+    fprintf(f->to, "  %4s %11s %11s %12s %12s %12s\n", "rank", "voluntary", "involuntary", "page faults", "from disk",
+            "read");
     for (int r = 0; r < run->ranks && shown < REPORT_FEW; r++) {
         const ls_resource_use *u = &run->rank[r].use;
         if (!report_has(run, r)) continue;
         shown++;
-        fprintf(f->to, "  %4d %15.1f %15.1f %12.1f %12.1f %12s\n", r, u->voluntary, u->involuntary, u->minor, u->major,
+        fprintf(f->to, "  %4d %11.1f %11.1f %12.1f %12.1f %12s\n", r, u->voluntary, u->involuntary, u->minor, u->major,
                 amount_bytes(u->read_bytes).text);
     }
     report_left_out(f, run, shown);
@@ -184,7 +185,7 @@ static void show_comm(const ls_run *run, const report_form *f)
         fputc('\n', f->to);
     }
     report_wrap(f, 2, 2, "",
-                network ? "(waited: mean of a rank; bandwidth: of a machine's link in each direction; peak: % of peak "
+                network ? "(waited: mean of a rank; bandwidth: of a node's link in each direction; peak: % of peak "
                           "bandwidth, the best rate that the link sustained in this run)"
                         : "(waited: mean of a rank; peak: % of peak bandwidth, that of copies in memory)");
 }
@@ -198,7 +199,7 @@ static void show_data(const ls_run *run, const report_form *f)
         if (!shown++) {
             report_head(f, "Data, per step");
             fprintf(f->to, "  %4s %8s %12s %10s %7s %7s %8s %13s\n", "rank", "batches", "to build one", "waited",
-                    "ready", "queue", "workers", "workers' use");
+                    "ready", "queue", "workers", "workers busy");
         }
         fprintf(f->to, "  %4d %8.1f %s %s %6.0f%% %7.1f %8.0f", r, l.batches, amount_field(amount_ns(l.build), 12).text,
                 amount_field(amount_ns(l.waited), 10).text, 100 * l.ready, l.queue, l.workers >= 0 ? l.workers : 0);

@@ -99,7 +99,7 @@ static void show_legend(const ls_run *run, const report_form *f, const char *bel
             snprintf(text + at, sizeof text - at, "%s%c=%s", at ? ", " : "", looks[i].letter, looks[i].words);
     }
     size_t at = strlen(text);
-    snprintf(text + at, sizeof text - at, "; below in %s", below);
+    snprintf(text + at, sizeof text - at, "; times below in %s", below);
     report_wrap(f, 2, 2, "", text);
 }
 
@@ -184,11 +184,11 @@ static void show_findings(const ls_run *run, const report_form *f)
         finding_text words = finding_describe(run, x);
         snprintf(number, sizeof number, "%2zu. ", i + 1);
         report_wrap(f, 0, 4, number, words.what);
-        report_wrap(f, 4, 12, "seen:   ", words.evidence);
-        report_wrap(f, 4, 12, "change: ", words.remedy);
+        report_wrap(f, 4, 14, "evidence: ", words.evidence);
+        report_wrap(f, 4, 14, "change:   ", words.remedy);
         if (report_gains(run, x)) {
             snprintf(gain, sizeof gain, "step %s -> %s", amount_ns(step).text, amount_ns((double)x->expected).text);
-            report_wrap(f, 4, 12, "expect: ", gain);
+            report_wrap(f, 4, 14, "expected: ", gain);
         }
     }
     if (run->n_findings > REPORT_ROWS)
@@ -214,7 +214,7 @@ void report_title(const ls_run *run, const report_form *f)
     FILE *t = fmemopen(text, sizeof text - 1, "w");
     if (!t) return;
     fprintf(t, "%d rank%s", run->ranks, run->ranks == 1 ? "" : "s");
-    if (run->ranks > 1) fprintf(t, " on %d machine%s (%s)", nodes, nodes == 1 ? "" : "s", transport);
+    if (run->ranks > 1) fprintf(t, " on %d node%s (%s)", nodes, nodes == 1 ? "" : "s", transport);
     if (run->n_steps)
         fprintf(t, ", steps %lld to %lld", (long long)run->steps[run->first_counted].number,
                 (long long)run->steps[run->n_steps - 1].number);

@@ -77,8 +77,11 @@ static void stragglers(void **state)
     finding_text t = describe(f, true);
     assert_string_equal(t.what, "rank 1 stalls all ranks 41.0 ms per step in data loading");
     assert_string_equal(t.evidence,
-                        "its data loading takes 52.0 ms, that of the others 11.0 ms; in all phases they wait 40.0 ms "
-                        "per step for it; its batches take 8.50 ms to build, those of the others 900 \u00b5s");
+                        "its data loading takes 52.0 ms, the other ranks' 11.0 ms; the others wait 40.0 ms "
+                        "per step for it in total; its batches take 8.50 ms to build, the other ranks' 900 \u00b5s");
+    run.ranks = 2;
+    check_has(describe(f, true).evidence, "the other rank's 11.0 ms; rank 0 waits 40.0 ms per step for it in total");
+    run.ranks = RANKS;
     check_has(t.remedy, "on a local disk (--stage), or prefetch with more --workers (it has none)");
     check_lacks(describe(f, false).remedy, "--");
     f = straggler(LS_PHASE_BACKWARD);
@@ -192,10 +195,10 @@ static void communication(void **state)
                                         .hidden = 0.2,
                                         .network = true } };
     finding_text t = describe(f, true);
-    assert_string_equal(t.what, "exposed communication between machines: 20.0 ms of a step");
+    assert_string_equal(t.what, "exposed communication between nodes: 20.0 ms of a step");
     assert_string_equal(
         t.evidence,
-        "4.00 MiB per step, 129 Mbit/s on a machine's link (90% of its peak); 20% of the communication overlaps "
+        "4.00 MiB per step, 129 Mbit/s on a node's link (90% of its peak); 20% of the communication overlaps "
         "with computing");
     check_has(t.remedy, "--wire bfloat16: half the bytes");
     check_has(t.remedy, "(--accumulate 2)");

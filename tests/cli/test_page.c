@@ -153,7 +153,7 @@ static void what_to_change_stands_first(void **state)
                *gain = strstr(verdict, "15.0 ms, 3.0\u00d7 as fast"), *figures = strstr(verdict, "class=\"figures\"");
     assert_true(number && what && change && gain && figures);
     assert_true(number < what && what < change && change < gain && gain < figures);
-    has(verdict, "its data loading takes 9.00 \u00b5s, that of the others 380 ns");
+    has(verdict, "its data loading takes 9.00 \u00b5s, the other rank&#39;s 380 ns");
     has(verdict, "width:33.3%"); /* the bar of what to expect */
     has(verdict, "22.2k tokens/s");
     has(verdict, "MFU (% of measured SGEMM)</dt><dd>50%");

@@ -1,4 +1,4 @@
-/* How ranks use their devices, of made-up records: threads, power, and who is under- or over-used. */
+/* How ranks use their devices, of made-up records: threads, power, and which ranks are busier or less busy than the median. */
 #include "records.h"
 
 #include <math.h>

@@ -157,5 +157,5 @@ def test_the_example_runs(tmp_path):
         timeout=200,
     )
     assert done.returncode == 0 and "epoch 1: loss" in done.stdout, done.stdout + done.stderr
-    assert "2 ranks on 1 machine (gloo)" in lockstep("report", tmp_path / "runs" / "torch")
+    assert "2 ranks on 1 node (gloo)" in lockstep("report", tmp_path / "runs" / "torch")
     assert "SynchronizationWarning" not in done.stderr
