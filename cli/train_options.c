@@ -93,7 +93,7 @@ static int read_rows(train_arguments *a, const char **inject, int argc, char **a
         { "Output",
           { OPTION_FLAG, "--overwrite", &t->overwrite, NULL, "replace a run or model that is in the run folder", 0, 0,
             NULL } },
-        { "Output",
+        { "Measurement",
           { OPTION_TEXT, "--inject", inject, "R:P:MS", "for tests: delay rank R by MS ms in phase P of each step", 0, 0,
             NULL } },
         { "Output",
@@ -105,7 +105,7 @@ static int read_rows(train_arguments *a, const char **inject, int argc, char **a
             NULL } },
         { "Output", { OPTION_FLAG, "--quiet", &a->quiet, NULL, "print only errors", 0, 0, NULL } },
     };
-    enum { OWN = sizeof own / sizeof *own, SECTIONS = 5 };
+    enum { OWN = sizeof own / sizeof *own, SECTIONS = 6 };
     option_row *rows = calloc((size_t)ls__n_settings + OWN + SECTIONS + 1, sizeof *rows), *r = rows;
     char **copy = copy_words(argc, argv); /* reading moves the words */
     if (!rows || !copy) {
