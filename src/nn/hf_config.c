@@ -136,7 +136,7 @@ ls_status ls__hf_config_parse(const char *name, const char *text, size_t bytes, 
     if (!root && json_error_code(&error) == json_error_numeric_overflow)
         root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &error);
     if (!root) return ls__fail(LS_EFORMAT, "%s: line %d, column %d: %s", name, error.line, error.column, error.text);
-    ls_lm_kind kind;
+    ls_lm_kind kind = (ls_lm_kind)0;
     ls_lm_options options;
     ls_status status =
         json_is_object(root) ? find_kind(name, root, &kind) : ls__fail(LS_EFORMAT, "%s: must be a JSON object", name);
