@@ -70,6 +70,9 @@ static ls_status check(ls_work *w)
         if (!ls__group_on_one_node(g))
             return ls__fail(LS_EUNSUPPORTED, "parallel_for: the group's ranks are on several nodes; split it by node");
     }
+    if (w->block_bytes && !ls__kind_is_complete(w->kind))
+        return ls__fail(LS_ESTATE, "%s: comm/traits.c does not say who sends and who receives",
+                        ls_collective_name(w->kind));
     return check_buffers(w, size, all);
 }
 

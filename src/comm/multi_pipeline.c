@@ -143,16 +143,13 @@ static void close_round(ls_group *g, ls_work *w, bool *did)
 
 /* ---- All stages. */
 
-static const ls__pipeline_ops *const pipelines[LS_COLLECTIVE_KINDS] = {
-    [LS_COLLECTIVE_ALLREDUCE] = &ls__pipeline_reduce,
-    [LS_COLLECTIVE_REDUCE] = &ls__pipeline_reduce,
-    [LS_COLLECTIVE_REDUCE_SCATTER] = &ls__pipeline_reduce_scatter,
-    [LS_COLLECTIVE_ALLGATHER] = &ls__pipeline_allgather,
-    [LS_COLLECTIVE_BROADCAST] = &ls__pipeline_broadcast,
-    [LS_COLLECTIVE_GATHER] = &ls__pipeline_exchange,
-    [LS_COLLECTIVE_SCATTER] = &ls__pipeline_exchange,
-    [LS_COLLECTIVE_ALLTOALL] = &ls__pipeline_exchange,
-};
+static const ls__pipeline_ops *pipeline_of(const ls_work *w)
+{
+    const ls__traits *t = &ls__traits_of[w->kind];
+    if (t->reduces) return t->send_blocks ? &ls__pipeline_reduce_scatter : &ls__pipeline_reduce;
+    if (t->sends == LS__ALL && t->receives == LS__ALL && !t->send_blocks) return &ls__pipeline_allgather;
+    return t->send_blocks || t->recv_blocks ? &ls__pipeline_exchange : &ls__pipeline_broadcast;
+}
 
 /* How much of a block a round has. All ranks compute the same. */
 static void plan_rounds(const ls_group *g, ls_work *w, bool sliced)
@@ -174,7 +171,7 @@ ls_status ls__multi_pipeline(ls_group *g, ls_work *w)
 {
     const ls__multi_work *t = ls__multi_work_of(w);
     ls__multi *m = ls__multi_of(g);
-    const ls__pipeline_ops *f = pipelines[w->kind];
+    const ls__pipeline_ops *f = pipeline_of(w);
     if (!t->rounds) plan_rounds(g, w, f->sliced);
     bool did, any = false;
     do {

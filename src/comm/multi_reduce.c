@@ -12,6 +12,7 @@
  * Reduce-scatter has no second exchange: the partial sums of a rank's block are sent to that rank. */
 #include "comm/multi.h"
 
+#include "comm/traits.h"
 #include "kern/copy.h"
 
 /* Which partial sums are used: as many as possible added in advance, or none. */
@@ -92,7 +93,7 @@ static range share(const ls__multi *m, size_t n, int s, int node)
 /* Whether a node gets the results. */
 static bool wants(const ls__multi *m, const ls_work *w, int node)
 {
-    return w->kind == LS_COLLECTIVE_ALLREDUCE || m->node_of[w->root] == node;
+    return ls__traits_of[w->kind].receives == LS__ALL || m->node_of[w->root] == node;
 }
 
 static ls_status reduce_plan(ls_group *g, ls_work *w, uint32_t round, ls__multi_slot *slot)
@@ -159,7 +160,7 @@ static ls_status reduce_combine(ls_group *g, ls_work *w, uint32_t round, ls__mul
 static ls_status reduce_deliver(ls_group *g, ls_work *w, uint32_t round, ls__multi_slot *slot)
 {
     (void)slot;
-    if (w->kind == LS_COLLECTIVE_REDUCE && g->rank != w->root) return LS_OK;
+    if (!ls__work_receives(w, g->rank)) return LS_OK;
     size_t size = ls_dtype_size(w->type);
     ls__copy_bytes((uint8_t *)w->recv + ls__multi_round_begin(w, round) * size,
                    ls__multi_recv_window_of(ls__multi_of(g), round), ls__multi_round_count(w, round) * size, false);

@@ -9,17 +9,13 @@
 #include "comm/wait.h"
 
 /* For inputs that are too large for eager messages. */
-static const ls__shm_algorithm *const algorithms[LS_COLLECTIVE_KINDS] = {
-    [LS_COLLECTIVE_ALLREDUCE] = &ls__shm_reduce,
-    [LS_COLLECTIVE_REDUCE] = &ls__shm_reduce,
-    [LS_COLLECTIVE_REDUCE_SCATTER] = &ls__shm_move,
-    [LS_COLLECTIVE_ALLGATHER] = &ls__shm_move,
-    [LS_COLLECTIVE_BROADCAST] = &ls__shm_move,
-    [LS_COLLECTIVE_GATHER] = &ls__shm_move,
-    [LS_COLLECTIVE_SCATTER] = &ls__shm_move,
-    [LS_COLLECTIVE_ALLTOALL] = &ls__shm_move,
-    [LS_COLLECTIVE_PARALLEL_FOR] = &ls__shm_parallel_for,
-};
+static const ls__shm_algorithm *algorithm_of(const ls_work *w)
+{
+    const ls__traits *t = &ls__traits_of[w->kind];
+    if (w->kind == LS_COLLECTIVE_PARALLEL_FOR) return &ls__shm_parallel_for;
+    if (t->reduces && !t->send_blocks) return &ls__shm_reduce;
+    return &ls__shm_move;
+}
 
 static bool is_eager(const ls_work *w)
 {
@@ -190,7 +186,7 @@ static ls_status progress(ls_group *g, ls_work *w)
     if (is_eager(w))
         finish_eager(g, w);
     else
-        status = algorithms[w->kind]->progress(g, w);
+        status = algorithm_of(w)->progress(g, w);
     if (status == LS_OK) finish(g, w);
     return status;
 }
@@ -199,7 +195,7 @@ bool ls__shm_needs(const ls_group *g, const ls_work *w, int rank)
 {
     /* Until all have arrived, only arrivals are missing; eager collectives are complete then. */
     if (rank == g->rank || ls__is_p2p(w->kind) || !w->arrived || !ls__shm_work_of(w)->rounds) return false;
-    const ls__shm_algorithm *a = algorithms[w->kind];
+    const ls__shm_algorithm *a = algorithm_of(w);
     return a->needs && a->needs(g, w, rank);
 }
 

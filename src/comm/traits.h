@@ -19,6 +19,13 @@ typedef struct ls__traits {
 
 extern const ls__traits ls__traits_of[LS_COLLECTIVE_KINDS];
 
+/* Whether its row says who sends and who receives, from which the algorithms follow. */
+static inline bool ls__kind_is_complete(ls_collective_kind kind)
+{
+    const ls__traits *t = &ls__traits_of[kind];
+    bool one_side = ls__is_p2p(kind) || kind == LS_COLLECTIVE_PARALLEL_FOR, nothing = kind == LS_COLLECTIVE_BARRIER;
+    return nothing || (one_side ? t->sends || t->receives : t->sends && t->receives);
+}
 static inline bool ls__is_member(ls__members members, int rank, int root)
 {
     return members == LS__ALL || (members == LS__ROOT && rank == root) || (members == LS__ALL_BUT_ROOT && rank != root);
