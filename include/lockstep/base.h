@@ -84,6 +84,9 @@ typedef enum ls_op {
 } ls_op;
 #define LS_OP_COUNT 5
 
+/* Counts the entries of a list: enum { COUNT = 0 LIST(LS_COUNT_ENTRY) }. */
+#define LS_COUNT_ENTRY(...) +1
+
 /* The one list of activation functions: name, value, name of the kernel. */
 #define LS_ACTIVATION_LIST(X)                              \
     X(LS_IDENTITY, 0, identity)                            \
@@ -97,7 +100,7 @@ typedef enum ls_activation {
     LS_ACTIVATION_LIST(X)
 #undef X
 } ls_activation;
-#define LS_ACTIVATION_COUNT 5
+enum { LS_ACTIVATION_COUNT = 0 LS_ACTIVATION_LIST(LS_COUNT_ENTRY) };
 
 typedef enum ls_log_level {
     LS_LOG_DEBUG = 0,

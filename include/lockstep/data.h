@@ -125,8 +125,8 @@ typedef enum ls_data_format {
     LS_FORMAT_LLMC32 = 5, /* llm.c: header, then uint32 */
     LS_FORMAT_U16 = 6,    /* uint16 without a header, as nanoGPT writes it */
     LS_FORMAT_U32 = 7,    /* uint32 without a header */
+    LS_FORMAT_COUNT
 } ls_data_format;
-#define LS_FORMAT_COUNT 8
 /* "auto", "plain"...; never NULL. */
 LS_API const char *ls_data_format_name(ls_data_format format);
 /* The format of that name; for an unknown name LS_EINVAL with the list of names. */

@@ -46,7 +46,7 @@ typedef enum ls_lm_kind {
     LS_LM_LIST(X)
 #undef X
 } ls_lm_kind;
-#define LS_LM_COUNT 1
+enum { LS_LM_COUNT = 0 LS_LM_LIST(LS_COUNT_ENTRY) };
 
 typedef struct ls_lm_options {
     ls_lm_kind kind; /* 0: GPT-2 */
@@ -174,7 +174,7 @@ typedef enum ls_optimizer_kind {
     LS_OPTIMIZER_LIST(X)
 #undef X
 } ls_optimizer_kind;
-#define LS_OPTIMIZER_COUNT 2
+enum { LS_OPTIMIZER_COUNT = 0 LS_OPTIMIZER_LIST(LS_COUNT_ENTRY) };
 
 typedef struct ls_optimizer_options {
     ls_optimizer_kind kind; /* 0: AdamW */

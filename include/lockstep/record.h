@@ -75,7 +75,7 @@ typedef enum ls_phase {
     LS_PHASE_LIST(X)
 #undef X
 } ls_phase;
-#define LS_PHASES 9
+enum { LS_PHASES = 0 LS_PHASE_LIST(LS_COUNT_ENTRY) };
 
 /* "forward"; never NULL, also for invalid numbers. */
 LS_API const char *ls_phase_name(ls_phase phase);
@@ -107,7 +107,7 @@ typedef enum ls_collective_kind {
     LS_COLLECTIVE_LIST(X)
 #undef X
 } ls_collective_kind;
-#define LS_COLLECTIVE_KINDS 12
+enum { LS_COLLECTIVE_KINDS = 0 LS_COLLECTIVE_LIST(LS_COUNT_ENTRY) };
 
 /* "allreduce"; never NULL. */
 LS_API const char *ls_collective_name(ls_collective_kind kind);
@@ -159,8 +159,8 @@ typedef enum ls_metadata_kind {
     LS_METADATA_LIST(X)
 #undef X
 } ls_metadata_kind;
-#define LS_METADATA_KINDS 20
-#define LS_METADATA_MAX   32 /* upper limit of kinds in later versions */
+enum { LS_METADATA_KINDS = 0 LS_METADATA_LIST(LS_COUNT_ENTRY) };
+#define LS_METADATA_MAX 32 /* upper limit of kinds in later versions */
 
 /* May be called again when the number changes. */
 LS_API void ls_record_metadata(ls_record *record, ls_metadata_kind kind, double value);
@@ -231,7 +231,7 @@ typedef enum ls_sample_kind {
     LS_SAMPLE_LIST(X)
 #undef X
 } ls_sample_kind;
-#define LS_SAMPLE_KINDS 13
+enum { LS_SAMPLE_KINDS = 0 LS_SAMPLE_LIST(LS_COUNT_ENTRY) };
 
 typedef struct ls_event {
     int64_t time;    /* ls_now() */
