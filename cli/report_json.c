@@ -175,11 +175,10 @@ static json_t *buckets_of(const ls_run *run)
 /* With --barriers: who waited how long at each, in order. */
 static json_t *barriers_of(const ls_run *run)
 {
-    enum { BARRIER = 8 };
     json_t *out = json_array();
     for (size_t i = 0; i < run->n_collectives; i++) {
         const ls_run_collective *m = &run->collectives[i];
-        if (m->kind != BARRIER || m->step < 0) continue;
+        if (m->kind != LS_COLLECTIVE_BARRIER || m->step < 0) continue;
         json_t *waits = json_array();
         for (int r = 0; r < run->ranks; r++) {
             int64_t waited = m->left[r] ? m->last_arrival - (m->left[r] - m->blocked[r]) : 0;

@@ -11,19 +11,17 @@
 #include "measure/findings.h"
 #include "measure/limits.h"
 
-enum { ALLREDUCE, REDUCE, REDUCE_SCATTER, ALLGATHER, BROADCAST };
-
 /* ---- What a collective must move. */
 
 /* Bytes that the memory of one machine must move at least, for arrays of n bytes per rank: each is read, each result written. */
 static double least_traffic(uint8_t kind, double n, double ranks)
 {
     switch (kind) {
-    case ALLREDUCE: return 2 * ranks * n;
-    case REDUCE:
-    case REDUCE_SCATTER: return (ranks + 1) * n;
-    case ALLGATHER: return ranks * (ranks + 1) * n;
-    case BROADCAST: return ranks * n;
+    case LS_COLLECTIVE_ALLREDUCE: return 2 * ranks * n;
+    case LS_COLLECTIVE_REDUCE:
+    case LS_COLLECTIVE_REDUCE_SCATTER: return (ranks + 1) * n;
+    case LS_COLLECTIVE_ALLGATHER: return ranks * (ranks + 1) * n;
+    case LS_COLLECTIVE_BROADCAST: return ranks * n;
     default: return 0;
     }
 }
@@ -32,11 +30,11 @@ static double least_traffic(uint8_t kind, double n, double ranks)
 static double least_wire(uint8_t kind, double n, double ranks, double machines)
 {
     switch (kind) {
-    case ALLREDUCE: return 2 * n * (machines - 1) / machines;
-    case REDUCE_SCATTER: return n * (machines - 1) / machines;
-    case ALLGATHER: return n * ranks * (machines - 1) / machines;
-    case REDUCE:
-    case BROADCAST: return n;
+    case LS_COLLECTIVE_ALLREDUCE: return 2 * n * (machines - 1) / machines;
+    case LS_COLLECTIVE_REDUCE_SCATTER: return n * (machines - 1) / machines;
+    case LS_COLLECTIVE_ALLGATHER: return n * ranks * (machines - 1) / machines;
+    case LS_COLLECTIVE_REDUCE:
+    case LS_COLLECTIVE_BROADCAST: return n;
     default: return 0;
     }
 }
