@@ -198,7 +198,7 @@ static void show_findings(const ls_run *run, const report_form *f)
 void report_title(const ls_run *run, const report_form *f)
 {
     int present = 0, nodes = 0;
-    double tokens = 0, step = ls_run_step_mean(run);
+    double tokens = ls_run_tokens(run), step = ls_run_step_mean(run);
     const char *transport = "";
     bool closed = true;
     for (int r = 0; r < run->ranks; r++) {
@@ -206,7 +206,6 @@ void report_title(const ls_run *run, const report_form *f)
         if (!x->present) continue;
         present++;
         if (x->node >= nodes) nodes = x->node + 1;
-        if (x->metadata[LS_METADATA_TOKENS] > 0) tokens = x->metadata[LS_METADATA_TOKENS];
         transport = x->transport;
         closed = closed && x->closed;
     }
