@@ -67,20 +67,33 @@ static void convert(ls_train_options *o, const ls__setting *s)
     }
 }
 
+/* The names that --model takes. */
+static void list_models(char *out, size_t bytes)
+{
+    snprintf(out, bytes, "small (default)");
+    for (int kind = 0; kind < LS_LM_COUNT; kind++) {
+        const ls__lm_type *type = ls__lm_type_of((ls_lm_kind)kind);
+        for (size_t i = 0; i < type->n_presets; i++) {
+            size_t at = strlen(out);
+            snprintf(out + at, bytes - at, ", %s", type->presets[i].name);
+        }
+    }
+}
+
 /* Reads argv over what is in `a`. */
 static int read_rows(train_arguments *a, const char **inject, int argc, char **argv)
 {
     ls_train_options *t = &a->train;
     const double many = 2147483647, any = 1e18;
+    char names[200];
+    list_models(names, sizeof names);
     const own_row own[] = {
         { "Ranks",
           { OPTION_INT, "-n", &a->ranks, "N", "ranks to start on this machine (1; mpirun: its ranks)", 1, 512, NULL } },
         { "Ranks",
           { OPTION_INT, "--accumulate", &a->accumulate, "N", "micro-batches per step on each rank (1)", 1, many,
             NULL } },
-        { "Model",
-          { OPTION_TEXT, "--model", &a->model, "NAME", "small (default), gpt2, gpt2-medium, gpt2-large, gpt2-xl", 0, 0,
-            NULL } },
+        { "Model", { OPTION_TEXT, "--model", &a->model, "NAME", names, 0, 0, NULL } },
         { "Training",
           { OPTION_DOUBLE, "--epochs", &t->epochs, "X", "passes over the data, instead of --steps", 1e-9, 1e9, NULL } },
         { "Output",
