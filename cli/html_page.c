@@ -17,7 +17,7 @@
 #include "cli/html_style.h"
 #include "cli/report.h"
 
-const char html_unscheduled_words[] = "runnable but not scheduled (run-queue delay, steal)";
+const char html_unscheduled_words[] = "unscheduled (run-queue delay or steal)";
 
 bool html_has_unscheduled(const ls_run *run)
 {

@@ -1,4 +1,4 @@
-/* Where the time of a step is spent: a bar per rank, and all of it over time. Hatched in both: runnable but not scheduled. */
+/* Where the time of a step is spent: a bar per rank, and all of it over time. Hatched in both: unscheduled. */
 #include "cli/html.h"
 
 #include <math.h>
@@ -57,8 +57,7 @@ static void draw_phase_of_bar(const page *p, const chart *c, int rank, ls_phase 
     char tip[240], both[64], letter[2] = { report_letter(phase), 0 };
     int n = snprintf(tip, sizeof tip, "rank %d: %s\n%s per step, %s", rank, name, amount_ns(ns).text,
                      amount_share(sum > 0 ? ns / sum : 0).text);
-    if (lost >= 0.001 * sum)
-        snprintf(tip + n, sizeof tip - (size_t)n, "\nof it runnable but not scheduled: %s", amount_ns(lost).text);
+    if (lost >= 0.001 * sum) snprintf(tip + n, sizeof tip - (size_t)n, "\nof it unscheduled: %s", amount_ns(lost).text);
     *at += ns;
     if (!report_has_phase(p->run, phase)) return;
     chart_rect(c, x, y, end - x, BAR, name, tip);
@@ -127,7 +126,7 @@ void html_breakdown(const page *p)
 
 typedef struct bins {
     size_t count;
-    double *ns, *lost; /* [count * LS_PHASES]: means of a step over steps and ranks; of that, not scheduled */
+    double *ns, *lost; /* [count * LS_PHASES]: means of a step over steps and ranks; of that, unscheduled */
     int64_t *first, *last;
 } bins;
 
@@ -254,7 +253,7 @@ static void draw_hits(const page *p, const chart *c, const bins *b, const double
                               amount_ns(ns).text);
         }
         if (lost >= 0.001 * sums[k])
-            snprintf(tip + n, sizeof tip - (size_t)n, "\nrunnable but not scheduled: %s", amount_ns(lost).text);
+            snprintf(tip + n, sizeof tip - (size_t)n, "\nunscheduled: %s", amount_ns(lost).text);
         chart_rect(c, c->left + step * (double)k, c->top, step, c->height - c->top - c->bottom, "hit", tip);
         if (sums[k] / unit > c->y1 * 1.0001)
             fprintf(c->to, "<path class=\"ink cut\" d=\"M%.1f %.1fl4 7h-8z\"/>", c->left + step * ((double)k + 0.5),

@@ -104,8 +104,7 @@ static void draw_tips(const chart *c, const subject *what, const series *s)
         int n = snprintf(tip, sizeof tip, "rank %d, step %.0f\n%s: %s", s->rank, s->x[i], what->words,
                          what->text(s->y[i]).text);
         if (what->lost && s->lost[i] >= 0.001)
-            snprintf(tip + n, sizeof tip - (size_t)n, "\nrunnable but not scheduled: %s",
-                     amount_share(s->lost[i]).text);
+            snprintf(tip + n, sizeof tip - (size_t)n, "\nunscheduled: %s", amount_share(s->lost[i]).text);
         chart_rect(c, from, c->top, to - from, c->height - c->top - c->bottom, "hit", tip);
     }
 }

@@ -99,7 +99,7 @@ static void put_ranks(const page *p)
     html_card(
         p, "devices", "", "Ranks and their nodes",
         "Shares of a step, of the main thread. <i>Busy</i>: on a core or runnable. <i>MFU</i>: % of measured SGEMM. "
-        "<i>Run-queue delay</i>: of busy, runnable but not scheduled. "
+        "<i>Run-queue delay</i>: the part of busy that is runnable but not scheduled. "
         "<i>Steal</i>: "
         "taken by the hypervisor. <i>Off-CPU</i>: not runnable, it waited for a device or another thread.");
     fprintf(p->to,

@@ -93,7 +93,7 @@ static void draw_intervals(const page *p, const chart *c, const ls_run_step *s, 
         int n = snprintf(tip, sizeof tip, "rank %d: %s\n%s, from %s on", rank, name,
                          amount_ns((double)(to - from)).text, amount_ns((double)(from - s->begin)).text);
         if (lost >= 0.01 * (double)(to - from))
-            snprintf(tip + n, sizeof tip - (size_t)n, "\nof it runnable but not scheduled: %s", amount_ns(lost).text);
+            snprintf(tip + n, sizeof tip - (size_t)n, "\nof it unscheduled: %s", amount_ns(lost).text);
         if (end - x >= 0.3 &&
             report_has_phase(p->run, r->intervals[i].phase)) { /* what is narrower is drawn with the next one */
             if (drawn >= 0 && x - drawn < 1) x = drawn;
@@ -186,7 +186,7 @@ void html_timeline(const page *p)
              alone ? ""
                    : " Below each rank are its gradient buckets: what is below backward is overlapped, what is below "
                      "waiting or communication is exposed.",
-             hatched ? " Hatching shows how much of an interval was not scheduled, not when." : "",
+             hatched ? " Hatching shows how much of an interval was unscheduled, not when." : "",
              p->run->ranks > MOST_RANKS ? " The first eight ranks are shown; lockstep trace has all." : "");
     html_card(p, "timeline", "", alone ? "One step as it happened" : "One step, bucket by bucket", words);
     html_legend(p, NULL, more);

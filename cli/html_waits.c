@@ -121,9 +121,9 @@ static void put_cause(const page *p, const ls_wait_cause *c, double steps)
     fprintf(p->to, "<tr><td>rank %d<td class=\"l\"><span class=\"legend\"><span>", c->rank);
     if (!no_phase)
         fprintf(p->to, "<i class=\"%s\">%c</i>%s%s", ls_phase_name(c->phase), report_letter(c->phase),
-                ls_phase_name(c->phase), c->unscheduled ? ", not scheduled" : "");
+                ls_phase_name(c->phase), c->unscheduled ? ", unscheduled" : "");
     else
-        fputs("<i class=\"hatch\"></i>not scheduled", p->to);
+        fputs("<i class=\"hatch\"></i>unscheduled", p->to);
     fprintf(p->to, "</span></span><td class=\"w\">%lld<td>%s<td class=\"w\">%s</tr>", (long long)c->count,
             amount_ns((double)c->cost / steps).text, amount_ns((double)c->longest).text);
 }

@@ -117,7 +117,7 @@ static void put_cause(trace *t, const ls_run_collective *m)
     if (m->attribution < 0 || (size_t)m->attribution >= run->n_attributions) return;
     const ls_attribution *d = &run->attributions[m->attribution];
     fprintf(t->to, ",\"cause\":\"rank %d lost %.3f ms in %s%s", d->rank, (double)d->excess / 1e6,
-            ls_phase_name(d->phase), d->unscheduled ? ", not scheduled" : "");
+            ls_phase_name(d->phase), d->unscheduled ? ", unscheduled" : "");
     if (d->span >= 0 && d->rank >= 0 && d->rank < run->ranks && (size_t)d->span < run->rank[d->rank].n_spans &&
         run->rank[d->rank].span_names[d->span]) {
         fputs(", before the gradient of ", t->to);
@@ -233,7 +233,7 @@ static void put_slice(trace *t, int rank, const slice *s)
         comma = ",";
     }
     if (s->cpu >= 0) fprintf(t->to, "%s\"on a core, ms\":%.3f", comma, (double)s->cpu / 1e6), comma = ",";
-    if (s->sched_delay > 0) fprintf(t->to, "%s\"sched delay, ms\":%.3f", comma, (double)s->sched_delay / 1e6);
+    if (s->sched_delay > 0) fprintf(t->to, "%s\"run-queue delay, ms\":%.3f", comma, (double)s->sched_delay / 1e6);
     fputs("}}", t->to);
 }
 

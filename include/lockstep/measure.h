@@ -34,7 +34,7 @@ typedef struct ls_interval {
     bool counted;
     bool slept;          /* there were voluntary context switches */
     int64_t cpu;         /* of its time: on a core; < 0: not known */
-    int64_t sched_delay; /* runnable but not scheduled */
+    int64_t sched_delay; /* run-queue delay: runnable but not scheduled */
     int64_t steal;       /* taken by the hypervisor: neither of these, and it did not sleep */
 } ls_interval;
 
@@ -59,7 +59,7 @@ typedef struct ls_resource_use {
     double median_busy; /* the same of the median rank */
     double wait;        /* for other ranks */
     double off_cpu;     /* not runnable: waiting for a device, a lock, another thread */
-    double sched_delay; /* runnable but not scheduled, outside of calls */
+    double sched_delay; /* run-queue delay outside of calls */
     double steal;       /* taken by the hypervisor */
     double voluntary, involuntary, minor, major; /* context switches, page faults */
     double read_bytes;
@@ -113,7 +113,7 @@ typedef struct ls_step_rank {
     int64_t overlapped;    /* communication that ran while this rank did something else; part of no phase */
     int64_t own[LS_PHASES];         /* what the rank itself caused: without sched_delay, steal and shared time */
     int64_t off_cpu[LS_PHASES];     /* of that, not runnable */
-    int64_t sched_delay[LS_PHASES]; /* runnable but not scheduled */
+    int64_t sched_delay[LS_PHASES]; /* run-queue delay */
     int64_t steal[LS_PHASES];       /* taken by the hypervisor: neither of these, nor on a core */
     int64_t cpu;                    /* CPU time of all threads; < 0: not known */
     int64_t voluntary, involuntary, minor, major; /* context switches, page faults */
@@ -157,7 +157,7 @@ typedef struct ls_attribution {
     int64_t step;
     int rank;
     ls_phase phase;
-    bool unscheduled; /* runnable but not scheduled: another program, or another rank, had its core */
+    bool unscheduled; /* run-queue delay or steal: another program, or another rank, had its core */
     int32_t span;     /* backward: the gradient that was late; -1: not known */
     int64_t excess;   /* time lost in the phase, compared with the other ranks */
     int64_t waited;   /* by all others together */
@@ -232,8 +232,8 @@ typedef struct ls_rank_evidence { /* STRAGGLER, SLOW_CORE, PREEMPTED */
 } ls_rank_evidence;
 
 typedef struct ls_core_evidence {   /* CONTENTION, OVERSUBSCRIPTION */
-    int ranks;                      /* with a sched_delay that is worth reporting */
-    double least, most;             /* the range of their sched_delay */
+    int ranks;                      /* with a run-queue delay that is worth reporting */
+    double least, most;             /* the range of their run-queue delays */
     double least_share, most_share; /* the same as a share of the rank's step */
     double used, cores;             /* cores that the job used on average (NaN: not known), of how many */
     double threads;                 /* that compute */

@@ -6,7 +6,7 @@
 
 typedef struct ls__contention {
     int present;                    /* ranks that there are */
-    int ranks;                      /* of those, with a sched delay that is worth reporting */
+    int ranks;                      /* of those, with a run-queue delay that is worth reporting */
     double least, most;             /* ns of a step, of these ranks */
     double least_share, most_share; /* the same as a share of the rank's own step */
     bool oversubscribed;            /* more threads compute than there are cores */

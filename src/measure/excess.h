@@ -4,7 +4,7 @@
 
 #include "measure/model.h"
 
-/* A cause is a phase or LS__UNSCHEDULED: the time that the thread was runnable but not scheduled. */
+/* A cause is a phase or LS__UNSCHEDULED: run-queue delay and steal. */
 enum { LS__UNSCHEDULED = LS_PHASES };
 
 typedef struct ls__loss {

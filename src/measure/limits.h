@@ -20,7 +20,7 @@
 
 /* ---- A rank that differs in most steps (excess.c, persistent.c). */
 /* Of a step: least median excess of forward or backward as a whole. Origin: hardware: two cores of one machine compute at speeds that
- * differ by some hundredths for good. */
+ * differ permanently by some percent. */
 #define LS__PERSISTENT_COMPUTE 0.04
 /* Of a step: least median excess of another phase, or of one segment of forward or backward. Origin: soak. */
 #define LS__PERSISTENT_PLACE 0.03
@@ -56,7 +56,7 @@
 #define LS__SEGMENT_APART     2.0       /* times the next segment's rise: one segment stands out; origin: soak */
 #define LS__SEGMENT_SHORT     20e3 /* ns: shorter ones do not show a core's speed; origin: hardware (clock, cache) */
 #define LS__SEGMENT_FLOOR     10   /* percentile of a segment's times that is its time without delays; origin: noise */
-#define LS__SEGMENT_PREEMPTED 64   /* segments that one interval's sched delay is divided among; origin: memory */
+#define LS__SEGMENT_PREEMPTED 64   /* segments that one interval's run-queue delay is divided among; origin: memory */
 
 /* ---- Whether a finding is worth a line (stragglers.c, findings.c). */
 /* Of the run: least cost of a straggler. Origin: report; clean runs of 2,000 steps stay below it. */
@@ -68,9 +68,9 @@
 #define LS__LIKE_SHARES 2.0
 
 /* ---- Cores (contention.c, resource_use.c). */
-#define LS__CONTENTION_SHARE 0.05 /* of a step, sched delay of a rank that is worth reporting; origin: report */
+#define LS__CONTENTION_SHARE 0.05 /* of a step, run-queue delay of a rank that is worth reporting; origin: report */
 #define LS__CORES_FREE       0.1  /* of the cores, unused by an oversubscribed job: others had them; origin: noise */
-#define LS__OVERSUBSCRIBED   0.1  /* of a step, sched delay that the job's own threads cause; origin: report */
+#define LS__OVERSUBSCRIBED   0.1  /* of a step, run-queue delay that the job's own threads cause; origin: report */
 #define LS__UNEVEN_SHARE     0.05 /* of a step that a rank is busy for more or less than the median rank; origin: report */
 #define LS__UNEVEN_ERRORS    3.0  /* and standard errors of that; origin: noise */
 #define LS__STEAL_SHARE      0.05 /* of a step; origin: report */

@@ -192,15 +192,15 @@ static void time_without_a_core_is_hatched(void **state)
         double x, w, hatch_x, hatch_w;
         const char *at = rect_after(strstr(part, "<svg"), "forward", &x, &w);
         rect_after(at, "hatch", &hatch_x, &hatch_w);
-        assert_true(fabs(hatch_w / w - 0.4) < 0.01);            /* as much of forward as was lost */
-        assert_true(fabs(hatch_x + hatch_w - (x + w)) < 0.1);   /* at its end */
-        has(part, "of it runnable but not scheduled: 5.40 ms"); /* 0.4 * 0.3 * 45 ms */
-        has(part, "runnable but not scheduled (run-queue delay, steal)");
+        assert_true(fabs(hatch_w / w - 0.4) < 0.01);          /* as much of forward as was lost */
+        assert_true(fabs(hatch_x + hatch_w - (x + w)) < 0.1); /* at its end */
+        has(part, "of it unscheduled: 5.40 ms");              /* 0.4 * 0.3 * 45 ms */
+        has(part, "unscheduled (run-queue delay or steal)");
         free(part);
     }
     char *part = section(html, "time");
     has(part, "<path class=\"hatch\"");
-    has(part, "runnable but not scheduled: 5.40 ms");
+    has(part, "unscheduled: 5.40 ms");
     free(part);
     part = section(html, "cores");
     has(part, "<path class=\"hatch\"");
