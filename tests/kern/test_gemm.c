@@ -197,11 +197,45 @@ static void special_values_come_out_as_from_fmaf(void **state)
     free(space);
 }
 
+/* Sums that lie so close to the middle between two float32 that float64 rounds them to it. */
+static void sums_close_to_a_middle_are_rounded_once(void **state)
+{
+    (void)state;
+    enum { M = 15, N = 40, K = 3 };
+    static const float left[] = { 0x1.000002p-24f, 0x1p-24f, 0.0f }, right[] = { 0x1.fffffcp-1f, 1.0f, -1.0f };
+    static float a[M * K], b[K * N], before[M * N], c[M * N];
+    float *space = aligned_alloc(64, (ls__gemm_workspace(1) * sizeof *space + 63) / 64 * 64);
+    for (int i = 0; i < M * K; i++) a[i] = left[random_u32() % 3];
+    for (int i = 0; i < K * N; i++) b[i] = right[random_u32() % 3];
+    for (int i = 0; i < M * N; i++) before[i] = i % 2 ? 0x1.000002p0f : -0x1.000002p0f;
+    ls__gemm g = { .m = M, .n = N, .k = K, .a = a, .lda = K, .b = b, .ldb = N, .c = c, .ldc = N, .add = true };
+    float *expected = expected_of(&g, before, M);
+    int v = 0, twice_differs = 0;
+    for (int i = 0; i < M * N; i++) {
+        float sum = before[i];
+        for (int l = 0; l < K; l++) sum = (float)((double)a[i / N * K + l] * b[l * N + i % N] + sum);
+        twice_differs += sum != expected[i];
+    }
+    assert_true(twice_differs > 50); /* or nothing is tested */
+    for (const ls__instruction_set *s; (s = ls__instruction_set_at(v)); v++) {
+        ls__instruction_set_use(s);
+        memcpy(c, before, sizeof c);
+        ls__gemm_run(&g, 1, 1, space, NULL);
+        for (int i = 0; i < M * N; i++)
+            if (c[i] != expected[i])
+                fail_msg("%s: element %d is %a, expected %a", s->name, i, (double)c[i], (double)expected[i]);
+    }
+    ls__instruction_set_use(NULL);
+    free(expected);
+    free(space);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plain_fma_is_fmaf),
         cmocka_unit_test(products_are_chains_of_fma),
+        cmocka_unit_test(sums_close_to_a_middle_are_rounded_once),
         cmocka_unit_test(special_values_come_out_as_from_fmaf),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
