@@ -66,9 +66,9 @@ int main(void)
     ring = ls__ring_init(memory, CAPACITY);
     int cores = ls__cpu_count() < MAX_THREADS ? ls__cpu_count() : MAX_THREADS;
     double one = measure(1);
-    printf("event ring, one writer:  %6.1f ns an event (limit %.0f: %s)\n", one, LIMIT_NS,
+    printf("event ring, one writer:  %6.1f ns per event (limit %.0f: %s)\n", one, LIMIT_NS,
            one <= LIMIT_NS ? "held" : "MISSED");
-    if (cores > 1) printf("event ring, %d writers:   %6.1f ns an event\n", cores, measure(cores));
+    if (cores > 1) printf("event ring, %d writers:   %6.1f ns per event\n", cores, measure(cores));
     free(memory);
     return 0;
 }

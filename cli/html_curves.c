@@ -168,7 +168,7 @@ static void draw_speed(const page *p, double width)
     chart c = frame(p, width);
     widen(&c, &fine);
     settle(&c, true);
-    chart_open(&c, "Tokens a second over the steps");
+    chart_open(&c, "Tokens per second over the steps");
     chart_axis_y(&c, "tokens/s", tick_plain);
     if (fine.count > coarse.count) draw_curve(&c, &fine, "faint");
     draw_curve(&c, &coarse, "");

@@ -1,5 +1,5 @@
-/* One step as it happened: what each rank did, and its buckets below, so that overlap is what is below backward. Hatched: runnable but
- * not scheduled. */
+/* One step as it happened: what each rank did, and its buckets below, so that overlap is what is below backward. Hatched:
+ * unscheduled. */
 #include "cli/html.h"
 
 #include <math.h>

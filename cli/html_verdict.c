@@ -203,7 +203,7 @@ static void put_use(const page *p)
                    mfu > 1 ? "; above 100%, SGEMM was measured while other programs used its cores" : "");
     if (delay + steal > 0)
         put_figure(p, amount_share((delay + steal) / wall).text, delay + steal > 0.05 * wall,
-                   "runnable but not scheduled%s", n > 1 ? ", mean of the ranks" : "");
+                   "unscheduled (run-queue delay or steal)%s", n > 1 ? ", mean of the ranks" : "");
     if (cpu > 0) {
         char value[64];
         snprintf(value, sizeof value, "%.2f of %d", cpu / wall, threads);

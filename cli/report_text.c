@@ -7,7 +7,7 @@
 #include "cli/report.h"
 #include "cli/report_import.h"
 
-/* Order in the bar, a letter each, a colour of the terminal, and the name of a column. */
+/* Phases in the order of the bar: letter, colour of the terminal, name of the column, and name in the legend. */
 static const struct look {
     ls_phase phase;
     char letter;

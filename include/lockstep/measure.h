@@ -7,7 +7,7 @@
  *
  * Data     ls_run and what it points to are plain data, meant to be read; do not change them. The functions below compute the
  *          figures that every form of a report shows.
- * Times    nanoseconds; points in time are on the clock of rank 0's machine, whatever machine they were taken on.
+ * Times    nanoseconds; points in time are on the clock of rank 0's node, whatever node they were taken on.
  * Input    a run that is being written, was cut off, or lacks ranks is read as far as possible; `notes` list what is missing.
  *          Files are not trusted.
  * Text     none: findings and notes are enums and numbers. `lockstep report` turns them into sentences.
@@ -65,7 +65,7 @@ typedef struct ls_resource_use {
     double read_bytes;
     double resident; /* bytes, the maximum; 0: not known */
     double mfu;      /* matrix products as a share of the SGEMM rate measured on its threads; NaN: not known */
-    double watts;    /* of its machine's processor packages, on average; NaN: not known */
+    double watts;    /* of its node's processor packages, on average; NaN: not known */
     ls_use_level level;
     double reserved[4];
 } ls_resource_use;
@@ -74,7 +74,7 @@ typedef struct ls_run_rank {
     bool present;    /* its file could be read */
     bool closed;     /* it ended in order; otherwise it is still running, or was killed */
     int rank, ranks; /* which of how many */
-    int node, local; /* its machine, and its local rank */
+    int node, local; /* its node, and its local rank */
     char host[65];
     int pid, threads;
     char cores[128];     /* that it may run on: "0-3,8" */
@@ -251,7 +251,7 @@ typedef struct ls_comm_evidence { /* BUCKETS, COMM, OVERLAP */
     double latency;               /* of a collective without data */
     double rate, of_peak;         /* see ls_comm_mean */
     double hidden;                /* share of busy that overlaps with computing */
-    bool network;                 /* between machines */
+    bool network;                 /* between nodes */
 } ls_comm_evidence;
 
 typedef struct ls_finding {
@@ -291,7 +291,7 @@ typedef enum ls_note_kind {
     LS_NOTE_NO_STEPS_OF,    /* `rank` recorded no whole step; the steps are without it */
     LS_NOTE_NO_STEPS,       /* no rank did */
     LS_NOTE_FEW_STEPS,      /* too few steps to distinguish a slow rank from noise; `number` would do */
-    LS_NOTE_CLOCK,          /* the clock of machine `rank` moved by up to `number` ns; corrected */
+    LS_NOTE_CLOCK,          /* the clock of node `rank` moved by up to `number` ns; corrected */
     LS_NOTE_NO_OVERLAP,     /* overlap is disabled, which costs nothing here */
 } ls_note_kind;
 
@@ -307,10 +307,10 @@ typedef struct ls_note {
 typedef struct ls_comm_row { /* collectives of one kind, summed over the counted steps */
     uint8_t kind;
     bool bucket;
-    bool network; /* between machines */
+    bool network; /* between nodes */
     int64_t count;
     int64_t bytes;   /* of one rank */
-    int64_t wire;    /* bytes that a machine must send for them, if `network` */
+    int64_t wire;    /* bytes that a node must send for them, if `network` */
     int64_t busy;    /* from the last arrival, or the end of the call before, until done; mean of the ranks */
     int64_t exposed; /* of that, ranks were blocked in the call */
     int64_t waited;  /* by all ranks together, before the last one arrived */
@@ -378,7 +378,7 @@ typedef struct ls_comm_mean {
     double busy, exposed; /* see ls_comm_row */
     double waited;        /* of a rank, for the last one */
     double hidden;        /* share of busy in which ranks computed */
-    double rate;          /* bytes per ns: of a rank's array; between machines, of what a machine sends */
+    double rate;          /* bytes per ns: of a rank's array; between nodes, of what a node sends */
     double of_peak;       /* share of the peak bandwidth: the least that busy could be, divided by what it was */
 } ls_comm_mean;
 LS_API ls_comm_mean ls_run_comm_mean(const ls_run *run, const ls_comm_row *row);

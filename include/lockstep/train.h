@@ -157,7 +157,8 @@ typedef struct ls_train_metrics {
     double step_ms, data_ms, forward_ms, backward_ms, update_ms, other_ms;
     double blocked_ms; /* of these, blocked in collectives: waiting for other ranks, and exposed communication */
     double eval_loss;  /* of the evaluation after this step; negative: there was none */
-    double gflops; /* billions of floating-point operations a second in the matrix products of the step, of all ranks */
+    double
+        gflops; /* billions of floating-point operations per second in the matrix products of the step, of all ranks */
     /* what matrix products reach on all ranks' threads, as measured by the first rank; 0 on other ranks */
     double peak_gflops;
     uint64_t memory_bytes; /* resident now */

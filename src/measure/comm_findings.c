@@ -63,7 +63,7 @@ static double gain_of(const replay *p)
     return p->known ? (double)ls__max(0, p->end - ls__max(p->would_end, p->first)) : 0;
 }
 
-/* ns a step that would be saved, on average. */
+/* ns per step that would be saved, on average. */
 static ls_status replay_overlap(const ls_run *run, double *gain)
 {
     int64_t *before = calloc((size_t)run->ranks, sizeof *before);

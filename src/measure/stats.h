@@ -14,7 +14,7 @@ double ls__median_without(const double *sorted, size_t n, double value);
 double ls__mad(const double *values, size_t n, double center, double *scratch);
 /* The largest value once the top one in `one_in` is removed; 0 if n is 0. Sorts the values, too. */
 double ls__trimmed_max(double *values, size_t n, size_t one_in);
-/* The value below which `percent` of the values lie; 0 if n is 0. Sorts the values, too. */
+/* The value below which `percent` of the values are; 0 if n is 0. Sorts the values, too. */
 double ls__percentile(double *values, size_t n, int percent);
 
 #endif

@@ -207,7 +207,7 @@ static void a_short_last_step_counts_its_own_tokens(void **state)
     (void)state;
     const char *some = "seven.jsonl";
     write_documents(some, 7);
-    /* Seven documents, four a step: the second step has three, in slots of 0, 1 or 2 of them. */
+    /* Seven documents, four per step: the second step has three, in slots of 0, 1 or 2 of them. */
     double loss[2];
     size_t n;
     float *w[2];
