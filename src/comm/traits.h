@@ -1,7 +1,6 @@
 /* What the kinds of collectives (lockstep/record.h has the list) have in common and what not: who sends, who receives, how much.
  *
- * Argument checks, eager messages and the algorithms of the transports ask here. A new kind needs a row in traits.c; if it moves
- * data in a pattern that an algorithm already knows, that is all the transports need. */
+ * Argument checks, eager messages and the algorithms of the transports follow from it. */
 #ifndef LS_COMM_TRAITS_H
 #define LS_COMM_TRAITS_H
 

@@ -1,4 +1,4 @@
-/* The transports. A new one is a row here, and a table ls__transport with its functions. */
+/* The transports, one table of functions each. */
 #include "comm/group.h"
 
 /* The first that serves a group is used: cheaper ones come first. */

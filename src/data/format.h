@@ -1,4 +1,4 @@
-/* The formats of data files: one table. A new format is a value of ls_data_format and a row in format.c. */
+/* The formats of data files: one table, in format.c. */
 #ifndef LS_DATA_FORMAT_H
 #define LS_DATA_FORMAT_H
 

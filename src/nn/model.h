@@ -1,7 +1,6 @@
 /* What models share: a list of named places, their initialization, the memory they are bound to, and a table of functions per
  * kind of model. Training, generation, files and flop counts use a model only through this table.
- *
- * To add a language model: a row in LS_LM_LIST (lockstep/nn.h), a file with its table, and that file in CMakeLists.txt. */
+ * CONTRIBUTING.md has what a new model needs. */
 #ifndef LS_NN_MODEL_H
 #define LS_NN_MODEL_H
 

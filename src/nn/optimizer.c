@@ -3,7 +3,7 @@
  *
  * Padding between places has gradient zero and value zero and is skipped.
  *
- * To add an optimizer: a row in LS_OPTIMIZER_LIST (lockstep/nn.h), its kernel (kern/optim.h), and a row in `types` below. */
+ * CONTRIBUTING.md has what a new optimizer needs. */
 #include "nn/optimizer.h"
 
 #include <math.h>

@@ -1,6 +1,5 @@
 /* The settings of a training run, as one table. From it come the options of `lockstep train` and their --help, run.json, what a
- * checkpoint repeats of it, what the ranks must have in common, and what a resumed run may not change. A new setting is a field
- * of ls_train_options and a row of the table. */
+ * checkpoint repeats of it, what the ranks must have in common, and what a resumed run may not change. */
 #ifndef LS_TRAIN_SETTINGS_H
 #define LS_TRAIN_SETTINGS_H
 
