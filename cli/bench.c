@@ -1,11 +1,11 @@
 /* lockstep bench WHAT: measures, beside a peer if wanted. */
-#include "cli/bench/bench.h"
+#include "cli/bench/allreduce.h"
 
 #include <string.h>
 #include "cli/commands.h"
 #include "cli/escape.h"
 #include "cli/help.h"
-#include "cli/near.h"
+#include "cli/suggest.h"
 
 static const struct {
     const char *name, *summary;

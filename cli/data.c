@@ -7,7 +7,7 @@
 #include <unistd.h>
 #include "cli/commands.h"
 #include "cli/escape.h"
-#include "cli/near.h"
+#include "cli/suggest.h"
 
 static const struct {
     const char *name;

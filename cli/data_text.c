@@ -7,7 +7,7 @@
 #include "cli/commands.h"
 #include "cli/data.h"
 #include "cli/escape.h"
-#include "cli/formats.h"
+#include "cli/format_choices.h"
 #include "cli/options.h"
 #include "data/tokenizer.h"
 #include "lockstep/data.h"

@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/escape.h"
-#include "cli/formats.h"
+#include "cli/format_choices.h"
 #include "cli/last_run.h"
 #include "cli/options.h"
 #include "cli/start_ranks.h"

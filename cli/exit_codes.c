@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-#include "cli/words.h"
+#include "cli/option_names.h"
 
 int exit_code(ls_status status)
 {

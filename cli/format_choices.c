@@ -1,5 +1,5 @@
-/* Data formats as choices of an option. See formats.h. */
-#include "cli/formats.h"
+/* Data formats as choices of an option. See format_choices.h. */
+#include "cli/format_choices.h"
 
 #include <stddef.h>
 

@@ -1,6 +1,6 @@
 /* Data formats as choices of an option. */
-#ifndef LS_CLI_FORMATS_H
-#define LS_CLI_FORMATS_H
+#ifndef LS_CLI_FORMAT_CHOICES_H
+#define LS_CLI_FORMAT_CHOICES_H
 
 #include "lockstep/data.h"
 

@@ -3,8 +3,8 @@
  * The colours of phases can be distinguished by colour-blind readers, too: any two of them, with red or green vision missing, differ by
  * at least CIEDE2000 15, in light and in dark (tests/cli/report_page computes it). Nothing else has a phase's colour: ranks are
  * labelled. */
-#ifndef LS_CLI_HTML_STYLE_H
-#define LS_CLI_HTML_STYLE_H
+#ifndef LS_CLI_HTML_ASSETS_H
+#define LS_CLI_HTML_ASSETS_H
 
 /* --on-PHASE is for text on that phase. */
 #define LIGHT                                                                                    \

@@ -127,7 +127,7 @@ static chart frame(const page *p, double width)
 }
 
 /* Some air above and below; from zero where that is asked for. */
-static void settle(chart *c, bool from_zero)
+static void pad_range(chart *c, bool from_zero)
 {
     double air = 0.06 * (c->y1 - c->y0);
     if (!(air > 0)) air = fabs(c->y1) > 0 ? 0.05 * fabs(c->y1) : 1;
@@ -150,7 +150,7 @@ static void draw_loss(const page *p, double width)
     chart c = frame(p, width);
     widen(&c, &loss);
     widen(&c, &eval);
-    settle(&c, false);
+    pad_range(&c, false);
     chart_open(&c, "Loss over the steps");
     chart_axis_y(&c, "loss", tick_plain);
     draw_curve(&c, &loss, "");
@@ -167,7 +167,7 @@ static void draw_speed(const page *p, double width)
     curve fine = make_curve(&p->lines, speed_of, (size_t)(width / 2)), coarse = make_curve(&p->lines, speed_of, COARSE);
     chart c = frame(p, width);
     widen(&c, &fine);
-    settle(&c, true);
+    pad_range(&c, true);
     chart_open(&c, "Tokens per second over the steps");
     chart_axis_y(&c, "tokens/s", tick_plain);
     if (fine.count > coarse.count) draw_curve(&c, &fine, "faint");

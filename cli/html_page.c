@@ -14,7 +14,7 @@
 #include "base/text.h"
 #include "cli/amount.h"
 #include "cli/escape.h"
-#include "cli/html_style.h"
+#include "cli/html_assets.h"
 #include "cli/report.h"
 
 const char html_unscheduled_words[] = "unscheduled (run-queue delay or steal)";

@@ -176,7 +176,7 @@ static int by_value(const void *a, const void *b)
 }
 
 /* The height of the axis: the highest bin, unless a few are outliers; those are cut and marked. */
-static double settle_height(const bins *b)
+static double axis_height(const bins *b)
 {
     double *sums = calloc(b->count + 1, sizeof *sums);
     if (!sums || !b->count) {
@@ -199,7 +199,7 @@ static bool is_cut(const page *p, double width)
         for (size_t k = 0; k < b.count; k++) {
             double sum = 0;
             for (int f = 0; f < LS_PHASES; f++) sum += b.ns[k * LS_PHASES + (size_t)f];
-            cut = cut || sum > settle_height(&b);
+            cut = cut || sum > axis_height(&b);
         }
     free_bins(&b);
     return cut;
@@ -268,12 +268,12 @@ static void draw_over_time(const page *p, double width)
     double *base = NULL;
     char title[24];
     if (!make_bins(p, width, &b) || !b.count || !(base = calloc(3 * b.count, sizeof *base))) goto done;
-    time_unit unit = time_unit_of(settle_height(&b));
+    time_unit unit = time_unit_of(axis_height(&b));
     chart c = {
         .to = p->to, .width = width, .height = width < 400 ? 230 : 280, .left = 44, .right = 10, .top = 24, .bottom = 40
     };
     c.right = fmax(c.right, width - c.left - WIDEST * (double)b.count);
-    c.y1 = settle_height(&b) / unit.ns;
+    c.y1 = axis_height(&b) / unit.ns;
     c.x0 = (double)b.first[0] - 0.5;
     c.x1 = (double)b.last[b.count - 1] + 0.5;
     c.whole_x = true;

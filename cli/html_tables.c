@@ -4,7 +4,7 @@
 #include <math.h>
 #include "record/ring.h"
 #include "cli/amount.h"
-#include "cli/devices.h"
+#include "cli/rank_use.h"
 #include "cli/escape.h"
 #include "cli/report.h"
 #include "measure/findings.h"

@@ -9,8 +9,8 @@
 #include <unistd.h>
 #include "cli/commands.h"
 #include "cli/escape.h"
-#include "cli/near.h"
-#include "cli/waiting.h"
+#include "cli/suggest.h"
+#include "cli/openmp_spin.h"
 #include "lockstep/base.h"
 
 typedef struct command {
@@ -110,7 +110,7 @@ static int run(int argc, char **argv)
     for (int i = 0; i < COMMANDS; i++)
         if (!strcmp(name, commands[i].name)) {
             bool trains = commands[i].run == train_command || commands[i].run == eval_command;
-            if (trains || commands[i].run == generate_command) settle_waiting(argv);
+            if (trains || commands[i].run == generate_command) limit_openmp_spin(argv);
             if (trains || commands[i].run == data_command) allow_many_files();
             return commands[i].run(argc - 1, argv + 1);
         }

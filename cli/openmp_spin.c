@@ -2,7 +2,7 @@
  * another program uses as well, that is very slow: the thread that is waited for cannot run on the core on which the other spins.
  * Measured with 2 threads on 2 cores and a load of 8, 100 steps of the small model: 24.5 s by default, 3.5 s with a short spin
  * and then sleep. There is no function to set this, only environment variables that are read when the library is loaded. */
-#include "cli/waiting.h"
+#include "cli/openmp_spin.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -13,7 +13,7 @@ static const char *const settings[][2] = {
 };
 enum { SETTINGS = sizeof settings / sizeof *settings };
 
-void settle_waiting(char **argv)
+void limit_openmp_spin(char **argv)
 {
     static const char mark[] = "LOCKSTEP_WAITING_SETTLED";
     if (getenv(mark) || getenv("OMP_WAIT_POLICY")) return;

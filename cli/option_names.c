@@ -1,5 +1,5 @@
-/* Replaces the library's names of options by those of the command line. See words.h. */
-#include "cli/words.h"
+/* Replaces the library's names of options by those of the command line. See option_names.h. */
+#include "cli/option_names.h"
 
 #include <ctype.h>
 #include <stdbool.h>

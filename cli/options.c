@@ -7,7 +7,7 @@
 #include "cli/commands.h"
 #include "cli/escape.h"
 #include "cli/help.h"
-#include "cli/near.h"
+#include "cli/suggest.h"
 
 /* An option's help; {} stands for the choices. */
 static void describe(const option_row *r, char *out, size_t room)

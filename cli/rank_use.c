@@ -1,5 +1,5 @@
-/* See devices.h. The numbers are lockstep/measure.h's. */
-#include "cli/devices.h"
+/* See rank_use.h. The numbers are lockstep/measure.h's. */
+#include "cli/rank_use.h"
 
 #include <math.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* Sentences about ranks and how they use their cores. */
-#ifndef LS_CLI_DEVICES_H
-#define LS_CLI_DEVICES_H
+#ifndef LS_CLI_RANK_USE_H
+#define LS_CLI_RANK_USE_H
 
 #include "lockstep/measure.h"
 

@@ -2,7 +2,7 @@
 #include <jansson.h>
 #include <math.h>
 #include "base/status.h"
-#include "cli/devices.h"
+#include "cli/rank_use.h"
 #include "cli/findings_text.h"
 #include "cli/report.h"
 #include "cli/report_import.h"
@@ -89,7 +89,7 @@ static json_t *machines_of(const ls_run *run)
         double watts = x->use.wall > 0 ? x->use.watts : NAN;
         device_power(run, r, words, sizeof words);
         json_array_append_new(out, json_pack("{s:i, s:s, s:o, s:o, s:s}", "node", x->node, "host", x->host, "watts",
-                                             real_or_null(watts), "joules_a_step",
+                                             real_or_null(watts), "joules_per_step",
                                              real_or_null(watts * ls_run_step_mean(run) / 1e9), "power", words));
     }
     return out;

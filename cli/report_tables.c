@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 #include "cli/amount.h"
-#include "cli/devices.h"
+#include "cli/rank_use.h"
 #include "cli/findings_text.h"
 #include "cli/report.h"
 

@@ -10,7 +10,7 @@
 #include "cli/escape.h"
 #include "cli/help.h"
 #include "cli/launch.h"
-#include "cli/near.h"
+#include "cli/suggest.h"
 
 static const char help[] =
     "usage: lockstep run -n N [OPTIONS] [--] PROGRAM [ARGUMENTS]\n"

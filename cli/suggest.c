@@ -1,8 +1,8 @@
-/* Words that are alike. See near.h.
+/* Words that are alike. See suggest.h.
  *
  * The distance counts insertions, deletions, substitutions and swaps of neighbours (Damerau-Levenshtein). A word is alike if a third
  * of its letters at most is wrong, or if it begins with what was typed. */
-#include "cli/near.h"
+#include "cli/suggest.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* "did you mean": the word of a list that is most like one that is not in it. */
-#ifndef LS_CLI_NEAR_H
-#define LS_CLI_NEAR_H
+#ifndef LS_CLI_SUGGEST_H
+#define LS_CLI_SUGGEST_H
 
 #include <stddef.h>
 

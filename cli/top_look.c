@@ -156,7 +156,7 @@ static double silence(const char *path, int ranks)
     return newest > 0 ? fmax(0, (double)now.tv_sec + (double)now.tv_nsec / 1e9 - newest) : 0;
 }
 
-static void settle_state(top_view *v, const ls_run *run, const char *path)
+static void find_state(top_view *v, const ls_run *run, const char *path)
 {
     int present = 0, closed = 0, gone = 0, here = 0;
     char host[65] = "";
@@ -201,7 +201,7 @@ ls_status top_look(top_view *v, const char *path, const top_view *before)
     for (size_t i = 0; i < run->n_findings && v->findings < TOP_FINDINGS; i++)
         memcpy(v->finding[v->findings++], finding_describe(run, &run->findings[i]).what, sizeof v->finding[0]);
     look_at_metrics(v, path);
-    settle_state(v, run, path);
+    find_state(v, run, path);
     ls_run_free(&run);
     return LS_OK;
 }

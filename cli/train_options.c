@@ -6,9 +6,9 @@
 #include <string.h>
 #include "cli/commands.h"
 #include "cli/escape.h"
-#include "cli/formats.h"
+#include "cli/format_choices.h"
 #include "cli/last_run.h"
-#include "cli/near.h"
+#include "cli/suggest.h"
 #include "nn/model.h"
 #include "train/settings.h"
 
@@ -145,7 +145,7 @@ static int read_rows(train_arguments *a, const char **inject, int argc, char **a
 }
 
 /* The model's size by name; --layers, --width and --heads override it. */
-static int settle_model(train_arguments *a)
+static int choose_model(train_arguments *a)
 {
     ls_lm_options *m = &a->train.model, size = { .layers = 2, .width = 128, .heads = 4 };
     if (a->model && strcmp(a->model, "small") != 0) {
@@ -261,7 +261,7 @@ static int resume(train_arguments *a, const char **inject, int argc, char **argv
         if (!given.model.layers) m->layers = 0;
         if (!given.model.width) m->width = 0;
         if (!given.model.heads) m->heads = 0;
-        return settle_model(a);
+        return choose_model(a);
     }
     return -1;
 }
@@ -283,7 +283,7 @@ int train_arguments_read(train_arguments *a, int argc, char **argv)
     if (a->resume) {
         code = resume(a, &inject, argc, a->words[1]);
     } else {
-        if (!t->init) code = settle_model(a);
+        if (!t->init) code = choose_model(a);
         if (!t->seq_len && !t->init) t->seq_len = a->data.count ? 256 : 64;
     }
     if (code >= 0) return code;

@@ -8,7 +8,7 @@
 #include <string.h>
 #include "base/status.h"
 #include "base/thread.h"
-#include "cli/bench/bench.h"
+#include "cli/bench/allreduce.h"
 #include "cli/commands.h"
 #include "cli/help.h"
 #include "cli/launch.h"

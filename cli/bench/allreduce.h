@@ -1,6 +1,6 @@
 /* What the files of `lockstep bench allreduce` share: its options, its rows, and the parts that fill and show them. */
-#ifndef LS_CLI_BENCH_BENCH_H
-#define LS_CLI_BENCH_BENCH_H
+#ifndef LS_CLI_BENCH_ALLREDUCE_H
+#define LS_CLI_BENCH_ALLREDUCE_H
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -9,7 +9,7 @@
 #include <unistd.h>
 #include "base/status.h"
 #include "base/thread.h"
-#include "cli/bench/bench.h"
+#include "cli/bench/allreduce.h"
 #include "cli/bench/ddp.h"
 #include "cli/commands.h"
 #include "cli/escape.h"

@@ -9,7 +9,7 @@
 #include "base/random.h"
 #include "base/status.h"
 #include "data/datasets.h"
-#include "cli/bench/bench.h"
+#include "cli/bench/allreduce.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/bench/plot.h"

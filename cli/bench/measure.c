@@ -9,7 +9,7 @@
 #include <string.h>
 #include "base/status.h"
 #include "base/text.h"
-#include "cli/bench/bench.h"
+#include "cli/bench/allreduce.h"
 #include "kern/copy.h"
 
 enum { MAX_ROUNDS = 100, MIN_PASSES = 3, MiB = 1 << 20 };

@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "base/status.h"
-#include "cli/bench/bench.h"
+#include "cli/bench/allreduce.h"
 #include "cli/launch.h"
 
 struct bench_peer {

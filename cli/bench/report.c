@@ -2,7 +2,7 @@
 #include <string.h>
 #include "base/text.h"
 #include "cli/amount.h"
-#include "cli/bench/bench.h"
+#include "cli/bench/allreduce.h"
 #include "cli/bench/plot.h"
 
 void bench_format_bytes(char *out, size_t room, size_t bytes)

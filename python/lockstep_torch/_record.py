@@ -319,7 +319,7 @@ class Recorder:
             return original(*args, **kwargs)
         finally:
             self._backward_depth -= 1
-            self._settle_buckets(lib.ls_now())
+            self._finish_buckets(lib.ls_now())
             lib.ls_record_end(self._handle, ls.PHASE_BACKWARD)
             self._micro_batch += 1
             if self.synchrony:
@@ -417,7 +417,7 @@ class Recorder:
     def _begin_wait(self):
         self._wait_began = lib.ls_now()
 
-    def _settle_buckets(self, end):
+    def _finish_buckets(self, end):
         """Backward is over, and with it all of its buckets."""
         free = self._wait_began
         for call in self._buckets:

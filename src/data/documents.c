@@ -27,7 +27,7 @@ static const size_t chunk_limit = (size_t)1 << 30;
 /* ---- The format. */
 
 /* The format of a text file, by its name. A .json may be JSON lines or one value over many lines, which its first line shows. */
-static ls_status settle_format(ls__source *file, ls_data_format asked, const uint8_t *head, size_t count)
+static ls_status choose_format(ls__source *file, ls_data_format asked, const uint8_t *head, size_t count)
 {
     ls__suffix suffix = ls__suffix_of(file->path);
     file->format = asked;
@@ -59,7 +59,7 @@ static ls_status check_text(ls__source *file, ls_data_format asked, const uint8_
                         "%s: byte %zu: is 0, which is not text; use the format plain to read the bytes as they are. "
                         "Token files need no tokenizer: train on them with the format u16 or u32",
                         file->path, (size_t)(zero - head));
-    return settle_format(file, asked, head, count);
+    return choose_format(file, asked, head, count);
 }
 
 /* The first bytes of the text in a compressed file. */

@@ -197,7 +197,7 @@ static ls_status expand(ls__names *list, const char *path)
 }
 
 /* Shards whose replacement was interrupted must not be read as they are. Most files of a list belong to one set. */
-static ls_status settle(const ls__names *list, bool *changed)
+static ls_status complete_shards(const ls__names *list, bool *changed)
 {
     ls_status status = LS_OK;
     const char *before = NULL;
@@ -206,7 +206,7 @@ static ls_status settle(const ls__names *list, bool *changed)
         const char *name = list->items[i], *dash = strrchr(name, '-');
         size_t n = dash ? (size_t)(dash - name) + 1 : 0;
         if (n && (!before || strncmp(before, name, n) != 0 || strrchr(before, '-') != before + n - 1))
-            status = ls__shard_set_settle(name, changed);
+            status = ls__shard_set_complete(name, changed);
         before = n ? name : NULL;
     }
     return status;
@@ -221,7 +221,7 @@ ls_status ls__names_find(ls__names *out, const char *const *paths, size_t n_path
     for (int i = 0; !status && changed && i < TRIES; i++) {
         ls__names_free(out);
         for (size_t k = 0; !status && k < n_paths; k++) status = expand(out, paths[k]);
-        if (!status) status = settle(out, &changed);
+        if (!status) status = complete_shards(out, &changed);
     }
     if (status) ls__names_free(out);
     return status;

@@ -84,7 +84,7 @@ static ls_status check_raw(const ls__source *file, const uint8_t *head, size_t c
 }
 
 /* Decides the format from the user's choice and the file's first bytes. */
-static ls_status settle_format(const ls__source *file, ls_data_format *format, const uint8_t *head, size_t count)
+static ls_status choose_format(const ls__source *file, ls_data_format *format, const uint8_t *head, size_t count)
 {
     ls__recognised r = ls__recognise(head, count, file->bytes);
     ls_data_format seen = ls__format_by_head(head, count), asked = *format;
@@ -113,7 +113,7 @@ ls_status ls__shard_examine(const ls__source *file, ls_data_format format, ls__s
     ls__shard_header header = { 0 };
     size_t count = 0;
     ls_status status = ls__source_head(file, head, &count);
-    if (!status) status = settle_format(file, &format, head, count);
+    if (!status) status = choose_format(file, &format, head, count);
     if (status) return status;
     const ls__format *f = ls__format_of(format);
     if (f->open) status = f->open(f, file, head, count, &header);

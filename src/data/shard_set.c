@@ -298,7 +298,7 @@ void ls__shard_set_cancel(ls__shard_set **set)
     *set = NULL;
 }
 
-ls_status ls__shard_set_settle(const char *path, bool *changed)
+ls_status ls__shard_set_complete(const char *path, bool *changed)
 {
     const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path, *dash = strrchr(base, '-');
     *changed = false;

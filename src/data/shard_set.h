@@ -20,6 +20,6 @@ void ls__shard_set_cancel(ls__shard_set **set);
 
 /* To be called before `path` is read: if it belongs to a set whose replacement was interrupted, the replacement is completed.
  * *changed: it was, or another process did it; the list of files must be read again. */
-LS_MUST_CHECK ls_status ls__shard_set_settle(const char *path, bool *changed);
+LS_MUST_CHECK ls_status ls__shard_set_complete(const char *path, bool *changed);
 
 #endif

@@ -203,7 +203,7 @@ static relation relate(const entries *i, const entries *j, point *p, double *roo
 }
 
 /* Clock i from what is known of clock j, which is aligned. */
-static void settle(ls__trace *i, const ls__trace *j, const relation *r, ls__remarks *remarks)
+static void apply_relation(ls__trace *i, const ls__trace *j, const relation *r, ls__remarks *remarks)
 {
     double begin = -1e9, end = r->last + 1e9; /* a second more on both sides */
     double at[2] = { begin, end };
@@ -285,7 +285,7 @@ ls_status ls__clocks_find(ls__trace **traces, size_t count, ls__remarks *remarks
                 if (r.points && (!by || r.points > 2 * best.points)) best = r, by = traces[j];
             }
             if (!by) continue;
-            if (!refuse(traces[i], by, &best, remarks)) settle(traces[i], by, &best, remarks);
+            if (!refuse(traces[i], by, &best, remarks)) apply_relation(traces[i], by, &best, remarks);
             some = true;
         }
     }

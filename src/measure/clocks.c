@@ -52,7 +52,7 @@ static void gather(const ls_run *run, int node, int64_t first, window *windows, 
 }
 
 /* Fills `moved`; the largest of them. */
-static int64_t settle(window *windows, size_t count)
+static int64_t find_moves(window *windows, size_t count)
 {
     int64_t last = 0, most = 0;
     for (size_t w = 0; w < count; w++) {
@@ -91,7 +91,7 @@ ls_status ls__run_check_clocks(ls_run *run, bool *moved)
     if (!windows) return ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
     for (int node = 1; node < nodes; node++) {
         gather(run, node, first, windows, LS__CLOCK_WINDOWS);
-        int64_t most = settle(windows, LS__CLOCK_WINDOWS);
+        int64_t most = find_moves(windows, LS__CLOCK_WINDOWS);
         if (!most) continue;
         *moved = true;
         ls__run_note(run, LS_NOTE_CLOCK, node, most, NULL);

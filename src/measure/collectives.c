@@ -124,7 +124,7 @@ int64_t ls__run_waited(const ls_run_collective *m, int rank)
     return ls__max(0, ls__min(m->last_arrival, m->left[rank]) - (m->left[rank] - m->blocked[rank]));
 }
 
-static void settle(ls_run *run, ls_run_collective *m)
+static void find_last_arrival(ls_run *run, ls_run_collective *m)
 {
     for (int r = 0; r < run->ranks; r++)
         if (m->arrival[r] && (m->last_rank < 0 || m->arrival[r] > m->last_arrival)) {
@@ -158,7 +158,7 @@ ls_status ls__run_join_collectives(ls_run *run)
         for (size_t i = 0; i < run->n_collectives && moved && pass == 0; i++) run->collectives[i].last_arrival = 0;
     }
     if (status) return status;
-    for (size_t i = 0; i < run->n_collectives; i++) settle(run, &run->collectives[i]);
+    for (size_t i = 0; i < run->n_collectives; i++) find_last_arrival(run, &run->collectives[i]);
     if (run->n_collectives) qsort(run->collectives, run->n_collectives, sizeof *run->collectives, by_arrival);
     for (size_t i = 0; i < run->n_collectives; i++) t->index[place_of(t, run->collectives[i].call)] = (uint32_t)i;
     return LS_OK;

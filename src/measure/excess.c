@@ -127,21 +127,21 @@ ls_status ls__excess_compare(ls__excess *e, int cause)
     return status;
 }
 
-void ls__loss_add(const ls__excess *e, ls__loss *loss, size_t rank, size_t step)
+void ls__lost_add(const ls__excess *e, ls__lost *lost, size_t rank, size_t step)
 {
     double own = ls__spent(cell(e, rank, step), e->cause);
     int64_t number = e->run->steps[e->run->first_counted + step].number;
-    if (!loss->steps++) loss->first = number;
-    loss->last = number;
-    loss->own += own;
-    loss->other += own - e->all.excess[rank * e->steps + step];
+    if (!lost->steps++) lost->first = number;
+    lost->last = number;
+    lost->own += own;
+    lost->other += own - e->all.excess[rank * e->steps + step];
 }
 
-ls__loss ls__loss_mean(ls__loss loss)
+ls__lost ls__lost_mean(ls__lost lost)
 {
-    if (loss.steps) loss.own /= (double)loss.steps, loss.other /= (double)loss.steps;
-    loss.clear = loss.cost;
-    return loss;
+    if (lost.steps) lost.own /= (double)lost.steps, lost.other /= (double)lost.steps;
+    lost.clear = lost.cost;
+    return lost;
 }
 
 /* What the other ranks' computing took beyond their medians, step by step. */
@@ -181,7 +181,7 @@ ls_status ls__excess_open(ls__excess **out, const ls_run *run, bool crowded)
     size_t n = ls__counted(run), p = (size_t)run->ranks, table = n * p;
     ls__excess *e = *out = calloc(1, sizeof *e);
     double *at = e ? malloc((7 * table + 16 * p + n) * sizeof *at) : NULL;
-    ls__loss *intermittent = at ? malloc(p * sizeof *intermittent) : NULL;
+    ls__lost *intermittent = at ? malloc(p * sizeof *intermittent) : NULL;
     uint32_t *segment = intermittent ? malloc((table + n) * sizeof *segment) : NULL;
     if (!segment) {
         free(intermittent);

@@ -7,7 +7,7 @@
 /* A cause is a phase or LS__UNSCHEDULED: run-queue delay and steal. */
 enum { LS__UNSCHEDULED = LS_PHASES };
 
-typedef struct ls__loss {
+typedef struct ls__lost {
     double cost;         /* ns of a step, mean of all steps; 0: nothing stands out */
     double clear;        /* of that, clear of what other ranks lose in the same way */
     bool localized;      /* it is in one segment of the phase */
@@ -16,7 +16,7 @@ typedef struct ls__loss {
     int64_t steps;       /* how many steps show it */
     int64_t first, last; /* their numbers */
     double own, other;   /* mean time of this rank and of the others in those steps */
-} ls__loss;
+} ls__lost;
 
 /* One view of a cause: all of it, its off-CPU time, or its segments. */
 typedef struct ls__excess_table {
@@ -40,7 +40,7 @@ typedef struct ls__excess {
     double *segment_median, *segment_apart; /* [ranks]: median excess of a segment; the same, clear of the next one */
     double *noise;          /* [ranks][steps]: what forward and backward of the other ranks took beyond their medians */
     uint32_t *list;         /* [steps]: scratch */
-    ls__loss *intermittent; /* [ranks] */
+    ls__lost *intermittent; /* [ranks] */
     double *scratch;        /* [steps] */
     double *across;         /* [2 * ranks]: scratch */
 } ls__excess;
@@ -51,10 +51,10 @@ void ls__excess_free(ls__excess **excess);
 /* Fills the tables with all ranks' times of one cause. */
 LS_MUST_CHECK ls_status ls__excess_compare(ls__excess *e, int cause);
 /* persistent.c: what the rank loses in most steps. */
-ls__loss ls__excess_persistent(const ls__excess *e, int rank);
+ls__lost ls__excess_persistent(const ls__excess *e, int rank);
 /* intermittent.c: what it loses in a few steps, beyond that. ls__excess_compare() finds it for all ranks. */
 void ls__excess_find_intermittent(ls__excess *e);
-static inline ls__loss ls__excess_intermittent(const ls__excess *e, int rank)
+static inline ls__lost ls__excess_intermittent(const ls__excess *e, int rank)
 {
     return e->intermittent[rank];
 }
@@ -75,8 +75,8 @@ static inline bool ls__computes(int cause)
 bool ls__is_persistent(const ls__excess *e, const ls__excess_table *t, size_t rank);
 /* What is high among the other ranks' values: their upper quartile, so that a second straggler does not hide the first. */
 double ls__high_of_others(const ls__excess *e, const double *values, size_t rank);
-/* Adds a step to those that show the loss. */
-void ls__loss_add(const ls__excess *e, ls__loss *loss, size_t rank, size_t step);
-ls__loss ls__loss_mean(ls__loss loss);
+/* Adds a step to those that show the lost time. */
+void ls__lost_add(const ls__excess *e, ls__lost *lost, size_t rank, size_t step);
+ls__lost ls__lost_mean(ls__lost lost);
 
 #endif

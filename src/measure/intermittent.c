@@ -67,24 +67,24 @@ static double outstanding_segment(const ls__excess *e, size_t rank, size_t step,
     return *repeated || rise > e->segments.high[rank] ? e->segment_rise[at] : 0;
 }
 
-static ls__loss sum_outstanding(const ls__excess *e, size_t rank)
+static ls__lost sum_outstanding(const ls__excess *e, size_t rank)
 {
-    ls__loss loss = { 0 };
+    ls__lost lost = { 0 };
     double limit = limit_of(e, &e->all, rank), limit_off_cpu = limit_of(e, &e->off_cpu, rank);
     bool sure = !ls__computes(e->cause), repeated;
     size_t n = list_outstanding(e, rank);
     for (size_t i = 0; i < e->steps; i++) {
         double off_cpu = e->off_cpu.rise[rank * e->steps + i], out = outstanding_phase(e, rank, i, limit);
-        if (out > 0 && loss.steps) sure = true;
+        if (out > 0 && lost.steps) sure = true;
         if (off_cpu > limit_off_cpu) out = fmax(out, off_cpu), sure = true;
         out = fmax(out, outstanding_segment(e, rank, i, n, &repeated));
         if (repeated) sure = true;
         if (!(out > 0)) continue;
-        loss.cost += out / (double)e->steps;
-        ls__loss_add(e, &loss, rank, i);
+        lost.cost += out / (double)e->steps;
+        ls__lost_add(e, &lost, rank, i);
     }
-    loss.once = !sure;
-    return ls__loss_mean(loss);
+    lost.once = !sure;
+    return ls__lost_mean(lost);
 }
 
 void ls__excess_find_intermittent(ls__excess *e)

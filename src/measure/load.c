@@ -175,7 +175,7 @@ static void note_missing(ls_run *run)
 }
 
 /* Ranks whose files are there decide how many there were. */
-static ls_status settle_ranks(ls_run *run, int files)
+static ls_status count_ranks(ls_run *run, int files)
 {
     int ranks = 0, present = 0;
     for (int r = 0; r < files; r++)
@@ -226,7 +226,7 @@ ls_status ls__run_load(ls_run *run, size_t newest_bytes)
         status = load_rank(run, folder, r, newest_bytes, &forgotten);
         run->ranks = r + 1;
     }
-    if (!status) status = settle_ranks(run, highest + 1);
+    if (!status) status = count_ranks(run, highest + 1);
     if (!status && !newest_bytes && forgotten > 1000000000)
         ls__run_note(run, LS_NOTE_NO_BEGINNING, -1, forgotten, NULL);
     free(folder);

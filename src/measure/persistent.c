@@ -4,22 +4,22 @@
 #include "measure/excess.h"
 #include "measure/limits.h"
 
-ls__loss ls__excess_persistent(const ls__excess *e, int rank)
+ls__lost ls__excess_persistent(const ls__excess *e, int rank)
 {
-    ls__loss loss = { 0 };
+    ls__lost lost = { 0 };
     if (e->segment_apart[rank] > LS__PERSISTENT_PLACE * e->step) { /* false if it is NaN */
-        loss.cost = e->segment_median[rank];
-        loss.localized = true;
+        lost.cost = e->segment_median[rank];
+        lost.localized = true;
     } else if (ls__is_persistent(e, &e->all, (size_t)rank)) {
-        loss.cost = e->all.median[rank];
-        loss.spread = e->segment_apart[rank] < LS__SPREAD_SHARE * loss.cost;
+        lost.cost = e->all.median[rank];
+        lost.spread = e->segment_apart[rank] < LS__SPREAD_SHARE * lost.cost;
         /* Segments are not known, but other ranks compute slowly, too: some cores are slower. */
         if (ls__computes(e->cause) && isnan(e->segment_apart[rank]) &&
-            loss.cost < LS__RISE_TAIL * ls__high_of_others(e, e->all.median, (size_t)rank))
-            loss.spread = true;
+            lost.cost < LS__RISE_TAIL * ls__high_of_others(e, e->all.median, (size_t)rank))
+            lost.spread = true;
     } else {
-        return loss;
+        return lost;
     }
-    for (size_t i = 0; i < e->steps; i++) ls__loss_add(e, &loss, (size_t)rank, i);
-    return ls__loss_mean(loss);
+    for (size_t i = 0; i < e->steps; i++) ls__lost_add(e, &lost, (size_t)rank, i);
+    return ls__lost_mean(lost);
 }

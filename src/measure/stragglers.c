@@ -78,60 +78,60 @@ static void explain_data(const ls_run *run, int rank, double own, ls_finding *f)
     f->expected = (int64_t)fmax(0, ls_run_step_mean(run) - fmax((double)f->cost, own));
 }
 
-static void add_loss(ls_run *run, int rank, int cause, const ls__loss *loss, bool persistent)
+static void add_lost(ls_run *run, int rank, int cause, const ls__lost *lost, bool persistent)
 {
     ls_finding_kind kind = cause == LS__UNSCHEDULED ? LS_FINDING_PREEMPTED : LS_FINDING_STRAGGLER;
     ls_remedy remedy = cause == LS__UNSCHEDULED       ? LS_REMEDY_FREE_CORE
                        : cause == LS_PHASE_CHECKPOINT ? LS_REMEDY_FEWER_CHECKPOINTS
                                                       : LS_REMEDY_EQUAL_WORK;
     ls_finding *f = ls__finding_add(run, kind, cause < LS_PHASES ? (ls_phase)cause : LS_PHASE_OTHER, remedy,
-                                    cost_of(run, rank, loss->cost));
+                                    cost_of(run, rank, lost->cost));
     if (!f) return;
     f->rank = rank;
-    f->steps = loss->steps;
-    f->first = loss->first;
-    f->last = loss->last;
+    f->steps = lost->steps;
+    f->first = lost->first;
+    f->last = lost->last;
     f->evidence.rank = (ls_rank_evidence){
-        .own = loss->own, .others = loss->other, .waited = waited_for(run, rank), .span = -1, .persistent = persistent
+        .own = lost->own, .others = lost->other, .waited = waited_for(run, rank), .span = -1, .persistent = persistent
     };
-    if (loss->once) {
+    if (lost->once) {
         f->weight = LS__ONCE_WEIGHT;
         f->remedy = LS_REMEDY_OBSERVE;
     } else if (cause == LS_PHASE_DATA) {
-        explain_data(run, rank, persistent ? loss->own : 0, f);
+        explain_data(run, rank, persistent ? lost->own : 0, f);
     } else if (cause == LS_PHASE_BACKWARD) {
         f->evidence.rank.span = late_span(run, rank);
     }
 }
 
 /* What was found of a rank in forward and in backward: whether it has one reason is seen from both. */
-typedef struct losses {
-    ls__loss persistent[2], intermittent[2];
-} losses;
+typedef struct lost_times {
+    ls__lost persistent[2], intermittent[2];
+} lost_times;
 
 /* What is lost in most steps and what is lost beyond that in a few is one finding: the same rank, the same phase. */
-static void add_losses(ls_run *run, int rank, int cause, const ls__loss *persistent, const ls__loss *intermittent)
+static void add_both(ls_run *run, int rank, int cause, const ls__lost *persistent, const ls__lost *intermittent)
 {
     double least = ls_run_step_mean(run) *
                    (cause == LS__UNSCHEDULED || cause == LS_PHASE_OTHER ? LS__WORTH_COARSE : LS__WORTH_STRAGGLER);
     bool often = persistent->clear > least, seldom = intermittent->clear > least;
-    ls__loss all = often && (!seldom || persistent->cost >= intermittent->cost) ? *persistent : *intermittent;
+    ls__lost all = often && (!seldom || persistent->cost >= intermittent->cost) ? *persistent : *intermittent;
     if (!often && !seldom) return;
     if (often && seldom) {
         all.cost = persistent->cost + intermittent->cost;
         all.once = false;
     }
-    add_loss(run, rank, cause, &all, often);
+    add_lost(run, rank, cause, &all, often);
 }
 
-static void judge(ls_run *run, const ls__excess *e, int rank, int cause, losses *l)
+static void judge(ls_run *run, const ls__excess *e, int rank, int cause, lost_times *l)
 {
-    ls__loss persistent = ls__excess_persistent(e, rank), intermittent = ls__excess_intermittent(e, rank);
+    ls__lost persistent = ls__excess_persistent(e, rank), intermittent = ls__excess_intermittent(e, rank);
     if (ls__computes(cause)) {
         l->persistent[cause == LS_PHASE_BACKWARD] = persistent;
         l->intermittent[cause == LS_PHASE_BACKWARD] = intermittent;
     } else {
-        add_losses(run, rank, cause, &persistent, &intermittent);
+        add_both(run, rank, cause, &persistent, &intermittent);
     }
 }
 
@@ -156,10 +156,10 @@ static void add_slow_core(ls_run *run, int rank, double excess, double own, bool
 
 /* A rank that takes longer in forward and in backward, each in most steps and by about the same share, does not have more to do there, nor does
  * one that takes longer in all segments of a phase: its core is slower, by its clock, its caches, or a neighbour that shares it. */
-static void judge_speed(ls_run *run, int rank, const losses *l)
+static void judge_speed(ls_run *run, int rank, const lost_times *l)
 {
-    static const ls__loss none = { 0 };
-    const ls__loss *x = l->persistent;
+    static const ls__lost none = { 0 };
+    const ls__lost *x = l->persistent;
     double least = LS__WORTH_STRAGGLER * ls_run_step_mean(run), a = x[0].cost / fmax(1, x[0].own),
            b = x[1].cost / fmax(1, x[1].own);
     bool count[2] = { x[0].cost > least, x[1].cost > least };
@@ -171,7 +171,7 @@ static void judge_speed(ls_run *run, int rank, const losses *l)
     for (int i = 0; i < 2; i++) {
         bool slow = both || (count[i] && x[i].spread);
         if (slow && !both) add_slow_core(run, rank, x[i].cost, x[i].own, !i, i);
-        add_losses(run, rank, i ? LS_PHASE_BACKWARD : LS_PHASE_FORWARD, slow ? &none : &x[i], &l->intermittent[i]);
+        add_both(run, rank, i ? LS_PHASE_BACKWARD : LS_PHASE_FORWARD, slow ? &none : &x[i], &l->intermittent[i]);
     }
 }
 
@@ -195,7 +195,7 @@ static ls_status compare_ranks(ls_run *run, bool crowded, bool joint, int *worst
     static const int causes[] = { LS_PHASE_DATA,       LS_PHASE_FORWARD, LS_PHASE_BACKWARD, LS_PHASE_UPDATE,
                                   LS_PHASE_CHECKPOINT, LS_PHASE_EVAL,    LS_PHASE_OTHER,    LS__UNSCHEDULED };
     ls__excess *e = NULL;
-    losses *all = calloc((size_t)run->ranks, sizeof *all);
+    lost_times *all = calloc((size_t)run->ranks, sizeof *all);
     ls_status status = all ? ls__excess_open(&e, run, crowded) : ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
     for (size_t c = 0; c < sizeof causes / sizeof *causes && !status; c++) {
         if (crowded && causes[c] == LS__UNSCHEDULED) continue;

@@ -292,7 +292,7 @@ void ls__event_file_add(ls__event_file *f, const ls_event *e)
     if (f->fd >= 0) add_event(f, e);
 }
 
-void ls__event_file_relieve(ls__event_file *f)
+void ls__event_file_drain_if_full(ls__event_file *f)
 {
     if (ls__ring_head(f->ring) - f->position > ls__ring_capacity(f->ring) / 4) ls__event_file_drain(f, false);
 }

@@ -57,7 +57,7 @@ void ls__event_file_drain(ls__event_file *f, bool now);
  * ring. */
 void ls__event_file_add(ls__event_file *f, const ls_event *e);
 /* The same if the ring is at least a quarter full, for steps with many events. */
-void ls__event_file_relieve(ls__event_file *f);
+void ls__event_file_drain_if_full(ls__event_file *f);
 /* Skips the events that are in the ring now. */
 void ls__event_file_skip(ls__event_file *f);
 void ls__event_file_metadata(ls__event_file *f, ls_metadata_kind kind, double value);

@@ -60,7 +60,7 @@ static void sample_process(ls_record *r, int64_t now, bool all)
 }
 
 /* The calling thread runs the steps from now on: its counters are sampled. */
-static void adopt(ls_record *r)
+static void make_this_thread_owner(ls_record *r)
 {
     ls__counters_open(&r->counters, NULL);
     r->n_named = 0;
@@ -86,20 +86,20 @@ static void list_cores(char *out, size_t bytes)
 }
 
 /* Escapes a text for JSON. */
-static void clean(char *text)
+static void replace_unprintable(char *text)
 {
     for (char *c = text; *c; c++)
         if (*c == '"' || *c == '\\' || (unsigned char)*c < ' ' || (unsigned char)*c > '~') *c = '?';
 }
 
-static void make_head(const ls_record *r, char *out, size_t bytes)
+static void format_header(const ls_record *r, char *out, size_t bytes)
 {
     const ls_record_options *o = &r->options;
     char cores[512], host[65] = "";
     struct timespec now;
     list_cores(cores, sizeof cores);
     gethostname(host, sizeof host - 1);
-    clean(host);
+    replace_unprintable(host);
     clock_gettime(CLOCK_REALTIME, &now);
     snprintf(out, bytes,
              "{\"lockstep\":\"%s\",\"rank\":%d,\"ranks\":%d,\"node\":%d,\"local_rank\":%d,\"host\":\"%s\",\"pid\":%d,"
@@ -137,7 +137,7 @@ ls_status ls_record_open(ls_record **out, const char *folder, const ls_record_op
     if (!r) return ls__fail(LS_ENOMEM, "record: out of memory");
     r->options = o;
     snprintf(r->transport, sizeof r->transport, "%s", o.transport ? o.transport : "none");
-    clean(r->transport);
+    replace_unprintable(r->transport);
     r->options.transport = NULL; /* the caller's text */
     r->ring = new_ring();
     r->file = r->ring ? ls__event_file_new(r->ring) : NULL;
@@ -156,12 +156,12 @@ ls_status ls_record_start(ls_record *r, const char *folder)
         return ls__fail(LS_ESTATE, "record: rank %d is being recorded already; call ls_record_stop() first",
                         r->options.rank);
     ls_record_stop(r); /* its last file may have ended because the disk was full */
-    make_head(r, head, sizeof head);
+    format_header(r, head, sizeof head);
     ls_status status = ls__event_file_start(r->file, folder, r->options.rank, head, r->options.segment_bytes);
     if (status) return status;
     r->last_write = 0;
     r->paused = false;
-    adopt(r);
+    make_this_thread_owner(r);
     ls__event_file_metadata(r->file, LS_METADATA_ENERGY, (double)r->counters.energy.access);
     return LS_OK;
 }
@@ -234,7 +234,7 @@ void ls_record_end(ls_record *r, ls_phase phase)
     int64_t now = ls__record_sample(r, ls_now());
     ls__ring_add_at(r->ring, now, LS_EVENT_PHASE_END, (uint64_t)phase, 0);
     /* With many layers and micro-batches a step has more events than the ring. */
-    if (is_owner(r)) ls__event_file_relieve(r->file);
+    if (is_owner(r)) ls__event_file_drain_if_full(r->file);
 }
 
 void ls_record_step(ls_record *r, int64_t step)
@@ -243,7 +243,7 @@ void ls_record_step(ls_record *r, int64_t step)
     uintptr_t owner = atomic_load_explicit(&r->owner, memory_order_relaxed);
     if (owner && owner != this_thread()) { /* the record is now used by this thread */
         ls__counters_close(&r->counters);
-        adopt(r);
+        make_this_thread_owner(r);
     }
     int64_t now = ls__record_sample(r, ls_now());
     if (owner) sample_process(r, now, false);
@@ -273,7 +273,7 @@ void ls_record_collective(ls_record *r, const ls_collective *c)
     /* The last rank is found when all records are read. */
     ls__ring_add_at(r->ring, c->done, LS_EVENT_COLL_DONE, word, (uint64_t)r->options.rank << 48);
     if (c->blocked > 0) ls__ring_add_at(r->ring, c->done, LS_EVENT_BLOCKED, word, (uint64_t)c->blocked);
-    if (is_owner(r)) ls__event_file_relieve(r->file);
+    if (is_owner(r)) ls__event_file_drain_if_full(r->file);
 }
 
 int64_t ls__record_blocked(ls_record *r, uint64_t collective, int64_t begin, int64_t now)

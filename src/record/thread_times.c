@@ -75,7 +75,7 @@ static ls__thread_row *row_of(ls__thread_times *t, int tid, uint64_t cpu)
 }
 
 /* Rows whose threads ended since the last reading. */
-static void settle(ls__thread_times *t)
+static void close_ended_rows(ls__thread_times *t)
 {
     for (int i = 0; i < t->count; i++) {
         ls__thread_row *row = &t->row[i];
@@ -104,7 +104,7 @@ void ls__thread_times_read(ls__thread_times *t)
     }
     if (d) closedir(d);
     t->n_ended = ls__threads_ended(t->ended, LS__MAX_ENDED);
-    settle(t);
+    close_ended_rows(t);
     for (int i = 0; i < t->n_ended; i++)
         if (first_of(t, t->ended[i].name) == t->count) add_row(t, t->ended[i].name);
 }

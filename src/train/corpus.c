@@ -20,7 +20,7 @@ static const char *const places[] = { "garden", "forest", "harbour", "market", "
                                       "tower",  "school", "meadow",  "river",  "house", "library" };
 static const char *const things[] = { "key",    "lamp",  "shell", "book", "stone",  "coin",
                                       "basket", "apple", "drum",  "boat", "button", "letter" };
-static const char *const looks[] = { "small", "old", "round", "shiny", "broken", "heavy", "strange", "pretty" };
+static const char *const adjectives[] = { "small", "old", "round", "shiny", "broken", "heavy", "strange", "pretty" };
 static const char *const colours[] = { "red", "blue", "green", "yellow", "white", "black", "brown", "silver" };
 static const char *const times[] = { "One morning", "One day",       "In the evening",
                                      "Last winter", "On a warm day", "After the rain" };
@@ -45,7 +45,7 @@ static const char *const talks[] = {
     "{B} came along and asked, \"May I have the {T}?\" But {A} said no.",
     "{A} wanted to keep the {T}, because it was {C}.",
 };
-static const char *const deeds[] = {
+static const char *const actions[] = {
     "{A} gave the {T} to {B}, and {B} was glad.",
     "{A} put the {T} into a box and took the box to the {Q}.",
     "So {A} and {B} carried the {T} to the {Q}.",
@@ -88,7 +88,7 @@ static void begin_story(story *s)
     s->place = places[first];
     s->other_place = places[(first + step) % COUNT(places)];
     s->thing = PICK(s, things);
-    s->look = PICK(s, looks);
+    s->look = PICK(s, adjectives);
     s->colour = PICK(s, colours);
     s->time = PICK(s, times);
     s->one = 2 + (int)draw(s, 8);
@@ -121,7 +121,7 @@ static void put(char *out, size_t bytes, size_t *at, char c)
     ++*at;
 }
 
-static void tell(const story *s, const char *template, char *out, size_t bytes, size_t *at)
+static void fill_template(const story *s, const char *template, char *out, size_t bytes, size_t *at)
 {
     char number[12];
     for (const char *p = template; *p; p++) {
@@ -141,12 +141,12 @@ void ls__corpus_fill(char *out, size_t bytes, uint64_t seed)
         story s = { .seed = seed, .number = number };
         begin_story(&s);
         const char *sentences[] = { PICK(&s, openings), PICK(&s, finds), PICK(&s, talks),
-                                    PICK(&s, deeds),    PICK(&s, sums),  PICK(&s, endings) };
+                                    PICK(&s, actions),  PICK(&s, sums),  PICK(&s, endings) };
         uint32_t left_out = draw(&s, 8); /* in half of the stories one of the four inner sentences */
         for (uint32_t i = 0; i < COUNT(sentences); i++) {
             if (i && i == left_out && i + 1 < COUNT(sentences)) continue;
             if (i) put(out, bytes, &at, ' ');
-            tell(&s, sentences[i], out, bytes, &at);
+            fill_template(&s, sentences[i], out, bytes, &at);
         }
         put(out, bytes, &at, '\n');
         put(out, bytes, &at, '\n');

@@ -57,7 +57,7 @@ static bool has_file(const char *folder, const char *name)
 
 /* ---- What is evaluated, and with what. */
 
-static ls_status settle_data(evaluation *e)
+static ls_status choose_data(evaluation *e)
 {
     const ls_eval_options *o = e->o;
     ls_train_options *d = &e->data;
@@ -150,7 +150,7 @@ static ls_status open_model(evaluation *e)
     ls_train_options *d = &e->data;
     bool is_text;
     ls_status status = ls_lm_options_read(o->model, &sizes);
-    if (!status) status = settle_data(e);
+    if (!status) status = choose_data(e);
     if (status) return status;
     if (!d->seq_len) d->seq_len = sizes.context < 1024 ? sizes.context : 1024;
     if (d->seq_len > sizes.context)

@@ -138,7 +138,7 @@ ls_status ls__train_open_tokenizer(ls_train *t, int vocab)
     return ls__check_tokenizer(t->tokenizer, name, o->init, has_own, vocab);
 }
 
-static ls_status settle_order(ls_train *t)
+static ls_status choose_order(ls_train *t)
 {
     ls_train_options *o = &t->options;
     bool torch = o->order == LS_ORDER_TORCH;
@@ -158,7 +158,7 @@ static ls_status settle_order(ls_train *t)
 enum { WARMUP = 150 }; /* steps, at least */
 
 /* What depends on the steps of an epoch. */
-static ls_status settle_steps(ls_train *t)
+static ls_status choose_steps(ls_train *t)
 {
     ls_train_options *o = &t->options;
     t->epoch_steps = ls_loader_steps(t->loader);
@@ -195,7 +195,7 @@ ls_status ls__train_open_data(ls_train *t)
     if (!status && val_is_text != t->is_text)
         status = ls__fail(LS_EINVAL, "%s: training and validation data must both be text or both token shards",
                           o->val_data[0]);
-    if (!status) status = settle_order(t);
+    if (!status) status = choose_order(t);
     if (!status) status = ls__parts_open(&t->parts, o, t->tokenizer, t->is_text);
     t->val_data = t->parts.val;
     if (!status && o->n_val_data)
@@ -203,7 +203,7 @@ ls_status ls__train_open_data(ls_train *t)
     if (!status) status = check_enough(t);
     if (!status) status = stage(t);
     if (!status) status = open_loaders(t);
-    return status ? status : settle_steps(t);
+    return status ? status : choose_steps(t);
 }
 
 void ls__train_close_data(ls_train *t)

@@ -78,7 +78,7 @@ static ls_status fill_options(ls_train *t)
 }
 
 /* Determines the model's sizes, by `init` or by the options and the data, and the sequence length. */
-static ls_status settle_sizes(ls_train *t)
+static ls_status choose_sizes(ls_train *t)
 {
     ls_train_options *o = &t->options;
     ls_lm_options sizes = o->model;
@@ -154,7 +154,7 @@ static ls_status open_own(ls_train *t)
         return ls__fail(LS_EINVAL, "checkpoints need a run folder (run_dir)");
     if (o->run_dir && (status = claim_run_dir(t))) return status;
     find_tokenizer(t);
-    if ((status = settle_sizes(t))) return status;
+    if ((status = choose_sizes(t))) return status;
     if ((status = ls__train_open_data(t))) return status;
     t->data_hash = ls__train_hash_data(t);
     if (o->run_dir && ls__train_is_first(t)) {
@@ -183,7 +183,7 @@ static ls_status share_run_dir(ls_train *t, const char *path)
 }
 
 /* A link, such as runs/last, may point elsewhere before the run ends. */
-static ls_status settle_run_dir(ls_train *t)
+static ls_status resolve_run_dir(ls_train *t)
 {
     const char *path = t->options.run_dir;
     char *real = NULL, *here = NULL;
@@ -234,7 +234,7 @@ static void warn_of_other_end(const ls_train *t)
 static ls_status open_all(ls_train *t)
 {
     ls_status status = ls__parallel_join(t);
-    if (!status) status = settle_run_dir(t);
+    if (!status) status = resolve_run_dir(t);
     if (!status) status = ls__parallel_agree(t, open_own(t));
     if (!status) status = ls__parallel_compare(t);
     if (!status) status = ls__parallel_open(t);

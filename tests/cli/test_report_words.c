@@ -3,7 +3,7 @@
 #include "tests/measure/records.h"
 
 #include "record/energy.h"
-#include "cli/devices.h"
+#include "cli/rank_use.h"
 #include "cli/report.h"
 #include "folder.h"
 
