@@ -9,6 +9,7 @@
 #include "cli/amount.h"
 #include "cli/escape.h"
 #include "cli/findings_text.h"
+#include "cli/job_figures.h"
 #include "cli/profile.h"
 #include "cli/report.h"
 #include "cli/report_import.h"
@@ -179,43 +180,6 @@ __attribute__((format(printf, 4, 5))) static void put_figure(const page *p, cons
     va_end(args);
 }
 
-/* How the ranks use their cores and memory. */
-static void put_use(const page *p)
-{
-    const ls_run *run = p->run;
-    double cpu = 0, wall = 0, delay = 0, steal = 0, resident = 0, most = 0, mfu = ls_run_mfu(run);
-    int threads = 0, n = 0;
-    for (int r = 0; r < run->ranks; r++) {
-        const ls_resource_use *u = &run->rank[r].use;
-        if (!run->rank[r].present || !(u->wall > 0)) continue;
-        n++;
-        cpu += u->cpu;
-        wall += u->wall;
-        delay += u->sched_delay;
-        steal += u->steal;
-        resident += u->resident;
-        most = fmax(most, u->resident);
-        if (run->rank[r].threads > threads) threads = run->rank[r].threads;
-    }
-    if (!n) return;
-    if (isfinite(mfu))
-        put_figure(p, amount_share(mfu).text, false, "MFU (%% of measured SGEMM)%s",
-                   mfu > 1 ? "; above 100%, SGEMM was measured while other programs used its cores" : "");
-    if (delay + steal > 0)
-        put_figure(p, amount_share((delay + steal) / wall).text, delay + steal > 0.05 * wall,
-                   "unscheduled (run-queue delay or steal)%s", n > 1 ? ", mean of the ranks" : "");
-    if (cpu > 0) {
-        char value[64];
-        snprintf(value, sizeof value, "%.2f of %d", cpu / wall, threads);
-        put_figure(p, value, false, "core%s busy%s", threads == 1 ? "" : "s", n > 1 ? ", mean of the ranks" : "");
-    }
-    if (most > 0 && n > 1)
-        put_figure(p, amount_bytes(most).text, false, "peak memory of a rank; %s in total",
-                   amount_bytes(resident).text);
-    else if (most > 0)
-        put_figure(p, amount_bytes(most).text, false, "peak memory");
-}
-
 static void put_loss(const page *p)
 {
     const metrics_line *first = NULL, *last = NULL;
@@ -236,18 +200,15 @@ static void put_loss(const page *p)
 static void put_figures(const page *p)
 {
     const ls_run *run = p->run;
-    double step = ls_run_step_mean(run), compute = 0, wait = ls_run_mean(run, -1, LS_PHASE_WAIT),
-           comm = ls_run_mean(run, -1, LS_PHASE_COMM);
-    for (int i = LS_PHASE_FORWARD; i <= LS_PHASE_UPDATE; i++) compute += ls_run_mean(run, -1, (ls_phase)i);
     fputs("<dl class=\"figures\">", p->to);
-    put_figure(p, amount_share(compute / step).text, false, "of the step is forward, backward and update");
-    if (run->ranks > 1) {
-        put_figure(p, amount_share(wait / step).text, wait > 0.1 * step, "waiting for other ranks, %s per step",
-                   amount_ns(wait).text);
-        put_figure(p, amount_share(comm / step).text, comm > 0.1 * step,
-                   "exposed communication; %s per step overlapped", amount_ns(ls_run_overlapped(run, -1)).text);
+    for (int i = 0; i < n_job_figures; i++) {
+        const job_figure *f = &job_figures[i];
+        double x = f->page ? f->of(run) : (double)NAN;
+        job_figure_text text = { .warn = false };
+        if (!isfinite(x)) continue;
+        f->page(run, x, &text);
+        put_figure(p, text.value, text.warn, "%s", text.label);
     }
-    put_use(p);
     put_loss(p);
     fputs("</dl>", p->to);
 }

@@ -4,6 +4,7 @@
 #include "base/status.h"
 #include "cli/rank_use.h"
 #include "cli/findings_text.h"
+#include "cli/job_figures.h"
 #include "cli/report.h"
 #include "cli/report_import.h"
 
@@ -218,12 +219,19 @@ int report_json(const ls_run *run, FILE *to)
     for (size_t i = 0; i < run->n_comm; i++) json_array_append_new(comm, comm_of(&run->comm[i]));
     for (size_t i = 0; i < run->n_notes; i++)
         json_array_append_new(notes, json_string(note_describe(run, &run->notes[i]).text));
-    json_t *all =
-        json_pack("{s:s, s:i, s:f, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "run", run->path,
-                  "ranks", run->ranks, "step_ns", ls_run_step_mean(run), "warm_up_steps", (int)run->first_counted,
-                  "phase_names", names, "barriers", barriers_of(run), "buckets", buckets_of(run), "by_rank", ranks,
-                  "machines", machines_of(run), "findings", findings, "wait_matrix", matrix, "communication", comm,
-                  "attributions", attributions, "wait_causes", causes, "steps", steps, "notes", notes);
+    json_t *all = json_pack("{s:s, s:i}", "run", run->path, "ranks", run->ranks);
+    for (int i = 0; i < n_job_figures; i++)
+        if (job_figures[i].key) json_object_set_new(all, job_figures[i].key, real_or_null(job_figures[i].of(run)));
+    json_t *rest = json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "warm_up_steps",
+                             (int)run->first_counted, "phase_names", names, "barriers", barriers_of(run), "buckets",
+                             buckets_of(run), "by_rank", ranks, "machines", machines_of(run), "findings", findings,
+                             "wait_matrix", matrix, "communication", comm, "attributions", attributions, "wait_causes",
+                             causes, "steps", steps, "notes", notes);
+    if (!rest || json_object_update(all, rest)) {
+        json_decref(all);
+        all = NULL;
+    }
+    json_decref(rest);
     if (!all) return ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
     json_t *imported = report_import_read(run->path);
     if (imported) json_object_set_new(all, "import", imported);

@@ -4,6 +4,7 @@
 #include "cli/amount.h"
 #include "cli/escape.h"
 #include "cli/findings_text.h"
+#include "cli/job_figures.h"
 #include "cli/report.h"
 #include "cli/report_import.h"
 
@@ -198,7 +199,6 @@ static void show_findings(const ls_run *run, const report_form *f)
 void report_title(const ls_run *run, const report_form *f)
 {
     int present = 0, nodes = 0;
-    double tokens = ls_run_tokens(run), step = ls_run_step_mean(run);
     const char *transport = "";
     bool closed = true;
     for (int r = 0; r < run->ranks; r++) {
@@ -217,8 +217,13 @@ void report_title(const ls_run *run, const report_form *f)
     if (run->n_steps)
         fprintf(t, ", steps %lld to %lld", (long long)run->steps[run->first_counted].number,
                 (long long)run->steps[run->n_steps - 1].number);
-    if (report_is_counted(run)) fprintf(t, ", %s per step", amount_ns(step).text);
-    if (report_is_counted(run) && tokens > 0 && step > 0) fprintf(t, ", %.0f tokens/s", tokens / step * 1e9);
+    for (int i = 0; i < n_job_figures && report_is_counted(run); i++) {
+        char figure[64];
+        double x = job_figures[i].title ? job_figures[i].of(run) : (double)NAN;
+        if (!isfinite(x)) continue;
+        job_figures[i].title(x, figure, sizeof figure);
+        fputs(figure, t);
+    }
     fprintf(t, "%s", closed ? "" : ", still running or killed");
     fclose(t);
     char label[4200];

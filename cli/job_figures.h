@@ -1,0 +1,25 @@
+/* The figures of a whole job, as one table: text, JSON and page show what is in it. */
+#ifndef LS_CLI_JOB_FIGURES_H
+#define LS_CLI_JOB_FIGURES_H
+
+#include "lockstep/measure.h"
+
+enum { JOB_FIGURE_TEXT = 160 };
+
+typedef struct job_figure_text {
+    char value[64], label[JOB_FIGURE_TEXT];
+    bool warn; /* worse than it should be */
+} job_figure_text;
+
+/* A form that does not show a figure has NULL in its place. Values are NaN if they are not known. */
+typedef struct job_figure {
+    const char *key; /* in JSON */
+    double (*of)(const ls_run *run);
+    void (*title)(double x, char *out, size_t bytes);                /* in the text's first line */
+    void (*page)(const ls_run *run, double x, job_figure_text *out); /* below the page's verdict */
+} job_figure;
+
+extern const job_figure job_figures[];
+extern const int n_job_figures;
+
+#endif
