@@ -95,11 +95,14 @@ typedef struct ls_bucket {
 
 /* Both functions are called on every rank, bucket by bucket in the order of their index, so both may make collective
  * calls. They must not call their ddp. A status other than LS_OK fails the step with it on this rank: the group is
- * aborted, works of earlier buckets are waited for, and the other ranks get LS_EABORTED with the same message.
+ * aborted, works of earlier buckets are waited for, and the other ranks get LS_EABORTED with the same message, in the same
+ * step. LS_EINVAL, LS_ESTATE and what is no error (LS_PENDING) become LS_EABORTED, because the ddp returns them only where
+ * nothing has happened. An error of the group that a hook returns is passed on as it is.
  *
  * start   The bucket's gradients are complete; backward is usually still running. Leaves the work to wait for in *work, which
  *         is NULL before, or waits itself and leaves NULL. A work left there is waited for also if start fails.
- * finish  In ls_ddp_finish(), when all buckets' works are done. NULL: nothing to do. */
+ * finish  In ls_ddp_finish(), when all buckets' works are done. All ranks wait for the last one's, with a barrier. NULL:
+ *         nothing to do. */
 typedef struct ls_comm_hook {
     ls_status (*start)(void *user, const ls_bucket *bucket, ls_work **work); /* NULL: the default, by `wire` */
     ls_status (*finish)(void *user, const ls_bucket *bucket);
@@ -165,7 +168,7 @@ LS_API LS_MUST_CHECK ls_status ls_ddp_poll(ls_ddp *ddp);
 typedef struct ls_ddp_result {
     double weight;  /* of all micro-batches of all ranks since the last sync */
     int64_t unused; /* spans that were ready on no rank; their gradient is zero */
-    bool moved;     /* ask ls_ddp_grad() again */
+    bool moved;     /* ask ls_ddp_grad() again; never with gradients of the caller */
     int joined;     /* ranks that have run out of data: see ls_ddp_join() */
 } ls_ddp_result;
 
@@ -175,8 +178,10 @@ LS_API LS_MUST_CHECK ls_status ls_ddp_finish(ls_ddp *ddp, ls_ddp_result *result)
 
 /* Uneven data: a rank that has none left calls this. It takes part in the remaining steps with zeros, so that their mean
  * stays exact, until all ranks have called it. After each of those steps gradients hold the mean as usual, and `step` is called
- * so that this rank makes the same update; NULL: nothing is done. A status other than LS_OK ends it with that, and aborts the
- * group. Every rank calls it at its end, also when all had the same amount of data. */
+ * so that this rank makes the same update; NULL: nothing is done. A status other than LS_OK ends it as a hook's does, and aborts
+ * the group. Micro-batches that this rank has accumulated and not synchronised are part of the next step; if no rank has data
+ * left, that is one more step, in which all ranks call `step`. Every rank calls it at its end, also when all had the same amount
+ * of data. */
 typedef ls_status (*ls_step_fn)(void *user, const ls_ddp_result *result);
 LS_API LS_MUST_CHECK ls_status ls_ddp_join(ls_ddp *ddp, ls_step_fn step, void *user);
 

@@ -98,6 +98,11 @@ ls_status ls__group_broken(const ls_group *g)
     return ls__fail(g->broken, "%s", g->broken_text);
 }
 
+ls_status ls__group_status(const ls_group *group)
+{
+    return group->broken;
+}
+
 bool ls__group_is_broken(const ls_group *group)
 {
     return group->broken;

@@ -16,5 +16,7 @@ int64_t ls__world_blocked_ns(const ls_world *world);
 uint64_t ls__group_next_collective_id(const ls_group *group);
 /* Whether an error ended the group; every later collective then returns that error. */
 bool ls__group_is_broken(const ls_group *group);
+/* That error; LS_OK: none. */
+ls_status ls__group_status(const ls_group *group);
 
 #endif

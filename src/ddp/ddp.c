@@ -246,7 +246,7 @@ static ls_status rebuild(ls_ddp *d, bool *moved)
     memory = d->block;
     ls_world_dealloc(d->world, &memory);
     d->block = d->reduced = block;
-    *moved = true;
+    *moved = !d->user_grads;
 done:
     free(before);
     return status;
@@ -283,13 +283,19 @@ static ls_status start_totals(ls_ddp *d)
     return ls_allreduce_start(d->group, d->totals, LS__TOTALS, LS_F64, LS_SUM, &d->totals_work);
 }
 
+/* All ranks have run out of data, and none had micro-batches left to synchronise: this was no step. */
+static bool is_end(const ls_ddp *d, const ls_ddp_result *r)
+{
+    return r->joined == ls_world_size(d->world) && r->weight == 0;
+}
+
 /* If spans were unused on some rank, finds those that were unused on all ranks. */
 static ls_status wait_for_totals(ls_ddp *d, ls_ddp_result *r)
 {
     ls_status status = ls_work_wait(&d->totals_work);
     r->weight = d->totals[LS__TOTAL_WEIGHT];
     r->joined = (int)d->totals[LS__TOTAL_JOINED];
-    if (!status && d->totals[LS__TOTAL_UNUSED] != 0 && r->joined < ls_world_size(d->world)) {
+    if (!status && d->totals[LS__TOTAL_UNUSED] != 0 && !is_end(d, r)) {
         status = ls_allreduce(d->group, d->used, d->n, LS_U8, LS_MAX);
         for (size_t i = 0; i < d->n; i++) r->unused += !d->used[i];
         if (r->unused && !status) log_unused(d, r->unused);
@@ -341,11 +347,12 @@ static ls_status synchronise(ls_ddp *d, ls_ddp_result *r)
     if (!status) status = wait_for_totals(d, r);
     d->stats.wait_ns += ls_now() - begin;
     for (size_t i = 0; i < d->n_buckets && !status; i++) status = deliver(d, i, r->weight);
-    if (!status && barrier) status = ls_barrier(d->node_group);
+    /* A finish of the caller's may fail on one rank, which aborts the group: the others wait for its outcome. */
+    if (!status && (barrier || o->hook.finish)) status = ls_barrier(o->hook.finish ? d->group : d->node_group);
     if (!status && o->n_buffers) status = ls_buffers_sync(d->world, o->buffers, o->n_buffers, o->buffer_mode);
     if (!status && !d->rebuilt) status = rebuild(d, &r->moved);
     d->rebuilt = true;
-    d->stats.steps += !status;
+    d->stats.steps += !status && !is_end(d, r);
     return status;
 }
 
@@ -357,7 +364,6 @@ ls_status ls_ddp_finish(ls_ddp *d, ls_ddp_result *result)
     if (!d->running) return ls__fail(LS_ESTATE, "ddp: finish without begin");
     for (size_t i = 0; i < d->n && !status && d->n_ready < d->n; i++)
         if (d->ready_mark[i] != d->epoch) status = add_span(d, i, NULL);
-    d->stats.micro_batches++;
     if (!status && d->mode == LS_DDP_SYNC) {
         status = synchronise(d, &r);
         d->micro = 0;
@@ -365,6 +371,7 @@ ls_status ls_ddp_finish(ls_ddp *d, ls_ddp_result *result)
         ls__counter_add_weight(&d->counter, d->micro++, d->weight);
     }
     if (status) return abandon(d, status);
+    d->stats.micro_batches += !is_end(d, &r);
     d->running = false;
     if (result) *result = r;
     return LS_OK;
@@ -375,11 +382,11 @@ ls_status ls_ddp_join(ls_ddp *d, ls_step_fn step, void *user)
     ls_status status = check_usable(d);
     if (status) return status;
     if (d->running) return ls__fail(LS_ESTATE, "ddp: join in the middle of a micro-batch; call finish first");
-    for (d->joining = true; !status;) {
-        ls_ddp_result r = { 0 };
+    ls_ddp_result r = { 0 };
+    for (d->joining = true; !status && r.joined < ls_world_size(d->world);) {
         status = ls_ddp_begin(d, LS_DDP_SYNC, 0);
         if (!status) status = ls_ddp_finish(d, &r);
-        if (status || r.joined == ls_world_size(d->world)) break;
+        if (status || is_end(d, &r)) break;
         d->stats.joined++;
         if (!step) continue;
         ls__hook_enter(d);

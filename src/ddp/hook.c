@@ -3,8 +3,10 @@
  * The reducer knows only start() and finish() of a hook. Two hooks are lockstep's own: the all-reduce in float32, and the
  * same in bfloat16. A hook of the caller runs with d->in_hook set, so that calls of the ddp from within it are refused. */
 #include <stdio.h>
+#include <string.h>
 #include "base/status.h"
 #include "comm/parallel_for.h"
+#include "comm/private.h"
 #include "ddp/reducer.h"
 #include "kern/reduce.h"
 #include "kern/vector.h"
@@ -20,13 +22,24 @@ void ls__hook_enter(ls_ddp *d)
     d->in_hook = true;
 }
 
+/* From a ddp's functions LS_EINVAL and LS_ESTATE mean that nothing has happened, but a failed hook ends the step; and what is no
+ * error cannot be returned as one. */
+static bool can_be_returned(ls_status status)
+{
+    return status < 0 && status != LS_EINVAL && status != LS_ESTATE && strcmp(ls_status_name(status), "LS_UNKNOWN");
+}
+
 ls_status ls__hook_leave(ls_ddp *d, ls_status status, const char *where)
 {
     char text[LS__FAILURE_BYTES];
     d->in_hook = false;
     if (!status) return LS_OK;
     snprintf(text, sizeof text, "%s", *ls_error() ? ls_error() : ls_status_text(status));
-    return ls__fail(status, "ddp: %s: %s", where, text);
+    /* The group failed first, perhaps by another rank's hook, and this one only passes that on. */
+    if (*ls_error() && can_be_returned(status) && status == ls__group_status(d->group))
+        return ls__fail(status, "%s", text);
+    if (can_be_returned(status)) return ls__fail(status, "ddp: %s: %s", where, text);
+    return ls__fail(LS_EABORTED, "ddp: %s: it returned %d (%s): %s", where, (int)status, ls_status_name(status), text);
 }
 
 static bool is_users(const ls_ddp *d)

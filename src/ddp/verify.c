@@ -63,6 +63,22 @@ ls_status ls__verify_success(ls_world *world, ls_status own)
     return ls__fail((ls_status)theirs.status, "rank %lld: %s", (long long)first, theirs.text);
 }
 
+/* Ranks have different numbers of parameters. */
+static ls_status show_numbers(ls_world *world, int64_t n)
+{
+    int rank = ls_world_rank(world), other = 0;
+    int64_t *all = malloc((size_t)ls_world_size(world) * sizeof *all);
+    if (!all) return ls__fail(LS_ENOMEM, "verify: out of memory");
+    ls_status status = ls_allgather(ls_world_group(world), &n, all, 1, LS_I64);
+    while (!status && all[other] == n) other++; /* there is one */
+    if (!status)
+        status = ls__fail(LS_EMISMATCH,
+                          "rank %d has %lld parameters, but rank %d has %lld: all ranks must train the same model",
+                          rank, (long long)n, other, (long long)all[other]);
+    free(all);
+    return status;
+}
+
 ls_status ls__verify_spans(ls_world *world, const char *const *names, const size_t *counts, size_t n)
 {
     ls_group *g = ls_world_group(world);
@@ -73,10 +89,7 @@ ls_status ls__verify_spans(ls_world *world, const char *const *names, const size
     int other = 0;
     ls_status status = ls_allreduce(g, range, 2, LS_I64, LS_MAX);
     if (status) return status;
-    if (range[0] != -range[1])
-        return ls__fail(LS_EMISMATCH,
-                        "rank %d has %zu parameters, others between %lld and %lld: all ranks must train the same model",
-                        ls_world_rank(world), n, (long long)-range[1], (long long)range[0]);
+    if (range[0] != -range[1]) return show_numbers(world, (int64_t)n);
     digests = malloc((n + 1) * sizeof *digests);
     if (!digests) return ls__fail(LS_ENOMEM, "verify: out of memory");
     for (size_t i = 0; i < n; i++) digests[i] = XXH3_64bits_withSeed(names[i], strlen(names[i]), counts[i]);

@@ -208,6 +208,67 @@ static void a_hook_that_fails_for_the_second_bucket_ends_all_works(void **state)
     assert_true(ls_now() - begin < (int64_t)TIMEOUT_MS * 1000000 / 2);
 }
 
+/* ---- What a failed hook returns, and what the other ranks get. */
+
+typedef struct refusal {
+    ls_status returned, expected; /* by the hook; by the ddp */
+    bool in_finish;
+    int rank; /* this rank, filled by refuse_bucket() */
+} refusal;
+
+static ls_status start_refusing(void *user, const ls_bucket *b, ls_work **work)
+{
+    const refusal *r = user;
+    (void)work;
+    if (!r->in_finish && r->rank == 1 && b->index == 1) return r->returned;
+    return ls_allreduce(b->group, b->grads, b->count, LS_F32, LS_SUM); /* fails in the other ranks' start */
+}
+
+static ls_status finish_refusing(void *user, const ls_bucket *b)
+{
+    const refusal *r = user;
+    return r->in_finish && r->rank == 1 && b->index == 1 ? r->returned : LS_OK;
+}
+
+static int refuse_bucket(ls_world *world, void *arg, char *why)
+{
+    refusal r = *(const refusal *)arg;
+    ls_ddp *ddp;
+    char text[64];
+    r.rank = ls_world_rank(world);
+    need_ok(open_spans(&ddp, world, &(ls_ddp_options){ .hook = { start_refusing, finish_refusing, &r } }));
+    ls_status status = one_step(ddp, r.rank, 0, NULL), expected = r.rank == 1 ? r.expected : LS_EABORTED;
+    need(status == expected, "rank %d, the hook returned %d: %s: %s", r.rank, r.returned, ls_status_name(status),
+         ls_error());
+    snprintf(text, sizeof text, "the hook's %s failed for bucket 1", r.in_finish ? "finish" : "start");
+    const char *first = strstr(ls_error(), text);
+    need(first && !strstr(first + strlen(text), "hook's"), "not named once: %s", ls_error());
+    need(r.rank == 1 || !strncmp(ls_error(), "rank 1 aborted the group: ddp: the hook's", 38), "rank %d: %s", r.rank,
+         ls_error());
+    if (r.rank == 1 && r.returned != r.expected)
+        need(strstr(ls_error(), ls_status_name(r.returned)), "the hook's status is lost: %s", ls_error());
+    need(ls_ddp_begin(ddp, LS_DDP_SYNC, 1) == status, "rank %d: the ddp goes on", r.rank);
+    ls_ddp_free(&ddp);
+    return 0;
+}
+
+static void a_failed_hook_fails_the_step_on_all_ranks(void **state)
+{
+    static const refusal refusals[] = { { LS_EIO, LS_EIO, false, 0 },
+                                        { LS_EINVAL, LS_EABORTED, false, 0 },
+                                        { LS_ESTATE, LS_EABORTED, false, 0 },
+                                        { LS_PENDING, LS_EABORTED, false, 0 },
+                                        { (ls_status)-77, LS_EABORTED, false, 0 } };
+    (void)state;
+    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++)
+        for (int in_finish = 0; in_finish < 2; in_finish++) {
+            refusal r = refusals[i];
+            r.in_finish = in_finish;
+            on_ranks(3, refuse_bucket, &r, &patient);
+            if (i < 2) on_nodes("001", refuse_bucket, &r, patient);
+        }
+}
+
 /* ---- Options. */
 
 static int refuse(ls_world *world, void *arg, char *why)
@@ -240,6 +301,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_hook_replaces_the_all_reduce),
         cmocka_unit_test(a_hook_that_fails_for_the_second_bucket_ends_all_works),
+        cmocka_unit_test(a_failed_hook_fails_the_step_on_all_ranks),
         cmocka_unit_test(hooks_that_cannot_work_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

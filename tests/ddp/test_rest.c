@@ -69,6 +69,48 @@ static void ranks_that_run_out_join_and_the_mean_stays_exact(void **state)
     on_ranks(RANKS, uneven, "slots", NULL);
 }
 
+/* Every rank accumulates, synchronises, and accumulates once more before its data end. */
+static int ends_with_some_left(ls_world *world, void *arg, char *why)
+{
+    ls_span span = { .name = "w", .count = COUNT };
+    learner l = { 0 };
+    int rank = ls_world_rank(world), size = ls_world_size(world);
+    int last = arg && rank ? 2 : 3; /* with arg, only rank 0 has some left */
+    ls_ddp_result result;
+    need_ok(ls_ddp_open(&l.ddp, world, &span, 1, NULL));
+    for (int b = 0; b < last; b++) {
+        need_ok(ls_ddp_begin(l.ddp, b % 2 ? LS_DDP_SYNC : LS_DDP_ACCUMULATE, 1));
+        for (int k = 0; k < COUNT; k++) ls_ddp_grad(l.ddp, 0)[k] = (float)(b + rank);
+        need_ok(ls_ddp_ready(l.ddp, 0));
+        need_ok(ls_ddp_finish(l.ddp, &result));
+        if (b % 2) need_ok(learn(&l, &result));
+    }
+    need_ok(ls_ddp_join(l.ddp, learn, &l));
+    double others = (size - 1) / 2.0;
+    need(l.updates == 2, "%d updates, expected 2", l.updates);
+    need(l.w == 0.5 + others + (arg ? 2 : 2 + others), "rank %d: %g", rank, l.w);
+    ls_ddp_stats stats = ls_ddp_get_stats(l.ddp);
+    need(stats.steps == 2 && stats.micro_batches == last + 1, "%lld steps, %lld micro-batches", (long long)stats.steps,
+         (long long)stats.micro_batches);
+    need(stats.unused == 0 && !ls_ddp_unused(l.ddp, 0), "a span counts as unused");
+    need_ok(ls_ddp_join(l.ddp, learn, &l)); /* nothing is left: not a step */
+    stats = ls_ddp_get_stats(l.ddp);
+    need(l.updates == 2 && stats.steps == 2 && stats.micro_batches == last + 1 && stats.joined == 1,
+         "%d updates, %lld steps, %lld micro-batches, joined %lld", l.updates, (long long)stats.steps,
+         (long long)stats.micro_batches, (long long)stats.joined);
+    ls_ddp_free(&l.ddp);
+    return 0;
+}
+
+static void what_was_accumulated_last_is_one_more_step(void **state)
+{
+    (void)state;
+    for (int size = 1; size <= 3; size++) {
+        on_ranks(size, ends_with_some_left, NULL, NULL);
+        on_ranks(size, ends_with_some_left, "rank 0", NULL);
+    }
+}
+
 static ls_status give_up(void *user, const ls_ddp_result *result)
 {
     (void)user;
@@ -246,6 +288,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_that_run_out_join_and_the_mean_stays_exact),
+        cmocka_unit_test(what_was_accumulated_last_is_one_more_step),
         cmocka_unit_test(a_step_that_fails_ends_joining),
         cmocka_unit_test(unused_parameters_are_named_once),
         cmocka_unit_test(batch_norm_statistics_are_broadcast_or_averaged),
