@@ -43,7 +43,8 @@ typedef struct ls_world_options {
  * launcher and under mpirun and srun a process may open its world again after it has freed it; under `lockstep run` a rank opens it
  * once, and a second time is LS_ESTATE. */
 LS_API LS_MUST_CHECK ls_status ls_world_open(ls_world **out, const ls_world_options *options);
-/* A key-value store of the caller: values that one rank sets, all can get. */
+/* A key-value store of the caller: values that one rank sets, all can get. A status other than LS_OK fails the call of lockstep with
+ * it, and with the store's message (ls_dataset_fail() sets one). */
 typedef struct ls_store {
     void *user;
     /* Sets a key that was not set before. */
@@ -53,7 +54,8 @@ typedef struct ls_store {
 } ls_store;
 
 /* Opens a world without a launcher: rank `rank` of `size` finds the other ranks through `store`, with keys that begin with "lockstep/" and
- * must not have been used in it before. All ranks must be on one node and of one user (else LS_EUNSUPPORTED). The callbacks are called
+ * must not have been used in it before. All ranks must pass the same size (else LS_EMISMATCH), and be on one node and of one user
+ * (else LS_EUNSUPPORTED). The callbacks are called
  * during this call only. When a rank ends without freeing its world, the others fail within 0.1 s. On failure *out is NULL. */
 LS_API LS_MUST_CHECK ls_status ls_world_open_store(ls_world **out, const ls_store *store, int rank, int size,
                                                    const ls_world_options *options);

@@ -1,8 +1,10 @@
 /* Groups that only their members open. They have no collective in common yet, so the first member publishes the place of the group's memory
  * in the caller's store. */
+#include <stdio.h>
 #include <string.h>
 #include "base/status.h"
 #include "comm/group.h"
+#include "comm/net.h"
 
 /* What the first member publishes in the store. */
 typedef struct stored_place {
@@ -41,11 +43,6 @@ static ls_status check_members(const ls_world *world, const int *ranks, int n, i
     return LS_OK;
 }
 
-static ls_status store_failed(const ls_world *world, ls_status status, const char *key)
-{
-    return ls__fail(status, "rank %d: group: the store failed at key %s: %s", world->rank, key, ls_status_text(status));
-}
-
 ls_status ls_group_open(ls_world *world, const int *ranks, int n, const ls_store *store, const char *key,
                         ls_group **out)
 {
@@ -58,15 +55,20 @@ ls_status ls_group_open(ls_world *world, const int *ranks, int n, const ls_store
     if (new.rank == 0) {
         found.status = status = transport->make(&new, &found.place);
         if (n > 1) {
-            ls_status stored = store->set(store->user, key, &found, sizeof found);
-            if (stored && !status) status = store_failed(world, stored, key);
+            char text[LS__FAILURE_BYTES];
+            snprintf(text, sizeof text, "%s", ls_error());
+            ls_status stored = ls__store_set(store, key, &found, sizeof found);
+            if (status)
+                status = ls__fail(status, "%s", text);
+            else if (stored)
+                status = ls__store_failed(stored, world->rank, key);
         }
     } else {
-        status = store->get(store->user, key, &found, sizeof found, world->timeout_ms < 0 ? -1 : world->timeout_ms);
+        status = ls__store_get(store, key, &found, sizeof found, world->timeout_ms < 0 ? -1 : world->timeout_ms);
         if (status == LS_ETIMEOUT)
             return ls__fail(LS_ETIMEOUT, "rank %d: rank %d did not open the group %s within %.1f s", world->rank,
                             ranks[0], key, world->timeout_ms / 1e3);
-        if (status) return store_failed(world, status, key);
+        if (status) return ls__store_failed(status, world->rank, key);
         if (found.status)
             return ls__fail(LS_EPEER, "rank %d: rank %d could not make the group %s: %s", world->rank, ranks[0], key,
                             ls_status_text((ls_status)found.status));

@@ -305,29 +305,65 @@ void ls__net_pause(int *polls)
     nanosleep(&t, NULL);
 }
 
+/* ---- A store of the caller's. Its message, if it leaves one, is kept; so each call begins with none. */
+
+ls_status ls__store_set(const ls_store *store, const char *key, const void *value, size_t bytes)
+{
+    ls_status ok = ls__fail(LS_OK, "%s", "");
+    (void)ok;
+    return store->set(store->user, key, value, bytes);
+}
+
+ls_status ls__store_get(const ls_store *store, const char *key, void *value, size_t bytes, int timeout_ms)
+{
+    ls_status ok = ls__fail(LS_OK, "%s", "");
+    (void)ok;
+    return store->get(store->user, key, value, bytes, timeout_ms);
+}
+
+ls_status ls__store_failed(ls_status status, int rank, const char *key)
+{
+    return ls__fail(status, "rank %d: the store failed at key %s: %s", rank, key,
+                    *ls_error() ? ls_error() : ls_status_text(status));
+}
+
+/* Gets one rank's value, which begins with the size that it has given its world. */
+static ls_status get_value(const ls__net *net, int number, int from, char *value, size_t bytes, int timeout_ms,
+                           int64_t deadline)
+{
+    char key[64];
+    int64_t size, left = (deadline - ls_now()) / 1000000;
+    snprintf(key, sizeof key, "lockstep/%d/%d", number, from);
+    ls_status status = ls__store_get(&net->store, key, value, bytes, timeout_ms < 0 ? -1 : (int)(left > 0 ? left : 0));
+    if (status == LS_ETIMEOUT)
+        return ls__fail(LS_ETIMEOUT, "rank %d: rank %d did not open its world within %.1f s", net->rank, from,
+                        timeout_ms / 1e3);
+    if (status) return ls__store_failed(status, net->rank, key);
+    memcpy(&size, value, sizeof size);
+    if (size == net->size) return LS_OK;
+    return ls__fail(LS_EMISMATCH, "rank %d opens a world of %d ranks, but rank %d one of %lld: pass the same size",
+                    net->rank, net->size, from, (long long)size);
+}
+
 /* Each rank sets one key, and gets those of all other ranks. */
 static ls_status gather_by_store(ls__net *net, const void *mine, void *all, size_t bytes, int timeout_ms)
 {
     char key[64];
-    int64_t deadline = ls_now() + (int64_t)timeout_ms * 1000000;
+    int64_t deadline = ls_now() + (int64_t)timeout_ms * 1000000, size = net->size;
     int number = net->gathered++;
+    char *value = malloc(sizeof size + bytes);
+    if (!value) return ls__fail(LS_ENOMEM, "world: no memory for %zu bytes", bytes);
+    memcpy(value, &size, sizeof size);
+    memcpy(value + sizeof size, mine, bytes);
     snprintf(key, sizeof key, "lockstep/%d/%d", number, net->rank);
-    ls_status status = net->store.set(net->store.user, key, mine, bytes);
+    ls_status status = ls__store_set(&net->store, key, value, sizeof size + bytes);
+    if (status) status = ls__store_failed(status, net->rank, key);
     for (int r = 0; r < net->size && !status; r++) {
-        int64_t left = (deadline - ls_now()) / 1000000;
-        snprintf(key, sizeof key, "lockstep/%d/%d", number, r);
-        if (r == net->rank)
-            memcpy((char *)all + (size_t)r * bytes, mine, bytes);
-        else
-            status = net->store.get(net->store.user, key, (char *)all + (size_t)r * bytes, bytes,
-                                    timeout_ms < 0 ? -1 : (int)(left > 0 ? left : 0));
-        if (status == LS_ETIMEOUT)
-            return ls__fail(LS_ETIMEOUT, "rank %d: rank %d did not open its world within %.1f s", net->rank, r,
-                            timeout_ms / 1e3);
+        if (r != net->rank) status = get_value(net, number, r, value, sizeof size + bytes, timeout_ms, deadline);
+        if (!status) memcpy((char *)all + (size_t)r * bytes, r == net->rank ? mine : value + sizeof size, bytes);
     }
-    if (status)
-        return ls__fail(status, "rank %d: the store failed at key %s: %s", net->rank, key, ls_status_text(status));
-    return LS_OK;
+    free(value);
+    return status;
 }
 
 ls_status ls__net_allgather(ls__net *net, const void *mine, void *all, size_t bytes, int timeout_ms)

@@ -63,6 +63,12 @@ LS_MUST_CHECK ls_status ls__net_open(ls__net **out, const char *which, const ls_
 LS_MUST_CHECK ls_status ls__net_open_on(ls__net **out, const ls__net_plugin *plugin, int rank, int size);
 /* A net that has no plug-in and carries no data: ranks only gather through the caller's store (lockstep/comm.h), which must outlive it. */
 LS_MUST_CHECK ls_status ls__net_open_store(ls__net **out, const ls_store *store, int rank, int size);
+/* Calls of a store. */
+LS_MUST_CHECK ls_status ls__store_set(const ls_store *store, const char *key, const void *value, size_t bytes);
+LS_MUST_CHECK ls_status ls__store_get(const ls_store *store, const char *key, void *value, size_t bytes,
+                                      int timeout_ms);
+/* Returns `status` of such a call, with the message that the store has left. */
+ls_status ls__store_failed(ls_status status, int rank, const char *key);
 /* Whether messages can be sent: false for such a net. */
 bool ls__net_carries_data(const ls__net *net);
 /* See ls__net_plugin.close. */

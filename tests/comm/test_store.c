@@ -8,6 +8,7 @@
 #include "check.h"
 #include "folder.h"
 #include "lockstep/comm.h"
+#include "lockstep/data.h"
 
 enum { RANKS = 3 };
 
@@ -53,6 +54,18 @@ static ls_status fail_to_get(void *user, const char *key, void *value, size_t by
 {
     (void)user, (void)key, (void)value, (void)bytes, (void)timeout_ms;
     return LS_EIO;
+}
+
+static ls_status fail_to_set(void *user, const char *key, const void *value, size_t bytes)
+{
+    (void)user, (void)key, (void)value, (void)bytes;
+    return ls_dataset_fail(LS_EIO, "my store is down");
+}
+
+static ls_status fail_with_text(void *user, const char *key, void *value, size_t bytes, int timeout_ms)
+{
+    (void)user, (void)key, (void)value, (void)bytes, (void)timeout_ms;
+    return ls_dataset_fail(LS_EIO, "my store is down");
 }
 
 static const ls_store store = { .set = set, .get = get };
@@ -169,6 +182,41 @@ static int refuse(int rank)
     return 0;
 }
 
+static void the_message_of_a_store_is_kept(void **state)
+{
+    ls_world *world;
+    ls_store deaf = { .set = fail_to_set, .get = get }, dumb = { .set = set, .get = fail_with_text };
+    (void)state;
+    stores++;
+    check_fails(ls_world_open_store(&world, &deaf, 0, 2, NULL), LS_EIO, "key lockstep/0/0: my store is down");
+    check_fails(ls_world_open_store(&world, &dumb, 0, 2, NULL), LS_EIO, "key lockstep/0/1: my store is down");
+}
+
+/* Rank 1 passes another size: larger, so that it would wait for a rank that does not exist, or smaller. */
+static int sizes[RANKS];
+
+static int open_with_sizes(int rank)
+{
+    ls_world *world;
+    char text[100];
+    int other = rank == 1 ? 0 : 1;
+    NEED(ls_world_open_store(&world, &store, rank, sizes[rank], NULL) == LS_EMISMATCH && !world);
+    snprintf(text, sizeof text, "rank %d opens a world of %d ranks, but rank %d one of %d", rank, sizes[rank], other,
+             sizes[other]);
+    NEED(strstr(ls_error(), text));
+    return 0;
+}
+
+static void different_sizes_are_named(void **state)
+{
+    (void)state;
+    for (int i = 0; i < RANKS; i++) sizes[i] = RANKS;
+    sizes[1] = RANKS + 1;
+    assert_int_equal(on_processes(RANKS, open_with_sizes), 0);
+    sizes[1] = RANKS - 1;
+    assert_int_equal(on_processes(RANKS, open_with_sizes), 0);
+}
+
 static void bad_groups_are_refused(void **state)
 {
     (void)state;
@@ -236,6 +284,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_find_each_other_through_a_store),
+        cmocka_unit_test(the_message_of_a_store_is_kept),
+        cmocka_unit_test(different_sizes_are_named),
         cmocka_unit_test(bad_groups_are_refused),
         cmocka_unit_test(bad_worlds_are_refused),
         cmocka_unit_test(a_rank_that_was_killed_is_named),
