@@ -3,7 +3,9 @@
  * Failure  every function that can fail returns an ls_status: 0 done, > 0 pending or end, < 0 error. ls_error() of the same
  *          thread describes what failed, where, and what to do, until that thread's next failing call.
  * Options  structs named *_options are initialized with zeros, which are the defaults: (ls_world_options){ .timeout_ms = 5000 }.
- *          A NULL pointer to options means all defaults, unless stated. Their layout may change with the library's SOVERSION.
+ *          A NULL pointer to options means all defaults; where an option has none and is required, it is LS_EINVAL. Their layout may
+ *          change with the library's SOVERSION.
+ * Freeing  ls_..._free() functions set the caller's pointer to NULL. They do nothing if it is NULL, or its address is.
  * Output   the library never prints and never exits. Warnings and notes go to the log callback. */
 #ifndef LOCKSTEP_BASE_H
 #define LOCKSTEP_BASE_H

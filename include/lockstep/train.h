@@ -171,7 +171,7 @@ typedef struct ls_train ls_train;
 LS_API LS_MUST_CHECK ls_status ls_train_open(ls_train **out, const ls_train_options *options);
 LS_API void ls_train_free(ls_train **train);
 
-/* The next step; LS_END when all are done, or after ls_train_stop(). */
+/* The next step; LS_END when all are done, or after ls_train_stop(). `metrics` may be NULL. */
 LS_API LS_MUST_CHECK ls_status ls_train_step(ls_train *train, ls_train_metrics *metrics);
 /* Requests an end after the current step, or the next one. All ranks end at the same step, when any of them requested it. May
  * be called from a signal handler or another thread. */

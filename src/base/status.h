@@ -16,4 +16,10 @@ ls_status ls__fail_errno(const char *format, ...) __attribute__((format(printf, 
 /* Puts "context: " before this thread's message; for a caller that knows more about where it happened. */
 ls_status ls__fail_within(ls_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* For public functions: LS_EINVAL if a pointer that must be given is NULL. `name` is the argument's name in the header. */
+#define LS__NEED(pointer, name)                                                                \
+    do {                                                                                       \
+        if (!(pointer)) return ls__fail(LS_EINVAL, "%s: " name " must not be NULL", __func__); \
+    } while (0)
+
 #endif

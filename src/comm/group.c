@@ -110,7 +110,7 @@ bool ls__group_is_broken(const ls_group *group)
 
 void ls_group_free(ls_group **pg)
 {
-    ls_group *g = *pg;
+    ls_group *g = pg ? *pg : NULL;
     if (!g) return;
     g->transport->release(g);
     ls__group_discard(g);
@@ -235,6 +235,8 @@ static ls_status split(ls_group *g, int color, int key, const split_memory *m, l
 
 ls_status ls_group_split(ls_group *group, int color, int key, ls_group **out)
 {
+    LS__NEED(group, "group");
+    LS__NEED(out, "out");
     size_t p = (size_t)group->size;
     *out = NULL;
     if (group->broken) return ls__group_broken(group);

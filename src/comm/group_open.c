@@ -46,9 +46,15 @@ static ls_status check_members(const ls_world *world, const int *ranks, int n, i
 ls_status ls_group_open(ls_world *world, const int *ranks, int n, const ls_store *store, const char *key,
                         ls_group **out)
 {
+    LS__NEED(out, "out");
     ls__new_group new = { .world = world, .size = n, .world_ranks = ranks };
     stored_place found = { 0 };
     *out = NULL;
+    LS__NEED(world, "world");
+    LS__NEED(ranks, "ranks");
+    LS__NEED(key, "key");
+    if (n > 1 && (!store || !store->set || !store->get))
+        return ls__fail(LS_EINVAL, "group: a store with set and get is needed");
     ls_status status = check_members(world, ranks, n, &new.rank);
     if (status) return status;
     const ls__transport *transport = ls__transport_find(world, 1);

@@ -51,6 +51,8 @@ static void free_private(ls_world *w, void *p)
 
 ls_status ls_world_alloc(ls_world *world, size_t bytes, void **memory)
 {
+    LS__NEED(world, "world");
+    LS__NEED(memory, "memory");
     *memory = NULL;
     if (bytes > PTRDIFF_MAX) return ls__fail(LS_EINVAL, "alloc: %zu bytes is too large", bytes);
     if (!bytes) bytes = 1;
@@ -63,9 +65,9 @@ ls_status ls_world_alloc(ls_world *world, size_t bytes, void **memory)
 
 void ls_world_dealloc(ls_world *world, void **memory)
 {
-    void *p = *memory;
-    *memory = NULL;
+    void *p = memory ? *memory : NULL;
     if (!p) return;
+    *memory = NULL;
     uint64_t at = world->job ? ls__heap_offset(world->job, p, 1) : 0;
     if (at) ls__heap_give(world->job, world->job_fd, at);
     if (!world->job) free_private(world, p);

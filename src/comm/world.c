@@ -186,6 +186,7 @@ static ls_status open_mpi(ls_world **out, const ls_world_options *options, const
 ls_status ls_world_open_store(ls_world **out, const ls_store *store, int rank, int size,
                               const ls_world_options *options)
 {
+    LS__NEED(out, "out");
     ls__launch_info info = { .launcher = LS__LAUNCHER_NONE, .rank = rank, .size = size };
     ls__net *net;
     *out = NULL;
@@ -226,6 +227,7 @@ static ls_status open_inherited(ls_world **out, const ls_world_options *options,
 
 ls_status ls_world_open(ls_world **out, const ls_world_options *options)
 {
+    LS__NEED(out, "out");
     ls__launch_info info;
     *out = NULL;
     ls_status status = ls__kernels_check();
@@ -253,7 +255,7 @@ ls_status ls_world_open(ls_world **out, const ls_world_options *options)
 
 void ls_world_free(ls_world **pw)
 {
-    ls_world *w = *pw;
+    ls_world *w = pw ? *pw : NULL;
     if (!w) return;
     ls__cluster *c = w->cluster;
     remove_open(w);

@@ -14,7 +14,8 @@ ls_status ls_dataset_fail(ls_status status, const char *format, ...)
 
 void ls_dataset_free(ls_dataset **dataset)
 {
-    ls_dataset *d = *dataset;
+    if (!dataset) return;
+    const ls_dataset *d = *dataset;
     if (d && d->free) d->free(d->self);
     *dataset = NULL;
 }

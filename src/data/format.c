@@ -129,6 +129,8 @@ bool ls_data_format_is_text(ls_data_format format)
 
 ls_status ls_data_format_parse(const char *name, ls_data_format *out)
 {
+    LS__NEED(name, "name");
+    LS__NEED(out, "out");
     char list[200];
     size_t n = 0;
     for (int i = 0; i < LS_FORMAT_COUNT; i++) {

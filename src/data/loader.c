@@ -346,11 +346,13 @@ static ls_status open_sampler(ls_loader *l)
 
 ls_status ls_loader_open(ls_loader **out, const ls_dataset *dataset, const ls_loader_options *options)
 {
+    LS__NEED(out, "out");
     *out = NULL;
+    LS__NEED(dataset, "dataset");
     ls_loader *l = calloc(1, sizeof *l);
     if (!l) return ls__fail(LS_ENOMEM, "loader: out of memory");
     l->dataset = dataset;
-    l->o = *options;
+    if (options) l->o = *options;
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -393,7 +395,7 @@ fail:
 
 void ls_loader_free(ls_loader **loader)
 {
-    ls_loader *l = *loader;
+    ls_loader *l = loader ? *loader : NULL;
     if (!l) return;
     pthread_mutex_lock(&l->lock);
     l->stop = true;
@@ -514,6 +516,8 @@ static void tune(ls_loader *l, int64_t wait, int64_t compute, int64_t load)
 
 ls_status ls_loader_next(ls_loader *l, ls_batch **out)
 {
+    LS__NEED(l, "loader");
+    LS__NEED(out, "out");
     *out = NULL;
     if (l->failed) return ls__fail(l->failed, "%s", l->held->message);
     if (l->taken >= l->end) return LS_END;

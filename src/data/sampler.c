@@ -58,6 +58,8 @@ const char *ls_order_name(ls_order order)
 
 ls_status ls_order_parse(const char *name, ls_order *out)
 {
+    LS__NEED(name, "name");
+    LS__NEED(out, "out");
     for (int i = 0; i < LS_ORDER_COUNT; i++) {
         if (strcmp(name, names[i])) continue;
         *out = (ls_order)i;
@@ -108,7 +110,9 @@ static void plan(ls_sampler *s)
 
 ls_status ls_sampler_open(ls_sampler **out, const ls_sampler_options *options)
 {
+    LS__NEED(out, "out");
     *out = NULL;
+    LS__NEED(options, "options");
     ls_sampler *s = calloc(1, sizeof *s);
     if (!s) return ls__fail(LS_ENOMEM, "sampler: out of memory");
     s->o = *options;
@@ -132,7 +136,7 @@ fail:
 
 void ls_sampler_free(ls_sampler **sampler)
 {
-    ls_sampler *s = *sampler;
+    ls_sampler *s = sampler ? *sampler : NULL;
     if (!s) return;
     for (int i = 0; i < 2; i++) {
         free(s->tables[i].small);

@@ -195,7 +195,9 @@ static void *run(void *arg)
 
 ls_status ls_stage_open(ls_stage **out, const char *const *paths, size_t n_paths, const ls_stage_options *o)
 {
+    LS__NEED(out, "out");
     *out = NULL;
+    LS__NEED(o, "options");
     if (!o->folder || !*o->folder) return ls__fail(LS_EINVAL, "staging: no folder given");
     ls_stage *s = calloc(1, sizeof *s);
     if (!s) return ls__fail(LS_ENOMEM, "staging: out of memory");
@@ -234,7 +236,7 @@ fail:
 
 void ls_stage_free(ls_stage **stage)
 {
-    ls_stage *s = *stage;
+    ls_stage *s = stage ? *stage : NULL;
     if (!s) return;
     s->stop = true;
     if (s->running) pthread_join(s->thread, NULL);

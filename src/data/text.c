@@ -433,7 +433,10 @@ static ls_status check_fields(const ls__sources *sources, const ls_text_options 
 
 ls_status ls_text_open(ls_dataset **out, const ls_text_options *o)
 {
+    LS__NEED(out, "out");
     *out = NULL;
+    LS__NEED(o, "options");
+    LS__NEED(o->tokenizer, "options.tokenizer");
     if (!o->seq_len || o->seq_len > INT32_MAX)
         return ls__fail(LS_EINVAL, "sequence length %zu: must be >= 1", o->seq_len);
     text *t = calloc(1, sizeof *t);

@@ -195,8 +195,12 @@ static ls_status check_options(job *j)
 
 ls_status ls_tokenize(const ls_tokenize_options *o, ls_tokenize_result *result)
 {
+    LS__NEED(o, "options");
+    LS__NEED(result, "result");
     job j = { .o = o, .fields = { .text = o->field, .skip_bad = o->skip_bad } };
     *result = (ls_tokenize_result){ 0 };
+    LS__NEED(o->tokenizer, "options.tokenizer");
+    LS__NEED(o->output, "options.output");
     ls_status status = check_options(&j);
     if (!status) status = ls__sources_open_text(&j.sources, o->paths, o->n_paths, o->format);
     if (status) return status;

@@ -118,8 +118,10 @@ static ls_status read_named(ls_tokenizer *t, const char *name)
 
 ls_status ls_tokenizer_open(ls_tokenizer **out, const char *name)
 {
-    ls_tokenizer *t = calloc(1, sizeof *t);
+    LS__NEED(out, "out");
     *out = NULL;
+    LS__NEED(name, "name");
+    ls_tokenizer *t = calloc(1, sizeof *t);
     if (!t) return ls__fail(LS_ENOMEM, "no memory for a tokenizer");
     for (int i = 0; i < 256; i++) t->each[i] = (uint8_t)i;
     ls_status status = strcmp(name, "bytes") ? read_named(t, name) : make_bytes(t);
@@ -130,7 +132,7 @@ ls_status ls_tokenizer_open(ls_tokenizer **out, const char *name)
 
 void ls_tokenizer_free(ls_tokenizer **tokenizer)
 {
-    ls_tokenizer *t = *tokenizer;
+    ls_tokenizer *t = tokenizer ? *tokenizer : NULL;
     if (!t) return;
     ls__bpe_free(&t->bpe);
     ls__added_free(&t->added);
@@ -244,7 +246,9 @@ ls_status ls_tokenizer_decode(const ls_tokenizer *t, const int32_t *tokens, size
 
 ls_status ls_encoder_open(ls_encoder **out, const ls_tokenizer *tokenizer)
 {
+    LS__NEED(out, "out");
     *out = NULL;
+    LS__NEED(tokenizer, "tokenizer");
     ls_encoder *e = calloc(1, sizeof *e);
     if (!e) return ls__fail(LS_ENOMEM, "no memory to encode text");
     e->tokenizer = tokenizer;
@@ -259,7 +263,7 @@ ls_status ls_encoder_open(ls_encoder **out, const ls_tokenizer *tokenizer)
 
 void ls_encoder_free(ls_encoder **encoder)
 {
-    ls_encoder *e = *encoder;
+    ls_encoder *e = encoder ? *encoder : NULL;
     if (!e) return;
     ls__bpe_scratch_free(&e->scratch);
     free(e->tokens);

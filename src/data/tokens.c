@@ -113,7 +113,9 @@ static ls_status examine_all(tokens *t, ls_data_format format)
 
 ls_status ls_tokens_open(ls_dataset **out, const ls_tokens_options *o)
 {
+    LS__NEED(out, "out");
     *out = NULL;
+    LS__NEED(o, "options");
     if (!o->seq_len || o->seq_len > INT32_MAX)
         return ls__fail(LS_EINVAL, "sequence length %zu: must be >= 1", o->seq_len);
     tokens *t = calloc(1, sizeof *t);

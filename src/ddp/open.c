@@ -118,7 +118,9 @@ static ls_status make_block(ls_ddp *d)
 static ls_status prepare(ls_ddp *d, const ls_span *spans)
 {
     const ls_ddp_options *o = &d->options;
-    ls_status status = allocate(d, d->n && spans[0].grad);
+    if (d->n && !spans) return ls__fail(LS_EINVAL, "ddp: %zu spans at NULL", d->n);
+    ls_status status = ls__verify_named(o->buffers, o->n_buffers);
+    if (!status) status = allocate(d, d->n && spans[0].grad);
     if (!status) status = copy_spans(d, spans);
     if (!status && o->slots < 0) status = ls__fail(LS_EINVAL, "ddp: slots=%d: must be an integer >= 1", o->slots);
     if (!status && o->slots && o->sum_order == LS_SUM_ORDER_CANONICAL)
@@ -135,7 +137,7 @@ static ls_status prepare(ls_ddp *d, const ls_span *spans)
         status = ls__fail(LS_EINVAL, "ddp: a hook determines what is sent; leave wire at LS_WIRE_F32");
     if (!status && o->hook.finish && !o->hook.start)
         status = ls__fail(LS_EINVAL, "ddp: the hook has a finish function but no start function");
-    if (!status && o->n_buffers && o->buffer_mode != LS_BUFFERS_BROADCAST && o->buffer_mode != LS_BUFFERS_MEAN)
+    if (!status && o->buffer_mode != LS_BUFFERS_BROADCAST && o->buffer_mode != LS_BUFFERS_MEAN)
         status = ls__fail(LS_EINVAL, "ddp: buffer_mode %d is neither LS_BUFFERS_BROADCAST nor LS_BUFFERS_MEAN",
                           (int)o->buffer_mode);
     return status;
@@ -144,7 +146,9 @@ static ls_status prepare(ls_ddp *d, const ls_span *spans)
 ls_status ls_ddp_open(ls_ddp **out, ls_world *world, const ls_span *spans, size_t n_spans,
                       const ls_ddp_options *options)
 {
+    LS__NEED(out, "out");
     *out = NULL;
+    LS__NEED(world, "world");
     if (n_spans > UINT32_MAX) return ls__fail(LS_EINVAL, "ddp: %zu spans: too many", n_spans);
     ls_ddp *d = calloc(1, sizeof *d);
     if (!d) return ls__fail(LS_ENOMEM, "ddp: out of memory");
@@ -191,7 +195,7 @@ static void dealloc(ls_ddp *d)
 
 void ls_ddp_free(ls_ddp **pd)
 {
-    ls_ddp *d = *pd;
+    ls_ddp *d = pd ? *pd : NULL;
     if (!d) return;
     if (d->running && d->next_start && !ls__group_is_broken(d->group))
         ls_group_abort(d->group, "a ddp was freed in the middle of a step");

@@ -146,9 +146,20 @@ ls_status ls__verify_options(ls_world *world, const ls_ddp_options *o)
     return status;
 }
 
+ls_status ls__verify_named(const ls_named *named, size_t n)
+{
+    if (n && !named) return ls__fail(LS_EINVAL, "%zu parameters or buffers at NULL", n);
+    for (size_t i = 0; i < n; i++)
+        if (named[i].count && !named[i].data)
+            return ls__fail(LS_EINVAL, "'%s' (number %zu) has %zu elements at NULL",
+                            named[i].name ? named[i].name : "no name", i, named[i].count);
+    return LS_OK;
+}
+
 ls_status ls_params_broadcast(ls_world *world, const ls_named *params, size_t n, int root)
 {
-    ls_status status = LS_OK;
+    LS__NEED(world, "world");
+    ls_status status = ls__verify_named(params, n); /* all, before any is sent */
     for (size_t i = 0; i < n && !status; i++)
         status = ls_broadcast(ls_world_group(world), params[i].data, params[i].count, LS_F32, root);
     return status;
@@ -156,6 +167,9 @@ ls_status ls_params_broadcast(ls_world *world, const ls_named *params, size_t n,
 
 ls_status ls_params_verify(ls_world *world, const ls_named *params, size_t n)
 {
+    LS__NEED(world, "world");
+    ls_status status = ls__verify_named(params, n);
+    if (status) return status;
     ls_group *g = ls_world_group(world);
     uint64_t *digests = malloc((n + 1) * sizeof *digests);
     shown *all = NULL;
@@ -164,7 +178,7 @@ ls_status ls_params_verify(ls_world *world, const ls_named *params, size_t n)
     if (!digests) return ls__fail(LS_ENOMEM, "verify: out of memory");
     for (size_t i = 0; i < n; i++)
         digests[i] = XXH3_64bits_withSeed(params[i].data, params[i].count * sizeof(float), params[i].count);
-    ls_status status = first_difference(g, digests, n, &at);
+    status = first_difference(g, digests, n, &at);
     if (status || at == n) goto done;
     shown mine = { .digest = digests[at] };
     status = show_difference(g, &mine, &all, &other);

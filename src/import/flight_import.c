@@ -63,6 +63,8 @@ static ls_status load(const ls__file_list *list, ls__flight *dumps, size_t *coun
 
 ls_status ls_import_flight_recorder(const ls_import_options *o, ls_import_result *result)
 {
+    LS__NEED(o, "options");
+    LS__NEED(result, "result");
     ls__file_list list = { 0 };
     ls__flight *dumps = NULL;
     ls__remarks remarks = { 0 };

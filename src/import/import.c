@@ -284,6 +284,8 @@ static ls_status prepare(job *j, const ls_import_options *o)
 ls_status ls_import(const ls_import_options *o, ls_import_result *result)
 {
     job j = { .lock = PTHREAD_MUTEX_INITIALIZER, .done = PTHREAD_COND_INITIALIZER };
+    LS__NEED(o, "options");
+    LS__NEED(result, "result");
     *result = (ls_import_result){ 0 };
     ls_status status = ls__folder_check(o->out);
     if (!status) status = prepare(&j, o);
@@ -321,6 +323,7 @@ ls_status ls_import(const ls_import_options *o, ls_import_result *result)
 
 void ls_import_result_free(ls_import_result *r)
 {
+    if (!r) return;
     for (size_t i = 0; i < r->n_notes; i++) free(r->notes[i]);
     free(r->notes);
     *r = (ls_import_result){ 0 };

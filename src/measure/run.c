@@ -7,8 +7,10 @@
 
 ls_status ls_run_open(ls_run **out, const char *path, const ls_run_options *options)
 {
+    LS__NEED(out, "out");
     ls_run_options o = options ? *options : (ls_run_options){ 0 };
     *out = NULL;
+    LS__NEED(path, "path");
     ls_run *run = calloc(1, sizeof *run);
     if (!run) return ls__fail(LS_ENOMEM, "%s: out of memory", path);
     run->path = strdup(path);
@@ -27,7 +29,7 @@ ls_status ls_run_open(ls_run **out, const char *path, const ls_run_options *opti
 
 void ls_run_free(ls_run **prun)
 {
-    ls_run *run = *prun;
+    ls_run *run = prun ? *prun : NULL;
     if (!run) return;
     for (size_t i = 0; i < run->n_notes; i++) free(run->notes[i].text);
     if (run->n_steps) free(run->steps[0].rank);

@@ -77,6 +77,8 @@ static ls_status keep_json(char **kept, const char *folder, const char *name)
 
 ls_status ls_model_save(const ls_model *m, const char *folder)
 {
+    LS__NEED(m, "model");
+    LS__NEED(folder, "folder");
     ls__weights sets[2];
     char *config = join(folder, "config.json"), *weights = join(folder, "model.safetensors");
     ls_status status = config && weights ? check_bound(m) : LS_ENOMEM;
@@ -114,6 +116,8 @@ static ls_status check_weights(const char *folder, const char *weights)
 
 ls_status ls_model_load(ls_model *m, const char *folder)
 {
+    LS__NEED(m, "model");
+    LS__NEED(folder, "folder");
     ls__weights sets[2];
     char *weights = join(folder, "model.safetensors");
     ls_status status = weights ? check_bound(m) : LS_ENOMEM;
@@ -128,6 +132,8 @@ ls_status ls_model_load(ls_model *m, const char *folder)
 
 ls_status ls_lm_options_read(const char *folder, ls_lm_options *out)
 {
+    LS__NEED(folder, "folder");
+    LS__NEED(out, "out");
     char *config = join(folder, "config.json");
     ls_status status = config ? ls__hf_config_read(config, out) : LS_ENOMEM;
     free(config);

@@ -51,7 +51,9 @@ static ls_status take_memory(ls_generator *g)
 
 ls_status ls_generator_open(ls_generator **out, ls_model *model, const ls_generator_options *options)
 {
+    LS__NEED(out, "out");
     *out = NULL;
+    LS__NEED(model, "model");
     const ls_lm_options *o = ls_model_lm(model);
     if (!o) return ls__fail(LS_EINVAL, "generator: '%s' is not a language model", model->type->name);
     if (!ls_model_values(model))
@@ -77,7 +79,7 @@ ls_status ls_generator_open(ls_generator **out, ls_model *model, const ls_genera
 
 void ls_generator_free(ls_generator **generator)
 {
-    ls_generator *g = *generator;
+    ls_generator *g = generator ? *generator : NULL;
     if (!g) return;
     ls_tape_free(&g->tape);
     ls__arena_close(&g->memory);
@@ -118,6 +120,8 @@ static void make_room(ls_generator *g)
 
 ls_status ls_generator_feed(ls_generator *g, const int32_t *tokens, size_t count)
 {
+    LS__NEED(g, "generator");
+    LS__NEED(tokens, "tokens");
     if (!count) return ls__fail(LS_EINVAL, "generator: count must be >= 1");
     for (size_t i = 0; i < count; i++)
         if (tokens[i] < 0 || tokens[i] >= g->vocab_size)
@@ -184,6 +188,8 @@ static int sample(ls_generator *g)
 
 ls_status ls_generator_next(ls_generator *g, int32_t *token)
 {
+    LS__NEED(g, "generator");
+    LS__NEED(token, "token");
     if (!g->ready) return ls__fail(LS_ESTATE, "generator: no prompt yet; call ls_generator_feed() first");
     for (int i = 0; i < g->vocab_size; i++)
         if (!isfinite(g->logits[i]))

@@ -20,6 +20,8 @@ const ls__lm_type *ls__lm_type_of(ls_lm_kind kind)
 
 ls_status ls_lm_preset(const char *name, ls_lm_options *out)
 {
+    LS__NEED(name, "name");
+    LS__NEED(out, "out");
     char known[256] = "";
     for (int kind = 0; kind < LS_LM_COUNT; kind++)
         for (size_t i = 0; i < types[kind]->n_presets; i++) {
@@ -75,6 +77,7 @@ ls_status ls__lm_options_check(ls_lm_options *options)
 
 ls_status ls_lm_open(ls_model **out, const ls_lm_options *options)
 {
+    LS__NEED(out, "out");
     ls_lm_options o = options ? *options : (ls_lm_options){ 0 };
     *out = NULL;
     ls_status status = ls__lm_options_check(&o);

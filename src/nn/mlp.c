@@ -24,6 +24,7 @@ static const ls__model_type type = { .name = "mlp", .loss = mlp_loss, .logits = 
 
 ls_status ls_mlp_open(ls_model **out, const ls_mlp_options *options)
 {
+    LS__NEED(out, "out");
     ls_mlp_options o = options ? *options : (ls_mlp_options){ 0 };
     *out = NULL;
     if (!o.hidden) o.hidden = 128;

@@ -79,7 +79,8 @@ ls_status ls__optimizer_options_check(ls_optimizer_options *o)
     if (o->eps == 0) o->eps = 1e-8f;
     if (o->momentum == 0) o->momentum = 0.9f;
     if (o->weight_decay == 0) o->weight_decay = types[o->kind].weight_decay;
-    if (o->threads <= 0) o->threads = omp_get_max_threads();
+    if (o->threads < 0) return ls__fail(LS_EINVAL, "optimizer: threads is %d; it must be >= 0", o->threads);
+    if (!o->threads) o->threads = omp_get_max_threads();
     if (!(o->beta1 > 0 && o->beta1 < 1 && o->beta2 > 0 && o->beta2 < 1 && o->momentum < 1))
         return ls__fail(LS_EINVAL, "optimizer: beta1 is %g, beta2 %g, momentum %g; each must be >= 0 and < 1",
                         (double)o->beta1, (double)o->beta2, (double)o->momentum);
@@ -109,6 +110,7 @@ ls_status ls__optimizer_open_in(ls_optimizer **out, const ls_place *places, size
                                 const ls_optimizer_options *options, float *memory)
 {
     *out = NULL;
+    if (n_places && !places) return ls__fail(LS_EINVAL, "optimizer: %zu places at NULL", n_places);
     if (begin > end) return ls__fail(LS_EINVAL, "optimizer: the range begins at %zu, after its end %zu", begin, end);
     ls_optimizer *o = calloc(1, sizeof *o);
     if (!o) return ls__fail(LS_ENOMEM, "optimizer: out of memory");
@@ -137,12 +139,13 @@ fail:
 ls_status ls_optimizer_open(ls_optimizer **out, const ls_place *places, size_t n_places, size_t begin, size_t end,
                             const ls_optimizer_options *options)
 {
+    LS__NEED(out, "out");
     return ls__optimizer_open_in(out, places, n_places, begin, end, options, NULL);
 }
 
 void ls_optimizer_free(ls_optimizer **optimizer)
 {
-    ls_optimizer *o = *optimizer;
+    ls_optimizer *o = optimizer ? *optimizer : NULL;
     if (!o) return;
     ls__arena_close(&o->memory);
     free(o);

@@ -92,6 +92,7 @@ static const ls__model_type type = { .name = "resnet", .loss = resnet_loss, .log
 
 ls_status ls_resnet_open(ls_model **out, const ls_resnet_options *options)
 {
+    LS__NEED(out, "out");
     ls_resnet_options o = options ? *options : (ls_resnet_options){ 0 };
     *out = NULL;
     if (!o.blocks) o.blocks = 3;

@@ -5,6 +5,7 @@
 
 float ls_schedule_at(const ls_schedule *s, int64_t step)
 {
+    if (step < 0) step = 0;
     if (step < s->warmup) return (float)((double)s->lr * (double)(step + 1) / (double)s->warmup);
     if (s->kind == LS_SCHEDULE_CONSTANT) return s->lr;
     /* The first step after warm-up has the peak rate, the last step of the run `lr_end`. */

@@ -116,6 +116,8 @@ static ls_status check(const ls_record_options *o)
     if (o->node < 0 || o->local_rank < 0 || o->local_rank >= o->ranks)
         return ls__fail(LS_EINVAL, "record: rank %d cannot be local rank %d of node %d", o->rank, o->local_rank,
                         o->node);
+    if (o->transport && strlen(o->transport) >= sizeof((ls_record *)0)->transport)
+        return ls__fail(LS_EINVAL, "record: transport is '%.20s'; must have at most 7 characters", o->transport);
     return LS_OK;
 }
 
@@ -128,6 +130,7 @@ static ls__ring *new_ring(void)
 
 ls_status ls_record_open(ls_record **out, const char *folder, const ls_record_options *options)
 {
+    LS__NEED(out, "out");
     ls_record_options o = options ? *options : (ls_record_options){ 0 };
     *out = NULL;
     if (!o.ranks) o.ranks = 1;
@@ -183,7 +186,7 @@ void ls_record_flush(ls_record *r)
 
 void ls_record_free(ls_record **pr)
 {
-    ls_record *r = *pr;
+    ls_record *r = pr ? *pr : NULL;
     if (!r) return;
     ls_record_stop(r);
     ls__event_file_free(&r->file);

@@ -179,6 +179,8 @@ void ls__checkpoint_file_close(ls__checkpoint_file *f)
 
 ls_status ls_checkpoint_verify(const char *path, ls_checkpoint_info *info)
 {
+    LS__NEED(path, "path");
+    LS__NEED(info, "info");
     ls__checkpoint_file f;
     *info = (ls_checkpoint_info){ 0 };
     ls_status status = ls__checkpoint_file_open(&f, path);

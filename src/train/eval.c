@@ -344,6 +344,8 @@ static void add_up(const evaluation *e, ls_eval_result *r)
 
 ls_status ls_eval(const ls_eval_options *options, ls_eval_result *result)
 {
+    LS__NEED(options, "options");
+    LS__NEED(result, "result");
     evaluation e = { .o = options };
     int64_t begin = ls_now();
     *result = (ls_eval_result){ 0 };

@@ -231,9 +231,11 @@ ls_status ls__settings_parse(ls_train_saved **out, const char *path, const char 
 
 ls_status ls_train_saved_open(ls_train_saved **out, const char *run_dir)
 {
+    LS__NEED(out, "out");
     char *path, *text = NULL;
     size_t bytes;
     *out = NULL;
+    LS__NEED(run_dir, "run_dir");
     if (asprintf(&path, "%s/run.json", run_dir) < 0) return ls__fail(LS_ENOMEM, "%s: out of memory", run_dir);
     ls_status status = ls__file_read(path, MAX_BYTES, &text, &bytes);
     if (!status) status = ls__settings_parse(out, path, text, bytes);
@@ -251,7 +253,7 @@ ls_status ls__settings_check_files(const ls_train_saved *public, bool val, const
 
 void ls_train_saved_free(ls_train_saved **out)
 {
-    saved *v = (saved *)*out;
+    saved *v = out ? (saved *)*out : NULL;
     if (!v) return;
     for (int i = 0; i < v->n_lists; i++) free(v->lists[i]);
     for (kept *k = v->texts, *next; k; k = next) {

@@ -200,6 +200,7 @@ void ls_train_stop(ls_train *train)
 
 ls_status ls_train_step(ls_train *t, ls_train_metrics *metrics)
 {
+    LS__NEED(t, "train");
     double few[LS__SHARES * MAX_SLOTS_ON_STACK], *parts = few, shares[LS__SHARES], weight = 0;
     int64_t begin = t->clock = ls_now();
     if (t->failed) return ls__fail(LS_ESTATE, "an earlier step failed; no more steps are possible");
@@ -210,6 +211,8 @@ ls_status ls_train_step(ls_train *t, ls_train_metrics *metrics)
     if (t->parallel.each > MAX_SLOTS_ON_STACK &&
         !(parts = malloc(LS__SHARES * (size_t)t->parallel.each * sizeof *parts)))
         return ls__fail(LS_ENOMEM, "step %lld: out of memory", (long long)t->step + 1);
+    ls_train_metrics unread;
+    if (!metrics) metrics = &unread;
     *metrics = (ls_train_metrics){ 0 };
     ls_record_step(ls_world_record(t->parallel.world), t->step + 1);
     t->blocked = ls__world_blocked_ns(t->parallel.world);
@@ -233,6 +236,8 @@ ls_status ls_train_step(ls_train *t, ls_train_metrics *metrics)
 /* Micro-batch i is computed by rank i mod size; then all ranks have all losses and add them in the same order. */
 ls_status ls_train_eval(ls_train *t, double *loss)
 {
+    LS__NEED(t, "train");
+    LS__NEED(loss, "loss");
     int n = t->options.eval_batches;
     if (!t->val_loader) return ls__fail(LS_ESTATE, "there is no validation data; set val_data or val_fraction");
     double *sums = calloc((size_t)n * 2, sizeof *sums), *weights = sums + n, sum = 0, all = 0;

@@ -247,10 +247,11 @@ static ls_status open_all(ls_train *t)
 
 ls_status ls_train_open(ls_train **out, const ls_train_options *options)
 {
+    LS__NEED(out, "out");
     *out = NULL;
     ls_train *t = calloc(1, sizeof *t);
     if (!t) return ls__fail(LS_ENOMEM, "train: out of memory");
-    t->options = *options;
+    if (options) t->options = *options;
     t->run.metrics = t->run.events = -1;
     ls_status status = open_all(t);
     if (status) ls_train_free(&t);
@@ -260,7 +261,7 @@ ls_status ls_train_open(ls_train **out, const ls_train_options *options)
 
 void ls_train_free(ls_train **train)
 {
-    ls_train *t = *train;
+    ls_train *t = train ? *train : NULL;
     if (!t) return;
     ls__checkpoint_close(t);
     ls__train_record_close(t);

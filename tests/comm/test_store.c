@@ -172,6 +172,12 @@ static int refuse(int rank)
     NEED(strstr(ls_error(), "is not one of the members"));
     NEED(ls_group_open(world, (int[]){ 5 }, 1, &store, "k", &group) == LS_EINVAL);
     NEED(strstr(ls_error(), "unknown rank 5"));
+    NEED(ls_group_open(world, (int[]){ rank }, 1, &store, NULL, &group) == LS_EINVAL && !group);
+    NEED(strstr(ls_error(), "key must not be NULL"));
+    NEED(ls_group_open(world, NULL, 2, &store, "k", &group) == LS_EINVAL);
+    NEED(ls_group_open(world, (int[]){ 0, 1 }, 2, NULL, "k", &group) == LS_EINVAL);
+    NEED(ls_group_open(world, (int[]){ 0, 1 }, 2, &store, "k", NULL) == LS_EINVAL);
+    NEED(ls_group_split(ls_world_group(world), 0, 0, NULL) == LS_EINVAL);
     NEED(!ls_barrier(ls_world_group(world)));
     if (rank == 1) {
         ls_store broken = { .set = set, .get = fail_to_get };
@@ -231,12 +237,18 @@ static void bad_worlds_are_refused(void **state)
     stores++;
     check_fails(ls_world_open_store(&world, &store, 2, 2, NULL), LS_EINVAL, "invalid rank 2 of 2");
     check_fails(ls_world_open_store(&world, &store, 0, 0, NULL), LS_EINVAL, "invalid rank 0 of 0");
+    check_fails(ls_world_open_store(NULL, &store, 0, 1, NULL), LS_EINVAL, "out must not be NULL");
+    check_fails(ls_world_open(NULL, NULL), LS_EINVAL, "out must not be NULL");
     check_fails(ls_world_open_store(&world, &none, 0, 2, NULL), LS_EINVAL, "set and get");
     check_fails(ls_world_open_store(&world, &store, 0, 2, &(ls_world_options){ .timeout_ms = 50 }), LS_ETIMEOUT,
                 "rank 1 did not open its world");
     check_ok(ls_world_open_store(&world, &store, 0, 1, NULL));
     assert_int_equal(ls_world_size(world), 1);
+    check_fails(ls_world_alloc(world, 1, NULL), LS_EINVAL, "memory must not be NULL");
+    ls_world_dealloc(world, NULL);
+    ls_group_free(NULL);
     ls_world_free(&world);
+    ls_world_free(NULL);
 }
 
 /* ---- Ends. */

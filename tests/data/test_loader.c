@@ -423,6 +423,71 @@ static void the_queue_is_counted(void **state)
     ls_loader_free(&l);
 }
 
+static void options_may_be_null_if_all_have_defaults(void **state)
+{
+    (void)state;
+    numbers n;
+    numbers_init(&n, 10);
+    ls_loader *l;
+    ls_batch *batch;
+    check_ok(ls_loader_open(&l, &n.dataset, NULL));
+    assert_int_equal(ls_loader_steps(l), 10);
+    check_ok(ls_loader_next(l, &batch));
+    assert_int_equal(batch->batch_size, 1);
+    check_fails(ls_loader_next(l, NULL), LS_EINVAL, "out must not be NULL");
+    ls_loader_free(&l);
+    check_fails(ls_loader_open(&l, NULL, NULL), LS_EINVAL, "dataset must not be NULL");
+    check_fails(ls_loader_open(NULL, &n.dataset, NULL), LS_EINVAL, "out must not be NULL");
+}
+
+static void null_arguments_are_named(void **state)
+{
+    (void)state;
+    const char *paths[] = { "nothing" };
+    ls_sampler *sampler = (ls_sampler *)1;
+    ls_dataset *dataset = (ls_dataset *)1;
+    ls_stage *stage = (ls_stage *)1;
+    ls_tokenizer *tokenizer = (ls_tokenizer *)1;
+    ls_encoder *encoder = (ls_encoder *)1;
+    ls_tokenize_result result;
+    uint32_t vocab_size;
+    ls_order order;
+    ls_data_format format;
+    check_fails(ls_sampler_open(&sampler, NULL), LS_EINVAL, "options must not be NULL");
+    check_fails(ls_sampler_open(NULL, &(ls_sampler_options){ .samples = 1 }), LS_EINVAL, "out must not be NULL");
+    check_fails(ls_tokens_open(&dataset, NULL), LS_EINVAL, "options must not be NULL");
+    check_fails(ls_tokens_open(NULL, NULL), LS_EINVAL, "out must not be NULL");
+    assert_null(dataset);
+    check_fails(ls_text_open(&dataset, NULL), LS_EINVAL, "options must not be NULL");
+    check_fails(ls_text_open(&dataset, &(ls_text_options){ .paths = paths, .n_paths = 1, .seq_len = 8 }), LS_EINVAL,
+                "tokenizer must not be NULL");
+    check_fails(ls_text_open(NULL, NULL), LS_EINVAL, "out must not be NULL");
+    check_fails(ls_stage_open(&stage, paths, 1, NULL), LS_EINVAL, "options must not be NULL");
+    check_fails(ls_stage_open(NULL, paths, 1, NULL), LS_EINVAL, "out must not be NULL");
+    check_fails(ls_tokenizer_open(&tokenizer, NULL), LS_EINVAL, "name must not be NULL");
+    check_fails(ls_tokenizer_open(NULL, "bytes"), LS_EINVAL, "out must not be NULL");
+    check_fails(ls_encoder_open(&encoder, NULL), LS_EINVAL, "tokenizer must not be NULL");
+    check_fails(ls_encoder_open(NULL, NULL), LS_EINVAL, "out must not be NULL");
+    if (sampler || dataset || stage || tokenizer || encoder) fail_msg("what could not be opened is not NULL");
+    check_fails(ls_tokenize(NULL, &result), LS_EINVAL, "options must not be NULL");
+    check_fails(ls_tokenize(&(ls_tokenize_options){ 0 }, NULL), LS_EINVAL, "result must not be NULL");
+    check_fails(ls_tokenize(&(ls_tokenize_options){ .output = "x" }, &result), LS_EINVAL, "tokenizer must not be NULL");
+    check_ok(ls_tokenizer_open(&tokenizer, "bytes"));
+    check_fails(ls_tokenize(&(ls_tokenize_options){ .tokenizer = tokenizer }, &result), LS_EINVAL,
+                "output must not be NULL");
+    check_fails(ls_bpe_train(NULL, &vocab_size), LS_EINVAL, "options must not be NULL");
+    check_fails(ls_bpe_train(&(ls_bpe_options){ 0 }, NULL), LS_EINVAL, "vocab_size must not be NULL");
+    check_fails(ls_order_parse(NULL, &order), LS_EINVAL, "name must not be NULL");
+    check_fails(ls_data_format_parse(NULL, &format), LS_EINVAL, "name must not be NULL");
+    ls_tokenizer_free(&tokenizer);
+    ls_sampler_free(NULL);
+    ls_loader_free(NULL);
+    ls_tokenizer_free(NULL);
+    ls_encoder_free(NULL);
+    ls_dataset_free(NULL);
+    ls_stage_free(NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -438,6 +503,8 @@ int main(void)
         cmocka_unit_test(memory_does_not_grow),
         cmocka_unit_test(auto_starts_workers_and_says_why),
         cmocka_unit_test(wrong_options_are_named),
+        cmocka_unit_test(options_may_be_null_if_all_have_defaults),
+        cmocka_unit_test(null_arguments_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -500,6 +500,44 @@ static void a_rank_that_cannot_go_on_joining_is_named(void **state)
     on_ranks(3, join_badly, NULL, &patient);
 }
 
+/* ---- NULL where there are elements. */
+
+static int nulls(ls_world *world, void *arg, char *why)
+{
+    ls_ddp *ddp = (ls_ddp *)1;
+    float values[3] = { 1, 2, 3 };
+    const ls_named named[2] = { { "a", values, 3 }, { "b", NULL, 3 } }, empty = { "c", NULL, 0 };
+    (void)arg;
+#define need_invalid(call, text)                                                                                \
+    do {                                                                                                        \
+        ls_status s_ = (call);                                                                                  \
+        need(s_ == LS_EINVAL && strstr(ls_error(), text), "%s: %s: %s", #call, ls_status_name(s_), ls_error()); \
+    } while (0)
+    need_invalid(ls_ddp_open(&ddp, world, NULL, 2, NULL), "2 spans at NULL");
+    need(!ddp, "ddp is not NULL");
+    need_invalid(ls_ddp_open(NULL, world, NULL, 0, NULL), "out must not be NULL");
+    need_invalid(ls_ddp_open(&ddp, NULL, NULL, 0, NULL), "world must not be NULL");
+    need_invalid(open_four(&ddp, world, &(ls_ddp_options){ .n_buffers = 2 }), "2 parameters or buffers at NULL");
+    need_invalid(open_four(&ddp, world, &(ls_ddp_options){ .buffers = named, .n_buffers = 2 }), "'b' (number 1)");
+    need_invalid(open_four(&ddp, world, &(ls_ddp_options){ .buffer_mode = (ls_buffers)9 }), "buffer_mode 9");
+    need_invalid(ls_params_broadcast(world, NULL, 1, 0), "1 parameters or buffers at NULL");
+    need_invalid(ls_params_broadcast(world, named, 2, 0), "3 elements at NULL");
+    need_invalid(ls_params_verify(world, NULL, 1), "at NULL");
+    need_invalid(ls_params_verify(world, named, 2), "'b' (number 1) has 3 elements at NULL");
+    need_invalid(ls_buffers_sync(world, named, 2, LS_BUFFERS_MEAN), "'b' (number 1)");
+    need_ok(ls_params_broadcast(world, &empty, 1, 0));
+    need_ok(ls_params_verify(world, named, 1)); /* nothing was sent, and nobody waits */
+    ls_ddp_free(NULL);
+    return 0;
+}
+
+static void null_arguments_are_refused(void **state)
+{
+    (void)state;
+    on_ranks(1, nulls, NULL, NULL);
+    on_ranks(2, nulls, NULL, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -514,6 +552,7 @@ int main(void)
         cmocka_unit_test(no_spans_and_empty_spans_are_fine),
         cmocka_unit_test(an_aborted_group_ends_all_its_ddps),
         cmocka_unit_test(a_rank_that_cannot_go_on_joining_is_named),
+        cmocka_unit_test(null_arguments_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "import/document.h"
 #include "import/scan.h"
+#include "lockstep/import.h"
 
 static ls__text text(const char *s)
 {
@@ -129,6 +130,16 @@ static void test_documents_in_a_row(void **state)
     assert_int_equal(s.events, 1);
 }
 
+static void test_null_arguments_are_refused(void **state)
+{
+    (void)state;
+    ls_import_result result;
+    check_fails(ls_import(NULL, &result), LS_EINVAL, "options must not be NULL");
+    check_fails(ls_import(&(ls_import_options){ .out = "x" }, NULL), LS_EINVAL, "result must not be NULL");
+    check_fails(ls_import_flight_recorder(NULL, &result), LS_EINVAL, "options must not be NULL");
+    ls_import_result_free(NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -136,6 +147,7 @@ int main(void)
         cmocka_unit_test(test_values_end_where_they_end),
         cmocka_unit_test(test_what_is_broken_is_skipped),
         cmocka_unit_test(test_documents_in_a_row),
+        cmocka_unit_test(test_null_arguments_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -136,9 +136,14 @@ static void wrong_use_is_refused(void **state)
     check_fails(ls_generator_next(g, &token), LS_ESTATE, "call ls_generator_feed() first");
     check_fails(ls_generator_feed(g, &token, 1), LS_EINVAL, "token 50 at index 0 is outside of the vocabulary of 50");
     check_fails(ls_generator_feed(g, &token, 0), LS_EINVAL, "count must be >= 1");
+    check_fails(ls_generator_feed(g, NULL, 1), LS_EINVAL, "tokens must not be NULL");
+    check_fails(ls_generator_next(g, NULL), LS_EINVAL, "token must not be NULL");
     ls_generator_free(&g);
     check_fails(ls_generator_open(&g, model, &(ls_generator_options){ .temperature = NAN }), LS_EINVAL, "finite");
     assert_null(g);
+    check_fails(ls_generator_open(&g, NULL, NULL), LS_EINVAL, "model must not be NULL");
+    check_fails(ls_generator_open(NULL, model, NULL), LS_EINVAL, "out must not be NULL");
+    ls_generator_free(NULL);
 }
 
 int main(void)

@@ -164,6 +164,11 @@ static void wrong_options_are_refused(void **state)
     check_fails(ls_optimizer_open(&o, places, 2, 0, BLOCK, &options), LS_EINVAL, "eps is -1");
     options = (ls_optimizer_options){ .kind = 9 };
     check_fails(ls_optimizer_open(&o, places, 2, 0, BLOCK, &options), LS_EINVAL, "invalid kind 9");
+    options = (ls_optimizer_options){ .threads = -3 };
+    check_fails(ls_optimizer_open(&o, places, 2, 0, BLOCK, &options), LS_EINVAL, "threads is -3");
+    check_fails(ls_optimizer_open(&o, NULL, 2, 0, BLOCK, NULL), LS_EINVAL, "2 places at NULL");
+    check_fails(ls_optimizer_open(NULL, places, 2, 0, BLOCK, NULL), LS_EINVAL, "out must not be NULL");
+    ls_optimizer_free(NULL);
 }
 
 static void schedules_rise_and_fall_as_they_say(void **state)
@@ -171,6 +176,8 @@ static void schedules_rise_and_fall_as_they_say(void **state)
     (void)state;
     ls_schedule s = { .kind = LS_SCHEDULE_COSINE, .lr = 1, .lr_end = 0.1f, .warmup = 10, .steps = 111 };
     assert_float_equal(ls_schedule_at(&s, 0), 0.1, 1e-7);
+    assert_float_equal(ls_schedule_at(&s, -1), 0.1, 1e-7);
+    assert_float_equal(ls_schedule_at(&s, INT64_MIN), 0.1, 1e-7);
     assert_float_equal(ls_schedule_at(&s, 9), 1, 1e-7);
     assert_float_equal(ls_schedule_at(&s, 10), 1, 1e-7);
     assert_float_equal(ls_schedule_at(&s, 60), 0.55, 1e-6);

@@ -227,6 +227,9 @@ static void wrong_arguments_are_named(void **state)
     check_fails(ls_record_open(&r, NULL, &(ls_record_options){ .ranks = -1 }), LS_EINVAL, "ranks is -1");
     check_fails(ls_record_open(&r, NULL, &(ls_record_options){ .ranks = 2, .local_rank = 2 }), LS_EINVAL,
                 "local rank 2");
+    check_fails(ls_record_open(&r, NULL, &(ls_record_options){ .transport = "infinite" }), LS_EINVAL,
+                "at most 7 characters");
+    check_fails(ls_record_open(NULL, NULL, NULL), LS_EINVAL, "out must not be NULL");
     check_fails(ls_record_open(&r, "/proc/none/events", NULL), LS_ENOENT, "/proc/none");
     assert_null(r);
     /* No record: nothing happens. */
@@ -241,6 +244,14 @@ static void wrong_arguments_are_named(void **state)
     ls_record_flush(NULL);
     ls_record_stop(NULL);
     ls_record_free(&r);
+    ls_record_free(NULL);
+    check_ok(ls_record_open(&r, NULL, &(ls_record_options){ .transport = "sockets" }));
+    ls_record_free(&r);
+    ls_run *run = (ls_run *)1;
+    check_fails(ls_run_open(&run, NULL, NULL), LS_EINVAL, "path must not be NULL");
+    assert_null(run);
+    check_fails(ls_run_open(NULL, "x", NULL), LS_EINVAL, "out must not be NULL");
+    ls_run_free(NULL);
     check_fails(ls_record_start(NULL, "x"), LS_EINVAL, "record");
 }
 

@@ -372,6 +372,36 @@ static void wrong_options_are_refused_before_anything_is_written(void **state)
     assert_int_equal(access("never", F_OK), -1);
 }
 
+static void null_options_are_the_defaults(void **state)
+{
+    (void)state;
+    ls_train *t;
+    ls_train_saved *saved = (ls_train_saved *)1;
+    ls_eval_result result;
+    ls_checkpoint_info info;
+    double loss;
+    check_ok(ls_train_open(&t, NULL));
+    assert_int_equal(ls_train_get_options(t)->steps, 1000);
+    assert_int_equal(ls_train_get_options(t)->model.layers, 12);
+    check_fails(ls_train_eval(t, NULL), LS_EINVAL, "loss must not be NULL");
+    ls_train_free(&t);
+    ls_train_options o = tiny(1);
+    check_ok(ls_train_open(&t, &o));
+    check_ok(ls_train_step(t, NULL));
+    assert_int_equal(ls_train_steps_made(t), 1);
+    ls_train_free(&t);
+    check_fails(ls_train_open(NULL, NULL), LS_EINVAL, "out must not be NULL");
+    check_fails(ls_train_step(NULL, NULL), LS_EINVAL, "train must not be NULL");
+    check_fails(ls_train_eval(NULL, &loss), LS_EINVAL, "train must not be NULL");
+    check_fails(ls_train_saved_open(&saved, NULL), LS_EINVAL, "run_dir must not be NULL");
+    assert_null(saved);
+    check_fails(ls_eval(NULL, &result), LS_EINVAL, "options must not be NULL");
+    check_fails(ls_eval(&(ls_eval_options){ .model = "x" }, NULL), LS_EINVAL, "result must not be NULL");
+    check_fails(ls_checkpoint_verify(NULL, &info), LS_EINVAL, "path must not be NULL");
+    ls_train_free(NULL);
+    ls_train_saved_free(NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -384,6 +414,7 @@ int main(void)
         cmocka_unit_test(the_run_folder_tells_everything),
         cmocka_unit_test(a_nan_stops_the_run_and_harms_nothing),
         cmocka_unit_test(wrong_options_are_refused_before_anything_is_written),
+        cmocka_unit_test(null_options_are_the_defaults),
     };
     return cmocka_run_group_tests(tests, enter_folder, leave_folder);
 }
