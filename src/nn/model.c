@@ -11,6 +11,7 @@
 #include <string.h>
 #include "base/random.h"
 #include "base/status.h"
+#include "tensor/hooks.h"
 
 enum {
     ALIGN = 16,           /* elements; a cache line */
@@ -101,7 +102,7 @@ ls_status ls__model_finish(ls_model **model)
 
 void ls_model_free(ls_model **model)
 {
-    ls_model *m = *model;
+    ls_model *m = model ? *model : NULL;
     if (!m) return;
     free(m->config);
     free(m->generation);
@@ -172,6 +173,7 @@ void ls_model_set_grads(ls_model *m, float *grads)
 
 ls_status ls_model_bind(ls_model *m, float *values, float *grads, bool train)
 {
+    LS__NEED(m, "model");
     size_t bytes = m->places.elements * sizeof(float), buffer_bytes = m->buffer_places.elements * sizeof(float);
     if (m->values) return ls__fail(LS_ESTATE, "%s: the model is bound already", m->type->name);
     if (((uintptr_t)values | (uintptr_t)grads) % 64)
@@ -232,6 +234,7 @@ ls_status ls__model_init_range(ls_model *m, size_t begin, size_t end, uint64_t s
 
 ls_status ls_model_init(ls_model *m, uint64_t seed)
 {
+    LS__NEED(m, "model");
     return ls__model_init_range(m, 0, m->places.elements, seed, 0);
 }
 
@@ -242,12 +245,23 @@ ls_cross_entropy_options ls__batch_targets(const ls_model_batch *b)
     };
 }
 
+/* Fails the pass unless the model and its batch can be used. */
+static bool can_run(const ls_model *m, ls_tape *t, const ls_model_batch *batch)
+{
+    if (m && m->values && batch) return true;
+    if (m && !m->values)
+        ls__tape_fail(t, ls__fail(LS_ESTATE, "%s: the model has no memory; call ls_model_bind() first", m->type->name));
+    else
+        ls__tape_fail(t, ls__fail(LS_EINVAL, "model: the %s is NULL", m ? "batch" : "model"));
+    return false;
+}
+
 ls_tensor *ls_model_loss(ls_model *model, ls_tape *tape, const ls_model_batch *batch)
 {
-    return model->type->loss(model, tape, batch);
+    return can_run(model, tape, batch) ? model->type->loss(model, tape, batch) : NULL;
 }
 
 ls_tensor *ls_model_logits(ls_model *model, ls_tape *tape, const ls_model_batch *batch)
 {
-    return model->type->logits(model, tape, batch);
+    return can_run(model, tape, batch) ? model->type->logits(model, tape, batch) : NULL;
 }

@@ -1,4 +1,4 @@
-/* What the trainer and the benchmarks use of a tape beyond the public interface: hooks, memory to alias, memory use. */
+/* What models, the trainer and the benchmarks use of a tape beyond the public interface: hooks, memory to alias, memory use. */
 #ifndef LS_TENSOR_HOOKS_H
 #define LS_TENSOR_HOOKS_H
 
@@ -39,5 +39,8 @@ size_t ls__tape_peak(const ls_tape *tape);
  * ls_linear_cross_entropy() must not be among them. The memory stays the caller's, who can read it after backward. NULL, 0:
  * none from now on. */
 void ls__tape_alias(ls_tape *tape, float *memory, size_t count);
+
+/* Fails the pass: keeps the thread's message and `status` if it is the first failure. Returns NULL. */
+ls_tensor *ls__tape_fail(ls_tape *t, ls_status status);
 
 #endif

@@ -328,6 +328,7 @@ ls_tensor *ls_attention(ls_tape *t, ls_tensor *qkv, const ls_attention_options *
     LS__FLUSH_DENORMALS();
     if (!ls__operation_begin(t, qkv, qkv)) return NULL;
     char text[LS__SHAPE_TEXT];
+    if (!o) return ls__tape_fail(t, ls__fail(LS_EINVAL, "attention: options must not be NULL: heads is required"));
     if (qkv->dims != 3 || o->heads < 1 || qkv->shape[2] % (3 * (int64_t)o->heads))
         return ls__tape_fail(t, ls__fail(LS_EINVAL,
                                          "attention: input %s does not fit %d heads; it must be (B, T, 3 C) "

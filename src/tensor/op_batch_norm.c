@@ -63,7 +63,9 @@ ls_tensor *ls_batch_norm(ls_tape *t, ls_tensor *x, ls_param *weight, ls_param *b
 {
     const ls__nn_kernels *k = ls__nn_kernels_best();
     LS__FLUSH_DENORMALS();
-    if (!ls__operation_begin(t, x, x)) return NULL;
+    if (!ls__operation_begin(t, x, x) || !ls__param_given(t, "batch_norm", weight)) return NULL;
+    if (!run || !run->mean || !run->var)
+        return ls__tape_fail(t, ls__fail(LS_EINVAL, "batch_norm: the running statistics are NULL"));
     if (x->dims != 4)
         return ls__shape_error(t, "batch_norm", "input", x->dims, x->shape, weight->name, weight->dims, weight->shape,
                                "the input must be (B, C, H, W)");

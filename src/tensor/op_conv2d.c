@@ -188,7 +188,7 @@ static void conv_forward(ls_tape *t, const conv *s, const float *x, const ls_par
 ls_tensor *ls_conv2d(ls_tape *t, ls_tensor *x, ls_param *w, ls_param *b, const ls_conv2d_options *options)
 {
     LS__FLUSH_DENORMALS();
-    if (!ls__operation_begin(t, x, x)) return NULL;
+    if (!ls__operation_begin(t, x, x) || !ls__param_given(t, "conv2d", w)) return NULL;
     ls_conv2d_options o = options ? *options : (ls_conv2d_options){ 0 };
     if (x->dims != 4 || w->dims != 4 || w->shape[1] != x->shape[1])
         return ls__shape_error(t, "conv2d", "input", x->dims, x->shape, w->name, w->dims, w->shape,

@@ -9,6 +9,10 @@ bool ls__targets_fit(ls_tape *t, const char *op, const ls_cross_entropy_options 
                      double *divisor)
 {
     double weights = 0;
+    if (!o || !o->targets) {
+        ls__tape_fail(t, ls__fail(LS_EINVAL, "%s: the targets are NULL", op));
+        return false;
+    }
     for (int64_t r = 0; r < rows; r++) {
         float w = ls__row_weight(o, r);
         weights += w;

@@ -17,7 +17,9 @@ enum { CHUNK = 4096 }; /* elements that a thread processes at a time */
 
 ls_tensor *ls_tape_input(ls_tape *t, const float *data, int dims, const int64_t *shape)
 {
-    if (t->status) return NULL;
+    static const ls_tensor none;
+    if (!ls__operation_begin(t, &none, &none)) return NULL;
+    if (!data) return ls__tape_fail(t, ls__fail(LS_EINVAL, "tape: the input's data is NULL"));
     return ls__view(t, data, dims, shape);
 }
 
@@ -38,13 +40,9 @@ static const ls__operation op_param = { "param", param_back };
 
 ls_tensor *ls_tape_param(ls_tape *t, ls_param *p)
 {
-    ls_tensor here = { .dims = p->dims };
-    memcpy(here.shape, p->shape, sizeof here.shape);
+    static const ls_tensor none;
     LS__FLUSH_DENORMALS();
-    if (!ls__operation_begin(t, &here, &here)) return NULL;
-    if (!ls__param_fits(t, "param", p, p->shape[0], p->dims > 1 ? p->shape[1] : 0, p->dims > 2 ? p->shape[2] : 0,
-                        p->dims > 3 ? p->shape[3] : 0, &here))
-        return NULL;
+    if (!ls__operation_begin(t, &none, &none) || !ls__param_given(t, "param", p)) return NULL;
     ls_tensor *y = ls__view(t, p->value, p->dims, p->shape);
     return y ? ls__tape_record(t, y, &(ls__tape_record_args){ .op = &op_param, .param = { p } }) : NULL;
 }
@@ -90,7 +88,7 @@ static const ls__operation op_activate = { "activate", activate_back };
 ls_tensor *ls_activate(ls_tape *t, ls_tensor *x, ls_activation activation)
 {
     LS__FLUSH_DENORMALS();
-    if (!ls__operation_begin(t, x, x)) return NULL;
+    if (!ls__operation_begin(t, x, x) || !ls__activation_exists(t, "activate", activation)) return NULL;
     ls_tensor *y = ls__result(t, x->dims, x->shape);
     if (!y) return NULL;
     int64_t count = ls_tensor_count(x);

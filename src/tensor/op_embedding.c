@@ -56,10 +56,11 @@ static const ls__operation op_embedding = { "embedding", embedding_back };
 ls_tensor *ls_embedding(ls_tape *t, const int32_t *tokens, int64_t B, int64_t T, ls_param *wte, ls_param *wpe,
                         int64_t first)
 {
-    int64_t C = wte->dims == 2 ? wte->shape[1] : 1, V = wte->shape[0];
     ls_tensor here = { .dims = 2, .shape = { B, T } };
     LS__FLUSH_DENORMALS();
-    if (!ls__operation_begin(t, &here, &here)) return NULL;
+    if (!ls__operation_begin(t, &here, &here) || !ls__param_given(t, "embedding", wte)) return NULL;
+    if (!tokens) return ls__tape_fail(t, ls__fail(LS_EINVAL, "embedding: the tokens are NULL"));
+    int64_t C = wte->dims == 2 ? wte->shape[1] : 1, V = wte->shape[0];
     ls_tensor *y = ls__result(t, 3, (int64_t[]){ B, T, C });
     if (!y) return NULL;
     if (!ls__param_fits(t, "embedding", wte, V, C, 0, 0, &here)) return NULL;

@@ -165,8 +165,10 @@ static const ls__operation op_linear = { "linear", linear_back };
 ls_tensor *ls_linear(ls_tape *t, ls_tensor *x, ls_param *w, ls_param *b, const ls_linear_options *options)
 {
     LS__FLUSH_DENORMALS();
-    if (!ls__operation_begin(t, x, x)) return NULL;
+    if (!ls__operation_begin(t, x, x) || !ls__param_given(t, "linear", w)) return NULL;
     linear s = { .o = options ? *options : (ls_linear_options){ 0 } };
+    if (!ls__activation_exists(t, "linear", s.o.activation)) return NULL;
+    if (!ls__activation_exists(t, "linear", s.o.input_activation)) return NULL;
     int64_t in = ls__cols(x), rows = ls__rows(x), out = w->dims == 2 ? w->shape[s.o.transposed ? 0 : 1] : 1;
     if (!ls__param_fits(t, "linear", w, s.o.transposed ? out : in, s.o.transposed ? in : out, 0, 0, x)) return NULL;
     if (b && !ls__param_fits(t, "linear", b, out, 0, 0, 0, x)) return NULL;

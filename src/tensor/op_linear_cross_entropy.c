@@ -95,7 +95,7 @@ static int64_t chunk_rows(int64_t rows, int64_t V)
 ls_tensor *ls_linear_cross_entropy(ls_tape *t, ls_tensor *x, ls_param *w, const ls_cross_entropy_options *o)
 {
     LS__FLUSH_DENORMALS();
-    if (!ls__operation_begin(t, x, x)) return NULL;
+    if (!ls__operation_begin(t, x, x) || !ls__param_given(t, op_head.name, w)) return NULL;
     int64_t rows = ls__rows(x), C = ls__cols(x), V = w->shape[0], each = chunk_rows(rows, V);
     chunk c = { .C = C, .V = V };
     if (!ls__param_fits(t, op_head.name, w, V, C, 0, 0, x)) return NULL;

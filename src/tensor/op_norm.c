@@ -80,7 +80,7 @@ static ls_tensor *norm_forward(ls_tape *t, const ls__operation *op, ls_tensor *x
     if (!ls__operation_begin(t, x, x)) return NULL;
     int64_t rows = ls__rows(x), C = ls__cols(x);
     if (!ls__param_fits(t, op->name, weight, C, 0, 0, 0, x)) return NULL;
-    if (bias && !ls__param_fits(t, op->name, bias, C, 0, 0, 0, x)) return NULL;
+    if ((bias || op == &op_layer_norm) && !ls__param_fits(t, op->name, bias, C, 0, 0, 0, x)) return NULL;
     ls_tensor *y = ls__result(t, x->dims, x->shape);
     norm s = { .statistics = ls__buffer_take(t, (size_t)(2 * rows)), .eps = eps, .rms = op == &op_rms_norm };
     if (t->status) return NULL;

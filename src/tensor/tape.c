@@ -20,6 +20,7 @@
 
 ls_status ls_tape_open(ls_tape **out, const ls_tape_options *options)
 {
+    LS__NEED(out, "out");
     *out = NULL;
     ls_tape_options o = options ? *options : (ls_tape_options){ 0 };
     if (o.threads < 0 || o.threads > 4096)
@@ -32,6 +33,7 @@ ls_status ls_tape_open(ls_tape **out, const ls_tape_options *options)
     if (!limit) limit = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
     status = ls__arena_open(&t->arena, limit);
     if (status) goto fail;
+    t->arena.limit = limit; /* not rounded up to pages */
     t->threads = o.threads ? o.threads : omp_get_max_threads();
     size_t bytes = ls__gemm_workspace(t->threads) * sizeof(float);
     if ((status = ls__arena_open(&t->work, bytes))) goto fail;
@@ -95,43 +97,6 @@ ls_tensor *ls__tape_fail(ls_tape *t, ls_status status)
 ls_status ls_tape_status(ls_tape *t)
 {
     return t->status ? ls__fail(t->status, "%s", t->message) : LS_OK;
-}
-
-const char *ls__shape_text(char text[LS__SHAPE_TEXT], int dims, const int64_t *shape)
-{
-    size_t at = 0;
-    for (int i = 0; i < dims; i++)
-        at += (size_t)snprintf(text + at, LS__SHAPE_TEXT - at, "%s%lld", i ? ", " : "(", (long long)shape[i]);
-    snprintf(text + at, LS__SHAPE_TEXT - at, "%s", dims ? ")" : "()");
-    return text;
-}
-
-ls_tensor *ls__shape_error(ls_tape *t, const char *op, const char *a_name, int a_dims, const int64_t *a_shape,
-                           const char *b_name, int b_dims, const int64_t *b_shape, const char *why)
-{
-    char a[LS__SHAPE_TEXT], b[LS__SHAPE_TEXT];
-    return ls__tape_fail(t,
-                         ls__fail(LS_EINVAL, "%s: %s %s does not fit %s %s: %s", op, a_name,
-                                  ls__shape_text(a, a_dims, a_shape), b_name, ls__shape_text(b, b_dims, b_shape), why));
-}
-
-bool ls__param_fits(ls_tape *t, const char *op, const ls_param *p, int64_t s0, int64_t s1, int64_t s2, int64_t s3,
-                    const ls_tensor *x)
-{
-    const int64_t want[LS_MAX_DIMS] = { s0, s1, s2, s3 };
-    int dims = 0;
-    while (dims < LS_MAX_DIMS && want[dims]) dims++;
-    if (p->tape != t) {
-        ls__tape_fail(t, ls__fail(LS_EINVAL, "%s: parameter '%s' is not among those given to ls_tape_begin()", op,
-                                  p->name));
-        return false;
-    }
-    if (p->dims == dims && !memcmp(p->shape, want, (size_t)dims * sizeof *want)) return true;
-    char expected[LS__SHAPE_TEXT + 16];
-    snprintf(expected, sizeof expected, "expected ");
-    ls__shape_text(expected + strlen(expected), dims, want);
-    ls__shape_error(t, op, "input", x->dims, x->shape, p->name, p->dims, p->shape, expected);
-    return false;
 }
 
 bool ls__operation_begin(ls_tape *t, const ls_tensor *a, const ls_tensor *b)
@@ -204,6 +169,7 @@ void ls__buffer_drop(ls_tape *t, ls__buffer *b)
 
 int64_t ls_tensor_count(const ls_tensor *x)
 {
+    if (!x) return 0;
     int64_t n = 1;
     for (int i = 0; i < x->dims; i++) n *= x->shape[i];
     return n;
@@ -214,6 +180,7 @@ static ls_tensor *new_header(ls_tape *t, int dims, const int64_t *shape)
 {
     char text[LS__SHAPE_TEXT];
     int64_t count = 1;
+    if (!shape) return ls__tape_fail(t, ls__fail(LS_EINVAL, "tape: the shape is NULL"));
     bool bad = dims < 1 || dims > LS_MAX_DIMS;
     for (int i = 0; i < dims && !bad; i++)
         bad = shape[i] < 1 || __builtin_mul_overflow(count, shape[i], &count) || count > INT64_MAX / 16;
@@ -249,8 +216,12 @@ ls_tensor *ls__result(ls_tape *t, int dims, const int64_t *shape)
 
 ls_status ls_tape_begin(ls_tape *t, ls_param *params, int n_params, const ls_pass *pass)
 {
+    LS__NEED(t, "tape");
+    ls_status status = pass ? ls__pass_check(pass) : LS_OK;
     if (n_params < 0 || (n_params && !params))
         return ls__fail(LS_EINVAL, "tape: %d parameters%s", n_params, params ? "" : " at NULL");
+    for (int i = 0; i < n_params && !status; i++) status = ls__param_check(&params[i], i);
+    if (status) return status;
     if (t->threads > 1) {
         /* OpenMP's threads stay in this mode. The caller's own changes only within each call. */
 #pragma omp parallel num_threads(t->threads)

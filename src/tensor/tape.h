@@ -78,8 +78,6 @@ struct ls_tape {
     const ls_param *profile_near;
 };
 
-/* Fails the pass: keeps the thread's message and `status` if it is the first failure. Returns NULL. */
-ls_tensor *ls__tape_fail(ls_tape *t, ls_status status);
 /* Begins an operation: false if the pass has failed, is over, or an input is NULL. */
 bool ls__operation_begin(ls_tape *t, const ls_tensor *a, const ls_tensor *b);
 /* "(4, 256, 384)" into `text`, which is also returned. */
@@ -88,7 +86,14 @@ const char *ls__shape_text(char text[LS__SHAPE_TEXT], int dims, const int64_t *s
 /* Fails with "<op>: <what> <shape> does not fit <what> <shape>" plus `why`. Returns NULL. */
 ls_tensor *ls__shape_error(ls_tape *t, const char *op, const char *a_name, int a_dims, const int64_t *a_shape,
                            const char *b_name, int b_dims, const int64_t *b_shape, const char *why);
-/* True if p has this shape (one to four sizes; 0 ends the list); otherwise fails the pass, naming both. */
+/* LS_EINVAL for a pass, or parameter number i of one, that is not valid. */
+LS_MUST_CHECK ls_status ls__pass_check(const ls_pass *pass);
+LS_MUST_CHECK ls_status ls__param_check(const ls_param *p, int i);
+/* True if p is among the parameters of the pass; otherwise fails the pass. To be called before p is read. */
+bool ls__param_given(ls_tape *t, const char *op, const ls_param *p);
+/* True if there is such an activation; otherwise fails the pass. */
+bool ls__activation_exists(ls_tape *t, const char *op, ls_activation activation);
+/* True if p is given and has this shape (one to four sizes; 0 ends the list); otherwise fails the pass, naming both. */
 bool ls__param_fits(ls_tape *t, const char *op, const ls_param *p, int64_t s0, int64_t s1, int64_t s2, int64_t s3,
                     const ls_tensor *x);
 

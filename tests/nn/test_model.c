@@ -222,6 +222,50 @@ static void resnet_20_has_its_size(void **state)
     check_fails(ls_resnet_open(&m, &(ls_resnet_options){ .size = 30 }), LS_EINVAL, "multiple of 4");
 }
 
+static void a_model_or_batch_without_memory_fails_the_pass(void **state)
+{
+    (void)state;
+    ls_model *m, *lm;
+    ls_tape *t;
+    ls_param *p;
+    float inputs[4] = { 0 };
+    int32_t target = 0;
+    check_ok(ls_mlp_open(&m, &(ls_mlp_options){ .inputs = 4 }));
+    check_ok(ls_tape_open(&t, NULL));
+    int n = ls_model_params(m, &p);
+    check_fails(ls_tape_begin(t, p, n, NULL), LS_EINVAL, "has no memory");
+    check_ok(ls_tape_begin(t, NULL, 0, NULL));
+    assert_null(ls_model_loss(m, t, &(ls_model_batch){ .batch_size = 1, .inputs = inputs, .targets = &target }));
+    check_fails(ls_tape_status(t), LS_ESTATE, "ls_model_bind");
+    check_fails(ls_model_init(m, 1), LS_ESTATE, "ls_model_bind");
+    check_ok(ls_model_bind(m, NULL, NULL, true));
+    const ls_model_batch bad[] = { { .batch_size = 1, .targets = &target }, { .batch_size = 1, .inputs = inputs } };
+    const char *const why[] = { "data is NULL", "targets are NULL" };
+    for (int i = 0; i < 2; i++) {
+        check_ok(ls_tape_begin(t, p, n, NULL));
+        assert_null(ls_model_loss(m, t, &bad[i]));
+        check_fails(ls_tape_status(t), LS_EINVAL, why[i]);
+    }
+    check_ok(ls_tape_begin(t, p, n, NULL));
+    assert_null(ls_model_logits(m, t, NULL));
+    check_fails(ls_tape_status(t), LS_EINVAL, "the batch is NULL");
+    check_ok(ls_lm_open(&lm, &(ls_lm_options){ .layers = 1, .width = 8, .vocab_size = 10, .context = 4 }));
+    check_ok(ls_model_bind(lm, NULL, NULL, false));
+    n = ls_model_params(lm, &p);
+    check_ok(ls_tape_begin(t, p, n, NULL));
+    assert_null(ls_model_logits(lm, t, &(ls_model_batch){ .batch_size = 1, .seq_len = 4 }));
+    check_fails(ls_tape_status(t), LS_EINVAL, "tokens are NULL");
+    check_fails(ls_model_save(m, NULL), LS_EINVAL, "folder must not be NULL");
+    check_fails(ls_model_load(m, NULL), LS_EINVAL, "folder must not be NULL");
+    check_fails(ls_mlp_open(NULL, &(ls_mlp_options){ .inputs = 4 }), LS_EINVAL, "out must not be NULL");
+    check_fails(ls_lm_open(NULL, NULL), LS_EINVAL, "out must not be NULL");
+    check_fails(ls_resnet_open(NULL, NULL), LS_EINVAL, "out must not be NULL");
+    ls_model_free(&m);
+    ls_model_free(&lm);
+    ls_model_free(NULL);
+    ls_tape_free(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -234,6 +278,7 @@ int main(void)
         cmocka_unit_test(mlp_learns),
         cmocka_unit_test(resnet_learns),
         cmocka_unit_test(resnet_20_has_its_size),
+        cmocka_unit_test(a_model_or_batch_without_memory_fails_the_pass),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -367,6 +367,90 @@ static void the_profile_hook_gets_the_cost_of_each_operation(void **state)
     free_params(p, PARAMS);
 }
 
+/* Begins a pass, makes the call, and checks how it fails. */
+#define check_operation_fails(call, status, text)           \
+    do {                                                    \
+        check_ok(ls_tape_begin(t, p, PARAMS, NULL));        \
+        x = ls_tape_input(t, data, 2, (int64_t[]){ 2, 8 }); \
+        assert_non_null(x);                                 \
+        assert_null(call);                                  \
+        check_fails(ls_tape_status(t), status, text);       \
+    } while (0)
+
+static void null_and_unknown_arguments_fail_the_pass(void **state)
+{
+    (void)state;
+    ls_tape *t;
+    ls_tensor *x;
+    ls_param p[PARAMS];
+    float data[16] = { 0 };
+    const int64_t image[4] = { 1, 2, 2, 2 };
+    ls_batch_norm_state nothing = { 0 };
+    open_params(p);
+    check_ok(ls_tape_open(&t, NULL));
+    assert_null(ls_tape_input(t, data, 2, image));
+    check_fails(ls_tape_status(t), LS_ESTATE, "ls_tape_begin");
+    check_operation_fails(ls_linear(t, x, NULL, NULL, NULL), LS_EINVAL, "linear: a parameter is NULL");
+    check_operation_fails(ls_linear(t, x, &p[W1], NULL, &(ls_linear_options){ .activation = (ls_activation)77 }),
+                          LS_EINVAL, "linear: unknown activation 77");
+    check_operation_fails(ls_layer_norm(t, x, NULL, &p[B1], 1e-5f), LS_EINVAL, "layer_norm: a parameter is NULL");
+    check_operation_fails(ls_layer_norm(t, x, &p[B1], NULL, 1e-5f), LS_EINVAL, "layer_norm: a parameter is NULL");
+    check_operation_fails(ls_rms_norm(t, x, NULL, 1e-5f), LS_EINVAL, "rms_norm: a parameter is NULL");
+    check_operation_fails(ls_conv2d(t, ls_tape_input(t, data, 4, image), NULL, NULL, NULL), LS_EINVAL,
+                          "conv2d: a parameter is NULL");
+    check_operation_fails(ls_batch_norm(t, ls_tape_input(t, data, 4, image), &p[B1], &p[B1], NULL), LS_EINVAL,
+                          "running statistics");
+    check_operation_fails(ls_batch_norm(t, ls_tape_input(t, data, 4, image), &p[B1], &p[B1], &nothing), LS_EINVAL,
+                          "running statistics");
+    check_operation_fails(ls_batch_norm(t, x, NULL, &p[B1], &nothing), LS_EINVAL, "batch_norm: a parameter is NULL");
+    check_operation_fails(ls_embedding(t, tokens, 2, 3, NULL, NULL, 0), LS_EINVAL, "embedding: a parameter is NULL");
+    check_operation_fails(ls_embedding(t, NULL, 2, 3, &p[WTE], NULL, 0), LS_EINVAL, "the tokens are NULL");
+    check_operation_fails(ls_tape_param(t, NULL), LS_EINVAL, "param: a parameter is NULL");
+    check_operation_fails(ls_tape_input(t, NULL, 4, image), LS_EINVAL, "data is NULL");
+    check_operation_fails(ls_tape_input(t, data, 4, NULL), LS_EINVAL, "shape is NULL");
+    check_operation_fails(ls_reshape(t, x, 1, NULL), LS_EINVAL, "shape is NULL");
+    check_operation_fails(ls_activate(t, x, (ls_activation)77), LS_EINVAL, "activate: unknown activation 77");
+    check_operation_fails(ls_attention(t, x, NULL), LS_EINVAL, "heads is required");
+    check_operation_fails(ls_cross_entropy(t, x, NULL), LS_EINVAL, "the targets are NULL");
+    check_operation_fails(ls_cross_entropy(t, x, &(ls_cross_entropy_options){ 0 }), LS_EINVAL, "the targets are NULL");
+    check_operation_fails(ls_linear_cross_entropy(t, x, NULL, &(ls_cross_entropy_options){ .targets = targets }),
+                          LS_EINVAL, "a parameter is NULL");
+    check_operation_fails(ls_linear_cross_entropy(t, x, &p[WTE], NULL), LS_EINVAL, "the targets are NULL");
+    assert_int_equal(ls_tensor_count(NULL), 0);
+    ls_tape_free(&t);
+    ls_tape_free(NULL);
+    free_params(p, PARAMS);
+}
+
+static void a_pass_that_cannot_be_is_refused(void **state)
+{
+    (void)state;
+    ls_tape *t;
+    ls_param p[PARAMS];
+    open_params(p);
+    check_fails(ls_tape_open(NULL, NULL), LS_EINVAL, "out must not be NULL");
+    check_ok(ls_tape_open(&t, NULL));
+    check_fails(ls_tape_begin(t, p, PARAMS, &(ls_pass){ .mode = (ls_pass_mode)9 }), LS_EINVAL, "pass mode 9");
+    check_fails(ls_tape_begin(t, p, PARAMS, &(ls_pass){ .stream = 1ull << 48 }), LS_EINVAL, "below 2^48");
+    check_ok(ls_tape_begin(t, p, PARAMS, &(ls_pass){ .stream = (1ull << 48) - 1 }));
+    ls_param changed = p[W2];
+    changed.value = NULL;
+    check_fails(ls_tape_begin(t, &changed, 1, NULL), LS_EINVAL, "'w2') has no memory");
+    changed = p[W2];
+    changed.dims = 5;
+    check_fails(ls_tape_begin(t, &changed, 1, NULL), LS_EINVAL, "no valid shape");
+    check_ok(ls_tape_begin(t, p, PARAMS, NULL));
+    check_ok(ls_tape_backward(t, tied_loss(t, p)));
+    ls_tape_free(&t);
+    /* The limit counts in bytes, not in pages. */
+    check_ok(ls_tape_open(&t, &(ls_tape_options){ .memory_limit = 100 }));
+    check_ok(ls_tape_begin(t, p, PARAMS, NULL));
+    assert_null(ls_tape_param(t, &p[W1]));
+    check_fails(ls_tape_status(t), LS_ENOMEM, "arena is full");
+    ls_tape_free(&t);
+    free_params(p, PARAMS);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -381,6 +465,8 @@ int main(void)
         cmocka_unit_test(memory_that_ends_is_an_error_and_the_tape_lives_on),
         cmocka_unit_test(the_profile_hook_gets_the_cost_of_each_operation),
         cmocka_unit_test(long_products_tick_in_the_thread_that_runs_the_tape),
+        cmocka_unit_test(null_and_unknown_arguments_fail_the_pass),
+        cmocka_unit_test(a_pass_that_cannot_be_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

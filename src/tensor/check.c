@@ -1,0 +1,72 @@
+/* Checks of what a pass and its operations are given. */
+#include "tensor/tape.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const char *ls__shape_text(char text[LS__SHAPE_TEXT], int dims, const int64_t *shape)
+{
+    size_t at = 0;
+    for (int i = 0; i < dims; i++)
+        at += (size_t)snprintf(text + at, LS__SHAPE_TEXT - at, "%s%lld", i ? ", " : "(", (long long)shape[i]);
+    snprintf(text + at, LS__SHAPE_TEXT - at, "%s", dims ? ")" : "()");
+    return text;
+}
+
+ls_tensor *ls__shape_error(ls_tape *t, const char *op, const char *a_name, int a_dims, const int64_t *a_shape,
+                           const char *b_name, int b_dims, const int64_t *b_shape, const char *why)
+{
+    char a[LS__SHAPE_TEXT], b[LS__SHAPE_TEXT];
+    return ls__tape_fail(t,
+                         ls__fail(LS_EINVAL, "%s: %s %s does not fit %s %s: %s", op, a_name,
+                                  ls__shape_text(a, a_dims, a_shape), b_name, ls__shape_text(b, b_dims, b_shape), why));
+}
+
+bool ls__param_given(ls_tape *t, const char *op, const ls_param *p)
+{
+    if (p && p->tape == t) return true;
+    ls__tape_fail(t,
+                  p ? ls__fail(LS_EINVAL, "%s: parameter '%s' is not among those given to ls_tape_begin()", op, p->name)
+                    : ls__fail(LS_EINVAL, "%s: a parameter is NULL", op));
+    return false;
+}
+
+bool ls__activation_exists(ls_tape *t, const char *op, ls_activation activation)
+{
+    if ((unsigned)activation < LS_ACTIVATION_COUNT) return true;
+    ls__tape_fail(t, ls__fail(LS_EINVAL, "%s: unknown activation %d", op, (int)activation));
+    return false;
+}
+
+bool ls__param_fits(ls_tape *t, const char *op, const ls_param *p, int64_t s0, int64_t s1, int64_t s2, int64_t s3,
+                    const ls_tensor *x)
+{
+    const int64_t want[LS_MAX_DIMS] = { s0, s1, s2, s3 };
+    int dims = 0;
+    while (dims < LS_MAX_DIMS && want[dims]) dims++;
+    if (!ls__param_given(t, op, p)) return false;
+    if (p->dims == dims && !memcmp(p->shape, want, (size_t)dims * sizeof *want)) return true;
+    char expected[LS__SHAPE_TEXT + 16];
+    snprintf(expected, sizeof expected, "expected ");
+    ls__shape_text(expected + strlen(expected), dims, want);
+    ls__shape_error(t, op, "input", x->dims, x->shape, p->name, p->dims, p->shape, expected);
+    return false;
+}
+
+ls_status ls__pass_check(const ls_pass *pass)
+{
+    if ((unsigned)pass->mode > LS_PASS_EVAL) return ls__fail(LS_EINVAL, "tape: unknown pass mode %d", (int)pass->mode);
+    if (pass->stream >> 48)
+        return ls__fail(LS_EINVAL, "tape: stream is %llu; it must be below 2^48", (unsigned long long)pass->stream);
+    return LS_OK;
+}
+
+ls_status ls__param_check(const ls_param *p, int i)
+{
+    bool bad = p->dims < 1 || p->dims > LS_MAX_DIMS;
+    for (int k = 0; k < p->dims && !bad; k++) bad = p->shape[k] < 1;
+    const char *name = p->name ? p->name : "no name";
+    if (bad) return ls__fail(LS_EINVAL, "tape: parameter %d ('%s') has no valid shape", i, name);
+    if (!p->value) return ls__fail(LS_EINVAL, "tape: parameter %d ('%s') has no memory: its value is NULL", i, name);
+    return LS_OK;
+}
