@@ -74,6 +74,7 @@ static const char *others_words(const ls_run *run)
 
 static void say_waited(finding_text *t, const ls_run *run, const ls_finding *f)
 {
+    if (f->evidence.rank.waited <= 0) return;
     if (run->ranks == 2)
         EVIDENCE(t, "; rank %d waits %s per step for it in total", 1 - f->rank, NS(f->evidence.rank.waited));
     else
@@ -439,6 +440,15 @@ static void say_missing(note_text *t, const ls_run *run, const ls_note *n)
             many ? "have" : "has", many ? "they" : "it");
 }
 
+/* Of the ranks' files. */
+static double segment_bytes(const ls_run *run)
+{
+    uint64_t bytes = 0;
+    for (int r = 0; r < run->ranks; r++)
+        if (run->rank[r].segment_bytes > bytes) bytes = run->rank[r].segment_bytes;
+    return bytes ? (double)bytes : (double)LS__EVENT_FILE_SEGMENT;
+}
+
 note_text note_describe(const ls_run *run, const ls_note *n)
 {
     note_text t = { "" };
@@ -456,8 +466,8 @@ note_text note_describe(const ls_run *run, const ls_note *n)
     case LS_NOTE_LOST: SAY("rank %d: %lld events came too fast to be recorded", n->rank, number); break;
     case LS_NOTE_MISSING: say_missing(&t, run, n); break;
     case LS_NOTE_NO_BEGINNING:
-        SAY("the first %s are no longer recorded: a record keeps the newest %u to %u MiB of a rank", NS(n->number),
-            LS__EVENT_FILE_SEGMENT >> 20, LS__EVENT_FILE_SEGMENT >> 19);
+        SAY("the first %s are no longer recorded: a record keeps the newest %s to %s of a rank", NS(n->number),
+            amount_bytes(segment_bytes(run)).text, amount_bytes(2 * segment_bytes(run)).text);
         break;
     case LS_NOTE_NO_STEPS_OF:
         SAY("rank %d: no complete step was recorded; the steps are shown without it", n->rank);
@@ -470,6 +480,12 @@ note_text note_describe(const ls_run *run, const ls_note *n)
     case LS_NOTE_CLOCK:
         SAY("node %d: its clock moved by up to %s after it was compared; corrected by the collectives' times", n->rank,
             NS(llabs(number)));
+        break;
+    case LS_NOTE_NOBODY_WAITS:
+        SAY("rank %d takes %s per step longer than the others in %s; no collectives were recorded, so nothing shows "
+            "that "
+            "they wait for it",
+            n->rank, NS(n->number), n->text ? n->text : "a phase");
         break;
     case LS_NOTE_NO_OVERLAP:
         SAY("overlap of communication and backward is disabled (%s); here it would gain less than 1%%",

@@ -99,8 +99,10 @@ typedef struct ls_run_rank {
     size_t n_thread_names;
     ls_run_thread *thread; /* [n_thread] */
     size_t n_thread;
-    ls_resource_use use; /* if there are counted steps */
-    void *reserved[4];
+    ls_resource_use use;    /* if there are counted steps */
+    uint64_t segment_bytes; /* largest size of its files; 0: not known */
+    uint64_t lost_files;    /* files that newer ones have replaced: the beginning is lost with them */
+    void *reserved[2];
 } ls_run_rank;
 
 /* ---- Steps. Arrays [LS_PHASES] are per phase, in ns. */
@@ -293,13 +295,14 @@ typedef enum ls_note_kind {
     LS_NOTE_FEW_STEPS,      /* too few steps to distinguish a slow rank from noise; `number` would do */
     LS_NOTE_CLOCK,          /* the clock of node `rank` moved by up to `number` ns; corrected */
     LS_NOTE_NO_OVERLAP,     /* overlap is disabled, which costs nothing here */
+    LS_NOTE_NOBODY_WAITS,   /* `rank` takes `number` ns longer in the phase `text`, but there are no collectives */
 } ls_note_kind;
 
 typedef struct ls_note {
     ls_note_kind kind;
     int rank;
     int64_t number;
-    char *text; /* NULL, but for LS_NOTE_UNREADABLE */
+    char *text; /* NULL, but for LS_NOTE_UNREADABLE and LS_NOTE_NOBODY_WAITS */
 } ls_note;
 
 /* ---- The run. */

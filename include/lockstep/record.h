@@ -39,7 +39,8 @@ typedef struct ls_record_options {
     int node;              /* node number, from 0 */
     int local_rank;        /* its number among the ranks of its node */
     const char *transport; /* name of the transport, at most 7 characters; NULL: "none" */
-    size_t segment_bytes;  /* size of a file; the newest one or two files are kept; 0: 32 MiB */
+    /* largest size of a file, at least what its names and 64 KiB of events take; the newest one or two files are kept; 0: 32 MiB */
+    size_t segment_bytes;
     void *reserved[2];
 } ls_record_options;
 

@@ -209,6 +209,7 @@ ls_status ls__run_load(ls_run *run, size_t newest_bytes)
     if (stat(folder, &s) || !S_ISDIR(s.st_mode)) strcpy(folder, run->path);
     int highest = -1;
     int64_t forgotten = 0;
+    bool lost = false;
     ls_status status = LS_OK;
     if (!*run->path || (stat(run->path, &s) && errno == ENOENT))
         status = ls__fail(LS_ENOENT, "%s: no such folder", *run->path ? run->path : "''");
@@ -227,7 +228,9 @@ ls_status ls__run_load(ls_run *run, size_t newest_bytes)
         run->ranks = r + 1;
     }
     if (!status) status = count_ranks(run, highest + 1);
-    if (!status && !newest_bytes && forgotten > 1000000000)
+    for (int r = 0; r < run->ranks; r++) lost = lost || (run->rank[r].present && run->rank[r].lost_files);
+    /* Records that do not number their files have only the time. */
+    if (!status && !newest_bytes && (lost || forgotten > 1000000000))
         ls__run_note(run, LS_NOTE_NO_BEGINNING, -1, forgotten, NULL);
     free(folder);
     return status;

@@ -60,6 +60,10 @@ static ls_status read_head(ls_run_rank *r, const char *text, size_t bytes)
         json_int_t start = json_integer_value(json_object_get(head, "start"));
         r->start = start > -LATEST && start < LATEST ? (int64_t)start : 0;
         r->start_time = json_number_value(json_object_get(head, "time"));
+        json_int_t segment = json_integer_value(json_object_get(head, "segment")),
+                   limit = json_integer_value(json_object_get(head, "segment_bytes"));
+        r->lost_files = segment > 0 ? (uint64_t)segment : 0;
+        r->segment_bytes = limit > 0 ? (uint64_t)limit : 0;
     }
     r->present = true;
     json_decref(head);

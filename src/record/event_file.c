@@ -17,6 +17,7 @@ enum {
     ROOM = 64,   /* largest size of an event in bytes: five numbers of ten bytes */
     BATCH = 256, /* events read from the ring at a time */
     MAX_NAME = 200,
+    MORE_HEAD = 80, /* bytes that the number of a segment adds to a head, at most */
     NAME_KINDS = LS_NAME_THREAD + 1,
     MAX_INDEX = 1 << 20
 };
@@ -33,7 +34,9 @@ struct ls__event_file {
     char *path, *old_path, *head;
     int fd; /* -1: no file */
     size_t written, limit;
-    uint8_t *buffer; /* the block being filled */
+    size_t begun;            /* bytes of this segment that are its beginning: head, metadata, names */
+    unsigned segment;        /* its number, from 0 */
+    uint8_t *buffer, *spare; /* the block being filled; and for the beginning of a segment */
     ls__event_file_block block;
     int64_t last_time;
     int64_t own_time; /* of the file's own events; 0: now */
@@ -70,15 +73,21 @@ static void write_all(ls__event_file *f, const void *data, size_t bytes)
     }
 }
 
+static void rotate(ls__event_file *f);
+
 static void write_block(ls__event_file *f)
 {
+    size_t bytes = sizeof f->block + f->block.bytes;
+    /* What does not come from a ring is finite, and is kept as a whole. */
+    if (f->block.count && f->fd >= 0 && f->ring && f->begun && f->written > f->begun && f->written + bytes > f->limit)
+        rotate(f);
     uint8_t *start = f->buffer;
     if (f->block.count && f->fd >= 0) {
         f->block.magic = LS__EVENT_FILE_BLOCK_MAGIC;
         memcpy(start, &f->block, sizeof f->block);
         f->block.sum = XXH3_64bits(start + sizeof f->block.sum, sizeof f->block - sizeof f->block.sum + f->block.bytes);
         memcpy(start, &f->block.sum, sizeof f->block.sum);
-        write_all(f, start, sizeof f->block + f->block.bytes);
+        write_all(f, start, bytes);
     }
     /* Also after a failed write: the buffer must not overflow. */
     f->block.bytes = f->block.count = 0;
@@ -143,22 +152,34 @@ static void add_metadata(ls__event_file *f, int kind)
 
 /* ---- Segments. */
 
-static ls_status begin_segment(ls__event_file *f)
+/* The head's JSON object, with which segment this is. */
+static ls_status write_head(ls__event_file *f)
 {
-    uint32_t numbers[2] = { LS__EVENT_FILE_VERSION, (uint32_t)strlen(f->head) };
-    uint64_t sum;
-    ls_status status = ls__file_create(f->path, O_WRONLY, &f->fd);
-    if (status) return status;
-    f->written = 0;
-    char *text = malloc(16 + (size_t)numbers[1]);
+    char more[MORE_HEAD] = "}";
+    size_t length = strlen(f->head);
+    if (f->ring && length > 2 && f->head[length - 1] == '}')
+        snprintf(more, sizeof more, ",\"segment\":%u,\"segment_bytes\":%zu}", f->segment, f->limit);
+    uint32_t numbers[2] = { LS__EVENT_FILE_VERSION, (uint32_t)(length ? length - 1 + strlen(more) : 0) };
+    size_t bytes = 16 + (size_t)numbers[1];
+    char *text = malloc(bytes + 1);
     if (!text) return ls__fail(LS_ENOMEM, "record: out of memory");
     memcpy(text, LS__EVENT_FILE_MAGIC, 8);
     memcpy(text + 8, numbers, sizeof numbers);
-    memcpy(text + 16, f->head, numbers[1]);
-    sum = XXH3_64bits(text, 16 + (size_t)numbers[1]);
-    write_all(f, text, 16 + (size_t)numbers[1]);
+    snprintf(text + 16, (size_t)numbers[1] + 1, "%.*s%s", (int)length - 1, f->head, more);
+    uint64_t sum = XXH3_64bits(text, bytes);
+    write_all(f, text, bytes);
     write_all(f, &sum, sizeof sum);
     free(text);
+    return LS_OK;
+}
+
+static ls_status begin_segment(ls__event_file *f)
+{
+    ls_status status = ls__file_create(f->path, O_WRONLY, &f->fd);
+    if (status) return status;
+    f->written = f->begun = 0;
+    status = write_head(f);
+    if (status) return status;
     for (int i = 0; i < LS_METADATA_KINDS; i++)
         if (f->has_metadata >> i & 1) add_metadata(f, i);
     if (f->has_clock) add_own(f, LS_EVENT_CLOCK, (uint64_t)f->clock_ahead, (uint64_t)f->clock_uncertainty);
@@ -166,18 +187,27 @@ static ls_status begin_segment(ls__event_file *f)
         for (uint32_t i = 0; i < f->names[kind].count; i++)
             if (f->names[kind].text[i]) add_name(f, (ls_name_kind)kind, i);
     write_block(f);
+    f->begun = f->written;
     return f->fd >= 0 ? LS_OK : ls__fail(LS_EIO, "%s: cannot write", f->path);
 }
 
-/* Starts a new segment between two blocks. */
+/* Starts a new segment, which the block in the buffer will be part of. */
 static void rotate(ls__event_file *f)
 {
+    ls__event_file_block block = f->block;
+    uint8_t *buffer = f->buffer;
+    f->buffer = f->spare;
+    f->block.bytes = f->block.count = 0;
     close(f->fd);
     f->fd = -1;
-    if (rename(f->path, f->old_path) == 0 && !begin_segment(f)) return;
-    ls__log(LS_LOG_WARNING, "%s: cannot start a new segment; recording stopped", f->path);
-    if (f->fd >= 0) close(f->fd);
-    f->fd = -1;
+    f->segment++;
+    if (rename(f->path, f->old_path) || begin_segment(f)) {
+        ls__log(LS_LOG_WARNING, "%s: cannot start a new segment; recording stopped", f->path);
+        if (f->fd >= 0) close(f->fd);
+        f->fd = -1;
+    }
+    f->buffer = buffer;
+    f->block = block;
 }
 
 ls__event_file *ls__event_file_new(const ls__ring *ring)
@@ -187,7 +217,8 @@ ls__event_file *ls__event_file_new(const ls__ring *ring)
     f->fd = -1;
     f->ring = ring;
     f->buffer = malloc(sizeof f->block + LS__EVENT_FILE_BLOCK_BYTES + ROOM);
-    if (!f->buffer) ls__event_file_free(&f);
+    f->spare = malloc(sizeof f->block + LS__EVENT_FILE_BLOCK_BYTES + ROOM);
+    if (!f->buffer || !f->spare) ls__event_file_free(&f);
     return f;
 }
 
@@ -210,13 +241,13 @@ static void find_first(ls__event_file *f)
 
 ls_status ls__event_file_start(ls__event_file *f, const char *folder, int rank, const char *head, size_t segment_bytes)
 {
-    if (strlen(head) > LS__EVENT_FILE_HEAD)
+    if (strlen(head) + MORE_HEAD > LS__EVENT_FILE_HEAD)
         return ls__fail(LS_EINVAL, "record: a header of %zu bytes is too long", strlen(head));
     ls_status status = ls__file_make_own_dir(folder);
     if (status) return status;
     free_texts(f);
     f->limit = segment_bytes ? segment_bytes : LS__EVENT_FILE_SEGMENT;
-    f->block.bytes = f->block.count = 0;
+    f->block.bytes = f->block.count = f->segment = 0;
     f->head = strdup(head);
     if (asprintf(&f->path, "%s/rank-%d.bin", folder, rank) < 0) f->path = NULL;
     if (asprintf(&f->old_path, "%s/rank-%d.old.bin", folder, rank) < 0) f->old_path = NULL;
@@ -258,6 +289,7 @@ void ls__event_file_free(ls__event_file **pf)
     }
     free_texts(f);
     free(f->buffer);
+    free(f->spare);
     free(f);
     *pf = NULL;
 }
@@ -283,7 +315,6 @@ void ls__event_file_drain(ls__event_file *f, bool now)
     }
     note_missed(f, ls_now());
     if (now) write_block(f);
-    if (f->fd >= 0 && f->written >= f->limit) rotate(f);
 }
 
 void ls__event_file_add(ls__event_file *f, const ls_event *e)

@@ -3,11 +3,12 @@
  *   FOLDER/rank-R.bin        the newest events
  *   FOLDER/rank-R.old.bin    earlier ones; a full rank-R.bin is renamed to this
  *
- * So a rank's files have at most twice LS__EVENT_FILE_SEGMENT bytes together. A file is
+ * Each has at most LS__EVENT_FILE_SEGMENT bytes (more only if its beginning and one block need that). A file is
  *
  *   "LSEVENTS"               8 bytes
  *   u32, u32                 version (1), length of the header
- *   header                   JSON: rank, host...; see record.c
+ *   header                   JSON: rank, host...; see record.c. If events come from a ring: segment, the number of
+ *                            files before this one, and segment_bytes
  *   u64                      XXH3 of everything before it
  *   blocks                   each an ls__event_file_block and its payload
  *
