@@ -81,6 +81,10 @@ static void explain_data(const ls_run *run, int rank, double own, ls_finding *f)
 static void add_lost(ls_run *run, int rank, int cause, const ls__lost *lost, bool persistent)
 {
     ls_finding_kind kind = cause == LS__UNSCHEDULED ? LS_FINDING_PREEMPTED : LS_FINDING_STRAGGLER;
+    if (kind == LS_FINDING_STRAGGLER && !run->n_collectives) {
+        ls__run_note(run, LS_NOTE_NOBODY_WAITS, rank, (int64_t)lost->cost, ls_phase_name((ls_phase)cause));
+        return;
+    }
     ls_remedy remedy = cause == LS__UNSCHEDULED       ? LS_REMEDY_FREE_CORE
                        : cause == LS_PHASE_CHECKPOINT ? LS_REMEDY_FEWER_CHECKPOINTS
                                                       : LS_REMEDY_EQUAL_WORK;

@@ -19,6 +19,7 @@ typedef struct late {
     int64_t jitter;       /* what backward varies by, on both ranks, all over it */
     int counted;          /* the process's CPU time, 70 ms per step, is recorded once in this many steps; 0: never */
     double copies;        /* GB/s that each rank copies; 0: not noted */
+    bool alone;           /* no collectives: each rank at its own pace */
     int64_t preempted;    /* ns of run-queue delay in each backward of the rank, before another gradient each time */
 } late;
 
@@ -88,7 +89,7 @@ static void make_rank(const char *folder_of_run, const late *l, int k)
     int64_t begin = INT64_C(3600) * 1000 * MS;
     for (int step = 1; step <= STEPS; step++) {
         int64_t mine = begin + arrival(l, k, step), other = begin + arrival(l, 1 - k, step);
-        int64_t done = (mine > other ? mine : other) + 2 * MS + l->exchange;
+        int64_t done = (mine > other || l->alone ? mine : other) + 2 * MS + l->exchange;
         add(&r, begin, LS_EVENT_STEP, (uint64_t)step, 0);
         if (l->counted && (step - 1) % l->counted == 0)
             add(&r, begin, LS_EVENT_SAMPLE, LS_SAMPLE_CPU, (uint64_t)(step - 1) * 70 * MS);
@@ -98,9 +99,11 @@ static void make_rank(const char *folder_of_run, const late *l, int k)
         assert_int_equal(at, mine);
         if (l->exchange) add(&r, at, LS_EVENT_BUCKET_READY, 0, 1 << 20);
         if (l->exchange) add(&r, at, LS_EVENT_BUCKET_START, 0, (uint64_t)step);
-        add(&r, at, LS_EVENT_COLL_START, (uint64_t)step, 1 << 20);
-        add(&r, done, LS_EVENT_COLL_DONE, (uint64_t)step, 0);
-        add(&r, done, LS_EVENT_BLOCKED, (uint64_t)step, (uint64_t)(done - at));
+        if (!l->alone) {
+            add(&r, at, LS_EVENT_COLL_START, (uint64_t)step, 1 << 20);
+            add(&r, done, LS_EVENT_COLL_DONE, (uint64_t)step, 0);
+            add(&r, done, LS_EVENT_BLOCKED, (uint64_t)step, (uint64_t)(done - at));
+        }
         sample(&r, done, 2 * MS, 0, true);
         begin = in_phase(&r, l, k, LS_PHASE_UPDATE, done, 3 * MS, step) + MS;
         ls__event_file_drain(r.file, false);
@@ -237,6 +240,20 @@ static const ls_finding *finding_of(const ls_run *run, ls_finding_kind kind)
 }
 
 /* 3 ms in one of 40 steps of 60 ms, where backward varies by 8 ms: the phase does not show it, the segment before one gradient does. */
+static void without_collectives_nobody_stalls_anybody(void **state)
+{
+    (void)state;
+    late l = { .rank = 1, .phase = LS_PHASE_FORWARD, .ns = 12 * MS, .every = 1, .alone = true };
+    ls_run *run = run_of(&l, "alone");
+    assert_null(finding_of(run, LS_FINDING_STRAGGLER));
+    assert_int_equal(run->n_notes, 1);
+    assert_int_equal(run->notes[0].kind, LS_NOTE_NOBODY_WAITS);
+    assert_int_equal(run->notes[0].rank, 1);
+    assert_int_equal(run->notes[0].number, 12 * MS);
+    assert_string_equal(run->notes[0].text, "forward");
+    ls_run_free(&run);
+}
+
 static void a_delay_at_one_place_is_seen_in_noise(void **state)
 {
     (void)state;
@@ -436,6 +453,7 @@ int main(void)
         cmocka_unit_test(phases_add_up),
         cmocka_unit_test(no_rank_is_blocked_for_a_negative_time),
         cmocka_unit_test(the_late_rank_is_named),
+        cmocka_unit_test(without_collectives_nobody_stalls_anybody),
         cmocka_unit_test(a_delay_at_one_place_is_seen_in_noise),
         cmocka_unit_test(a_lost_core_is_no_delay_and_hides_none),
         cmocka_unit_test(once_weighs_less_than_again),
