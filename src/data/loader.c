@@ -560,6 +560,8 @@ ls_loader_state ls_loader_get_state(const ls_loader *l)
 
 ls_status ls_loader_seek(ls_loader *l, const ls_loader_state *state)
 {
+    LS__NEED(l, "loader");
+    LS__NEED(state, "state");
     if (state->fingerprint != l->fingerprint)
         return ls__fail(LS_EINVAL,
                         "loader: the saved position belongs to other data, another order or another batch shape; use "

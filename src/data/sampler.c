@@ -257,6 +257,9 @@ static ls_status get_balanced(ls_sampler *s, uint64_t epoch, uint64_t position, 
 ls_status ls_sampler_get_samples(ls_sampler *s, uint64_t epoch, uint64_t step, int slot, uint64_t *samples,
                                  size_t *count)
 {
+    LS__NEED(s, "sampler");
+    LS__NEED(samples, "samples");
+    LS__NEED(count, "count");
     if (step >= s->steps || slot < 0 || slot >= s->o.slots)
         return ls__fail(LS_EINVAL, "sampler: step %zu, slot %d does not exist; an epoch has %zu step%s of %d slot%s",
                         (size_t)step, slot, (size_t)s->steps, ls__s((int64_t)s->steps), s->o.slots, ls__s(s->o.slots));

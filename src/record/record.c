@@ -269,7 +269,7 @@ uint64_t ls_collective_id(uint64_t group, uint64_t number)
 
 void ls_record_collective(ls_record *r, const ls_collective *c)
 {
-    if (!r) return;
+    if (!r || !c) return;
     uint64_t word = ls_collective_id(c->group, c->number);
     ls__ring_add_at(r->ring, c->arrived, LS_EVENT_COLL_START, word,
                     (uint64_t)c->kind << 56 | (c->bytes & (UINT64_MAX >> 8)));

@@ -435,6 +435,7 @@ static void options_may_be_null_if_all_have_defaults(void **state)
     check_ok(ls_loader_next(l, &batch));
     assert_int_equal(batch->batch_size, 1);
     check_fails(ls_loader_next(l, NULL), LS_EINVAL, "out must not be NULL");
+    check_fails(ls_loader_seek(l, NULL), LS_EINVAL, "state must not be NULL");
     ls_loader_free(&l);
     check_fails(ls_loader_open(&l, NULL, NULL), LS_EINVAL, "dataset must not be NULL");
     check_fails(ls_loader_open(NULL, &n.dataset, NULL), LS_EINVAL, "out must not be NULL");
@@ -454,6 +455,12 @@ static void null_arguments_are_named(void **state)
     ls_order order;
     ls_data_format format;
     check_fails(ls_sampler_open(&sampler, NULL), LS_EINVAL, "options must not be NULL");
+    uint64_t samples;
+    size_t count;
+    check_ok(ls_sampler_open(&sampler, &(ls_sampler_options){ .samples = 1 }));
+    check_fails(ls_sampler_get_samples(sampler, 0, 0, 0, NULL, &count), LS_EINVAL, "samples must not be NULL");
+    check_fails(ls_sampler_get_samples(sampler, 0, 0, 0, &samples, NULL), LS_EINVAL, "count must not be NULL");
+    ls_sampler_free(&sampler);
     check_fails(ls_sampler_open(NULL, &(ls_sampler_options){ .samples = 1 }), LS_EINVAL, "out must not be NULL");
     check_fails(ls_tokens_open(&dataset, NULL), LS_EINVAL, "options must not be NULL");
     check_fails(ls_tokens_open(NULL, NULL), LS_EINVAL, "out must not be NULL");

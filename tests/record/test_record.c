@@ -246,6 +246,7 @@ static void wrong_arguments_are_named(void **state)
     ls_record_free(&r);
     ls_record_free(NULL);
     check_ok(ls_record_open(&r, NULL, &(ls_record_options){ .transport = "sockets" }));
+    ls_record_collective(r, NULL);
     ls_record_free(&r);
     ls_run *run = (ls_run *)1;
     check_fails(ls_run_open(&run, NULL, NULL), LS_EINVAL, "path must not be NULL");
