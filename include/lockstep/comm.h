@@ -126,7 +126,8 @@ LS_API LS_MUST_CHECK ls_status ls_scatter(ls_group *g, const void *send, void *r
 LS_API LS_MUST_CHECK ls_status ls_alltoall(ls_group *g, const void *send, void *recv, size_t count, ls_dtype type);
 LS_API LS_MUST_CHECK ls_status ls_barrier(ls_group *g);
 /* Point-to-point. Messages from one rank to another arrive in order. A send may return before the receive was called. Type and count must
- * be equal on both sides. */
+ * be equal on both sides. Two ranks of a node that wait for each other are named (LS_EMISMATCH); a cycle of three or more ends with the
+ * timeout, if there is one. */
 LS_API LS_MUST_CHECK ls_status ls_send(ls_group *g, const void *buf, size_t count, ls_dtype type, int to);
 LS_API LS_MUST_CHECK ls_status ls_recv(ls_group *g, void *buf, size_t count, ls_dtype type, int from);
 

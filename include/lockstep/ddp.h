@@ -96,8 +96,8 @@ typedef struct ls_bucket {
 /* Both functions are called on every rank, bucket by bucket in the order of their index, so both may make collective
  * calls. They must not call their ddp. A status other than LS_OK fails the step with it on this rank: the group is
  * aborted, works of earlier buckets are waited for, and the other ranks get LS_EABORTED with the same message, in the same
- * step. LS_EINVAL, LS_ESTATE and what is no error (LS_PENDING) become LS_EABORTED, because the ddp returns them only where
- * nothing has happened. An error of the group that a hook returns is passed on as it is.
+ * step. LS_EINVAL, LS_ESTATE and LS_PENDING become LS_EABORTED, because from a ddp they mean that nothing has happened. An
+ * error of the group that a hook returns is passed on as it is.
  *
  * start   The bucket's gradients are complete; backward is usually still running. Leaves the work to wait for in *work, which
  *         is NULL before, or waits itself and leaves NULL. A work left there is waited for also if start fails.
