@@ -403,7 +403,7 @@ static void say_doubt(finding_text *t, const ls_run *run, const ls_finding *f)
     for (int r = 0; r < run->ranks; r++)
         if (run->rank[r].present && run->rank[r].clock_uncertainty > unsure) unsure = run->rank[r].clock_uncertainty;
     if (f->cost < unsure)
-        EVIDENCE(t, "; clocks are only known to %s: cannot tell who waited", amount_ns((double)unsure).text);
+        EVIDENCE(t, "; clocks are only known to %s, so it is unknown who waited", amount_ns((double)unsure).text);
 }
 
 finding_text finding_describe(const ls_run *run, const ls_finding *f)

@@ -33,7 +33,7 @@ static void show_progress(void *user, uint64_t done, uint64_t all)
     *shown = true;
 }
 
-static void tell(const ls_import_result *r, const char *out)
+static void print_summary(const ls_import_result *r, const char *out)
 {
     printf("%s: %d rank%s", printable(out), r->present, ls__s(r->present));
     if (r->present < r->ranks) printf(" of %d", r->ranks);
@@ -82,7 +82,7 @@ int import_command(int argc, char **argv)
     if (!status && flight)
         tell_flight(&result, o.out);
     else if (!status)
-        tell(&result, o.out);
+        print_summary(&result, o.out);
     ls_import_result_free(&result);
     return status ? exit_failure("import", status) : EXIT_DONE;
 }

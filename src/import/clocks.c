@@ -66,7 +66,7 @@ static double median(double *values, size_t n)
     return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
-/* The points of i beside j; *zero is the time (on j's clock) and *offset the difference that they count from. */
+/* The points of i relative to j; *zero is the time (on j's clock) and *offset the difference that they count from. */
 static size_t find_points(const entries *i, const entries *j, point *out, int64_t *zero, int64_t *offset)
 {
     size_t n = 0, k = 0;

@@ -1,5 +1,5 @@
 /* A GPU's time. The rank's row is that of its device: a kernel counts for the phase in which the host launched it, time in which only
- * communication ran is time stood in that collective, and time without kernels for the phase that the host was in, which is what the
+ * communication ran is time blocked in that collective, and time without kernels for the phase that the host was in, which is what the
  * device waited for. */
 #include <stdlib.h>
 #include <string.h>
@@ -186,15 +186,16 @@ static void explain_idle(ls__trace *t, const ls__kernel *k, int64_t from)
     const ls__launch *l = launch_of(t, k->launch);
     if (l && l->begin > from) {
         d->idle_host += ns;
-        size_t low = 0, high = t->pieces.count;
+        size_t low = 0, high = t->intervals.count;
         while (low < high) {
             size_t middle = (low + high) / 2;
-            if (t->pieces.at[middle].end <= from)
+            if (t->intervals.at[middle].end <= from)
                 low = middle + 1;
             else
                 high = middle;
         }
-        for (const ls__piece *p; low < t->pieces.count && (p = &t->pieces.at[low])->begin < k->begin; low++)
+        for (const ls__trace_interval *p; low < t->intervals.count && (p = &t->intervals.at[low])->begin < k->begin;
+             low++)
             if (p->phase == LS_PHASE_DATA) d->idle_data += smaller(p->end, k->begin) - larger(p->begin, from);
     } else if (ns <= GAP_NS) {
         d->idle_gap += ns;
@@ -259,53 +260,53 @@ static ls_status sum_streams(ls__trace *t)
 /* ---- The device's row. */
 
 typedef struct row {
-    LS__LIST(ls__piece) pieces;
+    LS__LIST(ls__trace_interval) intervals;
     bool ok;
 } row;
 
 static void put(row *r, int64_t begin, int64_t end, ls_phase phase)
 {
-    ls__piece *last = r->pieces.count ? &r->pieces.at[r->pieces.count - 1] : NULL;
+    ls__trace_interval *last = r->intervals.count ? &r->intervals.at[r->intervals.count - 1] : NULL;
     if (end <= begin || !r->ok) return;
     if (last && last->phase == (uint8_t)phase && last->end == begin)
         last->end = end;
     else if (phase != LS_PHASE_OTHER)
-        r->ok = LS__ADD(&r->pieces, (ls__piece){ begin, end, (uint8_t)phase });
+        r->ok = LS__ADD(&r->intervals, (ls__trace_interval){ begin, end, (uint8_t)phase });
 }
 
 /* The host's phases from `begin` to `end`, in which the device has nothing to do. */
 static void put_host(row *r, const ls__trace *t, int64_t begin, int64_t end, size_t *at)
 {
-    while (*at < t->pieces.count && t->pieces.at[*at].end <= begin) ++*at;
-    for (size_t i = *at; i < t->pieces.count && t->pieces.at[i].begin < end; i++)
-        put(r, larger(begin, t->pieces.at[i].begin), smaller(end, t->pieces.at[i].end),
-            (ls_phase)t->pieces.at[i].phase);
+    while (*at < t->intervals.count && t->intervals.at[*at].end <= begin) ++*at;
+    for (size_t i = *at; i < t->intervals.count && t->intervals.at[i].begin < end; i++)
+        put(r, larger(begin, t->intervals.at[i].begin), smaller(end, t->intervals.at[i].end),
+            (ls_phase)t->intervals.at[i].phase);
 }
 
 /* Where only communication runs: the call that is under way there. */
-static void put_stood(row *r, ls__trace *t, int64_t begin, int64_t end, size_t *call)
+static void put_wait(row *r, ls__trace *t, int64_t begin, int64_t end, size_t *call)
 {
     while (*call < t->calls.count && t->calls.at[*call].done <= begin) ++*call;
     for (size_t i = *call; i < t->calls.count && t->calls.at[i].arrived < end; i++) {
         ls__call *c = &t->calls.at[i];
         int64_t from = larger(begin, c->arrived), to = smaller(end, c->done);
         if (to <= from) continue;
-        if (r->ok) r->ok = LS__ADD(&t->stood, (ls__stood){ from, to, (uint32_t)i });
+        if (r->ok) r->ok = LS__ADD(&t->waits, (ls__trace_wait){ from, to, (uint32_t)i });
         c->blocked += to - from;
         begin = to;
     }
 }
 
-/* A stretch in which no kernel but communication's runs. `comm`: the intervals of those, in order. */
-static void put_gap(row *r, ls__trace *t, int64_t begin, int64_t end, const ls__piece *comm, size_t n_comm, size_t *at,
-                    size_t *host, size_t *call)
+/* An interval in which only kernels of communication run. `comm`: the intervals of those, in order. */
+static void put_gap(row *r, ls__trace *t, int64_t begin, int64_t end, const ls__trace_interval *comm, size_t n_comm,
+                    size_t *at, size_t *host, size_t *call)
 {
     while (*at < n_comm && comm[*at].end <= begin) ++*at;
     for (size_t i = *at; begin < end; i++) {
         int64_t from = i < n_comm ? smaller(larger(comm[i].begin, begin), end) : end;
         put_host(r, t, begin, from, host);
         int64_t to = i < n_comm ? smaller(comm[i].end, end) : end;
-        if (from < to) put_stood(r, t, from, to, call);
+        if (from < to) put_wait(r, t, from, to, call);
         begin = larger(from, to);
     }
 }
@@ -317,7 +318,8 @@ static ls_status make_row(ls__trace *t)
     for (size_t i = 0; i < t->kernels.count; i++)
         if (t->kernels.at[i].kind == LS__KERNEL_COMM) {
             const ls__kernel *k = &t->kernels.at[i];
-            int64_t begin = comm.pieces.count ? larger(k->begin, comm.pieces.at[comm.pieces.count - 1].end) : k->begin;
+            int64_t begin =
+                comm.intervals.count ? larger(k->begin, comm.intervals.at[comm.intervals.count - 1].end) : k->begin;
             put(&comm, begin, k->end, LS_PHASE_COMM);
         }
     int64_t until = t->steps.count ? smaller(t->steps.at[0].begin, t->kernels.at[0].begin) : t->kernels.at[0].begin;
@@ -328,21 +330,21 @@ static ls_status make_row(ls__trace *t)
         ls_phase phase = ls__trace_phase_at(t, l ? l->begin : k->begin);
         bool close = i && k->begin > until && k->begin - until < CLOSE_NS;
         if (k->begin > until && !close)
-            put_gap(&r, t, until, k->begin, comm.pieces.at, comm.pieces.count, &at, &host, &call);
+            put_gap(&r, t, until, k->begin, comm.intervals.at, comm.intervals.count, &at, &host, &call);
         put(&r, close ? until : larger(k->begin, until), k->end, phase);
         until = k->end;
     }
     int64_t last = larger(t->device.end, t->steps.count ? t->steps.at[t->steps.count - 1].end : 0);
-    if (last > until) put_gap(&r, t, until, last, comm.pieces.at, comm.pieces.count, &at, &host, &call);
-    free(comm.pieces.at);
+    if (last > until) put_gap(&r, t, until, last, comm.intervals.at, comm.intervals.count, &at, &host, &call);
+    free(comm.intervals.at);
     if (!r.ok || !comm.ok) {
-        free(r.pieces.at);
+        free(r.intervals.at);
         return no_memory(t);
     }
-    free(t->pieces.at);
-    t->pieces.at = r.pieces.at;
-    t->pieces.count = r.pieces.count;
-    t->pieces.room = r.pieces.room;
+    free(t->intervals.at);
+    t->intervals.at = r.intervals.at;
+    t->intervals.count = r.intervals.count;
+    t->intervals.room = r.intervals.room;
     return LS_OK;
 }
 

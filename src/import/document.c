@@ -63,7 +63,7 @@ static char peek(buffer *b, ls_status *status)
 
 /* ---- One event. */
 
-/* Fills *e from the object at p. Returns where it ends; NULL: it is broken, or goes on after `end`, and then *whole is false. */
+/* Fills *e from the object at p. Returns where it ends; NULL: it is broken, or continues after `end`, and then *whole is false. */
 static const char *read_event(const ls__document_reader *r, const char *p, const char *end, ls__trace_event *e,
                               bool *whole)
 {

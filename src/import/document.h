@@ -9,7 +9,7 @@
 typedef struct ls__trace_event {
     char ph; /* 'X' a span, 'i' a moment ...; 0: it has none */
     ls__text cat, name;
-    ls__text pid, tid; /* as they stand; strings without their quotes */
+    ls__text pid, tid; /* as in the file; strings without their quotes */
     ls__text args;     /* the object, from brace to brace */
     int64_t time;      /* ns, from the document's base */
     int64_t duration;  /* ns; < 0: not known */
@@ -20,7 +20,7 @@ typedef struct ls__document_reader {
     void *user;
     /* A document begins; the one before, if any, is over. */
     ls_status (*begin)(void *user);
-    /* A value of the document's top level that is not a list of events, as it stands; long ones are left out. */
+    /* A value of the document's top level that is not a list of events, as in the file; long ones are left out. */
     void (*value)(void *user, ls__text key, ls__text value);
     ls_status (*event)(void *user, const ls__trace_event *event);
     /* Whether events of this category are passed over before they are read in full. May be NULL. */

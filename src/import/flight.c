@@ -1,6 +1,6 @@
 /* See flight.h.
  *
- * Within a group all ranks call the same collectives in the same order, and number them alike. So the first number that a rank has not
+ * Within a group all ranks call the same collectives in the same order, and number them equally. So the first number that a rank has not
  * completed is where the job hangs, or its ranks part: who has not called it is missing there, and who called something else under that
  * number is in another one. */
 #include "import/flight.h"
@@ -269,7 +269,7 @@ static void say_where(json_t *lines, const ls__flight *dumps, size_t count, int 
         describe(open ? open : last, what, sizeof what);
         place_of(open ? open : last, place, sizeof place);
         if (open)
-            say(lines, "rank %d: stands in %s, number %lld of group %s%s%s%s", rank, what, (long long)sequence_of(open),
+            say(lines, "rank %d: is in %s, number %lld of group %s%s%s%s", rank, what, (long long)sequence_of(open),
                 group_of(open), *place ? ", called from " : "", place,
                 strcmp(group_of(open), group) ? ": another group" : "");
         else
@@ -306,15 +306,15 @@ static int64_t first_difference(const ls__flight *dumps, size_t count, const cha
 /* Who called what under number n. */
 static void say_difference(json_t *lines, const ls__flight *dumps, size_t count, const char *group, int64_t n)
 {
-    bool *told = calloc(count + 1, sizeof *told);
-    for (size_t k = 0; told && k < count; k++) {
+    bool *reported = calloc(count + 1, sizeof *reported);
+    for (size_t k = 0; reported && k < count; k++) {
         const json_t *a = entry_at(dumps[k].dump, group, n);
         char list[LIST] = "", what[500], place[400];
-        if (!a || told[k]) continue;
+        if (!a || reported[k]) continue;
         for (size_t i = k; i < count; i++) {
             const json_t *b = entry_at(dumps[i].dump, group, n);
-            if (!b || told[i] || !same_call(a, b)) continue;
-            told[i] = true;
+            if (!b || reported[i] || !same_call(a, b)) continue;
+            reported[i] = true;
             add_rank(list, dumps[i].rank);
         }
         describe(a, what, sizeof what);
@@ -322,7 +322,7 @@ static void say_difference(json_t *lines, const ls__flight *dumps, size_t count,
         say(lines, "number %lld of group %s is %s on rank%s %s%s%s", (long long)n, group, what,
             strchr(list, ',') ? "s" : "", list, *place ? ", called from " : "", place);
     }
-    free(told);
+    free(reported);
 }
 
 static json_t *explain_group(const ls__flight *dumps, size_t count, int ranks, const json_t *entry, json_t *verdict)
@@ -339,7 +339,7 @@ static json_t *explain_group(const ls__flight *dumps, size_t count, int ranks, c
         if (m[r].last > most) most = m[r].last;
         if (m[r].completed > done) done = m[r].completed;
     }
-    for (int r = 0; r < ranks; r++) /* one that has not even called what others completed, or stand in */
+    for (int r = 0; r < ranks; r++) /* one that has not even called what others completed, or are in */
         if (m[r].dumped && m[r].belongs && m[r].last < most && m[r].last + 1 < hung) hung = m[r].last + 1;
     char in[LIST] = "", missing[LIST] = "", through[LIST] = "";
     char shown[120];

@@ -16,7 +16,7 @@ static int by_rank(const void *a, const void *b)
 }
 
 /* The most ranks that a group's list in the dump names. */
-static int ranks_told(const json_t *dump)
+static int ranks_of_dump(const json_t *dump)
 {
     int most = 0;
     const char *key;
@@ -53,8 +53,8 @@ static ls_status load(const ls__file_list *list, ls__flight *dumps, size_t *coun
                                   f->path, f->rank);
         ++*count;
         if (f->rank >= *ranks) *ranks = f->rank + 1;
-        int told = ranks_told(f->dump);
-        if (told > *ranks) *ranks = told;
+        int stated = ranks_of_dump(f->dump);
+        if (stated > *ranks) *ranks = stated;
     }
     if (!status && !*count) status = ls__fail(LS_EFORMAT, "%s", first ? first : "no dump was found");
     free(first);

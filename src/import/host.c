@@ -1,4 +1,4 @@
-/* The host's steps and phases, and how long it stood in collectives.
+/* The host's steps and phases, and how long it was blocked in collectives.
  *
  * PyTorch marks some phases (the loader's next, DDP's forward, the optimiser's step), and the operators show the rest: backward reaches from
  * autograd's first operator to its last, with the wait for gradients after it; what a thread does between its data and backward is
@@ -43,9 +43,9 @@ static int call_order(const void *a, const void *b)
     BY_BEGIN(ls__call);
 }
 
-static int piece_order(const void *a, const void *b)
+static int interval_order(const void *a, const void *b)
 {
-    BY_BEGIN(ls__piece);
+    BY_BEGIN(ls__trace_interval);
 }
 
 #define SORT(list, order) \
@@ -76,7 +76,7 @@ static void find_main_thread(ls__trace *t)
 
 static bool add_step(ls__trace *t, int64_t number, int64_t begin, int64_t end)
 {
-    return LS__ADD(&t->steps, (ls__piece){ begin, end, 0 }) && LS__ADD(&t->step_numbers, number);
+    return LS__ADD(&t->steps, (ls__trace_interval){ begin, end, 0 }) && LS__ADD(&t->step_numbers, number);
 }
 
 static int64_t first_on_main(const ls__trace *t)
@@ -134,23 +134,23 @@ static ls_phase phase_of(const ls__mark *m)
 /* From autograd's first operator to its last before a marked phase begins, and to the end of the collectives called within. */
 static ls_status find_backward(ls__trace *t)
 {
-    size_t mark = 0, call = 0, before = t->pieces.count;
+    size_t mark = 0, call = 0, before = t->intervals.count;
     for (size_t i = 0; i < t->backward.count; i++) {
         const ls__busy *b = &t->backward.at[i];
-        ls__piece *p = t->pieces.count > before ? &t->pieces.at[t->pieces.count - 1] : NULL;
+        ls__trace_interval *p = t->intervals.count > before ? &t->intervals.at[t->intervals.count - 1] : NULL;
         while (mark < t->marks.count && t->marks.at[mark].begin < b->begin) {
             if (p && is_phase(t, &t->marks.at[mark]) && t->marks.at[mark].begin >= p->end) p = NULL;
             mark++;
         }
         if (p)
             p->end = larger(p->end, b->end);
-        else if (!LS__ADD(&t->pieces, (ls__piece){ b->begin, b->end, LS_PHASE_BACKWARD }))
+        else if (!LS__ADD(&t->intervals, (ls__trace_interval){ b->begin, b->end, LS_PHASE_BACKWARD }))
             return no_memory(t);
     }
     mark = 0;
-    for (size_t i = before; i < t->pieces.count; i++) {
-        ls__piece *p = &t->pieces.at[i];
-        int64_t limit = i + 1 < t->pieces.count ? t->pieces.at[i + 1].begin : INT64_MAX, end = p->end;
+    for (size_t i = before; i < t->intervals.count; i++) {
+        ls__trace_interval *p = &t->intervals.at[i];
+        int64_t limit = i + 1 < t->intervals.count ? t->intervals.at[i + 1].begin : INT64_MAX, end = p->end;
         while (mark < t->marks.count && (t->marks.at[mark].begin < p->end || !is_phase(t, &t->marks.at[mark]))) mark++;
         if (mark < t->marks.count) limit = smaller(limit, t->marks.at[mark].begin);
         while (call < t->calls.count && t->calls.at[call].arrived < p->begin) call++;
@@ -169,7 +169,7 @@ static ls_status find_forward(ls__trace *t, size_t first, size_t last)
     size_t mark = 0, busy = 0;
     int64_t before = INT64_MIN;
     for (size_t i = first; i < last; i++) {
-        int64_t until = t->pieces.at[i].begin, begin = INT64_MAX;
+        int64_t until = t->intervals.at[i].begin, begin = INT64_MAX;
         bool marked = false;
         for (; mark < t->marks.count && t->marks.at[mark].begin < until; mark++) {
             const ls__mark *m = &t->marks.at[mark];
@@ -188,9 +188,10 @@ static ls_status find_forward(ls__trace *t, size_t first, size_t last)
                 busy++;
             if (busy < t->busy.count) begin = t->busy.at[busy].begin;
         }
-        if (begin < until && begin >= before && !LS__ADD(&t->pieces, (ls__piece){ begin, until, LS_PHASE_FORWARD }))
+        if (begin < until && begin >= before &&
+            !LS__ADD(&t->intervals, (ls__trace_interval){ begin, until, LS_PHASE_FORWARD }))
             return no_memory(t);
-        before = t->pieces.at[i].end;
+        before = t->intervals.at[i].end;
     }
     return LS_OK;
 }
@@ -200,50 +201,51 @@ static void flatten(ls__trace *t)
 {
     size_t n = 0;
     int64_t until = INT64_MIN;
-    for (size_t i = 0; i < t->pieces.count; i++) {
-        ls__piece p = t->pieces.at[i];
+    for (size_t i = 0; i < t->intervals.count; i++) {
+        ls__trace_interval p = t->intervals.at[i];
         p.begin = larger(p.begin, until);
         if (p.end <= p.begin) continue;
         until = p.end;
-        t->pieces.at[n++] = p;
+        t->intervals.at[n++] = p;
     }
-    t->pieces.count = n;
+    t->intervals.count = n;
 }
 
 static ls_status find_phases(ls__trace *t)
 {
     ls_status status = find_backward(t);
-    size_t backward = t->pieces.count;
+    size_t backward = t->intervals.count;
     if (!status) status = find_forward(t, 0, backward);
     if (status) return status;
-    size_t concluded = t->pieces.count;
-    SORT(&t->pieces, piece_order);
+    size_t concluded = t->intervals.count;
+    SORT(&t->intervals, interval_order);
     /* A marked forward without backward: evaluation, or a step that was cut. */
     size_t k = 0;
     for (size_t i = 0; i < t->marks.count; i++) {
         const ls__mark *m = &t->marks.at[i];
         if (!is_phase(t, m)) continue;
-        while (k < concluded && t->pieces.at[k].end <= m->begin) k++;
-        bool inside = k < concluded && t->pieces.at[k].begin <= m->begin && t->pieces.at[k].end >= m->end;
-        if (inside && (phase_of(m) == LS_PHASE_FORWARD || t->pieces.at[k].phase == LS_PHASE_BACKWARD)) continue;
-        if (!LS__ADD(&t->pieces, (ls__piece){ m->begin, m->end, (uint8_t)phase_of(m) })) return no_memory(t);
+        while (k < concluded && t->intervals.at[k].end <= m->begin) k++;
+        bool inside = k < concluded && t->intervals.at[k].begin <= m->begin && t->intervals.at[k].end >= m->end;
+        if (inside && (phase_of(m) == LS_PHASE_FORWARD || t->intervals.at[k].phase == LS_PHASE_BACKWARD)) continue;
+        if (!LS__ADD(&t->intervals, (ls__trace_interval){ m->begin, m->end, (uint8_t)phase_of(m) }))
+            return no_memory(t);
     }
-    SORT(&t->pieces, piece_order);
+    SORT(&t->intervals, interval_order);
     flatten(t);
     return LS_OK;
 }
 
 ls_phase ls__trace_phase_at(const ls__trace *t, int64_t time)
 {
-    size_t low = 0, high = t->pieces.count;
+    size_t low = 0, high = t->intervals.count;
     while (low < high) {
         size_t middle = (low + high) / 2;
-        if (t->pieces.at[middle].begin <= time)
+        if (t->intervals.at[middle].begin <= time)
             low = middle + 1;
         else
             high = middle;
     }
-    return low && time < t->pieces.at[low - 1].end ? (ls_phase)t->pieces.at[low - 1].phase : LS_PHASE_OTHER;
+    return low && time < t->intervals.at[low - 1].end ? (ls_phase)t->intervals.at[low - 1].phase : LS_PHASE_OTHER;
 }
 
 /* ---- Collectives that the host carries out. */
@@ -310,7 +312,7 @@ static bool waits(const ls__trace *t, const ls__busy *before, int64_t gap)
     return b && b->end <= gap + 1000;
 }
 
-static ls_status find_stood(ls__trace *t)
+static ls_status find_waits(ls__trace *t)
 {
     int64_t until = INT64_MIN;
     for (size_t i = 0; i < t->calls.count; i++) {
@@ -322,14 +324,14 @@ static ls_status find_stood(ls__trace *t)
         if (begin >= c->done || !waits(t, b, begin)) continue;
         until = c->done;
         c->blocked = c->done - begin;
-        if (!LS__ADD(&t->stood, (ls__stood){ begin, c->done, (uint32_t)i })) return no_memory(t);
+        if (!LS__ADD(&t->waits, (ls__trace_wait){ begin, c->done, (uint32_t)i })) return no_memory(t);
     }
     return LS_OK;
 }
 
-static int stood_order(const void *a, const void *b)
+static int wait_order(const void *a, const void *b)
 {
-    BY_BEGIN(ls__stood);
+    BY_BEGIN(ls__trace_wait);
 }
 
 ls_status ls__trace_host(ls__trace *t)
@@ -352,7 +354,7 @@ ls_status ls__trace_host(ls__trace *t)
     if (!device) attach_work(t);
     ls_status status = find_steps(t);
     if (!status) status = find_phases(t);
-    if (!status && !device) status = find_stood(t);
-    SORT(&t->stood, stood_order);
+    if (!status && !device) status = find_waits(t);
+    SORT(&t->waits, wait_order);
     return status;
 }

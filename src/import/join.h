@@ -1,4 +1,4 @@
-/* Traces of several ranks beside each other. */
+/* Traces of several ranks, joined. */
 #ifndef LS_IMPORT_JOIN_H
 #define LS_IMPORT_JOIN_H
 

@@ -88,7 +88,7 @@ const char *ls__scan_value(const char *p, const char *end)
     if (*p == '{' || *p == '[') return ls__scan_out(p + 1, end, 1);
     const char *begin = p;
     while (p < end && !ends_word(*p)) p++;
-    return p == begin || p == end ? NULL : p; /* a number at the very end may go on */
+    return p == begin || p == end ? NULL : p; /* a number at the very end may continue */
 }
 
 const char *ls__scan_key(const char *p, const char *end, ls__text *key)

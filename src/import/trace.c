@@ -74,8 +74,8 @@ void ls__trace_free(ls__trace *t)
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) ls__interned_free(names[i]);
     void *lists[] = { t->path,      t->marks.at,        t->backward.at,    t->busy.at,    t->calls.at,
                       t->c10d.at,   t->comms.at,        t->comm_launch.at, t->kernels.at, t->launches.at,
-                      t->groups.at, t->operations.at,   t->kernel_sums.at, t->stack.at,   t->pieces.at,
-                      t->steps.at,  t->step_numbers.at, t->stood.at,       t->streams.at };
+                      t->groups.at, t->operations.at,   t->kernel_sums.at, t->stack.at,   t->intervals.at,
+                      t->steps.at,  t->step_numbers.at, t->waits.at,       t->streams.at };
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) free(lists[i]);
     *t = (ls__trace){ 0 };
 }

@@ -1,7 +1,7 @@
 /* What is kept of one rank's trace: steps and phases, collectives, kernels, and sums of operators. Everything else is passed over while
  * reading, so that memory grows with what is kept and not with the file.
  *
- * Times are nanoseconds: `base` + what stands in an entry is the time since 1970 on that rank's clock. */
+ * Times are nanoseconds: `base` + the time in an entry is the time since 1970 on that rank's clock. */
 #ifndef LS_IMPORT_TRACE_H
 #define LS_IMPORT_TRACE_H
 
@@ -60,7 +60,7 @@ typedef struct ls__call { /* a collective */
     uint8_t kind; /* ls_collective_kind */
     bool sends;   /* send or receive: between two ranks */
     bool in_backward;
-    uint64_t number; /* join.c: which of its group it is, on all ranks alike */
+    uint64_t number; /* join.c: which of its group it is, the same on all ranks */
     bool joined;
 } ls__call;
 
@@ -122,15 +122,15 @@ typedef struct ls__kernel_sum {
         size_t count, room; \
     }
 
-typedef struct ls__piece { /* of a rank's time */
+typedef struct ls__trace_interval { /* of a rank's time */
     int64_t begin, end;
     uint8_t phase;
-} ls__piece;
+} ls__trace_interval;
 
-typedef struct ls__stood { /* the rank stood in a collective and did nothing else */
+typedef struct ls__trace_wait { /* the rank was blocked in a collective */
     int64_t begin, end;
     uint32_t call; /* index in `calls` */
-} ls__stood;
+} ls__trace_wait;
 
 typedef struct ls__stream { /* of a device: the time between its kernels */
     uint32_t thread;
@@ -182,13 +182,13 @@ typedef struct ls__trace {
     uint64_t spans;
     uint64_t odd; /* spans with impossible times */
     /* host.c and device.c: */
-    LS__LIST(ls__piece) pieces;
-    LS__LIST(ls__piece) steps; /* `phase` unused */
+    LS__LIST(ls__trace_interval) intervals;
+    LS__LIST(ls__trace_interval) steps; /* `phase` unused */
     LS__LIST(int64_t) step_numbers;
     bool own_steps; /* no ProfilerStep: by the optimiser's */
     bool one_step;  /* nor that: the whole trace */
     uint32_t main_thread;
-    LS__LIST(ls__stood) stood;
+    LS__LIST(ls__trace_wait) waits;
     LS__LIST(ls__stream) streams;
     ls__device device; /* begin == end: it has none */
     /* clocks.c: the clock is `ahead[i]` ns ahead of the reference at `ahead_at[i]`, give or take `uncertainty` */
@@ -233,7 +233,7 @@ int64_t ls__dtype_bytes(ls__text name);
 ls__kernel_kind ls__kernel_kind_of(ls__text name);
 const char *ls__kernel_kind_name(ls__kernel_kind kind);
 
-/* ---- host.c: steps and phases of the host, and how long it stood in collectives. */
+/* ---- host.c: steps and phases of the host, and how long it was blocked in collectives. */
 LS_MUST_CHECK ls_status ls__trace_host(ls__trace *t);
 /* The phase that the host is in at `time`. */
 ls_phase ls__trace_phase_at(const ls__trace *t, int64_t time);

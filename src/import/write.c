@@ -40,8 +40,8 @@ static int by_time(const void *a, const void *b)
 static bool put_phases(const ls__trace *t, event_list *l)
 {
     bool ok = true;
-    for (size_t i = 0; i < t->pieces.count && ok; i++) {
-        const ls__piece *p = &t->pieces.at[i];
+    for (size_t i = 0; i < t->intervals.count && ok; i++) {
+        const ls__trace_interval *p = &t->intervals.at[i];
         ok = put(l, p->begin, LS_EVENT_PHASE_BEGIN, p->phase, 0) && put(l, p->end, LS_EVENT_PHASE_END, p->phase, 0);
     }
     return ok;
@@ -51,7 +51,7 @@ static bool put_steps(const ls__trace *t, event_list *l)
 {
     bool ok = true;
     for (size_t i = 0; i < t->steps.count && ok; i++) {
-        const ls__piece *s = &t->steps.at[i];
+        const ls__trace_interval *s = &t->steps.at[i];
         uint64_t number = (uint64_t)t->step_numbers.at[i];
         ok = put(l, s->begin, LS_EVENT_STEP, number, 0);
         /* A pause between two recordings belongs to no step. */
@@ -93,8 +93,8 @@ static bool put_calls(const ls__trace *t, event_list *l)
                                : ls_collective_id((uint64_t)t->rank + 0xa10e, ++alone);
     }
     ok = ok && words;
-    for (size_t i = 0; i < t->stood.count && ok; i++) {
-        const ls__stood *s = &t->stood.at[i];
+    for (size_t i = 0; i < t->waits.count && ok; i++) {
+        const ls__trace_wait *s = &t->waits.at[i];
         if (words[s->call] != UINT64_MAX)
             ok = put(l, s->end, LS_EVENT_BLOCKED, words[s->call], (uint64_t)(s->end - s->begin));
     }
@@ -178,8 +178,8 @@ static void sum_phases(const ls__trace *t, double out[LS_PHASES])
 {
     int64_t begin = t->steps.at[0].begin, end = t->steps.at[t->steps.count - 1].end;
     memset(out, 0, LS_PHASES * sizeof *out);
-    for (size_t i = 0; i < t->pieces.count; i++) {
-        const ls__piece *p = &t->pieces.at[i];
+    for (size_t i = 0; i < t->intervals.count; i++) {
+        const ls__trace_interval *p = &t->intervals.at[i];
         int64_t from = p->begin > begin ? p->begin : begin, to = p->end < end ? p->end : end;
         if (to > from) out[p->phase] += (double)(to - from) / 1e6;
     }

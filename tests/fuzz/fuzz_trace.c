@@ -29,8 +29,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             ls__trace *t = &traces.at[i];
             ok = ls__trace_host(t) == LS_OK && ls__trace_device(t) == LS_OK;
             if (!t->steps.count) __builtin_trap();
-            for (size_t k = 1; k < t->pieces.count; k++)
-                if (t->pieces.at[k].begin < t->pieces.at[k - 1].end) __builtin_trap(); /* phases follow each other */
+            for (size_t k = 1; k < t->intervals.count; k++)
+                if (t->intervals.at[k].begin < t->intervals.at[k - 1].end)
+                    __builtin_trap(); /* phases follow each other */
             if (n < 64) list[n++] = t;
         }
         for (size_t i = 0; i < n; i++) list[i]->rank = (int)i;

@@ -1,4 +1,4 @@
-/* Numbers and strings of a trace, as they stand in it. */
+/* Numbers and strings of a trace, as in the file. */
 #include "check.h"
 
 #include <string.h>
@@ -54,7 +54,7 @@ static void test_values_end_where_they_end(void **state)
         { "12,", 2 },
         { "\"open", -1 },
         { "{\"a\": [", -1 },
-        { "12", -1 }, /* it may go on */
+        { "12", -1 }, /* it may continue */
         { "\"0123456789abcdef\\\\\",", 20 },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
