@@ -1,4 +1,4 @@
-/* lockstep bench WHAT: measures, beside a peer if wanted. */
+/* lockstep bench WHAT: benchmarks, also of other libraries for comparison. */
 #include "cli/bench/allreduce.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Pieces of charts as SVG inside a page: a frame with axes and ticks, texts, and tooltips. Colours are classes of the page's style
+/* Parts of charts as SVG inside a page: a frame with axes and ticks, texts, and tooltips. Colours are classes of the page's style
  * sheet, so that they follow light and dark. Coordinates are CSS pixels at the width the chart is made for. */
 #ifndef LS_CLI_CHART_H
 #define LS_CLI_CHART_H
@@ -24,7 +24,7 @@ double chart_y(const chart *c, double y);
 
 typedef void (*tick_text)(double value, double step, char text[32]);
 void tick_plain(double value, double step, char text[32]); /* "0.5", "20k" */
-/* Lines and numbers at round values; `title` stands above the axis (y) or below it (x). */
+/* Lines and numbers at round values; `title` is above the axis (y) or below it (x). */
 void chart_axis_y(const chart *c, const char *title, tick_text text);
 void chart_axis_x(const chart *c, const char *title, tick_text text);
 

@@ -398,7 +398,7 @@ void launch_output_say(launch_output *out, const char *format, ...)
     size_t at = strlen(text);
     at += ls__printable(text + at, sizeof text - at - 1, raw);
     text[at++] = '\n';
-    ssize_t ignored = write(out->say, text, at); /* full: the reader stands still, and so may this message */
+    ssize_t ignored = write(out->say, text, at); /* full: the reader does not read; the message is lost */
     (void)ignored;
 }
 
@@ -433,7 +433,7 @@ bool launch_output_close(launch_output **pout, int wait_ms)
         out->say = -1;
         done = finish_sink(&out->sinks[1], wait_ms < 0 ? NULL : &until);
     }
-    if (!done) return false; /* a reader stands still: what is left is lost, and a thread still uses `out` */
+    if (!done) return false; /* a reader does not read: what is left is lost, and a thread still uses `out` */
     bool lost = out->sinks[0].lost || out->sinks[1].lost;
     free_output(out);
     return !lost;

@@ -12,7 +12,7 @@ typedef struct profile_line {
 } profile_line;
 
 typedef struct profile_table {
-    profile_line *lines; /* dearest first */
+    profile_line *lines; /* most expensive first */
     size_t count;
     double ms, backward_ms; /* of all */
 } profile_table;

@@ -1,4 +1,4 @@
-/* What a training shows while it runs: one line that is redrawn on a terminal, plain lines elsewhere. */
+/* What a training run shows in progress: one line that is redrawn on a terminal, plain lines elsewhere. */
 #ifndef LS_CLI_PROGRESS_H
 #define LS_CLI_PROGRESS_H
 

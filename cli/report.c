@@ -1,4 +1,4 @@
-/* lockstep report RUN: where the time of a training went, who made whom wait and why, and what to change. The answers come from the
+/* lockstep report RUN: where the time of a training run went, who made whom wait and why, and what to change. The answers come from the
  * library (lockstep/measure.h); here they are put into words. */
 #include "cli/report.h"
 

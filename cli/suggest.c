@@ -1,6 +1,6 @@
-/* Words that are alike. See suggest.h.
+/* Similar words. See suggest.h.
  *
- * The distance counts insertions, deletions, substitutions and swaps of neighbours (Damerau-Levenshtein). A word is alike if a third
+ * The distance counts insertions, deletions, substitutions and swaps of neighbours (Damerau-Levenshtein). A word is similar if a third
  * of its letters at most is wrong, or if it begins with what was typed. */
 #include "cli/suggest.h"
 

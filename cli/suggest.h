@@ -8,7 +8,7 @@
 typedef struct near_word {
     const char *asked;
     size_t length;       /* of `asked` */
-    const char *nearest; /* NULL: none is alike */
+    const char *nearest; /* NULL: none is similar */
     int distance;
 } near_word;
 

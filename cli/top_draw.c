@@ -116,12 +116,12 @@ static columns fit_columns(int width)
 {
     enum { ALWAYS = 30, HOST = 11, CAUSE = 10, CORES = 6, SCHED_DELAY = 12, LEAST = 10 };
     columns c = { true, true, true, true, 0 };
-    int beside = ALWAYS + HOST + CAUSE + CORES + SCHED_DELAY;
-    if (width < beside + LEAST) c.host = false, beside -= HOST;
-    if (width < beside + LEAST) c.sched_delay = false, beside -= SCHED_DELAY;
-    if (width < beside + LEAST) c.cores = false, beside -= CORES;
-    if (width < beside + LEAST) c.cause = false, beside -= CAUSE;
-    c.bar = width - beside < LEAST ? LEAST : width - beside > 100 ? 100 : width - beside;
+    int fixed = ALWAYS + HOST + CAUSE + CORES + SCHED_DELAY;
+    if (width < fixed + LEAST) c.host = false, fixed -= HOST;
+    if (width < fixed + LEAST) c.sched_delay = false, fixed -= SCHED_DELAY;
+    if (width < fixed + LEAST) c.cores = false, fixed -= CORES;
+    if (width < fixed + LEAST) c.cause = false, fixed -= CAUSE;
+    c.bar = width - fixed < LEAST ? LEAST : width - fixed > 100 ? 100 : width - fixed;
     return c;
 }
 
@@ -175,7 +175,7 @@ void top_draw(const top_view *v, const char *path, const top_form *f)
     columns c = fit_columns(f->columns);
     int ranks = v->ranks;
     double longest = 0;
-    /* Beside the ranks: the head, titles, "and more", an empty line, the legend, the findings, and what the caller writes below. */
+    /* Besides the ranks: the head, titles, "and more", an empty line, the legend, the findings, and what the caller writes below. */
     int others = 3 + 1 + 1 + 1 + draw_legend(f, v, false) + v->findings + 1;
     if (f->rows > 0 && ranks > f->rows - others + 1) ranks = f->rows - others;
     if (ranks < 1) ranks = 1;

@@ -1,4 +1,4 @@
-/* Options of `lockstep train` that would have no effect beside other options. They are refused, since the user expects an
+/* Options of `lockstep train` that would have no effect together with other options. They are refused, since the user expects an
  * effect. */
 #include "cli/train_options.h"
 

@@ -183,8 +183,8 @@ static int read_inject(const char *text, ls_train_delay *d)
     d->first = first;
     for (size_t i = 0; i < sizeof phases / sizeof *phases; i++)
         if (!strcmp(phase, ls_phase_name(phases[i]))) d->phase = phases[i];
-    d->asleep = !strcmp(how, "sleep");
-    bool good = n >= 3 && n <= 6 && (d->asleep || !strcmp(how, "work")) && every >= 0 && first >= 1;
+    d->off_cpu = !strcmp(how, "sleep");
+    bool good = n >= 3 && n <= 6 && (d->off_cpu || !strcmp(how, "work")) && every >= 0 && first >= 1;
     if (good && d->phase && d->rank >= 0 && d->ms > 0 && d->ms < 1e6) return -1;
     fprintf(stderr,
             "lockstep train: --inject: '%s' must be RANK:PHASE:MS[:EVERY[:FIRST[:HOW]]]; PHASE is data, forward, "

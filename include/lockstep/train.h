@@ -51,7 +51,7 @@ typedef struct ls_train_delay {
     double ms;      /* 0: none */
     int64_t every;  /* in step `first` and in every `every`-th step after it; 0: only in `first` */
     int64_t first;
-    bool asleep; /* false: the rank computes, for that much CPU time of its thread */
+    bool off_cpu; /* the rank sleeps; false: it computes, for that much CPU time of its thread */
 } ls_train_delay;
 
 typedef struct ls_train_options {

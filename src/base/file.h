@@ -7,10 +7,10 @@
 /* What the name of a temporary file contains: ".NAME.tmp-" and a random number. */
 #define LS__FILE_TEMPORARY ".tmp-"
 
-/* A file being written beside its final place. */
+/* A file being written next to its final place. */
 typedef struct ls__file_writer ls__file_writer;
 
-/* Starts writing `path`, by a temporary file beside it. A link or a pipe in its place is replaced, not followed; a device is an
+/* Starts writing `path`, by a temporary file next to it. A link or a pipe in its place is replaced, not followed; a device is an
  * error. On failure *out is NULL. */
 LS_MUST_CHECK ls_status ls__file_writer_open(ls__file_writer **out, const char *path);
 /* The same for an output path from the command line only: a device, a pipe or /dev/stdout is written directly, unless a link of

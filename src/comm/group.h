@@ -28,7 +28,7 @@ enum { LS__CHECKED = 0 };
 enum { LS__CHECKED = 1 };
 #endif
 
-/* What must be equal on all ranks, beside number and count, in one word: kind, type, reduction, root. */
+/* What must be equal on all ranks, besides number and count, in one word: kind, type, reduction, root. */
 typedef uint64_t ls__fingerprint;
 
 /* How long a work has been waited for; see wait.h. */

@@ -137,7 +137,7 @@ static int leave_together(void)
     return 1;
 }
 
-/* Tells the launcher that this process is done, by PMI-1, the protocol of MPICH with its mpirun and with srun --mpi=pmi2; false: it is
+/* Notifies the launcher that this process is done, by PMI-1, the protocol of MPICH with its mpirun and with srun --mpi=pmi2; false: it is
  * neither of them. */
 static int finalize_pmi(void)
 {

@@ -1,4 +1,4 @@
-/* Notices: what members of a group on several nodes send each other beside their collectives. There are two kinds: the abort message,
+/* Notices: what members of a group on several nodes send each other outside of collectives. There are two kinds: the abort message,
  * which carries the reason, and the leave message of a member that frees the group.
  *
  * Every rank keeps a receive posted for notices from any rank. A notice is handled at the start of each collective, and while waiting

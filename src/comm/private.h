@@ -1,4 +1,4 @@
-/* What the layers above use of this one beside lockstep/comm.h. */
+/* What the layers above use of this one besides lockstep/comm.h. */
 #ifndef LS_COMM_PRIVATE_H
 #define LS_COMM_PRIVATE_H
 

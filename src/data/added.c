@@ -203,7 +203,7 @@ bool ls__added_may_cut(const ls__added *a, const uint8_t *text, size_t bytes, si
         if (!t->rstrip && !has_space(t)) continue;
         /* One that begins here or before and ends after it, or just here if it takes what follows. */
         size_t first = at >= t->count ? at - t->count + (t->rstrip ? 0 : 1) : 0;
-        for (size_t k = first; k < at; k++) { /* it may also go on after what was read */
+        for (size_t k = first; k < at; k++) { /* it may also continue after what was read */
             size_t common = bytes - k < t->count ? bytes - k : t->count;
             if (memcmp(text + k, t->bytes, common) == 0) return false;
         }

@@ -468,7 +468,7 @@ static ls_status wait_for_batch(ls_loader *l, buffer **out)
     l->missed = !*place;
     l->stats.ready = count_ready(l);
     if (!*place && l->spins) {
-        /* Where a batch takes microseconds, falling asleep and being woken would take most of the time. */
+        /* Where a batch takes microseconds, sleeping and waking up would take most of the time. */
         pthread_mutex_unlock(&l->lock);
         for (int64_t end = ls_now() + SPIN_NS; !*place && ls_now() < end;) ls__cpu_relax();
         pthread_mutex_lock(&l->lock);

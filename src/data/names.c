@@ -110,7 +110,7 @@ static ls_status check_parts(const ls__names *list, size_t from, const char *fol
 static bool is_data(const char *name)
 {
     ls__suffix s = ls__suffix_of(name);
-    /* A .json beside the data usually describes them; compressed, it is data. Shards are not read compressed. */
+    /* A .json next to the data usually describes them; compressed, it is data. Shards are not read compressed. */
     if (s.is_json) return s.compressed;
     return ls_data_format_is_text(s.format) || (s.format != LS_FORMAT_AUTO && !s.compressed);
 }

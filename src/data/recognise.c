@@ -64,7 +64,7 @@ static const mark marks[] = {
     { "an HDF5 file", columns, MARK("\x89HDF\r\n\x1a\n") },
     { "an SQLite database", columns, MARK("SQLite format 3\0") },
     { "an LMDB database", columns, MARK("\xde\xc0\xef\xbe"), .offset = 16 },
-    { "a Megatron index", "use the .bin beside it, with the format u16 or u32", MARK("MMIDIDX\0\0") },
+    { "a Megatron index", "use the .bin next to it, with the format u16 or u32", MARK("MMIDIDX\0\0") },
     { "a Python pickle", pickle, MARK("(dp0\n") },
     { "a Python pickle", pickle, MARK("(lp0\n") },
     { "a Python pickle", pickle, MARK("ccopy_reg\n") },

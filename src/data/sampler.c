@@ -19,7 +19,7 @@
 #include "data/torch_order.h"
 #include "lockstep/data.h"
 
-/* Random numbers of the data layer are streams of the user's seed; what they are for stands in the high bits. (3 and 4 choose what
+/* Random numbers of the data layer are streams of the user's seed; the high bits are their purpose. (3 and 4 choose what
  * is held out: documents.c, train/hold_out.c.) */
 #define STREAM_SHUFFLE (UINT64_C(1) << 56)
 #define STREAM_DEAL    (UINT64_C(2) << 56)

@@ -109,7 +109,7 @@ static ls_status read_named(ls_tokenizer *t, const char *name)
     char *folder = !file ? strdup(name) : slash ? strndup(name, (size_t)(slash - name) + 1) : strdup(".");
     if (!folder) return ls__fail(LS_ENOMEM, "no memory for a tokenizer");
     ls_status status = file ? read_tokenizer(t, name) : read_files(t, folder);
-    /* Files beside a tokenizer file of another name may not belong to it. */
+    /* Files next to a tokenizer file of another name may not belong to it. */
     if (!status) status = ls__tokenizer_read_folder(t, file && strcmp(base, "tokenizer.json") ? NULL : folder);
     if (!status && is_bytes(t)) ls__bpe_free(&t->bpe);
     free(folder);

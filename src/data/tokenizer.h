@@ -41,7 +41,7 @@ LS_MUST_CHECK ls_status ls__vocabulary_parse(ls__bpe **out, ls__added *added, co
 /* The added tokens of a folder without a tokenizer.json, from its added_tokens.json and tokenizer_config.json, as a list like that of
  * tokenizer.json; a new reference. */
 LS_MUST_CHECK ls_status ls__tokenizer_added_json(const char *folder, json_t **out);
-/* Reads the files beside the tokenizer that belong to it (NULL: there are none), and finds the token that ends a text. */
+/* Reads the files next to the tokenizer that belong to it (NULL: there are none), and finds the token that ends a text. */
 LS_MUST_CHECK ls_status ls__tokenizer_read_folder(ls_tokenizer *t, const char *folder);
 /* Writes the files that were kept. */
 LS_MUST_CHECK ls_status ls__tokenizer_write_kept(const ls_tokenizer *t, const char *folder);

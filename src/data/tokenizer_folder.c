@@ -1,4 +1,4 @@
-/* The files beside a tokenizer: those that describe it and are kept when it is saved, and the name of the token that ends a text,
+/* The files next to a tokenizer: those that describe it and are kept when it is saved, and the name of the token that ends a text,
  * which every library writes to another file. */
 #include <jansson.h>
 #include <stdio.h>
@@ -67,7 +67,7 @@ static int32_t end_by_id(const ls_tokenizer *t, const json_t *root)
     return id;
 }
 
-/* In the order of precedence: the tokenizer's settings, then those of the model beside it. */
+/* In the order of precedence: the tokenizer's settings, then those of the model next to it. */
 static ls_status find_end(ls_tokenizer *t, const char *folder)
 {
     static const struct {

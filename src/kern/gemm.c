@@ -25,7 +25,7 @@ enum {
     DEPTH = 512,      /* k at a time: two panels are 64 KiB */
     CHUNK_COLS = 384, /* of B that are packed at a time: 768 KiB */
     GROUP_COLS = 128, /* columns of a block that are finished at a time, while in the L2 cache */
-    PACK_COLS = 128,  /* of B that a thread packs at a time: memory is read in long pieces */
+    PACK_COLS = 128,  /* of B that a thread packs at a time: memory is read in long runs */
     THIN_COLS = 128,  /* of B that a thread packs and uses at once: 256 KiB */
     DIRECT_ROWS = 4,
     DIRECT_COLS = 1024,
@@ -74,7 +74,7 @@ typedef struct job {
     float *panels, *left; /* shared: B in panels, A copied */
     float *own;           /* BLOCK_FLOATS per thread */
     const ls__tick *tick;
-    _Atomic int64_t next; /* piece of work; see take() */
+    _Atomic int64_t next; /* tile; see take() */
 } job;
 
 static int64_t panel_floats(int64_t k, int64_t cols)
@@ -113,10 +113,10 @@ static plan plan_of(const ls__gemm *g, const ls__nn_kernels *k)
     return p;
 }
 
-/* ---- Threads. Pieces are numbered; a thread takes the next one until there are none left. */
+/* ---- Threads. Tiles are numbered; a thread takes the next one until there are none left. */
 
 /* Waits for the other threads, and sets the numbers back. */
-static void meet(job *j)
+static void barrier(job *j)
 {
     if (j->threads == 1) {
         atomic_store_explicit(&j->next, 0, memory_order_relaxed);
@@ -127,10 +127,10 @@ static void meet(job *j)
     atomic_store_explicit(&j->next, 0, memory_order_relaxed);
 }
 
-static bool take(job *j, int64_t pieces, int64_t *piece)
+static bool take(job *j, int64_t tiles, int64_t *tile)
 {
-    *piece = atomic_fetch_add_explicit(&j->next, 1, memory_order_relaxed);
-    return *piece < pieces;
+    *tile = atomic_fetch_add_explicit(&j->next, 1, memory_order_relaxed);
+    return *tile < tiles;
 }
 
 /* ---- Operands */
@@ -183,7 +183,7 @@ static void multiply(const job *j, const ls__tile *t, const ls__left *a, const f
 
 /* ---- Wide */
 
-/* What is multiplied between two meetings: k [depth, depth + k), columns [col, col + cols). */
+/* What is multiplied between two barriers: k [depth, depth + k), columns [col, col + cols). */
 typedef struct part {
     int64_t depth, k, col, cols;
 } part;
@@ -234,9 +234,9 @@ static void wide(job *j, float *own)
         for (p.col = 0; p.col < g->n; p.col += CHUNK_COLS) {
             p.k = min(j->plan.each, g->k - p.depth);
             p.cols = min(CHUNK_COLS, g->n - p.col);
-            meet(j);
+            barrier(j);
             copy_part(j, &p);
-            meet(j);
+            barrier(j);
             while (take(j, block_count(j), &i)) {
                 ls__tile t = block_at(j, i);
                 if (t.rows > 0) block_product(j, &p, &t, own);
@@ -253,7 +253,7 @@ static void thin(job *j, float *own)
     int64_t each = j->plan.each, slices = ceil_div(g->k, each), step = j->plan.rows * each, i;
     if (j->plan.whole) {
         while (take(j, slices, &i)) copy_a(j, j->left + i * step, 0, g->m, i * each, min(each, g->k - i * each));
-        meet(j);
+        barrier(j);
     }
     while (take(j, ceil_div(g->n, THIN_COLS), &i)) {
         ls__tile t = { 0, g->m, i * THIN_COLS, min(THIN_COLS, g->n - i * THIN_COLS) };

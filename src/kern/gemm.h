@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include "kern/tick.h"
 
-/* A piece of a product's result. */
+/* A part of a product's result. */
 typedef struct ls__tile {
     int64_t row, rows, col, cols;
 } ls__tile;
@@ -28,11 +28,11 @@ typedef struct ls__gemm {
     bool add; /* to what C holds */
     /* Applied to the elements of A on their way, so that its result is never stored; NULL: nothing. */
     void (*activate)(float *out, const float *x, size_t n);
-    /* Called once for each piece of the result by the thread that computed it, while it is in that thread's cache; NULL:
+    /* Called once for each tile of the result by the thread that computed it, while it is in that thread's cache; NULL:
      * nothing. */
     void (*finish)(const struct ls__gemm *g, const ls__tile *tile);
     const void *user;
-    const float *reads; /* (m, n): what finish reads beside C, fetched ahead of it; NULL: nothing */
+    const float *reads; /* (m, n): what finish reads besides C, fetched ahead of it; NULL: nothing */
 } ls__gemm;
 
 /* Floats of workspace that any product needs with this many threads, aligned to 64. */

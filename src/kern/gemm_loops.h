@@ -379,7 +379,7 @@ static void panel_product(float *c, int64_t ldc, const ls__left *a, const float 
         }
 }
 
-/* B in place: c (m, n) is read and written once for every four rows of B, which are read in long pieces. */
+/* B in place: c (m, n) is read and written once for every four rows of B, which are read in long runs. */
 #ifdef PLAIN
 #define FMA(a, b, c) ls__fma(a, b, c)
 #else

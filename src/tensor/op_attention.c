@@ -135,7 +135,7 @@ static void mix_rows(const attention *s, const strip *at, const float *scores, c
         }
 }
 
-/* out (seen, D) = (add: out +) scores^T (seen, rows) times panels (rows, D): each key meets the queries that see it. */
+/* out (seen, D) = (add: out +) scores^T (seen, rows) times panels (rows, D): each key with the queries that see it. */
 static void spread_rows(const attention *s, const strip *at, const float *scores, const float *panels, float *out,
                         int64_t ldo, bool add)
 {

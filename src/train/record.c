@@ -112,7 +112,7 @@ void ls__train_inject(ls_train *t, ls_phase phase)
     if (d->every ? (step - d->first) % d->every != 0 : step != d->first) return;
     if (t->injected == step) return; /* once per step, not per micro-batch */
     t->injected = step;
-    if (d->asleep) {
+    if (d->off_cpu) {
         int64_t ns = (int64_t)(d->ms * 1e6);
         struct timespec left = { .tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000 };
         while (nanosleep(&left, &left) && errno == EINTR) {

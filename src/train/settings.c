@@ -178,7 +178,7 @@ static json_t *inject_json(const ls_train_delay *d)
 {
     if (!(d->ms > 0)) return json_null();
     return json_sprintf("%d:%s:%g:%lld:%lld:%s", d->rank, ls_phase_name(d->phase), d->ms, (long long)d->every,
-                        (long long)d->first, d->asleep ? "sleep" : "work");
+                        (long long)d->first, d->off_cpu ? "sleep" : "work");
 }
 
 char *ls__settings_text(const ls_train *t)
