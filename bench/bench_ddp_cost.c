@@ -21,7 +21,7 @@ enum {
     ROWS = 4,
     LENGTH = 256,
     VOCAB = 50257,
-    PIECE = 64 * LS__NORM_BLOCK,
+    CHUNK = 64 * LS__NORM_BLOCK,
     MAX_ROUNDS = 200,
     SMALL = 100000,
     SMALL_COUNT = 10
@@ -94,7 +94,7 @@ static ls_status open_model(bench *b)
 
 /* ---- Shared work. */
 
-static void norm_piece(void *user, const void *const *data, size_t begin, size_t end)
+static void norm_chunk(void *user, const void *const *data, size_t begin, size_t end)
 {
     const bench *b = user;
     (void)data;
@@ -123,7 +123,7 @@ static void update_of_sums(void *user, const void *const *data, size_t begin, si
 static ls_status shared(bench *b, ls__chunk_fn fn)
 {
     size_t elements = ls_model_elements(b->model);
-    if (b->size > 1) return ls__parallel_for(b->group, NULL, elements, LS_F32, PIECE, fn, b);
+    if (b->size > 1) return ls__parallel_for(b->group, NULL, elements, LS_F32, CHUNK, fn, b);
     fn(b, NULL, 0, elements);
     return LS_OK;
 }
@@ -150,9 +150,9 @@ static ls_status step(bench *b, bool with)
         b->scale = ls__clip_scale(ls__norm_total(b->norms, ls__norm_blocks(elements)), 1);
         return shared(b, update_of_sums);
     }
-    size_t pieces = (elements + PIECE - 1) / PIECE, each = pieces / (size_t)b->size * PIECE;
+    size_t chunks = (elements + CHUNK - 1) / CHUNK, each = chunks / (size_t)b->size * CHUNK;
     size_t begin = each * (size_t)b->rank, end = b->rank + 1 == b->size ? elements : begin + each;
-    norm_piece(b, NULL, begin, end);
+    norm_chunk(b, NULL, begin, end);
     b->scale = ls__clip_scale(ls__norm_total(b->norms, ls__norm_blocks(elements)), 1);
     update_from(b, b->own, begin, end);
     return LS_OK;
@@ -176,7 +176,7 @@ static double processor_ms(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
 }
 
-/* Pairs of steps, the order within a pair alternating. Times are means over the ranks; beside the wall's, those of the
+/* Pairs of steps, the order within a pair alternating. Times are means over the ranks; besides the wall time, those of the
  * processor, which do not grow when others use the machine, but do not show waiting either. */
 static ls_status measure_steps(bench *b, int rounds)
 {

@@ -43,7 +43,7 @@ static size_t bytes; /* of an array, all threads' slices together */
 static double us[ROWS][ROUNDS];
 static _Atomic int arrived, turn;
 
-static void meet(void)
+static void barrier(void)
 {
     int t = atomic_load(&turn);
     if (atomic_fetch_add(&arrived, 1) == threads - 1) {
@@ -83,10 +83,10 @@ static void *work(void *arg)
             int arrays = rows[i].p ? rows[i].in_place ? rows[i].p : 2 * rows[i].p : 2;
             size_t share = bytes * (size_t)arrays / (size_t)threads;
             memset(memory + (size_t)me * share, 0, share);
-            meet();
+            barrier();
             int64_t begin = ls_now();
             run(&rows[i], me);
-            meet();
+            barrier();
             if (me == 0 && round >= 0) us[i][round] = (double)(ls_now() - begin) / 1e3;
         }
     return NULL;

@@ -17,7 +17,7 @@
 #include "lockstep/nn.h"
 #include "nn/norm.h"
 
-enum { PIECE = 1 << 18, SPANS = 64, MAX_ROUNDS = 99 };
+enum { CHUNK = 1 << 18, SPANS = 64, MAX_ROUNDS = 99 };
 
 typedef struct state {
     float *w, *m, *v;
@@ -38,13 +38,13 @@ static void update(const state *s, const float *g, size_t begin, size_t end)
 {
     ls__optim_update(LS__OPTIM_ADAMW, s->w + begin, g, (float *[]){ s->m + begin, s->v + begin }, end - begin, &args);
 }
-static void update_piece(void *user, const void *const *data, size_t begin, size_t end)
+static void update_chunk(void *user, const void *const *data, size_t begin, size_t end)
 {
     const shared_job *j = user;
     (void)data;
     update(j->s, j->sums + begin, begin, end);
 }
-static void norm_piece(void *user, const void *const *data, size_t begin, size_t end)
+static void norm_chunk(void *user, const void *const *data, size_t begin, size_t end)
 {
     const shared_job *j = user;
     (void)data;
@@ -86,12 +86,12 @@ static ls_status step(ls_world *world, ls_ddp *ddp, shared_job *j, bool shared, 
     if (status) return status;
     j->sums = ls_ddp_reduced(ddp, SPANS - 1);
     if (!shared) {
-        norm_piece(j, NULL, 0, elements);
+        norm_chunk(j, NULL, 0, elements);
         update(j->s, j->sums, 0, elements);
         return LS_OK;
     }
-    if (!norm_in_sum) status = ls__parallel_for(group, NULL, elements, LS_F32, PIECE, norm_piece, j);
-    return status ? status : ls__parallel_for(group, NULL, elements, LS_F32, PIECE, update_piece, j);
+    if (!norm_in_sum) status = ls__parallel_for(group, NULL, elements, LS_F32, CHUNK, norm_chunk, j);
+    return status ? status : ls__parallel_for(group, NULL, elements, LS_F32, CHUNK, update_chunk, j);
 }
 
 static ls_status measure(ls_world *world, size_t elements, int rounds)

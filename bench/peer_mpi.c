@@ -8,7 +8,7 @@
 #include <time.h>
 
 typedef struct request {
-    long total, piece, rounds; /* bytes, bytes; rounds 0: the end */
+    long total, chunk, rounds; /* bytes, bytes; rounds 0: the end */
 } request;
 
 static int rank, size;
@@ -16,7 +16,7 @@ static int rank, size;
 static request next_request(void)
 {
     request r = { 0, 0, 0 };
-    if (rank == 0 && scanf("%ld %ld %ld", &r.total, &r.piece, &r.rounds) != 3) r.rounds = 0;
+    if (rank == 0 && scanf("%ld %ld %ld", &r.total, &r.chunk, &r.rounds) != 3) r.rounds = 0;
     MPI_Request pending;
     int done = 0;
     MPI_Ibcast(&r, 3, MPI_LONG, 0, MPI_COMM_WORLD, &pending);
@@ -25,13 +25,13 @@ static request next_request(void)
     return r;
 }
 
-static double one_round(float *x, long total, long piece)
+static double one_round(float *x, long total, long chunk)
 {
     for (long i = 0; i < total; i++) x[i] = 1;
     MPI_Barrier(MPI_COMM_WORLD);
     double begin = MPI_Wtime();
-    for (long at = 0; at < total; at += piece)
-        MPI_Allreduce(MPI_IN_PLACE, x + at, (int)(total - at < piece ? total - at : piece), MPI_FLOAT, MPI_SUM,
+    for (long at = 0; at < total; at += chunk)
+        MPI_Allreduce(MPI_IN_PLACE, x + at, (int)(total - at < chunk ? total - at : chunk), MPI_FLOAT, MPI_SUM,
                       MPI_COMM_WORLD);
     double us = (MPI_Wtime() - begin) * 1e6;
     if (x[0] != (float)size || x[total - 1] != (float)size) {
@@ -70,7 +70,7 @@ int main(int argc, char **argv)
         }
         double *us = malloc(sizeof *us * (size_t)r.rounds);
         if (!x || !us) MPI_Abort(MPI_COMM_WORLD, 1);
-        for (long i = 0; i < r.rounds; i++) us[i] = one_round(x, r.total / 4, r.piece / 4);
+        for (long i = 0; i < r.rounds; i++) us[i] = one_round(x, r.total / 4, r.chunk / 4);
         MPI_Allreduce(MPI_IN_PLACE, us, (int)r.rounds, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
         for (long i = 0; i < r.rounds && rank == 0; i++) printf("%.3f%c", us[i], i + 1 < r.rounds ? ' ' : '\n');
         fflush(stdout);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The Gloo peer of `lockstep bench allreduce`: torch.distributed's all-reduce of float32 on CPUs, in place.
 
-Speaks the language described in cli/bench/peer.c: its name first, then "TOTAL PIECE ROUNDS" in, times in microseconds out.
+Speaks the protocol described in cli/bench/peer.c: its name first, then "TOTAL CHUNK ROUNDS" in, times in microseconds out.
 Rank 0 is the process that was started and talks; it starts the others, which sleep in a broadcast when there is nothing to do
 (Gloo waits without spinning)."""
 import os
@@ -35,11 +35,11 @@ torch.set_num_threads(1)  # and not bound to a core, as torchrun has it: Gloo's 
 dist.init_process_group("gloo", timeout=timedelta(hours=1))
 
 
-def one_round(x, piece):
+def one_round(x, chunk):
     x.fill_(1)
     dist.barrier()
     begin = time.perf_counter()
-    for part in x.split(piece):
+    for part in x.split(chunk):
         dist.all_reduce(part)
     us = (time.perf_counter() - begin) * 1e6
     assert x[0].item() == ranks and x[-1].item() == ranks
@@ -56,12 +56,12 @@ while True:
         if line.strip():
             request = torch.tensor([int(word) for word in line.split()])
     dist.broadcast(request, 0)
-    total, piece, rounds = (int(n) for n in request)
+    total, chunk, rounds = (int(n) for n in request)
     if rounds == 0:
         break
     if buffer.numel() * 4 < total:
         buffer = torch.empty(total // 4)
-    us = torch.tensor([one_round(buffer[: total // 4], piece // 4) for _ in range(rounds)], dtype=torch.float64)
+    us = torch.tensor([one_round(buffer[: total // 4], chunk // 4) for _ in range(rounds)], dtype=torch.float64)
     dist.all_reduce(us, op=dist.ReduceOp.MAX)
     if rank == 0:
         print(*(f"{t:.3f}" for t in us.tolist()), flush=True)

@@ -220,9 +220,9 @@ class LockstepProcessGroup(c10d.ProcessGroup):
             self._graph_task = task
             torch.autograd.Variable._execution_engine.queue_callback(self._drain)
         self._draining.append(work)
-        told = self.on_bucket() if self.on_bucket is not None else None
-        if told is not None:
-            told(self)
+        notify = self.on_bucket() if self.on_bucket is not None else None
+        if notify is not None:
+            notify(self)
 
     def _drain(self):
         works, self._draining = self._draining, []

@@ -154,7 +154,7 @@ class Sampler:
         self._epoch, self._step = (epoch + 1, 0) if step >= self._steps else (epoch, step)
 
     def set_epoch(self, epoch):
-        """As DistributedSampler's: the next iteration is of this epoch. One that was resumed within it goes on where it was."""
+        """As DistributedSampler's: the next iteration is of this epoch. One that was resumed within it continues where it was."""
         if epoch != self._epoch:
             self._epoch, self._step = epoch, 0
 

@@ -11,7 +11,7 @@ import weakref
 from . import _library as ls
 from ._library import lib
 
-_opened = 0  # worlds, of this process; every rank counts alike, and a store may outlive a world
+_opened = 0  # worlds, of this process; every rank counts the same, and a store may outlive a world
 _newest = None  # weak reference to the world that was opened last
 
 

@@ -81,7 +81,7 @@ def phases(theme):
 
 
 def too_close(theme, limit):
-    """Pairs of phases that somebody can hardly tell apart: (difference, who, one, other)."""
+    """Pairs of phases that are hard to distinguish: (difference, who, one, other)."""
     out = []
     for (a, x), (b, y) in itertools.combinations(sorted(phases(theme).items()), 2):
         out += [(round(d, 1), sight, a, b) for sight in SIGHTS if (d := difference(x, y, sight)) < limit]

@@ -119,7 +119,7 @@ class Case(unittest.TestCase):
     maxDiff = None
 
     def check(self, result, code, out=None, err=None):
-        """Exit code as expected, and the patterns stand in the output."""
+        """Exit code as expected, and the patterns occur in the output."""
         got, stdout, stderr = result
         said = f"exit code {got}\nout: {stdout!r}\nerr: {stderr!r}"
         self.assertEqual(got, code, said)

@@ -1,5 +1,5 @@
-/* A rank that prints many lines in pieces that never end where a line ends: to stdout in odd blocks, to stderr in two
- * pieces a line. Usage: rank_lines LINES */
+/* A rank that prints many lines in parts that never end where a line ends: to stdout in odd blocks, to stderr in two
+ * parts per line. Usage: rank_lines LINES */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -12,10 +12,10 @@
 #include <string.h>
 #include "lockstep/comm.h"
 
-static volatile sig_atomic_t told;
+static volatile sig_atomic_t signalled;
 static void on_signal(int number)
 {
-    told = number;
+    signalled = number;
 }
 
 enum { LARGEST = 300000 };
@@ -64,7 +64,7 @@ int main(int argc, char **argv)
         int32_t end = 0, rounds = 0;
         for (; !code && !end; rounds++) {
             code = reduce(world, buf, rounds);
-            end = told != 0;
+            end = signalled != 0;
             if (!code && ls_allreduce(ls_world_group(world), &end, 1, LS_I32, LS_MAX)) code = failed();
         }
         if (!code) printf("%d rounds\n", rounds);

@@ -1,4 +1,4 @@
-/* The report's page of runs whose every number is known: what stands first, what is hatched, units by magnitude, and what is left out where
+/* The report's page of runs whose every number is known: what is first, what is hatched, units by magnitude, and what is left out where
  * there is nothing to show. tests/cli/report_page looks at pages of real runs. */
 #include <math.h>
 #include <setjmp.h>
@@ -16,7 +16,7 @@
 
 enum { MOST_RANKS = 8, MOST_STEPS = 64 };
 
-/* A run of steps that are all alike. */
+/* A run of steps that are all equal. */
 typedef struct made {
     ls_run run;
     ls_run_rank rank[MOST_RANKS];
@@ -238,7 +238,7 @@ static void units_follow_the_magnitude(void **state)
     }
 }
 
-/* Texts of the charts of a part that stand at the axis of x: below the line, above the title. */
+/* Texts of the charts of a part that are at the x axis: below the line, above the title. */
 static void check_whole(const char *part)
 {
     for (const char *svg = part; (svg = strstr(svg, "<svg")); svg++) {
@@ -269,7 +269,7 @@ static void steps_have_whole_numbers(void **state)
     }
 }
 
-/* A step that stands far out is cut, and its mark lies below the axis' title. */
+/* The bar of an outlier is cut, and its mark is below the title of the axis. */
 static void a_long_step_is_cut_and_marked(void **state)
 {
     (void)state;
@@ -340,7 +340,7 @@ static void each_rank_has_a_small_chart_on_one_scale(void **state)
         snprintf(name, sizeof name, ">rank %d</text>", r);
         assert_int_equal(count(part, name), 2);
     }
-    /* Half a core lies halfway up to one core: panels have one scale. The first path begins at M x y; rank 5's panel is lower by a row. */
+    /* Half a core is halfway up to one core: panels have one scale. The first path begins at M x y; rank 5's panel is lower by a row. */
     double y[8], top[8];
     const char *at = part;
     for (int r = 0; r < 8; r++) {

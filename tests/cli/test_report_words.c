@@ -11,31 +11,31 @@ enum { STEPS = 20 };
 
 typedef struct plan {
     int ranks;
-    int64_t step;        /* ms */
-    int64_t us;          /* the same, if it is shorter than that; 0: it is not */
-    const char *host;    /* cores are a long list, too, if it is long */
-    double access;       /* LS_METADATA_ENERGY */
-    uint64_t watts;      /* of all machines */
-    int nodes;           /* that the ranks are dealt to; 0: one */
-    int computing;       /* threads */
-    bool phases;         /* evaluation and checkpoints too */
-    int late;            /* this rank; 0: none */
-    const char *foreign; /* name of two more threads */
-    bool queued;         /* half of each phase it is runnable but not scheduled */
+    int64_t step;               /* ms */
+    int64_t us;                 /* the same, if it is shorter than that; 0: it is not */
+    const char *host;           /* cores are a long list, too, if it is long */
+    double access;              /* LS_METADATA_ENERGY */
+    uint64_t watts;             /* of all machines */
+    int nodes;                  /* that the ranks are dealt to; 0: one */
+    int computing;              /* threads */
+    bool phases;                /* evaluation and checkpoints too */
+    int late;                   /* this rank; 0: none */
+    const char *library_thread; /* name of two more threads */
+    bool queued;                /* half of each phase it is runnable but not scheduled */
 } plan;
 
 static int add_threads(rank_record *r, const plan *p, int64_t now, uint64_t ns, bool name)
 {
     char text[32];
     int row = 0;
-    for (int i = 0; i < 5 + p->computing + (p->foreign ? 2 : 0); i++) {
+    for (int i = 0; i < 5 + p->computing + (p->library_thread ? 2 : 0); i++) {
         static const char *const own[] = { "main", "ls-load-0", "ls-load-1", "ls-checkpoint", "ls-stage" };
         if (i < 5)
             snprintf(text, sizeof text, "%s", own[i]);
         else if (i < 5 + p->computing)
             snprintf(text, sizeof text, "ls-compute-%d", i - 4);
         else
-            snprintf(text, sizeof text, "%s", p->foreign);
+            snprintf(text, sizeof text, "%s", p->library_thread);
         if (name) ls__event_file_name(r->file, LS_NAME_THREAD, (uint32_t)row, text);
         add(r, now, LS_EVENT_SAMPLE, (uint64_t)row << 8 | LS_SAMPLE_THREAD,
             i == 0  ? ns / 2
@@ -141,7 +141,7 @@ static void lines_fit_the_terminal(void **state)
           .watts = 123,
           .access = 2,
           .late = 7,
-          .foreign = "some-library" },
+          .library_thread = "some-library" },
         { .ranks = 2, .step = 3000000, .host = "vm", .phases = true, .computing = 1, .late = 1 },
     };
     for (size_t i = 0; i < sizeof plans / sizeof *plans; i++)
@@ -185,9 +185,9 @@ static void threads_are_named_by_what_they_do(void **state)
     p.computing = 9;
     check_says(&p, "main 50%, 9 computing threads 30% to 38%, 2 loaders");
     p.computing = 0;
-    p.foreign = "mlp";
+    p.library_thread = "mlp";
     check_says(&p, "staging 0.5%, 2 mlp 30% 31%\n");
-    p.foreign = "main-loop";
+    p.library_thread = "main-loop";
     check_says(&p, "main 50%, 2 loaders 0.5% each, checkpoint writer 0.5%, staging 0.5%, 2 main-loop 30% 31%\n");
 }
 

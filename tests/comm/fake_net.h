@@ -78,7 +78,7 @@ static void fake_match(void)
             continue;
         }
         /* As with MPI, it is for the receiver to see. A rank that gives up a group cancels its receives one by one, so that a message
-         * may meet the receive of another one. */
+         * may match the receive of another one. */
         r->truncated = m->bytes > r->bytes;
         if (!r->truncated) r->bytes = m->bytes;
         memcpy(r->data, m->data, r->bytes);

@@ -59,7 +59,7 @@ static int split(void)
     return 0;
 }
 
-/* Groups that break in several ways, with messages of all sizes under way; the world goes on. */
+/* Groups that break in several ways, with messages of all sizes under way; the world continues. */
 static int recover(void)
 {
     enum { COUNT = 1000000 };

@@ -7,7 +7,7 @@
 #include <string.h>
 #include "kern/reduce.h"
 
-typedef enum place { SHARED, FOREIGN, MIXED, PLACES } place;
+typedef enum place { SHARED, PRIVATE, MIXED, PLACES } place;
 
 typedef struct run {
     ls_world *world;
@@ -16,7 +16,7 @@ typedef struct run {
     char *why;
     uint64_t salt; /* changes from case to case, so stale data cannot pass */
     size_t capacity;
-    uint8_t *shared[2], *foreign[2];
+    uint8_t *shared[2], *private[2];
 } run;
 
 static uint64_t mix(uint64_t x)
@@ -52,7 +52,7 @@ static void fill(const run *r, int rank, ls_dtype type, void *out, size_t count)
 
 static int complain(run *r, const char *call, ls_dtype type, int op, size_t count, place where, const char *what)
 {
-    static const char *const places[] = { "shared", "foreign", "mixed" };
+    static const char *const places[] = { "shared", "private", "mixed" };
     snprintf(r->why, SUITE_WHY, "rank %d of %d: %s of %zu %s, op %d, %s memory: %s", r->rank, r->p, call, count,
              ls_dtype_name(type), op, places[where], what);
     ls_group_abort(r->g, r->why);
@@ -78,7 +78,7 @@ static int compare(run *r, const char *call, ls_dtype type, int op, size_t count
 static uint8_t *memory(run *r, place where, int which)
 {
     bool shared = where == SHARED || (where == MIXED && (r->rank + which) % 2 == 0);
-    return shared ? r->shared[which] : r->foreign[which];
+    return shared ? r->shared[which] : r->private[which];
 }
 
 /* expected = op over all ranks' inputs [begin, begin + count) */
@@ -277,7 +277,7 @@ int suite_run(ls_world *world, const suite_options *o, char *why)
             goto done;
         }
         r.shared[i] = p;
-        r.foreign[i] = malloc(r.capacity);
+        r.private[i] = malloc(r.capacity);
     }
     for (int c = 0; o->counts[c] != SIZE_MAX; c++)
         for (int type = 0; type < LS_DTYPE_COUNT; type++)
@@ -294,7 +294,7 @@ done:
     for (int i = 0; i < 2; i++) {
         void *p = r.shared[i];
         ls_world_dealloc(world, &p);
-        free(r.foreign[i]);
+        free(r.private[i]);
     }
     return bad;
 }

@@ -1,4 +1,4 @@
-/* Every collective, for every type, reduction and a list of counts, in shared and in foreign memory, against what one
+/* Every collective, for every type, reduction and a list of counts, in shared and in private memory, against what one
  * process computes from the same inputs. It runs on any world: ranks as threads, under lockstep run, under mpirun. */
 #ifndef LS_TESTS_COMM_SUITE_H
 #define LS_TESTS_COMM_SUITE_H

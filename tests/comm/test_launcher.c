@@ -73,7 +73,7 @@ static void every_launcher_is_understood(void **state)
 
 typedef struct bad {
     const char *env[8];
-    const char *quotes[2]; /* must both stand in the message */
+    const char *quotes[2]; /* must both be in the message */
 } bad;
 
 static const bad bads[] = {

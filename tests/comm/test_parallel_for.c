@@ -45,12 +45,13 @@ static int together(ls_world *world, void *arg, char *why)
         for (int64_t i = 0; i < COUNT; i++)
             need(j.shared[i] == (k + 1) * (i * ranks + 7), "chunk %zu, element %lld: %lld", chunks[k], (long long)i,
                  (long long)j.shared[i]);
-        need_ok(ls_barrier(g)); /* nobody goes on while another one still looks */
+        need_ok(ls_barrier(g)); /* no rank continues while another still reads */
     }
     need(!j.bad, "a chunk was not what was asked for");
     need(ls__parallel_for(g, NULL, COUNT, LS_I64, 0, count_up, &j) == LS_EINVAL, "a chunk of nothing");
-    int64_t foreign = 0;
-    if (j.p > 1) need(ls__parallel_for(g, &foreign, 1, LS_I64, 1, count_up, &j) == LS_EINVAL, "foreign memory");
+    int64_t not_shared = 0;
+    if (j.p > 1)
+        need(ls__parallel_for(g, &not_shared, 1, LS_I64, 1, count_up, &j) == LS_EINVAL, "memory that is not shared");
     need_ok(ls__parallel_for(g, NULL, 0, LS_I64, 10, count_up, &j));
     return 0;
 }

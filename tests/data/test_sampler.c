@@ -1,4 +1,4 @@
-/* The sampler: every order is what it says, wherever and by whomever it is asked. */
+/* The sampler: every order is as documented, at any position and from any thread. */
 #include "check.h"
 #include <malloc.h>
 #include <math.h>
@@ -312,7 +312,7 @@ static void balanced_order_has_less_padding_and_waiting_than_length_grouping(voi
             }
 }
 
-/* Long batches come at any time, and next epoch a sample has other samples beside it. */
+/* Long batches come at any time, and next epoch a sample has other neighbours. */
 static void balanced_order_is_random(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* The splitter: the same pieces as GPT-2's regular expression, run by PCRE2, gives. */
+/* The splitter: the same words as GPT-2's regular expression, run by PCRE2, gives. */
 #include "check.h"
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
@@ -124,18 +124,18 @@ static void pieces_are_those_of_the_expression(void **state)
             if (pcre2_match(code, (PCRE2_SPTR)s, n, at, PCRE2_NO_UTF_CHECK, m, NULL) < 0)
                 fail_msg("no match at %zu", at);
             PCRE2_SIZE *found = pcre2_get_ovector_pointer(m);
-            size_t piece = ls__split((uint8_t *)s + at, (uint8_t *)s + n);
-            if (found[0] != at || found[1] != at + piece)
-                fail_msg("text %zu, byte %zu: %zu bytes, the expression finds %zu at %zu: '%.*s'", text, at, piece,
+            size_t word = ls__split((uint8_t *)s + at, (uint8_t *)s + n);
+            if (found[0] != at || found[1] != at + word)
+                fail_msg("text %zu, byte %zu: %zu bytes, the expression finds %zu at %zu: '%.*s'", text, at, word,
                          found[1] - found[0], found[0], 20, s + at);
-            at += piece;
+            at += word;
         }
     }
     pcre2_match_data_free(m);
     pcre2_code_free(code);
 }
 
-/* Random bytes, mostly invalid: pieces cover the text, and cutting it anywhere allowed changes no piece. */
+/* Random bytes, mostly invalid: words cover the text, and cutting it at any allowed place changes no word. */
 static void cuts_change_no_piece(void **state)
 {
     (void)state;
@@ -154,12 +154,12 @@ static void cuts_change_no_piece(void **state)
         for (size_t at = 0; at < n;) ends[at += ls__split(s + at, s + n)] = 1;
         assert_int_equal(ends[n], 1);
         for (size_t cut = 0; (cut = ls__split_cut(s, cut + 1, n)) < n;) {
-            size_t at = 0, piece;
-            for (; at < cut; at += piece) {
-                piece = ls__split(s + at, s + cut);
-                if (!ends[at + piece]) fail_msg("text %zu cut at %zu: another piece at %zu", text, cut, at);
+            size_t at = 0, word;
+            for (; at < cut; at += word) {
+                word = ls__split(s + at, s + cut);
+                if (!ends[at + word]) fail_msg("text %zu cut at %zu: another word at %zu", text, cut, at);
             }
-            if (!ends[cut]) fail_msg("text %zu: a cut inside a piece at %zu", text, cut);
+            if (!ends[cut]) fail_msg("text %zu: a cut inside a word at %zu", text, cut);
         }
     }
 }

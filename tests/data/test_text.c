@@ -261,7 +261,7 @@ static void broken_lines_are_named_with_byte_and_line(void **state)
     write_text("short.txt", "abc");
     check_fails(open_text(&d, t, "short.txt", 4, false), LS_EINVAL, "short.txt: byte 3: the data have only 4 tokens");
 
-    /* Padded, too, a broken line is found at the start; one that is broken later is told in its turn. */
+    /* Padded, too, a broken line is found at the start; one that is broken later is reported when it is read. */
     ls_loader *l;
     ls_batch *b;
     write_text("late.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\"}\nnothing\n");

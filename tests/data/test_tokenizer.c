@@ -134,11 +134,11 @@ static void any_bytes_come_back(void **state)
     for (uint64_t round = 0; round < 50; round++) {
         size_t n = ls__random_u32(1, round, 0) % 3000;
         ls__random_fill_u32((uint32_t *)(void *)text, 1000, 1, round, 1);
-        if (round % 2) /* few different bytes: long pieces and many merges */
+        if (round % 2) /* few different bytes: long words and many merges */
             for (size_t i = 0; i < n; i++) text[i] = (uint8_t) "static int "[text[i] % 11];
         check_comes_back(t, e, text, n);
     }
-    memset(text, 'e', sizeof text); /* one piece, and not n squared */
+    memset(text, 'e', sizeof text); /* one word, and not n squared */
     check_comes_back(t, e, text, sizeof text);
     ls_encoder_free(&e);
     ls_tokenizer_free(&t);

@@ -146,11 +146,11 @@ static void broken_files_are_named_with_the_byte(void **state)
     check_fails(open_tokens(&d, "odd.bin", 1, 0, 0), LS_EFORMAT, "odd.bin: byte 4: the file ends inside a token");
     check_fails(open_tokens(&d, "odd.bin", 1, LS_FORMAT_U32, 0), LS_EFORMAT, "odd.bin: byte 4: ");
     write_header(LS_FORMAT_LLMC16, 6, header);
-    write_file("lies.bin", header, LS__MAX_HEADER + 10);
-    check_fails(open_tokens(&d, "lies.bin", 1, 0, 0), LS_EFORMAT, "byte 8: the header has 6 tokens, the file 5");
+    write_file("wrong.bin", header, LS__MAX_HEADER + 10);
+    check_fails(open_tokens(&d, "wrong.bin", 1, 0, 0), LS_EFORMAT, "byte 8: the header has 6 tokens, the file 5");
     write_header(LS_FORMAT_LLMC16, 4, header);
-    write_file("lies.bin", header, LS__MAX_HEADER + 10);
-    check_fails(open_tokens(&d, "lies.bin", 1, 0, 0), LS_EFORMAT, "has 4 tokens, the file 5");
+    write_file("wrong.bin", header, LS__MAX_HEADER + 10);
+    check_fails(open_tokens(&d, "wrong.bin", 1, 0, 0), LS_EFORMAT, "has 4 tokens, the file 5");
     write_file("short.bin", header, 100);
     check_fails(open_tokens(&d, "short.bin", 1, 0, 0), LS_EFORMAT, "byte 100: the file ends inside the header");
     write_file("none.bin", header, LS__MAX_HEADER);

@@ -155,7 +155,7 @@ static int leave_early(ls_world *world, void *arg, char *why)
     }
     need_ok(ls_barrier(ls_world_group(world)));
     uint32_t extents = world->job->heap.extents;
-    need(extents < 20 + 4 * (uint32_t)size, "%u pieces of shared memory are taken", extents);
+    need(extents < 20 + 4 * (uint32_t)size, "%u parts of shared memory are taken", extents);
     need_ok(ls_barrier(ls_world_group(world)));
     return 0;
 }

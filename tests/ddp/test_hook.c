@@ -62,7 +62,7 @@ static bool is_described(const ls_bucket *b, int index)
 {
     size_t end = b->count;
     bool good = b->index == index && b->n_spans >= 1 && b->grads && b->group && b->count % 16 == 0;
-    for (size_t i = 0; i < b->n_spans; i++) { /* the first span lies last */
+    for (size_t i = 0; i < b->n_spans; i++) { /* the first span is last */
         const ls_bucket_span *s = &b->spans[i];
         good = good && s->count == span_counts[s->span] && s->offset % 16 == 0 && s->offset + s->count <= end;
         for (size_t k = s->offset + s->count; k < end; k++) good = good && b->grads[k] == 0;
@@ -186,7 +186,7 @@ static int fail_second(ls_world *world, void *arg, char *why)
     need(status == (rank == f->rank ? LS_EIO : LS_EABORTED), "rank %d: %s: %s", rank, ls_status_name(status),
          ls_error());
     need(strstr(ls_error(), "the hook's start failed for bucket 1"), "rank %d: %s", rank, ls_error());
-    need(ls_ddp_begin(ddp, LS_DDP_SYNC, 1) == status, "rank %d: the ddp goes on", rank);
+    need(ls_ddp_begin(ddp, LS_DDP_SYNC, 1) == status, "rank %d: the ddp continues", rank);
     ls_ddp_free(&ddp);
     return 0;
 }
@@ -247,7 +247,7 @@ static int refuse_bucket(ls_world *world, void *arg, char *why)
          ls_error());
     if (r.rank == 1 && r.returned != r.expected)
         need(strstr(ls_error(), ls_status_name(r.returned)), "the hook's status is lost: %s", ls_error());
-    need(ls_ddp_begin(ddp, LS_DDP_SYNC, 1) == status, "rank %d: the ddp goes on", r.rank);
+    need(ls_ddp_begin(ddp, LS_DDP_SYNC, 1) == status, "rank %d: the ddp continues", r.rank);
     ls_ddp_free(&ddp);
     return 0;
 }

@@ -9,7 +9,7 @@
 #include "lockstep/ddp.h"
 
 enum { SPANS = 4, COUNT = 50000, TIMEOUT_MS = 30000 };
-/* Whoever waits in vain does so until this is over, and a test that takes half of it has waited. */
+/* The timeout of a wait that cannot end; a test that takes half of it has waited. */
 static const ls_world_options patient = { .timeout_ms = TIMEOUT_MS };
 
 static ls_status open_four(ls_ddp **ddp, ls_world *world, const ls_ddp_options *more)
@@ -31,10 +31,10 @@ static ls_status one_step(ls_ddp *ddp, float value)
     return status ? status : ls_ddp_finish(ddp, NULL);
 }
 
-/* A barrier beside the library: an abort ends also calls that are nearly done, and tests want to know which call it ends. */
+/* A barrier outside of the library: an abort ends also calls that are nearly done, and tests want to know which call it ends. */
 static atomic_int arrived;
 
-static void meet(const ls_world *world)
+static void barrier(const ls_world *world)
 {
     int size = ls_world_size(world), before = atomic_fetch_add(&arrived, 1), all = (before / size + 1) * size;
     for (int64_t begin = ls_now(); atomic_load(&arrived) < all; usleep(100))
@@ -106,7 +106,7 @@ static int failing_hook(ls_world *world, void *arg, char *why)
     o.hook.start = p->finish ? start_sum : fail_in_start;
     o.hook.finish = p->finish ? fail_in_finish : NULL;
     need_ok(open_four(&ddp, world, &o));
-    meet(world);
+    barrier(world);
     if (rank != p->rank) usleep(20000); /* the other ranks begin when it has failed */
     ls_status status = LS_OK;
     int steps = 0;
@@ -162,7 +162,7 @@ static int break_within(ls_world *world, void *arg, char *why)
     void *memory;
     need_ok(ls_ddp_open(&ddp, world, &span, 1, &(ls_ddp_options){ .fixed_order = true }));
     need_ok(ls_ddp_begin(ddp, LS_DDP_SYNC, 1));
-    meet(world);
+    barrier(world);
     ls_status status = ls_ddp_ready(ddp, 0);
     if (ls_world_rank(world) == 2) {
         usleep(delay);
@@ -173,7 +173,7 @@ static int break_within(ls_world *world, void *arg, char *why)
     ls_ddp_free(&ddp);
     need_ok(ls_world_alloc(world, LARGE * sizeof(float), &memory));
     memset(memory, 0x5a, LARGE * sizeof(float));
-    meet(world);
+    barrier(world);
     for (size_t k = 0; k < LARGE; k++) need(((uint32_t *)memory)[k] == 0x5a5a5a5a, "element %zu was overwritten", k);
     return 0;
 }
@@ -188,7 +188,7 @@ static void a_group_that_breaks_within_a_sum_leaves_new_memory_alone(void **stat
     }
 }
 
-/* A hook, or a step while joining, that calls its ddp is told so, and harms nothing. */
+/* A hook, or a step while joining, that calls its ddp gets an error without any effect. */
 static ls_status call_back(void *user, const ls_bucket *bucket)
 {
     ls_ddp *ddp = *(ls_ddp **)user;
@@ -240,7 +240,7 @@ static int free_early(ls_world *world, void *arg, char *why)
     ls_ddp_free(&none);
     need_ok(open_four(&ddp, world, &(ls_ddp_options){ .fixed_order = true }));
     need_ok(one_step(ddp, 1));
-    meet(world);
+    barrier(world);
     if (rank == 0) {
         need_ok(ls_ddp_begin(ddp, at == ACCUMULATING ? LS_DDP_ACCUMULATE : LS_DDP_SYNC, 1));
         for (size_t i = 0; i < (at == AFTER_BEGIN ? 0 : at == AFTER_SOME ? 2 : SPANS); i++)
@@ -441,7 +441,7 @@ static int broken(ls_world *world, void *arg, char *why)
     (void)arg;
     for (int i = 0; i < 2; i++) need_ok(open_four(&ddp[i], world, &(ls_ddp_options){ .fixed_order = true }));
     need_ok(one_step(ddp[0], 1));
-    meet(world);
+    barrier(world);
     if (rank == 1) ls_group_abort(ls_world_group(world), "no more");
     for (int i = 0; i < 2; i++) { /* a second ddp of the same world gets the same reason */
         ls_status status = LS_OK;

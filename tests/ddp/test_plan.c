@@ -20,12 +20,12 @@ static void a_bucket_closes_when_it_has_reached_its_cap(void **state)
     assert_int_equal(b[3].spans, 2); /* two of 4 bytes take a line each */
     assert_int_equal(b[4].spans, 1);
     assert_int_equal(total, 48 + 112 + 32 + 1008);
-    assert_int_equal(offsets[0], total - 16); /* the first lies at the end */
+    assert_int_equal(offsets[0], total - 16); /* the first is at the end */
     assert_int_equal(offsets[3], total - 48 - 112);
     assert_int_equal(offsets[6], 0);
 }
 
-/* For random sizes, orders and caps: every span is in one bucket, stretches touch, and caps are kept. */
+/* For random sizes, orders and caps: every span is in one bucket, ranges are contiguous, and caps are kept. */
 static void every_span_has_its_place(void **state)
 {
     (void)state;

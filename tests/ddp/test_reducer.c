@@ -1,5 +1,5 @@
 /* The reducer on ranks that are threads: the canonical sum, bit for bit, for any spread of micro-batches over ranks; exact
- * means; and misuse that is told. */
+ * means; and misuse that is reported. */
 #include <math.h>
 #include <unistd.h>
 #include "comm/ranks.h"
@@ -30,7 +30,7 @@ static float tree(int begin, int n, size_t i, size_t k)
 
 typedef struct plan {
     int slots, steps;
-    bool foreign, shuffled;
+    bool user_owned, shuffled;
     ls_ddp_options options;
 } plan;
 
@@ -46,7 +46,7 @@ static int train(ls_world *world, void *arg, char *why)
     ls_span spans[SPANS];
     static _Thread_local float own[ALL];
     span_names(spans);
-    for (size_t i = 0, at = 0; i < SPANS && p->foreign; at += span_counts[i++]) spans[i].grad = own + at;
+    for (size_t i = 0, at = 0; i < SPANS && p->user_owned; at += span_counts[i++]) spans[i].grad = own + at;
     ls_ddp *ddp;
     ls_ddp_options o = p->options;
     o.slots = p->slots;
@@ -68,7 +68,7 @@ static int train(ls_world *world, void *arg, char *why)
         }
         need(result.weight == p->slots && result.unused == 0, "weight %g, unused %lld", result.weight,
              (long long)result.unused);
-        need(result.moved == (step == 0 && p->shuffled && !p->foreign && !p->options.fixed_order),
+        need(result.moved == (step == 0 && p->shuffled && !p->user_owned && !p->options.fixed_order),
              "step %d: moved is %d", step, result.moved);
         for (size_t i = 0; i < SPANS; i++)
             for (size_t k = 0; k < span_counts[i]; k++) {
@@ -96,7 +96,7 @@ static void the_sum_does_not_depend_on_the_spread(void **state)
     for (size_t i = 0; i < sizeof spreads / sizeof *spreads; i++) {
         plan p = { .slots = spreads[i][0], .steps = 2, .options = { .bucket_bytes = 4096, .keep_sums = i % 2 } };
         on_ranks(spreads[i][1], train, &p, NULL);
-        p.foreign = true;
+        p.user_owned = true;
         on_ranks(spreads[i][1], train, &p, NULL);
     }
 }
@@ -106,9 +106,9 @@ static void order_of_readiness_and_overlap_change_no_bit(void **state)
     (void)state;
     plan p = { .slots = 4, .steps = 3, .shuffled = true, .options = { .bucket_bytes = 1 << 14 } };
     on_ranks(2, train, &p, NULL);
-    p.foreign = true;
+    p.user_owned = true;
     on_ranks(2, train, &p, NULL);
-    p.foreign = false;
+    p.user_owned = false;
     p.options.fixed_order = true;
     on_ranks(2, train, &p, NULL);
     p.options.no_overlap = true;
@@ -406,7 +406,7 @@ static int misuse(ls_world *world, void *arg, char *why)
     need(ls_ddp_open(&ddp, world, spans, 2, &(ls_ddp_options){ .slots = 3 }) == LS_EINVAL && !ddp, "3 slots, 2 ranks");
     need(strstr(ls_error(), "1, 3 ranks"), "message: %s", ls_error());
     spans[1].grad = x;
-    need(ls_ddp_open(&ddp, world, spans, 2, NULL) == LS_EINVAL && !ddp, "half foreign");
+    need(ls_ddp_open(&ddp, world, spans, 2, NULL) == LS_EINVAL && !ddp, "half user-owned");
     spans[1].grad = NULL;
     need_ok(ls_ddp_open(&ddp, world, spans, 2, &(ls_ddp_options){ .slots = 4 }));
     need(ls_ddp_ready(ddp, 0) == LS_ESTATE && strstr(ls_error(), "'first'"), "ready before begin: %s", ls_error());

@@ -13,7 +13,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* Puts right the checksums of the head and of all blocks that have a sensible length. */
-static void mend(uint8_t *data, size_t size)
+static void repair(uint8_t *data, size_t size)
 {
     uint32_t head;
     if (size < 24) return;
@@ -68,7 +68,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!copy || !mkdtemp(folder)) abort();
     memcpy(copy, data, size);
     try_bytes(folder, copy, size);
-    mend(copy, size);
+    repair(copy, size);
     try_bytes(folder, copy, size);
     free(copy);
     rmdir(folder);

@@ -1,5 +1,5 @@
 /* Fuzz target: any bytes as a file of text; the first byte says whether plain, lines or JSON lines, and
- * whether bad lines are skipped. Documents lie inside
+ * whether bad lines are skipped. Documents are inside
  * the file, and the splitter goes through each without gaps, also when it is cut where that is allowed. */
 #include <stdlib.h>
 #include <string.h>
@@ -16,9 +16,9 @@ static ls_status check(void *user, const ls__document *d)
     uint8_t *ends = calloc(d->text_bytes + 1, 1);
     if (!ends) return LS_OK;
     for (size_t at = 0; at < d->text_bytes;) {
-        size_t piece = ls__split(text + at, text + d->text_bytes);
-        if (!piece || piece > d->text_bytes - at) abort();
-        ends[at += piece] = 1;
+        size_t word = ls__split(text + at, text + d->text_bytes);
+        if (!word || word > d->text_bytes - at) abort();
+        ends[at += word] = 1;
     }
     for (size_t cut = 0; (cut = ls__split_cut(text, cut + 1, d->text_bytes)) < d->text_bytes;) {
         if (!ends[cut]) abort();

@@ -6,7 +6,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* What lies between added tokens is the text, in order and without a byte twice. */
+/* What is between added tokens is the text, in order and without a byte twice. */
 typedef struct walk {
     const uint8_t *at, *end;
 } walk;

@@ -172,7 +172,7 @@ static void products_are_chains_of_fma(void **state)
         }
 }
 
-/* Products that cancel to nothing, overflow or meet a NaN give what fmaf() gives, too. */
+/* Products that cancel to nothing, overflow or include a NaN give what fmaf() gives, too. */
 static void special_values_come_out_as_from_fmaf(void **state)
 {
     (void)state;
@@ -197,7 +197,7 @@ static void special_values_come_out_as_from_fmaf(void **state)
     free(space);
 }
 
-/* Sums that lie so close to the middle between two float32 that float64 rounds them to it. */
+/* Sums so close to the middle between two float32 that float64 rounds them to it. */
 static void sums_close_to_a_middle_are_rounded_once(void **state)
 {
     (void)state;

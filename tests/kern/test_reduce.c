@@ -164,7 +164,7 @@ static void special_values_give_the_same_bits(void **state)
             for (int r = 0; r < p; r++) {
                 for (size_t i = 0; i < 400; i++) {
                     bits[r][i] = f32[random_bits() % (sizeof f32 / sizeof *f32)];
-                    /* One NaN, and no infinities beside it: their difference would be another NaN. */
+                    /* One NaN, and no infinities besides: their difference would be another NaN. */
                     if (i % 2)
                         bits[r][i] = (int)(i / 2) % p == r ? nans[random_bits() % 5] : f32[2 + random_bits() % 5];
                     half[r][i] = (uint16_t)(bits[r][i] >> 16);

@@ -43,7 +43,7 @@ static void sums_are_in_tree_order(void **state)
             expected[i] = tree(0, p, i);
             differ += expected[i] != in_sequence(p, i);
         }
-        if (p > 3 && differ < COUNT / 20) fail_msg("p %d: the numbers do not tell one order from another", p);
+        if (p > 3 && differ < COUNT / 20) fail_msg("p %d: the numbers do not distinguish orders", p);
         const ls__kernels *k;
         for (int v = 0; (k = ls__kernels_at(v)); v++) {
             reduce(k, p, got);

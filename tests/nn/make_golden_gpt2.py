@@ -42,7 +42,7 @@ def logits_of(w, tokens):
 
 
 def write(path, tensors):
-    """safetensors by hand, so that our reader meets a file that it did not write."""
+    """safetensors by hand, so that our reader gets a file that it did not write."""
     kinds = {torch.float32: "F32", torch.int32: "I32"}
     header, data = {}, b""
     for name, t in tensors.items():

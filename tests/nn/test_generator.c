@@ -1,4 +1,4 @@
-/* Generation: the cache changes nothing, choices are as asked for, and a full context goes on. */
+/* Generation: the cache changes nothing, choices are as asked for, and generation continues when the context is full. */
 #include "check.h"
 #include "lockstep/nn.h"
 #include <math.h>

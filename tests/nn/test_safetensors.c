@@ -1,11 +1,11 @@
-/* safetensors: what is written is read, byte for byte as the format says; every lie in a file is found and named. */
+/* safetensors: what is written is read, byte for byte as the format says; every wrong number in a file is found and named. */
 #include "check.h"
 #include "base/file.h"
 #include "folder.h"
 #include "nn/safetensors.h"
 #include <math.h>
 
-/* A file's bytes: length of the header (cut or padded lies included), header, data. */
+/* A file's bytes: length of the header (truncated and padded ones included), header, data. */
 static size_t make_file(uint8_t *out, uint64_t length, const char *header, size_t data)
 {
     size_t n = strlen(header);

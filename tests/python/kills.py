@@ -3,7 +3,7 @@
 
     python kills.py [TIMES, default 50] [RANKS, default 3] [SEED, default 1]
 
-Prints how long it took the others to learn of it. Exit code 1 if one did not within 5 s, or was told something else."""
+Prints how long it took the others to learn of it. Exit code 1 if one did not within 5 s, or got another error."""
 import os
 import random
 import signal
@@ -33,7 +33,7 @@ def train(rank, path):
             dist.all_reduce(torch.ones(size)) if i % 3 else dist.all_gather([torch.empty(size) for _ in range(ranks)], torch.ones(size))
     except RuntimeError as error:
         now = time.time()
-        with open(f"{path}/told-{rank}", "w") as file:
+        with open(f"{path}/error-{rank}", "w") as file:
             file.write(f"{now!r} {error}")
     os._exit(0)
 
@@ -67,16 +67,16 @@ for n in range(times):
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
         for rank in set(range(ranks)) - {victim}:
-            told = f"{path}/told-{rank}"
-            text = open(told).read() if os.path.exists(told) else "nothing"
+            path_of_error = f"{path}/error-{rank}"
+            text = open(path_of_error).read() if os.path.exists(path_of_error) else "nothing"
             if f"rank {victim} " not in text:
                 bad += 1
-                print(f"kill {n} of rank {victim}: rank {rank} was told: {text}")
+                print(f"kill {n} of rank {victim}: rank {rank} got: {text}")
             else:
                 waits.append(float(text.split()[0]) - killed)
 if descriptors() != before:
     bad += 1
     print("left in /dev/shm:", set(descriptors()) - set(before))
 waits.sort()
-print(f"{times} kills, {ranks} ranks, {bad} bad; told after {1000 * waits[len(waits) // 2]:.0f} ms (median), {1000 * waits[-1]:.0f} ms (longest)")
+print(f"{times} kills, {ranks} ranks, {bad} bad; reported after {1000 * waits[len(waits) // 2]:.0f} ms (median), {1000 * waits[-1]:.0f} ms (longest)")
 sys.exit(bad > 0)

@@ -26,7 +26,7 @@ import torch.testing._internal.distributed.distributed_test as suite  # noqa: E4
 import lockstep_torch  # noqa: E402
 
 torch.set_num_threads(1)
-# Where gloo means lockstep, tests may go on with the name that they look at.
+# Where gloo means lockstep, tests may continue with the name that they look at.
 lockstep_torch.use_instead_of_gloo()
 if gate != "gloo":
     suite.BACKEND = "lockstep"

@@ -57,8 +57,8 @@ def test_gloo_can_mean_lockstep(run):
 )
 def test_failures_have_names(case, words):
     outcome = run_ranks(2, "fail.py", case)
-    told = outcome.out[0] + outcome.out[1]
-    assert all(word in told for word in words), told + outcome.err[0] + outcome.err[1]
+    said = outcome.out[0] + outcome.out[1]
+    assert all(word in said for word in words), said + outcome.err[0] + outcome.err[1]
     survivor = 0 if case in ("kill", "exit", "mismatch") else 1
     assert outcome.codes[survivor] == 3, outcome.codes
     assert float(outcome.out[survivor].split()[0]) < 10, outcome.out  # not the timeout of 30 minutes

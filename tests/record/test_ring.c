@@ -91,7 +91,7 @@ static void *write_here(void *arg)
     return NULL;
 }
 
-/* A ring that lies where another one was is a new one: no two threads have one number in it. */
+/* A ring at the address of an earlier one is a new one: no two threads have one number in it. */
 static void a_ring_in_the_place_of_another_counts_anew(void **state)
 {
     (void)state;

@@ -93,7 +93,7 @@ static void threads_have_names_and_times(void **state)
     end_worker(&b, two);
 }
 
-/* As the writer of checkpoints: a new thread each time, and mostly none when somebody looks. */
+/* As the writer of checkpoints: a new thread each time, and mostly none at the time of a sample. */
 static void threads_that_have_ended_count(void **state)
 {
     (void)state;
@@ -116,7 +116,7 @@ static void threads_that_have_ended_count(void **state)
     assert_int_equal(rows, 1);
 }
 
-/* Threads that others start do not tell when they end; what was seen of one stays. */
+/* Threads of other libraries end without notice; what was seen of one is kept. */
 static void threads_of_others_count_as_seen(void **state)
 {
     (void)state;

@@ -81,7 +81,7 @@ static ls_tensor *mul(ls_tape *t, ls_param *p)
 {
     return ls_mul(t, ls_tape_param(t, &p[0]), ls_tape_param(t, &p[1]));
 }
-/* x + x * x: both sides of a sum and of a product are one tensor, and gradients meet. */
+/* x + x * x: both sides of a sum and of a product are one tensor, and their gradients are added. */
 static ls_tensor *x_thrice(ls_tape *t, ls_param *p)
 {
     ls_tensor *x = ls_tape_param(t, &p[0]);

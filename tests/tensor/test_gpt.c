@@ -122,7 +122,7 @@ static void weights_do_not_depend_on_the_number_of_threads(void **state)
     for (int dropout = 0; dropout < 2; dropout++) {
         static gpt one, other;
         train(&one, 1, STEPS, dropout ? 0.1f : 0);
-        for (int threads = dropout ? 2 : 1; threads <= (dropout ? 2 : 3); threads++) { /* 1 again: two runs are alike */
+        for (int threads = dropout ? 2 : 1; threads <= (dropout ? 2 : 3); threads++) { /* 1 again: two runs are equal */
             train(&other, threads, STEPS, dropout ? 0.1f : 0);
             for (size_t i = 0; i < one.count; i++)
                 if (memcmp(&one.values[i], &other.values[i], sizeof(float)))

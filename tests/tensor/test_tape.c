@@ -205,15 +205,15 @@ static void a_frozen_parameter_gets_no_gradient_and_no_hook(void **state)
 
 /* ---- Failures name the operation and both shapes. */
 
-#define check_refused(t, p, call, text)                                                    \
-    do {                                                                                   \
-        check_ok(ls_tape_begin(t, p, PARAMS, NULL));                                       \
-        ls_tensor *x = ls_tape_param(t, &p[W1]); /* (8, 8) */                              \
-        ls_tensor *y = (call);                                                             \
-        if (y) fail_msg("%s was accepted", #call);                                         \
-        assert_null(ls_add(t, y, x)); /* goes on with NULL, and keeps the first failure */ \
-        check_fails(ls_tape_status(t), LS_EINVAL, text);                                   \
-        check_fails(ls_tape_backward(t, y), LS_EINVAL, text);                              \
+#define check_refused(t, p, call, text)                                                      \
+    do {                                                                                     \
+        check_ok(ls_tape_begin(t, p, PARAMS, NULL));                                         \
+        ls_tensor *x = ls_tape_param(t, &p[W1]); /* (8, 8) */                                \
+        ls_tensor *y = (call);                                                               \
+        if (y) fail_msg("%s was accepted", #call);                                           \
+        assert_null(ls_add(t, y, x)); /* continues with NULL, and keeps the first failure */ \
+        check_fails(ls_tape_status(t), LS_EINVAL, text);                                     \
+        check_fails(ls_tape_backward(t, y), LS_EINVAL, text);                                \
     } while (0)
 
 static void shapes_that_do_not_fit_name_operation_and_shapes(void **state)

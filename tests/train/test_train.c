@@ -242,7 +242,7 @@ static void a_steady_step_takes_nothing_from_the_heap(void **state)
     ls_train_free(&t);
 }
 
-/* How often `word` stands in a file. */
+/* How often `word` occurs in a file. */
 static int count_in_file(const char *path, const char *word)
 {
     char *text;

@@ -1,4 +1,4 @@
-"""Ranks that fail. Prints what the others were told, and how long after."""
+"""Ranks that fail. Prints the error that the others get, and after how long."""
 import os
 import signal
 import sys

@@ -63,7 +63,7 @@ for step in range(steps):
             optimizer.register_step_pre_hook(lambda *_: time.sleep(0.03)) if step == 0 and micro == 0 else None
         if case == "module":
             nn.functional.cross_entropy(inner(x), y).backward()
-        elif case == "no_sync" and micro:  # the forward decides, and it stands in the wrong place
+        elif case == "no_sync" and micro:  # the forward decides, and it is in the wrong place
             with model.no_sync():
                 out = model(x)
             nn.functional.cross_entropy(out, y).backward()
