@@ -10,6 +10,7 @@
 #include "cli/escape.h"
 #include "cli/options.h"
 #include "lockstep/data.h"
+#include "lockstep/ddp.h"
 
 static const char intro[] = "usage: lockstep data order --samples N [OPTIONS]\n\n"
                             "Prints the indices of the samples that a rank gets in an epoch, one per line.\n\n";
@@ -110,14 +111,14 @@ static uint64_t length_of(void *user, uint64_t sample)
 
 static ls_status print(ls_sampler *sampler, const order_options *o)
 {
-    int slots = o->sampler.slots ? o->sampler.slots : o->sampler.world_size, own = slots / o->sampler.world_size;
+    int slots = o->sampler.slots ? o->sampler.slots : o->sampler.world_size, first = 0, own = 0;
     uint64_t *samples = malloc(o->sampler.batch_size * sizeof *samples);
     uint64_t steps = ls_sampler_steps(sampler);
-    ls_status status = samples ? LS_OK : LS_ENOMEM;
+    ls_status status = samples ? ls_slots_of_rank(slots, o->sampler.world_size, (int)o->rank, &first, &own) : LS_ENOMEM;
     for (uint64_t step = o->from; !status && step < steps && step - o->from < o->steps; step++) {
         for (int slot = 0; !status && slot < own; slot++) {
             size_t count = 0;
-            status = ls_sampler_get_samples(sampler, o->epoch, step, (int)o->rank * own + slot, samples, &count);
+            status = ls_sampler_get_samples(sampler, o->epoch, step, first + slot, samples, &count);
             for (size_t i = 0; !status && i < count; i++) printf("%" PRIu64 "\n", samples[i]);
         }
     }
@@ -128,13 +129,14 @@ static ls_status print(ls_sampler *sampler, const order_options *o)
 /* The work of an epoch if every micro-batch is padded to its longest sample: a step takes as long as its slowest rank. */
 static ls_status print_work(ls_sampler *sampler, const order_options *o, const uint64_t *lengths)
 {
-    int slots = o->sampler.slots ? o->sampler.slots : o->sampler.world_size, own = slots / o->sampler.world_size;
+    int slots = o->sampler.slots ? o->sampler.slots : o->sampler.world_size, ranks = o->sampler.world_size;
     uint64_t *samples = malloc(o->sampler.batch_size * sizeof *samples);
     uint64_t steps = ls_sampler_steps(sampler);
     double tokens = 0, padded = 0, critical = 0;
     ls_status status = samples ? LS_OK : LS_ENOMEM;
     for (uint64_t step = o->from; !status && step < steps && step - o->from < o->steps; step++) {
-        double slowest = 0, rank = 0;
+        double slowest = 0, work = 0;
+        int rank = 0, first = 0, own = 0; /* whose slots these are */
         for (int slot = 0; !status && slot < slots; slot++) {
             size_t count = 0;
             uint64_t longest = 0;
@@ -144,14 +146,17 @@ static ls_status print_work(ls_sampler *sampler, const order_options *o, const u
                 tokens += (double)length;
                 if (length > longest) longest = length;
             }
-            if (slot % own == 0) rank = 0;
-            rank += (double)count * (double)longest;
+            if (slot == first + own) {
+                if (!status) status = ls_slots_of_rank(slots, ranks, rank++, &first, &own);
+                work = 0;
+            }
+            work += (double)count * (double)longest;
             padded += (double)count * (double)longest;
-            if (rank > slowest) slowest = rank;
+            if (work > slowest) slowest = work;
         }
         critical += slowest;
     }
-    double least = tokens / o->sampler.world_size;
+    double least = tokens / ranks;
     if (!status)
         printf("tokens %.0f\npadded %.0f (%.3fx)\ncritical path %.0f (%.3fx)\n", tokens, padded,
                tokens > 0 ? padded / tokens : 1, critical, least > 0 ? critical / least : 1);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <lockstep/comm.h>
 #include <lockstep/data.h>
+#include <lockstep/ddp.h>
 
 enum { SAMPLES = 1000, BATCH_SIZE = 8, SLOTS = 4, EPOCHS = 2 };
 enum { POINT, CLASS };
@@ -33,11 +34,13 @@ static ls_status epoch(ls_world *world, ls_loader *loader)
 {
     int64_t samples = 0, ones = 0, order = 0;
     uint64_t number = 0;
-    uint64_t batches = ls_loader_steps(loader) * (uint64_t)(SLOTS / ls_world_size(world));
+    int first, own; /* slots of this rank */
+    ls_status status = ls_slots_of_rank(SLOTS, ls_world_size(world), ls_world_rank(world), &first, &own);
+    if (status) return status;
+    uint64_t batches = ls_loader_steps(loader) * (uint64_t)own;
     for (uint64_t i = 0; i < batches; i++) {
         ls_batch *batch = NULL;
-        ls_status status = ls_loader_next(loader, &batch);
-        if (status) return status;
+        if ((status = ls_loader_next(loader, &batch))) return status;
         const int32_t *classes = batch->fields[CLASS];
         for (size_t r = 0; r < batch->batch_size; r++) {
             int64_t place = (int64_t)((batch->step * SLOTS + (uint64_t)batch->slot) * BATCH_SIZE + r);
@@ -48,7 +51,7 @@ static ls_status epoch(ls_world *world, ls_loader *loader)
         number = batch->epoch;
     }
     int64_t sums[3] = { samples, ones, order };
-    ls_status status = ls_allreduce(ls_world_group(world), sums, 3, LS_I64, LS_SUM);
+    status = ls_allreduce(ls_world_group(world), sums, 3, LS_I64, LS_SUM);
     if (!status && ls_world_rank(world) == 0)
         printf("epoch %llu: %lld samples, %lld of class 1, checksum of the order %lld\n", (unsigned long long)number,
                (long long)sums[0], (long long)sums[1], (long long)sums[2]);

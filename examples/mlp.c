@@ -99,7 +99,9 @@ static ls_status backward(const batch *b, const activations *a, ls_ddp *ddp)
 
 static ls_status train(ls_world *world, ls_ddp *ddp)
 {
-    int rank = ls_world_rank(world), each = SLOTS / ls_world_size(world);
+    int rank = ls_world_rank(world), first, each;
+    ls_status spread = ls_slots_of_rank(SLOTS, ls_world_size(world), rank, &first, &each);
+    if (spread) return spread;
     ls_record *record = ls_world_record(world);
     for (int step = 0; step < STEPS; step++) {
         double loss = 0;
@@ -109,7 +111,7 @@ static ls_status train(ls_world *world, ls_ddp *ddp)
             batch b;
             activations a;
             ls_record_begin(record, LS_PHASE_DATA);
-            load(&b, step, rank * each + micro);
+            load(&b, step, first + micro);
             ls_record_end(record, LS_PHASE_DATA);
             ls_status status = ls_ddp_begin(ddp, micro + 1 < each ? LS_DDP_ACCUMULATE : LS_DDP_SYNC, POINTS);
             if (status) return status;

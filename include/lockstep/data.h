@@ -42,12 +42,12 @@ typedef struct ls_sampler_options {
     uint64_t seed;
     size_t batch_size; /* samples per slot; 0: 1 */
     int slots;         /* slots per step, over all ranks; 0: world_size */
-    int world_size;    /* must divide `slots`. The torch order depends on it, the other orders do not; 0: 1 */
-    bool drop_last;    /* drop the samples that do not fill a step; default: the epoch's last step is short, its
+    int world_size;  /* torch: what the order depends on; must divide `slots`. Other orders do not depend on it; 0: 1 */
+    bool drop_last;  /* drop the samples that do not fill a step; default: the epoch's last step is short, its
                           samples spread evenly over the slots. torch: DistributedSampler's drop_last */
-    bool drop_step;    /* torch: DataLoader's drop_last: drop each rank's samples that do not fill its part of a step;
+    bool drop_step;  /* torch: DataLoader's drop_last: drop each rank's samples that do not fill its part of a step;
                           other orders: same as drop_last */
-    bool no_shuffle;   /* torch: DistributedSampler(shuffle=False) */
+    bool no_shuffle; /* torch: DistributedSampler(shuffle=False) */
     /* balanced: the length of a sample in tokens, without padding. Called from the threads that request samples, one at a
      * time. */
     uint64_t (*length)(void *user, uint64_t sample);
@@ -349,7 +349,7 @@ typedef struct ls_loader_options {
     int max_workers;   /* auto: upper limit; 0: 32 */
     size_t batch_size; /* samples per batch; 0: 1 */
     int slots;         /* batches per step, over all ranks; 0: world_size */
-    /* this rank gets slots [rank * slots / world_size, (rank + 1) * slots / world_size); 0 of 0: 0 of 1 */
+    /* this rank gets the slots of ls_slots_of_rank() (lockstep/ddp.h), so there must be at least one for each; 0 of 0: 0 of 1 */
     int rank, world_size;
     ls_order order;       /* for this, seed, drop_last, drop_step and no_shuffle see ls_sampler_options */
     int torch_world_size; /* torch: world size that the order assumes; 0: world_size */

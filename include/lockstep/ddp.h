@@ -60,7 +60,8 @@ typedef enum ls_ddp_mode {
 
 /* The order in which gradients are added. */
 typedef enum ls_sum_order {
-    /* the same bits on any number of ranks; each rank must have a power of two of the slots, or be the only rank */
+    /* the same bits on any number of ranks, from 1 to the number of slots. With `slots` 0, and with hooks and bfloat16, only where each
+     * rank has the same power of two of the micro-batches, or is the only rank */
     LS_SUM_ORDER_CANONICAL = 0,
     LS_SUM_ORDER_ANY = 1, /* any number of slots; the bits then depend on the number of ranks */
 } ls_sum_order;
@@ -70,6 +71,10 @@ typedef enum ls_wire {
     LS_WIRE_F32 = 0,
     LS_WIRE_BF16 = 1, /* half the bytes; the bits then depend on the number of ranks */
 } ls_wire;
+
+/* The micro-batches of a rank, if a step has `slots` of them: the run [*first, *first + *count), as even as possible: the first
+ * slots % ranks ranks have one more than the others. LS_EINVAL unless 0 <= rank < ranks and slots >= 1. */
+LS_API LS_MUST_CHECK ls_status ls_slots_of_rank(int slots, int ranks, int rank, int *first, int *count);
 
 /* ---- Communication hooks: replace the all-reduce of a bucket, for example by a compressed one. */
 
@@ -117,7 +122,9 @@ LS_API LS_MUST_CHECK ls_status ls_bucket_reduce(const ls_bucket *bucket, void *b
 typedef struct ls_ddp_options {
     size_t bucket_bytes;       /* a bucket is closed at this size; 0: 4 MiB, on several nodes 256 KiB */
     size_t first_bucket_bytes; /* the first one, so that communication starts early; 0: 1 MiB, or 256 KiB */
-    int slots;                 /* micro-batches of a step over all ranks; 0: not checked */
+    /* micro-batches of a step over all ranks, at least one per rank; each rank makes those of ls_slots_of_rank(), in order. 0: not
+     * checked, and each rank's micro-batches are added up before the ranks' are */
+    int slots;
     ls_sum_order sum_order;
     ls_wire wire;
     bool grads_averaged; /* gradients passed in are means over their micro-batch, not sums */

@@ -93,7 +93,7 @@ typedef struct ls_train_options {
 
     /* ---- Ranks */
     ls_world *world; /* all its ranks open the same run; it must outlive the run. NULL: this process alone */
-    int slots;       /* micro-batches of a step, over all ranks; 0: one per rank */
+    int slots;       /* micro-batches of a step, over all ranks, at least one per rank; 0: one per rank */
     ls_sum_order sum_order;
     ls_update update;
     double bucket_mb; /* gradient bucket size in MiB; 0: see ddp.h */

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from . import _backend, _world
+from . import _backend, _sampler, _world
 from . import _library as ls
 from ._library import lib
 
@@ -38,13 +38,13 @@ class DataParallel(nn.Module):
                 optimizer.zero_grad()
 
     After the last micro-batch of a step, .grad is the mean over all samples of all micro-batches and ranks, weighted exactly. There is no no_sync():
-    the number of micro-batches decides. Weights have the same bits on any number of ranks that each get a power of two of the slots, and on one
-    rank; other numbers are refused. What must be the same for that: the micro-batches (lockstep_torch.Sampler), torch.get_num_threads() and
-    the machine.
+    the number of micro-batches decides. Weights have the same bits on any number of ranks from 1 to the slots, of which each rank has a run, as
+    even as possible: from first_slot on, slots_of_rank of them. What must be the same for that: the micro-batches (lockstep_torch.Sampler),
+    torch.get_num_threads() and the machine.
 
     slots         micro-batches of a step over all ranks; default: one per rank
     loss_is       "mean" (over the micro-batch) or "sum"
-    any_order     accept numbers of ranks and slots that do not divide so; bits then depend on the number of ranks
+    any_order     add up each rank's micro-batches first: less memory where slots are not spread evenly; bits depend on the number of ranks
     bucket_bytes  a bucket is reduced when it has this much; default: what the library chooses
 
     Parameters and buffers are rank 0's at the start. Buffers (running statistics of batch norms) are rank 0's after each step: of those bits depend on
@@ -58,9 +58,9 @@ class DataParallel(nn.Module):
         self._world = _world_of_this_process()
         ranks = self._world.size
         self.slots = ranks if slots is None else slots
-        if self.slots < 1 or self.slots % ranks:
-            raise ValueError(f"lockstep_torch.DataParallel: {self.slots} slots cannot be dealt evenly to {ranks} ranks")
-        self.slots_of_rank = self.slots // ranks
+        if self.slots < ranks:
+            raise ValueError(f"lockstep_torch.DataParallel: {self.slots} slots cannot be spread over {ranks} ranks; each needs at least one")
+        self.first_slot, self.slots_of_rank = _sampler.slots_of_rank(self.slots, ranks, self._world.rank)
         self._names, self._trained = [], []
         for name, parameter in module.named_parameters():
             if not parameter.requires_grad:

@@ -238,6 +238,7 @@ FUNCTIONS = {
     "ls_ddp_ready": (c_int, c_void_p, c_size_t),
     "ls_ddp_finish": (c_int, c_void_p, POINTER(DdpResult)),
     "ls_ddp_unused": (c_bool, c_void_p, c_size_t),
+    "ls_slots_of_rank": (c_int, c_int, c_int, c_int, POINTER(c_int), POINTER(c_int)),
     "ls_sampler_open": (c_int, POINTER(c_void_p), POINTER(SamplerOptions)),
     "ls_sampler_free": (None, POINTER(c_void_p)),
     "ls_sampler_steps": (c_uint64, c_void_p),

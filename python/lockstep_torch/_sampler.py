@@ -22,6 +22,13 @@ def _place(rank, world_size):
     return rank, world_size
 
 
+def slots_of_rank(slots, ranks, rank):
+    """The first slot of a rank, and how many it has."""
+    first, count = ctypes.c_int(), ctypes.c_int()
+    ls.check(lib.ls_slots_of_rank(slots, ranks, rank, first, count))
+    return first.value, count.value
+
+
 class Sampler:
     """Which samples come when: a function of seed, epoch and position alone, never of ranks or workers.
 
@@ -31,14 +38,14 @@ class Sampler:
             for batch in sampler.batches(loader):
                 ...
 
-    An optimizer step has `slots` micro-batches of `batch_size` samples over all ranks, numbered 0, 1, ...; each rank gets an equal block of
-    them. On any number of ranks that divides `slots`, a step has the same samples in the same micro-batches.
+    An optimizer step has `slots` micro-batches of `batch_size` samples over all ranks, numbered 0, 1, ...; each rank gets a run of them, as even as
+    possible. On any number of ranks from 1 to `slots`, a step has the same samples in the same micro-batches.
 
     samples     how many there are, or a dataset with a length
     batch_size  samples of a micro-batch
     slots       micro-batches of a step, over all ranks; default: one per rank
     order       "shuffled" (each epoch another keyed permutation, any position in constant time and memory), "sequential", or "torch"
-                (what torch's DistributedSampler deals to world_size ranks)
+                (what torch's DistributedSampler deals to world_size ranks, a number that must divide `slots`)
     drop_last   leave out the samples that do not fill a step; else the last step is short, its samples spread evenly
     rank, world_size   default: those of torch.distributed, or of the environment
 
@@ -55,8 +62,9 @@ class Sampler:
             raise ValueError(
                 f"lockstep_torch.Sampler: samples is {self.samples}, batch_size {batch_size} and slots {self.slots}; all must be at least 1"
             )
-        if self.slots % self.world_size:
-            raise ValueError(f"lockstep_torch.Sampler: {self.slots} slots cannot be dealt evenly to {self.world_size} ranks")
+        if self.slots < self.world_size:
+            raise ValueError(f"lockstep_torch.Sampler: {self.slots} slots cannot be spread over {self.world_size} ranks")
+        self._first, self._own = slots_of_rank(self.slots, self.world_size, self.rank)
         left = self.samples % (self.slots * batch_size)
         if not drop_last and order != "torch" and 0 < left < self.slots:
             raise ValueError(
@@ -120,20 +128,18 @@ class Sampler:
 
     def __len__(self):
         """Micro-batches that are left of this epoch on this rank."""
-        return (self._steps - self._step) * (self.slots // self.world_size)
+        return (self._steps - self._step) * self._own
 
     def __iter__(self):
-        own = self.slots // self.world_size
         epoch, first = self._epoch, self._step
         for step in range(first, self._steps):
-            for slot in range(self.rank * own, (self.rank + 1) * own):
+            for slot in range(self._first, self._first + self._own):
                 yield self.indices(epoch, step, slot)
             self._at(epoch, step + 1)
 
     def batches(self, loader):
         """The batches of a DataLoader that has this sampler, from the current position to the end of the epoch. Unlike the DataLoader's own
         iterator, which may be several batches ahead, this counts a step when the loop asks for what comes after it."""
-        own = self.slots // self.world_size
         epoch, first = self._epoch, self._step
         self._counted = True
         try:
@@ -141,7 +147,7 @@ class Sampler:
             for batch in loader:
                 yield batch
                 done += 1
-                self._epoch, self._step = epoch, first + done // own
+                self._epoch, self._step = epoch, first + done // self._own
             self._epoch, self._step = epoch + 1, 0
         finally:
             self._counted = False

@@ -294,6 +294,15 @@ ls_status ls__parallel_for_start(ls_group *g, const void *data, size_t count, ls
     return start(parallel_for_work(g, data, count, type, chunk, fn, user), out);
 }
 
+ls_status ls__slot_parts_reduce_start(ls_group *g, float *buf, size_t count, ls__slot_parts *parts, int root,
+                                      ls_work **out)
+{
+    ls_work w =
+        work(g, root < 0 ? LS_COLLECTIVE_ALLREDUCE : LS_COLLECTIVE_REDUCE, buf, buf, count, LS_F32, LS_SUM, root);
+    w.parts = parts;
+    return start(w, out);
+}
+
 ls_status ls_send(ls_group *g, const void *buf, size_t count, ls_dtype type, int to)
 {
     return run(work(g, LS_COLLECTIVE_SEND, buf, NULL, count, type, LS_SUM, to));

@@ -17,6 +17,7 @@
 #include "comm/job.h"
 #include "comm/launcher.h"
 #include "comm/parallel_for.h"
+#include "comm/slot_parts.h"
 #include "comm/private.h"
 #include "lockstep/comm.h"
 #include "record/ring.h"
@@ -57,8 +58,9 @@ struct ls_work {
     void *recv;
     ls__chunk_fn chunk_fn; /* parallel_for only, with its argument */
     void *user;
-    uint64_t number; /* of the collective in its group, from 0 */
-    bool on_stack;   /* belongs to a blocking call, not to the free list */
+    ls__slot_parts *parts; /* the sum is over parts of the ranks; NULL: over the ranks */
+    uint64_t number;       /* of the collective in its group, from 0 */
+    bool on_stack;         /* belongs to a blocking call, not to the free list */
     bool done;
     bool arrived;  /* all ranks have arrived, and agree */
     int last_rank; /* the last to arrive, by rank in the world */

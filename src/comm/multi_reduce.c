@@ -9,61 +9,157 @@
  *
  * Reduce is the same, but results are sent only to the root's node.
  *
- * Reduce-scatter has no second exchange: the partial sums of a rank's block are sent to that rank. */
+ * Reduce-scatter has no second exchange: the partial sums of a rank's block are sent to that rank.
+ *
+ * A sum of parts (slot_parts.h) is an all-reduce whose leaves are slots: a node has a partial sum for each largest subtree of slots that are
+ * all its own. */
 #include "comm/multi.h"
 
+#include <stdlib.h>
+#include "base/tree.h"
 #include "comm/traits.h"
 #include "kern/copy.h"
 
-/* Which partial sums are used: as many as possible added in advance, or none. */
-static int plan_of(const ls_work *w)
+/* How the nodes' partial sums make the sum. */
+typedef struct sum_plan {
+    const ls__subtree *subtrees; /* over the ranks, or over the leaves of parts */
+    const ls__canonical_step *steps;
+    int count;              /* subtrees */
+    int leaves;             /* of the tree */
+    const int *first_parts; /* by subtree; NULL: the sum is over ranks */
+    void **partials;        /* by subtree */
+} sum_plan;
+
+/* Which partial sums of a sum over ranks are used: as many as possible added in advance, or none. */
+static int kind_of(const ls_work *w)
 {
     return ls__canonical_has_partials(w->type, w->op) ? 0 : 1;
 }
 
-/* Bytes of all partial sums that a node has for `elements`. */
-static size_t partials_bytes(const ls__multi *m, const ls_work *w, int node, size_t elements)
+/* ---- Sums of parts: the subtrees whose leaves are all on one node. */
+
+/* In one block of memory, with the lists that it refers to. */
+typedef struct node_sums {
+    int count;
+    ls__subtree *subtrees;
+    ls__canonical_step *steps;
+    int *first_parts;
+    void **partials;
+} node_sums;
+
+/* Subtrees of leaves first..first+count-1; part *at is the first of them. */
+static void find_subtrees(const ls__multi *m, const ls__slot_parts *p, int first, int count, int *at, node_sums *out)
 {
-    int plan = plan_of(w);
+    int node = m->node_of[p->part[*at].rank], end = *at;
+    bool here = true;
+    for (; end < p->n && p->part[end].first < first + count; end++)
+        here = here && m->node_of[p->part[end].rank] == node;
+    if (here) {
+        out->subtrees[out->count] = (ls__subtree){ .first = first, .count = count, .node = node };
+        out->first_parts[out->count++] = *at;
+        *at = end;
+        return;
+    }
+    int left = (int)ls__tree_split((size_t)count);
+    find_subtrees(m, p, first, left, at, out);
+    find_subtrees(m, p, first + left, count - left, at, out);
+}
+
+static const node_sums *node_sums_of(const ls__multi *m, ls__slot_parts *p)
+{
+    if (p->node_sums) return p->node_sums;
+    size_t n = (size_t)p->n;
+    node_sums *s = malloc(sizeof *s + n * (sizeof *s->partials + sizeof *s->subtrees + sizeof *s->steps + sizeof(int)));
+    if (!s) return NULL;
+    *s = (node_sums){ .partials = (void **)(s + 1) };
+    s->subtrees = (ls__subtree *)(s->partials + n);
+    s->steps = (ls__canonical_step *)(s->subtrees + n);
+    s->first_parts = (int *)(s->steps + n);
+    int at = 0;
+    find_subtrees(m, p, 0, p->leaves, &at, s);
+    ls__canonical_steps(s->subtrees, s->count, p->leaves, s->steps);
+    return p->node_sums = s;
+}
+
+/* ---- Partial sums. */
+
+static ls_status plan_sum(const ls__multi *m, const ls_work *w, sum_plan *out)
+{
+    if (!w->parts) {
+        int kind = kind_of(w);
+        *out = (sum_plan){ .subtrees = m->subtrees[kind],
+                           .steps = m->steps[kind],
+                           .count = m->subtree_count[kind],
+                           .leaves = m->group->size,
+                           .partials = m->partials };
+        return LS_OK;
+    }
+    const node_sums *s = node_sums_of(m, w->parts);
+    if (!s) return LS_ENOMEM;
+    *out = (sum_plan){ .subtrees = s->subtrees,
+                       .steps = s->steps,
+                       .count = s->count,
+                       .leaves = w->parts->leaves,
+                       .first_parts = s->first_parts,
+                       .partials = s->partials };
+    return LS_OK;
+}
+
+/* Bytes of all partial sums that a node has for `elements`. */
+static size_t partials_bytes(const sum_plan *plan, const ls_work *w, int node, size_t elements)
+{
     size_t bytes = 0;
-    for (int i = 0; i < m->subtree_count[plan]; i++)
-        if (m->subtrees[plan][i].node == node)
-            bytes += ls__canonical_partial_bytes(w->type, &m->subtrees[plan][i], elements);
+    for (int i = 0; i < plan->count; i++)
+        if (plan->subtrees[i].node == node) bytes += ls__canonical_partial_bytes(w->type, &plan->subtrees[i], elements);
     return bytes;
 }
 
+/* The partial sum of the leaves of a subtree, which are parts of this node's ranks. */
+static void write_sum_of_parts(ls_group *g, const ls_work *w, uint32_t round, const ls__subtree *c, int part,
+                               size_t first, size_t n, void *to)
+{
+    const ls__multi *m = ls__multi_of(g);
+    const ls__slot_parts *p = w->parts;
+    for (int i = part; i < p->n && p->part[i].first < c->first + c->count; i++)
+        p->in[i] = ls__multi_input(g, w, m->local_of[p->part[i].rank], 0, round) + first * sizeof(float) +
+                   (size_t)p->part[i].place * p->stride;
+    ls__slot_parts_sum(p, c->count, part, &to, 1, p->in + part, n);
+}
+
 /* Writes this node's partial sums of elements first..first+n-1 of a block in a round. */
-static void write_partials(ls_group *g, const ls_work *w, uint32_t round, int block, size_t first, size_t n,
-                           uint8_t *to)
+static void write_partials(ls_group *g, const sum_plan *plan, const ls_work *w, uint32_t round, int block, size_t first,
+                           size_t n, uint8_t *to)
 {
     ls__multi *m = ls__multi_of(g);
-    int plan = plan_of(w);
     size_t size = ls_dtype_size(w->type);
-    for (int i = 0; i < m->subtree_count[plan]; i++) {
-        const ls__subtree *c = &m->subtrees[plan][i];
+    for (int i = 0; i < plan->count; i++) {
+        const ls__subtree *c = &plan->subtrees[i];
         if (c->node != m->node) continue;
-        for (int k = 0; k < c->count; k++)
-            m->in[k] = ls__multi_input(g, w, m->local_of[c->first + k], block, round) + first * size;
-        ls__canonical_partial(w->type, w->op, to, m->in, c->count, n, m->scratch);
+        if (plan->first_parts) {
+            write_sum_of_parts(g, w, round, c, plan->first_parts[i], first, n, to);
+        } else {
+            for (int k = 0; k < c->count; k++)
+                m->in[k] = ls__multi_input(g, w, m->local_of[c->first + k], block, round) + first * size;
+            ls__canonical_partial(w->type, w->op, to, m->in, c->count, n, m->scratch);
+        }
         to += ls__canonical_partial_bytes(w->type, c, n);
     }
 }
 
 /* Finishes a sum: at[node] is where each node's partial sums are. */
-static ls_status finish_sum(ls_group *g, const ls_work *w, void **at, size_t n, void *out)
+static ls_status finish_sum(ls_group *g, const sum_plan *plan, const ls_work *w, void **at, size_t n, void *out)
 {
     ls__multi *m = ls__multi_of(g);
-    int plan = plan_of(w), count = m->subtree_count[plan];
     if (w->type == LS_BF16) {
-        m->wide = ls__multi_grow(m->wide, &m->wide_room, (size_t)count * n * sizeof(float));
+        m->wide = ls__multi_grow(m->wide, &m->wide_room, (size_t)plan->count * n * sizeof(float));
         if (!m->wide) return LS_ENOMEM;
     }
-    for (int i = 0; i < count; i++) {
-        const ls__subtree *c = &m->subtrees[plan][i];
-        m->partials[i] = at[c->node];
+    for (int i = 0; i < plan->count; i++) {
+        const ls__subtree *c = &plan->subtrees[i];
+        plan->partials[i] = at[c->node];
         at[c->node] = (uint8_t *)at[c->node] + ls__canonical_partial_bytes(w->type, c, n);
     }
-    ls__canonical_finish(w->type, w->op, out, m->partials, m->subtrees[plan], count, m->steps[plan], g->size, n,
+    ls__canonical_finish(w->type, w->op, out, plan->partials, plan->subtrees, plan->count, plan->steps, plan->leaves, n,
                          m->wide);
     return LS_OK;
 }
@@ -101,15 +197,18 @@ static ls_status reduce_plan(ls_group *g, ls_work *w, uint32_t round, ls__multi_
     ls__multi *m = ls__multi_of(g);
     size_t n = ls__multi_round_count(w, round), size = ls_dtype_size(w->type);
     uint8_t *recv_window = ls__multi_recv_window_of(m, round);
-    ls_status status = LS_OK;
+    sum_plan plan;
+    ls_status status = plan_sum(m, w, &plan);
+    if (status) return status;
     for (int s = m->local; s < m->slices; s += m->locals) {
         range mine = share(m, n, s, m->node);
         for (int i = 1; i < m->nodes && !status; i++) {
             int node = (m->node + i) % m->nodes, peer = m->world_of[ls__multi_member(m, node, s)];
             range theirs = share(m, n, s, node);
-            status = ls__batch_add(&slot->first_out, peer, partials_bytes(m, w, m->node, theirs.count), NULL, false);
+            status =
+                ls__batch_add(&slot->first_out, peer, partials_bytes(&plan, w, m->node, theirs.count), NULL, false);
             if (!status)
-                status = ls__batch_add(&slot->first_in, peer, partials_bytes(m, w, node, mine.count), NULL, false);
+                status = ls__batch_add(&slot->first_in, peer, partials_bytes(&plan, w, node, mine.count), NULL, false);
             if (!status && wants(m, w, node))
                 status =
                     ls__batch_add(&slot->second_out, peer, mine.count * size, recv_window + mine.begin * size, false);
@@ -126,11 +225,14 @@ static ls_status reduce_fill(ls_group *g, ls_work *w, uint32_t round, ls__multi_
     ls__multi *m = ls__multi_of(g);
     size_t n = ls__multi_round_count(w, round);
     const ls__message *message = slot->first_out.list;
+    sum_plan plan;
+    ls_status status = plan_sum(m, w, &plan);
+    if (status) return status;
     for (int s = m->local; s < m->slices; s += m->locals)
         for (int i = 1; i < m->nodes; i++) {
             range theirs = share(m, n, s, (m->node + i) % m->nodes);
             if (!theirs.count) continue;
-            write_partials(g, w, round, 0, theirs.begin, theirs.count, message->data);
+            write_partials(g, &plan, w, round, 0, theirs.begin, theirs.count, message->data);
             message++;
         }
     return LS_OK;
@@ -143,15 +245,18 @@ static ls_status reduce_combine(ls_group *g, ls_work *w, uint32_t round, ls__mul
     uint8_t *recv_window = ls__multi_recv_window_of(m, round);
     void **at = m->partials + g->size;
     const ls__message *message = slot->first_in.list;
+    sum_plan plan;
+    ls_status status = plan_sum(m, w, &plan);
+    if (status) return status;
     for (int s = m->local; s < m->slices; s += m->locals) {
         range mine = share(m, n, s, m->node);
         if (!mine.count) continue;
-        m->own = ls__multi_grow(m->own, &m->own_room, partials_bytes(m, w, m->node, mine.count));
+        m->own = ls__multi_grow(m->own, &m->own_room, partials_bytes(&plan, w, m->node, mine.count));
         if (!m->own) return LS_ENOMEM;
-        write_partials(g, w, round, 0, mine.begin, mine.count, m->own);
+        write_partials(g, &plan, w, round, 0, mine.begin, mine.count, m->own);
         at[m->node] = m->own;
         for (int i = 1; i < m->nodes; i++) at[(m->node + i) % m->nodes] = message++->data;
-        ls_status status = finish_sum(g, w, at, mine.count, recv_window + mine.begin * size);
+        status = finish_sum(g, &plan, w, at, mine.count, recv_window + mine.begin * size);
         if (status) return status;
     }
     return LS_OK;
@@ -187,14 +292,15 @@ static ls_status scatter_plan(ls_group *g, ls_work *w, uint32_t round, ls__multi
 {
     ls__multi *m = ls__multi_of(g);
     size_t n = ls__multi_round_count(w, round);
-    ls_status status = LS_OK;
+    sum_plan plan;
+    ls_status status = plan_sum(m, w, &plan);
     for (int r = 0; r < g->size && !status; r++)
         if (carries(m, r))
-            status = ls__batch_add(&slot->first_out, m->world_of[r], partials_bytes(m, w, m->node, n), NULL, false);
+            status = ls__batch_add(&slot->first_out, m->world_of[r], partials_bytes(&plan, w, m->node, n), NULL, false);
     for (int node = 0; node < m->nodes && !status; node++) {
         if (node == m->node) continue;
         int peer = m->world_of[ls__multi_member(m, node, m->local)];
-        status = ls__batch_add(&slot->first_in, peer, partials_bytes(m, w, node, n), NULL, false);
+        status = ls__batch_add(&slot->first_in, peer, partials_bytes(&plan, w, node, n), NULL, false);
     }
     return status;
 }
@@ -203,9 +309,11 @@ static ls_status scatter_fill(ls_group *g, ls_work *w, uint32_t round, ls__multi
 {
     ls__multi *m = ls__multi_of(g);
     const ls__message *message = slot->first_out.list;
-    for (int r = 0; r < g->size; r++)
-        if (carries(m, r)) write_partials(g, w, round, r, 0, ls__multi_round_count(w, round), message++->data);
-    return LS_OK;
+    sum_plan plan;
+    ls_status status = plan_sum(m, w, &plan);
+    for (int r = 0; r < g->size && !status; r++)
+        if (carries(m, r)) write_partials(g, &plan, w, round, r, 0, ls__multi_round_count(w, round), message++->data);
+    return status;
 }
 
 static ls_status scatter_deliver(ls_group *g, ls_work *w, uint32_t round, ls__multi_slot *slot)
@@ -214,11 +322,15 @@ static ls_status scatter_deliver(ls_group *g, ls_work *w, uint32_t round, ls__mu
     size_t n = ls__multi_round_count(w, round);
     void **at = m->partials + g->size;
     const ls__message *message = slot->first_in.list;
-    m->own = ls__multi_grow(m->own, &m->own_room, partials_bytes(m, w, m->node, n));
+    sum_plan plan;
+    ls_status status = plan_sum(m, w, &plan);
+    if (status) return status;
+    m->own = ls__multi_grow(m->own, &m->own_room, partials_bytes(&plan, w, m->node, n));
     if (!m->own) return LS_ENOMEM;
-    write_partials(g, w, round, g->rank, 0, n, m->own);
+    write_partials(g, &plan, w, round, g->rank, 0, n, m->own);
     for (int node = 0; node < m->nodes; node++) at[node] = node == m->node ? m->own : message++->data;
-    return finish_sum(g, w, at, n, (uint8_t *)w->recv + ls__multi_round_begin(w, round) * ls_dtype_size(w->type));
+    return finish_sum(g, &plan, w, at, n,
+                      (uint8_t *)w->recv + ls__multi_round_begin(w, round) * ls_dtype_size(w->type));
 }
 
 const ls__pipeline_ops ls__pipeline_reduce_scatter = {

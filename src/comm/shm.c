@@ -67,6 +67,8 @@ static ls_status start(ls_group *g, ls_work *w)
     size_t bytes = ls__work_send_bytes(w, g->rank);
     if (w->kind == LS_COLLECTIVE_PARALLEL_FOR && bytes && !ls__heap_offset(g->world->job, w->send, bytes))
         return ls__fail(LS_EINVAL, "parallel_for: the buffer must be memory from ls_world_alloc()");
+    if (w->parts && bytes && !ls__heap_offset(g->world->job, w->send, bytes))
+        return ls__fail(LS_EINVAL, "a sum of parts: the buffer must be memory from ls_world_alloc()");
     status = need_slot(g, w);
     if (status) return status;
 

@@ -124,11 +124,17 @@ static void reduce_chunk(ls_group *g, const ls_work *w, uint32_t j, size_t chunk
     if (begin >= length) return; /* the last round may be short */
     size_t bytes = length - begin < chunk_bytes(g, w) ? length - begin : chunk_bytes(g, w);
     int outs = 0;
+    const ls__slot_parts *p = w->parts;
     for (int r = 0; r < g->size; r++) {
         s->in[r] = data_at(g, w, r, j, begin);
         if (ls__work_receives(w, r)) s->out[outs++] = data_at(g, w, r, j, begin);
     }
-    ls__reduce_arrays(w->type, w->op, s->out, outs, s->in, g->size, bytes / ls_dtype_size(w->type), false);
+    for (int i = 0; p && i < p->n; i++)
+        p->in[i] = (const uint8_t *)s->in[p->part[i].rank] + (size_t)p->part[i].place * p->stride;
+    if (p)
+        ls__slot_parts_sum(p, p->leaves, 0, s->out, outs, p->in, bytes / sizeof(float));
+    else
+        ls__reduce_arrays(w->type, w->op, s->out, outs, s->in, g->size, bytes / ls_dtype_size(w->type), false);
 }
 
 static bool needs(const ls_group *g, const ls_work *w, int rank)

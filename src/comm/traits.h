@@ -53,7 +53,7 @@ static inline size_t ls__work_send_bytes(const ls_work *w, int rank)
  * decide alike. */
 static inline bool ls__work_is_eager(const ls_work *w, size_t most)
 {
-    return w->kind != LS_COLLECTIVE_PARALLEL_FOR && w->block_bytes * (size_t)ls__work_blocks(w) <= most;
+    return w->kind != LS_COLLECTIVE_PARALLEL_FOR && !w->parts && w->block_bytes * (size_t)ls__work_blocks(w) <= most;
 }
 
 #endif

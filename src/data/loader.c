@@ -18,6 +18,7 @@
 #include <time.h>
 #include "base/futex.h"
 #include "base/log.h"
+#include "base/slots.h"
 #include "base/status.h"
 #include "base/text.h"
 #include "base/thread.h"
@@ -51,7 +52,7 @@ struct ls_loader {
     ls_loader_options o;
     ls_sampler *sampler;
     uint64_t steps; /* of an epoch */
-    int own;        /* slots of this rank */
+    int first, own; /* slots of this rank */
     uint64_t end;   /* the number after the last batch; UINT64_MAX: none */
     size_t bytes;   /* of a buffer's memory */
     size_t offsets[LS_MAX_FIELDS];
@@ -181,7 +182,7 @@ static void build(worker *w, buffer *b, uint64_t number)
     uint64_t step = number / (uint64_t)l->own;
     batch->epoch = step / l->steps;
     batch->step = step % l->steps;
-    batch->slot = l->o.rank * l->own + (int)(number % (uint64_t)l->own);
+    batch->slot = l->first + (int)(number % (uint64_t)l->own);
     batch->batch_size = batch->tokens = batch->longest = 0;
     b->status = worker_begin(w);
     if (!b->status)
@@ -287,15 +288,14 @@ static ls_status check_options(const ls_dataset *d, ls_loader_options *o)
     if (!o->world_size) o->world_size = 1;
     if (!o->slots) o->slots = o->world_size;
     if (!o->batch_size) o->batch_size = 1;
-    if (!o->torch_world_size || o->order != LS_ORDER_TORCH) o->torch_world_size = o->world_size;
+    if (o->order != LS_ORDER_TORCH) o->torch_world_size = 1; /* no other order depends on it */
+    if (!o->torch_world_size) o->torch_world_size = o->world_size;
     if (!o->max_workers) o->max_workers = 32;
     if (o->world_size < 1 || o->rank < 0 || o->rank >= o->world_size)
         return ls__fail(LS_EINVAL, "loader: rank %d is out of range; the world size is %d", o->rank, o->world_size);
-    if (o->slots < 0 || o->slots % o->world_size)
-        return ls__fail(
-            LS_EINVAL,
-            "loader: %d slot%s cannot be divided among %d ranks; the number of ranks must divide the number of slots",
-            o->slots, ls__s(o->slots), o->world_size);
+    if (o->slots < o->world_size)
+        return ls__fail(LS_EINVAL, "loader: %d slot%s cannot be spread over %d ranks; each rank needs at least one",
+                        o->slots, ls__s(o->slots), o->world_size);
     if (o->workers < LS_WORKERS_AUTO || o->workers > MAX_WORKERS || o->max_workers < 0 || o->max_workers > MAX_WORKERS)
         return ls__fail(LS_EINVAL, "loader: %d workers; must be from 0 to %d, or auto", o->workers, MAX_WORKERS);
     if (o->prefetch < 0 || o->timeout_ms < 0)
@@ -336,7 +336,8 @@ static ls_status open_sampler(ls_loader *l)
         return ls__fail(LS_EINVAL, "loader: %zu sample%s cannot fill one step of %d slot%s of %zu; drop_last drops all",
                         (size_t)l->dataset->count, ls__s((int64_t)l->dataset->count), o->slots, ls__s(o->slots),
                         o->batch_size);
-    l->own = o->slots / o->world_size;
+    l->first = ls__slots_first(o->slots, o->world_size, o->rank);
+    l->own = ls__slots_count(o->slots, o->world_size, o->rank);
     uint64_t per_epoch;
     if (!o->epochs || __builtin_mul_overflow(l->steps, (uint64_t)l->own, &per_epoch) ||
         __builtin_mul_overflow(per_epoch, o->epochs, &l->end))
@@ -439,8 +440,8 @@ static ls_status timed_out(const ls_loader *l)
                  (size_t)atomic_load_explicit(&slowest->sample, memory_order_relaxed),
                  (double)(ls_now() - since) * 1e-9);
     return ls__fail(LS_ETIMEOUT, "loader: timeout: no batch of epoch %zu, step %zu, slot %d after %.1f s; %s",
-                    (size_t)(step / l->steps), (size_t)(step % l->steps),
-                    l->o.rank * l->own + (int)(l->taken % (uint64_t)l->own), l->o.timeout_ms * 1e-3, who);
+                    (size_t)(step / l->steps), (size_t)(step % l->steps), l->first + (int)(l->taken % (uint64_t)l->own),
+                    l->o.timeout_ms * 1e-3, who);
 }
 
 /* Batches that wait for the trainer. The lock is held when called. */

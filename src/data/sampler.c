@@ -78,11 +78,11 @@ static ls_status check_options(ls_sampler_options *o)
     if (!o->batch_size) o->batch_size = 1;
     if (!o->world_size) o->world_size = 1;
     if (!o->slots) o->slots = o->world_size;
-    if (o->slots % o->world_size)
-        return ls__fail(
-            LS_EINVAL,
-            "sampler: %d slot%s cannot be divided among %d ranks; the number of ranks must divide the number of slots",
-            o->slots, ls__s(o->slots), o->world_size);
+    if (o->order == LS_ORDER_TORCH && o->slots % o->world_size)
+        return ls__fail(LS_EINVAL,
+                        "sampler: the torch order cannot divide %d slot%s among %d ranks; the number of ranks must "
+                        "divide the number of slots",
+                        o->slots, ls__s(o->slots), o->world_size);
     if (o->batch_size > (UINT64_C(1) << 40) / (uint64_t)o->slots)
         return ls__fail(LS_EINVAL, "sampler: a batch size of %zu with %d slots is too large", o->batch_size, o->slots);
     if (o->order == LS_ORDER_BALANCED && !o->length)

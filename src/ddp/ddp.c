@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/log.h"
+#include "base/slots.h"
 #include "base/status.h"
 #include "comm/private.h"
 #include "ddp/reducer.h"
@@ -68,11 +69,36 @@ static ls_status check_slot(const ls_ddp *d, ls_ddp_mode mode)
 {
     if (!d->options.slots || d->joining) return LS_OK;
     int p = ls_world_size(d->world), rank = ls_world_rank(d->world);
-    int each = d->options.slots / p + (rank < d->options.slots % p); /* uneven only with LS_SUM_ORDER_ANY */
+    int each = ls__slots_count(d->options.slots, p, rank);
     if (each == 0) each = 1; /* a rank without a slot takes part with a weight of 0 */
     if ((mode == LS_DDP_SYNC) == ((int)d->micro + 1 == each)) return LS_OK;
     return ls__fail(LS_ESTATE, "ddp: micro-batch %u of %d of this rank's step must %s (%d slots over %d ranks)",
                     d->micro + 1, each, mode == LS_DDP_SYNC ? "accumulate" : "synchronise", d->options.slots, p);
+}
+
+/* Which part the next micro-batch belongs to. */
+static void find_part(ls_ddp *d, ls_ddp_mode mode)
+{
+    d->part = 0;
+    d->before = d->micro;
+    d->ends_part = mode == LS_DDP_SYNC;
+    if (!d->parts) return;
+    const ls__slot_part *own = d->parts->part + d->parts->of_rank[ls_world_rank(d->world)];
+    while (d->before >= (uint32_t)own[d->part].count) d->before -= (uint32_t)own[d->part++].count;
+    if (d->before + 1 == (uint32_t)own[d->part].count) d->ends_part = true;
+}
+
+/* Where the sum of a part of this rank is. */
+static float *part_block(const ls_ddp *d, int part)
+{
+    if (!d->parts) return d->block;
+    return d->block + d->total * (size_t)d->parts->part[d->parts->of_rank[ls_world_rank(d->world)] + part].place;
+}
+
+/* The weight of a part of this rank, as it is summed over the ranks. */
+static double *part_weight(const ls_ddp *d, int part)
+{
+    return d->totals + LS__TOTAL_WEIGHT + (d->parts ? d->parts->of_rank[ls_world_rank(d->world)] + part : 0);
 }
 
 ls_status ls_ddp_begin(ls_ddp *d, ls_ddp_mode mode, double weight)
@@ -85,9 +111,14 @@ ls_status ls_ddp_begin(ls_ddp *d, ls_ddp_mode mode, double weight)
     if (weight != 0 && !(weight >= MIN_WEIGHT && weight <= MAX_WEIGHT))
         return ls__fail(LS_EINVAL, "ddp: weight %g: must be 0, or from %g to %g", weight, MIN_WEIGHT, MAX_WEIGHT);
     status = check_slot(d, mode);
-    if (!status && mode == LS_DDP_ACCUMULATE) status = ls__counter_reserve(&d->counter, d->micro);
     if (status) return status;
-    if (d->micro == 0) memset(d->used, 0, d->n);
+    find_part(d, mode);
+    if (!d->ends_part) status = ls__counter_reserve(&d->counter, d->before);
+    if (status) return status;
+    if (d->micro == 0) {
+        memset(d->used, 0, d->n);
+        memset(d->totals, 0, d->n_totals * sizeof *d->totals);
+    }
     for (size_t b = 0; b < d->n_buckets; b++) {
         d->buckets[b].state = LS__FILLING;
         d->buckets[b].left = d->buckets[b].plan.spans;
@@ -111,6 +142,11 @@ ls_status ls__ddp_on_sum(ls_ddp *d, ls__sum_fn fn, void *user)
     d->on_sum = fn;
     d->on_sum_user = user;
     return LS_OK;
+}
+
+const ls__slot_parts *ls__ddp_parts(const ls_ddp *d)
+{
+    return d->parts;
 }
 
 size_t ls__ddp_bucket_bytes(const ls_ddp *d)
@@ -181,11 +217,14 @@ static ls_status add_span(ls_ddp *d, size_t i, const float *grad)
         ls__scale_f32(place, grad, (float)d->weight, count);
         grad = place;
     }
-    if (d->mode == LS_DDP_ACCUMULATE) {
-        ls__counter_add(&d->counter, d->micro, at, grad, count);
+    if (!d->ends_part) {
+        ls__counter_add(&d->counter, d->before, at, grad, count);
         return LS_OK;
     }
-    ls__counter_finish(&d->counter, d->micro, at, grad, place, count);
+    ls__counter_finish(&d->counter, d->before, at, grad, part_block(d, d->part) + at, count);
+    if (d->mode == LS_DDP_ACCUMULATE) return LS_OK;
+    for (int k = d->part + 1; k < d->n_parts; k++) /* this rank has run out of data before them */
+        memset(part_block(d, k) + at, 0, count * sizeof *place);
     ls__reduce_bucket *b = &d->buckets[d->bucket_of[i]];
     if (--b->left) return LS_OK;
     b->state = LS__FULL;
@@ -234,7 +273,7 @@ static ls_status rebuild(ls_ddp *d, bool *moved)
     if (status || !memcmp(d->order, d->ready_order, d->n * sizeof *d->order)) return status;
     void *memory;
     size_t *before = malloc(d->n * sizeof *before);
-    status = before ? ls_world_alloc(d->world, d->total * sizeof(float), &memory)
+    status = before ? ls_world_alloc(d->world, d->total * (size_t)d->n_parts * sizeof(float), &memory)
                     : ls__fail(LS_ENOMEM, "ddp: out of memory");
     if (status) goto done;
     memcpy(before, d->offsets, d->n * sizeof *before);
@@ -276,11 +315,11 @@ static void log_unused(ls_ddp *d, int64_t count)
 /* Starts to sum the weight of the step, the ranks that have run out of data, and the unused spans. */
 static ls_status start_totals(ls_ddp *d)
 {
-    d->totals[LS__TOTAL_WEIGHT] = ls__counter_finish_weight(&d->counter, d->micro, d->weight);
+    *part_weight(d, d->part) = ls__counter_finish_weight(&d->counter, d->before, d->weight);
     d->totals[LS__TOTAL_UNUSED] = 0;
     d->totals[LS__TOTAL_JOINED] = d->joining;
     for (size_t i = 0; i < d->n; i++) d->totals[LS__TOTAL_UNUSED] += !d->used[i];
-    return ls_allreduce_start(d->group, d->totals, LS__TOTALS, LS_F64, LS_SUM, &d->totals_work);
+    return ls_allreduce_start(d->group, d->totals, d->n_totals, LS_F64, LS_SUM, &d->totals_work);
 }
 
 /* All ranks have run out of data, and none had micro-batches left to synchronise: this was no step. */
@@ -293,7 +332,8 @@ static bool is_end(const ls_ddp *d, const ls_ddp_result *r)
 static ls_status wait_for_totals(ls_ddp *d, ls_ddp_result *r)
 {
     ls_status status = ls_work_wait(&d->totals_work);
-    r->weight = d->totals[LS__TOTAL_WEIGHT];
+    const double *weights = d->totals + LS__TOTAL_WEIGHT;
+    r->weight = d->parts ? ls__slot_parts_sum_f64(d->parts, weights) : *weights;
     r->joined = (int)d->totals[LS__TOTAL_JOINED];
     if (!status && d->totals[LS__TOTAL_UNUSED] != 0 && !is_end(d, r)) {
         status = ls_allreduce(d->group, d->used, d->n, LS_U8, LS_MAX);
@@ -368,7 +408,11 @@ ls_status ls_ddp_finish(ls_ddp *d, ls_ddp_result *result)
         status = synchronise(d, &r);
         d->micro = 0;
     } else {
-        ls__counter_add_weight(&d->counter, d->micro++, d->weight);
+        if (d->ends_part)
+            *part_weight(d, d->part) = ls__counter_finish_weight(&d->counter, d->before, d->weight);
+        else
+            ls__counter_add_weight(&d->counter, d->before, d->weight);
+        d->micro++;
     }
     if (status) return abandon(d, status);
     d->stats.micro_batches += !is_end(d, &r);

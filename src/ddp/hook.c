@@ -89,6 +89,13 @@ static size_t first_block(const ls__reduce_bucket *b)
     return b->plan.begin / LS__SUM_BLOCK * LS__SUM_BLOCK;
 }
 
+static void sum_parts(const ls__slot_parts *p, const void *const *data, size_t begin, size_t end, void *out)
+{
+    for (int i = 0; i < p->n; i++)
+        p->in[i] = (const char *)data[p->part[i].rank] + (size_t)p->part[i].place * p->stride + begin * sizeof(float);
+    ls__slot_parts_sum(p, p->leaves, 0, &out, 1, p->in, end - begin);
+}
+
 /* Sums elements [begin, end), counted from the bucket's first block, and passes the sums on block by block. */
 static void sum_chunk(void *user, const void *const *data, size_t begin, size_t end)
 {
@@ -101,8 +108,12 @@ static void sum_chunk(void *user, const void *const *data, size_t begin, size_t 
         size_t first = base + at < b->plan.begin ? b->plan.begin - base : at;
         size_t last = end - at < LS__SUM_BLOCK ? end : at + LS__SUM_BLOCK;
         void *out = d->reduced + base + first;
-        for (int r = 0; r < p; r++) in[r] = (const float *)data[r] + first;
-        ls__reduce_arrays(LS_F32, LS_SUM, &out, 1, in, p, last - first, false);
+        if (d->parts) {
+            sum_parts(d->parts, data, first, last, out);
+        } else {
+            for (int r = 0; r < p; r++) in[r] = (const float *)data[r] + first;
+            ls__reduce_arrays(LS_F32, LS_SUM, &out, 1, in, p, last - first, false);
+        }
         d->on_sum(d->on_sum_user, d->reduced, base + first, base + last);
     }
 }
@@ -110,6 +121,9 @@ static void sum_chunk(void *user, const void *const *data, size_t begin, size_t 
 static ls_status start_f32(void *user, const ls_bucket *bucket, ls_work **work)
 {
     const ls_ddp *d = user;
+    if (!d->on_sum && d->parts)
+        return ls__slot_parts_reduce_start(d->group, bucket->grads, bucket->count, d->parts,
+                                           d->options.reduce_to_local_root && d->node_group == d->group ? 0 : -1, work);
     if (!d->on_sum) return ls_bucket_reduce(bucket, bucket->grads, bucket->count, LS_F32, work);
     ls__reduce_bucket *b = &d->buckets[bucket->index];
     return ls__parallel_for_start(d->group, d->block + first_block(b), b->plan.begin + b->plan.count - first_block(b),

@@ -22,6 +22,8 @@ LS_MUST_CHECK ls_status ls__ddp_on_sum(ls_ddp *ddp, ls__sum_fn fn, void *user);
 
 /* Where bucket i begins in the flat block; the number of buckets is in ls_ddp_stats. */
 size_t ls__ddp_bucket_begin(const ls_ddp *ddp, size_t bucket);
+/* The parts that gradients are summed in, if slots are not spread evenly; NULL: each rank has one sum. */
+const struct ls__slot_parts *ls__ddp_parts(const ls_ddp *ddp);
 /* The value of bucket_bytes in use. */
 size_t ls__ddp_bucket_bytes(const ls_ddp *ddp);
 

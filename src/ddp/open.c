@@ -87,6 +87,20 @@ static ls_status allocate(ls_ddp *d, bool user_owned)
     return all ? LS_OK : ls__fail(LS_ENOMEM, "ddp: no memory for %zu spans", d->n);
 }
 
+/* How the slots are spread over the ranks. What hooks and bfloat16 send is one sum of each rank, whatever its slots. */
+static ls_status find_parts(ls_ddp *d)
+{
+    const ls_ddp_options *o = &d->options;
+    int ranks = ls_world_size(d->world), rank = ls_world_rank(d->world);
+    ls_status status = LS_OK;
+    if (o->slots && o->sum_order == LS_SUM_ORDER_CANONICAL && !o->hook.start && o->wire == LS_WIRE_F32)
+        status = ls__slot_parts_open(&d->parts, o->slots, ranks, d->total * sizeof(float));
+    d->n_parts = d->parts ? d->parts->of_rank[rank + 1] - d->parts->of_rank[rank] : 1;
+    d->n_totals = LS__TOTAL_WEIGHT + (size_t)(d->parts ? d->parts->n : 1);
+    d->totals = calloc(d->n_totals, sizeof *d->totals);
+    return status || d->totals ? status : ls__fail(LS_ENOMEM, "ddp: out of memory");
+}
+
 /* Plans and allocates the block of gradients. With reduce_to_local_root, all ranks of the node map the local root's block. */
 static ls_status make_block(ls_ddp *d)
 {
@@ -97,14 +111,17 @@ static ls_status make_block(ls_ddp *d)
         status = ls_group_split(d->group, ls_world_node(d->world), ls_world_rank(d->world), &d->node_group);
     }
     if (!status) status = ls__ddp_plan(d);
+    if (!status) status = find_parts(d);
     size_t bytes = d->total * sizeof(float);
     if (d->options.reduce_to_local_root) {
-        if (!status) status = ls__group_share(d->node_group, bytes + sizeof *d->freed, &shared);
+        int64_t parts = d->n_parts; /* of the local root: what it shares has room for them */
+        if (!status) status = ls_broadcast(d->node_group, &parts, 1, LS_I64, 0);
+        if (!status) status = ls__group_share(d->node_group, bytes * (size_t)parts + sizeof *d->freed, &shared);
         if (status) return status;
-        d->freed = (_Atomic uint32_t *)(void *)((char *)shared + bytes);
+        d->freed = (_Atomic uint32_t *)(void *)((char *)shared + bytes * (size_t)parts);
     }
     bool first = shared && ls_group_rank(d->node_group) == 0;
-    if (!status && !first) status = ls_world_alloc(d->world, bytes, &memory);
+    if (!status && !first) status = ls_world_alloc(d->world, bytes * (size_t)d->n_parts, &memory);
     d->block = first ? shared : memory;
     d->reduced = shared ? shared : d->block;
     if (!status && d->options.wire == LS_WIRE_BF16) {
@@ -214,6 +231,8 @@ void ls_ddp_free(ls_ddp **pd)
     free(d->used);
     free(d->ready_order);
     free(d->user_grads);
+    free(d->totals);
+    ls__slot_parts_free(&d->parts);
     ls__counter_free(&d->counter);
     if (d->node_group != d->group) ls_group_free(&d->node_group);
     free(d);

@@ -3,6 +3,7 @@
 #define LS_DDP_REDUCER_H
 
 #include "comm/failure.h"
+#include "comm/slot_parts.h"
 #include "ddp/counter.h"
 #include "ddp/on_sum.h"
 #include "ddp/plan.h"
@@ -18,8 +19,8 @@ typedef struct ls__reduce_bucket {
     ls_work *work;
 } ls__reduce_bucket;
 
-/* What is summed over the ranks at the end of a step. */
-enum { LS__TOTAL_WEIGHT, LS__TOTAL_UNUSED, LS__TOTAL_JOINED, LS__TOTALS };
+/* What is summed over the ranks at the end of a step. The weight comes last: there is one for each part. */
+enum { LS__TOTAL_UNUSED, LS__TOTAL_JOINED, LS__TOTAL_WEIGHT };
 
 struct ls_ddp {
     ls_world *world;
@@ -35,8 +36,10 @@ struct ls_ddp {
     uint32_t *order;              /* spans in the order of the block */
     ls_bucket_span *bucket_spans; /* the same as hooks see them */
     float **user_grads;           /* user-owned gradients; NULL: gradients are in the block */
-    float *block;                 /* gradients, in shared memory */
-    float *reduced;               /* the result: this block, or with reduce_to_local_root that of the local root */
+    float *block;                 /* gradients, in shared memory; then this rank's other parts */
+    ls__slot_parts *parts; /* the slots are not spread evenly: see comm/slot_parts.h; NULL: each rank has one sum */
+    int n_parts;           /* of this rank */
+    float *reduced;        /* the result: this block, or with reduce_to_local_root that of the local root */
     _Atomic uint32_t
         *freed;        /* ranks of the node that have freed their ddp, counted after the end of `reduced`; the last one
                                      deallocates it. NULL without reduce_to_local_root */
@@ -46,7 +49,8 @@ struct ls_ddp {
     size_t total;   /* elements of the block */
     ls__reduce_bucket *buckets;
     size_t n_buckets, next_start, next_done;
-    double totals[LS__TOTALS];
+    double *totals; /* [n_totals] */
+    size_t n_totals;
     ls_work *totals_work; /* their all-reduce; NULL: not under way */
 
     ls_status failed; /* a step failed and the group is aborted: what every later call returns, with this text */
@@ -56,9 +60,12 @@ struct ls_ddp {
     bool in_hook;     /* a function of the caller is running */
     bool running;     /* between begin and finish */
     ls_ddp_mode mode;
-    double weight;  /* of this micro-batch */
-    uint32_t micro; /* micro-batches added to the counter since the last sync */
-    uint64_t epoch; /* micro-batches ever; a span is ready if its mark has this value */
+    double weight;   /* of this micro-batch */
+    uint32_t micro;  /* micro-batches since the last sync */
+    int part;        /* of this rank, that this micro-batch belongs to */
+    uint32_t before; /* micro-batches of that part before it; they are in the counter */
+    bool ends_part;  /* it is the last of its part */
+    uint64_t epoch;  /* micro-batches ever; a span is ready if its mark has this value */
     uint64_t *ready_mark;
     uint8_t *used; /* ready in some micro-batch since the last sync; after it, on some rank */
     uint32_t *ready_order;

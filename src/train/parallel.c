@@ -15,8 +15,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/slots.h"
 #include "base/status.h"
+#include "base/tree.h"
 #include "comm/parallel_for.h"
+#include "comm/slot_parts.h"
 #include "comm/private.h"
 #include "ddp/on_sum.h"
 #include "nn/model.h"
@@ -203,7 +206,8 @@ ls_status ls__parallel_open(ls_train *t)
     const ls_place *places;
     void *values = NULL, *sums = NULL, *state = NULL, *marks = NULL;
     p->shared = o->update == LS_UPDATE_SHARDED;
-    p->each = o->slots / p->size;
+    p->first = ls__slots_first(o->slots, p->size, p->rank);
+    p->each = ls__slots_count(o->slots, p->size, p->rank);
     ls_status status = open_reducer(t);
     if (!status && p->shared) {
         status = ls__group_share(p->node_group, elements * sizeof(float), &values);
@@ -261,14 +265,33 @@ ls_status ls__parallel_finish(ls_train *t, double *weight)
     return status;
 }
 
-ls_status ls__parallel_sum(ls_train *t, double shares[LS__SHARES])
+/* In canonical order, as the gradients are added. */
+static double tree_sum(const double *x, int n)
 {
-    double all[LS__SHARES + 1];
-    memcpy(all, shares, LS__SHARES * sizeof *shares);
-    all[LS__SHARES] = atomic_load(&t->stop_wanted);
-    ls_status status = ls_allreduce(ls_world_group(t->parallel.world), all, LS__SHARES + 1, LS_F64, LS_SUM);
-    memcpy(shares, all, LS__SHARES * sizeof *shares);
-    t->stopping = all[LS__SHARES] > 0;
+    if (n == 1) return x[0];
+    int m = (int)ls__tree_split((size_t)n);
+    return tree_sum(x, m) + tree_sum(x + m, n - m);
+}
+
+/* Each part is summed by its rank. Where ranks have several, other ranks' are 0, and the sum over the ranks collects them. */
+ls_status ls__parallel_sum(ls_train *t, const double *own, double shares[LS__SHARES])
+{
+    const ls__parallel *p = &t->parallel;
+    const ls__slot_parts *parts = ls__ddp_parts(p->ddp);
+    size_t n = parts ? (size_t)parts->n : 1;
+    double *all = calloc(LS__SHARES * n + 1, sizeof *all);
+    if (!all) return ls__fail(LS_ENOMEM, "step %lld: out of memory", (long long)t->step + 1);
+    for (int i = 0; i < LS__SHARES; i++) {
+        const double *x = own + i * p->each;
+        if (!parts) all[i] = tree_sum(x, p->each);
+        for (int k = parts ? parts->of_rank[p->rank] : 0; parts && k < parts->of_rank[p->rank + 1]; k++)
+            all[(size_t)i * n + (size_t)k] = tree_sum(x + parts->part[k].first - p->first, parts->part[k].count);
+    }
+    all[LS__SHARES * n] = atomic_load(&t->stop_wanted);
+    ls_status status = ls_allreduce(ls_world_group(p->world), all, LS__SHARES * n + 1, LS_F64, LS_SUM);
+    for (size_t i = 0; i < LS__SHARES; i++) shares[i] = parts ? ls__slot_parts_sum_f64(parts, all + i * n) : all[i];
+    t->stopping = all[LS__SHARES * n] > 0;
+    free(all);
     return status;
 }
 

@@ -19,7 +19,7 @@ typedef struct ls__parallel {
     int rank, size;
     ls_group *node_group; /* the ranks of this node */
     ls_ddp *ddp;
-    int each;                /* micro-batches of this rank in a step */
+    int first, each;         /* slots of this rank: its micro-batches in a step */
     bool shared;             /* one copy of weights and state for all ranks of the node */
     ls__update_marks *marks; /* shared if the update is */
     ls__update_marks own_marks;
@@ -41,9 +41,10 @@ void ls__parallel_close(ls_train *t);
 LS_MUST_CHECK ls_status ls__parallel_begin(ls_train *t, int micro, double weight);
 /* *weight: of all micro-batches of all ranks, after the last one of the step. */
 LS_MUST_CHECK ls_status ls__parallel_finish(ls_train *t, double *weight);
-/* Sums over the ranks in canonical order, in place; also finds out whether a rank has requested a stop. */
+/* Sums over all slots in canonical order. `parts`: this rank's, LS__LOSS of each of its slots, then LS__TOKENS. Also finds out whether a
+ * rank has requested a stop. */
 enum { LS__LOSS, LS__TOKENS, LS__SHARES };
-LS_MUST_CHECK ls_status ls__parallel_sum(ls_train *t, double shares[LS__SHARES]);
+LS_MUST_CHECK ls_status ls__parallel_sum(ls_train *t, const double *parts, double shares[LS__SHARES]);
 /* The global norm of the summed gradients: the same bits on all ranks. */
 LS_MUST_CHECK ls_status ls__parallel_norm(ls_train *t, double *norm);
 /* One update of all weights. */

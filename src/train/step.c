@@ -8,7 +8,6 @@
 #include <unistd.h>
 #include "base/log.h"
 #include "base/status.h"
-#include "base/tree.h"
 #include "comm/private.h"
 #include "nn/norm.h"
 #include "train/checkpoint.h"
@@ -106,19 +105,11 @@ ls_status ls__train_update(ls_train *t, double loss, double scale, ls_train_metr
     return status;
 }
 
-/* In canonical order, as the gradients are added. */
-static double tree_sum(const double *x, int n)
-{
-    if (n == 1) return x[0];
-    int m = (int)ls__tree_split((size_t)n);
-    return tree_sum(x, m) + tree_sum(x + m, n - m);
-}
-
 /* This rank's micro-batches. Then the gradients are those of the global batch, and *weight and shares[] its sums over all
  * ranks. `parts` has room for LS__SHARES numbers per micro-batch. */
 static ls_status run_slots(ls_train *t, ls_train_metrics *m, double *parts, double shares[LS__SHARES], double *weight)
 {
-    int each = t->parallel.each, first = t->parallel.rank * each;
+    int each = t->parallel.each, first = t->parallel.first;
     double *losses = parts + LS__LOSS * each, *tokens = parts + LS__TOKENS * each;
     for (int micro = 0; micro < each; micro++) {
         ls_tensor *loss = NULL;
@@ -140,8 +131,7 @@ static ls_status run_slots(ls_train *t, ls_train_metrics *m, double *parts, doub
         m->backward_ms += ls__train_leave(t, LS_PHASE_BACKWARD);
         if (status) return status;
     }
-    for (int i = 0; i < LS__SHARES; i++) shares[i] = each ? tree_sum(parts + i * each, each) : 0;
-    return ls__parallel_sum(t, shares);
+    return ls__parallel_sum(t, parts, shares);
 }
 
 /* Resident memory of this process, without the heap. */

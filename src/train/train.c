@@ -146,10 +146,7 @@ static ls_status open_own(ls_train *t)
     if (o->inject.ms > 0 && (o->inject.rank < 0 || o->inject.rank >= t->parallel.size))
         return ls__fail(LS_EINVAL, "inject: rank %d does not exist; there %s %d rank%s", o->inject.rank,
                         t->parallel.size == 1 ? "is" : "are", t->parallel.size, ls__s(t->parallel.size));
-    if (o->sum_order == LS_SUM_ORDER_CANONICAL && (status = ls__slots_check(o->slots, t->parallel.size))) return status;
-    if (o->slots % t->parallel.size)
-        return ls__fail(LS_EINVAL, "%d slot%s cannot be divided among %d ranks; slots must be a multiple of the ranks",
-                        o->slots, ls__s(o->slots), t->parallel.size);
+    if ((status = ls__slots_check(o->slots, t->parallel.size))) return status;
     if ((o->resume || o->checkpoint_every) && !o->run_dir)
         return ls__fail(LS_EINVAL, "checkpoints need a run folder (run_dir)");
     if (o->run_dir && (status = claim_run_dir(t))) return status;

@@ -437,8 +437,9 @@ static void wrong_options_are_named(void **state)
     ls_order order;
     check_fails(ls_sampler_open(&s, &(ls_sampler_options){ 0 }), LS_EINVAL, "number of samples");
     assert_null(s);
-    check_fails(ls_sampler_open(&s, &(ls_sampler_options){ .samples = 9, .slots = 6, .world_size = 4 }), LS_EINVAL,
-                "6 slots cannot be divided among 4 ranks");
+    check_fails(ls_sampler_open(
+                    &s, &(ls_sampler_options){ .samples = 9, .order = LS_ORDER_TORCH, .slots = 6, .world_size = 4 }),
+                LS_EINVAL, "cannot divide 6 slots among 4 ranks");
     check_fails(ls_sampler_open(&s, &(ls_sampler_options){ .samples = 9, .order = LS_ORDER_BALANCED }), LS_EINVAL,
                 "needs the lengths");
     check_fails(ls_order_parse("random", &order), LS_EINVAL, "unknown order 'random'");

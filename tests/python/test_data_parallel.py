@@ -9,7 +9,7 @@ from conftest import run_ranks
 
 
 @pytest.mark.parametrize(
-    "model, slots, worlds", [("transformer", 4, (1, 2, 4)), ("convolutions", 6, (1, 3)), ("transformer", 3, (1, 3))]
+    "model, slots, worlds", [("transformer", 4, (1, 2, 3, 4)), ("convolutions", 6, (1, 3)), ("transformer", 3, (1, 2, 3))]
 )
 def test_weights_do_not_depend_on_the_number_of_ranks(tmp_path, model, slots, worlds):
     states = []
