@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
@@ -362,28 +361,18 @@ done:
     return status;
 }
 
-ls_status ls__file_map_open(ls__file_map *out, const char *path)
+ls_status ls__file_read_at(int fd, const char *path, void *to, size_t bytes, size_t at)
 {
-    int fd;
-    size_t size = 0;
-    *out = (ls__file_map){ 0 };
-    ls_status status = ls__file_open(path, &fd, &size);
-    if (status) return status;
-    if (size) {
-        void *p = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (p == MAP_FAILED)
-            status = ls__fail_errno("%s: mapping %zu bytes", path, size);
-        else
-            *out = (ls__file_map){ .data = p, .bytes = size };
+    while (bytes) {
+        ssize_t n = pread(fd, to, bytes, (off_t)at);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return ls__fail_errno("%s: reading at byte %zu", path, at);
+        if (n == 0) return ls__fail(LS_EFORMAT, "%s: was truncated at byte %zu while it was read", path, at);
+        to = (char *)to + n;
+        at += (size_t)n;
+        bytes -= (size_t)n;
     }
-    close(fd);
-    return status;
-}
-
-void ls__file_map_close(ls__file_map *m)
-{
-    if (m->data) munmap((void *)(uintptr_t)m->data, m->bytes);
-    *m = (ls__file_map){ 0 };
+    return LS_OK;
 }
 
 ls_status ls__file_create(const char *path, int flags, int *fd)

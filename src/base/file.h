@@ -1,4 +1,4 @@
-/* Files: read completely, mapped, and written atomically: a reader sees the old contents or the new ones. */
+/* Files: read, completely or in part, and written atomically: a reader sees the old contents or the new ones. */
 #ifndef LS_BASE_FILE_H
 #define LS_BASE_FILE_H
 
@@ -35,13 +35,9 @@ LS_MUST_CHECK ls_status ls__file_open(const char *path, int *fd, size_t *bytes);
  * FIFO is an error. The caller frees *out. */
 LS_MUST_CHECK ls_status ls__file_read(const char *path, size_t limit, char **out, size_t *bytes);
 
-/* A file mapped for reading. An empty file has data NULL and bytes 0. */
-typedef struct ls__file_map {
-    const uint8_t *data;
-    size_t bytes;
-} ls__file_map;
-LS_MUST_CHECK ls_status ls__file_map_open(ls__file_map *out, const char *path);
-void ls__file_map_close(ls__file_map *m);
+/* Reads `bytes` bytes at `at` of a file that is open. LS_EFORMAT if it ends before: it was truncated since it was opened. Files are
+ * not mapped: to read where a mapped file was truncated kills the process. */
+LS_MUST_CHECK ls_status ls__file_read_at(int fd, const char *path, void *to, size_t bytes, size_t at);
 
 /* Creates a new file: an existing one is removed first, and no link is followed. `flags` as for open(2). */
 LS_MUST_CHECK ls_status ls__file_create(const char *path, int flags, int *fd);

@@ -182,6 +182,7 @@ static ls_status split_phase(const splitting *s, int phase, const uint8_t *text,
             if (begin < done) begin = done;
         }
         if (t->rstrip) stop = spaces_behind(stop, end);
+        if (begin >= stop) continue; /* nothing is left of a token of spaces that belong to the token before */
         status = put_text(s, phase, done, begin);
         if (!status) status = s->on_token(s->user, t->id);
         done = stop;

@@ -1,6 +1,7 @@
 /* safetensors files: a JSON header with shapes and offsets, then the tensors' bytes.
  *
- * Reading maps the file and checks everything first: sizes, types, and offsets, which must be contiguous and end with the file.
+ * Opening reads the header and checks everything: sizes, types, and offsets, which must be contiguous and end with the file. The tensors
+ * are read when they are asked for.
  * Files are replaced atomically. */
 #ifndef LS_NN_SAFETENSORS_H
 #define LS_NN_SAFETENSORS_H
@@ -35,19 +36,21 @@ typedef enum ls__st_type {
 const char *ls__st_type_name(ls__st_type type);
 size_t ls__st_type_size(ls__st_type type);
 
+typedef struct ls__st_reader ls__st_reader;
+
 /* One tensor of a file. Its pointers belong to the reader, or, when writing, to the caller. */
 typedef struct ls__st_tensor {
     const char *name;
     ls__st_type type;
     size_t rank;
     const size_t *shape; /* [rank]; empty: a scalar; with a 0: an empty tensor */
-    const void *data;    /* little-endian, not aligned */
+    const void *data;    /* little-endian, not aligned; NULL: in the reader's file */
     size_t bytes;        /* product of the shape times the element's size; a writer computes it */
+    size_t offset;       /* in the file, from the end of its header; when writing, unused, like the next */
+    const ls__st_reader *reader;
 } ls__st_tensor;
 
-typedef struct ls__st_reader ls__st_reader;
-
-/* Maps and checks a file. A file that violates the format is LS_EFORMAT with the tensor's name. On failure *out
+/* Opens and checks a file. A file that violates the format is LS_EFORMAT with the tensor's name. On failure *out
  * is NULL. */
 LS_MUST_CHECK ls_status ls__st_open(ls__st_reader **out, const char *path);
 /* The same for a file in memory, which must outlive the reader; `name` is its name in messages. */
@@ -62,6 +65,8 @@ const ls__st_tensor *ls__st_find(const ls__st_reader *reader, const char *name);
 /* A value of the file's metadata; NULL if there is none. */
 const char *ls__st_metadata(const ls__st_reader *reader, const char *key);
 
+/* Copies `bytes` bytes from byte `from` of the tensor. LS_EFORMAT if the file was truncated since it was opened. */
+LS_MUST_CHECK ls_status ls__st_read(const ls__st_tensor *tensor, size_t from, size_t bytes, void *out);
 /* Copies elements [from, from + count) as float32. Types other than F32, F64, F16 and BF16 are LS_EUNSUPPORTED. */
 LS_MUST_CHECK ls_status ls__st_to_f32(const ls__st_tensor *tensor, size_t from, size_t count, float *out);
 

@@ -1,4 +1,4 @@
-/* Reading safetensors. jansson parses the header and rejects duplicate keys and invalid UTF-8; the tensors stay in the mapping. All
+/* Reading safetensors. jansson parses the header and rejects duplicate keys and invalid UTF-8; the tensors stay in the file. All
  * checks are made when the file is opened: the bytes of every tensor are inside the file and as many as its shape requires. */
 #include "nn/safetensors.h"
 
@@ -6,15 +6,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "base/file.h"
 #include "base/status.h"
 
 enum { MAX_HEADER = 100000000 }; /* limit of the format */
 
 struct ls__st_reader {
-    ls__file_map map; /* empty if the bytes are user-owned */
-    char *name;       /* file name in messages */
-    json_t *header;   /* owns the tensors' names */
+    int fd;         /* -1 if the bytes are user-owned */
+    size_t begin;   /* of the tensors in the file */
+    char *name;     /* file name in messages */
+    json_t *header; /* owns the tensors' names */
     size_t count;
     ls__st_tensor *tensors; /* [count], by offset */
     size_t *shapes;         /* all shapes, concatenated */
@@ -72,12 +74,12 @@ static ls_status read_type(const ls__st_reader *r, const char *name, const json_
     return ls__fail(LS_EFORMAT, "%s: tensor '%.100s': unknown dtype '%.40s'", r->name, name, json_string_value(value));
 }
 
-/* One entry of the header. `shape` receives its shape. */
+/* One entry of the header. `shape` receives its shape. `buffer` is NULL if the tensors are in a file. */
 static ls_status read_tensor(ls__st_reader *r, const char *name, const json_t *entry, size_t buffer_bytes,
                              const uint8_t *buffer, size_t *shape, ls__st_tensor *out)
 {
     const json_t *dims = json_object_get(entry, "shape"), *offsets = json_object_get(entry, "data_offsets");
-    *out = (ls__st_tensor){ .name = name, .rank = json_array_size(dims), .shape = shape };
+    *out = (ls__st_tensor){ .name = name, .rank = json_array_size(dims), .shape = shape, .reader = r };
     ls_status status = read_type(r, name, json_object_get(entry, "dtype"), &out->type);
     if (status) return status;
     if (!json_is_array(dims))
@@ -104,7 +106,8 @@ static ls_status read_tensor(ls__st_reader *r, const char *name, const json_t *e
                         name, types[out->type].name, ls__st_shape_text(out->rank, shape, text, sizeof text), bytes,
                         end - begin);
     }
-    out->data = buffer + begin;
+    out->data = buffer ? buffer + begin : NULL;
+    out->offset = begin;
     out->bytes = bytes;
     return LS_OK;
 }
@@ -112,7 +115,7 @@ static ls_status read_tensor(ls__st_reader *r, const char *name, const json_t *e
 static int by_place(const void *pa, const void *pb)
 {
     const ls__st_tensor *a = pa, *b = pb;
-    if (a->data != b->data) return (const uint8_t *)a->data < (const uint8_t *)b->data ? -1 : 1;
+    if (a->offset != b->offset) return a->offset < b->offset ? -1 : 1;
     if (a->bytes != b->bytes) return a->bytes < b->bytes ? -1 : 1;
     return strcmp(a->name, b->name);
 }
@@ -132,15 +135,14 @@ static ls_status read_metadata(const ls__st_reader *r, json_t *metadata)
 }
 
 /* Tensors must not overlap, and together they must fill the buffer. */
-static ls_status check_layout(const ls__st_reader *r, const uint8_t *buffer, size_t buffer_bytes)
+static ls_status check_layout(const ls__st_reader *r, size_t buffer_bytes)
 {
     size_t at = 0;
     for (size_t i = 0; i < r->count; i++) {
         const ls__st_tensor *t = &r->tensors[i];
-        size_t begin = (size_t)((const uint8_t *)t->data - buffer);
-        if (begin != at)
+        if (t->offset != at)
             return ls__fail(LS_EFORMAT, "%s: tensor '%.100s' begins at byte %zu where %zu was expected: %s", r->name,
-                            t->name, begin, at, begin < at ? "tensors overlap" : "there is a hole");
+                            t->name, t->offset, at, t->offset < at ? "tensors overlap" : "there is a hole");
         at += t->bytes;
     }
     if (at != buffer_bytes)
@@ -177,10 +179,11 @@ static ls_status read_header(ls__st_reader *r, const uint8_t *buffer, size_t buf
         if (status) return status;
     }
     qsort(r->tensors, r->count, sizeof *r->tensors, by_place);
-    return check_layout(r, buffer, buffer_bytes);
+    return check_layout(r, buffer_bytes);
 }
 
-static ls_status parse(ls__st_reader *r, const uint8_t *data, size_t bytes)
+/* The length of the header, from the first 8 of the file's `bytes` bytes. */
+static ls_status header_length(const ls__st_reader *r, const uint8_t *data, size_t bytes, size_t *out)
 {
     uint64_t length = 0;
     if (bytes < 8)
@@ -196,17 +199,25 @@ static ls_status parse(ls__st_reader *r, const uint8_t *data, size_t bytes)
     if (length > bytes - 8)
         return ls__fail(LS_EFORMAT, "%s: has a header of %llu bytes, but only %zu follow; the file is truncated",
                         r->name, (unsigned long long)length, bytes - 8);
-    if (length == 0 || data[8] != '{')
-        return ls__fail(LS_EFORMAT, "%s: the header does not begin with '{'; is it a safetensors file?", r->name);
+    *out = (size_t)length;
+    return LS_OK;
+}
+
+/* `text`: the header. `buffer`: what follows it; NULL if that is in the file. */
+static ls_status parse(ls__st_reader *r, const char *text, size_t length, const uint8_t *buffer, size_t buffer_bytes)
+{
     json_error_t error;
-    r->header = json_loadb((const char *)data + 8, (size_t)length, JSON_REJECT_DUPLICATES, &error);
+    if (length == 0 || *text != '{')
+        return ls__fail(LS_EFORMAT, "%s: the header does not begin with '{'; is it a safetensors file?", r->name);
+    r->header = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
     if (!r->header) return ls__fail(LS_EFORMAT, "%s: header, byte %d: %s", r->name, error.position, error.text);
-    return read_header(r, data + 8 + length, bytes - 8 - (size_t)length);
+    return read_header(r, buffer, buffer_bytes);
 }
 
 static ls_status make(ls__st_reader **out, const char *name)
 {
     *out = calloc(1, sizeof **out);
+    if (*out) (*out)->fd = -1;
     if (*out) (*out)->name = strdup(name);
     if (*out && (*out)->name) return LS_OK;
     ls__st_free(out);
@@ -215,17 +226,36 @@ static ls_status make(ls__st_reader **out, const char *name)
 
 ls_status ls__st_parse(ls__st_reader **out, const char *name, const void *data, size_t bytes)
 {
+    const uint8_t *text = data;
+    size_t length = 0;
     ls_status status = make(out, name);
-    if (!status) status = parse(*out, data, bytes);
+    if (!status) status = header_length(*out, text, bytes, &length);
+    if (!status) status = parse(*out, (const char *)text + 8, length, text + 8 + length, bytes - 8 - length);
     if (status) ls__st_free(out);
+    return status;
+}
+
+static ls_status open_file(ls__st_reader *r)
+{
+    uint8_t begin[8];
+    size_t bytes = 0, length = 0;
+    ls_status status = ls__file_open(r->name, &r->fd, &bytes);
+    if (!status) status = ls__file_read_at(r->fd, r->name, begin, bytes < 8 ? bytes : 8, 0);
+    if (!status) status = header_length(r, begin, bytes, &length);
+    if (status) return status;
+    char *text = malloc(length + 1);
+    if (!text) return ls__fail(LS_ENOMEM, "%s: out of memory for its header", r->name);
+    r->begin = 8 + length;
+    status = ls__file_read_at(r->fd, r->name, text, length, 8);
+    if (!status) status = parse(r, text, length, NULL, bytes - r->begin);
+    free(text);
     return status;
 }
 
 ls_status ls__st_open(ls__st_reader **out, const char *path)
 {
     ls_status status = make(out, path);
-    if (!status) status = ls__file_map_open(&(*out)->map, path);
-    if (!status) status = parse(*out, (*out)->map.data, (*out)->map.bytes);
+    if (!status) status = open_file(*out);
     if (status) ls__st_free(out);
     return status;
 }
@@ -237,7 +267,7 @@ void ls__st_free(ls__st_reader **reader)
     free(r->shapes);
     free(r->tensors);
     json_decref(r->header);
-    ls__file_map_close(&r->map);
+    if (r->fd >= 0) close(r->fd);
     free(r->name);
     free(r);
     *reader = NULL;
@@ -281,28 +311,50 @@ static float f16_to_f32(uint16_t h)
     return value;
 }
 
-ls_status ls__st_to_f32(const ls__st_tensor *t, size_t from, size_t count, float *out)
+ls_status ls__st_read(const ls__st_tensor *t, size_t from, size_t bytes, void *out)
 {
-    const uint8_t *in = (const uint8_t *)t->data + from * ls__st_type_size(t->type);
-    if (t->type == LS__ST_F32) {
-        if (count) memcpy(out, in, count * 4);
-    } else if (t->type == LS__ST_BF16) {
+    if (t->data || !bytes) {
+        if (bytes) memcpy(out, (const uint8_t *)t->data + from, bytes);
+        return LS_OK;
+    }
+    const ls__st_reader *r = t->reader;
+    return ls__file_read_at(r->fd, r->name, out, bytes, r->begin + t->offset + from);
+}
+
+/* `count` elements of a type that is converted. */
+static void convert(ls__st_type type, const uint8_t *in, size_t count, float *out)
+{
+    if (type == LS__ST_BF16) {
         for (size_t i = 0; i < count; i++) {
             uint32_t bits = (uint32_t)in[2 * i] << 16 | (uint32_t)in[2 * i + 1] << 24;
             memcpy(&out[i], &bits, 4);
         }
-    } else if (t->type == LS__ST_F16) {
+    } else if (type == LS__ST_F16) {
         for (size_t i = 0; i < count; i++) out[i] = f16_to_f32((uint16_t)(in[2 * i] | in[2 * i + 1] << 8));
-    } else if (t->type == LS__ST_F64) {
+    } else {
         for (size_t i = 0; i < count; i++) {
             double value;
             memcpy(&value, in + 8 * i, 8);
             out[i] = (float)value;
         }
-    } else {
+    }
+}
+
+ls_status ls__st_to_f32(const ls__st_tensor *t, size_t from, size_t count, float *out)
+{
+    enum { PART = 1 << 13 }; /* bytes that are converted at a time */
+    uint8_t part[PART];
+    size_t size = ls__st_type_size(t->type), most = PART / size;
+    if (t->type == LS__ST_F32) return ls__st_read(t, from * 4, count * 4, out);
+    if (t->type != LS__ST_BF16 && t->type != LS__ST_F16 && t->type != LS__ST_F64)
         return ls__fail(LS_EUNSUPPORTED,
                         "tensor '%.100s': %s cannot be converted to float32; F32, F64, F16 and BF16 can", t->name,
                         types[t->type].name);
+    for (size_t done = 0, n; done < count; done += n) {
+        n = count - done < most ? count - done : most;
+        ls_status status = ls__st_read(t, (from + done) * size, n * size, part);
+        if (status) return status;
+        convert(t->type, part, n, out + done);
     }
     return LS_OK;
 }

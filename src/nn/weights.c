@@ -64,9 +64,16 @@ static ls_status check_tied(const char *path, const ls__st_reader *reader, const
     snprintf(full, sizeof full, "%s%s", names->prefix ? names->prefix : "", names->tied_to);
     const ls__st_tensor *t = ls__st_find(reader, full);
     if (!t) t = ls__st_find(reader, names->tied_to);
-    if (t && t->type == copy->type && t->bytes == copy->bytes &&
-        (!t->bytes || memcmp(t->data, copy->data, t->bytes) == 0))
-        return LS_OK;
+    bool equal = t && t->type == copy->type && t->bytes == copy->bytes;
+    for (size_t at = 0, n; equal && at < t->bytes; at += n) {
+        uint8_t a[4096], b[sizeof a];
+        n = t->bytes - at < sizeof a ? t->bytes - at : sizeof a;
+        ls_status status = ls__st_read(t, at, n, a);
+        if (!status) status = ls__st_read(copy, at, n, b);
+        if (status) return status;
+        equal = memcmp(a, b, n) == 0;
+    }
+    if (equal) return LS_OK;
     return ls__fail(
         LS_EUNSUPPORTED,
         "%s: tensor '%s' is not equal to '%s'; a model whose output projection is not tied is not supported", path,

@@ -251,14 +251,16 @@ static ls_status compare_settings(const ls_train *t, const ls__checkpoint_file *
     return LS_OK;
 }
 
-/* Whether a file is intact and belongs to this run. `*corrupt` if it is not intact. */
-static ls_status check_file(const ls_train *t, const char *path, bool *corrupt)
+/* Whether a file is intact, has the step of its name and belongs to this run. `*corrupt` if one of the first two is false. */
+static ls_status check_file(const ls_train *t, const char *path, int64_t step, bool *corrupt)
 {
     ls__checkpoint_file f;
     ls_status status = ls__checkpoint_file_open(&f, path);
     *corrupt = status != LS_OK;
     if (status) return status;
     status = ls__checkpoint_file_read(&f, NULL);
+    if (!status && f.step != step)
+        status = ls__fail(LS_EFORMAT, "%s: is the checkpoint of step %lld under another name", path, (long long)f.step);
     *corrupt = status != LS_OK;
     if (!status) status = compare_settings(t, &f);
     ls__checkpoint_file_close(&f);
@@ -277,7 +279,7 @@ static ls_status find_newest(ls_train *t, int64_t *step)
     if (!status) status = ls__checkpoint_list(w->folder, &steps, &n);
     for (size_t i = 0; i < n && corrupt; i++) {
         char *path = ls__checkpoint_path(w->folder, *step = steps[i]);
-        status = path ? check_file(t, path, &corrupt) : ls__fail(LS_ENOMEM, "checkpoint: out of memory");
+        status = path ? check_file(t, path, *step, &corrupt) : ls__fail(LS_ENOMEM, "checkpoint: out of memory");
         free(path);
         if (corrupt && i + 1 < n && ls__train_is_first(t))
             ls__log(LS_LOG_WARNING, "%s; trying the previous checkpoint", ls_error());

@@ -69,16 +69,7 @@ ls_status ls__checkpoint_file_write(const char *path, const char *head, const fl
 
 static ls_status read_at(const ls__checkpoint_file *f, void *to, size_t bytes, size_t at)
 {
-    while (bytes) {
-        ssize_t n = pread(f->fd, to, bytes, (off_t)at);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return ls__fail_errno("%s: reading at byte %zu", f->path, at);
-        if (n == 0) return ls__fail(LS_EFORMAT, "%s: was truncated at byte %zu while it was read", f->path, at);
-        to = (char *)to + n;
-        at += (size_t)n;
-        bytes -= (size_t)n;
-    }
-    return LS_OK;
+    return ls__file_read_at(f->fd, f->path, to, bytes, at);
 }
 
 /* `length` bytes of JSON. */

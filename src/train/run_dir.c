@@ -124,7 +124,10 @@ static ls_status lock(const char *path, int *fd)
     ls_status status = LS_OK;
     for (*fd = -1; *fd < 0 && !status;) {
         *fd = open(metrics, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666);
-        if (*fd < 0)
+        if (*fd < 0 && errno == ELOOP)
+            status =
+                ls__fail(LS_EINVAL, "%s: is a link and is not followed; remove it, or choose another folder", metrics);
+        else if (*fd < 0)
             status = ls__fail_errno("cannot open %s", metrics);
         else if (!fstat(*fd, &opened) && !S_ISREG(opened.st_mode))
             status = ls__fail(LS_EINVAL, "%s: not a regular file; remove it, or choose another folder", metrics);

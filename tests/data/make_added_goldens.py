@@ -24,16 +24,22 @@ tokenizer.add_special_tokens([AddedToken("<|endoftext|>"), AddedToken("<|im_star
                               AddedToken("<b>", lstrip=True, rstrip=True), AddedToken("<w>", single_word=True)])
 tokenizer.add_tokens([AddedToken("foo bar"), AddedToken("word", single_word=True), AddedToken(" x "), AddedToken("é"),
                       AddedToken("the", normalized=False, single_word=True), AddedToken("<|im_start|>system"),
-                      AddedToken(" fo"), AddedToken("bar", rstrip=True, normalized=False), AddedToken("日本")])
+                      AddedToken(" fo"), AddedToken("bar", rstrip=True, normalized=False), AddedToken("日本"),
+                      AddedToken("\n\n", lstrip=True), AddedToken("  ", lstrip=True, rstrip=True)])
 tokenizer.save(str(here / "added_tokenizer.json"), pretty=False)
 
 PARTS = ["<|endoftext|>", "<|im_start|>", "<|im", "<|im_start|>system", "<mask>", "<r>", "<b>", "<w>", "foo bar", "foo", "bar",
-          "word", "words", " x ", "x", "é", "the", " the", "then", "日本", "日", " ", "  ", "\n", "\t", "\u00a0", "\u3000", "a", "1", "_",
-          ".", "'s", " fo", "<", "|", "<|", "<|endoftext|", "ß", "🙂", "²"]
+          "word", "words", " x ", "x", "é", "the", " the", "then", "日本", "日", " ", "  ", "\n", "\n\n", "\t", "\u00a0", "\u3000", "a", "1",
+          "_", ".", "'s", " fo", "<", "|", "<|", "<|endoftext|", "ß", "🙂", "²"]
 random.seed(4)
 lines = []
-for i in range(400):
+while len(lines) < 400:
     text = "".join(random.choice(PARTS) for _ in range(random.randrange(0, 12)))
-    ids = tokenizer.encode(text, add_special_tokens=False).ids
+    try:
+        ids = tokenizer.encode(text, add_special_tokens=False).ids
+    except BaseException as error:  # it gives up where a token begins in spaces that belong to the one before
+        if "bad split" not in str(error):
+            raise
+        continue
     lines.append(" ".join([text.encode().hex() or "-", *map(str, ids)]))
 (here / "added_goldens.txt").write_text("\n".join(lines) + "\n")

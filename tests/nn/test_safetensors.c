@@ -62,7 +62,10 @@ static void written_tensors_are_read_back(void **state)
         assert_int_equal(t->type, tensors[i].type);
         assert_int_equal(t->rank, tensors[i].rank);
         for (size_t k = 0; k < t->rank; k++) assert_int_equal(t->shape[k], tensors[i].shape[k]);
-        if (t->bytes) assert_memory_equal(t->data, tensors[i].data, t->bytes);
+        uint8_t bytes[64];
+        assert_in_range(t->bytes, 0, sizeof bytes);
+        check_ok(ls__st_read(t, 0, t->bytes, bytes));
+        if (t->bytes) assert_memory_equal(bytes, tensors[i].data, t->bytes);
     }
     ls__st_free(&reader);
 }
@@ -218,6 +221,34 @@ static void a_file_cut_anywhere_is_refused(void **state)
     check_fails(ls__st_open(&reader, "."), LS_EINVAL, "is a folder");
 }
 
+/* To read where a mapped file was truncated would kill the process. */
+static void a_file_truncated_after_it_was_opened_is_refused(void **state)
+{
+    (void)state;
+    enum { COUNT = 100000 };
+    size_t shape[] = { COUNT };
+    uint16_t *halves = malloc(COUNT * sizeof *halves);
+    float *out = malloc(COUNT * sizeof *out), expected;
+    for (uint32_t i = 0; i < COUNT; i++) halves[i] = (uint16_t)(0x3f80 + i % 100);
+    ls__st_tensor tensor = { .name = "w", .type = LS__ST_BF16, .rank = 1, .shape = shape, .data = halves };
+    check_ok(ls__st_write("shrinks", &tensor, 1, NULL, 0));
+    ls__st_reader *reader;
+    check_ok(ls__st_open(&reader, "shrinks"));
+    const ls__st_tensor *t = ls__st_get(reader, 0);
+    check_ok(ls__st_to_f32(t, 1, COUNT - 1, out));
+    for (uint32_t i = 1; i < COUNT; i++) {
+        uint32_t bits = (uint32_t)halves[i] << 16;
+        memcpy(&expected, &bits, 4);
+        assert_memory_equal(&out[i - 1], &expected, 4);
+    }
+    assert_int_equal(truncate("shrinks", 50000), 0);
+    check_fails(ls__st_to_f32(t, 0, COUNT, out), LS_EFORMAT, "shrinks: was truncated at byte 50000 while it was read");
+    check_ok(ls__st_to_f32(t, 0, 1000, out));
+    ls__st_free(&reader);
+    free(out);
+    free(halves);
+}
+
 static void half_precisions_are_widened_exactly(void **state)
 {
     (void)state;
@@ -261,6 +292,7 @@ int main(void)
         cmocka_unit_test(lies_about_tensors_are_found),
         cmocka_unit_test(empty_tensors_may_lie_anywhere_between_the_others),
         cmocka_unit_test(a_file_cut_anywhere_is_refused),
+        cmocka_unit_test(a_file_truncated_after_it_was_opened_is_refused),
         cmocka_unit_test(half_precisions_are_widened_exactly),
     };
     return cmocka_run_group_tests(tests, enter_folder, leave_folder);
