@@ -15,7 +15,9 @@
 static const char intro[] =
     "usage: lockstep train [OPTIONS]\n"
     "\n"
-    "Trains a GPT. Without --data: a small GPT on a built-in corpus of stories, in less than a minute.\n"
+    "Trains a GPT or a model of the Llama family. Without --data: on a built-in corpus of stories, a small model in "
+    "less\n"
+    "than a minute.\n"
     "Writes run.json, metrics.jsonl (one object per step) and the model as a Hugging Face folder\n"
     "(config.json, model.safetensors) to the run folder. Ctrl-C stops after the current step and saves; 'lockstep "
     "train --resume' continues.\n";
@@ -85,7 +87,7 @@ static int read_rows(train_arguments *a, const char **inject, int argc, char **a
 {
     ls_train_options *t = &a->train;
     const double many = 2147483647, any = 1e18;
-    char names[200];
+    char names[512];
     list_models(names, sizeof names);
     const own_row own[] = {
         { "Ranks",
@@ -165,10 +167,25 @@ static int choose_model(train_arguments *a)
         a->train.schedule.lr = 0.003f;
     }
     m->kind = size.kind;
-    bool reshaped = m->width && m->width != size.width;
+    bool reshaped = m->width && m->width != size.width, regrouped = reshaped || (m->heads && m->heads != size.heads);
     if (!m->layers) m->layers = size.layers;
     if (!m->width) m->width = size.width;
     if (!m->heads) m->heads = reshaped ? 0 : size.heads;
+    if (!m->kv_heads) m->kv_heads = regrouped ? 0 : size.kv_heads;
+    if (!m->head_dim) m->head_dim = regrouped ? 0 : size.head_dim;
+    if (!m->inner) m->inner = reshaped ? 0 : size.inner;
+    if (!m->head) m->head = size.head;
+    if (!m->window) m->window = size.window;
+    if (m->norm_eps == 0) m->norm_eps = size.norm_eps;
+    if (!m->rope.kind && m->rope.theta == 0)
+        m->rope = size.rope;
+    else if (m->rope.theta == 0)
+        m->rope.theta = size.rope.theta;
+    if (m->rope.kind == LS_ROPE_LLAMA3) {
+        if (m->rope.low_freq_factor == 0) m->rope.low_freq_factor = 1;
+        if (m->rope.high_freq_factor == 0) m->rope.high_freq_factor = 4;
+        if (!m->rope.original_context) m->rope.original_context = 8192;
+    }
     return -1;
 }
 
@@ -199,9 +216,11 @@ static int check_together(const train_arguments *a)
     const ls_train_options *t = &a->train;
     const char *wrong = NULL;
     if (t->init && (t->model.layers || t->model.width || t->model.heads || t->model.vocab_size || t->model.context ||
-                    t->model.norm_eps != 0 || a->model))
-        wrong = "--init: the folder defines the model; leave out --model, --layers, --width, --heads, "
-                "--vocab-size, --context and --norm-eps";
+                    t->model.norm_eps != 0 || t->model.kv_heads || t->model.head_dim || t->model.inner ||
+                    t->model.head || t->model.attention_bias || t->model.mlp_bias || t->model.window ||
+                    t->model.window_first || t->model.rope.kind || t->model.rope.theta != 0 || a->model))
+        wrong = "--init: the folder defines the model; leave out --model, --vocab-size, --context, --norm-eps and what "
+                "else is in its config.json: --layers, --width, --heads, ...";
     else if (a->run_dir && a->name)
         wrong = "--run-dir and --name exclude each other";
     else if (a->run_dir && !*a->run_dir)

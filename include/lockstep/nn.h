@@ -38,8 +38,14 @@ typedef struct ls_place {
     size_t count;               /* elements, without padding */
 } ls_place;
 
-/* The one list of language models: name, value, name in config.json ("model_type") and of its table in src/nn. */
-#define LS_LM_LIST(X) X(LS_LM_GPT2, 0, gpt2)
+/* The one list of language models: name, value, name in config.json ("model_type") and of its table in src/nn. The last four are
+ * one family (src/nn/llama.c) and differ in biases, norms and windows. */
+#define LS_LM_LIST(X)        \
+    X(LS_LM_GPT2, 0, gpt2)   \
+    X(LS_LM_LLAMA, 1, llama) \
+    X(LS_LM_QWEN2, 2, qwen2) \
+    X(LS_LM_QWEN3, 3, qwen3) \
+    X(LS_LM_MISTRAL, 4, mistral)
 
 typedef enum ls_lm_kind {
 #define X(name, value, type) name = (value),
@@ -47,6 +53,13 @@ typedef enum ls_lm_kind {
 #undef X
 } ls_lm_kind;
 enum { LS_LM_COUNT = 0 LS_LM_LIST(LS_COUNT_ENTRY) };
+
+/* The output projection. */
+typedef enum ls_lm_head {
+    LS_HEAD_DEFAULT = 0, /* tied */
+    LS_HEAD_TIED = 1,    /* the token embedding again */
+    LS_HEAD_UNTIED = 2,  /* a matrix of its own; not for GPT-2 */
+} ls_lm_head;
 
 typedef struct ls_lm_options {
     ls_lm_kind kind; /* 0: GPT-2 */
@@ -57,11 +70,23 @@ typedef struct ls_lm_options {
     int context;     /* the longest sequence; 0: 1,024 */
     float dropout;   /* of residual branches, embeddings and attention weights, in training; 0: none */
     float embd_dropout, attn_dropout; /* of embeddings and of attention weights alone; 0: as `dropout`; < 0: none */
-    float norm_eps;                   /* of the norms; 0: 1e-5 */
+    float norm_eps;                   /* of the norms; 0: 1e-5, Qwen: 1e-6 */
+    /* The Llama family alone; dropout there is of attention weights alone: */
+    int kv_heads;        /* heads of keys and values, a divisor of heads; 0: heads */
+    int head_dim;        /* elements of a head, even; 0: width / heads */
+    int inner;           /* width of the MLP; 0: 8/3 width, rounded up to a multiple of 64 */
+    ls_lm_head head;     /* 0: tied */
+    bool attention_bias; /* biases of the attention's projections; not for Mistral; Qwen2 always has its own three */
+    bool mlp_bias;       /* biases of the MLP; Llama only */
+    int window;          /* sliding window: tokens that a token attends to, itself included; 0: all; not for Llama */
+    int window_first;    /* Qwen: the first layer that has the window; 0: all have it */
+    ls_rope rope;        /* rotary positions; theta 0: 10,000 */
     void *reserved[2];
 } ls_lm_options;
 
-/* Options by name: "gpt2" (124M parameters), "gpt2-medium" (355M), "gpt2-large" (774M), "gpt2-xl" (1.5B). */
+/* Options by name: "gpt2" (124M parameters), "gpt2-medium" (355M), "gpt2-large" (774M), "gpt2-xl" (1.5B), "smollm2-135m",
+ * "tinyllama", "llama-3.2-1b", "qwen2.5-0.5b", "qwen3-0.6b", "mistral-7b" and others, which an unknown name lists; "llama",
+ * "qwen2", "qwen3" and "mistral" are small. */
 LS_API LS_MUST_CHECK ls_status ls_lm_preset(const char *name, ls_lm_options *out);
 /* The options in the config.json of a folder that ls_model_save() or Hugging Face's transformers wrote. */
 LS_API LS_MUST_CHECK ls_status ls_lm_options_read(const char *folder, ls_lm_options *out);
@@ -116,7 +141,7 @@ LS_API size_t ls_model_buffers(const ls_model *model, const ls_place **places, f
 LS_API int ls_model_params(const ls_model *model, ls_param **params);
 
 /* Fills the values with random initial weights: as GPT-2's authors do (normal 0.02, projections into the residual stream
- * divided by sqrt(2 layers)), He's initialization for the other models. The same seed gives the same values. */
+ * divided by sqrt(2 layers)), also for the Llama family; He's initialization for the other models. The same seed gives the same values. */
 LS_API LS_MUST_CHECK ls_status ls_model_init(ls_model *model, uint64_t seed);
 
 /* The input of a model. All memory is user-owned and must stay until backward is done. */

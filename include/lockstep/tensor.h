@@ -1,7 +1,7 @@
 /* lockstep/tensor.h: float32 tensors and a tape that records the operations of a forward pass and runs them backward.
  *
  *     ls_tape_begin(tape, params, n_params, &pass);
- *     ls_tensor *x = ls_embedding(tape, tokens, batch_size, seq_len, wte, wpe, 0);
+ *     ls_tensor *x = ls_embedding(tape, tokens, batch_size, seq_len, wte, wpe, NULL);
  *     x = ls_linear(tape, ls_layer_norm(tape, x, g, b, 1e-5f), w, bias, NULL);
  *     ls_tensor *loss = ls_linear_cross_entropy(tape, x, wte, &targets);
  *     if (ls_tape_backward(tape, loss)) ...                        // gradients are in params[i].grad
@@ -117,10 +117,16 @@ typedef struct ls_linear_options {
 /* activation(input_activation(x) w + b) + add. b and options may be NULL. */
 LS_API ls_tensor *ls_linear(ls_tape *t, ls_tensor *x, ls_param *w, ls_param *b, const ls_linear_options *options);
 
-/* wte[tokens[b,i]] + wpe[first + i]: (batch_size, seq_len, C). wpe may be NULL. tokens (batch_size, seq_len) are user-owned and
+/* Up to three linear layers of one input, whose results are side by side: (..., out 1 + out 2 + ...). Weights are (out, in). b
+ * is NULL or has as many biases. One product where the weights are next to each other in memory. */
+LS_API ls_tensor *ls_linear_joint(ls_tape *t, ls_tensor *x, ls_param *const *w, ls_param *const *b, int count);
+/* silu(gate) times up, which are the halves of x (..., 2C): (..., C). */
+LS_API ls_tensor *ls_swiglu(ls_tape *t, ls_tensor *x);
+
+/* wte[tokens[b,i]] + wpe[first[b] + i]: (batch_size, seq_len, C). wpe may be NULL; first NULL: 0. tokens (batch_size, seq_len) are user-owned and
  * must stay until backward is done; one outside of the vocabulary is LS_EINVAL. */
 LS_API ls_tensor *ls_embedding(ls_tape *t, const int32_t *tokens, int64_t batch_size, int64_t seq_len, ls_param *wte,
-                               ls_param *wpe, int64_t first);
+                               ls_param *wpe, const int64_t *first);
 
 LS_API ls_tensor *ls_layer_norm(ls_tape *t, ls_tensor *x, ls_param *weight, ls_param *bias, float eps);
 LS_API ls_tensor *ls_rms_norm(ls_tape *t, ls_tensor *x, ls_param *weight, float eps);
@@ -135,7 +141,31 @@ LS_API ls_tensor *ls_reshape(ls_tape *t, ls_tensor *x, int dims, const int64_t *
 /* Keeps an element with probability 1 - p and scales it by 1 / (1 - p). */
 LS_API ls_tensor *ls_dropout(ls_tape *t, ls_tensor *x, float p);
 
-/* Keys and values of earlier tokens, for generation. User-owned memory: k and v are (capacity, C). */
+/* How the angles of rotary positions grow. */
+typedef enum ls_rope_kind {
+    LS_ROPE_DEFAULT = 0, /* pair i of D / 2 turns by theta^(-2i / D) per position */
+    LS_ROPE_LINEAR = 1,  /* divided by `factor` */
+    LS_ROPE_LLAMA3 = 2,  /* low frequencies are divided by `factor`, as in Llama 3.1 */
+} ls_rope_kind;
+typedef struct ls_rope {
+    ls_rope_kind kind;
+    float theta;                             /* at least 1 */
+    float factor;                            /* of LINEAR and LLAMA3 */
+    float low_freq_factor, high_freq_factor; /* LLAMA3: divided below so many turns in `original_context`, kept above */
+    int original_context;                    /* LLAMA3 */
+} ls_rope;
+/* Cosines and sines of the positions first[i], first[i] + 1, ... of n_first sequences (or of all, if n_first is 1; NULL: from 0):
+ * (n_first length, D), without gradient. D is even. */
+LS_API ls_tensor *ls_rotary_table(ls_tape *t, const ls_rope *rope, int64_t D, const int64_t *first, int64_t n_first,
+                                  int64_t length);
+/* Rotates the first `heads` heads of D elements of each row of x (B, T, C). x may be overwritten and must not be used by other
+ * operations. The table must be of this pass. */
+LS_API ls_tensor *ls_rotary(ls_tape *t, ls_tensor *x, const ls_tensor *table, int heads);
+/* RMS norm of each head of queries and keys in qkv (see ls_attention), with weights (D). */
+LS_API ls_tensor *ls_head_norm(ls_tape *t, ls_tensor *qkv, ls_param *q_weight, ls_param *k_weight, int heads,
+                               int kv_heads, float eps);
+
+/* Keys and values of earlier tokens, for generation. User-owned memory: k and v are (capacity, kv_heads D). */
 typedef struct ls_kv_cache {
     float *k, *v;
     int64_t capacity;
@@ -143,15 +173,17 @@ typedef struct ls_kv_cache {
 } ls_kv_cache;
 
 typedef struct ls_attention_options {
-    int heads;          /* required; divides C */
+    int heads;          /* required */
+    int kv_heads;       /* heads of keys and values, a divisor of heads, each shared by a group of them; 0: as many */
     bool full;          /* every position attends to all positions; default: causal */
+    int64_t window;     /* causal: a position attends to at most this many, the last being its own; 0: all before it */
     float dropout;      /* of the attention weights */
-    ls_kv_cache *cache; /* causal eval passes of batch size 1: queries also attend to the cached rows; NULL: none */
+    ls_kv_cache *cache; /* causal eval passes: one per sequence; queries also attend to the cached rows; NULL: none */
     void *reserved[2];
 } ls_attention_options;
 
-/* Multi-head attention. qkv is (B, T, 3C), queries, keys and values side by side; the result is (B, T, C). Memory is linear in
- * T. */
+/* Multi-head attention. qkv is (B, T, (heads + 2 kv_heads) D), queries, keys and values side by side; the result is
+ * (B, T, heads D). Memory is linear in T. */
 LS_API ls_tensor *ls_attention(ls_tape *t, ls_tensor *qkv, const ls_attention_options *options);
 
 typedef struct ls_cross_entropy_options {

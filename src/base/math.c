@@ -41,6 +41,24 @@ double ls__math_cos(double x)
     return sum;
 }
 
+void ls__math_sin_cos(double x, double *sine, double *cosine)
+{
+    /* x = n pi/2 + r with |r| <= pi/4. pi/2 is in three parts, the first two with zeros at their ends. */
+    double n = (double)(int64_t)(x * 0.63661977236758138 + (x < 0 ? -0.5 : 0.5));
+    double r = ((x - n * 1.57079632673412561417e+00) - n * 6.07710050630396597660e-11) - n * 2.02226624879595063154e-21;
+    double z = r * r, s = 1, c = 1;
+    for (int i = 18; i > 0; i -= 2) {
+        s = 1 - s * z / (i * (i + 1));
+        c = 1 - c * z / (i * (i - 1));
+    }
+    s *= r;
+    int64_t quarter = (int64_t)n & 3;
+    *sine = quarter & 1 ? c : s;
+    *cosine = quarter & 1 ? s : c;
+    if (quarter & 2) *sine = -*sine;
+    if (quarter == 1 || quarter == 2) *cosine = -*cosine;
+}
+
 double ls__math_power(double base, int64_t number)
 {
     double result = 1;

@@ -4,9 +4,10 @@
 
 #include <stdint.h>
 
-double ls__math_log(double x);                      /* x is positive and normal; infinity and NaN are returned */
-double ls__math_exp(double x);                      /* 0 below -708; x is at most 709 */
-double ls__math_cos(double x);                      /* x is from 0 to pi / 2 */
-double ls__math_power(double base, int64_t number); /* number >= 0 */
+double ls__math_log(double x); /* x is positive and normal; infinity and NaN are returned */
+double ls__math_exp(double x); /* 0 below -708; x is at most 709 */
+double ls__math_cos(double x); /* x is from 0 to pi / 2 */
+void ls__math_sin_cos(double x, double *sine, double *cosine); /* |x| is at most 2^27 */
+double ls__math_power(double base, int64_t number);            /* number >= 0 */
 
 #endif

@@ -59,6 +59,14 @@ typedef struct ls__nn_kernels {
     /* p[i] = exp(factor p[i] - shift) norm; ds[i] = p[i] (ds[i] - d) factor */
     void (*softmax_back)(float *p, float *ds, size_t n, float factor, float shift, float norm, float d);
 
+    /* out[i] = silu(gate[i]) up[i]; out may be gate or up */
+    void (*swiglu)(float *out, const float *gate, const float *up, size_t n);
+    /* dgate and dup = (add: their contents +) ... */
+    void (*swiglu_back)(float *dgate, float *dup, bool add, const float *dy, const float *gate, const float *up,
+                        size_t n);
+    /* The pairs (x[i], x[half + i]) are rotated by angles that are given as cosines and sines; back: by minus them. */
+    void (*rotate)(float *x, const float *cosines, const float *sines, size_t half, bool back);
+
     /* Matrix products; see gemm_loops.h, and gemm.h for whole ones. B (k, n), row by row with ldb between rows, becomes
      * panels: ceil(n / LS__PANEL) * k * LS__PANEL floats. For pack_transposed B is stored as (n, k). */
     int rows;       /* of A that are multiplied at a time */

@@ -295,6 +295,7 @@ static void softmax_back(float *p, float *ds, size_t n, float factor, float shif
 }
 
 #include "kern/gemm_loops.h"
+#include "kern/llama_loops.h"
 
 /* ---- Element by element. */
 
@@ -350,6 +351,9 @@ const ls__nn_kernels LS__TABLE = {
     .batch_norm_back = batch_norm_back,
     .exp_shift_sum = exp_shift_sum,
     .softmax_back = softmax_back,
+    .swiglu = swiglu,
+    .swiglu_back = swiglu_back,
+    .rotate = rotate,
     .rows = ROWS,
     .block_rows = BLOCK,
     .pack = pack,

@@ -202,6 +202,30 @@ static void softmax_back(float *p, float *ds, size_t n, float factor, float shif
     }
 }
 
+static void swiglu(float *out, const float *gate, const float *up, size_t n)
+{
+    for (size_t i = 0; i < n; i++) out[i] = (float)(silu(gate[i]) * up[i]);
+}
+
+static void swiglu_back(float *dgate, float *dup, bool add, const float *dy, const float *gate, const float *up,
+                        size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        double g = (double)dy[i] * up[i] * silu_slope(gate[i]), u = dy[i] * silu(gate[i]);
+        dgate[i] = (float)((add ? (double)dgate[i] : 0) + g);
+        dup[i] = (float)((add ? (double)dup[i] : 0) + u);
+    }
+}
+
+static void rotate(float *x, const float *cosines, const float *sines, size_t half, bool back)
+{
+    for (size_t i = 0; i < half; i++) {
+        double a = x[i], b = x[half + i], c = cosines[i], s = back ? -sines[i] : sines[i];
+        x[i] = (float)(a * c - b * s);
+        x[half + i] = (float)(b * c + a * s);
+    }
+}
+
 static void add_two(float *out, const float *a, const float *b, size_t n)
 {
     for (size_t i = 0; i < n; i++) out[i] = a[i] + b[i];
@@ -245,6 +269,9 @@ const ls__nn_kernels ls__nn_kernels_reference = {
     .batch_norm_back = batch_norm_back,
     .exp_shift_sum = exp_shift_sum,
     .softmax_back = softmax_back,
+    .swiglu = swiglu,
+    .swiglu_back = swiglu_back,
+    .rotate = rotate,
     .add = add_two,
     .mul = mul_two,
     .axpy = axpy,

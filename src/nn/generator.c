@@ -96,11 +96,11 @@ static ls_status run(ls_generator *g, int first)
     ls_kv_cache *caches = g->options.no_cache ? NULL : g->caches;
     ls_status status = ls_tape_begin(g->tape, params, n_params, &pass);
     if (status) return status;
-    ls_tensor *x = g->type->hidden(g->model, g->tape, g->tokens + first, 1, count, first, caches);
+    ls_tensor *x = g->type->hidden(g->model, g->tape, g->tokens + first, 1, count, caches);
     if (x) {
         int64_t width = x->shape[2];
         x = ls_tape_input(g->tape, x->data + (count - 1) * width, 2, (int64_t[]){ 1, width });
-        x = g->type->head(g->model, g->tape, x);
+        x = ls__lm_project(g->model, g->tape, x);
     }
     status = ls_tape_status(g->tape);
     if (status) return status;

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include "base/status.h"
 
 /* The parameters by number: WTE, WPE, then the 12 of each block, then the last norm. */
 enum { WTE, WPE, FIRST_BLOCK };
@@ -81,33 +82,45 @@ static ls_tensor *block(ls_model *m, ls_tape *t, ls_tensor *x, int layer, ls_kv_
     return drop ? ls_add(t, x, ls_dropout(t, y, o->dropout)) : y;
 }
 
-static ls_tensor *hidden(ls_model *m, ls_tape *t, const int32_t *tokens, int64_t B, int64_t T, int64_t first,
-                         ls_kv_cache *caches)
+static ls_tensor *hidden(ls_model *m, ls_tape *t, const int32_t *tokens, int64_t B, int64_t T, ls_kv_cache *caches)
 {
     const ls_lm_options *o = &m->lm;
     ls_param *norm = m->params + FIRST_BLOCK + (size_t)o->layers * PER_BLOCK;
-    ls_tensor *x = ls_embedding(t, tokens, B, T, &m->params[WTE], &m->params[WPE], first);
+    ls_tensor *x = ls_embedding(t, tokens, B, T, &m->params[WTE], &m->params[WPE], ls__lm_first(t, caches, B));
     float dropout = ls__lm_dropout(o, o->embd_dropout);
     if (dropout > 0) x = ls_dropout(t, x, dropout);
-    for (int layer = 0; layer < o->layers; layer++) x = block(m, t, x, layer, caches ? &caches[layer] : NULL);
+    for (int layer = 0; layer < o->layers; layer++) x = block(m, t, x, layer, caches ? &caches[layer * B] : NULL);
     return ls_layer_norm(t, x, &norm[0], &norm[1], o->norm_eps);
 }
 
-static ls_tensor *head(ls_model *m, ls_tape *t, ls_tensor *x)
+static size_t head(const ls_model *m)
 {
-    return ls_linear(t, x, &m->params[WTE], NULL, &(ls_linear_options){ .transposed = true });
+    (void)m;
+    return WTE;
 }
 
-static ls_tensor *loss(ls_model *m, ls_tape *t, const ls_model_batch *b)
+static ls_status check(ls_lm_options *o)
 {
-    ls_tensor *x = hidden(m, t, b->tokens, b->batch_size, b->seq_len, 0, NULL);
-    ls_cross_entropy_options targets = ls__batch_targets(b);
-    return ls_linear_cross_entropy(t, x, &m->params[WTE], &targets);
-}
-
-static ls_tensor *logits(ls_model *m, ls_tape *t, const ls_model_batch *b)
-{
-    return head(m, t, hidden(m, t, b->tokens, b->batch_size, b->seq_len, 0, NULL));
+    const struct {
+        const char *name;
+        bool given;
+    } others[] = { { "kv_heads", o->kv_heads != 0 },
+                   { "head_dim", o->head_dim != 0 },
+                   { "inner", o->inner != 0 },
+                   { "an untied head", o->head == LS_HEAD_UNTIED },
+                   { "attention_bias", o->attention_bias },
+                   { "mlp_bias", o->mlp_bias },
+                   { "window", o->window != 0 || o->window_first != 0 },
+                   { "rope", o->rope.kind || o->rope.theta != 0 } };
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (others[i].given)
+            return ls__fail(LS_EINVAL,
+                            "gpt2: %s is an option of the Llama family; choose another model or leave it out",
+                            others[i].name);
+    if (o->width % o->heads)
+        return ls__fail(LS_EINVAL, "gpt2: width %d is not divisible by %d heads", o->width, o->heads);
+    o->head = LS_HEAD_DEFAULT;
+    return LS_OK;
 }
 
 static size_t cache_width(const ls_lm_options *o)
@@ -169,9 +182,11 @@ static const struct ls__lm_size presets[] = {
 
 extern const ls__lm_type ls__lm_gpt2;
 const ls__lm_type ls__lm_gpt2 = {
-    .model = { .name = "gpt2", .loss = loss, .logits = logits, .lm = &ls__lm_gpt2 },
+    .model = { .name = "gpt2", .loss = ls__lm_loss, .logits = ls__lm_logits, .lm = &ls__lm_gpt2 },
     .presets = presets,
     .n_presets = sizeof presets / sizeof *presets,
+    .absent = &presets[0].options,
+    .check = check,
     .list = list,
     .hidden = hidden,
     .head = head,

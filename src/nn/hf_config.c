@@ -65,6 +65,21 @@ static ls_status expect_text(const char *name, const ls__config_key *k, const js
                     text ? text : "(not a string)");
 }
 
+static ls_status get_bool(const char *name, const char *key, const json_t *value, bool *out)
+{
+    if (!json_is_boolean(value)) return ls__fail(LS_EFORMAT, "%s: '%s' must be true or false", name, key);
+    *out = json_boolean_value(value);
+    return LS_OK;
+}
+
+static ls_status get_tied(const char *name, const char *key, const json_t *value, ls_lm_options *o)
+{
+    bool tied = false;
+    ls_status status = get_bool(name, key, value, &tied);
+    o->head = tied ? LS_HEAD_TIED : LS_HEAD_UNTIED;
+    return status;
+}
+
 static ls_status read_key(const char *name, const ls__config_key *k, const json_t *value, ls_lm_options *o, int *inner)
 {
     switch (k->kind) {
@@ -75,11 +90,29 @@ static ls_status read_key(const char *name, const ls__config_key *k, const json_
     case LS__CONFIG_TEXT: return expect_text(name, k, value);
     case LS__CONFIG_TRUE: return expect_bool(name, k->key, value, true);
     case LS__CONFIG_FALSE: return expect_bool(name, k->key, value, false);
+    case LS__CONFIG_FLAG: return get_bool(name, k->key, value, (bool *)((char *)o + k->offset));
+    case LS__CONFIG_TIED: return get_tied(name, k->key, value, o);
+    case LS__CONFIG_ROPE:
+    case LS__CONFIG_WINDOW: /* by read_groups() */
+    case LS__CONFIG_NULL:
     case LS__CONFIG_LIST:
     case LS__CONFIG_END:
     case LS__CONFIG_DTYPE: break;
     }
     return LS_OK;
+}
+
+/* What several keys say together. */
+static ls_status read_groups(const char *name, const json_t *root, const ls__lm_type *type, ls_lm_options *o)
+{
+    bool rope = false, window = false, layers = false;
+    for (const ls__config_key *k = type->config; k->key; k++) {
+        rope = rope || k->kind == LS__CONFIG_ROPE;
+        window = window || k->kind == LS__CONFIG_WINDOW;
+        layers = layers || (k->kind == LS__CONFIG_WINDOW && strcmp(k->key, "layer_types") == 0);
+    }
+    ls_status status = rope ? ls__hf_rope_read(name, root, o) : LS_OK;
+    return status || !window ? status : ls__hf_window_read(name, root, !layers, o);
 }
 
 static ls_status read_keys(const char *name, const json_t *root, ls_lm_kind kind, ls_lm_options *o)
@@ -88,7 +121,7 @@ static ls_status read_keys(const char *name, const json_t *root, ls_lm_kind kind
     const ls__config_key *times_width = NULL;
     ls_status status = LS_OK;
     int inner = 0;
-    *o = type->presets[0].options;
+    *o = *type->absent;
     o->kind = kind;
     for (const ls__config_key *k = type->config; k->key && !status; k++) {
         const json_t *value = json_object_get(root, k->key);
@@ -96,6 +129,7 @@ static ls_status read_keys(const char *name, const json_t *root, ls_lm_kind kind
         if (k->kind == LS__CONFIG_TIMES_WIDTH) times_width = k;
         if (value && !json_is_null(value)) status = read_key(name, k, value, o, &inner);
     }
+    if (!status) status = read_groups(name, root, type, o);
     if (status) return status;
     for (const ls__config_key *k = type->config; k->key; k++) {
         if (k->kind != LS__CONFIG_OWN_DROPOUT) continue;
@@ -265,6 +299,11 @@ static json_t *key_value(const ls__config_key *k, const ls_lm_options *o, int32_
     case LS__CONFIG_TEXT: return json_string(k->text);
     case LS__CONFIG_TRUE: return json_true();
     case LS__CONFIG_FALSE: return json_false();
+    case LS__CONFIG_FLAG: return json_boolean(*(const bool *)((const char *)o + k->offset));
+    case LS__CONFIG_TIED: return json_boolean(o->head != LS_HEAD_UNTIED);
+    case LS__CONFIG_ROPE: return ls__hf_rope_value(k->key, o);
+    case LS__CONFIG_WINDOW: return ls__hf_window_value(k->key, o);
+    case LS__CONFIG_NULL: return json_null();
     case LS__CONFIG_LIST: return json_pack("[s]", k->text);
     case LS__CONFIG_END: return end >= 0 && end < o->vocab_size ? json_integer(end) : json_null();
     case LS__CONFIG_DTYPE: return json_string("float32");

@@ -2,6 +2,7 @@
 #ifndef LS_NN_HF_CONFIG_H
 #define LS_NN_HF_CONFIG_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include "lockstep/nn.h"
 
@@ -14,12 +15,17 @@ typedef enum ls__config_kind {
     LS__CONFIG_TEXT,        /* must be `text` or `other_text` */
     LS__CONFIG_TRUE,        /* must be true */
     LS__CONFIG_FALSE,       /* must be false */
+    LS__CONFIG_FLAG,        /* true or false: the bool at `offset` */
+    LS__CONFIG_TIED,        /* whether the head is tied; absent: as ls__lm_type.absent */
+    LS__CONFIG_ROPE,        /* see hf_rope.c */
+    LS__CONFIG_WINDOW,      /* see hf_rope.c */
+    LS__CONFIG_NULL,        /* not read; null */
     LS__CONFIG_LIST,        /* not read; a list that contains `text` */
     LS__CONFIG_END,         /* not read; the token that ends a text */
     LS__CONFIG_DTYPE,       /* not read; "float32", the type of saved weights */
 } ls__config_kind;
 
-/* A key that is absent or null when read has the value of `fallback` (RATE, OWN_DROPOUT) or of the model's first preset. Keys are
+/* A key that is absent or null when read has the value of `fallback` (RATE, OWN_DROPOUT) or of ls__lm_type.absent. Keys are
  * written in the order of the table, unless `read_only`. */
 typedef struct ls__config_key {
     const char *key;
@@ -45,6 +51,12 @@ LS_MUST_CHECK ls_status ls__hf_config_read(const char *path, ls_lm_options *out)
 /* The text of a config.json; the caller frees it. `base` is that of the folder that the model was loaded from, or NULL: only
  * values that changed are replaced. `end` is the token that ends a text; < 0: none, LS__END_DEFAULT: not known. */
 LS_MUST_CHECK ls_status ls__hf_config_text(const char *base, const ls_lm_options *options, int32_t end, char **out);
+/* The keys about rotary positions and windows (hf_rope.c): read from the object of all keys, and the value of one of them. every_layer: all
+ * layers have the window. */
+LS_MUST_CHECK ls_status ls__hf_rope_read(const char *name, const json_t *root, ls_lm_options *o);
+LS_MUST_CHECK ls_status ls__hf_window_read(const char *name, const json_t *root, bool every_layer, ls_lm_options *o);
+json_t *ls__hf_rope_value(const char *key, const ls_lm_options *o);
+json_t *ls__hf_window_value(const char *key, const ls_lm_options *o);
 /* Whether a config.json has tokens that end a text, and not this one. */
 bool ls__hf_config_has_other_end(const char *text, int32_t end);
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/status.h"
+#include "tensor/hooks.h"
 
 #define X(name, value, type) extern const ls__lm_type ls__lm_##type;
 LS_LM_LIST(X)
@@ -22,7 +23,7 @@ ls_status ls_lm_preset(const char *name, ls_lm_options *out)
 {
     LS__NEED(name, "name");
     LS__NEED(out, "out");
-    char known[256] = "";
+    char known[512] = "";
     for (int kind = 0; kind < LS_LM_COUNT; kind++)
         for (size_t i = 0; i < types[kind]->n_presets; i++) {
             const struct ls__lm_size *p = &types[kind]->presets[i];
@@ -61,8 +62,6 @@ ls_status ls__lm_options_check(ls_lm_options *options)
     if ((status = check_range(name, "heads", o.heads, 1, o.width))) return status;
     if ((status = check_range(name, "vocab_size", o.vocab_size, 1, 1 << 26))) return status;
     if ((status = check_range(name, "context", o.context, 1, 1 << 26))) return status;
-    if (o.width % o.heads)
-        return ls__fail(LS_EINVAL, "%s: width %d is not divisible by %d heads", name, o.width, o.heads);
     if (!(o.dropout >= 0 && o.dropout < 1))
         return ls__fail(LS_EINVAL, "%s: dropout is %g; it must be >= 0 and < 1", name, (double)o.dropout);
     if (!(o.embd_dropout < 1) || !(o.attn_dropout < 1))
@@ -70,7 +69,7 @@ ls_status ls__lm_options_check(ls_lm_options *options)
                         name, (double)o.embd_dropout, (double)o.attn_dropout);
     if (!(o.norm_eps > 0 && o.norm_eps < 1))
         return ls__fail(LS_EINVAL, "%s: norm_eps is %g; it must be > 0 and < 1", name, (double)o.norm_eps);
-    if (type->check && (status = type->check(&o))) return status;
+    if ((status = type->check(&o))) return status;
     *options = o;
     return LS_OK;
 }
@@ -90,6 +89,32 @@ ls_status ls_lm_open(ls_model **out, const ls_lm_options *options)
     status = ls__model_finish(&m);
     *out = m;
     return status;
+}
+
+/* ---- Forward */
+
+ls_tensor *ls__lm_project(ls_model *m, ls_tape *t, ls_tensor *x)
+{
+    return ls_linear(t, x, &m->params[m->type->lm->head(m)], NULL, &(ls_linear_options){ .transposed = true });
+}
+
+ls_tensor *ls__lm_loss(ls_model *m, ls_tape *t, const ls_model_batch *b)
+{
+    ls_tensor *x = m->type->lm->hidden(m, t, b->tokens, b->batch_size, b->seq_len, NULL);
+    ls_cross_entropy_options targets = ls__batch_targets(b);
+    return ls_linear_cross_entropy(t, x, &m->params[m->type->lm->head(m)], &targets);
+}
+
+ls_tensor *ls__lm_logits(ls_model *m, ls_tape *t, const ls_model_batch *b)
+{
+    return ls__lm_project(m, t, m->type->lm->hidden(m, t, b->tokens, b->batch_size, b->seq_len, NULL));
+}
+
+const int64_t *ls__lm_first(ls_tape *t, const ls_kv_cache *caches, int64_t B)
+{
+    int64_t *first = caches && B > 0 ? ls__tape_array(t, (size_t)B, sizeof *first) : NULL;
+    for (int64_t b = 0; first && b < B; b++) first[b] = caches[b].length;
+    return first;
 }
 
 double ls__lm_flops_per_token(const ls_lm_options *options, int64_t seq_len)

@@ -44,16 +44,17 @@ typedef struct ls__lm_type {
         ls_lm_options options;
     } * presets;
     size_t n_presets;
-    /* Limits beyond those that all language models have; NULL: none. */
-    ls_status (*check)(const ls_lm_options *options);
+    const ls_lm_options *absent; /* what keys mean that config.json does not have, as in transformers */
+    /* Fills in and checks the options that not all language models have. A second call changes nothing. */
+    ls_status (*check)(ls_lm_options *options);
     /* Lists the parameters. `model->lm` has the options. */
     void (*list)(ls_model *model);
-    /* The forward pass up to the last norm, (B, T, C). caches: NULL, or one per layer (then B is 1). `first` is the position
-     * of the first token. */
-    ls_tensor *(*hidden)(ls_model *model, ls_tape *tape, const int32_t *tokens, int64_t B, int64_t T, int64_t first,
+    /* The forward pass up to the last norm, (B, T, C). caches: NULL, or (layers, B); the first position of a sequence is then the
+     * length of its cache. */
+    ls_tensor *(*hidden)(ls_model *model, ls_tape *tape, const int32_t *tokens, int64_t B, int64_t T,
                          ls_kv_cache *caches);
-    /* Logits of hidden states. */
-    ls_tensor *(*head)(ls_model *model, ls_tape *tape, ls_tensor *hidden);
+    /* The number of the parameter (V, C) that projects hidden states to logits: the first or the last. */
+    size_t (*head)(const ls_model *model);
     size_t (*cache_width)(
         const ls_lm_options *options); /* floats of a key (and of a value) of one token in one layer */
     /* Multiplications and additions of matrix products of a training step, per token. */
@@ -100,6 +101,13 @@ void ls__model_set_end(ls_model *model, int32_t token);
 
 /* Fills in defaults and checks. Invalid options are LS_EINVAL with the option's name; `options` is then unchanged. */
 LS_MUST_CHECK ls_status ls__lm_options_check(ls_lm_options *options);
+/* Loss and logits of any language model, for its table. */
+ls_tensor *ls__lm_loss(ls_model *model, ls_tape *tape, const ls_model_batch *batch);
+ls_tensor *ls__lm_logits(ls_model *model, ls_tape *tape, const ls_model_batch *batch);
+/* Logits of hidden states (..., C). */
+ls_tensor *ls__lm_project(ls_model *model, ls_tape *tape, ls_tensor *hidden);
+/* The positions of the first tokens of B sequences, in memory of the tape; NULL without caches, or on failure. */
+const int64_t *ls__lm_first(ls_tape *tape, const ls_kv_cache *caches, int64_t B);
 /* See ls__lm_type. */
 double ls__lm_flops_per_token(const ls_lm_options *options, int64_t seq_len);
 

@@ -6,7 +6,8 @@
 
 typedef struct embedding {
     const int32_t *tokens;
-    int64_t B, T, first;
+    int64_t B, T;
+    int64_t *first; /* (B) */
 } embedding;
 
 enum {
@@ -43,9 +44,12 @@ static ls_status embedding_back(ls_tape *t, ls__node *n)
     if (dwpe) {
         if (!add) memset(dwpe, 0, (size_t)(wpe->shape[0] * C) * sizeof *dwpe);
 #pragma omp parallel for num_threads(t->threads) schedule(static)
-        for (int64_t i = 0; i < s->T; i++) {
-            float *to = dwpe + (s->first + i) * C;
-            for (int64_t b = 0; b < s->B; b++) k->add(to, to, dx + (b * s->T + i) * C, (size_t)C);
+        for (int64_t c = 0; c < C; c += COLUMNS) {
+            size_t n_cols = (size_t)ls__min(COLUMNS, C - c);
+            for (int64_t r = 0; r < s->B * s->T; r++) {
+                float *to = dwpe + (s->first[r / s->T] + r % s->T) * C + c;
+                k->add(to, to, dx + r * C + c, n_cols);
+            }
         }
     }
     return LS_OK;
@@ -54,7 +58,7 @@ static ls_status embedding_back(ls_tape *t, ls__node *n)
 static const ls__operation op_embedding = { "embedding", embedding_back };
 
 ls_tensor *ls_embedding(ls_tape *t, const int32_t *tokens, int64_t B, int64_t T, ls_param *wte, ls_param *wpe,
-                        int64_t first)
+                        const int64_t *first)
 {
     ls_tensor here = { .dims = 2, .shape = { B, T } };
     LS__FLUSH_DENORMALS();
@@ -65,8 +69,16 @@ ls_tensor *ls_embedding(ls_tape *t, const int32_t *tokens, int64_t B, int64_t T,
     if (!y) return NULL;
     if (!ls__param_fits(t, "embedding", wte, V, C, 0, 0, &here)) return NULL;
     if (wpe && !ls__param_fits(t, "embedding", wpe, wpe->shape[0], C, 0, 0, y)) return NULL;
-    if (wpe && (first < 0 || first + T > wpe->shape[0]))
-        return ls__shape_error(t, "embedding", "tokens", 2, here.shape, wpe->name, wpe->dims, wpe->shape,
+    embedding s = { tokens, B, T, ls__tape_array(t, (size_t)B, sizeof *s.first) };
+    if (!s.first) return NULL;
+    bool beyond = false;
+    for (int64_t b = 0; b < B; b++) {
+        s.first[b] = first ? first[b] : 0;
+        beyond = beyond || s.first[b] < 0 || (wpe && s.first[b] + T > wpe->shape[0]);
+    }
+    if (beyond)
+        return ls__shape_error(t, "embedding", "tokens", 2, here.shape, (wpe ? wpe : wte)->name,
+                               (wpe ? wpe : wte)->dims, (wpe ? wpe : wte)->shape,
                                "the sequence is longer than the context");
     for (int64_t i = 0; i < B * T; i++)
         if (tokens[i] < 0 || tokens[i] >= V)
@@ -77,11 +89,10 @@ ls_tensor *ls_embedding(ls_tape *t, const int32_t *tokens, int64_t B, int64_t T,
     for (int64_t r = 0; r < B * T; r++) {
         const float *token = wte->value + tokens[r] * C;
         if (wpe)
-            ls__nn_kernels_best()->add(y->data + r * C, token, wpe->value + (first + r % T) * C, (size_t)C);
+            ls__nn_kernels_best()->add(y->data + r * C, token, wpe->value + (s.first[r / T] + r % T) * C, (size_t)C);
         else
             memcpy(y->data + r * C, token, (size_t)C * sizeof(float));
     }
-    embedding s = { tokens, B, T, first };
     return ls__tape_record(t, y,
                            &(ls__tape_record_args){
                                .op = &op_embedding, .param = { wte, wpe }, .state = &s, .state_bytes = sizeof s });

@@ -167,6 +167,13 @@ void ls__buffer_drop(ls_tape *t, ls__buffer *b)
     t->free_list = b;
 }
 
+void *ls__tape_array(ls_tape *t, size_t count, size_t size)
+{
+    void *memory = ls__arena_take_array(&t->arena, count, size);
+    if (!memory) ls__tape_fail(t, LS_ENOMEM);
+    return memory;
+}
+
 int64_t ls_tensor_count(const ls_tensor *x)
 {
     if (!x) return 0;
@@ -331,6 +338,7 @@ ls_tensor *ls__tape_record(ls_tape *t, ls_tensor *out, const ls__tape_record_arg
     *n = (ls__node){ .before = t->last, .op = args->op, .out = out, .state = state, .back_flops = args->back_flops };
     n->near = t->profile_near;
     n->recompute = args->recompute;
+    n->unread = args->unread;
     if (state) memcpy(state, args->state, args->state_bytes);
     memcpy(n->in, args->in, sizeof n->in);
     memcpy(n->param, args->param, sizeof n->param);

@@ -32,7 +32,7 @@ typedef struct ls__operation {
 /* Computes out->data again, after ls_recompute(). */
 typedef void (*ls__recompute_fn)(ls_tape *t, const ls__node *n);
 
-enum { LS__NODE_INPUTS = 3, LS__NODE_PARAMS = 3 };
+enum { LS__NODE_INPUTS = 3, LS__NODE_PARAMS = 6 };
 
 struct ls__node {
     ls__node *before; /* the operation recorded before this one */
@@ -42,6 +42,7 @@ struct ls__node {
     ls_param *param[LS__NODE_PARAMS]; /* in the order in which their hooks are called */
     void *state;                      /* the operation's own, in the arena */
     ls__recompute_fn recompute;       /* NULL: the result is kept */
+    bool unread;                      /* backward does not read the result: the next operation may overwrite it */
     const ls_param *near;             /* while profiling: its own parameter, or that of an earlier operation */
     double back_flops;
 };
@@ -111,6 +112,7 @@ typedef struct ls__tape_record_args {
     const void *state; /* copied into the arena */
     size_t state_bytes;
     ls__recompute_fn recompute;
+    bool unread;
     double flops, back_flops; /* of the matrix products */
 } ls__tape_record_args;
 ls_tensor *ls__tape_record(ls_tape *t, ls_tensor *out, const ls__tape_record_args *args);

@@ -185,17 +185,18 @@ static ls_status fill_values(ls_train *t)
     return ls__parallel_agree(t, status);
 }
 
-/* During forward, gradients hold nothing that is needed, except for those of the first parameter (the embedding), which the
- * loss writes ahead of backward. The other parameters are used in the order of their layout, each by one operation. Padding must stay
+/* During forward, gradients hold nothing that is needed, except for those of the output projection (the first parameter or the last), which
+ * the loss writes ahead of backward. The other parameters are used in the order of their layout, each by one operation. Padding must stay
  * zero, so there must be none. */
 static void alias_gradients(ls_train *t, float *grads)
 {
     const ls_place *places;
-    size_t n = ls_model_places(t->model, &places);
+    size_t n = ls_model_places(t->model, &places), head = t->model->type->lm->head(t->model);
     bool padded = n < 2;
     for (size_t i = 1; i < n; i++) padded = padded || places[i].offset != places[i - 1].offset + places[i - 1].count;
-    size_t end = places[n - 1].offset + places[n - 1].count;
-    if (!padded) ls__tape_alias(t->tape, grads + places[1].offset, end - places[1].offset);
+    if (padded || (head && head != n - 1)) return;
+    size_t begin = head ? 0 : places[1].offset, end = places[n - 1].offset + (head ? 0 : places[n - 1].count);
+    ls__tape_alias(t->tape, grads + begin, end - begin);
 }
 
 ls_status ls__parallel_open(ls_train *t)

@@ -14,6 +14,8 @@ static const char *const optimizers[] = { LS_OPTIMIZER_LIST(X) NULL };
 #define X(name, value, type) #type,
 static const char *const models[] = { LS_LM_LIST(X) NULL };
 #undef X
+static const char *const heads[] = { "default", "tied", "untied", NULL };
+static const char *const ropes[] = { "default", "linear", "llama3", NULL };
 static const char *const default_field[] = { "text", NULL };
 
 #define AT(member) offsetof(ls_train_options, member)
@@ -78,6 +80,34 @@ const ls__setting ls__settings[] = {
     { "--layers", LS__SET_INT, LS__SET_FIXED, AT(model.layers), NULL, 1, MANY, "N", "transformer blocks", NULL },
     { "--width", LS__SET_INT, LS__SET_FIXED, AT(model.width), NULL, 1, MANY, "N", "embedding dimension", NULL },
     { "--heads", LS__SET_INT, LS__SET_FIXED, AT(model.heads), NULL, 1, MANY, "N", "attention heads", NULL },
+    { "--kv-heads", LS__SET_INT, LS__SET_FIXED, AT(model.kv_heads), NULL, 1, MANY, "N",
+      "llama: heads of keys and values (--heads)", NULL },
+    { "--head-dim", LS__SET_INT, LS__SET_FIXED, AT(model.head_dim), NULL, 2, MANY, "N",
+      "llama: elements of a head (--width / --heads)", NULL },
+    { "--inner", LS__SET_INT, LS__SET_FIXED, AT(model.inner), NULL, 1, MANY, "N",
+      "llama: width of the MLP (8/3 of --width, a multiple of 64)", NULL },
+    { "--head", LS__SET_CHOICE, LS__SET_FIXED, AT(model.head), heads, 0, 0, "KIND",
+      "llama: output projection: {} (default: tied, or as --model)", NULL },
+    { "--attention-bias", LS__SET_FLAG, LS__SET_FIXED, AT(model.attention_bias), NULL, 0, 0, NULL,
+      "llama, qwen3: biases of the attention's projections", NULL },
+    { "--mlp-bias", LS__SET_FLAG, LS__SET_FIXED, AT(model.mlp_bias), NULL, 0, 0, NULL, "llama: biases of the MLP",
+      NULL },
+    { "--window", LS__SET_INT, LS__SET_FIXED, AT(model.window), NULL, 1, MANY, "N",
+      "mistral, qwen: sliding window in tokens (all)", NULL },
+    { "--window-first", LS__SET_INT, LS__SET_FIXED, AT(model.window_first), NULL, 0, MANY, "N",
+      "qwen: the first layer with the window (0)", NULL },
+    { "--rope", LS__SET_CHOICE, LS__SET_FIXED, AT(model.rope.kind), ropes, 0, 0, "KIND",
+      "llama: rotary positions: {} (default, or as --model)", NULL },
+    { "--rope-theta", LS__SET_FLOAT, LS__SET_FIXED, AT(model.rope.theta), NULL, 1, 1e12, "X",
+      "llama: base of the angles (10000, or as --model)", NULL },
+    { "--rope-factor", LS__SET_FLOAT, LS__SET_FIXED, AT(model.rope.factor), NULL, 1, 1e6, "X",
+      "llama: divisor of --rope linear and llama3", NULL },
+    { "--rope-low", LS__SET_FLOAT, LS__SET_FIXED, AT(model.rope.low_freq_factor), NULL, 1e-9, 1e6, "X",
+      "llama3: turns below which angles are divided (1)", NULL },
+    { "--rope-high", LS__SET_FLOAT, LS__SET_FIXED, AT(model.rope.high_freq_factor), NULL, 1e-9, 1e6, "X",
+      "llama3: turns above which angles are kept (4)", NULL },
+    { "--rope-context", LS__SET_INT, LS__SET_FIXED, AT(model.rope.original_context), NULL, 1, MANY, "N",
+      "llama3: context that the turns are counted in (8192)", NULL },
     { "--vocab-size", LS__SET_INT, LS__SET_FIXED, AT(model.vocab_size), NULL, 1, MANY, "N",
       "vocabulary size (the tokenizer's; shards: 50257)", NULL },
     { "--context", LS__SET_INT, LS__SET_FIXED, AT(model.context), NULL, 1, MANY, "N", "longest sequence (--seq-len)",
@@ -89,7 +119,7 @@ const ls__setting ls__settings[] = {
     { "--attn-dropout", LS__SET_FLOAT, LS__SET_FIXED | LS__SET_NONE | LS__SET_AUTO, AT(model.attn_dropout), NULL, 0,
       0.999, "P", "dropout of attention weights (--dropout)", NULL },
     { "--norm-eps", LS__SET_FLOAT, LS__SET_FIXED, AT(model.norm_eps), NULL, 1e-30, 1, "X",
-      "epsilon of the layer norms (1e-5)", NULL },
+      "epsilon of the norms (1e-5; qwen: 1e-6)", NULL },
     { "--steps", LS__SET_LONG, LS__SET_SHARED, AT(steps), NULL, 1, ANY, "N", "optimizer steps (1000)", "Training" },
     { "--batch-size", LS__SET_INT, LS__SET_FIXED, AT(batch_size), NULL, 1, MANY, "N", "sequences per micro-batch (8)",
       NULL },

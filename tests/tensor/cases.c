@@ -41,11 +41,11 @@ static ls_tensor *linear_of_gelu_times_input(ls_tape *t, ls_param *p)
 static const int32_t tokens[12] = { 3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8 };
 static ls_tensor *embedding(ls_tape *t, ls_param *p)
 {
-    return ls_embedding(t, tokens, 2, 6, &p[0], &p[1], 2);
+    return ls_embedding(t, tokens, 2, 6, &p[0], &p[1], (int64_t[]){ 2, 2 });
 }
 static ls_tensor *embedding_tokens_only(ls_tape *t, ls_param *p)
 {
-    return ls_embedding(t, tokens, 3, 4, &p[0], NULL, 0);
+    return ls_embedding(t, tokens, 3, 4, &p[0], NULL, NULL);
 }
 
 static ls_tensor *layer_norm(ls_tape *t, ls_param *p)

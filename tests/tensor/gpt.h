@@ -86,7 +86,7 @@ static inline ls_tensor *gpt_block(gpt *g, ls_tape *t, ls_tensor *x, ls_param *p
 static inline ls_tensor *gpt_loss(gpt *g, ls_tape *t, const int32_t *tokens, const int32_t *targets)
 {
     ls_param *p = g->params, *last = p + g->n_params - 2;
-    ls_tensor *x = ls_embedding(t, tokens, g->c.batch, g->c.seq, &p[0], &p[1], 0);
+    ls_tensor *x = ls_embedding(t, tokens, g->c.batch, g->c.seq, &p[0], &p[1], NULL);
     for (int layer = 0; layer < g->c.layers; layer++) x = gpt_block(g, t, x, p + 2 + layer * GPT_PER_BLOCK);
     x = ls_layer_norm(t, x, &last[0], &last[1], 1e-5f);
     return ls_linear_cross_entropy(t, x, &p[0], &(ls_cross_entropy_options){ .targets = targets });

@@ -18,7 +18,7 @@ static void open_params(ls_param p[PARAMS])
 
 static ls_tensor *tied_loss(ls_tape *t, ls_param *p)
 {
-    ls_tensor *x = ls_embedding(t, tokens, 2, 3, &p[WTE], NULL, 0);
+    ls_tensor *x = ls_embedding(t, tokens, 2, 3, &p[WTE], NULL, NULL);
     x = ls_linear(t, x, &p[W1], &p[B1], NULL);
     x = ls_linear(t, x, &p[W2], NULL, &(ls_linear_options){ .add = x });
     x = ls_linear(t, x, &p[W2], NULL, NULL); /* used twice */
@@ -239,9 +239,9 @@ static void shapes_that_do_not_fit_name_operation_and_shapes(void **state)
     check_refused(t, p, ls_global_avg_pool2d(t, x), "global_avg_pool2d: input (8, 8)");
     check_refused(t, p, ls_dropout(t, x, 1.0f), "dropout: p is 1");
     check_refused(t, p, ls_tape_input(t, p[W1].value, 2, (int64_t[]){ 3, -1 }), "invalid shape (3, -1)");
-    check_refused(t, p, ls_embedding(t, (int32_t[]){ 1, 5 }, 1, 2, &p[WTE], NULL, 0),
+    check_refused(t, p, ls_embedding(t, (int32_t[]){ 1, 5 }, 1, 2, &p[WTE], NULL, NULL),
                   "embedding: token 5 at (0, 1) is outside of the vocabulary of 5");
-    check_refused(t, p, ls_embedding(t, tokens, 1, 6, &p[WTE], &p[W1], 3), "longer than the context");
+    check_refused(t, p, ls_embedding(t, tokens, 1, 6, &p[WTE], &p[W1], (int64_t[]){ 3 }), "longer than the context");
     check_refused(t, p,
                   ls_linear_cross_entropy(t, ls_tape_param(t, &p[W1]), &p[WTE],
                                           &(ls_cross_entropy_options){ .targets = (int32_t[8]){ 0, 1, 2, 3, 4, -1 } }),
@@ -403,8 +403,8 @@ static void null_and_unknown_arguments_fail_the_pass(void **state)
     check_operation_fails(ls_batch_norm(t, ls_tape_input(t, data, 4, image), &p[B1], &p[B1], &nothing), LS_EINVAL,
                           "running statistics");
     check_operation_fails(ls_batch_norm(t, x, NULL, &p[B1], &nothing), LS_EINVAL, "batch_norm: a parameter is NULL");
-    check_operation_fails(ls_embedding(t, tokens, 2, 3, NULL, NULL, 0), LS_EINVAL, "embedding: a parameter is NULL");
-    check_operation_fails(ls_embedding(t, NULL, 2, 3, &p[WTE], NULL, 0), LS_EINVAL, "the tokens are NULL");
+    check_operation_fails(ls_embedding(t, tokens, 2, 3, NULL, NULL, NULL), LS_EINVAL, "embedding: a parameter is NULL");
+    check_operation_fails(ls_embedding(t, NULL, 2, 3, &p[WTE], NULL, NULL), LS_EINVAL, "the tokens are NULL");
     check_operation_fails(ls_tape_param(t, NULL), LS_EINVAL, "param: a parameter is NULL");
     check_operation_fails(ls_tape_input(t, NULL, 4, image), LS_EINVAL, "data is NULL");
     check_operation_fails(ls_tape_input(t, data, 4, NULL), LS_EINVAL, "shape is NULL");
