@@ -67,8 +67,12 @@ typedef enum ls_dtype {
     LS_I32 = 3,
     LS_I64 = 4,
     LS_U8 = 5,
+    LS_F16 = 6,
+    LS_I8 = 7,
+    LS_I16 = 8,
+    LS_BOOL = 9, /* a byte: 0 is false, anything else true; results are 0 or 1 */
 } ls_dtype;
-#define LS_DTYPE_COUNT 6
+#define LS_DTYPE_COUNT 10
 
 /* Bytes of one element; 0 for an invalid type. */
 LS_API size_t ls_dtype_size(ls_dtype type);
@@ -77,14 +81,17 @@ LS_API const char *ls_dtype_name(ls_dtype type);
 
 /* Reductions. */
 typedef enum ls_op {
-    LS_SUM = 0,  /* integer sums and products wrap around */
+    LS_SUM = 0,  /* integer sums and products wrap around; of LS_BOOL: whether any is true */
     LS_MEAN = 1, /* the sum times 1/p, in floating point; for integers the sum (which does not wrap) divided by p,
                     rounded towards zero */
     LS_MIN = 2,  /* min and max: NaN if a value is NaN; of equal values (-0 and +0) the first */
     LS_MAX = 3,
-    LS_PROD = 4,
+    LS_PROD = 4, /* of LS_BOOL: whether all are true */
+    LS_AND = 5,  /* bitwise, of integers; of LS_BOOL logical */
+    LS_OR = 6,
+    LS_XOR = 7,
 } ls_op;
-#define LS_OP_COUNT 5
+#define LS_OP_COUNT 8
 
 /* Counts the entries of a list: enum { COUNT = 0 LIST(LS_COUNT_ENTRY) }. */
 #define LS_COUNT_ENTRY(...) +1

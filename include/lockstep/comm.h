@@ -1,11 +1,14 @@
 /* lockstep/comm.h: the world of ranks, groups of them, and the collectives of a group.
  *
- * Threads  a world and its groups belong to one thread at a time; ls_group_abort() may be called from any.
+ * Threads  any thread may call the collectives of a group, wait for works and test them, and free a group; calls of several threads take
+ *          turns, and one that waits for other ranks makes way for the others. Which thread of a rank makes the next call of one group
+ *          is for the program to decide: use a group per thread. A world is opened, split into groups and freed by one thread at a time.
  * Fork     not usable in a child of fork(); exec is fine.
  * Order    every member of a group calls the same collectives in the same order. Each has a fingerprint (number, kind, type, count,
  *          root); a difference is an error on all ranks that names both sides.
  * Bits     sums are in canonical order, tree(n) = tree(m) + tree(n - m) with m the largest power of two below n, over the ranks in
- *          order: the same bits on every rank, in every run, over every transport. bfloat16 is added in float32 and rounded once.
+ *          order: the same bits on every rank, in every run, over every transport. bfloat16 and float16 are added in float32 and rounded
+ *          once.
  * Failure  LS_EINVAL is detected before data moves and has no effect. Any other error breaks the group: later calls return the same
  *          code and message, and only abort and free still work. A collective in which all members have done their part may still
  *          complete.
@@ -124,6 +127,19 @@ LS_API LS_MUST_CHECK ls_status ls_scatter(ls_group *g, const void *send, void *r
                                           int root);
 /* Block q of rank r's `send` becomes block r of rank q's `recv`; `count` is that of a block. */
 LS_API LS_MUST_CHECK ls_status ls_alltoall(ls_group *g, const void *send, void *recv, size_t count, ls_dtype type);
+/* All-gather of blocks of different sizes: rank r's `send` has counts[r] elements, and `recv` becomes the blocks of all ranks, one after
+ * the other. All ranks pass the same p counts; a difference is LS_EMISMATCH on all ranks, before data moves. `send` must not be in
+ * `recv`. */
+LS_API LS_MUST_CHECK ls_status ls_allgatherv(ls_group *g, const void *send, void *recv, const size_t *counts,
+                                             ls_dtype type);
+/* All-to-all of blocks of different sizes: `send` is a block of send_counts[q] elements for each rank q, one after the other, and `recv`
+ * a block of recv_counts[q] from each. What a rank sends and what the other one expects must agree (else LS_EMISMATCH, before data
+ * moves). Both of these are made of several collectives, and block. */
+LS_API LS_MUST_CHECK ls_status ls_alltoallv(ls_group *g, const void *send, const size_t *send_counts, void *recv,
+                                            const size_t *recv_counts, ls_dtype type);
+/* out[i] = factor * in[i] for floating-point types, rounded once; `out` may be `in`. Not a collective: a sum of what each rank has
+ * multiplied by its own factor is this, and then a reducing collective with LS_SUM. */
+LS_API LS_MUST_CHECK ls_status ls_premultiply(void *out, const void *in, size_t count, ls_dtype type, double factor);
 LS_API LS_MUST_CHECK ls_status ls_barrier(ls_group *g);
 /* Point-to-point. Messages from one rank to another arrive in order. A send may return before the receive was called. Type and count must
  * be equal on both sides. Two ranks of a node that wait for each other are named (LS_EMISMATCH); a cycle of three or more ends with the
@@ -164,6 +180,26 @@ LS_API LS_MUST_CHECK ls_status ls_work_wait(ls_work **work);
  * (detected within 0.05 s of testing) and when nothing has moved for the timeout, of which a pause between two tests counts for a second
  * at most; *work is NULL then. Deadlocks are detected by waits only: a rank that tests may still make the matching call. */
 LS_API LS_MUST_CHECK ls_status ls_work_test(ls_work **work);
+
+/* ---- Messages with tags. Between two ranks of a group use either these or the calls without tags. Messages of one tag from one rank
+ * arrive in order; a receive takes the first message that has its tag, whatever other messages came before it. Progress is made inside
+ * calls. A group's messages belong to one thread at a time. */
+typedef struct ls_p2p ls_p2p; /* a send or receive with a tag */
+#define LS_ANY_RANK \
+    (-1) /* receive from whichever rank sends first; all other members must stay in the group meanwhile */
+
+/* The buffer is used until the message is done. On error *out is NULL. */
+LS_API LS_MUST_CHECK ls_status ls_send_tagged(ls_group *g, const void *buf, size_t bytes, int to, int64_t tag,
+                                              ls_p2p **out);
+LS_API LS_MUST_CHECK ls_status ls_recv_tagged(ls_group *g, void *buf, size_t bytes, int from, int64_t tag,
+                                              ls_p2p **out);
+/* Waits until the message is done and frees it; *message becomes NULL in any case. *from, if not NULL, is the other rank. A message of
+ * another size than the buffer is LS_EMISMATCH, is dropped, and does not break the group. */
+LS_API LS_MUST_CHECK ls_status ls_p2p_wait(ls_p2p **message, int *from);
+/* Makes progress without waiting. LS_OK: done, and freed; LS_PENDING: not yet. */
+LS_API LS_MUST_CHECK ls_status ls_p2p_test(ls_p2p **message, int *from);
+/* Gives up a receive whose message has not begun to come; waits for any other. Accepts NULL. */
+LS_API void ls_p2p_cancel(ls_p2p **message);
 
 #ifdef __cplusplus
 }

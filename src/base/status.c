@@ -126,7 +126,11 @@ size_t ls_dtype_size(ls_dtype type)
     case LS_BF16: return 2;
     case LS_I32: return 4;
     case LS_I64: return 8;
-    case LS_U8: return 1;
+    case LS_F16: return 2;
+    case LS_I8: return 1;
+    case LS_I16: return 2;
+    case LS_U8:
+    case LS_BOOL: return 1;
     }
     return 0;
 }
@@ -140,6 +144,10 @@ const char *ls_dtype_name(ls_dtype type)
     case LS_I32: return "int32";
     case LS_I64: return "int64";
     case LS_U8: return "uint8";
+    case LS_F16: return "float16";
+    case LS_I8: return "int8";
+    case LS_I16: return "int16";
+    case LS_BOOL: return "bool";
     }
     return "unknown type";
 }

@@ -6,7 +6,7 @@
 #include "kern/reduce.h"
 #include "kern/vector.h"
 
-enum { BLOCK = 1024 }; /* bfloat16 widened at a time; stays in the L1 cache */
+enum { BLOCK = 1024 }; /* 16-bit floats widened at a time; stays in the L1 cache */
 
 static int split(int n)
 {
@@ -55,12 +55,25 @@ void ls__canonical_steps(const ls__subtree *subtrees, int n, int p, ls__canonica
 
 bool ls__canonical_has_partials(ls_dtype type, ls_op op)
 {
-    return op != LS_MEAN || type == LS_F32 || type == LS_F64 || type == LS_BF16;
+    return op != LS_MEAN || ls__is_floating(type);
+}
+
+bool ls__canonical_widens(ls_dtype type)
+{
+    return type == LS_BF16 || type == LS_F16;
+}
+
+static void widen(ls_dtype type, float *out, const void *in, size_t elements)
+{
+    if (type == LS_BF16)
+        ls__bf16_to_f32(out, in, elements);
+    else
+        ls__f16_to_f32(out, in, elements);
 }
 
 ls_dtype ls__canonical_partial_type(ls_dtype type)
 {
-    return type == LS_BF16 ? LS_F32 : type;
+    return ls__canonical_widens(type) ? LS_F32 : type;
 }
 
 size_t ls__canonical_partial_bytes(ls_dtype type, const ls__subtree *c, size_t elements)
@@ -87,7 +100,7 @@ void ls__canonical_partial(ls_dtype type, ls_op op, void *out, const void *const
         if (elements) memcpy(out, in[0], elements * ls_dtype_size(type));
         return;
     }
-    if (type != LS_BF16) {
+    if (!ls__canonical_widens(type)) {
         ls__reduce_arrays(type, partial_op(op), &out, 1, in, count, elements, false);
         return;
     }
@@ -97,7 +110,7 @@ void ls__canonical_partial(ls_dtype type, ls_op op, void *out, const void *const
         n = elements - at < BLOCK ? elements - at : BLOCK;
         for (int i = 0; i < count; i++) {
             rows[i] = wide + (size_t)i * BLOCK;
-            ls__bf16_to_f32(wide + (size_t)i * BLOCK, (const uint16_t *)in[i] + at, n);
+            widen(type, wide + (size_t)i * BLOCK, (const uint16_t *)in[i] + at, n);
         }
         void *to = (float *)out + at;
         ls__reduce_arrays(LS_F32, partial_op(op), &to, 1, rows, count, n, false);
@@ -122,9 +135,9 @@ void ls__canonical_finish(ls_dtype type, ls_op op, void *out, void **partials, c
         return;
     }
     ls_dtype wide = ls__canonical_partial_type(type);
-    for (int i = 0; i < n && type == LS_BF16; i++) /* the values of single ranks are not widened yet */
+    for (int i = 0; i < n && ls__canonical_widens(type); i++) /* the values of single ranks are not widened yet */
         if (subtrees[i].count == 1) {
-            ls__bf16_to_f32(widened + (size_t)i * elements, partials[i], elements);
+            widen(type, widened + (size_t)i * elements, partials[i], elements);
             partials[i] = widened + (size_t)i * elements;
         }
     void *first = partials[0];
@@ -136,6 +149,8 @@ void ls__canonical_finish(ls_dtype type, ls_op op, void *out, void **partials, c
     if (op == LS_MEAN) scale(wide, first, p, elements);
     if (type == LS_BF16)
         ls__f32_to_bf16(out, first, elements);
+    else if (type == LS_F16)
+        ls__f32_to_f16(out, first, elements);
     else if (elements)
         memcpy(out, first, elements * ls_dtype_size(type));
 }

@@ -30,7 +30,9 @@ void ls__canonical_steps(const ls__subtree *subtrees, int n, int p, ls__canonica
 
 /* Whether partial sums can be used. For means of integers they cannot: the sum is wider than the type. */
 bool ls__canonical_has_partials(ls_dtype type, ls_op op);
-/* The type that partial sums have: float32 for bfloat16, which is rounded only once. */
+/* Whether values are added in float32 and rounded only once: bfloat16, float16. */
+bool ls__canonical_widens(ls_dtype type);
+/* The type that partial sums have: float32 for those. */
 ls_dtype ls__canonical_partial_type(ls_dtype type);
 
 /* The partial sum of in[0..count): `count` is that of a subtree. For one input it is the input, in its own type. `scratch` has
@@ -42,7 +44,7 @@ size_t ls__canonical_scratch(int count);
 size_t ls__canonical_partial_bytes(ls_dtype type, const ls__subtree *subtree, size_t elements);
 
 /* Finishes the sum over p ranks from the partial sums of all n subtrees, which are overwritten (so is the list), and
- * writes it to `out`. `widened` has room for n times `elements` float32 and is used for bfloat16 only. */
+ * writes it to `out`. `widened` has room for n times `elements` float32 and is used for types that are widened only. */
 void ls__canonical_finish(ls_dtype type, ls_op op, void *out, void **partials, const ls__subtree *subtrees, int n,
                           const ls__canonical_step *steps, int p, size_t elements, float *widened);
 

@@ -7,6 +7,7 @@
 #include <string.h>
 #include "base/status.h"
 #include "comm/traits.h"
+#include "kern/reduce.h"
 #include "record/record.h"
 
 /* ---- Arguments. */
@@ -56,6 +57,8 @@ static ls_status check(ls_work *w)
     size_t size = ls_dtype_size(w->type), all;
     if (!size) return invalid(w, "unknown element type");
     if ((unsigned)w->op >= LS_OP_COUNT) return invalid(w, "unknown reduction");
+    if (w->op >= LS_AND && ls__is_floating(w->type))
+        return invalid(w, "bitwise reductions are for integers and bool; use sum, mean, min, max or product");
     if (__builtin_mul_overflow(w->count, size, &w->block_bytes) ||
         __builtin_mul_overflow(w->block_bytes, (size_t)g->size, &all) || all > (size_t)PTRDIFF_MAX)
         return invalid(w, "the size overflows");
@@ -98,6 +101,8 @@ static ls_status wait_until_done(ls_work *w)
 {
     ls_group *g = w->group;
     for (;;) {
+        ls__world_yield(g->world);
+        if (w->done) return LS_OK; /* another thread made progress */
         ls_status status = ls__group_progress(g);
         if (w->done) return LS_OK;
         if (!status && ls__others_busy(g)) ls__others_progress(g);
@@ -111,7 +116,9 @@ static ls_status finish(ls_work *w)
 {
     if (w->done) return LS_OK;
     /* A blocking call has just read the clock, which takes a good part of the time of a small collective. */
-    int64_t begin = ls__record_sample(w->group->world->record, w->on_stack && w->started ? w->started : ls_now());
+    int64_t begin = w->on_stack && w->started ? w->started : ls_now();
+    const ls_world *world = w->group->world;
+    if (pthread_equal(world->opener, pthread_self())) begin = ls__record_sample(world->record, begin);
     ls_status status = wait_until_done(w);
     if (!ls__is_p2p(w->kind)) ls__event_blocked(w, begin);
     return status;
@@ -119,9 +126,13 @@ static ls_status finish(ls_work *w)
 
 static ls_status run(ls_work w)
 {
+    ls_world *world = w.group->world;
     w.on_stack = true;
+    ls__world_enter(world);
     ls_status status = begin(&w);
-    return status ? status : finish(&w);
+    if (!status) status = finish(&w);
+    ls__world_leave(world);
+    return status;
 }
 
 /* Gives a work back to its group. */
@@ -131,10 +142,9 @@ static void recycle(ls_work *w)
     w->group->free_works = w;
 }
 
-static ls_status start(ls_work filled, ls_work **out)
+static ls_status start_locked(ls_work filled, ls_work **out)
 {
     ls_group *g = filled.group;
-    *out = NULL;
     ls_work *w = g->free_works;
     if (w) {
         g->free_works = w->next;
@@ -154,12 +164,25 @@ static ls_status start(ls_work filled, ls_work **out)
     return status;
 }
 
+static ls_status start(ls_work filled, ls_work **out)
+{
+    ls_world *world = filled.group->world;
+    *out = NULL;
+    ls__world_enter(world);
+    ls_status status = start_locked(filled, out);
+    ls__world_leave(world);
+    return status;
+}
+
 ls_status ls_work_wait(ls_work **work)
 {
     ls_work *w = *work;
     if (!w) return ls__fail(LS_EINVAL, "wait: the work is NULL");
+    ls_world *world = w->group->world;
+    ls__world_enter(world);
     ls_status status = finish(w);
     recycle(w);
+    ls__world_leave(world);
     *work = NULL;
     return status;
 }
@@ -168,15 +191,20 @@ ls_status ls_work_test(ls_work **work)
 {
     ls_work *w = *work;
     if (!w) return ls__fail(LS_EINVAL, "test: the work is NULL");
+    ls_world *world = w->group->world;
+    ls__world_enter(world);
     ls_status status = w->done ? LS_OK : ls__world_progress(w->group);
     if (status == LS_OK && !w->done) {
         status = w->group->transport->check_failed(w->group);
         if (status == LS_OK) status = w->group->transport->check_peers(w->group, w);
-        if (status == LS_OK && !w->done) return LS_PENDING;
+        if (status == LS_OK && !w->done) status = LS_PENDING;
     }
     if (w->done) status = LS_OK;
-    recycle(w);
-    *work = NULL;
+    if (status != LS_PENDING) {
+        recycle(w);
+        *work = NULL;
+    }
+    ls__world_leave(world);
     return status;
 }
 

@@ -4,13 +4,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include "base/status.h"
 #include "comm/cluster.h"
 #include "comm/traits.h"
 
 /* ---- Messages. */
 
-static const char *const op_names[LS_OP_COUNT] = { "sum", "mean", "min", "max", "product" };
+static const char *const op_names[LS_OP_COUNT] = { "sum", "mean", "min", "max", "product", "and", "or", "xor" };
 
 void ls__describe(ls__fingerprint fingerprint, uint64_t number, uint64_t count, char *out, size_t bytes)
 {
@@ -47,6 +48,31 @@ void ls__describe_awaited(const ls_work *w, char *out, size_t bytes)
     ls__describe(ls__work_fingerprint(&theirs), w->number, w->count, out, bytes);
 }
 
+/* ---- Threads. */
+
+void ls__world_enter(ls_world *world)
+{
+    if (!pthread_mutex_trylock(&world->lock)) return;
+    atomic_fetch_add(&world->callers, 1);
+    if (world->job) ls__job_wake(world->job, world->local_rank); /* the thread that has it may sleep */
+    pthread_mutex_lock(&world->lock);
+    atomic_fetch_sub(&world->callers, 1);
+}
+
+void ls__world_leave(ls_world *world)
+{
+    pthread_mutex_unlock(&world->lock);
+}
+
+void ls__world_yield(ls_world *world)
+{
+    if (!atomic_load_explicit(&world->callers, memory_order_relaxed)) return;
+    pthread_mutex_unlock(&world->lock);
+    nanosleep(&(struct timespec){ .tv_nsec = 20000 },
+              NULL); /* a mutex is not fair: without a pause this thread would get it again */
+    ls__world_enter(world);
+}
+
 /* ---- Groups. */
 
 ls_status ls__group_new(ls_world *world, const ls__transport *transport, int rank, int size, ls_group **out)
@@ -58,8 +84,10 @@ ls_status ls__group_new(ls_world *world, const ls__transport *transport, int ran
     g->transport = transport;
     g->rank = rank;
     g->size = size;
+    ls__world_enter(world);
     g->next_of_world = world->groups;
     world->groups = g;
+    ls__world_leave(world);
     return LS_OK;
 }
 
@@ -73,6 +101,7 @@ void ls__group_discard(ls_group *g)
 {
     if (!g) return;
     empty_queues(g);
+    ls__mailbox_free(g->mailbox);
     ls_group **link = &g->world->groups;
     while (*link != g) link = &(*link)->next_of_world;
     *link = g->next_of_world;
@@ -112,8 +141,11 @@ void ls_group_free(ls_group **pg)
 {
     ls_group *g = pg ? *pg : NULL;
     if (!g) return;
+    ls_world *world = g->world;
+    ls__world_enter(world);
     g->transport->release(g);
     ls__group_discard(g);
+    ls__world_leave(world);
     *pg = NULL;
 }
 

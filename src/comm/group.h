@@ -10,6 +10,7 @@
 #ifndef LS_COMM_GROUP_H
 #define LS_COMM_GROUP_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -135,6 +136,8 @@ typedef struct ls__queue {
     ls_work *first, *last;
 } ls__queue;
 
+typedef struct ls__mailbox ls__mailbox;
+
 struct ls_group {
     ls_world *world;
     ls_group *next_of_world; /* in the world's list */
@@ -148,12 +151,16 @@ struct ls_group {
     uint64_t next_number;
     ls__queue collectives, p2p; /* under way: not done, and the group is not broken */
     ls_work *free_works;
-    ls_work *made;    /* all works that were allocated; freed with the group */
-    ls_status broken; /* what every later call returns, with this text */
+    ls_work *made;        /* all works that were allocated; freed with the group */
+    ls__mailbox *mailbox; /* of messages with tags; NULL: there were none */
+    ls_status broken;     /* what every later call returns, with this text */
     char broken_text[LS__FAILURE_BYTES];
 };
 
 struct ls_world {
+    pthread_mutex_t lock; /* held in calls on works and groups; see ls__world_enter() */
+    _Atomic int callers;  /* threads that wait for the lock */
+    pthread_t opener;     /* the thread that opened the world, to which its record belongs */
     int rank, size, local_rank, local_size;
     int node, nodes;
     ls__job *job; /* NULL: a world of one rank */
@@ -238,6 +245,16 @@ static inline bool ls__group_on_one_node(const ls_group *g)
 {
     return g->locals == g->size;
 }
+
+/* Calls of several threads take turns. One that waits for other ranks lets go of the lock as soon as another thread wants it: that
+ * thread may be about to make the call that another rank waits for. */
+void ls__world_enter(ls_world *world);
+void ls__world_leave(ls_world *world);
+/* Lets other threads of this process have their turn, if any wait for one. */
+void ls__world_yield(ls_world *world);
+
+/* tagged.c; accepts NULL. */
+void ls__mailbox_free(ls__mailbox *mailbox);
 
 /* memory.c: frees what ls_world_alloc() returned, where there is no job. */
 void ls__world_free_memory(ls_world *w);

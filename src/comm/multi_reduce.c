@@ -150,7 +150,7 @@ static void write_partials(ls_group *g, const sum_plan *plan, const ls_work *w, 
 static ls_status finish_sum(ls_group *g, const sum_plan *plan, const ls_work *w, void **at, size_t n, void *out)
 {
     ls__multi *m = ls__multi_of(g);
-    if (w->type == LS_BF16) {
+    if (ls__canonical_widens(w->type)) {
         m->wide = ls__multi_grow(m->wide, &m->wide_room, (size_t)plan->count * n * sizeof(float));
         if (!m->wide) return LS_ENOMEM;
     }

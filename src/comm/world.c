@@ -53,6 +53,8 @@ ls_status ls__world_open_on(ls_world **out, const ls_world_options *options, con
     *out = NULL;
     ls_world *w = calloc(1, sizeof *w);
     if (!w) return ls__fail(LS_ENOMEM, "world: out of memory");
+    pthread_mutex_init(&w->lock, NULL);
+    w->opener = pthread_self();
     w->rank = base->info.rank;
     w->size = base->info.size;
     w->local_rank = base->info.local_rank;
@@ -71,6 +73,7 @@ ls_status ls__world_open_on(ls_world **out, const ls_world_options *options, con
         if (status) ls_group_free(&w->group);
     }
     if (status) {
+        pthread_mutex_destroy(&w->lock);
         free(w);
         return status;
     }
@@ -273,6 +276,7 @@ void ls_world_free(ls_world **pw)
     }
     ls__cluster_free(&c);
     ls_record_free(&w->record);
+    pthread_mutex_destroy(&w->lock);
     free(w);
     *pw = NULL;
 }

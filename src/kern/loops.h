@@ -108,6 +108,37 @@ INLINE uint16_t bf16_round(float f)
     return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? nan : even);
 }
 
+INLINE float f16_widen(uint16_t x)
+{
+    uint32_t sign = (uint32_t)(x & 0x8000) << 16, rest = (uint32_t)(x & 0x7fff) << 13;
+    float tiny = (float)(int32_t)(x & 0x3ff) * 0x1p-24f; /* what a number with exponent 0 is */
+    uint32_t bits, normal = rest + (112u << 23);
+    memcpy(&bits, &tiny, sizeof bits);
+    if ((x & 0x7c00) == 0x7c00) normal += 112u << 23;
+    if (x & 0x7c00) bits = normal;
+    bits |= sign;
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+INLINE uint16_t f16_round(float f)
+{
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    uint32_t sign = bits >> 16 & 0x8000, size = bits & 0x7fffffff;
+    float absolute, shifted;
+    memcpy(&absolute, &size, sizeof absolute);
+    shifted = absolute + 0.5f; /* numbers from 0.5 to 1 are multiples of 2^-24, as float16 below 2^-14 are */
+    uint32_t tiny;
+    memcpy(&tiny, &shifted, sizeof tiny);
+    tiny -= 0x3f000000;
+    uint32_t normal = (size + 0xfff + (size >> 13 & 1) - (112u << 23)) >> 13;
+    uint32_t nan = 0x7e00 | (size >> 13 & 0x1ff);
+    uint32_t half = size < 0x38800000 ? tiny : size < 0x477ff000 ? normal : size > 0x7f800000 ? nan : 0x7c00;
+    return (uint16_t)(sign | half);
+}
+
 static void add_f32(float *out, const float *a, const float *b, size_t count)
 {
 #pragma omp simd
@@ -130,6 +161,18 @@ static void bf16_to_f32(float *out, const uint16_t *a, size_t count)
 {
 #pragma omp simd
     for (size_t i = 0; i < count; i++) out[i] = bf16_widen(a[i]);
+}
+
+static void f32_to_f16(uint16_t *out, const float *a, size_t count)
+{
+#pragma omp simd
+    for (size_t i = 0; i < count; i++) out[i] = f16_round(a[i]);
+}
+
+static void f16_to_f32(float *out, const uint16_t *a, size_t count)
+{
+#pragma omp simd
+    for (size_t i = 0; i < count; i++) out[i] = f16_widen(a[i]);
 }
 
 #include "kern/loops_optim.h"
@@ -215,6 +258,50 @@ static bool any_in_place(void *const *out, int outs, const void *const *in, int 
 #define FLOATING  0
 #include "kern/loops_reduce.h"
 
+#define FN(name)  name##_f16
+#define TYPE      LS_F16
+#define T         uint16_t
+#define ACC       float
+#define WRAP      float
+#define LOAD(x)   f16_widen(x)
+#define STORE(x)  f16_round(x)
+#define IS_NAN(x) ((x) != (x))
+#define FLOATING  1
+#include "kern/loops_reduce.h"
+
+#define FN(name)  name##_i8
+#define TYPE      LS_I8
+#define T         int8_t
+#define ACC       int8_t
+#define WRAP      uint32_t
+#define LOAD(x)   (x)
+#define STORE(x)  (x)
+#define IS_NAN(x) 0
+#define FLOATING  0
+#include "kern/loops_reduce.h"
+
+#define FN(name)  name##_i16
+#define TYPE      LS_I16
+#define T         int16_t
+#define ACC       int16_t
+#define WRAP      uint32_t
+#define LOAD(x)   (x)
+#define STORE(x)  (x)
+#define IS_NAN(x) 0
+#define FLOATING  0
+#include "kern/loops_reduce.h"
+
+#define FN(name)  name##_bool
+#define TYPE      LS_BOOL
+#define T         uint8_t
+#define ACC       uint8_t
+#define WRAP      uint32_t
+#define LOAD(x)   ((uint8_t)((x) != 0))
+#define STORE(x)  (x)
+#define IS_NAN(x) 0
+#define FLOATING  0
+#include "kern/loops_reduce.h"
+
 #define UPDATE_ROW(name, function, n_states) [name] = update_##function,
 
 extern const ls__kernels LS__TABLE;
@@ -225,12 +312,18 @@ const ls__kernels LS__TABLE = {
                 [LS_BF16] = reduce_bf16,
                 [LS_I32] = reduce_i32,
                 [LS_I64] = reduce_i64,
-                [LS_U8] = reduce_u8 },
+                [LS_U8] = reduce_u8,
+                [LS_F16] = reduce_f16,
+                [LS_I8] = reduce_i8,
+                [LS_I16] = reduce_i16,
+                [LS_BOOL] = reduce_bool },
     .copy_stream = copy_stream,
     .add_f32 = add_f32,
     .scale_f32 = scale_f32,
     .f32_to_bf16 = f32_to_bf16,
     .bf16_to_f32 = bf16_to_f32,
+    .f32_to_f16 = f32_to_f16,
+    .f16_to_f32 = f16_to_f32,
     .update = { LS__OPTIM_LIST(UPDATE_ROW) },
     .sum_squares = sum_squares,
 };

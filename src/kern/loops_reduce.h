@@ -15,6 +15,15 @@ INLINE ACC FN(combine)(ls_op op, ACC a, ACC b)
     /* Of equal values and of NaNs the first stays. */
     case LS_MIN: return (IS_NAN(a) | (a <= b)) ? a : b;
     case LS_MAX: return (IS_NAN(a) | (a >= b)) ? a : b;
+#if !FLOATING
+    case LS_AND: return (ACC)((WRAP)a & (WRAP)b);
+    case LS_OR: return (ACC)((WRAP)a | (WRAP)b);
+    case LS_XOR: return (ACC)((WRAP)a ^ (WRAP)b);
+#else
+    case LS_AND:
+    case LS_OR:
+    case LS_XOR: break;
+#endif
     }
     return a;
 }
@@ -128,6 +137,9 @@ static void FN(leaf)(ls_op op, ACC *acc, const T *const *in, int p, size_t at, s
     case LS_PROD: FN(leaf_op)(LS_PROD, acc, in, p, at, n); break;
     case LS_MIN: FN(leaf_op)(LS_MIN, acc, in, p, at, n); break;
     case LS_MAX: FN(leaf_op)(LS_MAX, acc, in, p, at, n); break;
+    case LS_AND: FN(leaf_op)(LS_AND, acc, in, p, at, n); break;
+    case LS_OR: FN(leaf_op)(LS_OR, acc, in, p, at, n); break;
+    case LS_XOR: FN(leaf_op)(LS_XOR, acc, in, p, at, n); break;
     }
 }
 
@@ -145,6 +157,9 @@ static void FN(merge)(ls_op op, ACC *left, const ACC *right, size_t n)
     case LS_PROD: FN(merge_op)(LS_PROD, left, right, n); break;
     case LS_MIN: FN(merge_op)(LS_MIN, left, right, n); break;
     case LS_MAX: FN(merge_op)(LS_MAX, left, right, n); break;
+    case LS_AND: FN(merge_op)(LS_AND, left, right, n); break;
+    case LS_OR: FN(merge_op)(LS_OR, left, right, n); break;
+    case LS_XOR: FN(merge_op)(LS_XOR, left, right, n); break;
     }
 }
 
@@ -196,6 +211,7 @@ static void FN(reduce)(ls_op op, void *const *to, int outs, const void *const *f
     T *const *out = (T *const *)to;
     const T *const *in = (const T *const *)from;
     if (outs == 0) return;
+    if (TYPE == LS_BOOL) op = ls__bool_op(op);
     if (p == 1 || (op == LS_MEAN && !FLOATING)) {
         ls__reduce_reference(TYPE, op, to, outs, from, p, count, hint);
         return;

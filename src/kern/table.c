@@ -45,6 +45,18 @@ void ls__bf16_to_f32(float *out, const uint16_t *a, size_t count)
     ls__kernels_best()->bf16_to_f32(out, a, count);
 }
 
+void ls__f32_to_f16(uint16_t *out, const float *a, size_t count)
+{
+    LS__KEEP_DENORMALS();
+    ls__kernels_best()->f32_to_f16(out, a, count);
+}
+
+void ls__f16_to_f32(float *out, const uint16_t *a, size_t count)
+{
+    LS__KEEP_DENORMALS();
+    ls__kernels_best()->f16_to_f32(out, a, count);
+}
+
 #define X(name, function, states) [name] = (states),
 const int ls__optim_states[LS__OPTIM_COUNT] = { LS__OPTIM_LIST(X) };
 #undef X

@@ -17,6 +17,8 @@ typedef struct ls__kernels {
     void (*scale_f32)(float *out, const float *a, float factor, size_t count);
     void (*f32_to_bf16)(uint16_t *out, const float *a, size_t count);
     void (*bf16_to_f32)(float *out, const uint16_t *a, size_t count);
+    void (*f32_to_f16)(uint16_t *out, const float *a, size_t count);
+    void (*f16_to_f32)(float *out, const uint16_t *a, size_t count);
     ls__optim_fn *update[LS__OPTIM_COUNT];
     double (*sum_squares)(const float *x, size_t count);
 } ls__kernels;

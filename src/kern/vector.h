@@ -20,4 +20,10 @@ void ls__f32_to_bf16_reference(uint16_t *out, const float *a, size_t count);
 void ls__bf16_to_f32(float *out, const uint16_t *a, size_t count);
 void ls__bf16_to_f32_reference(float *out, const uint16_t *a, size_t count);
 
+/* float16 (binary16), with the same rules; below 2^-14 it is a multiple of 2^-24. */
+void ls__f32_to_f16(uint16_t *out, const float *a, size_t count);
+void ls__f32_to_f16_reference(uint16_t *out, const float *a, size_t count);
+void ls__f16_to_f32(float *out, const uint16_t *a, size_t count);
+void ls__f16_to_f32_reference(float *out, const uint16_t *a, size_t count);
+
 #endif

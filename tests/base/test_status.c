@@ -76,7 +76,7 @@ static void the_log_callback_gets_messages(void **state)
 static void types_have_sizes(void **state)
 {
     (void)state;
-    static const size_t sizes[LS_DTYPE_COUNT] = { 4, 8, 2, 4, 8, 1 };
+    static const size_t sizes[LS_DTYPE_COUNT] = { 4, 8, 2, 4, 8, 1, 2, 1, 2, 1 };
     for (int i = 0; i < LS_DTYPE_COUNT; i++) assert_int_equal(ls_dtype_size((ls_dtype)i), sizes[i]);
     assert_int_equal(ls_dtype_size((ls_dtype)99), 0);
     assert_string_equal(ls_dtype_name((ls_dtype)99), "unknown type");

@@ -3,6 +3,7 @@
 
 #include "comm/canonical.h"
 #include "kern/reduce.h"
+#include "kern/vector.h"
 
 enum { MAX_P = 17, ELEMENTS = 37 };
 
@@ -76,6 +77,10 @@ static void fill(ls_dtype type, void *x, int rank, unsigned seed)
         case LS_I32: ((int32_t *)x)[i] = (int32_t)seed; break;
         case LS_I64: ((int64_t *)x)[i] = (int64_t)seed << 31; break;
         case LS_U8: ((uint8_t *)x)[i] = (uint8_t)(seed >> 9); break;
+        case LS_F16: ls__f32_to_f16((uint16_t *)x + i, &f, 1); break;
+        case LS_I8: ((int8_t *)x)[i] = (int8_t)(seed >> 9); break;
+        case LS_I16: ((int16_t *)x)[i] = (int16_t)(seed >> 9); break;
+        case LS_BOOL: ((uint8_t *)x)[i] = seed >> 9 & 1; break;
         }
     }
 }

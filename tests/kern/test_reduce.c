@@ -7,7 +7,7 @@
 
 enum { MAX_P = 520, ROOM = 300032 }; /* ROOM: a multiple of 64 */
 
-static const char *const op_names[LS_OP_COUNT] = { "sum", "mean", "min", "max", "prod" };
+static const char *const op_names[LS_OP_COUNT] = { "sum", "mean", "min", "max", "prod", "and", "or", "xor" };
 
 typedef struct problem {
     ls_dtype type;
@@ -106,6 +106,7 @@ static void every_number_of_inputs_and_outputs(void **state)
             for (int way = 0; way < 4; way++) {
                 check((problem){ LS_F32, LS_SUM, p, outs, 77, 3, way & 1, way & 2 });
                 check((problem){ LS_BF16, LS_MEAN, p, outs, 77, 5, way & 1, way & 2 });
+                check((problem){ LS_F16, LS_SUM, p, outs, 77, 5, way & 1, way & 2 });
             }
     static const int many[] = { 31, 33, 64, 100, 127, 128, 255, 256, 257, 511, 512 };
     for (size_t i = 0; i < sizeof many / sizeof *many; i++)

@@ -42,6 +42,61 @@ static void add_and_scale(void **state)
     check_same_bits(got, expected, ROOM, sizeof(float), "ls__scale_f32");
 }
 
+/* All 65,536 float16 numbers there and back, and numbers around the middles between neighbours. */
+static void float16_there_and_back(void **state)
+{
+    (void)state;
+    static uint16_t half[65536], back[65536], back_expected[65536];
+    static float wide[65536], wide_expected[65536];
+    for (uint32_t i = 0; i < 65536; i++) half[i] = (uint16_t)i;
+    const ls__kernels *k;
+    for (int v = 0; (k = ls__kernels_at(v)); v++) {
+        k->f16_to_f32(wide, half, 65536);
+        ls__f16_to_f32_reference(wide_expected, half, 65536);
+        check_same_bits(wide, wide_expected, 65536, sizeof(float), k->name);
+        k->f32_to_f16(back, wide, 65536);
+        for (uint32_t i = 0; i < 65536; i++)
+            if ((i & 0x7c00) != 0x7c00 || !(i & 0x3ff)) assert_int_equal(back[i], half[i]);
+        for (uint32_t step = 0; step < 5; step++) {
+            for (uint32_t i = 0; i < 65536; i++) {
+                uint32_t bits;
+                memcpy(&bits, &wide_expected[i], sizeof bits);
+                bits += 0xffe + step + (step == 4 ? 0x800 : 0); /* the middle is 0x1000 away where float16 is normal */
+                memcpy(&wide[i], &bits, sizeof bits);
+            }
+            k->f32_to_f16(back, wide, 65536);
+            ls__f32_to_f16_reference(back_expected, wide, 65536);
+            check_same_bits(back, back_expected, 65536, sizeof(uint16_t), k->name);
+        }
+        for (uint32_t i = 0; i < 65536; i++) wide[i] = ldexpf((float)i, -28); /* middles of the smallest numbers */
+        k->f32_to_f16(back, wide, 65536);
+        ls__f32_to_f16_reference(back_expected, wide, 65536);
+        check_same_bits(back, back_expected, 65536, sizeof(uint16_t), k->name);
+    }
+    static const struct {
+        float f;
+        uint16_t half;
+    } known[] = { { 1, 0x3c00 },
+                  { -2, 0xc000 },
+                  { 65504, 0x7bff },
+                  { 65519.996f, 0x7bff },
+                  { 65520, 0x7c00 },
+                  { 0x1p-24f, 1 },
+                  { 0x1p-25f, 0 },
+                  { 0x1.8p-24f, 2 },
+                  { 0x1p-14f, 0x0400 },
+                  { 0x1.ff8p-15f, 0x3ff },
+                  { 0, 0 },
+                  { -0.0f, 0x8000 },
+                  { -INFINITY, 0xfc00 },
+                  { 1 + 0x1p-11f, 0x3c00 },
+                  { 1 + 3 * 0x1p-11f, 0x3c02 } };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        ls__f32_to_f16_reference(back, &known[i].f, 1);
+        assert_int_equal(back[0], known[i].half);
+    }
+}
+
 /* All 65,536 bfloat16 numbers there and back; and each of them with every kind of lower half. */
 static void bfloat16_there_and_back(void **state)
 {
@@ -127,9 +182,8 @@ static void copies_at_every_offset(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(add_and_scale),
-        cmocka_unit_test(bfloat16_there_and_back),
-        cmocka_unit_test(rounding_is_to_nearest_even),
+        cmocka_unit_test(add_and_scale),          cmocka_unit_test(bfloat16_there_and_back),
+        cmocka_unit_test(float16_there_and_back), cmocka_unit_test(rounding_is_to_nearest_even),
         cmocka_unit_test(copies_at_every_offset),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,6 +3,7 @@
 #define LS_TESTS_KERN_VALUES_H
 
 #include "check.h"
+#include "kern/vector.h"
 
 static uint64_t random_state = 1;
 
@@ -39,6 +40,10 @@ static inline void put_number(ls_dtype type, void *to, size_t i, double x)
     case LS_I32: ((int32_t *)to)[i] = (int32_t)random_bits(); break;
     case LS_I64: ((int64_t *)to)[i] = (int64_t)((uint64_t)random_bits() << 32 | random_bits()); break;
     case LS_U8: ((uint8_t *)to)[i] = (uint8_t)random_bits(); break;
+    case LS_F16: ls__f32_to_f16_reference((uint16_t *)to + i, &f, 1); break;
+    case LS_I8: ((int8_t *)to)[i] = (int8_t)random_bits(); break;
+    case LS_I16: ((int16_t *)to)[i] = (int16_t)random_bits(); break;
+    case LS_BOOL: ((uint8_t *)to)[i] = (uint8_t)(random_bits() % 3); break; /* 2 is true, too */
     }
 }
 
