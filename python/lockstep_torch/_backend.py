@@ -5,6 +5,7 @@ the first bucket of a backward asks the autograd engine to call _drain(), which 
 a later bucket moves the earlier ones on. Outside of a backward a future is complete when it is handed out."""
 
 import ctypes
+import functools
 import time
 from datetime import timedelta
 
@@ -55,7 +56,7 @@ class Work(c10d.Work):
             raise self._error
         if self._handle is not None:
             try:
-                self._group._world.wait(self._handle)
+                ls.check(lib.ls_work_wait(self._handle))
             except Exception as error:
                 self._fail(error)
                 raise
@@ -65,7 +66,7 @@ class Work(c10d.Work):
     def is_completed(self):
         if self._handle is not None:
             try:
-                if not self._group._world.test(self._handle):
+                if ls.check(lib.ls_work_test(self._handle)) == ls.PENDING:
                     return False
             except Exception as error:
                 self._fail(error)
@@ -170,8 +171,7 @@ class LockstepProcessGroup(c10d.ProcessGroup):
             work._handle = None
         self._draining, self._orphans = [], []
         if handle is not None and self._owns_handle and self._world.handle:
-            with self._world:
-                lib.ls_group_free(handle)
+            lib.ls_group_free(handle)
 
     def abort(self):
         if self._handle is not None:
@@ -192,17 +192,9 @@ class LockstepProcessGroup(c10d.ProcessGroup):
             self._orphans = [work for work in self._orphans if not work.is_completed()]
         if _is_async(opts):
             handle = ctypes.c_void_p()
-            with self._world:
-                ls.check(getattr(lib, f"ls_{name}_start")(self._handle, *arguments, handle))
+            ls.check(getattr(lib, f"ls_{name}_start")(self._handle, *arguments, handle))
             return Work(self, handle, result, finish, keep)
-        if self._world.shared:  # another thread may have to make the call that this one waits for
-            handle = ctypes.c_void_p()
-            with self._world:
-                ls.check(getattr(lib, f"ls_{name}_start")(self._handle, *arguments, handle))
-            self._world.wait(handle)
-        else:
-            with self._world:
-                ls.check(getattr(lib, "ls_" + name)(self._handle, *arguments))
+        ls.check(getattr(lib, "ls_" + name)(self._handle, *arguments))
         if finish is not None:
             finish()
         return Work(self, None, result)
@@ -236,26 +228,12 @@ class LockstepProcessGroup(c10d.ProcessGroup):
 
     def _reduce(self, name, tensor, opts, more=()):
         """allreduce or reduce of one tensor, in place."""
-        try:
-            buffer, kind, op, back = reductions.prepare(name, tensor, opts.reduceOp)
-        except reductions.Bitwise as bitwise:
-            return self._bitwise(tensor, bitwise.function, more)
+        buffer, kind, op, back = reductions.prepare(name, tensor, opts.reduceOp)
         direct = buffer.data_ptr() == tensor.data_ptr()
         finish = None if direct else lambda: tensor.detach().copy_(back(buffer))
         if more and more[0] != self._rank:
             finish = None  # only the root gets the result
         return self._call(name, (_pointer(buffer), buffer.numel(), kind, op, *more), [tensor], opts, finish, buffer)
-
-    def _bitwise(self, tensor, function, more):
-        mine = tensor.detach().contiguous()
-        gathered = mine.new_empty((self._size, *mine.shape))
-        self._now("allgather", _pointer(mine), _pointer(gathered), mine.numel() * mine.element_size(), ls.U8)
-        if not more or more[0] == self._rank:
-            total = gathered[0]
-            for rank in range(1, self._size):
-                total = function(total, gathered[rank])
-            tensor.detach().copy_(total)
-        return self._done([tensor])
 
     def allreduce(self, tensors, opts=None):
         opts = c10d.AllreduceOptions() if opts is None else opts
@@ -279,13 +257,7 @@ class LockstepProcessGroup(c10d.ProcessGroup):
 
     def _reduce_scatter(self, output, flat, opts):
         """`flat`: the blocks of all ranks, one after the other."""
-        try:
-            buffer, kind, op, back = reductions.prepare("reduce_scatter", flat, opts.reduceOp)
-        except reductions.Bitwise as bitwise:
-            whole = flat.detach().clone()
-            self._bitwise(whole, bitwise.function, ())
-            output.detach().copy_(whole.reshape(self._size, *output.shape)[self._rank])
-            return self._done([output])
+        buffer, kind, op, back = reductions.prepare("reduce_scatter", flat, opts.reduceOp)
         block = buffer.numel() // self._size
         room = output.detach()
         if room.dtype != buffer.dtype or not room.is_contiguous():
@@ -453,21 +425,14 @@ class LockstepProcessGroup(c10d.ProcessGroup):
         return self._exchange([t.detach() for t in outputs], [t.detach().resolve_conj() for t in inputs], list(outputs))
 
     def _exchange(self, takes, sends, result):
-        """Block q of `sends` goes to rank q. Blocks may differ in size: all are moved in the room of the largest one of any rank."""
+        """Block q of `sends` goes to rank q. Blocks may differ in size."""
         size = sends[0].element_size()
-        largest = torch.tensor([max(t.numel() * size for t in (*sends, *takes))])
-        self._now("allreduce", _pointer(largest), 1, ls.I64, ls.MAX)
-        room = int(largest)
-        if room:
-            out = torch.empty(self._size, room, dtype=torch.uint8)
-            into = torch.empty(self._size, room, dtype=torch.uint8)
-            for rank, block in enumerate(sends):
-                if block.numel():
-                    out[rank, : block.numel() * size] = block.contiguous().reshape(-1).view(torch.uint8)
-            self._now("alltoall", _pointer(out), _pointer(into), room, ls.U8)
-            for rank, block in enumerate(takes):
-                if block.numel():
-                    block.copy_(into[rank, : block.numel() * size].clone().view(block.dtype).reshape(block.shape))
+        flat = torch.cat([block.contiguous().reshape(-1) for block in sends])
+        room = flat.new_empty(sum(block.numel() for block in takes))
+        counts = [(ctypes.c_size_t * self._size)(*[block.numel() * size for block in blocks]) for blocks in (sends, takes)]
+        self._now("alltoallv", _pointer(flat), counts[0], _pointer(room), counts[1], ls.U8)
+        for block, part in zip(takes, room.split([block.numel() for block in takes])):
+            block.copy_(part.reshape(block.shape))
         return self._done(result)
 
     def barrier(self, opts=None):
@@ -540,10 +505,25 @@ def create(options, _=None):
     return LockstepProcessGroup(world, world.all, rank, size, False)
 
 
+def _allow_monitored_barrier():
+    """torch's function refuses all backends but gloo by their names; ours has the same on the group."""
+    original = dist.monitored_barrier
+
+    @functools.wraps(original)
+    def monitored_barrier(group=None, timeout=None, wait_all_ranks=False):
+        ours = dist.group.WORLD if group is None else group
+        if isinstance(ours, LockstepProcessGroup):
+            return ours.monitored_barrier(timeout, wait_all_ranks)
+        return original(group, timeout, wait_all_ranks)
+
+    dist.monitored_barrier = dist.distributed_c10d.monitored_barrier = monitored_barrier
+
+
 def register():
     """Makes init_process_group("lockstep") known to torch."""
     if not hasattr(dist.Backend, "LOCKSTEP"):
         dist.Backend.register_backend("lockstep", create, extended_api=True, devices=["cpu"])
+        _allow_monitored_barrier()
 
 
 def world_record():

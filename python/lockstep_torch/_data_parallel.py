@@ -93,9 +93,8 @@ class DataParallel(nn.Module):
             fixed_order=True,
         )
         self._ddp = ctypes.c_void_p()
-        with self._world:
-            ls.check(lib.ls_ddp_open(self._ddp, self._world.handle, spans, len(self._order), options))
-            places = [lib.ls_ddp_grad(self._ddp, i) for i in range(len(self._order))]
+        ls.check(lib.ls_ddp_open(self._ddp, self._world.handle, spans, len(self._order), options))
+        places = [lib.ls_ddp_grad(self._ddp, i) for i in range(len(self._order))]
         self._grads = [
             torch.frombuffer((ctypes.c_float * p.numel()).from_address(place), dtype=torch.float32).view(p.shape)
             if p.numel()
@@ -114,9 +113,7 @@ class DataParallel(nn.Module):
                 return  # a backward of the program's own
             self._grads[index].copy_(parameter.grad)
             parameter.grad = None
-            with self._world:
-                status = lib.ls_ddp_ready(self._ddp, index)
-            ls.check(status)
+            ls.check(lib.ls_ddp_ready(self._ddp, index))
 
         return ready
 
@@ -140,16 +137,14 @@ class DataParallel(nn.Module):
             parameter.grad = None
         result = ls.DdpResult()
         try:
-            with self._world:
-                ls.check(lib.ls_ddp_begin(self._ddp, mode, weight))
+            ls.check(lib.ls_ddp_begin(self._ddp, mode, weight))
             self._under_way = True
             try:
                 if loss is not None:
                     loss.backward()
             finally:
                 self._under_way = False
-            with self._world:
-                ls.check(lib.ls_ddp_finish(self._ddp, result))
+            ls.check(lib.ls_ddp_finish(self._ddp, result))
         except BaseException as error:
             self._error = error
             if not isinstance(error, ls.LockstepError):  # the others wait for this rank

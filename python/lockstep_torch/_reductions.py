@@ -1,7 +1,6 @@
-"""Which of torch's element types and reductions the library has, and how the others are made of those.
+"""Which of torch's element types and reductions the library has. Complex numbers are reduced as pairs."""
 
-float16 is summed in float32 and rounded once, as the library does with bfloat16; int8 and int16 in int32, of which the low bits are the same;
-bool in uint8; complex numbers as pairs. Bitwise operations gather the values of all ranks and combine them in order."""
+import ctypes
 
 import torch
 from torch.distributed import ReduceOp
@@ -15,33 +14,30 @@ TYPES = {
     torch.int32: ls.I32,
     torch.int64: ls.I64,
     torch.uint8: ls.U8,
+    torch.float16: ls.F16,
+    torch.int8: ls.I8,
+    torch.int16: ls.I16,
+    torch.bool: ls.BOOL,
 }
-OPERATIONS = {ReduceOp.SUM: ls.SUM, ReduceOp.AVG: ls.MEAN, ReduceOp.MIN: ls.MIN, ReduceOp.MAX: ls.MAX, ReduceOp.PRODUCT: ls.PROD}
-BITWISE = {
-    ReduceOp.BAND: torch.bitwise_and,
-    ReduceOp.BOR: torch.bitwise_or,
-    ReduceOp.BXOR: torch.bitwise_xor,
-}
-_WIDER = {torch.float16: torch.float32, torch.int8: torch.int32, torch.int16: torch.int32}
-# Of bool, as uint8: any or all. The parity of a sum that wraps at 256 is that of the sum.
-_BOOL = {
-    ReduceOp.SUM: ls.MAX,
-    ReduceOp.MAX: ls.MAX,
-    ReduceOp.BOR: ls.MAX,
-    ReduceOp.PRODUCT: ls.MIN,
+OPERATIONS = {
+    ReduceOp.SUM: ls.SUM,
+    ReduceOp.AVG: ls.MEAN,
     ReduceOp.MIN: ls.MIN,
-    ReduceOp.BAND: ls.MIN,
-    ReduceOp.BXOR: ls.SUM,
+    ReduceOp.MAX: ls.MAX,
+    ReduceOp.PRODUCT: ls.PROD,
+    ReduceOp.BAND: ls.AND,
+    ReduceOp.BOR: ls.OR,
+    ReduceOp.BXOR: ls.XOR,
 }
-
+_BITWISE = (ls.AND, ls.OR, ls.XOR)
 
 def operation(op):
-    """The RedOpType of what torch hands over, and the factor of PREMUL_SUM."""
-    for kind in (*OPERATIONS, *BITWISE):
+    """The library's reduction for what torch hands over, and the factor of PREMUL_SUM."""
+    for kind in OPERATIONS:
         if op == kind:
-            return kind, None
+            return OPERATIONS[kind], None
     if op == ReduceOp.PREMUL_SUM:
-        return ReduceOp.SUM, op.__getstate__()[1]
+        return ls.SUM, op.__getstate__()[1]
     raise RuntimeError(f"lockstep: unsupported reduction {op}")
 
 
@@ -59,40 +55,38 @@ def check(call, tensors):
             )
 
 
+def _multiply(data, factor):
+    """A copy of `data`, multiplied."""
+    if isinstance(factor, torch.Tensor) and factor.numel() != 1:
+        raise RuntimeError(f"lockstep: the factor of PREMUL_SUM has {factor.numel()} elements; one is supported")
+    out = torch.empty_like(data, memory_format=torch.contiguous_format)
+    data = data.contiguous()
+    ls.check(
+        ls.lib.ls_premultiply(
+            ctypes.c_void_p(out.data_ptr()), ctypes.c_void_p(data.data_ptr()), data.numel(), TYPES[data.dtype], float(factor)
+        )
+    )
+    return out
+
+
 def prepare(call, tensor, op):
     """(buffer, type, operation, finish) to reduce `tensor`: the buffer is the tensor's memory, or a copy that finish(result) turns into values
     of its dtype."""
     kind, factor = operation(op)
     dtype = tensor.dtype
     data = tensor.detach()
-    if factor is not None:
-        data = data * factor
-    if dtype == torch.bool:
-        if kind not in _BOOL:
-            raise RuntimeError(f"lockstep: {call}: {kind} of bool is not supported; use another dtype")
-        return data.to(torch.uint8).contiguous(), ls.U8, _BOOL[kind], lambda r: (r & 1).to(torch.bool)
+    finish = lambda r: r  # noqa: E731
     if dtype.is_complex:
-        if kind not in (ReduceOp.SUM, ReduceOp.AVG):
-            raise RuntimeError(f"lockstep: {call}: {kind} of {dtype} is not supported; complex numbers can be added only")
-        pairs = torch.view_as_real(data.resolve_conj()).contiguous()
-        return pairs, TYPES[pairs.dtype], OPERATIONS[kind], lambda r: torch.view_as_complex(r.reshape(*r.shape[:-1], 2))
-    if kind in BITWISE:
-        raise _Bitwise(BITWISE[kind])
-    if dtype in _WIDER:
-        wide = data.to(_WIDER[dtype]).contiguous()
-        return wide, TYPES[wide.dtype], OPERATIONS[kind], lambda r: r.to(dtype)
-    if dtype not in TYPES:
-        raise RuntimeError(
-            f"lockstep: {call} of {dtype} is not supported; use one of {', '.join(str(t)[6:] for t in (*TYPES, *_WIDER, torch.bool))}"
-        )
-    return data.contiguous(), TYPES[dtype], OPERATIONS[kind], lambda r: r
-
-
-class _Bitwise(Exception):
-    """The reduction is to be made of a gather."""
-
-    def __init__(self, function):
-        self.function = function
-
-
-Bitwise = _Bitwise
+        if kind not in (ls.SUM, ls.MEAN):
+            raise RuntimeError(f"lockstep: {call}: {op} of {dtype} is not supported; complex numbers can be added only")
+        data = torch.view_as_real(data.resolve_conj())
+        finish = lambda r: torch.view_as_complex(r.reshape(*r.shape[:-1], 2))  # noqa: E731
+    if data.dtype not in TYPES:
+        raise RuntimeError(f"lockstep: {call} of {dtype} is not supported; use one of {', '.join(str(t)[6:] for t in TYPES)}")
+    if kind in _BITWISE and data.dtype.is_floating_point:
+        raise RuntimeError(f"lockstep: {call}: {op} of {dtype} is not supported; bitwise reductions are for integers and bool")
+    if kind == ls.MEAN and dtype == torch.bool:
+        raise RuntimeError(f"lockstep: {call}: {op} of bool is not supported; use another dtype")
+    if factor is not None:
+        data = _multiply(data, factor)
+    return data.contiguous(), TYPES[data.dtype], kind, finish

@@ -1,11 +1,10 @@
 """A world of liblockstep that is opened through a store of torch.distributed, and its groups, as Python objects.
 
-A world belongs to one thread at a time, and torch may call from several: every call holds the world's lock. As long as one thread makes all
-calls, waits are those of the library; once per second one is seen, waits test and let the lock go in between."""
+torch may call from several threads, for which the library's collectives have a lock of their own. Messages with tags belong to one thread at a
+time: they hold the lock here."""
 
 import ctypes
 import threading
-import time
 import weakref
 
 from . import _library as ls
@@ -64,9 +63,9 @@ class World:
         store = PrefixStore(f"lockstep/{_opened}", store)
         _opened += 1
         self.rank, self.size = rank, size
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()  # of messages
         self._thread = threading.get_ident()
-        self.shared = False
+        self._one_thread = True
         self.handle = ctypes.c_void_p()
         self.timeout_ms = timeout_ms
         via = _Store(store)
@@ -79,31 +78,14 @@ class World:
         group = ctypes.c_void_p()
         via = _Store(store)
         members = (ctypes.c_int * len(ranks))(*ranks)
-        with self:
-            via.check(lib.ls_group_open(self.handle, members, len(ranks), via.struct, key.encode(), group))
+        via.check(lib.ls_group_open(self.handle, members, len(ranks), via.struct, key.encode(), group))
         return group
 
-    def __enter__(self):
-        if threading.get_ident() != self._thread:
-            self.shared = True
-        self._lock.acquire()
-
-    def __exit__(self, *_):
-        self._lock.release()
-
-    def wait(self, work):
-        """Waits for an ls_work. Raises what went wrong."""
-        if not self.shared:
-            with self:
-                ls.check(lib.ls_work_wait(work))
-            return
-        while not self.test(work):
-            time.sleep(50e-6)
-
-    def test(self, work):
-        """Whether an ls_work is done."""
-        with self:
-            return ls.check(lib.ls_work_test(work)) == ls.OK
+    def one_thread(self):
+        """Whether messages were only sent and received by the thread that opened the world."""
+        if self._one_thread and threading.get_ident() != self._thread:
+            self._one_thread = False
+        return self._one_thread
 
     @property
     def record(self):
