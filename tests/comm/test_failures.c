@@ -147,7 +147,7 @@ static int miss_one(ls_world *world, void *arg, char *why)
     int64_t took = ls_now() - begin;
     atomic_fetch_add(others, 1);
     need(status == LS_ETIMEOUT, "%s: %s", ls_status_name(status), ls_error());
-    need(took >= 150000000, "gave up after %.3f s", (double)took / 1e9);
+    need(took >= 800000000, "gave up after %.3f s", (double)took / 1e9);
     need(strstr(ls_error(), "rank 2 did not call broadcast #2") && strstr(ls_error(), "last completed allreduce #1"),
          "message: %s", ls_error());
     return 0;
@@ -157,7 +157,7 @@ static void a_missing_rank_is_named_with_what_it_did_last(void **state)
 {
     (void)state;
     _Atomic int others = 0;
-    on_ranks(3, miss_one, &others, &(ls_world_options){ .timeout_ms = 200 });
+    on_ranks(3, miss_one, &others, &(ls_world_options){ .timeout_ms = 1000 });
 }
 
 static int leave_early(ls_world *world, void *arg, char *why)
@@ -193,7 +193,7 @@ static int die(ls_world *world, void *arg, char *why)
     ls_status status = ls_barrier(g);
     need(status == LS_EPEER && strstr(ls_error(), "rank 1 ") && strstr(ls_error(), "killed by signal 9"), "%s: %s",
          ls_status_name(status), ls_error());
-    need(ls_now() - begin < 2000000000, "took %.3f s", (double)(ls_now() - begin) / 1e9);
+    need(ls_now() - begin < 20000000000, "took %.3f s", (double)(ls_now() - begin) / 1e9);
     ls_group *sub;
     need(ls_group_split(g, 0, 0, &sub) == LS_EPEER && !sub, "split of a broken group");
     return 0;
@@ -261,7 +261,7 @@ static void a_stop_that_lasts_ends_in_the_timeout(void **state)
 {
     (void)state;
     _Atomic int given_up = 0;
-    on_ranks(2, stay_stopped, &given_up, &(ls_world_options){ .timeout_ms = 200 });
+    on_ranks(2, stay_stopped, &given_up, &(ls_world_options){ .timeout_ms = 1000 });
 }
 
 /* ---- Abort. */

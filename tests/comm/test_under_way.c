@@ -105,7 +105,7 @@ static int receive_in_a_ring(ls_world *world, void *arg, char *why)
 static void a_missing_send_is_named_as_such(void **state)
 {
     (void)state;
-    on_ranks(3, receive_in_a_ring, NULL, &(ls_world_options){ .timeout_ms = 200 });
+    on_ranks(3, receive_in_a_ring, NULL, &(ls_world_options){ .timeout_ms = 1000 });
 }
 
 /* ---- Members that leave with a work under way. */
@@ -237,7 +237,7 @@ static int test_in_vain(ls_world *world, void *arg, char *why)
     atomic_fetch_add(&a->over, 1);
     need(status == (a->leaves ? LS_EPEER : LS_ETIMEOUT) && !w, "rank %d: %s: %s", rank, ls_status_name(status),
          ls_error());
-    need(a->leaves || took >= 250000000, "gave up after %.3f s", (double)took / 1e9);
+    need(a->leaves || took >= 800000000, "gave up after %.3f s", (double)took / 1e9);
     return 0;
 }
 
@@ -246,7 +246,7 @@ static void a_test_finds_who_left_and_who_is_late(void **state)
     (void)state;
     for (int leaves = 0; leaves < 2; leaves++)
         for (int message = 0; message < 2; message++) {
-            ls_world_options options = { .timeout_ms = leaves ? 60000 : 300 };
+            ls_world_options options = { .timeout_ms = leaves ? 60000 : 1000 };
             absence a = { .leaves = leaves, .message = message };
             on_ranks(2, test_in_vain, &a, &options);
             if (!message) on_ranks(3, test_in_vain, &(absence){ .leaves = leaves }, &options);
@@ -336,7 +336,7 @@ static void a_broken_group_leaves_the_world_whole(void **state)
     on_nodes("01", break_a_group, NULL, (ls_world_options){ 0 });
     on_nodes("0011", break_a_group, NULL, (ls_world_options){ 0 });
     _Atomic int given_up = 0;
-    on_nodes("01", lose_sight, &given_up, (ls_world_options){ .timeout_ms = 500 });
+    on_nodes("01", lose_sight, &given_up, (ls_world_options){ .timeout_ms = 2000 });
 }
 
 int main(int argc, char **argv)
