@@ -4,8 +4,10 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static char folder[] = "/tmp/lockstep-test-XXXXXX";
@@ -147,6 +149,38 @@ static void name_of_temporary(char *out, struct stat *st)
     assert_int_equal(fstatat(dirfd(d), out, st, AT_SYMLINK_NOFOLLOW), 0);
     closedir(d);
     ls__file_writer_cancel(&w);
+}
+
+/* The library's calls of open() come here: a file of that name cannot be prepared, but how it would be met can be seen. */
+static int temporary_flags;
+static int seen_open(const char *path, int flags, unsigned mode)
+{
+    if (strstr(path, LS__FILE_TEMPORARY)) temporary_flags = flags;
+    return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+}
+int open(const char *path, int flags, ...)
+{
+    va_list list;
+    va_start(list, flags);
+    unsigned mode = flags & O_CREAT ? va_arg(list, unsigned) : 0;
+    va_end(list);
+    return seen_open(path, flags, mode);
+}
+int open64(const char *path, int flags, ...)
+{
+    va_list list;
+    va_start(list, flags);
+    unsigned mode = flags & O_CREAT ? va_arg(list, unsigned) : 0;
+    va_end(list);
+    return seen_open(path, flags, mode);
+}
+
+static void temporary_files_are_new_files(void **state)
+{
+    (void)state;
+    temporary_flags = 0;
+    check_ok(ls__file_write("new", "x", 1));
+    assert_int_equal(temporary_flags & (O_CREAT | O_EXCL | O_NOFOLLOW), O_CREAT | O_EXCL | O_NOFOLLOW);
 }
 
 static void temporary_files_have_unpredictable_names(void **state)
@@ -302,6 +336,7 @@ int main(void)
         cmocka_unit_test(a_write_that_fails_midway_leaves_the_old_file),
         cmocka_unit_test(strange_files_are_refused),
         cmocka_unit_test(an_empty_name_is_refused),
+        cmocka_unit_test(temporary_files_are_new_files),
         cmocka_unit_test(temporary_files_have_unpredictable_names),
         cmocka_unit_test(what_killed_writers_left_is_removed_by_its_name),
         cmocka_unit_test(devices_and_pipes_are_written_to_and_not_replaced),
