@@ -26,7 +26,7 @@ enum {
     CHUNK_COLS = 384, /* of B that are packed at a time: 768 KiB */
     GROUP_COLS = 128, /* columns of a block that are finished at a time, while in the L2 cache */
     PACK_COLS = 128,  /* of B that a thread packs at a time: memory is read in long runs */
-    THIN_COLS = 128,  /* of B that a thread packs and uses at once: 256 KiB */
+    THIN_COLS = 128,  /* of B that a thread packs and uses at once, or fewer: 256 KiB */
     DIRECT_ROWS = 4,
     DIRECT_COLS = 1024,
     COPY_COLS = 512,   /* from this many columns on, copying A pays */
@@ -247,16 +247,24 @@ static void wide(job *j, float *own)
 
 /* ---- Thin */
 
+/* Columns that a thread takes at a time: as often one thread as another, and whole panels, two by two. */
+static int64_t thin_cols(const job *j)
+{
+    int64_t pieces = ceil_div(ceil_div(j->g->n, THIN_COLS), j->threads) * j->threads;
+    return ceil_div(ceil_div(j->g->n, pieces), 2 * LS__PANEL) * 2 * LS__PANEL;
+}
+
 static void thin(job *j, float *own)
 {
     const ls__gemm *g = j->g;
+    int64_t cols = thin_cols(j);
     int64_t each = j->plan.each, slices = ceil_div(g->k, each), step = j->plan.rows * each, i;
     if (j->plan.whole) {
         while (take(j, slices, &i)) copy_a(j, j->left + i * step, 0, g->m, i * each, min(each, g->k - i * each));
         barrier(j);
     }
-    while (take(j, ceil_div(g->n, THIN_COLS), &i)) {
-        ls__tile t = { 0, g->m, i * THIN_COLS, min(THIN_COLS, g->n - i * THIN_COLS) };
+    while (take(j, ceil_div(g->n, cols), &i)) {
+        ls__tile t = { 0, g->m, i * cols, min(cols, g->n - i * cols) };
         for (int64_t s = 0; s < slices; s++) {
             int64_t depth = s * each, k = min(each, g->k - depth);
             pack_b(j, own, depth, k, t.col, t.cols);
@@ -296,6 +304,7 @@ static void run_share(job *j, int thread)
 
 static void run(const ls__gemm *g, int threads, float *workspace, const ls__tick *tick)
 {
+    if (g->m == 0 || g->n == 0) return;
     if (g->k == 0) { /* a sum of nothing */
         for (int64_t r = 0; !g->add && r < g->m; r++) memset(g->c + r * g->ldc, 0, (size_t)g->n * sizeof *g->c);
         if (g->finish) g->finish(g, &(ls__tile){ 0, g->m, 0, g->n });
@@ -325,7 +334,7 @@ size_t ls__gemm_workspace(int threads)
 
 size_t ls__gemm_workspace_one(const ls__gemm *g)
 {
-    if (g->k == 0) return 0;
+    if (g->m == 0 || g->n == 0 || g->k == 0) return 0;
     plan p = plan_of(g, ls__nn_kernels_best());
     return p.panel_floats + p.left_floats + BLOCK_FLOATS;
 }

@@ -2,6 +2,7 @@
  * and any number of threads. */
 #include <math.h>
 #include "check.h"
+#include "kern/float_mode.h"
 #include "kern/fma.h"
 #include "kern/gemm.h"
 #include "kern/select.h"
@@ -91,7 +92,7 @@ static float *expected_of(const ls__gemm *g, const float *before, int64_t rows)
                 if (g->activate) a *= 2;
                 sum = fmaf(a, g->b_trans ? g->b[j * g->ldb + l] : g->b[l * g->ldb + j], sum);
             }
-            c[i * g->ldc + j] = sum + (g->finish ? 100 : 0);
+            c[i * g->ldc + j] = g->finish ? sum + 100 : sum; /* adding 0 would lose the sign of -0 */
         }
     return c;
 }
@@ -230,9 +231,102 @@ static void sums_close_to_a_middle_are_rounded_once(void **state)
     free(space);
 }
 
+/* ---- Random products. */
+
+static int64_t random_size(int64_t most)
+{
+    static const int64_t ends[] = { 0, 1, 2, 4, 5, 14, 15, 16, 17, 31, 32, 33 };
+    uint32_t kind = random_u32() >> 8;
+    return kind % 3 ? ends[kind % 12] : (int64_t)(random_u32() >> 8) % most + 1;
+}
+
+/* Ordinary numbers, or now and then one that is not. */
+static float random_value(int kind)
+{
+    static const float special[] = { 0.0f,      -0.0f,    INFINITY,  -INFINITY, NAN,   0x1p-149f, -0x1p-127f,
+                                     0x1p-126f, 0x1p127f, -0x1p127f, 1.0f,      -1.0f, 0x1p-75f };
+    float x = random_float();
+    if (kind == 1 && random_u32() >> 8 & 1)
+        return ldexpf(x, -(int)(random_u32() >> 8) % 90 - 30); /* products get denormal */
+    if (kind == 2 && random_u32() % 7 == 0) return special[(random_u32() >> 8) % 13];
+    return x;
+}
+
+static float *random_values(int64_t count, int kind)
+{
+    float *x = malloc((size_t)(count + 1) * sizeof *x);
+    assert_non_null(x);
+    for (int64_t i = 0; i < count; i++) x[i] = random_value(kind);
+    return x;
+}
+
+/* Each element is within what k roundings can cost of the sum in float64. */
+static void check_float64(const ls__gemm *g, const float *before, const float *got, int number)
+{
+    for (int64_t i = 0; i < g->m; i++)
+        for (int64_t j = 0; j < g->n; j++) {
+            double sum = g->add ? (double)before[i * g->ldc + j] : 0, size = fabs(sum);
+            for (int64_t l = 0; l < g->k; l++) {
+                double a = (double)(g->a_trans ? g->a[l * g->lda + i] : g->a[i * g->lda + l]);
+                double x = a * (double)(g->b_trans ? g->b[j * g->ldb + l] : g->b[l * g->ldb + j]);
+                sum += x, size += fabs(x);
+            }
+            double x = (double)got[i * g->ldc + j];
+            if (!(fabs(x - sum) <= 0x1p-24 * (double)(g->k + 1) * size + 1e-37))
+                fail_msg("product %d: element %lld, %lld is %a, float64's is %a", number, (long long)i, (long long)j, x,
+                         sum);
+        }
+}
+
+/* Any shape, sizes 0 and 1 and long sums among them, strides, transposes, NaN, infinity and denormal numbers, kept or flushed. All
+ * instruction sets and numbers of threads: the bits of fmaf(). What lies between the rows of C is not touched. */
+static void random_products(void **state)
+{
+    (void)state;
+    for (int number = 0; number < 260; number++) {
+        int kind = number % 4 == 3 ? 2 : number % 4 == 2 ? 1 : 0;
+        bool flush = number % 8 > 4, at = random_u32() >> 9 & 1, bt = random_u32() >> 9 & 1;
+        int64_t m = random_size(150), n = random_size(300), k = random_size(600);
+        if (number % 20 == 0) m = m % 4, n = n % 4, k = 30000 + k;
+        int64_t pad = (int64_t)(random_u32() >> 8) % 5, rows_a = at ? k : m, rows_b = bt ? n : k;
+        ls__gemm g = { .m = m, .n = n, .k = k, .a_trans = at, .b_trans = bt, .add = random_u32() >> 9 & 1 };
+        g.lda = (at ? m : k) + pad, g.ldb = (bt ? k : n) + pad % 3, g.ldc = n + pad % 2;
+        float *a = random_values(rows_a * g.lda, kind), *b = random_values(rows_b * g.ldb, kind);
+        float *before = random_values(m * g.ldc, kind), *c = random_values(m * g.ldc, 0);
+        g.a = a, g.b = b, g.c = c;
+        ls__float_mode_set(flush ? LS__MODE_FLUSH : LS__MODE_KEEP);
+#pragma omp parallel num_threads(3) /* as ls_tape_begin() does */
+        ls__float_mode_set(flush ? LS__MODE_FLUSH : LS__MODE_KEEP);
+        float *expected = expected_of(&g, before, m);
+        int v = 0;
+        for (const ls__instruction_set *s; (s = ls__instruction_set_at(v)); v++) {
+            ls__instruction_set_use(s);
+            for (int threads = 1; threads <= 3; threads += 2) {
+                size_t bytes = ls__gemm_workspace(threads) * sizeof(float);
+                float *space = aligned_alloc(64, (bytes + 63) / 64 * 64);
+                if (m > 0 && g.ldc > 0) memcpy(c, before, (size_t)(m * g.ldc) * sizeof *c);
+                ls__gemm_run(&g, 1, threads, space, NULL);
+                free(space);
+                for (int64_t i = 0; i < m * g.ldc; i++)
+                    if (memcmp(&c[i], &expected[i], sizeof *c) && !(isnan(c[i]) && isnan(expected[i])))
+                        fail_msg("product %d, %s, %d threads: %lld x %lld x %lld, trans %d %d, add %d, flush %d: "
+                                 "element %lld "
+                                 "is %a, expected %a",
+                                 number, s->name, threads, (long long)m, (long long)n, (long long)k, at, bt, g.add,
+                                 flush, (long long)i, (double)c[i], (double)expected[i]);
+            }
+        }
+        ls__instruction_set_use(NULL);
+        ls__float_mode_set(LS__MODE_KEEP);
+        if (kind == 0) check_float64(&g, before, c, number);
+        free(expected), free(c), free(before), free(b), free(a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_products),
         cmocka_unit_test(plain_fma_is_fmaf),
         cmocka_unit_test(products_are_chains_of_fma),
         cmocka_unit_test(sums_close_to_a_middle_are_rounded_once),
