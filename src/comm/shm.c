@@ -92,6 +92,8 @@ static ls_status start(ls_group *g, ls_work *w)
     arrival->count = w->count;
     if (LS__CHECKED) arrival->time = w->started = ls_now();
     atomic_store_explicit(&arrival->number, w->number + 1, memory_order_release);
+    /* Of ranks that arrive at once, one must see all: the others may sleep. */
+    atomic_thread_fence(memory_order_seq_cst);
     if (all_arrived(g, w->number)) ls__group_wake(g);
     ls__event_start(w, bytes);
     return LS_OK;

@@ -18,7 +18,25 @@
  *   reduce   (shm_reduce.c) ranks that wait claim chunks, sum each over the p buffers and write it to all of them: 2*p*n bytes of
  *            traffic, and a rank that is busy elsewhere does not delay the others
  *   move     (shm_move.c) receivers copy what is for them out of the senders' memory
- */
+ *
+ * Memory order, on CPUs that keep none by themselves (Arm). Whatever is not atomic has one writer at a time, and every hand-over is a
+ * release store that the next reader or writer has acquired:
+ *
+ *   what is handed over                       released by                   acquired by
+ *   arrival, eager message, input buffer      arrival.number                gather_arrivals(), check_ahead()
+ *   slot (claimed, done)                      rank 0's arrival.number       the same: nobody uses it before all have arrived
+ *   slot and eager memory to their next use   member.finished               need_slot()
+ *   chunks of a sum or a parallel_for         slot.done, an addition        round_done(), progress()
+ *   staging, filled                           arrival.in                    round_is_in(), source()
+ *   staging or buffer, emptied                arrival.out; slot.done        copied_by_all(); round_done()
+ *   bytes of a ring, and their space          channel.head; channel.tail    receive_some(); send_some()
+ *   control block, heap memory                references; heap.lock         the last to leave; the next to lock
+ *   text of a failure                         failure.set                   ls__failure_is_set()
+ *
+ * Additions to `done` are releases that follow one another, so the reader of the last one has acquired all of them. Claims are relaxed:
+ * a claim hands over no data, and atomic additions give each number once. Reports (what a rank waits in, deadlocks) are read while they
+ * change and believed only if several looks agree. Waking needs full fences: see wait.h. tests/soak/memory_order weakens each access in
+ * turn and has ThreadSanitizer look (its list UNSEEN has those that carry no data); tests/comm/wake_model checks the fences. */
 #ifndef LS_COMM_SHM_H
 #define LS_COMM_SHM_H
 

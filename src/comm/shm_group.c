@@ -101,6 +101,7 @@ static ls_status await_world_group(ls_world *world, uint64_t *place)
     for (;;) {
         uint32_t word = atomic_load(&me->futex);
         atomic_fetch_add(&me->sleepers, 1);
+        atomic_thread_fence(memory_order_seq_cst); /* see wait.h */
         *place = atomic_load(&job->world_group);
         bool failed = ls__failure_is_set(&job->failure);
         if (!*place && !failed) ls__futex_wait(&me->futex, word, LS__WAIT_CHECK_NS);

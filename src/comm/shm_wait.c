@@ -12,8 +12,9 @@
 enum {
     SPINS = 1500, /* of about 30 ns each */
     SPINS_OVERSUBSCRIBED = 60,
-    SPINS_PER_CHECK = 32, /* between looks at the failure flags */
-    DEADLOCK_LOOKS = 3,   /* in a row that show a deadlock, until it is reported */
+    SPINS_PER_CHECK = 32,  /* between looks at the failure flags */
+    DEADLOCK_LOOKS = 3,    /* in a row that show a deadlock, until it is reported */
+    SLOT_NAP_NS = 1000000, /* for a slot: whoever frees it does not pay for a fence, and may miss who waits for it */
 };
 
 /* ---- Peers. */
@@ -150,7 +151,8 @@ static ls_status sleep_until_woken(ls_group *g, ls_work *w)
     atomic_store_explicit(&me->waiting_fingerprint, ls__work_fingerprint(w), memory_order_release);
     /* Works of groups on several nodes need the network to be polled. */
     bool polls = g->world->nodes > 1 && ls__others_busy(g);
-    status = ls__wait_sleep(g, w, polls ? LS__NET_NAP_NS : LS__WAIT_CHECK_NS);
+    int64_t ns = ls__shm_work_of(w)->starting ? SLOT_NAP_NS : LS__WAIT_CHECK_NS;
+    status = ls__wait_sleep(g, w, polls ? LS__NET_NAP_NS : ns);
     atomic_store_explicit(&me->waiting_fingerprint, 0, memory_order_relaxed);
     return status;
 }

@@ -21,7 +21,8 @@ ls_status ls__wait_sleep(ls_group *g, const ls_work *w, int64_t ns)
 {
     ls__job_rank *me = &g->world->job->rank[g->members[g->local].job_rank];
     uint32_t word = atomic_load(&me->futex);
-    atomic_fetch_add(&me->sleepers, 1); /* a full fence: see wait.h */
+    atomic_fetch_add(&me->sleepers, 1);
+    atomic_thread_fence(memory_order_seq_cst); /* see wait.h; the addition alone is none on Arm */
     ls_status status = ls__world_progress(g);
     if (!status && !w->done) ls__futex_wait(&me->futex, word, ns);
     atomic_fetch_sub(&me->sleepers, 1);

@@ -2,9 +2,11 @@
  * transports, which decide whom a work waits for.
  *
  * Each rank has one futex word in the job. A rank that publishes something that another may wait for wakes those who sleep. No
- * wake-up is lost: the sleeper counts itself in `sleepers`, makes progress once more, and sleeps only if its word has not changed
- * since before that; the publisher stores, makes a full fence, and then reads `sleepers`. The word belongs to the rank and not to a
- * group, so that the launcher can wake a rank whatever it waits in. */
+ * wake-up is lost: the sleeper counts itself in `sleepers`, makes a full fence and progress once more, and sleeps only if its word has
+ * not changed since before that; the publisher stores, makes a full fence, and then reads `sleepers`. Of two fences one comes first, so
+ * either the sleeper sees what was published or the publisher sees the sleeper (tests/comm/wake_model tries all executions, and
+ * that without either fence one is lost). The word belongs to the rank and not to a group, so that the launcher can wake a rank
+ * whatever it waits in. */
 #ifndef LS_COMM_WAIT_H
 #define LS_COMM_WAIT_H
 
