@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 #include "bench/sgemm.h"
 #include "kern/select.h"
 #include "lockstep/base.h"
@@ -81,7 +82,10 @@ static void fill(float *x, int64_t count)
     for (int64_t i = 0; i < count; i++) x[i] = (float)(i % 17 - 8) * 0.1f;
 }
 
-enum { MOST_TRIES = 101 };
+enum {
+    MOST_TRIES = 101,
+    REST_US = 60000, /* the threads of the one before wait on the cores for a while (OpenBLAS's 20 ms) before they sleep */
+};
 
 static void measure(const shape *s, const sgemm *peers, int n_peers, int threads, int tries, float *workspace)
 {
@@ -105,6 +109,10 @@ static void measure(const shape *s, const sgemm *peers, int n_peers, int threads
     for (int t = -1; t < tries; t++) {
         double took[MOST_SGEMM], least = 1e300;
         for (int i = 0; i < n_peers; i++) {
+            if (threads > 1) {
+                usleep(REST_US);
+                run_sgemm(&peers[i], &g, threads, workspace); /* wakes its threads */
+            }
             int64_t begin = time_of(threads);
             for (int r = 0; r < repeats; r++) run_sgemm(&peers[i], &g, threads, workspace);
             took[i] = (double)(time_of(threads) - begin) / repeats;

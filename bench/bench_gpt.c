@@ -14,6 +14,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 #include "base/random.h"
 #include "bench/sgemm.h"
 #include "tensor/hooks.h"
@@ -189,6 +190,8 @@ static void print_costs(costs *c)
 
 /* ---- */
 
+enum { REST_US = 60000 }; /* threads of the library before wait on the cores for a while (OpenBLAS's 20 ms) before they sleep */
+
 static int by_value(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
@@ -262,6 +265,7 @@ int main(int argc, char **argv)
             y[i] = (int32_t)(ls__random_u32(3, (uint64_t)step, i) % (uint32_t)c.vocab);
         }
         profiled.at = 0;
+        if (threads > 1) usleep(REST_US);
         int64_t begin = now();
         CHECK(ls_tape_begin(t, g.params, g.n_params, NULL));
         ls_tensor *l = gpt_loss(&g, t, x, y);
@@ -276,6 +280,7 @@ int main(int argc, char **argv)
             p.workspace = allocate(ls__gemm_workspace(1) * (size_t)(threads + 1), sizeof(float));
         for (int i = 0; step >= 1 && bound && i < n_libraries; i++) {
             p.by = &libraries[i];
+            if (threads > 1) usleep(REST_US);
             bounds[i][step] = run_products(&p, &c);
         }
     }
