@@ -190,7 +190,9 @@ static void print_costs(costs *c)
 
 /* ---- */
 
-enum { REST_US = 60000 }; /* threads of the library before wait on the cores for a while (OpenBLAS's 20 ms) before they sleep */
+enum {
+    REST_US = 60000
+}; /* threads of the library before wait on the cores for a while (OpenBLAS's 20 ms) before they sleep */
 
 static int by_value(const void *a, const void *b)
 {

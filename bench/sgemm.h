@@ -75,8 +75,8 @@ static inline int find_sgemm(sgemm out[MOST_SGEMM])
     void *library = library_of(getenv("LOCKSTEP_OPENBLAS"), (const char *[]){ "libopenblas.so.0" }, 1);
     const char *const of_openblas[] = { "openblas_set_num_threads", "scipy_openblas_set_num_threads64_" };
     if (sgemm_in(library, "openblas", of_openblas, 2, &out[n])) n++;
-    library = library_of(getenv("LOCKSTEP_MKL"),
-                         (const char *[]){ "libmkl_rt.so.3", "libmkl_rt.so.2", "libmkl_rt.so" }, 3);
+    library =
+        library_of(getenv("LOCKSTEP_MKL"), (const char *[]){ "libmkl_rt.so.3", "libmkl_rt.so.2", "libmkl_rt.so" }, 3);
     const char *const of_mkl[] = { "MKL_Set_Num_Threads", "MKL_Set_Num_Threads_Local" };
     if (sgemm_in(library, "mkl", of_mkl, 2, &out[n])) n++;
     return n;
