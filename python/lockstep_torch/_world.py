@@ -4,6 +4,7 @@ torch may call from several threads, for which the library's collectives have a 
 time: they hold the lock here."""
 
 import ctypes
+import os
 import threading
 import weakref
 
@@ -20,12 +21,14 @@ class _Store:
     def __init__(self, store):
         self._store = store
         self.error = None
+        self._own = []  # keys that this rank has set
         self._set, self._get = ls.StoreSet(self.set), ls.StoreGet(self.get)
         self.struct = ls.Store(None, self._set, self._get)
 
     def set(self, _, key, value, size):
         try:
             self._store.set(key.decode(), ctypes.string_at(value, size).hex())
+            self._own.append(key.decode())
             return ls.OK
         except Exception as error:
             self.error = error
@@ -54,13 +57,23 @@ class _Store:
         except ls.LockstepError as error:
             raise error from self.error
 
+    def clean(self, group):
+        """When all members have read them, takes the keys out again: torchrun's store outlives a job that it restarts."""
+        ls.check(lib.ls_barrier(group))
+        for key in self._own:
+            try:
+                self._store.delete_key(key)
+            except Exception:  # not every kind of store can
+                return
+
 
 class World:
     def __init__(self, store, rank, size, timeout_ms):
         global _newest, _opened
         from torch.distributed import PrefixStore
 
-        store = PrefixStore(f"lockstep/{_opened}", store)
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")  # which may have left keys if it failed at its start
+        store = PrefixStore(f"lockstep/{attempt}/{_opened}", store)
         _opened += 1
         self.rank, self.size = rank, size
         self.lock = threading.Lock()  # of messages
@@ -71,6 +84,7 @@ class World:
         via = _Store(store)
         via.check(lib.ls_world_open_store(self.handle, via.struct, rank, size, ls.WorldOptions(timeout_ms=timeout_ms)))
         self.all = lib.ls_world_group(self.handle)
+        via.clean(self.all)
         _newest = weakref.ref(self)
 
     def open_group(self, ranks, store, key):
@@ -79,6 +93,7 @@ class World:
         via = _Store(store)
         members = (ctypes.c_int * len(ranks))(*ranks)
         via.check(lib.ls_group_open(self.handle, members, len(ranks), via.struct, key.encode(), group))
+        via.clean(group)
         return group
 
     def one_thread(self):

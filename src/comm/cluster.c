@@ -250,10 +250,14 @@ static ls_status watch_all(ls__cluster *c, const ls__peer_info *peers)
 /* All ranks exchange their errors; if one has failed, all fail. */
 static ls_status agree(ls__cluster *c, ls_status status, ls__peer_info *mine, ls__peer_info *all, int timeout_ms)
 {
+    char why[LS__FAILURE_BYTES] = ""; /* the exchange may leave another message */
     mine->error[0] = 0;
-    if (status) snprintf(mine->error, sizeof mine->error, "%s: %s", ls_status_name(status), ls_error());
+    if (status) {
+        snprintf(why, sizeof why, "%s", ls_error());
+        snprintf(mine->error, sizeof mine->error, "%s: %.*s", ls_status_name(status), 180, why);
+    }
     ls_status sent = exchange(c, mine, all, timeout_ms);
-    if (sent || status) return status ? status : sent;
+    if (sent || status) return status ? ls__fail(status, "%s", why) : sent;
     for (int r = 0; r < c->size; r++)
         if (all[r].error[0]) return ls__fail(LS_EPEER, "rank %d could not join: %s", r, all[r].error);
     return LS_OK;

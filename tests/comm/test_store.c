@@ -9,6 +9,7 @@
 #include "folder.h"
 #include "lockstep/comm.h"
 #include "lockstep/data.h"
+#include "comm/cluster.h"
 
 enum { RANKS = 3 };
 
@@ -292,6 +293,32 @@ static void worlds_can_be_opened_again(void **state)
     assert_int_equal(on_processes(RANKS, open_again), 0);
 }
 
+/* ---- Values that are left from another job, as in a store that outlives one. */
+
+static ls_status get_stale(void *user, const char *key, void *value, size_t bytes, int timeout_ms)
+{
+    ls_status status = get(user, key, value, bytes, timeout_ms);
+    int32_t gone = 1 << 30; /* no process has this number */
+    if (!strcmp(key, "lockstep/1/0")) memcpy((char *)value + 8 + offsetof(ls__peer_info, pid), &gone, sizeof gone);
+    return status;
+}
+
+static int read_stale(int rank)
+{
+    ls_world *world;
+    ls_status status =
+        ls_world_open_store(&world, &(ls_store){ .set = set, .get = rank ? get_stale : get }, rank, 2, NULL);
+    NEED(status == (rank ? LS_ENOENT : LS_EPEER) && !world);
+    NEED(strstr(ls_error(), "cannot open the job memory of process 1073741824"));
+    return 0;
+}
+
+static void a_rank_that_cannot_join_says_why(void **state)
+{
+    (void)state;
+    assert_int_equal(on_processes(2, read_stale), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -301,6 +328,7 @@ int main(void)
         cmocka_unit_test(bad_groups_are_refused),
         cmocka_unit_test(bad_worlds_are_refused),
         cmocka_unit_test(a_rank_that_was_killed_is_named),
+        cmocka_unit_test(a_rank_that_cannot_join_says_why),
         cmocka_unit_test(worlds_can_be_opened_again),
     };
     return cmocka_run_group_tests(tests, enter_folder, leave_folder);
