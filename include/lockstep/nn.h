@@ -144,6 +144,10 @@ LS_API int ls_model_params(const ls_model *model, ls_param **params);
  * divided by sqrt(2 layers)), also for the Llama family; He's initialization for the other models. The same seed gives the same values. */
 LS_API LS_MUST_CHECK ls_status ls_model_init(ls_model *model, uint64_t seed);
 
+/* Whether backward of a language model recomputes the activations of its blocks, of which forward then keeps only the inputs: less memory,
+ * about a third more time, the same bits. Default: not. From the next pass on. */
+LS_API void ls_model_set_recompute(ls_model *model, bool recompute);
+
 /* The input of a model. All memory is user-owned and must stay until backward is done. */
 typedef struct ls_model_batch {
     int64_t batch_size;     /* B */

@@ -104,6 +104,14 @@ LS_API int64_t ls_tensor_count(const ls_tensor *x); /* elements */
  * on others. */
 LS_API void ls_recompute(ls_tape *t, ls_tensor *x);
 
+/* A part of a model: computes its result from x, with operations on the tape. */
+typedef ls_tensor *(*ls_block_fn)(void *user, ls_tape *t, ls_tensor *x);
+/* fn(user, t, x), of which only x and the result are kept; backward computes the rest again, with the same bits, and in an eval pass
+ * it is dropped. The block must compute the same again, from x, from `user` (which is copied) and from `params`, which no other
+ * operation may use. A block inside of a block is computed as if it stood alone. */
+LS_API ls_tensor *ls_recompute_block(ls_tape *t, ls_tensor *x, ls_block_fn fn, const void *user, size_t user_bytes,
+                                     ls_param *params, int n_params);
+
 /* ---- Operations. x is (..., C) unless stated; leading dimensions are rows. */
 
 typedef struct ls_linear_options {

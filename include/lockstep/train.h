@@ -118,6 +118,7 @@ typedef struct ls_train_options {
     int eval_batches;   /* micro-batches of an evaluation; 0: 16 */
     uint64_t seed;      /* of weights, order and dropout */
     int threads;        /* 0: the cores that this process may run on */
+    bool recompute;     /* recompute activations in backward: less memory, more time, the same bits */
 
     /* ---- Checkpoints, in the run folder: at the end and when the run is stopped, so that it can be resumed */
     int64_t checkpoint_every; /* and at this interval of steps; 0: only then */

@@ -11,10 +11,24 @@ typedef struct ls__weights {
     float *data;
 } ls__weights;
 
-/* Copies the tensors of a safetensors file to their places in the blocks. A tensor that is missing, not expected, or of another
- * shape is LS_EFORMAT with its name and both shapes. names NULL: those of the places. */
-LS_MUST_CHECK ls_status ls__weights_read(const char *path, const ls__weights *sets, size_t n_sets,
-                                         const ls__weight_names *names);
+/* The files that an index of weights names, each once. */
+typedef struct ls__shards {
+    char **paths;
+    size_t count;
+} ls__shards;
+
+/* Reads an index (model.safetensors.index.json); its files must exist in `folder`. On failure *out is empty. */
+LS_MUST_CHECK ls_status ls__shards_read(const char *index, const char *folder, ls__shards *out);
+/* The same from its text; `index` is its name in messages. */
+LS_MUST_CHECK ls_status ls__shards_parse(const char *index, const char *folder, const char *text, size_t bytes,
+                                         ls__shards *out);
+void ls__shards_free(ls__shards *shards);
+
+/* Copies the tensors of safetensors files to their places in the blocks. A tensor that is missing, not expected, there twice, or of
+ * another shape is LS_EFORMAT with its name and both shapes; values that are not finite are LS_ENOTFINITE. `name` is that of
+ * the whole in messages. names NULL: those of the places. */
+LS_MUST_CHECK ls_status ls__weights_read(const char *name, const char *const *paths, size_t n_paths,
+                                         const ls__weights *sets, size_t n_sets, const ls__weight_names *names);
 LS_MUST_CHECK ls_status ls__weights_write(const char *path, const ls__weights *sets, size_t n_sets);
 
 #endif

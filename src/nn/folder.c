@@ -92,25 +92,43 @@ ls_status ls_model_save(const ls_model *m, const char *folder)
     return status;
 }
 
-/* An explicit message for weights in several files, or in another format. */
-static ls_status check_weights(const char *folder, const char *weights)
+/* An explicit message for weights in another format. */
+static ls_status check_format(const char *folder)
 {
-    static const struct {
-        const char *name, *why;
-    } others[] = { { "model.safetensors.index.json", "its weights are in several files" },
-                   { "pytorch_model.bin", "its weights are in a torch file" },
-                   { "pytorch_model.bin.index.json", "its weights are in torch files" } };
+    static const char *const others[] = { "pytorch_model.bin", "pytorch_model.bin.index.json" };
     ls_status status = LS_OK;
-    for (size_t i = 0; i < sizeof others / sizeof *others && !status && access(weights, F_OK); i++) {
-        char *other = join(folder, others[i].name);
+    for (size_t i = 0; i < sizeof others / sizeof *others && !status; i++) {
+        char *other = join(folder, others[i]);
         if (!other) return LS_ENOMEM;
         if (!access(other, F_OK))
             status = ls__fail(LS_EUNSUPPORTED,
-                              "%s: %s, which is not supported; save the model again as one model.safetensors, in "
-                              "transformers with save_pretrained(DIR, max_shard_size=\"1000GB\")",
-                              folder, others[i].why);
+                              "%s: its weights are in torch files, which is not supported; save the model again as "
+                              "safetensors, in transformers with save_pretrained(DIR)",
+                              folder);
         free(other);
     }
+    return status;
+}
+
+/* The weights of one file, or of several that an index names. As in transformers, the one file is preferred. */
+static ls_status read_weights(ls_model *m, const char *folder)
+{
+    const ls__weight_names *names = m->type->lm ? &m->type->lm->weights : NULL;
+    char *one = join(folder, "model.safetensors"), *index = join(folder, "model.safetensors.index.json");
+    ls__weights sets[2];
+    ls__shards shards = { 0 };
+    ls_status status = one && index ? LS_OK : LS_ENOMEM;
+    list_weights(m, sets);
+    if (!status && access(one, F_OK) && !access(index, F_OK)) {
+        status = ls__shards_read(index, folder, &shards);
+        if (!status) status = ls__weights_read(index, (const char *const *)shards.paths, shards.count, sets, 2, names);
+    } else if (!status) {
+        if (access(one, F_OK)) status = check_format(folder);
+        if (!status) status = ls__weights_read(one, (const char *const *)&one, 1, sets, 2, names);
+    }
+    ls__shards_free(&shards);
+    free(index);
+    free(one);
     return status;
 }
 
@@ -118,15 +136,10 @@ ls_status ls_model_load(ls_model *m, const char *folder)
 {
     LS__NEED(m, "model");
     LS__NEED(folder, "folder");
-    ls__weights sets[2];
-    char *weights = join(folder, "model.safetensors");
-    ls_status status = weights ? check_bound(m) : LS_ENOMEM;
-    if (!status) status = check_weights(folder, weights);
-    list_weights(m, sets);
-    if (!status) status = ls__weights_read(weights, sets, 2, m->type->lm ? &m->type->lm->weights : NULL);
+    ls_status status = check_bound(m);
+    if (!status) status = read_weights(m, folder);
     if (!status && ls_model_lm(m)) status = keep_json(&m->config, folder, "config.json");
     if (!status && ls_model_lm(m)) status = keep_json(&m->generation, folder, "generation_config.json");
-    free(weights);
     return status;
 }
 

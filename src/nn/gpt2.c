@@ -57,15 +57,22 @@ static void list(ls_model *m)
 
 /* One block: x + attention(norm(x)), then x + mlp(norm(x)). What is cheap to recompute is not kept: backward recomputes the two
  * norms, and GELU is applied where the projection reads its input. */
-static ls_tensor *block(ls_model *m, ls_tape *t, ls_tensor *x, int layer, ls_kv_cache *cache)
+typedef struct block_args {
+    const ls_lm_options *options;
+    ls_param *params; /* the block's */
+    ls_kv_cache *cache;
+} block_args;
+
+static ls_tensor *block(void *user, ls_tape *t, ls_tensor *x)
 {
-    const ls_lm_options *o = &m->lm;
-    ls_param *p = m->params + FIRST_BLOCK + (size_t)layer * PER_BLOCK;
+    const block_args *a = user;
+    const ls_lm_options *o = a->options;
+    ls_param *p = a->params;
     bool drop = o->dropout > 0;
     /* Without dropout the residual is added inside the projection, which saves a pass over memory. */
     ls_attention_options attention = { .heads = o->heads,
                                        .dropout = ls__lm_dropout(o, o->attn_dropout),
-                                       .cache = cache };
+                                       .cache = a->cache };
     ls_tensor *norm = ls_layer_norm(t, x, &p[LN_1_WEIGHT], &p[LN_1_BIAS], o->norm_eps);
     ls_tensor *y = ls_linear(t, norm, &p[ATTN_WEIGHT], &p[ATTN_BIAS], NULL);
     ls_recompute(t, norm);
@@ -89,7 +96,11 @@ static ls_tensor *hidden(ls_model *m, ls_tape *t, const int32_t *tokens, int64_t
     ls_tensor *x = ls_embedding(t, tokens, B, T, &m->params[WTE], &m->params[WPE], ls__lm_first(t, caches, B));
     float dropout = ls__lm_dropout(o, o->embd_dropout);
     if (dropout > 0) x = ls_dropout(t, x, dropout);
-    for (int layer = 0; layer < o->layers; layer++) x = block(m, t, x, layer, caches ? &caches[layer * B] : NULL);
+    block_args a = { .options = o, .params = m->params + FIRST_BLOCK };
+    for (int layer = 0; layer < o->layers; layer++, a.params += PER_BLOCK) {
+        a.cache = caches ? &caches[layer * B] : NULL;
+        x = ls__lm_block(m, t, x, block, &a, sizeof a, a.params, PER_BLOCK);
+    }
     return ls_layer_norm(t, x, &norm[0], &norm[1], o->norm_eps);
 }
 

@@ -112,21 +112,30 @@ static ls_tensor *project(ls_tape *t, ls_tensor *x, ls_param *p, int weight, int
 }
 
 /* One block: x + attention(norm(x)), then x + mlp(norm(x)). Backward recomputes the norms and the gated product. */
-static ls_tensor *block(ls_model *m, ls_tape *t, ls_tensor *x, int layer, const ls_tensor *angles, ls_kv_cache *cache)
+typedef struct block_args {
+    const ls_lm_options *options;
+    ls_param *params; /* the block's */
+    int layer;
+    const ls_tensor *angles;
+    ls_kv_cache *cache;
+} block_args;
+
+static ls_tensor *block(void *user, ls_tape *t, ls_tensor *x)
 {
-    const ls_lm_options *o = &m->lm;
+    const block_args *a = user;
+    const ls_lm_options *o = a->options;
     layout l = layout_of(o);
-    ls_param *p = m->params + FIRST_BLOCK + (size_t)layer * (size_t)l.count;
+    ls_param *p = a->params;
     ls_attention_options attention = { .heads = o->heads,
                                        .kv_heads = o->kv_heads,
-                                       .window = layer >= o->window_first ? o->window : 0,
+                                       .window = a->layer >= o->window_first ? o->window : 0,
                                        .dropout = ls__lm_dropout(o, o->attn_dropout),
-                                       .cache = cache };
+                                       .cache = a->cache };
     ls_tensor *norm = ls_rms_norm(t, x, &p[l.norm_1], o->norm_eps);
     ls_tensor *y = joint(t, norm, p, l.q, l.q_bias, 3);
     ls_recompute(t, norm);
     if (l.q_norm >= 0) y = ls_head_norm(t, y, &p[l.q_norm], &p[l.q_norm + 1], o->heads, o->kv_heads, o->norm_eps);
-    y = ls_attention(t, ls_rotary(t, y, angles, o->heads + o->kv_heads), &attention);
+    y = ls_attention(t, ls_rotary(t, y, a->angles, o->heads + o->kv_heads), &attention);
     x = project(t, y, p, l.o, l.o_bias, x);
 
     norm = ls_rms_norm(t, x, &p[l.norm_2], o->norm_eps);
@@ -144,9 +153,13 @@ static ls_tensor *hidden(ls_model *m, ls_tape *t, const int32_t *tokens, int64_t
     const int64_t *first = ls__lm_first(t, caches, B);
     ls_tensor *x = ls_embedding(t, tokens, B, T, &m->params[EMBEDDING], NULL, NULL);
     ls_tensor *angles = ls_rotary_table(t, &o->rope, o->head_dim, first, first ? B : 1, T);
-    for (int layer = 0; layer < o->layers; layer++)
-        x = block(m, t, x, layer, angles, caches ? &caches[layer * B] : NULL);
-    return ls_rms_norm(t, x, m->params + FIRST_BLOCK + (size_t)o->layers * (size_t)layout_of(o).count, o->norm_eps);
+    int each = layout_of(o).count;
+    block_args a = { .options = o, .params = m->params + FIRST_BLOCK, .angles = angles };
+    for (; a.layer < o->layers; a.layer++, a.params += each) {
+        a.cache = caches ? &caches[a.layer * B] : NULL;
+        x = ls__lm_block(m, t, x, block, &a, sizeof a, a.params, each);
+    }
+    return ls_rms_norm(t, x, a.params, o->norm_eps);
 }
 
 static size_t head(const ls_model *m)

@@ -110,6 +110,13 @@ ls_tensor *ls__lm_logits(ls_model *m, ls_tape *t, const ls_model_batch *b)
     return ls__lm_project(m, t, m->type->lm->hidden(m, t, b->tokens, b->batch_size, b->seq_len, NULL));
 }
 
+ls_tensor *ls__lm_block(ls_model *m, ls_tape *t, ls_tensor *x, ls_block_fn fn, void *user, size_t user_bytes,
+                        ls_param *params, int n_params)
+{
+    if (!m->recompute && !ls__tape_is_eval(t)) return fn(user, t, x);
+    return ls_recompute_block(t, x, fn, user, user_bytes, params, n_params);
+}
+
 const int64_t *ls__lm_first(ls_tape *t, const ls_kv_cache *caches, int64_t B)
 {
     int64_t *first = caches && B > 0 ? ls__tape_array(t, (size_t)B, sizeof *first) : NULL;

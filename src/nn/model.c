@@ -119,6 +119,11 @@ void ls__model_set_end(ls_model *model, int32_t token)
     model->end = token < 0 ? -1 : token;
 }
 
+void ls_model_set_recompute(ls_model *model, bool recompute)
+{
+    model->recompute = recompute;
+}
+
 const ls_lm_options *ls_model_lm(const ls_model *model)
 {
     return model->type->lm ? &model->lm : NULL;

@@ -83,6 +83,7 @@ struct ls_model {
     ls__arena memory; /* those of the three that the model allocated */
     char *config;     /* config.json of the folder that was loaded; NULL: none */
     char *generation; /* its generation_config.json */
+    bool recompute;   /* see ls_model_set_recompute() */
     int32_t end;      /* see ls__model_set_end(); LS__END_DEFAULT: not set */
 };
 
@@ -106,6 +107,10 @@ ls_tensor *ls__lm_loss(ls_model *model, ls_tape *tape, const ls_model_batch *bat
 ls_tensor *ls__lm_logits(ls_model *model, ls_tape *tape, const ls_model_batch *batch);
 /* Logits of hidden states (..., C). */
 ls_tensor *ls__lm_project(ls_model *model, ls_tape *tape, ls_tensor *hidden);
+/* One block of a model, fn(user, tape, x): its activations are kept, recomputed, or (in an eval pass) dropped. `params` are its
+ * parameters. */
+ls_tensor *ls__lm_block(ls_model *model, ls_tape *tape, ls_tensor *x, ls_block_fn fn, void *user, size_t user_bytes,
+                        ls_param *params, int n_params);
 /* The positions of the first tokens of B sequences, in memory of the tape; NULL without caches, or on failure. */
 const int64_t *ls__lm_first(ls_tape *tape, const ls_kv_cache *caches, int64_t B);
 /* See ls__lm_type. */

@@ -2,6 +2,7 @@
  * [in,out]), so reading is a search by name, a comparison of shapes and one copy; nothing is transposed. */
 #include "nn/files.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,14 +57,29 @@ static ls_status check_shape(const char *path, const ls__st_tensor *t, const ls_
                     ls__st_shape_text((size_t)p->dims, shape, ours, sizeof ours));
 }
 
-/* A tied tensor that was saved too must be equal: different weights would be lost silently. */
-static ls_status check_tied(const char *path, const ls__st_reader *reader, const ls__st_tensor *copy,
-                            const ls__weight_names *names)
+/* The files that are being read. */
+typedef struct files {
+    const char *const *paths;
+    ls__st_reader **readers;
+    size_t count;
+} files;
+
+static const ls__st_tensor *find_tensor(const files *f, const char *prefix, const char *name)
 {
     char full[200];
-    snprintf(full, sizeof full, "%s%s", names->prefix ? names->prefix : "", names->tied_to);
-    const ls__st_tensor *t = ls__st_find(reader, full);
-    if (!t) t = ls__st_find(reader, names->tied_to);
+    const ls__st_tensor *t = NULL;
+    snprintf(full, sizeof full, "%s%s", prefix ? prefix : "", name);
+    for (size_t i = 0; i < f->count && !t; i++) {
+        t = ls__st_find(f->readers[i], full);
+        if (!t) t = ls__st_find(f->readers[i], name);
+    }
+    return t;
+}
+
+/* A tied tensor that was saved too must be equal: different weights would be lost silently. */
+static ls_status check_tied(const char *path, const files *f, const ls__st_tensor *copy, const ls__weight_names *names)
+{
+    const ls__st_tensor *t = find_tensor(f, names->prefix, names->tied_to);
     bool equal = t && t->type == copy->type && t->bytes == copy->bytes;
     for (size_t at = 0, n; equal && at < t->bytes; at += n) {
         uint8_t a[4096], b[sizeof a];
@@ -76,20 +92,31 @@ static ls_status check_tied(const char *path, const ls__st_reader *reader, const
     if (equal) return LS_OK;
     return ls__fail(
         LS_EUNSUPPORTED,
-        "%s: tensor '%s' is not equal to '%s'; a model whose output projection is not tied is not supported", path,
-        names->tied, names->tied_to);
+        "%s: tensor '%s' is not equal to '%s', but the output projection is tied in this model; untie it in "
+        "config.json (\"tie_word_embeddings\": false), where the model supports that",
+        path, names->tied, names->tied_to);
 }
 
-static ls_status read_tensor(const char *path, const ls__st_reader *reader, const ls__st_tensor *t, target *list,
-                             size_t count, const ls__weight_names *names)
+static ls_status check_finite(const char *path, const char *name, const float *x, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!isfinite(x[i]))
+            return ls__fail(LS_ENOTFINITE, "%s: tensor '%.100s' is not finite: element %zu is %g", path, name, i,
+                            (double)x[i]);
+    return LS_OK;
+}
+
+static ls_status read_tensor(const char *path, const files *f, const ls__st_tensor *t, target *list, size_t count,
+                             const ls__weight_names *names)
 {
     const char *name = without_prefix(t->name, names);
     target *to = find_target(list, count, name);
     if (!to && names && names->is_ignored && names->is_ignored(name)) return LS_OK;
-    if (!to && names && names->tied && strcmp(name, names->tied) == 0) return check_tied(path, reader, t, names);
+    if (!to && names && names->tied && strcmp(name, names->tied) == 0) return check_tied(path, f, t, names);
     if (!to)
         return ls__fail(LS_EFORMAT, "%s: tensor '%.100s' is not part of the model that the configuration describes",
                         path, t->name);
+    if (to->seen && f->count > 1) return ls__fail(LS_EFORMAT, "%s: tensor '%s' is in another file, too", path, name);
     if (to->seen)
         return ls__fail(LS_EFORMAT, "%s: tensor '%s' is there twice, with and without '%s'", path, name,
                         names && names->prefix ? names->prefix : "");
@@ -97,7 +124,8 @@ static ls_status read_tensor(const char *path, const ls__st_reader *reader, cons
     ls_status status = check_shape(path, t, to->place);
     if (status) return status;
     status = ls__st_to_f32(t, 0, to->place->count, to->data);
-    return status ? ls__fail_within(status, "%s", path) : LS_OK;
+    if (status) return ls__fail_within(status, "%s", path);
+    return check_finite(path, t->name, to->data, to->place->count);
 }
 
 static ls_status find_missing(const char *path, const target *list, size_t count)
@@ -113,17 +141,20 @@ static ls_status find_missing(const char *path, const target *list, size_t count
     return LS_OK;
 }
 
-ls_status ls__weights_read(const char *path, const ls__weights *sets, size_t n_sets, const ls__weight_names *names)
+ls_status ls__weights_read(const char *name, const char *const *paths, size_t n_paths, const ls__weights *sets,
+                           size_t n_sets, const ls__weight_names *names)
 {
     size_t count;
-    ls__st_reader *reader = NULL;
+    files f = { .paths = paths, .readers = calloc(n_paths + 1, sizeof *f.readers), .count = n_paths };
     target *list = make_targets(sets, n_sets, &count);
-    if (!list) return ls__fail_within(LS_ENOMEM, "%s", path);
-    ls_status status = ls__st_open(&reader, path);
-    for (size_t i = 0; !status && i < ls__st_count(reader); i++)
-        status = read_tensor(path, reader, ls__st_get(reader, i), list, count, names);
-    if (!status) status = find_missing(path, list, count);
-    ls__st_free(&reader);
+    ls_status status = list && f.readers ? LS_OK : ls__fail(LS_ENOMEM, "%s: out of memory", name);
+    for (size_t i = 0; !status && i < n_paths; i++) status = ls__st_open(&f.readers[i], paths[i]);
+    for (size_t i = 0; !status && i < n_paths; i++)
+        for (size_t k = 0; !status && k < ls__st_count(f.readers[i]); k++)
+            status = read_tensor(paths[i], &f, ls__st_get(f.readers[i], k), list, count, names);
+    if (!status) status = find_missing(name, list, count);
+    for (size_t i = 0; f.readers && i < n_paths; i++) ls__st_free(&f.readers[i]);
+    free(f.readers);
     free(list);
     return status;
 }

@@ -43,6 +43,9 @@ void ls__tape_alias(ls_tape *tape, float *memory, size_t count);
 /* Memory until the next pass begins; NULL (and the pass failed) if it runs out. */
 void *ls__tape_array(ls_tape *t, size_t count, size_t size);
 
+/* Whether this is an eval pass. */
+bool ls__tape_is_eval(const ls_tape *t);
+
 /* Fails the pass: keeps the thread's message and `status` if it is the first failure. Returns NULL. */
 ls_tensor *ls__tape_fail(ls_tape *t, ls_status status);
 

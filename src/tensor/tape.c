@@ -102,7 +102,7 @@ ls_status ls_tape_status(ls_tape *t)
 bool ls__operation_begin(ls_tape *t, const ls_tensor *a, const ls_tensor *b)
 {
     if (t->status) return false;
-    if (!t->open) {
+    if (!t->open && !t->replaying) {
         ls__tape_fail(t, ls__fail(LS_ESTATE, "tape: operation outside of a pass; call ls_tape_begin() first"));
         return false;
     }
@@ -118,6 +118,16 @@ bool ls__operation_begin(ls_tape *t, const ls_tensor *a, const ls_tensor *b)
 }
 
 /* ---- Memory */
+
+/* A block that forgets its activations drops all that it took. A buffer that it takes twice is in the list already. */
+static ls__buffer *remember(ls_tape *t, ls__buffer *b)
+{
+    if (!t->forgetting || b->listed) return b;
+    b->listed = true;
+    b->taken_before = t->taken;
+    t->taken = b;
+    return b;
+}
 
 static ls__buffer *take(ls_tape *t, size_t count, bool own)
 {
@@ -137,7 +147,7 @@ static ls__buffer *take(ls_tape *t, size_t count, bool own)
         ls__buffer *found = *best;
         *best = found->next;
         found->refs = 1;
-        return found;
+        return remember(t, found);
     }
     ls__buffer *b = ls__arena_take(&t->arena, sizeof *b);
     float *aliased = own ? NULL : ls__alias_take(t, count), *data = aliased;
@@ -147,7 +157,7 @@ static ls__buffer *take(ls_tape *t, size_t count, bool own)
         return NULL;
     }
     *b = (ls__buffer){ .data = data, .bytes = bytes, .refs = 1, .aliased = aliased != NULL };
-    return b;
+    return remember(t, b);
 }
 
 ls__buffer *ls__buffer_take(ls_tape *t, size_t count)
@@ -165,6 +175,11 @@ void ls__buffer_drop(ls_tape *t, ls__buffer *b)
     if (!b || --b->refs || (b->aliased && !t->open)) return;
     b->next = t->free_list;
     t->free_list = b;
+}
+
+bool ls__tape_is_eval(const ls_tape *t)
+{
+    return t->pass.mode == LS_PASS_EVAL;
 }
 
 void *ls__tape_array(ls_tape *t, size_t count, size_t size)
@@ -241,6 +256,8 @@ ls_status ls_tape_begin(ls_tape *t, ls_param *params, int n_params, const ls_pas
     t->last = NULL;
     t->free_list = NULL;
     t->streams = 0;
+    t->taken = NULL;
+    t->forgetting = t->replaying = false;
     t->root = NULL;
     t->open = true;
     t->status = LS_OK;
@@ -259,7 +276,8 @@ ls_status ls_tape_begin(ls_tape *t, ls_param *params, int n_params, const ls_pas
 
 bool ls__tape_will_record(const ls_tape *t, const ls__tape_record_args *args)
 {
-    if (t->pass.mode == LS_PASS_EVAL) return false;
+    if (t->pass.mode == LS_PASS_EVAL || t->forgetting) return false;
+    if (args->block) return true;
     for (int i = 0; i < LS__NODE_INPUTS; i++)
         if (args->in[i] && args->in[i]->needs_grad) return true;
     for (int i = 0; i < LS__NODE_PARAMS; i++)
@@ -322,16 +340,16 @@ static void report_use(const ls_tape *t, const ls__tape_record_args *args)
 ls_tensor *ls__tape_record(ls_tape *t, ls_tensor *out, const ls__tape_record_args *args)
 {
     if (t->status) return NULL;
-    if (t->profile) {
+    if (t->profile && !args->block) {
         for (int i = LS__NODE_PARAMS - 1; i >= 0; i--)
             if (args->param[i]) t->profile_near = args->param[i];
         report_cost(t, args->op, args->in, args->param, t->profile_near, out, false, t->profile_begin, t->profile_used,
                     args->flops);
     }
     if (!ls__tape_will_record(t, args)) return out;
-    if (t->used) report_use(t, args);
+    if (t->used && !t->replaying) report_use(t, args);
     for (int i = 0; i < LS__NODE_PARAMS; i++)
-        if (args->param[i] && !ls__alias_check(t, args->op->name, args->param[i])) return NULL;
+        if (args->param[i] && !t->replaying && !ls__alias_check(t, args->op->name, args->param[i])) return NULL;
     ls__node *n = ls__arena_take(&t->arena, sizeof *n);
     void *state = args->state_bytes ? ls__arena_take(&t->arena, args->state_bytes) : NULL;
     if (!n || (args->state_bytes && !state)) return ls__tape_fail(t, LS_ENOMEM);
@@ -339,6 +357,7 @@ ls_tensor *ls__tape_record(ls_tape *t, ls_tensor *out, const ls__tape_record_arg
     n->near = t->profile_near;
     n->recompute = args->recompute;
     n->unread = args->unread;
+    n->block = args->block;
     if (state) memcpy(state, args->state, args->state_bytes);
     memcpy(n->in, args->in, sizeof n->in);
     memcpy(n->param, args->param, sizeof n->param);
@@ -347,7 +366,7 @@ ls_tensor *ls__tape_record(ls_tape *t, ls_tensor *out, const ls__tape_record_arg
     out->needs_grad = true;
     out->maker = n;
     t->last = n;
-    ls__alias_advance(t);
+    if (!t->replaying) ls__alias_advance(t);
     return out;
 }
 
@@ -454,7 +473,8 @@ static ls_status node_backward(ls_tape *t, ls__node *n)
         if (!status) status = n->op->backward(t, n);
         if (status == LS_OK) status = t->status;
         if (status) return status;
-        if (t->profile) report_cost(t, n->op, n->in, n->param, n->near, out, true, begin, used, n->back_flops);
+        if (t->profile && !n->block)
+            report_cost(t, n->op, n->in, n->param, n->near, out, true, begin, used, n->back_flops);
         ls__buffer_drop(t, out->grad);
         out->grad = NULL;
     }
@@ -467,6 +487,17 @@ static ls_status node_backward(ls_tape *t, ls__node *n)
         if (!p || --p->pending || !p->grad) continue;
         ls_status status = call_ready(t, p);
         if (status) return status;
+    }
+    return LS_OK;
+}
+
+ls_status ls__tape_run_back(ls_tape *t)
+{
+    while (t->last) {
+        ls__node *n = t->last;
+        ls_status status = node_backward(t, n);
+        if (status) return status;
+        t->last = n->before;
     }
     return LS_OK;
 }
@@ -492,12 +523,10 @@ ls_status ls_tape_backward(ls_tape *t, ls_tensor *loss)
     float *seed = ls__grad(t, loss, &add);
     if (t->status) return ls_tape_status(t);
     if (seed) *seed = 1;
-    for (ls__node *n = t->last; n; n = n->before) {
-        status = node_backward(t, n);
-        if (status) {
-            ls__tape_fail(t, status);
-            return status;
-        }
+    status = ls__tape_run_back(t);
+    if (status) {
+        ls__tape_fail(t, status);
+        return status;
     }
     for (int i = 0; i < t->n_params; i++) {
         ls_param *p = &t->params[i];

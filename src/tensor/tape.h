@@ -18,8 +18,10 @@ typedef struct ls__buffer {
     float *data;
     size_t bytes; /* capacity */
     int refs;
-    bool aliased;            /* in user-owned memory; see alias.c */
-    struct ls__buffer *next; /* when free */
+    bool aliased;                    /* in user-owned memory; see alias.c */
+    struct ls__buffer *next;         /* when free */
+    struct ls__buffer *taken_before; /* in the list of ls_tape.taken, if `listed` */
+    bool listed;
 } ls__buffer;
 
 typedef struct ls__node ls__node;
@@ -42,6 +44,7 @@ struct ls__node {
     ls_param *param[LS__NODE_PARAMS]; /* in the order in which their hooks are called */
     void *state;                      /* the operation's own, in the arena */
     ls__recompute_fn recompute;       /* NULL: the result is kept */
+    bool block;                       /* see ls__tape_record_args */
     bool unread;                      /* backward does not read the result: the next operation may overwrite it */
     const ls_param *near;             /* while profiling: its own parameter, or that of an earlier operation */
     double back_flops;
@@ -62,6 +65,9 @@ struct ls_tape {
     size_t alias_free;     /* may be used */
     int alias_next;        /* the first parameter whose gradient's memory may not be used */
     ls__buffer *free_list; /* last in, first out: its memory may still be in the cache */
+    ls__buffer *taken;     /* while forgetting: the buffer that was taken last */
+    bool forgetting;       /* a block's first forward: nothing is recorded; op_block.c */
+    bool replaying;        /* its second one, within backward */
     uint64_t streams;      /* random streams used in this pass */
     ls_tensor *root;       /* where backward started */
     bool open;             /* between begin and backward */
@@ -113,9 +119,12 @@ typedef struct ls__tape_record_args {
     size_t state_bytes;
     ls__recompute_fn recompute;
     bool unread;
+    bool block; /* op_block.c: recorded whatever its inputs are, and not profiled, since its operations are */
     double flops, back_flops; /* of the matrix products */
 } ls__tape_record_args;
 ls_tensor *ls__tape_record(ls_tape *t, ls_tensor *out, const ls__tape_record_args *args);
+/* Runs the backward of everything that is recorded. */
+LS_MUST_CHECK ls_status ls__tape_run_back(ls_tape *t);
 /* Whether ls__tape_record() will record this. */
 bool ls__tape_will_record(const ls_tape *t, const ls__tape_record_args *args);
 

@@ -155,6 +155,8 @@ const ls__setting ls__settings[] = {
       NULL },
     { "--threads", LS__SET_INT, LS__SET_AUTO, AT(threads), NULL, 1, 4096, "N",
       "threads per rank (auto: all cores); does not affect results", NULL },
+    { "--recompute", LS__SET_FLAG, 0, AT(recompute), NULL, 0, 0, NULL,
+      "recompute activations in backward: less memory, more time; does not affect results", NULL },
     { "--checkpoint-every", LS__SET_LONG, LS__SET_SHARED, AT(checkpoint_every), NULL, 0, ANY, "N",
       "steps between checkpoints (0: only at the end)", "Output" },
     { "--no-checkpoint", LS__SET_FLAG, LS__SET_SHARED, AT(no_checkpoint), NULL, 0, 0, NULL,

@@ -159,6 +159,7 @@ static ls_status open_own(ls_train *t)
         if ((status = ls__data_files_json(o->val_data, o->n_val_data, &t->files[1]))) return status;
     }
     if ((status = ls_lm_open(&t->model, &o->model))) return status;
+    ls_model_set_recompute(t->model, o->recompute);
     t->flops_per_token = ls__lm_flops_per_token(&o->model, o->seq_len);
     t->data_at = ls_loader_get_state(t->loader);
     t->n_settings = ls__settings_values(t, t->settings);

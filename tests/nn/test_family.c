@@ -3,6 +3,7 @@
 #include "check.h"
 #include "nn/model.h"
 #include "nn/safetensors.h"
+#include "tensor/hooks.h"
 #include <math.h>
 
 enum { ROWS = 3, LENGTH = 11, STEPS = 10, VOCAB = 37, GREEDY = 16, PROMPT = 4 };
@@ -221,6 +222,28 @@ static void gradients_do_not_depend_on_threads(void **state)
     }
 }
 
+/* Forward keeps one block less in memory, and not a bit changes. */
+static void recomputed_activations_change_no_bit(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_NAMES; i++) {
+        fixture f, g;
+        open_model(&f, names[i], 2);
+        open_model(&g, names[i], 2);
+        ls_model_set_recompute(g.model, true);
+        int last = i ? ls_model_params(g.model, &(ls_param *){ NULL }) : 1 << 20;
+        if (i) ls_tape_on_ready(g.tape, ready, &last);
+        double a = run_step(&f, 0), b = run_step(&g, 0);
+        assert_memory_equal(&a, &b, sizeof a);
+        assert_memory_equal(ls_model_grads(f.model), ls_model_grads(g.model), ls_model_elements(f.model) * 4);
+        if (ls__tape_peak(g.tape) >= ls__tape_peak(f.tape))
+            fail_msg("%s: %zu bytes with recomputation, %zu without", f.name, ls__tape_peak(g.tape),
+                     ls__tape_peak(f.tape));
+        close_model(&f);
+        close_model(&g);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -230,6 +253,7 @@ int main(void)
         cmocka_unit_test(greedy_text_is_that_of_transformers),
         cmocka_unit_test(gradients_are_ready_from_the_end_of_the_block_to_its_beginning),
         cmocka_unit_test(gradients_do_not_depend_on_threads),
+        cmocka_unit_test(recomputed_activations_change_no_bit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
