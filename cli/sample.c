@@ -1,12 +1,15 @@
 /* Text from a model. See sample.h. */
 #include "cli/sample.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/status.h"
 #include "cli/escape.h"
 
-/* What a generator reads first: the prompt's tokens or, if that is empty, the token that ends the text before. */
-static ls_status feed_prompt(ls_generator *g, const ls_tokenizer *tokenizer, const char *prompt)
+/* What a sequence reads first: the prompt's tokens or, if that is empty, the token that ends the text before. */
+static ls_status feed_prompt(ls_generator *g, int sequence, const ls_tokenizer *tokenizer, const char *prompt,
+                             sample_cost *cost)
 {
     ls_encoder *encoder;
     const int32_t *tokens;
@@ -15,33 +18,157 @@ static ls_status feed_prompt(ls_generator *g, const ls_tokenizer *tokenizer, con
     ls_status status = ls_encoder_open(&encoder, tokenizer);
     if (status) return status;
     status = ls_encode(encoder, prompt, strlen(prompt), &tokens, &count);
-    if (!status && !count && end >= 0)
-        status = ls_generator_feed(g, &end, 1);
-    else if (!status)
-        status = ls_generator_feed(g, tokens, count);
+    int64_t begin = ls_now();
+    if (!status && !count && end >= 0) {
+        status = ls_generator_feed_at(g, sequence, &end, 1);
+        count = 1;
+    } else if (!status) {
+        status = ls_generator_feed_at(g, sequence, tokens, count);
+    }
+    cost->prompt_ns += ls_now() - begin;
+    cost->prompt_tokens += (int64_t)count;
     ls_encoder_free(&encoder);
     return status;
 }
 
-ls_status sample_text(ls_model *model, const ls_tokenizer *tokenizer, const ls_generator_options *options,
-                      const char *prompt, int count, FILE *to)
+/* Text that was generated, of which a part may be held back because a stop text could begin there. */
+typedef struct text {
+    char *bytes;
+    size_t length, room, written;
+} text;
+
+static bool text_add(text *t, const uint8_t *bytes, size_t count)
+{
+    if (t->length + count > t->room) {
+        size_t room = 2 * (t->length + count) + 64;
+        char *more = realloc(t->bytes, room);
+        if (!more) return false;
+        t->bytes = more;
+        t->room = room;
+    }
+    memcpy(t->bytes + t->length, bytes, count);
+    t->length += count;
+    return true;
+}
+
+/* Looks for stop texts that end after byte `from`. Returns whether one was found: the text then ends before it. *safe is how much of the
+ * text cannot be part of one. */
+static bool find_stop(text *t, size_t from, const sample_options *o, size_t *safe)
+{
+    size_t first = t->length;
+    bool found = false;
+    *safe = t->length;
+    for (size_t i = 0; i < o->n_stops; i++) {
+        size_t n = strlen(o->stops[i]), begin = from > n ? from - n : 0;
+        if (!n) continue;
+        for (size_t at = begin; at < t->length; at++) {
+            size_t left = t->length - at, same = left < n ? left : n;
+            if (memcmp(t->bytes + at, o->stops[i], same) != 0) continue;
+            if (same == n && at < first) first = at, found = true;
+            if (same < n && at < *safe) *safe = at;
+            if (same < n) break;
+        }
+    }
+    if (found) t->length = *safe = first;
+    return found;
+}
+
+/* Whether the text ends with this token; otherwise its bytes are added. "end", "stop" or NULL; *safe as above. */
+static const char *add_token(text *t, const ls_tokenizer *tokenizer, const sample_options *o, int32_t token,
+                             size_t *safe, ls_status *status)
+{
+    size_t bytes = 0, before = t->length;
+    *safe = t->length;
+    if (token == ls_tokenizer_end_token(tokenizer)) return "end";
+    for (int i = 0; i < o->n_ends; i++)
+        if (token == o->ends[i]) return "end";
+    const uint8_t *piece = ls_tokenizer_token_bytes(tokenizer, token, &bytes);
+    if (piece && !text_add(t, piece, bytes)) /* a model may have more tokens than its tokenizer */
+        *status = ls__fail(LS_ENOMEM, "generate: out of memory");
+    return find_stop(t, before, o, safe) ? "stop" : NULL;
+}
+
+ls_status sample_text(ls_model *model, const ls_tokenizer *tokenizer, const sample_options *o, const char *prompt,
+                      FILE *to, sample_cost *cost)
 {
     ls_generator *g;
-    ls_status status = ls_generator_open(&g, model, options);
+    text t = { 0 };
+    sample_cost own = { 0 };
+    ls_status status = ls_generator_open(&g, model, &o->generator);
     if (status) return status;
-    status = feed_prompt(g, tokenizer, prompt);
+    status = feed_prompt(g, 0, tokenizer, prompt, &own);
     screen out = { .to = to, .terminal = isatty(fileno(to)) == 1 };
     if (!status) screen_put(&out, prompt, strlen(prompt));
-    for (int i = 0; i < count && !status; i++) {
+    int64_t begin = ls_now();
+    bool ended = false;
+    for (int i = 0; i < o->max_tokens && !status && !ended; i++) {
         int32_t token = 0;
-        size_t bytes = 0;
+        size_t safe = 0;
         status = ls_generator_next(g, &token);
-        if (status || token == ls_tokenizer_end_token(tokenizer)) break;
-        const uint8_t *text = ls_tokenizer_token_bytes(tokenizer, token, &bytes);
-        if (text) screen_put(&out, (const char *)text, bytes); /* a model may have more tokens than its tokenizer */
+        if (status) break;
+        own.tokens++;
+        ended = add_token(&t, tokenizer, o, token, &safe, &status) != NULL;
+        if (safe > t.written) screen_put(&out, t.bytes + t.written, safe - t.written);
+        t.written = safe > t.written ? safe : t.written;
         fflush(to);
     }
+    own.ns = ls_now() - begin;
+    if (t.length > t.written) screen_put(&out, t.bytes + t.written, t.length - t.written);
     screen_end(&out);
+    if (cost) *cost = own;
+    free(t.bytes);
     ls_generator_free(&g);
+    return status;
+}
+
+static void write_line(FILE *to, const char *prompt, text *t, int64_t tokens, const char *end)
+{
+    fputs("{\"prompt\": \"", to);
+    put_json(to, prompt);
+    fputs("\", \"text\": \"", to);
+    if (t->bytes) put_json(to, t->bytes);
+    fprintf(to, "\", \"tokens\": %lld, \"end\": \"%s\"}\n", (long long)tokens, end);
+    fflush(to);
+}
+
+ls_status sample_many(ls_model *model, const ls_tokenizer *tokenizer, const sample_options *o,
+                      const char *const *prompts, size_t count, FILE *to, sample_cost *cost)
+{
+    ls_generator *g = NULL;
+    sample_cost own = { 0 };
+    ls_generator_options options = o->generator;
+    options.sequences = (int)count;
+    text *texts = calloc(count, sizeof *texts);
+    int64_t *made = calloc(count, sizeof *made);
+    int32_t *tokens = calloc(count, sizeof *tokens);
+    const char **ends = calloc(count, sizeof *ends);
+    ls_status status = texts && made && tokens && ends ? ls_generator_open(&g, model, &options)
+                                                       : ls__fail(LS_ENOMEM, "generate: out of memory");
+    for (size_t i = 0; i < count && !status; i++) status = feed_prompt(g, (int)i, tokenizer, prompts[i], &own);
+    int64_t begin = ls_now();
+    size_t left = count;
+    for (int step = 0; step < o->max_tokens && !status && left; step++) {
+        for (size_t i = 0; i < count; i++) tokens[i] = ends[i] ? -1 : 0;
+        if ((status = ls_generator_next_all(g, tokens))) break;
+        for (size_t i = 0; i < count && !status; i++) {
+            size_t safe;
+            if (tokens[i] < 0) continue;
+            made[i]++;
+            own.tokens++;
+            if ((ends[i] = add_token(&texts[i], tokenizer, o, tokens[i], &safe, &status))) left--;
+        }
+    }
+    own.ns = ls_now() - begin;
+    for (size_t i = 0; i < count && !status; i++) {
+        if (!text_add(&texts[i], (const uint8_t *)"", 1)) status = ls__fail(LS_ENOMEM, "generate: out of memory");
+        if (!status) write_line(to, prompts[i], &texts[i], made[i], ends[i] ? ends[i] : "length");
+    }
+    for (size_t i = 0; texts && i < count; i++) free(texts[i].bytes);
+    free(texts);
+    free(made);
+    free(tokens);
+    free(ends);
+    ls_generator_free(&g);
+    if (cost) *cost = own;
     return status;
 }

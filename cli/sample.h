@@ -6,8 +6,27 @@
 #include "lockstep/data.h"
 #include "lockstep/nn.h"
 
-/* Writes the prompt and up to `count` more tokens, each as soon as it is chosen; the token that ends a text ends it. */
-ls_status sample_text(ls_model *model, const ls_tokenizer *tokenizer, const ls_generator_options *options,
-                      const char *prompt, int count, FILE *to);
+typedef struct sample_options {
+    ls_generator_options generator;
+    int max_tokens;
+    const char *const *stops; /* texts that end the text; they are not written */
+    size_t n_stops;
+    const int32_t *ends; /* tokens that end it, besides the tokenizer's */
+    int n_ends;
+} sample_options;
+
+/* What it took. */
+typedef struct sample_cost {
+    int64_t prompt_tokens, tokens;
+    int64_t prompt_ns, ns;
+} sample_cost;
+
+/* Writes the prompt and more tokens, each as soon as it is chosen and cannot be part of a stop text. cost may be NULL. */
+ls_status sample_text(ls_model *model, const ls_tokenizer *tokenizer, const sample_options *options, const char *prompt,
+                      FILE *to, sample_cost *cost);
+/* Generates for several prompts side by side and writes a JSON object per line: prompt, text, tokens, end ("end", "stop" or
+ * "length"). */
+ls_status sample_many(ls_model *model, const ls_tokenizer *tokenizer, const sample_options *options,
+                      const char *const *prompts, size_t count, FILE *to, sample_cost *cost);
 
 #endif

@@ -212,9 +212,10 @@ static ls_status show_sample(ls_train *t, const train_arguments *a)
     if (a->quiet || a->sample_tokens == 0 || !ls_train_tokenizer(t)) return LS_OK;
     const char *prompt = a->prompt ? a->prompt : a->data.count ? "\n" : story;
     printf("\nsample:\n");
-    ls_generator_options options = { .temperature = 0.8f, .top_k = 40, .threads = ls_train_get_options(t)->threads };
-    ls_status status =
-        sample_text(ls_train_model(t), ls_train_tokenizer(t), &options, prompt, a->sample_tokens, stdout);
+    sample_options options = { .max_tokens = a->sample_tokens };
+    options.generator =
+        (ls_generator_options){ .temperature = 0.8f, .top_k = 40, .threads = ls_train_get_options(t)->threads };
+    ls_status status = sample_text(ls_train_model(t), ls_train_tokenizer(t), &options, prompt, stdout, NULL);
     printf("\n");
     return status;
 }

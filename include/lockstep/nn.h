@@ -239,11 +239,25 @@ typedef struct ls_generator ls_generator;
 typedef struct ls_generator_options {
     float temperature; /* 0: 1; < 0: always the most likely token */
     int top_k;         /* sample from the k most likely tokens; 0: all */
+    float top_p;       /* of these, from the most likely ones that together have this probability; 0: all */
+    float min_p;       /* of these, from those with at least this share of the most likely one's probability; 0: all */
+    /* Logits of tokens that are in the context are divided by this (multiplied if negative); 0: 1. Comes before all else. */
+    float repetition_penalty;
     uint64_t seed;
+    int sequences; /* that are generated side by side; 0: 1 */
     int threads;   /* 0: OpenMP's default */
     bool no_cache; /* recompute every position for each token: slow, for testing the cache */
     void *reserved[2];
 } ls_generator_options;
+
+/* How the author of a model wants text to be generated. */
+typedef struct ls_generation {
+    ls_generator_options options; /* 0: not stated */
+    int32_t ends[16];             /* tokens that end a text */
+    int n_ends;
+} ls_generation;
+/* Reads a folder's generation_config.json and, for tokens that end a text, config.json; files that do not exist state nothing. */
+LS_API LS_MUST_CHECK ls_status ls_generation_read(const char *folder, ls_generation *out);
 
 /* The model must be bound and must outlive the generator. options may be NULL. On failure *out is NULL. */
 LS_API LS_MUST_CHECK ls_status ls_generator_open(ls_generator **out, ls_model *model,
@@ -255,6 +269,14 @@ LS_API LS_MUST_CHECK ls_status ls_generator_feed(ls_generator *generator, const 
 LS_API const float *ls_generator_logits(const ls_generator *generator);
 /* Samples the next token and reads it. */
 LS_API LS_MUST_CHECK ls_status ls_generator_next(ls_generator *generator, int32_t *token);
+/* The same for one of several sequences; the functions above are for the first. Sequences with the same prompt differ: the number of
+ * the sequence is part of the seed. */
+LS_API LS_MUST_CHECK ls_status ls_generator_feed_at(ls_generator *generator, int sequence, const int32_t *tokens,
+                                                    size_t count);
+LS_API const float *ls_generator_logits_at(const ls_generator *generator, int sequence);
+/* Samples and reads the next token of all sequences, in one pass: tokens[i] is negative for those that are skipped, and receives the token
+ * of the others. The tokens are those that each sequence would have alone. */
+LS_API LS_MUST_CHECK ls_status ls_generator_next_all(ls_generator *generator, int32_t *tokens);
 
 #ifdef __cplusplus
 }

@@ -1,7 +1,11 @@
 /* Text from a language model: reads tokens, keeps their keys and values, samples the next token.
  *
- * Positions are absolute, so a full context cannot slide: the newer half of the tokens is read again from position 0. The random
- * number that selects a token is a function of the seed and of the number of tokens sampled before. */
+ * Several sequences may be generated side by side: each has its own tokens and caches, and one pass computes the next token of all.
+ * A row of a matrix product does not depend on the others, so the text is that of each sequence alone.
+ *
+ * A full context cannot slide, because positions are absolute (or keys are rotated by them): the newer half of the tokens is read
+ * again from position 0. The random number that selects a token is a function of the seed, the sequence and the number of tokens sampled
+ * before. */
 #include "nn/model.h"
 
 #include <math.h>
@@ -11,20 +15,31 @@
 #include "base/random.h"
 #include "base/status.h"
 
+/* One sequence. */
+typedef struct sequence {
+    int32_t *tokens;     /* [context]: the tokens that were read, oldest first */
+    int length;          /* of tokens */
+    uint64_t sampled;    /* tokens so far */
+    ls_kv_cache *caches; /* [layers] */
+    float *logits;       /* (V) */
+    bool ready;          /* logits are valid */
+} sequence;
+
 struct ls_generator {
     ls_model *model; /* the caller's */
     const ls__lm_type *type;
     ls_tape *tape;
     ls_generator_options options;
-    int context, vocab_size;
-    int32_t *tokens;  /* [context]: the tokens that were read, oldest first */
-    int length;       /* of tokens */
-    uint64_t sampled; /* tokens so far */
+    int context, vocab_size, layers;
     ls__arena memory;
-    ls_kv_cache *caches; /* [layers] */
-    float *logits;       /* (V) */
-    float *order;        /* (V): scratch for finding the k-th largest */
-    bool ready;          /* logits are valid */
+    sequence *sequences;  /* [options.sequences] */
+    float *scores;        /* (V): logits after the penalty */
+    float *weights;       /* (V): relative to the largest */
+    float *order;         /* (V): scratch for sorting */
+    uint8_t *seen;        /* (V) */
+    ls_kv_cache *caches;  /* [layers][sequences]: those of a pass */
+    int32_t *pass_tokens; /* [sequences] */
+    int *which;           /* [sequences]: those of a pass */
 };
 
 static const uint64_t STREAM = (uint64_t)1 << 62; /* not used by weights or dropout */
@@ -32,20 +47,46 @@ static const uint64_t STREAM = (uint64_t)1 << 62; /* not used by weights or drop
 static ls_status take_memory(ls_generator *g)
 {
     const ls_lm_options *o = ls_model_lm(g->model);
-    size_t layers = (size_t)o->layers, vocab = (size_t)o->vocab_size;
-    size_t row = (size_t)o->context * g->type->cache_width(o);
-    size_t bytes = layers * (2 * (row * sizeof(float) + 64) + sizeof *g->caches) +
-                   ((size_t)o->context + 2 * vocab) * sizeof(float) + 5 * 64;
+    size_t layers = (size_t)o->layers, vocab = (size_t)o->vocab_size, context = (size_t)o->context;
+    size_t n = (size_t)g->options.sequences, row, rows, bytes;
+    if (__builtin_mul_overflow(context, g->type->cache_width(o) * sizeof(float), &row) ||
+        __builtin_mul_overflow(2 * n * layers, row + 64 + sizeof(ls_kv_cache), &rows) ||
+        __builtin_add_overflow(rows, n * ((context + vocab) * sizeof(float) + 512) + 16 * vocab + 1024, &bytes))
+        return ls__fail(LS_ENOMEM, "generator: %zu caches of %zu tokens are too large", n, context);
     ls_status status = ls__arena_open(&g->memory, bytes);
     if (status) return status;
-    g->tokens = ls__arena_take_array(&g->memory, (size_t)o->context, sizeof *g->tokens);
-    g->logits = ls__arena_take_array(&g->memory, vocab, sizeof *g->logits);
+    g->sequences = ls__arena_take_array(&g->memory, n, sizeof *g->sequences);
+    g->scores = ls__arena_take_array(&g->memory, vocab, sizeof *g->scores);
+    g->weights = ls__arena_take_array(&g->memory, vocab, sizeof *g->weights);
     g->order = ls__arena_take_array(&g->memory, vocab, sizeof *g->order);
-    g->caches = ls__arena_take_array(&g->memory, layers, sizeof *g->caches);
-    for (size_t i = 0; i < layers; i++)
-        g->caches[i] = (ls_kv_cache){ .k = ls__arena_take_array(&g->memory, row, sizeof(float)),
-                                      .v = ls__arena_take_array(&g->memory, row, sizeof(float)),
-                                      .capacity = o->context };
+    g->seen = ls__arena_take_array(&g->memory, vocab, sizeof *g->seen);
+    g->caches = ls__arena_take_array(&g->memory, n * layers, sizeof *g->caches);
+    g->pass_tokens = ls__arena_take_array(&g->memory, n, sizeof *g->pass_tokens);
+    g->which = ls__arena_take_array(&g->memory, n, sizeof *g->which);
+    for (size_t s = 0; s < n; s++) {
+        sequence *q = &g->sequences[s];
+        q->tokens = ls__arena_take_array(&g->memory, context, sizeof *q->tokens);
+        q->logits = ls__arena_take_array(&g->memory, vocab, sizeof *q->logits);
+        q->caches = ls__arena_take_array(&g->memory, layers, sizeof *q->caches);
+        for (size_t i = 0; i < layers; i++)
+            q->caches[i] = (ls_kv_cache){ .k = ls__arena_take(&g->memory, row),
+                                          .v = ls__arena_take(&g->memory, row),
+                                          .capacity = o->context };
+    }
+    return LS_OK;
+}
+
+static ls_status check_options(const ls_generator_options *o)
+{
+    if (!isfinite(o->temperature)) return ls__fail(LS_EINVAL, "generator: the temperature must be finite");
+    if (!(o->top_p >= 0 && o->top_p <= 1) || !(o->min_p >= 0 && o->min_p <= 1))
+        return ls__fail(LS_EINVAL, "generator: top_p is %g and min_p %g; both must be from 0 to 1", (double)o->top_p,
+                        (double)o->min_p);
+    if (!(o->repetition_penalty > 0 && o->repetition_penalty <= 1e6f))
+        return ls__fail(LS_EINVAL, "generator: repetition_penalty is %g; it must be above 0",
+                        (double)o->repetition_penalty);
+    if (o->sequences < 1 || o->sequences > 4096)
+        return ls__fail(LS_EINVAL, "generator: %d sequences; 1 to 4096 are possible", o->sequences);
     return LS_OK;
 }
 
@@ -64,13 +105,15 @@ ls_status ls_generator_open(ls_generator **out, ls_model *model, const ls_genera
     g->type = model->type->lm;
     g->context = o->context;
     g->vocab_size = o->vocab_size;
+    g->layers = o->layers;
     g->options = options ? *options : (ls_generator_options){ 0 };
     if (g->options.temperature == 0) g->options.temperature = 1;
     if (g->options.top_k <= 0 || g->options.top_k > g->vocab_size) g->options.top_k = g->vocab_size;
+    if (g->options.repetition_penalty == 0) g->options.repetition_penalty = 1;
+    if (!g->options.sequences) g->options.sequences = 1;
     ls_tape_options tape = { .threads = g->options.threads };
-    ls_status status = isfinite(g->options.temperature)
-                           ? ls_tape_open(&g->tape, &tape)
-                           : ls__fail(LS_EINVAL, "generator: the temperature must be finite");
+    ls_status status = check_options(&g->options);
+    if (!status) status = ls_tape_open(&g->tape, &tape);
     if (!status) status = take_memory(g);
     if (status) ls_generator_free(&g);
     *out = g;
@@ -87,67 +130,94 @@ void ls_generator_free(ls_generator **generator)
     *generator = NULL;
 }
 
-/* Runs tokens [first, length) through the model; with a cache, those before are in it. */
-static ls_status run(ls_generator *g, int first)
+/* ---- Reading */
+
+/* Runs T tokens of each of the n sequences in `which` through the model. With caches, the tokens before are there. */
+static ls_status run(ls_generator *g, const int32_t *tokens, int n, int T, bool cached)
 {
     ls_param *params;
-    int n_params = ls_model_params(g->model, &params), count = g->length - first;
-    ls_pass pass = { .mode = LS_PASS_EVAL };
-    ls_kv_cache *caches = g->options.no_cache ? NULL : g->caches;
-    ls_status status = ls_tape_begin(g->tape, params, n_params, &pass);
+    int n_params = ls_model_params(g->model, &params);
+    ls_status status = ls_tape_begin(g->tape, params, n_params, &(ls_pass){ .mode = LS_PASS_EVAL });
     if (status) return status;
-    ls_tensor *x = g->type->hidden(g->model, g->tape, g->tokens + first, 1, count, caches);
-    if (x) {
+    for (int i = 0; i < g->layers * n && cached; i++) g->caches[i] = g->sequences[g->which[i % n]].caches[i / n];
+    ls_tensor *x = g->type->hidden(g->model, g->tape, tokens, n, T, cached ? g->caches : NULL);
+    for (int i = 0; i < g->layers * n && cached; i++) g->sequences[g->which[i % n]].caches[i / n] = g->caches[i];
+    if (x && T > 1) { /* the last row of the one sequence */
         int64_t width = x->shape[2];
-        x = ls_tape_input(g->tape, x->data + (count - 1) * width, 2, (int64_t[]){ 1, width });
-        x = ls__lm_project(g->model, g->tape, x);
+        x = ls_tape_input(g->tape, x->data + (T - 1) * width, 2, (int64_t[]){ 1, width });
     }
+    x = x ? ls__lm_project(g->model, g->tape, x) : NULL;
     status = ls_tape_status(g->tape);
     if (status) return status;
-    memcpy(g->logits, x->data, (size_t)g->vocab_size * sizeof *g->logits);
-    g->ready = true;
+    for (int i = 0; i < n; i++) {
+        sequence *q = &g->sequences[g->which[i]];
+        memcpy(q->logits, x->data + (size_t)i * (size_t)g->vocab_size, (size_t)g->vocab_size * sizeof *q->logits);
+        q->ready = true;
+    }
     return LS_OK;
 }
 
 /* Drops the older half of a full context. */
-static void make_room(ls_generator *g)
+static void make_room(ls_generator *g, sequence *q)
 {
     int keep = g->context / 2;
-    memmove(g->tokens, g->tokens + g->length - keep, (size_t)keep * sizeof *g->tokens);
-    g->length = keep;
-    for (int i = 0; i < ls_model_lm(g->model)->layers; i++) g->caches[i].length = 0;
+    memmove(q->tokens, q->tokens + q->length - keep, (size_t)keep * sizeof *q->tokens);
+    q->length = keep;
+    for (int i = 0; i < g->layers; i++) q->caches[i].length = 0;
 }
 
-ls_status ls_generator_feed(ls_generator *g, const int32_t *tokens, size_t count)
+static ls_status check_index(const ls_generator *g, int index)
+{
+    if (index >= 0 && index < g->options.sequences) return LS_OK;
+    return ls__fail(LS_EINVAL, "generator: sequence %d of %d", index, g->options.sequences);
+}
+
+ls_status ls_generator_feed_at(ls_generator *g, int index, const int32_t *tokens, size_t count)
 {
     LS__NEED(g, "generator");
     LS__NEED(tokens, "tokens");
+    ls_status status = check_index(g, index);
+    if (status) return status;
     if (!count) return ls__fail(LS_EINVAL, "generator: count must be >= 1");
     for (size_t i = 0; i < count; i++)
         if (tokens[i] < 0 || tokens[i] >= g->vocab_size)
             return ls__fail(LS_EINVAL, "generator: token %d at index %zu is outside of the vocabulary of %d", tokens[i],
                             i, g->vocab_size);
+    sequence *q = &g->sequences[index];
     while (count) {
-        int first = g->options.no_cache ? 0 : g->length;
-        if (g->length == g->context) {
-            make_room(g);
+        int first = g->options.no_cache ? 0 : q->length;
+        if (q->length == g->context) {
+            make_room(g, q);
             first = 0;
         }
-        size_t room = (size_t)(g->context - g->length), n = count < room ? count : room;
-        memcpy(g->tokens + g->length, tokens, n * sizeof *tokens);
-        g->length += (int)n;
+        size_t room = (size_t)(g->context - q->length), n = count < room ? count : room;
+        memcpy(q->tokens + q->length, tokens, n * sizeof *tokens);
+        q->length += (int)n;
         tokens += n;
         count -= n;
-        ls_status status = run(g, first);
+        g->which[0] = index;
+        status = run(g, q->tokens + first, 1, q->length - first, !g->options.no_cache);
         if (status) return status;
     }
     return LS_OK;
 }
 
+ls_status ls_generator_feed(ls_generator *g, const int32_t *tokens, size_t count)
+{
+    return ls_generator_feed_at(g, 0, tokens, count);
+}
+
+const float *ls_generator_logits_at(const ls_generator *g, int index)
+{
+    return check_index(g, index) || !g->sequences[index].ready ? NULL : g->sequences[index].logits;
+}
+
 const float *ls_generator_logits(const ls_generator *g)
 {
-    return g->ready ? g->logits : NULL;
+    return ls_generator_logits_at(g, 0);
 }
+
+/* ---- Sampling */
 
 static int descending(const void *a, const void *b)
 {
@@ -155,46 +225,120 @@ static int descending(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* The k-th largest logit; smaller ones are excluded. Ties are included. */
-static float threshold(ls_generator *g)
+static void sort(ls_generator *g, const float *from)
+{
+    memcpy(g->order, from, (size_t)g->vocab_size * sizeof *g->order);
+    qsort(g->order, (size_t)g->vocab_size, sizeof *g->order, descending);
+}
+
+/* The k-th largest score; smaller ones are excluded. Ties are included. */
+static float lowest_score(ls_generator *g)
 {
     if (g->options.top_k == g->vocab_size) return -INFINITY;
-    memcpy(g->order, g->logits, (size_t)g->vocab_size * sizeof *g->order);
-    qsort(g->order, (size_t)g->vocab_size, sizeof *g->order, descending);
+    sort(g, g->scores);
     return g->order[g->options.top_k - 1];
 }
 
-static int sample(ls_generator *g)
+/* The lowest weight among the largest ones that together are the share top_p of all. */
+static float lowest_weight(ls_generator *g, double sum)
 {
-    int best = 0;
-    for (int i = 1; i < g->vocab_size; i++)
-        if (g->logits[i] > g->logits[best]) best = i;
-    if (g->options.temperature < 0) return best;
-    float lowest = threshold(g);
-    double sum = 0, scale = 1 / (double)g->options.temperature;
-    float *weights = g->order;
-    for (int i = 0; i < g->vocab_size; i++) {
-        double above = (double)g->logits[i] - (double)g->logits[best];
-        weights[i] = g->logits[i] >= lowest ? (float)ls__math_exp(above * scale) : 0;
-        sum += (double)weights[i];
+    float lowest = g->options.min_p; /* the largest weight is 1 */
+    if (g->options.top_p <= 0 || g->options.top_p >= 1) return lowest;
+    double wanted = (double)g->options.top_p * sum, got = 0;
+    sort(g, g->weights);
+    int i = 0;
+    while (i < g->vocab_size && (got += (double)g->order[i]) < wanted) i++;
+    if (i == g->vocab_size) i--; /* possible by rounding */
+    return g->order[i] > lowest ? g->order[i] : lowest;
+}
+
+static void score(ls_generator *g, const sequence *q)
+{
+    float penalty = g->options.repetition_penalty;
+    memcpy(g->scores, q->logits, (size_t)g->vocab_size * sizeof *g->scores);
+    if (penalty == 1) return;
+    memset(g->seen, 0, (size_t)g->vocab_size);
+    for (int i = 0; i < q->length; i++) {
+        float *x = &g->scores[q->tokens[i]];
+        if (!g->seen[q->tokens[i]]) *x = *x < 0 ? *x * penalty : *x / penalty;
+        g->seen[q->tokens[i]] = 1;
     }
-    double left = (double)ls__random_uniform(g->options.seed, STREAM, g->sampled) * sum;
-    for (int i = 0; i < g->vocab_size; i++) {
-        left -= (double)weights[i];
+}
+
+static int sample(ls_generator *g, int index)
+{
+    const sequence *q = &g->sequences[index];
+    int best = 0, V = g->vocab_size;
+    score(g, q);
+    for (int i = 1; i < V; i++)
+        if (g->scores[i] > g->scores[best]) best = i;
+    if (g->options.temperature < 0) return best;
+    float lowest = lowest_score(g);
+    double sum = 0, scale = 1 / (double)g->options.temperature;
+    for (int i = 0; i < V; i++) {
+        double above = (double)g->scores[i] - (double)g->scores[best];
+        g->weights[i] = g->scores[i] >= lowest ? (float)ls__math_exp(above * scale) : 0;
+        sum += (double)g->weights[i];
+    }
+    lowest = lowest_weight(g, sum);
+    if (lowest > 0) {
+        sum = 0;
+        for (int i = 0; i < V; i++) {
+            if (g->weights[i] < lowest) g->weights[i] = 0;
+            sum += (double)g->weights[i];
+        }
+    }
+    double left = (double)ls__random_uniform(g->options.seed, STREAM + (uint64_t)index, q->sampled) * sum;
+    for (int i = 0; i < V; i++) {
+        left -= (double)g->weights[i];
         if (left < 0) return i;
     }
     return best; /* possible by rounding */
+}
+
+static ls_status choose(ls_generator *g, int index, int32_t *token)
+{
+    sequence *q = &g->sequences[index];
+    if (!q->ready) return ls__fail(LS_ESTATE, "generator: no prompt yet; call ls_generator_feed() first");
+    for (int i = 0; i < g->vocab_size; i++)
+        if (!isfinite(q->logits[i]))
+            return ls__fail(LS_ENOTFINITE, "generator: the logit of token %d is not finite; the model is corrupt", i);
+    *token = sample(g, index);
+    q->sampled++;
+    return LS_OK;
 }
 
 ls_status ls_generator_next(ls_generator *g, int32_t *token)
 {
     LS__NEED(g, "generator");
     LS__NEED(token, "token");
-    if (!g->ready) return ls__fail(LS_ESTATE, "generator: no prompt yet; call ls_generator_feed() first");
-    for (int i = 0; i < g->vocab_size; i++)
-        if (!isfinite(g->logits[i]))
-            return ls__fail(LS_ENOTFINITE, "generator: the logit of token %d is not finite; the model is corrupt", i);
-    *token = sample(g);
-    g->sampled++;
-    return ls_generator_feed(g, token, 1);
+    ls_status status = choose(g, 0, token);
+    return status ? status : ls_generator_feed(g, token, 1);
+}
+
+ls_status ls_generator_next_all(ls_generator *g, int32_t *tokens)
+{
+    LS__NEED(g, "generator");
+    LS__NEED(tokens, "tokens");
+    ls_status status = LS_OK;
+    int n = 0;
+    for (int i = 0; i < g->options.sequences && !status; i++)
+        if (tokens[i] >= 0) status = choose(g, i, &tokens[i]);
+    if (status) return status;
+    for (int i = 0; i < g->options.sequences && !status; i++) {
+        sequence *q = &g->sequences[i];
+        if (tokens[i] < 0) continue;
+        if (q->length == g->context || g->options.no_cache) { /* has more to read than one token */
+            status = ls_generator_feed_at(g, i, &tokens[i], 1);
+            continue;
+        }
+        q->tokens[q->length++] = tokens[i];
+    }
+    for (int i = 0; i < g->options.sequences && !status; i++) {
+        sequence *q = &g->sequences[i];
+        if (tokens[i] < 0 || g->options.no_cache || q->caches[0].length == q->length) continue;
+        g->which[n] = i;
+        g->pass_tokens[n++] = tokens[i];
+    }
+    return status || !n ? status : run(g, g->pass_tokens, n, 1, true);
 }

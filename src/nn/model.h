@@ -116,6 +116,10 @@ const int64_t *ls__lm_first(ls_tape *tape, const ls_kv_cache *caches, int64_t B)
 /* See ls__lm_type. */
 double ls__lm_flops_per_token(const ls_lm_options *options, int64_t seq_len);
 
+/* The text of a generation_config.json (or, without `options`, the tokens that end a text in a config.json); `path` is for messages. */
+LS_MUST_CHECK ls_status ls__generation_parse(const char *path, const char *text, size_t bytes, bool options,
+                                             ls_generation *g);
+
 /* A dropout rate: that of the option itself, or the common one. */
 static inline float ls__lm_dropout(const ls_lm_options *o, float own)
 {

@@ -114,6 +114,26 @@ RUN(softmax_back)
     memcpy(w->x[1], d, sizeof d);
     k->softmax_back(w->x[0], w->x[1], n, 0.5f, 3, 0.25f, 0.1f);
 }
+RUN(swiglu)
+{
+    k->swiglu(w->x[0], a, b, n);
+}
+RUN(swiglu_back)
+{
+    memcpy(w->x[0], b, sizeof b);
+    memcpy(w->x[1], c, sizeof c);
+    k->swiglu_back(w->x[0], w->x[1], n % 2, d, a, b, n);
+}
+RUN(rotate)
+{
+    memcpy(w->x[0], a, sizeof a);
+    k->rotate(w->x[0], b, c, n / 2, false);
+}
+RUN(rotate_back)
+{
+    memcpy(w->x[0], a, sizeof a);
+    k->rotate(w->x[0], b, c, n / 2, true);
+}
 RUN(add)
 {
     k->add(w->x[0], a, b, n);
@@ -151,6 +171,10 @@ static const struct {
               LOOP(layer_norm_back),
               LOOP(rms_norm),
               LOOP(rms_norm_back),
+              LOOP(swiglu),
+              LOOP(swiglu_back),
+              LOOP(rotate),
+              LOOP(rotate_back),
               LOOP(max),
               LOOP(sum),
               LOOP(dot),

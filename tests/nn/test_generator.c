@@ -128,6 +128,131 @@ static void top_k_leaves_only_k_tokens(void **state)
     ls_generator_free(&g);
 }
 
+enum { HOT = 30 }; /* a temperature at which many tokens are likely */
+
+/* The tokens that options allow, by many choices after the same prompt. */
+static void choices(const ls_generator_options *options, int count[VOCAB], float logits[VOCAB])
+{
+    memset(count, 0, VOCAB * sizeof *count);
+    for (int seed = 0; seed < 300; seed++) {
+        ls_generator_options o = *options;
+        int32_t prompt[] = { 3, 7, 7 }, token;
+        o.seed = (uint64_t)seed;
+        o.threads = 1;
+        o.temperature = HOT;
+        ls_generator *g = open_generator(&o);
+        check_ok(ls_generator_feed(g, prompt, 3));
+        memcpy(logits, ls_generator_logits(g), VOCAB * sizeof *logits);
+        check_ok(ls_generator_next(g, &token));
+        count[token]++;
+        ls_generator_free(&g);
+    }
+}
+
+static int likelier(const float *logits, int token, double *together, double *sum)
+{
+    int above = 0;
+    *together = *sum = 0;
+    for (int k = 0; k < VOCAB; k++) {
+        double p = exp((double)logits[k] / HOT);
+        *sum += p;
+        if (logits[k] <= logits[token]) continue;
+        above++;
+        *together += p;
+    }
+    return above;
+}
+
+static void top_p_leaves_the_likeliest_tokens_of_that_probability(void **state)
+{
+    (void)state;
+    int count[VOCAB], kinds = 0;
+    float logits[VOCAB];
+    double together, sum;
+    choices(&(ls_generator_options){ .top_p = 0.6f }, count, logits);
+    for (int k = 0; k < VOCAB; k++) {
+        if (!count[k]) continue;
+        kinds++;
+        likelier(logits, k, &together, &sum);
+        if (together >= 0.6 * sum) fail_msg("token %d was chosen, but likelier ones have %g of %g", k, together, sum);
+    }
+    if (kinds < 2) fail_msg("%d different tokens", kinds);
+    choices(&(ls_generator_options){ .top_p = 1e-6f }, count, logits);
+    for (int k = 0; k < VOCAB; k++)
+        if (count[k] && likelier(logits, k, &together, &sum)) fail_msg("token %d is not the likeliest", k);
+}
+
+static void min_p_leaves_tokens_that_are_not_much_less_likely(void **state)
+{
+    (void)state;
+    int count[VOCAB], kinds = 0;
+    float logits[VOCAB], best = -INFINITY;
+    choices(&(ls_generator_options){ .min_p = 0.2f }, count, logits);
+    for (int k = 0; k < VOCAB; k++) best = fmaxf(best, logits[k]);
+    for (int k = 0; k < VOCAB; k++) {
+        kinds += count[k] > 0;
+        if (count[k] && exp((double)(logits[k] - best) / HOT) < 0.199) fail_msg("token %d was chosen", k);
+    }
+    if (kinds < 2) fail_msg("%d different tokens", kinds);
+}
+
+static void the_penalty_is_for_tokens_in_the_context(void **state)
+{
+    (void)state;
+    /* The largest logit is made one of a token in the prompt, and the penalty larger than all differences. */
+    ls_generator *g = open_generator(&(ls_generator_options){ .temperature = -1, .threads = 1 });
+    int32_t prompt[2] = { 3, 0 }, token, again;
+    check_ok(ls_generator_feed(g, prompt, 1));
+    check_ok(ls_generator_next(g, &token));
+    ls_generator_free(&g);
+    prompt[1] = token;
+    g = open_generator(&(ls_generator_options){ .temperature = -1, .threads = 1 });
+    check_ok(ls_generator_feed(g, prompt, 2));
+    float logits[VOCAB];
+    memcpy(logits, ls_generator_logits(g), sizeof logits);
+    ls_generator_free(&g);
+    g = open_generator(&(ls_generator_options){ .temperature = -1, .repetition_penalty = 1e6f, .threads = 1 });
+    check_ok(ls_generator_feed(g, prompt, 2));
+    check_ok(ls_generator_next(g, &again));
+    ls_generator_free(&g);
+    int expected = -1;
+    for (int k = 0; k < VOCAB; k++)
+        if (k != 3 && k != token && (expected < 0 || logits[k] > logits[expected])) expected = k;
+    assert_int_equal(again, expected);
+}
+
+/* Sequences of different lengths, one of which ends early, through a full context: each has the tokens that it has alone. */
+static void sequences_side_by_side_have_the_tokens_of_each_alone(void **state)
+{
+    (void)state;
+    enum { N = 3, STEPS = 2 * CONTEXT };
+    static const int32_t prompts[N][9] = { { 3, 1, 4, 1, 5, 9, 2, 6, 5 }, { 7 }, { 2, 7, 1, 8 } };
+    static const size_t lengths[N] = { 9, 1, 4 };
+    int32_t alone[N][STEPS], tokens[N];
+    for (int no_cache = 0; no_cache < 2; no_cache++) {
+        ls_generator_options o = { .sequences = N, .top_k = 20, .seed = 3, .threads = 2, .no_cache = no_cache };
+        for (int s = 0; s < N; s++) {
+            ls_generator *g = open_generator(&o);
+            check_ok(ls_generator_feed_at(g, s, prompts[s], lengths[s]));
+            for (int i = 0; i < STEPS; i++) {
+                for (int k = 0; k < N; k++) tokens[k] = k == s ? 0 : -1;
+                check_ok(ls_generator_next_all(g, tokens));
+                alone[s][i] = tokens[s];
+            }
+            ls_generator_free(&g);
+        }
+        ls_generator *g = open_generator(&o);
+        for (int s = 0; s < N; s++) check_ok(ls_generator_feed_at(g, s, prompts[s], lengths[s]));
+        for (int i = 0; i < STEPS; i++) {
+            for (int s = 0; s < N; s++) tokens[s] = s == 1 && i > 5 ? -1 : 0;
+            check_ok(ls_generator_next_all(g, tokens));
+            for (int s = 0; s < N; s++)
+                if (s != 1 || i <= 5) assert_int_equal(tokens[s], alone[s][i]);
+        }
+        ls_generator_free(&g);
+    }
+}
+
 static void wrong_use_is_refused(void **state)
 {
     (void)state;
@@ -144,6 +269,13 @@ static void wrong_use_is_refused(void **state)
     check_fails(ls_generator_open(&g, NULL, NULL), LS_EINVAL, "model must not be NULL");
     check_fails(ls_generator_open(NULL, model, NULL), LS_EINVAL, "out must not be NULL");
     ls_generator_free(NULL);
+    check_fails(ls_generator_open(&g, model, &(ls_generator_options){ .top_p = 1.5f }), LS_EINVAL, "top_p is 1.5");
+    check_fails(ls_generator_open(&g, model, &(ls_generator_options){ .repetition_penalty = -1 }), LS_EINVAL,
+                "penalty is -1");
+    check_fails(ls_generator_open(&g, model, &(ls_generator_options){ .sequences = -2 }), LS_EINVAL, "-2 sequences");
+    g = open_generator(&(ls_generator_options){ .threads = 1 });
+    check_fails(ls_generator_feed_at(g, 1, &(int32_t){ 0 }, 1), LS_EINVAL, "sequence 1 of 1");
+    ls_generator_free(&g);
 }
 
 int main(void)
@@ -154,6 +286,10 @@ int main(void)
         cmocka_unit_test(the_seed_decides),
         cmocka_unit_test(cold_or_narrow_choices_are_the_likeliest_token),
         cmocka_unit_test(top_k_leaves_only_k_tokens),
+        cmocka_unit_test(top_p_leaves_the_likeliest_tokens_of_that_probability),
+        cmocka_unit_test(min_p_leaves_tokens_that_are_not_much_less_likely),
+        cmocka_unit_test(the_penalty_is_for_tokens_in_the_context),
+        cmocka_unit_test(sequences_side_by_side_have_the_tokens_of_each_alone),
         cmocka_unit_test(wrong_use_is_refused),
     };
     return cmocka_run_group_tests(tests, make_model, drop_model);

@@ -116,6 +116,68 @@ static ls_tensor *attention_full(ls_tape *t, ls_param *p)
     return ls_attention(t, ls_tape_param(t, &p[0]), &(ls_attention_options){ .heads = 3, .full = true });
 }
 
+static ls_tensor *attention_grouped(ls_tape *t, ls_param *p)
+{
+    return ls_attention(t, ls_tape_param(t, &p[0]), &(ls_attention_options){ .heads = 4, .kv_heads = 2 });
+}
+static ls_tensor *attention_window(ls_tape *t, ls_param *p)
+{
+    return ls_attention(t, ls_tape_param(t, &p[0]), &(ls_attention_options){ .heads = 3, .kv_heads = 1, .window = 25 });
+}
+static ls_tensor *attention_window_alone(ls_tape *t, ls_param *p)
+{
+    return ls_attention(t, ls_tape_param(t, &p[0]), &(ls_attention_options){ .heads = 2, .window = 5 });
+}
+static ls_tensor *swiglu(ls_tape *t, ls_param *p)
+{
+    return ls_swiglu(t, ls_tape_param(t, &p[0]));
+}
+static ls_tensor *linear_joint(ls_tape *t, ls_param *p)
+{
+    return ls_linear_joint(t, ls_tape_param(t, &p[0]), (ls_param *[]){ &p[1], &p[2], &p[3] }, NULL, 3);
+}
+static ls_tensor *linear_joint_bias(ls_tape *t, ls_param *p)
+{
+    return ls_linear_joint(t, ls_tape_param(t, &p[0]), (ls_param *[]){ &p[1] }, (ls_param *[]){ &p[2] }, 1);
+}
+/* The same weight twice: its gradient has two contributions. */
+static ls_tensor *linear_joint_shared(ls_tape *t, ls_param *p)
+{
+    return ls_linear_joint(t, ls_tape_param(t, &p[0]), (ls_param *[]){ &p[1], &p[1] }, NULL, 2);
+}
+static ls_tensor *rotary(ls_tape *t, ls_param *p)
+{
+    ls_rope rope = { .theta = 100 };
+    ls_tensor *table = ls_rotary_table(t, &rope, 6, (int64_t[]){ 3 }, 1, 5);
+    return ls_rotary(t, ls_tape_param(t, &p[0]), table, 2);
+}
+static ls_tensor *rotary_llama3(ls_tape *t, ls_param *p)
+{
+    ls_rope rope = { .kind = LS_ROPE_LLAMA3,
+                     .theta = 100,
+                     .factor = 8,
+                     .low_freq_factor = 1,
+                     .high_freq_factor = 4,
+                     .original_context = 32 };
+    ls_tensor *table = ls_rotary_table(t, &rope, 12, (int64_t[]){ 3, 0 }, 2, 5);
+    return ls_rotary(t, ls_linear_joint(t, ls_tape_param(t, &p[0]), (ls_param *[]){ &p[1] }, NULL, 1), table, 1);
+}
+static ls_tensor *head_norm(ls_tape *t, ls_param *p)
+{
+    return ls_head_norm(t, ls_tape_param(t, &p[0]), &p[1], &p[2], 3, 1, 1e-5f);
+}
+static ls_tensor *norm_then_gelu(void *user, ls_tape *t, ls_tensor *x)
+{
+    ls_param *p = *(ls_param **)user;
+    return ls_linear(t, ls_rms_norm(t, x, &p[1], 1e-5f), &p[2], NULL,
+                     &(ls_linear_options){ .activation = LS_GELU_ERF, .add = x });
+}
+static ls_tensor *block(ls_tape *t, ls_param *p)
+{
+    ls_tensor *x = ls_scale(t, ls_tape_param(t, &p[0]), 1);
+    return ls_mul(t, x, ls_recompute_block(t, x, norm_then_gelu, &p, sizeof p, &p[1], 2));
+}
+
 static const int32_t targets[6] = { 4, 0, 6, 2, 2, 5 };
 static const float weights[6] = { 1, 0.5f, 0, 2, 1, 1 };
 static ls_tensor *cross_entropy(ls_tape *t, ls_param *p)
@@ -203,6 +265,20 @@ const op_case op_cases[] = {
     { "sum", { { { 3, 20 }, 1, 0 } }, sum, false },
     { "attention", { { { 2, 70, 24 }, 2, 0 } }, attention, false },
     { "attention_full", { { { 2, 9, 27 }, 2, 0 } }, attention_full, false },
+    { "attention_grouped", { { { 2, 75, 16 }, 2, 0 } }, attention_grouped, false },
+    { "attention_window", { { { 2, 90, 20 }, 2, 0 } }, attention_window, false },
+    { "attention_window_alone", { { { 1, 83, 18 }, 2, 0 } }, attention_window_alone, false },
+    { "swiglu", { { { 3, 50 }, 5, 0 } }, swiglu, false },
+    { "linear_joint",
+      { { { 2, 3, 5 }, 1, 0 }, { { 4, 5 }, 1, 0 }, { { 2, 5 }, 1, 0 }, { { 3, 5 }, 1, 0 } },
+      linear_joint,
+      false },
+    { "linear_joint_bias", { { { 70, 5 }, 1, 0 }, { { 4, 5 }, 1, 0 }, { { 4 }, 1, 0 } }, linear_joint_bias, false },
+    { "linear_joint_shared", { { { 6, 5 }, 1, 0 }, { { 4, 5 }, 1, 0 } }, linear_joint_shared, false },
+    { "rotary", { { { 2, 5, 14 }, 1, 0 } }, rotary, false },
+    { "rotary_llama3", { { { 2, 5, 4 }, 1, 0 }, { { 13, 4 }, 1, 0 } }, rotary_llama3, false },
+    { "head_norm", { { { 70, 33 }, 2, 0.5f }, { { 7 }, 1, 1 }, { { 7 }, 1, 1 } }, head_norm, false },
+    { "block", { { { 6, 5 }, 1, 0 }, { { 5 }, 1, 1 }, { { 5, 5 }, 1, 0 } }, block, false },
     { "cross_entropy", { { { 6, 7 }, 3, 0 } }, cross_entropy, false },
     { "cross_entropy_weighted", { { { 6, 7 }, 3, 0 } }, cross_entropy_weighted, false },
     { "conv2d", { { { 3, 2, 5, 6 }, 1, 0 }, { { 4, 2, 3, 3 }, 1, 0 }, { { 4 }, 1, 0 } }, conv2d, false },

@@ -42,6 +42,50 @@ def attention(qkv, heads, causal):
     return y.transpose(1, 2).reshape(b, t, c3 // 3)
 
 
+def grouped(qkv, heads, kv, window=None):
+    b, t, c = qkv.shape
+    d = c // (heads + 2 * kv)
+    q, k, v = (y.view(b, t, -1, d).transpose(1, 2) for y in qkv.split([heads * d, kv * d, kv * d], 2))
+    k, v = (y.repeat_interleave(heads // kv, 1) for y in (k, v))
+    i = torch.arange(t)
+    seen = (i[None, :] <= i[:, None]) & (i[None, :] > i[:, None] - (window or t))
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=seen).transpose(1, 2).reshape(b, t, heads * d)
+
+
+def rotary(x, heads, frequencies, first):
+    """Heads at the front of each row; first: a position per sequence."""
+    d = 2 * len(frequencies)
+    frequencies = torch.tensor(frequencies, dtype=torch.float32)
+    position = torch.tensor(first)[:, None] + torch.arange(x.shape[1])
+    angle = (position[:, :, None].float() * frequencies).double()[:, :, None, :]
+    h = x[..., :heads * d].reshape(*x.shape[:2], heads, d)
+    a, b = h[..., :d // 2], h[..., d // 2:]
+    turned = torch.cat([a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()], -1)
+    return torch.cat([turned.flatten(2), x[..., heads * d:]], -1)
+
+
+def llama3(theta, d, factor, low, high, context):
+    """As transformers computes them."""
+    out = []
+    for i in range(d // 2):
+        f = theta ** (-2 * i / d)
+        length = 2 * np.pi / f
+        if length > context / low:
+            out.append(f / factor)
+        elif length < context / high:
+            out.append(f)
+        else:
+            smooth = (context / length - low) / (high - low)
+            out.append((1 - smooth) * f / factor + smooth * f)
+    return out
+
+
+def head_norm(x, q, k):
+    h = x[..., :28].reshape(-1, 4, 7)
+    h = h * torch.rsqrt((h * h).mean(-1, keepdim=True) + 1e-5) * torch.stack([q, q, q, k])
+    return torch.cat([h.flatten(1), x[..., 28:]], -1)
+
+
 def rms_norm(x, w):
     return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-5) * w
 
@@ -77,6 +121,18 @@ CASES = {
     "sum": ([((3, 20), 1, 0)], lambda x: x.sum()),
     "attention": ([((2, 70, 24), 2, 0)], lambda x: attention(x, 2, True)),
     "attention_full": ([((2, 9, 27), 2, 0)], lambda x: attention(x, 3, False)),
+    "attention_grouped": ([((2, 75, 16), 2, 0)], lambda x: grouped(x, 4, 2)),
+    "attention_window": ([((2, 90, 20), 2, 0)], lambda x: grouped(x, 3, 1, 25)),
+    "attention_window_alone": ([((1, 83, 18), 2, 0)], lambda x: grouped(x, 2, 2, 5)),
+    "swiglu": ([((3, 50), 5, 0)], lambda x: F.silu(x[:, :25]) * x[:, 25:]),
+    "linear_joint": ([((2, 3, 5), 1, 0), ((4, 5), 1, 0), ((2, 5), 1, 0), ((3, 5), 1, 0)],
+                     lambda x, a, b, c: torch.cat([F.linear(x, a), F.linear(x, b), F.linear(x, c)], -1)),
+    "linear_joint_bias": ([((70, 5), 1, 0), ((4, 5), 1, 0), ((4,), 1, 0)], F.linear),
+    "linear_joint_shared": ([((6, 5), 1, 0), ((4, 5), 1, 0)], lambda x, w: torch.cat([F.linear(x, w), F.linear(x, w)], -1)),
+    "rotary": ([((2, 5, 14), 1, 0)], lambda x: rotary(x, 2, [100 ** (-i / 3) for i in range(3)], [3, 3])),
+    "rotary_llama3": ([((2, 5, 4), 1, 0), ((13, 4), 1, 0)], lambda x, w: rotary(F.linear(x, w), 1, llama3(100, 12, 8, 1, 4, 32), [3, 0])),
+    "head_norm": ([((70, 33), 2, 0.5), ((7,), 1, 1), ((7,), 1, 1)], head_norm),
+    "block": ([((6, 5), 1, 0), ((5,), 1, 1), ((5, 5), 1, 0)], lambda x, w, v: x * (F.gelu(rms_norm(x, w) @ v) + x)),
     "cross_entropy": ([((6, 7), 3, 0)], lambda x: F.cross_entropy(x, TARGETS)),
     "cross_entropy_weighted": ([((6, 7), 3, 0)], weighted),
     "conv2d": ([((3, 2, 5, 6), 1, 0), ((4, 2, 3, 3), 1, 0), ((4,), 1, 0)], lambda x, w, b: F.conv2d(x, w, b, padding=1)),
