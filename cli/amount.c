@@ -85,3 +85,13 @@ amount amount_share(double share)
     snprintf(a.text, sizeof a.text, "%.*f%%", fabs(p) < 9.95 && fabs(p) >= 0.05 ? 1 : 0, p);
     return a;
 }
+
+amount amount_change(double share)
+{
+    amount a;
+    double p = 100 * share;
+    if (!isfinite(p)) return (amount){ "-" };
+    if (fabs(p) < 0.05) return (amount){ "0.0%" };
+    snprintf(a.text, sizeof a.text, "%+.1f%%", p);
+    return a;
+}

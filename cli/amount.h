@@ -18,5 +18,7 @@ amount amount_rate(double bytes_per_ns, bool network);
 amount amount_field(amount a, int width);
 /* A share as a percentage, with the digits that matter: "0.4%", "12%". */
 amount amount_share(double share);
+/* A change as a percentage: "+12.3%", "-0.4%", and "0.0%" if that is what is left of it. */
+amount amount_change(double share);
 
 #endif

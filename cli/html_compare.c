@@ -74,18 +74,18 @@ static void put_row(const page *p, const char *name, int phase)
 {
     ls_run_change c = ls_run_compare(p->run, p->other, phase);
     if (!(c.before > 0 || c.after > 0)) return;
-    fprintf(p->to, "<tr><td>%s<td>%s<td>%s<td class=\"w\">%s%s<td class=\"%s\">%+.1f%%</tr>", name,
-            amount_ns(c.before).text, amount_ns(c.after).text, c.after >= c.before ? "+" : "\u2212",
-            amount_ns(fabs(c.after - c.before)).text, verdict(c.share, false), 100 * c.share);
+    fprintf(p->to, "<tr><td>%s<td>%s<td>%s<td class=\"w\">%s%s<td class=\"%s\">%s</tr>", name, amount_ns(c.before).text,
+            amount_ns(c.after).text, c.after >= c.before ? "+" : "\u2212", amount_ns(fabs(c.after - c.before)).text,
+            verdict(c.share, false), amount_change(c.share).text);
 }
 
 static void put_speed(const page *p, double x, double y)
 {
     double a = x / ls_run_step_mean(p->run) * 1e9, b = y / ls_run_step_mean(p->other) * 1e9;
     if (!(a > 0 && b > 0)) return;
-    fprintf(p->to, "<tr><td><b>tokens/s</b><td>%s<td>%s<td class=\"w\">%s%s<td class=\"%s\">%+.1f%%</tr>",
+    fprintf(p->to, "<tr><td><b>tokens/s</b><td>%s<td>%s<td class=\"w\">%s%s<td class=\"%s\">%s</tr>",
             amount_count(a).text, amount_count(b).text, b >= a ? "+" : "\u2212", amount_count(fabs(b - a)).text,
-            verdict(b / a - 1, true), 100 * (b / a - 1));
+            verdict(b / a - 1, true), amount_change(b / a - 1).text);
 }
 
 static void put_settings(const page *p)

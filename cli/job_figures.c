@@ -49,7 +49,7 @@ static void put_unscheduled(const ls_run *run, double x, job_figure_text *out)
 {
     use_sum s = sum_use(run);
     VALUE(out, "%s", amount_share(x / s.wall).text);
-    LABEL(out, "runnable but not scheduled%s", mean_words(&s));
+    LABEL(out, "unscheduled (run-queue delay or steal)%s", mean_words(&s));
     out->warn = x > 0.05 * s.wall;
 }
 

@@ -92,7 +92,7 @@ static void show_speed(const ls_run *before, const ls_run *after, const report_f
     double x = ls_run_tokens(before), y = ls_run_tokens(after), a = x / ls_run_step_mean(before) * 1e9,
            b = y / ls_run_step_mean(after) * 1e9;
     if (!(x > 0 && y > 0)) return;
-    fprintf(f->to, "  %-16s %12.0f %12.0f %+11.1f%%\n", "tokens/s", a, b, 100 * (b - a) / a);
+    fprintf(f->to, "  %-16s %12.0f %12.0f %12s\n", "tokens/s", a, b, amount_change(b / a - 1).text);
     char text[256];
     snprintf(text, sizeof text,
              "a step before has %.0f tokens, one after %.0f: compare tokens/s, not times; a token takes %s and %s", x,
@@ -104,8 +104,9 @@ static void show_row(const ls_run *before, const ls_run *after, int phase, const
 {
     ls_run_change c = ls_run_compare(before, after, phase);
     if (c.before > 0 || c.after > 0)
-        fprintf(f->to, "  %-16s %s %s %+11.1f%%\n", phase < LS_PHASES ? ls_phase_name((ls_phase)phase) : "step",
-                amount_field(amount_ns(c.before), 12).text, amount_field(amount_ns(c.after), 12).text, 100 * c.share);
+        fprintf(f->to, "  %-16s %s %s %12s\n", phase < LS_PHASES ? ls_phase_name((ls_phase)phase) : "step",
+                amount_field(amount_ns(c.before), 12).text, amount_field(amount_ns(c.after), 12).text,
+                amount_change(c.share).text);
 }
 
 void report_compare(const ls_run *before, const ls_run *after, const report_form *f)

@@ -161,6 +161,17 @@ static void print_resume(FILE *to, const train_arguments *a, const char *run_dir
     fputc('\n', to);
 }
 
+/* Without a checkpoint, the model can be where a new run starts. */
+static void print_init(FILE *to, const char *run_dir)
+{
+    fputs("without a checkpoint a run cannot be resumed; start a new one from this model with: ", to);
+    print_word(to, program_name());
+    fputs(" train --init ", to);
+    if (*run_dir == '-') fputs("./", to);
+    print_word(to, run_dir);
+    fputc('\n', to);
+}
+
 static void introduce(const ls_train *t, const char *run_dir)
 {
     const ls_train_options *o = ls_train_get_options(t);
@@ -247,7 +258,10 @@ static int finish(ls_train *t, const train_arguments *a, const char *run_dir, in
     if (is_first && stopped) {
         fprintf(to, "stopped after step %lld of %lld; the %s model is in %s\n", step, steps,
                 save ? "current" : "initial", printable(run_dir));
-        if (!a->train.no_checkpoint) print_resume(to, a, run_dir);
+        if (!a->train.no_checkpoint)
+            print_resume(to, a, run_dir);
+        else if (save)
+            print_init(to, run_dir);
     } else if (is_first && !a->quiet) {
         if (!made)
             fprintf(to, "all %lld step%s done before; for more use --steps\n", steps, steps == 1 ? " was" : "s were");

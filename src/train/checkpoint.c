@@ -327,7 +327,9 @@ static ls_status start_over(ls_train *t)
     bool in_place = init && !stat(init, &from) && !stat(path, &own) && from.st_ino == own.st_ino &&
                     from.st_dev == own.st_dev; /* the model is the one that the run started from */
     if (ls__run_dir_has_model(path) && !in_place)
-        return ls__fail(LS_ENOENT, "%s: has a model but no checkpoint to resume from; start a new run", path);
+        return ls__fail(
+            LS_ENOENT, "%s: has a model but no checkpoint to resume from; start a new run from that model with init=%s",
+            path, path);
     ls__log(LS_LOG_WARNING, "%s: no checkpoint to resume from; starting from the beginning", path);
     return LS_OK;
 }

@@ -37,6 +37,11 @@ static const char *const model_files[] = { "model.safetensors",     "config.json
                                            "chat_template.jinja" };
 enum { MODEL_FILES = sizeof model_files / sizeof *model_files };
 
+/* Weights in other forms. A run does not write them, but beside its own model they would pass for a part of it. */
+static const char *const other_weights[] = { "model.safetensors.index.json", "pytorch_model.bin",
+                                             "pytorch_model.bin.index.json", "adapter_model.safetensors" };
+enum { OTHER_WEIGHTS = sizeof other_weights / sizeof *other_weights };
+
 /* The subfolders of a run, and how the names of their files begin. */
 static const struct {
     const char *folder, *begin;
@@ -171,6 +176,9 @@ static ls_status check_empty(const char *path)
         if (has(path, model_files[i]))
             return ls__fail(LS_EINVAL, "%s: holds a %s (%s); %s", path, begun ? "run already" : "model", model_files[i],
                             advice);
+    for (int i = 0; i < OTHER_WEIGHTS; i++)
+        if (has(path, other_weights[i]))
+            return ls__fail(LS_EINVAL, "%s: holds a model (%s); %s", path, other_weights[i], advice);
     if (st.st_size || has_checkpoints(path) ||
         (!begun && (has(path, "run.json") || has(path, "events/rank-0.bin") || has(path, "profile/rank-0.json"))))
         return ls__fail(LS_EINVAL, "%s: holds a run already; %s", path, advice);

@@ -247,6 +247,10 @@ static void numbers_have_three_digits_and_a_unit(void **state)
     assert_string_equal(amount_count(1.5e6).text, "1.50M");
     assert_string_equal(amount_share(0.004).text, "0.4%");
     assert_string_equal(amount_share(0.12).text, "12%");
+    assert_string_equal(amount_change(1.122).text, "+112.2%");
+    assert_string_equal(amount_change(-0.0451).text, "-4.5%");
+    assert_string_equal(amount_change(-0.0004).text, "0.0%"); /* not -0.0% */
+    assert_string_equal(amount_change(0).text, "0.0%");
 }
 
 /* Columns of a line, "µ" being one. */

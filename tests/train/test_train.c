@@ -358,7 +358,7 @@ static void wrong_options_are_refused_before_anything_is_written(void **state)
     check_fails(ls_train_open(&t, &o), LS_EINVAL, "torch_ranks is for the torch order only");
     o.order = LS_ORDER_TORCH;
     o.slots = 3;
-    check_fails(ls_train_open(&t, &o), LS_EINVAL, "torch_ranks: 3 slots cannot be divided among 2 ranks");
+    check_fails(ls_train_open(&t, &o), LS_EINVAL, "torch_ranks=2: 3 slots cannot be divided among 2 ranks");
     o = right;
     o.pad = true;
     check_fails(ls_train_open(&t, &o), LS_EINVAL, "pad, fields and formats need data files");
