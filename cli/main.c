@@ -102,6 +102,12 @@ static int run(int argc, char **argv)
         return EXIT_USAGE;
     }
     const char *name = argv[1];
+    char *of_command[] = { argv[0], argc > 2 ? argv[2] : NULL, "--help", NULL }; /* 'lockstep help train' */
+    if (!strcmp(name, "help") && argc > 2) {
+        name = argv[2];
+        argv = of_command;
+        argc = 3;
+    }
     if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) {
         help(stdout);
         return EXIT_DONE;

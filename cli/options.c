@@ -187,10 +187,18 @@ static int read_value(const char *command, const option_row *r, const char *text
     }
 }
 
-/* Length of the option's name in an argument: up to '=' or its end. */
+/* Length of the option's name in an argument: up to '=' or its end; of -n2, up to the number. */
 static size_t name_length(const char *argument)
 {
+    if (argument[0] == '-' && argument[1] && argument[1] != '-' && argument[2] >= '0' && argument[2] <= '9') return 2;
     return strcspn(argument, "=");
+}
+
+/* The value within an argument, as in --steps=3 and -n2, or NULL. */
+static char *joined_value(char *argument)
+{
+    char *end = argument + name_length(argument);
+    return *end == '=' ? end + 1 : *end ? end : NULL;
 }
 
 static const option_row *find_row(const option_row *rows, const char *argument)
@@ -226,14 +234,26 @@ static int refuse_unknown(const char *command, const option_row *rows, const cha
     return EXIT_USAGE;
 }
 
+/* Whether the list was filled from these arguments already. What it has from elsewhere, such as a run's settings, is replaced. */
+static bool has_items_of(const option_list *list, int argc, char **argv)
+{
+    uintptr_t at = (uintptr_t)list->items;
+    return list->count && at >= (uintptr_t)argv && at < (uintptr_t)(argv + argc);
+}
+
 /* The option at argv[*i] with its value or values; *i moves to its last argument. */
 static int read_option(const char *command, const option_row *r, int argc, char **argv, int *i)
 {
-    char *joined = argv[*i][name_length(argv[*i])] ? argv[*i] + name_length(argv[*i]) + 1 : NULL;
+    char *joined = joined_value(argv[*i]);
     if (r->kind == OPTION_FLAG) {
         if (joined) return refuse(command, r->name, joined, "takes no value");
         *(bool *)r->to = true;
         return -1;
+    }
+    if (r->kind == OPTION_LIST && has_items_of(r->to, argc, argv)) {
+        fprintf(stderr, "lockstep %s: %s is given twice; put all of %s after one %s\n", command, r->name, r->value,
+                r->name);
+        return EXIT_USAGE;
     }
     if (r->kind == OPTION_LIST && !joined) {
         option_list *list = r->to;
