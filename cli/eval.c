@@ -93,11 +93,11 @@ static json_t *number(double x)
 
 static int print_json(const eval_arguments *a, const ls_eval_result *r, int ranks)
 {
-    json_t *root = json_pack("{s:s, s:b, s:o, s:o, s:o, s:I, s:o, s:I, s:i, s:i, s:f}", "model", a->run, "held_out",
-                             r->held_out, "loss", number(r->loss), "perplexity", number(r->perplexity), "bits_per_byte",
-                             number(r->bits_per_byte), "tokens", (json_int_t)r->tokens, "bytes",
-                             number(isfinite(r->bits_per_byte) ? r->bytes : NAN), "sequences", (json_int_t)r->sequences,
-                             "seq_len", r->seq_len, "ranks", ranks, "seconds", r->seconds);
+    json_t *root =
+        json_pack("{s:s, s:b, s:o, s:o, s:o, s:I, s:o, s:I, s:i, s:i, s:f}", "model", a->run, "held_out", r->held_out,
+                  "loss", number(r->loss), "perplexity", number(r->perplexity), "bits_per_byte",
+                  number(r->bits_per_byte), "tokens", (json_int_t)r->tokens, "bytes", number(r->bytes), "sequences",
+                  (json_int_t)r->sequences, "seq_len", r->seq_len, "ranks", ranks, "seconds", r->seconds);
     char *text = root ? json_dumps(root, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(15)) : NULL;
     if (text)
         printf("%s\n", text);
@@ -115,13 +115,14 @@ static int print_text(const eval_arguments *a, const ls_eval_result *r)
                                      : "the run's validation data";
     printf("%s on %s: ", printable(a->run), what);
     if (r->documents) printf("%llu document%s, ", (unsigned long long)r->documents, ls__s((int64_t)r->documents));
-    printf("%llu tokens in sequences of %d", (unsigned long long)r->tokens, r->seq_len);
-    if (isfinite(r->bits_per_byte)) printf(", %.0f bytes", r->bytes);
+    printf("%llu token%s in sequences of %d", (unsigned long long)r->tokens, ls__s((int64_t)r->tokens), r->seq_len);
+    if (isfinite(r->bits_per_byte)) printf(", %.0f byte%s", r->bytes, ls__s((int64_t)r->bytes));
     printf("\nloss           %.6f nats per token\nperplexity     %.6g\n", r->loss, r->perplexity);
     if (isfinite(r->bits_per_byte))
         printf("bits per byte  %.6f\n", r->bits_per_byte);
     else
-        printf("bits per byte  unknown: there is no tokenizer; set it with --tokenizer\n");
+        printf("bits per byte  unknown: %s\n", r->bytes == 0 ? "the tokens predicted stand for no bytes"
+                                                             : "there is no tokenizer; set it with --tokenizer");
     return EXIT_DONE;
 }
 

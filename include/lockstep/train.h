@@ -236,9 +236,9 @@ typedef struct ls_eval_options {
 typedef struct ls_eval_result {
     double loss;          /* nats a token: the mean over all tokens with a loss, weighted as the data say */
     double perplexity;    /* exp(loss) */
-    double bits_per_byte; /* all nats / ln 2 / bytes of the predicted tokens' text; NaN: there is no tokenizer */
+    double bits_per_byte; /* all nats / ln 2 / bytes of the predicted tokens' text; NaN: no tokenizer, or no bytes */
     uint64_t tokens;      /* predicted tokens with a loss */
-    double bytes;         /* of their text, weighted like the loss */
+    double bytes;         /* of their text, weighted like the loss; NaN: there is no tokenizer */
     uint64_t sequences;
     uint64_t documents; /* that were held out; 0: not known */
     int seq_len;        /* tokens of a sequence */

@@ -334,7 +334,7 @@ static void add_up(const evaluation *e, ls_eval_result *r)
     *r = (ls_eval_result){ .loss = total.weight > 0 ? total.nats / total.weight : NAN,
                            .bits_per_byte = total.bytes > 0 ? total.nats / total.bytes / M_LN2 : NAN,
                            .tokens = (uint64_t)total.tokens,
-                           .bytes = total.bytes,
+                           .bytes = e->tokenizer ? total.bytes : NAN,
                            .sequences = e->samples + (e->tail_tokens > 0),
                            .documents = e->parts.val_documents,
                            .seq_len = e->data.seq_len,

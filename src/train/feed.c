@@ -145,12 +145,12 @@ static ls_status choose_order(ls_train *t)
     if (o->order == LS_ORDER_BALANCED && !o->pad)
         return ls__fail(LS_EINVAL, "packed sequences have equal lengths; the balanced order is for padded documents");
     if (o->torch_ranks && !torch) return ls__fail(LS_EINVAL, "torch_ranks is for the torch order only");
+    if (torch && !o->torch_ranks) o->torch_ranks = t->parallel.size;
     if (o->torch_ranks < 0 || (o->torch_ranks && o->slots % o->torch_ranks))
         return ls__fail(
             LS_EINVAL,
             "torch_ranks=%d: %d slot%s cannot be divided among %d ranks; slots must be a multiple of the ranks",
             o->torch_ranks, o->slots, ls__s(o->slots), o->torch_ranks);
-    if (torch && !o->torch_ranks) o->torch_ranks = t->parallel.size;
     if (!o->last) o->last = torch ? LS_LAST_KEEP : LS_LAST_DROP;
     t->uneven = o->pad || o->last == LS_LAST_KEEP || (torch && o->last == LS_LAST_DROP);
     return LS_OK;
