@@ -186,7 +186,10 @@ ls_status html_write(const ls_run *run, const ls_run *other, const char *path)
     ls_status status = metrics_read(&p.lines, run->path);
     if (!status) put_page(&p);
     if (fclose(p.to) && !status) status = ls__fail(LS_ENOMEM, "%s: no memory for the page", path);
-    if (!status) status = ls__file_write_named(path, text, bytes);
+    if (!status && !strcmp(path, "-"))
+        fwrite(text, 1, bytes, stdout); /* errors are found when it is closed */
+    else if (!status)
+        status = ls__file_write_named(path, text, bytes);
     metrics_free(&p.lines);
     free(text);
     return status;

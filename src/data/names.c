@@ -14,6 +14,7 @@
 #include <strings.h>
 #include <sys/stat.h>
 #include "base/status.h"
+#include "base/text.h"
 #include "data/format.h"
 #include "data/shard_set.h"
 
@@ -149,11 +150,14 @@ static ls_status no_data(const ls__names *list, size_t left_out, const char *fol
         }
     }
     size_t others = list->left_out - left_out;
+    if (!others)
+        return ls__fail(LS_ENOENT, "%s: no data files in this folder: it has no files; subfolders are not searched",
+                        folder);
     return ls__fail(
         LS_ENOENT,
-        "%s: no data files in this folder: none of its %zu files%s%s%s has a known suffix (%s; text also with "
-        ".gz or .zst); subfolders are not searched",
-        folder, others, others ? " (" : "", others ? base_of(list->example) : "", others ? ")" : "", suffixes);
+        "%s: no data files in this folder: %zu file%s, like %s, %s no known suffix (%s; text also with .gz or "
+        ".zst); subfolders are not searched",
+        folder, others, ls__s((int64_t)others), base_of(list->example), others == 1 ? "has" : "have", suffixes);
 }
 
 static ls_status add_folder(ls__names *list, const char *folder)
@@ -182,7 +186,8 @@ static ls_status add_folder(ls__names *list, const char *folder)
 static ls_status expand(ls__names *list, const char *path)
 {
     struct stat st;
-    if (*path && !stat(path, &st) && S_ISDIR(st.st_mode)) return add_folder(list, path);
+    if (!*path) return ls__fail(LS_EINVAL, "the name of a data file is empty");
+    if (!stat(path, &st) && S_ISDIR(st.st_mode)) return add_folder(list, path);
     if (!strpbrk(path, "*?[") || lstat(path, &st) == 0) return add_name(list, path);
     glob_t found;
     int error = glob(path, GLOB_NOSORT, NULL, &found);

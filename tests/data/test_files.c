@@ -50,8 +50,15 @@ static void a_folder_stands_for_its_data(void **state)
     mkdir("none", 0777);
     write_text("none/x.parquet", "PAR1");
     const char *none[] = { "none" };
-    check_fails(ls__names_find(&names, none, 1), LS_ENOENT, "none: no data files in this folder: none of its 1 files");
-    check_fails(ls__names_find(&names, none, 1), LS_ENOENT, "(x.parquet)");
+    check_fails(ls__names_find(&names, none, 1), LS_ENOENT,
+                "none: no data files in this folder: 1 file, like x.parquet, has no known suffix (");
+    write_text("none/y.parquet", "PAR1");
+    check_fails(ls__names_find(&names, none, 1), LS_ENOENT, ".parquet, have no known suffix (");
+    mkdir("empty", 0777);
+    none[0] = "empty";
+    check_fails(ls__names_find(&names, none, 1), LS_ENOENT, "empty: no data files in this folder: it has no files;");
+    none[0] = "";
+    check_fails(ls__names_find(&names, none, 1), LS_EINVAL, "the name of a data file is empty");
 
     /* Files for training and for validation are not mixed by accident. */
     mkdir("parts", 0777);
