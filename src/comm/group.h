@@ -165,6 +165,7 @@ struct ls_world {
     int node, nodes;
     ls__job *job; /* NULL: a world of one rank */
     int job_fd;
+    int kept_fd;   /* kept memory of an elastic job; 0: none */
     bool owns_job; /* it mapped the job memory itself (ranks that are threads share one mapping) */
     int timeout_ms;
     size_t staging_bytes;

@@ -16,6 +16,7 @@
 #include <string.h>
 #include "base/status.h"
 #include "comm/job.h"
+#include "comm/kept.h"
 
 typedef const char *(*getter)(void *user, const char *name);
 
@@ -193,7 +194,7 @@ ls_status ls__launch_info_read(ls__launch_info *out, getter get, void *user)
 {
     values all[LAUNCHERS];
     int active[LAUNCHERS];
-    ls__launch_info me = { LS__LAUNCHER_NONE, -1, -1, -1, -1, -1, -1, 0 };
+    ls__launch_info me = { LS__LAUNCHER_NONE, -1, -1, -1, -1, -1, -1, 0, 0 };
     const char *text;
     *out = me;
 
@@ -207,6 +208,11 @@ ls_status ls__launch_info_read(ls__launch_info *out, getter get, void *user)
     if (!status) status = read_number(get, user, "TORCHELASTIC_RESTART_COUNT", &me.restarts, &text);
     if (status) return status;
     if (me.restarts < 0) me.restarts = 0;
+    if (me.launcher == LS__LAUNCHER_LOCKSTEP) {
+        status = read_number(get, user, LS__KEPT_FD_VARIABLE, &me.kept_fd, &text);
+        if (status) return status;
+        if (me.kept_fd < 0) me.kept_fd = 0;
+    }
 
     if (me.launcher == LS__LAUNCHER_NONE || me.size == 1) {
         me.rank = me.local_rank = me.node = 0;

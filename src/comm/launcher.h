@@ -25,6 +25,7 @@ typedef struct ls__launch_info {
     int node;       /* -1: not known */
     int job_fd;     /* the job memory; -1: none */
     int restarts;   /* how often the job was restarted */
+    int kept_fd;    /* kept memory of an elastic job; 0: none */
 } ls__launch_info;
 
 /* "lockstep run", "mpirun (Open MPI)"...: for messages. */

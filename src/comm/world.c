@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "comm/cluster.h"
 #include "comm/group.h"
+#include "comm/kept.h"
 #include "comm/multi.h"
 #include "kern/select.h"
 #include "record/record.h"
@@ -27,6 +28,11 @@ int ls__world_node_of(const ls_world *world, int rank)
 int ls__world_local_of(const ls_world *world, int rank)
 {
     return world->cluster ? world->cluster->local_of[rank] : rank - (world->rank - world->local_rank);
+}
+
+int ls__world_kept_fd(const ls_world *world)
+{
+    return world->kept_fd;
 }
 
 /* ---- Opening. */
@@ -64,6 +70,7 @@ ls_status ls__world_open_on(ls_world **out, const ls_world_options *options, con
     w->nodes = w->cluster ? w->cluster->nodes : 1;
     w->job = job;
     w->job_fd = base->job_fd;
+    w->kept_fd = base->info.kept_fd;
     w->next_group = LS__WORLD_GROUP + 1;
     w->staging_bytes = o.staging_bytes ? o.staging_bytes : DEFAULT_STAGING;
     w->timeout_ms = o.timeout_ms ? o.timeout_ms : job && job->timeout_ms ? job->timeout_ms : DEFAULT_TIMEOUT_MS;

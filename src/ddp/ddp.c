@@ -154,6 +154,12 @@ size_t ls__ddp_bucket_bytes(const ls_ddp *d)
     return d->options.bucket_bytes;
 }
 
+void ls__ddp_sum_into(ls_ddp *d, float *sums)
+{
+    d->shared_block = d->reduced;
+    d->reduced = sums;
+}
+
 size_t ls__ddp_bucket_begin(const ls_ddp *d, size_t bucket)
 {
     return d->buckets[bucket].plan.begin;

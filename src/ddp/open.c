@@ -203,7 +203,8 @@ ls_status ls_ddp_open(ls_ddp **out, ls_world *world, const ls_span *spans, size_
 /* Other ranks of the node may still read the result, so the last rank that frees its ddp deallocates it. */
 static void dealloc(ls_ddp *d)
 {
-    void *reduced = d->reduced, *block = d->block == d->reduced ? NULL : d->block, *wire = d->wire;
+    void *reduced = d->shared_block ? d->shared_block : d->reduced, *block = d->block == reduced ? NULL : d->block;
+    void *wire = d->wire;
     bool last = !d->freed || atomic_fetch_add(d->freed, 1) + 1 == (uint32_t)ls_group_size(d->node_group);
     if (last) ls_world_dealloc(d->world, &reduced);
     ls_world_dealloc(d->world, &block);

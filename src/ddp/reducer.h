@@ -39,7 +39,8 @@ struct ls_ddp {
     float *block;                 /* gradients, in shared memory; then this rank's other parts */
     ls__slot_parts *parts; /* the slots are not spread evenly: see comm/slot_parts.h; NULL: each rank has one sum */
     int n_parts;           /* of this rank */
-    float *reduced;        /* the result: this block, or with reduce_to_local_root that of the local root */
+    float *shared_block; /* the local root's block, if the result is elsewhere (ls__ddp_sum_into()); NULL: it is not */
+    float *reduced;      /* the result: this block, or with reduce_to_local_root that of the local root */
     _Atomic uint32_t
         *freed;        /* ranks of the node that have freed their ddp, counted after the end of `reduced`; the last one
                                      deallocates it. NULL without reduce_to_local_root */

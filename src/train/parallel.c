@@ -27,6 +27,7 @@
 #include "nn/optimizer.h"
 #include "tensor/hooks.h"
 #include "train/checkpoint.h"
+#include "train/kept.h"
 #include "train/record.h"
 #include "train/training.h"
 
@@ -176,7 +177,7 @@ static ls_status fill_values(ls_train *t)
         end = rank + 1 == size ? elements : elements / (size_t)size * (size_t)(rank + 1);
     }
     /* A checkpoint has all values. The folder that the run was started from has other files that are kept; it may be gone. */
-    bool restored = t->options.resume && ls__checkpoint_any(t);
+    bool restored = ls__train_kept_is_ready(t) || (t->options.resume && ls__checkpoint_any(t));
     if (!t->options.init && !restored)
         status = ls__model_init_range(t->model, begin, end, t->options.seed, t->options.threads);
     else if (t->options.init && (!p->shared || rank == 0))
@@ -210,7 +211,13 @@ ls_status ls__parallel_open(ls_train *t)
     p->first = ls__slots_first(o->slots, p->size, p->rank);
     p->each = ls__slots_count(o->slots, p->size, p->rank);
     ls_status status = open_reducer(t);
-    if (!status && p->shared) {
+    if (!status) status = ls__train_kept_open(t);
+    if (!status && t->kept) {
+        values = ls__train_kept_values(t);
+        state = ls__train_kept_state(t);
+        marks = ls__train_kept_marks(t);
+        status = ls__group_share(p->node_group, blocks * sizeof(double), &sums);
+    } else if (!status && p->shared) {
         status = ls__group_share(p->node_group, elements * sizeof(float), &values);
         if (!status)
             status = ls__group_share(p->node_group,
@@ -232,6 +239,7 @@ ls_status ls__parallel_open(ls_train *t)
     if (p->shared && o->wire == LS_WIRE_F32 && p->size > 1 && ls_world_node_count(p->world) == 1) {
         if (!(p->own_sums = malloc(blocks * sizeof *p->own_sums))) return ls__fail(LS_ENOMEM, "train: out of memory");
         if ((status = ls__ddp_on_sum(p->ddp, norm_of_sums, t))) return status;
+        if (t->kept) ls__ddp_sum_into(p->ddp, ls__train_kept_sums(t));
     }
     ls_tape_on_ready(t->tape, on_ready, t);
     ls__tape_on_tick(t->tape, on_tick, t);
@@ -280,7 +288,8 @@ ls_status ls__parallel_sum(ls_train *t, const double *own, double shares[LS__SHA
     const ls__parallel *p = &t->parallel;
     const ls__slot_parts *parts = ls__ddp_parts(p->ddp);
     size_t n = parts ? (size_t)parts->n : 1;
-    double *all = calloc(LS__SHARES * n + 1, sizeof *all);
+    size_t count = LS__SHARES * n + 1 + (t->kept != NULL);
+    double *all = calloc(count, sizeof *all);
     if (!all) return ls__fail(LS_ENOMEM, "step %lld: out of memory", (long long)t->step + 1);
     for (int i = 0; i < LS__SHARES; i++) {
         const double *x = own + i * p->each;
@@ -289,9 +298,11 @@ ls_status ls__parallel_sum(ls_train *t, const double *own, double shares[LS__SHA
             all[(size_t)i * n + (size_t)k] = tree_sum(x + parts->part[k].first - p->first, parts->part[k].count);
     }
     all[LS__SHARES * n] = atomic_load(&t->stop_wanted);
-    ls_status status = ls_allreduce(ls_world_group(p->world), all, LS__SHARES * n + 1, LS_F64, LS_SUM);
+    if (t->kept) all[count - 1] = ls__train_kept_change(t);
+    ls_status status = ls_allreduce(ls_world_group(p->world), all, count, LS_F64, LS_SUM);
     for (size_t i = 0; i < LS__SHARES; i++) shares[i] = parts ? ls__slot_parts_sum_f64(parts, all + i * n) : all[i];
     t->stopping = all[LS__SHARES * n] > 0;
+    if (t->kept && !status) ls__train_kept_agree(t, all[count - 1]);
     free(all);
     return status;
 }
@@ -299,6 +310,7 @@ ls_status ls__parallel_sum(ls_train *t, const double *own, double shares[LS__SHA
 const float *ls__parallel_grads(const ls_train *t)
 {
     const ls_place *places;
+    if (t->kept) return ls__train_kept_sums(t);
     return ls_ddp_reduced(t->parallel.ddp, ls_model_places(t->model, &places) - 1); /* the last span comes first */
 }
 
@@ -339,6 +351,8 @@ static double complete_norm(const ls_train *t)
 ls_status ls__parallel_norm(ls_train *t, double *norm)
 {
     *norm = 0;
+    if (t->kept && t->parallel.size == 1)
+        memcpy(ls__train_kept_sums(t), ls_model_grads(t->model), ls_model_elements(t->model) * sizeof(float));
     if (t->parallel.own_sums) {
         *norm = complete_norm(t);
         return LS_OK;
@@ -366,6 +380,10 @@ static void update_chunk(void *user, const void *const *data, size_t begin, size
     const update_job *j = user;
     (void)data;
     begin_update(j->t);
+    if (j->t->kept) {
+        ls__train_kept_update(j->t, begin, end, j->lr, j->grad_scale);
+        return;
+    }
     /* The range is the optimiser's own, so it cannot fail. */
     ls_status status =
         ls__optimizer_update_range(j->t->optimizer, ls_model_values(j->t->model), ls__parallel_grads(j->t), begin, end,

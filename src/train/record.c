@@ -50,7 +50,9 @@ static double copy_rate(int ranks)
 
 double ls__train_peak(ls_train *t, double reached)
 {
+    if (!(t->peak_gflops > 0) && t->kept) t->peak_gflops = *ls__train_kept_peak(t);
     if (!(t->peak_gflops > 0)) t->peak_gflops = ls__gemm_peak(512, 3, t->options.threads);
+    if (t->kept && ls__train_is_first(t)) *ls__train_kept_peak(t) = t->peak_gflops;
     if (reached > t->peak_gflops) t->peak_gflops = reached;
     return t->peak_gflops;
 }
@@ -62,7 +64,7 @@ static void set_metadata(ls_train *t)
     ls_loader_stats loader = ls_loader_get_stats(t->loader);
     double tokens = (double)o->batch_size * (double)o->seq_len * (double)o->slots;
     ls_record_metadata(r, LS_METADATA_PEAK, ls__train_peak(t, 0)); /* while the other ranks measure theirs */
-    if (t->parallel.size > 1) ls_record_metadata(r, LS_METADATA_COPY, copy_rate(t->parallel.size));
+    if (t->parallel.size > 1 && !t->kept) ls_record_metadata(r, LS_METADATA_COPY, copy_rate(t->parallel.size));
     ls_record_metadata(r, LS_METADATA_FLOPS, t->flops_per_token * tokens / t->parallel.size);
     ls_record_metadata(r, LS_METADATA_TOKENS, tokens);
     ls_record_metadata(r, LS_METADATA_TRAIN, 1);

@@ -73,6 +73,11 @@ static void remove_part(const char *path, int part)
     free(folder);
 }
 
+void ls__run_dir_remove_events(const ls__run_dir *run)
+{
+    remove_part(run->path, 1);
+}
+
 /* Refuses a folder in which the run would write or remove files elsewhere, before it does anything. */
 static ls_status check_parts(const char *path)
 {
@@ -253,7 +258,13 @@ static ls_status write_settings(const ls__run_dir *run, const ls_train *t)
 /* Removes the previous run except its model, which this run may start from. The model is replaced when there is a new one. */
 static ls_status remove_run(ls__run_dir *run)
 {
+    static const char *const elastic[] = { "generations.jsonl", "resize" };
     for (int i = 0; i < PARTS; i++) remove_part(run->path, i);
+    for (int i = 0; i < 2; i++) {
+        char *path = join(run->path, elastic[i]);
+        if (path) unlink(path);
+        free(path);
+    }
     return ftruncate(run->metrics, 0) ? ls__fail_errno("cannot truncate %s/metrics.jsonl", run->path) : LS_OK;
 }
 

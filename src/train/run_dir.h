@@ -23,6 +23,8 @@ LS_MUST_CHECK ls_status ls__run_dir_lock(ls__run_dir *run, const char *path);
 /* Once locked: continues after the run's step. Lines of later steps, which will be repeated, and incomplete files of a killed process
  * are removed, and run.json is rewritten. */
 LS_MUST_CHECK ls_status ls__run_dir_reopen(ls__run_dir *run, const ls_train *t);
+/* Removes the record of earlier ranks. */
+void ls__run_dir_remove_events(const ls__run_dir *run);
 bool ls__run_dir_has_model(const char *path);
 
 void ls__run_dir_close(ls__run_dir *run);

@@ -11,6 +11,7 @@
 #include "comm/private.h"
 #include "nn/norm.h"
 #include "train/checkpoint.h"
+#include "train/kept.h"
 #include "train/record.h"
 #include "train/profile.h"
 
@@ -55,7 +56,7 @@ static const char *find_nan(const ls_train *t, bool grads, char *text, size_t by
 }
 
 /* The loss or the norm is not finite: the step is skipped. All ranks have the same numbers and weights, so all skip it. */
-static ls_status skip_step(ls_train *t, double loss, double norm)
+static ls_status skip_step(ls_train *t, double loss, double norm, ls_train_metrics *metrics)
 {
     static const char advice[] = "the weights are those before it; a lower learning rate or stronger clipping may help";
     long long step = (long long)t->step + 1;
@@ -72,6 +73,8 @@ static ls_status skip_step(ls_train *t, double loss, double norm)
                         "step %lld: the loss is %g and the gradient norm %g, the %dth step in a row that "
                         "is not finite; %s",
                         step, loss, norm, MAX_SKIPPED_IN_A_ROW, advice);
+    metrics->skipped = t->skipped;
+    ls__train_kept_note_step(t, 0, 0, metrics);
     /* The sums are in the first rank's memory, where only that rank writes next. */
     if (ls__train_is_first(t)) {
         first = find_nan(t, true, text, sizeof text);
@@ -82,7 +85,9 @@ static ls_status skip_step(ls_train *t, double loss, double norm)
             step, loss, norm, first ? first : "none", advice);
     }
     /* Other ranks may still be reading the sums. */
-    return ls_barrier(t->parallel.node_group);
+    ls_status status = ls_barrier(t->parallel.node_group);
+    if (!status) ls__train_kept_skip(t);
+    return status;
 }
 
 ls_status ls__train_update(ls_train *t, double loss, double scale, ls_train_metrics *metrics)
@@ -96,10 +101,15 @@ ls_status ls__train_update(ls_train *t, double loss, double scale, ls_train_metr
     metrics->lr = (double)lr;
     metrics->grad_norm = norm;
     if (!isfinite(loss) || !isfinite(norm)) {
-        status = skip_step(t, loss, norm);
+        status = skip_step(t, loss, norm, metrics);
     } else {
         t->skipped_in_a_row = 0;
-        status = ls__parallel_update(t, lr, ls__clip_scale(norm, o->clip) * (float)scale);
+        float grad_scale = ls__clip_scale(norm, o->clip) * (float)scale;
+        metrics->skipped = t->skipped;
+        ls__train_kept_note_step(t, lr, grad_scale, metrics);
+        ls__train_point(t, LS__POINT_GATHERED);
+        status = ls__parallel_update(t, lr, grad_scale);
+        ls__train_point(t, LS__POINT_APPLIED);
     }
     metrics->skipped = t->skipped;
     return status;
@@ -148,12 +158,8 @@ static uint64_t resident_bytes(void)
 
 static ls_status finish_step(ls_train *t, ls_train_metrics *m, double tokens, int64_t begin)
 {
-    const ls_train_options *o = &t->options;
     t->step++;
     t->data_at = ls_loader_get_state(t->loader);
-    m->step = t->step;
-    m->steps = o->steps;
-    m->epoch = (double)t->step / (double)t->epoch_steps;
     m->memory_bytes = resident_bytes();
     m->other_ms = ls__train_lap(t);
     m->step_ms = (double)(t->clock - begin) / 1e6;
@@ -162,22 +168,37 @@ static ls_status finish_step(ls_train *t, ls_train_metrics *m, double tokens, in
     m->gflops = t->flops_per_token * tokens / m->step_ms / 1e6;
     /* After the first step, so that it is not delayed. */
     if (ls__train_is_first(t)) m->peak_gflops = t->parallel.size * ls__train_peak(t, m->gflops / t->parallel.size);
+    ls__train_point(t, LS__POINT_DONE);
+    ls_status status = ls__train_finish(t, m, true);
+    if (!status) status = ls__train_note_loading(t, m);
+    if (!status) ls__train_kept_finish(t);
+    return status;
+}
+
+ls_status ls__train_finish(ls_train *t, ls_train_metrics *m, bool line)
+{
+    const ls_train_options *o = &t->options;
+    m->step = t->step;
+    m->steps = o->steps;
+    m->epoch = (double)t->step / (double)t->epoch_steps;
     m->eval_loss = -1;
     bool last = t->step == o->steps, eval = o->eval_every > 0 && (t->step % o->eval_every == 0 || last);
-    if (eval) {
+    if (eval && line) {
         ls_record_begin(ls_world_record(t->parallel.world), LS_PHASE_EVAL);
         ls_status status = ls_train_eval(t, &m->eval_loss);
         ls_record_end(ls_world_record(t->parallel.world), LS_PHASE_EVAL);
         if (status) return status;
+        ls__train_point(t, LS__POINT_EVALUATED);
     }
     bool logged = o->metrics_every <= 1 || t->step % o->metrics_every == 0 || eval || last || t->stopping;
-    ls_status status = t->run.path && logged ? ls__run_dir_add(&t->run, m) : LS_OK;
-    if (!status) status = ls__train_note_loading(t, m);
+    ls_status status = t->run.path && logged && line ? ls__run_dir_add(&t->run, m) : LS_OK;
+    ls__train_point(t, LS__POINT_LINE_WRITTEN);
     bool due = (o->checkpoint_every && t->step % o->checkpoint_every == 0) || last || t->stopping;
     /* The other ranks cannot change the weights meanwhile: their next update needs this rank. */
     if (!status && due && t->run.path && !o->no_checkpoint) {
         ls_record_begin(ls_world_record(t->parallel.world), LS_PHASE_CHECKPOINT);
         status = ls__checkpoint_save(t, last || t->stopping);
+        ls__train_point(t, LS__POINT_CHECKPOINT);
         ls_record_end(ls_world_record(t->parallel.world), LS_PHASE_CHECKPOINT);
     }
     return status;
@@ -194,7 +215,7 @@ ls_status ls_train_step(ls_train *t, ls_train_metrics *metrics)
     double few[LS__SHARES * MAX_SLOTS_ON_STACK], *parts = few, shares[LS__SHARES], weight = 0;
     int64_t begin = t->clock = ls_now();
     if (t->failed) return ls__fail(LS_ESTATE, "an earlier step failed; no more steps are possible");
-    if (t->step >= t->options.steps || t->stopping) {
+    if (t->step >= t->options.steps || t->stopping || ls__train_is_changing(t)) {
         ls__train_record_close(t); /* what is saved from now on does not belong to the last step */
         return LS_END;
     }
@@ -205,6 +226,7 @@ ls_status ls_train_step(ls_train *t, ls_train_metrics *metrics)
     if (!metrics) metrics = &unread;
     *metrics = (ls_train_metrics){ 0 };
     ls_record_step(ls_world_record(t->parallel.world), t->step + 1);
+    ls__train_point(t, LS__POINT_STEP);
     t->blocked = ls__world_blocked_ns(t->parallel.world);
     ls_status status = run_slots(t, metrics, parts, shares, &weight);
     /* Exactly 1 where all tokens have the same weight; 0 where no token has any. */

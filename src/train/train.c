@@ -18,6 +18,7 @@
 #include "nn/optimizer.h"
 #include "train/checkpoint.h"
 #include "train/data_files.h"
+#include "train/kept.h"
 #include "train/record.h"
 #include "train/profile.h"
 
@@ -153,6 +154,7 @@ static ls_status open_own(ls_train *t)
     find_tokenizer(t);
     if ((status = choose_sizes(t))) return status;
     if ((status = ls__train_open_data(t))) return status;
+    ls__train_kept_note_shape(t);
     t->data_hash = ls__train_hash_data(t);
     if (o->run_dir && ls__train_is_first(t)) {
         if ((status = ls__data_files_json(o->data, o->n_data, &t->files[0]))) return status;
@@ -208,8 +210,13 @@ static ls_status resolve_run_dir(ls_train *t)
 static ls_status open_run_dir(ls_train *t)
 {
     ls_status status = LS_OK;
+    int64_t step = t->step;
+    if (ls__train_kept_is_ready(t)) t->step = ls__train_kept_finished(t); /* lines of later steps are written again */
     if (ls__train_is_first(t))
         status = t->options.resume ? ls__run_dir_reopen(&t->run, t) : ls__run_dir_open(&t->run, t);
+    t->step = step;
+    if (!status && ls__train_kept_is_ready(t) && t->run.path) ls__run_dir_remove_events(&t->run);
+    if (!status) ls__train_kept_note_run_dir(t);
     status = ls__parallel_agree(t, status);
     if (!status) status = share_run_dir(t, t->run.path ? t->run.path : "");
     /* The record of a finished run stays. */
@@ -232,15 +239,19 @@ static void warn_of_other_end(const ls_train *t)
 static ls_status open_all(ls_train *t)
 {
     ls_status status = ls__parallel_join(t);
+    if (!status) status = ls__parallel_agree(t, ls__train_kept_join(t));
     if (!status) status = resolve_run_dir(t);
     if (!status) status = ls__parallel_agree(t, open_own(t));
     if (!status) status = ls__parallel_compare(t);
     if (!status) status = ls__parallel_open(t);
     if (!status) warn_of_other_end(t);
-    if (!status && t->options.resume) status = ls__checkpoint_resume(t);
+    if (!status && ls__train_kept_is_ready(t))
+        status = ls__train_kept_resume(t);
+    else if (!status && t->options.resume)
+        status = ls__checkpoint_resume(t);
     if (!status && t->options.run_dir) status = open_run_dir(t);
     if (!status && t->options.profile) status = ls__parallel_agree(t, ls__profile_open(t));
-    return status;
+    return status ? status : ls__train_kept_start(t);
 }
 
 ls_status ls_train_open(ls_train **out, const ls_train_options *options)
@@ -274,6 +285,7 @@ void ls_train_free(ls_train **train)
     ls_model_free(&t->model);
     ls__parallel_close(t);
     ls__train_close_data(t);
+    ls__train_kept_close(t);
     for (int i = 0; i < 2; i++) json_decref(t->files[i]);
     free(t->run_dir);
     free(t);
@@ -300,6 +312,7 @@ ls_status ls_train_save(ls_train *t)
     if (status) return status;
     if (bad)
         return ls__fail(LS_ENOTFINITE, "%s: %zu weights are not finite; the model was not saved", t->run.path, bad);
+    ls__train_point(t, LS__POINT_SAVING);
     ls_status before = ls__checkpoint_wait(t);
     char message[512] = "";
     if (before) snprintf(message, sizeof message, "%s", ls_error());

@@ -38,6 +38,7 @@ struct ls_train {
     ls_tape *tape;
     ls_optimizer *optimizer;
     ls__parallel parallel;                    /* sums gradients over slots and ranks */
+    struct ls__train_kept *kept;              /* an elastic run's state; NULL: the run is not elastic */
     struct ls__checkpoint_writer *checkpoint; /* NULL: none written yet */
     bool recorded;                            /* this run started the world's record */
     ls_loader_stats loader_before;            /* at the previous batch */
@@ -104,6 +105,14 @@ LS_MUST_CHECK ls_status ls__train_forward(ls_train *t, int slot, const ls_model_
                                           ls_tensor **loss);
 /* Norm, clipping, and one update of all weights. `scale` turns the summed gradients into their mean. */
 LS_MUST_CHECK ls_status ls__train_update(ls_train *t, double loss, double scale, ls_train_metrics *metrics);
+
+/* After t->step was counted: evaluation, the line of metrics and a checkpoint, as they are due; without `line` the last alone. */
+LS_MUST_CHECK ls_status ls__train_finish(ls_train *t, ls_train_metrics *m, bool line);
+
+/* ---- kept.c: for tests, a rank may be killed at numbered points. */
+void ls__train_point(const ls_train *t, int point);
+/* The measured speed of matrix products, which later generations need not measure again. */
+double *ls__train_kept_peak(const ls_train *t);
 
 /* LS_ESTATE if an update was begun and not finished: weights and state then belong to no step and must not be saved. */
 LS_MUST_CHECK ls_status ls__train_check_consistent(const ls_train *t);

@@ -1,0 +1,103 @@
+/* Kept memory. See kept.h. */
+#include "comm/kept.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/status.h"
+
+/* The number counts layouts, also of the program's part (train/kept.c). */
+static const char MAGIC[16] = "lockstep kept 1";
+
+static ls_status map_header(int fd, ls__kept **out)
+{
+    _Static_assert(sizeof(ls__kept) <= LS__KEPT_HEADER, "the program's part begins after the header");
+    void *p = mmap(NULL, LS__KEPT_HEADER, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (p == MAP_FAILED) return ls__fail_errno("kept memory: cannot map it");
+    *out = p;
+    return LS_OK;
+}
+
+ls_status ls__kept_create(ls__kept **out, int *fd)
+{
+    *out = NULL;
+    *fd = memfd_create("lockstep-kept", MFD_CLOEXEC);
+    if (*fd < 0) return ls__fail_errno("kept memory: cannot be created");
+    ls_status status = ftruncate(*fd, LS__KEPT_HEADER) ? ls__fail_errno("kept memory: cannot be created") : LS_OK;
+    if (!status) status = map_header(*fd, out);
+    if (status) {
+        close(*fd);
+        *fd = -1;
+        return status;
+    }
+    memcpy((*out)->magic, MAGIC, sizeof MAGIC);
+    (*out)->header_bytes = sizeof **out;
+    return LS_OK;
+}
+
+ls_status ls__kept_attach(int fd, ls__kept **out)
+{
+    struct stat st;
+    *out = NULL;
+    if (fstat(fd, &st) || st.st_size < LS__KEPT_HEADER)
+        return ls__fail(LS_EINVAL, LS__KEPT_FD_VARIABLE "=%d: not the descriptor of kept memory; unset it", fd);
+    ls_status status = map_header(fd, out);
+    if (status) return status;
+    if (memcmp((*out)->magic, MAGIC, sizeof MAGIC) || (*out)->header_bytes != sizeof **out) {
+        ls__kept_detach(out);
+        return ls__fail(LS_EINVAL,
+                        LS__KEPT_FD_VARIABLE "=%d: kept by another version of lockstep; start the job and its ranks "
+                                             "with the same one",
+                        fd);
+    }
+    return LS_OK;
+}
+
+ls_status ls__kept_allocate(int fd, size_t bytes)
+{
+    int error = posix_fallocate(fd, LS__KEPT_HEADER, (off_t)bytes);
+    if (!error) return LS_OK;
+    return ls__fail(LS_ENOMEM,
+                    "elastic: no %.1f MiB of memory to keep weights, optimizer state and gradient sums (%s); use a "
+                    "smaller model, or train without elastic",
+                    (double)bytes / (1 << 20), strerror(error));
+}
+
+ls_status ls__kept_map(int fd, size_t bytes, void **out)
+{
+    struct stat st;
+    *out = NULL;
+    if (fstat(fd, &st) || (size_t)st.st_size < LS__KEPT_HEADER + bytes)
+        return ls__fail(LS_EMISMATCH, "elastic: kept memory is of another model");
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, LS__KEPT_HEADER);
+    if (p == MAP_FAILED) return ls__fail_errno("elastic: cannot map %.1f MiB", (double)bytes / (1 << 20));
+    madvise(p, bytes, MADV_HUGEPAGE);
+    *out = p;
+    return LS_OK;
+}
+
+void ls__kept_detach(ls__kept **kept)
+{
+    if (*kept) munmap(*kept, LS__KEPT_HEADER);
+    *kept = NULL;
+}
+
+bool ls__kept_is_next_point(const ls__kept *kept, int point)
+{
+    int at = atomic_load_explicit(&kept->next_kill, memory_order_relaxed);
+    return at < LS__KEPT_KILLS && kept->kill[at].point == point;
+}
+
+void ls__kept_point(ls__kept *kept, int point, int rank)
+{
+    if (!kept || !ls__kept_is_next_point(kept, point)) return;
+    int at = atomic_load(&kept->next_kill);
+    if (kept->kill[at].rank >= 0 && kept->kill[at].rank != rank) return;
+    if (atomic_fetch_sub(&kept->kill[at].after, 1) != 1) return;
+    atomic_fetch_add(&kept->next_kill, 1);
+    raise(SIGKILL);
+}

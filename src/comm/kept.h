@@ -1,0 +1,65 @@
+/* Kept memory: what outlives the ranks of an elastic job.
+ *
+ * An elastic job is a sequence of generations. In a generation a fixed number of ranks run, with a job memory of their own (job.h). A rank's
+ * death ends it, and the launcher starts the next one, perhaps with another number of ranks. What the ranks computed is in this memory: a
+ * second memfd, made by the launcher and inherited by the ranks of all generations. It begins with the header below, by which launcher and ranks
+ * tell each other what happened; the rest belongs to the program (train/kept.h).
+ *
+ * Ranks may be killed between any two instructions, so what is here must be usable at every moment. */
+#ifndef LS_COMM_KEPT_H
+#define LS_COMM_KEPT_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include "lockstep/comm.h"
+
+/* The variable that holds the descriptor's number. */
+#define LS__KEPT_FD_VARIABLE "LOCKSTEP_KEPT_FD"
+
+enum {
+    LS__KEPT_HEADER = 64 << 10, /* bytes before the program's part */
+    LS__KEPT_PATH = 4096,
+    LS__KEPT_KILLS = 16,
+};
+
+typedef struct ls__kept {
+    char magic[16];         /* names the layout */
+    uint64_t header_bytes;  /* sizeof(ls__kept): a second check of the layout */
+    _Atomic uint32_t ready; /* the program's part is complete: the next generation continues from it */
+    _Atomic int32_t generation, ranks;
+    _Atomic int32_t slots,
+        torch_ranks;             /* of the first generation, where they follow from its ranks; 0: not known yet */
+    _Atomic int64_t step;        /* steps that are finished */
+    _Atomic uint32_t stopping;   /* the launcher passes on a signal: the job ends, not a rank */
+    _Atomic int32_t leaving;     /* ranks that end with this generation because they got SIGTERM */
+    _Atomic int32_t wanted;      /* ranks that a resize asks for; 0: none */
+    int64_t lost_at;             /* ls_now() when the generation before ended; 0: this is the first */
+    char why[256];               /* it ended */
+    char run_dir[LS__KEPT_PATH]; /* "": not known yet */
+    /* For tests: a rank kills itself when it passes a point for the nth time, one after another. See ls__kept_point(). */
+    struct {
+        int32_t point, rank; /* point 0: none; rank -1: any */
+        _Atomic int32_t after;
+    } kill[LS__KEPT_KILLS];
+    _Atomic int32_t next_kill;
+} ls__kept;
+
+/* Makes it in a new memfd (close-on-exec) and maps the header. */
+LS_MUST_CHECK ls_status ls__kept_create(ls__kept **out, int *fd);
+/* Maps the header of an inherited descriptor, after checking that it is of this version. */
+LS_MUST_CHECK ls_status ls__kept_attach(int fd, ls__kept **out);
+/* Makes room for the program's part; memory that the node does not have is LS_ENOMEM. */
+LS_MUST_CHECK ls_status ls__kept_allocate(int fd, size_t bytes);
+/* Maps the program's part, of which there must be `bytes`. */
+LS_MUST_CHECK ls_status ls__kept_map(int fd, size_t bytes, void **out);
+void ls__kept_detach(ls__kept **kept);
+
+/* The descriptor of the world's kept memory; 0: the job is not elastic. */
+int ls__world_kept_fd(const ls_world *world);
+
+/* A numbered point of the protocol; tests kill ranks there. `kept` may be NULL. */
+void ls__kept_point(ls__kept *kept, int point, int rank);
+/* Whether it is the next one at which a rank is killed. */
+bool ls__kept_is_next_point(const ls__kept *kept, int point);
+
+#endif
