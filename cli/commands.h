@@ -15,6 +15,7 @@ int train_command(int argc, char **argv);
 int profile_command(int argc, char **argv);
 int top_command(int argc, char **argv);
 int trace_command(int argc, char **argv);
+int resize_command(int argc, char **argv);
 int run_command(int argc, char **argv);
 int doctor_command(int argc, char **argv);
 int bench_command(int argc, char **argv);

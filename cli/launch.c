@@ -233,6 +233,11 @@ static int run_all(launch *l, const sigset_t *signals)
     l->polls[POLL_FRONT] = (struct pollfd){ l->front, POLLIN, 0 };
     for (;; l->common.attempt++) {
         code = run_once(l);
+        if (l->elastic) {
+            if (!launch_elastic_next(l)) break;
+            launch_divide_cores(o->ranks, !o->no_bind, l->cores);
+            continue;
+        }
         if (!code || l->end_requested || l->hopeless || l->common.attempt >= o->max_restarts) break;
         fprintf(stderr, "lockstep: restarting all ranks (restart %d of %d)\n", l->common.attempt + 1, o->max_restarts);
     }
@@ -250,7 +255,7 @@ int launch_ranks(const launch_options *o, char **argv)
     int code = check_not_nested();
     if (code) return code;
     open_missing_standard_files();
-    size_t n = (size_t)o->ranks;
+    size_t n = (size_t)(o->elastic ? LAUNCH_MAX_RANKS : o->ranks);
     launch *l = calloc(1, sizeof *l + n * sizeof(launch_rank));
     launch_cores *cores = calloc(n, sizeof *cores);
     struct pollfd *polls = calloc(POLL_RANKS + n, sizeof *polls);
@@ -260,23 +265,30 @@ int launch_ranks(const launch_options *o, char **argv)
         code = EXIT_FAILED;
         goto done;
     }
-    l->options = o;
+    l->own = *o;
+    l->options = &l->own;
     l->cores = cores;
     l->polls = polls;
     l->common.argv = argv;
-    l->common.job_fd = -1;
+    l->common.job_fd = l->common.kept_fd = -1;
     raise_file_limit(l);
     block_signals(l, &signals);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     launch_divide_cores(o->ranks, !o->no_bind, cores);
     if (!o->master_port) find_port(l->common.master_port, sizeof l->common.master_port);
     snprintf(l->common.run_id, sizeof l->common.run_id, "lockstep-%d", (int)getpid());
+    if (o->elastic && launch_elastic_open(l)) {
+        fprintf(stderr, "lockstep: %s\n", ls_error());
+        code = EXIT_FAILED;
+        goto done;
+    }
     code = launch_front(&signals, &l->front);
     if (code < 0) {
         code = run_all(l, &signals);
         if (l->front >= 0) _exit(code); /* what follows is done by the front */
     }
 done:
+    if (l) launch_elastic_close(l);
     free(polls);
     free(cores);
     free(l);

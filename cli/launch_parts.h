@@ -9,6 +9,7 @@
 #include <sys/types.h>
 #include "cli/launch.h"
 #include "comm/job.h"
+#include "comm/kept.h"
 
 /* ---- launch_bind.c: which rank runs where. */
 
@@ -48,6 +49,7 @@ typedef struct launch_common {
     char **argv;
     int job_fd;
     int attempt;
+    int kept_fd;          /* kept memory of an elastic job; -1: none */
     sigset_t mask;        /* of signals, as we got it */
     struct rlimit files;  /* likewise */
     bool ignored_sigpipe; /* likewise */
@@ -91,6 +93,8 @@ typedef enum launch_phase {
 
 typedef struct launch {
     const launch_options *options;
+    launch_options own;             /* what `options` points to: the number of ranks may change */
+    struct launch_elastic *elastic; /* NULL: the job is not elastic */
     launch_common common;
     launch_cores *cores;
     launch_output *output;
@@ -107,6 +111,20 @@ typedef struct launch {
     struct pollfd *polls; /* signals, the front, then the ranks' pidfds */
     launch_rank ranks[];
 } launch;
+
+/* ---- launch_elastic.c: jobs that go on when ranks are lost. */
+
+/* Makes kept memory. */
+ls_status launch_elastic_open(launch *l);
+void launch_elastic_close(launch *l);
+/* A rank is lost: `how` describes it. The generation ends. True: the job will go on. */
+bool launch_elastic_lost(launch *l, int rank, const char *how);
+/* A rank has ended because the number of ranks changes. */
+void launch_elastic_changed(launch *l);
+/* All ranks have ended. True: another generation begins, with l->own.ranks ranks. */
+bool launch_elastic_next(launch *l);
+/* The job ends by a signal. */
+void launch_elastic_stop(launch *l);
 
 /* The first failure decides the exit code; the other ranks have the grace period. */
 void launch_fail(launch *l, int exit_code);

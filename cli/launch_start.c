@@ -34,6 +34,8 @@ static const char *const not_inherited[] = {
     "MASTER_PORT",
     "TORCHELASTIC_*",
     "LOCKSTEP_JOB_FD",
+    "LOCKSTEP_KEPT_FD",
+    "LOCKSTEP_KILL_POINTS",
     "OMPI_COMM_WORLD_*",
     "PMIX_RANK",
     "PMIX_NAMESPACE",
@@ -117,6 +119,7 @@ static environment *make_environment(const launch_options *o, const launch_commo
     put(env, "TORCHELASTIC_MAX_RESTARTS=%d", o->max_restarts);
     put(env, "TORCHELASTIC_USE_AGENT_STORE=False"); /* rank 0 opens MASTER_PORT itself */
     put(env, LS__JOB_FD_VARIABLE "=%d", common->job_fd);
+    if (common->kept_fd >= 0) put(env, LS__KEPT_FD_VARIABLE "=%d", common->kept_fd);
     if (!getenv("OMP_NUM_THREADS")) put(env, "OMP_NUM_THREADS=%d", threads);
     env->entries[env->count] = NULL;
     return env;
@@ -151,6 +154,7 @@ static void __attribute__((noreturn)) become_rank(const plan *p)
         (p->err >= 0 && dup2(p->err, 2) < 0))
         goto fail;
     if (fcntl(p->common->job_fd, F_SETFD, 0)) goto fail;
+    if (p->common->kept_fd >= 0 && fcntl(p->common->kept_fd, F_SETFD, 0)) goto fail;
     if (!p->common->ignored_sigpipe) signal(SIGPIPE, SIG_DFL);
     sigprocmask(SIG_SETMASK, &p->common->mask, NULL);
     r.step = STEP_EXEC;

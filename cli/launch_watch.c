@@ -56,7 +56,7 @@ static bool job_failed(const launch *l)
 
 static int64_t stop_limit_ms(const launch *l)
 {
-    double seconds = l->options->timeout;
+    double seconds = l->options->stop_timeout > 0 ? l->options->stop_timeout : l->options->timeout;
     return seconds < 0 ? -1 : (int64_t)((seconds > 0 ? seconds : 30) * 1e3);
 }
 
@@ -80,6 +80,13 @@ static void rank_ended(launch *l, int rank, const siginfo_t *info)
     bool known = job_failed(l); /* a rank has reported an error before this one ended */
     bool timeout = (known && l->job->failure.status == LS_ETIMEOUT) || (!killed && gave_up_on_stopped(l, rank));
     if (known) snprintf(why, sizeof why, ": %s", l->job->failure.text);
+    if (l->elastic && killed) {
+        snprintf(how, sizeof how, "was killed by signal %d (%s)", code, strsignal(code));
+        if (launch_elastic_lost(l, rank, how)) killed = false, code = 0; /* not the end of the job */
+    } else if (l->elastic && code == EXIT_CHANGED) {
+        launch_elastic_changed(l);
+        code = 0;
+    }
 
     ls__job_set_state(l->job, rank, killed ? LS__RANK_KILLED : LS__RANK_EXITED, code);
     ls__job_describe_state(l->job, rank, how, sizeof how);
@@ -138,6 +145,7 @@ static void check_stops(launch *l, int64_t now)
         if (!r->stop_signal || now - r->stopped_at < limit * MS) continue;
         char how[128];
         ls__job_describe_state(l->job, i, how, sizeof how);
+        if (launch_elastic_lost(l, i, how)) return;
         ls__job_fail(l->job, LS_ETIMEOUT, i, "rank %d (pid %d) %s, and the timeout is %g s", i, (int)r->pid, how,
                      (double)limit / 1e3);
         launch_output_say(l->output, "rank %d (pid %d) %s, and the timeout is %g s (--timeout): ending the job", i,
@@ -215,6 +223,7 @@ static void pass_on(launch *l, int number)
     int64_t now = ls_now();
     bool ends = number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT;
     if (ends) l->end_requested = true;
+    if (ends) launch_elastic_stop(l);
     if (number == SIGINT) {
         if (l->interrupted_at && now - l->interrupted_at < DOUBLE_INTERRUPT_MS * MS) {
             launch_output_say(l->output, "interrupted again: killing all ranks");

@@ -36,6 +36,7 @@ static int version(int argc, char **argv)
 static const command commands[] = {
     { "run", run_command, "launch a program as N ranks on this machine" },
     { "train", train_command, "train a GPT" },
+    { "resize", resize_command, "change the number of ranks of an elastic run" },
     { "report", report_command, "show where the time went, who waits for whom, what to change" },
     { "checkpoint", checkpoint_command, "verify the checkpoints of a training run" },
     { "eval", eval_command, "compute loss, perplexity and bits per byte of a trained model" },

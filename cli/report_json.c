@@ -6,6 +6,7 @@
 #include "cli/findings_text.h"
 #include "cli/job_figures.h"
 #include "cli/report.h"
+#include "cli/generations.h"
 #include "cli/report_import.h"
 
 static const char *const metadata_names[LS_METADATA_KINDS] = {
@@ -235,6 +236,8 @@ int report_json(const ls_run *run, FILE *to)
     if (!all) return ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
     json_t *imported = report_import_read(run->path);
     if (imported) json_object_set_new(all, "import", imported);
+    json_t *generations = generations_read(run->path);
+    if (generations) json_object_set_new(all, "generations", generations);
     int bad = json_dumpf(all, to, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(9));
     fputc('\n', to);
     json_decref(all);

@@ -6,6 +6,7 @@
 #include "cli/findings_text.h"
 #include "cli/job_figures.h"
 #include "cli/report.h"
+#include "cli/generations.h"
 #include "cli/report_import.h"
 
 /* Phases in the order of the bar: letter, colour of the terminal, name of the column, and name in the legend. */
@@ -236,6 +237,7 @@ void report_text(const ls_run *run, const report_form *form)
 {
     report_title(run, form);
     report_import_notes(run, form);
+    generations_report(run, form);
     if (!report_is_counted(run)) return;
     show_steps(run, form);
     show_findings(run, form);

@@ -7,12 +7,14 @@
 
 int start_ranks(int ranks, double grace, int argc, char **argv)
 {
-    launch_options launch = { .ranks = ranks,
-                              .no_prefix = true,
-                              .no_stdin = true,
-                              .own_voice = true,
-                              .grace = grace,
-                              .hold_signals = grace > 0 };
+    return start_ranks_with(&(launch_options){ .ranks = ranks, .grace = grace }, argc, argv);
+}
+
+int start_ranks_with(const launch_options *options, int argc, char **argv)
+{
+    launch_options launch = *options;
+    launch.no_prefix = launch.no_stdin = launch.own_voice = true;
+    launch.hold_signals = launch.grace > 0;
     const char **words = calloc((size_t)argc + 2, sizeof *words);
     if (!words) {
         fprintf(stderr, "lockstep %s: out of memory\n", argv[0]);

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 #include "cli/amount.h"
+#include "cli/generations.h"
 #include "cli/top_view.h"
 
 static const struct {
@@ -102,6 +103,12 @@ static void draw_head(const top_view *v, const char *path, const top_form *f)
         fputs("no step has ended yet", f->to);
     }
     end_line(f);
+    char changed[300];
+    generations_newest(path, changed, sizeof changed);
+    if (*changed) {
+        put_plain(f, changed, f->columns < (int)strlen(changed) ? f->columns : (int)strlen(changed));
+        end_line(f);
+    }
     end_line(f);
 }
 

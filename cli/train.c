@@ -23,6 +23,7 @@
 #include "cli/train_options.h"
 #include "comm/launcher.h"
 #include "kern/select.h"
+#include "train/kept.h"
 
 static volatile sig_atomic_t stop_signal, is_starting;
 static bool is_first = true; /* whether this rank prints */
@@ -195,7 +196,10 @@ static ls_status run_steps(ls_train *t, const train_arguments *a, int64_t *made,
     ls_status status = LS_OK;
     progress_init(&p, ls_train_get_options(t)->steps, a->log_every, on_terminal);
     for (;;) {
-        if (stop_signal) ls_train_stop(t);
+        if (stop_signal == SIGTERM)
+            ls__train_leave_job(t);
+        else if (stop_signal)
+            ls_train_stop(t);
         if ((status = ls_train_step(t, &m)) != LS_OK) break;
         ++*made;
         if (a->quiet || !is_first) continue;
@@ -203,7 +207,7 @@ static ls_status run_steps(ls_train *t, const train_arguments *a, int64_t *made,
         exit_check_output("training continues without it");
     }
     progress_end(&p);
-    *stopped = status == LS_END && *made && m.step < m.steps;
+    *stopped = status == LS_END && *made && m.step < m.steps && !ls__train_is_changing(t);
     return status;
 }
 
@@ -322,7 +326,7 @@ static ls_status join_world(train_arguments *a, ls__launcher launcher, ls_world 
     int size = ls_world_size(*world);
     is_first = ls_world_rank(*world) == 0;
     a->train.world = *world;
-    if (a->ranks && a->ranks != size) {
+    if (a->ranks && a->ranks != size && !a->elastic) {
         if (is_first)
             fprintf(stderr, "lockstep train: -n %d, but the launcher started %d rank%s; leave out -n\n", a->ranks, size,
                     ls__s(size));
@@ -360,11 +364,16 @@ static int train_here(train_arguments *a)
         ls_train_free(&t);
         return EXIT_SIGNAL + stop_signal;
     }
-    if (is_first) last_run_set(run_dir);
-    if (!a->quiet && is_first) introduce(t, run_dir);
+    bool again = ls__train_kept_is_ready(t); /* a later generation of an elastic run */
+    if (is_first && !again) last_run_set(run_dir);
+    if (!a->quiet && is_first && !again) introduce(t, run_dir);
     int64_t made = 0;
     bool stopped;
     status = run_steps(t, a, &made, &stopped);
+    if (status == LS_END && ls__train_is_changing(t) && ls_train_steps_made(t) < ls_train_get_options(t)->steps) {
+        ls_train_free(&t);
+        return EXIT_CHANGED;
+    }
     int code = status == LS_END ? finish(t, a, run_dir, made, stopped) : give_up(t, a, status, run_dir, made);
     if (stopped && a->train.world) leave_together(a->train.world);
     if (a->train.profile && made && code == EXIT_DONE) code = show_profile(t, a, run_dir);
@@ -382,9 +391,22 @@ int train_command(int argc, char **argv)
     if (code < 0 && (status = ls__launch_info_read(&identity, from_environment, NULL))) code = report_failure(status);
     if (code < 0 && (status = ls__kernels_check())) code = report_failure(status);
     bool alone = code < 0 && identity.launcher == LS__LAUNCHER_NONE;
+    if (code < 0 && a.elastic && !alone && !identity.kept_fd) {
+        fprintf(
+            stderr,
+            "lockstep train: --elastic: its ranks must be started by 'lockstep train --elastic -n N' itself, on one "
+            "machine\n");
+        code = EXIT_USAGE;
+    }
     int ranks = a.ranks ? a.ranks : a.saved ? a.saved->ranks : 1;
-    if (code < 0 && alone && ranks > 1) {
-        code = start_ranks(ranks, SAVE_SECONDS, argc, argv);
+    if (code < 0 && alone && (ranks > 1 || a.elastic)) {
+        launch_options o = { .ranks = ranks, .grace = SAVE_SECONDS };
+        o.elastic = a.elastic;
+        o.max_restarts = a.elastic ? a.max_restarts : 0;
+        o.stop_timeout = a.rank_timeout;
+        if (a.rank_timeout > 20)
+            o.timeout = a.rank_timeout + 10; /* the other ranks wait for longer than the launcher */
+        code = start_ranks_with(&o, argc, argv);
     } else if (code < 0) {
         keep_without_reader();
         catch_signals();

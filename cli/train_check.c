@@ -40,6 +40,11 @@ static bool has_no_sample(const train_arguments *a)
     return !a->sample_tokens;
 }
 
+static bool is_not_elastic(const train_arguments *a)
+{
+    return !a->elastic;
+}
+
 static const struct {
     const char *option;
     bool (*is_idle)(const train_arguments *a);
@@ -54,6 +59,7 @@ static const struct {
     { "--keep", has_no_checkpoints, "--no-checkpoint is set" },
     { "--prefetch", has_no_workers, "--workers is 0" },
     { "--prompt", has_no_sample, "--sample-tokens is 0" },
+    { "--max-restarts", is_not_elastic, "it is for --elastic" },
 };
 
 bool train_option_given(const char *option, int argc, char **argv)

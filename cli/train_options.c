@@ -95,6 +95,15 @@ static int read_rows(train_arguments *a, const char **inject, int argc, char **a
         { "Ranks",
           { OPTION_INT, "--accumulate", &a->accumulate, "N", "micro-batches per step on each rank (1)", 1, many,
             NULL } },
+        { "Ranks",
+          { OPTION_FLAG, "--elastic", &a->elastic, NULL, "go on when ranks are killed, with the same result", 0, 0,
+            NULL } },
+        { "Ranks",
+          { OPTION_INT, "--max-restarts", &a->max_restarts, "K", "elastic: lost ranks that are replaced (3)", 0,
+            1000000, NULL } },
+        { "Ranks",
+          { OPTION_DOUBLE, "--rank-timeout", &a->rank_timeout, "S",
+            "seconds after which a stopped rank is given up (30)", 0.01, 1e6, NULL } },
         { "Model", { OPTION_TEXT, "--model", &a->model, "NAME", names, 0, 0, NULL } },
         { "Training",
           { OPTION_DOUBLE, "--epochs", &t->epochs, "X", "passes over the data, instead of --steps", 1e-9, 1e9, NULL } },
@@ -289,6 +298,7 @@ int train_arguments_read(train_arguments *a, int argc, char **argv)
 {
     const char *inject = NULL;
     *a = (train_arguments){ .sample_tokens = 300,
+                            .max_restarts = 3,
                             .train = { .schedule = { .kind = LS_SCHEDULE_COSINE, .warmup = -1 } } };
     for (int i = 0; i < 2; i++)
         if (!(a->words[i] = copy_words(argc, argv))) {

@@ -1,0 +1,157 @@
+/* Elastic jobs: a sequence of generations, each with a fixed number of ranks.
+ *
+ * Ranks hold nothing that the job needs: their state is in kept memory (comm/kept.h), which stays consistent whenever they are killed. So when a
+ * rank is lost, the launcher kills the others and starts the next generation, which continues from that memory. It is the same after any
+ * death, of any rank and at any moment, also of several or all at once, and when the number of ranks changes on request.
+ *
+ * A lost rank is replaced while there are restarts left (--max-restarts); after that the job goes on with one rank fewer. A generation that
+ * ends without having finished a step delays the next one, twice as long each time, and a few of them in a row end the job: whatever kills it
+ * would kill the next one, too. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include "cli/launch_parts.h"
+
+enum {
+    FIRST_DELAY_MS = 100, /* after a generation without a step */
+    LAST_DELAY_MS = 10000,
+    MOST_IN_VAIN = 8, /* generations in a row without a step */
+};
+
+struct launch_elastic {
+    ls__kept *kept;
+    int wanted;       /* ranks that the user asked for */
+    int missing;      /* of them, lost and not replaced */
+    int restarts;     /* that are left */
+    int lost;         /* ranks of this generation */
+    bool changed;     /* ranks ended this generation themselves */
+    int64_t began_at; /* the step that this generation began at */
+    int in_vain;      /* generations in a row without a step */
+};
+
+/* LOCKSTEP_KILL_POINTS=POINT:RANK:NTH,..., for tests: see ls__kept_point(). RANK -1: any. */
+static void read_kill_points(ls__kept *k)
+{
+    const char *text = getenv("LOCKSTEP_KILL_POINTS");
+    for (int i = 0; text && *text && i < LS__KEPT_KILLS; i++) {
+        int after = 0;
+        if (sscanf(text, "%d:%d:%d", &k->kill[i].point, &k->kill[i].rank, &after) != 3) k->kill[i].point = 0;
+        atomic_store(&k->kill[i].after, after);
+        text += strcspn(text, ",");
+        text += *text == ',';
+    }
+}
+
+ls_status launch_elastic_open(launch *l)
+{
+    struct launch_elastic *e = calloc(1, sizeof *e);
+    if (!e) return LS_ENOMEM;
+    ls_status status = ls__kept_create(&e->kept, &l->common.kept_fd);
+    if (status) {
+        free(e);
+        return status;
+    }
+    e->wanted = l->own.ranks;
+    e->restarts = l->own.max_restarts;
+    atomic_store(&e->kept->ranks, e->wanted);
+    snprintf(e->kept->why, sizeof e->kept->why, "start");
+    read_kill_points(e->kept);
+    l->elastic = e;
+    return LS_OK;
+}
+
+void launch_elastic_close(launch *l)
+{
+    struct launch_elastic *e = l->elastic;
+    if (!e) return;
+    ls__kept_detach(&e->kept);
+    if (l->common.kept_fd >= 0) close(l->common.kept_fd);
+    free(e);
+    l->elastic = NULL;
+}
+
+bool launch_elastic_lost(launch *l, int rank, const char *how)
+{
+    struct launch_elastic *e = l->elastic;
+    if (!e || l->phase != LAUNCH_RUNNING || l->end_requested) return false;
+    e->lost++;
+    e->kept->lost_at = ls_now();
+    snprintf(e->kept->why, sizeof e->kept->why, "rank %d %s", rank, how);
+    /* Before the other ranks learn of it and give up. */
+    launch_fail(l, EXIT_FAILED);
+    launch_enter(l, LAUNCH_KILLED);
+    return true;
+}
+
+void launch_elastic_changed(launch *l)
+{
+    struct launch_elastic *e = l->elastic;
+    if (!e->changed) e->kept->lost_at = ls_now();
+    e->changed = true;
+}
+
+void launch_elastic_stop(launch *l)
+{
+    if (l->elastic) atomic_store(&l->elastic->kept->stopping, 1);
+}
+
+/* Whether the job may go on after losses, and with how many ranks. */
+static bool replace(launch *l, int64_t step)
+{
+    struct launch_elastic *e = l->elastic;
+    e->in_vain = step > e->began_at ? 0 : e->in_vain + 1;
+    if (e->in_vain >= MOST_IN_VAIN) {
+        fprintf(stderr, "lockstep: %d starts in a row were lost before a step was finished: ending the job\n",
+                e->in_vain);
+        return false;
+    }
+    for (int i = 0; i < e->lost; i++) {
+        if (e->restarts > 0)
+            e->restarts--;
+        else
+            e->missing++;
+    }
+    if (e->missing < e->wanted) return true;
+    fprintf(stderr, "lockstep: no rank is left, and no restart (--max-restarts): ending the job\n");
+    return false;
+}
+
+static void change(launch *l)
+{
+    struct launch_elastic *e = l->elastic;
+    ls__kept *k = e->kept;
+    int wanted = atomic_exchange(&k->wanted, 0), leaving = atomic_exchange(&k->leaving, 0);
+    if (wanted) {
+        snprintf(k->why, sizeof k->why, "resize from %d to %d ranks", l->own.ranks, wanted);
+        e->wanted = wanted;
+        e->missing = 0;
+    } else {
+        snprintf(k->why, sizeof k->why, "SIGTERM to %d rank%s", leaving, leaving == 1 ? "" : "s");
+        e->missing += leaving;
+        if (e->missing >= e->wanted) e->missing = e->wanted - 1;
+    }
+    e->in_vain = 0;
+}
+
+bool launch_elastic_next(launch *l)
+{
+    struct launch_elastic *e = l->elastic;
+    ls__kept *k = e->kept;
+    int64_t step = atomic_load(&k->step);
+    if (l->end_requested || l->hopeless || (!e->lost && !e->changed)) return false;
+    if (e->lost ? !replace(l, step) : (change(l), false)) return false;
+    e->lost = 0;
+    e->changed = false;
+    e->began_at = step;
+    l->own.ranks = e->wanted - e->missing;
+    atomic_store(&k->ranks, l->own.ranks);
+    atomic_fetch_add(&k->generation, 1);
+    fprintf(stderr, "lockstep: %s; continuing after step %lld with %d rank%s\n", k->why, (long long)step, l->own.ranks,
+            l->own.ranks == 1 ? "" : "s");
+    int64_t delay = e->in_vain > 1 ? (int64_t)FIRST_DELAY_MS << (e->in_vain - 2) : 0;
+    if (delay > LAST_DELAY_MS) delay = LAST_DELAY_MS;
+    if (delay) nanosleep(&(struct timespec){ delay / 1000, delay % 1000 * 1000000 }, NULL);
+    return true;
+}
