@@ -8,7 +8,6 @@ enum {
     EXIT_DONE = 0,
     EXIT_FAILED = 1,           /* the work failed, its output could not be written, or a check found a fault */
     EXIT_USAGE = 2,            /* the command line or an input cannot be right */
-    EXIT_CHANGED = 75,         /* of a rank of an elastic run: the job goes on with another number of ranks */
     EXIT_TIMEOUT = 124,        /* a rank was stopped for longer than the timeout */
     EXIT_NOT_EXECUTABLE = 126, /* `run`: the program is there and cannot be executed */
     EXIT_NOT_FOUND = 127,      /* `run`: program not found */

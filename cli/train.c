@@ -372,7 +372,7 @@ static int train_here(train_arguments *a)
     status = run_steps(t, a, &made, &stopped);
     if (status == LS_END && ls__train_is_changing(t) && ls_train_steps_made(t) < ls_train_get_options(t)->steps) {
         ls_train_free(&t);
-        return EXIT_CHANGED;
+        return LS__KEPT_EXIT;
     }
     int code = status == LS_END ? finish(t, a, run_dir, made, stopped) : give_up(t, a, status, run_dir, made);
     if (stopped && a->train.world) leave_together(a->train.world);

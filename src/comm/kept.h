@@ -19,6 +19,8 @@
 enum {
     LS__KEPT_HEADER = 64 << 10, /* bytes before the program's part */
     LS__KEPT_PATH = 4096,
+    LS__KEPT_EXIT =
+        75, /* exit code of ranks that end because the number of ranks changes; sysexits.h has it for "try again" */
     LS__KEPT_KILLS = 16,
 };
 
