@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Folders of models, checked with the real library: one written by lockstep gives transformers the same logits and its tokenizer the
-same tokens, and the reverse. Needs torch and transformers, so it is no part of `make test`:
+same tokens, and the reverse. Every architecture of family.py: logits, all gradients, the losses of 10 steps, greedy text, and folders
+there and back. Needs torch and transformers, so it is no part of `make test`:
 
   pip install torch transformers
   tests/nn/check_transformers.py build
@@ -16,8 +17,11 @@ import tempfile
 
 import torch
 import transformers
+from safetensors.torch import load_file
 from tokenizers import Tokenizer
-from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+
+import family
 
 build = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "build")
 LIMIT = 1e-4
@@ -33,7 +37,7 @@ def ours(folder):
 
 
 def theirs(folder):
-    model = GPT2LMHeadModel.from_pretrained(folder, dtype=torch.float32).eval()
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     with torch.no_grad():
         return model(torch.tensor([TOKENS])).logits[0]
 
@@ -65,8 +69,55 @@ def compare_tokens(name, folder):
     failed |= not same
 
 
+def probe(folder, data, out):
+    """What lockstep computes of a folder: see probe_model.c."""
+    tokens = pathlib.Path(out, "tokens")
+    tokens.write_text(f"{data.shape[0]} {data.shape[1]} {data.shape[2] - 1}\n" + " ".join(map(str, data.flatten().tolist())))
+    subprocess.run([build / "tests" / "probe_model", folder, tokens, pathlib.Path(out, "saved"), pathlib.Path(out, "probe.safetensors")], check=True)
+    return load_file(pathlib.Path(out, "probe.safetensors"))
+
+
+def worst(a, b):
+    """The largest difference, relative to the largest value."""
+    return ((a - b).abs().max() / b.abs().max()).item()
+
+
+def compare_family(name, folder, kind=torch.float32, **save):
+    """A folder by transformers, in lockstep; and one by lockstep, in transformers: the same weights and settings again."""
+    global failed
+    model = family.make(name)
+    model.to(kind).save_pretrained(folder, **save)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    with tempfile.TemporaryDirectory() as out:
+        data = family.batches(37)
+        got, expected = probe(folder, data, out), family.measure(model, data)
+        again = AutoModelForCausalLM.from_pretrained(pathlib.Path(out, "saved"), dtype=torch.float32, attn_implementation="eager").eval()
+        config = {k: v for k, v in again.config.to_dict().items() if k not in ("dtype", "_name_or_path", "transformers_version")}
+        kept = config == {k: v for k, v in model.config.to_dict().items() if k in config}
+    prefix = "transformer." if name == "gpt2" else ""
+    grads = {k: worst(got["grad." + k[5:].removeprefix(prefix)], v) for k, v in expected.items() if k.startswith("grad.")}
+    same = kept and all(torch.equal(v, before[k]) for k, v in again.state_dict().items())
+    greedy = got["greedy"].tolist() == expected["greedy"].tolist()
+    logits, losses = (got["logits"] - expected["logits"]).abs().max().item(), (got["losses"] - expected["losses"]).abs().max().item()
+    good = logits <= LIMIT and max(grads.values()) <= LIMIT and losses <= LIMIT and greedy and same and len(again.state_dict()) == len(before)
+    print(f"{folder.name}: logits {logits:.1e}, gradients {max(grads.values()):.1e} ({max(grads, key=grads.get)[5:]}), losses {losses:.1e}, "
+          f"greedy {'equal' if greedy else 'DIFFERENT'}, round trip {'equal' if same else 'DIFFERENT'}{'' if good else '  FAILED'}")
+    failed |= not good
+
+
 print(f"torch {torch.__version__}, transformers {transformers.__version__}")
 with tempfile.TemporaryDirectory() as folder:
+    for name in family.CONFIGS:
+        compare_family(name, pathlib.Path(folder, name))
+    for kind in (torch.float16, torch.bfloat16):
+        compare_family("llama3", pathlib.Path(folder, f"llama3 in {str(kind)[6:]}"), kind)
+    compare_family("qwen3", pathlib.Path(folder, "qwen3 in shards"), max_shard_size="20KB")
+    for model in ("llama", "qwen2", "qwen3", "mistral"):
+        run = pathlib.Path(folder, "new " + model)
+        subprocess.run([build / "bin" / "lockstep", "train", "--model", model, "--steps", "3", "--seq-len", "64", "--run-dir", run, "--quiet",
+                        "--threads", "1"] + (["--rope", "llama3", "--rope-factor", "8", "--rope-context", "16"] if model == "llama" else []), check=True)
+        compare(f"written by lockstep train --model {model}", run)
     run = pathlib.Path(folder, "run")
     subprocess.run([build / "bin" / "lockstep", "train", "--steps", "30", "--layers", "4", "--width", "96", "--heads", "3",
                     "--seq-len", "64", "--run-dir", run, "--quiet", "--threads", "1"], check=True)

@@ -1,4 +1,4 @@
-/* print_logits FOLDER TOKEN...: the logits of a GPT-2 for each position, a line each. For check_transformers.py. */
+/* print_logits FOLDER TOKEN...: the logits of a language model for each position, a line each. For check_transformers.py. */
 #include <stdio.h>
 #include <stdlib.h>
 #include "lockstep/nn.h"
