@@ -12,6 +12,7 @@ int generate_command(int argc, char **argv);
 int checkpoint_command(int argc, char **argv);
 int report_command(int argc, char **argv);
 int train_command(int argc, char **argv);
+int predict_command(int argc, char **argv);
 int profile_command(int argc, char **argv);
 int top_command(int argc, char **argv);
 int trace_command(int argc, char **argv);

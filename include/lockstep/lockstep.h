@@ -9,6 +9,7 @@
 #include "lockstep/import.h"
 #include "lockstep/measure.h"
 #include "lockstep/nn.h"
+#include "lockstep/predict.h"
 #include "lockstep/record.h"
 #include "lockstep/tensor.h"
 #include "lockstep/train.h"

@@ -153,7 +153,13 @@ LS_API uint64_t ls_collective_id(uint64_t group, uint64_t number);
     X(LS_METADATA_WIRE, 16, "wire_bytes")   /* per gradient element in communication; 2: bfloat16 */                  \
     X(LS_METADATA_TRAIN, 17, "lockstep_train") /* 1: recorded by lockstep train: advice may name its options */       \
     X(LS_METADATA_KERNELS, 18, "kernels")      /* that compute: 0: plain, 1: neon, 2: avx2, 3: avx512 */              \
-    X(LS_METADATA_TORCH, 19, "torch")          /* 1: PyTorch ran the steps: advice names its settings */
+    X(LS_METADATA_TORCH, 19, "torch")          /* 1: PyTorch ran the steps: advice names its settings */              \
+    X(LS_METADATA_SHARDED, 20, "sharded")      /* 1: the ranks of a node share the update, 0: each makes all of it */ \
+    X(LS_METADATA_CORES, 21, "cores")          /* that the ranks of this node may use together */                     \
+    X(LS_METADATA_GEMM_ONE, 22, "gemm_one")    /* GFLOP/s of one thread when one core of the node computes... */      \
+    X(LS_METADATA_GEMM_ALL, 23, "gemm_all")    /* ...and when all cores do */                                         \
+    X(LS_METADATA_STREAM_ONE, 24, "stream_one") /* GB/s that one thread copies, likewise */                           \
+    X(LS_METADATA_STREAM_ALL, 25, "stream_all")
 
 typedef enum ls_metadata_kind {
 #define X(name, value, text) name = (value),
@@ -194,7 +200,7 @@ LS_API void ls_record_clock(ls_record *record, int64_t ahead, int64_t uncertaint
     X(LS_EVENT_COMM_WORK, 8, "progressed collectives") /* until now, while computing. a: ns */                      \
     X(LS_EVENT_BUCKET_READY, 9, "bucket full")         /* a: bucket, b: bytes */                                    \
     X(LS_EVENT_BUCKET_START, 10, "bucket started")     /* a: bucket, b: collective that reduces it */               \
-    X(LS_EVENT_SPAN_READY, 11, "gradient ready")       /* a: index of its name, b: micro-batch */                   \
+    X(LS_EVENT_SPAN_READY, 11, "gradient ready")       /* a: index of its name, b: bytes << 16 | micro-batch */     \
     X(LS_EVENT_BATCH, 12, "batch received")  /* a: ns it took to build, b: us since it was built << 32 |          \
                                                            (worker + 1) << 16 | batches ready when it was asked for */ \
     X(LS_EVENT_SAMPLE, 13, "sample")         /* a: ls_sample_kind, b: value */                                      \

@@ -250,7 +250,8 @@ ls_status ls_ddp_ready(ls_ddp *d, size_t span)
     d->ready_mark[span] = d->epoch;
     d->used[span] = 1;
     d->ready_order[d->n_ready++] = (uint32_t)span;
-    ls_record_event(d->record, 0, LS_EVENT_SPAN_READY, span, d->micro);
+    ls_record_event(d->record, 0, LS_EVENT_SPAN_READY, span,
+                    (uint64_t)d->counts[span] * sizeof(float) << 16 | (d->micro & 0xffff));
     status = add_span(d, span, d->user_grads ? d->user_grads[span] : d->block + d->offsets[span]);
     if (!status && d->next_done < d->next_start) status = advance(d);
     return status ? abandon(d, status) : LS_OK;

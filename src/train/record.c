@@ -13,6 +13,7 @@
 #include "kern/copy.h"
 #include "kern/gemm.h"
 #include "kern/select.h"
+#include "train/node_rates.h"
 #include "train/training.h"
 
 /* Otherwise OpenMP's threads all have the program's name. */
@@ -77,6 +78,7 @@ static void set_metadata(ls_train *t)
     ls_record_metadata(r, LS_METADATA_PARAMETERS, (double)ls_model_param_count(t->model));
     ls_record_metadata(r, LS_METADATA_BARRIERS, o->barriers);
     ls_record_metadata(r, LS_METADATA_STAGED, t->stage != NULL);
+    ls_record_metadata(r, LS_METADATA_SHARDED, t->parallel.shared);
 }
 
 ls_status ls__train_record_open(ls_train *t)
@@ -90,6 +92,21 @@ ls_status ls__train_record_open(ls_train *t)
     t->recorded = true;
     name_threads(t->options.threads);
     set_metadata(t);
+    return LS_OK;
+}
+
+ls_status ls__train_record_node(ls_train *t)
+{
+    ls_record *r = ls_world_record(t->parallel.world);
+    ls__node_rates n;
+    if (!t->recorded) return LS_OK;
+    ls_status status = ls__node_rates_find(t->parallel.node_group, &n);
+    if (status || !(n.cores > 0)) return status;
+    ls_record_metadata(r, LS_METADATA_CORES, n.cores);
+    ls_record_metadata(r, LS_METADATA_GEMM_ONE, n.gemm_one);
+    ls_record_metadata(r, LS_METADATA_GEMM_ALL, n.gemm_all);
+    ls_record_metadata(r, LS_METADATA_STREAM_ONE, n.stream_one);
+    ls_record_metadata(r, LS_METADATA_STREAM_ALL, n.stream_all);
     return LS_OK;
 }
 

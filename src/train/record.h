@@ -10,6 +10,8 @@ double ls__train_peak(ls_train *t, double reached);
 
 /* Starts the record in the run directory, on every rank. */
 LS_MUST_CHECK ls_status ls__train_record_open(ls_train *t);
+/* Collective, once all ranks have opened theirs: what the cores of the node can do, for predictions. */
+LS_MUST_CHECK ls_status ls__train_record_node(ls_train *t);
 void ls__train_record_close(ls_train *t);
 
 /* Phases: recorded and timed in one place. enter() begins with a barrier if the option is set. leave() returns the milliseconds

@@ -221,7 +221,8 @@ static ls_status open_run_dir(ls_train *t)
     if (!status) status = share_run_dir(t, t->run.path ? t->run.path : "");
     /* The record of a finished run stays. */
     if (!status && t->step < t->options.steps) status = ls__train_record_open(t);
-    return ls__parallel_agree(t, status);
+    status = ls__parallel_agree(t, status);
+    return status ? status : ls__train_record_node(t);
 }
 
 /* Documents are separated by the tokenizer's end token, but generation stops at the one in config.json. */

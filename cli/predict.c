@@ -1,0 +1,330 @@
+/* lockstep predict: step times of set-ups that were not run, from one recorded run. */
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "cli/amount.h"
+#include "cli/commands.h"
+#include "cli/escape.h"
+#include "cli/last_run.h"
+#include "cli/options.h"
+#include "cli/prediction_log.h"
+#include "lockstep/predict.h"
+
+static const char intro[] =
+    "usage: lockstep predict [RUN] [--ranks N,...] [OPTIONS]\n"
+    "       lockstep predict [RUN] --check OTHER\n\n"
+    "Predicts the step time of set-ups that were not run, from the record of one run (runs/last), with a band that should hold\n"
+    "in 9 of 10 cases. What is not given is as recorded. A list gives one row for each value.\n"
+    "--check compares the prediction for the set-up of another run with what that run recorded, and later bands follow\n"
+    "from such comparisons.\n\n";
+
+enum { MAX_LIST = 64, MAX_ROWS = 512 };
+
+typedef struct asked {
+    const char *run, *ranks, *nodes, *buckets, *slots, *link, *check;
+    int wire, workers, prefetch;
+    bool no_overlap, explain, json;
+    double slow_rank;
+} asked;
+
+typedef struct number_list {
+    double value[MAX_LIST];
+    size_t count;
+} number_list;
+
+/* "1,2,8": numbers from `low` to `high`. An absent text is one 0. */
+static bool read_list(const char *option, const char *text, double low, double high, bool whole, number_list *out)
+{
+    out->count = 0;
+    if (!text) out->value[out->count++] = 0;
+    while (text && *text) {
+        char *end;
+        errno = 0;
+        double x = strtod(text, &end);
+        bool fits = end != text && !errno && x >= low && x <= high && (!whole || x == floor(x)) && (!*end || *end == ',');
+        if (!fits || out->count == MAX_LIST || (*end == ',' && !end[1])) {
+            fprintf(stderr, "lockstep predict: %s %s: expected %s from %g to %g, separated by commas, at most %d\n", option,
+                    printable(text), whole ? "integers" : "numbers", low, high, (int)MAX_LIST);
+            return false;
+        }
+        out->value[out->count++] = x;
+        text = *end ? end + 1 : end;
+    }
+    return out->count > 0;
+}
+
+/* "10Gbit,30us": rate and latency of a link; the latency may be left out. */
+static bool read_link(const char *text, ls_setup *s)
+{
+    static const struct {
+        const char *name;
+        double bytes_per_ns;
+    } rates[] = { { "kbit", 1e3 / 8e9 }, { "Mbit", 1e6 / 8e9 }, { "Gbit", 1e9 / 8e9 } };
+    static const struct {
+        const char *name;
+        double ns;
+    } times[] = { { "ns", 1 }, { "us", 1e3 }, { "µs", 1e3 }, { "ms", 1e6 } };
+    char *end;
+    if (!text) return true;
+    double rate = strtod(text, &end), latency = 0;
+    bool known = false;
+    for (size_t i = 0; i < sizeof rates / sizeof *rates; i++) {
+        size_t n = strlen(rates[i].name);
+        if (known || strncasecmp(end, rates[i].name, n)) continue;
+        known = true;
+        rate *= rates[i].bytes_per_ns;
+        end += n;
+        if (!strncmp(end, "/s", 2)) end += 2;
+    }
+    if (known && *end == ',') {
+        latency = strtod(end + 1, &end);
+        known = false;
+        for (size_t i = 0; i < sizeof times / sizeof *times && !known; i++)
+            if (!strcmp(end, times[i].name)) known = true, latency *= times[i].ns, end += strlen(end);
+    }
+    s->link_rate = rate;
+    s->link_latency = latency;
+    if (known && !*end && rate > 0 && isfinite(rate) && latency >= 0 && isfinite(latency)) return true;
+    fprintf(stderr,
+            "lockstep predict: --link %s: expected RATE or RATE,LATENCY as in 10Gbit,30us, with a rate above 0 (kbit, Mbit, "
+            "Gbit) and a latency in ns, us or ms\n",
+            printable(text));
+    return false;
+}
+
+/* ---- Rows. */
+
+typedef struct row {
+    ls_prediction p;
+    char *refused; /* why nothing can be said; NULL: it could */
+} row;
+
+typedef struct table {
+    row *rows;
+    size_t count;
+    double recorded;
+} table;
+
+static bool add_row(table *t, const ls_predictor *p, const ls_setup *s)
+{
+    row *more = realloc(t->rows, (t->count + 1) * sizeof *more);
+    if (!more) return false;
+    t->rows = more;
+    row *r = &t->rows[t->count++];
+    *r = (row){ 0 };
+    if (ls_predict(p, s, &r->p)) {
+        r->refused = strdup(ls_error());
+        r->p.setup = *s;
+    }
+    return true;
+}
+
+/* All combinations. */
+static int make_rows(table *t, const ls_predictor *p, const asked *a)
+{
+    number_list ranks, nodes, buckets, slots;
+    ls_setup s = { .wire_bytes = a->wire == 0 ? 0 : a->wire == 1 ? 4 : 2,
+                   .overlap = a->no_overlap ? 2 : 0,
+                   .workers = a->workers,
+                   .prefetch = a->prefetch,
+                   .slow_rank = a->slow_rank };
+    if (!read_list("--ranks", a->ranks, 1, 1e7, true, &ranks) || !read_list("--nodes", a->nodes, 1, 1e7, true, &nodes) ||
+        !read_list("--bucket-mb", a->buckets, 1e-3, 1e5, false, &buckets) ||
+        !read_list("--slots", a->slots, 1, 1e9, true, &slots) || !read_link(a->link, &s))
+        return EXIT_USAGE;
+    if (ranks.count * nodes.count * buckets.count * slots.count > MAX_ROWS) {
+        fprintf(stderr, "lockstep predict: more than %d combinations; give shorter lists\n", (int)MAX_ROWS);
+        return EXIT_USAGE;
+    }
+    for (size_t n = 0; n < nodes.count; n++)
+        for (size_t v = 0; v < slots.count; v++)
+            for (size_t b = 0; b < buckets.count; b++)
+                for (size_t r = 0; r < ranks.count; r++) {
+                    s.ranks = (int)ranks.value[r];
+                    s.nodes = (int)nodes.value[n];
+                    s.slots = (int)slots.value[v];
+                    s.bucket_bytes = (size_t)(buckets.value[b] * (1 << 20));
+                    if (!add_row(t, p, &s)) return EXIT_FAILED;
+                }
+    return EXIT_DONE;
+}
+
+/* The set-up with the least product of time and ranks' time: twice the ranks must make the step more than 1.4 times as fast. */
+static const row *best_value(const table *t)
+{
+    const row *best = NULL;
+    double least = 0;
+    for (size_t i = 0; i < t->count; i++) {
+        const row *r = &t->rows[i];
+        double each = r->p.step / r->p.setup.slots, cost = each * each * r->p.setup.ranks;
+        if (r->refused || (best && cost >= least)) continue;
+        best = r;
+        least = cost;
+    }
+    return best;
+}
+
+static void print_bar(double share)
+{
+    enum { WIDTH = 14 };
+    int n = (int)(share * WIDTH + 0.5);
+    for (int i = 0; i < WIDTH && i < n; i++) putchar('#');
+}
+
+static void print_row(const row *r, double most, bool marked)
+{
+    const ls_setup *s = &r->p.setup;
+    if (r->refused) {
+        printf("%7d %6d   cannot say: %s\n", s->ranks, s->nodes, printable(r->refused));
+        return;
+    }
+    printf("%7d %6d %9s  %s - %-9s %9s %5.0f%%%s %-13s ", s->ranks, s->nodes, amount_field(amount_ns(r->p.step), 9).text,
+           amount_field(amount_ns(r->p.low), 9).text, amount_ns(r->p.high).text,
+           isfinite(r->p.tokens_per_s) ? amount_count(r->p.tokens_per_s).text : "", 100 * r->p.efficiency,
+           marked ? "*" : " ", ls_term_name(r->p.bottleneck));
+    print_bar(isfinite(r->p.tokens_per_s) && most > 0 ? r->p.tokens_per_s / most : 0);
+    printf("\n");
+}
+
+static void print_terms(const ls_prediction *from, const row *r)
+{
+    printf("\n%d rank%s on %d node%s, %d slots, buckets of %s: %s\n", r->p.setup.ranks, r->p.setup.ranks == 1 ? "" : "s",
+           r->p.setup.nodes, r->p.setup.nodes == 1 ? "" : "s", r->p.setup.slots,
+           amount_bytes((double)r->p.setup.bucket_bytes).text, amount_ns(r->p.step).text);
+    for (int i = 0; i < LS_TERMS; i++) {
+        double change = r->p.term[i] - from->term[i];
+        printf("  %-14s %s  %c%s\n", ls_term_name((ls_term)i), amount_field(amount_ns(r->p.term[i]), 10).text,
+               change < 0 ? '-' : '+', amount_ns(fabs(change)).text);
+    }
+}
+
+static void print_table(const table *t, const ls_prediction *recorded, const asked *a)
+{
+    const row *best = t->count > 1 ? best_value(t) : NULL;
+    double most = 0;
+    for (size_t i = 0; i < t->count; i++)
+        if (!t->rows[i].refused && t->rows[i].p.tokens_per_s > most) most = t->rows[i].p.tokens_per_s;
+    printf("recorded: %s per step on %d rank%s, %d slots\n\n", amount_ns(t->recorded).text, recorded->setup.ranks,
+           recorded->setup.ranks == 1 ? "" : "s", recorded->setup.slots);
+    printf("  ranks  nodes      step     5-95%% band of the median  tokens/s  eff.  largest term\n");
+    for (size_t i = 0; i < t->count; i++) print_row(&t->rows[i], most, &t->rows[i] == best);
+    if (best) printf("\n*: least step time x cost. eff.: work per rank and second, relative to the recorded run.\n");
+    for (size_t i = 0; a->explain && i < t->count; i++)
+        if (!t->rows[i].refused) print_terms(recorded, &t->rows[i]);
+    if (a->explain) printf("\nThe last column is the difference from the recorded set-up.\n");
+}
+
+/* ---- JSON. */
+
+json_t *prediction_json(const ls_prediction *p)
+{
+    const ls_setup *s = &p->setup;
+    json_t *terms = json_object();
+    for (int i = 0; i < LS_TERMS; i++) json_object_set_new(terms, ls_term_name((ls_term)i), json_real(p->term[i]));
+    return json_pack("{s:i, s:i, s:i, s:I, s:i, s:b, s:f, s:f, s:f, s:f, s:o, s:f, s:s, s:o}", "ranks", s->ranks, "nodes",
+                     s->nodes, "slots", s->slots, "bucket_bytes", (json_int_t)s->bucket_bytes, "wire_bytes", s->wire_bytes,
+                     "overlap", s->overlap != 2, "step", p->step, "low", p->low, "high", p->high, "slow_step", p->slow_step,
+                     "tokens_per_s", isfinite(p->tokens_per_s) ? json_real(p->tokens_per_s) : json_null(), "efficiency",
+                     p->efficiency, "bottleneck", ls_term_name(p->bottleneck), "terms", terms);
+}
+
+static int print_json(const table *t)
+{
+    json_t *rows = json_array(), *out = json_pack("{s:f, s:o}", "recorded_step", t->recorded, "predictions", rows);
+    for (size_t i = 0; i < t->count; i++) {
+        const row *r = &t->rows[i];
+        json_t *j = r->refused ? json_pack("{s:i, s:i, s:s}", "ranks", r->p.setup.ranks, "nodes", r->p.setup.nodes,
+                                           "refused", r->refused)
+                               : prediction_json(&r->p);
+        json_array_append_new(rows, j ? j : json_null());
+    }
+    bool failed = !out || json_dumpf(out, stdout, JSON_INDENT(2));
+    printf("\n");
+    json_decref(out);
+    return failed ? EXIT_FAILED : EXIT_DONE;
+}
+
+/* ---- Checking. */
+
+static int check(const ls_predictor *p, const asked *a, double factor)
+{
+    ls_run *run;
+    ls_predictor *other;
+    ls_prediction truth, said;
+    ls_status status = ls_run_open(&run, a->check, NULL);
+    if (status) return exit_failure("predict", status);
+    status = ls_predictor_open(&other, run);
+    ls_run_free(&run);
+    if (status) return exit_failure("predict", status);
+    double measured = ls_predictor_recorded_step(other);
+    status = ls_predict(other, NULL, &truth);
+    if (!status) status = ls_predict(p, &truth.setup, &said);
+    if (!status) status = prediction_log_add(a->run, a->check, &said, measured, factor);
+    ls_predictor_free(&other);
+    if (status) return exit_failure("predict", status);
+    printf("predicted %s (%s to %s), recorded %s: %+.1f%%, %s the band\n", amount_ns(said.step).text,
+           amount_ns(said.low).text, amount_ns(said.high).text, amount_ns(measured).text,
+           100 * (said.step / measured - 1), measured >= said.low && measured <= said.high ? "within" : "outside");
+    return EXIT_DONE;
+}
+
+static int answer(ls_predictor *p, const asked *a)
+{
+    table t = { .recorded = ls_predictor_recorded_step(p) };
+    ls_prediction recorded;
+    double factor = prediction_log_band(a->run);
+    ls_predictor_set_band(p, factor);
+    if (a->check) return check(p, a, factor);
+    ls_status status = ls_predict(p, NULL, &recorded);
+    if (status) return exit_failure("predict", status);
+    int code = make_rows(&t, p, a);
+    if (code == EXIT_DONE && a->json)
+        code = print_json(&t);
+    else if (code == EXIT_DONE)
+        print_table(&t, &recorded, a);
+    size_t refused = 0;
+    for (size_t i = 0; i < t.count; i++) {
+        refused += t.rows[i].refused != NULL;
+        free(t.rows[i].refused);
+    }
+    free(t.rows);
+    return code == EXIT_DONE && refused && refused == t.count ? EXIT_USAGE : code;
+}
+
+int predict_command(int argc, char **argv)
+{
+    static const char *const wires[] = { "as-recorded", "float32", "bfloat16", NULL };
+    asked a = { 0 };
+    const option_row rows[] = {
+        { OPTION_TEXT, "--ranks", &a.ranks, "LIST", "numbers of ranks: 1,2,8", 0, 0, NULL },
+        { OPTION_TEXT, "--nodes", &a.nodes, "LIST", "nodes that the ranks are spread over", 0, 0, NULL },
+        { OPTION_TEXT, "--link", &a.link, "RATE,LATENCY", "link of each node: 10Gbit,30us", 0, 0, NULL },
+        { OPTION_TEXT, "--slots", &a.slots, "LIST", "micro-batches of a step, of all ranks", 0, 0, NULL },
+        { OPTION_TEXT, "--bucket-mb", &a.buckets, "LIST", "gradient bucket sizes in MiB", 0, 0, NULL },
+        { OPTION_CHOICE, "--wire", &a.wire, "TYPE", "gradient communication dtype: {}", 0, 0, wires },
+        { OPTION_FLAG, "--no-overlap", &a.no_overlap, NULL, "communication after backward only", 0, 0, NULL },
+        { OPTION_INT, "--workers", &a.workers, "N", "loader threads per rank", 1, 1024, NULL },
+        { OPTION_INT, "--prefetch", &a.prefetch, "N", "batches built ahead", 1, 1 << 20, NULL },
+        { OPTION_DOUBLE, "--slow-rank", &a.slow_rank, "X", "one rank computes X times as long", 1, 1e6, NULL },
+        { OPTION_FLAG, "--explain", &a.explain, NULL, "the terms of each step and how they differ", 0, 0, NULL },
+        { OPTION_TEXT, "--check", &a.check, "OTHER", "compare with what another run recorded", 0, 0, NULL },
+        { OPTION_FLAG, "--json", &a.json, NULL, "JSON; times are ns", 0, 0, NULL },
+        { OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, NULL },
+    };
+    int code = options_read("predict", intro, rows, &a.run, argc, argv);
+    if (code >= 0) return code;
+    if (!(a.run = last_run_or(a.run, "predict"))) return EXIT_USAGE;
+    ls_run *run;
+    ls_predictor *p;
+    ls_status status = ls_run_open(&run, a.run, NULL);
+    if (status) return exit_failure("predict", status);
+    status = ls_predictor_open(&p, run);
+    ls_run_free(&run);
+    if (status) return exit_failure("predict", status);
+    code = answer(p, &a);
+    ls_predictor_free(&p);
+    return code;
+}

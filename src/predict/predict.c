@@ -1,0 +1,263 @@
+/* Predictions: a replay of the recorded set-up shows what the model leaves unexplained; a replay of the other set-up, many times
+ * with compute times drawn from the recorded ones, gives its steps. See lockstep/predict.h and docs/PREDICT.md. */
+#include "lockstep/predict.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/random.h"
+#include "base/status.h"
+#include "measure/stats.h"
+#include "predict/profile.h"
+#include "predict/replay.h"
+
+enum {
+    DRAWS = 400, /* steps that are replayed */
+    MAX_RANKS = 10000000,
+};
+
+/* How far a change of a term may be off, as a share of the change. docs/PREDICT.md says how they were found. */
+static const double doubt[LS_TERMS] = {
+    [LS_TERM_DATA] = 0.20, [LS_TERM_COMPUTE] = 0.03,  [LS_TERM_SHARING] = 0.35, [LS_TERM_IMBALANCE] = 0.5,
+    [LS_TERM_COMM] = 0.30, [LS_TERM_UPDATE] = 0.20, [LS_TERM_OTHER] = 1,
+};
+/* The same set-up, run twice on a quiet machine, differs by this share of a step at least. */
+static const double LEAST_REPEAT = 0.01;
+static const double NORMAL_95 = 1.645; /* 95% of a normal distribution is below so many deviations */
+
+struct ls_predictor {
+    ls__step_profile profile;
+    ls_setup recorded;
+    double term[LS_TERMS]; /* of the recorded step */
+    double comm_factor, data_base, other;
+    double band;
+};
+
+const char *ls_term_name(ls_term term)
+{
+    static const char *const names[LS_TERMS] = {
+#define X(name, value, text) [value] = text,
+        LS_TERM_LIST(X)
+#undef X
+    };
+    return (unsigned)term < LS_TERMS ? names[term] : "?";
+}
+
+/* ---- The recorded set-up. */
+
+static void set_recorded(ls_predictor *p)
+{
+    const ls__step_profile *x = &p->profile;
+    p->recorded = (ls_setup){ .ranks = x->ranks,
+                              .nodes = x->nodes,
+                              .slots = x->slots,
+                              .bucket_bytes = x->bucket_bytes ? x->bucket_bytes : (size_t)4 << 20,
+                              .wire_bytes = x->wire_bytes,
+                              .overlap = x->overlap ? 1 : 2,
+                              .link_rate = x->link_rate,
+                              .workers = x->workers > 0 ? x->workers : -1,
+                              .prefetch = x->prefetch };
+}
+
+/* What the model leaves unexplained: of communication and data as a factor and an amount of theirs, of the rest as a constant. */
+static ls_status calibrate(ls_predictor *p)
+{
+    ls__replay r;
+    double sum, recorded_comm = p->profile.comm;
+    ls_status status = ls__replay_open(&r, &p->profile, &p->recorded);
+    p->comm_factor = 1;
+    if (!status) {
+        sum = ls__replay_step(&r, 1, 1, p->term);
+        p->data_base = fmax(0, p->profile.data - ls__replay_stall(&r, sum / r.each));
+        if (p->term[LS_TERM_COMM] > 0 && recorded_comm > 0 && p->recorded.nodes == 1)
+            p->comm_factor = fmin(10, fmax(0.1, recorded_comm / p->term[LS_TERM_COMM]));
+        r.comm_factor = p->comm_factor;
+        r.data_base = p->data_base;
+        /* The waiting that noise causes is a term of its own; see predict(). */
+        p->other = 0;
+        sum = ls__replay_step(&r, 1, 1, p->term);
+    }
+    ls__replay_close(&r);
+    return status;
+}
+
+/* ---- Draws. */
+
+static double at_quantile(const double *sorted, size_t n, double q)
+{
+    double at = q * (double)(n - 1);
+    size_t i = (size_t)at;
+    if (!n) return 1;
+    if (i + 1 >= n) return sorted[n - 1];
+    return sorted[i] + (sorted[i + 1] - sorted[i]) * (at - (double)i);
+}
+
+static double uniform(uint64_t stream, uint64_t index)
+{
+    return ((double)ls__random_u32(1, stream, index) + 0.5) / 4294967296.0;
+}
+
+/* The largest of `ranks` draws of what is a rank's own: the quantile of the largest of so many uniform numbers. As many ranks as were
+ * recorded vary as they did. */
+static double largest(const ls__step_profile *x, int ranks, double u)
+{
+    if (ranks == x->ranks) return at_quantile(x->largest, x->n_largest, u);
+    return at_quantile(x->own, x->n_own, pow(u, 1.0 / ranks));
+}
+
+/* The replayed steps, sorted, and the terms of the median one. */
+static double draw_steps(const ls_predictor *p, const ls__replay *r, double *steps, double term[LS_TERMS])
+{
+    const ls__step_profile *x = &p->profile;
+    double unused[LS_TERMS];
+    for (uint64_t i = 0; i < DRAWS; i++) {
+        /* The slowest node: what is common to its ranks is drawn for each node. */
+        double typical = at_quantile(x->common, x->n_common, pow(uniform(0, i), 1.0 / r->setup.nodes));
+        steps[i] = ls__replay_step(r, typical, typical * largest(x, r->setup.ranks, uniform(1, i)), unused) + p->other;
+    }
+    ls__sort(steps, DRAWS);
+    double middle = (steps[DRAWS / 2 - 1] + steps[DRAWS / 2]) / 2;
+    double slowest = largest(x, r->setup.ranks, 0.5);
+    double sum = ls__replay_step(r, 1, slowest, term);
+    term[LS_TERM_OTHER] = p->other;
+    term[LS_TERM_IMBALANCE] += middle - sum - p->other; /* what varies from step to step */
+    return middle;
+}
+
+/* ---- Set-ups. */
+
+static ls_status fill_in(const ls_predictor *p, const ls_setup *asked, ls_setup *s)
+{
+    const ls_setup *had = &p->recorded;
+    *s = asked ? *asked : (ls_setup){ 0 };
+    if (s->ranks < 0 || s->nodes < 0 || s->slots < 0 || s->prefetch < 0 || s->workers < -1 || s->overlap < 0 ||
+        s->overlap > 2)
+        return ls__fail(LS_EINVAL, "predict: a number of the set-up is negative, or overlap is none of 0, 1 and 2");
+    if (!s->ranks) s->ranks = had->ranks;
+    if (!s->nodes) s->nodes = had->nodes < s->ranks ? had->nodes : s->ranks;
+    if (!s->slots) s->slots = had->slots;
+    if (!s->bucket_bytes) s->bucket_bytes = had->bucket_bytes;
+    if (!s->wire_bytes) s->wire_bytes = had->wire_bytes;
+    if (!s->overlap) s->overlap = had->overlap;
+    if (!s->workers) s->workers = had->workers;
+    if (!s->prefetch) s->prefetch = had->prefetch;
+    if (s->ranks > MAX_RANKS) return ls__fail(LS_EINVAL, "predict: %d ranks; at most %d", s->ranks, (int)MAX_RANKS);
+    if (s->ranks > s->slots)
+        return ls__fail(LS_EINVAL, "predict: %d ranks need at least as many slots; there are %d (set slots)", s->ranks,
+                        s->slots);
+    if (s->nodes > s->ranks) return ls__fail(LS_EINVAL, "predict: %d nodes for %d ranks", s->nodes, s->ranks);
+    if (s->wire_bytes != 4 && s->wire_bytes != 2)
+        return ls__fail(LS_EINVAL, "predict: wire_bytes is %d; it is 4 (float32) or 2 (bfloat16)", s->wire_bytes);
+    if (s->slow_rank && !(s->slow_rank >= 1 && s->slow_rank <= 1e6))
+        return ls__fail(LS_EINVAL, "predict: slow_rank is %g; it is at least 1", s->slow_rank);
+    if (s->link_rate < 0 || !isfinite(s->link_rate) || s->link_latency < 0 || !isfinite(s->link_latency))
+        return ls__fail(LS_EINVAL, "predict: the link's rate and latency must be positive numbers");
+    if (s->nodes > 1 && !(s->link_rate > 0)) {
+        s->link_rate = had->link_rate;
+        if (!(s->link_rate > 0))
+            return ls__fail(LS_EUNSUPPORTED,
+                            "the run was on one node, so nothing is known of a link between nodes; state its rate and "
+                            "latency");
+    }
+    return LS_OK;
+}
+
+static ls_term bottleneck(const ls_prediction *out)
+{
+    ls_term most = LS_TERM_COMPUTE;
+    if (out->term[LS_TERM_COMPUTE] >= out->step / 2) return most;
+    for (int i = 0; i < LS_TERMS; i++)
+        if (out->term[i] > out->term[most]) most = (ls_term)i;
+    return most;
+}
+
+/* The band of the median step: what a repetition is off, and what the changed terms may be. */
+static double half_band(const ls_predictor *p, const ls_prediction *out)
+{
+    double repeat = NORMAL_95 * fmax(p->profile.repeat, LEAST_REPEAT) * out->step, square = repeat * repeat;
+    for (int i = 0; i < LS_TERMS; i++) {
+        double change = doubt[i] * (out->term[i] - p->term[i]);
+        square += change * change;
+    }
+    return sqrt(square) * p->band;
+}
+
+static ls_status predict(const ls_predictor *p, const ls_setup *setup, ls_prediction *out)
+{
+    ls__replay r;
+    double steps[DRAWS];
+    ls_status status = ls__replay_open(&r, &p->profile, setup);
+    if (!status) {
+        r.comm_factor = p->comm_factor;
+        r.data_base = p->data_base;
+        out->setup = *setup;
+        out->step = draw_steps(p, &r, steps, out->term);
+        out->slow_step = steps[DRAWS * 95 / 100];
+    }
+    ls__replay_close(&r);
+    return status;
+}
+
+/* ---- The public functions. */
+
+ls_status ls_predictor_open(ls_predictor **out, const ls_run *run)
+{
+    LS__NEED(out, "out");
+    *out = NULL;
+    LS__NEED(run, "run");
+    ls_predictor *p = calloc(1, sizeof *p);
+    ls_prediction self = { 0 };
+    if (!p) return ls__fail(LS_ENOMEM, "predict: out of memory");
+    p->band = 1;
+    ls_status status = ls__step_profile_read(&p->profile, run);
+    if (status) goto fail;
+    set_recorded(p);
+    if ((status = calibrate(p))) goto fail;
+    if ((status = predict(p, &p->recorded, &self))) goto fail;
+    p->other = p->profile.step - self.step;
+    memcpy(p->term, self.term, sizeof p->term);
+    p->term[LS_TERM_OTHER] = p->other;
+    *out = p;
+    return LS_OK;
+fail:
+    ls_predictor_free(&p);
+    return status;
+}
+
+void ls_predictor_free(ls_predictor **predictor)
+{
+    if (!predictor || !*predictor) return;
+    ls__step_profile_free(&(*predictor)->profile);
+    free(*predictor);
+    *predictor = NULL;
+}
+
+double ls_predictor_recorded_step(const ls_predictor *predictor)
+{
+    return predictor->profile.step;
+}
+
+void ls_predictor_set_band(ls_predictor *predictor, double factor)
+{
+    if (factor > 0 && factor < 1e6) predictor->band = factor;
+}
+
+ls_status ls_predict(const ls_predictor *p, const ls_setup *setup, ls_prediction *out)
+{
+    LS__NEED(p, "predictor");
+    LS__NEED(out, "out");
+    ls_setup full;
+    *out = (ls_prediction){ 0 };
+    ls_status status = fill_in(p, setup, &full);
+    if (!status) status = predict(p, &full, out);
+    if (status) return status;
+    double half = half_band(p, out);
+    double tokens = p->profile.tokens / p->profile.slots * full.slots;
+    out->low = fmax(0, out->step - half);
+    out->high = out->step + half;
+    out->tokens_per_s = tokens > 0 ? tokens / out->step * 1e9 : (double)NAN;
+    out->efficiency = (double)full.slots / full.ranks / out->step /
+                      ((double)p->profile.slots / p->profile.ranks / p->profile.step);
+    out->bottleneck = bottleneck(out);
+    return LS_OK;
+}

@@ -1,0 +1,316 @@
+/* From a run to the numbers of a step. See profile.h. */
+#include "predict/profile.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/status.h"
+#include "measure/stats.h"
+
+enum {
+    LEAST_STEPS = 10,  /* fewer say nothing about how steps vary */
+    READY_STEPS = 32,  /* from which the order of gradients is taken */
+    PARTS = 4,         /* of a run, whose medians show how far a repetition would be off */
+};
+
+static const double *metadata(const ls_run *run)
+{
+    for (int r = 0; r < run->ranks; r++)
+        if (run->rank[r].present) return run->rank[r].metadata;
+    return NULL;
+}
+
+static double known(const double *m, ls_metadata_kind kind, double otherwise)
+{
+    return isfinite(m[kind]) && m[kind] >= 0 && m[kind] < 1e15 ? m[kind] : otherwise;
+}
+
+/* Cores and rates are known to the local root of each node; the first that has them counts. */
+static void read_node(ls__step_profile *p, const ls_run *run)
+{
+    for (int r = 0; r < run->ranks; r++) {
+        const double *m = run->rank[r].metadata;
+        if (!run->rank[r].present || !(known(m, LS_METADATA_CORES, 0) >= 1)) continue;
+        p->cores = m[LS_METADATA_CORES];
+        p->gemm_one = known(m, LS_METADATA_GEMM_ONE, 0);
+        p->gemm_all = known(m, LS_METADATA_GEMM_ALL, 0);
+        p->stream_one = known(m, LS_METADATA_STREAM_ONE, 0);
+        p->stream_all = known(m, LS_METADATA_STREAM_ALL, 0);
+        return;
+    }
+}
+
+static ls_status read_setup(ls__step_profile *p, const ls_run *run)
+{
+    const double *m = metadata(run);
+    int last_node = 0;
+    for (int r = 0; r < run->ranks; r++) {
+        int on = 0;
+        for (int s = 0; s < run->ranks; s++) on += run->rank[s].node == run->rank[r].node;
+        if (on > p->local) p->local = on;
+        if (run->rank[r].node > last_node) last_node = run->rank[r].node;
+    }
+    p->ranks = run->ranks;
+    p->nodes = last_node + 1;
+    p->slots = (int)known(m, LS_METADATA_SLOTS, run->ranks);
+    p->threads = (int)fmax(1, known(m, LS_METADATA_THREADS, 1));
+    p->wire_bytes = (int)known(m, LS_METADATA_WIRE, 4) == 2 ? 2 : 4;
+    p->workers = (int)known(m, LS_METADATA_WORKERS, 0);
+    p->prefetch = (int)known(m, LS_METADATA_PREFETCH, 0);
+    p->overlap = known(m, LS_METADATA_OVERLAP, 1) != 0;
+    p->sharded = known(m, LS_METADATA_SHARDED, 0) != 0;
+    p->bucket_bytes = (size_t)known(m, LS_METADATA_BUCKET, 0);
+    p->tokens = known(m, LS_METADATA_TOKENS, 0);
+    read_node(p, run);
+    if (p->slots < p->ranks || p->slots > 1 << 20)
+        return ls__fail(LS_EINVAL, "%s: %d slots on %d ranks; the record is not of a whole run", run->path, p->slots,
+                        p->ranks);
+    if (!(p->cores >= 1))
+        return ls__fail(LS_EINVAL,
+                        "%s: the record does not say how many cores a node has nor what they do together; record a run "
+                        "of 'lockstep train' of this version",
+                        run->path);
+    return LS_OK;
+}
+
+/* ---- Medians over steps and ranks. */
+
+static double wall_of(const ls_step_rank *s)
+{
+    return (double)(s->end - s->begin);
+}
+static double compute_of(const ls_step_rank *s)
+{
+    return (double)(s->own[LS_PHASE_FORWARD] + s->own[LS_PHASE_BACKWARD]);
+}
+static double backward_of(const ls_step_rank *s)
+{
+    return (double)s->own[LS_PHASE_BACKWARD];
+}
+/* On a core, shared chunks included. */
+static double update_of(const ls_step_rank *s)
+{
+    return (double)(s->ns[LS_PHASE_UPDATE] - s->sched_delay[LS_PHASE_UPDATE] - s->steal[LS_PHASE_UPDATE]);
+}
+static double data_of(const ls_step_rank *s)
+{
+    return (double)(s->ns[LS_PHASE_DATA] - s->sched_delay[LS_PHASE_DATA] - s->steal[LS_PHASE_DATA]);
+}
+static double comm_of(const ls_step_rank *s)
+{
+    return (double)(s->ns[LS_PHASE_COMM] - s->sched_delay[LS_PHASE_COMM] - s->steal[LS_PHASE_COMM]);
+}
+static double build_of(const ls_step_rank *s)
+{
+    return s->batches > 0 ? (double)s->batch_ns / s->batches : 0;
+}
+
+/* Whether a step has nothing but training in it. */
+static bool is_plain(const ls_run_step *s, int ranks)
+{
+    for (int r = 0; r < ranks; r++)
+        if (s->rank[r].ns[LS_PHASE_EVAL] || s->rank[r].ns[LS_PHASE_CHECKPOINT]) return false;
+    return true;
+}
+
+/* The median of a number over all plain steps and ranks; per slot of the rank, if wanted. */
+static double median_of(const ls__step_profile *p, const ls_run *run, double (*of)(const ls_step_rank *), bool per_slot,
+                        double *scratch)
+{
+    size_t n = 0;
+    for (size_t i = run->first_counted; i < run->n_steps; i++) {
+        if (!is_plain(&run->steps[i], run->ranks)) continue;
+        for (int r = 0; r < run->ranks; r++) {
+            int each = per_slot ? ls__slots_of(p->slots, p->ranks, r) : 1;
+            if (run->steps[i].rank[r].present && each) scratch[n++] = of(&run->steps[i].rank[r]) / each;
+        }
+    }
+    return ls__median(scratch, n);
+}
+
+/* The relative standard error of the median step, if the run were repeated: parts of a run differ as runs do, or less. */
+static double repeat_of(const ls_run *run, double *scratch)
+{
+    double part[PARTS], mean = 0, square = 0;
+    size_t counted = run->n_steps - run->first_counted;
+    for (int k = 0; k < PARTS; k++) {
+        size_t n = 0, from = run->first_counted + counted * (size_t)k / PARTS,
+               to = run->first_counted + counted * (size_t)(k + 1) / PARTS;
+        for (size_t i = from; i < to; i++)
+            if (is_plain(&run->steps[i], run->ranks)) scratch[n++] = wall_of(&run->steps[i].rank[0]);
+        part[k] = ls__median(scratch, n);
+        mean += part[k] / PARTS;
+    }
+    for (int k = 0; k < PARTS; k++) square += (part[k] - mean) * (part[k] - mean) / (PARTS - 1);
+    return mean > 0 ? sqrt(square) / mean : 0;
+}
+
+static void read_times(ls__step_profile *p, const ls_run *run, double *scratch)
+{
+    double flops = known(metadata(run), LS_METADATA_FLOPS, 0);
+    p->step = median_of(p, run, wall_of, false, scratch);
+    p->slot = median_of(p, run, compute_of, true, scratch);
+    p->backward = p->slot > 0 ? median_of(p, run, backward_of, true, scratch) / p->slot : 0;
+    p->update = median_of(p, run, update_of, false, scratch) * (p->sharded ? p->local : 1);
+    p->data = median_of(p, run, data_of, true, scratch);
+    p->build = median_of(p, run, build_of, false, scratch);
+    p->comm = median_of(p, run, comm_of, false, scratch);
+    p->slot_flops = flops * p->ranks / p->slots;
+    p->repeat = repeat_of(run, scratch);
+}
+
+/* ---- Variation. */
+
+/* Compute time of the step on each rank, relative to the median per slot: the middle of the ranks is common to them, the rest is their own. */
+static void read_noise(ls__step_profile *p, const ls_run *run, double *scratch)
+{
+    for (size_t i = run->first_counted; i < run->n_steps; i++) {
+        size_t n = 0;
+        double largest = 0;
+        if (!is_plain(&run->steps[i], run->ranks)) continue;
+        for (int r = 0; r < run->ranks; r++) {
+            int each = ls__slots_of(p->slots, p->ranks, r);
+            if (run->steps[i].rank[r].present && each)
+                scratch[n++] = compute_of(&run->steps[i].rank[r]) / each / p->slot;
+        }
+        double common = ls__median(scratch, n);
+        if (!(common > 0)) continue;
+        p->common[p->n_common++] = common;
+        for (size_t k = 0; k < n; k++) {
+            p->own[p->n_own++] = scratch[k] / common;
+            largest = fmax(largest, scratch[k] / common);
+        }
+        p->largest[p->n_largest++] = largest;
+    }
+    ls__sort(p->common, p->n_common);
+    ls__sort(p->own, p->n_own);
+    ls__sort(p->largest, p->n_largest);
+}
+
+/* ---- Gradients: how large, and when ready. */
+
+typedef struct ready_sum {
+    double share, n;
+    uint64_t bytes;
+} ready_sum;
+
+/* Of one backward pass: events [from, to) of a rank. */
+static void add_ready(ready_sum *sums, size_t n_spans, const ls_event *e, size_t from, size_t to, uint64_t micro)
+{
+    int64_t begin = e[from].time, end = begin;
+    for (size_t i = from; i < to; i++)
+        if (e[i].kind == LS_EVENT_SPAN_READY && (e[i].b & 0xffff) == micro) end = e[i].time;
+    for (size_t i = from; i < to && end > begin; i++) {
+        if (e[i].kind != LS_EVENT_SPAN_READY || (e[i].b & 0xffff) != micro || e[i].a >= n_spans) continue;
+        sums[e[i].a].share += (double)(e[i].time - begin) / (double)(end - begin);
+        sums[e[i].a].bytes = e[i].b >> 16;
+        sums[e[i].a].n++;
+    }
+}
+
+/* Takes the newest backward passes of one rank in which gradients are synchronised. */
+static void read_ready(ready_sum *sums, size_t n_spans, const ls_run_rank *x, uint64_t micro)
+{
+    int passes = 0;
+    size_t end = 0;
+    for (size_t i = x->n_events; i-- > 0 && passes < READY_STEPS;) {
+        const ls_event *e = &x->events[i];
+        if (e->thread != x->main_thread || e->a != LS_PHASE_BACKWARD) continue;
+        if (e->kind == LS_EVENT_PHASE_END) end = i;
+        if (e->kind != LS_EVENT_PHASE_BEGIN || !end) continue;
+        add_ready(sums, n_spans, x->events, i, end, micro);
+        end = 0;
+        passes++;
+    }
+}
+
+static int by_ready(const void *a, const void *b)
+{
+    double x = ((const ls__span_cost *)a)->ready, y = ((const ls__span_cost *)b)->ready;
+    return (x > y) - (x < y);
+}
+
+/* No spans, if the record has none: then buckets cannot be packed anew. */
+static ls_status read_spans(ls__step_profile *p, const ls_run *run)
+{
+    const ls_run_rank *x = &run->rank[0];
+    size_t n = x->n_spans;
+    if (!x->present || !n) return LS_OK;
+    ready_sum *sums = calloc(n, sizeof *sums);
+    p->spans = calloc(n, sizeof *p->spans);
+    if (!sums || !p->spans) {
+        free(sums);
+        return ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
+    }
+    read_ready(sums, n, x, (uint64_t)ls__slots_of(p->slots, p->ranks, 0) - 1);
+    for (size_t i = 0; i < n; i++) {
+        size_t count = sums[i].bytes / sizeof(float);
+        if (!(sums[i].n > 0) || !count || count > (size_t)1 << 44) continue;
+        p->spans[p->n_spans++] = (ls__span_cost){ .count = count, .ready = sums[i].share / sums[i].n };
+        p->elements += count;
+    }
+    qsort(p->spans, p->n_spans, sizeof *p->spans, by_ready);
+    free(sums);
+    return LS_OK;
+}
+
+/* ---- Communication. */
+
+static void read_comm(ls__step_profile *p, const ls_run *run)
+{
+    for (size_t i = 0; i < run->n_comm; i++) {
+        ls_comm_mean m = ls_run_comm_mean(run, &run->comm[i]);
+        if (!run->comm[i].bucket && run->comm[i].kind != LS_COLLECTIVE_PARALLEL_FOR) p->small += m.count;
+        if (run->comm[i].bucket && run->comm[i].network && isfinite(m.rate)) p->link_rate = m.rate;
+    }
+}
+
+static ls_status check(const ls_run *run)
+{
+    size_t plain = 0;
+    for (int r = 0; r < run->ranks; r++)
+        if (!run->rank[r].present)
+            return ls__fail(LS_EINVAL, "%s: the record of rank %d is missing; a prediction needs all ranks", run->path, r);
+    for (size_t i = run->first_counted; i < run->n_steps; i++) plain += is_plain(&run->steps[i], run->ranks);
+    if (plain < LEAST_STEPS)
+        return ls__fail(LS_EINVAL,
+                        "%s: %zu recorded step%s without evaluation or checkpoint; a prediction needs at least %d after "
+                        "the warm-up: record a longer run",
+                        run->path, plain, plain == 1 ? "" : "s", (int)LEAST_STEPS);
+    return LS_OK;
+}
+
+ls_status ls__step_profile_read(ls__step_profile *p, const ls_run *run)
+{
+    *p = (ls__step_profile){ 0 };
+    ls_status status = check(run);
+    if (!status) status = read_setup(p, run);
+    if (status) return status;
+    size_t steps = run->n_steps - run->first_counted, all = steps * (size_t)run->ranks;
+    double *scratch = malloc((all + 1) * sizeof *scratch);
+    p->common = malloc((steps + 1) * sizeof *p->common);
+    p->own = malloc((all + 1) * sizeof *p->own);
+    p->largest = malloc((steps + 1) * sizeof *p->largest);
+    if (!scratch || !p->common || !p->own || !p->largest) status = ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
+    if (!status) status = read_spans(p, run);
+    if (!status) {
+        read_times(p, run, scratch);
+        if (p->step > 0 && p->slot > 0)
+            read_noise(p, run, scratch);
+        else
+            status = ls__fail(LS_EINVAL, "%s: no time was recorded in forward and backward", run->path);
+        read_comm(p, run);
+    }
+    free(scratch);
+    if (status) ls__step_profile_free(p);
+    return status;
+}
+
+void ls__step_profile_free(ls__step_profile *p)
+{
+    free(p->common);
+    free(p->own);
+    free(p->largest);
+    free(p->spans);
+    *p = (ls__step_profile){ 0 };
+}

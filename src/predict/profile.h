@@ -1,0 +1,60 @@
+/* What a prediction needs of a recorded run, as numbers: what a slot computes, when its gradients become ready, what communication,
+ * the update and data cost, and how much steps vary. Times are ns. */
+#ifndef LS_PREDICT_PROFILE_H
+#define LS_PREDICT_PROFILE_H
+
+#include <stdbool.h>
+#include "lockstep/measure.h"
+
+typedef struct ls__span_cost {
+    size_t count; /* elements */
+    double ready; /* share of backward after which its gradient is ready */
+} ls__span_cost;
+
+typedef struct ls__step_profile {
+    /* The recorded set-up. */
+    int ranks, nodes, local; /* local: ranks of the node with the most */
+    int slots, threads;
+    int wire_bytes, workers, prefetch;
+    bool overlap, sharded;
+    size_t bucket_bytes;
+    double cores;                                      /* of a node */
+    double gemm_one, gemm_all, stream_one, stream_all; /* see LS_METADATA_GEMM_ONE... */
+    double tokens;                                     /* of a step; 0: not known */
+
+    /* Medians of the counted steps. */
+    double step;
+    double slot;       /* forward and backward of one slot, on a core */
+    double slot_flops; /* 0: not known */
+    double backward;   /* share of `slot` */
+    double update;     /* of all ranks of a node together, on cores */
+    double data;       /* time in the data phase, per slot */
+    double build;      /* to build a batch; 0: not known */
+    double comm;       /* communication of the rank with the median, exposed or not */
+    double small;      /* collectives of a step that carry no bucket */
+    double repeat;     /* relative standard error of the median step, from parts of the run */
+
+    ls__span_cost *spans; /* [n_spans], in the order of backward */
+    size_t n_spans;
+    size_t elements; /* of all gradients */
+
+    /* Between nodes; 0: there was one. */
+    double link_rate; /* bytes per ns that a node sent */
+
+    /* How a step's compute time differs from the median: what all ranks share, what is a rank's own beyond that, and the largest of
+     * the recorded ranks. Sorted. */
+    double *common, *own, *largest;
+    size_t n_common, n_own, n_largest;
+} ls__step_profile;
+
+/* LS_EINVAL if the run has too little; the message says what is missing. Nothing to free then. */
+LS_MUST_CHECK ls_status ls__step_profile_read(ls__step_profile *out, const ls_run *run);
+void ls__step_profile_free(ls__step_profile *p);
+
+/* How many slots rank r of `ranks` has: as even as possible. */
+static inline int ls__slots_of(int slots, int ranks, int r)
+{
+    return slots / ranks + (r < slots % ranks);
+}
+
+#endif

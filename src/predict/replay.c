@@ -1,0 +1,189 @@
+/* See replay.h. The model, term by term:
+ *
+ * Compute    a slot takes flops / F + the rest, where F is what matrix products reach. The rest is limited by memory. With n threads that
+ *            compute on a node, F and the memory's rate are those that the node was measured to give to n; more threads than cores take turns.
+ * Data       a loader with w workers has a batch every build / w; what the step does not cover of that is waited for.
+ * Buckets    within a node the ranks themselves add, so that their time adds up to the step, overlapped or not. Between nodes a
+ *            bucket is sent when it is full and the link is free: what is left at the end of backward is exposed. Sending
+ *            takes processor time from backward.
+ * Update     one pass over memory, by all ranks of a node together or by each.
+ * Small      collectives without data cost their latency. */
+#include "predict/replay.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include "base/status.h"
+#include "ddp/plan.h"
+
+/* Of a collective within a node; with more ranks than cores a rank must first get one. */
+static const double SMALL_NS = 3000, SMALL_SHARED_NS = 60000;
+/* Processor time that TCP and MPI take per byte sent, and that of receiving as many; bench/wide. */
+static const double NETWORK_CPU_PER_BYTE = 1.0;
+static const double MESSAGE_NS = 3000; /* processor time of a message */
+static const double LEAST_MEMORY_SHARE = 0.05;
+
+static double between(double one, double all, double n, double cores)
+{
+    if (cores <= 1 || n <= 1) return one;
+    return n >= cores ? all : one + (all - one) * (n - 1) / (cores - 1);
+}
+
+static double computing_threads(const ls__step_profile *p, int local)
+{
+    return (double)local * p->threads;
+}
+
+static double gemm_rate(const ls__step_profile *p, int local)
+{
+    return between(p->gemm_one, p->gemm_all, computing_threads(p, local), p->cores);
+}
+
+static double stream_rate(const ls__step_profile *p, int local)
+{
+    return between(p->stream_one, p->stream_all, computing_threads(p, local), p->cores);
+}
+
+/* How many threads share a core. */
+static double turns(const ls__step_profile *p, int local)
+{
+    return fmax(1, computing_threads(p, local) / p->cores);
+}
+
+/* A slot's time with so many ranks on the node, without turns. */
+static double slot_time(const ls__step_profile *p, int local)
+{
+    double products = p->slot_flops / (gemm_rate(p, p->local) * p->threads);
+    products = fmin(products, p->slot * (1 - LEAST_MEMORY_SHARE));
+    double rest = p->slot - products;
+    return products * gemm_rate(p, p->local) / gemm_rate(p, local) +
+           rest * stream_rate(p, p->local) / stream_rate(p, local);
+}
+
+/* ---- Buckets. */
+
+static ls_status pack(ls__replay *r)
+{
+    const ls__step_profile *p = r->profile;
+    size_t n = p->n_spans, total;
+    if (!n) return LS_OK;
+    size_t *counts = malloc(n * sizeof *counts), *offsets = malloc(n * sizeof *offsets);
+    uint32_t *order = malloc(n * sizeof *order);
+    ls__bucket_plan *plans = malloc(n * sizeof *plans);
+    r->buckets = calloc(n, sizeof *r->buckets);
+    bool ready = counts && offsets && order && plans && r->buckets;
+    for (size_t i = 0; ready && i < n; i++) counts[i] = p->spans[i].count, order[i] = (uint32_t)i;
+    if (ready) {
+        size_t cap = r->setup.bucket_bytes;
+        r->n_buckets = ls__plan_buckets(counts, order, n, cap, cap, offsets, plans, &total);
+    }
+    for (size_t b = 0; b < r->n_buckets; b++) {
+        r->buckets[b].bytes = plans[b].count * sizeof(float);
+        for (size_t k = 0; k < plans[b].spans; k++)
+            r->buckets[b].ready = fmax(r->buckets[b].ready, p->spans[plans[b].first + k].ready);
+    }
+    free(counts);
+    free(offsets);
+    free(order);
+    free(plans);
+    return ready ? LS_OK : ls__fail(LS_ENOMEM, "predict: out of memory");
+}
+
+ls_status ls__replay_open(ls__replay *r, const ls__step_profile *p, const ls_setup *setup)
+{
+    *r = (ls__replay){ .profile = p, .setup = *setup, .comm_factor = 1 };
+    r->local = (setup->ranks + setup->nodes - 1) / setup->nodes;
+    r->each = ls__slots_of(setup->slots, setup->ranks, 0);
+    if (setup->ranks > 1 && !p->n_spans)
+        return ls__fail(LS_EUNSUPPORTED,
+                        "the record does not have the sizes of the gradients, so communication cannot be predicted; record "
+                        "a run of this version");
+    return setup->ranks > 1 ? pack(r) : LS_OK;
+}
+
+void ls__replay_close(ls__replay *r)
+{
+    free(r->buckets);
+    *r = (ls__replay){ 0 };
+}
+
+/* ---- Communication. */
+
+/* To add a bucket's gradients of the ranks of one node. */
+static double node_time(const ls__replay *r, double bytes)
+{
+    double n = r->local, traffic = (r->profile->sharded ? n + 1 : 2 * n) * bytes;
+    double rate = stream_rate(r->profile, r->local) * fmin(computing_threads(r->profile, r->local), r->profile->cores);
+    if (r->local < 2) return 0;
+    return traffic / rate * r->comm_factor + (turns(r->profile, r->local) > 1 ? SMALL_SHARED_NS : SMALL_NS);
+}
+
+/* To exchange it between nodes: each node sends a part to every other one, and gets back all sums. */
+static double link_time(const ls__replay *r, double bytes)
+{
+    double m = r->setup.nodes, wire = bytes / sizeof(float) * r->setup.wire_bytes;
+    if (m < 2) return 0;
+    return 2 * (r->setup.link_latency + (m - 1) * MESSAGE_NS + wire * (m - 1) / m / r->setup.link_rate);
+}
+
+static double small_time(const ls__replay *r)
+{
+    double within = r->local < 2 ? 0 : turns(r->profile, r->local) > 1 ? SMALL_SHARED_NS : SMALL_NS;
+    double across = r->setup.nodes < 2 ? 0 : 2 * ceil(log2(r->setup.nodes)) * (r->setup.link_latency + MESSAGE_NS);
+    return fmax(1, r->profile->small) * (within + across);
+}
+
+/* Exposed communication, if backward of the slowest rank takes so long after all its other slots. */
+static double exposed(const ls__replay *r, double backward)
+{
+    double now = 0, cpu = 0, within = 0, bytes = 0;
+    if (r->setup.ranks < 2) return 0;
+    for (size_t b = 0; b < r->n_buckets; b++) {
+        const ls__bucket_cost *k = &r->buckets[b];
+        double ready = r->setup.overlap == 1 ? k->ready * backward : backward;
+        now = fmax(now, ready) + link_time(r, (double)k->bytes);
+        within += node_time(r, (double)k->bytes);
+        bytes += (double)k->bytes / sizeof(float) * r->setup.wire_bytes;
+    }
+    if (r->setup.nodes > 1) /* taken from the processor while backward runs */
+        cpu = 2 * bytes * (r->setup.nodes - 1) / r->setup.nodes / r->local * NETWORK_CPU_PER_BYTE;
+    double network = r->setup.nodes > 1 ? fmax(now - backward, r->setup.overlap == 1 ? cpu : 0) : 0;
+    return network + within + small_time(r);
+}
+
+/* ---- Data. */
+
+double ls__replay_stall(const ls__replay *r, double per_slot)
+{
+    double build = r->profile->build;
+    if (!(build > 0)) return 0;
+    if (r->setup.workers <= 0 || r->setup.prefetch <= 0) return build;
+    double workers = fmin(r->setup.workers, r->setup.prefetch);
+    return fmax(0, build / workers - per_slot);
+}
+
+/* ---- A step. */
+
+static double update_time(const ls__replay *r)
+{
+    const ls__step_profile *p = r->profile;
+    double alone = p->update * stream_rate(p, p->local) / stream_rate(p, r->local);
+    double share = p->sharded ? fmin(r->local, fmax(1, p->cores / p->threads)) : 1 / turns(p, r->local);
+    return alone / share;
+}
+
+double ls__replay_step(const ls__replay *r, double typical, double slowest, double term[LS_TERMS])
+{
+    const ls__step_profile *p = r->profile;
+    double alone = slot_time(p, 1), shared = slot_time(p, r->local) * turns(p, r->local);
+    double slow = r->setup.slow_rank > 1 ? fmax(slowest, typical * r->setup.slow_rank) : slowest;
+    for (int i = 0; i < LS_TERMS; i++) term[i] = 0;
+    term[LS_TERM_COMPUTE] = alone * r->each * typical;
+    term[LS_TERM_SHARING] = (shared - alone) * r->each * typical;
+    term[LS_TERM_IMBALANCE] = shared * r->each * (slow - typical);
+    term[LS_TERM_COMM] = exposed(r, shared * slow * p->backward);
+    term[LS_TERM_UPDATE] = update_time(r);
+    double sum = 0;
+    for (int i = 0; i < LS_TERMS; i++) sum += term[i];
+    term[LS_TERM_DATA] = (r->data_base + ls__replay_stall(r, sum / r->each)) * r->each;
+    return sum + term[LS_TERM_DATA];
+}
