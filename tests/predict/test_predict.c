@@ -1,0 +1,260 @@
+/* Predictions from made-up records, in which the answer is known. */
+#include "../measure/records.h"
+
+#include <math.h>
+#include "folder.h"
+#include "lockstep/predict.h"
+
+enum { STEPS = 40, SPANS = 4, SPAN_BYTES = 1 << 20 };
+
+typedef struct job {
+    int ranks, slots, cores;
+    int64_t jitter;    /* of backward, on one rank after the other */
+    double slower_all; /* matrix products and memory, when all cores compute: share of one core's rate; 0: 1 */
+    bool sizes;        /* of gradients are recorded */
+    int lost_rank;     /* without a record; -1: none */
+} job;
+
+static void put_metadata(rank_record *r, const job *j)
+{
+    double all = j->slower_all > 0 ? j->slower_all : 1;
+    ls__event_file_metadata(r->file, LS_METADATA_SLOTS, j->slots);
+    ls__event_file_metadata(r->file, LS_METADATA_TOKENS, 1000.0 * j->slots);
+    ls__event_file_metadata(r->file, LS_METADATA_CORES, j->cores);
+    ls__event_file_metadata(r->file, LS_METADATA_GEMM_ONE, 100);
+    ls__event_file_metadata(r->file, LS_METADATA_GEMM_ALL, 100 * all);
+    ls__event_file_metadata(r->file, LS_METADATA_STREAM_ONE, 10);
+    ls__event_file_metadata(r->file, LS_METADATA_STREAM_ALL, 10 * all);
+    ls__event_file_metadata(r->file, LS_METADATA_FLOPS, 1e9);
+}
+
+static int64_t phase(rank_record *r, ls_phase p, int64_t at, int64_t ns, const job *j, int micro)
+{
+    sample(r, at, 0, 0, false);
+    add(r, at, LS_EVENT_PHASE_BEGIN, p, 0);
+    for (int i = 0; i < SPANS && p == LS_PHASE_BACKWARD; i++)
+        add(r, at + ns * (i + 1) / SPANS - (i == SPANS - 1), LS_EVENT_SPAN_READY, (uint64_t)i,
+            (j->sizes ? (uint64_t)SPAN_BYTES << 16 : 0) | (uint64_t)micro);
+    at += ns;
+    sample(r, at, ns, 0, false);
+    add(r, at, LS_EVENT_PHASE_END, p, 0);
+    return at;
+}
+
+/* Each slot: 10 ms forward, 20 ms backward; then a collective of 1 ms and an update of 4. */
+static ls_run *record_job(const char *name, const job *j)
+{
+    char live[32], made[32];
+    ls_run *run;
+    int64_t step = 5 * MS + (int64_t)(j->slots / j->ranks) * 30 * MS + j->jitter;
+    snprintf(made, sizeof made, "%.20s", name);
+    snprintf(live, sizeof live, "%.20s-live", name);
+    for (int k = 0; k < j->ranks; k++) {
+        rank_record r;
+        if (k == j->lost_rank) continue;
+        begin_record(&r, live, k, j->ranks, 0, 0);
+        put_metadata(&r, j);
+        for (int i = 0; i < SPANS; i++) ls__event_file_name(r.file, LS_NAME_SPAN, (uint32_t)i, "g");
+        for (int s = 0; s < STEPS; s++) {
+            int64_t at = 1000 * MS + s * step, meet = at + step - 5 * MS;
+            add(&r, at, LS_EVENT_STEP, (uint64_t)s + 1, 0);
+            for (int m = 0; m < j->slots / j->ranks; m++) {
+                int64_t more = m == 0 && s % j->ranks == k ? j->jitter : 0;
+                at = phase(&r, LS_PHASE_FORWARD, at, 10 * MS, j, m);
+                at = phase(&r, LS_PHASE_BACKWARD, at, 20 * MS + more, j, m);
+            }
+            if (j->ranks > 1) {
+                add(&r, at, LS_EVENT_COLL_START, (uint64_t)s + 1, 64);
+                add(&r, meet + MS, LS_EVENT_COLL_DONE, (uint64_t)s + 1, 0);
+                add(&r, meet + MS, LS_EVENT_BLOCKED, (uint64_t)s + 1, (uint64_t)(meet + MS - at));
+            }
+            phase(&r, LS_PHASE_UPDATE, meet + MS, 4 * MS, j, 0);
+        }
+        add(&r, 1000 * MS + STEPS * step, LS_EVENT_STEP, STEPS + 1, 0);
+        end_killed(&r, live, made, k);
+    }
+    assert_int_equal(ls_run_open(&run, made, NULL), LS_OK);
+    return run;
+}
+
+static ls_predictor *predictor_of(const job *j)
+{
+    static int number;
+    char path[20];
+    ls_predictor *p;
+    snprintf(path, sizeof path, "run%d", number++);
+    ls_run *run = record_job(path, j);
+    assert_int_equal(ls_predictor_open(&p, run), LS_OK);
+    ls_run_free(&run);
+    return p;
+}
+
+static const job two = { .ranks = 2, .slots = 4, .cores = 2, .sizes = true, .lost_rank = -1 };
+
+static double predict_ms(const ls_predictor *p, const ls_setup *s)
+{
+    ls_prediction out;
+    double sum = 0;
+    if (ls_predict(p, s, &out)) fail_msg("%s", ls_error());
+    for (int i = 0; i < LS_TERMS; i++) sum += out.term[i];
+    assert_float_equal(sum / MS, out.step / MS, 1e-6);
+    assert_true(out.low <= out.step && out.step <= out.high && out.step <= out.slow_step * 1.0001);
+    return out.step / MS;
+}
+
+static void test_recorded_setup_is_what_was_recorded(void **state)
+{
+    ls_predictor *p = predictor_of(&two);
+    (void)state;
+    assert_float_equal(ls_predictor_recorded_step(p) / MS, 65, 0.01);
+    assert_float_equal(predict_ms(p, NULL), 65, 0.01);
+    ls_predictor_free(&p);
+    assert_null(p);
+}
+
+static void test_one_rank_computes_all_slots(void **state)
+{
+    ls_predictor *p = predictor_of(&two);
+    ls_prediction out;
+    (void)state;
+    assert_int_equal(ls_predict(p, &(ls_setup){ .ranks = 1 }, &out), LS_OK);
+    assert_float_equal(out.term[LS_TERM_COMPUTE] / MS, 120, 0.1);
+    assert_float_equal(out.term[LS_TERM_COMM], 0, 1);
+    assert_float_equal(out.tokens_per_s, 4000 / (out.step / 1e9), 1);
+    ls_predictor_free(&p);
+}
+
+static void test_ranks_beyond_the_cores_take_turns(void **state)
+{
+    ls_predictor *p = predictor_of(&two);
+    ls_prediction two_ranks, four;
+    (void)state;
+    assert_int_equal(ls_predict(p, NULL, &two_ranks), LS_OK);
+    assert_int_equal(ls_predict(p, &(ls_setup){ .ranks = 4 }, &four), LS_OK);
+    double before = two_ranks.term[LS_TERM_COMPUTE] + two_ranks.term[LS_TERM_SHARING];
+    assert_float_equal((four.term[LS_TERM_COMPUTE] + four.term[LS_TERM_SHARING]) / MS, before / MS, 0.1);
+    assert_true(four.step > two_ranks.step);
+    ls_predictor_free(&p);
+}
+
+static void test_cores_that_slow_each_other_down(void **state)
+{
+    job alone = two;
+    ls_prediction out;
+    (void)state;
+    alone.ranks = 1;
+    alone.slower_all = 0.5;
+    ls_predictor *p = predictor_of(&alone);
+    assert_int_equal(ls_predict(p, &(ls_setup){ .ranks = 2 }, &out), LS_OK);
+    assert_float_equal(out.term[LS_TERM_COMPUTE] / MS, 60, 0.1);
+    assert_float_equal(out.term[LS_TERM_SHARING] / MS, 60, 0.1); /* all rates are halved */
+    ls_predictor_free(&p);
+}
+
+/* 4 buckets of 1 MiB, full after 1/4, 2/4... of backward (20 ms). Each takes 2 * (1 MiB / 2) / rate on the link. */
+static void test_what_a_link_cannot_hide_is_exposed(void **state)
+{
+    ls_predictor *p = predictor_of(&two);
+    double rate = SPAN_BYTES / (2.0 * MS); /* 2 ms for a bucket: hidden but for the last one */
+    ls_setup s = { .nodes = 2, .bucket_bytes = SPAN_BYTES, .link_rate = rate };
+    ls_prediction out, later, slow;
+    (void)state;
+    assert_int_equal(ls_predict(p, &s, &out), LS_OK);
+    s.overlap = 2;
+    assert_int_equal(ls_predict(p, &s, &later), LS_OK);
+    double more = (later.term[LS_TERM_COMM] - out.term[LS_TERM_COMM]) / MS;
+    assert_true(more > 3.5 && more < 6.5); /* three buckets more, or less what the processor time of sending hid */
+    s = (ls_setup){ .nodes = 2, .bucket_bytes = SPAN_BYTES, .link_rate = rate / 10 };
+    assert_int_equal(ls_predict(p, &s, &slow), LS_OK); /* 20 ms for each: 80 - 15 are exposed */
+    assert_float_equal(slow.term[LS_TERM_COMM] / MS, 65, 2);
+    s.wire_bytes = 2;
+    assert_int_equal(ls_predict(p, &s, &slow), LS_OK); /* 10 ms each, from 5 ms on: 45 - 20 */
+    assert_float_equal(slow.term[LS_TERM_COMM] / MS, 25, 2);
+    ls_predictor_free(&p);
+}
+
+static void test_a_slow_rank_and_noise_make_others_wait(void **state)
+{
+    job noisy = two;
+    (void)state;
+    ls_predictor *p = predictor_of(&two);
+    assert_float_equal(predict_ms(p, &(ls_setup){ .slow_rank = 1.5 }), 65 + 30, 0.5);
+    ls_predictor_free(&p);
+    /* Every step one rank loses 6 ms of 60; with many ranks some always does. */
+    noisy.jitter = 6 * MS;
+    p = predictor_of(&noisy);
+    ls_prediction few, many;
+    assert_int_equal(ls_predict(p, &(ls_setup){ .ranks = 2 }, &few), LS_OK);
+    assert_float_equal(few.step / MS, 71, 0.5);
+    assert_int_equal(
+        ls_predict(p, &(ls_setup){ .ranks = 100000, .slots = 200000, .nodes = 50000, .link_rate = 1, .link_latency = 1 },
+                   &many),
+        LS_OK);
+    assert_true(many.step >= few.step);
+    ls_predictor_free(&p);
+}
+
+static void refused(const ls_predictor *p, ls_setup s, ls_status status, const char *reason)
+{
+    ls_prediction out;
+    assert_int_equal(ls_predict(p, &s, &out), status);
+    if (!strstr(ls_error(), reason)) fail_msg("'%s' is not in '%s'", reason, ls_error());
+}
+
+static void test_what_cannot_be_said_is_refused(void **state)
+{
+    job j = two;
+    ls_predictor *p = predictor_of(&two);
+    (void)state;
+    refused(p, (ls_setup){ .ranks = 5 }, LS_EINVAL, "slots");
+    refused(p, (ls_setup){ .ranks = -1 }, LS_EINVAL, "negative");
+    refused(p, (ls_setup){ .nodes = 3 }, LS_EINVAL, "3 nodes for 2 ranks");
+    refused(p, (ls_setup){ .nodes = 2 }, LS_EUNSUPPORTED, "link");
+    refused(p, (ls_setup){ .wire_bytes = 3 }, LS_EINVAL, "wire_bytes");
+    refused(p, (ls_setup){ .nodes = 2, .link_rate = (double)NAN }, LS_EINVAL, "link");
+    refused(p, (ls_setup){ .slow_rank = 0.5 }, LS_EINVAL, "slow_rank");
+    ls_predictor_free(&p);
+    j.sizes = false;
+    j.ranks = 1;
+    p = predictor_of(&j);
+    refused(p, (ls_setup){ .ranks = 2 }, LS_EUNSUPPORTED, "sizes of the gradients");
+    ls_predictor_free(&p);
+}
+
+static void test_runs_without_what_is_needed(void **state)
+{
+    job j = two;
+    ls_predictor *p;
+    (void)state;
+    j.lost_rank = 1;
+    ls_run *run = record_job("lost", &j);
+    assert_int_equal(ls_predictor_open(&p, run), LS_EINVAL);
+    assert_null(p);
+    assert_non_null(strstr(ls_error(), "rank 1 is missing"));
+    ls_run_free(&run);
+    j = two;
+    j.cores = 0;
+    run = record_job("old", &j);
+    assert_int_equal(ls_predictor_open(&p, run), LS_EINVAL);
+    assert_non_null(strstr(ls_error(), "cores"));
+    ls_run_free(&run);
+    assert_int_equal(ls_predictor_open(&p, NULL), LS_EINVAL);
+    assert_int_equal(ls_predict(NULL, NULL, NULL), LS_EINVAL);
+    ls_predictor_free(NULL);
+    assert_string_equal(ls_term_name((ls_term)99), "?");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_recorded_setup_is_what_was_recorded),
+        cmocka_unit_test(test_one_rank_computes_all_slots),
+        cmocka_unit_test(test_ranks_beyond_the_cores_take_turns),
+        cmocka_unit_test(test_cores_that_slow_each_other_down),
+        cmocka_unit_test(test_what_a_link_cannot_hide_is_exposed),
+        cmocka_unit_test(test_a_slow_rank_and_noise_make_others_wait),
+        cmocka_unit_test(test_what_cannot_be_said_is_refused),
+        cmocka_unit_test(test_runs_without_what_is_needed),
+    };
+    return cmocka_run_group_tests(tests, enter_folder, leave_folder);
+}
