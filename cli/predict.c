@@ -13,13 +13,14 @@
 #include "cli/prediction_log.h"
 #include "lockstep/predict.h"
 
-static const char intro[] =
-    "usage: lockstep predict [RUN] [--ranks N,...] [OPTIONS]\n"
-    "       lockstep predict [RUN] --check OTHER\n\n"
-    "Predicts the step time of set-ups that were not run, from the record of one run (runs/last), with a band that should hold\n"
-    "in 9 of 10 cases. What is not given is as recorded. A list gives one row for each value.\n"
-    "--check compares the prediction for the set-up of another run with what that run recorded, and later bands follow\n"
-    "from such comparisons.\n\n";
+static const char intro[] = "usage: lockstep predict [RUN] [--ranks N,...] [OPTIONS]\n"
+                            "       lockstep predict [RUN] --check OTHER\n\n"
+                            "Predicts the step time of set-ups that were not run, from the record of one run "
+                            "(runs/last), with a band that should hold\n"
+                            "in 9 of 10 cases. What is not given is as recorded. A list gives one row for each value.\n"
+                            "--check compares the prediction for the set-up of another run with what that run "
+                            "recorded, and later bands follow\n"
+                            "from such comparisons.\n\n";
 
 enum { MAX_LIST = 64, MAX_ROWS = 512 };
 
@@ -44,10 +45,11 @@ static bool read_list(const char *option, const char *text, double low, double h
         char *end;
         errno = 0;
         double x = strtod(text, &end);
-        bool fits = end != text && !errno && x >= low && x <= high && (!whole || x == floor(x)) && (!*end || *end == ',');
+        bool fits =
+            end != text && !errno && x >= low && x <= high && (!whole || x == floor(x)) && (!*end || *end == ',');
         if (!fits || out->count == MAX_LIST || (*end == ',' && !end[1])) {
-            fprintf(stderr, "lockstep predict: %s %s: expected %s from %g to %g, separated by commas, at most %d\n", option,
-                    printable(text), whole ? "integers" : "numbers", low, high, (int)MAX_LIST);
+            fprintf(stderr, "lockstep predict: %s %s: expected %s from %g to %g, separated by commas, at most %d\n",
+                    option, printable(text), whole ? "integers" : "numbers", low, high, (int)MAX_LIST);
             return false;
         }
         out->value[out->count++] = x;
@@ -89,7 +91,8 @@ static bool read_link(const char *text, ls_setup *s)
     s->link_latency = latency;
     if (known && !*end && rate > 0 && isfinite(rate) && latency >= 0 && isfinite(latency)) return true;
     fprintf(stderr,
-            "lockstep predict: --link %s: expected RATE or RATE,LATENCY as in 10Gbit,30us, with a rate above 0 (kbit, Mbit, "
+            "lockstep predict: --link %s: expected RATE or RATE,LATENCY as in 10Gbit,30us, with a rate above 0 (kbit, "
+            "Mbit, "
             "Gbit) and a latency in ns, us or ms\n",
             printable(text));
     return false;
@@ -126,12 +129,15 @@ static bool add_row(table *t, const ls_predictor *p, const ls_setup *s)
 static int make_rows(table *t, const ls_predictor *p, const asked *a)
 {
     number_list ranks, nodes, buckets, slots;
-    ls_setup s = { .wire_bytes = a->wire == 0 ? 0 : a->wire == 1 ? 4 : 2,
+    ls_setup s = { .wire_bytes = a->wire == 0   ? 0
+                                 : a->wire == 1 ? 4
+                                                : 2,
                    .overlap = a->no_overlap ? 2 : 0,
                    .workers = a->workers,
                    .prefetch = a->prefetch,
                    .slow_rank = a->slow_rank };
-    if (!read_list("--ranks", a->ranks, 1, 1e7, true, &ranks) || !read_list("--nodes", a->nodes, 1, 1e7, true, &nodes) ||
+    if (!read_list("--ranks", a->ranks, 1, 1e7, true, &ranks) ||
+        !read_list("--nodes", a->nodes, 1, 1e7, true, &nodes) ||
         !read_list("--bucket-mb", a->buckets, 1e-3, 1e5, false, &buckets) ||
         !read_list("--slots", a->slots, 1, 1e9, true, &slots) || !read_link(a->link, &s))
         return EXIT_USAGE;
@@ -181,18 +187,18 @@ static void print_row(const row *r, double most, bool marked)
         printf("%7d %6d   cannot say: %s\n", s->ranks, s->nodes, printable(r->refused));
         return;
     }
-    printf("%7d %6d %9s  %s - %-9s %9s %5.0f%%%s %-13s ", s->ranks, s->nodes, amount_field(amount_ns(r->p.step), 9).text,
-           amount_field(amount_ns(r->p.low), 9).text, amount_ns(r->p.high).text,
-           isfinite(r->p.tokens_per_s) ? amount_count(r->p.tokens_per_s).text : "", 100 * r->p.efficiency,
-           marked ? "*" : " ", ls_term_name(r->p.bottleneck));
+    printf("%7d %6d %9s  %s - %-9s %9s %5.0f%%%s %-13s ", s->ranks, s->nodes,
+           amount_field(amount_ns(r->p.step), 9).text, amount_field(amount_ns(r->p.low), 9).text,
+           amount_ns(r->p.high).text, isfinite(r->p.tokens_per_s) ? amount_count(r->p.tokens_per_s).text : "",
+           100 * r->p.efficiency, marked ? "*" : " ", ls_term_name(r->p.bottleneck));
     print_bar(isfinite(r->p.tokens_per_s) && most > 0 ? r->p.tokens_per_s / most : 0);
     printf("\n");
 }
 
 static void print_terms(const ls_prediction *from, const row *r)
 {
-    printf("\n%d rank%s on %d node%s, %d slots, buckets of %s: %s\n", r->p.setup.ranks, r->p.setup.ranks == 1 ? "" : "s",
-           r->p.setup.nodes, r->p.setup.nodes == 1 ? "" : "s", r->p.setup.slots,
+    printf("\n%d rank%s on %d node%s, %d slots, buckets of %s: %s\n", r->p.setup.ranks,
+           r->p.setup.ranks == 1 ? "" : "s", r->p.setup.nodes, r->p.setup.nodes == 1 ? "" : "s", r->p.setup.slots,
            amount_bytes((double)r->p.setup.bucket_bytes).text, amount_ns(r->p.step).text);
     for (int i = 0; i < LS_TERMS; i++) {
         double change = r->p.term[i] - from->term[i];
@@ -224,11 +230,12 @@ json_t *prediction_json(const ls_prediction *p)
     const ls_setup *s = &p->setup;
     json_t *terms = json_object();
     for (int i = 0; i < LS_TERMS; i++) json_object_set_new(terms, ls_term_name((ls_term)i), json_real(p->term[i]));
-    return json_pack("{s:i, s:i, s:i, s:I, s:i, s:b, s:f, s:f, s:f, s:f, s:o, s:f, s:s, s:o}", "ranks", s->ranks, "nodes",
-                     s->nodes, "slots", s->slots, "bucket_bytes", (json_int_t)s->bucket_bytes, "wire_bytes", s->wire_bytes,
-                     "overlap", s->overlap != 2, "step", p->step, "low", p->low, "high", p->high, "slow_step", p->slow_step,
-                     "tokens_per_s", isfinite(p->tokens_per_s) ? json_real(p->tokens_per_s) : json_null(), "efficiency",
-                     p->efficiency, "bottleneck", ls_term_name(p->bottleneck), "terms", terms);
+    return json_pack("{s:i, s:i, s:i, s:I, s:i, s:b, s:f, s:f, s:f, s:f, s:o, s:f, s:s, s:o}", "ranks", s->ranks,
+                     "nodes", s->nodes, "slots", s->slots, "bucket_bytes", (json_int_t)s->bucket_bytes, "wire_bytes",
+                     s->wire_bytes, "overlap", s->overlap != 2, "step", p->step, "low", p->low, "high", p->high,
+                     "slow_step", p->slow_step, "tokens_per_s",
+                     isfinite(p->tokens_per_s) ? json_real(p->tokens_per_s) : json_null(), "efficiency", p->efficiency,
+                     "bottleneck", ls_term_name(p->bottleneck), "terms", terms);
 }
 
 static int print_json(const table *t)

@@ -50,8 +50,8 @@ static bool distance(const char *line, size_t length, double *out)
 {
     double step, low, high, measured, factor;
     json_t *j = json_loadb(line, length, 0, NULL);
-    bool valid = j && !json_unpack(j, "{s:F, s:F, s:F, s:F, s:F}", "step", &step, "low", &low, "high", &high, "measured",
-                                   &measured, "band_factor", &factor);
+    bool valid = j && !json_unpack(j, "{s:F, s:F, s:F, s:F, s:F}", "step", &step, "low", &low, "high", &high,
+                                   "measured", &measured, "band_factor", &factor);
     json_decref(j);
     if (!valid || !(high > low) || !(factor > 0) || !isfinite(measured)) return false;
     *out = fabs(measured - step) / ((high - low) / 2 / factor);

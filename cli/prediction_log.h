@@ -9,8 +9,8 @@
 json_t *prediction_json(const ls_prediction *p);
 
 /* Adds a comparison with the run `other`. `factor`: of the band, which was set. */
-LS_MUST_CHECK ls_status prediction_log_add(const char *run, const char *other, const ls_prediction *said, double measured,
-                                           double factor);
+LS_MUST_CHECK ls_status prediction_log_add(const char *run, const char *other, const ls_prediction *said,
+                                           double measured, double factor);
 /* By what factor bands should be wider, or narrower, so that nine of ten of the logged comparisons are within; 1: too few to
  * know. */
 double prediction_log_band(const char *run);

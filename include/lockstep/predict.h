@@ -32,28 +32,28 @@ LS_API void ls_predictor_free(ls_predictor **predictor);
 /* A set-up. 0: as recorded. */
 typedef struct ls_setup {
     int ranks;
-    int nodes;               /* ranks are spread evenly */
-    int slots;               /* micro-batches of a step, of all ranks; the micro-batch itself is as recorded */
-    size_t bucket_bytes;     /* of float32 gradients */
-    int wire_bytes;          /* per gradient element in communication: 4 or 2 */
-    int overlap;             /* 1: buckets are reduced during backward, 2: after it */
-    double link_rate;        /* of a node's link, bytes per ns (0.125 is 1 Gbit/s) */
-    double link_latency;     /* one way, ns */
-    int workers;             /* of the loader; -1: none */
-    int prefetch;            /* batches built ahead */
-    double slow_rank;        /* one rank computes this many times as long, > 1 */
+    int nodes;           /* ranks are spread evenly */
+    int slots;           /* micro-batches of a step, of all ranks; the micro-batch itself is as recorded */
+    size_t bucket_bytes; /* of float32 gradients */
+    int wire_bytes;      /* per gradient element in communication: 4 or 2 */
+    int overlap;         /* 1: buckets are reduced during backward, 2: after it */
+    double link_rate;    /* of a node's link, bytes per ns (0.125 is 1 Gbit/s) */
+    double link_latency; /* one way, ns */
+    int workers;         /* of the loader; -1: none */
+    int prefetch;        /* batches built ahead */
+    double slow_rank;    /* one rank computes this many times as long, > 1 */
     void *reserved[4];
 } ls_setup;
 
 /* The parts of a step, as its slowest rank sees them. They add up to it. */
-#define LS_TERM_LIST(X)                                                                             \
-    X(LS_TERM_DATA, 0, "data")           /* waiting for batches */                                  \
-    X(LS_TERM_COMPUTE, 1, "compute")     /* forward and backward, alone on the node */              \
-    X(LS_TERM_SHARING, 2, "sharing")     /* what they take longer because ranks share a node */     \
-    X(LS_TERM_IMBALANCE, 3, "imbalance") /* waiting for the slowest rank */                         \
-    X(LS_TERM_COMM, 4, "communication")  /* exposed communication */                                \
-    X(LS_TERM_UPDATE, 5, "update")                                                                  \
-    X(LS_TERM_OTHER, 6, "other")         /* what the model does not explain of the recorded step */
+#define LS_TERM_LIST(X)                                                                         \
+    X(LS_TERM_DATA, 0, "data")           /* waiting for batches */                              \
+    X(LS_TERM_COMPUTE, 1, "compute")     /* forward and backward, alone on the node */          \
+    X(LS_TERM_SHARING, 2, "sharing")     /* what they take longer because ranks share a node */ \
+    X(LS_TERM_IMBALANCE, 3, "imbalance") /* waiting for the slowest rank */                     \
+    X(LS_TERM_COMM, 4, "communication")  /* exposed communication */                            \
+    X(LS_TERM_UPDATE, 5, "update")                                                              \
+    X(LS_TERM_OTHER, 6, "other") /* what the model does not explain of the recorded step */
 
 typedef enum ls_term {
 #define X(name, value, text) name = (value),

@@ -133,32 +133,32 @@ LS_API uint64_t ls_collective_id(uint64_t group, uint64_t number);
 /* ---- Numbers and names. They apply to the whole record, also if they are set before ls_record_start(). */
 
 /* Numbers about a run for the analysis. */
-#define LS_METADATA_LIST(X)                                                                                           \
-    X(LS_METADATA_PEAK, 0, "peak_gflops") /* SGEMM on this rank's threads */                                          \
-    X(LS_METADATA_FLOPS, 1, "flops")      /* of this rank in a step */                                                \
-    X(LS_METADATA_TOKENS, 2, "tokens")    /* of all ranks in a step */                                                \
-    X(LS_METADATA_SLOTS, 3, "slots")      /* micro-batches of a step, of all ranks */                                 \
-    X(LS_METADATA_BUCKET, 4, "bucket_bytes")                                                                          \
-    X(LS_METADATA_BUCKETS, 5, "buckets")                                                                              \
-    X(LS_METADATA_WORKERS, 6, "workers")             /* of the loader; 0: none */                                     \
-    X(LS_METADATA_WORKERS_FIXED, 7, "workers_fixed") /* 1: set by the user, 0: chosen automatically */                \
-    X(LS_METADATA_PREFETCH, 8, "prefetch")           /* batches built ahead */                                        \
-    X(LS_METADATA_THREADS, 9, "threads")             /* that compute */                                               \
-    X(LS_METADATA_PARAMETERS, 10, "parameters")                                                                       \
-    X(LS_METADATA_BARRIERS, 11, "barriers") /* 1: a barrier before each phase, on request */                          \
-    X(LS_METADATA_STAGED, 12, "staged")     /* 1: data is read from a local copy */                                   \
-    X(LS_METADATA_ENERGY, 13, "energy")     /* counters of energy: 0: none, 1: not readable for this user, 2: read */ \
-    X(LS_METADATA_COPY, 14, "copy_gbps")    /* GB/s of reads and writes of this rank when all ranks copy */           \
-    X(LS_METADATA_OVERLAP, 15, "overlap")   /* 0: buckets are reduced after backward only */                          \
-    X(LS_METADATA_WIRE, 16, "wire_bytes")   /* per gradient element in communication; 2: bfloat16 */                  \
-    X(LS_METADATA_TRAIN, 17, "lockstep_train") /* 1: recorded by lockstep train: advice may name its options */       \
-    X(LS_METADATA_KERNELS, 18, "kernels")      /* that compute: 0: plain, 1: neon, 2: avx2, 3: avx512 */              \
-    X(LS_METADATA_TORCH, 19, "torch")          /* 1: PyTorch ran the steps: advice names its settings */              \
-    X(LS_METADATA_SHARDED, 20, "sharded")      /* 1: the ranks of a node share the update, 0: each makes all of it */ \
-    X(LS_METADATA_CORES, 21, "cores")          /* that the ranks of this node may use together */                     \
-    X(LS_METADATA_GEMM_ONE, 22, "gemm_one")    /* GFLOP/s of one thread when one core of the node computes... */      \
-    X(LS_METADATA_GEMM_ALL, 23, "gemm_all")    /* ...and when all cores do */                                         \
-    X(LS_METADATA_STREAM_ONE, 24, "stream_one") /* GB/s that one thread copies, likewise */                           \
+#define LS_METADATA_LIST(X)                                                                                            \
+    X(LS_METADATA_PEAK, 0, "peak_gflops") /* SGEMM on this rank's threads */                                           \
+    X(LS_METADATA_FLOPS, 1, "flops")      /* of this rank in a step */                                                 \
+    X(LS_METADATA_TOKENS, 2, "tokens")    /* of all ranks in a step */                                                 \
+    X(LS_METADATA_SLOTS, 3, "slots")      /* micro-batches of a step, of all ranks */                                  \
+    X(LS_METADATA_BUCKET, 4, "bucket_bytes")                                                                           \
+    X(LS_METADATA_BUCKETS, 5, "buckets")                                                                               \
+    X(LS_METADATA_WORKERS, 6, "workers")             /* of the loader; 0: none */                                      \
+    X(LS_METADATA_WORKERS_FIXED, 7, "workers_fixed") /* 1: set by the user, 0: chosen automatically */                 \
+    X(LS_METADATA_PREFETCH, 8, "prefetch")           /* batches built ahead */                                         \
+    X(LS_METADATA_THREADS, 9, "threads")             /* that compute */                                                \
+    X(LS_METADATA_PARAMETERS, 10, "parameters")                                                                        \
+    X(LS_METADATA_BARRIERS, 11, "barriers") /* 1: a barrier before each phase, on request */                           \
+    X(LS_METADATA_STAGED, 12, "staged")     /* 1: data is read from a local copy */                                    \
+    X(LS_METADATA_ENERGY, 13, "energy")     /* counters of energy: 0: none, 1: not readable for this user, 2: read */  \
+    X(LS_METADATA_COPY, 14, "copy_gbps")    /* GB/s of reads and writes of this rank when all ranks copy */            \
+    X(LS_METADATA_OVERLAP, 15, "overlap")   /* 0: buckets are reduced after backward only */                           \
+    X(LS_METADATA_WIRE, 16, "wire_bytes")   /* per gradient element in communication; 2: bfloat16 */                   \
+    X(LS_METADATA_TRAIN, 17, "lockstep_train")  /* 1: recorded by lockstep train: advice may name its options */       \
+    X(LS_METADATA_KERNELS, 18, "kernels")       /* that compute: 0: plain, 1: neon, 2: avx2, 3: avx512 */              \
+    X(LS_METADATA_TORCH, 19, "torch")           /* 1: PyTorch ran the steps: advice names its settings */              \
+    X(LS_METADATA_SHARDED, 20, "sharded")       /* 1: the ranks of a node share the update, 0: each makes all of it */ \
+    X(LS_METADATA_CORES, 21, "cores")           /* that the ranks of this node may use together */                     \
+    X(LS_METADATA_GEMM_ONE, 22, "gemm_one")     /* GFLOP/s of one thread when one core of the node computes... */      \
+    X(LS_METADATA_GEMM_ALL, 23, "gemm_all")     /* ...and when all cores do */                                         \
+    X(LS_METADATA_STREAM_ONE, 24, "stream_one") /* GB/s that one thread copies, likewise */                            \
     X(LS_METADATA_STREAM_ALL, 25, "stream_all")
 
 typedef enum ls_metadata_kind {

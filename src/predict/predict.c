@@ -18,8 +18,8 @@ enum {
 
 /* How far a change of a term may be off, as a share of the change. docs/PREDICT.md says how they were found. */
 static const double doubt[LS_TERMS] = {
-    [LS_TERM_DATA] = 0.20, [LS_TERM_COMPUTE] = 0.03,  [LS_TERM_SHARING] = 0.35, [LS_TERM_IMBALANCE] = 0.5,
-    [LS_TERM_COMM] = 0.30, [LS_TERM_UPDATE] = 0.20, [LS_TERM_OTHER] = 1,
+    [LS_TERM_DATA] = 0.20, [LS_TERM_COMPUTE] = 0.03, [LS_TERM_SHARING] = 0.35, [LS_TERM_IMBALANCE] = 0.5,
+    [LS_TERM_COMM] = 0.30, [LS_TERM_UPDATE] = 0.20,  [LS_TERM_OTHER] = 1,
 };
 /* The same set-up, run twice on a quiet machine, differs by this share of a step at least. */
 static const double LEAST_REPEAT = 0.01;
@@ -256,8 +256,8 @@ ls_status ls_predict(const ls_predictor *p, const ls_setup *setup, ls_prediction
     out->low = fmax(0, out->step - half);
     out->high = out->step + half;
     out->tokens_per_s = tokens > 0 ? tokens / out->step * 1e9 : (double)NAN;
-    out->efficiency = (double)full.slots / full.ranks / out->step /
-                      ((double)p->profile.slots / p->profile.ranks / p->profile.step);
+    out->efficiency =
+        (double)full.slots / full.ranks / out->step / ((double)p->profile.slots / p->profile.ranks / p->profile.step);
     out->bottleneck = bottleneck(out);
     return LS_OK;
 }

@@ -8,9 +8,9 @@
 #include "measure/stats.h"
 
 enum {
-    LEAST_STEPS = 10,  /* fewer say nothing about how steps vary */
-    READY_STEPS = 32,  /* from which the order of gradients is taken */
-    PARTS = 4,         /* of a run, whose medians show how far a repetition would be off */
+    LEAST_STEPS = 10, /* fewer say nothing about how steps vary */
+    READY_STEPS = 32, /* from which the order of gradients is taken */
+    PARTS = 4,        /* of a run, whose medians show how far a repetition would be off */
 };
 
 static const double *metadata(const ls_run *run)
@@ -270,13 +270,15 @@ static ls_status check(const ls_run *run)
     size_t plain = 0;
     for (int r = 0; r < run->ranks; r++)
         if (!run->rank[r].present)
-            return ls__fail(LS_EINVAL, "%s: the record of rank %d is missing; a prediction needs all ranks", run->path, r);
+            return ls__fail(LS_EINVAL, "%s: the record of rank %d is missing; a prediction needs all ranks", run->path,
+                            r);
     for (size_t i = run->first_counted; i < run->n_steps; i++) plain += is_plain(&run->steps[i], run->ranks);
     if (plain < LEAST_STEPS)
-        return ls__fail(LS_EINVAL,
-                        "%s: %zu recorded step%s without evaluation or checkpoint; a prediction needs at least %d after "
-                        "the warm-up: record a longer run",
-                        run->path, plain, plain == 1 ? "" : "s", (int)LEAST_STEPS);
+        return ls__fail(
+            LS_EINVAL,
+            "%s: %zu recorded step%s without evaluation or checkpoint; a prediction needs at least %d after "
+            "the warm-up: record a longer run",
+            run->path, plain, plain == 1 ? "" : "s", (int)LEAST_STEPS);
     return LS_OK;
 }
 

@@ -94,9 +94,10 @@ ls_status ls__replay_open(ls__replay *r, const ls__step_profile *p, const ls_set
     r->local = (setup->ranks + setup->nodes - 1) / setup->nodes;
     r->each = ls__slots_of(setup->slots, setup->ranks, 0);
     if (setup->ranks > 1 && !p->n_spans)
-        return ls__fail(LS_EUNSUPPORTED,
-                        "the record does not have the sizes of the gradients, so communication cannot be predicted; record "
-                        "a run of this version");
+        return ls__fail(
+            LS_EUNSUPPORTED,
+            "the record does not have the sizes of the gradients, so communication cannot be predicted; record "
+            "a run of this version");
     return setup->ranks > 1 ? pack(r) : LS_OK;
 }
 

@@ -28,7 +28,7 @@ enum {
 typedef struct team {
     cpu_set_t cores;
     int threads;
-    _Atomic int arrived; /* threads that have come to a point where they wait for each other */
+    _Atomic int arrived;    /* threads that have come to a point where they wait for each other */
     _Atomic bool cancelled; /* some could not be started */
     double gemm[MAX_THREADS], stream[MAX_THREADS]; /* [threads] */
 } team;
@@ -145,7 +145,8 @@ static bool read_cached(const char *path, const char *key, ls__node_rates *out)
     json_t *j = json_loadb(text, bytes, 0, NULL);
     bool found = j && !json_unpack(j, "{s:s, s:F, s:F, s:F, s:F}", "of", &of, "gemm_one", &out->gemm_one, "gemm_all",
                                    &out->gemm_all, "stream_one", &out->stream_one, "stream_all", &out->stream_all);
-    found = found && !strcmp(of, key) && out->gemm_one > 0 && out->gemm_all > 0 && out->stream_one > 0 && out->stream_all > 0;
+    found = found && !strcmp(of, key) && out->gemm_one > 0 && out->gemm_all > 0 && out->stream_one > 0 &&
+            out->stream_all > 0;
     json_decref(j);
     free(text);
     return found;

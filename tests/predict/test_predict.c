@@ -187,7 +187,8 @@ static void test_a_slow_rank_and_noise_make_others_wait(void **state)
     assert_int_equal(ls_predict(p, &(ls_setup){ .ranks = 2 }, &few), LS_OK);
     assert_float_equal(few.step / MS, 71, 0.5);
     assert_int_equal(
-        ls_predict(p, &(ls_setup){ .ranks = 100000, .slots = 200000, .nodes = 50000, .link_rate = 1, .link_latency = 1 },
+        ls_predict(p,
+                   &(ls_setup){ .ranks = 100000, .slots = 200000, .nodes = 50000, .link_rate = 1, .link_latency = 1 },
                    &many),
         LS_OK);
     assert_true(many.step >= few.step);
