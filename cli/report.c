@@ -39,7 +39,8 @@ int report_command(int argc, char **argv)
     const option_row rows[] = {
         { OPTION_FLAG, "--json", &json, NULL, "print everything as one JSON object", 0, 0, NULL },
         { OPTION_TEXT, "--compare", &other, "RUN2", "compare RUN with RUN2", 0, 0, NULL },
-        { OPTION_TEXT, "--html", &html, "FILE", "write one self-contained HTML page with charts; -: standard output", 0, 0, NULL },
+        { OPTION_TEXT, "--html", &html, "FILE", "write one self-contained HTML page with charts; -: standard output", 0,
+          0, NULL },
         { OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, NULL },
     };
     int code = options_read("report", intro, rows, &path, argc, argv);
