@@ -147,11 +147,11 @@ LS_API LS_MUST_CHECK ls_status ls_barrier(ls_group *g);
 LS_API LS_MUST_CHECK ls_status ls_send(ls_group *g, const void *buf, size_t count, ls_dtype type, int to);
 LS_API LS_MUST_CHECK ls_status ls_recv(ls_group *g, void *buf, size_t count, ls_dtype type, int from);
 
-/* ---- The same without blocking: started now and waited for later. Several may be under way; those of one group start in the order of
- * the calls. They may finish, and be tested and waited for, in any order, which may differ from rank to rank, with blocking calls in
- * between. The group uses the buffers until ls_work_wait() has returned, or ls_work_test() has returned LS_OK. Progress is made inside
- * calls, on all groups of the world: a program that computes in between should call ls_work_test() now and then. On error *out is NULL
- * and, for LS_EINVAL, the buffers are unchanged. */
+/* ---- The same without blocking: started now and waited for later. Any number may be under way, and starting one does not wait for
+ * other ranks; those of one group start in the order of the calls. They may finish, and be tested and waited for, in any order, which
+ * may differ from rank to rank, with blocking calls in between. The group uses the buffers until ls_work_wait() has returned, or
+ * ls_work_test() has returned LS_OK. Progress is made inside calls, on all groups of the world: a program that computes in between
+ * should call ls_work_test() now and then. On error *out is NULL and, for LS_EINVAL, the buffers are unchanged. */
 LS_API LS_MUST_CHECK ls_status ls_allreduce_start(ls_group *g, void *buf, size_t count, ls_dtype type, ls_op op,
                                                   ls_work **out);
 LS_API LS_MUST_CHECK ls_status ls_reduce_start(ls_group *g, void *buf, size_t count, ls_dtype type, ls_op op, int root,

@@ -7,6 +7,8 @@
 #include "base/status.h"
 #include "comm/group.h"
 
+static const int64_t PATIENCE_NS = 200000000; /* longer than a process is kept from running */
+
 bool ls__failure_set(ls__failure *f, ls_status status, int rank, const char *text)
 {
     uint32_t none = 0;
@@ -45,9 +47,11 @@ ls_status ls__group_fail(ls_group *g, ls_status status, const char *format, ...)
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     g->transport->abort(g, status, text, false);
-    /* Another rank may have been first, and is a few stores away from completing its text. */
+    /* Another rank may have been first, and is a few stores away from completing its text, unless it died there. */
     ls_status seen;
-    while ((seen = g->transport->check_failed(g)) == LS_OK) ls__cpu_relax();
+    int64_t begin = ls_now();
+    while ((seen = g->transport->check_failed(g)) == LS_OK)
+        if (ls_now() - begin > PATIENCE_NS) return ls__group_break(g, status, text);
     return seen;
 }
 

@@ -84,6 +84,7 @@ typedef struct ls__member {
     int32_t job_rank;             /* its local rank in the job, for futex words and states; fixed */
     int32_t world_rank;           /* fixed */
     _Atomic bool left;            /* it has freed the group */
+    _Atomic uint64_t claiming;    /* 1 + the number of the collective of which it may have a chunk; 0: none */
     _Alignas(64) _Atomic uint64_t
         waiting_fingerprint; /* what it sleeps in; 0: nothing (an all-reduce has a root of -1) */
     _Atomic uint64_t waiting_count, waiting_number;
@@ -114,7 +115,7 @@ typedef struct ls__transport {
     /* Frees n->view if enter() was not called. NULL: there is none. */
     void (*discard)(ls__new_group *n);
 
-    /* Publishes the work. May wait for space. */
+    /* Publishes the work, or leaves that to progress() if it must wait for something: a start never waits for other ranks. */
     ls_status (*start)(ls_group *g, ls_work *w);
     /* Does what can be done now: LS_OK done, LS_PENDING not yet. */
     ls_status (*progress)(ls_group *g, ls_work *w);

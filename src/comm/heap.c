@@ -2,29 +2,33 @@
  * enough. See heap.h. */
 #include "comm/heap.h"
 
+#include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
 #include "base/status.h"
 
 enum { PAGE = 4096 };
 
-/* If a rank dies while it holds the lock, the job fails; ranks that wait for the lock see that and return. */
+/* If a rank died while it held the lock, the table is not used any more: memory that is allocated stays so until the job ends. */
 static ls_status lock(ls__job *job)
 {
-    for (uint32_t none = 0;
-         !atomic_compare_exchange_weak_explicit(&job->heap.lock, &none, 1, memory_order_acquire, memory_order_relaxed);
-         none = 0) {
-        if (ls__failure_is_set(&job->failure)) return ls__failure_report(&job->failure);
-        sched_yield();
+    int error = pthread_mutex_lock(&job->heap.lock);
+    if (error == EOWNERDEAD) {
+        pthread_mutex_consistent(&job->heap.lock);
+        job->heap.torn = true;
+        error = 0;
     }
-    return LS_OK;
+    if (error) return ls__fail(LS_ESYS, "shared memory: cannot lock the heap: %s", strerror(error));
+    if (!job->heap.torn) return LS_OK;
+    pthread_mutex_unlock(&job->heap.lock);
+    return ls__fail(LS_EPEER, "shared memory: a rank died while it allocated or freed some; no more can be allocated");
 }
 
 static void unlock(ls__job *job)
 {
-    atomic_store_explicit(&job->heap.lock, 0, memory_order_release);
+    pthread_mutex_unlock(&job->heap.lock);
 }
 
 /* Where `bytes` fit: the index to insert at, and the offset; false if nowhere. Lock held. */
@@ -42,6 +46,19 @@ static bool find_gap(const ls__job *job, uint64_t bytes, uint32_t *index, uint64
         if (i < h->extents) at = h->extent[i].offset + h->extent[i].bytes;
     }
     return false;
+}
+
+ls_status ls__heap_init(ls__job *job)
+{
+    pthread_mutexattr_t a;
+    int error = pthread_mutexattr_init(&a);
+    if (!error) {
+        pthread_mutexattr_setpshared(&a, PTHREAD_PROCESS_SHARED);
+        pthread_mutexattr_setrobust(&a, PTHREAD_MUTEX_ROBUST);
+        error = pthread_mutex_init(&job->heap.lock, &a);
+        pthread_mutexattr_destroy(&a);
+    }
+    return error ? ls__fail(LS_ESYS, "shared memory: cannot make a lock: %s", strerror(error)) : LS_OK;
 }
 
 ls_status ls__heap_take(ls__job *job, int fd, size_t bytes, bool backed, uint64_t *offset)
@@ -81,7 +98,7 @@ void ls__heap_give(ls__job *job, int fd, uint64_t offset)
 {
     ls__job_heap *h = &job->heap;
     uint64_t bytes = 0;
-    if (lock(job)) return; /* the job has failed, and its memory is freed with it */
+    if (lock(job)) return; /* freed with the job */
     for (uint32_t i = 0; i < h->extents && !bytes; i++) {
         if (h->extent[i].offset != offset) continue;
         bytes = h->extent[i].bytes;

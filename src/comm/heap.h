@@ -1,12 +1,15 @@
 /* The heap in job memory, for control blocks and for buffers that collectives reduce in place.
  *
  * Any rank allocates and frees; offsets mean the same place to all ranks. The table of allocations is in job memory, too, under a
- * lock that ranks hold for a few hundred nanoseconds. Offset 0 is never returned. */
+ * lock that ranks hold for a few hundred nanoseconds. If a rank is killed right then, later allocations fail with LS_EPEER. Offset 0
+ * is never returned. */
 #ifndef LS_COMM_HEAP_H
 #define LS_COMM_HEAP_H
 
 #include "comm/job.h"
 
+/* Makes the lock of a new job. */
+LS_MUST_CHECK ls_status ls__heap_init(ls__job *job);
 /* Allocates `bytes` (rounded up to 4,096), zero-filled. `fd` is the job's memfd; with `backed`, the pages exist when the call
  * returns, so that too little memory is an error here and not a SIGBUS later. */
 LS_MUST_CHECK ls_status ls__heap_take(ls__job *job, int fd, size_t bytes, bool backed, uint64_t *offset);

@@ -13,9 +13,10 @@
 #include "base/futex.h"
 #include "base/status.h"
 #include "base/thread.h"
+#include "comm/heap.h"
 
 /* The number counts layouts. Raise it with every change of what is in job memory: headers, control blocks, arrivals. */
-static const char MAGIC[16] = "lockstep job 02";
+static const char MAGIC[16] = "lockstep job 03";
 
 /* As large as the node's memory: more could never be used. Pages are allocated on first touch. */
 static uint64_t memory_size(void)
@@ -74,6 +75,10 @@ ls_status ls__job_create(int ranks, int timeout_ms, ls__job **out, int *fd)
     }
     status = map_memory(f, bytes, &job);
     if (status) goto fail;
+    if ((status = ls__heap_init(job))) {
+        munmap(job, (size_t)bytes);
+        goto fail;
+    }
     job->header_bytes = sizeof *job;
     job->bytes = bytes;
     job->ranks = ranks;

@@ -10,6 +10,7 @@
 #ifndef LS_COMM_JOB_H
 #define LS_COMM_JOB_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include "comm/failure.h"
@@ -44,8 +45,9 @@ typedef struct ls__job_rank {
 
 /* heap.c's table of allocations, sorted by offset. */
 typedef struct ls__job_heap {
-    _Alignas(64) _Atomic uint32_t lock; /* 0: free; 1: held */
-    uint32_t extents;                   /* under lock */
+    _Alignas(64) pthread_mutex_t lock; /* robust: the kernel releases it if its owner dies */
+    bool torn;                         /* under lock: an owner died, and the table may be half changed */
+    uint32_t extents;                  /* under lock */
     struct {
         uint64_t offset, bytes;
     } extent[LS__JOB_MAX_EXTENTS]; /* under lock */

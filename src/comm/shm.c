@@ -24,31 +24,29 @@ static bool is_eager(const ls_work *w)
 
 /* ---- Arriving. */
 
-/* Waits until every member has finished the collective that used this one's slot before. */
-static ls_status need_slot(ls_group *g, ls_work *w)
+/* Whether every member has finished the collective that used this one's slot before. */
+static bool slot_is_free(const ls_group *g, const ls_work *w)
 {
     ls__shm *s = ls__shm_of(g);
-    if (w->number < LS__SHM_SLOTS || s->all_finished > w->number - LS__SHM_SLOTS) return LS_OK;
-    ls_work waiting = *w;
-    ls__shm_work_of(&waiting)->starting = true;
-    bool counted = false;
-    ls_status status = LS_OK;
-    for (;;) {
-        uint64_t least = UINT64_MAX;
-        for (int r = 0; r < g->size; r++) {
-            uint64_t finished = atomic_load_explicit(&g->members[r].finished, memory_order_acquire);
-            if (finished < least) least = finished;
-        }
-        s->all_finished = least;
-        if (least > w->number - LS__SHM_SLOTS) break;
-        if (!counted) atomic_fetch_add(&s->control->slot_waiters, 1);
-        counted = true;
-        status = ls__world_progress(g); /* others may need this rank's part of works under way */
-        if (!status) status = ls__shm_idle(g, &waiting);
-        if (status) break;
+    if (w->number < LS__SHM_SLOTS || s->all_finished > w->number - LS__SHM_SLOTS) return true;
+    uint64_t least = UINT64_MAX;
+    for (int r = 0; r < g->size; r++) {
+        uint64_t finished = atomic_load_explicit(&g->members[r].finished, memory_order_acquire);
+        if (finished < least) least = finished;
     }
-    if (counted) atomic_fetch_sub(&s->control->slot_waiters, 1);
-    return status;
+    s->all_finished = least;
+    return least > w->number - LS__SHM_SLOTS;
+}
+
+/* Has others wake this rank when they finish a collective, or no longer. */
+static void await_slots(ls__shm *s, bool waits)
+{
+    if (waits == s->awaits_slot) return;
+    s->awaits_slot = waits;
+    if (waits)
+        atomic_fetch_add(&s->control->slot_waiters, 1);
+    else
+        atomic_fetch_sub(&s->control->slot_waiters, 1);
 }
 
 static bool all_arrived(const ls_group *g, uint64_t number)
@@ -59,19 +57,10 @@ static bool all_arrived(const ls_group *g, uint64_t number)
     return true;
 }
 
-static ls_status start(ls_group *g, ls_work *w)
+/* Publishes a work whose slot is free. */
+static void publish(ls_group *g, ls_work *w)
 {
-    ls_status status = ls__group_check_failed(g);
-    if (status) return status;
-    if (ls__is_p2p(w->kind)) return ls__shm_p2p_start(g, w);
     size_t bytes = ls__work_send_bytes(w, g->rank);
-    if (w->kind == LS_COLLECTIVE_PARALLEL_FOR && bytes && !ls__heap_offset(g->world->job, w->send, bytes))
-        return ls__fail(LS_EINVAL, "parallel_for: the buffer must be memory from ls_world_alloc()");
-    if (w->parts && bytes && !ls__heap_offset(g->world->job, w->send, bytes))
-        return ls__fail(LS_EINVAL, "a sum of parts: the buffer must be memory from ls_world_alloc()");
-    status = need_slot(g, w);
-    if (status) return status;
-
     ls__shm_arrival *arrival = ls__shm_arrival_of(g, w->number, g->rank);
     if (g->rank == 0) { /* no rank reads the slot before all have arrived, so the first member resets it */
         ls__shm_slot *slot = ls__shm_slot_of(g, w->number);
@@ -90,12 +79,42 @@ static ls_status start(ls_group *g, ls_work *w)
     atomic_store_explicit(&arrival->out, 0, memory_order_relaxed);
     arrival->fingerprint = ls__work_fingerprint(w);
     arrival->count = w->count;
-    if (LS__CHECKED) arrival->time = w->started = ls_now();
+    if (LS__CHECKED && !w->started) w->started = ls_now();
+    arrival->time = w->started;
+    ls__shm_work_of(w)->published = true;
     atomic_store_explicit(&arrival->number, w->number + 1, memory_order_release);
     /* Of ranks that arrive at once, one must see all: the others may sleep. */
     atomic_thread_fence(memory_order_seq_cst);
     if (all_arrived(g, w->number)) ls__group_wake(g);
+}
+
+/* A work without a free slot waits for one in the queue, not here: other ranks may need what this one calls next. */
+static ls_status start(ls_group *g, ls_work *w)
+{
+    ls_status status = ls__group_check_failed(g);
+    if (status) return status;
+    if (ls__is_p2p(w->kind)) return ls__shm_p2p_start(g, w);
+    size_t bytes = ls__work_send_bytes(w, g->rank);
+    if (w->kind == LS_COLLECTIVE_PARALLEL_FOR && bytes && !ls__heap_offset(g->world->job, w->send, bytes))
+        return ls__fail(LS_EINVAL, "parallel_for: the buffer must be memory from ls_world_alloc()");
+    if (w->parts && bytes && !ls__heap_offset(g->world->job, w->send, bytes))
+        return ls__fail(LS_EINVAL, "a sum of parts: the buffer must be memory from ls_world_alloc()");
+    if (!ls__shm_of(g)->awaits_slot && slot_is_free(g, w)) {
+        publish(g, w);
+    } else {
+        await_slots(ls__shm_of(g), true);
+        if (LS__CHECKED) w->started = ls_now();
+    }
     ls__event_start(w, bytes);
+    return LS_OK;
+}
+
+/* LS_OK once the work is published. */
+static ls_status publish_queued(ls_group *g, ls_work *w)
+{
+    if (!slot_is_free(g, w)) return LS_PENDING;
+    if (!w->next) await_slots(ls__shm_of(g), false);
+    publish(g, w);
     return LS_OK;
 }
 
@@ -184,7 +203,9 @@ static void finish(ls_group *g, ls_work *w)
 static ls_status progress(ls_group *g, ls_work *w)
 {
     if (ls__is_p2p(w->kind)) return ls__shm_p2p_progress(g, w);
-    ls_status status = w->arrived ? LS_OK : gather_arrivals(g, w);
+    ls_status status = ls__shm_work_of(w)->published ? LS_OK : publish_queued(g, w);
+    if (status) return status;
+    if (!w->arrived) status = gather_arrivals(g, w);
     if (status == LS_PENDING) return check_ahead(g, w);
     if (status) return status;
     if (is_eager(w))

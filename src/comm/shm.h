@@ -11,7 +11,8 @@
  *   channels[p][p]   point-to-point
  *
  * A collective with number k uses slot k mod S. When all ranks have published their arrival, the fingerprints are compared and the
- * collective begins. A slot is reused only when every rank has finished with it (members[].finished).
+ * collective begins. A slot is reused only when every rank has finished with it (members[].finished); until then a work that needs it
+ * waits in its rank's queue.
  *
  * Three algorithms, chosen by the size that all agree on:
  *   eager    every rank publishes its data, and each computes its result from the p inputs: one exchange of cache lines
@@ -25,7 +26,7 @@
  *   what is handed over                       released by                   acquired by
  *   arrival, eager message, input buffer      arrival.number                gather_arrivals(), check_ahead()
  *   slot (claimed, done)                      rank 0's arrival.number       the same: nobody uses it before all have arrived
- *   slot and eager memory to their next use   member.finished               need_slot()
+ *   slot and eager memory to their next use   member.finished               slot_is_free()
  *   chunks of a sum or a parallel_for         slot.done, an addition        round_done(), progress()
  *   staging, filled                           arrival.in                    round_is_in(), source()
  *   staging or buffer, emptied                arrival.out; slot.done        copied_by_all(); round_done()
@@ -34,7 +35,8 @@
  *   text of a failure                         failure.set                   ls__failure_is_set()
  *
  * Additions to `done` are releases that follow one another, so the reader of the last one has acquired all of them. Claims are relaxed:
- * a claim hands over no data, and atomic additions give each number once. Reports (what a rank waits in, deadlocks) are read while they
+ * a claim hands over no data, and atomic additions give each number once; that a rank may have one (member.claiming) is read only when it
+ * has ended. Reports (what a rank waits in, deadlocks) are read while they
  * change and believed only if several looks agree. Waking needs full fences: see wait.h. tests/soak/memory_order weakens each access in
  * turn and has ThreadSanitizer look (its list UNSEEN has those that carry no data); tests/comm/wake_model checks the fences. */
 #ifndef LS_COMM_SHM_H
@@ -43,7 +45,7 @@
 #include "comm/group.h"
 
 enum {
-    LS__SHM_SLOTS = 64,         /* collectives under way per group */
+    LS__SHM_SLOTS = 64,         /* published collectives per group; more wait in the queue */
     LS__SHM_ROUNDS = 4,         /* parts of the staging pipeline */
     LS__SHM_INLINE_BYTES = 16,  /* data that fits into the arrival itself */
     LS__SHM_EAGER_BYTES = 4096, /* up to here, one exchange is faster than two */
@@ -76,7 +78,7 @@ typedef struct ls__shm_control {
     uint64_t round_bytes;   /* of staging: a rank has LS__SHM_ROUNDS of these */
     uint64_t members_at, slots_at, arrivals_at, eager_at, staging_at, channels_at; /* from the block's start */
     _Alignas(64) _Atomic uint32_t references;                                      /* members that have not left */
-    _Alignas(64) _Atomic uint32_t slot_waiters; /* members that wait for a slot to become free */
+    _Alignas(64) _Atomic uint32_t slot_waiters; /* members that have works without a slot */
     _Alignas(64) ls__failure failure;
 } ls__shm_control;
 
@@ -99,6 +101,7 @@ typedef struct ls__shm {
     uint8_t *eager, *staging, *channels;
     uint64_t all_finished;       /* every member is known to have finished this many */
     const ls_work *staging_user; /* whose rounds are in this rank's staging */
+    bool awaits_slot;            /* it is one of control->slot_waiters: works in the queue have no slot yet */
     bool oversubscribed;         /* more ranks than cores */
     const void **in;             /* p pointers, for ls__reduce_arrays() */
     void **out;                  /* likewise */
@@ -109,7 +112,7 @@ typedef struct ls__shm_work {
     int seen;           /* ranks whose arrival was seen and whose fingerprint was checked */
     bool staged;        /* this rank's data passes through staging */
     bool any_staged;    /* some rank's does */
-    bool starting;      /* waits for a free slot, not for arrivals */
+    bool published;     /* other ranks see it; before that it waits for a free slot */
     uint32_t rounds;    /* of the staging pipeline; 0: not planned yet */
     uint32_t in, out;   /* rounds copied in, and out, by this rank */
     size_t round_bytes; /* of a block, per round */
@@ -157,6 +160,20 @@ typedef struct ls__shm_algorithm {
     bool (*needs)(const ls_group *g, const ls_work *w, int rank);
 } ls__shm_algorithm;
 extern const ls__shm_algorithm ls__shm_reduce, ls__shm_move, ls__shm_parallel_for;
+
+/* Around the claims of a work's chunks. A rank that dies with a chunk leaves it undone. */
+static inline void ls__shm_claims_begin(const ls_group *g, const ls_work *w)
+{
+    atomic_store_explicit(&g->members[g->rank].claiming, w->number + 1, memory_order_relaxed);
+}
+static inline void ls__shm_claims_end(const ls_group *g)
+{
+    atomic_store_explicit(&g->members[g->rank].claiming, 0, memory_order_relaxed);
+}
+static inline bool ls__shm_may_have_chunk(const ls_group *g, const ls_work *w, int rank)
+{
+    return atomic_load_explicit(&g->members[rank].claiming, memory_order_relaxed) == w->number + 1;
+}
 
 /* Whether a work whose ranks have all arrived needs something of `rank` that it has not done yet. */
 bool ls__shm_needs(const ls_group *g, const ls_work *w, int rank);

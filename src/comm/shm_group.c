@@ -150,6 +150,7 @@ ls_status ls__shm_join(ls_world *world, ls_group **out)
 void ls__shm_release(ls_group *g)
 {
     ls__shm *s = ls__shm_of(g);
+    if (s->awaits_slot) atomic_fetch_sub(&s->control->slot_waiters, 1);
     atomic_store_explicit(&g->members[g->rank].left, true, memory_order_release);
     ls__group_wake(g); /* members that wait for this rank must see it */
     if (atomic_fetch_sub(&s->control->references, 1) == 1)

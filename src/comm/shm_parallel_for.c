@@ -10,6 +10,8 @@ static ls_status progress(ls_group *g, ls_work *w)
     size_t chunk = (size_t)w->root;
     uint64_t chunks = (w->count + chunk - 1) / chunk;
     uint64_t next = atomic_load_explicit(&slot->claimed, memory_order_relaxed);
+    ls__shm_work_of(w)->rounds = 1;
+    if (next < chunks) ls__shm_claims_begin(g, w);
     while (next < chunks) {
         if (!atomic_compare_exchange_weak_explicit(&slot->claimed, &next, next + 1, memory_order_relaxed,
                                                    memory_order_relaxed))
@@ -23,8 +25,9 @@ static ls_status progress(ls_group *g, ls_work *w)
         if (atomic_fetch_add_explicit(&slot->done[0], 1, memory_order_acq_rel) + 1 == chunks) ls__group_wake(g);
         next = atomic_load_explicit(&slot->claimed, memory_order_relaxed);
     }
+    ls__shm_claims_end(g);
     return atomic_load_explicit(&slot->done[0], memory_order_acquire) == chunks ? LS_OK : LS_PENDING;
 }
 
-/* Chunks are done by the ranks that wait, so none of them is needed. */
-const ls__shm_algorithm ls__shm_parallel_for = { .progress = progress };
+/* Chunks are done by the ranks that wait, so a rank is needed only while it has one. */
+const ls__shm_algorithm ls__shm_parallel_for = { .progress = progress, .needs = ls__shm_may_have_chunk };

@@ -141,7 +141,8 @@ static bool needs(const ls_group *g, const ls_work *w, int rank)
 {
     const ls__shm_work *t = ls__shm_work_of(w);
     const ls__shm_arrival *arrival = ls__shm_arrival_of(g, w->number, rank);
-    return arrival->at == LS__SHM_STAGED && atomic_load_explicit(&arrival->in, memory_order_acquire) < t->rounds;
+    return (arrival->at == LS__SHM_STAGED && atomic_load_explicit(&arrival->in, memory_order_acquire) < t->rounds) ||
+           ls__shm_may_have_chunk(g, w, rank);
 }
 
 static ls_status progress(ls_group *g, ls_work *w)
@@ -151,6 +152,7 @@ static ls_status progress(ls_group *g, ls_work *w)
     if (!t->rounds) plan_rounds(g, w);
     uint64_t per_round = chunks_per_round(g, w), chunks = per_round * t->rounds;
     uint64_t next = atomic_load_explicit(&slot->claimed, memory_order_relaxed);
+    if (next < chunks) ls__shm_claims_begin(g, w);
     for (;;) {
         if (t->staged) move_staging(g, w);
         if (next >= chunks || !round_is_in(g, w, (uint32_t)(next / per_round))) break;
@@ -163,6 +165,7 @@ static ls_status progress(ls_group *g, ls_work *w)
         if (round_done(g, w, j)) ls__group_wake(g);
         next = atomic_load_explicit(&slot->claimed, memory_order_relaxed);
     }
+    ls__shm_claims_end(g);
     bool done = t->staged ? t->out == t->rounds : all_rounds_done(g, w);
     return done ? LS_OK : LS_PENDING;
 }

@@ -19,11 +19,23 @@ enum {
 
 /* ---- Peers. */
 
-/* Whether `w` waits for this member: it has not arrived, or it is the other rank of a send or receive. */
+/* What a wait for `w` really waits for: a work without a slot gets one when the oldest work under way is done. If that has none
+ * either, this rank has finished what used the slot and another has not. */
+static ls_work *awaited_work(const ls_group *g, ls_work *w)
+{
+    if (ls__is_p2p(w->kind) || ls__shm_work_of(w)->published) return w;
+    ls_work *oldest = g->collectives.first;
+    return oldest && ls__shm_work_of(oldest)->published ? oldest : w;
+}
+
+/* Whether `w` waits for this member: it has not arrived, or it is the other rank of a send or receive, or `w` has no slot and the
+ * member has not finished with it. */
 static bool waits_for(const ls_group *g, const ls_work *w, int rank)
 {
     if (rank == g->rank) return false;
     if (ls__is_p2p(w->kind)) return rank == w->root;
+    if (!ls__shm_work_of(w)->published)
+        return atomic_load_explicit(&g->members[rank].finished, memory_order_acquire) <= w->number - LS__SHM_SLOTS;
     return atomic_load_explicit(&ls__shm_arrival_of(g, w->number, rank)->number, memory_order_acquire) != w->number + 1;
 }
 
@@ -54,7 +66,7 @@ static ls_status handle_gone(ls_group *g, const ls_work *w, int rank)
 static bool is_deadlocked(const ls_group *g, const ls_work *w, int rank, ls__fingerprint fingerprint, uint64_t number)
 {
     ls_collective_kind kind = ls__fingerprint_kind(fingerprint);
-    if (!fingerprint || ls__shm_work_of(w)->starting) return false;
+    if (!fingerprint || !(ls__is_p2p(w->kind) || ls__shm_work_of(w)->published)) return false;
     if (ls__is_p2p(w->kind) && !ls__shm_p2p_stuck(g, g->rank, rank, w->kind, w->number)) return false;
     if (!ls__is_p2p(kind))
         return ls__is_p2p(w->kind) &&
@@ -95,17 +107,18 @@ static uint64_t progress_mark(const ls_group *g, const ls_work *w)
 {
     const ls__shm_work *t = ls__shm_work_of(w);
     uint64_t mark = (uint64_t)t->seen ^ (uint64_t)t->in << 16 ^ (uint64_t)t->out << 32 ^ (uint64_t)t->moved << 8;
-    if (!ls__is_p2p(w->kind)) mark ^= atomic_load(&ls__shm_slot_of(g, w->number)->claimed) << 24;
+    if (!ls__is_p2p(w->kind)) mark ^= atomic_load(&ls__shm_slot_of(g, w->number)->claimed) << 24 ^ w->number << 40;
     return mark;
 }
 
 /* Is a rank gone, stopped, deadlocked with this one, or late? `tests`: this rank tests its work. It may still make the call that
  * another waits for, so it is never deadlocked. */
-static ls_status check_peers(ls_group *g, ls_work *w, bool tests)
+static ls_status check_peers(ls_group *g, ls_work *waited, bool tests)
 {
     ls_status status = ls__group_check_failed(g);
     if (status) return status;
-    ls__wait_count(w, progress_mark(g, w), tests);
+    ls_work *w = awaited_work(g, waited);
+    ls__wait_count(waited, progress_mark(g, w), tests);
     if (g->world->cluster) ls__cluster_watch(g->world->cluster, g->world->job);
     int first_missing = -1;
     bool deadlocked = false;
@@ -121,7 +134,7 @@ static ls_status check_peers(ls_group *g, ls_work *w, bool tests)
             status = check_deadlock(g, w, r, &deadlocked);
     }
     if (!deadlocked) ls__shm_work_of(w)->deadlock_looks = 0;
-    if (status || w->done || !ls__wait_expired(w)) return status;
+    if (status || w->done || !ls__wait_expired(waited)) return status;
     if (first_missing >= 0) {
         /* The launcher counts, too, and should be first to report a stopped rank. */
         if (ls__member_may_resume(g, first_missing, 4 * LS__WAIT_CHECK_NS)) return LS_OK;
@@ -145,13 +158,16 @@ static ls_status sleep_until_woken(ls_group *g, ls_work *w)
 {
     ls__member *me = &g->members[g->rank];
     ls_status status = check_peers(g, w, false);
-    if (status) return status;
-    atomic_store_explicit(&me->waiting_count, w->count, memory_order_relaxed);
-    atomic_store_explicit(&me->waiting_number, w->number, memory_order_relaxed);
-    atomic_store_explicit(&me->waiting_fingerprint, ls__work_fingerprint(w), memory_order_release);
+    if (status || w->done) return status;
+    /* In a work without a slot this rank waits for no call: others may have made theirs, which have no slot either. */
+    const ls_work *awaited = awaited_work(g, w);
+    bool for_call = ls__is_p2p(w->kind) || ls__shm_work_of(awaited)->published;
+    atomic_store_explicit(&me->waiting_count, awaited->count, memory_order_relaxed);
+    atomic_store_explicit(&me->waiting_number, awaited->number, memory_order_relaxed);
+    atomic_store_explicit(&me->waiting_fingerprint, for_call ? ls__work_fingerprint(awaited) : 0, memory_order_release);
     /* Works of groups on several nodes need the network to be polled. */
     bool polls = g->world->nodes > 1 && ls__others_busy(g);
-    int64_t ns = ls__shm_work_of(w)->starting ? SLOT_NAP_NS : LS__WAIT_CHECK_NS;
+    int64_t ns = ls__shm_of(g)->awaits_slot ? SLOT_NAP_NS : LS__WAIT_CHECK_NS;
     status = ls__wait_sleep(g, w, polls ? LS__NET_NAP_NS : ns);
     atomic_store_explicit(&me->waiting_fingerprint, 0, memory_order_relaxed);
     return status;

@@ -303,6 +303,29 @@ static void abort_wakes_everyone_with_the_reason(void **state)
     on_ranks(3, abort_from_a_thread, NULL, NULL);
 }
 
+/* A rank died while it wrote the group's failure, which is then never complete. */
+static int fail_behind_a_dead_writer(ls_world *world, void *arg, char *why)
+{
+    (void)arg;
+    ls_group *all = ls_world_group(world);
+    float x = 1;
+    need_ok(ls_barrier(all));
+    atomic_store(&all->failure->set, 1);
+    need_ok(ls_barrier(all));
+    ls_status status = ls_broadcast(all, &x, 1, LS_F32, ls_world_rank(world));
+    need(status == LS_EMISMATCH && strstr(ls_error(), "both must make the same calls"), "%s: %s",
+         ls_status_name(status), ls_error());
+    status = ls_barrier(all);
+    need(status == LS_EMISMATCH, "the next call: %s: %s", ls_status_name(status), ls_error());
+    return 0;
+}
+
+static void a_rank_that_died_while_it_failed_blocks_nobody(void **state)
+{
+    (void)state;
+    on_ranks(2, fail_behind_a_dead_writer, NULL, NULL);
+}
+
 static void abort_of_a_world_of_one(void **state)
 {
     (void)state;
@@ -345,6 +368,7 @@ int main(void)
         cmocka_unit_test(a_stop_is_logged_and_forgiven),
         cmocka_unit_test(a_stop_that_lasts_ends_in_the_timeout),
         cmocka_unit_test(abort_wakes_everyone_with_the_reason),
+        cmocka_unit_test(a_rank_that_died_while_it_failed_blocks_nobody),
         cmocka_unit_test(abort_of_a_world_of_one),
         cmocka_unit_test(job_memory_of_another_layout_is_refused),
     };

@@ -1,5 +1,6 @@
 /* Works that finish and are waited for in any order, mixed with blocking calls, on every transport: random mixes (see
  * mix.h), and the short programs that users write. */
+#include <sched.h>
 #include "mix.h"
 #include "nodes.h"
 
@@ -119,6 +120,88 @@ static void works_of_two_groups_in_different_orders(void **state)
     }
 }
 
+/* ---- More works than a transport has room for: starting one waits for nobody. */
+
+enum { MANY = 150 };
+
+/* Ranks start on two groups, one after the other, in different orders. */
+static int start_many_crosswise(ls_world *world, void *arg, char *why)
+{
+    (void)arg;
+    ls_group *groups[2] = { ls_world_group(world) };
+    int rank = ls_world_rank(world), p = ls_world_size(world);
+    static _Thread_local float x[2][MANY];
+    ls_work *works[2][MANY];
+    need_ok(ls_group_split(groups[0], 0, 0, &groups[1]));
+    for (int turn = 0; turn < 2; turn++)
+        for (int i = 0, k = (rank + turn) % 2; i < MANY; i++) {
+            x[k][i] = (float)i;
+            need_ok(ls_allreduce_start(groups[k], &x[k][i], 1, LS_F32, LS_SUM, &works[k][i]));
+        }
+    for (int i = MANY - 1; i >= 0; i--)
+        for (int k = 0; k < 2; k++) {
+            need_ok(ls_work_wait(&works[k][i]));
+            need(x[k][i] == (float)(i * p), "rank %d: sum %d of group %d is %g, expected %d", rank, i, k,
+                 (double)x[k][i], i * p);
+        }
+    ls_group_free(&groups[1]);
+    return 0;
+}
+
+/* Rank 0 sends after it has started them, and rank 1 starts them after it has received. */
+static int send_after_many(ls_world *world, void *arg, char *why)
+{
+    (void)arg;
+    ls_group *all = ls_world_group(world);
+    ls_work *works[MANY];
+    int rank = ls_world_rank(world);
+    float x = (float)(rank + 7);
+    if (rank == 1) need_ok(ls_recv(all, &x, 1, LS_F32, 0));
+    for (int i = 0; i < MANY; i++) need_ok(ls_barrier_start(all, &works[i]));
+    if (rank == 0) need_ok(ls_send(all, &x, 1, LS_F32, 1));
+    for (int i = 0; i < MANY; i++) need_ok(ls_work_wait(&works[i]));
+    need(rank > 1 || x == 7, "rank %d: %g, expected 7", rank, (double)x);
+    return 0;
+}
+
+static void starting_waits_for_nobody(void **state)
+{
+    (void)state;
+    ls_world_options o = { .timeout_ms = 10000 };
+    for (int p = 2; p < 5; p++) {
+        on_ranks(p, start_many_crosswise, NULL, &o);
+        on_ranks(p, send_after_many, NULL, &o);
+    }
+    on_nodes("0101", start_many_crosswise, NULL, o);
+    on_nodes("0011", send_after_many, NULL, o);
+}
+
+/* The last rank does not come. The others wait for a work that has no slot yet; neither is late. */
+static int wait_for_the_last(ls_world *world, void *arg, char *why)
+{
+    (void)arg;
+    ls_group *all = ls_world_group(world);
+    ls_work *works[MANY];
+    int late = ls_world_size(world) - 1;
+    char expected[64];
+    snprintf(expected, sizeof expected, "rank %d did not call barrier #0", late);
+    if (ls_world_rank(world) == late) {
+        while (!ls__failure_is_set(all->failure)) sched_yield();
+        return 0;
+    }
+    for (int i = 0; i < MANY; i++) need_ok(ls_barrier_start(all, &works[i]));
+    ls_status status = ls_work_wait(&works[MANY - 1]);
+    need(status == LS_ETIMEOUT && strstr(ls_error(), expected), "%s: %s, expected '%s'", ls_status_name(status),
+         ls_error(), expected);
+    return 0;
+}
+
+static void who_is_late_for_the_first_of_many_is_named(void **state)
+{
+    (void)state;
+    on_ranks(3, wait_for_the_last, NULL, &(ls_world_options){ .timeout_ms = 300 });
+}
+
 /* ---- Works that nobody waits for go with their group. */
 
 static int abandon(ls_world *world, void *arg, char *why)
@@ -147,6 +230,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_blocking_call_among_works_under_way),
         cmocka_unit_test(works_of_two_groups_in_different_orders),
+        cmocka_unit_test(starting_waits_for_nobody),
+        cmocka_unit_test(who_is_late_for_the_first_of_many_is_named),
         cmocka_unit_test(works_that_nobody_waits_for_go_with_their_group),
         cmocka_unit_test(any_mix_of_calls_alone),
         cmocka_unit_test(any_mix_of_calls_in_shared_memory),

@@ -6,6 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "check.h"
+#include "comm/group.h"
 #include "folder.h"
 #include "lockstep/comm.h"
 #include "lockstep/data.h"
@@ -274,6 +275,63 @@ static void a_rank_that_was_killed_is_named(void **state)
     assert_int_equal(on_processes(RANKS, outlive), 0);
 }
 
+/* Rank 1 is killed while it works on a chunk. The others wait in theirs until it has one. */
+static void die_in_chunk(void *user, const void *const *data, size_t begin, size_t end)
+{
+    _Atomic uint32_t *dying = (_Atomic uint32_t *)data[0];
+    (void)begin, (void)end;
+    if (*(int *)user == 1) {
+        atomic_store(dying, 1);
+        kill(getpid(), SIGKILL);
+    }
+    while (!atomic_load(dying)) usleep(1000);
+}
+
+static int outlive_a_chunk(int rank)
+{
+    ls_world *world;
+    void *flag;
+    NEED(!ls_world_open_store(&world, &store, rank, RANKS, NULL));
+    ls_group *all = ls_world_group(world);
+    NEED(!ls__group_share(all, RANKS * sizeof(float), &flag));
+    NEED(ls__parallel_for(all, flag, RANKS, LS_F32, 1, die_in_chunk, &rank) == LS_EPEER);
+    NEED(strstr(ls_error(), "rank 1") && strstr(ls_error(), "will not complete its part"));
+    ls_world_free(&world);
+    return 0;
+}
+
+static void a_rank_that_was_killed_with_a_chunk_is_named(void **state)
+{
+    (void)state;
+    assert_int_equal(on_processes(RANKS, outlive_a_chunk), 0);
+}
+
+static int outlive_an_allocation(int rank)
+{
+    ls_world *world;
+    void *memory, *more;
+    NEED(!ls_world_open_store(&world, &store, rank, RANKS, NULL));
+    NEED(!ls_world_alloc(world, 1, &memory));
+    NEED(!ls_barrier(ls_world_group(world)));
+    if (rank == 1) {
+        pthread_mutex_lock(&world->job->heap.lock);
+        kill(getpid(), SIGKILL);
+    }
+    ls_status status = LS_OK;
+    while (!status) status = ls_world_alloc(world, 1, &more); /* until rank 1 has got there */
+    NEED(status == LS_EPEER && strstr(ls_error(), "a rank died while it allocated"));
+    NEED(ls_barrier(ls_world_group(world)) == LS_EPEER);
+    ls_world_dealloc(world, &memory);
+    ls_world_free(&world);
+    return 0;
+}
+
+static void a_rank_that_was_killed_while_it_allocated_blocks_nobody(void **state)
+{
+    (void)state;
+    assert_int_equal(on_processes(RANKS, outlive_an_allocation), 0);
+}
+
 static int open_again(int rank)
 {
     for (int i = 0; i < 3; i++) {
@@ -329,6 +387,8 @@ int main(void)
         cmocka_unit_test(bad_worlds_are_refused),
         cmocka_unit_test(a_rank_that_was_killed_is_named),
         cmocka_unit_test(a_rank_that_cannot_join_says_why),
+        cmocka_unit_test(a_rank_that_was_killed_with_a_chunk_is_named),
+        cmocka_unit_test(a_rank_that_was_killed_while_it_allocated_blocks_nobody),
         cmocka_unit_test(worlds_can_be_opened_again),
     };
     return cmocka_run_group_tests(tests, enter_folder, leave_folder);
