@@ -27,8 +27,8 @@
 #include "nn/optimizer.h"
 #include "tensor/hooks.h"
 #include "train/checkpoint.h"
+#include "train/inject.h"
 #include "train/kept.h"
-#include "train/record.h"
 #include "train/training.h"
 
 enum { CHUNK = 64 * LS__NORM_BLOCK }; /* elements of shared work taken at a time: 1 MiB of each array */
@@ -105,7 +105,7 @@ static ls_status on_ready(void *user, ls_param *param)
     ls_train *t = user;
     const ls_place *places;
     size_t n = ls_model_places(t->model, &places);
-    if ((size_t)param->index == n / 2) ls__train_inject(t, LS_PHASE_BACKWARD);
+    if ((size_t)param->index == n / 2) ls__inject_delay(t, LS_PHASE_BACKWARD);
     return ls_ddp_ready(t->parallel.ddp, n - 1 - (size_t)param->index);
 }
 

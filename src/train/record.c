@@ -1,12 +1,10 @@
 /* See record.h. */
 #include "train/record.h"
 
-#include <errno.h>
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include "base/status.h"
 #include "base/thread.h"
 #include "record/ring.h"
@@ -14,6 +12,7 @@
 #include "kern/gemm.h"
 #include "kern/select.h"
 #include "train/node_rates.h"
+#include "train/inject.h"
 #include "train/training.h"
 
 /* Otherwise OpenMP's threads all have the program's name. */
@@ -116,41 +115,13 @@ void ls__train_record_close(ls_train *t)
     t->recorded = false;
 }
 
-static int64_t own_time(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
-void ls__train_inject(ls_train *t, ls_phase phase)
-{
-    const ls_train_delay *d = &t->options.inject;
-    int64_t step = t->step + 1;
-    if (d->ms <= 0 || d->rank != t->parallel.rank || d->phase != phase || step < d->first) return;
-    if (d->every ? (step - d->first) % d->every != 0 : step != d->first) return;
-    if (t->injected == step) return; /* once per step, not per micro-batch */
-    t->injected = step;
-    if (d->off_cpu) {
-        int64_t ns = (int64_t)(d->ms * 1e6);
-        struct timespec left = { .tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000 };
-        while (nanosleep(&left, &left) && errno == EINTR) {
-        }
-        return;
-    }
-    /* By the thread's CPU time, so that it is the same work on a busy machine. */
-    int64_t until = own_time() + (int64_t)(d->ms * 1e6);
-    while (own_time() < until) {
-    }
-}
-
 ls_status ls__train_enter(ls_train *t, ls_phase phase)
 {
     ls_world *w = t->parallel.world;
     ls_status status = t->options.barriers ? ls_barrier(ls_world_group(w)) : LS_OK;
     ls_record_begin(ls_world_record(w), phase);
     /* That of backward comes in the middle of it, in one layer. */
-    if (phase != LS_PHASE_BACKWARD) ls__train_inject(t, phase);
+    if (phase != LS_PHASE_BACKWARD) ls__inject_delay(t, phase);
     return status;
 }
 

@@ -1,4 +1,4 @@
-/* What a run records about itself (lockstep/record.h has the marks), and artificial delays. */
+/* What a run records about itself (lockstep/record.h has the marks). */
 #ifndef LS_TRAIN_RECORD_H
 #define LS_TRAIN_RECORD_H
 
@@ -22,7 +22,5 @@ double ls__train_leave(ls_train *t, ls_phase phase);
 double ls__train_lap(ls_train *t);
 /* After each batch of the loader. */
 void ls__train_note_batch(ls_train *t);
-/* The artificial delay of the options, if it is for this rank, phase and step. */
-void ls__train_inject(ls_train *t, ls_phase phase);
 
 #endif

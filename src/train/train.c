@@ -18,6 +18,7 @@
 #include "nn/optimizer.h"
 #include "train/checkpoint.h"
 #include "train/data_files.h"
+#include "train/inject.h"
 #include "train/kept.h"
 #include "train/record.h"
 #include "train/profile.h"
@@ -144,9 +145,7 @@ static ls_status open_own(ls_train *t)
     ls_train_options *o = &t->options;
     ls_status status;
     if ((status = fill_options(t))) return status;
-    if (o->inject.ms > 0 && (o->inject.rank < 0 || o->inject.rank >= t->parallel.size))
-        return ls__fail(LS_EINVAL, "inject: rank %d does not exist; there %s %d rank%s", o->inject.rank,
-                        t->parallel.size == 1 ? "is" : "are", t->parallel.size, ls__s(t->parallel.size));
+    if ((status = ls__inject_check(t))) return status;
     if ((status = ls__slots_check(o->slots, t->parallel.size))) return status;
     if ((o->resume || o->checkpoint_every) && !o->run_dir)
         return ls__fail(LS_EINVAL, "checkpoints need a run folder (run_dir)");
