@@ -21,6 +21,8 @@ static const char help[] =
     "      --timeout SECONDS   how long a rank may be missing or stopped; 'none': forever (default 30)\n"
     "      --grace SECONDS     time for the other ranks to end after one failed (default 0.5)\n"
     "      --max-restarts K    restart all ranks after a failure, at most K times (default 0)\n"
+    "      --elastic           when a rank is killed, restart at once from what the ranks have kept (ls_keep_open);\n"
+    "                          K ranks are replaced, then the job goes on with fewer\n"
     "      --no-prefix         do not prefix output lines with '[RANK] '\n"
     "      --log-dir DIR       write output to DIR/rank_R/stdout.log and stderr.log instead\n"
     "  -r, --redirects SPEC    which output: 0 none, 1 stdout, 2 stderr, 3 both; or per rank: 0:3,1:2\n"
@@ -40,6 +42,7 @@ enum {
     TIMEOUT = 256,
     GRACE,
     MAX_RESTARTS,
+    ELASTIC,
     NO_PREFIX,
     LOG_DIR,
     STDIN,
@@ -58,6 +61,7 @@ static const struct option options[] = {
     { "timeout", required_argument, NULL, TIMEOUT },
     { "grace", required_argument, NULL, GRACE },
     { "max-restarts", required_argument, NULL, MAX_RESTARTS },
+    { "elastic", no_argument, NULL, ELASTIC },
     { "no-prefix", no_argument, NULL, NO_PREFIX },
     { "log-dir", required_argument, NULL, LOG_DIR },
     { "redirects", required_argument, NULL, 'r' },
@@ -149,6 +153,7 @@ static int set_option(launch_options *o, int option, const char *value)
         return read_seconds("--timeout", value, &o->timeout);
     case GRACE: return read_seconds("--grace", value, &o->grace);
     case MAX_RESTARTS: return read_int("--max-restarts", value, 0, 1000000, &o->max_restarts);
+    case ELASTIC: o->elastic = true; return 0;
     case NO_PREFIX: o->no_prefix = true; return 0;
     case LOG_DIR: o->log_dir = value; return *value ? 0 : wrong("--log-dir", value, "a folder");
     case STDIN:
