@@ -442,7 +442,8 @@ class LockstepProcessGroup(c10d.ProcessGroup):
         """As Gloo's, for those who call it on the group (torch's own function asks for gloo by name): rank 0 waits for a message of every other rank and names those that did not come in time."""
         self._monitored += 1
         tag = -1 - self._monitored  # not one of the program's
-        limit = (_DEFAULT_TIMEOUT if timeout is None else timeout).total_seconds()
+        timeout = _DEFAULT_TIMEOUT if timeout is None else timeout
+        limit = timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout)  # in seconds, as for gloo
         deadline = time.monotonic() + limit
         word = torch.zeros(1, dtype=torch.uint8)
         if self._rank:

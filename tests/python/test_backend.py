@@ -1,4 +1,9 @@
 """Backend "lockstep" without a launcher of ours: ranks that find each other as under torchrun."""
+import os
+import shutil
+import subprocess
+import sys
+
 import pytest
 import torch
 from conftest import run_ranks
@@ -62,3 +67,25 @@ def test_failures_have_names(case, words):
     survivor = 0 if case in ("kill", "exit", "mismatch") else 1
     assert outcome.codes[survivor] == 3, outcome.codes
     assert float(outcome.out[survivor].split()[0]) < 10, outcome.out  # not the timeout of 30 minutes
+
+
+@pytest.mark.parametrize("case", ["arguments", "shapes", "dtypes", "splits", "another user"])
+def test_bad_input_is_refused(case):
+    if case == "another user" and os.getuid():
+        pytest.skip("only root can start a process of another user")
+    run_ranks(2, "refused.py", case).ok()
+
+
+def test_a_library_of_another_version_is_refused(tmp_path):
+    if not shutil.which("cc"):
+        pytest.skip("no compiler")
+    (tmp_path / "other.c").write_text('const char *ls_version(void) { return "9.9.9"; }')
+    subprocess.run(["cc", "-shared", "-o", tmp_path / "liblockstep.so", tmp_path / "other.c"], check=True)
+    for library, words in (tmp_path / "liblockstep.so", "is liblockstep 9.9.9, but this package needs 0.1"), ("/nowhere.so", "cannot be loaded"):
+        done = subprocess.run(
+            [sys.executable, "-c", "import lockstep_torch"],
+            env={**os.environ, "LOCKSTEP_LIBRARY": str(library)},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 1 and words in done.stderr, done.stderr
