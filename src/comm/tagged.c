@@ -51,6 +51,7 @@ typedef struct source {
 
 struct ls__mailbox {
     source *sources; /* by rank */
+    int ranks;
     ls_p2p *posted;
     early *early, **early_end;
 };
@@ -64,6 +65,7 @@ static ls_status mailbox_of(ls_group *g, ls__mailbox **out)
             free(m);
             return ls__fail(LS_ENOMEM, "rank %d: no memory for messages", g->world->rank);
         }
+        m->ranks = g->size;
         m->early_end = &m->early;
         g->mailbox = m;
     }
@@ -75,6 +77,7 @@ void ls__mailbox_free(ls__mailbox *m)
 {
     if (!m) return;
     for (early *e; (e = m->early); free(e)) m->early = e->next;
+    for (int r = 0; r < m->ranks; r++) free(m->sources[r].aside);
     free(m->sources);
     free(m);
 }
