@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""torch's best effort at what `lockstep train` does: a GPT-2-shaped model in float32, with fused attention and fused AdamW;
+"""torch's best effort at what `lockstep train` does: a model of the shape of GPT-2 (or, with --model llama, of Llama) in float32, with fused attention and fused AdamW;
 with WORLD_SIZE above 1 (and RANK, MASTER_ADDR, MASTER_PORT) under DistributedDataParallel over Gloo, gradients as views of
 its buckets. Denormal numbers are flushed to zero, without which torch is several times slower on Intel's CPUs once gradients get
 tiny. --compile: through torch.compile. --bf16: gradients are communicated as bfloat16 (its own hook). Rank 0 prints one JSON line:
@@ -33,6 +33,46 @@ class Block(nn.Module):
         return x + self.c_out(F.gelu(self.c_fc(self.ln_2(x)), approximate="tanh"))
 
 
+class Llama(nn.Module):
+    """As Hugging Face's: RMS norms, rotary positions, grouped queries, SwiGLU, tied head; each projection of one input in one product."""
+
+    class Block(nn.Module):
+        def __init__(self, a):
+            super().__init__()
+            self.heads, self.kv, self.inner, c = a.heads, a.kv_heads, a.inner, a.width
+            d = c // a.heads
+            self.norm_1, self.norm_2 = nn.RMSNorm(c, 1e-5), nn.RMSNorm(c, 1e-5)
+            self.qkv, self.o = nn.Linear(c, (a.heads + 2 * a.kv_heads) * d, bias=False), nn.Linear(c, c, bias=False)
+            self.gate_up, self.down = nn.Linear(c, 2 * a.inner, bias=False), nn.Linear(a.inner, c, bias=False)
+
+        def forward(self, x, cos, sin):
+            b, t, c = x.shape
+            d = c // self.heads
+            y = self.qkv(self.norm_1(x)).view(b, t, -1, d).transpose(1, 2)
+            q, k, v = y.split([self.heads, self.kv, self.kv], 1)
+            q, k = (z * cos + torch.cat((-z[..., d // 2:], z[..., :d // 2]), -1) * sin for z in (q, k))
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+            x = x + self.o(y.transpose(1, 2).reshape(b, t, c))
+            gate, up = self.gate_up(self.norm_2(x)).split(self.inner, 2)
+            return x + self.down(F.silu(gate) * up)
+
+    def __init__(self, a):
+        super().__init__()
+        self.wte = nn.Embedding(a.vocab, a.width)
+        self.h = nn.ModuleList(Llama.Block(a) for _ in range(a.layers))
+        self.norm = nn.RMSNorm(a.width, 1e-5)
+        d = a.width // a.heads
+        angle = torch.outer(torch.arange(a.seq), 10000.0 ** (-torch.arange(0, d, 2) / d)).repeat(1, 2)
+        self.register_buffer("cos", angle.cos())
+        self.register_buffer("sin", angle.sin())
+
+    def forward(self, x, y):
+        h = self.wte(x)
+        for block in self.h:
+            h = block(h, self.cos, self.sin)
+        return F.cross_entropy((self.norm(h) @ self.wte.weight.T).flatten(0, 1), y.flatten())
+
+
 class GPT(nn.Module):
     def __init__(self, a):
         super().__init__()
@@ -48,8 +88,9 @@ class GPT(nn.Module):
 
 
 p = argparse.ArgumentParser()
-for name, default in dict(layers=6, width=384, heads=6, vocab=50257, batch=4, seq=256, steps=10, threads=1).items():
-    p.add_argument("--" + name, type=int, default=default)
+for name, default in dict(layers=6, width=384, heads=6, vocab=50257, batch=4, seq=256, steps=10, threads=1, kv_heads=3, inner=1024).items():
+    p.add_argument("--" + name.replace("_", "-"), type=int, default=default)
+p.add_argument("--model", choices=("gpt", "llama"), default="gpt")
 for name in "compile", "bf16", "show-steps":
     p.add_argument("--" + name, action="store_true")
 a = p.parse_args()
@@ -57,7 +98,7 @@ world, rank = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0
 torch.set_num_threads(a.threads)
 torch.set_flush_denormal(True)
 torch.manual_seed(0)
-model = GPT(a)
+model = Llama(a) if a.model == "llama" else GPT(a)
 if world > 1:
     torch.distributed.init_process_group("gloo")
     model = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)

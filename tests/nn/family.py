@@ -6,15 +6,25 @@ import transformers as tf
 SMALL = dict(hidden_size=16, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4, vocab_size=37, max_position_embeddings=32,
              bos_token_id=1, eos_token_id=2)
 LLAMA3 = dict(rope_type="llama3", rope_theta=500.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=16)
+
+
+def rope(parameters):
+    """Rotary positions as the installed version of transformers takes them."""
+    if int(tf.__version__.split(".")[0]) >= 5:
+        return dict(rope_parameters=parameters)
+    scaling = {k: v for k, v in parameters.items() if k != "rope_theta"}
+    return dict(rope_theta=parameters["rope_theta"], rope_scaling=None if scaling["rope_type"] == "default" else scaling)
+
+
 CONFIGS = {
     "gpt2": lambda: tf.GPT2Config(n_layer=2, n_embd=16, n_head=4, vocab_size=37, n_positions=32, bos_token_id=1, eos_token_id=2, resid_pdrop=0,
                                   embd_pdrop=0, attn_pdrop=0),
     "llama2": lambda: tf.LlamaConfig(**SMALL, rms_norm_eps=1e-5),
-    "llama3": lambda: tf.LlamaConfig(**SMALL, num_key_value_heads=2, rms_norm_eps=1e-5, rope_parameters=LLAMA3),
+    "llama3": lambda: tf.LlamaConfig(**SMALL, num_key_value_heads=2, rms_norm_eps=1e-5, **rope(LLAMA3)),
     "llama_biases": lambda: tf.LlamaConfig(**SMALL, num_key_value_heads=1, attention_bias=True, mlp_bias=True, tie_word_embeddings=True,
-                                           rope_parameters=dict(rope_type="linear", rope_theta=100.0, factor=2.0)),
+                                           **rope(dict(rope_type="linear", rope_theta=100.0, factor=2.0))),
     "smollm2": lambda: tf.LlamaConfig(**{**SMALL, "hidden_size": 24, "num_attention_heads": 3}, num_key_value_heads=1, rms_norm_eps=1e-5,
-                                      tie_word_embeddings=True, rope_parameters=dict(rope_type="default", rope_theta=100000.0)),
+                                      tie_word_embeddings=True, **rope(dict(rope_type="default", rope_theta=100000.0))),
     "qwen2": lambda: tf.Qwen2Config(**SMALL, num_key_value_heads=2, tie_word_embeddings=True),
     "qwen2_window": lambda: tf.Qwen2Config(**SMALL, num_key_value_heads=2, use_sliding_window=True, sliding_window=3, max_window_layers=1),
     "qwen3": lambda: tf.Qwen3Config(**SMALL, num_key_value_heads=2, head_dim=8, tie_word_embeddings=True),

@@ -1,4 +1,4 @@
-/* config.json of GPT-2 folders: read, written, and refused with the key's name. */
+/* config.json of folders: read, written, and refused with the key's name. */
 #include "check.h"
 #include "nn/model.h"
 #include "folder.h"
@@ -118,6 +118,151 @@ static void other_kinds_of_model_are_refused(void **state)
     check_ok(parse("{\"n_inner\":3072,\"activation_function\":\"gelu_pytorch_tanh\"}", &o));
 }
 
+/* transformers 4 and 5 have other keys for the same. */
+static void rotary_positions_of_both_versions_are_read(void **state)
+{
+    (void)state;
+    ls_lm_options a, b;
+    check_ok(parse(
+        "{\"model_type\":\"llama\",\"rope_theta\":500000.0,\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8.0,"
+        "\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,\"original_max_position_embeddings\":8192}}",
+        &a));
+    check_ok(parse("{\"model_type\":\"llama\",\"rope_parameters\":{\"rope_theta\":500000.0,\"rope_type\":\"llama3\","
+                   "\"factor\":8.0,"
+                   "\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,\"original_max_position_embeddings\":8192}}",
+                   &b));
+    assert_memory_equal(&a.rope, &b.rope, sizeof a.rope);
+    assert_int_equal(a.rope.kind, LS_ROPE_LLAMA3);
+    assert_int_equal(a.rope.original_context, 8192);
+    check_ok(parse("{\"model_type\":\"llama\",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}}", &a));
+    assert_int_equal(a.rope.kind, LS_ROPE_LINEAR);
+    assert_float_equal(a.rope.theta, 10000, 0);
+    check_ok(parse("{\"model_type\":\"llama\",\"rope_scaling\":null,\"rope_theta\":7}", &a));
+    assert_int_equal(a.rope.kind, LS_ROPE_DEFAULT);
+    assert_float_equal(a.rope.theta, 7, 0);
+}
+
+static void absent_keys_have_the_values_of_transformers(void **state)
+{
+    (void)state;
+    ls_lm_options o;
+    check_ok(parse("{\"model_type\":\"llama\"}", &o));
+    assert_int_equal(o.width, 4096);
+    assert_int_equal(o.kv_heads, 32);
+    assert_int_equal(o.head_dim, 128);
+    assert_int_equal(o.inner, 11008);
+    assert_int_equal(o.head, LS_HEAD_UNTIED);
+    assert_float_equal(o.norm_eps, 1e-6f, 0);
+    check_ok(parse("{\"model_type\":\"mistral\"}", &o));
+    assert_int_equal(o.kv_heads, 8);
+    assert_int_equal(o.window, 4096);
+    check_ok(parse("{\"model_type\":\"mistral\",\"sliding_window\":null}", &o));
+    assert_int_equal(o.window, 0);
+    check_ok(parse("{\"model_type\":\"qwen2\",\"sliding_window\":4096}", &o));
+    assert_int_equal(o.window, 0);
+    check_ok(parse("{\"model_type\":\"qwen2\",\"sliding_window\":100,\"use_sliding_window\":true}", &o));
+    assert_int_equal(o.window, 100);
+    assert_int_equal(o.window_first, 28);
+    check_ok(parse(
+        "{\"model_type\":\"qwen3\",\"hidden_size\":1024,\"num_attention_heads\":16,\"num_key_value_heads\":8}", &o));
+    assert_int_equal(o.head_dim, 128);
+}
+
+static void new_settings_of_a_family_are_read_back(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "llama",       "llama-2-7b",   "llama-3.1-8b", "llama-3.2-1b", "llama-3.2-3b",
+                                         "smollm-135m", "smollm2-135m", "smollm2-360m", "smollm2-1.7b", "tinyllama",
+                                         "qwen2",       "qwen2.5-0.5b", "qwen2.5-1.5b", "qwen3",        "qwen3-0.6b",
+                                         "qwen3-1.7b",  "mistral",      "mistral-7b" };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        ls_lm_options o, got;
+        char *text;
+        check_ok(ls_lm_preset(names[i], &o));
+        check_ok(ls__hf_config_text(NULL, &o, 2, &text));
+        check_ok(parse(text, &got));
+        assert_memory_equal(&got, &o, sizeof o);
+        free(text);
+    }
+}
+
+/* 134,515,008 parameters and so on, as their cards say. */
+static void published_sizes_have_their_number_of_parameters(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        size_t count;
+    } sizes[] = { { "smollm2-135m", 134515008 }, { "smollm2-360m", 361821120 },  { "tinyllama", 1100048384 },
+                  { "llama-2-7b", 6738415616 },  { "llama-3.2-1b", 1235814400 }, { "llama-3.1-8b", 8030261248 },
+                  { "qwen2.5-0.5b", 494032768 }, { "qwen3-0.6b", 596049920 },    { "mistral-7b", 7241732096 },
+                  { "gpt2", 124439808 } };
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        ls_lm_options o;
+        ls_model *model;
+        check_ok(ls_lm_preset(sizes[i].name, &o));
+        check_ok(ls_lm_open(&model, &o));
+        if (ls_model_param_count(model) != sizes[i].count)
+            fail_msg("%s: %zu parameters, expected %zu", sizes[i].name, ls_model_param_count(model), sizes[i].count);
+        ls_model_free(&model);
+    }
+}
+
+#define LLAMA(more) "{\"model_type\":\"llama\",\"hidden_size\":64,\"num_attention_heads\":4," more "}"
+#define QWEN(more)  "{\"model_type\":\"qwen2\",\"num_hidden_layers\":2," more "}"
+static void contradictions_in_a_family_are_named(void **state)
+{
+    (void)state;
+    ls_lm_options o;
+    check_fails(parse(LLAMA("\"num_key_value_heads\":3"), &o), LS_EFORMAT,
+                "4 heads cannot share 3 heads of keys and values");
+    check_fails(parse(LLAMA("\"head_dim\":7"), &o), LS_EFORMAT, "head_dim is 7");
+    check_fails(parse(LLAMA("\"hidden_act\":\"gelu\""), &o), LS_EUNSUPPORTED, "'hidden_act' must be \"silu\"; 'gelu'");
+    check_fails(parse(LLAMA("\"tie_word_embeddings\":1"), &o), LS_EFORMAT,
+                "'tie_word_embeddings' must be true or false");
+    check_fails(parse(LLAMA("\"rope_scaling\":{\"type\":\"yarn\",\"factor\":2}"), &o), LS_EUNSUPPORTED,
+                "'rope_scaling.rope_type' must be default, linear or llama3; 'yarn'");
+    check_fails(parse(LLAMA("\"rope_parameters\":{\"rope_type\":\"linear\"}"), &o), LS_EFORMAT, "rope factor is 0");
+    check_fails(parse(LLAMA("\"rope_parameters\":{\"rope_type\":\"llama3\",\"factor\":8}"), &o), LS_EFORMAT,
+                "rope llama3 has factors 0 and 0");
+    check_fails(parse(LLAMA("\"rope_parameters\":{\"partial_rotary_factor\":0.5}"), &o), LS_EUNSUPPORTED,
+                "partial_rotary_factor");
+    check_fails(parse(LLAMA("\"rope_parameters\":[1]"), &o), LS_EFORMAT, "'rope_parameters' must be an object");
+    check_fails(parse(LLAMA("\"rope_theta\":-1"), &o), LS_EFORMAT, "'rope_theta' must be a number above 0");
+    check_fails(parse("{\"model_type\":\"llama\",\"hidden_size\":65}", &o), LS_EFORMAT,
+                "width 65 is not divisible by 32 heads");
+    check_fails(parse("{\"model_type\":\"mistral\",\"sliding_window\":0}", &o), LS_EFORMAT,
+                "'sliding_window' must be an integer >= 1");
+    check_fails(parse(QWEN("\"layer_types\":[\"full_attention\"]"), &o), LS_EFORMAT,
+                "'layer_types' must be a list of 2");
+    check_fails(parse(QWEN("\"layer_types\":[\"full_attention\",\"sliding_attention\"]"), &o), LS_EFORMAT,
+                "layer_types[1] is sliding_attention");
+    check_fails(parse(QWEN("\"use_sliding_window\":true,\"layer_types\":[\"sliding_attention\",\"full_attention\"]"),
+                      &o),
+                LS_EUNSUPPORTED, "full_attention after");
+    check_fails(parse(QWEN("\"layer_types\":[\"full_attention\",\"linear_attention\"]"), &o), LS_EUNSUPPORTED,
+                "layer_types[1] must be");
+}
+
+static void options_of_other_models_are_refused(void **state)
+{
+    (void)state;
+    ls_model *m;
+    const struct {
+        ls_lm_options o;
+        const char *why;
+    } cases[] = { { { .kv_heads = 2 }, "gpt2: kv_heads is an option of the Llama family" },
+                  { { .head = LS_HEAD_UNTIED }, "gpt2: an untied head" },
+                  { { .kind = LS_LM_LLAMA, .window = 8 }, "llama: a window is an option of mistral" },
+                  { { .kind = LS_LM_QWEN2, .attention_bias = true },
+                    "qwen2: attention_bias is an option of llama and qwen3" },
+                  { { .kind = LS_LM_MISTRAL, .mlp_bias = true }, "mistral: mlp_bias is an option of llama" },
+                  { { .kind = LS_LM_QWEN3, .window_first = 1 }, "qwen3: window_first is an option" },
+                  { { .kind = LS_LM_LLAMA, .rope = { .theta = 0.5f } }, "rope theta is 0.5" } };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        check_fails(ls_lm_open(&m, &cases[i].o), LS_EINVAL, cases[i].why);
+}
+
 static void broken_settings_are_refused_and_named(void **state)
 {
     (void)state;
@@ -155,6 +300,12 @@ int main(void)
         cmocka_unit_test(settings_that_were_read_are_kept),
         cmocka_unit_test(a_number_too_large_for_an_integer_is_kept),
         cmocka_unit_test(other_kinds_of_model_are_refused),
+        cmocka_unit_test(rotary_positions_of_both_versions_are_read),
+        cmocka_unit_test(absent_keys_have_the_values_of_transformers),
+        cmocka_unit_test(new_settings_of_a_family_are_read_back),
+        cmocka_unit_test(published_sizes_have_their_number_of_parameters),
+        cmocka_unit_test(contradictions_in_a_family_are_named),
+        cmocka_unit_test(options_of_other_models_are_refused),
         cmocka_unit_test(broken_settings_are_refused_and_named),
         cmocka_unit_test(sizes_have_names),
     };
