@@ -118,7 +118,7 @@ void doctor_check_cores(doctor *d)
         doctor_advise(d, DOCTOR_NOTE,
                       "the CPU or the virtual machine does not offer AVX2 with FMA: same results, much slower");
     if (checked)
-        doctor_add(d, "cores", "matrix products", "%.0f GFLOP/s on one core; MFU is a share of this",
+        doctor_add(d, "cores", "matrix products", "%.3g GFLOP/s on one core; MFU is a share of this",
                    ls__gemm_peak(512, 3, 1));
 }
 
