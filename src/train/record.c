@@ -13,6 +13,7 @@
 #include "kern/select.h"
 #include "train/node_rates.h"
 #include "train/inject.h"
+#include "train/kept.h"
 #include "train/training.h"
 
 /* Otherwise OpenMP's threads all have the program's name. */
@@ -98,7 +99,8 @@ ls_status ls__train_record_node(ls_train *t)
 {
     ls_record *r = ls_world_record(t->parallel.world);
     ls__node_rates n;
-    if (!t->recorded) return LS_OK;
+    if (!t->recorded || ls__train_kept_is_ready(t))
+        return LS_OK; /* later generations of an elastic run must not wait for it */
     ls_status status = ls__node_rates_find(t->parallel.node_group, &n);
     if (status || !(n.cores > 0)) return status;
     ls_record_metadata(r, LS_METADATA_CORES, n.cores);
