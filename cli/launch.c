@@ -234,8 +234,9 @@ static int run_all(launch *l, const sigset_t *signals)
     for (;; l->common.attempt++) {
         code = run_once(l);
         if (l->elastic) {
+            int before = o->ranks;
             if (!launch_elastic_next(l)) break;
-            launch_divide_cores(o->ranks, !o->no_bind, l->cores);
+            if (o->ranks != before) launch_divide_cores(o->ranks, !o->no_bind, l->cores);
             continue;
         }
         if (!code || l->end_requested || l->hopeless || l->common.attempt >= o->max_restarts) break;

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "train/checkpoint_file.h"
+#include "train/kept.h"
 #include "train/settings.h"
 #include "train/tensorboard.h"
 #include "train/training.h"
@@ -328,7 +329,8 @@ ls_status ls__run_dir_reopen(ls__run_dir *run, const ls_train *t)
         status = ls__fail_errno("cannot write %s", metrics);
     remove_temporaries(run->path);
     bool continues = t->step < t->options.steps; /* otherwise nothing changes */
-    if (!status && continues) status = write_settings(run, t);
+    /* Later generations of an elastic run have its settings; writing them would wait for the disk. */
+    if (!status && continues && !ls__train_kept_is_ready(t)) status = write_settings(run, t);
     if (!status && continues && !t->options.no_tensorboard)
         status = ls__tensorboard_open(&run->events, run->path, t->step);
     free(text);
