@@ -235,7 +235,7 @@ static void say_phase(finding_text *t, const ls_run *run, const ls_finding *f)
 {
     WHAT(t, "%s %s of a step, on average", f->kind == LS_FINDING_EVAL ? "evaluation takes" : "checkpoints take",
          NS(f->evidence.lost));
-    EVIDENCE(t, "%.0f%% of the run", 100 * f->evidence.lost / fmax(1, ls_run_step_mean(run)));
+    EVIDENCE(t, "%.0f%% of the run", 100 * f->evidence.lost / fmax(1, run->step_mean));
 }
 
 static void say_finding(finding_text *t, const ls_run *run, const ls_finding *f)

@@ -11,7 +11,7 @@
 /* Which is which: name, folder, and what kind of run it is. */
 static void put_run(const page *p, const ls_run *run, char letter, const char *words)
 {
-    double step = ls_run_step_mean(run), tokens = ls_run_tokens(run);
+    double step = run->step_mean, tokens = ls_run_tokens(run);
     size_t n = run->n_steps - run->first_counted;
     fprintf(p->to, "<dt>%c</dt><dd><b>", letter);
     put_html(p->to, html_name(run->path));
@@ -51,7 +51,7 @@ static void draw_run(const chart *c, const ls_run *run, char letter, double y, d
 
 static void draw_runs(const page *p, double width)
 {
-    double most = fmax(ls_run_step_mean(p->run), ls_run_step_mean(p->other));
+    double most = fmax(p->run->step_mean, p->other->step_mean);
     time_unit unit = time_unit_of(most);
     chart c = { .to = p->to, .width = width, .height = 108, .left = 24, .right = 64, .top = 4, .bottom = 40 };
     char title[48];
@@ -81,7 +81,7 @@ static void put_row(const page *p, const char *name, int phase)
 
 static void put_speed(const page *p, double x, double y)
 {
-    double a = x / ls_run_step_mean(p->run) * 1e9, b = y / ls_run_step_mean(p->other) * 1e9;
+    double a = x / p->run->step_mean * 1e9, b = y / p->other->step_mean * 1e9;
     if (!(a > 0 && b > 0)) return;
     fprintf(p->to, "<tr><td><b>tokens/s</b><td>%s<td>%s<td class=\"w\">%s%s<td class=\"%s\">%s</tr>",
             amount_count(a).text, amount_count(b).text, b >= a ? "+" : "\u2212", amount_count(fabs(b - a)).text,

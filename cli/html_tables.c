@@ -26,7 +26,7 @@ static void put_communication(const page *p)
           p->to);
     for (size_t i = 0; i < run->n_comm; i++) {
         const ls_comm_row *c = &run->comm[i];
-        ls_comm_mean m = ls_run_comm_mean(run, c);
+        ls_comm_mean m = ls_run_get_comm_mean(run, c);
         fprintf(p->to, "<tr><td>%s%s<td>%s<td>%s<td>%s<td>%s<td>%s<td>%s<td>%s<td>%s</tr>", ls_collective_name(c->kind),
                 c->bucket ? " buckets" : "", amount_count(m.count).text, amount_bytes(m.bytes).text,
                 amount_ns(m.busy).text, amount_rate(m.rate, c->network).text, amount_share(m.of_peak).text,

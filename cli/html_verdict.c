@@ -40,7 +40,7 @@ static void put_times(const page *p, double before, double after)
 
 static void put_finding(const page *p, const ls_finding *f)
 {
-    double step = ls_run_step_mean(p->run);
+    double step = p->run->step_mean;
     finding_text words = finding_describe(p->run, f);
     fputs("<li><b>", p->to);
     put_words(p->to, words.what);
@@ -128,7 +128,7 @@ static void put_nothing(const page *p)
 {
     const ls_run *run = p->run;
     ls_phase longest = LS_PHASE_FORWARD;
-    double step = ls_run_step_mean(run);
+    double step = run->step_mean;
     for (int i = 0; i < LS_PHASES; i++)
         if (ls_run_mean(run, -1, (ls_phase)i) > ls_run_mean(run, -1, longest)) longest = (ls_phase)i;
     double ns = ls_run_mean(run, -1, longest);
@@ -160,7 +160,7 @@ static void put_verdict(const page *p)
         fputs("</p><p class=\"do\"><b>Change:</b> ", p->to);
         put_words(p->to, words.remedy);
         fputs("</p>", p->to);
-        if (report_gains(p->run, f)) put_gain(p, ls_run_step_mean(p->run), (double)f->expected);
+        if (report_gains(p->run, f)) put_gain(p, p->run->step_mean, (double)f->expected);
     } else {
         put_nothing(p);
     }
@@ -215,7 +215,7 @@ static void put_figures(const page *p)
 
 void html_verdict(const page *p)
 {
-    double step = ls_run_step_mean(p->run), tokens = ls_run_tokens(p->run);
+    double step = p->run->step_mean, tokens = ls_run_tokens(p->run);
     size_t n;
     counted(p, &n);
     if (!(step > 0)) return;

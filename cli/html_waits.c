@@ -133,7 +133,7 @@ static void put_causes(const page *p)
     const ls_run *run = p->run;
     size_t steps, n = run->n_wait_causes;
     counted(p, &steps);
-    while (n && (double)run->wait_causes[n - 1].cost < TRIFLE * ls_run_step_mean(run) * (double)steps) n--;
+    while (n && (double)run->wait_causes[n - 1].cost < TRIFLE * run->step_mean * (double)steps) n--;
     html_card(p, "causes", "half", "Why they waited",
               "A delay belongs to the rank that arrived last, and to the phase in which it lost the time since the "
               "collective before.");

@@ -98,7 +98,7 @@ static double computing(const ls_run *run)
 }
 static void put_computing(const ls_run *run, double x, job_figure_text *out)
 {
-    VALUE(out, "%s", amount_share(x / ls_run_step_mean(run)).text);
+    VALUE(out, "%s", amount_share(x / run->step_mean).text);
     LABEL(out, "of the step is forward, backward and update");
 }
 
@@ -108,7 +108,7 @@ static double waiting(const ls_run *run)
 }
 static void put_waiting(const ls_run *run, double x, job_figure_text *out)
 {
-    double step = ls_run_step_mean(run);
+    double step = run->step_mean;
     VALUE(out, "%s", amount_share(x / step).text);
     LABEL(out, "waiting for other ranks, %s per step", amount_ns(x).text);
     out->warn = x > 0.1 * step;
@@ -120,7 +120,7 @@ static double exposed(const ls_run *run)
 }
 static void put_exposed(const ls_run *run, double x, job_figure_text *out)
 {
-    double step = ls_run_step_mean(run);
+    double step = run->step_mean;
     VALUE(out, "%s", amount_share(x / step).text);
     LABEL(out, "exposed communication; %s per step overlapped", amount_ns(ls_run_overlapped(run, -1)).text);
     out->warn = x > 0.1 * step;
@@ -135,7 +135,7 @@ static void title_step(double x, char *out, size_t bytes)
 
 static double token_rate(const ls_run *run)
 {
-    double tokens = ls_run_tokens(run), step = ls_run_step_mean(run);
+    double tokens = ls_run_tokens(run), step = run->step_mean;
     return tokens > 0 && step > 0 ? tokens / step * 1e9 : (double)NAN;
 }
 static void title_tokens(double x, char *out, size_t bytes)

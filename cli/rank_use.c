@@ -233,7 +233,7 @@ void device_power(const ls_run *run, int r, char *out, size_t bytes)
 {
     double access = run->rank[r].metadata[LS_METADATA_ENERGY], watts = run->rank[r].use.watts;
     if (isfinite(watts) && run->rank[r].use.wall > 0) {
-        double joules = watts * ls_run_step_mean(run) / 1e9, tokens = run->rank[r].metadata[LS_METADATA_TOKENS];
+        double joules = watts * run->step_mean / 1e9, tokens = run->rank[r].metadata[LS_METADATA_TOKENS];
         snprintf(out, bytes, "%.1f W, %.3g J per step", watts, joules);
         if (tokens > 0 && joules > 0 && device_next_machine(run, r + 1) < 0 && run->rank[r].node == 0)
             add(out, bytes, ", %.3g tokens per joule", tokens / joules);

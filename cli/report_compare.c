@@ -89,8 +89,8 @@ static void show_settings(const ls_run *before, const ls_run *after, const repor
 /* Steps of different work cannot be compared by their time; tokens per second can. */
 static void show_speed(const ls_run *before, const ls_run *after, const report_form *f)
 {
-    double x = ls_run_tokens(before), y = ls_run_tokens(after), a = x / ls_run_step_mean(before) * 1e9,
-           b = y / ls_run_step_mean(after) * 1e9;
+    double x = ls_run_tokens(before), y = ls_run_tokens(after), a = x / before->step_mean * 1e9,
+           b = y / after->step_mean * 1e9;
     if (!(x > 0 && y > 0)) return;
     fprintf(f->to, "  %-16s %12.0f %12.0f %12s\n", "tokens/s", a, b, amount_change(b / a - 1).text);
     char text[256];

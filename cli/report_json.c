@@ -92,7 +92,7 @@ static json_t *machines_of(const ls_run *run)
         device_power(run, r, words, sizeof words);
         json_array_append_new(out, json_pack("{s:i, s:s, s:o, s:o, s:s}", "node", x->node, "host", x->host, "watts",
                                              real_or_null(watts), "joules_per_step",
-                                             real_or_null(watts * ls_run_step_mean(run) / 1e9), "power", words));
+                                             real_or_null(watts * run->step_mean / 1e9), "power", words));
     }
     return out;
 }

@@ -164,7 +164,7 @@ static void show_counts(const ls_run *run, const report_form *f)
 
 static void show_comm(const ls_run *run, const report_form *f)
 {
-    double step = ls_run_step_mean(run);
+    double step = run->step_mean;
     bool network = false;
     if (run->ranks < 2 || !run->n_comm) return;
     report_head(f, "Communication, per step");
@@ -172,7 +172,7 @@ static void show_comm(const ls_run *run, const report_form *f)
             "bandwidth", "peak");
     for (size_t i = 0; i < run->n_comm; i++) {
         const ls_comm_row *c = &run->comm[i];
-        ls_comm_mean m = ls_run_comm_mean(run, c);
+        ls_comm_mean m = ls_run_get_comm_mean(run, c);
         char name[40];
         if (m.count < 0.05 && m.busy + m.waited < 0.001 * step) continue; /* rare */
         network = network || c->network;

@@ -72,7 +72,7 @@ static void bar(const ls_run *run, int rank, int width, double longest, const re
 bool report_has_phase(const ls_run *run, ls_phase phase)
 {
     double alone = run->ranks > 1 || phase != LS_PHASE_COMM ? 0 : 0.005;
-    return ls_run_mean(run, -1, phase) > alone * ls_run_step_mean(run);
+    return ls_run_mean(run, -1, phase) > alone * run->step_mean;
 }
 
 static bool has(const ls_run *run, const struct look *l)
@@ -171,13 +171,13 @@ void report_wrap(const report_form *f, int first, int rest, const char *label, c
 
 bool report_gains(const ls_run *run, const ls_finding *x)
 {
-    double step = ls_run_step_mean(run), then = (double)x->expected;
+    double step = run->step_mean, then = (double)x->expected;
     return then > 0 && then < 0.995 * step && strcmp(amount_ns(step).text, amount_ns(then).text) != 0;
 }
 
 static void show_findings(const ls_run *run, const report_form *f)
 {
-    double step = ls_run_step_mean(run);
+    double step = run->step_mean;
     report_head(f, run->n_findings ? "What to change, most expensive first" : "Nothing stands out");
     if (!run->n_findings) report_wrap(f, 2, 2, "", "no rank makes others wait, and no phase costs more than it has to");
     for (size_t i = 0; i < run->n_findings && i < REPORT_ROWS; i++) {

@@ -18,7 +18,7 @@ static ls_status get(void *self, void *worker, uint64_t sample, ls_row *row)
 {
     const float *scale = self;
     (void)worker; /* what worker_open() made for this worker; not needed here */
-    if (sample >= SAMPLES) return ls_dataset_fail(LS_EINVAL, "sample %llu of %d", (unsigned long long)sample, SAMPLES);
+    if (sample >= SAMPLES) return ls_error_set(LS_EINVAL, "sample %llu of %d", (unsigned long long)sample, SAMPLES);
     float *point = row->fields[POINT];
     int32_t *class = row->fields[CLASS];
     point[0] = *scale * (float)(sample % 32);

@@ -19,7 +19,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "read_report: %s\n", ls_error());
         return 1;
     }
-    printf("%d ranks, %zu steps, %.3f ms per step\n", run->ranks, run->n_steps, ls_run_step_mean(run) / 1e6);
+    printf("%d ranks, %zu steps, %.3f ms per step\n", run->ranks, run->n_steps, run->step_mean / 1e6);
     for (int p = 0; p < LS_PHASES; p++) {
         double mean = ls_run_mean(run, -1, (ls_phase)p); /* of all ranks */
         if (mean > 0) printf("  %-14s %8.3f ms\n", ls_phase_name((ls_phase)p), mean / 1e6);

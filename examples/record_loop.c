@@ -49,7 +49,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "record_loop: %s\n", ls_error());
         return 1;
     }
-    printf("%zu steps, %.3f ms each\n", run->n_steps, ls_run_step_mean(run) / 1e6);
+    printf("%zu steps, %.3f ms each\n", run->n_steps, run->step_mean / 1e6);
     for (int p = 0; p < LS_PHASES; p++)
         if (ls_run_mean(run, -1, p) > 0) printf("%8.3f ms %s\n", ls_run_mean(run, -1, p) / 1e6, ls_phase_name(p));
     for (size_t i = 0; i < run->n_findings; i++)

@@ -4,7 +4,7 @@
  *          thread describes what failed, where, and what to do, until that thread's next failing call.
  * Options  structs named *_options are initialized with zeros, which are the defaults: (ls_world_options){ .timeout_ms = 5000 }.
  *          A NULL pointer to options means all defaults; where an option has none and is required, it is LS_EINVAL. Their layout may
- *          change with the library's SOVERSION.
+ *          change with the library's SOVERSION. Structs that may get more members have `reserved`; initialize it with zeros.
  * Freeing  ls_..._free() functions set the caller's pointer to NULL. They do nothing if it is NULL, or its address is.
  * Output   the library never prints and never exits. Warnings and notes go to the log callback. */
 #ifndef LOCKSTEP_BASE_H
@@ -55,6 +55,8 @@ LS_API const char *ls_status_text(ls_status status);
 LS_API const char *ls_status_name(ls_status status);
 /* The message of this thread's last failed call: what, where, what to do. "" if none has failed. */
 LS_API const char *ls_error(void);
+/* For callbacks that fail (datasets, hooks, stores): sets this thread's ls_error() and returns `status`. */
+LS_API ls_status ls_error_set(ls_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* The library's version as text, "0.1.0". */
 LS_API const char *ls_version(void);

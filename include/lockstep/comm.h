@@ -47,13 +47,14 @@ typedef struct ls_world_options {
  * once, and a second time is LS_ESTATE. */
 LS_API LS_MUST_CHECK ls_status ls_world_open(ls_world **out, const ls_world_options *options);
 /* A key-value store of the caller: values that one rank sets, all can get. A status other than LS_OK fails the call of lockstep with
- * it, and with the store's message (ls_dataset_fail() sets one). */
+ * it, and with the store's message (ls_error_set() sets one). */
 typedef struct ls_store {
     void *user;
     /* Sets a key that was not set before. */
     ls_status (*set)(void *user, const char *key, const void *value, size_t bytes);
     /* Waits until the key is set, at most timeout_ms (< 0: no limit; then LS_ETIMEOUT), and writes its value, which has `bytes`. */
     ls_status (*get)(void *user, const char *key, void *value, size_t bytes, int timeout_ms);
+    void *reserved[2];
 } ls_store;
 
 /* Opens a world without a launcher: rank `rank` of `size` finds the other ranks through `store`, with keys that begin with "lockstep/" and

@@ -93,7 +93,7 @@ typedef struct ls_dataset {
     ls_field fields[LS_MAX_FIELDS];
     void *self; /* passed to the functions */
     /* Writes one sample. Called from several threads at once, each with the state of its worker. To fail, return
-     * ls_dataset_fail(): the loader's caller gets the message, with the place in the order in front. */
+     * ls_error_set(): the loader's caller gets the message, with the place in the order in front. */
     ls_status (*get)(void *self, void *worker, uint64_t sample, ls_row *row);
     /* The functions below may be NULL. */
     uint64_t (*length)(void *self, uint64_t sample); /* a sample's length in tokens, for the balanced order */
@@ -106,8 +106,6 @@ typedef struct ls_dataset {
     void *reserved[2];
 } ls_dataset;
 
-/* Sets this thread's ls_error() and returns `status`. */
-LS_API ls_status ls_dataset_fail(ls_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Calls dataset->free, if there is one. */
 LS_API void ls_dataset_free(ls_dataset **dataset);
 
@@ -256,6 +254,7 @@ typedef struct ls_tokenize_options {
 typedef struct ls_tokenize_result {
     uint64_t documents, bytes, tokens, shards;
     uint64_t bad_lines; /* skipped */
+    uint64_t reserved[3];
 } ls_tokenize_result;
 
 /* Tokenizes text files into shards, with the end token after each document. The shards do not depend on the number of
@@ -321,6 +320,7 @@ typedef struct ls_stage_report {
     double local_rate;  /* of the copies, read from the disk and not from its cache */
     ls_stage_verdict verdict;
     double saved_seconds; /* of reading per epoch; compare with `seconds` */
+    double reserved[4];
 } ls_stage_report;
 
 typedef struct ls_stage ls_stage;
@@ -391,6 +391,7 @@ typedef struct ls_loader_stats {
     int ready;          /* batches that were ready when the last one was requested */
     int worker;         /* that built the last one; -1: ls_loader_next() built it */
     int64_t built;      /* ls_now() when it was complete */
+    int64_t reserved[4];
 } ls_loader_stats;
 
 typedef struct ls_loader ls_loader;

@@ -177,6 +177,7 @@ typedef struct ls_ddp_result {
     int64_t unused; /* spans that were ready on no rank; their gradient is zero */
     bool moved;     /* ask ls_ddp_grad() again; never with gradients of the caller */
     int joined;     /* ranks that have run out of data: see ls_ddp_join() */
+    double reserved[2];
 } ls_ddp_result;
 
 /* Ends a micro-batch. Spans that are not ready count as zero. With LS_DDP_SYNC, waits until all gradients are reduced.
@@ -206,6 +207,7 @@ typedef struct ls_ddp_stats {
     int64_t unused;        /* spans that were ready on no rank, in the last step */
     int64_t joined;        /* steps in which this rank had run out of data */
     int64_t buffer_bytes;  /* of buffers that are made equal, per step */
+    int64_t reserved[4];
 } ls_ddp_stats;
 LS_API ls_ddp_stats ls_ddp_get_stats(const ls_ddp *ddp);
 

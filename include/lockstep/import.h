@@ -42,6 +42,7 @@ typedef struct ls_import_result {
     int64_t uncertainty; /* of the clocks, the worst; ns */
     char **notes;        /* what is missing or odd, a sentence each; report prints them, too */
     size_t n_notes;
+    int64_t reserved[4];
 } ls_import_result;
 
 /* On failure nothing is left in `out` that a reader would take for a run. *result is to be freed in any case. */

@@ -318,6 +318,7 @@ typedef struct ls_comm_row { /* collectives of one kind, summed over the counted
     int64_t exposed; /* of that, ranks were blocked in the call */
     int64_t waited;  /* by all ranks together, before the last one arrived */
     int64_t bound;   /* the least that `busy` could be; see docs/MEASURE.md; 0: not known */
+    int64_t reserved[2];
 } ls_comm_row;
 
 typedef struct ls_run {
@@ -328,7 +329,7 @@ typedef struct ls_run {
     size_t n_steps; /* only steps that all present ranks recorded in full */
     /* steps from here on enter the averages: not the warm-up, nor what is outside of the window */
     size_t first_counted;
-    double step_mean; /* see ls_run_step_mean() */
+    double step_mean; /* ns: mean wall time of a counted step */
     ls_run_collective *collectives;
     size_t n_collectives;
     ls_attribution *attributions;
@@ -363,16 +364,12 @@ LS_API void ls_run_free(ls_run **run);
 
 /* Mean over the counted steps and all ranks (rank < 0) or one: ns of a phase in a step. */
 LS_API double ls_run_mean(const ls_run *run, int rank, ls_phase phase);
-/* Mean wall time of a counted step. */
-LS_API double ls_run_step_mean(const ls_run *run);
 /* Communication that ran while a rank did something else: ns of a step, of all ranks (rank < 0) or one. */
 LS_API double ls_run_overlapped(const ls_run *run, int rank);
 /* Time of a phase in which the main thread was runnable but not scheduled, by run-queue delay or steal: ns of a step, likewise. */
 LS_API double ls_run_unscheduled(const ls_run *run, int rank, ls_phase phase);
 /* Tokens of a step, of all ranks; 0: not known. */
 LS_API double ls_run_tokens(const ls_run *run);
-/* Model FLOPs utilisation: matrix products as a share of the measured SGEMM rate, mean of the ranks; NaN: not known. */
-LS_API double ls_run_mfu(const ls_run *run);
 
 /* Collectives of one kind: means of a counted step, in ns unless stated otherwise. NaN: not known. */
 typedef struct ls_comm_mean {
@@ -383,12 +380,14 @@ typedef struct ls_comm_mean {
     double hidden;        /* share of busy in which ranks computed */
     double rate;          /* bytes per ns: of a rank's array; between nodes, of what a node sends */
     double of_peak;       /* share of the peak bandwidth: the least that busy could be, divided by what it was */
+    double reserved[4];
 } ls_comm_mean;
-LS_API ls_comm_mean ls_run_comm_mean(const ls_run *run, const ls_comm_row *row);
+LS_API ls_comm_mean ls_run_get_comm_mean(const ls_run *run, const ls_comm_row *row);
 
 /* Two runs: ns of a step, mean of all ranks, and the difference as a share of the first run's step. */
 typedef struct ls_run_change {
     double before, after, share;
+    double reserved[1];
 } ls_run_change;
 /* Of a phase, or of the whole step (LS_PHASES). */
 LS_API ls_run_change ls_run_compare(const ls_run *before, const ls_run *after, int phase);
@@ -403,6 +402,7 @@ typedef struct ls_run_loading {
     double workers;    /* NaN: not known */
     double busy;       /* share of the workers' time that building takes; NaN: there are none */
     double read_bytes; /* from disk, in a step */
+    double reserved[4];
 } ls_run_loading;
 LS_API ls_run_loading ls_run_get_loading(const ls_run *run, int rank);
 

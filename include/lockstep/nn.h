@@ -158,6 +158,7 @@ typedef struct ls_model_batch {
     const float *weights;   /* one per target; NULL: all 1 */
     double divisor;         /* the loss is the weighted sum divided by this; 0: the sum of the weights */
     float *row_losses;      /* receives one loss per target; NULL: not wanted */
+    void *reserved[2];
 } ls_model_batch;
 
 /* Records the forward pass on a tape that ls_tape_begin() started with the model's parameters; returns the loss, (1). NULL on

@@ -123,6 +123,7 @@ typedef struct ls_collective {
     int64_t done;    /* and when it was done */
     int64_t blocked; /* ns before `done` in which the thread that runs the steps was blocked. 0: it computed, or
                         another thread records the collective */
+    int64_t reserved[2];
 } ls_collective;
 
 /* Records a collective that is done. */

@@ -82,6 +82,7 @@ typedef struct ls_pass {
     ls_pass_mode mode;
     uint64_t seed;   /* for dropout, with `stream`: the same pair gives the same masks on any rank and thread count */
     uint64_t stream; /* number of this pass, below 2^48; e.g. step * slots + slot */
+    void *reserved[2];
 } ls_pass;
 
 /* Starts a pass and discards all tensors of the one before. `params` are the parameters of the model; no others may be used.
@@ -178,6 +179,7 @@ typedef struct ls_kv_cache {
     float *k, *v;
     int64_t capacity;
     int64_t length; /* rows in use; attention adds the new ones */
+    void *reserved[2];
 } ls_kv_cache;
 
 typedef struct ls_attention_options {
@@ -223,6 +225,7 @@ typedef struct ls_batch_norm_state {
     float *mean, *var; /* running statistics, (C), user-owned; training updates them, var with the unbiased estimate */
     float momentum;    /* 0: 0.1 */
     float eps;         /* 0: 1e-5 */
+    void *reserved[2];
 } ls_batch_norm_state;
 LS_API ls_tensor *ls_batch_norm(ls_tape *t, ls_tensor *x, ls_param *weight, ls_param *bias, ls_batch_norm_state *state);
 

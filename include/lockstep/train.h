@@ -163,6 +163,7 @@ typedef struct ls_train_metrics {
     /* what matrix products reach on all ranks' threads, as measured by the first rank; 0 on other ranks */
     double peak_gflops;
     uint64_t memory_bytes; /* resident now */
+    double reserved[4];
 } ls_train_metrics;
 
 typedef struct ls_train ls_train;
@@ -244,6 +245,7 @@ typedef struct ls_eval_result {
     int seq_len;        /* tokens of a sequence */
     bool held_out;      /* the data are what the run held out */
     double seconds;
+    double reserved[4];
 } ls_eval_result;
 
 /* Every token except the first is predicted once, within sequences that are independent contexts. */
@@ -254,6 +256,7 @@ typedef struct ls_checkpoint_info {
     int64_t step;
     size_t elements; /* of the model, padding included */
     size_t bytes;    /* of the file */
+    int64_t reserved[2];
 } ls_checkpoint_info;
 /* Whether a checkpoint is intact: LS_EFORMAT with the reason if it is corrupt. */
 LS_API LS_MUST_CHECK ls_status ls_checkpoint_verify(const char *path, ls_checkpoint_info *info);

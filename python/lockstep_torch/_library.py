@@ -38,6 +38,7 @@ class Collective(Structure):
         ("arrived", c_int64),
         ("done", c_int64),
         ("blocked", c_int64),
+        ("reserved", c_int64 * 2),
     ]
 
 
@@ -70,7 +71,7 @@ StoreGet = ctypes.CFUNCTYPE(c_int, c_void_p, c_char_p, c_void_p, c_size_t, c_int
 
 
 class Store(Structure):
-    _fields_ = [("user", c_void_p), ("set", StoreSet), ("get", StoreGet)]
+    _fields_ = [("user", c_void_p), ("set", StoreSet), ("get", StoreGet), ("reserved", c_void_p * 2)]
 
 
 class Span(Structure):
@@ -102,7 +103,7 @@ class DdpOptions(Structure):
 
 
 class DdpResult(Structure):
-    _fields_ = [("weight", c_double), ("unused", c_int64), ("moved", c_bool), ("joined", c_int)]
+    _fields_ = [("weight", c_double), ("unused", c_int64), ("moved", c_bool), ("joined", c_int), ("reserved", c_double * 2)]
 
 
 # Structures by their names in the headers.

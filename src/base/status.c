@@ -151,3 +151,12 @@ const char *ls_dtype_name(ls_dtype type)
     }
     return "unknown type";
 }
+
+ls_status ls_error_set(ls_status status, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    status = ls__vfail(status, format, args);
+    va_end(args);
+    return status;
+}

@@ -22,7 +22,7 @@ static costs find_costs(const ls_run *run)
     double small = 0, small_n = 0;
     for (size_t i = 0; i < run->n_comm; i++) {
         const ls_comm_row *row = &run->comm[i];
-        ls_comm_mean m = ls_run_comm_mean(run, row);
+        ls_comm_mean m = ls_run_get_comm_mean(run, row);
         if (row->bucket) {
             c.bytes += m.bytes;
             c.calls += m.count;
@@ -101,7 +101,7 @@ static ls_status find_disabled_overlap(ls_run *run, const costs *c)
     if (ls__metadata(run, LS_METADATA_OVERLAP) != 0) return LS_OK; /* on, or not known */
     ls_status status = replay_overlap(run, &gain);
     if (status) return status;
-    if (gain < LS__OVERLAP_SHARE * ls_run_step_mean(run)) {
+    if (gain < LS__OVERLAP_SHARE * run->step_mean) {
         ls__run_note(run, LS_NOTE_NO_OVERLAP, -1, 0, NULL);
         return LS_OK;
     }
@@ -118,7 +118,7 @@ static bool find_small_buckets(ls_run *run, const costs *c, double exposed)
     const ls_comm_evidence *x = &c->of;
     double size = x->network ? NETWORK_BUCKET : DEFAULT_BUCKET, calls = 1 + ceil(x->bytes / size),
            saved = x->busy > 0 ? exposed * (x->calls - calls) * x->latency / x->busy : 0;
-    if (x->calls <= LS__BUCKET_FACTOR * calls || saved <= LS__BUCKET_SHARE * ls_run_step_mean(run)) return false;
+    if (x->calls <= LS__BUCKET_FACTOR * calls || saved <= LS__BUCKET_SHARE * run->step_mean) return false;
     ls_finding *f =
         ls__finding_add(run, LS_FINDING_BUCKETS, LS_PHASE_COMM, LS_REMEDY_LARGER_BUCKETS, fmin(saved, exposed));
     if (!f) return true;
@@ -138,7 +138,7 @@ static void find_exposed(ls_run *run, const costs *c, double exposed)
     bool wide = x->network && ls__metadata(run, LS_METADATA_WIRE) == 4;
     double saved =
         wide ? fmin(exposed, (x->of_peak > 0 ? x->busy * x->of_peak : x->bytes * c->per_byte) / 2) : exposed / 2;
-    if (exposed < LS__EXPOSED_SHARE * ls_run_step_mean(run)) return;
+    if (exposed < LS__EXPOSED_SHARE * run->step_mean) return;
     ls_finding *f = ls__finding_add(run, LS_FINDING_COMM, LS_PHASE_COMM,
                                     wide ? LS_REMEDY_HALF_PRECISION : LS_REMEDY_ACCUMULATE, saved);
     if (!f) return;

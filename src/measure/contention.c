@@ -107,7 +107,7 @@ ls__contention ls__contention_find(const ls_run *run)
 {
     cores n = count_cores(run);
     ls__contention c = { .least = INFINITY, .least_share = INFINITY, .oversubscribed = n.threads > n.all };
-    double worth = LS__CONTENTION_SHARE * ls_run_step_mean(run);
+    double worth = LS__CONTENTION_SHARE * run->step_mean;
     for (int r = 0; r < run->ranks; r++) {
         if (!run->rank[r].present || !(run->rank[r].use.wall > 0)) continue;
         double delay = run->rank[r].use.sched_delay;
@@ -148,12 +148,12 @@ static void add_oversubscription(ls_run *run, const ls__contention *c, const cor
         add(run, LS_FINDING_OVERSUBSCRIPTION, ranks ? LS_REMEDY_FEWER_RANKS : LS_REMEDY_FEWER_THREADS, cost, c, n);
     if (!f) return;
     f->target = ranks ? n->all : fmax(1, floor(n->all / c->present));
-    f->expected = (int64_t)ls_run_step_mean(run);
+    f->expected = (int64_t)run->step_mean;
 }
 
 void ls__contention_add(ls_run *run, const ls__contention *c, int rank)
 {
-    double step = ls_run_step_mean(run), cost = gain_without(run, sched_delay_in), mean = 0;
+    double step = run->step_mean, cost = gain_without(run, sched_delay_in), mean = 0;
     cores n = count_cores(run);
     if (!c->oversubscribed) {
         ls_finding *f = add(run, LS_FINDING_CONTENTION, LS_REMEDY_FREE_CORES, cost, c, &n);

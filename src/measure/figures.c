@@ -43,11 +43,6 @@ void ls__run_set_step_mean(ls_run *run)
     run->step_mean = mean_of(run, -1, wall_ns, 0);
 }
 
-double ls_run_step_mean(const ls_run *run)
-{
-    return run->step_mean;
-}
-
 double ls_run_overlapped(const ls_run *run, int rank)
 {
     return mean_of(run, rank, overlapped_ns, 0);
@@ -66,16 +61,7 @@ double ls_run_tokens(const ls_run *run)
     return 0;
 }
 
-double ls_run_mfu(const ls_run *run)
-{
-    double sum = 0, count = 0;
-    for (int r = 0; r < run->ranks; r++)
-        if (run->rank[r].present && run->rank[r].use.wall > 0 && isfinite(run->rank[r].use.mfu))
-            sum += run->rank[r].use.mfu, count++;
-    return count > 0 ? sum / count : (double)NAN;
-}
-
-ls_comm_mean ls_run_comm_mean(const ls_run *run, const ls_comm_row *c)
+ls_comm_mean ls_run_get_comm_mean(const ls_run *run, const ls_comm_row *c)
 {
     double n = (double)(run->n_steps - run->first_counted), busy = (double)c->busy;
     int members = 0;
@@ -96,8 +82,8 @@ ls_comm_mean ls_run_comm_mean(const ls_run *run, const ls_comm_row *c)
 
 ls_run_change ls_run_compare(const ls_run *before, const ls_run *after, int phase)
 {
-    double step = ls_run_step_mean(before);
-    ls_run_change c = { .before = step, .after = ls_run_step_mean(after) };
+    double step = before->step_mean;
+    ls_run_change c = { .before = step, .after = after->step_mean };
     if (phase < LS_PHASES) {
         c.before = ls_run_mean(before, -1, (ls_phase)phase);
         c.after = ls_run_mean(after, -1, (ls_phase)phase);

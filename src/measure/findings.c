@@ -31,7 +31,7 @@ ls_finding *ls__finding_add(ls_run *run, ls_finding_kind kind, ls_phase phase, l
                        .first = run->steps[run->first_counted].number,
                        .last = run->steps[run->n_steps - 1].number,
                        .target = NAN };
-    f->expected = (int64_t)ls_run_step_mean(run) - f->cost;
+    f->expected = (int64_t)run->step_mean - f->cost;
     return f;
 }
 

@@ -74,7 +74,7 @@ static void remove_data_stragglers(ls_run *run)
 /* Workers that together build batches faster than a step takes them hide all of it: w workers need build / w per step. */
 static void find_late_batches(ls_run *run)
 {
-    double step = ls_run_step_mean(run), waited = longest_data(run), build = 0, present = 0;
+    double step = run->step_mean, waited = longest_data(run), build = 0, present = 0;
     double workers = fmax(0, ls__metadata(run, LS_METADATA_WORKERS)); /* 0 if it is not known */
     if (!data_stalls_all(run)) return;
     for (int r = 0; r < run->ranks; r++) {
@@ -95,7 +95,7 @@ static void find_late_batches(ls_run *run)
 /* A program that does not record its batches. Data that is loaded ahead would hide what all ranks spend on it. */
 static void find_inline_data(ls_run *run)
 {
-    double step = ls_run_step_mean(run), data = ls__common(run, LS_PHASE_DATA), batches = 0;
+    double step = run->step_mean, data = ls__common(run, LS_PHASE_DATA), batches = 0;
     for (int r = 0; r < run->ranks; r++) batches += ls_run_get_loading(run, r).batches;
     if (data < LS__DATA_UNRECORDED * step || batches > 0) return;
     ls_finding *f =
@@ -120,7 +120,7 @@ static void find_phase(ls_run *run, ls_phase phase, ls_finding_kind kind, ls_rem
     double own = 0;
     for (int r = 0; r < run->ranks; r++)
         if (run->rank[r].present) own = fmax(own, ls_run_mean(run, r, phase));
-    if (own < LS__PHASE_SHARE * ls_run_step_mean(run)) return;
+    if (own < LS__PHASE_SHARE * run->step_mean) return;
     ls_finding *f = ls__finding_add(run, kind, phase, remedy, own / 2);
     if (f) f->evidence.lost = own;
 }
@@ -130,7 +130,7 @@ static void find_phase(ls_run *run, ls_phase phase, ls_finding_kind kind, ls_rem
 static void find_steal(ls_run *run)
 {
     double lost = ls__gain_without_steal(run);
-    if (lost <= LS__STEAL_SHARE * ls_run_step_mean(run)) return;
+    if (lost <= LS__STEAL_SHARE * run->step_mean) return;
     ls_finding *f = ls__finding_add(run, LS_FINDING_STEAL, LS_PHASE_OTHER, LS_REMEDY_DEDICATED_CORES, lost);
     if (f) f->evidence.lost = lost;
 }
@@ -143,7 +143,7 @@ static void find_page_faults(ls_run *run)
     faults /= fmax(1, present);
     if (faults <= LS__FAULTS) return;
     ls_finding *f = ls__finding_add(run, LS_FINDING_PAGE_FAULTS, LS_PHASE_OTHER, LS_REMEDY_LESS_MEMORY,
-                                    fmin(0.5 * ls_run_step_mean(run), faults * LS__FAULT_NS));
+                                    fmin(0.5 * run->step_mean, faults * LS__FAULT_NS));
     if (f) f->evidence.faults = faults;
 }
 
@@ -161,7 +161,7 @@ static void find_imbalance(ls_run *run)
         default: break;
         }
     if (data_stalls_all(run)) explained += fmax(0, longest_data(run) - ls_run_mean(run, -1, LS_PHASE_DATA));
-    if (waiting - explained < LS__IMBALANCE_SHARE * ls_run_step_mean(run)) return;
+    if (waiting - explained < LS__IMBALANCE_SHARE * run->step_mean) return;
     ls_finding *f =
         ls__finding_add(run, LS_FINDING_IMBALANCE, LS_PHASE_WAIT, LS_REMEDY_EQUAL_WORK, waiting - explained);
     if (f) f->evidence.lost = waiting - explained;

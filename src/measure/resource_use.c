@@ -199,7 +199,7 @@ static ls_status compare(ls_run *run)
         }
         if (n) medians[i] = ls__median(all, n);
     }
-    double step = ls_run_step_mean(run);
+    double step = run->step_mean;
     for (int r = 0; r < run->ranks && !status; r++)
         if (run->rank[r].present) judge(run, &run->rank[r], medians, step);
     free(medians);

@@ -75,7 +75,7 @@ static void explain_data(const ls_run *run, int rank, double own, ls_finding *f)
     f->evidence.rank.build = own_load.build / own_load.batches;
     f->evidence.rank.others_build = others.build / others.batches;
     /* What is read ahead costs the step nothing: neither what is beyond the others', nor the rest. */
-    f->expected = (int64_t)fmax(0, ls_run_step_mean(run) - fmax((double)f->cost, own));
+    f->expected = (int64_t)fmax(0, run->step_mean - fmax((double)f->cost, own));
 }
 
 static void add_lost(ls_run *run, int rank, int cause, const ls__lost *lost, bool persistent)
@@ -116,8 +116,8 @@ typedef struct lost_times {
 /* What is lost in most steps and what is lost beyond that in a few is one finding: the same rank, the same phase. */
 static void add_both(ls_run *run, int rank, int cause, const ls__lost *persistent, const ls__lost *intermittent)
 {
-    double least = ls_run_step_mean(run) *
-                   (cause == LS__UNSCHEDULED || cause == LS_PHASE_OTHER ? LS__WORTH_COARSE : LS__WORTH_STRAGGLER);
+    double least =
+        run->step_mean * (cause == LS__UNSCHEDULED || cause == LS_PHASE_OTHER ? LS__WORTH_COARSE : LS__WORTH_STRAGGLER);
     bool often = persistent->clear > least, seldom = intermittent->clear > least;
     ls__lost all = often && (!seldom || persistent->cost >= intermittent->cost) ? *persistent : *intermittent;
     if (!often && !seldom) return;
@@ -164,7 +164,7 @@ static void judge_speed(ls_run *run, int rank, const lost_times *l)
 {
     static const ls__lost none = { 0 };
     const ls__lost *x = l->persistent;
-    double least = LS__WORTH_STRAGGLER * ls_run_step_mean(run), a = x[0].cost / fmax(1, x[0].own),
+    double least = LS__WORTH_STRAGGLER * run->step_mean, a = x[0].cost / fmax(1, x[0].own),
            b = x[1].cost / fmax(1, x[1].own);
     bool count[2] = { x[0].cost > least, x[1].cost > least };
     bool sampled =
@@ -204,7 +204,7 @@ static ls_status compare_ranks(ls_run *run, bool crowded, bool joint, int *worst
     for (size_t c = 0; c < sizeof causes / sizeof *causes && !status; c++) {
         if (crowded && causes[c] == LS__UNSCHEDULED) continue;
         status = ls__excess_compare(e, causes[c]);
-        double most = LS__WORTH_COARSE * ls_run_step_mean(run);
+        double most = LS__WORTH_COARSE * run->step_mean;
         for (int r = 0; r < run->ranks && !status; r++) {
             if (!run->steps[run->first_counted].rank[r].present) continue;
             if (joint && causes[c] == LS__UNSCHEDULED) {

@@ -61,13 +61,13 @@ static ls_status fail_to_get(void *user, const char *key, void *value, size_t by
 static ls_status fail_to_set(void *user, const char *key, const void *value, size_t bytes)
 {
     (void)user, (void)key, (void)value, (void)bytes;
-    return ls_dataset_fail(LS_EIO, "my store is down");
+    return ls_error_set(LS_EIO, "my store is down");
 }
 
 static ls_status fail_with_text(void *user, const char *key, void *value, size_t bytes, int timeout_ms)
 {
     (void)user, (void)key, (void)value, (void)bytes, (void)timeout_ms;
-    return ls_dataset_fail(LS_EIO, "my store is down");
+    return ls_error_set(LS_EIO, "my store is down");
 }
 
 static const ls_store store = { .set = set, .get = get };

@@ -27,7 +27,7 @@ static ls_status numbers_get(void *self, void *worker, uint64_t sample, ls_row *
 {
     numbers *n = self;
     atomic_fetch_add(&n->gets, 1);
-    if (sample == n->bad) return ls_dataset_fail(LS_EFORMAT, "numbers.bin: byte 77: sample %zu is bad", (size_t)sample);
+    if (sample == n->bad) return ls_error_set(LS_EFORMAT, "numbers.bin: byte 77: sample %zu is bad", (size_t)sample);
     while (sample == n->stuck && !n->release) sleep_us(1000);
     if (n->delay_us) sleep_us(ls__random_u32(1, 1, sample) % n->delay_us);
     for (uint64_t i = 0; i < WIDTH; i++) ((int64_t *)row->fields[0])[i] = (int64_t)(sample + i);
@@ -257,7 +257,7 @@ static ls_status count_init(void *user, int worker)
 {
     numbers *n = user;
     atomic_fetch_add(&n->inits, 1);
-    return worker == 2 ? ls_dataset_fail(LS_ESYS, "no GPU for worker 2") : LS_OK;
+    return worker == 2 ? ls_error_set(LS_ESYS, "no GPU for worker 2") : LS_OK;
 }
 
 static void workers_persist_over_epochs_and_have_their_own_state(void **state)

@@ -96,7 +96,7 @@ static void a_saturated_link_is_at_its_peak(void **state)
     assert_int_equal(run->n_comm, 1);
     assert_true(run->comm[0].network);
     assert_int_equal(run->comm[0].wire, run->comm[0].bytes); /* of two machines each sends as much as the array has */
-    ls_comm_mean m = ls_run_comm_mean(run, &run->comm[0]);
+    ls_comm_mean m = ls_run_get_comm_mean(run, &run->comm[0]);
     assert_near(m.rate * 8e3, 129, 1); /* Mbit/s: 4 MiB in 3 x 84 + 8 ms */
     if (!(m.of_peak > 0.8 && m.of_peak <= 1)) fail_msg("%g of the peak", m.of_peak);
     const ls_finding *f = finding(run, LS_FINDING_COMM);
@@ -131,7 +131,7 @@ static void half_the_bytes_are_suggested_where_the_link_is_the_bottleneck(void *
     plan p = slow_link;
     ls_run *run = run_of(&p, "wide");
     const ls_finding *f = finding(run, LS_FINDING_COMM);
-    double step = ls_run_step_mean(run);
+    double step = run->step_mean;
     assert_non_null(f);
     assert_int_equal(f->remedy, LS_REMEDY_HALF_PRECISION);
     assert_near((double)f->expected, step - (3 * 84 + 8) / 2.0 * MS, 20.0 * MS); /* half of it */
@@ -162,7 +162,7 @@ static void overlap_that_is_disabled_is_a_finding(void **state)
     ls_run_free(&run);
     p.no_overlap = false;
     run = run_of(&p, "on");
-    assert_near(ls_run_step_mean(run), 21.0 * MS, 1e3); /* the promise is kept */
+    assert_near(run->step_mean, 21.0 * MS, 1e3); /* the promise is kept */
     assert_null(finding(run, LS_FINDING_OVERLAP));
     ls_run_free(&run);
     p.no_overlap = true;

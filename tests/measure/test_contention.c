@@ -132,7 +132,7 @@ static const ls_finding *check_first(const ls_run *run, int rank, int ranks, dou
     if (fabs(e->least - least * MS) > 1000 || fabs(e->most - most * MS) > 1000)
         fail_msg("%g to %g ms, not %g to %g", e->least / MS, e->most / MS, least, most);
     if (llabs(f->expected - 34 * MS) > MS) fail_msg("expected %g ms", (double)f->expected / MS);
-    if (llabs(f->cost + f->expected - (int64_t)ls_run_step_mean(run)) > 2) fail_msg("cost %g", (double)f->cost);
+    if (llabs(f->cost + f->expected - (int64_t)run->step_mean) > 2) fail_msg("cost %g", (double)f->cost);
     assert_int_equal(count(run, LS_FINDING_IMBALANCE), 0);
     assert_int_equal(count(run, LS_FINDING_STEAL), 0); /* waiting has one reason, and it is not that */
     assert_int_equal(count(run, LS_FINDING_STRAGGLER), 0);
@@ -188,7 +188,7 @@ static void cores_that_others_use_for_70_percent_come_first(void **state)
         assert_int_equal(f->rank, -1);
         assert_int_equal(f->evidence.cores.ranks, ranks);
         /* All but the 34 ms of a step, the waiting for each other included. */
-        double step = ls_run_step_mean(run), waiting = ls_run_mean(run, -1, LS_PHASE_WAIT);
+        double step = run->step_mean, waiting = ls_run_mean(run, -1, LS_PHASE_WAIT);
         if (ranks > 1 && waiting < 4 * MS) fail_msg("ranks wait %g ms: this tests nothing", waiting / MS);
         if (fabs((double)f->cost - (step - 34 * MS)) > 0.02 * step)
             fail_msg("%d ranks: cost %g of %g ms", ranks, (double)f->cost / MS, step / MS);
@@ -264,7 +264,7 @@ static void more_ranks_than_cores_is_oversubscription(void **state)
     assert_int_equal(run->findings[0].kind, LS_FINDING_OVERSUBSCRIPTION);
     assert_int_equal(run->findings[0].remedy, LS_REMEDY_FEWER_RANKS);
     assert_true(run->findings[0].target == 2);
-    assert_int_equal(run->findings[0].expected, (int64_t)ls_run_step_mean(run)); /* no gain is promised */
+    assert_int_equal(run->findings[0].expected, (int64_t)run->step_mean); /* no gain is promised */
     ls_run_free(&run);
     /* But if they do not even get those two cores, others have them. */
     run = run_of(&(plan){ .ranks = 4, .cores = 2, .lost = { 200 * MS, 200 * MS, 200 * MS, 200 * MS } }, "crowd-others");
