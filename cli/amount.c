@@ -42,15 +42,25 @@ amount amount_field(amount a, int width)
     return a;
 }
 
+static const char *const byte_units[] = { " B", " KiB", " MiB", " GiB", " TiB" };
+
 amount amount_bytes(double bytes)
 {
-    static const char *const units[] = { " B", " KiB", " MiB", " GiB", " TiB" };
     int i = 0;
     if (!isfinite(bytes)) return (amount){ "-" };
     for (; fabs(bytes) >= 1000 && i < 4; i++) bytes /= 1024;
     amount a;
-    if (i) return three(bytes, units[i]);
+    if (i) return three(bytes, byte_units[i]);
     snprintf(a.text, sizeof a.text, "%.0f B", bytes);
+    return a;
+}
+
+amount amount_size(double bytes)
+{
+    int i = 0;
+    for (; bytes >= 1024 && i < 4; i++) bytes /= 1024;
+    amount a;
+    snprintf(a.text, sizeof a.text, "%.*f%s", bytes < 100 && bytes != floor(bytes) ? 1 : 0, bytes, byte_units[i]);
     return a;
 }
 

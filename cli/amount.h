@@ -11,6 +11,8 @@ typedef struct amount {
 /* "41.0 ms", "8.42 µs". The only formatter of durations. */
 amount amount_ns(double ns);
 amount amount_bytes(double bytes);
+/* The same for sizes that are mostly round: "4 B", "25 MiB", "23.5 GiB". */
+amount amount_size(double bytes);
 amount amount_count(double count);
 /* Bytes per ns: "3.20 GB/s"; of a network, as its makers count, "108 Mbit/s". */
 amount amount_rate(double bytes_per_ns, bool network);

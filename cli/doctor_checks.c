@@ -17,21 +17,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "base/thread.h"
+#include "cli/amount.h"
 #include "cli/machine.h"
 #include "comm/job.h"
 #include "comm/net.h"
 #include "kern/gemm.h"
 #include "kern/select.h"
-
-/* "512 B", "32 KiB", "23.5 GiB". */
-static const char *show_bytes(double bytes, char *out, size_t room)
-{
-    static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB" };
-    int u = 0;
-    while (bytes >= 1024 && u < 4) bytes /= 1024, u++;
-    snprintf(out, room, bytes < 10 && bytes != (double)(int)bytes ? "%.1f %s" : "%.0f %s", bytes, units[u]);
-    return out;
-}
 
 /* ---- Cores. */
 
@@ -62,11 +53,10 @@ static void show_caches(hwloc_topology_t t, char *out, size_t bytes)
     for (int i = 0; i < 3; i++) {
         hwloc_obj_t o = hwloc_get_obj_by_type(t, levels[i].type, 0);
         if (!o) continue;
-        char size[32];
         int shared = hwloc_get_nbobjs_inside_cpuset_by_type(t, o->cpuset, HWLOC_OBJ_CORE);
         used += (size_t)snprintf(out + used, bytes - used, "%s%d x %s %s", used ? ", " : "",
                                  hwloc_get_nbobjs_by_type(t, levels[i].type), levels[i].name,
-                                 show_bytes((double)o->attr->cache.size, size, sizeof size));
+                                 amount_size((double)o->attr->cache.size).text);
         if (shared > 1) used += (size_t)snprintf(out + used, bytes - used, " (for %d cores)", shared);
     }
     if (!used) snprintf(out, bytes, "unknown");
@@ -152,25 +142,24 @@ static void check_shared_memory(doctor *d)
 {
     ls__job *job;
     int fd;
-    char size[32];
     if (ls__job_create(2, 0, &job, &fd)) {
         doctor_add(d, "memory", "shared memory", "not available: %s", ls_error());
         doctor_advise(d, DOCTOR_MISSING, "raise the limit that the message names");
         return;
     }
     doctor_add(d, "memory", "shared memory", "works (memfd); %s of address space",
-               show_bytes((double)job->bytes, size, sizeof size));
+               amount_size((double)job->bytes).text);
     ls__job_detach(&job);
     close(fd);
 }
 
 void doctor_check_memory(doctor *d)
 {
-    char a[32], b[32], text[128];
-    doctor_add(d, "memory", "memory", "%s, %s available", show_bytes(meminfo("MemTotal"), a, sizeof a),
-               show_bytes(meminfo("MemAvailable"), b, sizeof b));
+    char text[128];
+    doctor_add(d, "memory", "memory", "%s, %s available", amount_size(meminfo("MemTotal")).text,
+               amount_size(meminfo("MemAvailable")).text);
     double quota = machine_quota_bytes();
-    if (quota > 0) doctor_add(d, "memory", "quota", "%s (control group)", show_bytes(quota, a, sizeof a));
+    if (quota > 0) doctor_add(d, "memory", "quota", "%s (control group)", amount_size(quota).text);
     check_shared_memory(d);
 
     static const char thp[] = "/sys/kernel/mm/transparent_hugepage/enabled";
@@ -198,7 +187,7 @@ static void check_limit(doctor *d, const char *name, int which, char letter, dou
     if (unlimited)
         snprintf(soft, sizeof soft, "unlimited");
     else if (unit > 1)
-        show_bytes((double)r.rlim_cur, soft, sizeof soft);
+        snprintf(soft, sizeof soft, "%s", amount_size((double)r.rlim_cur).text);
     else
         snprintf(soft, sizeof soft, "%.0f", (double)r.rlim_cur);
     doctor_add(d, "limits", name, "%s (ulimit -%c)", soft, letter);

@@ -66,7 +66,5 @@ LS_MUST_CHECK ls_status bench_peer_check(const char *what);
 void bench_report(bench_options *o, FILE *to);
 LS_MUST_CHECK ls_status bench_report_plot(bench_options *o);
 
-/* "4 B", "25 MiB" */
-void bench_format_bytes(char *out, size_t room, size_t bytes);
 
 #endif

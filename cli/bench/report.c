@@ -5,15 +5,6 @@
 #include "cli/bench/allreduce.h"
 #include "cli/bench/plot.h"
 
-void bench_format_bytes(char *out, size_t room, size_t bytes)
-{
-    static const char *const units[] = { "B", "KiB", "MiB", "GiB" };
-    int unit = 0;
-    double x = (double)bytes;
-    for (; x >= 1024 && unit < 3; unit++) x /= 1024;
-    snprintf(out, room, x < 100 && x != (double)(int)x ? "%.1f %s" : "%.0f %s", x, units[unit]);
-}
-
 /* The least time that the memory allows, in microseconds: every byte read once and written once. */
 static double bound_us(const bench_options *o, const bench_row *row)
 {
@@ -58,7 +49,7 @@ static void report_row(bench_options *o, bench_row *row, FILE *to)
     if (o->figure)
         snprintf(size, sizeof size, "%zu", row->chunk / 4);
     else
-        bench_format_bytes(size, sizeof size, row->total);
+        snprintf(size, sizeof size, "%s", amount_size((double)row->total).text);
     fprintf(to, "%12s  %s  %s  %8.2f GB/s  %8.2f", size, amount_field(amount_ns(1e3 * ours), 10).text,
             amount_field(amount_ns(1e3 * row->ours.us[0]), 10).text, (double)row->total / ours / 1e3,
             bound_us(o, row) / ours);

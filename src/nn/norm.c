@@ -1,10 +1,10 @@
 /* The global norm of a flat block, and clipping by it. One kernel computes each sum of LS__NORM_BLOCK squares, in an order that
- * no compiler and no thread count changes; the sums are added as the canonical tree, tree(n) = tree(m) + tree(n - m) with m the
- * largest power of two below n. */
+ * no compiler and no thread count changes; the sums are added in the canonical tree (base/tree.h). */
 #include "nn/norm.h"
 
 #include <math.h>
 #include <omp.h>
+#include "base/tree.h"
 #include "kern/optim.h"
 #include "kern/vector.h"
 #include "lockstep/nn.h"
@@ -33,8 +33,7 @@ void ls__norm_sums(const float *x, size_t begin, size_t end, double *sums, int t
 static double tree(const double *sums, size_t n)
 {
     if (n == 1) return sums[0];
-    size_t m = 1;
-    while (2 * m < n) m *= 2;
+    size_t m = ls__tree_split(n);
     return tree(sums, m) + tree(sums + m, n - m);
 }
 
@@ -57,9 +56,8 @@ enum { TASK_BLOCKS = 256 };
 static double squares(const float *x, size_t count, size_t first, size_t n)
 {
     if (n == 1) return ls__sum_squares(x + first * LS__NORM_BLOCK, block_count(first * LS__NORM_BLOCK, count));
-    size_t m = 1;
+    size_t m = ls__tree_split(n);
     double low, high;
-    while (2 * m < n) m *= 2;
 #pragma omp task shared(low) if (m >= TASK_BLOCKS)
     low = squares(x, count, first, m);
     high = squares(x, count, first + m, n - m);
