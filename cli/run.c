@@ -174,8 +174,8 @@ static int set_option(launch_options *o, int option, const char *value)
     }
 }
 
-/* torchrun takes --max_restarts for --max-restarts: dashes for underscores in the names of long options. Only what
- * stands before the program is ours to change, and getopt stops there. */
+/* torchrun takes --max_restarts for --max-restarts: dashes for underscores in the names of long options. Only
+ * arguments before the program are changed, and getopt stops there. */
 static void plain_dashes(char *argument)
 {
     if (strncmp(argument, "--", 2)) return;

@@ -1,4 +1,4 @@
-/* lockstep/train.h: a training run as a library: data, model, optimiser and run folder joined to a loop of steps.
+/* lockstep/train.h: a training run as a library: data, model, optimizer and run folder joined to a loop of steps.
  *
  *     if (ls_train_open(&train, &options)) ...
  *     while ((status = ls_train_step(train, &metrics)) == LS_OK) show(&metrics);
@@ -26,7 +26,7 @@ extern "C" {
 
 /* How weights are updated on several ranks. The bits are the same. */
 typedef enum ls_update {
-    LS_UPDATE_SHARDED = 0,    /* one copy of weights and optimiser state per node; its ranks share the work */
+    LS_UPDATE_SHARDED = 0,    /* one copy of weights and optimizer state per node; its ranks share the work */
     LS_UPDATE_REPLICATED = 1, /* each rank has its own copy and updates all of it */
 } ls_update;
 

@@ -159,7 +159,7 @@ typedef struct relation { /* of clock i to clock j: d = a + b (t - zero) + offse
 } relation;
 
 /* Two workers of Gloo may begin in another order than they were called, and then ends are exchanged. A few collectives that contradict what
- * most of them say are left out; if there are more, it is no such thing. */
+ * most of them say are left out; if there are more, that is not the reason. */
 static bool drop_odd(point *p, size_t *points, const relation *r)
 {
     size_t kept = 0, odd = 0;

@@ -35,7 +35,7 @@ ls_status ls__folder_check(const char *out)
         if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..")) empty = false;
     closedir(d);
     return empty ? LS_OK
-                 : ls__fail(LS_EINVAL, "%s: is there already and was not made by an import; name another folder", out);
+                 : ls__fail(LS_EINVAL, "%s: exists and was not written by an import; choose another folder", out);
 }
 
 /* Removes OUT/NAME, a file, or the files of rank-* in the folder OUT/NAME. */

@@ -1,6 +1,6 @@
 /* The host's steps and phases, and how long it was blocked in collectives.
  *
- * PyTorch marks some phases (the loader's next, DDP's forward, the optimiser's step), and the operators show the rest: backward reaches from
+ * PyTorch marks some phases (the loader's next, DDP's forward, the optimizer's step), and the operators show the rest: backward reaches from
  * autograd's first operator to its last, with the wait for gradients after it; what a thread does between its data and backward is
  * forward. Python's own time between the marks stays "other". */
 #include <stdlib.h>
@@ -101,7 +101,7 @@ static ls_status find_steps(ls__trace *t)
     }
     if (!ok) return no_memory(t);
     if (t->steps.count) return LS_OK;
-    /* The optimiser's: where there are several, the first one's. */
+    /* The optimizer's: where there are several, the first one's. */
     int64_t begin = first_on_main(t), name = -1;
     for (size_t i = 0; i < t->marks.count && ok; i++) {
         const ls__mark *m = &t->marks.at[i];

@@ -1,5 +1,5 @@
-/* An import from start to end: files are read side by side, each rank's steps and phases found; then ranks are put beside each
- * other, and written. */
+/* An import from start to end: files are read in parallel, each rank's steps and phases are found; then the ranks are joined
+ * and written. */
 #include "lockstep/import.h"
 
 #include <errno.h>

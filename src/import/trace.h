@@ -185,7 +185,7 @@ typedef struct ls__trace {
     LS__LIST(ls__trace_interval) intervals;
     LS__LIST(ls__trace_interval) steps; /* `phase` unused */
     LS__LIST(int64_t) step_numbers;
-    bool own_steps; /* no ProfilerStep: by the optimiser's */
+    bool own_steps; /* no ProfilerStep: by the optimizer's */
     bool one_step;  /* nor that: the whole trace */
     uint32_t main_thread;
     LS__LIST(ls__trace_wait) waits;

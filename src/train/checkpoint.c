@@ -246,7 +246,7 @@ static ls_status compare_settings(const ls_train *t, const ls__checkpoint_file *
     contents own = contents_of(t);
     if (f->elements != own.elements || f->n_blocks != own.n_blocks)
         return ls__fail(LS_EINVAL,
-                        "%s: the checkpoint has another model or optimiser (%zu elements, %d blocks; got %zu and %d)",
+                        "%s: the checkpoint has another model or optimizer (%zu elements, %d blocks; got %zu and %d)",
                         f->path, f->elements, f->n_blocks, own.elements, own.n_blocks);
     return LS_OK;
 }

@@ -3,7 +3,7 @@
  *   "lockstep checkpoint 1\n"   22 bytes
  *   u64                         length of the head, little-endian
  *   head                        JSON: step, position in the data, number of elements and of blocks, settings
- *   blocks                      float32: weights, then the optimiser's state, each of `elements`
+ *   blocks                      float32: weights, then the optimizer's state, each of `elements`
  *   u64, u64                    XXH3 (128 bits, low half first) of everything before
  *
  * A file is written under a temporary name, synced and renamed. It is read, not mapped: a file that is truncated meanwhile

@@ -1,6 +1,6 @@
 /* See parallel.h.
  *
- * Sharded (the default): one copy of weights and optimiser state per node, in memory that its ranks share. Gradients are
+ * Sharded (the default): one copy of weights and optimizer state per node, in memory that its ranks share. Gradients are
  * summed into the local root's block, and the ranks compute the norm and the update together, chunk by chunk
  * (comm/parallel_for.h): each computes about its share, and no rank owns a part. On one node the squares for the norm are summed in
  * the pass that sums the gradients (ddp/on_sum.h). The update waits for the norm also without clipping: a step whose gradients
@@ -384,7 +384,7 @@ static void update_chunk(void *user, const void *const *data, size_t begin, size
         ls__train_kept_update(j->t, begin, end, j->lr, j->grad_scale);
         return;
     }
-    /* The range is the optimiser's own, so it cannot fail. */
+    /* The range is the optimizer's own, so it cannot fail. */
     ls_status status =
         ls__optimizer_update_range(j->t->optimizer, ls_model_values(j->t->model), ls__parallel_grads(j->t), begin, end,
                                    j->t->step, j->lr, j->grad_scale);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes golden_optimizer.h: what torch's optimisers make of the same weights and gradients.
+"""Writes golden_optimizer.h: what torch's optimizers make of the same weights and gradients.
 Usage: make_golden_optimizer.py > golden_optimizer.h"""
 import torch
 

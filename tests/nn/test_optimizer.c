@@ -1,4 +1,4 @@
-/* Optimisers against torch's, and updates by slices against updates of the whole. */
+/* Optimizers against torch's, and updates by slices against updates of the whole. */
 #include "check.h"
 #include "nn/norm.h"
 #include "nn/optimizer.h"
