@@ -80,6 +80,14 @@ static void put_peak_memory(const ls_run *run, double x, job_figure_text *out)
         LABEL(out, "peak memory");
 }
 
+static double mfu(const ls_run *run)
+{
+    double sum = 0, count = 0;
+    for (int r = 0; r < run->ranks; r++)
+        if (run->rank[r].present && run->rank[r].use.wall > 0 && isfinite(run->rank[r].use.mfu))
+            sum += run->rank[r].use.mfu, count++;
+    return count > 0 ? sum / count : (double)NAN;
+}
 static void put_mfu(const ls_run *run, double x, job_figure_text *out)
 {
     (void)run;
@@ -128,6 +136,10 @@ static void put_exposed(const ls_run *run, double x, job_figure_text *out)
 
 /* ---- How fast it is. */
 
+static double step_mean(const ls_run *run)
+{
+    return run->step_mean;
+}
 static void title_step(double x, char *out, size_t bytes)
 {
     snprintf(out, bytes, ", %s per step", amount_ns(x).text);
@@ -144,12 +156,12 @@ static void title_tokens(double x, char *out, size_t bytes)
 }
 
 const job_figure job_figures[] = {
-    { "step_ns", ls_run_step_mean, title_step, NULL },
+    { "step_ns", step_mean, title_step, NULL },
     { NULL, token_rate, title_tokens, NULL },
     { NULL, computing, NULL, put_computing },
     { NULL, waiting, NULL, put_waiting },
     { NULL, exposed, NULL, put_exposed },
-    { NULL, ls_run_mfu, NULL, put_mfu },
+    { NULL, mfu, NULL, put_mfu },
     { NULL, unscheduled, NULL, put_unscheduled },
     { NULL, cores_busy, NULL, put_cores_busy },
     { NULL, peak_memory, NULL, put_peak_memory },
