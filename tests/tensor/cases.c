@@ -206,7 +206,7 @@ static ls_tensor *conv2d_pointwise(ls_tape *t, ls_param *p)
 static ls_tensor *batch_norm(ls_tape *t, ls_param *p)
 {
     float mean[3], var[3];
-    ls_batch_norm_state s = { mean, var, 0, 0 };
+    ls_batch_norm_state s = { .mean = mean, .var = var };
     ls_tensor *x = ls_tape_param(t, &p[0]);
     for (int c = 0; c < 3; c++) {
         double sum = 0, squares = 0;

@@ -192,7 +192,7 @@ static void attention_with_a_cache_equals_attention_over_all(void **state)
     ls_tape *t;
     ls_param p = test_param("qkv", 1, 2, 0, 1, T, 3 * C, 0);
     static float all[T * C], k[T * C], v[T * C];
-    ls_kv_cache cache = { k, v, T, 0 };
+    ls_kv_cache cache = { .k = k, .v = v, .capacity = T };
     check_ok(ls_tape_open(&t, NULL));
     check_ok(ls_tape_begin(t, &p, 1, &(ls_pass){ .mode = LS_PASS_EVAL }));
     ls_tensor *y = ls_attention(t, ls_tape_param(t, &p), &(ls_attention_options){ .heads = 2 });
@@ -223,7 +223,7 @@ static void batch_norm_moves_its_statistics_and_eval_uses_them(void **state)
     ls_param p[3] = { test_param("x", 1, 2, 1, 4, 1, 2, 2), test_param("w", 2, 0, 2, 1, 0, 0, 0),
                       test_param("b", 3, 0, 0.5f, 1, 0, 0, 0) };
     float mean[1] = { 10 }, var[1] = { 4 };
-    ls_batch_norm_state s = { mean, var, 0.25f, 0 };
+    ls_batch_norm_state s = { .mean = mean, .var = var, .momentum = 0.25f };
     double sum = 0, squares = 0;
     for (int i = 0; i < 16; i++) sum += p[0].value[i];
     for (int i = 0; i < 16; i++) squares += pow(p[0].value[i] - sum / 16, 2);
