@@ -259,7 +259,7 @@ static ls_status read_spans(ls__step_profile *p, const ls_run *run)
 static void read_comm(ls__step_profile *p, const ls_run *run)
 {
     for (size_t i = 0; i < run->n_comm; i++) {
-        ls_comm_mean m = ls_run_comm_mean(run, &run->comm[i]);
+        ls_comm_mean m = ls_run_get_comm_mean(run, &run->comm[i]);
         if (!run->comm[i].bucket && run->comm[i].kind != LS_COLLECTIVE_PARALLEL_FOR) p->small += m.count;
         if (run->comm[i].bucket && run->comm[i].network && isfinite(m.rate)) p->link_rate = m.rate;
     }
