@@ -31,7 +31,10 @@
 #include "train/kept.h"
 #include "train/training.h"
 
-enum { CHUNK = 64 * LS__NORM_BLOCK }; /* elements of shared work taken at a time: 1 MiB of each array */
+enum {
+    CHUNK = 64 * LS__NORM_BLOCK, /* elements of shared work taken at a time: 1 MiB of each array */
+    FEW_SHARES = 64,             /* sums of a step that are on the stack: a steady step takes nothing from the heap */
+};
 
 ls_status ls__parallel_join(ls_train *t)
 {
@@ -289,7 +292,7 @@ ls_status ls__parallel_sum(ls_train *t, const double *own, double shares[LS__SHA
     const ls__slot_parts *parts = ls__ddp_parts(p->ddp);
     size_t n = parts ? (size_t)parts->n : 1;
     size_t count = LS__SHARES * n + 1 + (t->kept != NULL);
-    double *all = calloc(count, sizeof *all);
+    double few[FEW_SHARES] = { 0 }, *all = count <= FEW_SHARES ? few : calloc(count, sizeof *all);
     if (!all) return ls__fail(LS_ENOMEM, "step %lld: out of memory", (long long)t->step + 1);
     for (int i = 0; i < LS__SHARES; i++) {
         const double *x = own + i * p->each;
@@ -303,7 +306,7 @@ ls_status ls__parallel_sum(ls_train *t, const double *own, double shares[LS__SHA
     for (size_t i = 0; i < LS__SHARES; i++) shares[i] = parts ? ls__slot_parts_sum_f64(parts, all + i * n) : all[i];
     t->stopping = all[LS__SHARES * n] > 0;
     if (t->kept && !status) ls__train_kept_agree(t, all[count - 1]);
-    free(all);
+    if (all != few) free(all);
     return status;
 }
 
