@@ -55,11 +55,11 @@ typedef enum ls_use_level {
 typedef struct ls_resource_use {
     double wall;
     double cpu;         /* of all threads */
-    double busy;        /* the main thread was on a core or runnable: not waiting, exposed communication or off-CPU */
+    double busy;        /* the main thread was on a core or runnable: not waiting, off-CPU or exposed communication */
     double median_busy; /* the same of the median rank */
     double wait;        /* for other ranks */
     double off_cpu;     /* not runnable: waiting for a device, a lock, another thread */
-    double sched_delay; /* run-queue delay outside of calls */
+    double sched_delay; /* of busy: run-queue delay; of communication within a machine, too, which is in busy then */
     double steal;       /* taken by the hypervisor */
     double voluntary, involuntary, minor, major; /* context switches, page faults */
     double read_bytes;

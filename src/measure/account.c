@@ -410,6 +410,11 @@ ls_status ls__run_account(ls_run *run, const ls_run_options *options)
     for (size_t r = 0; r < p && lists; r++) free(lists[r]);
     free(lists);
     free(counts);
+    for (size_t r = 0, first = 0; r < p; r++) {
+        if (!run->rank[first].present) first = r;
+        if (run->rank[r].present && run->rank[r].node != run->rank[first].node)
+            ls__run_internal_of(run)->several_nodes = true;
+    }
     run->first_counted = find_first_counted(run, options);
     if (!status) ls__run_set_step_mean(run);
     for (int r = 0; r < run->ranks && !status && run->n_steps; r++) {

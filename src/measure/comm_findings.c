@@ -147,14 +147,13 @@ static void find_exposed(ls_run *run, const costs *c, double exposed)
     f->evidence.comm.exposed = exposed;
 }
 
-/* ns of a step in which ranks were runnable but not scheduled while they communicated, all together. Within a machine, a rank that is not
- * scheduled does not do its part, and the others are blocked in the call meanwhile: contention.c reports that. (Between machines such a rank
- * mostly had nothing to do but to poll.) */
+/* ns of a step in which ranks were runnable but not scheduled while they communicated, all together. The others are blocked in the call
+ * meanwhile: contention.c reports that. */
 static double sched_delay_in_calls(const ls_run *run)
 {
     double sum = 0;
     for (size_t i = run->first_counted; i < run->n_steps; i++)
-        for (int r = 0; r < run->ranks; r++) sum += (double)run->steps[i].rank[r].sched_delay[LS_PHASE_COMM];
+        for (int r = 0; r < run->ranks; r++) sum += (double)ls__sched_delay_in_calls(run, &run->steps[i].rank[r]);
     return sum / (double)ls__counted(run);
 }
 
@@ -162,7 +161,7 @@ ls_status ls__find_in_comm(ls_run *run)
 {
     costs c = find_costs(run);
     double exposed = ls__common(run, LS_PHASE_COMM);
-    if (!c.of.network) exposed = fmax(0, exposed - sched_delay_in_calls(run));
+    exposed = fmax(0, exposed - sched_delay_in_calls(run));
     if (run->ranks < 2 || c.of.calls <= 0) return LS_OK;
     ls_status status = find_disabled_overlap(run, &c);
     if (!status && !find_small_buckets(run, &c, exposed)) find_exposed(run, &c, exposed);

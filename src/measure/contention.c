@@ -10,15 +10,6 @@
 #include "measure/findings.h"
 #include "measure/limits.h"
 
-/* Without waiting: its length depends on the other ranks. Once all have arrived, a late wake-up is a loss like any other. */
-static double outside_of_waiting(const int64_t ns[LS_PHASES])
-{
-    double sum = 0;
-    for (int p = 0; p < LS_PHASES; p++)
-        if (p != LS_PHASE_WAIT) sum += (double)ns[p];
-    return sum;
-}
-
 /* ---- What a step would take. */
 
 /* Whether a thread computes: its CPU time bounds what the rank can reach. */
@@ -36,40 +27,92 @@ static double least_share(const ls_run_rank *r)
     return fmin(1, most);
 }
 
-static double steal_in(const ls_run_rank *r, const ls_step_rank *s)
+typedef struct loss {
+    double all;      /* without waiting */
+    double in_calls; /* of that: while the rank communicated, so that the others were blocked in the same call */
+} loss;
+
+static loss steal_in(const ls_run *run, int rank, const ls_step_rank *s)
 {
-    (void)r;
-    return outside_of_waiting(s->steal);
+    (void)run, (void)rank;
+    loss l = { .in_calls = (double)s->steal[LS_PHASE_COMM] };
+    for (int p = 0; p < LS_PHASES; p++)
+        if (p != LS_PHASE_WAIT) l.all += (double)s->steal[p];
+    return l;
 }
 
 /* Where several threads compute, the main one is off-CPU until the last of them is done, and those lose their cores as it does. */
-static double sched_delay_in(const ls_run_rank *r, const ls_step_rank *s)
+static loss sched_delay_in(const ls_run *run, int rank, const ls_step_rank *s)
 {
-    double lost = outside_of_waiting(s->sched_delay), wall = (double)(s->end - s->begin);
+    const ls_run_rank *r = &run->rank[rank];
+    loss l = { .all = (double)ls__sched_delay(run, s), .in_calls = (double)ls__sched_delay_in_calls(run, s) };
     if (r->metadata[LS_METADATA_THREADS] > 1)
-        for (int p = LS_PHASE_FORWARD; p <= LS_PHASE_UPDATE; p++) lost += (double)s->off_cpu[p];
-    return fmin(lost, fmax(0, 1 - least_share(r)) * wall);
+        for (int p = LS_PHASE_FORWARD; p <= LS_PHASE_UPDATE; p++) l.all += (double)s->off_cpu[p];
+    l.all = fmin(l.all, fmax(0, 1 - least_share(r)) * (double)(s->end - s->begin));
+    return l;
 }
 
-/* ns of a step that would be saved if no rank lost `lost`. A rank's waiting disappears with it as far as the other ranks lost that much; the
- * rest of the waiting has other reasons. */
-static double gain_without(const ls_run *run, double (*lost)(const ls_run_rank *, const ls_step_rank *))
+typedef loss loss_function(const ls_run *, int rank, const ls_step_rank *);
+
+/* A step of all ranks. */
+typedef struct losses {
+    const ls_step_rank *rank; /* [ranks]; NULL: there is no such step */
+    loss total;
+    double communicates; /* least time that a rank was in communication without losing anything */
+} losses;
+
+static losses sum_losses(const ls_run *run, const ls_step_rank *all, loss_function *lost)
+{
+    losses x = { .rank = all, .communicates = INFINITY };
+    for (int r = 0; r < run->ranks; r++) {
+        if (!all[r].present) continue;
+        loss l = lost(run, r, &all[r]);
+        x.total.all += l.all;
+        x.total.in_calls += l.in_calls;
+        x.communicates = fmin(x.communicates, (double)all[r].ns[LS_PHASE_COMM] - l.in_calls);
+    }
+    return x;
+}
+
+/* Time in which rank s may have been blocked because of what other ranks lost: its waiting, and communication that lasted because others
+ * did not do their part. */
+static double blocked(const losses *x, const ls_step_rank *s, loss l)
+{
+    double longer = (double)s->ns[LS_PHASE_COMM] - l.in_calls - x->communicates;
+    return (double)s->ns[LS_PHASE_WAIT] + fmin(longer, x->total.in_calls - l.in_calls);
+}
+
+/* ns that step `x` would take if no rank lost `lost`. A rank's waiting disappears with it as far as the other ranks lost that much in the
+ * same step, or at the end of the step before; the rest of the waiting has other reasons. */
+static double step_without(const ls_run *run, const losses *x, const losses *before, loss_function *lost)
+{
+    double without = 0;
+    for (int r = 0; r < run->ranks; r++) {
+        const ls_step_rank *s = &x->rank[r];
+        if (!s->present) continue;
+        loss l = lost(run, r, s);
+        double by_others = x->total.all - l.all;
+        if (before->rank) {
+            loss b = lost(run, r, &before->rank[r]);
+            by_others += fmax(0, before->total.all - b.all - blocked(before, &before->rank[r], b));
+        }
+        without = fmax(without, (double)(s->end - s->begin) - l.all - fmin(blocked(x, s, l), by_others));
+    }
+    return without;
+}
+
+/* ns of a step that would be saved. */
+static double gain_without(const ls_run *run, loss_function *lost)
 {
     double sum = 0;
+    losses before = { 0 };
     for (size_t i = run->first_counted; i < run->n_steps; i++) {
-        const ls_step_rank *all = run->steps[i].rank;
-        double wall = 0, n = 0, without = 0, total = 0;
+        losses x = sum_losses(run, run->steps[i].rank, lost);
+        double wall = 0, n = 0;
         for (int r = 0; r < run->ranks; r++)
-            if (all[r].present) total += lost(&run->rank[r], &all[r]);
-        for (int r = 0; r < run->ranks; r++) {
-            const ls_step_rank *s = &all[r];
-            if (!s->present) continue;
-            double own = (double)(s->end - s->begin), gone = lost(&run->rank[r], s);
-            wall += own;
-            n++;
-            without = fmax(without, own - gone - fmin((double)s->ns[LS_PHASE_WAIT], total - gone));
-        }
-        if (n > 0) sum += fmax(0, wall / n - without);
+            if (x.rank[r].present) wall += (double)(x.rank[r].end - x.rank[r].begin), n++;
+        if (n > 0) sum += fmax(0, wall / n - step_without(run, &x, &before, lost));
+        before = x;
     }
     return sum / (double)ls__counted(run);
 }

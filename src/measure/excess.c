@@ -18,30 +18,32 @@
 
 #define cell ls__excess_cell
 
-double ls__spent(const ls_step_rank *s, int cause)
+double ls__spent(const ls_run *run, const ls_step_rank *s, int cause)
 {
-    double sum = 0;
     if (cause < LS_PHASES) return (double)s->own[cause];
+    double sum = (double)ls__sched_delay(run, s);
     for (int p = 0; p < LS_PHASES; p++)
-        if (p != LS_PHASE_WAIT && p != LS_PHASE_COMM) sum += (double)s->sched_delay[p] + (double)s->steal[p];
+        if (p != LS_PHASE_WAIT && p != LS_PHASE_COMM) sum += (double)s->steal[p];
     return sum;
 }
 
-static double off_cpu(const ls_step_rank *s, int cause)
+static double off_cpu(const ls_run *run, const ls_step_rank *s, int cause)
 {
+    (void)run;
     return cause < LS_PHASES ? (double)s->off_cpu[cause] : 0;
 }
 
 /* Fills t->excess; t->rise gets the ranks' own times, of which fill() makes rises. */
-static void subtract_median_of_others(ls__excess *e, ls__excess_table *t, double (*of)(const ls_step_rank *, int))
+static void subtract_median_of_others(ls__excess *e, ls__excess_table *t,
+                                      double (*of)(const ls_run *, const ls_step_rank *, int))
 {
     for (size_t i = 0; i < e->steps; i++) {
         size_t n = 0;
         for (size_t r = 0; r < e->ranks; r++)
-            if (cell(e, r, i)->present) e->across[n++] = of(cell(e, r, i), e->cause);
+            if (cell(e, r, i)->present) e->across[n++] = of(e->run, cell(e, r, i), e->cause);
         ls__sort(e->across, n);
         for (size_t r = 0; r < e->ranks; r++) {
-            double value = cell(e, r, i)->present ? of(cell(e, r, i), e->cause) : 0;
+            double value = cell(e, r, i)->present ? of(e->run, cell(e, r, i), e->cause) : 0;
             t->rise[r * e->steps + i] = value;
             t->excess[r * e->steps + i] = cell(e, r, i)->present ? value - ls__median_without(e->across, n, value) : 0;
         }
@@ -83,7 +85,7 @@ static void set_limits(ls__excess *e, ls__excess_table *t)
     }
 }
 
-static void fill(ls__excess *e, ls__excess_table *t, double (*of)(const ls_step_rank *, int))
+static void fill(ls__excess *e, ls__excess_table *t, double (*of)(const ls_run *, const ls_step_rank *, int))
 {
     size_t n = e->steps, p = e->ranks;
     subtract_median_of_others(e, t, of);
@@ -129,7 +131,7 @@ ls_status ls__excess_compare(ls__excess *e, int cause)
 
 void ls__lost_add(const ls__excess *e, ls__lost *lost, size_t rank, size_t step)
 {
-    double own = ls__spent(cell(e, rank, step), e->cause);
+    double own = ls__spent(e->run, cell(e, rank, step), e->cause);
     int64_t number = e->run->steps[e->run->first_counted + step].number;
     if (!lost->steps++) lost->first = number;
     lost->last = number;
@@ -151,7 +153,8 @@ static void find_noise(ls__excess *e)
     for (size_t r = 0; r < e->ranks; r++) {
         double *row = e->noise + r * n;
         for (size_t i = 0; i < n; i++)
-            row[i] = ls__spent(cell(e, r, i), LS_PHASE_FORWARD) + ls__spent(cell(e, r, i), LS_PHASE_BACKWARD);
+            row[i] = ls__spent(e->run, cell(e, r, i), LS_PHASE_FORWARD) +
+                     ls__spent(e->run, cell(e, r, i), LS_PHASE_BACKWARD);
         double median = median_of(e, row);
         for (size_t i = 0; i < n; i++) row[i] -= median;
     }

@@ -60,7 +60,7 @@ static inline ls__lost ls__excess_intermittent(const ls__excess *e, int rank)
 }
 
 /* Time of a rank in a step: in a phase, what it caused itself; or unscheduled. */
-double ls__spent(const ls_step_rank *s, int cause);
+double ls__spent(const ls_run *run, const ls_step_rank *s, int cause);
 
 /* ---- For persistent.c and intermittent.c. */
 

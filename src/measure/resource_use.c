@@ -101,26 +101,26 @@ static ls_status list_threads(const ls_run *run, ls_run_rank *r)
 
 /* ---- Means of a step. */
 
-static double busy_of(const ls_step_rank *s)
+static double busy_of(const ls_run *run, const ls_step_rank *s)
 {
-    double sum = 0;
+    double sum = (double)ls__sched_delay_in_calls(run, s);
     for (int p = 0; p < LS_PHASES; p++)
         if (p != LS_PHASE_WAIT && p != LS_PHASE_COMM) sum += (double)(s->ns[p] - s->off_cpu[p]);
     return sum;
 }
 
-static void add_step(ls_resource_use *u, const ls_step_rank *s)
+static void add_step(const ls_run *run, ls_resource_use *u, const ls_step_rank *s)
 {
     u->wall += (double)(s->end - s->begin);
-    u->busy += busy_of(s);
+    u->busy += busy_of(run, s);
     u->wait += (double)s->ns[LS_PHASE_WAIT];
     if (s->cpu > 0) u->cpu += (double)s->cpu;
     for (int p = 0; p < LS_PHASES; p++) {
         u->steal += (double)s->steal[p];
         if (p == LS_PHASE_WAIT || p == LS_PHASE_COMM) continue;
         u->off_cpu += (double)s->off_cpu[p];
-        u->sched_delay += (double)s->sched_delay[p];
     }
+    u->sched_delay += (double)ls__sched_delay(run, s);
     u->voluntary += (double)s->voluntary;
     u->involuntary += (double)s->involuntary;
     u->minor += (double)s->minor;
@@ -133,7 +133,7 @@ static void sum_steps(const ls_run *run, ls_run_rank *r)
     ls_resource_use u = { .mfu = NAN, .watts = NAN };
     double n = 0;
     for (size_t i = run->first_counted; i < run->n_steps; i++)
-        if (run->steps[i].rank[r->rank].present) add_step(&u, &run->steps[i].rank[r->rank]), n++;
+        if (run->steps[i].rank[r->rank].present) add_step(run, &u, &run->steps[i].rank[r->rank]), n++;
     double *const means[] = { &u.wall,  &u.cpu,       &u.busy,        &u.wait,  &u.off_cpu, &u.sched_delay,
                               &u.steal, &u.voluntary, &u.involuntary, &u.minor, &u.major,   &u.read_bytes };
     for (size_t i = 0; i < sizeof means / sizeof *means && n > 0; i++) *means[i] /= n;
@@ -172,7 +172,7 @@ static void judge(const ls_run *run, ls_run_rank *r, const double *medians, doub
     for (size_t i = run->first_counted; i < run->n_steps; i++) {
         const ls_step_rank *s = &run->steps[i].rank[r->rank];
         if (!s->present) continue;
-        double d = busy_of(s) - medians[i - run->first_counted];
+        double d = busy_of(run, s) - medians[i - run->first_counted];
         n++;
         sum += d;
         squares += d * d;
@@ -195,7 +195,7 @@ static ls_status compare(ls_run *run)
         size_t n = 0;
         for (int r = 0; r < run->ranks; r++) {
             const ls_step_rank *s = &run->steps[run->first_counted + i].rank[r];
-            if (s->present) all[n++] = busy_of(s);
+            if (s->present) all[n++] = busy_of(run, s);
         }
         if (n) medians[i] = ls__median(all, n);
     }

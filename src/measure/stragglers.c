@@ -20,10 +20,34 @@ static double waited_for(const ls_run *run, int rank)
     return (double)most / (double)ls__counted(run);
 }
 
+/* ns of a step that the rank is in communication without losing its core; *delay: what it loses meanwhile. */
+static double communicates(const ls_run *run, int rank, double *delay)
+{
+    double sum = 0;
+    for (size_t i = run->first_counted; i < run->n_steps; i++)
+        sum += (double)ls__sched_delay_in_calls(run, &run->steps[i].rank[rank]);
+    *delay = sum / (double)ls__counted(run);
+    return ls_run_mean(run, rank, LS_PHASE_COMM) - *delay;
+}
+
+/* ns of a step that another rank was blocked in communication because `rank` was not scheduled and did not do its part. */
+static double blocked_by(const ls_run *run, int rank)
+{
+    double delay, of_other, own = communicates(run, rank, &delay), most = 0;
+    for (int q = 0; q < run->ranks; q++)
+        if (q != rank && run->rank[q].present) most = fmax(most, communicates(run, q, &of_other) - own);
+    return fmin(most, delay);
+}
+
 /* What a rank does beyond the others is lost by all that wait for it; by those that it shares cores with, a part at least. */
 static double cost_of(const ls_run *run, int rank, double excess)
 {
     return fmin(excess, fmax(waited_for(run, rank), excess / run->ranks));
+}
+
+static double cost_of_preemption(const ls_run *run, int rank, double excess)
+{
+    return fmin(excess, fmax(waited_for(run, rank) + blocked_by(run, rank), excess / run->ranks));
 }
 
 /* ---- Backward: which gradient is late. */
@@ -89,7 +113,8 @@ static void add_lost(ls_run *run, int rank, int cause, const ls__lost *lost, boo
                        : cause == LS_PHASE_CHECKPOINT ? LS_REMEDY_FEWER_CHECKPOINTS
                                                       : LS_REMEDY_EQUAL_WORK;
     ls_finding *f = ls__finding_add(run, kind, cause < LS_PHASES ? (ls_phase)cause : LS_PHASE_OTHER, remedy,
-                                    cost_of(run, rank, lost->cost));
+                                    kind == LS_FINDING_PREEMPTED ? cost_of_preemption(run, rank, lost->cost)
+                                                                 : cost_of(run, rank, lost->cost));
     if (!f) return;
     f->rank = rank;
     f->steps = lost->steps;
@@ -208,7 +233,7 @@ static ls_status compare_ranks(ls_run *run, bool crowded, bool joint, int *worst
         for (int r = 0; r < run->ranks && !status; r++) {
             if (!run->steps[run->first_counted].rank[r].present) continue;
             if (joint && causes[c] == LS__UNSCHEDULED) {
-                double clear = ls__excess_persistent(e, r).clear;
+                double clear = fmax(ls__excess_persistent(e, r).clear, ls__excess_intermittent(e, r).clear);
                 if (clear > most) most = clear, *worst = r;
             } else {
                 judge(run, e, r, causes[c], &all[r]);

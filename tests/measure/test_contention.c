@@ -18,7 +18,18 @@ typedef struct plan {
         uneven; /* of two ranks, 0 has 10 ms more to do in forward, after which there is a collective, and 1 as much more in backward */
     int64_t
         calls; /* ns in which they are not scheduled while they reduce, which takes longer by that; it is a bucket then */
+    int64_t in_call; /* ns in which the last rank is not scheduled while they reduce: all are blocked meanwhile */
+    int64_t
+        leaves; /* ns in which the last rank is not scheduled after that, so that it leaves later than the others do */
+    int seldom; /* both in one of so many steps only; 0: in all */
+    bool nodes; /* each rank is on a machine of its own */
 } plan;
+
+/* What `ns` of the plan are for a rank in a step. */
+static int64_t of_last(const plan *p, int64_t ns, int rank, int step)
+{
+    return rank + 1 == p->ranks && (!p->seldom || step % p->seldom == 0) ? ns : 0;
+}
 
 static int64_t lost(const plan *p, int rank, int step)
 {
@@ -60,23 +71,25 @@ static int64_t collective(rank_record *r, int64_t at, int64_t until, uint64_t ca
 static void make_rank(const plan *p, int k, const char *to)
 {
     rank_record r;
-    int64_t start = INT64_C(3600) * 1000 * MS, begin = start;
+    int64_t begins[MOST_RANKS];
     uint64_t cpu = 0;
+    for (int q = 0; q < MOST_RANKS; q++) begins[q] = INT64_C(3600) * 1000 * MS;
     char head[200];
     size_t bytes = (ls__ring_bytes(1 << 14) + 63) / 64 * 64;
     void *memory = aligned_alloc(64, bytes);
     memset(memory, 0, bytes);
     r = (rank_record){ .ring = ls__ring_init(memory, 1 << 14) };
     snprintf(head, sizeof head,
-             "{\"rank\":%d,\"ranks\":%d,\"node\":0,\"host\":\"h\",\"cores\":\"%d%s\",\"threads\":%d,\"start\":1}", k,
-             p->ranks, p->cores ? 0 : k, p->cores > 1 ? "-" : "", p->cores ? p->cores : 1);
+             "{\"rank\":%d,\"ranks\":%d,\"node\":%d,\"host\":\"h\",\"cores\":\"%d%s\",\"threads\":%d,\"start\":1}", k,
+             p->ranks, p->nodes ? k : 0, p->cores ? 0 : k, p->cores > 1 ? "-" : "", p->cores ? p->cores : 1);
     r.file = ls__event_file_new(r.ring);
     assert_int_equal(ls__event_file_start(r.file, "live", k, head, 0), LS_OK);
     ls__event_file_metadata(r.file, LS_METADATA_TRAIN, 1);
     ls__event_file_metadata(r.file, LS_METADATA_THREADS, p->threads ? p->threads : 1);
     for (int step = 1; step <= STEPS + 1; step++) {
-        int64_t last = 0, at = begin;
-        for (int q = 0; q < p->ranks; q++) last = arrival(p, q, step) > last ? arrival(p, q, step) : last;
+        int64_t last = 0, begin = begins[k], at = begin;
+        for (int q = 0; q < p->ranks; q++)
+            if (begins[q] + arrival(p, q, step) > last) last = begins[q] + arrival(p, q, step);
         add(&r, at, LS_EVENT_SAMPLE, LS_SAMPLE_CPU, cpu);
         add(&r, at, LS_EVENT_STEP, (uint64_t)step, 0);
         if (step > STEPS) break;
@@ -86,7 +99,9 @@ static void make_rank(const plan *p, int k, const char *to)
         if (p->uneven) at = collective(&r, at, begin + 20 * MS, (uint64_t)(STEPS + step));
         at = phase(&r, LS_PHASE_BACKWARD, at, (p->uneven && k ? 30 : 20) * MS, lost(p, k, step), 0);
         assert_int_equal(at, begin + arrival(p, k, step) - (p->uneven && !k ? 10 * MS : 0));
-        int64_t done = begin + last + 2 * MS + p->calls;
+        int64_t reduced = last + 2 * MS + p->calls + of_last(p, p->in_call, p->ranks - 1, step),
+                own = p->calls + of_last(p, p->in_call + p->leaves, k, step),
+                done = reduced + of_last(p, p->leaves, k, step);
         if (p->calls) add(&r, at, LS_EVENT_BUCKET_READY, 0, 1 << 20);
         if (p->calls) add(&r, at, LS_EVENT_BUCKET_START, 0, (uint64_t)step);
         if (p->ranks > 1) {
@@ -94,8 +109,9 @@ static void make_rank(const plan *p, int k, const char *to)
             add(&r, done, LS_EVENT_COLL_DONE, (uint64_t)step, 0);
             add(&r, done, LS_EVENT_BLOCKED, (uint64_t)step, (uint64_t)(done - at));
         }
-        sample(&r, done, 2 * MS, p->calls, true);
-        begin = phase(&r, LS_PHASE_UPDATE, done, 2 * MS, 0, 0);
+        sample(&r, done, 2 * MS, own, true);
+        phase(&r, LS_PHASE_UPDATE, done, 2 * MS, 0, 0);
+        for (int q = 0; q < p->ranks; q++) begins[q] = reduced + of_last(p, p->leaves, q, step) + 2 * MS;
         ls__event_file_drain(r.file, false);
     }
     end_killed(&r, "live", to, k);
@@ -255,6 +271,84 @@ static void contention_in_calls_is_not_exposed_communication(void **state)
     ls_run_free(&run);
 }
 
+/* ns of a counted step that the last rank loses in calls. */
+static double lost_by_last(const ls_run *run, const plan *p)
+{
+    double sum = 0;
+    for (size_t i = run->first_counted; i < run->n_steps; i++)
+        sum += (double)of_last(p, p->in_call + p->leaves, p->ranks - 1, (int)run->steps[i].number);
+    return sum / (double)(run->n_steps - run->first_counted);
+}
+
+/* What a rank loses within a collective counts like what it loses elsewhere: in its row of the table, and in a finding that names it and
+ * explains all of the others' waiting, in every step or in some. */
+static void a_rank_that_loses_its_core_in_collectives_is_named(void **state)
+{
+    (void)state;
+    static const plan plans[] = {
+        { .ranks = 2, .in_call = 20 * MS },
+        { .ranks = 2, .leaves = 20 * MS },
+        { .ranks = 2, .in_call = 20 * MS, .leaves = 20 * MS },
+        { .ranks = 4, .leaves = 80 * MS, .seldom = 3 },
+        { .ranks = 2, .in_call = 40 * MS, .leaves = 40 * MS, .seldom = 3 },
+    };
+    for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
+        const plan *p = &plans[i];
+        char name[24];
+        snprintf(name, sizeof name, "in-calls-%zu", i);
+        ls_run *run = run_of(p, name);
+        const ls_finding *f = run->findings;
+        const ls_resource_use *u = &run->rank[p->ranks - 1].use;
+        double lost = lost_by_last(run, p), step = ls_run_step_mean(run);
+        if (fabs(u->sched_delay - lost) > 1000)
+            fail_msg("%s: run-queue delay %g, not %g ms", name, u->sched_delay / MS, lost / MS);
+        assert_true(u->busy >= u->sched_delay);
+        assert_true(run->rank[0].use.sched_delay < 1000);
+        if (!run->n_findings || f->kind != LS_FINDING_PREEMPTED)
+            fail_msg("%s: %s", name, run->n_findings ? ls_finding_name(f->kind) : "nothing was found");
+        assert_int_equal(f->rank, p->ranks - 1);
+        if (fabs((double)f->cost - lost) > 0.05 * lost)
+            fail_msg("%s: cost %g of %g ms", name, (double)f->cost / MS, step / MS);
+        assert_int_equal(run->n_findings, 1);
+        ls_run_free(&run);
+    }
+}
+
+/* Both lose some in backward. Collectives of which one rank does not do its part are part of the cost, and name it. */
+static void contention_counts_what_is_lost_in_collectives(void **state)
+{
+    (void)state;
+    plan p = { .ranks = 2, .lost = { 10 * MS, 10 * MS }, .in_call = 20 * MS };
+    ls_run *run = run_of(&p, "both-one-in-calls");
+    check_first(run, 1, 2, 10, 30);
+    ls_run_free(&run);
+    p.seldom = 3;
+    p.in_call = 0;
+    p.leaves = 80 * MS;
+    run = run_of(&p, "both-one-leaves");
+    const ls_finding *f = run->findings;
+    assert_true(run->n_findings > 0);
+    assert_int_equal(f->kind, LS_FINDING_CONTENTION);
+    assert_int_equal(f->rank, 1);
+    if (fabs((double)f->cost - (10 * MS + lost_by_last(run, &p))) > MS) fail_msg("cost %g ms", (double)f->cost / MS);
+    assert_int_equal(run->n_findings, 1);
+    ls_run_free(&run);
+    run = run_of(&(plan){ .ranks = 2, .calls = 10 * MS }, "only-in-calls"); /* at the same time */
+    check_first(run, -1, 2, 10, 10);
+    ls_run_free(&run);
+}
+
+/* Between machines, a thread in a call mostly polls: that it has to queue for its core then costs nothing. */
+static void polling_between_nodes_is_not_contention(void **state)
+{
+    (void)state;
+    ls_run *run = run_of(&(plan){ .ranks = 2, .calls = 10 * MS, .nodes = true }, "nodes");
+    assert_int_equal(count(run, LS_FINDING_CONTENTION), 0);
+    assert_int_equal(count(run, LS_FINDING_PREEMPTED), 0);
+    assert_true(run->rank[0].use.sched_delay < 1000);
+    ls_run_free(&run);
+}
+
 /* Four ranks on two cores: no other program is needed for that. */
 static void more_ranks_than_cores_is_oversubscription(void **state)
 {
@@ -284,6 +378,9 @@ int main(void)
         cmocka_unit_test(what_they_lose_in_alternate_steps_is_contention),
         cmocka_unit_test(waiting_with_other_reasons_is_not_contention),
         cmocka_unit_test(contention_in_calls_is_not_exposed_communication),
+        cmocka_unit_test(a_rank_that_loses_its_core_in_collectives_is_named),
+        cmocka_unit_test(contention_counts_what_is_lost_in_collectives),
+        cmocka_unit_test(polling_between_nodes_is_not_contention),
         cmocka_unit_test(more_ranks_than_cores_is_oversubscription),
     };
     return cmocka_run_group_tests(tests, enter_folder, leave_folder);
