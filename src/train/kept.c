@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "comm/parallel_for.h"
 #include "comm/private.h"
+#include "kern/optim.h"
 #include "nn/model.h"
 #include "nn/optimizer.h"
 #include "train/checkpoint.h"
@@ -23,7 +24,7 @@
 enum {
     BLOCK =
         16384, /* elements with one version: a block of weights and state fits the L2 cache together with its copy */
-    MAX_STATES = 2,
+    MAX_STATES = LS__OPTIM_MAX_STATES,
     PAGE = 4096,
 };
 
