@@ -4,15 +4,19 @@
  * merged, repeatedly, until no pair can be merged. For short words the lowest rank is searched in a small array; for long ones (a
  * line of a thousand dashes) it comes from a heap, so that the time is n log n.
  *
+ * Models of characters (SentencePiece's) start with the tokens of the word's characters instead. WordPiece has no merges, and takes the
+ * longest token each time.
+ *
  * Words repeat: a table in each thread's scratch caches the tokens of short words. It has one entry per hash value, the last one
  * wins; an entry is a cache line. */
 #include "data/bpe.h"
 
-#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 #include "base/status.h"
+#include "data/unicode.h"
 
 typedef struct span {
     size_t at;
@@ -36,7 +40,14 @@ struct ls__bpe {
     uint64_t pairs_mask;
     uint64_t *merges; /* (merge_count): keys in order of rank */
     uint32_t merge_count, merge_room;
-    uint32_t singles[256]; /* the token of each byte */
+    uint32_t singles[256]; /* the token of each byte; of characters: for those that are not in the vocabulary */
+    enum { OF_BYTES, OF_CHARS, WORDPIECE } kind;
+    bool ignore_merges, fuse;
+    size_t vocabulary_bytes; /* tokens whose bytes are at or after this are no result of encoding */
+    uint32_t unknown;
+    char *prefix; /* WordPiece */
+    size_t prefix_bytes, longest;
+    uint32_t limit;
 };
 
 ls_status ls__bpe_open(ls__bpe **out, uint32_t tokens)
@@ -47,6 +58,8 @@ ls_status ls__bpe_open(ls__bpe **out, uint32_t tokens)
     ls__bpe *b = calloc(1, sizeof *b);
     if (!b) return ls__fail(LS_ENOMEM, "no memory for a tokenizer");
     b->tokens = tokens;
+    b->unknown = LS__BPE_NONE;
+    b->vocabulary_bytes = SIZE_MAX;
     b->strings_mask = 1;
     while (b->strings_mask < 2 * (uint64_t)tokens) b->strings_mask *= 2;
     b->pairs_mask = 1024;
@@ -74,6 +87,7 @@ void ls__bpe_free(ls__bpe **bpe)
     free(b->strings);
     free(b->pairs);
     free(b->merges);
+    free(b->prefix);
     free(b);
     *bpe = NULL;
 }
@@ -108,6 +122,7 @@ ls_status ls__bpe_add_token(ls__bpe *b, uint32_t id, const void *bytes, size_t c
     b->spans[id] = (span){ .at = b->bytes_used, .count = (uint32_t)count };
     b->bytes_used += count;
     if (b->strings[place] == LS__BPE_NONE) b->strings[place] = id;
+    if (count > b->longest) b->longest = count;
     return LS_OK;
 }
 
@@ -186,6 +201,59 @@ ls_status ls__bpe_seal(ls__bpe *b)
     return LS_OK;
 }
 
+void ls__bpe_end_vocabulary(ls__bpe *b)
+{
+    b->vocabulary_bytes = b->bytes_used;
+}
+
+void ls__bpe_ignore_merges(ls__bpe *b)
+{
+    b->ignore_merges = true;
+}
+
+/* Like ls__bpe_find(), in the vocabulary alone. */
+static uint32_t find_own(const ls__bpe *b, const void *bytes, size_t count)
+{
+    uint32_t id = ls__bpe_find(b, bytes, count);
+    return id != LS__BPE_NONE && b->spans[id].at >= b->vocabulary_bytes ? LS__BPE_NONE : id;
+}
+
+static ls_status find_unknown(ls__bpe *b, const char *unknown)
+{
+    b->unknown = find_own(b, unknown, strlen(unknown));
+    if (b->unknown != LS__BPE_NONE) return LS_OK;
+    return ls__fail(LS_EFORMAT, "unk_token '%s' is not in the vocabulary", unknown);
+}
+
+ls_status ls__bpe_seal_chars(ls__bpe *b, const char *unknown, bool byte_fallback, bool fuse)
+{
+    int missing = byte_fallback ? -1 : 0;
+    b->kind = OF_CHARS;
+    b->fuse = fuse;
+    for (int i = 255; i >= 0; i--) {
+        char text[8];
+        snprintf(text, sizeof text, "<0x%02X>", (unsigned)i & 255);
+        b->singles[i] = byte_fallback ? find_own(b, text, 6) : LS__BPE_NONE;
+        if (b->singles[i] == LS__BPE_NONE) missing = i;
+    }
+    if (unknown) return find_unknown(b, unknown);
+    if (missing < 0) return LS_OK;
+    return ls__fail(LS_EFORMAT,
+                    "the model has neither unk_token nor the token <0x%02X> for byte_fallback; such a tokenizer cannot "
+                    "encode every text",
+                    (unsigned)missing);
+}
+
+ls_status ls__bpe_seal_wordpiece(ls__bpe *b, const char *unknown, const char *prefix, uint32_t limit)
+{
+    b->kind = WORDPIECE;
+    b->limit = limit;
+    b->prefix = strdup(prefix);
+    b->prefix_bytes = strlen(prefix);
+    if (!b->prefix) return ls__fail(LS_ENOMEM, "no memory for a tokenizer");
+    return find_unknown(b, unknown);
+}
+
 uint32_t ls__bpe_tokens(const ls__bpe *b)
 {
     return b->tokens;
@@ -234,6 +302,7 @@ struct ls__bpe_scratch {
     size_t room;                      /* bytes of word that there is room for */
     uint32_t *token, *before, *after; /* (room): a list of tokens, linked both ways */
     uint64_t *heap;                   /* (3 * room): rank << 32 | where the pair begins */
+    uint8_t *part;                    /* of a word, with the prefix; NULL if not WordPiece */
 };
 
 ls_status ls__bpe_scratch_open(ls__bpe_scratch **out, const ls__bpe *bpe)
@@ -247,6 +316,10 @@ ls_status ls__bpe_scratch_open(ls__bpe_scratch **out, const ls__bpe *bpe)
     }
     memset(s->places, 0, PLACES * sizeof *s->places);
     s->bpe = bpe;
+    if (bpe->kind == WORDPIECE && !(s->part = malloc(bpe->prefix_bytes + bpe->longest + 1))) {
+        ls__bpe_scratch_free(&s);
+        return ls__fail(LS_ENOMEM, "no memory to encode text");
+    }
     *out = s;
     return LS_OK;
 }
@@ -260,15 +333,75 @@ void ls__bpe_scratch_free(ls__bpe_scratch **scratch)
     free(s->before);
     free(s->after);
     free(s->heap);
+    free(s->part);
     free(s);
     *scratch = NULL;
+}
+
+/* The tokens of a word's characters, before anything merges. */
+static size_t begin_chars(const ls__bpe *b, const uint8_t *word, size_t count, uint32_t *token)
+{
+    const uint8_t *end = word + count;
+    size_t n = 0, bytes;
+    bool pending = false; /* an unknown token, which others may join */
+    for (const uint8_t *p = word; p < end; p += bytes) {
+        int32_t c = ls__utf8_get(p, end, &bytes);
+        uint32_t id = c < 0 ? LS__BPE_NONE : find_own(b, p, bytes);
+        size_t known = 0;
+        while (id == LS__BPE_NONE && known < bytes && b->singles[p[known]] != LS__BPE_NONE) known++;
+        if (id == LS__BPE_NONE && known == bytes) {
+            /* As in tokenizers, an unknown token that is pending comes after these. */
+            for (size_t i = 0; i < bytes; i++) token[n++] = b->singles[p[i]];
+            continue;
+        }
+        if (pending && (id != LS__BPE_NONE || !b->fuse)) token[n++] = b->unknown;
+        pending = id == LS__BPE_NONE;
+        if (!pending) token[n++] = id;
+    }
+    if (pending) token[n++] = b->unknown;
+    return n;
+}
+
+static size_t begin_word(const ls__bpe *b, const uint8_t *word, size_t count, uint32_t *token)
+{
+    if (b->kind == OF_CHARS) return begin_chars(b, word, count, token);
+    for (size_t i = 0; i < count; i++) token[i] = b->singles[word[i]];
+    return count;
+}
+
+/* Longest first. */
+static size_t take_longest(ls__bpe_scratch *s, const uint8_t *word, size_t count, int32_t *out)
+{
+    const ls__bpe *b = s->bpe;
+    size_t n = 0, chars = 0, prefix = 0;
+    for (size_t i = 0; i < count; i++) chars += (word[i] & 0xc0) != 0x80;
+    memcpy(s->part, b->prefix, b->prefix_bytes);
+    for (size_t start = 0, length; start < count && chars <= b->limit; start += length, prefix = b->prefix_bytes) {
+        uint32_t id = LS__BPE_NONE;
+        length = count - start < b->longest ? count - start : b->longest;
+        memcpy(s->part + b->prefix_bytes, word + start, length);
+        const uint8_t *part = s->part + b->prefix_bytes - prefix;
+        for (; length; length--) {
+            if (start + length < count && (word[start + length] & 0xc0) == 0x80) continue; /* inside a character */
+            id = find_own(b, part, prefix + length);
+            if (id != LS__BPE_NONE) break;
+        }
+        if (id == LS__BPE_NONE) {
+            chars = SIZE_MAX;
+            break;
+        }
+        out[n++] = (int32_t)id;
+    }
+    if (chars <= b->limit) return n;
+    out[0] = (int32_t)b->unknown;
+    return 1;
 }
 
 static size_t merge_short(const ls__bpe *b, const uint8_t *word, size_t count, int32_t *out)
 {
     const pair *merge[SHORT_WORD]; /* what becomes of tokens i and i + 1; key NO_PAIR: nothing */
     uint32_t token[SHORT_WORD];
-    for (size_t i = 0; i < count; i++) token[i] = b->singles[word[i]];
+    count = begin_word(b, word, count, token);
     for (size_t i = 0; i + 1 < count; i++) merge[i] = pair_place(b, (uint64_t)token[i] << 32 | token[i + 1]);
     while (count > 1) {
         size_t best = 0;
@@ -340,8 +473,8 @@ static size_t merge_long(ls__bpe_scratch *s, const uint8_t *word, size_t count, 
 {
     if (!long_room(s, count)) return 0;
     size_t n = 0;
+    count = begin_word(s->bpe, word, count, s->token);
     for (uint32_t i = 0; i < count; i++) {
-        s->token[i] = s->bpe->singles[word[i]];
         s->before[i] = i - 1;
         s->after[i] = i + 1;
     }
@@ -379,10 +512,20 @@ static inline void make_key(uint64_t key[3], const uint8_t *word, size_t count, 
     }
 }
 
+static size_t tokenize(ls__bpe_scratch *s, const uint8_t *word, size_t count, int32_t *out)
+{
+    const ls__bpe *b = s->bpe;
+    if (b->kind == WORDPIECE) return take_longest(s, word, count, out);
+    uint32_t whole = b->ignore_merges && count <= b->longest ? find_own(b, word, count) : LS__BPE_NONE;
+    if (whole == LS__BPE_NONE)
+        return count > SHORT_WORD ? merge_long(s, word, count, out) : merge_short(b, word, count, out);
+    out[0] = (int32_t)whole;
+    return 1;
+}
+
 size_t ls__bpe_word(ls__bpe_scratch *s, const uint8_t *word, size_t count, size_t slack, int32_t *out)
 {
-    if (count > SHORT_WORD) return merge_long(s, word, count, out);
-    if (count > KEY_BYTES) return merge_short(s->bpe, word, count, out);
+    if (count > KEY_BYTES) return tokenize(s, word, count, out);
     uint64_t key[3];
     make_key(key, word, count, slack);
     uint64_t hash = (key[0] ^ key[1] * UINT64_C(0xd6e8feb86659fd93) ^ key[2] * UINT64_C(0xa0761d6478bd642f)) *
@@ -392,7 +535,7 @@ size_t ls__bpe_word(ls__bpe_scratch *s, const uint8_t *word, size_t count, size_
         memcpy(out, m->token, sizeof m->token);
         return m->tokens;
     }
-    size_t tokens = merge_short(s->bpe, word, count, out);
+    size_t tokens = tokenize(s, word, count, out);
     if (tokens <= KEY_TOKENS) {
         memcpy(m->key, key, sizeof key);
         m->bytes = (uint32_t)count;

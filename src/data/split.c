@@ -9,6 +9,7 @@
  * There is no look-behind, so a word does not depend on what comes before it; and no word continues from a character that is not
  * white space to one that is. ls__split_cut() relies on both. */
 #include "data/split.h"
+#include "data/unicode.h"
 
 enum { O = LS__OTHER, L = LS__LETTER, N = LS__NUMBER, S = LS__SPACE };
 
@@ -59,6 +60,24 @@ ls__char_class ls__char_at(const uint8_t *p, const uint8_t *end, size_t *bytes)
     if (*p >= 128) return beyond_ascii(p, end, bytes);
     *bytes = 1;
     return (ls__char_class)ascii[*p];
+}
+
+int32_t ls__utf8_get(const uint8_t *p, const uint8_t *end, size_t *bytes)
+{
+    *bytes = 1;
+    if (*p < 128) return *p;
+    int32_t c = decode(p, end, bytes);
+    if (c < 0) *bytes = 1;
+    return c;
+}
+
+size_t ls__utf8_put(uint8_t *p, int32_t c)
+{
+    size_t n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    static const uint8_t lead[5] = { 0, 0, 0xc0, 0xe0, 0xf0 };
+    for (size_t i = n - 1; i > 0; i--, c >>= 6) p[i] = (uint8_t)(0x80 | (c & 0x3f));
+    p[0] = (uint8_t)(lead[n] | c);
+    return n;
 }
 
 bool ls__is_word(const uint8_t *p, const uint8_t *end)
@@ -116,6 +135,63 @@ size_t ls__split(const uint8_t *text, const uint8_t *end)
     ls__char_class class = ls__char_at(p, end, &bytes);
     if (class == LS__SPACE) return white_space(text, end);
     return (size_t)(run(p + bytes, end, class) - text);
+}
+
+/* ---- The expression of Llama 3 and Qwen, which GPT-4 has, too:
+ *
+ *     (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
+ *
+ * Any single character that is neither letter, number nor the end of a line belongs to the letters after it; the ends of lines
+ * belong to the punctuation before them; white space ends with its last end of a line. */
+
+static bool is_break(uint8_t byte)
+{
+    return byte == '\r' || byte == '\n';
+}
+
+/* Like contraction(), in upper and lower case. The long s (U+017F) is an s, too. */
+static size_t contraction_any_case(const uint8_t *p, const uint8_t *end)
+{
+    if (end - p < 2) return 0;
+    if (end - p > 2 && p[1] == 0xc5 && p[2] == 0xbf) return 3;
+    uint8_t a = p[1] | 0x20, b = end - p > 2 ? p[2] | 0x20 : 0;
+    if (p[1] >= 0x80) return 0;
+    if (a == 's' || a == 't' || a == 'm' || a == 'd') return 2;
+    return (a == 'r' && b == 'e') || (a == 'v' && b == 'e') || (a == 'l' && b == 'l') ? 3 : 0;
+}
+
+static size_t white_space_to_break(const uint8_t *text, const uint8_t *end)
+{
+    const uint8_t *stop = NULL;
+    size_t bytes;
+    for (const uint8_t *p = text; p < end && ls__char_at(p, end, &bytes) == LS__SPACE; p += bytes)
+        if (is_break(*p)) stop = p + 1;
+    return stop ? (size_t)(stop - text) : white_space(text, end);
+}
+
+static size_t numbers(const uint8_t *text, const uint8_t *end, uint32_t limit)
+{
+    const uint8_t *p = text;
+    size_t bytes;
+    for (uint32_t n = 0; p < end && (!limit || n < limit) && ls__char_at(p, end, &bytes) == LS__NUMBER; n++) p += bytes;
+    return (size_t)(p - text);
+}
+
+size_t ls__split_llama(const uint8_t *text, const uint8_t *end, uint32_t digits)
+{
+    if (text == end) return 0;
+    size_t bytes, second;
+    if (*text == '\'' && (bytes = contraction_any_case(text, end))) return bytes;
+    ls__char_class class = ls__char_at(text, end, &bytes);
+    const uint8_t *next = text + bytes;
+    if (class == LS__LETTER) return (size_t)(run(next, end, class) - text);
+    if (class == LS__NUMBER) return numbers(text, end, digits);
+    ls__char_class after = next < end ? ls__char_at(next, end, &second) : LS__SPACE;
+    if (after == LS__LETTER && !is_break(*text)) return (size_t)(run(next + second, end, after) - text);
+    if (class == LS__SPACE && !(*text == ' ' && after == LS__OTHER)) return white_space_to_break(text, end);
+    const uint8_t *p = run(next, end, LS__OTHER);
+    while (p < end && is_break(*p)) p++;
+    return (size_t)(p - text);
 }
 
 /* Whether the character that ends before `p` is white space. */

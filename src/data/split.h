@@ -31,8 +31,12 @@ ls__char_class ls__char_at(const uint8_t *p, const uint8_t *end, size_t *bytes);
 /* The length of the first word of the text; at least 1 if there is any text. */
 size_t ls__split(const uint8_t *text, const uint8_t *end);
 
+/* The same as Llama 3 splits; at most `digits` numbers are one word, 0: any. */
+size_t ls__split_llama(const uint8_t *text, const uint8_t *end, uint32_t digits);
+
 /* The first position at or after `from` where the text can be cut in two without changing its words:
- * between a character that is not white space and one that is. `bytes` if there is none. */
+ * between a character that is not white space and one that is (for ls__split_llama(), if that is not the end of a line). `bytes` if
+ * there is none. */
 size_t ls__split_cut(const uint8_t *text, size_t from, size_t bytes);
 
 #endif

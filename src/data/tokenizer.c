@@ -9,13 +9,18 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "data/normalize.h"
 #include "data/split.h"
+#include "data/unicode.h"
 
 enum { FILE_LIMIT = 1 << 28, BYTES_END = 256 };
 
 struct ls_encoder {
     const ls_tokenizer *tokenizer;
     ls__bpe_scratch *scratch; /* NULL: bytes */
+    ls__normalizer normalizer;
+    ls__text_buffer changed[LS__STEPS_MAX]; /* what a step makes of a word, if it changes it */
+    const uint8_t *begin;                   /* where the text begins once normalized; NULL: it began before */
     int32_t *tokens;
     size_t count, room;
 };
@@ -24,7 +29,7 @@ static ls_status read_tokenizer(ls_tokenizer *t, const char *path)
 {
     ls__kept_file *kept = &t->kept[LS__KEPT_TOKENIZER];
     ls_status status = ls__file_read(path, FILE_LIMIT, &kept->text, &kept->bytes);
-    return status ? status : ls__tokenizer_parse(&t->bpe, &t->added, path, kept->text, kept->bytes);
+    return status ? status : ls__tokenizer_parse(&t->bpe, &t->added, &t->rules, path, kept->text, kept->bytes);
 }
 
 static ls_status read_vocabulary(ls_tokenizer *t, const char *folder, const char *vocab_path, const char *merges_path)
@@ -38,6 +43,7 @@ static ls_status read_vocabulary(ls_tokenizer *t, const char *folder, const char
     if (!status)
         status = ls__vocabulary_parse(&t->bpe, &t->added, vocab_path, vocab, vocab_bytes, merges_path, merges,
                                       merges_bytes, more);
+    ls__rules_gpt2(&t->rules);
     json_decref(more);
     free(vocab);
     free(merges);
@@ -87,7 +93,8 @@ static ls_status make_bytes(ls_tokenizer *t)
 /* A file that says what "bytes" is, as ls_tokenizer_save() writes it, is read as that: it is faster. */
 static bool is_bytes(const ls_tokenizer *t)
 {
-    if (ls__bpe_merges(t->bpe) || ls__bpe_tokens(t->bpe) != BYTES_END + 1 || t->end != BYTES_END || t->added.count != 1)
+    if (!ls__rules_are_gpt2(&t->rules) || ls__bpe_merges(t->bpe) || ls__bpe_tokens(t->bpe) != BYTES_END + 1 ||
+        t->end != BYTES_END || t->added.count != 1)
         return false;
     const ls__added_token *end = &t->added.tokens[0];
     if (end->id != BYTES_END || end->lstrip || end->rstrip || end->single_word ||
@@ -112,6 +119,7 @@ static ls_status read_named(ls_tokenizer *t, const char *name)
     /* Files next to a tokenizer file of another name may not belong to it. */
     if (!status) status = ls__tokenizer_read_folder(t, file && strcmp(base, "tokenizer.json") ? NULL : folder);
     if (!status && is_bytes(t)) ls__bpe_free(&t->bpe);
+    if (!status) status = ls__pieces_make(t);
     free(folder);
     return status;
 }
@@ -136,6 +144,8 @@ void ls_tokenizer_free(ls_tokenizer **tokenizer)
     if (!t) return;
     ls__bpe_free(&t->bpe);
     ls__added_free(&t->added);
+    ls__rules_free(&t->rules);
+    ls__pieces_free(&t->pieces);
     for (int i = 0; i < LS__KEPT_FILES; i++) free(t->kept[i].text);
     free(t);
     *tokenizer = NULL;
@@ -157,6 +167,11 @@ static ls_status bytes_as_bpe(ls__bpe **out, const ls_tokenizer *t)
 ls_status ls_tokenizer_save(const ls_tokenizer *t, const char *folder)
 {
     ls__bpe *made = NULL;
+    /* vocab.json and merges.txt alone would be taken for a tokenizer of GPT-2's kind. */
+    if (t->bpe && !ls__rules_are_gpt2(&t->rules)) {
+        ls_status made_folder = ls__file_make_dir(folder);
+        return made_folder ? made_folder : ls__tokenizer_write_kept(t, folder);
+    }
     ls_status status = t->bpe ? LS_OK : bytes_as_bpe(&made, t);
     if (!status)
         status = ls__tokenizer_write(t->bpe ? t->bpe : made, &t->added, t->end, folder,
@@ -210,7 +225,12 @@ const uint8_t *ls_tokenizer_token_bytes(const ls_tokenizer *t, int32_t token, si
 {
     *count = 0;
     if (token < 0) return NULL;
-    if (t->bpe) return ls__bpe_bytes(t->bpe, (uint32_t)token, count);
+    if (t->bpe) {
+        const uint8_t *own = ls__bpe_bytes(t->bpe, (uint32_t)token, count);
+        if (!own || !t->pieces.bytes) return own;
+        *count = t->pieces.at[token + 1] - t->pieces.at[token];
+        return t->pieces.bytes + t->pieces.at[token];
+    }
     if (token == BYTES_END) {
         *count = sizeof LS__END_OF_TEXT - 1;
         return (const uint8_t *)LS__END_OF_TEXT;
@@ -230,6 +250,7 @@ ls_status ls_tokenizer_decode(const ls_tokenizer *t, const int32_t *tokens, size
                             ls_tokenizer_vocab_size(t));
         total += n;
     }
+    if (t->pieces.bytes) return ls__decode(t, tokens, count, out, bytes);
     char *text = malloc(total + 1);
     if (!text) return ls__fail(LS_ENOMEM, "no memory for a text of %zu bytes", total);
     for (size_t i = 0, at = 0; i < count; i++, at += n) {
@@ -266,6 +287,8 @@ void ls_encoder_free(ls_encoder **encoder)
     ls_encoder *e = encoder ? *encoder : NULL;
     if (!e) return;
     ls__bpe_scratch_free(&e->scratch);
+    ls__normalizer_free(&e->normalizer);
+    for (int i = 0; i < LS__STEPS_MAX; i++) ls__text_buffer_free(&e->changed[i]);
     free(e->tokens);
     free(e);
     *encoder = NULL;
@@ -293,23 +316,137 @@ static ls_status encode_bytes(void *user, const uint8_t *text, size_t bytes)
     return status;
 }
 
+/* A part of text that steps divide; `limit` is the end of what can be read. */
+typedef struct part {
+    const uint8_t *begin, *end, *limit;
+} part;
+
+static ls_status encode_word(ls_encoder *e, const part *p)
+{
+    size_t bytes = (size_t)(p->end - p->begin), rest = (size_t)(p->limit - p->end);
+    if (bytes + 8 > e->room - e->count) {
+        /* A word may need as many tokens as it has bytes; text has a token for every four or five. */
+        ls_status status = make_room(e, e->count, bytes + 8 + rest / 4 + 64);
+        if (status) return status;
+    }
+    size_t n = ls__bpe_word(e->scratch, p->begin, bytes, rest, e->tokens + e->count);
+    if (!n) return ls__fail(LS_ENOMEM, "no memory for a word of %zu bytes", bytes);
+    e->count += n;
+    return LS_OK;
+}
+
+static size_t by_digits(const uint8_t *p, const uint8_t *end, bool single)
+{
+    const uint8_t *begin = p;
+    size_t bytes;
+    int32_t c = ls__utf8_get(p, end, &bytes);
+    bool digit = c >= 0 && ls__form_of(c) & LS__FORM_DIGIT;
+    if (digit && single) return bytes;
+    for (p += bytes; p < end; p += bytes) {
+        c = ls__utf8_get(p, end, &bytes);
+        if ((c >= 0 && ls__form_of(c) & LS__FORM_DIGIT) != digit) break;
+    }
+    return (size_t)(p - begin);
+}
+
+/* White space is left out: *skip bytes before the word. */
+static size_t by_bert(const uint8_t *p, const uint8_t *end, size_t *skip)
+{
+    const uint8_t *begin = p, *first = NULL;
+    size_t bytes;
+    for (; p < end; p += bytes) {
+        int32_t c = ls__utf8_get(p, end, &bytes);
+        uint8_t form = ls__form_of(c < 0 ? 0xfffd : c);
+        if (form & LS__FORM_SPACE && !first) continue;
+        if (form & LS__FORM_SPACE) break;
+        if (form & LS__FORM_PUNCTUATION && first) break;
+        if (!first) first = p;
+        if (!(form & LS__FORM_PUNCTUATION)) continue;
+        p += bytes;
+        break;
+    }
+    *skip = (size_t)((first ? first : p) - begin);
+    return (size_t)(p - begin) - *skip;
+}
+
+/* To the next mark after another character, or of several marks, if each begins a word. */
+static size_t by_mark(const uint8_t *p, const uint8_t *end, const uint8_t *mark, size_t bytes, bool each)
+{
+    const uint8_t *begin = p;
+    while (!each && (size_t)(end - p) >= bytes && !memcmp(p, mark, bytes)) p += bytes;
+    if (p == begin) p++;
+    const uint8_t *next = p < end ? memmem(p, (size_t)(end - p), mark, bytes) : NULL;
+    return (size_t)((next ? next : end) - begin);
+}
+
+/* What the step makes of a part as a whole; in the encoder's memory if it changes. */
+static ls_status change(ls_encoder *e, size_t k, const ls__step *s, part *p)
+{
+    bool meta = s->kind == LS__STEP_METASPACE;
+    const uint8_t *mark = meta ? s->a : (const uint8_t *)" ";
+    size_t bytes = meta ? s->a_bytes : 1, count = (size_t)(p->end - p->begin);
+    bool has = count && (*p->begin == ' ' || (count >= bytes && !memcmp(p->begin, mark, bytes)));
+    bool prefix = s->flags & LS__STEP_PREFIX && !has && (!(s->flags & LS__STEP_FIRST) || p->begin == e->begin);
+    ls__text_buffer *out = &e->changed[k];
+    if (!prefix && !meta) return LS_OK;
+    out->count = 0;
+    ls_status status = prefix ? ls__text_buffer_add(out, mark, bytes) : LS_OK;
+    for (const uint8_t *at = p->begin; at < p->end && !status;) {
+        const uint8_t *space = meta ? memchr(at, ' ', (size_t)(p->end - at)) : NULL;
+        status = ls__text_buffer_add(out, at, (size_t)((space ? space : p->end) - at));
+        if (space && !status) status = ls__text_buffer_add(out, mark, bytes);
+        at = space ? space + 1 : p->end;
+    }
+    *p = (part){ .begin = out->bytes, .end = out->bytes + out->count, .limit = out->bytes + out->count };
+    return status;
+}
+
+/* Divides a part by step k and each of the words by those after it. */
+static ls_status encode_part(ls_encoder *e, size_t k, part p)
+{
+    const ls__rules *r = &e->tokenizer->rules;
+    const ls__step mark = { .kind = LS__STEP_METASPACE, .a_bytes = r->mark_bytes };
+    bool last = k == r->split.count;
+    if (last && !r->mark_bytes) return encode_word(e, &p);
+    const ls__step *s = last ? &mark : &r->split.step[k];
+    ls_status status = LS_OK;
+    if (!last && (s->kind == LS__STEP_BYTE_LEVEL || s->kind == LS__STEP_METASPACE)) status = change(e, k, s, &p);
+    size_t after = last ? k : k + 1;
+    bool words = last || (after == r->split.count && !r->mark_bytes);
+    while (p.begin < p.end && !status) {
+        size_t n = (size_t)(p.end - p.begin), skip = 0;
+        switch (s->kind) {
+        case LS__STEP_SPLIT_GPT2: n = ls__split(p.begin, p.end); break;
+        case LS__STEP_BYTE_LEVEL:
+            if (s->flags & LS__STEP_SINGLE) n = ls__split(p.begin, p.end);
+            break;
+        case LS__STEP_SPLIT_LLAMA: n = ls__split_llama(p.begin, p.end, s->number); break;
+        case LS__STEP_DIGITS: n = by_digits(p.begin, p.end, s->flags & LS__STEP_SINGLE); break;
+        case LS__STEP_BERT_SPLIT: n = by_bert(p.begin, p.end, &skip); break;
+        default: /* LS__STEP_METASPACE */
+            if (last)
+                n = by_mark(p.begin, p.end, r->mark, r->mark_bytes, false);
+            else if (s->flags & LS__STEP_SINGLE)
+                n = by_mark(p.begin, p.end, s->a, s->a_bytes, true);
+        }
+        part word = { .begin = p.begin + skip, .end = p.begin + skip + n, .limit = p.limit };
+        if (n) status = words ? encode_word(e, &word) : encode_part(e, after, word);
+        p.begin = word.end;
+    }
+    return status;
+}
+
 static ls_status encode_words(void *user, const uint8_t *text, size_t bytes)
 {
+    return encode_part(user, 0, (part){ .begin = text, .end = text + bytes, .limit = text + bytes });
+}
+
+static ls_status normalize(void *user, const uint8_t **text, size_t *bytes, bool begins)
+{
     ls_encoder *e = user;
-    const uint8_t *p = text, *end = text + bytes;
-    while (p < end) {
-        size_t word = ls__split(p, end);
-        if (word + 8 > e->room - e->count) {
-            /* A word may need as many tokens as it has bytes; text has a token for every four or five. */
-            ls_status status = make_room(e, e->count, word + (size_t)(end - p) / 4 + 64);
-            if (status) return status;
-        }
-        size_t n = ls__bpe_word(e->scratch, p, word, (size_t)(end - p) - word, e->tokens + e->count);
-        if (!n) return ls__fail(LS_ENOMEM, "no memory for a word of %zu bytes", word);
-        e->count += n;
-        p += word;
-    }
-    return LS_OK;
+    ls_status status = ls__normalize(&e->normalizer, &e->tokenizer->rules.normalize, text, bytes);
+    e->begin = begins ? *text : NULL;
+    return status;
 }
 
 static ls_status encode_added(void *user, uint32_t id)
@@ -324,8 +461,8 @@ ls_status ls_encode(ls_encoder *e, const void *text, size_t bytes, const int32_t
 {
     *tokens = NULL;
     *count = e->count = 0;
-    ls_status status =
-        ls__added_split(&e->tokenizer->added, text, bytes, e->scratch ? encode_words : encode_bytes, encode_added, e);
+    ls_status status = ls__added_split(&e->tokenizer->added, text, bytes, normalize,
+                                       e->scratch ? encode_words : encode_bytes, encode_added, e);
     if (status) return status;
     *tokens = e->tokens;
     *count = e->count;
@@ -334,6 +471,7 @@ ls_status ls_encode(ls_encoder *e, const void *text, size_t bytes, const int32_t
 
 bool ls__tokenizer_may_cut(const ls_tokenizer *t, const char *text, size_t bytes, size_t at)
 {
+    if (t->bpe && !ls__rules_may_cut(&t->rules, (uint8_t)text[at])) return false;
     return ls__added_may_cut(&t->added, (const uint8_t *)text, bytes, at);
 }
 

@@ -5,6 +5,7 @@
 #include <jansson.h>
 #include "data/added.h"
 #include "data/bpe.h"
+#include "data/rules.h"
 #include "lockstep/data.h"
 
 #define LS__END_OF_TEXT "<|endoftext|>"
@@ -16,9 +17,17 @@ typedef struct ls__kept_file {
 } ls__kept_file;
 enum { LS__KEPT_TOKENIZER = 0, LS__KEPT_CONFIG = 1, LS__KEPT_FILES = 5 }; /* see tokenizer_folder.c */
 
+/* What each token adds to a text, if that is not its text in the vocabulary. */
+typedef struct ls__pieces {
+    uint8_t *bytes; /* NULL: it is */
+    size_t *at;     /* (tokens + 1) */
+} ls__pieces;
+
 struct ls_tokenizer {
     ls__bpe *bpe; /* NULL: bytes are tokens */
     ls__added added;
+    ls__rules rules;
+    ls__pieces pieces;
     int32_t end;
     bool end_given;    /* by ls_tokenizer_set_end_token(), not by the files */
     uint8_t each[256]; /* 0 to 255: what the tokens of `bytes` are made of */
@@ -31,9 +40,9 @@ uint32_t ls__byte_to_char(uint8_t byte);
 bool ls__chars_to_bytes(char *text, size_t *count);
 
 /* From texts in memory, whose names are for messages. `path` of a tokenizer.json alone, or of a vocabulary and its
- * merges; `more` is a list of added tokens as tokenizer.json has it, or NULL. On failure *out is NULL and *added empty. */
-LS_MUST_CHECK ls_status ls__tokenizer_parse(ls__bpe **out, ls__added *added, const char *path, const char *json,
-                                            size_t json_bytes);
+ * merges; `more` is a list of added tokens as tokenizer.json has it, or NULL. On failure *out is NULL, *added and *rules empty. */
+LS_MUST_CHECK ls_status ls__tokenizer_parse(ls__bpe **out, ls__added *added, ls__rules *rules, const char *path,
+                                            const char *json, size_t json_bytes);
 LS_MUST_CHECK ls_status ls__vocabulary_parse(ls__bpe **out, ls__added *added, const char *vocab_path, const char *vocab,
                                              size_t vocab_bytes, const char *merges_path, const char *merges,
                                              size_t merges_bytes, const json_t *more);
@@ -50,6 +59,13 @@ LS_MUST_CHECK ls_status ls__tokenizer_write_kept(const ls_tokenizer *t, const ch
  * made if need be. `end` is the token that ends a text; < 0: none. */
 LS_MUST_CHECK ls_status ls__tokenizer_write(const ls__bpe *bpe, const ls__added *added, int32_t end, const char *folder,
                                             bool has_tokenizer, bool has_config);
+
+/* Makes t->pieces, if the tokenizer needs them. */
+LS_MUST_CHECK ls_status ls__pieces_make(ls_tokenizer *t);
+void ls__pieces_free(ls__pieces *pieces);
+/* ls_tokenizer_decode() for tokenizers with pieces. All tokens exist. */
+LS_MUST_CHECK ls_status ls__decode(const ls_tokenizer *t, const int32_t *tokens, size_t count, char **out,
+                                   size_t *bytes);
 
 /* Whether text may be cut in two at `at`, where ls__split_cut() allows it, without a change to its tokens. */
 bool ls__tokenizer_may_cut(const ls_tokenizer *t, const char *text, size_t bytes, size_t at);

@@ -1,12 +1,13 @@
 /* Tokenizer files of Hugging Face and OpenAI. In both, tokens are written in GPT-2's alphabet: each byte is one printable
  * character; bytes that are printable in Latin-1 are themselves, the others follow from U+0100 on.
  *
- * tokenizer.json must be like GPT-2's: a BPE model on bytes. Anything that would change the tokens (a normalizer, another way to
- * split, a prefix space) is refused with its name. */
+ * The rules of a tokenizer.json besides its vocabulary are read in rules.c. If its model is not of bytes, its tokens are written as
+ * they are. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/status.h"
+#include "data/normalize.h"
 #include "data/tokenizer.h"
 
 static bool printable(uint32_t byte)
@@ -59,14 +60,15 @@ static ls_status parse_json(json_t **out, const char *path, const char *text, si
     return ls__fail(LS_EFORMAT, "%s: byte %d (line %d): %s", path, error.position, error.line, error.text);
 }
 
-/* Adds a token of the vocabulary, which is written in the alphabet, unless it is an added token that cannot be. */
-static ls_status add_token(ls__bpe *bpe, const char *path, uint32_t id, const char *text, const ls__added *added)
+/* Adds a token of the vocabulary, which is written in the alphabet, unless it is an added token that cannot be, or `plain`. */
+static ls_status add_token(ls__bpe *bpe, const char *path, uint32_t id, const char *text, const ls__added *added,
+                           bool plain)
 {
     size_t count = strlen(text);
     char *bytes = strdup(text);
     if (!bytes) return ls__fail(LS_ENOMEM, "%s: out of memory", path);
     ls_status status = LS_OK;
-    if (!ls__chars_to_bytes(bytes, &count)) {
+    if (!plain && !ls__chars_to_bytes(bytes, &count)) {
         count = strlen(text);
         memcpy(bytes, text, count);
         if (!ls__added_find(added, text, count))
@@ -120,8 +122,24 @@ static ls_status read_added(ls__added *out, const char *path, const json_t *list
     return LS_OK;
 }
 
+/* What is searched for in text that is normalized is normalized, too. */
+static ls_status normalize_added(ls__added *added, const ls__rules *rules)
+{
+    ls__normalizer n = { 0 };
+    ls_status status = LS_OK;
+    for (size_t i = 0; i < added->count && rules->normalize.count && !status; i++) {
+        const uint8_t *text = added->tokens[i].bytes;
+        size_t bytes = added->tokens[i].count;
+        if (!added->tokens[i].normalized) continue;
+        status = ls__normalize(&n, &rules->normalize, &text, &bytes);
+        if (!status) status = ls__added_seek(added, i, text, bytes);
+    }
+    ls__normalizer_free(&n);
+    return status;
+}
+
 /* The vocabulary and the added tokens, which may be listed in the vocabulary too. */
-static ls_status read_vocabulary(ls__bpe **out, const char *path, json_t *vocab, const ls__added *added)
+static ls_status read_vocabulary(ls__bpe **out, const char *path, json_t *vocab, const ls__added *added, bool plain)
 {
     const char *text;
     json_t *value;
@@ -142,14 +160,17 @@ static ls_status read_vocabulary(ls__bpe **out, const char *path, json_t *vocab,
     json_object_foreach(vocab, text, value)
     {
         if (!status) status = id_of(value, path, text, &id);
-        if (!status) status = add_token(*out, path, id, text, added);
+        if (!status) status = add_token(*out, path, id, text, added, plain);
     }
+    if (!status) ls__bpe_end_vocabulary(*out);
     /* After the others: a merge must not end in an added token that happens to have the same bytes. */
     for (size_t i = 0; !status && i < added->count; i++) {
         const ls__added_token *t = &added->tokens[i];
         const json_t *there = json_object_getn(vocab, (const char *)t->bytes, t->count);
         if (json_is_integer(there) && json_integer_value(there) == t->id) continue;
-        status = ls__bpe_add_token(*out, t->id, t->bytes, t->count);
+        /* As in tokenizers, its text is the normalized one. */
+        const bool own = t->sought_count > 0;
+        status = ls__bpe_add_token(*out, t->id, own ? t->sought : t->bytes, own ? t->sought_count : t->count);
         if (status) ls__fail_within(status, "%s: added token '%.*s'", path, (int)t->count, (const char *)t->bytes);
     }
     if (status) ls__bpe_free(out);
@@ -157,7 +178,7 @@ static ls_status read_vocabulary(ls__bpe **out, const char *path, json_t *vocab,
 }
 
 /* One merge, as its two tokens are written. Neither needs to end in 0. */
-static ls_status add_merge(ls__bpe *bpe, const char *left, size_t n_left, const char *right, size_t n_right)
+static ls_status add_merge(ls__bpe *bpe, const char *left, size_t n_left, const char *right, size_t n_right, bool plain)
 {
     const char *text[2] = { left, right };
     size_t count[2] = { n_left, n_right };
@@ -167,7 +188,7 @@ static ls_status add_merge(ls__bpe *bpe, const char *left, size_t n_left, const 
         if (count[i] > sizeof bytes) return ls__fail(LS_EFORMAT, "a token of %zu bytes is too long", count[i]);
         memcpy(bytes, text[i], count[i]);
         size_t n = count[i];
-        id[i] = ls__chars_to_bytes(bytes, &n) ? ls__bpe_find(bpe, bytes, n) : LS__BPE_NONE;
+        id[i] = plain || ls__chars_to_bytes(bytes, &n) ? ls__bpe_find(bpe, bytes, n) : LS__BPE_NONE;
         if (id[i] == LS__BPE_NONE)
             return ls__fail(LS_EFORMAT, "'%.*s' is not in the vocabulary", (int)(count[i] < 100 ? count[i] : 100),
                             text[i]);
@@ -176,16 +197,16 @@ static ls_status add_merge(ls__bpe *bpe, const char *left, size_t n_left, const 
 }
 
 /* "left right"; the alphabet has no blank, so there is exactly one. */
-static ls_status add_merge_text(ls__bpe *bpe, const char *text, size_t count)
+static ls_status add_merge_text(ls__bpe *bpe, const char *text, size_t count, bool plain)
 {
     const char *blank = memchr(text, ' ', count);
     if (!blank || memchr(blank + 1, ' ', count - (size_t)(blank - text) - 1))
         return ls__fail(LS_EFORMAT, "a merge must be two tokens separated by one space");
     size_t left = (size_t)(blank - text);
-    return add_merge(bpe, text, left, blank + 1, count - left - 1);
+    return add_merge(bpe, text, left, blank + 1, count - left - 1, plain);
 }
 
-static ls_status read_merges_json(ls__bpe *bpe, const char *path, json_t *merges)
+static ls_status read_merges_json(ls__bpe *bpe, const char *path, json_t *merges, bool plain)
 {
     if (!json_is_array(merges)) return ls__fail(LS_EFORMAT, "%s: the model has no list of merges", path);
     size_t index;
@@ -196,9 +217,9 @@ static ls_status read_merges_json(ls__bpe *bpe, const char *path, json_t *merges
                    *right = json_string_value(json_array_get(item, 1));
         ls_status status;
         if (json_is_string(item))
-            status = add_merge_text(bpe, json_string_value(item), json_string_length(item));
+            status = add_merge_text(bpe, json_string_value(item), json_string_length(item), plain);
         else if (json_array_size(item) == 2 && left && right)
-            status = add_merge(bpe, left, strlen(left), right, strlen(right));
+            status = add_merge(bpe, left, strlen(left), right, strlen(right), plain);
         else
             status = ls__fail(LS_EFORMAT, "must be a string or a pair of strings");
         if (status) return ls__fail_within(status, "%s: merge %zu", path, index);
@@ -206,43 +227,40 @@ static ls_status read_merges_json(ls__bpe *bpe, const char *path, json_t *merges
     return LS_OK;
 }
 
-/* True for what is absent, null, false or "". */
-static bool is_nothing(const json_t *value)
+/* Whether the mark, which stands for a space, is a token and comes only at the beginning of tokens. */
+static bool mark_begins(const ls__bpe *bpe, const uint8_t *mark, size_t bytes)
 {
-    return !value || json_is_null(value) || json_is_false(value) ||
-           (json_is_string(value) && !json_string_length(value));
+    if (!bytes || ls__bpe_find(bpe, mark, bytes) == LS__BPE_NONE) return false;
+    for (uint32_t id = 0; id < ls__bpe_tokens(bpe); id++) {
+        size_t count = 0, at = 0;
+        const uint8_t *text = ls__bpe_bytes(bpe, id, &count);
+        while (count - at >= bytes && !memcmp(text + at, mark, bytes)) at += bytes;
+        if (count > at && memmem(text + at, count - at, mark, bytes)) return false;
+    }
+    return true;
 }
 
-static ls_status check_kind(const json_t *root, const json_t *model, const char *path)
+static ls_status seal(ls__bpe *bpe, ls__rules *r, const char *path)
 {
-    const char *type = json_string_value(json_object_get(model, "type"));
-    if (type && strcmp(type, "BPE"))
-        return ls__fail(LS_EUNSUPPORTED, "%s: model type '%s'; only BPE is supported", path, type);
-    static const char *const extras[] = { "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback",
-                                          "ignore_merges", "dropout" };
-    for (size_t i = 0; i < sizeof extras / sizeof *extras; i++)
-        if (!is_nothing(json_object_get(model, extras[i])))
-            return ls__fail(LS_EUNSUPPORTED, "%s: the model has '%s'; only plain byte-level BPE is supported", path,
-                            extras[i]);
-    if (!is_nothing(json_object_get(root, "normalizer")))
-        return ls__fail(LS_EUNSUPPORTED, "%s: has a normalizer; only tokenizers that keep every byte are supported",
-                        path);
-    const json_t *pre = json_object_get(root, "pre_tokenizer");
-    const char *pre_type = json_string_value(json_object_get(pre, "type"));
-    if (!pre_type || strcmp(pre_type, "ByteLevel") || !is_nothing(json_object_get(pre, "add_prefix_space")) ||
-        json_is_false(json_object_get(pre, "use_regex")))
-        return ls__fail(LS_EUNSUPPORTED,
-                        "%s: the pre_tokenizer is not GPT-2's (ByteLevel, no prefix space, its regular "
-                        "expression)",
-                        path);
-    return LS_OK;
+    ls_status status;
+    if (r->model == LS__MODEL_WORDPIECE)
+        status = ls__bpe_seal_wordpiece(bpe, r->unknown, r->prefix, r->word_limit);
+    else if (r->model == LS__MODEL_CHARS)
+        status = ls__bpe_seal_chars(bpe, r->unknown, r->byte_fallback, r->fuse_unk);
+    else
+        status = ls__bpe_seal(bpe);
+    if (r->ignore_merges) ls__bpe_ignore_merges(bpe);
+    if (r->model != LS__MODEL_CHARS || r->ignore_merges || !mark_begins(bpe, r->mark, r->mark_bytes)) r->mark_bytes = 0;
+    return status ? ls__fail_within(status, "%s: model", path) : LS_OK;
 }
 
-ls_status ls__tokenizer_parse(ls__bpe **out, ls__added *added, const char *path, const char *text, size_t bytes)
+ls_status ls__tokenizer_parse(ls__bpe **out, ls__added *added, ls__rules *rules, const char *path, const char *text,
+                              size_t bytes)
 {
     json_t *root;
     *out = NULL;
     *added = (ls__added){ 0 };
+    *rules = (ls__rules){ 0 };
     ls_status status = parse_json(&root, path, text, bytes);
     if (status) return status;
     json_t *model = json_object_get(root, "model");
@@ -250,15 +268,19 @@ ls_status ls__tokenizer_parse(ls__bpe **out, ls__added *added, const char *path,
         status = ls__fail(LS_EFORMAT, "%s: has no model", path);
         goto done;
     }
-    status = check_kind(root, model, path);
+    status = ls__rules_parse(rules, path, root);
+    bool plain = rules->model != LS__MODEL_BYTES;
     if (!status) status = read_added(added, path, json_object_get(root, "added_tokens"));
-    if (!status) status = read_vocabulary(out, path, json_object_get(model, "vocab"), added);
-    if (!status) status = read_merges_json(*out, path, json_object_get(model, "merges"));
-    if (!status) status = ls__bpe_seal(*out);
+    if (!status) status = normalize_added(added, rules);
+    if (!status) status = read_vocabulary(out, path, json_object_get(model, "vocab"), added, plain);
+    if (!status && rules->model != LS__MODEL_WORDPIECE)
+        status = read_merges_json(*out, path, json_object_get(model, "merges"), plain);
+    if (!status) status = seal(*out, rules, path);
     ls__added_seal(added);
 done:
     if (status) ls__bpe_free(out);
     if (status) ls__added_free(added);
+    if (status) ls__rules_free(rules);
     json_decref(root);
     return status;
 }
@@ -272,7 +294,7 @@ static ls_status read_merges_text(ls__bpe *bpe, const char *path, const char *te
         size_t next = end ? (size_t)(end - text) + 1 : bytes, count = (end ? next - 1 : bytes) - at;
         if (count && text[at + count - 1] == '\r') count--;
         bool skip = !count || (line == 1 && count >= 8 && !memcmp(text, "#version", 8));
-        ls_status status = skip ? LS_OK : add_merge_text(bpe, text + at, count);
+        ls_status status = skip ? LS_OK : add_merge_text(bpe, text + at, count, false);
         if (status) return ls__fail_within(status, "%s: byte %zu (line %zu)", path, at, line);
         at = next;
     }
@@ -304,7 +326,7 @@ ls_status ls__vocabulary_parse(ls__bpe **out, ls__added *added, const char *voca
                       (const char *)json_string_value(json_object_get(json_array_get(more, i), "content")), &t->id);
     }
     if (end && !status && !ls__added_find(added, token.bytes, token.count)) status = ls__added_add(added, &token);
-    if (!status) status = read_vocabulary(out, vocab_path, root, added);
+    if (!status) status = read_vocabulary(out, vocab_path, root, added, false);
     json_decref(root);
     if (!status) status = read_merges_text(*out, merges_path, merges, merges_bytes);
     if (!status) status = ls__bpe_seal(*out);

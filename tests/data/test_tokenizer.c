@@ -1,7 +1,8 @@
 /* Tokenizers: learned from text, written, read back, and their tokens the text again. The comparison with the reference
- * tokenizers is check_bpe.py, which needs them. */
+ * tokenizers is in check_bpe.py and check_tokenizers.py, which need them. */
 #include "folder.h"
 #include "base/random.h"
+#include "data/split.h"
 #include "data/tokenizer.h"
 
 static void encode(const ls_tokenizer *t, const void *text, size_t bytes, int32_t *out, size_t *count)
@@ -180,8 +181,9 @@ static void short_and_long_pieces_merge_like_the_plain_way(void **state)
     fclose(f);
     ls__bpe *b;
     ls__added added;
+    ls__rules rules;
     ls__bpe_scratch *s;
-    check_ok(ls__tokenizer_parse(&b, &added, "one/tokenizer.json", json, bytes));
+    check_ok(ls__tokenizer_parse(&b, &added, &rules, "one/tokenizer.json", json, bytes));
     check_ok(ls__bpe_scratch_open(&s, b));
     for (uint64_t round = 0; round < 60; round++) {
         uint8_t text[200];
@@ -198,6 +200,7 @@ static void short_and_long_pieces_merge_like_the_plain_way(void **state)
     ls__bpe_scratch_free(&s);
     ls__bpe_free(&b);
     ls__added_free(&added);
+    ls__rules_free(&rules);
     free(json);
 }
 
@@ -300,15 +303,142 @@ static void broken_files_are_named(void **state)
     check_fails(ls_tokenizer_open(&t, "bad"), LS_EFORMAT, "byte 0 (line 1): a merge must be two tokens");
     write_text("bad/merges.txt", "");
     check_fails(ls_tokenizer_open(&t, "bad"), LS_EFORMAT, "no token for byte 0");
-    write_text("x.json", "{\"model\": {\"type\": \"WordPiece\"}}");
-    check_fails(ls_tokenizer_open(&t, "x.json"), LS_EUNSUPPORTED, "model type 'WordPiece'");
-    write_text("x.json", "{\"model\": {}, \"normalizer\": {\"type\": \"NFC\"}}");
-    check_fails(ls_tokenizer_open(&t, "x.json"), LS_EUNSUPPORTED, "normalizer");
-    write_text("x.json", "{\"model\": {}, \"pre_tokenizer\": {\"type\": \"Whitespace\"}}");
-    check_fails(ls_tokenizer_open(&t, "x.json"), LS_EUNSUPPORTED, "pre_tokenizer");
     write_text("x.json", "[]");
     check_fails(ls_tokenizer_open(&t, "x.json"), LS_EFORMAT, "x.json: has no model");
     assert_null(t);
+}
+
+/* What would change tokens or text, and is not supported, is named with its place. */
+static void unsupported_rules_are_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *json, *message;
+        ls_status code;
+    } cases[] = {
+        { "'model': {'type': 'Unigram'}",
+          "x.json: model: type 'Unigram' is not supported; supported are BPE and WordPiece", LS_EUNSUPPORTED },
+        { "'model': {'type': 'WordPiece'}", "x.json: model: WordPiece needs unk_token", LS_EFORMAT },
+        { "'model': {'dropout': 0.1}", "x.json: model: 'dropout' of BPE", LS_EUNSUPPORTED },
+        { "'model': {'end_of_word_suffix': '</w>'}", "x.json: model: 'end_of_word_suffix'", LS_EUNSUPPORTED },
+        { "'model': {}, 'normalizer': {'type': 'NFKC'}", "x.json: normalizer: type 'NFKC' is not supported",
+          LS_EUNSUPPORTED },
+        { "'model': {}, 'normalizer': {'type': 'Sequence', 'normalizers': [{'type': 'NFC'}, {'type': 'Strip'}]}",
+          "x.json: normalizer.normalizers[1]: type 'Strip'", LS_EUNSUPPORTED },
+        { "'model': {}, 'normalizer': {'type': 'Replace', 'pattern': {'Regex': 'a+'}, 'content': 'b'}",
+          "x.json: normalizer: Replace with this 'pattern'", LS_EUNSUPPORTED },
+        { "'model': {}, 'pre_tokenizer': {'type': 'Whitespace'}", "x.json: pre_tokenizer: type 'Whitespace'",
+          LS_EUNSUPPORTED },
+        { "'model': {}, 'pre_tokenizer': {'type': 'Split', 'pattern': {'Regex': 'a|b'}, 'behavior': 'Isolated'}",
+          "x.json: pre_tokenizer: Split with the pattern 'a|b' is not supported", LS_EUNSUPPORTED },
+        { "'model': {}, 'pre_tokenizer': {'type': 'Metaspace', 'replacement': '_', 'prepend_scheme': 'last'}",
+          "x.json: pre_tokenizer: Metaspace with this 'prepend_scheme'", LS_EUNSUPPORTED },
+        { "'model': {}, 'decoder': {'type': 'CTC'}", "x.json: decoder: type 'CTC'", LS_EUNSUPPORTED },
+        { "'model': {}, 'post_processor': {'type': 'Other'}", "x.json: post_processor: type 'Other'", LS_EUNSUPPORTED },
+        { "'model': {'vocab': {'a': 0}, 'merges': []}", "neither unk_token nor the token <0x00>", LS_EFORMAT },
+        { "'model': {'vocab': {'a': 0}, 'merges': [], 'unk_token': 'b'}", "unk_token 'b' is not in the vocabulary",
+          LS_EFORMAT },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[500];
+        ls_tokenizer *t;
+        snprintf(text, sizeof text, "{%s}", cases[i].json);
+        for (char *p = text; *p; p++)
+            if (*p == '\'') *p = '"';
+        write_text("x.json", text);
+        check_fails(ls_tokenizer_open(&t, "x.json"), cases[i].code, cases[i].message);
+        assert_null(t);
+    }
+}
+
+static size_t read_hex(char **p, uint8_t *out)
+{
+    size_t n = 0;
+    while (**p == ' ') (*p)++;
+    for (unsigned byte; **p != ' ' && sscanf(*p, "%2x", &byte) == 1; *p += 2) out[n++] = (uint8_t)byte;
+    if (**p == '-') (*p)++;
+    return n;
+}
+
+/* Texts that Hugging Face's tokenizers encoded and decoded with the rules of a model; see make_tokenizer_goldens.py. */
+static void check_kind(const ls_tokenizer *t, const char *kind, const char *path)
+{
+    char *line = NULL;
+    size_t room = 0, cases = 0;
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    for (; getline(&line, &room, f) > 0; cases++) {
+        static uint8_t text[10000], expected[20000];
+        static int32_t got[10000];
+        size_t n, bytes, count, i = 0;
+        char *p = line, *back, *end;
+        n = read_hex(&p, text);
+        encode(t, text, n, got, &count);
+        for (; (void)strtol(p, &end, 10), end != p; p = end, i++)
+            if (i >= count || got[i] != strtol(p, &end, 10))
+                fail_msg("%s, case %zu, '%.*s': token %zu is %d, not %ld", kind, cases, (int)n, (char *)text, i,
+                         i < count ? got[i] : -1, strtol(p, &end, 10));
+        if (i != count)
+            fail_msg("%s, case %zu, '%.*s': %zu tokens, not %zu", kind, cases, (int)n, (char *)text, count, i);
+        p = strchr(p, '=') + 1;
+        n = read_hex(&p, expected);
+        check_ok(ls_tokenizer_decode(t, got, count, &back, &bytes));
+        if (n != bytes || memcmp(back, expected, n) != 0)
+            fail_msg("%s, case %zu: decoded to '%s', not '%.*s'", kind, cases, back, (int)n, (char *)expected);
+        free(back);
+    }
+    assert_int_equal(cases, 60);
+    free(line);
+    fclose(f);
+}
+
+static void tokenizers_of_known_models_are_those_of_the_reference(void **state)
+{
+    (void)state;
+    static const char *const kinds[] = { "gpt2",   "roberta",      "llama3",     "qwen2",        "smollm2",
+                                         "digits", "llama2",       "tinyllama",  "mistral",      "unfused",
+                                         "fused",  "bert-uncased", "bert-cased", "bert-accents", "bert-raw" };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        char path[500], goldens[500];
+        ls_tokenizer *t;
+        snprintf(path, sizeof path, "%s/tests/data/kinds/%s.json", getenv("LOCKSTEP_SOURCE"), kinds[i]);
+        snprintf(goldens, sizeof goldens, "%s/tests/data/kinds/%s.txt", getenv("LOCKSTEP_SOURCE"), kinds[i]);
+        check_ok(ls_tokenizer_open(&t, path));
+        check_kind(t, kinds[i], goldens);
+        check_ok(ls_tokenizer_save(t, "kind")); /* and what is saved is the same */
+        ls_tokenizer_free(&t);
+        check_ok(ls_tokenizer_open(&t, "kind"));
+        check_kind(t, kinds[i], goldens);
+        ls_tokenizer_free(&t);
+    }
+}
+
+/* Where the ends of words depend on the rules, chunks end elsewhere; the tokens are those of the whole. */
+static void chunks_end_where_the_rules_allow_it(void **state)
+{
+    (void)state;
+    static const char *const kinds[] = { "roberta", "llama3",    "qwen2",   "smollm2",
+                                         "llama2",  "tinyllama", "mistral", "bert-uncased" };
+    static const char text[] = "Foo bar.\n\nThey'LL  12345 \n x,\r\n y\tz e\xcc\x81 a\n\n\n  b ... \n.";
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        char path[500];
+        ls_tokenizer *t;
+        int32_t whole[200], parts[200];
+        size_t n, first, second, cuts = 0;
+        snprintf(path, sizeof path, "%s/tests/data/kinds/%s.json", getenv("LOCKSTEP_SOURCE"), kinds[k]);
+        check_ok(ls_tokenizer_open(&t, path));
+        encode(t, text, sizeof text - 1, whole, &n);
+        for (size_t at = 1; (at = ls__split_cut((const uint8_t *)text, at, sizeof text - 1)) < sizeof text - 1; at++) {
+            if (!ls__tokenizer_may_cut(t, text, sizeof text - 1, at)) continue;
+            cuts++;
+            encode(t, text, at, parts, &first);
+            encode(t, text + at, sizeof text - 1 - at, parts + first, &second);
+            if (first + second != n || memcmp(parts, whole, n * sizeof *whole) != 0)
+                fail_msg("%s: a cut at %zu changes the tokens", kinds[k], at);
+        }
+        assert_int_equal(cuts > 0, strcmp(kinds[k], "llama2") != 0); /* it puts a mark before every text */
+        ls_tokenizer_free(&t);
+    }
 }
 
 int main(void)
@@ -323,6 +453,9 @@ int main(void)
         cmocka_unit_test(added_tokens_are_found_as_the_reference_finds_them),
         cmocka_unit_test(chunks_do_not_cut_added_tokens),
         cmocka_unit_test(broken_files_are_named),
+        cmocka_unit_test(unsupported_rules_are_named),
+        cmocka_unit_test(tokenizers_of_known_models_are_those_of_the_reference),
+        cmocka_unit_test(chunks_end_where_the_rules_allow_it),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -1,5 +1,5 @@
 /* Fuzz target: any bytes as tokenizer files: 't' and a tokenizer.json, or 'v', a vocab.json, a 0 byte and merges. What is
- * accepted encodes any text, and decoding gives it back. */
+ * accepted encodes any text, and if nothing is normalized and all bytes are tokens, decoding gives it back. */
 #include <stdlib.h>
 #include <string.h>
 #include "data/tokenizer.h"
@@ -29,7 +29,7 @@ static void check_added(const ls__added *added)
 {
     static const uint8_t text[] = "a <|endoftext|> b\t<|im_start|>\xffuser_ \xe2\x80\x83x<|endoftext|><a>";
     walk w = { .at = text, .end = text + sizeof text - 1 };
-    if (ls__added_split(added, text, sizeof text - 1, walk_text, walk_token, &w)) abort();
+    if (ls__added_split(added, text, sizeof text - 1, NULL, walk_text, walk_token, &w)) abort();
     for (size_t at = 1; at < sizeof text - 1; at++) (void)ls__added_may_cut(added, text, sizeof text - 1, at);
 }
 
@@ -56,9 +56,36 @@ static void check(const ls__bpe *bpe)
     ls__bpe_scratch_free(&s);
 }
 
+/* All of it: normalizing, splitting, tokens, and text again. What it does not own is the caller's. */
+static void check_rules(const ls__bpe *bpe, const ls__added *added, const ls__rules *rules)
+{
+    static const char text[] = "ab THE cat's  \xff\x80 \xc3\x85 A\xcc\x8a\xcc\xa3\xe1\x84\x80\xe1\x85\xa1 "
+                               "x\xe2\x96\x81\xe2\x96\x81y 12345.\r\n\n <s>\xe4"
+                               "\xb8\xad\xe6\x96\x87\xf0\x9f\x98\x80\t\xe2\x80\x83z\xe2\x96\x81";
+    ls_tokenizer t = { .bpe = (ls__bpe *)(uintptr_t)bpe, .added = *added, .rules = *rules };
+    ls_encoder *e = NULL;
+    if (!ls__pieces_make(&t) && !ls_encoder_open(&e, &t))
+        for (size_t n = sizeof text - 1; n; n = n / 2) {
+            const int32_t *tokens;
+            size_t count, bytes;
+            char *back;
+            if (ls_encode(e, text, n, &tokens, &count) || ls_tokenizer_decode(&t, tokens, count, &back, &bytes))
+                abort();
+            if (rules->model == LS__MODEL_BYTES && !rules->normalize.count && !added->count &&
+                rules->split.count == 1 && !(rules->split.step[0].flags & LS__STEP_PREFIX) &&
+                (bytes != n || memcmp(back, text, n) != 0))
+                abort();
+            free(back);
+            (void)ls__rules_may_cut(rules, ' ');
+        }
+    ls_encoder_free(&e);
+    ls__pieces_free(&t.pieces);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     ls__bpe *bpe;
+    ls__rules rules;
     ls__added added;
     const char *text = (const char *)data + 1;
     if (size < 1) return 0;
@@ -70,13 +97,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         const char *merges = end ? end + 1 : text + size;
         status = ls__vocabulary_parse(&bpe, &added, "vocab", text, vocab, "merges", merges,
                                       (size_t)(text + size - merges), NULL);
+        ls__rules_gpt2(&rules);
     } else {
-        status = ls__tokenizer_parse(&bpe, &added, "tokenizer", text, size);
+        status = ls__tokenizer_parse(&bpe, &added, &rules, "tokenizer", text, size);
     }
     if (status && (bpe || added.count || !ls_error()[0])) abort();
-    if (!status) check(bpe);
+    if (!status && rules.model == LS__MODEL_BYTES && !rules.ignore_merges) check(bpe);
+    if (!status) check_rules(bpe, &added, &rules);
     if (!status) check_added(&added);
     ls__bpe_free(&bpe);
     ls__added_free(&added);
+    ls__rules_free(&rules);
     return 0;
 }
