@@ -217,6 +217,15 @@ static bool is_crowded(const ls_run *run)
     return cores && !bound && ranks > cores; /* 0: not known, in imported runs */
 }
 
+/* ns of a step that the rank's run-queue delay is beyond that of every other rank. */
+static double delayed_more(const ls_run *run, int rank)
+{
+    double others = 0;
+    for (int q = 0; q < run->ranks; q++)
+        if (q != rank && run->rank[q].present) others = fmax(others, run->rank[q].use.sched_delay);
+    return run->rank[rank].use.sched_delay - others;
+}
+
 /* What one rank loses beyond the others. `joint`: contention is one finding for all ranks; *worst becomes the rank that stands out in it, if
  * one does. */
 static ls_status compare_ranks(ls_run *run, bool crowded, bool joint, int *worst)
@@ -234,6 +243,7 @@ static ls_status compare_ranks(ls_run *run, bool crowded, bool joint, int *worst
             if (!run->steps[run->first_counted].rank[r].present) continue;
             if (joint && causes[c] == LS__UNSCHEDULED) {
                 double clear = fmax(ls__excess_persistent(e, r).clear, ls__excess_intermittent(e, r).clear);
+                clear = fmin(clear, delayed_more(run, r)); /* some lose little in most steps, others much in some */
                 if (clear > most) most = clear, *worst = r;
             } else {
                 judge(run, e, r, causes[c], &all[r]);

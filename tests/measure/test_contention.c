@@ -333,6 +333,12 @@ static void contention_counts_what_is_lost_in_collectives(void **state)
     if (fabs((double)f->cost - (10 * MS + lost_by_last(run, &p))) > MS) fail_msg("cost %g ms", (double)f->cost / MS);
     assert_int_equal(run->n_findings, 1);
     ls_run_free(&run);
+    /* One loses in every step, the other three times that and more in every third: neither lost most. */
+    run = run_of(&(plan){ .ranks = 2, .lost = { 10 * MS }, .leaves = 36 * MS, .seldom = 3 }, "in-turn");
+    assert_true(run->n_findings > 0);
+    assert_int_equal(run->findings[0].kind, LS_FINDING_CONTENTION);
+    assert_int_equal(run->findings[0].rank, -1);
+    ls_run_free(&run);
     run = run_of(&(plan){ .ranks = 2, .calls = 10 * MS }, "only-in-calls"); /* at the same time */
     check_first(run, -1, 2, 10, 10);
     ls_run_free(&run);
