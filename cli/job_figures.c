@@ -156,14 +156,10 @@ static void title_tokens(double x, char *out, size_t bytes)
 }
 
 const job_figure job_figures[] = {
-    { "step_ns", step_mean, title_step, NULL },
-    { NULL, token_rate, title_tokens, NULL },
-    { NULL, computing, NULL, put_computing },
-    { NULL, waiting, NULL, put_waiting },
-    { NULL, exposed, NULL, put_exposed },
-    { NULL, mfu, NULL, put_mfu },
-    { NULL, unscheduled, NULL, put_unscheduled },
-    { NULL, cores_busy, NULL, put_cores_busy },
+    { "step_ns", step_mean, title_step, NULL },   { NULL, token_rate, title_tokens, NULL },
+    { NULL, computing, NULL, put_computing },     { NULL, waiting, NULL, put_waiting },
+    { NULL, exposed, NULL, put_exposed },         { NULL, mfu, NULL, put_mfu },
+    { NULL, unscheduled, NULL, put_unscheduled }, { NULL, cores_busy, NULL, put_cores_busy },
     { NULL, peak_memory, NULL, put_peak_memory },
 };
 const int n_job_figures = sizeof job_figures / sizeof *job_figures;

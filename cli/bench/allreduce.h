@@ -66,5 +66,4 @@ LS_MUST_CHECK ls_status bench_peer_check(const char *what);
 void bench_report(bench_options *o, FILE *to);
 LS_MUST_CHECK ls_status bench_report_plot(bench_options *o);
 
-
 #endif
