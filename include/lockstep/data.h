@@ -159,12 +159,13 @@ typedef struct ls_tokenizer ls_tokenizer; /* read-only once open; any number of 
 typedef struct ls_encoder ls_encoder;     /* working memory of encoding; one thread at a time */
 
 /* `name` is "bytes" (each byte is a token, 256 ends a text), the path of a tokenizer.json, or a folder with tokenizer.json,
- * with vocab.json and merges.txt, or with OpenAI's encoder.json and vocab.bpe. Byte-level BPE as in GPT-2 only, with added
- * tokens. On failure *out is NULL. */
+ * with vocab.json and merges.txt, or with OpenAI's encoder.json and vocab.bpe. A tokenizer.json may be a byte-level BPE with the split
+ * pattern of GPT-2, Llama 3, Qwen2 or SmolLM2, a BPE of characters with byte fallback (Llama 2, Mistral), or WordPiece (BERT);
+ * anything else in it is LS_EUNSUPPORTED with its place. On failure *out is NULL. */
 LS_API LS_MUST_CHECK ls_status ls_tokenizer_open(ls_tokenizer **out, const char *name);
 LS_API void ls_tokenizer_free(ls_tokenizer **tokenizer);
-/* Writes tokenizer.json, tokenizer_config.json, vocab.json and merges.txt into a folder, in the form that Hugging Face's
- * libraries read. Files that came with a tokenizer.json (tokenizer_config.json, special_tokens_map.json, added_tokens.json,
+/* Writes tokenizer.json, tokenizer_config.json, and for GPT-2's kind vocab.json and merges.txt into a folder, in the form that Hugging
+ * Face's libraries read. Files that came with a tokenizer.json (tokenizer_config.json, special_tokens_map.json, added_tokens.json,
  * chat_template.jinja) are written unchanged. */
 LS_API LS_MUST_CHECK ls_status ls_tokenizer_save(const ls_tokenizer *tokenizer, const char *folder);
 /* All tokens are below this. */
@@ -175,7 +176,7 @@ LS_API uint32_t ls_tokenizer_vocab_size(const ls_tokenizer *tokenizer);
 LS_API int32_t ls_tokenizer_end_token(const ls_tokenizer *tokenizer);
 /* Makes the token with this text the end token; LS_EINVAL if it does not exist. To be called before the tokenizer is used. */
 LS_API LS_MUST_CHECK ls_status ls_tokenizer_set_end_token(ls_tokenizer *tokenizer, const char *text);
-/* The bytes of one token; NULL for a token that does not exist. */
+/* The bytes of one token, as it stands inside a text; NULL for a token that does not exist. */
 LS_API const uint8_t *ls_tokenizer_token_bytes(const ls_tokenizer *tokenizer, int32_t token, size_t *count);
 /* The text of `tokens`, 0-terminated, in memory that the caller frees. *bytes does not count the final 0. */
 LS_API LS_MUST_CHECK ls_status ls_tokenizer_decode(const ls_tokenizer *tokenizer, const int32_t *tokens, size_t count,
@@ -184,9 +185,9 @@ LS_API LS_MUST_CHECK ls_status ls_tokenizer_decode(const ls_tokenizer *tokenizer
 /* `tokenizer` stays the caller's and must outlive the encoder. */
 LS_API LS_MUST_CHECK ls_status ls_encoder_open(ls_encoder **out, const ls_tokenizer *tokenizer);
 LS_API void ls_encoder_free(ls_encoder **encoder);
-/* The tokens of a text, in the encoder's memory, valid until its next call. Any bytes are accepted: invalid UTF-8 is split
- * like punctuation, byte by byte, and decoding returns the same bytes (except white space that an added token strips). The
- * text of an added token, such as "<|endoftext|>", becomes that token, as in Hugging Face's libraries. */
+/* The tokens of a text, in the encoder's memory, valid until its next call. Any bytes are accepted. Byte-level models split
+ * invalid UTF-8 like punctuation, byte by byte, and if there is no normalizer, decoding returns the same bytes (except white space that
+ * an added token strips); BERT's normalizer takes such bytes for U+FFFD. No special tokens of a template are added. The text of an added token, such as "<|endoftext|>", becomes that token, as in Hugging Face's libraries. */
 LS_API LS_MUST_CHECK ls_status ls_encode(ls_encoder *encoder, const void *text, size_t bytes, const int32_t **tokens,
                                          size_t *count);
 

@@ -282,9 +282,12 @@ ls_status ls__chunk_documents(const ls__chunk *c, const ls__fields *fields, ls__
     size_t mark = mark_bytes(c), at = mark;
     if (!format->by_line) {
         if (!ls__has_document(fields, c->file, 0)) return LS_OK;
-        ls__document d = {
-            .text = c->bytes + at, .text_bytes = c->count - at, .weight = 1, .ends = c->last, .offset = c->offset + at
-        };
+        ls__document d = { .text = c->bytes + at,
+                           .text_bytes = c->count - at,
+                           .weight = 1,
+                           .continues = c->offset > 0,
+                           .ends = c->last,
+                           .offset = c->offset + at };
         return each(user, &d);
     }
     ls__json_line json = { 0 };

@@ -51,6 +51,7 @@ typedef struct ls__document {
     const char *text;
     size_t text_bytes;
     double weight;   /* 1 unless the line says otherwise */
+    bool continues;  /* this is not the document's beginning */
     bool ends;       /* this is the document's end */
     uint64_t offset; /* where in the file it begins */
 } ls__document;

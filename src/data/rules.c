@@ -374,8 +374,7 @@ bool ls__rules_may_cut(const ls__rules *r, uint8_t space)
     bool splits = r->mark_bytes && space == ' ';
     for (size_t i = 0; i < r->normalize.count; i++) {
         const ls__step *s = &r->normalize.step[i];
-        if (s->kind == LS__STEP_PREPEND || (s->kind == LS__STEP_REPLACE && (s->a_bytes != 1 || *s->a != ' ')))
-            return false;
+        if (s->kind == LS__STEP_REPLACE && (s->a_bytes != 1 || *s->a != ' ')) return false;
     }
     for (size_t i = 0; i < r->split.count; i++) {
         const ls__step *s = &r->split.step[i];

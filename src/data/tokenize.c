@@ -10,6 +10,7 @@
 #include "data/parallel.h"
 #include "data/shard.h"
 #include "data/shard_set.h"
+#include "data/tokenizer.h"
 
 enum { CHUNK_BYTES = 1 << 20 };
 static const uint64_t default_shard_tokens = 100000000;
@@ -55,7 +56,7 @@ static ls_status tokenize_document(void *user, const ls__document *d)
     chunk_work *w = user;
     const int32_t *tokens;
     size_t count;
-    ls_status status = ls_encode(w->encoder, d->text, d->text_bytes, &tokens, &count);
+    ls_status status = ls__encode_part(w->encoder, d->continues, d->text, d->text_bytes, &tokens, &count);
     if (!status) status = ls__token_list_add(w->list, tokens, count);
     if (!status && d->ends && w->end >= 0) status = ls__token_list_add(w->list, &w->end, 1);
     w->list->documents += d->ends;

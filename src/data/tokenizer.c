@@ -21,6 +21,7 @@ struct ls_encoder {
     ls__normalizer normalizer;
     ls__text_buffer changed[LS__STEPS_MAX]; /* what a step makes of a word, if it changes it */
     const uint8_t *begin;                   /* where the text begins once normalized; NULL: it began before */
+    bool continues;                         /* the text is the rest of one */
     int32_t *tokens;
     size_t count, room;
 };
@@ -444,8 +445,13 @@ static ls_status encode_words(void *user, const uint8_t *text, size_t bytes)
 static ls_status normalize(void *user, const uint8_t **text, size_t *bytes, bool begins)
 {
     ls_encoder *e = user;
-    ls_status status = ls__normalize(&e->normalizer, &e->tokenizer->rules.normalize, text, bytes);
-    e->begin = begins ? *text : NULL;
+    ls__steps steps = { .count = 0 };
+    const ls__steps *all = &e->tokenizer->rules.normalize;
+    bool rest = begins && e->continues;
+    for (size_t i = 0; rest && i < all->count; i++) /* nothing comes before the rest of a text */
+        if (all->step[i].kind != LS__STEP_PREPEND) steps.step[steps.count++] = all->step[i];
+    ls_status status = ls__normalize(&e->normalizer, rest ? &steps : all, text, bytes);
+    e->begin = begins && !rest ? *text : NULL;
     return status;
 }
 
@@ -459,8 +465,15 @@ static ls_status encode_added(void *user, uint32_t id)
 
 ls_status ls_encode(ls_encoder *e, const void *text, size_t bytes, const int32_t **tokens, size_t *count)
 {
+    return ls__encode_part(e, false, text, bytes, tokens, count);
+}
+
+ls_status ls__encode_part(ls_encoder *e, bool continues, const void *text, size_t bytes, const int32_t **tokens,
+                          size_t *count)
+{
     *tokens = NULL;
     *count = e->count = 0;
+    e->continues = continues;
     ls_status status = ls__added_split(&e->tokenizer->added, text, bytes, normalize,
                                        e->scratch ? encode_words : encode_bytes, encode_added, e);
     if (status) return status;

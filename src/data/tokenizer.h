@@ -67,6 +67,9 @@ void ls__pieces_free(ls__pieces *pieces);
 LS_MUST_CHECK ls_status ls__decode(const ls_tokenizer *t, const int32_t *tokens, size_t count, char **out,
                                    size_t *bytes);
 
+/* ls_encode() of a part of a text; `continues`: it is not the first, and the text was cut where ls__tokenizer_may_cut() allows it. */
+LS_MUST_CHECK ls_status ls__encode_part(ls_encoder *encoder, bool continues, const void *text, size_t bytes,
+                                        const int32_t **tokens, size_t *count);
 /* Whether text may be cut in two at `at`, where ls__split_cut() allows it, without a change to its tokens. */
 bool ls__tokenizer_may_cut(const ls_tokenizer *t, const char *text, size_t bytes, size_t at);
 

@@ -423,6 +423,8 @@ static void chunks_end_where_the_rules_allow_it(void **state)
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         char path[500];
         ls_tokenizer *t;
+        ls_encoder *e;
+        const int32_t *rest;
         int32_t whole[200], parts[200];
         size_t n, first, second, cuts = 0;
         snprintf(path, sizeof path, "%s/tests/data/kinds/%s.json", getenv("LOCKSTEP_SOURCE"), kinds[k]);
@@ -432,11 +434,14 @@ static void chunks_end_where_the_rules_allow_it(void **state)
             if (!ls__tokenizer_may_cut(t, text, sizeof text - 1, at)) continue;
             cuts++;
             encode(t, text, at, parts, &first);
-            encode(t, text + at, sizeof text - 1 - at, parts + first, &second);
+            check_ok(ls_encoder_open(&e, t));
+            check_ok(ls__encode_part(e, true, text + at, sizeof text - 1 - at, &rest, &second));
+            memcpy(parts + first, rest, second * sizeof *rest);
+            ls_encoder_free(&e);
             if (first + second != n || memcmp(parts, whole, n * sizeof *whole) != 0)
                 fail_msg("%s: a cut at %zu changes the tokens", kinds[k], at);
         }
-        assert_int_equal(cuts > 0, strcmp(kinds[k], "llama2") != 0); /* it puts a mark before every text */
+        assert_true(cuts > 0);
         ls_tokenizer_free(&t);
     }
 }

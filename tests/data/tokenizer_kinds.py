@@ -103,7 +103,7 @@ def make(kind, r, size=120_000, vocabulary=None):
     special = {"llama3": ["<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"], "qwen2": ["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
                "bert-uncased": ["[CLS]", "[SEP]"]}.get(kind, ["<|endoftext|>"])
     t.add_special_tokens([AddedToken(s, normalized=False) for s in special])
-    t.add_tokens([AddedToken("<tool>"), AddedToken("FooBar" if kind in ("qwen2", "bert-uncased") else "Foo Bar", single_word=True), AddedToken("<Ž>", lstrip=True),
+    t.add_tokens([AddedToken("<tool>"), AddedToken("FooBar" if kind in ("qwen2", "llama2", "bert-uncased") else "Foo Bar", single_word=True), AddedToken("<Ž>", lstrip=True),
                   AddedToken("<raw>", normalized=False, rstrip=True)])
     if kind in TEMPLATES:
         first, last = TEMPLATES[kind]
