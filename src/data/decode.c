@@ -106,6 +106,7 @@ static ls_status add_cleaned(texts *out, const uint8_t *text, size_t count)
                                             { " 've", "'ve" }, { " 're", "'re" } };
     texts turns[2] = { 0 };
     ls_status status = LS_OK;
+    if (!count) return LS_OK; /* there may be no text at all to search in */
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs && !status; i++) {
         if (!memmem(text, count, pairs[i][0], strlen(pairs[i][0]))) continue;
         texts *t = text == turns[0].all.bytes ? &turns[1] : &turns[0];
