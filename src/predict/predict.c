@@ -148,7 +148,7 @@ static ls_status fill_in(const ls_predictor *p, const ls_setup *asked, ls_setup 
     if (s->nodes > s->ranks) return ls__fail(LS_EINVAL, "predict: %d nodes for %d ranks", s->nodes, s->ranks);
     if (s->wire_bytes != 4 && s->wire_bytes != 2)
         return ls__fail(LS_EINVAL, "predict: wire_bytes is %d; it is 4 (float32) or 2 (bfloat16)", s->wire_bytes);
-    if (s->slow_rank && !(s->slow_rank >= 1 && s->slow_rank <= 1e6))
+    if (s->slow_rank != 0 && !(s->slow_rank >= 1 && s->slow_rank <= 1e6))
         return ls__fail(LS_EINVAL, "predict: slow_rank is %g; it is at least 1", s->slow_rank);
     if (s->link_rate < 0 || !isfinite(s->link_rate) || s->link_latency < 0 || !isfinite(s->link_latency))
         return ls__fail(LS_EINVAL, "predict: the link's rate and latency must be positive numbers");
