@@ -69,7 +69,7 @@ static double input(const call *c, int rank, size_t i)
 static double add(ls_dtype type, double a, double b)
 {
     if (type == LS_F32) return (double)((float)a + (float)b);
-    return type == LS_U8 ? (double)(uint8_t)(a + b) : a + b;
+    return type == LS_U8 ? (double)(uint8_t)(uint64_t)(a + b) : a + b;
 }
 
 /* The canonical sum over ranks first..first+n-1. */
