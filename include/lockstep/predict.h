@@ -34,6 +34,7 @@ typedef struct ls_setup {
     int ranks;
     int nodes;           /* ranks are spread evenly */
     int slots;           /* micro-batches of a step, of all ranks; the micro-batch itself is as recorded */
+    int threads;         /* per rank; only as recorded can be predicted */
     size_t bucket_bytes; /* of float32 gradients */
     int wire_bytes;      /* per gradient element in communication: 4 or 2 */
     int overlap;         /* 1: buckets are reduced during backward, 2: after it */

@@ -51,6 +51,7 @@ static void set_recorded(ls_predictor *p)
     p->recorded = (ls_setup){ .ranks = x->ranks,
                               .nodes = x->nodes,
                               .slots = x->slots,
+                              .threads = x->threads,
                               .bucket_bytes = x->bucket_bytes ? x->bucket_bytes : (size_t)4 << 20,
                               .wire_bytes = x->wire_bytes,
                               .overlap = x->overlap ? 1 : 2,
@@ -136,6 +137,7 @@ static ls_status fill_in(const ls_predictor *p, const ls_setup *asked, ls_setup 
     if (!s->ranks) s->ranks = had->ranks;
     if (!s->nodes) s->nodes = had->nodes < s->ranks ? had->nodes : s->ranks;
     if (!s->slots) s->slots = had->slots;
+    if (!s->threads) s->threads = had->threads;
     if (!s->bucket_bytes) s->bucket_bytes = had->bucket_bytes;
     if (!s->wire_bytes) s->wire_bytes = had->wire_bytes;
     if (!s->overlap) s->overlap = had->overlap;
@@ -145,6 +147,11 @@ static ls_status fill_in(const ls_predictor *p, const ls_setup *asked, ls_setup 
     if (s->ranks > s->slots)
         return ls__fail(LS_EINVAL, "predict: %d ranks need at least as many slots; there are %d (set slots)", s->ranks,
                         s->slots);
+    if (s->threads != had->threads)
+        return ls__fail(
+            LS_EUNSUPPORTED,
+            "the run had %d thread%s per rank, and what %d would do is not known; record a run with as many",
+            had->threads, had->threads == 1 ? "" : "s", s->threads);
     if (s->nodes > s->ranks) return ls__fail(LS_EINVAL, "predict: %d nodes for %d ranks", s->nodes, s->ranks);
     if (s->wire_bytes != 4 && s->wire_bytes != 2)
         return ls__fail(LS_EINVAL, "predict: wire_bytes is %d; it is 4 (float32) or 2 (bfloat16)", s->wire_bytes);

@@ -211,6 +211,7 @@ static void test_what_cannot_be_said_is_refused(void **state)
     refused(p, (ls_setup){ .ranks = -1 }, LS_EINVAL, "negative");
     refused(p, (ls_setup){ .nodes = 3 }, LS_EINVAL, "3 nodes for 2 ranks");
     refused(p, (ls_setup){ .nodes = 2 }, LS_EUNSUPPORTED, "link");
+    refused(p, (ls_setup){ .threads = 2 }, LS_EUNSUPPORTED, "1 thread per rank");
     refused(p, (ls_setup){ .wire_bytes = 3 }, LS_EINVAL, "wire_bytes");
     refused(p, (ls_setup){ .nodes = 2, .link_rate = (double)NAN }, LS_EINVAL, "link");
     refused(p, (ls_setup){ .slow_rank = 0.5 }, LS_EINVAL, "slow_rank");
