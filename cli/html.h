@@ -39,6 +39,7 @@ void html_cores(const page *p);
 void html_tables(const page *p);  /* html_tables.c */
 void html_compare(const page *p); /* html_compare.c */
 void html_profile(const page *p); /* html_profile.c */
+void html_import(const page *p);  /* html_import.c */
 
 /* ---- Numbers */
 /* The steps that count: all but the start. */

@@ -166,6 +166,7 @@ static void put_page(const page *p)
     }
     html_curves(p);
     if (p->run->n_steps > p->run->first_counted) html_tables(p);
+    html_import(p);
     html_profile(p);
     fprintf(p->to, "<footer>Made by lockstep %s from what the ranks recorded. The phases of a rank add up to the step.",
             ls_version());

@@ -16,7 +16,7 @@ static const char intro[] =
     "Reads traces of the PyTorch profiler (prof.export_chrome_trace(), one per rank; plain, .gz or .zst; - is "
     "standard\n"
     "input) or folders of them, joins their collectives, aligns their clocks, and writes the run folder RUN for\n"
-    "'lockstep report', 'trace' and 'top --once'. With --flight-recorder the files are dumps\n"
+    "'lockstep report', 'trace', 'predict' and 'top --once'. With --flight-recorder the files are dumps\n"
     "of a job that hangs, and 'lockstep report RUN' shows which ranks are missing where.\n\n";
 
 static void show_progress(void *user, uint64_t done, uint64_t all)

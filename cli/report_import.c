@@ -162,6 +162,34 @@ static void show_kernels(const json_t *ranks, const report_form *f)
     }
 }
 
+static void show_sizes(const json_t *rows, const report_form *f)
+{
+    size_t i;
+    const json_t *row;
+    bool some = false;
+    json_array_foreach(rows, i, row)
+    {
+        if (i >= REPORT_ROWS || !(number_of(row, "mean_ms") > 0)) continue;
+        if (!some) {
+            report_head(f, "Collectives by size");
+            fprintf(f->to, "  %-15s %8s %11s %9s %12s %12s\n", "collective", "n", "size", "transfer", "bandwidth",
+                    "bus");
+        }
+        some = true;
+        fprintf(f->to, "  %-15.15s %8lld %11s %s %12s %12s\n", printable(text_of(row, "kind")),
+                (long long)json_integer_value(json_object_get(row, "count")),
+                amount_bytes(number_of(row, "mean_bytes")).text,
+                amount_field(amount_ns(number_of(row, "mean_ms") * 1e6), 9).text,
+                amount_rate(number_of(row, "gbit_per_s") / 8, true).text,
+                amount_rate(number_of(row, "bus_gbit_per_s") / 8, true).text);
+    }
+    if (some)
+        report_wrap(
+            f, 2, 2, "",
+            "(means; transfer: the least of the ranks, since the last to arrive does not wait; bandwidth: size / "
+            "transfer; bus: what each rank's link carries of it, as nccl-tests count it)");
+}
+
 void report_import_devices(const ls_run *run, const report_form *f)
 {
     json_t *root = report_import_read(run->path);
@@ -171,6 +199,7 @@ void report_import_devices(const ls_run *run, const report_form *f)
         show_classes(ranks, f);
         show_kernels(ranks, f);
     }
+    show_sizes(json_object_get(root, "communication"), f);
     json_decref(root);
 }
 

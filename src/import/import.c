@@ -239,7 +239,7 @@ static void find_nodes(const job *j, int *node, int *local)
 static ls_status write_all(job *j, const ls_import_options *o, ls_import_result *result)
 {
     int *node = calloc(j->count + 1, sizeof *node), *local = calloc(j->count + 1, sizeof *local);
-    json_t *ranks = json_array();
+    json_t *ranks = json_array(), *sizes = NULL, *content = NULL;
     int64_t zero = INT64_MAX;
     ls_status status = node && local && ranks ? LS_OK : ls__fail(LS_ENOMEM, "out of memory");
     if (!status) find_nodes(j, node, local);
@@ -260,7 +260,12 @@ static ls_status write_all(job *j, const ls_import_options *o, ls_import_result 
         for (size_t k = 0; k < t->calls.count && i > 0; k++) joined += t->calls.at[k].joined;
         if (joined > result->collectives) result->collectives = joined;
     }
-    if (!status) status = ls__folder_finish(o->out, "pytorch profiler", &j->remarks, ranks);
+    if (!status) status = ls__describe_sizes(j->traces, j->count, j->ranks, &sizes);
+    if (!status && !(content = json_pack("{s:O, s:O}", "ranks", ranks, "communication", sizes)))
+        status = ls__fail(LS_ENOMEM, "out of memory");
+    if (!status) status = ls__folder_finish(o->out, "pytorch profiler", &j->remarks, content);
+    json_decref(content);
+    json_decref(sizes);
     json_decref(ranks);
     free(node);
     free(local);

@@ -12,5 +12,7 @@ LS_MUST_CHECK ls_status ls__write_events(const ls__trace *t, const char *out, in
 LS_MUST_CHECK ls_status ls__write_profile(const ls__trace *t, const char *out, int ranks);
 /* The rank's part of OUT/import.json. NULL: out of memory. */
 json_t *ls__describe_trace(const ls__trace *t);
+/* sizes.c: an array of how fast collectives of each kind and size were, over all ranks. `ranks`: of the job. On failure *out is NULL. */
+LS_MUST_CHECK ls_status ls__describe_sizes(ls__trace **traces, size_t count, int ranks, json_t **out);
 
 #endif

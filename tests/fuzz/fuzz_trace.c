@@ -8,7 +8,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include "import/trace.h"
-#include "import/join.h"
+#include "import/write.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -35,8 +35,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             if (n < 64) list[n++] = t;
         }
         for (size_t i = 0; i < n; i++) list[i]->rank = (int)i;
+        json_t *sizes = NULL;
         if (ok && ls__join(list, n, (int)n, &remarks) == LS_OK)
-            if (ls__clocks_find(list, n, &remarks) != LS_OK) abort();
+            if (ls__clocks_find(list, n, &remarks) != LS_OK || ls__describe_sizes(list, n, (int)n, &sizes) != LS_OK)
+                abort();
+        json_decref(sizes);
         ls__remarks_free(&remarks);
         ls__traces_free(&traces);
     }
