@@ -70,7 +70,7 @@ static ls_status calibrate(ls_predictor *p)
     if (!status) {
         sum = ls__replay_step(&r, 1, 1, p->term);
         p->data_base = fmax(0, p->profile.data - ls__replay_stall(&r, sum / r.each));
-        if (p->term[LS_TERM_COMM] > 0 && recorded_comm > 0 && p->recorded.nodes == 1)
+        if (p->term[LS_TERM_COMM] > 0 && recorded_comm > 0 && p->recorded.nodes == 1 && !p->profile.beside)
             p->comm_factor = fmin(10, fmax(0.1, recorded_comm / p->term[LS_TERM_COMM]));
         r.comm_factor = p->comm_factor;
         r.data_base = p->data_base;
@@ -127,6 +127,35 @@ static double draw_steps(const ls_predictor *p, const ls__replay *r, double *ste
 
 /* ---- Set-ups. */
 
+/* What the record of a run of PyTorch does not show. */
+static ls_status check_torch(const ls_predictor *p, const ls_setup *s)
+{
+    const ls__step_profile *x = &p->profile;
+    int local = (s->ranks + s->nodes - 1) / s->nodes;
+    if (!x->beside) return LS_OK;
+    if (local > x->local)
+        return ls__fail(
+            LS_EUNSUPPORTED,
+            "the record does not show how many cores or devices a node has, so only up to the %d rank%s per "
+            "node that it has can be predicted; state more nodes",
+            x->local, x->local == 1 ? "" : "s");
+    if (s->ranks > 1 && x->ranks == 1)
+        return ls__fail(LS_EUNSUPPORTED, "the record is of one rank, so nothing is known of communication");
+    if (s->nodes == 1 && x->nodes > 1 && s->ranks > 1)
+        return ls__fail(LS_EUNSUPPORTED, "the run was on %d nodes, so nothing is known of communication within one",
+                        x->nodes);
+    if (s->bucket_bytes < x->bucket_bytes)
+        return ls__fail(
+            LS_EUNSUPPORTED,
+            "the record has buckets of up to %.1f MiB and not the gradients in them, so smaller ones cannot be "
+            "predicted",
+            (double)x->bucket_bytes / (1 << 20));
+    if (s->workers != p->recorded.workers && !(x->build > 0))
+        return ls__fail(LS_EUNSUPPORTED, "the record does not show how long a batch takes to build, so the loader's "
+                                         "workers cannot be predicted");
+    return LS_OK;
+}
+
 static ls_status fill_in(const ls_predictor *p, const ls_setup *asked, ls_setup *s)
 {
     const ls_setup *had = &p->recorded;
@@ -166,7 +195,7 @@ static ls_status fill_in(const ls_predictor *p, const ls_setup *asked, ls_setup 
                             "the run was on one node, so nothing is known of a link between nodes; state its rate and "
                             "latency");
     }
-    return LS_OK;
+    return check_torch(p, s);
 }
 
 static ls_term bottleneck(const ls_prediction *out)

@@ -65,7 +65,7 @@ static ls_status read_setup(ls__step_profile *p, const ls_run *run)
     if (p->slots < p->ranks || p->slots > 1 << 20)
         return ls__fail(LS_EINVAL, "%s: %d slots on %d ranks; the record is not of a whole run", run->path, p->slots,
                         p->ranks);
-    if (!(p->cores >= 1))
+    if (!(p->cores >= 1) && !(known(m, LS_METADATA_TORCH, 0) > 0))
         return ls__fail(LS_EINVAL,
                         "%s: the record does not say how many cores a node has nor what they do together; record a run "
                         "of 'lockstep train' of this version",
@@ -294,7 +294,7 @@ ls_status ls__step_profile_read(ls__step_profile *p, const ls_run *run)
     p->own = malloc((all + 1) * sizeof *p->own);
     p->largest = malloc((steps + 1) * sizeof *p->largest);
     if (!scratch || !p->common || !p->own || !p->largest) status = ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
-    if (!status) status = read_spans(p, run);
+    if (!status) status = p->cores >= 1 ? read_spans(p, run) : ls__torch_run_read(p, run);
     if (!status) {
         read_times(p, run, scratch);
         if (p->step > 0 && p->slot > 0)

@@ -21,6 +21,9 @@ typedef struct ls__step_profile {
     double cores;                                      /* of a node */
     double gemm_one, gemm_all, stream_one, stream_all; /* see LS_METADATA_GEMM_ONE... */
     double tokens;                                     /* of a step; 0: not known */
+    bool
+        beside; /* torch_run.c: communication takes no processor time, and nothing is known of how ranks share a node */
+    double own_rate; /* bytes per ns of its buckets; 0: not known, or it is not such a run */
 
     /* Medians of the counted steps. */
     double step;
@@ -50,6 +53,9 @@ typedef struct ls__step_profile {
 /* LS_EINVAL if the run has too little; the message says what is missing. Nothing to free then. */
 LS_MUST_CHECK ls_status ls__step_profile_read(ls__step_profile *out, const ls_run *run);
 void ls__step_profile_free(ls__step_profile *p);
+
+/* The part of it that differs for a run of PyTorch. p->spans is the caller's to free, on failure, too. */
+LS_MUST_CHECK ls_status ls__torch_run_read(ls__step_profile *p, const ls_run *run);
 
 /* How many slots rank r of `ranks` has: as even as possible. */
 static inline int ls__slots_of(int slots, int ranks, int r)

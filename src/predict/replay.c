@@ -7,7 +7,9 @@
  *            bucket is sent when it is full and the link is free: what is left at the end of backward is exposed. Sending
  *            takes processor time from backward.
  * Update     one pass over memory, by all ranks of a node together or by each.
- * Small      collectives without data cost their latency. */
+ * Small      collectives without data cost their latency.
+ *
+ * Of a run of PyTorch only buckets and their rate are known (torch_run.c): they are sent in order, beside backward. */
 #include "predict/replay.h"
 
 #include <math.h>
@@ -94,10 +96,12 @@ ls_status ls__replay_open(ls__replay *r, const ls__step_profile *p, const ls_set
     r->local = (setup->ranks + setup->nodes - 1) / setup->nodes;
     r->each = ls__slots_of(setup->slots, setup->ranks, 0);
     if (setup->ranks > 1 && !p->n_spans)
-        return ls__fail(
-            LS_EUNSUPPORTED,
-            "the record does not have the sizes of the gradients, so communication cannot be predicted; record "
-            "a run of this version");
+        return p->beside ? ls__fail(LS_EUNSUPPORTED,
+                                    "no bucket of gradients is recorded with its size, so communication cannot be "
+                                    "predicted; traces need DistributedDataParallel and, with Gloo, record_shapes=True")
+                         : ls__fail(LS_EUNSUPPORTED, "the record does not have the sizes of the gradients, so "
+                                                     "communication cannot be predicted; record "
+                                                     "a run of this version");
     return setup->ranks > 1 ? pack(r) : LS_OK;
 }
 
@@ -126,6 +130,21 @@ static double link_time(const ls__replay *r, double bytes)
     return 2 * (r->setup.link_latency + (m - 1) * MESSAGE_NS + wire * (m - 1) / m / r->setup.link_rate);
 }
 
+/* A bucket of a run of PyTorch: as fast as the recorded ones were; over a link that was stated, by its rate. */
+static double beside_time(const ls__replay *r, double bytes)
+{
+    const ls__step_profile *p = r->profile;
+    double n = r->setup.ranks, had = p->ranks, wire = bytes / sizeof(float) * r->setup.wire_bytes;
+    bool stated = r->setup.nodes > 1 && r->setup.link_rate != p->link_rate;
+    if (stated) {
+        double within = p->nodes == 1 && r->local > 1 && p->own_rate > 0
+                            ? wire / p->own_rate * ((r->local - 1.0) / r->local) / ((had - 1) / had)
+                            : 0;
+        return within + link_time(r, bytes);
+    }
+    return p->own_rate > 0 && had > 1 ? wire / p->own_rate * ((n - 1) / n) / ((had - 1) / had) : 0;
+}
+
 static double small_time(const ls__replay *r)
 {
     double within = r->local < 2 ? 0 : turns(r->profile, r->local) > 1 ? SMALL_SHARED_NS : SMALL_NS;
@@ -141,10 +160,12 @@ static double exposed(const ls__replay *r, double backward)
     for (size_t b = 0; b < r->n_buckets; b++) {
         const ls__bucket_cost *k = &r->buckets[b];
         double ready = r->setup.overlap == 1 ? k->ready * backward : backward;
-        now = fmax(now, ready) + link_time(r, (double)k->bytes);
+        now =
+            fmax(now, ready) + (r->profile->beside ? beside_time(r, (double)k->bytes) : link_time(r, (double)k->bytes));
         within += node_time(r, (double)k->bytes);
         bytes += (double)k->bytes / sizeof(float) * r->setup.wire_bytes;
     }
+    if (r->profile->beside) return fmax(0, now - backward) + small_time(r);
     if (r->setup.nodes > 1) /* taken from the processor while backward runs */
         cpu = 2 * bytes * (r->setup.nodes - 1) / r->setup.nodes / r->local * NETWORK_CPU_PER_BYTE;
     double network = r->setup.nodes > 1 ? fmax(now - backward, r->setup.overlap == 1 ? cpu : 0) : 0;
