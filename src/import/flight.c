@@ -15,7 +15,7 @@
 #include "import/input.h"
 #include "import/pickle.h"
 
-enum { MAX_DUMP = 1 << 28, LIST = 200 };
+enum { MAX_DUMP = 1 << 28, LIST = 200, MOST_LINES = 8 };
 
 /* ---- Reading. */
 
@@ -158,72 +158,90 @@ static void place_of(const json_t *entry, char *out, size_t bytes)
     ls__printable(out, bytes, plain);
 }
 
+/* ---- What was called, looked up once: a job of thousands of ranks has millions of entries. */
+
+typedef struct called {
+    const json_t *entry;
+    int64_t sequence; /* -1: none */
+    uint32_t group;   /* index of its name; UINT32_MAX: it is not a collective */
+    bool complete;
+} called;
+
+typedef struct calls { /* of a dump, in its order */
+    called *at;
+    size_t count;
+} calls;
+
+static bool list_calls(const json_t *dump, json_t *groups, calls *out)
+{
+    size_t i;
+    const json_t *e, *entries = json_object_get(dump, "entries");
+    out->at = calloc(json_array_size(entries) + 1, sizeof *out->at);
+    if (!out->at) return false;
+    json_array_foreach(entries, i, e)
+    {
+        called *c = &out->at[out->count];
+        if (!json_is_object(e)) continue;
+        *c = (called){ e, sequence_of(e), UINT32_MAX, is_complete(e) };
+        if (is_collective(e)) {
+            const json_t *known = json_object_get(groups, group_of(e));
+            c->group = known ? (uint32_t)json_integer_value(known) : (uint32_t)json_object_size(groups);
+            if (!known && json_object_set_new(groups, group_of(e), json_integer((json_int_t)c->group))) return false;
+        }
+        out->count++;
+    }
+    return true;
+}
+
 /* ---- One group. */
 
 typedef struct member { /* what a rank has of the group */
     bool dumped, belongs;
-    int64_t last, completed; /* sequence numbers; -1: none */
-    const json_t *entry;     /* under the number in question; NULL: none */
-    const json_t *newest;
+    int64_t first, last,
+        completed; /* sequence numbers; -1: none. Older ones than `first` are not in the dump any more */
 } member;
 
-static const json_t *entry_at(const json_t *dump, const char *group, int64_t sequence)
+static const json_t *entry_at(const calls *list, uint32_t group, int64_t sequence)
 {
-    size_t i;
-    const json_t *e;
-    json_array_foreach(json_object_get(dump, "entries"), i, e)
-    {
-        if (is_collective(e) && !strcmp(group_of(e), group) && sequence_of(e) == sequence) return e;
-    }
+    for (size_t i = list->count; i-- > 0;)
+        if (list->at[i].group == group && list->at[i].sequence == sequence) return list->at[i].entry;
     return NULL;
 }
 
-/* Whether the group's list of ranks, if the dump has one, contains this rank. */
-static bool is_listed(const ls__flight *dumps, size_t count, const char *group, int rank, bool *listed)
+/* Who belongs to the group, by the first list of its ranks that a dump has; without one, the group "0" has all. */
+static void find_members(const ls__flight *dumps, size_t count, int ranks, const char *group, member *out)
 {
-    *listed = false;
-    for (size_t i = 0; i < count; i++) {
-        const char *key;
-        json_t *config;
-        json_object_foreach(json_object_get(dumps[i].dump, "pg_config"), key, config)
-        {
-            const char *ranks = text_of(config, "ranks");
-            if (strcmp(key, group) || strlen(ranks) < 3) continue;
-            *listed = true;
-            for (const char *p = ranks; *p; p++)
-                if ((p == ranks || p[-1] < '0' || p[-1] > '9') && *p >= '0' && *p <= '9' && atoi(p) == rank)
-                    return true;
-            return false;
-        }
+    const char *list = "";
+    for (size_t i = 0; i < count && strlen(list) < 3; i++)
+        list = text_of(json_object_get(json_object_get(dumps[i].dump, "pg_config"), group), "ranks");
+    bool listed = strlen(list) >= 3, all = !listed && !strcmp(group, "0");
+    for (int r = 0; r < ranks; r++) out[r] = (member){ .first = -1, .last = -1, .completed = -1, .belongs = all };
+    for (const char *p = listed ? list : ""; *p;) {
+        size_t digits = strspn(p, "0123456789");
+        if (digits && digits < 7 && atoi(p) < ranks) out[atoi(p)].belongs = true;
+        p += digits ? digits : 1;
     }
-    return false;
 }
 
-static void look(const ls__flight *dumps, size_t count, int ranks, const char *group, member *out)
+static void look(const ls__flight *dumps, const calls *lists, size_t count, int ranks, const char *name, uint32_t group,
+                 member *out)
 {
-    bool all = !strcmp(group, "0");
-    for (int r = 0; r < ranks; r++) {
-        bool listed;
-        out[r] = (member){ .last = -1, .completed = -1 };
-        out[r].belongs = is_listed(dumps, count, group, r, &listed);
-        if (!listed) out[r].belongs = all;
-    }
+    find_members(dumps, count, ranks, name, out);
     for (size_t k = 0; k < count; k++) {
         member *m = &out[dumps[k].rank];
-        size_t i;
-        const json_t *e;
         m->dumped = true;
-        json_array_foreach(json_object_get(dumps[k].dump, "entries"), i, e)
-        {
-            int64_t n = sequence_of(e);
-            if (!is_collective(e) || strcmp(group_of(e), group) || n < 0) continue;
+        for (size_t i = 0; i < lists[k].count; i++) {
+            const called *c = &lists[k].at[i];
+            if (c->group != group || c->sequence < 0) continue;
             m->belongs = true;
-            if (n > m->last) m->last = n, m->newest = e;
-            if (is_complete(e) && n > m->completed) m->completed = n;
+            if (c->sequence > m->last) m->last = c->sequence;
+            if (m->first < 0 || c->sequence < m->first) m->first = c->sequence;
+            if (c->complete && c->sequence > m->completed) m->completed = c->sequence;
         }
-        const json_t *status = json_object_get(json_object_get(dumps[k].dump, "pg_status"), group);
+        const json_t *status = json_object_get(json_object_get(dumps[k].dump, "pg_status"), name);
         int64_t done = integer_of(status, "last_completed_collective", -1);
         if (m->last >= 0 && done > m->completed && done <= m->last) m->completed = done;
+        if (m->completed < m->first - 1) m->completed = m->first - 1; /* it went on to what the dump begins with */
     }
 }
 
@@ -282,94 +300,108 @@ static void say_where(json_t *lines, const ls__flight *dumps, size_t count, int 
 }
 
 /* The first number, of the newest up to `until`, at which members differ in what they call; -1: none. What they called long before did not
- * make them hang. */
-static int64_t first_difference(const ls__flight *dumps, size_t count, const char *group, int64_t until)
+ * make them hang. Each is compared with the first rank that called something under that number. */
+static int64_t first_difference(const calls *lists, size_t count, uint32_t group, int64_t until)
 {
     enum { NEWEST = 200 };
-    int64_t first = -1;
-    for (size_t k = 0; k < count && first < 0; k++) {
-        size_t i;
-        const json_t *a;
-        json_array_foreach(json_object_get(dumps[k].dump, "entries"), i, a)
-        {
-            int64_t n = sequence_of(a);
-            if (!is_collective(a) || n > until || n <= until - NEWEST || strcmp(group_of(a), group)) continue;
-            for (size_t other = k + 1; other < count && (first < 0 || n < first); other++) {
-                const json_t *b = entry_at(dumps[other].dump, group, n);
-                if (b && !same_call(a, b)) first = n;
-            }
+    const json_t *first[NEWEST] = { NULL };
+    int64_t found = -1;
+    for (size_t k = 0; k < count; k++)
+        for (size_t i = 0; i < lists[k].count; i++) {
+            const called *c = &lists[k].at[i];
+            int64_t n = c->sequence;
+            if (c->group != group || n < 0 || n > until || n <= until - NEWEST) continue;
+            const json_t **other = &first[n % NEWEST];
+            if (!*other)
+                *other = c->entry;
+            else if ((found < 0 || n < found) && !same_call(*other, c->entry))
+                found = n;
         }
-    }
-    return first;
+    return found;
 }
 
 /* Who called what under number n. */
-static void say_difference(json_t *lines, const ls__flight *dumps, size_t count, const char *group, int64_t n)
+static void say_difference(json_t *lines, const ls__flight *dumps, const calls *lists, size_t count, const char *name,
+                           uint32_t group, int64_t n)
 {
-    bool *reported = calloc(count + 1, sizeof *reported);
-    for (size_t k = 0; reported && k < count; k++) {
-        const json_t *a = entry_at(dumps[k].dump, group, n);
+    const json_t **entry = calloc(count + 1, sizeof *entry);
+    for (size_t k = 0; entry && k < count; k++) entry[k] = entry_at(&lists[k], group, n);
+    for (size_t k = 0, said = 0; entry && k < count; k++) {
+        const json_t *a = entry[k];
         char list[LIST] = "", what[500], place[400];
-        if (!a || reported[k]) continue;
+        if (!a) continue;
+        if (said++ == MOST_LINES) {
+            say(lines, "and more of them");
+            break;
+        }
         for (size_t i = k; i < count; i++) {
-            const json_t *b = entry_at(dumps[i].dump, group, n);
-            if (!b || reported[i] || !same_call(a, b)) continue;
-            reported[i] = true;
+            if (!entry[i] || !same_call(a, entry[i])) continue;
+            entry[i] = NULL;
             add_rank(list, dumps[i].rank);
         }
         describe(a, what, sizeof what);
         place_of(a, place, sizeof place);
-        say(lines, "number %lld of group %s is %s on rank%s %s%s%s", (long long)n, group, what,
+        say(lines, "number %lld of group %s is %s on rank%s %s%s%s", (long long)n, name, what,
             strchr(list, ',') ? "s" : "", list, *place ? ", called from " : "", place);
     }
-    free(reported);
+    free(entry);
 }
 
-static json_t *explain_group(const ls__flight *dumps, size_t count, int ranks, const json_t *entry, json_t *verdict)
+static json_t *explain_group(const ls__flight *dumps, const calls *lists, size_t count, int ranks, const json_t *entry,
+                             uint32_t group, json_t *verdict)
 {
-    char group[80];
-    snprintf(group, sizeof group, "%s", group_of(entry));
+    const char *name = group_of(entry);
     member *m = calloc((size_t)ranks, sizeof *m);
     if (!m) return NULL;
-    look(dumps, count, ranks, group, m);
-    int64_t hung = INT64_MAX, most = -1, done = -1;
+    look(dumps, lists, count, ranks, name, group, m);
+    int64_t hung = INT64_MAX, most = -1, done = -1, least = 0;
     for (int r = 0; r < ranks; r++) {
         if (!m[r].dumped || m[r].last < 0) continue;
+        if (most < 0 || m[r].first < least) least = m[r].first;
         if (m[r].completed < m[r].last && m[r].completed + 1 < hung) hung = m[r].completed + 1;
         if (m[r].last > most) most = m[r].last;
         if (m[r].completed > done) done = m[r].completed;
     }
     for (int r = 0; r < ranks; r++) /* one that has not even called what others completed, or are in */
-        if (m[r].dumped && m[r].belongs && m[r].last < most && m[r].last + 1 < hung) hung = m[r].last + 1;
+        if (m[r].dumped && m[r].belongs && m[r].last < most && (m[r].last < 0 ? least : m[r].last + 1) < hung)
+            hung = m[r].last < 0 ? least : m[r].last + 1;
     char in[LIST] = "", missing[LIST] = "", through[LIST] = "";
     char shown[120];
-    ls__printable(shown, sizeof shown, group);
+    ls__printable(shown, sizeof shown, name);
     if (hung != INT64_MAX) {
-        int64_t differs = first_difference(dumps, count, group, hung);
+        int64_t differs = first_difference(lists, count, group, hung);
         const json_t *some = NULL;
         for (int r = 0; r < ranks; r++) {
             if (!m[r].dumped || !m[r].belongs) continue;
             add_rank(m[r].completed >= hung ? through : m[r].last >= hung ? in : missing, r);
         }
-        for (size_t k = 0; k < count && !some; k++) some = entry_at(dumps[k].dump, group, hung);
+        for (size_t k = 0; k < count && !some; k++) some = entry_at(&lists[k], group, hung);
         char what[500] = "a collective";
         if (some) describe(some, what, sizeof what);
         if (differs >= 0) {
             say(verdict, "ranks of group %s (%s) called different collectives under one number:", shown,
                 description_of(entry));
-            say_difference(verdict, dumps, count, group, differs);
+            say_difference(verdict, dumps, lists, count, shown, group, differs);
         } else {
             say(verdict, "group %s (%s) hangs in number %lld, %s: rank%s %s %s in it%s%s", shown, description_of(entry),
                 (long long)hung, what, strchr(in, ',') ? "s" : "", *in ? in : "-", strchr(in, ',') ? "are" : "is",
                 *missing ? ", and missing: rank " : ", and nobody is missing of those whose dumps are there", missing);
             if (*through) say(verdict, "rank %s: through with it already", through);
         }
-        for (int r = 0; r < ranks; r++)
-            if (m[r].dumped && m[r].belongs && m[r].last < hung) say_where(verdict, dumps, count, r, group);
+        int said = 0, late = 0;
+        for (int r = 0; r < ranks; r++) {
+            if (!m[r].dumped || !m[r].belongs || m[r].last >= hung) continue;
+            if (late++ < MOST_LINES && ++said) say_where(verdict, dumps, count, r, name);
+        }
+        if (late > said)
+            say(verdict, "and %d more are missing there: 'missing_ranks' of report --json has all", late - said);
     }
-    json_t *o = json_pack("{s:s, s:s, s:I, s:I, s:s, s:s}", "group", shown, "description", description_of(entry),
+    json_t *absent = json_array();
+    for (int r = 0; r < ranks && hung != INT64_MAX; r++)
+        if (m[r].dumped && m[r].belongs && m[r].last < hung) json_array_append_new(absent, json_integer(r));
+    json_t *o = json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:o}", "group", shown, "description", description_of(entry),
                           "last_completed", (json_int_t)done, "hangs_in", (json_int_t)(hung == INT64_MAX ? -1 : hung),
-                          "in_it", in, "missing", missing);
+                          "in_it", in, "missing", missing, "missing_ranks", absent);
     free(m);
     return o;
 }
@@ -396,32 +428,60 @@ static json_t *describe_rank(const ls__flight *f)
                      (json_int_t)integer_of(last, "time_created_ns", 0));
 }
 
+/* Sends and receives that are under way: they have no number in common that could be compared. */
+static void say_sends(json_t *lines, const ls__flight *dumps, const calls *lists, size_t count)
+{
+    int said = 0;
+    for (size_t k = 0; k < count; k++)
+        for (size_t i = 0; i < lists[k].count; i++) {
+            const called *c = &lists[k].at[i];
+            char what[500], place[400];
+            if (c->group != UINT32_MAX || c->complete) continue;
+            if (said++ == MOST_LINES) {
+                say(lines, "and more sends and receives");
+                return;
+            }
+            describe(c->entry, what, sizeof what);
+            place_of(c->entry, place, sizeof place);
+            say(lines, "rank %d: is in %s of group %.80s%s%s", dumps[k].rank, what, group_of(c->entry),
+                *place ? ", called from " : "", place);
+            break;
+        }
+}
+
 json_t *ls__flight_explain(const ls__flight *dumps, size_t count, int ranks)
 {
-    json_t *verdict = json_array(), *groups = json_array(), *rows = json_array(), *seen = json_object();
+    json_t *verdict = json_array(), *groups = json_array(), *rows = json_array(), *names = json_object();
+    calls *lists = calloc(count + 1, sizeof *lists);
     char absent[LIST] = "";
-    for (int r = 0; r < ranks; r++) {
-        bool there = false;
-        for (size_t k = 0; k < count; k++) there = there || dumps[k].rank == r;
-        if (!there) add_rank(absent, r);
+    bool ok = lists != NULL;
+    size_t explained = 0;
+    for (size_t k = 0; ok && k < count; k++) ok = list_calls(dumps[k].dump, names, &lists[k]);
+    for (int r = 0, k = 0; r < ranks; r++) { /* dumps are in the order of ranks */
+        while ((size_t)k < count && dumps[k].rank < r) k++;
+        if ((size_t)k == count || dumps[k].rank != r) add_rank(absent, r);
     }
-    for (size_t k = 0; k < count; k++) {
-        size_t i;
-        const json_t *e;
-        json_array_foreach(json_object_get(dumps[k].dump, "entries"), i, e)
-        {
-            if (!json_is_object(e) || !is_collective(e) || json_object_get(seen, group_of(e))) continue;
-            json_object_set_new(seen, group_of(e), json_true());
-            json_array_append_new(groups, explain_group(dumps, count, ranks, e, verdict));
+    for (size_t k = 0; ok && k < count; k++) {
+        for (size_t i = 0; i < lists[k].count; i++) {
+            const called *c = &lists[k].at[i];
+            if (c->group != explained) continue; /* they were numbered in this order */
+            json_array_append_new(groups, explain_group(dumps, lists, count, ranks, c->entry, c->group, verdict));
+            explained++;
         }
         json_array_append_new(rows, describe_rank(&dumps[k]));
     }
+    if (ok) say_sends(verdict, dumps, lists, count);
     if (!json_array_size(verdict))
         say(verdict, "no collective is under way, and no rank is late: the job does not hang in one");
     if (*absent)
         say(verdict, "no dump of rank %s is there: killed before it could write one, or it is on another machine",
             absent);
-    json_decref(seen);
-    return json_pack("{s:i, s:o, s:o, s:o}", "ranks_of_job", ranks, "verdict", verdict, "groups", groups, "ranks",
-                     rows);
+    for (size_t k = 0; lists && k < count; k++) free(lists[k].at);
+    free(lists);
+    json_decref(names);
+    json_t *all =
+        json_pack("{s:i, s:o, s:o, s:o}", "ranks_of_job", ranks, "verdict", verdict, "groups", groups, "ranks", rows);
+    if (ok) return all;
+    json_decref(all);
+    return NULL;
 }

@@ -77,7 +77,7 @@ ls_status ls_import_flight_recorder(const ls_import_options *o, ls_import_result
     if (!status) status = load(&list, dumps, &count, &result->ranks, &remarks);
     if (!status) {
         qsort(dumps, count, sizeof *dumps, by_rank);
-        content = ls__flight_explain(dumps, count, result->ranks);
+        content = json_pack("{s:o}", "flight_recorder", ls__flight_explain(dumps, count, result->ranks));
         if (!content) status = ls__fail(LS_ENOMEM, "out of memory");
     }
     if (!status) status = ls__folder_make(o->out);
