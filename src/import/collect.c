@@ -20,8 +20,8 @@ typedef struct open_operation {
 } open_operation;
 
 typedef struct thread_stack {
-    open_operation open[DEPTH];
-    int depth;
+    open_operation *open;
+    int depth, room;
     int64_t last;
     size_t busy, backward; /* index + 1 of the thread's newest entries in t->busy and t->backward */
     int64_t covered;       /* t->busy is known up to here */
@@ -56,6 +56,7 @@ static void forget_threads(collect *c)
 {
     for (uint32_t i = 0; i < c->n_threads && c->t; i++)
         while (c->threads[i].depth) close_operation(c->t, &c->threads[i]);
+    for (uint32_t i = 0; i < c->n_threads; i++) free(c->threads[i].open);
     free(c->threads);
     c->threads = NULL;
     c->n_threads = 0;
@@ -65,7 +66,7 @@ static void forget_threads(collect *c)
 static thread_stack *stack_of(collect *c, uint32_t thread)
 {
     if (thread >= c->n_threads) {
-        uint32_t room = thread + 8;
+        uint32_t room = thread + thread / 2 + 8;
         thread_stack *more = reallocarray(c->threads, room, sizeof *more);
         if (!more) return NULL;
         memset(more + c->n_threads, 0, (room - c->n_threads) * sizeof *more);
@@ -182,6 +183,13 @@ static ls_status add_operator(collect *c, const ls__trace_event *e)
     o->all += e->duration;
     if (begin < s->in_backward) o->in_backward++;
     if (e->duration > o->longest) o->longest = e->duration;
+    if (s->depth == s->room && s->depth < DEPTH) {
+        int room = s->room ? 2 * s->room : 3;
+        open_operation *more = reallocarray(s->open, (size_t)room, sizeof *more);
+        if (!more) return no_memory(c);
+        s->open = more;
+        s->room = room;
+    }
     if (s->depth < DEPTH) s->open[s->depth++] = (open_operation){ .end = end, .name = name };
     s->last = begin;
     return call ? add_comms(c, e, thread) : LS_OK;

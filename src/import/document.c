@@ -314,6 +314,29 @@ static ls_status read_object(ls__document_reader *r, buffer *b, bool *another)
     return status;
 }
 
+/* What a file is that does not begin like JSON. */
+static ls_status refuse(const buffer *b)
+{
+    static const struct {
+        const char *begin, *what;
+    } kinds[] = { { "PK", "a zip archive" },
+                  { "\xfd"
+                    "7zXZ",
+                    "compressed with xz" },
+                  { "BZh", "compressed with bzip2" },
+                  { "\x04\x22\x4d\x18", "compressed with lz4" },
+                  { "\xff\xfe", "text in UTF-16" },
+                  { "\xfe\xff", "text in UTF-16" },
+                  { "\x80", "a pickle; dumps of the Flight Recorder need --flight-recorder" },
+                  { "SQLite", "a database, perhaps of nsys; the PyTorch profiler's JSON is needed" } };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        size_t n = strlen(kinds[i].begin);
+        if (b->end - b->at >= n && !memcmp(begin_of(b), kinds[i].begin, n))
+            return ls__fail(LS_EFORMAT, "it is not JSON, but %s", kinds[i].what);
+    }
+    return ls__fail(LS_EFORMAT, "it is not JSON: it begins with byte 0x%02x", (unsigned char)*begin_of(b));
+}
+
 ls_status ls__document_read(ls__document_reader *r, ls__input *in)
 {
     buffer b = { .in = in, .room = ROOM, .text = malloc(ROOM) };
@@ -324,7 +347,11 @@ ls_status ls__document_read(ls__document_reader *r, ls__input *in)
         if (status || !c) break;
         if (c != '{' && c != '[') {
             if (!r->documents) {
-                status = ls__fail(LS_EFORMAT, "it is not JSON: it begins with byte 0x%02x", (unsigned char)c);
+                if (!b.before && !b.at && b.end >= 3 && !memcmp(b.text, "\xef\xbb\xbf", 3)) {
+                    b.at = 3; /* a byte order mark */
+                    continue;
+                }
+                status = refuse(&b);
                 break;
             }
             skip_broken(r, &b, &status); /* what another process wrote over the end */

@@ -63,10 +63,15 @@ ls_status ls__files_find(ls__file_list *out, const char *const *names, size_t co
 {
     ls_status status = LS_OK;
     *out = (ls__file_list){ 0 };
+    bool input = false;
     for (size_t i = 0; i < count && !status; i++) {
         struct stat s;
         size_t before = out->count;
-        if (strcmp(names[i], "-") && stat(names[i], &s))
+        bool twice = input && !strcmp(names[i], "-");
+        input = input || !strcmp(names[i], "-");
+        if (twice)
+            status = ls__fail(LS_EINVAL, "-: standard input can be read once");
+        else if (strcmp(names[i], "-") && stat(names[i], &s))
             status = ls__fail_errno("%s: cannot be opened", names[i]);
         else if (!strcmp(names[i], "-") || !S_ISDIR(s.st_mode))
             status = add(out, names[i], true);

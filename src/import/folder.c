@@ -38,23 +38,28 @@ ls_status ls__folder_check(const char *out)
                  : ls__fail(LS_EINVAL, "%s: exists and was not written by an import; choose another folder", out);
 }
 
-/* Removes OUT/NAME, a file, or the files of rank-* in the folder OUT/NAME. */
+/* Removes the files of rank-* in the folder OUT/NAME. */
 static void clear(const char *out, const char *name, const char *contains)
 {
     char *path;
     if (asprintf(&path, "%s/%s", out, name) < 0) return;
-    if (contains)
-        ls__file_remove(path, "rank-", contains);
-    else
-        unlink(path);
+    ls__file_remove(path, "rank-", contains);
     free(path);
 }
 
 ls_status ls__folder_make(const char *out)
 {
+    /* What an import leaves that is interrupted can be imported over, and its report says what it is. */
+    static const char begun[] = "{\"notes\": [\"this import was interrupted; import the files again\"]}\n";
+    char *path = NULL;
     ls_status status = ls__file_make_own_dir(out);
+    if (!status && asprintf(&path, "%s/import.json", out) < 0) {
+        path = NULL;
+        status = ls__fail(LS_ENOMEM, "%s: out of memory", out);
+    }
+    if (!status) status = ls__file_write(path, begun, strlen(begun));
+    free(path);
     if (status) return status;
-    clear(out, "import.json", NULL);
     clear(out, "events", ".bin");
     clear(out, "profile", ".json");
     return LS_OK;
@@ -64,8 +69,11 @@ ls_status ls__folder_finish(const char *out, const char *source, const ls__remar
 {
     char *path = NULL, *text = NULL;
     json_t *notes = json_array(),
-           *root = json_pack("{s:s, s:s, s:o, s:O}", "lockstep", ls_version(), "source", source, "notes", notes,
-                             json_is_array(content) ? "ranks" : "flight_recorder", content);
+           *root = json_pack("{s:s, s:s, s:o}", "lockstep", ls_version(), "source", source, "notes", notes);
+    if (root && json_object_update(root, content)) {
+        json_decref(root);
+        root = NULL;
+    }
     for (size_t i = 0; i < remarks->count && root; i++) json_array_append_new(notes, json_string(remarks->text[i]));
     if (remarks->left_out && root)
         json_array_append_new(notes,

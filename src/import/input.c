@@ -57,6 +57,8 @@ static ls_status recognise(ls__input *in)
     const uint8_t *b = in->block;
     if (in->end >= 2 && b[0] == 0x1f && b[1] == 0x8b) in->packing = GZIP;
     if (in->end >= 4 && b[0] == 0x28 && b[1] == 0xb5 && b[2] == 0x2f && b[3] == 0xfd) in->packing = ZSTD;
+    /* A frame to be skipped, with which files of pzstd begin. */
+    if (in->end >= 4 && (b[0] & 0xf0) == 0x50 && b[1] == 0x2a && b[2] == 0x4d && b[3] == 0x18) in->packing = ZSTD;
     if (in->packing == GZIP && inflateInit2(&in->gzip, 15 + 16) != Z_OK) {
         in->packing = PLAIN; /* nothing to free */
         return ls__fail(LS_ENOMEM, "%s: no memory to unpack it", in->path);

@@ -48,27 +48,25 @@ void ls__remarks_free(ls__remarks *r)
 
 /* ---- Groups. */
 
-/* A group that no call names: that of all ranks, if there is no other. */
+/* Calls that name no group are one list: their order is all that there is. They are of all ranks, unless there are other groups. The list is the
+ * same on all ranks, whether a rank's trace has a distributedInfo or not. */
 static ls_status name_groups(ls__trace *t, int ranks)
 {
-    uint32_t several = 0, world = UINT32_MAX;
-    for (uint32_t i = 0; i < t->groups.count; i++) {
-        several += t->groups.at[i].count > 1;
-        if (t->groups.at[i].count == (uint32_t)ranks && world == UINT32_MAX) world = i;
-    }
+    uint32_t several = 0, members = 0;
     bool needed = false;
     for (size_t i = 0; i < t->calls.count; i++) needed = needed || t->calls.at[i].group == UINT32_MAX;
     if (!needed) return LS_OK;
-    if (several > 1 || world == UINT32_MAX) { /* one list for all: their order is all that there is */
-        ls__trace_group g = { .name = strdup(several > 1 ? "unknown" : "0"), .key = 2 };
-        if (!g.name || !LS__ADD(&t->groups, g)) {
-            free(g.name);
-            return ls__fail(LS_ENOMEM, "%s: out of memory", t->path);
-        }
-        world = (uint32_t)t->groups.count - 1;
+    for (uint32_t i = 0; i < t->groups.count; i++) {
+        several += t->groups.at[i].count > 1;
+        if (t->groups.at[i].count == (uint32_t)ranks) members = (uint32_t)ranks;
+    }
+    ls__trace_group g = { .name = strdup(several > 1 ? "unknown" : "0"), .count = members, .key = 2 };
+    if (!g.name || !LS__ADD(&t->groups, g)) {
+        free(g.name);
+        return ls__fail(LS_ENOMEM, "%s: out of memory", t->path);
     }
     for (size_t i = 0; i < t->calls.count; i++)
-        if (t->calls.at[i].group == UINT32_MAX) t->calls.at[i].group = world;
+        if (t->calls.at[i].group == UINT32_MAX) t->calls.at[i].group = (uint32_t)t->groups.count - 1;
     return LS_OK;
 }
 

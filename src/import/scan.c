@@ -183,18 +183,55 @@ bool ls__text_integer(ls__text t, int64_t *out)
     return decimal(t, 0, out) || by_double(t, 1, out);
 }
 
+/* The four hexadecimal digits of an escape; -1: they are not. */
+static int hex_of(const char *p, const char *end)
+{
+    int value = 0;
+    for (int i = 0; i < 4; i++, p++) {
+        if (p >= end) return -1;
+        int digit = *p >= '0' && *p <= '9'                     ? *p - '0'
+                    : (*p | 0x20) >= 'a' && (*p | 0x20) <= 'f' ? (*p | 0x20) - 'a' + 10
+                                                               : -1;
+        if (digit < 0) return -1;
+        value = value * 16 + digit;
+    }
+    return value;
+}
+
+/* A character as UTF-8; returns its bytes, 1 to 3. Halves of a pair, and NUL, are question marks. */
+static size_t put_character(char *out, int c)
+{
+    if (c <= 0 || (c >= 0xd800 && c < 0xe000)) c = '?';
+    if (c < 0x80) {
+        out[0] = (char)c;
+        return 1;
+    }
+    if (c < 0x800) {
+        out[0] = (char)(0xc0 | c >> 6);
+        out[1] = (char)(0x80 | (c & 0x3f));
+        return 2;
+    }
+    out[0] = (char)(0xe0 | c >> 12);
+    out[1] = (char)(0x80 | (c >> 6 & 0x3f));
+    out[2] = (char)(0x80 | (c & 0x3f));
+    return 3;
+}
+
 void ls__text_copy(ls__text t, char *out, size_t bytes)
 {
     char plain[512];
     size_t n = 0;
-    for (size_t i = 0; i < t.bytes && n + 1 < sizeof plain && n + 1 < bytes; i++) {
+    for (size_t i = 0; i < t.bytes && n + 4 < sizeof plain && n + 1 < bytes; i++) {
         char c = t.at[i];
         if (c == '\\' && i + 1 < t.bytes) {
             c = t.at[++i];
-            if (c == 'u') { /* names of operators have none that matter */
-                c = '?';
-                i += t.bytes - i > 4 ? 4 : t.bytes - i - 1;
-            } else if (c == 'n' || c == 't' || c == 'r' || c == 'b' || c == 'f') {
+            int code = c == 'u' ? hex_of(t.at + i + 1, t.at + t.bytes) : -1;
+            if (code >= 0) {
+                n += put_character(plain + n, code);
+                i += 4;
+                continue;
+            }
+            if (c == 'n' || c == 't' || c == 'r' || c == 'b' || c == 'f') {
                 c = ' ';
             }
         }

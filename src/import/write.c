@@ -117,12 +117,12 @@ ls_status ls__write_events(const ls__trace *t, const char *out, int ranks, int n
     transport[strcspn(transport, ":,")] = 0;
     clean(host);
     clean(transport);
-    int64_t start = t->first + t->base - zero;
+    int64_t start = t->first + t->base - zero, time = t->first + t->base > 0 ? t->first + t->base : 0;
     snprintf(head, sizeof head,
              "{\"lockstep\":\"%s\",\"rank\":%d,\"ranks\":%d,\"node\":%d,\"local_rank\":%d,\"host\":\"%s\",\"pid\":0,"
              "\"cores\":\"\",\"threads\":0,\"transport\":\"%s\",\"start\":%lld,\"time\":%lld.%06lld}",
              ls_version(), t->rank, ranks, node, local, host, transport, (long long)start,
-             (long long)((t->first + t->base) / 1000000000), (long long)((t->first + t->base) / 1000 % 1000000));
+             (long long)(time / 1000000000), (long long)(time / 1000 % 1000000));
     bool ok = put_steps(t, &l) && put_phases(t, &l) && put_calls(t, &l);
     ls__event_file *f = ok ? ls__event_file_new(NULL) : NULL;
     if (asprintf(&folder, "%s/events", out) < 0) folder = NULL;
