@@ -133,12 +133,9 @@ static ls_status read_gzip(ls__input *in, void *out, size_t bytes, size_t *got)
         if (in->at == in->end) {
             ls_status status = in->over ? LS_OK : fill(in);
             if (status) return status;
-            if (in->at == in->end) {
-                in->cut = in->begun;
-                break;
-            }
         }
-        if (!in->begun && in->block[in->at] != 0x1f) break; /* padding */
+        bool none = in->at == in->end;
+        if (!in->begun && (none || in->block[in->at] != 0x1f)) break; /* the end, or padding */
         in->begun = true;
         z->next_in = in->block + in->at;
         z->avail_in = (uInt)(in->end - in->at);
@@ -147,8 +144,8 @@ static ls_status read_gzip(ls__input *in, void *out, size_t bytes, size_t *got)
         if (code == Z_STREAM_END) {
             in->begun = false;
             inflateReset(z);
-        } else if (code != Z_OK && code != Z_BUF_ERROR) {
-            in->cut = true;
+        } else if ((code != Z_OK && code != Z_BUF_ERROR) || (none && z->avail_out == bytes)) {
+            in->cut = true; /* corrupt; or what was read before has given all that it can */
         }
     }
     *got = bytes - z->avail_out;
