@@ -4,21 +4,26 @@
  *     arrived(i) - done(j)  <=  d  <=  done(i) - arrived(j)
  *
  * for every collective that needs all its ranks. d may change evenly with time: d = a + b t. For a given b the two sides leave an
- * interval for a, and b is chosen so that there is one; within it, a is where the ends agree best (their median), since a
- * collective ends on all ranks at nearly the same time. A rank that shares no collective with the reference is compared with one that
- * does. Ranks of one machine have one clock, unless that is impossible. */
+ * interval for a. Within it, a and b are such that the ends agree best, since a collective ends on all ranks at nearly the same time: the
+ * less time the last rank spent in it, the nearer. Ends that are far off count little, for a rank that is not scheduled learns late of an
+ * end; and a drift is believed as far as it stands out from that, since clocks drift little. A rank that shares no collective with the reference
+ * is compared with one that does. Ranks of one machine have one clock, unless that is impossible. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/status.h"
 #include "import/join.h"
 
-enum { WINDOWS = 48 };
-static const double MAX_DRIFT = 5e-4; /* no clock is worse */
+enum { ROUNDS = 20 };
+static const double MAX_DRIFT = 5e-4;     /* no clock is worse */
+static const double USUAL_DRIFT = 5e-5;   /* of a computer's clock: standard deviation */
+static const double LEAST_ERROR_NS = 500; /* of an end */
 
 typedef struct point {
     double t;              /* ns on j's clock, from the first point */
     double low, high, mid; /* of d */
+    double last;           /* ns that the last rank to arrive was in it: the shorter of both times */
+    double weight;
 } point;
 
 typedef struct entry { /* a collective of one rank, for joining two lists */
@@ -83,7 +88,8 @@ static size_t find_points(const entries *i, const entries *j, point *out, int64_
         out[n++] = (point){ .t = (double)(b->done - *zero),
                             .low = (double)(a->arrived - b->done - *offset),
                             .high = (double)(a->done - b->arrived - *offset),
-                            .mid = (double)(a->done - b->done - *offset) };
+                            .mid = (double)(a->done - b->done - *offset),
+                            .last = fmin((double)(a->done - a->arrived), (double)(b->done - b->arrived)) };
     }
     return n;
 }
@@ -100,29 +106,45 @@ static double interval(const point *p, size_t n, double b, double *low, double *
     return *high - *low;
 }
 
-/* Slope of the ends' differences: the median slope between medians of windows (Theil and Sen). */
-static double slope(const point *p, size_t n, double *room)
+static double off(const point *p, double a, double b)
 {
-    double t[WINDOWS], y[WINDOWS], first = INFINITY, last = -INFINITY;
-    int count = 0;
-    for (size_t i = 0; i < n; i++) first = fmin(first, p[i].t), last = fmax(last, p[i].t);
-    if (!(last > first)) return 0;
-    int windows = n / 8 < 3 ? 3 : n / 8 > WINDOWS ? WINDOWS : (int)(n / 8);
-    for (int w = 0; w < windows; w++) {
-        size_t m = 0;
-        double sum = 0, from = first + (last - first) * w / windows, to = first + (last - first) * (w + 1) / windows;
-        for (size_t i = 0; i < n; i++)
-            if (p[i].t >= from && (p[i].t < to || w + 1 == windows)) room[m++] = p[i].mid, sum += p[i].t;
-        if (!m) continue;
-        t[count] = sum / (double)m;
-        y[count++] = median(room, m);
+    return p->mid - a - b * p->t;
+}
+
+/* The line through the ends' differences; `a` at t = 0. Errors are taken to be in proportion to what the last rank spent in the collective,
+ * and larger where they show to be. */
+static void fit(point *p, size_t n, double *a, double *b, double *room)
+{
+    for (size_t i = 0; i < n; i++) room[i] = p[i].mid;
+    *a = median(room, n);
+    *b = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        double w = 0, wt = 0, wy = 0, tt = 0, ty = 0;
+        for (size_t i = 0; i < n; i++) room[i] = fabs(off(&p[i], *a, *b)) / fmax(p[i].last, LEAST_ERROR_NS);
+        double scale = fmax(0.01, 1.4826 * median(room, n));
+        for (size_t i = 0; i < n; i++) {
+            double error = fmax(LEAST_ERROR_NS, scale * fmax(p[i].last, LEAST_ERROR_NS)), r = off(&p[i], *a, *b);
+            p[i].weight = 1 / (error * error + r * r);
+            w += p[i].weight;
+            wt += p[i].weight * p[i].t;
+            wy += p[i].weight * p[i].mid;
+        }
+        for (size_t i = 0; i < n; i++) {
+            double t = p[i].t - wt / w;
+            tt += p[i].weight * t * t;
+            ty += p[i].weight * t * (p[i].mid - wy / w);
+        }
+        *b = fmax(-MAX_DRIFT, fmin(MAX_DRIFT, ty / (tt + 1 / (USUAL_DRIFT * USUAL_DRIFT))));
+        *a = wy / w - *b * wt / w;
     }
-    double slopes[WINDOWS * WINDOWS / 2];
-    size_t k = 0;
-    for (int a = 0; a < count; a++)
-        for (int b = a + 1; b < count; b++)
-            if (t[b] > t[a]) slopes[k++] = (y[b] - y[a]) / (t[b] - t[a]);
-    return fmax(-MAX_DRIFT, fmin(MAX_DRIFT, median(slopes, k)));
+}
+
+/* Where the ends agree best if the drift is b. */
+static double level(const point *p, size_t n, double b)
+{
+    double w = 0, sum = 0;
+    for (size_t i = 0; i < n; i++) w += p[i].weight, sum += p[i].weight * (p[i].mid - b * p[i].t);
+    return sum / w;
 }
 
 /* The drift near `start` that leaves an interval, or the widest one (which falls off to both sides). */
@@ -187,16 +209,15 @@ static relation relate(const entries *i, const entries *j, point *p, double *roo
         r.a = r.low = r.high = zero;
         return r;
     }
-    r.b = feasible(p, r.points, slope(p, r.points, room));
+    fit(p, r.points, &r.a, &r.b, room);
+    r.b = feasible(p, r.points, r.b);
     interval(p, r.points, r.b, &r.low, &r.high);
-    for (size_t k = 0; k < r.points; k++) room[k] = p[k].mid - r.b * p[k].t;
-    r.a = median(room, r.points);
+    r.a = level(p, r.points, r.b);
     if (r.low > r.high && drop_odd(p, &r.points, &r)) {
         interval(p, r.points, r.b, &r.low, &r.high);
-        for (size_t k = 0; k < r.points; k++) room[k] = p[k].mid - r.b * p[k].t;
-        r.a = median(room, r.points);
+        r.a = level(p, r.points, r.b);
     }
-    for (size_t k = 0; k < r.points; k++) room[k] = fabs(p[k].mid - r.b * p[k].t - r.a);
+    for (size_t k = 0; k < r.points; k++) room[k] = fabs(off(&p[k], r.a, r.b));
     r.spread = 1.4826 * median(room, r.points);
     if (r.low <= r.high) r.a = fmax(r.low, fmin(r.high, r.a));
     return r;

@@ -197,7 +197,7 @@ static void explain_idle(ls__trace *t, const ls__kernel *k, int64_t from)
         for (const ls__trace_interval *p; low < t->intervals.count && (p = &t->intervals.at[low])->begin < k->begin;
              low++)
             if (p->phase == LS_PHASE_DATA) d->idle_data += smaller(p->end, k->begin) - larger(p->begin, from);
-    } else if (ns <= GAP_NS) {
+    } else if (ns < GAP_NS) {
         d->idle_gap += ns;
     } else {
         d->idle_other += ns;
@@ -244,7 +244,7 @@ static ls_status sum_streams(ls__trace *t)
         const ls__launch *l = launch_of(t, k->launch);
         if (ns > 0 && l && l->begin > until[k->stream])
             s->idle_host += ns;
-        else if (ns > 0 && ns <= GAP_NS)
+        else if (ns > 0 && ns < GAP_NS)
             s->idle_gap += ns;
         else if (ns > 0)
             s->idle_other += ns;

@@ -6,7 +6,7 @@
 #include <string.h>
 #include "base/status.h"
 
-enum { ROOM = 1 << 20, LARGEST = 1 << 26 }; /* bytes of the buffer at first; of an event, at most */
+enum { ROOM = 1 << 16, LARGEST = 1 << 26 }; /* bytes of the buffer at first; of an event, at most */
 
 typedef struct buffer {
     ls__input *in;

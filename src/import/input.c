@@ -12,7 +12,7 @@
 #include <zstd.h>
 #include "base/status.h"
 
-enum { BLOCK = 1 << 18, MAX_WINDOW_LOG = 27 };
+enum { BLOCK = 1 << 16, MAX_WINDOW_LOG = 27 };
 
 typedef enum packing { PLAIN, GZIP, ZSTD } packing;
 

@@ -21,7 +21,7 @@ typedef struct machine {
     const uint8_t *data;
     size_t at, end;
     slot *stack;
-    size_t count;
+    size_t count, room;
     size_t marks[MARKS];
     size_t n_marks;
     slot *memo;
@@ -54,6 +54,16 @@ static ls_status push(machine *m, json_t *value, int depth, bool fetched)
     if (m->count == STACK || depth > MAX_DEPTH) {
         json_decref(value);
         return wrong(m, "nests too deep");
+    }
+    if (m->count == m->room) {
+        size_t room = m->room ? 2 * m->room : 64;
+        slot *more = reallocarray(m->stack, room, sizeof *more);
+        if (!more) {
+            json_decref(value);
+            return ls__fail(LS_ENOMEM, "out of memory");
+        }
+        m->stack = more;
+        m->room = room;
     }
     m->stack[m->count++] = (slot){ value, depth, fetched, 0 };
     return LS_OK;
@@ -98,9 +108,9 @@ static ls_status read_float(machine *m)
 static ls_status memoize(machine *m, uint64_t index)
 {
     if (!m->count) return wrong(m, "has nothing to remember");
-    if (index >= MEMO) return wrong(m, "remembers too much");
+    if (index >= MEMO || index >= m->end) return wrong(m, "remembers too much"); /* a byte each, at least */
     if (index >= m->memo_room) {
-        size_t room = (size_t)index + 1 < 1024 ? 1024 : 2 * ((size_t)index + 1);
+        size_t room = (size_t)index + 1 < 64 ? 64 : 2 * ((size_t)index + 1);
         slot *more = reallocarray(m->memo, room, sizeof *more);
         if (!more) return ls__fail(LS_ENOMEM, "out of memory");
         memset(more + m->memo_room, 0, (room - m->memo_room) * sizeof *more);
@@ -270,10 +280,7 @@ ls_status ls__pickle_read(json_t **out, const void *data, size_t bytes)
     machine *m = calloc(1, sizeof *m);
     bool over = false;
     *out = NULL;
-    if (!m || !(m->stack = calloc(STACK, sizeof *m->stack))) {
-        free(m);
-        return ls__fail(LS_ENOMEM, "out of memory");
-    }
+    if (!m) return ls__fail(LS_ENOMEM, "out of memory");
     m->data = data;
     m->end = bytes;
     ls_status status = LS_OK;

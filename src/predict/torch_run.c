@@ -15,6 +15,8 @@ typedef struct bucket_sum {
 
 typedef struct backward_time { /* of a step on the first rank, from the first backward's begin to the last one's end */
     int64_t number, begin, end;
+    int64_t blocked; /* of that, in collectives */
+    bool inside;
 } backward_time;
 
 static size_t list_backward(const ls_run_rank *x, backward_time *out, size_t room)
@@ -26,9 +28,13 @@ static size_t list_backward(const ls_run_rank *x, backward_time *out, size_t roo
             if (n == room) break;
             out[n++] = (backward_time){ .number = (int64_t)e->a };
         }
-        if (!n || e->a != LS_PHASE_BACKWARD) continue;
-        if (e->kind == LS_EVENT_PHASE_BEGIN && !out[n - 1].begin) out[n - 1].begin = e->time;
-        if (e->kind == LS_EVENT_PHASE_END) out[n - 1].end = e->time;
+        backward_time *b = n ? &out[n - 1] : NULL;
+        if (b && b->inside && e->kind == LS_EVENT_BLOCKED && e->time - (int64_t)e->b >= b->begin)
+            b->blocked += (int64_t)e->b;
+        if (!b || e->a != LS_PHASE_BACKWARD) continue;
+        if (e->kind == LS_EVENT_PHASE_BEGIN) b->inside = true;
+        if (e->kind == LS_EVENT_PHASE_BEGIN && !b->begin) b->begin = e->time;
+        if (e->kind == LS_EVENT_PHASE_END) b->end = e->time, b->inside = false;
     }
     return n;
 }
@@ -57,8 +63,8 @@ static void sum_buckets(const ls_run *run, const backward_time *steps, size_t n_
         int64_t ready = c->ready[0] ? c->ready[0] : c->arrival[0];
         if (k >= n_steps || steps[k].number != c->step)
             for (k = 0; k < n_steps && steps[k].number != c->step;) k++;
-        if (k >= n_steps || !steps[k].begin || steps[k].end <= steps[k].begin || !ready) continue;
-        double share = (double)(ready - steps[k].begin) / (double)(steps[k].end - steps[k].begin);
+        if (k >= n_steps || !steps[k].begin || steps[k].end - steps[k].begin <= steps[k].blocked || !ready) continue;
+        double share = (double)(ready - steps[k].begin) / (double)(steps[k].end - steps[k].begin - steps[k].blocked);
         sums[c->bucket].share += fmax(0, fmin(1, share));
         sums[c->bucket].n++;
         sums[c->bucket].bytes = c->bytes;
