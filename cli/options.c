@@ -9,8 +9,7 @@
 #include "cli/help.h"
 #include "cli/suggest.h"
 
-/* An option's help; {} stands for the choices. */
-static void describe(const option_row *r, char *out, size_t room)
+void options_describe(const option_row *r, char *out, size_t room)
 {
     const char *mark = r->kind == OPTION_CHOICE ? strstr(r->help, "{}") : NULL;
     size_t n = (size_t)snprintf(out, room, "%.*s", mark ? (int)(mark - r->help) : (int)strlen(r->help), r->help);
@@ -30,7 +29,7 @@ static void print_help(const char *intro, const option_row *rows)
         if (r->kind == OPTION_HEADING) printf("\n%s\n", r->name);
         if (r->kind == OPTION_HEADING || r->kind == OPTION_FILES || !r->help) continue;
         snprintf(left, sizeof left, "%s%s%s", r->name, r->value ? " " : "", r->value ? r->value : "");
-        describe(r, help, sizeof help);
+        options_describe(r, help, sizeof help);
         snprintf(line, sizeof line, "  %-23s  %s\n", left, help);
         help_print(stdout, line);
     }
@@ -201,7 +200,7 @@ static char *joined_value(char *argument)
     return *end == '=' ? end + 1 : *end ? end : NULL;
 }
 
-static const option_row *find_row(const option_row *rows, const char *argument)
+const option_row *options_find(const option_row *rows, const char *argument)
 {
     size_t n = name_length(argument);
     for (const option_row *r = rows; r->name; r++)
@@ -209,6 +208,12 @@ static const option_row *find_row(const option_row *rows, const char *argument)
             memcmp(r->name, argument, n) == 0)
             return r;
     return NULL;
+}
+
+bool options_takes_next(const option_row *r, const char *argument)
+{
+    bool always = r->kind != OPTION_FLAG && r->kind != OPTION_LIST && r->kind != OPTION_PERHAPS;
+    return always && !argument[name_length(argument)];
 }
 
 static bool is_option(const char *argument)
@@ -246,8 +251,10 @@ static int read_option(const char *command, const option_row *r, int argc, char 
 {
     char *joined = joined_value(argv[*i]);
     if (r->kind == OPTION_FLAG) {
-        if (joined) return refuse(command, r->name, joined, "takes no value");
-        *(bool *)r->to = true;
+        bool off = joined && !strcmp(joined, "false");
+        if (joined && !off && strcmp(joined, "true") != 0)
+            return refuse(command, r->name, joined, "takes no value, or true or false");
+        *(bool *)r->to = !off;
         return -1;
     }
     if (r->kind == OPTION_LIST && has_items_of(r->to, argc, argv)) {
@@ -307,7 +314,7 @@ int options_read(const char *command, const char *intro, const option_row *rows,
             *plain = argv[i];
             continue;
         }
-        const option_row *r = is_option(argv[i]) ? find_row(rows, argv[i]) : NULL;
+        const option_row *r = is_option(argv[i]) ? options_find(rows, argv[i]) : NULL;
         if (!r) return refuse_unknown(command, rows, argv[i]);
         int code = read_option(command, r, argc, argv, &i);
         if (code >= 0) return code;

@@ -9,7 +9,7 @@
 
 typedef enum option_kind {
     OPTION_HEADING, /* not an option: a line in the help */
-    OPTION_FLAG,    /* bool */
+    OPTION_FLAG,    /* bool; --name=false turns it off */
     OPTION_INT,     /* int */
     OPTION_LONG,    /* int64_t */
     OPTION_SEED,    /* uint64_t */
@@ -44,6 +44,13 @@ typedef struct option_row {
 /* Parses an integer option: 20000, 2e4, 1.5e6, or with a unit: k, M, G, T (powers of 1,000),
  * Ki, Mi, Gi, Ti. */
 bool options_parse_size(const char *text, uint64_t *out);
+
+/* The row of an argument, --steps or --steps=3 or -n2; NULL: there is none. */
+const option_row *options_find(const option_row *rows, const char *argument);
+/* Whether the argument after this one is its value. */
+bool options_takes_next(const option_row *r, const char *argument);
+/* An option's help, with its choices filled in. */
+void options_describe(const option_row *r, char *out, size_t room);
 
 /* Parses argv[1..] into the rows' destinations. `plain` gets the one argument that is not an option, or is NULL if none is allowed.
  * Returns -1 to continue, or an exit code: --help or an error was printed. */

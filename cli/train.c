@@ -349,6 +349,7 @@ static void show_log(void *user, ls_log_level level, const char *text)
 static int train_here(train_arguments *a)
 {
     char path[4096];
+    if (is_first) a->train.config = a->config_text;
     a->train.run_dir = choose_run_dir(a, path, sizeof path);
     if (a->accumulate) a->train.slots = a->accumulate * (a->train.world ? ls_world_size(a->train.world) : 1);
     ls_log_set(is_first ? show_log : NULL, a);
@@ -388,6 +389,11 @@ int train_command(int argc, char **argv)
     ls_world *world = NULL;
     int code = train_arguments_read(&a, argc, argv);
     ls_status status = LS_OK;
+    if (code < 0 && a.print_config) {
+        train_config_write(&a, stdout);
+        code = EXIT_DONE;
+    }
+    if (code < 0) a.config_text = train_config_text(&a);
     if (code < 0 && (status = ls__launch_info_read(&identity, from_environment, NULL))) code = report_failure(status);
     if (code < 0 && (status = ls__kernels_check())) code = report_failure(status);
     bool alone = code < 0 && identity.launcher == LS__LAUNCHER_NONE;
@@ -406,7 +412,7 @@ int train_command(int argc, char **argv)
         o.stop_timeout = a.rank_timeout;
         if (a.rank_timeout > 20)
             o.timeout = a.rank_timeout + 10; /* the other ranks wait for longer than the launcher */
-        code = start_ranks_with(&o, argc, argv);
+        code = start_ranks_with(&o, a.argc, a.argv);
     } else if (code < 0) {
         keep_without_reader();
         catch_signals();

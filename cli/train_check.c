@@ -70,6 +70,13 @@ bool train_option_given(const char *option, int argc, char **argv)
     return false;
 }
 
+bool train_option_is_idle(const char *option, const train_arguments *a)
+{
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (!strcmp(rows[i].option, option) && rows[i].is_idle(a)) return true;
+    return false;
+}
+
 int train_arguments_check(const train_arguments *a, int argc, char **argv)
 {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)

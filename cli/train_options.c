@@ -82,12 +82,11 @@ static void list_models(char *out, size_t bytes)
     }
 }
 
-/* Reads argv over what is in `a`. */
-static int read_rows(train_arguments *a, const char **inject, int argc, char **argv)
+option_row *train_rows(train_arguments *a)
 {
     ls_train_options *t = &a->train;
     const double many = 2147483647, any = 1e18;
-    char names[512];
+    static char names[512];
     list_models(names, sizeof names);
     const own_row own[] = {
         { "Ranks",
@@ -117,9 +116,15 @@ static int read_rows(train_arguments *a, const char **inject, int argc, char **a
         { "Output",
           { OPTION_FLAG, "--overwrite", &t->overwrite, NULL, "replace a run or model that is in the run folder", 0, 0,
             NULL } },
+        { "Output",
+          { OPTION_TEXT, "--config", &a->config, "FILE",
+            "options from a TOML file (name = value); those of the command line have priority", 0, 0, NULL } },
+        { "Output",
+          { OPTION_FLAG, "--print-config", &a->print_config, NULL,
+            "print the configuration in the form of --config, and do not train", 0, 0, NULL } },
         { "Measurement",
-          { OPTION_TEXT, "--inject", inject, "R:P:MS", "for tests: delay rank R by MS ms in phase P of each step", 0, 0,
-            NULL } },
+          { OPTION_TEXT, "--inject", &a->inject, "R:P:MS", "for tests: delay rank R by MS ms in phase P of each step",
+            0, 0, NULL } },
         { "Output",
           { OPTION_INT, "--sample-tokens", &a->sample_tokens, "N",
             "tokens of the text sample at the end, 0: none (300)", 0, many, NULL } },
@@ -131,12 +136,9 @@ static int read_rows(train_arguments *a, const char **inject, int argc, char **a
     };
     enum { OWN = sizeof own / sizeof *own, SECTIONS = 6 };
     option_row *rows = calloc((size_t)ls__n_settings + OWN + SECTIONS + 1, sizeof *rows), *r = rows;
-    char **copy = copy_words(argc, argv); /* reading moves the words */
-    if (!rows || !copy) {
+    if (!rows) {
         fprintf(stderr, "lockstep train: out of memory\n");
-        free(rows);
-        free(copy);
-        return EXIT_FAILED;
+        return NULL;
     }
     for (int i = 0; i < ls__n_settings;) {
         const char *section = ls__settings[i].section;
@@ -147,9 +149,18 @@ static int read_rows(train_arguments *a, const char **inject, int argc, char **a
             if (ls__settings[i].help) *r++ = row_of(a, &ls__settings[i]);
         while (++i < ls__n_settings && !ls__settings[i].section);
     }
-    int code = options_read("train", intro, rows, NULL, argc, argv);
+    return rows;
+}
+
+/* Reads argv over what is in `a`. */
+static int read_rows(train_arguments *a, int argc, char **argv)
+{
+    option_row *rows = train_rows(a);
+    char **copy = copy_words(argc, argv); /* reading moves the words */
+    if (rows && !copy) fprintf(stderr, "lockstep train: out of memory\n");
+    int code = rows && copy ? options_read("train", intro, rows, NULL, argc, argv) : EXIT_FAILED;
     for (int i = 0; i < ls__n_settings && code < 0; i++)
-        if (train_option_given(ls__settings[i].option, argc, copy)) convert(t, &ls__settings[i]);
+        if (train_option_given(ls__settings[i].option, argc, copy)) convert(&a->train, &ls__settings[i]);
     free(rows);
     free(copy);
     return code;
@@ -262,7 +273,7 @@ static int check_together(const train_arguments *a)
 }
 
 /* Finds the run, reads its options, and reads the command line once more over them. `a` holds what was given. */
-static int resume(train_arguments *a, const char **inject, int argc, char **argv)
+static int resume(train_arguments *a, int argc, char **argv)
 {
     const ls_train_options given = a->train;
     train_arguments own = *a;
@@ -277,7 +288,7 @@ static int resume(train_arguments *a, const char **inject, int argc, char **argv
     }
     if (status) return exit_failure("train", status);
     a->train = a->saved->options;
-    int code = read_rows(a, inject, argc, argv);
+    int code = read_rows(a, argc, argv);
     a->run_dir = own.run_dir;
     ls_train_options *t = &a->train;
     t->resume = true;
@@ -294,29 +305,51 @@ static int resume(train_arguments *a, const char **inject, int argc, char **argv
     return -1;
 }
 
+train_arguments train_arguments_defaults(void)
+{
+    return (train_arguments){ .sample_tokens = 300,
+                              .max_restarts = 3,
+                              .train = { .schedule = { .kind = LS_SCHEDULE_COSINE, .warmup = -1 } } };
+}
+
+/* What a->argv has, over the defaults. */
+static int read_command_line(train_arguments *a)
+{
+    for (int i = 0; i < 2; i++) {
+        free(a->words[i]);
+        if ((a->words[i] = copy_words(a->argc, a->argv))) continue;
+        fprintf(stderr, "lockstep train: out of memory\n");
+        return EXIT_FAILED;
+    }
+    return read_rows(a, a->argc, a->words[0]);
+}
+
 int train_arguments_read(train_arguments *a, int argc, char **argv)
 {
-    const char *inject = NULL;
-    *a = (train_arguments){ .sample_tokens = 300,
-                            .max_restarts = 3,
-                            .train = { .schedule = { .kind = LS_SCHEDULE_COSINE, .warmup = -1 } } };
-    for (int i = 0; i < 2; i++)
-        if (!(a->words[i] = copy_words(argc, argv))) {
-            fprintf(stderr, "lockstep train: out of memory\n");
-            return EXIT_FAILED;
-        }
-    int code = read_rows(a, &inject, argc, a->words[0]);
+    *a = train_arguments_defaults();
+    a->argc = argc;
+    a->argv = argv;
+    int code = read_command_line(a);
+    if (code < 0 && a->config && (code = train_config_merge(a, argc, argv)) < 0) {
+        train_arguments given = *a;
+        *a = train_arguments_defaults();
+        for (int i = 0; i < 2; i++) a->words[i] = given.words[i];
+        a->argc = given.argc;
+        a->argv = a->merged = given.merged;
+        a->merged_text = given.merged_text;
+        code = read_command_line(a);
+    }
     if (code < 0) code = check_together(a);
     if (code >= 0) return code;
     ls_train_options *t = &a->train;
     if (a->resume) {
-        code = resume(a, &inject, argc, a->words[1]);
+        code = resume(a, a->argc, a->words[1]);
     } else {
         if (!t->init) code = choose_model(a);
         if (!t->seq_len && !t->init) t->seq_len = a->data.count ? 256 : 64;
     }
     if (code >= 0) return code;
-    if (inject && (code = read_inject(inject, &t->inject)) >= 0) return code;
+    if (a->inject && (code = read_inject(a->inject, &t->inject)) >= 0) return code;
     if (a->data.count) {
         t->data = (const char *const *)a->data.items;
         t->n_data = a->data.count;
@@ -325,7 +358,7 @@ int train_arguments_read(train_arguments *a, int argc, char **argv)
         t->val_data = (const char *const *)a->val_data.items;
         t->n_val_data = a->val_data.count;
     }
-    return train_arguments_check(a, argc, argv);
+    return train_arguments_check(a, a->argc, a->argv);
 }
 
 void train_arguments_free(train_arguments *a)
@@ -334,4 +367,7 @@ void train_arguments_free(train_arguments *a)
     free(a->named);
     free(a->words[0]);
     free(a->words[1]);
+    free(a->merged);
+    free(a->merged_text);
+    free(a->config_text);
 }

@@ -18,6 +18,14 @@ typedef struct train_arguments {
     const char *resume;    /* the folder given with --resume, "" without one; NULL: a new run */
     ls_train_saved *saved; /* the options of a resumed run; texts of `train` are in it */
     char **words[2];       /* copies of argv that `data` and `val_data` point into */
+    const char *config;    /* the file given with --config; NULL: none */
+    bool print_config;     /* print the configuration instead of training */
+    int argc;              /* the command line, */
+    char **argv;           /* with the options of the file inserted */
+    char **merged;         /* memory of argv, and */
+    char *merged_text;     /* of its words from the file; NULL: as it was given */
+    char *config_text;     /* what is stored with the run, if that was asked for */
+    const char *inject;    /* as given; NULL: none */
     char *named;           /* memory of run_dir, if it is from `name`; NULL: none */
     const char *name;      /* NULL: the start time */
     const char *prompt;    /* of the sample at the end; NULL: a newline, or the beginning of a story */
@@ -31,8 +39,23 @@ typedef struct train_arguments {
 int train_arguments_read(train_arguments *a, int argc, char **argv);
 void train_arguments_free(train_arguments *a);
 
+/* The options of the command as rows with their destinations in `a`, for the caller to free. NULL: out of memory, which is reported. */
+option_row *train_rows(train_arguments *a);
+/* What `a` is before anything is read into it. */
+train_arguments train_arguments_defaults(void);
+
+/* Reads the file of a->config and sets argv to the command line with those of its options in front that the command line has neither itself
+ * nor the opposite of. Returns -1, or an exit code. */
+int train_config_merge(train_arguments *a, int argc, char **argv);
+/* Writes a configuration that --config reads: what differs from the defaults, and the other options as comments. */
+void train_config_write(const train_arguments *a, FILE *to);
+/* The same as text, for the run folder. NULL: out of memory. */
+char *train_config_text(const train_arguments *a);
+
 /* Whether an option is on the command line. */
 bool train_option_given(const char *option, int argc, char **argv);
+/* Whether an option would have no effect. */
+bool train_option_is_idle(const char *option, const train_arguments *a);
 /* Refuses options that would have no effect: -1, or an exit code. */
 int train_arguments_check(const train_arguments *a, int argc, char **argv);
 

@@ -133,6 +133,7 @@ typedef struct ls_train_options {
     /* the run folder: created if missing, and locked; LS_EINVAL if it holds a run or a model, or if another process
      * trains in it; NULL: no files. A run without a step leaves no folder */
     const char *run_dir;
+    const char *config;  /* a text that is stored in the run folder as config.toml; NULL: none */
     bool number_run_dir; /* if it exists, append "-2" or the next free number to its name */
     bool overwrite; /* it may hold a run or a model: the run is removed at once, the model when there is a new one */
     int64_t metrics_every; /* steps between lines of metrics.jsonl; evaluations and the last step always; 0: 1 */

@@ -101,6 +101,7 @@ static void remove_temporaries(const char *path)
 {
     for (int i = 0; i < MODEL_FILES; i++) ls__file_remove_temporaries(path, model_files[i]);
     ls__file_remove_temporaries(path, "run.json");
+    ls__file_remove_temporaries(path, "config.toml");
     for (int i = 0; i < PARTS; i++) {
         char *folder = join(path, parts[i].folder);
         if (folder) ls__file_remove_temporaries(folder, parts[i].begin);
@@ -239,30 +240,40 @@ static ls_status make_folder(ls__run_dir *run, const char *path)
     return status;
 }
 
-static ls_status write_settings(const ls__run_dir *run, const ls_train *t)
+/* A text and a line feed, if it has none at its end. */
+static ls_status write_text(const ls__run_dir *run, const char *name, const char *text)
 {
-    char *path = join(run->path, "run.json"), *text = ls__settings_text(t);
+    size_t n = text ? strlen(text) : 0;
+    char *path = join(run->path, name);
     ls_status status = path && text ? LS_OK : ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
     ls__file_writer *w = NULL;
     if (!status) status = ls__file_writer_open(&w, path);
-    if (!status) status = ls__file_writer_add(w, text, strlen(text));
-    if (!status) status = ls__file_writer_add(w, "\n", 1);
+    if (!status) status = ls__file_writer_add(w, text, n);
+    if (!status && !(n && text[n - 1] == '\n')) status = ls__file_writer_add(w, "\n", 1);
     if (!status)
         status = ls__file_writer_commit(&w);
     else
         ls__file_writer_cancel(&w);
-    free(text);
     free(path);
+    return status;
+}
+
+static ls_status write_settings(const ls__run_dir *run, const ls_train *t)
+{
+    char *text = ls__settings_text(t);
+    ls_status status = write_text(run, "run.json", text);
+    if (!status && t->options.config) status = write_text(run, "config.toml", t->options.config);
+    free(text);
     return status;
 }
 
 /* Removes the previous run except its model, which this run may start from. The model is replaced when there is a new one. */
 static ls_status remove_run(ls__run_dir *run)
 {
-    static const char *const elastic[] = { "generations.jsonl", "resize" };
+    static const char *const files[] = { "generations.jsonl", "resize", "config.toml" };
     for (int i = 0; i < PARTS; i++) remove_part(run->path, i);
-    for (int i = 0; i < 2; i++) {
-        char *path = join(run->path, elastic[i]);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char *path = join(run->path, files[i]);
         if (path) unlink(path);
         free(path);
     }
@@ -349,8 +360,8 @@ void ls__run_dir_close(ls__run_dir *run)
 void ls__run_dir_remove(ls__run_dir *run)
 {
     for (int i = 0; i < PARTS; i++) remove_part(run->path, i);
-    static const char *const files[] = { "run.json", "metrics.jsonl" };
-    for (int i = 0; i < 2; i++) {
+    static const char *const files[] = { "config.toml", "run.json", "metrics.jsonl" };
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         char *path = join(run->path, files[i]);
         if (path) unlink(path);
         free(path);
