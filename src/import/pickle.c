@@ -1,6 +1,7 @@
 /* See pickle.h. A pickle is a program for a stack machine. Only those instructions are known that push plain values and put them together;
  * one that names a function or a class ends the reading. What was fetched from the memo, whether its first place is still on the stack or
- * not, is not filled any more, so nothing can be put into itself. */
+ * not, is not filled any more, so nothing can be put into itself. A value that is in another many times counts as often: lists of lists of the
+ * same list would make of a few bytes more than anyone can walk through. */
 #include "import/pickle.h"
 
 #include <stdio.h>
@@ -8,11 +9,12 @@
 #include <string.h>
 #include "base/status.h"
 
-enum { STACK = 1 << 16, MARKS = 1 << 10, MEMO = 1 << 22, MAX_DEPTH = 64 };
+enum { STACK = 1 << 16, MARKS = 1 << 10, MEMO = 1 << 22, MAX_DEPTH = 64, MAX_SIZE = 1 << 26 };
 
 typedef struct slot {
     json_t *value;
     int depth;     /* of what is in it */
+    uint32_t size; /* how many values are in it, and in those */
     bool fetched;  /* from the memo, or it was fetched since: it is not filled any more */
     uint32_t memo; /* index + 1 of where it was remembered last; 0: nowhere */
 } slot;
@@ -48,7 +50,7 @@ static uint64_t number(machine *m, size_t bytes)
 }
 
 /* Takes the value. */
-static ls_status push(machine *m, json_t *value, int depth, bool fetched)
+static ls_status push(machine *m, json_t *value, int depth, uint32_t size, bool fetched)
 {
     if (!value) return ls__fail(LS_ENOMEM, "out of memory");
     if (m->count == STACK || depth > MAX_DEPTH) {
@@ -65,7 +67,7 @@ static ls_status push(machine *m, json_t *value, int depth, bool fetched)
         m->stack = more;
         m->room = room;
     }
-    m->stack[m->count++] = (slot){ value, depth, fetched, 0 };
+    m->stack[m->count++] = (slot){ value, depth, size, fetched, 0 };
     return LS_OK;
 }
 
@@ -75,7 +77,7 @@ static ls_status push_text(machine *m, size_t bytes)
     const char *text = (const char *)m->data + m->at;
     m->at += bytes;
     json_t *value = json_stringn(text, bytes);
-    return push(m, value ? value : json_string("?"), 0, false); /* bytes that are not UTF-8 */
+    return push(m, value ? value : json_string("?"), 0, 1, false); /* bytes that are not UTF-8 */
 }
 
 /* A text whose length is a number of `bytes` bytes. */
@@ -91,7 +93,7 @@ static ls_status read_integer(machine *m, size_t bytes, bool is_signed)
     if (bytes > 8) return wrong(m, "has a number of over 64 bits");
     uint64_t value = number(m, bytes);
     if (is_signed && bytes && bytes < 8 && value >> (8 * bytes - 1)) value |= UINT64_MAX << (8 * bytes);
-    return push(m, json_integer((json_int_t)value), 0, false);
+    return push(m, json_integer((json_int_t)value), 0, 1, false);
 }
 
 static ls_status read_float(machine *m)
@@ -102,7 +104,7 @@ static ls_status read_float(machine *m)
     for (int i = 0; i < 8; i++) bits = bits << 8 | m->data[m->at++];
     memcpy(&value, &bits, sizeof value);
     json_t *real = json_real(value);
-    return push(m, real ? real : json_null(), 0, false); /* JSON has no infinity */
+    return push(m, real ? real : json_null(), 0, 1, false); /* JSON has no infinity */
 }
 
 static ls_status memoize(machine *m, uint64_t index)
@@ -117,13 +119,13 @@ static ls_status memoize(machine *m, uint64_t index)
         m->memo = more;
         m->memo_room = room;
     }
-    json_decref(m->memo[index].value);
-    m->memo[index] = m->stack[m->count - 1];
-    json_incref(m->memo[index].value);
-    /* How deep it is will be known when it is full. Remembered twice, it is as deep as may be. */
     slot *top = &m->stack[m->count - 1];
-    if (top->memo) m->memo[top->memo - 1].depth = MAX_DEPTH;
-    top->memo = (uint32_t)index + 1;
+    /* So that what a place says of its value is true of it: each place has one value, and a value one place. No pickler does otherwise. */
+    if (m->memo[index].value || (top->memo && top->memo != (uint32_t)index + 1))
+        return wrong(m, "remembers something twice");
+    m->memo[index] = *top;
+    json_incref(top->value);
+    top->memo = (uint32_t)index + 1; /* how deep and large it is will be known when it is full */
     if (index >= m->n_memo) m->n_memo = (size_t)index + 1;
     return LS_OK;
 }
@@ -132,11 +134,8 @@ static ls_status fetch(machine *m, uint64_t index)
 {
     if (index >= m->n_memo || !m->memo[index].value) return wrong(m, "refers to something that was not there");
     json_t *value = m->memo[index].value;
-    bool holds = json_is_array(value) || json_is_object(value);
-    for (size_t i = 0; i < m->count && holds; i++)
-        if (m->stack[i].value == value)
-            m->stack[i].fetched = true; /* from now on it may be in what would be put into it */
-    return push(m, json_incref(value), m->memo[index].depth, true);
+    m->memo[index].fetched = true; /* from now on it may be in what would be put into it */
+    return push(m, json_incref(value), m->memo[index].depth, m->memo[index].size, true);
 }
 
 /* The topmost mark's place; SIZE_MAX: there is none. */
@@ -166,7 +165,8 @@ static ls_status fill(machine *m, size_t first, bool pairs)
     if (first == SIZE_MAX || !first || first > m->count) return wrong(m, "fills nothing");
     slot *target = &m->stack[first - 1];
     size_t n = m->count - first;
-    if (target->fetched && n) return wrong(m, "fills something that is in use already: it may hold itself");
+    if ((target->fetched || (target->memo && m->memo[target->memo - 1].fetched)) && n)
+        return wrong(m, "fills something that is in use already: it may hold itself");
     if ((pairs ? !json_is_object(target->value) || n % 2 : !json_is_array(target->value)))
         return wrong(m, "fills what cannot be filled");
     for (size_t i = first; i < m->count; i += pairs ? 2 : 1) {
@@ -176,8 +176,10 @@ static ls_status fill(machine *m, size_t first, bool pairs)
         if (!ok) return wrong(m, "has a key that is neither a text nor a number");
         if (value->depth + 1 > target->depth) target->depth = value->depth + 1;
         if (target->depth > MAX_DEPTH) return wrong(m, "nests too deep");
+        target->size += value->size;
+        if (target->size > MAX_SIZE) return wrong(m, "refers to the same values too often");
     }
-    if (target->memo) m->memo[target->memo - 1].depth = target->depth;
+    if (target->memo) m->memo[target->memo - 1].depth = target->depth, m->memo[target->memo - 1].size = target->size;
     drop(m, first);
     return LS_OK;
 }
@@ -186,10 +188,16 @@ static ls_status fill(machine *m, size_t first, bool pairs)
 static ls_status collect(machine *m, size_t first, bool pairs)
 {
     int depth = 0;
+    uint32_t size = 1;
     if (first == SIZE_MAX || first > m->count || (pairs && (m->count - first) % 2)) return wrong(m, "collects nothing");
     json_t *made = pairs ? json_object() : json_array();
     for (size_t i = first; made && i < m->count; i++) {
         if (m->stack[i].depth + 1 > depth) depth = m->stack[i].depth + 1;
+        size += m->stack[i].size;
+        if (size > MAX_SIZE) {
+            json_decref(made);
+            return wrong(m, "refers to the same values too often");
+        }
         if (!pairs) json_array_append(made, m->stack[i].value);
         if (pairs && (i - first) % 2 && !set_item(made, m->stack[i - 1].value, m->stack[i].value)) {
             json_decref(made);
@@ -197,7 +205,7 @@ static ls_status collect(machine *m, size_t first, bool pairs)
         }
     }
     drop(m, first);
-    return push(m, made, depth, false);
+    return push(m, made, depth, size, false);
 }
 
 static ls_status step(machine *m, bool *over)
@@ -216,9 +224,9 @@ static ls_status step(machine *m, bool *over)
         m->at += 8;
         return LS_OK;
     case '.': *over = true; return LS_OK;
-    case '}': return push(m, json_object(), 1, false);
-    case ']': return push(m, json_array(), 1, false);
-    case ')': return push(m, json_array(), 1, false);
+    case '}': return push(m, json_object(), 1, 1, false);
+    case ']': return push(m, json_array(), 1, 1, false);
+    case ')': return push(m, json_array(), 1, 1, false);
     case '(':
         if (m->n_marks == MARKS) return wrong(m, "nests too deep");
         m->marks[m->n_marks++] = m->count;
@@ -248,9 +256,9 @@ static ls_status step(machine *m, bool *over)
         if (!have(m, 1)) return wrong(m, "is cut off");
         return read_integer(m, (size_t)number(m, 1), true);
     case 'G': return read_float(m);
-    case 'N': return push(m, json_null(), 0, false);
-    case 0x88: return push(m, json_true(), 0, false);
-    case 0x89: return push(m, json_false(), 0, false);
+    case 'N': return push(m, json_null(), 0, 1, false);
+    case 0x88: return push(m, json_true(), 0, 1, false);
+    case 0x89: return push(m, json_false(), 0, 1, false);
     case 'q': return have(m, 1) ? memoize(m, number(m, 1)) : wrong(m, "is cut off");
     case 'r': return have(m, 4) ? memoize(m, number(m, 4)) : wrong(m, "is cut off");
     case 0x94: return memoize(m, m->n_memo);

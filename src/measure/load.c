@@ -201,6 +201,16 @@ static ls_status count_ranks(ls_run *run, int files)
     return LS_OK;
 }
 
+/* An import without events is one of the Flight Recorder's dumps. */
+static bool was_imported(const char *run)
+{
+    char *path;
+    if (asprintf(&path, "%s/import.json", run) < 0) return false;
+    bool there = !access(path, F_OK);
+    free(path);
+    return there;
+}
+
 ls_status ls__run_load(ls_run *run, size_t newest_bytes)
 {
     char *folder;
@@ -218,9 +228,15 @@ ls_status ls__run_load(ls_run *run, size_t newest_bytes)
     else
         status = highest_rank(folder, &highest);
     if (!status && highest < 0)
-        status = ls__fail(LS_ENOENT,
-                          "%s: no events were recorded there; a training run records them unless no_record is set",
-                          run->path);
+        status =
+            was_imported(run->path)
+                ? ls__fail(LS_ENOENT,
+                           "%s: holds dumps of the Flight Recorder, which have no steps: 'lockstep report' shows "
+                           "them as text or with --json",
+                           run->path)
+                : ls__fail(LS_ENOENT,
+                           "%s: no events were recorded there; a training run records them unless no_record is set",
+                           run->path);
     if (!status && !(run->rank = calloc((size_t)highest + 1, sizeof *run->rank)))
         status = ls__fail(LS_ENOMEM, "%s: no memory for %d ranks", run->path, highest + 1);
     for (int r = 0; r <= highest && !status; r++) {
