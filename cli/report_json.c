@@ -199,17 +199,24 @@ static json_t *comm_of(const ls_comm_row *c)
                      (json_int_t)c->exposed, "waited", (json_int_t)c->waited, "bound", (json_int_t)c->bound);
 }
 
+enum { LARGEST_MATRIX = 1024 }; /* ranks; the matrix has the square of them */
+
 int report_json(const ls_run *run, FILE *to)
 {
     json_t *ranks = json_array(), *findings = json_array(), *attributions = json_array(), *causes = json_array(),
            *steps = json_array(), *comm = json_array(), *notes = json_array(), *matrix = json_array(),
            *names = json_array();
     for (int r = 0; r < run->ranks; r++) {
-        json_t *row = json_array();
         json_array_append_new(ranks, rank_of(run, r));
+        if (run->ranks > LARGEST_MATRIX) continue;
+        json_t *row = json_array();
         for (int q = 0; q < run->ranks && run->wait_matrix; q++)
             json_array_append_new(row, json_integer(run->wait_matrix[(size_t)r * (size_t)run->ranks + (size_t)q]));
         json_array_append_new(matrix, row);
+    }
+    if (run->ranks > LARGEST_MATRIX) {
+        json_decref(matrix);
+        matrix = json_null();
     }
     for (int p = 0; p < LS_PHASES; p++) json_array_append_new(names, json_string(ls_phase_name((ls_phase)p)));
     for (size_t i = 0; i < run->n_findings; i++) json_array_append_new(findings, finding_of(run, &run->findings[i]));

@@ -105,7 +105,7 @@ static int behind(const char *name, const char *word)
     return found;
 }
 
-int ls__files_rank(const char *path)
+int ls__files_rank(const char *path, size_t files)
 {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     int rank = behind(name, "rank");
@@ -116,6 +116,8 @@ int ls__files_rank(const char *path)
         while (first && isdigit((unsigned char)name[first - 1])) first--;
         if (first < n && n - first < 6 && first && (name[first - 1] == '_' || name[first - 1] == '-'))
             rank = atoi(name + first);
+        if (rank >= 0 && (size_t)rank >= 16 + 4 * files)
+            rank = -1; /* "host_12345.json": a process rather than a rank */
     }
     return rank;
 }

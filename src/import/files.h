@@ -16,7 +16,8 @@ LS_MUST_CHECK ls_status ls__files_find(ls__file_list *out, const char *const *na
                                        const char *const *ends);
 void ls__files_free(ls__file_list *l);
 
-/* The rank in a file's name: "rank3.json", "rank-3.Apr_03.json", "trace_r3.json.gz", "nccl_trace_3"; -1: none. */
-int ls__files_rank(const char *path);
+/* The rank in a file's name: "rank3.json", "rank-3.Apr_03.json", "trace_r3.json.gz", "nccl_trace_3"; -1: none. `files`: how many there are
+ * of its kind; a mere number far above that is not taken for a rank. */
+int ls__files_rank(const char *path, size_t files);
 
 #endif

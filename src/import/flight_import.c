@@ -38,7 +38,7 @@ static ls_status load(const ls__file_list *list, ls__flight *dumps, size_t *coun
     ls_status status = LS_OK;
     for (size_t i = 0; i < list->count && !status; i++) {
         ls__flight *f = &dumps[*count];
-        *f = (ls__flight){ .path = list->path[i], .rank = ls__files_rank(list->path[i]) };
+        *f = (ls__flight){ .path = list->path[i], .rank = ls__files_rank(list->path[i], 1 << 16) };
         ls_status one = ls__flight_load(&f->dump, list->path[i]);
         if (one == LS_ENOMEM || (one && list->named[i])) status = one;
         if (one && !status) {

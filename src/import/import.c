@@ -142,7 +142,7 @@ static ls_status find_ranks(job *j)
     for (size_t i = 0; i < j->list.count; i++)
         for (size_t k = 0; k < j->read[i].count; k++) {
             ls__trace *t = &j->read[i].at[k];
-            if (t->rank < 0) t->rank = ls__files_rank(t->path);
+            if (t->rank < 0) t->rank = ls__files_rank(t->path, all);
             if (t->rank < 0 && all == 1) t->rank = 0;
             if (t->rank < 0)
                 return ls__fail(LS_EFORMAT,
