@@ -281,6 +281,71 @@ typedef struct ls_bpe_options {
 /* Trains a byte-pair encoding. *vocab_size is the number of tokens it has: less than requested if the text is too small. */
 LS_API LS_MUST_CHECK ls_status ls_bpe_train(const ls_bpe_options *options, uint32_t *vocab_size);
 
+/* ---- Pictures: datasets with a field of pixels, (H, W, C) uint8, and one of labels, int32. */
+
+/* The one list of formats of pictures: name, value, name for options and of its table in src/data. */
+#define LS_IMAGE_FORMAT_LIST(X)                                                                       \
+    X(LS_IMAGES_AUTO, 0, auto)         /* by the files' names, sizes and first bytes */               \
+    X(LS_IMAGES_BUILT_IN, 1, built_in) /* striped patterns, computed: 10 classes of 32 x 32 x 3 */    \
+    X(LS_IMAGES_CIFAR10, 2, cifar10)   /* binary version: a label and 3 x 32 x 32 bytes */            \
+    X(LS_IMAGES_CIFAR100, 3, cifar100) /* binary version: coarse and fine label, 3 x 32 x 32 bytes */ \
+    X(LS_IMAGES_IDX, 4, idx)           /* MNIST's: a file of images, and one of labels beside it */   \
+    X(LS_IMAGES_FOLDER, 5, folder)     /* a folder per class with PNG and JPEG files */
+
+typedef enum ls_image_format {
+#define X(name, value, text) name = (value),
+    LS_IMAGE_FORMAT_LIST(X)
+#undef X
+} ls_image_format;
+enum { LS_IMAGE_FORMAT_COUNT = 0 LS_IMAGE_FORMAT_LIST(LS_COUNT_ENTRY) };
+
+enum {
+    LS_FIELD_PIXELS = 0, /* uint8, (H, W, C) */
+    LS_FIELD_LABELS = 1, /* int32, (1) */
+};
+
+typedef struct ls_images_options {
+    /* CIFAR: its .bin files, or a folder of them. idx: files of images (labels are beside them, with "labels" for "images" and
+     * "idx1" for "idx3" in the name), also .gz. folder: one folder with a folder per class. */
+    const char *const *paths;
+    size_t n_paths;         /* 0: LS_IMAGES_BUILT_IN */
+    ls_image_format format; /* 0: auto */
+    int size;    /* folder: pictures are scaled so that their shorter side is this, and cut to a square; 0: 256 */
+    int classes; /* a label >= classes is an error; 0: as many as the format or the files have */
+    void *reserved[2];
+} ls_images_options;
+
+/* What a dataset of pictures has. */
+typedef struct ls_images_info {
+    ls_image_format format;
+    int height, width, channels;
+    int classes;
+    const char *const
+        *names; /* (classes): of folders; NULL: the classes have numbers alone. Lives as long as the dataset */
+    int64_t reserved[2];
+} ls_images_info;
+
+/* Sizes and labels are checked at open where they are known without reading all pictures; the rest as pictures are read, with
+ * file and number. On failure *out is NULL. */
+LS_API LS_MUST_CHECK ls_status ls_images_open(ls_dataset **out, const ls_images_options *options);
+/* Of a dataset of ls_images_open(). */
+LS_API ls_images_info ls_images_get_info(const ls_dataset *images);
+
+/* How pixels become the input of a model: a square of `size` x `size` is cut out, at random or in the middle, perhaps
+ * mirrored, and value v of channel c becomes (v / 255 - mean[c]) / std[c]. */
+typedef struct ls_augment {
+    int size;              /* 0: the picture's own; not larger than picture and padding */
+    int padding;           /* black pixels around the picture, for random squares */
+    bool crop;             /* squares are random; default: in the middle, without padding */
+    bool flip;             /* every other picture, at random, is mirrored */
+    float mean[3], std[3]; /* std 0: 1 */
+    uint64_t seed;
+    void *reserved[2];
+} ls_augment;
+/* One picture, (size, size, C), from pixels (H, W, C). What is random is a function of (seed, epoch, sample) alone. */
+LS_API void ls_augment_apply(const ls_augment *augment, const ls_images_info *info, const uint8_t *pixels,
+                             uint64_t epoch, uint64_t sample, float *out);
+
 /* ---- Staging: copies of data files on a local disk, made once per machine, for all ranks and later runs. */
 
 typedef struct ls_stage_options {

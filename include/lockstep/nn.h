@@ -100,16 +100,27 @@ typedef struct ls_mlp_options {
     void *reserved[2];
 } ls_mlp_options;
 
-/* The CIFAR form of ResNet: a 3x3 convolution, three stages of `blocks` residual blocks with widths w, 2w and 4w, the mean
- * over the image, one linear layer. 3 blocks of width 16 are ResNet-20. */
+/* ResNet with torchvision's blocks and tensor names. The form for CIFAR: a 3x3 convolution, three stages of residual blocks with
+ * widths w, 2w and 4w, the mean over the image, one linear layer. torchvision's: a 7x7 convolution of stride 2, a max pool, and
+ * four stages. */
+#define LS_RESNET_STAGES 4
 typedef struct ls_resnet_options {
-    int blocks;   /* per stage; 0: 3 */
-    int width;    /* 0: 16 */
-    int channels; /* of an image; 0: 3 */
-    int size;     /* width and height of an image, a multiple of 4; 0: 32 */
-    int classes;  /* 0: 10 */
+    int blocks[LS_RESNET_STAGES]; /* of each stage; 0 ends the stages; all 0: 3, 3, 3 (ResNet-20) */
+    bool bottleneck;              /* blocks of 1x1, 3x3 and 1x1 convolutions, as in resnet50; default: two 3x3 ones */
+    bool stem;                    /* torchvision's beginning: 7x7, stride 2, max pool; default: a 3x3 convolution */
+    int width;                    /* of the first stage; 0: 16, or 64 with stem */
+    int channels;                 /* of an image; 0: 3 */
+    int size;                     /* width and height of an image; 0: 32, or 224 with stem */
+    int classes;                  /* 0: 10, or 1,000 with stem */
+    /* how images are normalized, of each channel: kept in config.json, not used by the model; std 0: not known */
+    float mean[3], std[3];
     void *reserved[2];
 } ls_resnet_options;
+/* Options by name: "resnet20", "resnet32", "resnet44", "resnet56", "resnet110" (CIFAR), "resnet18", "resnet34", "resnet50",
+ * "resnet101", "resnet152" (torchvision). */
+LS_API LS_MUST_CHECK ls_status ls_resnet_preset(const char *name, ls_resnet_options *out);
+/* The options in the config.json of a folder that ls_model_save() or timm wrote. */
+LS_API LS_MUST_CHECK ls_status ls_resnet_options_read(const char *folder, ls_resnet_options *out);
 
 /* Opens a model: names, shapes and places, without memory for values. options may be NULL (not for MLP). Invalid options are
  * LS_EINVAL with the option's name. On failure *out is NULL. */
@@ -120,6 +131,8 @@ LS_API void ls_model_free(ls_model **model);
 
 /* The options of a language model with defaults filled in; NULL for other models. */
 LS_API const ls_lm_options *ls_model_lm(const ls_model *model);
+/* The same of a ResNet; NULL for other models. */
+LS_API const ls_resnet_options *ls_model_resnet(const ls_model *model);
 /* The number of parameter tensors, and their places. */
 LS_API size_t ls_model_places(const ls_model *model, const ls_place **places);
 /* Elements of the flat block, including padding; a multiple of 16. Padding is zero and stays zero. */
@@ -137,6 +150,13 @@ LS_API float *ls_model_grads(const ls_model *model);
 /* Buffers: what a model keeps besides parameters (running statistics of batch norms), also a flat block. *data is NULL before
  * ls_model_bind(). Returns their number; 0 for language models and MLPs. */
 LS_API size_t ls_model_buffers(const ls_model *model, const ls_place **places, float **data);
+/* A block of statistics, as large as the buffers and user-owned: from the next pass on, training writes the statistics of its
+ * batch there instead of updating the buffers; ls_model_add_statistics() does that later. So micro-batches can be computed in any
+ * place and counted in one order. NULL: training updates the buffers. */
+LS_API void ls_model_set_statistics(ls_model *model, float *statistics);
+LS_API void ls_model_add_statistics(ls_model *model, const float *statistics);
+/* Elements of the buffers' block. */
+LS_API size_t ls_model_buffer_elements(const ls_model *model);
 /* The parameters for ls_tape_begin(), in the order of the flat block; returns their number. */
 LS_API int ls_model_params(const ls_model *model, ls_param **params);
 
@@ -153,7 +173,7 @@ typedef struct ls_model_batch {
     int64_t batch_size;     /* B */
     int64_t seq_len;        /* T; language models only */
     const int32_t *tokens;  /* (B, T); language models only */
-    const float *inputs;    /* (B, inputs) or (B, channels, size, size); other models */
+    const float *inputs;    /* (B, inputs) or (B, size, size, channels); other models */
     const int32_t *targets; /* (B, T) or (B) */
     const float *weights;   /* one per target; NULL: all 1 */
     double divisor;         /* the loss is the weighted sum divided by this; 0: the sum of the weights */
@@ -167,8 +187,9 @@ LS_API ls_tensor *ls_model_loss(ls_model *model, ls_tape *tape, const ls_model_b
 /* The logits, (B, T, V) or (B, classes); targets are not used. */
 LS_API ls_tensor *ls_model_logits(ls_model *model, ls_tape *tape, const ls_model_batch *batch);
 
-/* Writes the weights to model.safetensors in a folder, and reads them. For a language model the folder also has a config.json
- * and can be loaded by Hugging Face's transformers, and folders from there can be loaded here. A model that was loaded keeps
+/* Writes the weights and buffers to model.safetensors in a folder, and reads them. For a language model the folder also has a
+ * config.json and can be loaded by Hugging Face's transformers, and folders from there can be loaded here. A ResNet's tensors are those
+ * of torchvision's state_dict, and its config.json is as timm's. A model that was loaded keeps
  * the folder's config.json and generation_config.json and saves them again; only values that changed are replaced. If saving
  * fails, old files are unchanged; if loading fails, the model's values are undefined. */
 LS_API LS_MUST_CHECK ls_status ls_model_save(const ls_model *model, const char *folder);

@@ -211,26 +211,45 @@ LS_API ls_tensor *ls_cross_entropy(ls_tape *t, ls_tensor *logits, const ls_cross
 LS_API ls_tensor *ls_linear_cross_entropy(ls_tape *t, ls_tensor *x, ls_param *w,
                                           const ls_cross_entropy_options *options);
 
-/* ---- Images: x is (B, C, H, W) */
+/* ---- Images: x is (B, H, W, C), channels last */
 
 typedef struct ls_conv2d_options {
     int stride;  /* 0: 1 */
     int padding; /* zeros on each side */
     void *reserved[2];
 } ls_conv2d_options;
-/* w is (out, in, kh, kw); b (out) or NULL. */
+/* w is (out, in, kh, kw), as in torch; b (out) or NULL. */
 LS_API ls_tensor *ls_conv2d(ls_tape *t, ls_tensor *x, ls_param *w, ls_param *b, const ls_conv2d_options *options);
 
 typedef struct ls_batch_norm_state {
     float *mean, *var; /* running statistics, (C), user-owned; training updates them, var with the unbiased estimate */
     float momentum;    /* 0: 0.1 */
     float eps;         /* 0: 1e-5 */
+    /* (C), user-owned: training writes mean and unbiased variance of the batch there and leaves the running statistics as they
+     * are, for ls_batch_norm_update(); NULL: it updates them */
+    float *batch_mean, *batch_var;
     void *reserved[2];
 } ls_batch_norm_state;
-LS_API ls_tensor *ls_batch_norm(ls_tape *t, ls_tensor *x, ls_param *weight, ls_param *bias, ls_batch_norm_state *state);
+typedef struct ls_batch_norm_options {
+    ls_tensor *add; /* added to the result (a residual), same shape as x; NULL: nothing */
+    bool relu;      /* then 0 where that is negative */
+    void *reserved[2];
+} ls_batch_norm_options;
+/* options may be NULL. */
+LS_API ls_tensor *ls_batch_norm(ls_tape *t, ls_tensor *x, ls_param *weight, ls_param *bias, ls_batch_norm_state *state,
+                                const ls_batch_norm_options *options);
+/* Running statistics after one more batch: (1 - momentum) running + momentum batch. momentum 0: 0.1. */
+LS_API void ls_batch_norm_update(float *running, const float *batch, float momentum, size_t count);
 
-LS_API ls_tensor *ls_max_pool2d(ls_tape *t, ls_tensor *x, int size, int stride);
-LS_API ls_tensor *ls_avg_pool2d(ls_tape *t, ls_tensor *x, int size, int stride);
+typedef struct ls_pool2d_options {
+    int size;    /* of the square window, at most 15; 0: 2 */
+    int stride;  /* 0: size */
+    int padding; /* on each side, at most half of size; no maximum is there, and a mean counts it as zeros */
+    void *reserved[2];
+} ls_pool2d_options;
+/* options may be NULL. */
+LS_API ls_tensor *ls_max_pool2d(ls_tape *t, ls_tensor *x, const ls_pool2d_options *options);
+LS_API ls_tensor *ls_avg_pool2d(ls_tape *t, ls_tensor *x, const ls_pool2d_options *options);
 LS_API ls_tensor *ls_global_avg_pool2d(ls_tape *t, ls_tensor *x); /* (B, C) */
 
 #ifdef __cplusplus

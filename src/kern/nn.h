@@ -23,6 +23,14 @@ typedef struct ls__left {
     int64_t row, col, group;
 } ls__left;
 
+/* The left operand of a convolution: element (r, i) of run s is at + r * row + s * (k * col + gap) + i * col; row or col is 1.
+ * See conv_loops.h. */
+typedef struct ls__window {
+    const float *at;
+    int64_t row, col;
+    int64_t runs, k, gap;
+} ls__window;
+
 typedef struct ls__nn_kernels {
     const char *name; /* "plain", "neon", "avx2", "avx512" */
 
@@ -48,12 +56,6 @@ typedef struct ls__nn_kernels {
     float (*max)(const float *x, size_t n); /* NaN if one is; n >= 1 */
     float (*sum)(const float *x, size_t n);
     float (*dot)(const float *a, const float *b, size_t n);
-    float (*deviation)(const float *x, float mean, size_t n);                        /* sum of (x - mean)^2 */
-    float (*dot_from)(const float *a, const float *b, float mean, size_t n);         /* sum of a (b - mean) */
-    void (*affine)(float *out, const float *x, float factor, float shift, size_t n); /* out = factor x + shift */
-    /* dx = (add: dx +) factor (dy - shift - (x - mean) slope) */
-    void (*batch_norm_back)(float *dx, bool add, const float *dy, const float *x, size_t n, float factor, float shift,
-                            float mean, float slope);
     /* x[i] = exp(factor x[i] - shift); returns their sum */
     float (*exp_shift_sum)(float *x, size_t n, float factor, float shift);
     /* p[i] = exp(factor p[i] - shift) norm; ds[i] = p[i] (ds[i] - d) factor */
@@ -81,6 +83,22 @@ typedef struct ls__nn_kernels {
     /* The same for a few rows, with B in place. */
     void (*direct_product)(float *c, int64_t ldc, const float *a, int64_t a_row, int64_t a_col, const float *b,
                            int64_t ldb, int64_t m, int64_t n, int64_t k, bool add);
+    /* c (m, n) = (add: c +) A B, where B is (runs k, n) in panels. */
+    void (*window_product)(float *c, int64_t ldc, const ls__window *a, const float *panels, int64_t m, int64_t n,
+                           bool add);
+
+    /* Rows of channels, contiguous; see channel_loops.h. sums[c] += the sum of x, or of (x - mean[c])^2 */
+    void (*channel_sums)(float *sums, const float *x, size_t rows, size_t channels);
+    void (*channel_squares)(float *sums, const float *x, const float *mean, size_t rows, size_t channels);
+    /* out = factor[c] x + shift[c] (+ more), and 0 where that is negative if `relu`. more may be NULL; out may be x. */
+    void (*channel_affine)(float *out, const float *x, const float *more, const float *factor, const float *shift,
+                           bool relu, size_t rows, size_t channels);
+    /* dy is set to 0 where y is not positive (y NULL: nowhere); sums[c] += dy; with_x[c] += dy (x - mean[c]) */
+    void (*channel_back_sums)(float *sums, float *with_x, float *dy, const float *y, const float *x, const float *mean,
+                              size_t rows, size_t channels);
+    /* dx = (add: dx +) factor[c] (dy - shift[c] - (x - mean[c]) slope[c]); dx may be dy */
+    void (*channel_norm_back)(float *dx, bool add, const float *dy, const float *x, const float *factor,
+                              const float *shift, const float *mean, const float *slope, size_t rows, size_t channels);
 
     void (*add)(float *out, const float *a, const float *b, size_t n);           /* out may be a or b */
     void (*mul)(float *out, const float *a, const float *b, size_t n, bool add); /* out = (add: out +) a b */

@@ -239,36 +239,6 @@ static void rms_norm_back(float *dx, bool add, const float *dy, const float *x, 
     }
 }
 
-static float deviation(const float *x, float mean, size_t n)
-{
-    lanes s = no_lanes();
-    OVER_LANES(s, n, (x[i] - mean) * (x[i] - mean));
-    return fold(&s);
-}
-
-static float dot_from(const float *a, const float *b, float mean, size_t n)
-{
-    lanes s = no_lanes();
-    OVER_LANES(s, n, a[i] * (b[i] - mean));
-    return fold(&s);
-}
-
-static void affine(float *out, const float *x, float factor, float shift, size_t n)
-{
-#pragma omp simd
-    for (size_t i = 0; i < n; i++) out[i] = factor * x[i] + shift;
-}
-
-static void batch_norm_back(float *dx, bool add, const float *dy, const float *x, size_t n, float factor, float shift,
-                            float mean, float slope)
-{
-#pragma omp simd
-    for (size_t i = 0; i < n; i++) {
-        float d = factor * (dy[i] - shift - (x[i] - mean) * slope);
-        dx[i] = add ? dx[i] + d : d;
-    }
-}
-
 /* ---- Softmax. */
 
 static void exp_all(float *out, const float *x, size_t n)
@@ -295,6 +265,8 @@ static void softmax_back(float *p, float *ds, size_t n, float factor, float shif
 }
 
 #include "kern/gemm_loops.h"
+#include "kern/conv_loops.h"
+#include "kern/channel_loops.h"
 #include "kern/llama_loops.h"
 
 /* ---- Element by element. */
@@ -345,10 +317,6 @@ const ls__nn_kernels LS__TABLE = {
     .max = max,
     .sum = sum,
     .dot = dot,
-    .deviation = deviation,
-    .dot_from = dot_from,
-    .affine = affine,
-    .batch_norm_back = batch_norm_back,
     .exp_shift_sum = exp_shift_sum,
     .softmax_back = softmax_back,
     .swiglu = swiglu,
@@ -361,6 +329,12 @@ const ls__nn_kernels LS__TABLE = {
     .pack_rows = pack_rows,
     .panel_product = panel_product,
     .direct_product = direct_product,
+    .window_product = window_product,
+    .channel_sums = channel_sums,
+    .channel_squares = channel_squares,
+    .channel_affine = channel_affine,
+    .channel_back_sums = channel_back_sums,
+    .channel_norm_back = channel_norm_back,
     .add = add_two,
     .mul = mul_two,
     .axpy = axpy,

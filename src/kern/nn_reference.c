@@ -154,30 +154,60 @@ static void rms_norm_back(float *dx, bool add, const float *dy, const float *x, 
     }
 }
 
-static float deviation(const float *x, float mean, size_t n)
+/* ---- Rows of channels. */
+
+static void channel_sums(float *sums, const float *x, size_t rows, size_t channels)
 {
-    double s = 0;
-    for (size_t i = 0; i < n; i++) s += ((double)x[i] - mean) * ((double)x[i] - mean);
-    return (float)s;
+    for (size_t c = 0; c < channels; c++) {
+        double s = sums[c];
+        for (size_t r = 0; r < rows; r++) s += x[r * channels + c];
+        sums[c] = (float)s;
+    }
 }
 
-static float dot_from(const float *a, const float *b, float mean, size_t n)
+static void channel_squares(float *sums, const float *x, const float *mean, size_t rows, size_t channels)
 {
-    double s = 0;
-    for (size_t i = 0; i < n; i++) s += a[i] * ((double)b[i] - mean);
-    return (float)s;
+    for (size_t c = 0; c < channels; c++) {
+        double s = sums[c];
+        for (size_t r = 0; r < rows; r++) {
+            double d = (double)x[r * channels + c] - mean[c];
+            s += d * d;
+        }
+        sums[c] = (float)s;
+    }
 }
 
-static void affine(float *out, const float *x, float factor, float shift, size_t n)
+static void channel_affine(float *out, const float *x, const float *more, const float *factor, const float *shift,
+                           bool relu, size_t rows, size_t channels)
 {
-    for (size_t i = 0; i < n; i++) out[i] = (float)((double)factor * x[i] + shift);
+    for (size_t i = 0; i < rows * channels; i++) {
+        size_t c = i % channels;
+        double y = (double)factor[c] * x[i] + shift[c] + (more ? (double)more[i] : 0);
+        out[i] = relu && y <= 0 ? 0.0f : (float)y;
+    }
 }
 
-static void batch_norm_back(float *dx, bool add, const float *dy, const float *x, size_t n, float factor, float shift,
-                            float mean, float slope)
+static void channel_back_sums(float *sums, float *with_x, float *dy, const float *y, const float *x, const float *mean,
+                              size_t rows, size_t channels)
 {
-    for (size_t i = 0; i < n; i++) {
-        double d = factor * ((double)dy[i] - shift - ((double)x[i] - mean) * slope);
+    for (size_t c = 0; c < channels; c++) {
+        double s = sums[c], w = with_x[c];
+        for (size_t i = c; i < rows * channels; i += channels) {
+            if (y && !(y[i] > 0)) dy[i] = 0;
+            s += dy[i];
+            w += dy[i] * ((double)x[i] - mean[c]);
+        }
+        sums[c] = (float)s;
+        with_x[c] = (float)w;
+    }
+}
+
+static void channel_norm_back(float *dx, bool add, const float *dy, const float *x, const float *factor,
+                              const float *shift, const float *mean, const float *slope, size_t rows, size_t channels)
+{
+    for (size_t i = 0; i < rows * channels; i++) {
+        size_t c = i % channels;
+        double d = factor[c] * ((double)dy[i] - shift[c] - ((double)x[i] - mean[c]) * slope[c]);
         dx[i] = (float)((add ? (double)dx[i] : 0) + d);
     }
 }
@@ -263,10 +293,11 @@ const ls__nn_kernels ls__nn_kernels_reference = {
     .max = max,
     .sum = sum,
     .dot = dot,
-    .deviation = deviation,
-    .dot_from = dot_from,
-    .affine = affine,
-    .batch_norm_back = batch_norm_back,
+    .channel_sums = channel_sums,
+    .channel_squares = channel_squares,
+    .channel_affine = channel_affine,
+    .channel_back_sums = channel_back_sums,
+    .channel_norm_back = channel_norm_back,
     .exp_shift_sum = exp_shift_sum,
     .softmax_back = softmax_back,
     .swiglu = swiglu,

@@ -34,8 +34,9 @@ static ls_status check_bound(const ls_model *m)
 
 static ls_status write_config(const ls_model *m, const char *path)
 {
-    char *text;
-    ls_status status = ls__hf_config_text(m->config, &m->lm, m->end, &text);
+    char *text = NULL;
+    ls_status status =
+        m->type->lm ? ls__hf_config_text(m->config, &m->lm, m->end, &text) : m->type->config_text(m, &text);
     if (!status) status = ls__file_write(path, text, strlen(text));
     free(text);
     return status;
@@ -83,7 +84,7 @@ ls_status ls_model_save(const ls_model *m, const char *folder)
     char *config = join(folder, "config.json"), *weights = join(folder, "model.safetensors");
     ls_status status = config && weights ? check_bound(m) : LS_ENOMEM;
     if (!status) status = ls__file_make_dir(folder);
-    if (!status && ls_model_lm(m)) status = write_config(m, config);
+    if (!status && (m->type->lm || m->type->config_text)) status = write_config(m, config);
     if (!status && m->generation) status = write_generation(m, folder);
     list_weights(m, sets);
     if (!status) status = ls__weights_write(weights, sets, 2);

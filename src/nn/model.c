@@ -154,6 +154,28 @@ size_t ls_model_buffers(const ls_model *model, const ls_place **places, float **
     return model->buffer_places.count;
 }
 
+size_t ls_model_buffer_elements(const ls_model *model)
+{
+    return model->buffer_places.elements;
+}
+
+void ls_model_set_statistics(ls_model *model, float *statistics)
+{
+    model->statistics = statistics;
+}
+
+/* Buffers are running statistics, and counters of batches (without dimensions). */
+void ls_model_add_statistics(ls_model *m, const float *statistics)
+{
+    for (size_t i = 0; i < m->buffer_places.count; i++) {
+        const ls_place *p = &m->buffer_places.list[i];
+        if (p->dims)
+            ls_batch_norm_update(m->buffers + p->offset, statistics + p->offset, 0, p->count);
+        else
+            m->buffers[p->offset] += 1;
+    }
+}
+
 float *ls_model_values(const ls_model *model)
 {
     return model->values;

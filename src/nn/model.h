@@ -33,6 +33,8 @@ typedef struct ls__model_type {
     ls_tensor *(*loss)(ls_model *model, ls_tape *tape, const ls_model_batch *batch);
     ls_tensor *(*logits)(ls_model *model, ls_tape *tape, const ls_model_batch *batch);
     const struct ls__lm_type *lm; /* NULL: not a language model */
+    /* Other models: the text of config.json, which the caller frees; NULL: there is none. */
+    ls_status (*config_text)(const ls_model *model, char **out);
 } ls__model_type;
 
 /* What a language model has besides. */
@@ -76,15 +78,16 @@ struct ls_model {
         ls_resnet_options resnet;
     };
     ls__places places, buffer_places;
-    ls_param *params; /* [places.count] */
-    float *values;    /* (places.elements); NULL until bound */
-    float *grads;     /* the same; NULL: frozen */
-    float *buffers;   /* (buffer_places.elements); NULL if there are none */
-    ls__arena memory; /* those of the three that the model allocated */
-    char *config;     /* config.json of the folder that was loaded; NULL: none */
-    char *generation; /* its generation_config.json */
-    bool recompute;   /* see ls_model_set_recompute() */
-    int32_t end;      /* see ls__model_set_end(); LS__END_DEFAULT: not set */
+    ls_param *params;  /* [places.count] */
+    float *values;     /* (places.elements); NULL until bound */
+    float *grads;      /* the same; NULL: frozen */
+    float *buffers;    /* (buffer_places.elements); NULL if there are none */
+    float *statistics; /* see ls_model_set_statistics(); NULL: none */
+    ls__arena memory;  /* those of the first three that the model allocated */
+    char *config;      /* config.json of the folder that was loaded; NULL: none */
+    char *generation;  /* its generation_config.json */
+    bool recompute;    /* see ls_model_set_recompute() */
+    int32_t end;       /* see ls__model_set_end(); LS__END_DEFAULT: not set */
 };
 
 /* A model without places. NULL on failure, with the message set. */

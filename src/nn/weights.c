@@ -1,4 +1,5 @@
-/* Weights in safetensors files. Our parameters have the names and layouts of the files (GPT-2's c_ weights are stored
+/* Weights in safetensors files. A place without dimensions is a counter: an int64 in files, which may lack it, and a float in memory, exact
+ * up to 2^24. Our parameters have the names and layouts of the files (GPT-2's c_ weights are stored
  * [in,out]), so reading is a search by name, a comparison of shapes and one copy; nothing is transposed. */
 #include "nn/files.h"
 
@@ -106,6 +107,18 @@ static ls_status check_finite(const char *path, const char *name, const float *x
     return LS_OK;
 }
 
+static ls_status read_counter(const char *path, const ls__st_tensor *t, float *out)
+{
+    int64_t value = 0;
+    if (t->type != LS__ST_I64) return ls__st_to_f32(t, 0, 1, out);
+    ls_status status = ls__st_read(t, 0, sizeof value, &value);
+    if (!status && value < 0)
+        status = ls__fail(LS_EFORMAT, "%s: tensor '%.100s' is %lld; a counter must not be negative", path, t->name,
+                          (long long)value);
+    *out = (float)value;
+    return status;
+}
+
 static ls_status read_tensor(const char *path, const files *f, const ls__st_tensor *t, target *list, size_t count,
                              const ls__weight_names *names)
 {
@@ -123,7 +136,7 @@ static ls_status read_tensor(const char *path, const files *f, const ls__st_tens
     to->seen = true;
     ls_status status = check_shape(path, t, to->place);
     if (status) return status;
-    status = ls__st_to_f32(t, 0, to->place->count, to->data);
+    status = to->place->dims ? ls__st_to_f32(t, 0, to->place->count, to->data) : read_counter(path, t, to->data);
     if (status) return ls__fail_within(status, "%s", path);
     return check_finite(path, t->name, to->data, to->place->count);
 }
@@ -133,7 +146,7 @@ static ls_status find_missing(const char *path, const target *list, size_t count
     for (size_t i = 0; i < count; i++) {
         size_t shape[LS_MAX_DIMS];
         char text[100];
-        if (list[i].seen) continue;
+        if (list[i].seen || !list[i].place->dims) continue;
         sizes_of(list[i].place, shape);
         return ls__fail(LS_EFORMAT, "%s: tensor '%s' of shape %s is missing", path, list[i].place->name,
                         ls__st_shape_text((size_t)list[i].place->dims, shape, text, sizeof text));
@@ -166,21 +179,25 @@ ls_status ls__weights_write(const char *path, const ls__weights *sets, size_t n_
     if (!list) return ls__fail_within(LS_ENOMEM, "%s", path);
     ls__st_tensor *tensors = calloc(count + 1, sizeof *tensors);
     size_t(*shapes)[LS_MAX_DIMS] = calloc(count + 1, sizeof *shapes);
+    int64_t *counters = calloc(count + 1, sizeof *counters);
     ls_status status = LS_OK;
-    if (!tensors || !shapes) {
+    if (!tensors || !shapes || !counters) {
         status = ls__fail(LS_ENOMEM, "%s: out of memory", path);
         goto done;
     }
     for (size_t i = 0; i < count; i++) {
+        bool counter = !list[i].place->dims;
         sizes_of(list[i].place, shapes[i]);
+        if (counter) counters[i] = (int64_t)list[i].data[0];
         tensors[i] = (ls__st_tensor){ .name = list[i].place->name,
-                                      .type = LS__ST_F32,
+                                      .type = counter ? LS__ST_I64 : LS__ST_F32,
                                       .rank = (size_t)list[i].place->dims,
                                       .shape = shapes[i],
-                                      .data = list[i].data };
+                                      .data = counter ? (const void *)&counters[i] : list[i].data };
     }
     status = ls__st_write(path, tensors, count, NULL, 0);
 done:
+    free(counters);
     free(shapes);
     free(tensors);
     free(list);

@@ -323,9 +323,51 @@ static void random_products(void **state)
     }
 }
 
+/* ---- Windows that move over an image. */
+
+static void check_windows(const ls__nn_kernels *k, int64_t m, int64_t n, int64_t runs, int64_t length, bool by_rows)
+{
+    int64_t depth = runs * length, gap = 3, panels = (n + LS__PANEL - 1) / LS__PANEL;
+    ls__window w = { .row = by_rows ? 2 : 1, .col = by_rows ? 1 : m + 1, .runs = runs, .k = length, .gap = gap };
+    int64_t size = m * w.row + runs * (length * w.col + gap);
+    float *a = random_array(size), *b = random_array(depth * n), *packed = malloc((size_t)(panels * depth) * 16 * 4);
+    float *c = random_array(m * n);
+    w.at = a;
+    k->pack(packed, b, n, depth, n);
+    for (int add = 0; add < 2; add++) {
+        float *got = malloc((size_t)(m * n) * sizeof *got);
+        memcpy(got, c, (size_t)(m * n) * sizeof *got);
+        k->window_product(got, n, &w, packed, m, n, add);
+        for (int64_t i = 0; i < m * n; i++) {
+            float sum = add ? c[i] : 0;
+            for (int64_t l = 0; l < depth; l++)
+                sum = fmaf(a[i / n * w.row + l / length * (length * w.col + gap) + l % length * w.col],
+                           b[l * n + i % n], sum);
+            if (got[i] != sum)
+                fail_msg("%s: %lld x %lld, %lld runs of %lld: element %lld is %a, expected %a", k->name, (long long)m,
+                         (long long)n, (long long)runs, (long long)length, (long long)i, got[i], sum);
+        }
+        free(got);
+    }
+    free(a), free(b), free(c), free(packed);
+}
+
+static void windows_are_chains_over_their_runs(void **state)
+{
+    (void)state;
+    const ls__nn_kernels *k;
+    for (int v = 0; (k = ls__nn_kernels_at(v)); v++)
+        for (int64_t m = 1; m <= 33; m += m < 17 ? 1 : 8)
+            for (int by_rows = 0; by_rows < 2; by_rows++) {
+                check_windows(k, m, 1 + m % 5 * 11, 3, 7, by_rows);
+                check_windows(k, m, 32, 1 + m % 3, 5, by_rows);
+            }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(windows_are_chains_over_their_runs),
         cmocka_unit_test(random_products),
         cmocka_unit_test(plain_fma_is_fmaf),
         cmocka_unit_test(products_are_chains_of_fma),

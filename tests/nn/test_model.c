@@ -196,15 +196,17 @@ static void resnet_learns(void **state)
     ls_model *m;
     double first;
     make_examples(pictures, targets, ROWS, 3 * SIZE * SIZE, 4);
-    check_ok(ls_resnet_open(&m, &(ls_resnet_options){ .blocks = 1, .width = 8, .size = SIZE, .classes = 4 }));
+    check_ok(ls_resnet_open(&m, &(ls_resnet_options){ .blocks = { 1, 1, 1 }, .width = 8, .size = SIZE, .classes = 4 }));
     check_ok(ls_model_bind(m, NULL, NULL, true));
     double last =
         train(m, &(ls_model_batch){ .batch_size = ROWS, .inputs = pictures, .targets = targets }, 30, 0.02f, &first);
     if (!(first > 1 && last < 0.1)) fail_msg("loss fell from %g to %g only", first, last);
     const ls_place *places;
     float *buffers;
-    assert_int_equal(ls_model_buffers(m, &places, &buffers), 2 * 9);
+    assert_int_equal(ls_model_buffers(m, &places, &buffers), 3 * 9);
     assert_string_equal(places[1].name, "bn1.running_var");
+    assert_string_equal(places[2].name, "bn1.num_batches_tracked");
+    assert_true(buffers[places[2].offset] == 30);
     double moved = 0;
     for (size_t i = 0; i < places[0].count; i++) moved += fabs((double)buffers[places[0].offset + i]);
     assert_true(moved > 0);
@@ -216,10 +218,10 @@ static void resnet_20_has_its_size(void **state)
     (void)state;
     ls_model *m;
     check_ok(ls_resnet_open(&m, NULL));
-    /* 0.27M weights as in the paper; the two 1x1 shortcuts with their norms are ours. */
+    /* 0.27M weights as in the paper; the two 1x1 shortcuts with their norms are torchvision's. */
     assert_int_equal(ls_model_param_count(m), 272474);
     ls_model_free(&m);
-    check_fails(ls_resnet_open(&m, &(ls_resnet_options){ .size = 30 }), LS_EINVAL, "multiple of 4");
+    check_fails(ls_resnet_open(&m, &(ls_resnet_options){ .size = -1 }), LS_EINVAL, "images of size -1");
 }
 
 static void a_model_or_batch_without_memory_fails_the_pass(void **state)

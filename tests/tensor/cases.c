@@ -198,35 +198,61 @@ static ls_tensor *conv2d_stride(ls_tape *t, ls_param *p)
 {
     return ls_conv2d(t, ls_tape_param(t, &p[0]), &p[1], NULL, &(ls_conv2d_options){ .stride = 2, .padding = 1 });
 }
+static ls_tensor *conv2d_wide(ls_tape *t, ls_param *p)
+{
+    return ls_conv2d(t, ls_tape_param(t, &p[0]), &p[1], NULL, &(ls_conv2d_options){ .stride = 2, .padding = 3 });
+}
 static ls_tensor *conv2d_pointwise(ls_tape *t, ls_param *p)
 {
     return ls_conv2d(t, ls_tape_param(t, &p[0]), &p[1], &p[2], NULL);
 }
+static ls_tensor *conv2d_pointwise_stride(ls_tape *t, ls_param *p)
+{
+    return ls_conv2d(t, ls_tape_param(t, &p[0]), &p[1], NULL, &(ls_conv2d_options){ .stride = 2 });
+}
 /* Statistics in an eval pass are the batch's own, so that both kinds of pass compute the same function. */
-static ls_tensor *batch_norm(ls_tape *t, ls_param *p)
+static ls_tensor *batch_norm_with(ls_tape *t, ls_param *p, const ls_batch_norm_options *options)
 {
     float mean[3], var[3];
     ls_batch_norm_state s = { .mean = mean, .var = var };
     ls_tensor *x = ls_tape_param(t, &p[0]);
     for (int c = 0; c < 3; c++) {
         double sum = 0, squares = 0;
-        for (int i = 0; i < 60; i++) sum += x->data[(i / 20 * 3 + c) * 20 + i % 20];
-        for (int i = 0; i < 60; i++) squares += pow(x->data[(i / 20 * 3 + c) * 20 + i % 20] - sum / 60, 2);
+        for (int i = 0; i < 60; i++) sum += x->data[3 * i + c];
+        for (int i = 0; i < 60; i++) squares += pow(x->data[3 * i + c] - sum / 60, 2);
         mean[c] = (float)(sum / 60), var[c] = (float)(squares / 60);
     }
-    return ls_batch_norm(t, x, &p[1], &p[2], &s);
+    return ls_batch_norm(t, x, &p[1], &p[2], &s, options);
+}
+static ls_tensor *batch_norm(ls_tape *t, ls_param *p)
+{
+    return batch_norm_with(t, p, NULL);
+}
+static ls_tensor *batch_norm_relu(ls_tape *t, ls_param *p)
+{
+    return batch_norm_with(t, p, &(ls_batch_norm_options){ .relu = true });
+}
+/* The residual is used twice, and so is the gradient that it shares. */
+static ls_tensor *batch_norm_block(ls_tape *t, ls_param *p)
+{
+    ls_tensor *x = ls_tape_param(t, &p[3]);
+    return ls_mul(t, batch_norm_with(t, p, &(ls_batch_norm_options){ .add = x, .relu = true }), x);
 }
 static ls_tensor *max_pool2d(ls_tape *t, ls_param *p)
 {
-    return ls_max_pool2d(t, ls_tape_param(t, &p[0]), 2, 2);
+    return ls_max_pool2d(t, ls_tape_param(t, &p[0]), NULL);
 }
 static ls_tensor *max_pool2d_overlapping(ls_tape *t, ls_param *p)
 {
-    return ls_max_pool2d(t, ls_tape_param(t, &p[0]), 3, 2);
+    return ls_max_pool2d(t, ls_tape_param(t, &p[0]), &(ls_pool2d_options){ .size = 3, .stride = 2 });
+}
+static ls_tensor *max_pool2d_padded(ls_tape *t, ls_param *p)
+{
+    return ls_max_pool2d(t, ls_tape_param(t, &p[0]), &(ls_pool2d_options){ .size = 3, .stride = 2, .padding = 1 });
 }
 static ls_tensor *avg_pool2d(ls_tape *t, ls_param *p)
 {
-    return ls_avg_pool2d(t, ls_tape_param(t, &p[0]), 3, 2);
+    return ls_avg_pool2d(t, ls_tape_param(t, &p[0]), &(ls_pool2d_options){ .size = 3, .stride = 2, .padding = 1 });
 }
 static ls_tensor *global_avg_pool2d(ls_tape *t, ls_param *p)
 {
@@ -281,16 +307,27 @@ const op_case op_cases[] = {
     { "block", { { { 6, 5 }, 1, 0 }, { { 5 }, 1, 1 }, { { 5, 5 }, 1, 0 } }, block, false },
     { "cross_entropy", { { { 6, 7 }, 3, 0 } }, cross_entropy, false },
     { "cross_entropy_weighted", { { { 6, 7 }, 3, 0 } }, cross_entropy_weighted, false },
-    { "conv2d", { { { 3, 2, 5, 6 }, 1, 0 }, { { 4, 2, 3, 3 }, 1, 0 }, { { 4 }, 1, 0 } }, conv2d, false },
-    { "conv2d_stride", { { { 11, 2, 6, 7 }, 1, 0 }, { { 3, 2, 3, 2 }, 1, 0 } }, conv2d_stride, false },
+    { "conv2d", { { { 3, 5, 6, 2 }, 1, 0 }, { { 4, 2, 3, 3 }, 1, 0 }, { { 4 }, 1, 0 } }, conv2d, false },
+    { "conv2d_stride", { { { 11, 6, 7, 2 }, 1, 0 }, { { 3, 2, 3, 2 }, 1, 0 } }, conv2d_stride, false },
+    { "conv2d_wide", { { { 2, 9, 8, 3 }, 1, 0 }, { { 35, 3, 7, 7 }, 1, 0 } }, conv2d_wide, false },
     { "conv2d_pointwise",
-      { { { 2, 3, 4, 5 }, 1, 0 }, { { 4, 3, 1, 1 }, 1, 0 }, { { 4 }, 1, 0 } },
+      { { { 2, 4, 5, 3 }, 1, 0 }, { { 4, 3, 1, 1 }, 1, 0 }, { { 4 }, 1, 0 } },
       conv2d_pointwise,
       false },
-    { "batch_norm", { { { 3, 3, 4, 5 }, 2, 0.5f }, { { 3 }, 1, 1 }, { { 3 }, 1, 0 } }, batch_norm, false },
-    { "max_pool2d", { { { 2, 2, 6, 4 }, 10, 0 } }, max_pool2d, false },
-    { "max_pool2d_overlapping", { { { 2, 2, 7, 5 }, 10, 0 } }, max_pool2d_overlapping, false },
-    { "avg_pool2d", { { { 2, 2, 7, 5 }, 1, 0 } }, avg_pool2d, false },
-    { "global_avg_pool2d", { { { 3, 2, 4, 5 }, 1, 0 } }, global_avg_pool2d, false },
+    { "conv2d_pointwise_stride",
+      { { { 2, 5, 4, 3 }, 1, 0 }, { { 4, 3, 1, 1 }, 1, 0 } },
+      conv2d_pointwise_stride,
+      false },
+    { "batch_norm", { { { 3, 4, 5, 3 }, 2, 0.5f }, { { 3 }, 1, 1 }, { { 3 }, 1, 0 } }, batch_norm, false },
+    { "batch_norm_relu", { { { 3, 4, 5, 3 }, 2, 0.5f }, { { 3 }, 1, 1 }, { { 3 }, 1, 0 } }, batch_norm_relu, true },
+    { "batch_norm_block",
+      { { { 3, 4, 5, 3 }, 2, 0.5f }, { { 3 }, 1, 1 }, { { 3 }, 1, 0 }, { { 3, 4, 5, 3 }, 2, 0.5f } },
+      batch_norm_block,
+      true },
+    { "max_pool2d", { { { 2, 6, 4, 2 }, 10, 0 } }, max_pool2d, false },
+    { "max_pool2d_overlapping", { { { 2, 7, 5, 2 }, 10, 0 } }, max_pool2d_overlapping, false },
+    { "max_pool2d_padded", { { { 2, 6, 5, 2 }, 10, 0 } }, max_pool2d_padded, false },
+    { "avg_pool2d", { { { 2, 7, 6, 2 }, 1, 0 } }, avg_pool2d, false },
+    { "global_avg_pool2d", { { { 3, 4, 5, 2 }, 1, 0 } }, global_avg_pool2d, false },
 };
 const int n_op_cases = sizeof op_cases / sizeof *op_cases;

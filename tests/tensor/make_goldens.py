@@ -52,6 +52,15 @@ def grouped(qkv, heads, kv, window=None):
     return F.scaled_dot_product_attention(q, k, v, attn_mask=seen).transpose(1, 2).reshape(b, t, heads * d)
 
 
+def images(function):
+    """Channels last outside, first inside, as torch has them."""
+    return lambda x, *rest: function(x.permute(0, 3, 1, 2), *rest).permute(0, 2, 3, 1)
+
+
+def batch_norm(x, w, b):
+    return F.batch_norm(x, None, None, w, b, training=True)
+
+
 def rotary(x, heads, frequencies, first):
     """Heads at the front of each row; first: a position per sequence."""
     d = 2 * len(frequencies)
@@ -135,15 +144,20 @@ CASES = {
     "block": ([((6, 5), 1, 0), ((5,), 1, 1), ((5, 5), 1, 0)], lambda x, w, v: x * (F.gelu(rms_norm(x, w) @ v) + x)),
     "cross_entropy": ([((6, 7), 3, 0)], lambda x: F.cross_entropy(x, TARGETS)),
     "cross_entropy_weighted": ([((6, 7), 3, 0)], weighted),
-    "conv2d": ([((3, 2, 5, 6), 1, 0), ((4, 2, 3, 3), 1, 0), ((4,), 1, 0)], lambda x, w, b: F.conv2d(x, w, b, padding=1)),
-    "conv2d_stride": ([((11, 2, 6, 7), 1, 0), ((3, 2, 3, 2), 1, 0)], lambda x, w: F.conv2d(x, w, stride=2, padding=1)),
-    "conv2d_pointwise": ([((2, 3, 4, 5), 1, 0), ((4, 3, 1, 1), 1, 0), ((4,), 1, 0)], F.conv2d),
-    "batch_norm": ([((3, 3, 4, 5), 2, 0.5), ((3,), 1, 1), ((3,), 1, 0)],
-                   lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True)),
-    "max_pool2d": ([((2, 2, 6, 4), 10, 0)], lambda x: F.max_pool2d(x, 2, 2)),
-    "max_pool2d_overlapping": ([((2, 2, 7, 5), 10, 0)], lambda x: F.max_pool2d(x, 3, 2)),
-    "avg_pool2d": ([((2, 2, 7, 5), 1, 0)], lambda x: F.avg_pool2d(x, 3, 2)),
-    "global_avg_pool2d": ([((3, 2, 4, 5), 1, 0)], lambda x: x.mean((2, 3))),
+    "conv2d": ([((3, 5, 6, 2), 1, 0), ((4, 2, 3, 3), 1, 0), ((4,), 1, 0)], images(lambda x, w, b: F.conv2d(x, w, b, padding=1))),
+    "conv2d_stride": ([((11, 6, 7, 2), 1, 0), ((3, 2, 3, 2), 1, 0)], images(lambda x, w: F.conv2d(x, w, stride=2, padding=1))),
+    "conv2d_wide": ([((2, 9, 8, 3), 1, 0), ((35, 3, 7, 7), 1, 0)], images(lambda x, w: F.conv2d(x, w, stride=2, padding=3))),
+    "conv2d_pointwise": ([((2, 4, 5, 3), 1, 0), ((4, 3, 1, 1), 1, 0), ((4,), 1, 0)], images(F.conv2d)),
+    "conv2d_pointwise_stride": ([((2, 5, 4, 3), 1, 0), ((4, 3, 1, 1), 1, 0)], images(lambda x, w: F.conv2d(x, w, stride=2))),
+    "batch_norm": ([((3, 4, 5, 3), 2, 0.5), ((3,), 1, 1), ((3,), 1, 0)], images(batch_norm)),
+    "batch_norm_relu": ([((3, 4, 5, 3), 2, 0.5), ((3,), 1, 1), ((3,), 1, 0)], images(lambda x, w, b: F.relu(batch_norm(x, w, b)))),
+    "batch_norm_block": ([((3, 4, 5, 3), 2, 0.5), ((3,), 1, 1), ((3,), 1, 0), ((3, 4, 5, 3), 2, 0.5)],
+                         lambda x, w, b, y: F.relu(images(batch_norm)(x, w, b) + y) * y),
+    "max_pool2d": ([((2, 6, 4, 2), 10, 0)], images(lambda x: F.max_pool2d(x, 2, 2))),
+    "max_pool2d_overlapping": ([((2, 7, 5, 2), 10, 0)], images(lambda x: F.max_pool2d(x, 3, 2))),
+    "max_pool2d_padded": ([((2, 6, 5, 2), 10, 0)], images(lambda x: F.max_pool2d(x, 3, 2, 1))),
+    "avg_pool2d": ([((2, 7, 6, 2), 1, 0)], images(lambda x: F.avg_pool2d(x, 3, 2, 1))),
+    "global_avg_pool2d": ([((3, 4, 5, 2), 1, 0)], lambda x: x.mean((1, 2))),
 }
 
 

@@ -40,6 +40,7 @@ static void check_case(const op_case *c, ls_tape *t)
             double d = difference(c, t, p, n, &p[j].value[i], h);
             /* a second, at h/2, takes the h^2 term off */
             double half = difference(c, t, p, n, &p[j].value[i], h / 2), expected = (4 * half - d) / 3;
+            if (c->kinks && fabs(half - d) > 1e-3 * largest) continue; /* a kink in between */
             if (!(fabs(p[j].grad[i] - expected) <= 5e-4 * largest))
                 fail_msg("%s: gradient of %s[%lld] is %.7g, central difference %.7g (largest %.3g)", c->name, p[j].name,
                          (long long)i, p[j].grad[i], expected, largest);

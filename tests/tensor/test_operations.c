@@ -220,7 +220,7 @@ static void batch_norm_moves_its_statistics_and_eval_uses_them(void **state)
 {
     (void)state;
     ls_tape *t;
-    ls_param p[3] = { test_param("x", 1, 2, 1, 4, 1, 2, 2), test_param("w", 2, 0, 2, 1, 0, 0, 0),
+    ls_param p[3] = { test_param("x", 1, 2, 1, 4, 2, 2, 1), test_param("w", 2, 0, 2, 1, 0, 0, 0),
                       test_param("b", 3, 0, 0.5f, 1, 0, 0, 0) };
     float mean[1] = { 10 }, var[1] = { 4 };
     ls_batch_norm_state s = { .mean = mean, .var = var, .momentum = 0.25f };
@@ -229,15 +229,25 @@ static void batch_norm_moves_its_statistics_and_eval_uses_them(void **state)
     for (int i = 0; i < 16; i++) squares += pow(p[0].value[i] - sum / 16, 2);
     check_ok(ls_tape_open(&t, NULL));
     check_ok(ls_tape_begin(t, p, 3, NULL));
-    assert_non_null(ls_batch_norm(t, ls_tape_param(t, &p[0]), &p[1], &p[2], &s));
+    assert_non_null(ls_batch_norm(t, ls_tape_param(t, &p[0]), &p[1], &p[2], &s, NULL));
     float expected[2] = { (float)(0.75 * 10 + 0.25 * sum / 16), (float)(0.75 * 4 + 0.25 * squares / 15) };
     compare("running mean", mean, &expected[0], 1, 1e-6);
     compare("running variance", var, &expected[1], 1, 1e-6);
     check_ok(ls_tape_begin(t, p, 3, &(ls_pass){ .mode = LS_PASS_EVAL }));
-    ls_tensor *y = ls_batch_norm(t, ls_tape_param(t, &p[0]), &p[1], &p[2], &s);
+    ls_tensor *y = ls_batch_norm(t, ls_tape_param(t, &p[0]), &p[1], &p[2], &s, NULL);
     float first = (p[0].value[0] - mean[0]) / sqrtf(var[0] + 1e-5f) * 2 + 0.5f;
     compare("eval", y->data, &first, 1, 1e-5);
     assert_true(mean[0] == expected[0]);
+    float batch[2]; /* those of the batch alone, for an update that is made later */
+    s.batch_mean = &batch[0], s.batch_var = &batch[1];
+    check_ok(ls_tape_begin(t, p, 3, NULL));
+    assert_non_null(ls_batch_norm(t, ls_tape_param(t, &p[0]), &p[1], &p[2], &s, NULL));
+    assert_true(mean[0] == expected[0]);
+    mean[0] = 10, var[0] = 4;
+    ls_batch_norm_update(mean, &batch[0], 0.25f, 1);
+    ls_batch_norm_update(var, &batch[1], 0.25f, 1);
+    compare("mean, updated later", mean, &expected[0], 1, 1e-6);
+    compare("variance, updated later", var, &expected[1], 1, 1e-6);
     ls_tape_free(&t);
     free_params(p, 3);
 }
