@@ -280,6 +280,61 @@ static bool same_machine(const ls__trace *a, const ls__trace *b)
     return *a->host && !strcmp(a->host, b->host);
 }
 
+/* ---- Ends that cannot be. */
+
+typedef struct end { /* of a collective, on one rank */
+    uint64_t group, number;
+    int64_t arrived; /* on the reference's clock */
+    ls__trace *trace;
+    ls__call *call;
+} end;
+
+static int by_collective(const void *a, const void *b)
+{
+    const end *x = a, *y = b;
+    if (x->group != y->group) return x->group > y->group ? 1 : -1;
+    return (x->number > y->number) - (x->number < y->number);
+}
+
+/* With the clocks known, an end before the last rank's arrival is not the end of that collective: two workers of Gloo began in another order than
+ * they were called. It is taken out, since whoever reads the record would take the clock to be wrong. */
+static ls_status drop_ends(ls__trace **traces, size_t count, ls__remarks *remarks)
+{
+    enum { SLACK_NS = 10000 };
+    size_t all = 0, n = 0;
+    for (size_t i = 0; i < count; i++) all += traces[i]->calls.count;
+    end *ends = malloc((all + 1) * sizeof *ends);
+    if (!ends) return ls__fail(LS_ENOMEM, "out of memory");
+    for (size_t i = 0; i < count; i++)
+        for (size_t k = 0; k < traces[i]->calls.count && traces[i]->aligned; k++) {
+            ls__call *c = &traces[i]->calls.at[k];
+            if (c->joined && ls__is_symmetric(c->kind))
+                ends[n++] = (end){ traces[i]->groups.at[c->group].key, c->number,
+                                   ls__clock_time(traces[i], traces[i]->base + c->arrived), traces[i], c };
+        }
+    if (n) qsort(ends, n, sizeof *ends, by_collective);
+    uint64_t dropped = 0;
+    for (size_t i = 0, to; i < n; i = to) {
+        int64_t last = INT64_MIN;
+        for (to = i; to < n && !by_collective(&ends[i], &ends[to]); to++)
+            if (ends[to].arrived > last) last = ends[to].arrived;
+        for (size_t k = i; k < to; k++) {
+            const end *e = &ends[k];
+            if (!e->call->done || ls__clock_time(e->trace, e->trace->base + e->call->done) + SLACK_NS >= last) continue;
+            e->call->done = 0;
+            dropped++;
+        }
+    }
+    free(ends);
+    if (dropped)
+        ls__remark(
+            remarks,
+            "%llu ends of collectives are before the last rank's arrival and are left out: the threads that carry them "
+            "out began in another order than they were called",
+            (unsigned long long)dropped);
+    return LS_OK;
+}
+
 ls_status ls__clocks_find(ls__trace **traces, size_t count, ls__remarks *remarks)
 {
     entries *lists = calloc(count, sizeof *lists);
@@ -322,5 +377,5 @@ ls_status ls__clocks_find(ls__trace **traces, size_t count, ls__remarks *remarks
     free(lists);
     free(points);
     free(room);
-    return status;
+    return status ? status : drop_ends(traces, count, remarks);
 }

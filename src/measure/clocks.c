@@ -5,7 +5,8 @@
  *     arrival(B) - done(A)  <=  d  <=  done(B) - arrival(A)
  *
  * for every collective that both are in, and where each is last in some of them, the two sides come close. Per half minute, d is
- * assumed to be 0 if that is possible and the middle otherwise; between, it is interpolated. */
+ * assumed to be 0 if that is possible and the middle otherwise; between, it is interpolated. Where one machine is always last, one side is
+ * as far away as it is late: then d is at most twice what it must be. */
 #include <stdlib.h>
 #include "record/event_file.h"
 #include "base/status.h"
@@ -26,12 +27,20 @@ static int64_t first_time(const ls_run *run)
     return first;
 }
 
+/* Whether nobody leaves it before all have come. The root of a broadcast may. */
+static bool is_symmetric(uint8_t kind)
+{
+    return kind != LS_COLLECTIVE_BROADCAST && kind != LS_COLLECTIVE_REDUCE && kind != LS_COLLECTIVE_GATHER &&
+           kind != LS_COLLECTIVE_SCATTER && kind != LS_COLLECTIVE_SEND && kind != LS_COLLECTIVE_RECEIVE;
+}
+
 /* What the collectives show of machine `node`'s clock. */
 static void gather(const ls_run *run, int node, int64_t first, window *windows, size_t count)
 {
     for (size_t w = 0; w < count; w++) windows[w] = (window){ .low = INT64_MIN, .high = INT64_MAX };
     for (size_t i = 0; i < run->n_collectives; i++) {
         const ls_run_collective *m = &run->collectives[i];
+        if (!is_symmetric(m->kind)) continue;
         int64_t there_in = INT64_MIN, there_out = INT64_MAX, here_in = INT64_MIN, here_out = INT64_MAX;
         for (int r = 0; r < run->ranks; r++) {
             if (!m->arrival[r] || !m->done[r]) continue;
@@ -51,6 +60,14 @@ static void gather(const ls_run *run, int node, int64_t first, window *windows, 
     }
 }
 
+/* What d is, if it is not 0. A contradiction of less than the times' own precision is none. */
+static int64_t least_move(int64_t low, int64_t high)
+{
+    int64_t least = low > 0 ? low : high < 0 ? high : 0, half = high / 2 - low / 2;
+    if (llabs(least) < LS__CLOCK_SLACK_NS) return 0;
+    return low > 0 ? low + ls__min(half, low) : high - ls__min(half, -high);
+}
+
 /* Fills `moved`; the largest of them. */
 static int64_t find_moves(window *windows, size_t count)
 {
@@ -60,7 +77,7 @@ static int64_t find_moves(window *windows, size_t count)
         if (x->low == INT64_MIN || x->high == INT64_MAX)
             x->moved = last; /* no collective */
         else
-            x->moved = x->low <= 0 && x->high >= 0 ? 0 : x->low / 2 + x->high / 2;
+            x->moved = least_move(x->low, x->high);
         last = x->moved;
         if (llabs(last) > llabs(most)) most = last;
     }
