@@ -152,7 +152,7 @@ LS_API float *ls_model_grads(const ls_model *model);
 LS_API size_t ls_model_buffers(const ls_model *model, const ls_place **places, float **data);
 /* A block of statistics, as large as the buffers and user-owned: from the next pass on, training writes the statistics of its
  * batch there instead of updating the buffers; ls_model_add_statistics() does that later. So micro-batches can be computed in any
- * place and counted in one order. NULL: training updates the buffers. */
+ * place and counted in one order. A block of zeros, which no pass wrote, counts nothing. NULL: training updates the buffers. */
 LS_API void ls_model_set_statistics(ls_model *model, float *statistics);
 LS_API void ls_model_add_statistics(ls_model *model, const float *statistics);
 /* Elements of the buffers' block. */

@@ -24,7 +24,7 @@ static ls_status count_all(ls__images *m, ls_status (*count)(ls__images *m, size
     m->starts = calloc(m->sources.count + 1, sizeof *m->starts);
     if (!m->starts) return ls__fail(LS_ENOMEM, "no memory for a list of %zu files", m->sources.count);
     for (size_t i = 0; i < m->sources.count; i++) {
-        uint64_t pictures;
+        uint64_t pictures = 0;
         ls_status status = count(m, i, &pictures);
         if (status) return status;
         m->starts[i + 1] = m->starts[i] + pictures;
@@ -148,7 +148,7 @@ static ls_status idx_header(const ls__source *f, uint32_t *shape, int dims)
 static ls_status count_idx(ls__images *m, size_t file, uint64_t *pictures)
 {
     const ls__source *f = &m->sources.files[file];
-    uint32_t shape[3];
+    uint32_t shape[3] = { 0 };
     ls_status status = idx_header(f, shape, 3);
     if (status) return status;
     if (!shape[0] || !shape[1] || !shape[2] || shape[1] > IDX_MOST_SIDE || shape[2] > IDX_MOST_SIDE)

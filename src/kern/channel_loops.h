@@ -124,3 +124,57 @@ static void channel_norm_back(float *dx, bool add, const float *dy, const float 
     else
         FOR_CHANNELS(channels, back_of(dx, false, dy, x, factor, shift, mean, slope, rows, C))
 }
+
+/* Of the n rows of a window, the largest value of each channel and the place of its row; the first of equal ones; a NaN is
+ * larger than all. Rows that are NULL are not there. */
+static void channel_max(float *out, uint8_t *places, const float *const *rows, int n, size_t channels)
+{
+    enum { C = 16 };
+    for (size_t at = 0; at < channels; at += C) {
+        size_t count = channels - at < C ? channels - at : C;
+        float best[C];
+        int32_t place[C];
+        bool first = true;
+        for (int w = 0; w < n; w++) {
+            const float *x = rows[w];
+            if (!x) continue;
+            if (first) {
+                for (size_t c = 0; c < C; c++) best[c] = c < count ? x[at + c] : 0.0f;
+                for (size_t c = 0; c < C; c++) place[c] = w;
+            } else if (count == C) {
+#pragma omp simd
+                for (size_t c = 0; c < C; c++) {
+                    float value = x[at + c];
+                    bool more = value > best[c] || value != value;
+                    place[c] = more ? w : place[c];
+                    best[c] = more ? value : best[c];
+                }
+            } else {
+                for (size_t c = 0; c < count; c++) {
+                    float value = x[at + c];
+                    bool more = value > best[c] || value != value;
+                    place[c] = more ? w : place[c];
+                    best[c] = more ? value : best[c];
+                }
+            }
+            first = false;
+        }
+        for (size_t c = 0; c < count && !first; c++) {
+            out[at + c] = best[c];
+            places[at + c] = (uint8_t)place[c];
+        }
+    }
+}
+
+/* dx += dy where the maximum was at `place` */
+static void channel_max_back(float *dx, const float *dy, const uint8_t *places, int place, size_t channels)
+{
+    size_t at = 0;
+    for (; at + 16 <= channels; at += 16) {
+        int32_t own[16];
+        for (size_t c = 0; c < 16; c++) own[c] = places[at + c];
+#pragma omp simd
+        for (size_t c = 0; c < 16; c++) dx[at + c] += own[c] == place ? dy[at + c] : 0.0f;
+    }
+    for (; at < channels; at++) dx[at] += places[at] == place ? dy[at] : 0.0f;
+}

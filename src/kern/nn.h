@@ -99,6 +99,10 @@ typedef struct ls__nn_kernels {
     /* dx = (add: dx +) factor[c] (dy - shift[c] - (x - mean[c]) slope[c]); dx may be dy */
     void (*channel_norm_back)(float *dx, bool add, const float *dy, const float *x, const float *factor,
                               const float *shift, const float *mean, const float *slope, size_t rows, size_t channels);
+    /* The largest value of each channel among n rows (NULL: not there), and the place of its row; a NaN is the largest. */
+    void (*channel_max)(float *out, uint8_t *places, const float *const *rows, int n, size_t channels);
+    /* dx += dy where that place is `place` */
+    void (*channel_max_back)(float *dx, const float *dy, const uint8_t *places, int place, size_t channels);
 
     void (*add)(float *out, const float *a, const float *b, size_t n);           /* out may be a or b */
     void (*mul)(float *out, const float *a, const float *b, size_t n, bool add); /* out = (add: out +) a b */

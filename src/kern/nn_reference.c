@@ -212,6 +212,24 @@ static void channel_norm_back(float *dx, bool add, const float *dy, const float 
     }
 }
 
+static void channel_max(float *out, uint8_t *places, const float *const *rows, int n, size_t channels)
+{
+    for (size_t c = 0; c < channels; c++) {
+        int best = -1;
+        for (int w = 0; w < n; w++)
+            if (rows[w] && (best < 0 || rows[w][c] > rows[best][c] || isnan(rows[w][c]))) best = w;
+        if (best < 0) continue;
+        out[c] = rows[best][c];
+        places[c] = (uint8_t)best;
+    }
+}
+
+static void channel_max_back(float *dx, const float *dy, const uint8_t *places, int place, size_t channels)
+{
+    for (size_t c = 0; c < channels; c++)
+        if (places[c] == place) dx[c] += dy[c];
+}
+
 static float exp_shift_sum(float *x, size_t n, float factor, float shift)
 {
     double s = 0;
@@ -298,6 +316,8 @@ const ls__nn_kernels ls__nn_kernels_reference = {
     .channel_affine = channel_affine,
     .channel_back_sums = channel_back_sums,
     .channel_norm_back = channel_norm_back,
+    .channel_max = channel_max,
+    .channel_max_back = channel_max_back,
     .exp_shift_sum = exp_shift_sum,
     .softmax_back = softmax_back,
     .swiglu = swiglu,

@@ -164,15 +164,15 @@ void ls_model_set_statistics(ls_model *model, float *statistics)
     model->statistics = statistics;
 }
 
-/* Buffers are running statistics, and counters of batches (without dimensions). */
+/* Buffers are, for each norm, mean, variance and a counter of batches, which is 0 in statistics that no pass wrote. */
 void ls_model_add_statistics(ls_model *m, const float *statistics)
 {
-    for (size_t i = 0; i < m->buffer_places.count; i++) {
+    for (size_t i = 0; i + 2 < m->buffer_places.count; i += 3) {
         const ls_place *p = &m->buffer_places.list[i];
-        if (p->dims)
-            ls_batch_norm_update(m->buffers + p->offset, statistics + p->offset, 0, p->count);
-        else
-            m->buffers[p->offset] += 1;
+        if (statistics[p[2].offset] == 0) continue;
+        ls_batch_norm_update(m->buffers + p[0].offset, statistics + p[0].offset, 0, p[0].count);
+        ls_batch_norm_update(m->buffers + p[1].offset, statistics + p[1].offset, 0, p[1].count);
+        m->buffers[p[2].offset] += statistics[p[2].offset];
     }
 }
 

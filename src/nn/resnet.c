@@ -102,6 +102,15 @@ static void list_block(ls_model *m, int stage, int index, const block *b)
 
 /* ---- Forward. */
 
+/* Of statistics that are counted later: one batch. */
+static void count_batch(ls_model *m, size_t offset)
+{
+    if (m->statistics)
+        m->statistics[offset] = 1;
+    else
+        m->buffers[offset] += 1;
+}
+
 /* Convolution and batch norm, the next in the list; add: see ls_batch_norm_options. */
 static ls_tensor *conv_norm(cursor *c, ls_tensor *x, const layer *l, ls_tensor *add)
 {
@@ -116,7 +125,7 @@ static ls_tensor *conv_norm(cursor *c, ls_tensor *x, const layer *l, ls_tensor *
     }
     x = ls_conv2d(c->tape, x, &c->param[0], NULL, &conv);
     x = ls_batch_norm(c->tape, x, &c->param[1], &c->param[2], &state, &norm);
-    if (!m->statistics && x && ls__tape_trains(c->tape)) m->buffers[own[2].offset] += 1;
+    if (x && !ls__tape_is_eval(c->tape)) count_batch(m, own[2].offset);
     c->param += 3;
     c->buffer += 3;
     return x;

@@ -5,9 +5,9 @@
 #include "base/arith.h"
 #include "kern/nn.h"
 
-ls__phase ls__conv_forward_phase(const ls__conv *s)
+ls__sweep ls__conv_forward_phase(const ls__conv *s)
 {
-    return (ls__phase){ .h = s->kh,
+    return (ls__sweep){ .h = s->kh,
                         .w = s->kw,
                         .top = -s->padding,
                         .left = -s->padding,
@@ -33,9 +33,9 @@ static void lattice(int64_t size, int64_t k, int64_t stride, int64_t padding, in
     *origin = (p + padding - *first) / stride - (*taps - 1);
 }
 
-ls__phase ls__conv_back_phase(const ls__conv *s, int64_t py, int64_t px)
+ls__sweep ls__conv_back_phase(const ls__conv *s, int64_t py, int64_t px)
 {
-    ls__phase p = { .step = 1,
+    ls__sweep p = { .step = 1,
                     .planes = s->out,
                     .source_h = s->oh,
                     .source_w = s->ow,
@@ -49,38 +49,38 @@ ls__phase ls__conv_back_phase(const ls__conv *s, int64_t py, int64_t px)
     return p;
 }
 
-static int64_t panel_count(const ls__phase *p)
+static int64_t panel_count(const ls__sweep *p)
 {
     return (p->to + LS__PANEL - 1) / LS__PANEL;
 }
 
-size_t ls__conv_panel_floats(const ls__phase *p)
+size_t ls__conv_panel_floats(const ls__sweep *p)
 {
     return (size_t)(panel_count(p) * LS__PANEL * p->h * p->w * p->planes);
 }
 
-static int64_t bordered_h(const ls__phase *p)
+static int64_t bordered_h(const ls__sweep *p)
 {
     return (p->rows - 1) * p->step + p->h;
 }
 
-static int64_t bordered_w(const ls__phase *p)
+static int64_t bordered_w(const ls__sweep *p)
 {
     return (p->cols - 1) * p->step + p->w;
 }
 
-static bool has_border(const ls__phase *p)
+static bool has_border(const ls__sweep *p)
 {
     return p->top < 0 || p->left < 0 || p->top + bordered_h(p) > p->source_h || p->left + bordered_w(p) > p->source_w;
 }
 
-size_t ls__conv_border_floats(const ls__phase *p)
+size_t ls__conv_border_floats(const ls__sweep *p)
 {
     if (!p->rows || !p->cols || !has_border(p)) return 0;
     return (size_t)((bordered_h(p) * bordered_w(p) * p->planes + 15) / 16 * 16);
 }
 
-void ls__conv_pack(const ls__conv *s, const ls__phase *p, bool back, const float *w, int64_t panel, float *out)
+void ls__conv_pack(const ls__conv *s, const ls__sweep *p, bool back, const float *w, int64_t panel, float *out)
 {
     int64_t taps = s->kh * s->kw, first = panel * LS__PANEL, lanes = ls__min(LS__PANEL, p->to - first);
     /* of w: from one source plane to the next, and from one of the result's channels to the next */
@@ -99,7 +99,7 @@ void ls__conv_pack(const ls__conv *s, const ls__phase *p, bool back, const float
             }
 }
 
-const float *ls__conv_border(const ls__phase *p, const float *image, float *copy, int64_t *line)
+const float *ls__conv_border(const ls__sweep *p, const float *image, float *copy, int64_t *line)
 {
     if (!has_border(p)) {
         *line = p->source_w * p->planes;
@@ -124,7 +124,7 @@ const float *ls__conv_border(const ls__phase *p, const float *image, float *copy
     return copy;
 }
 
-void ls__conv_image(const ls__phase *p, const float *source, int64_t line, const float *panels, int64_t first,
+void ls__conv_image(const ls__sweep *p, const float *source, int64_t line, const float *panels, int64_t first,
                     int64_t count, float *result, bool add)
 {
     const ls__nn_kernels *kernels = ls__nn_kernels_best();

@@ -49,7 +49,4 @@ bool ls__tape_is_eval(const ls_tape *t);
 /* Fails the pass: keeps the thread's message and `status` if it is the first failure. Returns NULL. */
 ls_tensor *ls__tape_fail(ls_tape *t, ls_status status);
 
-/* Whether the pass is one of training. */
-bool ls__tape_trains(const ls_tape *t);
-
 #endif

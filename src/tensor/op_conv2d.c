@@ -21,13 +21,13 @@ enum {
 
 /* ---- One convolution of a phase, over all images. */
 
-static int64_t channels_at_once(const ls__phase *p)
+static int64_t channels_at_once(const ls__sweep *p)
 {
     int64_t depth = p->h * p->w * p->planes, fit = depth ? PANELS_FLOATS / depth / 32 * 32 : p->to;
     return ls__min(p->to, fit < 32 ? 32 : fit);
 }
 
-static void pack_weights(const ls_tape *t, const ls__conv *s, const ls__phase *p, bool back, const float *w, float *out)
+static void pack_weights(const ls_tape *t, const ls__conv *s, const ls__sweep *p, bool back, const float *w, float *out)
 {
     int64_t panels = (p->to + LS__PANEL - 1) / LS__PANEL;
     bool worth = ls__conv_panel_floats(p) > LS__WORTH_THREADS;
@@ -36,12 +36,12 @@ static void pack_weights(const ls_tape *t, const ls__conv *s, const ls__phase *p
 }
 
 /* Memory that a phase needs: packed weights, then a bordered image per thread. */
-static size_t phase_floats(const ls_tape *t, const ls__phase *p)
+static size_t phase_floats(const ls_tape *t, const ls__sweep *p)
 {
     return (ls__conv_panel_floats(p) + 15) / 16 * 16 + ls__conv_border_floats(p) * (size_t)t->threads;
 }
 
-static void run_phase(const ls_tape *t, const ls__conv *s, const ls__phase *p, bool back, const float *w,
+static void run_phase(const ls_tape *t, const ls__conv *s, const ls__sweep *p, bool back, const float *w,
                       const float *source, float *result, bool add, float *memory)
 {
     int64_t each = channels_at_once(p), parts = (p->to + each - 1) / each;
@@ -116,14 +116,14 @@ static ls_status input_back(ls_tape *t, const ls__conv *s, const float *w, const
 {
     size_t most = 0;
     for (int64_t i = 0; i < s->stride * s->stride; i++) {
-        ls__phase p = ls__conv_back_phase(s, i / s->stride, i % s->stride);
+        ls__sweep p = ls__conv_back_phase(s, i / s->stride, i % s->stride);
         size_t floats = p.rows && p.cols ? phase_floats(t, &p) : 0;
         if (floats > most) most = floats;
     }
     ls__buffer *memory = ls__buffer_take(t, most);
     if (!memory) return t->status;
     for (int64_t i = 0; i < s->stride * s->stride; i++) {
-        ls__phase p = ls__conv_back_phase(s, i / s->stride, i % s->stride);
+        ls__sweep p = ls__conv_back_phase(s, i / s->stride, i % s->stride);
         run_phase(t, s, &p, true, w, dy, dx, add, memory->data);
     }
     ls__buffer_drop(t, memory);
@@ -180,7 +180,7 @@ static void transpose_weights(const ls_tape *t, const ls__conv *s, float *dw, bo
 
 static ls_status weight_back(ls_tape *t, const ls__conv *s, const float *x, const float *dy, float *dw, bool add)
 {
-    ls__phase p = ls__conv_forward_phase(s);
+    ls__sweep p = ls__conv_forward_phase(s);
     division d = divide(s);
     int64_t weights = s->kh * s->kw * s->in * s->out, places = s->oh * s->ow;
     int64_t parts = d.parts > 1 ? d.parts * s->kh : 1, panel_count = (s->out + LS__PANEL - 1) / LS__PANEL;
@@ -251,7 +251,7 @@ static ls_status conv_forward(ls_tape *t, const ls__conv *s, const float *x, con
         ls__gemm_run(&g, 1, t->threads, t->workspace, NULL);
         return LS_OK;
     }
-    ls__phase p = ls__conv_forward_phase(s);
+    ls__sweep p = ls__conv_forward_phase(s);
     ls__buffer *memory = ls__buffer_take(t, phase_floats(t, &p));
     if (!memory) return t->status;
     run_phase(t, s, &p, false, w, x, y, bias != NULL, memory->data);

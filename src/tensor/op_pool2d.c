@@ -21,24 +21,12 @@ static int64_t pixel_of(const pool *s, int64_t oy, int64_t ox, int64_t w)
 
 static void max_window(const pool *s, const float *x, int64_t oy, int64_t ox, float *y, uint8_t *picked)
 {
-    bool first = true;
+    const float *rows[MOST_WINDOW * MOST_WINDOW];
     for (int64_t w = 0; w < s->size * s->size; w++) {
         int64_t at = pixel_of(s, oy, ox, w);
-        if (at < 0) continue;
-        const float *from = x + at;
-        if (first) {
-            memcpy(y, from, (size_t)s->C * sizeof *y);
-            memset(picked, (int)w, (size_t)s->C);
-        } else {
-#pragma omp simd
-            for (int64_t c = 0; c < s->C; c++) {
-                bool more = from[c] > y[c] || from[c] != from[c];
-                picked[c] = more ? (uint8_t)w : picked[c];
-                y[c] = more ? from[c] : y[c];
-            }
-        }
-        first = false;
+        rows[w] = at < 0 ? NULL : x + at;
     }
+    ls__nn_kernels_best()->channel_max(y, picked, rows, (int)(s->size * s->size), (size_t)s->C);
 }
 
 static void mean_window(const pool *s, const float *x, int64_t oy, int64_t ox, float *y)
@@ -60,8 +48,7 @@ static void window_back(const pool *s, float *dx, int64_t oy, int64_t ox, const 
         if (at < 0) continue;
         float *to = dx + at;
         if (picked)
-#pragma omp simd
-            for (int64_t c = 0; c < s->C; c++) to[c] += picked[c] == w ? dy[c] : 0.0f;
+            ls__nn_kernels_best()->channel_max_back(to, dy, picked, (int)w, (size_t)s->C);
         else
             ls__nn_kernels_best()->axpy(to, share, dy, (size_t)s->C);
     }

@@ -419,11 +419,6 @@ float *ls__param_grad(ls_tape *t, ls_param *p, bool *add)
     return p->grad;
 }
 
-bool ls__tape_trains(const ls_tape *t)
-{
-    return t->pass.mode != LS_PASS_EVAL;
-}
-
 /* ---- Recomputation */
 
 void ls_recompute(ls_tape *t, ls_tensor *x)

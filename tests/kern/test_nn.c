@@ -117,6 +117,15 @@ RUN(channel_norm_back)
     memcpy(w->x[0], b, sizeof b);
     k->channel_norm_back(w->x[0], n % 2, d, a, b, c, d, b, n / channels_of(n), channels_of(n));
 }
+RUN(channel_max)
+{
+    const float *rows[] = { NULL, a, b, NULL, d, a };
+    uint8_t places[MOST];
+    k->channel_max(w->x[0], places, rows, 6, n);
+    for (size_t i = 0; i < n; i++) w->x[1][i] = places[i];
+    memcpy(w->x[2], d, sizeof d);
+    k->channel_max_back(w->x[2], c, places, 2, n);
+}
 RUN(exp_shift_sum)
 {
     memcpy(w->x[0], a, sizeof a);
@@ -197,6 +206,7 @@ static const struct {
               LOOP(channel_affine),
               LOOP(channel_back_sums),
               LOOP(channel_norm_back),
+              LOOP(channel_max),
               LOOP(exp_shift_sum),
               LOOP(softmax_back),
               LOOP(add),

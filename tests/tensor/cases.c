@@ -324,9 +324,9 @@ const op_case op_cases[] = {
       { { { 3, 4, 5, 3 }, 2, 0.5f }, { { 3 }, 1, 1 }, { { 3 }, 1, 0 }, { { 3, 4, 5, 3 }, 2, 0.5f } },
       batch_norm_block,
       true },
-    { "max_pool2d", { { { 2, 6, 4, 2 }, 10, 0 } }, max_pool2d, false },
-    { "max_pool2d_overlapping", { { { 2, 7, 5, 2 }, 10, 0 } }, max_pool2d_overlapping, false },
-    { "max_pool2d_padded", { { { 2, 6, 5, 2 }, 10, 0 } }, max_pool2d_padded, false },
+    { "max_pool2d", { { { 2, 6, 4, 2 }, 10, 0 } }, max_pool2d, true },
+    { "max_pool2d_overlapping", { { { 2, 7, 5, 2 }, 10, 0 } }, max_pool2d_overlapping, true },
+    { "max_pool2d_padded", { { { 2, 6, 5, 2 }, 10, 0 } }, max_pool2d_padded, true },
     { "avg_pool2d", { { { 2, 7, 6, 2 }, 1, 0 } }, avg_pool2d, false },
     { "global_avg_pool2d", { { { 3, 4, 5, 2 }, 1, 0 } }, global_avg_pool2d, false },
 };
