@@ -21,6 +21,7 @@
 #ifndef LOCKSTEP_COMM_H
 #define LOCKSTEP_COMM_H
 
+#include <stdbool.h>
 #include "lockstep/base.h"
 #include "lockstep/record.h"
 
@@ -38,7 +39,9 @@ typedef struct ls_world_options {
     size_t staging_bytes; /* shared memory per rank and group for buffers that are not job memory; 0: 1 MiB, and between
                              nodes what it takes to keep the network busy */
     const char *mpi;      /* MPI plug-in: "openmpi", "mpich" or an absolute path; NULL: the one of the launcher */
-    void *reserved[2];
+    const struct ls_carrier
+        *carrier; /* for ls_world_open_store(): what moves bytes between nodes; NULL: all ranks are on one node */
+    void *reserved[1];
 } ls_world_options;
 
 /* Joins the job that this process was started in by `lockstep run`, `mpirun` or `srun`; without a launcher, a world of one rank.
@@ -57,10 +60,31 @@ typedef struct ls_store {
     void *reserved[2];
 } ls_store;
 
+/* What moves bytes between nodes where there is no MPI: connections of the caller's, such as another library's. All it needs to do is to
+ * bring whole messages from one rank to another, in order. Sums are made by this library, so the bits are the same as with MPI. */
+typedef struct ls_network ls_network; /* the library's side of it */
+typedef struct ls_carrier {
+    const char *name; /* for messages: "gloo" */
+    void *user;
+    /* Connects all ranks, which call it together if they are on more than one node. From then on, and from any thread, the carrier may
+     * make the calls below. On failure no other function is called. */
+    ls_status (*open)(void *user, ls_network *network);
+    /* Sends a message without waiting for it to arrive. `data` stays as it is until ls_network_sent(network, message). */
+    ls_status (*send)(void *user, int to, const void *data, size_t bytes, void *message);
+    /* Ends. `healthy`: returns when all messages are sent; after it the carrier makes no calls, and in any case none for messages that
+     * come later. */
+    void (*close)(void *user, bool healthy);
+    void *reserved[2];
+} ls_carrier;
+/* Called by a carrier: a message was sent, and its data is no longer needed; a message came; the connection to a rank is lost, which fails
+ * the calls that need the network. */
+LS_API void ls_network_sent(ls_network *network, void *message);
+LS_API void ls_network_received(ls_network *network, int from, const void *data, size_t bytes);
+LS_API void ls_network_failed(ls_network *network, int rank, const char *why);
+
 /* Opens a world without a launcher: rank `rank` of `size` finds the other ranks through `store`, with keys that begin with "lockstep/" and
- * must not have been used in it before. All ranks must pass the same size (else LS_EMISMATCH), and be on one node and of one user
- * (else LS_EUNSUPPORTED). The callbacks are called
- * during this call only. When a rank ends without freeing its world, the others fail within 0.1 s. On failure *out is NULL. */
+ * must not have been used in it before. All ranks must pass the same size (else LS_EMISMATCH), and be of one user and, without
+ * options->carrier, on one node (else LS_EUNSUPPORTED). The store's callbacks are called during this call only. When a rank ends without freeing its world, the others fail within 0.1 s. On failure *out is NULL. */
 LS_API LS_MUST_CHECK ls_status ls_world_open_store(ls_world **out, const ls_store *store, int rank, int size,
                                                    const ls_world_options *options);
 /* Leaves. Frees the world, its memory and its group of all ranks; groups made by split must be freed before. Not a collective: see
@@ -73,7 +97,7 @@ LS_API int ls_world_local_rank(const ls_world *world); /* among the ranks of thi
 LS_API int ls_world_local_size(const ls_world *world);
 LS_API int ls_world_node(const ls_world *world); /* counted from 0 */
 LS_API int ls_world_node_count(const ls_world *world);
-/* How data moves between all ranks: "self" (one rank), "shm" (one node) or "mpi" (several nodes). */
+/* How data moves between all ranks: "self" (one rank), "shm" (one node) or "mpi" (several nodes, by MPI or by a carrier). */
 LS_API const char *ls_world_transport(const ls_world *world);
 
 /* This rank's record (lockstep/record.h), to which collectives and reducers add their events. It belongs to the world, and keeps the
@@ -88,12 +112,19 @@ LS_API ls_group *ls_world_group(ls_world *world);
  * uses it. */
 LS_API LS_MUST_CHECK ls_status ls_world_alloc(ls_world *world, size_t bytes, void **memory);
 LS_API void ls_world_dealloc(ls_world *world, void **memory);
+/* Makes memory of the caller's job memory, at its address and with its contents, so that all-reduces on it need no copies. It must be
+ * whole pages (of 4,096 bytes) of a mapping that the caller owns, such as that of another library's descriptor, which is then no longer
+ * behind these pages. Nothing else may use them during the call. For this rank alone: not a collective. The owner unmaps them as before;
+ * after that ls_world_disown() frees the job memory. Without it that happens when the same addresses are adopted again, or found to
+ * be other memory, or the job ends. In a world of one rank there is nothing to do. On failure the memory is as it was. */
+LS_API LS_MUST_CHECK ls_status ls_world_adopt(ls_world *world, void *memory, size_t bytes);
+LS_API void ls_world_disown(ls_world *world, const void *memory);
 
 /* Collective: members with the same `color` (>= 0) form a new group, ordered by `key`, then by rank. With color < 0 a rank takes part in
  * the call and gets no group (*out is NULL). Works of the group may be under way. */
 LS_API LS_MUST_CHECK ls_status ls_group_split(ls_group *group, int color, int key, ls_group **out);
 /* Called by the members of a new group only: `ranks` in the world, n of them, in the order of the group and the same on all, this rank
- * included. They find each other through `store`, by a `key` that no other group has. All must be on one node. */
+ * included. They find each other through `store`, by a `key` (and keys that begin with it) that no other group has. */
 LS_API LS_MUST_CHECK ls_status ls_group_open(ls_world *world, const int *ranks, int n, const ls_store *store,
                                              const char *key, ls_group **out);
 /* Frees a group made by split or open. Works still under way are abandoned, and freed with it. Not a collective. */

@@ -156,14 +156,14 @@ static ls_status use_peer_info(ls__cluster *c, const ls__peer_info *peers, int t
         c->nonce = peers[0].nonce;
         snprintf(c->hosts[c->node_of[r]], LS__HOST_BYTES, "%s", peers[r].host);
     }
-    ls_status status = LS_OK;
-    if (c->nodes > 1 && !ls__net_carries_data(c->net))
+    ls_status status = c->nodes > 1 ? ls__net_connect(c->net) : LS_OK;
+    if (!status && c->nodes > 1 && !ls__net_carries_data(c->net))
         status = ls__fail(
             LS_EUNSUPPORTED,
-            "the ranks are on %d nodes (%s, %s%s), but a store carries no data between them; start the program "
-            "with mpirun or srun",
+            "the ranks are on %d nodes (%s, %s%s), but a store carries no data between them; pass a carrier, or "
+            "start the program with mpirun or srun",
             c->nodes, c->hosts[0], c->hosts[1], c->nodes > 2 ? "..." : "");
-    else if (c->nodes > 1)
+    else if (!status && c->nodes > 1)
         status = align_clocks(c, first, timeout_ms);
     free(first);
     return status;

@@ -178,6 +178,8 @@ struct ls_world {
     int busy_groups;             /* those with works under way */
     int next_group;              /* number of the next group that a split makes */
     void *allocations;           /* without a job: list of what ls_world_alloc() returned */
+    struct ls__adopted *adopted; /* what ls_world_adopt() made job memory; see adopt.c */
+    int n_adopted;
     struct ls__cluster *cluster; /* under mpirun and srun; see cluster.h */
     ls_world *next_open;         /* there: in the list of this process's worlds */
 };
@@ -258,6 +260,10 @@ void ls__world_yield(ls_world *world);
 /* tagged.c; accepts NULL. */
 void ls__mailbox_free(ls__mailbox *mailbox);
 
+/* adopt.c: the heap offset of an all-reduce's buffer if all of it is in adopted memory, else 0. Not for buffers of works under way. */
+uint64_t ls__adopted_offset(ls_world *w, void *p, size_t bytes);
+/* memory.c: where an all-reduce's buffer is in job memory, also if that was adopted; 0: nowhere. Other works: ls__heap_offset(). */
+uint64_t ls__work_offset(const ls_work *w, size_t bytes);
 /* memory.c: frees what ls_world_alloc() returned, where there is no job. */
 void ls__world_free_memory(ls_world *w);
 

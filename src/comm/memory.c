@@ -14,6 +14,7 @@ typedef struct allocation {
 
 void ls__world_free_memory(ls_world *w)
 {
+    free(w->adopted);
     for (allocation *a = w->allocations; a;) {
         allocation *next = a->next;
         munmap(a->memory, a->bytes);
@@ -71,6 +72,14 @@ void ls_world_dealloc(ls_world *world, void **memory)
     uint64_t at = world->job ? ls__heap_offset(world->job, p, 1) : 0;
     if (at) ls__heap_give(world->job, world->job_fd, at);
     if (!world->job) free_private(world, p);
+}
+
+uint64_t ls__work_offset(const ls_work *w, size_t bytes)
+{
+    ls_world *world = w->group->world;
+    uint64_t at = ls__heap_offset(world->job, w->send, bytes);
+    if (at || !world->n_adopted || w->kind != LS_COLLECTIVE_ALLREDUCE) return at;
+    return ls__adopted_offset(world, w->recv, bytes);
 }
 
 ls_status ls__group_share(ls_group *group, size_t bytes, void **memory)

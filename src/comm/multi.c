@@ -67,7 +67,7 @@ static ls_status publish(ls_group *g, ls_work *w)
     if (is_eager(w)) {
         if (bytes) memcpy(ls__multi_eager_of(m, w->number, g->rank), w->send, bytes);
     } else if (bytes && m->locals > 1) {
-        p->at = ls__heap_offset(g->world->job, w->send, bytes);
+        p->at = ls__work_offset(w, bytes);
         if (!p->at) p->at = LS__MULTI_STAGED;
         t->staged = p->at == LS__MULTI_STAGED;
     }

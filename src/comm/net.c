@@ -14,12 +14,15 @@
 #include <string.h>
 #include <time.h>
 #include "base/status.h"
+#include "comm/carrier.h"
 #include "comm/plugin.h"
 
 struct ls__net {
-    const ls__net_plugin *plugin; /* NULL: only a store */
+    const ls__net_plugin *plugin; /* NULL: a store, and perhaps a carrier */
     ls_store store;
-    int gathered; /* number of gathers through the store */
+    ls_carrier carrier;
+    ls_network *network; /* on the carrier; NULL: it was not opened */
+    int gathered;        /* number of gathers through the store */
     int rank, size;
     pthread_mutex_t lock; /* held in every call of the plug-in, which one thread at a time may use */
     char library[160];
@@ -178,11 +181,12 @@ ls_status ls__net_open_on(ls__net **out, const ls__net_plugin *plugin, int rank,
     return LS_OK;
 }
 
-ls_status ls__net_open_store(ls__net **out, const ls_store *store, int rank, int size)
+ls_status ls__net_open_store(ls__net **out, const ls_store *store, const ls_carrier *carrier, int rank, int size)
 {
     ls_status status = new_net(out);
     if (status) return status;
     (*out)->store = *store;
+    if (carrier) (*out)->carrier = *carrier;
     (*out)->rank = rank;
     (*out)->size = size;
     return LS_OK;
@@ -190,7 +194,14 @@ ls_status ls__net_open_store(ls__net **out, const ls_store *store, int rank, int
 
 bool ls__net_carries_data(const ls__net *net)
 {
-    return net->plugin;
+    return net->plugin || net->network;
+}
+
+ls_status ls__net_connect(ls__net *net)
+{
+    if (net->plugin || net->network || !net->carrier.open) return LS_OK;
+    snprintf(net->library, sizeof net->library, "%s", net->carrier.name ? net->carrier.name : "carrier");
+    return ls__network_open(&net->network, &net->carrier, net->rank, net->size);
 }
 
 void ls__net_close(ls__net **pnet, bool healthy, const bool *waiting)
@@ -203,6 +214,7 @@ void ls__net_close(ls__net **pnet, bool healthy, const bool *waiting)
         net->plugin->close(healthy, waiting);
         leave(net, &before);
     }
+    ls__network_close(&net->network, healthy);
     free_net(net);
     *pnet = NULL;
 }
@@ -259,6 +271,7 @@ ls_status ls__net_send(ls__net *net, const void *data, size_t bytes, int to, int
     sigset_t before;
     if (bytes > LS__NET_MAX_SEND || tag < 0 || tag > LS__NET_MAX_TAG)
         return ls__fail(LS_EINVAL, "network: cannot send a message of %zu bytes with tag %d", bytes, tag);
+    if (net->network) return ls__network_send(net->network, data, bytes, to, tag, matched, out);
     enter(net, &before);
     int code = net->plugin->send(data, bytes, to, tag, matched, out);
     leave(net, &before);
@@ -270,6 +283,7 @@ ls_status ls__net_recv(ls__net *net, void *data, size_t bytes, int from, int tag
     sigset_t before;
     if (bytes > LS__NET_MAX_SEND || tag < 0 || tag > LS__NET_MAX_TAG)
         return ls__fail(LS_EINVAL, "network: cannot receive a message of %zu bytes with tag %d", bytes, tag);
+    if (net->network) return ls__network_recv(net->network, data, bytes, from, tag, out);
     enter(net, &before);
     int code = net->plugin->recv(data, bytes, from, tag, out);
     leave(net, &before);
@@ -279,6 +293,7 @@ ls_status ls__net_recv(ls__net *net, void *data, size_t bytes, int from, int tag
 ls_status ls__net_test(ls__net *net, ls__net_request *const *requests, int count)
 {
     sigset_t before;
+    if (net->network) return ls__network_test(net->network, requests, count);
     enter(net, &before);
     int code = net->plugin->test(requests, count);
     leave(net, &before);
@@ -288,6 +303,10 @@ ls_status ls__net_test(ls__net *net, ls__net_request *const *requests, int count
 void ls__net_cancel(ls__net *net, ls__net_request *request)
 {
     sigset_t before;
+    if (net->network) {
+        ls__network_cancel(net->network, request);
+        return;
+    }
     enter(net, &before);
     net->plugin->cancel(request);
     leave(net, &before);

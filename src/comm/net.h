@@ -61,15 +61,18 @@ typedef struct ls__net ls__net;
 LS_MUST_CHECK ls_status ls__net_open(ls__net **out, const char *which, const ls__launch_info *identity);
 /* A net on the caller's table: for tests, whose ranks are threads. */
 LS_MUST_CHECK ls_status ls__net_open_on(ls__net **out, const ls__net_plugin *plugin, int rank, int size);
-/* A net that has no plug-in and carries no data: ranks only gather through the caller's store (lockstep/comm.h), which must outlive it. */
-LS_MUST_CHECK ls_status ls__net_open_store(ls__net **out, const ls_store *store, int rank, int size);
+/* A net without a plug-in: ranks gather through the caller's store (lockstep/comm.h), which must outlive it. It carries no data until
+ * ls__net_connect() has opened the carrier, if that is not NULL; in a net with a plug-in, or without a carrier, that does nothing. */
+LS_MUST_CHECK ls_status ls__net_open_store(ls__net **out, const ls_store *store, const ls_carrier *carrier, int rank,
+                                           int size);
+LS_MUST_CHECK ls_status ls__net_connect(ls__net *net);
 /* Calls of a store. */
 LS_MUST_CHECK ls_status ls__store_set(const ls_store *store, const char *key, const void *value, size_t bytes);
 LS_MUST_CHECK ls_status ls__store_get(const ls_store *store, const char *key, void *value, size_t bytes,
                                       int timeout_ms);
 /* Returns `status` of such a call, with the message that the store has left. */
 ls_status ls__store_failed(ls_status status, int rank, const char *key);
-/* Whether messages can be sent: false for such a net. */
+/* Whether messages can be sent. */
 bool ls__net_carries_data(const ls__net *net);
 /* See ls__net_plugin.close. */
 void ls__net_close(ls__net **net, bool healthy, const bool *waiting);

@@ -71,15 +71,18 @@ static void publish(ls_group *g, ls_work *w)
     if (is_eager(w)) {
         if (bytes) memcpy(ls__shm_eager_of(g, w->number, g->rank, bytes), w->send, bytes);
     } else if (bytes) {
-        arrival->at = ls__heap_offset(g->world->job, w->send, bytes);
+        arrival->at = ls__work_offset(w, bytes);
         if (!arrival->at) arrival->at = LS__SHM_STAGED;
         ls__shm_work_of(w)->staged = arrival->at == LS__SHM_STAGED;
     }
     atomic_store_explicit(&arrival->in, 0, memory_order_relaxed);
     atomic_store_explicit(&arrival->out, 0, memory_order_relaxed);
+    if (LS__CHECKED && !w->started) w->started = ls_now();
+    /* Not if an older work is under way: that may still need the staging. */
+    bool oldest = !g->collectives.first || g->collectives.first == w;
+    if (ls__shm_work_of(w)->staged && oldest && algorithm_of(w) == &ls__shm_reduce) ls__shm_reduce_prepare(g, w);
     arrival->fingerprint = ls__work_fingerprint(w);
     arrival->count = w->count;
-    if (LS__CHECKED && !w->started) w->started = ls_now();
     arrival->time = w->started;
     ls__shm_work_of(w)->published = true;
     atomic_store_explicit(&arrival->number, w->number + 1, memory_order_release);

@@ -160,6 +160,8 @@ typedef struct ls__shm_algorithm {
     bool (*needs)(const ls_group *g, const ls_work *w, int rank);
 } ls__shm_algorithm;
 extern const ls__shm_algorithm ls__shm_reduce, ls__shm_move, ls__shm_parallel_for;
+/* Before a staged work of ls__shm_reduce is published: copies what staging holds, while other ranks are on their way. */
+void ls__shm_reduce_prepare(ls_group *g, ls_work *w);
 
 /* Around the claims of a work's chunks. A rank that dies with a chunk leaves it undone. */
 static inline void ls__shm_claims_begin(const ls_group *g, const ls_work *w)

@@ -6,7 +6,10 @@
  * gradients need not take part: those that wait do its share.
  *
  * Buffers that are not job memory pass through their rank's staging in rounds: copy in, sum in place, copy out, with a few rounds
- * under way at once. Then all ranks work in rounds. If no rank stages, there is one round with everything in it. */
+ * under way at once. Then all ranks work in rounds. If no rank stages, there is one round with everything in it.
+ *
+ * Two ranks that both stage exchange: each reads the other's staging, adds its own buffer, and writes to its own buffer only. That moves
+ * less than copying the sum out, and needs one exchange instead of two. */
 #include "comm/shm.h"
 
 #include <string.h>
@@ -50,8 +53,15 @@ static void plan_rounds(const ls_group *g, ls_work *w)
 {
     ls__shm_work *t = ls__shm_work_of(w);
     size_t bytes = w->block_bytes;
-    t->round_bytes = t->any_staged ? ls__shm_of(g)->control->round_bytes : bytes;
+    t->round_bytes = t->any_staged || t->staged ? ls__shm_of(g)->control->round_bytes : bytes;
     t->rounds = (uint32_t)((bytes + t->round_bytes - 1) / t->round_bytes);
+}
+
+/* Whether two ranks exchange; known when both have arrived. */
+static bool is_exchange(const ls_group *g, const ls_work *w)
+{
+    return g->size == 2 && w->kind == LS_COLLECTIVE_ALLREDUCE && !w->parts && ls__shm_work_of(w)->staged &&
+           ls__shm_arrival_of(g, w->number, 1 - g->rank)->at == LS__SHM_STAGED;
 }
 
 static bool round_done(const ls_group *g, const ls_work *w, uint32_t j)
@@ -70,12 +80,28 @@ static bool all_rounds_done(const ls_group *g, const ls_work *w)
     return true;
 }
 
+/* Copies the next round into staging. */
+static void copy_in(ls_group *g, ls_work *w)
+{
+    ls__shm_work *t = ls__shm_work_of(w);
+    memcpy(ls__shm_staging_of(g, g->rank, t->in), (const char *)w->send + (size_t)t->in * t->round_bytes,
+           round_length(w, t->in));
+    atomic_store_explicit(&ls__shm_arrival_of(g, w->number, g->rank)->in, ++t->in, memory_order_release);
+}
+
+void ls__shm_reduce_prepare(ls_group *g, ls_work *w)
+{
+    ls__shm_work *t = ls__shm_work_of(w);
+    plan_rounds(g, w);
+    if (ls__shm_claim_staging(g, w))
+        while (t->in < t->rounds && t->in < LS__SHM_ROUNDS) copy_in(g, w);
+}
+
 /* Copies finished rounds out of staging and new ones in, as far as there is room. */
 static void move_staging(ls_group *g, ls_work *w)
 {
     ls__shm_work *t = ls__shm_work_of(w);
     if (!ls__shm_claim_staging(g, w)) return;
-    ls__shm_arrival *arrival = ls__shm_arrival_of(g, w->number, g->rank);
     bool receives = ls__work_receives(w, g->rank);
     bool filled = false;
     for (;;) {
@@ -85,9 +111,7 @@ static void move_staging(ls_group *g, ls_work *w)
                        round_length(w, t->out));
             t->out++;
         } else if (t->in < t->rounds && t->in - t->out < LS__SHM_ROUNDS) {
-            memcpy(ls__shm_staging_of(g, g->rank, t->in), (const char *)w->send + (size_t)t->in * t->round_bytes,
-                   round_length(w, t->in));
-            atomic_store_explicit(&arrival->in, ++t->in, memory_order_release);
+            copy_in(g, w);
             filled = true;
         } else {
             break;
@@ -137,10 +161,47 @@ static void reduce_chunk(ls_group *g, const ls_work *w, uint32_t j, size_t chunk
         ls__reduce_arrays(w->type, w->op, s->out, outs, s->in, g->size, bytes / ls_dtype_size(w->type), false);
 }
 
+/* ---- Two ranks that exchange. */
+
+/* Writes the sum of round j to this rank's buffer. */
+static void sum_round(ls_group *g, const ls_work *w, uint32_t j)
+{
+    ls__shm *s = ls__shm_of(g);
+    uint8_t *own = (uint8_t *)w->recv + (size_t)j * ls__shm_work_of(w)->round_bytes;
+    void *out = own;
+    s->in[g->rank] = own;
+    s->in[1 - g->rank] = ls__shm_staging_of(g, 1 - g->rank, j);
+    ls__reduce_arrays(w->type, w->op, &out, 1, s->in, 2, round_length(w, j) / ls_dtype_size(w->type), false);
+}
+
+static ls_status exchange(ls_group *g, ls_work *w)
+{
+    ls__shm_work *t = ls__shm_work_of(w);
+    ls__shm_arrival *mine = ls__shm_arrival_of(g, w->number, g->rank);
+    const ls__shm_arrival *theirs = ls__shm_arrival_of(g, w->number, 1 - g->rank);
+    uint32_t read; /* rounds that the other rank has read */
+    for (bool moved = true; moved;) {
+        moved = false;
+        read = atomic_load_explicit(&theirs->out, memory_order_acquire);
+        if (t->in < t->rounds && t->in < read + LS__SHM_ROUNDS && ls__shm_claim_staging(g, w)) {
+            copy_in(g, w);
+            moved = true;
+        }
+        if (t->out < t->in && atomic_load_explicit(&theirs->in, memory_order_acquire) > t->out) {
+            sum_round(g, w, t->out);
+            atomic_store_explicit(&mine->out, ++t->out, memory_order_release);
+            moved = true;
+        }
+        if (moved) ls__group_wake(g);
+    }
+    return t->out == t->rounds && read == t->rounds ? LS_OK : LS_PENDING;
+}
+
 static bool needs(const ls_group *g, const ls_work *w, int rank)
 {
     const ls__shm_work *t = ls__shm_work_of(w);
     const ls__shm_arrival *arrival = ls__shm_arrival_of(g, w->number, rank);
+    if (is_exchange(g, w) && atomic_load_explicit(&arrival->out, memory_order_acquire) < t->rounds) return true;
     return (arrival->at == LS__SHM_STAGED && atomic_load_explicit(&arrival->in, memory_order_acquire) < t->rounds) ||
            ls__shm_may_have_chunk(g, w, rank);
 }
@@ -150,6 +211,7 @@ static ls_status progress(ls_group *g, ls_work *w)
     const ls__shm_work *t = ls__shm_work_of(w);
     ls__shm_slot *slot = ls__shm_slot_of(g, w->number);
     if (!t->rounds) plan_rounds(g, w);
+    if (is_exchange(g, w)) return exchange(g, w);
     uint64_t per_round = chunks_per_round(g, w), chunks = per_round * t->rounds;
     uint64_t next = atomic_load_explicit(&slot->claimed, memory_order_relaxed);
     if (next < chunks) ls__shm_claims_begin(g, w);

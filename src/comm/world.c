@@ -205,7 +205,10 @@ ls_status ls_world_open_store(ls_world **out, const ls_store *store, int rank, i
     ls_status status = ls__kernels_check();
     if (status) return status;
     if (size == 1) return open_without_job(out, options, &info);
-    status = ls__net_open_store(&net, store, rank, size);
+    const ls_carrier *carrier = options ? options->carrier : NULL;
+    if (carrier && (!carrier->open || !carrier->send || !carrier->close))
+        return ls__fail(LS_EINVAL, "world: a carrier with open, send and close is needed");
+    status = ls__net_open_store(&net, store, carrier, rank, size);
     return status ? status : open_net(out, options, &info, net);
 }
 

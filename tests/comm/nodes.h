@@ -19,6 +19,9 @@ typedef struct node_thread {
     char why[RANKS_WHY];
 } node_thread;
 
+/* What connects the nodes; NULL: the network among threads. */
+static ls_status (*nodes_net)(ls__net **out, int rank, int size);
+
 static inline ls_status open_world(node_thread *t, ls_world **world)
 {
     char host[16];
@@ -26,7 +29,8 @@ static inline ls_status open_world(node_thread *t, ls_world **world)
     ls__peer_info info;
     ls__cluster *c;
     snprintf(host, sizeof host, "node%d", t->node);
-    ls_status status = ls__net_open_on(&net, &fake_plugin, t->rank, t->size);
+    ls_status status =
+        nodes_net ? nodes_net(&net, t->rank, t->size) : ls__net_open_on(&net, &fake_plugin, t->rank, t->size);
     ls__peer_info_fill(&info, host, t->options.staging_bytes);
     if (!status) status = ls__cluster_open(&c, net, &info, 10000);
     if (status) return status;
