@@ -2,7 +2,8 @@
 
 Works make progress in calls alone: wait() drives the library. Who takes a future instead, as DDP does, gets it completed at the end of backward:
 the first bucket of a backward asks the autograd engine to call _drain(), which it does before DDP's own last step. Meanwhile each call made for
-a later bucket moves the earlier ones on. Outside of a backward a future is complete when it is handed out."""
+a later bucket moves the earlier ones on. Outside of a backward a future is complete when it is handed out. Buckets are moved to shared memory:
+see _shared."""
 
 import ctypes
 import functools
@@ -102,7 +103,12 @@ class Work(c10d.Work):
 
 
 def _pointer(tensor):
-    return ctypes.c_void_p(tensor.data_ptr())
+    return tensor.data_ptr()
+
+
+_SUM = dist.ReduceOp.SUM
+_CALLS = {name[3:]: getattr(lib, name) for name in ls.FUNCTIONS}
+_STARTS = {name[: -len("_start")]: function for name, function in _CALLS.items() if name.endswith("_start")}
 
 
 def _is_async(opts):
@@ -192,9 +198,9 @@ class LockstepProcessGroup(c10d.ProcessGroup):
             self._orphans = [work for work in self._orphans if not work.is_completed()]
         if _is_async(opts):
             handle = ctypes.c_void_p()
-            ls.check(getattr(lib, f"ls_{name}_start")(self._handle, *arguments, handle))
+            ls.check(_STARTS[name](self._handle, *arguments, handle))
             return Work(self, handle, result, finish, keep)
-        ls.check(getattr(lib, "ls_" + name)(self._handle, *arguments))
+        ls.check(_CALLS[name](self._handle, *arguments))
         if finish is not None:
             finish()
         return Work(self, None, result)
@@ -241,8 +247,15 @@ class LockstepProcessGroup(c10d.ProcessGroup):
             tensors = [tensors]
         if len(tensors) != 1:
             return self.allreduce_coalesced(tensors, opts)
-        reductions.check("allreduce", tensors)
-        return self._reduce("allreduce", tensors[0], opts)
+        tensor = tensors[0]
+        kind = reductions.TYPES.get(tensor.dtype)
+        if kind is None or not tensor.is_cpu or tensor.layout is not torch.strided or not tensor.is_contiguous() or opts.reduceOp != _SUM:
+            reductions.check("allreduce", tensors)
+            return self._reduce("allreduce", tensor, opts)
+        # Gradients, mostly: as fast as Python can.
+        if _is_async(opts) and torch._C._current_graph_task_id() != -1:
+            self._world.shared.see(tensor)
+        return self._call("allreduce", (tensor.data_ptr(), tensor.numel(), kind, ls.SUM), tensors, opts, None, tensor)
 
     def allreduce_coalesced(self, tensors, opts=None):
         opts = c10d.AllreduceCoalescedOptions() if opts is None else opts

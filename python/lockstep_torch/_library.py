@@ -63,7 +63,7 @@ class SamplerOptions(Structure):
 
 
 class WorldOptions(Structure):
-    _fields_ = [("timeout_ms", c_int), ("staging_bytes", c_size_t), ("mpi", c_char_p), ("reserved", c_void_p * 2)]
+    _fields_ = [("timeout_ms", c_int), ("staging_bytes", c_size_t), ("mpi", c_char_p), ("carrier", c_void_p), ("reserved", c_void_p * 1)]
 
 
 StoreSet = ctypes.CFUNCTYPE(c_int, c_void_p, c_char_p, c_void_p, c_size_t)
@@ -72,6 +72,22 @@ StoreGet = ctypes.CFUNCTYPE(c_int, c_void_p, c_char_p, c_void_p, c_size_t, c_int
 
 class Store(Structure):
     _fields_ = [("user", c_void_p), ("set", StoreSet), ("get", StoreGet), ("reserved", c_void_p * 2)]
+
+
+CarrierOpen = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p)
+CarrierSend = ctypes.CFUNCTYPE(c_int, c_void_p, c_int, c_void_p, c_size_t, c_void_p)
+CarrierClose = ctypes.CFUNCTYPE(None, c_void_p, c_bool)
+
+
+class Carrier(Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("user", c_void_p),
+        ("open", CarrierOpen),
+        ("send", CarrierSend),
+        ("close", CarrierClose),
+        ("reserved", c_void_p * 2),
+    ]
 
 
 class Span(Structure):
@@ -113,6 +129,7 @@ STRUCTURES = {
     "ls_sampler_options": SamplerOptions,
     "ls_world_options": WorldOptions,
     "ls_store": Store,
+    "ls_carrier": Carrier,
     "ls_span": Span,
     "ls_comm_hook": CommHook,
     "ls_ddp_options": DdpOptions,
@@ -238,10 +255,15 @@ FUNCTIONS = {
     "ls_work_test": (c_int, POINTER(c_void_p)),
     "ls_world_open_store": (c_int, POINTER(c_void_p), POINTER(Store), c_int, c_int, POINTER(WorldOptions)),
     "ls_world_free": (None, POINTER(c_void_p)),
+    "ls_world_adopt": (c_int, c_void_p, c_void_p, c_size_t),
+    "ls_world_disown": (None, c_void_p, c_void_p),
     "ls_world_group": (c_void_p, c_void_p),
     "ls_world_record": (c_void_p, c_void_p),
     "ls_world_transport": (c_char_p, c_void_p),
     "ls_group_open": (c_int, c_void_p, POINTER(c_int), c_int, POINTER(Store), c_char_p, POINTER(c_void_p)),
+    "ls_network_sent": (None, c_void_p, c_void_p),
+    "ls_network_received": (None, c_void_p, c_int, c_void_p, c_size_t),
+    "ls_network_failed": (None, c_void_p, c_int, c_char_p),
     "ls_group_free": (None, POINTER(c_void_p)),
     "ls_group_abort": (None, c_void_p, c_char_p),
     "ls_ddp_open": (c_int, POINTER(c_void_p), c_void_p, POINTER(Span), c_size_t, POINTER(DdpOptions)),

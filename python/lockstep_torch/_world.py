@@ -3,13 +3,16 @@
 torch may call from several threads, for which the library's collectives have a lock of their own. Messages with tags belong to one thread at a
 time: they hold the lock here."""
 
+import atexit
 import ctypes
 import os
 import threading
 import weakref
 
 from . import _library as ls
+from ._carrier import GlooCarrier
 from ._library import lib
+from ._shared import SharedStorages
 
 _opened = 0  # worlds, of this process; every rank counts the same, and a store may outlive a world
 _newest = None  # weak reference to the world that was opened last
@@ -51,11 +54,11 @@ class _Store:
             self.error = error
             return ls.ETIMEOUT if "imeout" in type(error).__name__ + str(error) else ls.EIO
 
-    def check(self, status):
+    def check(self, status, carrier=None):
         try:
             ls.check(status)
         except ls.LockstepError as error:
-            raise error from self.error
+            raise error from self.error or (carrier and carrier.error)
 
     def clean(self, group):
         """When all members have read them, takes the keys out again: torchrun's store outlives a job that it restarts."""
@@ -82,8 +85,14 @@ class World:
         self.handle = ctypes.c_void_p()
         self.timeout_ms = timeout_ms
         via = _Store(store)
-        via.check(lib.ls_world_open_store(self.handle, via.struct, rank, size, ls.WorldOptions(timeout_ms=timeout_ms)))
+        self._carrier = GlooCarrier(store, rank, size)
+        options = ls.WorldOptions(timeout_ms=timeout_ms, carrier=ctypes.addressof(self._carrier.struct))
+        via.check(lib.ls_world_open_store(self.handle, via.struct, rank, size, options), self._carrier)
+        if self._carrier.is_open:
+            reference = weakref.ref(self)
+            atexit.register(lambda: reference() and reference().close())
         self.all = lib.ls_world_group(self.handle)
+        self.shared = SharedStorages(self)
         via.clean(self.all)
         _newest = weakref.ref(self)
 

@@ -25,6 +25,11 @@ def test_ddp_gives_the_weights_of_gloo(run, tmp_path):
         assert all(torch.equal(one[k], two[k]) for k in one)
 
 
+@pytest.mark.parametrize("case", ["room", "full"])
+def test_buckets_move_to_shared_memory(case):
+    assert all("done" in out for out in run_ranks(2, "buckets.py", case).ok().out)
+
+
 def test_fsdp2_gives_the_weights_of_gloo():
     gloo, ours = (run_ranks(2, "fsdp.py", BACKEND=backend).ok().out for backend in ("gloo", "lockstep"))
     assert "sum" in gloo[0] and gloo == ours
@@ -58,13 +63,16 @@ def test_gloo_can_mean_lockstep(run):
         ("exit", ["rank 1"]),
         ("mismatch", ["rank 0 runs allreduce", "4 of float32", "3 of float32"]),
         ("shape of a gather", ["tensors differ"]),
+        ("backward", ["rank 1", "will not call allreduce"]),
+        ("late", ["rank 1 did not call allreduce", "within 2.0 s"]),
+        ("stop", ["rank 1 did not call allreduce", "stopped"]),
     ],
 )
 def test_failures_have_names(case, words):
     outcome = run_ranks(2, "fail.py", case)
     said = outcome.out[0] + outcome.out[1]
     assert all(word in said for word in words), said + outcome.err[0] + outcome.err[1]
-    survivor = 0 if case in ("kill", "exit", "mismatch") else 1
+    survivor = 1 if case == "shape of a gather" else 0
     assert outcome.codes[survivor] == 3, outcome.codes
     assert float(outcome.out[survivor].split()[0]) < 10, outcome.out  # not the timeout of 30 minutes
 

@@ -9,16 +9,16 @@ from conftest import run_ranks
 
 
 @pytest.mark.parametrize(
-    "model, slots, worlds", [("transformer", 4, (1, 2, 3, 4)), ("convolutions", 6, (1, 3)), ("transformer", 3, (1, 2, 3))]
+    "model, slots, worlds", [("transformer", 4, (1, 2, 3, 4)), ("resnet", 6, (1, 2, 3, 4)), ("transformer", 3, (1, 2))]
 )
 def test_weights_do_not_depend_on_the_number_of_ranks(tmp_path, model, slots, worlds):
     states = []
     for ranks in worlds:
         out = tmp_path / f"{ranks}.pt"
-        run_ranks(ranks, "same_bits.py", out, model, slots, 6).ok()
+        run_ranks(ranks, "same_bits.py", out, model, slots, 20).ok()
         states.append(torch.load(out))
     for ranks, state in zip(worlds, states):
-        different = [name for name in state if not torch.equal(state[name], states[0][name])]
+        different = [name for name in state if state[name].numpy().tobytes() != states[0][name].numpy().tobytes()]
         assert not different, f"{ranks} ranks and 1: {different}"
 
 

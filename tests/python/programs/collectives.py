@@ -63,6 +63,13 @@ for n in (0, 1, 7, 5000, 400000):
         for dtype in TYPES if n == 7 else [torch.float32]:
             both(f"allreduce {n} {dtype} {op}", allreduce(op), values((n,), dtype, n))
 both("allreduce of a transposed tensor", lambda g, t: allreduce(Op.SUM)(g, t.t()), values((5, 7), torch.float32, 1))
+# A slice with gaps: only its elements are reduced. (Gloo reduces the memory that begins where the slice does.)
+whole = values((4, 6), torch.float32, 1)
+everyone = [torch.empty_like(whole) for _ in range(size)]
+dist.all_gather(everyone, whole)
+before, total = whole.clone(), torch.stack(everyone).sum(0)
+dist.all_reduce(whole[:, ::2])
+same("allreduce of a slice", [whole[:, ::2], whole[:, 1::2]], [total[:, ::2], before[:, 1::2]])
 both("allreduce, async", allreduce(Op.SUM, True), values((70000,), torch.float32, 2))
 for op in (Op.BAND, Op.BOR, Op.BXOR):
     both(f"allreduce {op}", allreduce(op), values((9,), torch.int32, 3))

@@ -1,18 +1,35 @@
 """Ranks that fail. Prints the error that the others get, and after how long."""
 import os
 import signal
+import subprocess
 import sys
 import time
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 
 case = sys.argv[1]
-dist.init_process_group("lockstep")
+late = case in ("late", "stop")
+dist.init_process_group("lockstep", timeout=timedelta(seconds=2) if late else None)
 rank = dist.get_rank()
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(300, 300)) if case == "backward" else None
 dist.barrier()
 begin = time.time()
 try:
+    if late and rank == 1:
+        if case == "stop":
+            subprocess.Popen(["sh", "-c", f"sleep 4; kill -CONT {os.getpid()}"])
+            os.kill(os.getpid(), signal.SIGSTOP)
+        else:
+            time.sleep(4)
+        os._exit(0)
+    if case == "backward":
+        for step in range(4):
+            if step == 3 and rank == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            model(torch.ones(8, 300)).sum().backward()
+        os._exit(0)
     if case == "kill" and rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     if case == "exit" and rank == 1:

@@ -1,4 +1,4 @@
-"""Trains a small transformer, or a convolutional net with batch norms, for some steps of `slots` micro-batches, on however many ranks there are, and
+"""Trains a small transformer, or a ResNet with batch norms, for some steps of `slots` micro-batches, on however many ranks there are, and
 saves the weights."""
 import os
 import sys
@@ -29,15 +29,26 @@ class Transformer(nn.Module):
         return self.head(self.layers(self.embed(x)))
 
 
-class Convolutions(nn.Module):
-    def __init__(self):
+class Block(nn.Module):
+    def __init__(self, i, o, stride):
         super().__init__()
-        self.a, self.norm = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8)
-        self.b, self.head = nn.Conv2d(8, 8, 3, padding=1), nn.Linear(8, 97)
+        self.a, self.b = nn.Conv2d(i, o, 3, stride, 1, bias=False), nn.Conv2d(o, o, 3, 1, 1, bias=False)
+        self.na, self.nb = nn.BatchNorm2d(o), nn.BatchNorm2d(o)
+        self.skip = nn.Identity() if i == o else nn.Sequential(nn.Conv2d(i, o, 1, stride, bias=False), nn.BatchNorm2d(o))
 
     def forward(self, x):
-        x = torch.relu(self.norm(self.a(x)))
-        return self.head((x + torch.relu(self.b(x))).mean((2, 3)))
+        return torch.relu(self.nb(self.b(torch.relu(self.na(self.a(x))))) + self.skip(x))
+
+
+class ResNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, 1, 1, bias=False), nn.BatchNorm2d(8), nn.ReLU())
+        self.body = nn.Sequential(Block(8, 8, 1), Block(8, 16, 2), Block(16, 16, 1), Block(16, 32, 2))
+        self.head = nn.Linear(32, 97)
+
+    def forward(self, x):
+        return self.head(self.body(self.stem(x)).mean((2, 3)))
 
 
 def sample(i):
@@ -45,10 +56,10 @@ def sample(i):
     if model_name == "transformer":
         tokens = torch.randint(0, 97, (17,), generator=generator)
         return tokens[:-1], tokens[1:]
-    return torch.randn(3, 8, 8, generator=generator), torch.randint(0, 97, (), generator=generator)
+    return torch.randn(3, 16, 16, generator=generator), torch.randint(0, 97, (), generator=generator)
 
 
-model = Transformer() if model_name == "transformer" else Convolutions()
+model = Transformer() if model_name == "transformer" else ResNet()
 parallel = lockstep_torch.DataParallel(model, slots=slots)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 sampler = lockstep_torch.Sampler(1000, batch_size=3, slots=slots, seed=5)

@@ -1,0 +1,73 @@
+"""Gradient buckets of DDP in shared memory, so that reducing them copies nothing.
+
+A bucket is an ordinary storage that DDP makes for itself. The second time that a backward reduces a storage (DDP makes new buckets after the
+first step), it is moved: torch replaces its memory by that of a descriptor (as Tensor.share_memory_() does; all tensors in it follow), and
+the library replaces the pages behind it by job memory (ls_world_adopt), which the other ranks have mapped already."""
+
+import ctypes
+import os
+
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from . import _library as ls
+from ._library import lib
+
+_SMALLEST = 64 << 10  # bytes; below, a copy costs next to nothing
+_PAGE = 4096
+
+
+def _room_for(size):
+    """Whether /dev/shm, where torch makes the descriptor's memory, can hold it for a moment. Too little would be a bus error."""
+    try:
+        shm = os.statvfs("/dev/shm")
+    except OSError:
+        return False
+    return shm.f_bavail * shm.f_frsize > size + (4 << 20)
+
+
+class SharedStorages:
+    """The storages that backwards of one world have reduced, and which of them are in shared memory."""
+
+    def __init__(self, world):
+        self._world = world
+        self._seen = {}  # by a storage's identity: (weak reference, address in shared memory or None, whether moving was tried)
+        self.moved = 0  # storages that are in shared memory
+
+    def see(self, tensor):
+        """Called for a tensor that is about to be all-reduced during a backward."""
+        storage = tensor.untyped_storage()
+        if storage.nbytes() < _SMALLEST:
+            return
+        key = storage._cdata
+        known = self._seen.get(key)
+        if known is None:
+            self._forget_freed()
+            self._seen[key] = StorageWeakRef(storage), None, False
+        elif not known[2]:
+            self._seen[key] = known[0], self._move(storage), True
+
+    def _move(self, storage):
+        """Its address in shared memory; None: it stays where it is, and is copied."""
+        size = storage.nbytes()
+        if storage.is_shared() or storage.device.type != "cpu" or not _room_for(size):
+            return None
+        try:
+            descriptor, _ = storage._share_fd_cpu_()
+        except RuntimeError:  # no descriptors left, or a storage of another kind
+            return None
+        address = storage.data_ptr()
+        whole = (size + _PAGE - 1) // _PAGE * _PAGE
+        if lib.ls_world_adopt(self._world.handle, ctypes.c_void_p(address), whole) != ls.OK:
+            return None
+        os.ftruncate(descriptor, 0)  # nothing is mapped from it any more
+        self.moved += 1
+        return address
+
+    def _forget_freed(self):
+        for key, (reference, address, _) in list(self._seen.items()):
+            if reference.expired():
+                del self._seen[key]
+                if address is not None:
+                    self.moved -= 1
+                    if self._world.handle:
+                        lib.ls_world_disown(self._world.handle, ctypes.c_void_p(address))

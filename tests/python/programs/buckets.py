@@ -1,0 +1,61 @@
+"""DDP whose buckets move to shared memory, beside DDP on Gloo with the same data: the same gradients in every step. `full`: /dev/shm has no room."""
+import gc
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+case = sys.argv[1]
+if case == "full":
+    os.statvfs = lambda path: type("Full", (), {"f_bavail": 16, "f_frsize": 4096})
+torch.set_num_threads(1)
+dist.init_process_group("lockstep")
+rank = dist.get_rank()
+gloo = dist.new_group(backend="gloo")
+world = dist.group.WORLD._world
+
+
+def make(group, **options):
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(300, 400), nn.ReLU(), nn.Linear(400, 300), nn.ReLU(), nn.Linear(300, 10))
+    return nn.parallel.DistributedDataParallel(model, process_group=group, bucket_cap_mb=0.3, **options)
+
+
+def steps(n, *models, zero):
+    """Trains all models side by side, and compares them."""
+    for _ in range(n):
+        x = torch.randn(8, 300)
+        for model in models:
+            model(x).square().mean().backward()
+        for one, *more in zip(*[m.parameters() for m in models]):
+            assert all(torch.equal(one.grad, other.grad) for other in more)
+        for model in models:
+            with torch.no_grad():
+                for p in model.parameters():
+                    p -= 0.01 * p.grad
+            model.zero_grad(set_to_none=zero)
+
+
+torch.manual_seed(100 + rank)
+for zero in True, False:
+    for views in True, False:
+        ours, theirs = make(None, gradient_as_bucket_view=views), make(gloo, gradient_as_bucket_view=views)
+        steps(5, ours, theirs, zero=zero)
+        moved = world.shared.moved
+        assert moved == 0 if case == "full" else moved >= 2, moved
+        if views and not zero and moved:  # a gradient is where the reduction happens
+            address = next(ours.parameters()).grad.untyped_storage().data_ptr()
+            with open("/proc/self/maps") as maps:
+                inside = [line for line in maps if int(line.split("-")[0], 16) <= address < int(line.split("-")[1].split()[0], 16)]
+            assert "lockstep-job" in inside[0], inside
+        del ours, theirs
+        gc.collect()
+# Buckets that were freed make way.
+for _ in range(3):
+    steps(4, make(None), zero=True)
+    gc.collect()
+assert world.shared.moved <= 6, world.shared.moved
+print("done")
+dist.destroy_process_group()
