@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from ._autoload import register, use_instead_of_gloo
     from ._data_parallel import DataParallel
     from ._record import Recorder, phase, record, step
+    from ._shared import share_
     from ._synchrony import SynchronizationWarning
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "phase",
     "record",
     "register",
+    "share_",
     "step",
     "use_instead_of_gloo",
 ]
@@ -29,6 +31,7 @@ _MODULES = {
     "Recorder": "_record",
     "phase": "_record",
     "record": "_record",
+    "share_": "_shared",
     "step": "_record",
     "SynchronizationWarning": "_synchrony",
     "DataParallel": "_data_parallel",

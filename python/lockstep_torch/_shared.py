@@ -7,6 +7,7 @@ the library replaces the pages behind it by job memory (ls_world_adopt), which t
 import ctypes
 import os
 
+import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from . import _library as ls
@@ -63,6 +64,15 @@ class SharedStorages:
         self.moved += 1
         return address
 
+    def share(self, tensor):
+        """Moves a tensor's storage now. Whether it is in shared memory."""
+        storage = tensor.untyped_storage()
+        known = self._seen.get(storage._cdata)
+        if known is None or not known[2]:
+            self._forget_freed()
+            self._seen[storage._cdata] = StorageWeakRef(storage), self._move(storage), True
+        return self._seen[storage._cdata][1] is not None
+
     def _forget_freed(self):
         for key, (reference, address, _) in list(self._seen.items()):
             if reference.expired():
@@ -71,3 +81,18 @@ class SharedStorages:
                     self.moved -= 1
                     if self._world.handle:
                         lib.ls_world_disown(self._world.handle, ctypes.c_void_p(address))
+
+
+def share_(tensor):
+    """Moves the storage of a CPU tensor, which stays the same tensor, into the memory that the ranks of this machine share: all_reduce on it then
+    copies nothing (25 MiB between two ranks: less than half the time). All tensors with this storage move with it; pointers that were taken before
+    (data_ptr(), numpy()) must not be used any more. Whether it is there now: without room in /dev/shm, and in a job of one rank, it stays
+    where it is. Needs a process group of backend "lockstep"."""
+    import torch.distributed as dist
+
+    world = getattr(dist.group.WORLD, "_world", None)
+    if world is None:
+        raise RuntimeError('lockstep: share_() needs init_process_group("lockstep") first')
+    if tensor.device.type != "cpu" or tensor.layout != torch.strided:
+        raise RuntimeError(f"lockstep: share_() of a tensor on {tensor.device}, {tensor.layout}: dense CPU tensors can be shared")
+    return world.size > 1 and world.shared.share(tensor)

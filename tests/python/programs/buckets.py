@@ -7,6 +7,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+import lockstep_torch
+
 case = sys.argv[1]
 if case == "full":
     os.statvfs = lambda path: type("Full", (), {"f_bavail": 16, "f_frsize": 4096})
@@ -57,5 +59,11 @@ for _ in range(3):
     steps(4, make(None), zero=True)
     gc.collect()
 assert world.shared.moved <= 6, world.shared.moved
+# A tensor that the program moves, with another one in the same storage.
+x = torch.arange(100_000, dtype=torch.float32)
+part = x[5000:60_000]
+assert lockstep_torch.share_(x) == (case != "full") and lockstep_torch.share_(part) == (case != "full")
+dist.all_reduce(part)
+assert torch.equal(x[5000:60_000], 2 * torch.arange(5000.0, 60_000)) and x[4999] == 4999 and x[60_000] == 60_000
 print("done")
 dist.destroy_process_group()
