@@ -57,7 +57,7 @@ typedef struct failure {
     char message[JMSG_LENGTH_MAX];
 } failure;
 
-static void fail(j_common_ptr info)
+static void on_failure(j_common_ptr info)
 {
     failure *f = (failure *)info->err;
     info->err->format_message(info, f->message);
@@ -65,9 +65,9 @@ static void fail(j_common_ptr info)
 }
 
 /* A warning means corrupt or missing data, which libjpeg would fill with grey. */
-static void warn(j_common_ptr info, int level)
+static void on_warning(j_common_ptr info, int level)
 {
-    if (level < 0) fail(info);
+    if (level < 0) on_failure(info);
 }
 
 static ls_status decode_jpeg(const char *name, const uint8_t *data, size_t bytes, int size, ls__picture *out)
@@ -76,8 +76,8 @@ static ls_status decode_jpeg(const char *name, const uint8_t *data, size_t bytes
     failure f;
     volatile ls_status status = LS_OK;
     info.err = jpeg_std_error(&f.manager);
-    f.manager.error_exit = fail;
-    f.manager.emit_message = warn;
+    f.manager.error_exit = on_failure;
+    f.manager.emit_message = on_warning;
     jpeg_create_decompress(&info);
     if (setjmp(f.where)) {
         jpeg_destroy_decompress(&info);
