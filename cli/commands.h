@@ -15,6 +15,7 @@ int train_command(int argc, char **argv);
 int predict_command(int argc, char **argv);
 int profile_command(int argc, char **argv);
 int top_command(int argc, char **argv);
+int tune_command(int argc, char **argv);
 int trace_command(int argc, char **argv);
 int resize_command(int argc, char **argv);
 int run_command(int argc, char **argv);

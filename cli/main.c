@@ -39,6 +39,7 @@ static const command commands[] = {
     { "resize", resize_command, "change the number of ranks of an elastic run" },
     { "report", report_command, "show where the time went, who waits for whom, what to change" },
     { "predict", predict_command, "predict the step time of other set-ups" },
+    { "tune", tune_command, "find the fastest settings for a training run" },
     { "checkpoint", checkpoint_command, "verify the checkpoints of a training run" },
     { "eval", eval_command, "compute loss, perplexity and bits per byte of a trained model" },
     { "generate", generate_command, "generate text with a trained model" },

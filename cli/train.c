@@ -21,6 +21,7 @@
 #include "cli/sample.h"
 #include "cli/start_ranks.h"
 #include "cli/train_options.h"
+#include "cli/tune.h"
 #include "comm/launcher.h"
 #include "kern/select.h"
 #include "train/kept.h"
@@ -247,7 +248,7 @@ static bool is_in_place(const ls_train *t, const char *run_dir)
 static int finish(ls_train *t, const train_arguments *a, const char *run_dir, int64_t made, bool stopped)
 {
     long long step = ls_train_steps_made(t), steps = ls_train_get_options(t)->steps;
-    bool save = !stopped || !is_in_place(t, run_dir);
+    bool save = !a->no_save && (!stopped || !is_in_place(t, run_dir));
     if (is_first && save) {
         ls_status status = ls_train_save(t);
         if (status) {
@@ -260,8 +261,9 @@ static int finish(ls_train *t, const train_arguments *a, const char *run_dir, in
     }
     FILE *to = stopped ? stderr : stdout;
     if (is_first && stopped) {
-        fprintf(to, "stopped after step %lld of %lld; the %s model is in %s\n", step, steps,
-                save ? "current" : "initial", printable(run_dir));
+        fprintf(to, "stopped after step %lld of %lld", step, steps);
+        if (!a->no_save) fprintf(to, "; the %s model is in %s", save ? "current" : "initial", printable(run_dir));
+        fputc('\n', to);
         if (!a->train.no_checkpoint)
             print_resume(to, a, run_dir);
         else if (save)
@@ -269,7 +271,7 @@ static int finish(ls_train *t, const train_arguments *a, const char *run_dir, in
     } else if (is_first && !a->quiet) {
         if (!made)
             fprintf(to, "all %lld step%s done before; for more use --steps\n", steps, steps == 1 ? " was" : "s were");
-        fprintf(to, "the model is in %s\n", printable(run_dir));
+        if (save) fprintf(to, "the model is in %s\n", printable(run_dir));
     }
     /* Only the rank that got the signal returns its code. */
     return stopped && stop_signal ? EXIT_SIGNAL + stop_signal : EXIT_DONE;
@@ -282,7 +284,7 @@ static int give_up(ls_train *t, const train_arguments *a, ls_status failed, cons
     char *why = strdup(ls_error());
     int code = report_failure(failed);
     long long step = ls_train_steps_made(t);
-    bool model = failed == LS_ENOTFINITE && !is_in_place(t, run_dir);
+    bool model = failed == LS_ENOTFINITE && !a->no_save && !is_in_place(t, run_dir);
     if (is_first && made && !(a->train.no_checkpoint && !model)) {
         ls_status kept = model ? ls_train_save(t) : ls_train_checkpoint(t);
         if (kept && why && strcmp(why, ls_error()) != 0 && kept != LS_ENOTFINITE) report_failure(kept);
@@ -366,7 +368,7 @@ static int train_here(train_arguments *a)
         return EXIT_SIGNAL + stop_signal;
     }
     bool again = ls__train_kept_is_ready(t); /* a later generation of an elastic run */
-    if (is_first && !again) last_run_set(run_dir);
+    if (is_first && !again && !a->no_save) last_run_set(run_dir);
     if (!a->quiet && is_first && !again) introduce(t, run_dir);
     int64_t made = 0;
     bool stopped;
@@ -379,6 +381,29 @@ static int train_here(train_arguments *a)
     if (stopped && a->train.world) leave_together(a->train.world);
     if (a->train.profile && made && code == EXIT_DONE) code = show_profile(t, a, run_dir);
     ls_train_free(&t);
+    return code;
+}
+
+/* Tunes, and starts this program again with the settings that were found. */
+static int train_tuned(int argc, char **argv)
+{
+    char choice[160], *rest;
+    const char **words = calloc((size_t)argc + sizeof choice + 2, sizeof *words);
+    int n = 0, first;
+    if (!words) return EXIT_FAILED;
+    words[n++] = launch_self();
+    first = n;
+    for (int i = 0; i < argc; i++)
+        if (strcmp(argv[i], "--tune") != 0) words[n++] = argv[i];
+    int code = tune_settings(n - first, (char **)words + first, choice, sizeof choice);
+    if (code == EXIT_DONE) {
+        for (char *w = strtok_r(choice, " ", &rest); w; w = strtok_r(NULL, " ", &rest)) words[n++] = w;
+        fflush(stdout);
+        execv(words[0], (char **)words);
+        fprintf(stderr, "lockstep train: %s: %s\n", printable(words[0]), strerror(errno));
+        code = EXIT_FAILED;
+    }
+    free(words);
     return code;
 }
 
@@ -397,6 +422,11 @@ int train_command(int argc, char **argv)
     if (code < 0 && (status = ls__launch_info_read(&identity, from_environment, NULL))) code = report_failure(status);
     if (code < 0 && (status = ls__kernels_check())) code = report_failure(status);
     bool alone = code < 0 && identity.launcher == LS__LAUNCHER_NONE;
+    if (code < 0 && a.tune && !alone) {
+        fprintf(stderr, "lockstep train: --tune: ranks were started already; use 'lockstep tune --launcher' before\n");
+        code = EXIT_USAGE;
+    } else if (code < 0 && a.tune)
+        code = train_tuned(argc, argv);
     if (code < 0 && a.elastic && !alone && !identity.kept_fd) {
         fprintf(
             stderr,

@@ -133,6 +133,11 @@ option_row *train_rows(train_arguments *a)
           { OPTION_LONG, "--log-every", &a->log_every, "N", "steps between log lines, if not on a terminal", 1, any,
             NULL } },
         { "Output", { OPTION_FLAG, "--quiet", &a->quiet, NULL, "print only errors", 0, 0, NULL } },
+        { "Output",
+          { OPTION_FLAG, "--no-save", &a->no_save, NULL, "write neither checkpoints nor the model, to measure only", 0, 0,
+            NULL } },
+        { "Ranks",
+          { OPTION_FLAG, "--tune", &a->tune, NULL, "find the fastest settings first; see 'lockstep tune'", 0, 0, NULL } },
     };
     enum { OWN = sizeof own / sizeof *own, SECTIONS = 6 };
     option_row *rows = calloc((size_t)ls__n_settings + OWN + SECTIONS + 1, sizeof *rows), *r = rows;
@@ -255,8 +260,10 @@ static int check_together(const train_arguments *a)
         wrong = "--overwrite and --resume exclude each other";
     else if (a->resume && *a->resume && (a->run_dir || a->name))
         wrong = "--resume selects the run; leave out --run-dir and --name";
-    else if (t->no_checkpoint && t->checkpoint_every)
-        wrong = "--no-checkpoint and --checkpoint-every exclude each other";
+    else if ((t->no_checkpoint || a->no_save) && t->checkpoint_every)
+        wrong = "--checkpoint-every excludes --no-checkpoint and --no-save";
+    else if (a->tune && (a->resume || a->elastic))
+        wrong = "--tune: the settings of a resumed run or of --elastic cannot be tuned";
     else if (a->accumulate && t->slots)
         wrong = "--accumulate (micro-batches per rank) and --slots (over all ranks) exclude each other";
     else if (a->resume)
@@ -350,6 +357,7 @@ int train_arguments_read(train_arguments *a, int argc, char **argv)
     }
     if (code >= 0) return code;
     if (a->inject && (code = read_inject(a->inject, &t->inject)) >= 0) return code;
+    if (a->no_save) t->no_checkpoint = true;
     if (a->data.count) {
         t->data = (const char *const *)a->data.items;
         t->n_data = a->data.count;

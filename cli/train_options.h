@@ -32,6 +32,8 @@ typedef struct train_arguments {
     int sample_tokens;     /* length of the sample at the end; 0: none */
     int64_t log_every;
     bool quiet;
+    bool no_save;         /* neither checkpoints nor the model, and runs/last stays as it is */
+    bool tune;            /* find the fastest settings first */
     const char *launcher; /* "mpirun" or "srun", if that has started the ranks; NULL: `lockstep train` itself */
 } train_arguments;
 

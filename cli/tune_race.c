@@ -1,0 +1,76 @@
+/* See tune_race.h. */
+#include "cli/tune_race.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const double WORTH = 0.01;    /* gains below this are not worth a run */
+static const double HOPELESS = 0.7;  /* after one round: e^0.7 is twice as slow. The set-up that others must beat gets a second one */
+static const double LEAST_SD = 0.003; /* runs of the same set-up differ by this much even if two of them did not */
+
+tune_runner *tune_race_add(tune_race *r, const char *options, double predicted)
+{
+    if (r->count == TUNE_MAX_RUNNERS) return NULL;
+    for (size_t i = 0; i < r->count; i++)
+        if (!strcmp(r->runners[i].options, options)) return NULL;
+    tune_runner *n = &r->runners[r->count++];
+    *n = (tune_runner){ .predicted = predicted };
+    snprintf(n->options, sizeof n->options, "%s", options);
+    return n;
+}
+
+/* Student's t, 95% one-sided, by degrees of freedom. */
+static double student(int freedom)
+{
+    static const double t[] = { 0, 6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895 };
+    return freedom < 1 ? INFINITY : t[freedom < 7 ? freedom : 7];
+}
+
+tune_difference tune_compare(const tune_runner *a, const tune_runner *b)
+{
+    tune_difference d = { .rounds = a->rounds < b->rounds ? a->rounds : b->rounds };
+    double squares = 0;
+    for (int i = 0; i < d.rounds; i++) d.mean += log(b->step[i] / a->step[i]) / d.rounds;
+    for (int i = 0; i < d.rounds; i++) squares += pow(log(b->step[i] / a->step[i]) - d.mean, 2);
+    if (d.rounds < 2) {
+        d.half = INFINITY;
+        return d;
+    }
+    double sd = fmax(LEAST_SD, sqrt(squares / (d.rounds - 1)));
+    d.half = student(d.rounds - 1) * sd / sqrt(d.rounds);
+    return d;
+}
+
+size_t tune_race_leader(const tune_race *r)
+{
+    size_t best = 0;
+    for (size_t i = 1; i < r->count; i++)
+        if (!r->runners[i].out && (r->runners[best].out || tune_compare(&r->runners[best], &r->runners[i]).mean < 0))
+            best = i;
+    return best;
+}
+
+bool tune_race_judge(tune_race *r)
+{
+    size_t leader = tune_race_leader(r);
+    const tune_runner *best = &r->runners[leader];
+    bool decided = true;
+    for (size_t i = 0; i < r->count; i++) {
+        tune_runner *c = &r->runners[i];
+        if (i == leader || c->out) continue;
+        tune_difference d = tune_compare(best, c);
+        c->out = d.mean - d.half > 0 || (i && d.rounds == 1 && d.mean > HOPELESS);
+        /* Open as long as it may be better than the leader by more than is worth it, or the leader better than the given set-up. */
+        if (!c->out && (d.half - d.mean > WORTH || (i == 0 && d.mean + d.half > WORTH))) decided = false;
+    }
+    return decided;
+}
+
+size_t tune_race_winner(const tune_race *r)
+{
+    size_t leader = tune_race_leader(r);
+    if (!leader || r->runners[0].out) return leader;
+    tune_difference d = tune_compare(&r->runners[leader], &r->runners[0]);
+    return d.mean > WORTH && d.mean > d.half / 2 ? leader : 0;
+}

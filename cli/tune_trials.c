@@ -1,0 +1,256 @@
+/* See tune_trials.h. */
+#include "cli/tune_trials.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include "base/file.h"
+#include "base/status.h"
+#include "cli/escape.h"
+#include "cli/launch.h"
+#include "kern/select.h"
+
+enum { MAX_BYTES = 1 << 24, MAX_STEPS = 1 << 16, WARM_UP = 3 };
+
+extern char **environ;
+
+int tune_trial_ignores(int argc, char **argv, int i)
+{
+    static const struct {
+        const char *name;
+        int words;
+    } rows[] = { { "--steps", 2 },        { "--epochs", 2 },           { "--warmup", 2 }, { "--run-dir", 2 },
+                 { "--name", 2 },         { "--overwrite", 1 },        { "--keep", 2 },   { "--checkpoint-every", 2 },
+                 { "--no-checkpoint", 1 }, { "--quiet", 1 },           { "--prompt", 2 }, { "--sample-tokens", 2 },
+                 { "--eval-every", 2 },   { "--metrics-every", 2 },    { "--profile", 1 }, { "--log-every", 2 },
+                 { "--no-record", 1 },    { "--no-tensorboard", 1 },   { "--no-save", 1 } };
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        size_t n = strlen(rows[k].name);
+        if (strncmp(argv[i], rows[k].name, n) != 0) continue;
+        if (argv[i][n] == '=') return 1;
+        if (!argv[i][n]) return rows[k].words == 2 && i + 1 < argc ? 2 : 1;
+    }
+    return 0;
+}
+
+/* ---- The file of results: the first line says what they are of. */
+
+static char *path_in(const tune_trials *t, const char *name)
+{
+    char *path;
+    return asprintf(&path, "%s/%s", t->dir, name) < 0 ? NULL : path;
+}
+
+static json_t *words_json(char **words)
+{
+    json_t *list = json_array();
+    for (; *words; words++) json_array_append_new(list, json_stringn(*words, strlen(*words)));
+    return list;
+}
+
+/* Texts that are not UTF-8 cannot be compared in JSON: such results are of nobody. */
+static char *first_line(const tune_trials *t, int cores)
+{
+    json_t *j = json_pack("{s:o, s:o, s:s, s:i}", "options", words_json(t->options), "launcher",
+                          words_json(t->launcher), "kernels", ls__instruction_set_used()->name, "cores", cores);
+    char *text = json_dumps(j, JSON_COMPACT | JSON_SORT_KEYS);
+    json_decref(j);
+    return text;
+}
+
+static void read_line(tune_trials *t, const char *line, size_t length)
+{
+    const char *key;
+    json_t *step, *j = json_loadb(line, length, 0, NULL);
+    bool valid = j && !json_unpack(j, "{s:s, s:o}", "key", &key, "step", &step);
+    if (valid && (json_is_null(step) || json_real_value(step) > 0)) json_object_set(t->done, key, step);
+    json_decref(j);
+}
+
+ls_status tune_trials_open(tune_trials *t, int cores)
+{
+    char *path = path_in(t, "tune.jsonl"), *first = first_line(t, cores), *text = NULL;
+    size_t bytes;
+    ls_status status = LS_OK;
+    t->done = json_object();
+    if (!path || !first || !t->done) status = ls__fail(LS_ENOMEM, "%s: out of memory", t->dir);
+    if (!status) status = ls__file_make_own_dir(t->dir);
+    bool same = !status && !ls__file_read(path, MAX_BYTES, &text, &bytes) &&
+                !strncmp(text, first, strlen(first)) && text[strlen(first)] == '\n';
+    if (!status && same)
+        for (const char *at = text + strlen(first) + 1; *at; at += strcspn(at, "\n"), at += *at == '\n')
+            read_line(t, at, strcspn(at, "\n"));
+    else if (!status) {
+        size_t n = strlen(first);
+        first[n] = '\n'; /* in place of the 0 */
+        status = ls__file_write(path, first, n + 1);
+    }
+    free(text);
+    free(path);
+    free(first);
+    if (status) tune_trials_close(t);
+    return status;
+}
+
+void tune_trials_close(tune_trials *t)
+{
+    json_decref(t->done);
+    t->done = NULL;
+}
+
+static ls_status keep(tune_trials *t, const char *key, double step)
+{
+    char *path = path_in(t, "tune.jsonl");
+    json_t *value = isfinite(step) ? json_real(step) : json_null(), *j = json_pack("{s:s, s:O}", "key", key, "step", value);
+    char *line = j ? json_dumps(j, JSON_COMPACT) : NULL;
+    int fd = path ? open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW) : -1;
+    bool written = line && fd >= 0 && dprintf(fd, "%s\n", line) > 0 && !fsync(fd);
+    ls_status status = written ? LS_OK : ls__fail(LS_EIO, "%s/tune.jsonl: %s", t->dir, strerror(errno));
+    if (fd >= 0) close(fd);
+    if (value) json_object_set_new(t->done, key, value);
+    json_decref(j);
+    free(line);
+    free(path);
+    return status;
+}
+
+/* ---- Runs. */
+
+static size_t count_of(char **words)
+{
+    size_t n = 0;
+    while (words[n]) n++;
+    return n;
+}
+
+/* The command, in one allocation with the words of `options`, which are separated by spaces. */
+static char **make_command(const tune_trials *t, const char *options, const char *folder, const char *steps)
+{
+    const char *fixed[] = { "--steps",  steps,         "--no-save", "--quiet", "--run-dir",
+                            folder,     "--overwrite", "--no-tensorboard" };
+    size_t room = count_of(t->launcher) + count_of(t->options) + strlen(options) + sizeof fixed / sizeof *fixed + 3, n = 0;
+    char **words = malloc(room * sizeof *words + strlen(options) + 1);
+    if (!words) return NULL;
+    char *copy = (char *)(words + room), *rest;
+    memcpy(copy, options, strlen(options) + 1);
+    for (char **w = t->launcher; *w; w++) words[n++] = *w;
+    words[n++] = (char *)launch_self();
+    words[n++] = (char *)"train";
+    for (char **w = t->options; *w; w++) words[n++] = *w;
+    for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) words[n++] = word;
+    for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) words[n++] = (char *)fixed[i];
+    words[n] = NULL;
+    return words;
+}
+
+/* The last line that the run printed. */
+static void last_line(const char *log, char *out, size_t bytes)
+{
+    char *text = NULL;
+    size_t n;
+    snprintf(out, bytes, "no message");
+    if (!ls__file_read(log, MAX_BYTES, &text, &n) && n) {
+        while (n && (text[n - 1] == '\n')) text[--n] = 0;
+        const char *line = strrchr(text, '\n');
+        if (n) snprintf(out, bytes, "%s", printable(line ? line + 1 : text));
+    }
+    free(text);
+}
+
+static ls_status run(const tune_trials *t, char **words)
+{
+    posix_spawn_file_actions_t actions;
+    char message[300], *log = path_in(t, "trial.log");
+    pid_t pid = 0;
+    int code = 0;
+    if (!log) return ls__fail(LS_ENOMEM, "%s: out of memory", t->dir);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, log, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
+    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    int error = posix_spawnp(&pid, words[0], &actions, NULL, words, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    while (!error && waitpid(pid, &code, 0) < 0)
+        if (errno != EINTR) error = errno;
+    ls_status status = LS_OK;
+    if (error)
+        status = ls__fail(LS_EIO, "%s: %s", words[0], strerror(error));
+    else if (code) {
+        last_line(log, message, sizeof message);
+        int number = WIFSIGNALED(code) ? WTERMSIG(code) : WEXITSTATUS(code) > EXIT_SIGNAL ? WEXITSTATUS(code) - EXIT_SIGNAL : 0;
+        status = number == SIGINT || number == SIGTERM || number == SIGHUP
+                     ? ls__fail(LS_EABORTED, "stopped by a signal")
+                     : ls__fail(LS_ESYS, "a run failed: %s", message);
+    }
+    free(log);
+    return status;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The median of metrics.jsonl's step_ms, without the first steps. */
+static ls_status read_median(const char *folder, double *step)
+{
+    char *path, *text = NULL;
+    size_t bytes, n = 0, seen = 0;
+    double *found = malloc(MAX_STEPS * sizeof *found), ms;
+    int made = asprintf(&path, "%s/metrics.jsonl", folder);
+    ls_status status = found && made >= 0 ? ls__file_read(path, MAX_BYTES, &text, &bytes) : ls__fail(LS_ENOMEM, "%s: out of memory", folder);
+    for (const char *at = text; !status && at && *at; at += strcspn(at, "\n"), at += *at == '\n') {
+        json_t *j = json_loadb(at, strcspn(at, "\n"), 0, NULL);
+        if (j && !json_unpack(j, "{s:F}", "step_ms", &ms) && seen++ >= WARM_UP && n < MAX_STEPS) found[n++] = ms * 1e6;
+        json_decref(j);
+    }
+    if (!status && !n) status = ls__fail(LS_EFORMAT, "%s: it has too few steps", path);
+    if (!status) {
+        qsort(found, n, sizeof *found, by_value);
+        *step = (found[(n - 1) / 2] + found[n / 2]) / 2;
+    }
+    free(text);
+    free(found);
+    if (made >= 0) free(path);
+    return status;
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+ls_status tune_trial(tune_trials *t, const char *key, const char *options, const char *name, int steps, double *step)
+{
+    json_t *had = json_object_get(t->done, key);
+    char number[16], *folder = path_in(t, name);
+    *step = NAN;
+    if (had) {
+        free(folder);
+        *step = json_is_null(had) ? (double)NAN : json_real_value(had);
+        return json_is_null(had) ? ls__fail(LS_ESYS, "a run failed before; see tune.jsonl") : LS_OK;
+    }
+    snprintf(number, sizeof number, "%d", steps);
+    char **words = folder ? make_command(t, options, folder, number) : NULL;
+    double from = now();
+    ls_status status = words ? run(t, words) : ls__fail(LS_ENOMEM, "%s: out of memory", t->dir);
+    t->made++;
+    t->seconds += now() - from;
+    if (!status) status = read_median(folder, step);
+    free(words);
+    free(folder);
+    if (status == LS_EABORTED || status == LS_ENOMEM) return status;
+    ls_status kept = keep(t, key, *step);
+    return status ? status : kept;
+}

@@ -1,0 +1,31 @@
+/* Short runs of `lockstep train` for `lockstep tune`. Each result is written to a file before the next run starts, so that a run of tune
+ * that was killed continues where it was. */
+#ifndef LS_CLI_TUNE_TRIALS_H
+#define LS_CLI_TUNE_TRIALS_H
+
+#include <jansson.h>
+#include "lockstep/base.h"
+
+typedef struct tune_trials {
+    const char *dir; /* of tune.jsonl and the runs */
+    char **launcher; /* words before the program; ends with NULL, and may be empty */
+    char **options;  /* of train, as given, without those that trials set; ends with NULL */
+    json_t *done;    /* key: ns, or null if it failed */
+    int made;        /* runs of this process */
+    double seconds;  /* that they took */
+} tune_trials;
+
+/* Reads the results of an earlier run of tune in `dir`, if that had the same options, launcher, kernels and number of cores. */
+LS_MUST_CHECK ls_status tune_trials_open(tune_trials *t, int cores);
+void tune_trials_close(tune_trials *t);
+
+/* The median step of a run with these options added, ns: that of the file if it has the key, otherwise of a run in the folder `name`
+ * of dir. LS_EABORTED: a signal ended it. Another error: it failed, and the message is its last line. */
+LS_MUST_CHECK ls_status tune_trial(tune_trials *t, const char *key, const char *options, const char *name, int steps,
+                                   double *step);
+
+/* Options that trials set themselves, or that would end, save or print something. Returns how many words such an option has at
+ * argv[i]; 0: it is none. */
+int tune_trial_ignores(int argc, char **argv, int i);
+
+#endif
