@@ -26,7 +26,7 @@ static const char *name_of(const option_row *r)
 /* Options for one command, and another name of an option. */
 static bool is_entry(const option_row *r)
 {
-    static const char *const others[] = { "--config", "--print-config", "--resume" };
+    static const char *const others[] = { "--config", "--print-config", "--resume", "--tune" };
     if (r->kind == OPTION_HEADING || r->kind == OPTION_FILES || !r->help) return false;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (!strcmp(r->name, others[i])) return false;

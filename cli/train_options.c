@@ -134,10 +134,11 @@ option_row *train_rows(train_arguments *a)
             NULL } },
         { "Output", { OPTION_FLAG, "--quiet", &a->quiet, NULL, "print only errors", 0, 0, NULL } },
         { "Output",
-          { OPTION_FLAG, "--no-save", &a->no_save, NULL, "write neither checkpoints nor the model, to measure only", 0, 0,
-            NULL } },
+          { OPTION_FLAG, "--no-save", &a->no_save, NULL, "write neither checkpoints nor the model, to measure only", 0,
+            0, NULL } },
         { "Ranks",
-          { OPTION_FLAG, "--tune", &a->tune, NULL, "find the fastest settings first; see 'lockstep tune'", 0, 0, NULL } },
+          { OPTION_FLAG, "--tune", &a->tune, NULL, "find the fastest settings first; see 'lockstep tune'", 0, 0,
+            NULL } },
     };
     enum { OWN = sizeof own / sizeof *own, SECTIONS = 6 };
     option_row *rows = calloc((size_t)ls__n_settings + OWN + SECTIONS + 1, sizeof *rows), *r = rows;

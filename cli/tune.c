@@ -21,10 +21,13 @@
 
 static const char intro[] =
     "usage: lockstep tune [OPTIONS] [TRAIN OPTIONS]\n\n"
-    "Finds the fastest settings for 'lockstep train' with these options: ranks and threads, gradient buckets, workers and prefetch of the "
+    "Finds the fastest settings for 'lockstep train' with these options: ranks and threads, gradient buckets, workers "
+    "and prefetch of the "
     "loader. What is given stays; the rest is tuned, and the result of the training keeps its bits. "
-    "Set-ups are predicted from a few short runs; the best of them are compared by short runs in turns until one is surely the "
-    "fastest, or less than 1% is left to gain. Results are kept in --tune-dir after each run: after a kill, the same command continues. "
+    "Set-ups are predicted from a few short runs; the best of them are compared by short runs in turns until one is "
+    "surely the "
+    "fastest, or less than 1% is left to gain. Results are kept in --tune-dir after each run: after a kill, the same "
+    "command continues. "
     "The choice is written to config.toml there.\n";
 
 enum {
@@ -68,8 +71,8 @@ static int read_own(asked *a, int argc, char **argv, int *train_argc, char **tra
     const option_row rows[] = {
         { OPTION_TEXT, "--tune-dir", &a->dir, "DIR", "results, short runs and the choice (runs/tune)", 0, 0, NULL },
         { OPTION_DOUBLE, "--tune-seconds", &a->seconds, "X", "seconds of steps of a short run (1.5)", 0.01, 1e5, NULL },
-        { OPTION_FLAG, "--allow-bfloat16", &a->wire, NULL,
-          "also try --wire bfloat16, which changes the result", 0, 0, NULL },
+        { OPTION_FLAG, "--allow-bfloat16", &a->wire, NULL, "also try --wire bfloat16, which changes the result", 0, 0,
+          NULL },
         { OPTION_FLAG, "--allow-batch", &a->batch, NULL,
           "also try other micro-batches of the same number of sequences, which changes rounding", 0, 0, NULL },
         { OPTION_TEXT, "--launcher", &a->launcher, "COMMAND",
@@ -113,7 +116,8 @@ static double predicted(const tuning *t, const tune_setup *s)
     for (int strict = 1; strict >= 0; strict--) /* best of all from a run with as many ranks */
         for (size_t i = 0; i < t->n_probes; i++) {
             const probe *p = &t->probes[i];
-            if (p->setup.threads != s->threads || p->setup.slots != s->slots || (strict && p->setup.ranks != s->ranks)) continue;
+            if (p->setup.threads != s->threads || p->setup.slots != s->slots || (strict && p->setup.ranks != s->ranks))
+                continue;
             if (p->predictor && !ls_predict(p->predictor, &question, &out)) return out.step;
         }
     return NAN;
@@ -130,7 +134,8 @@ static int by_step(const void *a, const void *b)
 static void say(const tuning *t, const char *what, const char *options, double step)
 {
     if (t->quiet) return;
-    printf("%-9s %s %s\n", what, isfinite(step) ? amount_field(amount_ns(step), 9).text : "   failed", *options ? options : " as given");
+    printf("%-9s %s %s\n", what, isfinite(step) ? amount_field(amount_ns(step), 9).text : "   failed",
+           *options ? options : " as given");
     exit_check_output("tuning continues without it");
 }
 
@@ -154,7 +159,8 @@ static ls_status add_probe(tuning *t, const tune_setup *s, const char *options)
     t->n_probes++;
     ls_run *run;
     if (status || asprintf(&path, "%s/%s", t->trials.dir, name) < 0) return LS_OK;
-    if (!ls_run_open(&run, path, NULL)) { /* without a record it cannot predict, and set-ups are compared by runs alone */
+    if (!ls_run_open(&run, path,
+                     NULL)) { /* without a record it cannot predict, and set-ups are compared by runs alone */
         if (ls_predictor_open(&p->predictor, run)) p->predictor = NULL;
         ls_run_free(&run);
     }
@@ -174,7 +180,8 @@ static ls_status add_probes(tuning *t, const tune_setup *layouts, size_t n)
     for (size_t i = n; i-- > 0 && !status && t->n_probes < MAX_PROBES;) { /* from many ranks to few */
         bool covered = is_base(t, &layouts[i]);
         for (size_t k = 0; k < t->n_probes; k++)
-            covered = covered || (t->probes[k].setup.threads == layouts[i].threads && t->probes[k].setup.slots == layouts[i].slots);
+            covered = covered || (t->probes[k].setup.threads == layouts[i].threads &&
+                                  t->probes[k].setup.slots == layouts[i].slots);
         if (covered) continue;
         tune_setup_options(&layouts[i], options, sizeof options);
         status = add_probe(t, &layouts[i], options);
@@ -192,7 +199,8 @@ static ls_status run_race(tuning *t, tune_race *race, const char *label)
             if (r->out) continue;
             snprintf(key, sizeof key, "%s %d%s", label, round, r->options);
             snprintf(what, sizeof what, "%s %d", label, round + 1);
-            status = tune_trial(&t->trials, key, r->options, "trial", steps_of(t, t->probes[0].step, LEAST_STEPS), &r->step[round]);
+            status = tune_trial(&t->trials, key, r->options, "trial", steps_of(t, t->probes[0].step, LEAST_STEPS),
+                                &r->step[round]);
             if (status == LS_EABORTED) return status;
             say(t, what, r->options, r->step[round]);
             if (status)
@@ -287,7 +295,8 @@ static void print_race(FILE *to, const char *before, const tune_race *race)
         const tune_runner *r = &race->runners[i];
         double sum = 0;
         for (int k = 0; k < r->rounds; k++) sum += log(r->step[k]) / r->rounds;
-        fprintf(to, "%s%s  %s  %4d  %s%s\n", before, r->rounds ? amount_field(amount_ns(exp(sum)), 9).text : "   failed",
+        fprintf(to, "%s%s  %s  %4d  %s%s\n", before,
+                r->rounds ? amount_field(amount_ns(exp(sum)), 9).text : "   failed",
                 isfinite(r->predicted) ? amount_field(amount_ns(r->predicted), 9).text : "        ?", r->rounds,
                 in_words(r->options), i == winner ? "   <- chosen" : "");
     }
@@ -301,8 +310,11 @@ static void print_gain(FILE *to, const char *before, const tune_race *race)
         return;
     }
     tune_difference d = tune_compare(&race->runners[winner], &race->runners[0]);
-    fprintf(to, "%s%s: %.2f times as fast as the given set-up", before, in_words(race->runners[winner].options), exp(d.mean));
-    if (isfinite(d.half)) fprintf(to, " (%.2f to %.2f, 90%% confidence, %d runs in turns)", exp(d.mean - d.half), exp(d.mean + d.half), d.rounds);
+    fprintf(to, "%s%s: %.2f times as fast as the given set-up", before, in_words(race->runners[winner].options),
+            exp(d.mean));
+    if (isfinite(d.half))
+        fprintf(to, " (%.2f to %.2f, 90%% confidence, %d runs in turns)", exp(d.mean - d.half), exp(d.mean + d.half),
+                d.rounds);
     fputc('\n', to);
 }
 
@@ -313,14 +325,16 @@ static ls_status write_config(const tuning *t, const tune_race *races, const cha
     const char **words = calloc((size_t)argc + strlen(options) + 4, sizeof *words);
     size_t n = 0, bytes = 0;
     int made = asprintf(&path, "%s/config.toml", t->trials.dir), ends[2];
-    if (made < 0 || !copy || !words || pipe(ends)) return ls__fail(LS_ESYS, "%s: out of memory or descriptors", t->trials.dir);
+    if (made < 0 || !copy || !words || pipe(ends))
+        return ls__fail(LS_ESYS, "%s: out of memory or descriptors", t->trials.dir);
     words[n++] = launch_self();
     words[n++] = "train";
     for (int i = 1; i < argc; i++) words[n++] = argv[i];
     for (char *w = strtok_r(copy, " ", &rest); w; w = strtok_r(NULL, " ", &rest)) words[n++] = w;
     words[n++] = "--print-config";
     FILE *to = open_memstream(&text, &bytes);
-    fprintf(to, "# Chosen by 'lockstep tune' from %d short runs. Use: lockstep train --config %s\n#\n", t->trials.made, printable(path));
+    fprintf(to, "# Chosen by 'lockstep tune' from %d short runs. Use: lockstep train --config %s\n#\n", t->trials.made,
+            printable(path));
     for (int i = 0; i < 2; i++)
         if (races[i].count > 1) print_race(to, "# ", &races[i]);
     print_gain(to, "# ", &races[races[1].count > 1]);
@@ -338,7 +352,8 @@ static ls_status write_config(const tuning *t, const tune_race *races, const cha
     int code = -1;
     if (pid > 0) waitpid(pid, &code, 0);
     bool whole = !fclose(to) && !code;
-    ls_status status = whole ? ls__file_write(path, text, bytes) : ls__fail(LS_ESYS, "%s: 'lockstep train --print-config' failed", path);
+    ls_status status = whole ? ls__file_write(path, text, bytes)
+                             : ls__fail(LS_ESYS, "%s: 'lockstep train --print-config' failed", path);
     free(text);
     free(path);
     free(copy);
@@ -363,16 +378,17 @@ static int tune(tuning *t, int argc, char **argv, char *choice, size_t bytes)
     snprintf(choice, bytes, "%s", last->count ? last->runners[tune_race_winner(last)].options : "");
     if (!status) status = write_config(t, races, choice, argv, argc);
     if (status == LS_EABORTED) {
-        fprintf(stderr, "lockstep tune: stopped; the results so far are in %s, and the same command continues\n", printable(t->trials.dir));
-        return EXIT_SIGNAL + 2;
+        fprintf(stderr, "lockstep tune: stopped; the results so far are in %s, and the same command continues\n",
+                printable(t->trials.dir));
+        return EXIT_SIGNAL + tune_stop_signal();
     }
     if (status) return exit_failure("tune", status);
     printf("\n");
     for (int i = 0; i < 2 && !t->quiet; i++)
         if (races[i].count > 1) print_race(stdout, "", &races[i]);
     print_gain(stdout, t->quiet ? "" : "\n", last);
-    printf("%d short runs, %.0f s; use it with: lockstep train --config %s/config.toml\n", t->trials.made, t->trials.seconds,
-           printable(t->trials.dir));
+    printf("%d short runs, %.0f s; use it with: lockstep train --config %s/config.toml\n", t->trials.made,
+           t->trials.seconds, printable(t->trials.dir));
     return EXIT_DONE;
 }
 
@@ -394,7 +410,10 @@ static void set_space(tuning *t, const train_arguments *a, const asked *own, int
                              .given_ranks = launched ? 0 : ranks,
                              .given_threads = launched ? 0 : a->train.threads };
     t->base = (tune_setup){ .ranks = t->space.given_ranks,
-                            .threads = launched ? 0 : a->train.threads ? a->train.threads : cores / ranks > 0 ? cores / ranks : 1 };
+                            .threads = launched            ? 0
+                                       : a->train.threads  ? a->train.threads
+                                       : cores / ranks > 0 ? cores / ranks
+                                                           : 1 };
     if (!t->space.given_threads) t->space.given_threads = t->base.threads;
     t->seconds = own->seconds > 0 ? own->seconds : 1.5;
     t->quiet = own->quiet;
@@ -414,19 +433,25 @@ int tune_settings(int argc, char **argv, char *choice, size_t bytes)
     asked own = { 0 };
     tuning t = { 0 };
     train_arguments a = { 0 };
-    char **train_argv = calloc((size_t)argc + 1, sizeof *train_argv), **kept = calloc((size_t)argc + 3, sizeof *kept);
+    char **train_argv = calloc((size_t)argc + 1, sizeof *train_argv), **kept = NULL;
     char *launcher = NULL, **launcher_words = NULL;
-    int train_argc = 0, n = 0, code = train_argv && kept ? read_own(&own, argc, argv, &train_argc, train_argv) : EXIT_FAILED;
+    int train_argc = 0, n = 0, code = train_argv ? read_own(&own, argc, argv, &train_argc, train_argv) : EXIT_FAILED;
     if (code >= 0) goto done;
-    if ((code = train_arguments_read(&a, train_argc, train_argv)) >= 0) goto done;
-    if (a.resume || a.elastic) {
-        fprintf(stderr, "lockstep tune: %s: tune before the run starts, without this option\n", a.resume ? "--resume" : "--elastic");
+    for (int i = 0; i < 2; i++) {
+        static const char *const later[] = { "--resume", "--elastic" };
+        if (!given(later[i], train_argc, train_argv)) continue;
+        fprintf(stderr, "lockstep tune: %s: tune before the run starts, without this option\n", later[i]);
         code = EXIT_USAGE;
         goto done;
     }
-    for (int i = 1, skip; i < train_argc; i += skip ? skip : 1)
-        if (!(skip = tune_trial_ignores(train_argc, train_argv, i))) kept[n++] = train_argv[i];
-    if (a.train.n_val_data || given("--val-fraction", train_argc, train_argv)) {
+    if ((code = train_arguments_read(&a, train_argc, train_argv)) >= 0) goto done;
+    if (!(kept = calloc((size_t)a.argc + 3, sizeof *kept))) {
+        code = EXIT_FAILED;
+        goto done;
+    }
+    for (int i = 1, skip; i < a.argc; i += skip ? skip : 1)
+        if (!(skip = tune_trial_ignores(a.argc, a.argv, i))) kept[n++] = a.argv[i];
+    if (a.train.n_val_data || given("--val-fraction", a.argc, a.argv)) {
         kept[n++] = (char *)"--eval-every";
         kept[n++] = (char *)"1000000000";
     }
@@ -436,10 +461,11 @@ int tune_settings(int argc, char **argv, char *choice, size_t bytes)
         code = EXIT_FAILED;
         goto done;
     }
-    set_space(&t, &a, &own, train_argc, train_argv);
+    set_space(&t, &a, &own, a.argc, a.argv);
     t.trials = (tune_trials){ .dir = own.dir ? own.dir : "runs/tune", .launcher = launcher_words, .options = kept };
+    tune_catch_signals();
     ls_status status = tune_trials_open(&t.trials, t.space.cores);
-    code = status ? exit_failure("tune", status) : tune(&t, train_argc, train_argv, choice, bytes);
+    code = status ? exit_failure("tune", status) : tune(&t, a.argc, a.argv, choice, bytes);
     for (size_t i = 0; i < t.n_probes; i++) ls_predictor_free(&t.probes[i].predictor);
     if (!status) tune_trials_close(&t.trials);
 done:

@@ -5,8 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-static const double WORTH = 0.01;    /* gains below this are not worth a run */
-static const double HOPELESS = 0.7;  /* after one round: e^0.7 is twice as slow. The set-up that others must beat gets a second one */
+static const double WORTH = 0.01; /* gains below this are not worth a run */
+static const double HOPELESS =
+    0.7; /* after one round: e^0.7 is twice as slow. The set-up that others must beat gets a second one */
 static const double LEAST_SD = 0.003; /* runs of the same set-up differ by this much even if two of them did not */
 
 tune_runner *tune_race_add(tune_race *r, const char *options, double predicted)

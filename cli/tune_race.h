@@ -9,9 +9,9 @@
 enum { TUNE_MAX_ROUNDS = 8, TUNE_MAX_RUNNERS = 12 };
 
 typedef struct tune_runner {
-    char options[160];             /* of `lockstep train`; "" is the set-up as given */
-    double predicted;              /* ns; NaN: not predicted */
-    double step[TUNE_MAX_ROUNDS];  /* ns, the median step of each round's run */
+    char options[160];            /* of `lockstep train`; "" is the set-up as given */
+    double predicted;             /* ns; NaN: not predicted */
+    double step[TUNE_MAX_ROUNDS]; /* ns, the median step of each round's run */
     int rounds;
     bool out; /* surely slower than another one, or it failed */
 } tune_runner;

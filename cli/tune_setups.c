@@ -47,7 +47,8 @@ static size_t divide(const tune_space *space, tune_setup s, int slots, tune_setu
 {
     size_t n = 0;
     int most = slots < space->cores ? slots : space->cores;
-    for (int ranks = space->ranks ? 1 : space->given_ranks; ranks <= (space->ranks ? most : space->given_ranks); ranks++)
+    for (int ranks = space->ranks ? 1 : space->given_ranks; ranks <= (space->ranks ? most : space->given_ranks);
+         ranks++)
         for (int threads = space->threads ? 1 : space->given_threads;
              threads <= (space->threads ? space->cores / (ranks ? ranks : 1) : space->given_threads); threads++) {
             int used = ranks * threads;
@@ -62,7 +63,8 @@ static size_t divide(const tune_space *space, tune_setup s, int slots, tune_setu
 size_t tune_layouts(const tune_space *space, tune_setup *out, size_t limit)
 {
     size_t n = divide(space, (tune_setup){ 0 }, space->slots, out, limit);
-    for (int part = 2; space->batch && part <= space->cores * 2; part *= 2) { /* more and smaller micro-batches, fewer and larger ones */
+    for (int part = 2; space->batch && part <= space->cores * 2;
+         part *= 2) { /* more and smaller micro-batches, fewer and larger ones */
         if (space->batch_size % part == 0)
             n += divide(space, (tune_setup){ .slots = space->slots * part, .batch_size = space->batch_size / part },
                         space->slots * part, out + n, limit - n);

@@ -27,11 +27,11 @@ int tune_trial_ignores(int argc, char **argv, int i)
     static const struct {
         const char *name;
         int words;
-    } rows[] = { { "--steps", 2 },        { "--epochs", 2 },           { "--warmup", 2 }, { "--run-dir", 2 },
-                 { "--name", 2 },         { "--overwrite", 1 },        { "--keep", 2 },   { "--checkpoint-every", 2 },
-                 { "--no-checkpoint", 1 }, { "--quiet", 1 },           { "--prompt", 2 }, { "--sample-tokens", 2 },
-                 { "--eval-every", 2 },   { "--metrics-every", 2 },    { "--profile", 1 }, { "--log-every", 2 },
-                 { "--no-record", 1 },    { "--no-tensorboard", 1 },   { "--no-save", 1 } };
+    } rows[] = { { "--steps", 2 },         { "--epochs", 2 },         { "--warmup", 2 },  { "--run-dir", 2 },
+                 { "--name", 2 },          { "--overwrite", 1 },      { "--keep", 2 },    { "--checkpoint-every", 2 },
+                 { "--no-checkpoint", 1 }, { "--quiet", 1 },          { "--prompt", 2 },  { "--sample-tokens", 2 },
+                 { "--eval-every", 2 },    { "--metrics-every", 2 },  { "--profile", 1 }, { "--log-every", 2 },
+                 { "--no-record", 1 },     { "--no-tensorboard", 1 }, { "--no-save", 1 } };
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
         size_t n = strlen(rows[k].name);
         if (strncmp(argv[i], rows[k].name, n) != 0) continue;
@@ -83,8 +83,8 @@ ls_status tune_trials_open(tune_trials *t, int cores)
     t->done = json_object();
     if (!path || !first || !t->done) status = ls__fail(LS_ENOMEM, "%s: out of memory", t->dir);
     if (!status) status = ls__file_make_own_dir(t->dir);
-    bool same = !status && !ls__file_read(path, MAX_BYTES, &text, &bytes) &&
-                !strncmp(text, first, strlen(first)) && text[strlen(first)] == '\n';
+    bool same = !status && !ls__file_read(path, MAX_BYTES, &text, &bytes) && !strncmp(text, first, strlen(first)) &&
+                text[strlen(first)] == '\n';
     if (!status && same)
         for (const char *at = text + strlen(first) + 1; *at; at += strcspn(at, "\n"), at += *at == '\n')
             read_line(t, at, strcspn(at, "\n"));
@@ -109,7 +109,8 @@ void tune_trials_close(tune_trials *t)
 static ls_status keep(tune_trials *t, const char *key, double step)
 {
     char *path = path_in(t, "tune.jsonl");
-    json_t *value = isfinite(step) ? json_real(step) : json_null(), *j = json_pack("{s:s, s:O}", "key", key, "step", value);
+    json_t *value = isfinite(step) ? json_real(step) : json_null(),
+           *j = json_pack("{s:s, s:O}", "key", key, "step", value);
     char *line = j ? json_dumps(j, JSON_COMPACT) : NULL;
     int fd = path ? open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW) : -1;
     bool written = line && fd >= 0 && dprintf(fd, "%s\n", line) > 0 && !fsync(fd);
@@ -134,9 +135,10 @@ static size_t count_of(char **words)
 /* The command, in one allocation with the words of `options`, which are separated by spaces. */
 static char **make_command(const tune_trials *t, const char *options, const char *folder, const char *steps)
 {
-    const char *fixed[] = { "--steps",  steps,         "--no-save", "--quiet", "--run-dir",
-                            folder,     "--overwrite", "--no-tensorboard" };
-    size_t room = count_of(t->launcher) + count_of(t->options) + strlen(options) + sizeof fixed / sizeof *fixed + 3, n = 0;
+    const char *fixed[] = { "--steps",   steps,  "--no-save",   "--quiet",
+                            "--run-dir", folder, "--overwrite", "--no-tensorboard" };
+    size_t room = count_of(t->launcher) + count_of(t->options) + strlen(options) + sizeof fixed / sizeof *fixed + 3,
+           n = 0;
     char **words = malloc(room * sizeof *words + strlen(options) + 1);
     if (!words) return NULL;
     char *copy = (char *)(words + room), *rest;
@@ -165,6 +167,28 @@ static void last_line(const char *log, char *out, size_t bytes)
     free(text);
 }
 
+/* A signal to us alone reaches the run, too: it stops after its step, and so do we. */
+static volatile sig_atomic_t stop_signal, child;
+
+static void on_signal(int number)
+{
+    int error = errno;
+    stop_signal = number;
+    if (child > 0) kill((pid_t)child, number);
+    errno = error;
+}
+
+void tune_catch_signals(void)
+{
+    static const int numbers[] = { SIGINT, SIGTERM, SIGHUP };
+    for (int i = 0; i < 3; i++) sigaction(numbers[i], &(struct sigaction){ .sa_handler = on_signal }, NULL);
+}
+
+int tune_stop_signal(void)
+{
+    return stop_signal;
+}
+
 static ls_status run(const tune_trials *t, char **words)
 {
     posix_spawn_file_actions_t actions;
@@ -178,17 +202,19 @@ static ls_status run(const tune_trials *t, char **words)
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     int error = posix_spawnp(&pid, words[0], &actions, NULL, words, environ);
     posix_spawn_file_actions_destroy(&actions);
+    child = error ? 0 : pid;
+    if (stop_signal && !error) kill(pid, stop_signal); /* it came before there was a child to pass it on to */
     while (!error && waitpid(pid, &code, 0) < 0)
         if (errno != EINTR) error = errno;
+    child = 0;
     ls_status status = LS_OK;
-    if (error)
+    if (stop_signal)
+        status = ls__fail(LS_EABORTED, "stopped by a signal");
+    else if (error)
         status = ls__fail(LS_EIO, "%s: %s", words[0], strerror(error));
     else if (code) {
         last_line(log, message, sizeof message);
-        int number = WIFSIGNALED(code) ? WTERMSIG(code) : WEXITSTATUS(code) > EXIT_SIGNAL ? WEXITSTATUS(code) - EXIT_SIGNAL : 0;
-        status = number == SIGINT || number == SIGTERM || number == SIGHUP
-                     ? ls__fail(LS_EABORTED, "stopped by a signal")
-                     : ls__fail(LS_ESYS, "a run failed: %s", message);
+        status = ls__fail(LS_ESYS, "a run failed: %s", message);
     }
     free(log);
     return status;
@@ -207,7 +233,8 @@ static ls_status read_median(const char *folder, double *step)
     size_t bytes, n = 0, seen = 0;
     double *found = malloc(MAX_STEPS * sizeof *found), ms;
     int made = asprintf(&path, "%s/metrics.jsonl", folder);
-    ls_status status = found && made >= 0 ? ls__file_read(path, MAX_BYTES, &text, &bytes) : ls__fail(LS_ENOMEM, "%s: out of memory", folder);
+    ls_status status = found && made >= 0 ? ls__file_read(path, MAX_BYTES, &text, &bytes)
+                                          : ls__fail(LS_ENOMEM, "%s: out of memory", folder);
     for (const char *at = text; !status && at && *at; at += strcspn(at, "\n"), at += *at == '\n') {
         json_t *j = json_loadb(at, strcspn(at, "\n"), 0, NULL);
         if (j && !json_unpack(j, "{s:F}", "step_ms", &ms) && seen++ >= WARM_UP && n < MAX_STEPS) found[n++] = ms * 1e6;

@@ -20,9 +20,14 @@ LS_MUST_CHECK ls_status tune_trials_open(tune_trials *t, int cores);
 void tune_trials_close(tune_trials *t);
 
 /* The median step of a run with these options added, ns: that of the file if it has the key, otherwise of a run in the folder `name`
- * of dir. LS_EABORTED: a signal ended it. Another error: it failed, and the message is its last line. */
+ * of dir. LS_EABORTED: a signal came. Another error: it failed, and the message is its last line. */
 LS_MUST_CHECK ls_status tune_trial(tune_trials *t, const char *key, const char *options, const char *name, int steps,
                                    double *step);
+
+/* From now on SIGINT, SIGTERM and SIGHUP end the current run, and tune_trial() returns LS_EABORTED. */
+void tune_catch_signals(void);
+/* The signal that came; 0: none. */
+int tune_stop_signal(void);
 
 /* Options that trials set themselves, or that would end, save or print something. Returns how many words such an option has at
  * argv[i]; 0: it is none. */

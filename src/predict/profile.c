@@ -147,7 +147,6 @@ static double repeat_of(const ls_run *run, double *scratch)
 
 static void read_times(ls__step_profile *p, const ls_run *run, double *scratch)
 {
-    double flops = known(metadata(run), LS_METADATA_FLOPS, 0);
     p->step = median_of(p, run, wall_of, false, scratch);
     p->slot = median_of(p, run, compute_of, true, scratch);
     p->backward = p->slot > 0 ? median_of(p, run, backward_of, true, scratch) / p->slot : 0;
@@ -155,7 +154,6 @@ static void read_times(ls__step_profile *p, const ls_run *run, double *scratch)
     p->data = median_of(p, run, data_of, true, scratch);
     p->build = median_of(p, run, build_of, false, scratch);
     p->comm = median_of(p, run, comm_of, false, scratch);
-    p->slot_flops = flops * p->ranks / p->slots;
     p->repeat = repeat_of(run, scratch);
 }
 

@@ -28,7 +28,6 @@ typedef struct ls__step_profile {
     /* Medians of the counted steps. */
     double step;
     double slot;       /* forward and backward of one slot, on a core */
-    double slot_flops; /* 0: not known */
     double backward;   /* share of `slot` */
     double update;     /* of all ranks of a node together, on cores */
     double data;       /* time in the data phase, per slot */

@@ -1,7 +1,8 @@
 /* See replay.h. The model, term by term:
  *
- * Compute    a slot takes flops / F + the rest, where F is what matrix products reach. The rest is limited by memory. With n threads that
- *            compute on a node, F and the memory's rate are those that the node was measured to give to n; more threads than cores take turns.
+ * Compute    a slot reads weights and gradients from memory and computes the rest in a core's own caches. With n threads that compute on a node,
+ *            the former goes by the rate of copies and the latter by that of products that the node was measured to give to n. More
+ *            threads than cores share them, and a rank that is waited for must get a core first.
  * Data       a loader with w workers has a batch every build / w; what the step does not cover of that is waited for.
  * Buckets    within a node the ranks themselves add, so that their time adds up to the step, overlapped or not. Between nodes a
  *            bucket is sent when it is full and the link is free: what is left at the end of backward is exposed. Sending
@@ -17,12 +18,16 @@
 #include "base/status.h"
 #include "ddp/plan.h"
 
-/* Of a collective within a node; with more ranks than cores a rank must first get one. */
-static const double SMALL_NS = 3000, SMALL_SHARED_NS = 60000;
+static const double SMALL_NS = 3000; /* of a collective within a node */
+/* With more threads than cores, a rank that others wait for must first get a core: a few time slices of the scheduler in each step. */
+static const double TAKE_TURNS_NS = 9e6;
 /* Processor time that TCP and MPI take per byte sent, and that of receiving as many; bench/wide. */
 static const double NETWORK_CPU_PER_BYTE = 1.0;
 static const double MESSAGE_NS = 3000; /* processor time of a message */
-static const double LEAST_MEMORY_SHARE = 0.05;
+/* Of a slot, for each element: the weight is read in forward and in backward, the gradient is read and written. All else that a slot reads
+ * and writes mostly stays in a core's own caches. */
+static const double MEMORY_BYTES = 16;
+static const double MOST_MEMORY_SHARE = 0.5;
 
 static double between(double one, double all, double n, double cores)
 {
@@ -54,11 +59,22 @@ static double turns(const ls__step_profile *p, int local)
 /* A slot's time with so many ranks on the node, without turns. */
 static double slot_time(const ls__step_profile *p, int local)
 {
-    double products = p->slot_flops / (gemm_rate(p, p->local) * p->threads);
-    products = fmin(products, p->slot * (1 - LEAST_MEMORY_SHARE));
-    double rest = p->slot - products;
-    return products * gemm_rate(p, p->local) / gemm_rate(p, local) +
-           rest * stream_rate(p, p->local) / stream_rate(p, local);
+    double memory = MEMORY_BYTES * (double)p->elements / (stream_rate(p, p->local) * p->threads);
+    memory = fmin(memory, p->slot * MOST_MEMORY_SHARE);
+    return (p->slot - memory) * gemm_rate(p, p->local) / gemm_rate(p, local) +
+           memory * stream_rate(p, p->local) / stream_rate(p, local);
+}
+
+/* How many slot times a node needs for the slots of its ranks, if the cores are shared evenly: the ranks with fewer slots end first and
+ * leave their cores to the others. */
+static double node_slots(const ls__replay *r)
+{
+    const ls__step_profile *p = r->profile;
+    int most = r->each,
+        full = r->setup.slots % r->setup.ranks; /* ranks with one slot more than the others; 0: all are equal */
+    int local = r->local, longer = full ? (full + r->setup.nodes - 1) / r->setup.nodes : local;
+    if (!full || longer > local) longer = local;
+    return (most - (longer < local)) * turns(p, local) + (longer < local) * turns(p, longer);
 }
 
 /* ---- Buckets. */
@@ -119,7 +135,7 @@ static double node_time(const ls__replay *r, double bytes)
     double n = r->local, traffic = (r->profile->sharded ? n + 1 : 2 * n) * bytes;
     double rate = stream_rate(r->profile, r->local) * fmin(computing_threads(r->profile, r->local), r->profile->cores);
     if (r->local < 2) return 0;
-    return traffic / rate * r->comm_factor + (turns(r->profile, r->local) > 1 ? SMALL_SHARED_NS : SMALL_NS);
+    return traffic / rate * r->comm_factor + SMALL_NS;
 }
 
 /* To exchange it between nodes: each node sends a part to every other one, and gets back all sums. */
@@ -147,9 +163,10 @@ static double beside_time(const ls__replay *r, double bytes)
 
 static double small_time(const ls__replay *r)
 {
-    double within = r->local < 2 ? 0 : turns(r->profile, r->local) > 1 ? SMALL_SHARED_NS : SMALL_NS;
+    double within = r->local < 2 ? 0 : SMALL_NS;
     double across = r->setup.nodes < 2 ? 0 : 2 * ceil(log2(r->setup.nodes)) * (r->setup.link_latency + MESSAGE_NS);
-    return fmax(1, r->profile->small) * (within + across);
+    double wait = turns(r->profile, r->local) > 1 ? TAKE_TURNS_NS : 0;
+    return fmax(1, r->profile->small) * (within + across) + wait;
 }
 
 /* Exposed communication, if backward of the slowest rank takes so long after all its other slots. */
@@ -196,7 +213,7 @@ static double update_time(const ls__replay *r)
 double ls__replay_step(const ls__replay *r, double typical, double slowest, double term[LS_TERMS])
 {
     const ls__step_profile *p = r->profile;
-    double alone = slot_time(p, 1), shared = slot_time(p, r->local) * turns(p, r->local);
+    double alone = slot_time(p, 1), shared = slot_time(p, r->local) * node_slots(r) / r->each;
     double slow = r->setup.slow_rank > 1 ? fmax(slowest, typical * r->setup.slow_rank) : slowest;
     for (int i = 0; i < LS_TERMS; i++) term[i] = 0;
     term[LS_TERM_COMPUTE] = alone * r->each * typical;
