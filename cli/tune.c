@@ -55,6 +55,7 @@ typedef struct tuning {
     probe probes[MAX_PROBES];
     size_t n_probes;
     double seconds; /* of a run */
+    int rounds;     /* at most */
     bool quiet;
 } tuning;
 
@@ -63,6 +64,7 @@ typedef struct tuning {
 typedef struct asked {
     const char *dir, *launcher;
     double seconds;
+    int rounds;
     bool wire, batch, quiet;
 } asked;
 
@@ -71,6 +73,8 @@ static int read_own(asked *a, int argc, char **argv, int *train_argc, char **tra
     const option_row rows[] = {
         { OPTION_TEXT, "--tune-dir", &a->dir, "DIR", "results, short runs and the choice (runs/tune)", 0, 0, NULL },
         { OPTION_DOUBLE, "--tune-seconds", &a->seconds, "X", "seconds of steps of a short run (1.5)", 0.01, 1e5, NULL },
+        { OPTION_INT, "--tune-rounds", &a->rounds, "N", "short runs of each set-up, at most (8)", 1, TUNE_MAX_ROUNDS,
+          NULL },
         { OPTION_FLAG, "--allow-bfloat16", &a->wire, NULL, "also try --wire bfloat16, which changes the result", 0, 0,
           NULL },
         { OPTION_FLAG, "--allow-batch", &a->batch, NULL,
@@ -192,7 +196,7 @@ static ls_status add_probes(tuning *t, const tune_setup *layouts, size_t n)
 static ls_status run_race(tuning *t, tune_race *race, const char *label)
 {
     ls_status status = LS_OK;
-    for (int round = 0; round < TUNE_MAX_ROUNDS && race->count > 1; round++) {
+    for (int round = 0; round < t->rounds && race->count > 1; round++) {
         for (size_t i = 0; i < race->count; i++) {
             tune_runner *r = &race->runners[(i + (size_t)round) % race->count];
             char key[256], what[32];
@@ -416,6 +420,7 @@ static void set_space(tuning *t, const train_arguments *a, const asked *own, int
                                                            : 1 };
     if (!t->space.given_threads) t->space.given_threads = t->base.threads;
     t->seconds = own->seconds > 0 ? own->seconds : 1.5;
+    t->rounds = own->rounds ? own->rounds : TUNE_MAX_ROUNDS;
     t->quiet = own->quiet;
 }
 
