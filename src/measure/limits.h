@@ -100,9 +100,8 @@
 #define LS__ATTRIBUTION_OPEN 16  /* newest attributions that a collective may add to; origin: memory */
 #define LS__CLOCK_WINDOW_S   30  /* seconds over which a clock's drift is taken as constant; origin: hardware */
 #define LS__CLOCK_WINDOWS    (1 << 14) /* origin: memory */
-#define LS__CLOCK_SLACK_NS \
-    10000 /* a clock that contradicts the collectives by less has not moved; origin: precision of time stamps */
-#define LS__MOST_THREADS 1024      /* of a rank; origin: memory */
-#define LS__MOST_BUCKETS (1 << 12) /* origin: memory */
+#define LS__CLOCK_SLACK_NS   10000     /* a clock off by less has not moved; origin: precision of time stamps */
+#define LS__MOST_THREADS     1024      /* of a rank; origin: memory */
+#define LS__MOST_BUCKETS     (1 << 12) /* origin: memory */
 
 #endif
