@@ -312,15 +312,44 @@ static bool waits(const ls__trace *t, const ls__busy *before, int64_t gap)
     return b && b->end <= gap + 1000;
 }
 
+/* A worker's span may end after its caller went on: it was not scheduled in between, and then its end is not the collective's. If the caller
+ * did nothing for most of the time from `from` until shortly before that end, the collective was done when it went on. */
+static int64_t end_of_wait(const ls__trace *t, const ls__call *c, int64_t from)
+{
+    enum { FAR = 4096, CLEAR = 4 };
+    size_t at = behind(t->busy.at, t->busy.count, c->done);
+    int64_t next = 0, longest = 0, found = c->done;
+    for (size_t k = at; k-- > 0 && at - k < FAR && next >= (next ? from : 0) && t->busy.at[k].begin >= c->begin;) {
+        const ls__busy *b = &t->busy.at[k];
+        if (b->thread != c->thread) continue;
+        if (next) {
+            /* It went on with the autograd function that the operator is in, and had ended the one before. */
+            const ls__busy *f = last_before(t->backward.at, t->backward.count, c->thread, next);
+            if (f && f->end > next && f->begin > b->end) {
+                next = f->begin;
+                f = last_before(t->backward.at, t->backward.count, c->thread, next);
+            }
+            int64_t idle = next - larger(larger(b->end, from), f ? smaller(f->end, next) : b->end);
+            if (idle > longest) longest = idle, found = next;
+        }
+        next = b->begin;
+    }
+    return longest > CLEAR * (c->done - found) ? found : c->done;
+}
+
 static ls_status find_waits(ls__trace *t)
 {
     int64_t until = INT64_MIN;
     for (size_t i = 0; i < t->calls.count; i++) {
         ls__call *c = &t->calls.at[i];
         if (!c->done || c->thread != t->main_thread) continue;
+        c->done = end_of_wait(t, c, until);
         const ls__busy *b = last_before(t->busy.at, t->busy.count, c->thread, c->done);
         if (!b || b->end >= c->done) continue;
         int64_t begin = larger(larger(b->end, c->arrived), until);
+        /* An autograd function ends some microseconds after the last operator in it. */
+        const ls__busy *f = last_before(t->backward.at, t->backward.count, c->thread, c->done);
+        if (f && f->end < c->done && !b->calls) begin = larger(begin, f->end);
         if (begin >= c->done || !waits(t, b, begin)) continue;
         until = c->done;
         c->blocked = c->done - begin;

@@ -118,6 +118,7 @@ def gloo_job(ranks=2, steps=12, delay=None, clocks=None, profiler_steps=True, ac
             for r, job in enumerate(jobs):
                 t = max(ends[r], free[r]) + 15000
                 job.add("cpu_op", "torch.distributed.ddp.reducer::copy_bucket_to_grad", t, t + 12000)
+                job.add("cpu_op", "aten::copy_", t + 1000, t + 11000)
                 now[r] = t + 40000
         for r, job in enumerate(jobs):
             u = took(r, "update", step)
