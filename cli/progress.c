@@ -9,10 +9,10 @@
 /* Steps may be short: more frequent updates cannot be read, and cost time on a slow connection. */
 #define REDRAW_NS INT64_C(50000000)
 
-void progress_init(progress *p, int64_t steps, int64_t every, bool terminal)
+void progress_init(progress *p, const ls_train_options *o, int64_t every, bool terminal)
 {
-    *p = (progress){ .terminal = terminal };
-    p->every = every > 0 ? every : steps / 20;
+    *p = (progress){ .task = o->task, .terminal = terminal };
+    p->every = every > 0 ? every : o->steps / 20;
     if (p->every < 1) p->every = 1;
 }
 
@@ -50,7 +50,7 @@ static void format_figures(const progress *p, const ls_train_metrics *m, figure 
     format_time(left, sizeof left, (double)(m->steps - m->step) * p->smoothed / 1e3);
     for (int i = 0; i < FIGURES; i++) f[i] = (figure){ 0 };
     snprintf(f[0].text, sizeof f->text, "loss %.4f", m->loss);
-    snprintf(f[1].text, sizeof f->text, "%s tokens/s", speed);
+    snprintf(f[1].text, sizeof f->text, "%s %s/s", speed, ls_task_unit(p->task));
     f[1].left_out = 3;
     if (m->peak_gflops > 0) snprintf(f[2].text, sizeof f->text, "%.0f%% MFU", 100 * m->gflops / m->peak_gflops);
     f[2].left_out = 1;
@@ -120,7 +120,10 @@ void progress_show(progress *p, const ls_train_metrics *m)
         print_line(p, m);
     if (m->eval_loss >= 0) {
         progress_end(p);
-        printf("step %lld  validation loss %.4f\n", (long long)m->step, m->eval_loss);
+        printf("step %lld  validation loss %.4f", (long long)m->step, m->eval_loss);
+        for (int i = 0; ls_task_metric(p->task, i); i++)
+            printf("  %s %.4f", ls_task_metric(p->task, i), m->eval_metrics[i]);
+        printf("\n");
     }
     fflush(stdout);
 }

@@ -7,6 +7,7 @@
 #include "lockstep/train.h"
 
 typedef struct progress {
+    ls_task task;
     bool terminal;
     int64_t every;   /* plain lines: steps between them */
     double smoothed; /* a step's milliseconds, recent ones counting more */
@@ -16,7 +17,7 @@ typedef struct progress {
 } progress;
 
 /* every 0: about 20 lines in all. */
-void progress_init(progress *p, int64_t steps, int64_t every, bool terminal);
+void progress_init(progress *p, const ls_train_options *options, int64_t every, bool terminal);
 /* The redrawn line, within `columns`: the least important parts are omitted if they do not fit. */
 void progress_line(const progress *p, const ls_train_metrics *m, int columns, char *line, size_t bytes);
 void progress_show(progress *p, const ls_train_metrics *m);

@@ -177,13 +177,16 @@ static void print_init(FILE *to, const char *run_dir)
 static void introduce(const ls_train *t, const char *run_dir)
 {
     const ls_train_options *o = ls_train_get_options(t);
-    const ls_lm_options *m = &o->model;
+    const ls_lm_options *m = ls_model_lm(ls_train_model(t));
     int ranks = o->world ? ls_world_size(o->world) : 1;
-    printf("%s%.2fM parameters (%d layer%s, width %d, %d head%s, vocabulary %d), %lld step%s of %d x %d tokens, %d "
-           "rank%s of %d thread%s\n",
-           o->init ? "fine-tuning: " : "", (double)ls_model_param_count(ls_train_model(t)) / 1e6, m->layers,
-           ls__s(m->layers), m->width, m->heads, ls__s(m->heads), m->vocab_size, (long long)o->steps, ls__s(o->steps),
-           o->batch_size * o->slots, o->seq_len, ranks, ls__s(ranks), o->threads, ls__s(o->threads));
+    printf("%s%.2fM parameters", o->init ? "fine-tuning: " : "", (double)ls_model_param_count(ls_train_model(t)) / 1e6);
+    if (m)
+        printf(" (%d layer%s, width %d, %d head%s, vocabulary %d)", m->layers, ls__s(m->layers), m->width, m->heads,
+               ls__s(m->heads), m->vocab_size);
+    printf(", %lld step%s of %d", (long long)o->steps, ls__s(o->steps), o->batch_size * o->slots);
+    if (m) printf(" x %d", o->seq_len);
+    printf(" %s, %d rank%s of %d thread%s\n", ls_task_unit(o->task), ranks, ls__s(ranks), o->threads,
+           ls__s(o->threads));
     printf("run folder: %s\n", printable(run_dir));
     if (ls_train_steps_made(t)) printf("resuming after step %lld\n", (long long)ls_train_steps_made(t));
     fflush(stdout);
@@ -195,7 +198,7 @@ static ls_status run_steps(ls_train *t, const train_arguments *a, int64_t *made,
     progress p;
     ls_train_metrics m = { 0 };
     ls_status status = LS_OK;
-    progress_init(&p, ls_train_get_options(t)->steps, a->log_every, on_terminal);
+    progress_init(&p, ls_train_get_options(t), a->log_every, on_terminal);
     for (;;) {
         if (stop_signal == SIGTERM)
             ls__train_leave_job(t);
@@ -225,7 +228,7 @@ static void leave_together(ls_world *world)
 static ls_status show_sample(ls_train *t, const train_arguments *a)
 {
     static const char story[] = "One morning, ";
-    if (a->quiet || a->sample_tokens == 0 || !ls_train_tokenizer(t)) return LS_OK;
+    if (a->quiet || a->sample_tokens == 0 || !ls_train_tokenizer(t) || a->train.task != LS_TASK_LM) return LS_OK;
     const char *prompt = a->prompt ? a->prompt : a->data.count ? "\n" : story;
     printf("\nsample:\n");
     sample_options options = { .max_tokens = a->sample_tokens };

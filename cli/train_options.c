@@ -15,9 +15,8 @@
 static const char intro[] =
     "usage: lockstep train [OPTIONS]\n"
     "\n"
-    "Trains a GPT or a model of the Llama family. Without --data: on a built-in corpus of stories, a small model in "
-    "less\n"
-    "than a minute.\n"
+    "Trains a GPT, a model of the Llama family, or an encoder (BERT). Without --data: on a built-in corpus of\n"
+    "stories, a small model in less than a minute.\n"
     "Writes run.json, metrics.jsonl (one object per step) and the model as a Hugging Face folder\n"
     "(config.json, model.safetensors) to the run folder. Ctrl-C stops after the current step and saves; 'lockstep "
     "train --resume' continues.\n";
@@ -86,7 +85,7 @@ option_row *train_rows(train_arguments *a)
 {
     ls_train_options *t = &a->train;
     const double many = 2147483647, any = 1e18;
-    static char names[512];
+    static char names[1024];
     list_models(names, sizeof names);
     const own_row own[] = {
         { "Ranks",
@@ -176,9 +175,11 @@ static int read_rows(train_arguments *a, int argc, char **argv)
 static int choose_model(train_arguments *a)
 {
     ls_lm_options *m = &a->train.model, size = { .layers = 2, .width = 128, .heads = 4 };
-    if (a->model && strcmp(a->model, "small") != 0) {
-        if (ls_lm_preset(a->model, &size)) {
-            near_word near = { .asked = a->model, .length = strlen(a->model) };
+    ls_task task = a->train.task;
+    const char *name = a->model ? a->model : task == LS_TASK_MLM || task == LS_TASK_CLASSIFY ? "bert" : "small";
+    if (strcmp(name, "small") != 0) {
+        if (ls_lm_preset(name, &size)) {
+            near_word near = { .asked = name, .length = strlen(name) };
             near_offer(&near, "small");
             for (int kind = 0; kind < LS_LM_COUNT; kind++) {
                 const ls__lm_type *type = ls__lm_type_of((ls_lm_kind)kind);
@@ -241,10 +242,11 @@ static int check_together(const train_arguments *a)
 {
     const ls_train_options *t = &a->train;
     const char *wrong = NULL;
-    if (t->init && (t->model.layers || t->model.width || t->model.heads || t->model.vocab_size || t->model.context ||
-                    t->model.norm_eps != 0 || t->model.kv_heads || t->model.head_dim || t->model.inner ||
-                    t->model.head || t->model.attention_bias || t->model.mlp_bias || t->model.window ||
-                    t->model.window_first || t->model.rope.kind || t->model.rope.theta != 0 || a->model))
+    if (t->init &&
+        (t->model.layers || t->model.width || t->model.heads || t->model.vocab_size || t->model.context ||
+         t->model.norm_eps != 0 || t->model.kv_heads || t->model.head_dim || t->model.inner || t->model.head ||
+         t->model.attention_bias || t->model.mlp_bias || t->model.window || t->model.window_first ||
+         t->model.rope.kind || t->model.rope.theta != 0 || t->model.types || a->model))
         wrong = "--init: the folder defines the model; leave out --model, --vocab-size, --context, --norm-eps and what "
                 "else is in its config.json: --layers, --width, --heads, ...";
     else if (a->run_dir && a->name)

@@ -104,7 +104,8 @@ typedef enum ls_op {
     X(LS_GELU_TANH, 1, gelu_tanh) /* GPT-2's "gelu_new" */ \
     X(LS_GELU_ERF, 2, gelu_erf)                            \
     X(LS_SILU, 3, silu)                                    \
-    X(LS_RELU, 4, relu)
+    X(LS_RELU, 4, relu)                                    \
+    X(LS_TANH, 5, hyperbolic)
 
 typedef enum ls_activation {
 #define X(name, value, kernel) name = (value),

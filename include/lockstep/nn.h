@@ -38,14 +38,17 @@ typedef struct ls_place {
     size_t count;               /* elements, without padding */
 } ls_place;
 
-/* The one list of language models: name, value, name in config.json ("model_type") and of its table in src/nn. The last four are
- * one family (src/nn/llama.c) and differ in biases, norms and windows. */
-#define LS_LM_LIST(X)        \
-    X(LS_LM_GPT2, 0, gpt2)   \
-    X(LS_LM_LLAMA, 1, llama) \
-    X(LS_LM_QWEN2, 2, qwen2) \
-    X(LS_LM_QWEN3, 3, qwen3) \
-    X(LS_LM_MISTRAL, 4, mistral)
+/* The one list of language models: name, value, name in config.json ("model_type") and of its table in src/nn. Llama to Mistral are
+ * one family (src/nn/llama.c) and differ in biases, norms and windows. The last three are encoders (src/nn/bert.c). */
+#define LS_LM_LIST(X)                  \
+    X(LS_LM_GPT2, 0, gpt2)             \
+    X(LS_LM_LLAMA, 1, llama)           \
+    X(LS_LM_QWEN2, 2, qwen2)           \
+    X(LS_LM_QWEN3, 3, qwen3)           \
+    X(LS_LM_MISTRAL, 4, mistral)       \
+    X(LS_LM_BERT, 5, bert)             \
+    X(LS_LM_DISTILBERT, 6, distilbert) \
+    X(LS_LM_ROBERTA, 7, roberta)
 
 typedef enum ls_lm_kind {
 #define X(name, value, type) name = (value),
@@ -70,7 +73,7 @@ typedef struct ls_lm_options {
     int context;     /* the longest sequence; 0: 1,024 */
     float dropout;   /* of residual branches, embeddings and attention weights, in training; 0: none */
     float embd_dropout, attn_dropout; /* of embeddings and of attention weights alone; 0: as `dropout`; < 0: none */
-    float norm_eps;                   /* of the norms; 0: 1e-5, Qwen: 1e-6 */
+    float norm_eps;                   /* of the norms; 0: 1e-5, Qwen: 1e-6, encoders: 1e-12 */
     /* The Llama family alone; dropout there is of attention weights alone: */
     int kv_heads;        /* heads of keys and values, a divisor of heads; 0: heads */
     int head_dim;        /* elements of a head, even; 0: width / heads */
@@ -81,12 +84,16 @@ typedef struct ls_lm_options {
     int window;          /* sliding window: tokens that a token attends to, itself included; 0: all; not for Llama */
     int window_first;    /* Qwen: the first layer that has the window; 0: all have it */
     ls_rope rope;        /* rotary positions; theta 0: 10,000 */
+    /* Encoders alone, which also have `inner` (0: 4 width): */
+    int types;          /* token types; 0: BERT 2, RoBERTa 1; DistilBERT has none */
+    int classes;        /* a classifier with so many classes is the head; 0: the masked-LM head */
+    float head_dropout; /* of the classifier's input; 0: as `dropout`; < 0: none */
     void *reserved[2];
 } ls_lm_options;
 
 /* Options by name: "gpt2" (124M parameters), "gpt2-medium" (355M), "gpt2-large" (774M), "gpt2-xl" (1.5B), "smollm2-135m",
- * "tinyllama", "llama-3.2-1b", "qwen2.5-0.5b", "qwen3-0.6b", "mistral-7b" and others, which an unknown name lists; "llama",
- * "qwen2", "qwen3" and "mistral" are small. */
+ * "tinyllama", "llama-3.2-1b", "qwen2.5-0.5b", "qwen3-0.6b", "mistral-7b" "bert-base" and others, which an unknown name lists; "llama",
+ * "qwen2", "qwen3", "mistral", "bert", "roberta" and "distilbert" are small. */
 LS_API LS_MUST_CHECK ls_status ls_lm_preset(const char *name, ls_lm_options *out);
 /* The options in the config.json of a folder that ls_model_save() or Hugging Face's transformers wrote. */
 LS_API LS_MUST_CHECK ls_status ls_lm_options_read(const char *folder, ls_lm_options *out);
@@ -170,14 +177,19 @@ LS_API void ls_model_set_recompute(ls_model *model, bool recompute);
 
 /* The input of a model. All memory is user-owned and must stay until backward is done. */
 typedef struct ls_model_batch {
-    int64_t batch_size;     /* B */
-    int64_t seq_len;        /* T; language models only */
-    const int32_t *tokens;  /* (B, T); language models only */
-    const float *inputs;    /* (B, inputs) or (B, size, size, channels); other models */
-    const int32_t *targets; /* (B, T) or (B) */
+    int64_t batch_size;    /* B */
+    int64_t seq_len;       /* T; language models only */
+    const int32_t *tokens; /* (B, T); language models only */
+    const int32_t *types;  /* (B, T), the tokens' types; encoders only; NULL: all 0 */
+    const int32_t
+        *lengths;        /* (B), tokens of each sequence, at least 1; the rest is padding; encoders only; NULL: all T */
+    const float *inputs; /* (B, inputs) or (B, size, size, channels); other models */
+    const int32_t *targets; /* (B, T), or (B) of models with classes */
     const float *weights;   /* one per target; NULL: all 1 */
     double divisor;         /* the loss is the weighted sum divided by this; 0: the sum of the weights */
     float *row_losses;      /* receives one loss per target; NULL: not wanted */
+    int32_t
+        *predictions; /* receives the class of largest logit per target, -1 where its weight is 0; NULL: not wanted */
     void *reserved[2];
 } ls_model_batch;
 

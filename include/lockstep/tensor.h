@@ -147,6 +147,8 @@ LS_API ls_tensor *ls_sum(ls_tape *t, ls_tensor *x);  /* over all elements: (1) *
 LS_API ls_tensor *ls_mean(ls_tape *t, ls_tensor *x); /* over all elements: (1) */
 /* The same elements in another shape; no copy. */
 LS_API ls_tensor *ls_reshape(ls_tape *t, ls_tensor *x, int dims, const int64_t *shape);
+/* Rows of x (..., C) by number, in any order: (count, C). `rows` is copied; one outside of x is LS_EINVAL. */
+LS_API ls_tensor *ls_select_rows(ls_tape *t, ls_tensor *x, const int64_t *rows, int64_t count);
 /* Keeps an element with probability 1 - p and scales it by 1 / (1 - p). */
 LS_API ls_tensor *ls_dropout(ls_tape *t, ls_tensor *x, float p);
 
@@ -183,9 +185,12 @@ typedef struct ls_kv_cache {
 } ls_kv_cache;
 
 typedef struct ls_attention_options {
-    int heads;          /* required */
-    int kv_heads;       /* heads of keys and values, a divisor of heads, each shared by a group of them; 0: as many */
-    bool full;          /* every position attends to all positions; default: causal */
+    int heads;    /* required */
+    int kv_heads; /* heads of keys and values, a divisor of heads, each shared by a group of them; 0: as many */
+    bool full;    /* every position attends to all positions; default: causal */
+    /* full: to the first lengths[b] positions of sequence b alone, at least 1; the rest is padding, and its keys and values have no
+     * gradient. (B), copied; NULL: to all */
+    const int32_t *lengths;
     int64_t window;     /* causal: a position attends to at most this many, the last being its own; 0: all before it */
     float dropout;      /* of the attention weights */
     ls_kv_cache *cache; /* causal eval passes: one per sequence; queries also attend to the cached rows; NULL: none */
@@ -201,6 +206,7 @@ typedef struct ls_cross_entropy_options {
     const float *weights;   /* one per row; 0: the row is ignored (its target may be anything); NULL: all 1 */
     double divisor;         /* the loss is the weighted sum divided by this; 0: the sum of the weights */
     float *row_losses;      /* receives each row's unweighted loss (0 for ignored rows); NULL: not wanted */
+    int32_t *predictions;   /* receives each row's class of largest logit (-1 for ignored rows); NULL: not wanted */
     void *reserved[2];
 } ls_cross_entropy_options;
 

@@ -24,6 +24,26 @@
 extern "C" {
 #endif
 
+/* The one list of tasks: name, value, name for options and files and of its table in src/train. */
+#define LS_TASK_LIST(X)                                                            \
+    X(LS_TASK_LM, 0, lm)             /* predict each token from those before it */ \
+    X(LS_TASK_MLM, 1, mlm)           /* predict masked tokens; of encoders */      \
+    X(LS_TASK_CLASSIFY, 2, classify) /* classes of texts, or of pairs of texts */
+
+typedef enum ls_task {
+#define X(name, value, text) name = (value),
+    LS_TASK_LIST(X)
+#undef X
+} ls_task;
+enum { LS_TASK_COUNT = 0 LS_TASK_LIST(LS_COUNT_ENTRY), LS_MAX_METRICS = 4 };
+
+/* "lm"...; NULL: not a task. */
+LS_API const char *ls_task_name(ls_task task);
+/* The name of number i of the metrics of a task's evaluations: "accuracy"...; NULL: there are no more. */
+LS_API const char *ls_task_metric(ls_task task, int i);
+/* What the speed of a task is counted in: "tokens"... */
+LS_API const char *ls_task_unit(ls_task task);
+
 /* How weights are updated on several ranks. The bits are the same. */
 typedef enum ls_update {
     LS_UPDATE_SHARDED = 0,    /* one copy of weights and optimizer state per node; its ranks share the work */
@@ -55,6 +75,8 @@ typedef struct ls_train_delay {
 } ls_train_delay;
 
 typedef struct ls_train_options {
+    ls_task task; /* 0: LS_TASK_LM */
+
     /* ---- Data */
     const char *const *data; /* text or token shards; NULL: a built-in corpus of stories */
     size_t n_data;
@@ -70,7 +92,13 @@ typedef struct ls_train_options {
     const char *end_token; /* its token that ends a text and separates documents; NULL: see ls_tokenizer_end_token() */
     ls_data_format data_format; /* 0: by the files' names and first bytes */
     ls_on_bad on_bad;
-    const char *field; /* JSON lines: the field with the text; NULL: "text" */
+    /* JSON lines: the field with the text; NULL: "text". classify: JSON lines, CSV or TSV; NULL: it and pair_field by usual names */
+    const char *field;
+    const char *pair_field;  /* classify: the field with a second text; NULL: see field */
+    const char *label_field; /* classify: the field with the label; NULL: "label", or another usual name */
+    const char *
+        labels; /* classify: names of the classes, separated by commas; NULL: those of `init` or of the data; numbers need none */
+    double mask_fraction; /* mlm: of the tokens; 0: 0.15 */
     /* text: a sequence is a document, truncated or padded; the loss is the mean over the tokens that are not padding.
      * Default: packed, documents one after another */
     bool pad;
@@ -115,7 +143,7 @@ typedef struct ls_train_options {
     ls_optimizer_options optimizer; /* threads is filled in */
     double clip;                    /* max norm of all gradients together; 0: 1; < 0: none */
     int64_t eval_every; /* steps between evaluations; 0: a tenth of the steps if there is validation data, else none */
-    int eval_batches;   /* micro-batches of an evaluation; 0: 16 */
+    int eval_batches;   /* micro-batches of an evaluation; 0: 16, or all where a task has classes */
     uint64_t seed;      /* of weights, order and dropout */
     int threads;        /* 0: the cores that this process may run on */
     bool recompute;     /* recompute activations in backward: less memory, more time, the same bits */
@@ -155,10 +183,11 @@ typedef struct ls_train_metrics {
     double lr;
     double grad_norm;    /* before clipping; like the loss, NaN or infinite in a skipped step */
     int64_t skipped;     /* steps skipped so far, since the run was opened, because they were not finite */
-    double tokens_per_s; /* tokens with a loss */
+    double tokens_per_s; /* tokens (of lm: with a loss), or what else ls_task_unit() says */
     double step_ms, data_ms, forward_ms, backward_ms, update_ms, other_ms;
     double blocked_ms; /* of these, blocked in collectives: waiting for other ranks, and exposed communication */
     double eval_loss;  /* of the evaluation after this step; negative: there was none */
+    double eval_metrics[LS_MAX_METRICS]; /* of the same; see ls_task_metric() */
     double
         gflops; /* billions of floating-point operations per second in the matrix products of the step, of all ranks */
     /* what matrix products reach on all ranks' threads, as measured by the first rank; 0 on other ranks */

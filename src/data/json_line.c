@@ -269,7 +269,7 @@ static bool read_value(scan *s, ls__json_field *field)
     skip_blanks(s);
     if (s->p >= s->end) return fails(s, "unexpected end");
     bool string = *s->p == '"', number = !string && !memchr("{[tfn", *s->p, 5);
-    field->found = field->is_number ? number : string;
+    field->found = field->either ? number || string : field->is_number ? number : string;
     if (!field->found) return skip_value(s);
     if (number) return read_number(s, &field->number);
     const char *from = s->p;

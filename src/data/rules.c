@@ -228,7 +228,7 @@ static ls_status read_decoder(const place *p, const json_t *value, const char *t
     return text_of(p, value, "prefix", 1, &step->a, &step->a_bytes);
 }
 
-/* Nothing is added to texts, so that templates of special tokens have no effect here; but they must be such. */
+/* ls_encode() adds nothing to texts; templates of special tokens are for tasks that ask for them (template.c). */
 static ls_status read_post_processor(const place *p, const json_t *value, const char *type, ls__step *step)
 {
     static const char *const known[] = { "ByteLevel", "TemplateProcessing", "BertProcessing", "RobertaProcessing" };
@@ -333,6 +333,7 @@ ls_status ls__rules_parse(ls__rules *r, const char *path, const json_t *root)
     if (!status) status = add_steps(&r->decode, &p, json_object_get(root, p.name), "decoders", read_decoder);
     strcpy(p.name, "post_processor");
     if (!status) status = add_steps(&ignored, &p, json_object_get(root, p.name), "processors", read_post_processor);
+    if (!status) status = ls__templates_parse(&r->templates, path, json_object_get(root, p.name));
     if (!status && type && !strcmp(type, "WordPiece"))
         status = read_wordpiece(r, path, model);
     else if (!status && (!type || !strcmp(type, "BPE")))

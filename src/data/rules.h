@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include "data/template.h"
 #include "lockstep/base.h"
 
 typedef enum ls__model_kind {
@@ -64,6 +65,7 @@ typedef struct ls__rules {
     char *unknown; /* the text of the token for what the vocabulary lacks; NULL: none */
     char *prefix;  /* of tokens that continue a word (WordPiece) */
     uint32_t word_limit;
+    ls__templates templates;
     /* Words of a character model may be cut before this mark: the vocabulary has no token with it after another character. */
     uint8_t mark[8];
     size_t mark_bytes; /* 0: they may not */

@@ -12,6 +12,7 @@
 #include "data/normalize.h"
 #include "data/split.h"
 #include "data/unicode.h"
+#include "data/wordpiece_vocab.h"
 
 enum { FILE_LIMIT = 1 << 28, BYTES_END = 256 };
 
@@ -51,6 +52,27 @@ static ls_status read_vocabulary(ls_tokenizer *t, const char *folder, const char
     return status;
 }
 
+/* vocab.txt alone, as a tokenizer.json. */
+static ls_status read_wordpiece(ls_tokenizer *t, const char *folder, const char *path)
+{
+    ls__kept_file *kept = &t->kept[LS__KEPT_TOKENIZER];
+    char *config_path = NULL, *vocab = NULL, *config = NULL;
+    size_t vocab_bytes, config_bytes = 0;
+    ls_status status = ls__file_read(path, FILE_LIMIT, &vocab, &vocab_bytes);
+    if (!status && asprintf(&config_path, "%s/tokenizer_config.json", folder) < 0)
+        status = ls__fail(LS_ENOMEM, "%s: out of memory", folder);
+    if (!status && !access(config_path, F_OK)) status = ls__file_read(config_path, FILE_LIMIT, &config, &config_bytes);
+    json_t *root = config ? json_loadb(config, config_bytes, JSON_DECODE_INT_AS_REAL, NULL) : NULL;
+    if (!status) status = ls__wordpiece_json(path, vocab, vocab_bytes, root, &kept->text);
+    if (!status) kept->bytes = strlen(kept->text);
+    if (!status) status = ls__tokenizer_parse(&t->bpe, &t->added, &t->rules, path, kept->text, kept->bytes);
+    json_decref(root);
+    free(config);
+    free(config_path);
+    free(vocab);
+    return status;
+}
+
 static bool exists(const char *path)
 {
     return access(path, F_OK) == 0;
@@ -61,17 +83,22 @@ static ls_status read_files(ls_tokenizer *t, const char *folder)
 {
     static const char *const names[][2] = { { "tokenizer.json", NULL },
                                             { "vocab.json", "merges.txt" },
-                                            { "encoder.json", "vocab.bpe" } };
-    ls_status status = ls__fail(
-        LS_ENOENT,
-        "%s: no tokenizer found: neither tokenizer.json, nor vocab.json and merges.txt, nor encoder.json and vocab.bpe",
-        folder);
-    for (size_t i = 0; i < 3; i++) {
+                                            { "encoder.json", "vocab.bpe" },
+                                            { "vocab.txt", NULL } };
+    ls_status status = ls__fail(LS_ENOENT,
+                                "%s: no tokenizer found: neither tokenizer.json, nor vocab.json and merges.txt, nor "
+                                "encoder.json and vocab.bpe, "
+                                "nor vocab.txt",
+                                folder);
+    for (size_t i = 0; i < 4; i++) {
         char *first = NULL, *second = NULL;
         if (asprintf(&first, "%s/%s", folder, names[i][0]) < 0) first = NULL;
         if (first && names[i][1] && asprintf(&second, "%s/%s", folder, names[i][1]) < 0) second = NULL;
         bool found = first && exists(first);
-        if (found) status = second ? read_vocabulary(t, folder, first, second) : read_tokenizer(t, first);
+        if (found && i == 3)
+            status = read_wordpiece(t, folder, first);
+        else if (found)
+            status = second ? read_vocabulary(t, folder, first, second) : read_tokenizer(t, first);
         free(first);
         free(second);
         if (found) break;

@@ -147,6 +147,19 @@ INLINE float relu_slope(float x)
     return x > 0 ? 1.0f : 0.0f;
 }
 
+/* The hyperbolic tangent. Near 0 a series, where 1 - 2 / (1 + exp(2x)) would lose digits. */
+INLINE float hyperbolic(float x)
+{
+    float xx = x * x, far = 1.0f - 2.0f / (1.0f + ls__expf(2.0f * x));
+    float near = x * (1.0f + xx * (-0.33333334f + xx * (0.13333334f + xx * (-0.053968254f + xx * 0.021869488f))));
+    return xx < 0.09f ? near : far;
+}
+INLINE float hyperbolic_slope(float x)
+{
+    float y = hyperbolic(x);
+    return 1.0f - y * y;
+}
+
 #define ACTIVATION(f)                                                                                   \
     static void activate_##f(float *out, const float *x, size_t n)                                      \
     {                                                                                                   \

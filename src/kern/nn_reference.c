@@ -57,6 +57,15 @@ static double relu_slope(double x)
     return x > 0 ? 1 : 0;
 }
 
+static double hyperbolic(double x)
+{
+    return tanh(x);
+}
+static double hyperbolic_slope(double x)
+{
+    return 1 - tanh(x) * tanh(x);
+}
+
 static void exp_all(float *out, const float *x, size_t n)
 {
     for (size_t i = 0; i < n; i++) out[i] = (float)exp((double)x[i]);

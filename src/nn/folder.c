@@ -37,6 +37,7 @@ static ls_status write_config(const ls_model *m, const char *path)
     char *text = NULL;
     ls_status status =
         m->type->lm ? ls__hf_config_text(m->config, &m->lm, m->end, &text) : m->type->config_text(m, &text);
+    if (!status && m->labels) status = ls__hf_labels_set(&text, m->labels);
     if (!status) status = ls__file_write(path, text, strlen(text));
     free(text);
     return status;
@@ -112,9 +113,11 @@ static ls_status check_format(const char *folder)
 }
 
 /* The weights of one file, or of several that an index names. As in transformers, the one file is preferred. */
-static ls_status read_weights(ls_model *m, const char *folder)
+static ls_status read_weights(ls_model *m, const char *folder, bool new_head)
 {
-    const ls__weight_names *names = m->type->lm ? &m->type->lm->weights : NULL;
+    ls__weight_names own = m->type->lm ? m->type->lm->weights : (ls__weight_names){ 0 };
+    const ls__weight_names *names = m->type->lm ? &own : NULL;
+    own.new_head = new_head && own.is_head;
     char *one = join(folder, "model.safetensors"), *index = join(folder, "model.safetensors.index.json");
     ls__weights sets[2];
     ls__shards shards = { 0 };
@@ -133,15 +136,20 @@ static ls_status read_weights(ls_model *m, const char *folder)
     return status;
 }
 
+ls_status ls__model_load_weights(ls_model *m, const char *folder, bool new_head)
+{
+    ls_status status = check_bound(m);
+    if (!status) status = read_weights(m, folder, new_head);
+    if (!status && ls_model_lm(m)) status = keep_json(&m->config, folder, "config.json");
+    if (!status && ls_model_lm(m)) status = keep_json(&m->generation, folder, "generation_config.json");
+    return status;
+}
+
 ls_status ls_model_load(ls_model *m, const char *folder)
 {
     LS__NEED(m, "model");
     LS__NEED(folder, "folder");
-    ls_status status = check_bound(m);
-    if (!status) status = read_weights(m, folder);
-    if (!status && ls_model_lm(m)) status = keep_json(&m->config, folder, "config.json");
-    if (!status && ls_model_lm(m)) status = keep_json(&m->generation, folder, "generation_config.json");
-    return status;
+    return ls__model_load_weights(m, folder, false);
 }
 
 ls_status ls_lm_options_read(const char *folder, ls_lm_options *out)

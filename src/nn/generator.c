@@ -97,6 +97,9 @@ ls_status ls_generator_open(ls_generator **out, ls_model *model, const ls_genera
     LS__NEED(model, "model");
     const ls_lm_options *o = ls_model_lm(model);
     if (!o) return ls__fail(LS_EINVAL, "generator: '%s' is not a language model", model->type->name);
+    if (model->type->lm->encoder)
+        return ls__fail(LS_EUNSUPPORTED, "generator: %s is an encoder, which does not generate text",
+                        model->type->name);
     if (!ls_model_values(model))
         return ls__fail(LS_ESTATE, "generator: the model has no memory; call ls_model_bind() first");
     ls_generator *g = calloc(1, sizeof *g);

@@ -128,6 +128,8 @@ static ls_status check(ls_lm_options *o)
             return ls__fail(LS_EINVAL,
                             "gpt2: %s is an option of the Llama family; choose another model or leave it out",
                             others[i].name);
+    ls_status status = ls__lm_check_no_encoder(o);
+    if (status) return status;
     if (o->width % o->heads)
         return ls__fail(LS_EINVAL, "gpt2: width %d is not divisible by %d heads", o->width, o->heads);
     o->head = LS_HEAD_DEFAULT;

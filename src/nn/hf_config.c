@@ -41,6 +41,23 @@ static ls_status get_count(const char *name, const char *key, const json_t *valu
     return LS_OK;
 }
 
+/* The same, of an option that is `less` below it. */
+static ls_status get_count_less(const char *name, const char *key, const json_t *value, int less, int *out)
+{
+    int number = 0;
+    ls_status status = get_count(name, key, value, &number);
+    if (!status && number <= less)
+        status = ls__fail(LS_EFORMAT, "%s: '%s' is %d; it must be at least %d", name, key, number, less + 1);
+    if (!status) *out = number - less;
+    return status;
+}
+
+static ls_status expect_number(const char *name, const ls__config_key *k, const json_t *value)
+{
+    if (json_is_number(value) && json_number_value(value) == k->number) return LS_OK;
+    return ls__fail(LS_EUNSUPPORTED, "%s: '%s' must be %d (or absent)", name, k->key, k->number);
+}
+
 static ls_status get_rate(const char *name, const char *key, const json_t *value, float *out)
 {
     double number = json_number_value(value);
@@ -83,7 +100,7 @@ static ls_status get_tied(const char *name, const char *key, const json_t *value
 static ls_status read_key(const char *name, const ls__config_key *k, const json_t *value, ls_lm_options *o, int *inner)
 {
     switch (k->kind) {
-    case LS__CONFIG_COUNT: return get_count(name, k->key, value, int_at(o, k->offset));
+    case LS__CONFIG_COUNT: return get_count_less(name, k->key, value, k->number, int_at(o, k->offset));
     case LS__CONFIG_RATE:
     case LS__CONFIG_OWN_DROPOUT: return get_rate(name, k->key, value, float_at(o, k->offset));
     case LS__CONFIG_TIMES_WIDTH: return get_count(name, k->key, value, inner);
@@ -92,8 +109,11 @@ static ls_status read_key(const char *name, const ls__config_key *k, const json_
     case LS__CONFIG_FALSE: return expect_bool(name, k->key, value, false);
     case LS__CONFIG_FLAG: return get_bool(name, k->key, value, (bool *)((char *)o + k->offset));
     case LS__CONFIG_TIED: return get_tied(name, k->key, value, o);
+    case LS__CONFIG_NUMBER: return expect_number(name, k, value);
     case LS__CONFIG_ROPE:
-    case LS__CONFIG_WINDOW: /* by read_groups() */
+    case LS__CONFIG_WINDOW:
+    case LS__CONFIG_HEAD:
+    case LS__CONFIG_LABELS: /* by read_groups() */
     case LS__CONFIG_NULL:
     case LS__CONFIG_LIST:
     case LS__CONFIG_END:
@@ -106,12 +126,15 @@ static ls_status read_key(const char *name, const ls__config_key *k, const json_
 static ls_status read_groups(const char *name, const json_t *root, const ls__lm_type *type, ls_lm_options *o)
 {
     bool rope = false, window = false, layers = false;
+    const ls__config_key *head = NULL;
     for (const ls__config_key *k = type->config; k->key; k++) {
+        if (k->kind == LS__CONFIG_HEAD) head = k;
         rope = rope || k->kind == LS__CONFIG_ROPE;
         window = window || k->kind == LS__CONFIG_WINDOW;
         layers = layers || (k->kind == LS__CONFIG_WINDOW && strcmp(k->key, "layer_types") == 0);
     }
-    ls_status status = rope ? ls__hf_rope_read(name, root, o) : LS_OK;
+    ls_status status = head ? ls__hf_head_read(name, root, head, o) : LS_OK;
+    if (!status && rope) status = ls__hf_rope_read(name, root, o);
     return status || !window ? status : ls__hf_window_read(name, root, !layers, o);
 }
 
@@ -134,7 +157,7 @@ static ls_status read_keys(const char *name, const json_t *root, ls_lm_kind kind
     for (const ls__config_key *k = type->config; k->key; k++) {
         if (k->kind != LS__CONFIG_OWN_DROPOUT) continue;
         float *own = float_at(o, k->offset);
-        *own = *own == o->dropout ? 0 : *own > 0 ? *own : -1;
+        *own = *own < 0 || *own == o->dropout ? 0 : *own > 0 ? *own : -1;
     }
     if (ls__lm_options_check(o)) return ls__fail_within(LS_EFORMAT, "%s", name);
     if (inner && inner / times_width->number != o->width)
@@ -282,7 +305,8 @@ static ls_status update_config(const char *base, const ls_lm_options *o, int32_t
                             : ls__fail(LS_ENOMEM, "config.json: out of memory");
     if (!status) status = set_rates(&text, o, &before);
     if (!status) status = set_type(&text);
-    if (!status && end >= 0) status = set_end(&text, end);
+    if (!status && before.classes != o->classes) status = ls__hf_head_update(&text, ls__lm_type_of(o->kind)->config, o);
+    if (!status && end >= 0 && !ls__lm_type_of(o->kind)->encoder) status = set_end(&text, end);
     if (status) free(text);
     *out = status ? NULL : text;
     return status;
@@ -292,7 +316,7 @@ static ls_status update_config(const char *base, const ls_lm_options *o, int32_t
 static json_t *key_value(const ls__config_key *k, const ls_lm_options *o, int32_t end)
 {
     switch (k->kind) {
-    case LS__CONFIG_COUNT: return json_integer(*int_at(o, k->offset));
+    case LS__CONFIG_COUNT: return json_integer(*int_at(o, k->offset) + k->number);
     case LS__CONFIG_RATE:
     case LS__CONFIG_OWN_DROPOUT: return json_real((double)key_rate(k, o));
     case LS__CONFIG_TIMES_WIDTH: return json_null();
@@ -303,6 +327,9 @@ static json_t *key_value(const ls__config_key *k, const ls_lm_options *o, int32_
     case LS__CONFIG_TIED: return json_boolean(o->head != LS_HEAD_UNTIED);
     case LS__CONFIG_ROPE: return ls__hf_rope_value(k->key, o);
     case LS__CONFIG_WINDOW: return ls__hf_window_value(k->key, o);
+    case LS__CONFIG_HEAD:
+    case LS__CONFIG_LABELS: return ls__hf_head_value(k, o);
+    case LS__CONFIG_NUMBER: return json_integer(k->number);
     case LS__CONFIG_NULL: return json_null();
     case LS__CONFIG_LIST: return json_pack("[s]", k->text);
     case LS__CONFIG_END: return end >= 0 && end < o->vocab_size ? json_integer(end) : json_null();
@@ -320,7 +347,8 @@ ls_status ls__hf_config_text(const char *base, const ls_lm_options *o, int32_t e
     json_t *root = json_object();
     bool failed = !root;
     for (const ls__config_key *k = type->config; k->key; k++)
-        if (!k->read_only) failed = json_object_set_new(root, k->key, key_value(k, o, end)) || failed;
+        if (!k->read_only && !(k->kind == LS__CONFIG_LABELS && !o->classes))
+            failed = json_object_set_new(root, k->key, key_value(k, o, end)) || failed;
     /* Seven digits: enough for values that people write, and a float 1e-5 is written as such. */
     char *text = failed ? NULL : json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(7));
     json_decref(root);

@@ -8,7 +8,7 @@
 
 /* What a key of config.json means. */
 typedef enum ls__config_kind {
-    LS__CONFIG_COUNT,       /* an integer >= 1: the int at `offset` of ls_lm_options */
+    LS__CONFIG_COUNT,       /* an integer >= 1 + `number`: the int at `offset` of ls_lm_options, plus `number` */
     LS__CONFIG_RATE,        /* a number >= 0 and < 1: the float at `offset` */
     LS__CONFIG_OWN_DROPOUT, /* the same, of an option where 0 means ls_lm_options.dropout */
     LS__CONFIG_TIMES_WIDTH, /* an integer that must be `number` times the width; written as null */
@@ -19,13 +19,17 @@ typedef enum ls__config_kind {
     LS__CONFIG_TIED,        /* whether the head is tied; absent: as ls__lm_type.absent */
     LS__CONFIG_ROPE,        /* see hf_rope.c */
     LS__CONFIG_WINDOW,      /* see hf_rope.c */
+    LS__CONFIG_HEAD,        /* a list of one class, `text` and what it is for: which head; see hf_head.c */
+    LS__CONFIG_LABELS,      /* names of classes; see hf_head.c */
+    LS__CONFIG_NUMBER,      /* must be `number` */
     LS__CONFIG_NULL,        /* not read; null */
     LS__CONFIG_LIST,        /* not read; a list that contains `text` */
     LS__CONFIG_END,         /* not read; the token that ends a text */
     LS__CONFIG_DTYPE,       /* not read; "float32", the type of saved weights */
 } ls__config_kind;
 
-/* A key that is absent or null when read has the value of `fallback` (RATE, OWN_DROPOUT) or of ls__lm_type.absent. Keys are
+/* A key that is absent or null when read has the value of `fallback` (RATE; OWN_DROPOUT, where it may be < 0: that of ls_lm_options.dropout)
+ * or of ls__lm_type.absent. Keys are
  * written in the order of the table, unless `read_only`. */
 typedef struct ls__config_key {
     const char *key;
@@ -40,6 +44,10 @@ typedef struct ls__config_key {
 /* How weights are named in files. */
 typedef struct ls__weight_names {
     const char *prefix;                   /* names may begin with it */
+    const char *base;                     /* names may lack it */
+    bool gamma;                           /* weights and biases of norms may be called gamma and beta */
+    bool (*is_head)(const char *name);    /* parameters of a head; NULL: there are none */
+    bool new_head;                        /* those may be missing, or of another shape */
     bool (*is_ignored)(const char *name); /* tensors that are not parameters, such as masks */
     const char *tied, *tied_to;           /* the first may be there as a copy of the second; without the prefix */
 } ls__weight_names;
@@ -57,6 +65,14 @@ LS_MUST_CHECK ls_status ls__hf_rope_read(const char *name, const json_t *root, l
 LS_MUST_CHECK ls_status ls__hf_window_read(const char *name, const json_t *root, bool every_layer, ls_lm_options *o);
 json_t *ls__hf_rope_value(const char *key, const ls_lm_options *o);
 json_t *ls__hf_window_value(const char *key, const ls_lm_options *o);
+/* The keys about the head and its classes (hf_head.c): reads o->classes; the value of a key, NULL: none; what changes in a text if the head
+ * has changed; and the names of the classes in a folder's config.json, separated by commas, which the caller frees; *out NULL: none. */
+LS_MUST_CHECK ls_status ls__hf_head_read(const char *name, const json_t *root, const ls__config_key *key,
+                                         ls_lm_options *o);
+json_t *ls__hf_head_value(const ls__config_key *key, const ls_lm_options *o);
+LS_MUST_CHECK ls_status ls__hf_head_update(char **text, const ls__config_key *keys, const ls_lm_options *o);
+LS_MUST_CHECK ls_status ls__hf_labels_set(char **text, const char *labels);
+LS_MUST_CHECK ls_status ls__hf_labels_read(const char *folder, char **out);
 /* Whether a config.json has tokens that end a text, and not this one. */
 bool ls__hf_config_has_other_end(const char *text, int32_t end);
 

@@ -222,6 +222,7 @@ static ls_status check(ls_lm_options *o)
 {
     const char *name = ls__lm_type_of(o->kind)->model.name;
     ls_status status = check_kind(name, o);
+    if (!status) status = ls__lm_check_no_encoder(o);
     if (status) return status;
     if (!o->kv_heads) o->kv_heads = o->heads;
     if (!o->head_dim && o->width % o->heads)

@@ -23,7 +23,7 @@ ls_status ls_lm_preset(const char *name, ls_lm_options *out)
 {
     LS__NEED(name, "name");
     LS__NEED(out, "out");
-    char known[512] = "";
+    char known[1024] = "";
     for (int kind = 0; kind < LS_LM_COUNT; kind++)
         for (size_t i = 0; i < types[kind]->n_presets; i++) {
             const struct ls__lm_size *p = &types[kind]->presets[i];
@@ -72,6 +72,15 @@ ls_status ls__lm_options_check(ls_lm_options *options)
     if ((status = type->check(&o))) return status;
     *options = o;
     return LS_OK;
+}
+
+ls_status ls__lm_check_no_encoder(const ls_lm_options *o)
+{
+    const char *wrong = o->types ? "types" : o->classes ? "classes" : o->head_dropout != 0 ? "head_dropout" : NULL;
+    if (!wrong) return LS_OK;
+    return ls__fail(LS_EINVAL,
+                    "%s: %s is an option of bert, distilbert and roberta; choose another model or leave it out",
+                    ls__lm_type_of(o->kind)->model.name, wrong);
 }
 
 ls_status ls_lm_open(ls_model **out, const ls_lm_options *options)

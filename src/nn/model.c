@@ -106,6 +106,7 @@ void ls_model_free(ls_model **model)
     if (!m) return;
     free(m->config);
     free(m->generation);
+    free(m->labels);
     free(m->params);
     ls__places_free(&m->places);
     ls__places_free(&m->buffer_places);
@@ -117,6 +118,15 @@ void ls_model_free(ls_model **model)
 void ls__model_set_end(ls_model *model, int32_t token)
 {
     model->end = token < 0 ? -1 : token;
+}
+
+ls_status ls__model_set_labels(ls_model *model, const char *labels)
+{
+    char *copy = labels ? strdup(labels) : NULL;
+    if (labels && !copy) return ls__fail(LS_ENOMEM, "%s: out of memory", model->type->name);
+    free(model->labels);
+    model->labels = copy;
+    return LS_OK;
 }
 
 void ls_model_set_recompute(ls_model *model, bool recompute)
@@ -268,7 +278,11 @@ ls_status ls_model_init(ls_model *m, uint64_t seed)
 ls_cross_entropy_options ls__batch_targets(const ls_model_batch *b)
 {
     return (ls_cross_entropy_options){
-        .targets = b->targets, .weights = b->weights, .divisor = b->divisor, .row_losses = b->row_losses
+        .targets = b->targets,
+        .weights = b->weights,
+        .divisor = b->divisor,
+        .row_losses = b->row_losses,
+        .predictions = b->predictions,
     };
 }
 

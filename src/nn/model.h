@@ -55,7 +55,8 @@ typedef struct ls__lm_type {
      * length of its cache. */
     ls_tensor *(*hidden)(ls_model *model, ls_tape *tape, const int32_t *tokens, int64_t B, int64_t T,
                          ls_kv_cache *caches);
-    /* The number of the parameter (V, C) that projects hidden states to logits: the first or the last. */
+    bool encoder; /* attends to the whole sequence, so it generates no text; `hidden` is NULL */
+    /* The number of the parameter (V, C) that projects hidden states to logits: the first or the last. LS__NO_HEAD: there is none. */
     size_t (*head)(const ls_model *model);
     size_t (*cache_width)(
         const ls_lm_options *options); /* floats of a key (and of a value) of one token in one layer */
@@ -69,6 +70,7 @@ typedef struct ls__lm_type {
 const ls__lm_type *ls__lm_type_of(ls_lm_kind kind); /* NULL: not a kind */
 
 #define LS__END_DEFAULT INT32_MIN
+#define LS__NO_HEAD     SIZE_MAX
 
 struct ls_model {
     const ls__model_type *type;
@@ -86,6 +88,7 @@ struct ls_model {
     ls__arena memory;  /* those of the first three that the model allocated */
     char *config;      /* config.json of the folder that was loaded; NULL: none */
     char *generation;  /* its generation_config.json */
+    char *labels;      /* names of classes, separated by commas, for config.json; NULL: none */
     bool recompute;    /* see ls_model_set_recompute() */
     int32_t end;       /* see ls__model_set_end(); LS__END_DEFAULT: not set */
 };
@@ -99,6 +102,10 @@ ls_cross_entropy_options ls__batch_targets(const ls_model_batch *batch);
 
 /* Elements [begin, end) of the initial values; the same values whatever the range. threads 0: OpenMP's default. */
 LS_MUST_CHECK ls_status ls__model_init_range(ls_model *model, size_t begin, size_t end, uint64_t seed, int threads);
+/* ls_model_load(). new_head: a head that the folder does not have, or has with another shape, keeps its values; without it that is an error. */
+LS_MUST_CHECK ls_status ls__model_load_weights(ls_model *model, const char *folder, bool new_head);
+/* Names of the classes, separated by commas, for a saved config.json. */
+LS_MUST_CHECK ls_status ls__model_set_labels(ls_model *model, const char *labels);
 /* The token that ends a text, for bos_token_id and eos_token_id of a saved config.json; < 0: none. Default: GPT-2's where the
  * vocabulary has it. A config.json that was loaded and has such tokens stays as it is. */
 void ls__model_set_end(ls_model *model, int32_t token);
@@ -122,6 +129,9 @@ double ls__lm_flops_per_token(const ls_lm_options *options, int64_t seq_len);
 /* The text of a generation_config.json (or, without `options`, the tokens that end a text in a config.json); `path` is for messages. */
 LS_MUST_CHECK ls_status ls__generation_parse(const char *path, const char *text, size_t bytes, bool options,
                                              ls_generation *g);
+
+/* LS_EINVAL if options of encoders are given. */
+LS_MUST_CHECK ls_status ls__lm_check_no_encoder(const ls_lm_options *o);
 
 /* A dropout rate: that of the option itself, or the common one. */
 static inline float ls__lm_dropout(const ls_lm_options *o, float own)

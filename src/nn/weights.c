@@ -7,13 +7,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/log.h"
 #include "base/status.h"
 #include "nn/safetensors.h"
+
+enum { MAX_NAME = 300 };
 
 static const char *without_prefix(const char *name, const ls__weight_names *names)
 {
     size_t length = names && names->prefix ? strlen(names->prefix) : 0;
     return length && strncmp(name, names->prefix, length) == 0 ? name + length : name;
+}
+
+static void replace_end(char *name, const char *end, const char *by)
+{
+    size_t n = strlen(name), k = strlen(end);
+    if (n > k && !strcmp(name + n - k, end)) snprintf(name + n - k, MAX_NAME - (n - k), "%s", by);
 }
 
 /* A place and its values, in the flat list of all sets. */
@@ -40,6 +49,26 @@ static target *find_target(target *list, size_t count, const char *name)
     for (size_t i = 0; i < count; i++)
         if (strcmp(list[i].place->name, name) == 0) return &list[i];
     return NULL;
+}
+
+/* The place that a tensor of a file is for; NULL: none. */
+static target *find_place(target *list, size_t count, const char *name, const ls__weight_names *names)
+{
+    char other[MAX_NAME];
+    target *to = find_target(list, count, name);
+    if (to || !names || (!names->base && !names->gamma)) return to;
+    snprintf(other, sizeof other, "%s", name);
+    if (names->gamma) {
+        replace_end(other, ".gamma", ".weight");
+        replace_end(other, ".beta", ".bias");
+        to = find_target(list, count, other);
+    }
+    if (to || !names->base) return to;
+    size_t n = strlen(other), base = strlen(names->base);
+    if (n + base >= sizeof other) return NULL;
+    memmove(other + base, other, n + 1);
+    memcpy(other, names->base, base);
+    return find_target(list, count, other);
 }
 
 static void sizes_of(const ls_place *p, size_t shape[LS_MAX_DIMS])
@@ -123,9 +152,9 @@ static ls_status read_tensor(const char *path, const files *f, const ls__st_tens
                              const ls__weight_names *names)
 {
     const char *name = without_prefix(t->name, names);
-    target *to = find_target(list, count, name);
-    if (!to && names && names->is_ignored && names->is_ignored(name)) return LS_OK;
+    target *to = find_place(list, count, name, names);
     if (!to && names && names->tied && strcmp(name, names->tied) == 0) return check_tied(path, f, t, names);
+    if (!to && names && names->is_ignored && names->is_ignored(name)) return LS_OK;
     if (!to)
         return ls__fail(LS_EFORMAT, "%s: tensor '%.100s' is not part of the model that the configuration describes",
                         path, t->name);
@@ -133,24 +162,33 @@ static ls_status read_tensor(const char *path, const files *f, const ls__st_tens
     if (to->seen)
         return ls__fail(LS_EFORMAT, "%s: tensor '%s' is there twice, with and without '%s'", path, name,
                         names && names->prefix ? names->prefix : "");
-    to->seen = true;
     ls_status status = check_shape(path, t, to->place);
+    if (status && names && names->new_head && names->is_head(to->place->name)) return LS_OK;
+    to->seen = true;
     if (status) return status;
     status = to->place->dims ? ls__st_to_f32(t, 0, to->place->count, to->data) : read_counter(path, t, to->data);
     if (status) return ls__fail_within(status, "%s", path);
     return check_finite(path, t->name, to->data, to->place->count);
 }
 
-static ls_status find_missing(const char *path, const target *list, size_t count)
+static ls_status find_missing(const char *path, const target *list, size_t count, const ls__weight_names *names)
 {
+    size_t fresh = 0, first = 0;
     for (size_t i = 0; i < count; i++) {
         size_t shape[LS_MAX_DIMS];
         char text[100];
         if (list[i].seen || !list[i].place->dims) continue;
+        if (names && names->new_head && names->is_head(list[i].place->name)) {
+            if (!fresh++) first = i;
+            continue;
+        }
         sizes_of(list[i].place, shape);
         return ls__fail(LS_EFORMAT, "%s: tensor '%s' of shape %s is missing", path, list[i].place->name,
                         ls__st_shape_text((size_t)list[i].place->dims, shape, text, sizeof text));
     }
+    if (fresh)
+        ls__log(LS_LOG_INFO, "%s: the model's head is new: '%s'%s random", path, list[first].place->name,
+                fresh > 1 ? " and others are" : " is");
     return LS_OK;
 }
 
@@ -165,7 +203,7 @@ ls_status ls__weights_read(const char *name, const char *const *paths, size_t n_
     for (size_t i = 0; !status && i < n_paths; i++)
         for (size_t k = 0; !status && k < ls__st_count(f.readers[i]); k++)
             status = read_tensor(paths[i], &f, ls__st_get(f.readers[i], k), list, count, names);
-    if (!status) status = find_missing(name, list, count);
+    if (!status) status = find_missing(name, list, count, names);
     for (size_t i = 0; f.readers && i < n_paths; i++) ls__st_free(&f.readers[i]);
     free(f.readers);
     free(list);

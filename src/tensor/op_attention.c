@@ -30,7 +30,8 @@ typedef struct attention {
     int64_t B, T, C, heads, D; /* D = C / heads */
     int64_t kv_heads, row;     /* floats of a row of qkv: (heads + 2 kv_heads) D */
     int64_t window;            /* keys that a query attends to at most */
-    int64_t keys;              /* T, or more with a cache */
+    int64_t keys;              /* T, or more with a cache, or those of a sequence without its padding */
+    int32_t *lengths;          /* (B): keys of each sequence; NULL: T */
     bool full, drops;
     ls__dropout_mask dropping;
     float factor;     /* 1 / sqrt(D) */
@@ -113,7 +114,7 @@ static int64_t row_from(const attention *s, const strip *at, int64_t r)
 static void drop_row(const attention *s, const strip *at, int64_t r, float *x, int64_t n)
 {
     uint64_t row = (uint64_t)(at->head * s->T + at->first + r);
-    ls__dropout_apply(&s->dropping, x, x, (size_t)n, row * (uint64_t)s->keys);
+    ls__dropout_apply(&s->dropping, x, x, (size_t)n, row * (uint64_t)s->T); /* a training pass has no cache */
 }
 
 /* The rows of a head; keys and values may be in a cache. */
@@ -284,16 +285,15 @@ static void head_back(const attention *s, int64_t head, const places *x, const t
     const ls__nn_kernels *k = ls__nn_kernels_best();
     int64_t C = s->C, last = (s->T - 1) / STRIP;
     bool add = to->add_kv;
-    if (!add && s->window < s->T) {
-        for (int64_t i = 0; i < s->T; i++) {
-            memset(to->k + i * to->ldk, 0, (size_t)s->D * sizeof(float));
-            memset(to->v + i * to->ldk, 0, (size_t)s->D * sizeof(float));
-        }
-        add = true;
+    bool windowed = s->window < s->T;
+    for (int64_t i = windowed ? 0 : s->keys; !add && i < s->T; i++) {
+        memset(to->k + i * to->ldk, 0, (size_t)s->D * sizeof(float));
+        memset(to->v + i * to->ldk, 0, (size_t)s->D * sizeof(float));
     }
-    k->pack_transposed(w->kt, x->k, x->ldk, s->D, s->T);
-    k->pack_transposed(w->vt, x->v, x->ldk, s->D, s->T);
-    k->pack(w->k, x->k, x->ldk, s->T, s->D);
+    add = add || windowed;
+    k->pack_transposed(w->kt, x->k, x->ldk, s->D, s->keys);
+    k->pack_transposed(w->vt, x->v, x->ldk, s->D, s->keys);
+    k->pack(w->k, x->k, x->ldk, s->keys, s->D);
     for (int64_t i = last; i >= 0; i--) {
         strip at = strip_at(s, head, i);
         const float *q = x->q + at.first * x->ldq, *dyi = dy + at.first * C;
@@ -352,7 +352,9 @@ static ls_status attention_back(ls_tape *t, ls__node *n)
             to.ldk = s->D;
             to.add_kv = false;
         }
-        head_back(s, head, &from, &to, y + out, dy + out, &w);
+        attention own = *s;
+        if (s->lengths) own.keys = s->lengths[b];
+        head_back(&own, head, &from, &to, y + out, dy + out, &w);
         ls__tick_now(&t->tick);
     }
     if (grouped) fold_groups(t, s, parts->data, dx, add);
@@ -402,6 +404,8 @@ static void attention_forward(ls_tape *t, const attention *s, const float *qkv, 
             int64_t at = h / (s->heads / s->kv_heads) * s->D;
             own.keys = caches[b].length;
             p.k = caches[b].k + at, p.v = caches[b].v + at, p.ldk = s->kv_heads * s->D;
+        } else if (s->lengths) {
+            own.keys = s->lengths[b];
         }
         scratch w = scratch_at(&own, false, memory + each * (size_t)omp_get_thread_num());
         head_forward(&own, head, &p, out + b * s->T * s->C + h * s->D, &w);
@@ -438,13 +442,30 @@ static bool read_options(ls_tape *t, const ls_tensor *qkv, const ls_attention_op
     return true;
 }
 
+/* Copies the lengths; fails the pass for those that do not fit. */
+static bool read_lengths(ls_tape *t, const ls_attention_options *o, attention *s)
+{
+    if (!o->lengths) return true;
+    if (!(s->lengths = ls__tape_array(t, (size_t)s->B, sizeof *s->lengths))) return false;
+    for (int64_t b = 0; b < s->B; b++) {
+        s->lengths[b] = o->lengths[b];
+        if (s->full && o->lengths[b] >= 1 && o->lengths[b] <= s->T) continue;
+        ls__tape_fail(t, ls__fail(LS_EINVAL,
+                                  "attention: sequence %lld of %lld tokens has a length of %d; lengths must be from 1 "
+                                  "to the tokens, and are for full attention",
+                                  (long long)b, (long long)s->T, o->lengths[b]));
+        return false;
+    }
+    return true;
+}
+
 ls_tensor *ls_attention(ls_tape *t, ls_tensor *qkv, const ls_attention_options *o)
 {
     LS__FLUSH_DENORMALS();
     attention s;
     if (!ls__operation_begin(t, qkv, qkv)) return NULL;
     if (!o) return ls__tape_fail(t, ls__fail(LS_EINVAL, "attention: options must not be NULL: heads is required"));
-    if (!read_options(t, qkv, o, &s)) return NULL;
+    if (!read_options(t, qkv, o, &s) || !read_lengths(t, o, &s)) return NULL;
     s.drops = o->dropout > 0 && t->pass.mode != LS_PASS_EVAL;
     if (s.drops) s.dropping = ls__dropout_next(t, o->dropout);
     if (o->cache && !extend_caches(t, &s, o->cache, qkv->data)) return NULL;

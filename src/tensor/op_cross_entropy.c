@@ -35,6 +35,15 @@ float ls__softmax_row(float *row, int64_t V, int32_t target, float *loss)
     return sum;
 }
 
+void ls__predict_row(const ls_cross_entropy_options *o, const float *row, int64_t V, int64_t r)
+{
+    if (!o->predictions) return;
+    int64_t best = ls__row_weight(o, r) != 0 ? 0 : -1;
+    for (int64_t i = 1; best >= 0 && i < V; i++)
+        if (row[i] > row[best]) best = i;
+    o->predictions[r] = (int32_t)best;
+}
+
 float ls__sum_losses(const ls_cross_entropy_options *o, const float *losses, int64_t rows, double divisor)
 {
     double sum = 0;
@@ -86,6 +95,7 @@ ls_tensor *ls_cross_entropy(ls_tape *t, ls_tensor *logits, const ls_cross_entrop
 #pragma omp parallel for num_threads(t->threads) schedule(static) if (rows * V > LS__WORTH_THREADS)
     for (int64_t r = 0; r < rows; r++) {
         float w = ls__row_weight(o, r), *row = s.rows->data + r * V;
+        ls__predict_row(o, logits->data + r * V, V, r);
         if (w == 0) {
             memset(row, 0, (size_t)V * sizeof *row);
             continue;

@@ -49,6 +49,7 @@ static void softmax_rows(ls_tape *t, const chunk *c, const ls_cross_entropy_opti
     for (int64_t r = 0; r < c->rows; r++) {
         float w = ls__row_weight(o, c->first + r);
         int32_t target = w != 0 ? o->targets[c->first + r] : 0;
+        ls__predict_row(o, c->logits + r * c->V, c->V, c->first + r);
         float sum = ls__softmax_row(c->logits + r * c->V, c->V, target, &c->losses[c->first + r]);
         c->factors[r] = w != 0 ? (float)((double)w / (c->divisor * (double)sum)) : 0.0f;
     }

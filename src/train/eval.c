@@ -18,6 +18,7 @@
 #include "base/text.h"
 #include "comm/launcher.h"
 #include "data/tokenizer.h"
+#include "nn/model.h"
 #include "train/data_files.h"
 #include "train/hold_out.h"
 #include "train/training.h"
@@ -150,6 +151,11 @@ static ls_status open_model(evaluation *e)
     ls_train_options *d = &e->data;
     bool is_text;
     ls_status status = ls_lm_options_read(o->model, &sizes);
+    if (!status && ls__lm_type_of(sizes.kind)->encoder)
+        status = ls__fail(LS_EUNSUPPORTED,
+                          "%s: is an encoder; eval is for models that generate text. Training evaluates encoders: see "
+                          "eval_every",
+                          o->model);
     if (!status) status = choose_data(e);
     if (status) return status;
     if (!d->seq_len) d->seq_len = sizes.context < 1024 ? sizes.context : 1024;

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/text.h"
+#include "data/template.h"
 #include "data/tokenizer.h"
 
 static ls_status check_enough(const ls_train *t)
@@ -18,6 +19,12 @@ static ls_status check_enough(const ls_train *t)
     if (o->last == LS_LAST_DROP && o->order == LS_ORDER_TORCH)
         needed = (uint64_t)o->torch_ranks; /* a short step will do */
     if (left >= needed) return LS_OK;
+    if (!t->task->windows)
+        return ls__fail(LS_EINVAL,
+                        "the data has %llu %s%s to train on; a step needs %llu (%d slot%s of %d): use more data, or a "
+                        "smaller batch",
+                        (unsigned long long)left, t->task->sample, ls__s((int64_t)left), (unsigned long long)needed,
+                        o->slots, ls__s(o->slots), o->batch_size);
     return ls__fail(LS_EINVAL,
                     "the data has %llu %s%s of %d token%s to train on; a step needs %llu (%d slot%s of %d): use "
                     "more data, %sa smaller batch",
@@ -116,15 +123,24 @@ ls_status ls__check_tokenizer(const ls_tokenizer *tokenizer, const char *name, c
     return status;
 }
 
+/* A tokenizer without a token that ends a text, but with a template: the template's last token separates documents. */
+static void separate_by_template(ls_tokenizer *tokenizer)
+{
+    ls__template form = ls__template_of(tokenizer, false);
+    if (tokenizer->end < 0 && form.count && form.item[form.count - 1].token >= 0)
+        tokenizer->end = form.item[form.count - 1].token;
+}
+
 ls_status ls__train_open_tokenizer(ls_train *t, int vocab)
 {
     const ls_train_options *o = &t->options;
-    ls_status status = ls__source_is_text(o->data, o->n_data, o, &t->is_text);
+    ls_status status = t->task->windows ? ls__source_is_text(o->data, o->n_data, o, &t->is_text) : LS_OK;
     if (status) return status;
     const char *name = o->tokenizer;
-    bool has_own = o->init && (has_file(o->init, "tokenizer.json") || has_file(o->init, "vocab.json"));
+    bool has_own = o->init && (has_file(o->init, "tokenizer.json") || has_file(o->init, "vocab.json") ||
+                               has_file(o->init, "vocab.txt"));
     if (!name && has_own) name = o->init;
-    if (!name && t->is_text) name = "bytes";
+    if (!name && (t->is_text || !t->task->windows)) name = "bytes";
     if (!name && o->end_token)
         return ls__fail(LS_EINVAL, "the end token '%s' is for text; the data are token shards", o->end_token);
     if (!name) return LS_OK;
@@ -132,6 +148,7 @@ ls_status ls__train_open_tokenizer(ls_train *t, int vocab)
     if ((status = ls_tokenizer_open(&t->tokenizer, name))) return status;
     if (o->end_token && (status = ls_tokenizer_set_end_token(t->tokenizer, o->end_token)))
         return ls__fail_within(status, "%s", name);
+    if (t->task->encoder) separate_by_template(t->tokenizer);
     if (t->is_text && o->n_data && (status = ls__tokenizer_check_end(t->tokenizer, name))) return status;
     if (!o->n_data && t->tokenizer->bpe)
         return ls__fail(LS_EINVAL, "the built-in corpus consists of bytes; the tokenizer '%s' needs other data", name);
@@ -142,7 +159,7 @@ static ls_status choose_order(ls_train *t)
 {
     ls_train_options *o = &t->options;
     bool torch = o->order == LS_ORDER_TORCH;
-    if (o->order == LS_ORDER_BALANCED && !o->pad)
+    if (o->order == LS_ORDER_BALANCED && !o->pad && t->task->windows)
         return ls__fail(LS_EINVAL, "packed sequences have equal lengths; the balanced order is for padded documents");
     if (o->torch_ranks && !torch) return ls__fail(LS_EINVAL, "torch_ranks is for the torch order only");
     if (torch && !o->torch_ranks) o->torch_ranks = t->parallel.size;
@@ -152,7 +169,7 @@ static ls_status choose_order(ls_train *t)
             "torch_ranks=%d: %d slot%s cannot be divided among %d ranks; slots must be a multiple of the ranks",
             o->torch_ranks, o->slots, ls__s(o->slots), o->torch_ranks);
     if (!o->last) o->last = torch ? LS_LAST_KEEP : LS_LAST_DROP;
-    t->uneven = o->pad || o->last == LS_LAST_KEEP || (torch && o->last == LS_LAST_DROP);
+    t->uneven = t->task->uneven || o->pad || o->last == LS_LAST_KEEP || (torch && o->last == LS_LAST_DROP);
     return LS_OK;
 }
 
@@ -177,11 +194,16 @@ static ls_status choose_steps(ls_train *t)
             "warmup=%lld exceeds steps=%lld: the learning rate would never reach its peak; make the warm-up "
             "shorter, or the run longer",
             (long long)o->schedule.warmup, (long long)o->steps);
+    if (!o->eval_batches && t->val_data && t->task->eval_all) {
+        uint64_t all = ls_loader_steps(t->val_loader);
+        o->eval_batches = all < INT32_MAX ? (int)all : INT32_MAX;
+    }
+    if (!o->eval_batches) o->eval_batches = 16;
     bool by_default = !o->eval_every && t->val_data;
     if (by_default) o->eval_every = o->steps >= 10 ? o->steps / 10 : 1;
     if (!t->val_data || !ls__train_is_first(t)) return LS_OK;
     uint64_t count = t->parts.val_documents ? t->parts.val_documents : t->val_data->count;
-    const char *what = t->parts.val_documents || o->pad ? "document" : "sequence";
+    const char *what = t->task->windows && (t->parts.val_documents || o->pad) ? "document" : t->task->sample;
     ls__log(LS_LOG_INFO, "validation: %llu %s%s %s, every %lld step%s%s and at the end", (unsigned long long)count,
             what, ls__s((int64_t)count), o->n_val_data ? "of the validation data" : "held out of the data",
             (long long)o->eval_every, ls__s(o->eval_every), by_default ? " (a tenth of the run)" : "");
@@ -192,7 +214,8 @@ ls_status ls__train_open_data(ls_train *t)
 {
     ls_train_options *o = &t->options;
     bool val_is_text = t->is_text;
-    ls_status status = o->n_val_data ? ls__source_is_text(o->val_data, o->n_val_data, o, &val_is_text) : LS_OK;
+    ls_status status =
+        o->n_val_data && t->task->windows ? ls__source_is_text(o->val_data, o->n_val_data, o, &val_is_text) : LS_OK;
     if (!status && val_is_text != t->is_text)
         status = ls__fail(LS_EINVAL, "%s: training and validation data must both be text or both token shards",
                           o->val_data[0]);
@@ -200,7 +223,7 @@ ls_status ls__train_open_data(ls_train *t)
     if (!status) status = ls__parts_open(&t->parts, o, t->tokenizer, t->is_text);
     t->val_data = t->parts.val;
     if (!status && o->n_val_data)
-        status = ls__source_open(&t->val_data, o->val_data, o->n_val_data, t->tokenizer, o, NULL);
+        status = t->task->open_data(&t->val_data, o->val_data, o->n_val_data, t->tokenizer, o, NULL);
     if (!status) status = check_enough(t);
     if (!status) status = stage(t);
     if (!status) status = open_loaders(t);
@@ -232,32 +255,11 @@ int64_t ls__trim_rows(int64_t rows, int64_t length, size_t longest, int32_t *tok
     return to;
 }
 
-static ls__micro_batch micro_batch(const ls_batch *b, const ls_train_options *o)
-{
-    ls__micro_batch out = { .weight = (double)b->tokens, .tokens = (double)b->tokens };
-    int64_t length = o->seq_len;
-    const float *weights = NULL;
-    if (o->pad) {
-        length = ls__trim_rows((int64_t)b->batch_size, length, b->longest, b->fields[LS_FIELD_INPUTS],
-                               b->fields[LS_FIELD_TARGETS], b->fields[LS_FIELD_WEIGHTS]);
-        weights = b->fields[LS_FIELD_WEIGHTS];
-        out.weight = 0;
-        for (int64_t i = 0; i < (int64_t)b->batch_size * length; i++) out.weight += (double)weights[i];
-    }
-    if (out.weight > 0)
-        out.model = (ls_model_batch){ .batch_size = (int64_t)b->batch_size,
-                                      .seq_len = length,
-                                      .tokens = b->fields[LS_FIELD_INPUTS],
-                                      .targets = b->fields[LS_FIELD_TARGETS],
-                                      .weights = weights };
-    return out;
-}
-
 ls_status ls__train_load(ls_train *t, ls__micro_batch *out)
 {
     ls_batch *b;
     ls_status status = ls_loader_next(t->loader, &b);
-    if (!status) *out = micro_batch(b, &t->options);
+    if (!status) status = t->task->make_batch(t, b, out);
     return status;
 }
 
@@ -266,6 +268,6 @@ ls_status ls__train_load_val(ls_train *t, bool first, ls__micro_batch *out)
     ls_batch *b;
     ls_status status = first ? ls_loader_seek(t->val_loader, &t->val_start) : LS_OK;
     if (!status) status = ls_loader_next(t->val_loader, &b);
-    if (!status) *out = micro_batch(b, &t->options);
+    if (!status) status = t->task->make_batch(t, b, out);
     return status;
 }

@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "base/text.h"
 #include "data/datasets.h"
-#include "train/source.h"
+#include "train/task.h"
 
 #define STREAM_HOLD_OUT (UINT64_C(4) << 56)
 
@@ -147,9 +147,9 @@ void ls__parts_free(ls__parts *p)
 static ls_status open_documents(ls__parts *p, const ls_train_options *o, const ls_tokenizer *tokenizer)
 {
     ls_hold_out choice = { .fraction = o->val_fraction, .seed = o->seed };
-    ls_status status = ls__source_open(&p->data, o->data, o->n_data, tokenizer, o, &choice);
+    ls_status status = ls__task_of(o->task)->open_data(&p->data, o->data, o->n_data, tokenizer, o, &choice);
     choice.held_out = true;
-    if (!status) status = ls__source_open(&p->val, o->data, o->n_data, tokenizer, o, &choice);
+    if (!status) status = ls__task_of(o->task)->open_data(&p->val, o->data, o->n_data, tokenizer, o, &choice);
     if (!status) p->val_documents = ls__text_documents(p->val);
     if (!status && p->val_documents < FEW_DOCUMENTS) status = LS_EINVAL;
     if (status) ls__parts_free(p);
@@ -159,7 +159,7 @@ static ls_status open_documents(ls__parts *p, const ls_train_options *o, const l
 static ls_status open_blocks(ls__parts *p, const ls_train_options *o, const ls_tokenizer *tokenizer,
                              ls__sample_split *plan)
 {
-    ls_status status = ls__source_open(&p->data, o->data, o->n_data, tokenizer, o, NULL);
+    ls_status status = ls__task_of(o->task)->open_data(&p->data, o->data, o->n_data, tokenizer, o, NULL);
     if (status || !(o->val_fraction > 0)) return status;
     if (p->data->count < 2)
         return ls__fail(LS_EINVAL, "the data is one sequence of %d token%s; none can be held out for evaluation",

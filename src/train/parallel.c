@@ -168,6 +168,15 @@ static ls_status open_reducer(ls_train *t)
     return status;
 }
 
+/* From `init`. A head that is new has random values. */
+static ls_status load_values(ls_train *t)
+{
+    ls_status status = LS_OK;
+    if (t->new_head)
+        status = ls__model_init_range(t->model, 0, ls_model_elements(t->model), t->options.seed, t->options.threads);
+    return status ? status : ls__model_load_weights(t->model, t->options.init, t->new_head);
+}
+
 /* Initial values: each rank fills a part, or all; the bits are the same. */
 static ls_status fill_values(ls_train *t)
 {
@@ -184,7 +193,7 @@ static ls_status fill_values(ls_train *t)
     if (!t->options.init && !restored)
         status = ls__model_init_range(t->model, begin, end, t->options.seed, t->options.threads);
     else if (t->options.init && (!p->shared || rank == 0))
-        status = ls_model_load(t->model, t->options.init);
+        status = load_values(t);
     if (restored) status = LS_OK;
     return ls__parallel_agree(t, status);
 }
@@ -195,11 +204,12 @@ static ls_status fill_values(ls_train *t)
 static void alias_gradients(ls_train *t, float *grads)
 {
     const ls_place *places;
-    size_t n = ls_model_places(t->model, &places), head = t->model->type->lm->head(t->model);
-    bool padded = n < 2;
+    const ls__lm_type *lm = t->model->type->lm;
+    size_t n = ls_model_places(t->model, &places), head = lm ? lm->head(t->model) : 0;
+    bool padded = n < 2 || !lm;
     for (size_t i = 1; i < n; i++) padded = padded || places[i].offset != places[i - 1].offset + places[i - 1].count;
-    if (padded || (head && head != n - 1)) return;
-    size_t begin = head ? 0 : places[1].offset, end = places[n - 1].offset + (head ? 0 : places[n - 1].count);
+    if (padded || (head && head != n - 1 && head != LS__NO_HEAD)) return;
+    size_t begin = head ? 0 : places[1].offset, end = places[n - 1].offset + (head == n - 1 ? 0 : places[n - 1].count);
     ls__tape_alias(t->tape, grads + begin, end - begin);
 }
 

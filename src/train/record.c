@@ -63,7 +63,7 @@ static void set_metadata(ls_train *t)
     const ls_train_options *o = &t->options;
     ls_record *r = ls_world_record(t->parallel.world);
     ls_loader_stats loader = ls_loader_get_stats(t->loader);
-    double tokens = (double)o->batch_size * (double)o->seq_len * (double)o->slots;
+    double tokens = t->task->step_tokens(o);
     ls_record_metadata(r, LS_METADATA_PEAK, ls__train_peak(t, 0)); /* while the other ranks measure theirs */
     if (t->parallel.size > 1 && !t->kept) ls_record_metadata(r, LS_METADATA_COPY, copy_rate(t->parallel.size));
     ls_record_metadata(r, LS_METADATA_FLOPS, t->flops_per_token * tokens / t->parallel.size);

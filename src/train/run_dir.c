@@ -380,10 +380,14 @@ static const char *number(double x, char text[32])
     return text;
 }
 
-ls_status ls__run_dir_add(ls__run_dir *run, const ls_train_metrics *m)
+ls_status ls__run_dir_add(ls__run_dir *run, const ls__task_type *task, const ls_train_metrics *m)
 {
-    char line[1024], a[32], b[32], c[32], d[32], eval[64] = "";
-    if (m->eval_loss >= 0) snprintf(eval, sizeof eval, ",\"eval_loss\":%s", number(m->eval_loss, a));
+    char line[1024], a[32], b[32], c[32], d[32], eval[256] = "";
+    size_t at = 0;
+    if (m->eval_loss >= 0) at = (size_t)snprintf(eval, sizeof eval, ",\"eval_loss\":%s", number(m->eval_loss, a));
+    for (int i = 0; i < LS_MAX_METRICS && task->metrics[i] && m->eval_loss >= 0; i++)
+        at += (size_t)snprintf(eval + at, sizeof eval - at, ",\"eval_%.20s\":%s", task->metrics[i],
+                               number(m->eval_metrics[i], a));
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     int n = snprintf(line, sizeof line,
@@ -401,5 +405,5 @@ ls_status ls__run_dir_add(ls__run_dir *run, const ls_train_metrics *m)
     if (done < 0)
         return ls__fail_errno("%s/metrics.jsonl: writing the line of step %lld", run->path, (long long)m->step);
     if (done != n) return ls__fail(LS_EIO, "%s/metrics.jsonl: the disk is full", run->path);
-    return run->events >= 0 ? ls__tensorboard_add(run->events, m) : LS_OK;
+    return run->events >= 0 ? ls__tensorboard_add(run->events, task, m) : LS_OK;
 }

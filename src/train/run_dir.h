@@ -2,7 +2,7 @@
 #ifndef LS_TRAIN_RUN_DIR_H
 #define LS_TRAIN_RUN_DIR_H
 
-#include "lockstep/train.h"
+#include "train/task.h"
 
 typedef struct ls__run_dir {
     char *path;  /* NULL: none */
@@ -32,6 +32,6 @@ void ls__run_dir_close(ls__run_dir *run);
 void ls__run_dir_remove(ls__run_dir *run);
 
 /* Appends one line. */
-LS_MUST_CHECK ls_status ls__run_dir_add(ls__run_dir *run, const ls_train_metrics *metrics);
+LS_MUST_CHECK ls_status ls__run_dir_add(ls__run_dir *run, const ls__task_type *task, const ls_train_metrics *metrics);
 
 #endif

@@ -14,6 +14,9 @@ static const char *const optimizers[] = { LS_OPTIMIZER_LIST(X) NULL };
 #define X(name, value, type) #type,
 static const char *const models[] = { LS_LM_LIST(X) NULL };
 #undef X
+#define X(name, value, text) #text,
+static const char *const tasks[] = { LS_TASK_LIST(X) NULL };
+#undef X
 static const char *const heads[] = { "default", "tied", "untied", NULL };
 static const char *const ropes[] = { "default", "linear", "llama3", NULL };
 static const char *const default_field[] = { "text", NULL };
@@ -22,8 +25,9 @@ static const char *const default_field[] = { "text", NULL };
 #define MANY       2147483647
 #define ANY        1e18
 const ls__setting ls__settings[] = {
+    { "--task", LS__SET_CHOICE, LS__SET_FIXED, AT(task), tasks, 0, 0, "TASK", "what to train for: {} (lm)", "Data" },
     { "--data", LS__SET_PATHS, 0, AT(data), NULL, 0, 0, "FILES",
-      "text, JSON lines (also .gz, .zst), or token shards; files, patterns, folders", "Data" },
+      "text, JSON lines (also .gz, .zst), or token shards; files, patterns, folders", NULL },
     { "--val-data", LS__SET_PATHS, 0, AT(val_data), NULL, 0, 0, "FILES", "validation data (default: a part of --data)",
       NULL },
     { "--val-fraction", LS__SET_DOUBLE, LS__SET_FIXED, AT(val_fraction), NULL, 1e-9, 0.999, "X",
@@ -37,7 +41,15 @@ const ls__setting ls__settings[] = {
     { "--on-bad", LS__SET_CHOICE, LS__SET_FIXED, AT(on_bad), on_bad, 0, 0, "WHAT", "on an invalid JSON line: {} (stop)",
       NULL },
     { "--field", LS__SET_TEXT, LS__SET_FIXED, AT(field), default_field, 0, 0, "NAME",
-      "JSON lines: field with the text (text)", NULL },
+      "JSON lines: field with the text (text; classify: by usual names)", NULL },
+    { "--pair-field", LS__SET_TEXT, LS__SET_FIXED, AT(pair_field), NULL, 0, 0, "NAME",
+      "classify: field with a second text (by usual names)", NULL },
+    { "--label-field", LS__SET_TEXT, LS__SET_FIXED, AT(label_field), NULL, 0, 0, "NAME",
+      "classify: field with the label (label)", NULL },
+    { "--labels", LS__SET_TEXT, LS__SET_FIXED, AT(labels), NULL, 0, 0, "A,B,...",
+      "classify: names of the classes (those of the data)", NULL },
+    { "--mask-fraction", LS__SET_DOUBLE, LS__SET_FIXED, AT(mask_fraction), NULL, 1e-9, 0.999, "X",
+      "mlm: fraction of tokens to predict (0.15)", NULL },
     { "--pad", LS__SET_FLAG, LS__SET_FIXED, AT(pad), NULL, 0, 0, NULL,
       "one document per sequence, truncated or padded (packed)", NULL },
     { "--prompt-field", LS__SET_TEXT, LS__SET_FIXED, AT(prompt_field), NULL, 0, 0, "NAME",
@@ -85,7 +97,7 @@ const ls__setting ls__settings[] = {
     { "--head-dim", LS__SET_INT, LS__SET_FIXED, AT(model.head_dim), NULL, 2, MANY, "N",
       "llama: elements of a head (--width / --heads)", NULL },
     { "--inner", LS__SET_INT, LS__SET_FIXED, AT(model.inner), NULL, 1, MANY, "N",
-      "llama: width of the MLP (8/3 of --width, a multiple of 64)", NULL },
+      "llama, bert: width of the MLP (8/3 of --width, a multiple of 64; bert: 4 of it)", NULL },
     { "--head", LS__SET_CHOICE, LS__SET_FIXED, AT(model.head), heads, 0, 0, "KIND",
       "llama: output projection: {} (default: tied, or as --model)", NULL },
     { "--attention-bias", LS__SET_FLAG, LS__SET_FIXED, AT(model.attention_bias), NULL, 0, 0, NULL,
@@ -108,6 +120,12 @@ const ls__setting ls__settings[] = {
       "llama3: turns above which angles are kept (4)", NULL },
     { "--rope-context", LS__SET_INT, LS__SET_FIXED, AT(model.rope.original_context), NULL, 1, MANY, "N",
       "llama3: context that the turns are counted in (8192)", NULL },
+    { "--types", LS__SET_INT, LS__SET_FIXED, AT(model.types), NULL, 1, MANY, "N", "bert, roberta: token types (2, 1)",
+      NULL },
+    { "--classes", LS__SET_INT, LS__SET_FIXED, AT(model.classes), NULL, 1, MANY, "N",
+      "classify: number of classes (by the data)", NULL },
+    { "--head-dropout", LS__SET_FLOAT, LS__SET_FIXED | LS__SET_NONE | LS__SET_AUTO, AT(model.head_dropout), NULL, 0,
+      0.999, "P", "dropout of the classifier's input (--dropout)", NULL },
     { "--vocab-size", LS__SET_INT, LS__SET_FIXED, AT(model.vocab_size), NULL, 1, MANY, "N",
       "vocabulary size (the tokenizer's; shards: 50257)", NULL },
     { "--context", LS__SET_INT, LS__SET_FIXED, AT(model.context), NULL, 1, MANY, "N", "longest sequence (--seq-len)",
@@ -119,7 +137,7 @@ const ls__setting ls__settings[] = {
     { "--attn-dropout", LS__SET_FLOAT, LS__SET_FIXED | LS__SET_NONE | LS__SET_AUTO, AT(model.attn_dropout), NULL, 0,
       0.999, "P", "dropout of attention weights (--dropout)", NULL },
     { "--norm-eps", LS__SET_FLOAT, LS__SET_FIXED, AT(model.norm_eps), NULL, 1e-30, 1, "X",
-      "epsilon of the norms (1e-5; qwen: 1e-6)", NULL },
+      "epsilon of the norms (1e-5; qwen: 1e-6; bert: 1e-12)", NULL },
     { "--steps", LS__SET_LONG, LS__SET_SHARED, AT(steps), NULL, 1, ANY, "N", "optimizer steps (1000)", "Training" },
     { "--batch-size", LS__SET_INT, LS__SET_FIXED, AT(batch_size), NULL, 1, MANY, "N", "sequences per micro-batch (8)",
       NULL },
@@ -150,7 +168,7 @@ const ls__setting ls__settings[] = {
     { "--eval-every", LS__SET_LONG, LS__SET_SHARED, AT(eval_every), NULL, 1, ANY, "N",
       "steps between evaluations (a tenth of --steps, if there is validation data)", NULL },
     { "--eval-batches", LS__SET_INT, LS__SET_SHARED, AT(eval_batches), NULL, 1, MANY, "N",
-      "micro-batches per evaluation (16)", NULL },
+      "micro-batches per evaluation (16; with classes: all)", NULL },
     { "--seed", LS__SET_SIZE, LS__SET_FIXED, AT(seed), NULL, 0, 0, "N", "seed of weights, order and dropout (0)",
       NULL },
     { "--threads", LS__SET_INT, LS__SET_AUTO, AT(threads), NULL, 1, 4096, "N",

@@ -185,13 +185,13 @@ ls_status ls__train_finish(ls_train *t, ls_train_metrics *m, bool line)
     bool last = t->step == o->steps, eval = o->eval_every > 0 && (t->step % o->eval_every == 0 || last);
     if (eval && line) {
         ls_record_begin(ls_world_record(t->parallel.world), LS_PHASE_EVAL);
-        ls_status status = ls_train_eval(t, &m->eval_loss);
+        ls_status status = ls__train_evaluate(t, &m->eval_loss, m->eval_metrics);
         ls_record_end(ls_world_record(t->parallel.world), LS_PHASE_EVAL);
         if (status) return status;
         ls__train_point(t, LS__POINT_EVALUATED);
     }
     bool logged = o->metrics_every <= 1 || t->step % o->metrics_every == 0 || eval || last || t->stopping;
-    ls_status status = t->run.path && logged && line ? ls__run_dir_add(&t->run, m) : LS_OK;
+    ls_status status = t->run.path && logged && line ? ls__run_dir_add(&t->run, t->task, m) : LS_OK;
     ls__train_point(t, LS__POINT_LINE_WRITTEN);
     bool due = (o->checkpoint_every && t->step % o->checkpoint_every == 0) || last || t->stopping;
     /* The other ranks cannot change the weights meanwhile: their next update needs this rank. */
@@ -242,33 +242,5 @@ ls_status ls_train_step(ls_train *t, ls_train_metrics *metrics)
     /* The other ranks would wait for this one. If the group itself failed, they have the reason already. */
     ls_group *group = ls_world_group(t->parallel.world);
     if (status && t->parallel.size > 1 && !ls__group_is_broken(group)) ls_group_abort(group, ls_error());
-    return status;
-}
-
-/* Micro-batch i is computed by rank i mod size; then all ranks have all losses and add them in the same order. */
-ls_status ls_train_eval(ls_train *t, double *loss)
-{
-    LS__NEED(t, "train");
-    LS__NEED(loss, "loss");
-    int n = t->options.eval_batches;
-    if (!t->val_loader) return ls__fail(LS_ESTATE, "there is no validation data; set val_data or val_fraction");
-    double *sums = calloc((size_t)n * 2, sizeof *sums), *weights = sums + n, sum = 0, all = 0;
-    ls_status status = sums ? LS_OK : ls__fail(LS_ENOMEM, "evaluation: out of memory");
-    for (int i = 0; i < n && !status; i++) {
-        ls__micro_batch batch;
-        ls_tensor *out = NULL;
-        status = ls__train_load_val(t, i == 0, &batch);
-        if (status) break;
-        if (i % t->parallel.size != t->parallel.rank || !batch.model.batch_size) continue;
-        status = ls__train_forward(t, 0, &batch.model, true, &out);
-        if (status) break;
-        sums[i] = (double)out->data[0] * batch.weight;
-        weights[i] = batch.weight;
-    }
-    if (status == LS_END) status = LS_OK;
-    if (!status) status = ls_allreduce(ls_world_group(t->parallel.world), sums, (size_t)n * 2, LS_F64, LS_SUM);
-    for (int i = 0; i < n && !status; i++) sum += sums[i], all += weights[i];
-    free(sums);
-    *loss = all > 0 ? sum / all : 0;
     return status;
 }

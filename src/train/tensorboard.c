@@ -168,11 +168,16 @@ ls_status ls__tensorboard_open(int *fd, const char *run_dir, int64_t step)
     return status;
 }
 
-ls_status ls__tensorboard_add(int fd, const ls_train_metrics *m)
+ls_status ls__tensorboard_add(int fd, const ls__task_type *task, const ls_train_metrics *m)
 {
     record r, summary = { .bytes = 0 };
     add_value(&summary, "loss", m->loss);
     if (m->eval_loss >= 0) add_value(&summary, "eval_loss", m->eval_loss);
+    for (int i = 0; i < LS_MAX_METRICS && task->metrics[i] && m->eval_loss >= 0; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "eval_%.20s", task->metrics[i]);
+        add_value(&summary, name, m->eval_metrics[i]);
+    }
     add_value(&summary, "epoch", m->epoch);
     add_value(&summary, "optimizer/lr", m->lr);
     if (isfinite(m->grad_norm)) add_value(&summary, "optimizer/grad_norm", m->grad_norm);

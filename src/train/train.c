@@ -47,7 +47,6 @@ static ls_status fill_options(ls_train *t)
     if (!o->slots) o->slots = t->parallel.size;
     if (o->clip == 0) o->clip = 1;
     if (o->clip < 0) o->clip = 0;
-    if (!o->eval_batches) o->eval_batches = 16;
     if (o->val_fraction == 0 && o->eval_every > 0 && !o->n_val_data) o->val_fraction = 0.05;
     o->val_fraction = rounded(o->val_fraction);
     if (o->val_fraction != 0 && (!(o->val_fraction > 0 && o->val_fraction < 1) || o->n_val_data))
@@ -77,32 +76,6 @@ static ls_status fill_options(ls_train *t)
         return ls__fail(LS_EINVAL, "eval_every=%lld, eval_batches=%d, clip=%g: must not be negative or NaN",
                         (long long)o->eval_every, o->eval_batches, o->clip);
     return ls__optimizer_options_check(&o->optimizer);
-}
-
-/* Determines the model's sizes, by `init` or by the options and the data, and the sequence length. */
-static ls_status choose_sizes(ls_train *t)
-{
-    ls_train_options *o = &t->options;
-    ls_lm_options sizes = o->model;
-    ls_status status = LS_OK;
-    if (o->init && !o->resume) { /* a resumed run has its model's sizes among its settings */
-        if ((status = ls_lm_options_read(o->init, &sizes))) return status;
-        if (o->model.dropout != 0) sizes.dropout = o->model.dropout;
-        if (o->model.dropout != 0 || o->model.embd_dropout != 0) sizes.embd_dropout = o->model.embd_dropout;
-        if (o->model.dropout != 0 || o->model.attn_dropout != 0) sizes.attn_dropout = o->model.attn_dropout;
-    }
-    if (sizes.dropout < 0) sizes.dropout = 0;
-    if (!o->seq_len) o->seq_len = sizes.context && sizes.context < 256 ? sizes.context : 256;
-    if (!sizes.context) sizes.context = o->seq_len;
-    if ((status = check_count("seq_len", o->seq_len, 1 << 26))) return status;
-    if (o->seq_len > sizes.context)
-        return ls__fail(LS_EINVAL, "a sequence length of %d token%s exceeds the model's context of %d", o->seq_len,
-                        ls__s(o->seq_len), sizes.context);
-    if ((status = ls__train_open_tokenizer(t, sizes.vocab_size))) return status;
-    if (!sizes.vocab_size) sizes.vocab_size = t->tokenizer ? (int)ls_tokenizer_vocab_size(t->tokenizer) : 50257;
-    if ((status = ls__lm_options_check(&sizes))) return status;
-    o->model = sizes;
-    return LS_OK;
 }
 
 /* First of all: a resumed run is locked, and the folder of a new one must be free. */
@@ -144,6 +117,7 @@ static ls_status open_own(ls_train *t)
 {
     ls_train_options *o = &t->options;
     ls_status status;
+    if (!(t->task = ls__task_of(o->task))) return ls__fail(LS_EINVAL, "task=%d: unknown task", (int)o->task);
     if ((status = fill_options(t))) return status;
     if ((status = ls__inject_check(t))) return status;
     if ((status = ls__slots_check(o->slots, t->parallel.size))) return status;
@@ -151,7 +125,7 @@ static ls_status open_own(ls_train *t)
         return ls__fail(LS_EINVAL, "checkpoints need a run folder (run_dir)");
     if (o->run_dir && (status = claim_run_dir(t))) return status;
     find_tokenizer(t);
-    if ((status = choose_sizes(t))) return status;
+    if ((status = t->task->prepare(t))) return status;
     if ((status = ls__train_open_data(t))) return status;
     ls__train_kept_note_shape(t);
     t->data_hash = ls__train_hash_data(t);
@@ -159,9 +133,7 @@ static ls_status open_own(ls_train *t)
         if ((status = ls__data_files_json(o->data, o->n_data, &t->files[0]))) return status;
         if ((status = ls__data_files_json(o->val_data, o->n_val_data, &t->files[1]))) return status;
     }
-    if ((status = ls_lm_open(&t->model, &o->model))) return status;
-    ls_model_set_recompute(t->model, o->recompute);
-    t->flops_per_token = ls__lm_flops_per_token(&o->model, o->seq_len);
+    if ((status = t->task->open_model(t))) return status;
     t->data_at = ls_loader_get_state(t->loader);
     t->n_settings = ls__settings_values(t, t->settings);
     if (o->resume && ls__train_is_first(t) && (status = compare_with_run(t))) return status;
@@ -285,6 +257,7 @@ void ls_train_free(ls_train **train)
     ls_model_free(&t->model);
     ls__parallel_close(t);
     ls__train_close_data(t);
+    if (t->task && t->task->close) t->task->close(t);
     ls__train_kept_close(t);
     for (int i = 0; i < 2; i++) json_decref(t->files[i]);
     free(t->run_dir);

@@ -11,11 +11,15 @@
 #include "train/run_dir.h"
 #include "train/settings.h"
 #include "train/source.h"
+#include "train/task.h"
 
 struct ls_train {
-    ls_train_options options; /* defaults filled in; its pointers are the caller's and used in ls_train_open() only */
-    int64_t step;             /* optimizer steps so far */
-    int64_t skipped;          /* steps skipped because they were not finite */
+    ls_train_options options;  /* defaults filled in; its pointers are the caller's and used in ls_train_open() only */
+    const ls__task_type *task; /* of the options */
+    void *task_state;          /* its own; NULL: none */
+    bool new_head;             /* the model of `init` has another head, or none */
+    int64_t step;              /* optimizer steps so far */
+    int64_t skipped;           /* steps skipped because they were not finite */
     int skipped_in_a_row;
     bool failed;              /* a step failed; no more are possible */
     _Atomic bool stop_wanted; /* on this rank */
@@ -76,12 +80,6 @@ LS_MUST_CHECK ls_status ls__check_tokenizer(const ls_tokenizer *tokenizer, const
 /* Opens data, validation data and their loaders; fills in what depends on them (steps, warm-up). */
 LS_MUST_CHECK ls_status ls__train_open_data(ls_train *t);
 void ls__train_close_data(ls_train *t);
-/* A micro-batch for the model, and its weight. */
-typedef struct ls__micro_batch {
-    ls_model_batch model; /* batch_size 0: nothing to compute, in a short last step */
-    double weight;        /* sum of the loss weights of its tokens */
-    double tokens;        /* with a loss */
-} ls__micro_batch;
 /* Cuts padded rows at the end of the longest of the batch, since the rest has no effect. Moves them together and returns their
  * new length. */
 int64_t ls__trim_rows(int64_t rows, int64_t length, size_t longest, int32_t *tokens, int32_t *targets, float *weights);
@@ -89,10 +87,10 @@ int64_t ls__trim_rows(int64_t rows, int64_t length, size_t longest, int32_t *tok
 LS_MUST_CHECK ls_status ls__train_load(ls_train *t, ls__micro_batch *out);
 /* The same from the validation data, from its beginning if `first`; LS_END after the last. */
 LS_MUST_CHECK ls_status ls__train_load_val(ls_train *t, bool first, ls__micro_batch *out);
-/* The weight of a full step without padding: the loss of a micro-batch is its sum divided by this. */
+/* The weight of a full step: the loss of a micro-batch is its sum divided by this. */
 static inline double ls__train_full_weight(const ls_train *t)
 {
-    return (double)t->options.batch_size * (double)t->options.seq_len * (double)t->options.slots;
+    return t->task->full_weight(&t->options);
 }
 
 /* ---- data_hash.c */
@@ -105,6 +103,9 @@ LS_MUST_CHECK ls_status ls__train_forward(ls_train *t, int slot, const ls_model_
                                           ls_tensor **loss);
 /* Norm, clipping, and one update of all weights. `scale` turns the summed gradients into their mean. */
 LS_MUST_CHECK ls_status ls__train_update(ls_train *t, double loss, double scale, ls_train_metrics *metrics);
+
+/* ---- evaluate.c: the mean loss over the validation data, and metrics as the task has them. */
+LS_MUST_CHECK ls_status ls__train_evaluate(ls_train *t, double *loss, double metrics[LS_MAX_METRICS]);
 
 /* After t->step was counted: evaluation, the line of metrics and a checkpoint, as they are due; without `line` the last alone. */
 LS_MUST_CHECK ls_status ls__train_finish(ls_train *t, ls_train_metrics *m, bool line);

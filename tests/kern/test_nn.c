@@ -53,6 +53,7 @@ ACTIVATIONS(LS_GELU_TANH, gelu_tanh)
 ACTIVATIONS(LS_GELU_ERF, gelu_erf)
 ACTIVATIONS(LS_SILU, silu)
 ACTIVATIONS(LS_RELU, relu)
+ACTIVATIONS(LS_TANH, hyperbolic)
 RUN(layer_norm)
 {
     k->layer_norm(w->x[0], a, c, b, n, 1e-5f, &w->number[0], &w->number[1]);
@@ -190,6 +191,7 @@ static const struct {
               LOOPS3(gelu_erf),
               LOOPS3(silu),
               LOOPS3(relu),
+              LOOPS3(hyperbolic),
               LOOP(layer_norm),
               LOOP(layer_norm_back),
               LOOP(rms_norm),

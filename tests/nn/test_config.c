@@ -109,7 +109,8 @@ static void other_kinds_of_model_are_refused(void **state)
     (void)state;
     ls_lm_options o;
     check_fails(parse("{\"model_type\":\"bloom\"}", &o), LS_EUNSUPPORTED,
-                "'model_type' must be \"gpt2\" or \"llama\" or \"qwen2\" or \"qwen3\" or \"mistral\"; 'bloom'");
+                "'model_type' must be \"gpt2\" or \"llama\" or \"qwen2\" or \"qwen3\" or \"mistral\" or \"bert\" or "
+                "\"distilbert\" or \"roberta\"; 'bloom'");
     check_fails(parse("{\"activation_function\":\"relu\"}", &o), LS_EUNSUPPORTED, "'activation_function' must be");
     check_fails(parse("{\"tie_word_embeddings\":false}", &o), LS_EUNSUPPORTED, "'tie_word_embeddings' must be true");
     check_fails(parse("{\"scale_attn_weights\":false}", &o), LS_EUNSUPPORTED, "'scale_attn_weights'");

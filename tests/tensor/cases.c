@@ -73,6 +73,20 @@ static ls_tensor *relu(ls_tape *t, ls_param *p)
 {
     return ls_activate(t, ls_tape_param(t, &p[0]), LS_RELU);
 }
+static ls_tensor *hyperbolic(ls_tape *t, ls_param *p)
+{
+    return ls_activate(t, ls_tape_param(t, &p[0]), LS_TANH);
+}
+/* One row twice, and rows that are not selected; x has another gradient, too. */
+static ls_tensor *select_rows(ls_tape *t, ls_param *p)
+{
+    ls_tensor *x = ls_tape_param(t, &p[0]), *y = ls_select_rows(t, x, (int64_t[]){ 5, 1, 5, 0, 2, 3 }, 6);
+    return ls_add(t, y, ls_reshape(t, ls_activate(t, x, LS_SILU), 2, (int64_t[]){ 6, 5 }));
+}
+static ls_tensor *select_rows_alone(ls_tape *t, ls_param *p)
+{
+    return ls_select_rows(t, ls_tape_param(t, &p[0]), (int64_t[]){ 4, 0 }, 2);
+}
 static ls_tensor *add(ls_tape *t, ls_param *p)
 {
     return ls_add(t, ls_tape_param(t, &p[0]), ls_tape_param(t, &p[1]));
@@ -114,6 +128,12 @@ static ls_tensor *attention(ls_tape *t, ls_param *p)
 static ls_tensor *attention_full(ls_tape *t, ls_param *p)
 {
     return ls_attention(t, ls_tape_param(t, &p[0]), &(ls_attention_options){ .heads = 3, .full = true });
+}
+
+static ls_tensor *attention_lengths(ls_tape *t, ls_param *p)
+{
+    return ls_attention(t, ls_tape_param(t, &p[0]),
+                        &(ls_attention_options){ .heads = 3, .full = true, .lengths = (int32_t[]){ 90, 35, 1 } });
 }
 
 static ls_tensor *attention_grouped(ls_tape *t, ls_param *p)
@@ -282,6 +302,9 @@ const op_case op_cases[] = {
     { "gelu_erf", { { { 3, 50 }, 5, 0 } }, gelu_erf, false },
     { "silu", { { { 3, 50 }, 5, 0 } }, silu, false },
     { "relu", { { { 3, 50 }, 5, 0 } }, relu, true },
+    { "tanh", { { { 3, 50 }, 5, 0 } }, hyperbolic, false },
+    { "select_rows", { { { 2, 3, 5 }, 1, 0 } }, select_rows, false },
+    { "select_rows_alone", { { { 2, 3, 5 }, 1, 0 } }, select_rows_alone, false },
     { "add", { { { 3, 20 }, 1, 0 }, { { 3, 20 }, 1, 0 } }, add, false },
     { "mul", { { { 3, 20 }, 1, 0 }, { { 3, 20 }, 1, 0 } }, mul, false },
     { "x_thrice", { { { 3, 20 }, 1, 0 } }, x_thrice, false },
@@ -291,6 +314,7 @@ const op_case op_cases[] = {
     { "sum", { { { 3, 20 }, 1, 0 } }, sum, false },
     { "attention", { { { 2, 70, 24 }, 2, 0 } }, attention, false },
     { "attention_full", { { { 2, 9, 27 }, 2, 0 } }, attention_full, false },
+    { "attention_lengths", { { { 3, 90, 27 }, 2, 0 } }, attention_lengths, false },
     { "attention_grouped", { { { 2, 75, 16 }, 2, 0 } }, attention_grouped, false },
     { "attention_window", { { { 2, 90, 20 }, 2, 0 } }, attention_window, false },
     { "attention_window_alone", { { { 1, 83, 18 }, 2, 0 } }, attention_window_alone, false },

@@ -35,10 +35,11 @@ TARGETS = torch.tensor([4, 0, 6, 2, 2, 5])
 WEIGHTS = torch.tensor([1, 0.5, 0, 2, 1, 1])
 
 
-def attention(qkv, heads, causal):
+def attention(qkv, heads, causal, lengths=None):
     b, t, c3 = qkv.shape
     q, k, v = (y.view(b, t, heads, -1).transpose(1, 2) for y in qkv.split(c3 // 3, 2))
-    y = F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+    seen = torch.arange(t) < torch.tensor(lengths)[:, None, None, None] if lengths else None
+    y = F.scaled_dot_product_attention(q, k, v, attn_mask=seen, is_causal=causal)
     return y.transpose(1, 2).reshape(b, t, c3 // 3)
 
 
@@ -121,6 +122,9 @@ CASES = {
     "gelu_erf": ([((3, 50), 5, 0)], F.gelu),
     "silu": ([((3, 50), 5, 0)], F.silu),
     "relu": ([((3, 50), 5, 0)], F.relu),
+    "tanh": ([((3, 50), 5, 0)], torch.tanh),
+    "select_rows": ([((2, 3, 5), 1, 0)], lambda x: x.view(6, 5)[[5, 1, 5, 0, 2, 3]] + F.silu(x.view(6, 5))),
+    "select_rows_alone": ([((2, 3, 5), 1, 0)], lambda x: x.view(6, 5)[[4, 0]]),
     "add": ([((3, 20), 1, 0), ((3, 20), 1, 0)], lambda a, b: a + b),
     "mul": ([((3, 20), 1, 0), ((3, 20), 1, 0)], lambda a, b: a * b),
     "x_thrice": ([((3, 20), 1, 0)], lambda x: x + x * x),
@@ -130,6 +134,7 @@ CASES = {
     "sum": ([((3, 20), 1, 0)], lambda x: x.sum()),
     "attention": ([((2, 70, 24), 2, 0)], lambda x: attention(x, 2, True)),
     "attention_full": ([((2, 9, 27), 2, 0)], lambda x: attention(x, 3, False)),
+    "attention_lengths": ([((3, 90, 27), 2, 0)], lambda x: attention(x, 3, False, [90, 35, 1])),
     "attention_grouped": ([((2, 75, 16), 2, 0)], lambda x: grouped(x, 4, 2)),
     "attention_window": ([((2, 90, 20), 2, 0)], lambda x: grouped(x, 3, 1, 25)),
     "attention_window_alone": ([((1, 83, 18), 2, 0)], lambda x: grouped(x, 2, 2, 5)),
