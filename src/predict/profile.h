@@ -27,14 +27,14 @@ typedef struct ls__step_profile {
 
     /* Medians of the counted steps. */
     double step;
-    double slot;       /* forward and backward of one slot, on a core */
-    double backward;   /* share of `slot` */
-    double update;     /* of all ranks of a node together, on cores */
-    double data;       /* time in the data phase, per slot */
-    double build;      /* to build a batch; 0: not known */
-    double comm;       /* communication of the rank with the median, exposed or not */
-    double small;      /* collectives of a step that carry no bucket */
-    double repeat;     /* relative standard error of the median step, from parts of the run */
+    double slot;     /* forward and backward of one slot, on a core */
+    double backward; /* share of `slot` */
+    double update;   /* of all ranks of a node together, on cores */
+    double data;     /* time in the data phase, per slot */
+    double build;    /* to build a batch; 0: not known */
+    double comm;     /* communication of the rank with the median, exposed or not */
+    double small;    /* collectives of a step that carry no bucket */
+    double repeat;   /* relative standard error of the median step, from parts of the run */
 
     ls__span_cost *spans; /* [n_spans], in the order of backward */
     size_t n_spans;
