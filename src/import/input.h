@@ -5,8 +5,7 @@
 #include <stdbool.h>
 #include "lockstep/base.h"
 
-typedef struct ls__input
-    ls__input; /* about 100 KiB; zstd: up to 128 MiB more where a file was made with such a window */
+typedef struct ls__input ls__input; /* about 100 KiB; zstd: up to 128 MiB more, as its window is */
 
 /* `path` "-": standard input. On failure *out is NULL. */
 LS_MUST_CHECK ls_status ls__input_open(ls__input **out, const char *path);
