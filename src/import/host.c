@@ -48,8 +48,17 @@ static int interval_order(const void *a, const void *b)
     BY_BEGIN(ls__trace_interval);
 }
 
-#define SORT(list, order) \
-    if ((list)->count) qsort((list)->at, (list)->count, sizeof *(list)->at, order)
+/* Most lists are in order already, and qsort() would take memory for a copy. */
+static void sort(void *at, size_t count, size_t size, int (*order)(const void *, const void *))
+{
+    for (size_t i = 1; i < count; i++)
+        if (order((const char *)at + (i - 1) * size, (const char *)at + i * size) > 0) {
+            qsort(at, count, size, order);
+            return;
+        }
+}
+
+#define SORT(list, order) sort((list)->at, (list)->count, sizeof *(list)->at, order)
 
 /* ---- The thread that makes the steps. */
 
