@@ -217,6 +217,8 @@ class LockstepProcessGroup(c10d.ProcessGroup):
         if task != self._graph_task or not self._draining:
             self._graph_task = task
             torch.autograd.Variable._execution_engine.queue_callback(self._drain)
+        for earlier in self._draining:
+            earlier.is_completed()  # makes progress; what is done is complete from now on
         self._draining.append(work)
         notify = self.on_bucket() if self.on_bucket is not None else None
         if notify is not None:
