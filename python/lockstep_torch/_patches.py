@@ -15,6 +15,7 @@ def _replace(owner, name, make):
     """Sets owner.name to make(original). Returns what undoes it."""
     original = getattr(owner, name)
     inherited = name not in vars(owner)
+    before = vars(owner).get(name)  # as it is in the class: what getattr() returns would no longer become a method
     replacement = make(original)
     replacement.__name__ = getattr(original, "__name__", name)
     replacement.__doc__ = getattr(original, "__doc__", None)
@@ -24,7 +25,7 @@ def _replace(owner, name, make):
         if inherited:
             delattr(owner, name)
         else:
-            setattr(owner, name, original)
+            setattr(owner, name, before)
 
     return undo
 

@@ -141,6 +141,23 @@ with lockstep_torch.record({str(tmp_path)!r}):
     assert "1 rank" in text and "checkpoint" in text, text
 
 
+def test_after_a_record_everything_is_as_before(tmp_path):
+    done = python(
+        f"""
+import lockstep_torch, torch, torch.distributed as dist
+dist.init_process_group("gloo", init_method="file://{tmp_path}/store", rank=0, world_size=1)
+methods = lambda: [vars(c).get(n) for c in (dist.ProcessGroup, dist.Work) for n in sorted(vars(c))]
+before = methods()
+for i in range(2):
+    with lockstep_torch.record("{tmp_path}/%d" % i):
+        dist.all_reduce(torch.ones(3))
+assert all(a is b for a, b in zip(before, methods()))
+dist.all_reduce(torch.ones(3)); dist.barrier(); print("done")
+"""
+    )
+    assert done.stdout == "done\n", done.stderr
+
+
 def test_a_broken_record_does_not_break_the_import_of_torch(tmp_path):
     (tmp_path / "last").symlink_to("other")
     done = python("import torch; print(torch.__name__)", LOCKSTEP_RECORD=str(tmp_path / "last"))
