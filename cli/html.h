@@ -9,6 +9,12 @@
 /* Writes the page of `run`; of `other` (NULL: none) a comparison with it. */
 LS_MUST_CHECK ls_status html_write(const ls_run *run, const ls_run *other, const char *path);
 
+/* What all pages begin and end with. `name` is escaped. */
+void html_open(FILE *to, const char *name, const char *command);
+void html_close(FILE *to);
+/* Writes a page that was made in memory to a file, or "-" for the standard output; closes `to` and frees *text. */
+LS_MUST_CHECK ls_status html_save(FILE *to, char **text, const size_t *bytes, const char *path);
+
 typedef struct page {
     FILE *to;
     const ls_run *run;

@@ -143,17 +143,38 @@ static void put_head(const page *p)
 
 /* ---- All of it */
 
-static void put_page(const page *p)
+void html_open(FILE *to, const char *name, const char *command)
 {
     fputs("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
           "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">"
           "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
           "script-src 'unsafe-inline'; img-src data:\">"
           "<link rel=\"icon\" href=\"data:,\"><title>",
-          p->to);
-    put_html(p->to, html_name(p->run->path));
-    fprintf(p->to, " \u00b7 lockstep report</title><style>%s</style></head><body>%s<main>\n", html_style,
+          to);
+    put_html(to, name);
+    fprintf(to, " \u00b7 lockstep %s</title><style>%s</style></head><body>%s<main>\n", command, html_style,
             html_patterns);
+}
+
+void html_close(FILE *to)
+{
+    fprintf(to, "</main><div id=\"tip\" role=\"status\"></div><script>%s</script></body></html>\n", html_script);
+}
+
+ls_status html_save(FILE *to, char **text, const size_t *bytes, const char *path)
+{
+    ls_status status = fclose(to) ? ls__fail(LS_ENOMEM, "%s: no memory for the page", path) : LS_OK;
+    if (!status && !strcmp(path, "-"))
+        fwrite(*text, 1, *bytes, stdout); /* errors are found when it is closed */
+    else if (!status)
+        status = ls__file_write_named(path, *text, *bytes);
+    free(*text);
+    return status;
+}
+
+static void put_page(const page *p)
+{
+    html_open(p->to, html_name(p->run->path), "report");
     put_head(p);
     if (p->run->n_steps > p->run->first_counted) html_verdict(p);
     html_findings(p);
@@ -174,8 +195,8 @@ static void put_page(const page *p)
         fputs(" <i>Waiting</i>: in a collective before the last rank arrived; <i>communication</i>: the rest of the "
               "time in collectives, when the rank did nothing else.",
               p->to);
-    fprintf(p->to, "</footer>\n</main><div id=\"tip\" role=\"status\"></div><script>%s</script></body></html>\n",
-            html_script);
+    fputs("</footer>\n", p->to);
+    html_close(p->to);
 }
 
 ls_status html_write(const ls_run *run, const ls_run *other, const char *path)
@@ -186,12 +207,7 @@ ls_status html_write(const ls_run *run, const ls_run *other, const char *path)
     if (!p.to) return ls__fail_errno("%s: memory for the page", path);
     ls_status status = metrics_read(&p.lines, run->path);
     if (!status) put_page(&p);
-    if (fclose(p.to) && !status) status = ls__fail(LS_ENOMEM, "%s: no memory for the page", path);
-    if (!status && !strcmp(path, "-"))
-        fwrite(text, 1, bytes, stdout); /* errors are found when it is closed */
-    else if (!status)
-        status = ls__file_write_named(path, text, bytes);
+    ls_status saved = status ? (fclose(p.to), free(text), status) : html_save(p.to, &text, &bytes, path);
     metrics_free(&p.lines);
-    free(text);
-    return status;
+    return saved;
 }

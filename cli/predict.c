@@ -5,11 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/text.h"
 #include "cli/amount.h"
 #include "cli/commands.h"
 #include "cli/escape.h"
 #include "cli/last_run.h"
 #include "cli/options.h"
+#include "cli/predict_table.h"
 #include "cli/prediction_log.h"
 #include "lockstep/predict.h"
 
@@ -25,7 +27,7 @@ static const char intro[] = "usage: lockstep predict [RUN] [--ranks N,...] [OPTI
 enum { MAX_LIST = 64, MAX_ROWS = 512 };
 
 typedef struct asked {
-    const char *run, *ranks, *nodes, *buckets, *slots, *link, *check;
+    const char *run, *ranks, *nodes, *buckets, *slots, *link, *check, *html;
     int wire, workers, prefetch;
     bool no_overlap, explain, json;
     double slow_rank;
@@ -100,24 +102,13 @@ static bool read_link(const char *text, ls_setup *s)
 
 /* ---- Rows. */
 
-typedef struct row {
-    ls_prediction p;
-    char *refused; /* why nothing can be said; NULL: it could */
-} row;
-
-typedef struct table {
-    row *rows;
-    size_t count;
-    double recorded;
-} table;
-
-static bool add_row(table *t, const ls_predictor *p, const ls_setup *s)
+static bool add_row(predict_table *t, const ls_predictor *p, const ls_setup *s)
 {
-    row *more = realloc(t->rows, (t->count + 1) * sizeof *more);
+    predict_row *more = realloc(t->rows, (t->count + 1) * sizeof *more);
     if (!more) return false;
     t->rows = more;
-    row *r = &t->rows[t->count++];
-    *r = (row){ 0 };
+    predict_row *r = &t->rows[t->count++];
+    *r = (predict_row){ 0 };
     if (ls_predict(p, s, &r->p)) {
         r->refused = strdup(ls_error());
         r->p.setup = *s;
@@ -126,7 +117,7 @@ static bool add_row(table *t, const ls_predictor *p, const ls_setup *s)
 }
 
 /* All combinations. */
-static int make_rows(table *t, const ls_predictor *p, const asked *a)
+static int make_rows(predict_table *t, const ls_predictor *p, const asked *a)
 {
     number_list ranks, nodes, buckets, slots;
     ls_setup s = { .wire_bytes = a->wire == 0   ? 0
@@ -159,12 +150,12 @@ static int make_rows(table *t, const ls_predictor *p, const asked *a)
 }
 
 /* The set-up with the least product of time and ranks' time: twice the ranks must make the step more than 1.4 times as fast. */
-static const row *best_value(const table *t)
+const predict_row *predict_best_value(const predict_table *t)
 {
-    const row *best = NULL;
+    const predict_row *best = NULL;
     double least = 0;
     for (size_t i = 0; i < t->count; i++) {
-        const row *r = &t->rows[i];
+        const predict_row *r = &t->rows[i];
         double each = r->p.step / r->p.setup.slots, cost = each * each * r->p.setup.ranks;
         if (r->refused || (best && cost >= least)) continue;
         best = r;
@@ -180,7 +171,7 @@ static void print_bar(double share)
     for (int i = 0; i < WIDTH && i < n; i++) putchar('#');
 }
 
-static void print_row(const row *r, double most, bool marked)
+static void print_row(const predict_row *r, double most, bool marked)
 {
     const ls_setup *s = &r->p.setup;
     if (r->refused) {
@@ -195,11 +186,17 @@ static void print_row(const row *r, double most, bool marked)
     printf("\n");
 }
 
-static void print_terms(const ls_prediction *from, const row *r)
+setup_text predict_setup_text(const ls_setup *s)
 {
-    printf("\n%d rank%s on %d node%s, %d slots, buckets of %s: %s\n", r->p.setup.ranks,
-           r->p.setup.ranks == 1 ? "" : "s", r->p.setup.nodes, r->p.setup.nodes == 1 ? "" : "s", r->p.setup.slots,
-           amount_bytes((double)r->p.setup.bucket_bytes).text, amount_ns(r->p.step).text);
+    setup_text t;
+    snprintf(t.text, sizeof t.text, "%d rank%s on %d node%s, %d slot%s, buckets of %s", s->ranks, ls__s(s->ranks),
+             s->nodes, ls__s(s->nodes), s->slots, ls__s(s->slots), amount_bytes((double)s->bucket_bytes).text);
+    return t;
+}
+
+static void print_terms(const ls_prediction *from, const predict_row *r)
+{
+    printf("\n%s: %s\n", predict_setup_text(&r->p.setup).text, amount_ns(r->p.step).text);
     for (int i = 0; i < LS_TERMS; i++) {
         double change = r->p.term[i] - from->term[i];
         printf("  %-14s %s  %c%s\n", ls_term_name((ls_term)i), amount_field(amount_ns(r->p.term[i]), 10).text,
@@ -207,9 +204,9 @@ static void print_terms(const ls_prediction *from, const row *r)
     }
 }
 
-static void print_table(const table *t, const ls_prediction *recorded, const asked *a)
+static void print_table(const predict_table *t, const ls_prediction *recorded, const asked *a)
 {
-    const row *best = t->count > 1 ? best_value(t) : NULL;
+    const predict_row *best = t->count > 1 ? predict_best_value(t) : NULL;
     double most = 0;
     for (size_t i = 0; i < t->count; i++)
         if (!t->rows[i].refused && t->rows[i].p.tokens_per_s > most) most = t->rows[i].p.tokens_per_s;
@@ -238,11 +235,11 @@ json_t *prediction_json(const ls_prediction *p)
                      "bottleneck", ls_term_name(p->bottleneck), "terms", terms);
 }
 
-static int print_json(const table *t)
+static int print_json(const predict_table *t)
 {
     json_t *rows = json_array(), *out = json_pack("{s:f, s:o}", "recorded_step", t->recorded, "predictions", rows);
     for (size_t i = 0; i < t->count; i++) {
-        const row *r = &t->rows[i];
+        const predict_row *r = &t->rows[i];
         json_t *j = r->refused ? json_pack("{s:i, s:i, s:s}", "ranks", r->p.setup.ranks, "nodes", r->p.setup.nodes,
                                            "refused", r->refused)
                                : prediction_json(&r->p);
@@ -280,7 +277,7 @@ static int check(const ls_predictor *p, const asked *a, double factor)
 
 static int answer(ls_predictor *p, const asked *a)
 {
-    table t = { .recorded = ls_predictor_recorded_step(p) };
+    predict_table t = { .recorded = ls_predictor_recorded_step(p) };
     ls_prediction recorded;
     double factor = prediction_log_band(a->run);
     ls_predictor_set_band(p, factor);
@@ -290,6 +287,9 @@ static int answer(ls_predictor *p, const asked *a)
     int code = make_rows(&t, p, a);
     if (code == EXIT_DONE && a->json)
         code = print_json(&t);
+    else if (code == EXIT_DONE && a->html)
+        code =
+            (status = predict_page_write(&t, &recorded, a->run, a->html)) ? exit_failure("predict", status) : EXIT_DONE;
     else if (code == EXIT_DONE)
         print_table(&t, &recorded, a);
     size_t refused = 0;
@@ -318,6 +318,7 @@ int predict_command(int argc, char **argv)
         { OPTION_DOUBLE, "--slow-rank", &a.slow_rank, "X", "one rank computes X times as long", 1, 1e6, NULL },
         { OPTION_FLAG, "--explain", &a.explain, NULL, "the terms of each step and how they differ", 0, 0, NULL },
         { OPTION_TEXT, "--check", &a.check, "OTHER", "compare with what another run recorded", 0, 0, NULL },
+        { OPTION_TEXT, "--html", &a.html, "FILE", "write a page with a chart; -: to the standard output", 0, 0, NULL },
         { OPTION_FLAG, "--json", &a.json, NULL, "JSON; times are ns", 0, 0, NULL },
         { OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, NULL },
     };
