@@ -52,7 +52,7 @@ static void format_figures(const progress *p, const ls_train_metrics *m, figure 
     snprintf(f[0].text, sizeof f->text, "loss %.4f", m->loss);
     snprintf(f[1].text, sizeof f->text, "%s %s/s", speed, ls_task_unit(p->task));
     f[1].left_out = 3;
-    if (m->peak_gflops > 0) snprintf(f[2].text, sizeof f->text, "%.0f%% MFU", 100 * m->gflops / m->peak_gflops);
+    if (m->peak_gflops > 0) snprintf(f[2].text, sizeof f->text, "%.0f%% of SGEMM", 100 * m->gflops / m->peak_gflops);
     f[2].left_out = 1;
     snprintf(f[3].text, sizeof f->text, "%.0f MB", (double)m->memory_bytes / 1e6);
     f[3].left_out = 2;
