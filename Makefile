@@ -41,7 +41,7 @@ test:
 	@$(MAKE) --no-print-directory $(BUILD)/build.ninja
 	@grep -q '^LOCKSTEP_TESTS:[A-Z]*=ON$$' $(BUILD)/CMakeCache.txt || cmake -DLOCKSTEP_TESTS=ON $(BUILD)
 	@cmake --build $(BUILD)
-	@ctest --test-dir $(BUILD) --output-on-failure -j 2 $(CTEST_ARGS)
+	@ctest --test-dir $(BUILD) --output-on-failure -j 3 $(CTEST_ARGS)
 
 bench: all
 	@bench/run $(BUILD)
