@@ -39,6 +39,13 @@ ls_status ls__group_check_failed(ls_group *g)
     return f ? ls__group_break(g, (ls_status)f->status, f->text) : LS_OK;
 }
 
+ls_status ls__group_check_failed_in(ls_group *g, const ls_work *w)
+{
+    if (!ls__group_failure(g)) return LS_OK;
+    ls_status status = ls__group_progress(g);
+    return status || w->done ? status : g->transport->check_failed(g);
+}
+
 ls_status ls__group_fail(ls_group *g, ls_status status, const char *format, ...)
 {
     char text[LS__FAILURE_BYTES];

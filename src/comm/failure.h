@@ -32,6 +32,9 @@ ls_status ls__failure_report(const ls__failure *f);
 bool ls__group_set_failure(const ls_group *g, ls_status status, const char *text);
 /* ls__transport.check_failed where nothing more is to do: breaks the group if it, or its job, has failed. */
 ls_status ls__group_check_failed(ls_group *g);
+/* The same for a rank that waits for `w`. What members did before the failure is visible here, so `w` is completed if nothing of it is
+ * missing: the failure may belong to a later collective. */
+ls_status ls__group_check_failed_in(ls_group *g, const ls_work *w);
 /* Aborts the group for all members, with this text. Returns the status of the failure that came first. */
 ls_status ls__group_fail(ls_group *g, ls_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* The same with the text of ls_error(), for what is not the caller's mistake. */

@@ -244,7 +244,8 @@ ls_status ls__multi_idle(ls_group *g, ls_work *w)
         return LS_OK;
     }
     /* Peers are checked before sleeping and not after it: a work that can be completed is. */
-    ls_status status = ls__multi_check_failed(g);
+    ls_status status = ls__group_check_failed_in(g, w);
+    if (w->done) return status;
     if (!status) status = check_left(g, w);
     if (!status && ls__wait_is_due(w)) {
         ls__wait_count(w, w->wait.mark, false);

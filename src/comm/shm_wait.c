@@ -115,8 +115,8 @@ static uint64_t progress_mark(const ls_group *g, const ls_work *w)
  * another waits for, so it is never deadlocked. */
 static ls_status check_peers(ls_group *g, ls_work *waited, bool tests)
 {
-    ls_status status = ls__group_check_failed(g);
-    if (status) return status;
+    ls_status status = ls__group_check_failed_in(g, waited);
+    if (status || waited->done) return status;
     ls_work *w = awaited_work(g, waited);
     ls__wait_count(waited, progress_mark(g, w), tests);
     if (g->world->cluster) ls__cluster_watch(g->world->cluster, g->world->job);
@@ -178,7 +178,7 @@ ls_status ls__shm_idle(ls_group *g, ls_work *w)
     uint32_t limit = ls__shm_of(g)->oversubscribed ? SPINS_OVERSUBSCRIBED : SPINS;
     if (w->wait.spins++ < limit) {
         ls__cpu_relax();
-        return w->wait.spins % SPINS_PER_CHECK ? LS_OK : ls__group_check_failed(g);
+        return w->wait.spins % SPINS_PER_CHECK ? LS_OK : ls__group_check_failed_in(g, w);
     }
     return sleep_until_woken(g, w);
 }

@@ -2,6 +2,7 @@
  * rank, with the names in it, and none hangs. Ranks are threads; deaths and stops of real processes are in tests/cli.
  */
 #include <unistd.h>
+#include "comm/parallel_for.h"
 #include "ranks.h"
 
 /* ---- Calls that do not fit together. */
@@ -337,6 +338,76 @@ static void abort_of_a_world_of_one(void **state)
     ls_world_free(&world);
 }
 
+/* ---- An abort that comes after a collective was complete, but before a rank noticed that: the collective still succeeds there. Rank 1
+ * makes its call and aborts while rank 0 is between a look at the collective and a look for failures: that is where works of other
+ * groups make progress, here a parallel_for whose chunk waits for rank 1. */
+
+typedef struct late_abort {
+    uint32_t spins; /* of rank 0 before its wait: when it looks for failures depends on them */
+    bool tests;     /* rank 0 tests instead of waiting */
+    size_t count;   /* elements of the all-reduce; large ones are not eager messages */
+    _Atomic int turn;
+} late_abort;
+enum { STARTED = 1, LOOKED = 2, ABORTED = 3 };
+
+static void wait_for_turn(late_abort *a, int turn)
+{
+    while (atomic_load(&a->turn) != turn) usleep(20);
+}
+
+static void let_the_other_abort(void *user, const void *const *data, size_t begin, size_t end)
+{
+    (void)data, (void)begin, (void)end;
+    atomic_store(&((late_abort *)user)->turn, LOOKED);
+    wait_for_turn(user, ABORTED);
+}
+
+static int abort_after_the_last_part(ls_world *world, void *arg, char *why)
+{
+    late_abort *a = arg;
+    ls_group *all = ls_world_group(world), *g;
+    ls_work *w, *loop;
+    void *memory;
+    int rank = ls_group_rank(all);
+    need_ok(ls_world_alloc(world, a->count * sizeof(float), &memory));
+    float *x = memory;
+    for (size_t i = 0; i < a->count; i++) x[i] = (float)(rank + 1);
+    need_ok(ls_group_split(all, 0, 0, &g));
+    need_ok(ls__parallel_for_start(all, NULL, 1, LS_U8, 1, let_the_other_abort, a, &loop));
+    if (rank == 1) {
+        atomic_store(&a->turn, STARTED);
+        wait_for_turn(a, LOOKED);
+        need_ok(ls_allreduce(g, x, a->count, LS_F32, LS_SUM));
+        ls_group_abort(g, "too late");
+        atomic_store(&a->turn, ABORTED);
+    } else {
+        wait_for_turn(a, STARTED);
+        need_ok(ls_allreduce_start(g, x, a->count, LS_F32, LS_SUM, &w));
+        w->wait.spins = a->spins;
+        ls_status status = a->tests ? ls_work_test(&w) : ls_work_wait(&w);
+        need(status == LS_OK, "%s of %zu elements after %u spins: %s: %s", a->tests ? "a test" : "a wait", a->count,
+             a->spins, ls_status_name(status), ls_error());
+    }
+    need(x[0] == 3 && x[a->count - 1] == 3, "rank %d: %g", rank, (double)x[0]);
+    need(ls_barrier(g) == LS_EABORTED, "the abort is lost: %s", ls_error());
+    need_ok(ls_work_wait(&loop));
+    ls_group_free(&g);
+    return 0;
+}
+
+static void an_abort_does_not_undo_what_was_complete(void **state)
+{
+    (void)state;
+    for (uint32_t spins = 0; spins <= 64; spins++)
+        for (int kind = 0; kind < 3; kind++) {
+            late_abort a = { .spins = spins == 64 ? 1000000 : spins,
+                             .tests = kind == 1,
+                             .count = kind == 2 ? 9000 : 5 };
+            if (kind == 1 && spins) continue;
+            on_ranks(2, abort_after_the_last_part, &a, NULL);
+        }
+}
+
 /* ---- Job memory of another version. */
 
 static void job_memory_of_another_layout_is_refused(void **state)
@@ -370,6 +441,7 @@ int main(void)
         cmocka_unit_test(abort_wakes_everyone_with_the_reason),
         cmocka_unit_test(a_rank_that_died_while_it_failed_blocks_nobody),
         cmocka_unit_test(abort_of_a_world_of_one),
+        cmocka_unit_test(an_abort_does_not_undo_what_was_complete),
         cmocka_unit_test(job_memory_of_another_layout_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -208,6 +208,66 @@ static void a_hook_that_fails_for_the_second_bucket_ends_all_works(void **state)
     assert_true(ls_now() - begin < (int64_t)TIMEOUT_MS * 1000000 / 2);
 }
 
+/* ---- After a failed step, nothing uses the hook's buffers any more, also not a call on another group. */
+
+typedef struct reused {
+    int rank;
+    float sum[8]; /* what the hook sums for bucket 0 */
+    _Atomic int *turn;
+} reused;
+enum { FIRST_STARTED = 1, BUFFER_CHECKED = 2 };
+
+static ls_status sum_own_buffer(void *user, const ls_bucket *b, ls_work **work)
+{
+    reused *s = user;
+    if (b->index == 0) {
+        ls_status status = ls_allreduce_start(b->group, s->sum, 8, LS_F32, LS_SUM, work);
+        if (s->rank == 1) atomic_store(s->turn, FIRST_STARTED);
+        return status;
+    }
+    if (s->rank == 1) return LS_OK;
+    while (atomic_load(s->turn) < FIRST_STARTED) usleep(20);
+    return ls_error_set(LS_EIO, "no");
+}
+
+static int reuse_the_buffer(ls_world *world, void *arg, char *why)
+{
+    ls_ddp *ddp;
+    ls_group *other;
+    ls_work *barrier;
+    reused s = { .rank = ls_world_rank(world), .turn = arg };
+    for (int i = 0; i < 8; i++) s.sum[i] = 1;
+    need_ok(ls_group_split(ls_world_group(world), 0, 0, &other));
+    need_ok(open_spans(&ddp, world, &(ls_ddp_options){ .hook = { sum_own_buffer, NULL, &s } }));
+    need_ok(ls_ddp_begin(ddp, LS_DDP_SYNC, 1));
+    ls_status status = LS_OK;
+    /* The last span first: all buckets are started in one call, without a test of the first one in between. */
+    for (size_t i = SPANS; i-- > 0 && !status;) status = ls_ddp_ready(ddp, i);
+    if (!status) status = ls_ddp_finish(ddp, NULL);
+    need(status == (s.rank == 0 ? LS_EIO : LS_EABORTED), "rank %d: %s: %s", s.rank, ls_status_name(status), ls_error());
+    for (int i = 0; i < 8; i++) s.sum[i] = 7; /* the buffer is the caller's again */
+    if (s.rank == 0) {
+        need_ok(ls_barrier_start(other, &barrier));
+        need(ls_work_test(&barrier) == LS_PENDING, "rank 1 is too early: %s", ls_error());
+        for (int i = 0; i < 8; i++) need(s.sum[i] == 7, "a call on another group wrote %g", (double)s.sum[i]);
+        atomic_store(s.turn, BUFFER_CHECKED);
+        need_ok(ls_work_wait(&barrier));
+    } else {
+        while (atomic_load(s.turn) < BUFFER_CHECKED) usleep(20);
+        need_ok(ls_barrier(other));
+    }
+    ls_ddp_free(&ddp);
+    ls_group_free(&other);
+    return 0;
+}
+
+static void a_failed_step_leaves_the_hooks_buffers_alone(void **state)
+{
+    (void)state;
+    _Atomic int turn = 0;
+    on_ranks(2, reuse_the_buffer, &turn, &patient);
+}
+
 /* ---- What a failed hook returns, and what the other ranks get. */
 
 typedef struct refusal {
@@ -301,6 +361,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_hook_replaces_the_all_reduce),
         cmocka_unit_test(a_hook_that_fails_for_the_second_bucket_ends_all_works),
+        cmocka_unit_test(a_failed_step_leaves_the_hooks_buffers_alone),
         cmocka_unit_test(a_failed_hook_fails_the_step_on_all_ranks),
         cmocka_unit_test(hooks_that_cannot_work_are_refused),
     };
