@@ -15,7 +15,8 @@ typedef struct ls__lost {
     bool once;           /* it was computing, and in no segment more than once */
     int64_t steps;       /* how many steps show it */
     int64_t first, last; /* their numbers */
-    double own, other;   /* mean time of this rank and of the others in those steps */
+    double own,
+        other; /* time of this rank and of the others: persistent: medians; intermittent: means of those steps */
 } ls__lost;
 
 /* One view of a cause: all of it, its off-CPU time, or its segments. */

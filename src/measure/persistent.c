@@ -3,6 +3,13 @@
 #include <math.h>
 #include "measure/excess.h"
 #include "measure/limits.h"
+#include "measure/stats.h"
+
+static double median_spent(const ls__excess *e, size_t rank)
+{
+    for (size_t i = 0; i < e->steps; i++) e->scratch[i] = ls__spent(e->run, ls__excess_cell(e, rank, i), e->cause);
+    return ls__median(e->scratch, e->steps);
+}
 
 ls__lost ls__excess_persistent(const ls__excess *e, int rank)
 {
@@ -21,5 +28,9 @@ ls__lost ls__excess_persistent(const ls__excess *e, int rank)
         return lost;
     }
     for (size_t i = 0; i < e->steps; i++) ls__lost_add(e, &lost, (size_t)rank, i);
-    return ls__lost_mean(lost);
+    lost = ls__lost_mean(lost);
+    /* Means could contradict the median: a few steps in which the others were slower are enough. */
+    lost.own = median_spent(e, (size_t)rank);
+    lost.other = lost.own - e->all.median[rank];
+    return lost;
 }

@@ -233,6 +233,25 @@ static void two_stragglers_are_named(void **state)
     }
 }
 
+/* The evidence of a persistent loss is in medians, by which it was found. In means, a few long steps of the other rank would hide it. */
+static void evidence_agrees_with_the_finding(void **state)
+{
+    (void)state;
+    plan p = { .ranks = 2,
+               .delays = 2,
+               .delay = { { .rank = 1, .phase = LS_PHASE_DATA, .ns = 6 * MS, .every = 1, .off_cpu = true },
+                          { .rank = 0, .phase = LS_PHASE_DATA, .ns = 200 * MS, .every = 10, .off_cpu = true } } };
+    ls_run *run = run_of(&p);
+    const ls_finding *f = NULL;
+    for (size_t i = 0; i < run->n_findings; i++)
+        if (run->findings[i].rank == 1 && run->findings[i].kind == LS_FINDING_STRAGGLER) f = &run->findings[i];
+    if (!f) fail_msg("rank 1 is not named");
+    const ls_rank_evidence *e = &f->evidence.rank;
+    if (!e->persistent || fabs(e->own - 11 * MS) > MS || fabs(e->own - e->others - 6 * MS) > MS)
+        fail_msg("%s, %g and %g ms", e->persistent ? "persistent" : "intermittent", e->own / MS, e->others / MS);
+    ls_run_free(&run);
+}
+
 static void no_rank_is_named_without_a_delay(void **state)
 {
     (void)state;
@@ -281,6 +300,7 @@ int main(void)
         cmocka_unit_test(the_delayed_rank_and_phase_are_named),
         cmocka_unit_test(a_lost_core_is_named_as_such),
         cmocka_unit_test(two_stragglers_are_named),
+        cmocka_unit_test(evidence_agrees_with_the_finding),
         cmocka_unit_test(no_rank_is_named_without_a_delay),
         cmocka_unit_test(causes_are_summed_over_the_window),
     };
