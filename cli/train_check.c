@@ -5,15 +5,41 @@
 #include <string.h>
 #include "cli/commands.h"
 
-static bool is_sgd(const train_arguments *a)
+/* ---- Options of some optimizers. */
+
+static const struct {
+    const char *option, *member; /* of ls_optimizer_options */
+} optimizer_options[] = {
+    { "--beta1", "beta1" }, { "--beta2", "beta2" }, { "--adam-eps", "eps" }, { "--momentum", "momentum" }
+};
+
+#define X(name, value, text, members) [name] = { text, members },
+static const struct {
+    const char *name, *members;
+} optimizers[] = { LS_OPTIMIZER_LIST(X) };
+#undef X
+
+static bool has_word(const char *words, const char *word)
 {
-    return a->train.optimizer.kind == LS_SGD;
+    size_t n = strlen(word);
+    for (const char *at = words; (at = strstr(at, word)); at += n)
+        if ((at == words || at[-1] == ' ') && (!at[n] || at[n] == ' ')) return true;
+    return false;
 }
 
-static bool is_adamw(const train_arguments *a)
+/* False: the option has an effect. Otherwise `why` is the reason. */
+static bool is_for_another(const char *member, int kind, char *why, size_t bytes)
 {
-    return a->train.optimizer.kind == LS_ADAMW;
+    if (has_word(optimizers[kind].members, member)) return false;
+    size_t at = (size_t)snprintf(why, bytes, "it is for ");
+    for (size_t i = 0, n = 0; i < LS_OPTIMIZER_COUNT && at < bytes; i++)
+        if (has_word(optimizers[i].members, member))
+            at += (size_t)snprintf(why + at, bytes - at, "%s%s", n++ ? ", " : "", optimizers[i].name);
+    if (at < bytes) snprintf(why + at, bytes - at, "; choose it with --optimizer");
+    return true;
 }
+
+/* ---- Other options. */
 
 static bool is_constant(const train_arguments *a)
 {
@@ -50,10 +76,6 @@ static const struct {
     bool (*is_idle)(const train_arguments *a);
     const char *why;
 } rows[] = {
-    { "--beta1", is_sgd, "it is for adamw; sgd has --momentum" },
-    { "--beta2", is_sgd, "it is for adamw; sgd has --momentum" },
-    { "--adam-eps", is_sgd, "it is for adamw; sgd has --momentum" },
-    { "--momentum", is_adamw, "it is for sgd; add --optimizer sgd, or use --beta1" },
     { "--lr-end", is_constant, "the schedule is constant; choose another with --schedule" },
     { "--eval-batches", never_evaluates, "evaluation is off; turn it on with --eval-every" },
     { "--keep", has_no_checkpoints, "--no-checkpoint is set" },
@@ -72,17 +94,31 @@ bool train_option_given(const char *option, int argc, char **argv)
 
 bool train_option_is_idle(const char *option, const train_arguments *a)
 {
+    char why[200];
+    for (size_t i = 0; i < sizeof optimizer_options / sizeof *optimizer_options; i++)
+        if (!strcmp(optimizer_options[i].option, option) &&
+            is_for_another(optimizer_options[i].member, (int)a->train.optimizer.kind, why, sizeof why))
+            return true;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (!strcmp(rows[i].option, option) && rows[i].is_idle(a)) return true;
     return false;
 }
 
+static int refuse(const char *option, const char *why)
+{
+    fprintf(stderr, "lockstep train: %s has no effect: %s\n", option, why);
+    return EXIT_USAGE;
+}
+
 int train_arguments_check(const train_arguments *a, int argc, char **argv)
 {
+    char why[200];
+    for (size_t i = 0; i < sizeof optimizer_options / sizeof *optimizer_options; i++)
+        if (train_option_given(optimizer_options[i].option, argc, argv) &&
+            is_for_another(optimizer_options[i].member, (int)a->train.optimizer.kind, why, sizeof why))
+            return refuse(optimizer_options[i].option, why);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (rows[i].is_idle(a) && train_option_given(rows[i].option, argc, argv)) {
-            fprintf(stderr, "lockstep train: %s has no effect: %s\n", rows[i].option, rows[i].why);
-            return EXIT_USAGE;
-        }
+        if (rows[i].is_idle(a) && train_option_given(rows[i].option, argc, argv))
+            return refuse(rows[i].option, rows[i].why);
     return -1;
 }

@@ -67,10 +67,16 @@ typedef enum ls_sum_order {
 } ls_sum_order;
 
 /* The element type in which gradients are communicated. They are always added in float32. */
+#define LS_WIRE_LIST(X)          \
+    X(LS_WIRE_F32, 0, "float32") \
+    X(LS_WIRE_BF16, 1, "bfloat16") /* half the bytes; the bits then depend on the number of ranks */
+
 typedef enum ls_wire {
-    LS_WIRE_F32 = 0,
-    LS_WIRE_BF16 = 1, /* half the bytes; the bits then depend on the number of ranks */
+#define X(name, value, text) name = (value),
+    LS_WIRE_LIST(X)
+#undef X
 } ls_wire;
+enum { LS_WIRE_COUNT = 0 LS_WIRE_LIST(LS_COUNT_ENTRY) };
 
 /* The micro-batches of a rank, if a step has `slots` of them: the run [*first, *first + *count), as even as possible: the first
  * slots % ranks ranks have one more than the others. LS_EINVAL unless 0 <= rank < ranks and slots >= 1. */
@@ -223,7 +229,7 @@ LS_API LS_MUST_CHECK ls_status ls_buffers_sync(ls_world *world, const ls_named *
 
 /* ---- State that outlives ranks, for lockstep run --elastic.
  *
- * An elastic job goes on when ranks are killed: the launcher starts all of them again, perhaps another number, and they continue from the state that
+ * An elastic job continues when ranks are killed: the launcher starts all of them again, perhaps another number, and they continue from the state that
  * was committed last. In other jobs nothing is kept, and the calls do nothing. */
 
 typedef struct ls_keep ls_keep;

@@ -89,22 +89,25 @@ LS_API void ls_record_end(ls_record *record, ls_phase phase);
 
 /* ---- Collectives. */
 
-#define LS_COLLECTIVE_LIST(X)                                                                            \
-    X(LS_COLLECTIVE_ALLREDUCE, 0, "allreduce")                                                           \
-    X(LS_COLLECTIVE_REDUCE, 1, "reduce")                                                                 \
-    X(LS_COLLECTIVE_REDUCE_SCATTER, 2, "reduce_scatter")                                                 \
-    X(LS_COLLECTIVE_ALLGATHER, 3, "allgather")                                                           \
-    X(LS_COLLECTIVE_BROADCAST, 4, "broadcast")                                                           \
-    X(LS_COLLECTIVE_GATHER, 5, "gather")                                                                 \
-    X(LS_COLLECTIVE_SCATTER, 6, "scatter")                                                               \
-    X(LS_COLLECTIVE_ALLTOALL, 7, "alltoall")                                                             \
-    X(LS_COLLECTIVE_BARRIER, 8, "barrier")                                                               \
-    X(LS_COLLECTIVE_PARALLEL_FOR, 9, "parallel_for") /* a loop whose chunks the ranks of a node share */ \
-    X(LS_COLLECTIVE_SEND, 10, "send")                                                                    \
-    X(LS_COLLECTIVE_RECEIVE, 11, "receive")
+/* Name, value, text; which ranks send and which receive (NONE, ALL, ROOT, OTHERS: all but the root); whether the input of a rank that
+ * sends, and the output of one that receives, is one array (WHOLE) or a block for each rank (BLOCKS); whether values are reduced. */
+#define LS_COLLECTIVE_LIST(X)                                                                 \
+    X(LS_COLLECTIVE_ALLREDUCE, 0, "allreduce", ALL, ALL, WHOLE, WHOLE, true)                  \
+    X(LS_COLLECTIVE_REDUCE, 1, "reduce", ALL, ROOT, WHOLE, WHOLE, true)                       \
+    X(LS_COLLECTIVE_REDUCE_SCATTER, 2, "reduce_scatter", ALL, ALL, BLOCKS, WHOLE, true)       \
+    X(LS_COLLECTIVE_ALLGATHER, 3, "allgather", ALL, ALL, WHOLE, BLOCKS, false)                \
+    X(LS_COLLECTIVE_BROADCAST, 4, "broadcast", ROOT, OTHERS, WHOLE, WHOLE, false)             \
+    X(LS_COLLECTIVE_GATHER, 5, "gather", ALL, ROOT, WHOLE, BLOCKS, false)                     \
+    X(LS_COLLECTIVE_SCATTER, 6, "scatter", ROOT, ALL, BLOCKS, WHOLE, false)                   \
+    X(LS_COLLECTIVE_ALLTOALL, 7, "alltoall", ALL, ALL, BLOCKS, BLOCKS, false)                 \
+    X(LS_COLLECTIVE_BARRIER, 8, "barrier", NONE, NONE, WHOLE, WHOLE, false)                   \
+    /* a loop whose chunks the ranks of a node share; chunks read the inputs in place */      \
+    X(LS_COLLECTIVE_PARALLEL_FOR, 9, "parallel_for", ALL, NONE, WHOLE, WHOLE, false)          \
+    X(LS_COLLECTIVE_SEND, 10, "send", ALL, NONE, WHOLE, WHOLE, false) /* between two ranks */ \
+    X(LS_COLLECTIVE_RECEIVE, 11, "receive", NONE, ALL, WHOLE, WHOLE, false)
 
 typedef enum ls_collective_kind {
-#define X(name, value, text) name = (value),
+#define X(name, value, ...) name = (value),
     LS_COLLECTIVE_LIST(X)
 #undef X
 } ls_collective_kind;

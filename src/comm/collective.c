@@ -62,7 +62,7 @@ static ls_status check(ls_work *w)
     if (__builtin_mul_overflow(w->count, size, &w->block_bytes) ||
         __builtin_mul_overflow(w->block_bytes, (size_t)g->size, &all) || all > (size_t)PTRDIFF_MAX)
         return invalid(w, "the size overflows");
-    if (ls__traits_of[w->kind].rooted && (w->root < 0 || w->root >= g->size)) {
+    if (ls__is_rooted(w->kind) && (w->root < 0 || w->root >= g->size)) {
         char why[96];
         snprintf(why, sizeof why, "unknown rank %d; the group has ranks 0 to %d", w->root, g->size - 1);
         return invalid(w, why);
@@ -73,9 +73,6 @@ static ls_status check(ls_work *w)
         if (!ls__group_on_one_node(g))
             return ls__fail(LS_EUNSUPPORTED, "parallel_for: the group's ranks are on several nodes; split it by node");
     }
-    if (w->block_bytes && !ls__kind_is_complete(w->kind))
-        return ls__fail(LS_ESTATE, "%s: comm/traits.c does not say who sends and who receives",
-                        ls_collective_name(w->kind));
     return check_buffers(w, size, all);
 }
 
@@ -195,8 +192,8 @@ ls_status ls_work_test(ls_work **work)
     ls__world_enter(world);
     ls_status status = w->done ? LS_OK : ls__world_progress(w->group);
     if (status == LS_OK && !w->done) {
-        status = w->group->transport->check_failed(w->group);
-        if (status == LS_OK) status = w->group->transport->check_peers(w->group, w);
+        status = ls__group_check_failed_in(w->group, w);
+        if (status == LS_OK && !w->done) status = w->group->transport->check_peers(w->group, w);
         if (status == LS_OK && !w->done) status = LS_PENDING;
     }
     if (w->done) status = LS_OK;

@@ -21,6 +21,7 @@
 #include "comm/slot_parts.h"
 #include "comm/private.h"
 #include "lockstep/comm.h"
+#include "record/collectives.h"
 #include "record/ring.h"
 
 /* The build for bench/checks has neither fingerprints nor time stamps nor events, to measure what they cost. */
@@ -99,7 +100,7 @@ typedef struct ls__new_group {
     void *view;             /* what make() leaves for enter(); see discard() */
 } ls__new_group;
 
-/* How data moves in a group. transport.c lists all transports. */
+/* How data moves in a group. LS__TRANSPORT_LIST has all transports. */
 typedef struct ls__transport {
     const char *name;
     /* Whether it can carry the data of a group on this many nodes of the world. */
@@ -186,13 +187,12 @@ struct ls_world {
 
 /* transport.c: the first transport of the list that serves such a group. */
 const ls__transport *ls__transport_find(const ls_world *world, int nodes);
-extern const ls__transport ls__self_transport, ls__shm_transport, ls__multi_transport;
+/* The list, cheaper ones first: NAME.c defines ls__NAME_transport. */
+#define LS__TRANSPORT_LIST(X) X(self) X(shm) X(multi)
+#define X(name)               extern const ls__transport ls__##name##_transport;
+LS__TRANSPORT_LIST(X)
+#undef X
 
-/* Point-to-point rather than collective. */
-static inline bool ls__is_p2p(ls_collective_kind kind)
-{
-    return kind == LS_COLLECTIVE_SEND || kind == LS_COLLECTIVE_RECEIVE;
-}
 static inline ls__fingerprint ls__work_fingerprint(const ls_work *w)
 {
     return (uint64_t)w->kind | (uint64_t)w->type << 8 | (uint64_t)w->op << 16 | (uint64_t)(uint32_t)w->root << 32;

@@ -61,10 +61,11 @@ ls_status ls__kept_allocate(int fd, size_t bytes)
 {
     int error = posix_fallocate(fd, LS__KEPT_HEADER, (off_t)bytes);
     if (!error) return LS_OK;
-    return ls__fail(LS_ENOMEM,
-                    "elastic: no %.1f MiB of memory to keep weights, optimizer state and gradient sums (%s); use a "
-                    "smaller model, or train without elastic",
-                    (double)bytes / (1 << 20), strerror(error));
+    return ls__fail(
+        LS_ENOMEM,
+        "elastic: cannot allocate %.1f MiB of kept memory for weights, optimizer state and gradient sums (%s); use a "
+        "smaller model, or train without elastic",
+        (double)bytes / (1 << 20), strerror(error));
 }
 
 ls_status ls__kept_map(int fd, size_t bytes, void **out)
@@ -72,7 +73,7 @@ ls_status ls__kept_map(int fd, size_t bytes, void **out)
     struct stat st;
     *out = NULL;
     if (fstat(fd, &st) || (size_t)st.st_size < LS__KEPT_HEADER + bytes)
-        return ls__fail(LS_EMISMATCH, "elastic: kept memory is of another model");
+        return ls__fail(LS_EMISMATCH, "elastic: kept memory belongs to another model");
     void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, LS__KEPT_HEADER);
     if (p == MAP_FAILED) return ls__fail_errno("elastic: cannot map %.1f MiB", (double)bytes / (1 << 20));
     madvise(p, bytes, MADV_HUGEPAGE);

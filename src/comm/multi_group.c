@@ -171,7 +171,7 @@ ls_status ls__multi_make(ls__new_group *n, uint64_t *place)
     ls__multi *m;
     *place = 0;
     if (n->number >= MAX_GROUPS)
-        return ls__fail(LS_EUNSUPPORTED, "%d groups were made before, and no numbers are left", n->number - 1);
+        return ls__fail(LS_EUNSUPPORTED, "a world can make at most %d groups over several nodes", n->number - 1);
     ls_status status = new_view(n, &m);
     if (!status && m->local == 0) status = make_control(n->world, m, n->size, place);
     if (status) {

@@ -1,11 +1,10 @@
-/* The transports, one table of functions each. */
+/* Which transport a group uses. */
 #include "comm/group.h"
 
-/* The first that serves a group is used: cheaper ones come first. */
 static const ls__transport *const transports[] = {
-    &ls__self_transport,
-    &ls__shm_transport,
-    &ls__multi_transport,
+#define X(name) &ls__##name##_transport,
+    LS__TRANSPORT_LIST(X)
+#undef X
 };
 
 const ls__transport *ls__transport_find(const ls_world *world, int nodes)

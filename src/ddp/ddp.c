@@ -441,7 +441,7 @@ ls_status ls_ddp_join(ls_ddp *d, ls_step_fn step, void *user)
         d->stats.joined++;
         if (!step) continue;
         ls__hook_enter(d);
-        status = ls__hook_leave(d, step(user, &r), "the step of a rank that has joined failed");
+        status = ls__hook_leave(d, step(user, &r), "the step callback of ls_ddp_join() failed");
         if (status) status = abandon(d, status); /* the other ranks' steps need this rank */
     }
     d->joining = false;

@@ -1,7 +1,6 @@
 /* Communication hooks: how a bucket is reduced.
  *
- * The reducer knows only start() and finish() of a hook. Two hooks are lockstep's own: the all-reduce in float32, and the
- * same in bfloat16. A hook of the caller runs with d->in_hook set, so that calls of the ddp from within it are refused. */
+ * The reducer knows only start() and finish() of a hook. lockstep's own are the all-reduces in the types of ls_wire. A hook of the caller runs with d->in_hook set, so that calls of the ddp from within it are refused. */
 #include <stdio.h>
 #include <string.h>
 #include "base/status.h"
@@ -135,7 +134,7 @@ static ls_status start_f32(void *user, const ls_bucket *bucket, ls_work **work)
 static ls_status start_bf16(void *user, const ls_bucket *bucket, ls_work **work)
 {
     const ls_ddp *d = user;
-    uint16_t *wire = d->wire + d->buckets[bucket->index].plan.begin;
+    uint16_t *wire = (uint16_t *)d->wire + d->buckets[bucket->index].plan.begin;
     ls__f32_to_bf16(wire, bucket->grads, bucket->count);
     return ls_bucket_reduce(bucket, wire, bucket->count, LS_BF16, work);
 }
@@ -143,15 +142,28 @@ static ls_status start_bf16(void *user, const ls_bucket *bucket, ls_work **work)
 static ls_status finish_bf16(void *user, const ls_bucket *bucket)
 {
     const ls_ddp *d = user;
-    if (bucket->is_read) ls__bf16_to_f32(bucket->grads, d->wire + d->buckets[bucket->index].plan.begin, bucket->count);
+    const uint16_t *wire = (const uint16_t *)d->wire + d->buckets[bucket->index].plan.begin;
+    if (bucket->is_read) ls__bf16_to_f32(bucket->grads, wire, bucket->count);
     return LS_OK;
+}
+
+/* ---- The table of wire types. */
+
+static const struct {
+    ls_comm_hook hook;
+    size_t bytes; /* of an element */
+} own[LS_WIRE_COUNT] = {
+    [LS_WIRE_F32] = { { start_f32, NULL, NULL }, sizeof(float) },
+    [LS_WIRE_BF16] = { { start_bf16, finish_bf16, NULL }, sizeof(uint16_t) },
+};
+
+size_t ls__wire_bytes(ls_wire wire)
+{
+    return own[wire].bytes;
 }
 
 void ls__hook_choose(ls_ddp *d)
 {
-    static const ls_comm_hook own[] = {
-        [LS_WIRE_F32] = { start_f32, NULL, NULL }, [LS_WIRE_BF16] = { start_bf16, finish_bf16, NULL }
-    };
-    d->hook = is_users(d) ? d->options.hook : own[d->options.wire];
+    d->hook = is_users(d) ? d->options.hook : own[d->options.wire].hook;
     if (!is_users(d)) d->hook.user = d;
 }

@@ -38,7 +38,7 @@ ls_status ls__ddp_plan(ls_ddp *d)
     }
     free(plans);
     d->stats.buckets = (int64_t)d->n_buckets;
-    d->stats.bytes = (int64_t)(d->total * (d->options.wire == LS_WIRE_BF16 ? 2 : 4));
+    d->stats.bytes = (int64_t)(d->total * ls__wire_bytes(d->options.wire));
     d->stats.buffer_bytes = 0;
     for (size_t i = 0; i < d->options.n_buffers; i++)
         d->stats.buffer_bytes += (int64_t)(d->options.buffers[i].count * sizeof(float));
@@ -124,10 +124,8 @@ static ls_status make_block(ls_ddp *d)
     if (!status && !first) status = ls_world_alloc(d->world, bytes * (size_t)d->n_parts, &memory);
     d->block = first ? shared : memory;
     d->reduced = shared ? shared : d->block;
-    if (!status && d->options.wire == LS_WIRE_BF16) {
-        status = ls_world_alloc(d->world, d->total * sizeof(uint16_t), &memory);
-        d->wire = status ? NULL : memory;
-    }
+    if (!status && d->options.wire)
+        status = ls_world_alloc(d->world, d->total * ls__wire_bytes(d->options.wire), &d->wire);
     return status;
 }
 
@@ -148,8 +146,8 @@ static ls_status prepare(ls_ddp *d, const ls_span *spans)
     if (!status && o->sum_order != LS_SUM_ORDER_CANONICAL && o->sum_order != LS_SUM_ORDER_ANY)
         status = ls__fail(LS_EINVAL, "ddp: sum_order %d is neither LS_SUM_ORDER_CANONICAL nor LS_SUM_ORDER_ANY",
                           (int)o->sum_order);
-    if (!status && o->wire != LS_WIRE_F32 && o->wire != LS_WIRE_BF16)
-        status = ls__fail(LS_EINVAL, "ddp: wire %d is neither LS_WIRE_F32 nor LS_WIRE_BF16", (int)o->wire);
+    if (!status && (unsigned)o->wire >= LS_WIRE_COUNT)
+        status = ls__fail(LS_EINVAL, "ddp: wire %d is not a value of ls_wire", (int)o->wire);
     if (!status && o->hook.start && o->wire != LS_WIRE_F32)
         status = ls__fail(LS_EINVAL, "ddp: a hook determines what is sent; leave wire at LS_WIRE_F32");
     if (!status && o->hook.finish && !o->hook.start)
@@ -193,7 +191,7 @@ ls_status ls_ddp_open(ls_ddp **out, ls_world *world, const ls_span *spans, size_
         ls_record_metadata(d->record, LS_METADATA_BUCKET, (double)d->options.bucket_bytes);
         ls_record_metadata(d->record, LS_METADATA_BUCKETS, (double)d->n_buckets);
         ls_record_metadata(d->record, LS_METADATA_OVERLAP, !d->options.no_overlap);
-        ls_record_metadata(d->record, LS_METADATA_WIRE, d->wire ? sizeof *d->wire : sizeof(float));
+        ls_record_metadata(d->record, LS_METADATA_WIRE, (double)ls__wire_bytes(d->options.wire));
     }
     if (status) ls_ddp_free(&d);
     *out = d;

@@ -46,8 +46,8 @@ struct ls_ddp {
                                      deallocates it. NULL without reduce_to_local_root */
     ls__sum_fn on_sum; /* called with sums as they are written; NULL: none */
     void *on_sum_user;
-    uint16_t *wire; /* the block as bfloat16; NULL without LS_WIRE_BF16 */
-    size_t total;   /* elements of the block */
+    void *wire;   /* the block in the element type of options.wire; NULL: that is float32 */
+    size_t total; /* elements of the block */
     ls__reduce_bucket *buckets;
     size_t n_buckets, next_start, next_done;
     double *totals; /* [n_totals] */
@@ -89,6 +89,8 @@ LS_MUST_CHECK ls_status ls__ddp_plan(ls_ddp *d);
 
 /* The hook that is used: the caller's, or lockstep's own for options.wire. */
 void ls__hook_choose(ls_ddp *d);
+/* Bytes of an element in communication. */
+size_t ls__wire_bytes(ls_wire wire);
 /* Calls start() and finish(); the latter may be missing. */
 LS_MUST_CHECK ls_status ls__hook_start(ls_ddp *d, ls__reduce_bucket *b);
 LS_MUST_CHECK ls_status ls__hook_finish(ls_ddp *d, ls__reduce_bucket *b, double weight);

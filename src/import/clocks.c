@@ -13,6 +13,7 @@
 #include <string.h>
 #include "base/status.h"
 #include "import/join.h"
+#include "record/collectives.h"
 
 enum { ROUNDS = 20 };
 static const double MAX_DRIFT = 5e-4;     /* no clock is worse */
@@ -50,7 +51,7 @@ static ls_status list_entries(const ls__trace *t, entries *out)
     if (!out->at) return ls__fail(LS_ENOMEM, "%s: out of memory", t->path);
     for (size_t i = 0; i < t->calls.count; i++) {
         const ls__call *c = &t->calls.at[i];
-        if (!c->joined || !c->done || c->done < c->arrived || !ls__is_symmetric(c->kind)) continue;
+        if (!c->joined || !c->done || c->done < c->arrived || !ls__is_symmetric((ls_collective_kind)c->kind)) continue;
         out->at[out->count++] =
             (entry){ t->groups.at[c->group].key, c->number, t->base + c->arrived, t->base + c->done };
     }
@@ -241,11 +242,10 @@ static void apply_relation(ls__trace *i, const ls__trace *j, const relation *r, 
     i->drift_ppm = r->b * 1e6 + j->drift_ppm;
     i->aligned = true;
     if (contradiction)
-        ls__remark(
-            remarks,
-            "rank %d: no steady clock agrees with its collectives, by %.3f ms: its clock was set while it ran, or "
-            "the trace is not of the same job as rank %d's",
-            i->rank, bound / 1e6, j->rank);
+        ls__remark(remarks,
+                   "rank %d: its clock cannot be aligned by its collectives (contradiction of %.3f ms): the clock was "
+                   "set during the run, or the trace is not from the same job as rank %d's",
+                   i->rank, bound / 1e6, j->rank);
 }
 
 /* Collectives that were joined by their order alone, and that no steady clock agrees with, are not the same ones. */
@@ -259,11 +259,10 @@ static bool refuse(ls__trace *i, const ls__trace *j, const relation *r, ls__rema
     if (!ordered) return false;
     for (size_t k = 0; k < i->calls.count; k++) i->calls.at[k].joined = false;
     i->aligned = true; /* as it is */
-    ls__remark(
-        remarks,
-        "rank %d: its collectives are not those of rank %d in the same order: no steady clock agrees with that, by "
-        "%.3f ms. They are not joined; the traces have no sequence numbers, or are not whole",
-        i->rank, j->rank, (r->low - r->high) / 1e6);
+    ls__remark(remarks,
+               "rank %d: its collectives do not match those of rank %d in order (clocks would contradict by %.3f ms), "
+               "so they are not joined: the traces have no sequence numbers, or are incomplete",
+               i->rank, j->rank, (r->low - r->high) / 1e6);
     return true;
 }
 
@@ -367,12 +366,13 @@ ls_status ls__clocks_find(ls__trace **traces, size_t count, ls__remarks *remarks
     }
     for (size_t i = 1; i < count && !status; i++)
         if (!traces[i]->aligned)
-            ls__remark(
-                remarks,
-                "rank %d: its clock cannot be compared: it shares no collective with rank %d's trace that all must "
-                "come to%s; who waited for whom is not known there",
-                traces[i]->rank, traces[0]->rank,
-                same_machine(traces[i], traces[0]) ? " (both are of one machine, whose clock is taken)" : "");
+            ls__remark(remarks,
+                       "rank %d: its clock cannot be aligned: its trace has no collective of all ranks in common with "
+                       "rank %d's%s; who waited for whom is unknown there",
+                       traces[i]->rank, traces[0]->rank,
+                       same_machine(traces[i], traces[0])
+                           ? " (both are from one machine and are assumed to share its clock)"
+                           : "");
     for (size_t i = 0; lists && i < count; i++) free(lists[i].at);
     free(lists);
     free(points);

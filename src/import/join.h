@@ -21,11 +21,4 @@ LS_MUST_CHECK ls_status ls__clocks_find(ls__trace **traces, size_t count, ls__re
 /* What a time on that trace's clock is on the reference's, since 1970. */
 int64_t ls__clock_time(const ls__trace *t, int64_t time);
 
-/* Whether everyone must have come before anyone leaves. */
-static inline bool ls__is_symmetric(uint8_t kind)
-{
-    return kind == LS_COLLECTIVE_ALLREDUCE || kind == LS_COLLECTIVE_REDUCE_SCATTER || kind == LS_COLLECTIVE_ALLGATHER ||
-           kind == LS_COLLECTIVE_ALLTOALL || kind == LS_COLLECTIVE_BARRIER;
-}
-
 #endif

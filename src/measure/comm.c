@@ -6,37 +6,45 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "record/ring.h"
 #include "base/status.h"
 #include "measure/findings.h"
 #include "measure/limits.h"
+#include "record/collectives.h"
+#include "record/ring.h"
 
 /* ---- What a collective must move. */
 
-/* Bytes that the memory of one machine must move at least, for arrays of n bytes per rank: each is read, each result written. */
+static double count_of(ls__members members, double ranks)
+{
+    return members == LS__ALL ? ranks : members == LS__ROOT ? 1 : members == LS__OTHERS ? ranks - 1 : 0;
+}
+
+/* NULL: not a collective that moves data to other ranks, or not a kind. */
+static const ls__traits *traits_of(uint8_t kind)
+{
+    const ls__traits *t = kind < LS_COLLECTIVE_KINDS ? &ls__traits_of[kind] : NULL;
+    return t && t->sends && t->receives ? t : NULL;
+}
+
+/* Bytes that the memory of one machine must move at least: each input is read, each output written. n: bytes of an input. */
 static double least_traffic(uint8_t kind, double n, double ranks)
 {
-    switch (kind) {
-    case LS_COLLECTIVE_ALLREDUCE: return 2 * ranks * n;
-    case LS_COLLECTIVE_REDUCE:
-    case LS_COLLECTIVE_REDUCE_SCATTER: return (ranks + 1) * n;
-    case LS_COLLECTIVE_ALLGATHER: return ranks * (ranks + 1) * n;
-    case LS_COLLECTIVE_BROADCAST: return ranks * n;
-    default: return 0;
-    }
+    const ls__traits *t = traits_of(kind);
+    if (!t) return 0;
+    double block = t->send_blocks ? n / ranks : n;
+    return count_of(t->sends, ranks) * n + count_of(t->receives, ranks) * (t->recv_blocks ? ranks : 1) * block;
 }
 
 /* Bytes that the link of a machine must carry at least in one direction. */
 static double least_wire(uint8_t kind, double n, double ranks, double machines)
 {
-    switch (kind) {
-    case LS_COLLECTIVE_ALLREDUCE: return 2 * n * (machines - 1) / machines;
-    case LS_COLLECTIVE_REDUCE_SCATTER: return n * (machines - 1) / machines;
-    case LS_COLLECTIVE_ALLGATHER: return n * ranks * (machines - 1) / machines;
-    case LS_COLLECTIVE_REDUCE:
-    case LS_COLLECTIVE_BROADCAST: return n;
-    default: return 0;
-    }
+    const ls__traits *t = traits_of(kind);
+    if (!t) return 0;
+    double elsewhere = (machines - 1) / machines;
+    if (t->send_blocks && t->recv_blocks) return n * ranks / machines * elsewhere;
+    if (t->send_blocks) return n * elsewhere;
+    if (t->recv_blocks) return n * ranks * elsewhere;
+    return ls__is_rooted((ls_collective_kind)kind) ? n : 2 * n * elsewhere; /* the sum of a part, then all parts */
 }
 
 typedef struct members {

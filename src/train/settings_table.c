@@ -3,12 +3,16 @@
 
 static const char *const updates[] = { "sharded", "replicated", NULL };
 static const char *const sums[] = { "canonical", "any", NULL };
-static const char *const wires[] = { "float32", "bfloat16", NULL };
-static const char *const orders[] = { "shuffled", "sequential", "torch", "balanced", NULL };
+#define X(name, value, text) text,
+static const char *const wires[] = { LS_WIRE_LIST(X) NULL };
+#undef X
+#define X(name, value, text) text,
+static const char *const orders[] = { LS_ORDER_LIST(X) NULL };
+#undef X
 static const char *const on_bad[] = { "stop", "skip", NULL };
 static const char *const lasts[] = { "auto", "drop", "keep", "drop-step", NULL };
 static const char *const schedules[] = { "constant", "linear", "cosine", NULL };
-#define X(name, value, text) text,
+#define X(name, value, text, members) text,
 static const char *const optimizers[] = { LS_OPTIMIZER_LIST(X) NULL };
 #undef X
 #define X(name, value, type) #type,

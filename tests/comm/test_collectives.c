@@ -164,16 +164,6 @@ static void memory_comes_zeroed_and_goes(void **state)
     ls_world_free(&world);
 }
 
-/* A kind without a row in traits.c has no algorithm. */
-static void every_kind_has_its_traits(void **state)
-{
-    (void)state;
-    for (int kind = 0; kind < LS_COLLECTIVE_KINDS; kind++)
-        if (!ls__kind_is_complete((ls_collective_kind)kind))
-            fail_msg("%s: traits.c does not say who sends and who receives",
-                     ls_collective_name((ls_collective_kind)kind));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -181,7 +171,6 @@ int main(void)
         cmocka_unit_test(more_ranks_than_cores),          cmocka_unit_test(buffers_far_larger_than_the_staging),
         cmocka_unit_test(split_makes_groups_that_work),   cmocka_unit_test(bad_arguments_are_refused_and_harm_nothing),
         cmocka_unit_test(memory_comes_zeroed_and_goes),   cmocka_unit_test(no_call_takes_less_than_no_time),
-        cmocka_unit_test(every_kind_has_its_traits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
