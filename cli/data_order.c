@@ -25,7 +25,9 @@ typedef struct order_options {
 /* -1 to continue, or an exit code. */
 static int parse(int argc, char **argv, order_options *o)
 {
-    static const char *const orders[] = { "shuffled", "sequential", "torch", "balanced", NULL }; /* as ls_order */
+#define X(name, value, text) text,
+    static const char *const orders[] = { LS_ORDER_LIST(X) NULL };
+#undef X
     ls_sampler_options *s = &o->sampler;
     int order = 0, rank = 0, batch_size = 1;
     int64_t epoch = 0, from = 0, steps = INT64_MAX;
@@ -98,7 +100,7 @@ static uint64_t *read_lengths(const char *path, uint64_t samples)
         free(lengths);
         return NULL;
     }
-    fprintf(stderr, "lockstep data order: %s: %" PRIu64 " length%s needed, line %" PRIu64 " is not one\n",
+    fprintf(stderr, "lockstep data order: %s: %" PRIu64 " length%s needed; line %" PRIu64 " is not a number\n",
             printable(path), samples, samples == 1 ? " is" : "s are", n + 1);
     free(lengths);
     return NULL;

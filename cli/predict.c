@@ -15,14 +15,15 @@
 #include "cli/prediction_log.h"
 #include "lockstep/predict.h"
 
-static const char intro[] = "usage: lockstep predict [RUN] [--ranks N,...] [OPTIONS]\n"
-                            "       lockstep predict [RUN] --check OTHER\n\n"
-                            "Predicts the step time of set-ups that were not run, from the record of one run "
-                            "(runs/last), with a band that should hold\n"
-                            "in 9 of 10 cases. What is not given is as recorded. A list gives one row for each value.\n"
-                            "--check compares the prediction for the set-up of another run with what that run "
-                            "recorded, and later bands follow\n"
-                            "from such comparisons.\n\n";
+static const char intro[] =
+    "usage: lockstep predict [RUN] [--ranks N,...] [OPTIONS]\n"
+    "       lockstep predict [RUN] --check OTHER\n\n"
+    "Predicts the step time of set-ups that were not run, from the record of one run "
+    "(runs/last), with a band that should hold\n"
+    "in 9 of 10 cases. Options that are not given are as recorded. A list gives one row for each value.\n"
+    "--check compares the prediction for the set-up of another run with what that run "
+    "recorded, and later bands follow\n"
+    "from such comparisons.\n\n";
 
 enum { MAX_LIST = 64, MAX_ROWS = 512 };
 
@@ -50,7 +51,7 @@ static bool read_list(const char *option, const char *text, double low, double h
         bool fits =
             end != text && !errno && x >= low && x <= high && (!whole || x == floor(x)) && (!*end || *end == ',');
         if (!fits || out->count == MAX_LIST || (*end == ',' && !end[1])) {
-            fprintf(stderr, "lockstep predict: %s %s: expected %s from %g to %g, separated by commas, at most %d\n",
+            fprintf(stderr, "lockstep predict: %s %s: must be %s from %g to %g, separated by commas, at most %d\n",
                     option, printable(text), whole ? "integers" : "numbers", low, high, (int)MAX_LIST);
             return false;
         }
@@ -93,9 +94,8 @@ static bool read_link(const char *text, ls_setup *s)
     s->link_latency = latency;
     if (known && !*end && rate > 0 && isfinite(rate) && latency >= 0 && isfinite(latency)) return true;
     fprintf(stderr,
-            "lockstep predict: --link %s: expected RATE or RATE,LATENCY as in 10Gbit,30us, with a rate above 0 (kbit, "
-            "Mbit, "
-            "Gbit) and a latency in ns, us or ms\n",
+            "lockstep predict: --link %s: must be RATE or RATE,LATENCY as in 10Gbit,30us, with a rate above 0 (kbit, "
+            "Mbit, Gbit) and a latency in ns, us or ms\n",
             printable(text));
     return false;
 }
@@ -123,7 +123,7 @@ static int make_rows(predict_table *t, const ls_predictor *p, const asked *a)
     ls_setup s = { .wire_bytes = a->wire == 0   ? 0
                                  : a->wire == 1 ? 4
                                                 : 2,
-                   .overlap = a->no_overlap ? 2 : 0,
+                   .overlap = a->no_overlap ? LS_OVERLAP_OFF : LS_OVERLAP_AS_RECORDED,
                    .workers = a->workers,
                    .prefetch = a->prefetch,
                    .slow_rank = a->slow_rank };
@@ -175,7 +175,7 @@ static void print_row(const predict_row *r, double most, bool marked)
 {
     const ls_setup *s = &r->p.setup;
     if (r->refused) {
-        printf("%7d %6d   cannot say: %s\n", s->ranks, s->nodes, printable(r->refused));
+        printf("%7d %6d   no prediction: %s\n", s->ranks, s->nodes, printable(r->refused));
         return;
     }
     printf("%7d %6d %9s  %s - %-9s %9s %5.0f%%%s %-13s ", s->ranks, s->nodes,
@@ -307,19 +307,20 @@ int predict_command(int argc, char **argv)
     asked a = { 0 };
     const option_row rows[] = {
         { OPTION_TEXT, "--ranks", &a.ranks, "LIST", "numbers of ranks: 1,2,8", 0, 0, NULL },
-        { OPTION_TEXT, "--nodes", &a.nodes, "LIST", "nodes that the ranks are spread over", 0, 0, NULL },
+        { OPTION_TEXT, "--nodes", &a.nodes, "LIST", "numbers of nodes for these ranks", 0, 0, NULL },
         { OPTION_TEXT, "--link", &a.link, "RATE,LATENCY", "link of each node: 10Gbit,30us", 0, 0, NULL },
-        { OPTION_TEXT, "--slots", &a.slots, "LIST", "micro-batches of a step, of all ranks", 0, 0, NULL },
+        { OPTION_TEXT, "--slots", &a.slots, "LIST", "micro-batches per step over all ranks", 0, 0, NULL },
         { OPTION_TEXT, "--bucket-mb", &a.buckets, "LIST", "gradient bucket sizes in MiB", 0, 0, NULL },
         { OPTION_CHOICE, "--wire", &a.wire, "TYPE", "gradient communication dtype: {}", 0, 0, wires },
-        { OPTION_FLAG, "--no-overlap", &a.no_overlap, NULL, "communication after backward only", 0, 0, NULL },
+        { OPTION_FLAG, "--no-overlap", &a.no_overlap, NULL, "disable overlap of communication and backward", 0, 0,
+          NULL },
         { OPTION_INT, "--workers", &a.workers, "N", "loader threads per rank", 1, 1024, NULL },
         { OPTION_INT, "--prefetch", &a.prefetch, "N", "batches built ahead", 1, 1 << 20, NULL },
-        { OPTION_DOUBLE, "--slow-rank", &a.slow_rank, "X", "one rank computes X times as long", 1, 1e6, NULL },
-        { OPTION_FLAG, "--explain", &a.explain, NULL, "the terms of each step and how they differ", 0, 0, NULL },
+        { OPTION_DOUBLE, "--slow-rank", &a.slow_rank, "X", "one rank takes X times as long to compute", 1, 1e6, NULL },
+        { OPTION_FLAG, "--explain", &a.explain, NULL, "print the terms of each step and how they differ", 0, 0, NULL },
         { OPTION_TEXT, "--check", &a.check, "OTHER", "compare with what another run recorded", 0, 0, NULL },
         { OPTION_TEXT, "--html", &a.html, "FILE", "write a page with a chart; -: to the standard output", 0, 0, NULL },
-        { OPTION_FLAG, "--json", &a.json, NULL, "JSON; times are ns", 0, 0, NULL },
+        { OPTION_FLAG, "--json", &a.json, NULL, "print JSON; times in ns", 0, 0, NULL },
         { OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, NULL },
     };
     int code = options_read("predict", intro, rows, &a.run, argc, argv);

@@ -201,6 +201,12 @@ static json_t *comm_of(const ls_comm_row *c)
 
 enum { LARGEST_MATRIX = 1024 }; /* ranks; the matrix has the square of them */
 
+static json_t *note_of(const ls_run *run, const ls_note *n)
+{
+    return json_pack("{s:s, s:i, s:I, s:s}", "kind", ls_note_name(n->kind), "rank", n->rank, "number",
+                     (json_int_t)n->number, "text", note_describe(run, n).text);
+}
+
 int report_json(const ls_run *run, FILE *to)
 {
     json_t *ranks = json_array(), *findings = json_array(), *attributions = json_array(), *causes = json_array(),
@@ -225,8 +231,7 @@ int report_json(const ls_run *run, FILE *to)
     for (size_t i = 0; i < run->n_wait_causes; i++) json_array_append_new(causes, cause_of(&run->wait_causes[i]));
     for (size_t i = 0; i < run->n_steps; i++) json_array_append_new(steps, step_of(run, &run->steps[i]));
     for (size_t i = 0; i < run->n_comm; i++) json_array_append_new(comm, comm_of(&run->comm[i]));
-    for (size_t i = 0; i < run->n_notes; i++)
-        json_array_append_new(notes, json_string(note_describe(run, &run->notes[i]).text));
+    for (size_t i = 0; i < run->n_notes; i++) json_array_append_new(notes, note_of(run, &run->notes[i]));
     json_t *all = json_pack("{s:s, s:i}", "run", run->path, "ranks", run->ranks);
     for (int i = 0; i < n_job_figures; i++)
         if (job_figures[i].key) json_object_set_new(all, job_figures[i].key, real_or_null(job_figures[i].of(run)));

@@ -20,10 +20,10 @@ static ls_status feed_prompt(ls_generator *g, int sequence, const ls_tokenizer *
     status = ls_encode(encoder, prompt, strlen(prompt), &tokens, &count);
     int64_t begin = ls_now();
     if (!status && !count && end >= 0) {
-        status = ls_generator_feed_at(g, sequence, &end, 1);
+        status = ls_generator_feed(g, sequence, &end, 1);
         count = 1;
     } else if (!status) {
-        status = ls_generator_feed_at(g, sequence, tokens, count);
+        status = ls_generator_feed(g, sequence, tokens, count);
     }
     cost->prompt_ns += ls_now() - begin;
     cost->prompt_tokens += (int64_t)count;
@@ -104,7 +104,7 @@ ls_status sample_text(ls_model *model, const ls_tokenizer *tokenizer, const samp
     for (int i = 0; i < o->max_tokens && !status && !ended; i++) {
         int32_t token = 0;
         size_t safe = 0;
-        status = ls_generator_next(g, &token);
+        status = ls_generator_next(g, &token, NULL);
         if (status) break;
         own.tokens++;
         ended = add_token(&t, tokenizer, o, token, &safe, &status) != NULL;
@@ -141,18 +141,19 @@ ls_status sample_many(ls_model *model, const ls_tokenizer *tokenizer, const samp
     text *texts = calloc(count, sizeof *texts);
     int64_t *made = calloc(count, sizeof *made);
     int32_t *tokens = calloc(count, sizeof *tokens);
+    bool *skip = calloc(count, sizeof *skip);
     const char **ends = calloc(count, sizeof *ends);
-    ls_status status = texts && made && tokens && ends ? ls_generator_open(&g, model, &options)
-                                                       : ls__fail(LS_ENOMEM, "generate: out of memory");
+    ls_status status = texts && made && tokens && skip && ends ? ls_generator_open(&g, model, &options)
+                                                               : ls__fail(LS_ENOMEM, "generate: out of memory");
     for (size_t i = 0; i < count && !status; i++) status = feed_prompt(g, (int)i, tokenizer, prompts[i], &own);
     int64_t begin = ls_now();
     size_t left = count;
     for (int step = 0; step < o->max_tokens && !status && left; step++) {
-        for (size_t i = 0; i < count; i++) tokens[i] = ends[i] ? -1 : 0;
-        if ((status = ls_generator_next_all(g, tokens))) break;
+        for (size_t i = 0; i < count; i++) skip[i] = ends[i];
+        if ((status = ls_generator_next(g, tokens, skip))) break;
         for (size_t i = 0; i < count && !status; i++) {
             size_t safe;
-            if (tokens[i] < 0) continue;
+            if (skip[i]) continue;
             made[i]++;
             own.tokens++;
             if ((ends[i] = add_token(&texts[i], tokenizer, o, tokens[i], &safe, &status))) left--;
@@ -167,6 +168,7 @@ ls_status sample_many(ls_model *model, const ls_tokenizer *tokenizer, const samp
     free(texts);
     free(made);
     free(tokens);
+    free(skip);
     free(ends);
     ls_generator_free(&g);
     if (cost) *cost = own;

@@ -92,7 +92,7 @@ static const char *choose_run_dir(train_arguments *a, char *path, size_t bytes)
     if (a->run_dir) return a->run_dir;
     strftime(name, sizeof name, "%Y%m%d-%H%M%S", localtime_r(&now, &local));
     snprintf(path, bytes, "runs/%s", a->name ? a->name : name);
-    a->train.number_run_dir = !a->name;
+    if (!a->name) a->train.run_dir_mode = LS_RUN_DIR_NUMBERED;
     return path;
 }
 
@@ -273,7 +273,7 @@ static int finish(ls_train *t, const train_arguments *a, const char *run_dir, in
             print_init(to, run_dir);
     } else if (is_first && !a->quiet) {
         if (!made)
-            fprintf(to, "all %lld step%s done before; for more use --steps\n", steps, steps == 1 ? " was" : "s were");
+            fprintf(to, "all %lld step%s already done; use --steps for more\n", steps, steps == 1 ? " was" : "s were");
         if (save) fprintf(to, "the model is in %s\n", printable(run_dir));
     }
     /* Only the rank that got the signal returns its code. */
@@ -364,9 +364,8 @@ static int train_here(train_arguments *a)
     if (status) return report_failure(status);
     const char *run_dir = ls_train_run_dir(t);
     if (stop_signal && !a->train.world) { /* several ranks agree on it after a step */
-        fprintf(stderr, "stopped before the first step; %s\n",
-                a->train.resume ? "the run is unchanged" : "nothing is saved");
-        if (a->train.resume) print_resume(stderr, a, run_dir);
+        fprintf(stderr, "stopped before the first step; %s\n", a->resume ? "the run is unchanged" : "nothing is saved");
+        if (a->resume) print_resume(stderr, a, run_dir);
         ls_train_free(&t);
         return EXIT_SIGNAL + stop_signal;
     }

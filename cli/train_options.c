@@ -94,14 +94,14 @@ option_row *train_rows(train_arguments *a)
           { OPTION_INT, "--accumulate", &a->accumulate, "N", "micro-batches per step on each rank (1)", 1, many,
             NULL } },
         { "Ranks",
-          { OPTION_FLAG, "--elastic", &a->elastic, NULL, "go on when ranks are killed, with the same result", 0, 0,
+          { OPTION_FLAG, "--elastic", &a->elastic, NULL, "continue when ranks are killed, with the same result", 0, 0,
             NULL } },
         { "Ranks",
-          { OPTION_INT, "--max-restarts", &a->max_restarts, "K", "elastic: lost ranks that are replaced (3)", 0,
+          { OPTION_INT, "--max-restarts", &a->max_restarts, "K", "elastic: number of lost ranks to replace (3)", 0,
             1000000, NULL } },
         { "Ranks",
-          { OPTION_DOUBLE, "--rank-timeout", &a->rank_timeout, "S",
-            "seconds after which a stopped rank is given up (30)", 0.01, 1e6, NULL } },
+          { OPTION_DOUBLE, "--rank-timeout", &a->rank_timeout, "S", "seconds that a rank may be stopped (30)", 0.01,
+            1e6, NULL } },
         { "Model", { OPTION_TEXT, "--model", &a->model, "NAME", names, 0, 0, NULL } },
         { "Training",
           { OPTION_DOUBLE, "--epochs", &t->epochs, "X", "passes over the data, instead of --steps", 1e-9, 1e9, NULL } },
@@ -113,7 +113,7 @@ option_row *train_rows(train_arguments *a)
           { OPTION_PERHAPS, "--resume", &a->resume, "[DIR]",
             "continue the run in DIR (runs/last) with its options; --steps may be larger", 0, 0, NULL } },
         { "Output",
-          { OPTION_FLAG, "--overwrite", &t->overwrite, NULL, "replace a run or model that is in the run folder", 0, 0,
+          { OPTION_FLAG, "--overwrite", &a->overwrite, NULL, "replace a run or model that is in the run folder", 0, 0,
             NULL } },
         { "Output",
           { OPTION_TEXT, "--config", &a->config, "FILE",
@@ -247,8 +247,8 @@ static int check_together(const train_arguments *a)
          t->model.norm_eps != 0 || t->model.kv_heads || t->model.head_dim || t->model.inner || t->model.head ||
          t->model.attention_bias || t->model.mlp_bias || t->model.window || t->model.window_first ||
          t->model.rope.kind || t->model.rope.theta != 0 || t->model.types || a->model))
-        wrong = "--init: the folder defines the model; leave out --model, --vocab-size, --context, --norm-eps and what "
-                "else is in its config.json: --layers, --width, --heads, ...";
+        wrong = "--init: the folder defines the model; leave out --model, --vocab-size, --context, --norm-eps and all "
+                "else that is in its config.json: --layers, --width, --heads, ...";
     else if (a->run_dir && a->name)
         wrong = "--run-dir and --name exclude each other";
     else if (a->run_dir && !*a->run_dir)
@@ -259,7 +259,7 @@ static int check_together(const train_arguments *a)
             "takes any path";
     else if (t->steps && t->epochs > 0)
         wrong = "--steps and --epochs exclude each other";
-    else if (a->resume && t->overwrite)
+    else if (a->resume && a->overwrite)
         wrong = "--overwrite and --resume exclude each other";
     else if (a->resume && *a->resume && (a->run_dir || a->name))
         wrong = "--resume selects the run; leave out --run-dir and --name";
@@ -301,7 +301,7 @@ static int resume(train_arguments *a, int argc, char **argv)
     int code = read_rows(a, argc, argv);
     a->run_dir = own.run_dir;
     ls_train_options *t = &a->train;
-    t->resume = true;
+    t->run_dir_mode = LS_RUN_DIR_RESUME;
     if (code >= 0) return code;
     if (given.epochs > 0) t->steps = 0; /* --epochs replaces the saved --steps */
     if (a->accumulate) t->slots = 0;
@@ -355,6 +355,7 @@ int train_arguments_read(train_arguments *a, int argc, char **argv)
     if (a->resume) {
         code = resume(a, a->argc, a->words[1]);
     } else {
+        if (a->overwrite) t->run_dir_mode = LS_RUN_DIR_OVERWRITE;
         if (!t->init) code = choose_model(a);
         if (!t->seq_len && !t->init) t->seq_len = a->data.count ? 256 : 64;
     }

@@ -16,6 +16,7 @@ typedef struct train_arguments {
     const char *model;     /* name of a size */
     const char *run_dir;   /* NULL: runs/NAME */
     const char *resume;    /* the folder given with --resume, "" without one; NULL: a new run */
+    bool overwrite;        /* a run or model in the run folder is replaced */
     ls_train_saved *saved; /* the options of a resumed run; texts of `train` are in it */
     char **words[2];       /* copies of argv that `data` and `val_data` point into */
     const char *config;    /* the file given with --config; NULL: none */

@@ -19,22 +19,23 @@ extern "C" {
 
 /* ---- Sampler: (epoch, step, slot) -> samples. */
 
-typedef enum ls_order {
-    LS_ORDER_SHUFFLED = 0,   /* a keyed permutation of each epoch; any position in constant time and memory */
-    LS_ORDER_SEQUENTIAL = 1, /* 0, 1, 2... */
-    /* the order of torch's DistributedSampler on `world_size` ranks; needs 4 bytes per sample (8 from 2^32 samples on)
-     * for each of two epochs */
-    LS_ORDER_TORCH = 2,
-    /* micro-batches of samples of similar length, in random order, with equal work for all slots of a step; see
-     * `length` */
-    LS_ORDER_BALANCED = 3,
-} ls_order;
-#define LS_ORDER_COUNT 4
+/* shuffled    a keyed permutation of each epoch; any position in constant time and memory
+ * sequential  0, 1, 2...
+ * torch       the order of torch's DistributedSampler on `world_size` ranks; needs 4 bytes per sample (8 from 2^32 samples on) for each of
+ *             two epochs
+ * balanced    micro-batches of samples of similar length, in random order, with equal work for all slots of a step; see `length` */
+#define LS_ORDER_LIST(X)                    \
+    X(LS_ORDER_SHUFFLED, 0, "shuffled")     \
+    X(LS_ORDER_SEQUENTIAL, 1, "sequential") \
+    X(LS_ORDER_TORCH, 2, "torch")           \
+    X(LS_ORDER_BALANCED, 3, "balanced")
 
-/* "shuffled", "sequential"...; never NULL. */
-LS_API const char *ls_order_name(ls_order order);
-/* The order of that name; for an unknown name LS_EINVAL with the list of names. */
-LS_API LS_MUST_CHECK ls_status ls_order_parse(const char *name, ls_order *out);
+typedef enum ls_order {
+#define X(name, value, text) name = (value),
+    LS_ORDER_LIST(X)
+#undef X
+} ls_order;
+enum { LS_ORDER_COUNT = 0 LS_ORDER_LIST(LS_COUNT_ENTRY) };
 
 typedef struct ls_sampler_options {
     uint64_t samples; /* number of samples; at least 1 */
@@ -127,8 +128,6 @@ typedef enum ls_data_format {
 } ls_data_format;
 /* "auto", "plain"...; never NULL. */
 LS_API const char *ls_data_format_name(ls_data_format format);
-/* The format of that name; for an unknown name LS_EINVAL with the list of names. */
-LS_API LS_MUST_CHECK ls_status ls_data_format_parse(const char *name, ls_data_format *out);
 /* Whether it is a text format; false for shards of tokens and for auto. */
 LS_API bool ls_data_format_is_text(ls_data_format format);
 

@@ -225,7 +225,8 @@ typedef enum ls_remedy {
 
 /* The numbers that a finding follows from: ns per step unless stated otherwise. */
 typedef struct ls_rank_evidence { /* STRAGGLER, SLOW_CORE, PREEMPTED */
-    double own, others;           /* time of this rank and of the median other rank, mean of the steps that show it */
+    double own, others;           /* time of this rank and of the median other rank: the median over the steps if it is
+                                     persistent, otherwise the mean of the steps that show it */
     double waited;                /* by the rank that waits longest for this one, in all phases */
     double build, others_build;   /* ns to build a batch, if the rank's batches are slow; 0: they are not */
     int32_t span;                 /* most of it before the gradient of this span; -1: not known */
@@ -282,28 +283,35 @@ LS_API const char *ls_finding_name(ls_finding_kind kind);
 
 /* ---- Notes: what is missing or odd in the record. */
 
+#define LS_NOTE_LIST(X)                                                                                             \
+    X(UNREADABLE, 0, "unreadable")     /* a file of `rank`: `text` has the error */                                 \
+    X(WRONG_RANK, 1, "wrong_rank")     /* the file of `rank` belongs to rank `number`; it is ignored */             \
+    X(WRONG_SIZE, 2, "wrong_size")     /* the file of `rank` belongs to a run with `number` ranks; it is ignored */ \
+    X(TRUNCATED, 3, "truncated")       /* the file of `rank` ends within a block */                                 \
+    X(LOST, 4, "lost")                 /* `number` events of `rank` came faster than they could be written */       \
+    X(MISSING, 5, "missing")           /* `number` ranks have no readable events; `rank` is the first */            \
+    X(NO_BEGINNING, 6, "no_beginning") /* the first `number` ns are no longer recorded */                           \
+    X(NO_STEPS_OF_RANK, 7, "no_steps_of_rank") /* `rank` recorded no complete step; the steps are without it */     \
+    X(NO_STEPS, 8, "no_steps")                 /* no rank did */                                                    \
+    X(FEW_STEPS, 9, "few_steps")    /* too few steps to distinguish a slow rank from noise; `number` are needed */  \
+    X(CLOCK, 10, "clock")           /* the clock of node `rank` moved by up to `number` ns; corrected */            \
+    X(NO_OVERLAP, 11, "no_overlap") /* overlap is disabled, which costs nothing here */                             \
+    X(NO_COLLECTIVES, 12,                                                                                           \
+      "no_collectives") /* `rank` takes `number` ns longer in the phase `text`, but there are no collectives */
 typedef enum ls_note_kind {
-    LS_NOTE_UNREADABLE = 0, /* a file of `rank`: `text` has the error */
-    LS_NOTE_WRONG_RANK,     /* the file of `rank` is of rank `number`; it is left out */
-    LS_NOTE_WRONG_SIZE,     /* the file of `rank` is of a run with `number` ranks; it is left out */
-    LS_NOTE_CUT,            /* the file of `rank` ends within a block */
-    LS_NOTE_LOST,           /* `number` events of `rank` came too fast to be recorded */
-    LS_NOTE_MISSING,        /* `number` ranks have no readable events; `rank` is the first */
-    LS_NOTE_NO_BEGINNING,   /* the first `number` ns are no longer recorded */
-    LS_NOTE_NO_STEPS_OF,    /* `rank` recorded no whole step; the steps are without it */
-    LS_NOTE_NO_STEPS,       /* no rank did */
-    LS_NOTE_FEW_STEPS,      /* too few steps to distinguish a slow rank from noise; `number` would do */
-    LS_NOTE_CLOCK,          /* the clock of node `rank` moved by up to `number` ns; corrected */
-    LS_NOTE_NO_OVERLAP,     /* overlap is disabled, which costs nothing here */
-    LS_NOTE_NOBODY_WAITS,   /* `rank` takes `number` ns longer in the phase `text`, but there are no collectives */
+#define X(name, value, text) LS_NOTE_##name = value,
+    LS_NOTE_LIST(X)
+#undef X
 } ls_note_kind;
 
 typedef struct ls_note {
     ls_note_kind kind;
     int rank;
     int64_t number;
-    char *text; /* NULL, but for LS_NOTE_UNREADABLE and LS_NOTE_NOBODY_WAITS */
+    char *text; /* NULL, except for LS_NOTE_UNREADABLE and LS_NOTE_NO_COLLECTIVES */
 } ls_note;
+/* "missing"; the name in JSON. */
+LS_API const char *ls_note_name(ls_note_kind kind);
 
 /* ---- The run. */
 

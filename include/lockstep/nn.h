@@ -227,13 +227,13 @@ LS_API float ls_schedule_at(const ls_schedule *schedule, int64_t step);
 
 /* ---- Optimizers */
 
-/* The one list of optimizers: name, value, name for options and files. */
-#define LS_OPTIMIZER_LIST(X)                                       \
-    X(LS_ADAMW, 0, "adamw") /* Adam with decoupled weight decay */ \
-    X(LS_SGD, 1, "sgd")     /* with momentum; decay is added to the gradient, as in torch */
+/* The one list of optimizers: name, value, name for options and files, members of ls_optimizer_options that not all of them use. */
+#define LS_OPTIMIZER_LIST(X)                                                          \
+    X(LS_ADAMW, 0, "adamw", "beta1 beta2 eps") /* Adam with decoupled weight decay */ \
+    X(LS_SGD, 1, "sgd", "momentum")            /* decay is added to the gradient, as in torch */
 
 typedef enum ls_optimizer_kind {
-#define X(name, value, text) name = (value),
+#define X(name, value, ...) name = (value),
     LS_OPTIMIZER_LIST(X)
 #undef X
 } ls_optimizer_kind;
@@ -297,20 +297,15 @@ LS_API LS_MUST_CHECK ls_status ls_generation_read(const char *folder, ls_generat
 LS_API LS_MUST_CHECK ls_status ls_generator_open(ls_generator **out, ls_model *model,
                                                  const ls_generator_options *options);
 LS_API void ls_generator_free(ls_generator **generator);
-/* Reads tokens (at least one). When the context is full, its older half is dropped. */
-LS_API LS_MUST_CHECK ls_status ls_generator_feed(ls_generator *generator, const int32_t *tokens, size_t count);
-/* The logits (V) after the last token; NULL before the first. Valid until the next call. */
-LS_API const float *ls_generator_logits(const ls_generator *generator);
-/* Samples the next token and reads it. */
-LS_API LS_MUST_CHECK ls_status ls_generator_next(ls_generator *generator, int32_t *token);
-/* The same for one of several sequences; the functions above are for the first. Sequences with the same prompt differ: the number of
- * the sequence is part of the seed. */
-LS_API LS_MUST_CHECK ls_status ls_generator_feed_at(ls_generator *generator, int sequence, const int32_t *tokens,
-                                                    size_t count);
-LS_API const float *ls_generator_logits_at(const ls_generator *generator, int sequence);
-/* Samples and reads the next token of all sequences, in one pass: tokens[i] is negative for those that are skipped, and receives the token
- * of the others. The tokens are those that each sequence would have alone. */
-LS_API LS_MUST_CHECK ls_status ls_generator_next_all(ls_generator *generator, int32_t *tokens);
+/* Reads tokens (at least one) of a sequence, 0 if there is one. When the context is full, its older half is dropped. Sequences with the
+ * same prompt differ: the number of the sequence is part of the seed. */
+LS_API LS_MUST_CHECK ls_status ls_generator_feed(ls_generator *generator, int sequence, const int32_t *tokens,
+                                                 size_t count);
+/* The logits (V) after the last token of a sequence; NULL before the first. Valid until the next call. */
+LS_API const float *ls_generator_logits(const ls_generator *generator, int sequence);
+/* Samples the next token of each sequence and reads it, all of them in one pass. The tokens are those that each sequence would have alone.
+ * tokens: [sequences]. skip: [sequences], sequences that stay as they are; NULL: none. */
+LS_API LS_MUST_CHECK ls_status ls_generator_next(ls_generator *generator, int32_t *tokens, const bool *skip);
 
 #ifdef __cplusplus
 }

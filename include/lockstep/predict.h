@@ -29,6 +29,13 @@ typedef struct ls_predictor ls_predictor;
 LS_API LS_MUST_CHECK ls_status ls_predictor_open(ls_predictor **out, const ls_run *run);
 LS_API void ls_predictor_free(ls_predictor **predictor);
 
+/* When buckets are reduced. */
+typedef enum ls_overlap {
+    LS_OVERLAP_AS_RECORDED = 0,
+    LS_OVERLAP_ON = 1,  /* during backward */
+    LS_OVERLAP_OFF = 2, /* after it */
+} ls_overlap;
+
 /* A set-up. 0: as recorded. */
 typedef struct ls_setup {
     int ranks;
@@ -37,7 +44,7 @@ typedef struct ls_setup {
     int threads;         /* per rank; only as recorded can be predicted */
     size_t bucket_bytes; /* of float32 gradients */
     int wire_bytes;      /* per gradient element in communication: 4 or 2 */
-    int overlap;         /* 1: buckets are reduced during backward, 2: after it */
+    ls_overlap overlap;
     double link_rate;    /* of a node's link, bytes per ns (0.125 is 1 Gbit/s) */
     double link_latency; /* one way, ns */
     int workers;         /* of the loader; -1: none */

@@ -74,6 +74,17 @@ typedef struct ls_train_delay {
     bool off_cpu; /* the rank sleeps; false: it computes, for that much CPU time of its thread */
 } ls_train_delay;
 
+/* What to do if the run folder exists. */
+typedef enum ls_run_dir_mode {
+    LS_RUN_DIR_NEW = 0,       /* LS_EINVAL if it holds a run or a model */
+    LS_RUN_DIR_NUMBERED = 1,  /* append "-2" or the next free number to its name */
+    LS_RUN_DIR_OVERWRITE = 2, /* remove the run in it at once, and a model when there is a new one */
+    /* continue the run in it from its newest intact checkpoint, on any number of ranks. The other options must be those of the run
+     * (see ls_train_saved_open()), except for ranks, threads, workers and others that do not affect results, and `steps`, to
+     * which the schedule of the learning rate then extends */
+    LS_RUN_DIR_RESUME = 3,
+} ls_run_dir_mode;
+
 typedef struct ls_train_options {
     ls_task task; /* 0: LS_TASK_LM */
 
@@ -152,18 +163,13 @@ typedef struct ls_train_options {
     int64_t checkpoint_every; /* and at this interval of steps; 0: only then */
     bool no_checkpoint;       /* none at all: the run cannot be resumed */
     int keep;                 /* how many of the newest intact checkpoints are kept; 0: 2 */
-    /* the run in `run_dir`, from its newest intact checkpoint, on any number of ranks; the other options must be those
-     * of the run (see ls_train_saved_open()), except for ranks, threads, workers and others that do not affect results,
-     * and `steps`, to which the schedule of the learning rate then extends */
-    bool resume;
 
     /* ---- Output */
-    /* the run folder: created if missing, and locked; LS_EINVAL if it holds a run or a model, or if another process
-     * trains in it; NULL: no files. A run without a step leaves no folder */
+    /* the run folder: created if missing, and locked; LS_EINVAL if another process trains in it; NULL: no files. A run without a
+     * step leaves no folder */
     const char *run_dir;
-    const char *config;  /* a text that is stored in the run folder as config.toml; NULL: none */
-    bool number_run_dir; /* if it exists, append "-2" or the next free number to its name */
-    bool overwrite; /* it may hold a run or a model: the run is removed at once, the model when there is a new one */
+    ls_run_dir_mode run_dir_mode;
+    const char *config;    /* a text that is stored in the run folder as config.toml; NULL: none */
     int64_t metrics_every; /* steps between lines of metrics.jsonl; evaluations and the last step always; 0: 1 */
     bool no_tensorboard;   /* no event files for TensorBoard in the run folder */
     bool no_record;        /* no events in the run folder */

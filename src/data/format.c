@@ -127,10 +127,8 @@ bool ls_data_format_is_text(ls_data_format format)
     return ls__format_of(format)->is_text;
 }
 
-ls_status ls_data_format_parse(const char *name, ls_data_format *out)
+ls_status ls__format_parse(const char *name, ls_data_format *out)
 {
-    LS__NEED(name, "name");
-    LS__NEED(out, "out");
     char list[200];
     size_t n = 0;
     for (int i = 0; i < LS_FORMAT_COUNT; i++) {

@@ -302,7 +302,7 @@ static ls_status check_together(const ls__rules *r, const char *path)
         if ((r->decode.step[i].kind == LS__STEP_BYTE_LEVEL) != (r->model == LS__MODEL_BYTES) ||
             (r->model == LS__MODEL_BYTES && i))
             return ls__fail(LS_EUNSUPPORTED,
-                            "%s: decoder: ByteLevel, and it alone, belongs to a byte-level pre_tokenizer", path);
+                            "%s: decoder: a byte-level pre_tokenizer needs the decoder ByteLevel, and only that", path);
     return LS_OK;
 }
 

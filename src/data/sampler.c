@@ -49,24 +49,9 @@ struct ls_sampler {
     ls__weighed *weighed; /* balanced: a window and its scratch; under lock */
 };
 
-static const char *const names[LS_ORDER_COUNT] = { "shuffled", "sequential", "torch", "balanced" };
-
-const char *ls_order_name(ls_order order)
-{
-    return (unsigned)order < LS_ORDER_COUNT ? names[order] : "unknown order";
-}
-
-ls_status ls_order_parse(const char *name, ls_order *out)
-{
-    LS__NEED(name, "name");
-    LS__NEED(out, "out");
-    for (int i = 0; i < LS_ORDER_COUNT; i++) {
-        if (strcmp(name, names[i])) continue;
-        *out = (ls_order)i;
-        return LS_OK;
-    }
-    return ls__fail(LS_EINVAL, "unknown order '%s'; must be one of shuffled, sequential, torch, balanced", name);
-}
+#define X(name, value, text) text,
+static const char *const names[] = { LS_ORDER_LIST(X) };
+#undef X
 
 static ls_status check_options(ls_sampler_options *o)
 {
@@ -162,8 +147,8 @@ static ls_status table_room(const ls_sampler *s, table *t, uint64_t n)
     else
         t->large = malloc(n * sizeof *t->large);
     if (t->small || t->large) return LS_OK;
-    return ls__fail(LS_ENOMEM, "sampler: no memory for the %s order of %zu samples%s", ls_order_name(s->o.order),
-                    (size_t)n, s->o.order == LS_ORDER_TORCH ? "; the shuffled order needs none" : "");
+    return ls__fail(LS_ENOMEM, "sampler: no memory for the %s order of %zu samples%s", names[s->o.order], (size_t)n,
+                    s->o.order == LS_ORDER_TORCH ? "; the shuffled order needs none" : "");
 }
 
 /* The steps of a window are balanced together. */

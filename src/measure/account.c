@@ -218,7 +218,7 @@ static ls_status join_steps(ls_run *run, span **lists, const size_t *counts, siz
         if (counts[r]) first = r;
     if (first == p) return LS_OK;
     for (size_t r = 0; r < p; r++)
-        if (run->rank[r].present && !counts[r]) ls__run_note(run, LS_NOTE_NO_STEPS_OF, (int)r, 0, NULL);
+        if (run->rank[r].present && !counts[r]) ls__run_note(run, LS_NOTE_NO_STEPS_OF_RANK, (int)r, 0, NULL);
     run->steps = calloc(counts[first], sizeof *run->steps);
     ls_step_rank *cells = calloc(counts[first] * p, sizeof *cells);
     if (!run->steps || !cells) {

@@ -16,6 +16,17 @@ const char *ls_finding_name(ls_finding_kind kind)
     return (unsigned)kind < LS_FINDING_KINDS ? names[kind] : "unknown";
 }
 
+const char *ls_note_name(ls_note_kind kind)
+{
+    switch (kind) {
+#define X(name, value, text) \
+    case LS_NOTE_##name: return text;
+        LS_NOTE_LIST(X)
+#undef X
+    }
+    return "unknown";
+}
+
 ls_finding *ls__finding_add(ls_run *run, ls_finding_kind kind, ls_phase phase, ls_remedy remedy, double cost)
 {
     if (run->n_findings == LS__MOST_FINDINGS) return NULL;

@@ -106,7 +106,7 @@ static void add_lost(ls_run *run, int rank, int cause, const ls__lost *lost, boo
 {
     ls_finding_kind kind = cause == LS__UNSCHEDULED ? LS_FINDING_PREEMPTED : LS_FINDING_STRAGGLER;
     if (kind == LS_FINDING_STRAGGLER && !run->n_collectives) {
-        ls__run_note(run, LS_NOTE_NOBODY_WAITS, rank, (int64_t)lost->cost, ls_phase_name((ls_phase)cause));
+        ls__run_note(run, LS_NOTE_NO_COLLECTIVES, rank, (int64_t)lost->cost, ls_phase_name((ls_phase)cause));
         return;
     }
     ls_remedy remedy = cause == LS__UNSCHEDULED       ? LS_REMEDY_FREE_CORE

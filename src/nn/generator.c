@@ -175,7 +175,7 @@ static ls_status check_index(const ls_generator *g, int index)
     return ls__fail(LS_EINVAL, "generator: sequence %d of %d", index, g->options.sequences);
 }
 
-ls_status ls_generator_feed_at(ls_generator *g, int index, const int32_t *tokens, size_t count)
+ls_status ls_generator_feed(ls_generator *g, int index, const int32_t *tokens, size_t count)
 {
     LS__NEED(g, "generator");
     LS__NEED(tokens, "tokens");
@@ -205,19 +205,9 @@ ls_status ls_generator_feed_at(ls_generator *g, int index, const int32_t *tokens
     return LS_OK;
 }
 
-ls_status ls_generator_feed(ls_generator *g, const int32_t *tokens, size_t count)
-{
-    return ls_generator_feed_at(g, 0, tokens, count);
-}
-
-const float *ls_generator_logits_at(const ls_generator *g, int index)
+const float *ls_generator_logits(const ls_generator *g, int index)
 {
     return check_index(g, index) || !g->sequences[index].ready ? NULL : g->sequences[index].logits;
-}
-
-const float *ls_generator_logits(const ls_generator *g)
-{
-    return ls_generator_logits_at(g, 0);
 }
 
 /* ---- Sampling */
@@ -311,35 +301,27 @@ static ls_status choose(ls_generator *g, int index, int32_t *token)
     return LS_OK;
 }
 
-ls_status ls_generator_next(ls_generator *g, int32_t *token)
-{
-    LS__NEED(g, "generator");
-    LS__NEED(token, "token");
-    ls_status status = choose(g, 0, token);
-    return status ? status : ls_generator_feed(g, token, 1);
-}
-
-ls_status ls_generator_next_all(ls_generator *g, int32_t *tokens)
+ls_status ls_generator_next(ls_generator *g, int32_t *tokens, const bool *skip)
 {
     LS__NEED(g, "generator");
     LS__NEED(tokens, "tokens");
     ls_status status = LS_OK;
     int n = 0;
     for (int i = 0; i < g->options.sequences && !status; i++)
-        if (tokens[i] >= 0) status = choose(g, i, &tokens[i]);
+        if (!skip || !skip[i]) status = choose(g, i, &tokens[i]);
     if (status) return status;
     for (int i = 0; i < g->options.sequences && !status; i++) {
         sequence *q = &g->sequences[i];
-        if (tokens[i] < 0) continue;
+        if (skip && skip[i]) continue;
         if (q->length == g->context || g->options.no_cache) { /* has more to read than one token */
-            status = ls_generator_feed_at(g, i, &tokens[i], 1);
+            status = ls_generator_feed(g, i, &tokens[i], 1);
             continue;
         }
         q->tokens[q->length++] = tokens[i];
     }
     for (int i = 0; i < g->options.sequences && !status; i++) {
         sequence *q = &g->sequences[i];
-        if (tokens[i] < 0 || g->options.no_cache || q->caches[0].length == q->length) continue;
+        if ((skip && skip[i]) || g->options.no_cache || q->caches[0].length == q->length) continue;
         g->which[n] = i;
         g->pass_tokens[n++] = tokens[i];
     }

@@ -142,7 +142,7 @@ static ls_status check_layout(const ls__st_reader *r, size_t buffer_bytes)
         const ls__st_tensor *t = &r->tensors[i];
         if (t->offset != at)
             return ls__fail(LS_EFORMAT, "%s: tensor '%.100s' begins at byte %zu where %zu was expected: %s", r->name,
-                            t->name, t->offset, at, t->offset < at ? "tensors overlap" : "there is a hole");
+                            t->name, t->offset, at, t->offset < at ? "tensors overlap" : "there is a gap");
         at += t->bytes;
     }
     if (at != buffer_bytes)

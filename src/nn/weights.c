@@ -158,9 +158,9 @@ static ls_status read_tensor(const char *path, const files *f, const ls__st_tens
     if (!to)
         return ls__fail(LS_EFORMAT, "%s: tensor '%.100s' is not part of the model that the configuration describes",
                         path, t->name);
-    if (to->seen && f->count > 1) return ls__fail(LS_EFORMAT, "%s: tensor '%s' is in another file, too", path, name);
+    if (to->seen && f->count > 1) return ls__fail(LS_EFORMAT, "%s: tensor '%s' is also in another file", path, name);
     if (to->seen)
-        return ls__fail(LS_EFORMAT, "%s: tensor '%s' is there twice, with and without '%s'", path, name,
+        return ls__fail(LS_EFORMAT, "%s: tensor '%s' occurs twice, with and without '%s'", path, name,
                         names && names->prefix ? names->prefix : "");
     ls_status status = check_shape(path, t, to->place);
     if (status && names && names->new_head && names->is_head(to->place->name)) return LS_OK;

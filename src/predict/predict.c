@@ -54,7 +54,7 @@ static void set_recorded(ls_predictor *p)
                               .threads = x->threads,
                               .bucket_bytes = x->bucket_bytes ? x->bucket_bytes : (size_t)4 << 20,
                               .wire_bytes = x->wire_bytes,
-                              .overlap = x->overlap ? 1 : 2,
+                              .overlap = x->overlap ? LS_OVERLAP_ON : LS_OVERLAP_OFF,
                               .link_rate = x->link_rate,
                               .workers = x->workers > 0 ? x->workers : -1,
                               .prefetch = x->prefetch };
@@ -160,9 +160,10 @@ static ls_status fill_in(const ls_predictor *p, const ls_setup *asked, ls_setup 
 {
     const ls_setup *had = &p->recorded;
     *s = asked ? *asked : (ls_setup){ 0 };
-    if (s->ranks < 0 || s->nodes < 0 || s->slots < 0 || s->prefetch < 0 || s->workers < -1 || s->overlap < 0 ||
-        s->overlap > 2)
-        return ls__fail(LS_EINVAL, "predict: a number of the set-up is negative, or overlap is none of 0, 1 and 2");
+    if (s->ranks < 0 || s->nodes < 0 || s->slots < 0 || s->prefetch < 0 || s->workers < -1 ||
+        (unsigned)s->overlap > LS_OVERLAP_OFF)
+        return ls__fail(LS_EINVAL,
+                        "predict: a number of the set-up is negative, or overlap is not a value of ls_overlap");
     if (!s->ranks) s->ranks = had->ranks;
     if (!s->nodes) s->nodes = had->nodes < s->ranks ? had->nodes : s->ranks;
     if (!s->slots) s->slots = had->slots;
@@ -174,26 +175,25 @@ static ls_status fill_in(const ls_predictor *p, const ls_setup *asked, ls_setup 
     if (!s->prefetch) s->prefetch = had->prefetch;
     if (s->ranks > MAX_RANKS) return ls__fail(LS_EINVAL, "predict: %d ranks; at most %d", s->ranks, (int)MAX_RANKS);
     if (s->ranks > s->slots)
-        return ls__fail(LS_EINVAL, "predict: %d ranks need at least as many slots; there are %d (set slots)", s->ranks,
-                        s->slots);
+        return ls__fail(LS_EINVAL, "predict: %d ranks need at least as many slots, but there are %d; set slots",
+                        s->ranks, s->slots);
     if (s->threads != had->threads)
         return ls__fail(
             LS_EUNSUPPORTED,
-            "the run had %d thread%s per rank, and what %d would do is not known; record a run with as many",
+            "the run had %d thread%s per rank, and the effect of %d cannot be predicted; record a run with that many",
             had->threads, had->threads == 1 ? "" : "s", s->threads);
     if (s->nodes > s->ranks) return ls__fail(LS_EINVAL, "predict: %d nodes for %d ranks", s->nodes, s->ranks);
     if (s->wire_bytes != 4 && s->wire_bytes != 2)
-        return ls__fail(LS_EINVAL, "predict: wire_bytes is %d; it is 4 (float32) or 2 (bfloat16)", s->wire_bytes);
+        return ls__fail(LS_EINVAL, "predict: wire_bytes is %d; must be 4 (float32) or 2 (bfloat16)", s->wire_bytes);
     if (s->slow_rank != 0 && !(s->slow_rank >= 1 && s->slow_rank <= 1e6))
-        return ls__fail(LS_EINVAL, "predict: slow_rank is %g; it is at least 1", s->slow_rank);
+        return ls__fail(LS_EINVAL, "predict: slow_rank is %g; must be at least 1", s->slow_rank);
     if (s->link_rate < 0 || !isfinite(s->link_rate) || s->link_latency < 0 || !isfinite(s->link_latency))
         return ls__fail(LS_EINVAL, "predict: the link's rate and latency must be positive numbers");
     if (s->nodes > 1 && !(s->link_rate > 0)) {
         s->link_rate = had->link_rate;
         if (!(s->link_rate > 0))
             return ls__fail(LS_EUNSUPPORTED,
-                            "the run was on one node, so nothing is known of a link between nodes; state its rate and "
-                            "latency");
+                            "the run was on one node, so the link between nodes is unknown; set its rate and latency");
     }
     return check_torch(p, s);
 }

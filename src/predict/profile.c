@@ -63,12 +63,11 @@ static ls_status read_setup(ls__step_profile *p, const ls_run *run)
     p->tokens = known(m, LS_METADATA_TOKENS, 0);
     read_node(p, run);
     if (p->slots < p->ranks || p->slots > 1 << 20)
-        return ls__fail(LS_EINVAL, "%s: %d slots on %d ranks; the record is not of a whole run", run->path, p->slots,
-                        p->ranks);
+        return ls__fail(LS_EINVAL, "%s: %d slots on %d ranks: the record is incomplete", run->path, p->slots, p->ranks);
     if (!(p->cores >= 1) && !(known(m, LS_METADATA_TORCH, 0) > 0))
         return ls__fail(LS_EINVAL,
-                        "%s: the record does not say how many cores a node has nor what they do together; record a run "
-                        "of 'lockstep train' of this version",
+                        "%s: the record does not have the number and the speed of the node's cores; record a run with "
+                        "this version of 'lockstep train'",
                         run->path);
     return LS_OK;
 }

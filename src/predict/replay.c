@@ -116,8 +116,8 @@ ls_status ls__replay_open(ls__replay *r, const ls__step_profile *p, const ls_set
                                     "no bucket of gradients is recorded with its size, so communication cannot be "
                                     "predicted; traces need DistributedDataParallel and, with Gloo, record_shapes=True")
                          : ls__fail(LS_EUNSUPPORTED, "the record does not have the sizes of the gradients, so "
-                                                     "communication cannot be predicted; record "
-                                                     "a run of this version");
+                                                     "communication cannot be predicted; record a run with this "
+                                                     "version");
     return setup->ranks > 1 ? pack(r) : LS_OK;
 }
 
@@ -176,7 +176,7 @@ static double exposed(const ls__replay *r, double backward)
     if (r->setup.ranks < 2) return 0;
     for (size_t b = 0; b < r->n_buckets; b++) {
         const ls__bucket_cost *k = &r->buckets[b];
-        double ready = r->setup.overlap == 1 ? k->ready * backward : backward;
+        double ready = r->setup.overlap == LS_OVERLAP_ON ? k->ready * backward : backward;
         now =
             fmax(now, ready) + (r->profile->beside ? beside_time(r, (double)k->bytes) : link_time(r, (double)k->bytes));
         within += node_time(r, (double)k->bytes);
@@ -185,7 +185,7 @@ static double exposed(const ls__replay *r, double backward)
     if (r->profile->beside) return fmax(0, now - backward) + small_time(r);
     if (r->setup.nodes > 1) /* taken from the processor while backward runs */
         cpu = 2 * bytes * (r->setup.nodes - 1) / r->setup.nodes / r->local * NETWORK_CPU_PER_BYTE;
-    double network = r->setup.nodes > 1 ? fmax(now - backward, r->setup.overlap == 1 ? cpu : 0) : 0;
+    double network = r->setup.nodes > 1 ? fmax(now - backward, r->setup.overlap == LS_OVERLAP_ON ? cpu : 0) : 0;
     return network + within + small_time(r);
 }
 

@@ -188,7 +188,7 @@ static ls_status choose_steps(ls_train *t)
     bool given = o->schedule.warmup >= 0, longer = o->schedule.kind != LS_SCHEDULE_CONSTANT && o->steps / 10 > WARMUP;
     t->warmup_found = !given;
     if (!given) o->schedule.warmup = longer ? o->steps / 10 : WARMUP;
-    if (given && !o->resume && o->schedule.warmup > o->steps)
+    if (given && !ls__train_is_resumed(t) && o->schedule.warmup > o->steps)
         return ls__fail(
             LS_EINVAL,
             "warmup=%lld exceeds steps=%lld: the learning rate would never reach its peak; make the warm-up "

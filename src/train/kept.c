@@ -83,7 +83,8 @@ ls_status ls__train_kept_join(ls_train *t)
     if (o->update != LS_UPDATE_SHARDED || o->wire != LS_WIRE_F32 || o->sum_order != LS_SUM_ORDER_CANONICAL)
         return ls__fail(LS_EINVAL, "elastic: needs the sharded update, wire float32 and the canonical sum order");
     if (o->profile || o->barriers)
-        return ls__fail(LS_EINVAL, "elastic: cannot be combined with profile or barriers, which are of fixed ranks");
+        return ls__fail(LS_EINVAL,
+                        "elastic: cannot be combined with profile or barriers, which need a fixed number of ranks");
     if (ls_world_node_count(t->parallel.world) > 1)
         return ls__fail(LS_EUNSUPPORTED, "elastic: the ranks must be on one node");
     k->ready = atomic_load(&k->job->ready);
@@ -92,10 +93,9 @@ ls_status ls__train_kept_join(ls_train *t)
     if (torch_ranks) o->torch_ranks = torch_ranks;
     if (!*k->job->run_dir) return LS_OK;
     o->run_dir = k->job->run_dir;
-    o->number_run_dir = false;
+    if (o->run_dir_mode == LS_RUN_DIR_NUMBERED) o->run_dir_mode = LS_RUN_DIR_NEW;
     if (!k->ready) return LS_OK; /* a start that was interrupted left nothing that counts as a run */
-    o->resume = true;
-    o->overwrite = false;
+    o->run_dir_mode = LS_RUN_DIR_RESUME;
     return LS_OK;
 }
 
@@ -152,7 +152,7 @@ ls_status ls__train_kept_open(ls_train *t)
     k->optimizer = (float *)(void *)((char *)base + optimizer);
     k->sums = (float *)(void *)((char *)base + sums);
     if (k->ready && (k->state->elements != elements || k->state->state_floats != floats))
-        status = ls__fail(LS_EMISMATCH, "elastic: kept memory is of another model or optimizer");
+        status = ls__fail(LS_EMISMATCH, "elastic: kept memory belongs to another model or optimizer");
     if (!k->ready && ls__train_is_first(t)) { /* a start that was interrupted may have left something */
         memset(k->state, 0, sizeof *k->state);
         memset(k->versions, 0, blocks_of(elements) * sizeof *k->versions);
@@ -443,7 +443,7 @@ static int requested_ranks(const ls_train *t)
     fclose(f);
     unlink(path);
     if (ranks >= 1 && ranks <= t->options.slots && ranks <= 512) return ranks;
-    ls__log(LS_LOG_WARNING, "resize to %d ranks: must be from 1 to the %d slots; the run goes on as it was", ranks,
+    ls__log(LS_LOG_WARNING, "resize to %d ranks: must be from 1 to the %d slots; the run continues unchanged", ranks,
             t->options.slots);
     return 0;
 }

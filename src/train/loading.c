@@ -44,12 +44,12 @@ ls__data_stall ls__loading_describe(const ls__data_load *all, const int *workers
     ls__data_stall stall = ls__data_stall_find(all, ranks, &slow, &fast);
     const ls__data_load *s = &all[slow], *f = &all[fast];
     if (stall == LS__DATA_STALLS_RANK)
-        snprintf(
-            text, bytes,
-            "rank %d's data come late and stall all ranks: it waited %.0f %% of the time for batches, rank %d %.0f %%; "
-            "a batch takes %.1f ms to load (rank %d: %.1f ms) with %d worker%s",
-            slow, waited_percent(s), fast, waited_percent(f), build_ms(s), fast, build_ms(f), workers[slow],
-            ls__s(workers[slow]));
+        snprintf(text, bytes,
+                 "rank %d's data arrive late and stall all ranks: it waited %.0f %% of the time for batches, rank %d "
+                 "%.0f %%; "
+                 "a batch takes %.1f ms to load (rank %d: %.1f ms) with %d worker%s",
+                 slow, waited_percent(s), fast, waited_percent(f), build_ms(s), fast, build_ms(f), workers[slow],
+                 ls__s(workers[slow]));
     if (stall == LS__DATA_STALLS_ALL)
         snprintf(text, bytes,
                  "%.0f %% of the time was spent waiting for batches; one takes %.1f ms to load with %d worker%s",

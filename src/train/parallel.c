@@ -189,7 +189,7 @@ static ls_status fill_values(ls_train *t)
         end = rank + 1 == size ? elements : elements / (size_t)size * (size_t)(rank + 1);
     }
     /* A checkpoint has all values. The folder that the run was started from has other files that are kept; it may be gone. */
-    bool restored = ls__train_kept_is_ready(t) || (t->options.resume && ls__checkpoint_any(t));
+    bool restored = ls__train_kept_is_ready(t) || (ls__train_is_resumed(t) && ls__checkpoint_any(t));
     if (!t->options.init && !restored)
         status = ls__model_init_range(t->model, begin, end, t->options.seed, t->options.threads);
     else if (t->options.init && (!p->shared || rank == 0))

@@ -284,11 +284,12 @@ ls_status ls__run_dir_open(ls__run_dir *run, const ls_train *t)
 {
     const ls_train_options *o = &t->options;
     *run = (ls__run_dir){ .metrics = -1, .events = -1 };
-    ls_status status = o->number_run_dir ? make_numbered(run, o->run_dir) : make_folder(run, o->run_dir);
+    ls_status status =
+        o->run_dir_mode == LS_RUN_DIR_NUMBERED ? make_numbered(run, o->run_dir) : make_folder(run, o->run_dir);
     if (!status) status = check_parts(run->path);
     if (!status) status = lock(run->path, &run->metrics);
     /* Once more, now that no other process can use the folder. */
-    if (!status && !o->overwrite) status = check_empty(run->path);
+    if (!status && o->run_dir_mode != LS_RUN_DIR_OVERWRITE) status = check_empty(run->path);
     if (status) {
         if (run->made && run->path) rmdir(run->path); /* fails if it is not empty */
         ls__run_dir_close(run);

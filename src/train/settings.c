@@ -106,7 +106,7 @@ int ls__settings_values(const ls_train *t, ls__setting_value *out)
                                     .value = (double)t->parts.train->count,
                                     .fixed = true };
     out[n++] = (ls__setting_value){ .name = "training data", .value = t->data_hash, .fixed = true, .hashed = true };
-    out[n++] = (ls__setting_value){ .name = "resume", .value = t->options.resume };
+    out[n++] = (ls__setting_value){ .name = "resume", .value = t->options.run_dir_mode == LS_RUN_DIR_RESUME };
     return n;
 }
 

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include "base/file.h"
 #include "base/status.h"
+#include "data/format.h"
 #include "train/data_files.h"
 #include "train/settings.h"
 
@@ -160,7 +161,7 @@ static ls_status read_setting(saved *v, const ls__setting *s, const json_t *valu
         return LS_OK;
     case LS__SET_CHOICE: return read_word(v, s, value, to);
     case LS__SET_FORMAT:
-        if (!json_is_string(value) || ls_data_format_parse(json_string_value(value), to))
+        if (!json_is_string(value) || ls__format_parse(json_string_value(value), to))
             return bad_value(v, ls__setting_name(s));
         return LS_OK;
     case LS__SET_TEXT: return read_text(v, ls__setting_name(s), value, to);

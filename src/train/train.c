@@ -83,10 +83,13 @@ static ls_status claim_run_dir(ls_train *t)
 {
     const ls_train_options *o = &t->options;
     if (!ls__train_is_first(t)) return LS_OK;
-    if (o->resume && o->overwrite)
-        return ls__fail(LS_EINVAL, "%s: resume and overwrite exclude each other", o->run_dir);
-    if (o->resume) return ls__run_dir_lock(&t->run, o->run_dir);
-    return o->number_run_dir ? LS_OK : ls__run_dir_check(o->run_dir, o->overwrite);
+    switch (o->run_dir_mode) {
+    case LS_RUN_DIR_RESUME: return ls__run_dir_lock(&t->run, o->run_dir);
+    case LS_RUN_DIR_NUMBERED: return LS_OK;
+    case LS_RUN_DIR_NEW:
+    case LS_RUN_DIR_OVERWRITE: break;
+    }
+    return ls__run_dir_check(o->run_dir, o->run_dir_mode == LS_RUN_DIR_OVERWRITE);
 }
 
 /* The tokenizer of a resumed run may be gone, with the model that the run was started from. The run folder has a copy once
@@ -95,7 +98,8 @@ static void find_tokenizer(ls_train *t)
 {
     ls_train_options *o = &t->options;
     char path[RUN_DIR_BYTES + 32];
-    if (!o->resume || !o->tokenizer || !strcmp(o->tokenizer, "bytes") || !access(o->tokenizer, F_OK)) return;
+    if (!ls__train_is_resumed(t) || !o->tokenizer || !strcmp(o->tokenizer, "bytes") || !access(o->tokenizer, F_OK))
+        return;
     snprintf(path, sizeof path, "%s/tokenizer.json", o->run_dir);
     if (!access(path, R_OK)) o->tokenizer = o->run_dir;
 }
@@ -121,7 +125,7 @@ static ls_status open_own(ls_train *t)
     if ((status = fill_options(t))) return status;
     if ((status = ls__inject_check(t))) return status;
     if ((status = ls__slots_check(o->slots, t->parallel.size))) return status;
-    if ((o->resume || o->checkpoint_every) && !o->run_dir)
+    if ((ls__train_is_resumed(t) || o->checkpoint_every) && !o->run_dir)
         return ls__fail(LS_EINVAL, "checkpoints need a run folder (run_dir)");
     if (o->run_dir && (status = claim_run_dir(t))) return status;
     find_tokenizer(t);
@@ -136,7 +140,7 @@ static ls_status open_own(ls_train *t)
     if ((status = t->task->open_model(t))) return status;
     t->data_at = ls_loader_get_state(t->loader);
     t->n_settings = ls__settings_values(t, t->settings);
-    if (o->resume && ls__train_is_first(t) && (status = compare_with_run(t))) return status;
+    if (ls__train_is_resumed(t) && ls__train_is_first(t) && (status = compare_with_run(t))) return status;
     return ls_tape_open(&t->tape, &(ls_tape_options){ .threads = o->threads });
 }
 
@@ -161,7 +165,7 @@ static ls_status resolve_run_dir(ls_train *t)
     struct stat st;
     ls_status status = LS_OK;
     if (path && !*path) status = ls__fail(LS_EINVAL, "run_dir is empty");
-    if (path && !t->options.number_run_dir && !lstat(path, &st) && S_ISLNK(st.st_mode)) {
+    if (path && t->options.run_dir_mode != LS_RUN_DIR_NUMBERED && !lstat(path, &st) && S_ISLNK(st.st_mode)) {
         real = realpath(path, NULL);
         here = getcwd(NULL, 0);
     }
@@ -184,7 +188,7 @@ static ls_status open_run_dir(ls_train *t)
     int64_t step = t->step;
     if (ls__train_kept_is_ready(t)) t->step = ls__train_kept_finished(t); /* lines of later steps are written again */
     if (ls__train_is_first(t))
-        status = t->options.resume ? ls__run_dir_reopen(&t->run, t) : ls__run_dir_open(&t->run, t);
+        status = ls__train_is_resumed(t) ? ls__run_dir_reopen(&t->run, t) : ls__run_dir_open(&t->run, t);
     t->step = step;
     if (!status && ls__train_kept_is_ready(t) && t->run.path) ls__run_dir_remove_events(&t->run);
     if (!status) ls__train_kept_note_run_dir(t);
@@ -200,7 +204,7 @@ static ls_status open_run_dir(ls_train *t)
 static void warn_of_other_end(const ls_train *t)
 {
     int32_t end = t->tokenizer ? ls_tokenizer_end_token(t->tokenizer) : -1;
-    if (t->options.init && !t->options.resume && ls__train_is_first(t) && end >= 0 && t->model->config &&
+    if (t->options.init && !ls__train_is_resumed(t) && ls__train_is_first(t) && end >= 0 && t->model->config &&
         ls__hf_config_has_other_end(t->model->config, end))
         ls__log(LS_LOG_WARNING,
                 "%s/config.json: eos_token_id is not the tokenizer's end token, %d, which separates documents in "
@@ -219,7 +223,7 @@ static ls_status open_all(ls_train *t)
     if (!status) warn_of_other_end(t);
     if (!status && ls__train_kept_is_ready(t))
         status = ls__train_kept_resume(t);
-    else if (!status && t->options.resume)
+    else if (!status && ls__train_is_resumed(t))
         status = ls__checkpoint_resume(t);
     if (!status && t->options.run_dir) status = open_run_dir(t);
     if (!status && t->options.profile) status = ls__parallel_agree(t, ls__profile_open(t));

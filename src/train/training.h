@@ -62,6 +62,12 @@ struct ls_train {
     double peak_gflops; /* the best measured so far; 0: not measured */
 };
 
+/* Whether the run continues an earlier one. */
+static inline bool ls__train_is_resumed(const ls_train *t)
+{
+    return t->options.run_dir_mode == LS_RUN_DIR_RESUME;
+}
+
 /* True on the rank that writes files. */
 static inline bool ls__train_is_first(const ls_train *t)
 {

@@ -247,7 +247,7 @@ static void without_collectives_nobody_stalls_anybody(void **state)
     ls_run *run = run_of(&l, "alone");
     assert_null(finding_of(run, LS_FINDING_STRAGGLER));
     assert_int_equal(run->n_notes, 1);
-    assert_int_equal(run->notes[0].kind, LS_NOTE_NOBODY_WAITS);
+    assert_int_equal(run->notes[0].kind, LS_NOTE_NO_COLLECTIVES);
     assert_int_equal(run->notes[0].rank, 1);
     assert_int_equal(run->notes[0].number, 12 * MS);
     assert_string_equal(run->notes[0].text, "forward");

@@ -71,8 +71,8 @@ static ls_status logits_and_text(probe *p)
     ls_generator *g;
     int32_t text[GREEDY];
     status = ls_generator_open(&g, p->model, &(ls_generator_options){ .temperature = -1 });
-    if (!status) status = ls_generator_feed(g, p->inputs, PROMPT);
-    for (int i = 0; i < GREEDY && !status; i++) status = ls_generator_next(g, &text[i]);
+    if (!status) status = ls_generator_feed(g, 0, p->inputs, PROMPT);
+    for (int i = 0; i < GREEDY && !status; i++) status = ls_generator_next(g, &text[i], NULL);
     ls_generator_free(&g);
     if (!status) add(p, "greedy", LS__ST_I32, 1, (size_t[]){ GREEDY }, text, GREEDY);
     return status;

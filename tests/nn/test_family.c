@@ -172,9 +172,9 @@ static void greedy_text_is_that_of_transformers(void **state)
         read_all(&f, "greedy", expected, sizeof expected);
         check_ok(ls_generator_open(&g, f.model,
                                    &(ls_generator_options){ .temperature = -1, .threads = 1, .no_cache = i % 2 }));
-        check_ok(ls_generator_feed(g, f.tokens[0], PROMPT));
+        check_ok(ls_generator_feed(g, 0, f.tokens[0], PROMPT));
         for (int k = 0; k < GREEDY; k++) {
-            check_ok(ls_generator_next(g, &token));
+            check_ok(ls_generator_next(g, &token, NULL));
             if (token != expected[k])
                 fail_msg("%s: token %d is %d, transformers has %d", f.name, k, token, expected[k]);
         }

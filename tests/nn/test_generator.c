@@ -39,20 +39,20 @@ static void cached_and_uncached_logits_agree(void **state)
     ls_generator *cached = open_generator(&(ls_generator_options){ .threads = 1 });
     ls_generator *plain = open_generator(&(ls_generator_options){ .threads = 1, .no_cache = true });
     int32_t prompt[] = { 3, 1, 4, 1, 5 };
-    assert_null(ls_generator_logits(cached));
-    check_ok(ls_generator_feed(cached, prompt, 5));
-    check_ok(ls_generator_feed(plain, prompt, 5));
+    assert_null(ls_generator_logits(cached, 0));
+    check_ok(ls_generator_feed(cached, 0, prompt, 5));
+    check_ok(ls_generator_feed(plain, 0, prompt, 5));
     /* More tokens than the context has, so that it is halved on the way. */
     for (int step = 0; step < 3 * CONTEXT; step++) {
-        const float *a = ls_generator_logits(cached), *b = ls_generator_logits(plain);
+        const float *a = ls_generator_logits(cached, 0), *b = ls_generator_logits(plain, 0);
         float largest = 0;
         for (int i = 0; i < VOCAB; i++) largest = fmaxf(largest, fabsf(b[i]));
         for (int i = 0; i < VOCAB; i++)
             if (fabsf(a[i] - b[i]) > 1e-4f * largest)
                 fail_msg("step %d, token %d: %g with the cache, %g without", step, i, (double)a[i], (double)b[i]);
         int32_t token = (int32_t)(step * 7 % VOCAB);
-        check_ok(ls_generator_feed(cached, &token, 1));
-        check_ok(ls_generator_feed(plain, &token, 1));
+        check_ok(ls_generator_feed(cached, 0, &token, 1));
+        check_ok(ls_generator_feed(plain, 0, &token, 1));
     }
     ls_generator_free(&cached);
     ls_generator_free(&plain);
@@ -64,8 +64,8 @@ static void logits_are_those_of_the_model(void **state)
     ls_generator *g = open_generator(&(ls_generator_options){ .threads = 1 });
     int32_t prompt[CONTEXT];
     for (int i = 0; i < CONTEXT; i++) prompt[i] = i * 5 % VOCAB;
-    check_ok(ls_generator_feed(g, prompt, 10));
-    check_ok(ls_generator_feed(g, prompt + 10, CONTEXT - 10));
+    check_ok(ls_generator_feed(g, 0, prompt, 10));
+    check_ok(ls_generator_feed(g, 0, prompt + 10, CONTEXT - 10));
     ls_tape *tape;
     ls_param *params;
     int n = ls_model_params(model, &params);
@@ -74,7 +74,7 @@ static void logits_are_those_of_the_model(void **state)
     ls_tensor *all =
         ls_model_logits(model, tape, &(ls_model_batch){ .batch_size = 1, .seq_len = CONTEXT, .tokens = prompt });
     check_ok(ls_tape_status(tape));
-    const float *expected = all->data + (CONTEXT - 1) * VOCAB, *got = ls_generator_logits(g);
+    const float *expected = all->data + (CONTEXT - 1) * VOCAB, *got = ls_generator_logits(g, 0);
     for (int i = 0; i < VOCAB; i++) assert_float_equal(got[i], expected[i], 1e-4);
     ls_tape_free(&tape);
     ls_generator_free(&g);
@@ -84,8 +84,8 @@ static void generate(const ls_generator_options *options, int32_t out[40])
 {
     ls_generator *g = open_generator(options);
     int32_t first = 1;
-    check_ok(ls_generator_feed(g, &first, 1));
-    for (int i = 0; i < 40; i++) check_ok(ls_generator_next(g, &out[i]));
+    check_ok(ls_generator_feed(g, 0, &first, 1));
+    for (int i = 0; i < 40; i++) check_ok(ls_generator_next(g, &out[i], NULL));
     ls_generator_free(&g);
 }
 
@@ -116,11 +116,11 @@ static void top_k_leaves_only_k_tokens(void **state)
     (void)state;
     ls_generator *g = open_generator(&(ls_generator_options){ .temperature = 100, .top_k = 3, .threads = 1 });
     int32_t token = 1;
-    check_ok(ls_generator_feed(g, &token, 1));
+    check_ok(ls_generator_feed(g, 0, &token, 1));
     for (int i = 0; i < 100; i++) {
         float logits[VOCAB];
-        memcpy(logits, ls_generator_logits(g), sizeof logits);
-        check_ok(ls_generator_next(g, &token));
+        memcpy(logits, ls_generator_logits(g, 0), sizeof logits);
+        check_ok(ls_generator_next(g, &token, NULL));
         int above = 0;
         for (int k = 0; k < VOCAB; k++) above += logits[k] > logits[token];
         if (above >= 3) fail_msg("choice %d has %d likelier tokens, but top_k is 3", i, above);
@@ -141,9 +141,9 @@ static void choices(const ls_generator_options *options, int count[VOCAB], float
         o.threads = 1;
         o.temperature = HOT;
         ls_generator *g = open_generator(&o);
-        check_ok(ls_generator_feed(g, prompt, 3));
-        memcpy(logits, ls_generator_logits(g), VOCAB * sizeof *logits);
-        check_ok(ls_generator_next(g, &token));
+        check_ok(ls_generator_feed(g, 0, prompt, 3));
+        memcpy(logits, ls_generator_logits(g, 0), VOCAB * sizeof *logits);
+        check_ok(ls_generator_next(g, &token, NULL));
         count[token]++;
         ls_generator_free(&g);
     }
@@ -202,18 +202,18 @@ static void the_penalty_is_for_tokens_in_the_context(void **state)
     /* The largest logit is made one of a token in the prompt, and the penalty larger than all differences. */
     ls_generator *g = open_generator(&(ls_generator_options){ .temperature = -1, .threads = 1 });
     int32_t prompt[2] = { 3, 0 }, token, again;
-    check_ok(ls_generator_feed(g, prompt, 1));
-    check_ok(ls_generator_next(g, &token));
+    check_ok(ls_generator_feed(g, 0, prompt, 1));
+    check_ok(ls_generator_next(g, &token, NULL));
     ls_generator_free(&g);
     prompt[1] = token;
     g = open_generator(&(ls_generator_options){ .temperature = -1, .threads = 1 });
-    check_ok(ls_generator_feed(g, prompt, 2));
+    check_ok(ls_generator_feed(g, 0, prompt, 2));
     float logits[VOCAB];
-    memcpy(logits, ls_generator_logits(g), sizeof logits);
+    memcpy(logits, ls_generator_logits(g, 0), sizeof logits);
     ls_generator_free(&g);
     g = open_generator(&(ls_generator_options){ .temperature = -1, .repetition_penalty = 1e6f, .threads = 1 });
-    check_ok(ls_generator_feed(g, prompt, 2));
-    check_ok(ls_generator_next(g, &again));
+    check_ok(ls_generator_feed(g, 0, prompt, 2));
+    check_ok(ls_generator_next(g, &again, NULL));
     ls_generator_free(&g);
     int expected = -1;
     for (int k = 0; k < VOCAB; k++)
@@ -229,23 +229,25 @@ static void sequences_side_by_side_have_the_tokens_of_each_alone(void **state)
     static const int32_t prompts[N][9] = { { 3, 1, 4, 1, 5, 9, 2, 6, 5 }, { 7 }, { 2, 7, 1, 8 } };
     static const size_t lengths[N] = { 9, 1, 4 };
     int32_t alone[N][STEPS], tokens[N];
+    bool skip[N];
     for (int no_cache = 0; no_cache < 2; no_cache++) {
         ls_generator_options o = { .sequences = N, .top_k = 20, .seed = 3, .threads = 2, .no_cache = no_cache };
         for (int s = 0; s < N; s++) {
             ls_generator *g = open_generator(&o);
-            check_ok(ls_generator_feed_at(g, s, prompts[s], lengths[s]));
+            check_ok(ls_generator_feed(g, s, prompts[s], lengths[s]));
             for (int i = 0; i < STEPS; i++) {
-                for (int k = 0; k < N; k++) tokens[k] = k == s ? 0 : -1;
-                check_ok(ls_generator_next_all(g, tokens));
+                for (int k = 0; k < N; k++) skip[k] = k != s;
+                check_ok(ls_generator_next(g, tokens, skip));
                 alone[s][i] = tokens[s];
             }
             ls_generator_free(&g);
         }
         ls_generator *g = open_generator(&o);
-        for (int s = 0; s < N; s++) check_ok(ls_generator_feed_at(g, s, prompts[s], lengths[s]));
+        for (int s = 0; s < N; s++) check_ok(ls_generator_feed(g, s, prompts[s], lengths[s]));
         for (int i = 0; i < STEPS; i++) {
-            for (int s = 0; s < N; s++) tokens[s] = s == 1 && i > 5 ? -1 : 0;
-            check_ok(ls_generator_next_all(g, tokens));
+            skip[0] = skip[2] = false;
+            skip[1] = i > 5;
+            check_ok(ls_generator_next(g, tokens, skip));
             for (int s = 0; s < N; s++)
                 if (s != 1 || i <= 5) assert_int_equal(tokens[s], alone[s][i]);
         }
@@ -258,11 +260,12 @@ static void wrong_use_is_refused(void **state)
     (void)state;
     ls_generator *g = open_generator(&(ls_generator_options){ .threads = 1 });
     int32_t token = VOCAB;
-    check_fails(ls_generator_next(g, &token), LS_ESTATE, "call ls_generator_feed() first");
-    check_fails(ls_generator_feed(g, &token, 1), LS_EINVAL, "token 50 at index 0 is outside of the vocabulary of 50");
-    check_fails(ls_generator_feed(g, &token, 0), LS_EINVAL, "count must be >= 1");
-    check_fails(ls_generator_feed(g, NULL, 1), LS_EINVAL, "tokens must not be NULL");
-    check_fails(ls_generator_next(g, NULL), LS_EINVAL, "token must not be NULL");
+    check_fails(ls_generator_next(g, &token, NULL), LS_ESTATE, "call ls_generator_feed() first");
+    check_fails(ls_generator_feed(g, 0, &token, 1), LS_EINVAL,
+                "token 50 at index 0 is outside of the vocabulary of 50");
+    check_fails(ls_generator_feed(g, 0, &token, 0), LS_EINVAL, "count must be >= 1");
+    check_fails(ls_generator_feed(g, 0, NULL, 1), LS_EINVAL, "tokens must not be NULL");
+    check_fails(ls_generator_next(g, NULL, NULL), LS_EINVAL, "tokens must not be NULL");
     ls_generator_free(&g);
     check_fails(ls_generator_open(&g, model, &(ls_generator_options){ .temperature = NAN }), LS_EINVAL, "finite");
     assert_null(g);
@@ -274,7 +277,7 @@ static void wrong_use_is_refused(void **state)
                 "penalty is -1");
     check_fails(ls_generator_open(&g, model, &(ls_generator_options){ .sequences = -2 }), LS_EINVAL, "-2 sequences");
     g = open_generator(&(ls_generator_options){ .threads = 1 });
-    check_fails(ls_generator_feed_at(g, 1, &(int32_t){ 0 }, 1), LS_EINVAL, "sequence 1 of 1");
+    check_fails(ls_generator_feed(g, 1, &(int32_t){ 0 }, 1), LS_EINVAL, "sequence 1 of 1");
     ls_generator_free(&g);
 }
 

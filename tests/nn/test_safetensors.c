@@ -163,7 +163,7 @@ static void lies_about_tensors_are_found(void **state)
         { "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4,
           "F32 [2] needs 8 bytes, but its offsets span 4" },
         { "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 8,
-          "where 0 was expected: there is a hole" },
+          "where 0 was expected: there is a gap" },
         { "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 8, "end at byte 4, but the file has 8" },
         { "{}", 1, "end at byte 0, but the file has 1" },
         { "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"

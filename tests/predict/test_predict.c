@@ -160,7 +160,7 @@ static void test_what_a_link_cannot_hide_is_exposed(void **state)
     ls_prediction out, later, slow;
     (void)state;
     assert_int_equal(ls_predict(p, &s, &out), LS_OK);
-    s.overlap = 2;
+    s.overlap = LS_OVERLAP_OFF;
     assert_int_equal(ls_predict(p, &s, &later), LS_OK);
     double more = (later.term[LS_TERM_COMM] - out.term[LS_TERM_COMM]) / MS;
     assert_true(more > 3.5 && more < 6.5); /* three buckets more, or less what the processor time of sending hid */
