@@ -110,7 +110,7 @@ static int print_json(const eval_arguments *a, const ls_eval_result *r, int rank
 
 static int print_text(const eval_arguments *a, const ls_eval_result *r)
 {
-    const char *what = a->data.count ? "the data given"
+    const char *what = a->data.count ? "the given data"
                        : r->held_out ? "data held out of the run"
                                      : "the run's validation data";
     printf("%s on %s: ", printable(a->run), what);
@@ -121,8 +121,8 @@ static int print_text(const eval_arguments *a, const ls_eval_result *r)
     if (isfinite(r->bits_per_byte))
         printf("bits per byte  %.6f\n", r->bits_per_byte);
     else
-        printf("bits per byte  unknown: %s\n", r->bytes == 0 ? "the tokens predicted stand for no bytes"
-                                                             : "there is no tokenizer; set it with --tokenizer");
+        printf("bits per byte  unknown: %s\n",
+               r->bytes == 0 ? "the predicted tokens have no bytes" : "no tokenizer; set one with --tokenizer");
     return EXIT_DONE;
 }
 

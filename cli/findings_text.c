@@ -86,7 +86,10 @@ static void say_straggler(finding_text *t, const ls_run *run, const ls_finding *
     const ls_rank_evidence *e = &f->evidence.rank;
     WHAT(t, "rank %d stalls all ranks %s per step in %s", f->rank, NS(f->cost), phase_words(f));
     say_when(t, run, f);
-    EVIDENCE(t, "its %s takes %s, %s %s", phase_words(f), NS(e->own), others_words(run), NS(e->others));
+    if (e->own > e->others)
+        EVIDENCE(t, "its %s takes %s, %s %s", phase_words(f), NS(e->own), others_words(run), NS(e->others));
+    else /* it loses time in one segment and gains some in others */
+        EVIDENCE(t, "one segment of its %s takes %s longer than %s", phase_words(f), NS(f->cost), others_words(run));
     say_waited(t, run, f);
     if (f->remedy == LS_REMEDY_OBSERVE) EVIDENCE(t, "; it was on a core, and it did not happen again");
     if (e->build > 0)
@@ -323,8 +326,8 @@ static void say_remedy(finding_text *t, const ls_run *run, const ls_finding *f)
     const ls_run_rank *rank = f->rank >= 0 ? &run->rank[f->rank] : first_present(run);
     switch (f->remedy) {
     case LS_REMEDY_OBSERVE:
-        REMEDY(t, "see whether it happens again; once may be noise: a hypervisor stops a core for a moment and counts "
-                  "it as work");
+        REMEDY(t, "check whether it happens again; a single occurrence may be noise: a hypervisor can stop a core for "
+                  "a moment and count it as work");
         break;
     case LS_REMEDY_FASTER_READS:
         REMEDY(t, "its reads are slow: keep its data on a local disk%s, or prefetch with more %sworkers%s",
@@ -350,8 +353,8 @@ static void say_remedy(finding_text *t, const ls_run *run, const ls_finding *f)
         break;
     case LS_REMEDY_CHECK_CORE:
         REMEDY(t,
-               "its core (%s on %s) is slower: check for other programs on it or on its hyperthread, and its clock "
-               "rate; or its sequences are longer",
+               "its core (%s on %s) is slower, or its sequences are longer: check the core's clock rate, and for other "
+               "programs on it or on its hyperthread",
                rank->cores, rank->host);
         break;
     case LS_REMEDY_FEWER_RANKS:
@@ -434,9 +437,9 @@ static void say_missing(note_text *t, const ls_run *run, const ls_note *n)
     for (int r = 0; r < run->ranks && named < MOST_MISSING; r++)
         if (!run->rank[r].present) add(t->text, sizeof t->text, "%s%d", named++ ? ", " : "", r);
     if (n->number > MOST_MISSING)
-        add(t->text, sizeof t->text, " and others); what they did is not known");
+        add(t->text, sizeof t->text, " and others); what they did is unknown");
     else
-        add(t->text, sizeof t->text, " of %d %s no readable events; what %s did is not known", run->ranks,
+        add(t->text, sizeof t->text, " of %d %s no readable events; what %s did is unknown", run->ranks,
             many ? "have" : "has", many ? "they" : "it");
 }
 
@@ -457,31 +460,35 @@ note_text note_describe(const ls_run *run, const ls_note *n)
 #define SAY(...) add(t.text, sizeof t.text, __VA_ARGS__)
     switch (n->kind) {
     case LS_NOTE_UNREADABLE: SAY("%s", n->text ? n->text : "a file could not be read"); break;
-    case LS_NOTE_WRONG_RANK: SAY("rank %d: its file is of rank %lld; ignored", n->rank, number); break;
+    case LS_NOTE_WRONG_RANK: SAY("rank %d: its file belongs to rank %lld; ignored", n->rank, number); break;
     case LS_NOTE_WRONG_SIZE:
-        SAY("rank %d: its events are of a run with %lld rank%s, not %d; ignored", n->rank, number, ls__s(n->number),
+        SAY("rank %d: its events belong to a run with %lld rank%s, not %d; ignored", n->rank, number, ls__s(n->number),
             run->ranks);
         break;
-    case LS_NOTE_CUT: SAY("rank %d: its events end in the middle of a block; read up to there", n->rank); break;
-    case LS_NOTE_LOST: SAY("rank %d: %lld events came too fast to be recorded", n->rank, number); break;
+    case LS_NOTE_TRUNCATED:
+        SAY("rank %d: its event file is truncated; read up to the last complete block", n->rank);
+        break;
+    case LS_NOTE_LOST:
+        SAY("rank %d: %lld events were lost because they came faster than they could be written", n->rank, number);
+        break;
     case LS_NOTE_MISSING: say_missing(&t, run, n); break;
     case LS_NOTE_NO_BEGINNING:
         SAY("the first %s are no longer recorded: a record keeps the newest %s to %s of a rank", NS(n->number),
             amount_bytes(segment_bytes(run)).text, amount_bytes(2 * segment_bytes(run)).text);
         break;
-    case LS_NOTE_NO_STEPS_OF:
+    case LS_NOTE_NO_STEPS_OF_RANK:
         SAY("rank %d: no complete step was recorded; the steps are shown without it", n->rank);
         break;
     case LS_NOTE_NO_STEPS: SAY("no complete step was recorded, so there is nothing to analyse"); break;
     case LS_NOTE_FEW_STEPS:
-        SAY("%.0f step%s counted: too few to distinguish a slow rank from noise; %lld would do", steps,
+        SAY("%.0f step%s counted: too few to distinguish a slow rank from noise; at least %lld are needed", steps,
             steps == 1 ? "" : "s", number);
         break;
     case LS_NOTE_CLOCK:
         SAY("node %d: its clock moved by up to %s after it was compared; corrected by the collectives' times", n->rank,
             NS(llabs(number)));
         break;
-    case LS_NOTE_NOBODY_WAITS:
+    case LS_NOTE_NO_COLLECTIVES:
         SAY("rank %d takes %s per step longer than the others in %s; no collectives were recorded, so nothing shows "
             "that "
             "they wait for it",

@@ -116,12 +116,12 @@ void html_compare(const page *p)
     put_run(p, p->other, 'B', "compared with");
     fputs("</dl>", p->to);
     if (!report_is_counted(p->other)) {
-        fputs("<p>No step of B counts, so there is nothing to compare.</p>", p->to);
+        fputs("<p>B has no counted step, so there is nothing to compare.</p>", p->to);
         html_card_end(p);
         return;
     }
     if (x > 0 && y > 0 && x != y)
-        fprintf(p->to, "<p>Their steps do different work: %.0f tokens in A, %.0f in B. Compare tokens/s.</p>", x, y);
+        fprintf(p->to, "<p>Steps do different work: %.0f tokens in A, %.0f in B. Compare tokens/s.</p>", x, y);
     html_legend(p, p->other, html_has_unscheduled(p->run) || html_has_unscheduled(p->other) ? hatched : NULL);
     html_chart(p, false, draw_runs);
     fputs("<p>Means of all ranks. Changes of phases are shares of A's step.</p><div "

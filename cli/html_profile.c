@@ -82,7 +82,7 @@ void html_profile(const page *p)
     char words[300];
     if (profile_read(&f, p->run->path, 0)) return; /* made without --profile */
     snprintf(words, sizeof words,
-             "Of rank 0, by own time. SGEMM reaches %s GFLOP/s here; activations took %s at most. <i>GB/s</i>: the "
+             "Rank 0, by self time. SGEMM reaches %s GFLOP/s here; activations took %s at most. <i>GB/s</i>: the "
              "least that must move, each "
              "operand and each result once.",
              amount_count(f.peak_gflops).text, amount_bytes(f.activation_bytes).text);

@@ -205,8 +205,8 @@ static bool has(const page *p, const subject *what)
 
 static const char *scale_words(const ls_run *run)
 {
-    return run->ranks > HTML_RANKS ? "One chart per rank, all on one scale: those that waited least, and most."
-           : run->ranks > 1        ? "One chart per rank, all on one scale; the number is the mean."
+    return run->ranks > HTML_RANKS ? "One chart per rank, on a common scale: the ranks that waited least and most."
+           : run->ranks > 1        ? "One chart per rank, on a common scale; the number is the mean."
                                    : NULL;
 }
 

@@ -15,10 +15,10 @@ static void put_communication(const page *p)
     const ls_run *run = p->run;
     html_card(
         p, "communication", "", "Communication",
-        "Per step. <i>Busy</i>: from the last rank's arrival until done. <i>Exposed</i>: of that, ranks were blocked "
-        "in the "
-        "collective; the rest was overlapped with computing. <i>Waited</i>: before the last rank arrived, mean "
-        "of a rank. <i>Of peak</i>: % of peak bandwidth, which is that of copies in memory; above 100% where data "
+        "Per step. <i>Busy</i>: from the last rank's arrival until done. <i>Exposed</i>: the part in which ranks were "
+        "blocked in the collective; the rest was overlapped with computing. <i>Waited</i>: before the last rank "
+        "arrived, mean "
+        "of a rank. <i>Of peak</i>: % of peak bandwidth, which is the rate of copies in memory; above 100% if data "
         "stays in caches. Between nodes the bandwidth is that of a link in each direction, and the peak is the "
         "best rate that it sustained in this run.");
     fputs("<div class=\"scroll\"><table><tr><th>collective<th>calls<th>bytes of a "
@@ -113,7 +113,7 @@ static void put_ranks(const page *p)
             put_rank(p, k, clocks);
         else
             fprintf(p->to, "<tr><td>%d<td class=\"l\" colspan=\"12\">%s</tr>", r,
-                    k->present ? "no step of it was recorded from start to end" : "its record is missing");
+                    k->present ? "no complete step was recorded" : "its record is missing");
     }
     fputs("</table></div>", p->to);
     if (run->ranks > MOST_ROWS) fprintf(p->to, "<p>The first %d of %d ranks.</p>", MOST_ROWS, run->ranks);

@@ -120,7 +120,7 @@ static void draw_bucket(const chart *c, const ls_run_step *s, int rank, const ls
                   { "communication", all_arrived, done } };
     char tip[320];
     snprintf(tip, sizeof tip,
-             "rank %d: bucket %d, %s\nfull at %s, started at %s\nall ranks there at %s (last: rank %d)\nsummed at %s",
+             "rank %d: bucket %d, %s\nfull at %s, started at %s\nall ranks arrived at %s (last: rank %d)\nsummed at %s",
              rank, m->bucket, amount_bytes((double)m->bytes).text, amount_ns((double)(begin - s->begin)).text,
              amount_ns((double)(arrival - s->begin)).text, amount_ns((double)(all_arrived - s->begin)).text,
              m->last_rank, amount_ns((double)(done - s->begin)).text);
@@ -182,7 +182,7 @@ void html_timeline(const page *p)
     if (!s) return;
     if (hatched) more[n++] = "hatch", more[n++] = html_unscheduled_words;
     if (!alone) more[n++] = "queue", more[n++] = "bucket full, not yet started";
-    snprintf(words, sizeof words, "Step %lld, the one of median length.%s%s%s", (long long)s->number,
+    snprintf(words, sizeof words, "Step %lld, which has the median length.%s%s%s", (long long)s->number,
              alone ? ""
                    : " Below each rank are its gradient buckets: what is below backward is overlapped, what is below "
                      "waiting or communication is exposed.",

@@ -136,7 +136,7 @@ static void put_causes(const page *p)
     while (n && (double)run->wait_causes[n - 1].cost < TRIFLE * run->step_mean * (double)steps) n--;
     html_card(p, "causes", "half", "Why they waited",
               "A delay belongs to the rank that arrived last, and to the phase in which it lost the time since the "
-              "collective before.");
+              "previous collective.");
     if (!n) {
         fputs("<p>No rank waited long enough for a cause to be found.</p>", p->to);
     } else {

@@ -93,7 +93,7 @@ static void put_mfu(const ls_run *run, double x, job_figure_text *out)
     (void)run;
     VALUE(out, "%s", amount_share(x).text);
     LABEL(out, "MFU (%% of measured SGEMM)%s",
-          x > 1 ? "; above 100%, SGEMM was measured while other programs used its cores" : "");
+          x > 1 ? "; above 100% because other programs used the cores while SGEMM was measured" : "");
 }
 
 /* ---- What a step consists of. */

@@ -115,7 +115,7 @@ void report_compare(const ls_run *before, const ls_run *after, const report_form
     report_title(after, f);
     show_settings(before, after, f);
     if (!report_is_counted(before) || !report_is_counted(after)) return;
-    report_head(f, "A step, mean of all ranks");
+    report_head(f, "Average step, mean of all ranks");
     fprintf(f->to, "  %-16s %12s %12s %12s\n", "", "before", "after", "change");
     for (int i = 0; i < LS_PHASES; i++) show_row(before, after, (int)report_phase(i), f);
     show_row(before, after, LS_PHASES, f);

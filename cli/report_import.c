@@ -55,7 +55,7 @@ static void put_clocks(const json_t *root, const report_form *f)
     if (!(ahead > 0) || !isfinite(ahead) || !isfinite(drift)) return;
     char text[240];
     snprintf(text, sizeof text,
-             "clocks were put right by the collectives: up to %s apart, drifting by up to %.1f ppm, sure to %s",
+             "clocks were aligned by the collectives: offsets of up to %s, drift of up to %.1f ppm, uncertainty %s",
              amount_ns(ahead * 1e6).text, drift, amount_ns(worst * 1e6).text);
     report_wrap(f, 0, 6, "note: ", text);
 }
@@ -107,10 +107,9 @@ static void show_devices(const json_t *ranks, const report_form *f)
         fputc('\n', f->to);
     }
     if (shown)
-        report_wrap(
-            f, 2, 2, "",
-            "(overlap: share of communication while a kernel computes; idle: no kernel at all, because none was "
-            "launched yet (host-bound), the host loaded data, or one was launched and had to wait (blocked))");
+        report_wrap(f, 2, 2, "",
+                    "(overlap: share of communication while a kernel computes; idle: no kernel runs because none was "
+                    "launched yet (host-bound), the host loads data, or a launched one has to wait (blocked))");
 }
 
 static void show_classes(const json_t *ranks, const report_form *f)
@@ -130,7 +129,7 @@ static void show_classes(const json_t *ranks, const report_form *f)
             json_object_set_new(sums, key, json_real(ms + json_number_value(json_object_get(sums, key))));
         }
     }
-    if (all > 0) report_head(f, "Kernels by class, of all ranks");
+    if (all > 0) report_head(f, "Kernels by class, all ranks");
     while (all > 0 && json_object_size(sums)) {
         const char *best = NULL;
         json_object_foreach(sums, key, value)
@@ -155,7 +154,7 @@ static void show_kernels(const json_t *ranks, const report_form *f)
     json_array_foreach(json_object_get(json_object_get(rank, "device"), "kernels"), i, kernel)
     {
         if (i >= TOP) break;
-        if (!some) report_head(f, "Kernels that take longest, of the first rank");
+        if (!some) report_head(f, "Longest kernels, first rank");
         some = true;
         fprintf(f->to, "  %10s %8lld calls  %.56s\n", amount_ns(number_of(kernel, "ms") * 1e6).text,
                 (long long)json_integer_value(json_object_get(kernel, "calls")), printable(text_of(kernel, "name")));
@@ -229,7 +228,7 @@ static void show_flight_ranks(const json_t *flight, const report_form *f)
     }
     size_t all = json_array_size(json_object_get(flight, "ranks"));
     if (all > REPORT_ROWS) fprintf(f->to, "  (%zu more; --json has all)\n", all - REPORT_ROWS);
-    report_wrap(f, 2, 2, "", "(before: how long before the newest call of all, on clocks as they are)");
+    report_wrap(f, 2, 2, "", "(before: time before the newest call of any rank; clocks are not aligned)");
 }
 
 bool report_flight(const char *run, const report_form *f, bool json)

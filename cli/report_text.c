@@ -138,7 +138,7 @@ static void show_steps(const ls_run *run, const report_form *f)
     double longest = 1;
     int shown = 0;
     for (int r = 0; r < run->ranks; r++) longest = fmax(longest, total(run, r));
-    report_head(f, "A step, on average");
+    report_head(f, "Average step");
     for (int r = 0; r < run->ranks && shown < REPORT_ROWS; r++) {
         if (!report_has(run, r)) continue;
         shown++;

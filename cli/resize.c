@@ -95,8 +95,8 @@ static int wait_for(const char *run, int wanted, double timeout)
     }
     bool taken = unlink(path) != 0;
     fprintf(stderr, "lockstep resize: %s: %s\n", printable(run),
-            taken ? "the run has taken the request but has not made a step since; perhaps it has ended"
-                  : "the request was not taken: the run was not started with --elastic, or a step takes longer than "
+            taken ? "the run accepted the request but has not completed a step since; it may have ended"
+                  : "the request was not accepted: the run was not started with --elastic, or a step takes longer than "
                     "--timeout");
     return EXIT_FAILED;
 }
@@ -121,8 +121,8 @@ int resize_command(int argc, char **argv)
     ls_train_saved_free(&saved);
     if (ranks < 1 || (slots && ranks > slots) || ranks > 512) {
         fprintf(stderr,
-                "lockstep resize: -n %d: must be from 1 to the %d slots of the run; the run goes on as it was\n", ranks,
-                slots);
+                "lockstep resize: -n %d: must be from 1 to the %d slots of the run; the run continues unchanged\n",
+                ranks, slots);
         return EXIT_USAGE;
     }
     if (!is_in_progress(run)) {

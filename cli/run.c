@@ -22,7 +22,7 @@ static const char help[] =
     "      --grace SECONDS     time for the other ranks to end after one failed (default 0.5)\n"
     "      --max-restarts K    restart all ranks after a failure, at most K times (default 0)\n"
     "      --elastic           when a rank is killed, restart at once from what the ranks have kept (ls_keep_open);\n"
-    "                          K ranks are replaced, then the job goes on with fewer\n"
+    "                          K ranks are replaced, then the job continues with fewer\n"
     "      --no-prefix         do not prefix output lines with '[RANK] '\n"
     "      --log-dir DIR       write output to DIR/rank_R/stdout.log and stderr.log instead\n"
     "  -r, --redirects SPEC    which output: 0 none, 1 stdout, 2 stderr, 3 both; or per rank: 0:3,1:2\n"

@@ -80,7 +80,7 @@ int trace_command(int argc, char **argv)
     int code = options_read("trace", intro, rows, &path, argc, argv);
     if (code >= 0) return code;
     if (!read_steps(steps, &o)) {
-        fprintf(stderr, "lockstep trace: --steps %s: expected A:B, A:, :B or A, A not above B\n", printable(steps));
+        fprintf(stderr, "lockstep trace: --steps %s: must be A:B, A:, :B or A, with A <= B\n", printable(steps));
         return EXIT_USAGE;
     }
     ls_run *run;
@@ -93,7 +93,7 @@ int trace_command(int argc, char **argv)
     for (size_t i = 0; i < run->n_notes; i++) fprintf(stderr, "note: %s\n", note_describe(run, &run->notes[i]).text);
     if (code == EXIT_DONE && !written) {
         fprintf(stderr, "lockstep trace: %s: %s\n", printable(path),
-                run->n_steps ? "none of these steps was recorded" : "no step was recorded in full");
+                run->n_steps ? "none of these steps was recorded" : "no complete step was recorded");
         code = EXIT_FAILED;
     } else if (code == EXIT_DONE && strcmp(out, "-")) {
         printf("%s: %lld step%s of %d rank%s; open it in ui.perfetto.dev\n", printable(out), (long long)written,

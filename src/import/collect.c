@@ -43,7 +43,7 @@ typedef struct collect {
 
 static ls_status no_memory(const collect *c)
 {
-    return ls__fail(LS_ENOMEM, "%s: no memory for what is kept of it", c->file->path);
+    return ls__fail(LS_ENOMEM, "%s: out of memory", c->file->path);
 }
 
 static void close_operation(ls__trace *t, thread_stack *s)
@@ -424,14 +424,14 @@ ls_status ls__traces_read(ls__traces *out, ls__file_state *file)
     ls__input_free(&c.in);
     if (none && r.without_events == r.documents)
         status = ls__fail(LS_EFORMAT,
-                          "%s: is JSON, but no trace of the PyTorch profiler: it has no traceEvents; export one with "
-                          "prof.export_chrome_trace()",
+                          "%s: is JSON, but not a trace of the PyTorch profiler: it has no traceEvents; export one "
+                          "with prof.export_chrome_trace()",
                           file->path);
     else if (none)
         status =
             ls__fail(LS_EFORMAT,
                      "%s: none of its %llu events is an operator, an annotation or a kernel of the PyTorch profiler%s",
-                     file->path, (unsigned long long)r.events, r.cut ? "; the file is cut off" : "");
+                     file->path, (unsigned long long)r.events, r.cut ? "; the file is truncated" : "");
     if (status) ls__traces_free(out);
     return status;
 }

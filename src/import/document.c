@@ -334,7 +334,7 @@ static ls_status refuse(const buffer *b)
         if (b->end - b->at >= n && !memcmp(begin_of(b), kinds[i].begin, n))
             return ls__fail(LS_EFORMAT, "it is not JSON, but %s", kinds[i].what);
     }
-    return ls__fail(LS_EFORMAT, "it is not JSON: it begins with byte 0x%02x", (unsigned char)*begin_of(b));
+    return ls__fail(LS_EFORMAT, "not JSON: it begins with byte 0x%02x", (unsigned char)*begin_of(b));
 }
 
 ls_status ls__document_read(ls__document_reader *r, ls__input *in)
@@ -370,7 +370,7 @@ ls_status ls__document_read(ls__document_reader *r, ls__input *in)
     }
     r->bytes = b.before + b.at;
     if (ls__input_is_cut(in)) r->cut = true;
-    if (!status && !r->documents) status = ls__fail(LS_EFORMAT, "it is empty");
+    if (!status && !r->documents) status = ls__fail(LS_EFORMAT, "the file is empty");
     free(b.text);
     return status;
 }

@@ -79,7 +79,7 @@ ls_status ls__files_find(ls__file_list *out, const char *const *names, size_t co
             status = ls__fail(LS_ENOENT, "%s: this folder has no file whose name ends in %s%s%s", names[i], ends[0],
                               ends[1] ? ", " : "", ends[1] ? ends[1] : "");
     }
-    if (!status && !out->count) status = ls__fail(LS_EINVAL, "no file is named");
+    if (!status && !out->count) status = ls__fail(LS_EINVAL, "no file was given");
     if (status) ls__files_free(out);
     return status;
 }

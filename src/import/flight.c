@@ -61,14 +61,14 @@ ls_status ls__flight_load(json_t **out, const char *path)
     } else {
         *out = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
         if (!*out)
-            status = ls__fail(LS_EFORMAT, "%s: is neither a pickle nor JSON of the Flight Recorder (line %d: %s)", path,
-                              error.line, error.text);
+            status = ls__fail(LS_EFORMAT, "%s: not a Flight Recorder dump: neither a pickle nor JSON (line %d: %s)",
+                              path, error.line, error.text);
     }
     free(text);
     if (!status && !json_is_array(json_object_get(*out, "entries"))) {
         json_decref(*out);
         *out = NULL;
-        status = ls__fail(LS_EFORMAT, "%s: has no entries: it is not a Flight Recorder dump", path);
+        status = ls__fail(LS_EFORMAT, "%s: not a Flight Recorder dump: it has no entries", path);
     }
     return status;
 }
@@ -305,7 +305,7 @@ static void say_where(json_t *lines, const ls__flight *dumps, size_t count, int 
             if (!is_complete(e)) open = e;
         }
         if (!last) {
-            say(lines, "rank %d: has called nothing at all", rank);
+            say(lines, "rank %d: called no collective", rank);
             return;
         }
         describe(open ? open : last, what, sizeof what);
@@ -316,9 +316,8 @@ static void say_where(json_t *lines, const ls__flight *dumps, size_t count, int 
                 strcmp(group_of(open), group) ? ": another group" : "");
         else
             say(lines,
-                "rank %d: completed all that it called, and then called nothing; its last was %s, number %lld of "
-                "group %s%s%s",
-                rank, what, (long long)sequence_of(last), group_of(last), *place ? ", called from " : "", place);
+                "rank %d: completed all collectives that it called; the last was %s, number %lld of group %s%s%s", rank,
+                what, (long long)sequence_of(last), group_of(last), *place ? ", called from " : "", place);
         return;
     }
 }
@@ -403,14 +402,14 @@ static json_t *explain_group(const ls__flight *dumps, const calls *lists, size_t
         char what[500] = "a collective";
         if (some) describe(some, what, sizeof what);
         if (differs >= 0) {
-            say(verdict, "ranks of group %s (%s) called different collectives under one number:", shown,
+            say(verdict, "ranks of group %s (%s) called different collectives with the same number:", shown,
                 description_of(entry));
             say_difference(verdict, dumps, lists, count, shown, group, differs);
         } else {
             say(verdict, "group %s (%s) hangs in number %lld, %s: rank%s %s %s in it%s%s", shown, description_of(entry),
                 (long long)hung, what, strchr(in, ',') ? "s" : "", *in ? in : "-", strchr(in, ',') ? "are" : "is",
-                *missing ? ", and missing: rank " : ", and nobody is missing of those whose dumps are there", missing);
-            if (*through) say(verdict, "rank %s: through with it already", through);
+                *missing ? "; missing: rank " : "; no rank that has a dump is missing", missing);
+            if (*through) say(verdict, "rank %s: already completed it", through);
         }
         int said = 0, late = 0;
         for (int r = 0; r < ranks; r++) {
@@ -496,9 +495,9 @@ json_t *ls__flight_explain(const ls__flight *dumps, size_t count, int ranks)
     }
     if (ok) say_sends(verdict, dumps, lists, count);
     if (!json_array_size(verdict))
-        say(verdict, "no collective is under way, and no rank is late: the job does not hang in one");
+        say(verdict, "no collective is in progress and no rank is late: the job does not hang in a collective");
     if (*absent)
-        say(verdict, "no dump of rank %s is there: killed before it could write one, or it is on another machine",
+        say(verdict, "no dump of rank %s: it was killed before it could write one, or the dump is on another machine",
             absent);
     for (size_t k = 0; lists && k < count; k++) free(lists[k].at);
     free(lists);

@@ -42,21 +42,21 @@ static ls_status load(const ls__file_list *list, ls__flight *dumps, size_t *coun
         ls_status one = ls__flight_load(&f->dump, list->path[i]);
         if (one == LS_ENOMEM || (one && list->named[i])) status = one;
         if (one && !status) {
-            ls__remark(remarks, "left out: %s", ls_error());
+            ls__remark(remarks, "skipped: %s", ls_error());
             if (!first) first = strdup(ls_error());
         }
         if (one) continue;
-        if (f->rank < 0) status = ls__fail(LS_EFORMAT, "%s: its name does not end in the number of its rank", f->path);
+        if (f->rank < 0) status = ls__fail(LS_EFORMAT, "%s: the file name must end in the rank number", f->path);
         for (size_t k = 0; k < *count && !status; k++)
             if (dumps[k].rank == f->rank)
-                status = ls__fail(LS_EFORMAT, "%s and %s are both of rank %d: import one dump per rank", dumps[k].path,
-                                  f->path, f->rank);
+                status = ls__fail(LS_EFORMAT, "%s and %s are both from rank %d; import one dump per rank",
+                                  dumps[k].path, f->path, f->rank);
         ++*count;
         if (f->rank >= *ranks) *ranks = f->rank + 1;
         int stated = ranks_of_dump(f->dump);
         if (stated > *ranks) *ranks = stated;
     }
-    if (!status && !*count) status = ls__fail(LS_EFORMAT, "%s", first ? first : "no dump was found");
+    if (!status && !*count) status = ls__fail(LS_EFORMAT, "%s", first ? first : "no dump found");
     free(first);
     return status;
 }

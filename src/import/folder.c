@@ -24,9 +24,9 @@ static bool has(const char *folder, const char *name)
 ls_status ls__folder_check(const char *out)
 {
     struct stat s;
-    if (!out || !*out) return ls__fail(LS_EINVAL, "name the run folder to make");
+    if (!out || !*out) return ls__fail(LS_EINVAL, "no run folder given");
     if (stat(out, &s)) return LS_OK;
-    if (!S_ISDIR(s.st_mode)) return ls__fail(LS_EINVAL, "%s: is a file; name the run folder to make", out);
+    if (!S_ISDIR(s.st_mode)) return ls__fail(LS_EINVAL, "%s: is a file; give the name of a run folder", out);
     if (has(out, "import.json")) return LS_OK;
     DIR *d = opendir(out);
     bool empty = true;
@@ -76,8 +76,7 @@ ls_status ls__folder_finish(const char *out, const char *source, const ls__remar
     }
     for (size_t i = 0; i < remarks->count && root; i++) json_array_append_new(notes, json_string(remarks->text[i]));
     if (remarks->left_out && root)
-        json_array_append_new(notes,
-                              json_sprintf("%llu further notes are left out", (unsigned long long)remarks->left_out));
+        json_array_append_new(notes, json_sprintf("%llu more notes omitted", (unsigned long long)remarks->left_out));
     if (root) text = json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(12));
     ls_status status = text && asprintf(&path, "%s/import.json", out) >= 0
                            ? ls__file_write(path, text, strlen(text))

@@ -120,7 +120,7 @@ static ls_status read_all(job *j, const ls_import_options *o)
         if (j->list.named[i] || j->status[i] == LS_ENOMEM || !some)
             status = ls__fail(j->status[i], "%s", j->failed[i] ? j->failed[i] : "out of memory");
         else
-            ls__remark(&j->remarks, "left out: %s", j->failed[i] ? j->failed[i] : j->list.path[i]);
+            ls__remark(&j->remarks, "skipped: %s", j->failed[i] ? j->failed[i] : j->list.path[i]);
     }
     return status;
 }
@@ -146,13 +146,13 @@ static ls_status find_ranks(job *j)
             if (t->rank < 0 && all == 1) t->rank = 0;
             if (t->rank < 0)
                 return ls__fail(LS_EFORMAT,
-                                "%s: neither its distributedInfo nor its name says which rank it is; name it like "
-                                "rank-0.json",
+                                "%s: neither its distributedInfo nor its name has the rank; name it like rank-0.json",
                                 t->path);
             if (t->world_size && t->rank >= t->world_size)
-                return ls__fail(LS_EFORMAT, "%s: says that it is rank %d of %d", t->path, t->rank, t->world_size);
+                return ls__fail(LS_EFORMAT, "%s: distributedInfo has rank %d of %d", t->path, t->rank, t->world_size);
             if (t->world_size && sized && sized->world_size != t->world_size)
-                return ls__fail(LS_EFORMAT, "%s is of a job of %d ranks, %s of one of %d: import the ranks of one job",
+                return ls__fail(LS_EFORMAT,
+                                "%s is from a job with %d ranks, %s from one with %d; import the ranks of one job",
                                 sized->path, sized->world_size, t->path, t->world_size);
             if (t->world_size) sized = t;
             if (t->rank >= j->ranks) j->ranks = t->rank + 1;
@@ -162,7 +162,7 @@ static ls_status find_ranks(job *j)
     qsort(j->traces, j->count, sizeof *j->traces, by_rank);
     for (size_t i = 1; i < j->count; i++)
         if (j->traces[i]->rank == j->traces[i - 1]->rank)
-            return ls__fail(LS_EFORMAT, "%s and %s are both of rank %d: import one trace per rank, of the same steps",
+            return ls__fail(LS_EFORMAT, "%s and %s are both from rank %d; import one trace per rank, of the same steps",
                             j->traces[i - 1]->path, j->traces[i]->path, j->traces[i]->rank);
     return LS_OK;
 }
@@ -175,24 +175,22 @@ static void remark_files(job *j)
         const ls__file_state *f = &j->files[i];
         if (j->status[i]) continue;
         if (f->broken)
-            ls__remark(&j->remarks, "%s: %llu broken event%s left out, the first at byte %llu", f->path,
+            ls__remark(&j->remarks, "%s: %llu invalid event%s skipped, the first at byte %llu", f->path,
                        (unsigned long long)f->broken, ls__s((int64_t)f->broken), (unsigned long long)f->first_broken);
-        if (f->cut) ls__remark(&j->remarks, "%s: it ends in the middle; read up to there", f->path);
+        if (f->cut) ls__remark(&j->remarks, "%s: truncated; read up to its end", f->path);
         if (j->read[i].count > 1)
-            ls__remark(&j->remarks, "%s: holds %zu documents one after the other; each is a rank", f->path,
-                       j->read[i].count);
+            ls__remark(&j->remarks, "%s: has %zu JSON documents; each is read as one rank", f->path, j->read[i].count);
     }
     for (size_t i = 0; i < j->count; i++) {
         const ls__trace *t = j->traces[i];
         if (t->odd)
-            ls__remark(&j->remarks, "rank %d: %llu events have impossible times and are left out", t->rank,
+            ls__remark(&j->remarks, "rank %d: %llu events with invalid times skipped", t->rank,
                        (unsigned long long)t->odd);
         if (t->one_step)
-            ls__remark(
-                &j->remarks,
-                "rank %d: neither ProfilerStep#N nor Optimizer.step is in its trace, so all of it is shown as one "
-                "step; call prof.step() after each step",
-                t->rank);
+            ls__remark(&j->remarks,
+                       "rank %d: its trace has neither ProfilerStep#N nor Optimizer.step, so all of it is shown as one "
+                       "step; call prof.step() after each step",
+                       t->rank);
         else if (t->own_steps)
             ls__remark(&j->remarks,
                        "steps end with Optimizer.step: the traces have no ProfilerStep#N (call prof.step() after each "
@@ -213,9 +211,9 @@ static void remark_files(job *j)
                 common = j->traces[1]->step_numbers.at[k] == j->traces[0]->step_numbers.at[m];
     }
     if (!common)
-        ls__remark(&j->remarks, "ranks %d and %d have no step in common: their traces are of different times",
+        ls__remark(&j->remarks, "ranks %d and %d have no step in common: their traces are from different times",
                    j->traces[0]->rank, j->traces[1]->rank);
-    if (device && host) ls__remark(&j->remarks, "some ranks have kernels of a GPU in their traces, others have none");
+    if (device && host) ls__remark(&j->remarks, "some ranks have GPU kernels in their traces, others have none");
 }
 
 /* ---- Writing. */

@@ -61,11 +61,11 @@ static ls_status recognise(ls__input *in)
     if (in->end >= 4 && (b[0] & 0xf0) == 0x50 && b[1] == 0x2a && b[2] == 0x4d && b[3] == 0x18) in->packing = ZSTD;
     if (in->packing == GZIP && inflateInit2(&in->gzip, 15 + 16) != Z_OK) {
         in->packing = PLAIN; /* nothing to free */
-        return ls__fail(LS_ENOMEM, "%s: no memory to unpack it", in->path);
+        return ls__fail(LS_ENOMEM, "%s: no memory to decompress it", in->path);
     }
     if (in->packing == ZSTD) {
         in->zstd = ZSTD_createDStream();
-        if (!in->zstd) return ls__fail(LS_ENOMEM, "%s: no memory to unpack it", in->path);
+        if (!in->zstd) return ls__fail(LS_ENOMEM, "%s: no memory to decompress it", in->path);
         ZSTD_DCtx_setParameter(in->zstd, ZSTD_d_windowLogMax, MAX_WINDOW_LOG);
     }
     return LS_OK;

@@ -153,7 +153,8 @@ static void join_by_order(const list *a, list *b, const char *group, ls__remarks
     if (fits == 1) {
         shift = found;
         n = agreeing(a, b, shift, &overlap);
-        ls__remark(remarks, "rank %d begins %lld collectives %s rank %d in group %s: found by their kinds and sizes",
+        ls__remark(remarks,
+                   "rank %d begins %lld collectives %s rank %d in group %s, according to their kinds and sizes",
                    b->trace->rank, (long long)(shift < 0 ? -shift : shift), shift < 0 ? "after" : "before",
                    a->trace->rank, group);
     } else if (n < agreeing(a, b, 0, &overlap) || n < overlap) {
@@ -263,7 +264,7 @@ ls_status ls__join(ls__trace **traces, size_t count, int ranks, ls__remarks *rem
         for (size_t k = 0; k < t->calls.count; k++) sends += t->calls.at[k].sends;
     }
     if (sends)
-        ls__remark(remarks, "%llu sends and receives are between two ranks and are not part of the waits below",
+        ls__remark(remarks, "%llu sends and receives between two ranks are not part of the waits below",
                    (unsigned long long)sends);
     return status;
 }

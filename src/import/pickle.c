@@ -55,7 +55,7 @@ static ls_status push(machine *m, json_t *value, int depth, uint32_t size, bool 
     if (!value) return ls__fail(LS_ENOMEM, "out of memory");
     if (m->count == STACK || depth > MAX_DEPTH) {
         json_decref(value);
-        return wrong(m, "nests too deep");
+        return wrong(m, "is nested too deeply");
     }
     if (m->count == m->room) {
         size_t room = m->room ? 2 * m->room : 64;
@@ -73,7 +73,7 @@ static ls_status push(machine *m, json_t *value, int depth, uint32_t size, bool 
 
 static ls_status push_text(machine *m, size_t bytes)
 {
-    if (!have(m, bytes)) return wrong(m, "is cut off");
+    if (!have(m, bytes)) return wrong(m, "is truncated");
     const char *text = (const char *)m->data + m->at;
     m->at += bytes;
     json_t *value = json_stringn(text, bytes);
@@ -83,13 +83,13 @@ static ls_status push_text(machine *m, size_t bytes)
 /* A text whose length is a number of `bytes` bytes. */
 static ls_status read_text(machine *m, size_t bytes)
 {
-    if (!have(m, bytes)) return wrong(m, "is cut off");
+    if (!have(m, bytes)) return wrong(m, "is truncated");
     return push_text(m, (size_t)number(m, bytes));
 }
 
 static ls_status read_integer(machine *m, size_t bytes, bool is_signed)
 {
-    if (!have(m, bytes)) return wrong(m, "is cut off");
+    if (!have(m, bytes)) return wrong(m, "is truncated");
     if (bytes > 8) return wrong(m, "has a number of over 64 bits");
     uint64_t value = number(m, bytes);
     if (is_signed && bytes && bytes < 8 && value >> (8 * bytes - 1)) value |= UINT64_MAX << (8 * bytes);
@@ -98,7 +98,7 @@ static ls_status read_integer(machine *m, size_t bytes, bool is_signed)
 
 static ls_status read_float(machine *m)
 {
-    if (!have(m, 8)) return wrong(m, "is cut off");
+    if (!have(m, 8)) return wrong(m, "is truncated");
     uint64_t bits = 0;
     double value;
     for (int i = 0; i < 8; i++) bits = bits << 8 | m->data[m->at++];
@@ -109,8 +109,8 @@ static ls_status read_float(machine *m)
 
 static ls_status memoize(machine *m, uint64_t index)
 {
-    if (!m->count) return wrong(m, "has nothing to remember");
-    if (index >= MEMO || index >= m->end) return wrong(m, "remembers too much"); /* a byte each, at least */
+    if (!m->count) return wrong(m, "stores a memo entry of an empty stack");
+    if (index >= MEMO || index >= m->end) return wrong(m, "has too many memo entries"); /* a byte each, at least */
     if (index >= m->memo_room) {
         size_t room = (size_t)index + 1 < 64 ? 64 : 2 * ((size_t)index + 1);
         slot *more = reallocarray(m->memo, room, sizeof *more);
@@ -132,7 +132,7 @@ static ls_status memoize(machine *m, uint64_t index)
 
 static ls_status fetch(machine *m, uint64_t index)
 {
-    if (index >= m->n_memo || !m->memo[index].value) return wrong(m, "refers to something that was not there");
+    if (index >= m->n_memo || !m->memo[index].value) return wrong(m, "refers to a memo entry that does not exist");
     json_t *value = m->memo[index].value;
     m->memo[index].fetched = true; /* from now on it may be in what would be put into it */
     return push(m, json_incref(value), m->memo[index].depth, m->memo[index].size, true);
@@ -162,20 +162,20 @@ static bool set_item(json_t *object, json_t *key, json_t *value)
 /* Puts the values from `first` on into the container before them. */
 static ls_status fill(machine *m, size_t first, bool pairs)
 {
-    if (first == SIZE_MAX || !first || first > m->count) return wrong(m, "fills nothing");
+    if (first == SIZE_MAX || !first || first > m->count) return wrong(m, "adds items without a container");
     slot *target = &m->stack[first - 1];
     size_t n = m->count - first;
     if ((target->fetched || (target->memo && m->memo[target->memo - 1].fetched)) && n)
-        return wrong(m, "fills something that is in use already: it may hold itself");
+        return wrong(m, "adds items to a container that is already in use and could then contain itself");
     if ((pairs ? !json_is_object(target->value) || n % 2 : !json_is_array(target->value)))
-        return wrong(m, "fills what cannot be filled");
+        return wrong(m, "adds items to a value that is not a container");
     for (size_t i = first; i < m->count; i += pairs ? 2 : 1) {
         const slot *value = &m->stack[pairs ? i + 1 : i];
         bool ok = pairs ? set_item(target->value, m->stack[i].value, value->value)
                         : !json_array_append(target->value, value->value);
-        if (!ok) return wrong(m, "has a key that is neither a text nor a number");
+        if (!ok) return wrong(m, "has a key that is neither a string nor a number");
         if (value->depth + 1 > target->depth) target->depth = value->depth + 1;
-        if (target->depth > MAX_DEPTH) return wrong(m, "nests too deep");
+        if (target->depth > MAX_DEPTH) return wrong(m, "is nested too deeply");
         target->size += value->size;
         if (target->size > MAX_SIZE) return wrong(m, "refers to the same values too often");
     }
@@ -189,7 +189,8 @@ static ls_status collect(machine *m, size_t first, bool pairs)
 {
     int depth = 0;
     uint32_t size = 1;
-    if (first == SIZE_MAX || first > m->count || (pairs && (m->count - first) % 2)) return wrong(m, "collects nothing");
+    if (first == SIZE_MAX || first > m->count || (pairs && (m->count - first) % 2))
+        return wrong(m, "builds a container without items on the stack");
     json_t *made = pairs ? json_object() : json_array();
     for (size_t i = first; made && i < m->count; i++) {
         if (m->stack[i].depth + 1 > depth) depth = m->stack[i].depth + 1;
@@ -201,7 +202,7 @@ static ls_status collect(machine *m, size_t first, bool pairs)
         if (!pairs) json_array_append(made, m->stack[i].value);
         if (pairs && (i - first) % 2 && !set_item(made, m->stack[i - 1].value, m->stack[i].value)) {
             json_decref(made);
-            return wrong(m, "has a key that is neither a text nor a number");
+            return wrong(m, "has a key that is neither a string nor a number");
         }
     }
     drop(m, first);
@@ -211,16 +212,16 @@ static ls_status collect(machine *m, size_t first, bool pairs)
 static ls_status step(machine *m, bool *over)
 {
     m->begin = m->at;
-    if (!have(m, 1)) return wrong(m, "is cut off");
+    if (!have(m, 1)) return wrong(m, "is truncated");
     uint8_t code = m->data[m->at++];
     size_t n = m->count;
     switch (code) {
     case 0x80: /* PROTO */
-        if (!have(m, 1)) return wrong(m, "is cut off");
+        if (!have(m, 1)) return wrong(m, "is truncated");
         m->at++;
         return LS_OK;
     case 0x95: /* FRAME */
-        if (!have(m, 8)) return wrong(m, "is cut off");
+        if (!have(m, 8)) return wrong(m, "is truncated");
         m->at += 8;
         return LS_OK;
     case '.': *over = true; return LS_OK;
@@ -228,7 +229,7 @@ static ls_status step(machine *m, bool *over)
     case ']': return push(m, json_array(), 1, 1, false);
     case ')': return push(m, json_array(), 1, 1, false);
     case '(':
-        if (m->n_marks == MARKS) return wrong(m, "nests too deep");
+        if (m->n_marks == MARKS) return wrong(m, "is nested too deeply");
         m->marks[m->n_marks++] = m->count;
         return LS_OK;
     case 'u': return fill(m, pop_mark(m), true);
@@ -253,27 +254,26 @@ static ls_status step(machine *m, bool *over)
     case 'K': return read_integer(m, 1, false);
     case 'M': return read_integer(m, 2, false);
     case 0x8a: /* LONG1 */
-        if (!have(m, 1)) return wrong(m, "is cut off");
+        if (!have(m, 1)) return wrong(m, "is truncated");
         return read_integer(m, (size_t)number(m, 1), true);
     case 'G': return read_float(m);
     case 'N': return push(m, json_null(), 0, 1, false);
     case 0x88: return push(m, json_true(), 0, 1, false);
     case 0x89: return push(m, json_false(), 0, 1, false);
-    case 'q': return have(m, 1) ? memoize(m, number(m, 1)) : wrong(m, "is cut off");
-    case 'r': return have(m, 4) ? memoize(m, number(m, 4)) : wrong(m, "is cut off");
+    case 'q': return have(m, 1) ? memoize(m, number(m, 1)) : wrong(m, "is truncated");
+    case 'r': return have(m, 4) ? memoize(m, number(m, 4)) : wrong(m, "is truncated");
     case 0x94: return memoize(m, m->n_memo);
-    case 'h': return have(m, 1) ? fetch(m, number(m, 1)) : wrong(m, "is cut off");
-    case 'j': return have(m, 4) ? fetch(m, number(m, 4)) : wrong(m, "is cut off");
+    case 'h': return have(m, 1) ? fetch(m, number(m, 1)) : wrong(m, "is truncated");
+    case 'j': return have(m, 4) ? fetch(m, number(m, 4)) : wrong(m, "is truncated");
     case '0':
-        if (!n) return wrong(m, "drops nothing");
+        if (!n) return wrong(m, "pops an empty stack");
         drop(m, n - 1);
         return LS_OK;
     default:
-        return ls__fail(
-            LS_EFORMAT,
-            "the pickle has instruction 0x%02x at byte %zu, which is for more than plain data; nothing of it was "
-            "executed, and a dump of the Flight Recorder has none",
-            code, m->begin);
+        return ls__fail(LS_EFORMAT,
+                        "the pickle has opcode 0x%02x at byte %zu, which is not for plain data; nothing was executed, "
+                        "and dumps of the Flight Recorder do not have it",
+                        code, m->begin);
     }
 }
 
@@ -297,7 +297,7 @@ ls_status ls__pickle_read(json_t **out, const void *data, size_t bytes)
         /* a mark that a pop went below does not count */
         while (m->n_marks && m->marks[m->n_marks - 1] > m->count) m->n_marks--;
     }
-    if (!status && m->count != 1) status = wrong(m, "ends with something left over");
+    if (!status && m->count != 1) status = wrong(m, "has several values at its end");
     if (!status) *out = json_incref(m->stack[0].value);
     drop(m, 0);
     for (size_t i = 0; i < m->n_memo; i++) json_decref(m->memo[i].value);

@@ -148,7 +148,8 @@ ls_status ls__write_events(const ls__trace *t, const char *out, int ranks, int n
         ls__event_file_add(f, &(ls_event){ .time = end + shift, .kind = LS_EVENT_NONE });
         bool open = ls__event_file_is_open(f);
         ls__event_file_stop(f);
-        if (!open) status = ls__fail(LS_EIO, "%s/rank-%d.bin: cannot be written: is the disk full?", folder, t->rank);
+        if (!open)
+            status = ls__fail(LS_EIO, "%s/rank-%d.bin: cannot be written; the disk may be full", folder, t->rank);
     }
     ls__event_file_free(&f);
     free(folder);

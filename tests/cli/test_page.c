@@ -161,8 +161,8 @@ static void what_to_change_stands_first(void **state)
     assert_int_equal(count(html, "class=\"now\""), 1);
     free(verdict);
     m->rank[0].use.mfu = m->rank[1].use.mfu = 1.4; /* SGEMM had no cores when it was measured */
-    has(page_of(&m->run, NULL),
-        "MFU (% of measured SGEMM); above 100%, SGEMM was measured while other programs used its cores</dt><dd>140%");
+    has(page_of(&m->run, NULL), "MFU (% of measured SGEMM); above 100% because other programs used the cores while "
+                                "SGEMM was measured</dt><dd>140%");
     /* A promise that nobody could see is none. */
     m->finding.expected = 44990000;
     lacks(page_of(&m->run, NULL), "as fast");
