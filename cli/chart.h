@@ -14,7 +14,7 @@ typedef struct chart {
     bool whole_x;                    /* x are numbers of steps: no ticks between them */
 } chart;
 
-/* Opens the picture. `label` says what it shows, for those who cannot see it. */
+/* Opens the picture. `label` describes it, for screen readers. */
 void chart_open(const chart *c, const char *label);
 void chart_close(const chart *c);
 

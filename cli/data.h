@@ -10,7 +10,7 @@ int data_stage(int argc, char **argv);
 int data_tokenize(int argc, char **argv);
 int data_train_bpe(int argc, char **argv);
 
-/* Says that an option is missing; EXIT_USAGE. */
+/* Prints that an option is missing; EXIT_USAGE. */
 int data_missing(const char *subcommand, const char *what);
 
 /* A bar on a terminal, nothing elsewhere. `user` points to the time of the beginning, an int64_t. */

@@ -11,7 +11,7 @@ void put_json(FILE *to, const char *text);
 /* Text or the inside of a quoted attribute. */
 void put_html(FILE *to, const char *text);
 
-/* For printf: a name or a path on one line, see ls__printable(). The result is good until the fourth call from now. */
+/* For printf: a name or a path on one line, see ls__printable(). The result is valid until the fourth call from now. */
 const char *printable(const char *text);
 
 /* Running text, which comes in parts that need not end between characters. On a terminal only line feeds and tabs act;

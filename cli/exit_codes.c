@@ -35,7 +35,7 @@ int exit_failure(const char *command, ls_status status)
 
 static bool is_reported; /* that stdout cannot be written */
 
-/* Who closed it before the start wanted to see nothing; main() has put something there that cannot be written. */
+/* If it was closed before the start, no output is wanted; main() has opened something in its place that cannot be written. */
 static bool is_output_wanted(void)
 {
     return (fcntl(STDOUT_FILENO, F_GETFL) & O_ACCMODE) != O_RDONLY;

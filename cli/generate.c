@@ -69,7 +69,7 @@ static int read_arguments(generate_arguments *a, int argc, char **argv)
     return -1;
 }
 
-/* What the command line does not say is as generation_config.json says. */
+/* Options that are not given come from generation_config.json. */
 static ls_status choose_options(generate_arguments *a, ls_generation *g)
 {
     ls_generator_options *o = &a->sample.generator;

@@ -20,8 +20,8 @@ typedef struct launch_options {
     bool no_bind;     /* ranks may run on all cores; otherwise the cores are divided among them */
     bool
         hold_signals; /* ranks begin with SIGINT, SIGTERM and SIGHUP blocked, and unblock them when they can handle them */
-    bool own_voice; /* ranks say themselves why they exit with a code; otherwise we say which one did */
-    bool verbose;   /* says which process is which rank, and on which cores */
+    bool own_voice; /* ranks print themselves why they exit with a code; otherwise the launcher prints which one did */
+    bool verbose;   /* prints which process is which rank, and on which cores */
 
     const char *log_dir; /* rank R's output is written to DIR/rank_R/stdout.log and stderr.log; NULL: no files */
     const char

@@ -4,7 +4,7 @@
  * rank is lost, the launcher kills the others and starts the next generation, which continues from that memory. It is the same after any
  * death, of any rank and at any moment, also of several or all at once, and when the number of ranks changes on request.
  *
- * A lost rank is replaced while there are restarts left (--max-restarts); after that the job goes on with one rank fewer. A generation that
+ * A lost rank is replaced while there are restarts left (--max-restarts); after that the job continues with one rank fewer. A generation that
  * ends without having finished a step delays the next one, twice as long each time, and a few of them in a row end the job: whatever kills it
  * would kill the next one, too. */
 #include <stdio.h>
@@ -97,7 +97,7 @@ void launch_elastic_stop(launch *l)
     if (l->elastic) atomic_store(&l->elastic->kept->stopping, 1);
 }
 
-/* Whether the job may go on after losses, and with how many ranks. */
+/* Whether the job may continue after losses, and with how many ranks. */
 static bool replace(launch *l, int64_t step)
 {
     struct launch_elastic *e = l->elastic;

@@ -37,8 +37,7 @@ static double tightest(const char *file, double (*value)(const char *))
     char group[1024], path[1200], text[64];
     double least = 0;
     machine_read("/proc/self/cgroup", group, sizeof group);
-    char *end =
-        strncmp(group, "0::", 3) ? group : group + strlen(group); /* version 1 only: the root will say nothing */
+    char *end = strncmp(group, "0::", 3) ? group : group + strlen(group); /* version 1 only: the root has no limit */
     for (;;) {
         *end = 0;
         snprintf(path, sizeof path, "/sys/fs/cgroup%s/%s", end > group + 3 ? group + 3 : "", file);

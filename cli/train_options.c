@@ -237,7 +237,7 @@ static int read_inject(const char *text, ls_train_delay *d)
     return EXIT_USAGE;
 }
 
-/* What contradicts itself, or lacks what belongs to it. `a` holds what the command line says and nothing else. */
+/* Options that contradict each other, or need others. `a` has the command line's options and nothing else. */
 static int check_together(const train_arguments *a)
 {
     const ls_train_options *t = &a->train;

@@ -11,7 +11,7 @@ typedef struct train_arguments {
     int ranks;             /* to start on this machine; 0: one, or as many as the launcher started */
     bool elastic;          /* a rank that is lost does not end the run */
     int max_restarts;      /* elastic: lost ranks that are replaced */
-    double rank_timeout;   /* seconds after which a stopped rank is given up; 0: 30 */
+    double rank_timeout;   /* seconds that a rank may be stopped; 0: 30 */
     int accumulate;        /* micro-batches of a step on each rank; 0: not given */
     const char *model;     /* name of a size */
     const char *run_dir;   /* NULL: runs/NAME */

@@ -59,7 +59,7 @@ typedef struct bench_peer bench_peer;
 LS_MUST_CHECK ls_status bench_peer_open(bench_peer **out, const char *what, int ranks, char *name, size_t name_bytes);
 LS_MUST_CHECK ls_status bench_peer_ask(bench_peer *p, size_t total, size_t chunk, int rounds, bench_times *out);
 void bench_peer_free(bench_peer **p);
-/* Whether `what` names a peer that could be started; otherwise a message says what is missing. */
+/* Whether `what` names a peer that could be started; otherwise a message names what is missing. */
 LS_MUST_CHECK ls_status bench_peer_check(const char *what);
 
 /* ---- report.c: what rank 0 prints. */

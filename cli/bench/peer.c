@@ -188,7 +188,7 @@ void bench_peer_free(bench_peer **peer)
     bench_peer *p = *peer;
     *peer = NULL;
     if (!p) return;
-    if (p->to) fclose(p->to); /* its input ends, and so does it */
+    if (p->to) fclose(p->to); /* the end of its input ends it */
     if (p->pid > 0) {
         int64_t until = ls_now() + 5000000000;
         while (waitpid(p->pid, NULL, WNOHANG) == 0) {

@@ -9,7 +9,7 @@
  * Bits     sums are in canonical order, tree(n) = tree(m) + tree(n - m) with m the largest power of two below n, over the ranks in
  *          order: the same bits on every rank, in every run, over every transport. bfloat16 and float16 are added in float32 and rounded
  *          once.
- * Failure  LS_EINVAL is detected before data moves and has no effect. Any other error breaks the group: later calls return the same
+ * Failure  LS_EINVAL is detected before data moves and has no effect. Any other error ends the group: later calls return the same
  *          code and message, and only abort and free still work. A collective in which all members have done their part may still
  *          complete.
  * Leaving  when a rank frees a group or its world, or its process exits, members that wait for it fail at once, on every node, with
@@ -131,7 +131,7 @@ LS_API LS_MUST_CHECK ls_status ls_group_open(ls_world *world, const int *ranks, 
 LS_API void ls_group_free(ls_group **group);
 LS_API int ls_group_rank(const ls_group *group);
 LS_API int ls_group_size(const ls_group *group);
-/* Breaks this group for all members; the group it was split from, and those split from it, are not affected. From any thread. Members
+/* Ends this group for all members; the group it was split from, and those split from it, are not affected. From any thread. Members
  * that wait in a collective of the group, or start one after ls_group_abort() returned, get LS_EABORTED with `reason`. On the aborting
  * rank's node that always holds. Members on other nodes get an abort message, which they check for when a collective starts and while
  * one waits; ls_group_abort() returns when they have received it, or after 0.2 s if some make no calls. Until it has arrived, a
@@ -226,11 +226,11 @@ LS_API LS_MUST_CHECK ls_status ls_send_tagged(ls_group *g, const void *buf, size
 LS_API LS_MUST_CHECK ls_status ls_recv_tagged(ls_group *g, void *buf, size_t bytes, int from, int64_t tag,
                                               ls_p2p **out);
 /* Waits until the message is done and frees it; *message becomes NULL in any case. *from, if not NULL, is the other rank. A message of
- * another size than the buffer is LS_EMISMATCH, is dropped, and does not break the group. */
+ * another size than the buffer is LS_EMISMATCH, is dropped, and does not end the group. */
 LS_API LS_MUST_CHECK ls_status ls_p2p_wait(ls_p2p **message, int *from);
 /* Makes progress without waiting. LS_OK: done, and freed; LS_PENDING: not yet. */
 LS_API LS_MUST_CHECK ls_status ls_p2p_test(ls_p2p **message, int *from);
-/* Gives up a receive whose message has not begun to come; waits for any other. Accepts NULL. */
+/* Cancels a receive whose message has not begun to arrive; waits for any other. Accepts NULL. */
 LS_API void ls_p2p_cancel(ls_p2p **message);
 
 #ifdef __cplusplus

@@ -30,7 +30,7 @@ ls_status ls__failure_report(const ls__failure *f);
 
 /* Sets the group's failure for the ranks on this node and wakes them. False: there was one before. From any thread. */
 bool ls__group_set_failure(const ls_group *g, ls_status status, const char *text);
-/* ls__transport.check_failed where nothing more is to do: breaks the group if it, or its job, has failed. */
+/* ls__transport.check_failed for transports without a network: breaks the group if it, or its job, has failed. */
 ls_status ls__group_check_failed(ls_group *g);
 /* The same for a rank that waits for `w`. What members did before the failure is visible here, so `w` is completed if nothing of it is
  * missing: the failure may belong to a later collective. */

@@ -12,9 +12,10 @@
 enum {
     SPINS = 1500, /* of about 30 ns each */
     SPINS_OVERSUBSCRIBED = 60,
-    SPINS_PER_CHECK = 32,  /* between looks at the failure flags */
-    DEADLOCK_LOOKS = 3,    /* in a row that show a deadlock, until it is reported */
-    SLOT_NAP_NS = 1000000, /* for a slot: whoever frees it does not pay for a fence, and may miss who waits for it */
+    SPINS_PER_CHECK = 32, /* between looks at the failure flags */
+    DEADLOCK_LOOKS = 3,   /* in a row that show a deadlock, until it is reported */
+    SLOT_NAP_NS =
+        1000000, /* for a slot: freeing one has no fence, which would be expensive, so a waiting rank may be missed */
 };
 
 /* ---- Peers. */

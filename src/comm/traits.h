@@ -29,7 +29,7 @@ static inline size_t ls__work_send_bytes(const ls_work *w, int rank)
 {
     return ls__work_sends(w, rank) ? w->block_bytes * (size_t)ls__work_blocks(w) : 0;
 }
-/* Whether each rank's input is small enough to travel with its arrival. Depends only on what the fingerprint holds, so all ranks
+/* Whether each rank's input is small enough to be published with its arrival. Depends only on what the fingerprint holds, so all ranks
  * decide alike. */
 static inline bool ls__work_is_eager(const ls_work *w, size_t most)
 {

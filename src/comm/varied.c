@@ -82,7 +82,7 @@ static size_t elements_per_round(const ls_group *g, size_t largest, size_t size)
 
 /* ---- All-to-all. */
 
-/* Tells every rank how much it gets, and compares that with what it expects. *equal: all blocks of all ranks have one size; *largest:
+/* Sends every rank how much it gets, and compares that with what it expects. *equal: all blocks of all ranks have one size; *largest:
  * the size of the largest. */
 static ls_status exchange_counts(ls_group *g, const blocks *in, const blocks *out, size_t *largest, bool *equal)
 {

@@ -50,7 +50,7 @@ typedef struct ls__document {
     size_t prompt_bytes;
     const char *text;
     size_t text_bytes;
-    double weight;   /* 1 unless the line says otherwise */
+    double weight;   /* 1 unless the line has another */
     bool continues;  /* this is not the document's beginning */
     bool ends;       /* this is the document's end */
     uint64_t offset; /* where in the file it begins */

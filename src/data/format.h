@@ -10,7 +10,7 @@ enum { LS__MAX_SUFFIXES = 3, LS__MAX_HEADER = 1024 };
 
 typedef struct ls__format ls__format;
 
-/* What the header of a shard says. */
+/* What the header of a shard contains. */
 typedef struct ls__shard_header {
     bool has_count;
     int64_t count; /* tokens, as the file claims */

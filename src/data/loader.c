@@ -197,7 +197,7 @@ static void build(worker *w, buffer *b, uint64_t number)
 
 /* ---- Workers. */
 
-/* Waits for leave to take the next number. False: it is time to stop. The lock is held when called. */
+/* Waits until it may take the next number. False: it must stop. The lock is held when called. */
 static bool wait_for_work(worker *w)
 {
     ls_loader *l = w->loader;
@@ -215,7 +215,7 @@ static void *work(void *arg)
     pthread_mutex_lock(&l->lock);
     while (wait_for_work(w)) {
         buffer *b = take_buffer(l);
-        if (!b) { /* memory may come back: the trainer's timeout is the judge of how long to hope */
+        if (!b) { /* memory may become available again; the trainer's timeout limits the wait */
             pthread_mutex_unlock(&l->lock);
             nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
             pthread_mutex_lock(&l->lock);
@@ -422,7 +422,7 @@ void ls_loader_free(ls_loader **loader)
 
 /* ---- The trainer's side. */
 
-/* Says who is late with what. The lock is held when called. */
+/* Describes which worker is late, and with which sample. The lock is held when called. */
 static ls_status timed_out(const ls_loader *l)
 {
     uint64_t step = l->taken / (uint64_t)l->own;
@@ -487,7 +487,7 @@ static ls_status wait_for_batch(ls_loader *l, buffer **out)
         if (l->active == l->started)
             pthread_cond_signal(&l->work); /* one number more, one worker */
         else
-            pthread_cond_broadcast(&l->work); /* a signal might go to one that has no leave */
+            pthread_cond_broadcast(&l->work); /* a signal might wake one that may not take a number */
     }
     pthread_mutex_unlock(&l->lock);
     return status;

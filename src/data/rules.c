@@ -306,7 +306,7 @@ static ls_status check_together(const ls__rules *r, const char *path)
     return LS_OK;
 }
 
-/* What a space becomes, if words may be told by it. */
+/* What a space becomes, if it marks the beginning of words. */
 static void find_mark(ls__rules *r)
 {
     const ls__step *s = step_of(&r->split, LS__STEP_METASPACE);

@@ -38,7 +38,10 @@ static bool looks_like_text(const uint8_t *head, size_t count)
  * others are not so small. */
 static bool looks_wide(const uint8_t *head, size_t count)
 {
-    enum { PAIRS = 8, UPPER = 16 }; /* fewer pairs say nothing; a vocabulary of a million has upper halves below 16 */
+    enum {
+        PAIRS = 8,
+        UPPER = 16
+    }; /* fewer pairs are not conclusive; a vocabulary of a million has upper halves below 16 */
     uint16_t low = 0, high = 0;
     for (size_t i = 0; i + 4 <= count; i += 4) {
         uint16_t pair[2];

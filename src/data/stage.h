@@ -28,7 +28,7 @@ char *ls__copy_path(const ls__copy *c, const char *suffix);
 LS_MUST_CHECK ls_status ls__copy_lock(ls__copy *c, bool exclusive);
 void ls__copy_unlock(ls__copy *c);
 
-/* Whether the copy is there, whole; `verify` reads it and compares checksums. The lock is held when called. */
+/* Whether the copy exists and is complete; `verify` reads it and compares checksums. The lock is held when called. */
 bool ls__copy_valid(const ls__copy *c, const ls__identity *id, bool verify);
 
 /* Opens KEY.part with `bytes` set aside for it; other copies are removed if they must be. The lock is held, exclusive. */

@@ -186,7 +186,7 @@ static bool remove_copy(const char *folder, const char *key)
         remove_file(folder, key, "part");
         remove_file(folder, key, "data");
         remove_file(folder, key, "meta");
-        unlink(path); /* last: who has it open finds it nameless */
+        unlink(path); /* last: a process that has it open can see that it was removed */
     }
     if (fd >= 0) close(fd);
     free(path);
@@ -311,7 +311,7 @@ ls_status ls__copy_make_room(ls__copy *c, uint64_t bytes, uint64_t limit, int *p
     int lock = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     ls_status status = lock < 0 ? ls__fail_errno("%s: cannot be opened", path) : wait_for_lock(lock, LOCK_EX, c->stop);
     if (!status) {
-        remove_file(c->folder, c->key, "data"); /* if it were any good we would not be here */
+        remove_file(c->folder, c->key, "data"); /* it was not valid, or it would have been used */
         remove_file(c->folder, c->key, "part");
         status = list_folder(c->folder, c->key, &l);
     }

@@ -118,7 +118,7 @@ static ls_status make_bytes(ls_tokenizer *t)
     return status;
 }
 
-/* A file that says what "bytes" is, as ls_tokenizer_save() writes it, is read as that: it is faster. */
+/* A file that describes "bytes", as ls_tokenizer_save() writes it, is read as "bytes", which is faster. */
 static bool is_bytes(const ls_tokenizer *t)
 {
     if (!ls__rules_are_gpt2(&t->rules) || ls__bpe_merges(t->bpe) || ls__bpe_tokens(t->bpe) != BYTES_END + 1 ||
@@ -204,7 +204,7 @@ ls_status ls_tokenizer_save(const ls_tokenizer *t, const char *folder)
     if (!status)
         status = ls__tokenizer_write(t->bpe ? t->bpe : made, &t->added, t->end, folder,
                                      t->kept[LS__KEPT_TOKENIZER].text != NULL, t->kept[LS__KEPT_CONFIG].text != NULL);
-    /* Last, because they say more than what can be made anew. */
+    /* Last, because they contain more than what is generated. */
     if (!status) status = ls__tokenizer_write_kept(t, folder);
     ls__bpe_free(&made);
     return status;

@@ -95,7 +95,7 @@ static ls_status find_end(ls_tokenizer *t, const char *folder)
     return status;
 }
 
-/* Where nothing says so, the only special token that is called as such tokens usually are; -1: none, or several. */
+/* If no file defines it: the only special token with a common name; -1: none, or several. */
 static int32_t only_usual_end(const ls_tokenizer *t)
 {
     static const char *const usual[] = { "<|end_of_text|>", "</s>", "<eos>", "[EOS]", "<|im_end|>" };
@@ -188,7 +188,7 @@ ls_status ls__tokenizer_added_json(const char *folder, json_t **out)
         if (!status) status = parse(folder, files[i], text, bytes, &roots[i]);
         free(text);
     }
-    /* The newer list says all that the older one does. */
+    /* The newer list contains the older one. */
     json_t *newer = json_object_get(roots[2], "added_tokens_decoder");
     if (!status && json_object_size(newer))
         status = add_by_id(list, files[2], newer);

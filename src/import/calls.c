@@ -63,7 +63,7 @@ bool ls__ranks_are_cut(ls__text ranks)
     return ls__text_contains(ranks, "...");
 }
 
-/* What the arguments of record_param_comms or of an NCCL kernel say. False: it is not a collective that counts. */
+/* Reads the arguments of record_param_comms or of an NCCL kernel. False: it is not a collective that counts. */
 bool ls__call_read(ls__trace *t, const ls__trace_event *e, ls__call *call)
 {
     ls__text text, ranks = { 0 };

@@ -1,4 +1,4 @@
-/* What the arguments of an event say about a collective. */
+/* What the arguments of an event contain about a collective. */
 #ifndef LS_IMPORT_CALLS_H
 #define LS_IMPORT_CALLS_H
 

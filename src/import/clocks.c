@@ -1,4 +1,4 @@
-/* Clocks, from the collectives themselves: nobody leaves one before the last has come. With the times of rank i, whose clock is d ahead of
+/* Clocks, from the collectives themselves: no rank leaves one before the last rank has arrived. With the times of rank i, whose clock is d ahead of
  * that of rank j,
  *
  *     arrived(i) - done(j)  <=  d  <=  done(i) - arrived(j)
@@ -181,8 +181,7 @@ typedef struct relation { /* of clock i to clock j: d = a + b (t - zero) + offse
     size_t points;
 } relation;
 
-/* Two workers of Gloo may begin in another order than they were called, and then ends are exchanged. A few collectives that contradict what
- * most of them say are left out; if there are more, that is not the reason. */
+/* Two workers of Gloo may begin in another order than they were called, and then ends are exchanged. A few collectives that contradict most of them are ignored; if there are more, that is not the reason. */
 static bool drop_odd(point *p, size_t *points, const relation *r)
 {
     size_t kept = 0, odd = 0;

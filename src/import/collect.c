@@ -12,7 +12,7 @@
 /* ---- Operators of a thread: who called whom. */
 
 enum { DEPTH = 48 };
-#define FAR (INT64_C(1) << 61) /* ns: further from the base no time is believed */
+#define FAR (INT64_C(1) << 61) /* ns: times further from the base are invalid */
 
 typedef struct open_operation {
     int64_t end, inside; /* inside: time of those that it called */
@@ -52,7 +52,7 @@ static void close_operation(ls__trace *t, thread_stack *s)
     t->operations.at[o->name].own -= o->inside;
 }
 
-static void forget_threads(collect *c)
+static void drop_threads(collect *c)
 {
     for (uint32_t i = 0; i < c->n_threads && c->t; i++)
         while (c->threads[i].depth) close_operation(c->t, &c->threads[i]);
@@ -345,7 +345,7 @@ static ls_status take_event(void *user, const ls__trace_event *e)
 static ls_status begin_document(void *user)
 {
     collect *c = user;
-    forget_threads(c);
+    drop_threads(c);
     ls__trace *more = reallocarray(c->out->at, c->out->count + 1, sizeof *more);
     if (!more) return no_memory(c);
     c->out->at = more;
@@ -404,7 +404,7 @@ ls_status ls__traces_read(ls__traces *out, ls__file_state *file)
     file->size = ls__input_size(c.in);
     status = ls__document_read(&r, c.in);
     if (status) status = ls__fail_within(status, "%s", strcmp(file->path, "-") ? file->path : "standard input");
-    forget_threads(&c);
+    drop_threads(&c);
     file->events = r.events;
     file->broken = r.broken;
     file->first_broken = r.first_broken;

@@ -7,7 +7,7 @@
 #include "import/trace.h"
 
 enum { CLOSE_NS = 10000 }; /* a shorter pause between two kernels is not time in which something was waited for */
-enum { GAP_NS = 30000 };   /* so soon the next kernel of a queue that is not empty begins */
+enum { GAP_NS = 30000 };   /* if the queue is not empty, the next kernel begins within this time */
 
 static ls_status no_memory(const ls__trace *t)
 {
@@ -101,7 +101,7 @@ static int call_order(const void *a, const void *b)
     return (x->done > y->done) - (x->done < y->done);
 }
 
-/* One collective for each kernel, or for the kernels of one call. Those of them whose kind nobody knows are left out. */
+/* One collective for each kernel, or for the kernels of one call. Those of an unknown kind are left out. */
 static ls_status take_kernels(ls__trace *t)
 {
     size_t *taken = malloc((t->calls.count + 1) * sizeof *taken); /* index + 1 of the collective of a call */

@@ -1,4 +1,4 @@
-/* A trace as it comes: one or more JSON documents in a row, walked event by event without ever being held. What is broken is skipped to
+/* A trace as a stream: one or more JSON documents in a row, read event by event, never completely in memory. What is broken is skipped to
  * where the next event can begin, and counted. */
 #ifndef LS_IMPORT_DOCUMENT_H
 #define LS_IMPORT_DOCUMENT_H
@@ -34,7 +34,7 @@ typedef struct ls__document_reader {
     int without_events; /* documents that have no list of events */
 } ls__document_reader;
 
-/* LS_EFORMAT if the text does not begin like JSON. The reader's counters say what is wrong after the beginning. */
+/* LS_EFORMAT if the text does not begin like JSON. The reader's counters have what is wrong after the beginning. */
 LS_MUST_CHECK ls_status ls__document_read(ls__document_reader *r, ls__input *in);
 
 #endif

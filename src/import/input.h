@@ -16,7 +16,7 @@ void ls__input_free(ls__input **input);
 /* Up to `bytes` of the text, as many as come at once; *got is 0 only at its end. Compressed data that are cut off or corrupt end there: see
  * ls__input_is_cut(). */
 LS_MUST_CHECK ls_status ls__input_read(ls__input *input, void *out, size_t bytes, size_t *got);
-/* Whether the compressed data ended before their end, or went bad. */
+/* Whether the compressed data were truncated or corrupt. */
 bool ls__input_is_cut(const ls__input *input);
 /* How many bytes of the file have been read, and how many there are (0: not known). */
 uint64_t ls__input_position(const ls__input *input);

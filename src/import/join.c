@@ -1,8 +1,7 @@
 /* Which collective of one rank is which of another.
  *
- * Where a group's collectives carry sequence numbers, those say it. Otherwise the n-th of the one is the n-th of the other, as long as
- * kinds and sizes agree; if they do not, the lists may begin at different places, and one shift that makes all of them agree is
- * believed. Where none does, nothing is joined from the first difference on: a collective that is joined wrongly would accuse a rank wrongly. */
+ * Where a group's collectives have sequence numbers, these are used. Otherwise the n-th of the one is the n-th of the other, as long as
+ * kinds and sizes agree; if they do not, the lists may begin at different places, and one shift that makes all of them agree is used. Where none does, nothing is joined from the first difference on: a collective that is joined wrongly would name the wrong rank. */
 #include "import/join.h"
 
 #include <stdarg.h>

@@ -224,7 +224,7 @@ static bool any_in_place(void *const *out, int outs, const void *const *in, int 
 #define FLOATING  1
 #include "kern/loops_reduce.h"
 
-/* Means of integers need wider sums and a division, and nobody waits for them: the reference does them. */
+/* Means of integers need wider sums and a division, and they are rare: the reference version does them. */
 #define FN(name)  name##_i32
 #define TYPE      LS_I32
 #define T         int32_t

@@ -65,7 +65,7 @@ static int by_time(const void *a, const void *b)
     return (x->time > y->time) - (x->time < y->time);
 }
 
-/* Events come nearly in order; where threads overtook each other, they are put right. Insertion keeps equal times in order. */
+/* Events come nearly in order; where threads overtook each other, they are sorted. Insertion keeps equal times in order. */
 static void sort_events(ls_run_rank *r)
 {
     size_t moves = 0, limit = 64 * r->n_events;

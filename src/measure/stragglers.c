@@ -193,7 +193,7 @@ static void judge_speed(ls_run *run, int rank, const lost_times *l)
            b = x[1].cost / fmax(1, x[1].own);
     bool count[2] = { x[0].cost > least, x[1].cost > least };
     bool sampled =
-        run->rank[rank].use.cpu > 0; /* without CPU times nobody knows whether it computed at all: imported runs */
+        run->rank[rank].use.cpu > 0; /* without CPU times it is not known whether it computed at all: imported runs */
     bool both = sampled && count[0] && count[1] && !x[0].localized && !x[1].localized && a < LS__LIKE_SHARES * b &&
                 b < LS__LIKE_SHARES * a;
     if (both) add_slow_core(run, rank, x[0].cost + x[1].cost, x[0].own + x[1].own, true, true);

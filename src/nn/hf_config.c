@@ -122,7 +122,7 @@ static ls_status read_key(const char *name, const ls__config_key *k, const json_
     return LS_OK;
 }
 
-/* What several keys say together. */
+/* What several keys define together. */
 static ls_status read_groups(const char *name, const json_t *root, const ls__lm_type *type, ls_lm_options *o)
 {
     bool rope = false, window = false, layers = false;

@@ -29,7 +29,7 @@ static ls_status get_number(const char *name, const char *where, const json_t *o
     return LS_OK;
 }
 
-/* What an object of the given name says. */
+/* What an object of the given name defines. */
 static ls_status read_object(const char *name, const char *key, const json_t *object, ls_rope *r)
 {
     char where[64];

@@ -16,7 +16,7 @@ enum {
     MAX_RANKS = 10000000,
 };
 
-/* How far a change of a term may be off, as a share of the change. docs/PREDICT.md says how they were found. */
+/* How far a change of a term may be off, as a share of the change. docs/PREDICT.md describes how they were found. */
 static const double doubt[LS_TERMS] = {
     [LS_TERM_DATA] = 0.20, [LS_TERM_COMPUTE] = 0.03, [LS_TERM_SHARING] = 0.35, [LS_TERM_IMBALANCE] = 0.5,
     [LS_TERM_COMM] = 0.30, [LS_TERM_UPDATE] = 0.20,  [LS_TERM_OTHER] = 1,

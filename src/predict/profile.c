@@ -8,7 +8,7 @@
 #include "measure/stats.h"
 
 enum {
-    LEAST_STEPS = 10, /* fewer say nothing about how steps vary */
+    LEAST_STEPS = 10, /* fewer do not show how steps vary */
     READY_STEPS = 32, /* from which the order of gradients is taken */
     PARTS = 4,        /* of a run, whose medians show how far a repetition would be off */
 };

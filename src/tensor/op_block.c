@@ -80,11 +80,11 @@ ls_tensor *ls_recompute_block(ls_tape *t, ls_tensor *x, ls_block_fn fn, const vo
     s.user = user_bytes ? ls__tape_array(t, 1, user_bytes) : NULL;
     if (t->status) return NULL;
     if (user_bytes) memcpy(s.user, user, user_bytes);
-    if (t->replaying || t->forgetting) return fn(s.user, t, x); /* inside of another block */
+    if (t->replaying || t->discarding) return fn(s.user, t, x); /* inside of another block */
     bool needed = is_needed(t, x, params, n_params);
-    t->forgetting = true;
+    t->discarding = true;
     ls_tensor *made = fn(s.user, t, x);
-    t->forgetting = false;
+    t->discarding = false;
     if (!made || t->status) return NULL;
     if (made == x || made->maker || !made->memory)
         return ls__tape_fail(t, ls__fail(LS_EINVAL, "recompute_block: the function must return a result of its own"));

@@ -100,7 +100,7 @@ ls_tensor *ls_rotary(ls_tape *t, ls_tensor *x, const ls_tensor *table, int heads
         return ls__shape_error(t, "rotary", "input", x->dims, x->shape, "table", table->dims, table->shape,
                                "rows must be a multiple of the positions, and each have room for the heads");
     bool in_place = x->memory && x->memory->refs == 1 && x->maker && x->maker->unread;
-    if (t->pass.mode == LS_PASS_EVAL || t->forgetting) in_place = x->memory && x->memory->refs == 1;
+    if (t->pass.mode == LS_PASS_EVAL || t->discarding) in_place = x->memory && x->memory->refs == 1;
     ls_tensor *y = in_place ? ls__view(t, x->data, x->dims, x->shape) : ls__result(t, x->dims, x->shape);
     if (!y) return NULL;
     if (in_place) {

@@ -119,10 +119,10 @@ bool ls__operation_begin(ls_tape *t, const ls_tensor *a, const ls_tensor *b)
 
 /* ---- Memory */
 
-/* A block that forgets its activations drops all that it took. A buffer that it takes twice is in the list already. */
+/* A block whose activations are recomputed drops all buffers that it took. A buffer that it takes twice is in the list already. */
 static ls__buffer *remember(ls_tape *t, ls__buffer *b)
 {
-    if (!t->forgetting || b->listed) return b;
+    if (!t->discarding || b->listed) return b;
     b->listed = true;
     b->taken_before = t->taken;
     t->taken = b;
@@ -257,7 +257,7 @@ ls_status ls_tape_begin(ls_tape *t, ls_param *params, int n_params, const ls_pas
     t->free_list = NULL;
     t->streams = 0;
     t->taken = NULL;
-    t->forgetting = t->replaying = false;
+    t->discarding = t->replaying = false;
     t->root = NULL;
     t->open = true;
     t->status = LS_OK;
@@ -276,7 +276,7 @@ ls_status ls_tape_begin(ls_tape *t, ls_param *params, int n_params, const ls_pas
 
 bool ls__tape_will_record(const ls_tape *t, const ls__tape_record_args *args)
 {
-    if (t->pass.mode == LS_PASS_EVAL || t->forgetting) return false;
+    if (t->pass.mode == LS_PASS_EVAL || t->discarding) return false;
     if (args->block) return true;
     for (int i = 0; i < LS__NODE_INPUTS; i++)
         if (args->in[i] && args->in[i]->needs_grad) return true;

@@ -65,8 +65,8 @@ struct ls_tape {
     size_t alias_free;     /* may be used */
     int alias_next;        /* the first parameter whose gradient's memory may not be used */
     ls__buffer *free_list; /* last in, first out: its memory may still be in the cache */
-    ls__buffer *taken;     /* while forgetting: the buffer that was taken last */
-    bool forgetting;       /* a block's first forward: nothing is recorded; op_block.c */
+    ls__buffer *taken;     /* while discarding activations: the buffer that was taken last */
+    bool discarding;       /* a block's first forward: nothing is recorded; op_block.c */
     bool replaying;        /* its second one, within backward */
     uint64_t streams;      /* random streams used in this pass */
     ls_tensor *root;       /* where backward started */

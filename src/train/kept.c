@@ -429,7 +429,7 @@ void ls__train_kept_finish(ls_train *t)
 
 /* ---- Other numbers of ranks. */
 
-/* The number that `lockstep resize` left in the run folder; 0: none. It is taken: the file is removed. */
+/* The number that `lockstep resize` left in the run folder; 0: none. The request is accepted: the file is removed. */
 static int requested_ranks(const ls_train *t)
 {
     char path[LS__KEPT_PATH + 32];

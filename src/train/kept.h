@@ -81,7 +81,7 @@ double ls__train_kept_change(ls_train *t);
 /* The sum over the ranks: the generation ends after this step if it is not 0. */
 void ls__train_kept_agree(ls_train *t, double sum);
 
-/* This rank got SIGTERM: it leaves after the step, and the others go on. May be called from a signal handler. */
+/* This rank got SIGTERM: it leaves after the step, and the others continue. May be called from a signal handler. */
 void ls__train_leave_job(ls_train *t);
 /* The generation ends, and the run does not. */
 bool ls__train_is_changing(const ls_train *t);
