@@ -460,7 +460,7 @@ static int join_badly(ls_world *world, void *arg, char *why)
         while (!(status = one_step(ddp, 1))) steps++;
         need(status == LS_EABORTED && steps <= 1, "%s after %d steps", ls_status_name(status), steps);
     }
-    need(strstr(ls_error(), "rank that has joined"), "rank %d: %s", rank, ls_error());
+    need(strstr(ls_error(), "step callback of ls_ddp_join() failed"), "rank %d: %s", rank, ls_error());
     ls_ddp_free(&ddp);
     return 0;
 }

@@ -136,7 +136,7 @@ static void contradictions_are_named(void **state)
     start_edit(&e, m);
     e.tensors[e.count] = e.tensors[2];
     e.tensors[e.count++].name = "transformer.h.0.ln_1.weight";
-    check_fails(load_edited(&e, m), LS_EFORMAT, "'h.0.ln_1.weight' is there twice");
+    check_fails(load_edited(&e, m), LS_EFORMAT, "'h.0.ln_1.weight' occurs twice");
     check_fails(ls_model_load(m, "nowhere"), LS_ENOENT, "nowhere/model.safetensors");
     ls_model_free(&m);
 }

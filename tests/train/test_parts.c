@@ -169,7 +169,7 @@ static void the_rank_whose_data_come_late_is_named(void **state)
         { .wall = 1000, .waited = 30, .batches = 30, .missed = -1, .build = 90 },
     };
     assert_int_equal(ls__loading_describe(all, workers, 3, text, sizeof text), LS__DATA_STALLS_RANK);
-    if (!strstr(text, "rank 1's data come late") || !strstr(text, "waited 42 %") || !strstr(text, "rank 0 1 %") ||
+    if (!strstr(text, "rank 1's data arrive late") || !strstr(text, "waited 42 %") || !strstr(text, "rank 0 1 %") ||
         !strstr(text, "15.0 ms to load (rank 0: 3.0 ms) with 1 worker"))
         fail_msg("%s", text);
     /* A rank that waits much longer than its batches take to build has lost the time otherwise. */
