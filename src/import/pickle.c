@@ -122,7 +122,7 @@ static ls_status memoize(machine *m, uint64_t index)
     slot *top = &m->stack[m->count - 1];
     /* So that what a place says of its value is true of it: each place has one value, and a value one place. No pickler does otherwise. */
     if (m->memo[index].value || (top->memo && top->memo != (uint32_t)index + 1))
-        return wrong(m, "remembers something twice");
+        return wrong(m, "stores a memo entry twice");
     m->memo[index] = *top;
     json_incref(top->value);
     top->memo = (uint32_t)index + 1; /* how deep and large it is will be known when it is full */
