@@ -31,7 +31,7 @@ class Work(c10d.Work):
         self._group, self._handle, self._result, self._finish = group, handle, result, finish
         self._keep = keep  # memory that the library reads and writes
         self._error = None
-        self._future = None
+        self._ended = self._future = None
 
     def __del__(self):
         # Nobody waits for it, but its memory is in use until it is done.
@@ -44,13 +44,20 @@ class Work(c10d.Work):
         finish, self._finish = self._finish, None
         if finish is not None:
             finish()
-        if self._future is not None and not self._future.done():
-            self._future.set_result(self._result)
+        self._end_future()
 
     def _fail(self, error):
         self._handle, self._error = None, error
-        if self._future is not None and not self._future.done():
-            self._future.set_exception(error)
+        self._end_future()
+
+    def _end_future(self):
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_result(None)
+
+    def _outcome(self, _):
+        if self._error is not None:
+            raise self._error
+        return self._result
 
     def wait(self, timeout=None):
         if self._error is not None:
@@ -89,16 +96,17 @@ class Work(c10d.Work):
 
     def get_future(self):
         if self._future is None:
-            self._future = torch.futures.Future()
+            # An exception that is set in a future is a value to C++, which DDP would take for tensors. One of a callback is an error there, too.
+            self._ended = torch.futures.Future()
+            self._future = self._ended.then(self._outcome)
             if self._handle is not None and torch._C._current_graph_task_id() != -1:
                 self._group._finish_in_backward(self)
             else:
                 try:
                     self.wait()
-                    if not self._future.done():
-                        self._future.set_result(self._result)
-                except Exception as error:
-                    self._fail(error)
+                except Exception:
+                    pass  # the future has it
+                self._end_future()
         return self._future
 
 
