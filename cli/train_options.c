@@ -15,7 +15,8 @@
 static const char intro[] =
     "usage: lockstep train [OPTIONS]\n"
     "\n"
-    "Trains a GPT, a model of the Llama family, or an encoder (BERT). Without --data: on a built-in corpus of\n"
+    "Trains a GPT, a model of the Llama family, an encoder (BERT), or a ResNet on pictures. Without --data: on a "
+    "built-in corpus of\n"
     "stories, a small model in less than a minute.\n"
     "Writes run.json, metrics.jsonl (one object per step) and the model as a Hugging Face folder\n"
     "(config.json, model.safetensors) to the run folder. Ctrl-C stops after the current step and saves; 'lockstep "
@@ -79,6 +80,8 @@ static void list_models(char *out, size_t bytes)
             snprintf(out + at, bytes - at, ", %s", type->presets[i].name);
         }
     }
+    size_t at = strlen(out);
+    snprintf(out + at, bytes - at, "; images: %s", ls_resnet_names());
 }
 
 option_row *train_rows(train_arguments *a)
@@ -171,11 +174,34 @@ static int read_rows(train_arguments *a, int argc, char **argv)
     return code;
 }
 
+/* A ResNet by name, for the task images. */
+static int choose_resnet(train_arguments *a)
+{
+    ls_resnet_options *r = &a->train.resnet, named;
+    if (ls_resnet_preset(a->model ? a->model : "resnet20", &named)) {
+        fprintf(stderr, "lockstep train: --model: %s\n", ls_error());
+        return EXIT_USAGE;
+    }
+    const ls_lm_options *m = &a->train.model;
+    if (m->layers || m->width || m->heads || m->vocab_size || m->context || a->train.seq_len) {
+        fprintf(stderr,
+                "lockstep train: --layers, --width, --heads, --vocab-size, --context and --seq-len are for language "
+                "models\n");
+        return EXIT_USAGE;
+    }
+    memcpy(r->blocks, named.blocks, sizeof r->blocks);
+    r->stem = named.stem;
+    r->bottleneck = named.bottleneck;
+    a->train.task = LS_TASK_IMAGES;
+    return -1;
+}
+
 /* The model's size by name; --layers, --width and --heads override it. */
 static int choose_model(train_arguments *a)
 {
     ls_lm_options *m = &a->train.model, size = { .layers = 2, .width = 128, .heads = 4 };
     ls_task task = a->train.task;
+    if (task == LS_TASK_IMAGES || (a->model && !strncmp(a->model, "resnet", 6))) return choose_resnet(a);
     const char *name = a->model ? a->model : task == LS_TASK_MLM || task == LS_TASK_CLASSIFY ? "bert" : "small";
     if (strcmp(name, "small") != 0) {
         if (ls_lm_preset(name, &size)) {
@@ -357,7 +383,7 @@ int train_arguments_read(train_arguments *a, int argc, char **argv)
     } else {
         if (a->overwrite) t->run_dir_mode = LS_RUN_DIR_OVERWRITE;
         if (!t->init) code = choose_model(a);
-        if (!t->seq_len && !t->init) t->seq_len = a->data.count ? 256 : 64;
+        if (!t->seq_len && !t->init && t->task != LS_TASK_IMAGES) t->seq_len = a->data.count ? 256 : 64;
     }
     if (code >= 0) return code;
     if (a->inject && (code = read_inject(a->inject, &t->inject)) >= 0) return code;

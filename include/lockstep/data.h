@@ -309,7 +309,8 @@ typedef struct ls_images_options {
     const char *const *paths;
     size_t n_paths;         /* 0: LS_IMAGES_BUILT_IN */
     ls_image_format format; /* 0: auto */
-    int size;    /* folder: pictures are scaled so that their shorter side is this, and cut to a square; 0: 256 */
+    int size; /* folder: pictures are scaled so that their shorter side is this, and cut to a square; 0: 256; built-in: at
+                    least this */
     int classes; /* a label >= classes is an error; 0: as many as the format or the files have */
     void *reserved[2];
 } ls_images_options;

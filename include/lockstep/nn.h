@@ -126,6 +126,8 @@ typedef struct ls_resnet_options {
 /* Options by name: "resnet20", "resnet32", "resnet44", "resnet56", "resnet110" (CIFAR), "resnet18", "resnet34", "resnet50",
  * "resnet101", "resnet152" (torchvision). */
 LS_API LS_MUST_CHECK ls_status ls_resnet_preset(const char *name, ls_resnet_options *out);
+/* These names, with ", " in between. */
+LS_API const char *ls_resnet_names(void);
 /* The options in the config.json of a folder that ls_model_save() or timm wrote. */
 LS_API LS_MUST_CHECK ls_status ls_resnet_options_read(const char *folder, ls_resnet_options *out);
 

@@ -28,7 +28,8 @@ extern "C" {
 #define LS_TASK_LIST(X)                                                            \
     X(LS_TASK_LM, 0, lm)             /* predict each token from those before it */ \
     X(LS_TASK_MLM, 1, mlm)           /* predict masked tokens; of encoders */      \
-    X(LS_TASK_CLASSIFY, 2, classify) /* classes of texts, or of pairs of texts */
+    X(LS_TASK_CLASSIFY, 2, classify) /* classes of texts, or of pairs of texts */  \
+    X(LS_TASK_IMAGES, 3, images)     /* classes of pictures */
 
 typedef enum ls_task {
 #define X(name, value, text) name = (value),
@@ -43,6 +44,15 @@ LS_API const char *ls_task_name(ls_task task);
 LS_API const char *ls_task_metric(ls_task task, int i);
 /* What the speed of a task is counted in: "tokens"... */
 LS_API const char *ls_task_unit(ls_task task);
+
+/* What is changed at random in pictures of training data; see ls_augment. */
+typedef enum ls_augment_kind {
+    LS_AUGMENT_AUTO = 0, /* crop and flip; idx (digits): crop */
+    LS_AUGMENT_NONE = 1,
+    LS_AUGMENT_CROP = 2,
+    LS_AUGMENT_FLIP = 3,
+    LS_AUGMENT_CROP_FLIP = 4,
+} ls_augment_kind;
 
 /* How weights are updated on several ranks. The bits are the same. */
 typedef enum ls_update {
@@ -127,7 +137,7 @@ typedef struct ls_train_options {
     int read_delay_us;    /* for measurements: each read from a shard takes that much longer, until it is staged */
 
     /* ---- Batch */
-    int batch_size; /* sequences of a micro-batch; 0: 8 */
+    int batch_size; /* sequences of a micro-batch; 0: 8, or 64 images */
     int seq_len;    /* tokens of a sequence; 0: 256, or the context of `init` if that is shorter */
 
     /* ---- Ranks */
@@ -144,6 +154,11 @@ typedef struct ls_train_options {
     /* a folder with a model to start from, as ls_model_save() or transformers writes it. Its config.json determines
      * `model` except for the dropouts, where 0 is that of the folder and < 0 none. NULL: random weights */
     const char *init;
+    /* ---- Task images */
+    /* blocks all 0: ResNet-20; channels, size and classes 0: those of the data (folders: 224, or 32 without `stem`) */
+    ls_resnet_options resnet;
+    ls_image_format image_format; /* 0: by the files */
+    ls_augment_kind augment;
 
     /* ---- Optimizer and schedule */
     int64_t steps; /* optimizer steps; 0: by `epochs`; both 0: 1,000 */

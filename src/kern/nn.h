@@ -87,6 +87,12 @@ typedef struct ls__nn_kernels {
     void (*window_product)(float *c, int64_t ldc, const ls__window *a, const float *panels, int64_t m, int64_t n,
                            bool add);
 
+    /* Of a tile of 4x4 pixels, `line` floats between lines: value i of 16 goes to v + i * step. See winograd_loops.h. */
+    void (*winograd_in)(float *v, size_t step, const float *x, int64_t line, size_t channels);
+    /* The first `rows` and `cols` of the 2x2 results: y = (add: y +) ... */
+    void (*winograd_out)(float *y, int64_t line, int rows, int cols, const float *m, size_t step, size_t channels,
+                         bool add);
+
     /* Rows of channels, contiguous; see channel_loops.h. sums[c] += the sum of x, or of (x - mean[c])^2 */
     void (*channel_sums)(float *sums, const float *x, size_t rows, size_t channels);
     void (*channel_squares)(float *sums, const float *x, const float *mean, size_t rows, size_t channels);

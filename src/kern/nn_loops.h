@@ -280,6 +280,7 @@ static void softmax_back(float *p, float *ds, size_t n, float factor, float shif
 #include "kern/gemm_loops.h"
 #include "kern/conv_loops.h"
 #include "kern/channel_loops.h"
+#include "kern/winograd_loops.h"
 #include "kern/llama_loops.h"
 
 /* ---- Element by element. */
@@ -343,6 +344,8 @@ const ls__nn_kernels LS__TABLE = {
     .panel_product = panel_product,
     .direct_product = direct_product,
     .window_product = window_product,
+    .winograd_in = winograd_in,
+    .winograd_out = winograd_out,
     .channel_sums = channel_sums,
     .channel_squares = channel_squares,
     .channel_affine = channel_affine,

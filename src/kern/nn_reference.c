@@ -239,6 +239,36 @@ static void channel_max_back(float *dx, const float *dy, const uint8_t *places, 
         if (places[c] == place) dx[c] += dy[c];
 }
 
+/* B^T d B and A^T m A, as matrices. */
+static void winograd_in(float *v, size_t step, const float *x, int64_t line, size_t channels)
+{
+    static const double bt[4][4] = { { 1, 0, -1, 0 }, { 0, 1, 1, 0 }, { 0, -1, 1, 0 }, { 0, 1, 0, -1 } };
+    for (size_t c = 0; c < channels; c++)
+        for (int i = 0; i < 4; i++)
+            for (int j = 0; j < 4; j++) {
+                double sum = 0;
+                for (int a = 0; a < 4; a++)
+                    for (int b = 0; b < 4; b++)
+                        sum += bt[i][a] * bt[j][b] * x[a * line + (int64_t)(b * (int64_t)channels) + (int64_t)c];
+                v[(size_t)(4 * i + j) * step + c] = (float)sum;
+            }
+}
+
+static void winograd_out(float *y, int64_t line, int rows, int cols, const float *m, size_t step, size_t channels,
+                         bool add)
+{
+    static const double at[2][4] = { { 1, 1, 1, 0 }, { 0, 1, -1, -1 } };
+    for (size_t c = 0; c < channels; c++)
+        for (int i = 0; i < rows; i++)
+            for (int j = 0; j < cols; j++) {
+                float *to = y + i * line + (int64_t)((size_t)j * channels + c);
+                double sum = add ? (double)*to : 0;
+                for (int a = 0; a < 4; a++)
+                    for (int b = 0; b < 4; b++) sum += at[i][a] * at[j][b] * m[(size_t)(4 * a + b) * step + c];
+                *to = (float)sum;
+            }
+}
+
 static float exp_shift_sum(float *x, size_t n, float factor, float shift)
 {
     double s = 0;
@@ -326,6 +356,8 @@ const ls__nn_kernels ls__nn_kernels_reference = {
     .channel_back_sums = channel_back_sums,
     .channel_norm_back = channel_norm_back,
     .channel_max = channel_max,
+    .winograd_in = winograd_in,
+    .winograd_out = winograd_out,
     .channel_max_back = channel_max_back,
     .exp_shift_sum = exp_shift_sum,
     .softmax_back = softmax_back,

@@ -115,8 +115,9 @@ static ls_status check_format(const char *folder)
 /* The weights of one file, or of several that an index names. As in transformers, the one file is preferred. */
 static ls_status read_weights(ls_model *m, const char *folder, bool new_head)
 {
-    ls__weight_names own = m->type->lm ? m->type->lm->weights : (ls__weight_names){ 0 };
-    const ls__weight_names *names = m->type->lm ? &own : NULL;
+    const ls__weight_names *names = m->type->lm ? &m->type->lm->weights : m->type->weights;
+    ls__weight_names own = names ? *names : (ls__weight_names){ 0 };
+    if (names) names = &own;
     own.new_head = new_head && own.is_head;
     char *one = join(folder, "model.safetensors"), *index = join(folder, "model.safetensors.index.json");
     ls__weights sets[2];

@@ -173,6 +173,9 @@ static ls_status find_kind(const char *name, const json_t *root, ls_lm_kind *kin
     const char *text = json_string_value(value);
     char known[256] = "";
     *kind = (ls_lm_kind)0;
+    if (!value && json_object_get(root, "architecture"))
+        return ls__fail(LS_EUNSUPPORTED, "%s: 'architecture' means a model of images; this needs a language model",
+                        name);
     if (!value || json_is_null(value)) return LS_OK;
     for (int i = 0; i < LS_LM_COUNT; i++) {
         const char *type = ls__lm_type_of((ls_lm_kind)i)->model.name;

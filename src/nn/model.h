@@ -35,6 +35,7 @@ typedef struct ls__model_type {
     const struct ls__lm_type *lm; /* NULL: not a language model */
     /* Other models: the text of config.json, which the caller frees; NULL: there is none. */
     ls_status (*config_text)(const ls_model *model, char **out);
+    const ls__weight_names *weights; /* NULL: files have the names of the places */
 } ls__model_type;
 
 /* What a language model has besides. */

@@ -7,6 +7,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 #include "base/status.h"
 #include "tensor/hooks.h"
 
@@ -163,9 +164,18 @@ static ls_tensor *resnet_loss(ls_model *m, ls_tape *t, const ls_model_batch *b)
     return ls_cross_entropy(t, resnet_logits(m, t, b), &targets);
 }
 
-static const ls__model_type type = {
-    .name = "resnet", .loss = resnet_loss, .logits = resnet_logits, .config_text = ls__resnet_config_text
-};
+static bool is_head(const char *name)
+{
+    return strncmp(name, "fc.", 3) == 0;
+}
+
+static const ls__weight_names weights = { .is_head = is_head };
+
+static const ls__model_type type = { .weights = &weights,
+                                     .name = "resnet",
+                                     .loss = resnet_loss,
+                                     .logits = resnet_logits,
+                                     .config_text = ls__resnet_config_text };
 
 /* ---- Opening. */
 

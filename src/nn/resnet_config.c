@@ -31,18 +31,13 @@ static const struct {
 };
 enum { PRESETS = sizeof presets / sizeof *presets };
 
-static const char *known_names(char *text, size_t bytes)
+const char *ls_resnet_names(void)
 {
-    size_t at = 0;
-    text[0] = 0;
-    for (size_t i = 0; i < PRESETS && at < bytes; i++)
-        at += (size_t)snprintf(text + at, bytes - at, "%s%s", i ? ", " : "", presets[i].name);
-    return text;
+    return "resnet20, resnet32, resnet44, resnet56, resnet110, resnet18, resnet34, resnet50, resnet101, resnet152";
 }
 
 ls_status ls_resnet_preset(const char *name, ls_resnet_options *out)
 {
-    char known[256];
     LS__NEED(name, "name");
     LS__NEED(out, "out");
     for (size_t i = 0; i < PRESETS; i++)
@@ -50,7 +45,7 @@ ls_status ls_resnet_preset(const char *name, ls_resnet_options *out)
             *out = presets[i].options;
             return LS_OK;
         }
-    return ls__fail(LS_EINVAL, "unknown model '%.60s'; known are %s", name, known_names(known, sizeof known));
+    return ls__fail(LS_EINVAL, "unknown model '%.60s'; known are %s", name, ls_resnet_names());
 }
 
 /* The name of these sizes; NULL: they have none. */

@@ -11,6 +11,7 @@
 #include "kern/gemm.h"
 #include "tensor/conv.h"
 #include "tensor/rows.h"
+#include "tensor/winograd.h"
 
 enum {
     MOST_GROUPS = 16,
@@ -36,12 +37,13 @@ static void pack_weights(const ls_tape *t, const ls__conv *s, const ls__sweep *p
 }
 
 /* Memory that a phase needs: packed weights, then a bordered image per thread. */
-static size_t phase_floats(const ls_tape *t, const ls__sweep *p)
+static size_t sweep_floats(const ls_tape *t, const ls__sweep *p)
 {
+    if (ls__winograd_serves(p)) return ls__winograd_floats(t, p);
     return (ls__conv_panel_floats(p) + 15) / 16 * 16 + ls__conv_border_floats(p) * (size_t)t->threads;
 }
 
-static void run_phase(const ls_tape *t, const ls__conv *s, const ls__sweep *p, bool back, const float *w,
+static void run_sweep(const ls_tape *t, const ls__conv *s, const ls__sweep *p, bool back, const float *w,
                       const float *source, float *result, bool add, float *memory)
 {
     int64_t each = channels_at_once(p), parts = (p->to + each - 1) / each;
@@ -50,6 +52,10 @@ static void run_phase(const ls_tape *t, const ls__conv *s, const ls__sweep *p, b
     size_t border = ls__conv_border_floats(p);
     float *borders = memory + (ls__conv_panel_floats(p) + 15) / 16 * 16;
     if (!p->rows || !p->cols) return;
+    if (ls__winograd_serves(p)) {
+        ls__winograd_run(t, s, p, back, w, source, result, add, memory);
+        return;
+    }
     pack_weights(t, s, p, back, w, memory);
 #pragma omp parallel for num_threads(t->threads) schedule(dynamic, 1)
     for (int64_t task = 0; task < parts * s->B; task++) {
@@ -117,14 +123,14 @@ static ls_status input_back(ls_tape *t, const ls__conv *s, const float *w, const
     size_t most = 0;
     for (int64_t i = 0; i < s->stride * s->stride; i++) {
         ls__sweep p = ls__conv_back_phase(s, i / s->stride, i % s->stride);
-        size_t floats = p.rows && p.cols ? phase_floats(t, &p) : 0;
+        size_t floats = p.rows && p.cols ? sweep_floats(t, &p) : 0;
         if (floats > most) most = floats;
     }
     ls__buffer *memory = ls__buffer_take(t, most);
     if (!memory) return t->status;
     for (int64_t i = 0; i < s->stride * s->stride; i++) {
         ls__sweep p = ls__conv_back_phase(s, i / s->stride, i % s->stride);
-        run_phase(t, s, &p, true, w, dy, dx, add, memory->data);
+        run_sweep(t, s, &p, true, w, dy, dx, add, memory->data);
     }
     ls__buffer_drop(t, memory);
     return LS_OK;
@@ -252,9 +258,9 @@ static ls_status conv_forward(ls_tape *t, const ls__conv *s, const float *x, con
         return LS_OK;
     }
     ls__sweep p = ls__conv_forward_phase(s);
-    ls__buffer *memory = ls__buffer_take(t, phase_floats(t, &p));
+    ls__buffer *memory = ls__buffer_take(t, sweep_floats(t, &p));
     if (!memory) return t->status;
-    run_phase(t, s, &p, false, w, x, y, bias != NULL, memory->data);
+    run_sweep(t, s, &p, false, w, x, y, bias != NULL, memory->data);
     ls__buffer_drop(t, memory);
     return LS_OK;
 }

@@ -22,6 +22,8 @@ typedef struct contents {
     size_t elements;
     int n_blocks;
     float *blocks[LS__CHECKPOINT_BLOCKS];
+    size_t n_buffers;
+    float *buffers;
 } contents;
 
 struct ls__checkpoint_writer {
@@ -37,7 +39,9 @@ struct ls__checkpoint_writer {
     const float *blocks[LS__CHECKPOINT_BLOCKS]; /* what is written: the copies, or the state itself */
     float *copies[LS__CHECKPOINT_BLOCKS];
     size_t copy_bytes; /* 0: there are none */
-    int64_t *intact;   /* steps whose files are known to be intact, because this process wrote or read them */
+    float *buffers;    /* a copy */
+    size_t n_buffers;
+    int64_t *intact; /* steps whose files are known to be intact, because this process wrote or read them */
     size_t n_intact;
 };
 
@@ -47,6 +51,9 @@ static contents contents_of(const ls_train *t)
 {
     contents c = { .step = t->step, .elements = ls_model_elements(t->model), .n_blocks = 1, .data = t->data_at };
     c.blocks[0] = ls_model_values(t->model);
+    const ls_place *places;
+    ls_model_buffers(t->model, &places, &c.buffers);
+    c.n_buffers = ls_model_buffer_elements(t->model);
     const char *name;
     float *data;
     int states = ls_optimizer_state(t->optimizer, -1, &name, &data);
@@ -66,6 +73,7 @@ static char *make_head(const ls_train *t, const contents *c)
                              (json_int_t)c->step, "skipped", (json_int_t)t->skipped, "epoch", (json_int_t)c->data.epoch,
                              "data_step", (json_int_t)c->data.step, "data_print", (json_int_t)c->data.fingerprint,
                              "elements", (json_int_t)c->elements, "blocks", c->n_blocks, "settings", settings);
+    if (root && c->n_buffers) json_object_set_new(root, "buffers", json_integer((json_int_t)c->n_buffers));
     char *text = root ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     json_decref(root);
     return text;
@@ -122,7 +130,8 @@ static bool note_intact(struct ls__checkpoint_writer *w, int64_t step)
 static void *write_in_background(void *arg)
 {
     struct ls__checkpoint_writer *w = arg;
-    w->status = ls__checkpoint_file_write(w->path, w->head, w->blocks, w->n_blocks, w->elements);
+    w->status =
+        ls__checkpoint_file_write(w->path, w->head, w->blocks, w->n_blocks, w->elements, w->buffers, w->n_buffers);
     if (w->status)
         snprintf(w->message, sizeof w->message, "%s", ls_error());
     else if (note_intact(w, w->step))
@@ -190,7 +199,10 @@ ls_status ls__checkpoint_save(ls_train *t, bool last)
     w->elements = c.elements;
     w->n_blocks = c.n_blocks;
     w->step = -1;
-    if (!w->path || !w->head) return ls__fail(LS_ENOMEM, "checkpoint: out of memory");
+    w->n_buffers = c.n_buffers;
+    if (c.n_buffers && !w->buffers) w->buffers = malloc(c.n_buffers * sizeof *w->buffers);
+    if (!w->path || !w->head || (c.n_buffers && !w->buffers)) return ls__fail(LS_ENOMEM, "checkpoint: out of memory");
+    if (c.n_buffers) memcpy(w->buffers, c.buffers, c.n_buffers * sizeof *w->buffers);
     w->step = c.step;
     /* After the last step nothing changes the state. */
     bool copy = !last && have_copies(w, &c);
@@ -216,6 +228,7 @@ void ls__checkpoint_close(ls_train *t)
     for (int i = 0; i < LS__CHECKPOINT_BLOCKS && w->copy_bytes; i++)
         if (w->copies[i]) munmap(w->copies[i], w->copy_bytes);
     free(w->intact);
+    free(w->buffers);
     free(w->folder);
     free(w->path);
     free(w->head);
@@ -244,7 +257,7 @@ static ls_status compare_settings(const ls_train *t, const ls__checkpoint_file *
                         f->path, own_value->name, json_number_value(value), own_value->value);
     }
     contents own = contents_of(t);
-    if (f->elements != own.elements || f->n_blocks != own.n_blocks)
+    if (f->elements != own.elements || f->n_blocks != own.n_blocks || f->buffers != own.n_buffers)
         return ls__fail(LS_EINVAL,
                         "%s: the checkpoint has another model or optimizer (%zu elements, %d blocks; got %zu and %d)",
                         f->path, f->elements, f->n_blocks, own.elements, own.n_blocks);
@@ -258,7 +271,7 @@ static ls_status check_file(const ls_train *t, const char *path, int64_t step, b
     ls_status status = ls__checkpoint_file_open(&f, path);
     *corrupt = status != LS_OK;
     if (status) return status;
-    status = ls__checkpoint_file_read(&f, NULL);
+    status = ls__checkpoint_file_read(&f, NULL, NULL);
     if (!status && f.step != step)
         status = ls__fail(LS_EFORMAT, "%s: is the checkpoint of step %lld under another name", path, (long long)f.step);
     *corrupt = status != LS_OK;
@@ -306,7 +319,8 @@ static ls_status restore(ls_train *t, int64_t step)
     if (!status && !(status = ls__checkpoint_file_open(&f, path))) {
         status = compare_settings(t, &f);
         bool own_copy = !t->parallel.shared || ls_group_rank(t->parallel.node_group) == 0;
-        if (!status) status = ls__checkpoint_file_read(&f, own_copy ? own.blocks : NULL);
+        if (!status)
+            status = ls__checkpoint_file_read(&f, own_copy ? own.blocks : NULL, own.n_buffers ? own.buffers : NULL);
         if (!status) status = ls_loader_seek(t->loader, &f.data);
         t->step = f.step;
         t->skipped = json_integer_value(json_object_get(f.head, "skipped"));

@@ -41,7 +41,7 @@ static ls_status put(sink *s, const void *data, size_t bytes)
 }
 
 ls_status ls__checkpoint_file_write(const char *path, const char *head, const float *const *blocks, int n_blocks,
-                                    size_t elements)
+                                    size_t elements, const float *buffers, size_t n_buffers)
 {
     sink s = { .hash = XXH3_createState() };
     uint64_t length = strlen(head);
@@ -52,6 +52,7 @@ ls_status ls__checkpoint_file_write(const char *path, const char *head, const fl
     if (!status) status = put(&s, &length, sizeof length);
     if (!status) status = put(&s, head, length);
     for (int i = 0; i < n_blocks && !status; i++) status = put(&s, blocks[i], elements * sizeof(float));
+    if (!status && n_buffers) status = put(&s, buffers, n_buffers * sizeof(float));
     if (!status) {
         XXH128_hash_t hash = XXH3_128bits_digest(s.hash);
         uint64_t words[2] = { hash.low64, hash.high64 };
@@ -76,7 +77,7 @@ static ls_status read_at(const ls__checkpoint_file *f, void *to, size_t bytes, s
 static ls_status read_head(ls__checkpoint_file *f, size_t length)
 {
     json_error_t error;
-    json_int_t step, epoch, data_step, data_print, elements;
+    json_int_t step, epoch, data_step, data_print, elements, buffers = 0;
     char *text = malloc(length + 1);
     if (!text) return ls__fail(LS_ENOMEM, "%s: out of memory", f->path);
     ls_status status = read_at(f, text, length, BEGIN);
@@ -84,17 +85,20 @@ static ls_status read_head(ls__checkpoint_file *f, size_t length)
         status = ls__fail(LS_EFORMAT, "%s: header is not valid JSON: %s", f->path, error.text);
     free(text);
     if (status) return status;
-    if (json_unpack(f->head, "{s:I, s:I, s:I, s:I, s:I, s:i}", "step", &step, "epoch", &epoch, "data_step", &data_step,
-                    "data_print", &data_print, "elements", &elements, "blocks", &f->n_blocks) ||
+    if (json_unpack(f->head, "{s:I, s:I, s:I, s:I, s:I, s:i, s?I}", "step", &step, "epoch", &epoch, "data_step",
+                    &data_step, "data_print", &data_print, "elements", &elements, "blocks", &f->n_blocks, "buffers",
+                    &buffers) ||
         step < 0 || epoch < 0 || data_step < 0 || elements < 0 || f->n_blocks < 1 ||
-        f->n_blocks > LS__CHECKPOINT_BLOCKS)
+        f->n_blocks > LS__CHECKPOINT_BLOCKS || buffers < 0 || buffers > elements)
         return ls__fail(LS_EFORMAT, "%s: header has missing or invalid numbers", f->path);
     f->step = step;
     f->elements = (size_t)elements;
+    f->buffers = (size_t)buffers;
     f->data =
         (ls_loader_state){ .epoch = (uint64_t)epoch, .step = (uint64_t)data_step, .fingerprint = (uint64_t)data_print };
     size_t bytes, left = f->bytes - HASH_BYTES - BEGIN - length;
-    if (__builtin_mul_overflow(f->elements, sizeof(float) * (size_t)f->n_blocks, &bytes) || bytes != left)
+    if (__builtin_mul_overflow(f->elements, sizeof(float) * (size_t)f->n_blocks, &bytes) ||
+        __builtin_add_overflow(bytes, f->buffers * sizeof(float), &bytes) || bytes != left)
         return ls__fail(LS_EFORMAT, "%s: has %zu bytes of data; the header expects %zu times %d", f->path, left,
                         f->elements, f->n_blocks);
     return LS_OK;
@@ -137,12 +141,13 @@ static ls_status read_range(const ls__checkpoint_file *f, XXH3_state_t *hash, si
     return status;
 }
 
-ls_status ls__checkpoint_file_read(const ls__checkpoint_file *f, float *const *blocks)
+ls_status ls__checkpoint_file_read(const ls__checkpoint_file *f, float *const *blocks, float *buffers)
 {
     char *part = malloc(PART);
     XXH3_state_t *hash = XXH3_createState();
     uint64_t words[2];
-    size_t block = f->elements * sizeof(float), end = f->bytes - HASH_BYTES, at = end - (size_t)f->n_blocks * block;
+    size_t block = f->elements * sizeof(float), end = f->bytes - HASH_BYTES, rest = f->buffers * sizeof(float);
+    size_t at = end - rest - (size_t)f->n_blocks * block;
     ls_status status = part && hash ? LS_OK : ls__fail(LS_ENOMEM, "%s: out of memory", f->path);
     if (!status) {
         XXH3_128bits_reset(hash);
@@ -150,6 +155,7 @@ ls_status ls__checkpoint_file_read(const ls__checkpoint_file *f, float *const *b
     }
     for (int i = 0; i < f->n_blocks && !status; i++, at += block)
         status = read_range(f, hash, at, at + block, blocks ? blocks[i] : NULL, part);
+    if (!status) status = read_range(f, hash, at, end, buffers, part);
     if (!status) status = read_at(f, words, sizeof words, end);
     if (!status) {
         XXH128_hash_t found = XXH3_128bits_digest(hash);
@@ -176,7 +182,7 @@ ls_status ls_checkpoint_verify(const char *path, ls_checkpoint_info *info)
     *info = (ls_checkpoint_info){ 0 };
     ls_status status = ls__checkpoint_file_open(&f, path);
     if (status) return status;
-    status = ls__checkpoint_file_read(&f, NULL);
+    status = ls__checkpoint_file_read(&f, NULL, NULL);
     if (!status) *info = (ls_checkpoint_info){ .step = f.step, .elements = f.elements, .bytes = f.bytes };
     ls__checkpoint_file_close(&f);
     return status;

@@ -259,6 +259,7 @@ ls_status ls__train_load(ls_train *t, ls__micro_batch *out)
 {
     ls_batch *b;
     ls_status status = ls_loader_next(t->loader, &b);
+    t->validating = false;
     if (!status) status = t->task->make_batch(t, b, out);
     return status;
 }
@@ -268,6 +269,7 @@ ls_status ls__train_load_val(ls_train *t, bool first, ls__micro_batch *out)
     ls_batch *b;
     ls_status status = first ? ls_loader_seek(t->val_loader, &t->val_start) : LS_OK;
     if (!status) status = ls_loader_next(t->val_loader, &b);
+    t->validating = true;
     if (!status) status = t->task->make_batch(t, b, out);
     return status;
 }

@@ -60,7 +60,7 @@ typedef struct ls__setting_value {
     bool fixed;  /* may not change when the run is resumed */
     bool hashed; /* `value` is a hash */
 } ls__setting_value;
-enum { LS__MAX_SETTING_VALUES = 100 };
+enum { LS__MAX_SETTING_VALUES = 128 };
 /* Those that all ranks must share, and a hash of the data. Returns how many. */
 int ls__settings_values(const ls_train *t, ls__setting_value *out);
 

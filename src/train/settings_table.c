@@ -23,6 +23,10 @@ static const char *const tasks[] = { LS_TASK_LIST(X) NULL };
 #undef X
 static const char *const heads[] = { "default", "tied", "untied", NULL };
 static const char *const ropes[] = { "default", "linear", "llama3", NULL };
+static const char *const augments[] = { "auto", "none", "crop", "flip", "crop-flip", NULL };
+#define X(name, value, text) #text,
+static const char *const image_formats[] = { LS_IMAGE_FORMAT_LIST(X) NULL };
+#undef X
 static const char *const default_field[] = { "text", NULL };
 
 #define AT(member) offsetof(ls_train_options, member)
@@ -142,9 +146,24 @@ const ls__setting ls__settings[] = {
       0.999, "P", "dropout of attention weights (--dropout)", NULL },
     { "--norm-eps", LS__SET_FLOAT, LS__SET_FIXED, AT(model.norm_eps), NULL, 1e-30, 1, "X",
       "epsilon of the norms (1e-5; qwen: 1e-6; bert: 1e-12)", NULL },
+    { "--image-format", LS__SET_CHOICE, LS__SET_FIXED, AT(image_format), image_formats, 0, 0, "FORMAT",
+      "format of pictures: {} (auto)", "Images" },
+    { "--image-size", LS__SET_INT, LS__SET_FIXED, AT(resnet.size), NULL, 1, 16384, "N",
+      "width and height that the model sees (the data's; folders: 224)", NULL },
+    { "--augment", LS__SET_CHOICE, LS__SET_FIXED, AT(augment), augments, 0, 0, "KIND",
+      "random changes of training pictures: {} (auto: crop-flip; idx: crop)", NULL },
+    { "--stage-1", LS__SET_INT, LS__SET_FIXED, AT(resnet.blocks[0]), NULL, 0, 1000, NULL, NULL, NULL },
+    { "--stage-2", LS__SET_INT, LS__SET_FIXED, AT(resnet.blocks[1]), NULL, 0, 1000, NULL, NULL, NULL },
+    { "--stage-3", LS__SET_INT, LS__SET_FIXED, AT(resnet.blocks[2]), NULL, 0, 1000, NULL, NULL, NULL },
+    { "--stage-4", LS__SET_INT, LS__SET_FIXED, AT(resnet.blocks[3]), NULL, 0, 1000, NULL, NULL, NULL },
+    { "--bottleneck", LS__SET_FLAG, LS__SET_FIXED, AT(resnet.bottleneck), NULL, 0, 0, NULL, NULL, NULL },
+    { "--stem", LS__SET_FLAG, LS__SET_FIXED, AT(resnet.stem), NULL, 0, 0, NULL, NULL, NULL },
+    { "--base-width", LS__SET_INT, LS__SET_FIXED, AT(resnet.width), NULL, 1, 16384, NULL, NULL, NULL },
+    { "--channels", LS__SET_INT, LS__SET_FIXED, AT(resnet.channels), NULL, 1, 16384, NULL, NULL, NULL },
+    { "--image-classes", LS__SET_INT, LS__SET_FIXED, AT(resnet.classes), NULL, 1, MANY, NULL, NULL, NULL },
     { "--steps", LS__SET_LONG, LS__SET_SHARED, AT(steps), NULL, 1, ANY, "N", "optimizer steps (1000)", "Training" },
-    { "--batch-size", LS__SET_INT, LS__SET_FIXED, AT(batch_size), NULL, 1, MANY, "N", "sequences per micro-batch (8)",
-      NULL },
+    { "--batch-size", LS__SET_INT, LS__SET_FIXED, AT(batch_size), NULL, 1, MANY, "N",
+      "sequences per micro-batch (8; images: 64)", NULL },
     { "--seq-len", LS__SET_INT, LS__SET_FIXED, AT(seq_len), NULL, 1, MANY, "N",
       "sequence length in tokens (256; built-in corpus: 64)", NULL },
     { "--lr", LS__SET_FLOAT, LS__SET_FIXED, AT(schedule.lr), NULL, 1e-30, 1e30, "X",

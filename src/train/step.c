@@ -109,6 +109,7 @@ ls_status ls__train_update(ls_train *t, double loss, double scale, ls_train_metr
         ls__train_kept_note_step(t, lr, grad_scale, metrics);
         ls__train_point(t, LS__POINT_GATHERED);
         status = ls__parallel_update(t, lr, grad_scale);
+        if (!status) ls__statistics_count(t);
         ls__train_point(t, LS__POINT_APPLIED);
     }
     metrics->skipped = t->skipped;
@@ -130,6 +131,7 @@ static ls_status run_slots(ls_train *t, ls_train_metrics *m, double *parts, doub
         m->data_ms += ls__train_leave(t, LS_PHASE_DATA);
         if (!status) status = ls__train_enter(t, LS_PHASE_FORWARD);
         if (!status) status = ls__parallel_begin(t, micro, batch.weight);
+        if (!status) ls__statistics_slot(t, first + micro);
         if (!status && batch.model.batch_size) status = ls__train_forward(t, first + micro, &batch.model, false, &loss);
         m->forward_ms += ls__train_leave(t, LS_PHASE_FORWARD);
         if (!status) status = ls__train_enter(t, LS_PHASE_BACKWARD);
@@ -141,7 +143,8 @@ static ls_status run_slots(ls_train *t, ls_train_metrics *m, double *parts, doub
         m->backward_ms += ls__train_leave(t, LS_PHASE_BACKWARD);
         if (status) return status;
     }
-    return ls__parallel_sum(t, parts, shares);
+    ls_status status = ls__statistics_gather(t);
+    return status ? status : ls__parallel_sum(t, parts, shares);
 }
 
 /* Resident memory of this process, without the heap. */

@@ -43,7 +43,7 @@ static ls_status fill_options(ls_train *t)
 {
     ls_train_options *o = &t->options;
     ls_status status;
-    if (!o->batch_size) o->batch_size = 8;
+    if (!o->batch_size) o->batch_size = o->task == LS_TASK_IMAGES ? 64 : 8;
     if (!o->slots) o->slots = t->parallel.size;
     if (o->clip == 0) o->clip = 1;
     if (o->clip < 0) o->clip = 0;
@@ -134,8 +134,9 @@ static ls_status open_own(ls_train *t)
     ls__train_kept_note_shape(t);
     t->data_hash = ls__train_hash_data(t);
     if (o->run_dir && ls__train_is_first(t)) {
-        if ((status = ls__data_files_json(o->data, o->n_data, &t->files[0]))) return status;
-        if ((status = ls__data_files_json(o->val_data, o->n_val_data, &t->files[1]))) return status;
+        bool folder = o->image_format == LS_IMAGES_FOLDER; /* of as many files as samples */
+        if ((status = ls__data_files_json(o->data, folder ? 0 : o->n_data, &t->files[0]))) return status;
+        if ((status = ls__data_files_json(o->val_data, folder ? 0 : o->n_val_data, &t->files[1]))) return status;
     }
     if ((status = t->task->open_model(t))) return status;
     t->data_at = ls_loader_get_state(t->loader);
@@ -220,6 +221,7 @@ static ls_status open_all(ls_train *t)
     if (!status) status = ls__parallel_agree(t, open_own(t));
     if (!status) status = ls__parallel_compare(t);
     if (!status) status = ls__parallel_open(t);
+    if (!status) status = ls__parallel_agree(t, ls__statistics_open(t));
     if (!status) warn_of_other_end(t);
     if (!status && ls__train_kept_is_ready(t))
         status = ls__train_kept_resume(t);
@@ -259,6 +261,7 @@ void ls_train_free(ls_train **train)
     ls_tape_free(&t->tape);
     ls_optimizer_free(&t->optimizer);
     ls_model_free(&t->model);
+    ls__statistics_close(t);
     ls__parallel_close(t);
     ls__train_close_data(t);
     if (t->task && t->task->close) t->task->close(t);

@@ -22,6 +22,7 @@ struct ls_train {
     int64_t skipped;           /* steps skipped because they were not finite */
     int skipped_in_a_row;
     bool failed;              /* a step failed; no more are possible */
+    bool validating;          /* batches are made of validation data */
     _Atomic bool stop_wanted; /* on this rank */
     bool stopping;            /* some rank wants to stop; the same on all ranks */
 
@@ -41,7 +42,8 @@ struct ls_train {
     ls_model *model;
     ls_tape *tape;
     ls_optimizer *optimizer;
-    ls__parallel parallel;                    /* sums gradients over slots and ranks */
+    ls__parallel parallel; /* sums gradients over slots and ranks */
+    float *statistics;     /* (slots, buffer elements): of batch norms in this step; NULL: the model has no buffers */
     struct ls__train_kept *kept;              /* an elastic run's state; NULL: the run is not elastic */
     struct ls__checkpoint_writer *checkpoint; /* NULL: none written yet */
     bool recorded;                            /* this run started the world's record */
@@ -109,6 +111,17 @@ LS_MUST_CHECK ls_status ls__train_forward(ls_train *t, int slot, const ls_model_
                                           ls_tensor **loss);
 /* Norm, clipping, and one update of all weights. `scale` turns the summed gradients into their mean. */
 LS_MUST_CHECK ls_status ls__train_update(ls_train *t, double loss, double scale, ls_train_metrics *metrics);
+
+/* ---- statistics.c: the buffers of a model (batch norms), counted in the order of slots. */
+
+LS_MUST_CHECK ls_status ls__statistics_open(ls_train *t);
+void ls__statistics_close(ls_train *t);
+/* Before the forward pass of a micro-batch. */
+void ls__statistics_slot(ls_train *t, int slot);
+/* After all of a step: every rank gets those of all ranks. A collective call. */
+LS_MUST_CHECK ls_status ls__statistics_gather(ls_train *t);
+/* With the update of a step that is not skipped. */
+void ls__statistics_count(ls_train *t);
 
 /* ---- evaluate.c: the mean loss over the validation data, and metrics as the task has them. */
 LS_MUST_CHECK ls_status ls__train_evaluate(ls_train *t, double *loss, double metrics[LS_MAX_METRICS]);

@@ -127,6 +127,12 @@ RUN(channel_max)
     memcpy(w->x[2], d, sizeof d);
     k->channel_max_back(w->x[2], c, places, 2, n);
 }
+RUN(winograd)
+{
+    memcpy(w->x[1], d, sizeof d);
+    k->winograd_in(w->x[0], 16, a, 4 * 16, 16);
+    k->winograd_out(w->x[1], 2 * 16, 1 + n % 2, 1 + n / 2 % 2, b, 16, 16, n % 3);
+}
 RUN(exp_shift_sum)
 {
     memcpy(w->x[0], a, sizeof a);
@@ -209,6 +215,7 @@ static const struct {
               LOOP(channel_back_sums),
               LOOP(channel_norm_back),
               LOOP(channel_max),
+              LOOP(winograd),
               LOOP(exp_shift_sum),
               LOOP(softmax_back),
               LOOP(add),

@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "bench" / "peers"))
 from torch_images import make
 
-LIMIT, STEPS = 1e-4, 10
+LIMIT, STEPS, LR = 1e-4, 10, 1e-3
 arguments = [x for x in sys.argv[1:] if x != "--curve"]
 build = pathlib.Path(arguments[0] if arguments else "build")
 failed = False
@@ -55,7 +55,7 @@ def probe(folder, name, model, images, targets, size, classes):
     return load_file(folder / "out.safetensors")
 
 
-def steps(model, images, targets, lr=0.01):
+def steps(model, images, targets, lr=LR):
     optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
     model.train()
     for x, y in zip(images, targets):

@@ -80,7 +80,7 @@ static ls_status run(const char *folder, const char *in, const char *saved, cons
         for (size_t i = 0; i < n && !step && !status; i++)
             add("grad.", places[i].name, places[i].dims, places[i].shape, ls_model_grads(m) + places[i].offset,
                 places[i].count);
-        if (!status) ls_optimizer_update(optimizer, ls_model_values(m), ls_model_grads(m), step, 0.01f);
+        if (!status) ls_optimizer_update(optimizer, ls_model_values(m), ls_model_grads(m), step, 1e-3f);
     }
     size_t n_buffers = ls_model_buffers(m, &buffers, &data);
     for (size_t i = 0; i < n_buffers && !status; i++)

@@ -152,6 +152,7 @@ CASES = {
     "conv2d": ([((3, 5, 6, 2), 1, 0), ((4, 2, 3, 3), 1, 0), ((4,), 1, 0)], images(lambda x, w, b: F.conv2d(x, w, b, padding=1))),
     "conv2d_stride": ([((11, 6, 7, 2), 1, 0), ((3, 2, 3, 2), 1, 0)], images(lambda x, w: F.conv2d(x, w, stride=2, padding=1))),
     "conv2d_wide": ([((2, 9, 8, 3), 1, 0), ((35, 3, 7, 7), 1, 0)], images(lambda x, w: F.conv2d(x, w, stride=2, padding=3))),
+    "conv2d_winograd": ([((2, 5, 7, 32), 1, 0), ((48, 32, 3, 3), 0.3, 0), ((48,), 1, 0)], images(lambda x, w, b: F.conv2d(x, w, b, padding=1))),
     "conv2d_pointwise": ([((2, 4, 5, 3), 1, 0), ((4, 3, 1, 1), 1, 0), ((4,), 1, 0)], images(F.conv2d)),
     "conv2d_pointwise_stride": ([((2, 5, 4, 3), 1, 0), ((4, 3, 1, 1), 1, 0)], images(lambda x, w: F.conv2d(x, w, stride=2))),
     "batch_norm": ([((3, 4, 5, 3), 2, 0.5), ((3,), 1, 1), ((3,), 1, 0)], images(batch_norm)),
@@ -248,4 +249,5 @@ def main():
     print(f"{path}: {path.stat().st_size} bytes")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -45,11 +45,11 @@ static void a_file_that_is_cut_while_it_is_read_is_an_error(void **state)
     char head[200];
     snprintf(head, sizeof head,
              "{\"step\":1,\"epoch\":0,\"data_step\":0,\"data_print\":0,\"elements\":%d,\"blocks\":1}", (int)ELEMENTS);
-    check_ok(ls__checkpoint_file_write("cut", head, blocks, 1, ELEMENTS));
+    check_ok(ls__checkpoint_file_write("cut", head, blocks, 1, ELEMENTS, NULL, 0));
     check_ok(ls__checkpoint_file_open(&f, "cut"));
-    check_ok(ls__checkpoint_file_read(&f, NULL));
+    check_ok(ls__checkpoint_file_read(&f, NULL, NULL));
     assert_int_equal(truncate("cut", 2 << 20), 0);
-    check_fails(ls__checkpoint_file_read(&f, NULL), LS_EFORMAT, "cut: was truncated at byte 2097152");
+    check_fails(ls__checkpoint_file_read(&f, NULL, NULL), LS_EFORMAT, "cut: was truncated at byte 2097152");
     ls__checkpoint_file_close(&f);
     ls_checkpoint_info info;
     check_fails(ls_checkpoint_verify("cut", &info), LS_EFORMAT, "the header expects");
