@@ -10,6 +10,7 @@ int eval_command(int argc, char **argv);
 int import_command(int argc, char **argv);
 int generate_command(int argc, char **argv);
 int checkpoint_command(int argc, char **argv);
+int merge_command(int argc, char **argv);
 int report_command(int argc, char **argv);
 int train_command(int argc, char **argv);
 int predict_command(int argc, char **argv);

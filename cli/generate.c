@@ -9,6 +9,7 @@
 #include "cli/escape.h"
 #include "cli/last_run.h"
 #include "cli/machine.h"
+#include "cli/model_folder.h"
 #include "cli/options.h"
 #include "cli/sample.h"
 
@@ -88,39 +89,6 @@ static ls_status choose_options(generate_arguments *a, ls_generation *g)
     return LS_OK;
 }
 
-static ls_status load_model(ls_model **out, const char *folder)
-{
-    ls_lm_options options;
-    *out = NULL;
-    ls_status status = ls_lm_options_read(folder, &options);
-    if (!status) status = ls_lm_open(out, &options);
-    if (!status) status = ls_model_bind(*out, NULL, NULL, false);
-    if (!status) status = ls_model_load(*out, folder);
-    if (status) ls_model_free(out);
-    return status;
-}
-
-/* The tokenizer of the option, that of the folder, or bytes if the vocabulary allows no other. Returns -1, or an exit
- * code if a message was printed. */
-static int open_tokenizer(ls_tokenizer **out, const generate_arguments *a, int vocab)
-{
-    static const char *const files[] = { "tokenizer.json", "vocab.json", "encoder.json" };
-    const char *name = a->tokenizer;
-    for (int i = 0; i < 3 && !name; i++) {
-        char path[4096];
-        snprintf(path, sizeof path, "%s/%s", a->run, files[i]);
-        if (access(path, R_OK) == 0) name = a->run;
-    }
-    if (!name && vocab <= 257) name = "bytes";
-    *out = NULL;
-    if (!name)
-        fprintf(stderr, "lockstep generate: %s: the model has no tokenizer; set one with --tokenizer\n",
-                printable(a->run));
-    ls_status status = name ? ls_tokenizer_open(out, name) : LS_EINVAL;
-    if (status && name) return exit_failure("generate", status);
-    return status ? EXIT_USAGE : -1;
-}
-
 /* The lines of a text, in place; each `each` times. NULL: out of memory. */
 static const char **split_lines(char *text, int each, size_t *count)
 {
@@ -176,10 +144,10 @@ int generate_command(int argc, char **argv)
     sample_cost cost = { 0 };
     int code = read_arguments(&a, argc, argv);
     if (code >= 0) return code;
-    ls_status status = load_model(&model, a.run);
+    ls_status status = model_folder_load(&model, a.run);
     if (!status && (status = choose_options(&a, &generation))) ls_model_free(&model);
     if (status) return exit_failure("generate", status);
-    code = open_tokenizer(&tokenizer, &a, ls_model_lm(model)->vocab_size);
+    code = model_folder_open_tokenizer("generate", &tokenizer, a.tokenizer, a.run, ls_model_lm(model)->vocab_size);
     if (code < 0) {
         bool many = a.samples || a.prompts;
         status = many ? generate_many(&a, model, tokenizer, &cost)

@@ -43,6 +43,7 @@ static const command commands[] = {
     { "checkpoint", checkpoint_command, "verify the checkpoints of a training run" },
     { "eval", eval_command, "compute loss, perplexity and bits per byte of a trained model" },
     { "generate", generate_command, "generate text with a trained model" },
+    { "merge", merge_command, "add a LoRA adapter to its base model" },
     { "top", top_command, "monitor a training run live" },
     { "trace", trace_command, "export a run to Perfetto" },
     { "import", import_command, "convert PyTorch profiler traces to a run" },

@@ -36,6 +36,7 @@ typedef struct ls_place {
     int64_t shape[LS_MAX_DIMS]; /* 1 beyond dims */
     size_t offset;              /* of its first element; a multiple of 16, so that it begins on a cache line */
     size_t count;               /* elements, without padding */
+    bool is_table;              /* rows belong to tokens or positions: an embedding, or the output projection */
 } ls_place;
 
 /* The one list of language models: name, value, name in config.json ("model_type") and of its table in src/nn. Llama to Mistral are
@@ -149,6 +150,30 @@ LS_API size_t ls_model_elements(const ls_model *model);
 /* Elements without padding, as in "124M parameters". */
 LS_API size_t ls_model_param_count(const ls_model *model);
 
+/* ---- Adapters (LoRA): fine-tuning with few parameters. The model's own weights are frozen, and to those of chosen linear layers the product of
+ * two matrices of rank r is added. */
+enum { LS_LORA_TARGET = 256 };
+typedef struct ls_lora_options {
+    int r;         /* rank */
+    float alpha;   /* the product is multiplied by alpha / r */
+    float dropout; /* of the layers' inputs in training; 0: none */
+    bool rslora;   /* multiplied by alpha / sqrt(r) instead */
+    char target
+        [LS_LORA_TARGET]; /* names of layers, or their ends, with '+' between them: "q_proj+v_proj"; "": all in the blocks */
+} ls_lora_options;
+/* Reads "r=16,alpha=32,dropout=0.05,target=q_proj+v_proj,rslora"; what is left out is r 16, alpha 2 r, all layers. */
+LS_API LS_MUST_CHECK ls_status ls_lora_parse(const char *text, ls_lora_options *out);
+/* Those in the adapter_config.json of a folder that PEFT or ls_model_save() wrote. */
+LS_API LS_MUST_CHECK ls_status ls_lora_read(const char *folder, ls_lora_options *out);
+/* The folder of the model that the adapter in a folder belongs to; "" if the folder holds none. */
+LS_API LS_MUST_CHECK ls_status ls_lora_base(const char *folder, char *out, size_t bytes);
+/* Adds adapters to a language model before it is bound. From then on its places, values and gradients are those of the adapters: they are what an
+ * optimizer updates. ls_model_load() fills the frozen weights, and the adapters if the folder holds some; ls_model_save() writes the adapters in
+ * PEFT's form. */
+LS_API LS_MUST_CHECK ls_status ls_model_add_lora(ls_model *model, const ls_lora_options *options);
+/* NULL: it has no adapters. */
+LS_API const ls_lora_options *ls_model_lora(const ls_model *model);
+
 /* Gives the model its memory: flat blocks of ls_model_elements() floats, aligned to 64 bytes, user-owned; they must outlive the
  * model. values NULL: the model allocates them. grads NULL: allocated if `train`, else none (a frozen model). */
 LS_API LS_MUST_CHECK ls_status ls_model_bind(ls_model *model, float *values, float *grads, bool train);
@@ -204,7 +229,8 @@ LS_API ls_tensor *ls_model_logits(ls_model *model, ls_tape *tape, const ls_model
 /* Writes the weights and buffers to model.safetensors in a folder, and reads them. For a language model the folder also has a
  * config.json and can be loaded by Hugging Face's transformers, and folders from there can be loaded here. A ResNet's tensors are those
  * of torchvision's state_dict, and its config.json is as timm's. A model that was loaded keeps
- * the folder's config.json and generation_config.json and saves them again; only values that changed are replaced. If saving
+ * the folder's config.json and generation_config.json and saves them again; only values that changed are replaced. A folder with
+ * an adapter (PEFT's adapter_config.json) is the model that it names with the adapter added to its weights. If saving
  * fails, old files are unchanged; if loading fails, the model's values are undefined. */
 LS_API LS_MUST_CHECK ls_status ls_model_save(const ls_model *model, const char *folder);
 LS_API LS_MUST_CHECK ls_status ls_model_load(ls_model *model, const char *folder);
@@ -229,10 +255,12 @@ LS_API float ls_schedule_at(const ls_schedule *schedule, int64_t step);
 
 /* ---- Optimizers */
 
-/* The one list of optimizers: name, value, name for options and files, members of ls_optimizer_options that not all of them use. */
-#define LS_OPTIMIZER_LIST(X)                                                          \
-    X(LS_ADAMW, 0, "adamw", "beta1 beta2 eps") /* Adam with decoupled weight decay */ \
-    X(LS_SGD, 1, "sgd", "momentum")            /* decay is added to the gradient, as in torch */
+/* The one list of optimizers: name, value, name for options and files, members of ls_optimizer_options that not all of them use. Muon: matrices
+ * by their momentum made orthogonal, with a rate that suits AdamW, too (torch's match_rms_adamw); tables and others by AdamW. */
+#define LS_OPTIMIZER_LIST(X)                                                                     \
+    X(LS_ADAMW, 0, "adamw", "beta1 beta2 eps") /* Adam with decoupled weight decay */            \
+    X(LS_SGD, 1, "sgd", "momentum")            /* decay is added to the gradient, as in torch */ \
+    X(LS_MUON, 2, "muon", "beta1 beta2 eps momentum")
 
 typedef enum ls_optimizer_kind {
 #define X(name, value, ...) name = (value),
@@ -243,11 +271,11 @@ enum { LS_OPTIMIZER_COUNT = 0 LS_OPTIMIZER_LIST(LS_COUNT_ENTRY) };
 
 typedef struct ls_optimizer_options {
     ls_optimizer_kind kind; /* 0: AdamW */
-    float beta1;            /* AdamW: of the first moment; 0: 0.9 */
-    float beta2;            /* AdamW: of the second moment; 0: 0.95 */
-    float eps;              /* AdamW: 0: 1e-8 */
-    float momentum;         /* SGD: 0: 0.9; < 0: none */
-    float weight_decay;     /* 0: 0.1 for AdamW, none for SGD; < 0: none */
+    float beta1;            /* AdamW, Muon's other parameters: of the first moment; 0: 0.9 */
+    float beta2;            /* likewise: of the second moment; 0: 0.95 */
+    float eps;              /* likewise: 0: 1e-8 */
+    float momentum;         /* SGD: 0: 0.9; Muon: 0: 0.95; < 0: none */
+    float weight_decay;     /* 0: 0.1 for AdamW and Muon, none for SGD; < 0: none */
     bool decay_all;         /* default: parameters of one dimension (biases, norms) do not decay */
     int threads;            /* 0: OpenMP's default */
     void *reserved[2];
@@ -256,7 +284,8 @@ typedef struct ls_optimizer_options {
 typedef struct ls_optimizer ls_optimizer;
 
 /* An optimizer for elements [begin, end) of the flat block, with state for those elements alone: with one range per rank, the
- * state is sharded. `places` are not copied and must outlive the optimizer. options may be NULL. On failure *out is NULL. */
+ * state is sharded. `places` are not copied and must outlive the optimizer. Muon needs whole matrices in its range. options may be NULL. On
+ * failure *out is NULL. */
 LS_API LS_MUST_CHECK ls_status ls_optimizer_open(ls_optimizer **out, const ls_place *places, size_t n_places,
                                                  size_t begin, size_t end, const ls_optimizer_options *options);
 LS_API void ls_optimizer_free(ls_optimizer **optimizer);

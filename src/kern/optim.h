@@ -10,10 +10,11 @@
 #include <stddef.h>
 
 /* The one list of update kernels: name, function, states per element. */
-#define LS__OPTIM_LIST(X)        \
-    X(LS__OPTIM_ADAMW, adamw, 2) \
-    X(LS__OPTIM_SGD, sgd, 0)     \
-    X(LS__OPTIM_SGD_MOMENTUM, sgd_momentum, 1)
+#define LS__OPTIM_LIST(X)                      \
+    X(LS__OPTIM_ADAMW, adamw, 2)               \
+    X(LS__OPTIM_SGD, sgd, 0)                   \
+    X(LS__OPTIM_SGD_MOMENTUM, sgd_momentum, 1) \
+    X(LS__OPTIM_MUON, muon, 2)
 
 typedef enum ls__optim_kernel {
 #define X(name, function, states) name,
@@ -41,6 +42,11 @@ typedef struct ls__optim_args {
             float momentum;
             float lr;
         } sgd;
+        struct {
+            float keep; /* 1 - lr * decay */
+            float momentum;
+            float lr; /* of the matrix */
+        } muon;
     };
 } ls__optim_args;
 
@@ -71,6 +77,19 @@ static inline float ls__sgd_momentum_element(float w, float g, float *m, float *
     (void)v;
     *m = args->sgd.momentum * *m + (g + args->sgd.decay * w);
     return w - args->sgd.lr * *m;
+}
+
+/* The momentum m moved towards g. */
+static inline float ls__muon_momentum(float m, float g, float momentum)
+{
+    return momentum * m + (1 - momentum) * g;
+}
+
+/* keep w - lr v; v is the direction, which nn/muon.c has computed from m and g, and m moves towards g. */
+static inline float ls__muon_element(float w, float g, float *m, float *v, const ls__optim_args *args)
+{
+    *m = ls__muon_momentum(*m, g, args->muon.momentum);
+    return args->muon.keep * w - args->muon.lr * *v;
 }
 
 /* Updates `count` weights. states[i] is the i-th array of states; those beyond what the kernel has are not read. */

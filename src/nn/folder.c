@@ -8,9 +8,12 @@
 #include <unistd.h>
 #include "base/file.h"
 #include "base/status.h"
-#include "nn/model.h"
+#include "nn/lora.h"
 
-enum { MAX_JSON = 1 << 20 };
+enum {
+    MAX_JSON = 1 << 20,
+    MAX_DEPTH = 8, /* adapters of adapters */
+};
 
 static char *join(const char *folder, const char *name)
 {
@@ -22,7 +25,9 @@ static char *join(const char *folder, const char *name)
 
 static void list_weights(const ls_model *m, ls__weights sets[2])
 {
-    sets[0] = (ls__weights){ .places = m->places.list, .count = m->places.count, .data = m->values };
+    bool adapted = m->frozen_places.count;
+    const ls__places *own = adapted ? &m->frozen_places : &m->places;
+    sets[0] = (ls__weights){ .places = own->list, .count = own->count, .data = adapted ? m->frozen : m->values };
     sets[1] = (ls__weights){ .places = m->buffer_places.list, .count = m->buffer_places.count, .data = m->buffers };
 }
 
@@ -85,6 +90,11 @@ ls_status ls_model_save(const ls_model *m, const char *folder)
     char *config = join(folder, "config.json"), *weights = join(folder, "model.safetensors");
     ls_status status = config && weights ? check_bound(m) : LS_ENOMEM;
     if (!status) status = ls__file_make_dir(folder);
+    if (!status && ls_model_lora(m)) {
+        free(weights);
+        free(config);
+        return ls__lora_save(m, folder);
+    }
     if (!status && (m->type->lm || m->type->config_text)) status = write_config(m, config);
     if (!status && m->generation) status = write_generation(m, folder);
     list_weights(m, sets);
@@ -137,13 +147,54 @@ static ls_status read_weights(ls_model *m, const char *folder, bool new_head)
     return status;
 }
 
-ls_status ls__model_load_weights(ls_model *m, const char *folder, bool new_head)
+/* The weights and texts of a folder that holds no adapter. */
+static ls_status load_whole(ls_model *m, const char *folder, bool new_head)
 {
-    ls_status status = check_bound(m);
-    if (!status) status = read_weights(m, folder, new_head);
+    ls_status status = read_weights(m, folder, new_head);
     if (!status && ls_model_lm(m)) status = keep_json(&m->config, folder, "config.json");
     if (!status && ls_model_lm(m)) status = keep_json(&m->generation, folder, "generation_config.json");
     return status;
+}
+
+/* An adapter's base may be an adapter again, which is then merged into its own base. */
+static ls_status load_folder(ls_model *m, const char *folder, int depth)
+{
+    char *base = NULL;
+    ls_status status = ls_model_lm(m) ? ls__lora_find_base(folder, &base) : LS_OK;
+    if (!status && !base) return load_whole(m, folder, false);
+    if (!status && depth == MAX_DEPTH)
+        status = ls__fail(LS_EFORMAT, "%s: more than %d adapters on top of each other", folder, MAX_DEPTH);
+    if (!status) status = load_folder(m, base, depth + 1);
+    if (!status) status = ls__lora_merge(m, folder);
+    free(base);
+    return status;
+}
+
+/* The frozen weights are loaded as a model of their own, in the same memory. */
+static ls_status load_frozen(ls_model *m, const char *folder)
+{
+    ls_lora_options own;
+    char *base = NULL;
+    ls_model *whole = NULL;
+    ls_status status = ls__lora_find_base(folder, &base);
+    bool same = !status && base && !ls_lora_read(folder, &own) && ls__lora_is_same(&own, &m->lora.options);
+    if (!status) status = ls_lm_open(&whole, &m->lm);
+    if (!status) status = ls_model_bind(whole, m->frozen, NULL, false);
+    if (!status) status = load_folder(whole, same ? base : folder, 0);
+    if (!status && same) status = ls__lora_load(m, folder);
+    free(m->lora.base);
+    m->lora.base = status ? NULL : realpath(same ? base : folder, NULL);
+    ls_model_free(&whole);
+    free(base);
+    return status;
+}
+
+ls_status ls__model_load_weights(ls_model *m, const char *folder, bool new_head)
+{
+    ls_status status = check_bound(m);
+    if (status) return status;
+    if (new_head) return load_whole(m, folder, true);
+    return ls_model_lora(m) ? load_frozen(m, folder) : load_folder(m, folder, 0);
 }
 
 ls_status ls_model_load(ls_model *m, const char *folder)
@@ -157,8 +208,16 @@ ls_status ls_lm_options_read(const char *folder, ls_lm_options *out)
 {
     LS__NEED(folder, "folder");
     LS__NEED(out, "out");
-    char *config = join(folder, "config.json");
-    ls_status status = config ? ls__hf_config_read(config, out) : LS_ENOMEM;
+    char *base = NULL, *at = strdup(folder), *config = NULL;
+    ls_status status = at ? LS_OK : ls__fail(LS_ENOMEM, "%s: out of memory", folder);
+    for (int depth = 0; !status && depth <= MAX_DEPTH; depth++) {
+        status = ls__lora_find_base(at, &base);
+        if (status || !base) break;
+        free(at);
+        at = base;
+    }
+    if (!status) status = (config = join(at, "config.json")) ? ls__hf_config_read(config, out) : LS_ENOMEM;
     free(config);
+    free(at);
     return status;
 }

@@ -6,7 +6,7 @@
 #include <unistd.h>
 #include "base/file.h"
 #include "base/status.h"
-#include "nn/model.h"
+#include "nn/lora.h"
 
 enum { MAX_BYTES = 1 << 20 };
 
@@ -76,7 +76,13 @@ ls_status ls_generation_read(const char *folder, ls_generation *out)
     LS__NEED(out, "out");
     static const char *const names[] = { "generation_config.json", "config.json" };
     ls_generation g = { 0 };
-    ls_status status = LS_OK;
+    char *base;
+    ls_status status = ls__lora_find_base(folder, &base);
+    if (!status && base) { /* an adapter has no such files */
+        status = ls_generation_read(base, out);
+        free(base);
+        return status;
+    }
     for (int i = 0; i < 2 && !status && !g.n_ends; i++) {
         char *path, *text = NULL;
         size_t bytes;

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/status.h"
+#include "nn/lora.h"
 
 /* The parameters by number: WTE, WPE, then the 12 of each block, then the last norm. */
 enum { WTE, WPE, FIRST_BLOCK };
@@ -46,8 +47,8 @@ static void list(ls_model *m)
 {
     const ls_lm_options *o = &m->lm;
     float std = 0.02f, std_residual = (float)(0.02 / sqrt(2.0 * o->layers));
-    ls__places_add(&m->places, std, o->vocab_size, o->width, 0, 0, "wte.weight");
-    ls__places_add(&m->places, std, o->context, o->width, 0, 0, "wpe.weight");
+    ls__places_add_table(&m->places, std, o->vocab_size, o->width, "wte.weight");
+    ls__places_add_table(&m->places, std, o->context, o->width, "wpe.weight");
     for (int layer = 0; layer < o->layers; layer++) list_block(&m->places, o->width, layer, std, std_residual);
     ls__places_add(&m->places, LS__INIT_ONES, o->width, 0, 0, 0, "ln_f.weight");
     ls__places_add(&m->places, LS__INIT_ZEROS, o->width, 0, 0, 0, "ln_f.bias");
@@ -58,6 +59,7 @@ static void list(ls_model *m)
 /* One block: x + attention(norm(x)), then x + mlp(norm(x)). What is cheap to recompute is not kept: backward recomputes the two
  * norms, and GELU is applied where the projection reads its input. */
 typedef struct block_args {
+    const ls_model *model;
     const ls_lm_options *options;
     ls_param *params; /* the block's */
     ls_kv_cache *cache;
@@ -74,18 +76,18 @@ static ls_tensor *block(void *user, ls_tape *t, ls_tensor *x)
                                        .dropout = ls__lm_dropout(o, o->attn_dropout),
                                        .cache = a->cache };
     ls_tensor *norm = ls_layer_norm(t, x, &p[LN_1_WEIGHT], &p[LN_1_BIAS], o->norm_eps);
-    ls_tensor *y = ls_linear(t, norm, &p[ATTN_WEIGHT], &p[ATTN_BIAS], NULL);
+    ls_tensor *y = ls__lm_linear(a->model, t, norm, &p[ATTN_WEIGHT], &p[ATTN_BIAS], NULL);
     ls_recompute(t, norm);
     y = ls_attention(t, y, &attention);
     ls_linear_options project = { .add = drop ? NULL : x };
-    y = ls_linear(t, y, &p[ATTN_PROJ_WEIGHT], &p[ATTN_PROJ_BIAS], &project);
+    y = ls__lm_linear(a->model, t, y, &p[ATTN_PROJ_WEIGHT], &p[ATTN_PROJ_BIAS], &project);
     x = drop ? ls_add(t, x, ls_dropout(t, y, o->dropout)) : y;
 
     norm = ls_layer_norm(t, x, &p[LN_2_WEIGHT], &p[LN_2_BIAS], o->norm_eps);
-    ls_tensor *wide = ls_linear(t, norm, &p[FC_WEIGHT], &p[FC_BIAS], NULL);
+    ls_tensor *wide = ls__lm_linear(a->model, t, norm, &p[FC_WEIGHT], &p[FC_BIAS], NULL);
     ls_recompute(t, norm);
     project = (ls_linear_options){ .add = drop ? NULL : x, .input_activation = LS_GELU_TANH };
-    y = ls_linear(t, wide, &p[FC_PROJ_WEIGHT], &p[FC_PROJ_BIAS], &project);
+    y = ls__lm_linear(a->model, t, wide, &p[FC_PROJ_WEIGHT], &p[FC_PROJ_BIAS], &project);
     return drop ? ls_add(t, x, ls_dropout(t, y, o->dropout)) : y;
 }
 
@@ -96,7 +98,7 @@ static ls_tensor *hidden(ls_model *m, ls_tape *t, const int32_t *tokens, int64_t
     ls_tensor *x = ls_embedding(t, tokens, B, T, &m->params[WTE], &m->params[WPE], ls__lm_first(t, caches, B));
     float dropout = ls__lm_dropout(o, o->embd_dropout);
     if (dropout > 0) x = ls_dropout(t, x, dropout);
-    block_args a = { .options = o, .params = m->params + FIRST_BLOCK };
+    block_args a = { .model = m, .options = o, .params = m->params + FIRST_BLOCK };
     for (int layer = 0; layer < o->layers; layer++, a.params += PER_BLOCK) {
         a.cache = caches ? &caches[layer * B] : NULL;
         x = ls__lm_block(m, t, x, block, &a, sizeof a, a.params, PER_BLOCK);
@@ -207,5 +209,7 @@ const ls__lm_type ls__lm_gpt2 = {
     .flops_per_token = flops_per_token,
     .config = config,
     .end_token = 50256,
+    .stores_in_first = true,
+    .adapts = true,
     .weights = { .prefix = "transformer.", .is_ignored = is_mask, .tied = "lm_head.weight", .tied_to = "wte.weight" },
 };

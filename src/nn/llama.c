@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <string.h>
 #include "base/status.h"
+#include "nn/lora.h"
 
 /* What a model has by its kind. */
 static bool has_qkv_bias(const ls_lm_options *o)
@@ -81,7 +82,7 @@ static void list(ls_model *m)
     ls__places *p = &m->places;
     float std = 0.02f, std_residual = (float)(0.02 / sqrt(2.0 * o->layers));
     int64_t C = o->width;
-    ls__places_add(p, std, o->vocab_size, C, 0, 0, "model.embed_tokens.weight");
+    ls__places_add_table(p, std, o->vocab_size, C, "model.embed_tokens.weight");
     for (int layer = 0; layer < o->layers; layer++) {
         ls__places_add(p, LS__INIT_ONES, C, 0, 0, 0, "model.layers.%d.input_layernorm.weight", layer);
         list_attention(p, o, layer, std, std_residual);
@@ -89,30 +90,32 @@ static void list(ls_model *m)
         list_mlp(p, o, layer, std, std_residual);
     }
     ls__places_add(p, LS__INIT_ONES, C, 0, 0, 0, "model.norm.weight");
-    if (o->head == LS_HEAD_UNTIED) ls__places_add(p, std, o->vocab_size, C, 0, 0, "lm_head.weight");
+    if (o->head == LS_HEAD_UNTIED) ls__places_add_table(p, std, o->vocab_size, C, "lm_head.weight");
 }
 
 /* ---- The forward pass */
 
 /* `count` layers of one input, whose weights and biases (-1: none) follow each other. */
-static ls_tensor *joint(ls_tape *t, ls_tensor *x, ls_param *p, int weight, int bias, int count)
+static ls_tensor *joint(const ls_model *m, ls_tape *t, ls_tensor *x, ls_param *p, int weight, int bias, int count)
 {
     ls_param *w[3], *b[3];
     for (int i = 0; i < count; i++) {
         w[i] = &p[weight + i];
         b[i] = bias < 0 ? NULL : &p[bias + i];
     }
-    return ls_linear_joint(t, x, w, bias < 0 ? NULL : b, count);
+    return ls__lm_joint(m, t, x, w, bias < 0 ? NULL : b, count);
 }
 
-static ls_tensor *project(ls_tape *t, ls_tensor *x, ls_param *p, int weight, int bias, ls_tensor *add)
+static ls_tensor *project(const ls_model *m, ls_tape *t, ls_tensor *x, ls_param *p, int weight, int bias,
+                          ls_tensor *add)
 {
-    return ls_linear(t, x, &p[weight], bias < 0 ? NULL : &p[bias],
-                     &(ls_linear_options){ .transposed = true, .add = add });
+    return ls__lm_linear(m, t, x, &p[weight], bias < 0 ? NULL : &p[bias],
+                         &(ls_linear_options){ .transposed = true, .add = add });
 }
 
 /* One block: x + attention(norm(x)), then x + mlp(norm(x)). Backward recomputes the norms and the gated product. */
 typedef struct block_args {
+    const ls_model *model;
     const ls_lm_options *options;
     ls_param *params; /* the block's */
     int layer;
@@ -132,17 +135,17 @@ static ls_tensor *block(void *user, ls_tape *t, ls_tensor *x)
                                        .dropout = ls__lm_dropout(o, o->attn_dropout),
                                        .cache = a->cache };
     ls_tensor *norm = ls_rms_norm(t, x, &p[l.norm_1], o->norm_eps);
-    ls_tensor *y = joint(t, norm, p, l.q, l.q_bias, 3);
+    ls_tensor *y = joint(a->model, t, norm, p, l.q, l.q_bias, 3);
     ls_recompute(t, norm);
     if (l.q_norm >= 0) y = ls_head_norm(t, y, &p[l.q_norm], &p[l.q_norm + 1], o->heads, o->kv_heads, o->norm_eps);
     y = ls_attention(t, ls_rotary(t, y, a->angles, o->heads + o->kv_heads), &attention);
-    x = project(t, y, p, l.o, l.o_bias, x);
+    x = project(a->model, t, y, p, l.o, l.o_bias, x);
 
     norm = ls_rms_norm(t, x, &p[l.norm_2], o->norm_eps);
-    y = joint(t, norm, p, l.gate, l.gate_bias, 2);
+    y = joint(a->model, t, norm, p, l.gate, l.gate_bias, 2);
     ls_recompute(t, norm);
     ls_tensor *gated = ls_swiglu(t, y);
-    x = project(t, gated, p, l.down, l.down_bias, x);
+    x = project(a->model, t, gated, p, l.down, l.down_bias, x);
     ls_recompute(t, gated);
     return x;
 }
@@ -154,7 +157,7 @@ static ls_tensor *hidden(ls_model *m, ls_tape *t, const int32_t *tokens, int64_t
     ls_tensor *x = ls_embedding(t, tokens, B, T, &m->params[EMBEDDING], NULL, NULL);
     ls_tensor *angles = ls_rotary_table(t, &o->rope, o->head_dim, first, first ? B : 1, T);
     int each = layout_of(o).count;
-    block_args a = { .options = o, .params = m->params + FIRST_BLOCK, .angles = angles };
+    block_args a = { .model = m, .options = o, .params = m->params + FIRST_BLOCK, .angles = angles };
     for (; a.layer < o->layers; a.layer++, a.params += each) {
         a.cache = caches ? &caches[a.layer * B] : NULL;
         x = ls__lm_block(m, t, x, block, &a, sizeof a, a.params, each);
@@ -164,7 +167,8 @@ static ls_tensor *hidden(ls_model *m, ls_tape *t, const int32_t *tokens, int64_t
 
 static size_t head(const ls_model *m)
 {
-    return m->lm.head == LS_HEAD_UNTIED ? m->places.count - 1 : EMBEDDING;
+    const ls__places *own = m->frozen_places.count ? &m->frozen_places : &m->places;
+    return m->lm.head == LS_HEAD_UNTIED ? own->count - 1 : EMBEDDING;
 }
 
 static size_t cache_width(const ls_lm_options *o)
@@ -449,6 +453,7 @@ static const ls_lm_options mistral_absent = {
         .flops_per_token = flops_per_token,                                                                        \
         .config = type_name##_config,                                                                              \
         .end_token = -1,                                                                                           \
+        .adapts = true,                                                                                            \
         .weights = { .is_ignored = is_ignored, .tied = "lm_head.weight", .tied_to = "model.embed_tokens.weight" }, \
     }
 MEMBER(llama);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/status.h"
+#include "nn/lora.h"
 #include "tensor/hooks.h"
 
 #define X(name, value, type) extern const ls__lm_type ls__lm_##type;
@@ -123,6 +124,7 @@ ls_tensor *ls__lm_block(ls_model *m, ls_tape *t, ls_tensor *x, ls_block_fn fn, v
                         ls_param *params, int n_params)
 {
     if (!m->recompute && !ls__tape_is_eval(t)) return fn(user, t, x);
+    if (m->lora.options.r) params = ls__lora_params(m, params, n_params, &n_params); /* the others are frozen */
     return ls_recompute_block(t, x, fn, user, user_bytes, params, n_params);
 }
 

@@ -11,6 +11,7 @@
 #include <string.h>
 #include "base/random.h"
 #include "base/status.h"
+#include "nn/lora.h"
 #include "tensor/hooks.h"
 
 enum {
@@ -62,6 +63,13 @@ size_t ls__places_add(ls__places *p, float init, int64_t d0, int64_t d1, int64_t
     return p->count++;
 }
 
+size_t ls__places_add_table(ls__places *p, float init, int64_t rows, int64_t cols, const char *name)
+{
+    size_t i = ls__places_add(p, init, rows, cols, 0, 0, "%s", name);
+    if (!p->failed) p->list[i].is_table = true;
+    return i;
+}
+
 void ls__places_free(ls__places *p)
 {
     for (size_t i = 0; i < p->count; i++) free((char *)(uintptr_t)p->list[i].name);
@@ -108,7 +116,9 @@ void ls_model_free(ls_model **model)
     free(m->generation);
     free(m->labels);
     free(m->params);
+    ls__lora_free(m);
     ls__places_free(&m->places);
+    ls__places_free(&m->frozen_places);
     ls__places_free(&m->buffer_places);
     ls__arena_close(&m->memory);
     free(m);
@@ -199,13 +209,14 @@ float *ls_model_grads(const ls_model *model)
 int ls_model_params(const ls_model *model, ls_param **params)
 {
     *params = model->params;
-    return (int)model->places.count;
+    return (int)(model->frozen_places.count + model->places.count);
 }
 
 void ls_model_set_grads(ls_model *m, float *grads)
 {
+    ls_param *params = m->params + m->frozen_places.count;
     m->grads = grads;
-    for (size_t i = 0; i < m->places.count; i++) m->params[i].grad = grads + m->places.list[i].offset;
+    for (size_t i = 0; i < m->places.count; i++) params[i].grad = grads + m->places.list[i].offset;
 }
 
 ls_status ls_model_bind(ls_model *m, float *values, float *grads, bool train)
@@ -215,7 +226,8 @@ ls_status ls_model_bind(ls_model *m, float *values, float *grads, bool train)
     if (m->values) return ls__fail(LS_ESTATE, "%s: the model is bound already", m->type->name);
     if (((uintptr_t)values | (uintptr_t)grads) % 64)
         return ls__fail(LS_EINVAL, "%s: the flat blocks must be aligned to 64 bytes", m->type->name);
-    size_t own = (values ? 0 : bytes) + (grads || !train ? 0 : bytes) + buffer_bytes;
+    size_t frozen_bytes = m->frozen_places.elements * sizeof(float);
+    size_t own = (values ? 0 : bytes) + (grads || !train ? 0 : bytes) + buffer_bytes + (m->frozen ? 0 : frozen_bytes);
     if (own) {
         ls_status status = ls__arena_open(&m->memory, own);
         if (status) return ls__fail_within(status, "%s: %zu parameters", m->type->name, ls_model_param_count(m));
@@ -223,7 +235,10 @@ ls_status ls_model_bind(ls_model *m, float *values, float *grads, bool train)
     m->values = values ? values : ls__arena_take(&m->memory, bytes);
     m->grads = grads || !train ? grads : ls__arena_take(&m->memory, bytes);
     m->buffers = buffer_bytes ? ls__arena_take(&m->memory, buffer_bytes) : NULL;
-    for (size_t i = 0; i < m->places.count; i++) m->params[i].value = m->values + m->places.list[i].offset;
+    if (frozen_bytes && !m->frozen) m->frozen = ls__arena_take(&m->memory, frozen_bytes);
+    size_t n_frozen = m->frozen_places.count;
+    for (size_t i = 0; i < n_frozen; i++) m->params[i].value = m->frozen + m->frozen_places.list[i].offset;
+    for (size_t i = 0; i < m->places.count; i++) m->params[n_frozen + i].value = m->values + m->places.list[i].offset;
     if (m->grads) ls_model_set_grads(m, m->grads);
     for (size_t i = 0; i < m->buffer_places.count; i++) {
         const ls_place *place = &m->buffer_places.list[i];

@@ -25,6 +25,8 @@ typedef struct ls__places {
  * `failed`, so that a model can be listed without a check per line. */
 size_t ls__places_add(ls__places *p, float init, int64_t d0, int64_t d1, int64_t d2, int64_t d3, const char *format,
                       ...) __attribute__((format(printf, 7, 8)));
+/* The same for a matrix whose rows belong to tokens or positions. */
+size_t ls__places_add_table(ls__places *p, float init, int64_t rows, int64_t cols, const char *name);
 void ls__places_free(ls__places *p);
 
 /* A kind of model. */
@@ -66,7 +68,17 @@ typedef struct ls__lm_type {
     const ls__config_key *config; /* keys of config.json; the last has key NULL */
     int32_t end_token;            /* that ends a text, if the vocabulary has it and none was set */
     ls__weight_names weights;
+    bool stores_in_first; /* weights of linear layers are (in, out) */
+    bool adapts;          /* its blocks use ls__lm_linear() and ls__lm_joint() */
 } ls__lm_type;
+
+/* Adapters; see lora.h. */
+typedef struct ls__lora_state {
+    ls_lora_options options; /* r 0: none */
+    int *of;                 /* for each own parameter: the number of its adapter, or -1 */
+    int count;               /* adapters */
+    char *base;              /* the folder that the frozen weights are from; NULL: none */
+} ls__lora_state;
 
 const ls__lm_type *ls__lm_type_of(ls_lm_kind kind); /* NULL: not a kind */
 
@@ -81,7 +93,10 @@ struct ls_model {
         ls_resnet_options resnet;
     };
     ls__places places, buffer_places;
-    ls_param *params;  /* [places.count] */
+    ls__places frozen_places; /* with adapters: the model's own, and `places` are those of the adapters */
+    ls_param *params;         /* [frozen_places.count + places.count] */
+    float *frozen;            /* (frozen_places.elements) */
+    ls__lora_state lora;
     float *values;     /* (places.elements); NULL until bound */
     float *grads;      /* the same; NULL: frozen */
     float *buffers;    /* (buffer_places.elements); NULL if there are none */

@@ -1,5 +1,5 @@
-/* Optimizers over ranges of the flat block. Parameters differ only in whether they decay, so a range is divided at the borders
- * of places, and the kernel updates each part. State exists only for the optimizer's own range.
+/* Optimizers over ranges of the flat block. Parameters differ in whether they decay, and for Muon in their kernel, so a range is divided at the
+ * borders of places, and a kernel updates each part. State exists only for the optimizer's own range.
  *
  * Padding between places has gradient zero and value zero and is skipped.
  *
@@ -13,24 +13,27 @@
 #include "base/math.h"
 #include "base/status.h"
 #include "kern/optim.h"
+#include "nn/muon.h"
 
 enum { CHUNK = 1 << 16, MAX_STATES = LS__OPTIM_MAX_STATES };
 
 typedef struct type {
     const char *states[MAX_STATES]; /* names, as in torch */
     float weight_decay;             /* default */
-    ls__optim_kernel (*kernel)(const ls_optimizer_options *o);
-    ls__optim_args (*args)(const ls_optimizer_options *o, int64_t step, float lr, float decay);
+    /* of a parameter; NULL: one with the most states */
+    ls__optim_kernel (*kernel)(const ls_optimizer_options *o, const ls_place *p);
+    ls__optim_args (*args)(const ls_optimizer_options *o, const ls_place *p, int64_t step, float lr, float decay);
 } type;
 
-static ls__optim_kernel adamw_kernel(const ls_optimizer_options *o)
+static ls__optim_kernel adamw_kernel(const ls_optimizer_options *o, const ls_place *p)
 {
-    (void)o;
+    (void)o, (void)p;
     return LS__OPTIM_ADAMW;
 }
 
-static ls__optim_args adamw_args(const ls_optimizer_options *o, int64_t step, float lr, float decay)
+static ls__optim_args adamw_args(const ls_optimizer_options *o, const ls_place *p, int64_t step, float lr, float decay)
 {
+    (void)p;
     return (ls__optim_args){
         .adamw = { .keep = (float)(1 - (double)lr * (double)decay),
                    .beta1 = o->beta1,
@@ -41,15 +44,35 @@ static ls__optim_args adamw_args(const ls_optimizer_options *o, int64_t step, fl
     };
 }
 
-static ls__optim_kernel sgd_kernel(const ls_optimizer_options *o)
+static ls__optim_kernel sgd_kernel(const ls_optimizer_options *o, const ls_place *p)
 {
+    (void)p;
     return o->momentum > 0 ? LS__OPTIM_SGD_MOMENTUM : LS__OPTIM_SGD;
 }
 
-static ls__optim_args sgd_args(const ls_optimizer_options *o, int64_t step, float lr, float decay)
+static ls__optim_args sgd_args(const ls_optimizer_options *o, const ls_place *p, int64_t step, float lr, float decay)
 {
-    (void)step;
+    (void)p, (void)step;
     return (ls__optim_args){ .sgd = { .decay = decay, .momentum = o->momentum, .lr = lr } };
+}
+
+static ls__optim_kernel muon_kernel(const ls_optimizer_options *o, const ls_place *p)
+{
+    (void)o;
+    return p && ls__muon_has(p) ? LS__OPTIM_MUON : LS__OPTIM_ADAMW;
+}
+
+static float muon_momentum(const ls_optimizer_options *o)
+{
+    return o->momentum > 0 ? o->momentum : 0;
+}
+
+static ls__optim_args muon_args(const ls_optimizer_options *o, const ls_place *p, int64_t step, float lr, float decay)
+{
+    if (!ls__muon_has(p)) return adamw_args(o, p, step, lr, decay);
+    return (ls__optim_args){ .muon = { .keep = (float)(1 - (double)lr * (double)decay),
+                                       .momentum = muon_momentum(o),
+                                       .lr = (float)((double)lr * ls__muon_rate(p->shape[0], p->shape[1])) } };
 }
 
 static const type types[LS_OPTIMIZER_COUNT] = {
@@ -57,18 +80,25 @@ static const type types[LS_OPTIMIZER_COUNT] = {
                    .weight_decay = 0.1f,
                    .kernel = adamw_kernel,
                    .args = adamw_args },
+    /* Of a matrix, the first is the momentum, and the second the direction of the step. */
+    [LS_MUON] = { .states = { "exp_avg", "exp_avg_sq" },
+                  .weight_decay = 0.1f,
+                  .kernel = muon_kernel,
+                  .args = muon_args },
     [LS_SGD] = { .states = { "momentum_buffer" }, .kernel = sgd_kernel, .args = sgd_args },
 };
 
 struct ls_optimizer {
     ls_optimizer_options options; /* defaults filled in */
     const type *type;
-    ls__optim_kernel kernel;
     const ls_place *places; /* user-owned */
     size_t n_places;
     size_t begin, end;
     ls__arena memory;
-    float *states[MAX_STATES]; /* [end - begin] each; NULL beyond what the kernel has */
+    float *states[MAX_STATES]; /* [end - begin] each; NULL beyond what the kernels have */
+    ls__muon muon;
+    size_t *matrices; /* numbers of the places that Muon updates, most expensive first */
+    size_t n_matrices;
 };
 
 ls_status ls__optimizer_options_check(ls_optimizer_options *o)
@@ -77,7 +107,7 @@ ls_status ls__optimizer_options_check(ls_optimizer_options *o)
     if (o->beta1 == 0) o->beta1 = 0.9f;
     if (o->beta2 == 0) o->beta2 = 0.95f;
     if (o->eps == 0) o->eps = 1e-8f;
-    if (o->momentum == 0) o->momentum = 0.9f;
+    if (o->momentum == 0) o->momentum = o->kind == LS_MUON ? 0.95f : 0.9f;
     if (o->weight_decay == 0) o->weight_decay = types[o->kind].weight_decay;
     if (o->threads < 0) return ls__fail(LS_EINVAL, "optimizer: threads is %d; it must be >= 0", o->threads);
     if (!o->threads) o->threads = omp_get_max_threads();
@@ -92,7 +122,7 @@ ls_status ls__optimizer_options_check(ls_optimizer_options *o)
 
 static int state_count(const ls_optimizer_options *o)
 {
-    return ls__optim_states[types[o->kind].kernel(o)];
+    return ls__optim_states[types[o->kind].kernel(o, NULL)];
 }
 
 /* Each state begins on a cache line. */
@@ -104,6 +134,34 @@ static size_t padded(size_t elements)
 size_t ls__optimizer_state_floats(const ls_optimizer_options *options, size_t elements)
 {
     return (size_t)state_count(options) * padded(elements);
+}
+
+/* Multiplications of an iteration. */
+static double cost(const ls_place *p)
+{
+    double rows = (double)p->shape[0], cols = (double)p->shape[1], n = rows < cols ? rows : cols;
+    return n * (2 * rows * cols + n * n);
+}
+
+/* The matrices of its range. */
+static ls_status open_muon(ls_optimizer *o)
+{
+    if (o->options.kind != LS_MUON || !o->n_places) return LS_OK;
+    if (!(o->matrices = calloc(o->n_places, sizeof *o->matrices)))
+        return ls__fail(LS_ENOMEM, "optimizer: out of memory");
+    for (size_t i = 0; i < o->n_places; i++) {
+        const ls_place *p = &o->places[i];
+        if (!ls__muon_has(p) || p->offset >= o->end || p->offset + p->count <= o->begin) continue;
+        if (p->offset < o->begin || p->offset + p->count > o->end)
+            return ls__fail(LS_EINVAL,
+                            "optimizer: the range from %zu to %zu has a part of the matrix '%s' (%zu to %zu); muon "
+                            "needs whole matrices",
+                            o->begin, o->end, p->name, p->offset, p->offset + p->count);
+        size_t at = o->n_matrices++;
+        for (; at && cost(&o->places[o->matrices[at - 1]]) < cost(p); at--) o->matrices[at] = o->matrices[at - 1];
+        o->matrices[at] = i;
+    }
+    return ls__muon_open(&o->muon, o->places, o->n_places, o->options.threads);
 }
 
 ls_status ls__optimizer_open_in(ls_optimizer **out, const ls_place *places, size_t n_places, size_t begin, size_t end,
@@ -122,7 +180,7 @@ ls_status ls__optimizer_open_in(ls_optimizer **out, const ls_place *places, size
     ls_status status = ls__optimizer_options_check(&o->options);
     if (status) goto fail;
     o->type = &types[o->options.kind];
-    o->kernel = o->type->kernel(&o->options);
+    if ((status = open_muon(o))) goto fail;
     size_t floats = ls__optimizer_state_floats(&o->options, end - begin);
     if (floats && !memory) {
         if ((status = ls__arena_open(&o->memory, floats * sizeof(float)))) goto fail;
@@ -148,13 +206,15 @@ void ls_optimizer_free(ls_optimizer **optimizer)
     ls_optimizer *o = optimizer ? *optimizer : NULL;
     if (!o) return;
     ls__arena_close(&o->memory);
+    ls__muon_close(&o->muon);
+    free(o->matrices);
     free(o);
     *optimizer = NULL;
 }
 
 /* Elements [from, to). */
-static void update_part(const ls_optimizer *o, const ls__optim_args *args, float *values, const float *grads,
-                        size_t from, size_t to)
+static void update_part(const ls_optimizer *o, ls__optim_kernel kernel, const ls__optim_args *args, float *values,
+                        const float *grads, size_t from, size_t to)
 {
     size_t chunks = (to - from + CHUNK - 1) / CHUNK;
 #pragma omp parallel for num_threads(o->options.threads) schedule(static) if (chunks > 1)
@@ -162,7 +222,7 @@ static void update_part(const ls_optimizer *o, const ls__optim_args *args, float
         size_t at = from + c * CHUNK, n = to - at < CHUNK ? to - at : CHUNK;
         float *states[MAX_STATES];
         for (int i = 0; i < MAX_STATES; i++) states[i] = o->states[i] ? o->states[i] + (at - o->begin) : NULL;
-        ls__optim_update(o->kernel, values + at, grads + at, states, n, args);
+        ls__optim_update(kernel, values + at, grads + at, states, n, args);
     }
 }
 
@@ -172,23 +232,37 @@ ls_status ls__optimizer_update_range(ls_optimizer *o, float *values, const float
     if (begin < o->begin || end > o->end || begin > end)
         return ls__fail(LS_EINVAL, "optimizer: elements %zu to %zu are not in its range %zu to %zu", begin, end,
                         o->begin, o->end);
-    ls__optim_args args[2]; /* without and with decay */
-    for (int decays = 0; decays < 2; decays++) {
-        float decay = decays && o->options.weight_decay > 0 ? o->options.weight_decay : 0;
-        args[decays] = o->type->args(&o->options, step, lr, decay);
-        args[decays].grad_scale = grad_scale;
-    }
     for (size_t i = 0; i < o->n_places; i++) {
         const ls_place *p = &o->places[i];
         size_t from = p->offset > begin ? p->offset : begin;
         size_t to = p->offset + p->count < end ? p->offset + p->count : end;
-        if (from < to) update_part(o, &args[p->dims > 1 || o->options.decay_all], values, grads, from, to);
+        if (from >= to) continue;
+        bool decays = (p->dims > 1 || o->options.decay_all) && o->options.weight_decay > 0;
+        ls__optim_args args = o->type->args(&o->options, p, step, lr, decays ? o->options.weight_decay : 0);
+        args.grad_scale = grad_scale;
+        update_part(o, o->type->kernel(&o->options, p), &args, values, grads, from, to);
     }
     return LS_OK;
 }
 
+size_t ls__optimizer_matrices(const ls_optimizer *o)
+{
+    return o->n_matrices;
+}
+
+void ls__optimizer_prepare(ls_optimizer *o, const float *grads, size_t first, size_t end, float grad_scale)
+{
+    for (size_t i = first; i < end; i++) {
+        const ls_place *p = &o->places[o->matrices[i]];
+        size_t at = p->offset - o->begin;
+        ls__muon_direction(&o->muon, o->states[1] + at, o->states[0] + at, grads + p->offset, p->shape[0], p->shape[1],
+                           muon_momentum(&o->options), grad_scale);
+    }
+}
+
 void ls_optimizer_update(ls_optimizer *o, float *values, const float *grads, int64_t step, float lr)
 {
+    ls__optimizer_prepare(o, grads, 0, o->n_matrices, 1);
     ls_status status = ls__optimizer_update_range(o, values, grads, o->begin, o->end, step, lr, 1);
     (void)status; /* the range is valid */
 }

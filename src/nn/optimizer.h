@@ -12,6 +12,10 @@ size_t ls__optimizer_state_floats(const ls_optimizer_options *options, size_t el
  * that update different elements may share it. NULL: the optimizer allocates it. */
 LS_MUST_CHECK ls_status ls__optimizer_open_in(ls_optimizer **out, const ls_place *places, size_t n_places, size_t begin,
                                               size_t end, const ls_optimizer_options *options, float *memory);
+/* Before an update: the number of matrices that have to be prepared, and preparing some of them, in any order, by any rank that shares the
+ * state. Repeating it changes nothing, until an update has begun. */
+size_t ls__optimizer_matrices(const ls_optimizer *optimizer);
+void ls__optimizer_prepare(ls_optimizer *optimizer, const float *grads, size_t first, size_t end, float grad_scale);
 /* Updates elements [begin, end) of the optimizer's range. Each gradient is multiplied by `grad_scale` first (clipping, or 1).
  * Parts may be updated in any order, each once per step; the result is the same. */
 LS_MUST_CHECK ls_status ls__optimizer_update_range(ls_optimizer *optimizer, float *values, const float *grads,

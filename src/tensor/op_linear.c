@@ -190,6 +190,7 @@ ls_tensor *ls_linear(ls_tape *t, ls_tensor *x, ls_param *w, ls_param *b, const l
                                     .param = { b, w },
                                     .state = &s,
                                     .state_bytes = sizeof s,
+                                    .unread = !s.o.activation,
                                     .flops = flops,
                                     .back_flops = flops * ((x->needs_grad ? 1 : 0) + (w->grad ? 1 : 0)) };
     if (s.o.activation && !s.o.add) record.recompute = linear_recompute; /* it can be computed from what is kept */

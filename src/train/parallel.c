@@ -22,6 +22,7 @@
 #include "comm/slot_parts.h"
 #include "comm/private.h"
 #include "ddp/on_sum.h"
+#include "nn/lora.h"
 #include "nn/model.h"
 #include "nn/norm.h"
 #include "nn/optimizer.h"
@@ -107,9 +108,9 @@ static ls_status on_ready(void *user, ls_param *param)
 {
     ls_train *t = user;
     const ls_place *places;
-    size_t n = ls_model_places(t->model, &places);
-    if ((size_t)param->index == n / 2) ls__inject_delay(t, LS_PHASE_BACKWARD);
-    return ls_ddp_ready(t->parallel.ddp, n - 1 - (size_t)param->index);
+    size_t n = ls_model_places(t->model, &places), at = (size_t)param->index - ls__model_frozen(t->model);
+    if (at == n / 2) ls__inject_delay(t, LS_PHASE_BACKWARD);
+    return ls_ddp_ready(t->parallel.ddp, n - 1 - at);
 }
 
 static void on_tick(void *user)
@@ -124,8 +125,10 @@ static void on_used(void *user, const ls_param *param)
 {
     const ls_train *t = user;
     const ls_place *places;
-    size_t n = ls_model_places(t->model, &places);
-    ls_record_event(ls_world_record(t->parallel.world), 0, LS_EVENT_SPAN_USED, n - 1 - (size_t)param->index, 0);
+    size_t n = ls_model_places(t->model, &places), frozen = ls__model_frozen(t->model);
+    if ((size_t)param->index < frozen) return;
+    ls_record_event(ls_world_record(t->parallel.world), 0, LS_EVENT_SPAN_USED, n - 1 + frozen - (size_t)param->index,
+                    0);
 }
 
 static void begin_update(const ls_train *t)
@@ -190,6 +193,12 @@ static ls_status fill_values(ls_train *t)
     }
     /* A checkpoint has all values. The folder that the run was started from has other files that are kept; it may be gone. */
     bool restored = ls__train_kept_is_ready(t) || (ls__train_is_resumed(t) && ls__checkpoint_any(t));
+    if (ls_model_lora(t->model)) { /* the frozen weights are in no checkpoint */
+        if (!restored) status = ls__model_init_range(t->model, begin, end, t->options.seed, t->options.threads);
+        status = ls__parallel_agree(t, status);
+        if (!status && (!p->shared || rank == 0)) status = ls_model_load(t->model, t->options.init);
+        return ls__parallel_agree(t, status);
+    }
     if (!t->options.init && !restored)
         status = ls__model_init_range(t->model, begin, end, t->options.seed, t->options.threads);
     else if (t->options.init && (!p->shared || rank == 0))
@@ -208,7 +217,7 @@ static void alias_gradients(ls_train *t, float *grads)
     size_t n = ls_model_places(t->model, &places), head = lm ? lm->head(t->model) : 0;
     bool padded = n < 2 || !lm;
     for (size_t i = 1; i < n; i++) padded = padded || places[i].offset != places[i - 1].offset + places[i - 1].count;
-    if (padded || (head && head != n - 1 && head != LS__NO_HEAD)) return;
+    if (padded || (head && head != n - 1 && head != LS__NO_HEAD) || ls_model_lora(t->model)) return;
     size_t begin = head ? 0 : places[1].offset, end = places[n - 1].offset + (head == n - 1 ? 0 : places[n - 1].count);
     ls__tape_alias(t->tape, grads + begin, end - begin);
 }
@@ -219,7 +228,7 @@ ls_status ls__parallel_open(ls_train *t)
     ls_train_options *o = &t->options;
     size_t elements = ls_model_elements(t->model), blocks = ls__norm_blocks(elements), n_places;
     const ls_place *places;
-    void *values = NULL, *sums = NULL, *state = NULL, *marks = NULL;
+    void *values = NULL, *sums = NULL, *state = NULL, *marks = NULL, *frozen = NULL;
     p->shared = o->update == LS_UPDATE_SHARDED;
     p->first = ls__slots_first(o->slots, p->size, p->rank);
     p->each = ls__slots_count(o->slots, p->size, p->rank);
@@ -239,6 +248,11 @@ ls_status ls__parallel_open(ls_train *t)
         if (!status) status = ls__group_share(p->node_group, sizeof *p->marks, &marks);
     } else if (!status) {
         status = ls_world_alloc(p->world, blocks * sizeof(double), &sums);
+    }
+    size_t frozen_bytes = ls__model_frozen_elements(t->model) * sizeof(float);
+    if (!status && p->shared && frozen_bytes) {
+        status = ls__group_share(p->node_group, frozen_bytes, &frozen);
+        if (!status) ls__model_bind_frozen(t->model, frozen);
     }
     if (status) return status;
     p->norm_sums = sums;
@@ -404,9 +418,30 @@ static void update_chunk(void *user, const void *const *data, size_t begin, size
     (void)status;
 }
 
+static void prepare_chunk(void *user, const void *const *data, size_t begin, size_t end)
+{
+    const update_job *j = user;
+    (void)data;
+    ls__optimizer_prepare(j->t->optimizer, ls__parallel_grads(j->t), begin, end, j->grad_scale);
+}
+
+/* What Muon needs of whole matrices. Ranks that share the state take one after the other; all are done before the first weight changes, so a
+ * rank that is lost later finds them. */
+static ls_status prepare_matrices(update_job *j)
+{
+    const ls__parallel *p = &j->t->parallel;
+    size_t n = ls__optimizer_matrices(j->t->optimizer);
+    if (n && p->shared && ls_group_size(p->node_group) > 1)
+        return ls__parallel_for(p->node_group, NULL, n, LS_F32, 1, prepare_chunk, j);
+    prepare_chunk(j, NULL, 0, n);
+    return LS_OK;
+}
+
 ls_status ls__parallel_update(ls_train *t, float lr, float grad_scale)
 {
-    ls_status status = do_elements(t, update_chunk, &(update_job){ .t = t, .lr = lr, .grad_scale = grad_scale });
+    update_job job = { .t = t, .lr = lr, .grad_scale = grad_scale };
+    ls_status status = prepare_matrices(&job);
+    if (!status) status = do_elements(t, update_chunk, &job);
     if (!status) atomic_store(&t->parallel.marks->done, t->step + 1);
     return status;
 }

@@ -32,15 +32,17 @@ static char *join(const char *folder, const char *name)
 
 /* ---- Files of a run. */
 
-static const char *const model_files[] = { "model.safetensors",     "config.json",       "generation_config.json",
-                                           "tokenizer.json",        "vocab.json",        "merges.txt",
-                                           "tokenizer_config.json", "added_tokens.json", "special_tokens_map.json",
-                                           "chat_template.jinja" };
+static const char *const model_files[] = {
+    "model.safetensors",     "config.json",         "generation_config.json",
+    "tokenizer.json",        "vocab.json",          "merges.txt",
+    "tokenizer_config.json", "added_tokens.json",   "special_tokens_map.json",
+    "chat_template.jinja",   "adapter_config.json", "adapter_model.safetensors"
+};
 enum { MODEL_FILES = sizeof model_files / sizeof *model_files };
 
 /* Weights in other forms. A run does not write them, but beside its own model they would pass for a part of it. */
 static const char *const other_weights[] = { "model.safetensors.index.json", "pytorch_model.bin",
-                                             "pytorch_model.bin.index.json", "adapter_model.safetensors" };
+                                             "pytorch_model.bin.index.json" };
 enum { OTHER_WEIGHTS = sizeof other_weights / sizeof *other_weights };
 
 /* The subfolders of a run, and how the names of their files begin. */
@@ -62,7 +64,18 @@ static bool has(const char *folder, const char *name)
 
 bool ls__run_dir_has_model(const char *path)
 {
-    return has(path, model_files[0]);
+    return has(path, model_files[0]) || has(path, "adapter_model.safetensors");
+}
+
+void ls__run_dir_remove_other_form(const ls__run_dir *run, bool adapter)
+{
+    static const char *const whole[] = { "model.safetensors", "config.json", "generation_config.json" };
+    static const char *const adapted[] = { "adapter_model.safetensors", "adapter_config.json" };
+    for (int i = 0; i < (adapter ? 3 : 2); i++) {
+        char *path = join(run->path, adapter ? whole[i] : adapted[i]);
+        if (path) unlink(path);
+        free(path);
+    }
 }
 
 /* Removes the files of a part, and the folder if nothing else is in it. */

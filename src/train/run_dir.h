@@ -25,6 +25,8 @@ LS_MUST_CHECK ls_status ls__run_dir_lock(ls__run_dir *run, const char *path);
 LS_MUST_CHECK ls_status ls__run_dir_reopen(ls__run_dir *run, const ls_train *t);
 /* Removes the record of earlier ranks. */
 void ls__run_dir_remove_events(const ls__run_dir *run);
+/* When an adapter was saved, removes a whole model that the run has replaced, and the reverse. */
+void ls__run_dir_remove_other_form(const ls__run_dir *run, bool adapter);
 bool ls__run_dir_has_model(const char *path);
 
 void ls__run_dir_close(ls__run_dir *run);

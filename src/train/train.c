@@ -14,7 +14,7 @@
 #include "base/log.h"
 #include "ddp/slots.h"
 #include "nn/hf_config.h"
-#include "nn/model.h"
+#include "nn/lora.h"
 #include "nn/optimizer.h"
 #include "train/checkpoint.h"
 #include "train/data_files.h"
@@ -116,6 +116,26 @@ static ls_status compare_with_run(const ls_train *t)
     return status;
 }
 
+/* Adapters, if they are asked for. */
+static ls_status add_adapters(ls_train *t)
+{
+    const ls_train_options *o = &t->options;
+    ls_lora_options lora;
+    struct stat from, to;
+    if (!o->lora) return LS_OK;
+    if (!o->init) return ls__fail(LS_EINVAL, "lora: adapters need a model to start from; set init");
+    if (o->run_dir && !stat(o->init, &from) && !stat(o->run_dir, &to) && from.st_dev == to.st_dev &&
+        from.st_ino == to.st_ino)
+        return ls__fail(LS_EINVAL, "%s: an adapter cannot be saved to the folder of its base model; choose another",
+                        o->run_dir);
+    ls_status status = ls_lora_parse(o->lora, &lora);
+    if (!status) status = ls_model_add_lora(t->model, &lora);
+    if (!status && ls__train_is_first(t) && !ls__train_kept_is_ready(t))
+        ls__log(LS_LOG_INFO, "lora: %.2fM parameters are trained, and %.2fM are frozen",
+                (double)ls_model_param_count(t->model) / 1e6, (double)ls__model_frozen_elements(t->model) / 1e6);
+    return status;
+}
+
 /* What each rank does by itself. */
 static ls_status open_own(ls_train *t)
 {
@@ -139,6 +159,8 @@ static ls_status open_own(ls_train *t)
         if ((status = ls__data_files_json(o->val_data, folder ? 0 : o->n_val_data, &t->files[1]))) return status;
     }
     if ((status = t->task->open_model(t))) return status;
+    if ((status = add_adapters(t))) return status;
+    if (o->lora) t->flops_per_token *= 2.0 / 3; /* frozen weights have no gradients */
     t->data_at = ls_loader_get_state(t->loader);
     t->n_settings = ls__settings_values(t, t->settings);
     if (ls__train_is_resumed(t) && ls__train_is_first(t) && (status = compare_with_run(t))) return status;
@@ -299,6 +321,7 @@ ls_status ls_train_save(ls_train *t)
     if (t->tokenizer) ls__model_set_end(t->model, ls_tokenizer_end_token(t->tokenizer));
     if (t->tokenizer) status = ls_tokenizer_save(t->tokenizer, t->run.path);
     if (!status) status = ls_model_save(t->model, t->run.path);
+    if (!status) ls__run_dir_remove_other_form(&t->run, t->options.lora != NULL);
     /* A checkpoint that could not be written is reported, but does not prevent saving the model. */
     return status || !before ? status : ls__fail(before, "%s", message);
 }

@@ -36,6 +36,16 @@ static void sgd_momentum_reference(float *w, const float *g, float *const *state
     }
 }
 
+static void muon_reference(float *w, const float *g, float *const *states, size_t count, const ls__optim_args *args)
+{
+    float *m = states[0];
+    const float *direction = states[1];
+    for (size_t i = 0; i < count; i++) {
+        m[i] = args->muon.momentum * m[i] + (1 - args->muon.momentum) * (g[i] * args->grad_scale);
+        w[i] = args->muon.keep * w[i] - args->muon.lr * direction[i];
+    }
+}
+
 static float w[ROOM], g[ROOM], m[ROOM], v[ROOM], w2[ROOM], m2[ROOM], v2[ROOM];
 
 static void fill_all(void)
@@ -57,6 +67,7 @@ static const struct {
     [LS__OPTIM_ADAMW] = { adamw_reference,
                           { .grad_scale = 0.7f, .adamw = { 0.999f, 0.9f, 0.95f, 0.01f, 1.3f, 1e-8f } } },
     [LS__OPTIM_SGD] = { sgd_reference, { .grad_scale = 0.7f, .sgd = { 0.1f, 0, 0.01f } } },
+    [LS__OPTIM_MUON] = { muon_reference, { .grad_scale = 0.7f, .muon = { 0.999f, 0.95f, 0.01f } } },
     [LS__OPTIM_SGD_MOMENTUM] = { sgd_momentum_reference, { .grad_scale = 0.7f, .sgd = { 0.1f, 0.9f, 0.01f } } },
 };
 

@@ -1,4 +1,5 @@
-/* probe_model FOLDER TOKENS SAVED OUT: what lockstep computes of a language model, for check_transformers.py. TOKENS has three numbers, steps,
+/* probe_model FOLDER TOKENS SAVED OUT: what lockstep computes of a language model, for check_transformers.py and check_peft.py (a folder
+ * with an adapter: that is trained). TOKENS has three numbers, steps,
  * rows and length, and then (steps, rows, length + 1) tokens. OUT gets the logits of the first batch, 16 tokens of greedy text after its first
  * four tokens, the gradients of its loss, and the losses of a step of AdamW on each. The model is saved to SAVED before the first step. */
 #include <stdio.h>
@@ -118,6 +119,10 @@ int main(int argc, char **argv)
     ls_status status = ls_lm_options_read(argv[1], &options);
     options.dropout = options.embd_dropout = options.attn_dropout = 0;
     if (!status) status = ls_lm_open(&p.model, &options);
+    ls_lora_options lora;
+    bool adapted = !status && !ls_lora_read(argv[1], &lora);
+    lora.dropout = 0;
+    if (adapted) status = ls_model_add_lora(p.model, &lora);
     if (!status) status = ls_model_bind(p.model, NULL, NULL, true);
     if (!status) status = ls_model_load(p.model, argv[1]);
     if (!status) status = ls_model_save(p.model, argv[3]);

@@ -54,6 +54,45 @@ static void sgd_is_torchs(void **state)
     check_run(&o, 0, golden_sgd_plain);
 }
 
+/* A wide and a tall matrix, a table and a vector, without padding. */
+static const ls_place muon_places[] = {
+    { .name = "wide", .dims = 2, .shape = { 6, 10, 1, 1 }, .offset = 0, .count = 60 },
+    { .name = "tall", .dims = 2, .shape = { 9, 4, 1, 1 }, .offset = 60, .count = 36 },
+    { .name = "table", .dims = 2, .shape = { 7, 3, 1, 1 }, .offset = 96, .count = 21, .is_table = true },
+    { .name = "b", .dims = 1, .shape = { 5, 1, 1, 1 }, .offset = 117, .count = 5 },
+};
+
+static void muon_is_torchs_in_float32(void **state)
+{
+    (void)state;
+    float values[MUON_COUNT];
+    ls_optimizer *o;
+    ls_optimizer_options options = {
+        .kind = LS_MUON, .momentum = 0.8f, .beta1 = 0.8f, .beta2 = 0.95f, .eps = 1e-6f, .weight_decay = 0.3f
+    };
+    memcpy(values, golden_muon_start, sizeof values);
+    check_ok(ls_optimizer_open(&o, muon_places, 4, 0, MUON_COUNT, &options));
+    for (int k = 0; k < STEPS; k++) ls_optimizer_update(o, values, golden_muon_grads[k], k, 0.1f / (float)(k + 1));
+    for (int i = 0; i < MUON_COUNT; i++)
+        if (fabsf(values[i] - golden_muon[i]) > 2e-6f * fmaxf(1, fabsf(golden_muon[i])))
+            fail_msg("element %d is %.9g, torch has %.9g", i, (double)values[i], (double)golden_muon[i]);
+    ls_optimizer_free(&o);
+    check_fails(ls_optimizer_open(&o, muon_places, 4, 0, 90, &options), LS_EINVAL,
+                "from 0 to 90 has a part of the matrix 'tall' (60 to 96); muon needs whole matrices");
+}
+
+static void muon_of_no_gradient_only_decays(void **state)
+{
+    (void)state;
+    float values[MUON_COUNT], none[MUON_COUNT] = { 0 };
+    ls_optimizer *o;
+    memcpy(values, golden_muon_start, sizeof values);
+    check_ok(ls_optimizer_open(&o, muon_places, 4, 0, MUON_COUNT, &(ls_optimizer_options){ .kind = LS_MUON }));
+    ls_optimizer_update(o, values, none, 0, 0.1f);
+    for (int i = 0; i < 96; i++) assert_float_equal(values[i], 0.99f * golden_muon_start[i], 1e-6);
+    ls_optimizer_free(&o);
+}
+
 static float number(size_t i)
 {
     return (float)((i * 2654435761u >> 8) % 2001) / 1000 - 1;
@@ -90,6 +129,40 @@ static void slices_and_threads_give_the_bits_of_the_whole(void **state)
                 "elements 0 to 4097 are not in its range 4096 to 131072");
     for (int p = 0; p < 4; p++) ls_optimizer_free(&parts[p]);
     ls_optimizer_free(&one);
+}
+
+/* Matrices prepared by two optimizers that share state, as ranks do, in another order and with other threads. */
+static void muon_is_the_same_by_parts_and_threads(void **state)
+{
+    (void)state;
+    enum { COUNT_ALL = 130 * 70 + 64 * 96 };
+    static const ls_place two[] = {
+        { .name = "a", .dims = 2, .shape = { 130, 70, 1, 1 }, .offset = 0, .count = 130 * 70 },
+        { .name = "b", .dims = 2, .shape = { 64, 96, 1, 1 }, .offset = 130 * 70, .count = 64 * 96 },
+    };
+    static float grads[COUNT_ALL], whole[COUNT_ALL], shared[COUNT_ALL];
+    static _Alignas(64) float memory[2 * COUNT_ALL + 64];
+    ls_optimizer *one, *ranks[2];
+    ls_optimizer_options options = { .kind = LS_MUON, .threads = 1 };
+    for (size_t i = 0; i < COUNT_ALL; i++) whole[i] = shared[i] = number(i);
+    check_ok(ls_optimizer_open(&one, two, 2, 0, COUNT_ALL, &options));
+    for (int r = 0; r < 2; r++) {
+        options.threads = 3 - r;
+        check_ok(ls__optimizer_open_in(&ranks[r], two, 2, 0, COUNT_ALL, &options, memory));
+    }
+    assert_int_equal(ls__optimizer_matrices(one), 2);
+    for (int step = 0; step < 3; step++) {
+        for (size_t i = 0; i < COUNT_ALL; i++) grads[i] = number(i + 7 * (size_t)step);
+        ls_optimizer_update(one, whole, grads, step, 0.01f);
+        ls__optimizer_prepare(ranks[0], grads, 1, 2, 1);
+        ls__optimizer_prepare(ranks[1], grads, 0, 1, 1);
+        ls__optimizer_prepare(ranks[0], grads, 0, 1, 1); /* again, as after a loss of a rank */
+        check_ok(ls__optimizer_update_range(ranks[0], shared, grads, 5000, COUNT_ALL, step, 0.01f, 1));
+        check_ok(ls__optimizer_update_range(ranks[1], shared, grads, 0, 5000, step, 0.01f, 1));
+    }
+    assert_memory_equal(whole, shared, sizeof whole);
+    ls_optimizer_free(&one);
+    for (int r = 0; r < 2; r++) ls_optimizer_free(&ranks[r]);
 }
 
 static void the_norm_is_the_same_by_slices_and_threads(void **state)
@@ -198,6 +271,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(adamw_is_torchs),
         cmocka_unit_test(sgd_is_torchs),
+        cmocka_unit_test(muon_is_torchs_in_float32),
+        cmocka_unit_test(muon_of_no_gradient_only_decays),
+        cmocka_unit_test(muon_is_the_same_by_parts_and_threads),
         cmocka_unit_test(slices_and_threads_give_the_bits_of_the_whole),
         cmocka_unit_test(the_norm_is_the_same_by_slices_and_threads),
         cmocka_unit_test(gradients_are_clipped_to_a_norm),

@@ -1,0 +1,63 @@
+/* See model_folder.h. */
+#include "cli/model_folder.h"
+
+#include <stdio.h>
+#include <unistd.h>
+#include "cli/commands.h"
+#include "cli/escape.h"
+
+enum { PATH_BYTES = 4096 };
+
+ls_status model_folder_load(ls_model **out, const char *folder)
+{
+    ls_lm_options options;
+    *out = NULL;
+    ls_status status = ls_lm_options_read(folder, &options);
+    if (!status) status = ls_lm_open(out, &options);
+    if (!status) status = ls_model_bind(*out, NULL, NULL, false);
+    if (!status) status = ls_model_load(*out, folder);
+    if (status) ls_model_free(out);
+    return status;
+}
+
+static bool has_tokenizer(const char *folder)
+{
+    static const char *const files[] = { "tokenizer.json", "vocab.json", "encoder.json" };
+    for (int i = 0; i < 3; i++) {
+        char path[PATH_BYTES + 32];
+        snprintf(path, sizeof path, "%s/%s", folder, files[i]);
+        if (access(path, R_OK) == 0) return true;
+    }
+    return false;
+}
+
+ls_status model_folder_find_tokenizer(const char *folder, char *out, size_t bytes)
+{
+    ls_status status = LS_OK;
+    snprintf(out, bytes, "%s", folder);
+    while (!status && *out && !has_tokenizer(out)) {
+        char base[PATH_BYTES];
+        status = ls_lora_base(out, base, sizeof base);
+        snprintf(out, bytes, "%s", status ? "" : base);
+    }
+    return status;
+}
+
+int model_folder_open_tokenizer(const char *command, ls_tokenizer **out, const char *option, const char *folder,
+                                int vocab)
+{
+    char found[PATH_BYTES] = "";
+    const char *name = option;
+    *out = NULL;
+    ls_status status = name ? LS_OK : model_folder_find_tokenizer(folder, found, sizeof found);
+    if (status) return exit_failure(command, status);
+    if (!name && *found) name = found;
+    if (!name && vocab <= 257) name = "bytes";
+    if (!name) {
+        fprintf(stderr, "lockstep %s: %s: the model has no tokenizer; set one with --tokenizer\n", command,
+                printable(folder));
+        return EXIT_USAGE;
+    }
+    status = ls_tokenizer_open(out, name);
+    return status ? exit_failure(command, status) : -1;
+}
