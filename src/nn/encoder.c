@@ -75,8 +75,13 @@ void ls__encoder_list(ls_model *m)
     ls__places *p = &m->places;
     int64_t C = o->width;
     ls__places_add(p, STD, o->vocab_size, C, 0, 0, "%sembeddings.word_embeddings.weight", n->base);
+    ls__places_mark_table(p);
     ls__places_add(p, STD, o->context + first_position(o), C, 0, 0, "%sembeddings.position_embeddings.weight", n->base);
-    if (o->types) ls__places_add(p, STD, o->types, C, 0, 0, "%sembeddings.token_type_embeddings.weight", n->base);
+    ls__places_mark_table(p);
+    if (o->types) {
+        ls__places_add(p, STD, o->types, C, 0, 0, "%sembeddings.token_type_embeddings.weight", n->base);
+        ls__places_mark_table(p);
+    }
     ls__places_add(p, LS__INIT_ONES, C, 0, 0, 0, "%sembeddings.LayerNorm.weight", n->base);
     ls__places_add(p, LS__INIT_ZEROS, C, 0, 0, 0, "%sembeddings.LayerNorm.bias", n->base);
     for (int layer = 0; layer < o->layers; layer++) list_block(p, o, n, layer);

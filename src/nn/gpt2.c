@@ -47,8 +47,10 @@ static void list(ls_model *m)
 {
     const ls_lm_options *o = &m->lm;
     float std = 0.02f, std_residual = (float)(0.02 / sqrt(2.0 * o->layers));
-    ls__places_add_table(&m->places, std, o->vocab_size, o->width, "wte.weight");
-    ls__places_add_table(&m->places, std, o->context, o->width, "wpe.weight");
+    ls__places_add(&m->places, std, o->vocab_size, o->width, 0, 0, "wte.weight");
+    ls__places_mark_table(&m->places);
+    ls__places_add(&m->places, std, o->context, o->width, 0, 0, "wpe.weight");
+    ls__places_mark_table(&m->places);
     for (int layer = 0; layer < o->layers; layer++) list_block(&m->places, o->width, layer, std, std_residual);
     ls__places_add(&m->places, LS__INIT_ONES, o->width, 0, 0, 0, "ln_f.weight");
     ls__places_add(&m->places, LS__INIT_ZEROS, o->width, 0, 0, 0, "ln_f.bias");

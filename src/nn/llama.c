@@ -82,7 +82,8 @@ static void list(ls_model *m)
     ls__places *p = &m->places;
     float std = 0.02f, std_residual = (float)(0.02 / sqrt(2.0 * o->layers));
     int64_t C = o->width;
-    ls__places_add_table(p, std, o->vocab_size, C, "model.embed_tokens.weight");
+    ls__places_add(p, std, o->vocab_size, C, 0, 0, "model.embed_tokens.weight");
+    ls__places_mark_table(p);
     for (int layer = 0; layer < o->layers; layer++) {
         ls__places_add(p, LS__INIT_ONES, C, 0, 0, 0, "model.layers.%d.input_layernorm.weight", layer);
         list_attention(p, o, layer, std, std_residual);
@@ -90,7 +91,10 @@ static void list(ls_model *m)
         list_mlp(p, o, layer, std, std_residual);
     }
     ls__places_add(p, LS__INIT_ONES, C, 0, 0, 0, "model.norm.weight");
-    if (o->head == LS_HEAD_UNTIED) ls__places_add_table(p, std, o->vocab_size, C, "lm_head.weight");
+    if (o->head == LS_HEAD_UNTIED) {
+        ls__places_add(p, std, o->vocab_size, C, 0, 0, "lm_head.weight");
+        ls__places_mark_table(p);
+    }
 }
 
 /* ---- The forward pass */

@@ -63,11 +63,9 @@ size_t ls__places_add(ls__places *p, float init, int64_t d0, int64_t d1, int64_t
     return p->count++;
 }
 
-size_t ls__places_add_table(ls__places *p, float init, int64_t rows, int64_t cols, const char *name)
+void ls__places_mark_table(ls__places *p)
 {
-    size_t i = ls__places_add(p, init, rows, cols, 0, 0, "%s", name);
-    if (!p->failed) p->list[i].is_table = true;
-    return i;
+    if (!p->failed) p->list[p->count - 1].is_table = true;
 }
 
 void ls__places_free(ls__places *p)

@@ -25,8 +25,8 @@ typedef struct ls__places {
  * `failed`, so that a model can be listed without a check per line. */
 size_t ls__places_add(ls__places *p, float init, int64_t d0, int64_t d1, int64_t d2, int64_t d3, const char *format,
                       ...) __attribute__((format(printf, 7, 8)));
-/* The same for a matrix whose rows belong to tokens or positions. */
-size_t ls__places_add_table(ls__places *p, float init, int64_t rows, int64_t cols, const char *name);
+/* The place that was added last is a matrix whose rows belong to tokens or positions. */
+void ls__places_mark_table(ls__places *p);
 void ls__places_free(ls__places *p);
 
 /* A kind of model. */
