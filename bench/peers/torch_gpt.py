@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""torch's best effort at what `lockstep train` does: a model of the shape of GPT-2 (or, with --model llama, of Llama) in float32, with fused attention and fused AdamW;
+"""torch's best effort at what `lockstep train` does: a model of the shape of GPT-2 (or, with --model llama or bert, of Llama, or of BERT with a classifier) in float32, with fused attention and fused AdamW;
 with WORLD_SIZE above 1 (and RANK, MASTER_ADDR, MASTER_PORT) under DistributedDataParallel over Gloo, gradients as views of
 its buckets. Denormal numbers are flushed to zero, without which torch is several times slower on Intel's CPUs once gradients get
 tiny. --compile: through torch.compile. --bf16: gradients are communicated as bfloat16 (its own hook). Rank 0 prints one JSON line:
@@ -73,6 +73,36 @@ class Llama(nn.Module):
         return F.cross_entropy((self.norm(h) @ self.wte.weight.T).flatten(0, 1), y.flatten())
 
 
+class Bert(nn.Module):
+    """As Hugging Face's, with a classifier of two classes: norms after each part, queries, keys and values in one product."""
+
+    class Block(nn.Module):
+        def __init__(self, a):
+            super().__init__()
+            self.heads, c = a.heads, a.width
+            self.qkv, self.out, self.inner, self.outer = nn.Linear(c, 3 * c), nn.Linear(c, c), nn.Linear(c, a.inner), nn.Linear(a.inner, c)
+            self.norm_1, self.norm_2 = nn.LayerNorm(c, 1e-12), nn.LayerNorm(c, 1e-12)
+
+        def forward(self, x):
+            b, t, c = x.shape
+            q, k, v = (y.view(b, t, self.heads, -1).transpose(1, 2) for y in self.qkv(x).split(c, 2))
+            y = F.scaled_dot_product_attention(q, k, v)
+            x = self.norm_1(x + self.out(y.transpose(1, 2).reshape(b, t, c)))
+            return self.norm_2(x + self.outer(F.gelu(self.inner(x))))
+
+    def __init__(self, a):
+        super().__init__()
+        self.wte, self.wpe, self.types, self.norm = nn.Embedding(a.vocab, a.width), nn.Embedding(a.seq, a.width), nn.Embedding(2, a.width), nn.LayerNorm(a.width, 1e-12)
+        self.h = nn.ModuleList(Bert.Block(a) for _ in range(a.layers))
+        self.pooler, self.classifier = nn.Linear(a.width, a.width), nn.Linear(a.width, 2)
+
+    def forward(self, x, y):
+        h = self.norm(self.wte(x) + self.types(torch.zeros_like(x)) + self.wpe(torch.arange(x.shape[1])))
+        for block in self.h:
+            h = block(h)
+        return F.cross_entropy(self.classifier(torch.tanh(self.pooler(h[:, 0]))), y[:, 0] % 2)
+
+
 class GPT(nn.Module):
     def __init__(self, a):
         super().__init__()
@@ -90,7 +120,7 @@ class GPT(nn.Module):
 p = argparse.ArgumentParser()
 for name, default in dict(layers=6, width=384, heads=6, vocab=50257, batch=4, seq=256, steps=10, threads=1, kv_heads=3, inner=1024).items():
     p.add_argument("--" + name.replace("_", "-"), type=int, default=default)
-p.add_argument("--model", choices=("gpt", "llama"), default="gpt")
+p.add_argument("--model", choices=("gpt", "llama", "bert"), default="gpt")
 for name in "compile", "bf16", "show-steps":
     p.add_argument("--" + name, action="store_true")
 a = p.parse_args()
@@ -98,7 +128,7 @@ world, rank = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0
 torch.set_num_threads(a.threads)
 torch.set_flush_denormal(True)
 torch.manual_seed(0)
-model = Llama(a) if a.model == "llama" else GPT(a)
+model = dict(gpt=GPT, llama=Llama, bert=Bert)[a.model](a)
 if world > 1:
     torch.distributed.init_process_group("gloo")
     model = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
