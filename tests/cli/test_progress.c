@@ -34,7 +34,8 @@ static void a_wide_terminal_shows_all(void **state)
     char line[512];
     line_at(&early, 200, line);
     assert_string_equal(
-        line, "146/100000 [#-----------------------] loss 13.8520  11.0k tokens/s  12% of SGEMM  8590 MB  30:30:39 left");
+        line,
+        "146/100000 [#-----------------------] loss 13.8520  11.0k tokens/s  12% of SGEMM  8590 MB  30:30:39 left");
 }
 
 static void a_narrow_one_keeps_step_loss_and_time(void **state)
