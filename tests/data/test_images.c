@@ -28,9 +28,9 @@ static void get(const ls_dataset *d, uint64_t sample, uint8_t *pixels, int32_t *
 /* `count` records: byte i of the pixels of record r is r + i. */
 static void write_cifar(const char *path, int count, int labels, int first_label)
 {
-    static uint8_t records[4][3074];
+    static uint8_t records[4 * 3074];
     for (int r = 0; r < count; r++) {
-        uint8_t *at = records[0] + r * (3072 + labels);
+        uint8_t *at = records + r * (3072 + labels);
         for (int l = 0; l < labels; l++) at[l] = (uint8_t)(first_label + r + 50 * l);
         for (int i = 0; i < 3072; i++) at[labels + i] = (uint8_t)(r + i % 251);
     }
