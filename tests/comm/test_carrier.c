@@ -144,7 +144,7 @@ static void on_carrier(const char *places, rank_fn run, void *arg)
     pthread_barrier_init(&all_closed, NULL, (unsigned)strlen(places));
     stored.n = 0;
     nodes_net = open_mover;
-    on_nodes(places, run, arg, (ls_world_options){ 0 });
+    on_nodes(places, run, arg, (ls_world_options){ .timeout_ms = 10000 });
     pthread_barrier_destroy(&all_open);
     pthread_barrier_destroy(&all_closed);
 }
