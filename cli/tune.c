@@ -300,7 +300,7 @@ static void print_race(FILE *to, const char *before, const tune_race *race)
         double sum = 0;
         for (int k = 0; k < r->rounds; k++) sum += log(r->step[k]) / r->rounds;
         fprintf(to, "%s%s  %s  %4d  %s%s\n", before,
-                r->rounds ? amount_field(amount_ns(exp(sum)), 9).text : "   failed",
+                r->rounds ? amount_field(amount_ns(exp(sum)), 9).text : r->out ? "   failed" : "        -",
                 isfinite(r->predicted) ? amount_field(amount_ns(r->predicted), 9).text : "        ?", r->rounds,
                 in_words(r->options), i == winner ? "   <- chosen" : "");
     }
@@ -309,6 +309,10 @@ static void print_race(FILE *to, const char *before, const tune_race *race)
 static void print_gain(FILE *to, const char *before, const tune_race *race)
 {
     size_t winner = tune_race_winner(race);
+    if (race->count == 1) {
+        fprintf(to, "%sthe given set-up: no other is allowed or predicted to come near it\n", before);
+        return;
+    }
     if (!winner) {
         fprintf(to, "%sthe given set-up: no other is faster by more than 1%%\n", before);
         return;
@@ -340,7 +344,7 @@ static ls_status write_config(const tuning *t, const tune_race *races, const cha
     fprintf(to, "# Chosen by 'lockstep tune' from %d short runs. Use: lockstep train --config %s\n#\n", t->trials.made,
             printable(path));
     for (int i = 0; i < 2; i++)
-        if (races[i].count > 1) print_race(to, "# ", &races[i]);
+        if (!i || races[i].count > 1) print_race(to, "# ", &races[i]);
     print_gain(to, "# ", &races[races[1].count > 1]);
     fflush(stdout);
     pid_t pid = fork();
@@ -389,7 +393,7 @@ static int tune(tuning *t, int argc, char **argv, char *choice, size_t bytes)
     if (status) return exit_failure("tune", status);
     printf("\n");
     for (int i = 0; i < 2 && !t->quiet; i++)
-        if (races[i].count > 1) print_race(stdout, "", &races[i]);
+        if (!i || races[i].count > 1) print_race(stdout, "", &races[i]);
     print_gain(stdout, t->quiet ? "" : "\n", last);
     printf("%d short runs, %.0f s; use it with: lockstep train --config %s/config.toml\n", t->trials.made,
            t->trials.seconds, printable(t->trials.dir));
