@@ -23,12 +23,13 @@ static const char intro[] =
     "in 9 of 10 cases. Options that are not given are as recorded. A list gives one row for each value.\n"
     "--check compares the prediction for the set-up of another run with what that run "
     "recorded, and later bands follow\n"
-    "from such comparisons.\n\n";
+    "from such comparisons. --probe asks for another model, batch size, sequence length or number of threads, which\n"
+    "no record can tell: it makes a run of some steps with these options first, and predicts from that.\n\n";
 
 enum { MAX_LIST = 64, MAX_ROWS = 512 };
 
 typedef struct asked {
-    const char *run, *ranks, *nodes, *buckets, *slots, *link, *check, *html;
+    const char *run, *ranks, *nodes, *buckets, *slots, *link, *check, *html, *probe;
     int wire, workers, prefetch;
     bool no_overlap, explain, json;
     double slow_rank;
@@ -317,6 +318,8 @@ int predict_command(int argc, char **argv)
         { OPTION_INT, "--workers", &a.workers, "N", "loader threads per rank", 1, 1024, NULL },
         { OPTION_INT, "--prefetch", &a.prefetch, "N", "batches built ahead", 1, 1 << 20, NULL },
         { OPTION_DOUBLE, "--slow-rank", &a.slow_rank, "X", "one rank takes X times as long to compute", 1, 1e6, NULL },
+        { OPTION_TEXT, "--probe", &a.probe, "OPTIONS",
+          "predict from a short run with these options of 'lockstep train': '--batch-size 8'", 0, 0, NULL },
         { OPTION_FLAG, "--explain", &a.explain, NULL, "print the terms of each step and how they differ", 0, 0, NULL },
         { OPTION_TEXT, "--check", &a.check, "OTHER", "compare with what another run recorded", 0, 0, NULL },
         { OPTION_TEXT, "--html", &a.html, "FILE", "write a page with a chart; -: to the standard output", 0, 0, NULL },
@@ -328,12 +331,16 @@ int predict_command(int argc, char **argv)
     if (!(a.run = last_run_or(a.run, "predict"))) return EXIT_USAGE;
     ls_run *run;
     ls_predictor *p;
-    ls_status status = ls_run_open(&run, a.run, NULL);
-    if (status) return exit_failure("predict", status);
-    status = ls_predictor_open(&p, run);
-    ls_run_free(&run);
-    if (status) return exit_failure("predict", status);
-    code = answer(p, &a);
-    ls_predictor_free(&p);
+    char *probe = NULL;
+    ls_status status = a.probe ? predict_probe(a.run, a.probe, a.json || a.html, &probe) : LS_OK;
+    if (probe) a.run = probe;
+    if (!status) status = ls_run_open(&run, a.run, NULL);
+    if (!status) {
+        status = ls_predictor_open(&p, run);
+        ls_run_free(&run);
+    }
+    code = status ? exit_failure("predict", status) : answer(p, &a);
+    if (!status) ls_predictor_free(&p);
+    free(probe);
     return code;
 }

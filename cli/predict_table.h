@@ -28,4 +28,8 @@ const predict_row *predict_best_value(const predict_table *t);
 LS_MUST_CHECK ls_status predict_page_write(const predict_table *t, const ls_prediction *recorded, const char *run,
                                            const char *path);
 
+/* Makes a short run with the options of `run` and then `options`, or finds the one that an earlier call made. *folder: of that run, to be
+ * freed; NULL on failure. predict_probe.c */
+LS_MUST_CHECK ls_status predict_probe(const char *run, const char *options, bool quiet, char **folder);
+
 #endif

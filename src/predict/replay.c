@@ -19,11 +19,13 @@
 #include "ddp/plan.h"
 
 static const double SMALL_NS = 3000; /* of a collective within a node */
-/* With more threads than cores, a rank that others wait for must first get a core: a few time slices of the scheduler in each step. */
-static const double TAKE_TURNS_NS = 9e6;
+/* With more threads than cores, a rank that others wait for must first get a core: a time slice of the scheduler in each step, and more where
+ * the cores do not have equally many, until the scheduler has moved some. */
+static const double TAKE_TURNS_NS = 3e6, UNEVEN_TURNS_NS = 9e6;
 /* Processor time that TCP and MPI take per byte sent, and that of receiving as many; bench/wide. */
 static const double NETWORK_CPU_PER_BYTE = 1.0;
 static const double MESSAGE_NS = 3000; /* processor time of a message */
+static const double PAYLOAD = 0.956;   /* of what a link carries; the rest is headers of packets of 1500 bytes */
 /* Of a slot, for each element: the weight is read in forward and in backward, the gradient is read and written. All else that a slot reads
  * and writes mostly stays in a core's own caches. */
 static const double MEMORY_BYTES = 16;
@@ -143,7 +145,9 @@ static double link_time(const ls__replay *r, double bytes)
 {
     double m = r->setup.nodes, wire = bytes / sizeof(float) * r->setup.wire_bytes;
     if (m < 2) return 0;
-    return 2 * (r->setup.link_latency + (m - 1) * MESSAGE_NS + wire * (m - 1) / m / r->setup.link_rate);
+    bool stated = r->setup.link_rate != r->profile->link_rate; /* what was recorded is payload alone */
+    double rate = r->setup.link_rate * (stated ? PAYLOAD : 1);
+    return 2 * (r->setup.link_latency + (m - 1) * MESSAGE_NS + wire * (m - 1) / m / rate);
 }
 
 /* A bucket of a run of PyTorch: as fast as the recorded ones were; over a link that was stated, by its rate. */
@@ -165,7 +169,8 @@ static double small_time(const ls__replay *r)
 {
     double within = r->local < 2 ? 0 : SMALL_NS;
     double across = r->setup.nodes < 2 ? 0 : 2 * ceil(log2(r->setup.nodes)) * (r->setup.link_latency + MESSAGE_NS);
-    double wait = turns(r->profile, r->local) > 1 ? TAKE_TURNS_NS : 0;
+    bool even = fmod(computing_threads(r->profile, r->local), r->profile->cores) == 0;
+    double wait = turns(r->profile, r->local) <= 1 ? 0 : even ? TAKE_TURNS_NS : UNEVEN_TURNS_NS;
     return fmax(1, r->profile->small) * (within + across) + wait;
 }
 
@@ -183,9 +188,9 @@ static double exposed(const ls__replay *r, double backward)
         bytes += (double)k->bytes / sizeof(float) * r->setup.wire_bytes;
     }
     if (r->profile->beside) return fmax(0, now - backward) + small_time(r);
-    if (r->setup.nodes > 1) /* taken from the processor while backward runs */
+    if (r->setup.nodes > 1) /* while it computes, a rank neither sends nor receives: the link waits for as long */
         cpu = 2 * bytes * (r->setup.nodes - 1) / r->setup.nodes / r->local * NETWORK_CPU_PER_BYTE;
-    double network = r->setup.nodes > 1 ? fmax(now - backward, r->setup.overlap == LS_OVERLAP_ON ? cpu : 0) : 0;
+    double network = r->setup.nodes > 1 ? fmax(now - backward, 0) + cpu : 0;
     return network + within + small_time(r);
 }
 
