@@ -49,7 +49,7 @@ static void format_figures(const progress *p, const ls_train_metrics *m, figure 
     format_time(left, sizeof left, (double)(m->steps - m->step) * p->smoothed / 1e3);
     for (int i = 0; i < FIGURES; i++) f[i] = (figure){ 0 };
     snprintf(f[0].text, sizeof f->text, "loss %.4f", m->loss);
-    snprintf(f[1].text, sizeof f->text, "%s %s/s", speed, ls_task_unit(p->task));
+    snprintf(f[1].text, sizeof f->text, "%s %s/s", speed, ls_task_get_info(p->task)->unit);
     f[1].left_out = 3;
     if (m->peak_gflops > 0) snprintf(f[2].text, sizeof f->text, "%.0f%% of SGEMM", 100 * m->gflops / m->peak_gflops);
     f[2].left_out = 1;
@@ -120,8 +120,8 @@ void progress_show(progress *p, const ls_train_metrics *m)
     if (m->eval_loss >= 0) {
         progress_end(p);
         printf("step %lld  validation loss %.4f", (long long)m->step, m->eval_loss);
-        for (int i = 0; ls_task_metric(p->task, i); i++)
-            printf("  %s %.4f", ls_task_metric(p->task, i), m->eval_metrics[i]);
+        const ls_task_info *info = ls_task_get_info(p->task);
+        for (int i = 0; info->metrics[i]; i++) printf("  %s %.4f", info->metrics[i], m->eval_metrics[i]);
         printf("\n");
     }
     fflush(stdout);

@@ -185,7 +185,7 @@ static void introduce(const ls_train *t, const char *run_dir)
                ls__s(m->heads), m->vocab_size);
     printf(", %lld step%s of %d", (long long)o->steps, ls__s(o->steps), o->batch_size * o->slots);
     if (m) printf(" x %d", o->seq_len);
-    printf(" %s, %d rank%s of %d thread%s\n", ls_task_unit(o->task), ranks, ls__s(ranks), o->threads,
+    printf(" %s, %d rank%s of %d thread%s\n", ls_task_get_info(o->task)->unit, ranks, ls__s(ranks), o->threads,
            ls__s(o->threads));
     printf("run folder: %s\n", printable(run_dir));
     if (ls_train_steps_made(t)) printf("resuming after step %lld\n", (long long)ls_train_steps_made(t));

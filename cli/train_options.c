@@ -175,10 +175,10 @@ static int read_rows(train_arguments *a, int argc, char **argv)
 }
 
 /* A ResNet by name, for the task images. */
-static int choose_resnet(train_arguments *a)
+static int choose_resnet(train_arguments *a, const char *name)
 {
     ls_resnet_options *r = &a->train.resnet, named;
-    if (ls_resnet_preset(a->model ? a->model : "resnet20", &named)) {
+    if (ls_resnet_preset(name, &named)) {
         fprintf(stderr, "lockstep train: --model: %s\n", ls_error());
         return EXIT_USAGE;
     }
@@ -200,9 +200,8 @@ static int choose_resnet(train_arguments *a)
 static int choose_model(train_arguments *a)
 {
     ls_lm_options *m = &a->train.model, size = { .layers = 2, .width = 128, .heads = 4 };
-    ls_task task = a->train.task;
-    if (task == LS_TASK_IMAGES || (a->model && !strncmp(a->model, "resnet", 6))) return choose_resnet(a);
-    const char *name = a->model ? a->model : task == LS_TASK_MLM || task == LS_TASK_CLASSIFY ? "bert" : "small";
+    const char *name = a->model ? a->model : ls_task_get_info(a->train.task)->model;
+    if (a->train.task == LS_TASK_IMAGES || !strncmp(name, "resnet", 6)) return choose_resnet(a, name);
     if (strcmp(name, "small") != 0) {
         if (ls_lm_preset(name, &size)) {
             near_word near = { .asked = name, .length = strlen(name) };

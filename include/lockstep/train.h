@@ -38,12 +38,16 @@ typedef enum ls_task {
 } ls_task;
 enum { LS_TASK_COUNT = 0 LS_TASK_LIST(LS_COUNT_ENTRY), LS_MAX_METRICS = 4 };
 
-/* "lm"...; NULL: not a task. */
-LS_API const char *ls_task_name(ls_task task);
-/* The name of number i of the metrics of a task's evaluations: "accuracy"...; NULL: there are no more. */
-LS_API const char *ls_task_metric(ls_task task, int i);
-/* What the speed of a task is counted in: "tokens"... */
-LS_API const char *ls_task_unit(ls_task task);
+typedef struct ls_task_info {
+    const char *name;                        /* "lm"... */
+    const char *model;                       /* of the models that `lockstep train` knows by name, its default */
+    const char *unit;                        /* what the speed of a run is counted in: "tokens"... */
+    const char *metrics[LS_MAX_METRICS + 1]; /* of its evaluations: "accuracy"...; NULL after the last */
+    void *reserved[2];
+} ls_task_info;
+
+/* NULL: not a task. */
+LS_API const ls_task_info *ls_task_get_info(ls_task task);
 
 /* What is changed at random in pictures of training data; see ls_augment. */
 typedef enum ls_augment_kind {
@@ -208,11 +212,11 @@ typedef struct ls_train_metrics {
     double lr;
     double grad_norm;    /* before clipping; like the loss, NaN or infinite in a skipped step */
     int64_t skipped;     /* steps skipped so far, since the run was opened, because they were not finite */
-    double tokens_per_s; /* tokens (of lm: with a loss), or what else ls_task_unit() says */
+    double tokens_per_s; /* tokens (of lm: with a loss), or the unit of ls_task_info */
     double step_ms, data_ms, forward_ms, backward_ms, update_ms, other_ms;
     double blocked_ms; /* of these, blocked in collectives: waiting for other ranks, and exposed communication */
     double eval_loss;  /* of the evaluation after this step; negative: there was none */
-    double eval_metrics[LS_MAX_METRICS]; /* of the same; see ls_task_metric() */
+    double eval_metrics[LS_MAX_METRICS]; /* of the same; ls_task_info has their names */
     double
         gflops; /* billions of floating-point operations per second in the matrix products of the step, of all ranks */
     /* what matrix products reach on all ranks' threads, as measured by the first rank; 0 on other ranks */

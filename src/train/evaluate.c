@@ -14,7 +14,8 @@ static ls_status run_batch(ls_train *t, ls__micro_batch *b, double *row)
 {
     ls_tensor *loss = NULL;
     int32_t *predictions = NULL;
-    if (t->task->count) {
+    const ls__scoring *scoring = t->task->scoring;
+    if (scoring) {
         predictions = calloc((size_t)b->targets + 1, sizeof *predictions);
         if (!predictions) return ls__fail(LS_ENOMEM, "evaluation: out of memory");
         b->model.predictions = predictions;
@@ -23,7 +24,7 @@ static ls_status run_batch(ls_train *t, ls__micro_batch *b, double *row)
     if (!status) {
         row[LOSS] = (double)loss->data[0] * b->weight;
         row[WEIGHT] = b->weight;
-        if (t->task->count) t->task->count(&t->options, b, predictions, row + COUNTS);
+        if (scoring) scoring->count(&t->options, b, predictions, row + COUNTS);
     }
     free(predictions);
     return status;
@@ -49,13 +50,13 @@ ls_status ls__train_evaluate(ls_train *t, double *loss, double metrics[LS_MAX_ME
     if (!t->val_loader) return ls__fail(LS_ESTATE, "there is no validation data; set val_data or val_fraction");
     uint64_t all = ls_loader_steps(t->val_loader), wanted = (uint64_t)t->options.eval_batches;
     size_t n = (size_t)(wanted < all ? wanted : all), width = COUNTS;
-    if (t->task->count) width += t->task->n_counts(&t->options);
+    if (t->task->scoring) width += t->task->scoring->n_counts(&t->options);
     double *rows = calloc(n + 1, width * sizeof *rows);
     ls_status status = rows ? run_all(t, n, width, rows) : ls__fail(LS_ENOMEM, "evaluation: out of memory");
     if (!status) {
         const double *total = rows + n * width;
         *loss = total[WEIGHT] > 0 ? total[LOSS] / total[WEIGHT] : 0;
-        if (t->task->count) t->task->score(&t->options, total + COUNTS, metrics);
+        if (t->task->scoring) t->task->scoring->score(&t->options, total + COUNTS, metrics);
     }
     free(rows);
     return status;

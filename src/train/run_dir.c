@@ -399,8 +399,8 @@ ls_status ls__run_dir_add(ls__run_dir *run, const ls__task_type *task, const ls_
     char line[1024], a[32], b[32], c[32], d[32], eval[256] = "";
     size_t at = 0;
     if (m->eval_loss >= 0) at = (size_t)snprintf(eval, sizeof eval, ",\"eval_loss\":%s", number(m->eval_loss, a));
-    for (int i = 0; i < LS_MAX_METRICS && task->metrics[i] && m->eval_loss >= 0; i++)
-        at += (size_t)snprintf(eval + at, sizeof eval - at, ",\"eval_%.20s\":%s", task->metrics[i],
+    for (int i = 0; task->info.metrics[i] && m->eval_loss >= 0; i++)
+        at += (size_t)snprintf(eval + at, sizeof eval - at, ",\"eval_%.20s\":%s", task->info.metrics[i],
                                number(m->eval_metrics[i], a));
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);

@@ -1,4 +1,4 @@
-/* The table of tasks. */
+/* The table of tasks, and what several of them share. */
 #include "train/task.h"
 
 #define X(name, value, text) extern const ls__task_type ls__task_##text;
@@ -14,20 +14,41 @@ const ls__task_type *ls__task_of(ls_task task)
     return (unsigned)task < LS_TASK_COUNT ? tasks[task] : NULL;
 }
 
-const char *ls_task_name(ls_task task)
+const ls_task_info *ls_task_get_info(ls_task task)
 {
     const ls__task_type *t = ls__task_of(task);
-    return t ? t->name : NULL;
+    return t ? &t->info : NULL;
 }
 
-const char *ls_task_metric(ls_task task, int i)
+double ls__task_step_samples(const ls_train_options *o)
 {
-    const ls__task_type *t = ls__task_of(task);
-    return t && i >= 0 && i < LS_MAX_METRICS ? t->metrics[i] : NULL;
+    return (double)o->batch_size * (double)o->slots;
 }
 
-const char *ls_task_unit(ls_task task)
+/* ---- Accuracy. */
+enum { RIGHT, ALL, COUNTS };
+
+static size_t n_counts(const ls_train_options *o)
 {
-    const ls__task_type *t = ls__task_of(task);
-    return t ? t->unit : "tokens";
+    (void)o;
+    return COUNTS;
 }
+
+static void count(const ls_train_options *o, const ls__micro_batch *b, const int32_t *predictions, double *counts)
+{
+    const float *weights = b->model.weights;
+    (void)o;
+    for (int64_t i = 0; i < b->targets; i++) {
+        if (weights && weights[i] == 0) continue;
+        counts[ALL]++;
+        counts[RIGHT] += predictions[i] == b->model.targets[i];
+    }
+}
+
+static void score(const ls_train_options *o, const double *counts, double *metrics)
+{
+    (void)o;
+    metrics[0] = counts[ALL] > 0 ? counts[RIGHT] / counts[ALL] : 0;
+}
+
+const ls__scoring ls__accuracy = { .n_counts = n_counts, .count = count, .score = score };

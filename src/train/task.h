@@ -14,15 +14,26 @@ typedef struct ls__micro_batch {
     ls_model_batch model; /* batch_size 0: nothing to compute, in a short last step */
     int64_t targets;      /* how many `model` has */
     double weight;        /* sum of the weights of its losses */
-    double tokens;        /* for the speed; see ls_task_unit() */
+    double tokens;        /* for the speed, in the unit of ls_task_info */
 } ls__micro_batch;
 
+/* What an evaluation counts: sums over micro-batches, which are exact over any number of ranks, and the metrics made of them. */
+typedef struct ls__scoring {
+    size_t (*n_counts)(const ls_train_options *o);
+    /* Adds to `counts` what a micro-batch has; `predictions` are its classes of largest logit, one per target. */
+    void (*count)(const ls_train_options *o, const ls__micro_batch *b, const int32_t *predictions, double *counts);
+    /* metrics: in the order of ls_task_info.metrics */
+    void (*score)(const ls_train_options *o, const double *counts, double *metrics);
+} ls__scoring;
+
+/* One metric: the fraction of targets, without those of weight 0, that were predicted. */
+extern const ls__scoring ls__accuracy;
+
 typedef struct ls__task_type {
-    const char *name;
+    ls_task_info info;
     const char *sample; /* what a sample is called in messages */
-    const char *unit;   /* what micro_batch.tokens counts */
     bool
-        windows; /* samples are windows or documents of text (source.c), as long as the sequence length; otherwise each is by itself */
+        windows; /* samples are windows or documents of text (source.c), as long as the sequence length, not rows or images */
     bool uneven;   /* micro-batches differ in weight */
     bool encoder;  /* the model is an encoder, and texts get the special tokens of the tokenizer's template */
     bool eval_all; /* an evaluation is over all validation data by default */
@@ -46,16 +57,11 @@ typedef struct ls__task_type {
     /* micro_batch.tokens of a full step, without padding. */
     double (*step_tokens)(const ls_train_options *o);
 
-    /* ---- Evaluation: sums over micro-batches, which are exact over any number of ranks, and metrics made of the sums. */
-    const char *metrics
-        [LS_MAX_METRICS]; /* their names; NULL after the last. A task without metrics has none of the functions */
-    size_t (*n_counts)(const ls_train_options *o);
-    /* Adds to `counts` what a micro-batch has; `predictions` are its classes of largest logit, one per target. */
-    void (*count)(const ls_train_options *o, const ls__micro_batch *b, const int32_t *predictions, double *counts);
-    void (*score)(const ls_train_options *o, const double *counts, double *metrics);
+    const ls__scoring *scoring; /* of evaluations; NULL: the task has no metrics */
 } ls__task_type;
 
 const ls__task_type *ls__task_of(ls_task task); /* NULL: not a task */
+double ls__task_step_samples(const ls_train_options *o);
 
 /* ---- What tasks on text share (task_lm.c). */
 

@@ -123,11 +123,6 @@ static ls_status make_batch(ls_train *t, const ls_batch *b, ls__micro_batch *out
     return LS_OK;
 }
 
-static double full_weight(const ls_train_options *o)
-{
-    return (double)o->batch_size * (double)o->slots;
-}
-
 /* ---- Evaluation. For each class: how often it was predicted rightly, predicted, and there. */
 enum { RIGHT, PREDICTED, THERE, PER_CLASS };
 
@@ -167,11 +162,12 @@ static void score(const ls_train_options *o, const double *counts, double *metri
     metrics[1] = classes == 2 ? f1(counts + PER_CLASS) : sum / classes;
 }
 
+static const ls__scoring scoring = { .n_counts = n_counts, .count = count, .score = score };
+
 extern const ls__task_type ls__task_classify;
 const ls__task_type ls__task_classify = {
-    .name = "classify",
+    .info = { .name = "classify", .model = "bert", .unit = "tokens", .metrics = { "accuracy", "f1" } },
     .sample = "row",
-    .unit = "tokens",
     .encoder = true,
     .eval_all = true,
     .prepare = prepare,
@@ -179,10 +175,7 @@ const ls__task_type ls__task_classify = {
     .open_model = open_model,
     .close = close_task,
     .make_batch = make_batch,
-    .full_weight = full_weight,
+    .full_weight = ls__task_step_samples,
     .step_tokens = ls__task_step_tokens,
-    .metrics = { "accuracy", "f1" },
-    .n_counts = n_counts,
-    .count = count,
-    .score = score,
+    .scoring = &scoring,
 };

@@ -173,50 +173,17 @@ static ls_status make_batch(ls_train *t, const ls_batch *b, ls__micro_batch *out
     return LS_OK;
 }
 
-static double full_weight(const ls_train_options *o)
-{
-    return (double)o->batch_size * (double)o->slots;
-}
-
-/* ---- Evaluation: how many are there, and how many are right. */
-enum { THERE, RIGHT, COUNTS };
-
-static size_t n_counts(const ls_train_options *o)
-{
-    (void)o;
-    return COUNTS;
-}
-
-static void count(const ls_train_options *o, const ls__micro_batch *b, const int32_t *predictions, double *counts)
-{
-    (void)o;
-    for (int64_t i = 0; i < b->targets; i++) {
-        counts[THERE]++;
-        if (predictions[i] == b->model.targets[i]) counts[RIGHT]++;
-    }
-}
-
-static void score(const ls_train_options *o, const double *counts, double *metrics)
-{
-    (void)o;
-    metrics[0] = counts[THERE] > 0 ? counts[RIGHT] / counts[THERE] : 0;
-}
-
 extern const ls__task_type ls__task_images;
 const ls__task_type ls__task_images = {
-    .name = "images",
+    .info = { .name = "images", .model = "resnet20", .unit = "images", .metrics = { "accuracy" } },
     .sample = "image",
-    .unit = "images",
     .eval_all = true,
     .prepare = prepare,
     .open_data = open_data,
     .open_model = open_model,
     .close = close_task,
     .make_batch = make_batch,
-    .full_weight = full_weight,
-    .step_tokens = full_weight,
-    .metrics = { "accuracy" },
-    .n_counts = n_counts,
-    .count = count,
-    .score = score,
+    .full_weight = ls__task_step_samples,
+    .step_tokens = ls__task_step_samples,
+    .scoring = &ls__accuracy,
 };

@@ -18,7 +18,7 @@ ls_status ls__task_prepare_text(ls_train *t)
     }
     const ls__lm_type *type = ls__lm_type_of(sizes.kind);
     if (type && type->encoder != t->task->encoder)
-        return ls__fail(LS_EINVAL, "the task %s needs %s; %s is %s%s", t->task->name,
+        return ls__fail(LS_EINVAL, "the task %s needs %s; %s is %s%s", t->task->info.name,
                         t->task->encoder ? "an encoder (bert, distilbert or roberta)" : "a model that generates text",
                         type->model.name, type->encoder ? "an encoder" : "not one",
                         type->encoder ? ", for the tasks mlm and classify" : "");
@@ -75,9 +75,8 @@ static ls_status make_batch(ls_train *t, const ls_batch *b, ls__micro_batch *out
 
 extern const ls__task_type ls__task_lm;
 const ls__task_type ls__task_lm = {
-    .name = "lm",
+    .info = { .name = "lm", .model = "small", .unit = "tokens" },
     .sample = "sequence",
-    .unit = "tokens",
     .windows = true,
     .prepare = ls__task_prepare_text,
     .open_data = ls__source_open,

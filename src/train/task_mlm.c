@@ -165,36 +165,10 @@ static double full_weight(const ls_train_options *o)
     return o->mask_fraction * ls__task_step_tokens(o);
 }
 
-/* ---- Evaluation: of the masked tokens, how many were predicted. */
-enum { RIGHT, ALL, COUNTS };
-
-static size_t n_counts(const ls_train_options *o)
-{
-    (void)o;
-    return COUNTS;
-}
-
-static void count(const ls_train_options *o, const ls__micro_batch *b, const int32_t *predictions, double *counts)
-{
-    (void)o;
-    for (int64_t i = 0; i < b->targets; i++) {
-        if (b->model.weights[i] == 0) continue;
-        counts[ALL]++;
-        counts[RIGHT] += predictions[i] == b->model.targets[i];
-    }
-}
-
-static void score(const ls_train_options *o, const double *counts, double *metrics)
-{
-    (void)o;
-    metrics[0] = counts[ALL] > 0 ? counts[RIGHT] / counts[ALL] : 0;
-}
-
 extern const ls__task_type ls__task_mlm;
 const ls__task_type ls__task_mlm = {
-    .name = "mlm",
+    .info = { .name = "mlm", .model = "bert", .unit = "tokens", .metrics = { "accuracy" } },
     .sample = "sequence",
-    .unit = "tokens",
     .windows = true,
     .uneven = true,
     .encoder = true,
@@ -205,8 +179,5 @@ const ls__task_type ls__task_mlm = {
     .make_batch = make_batch,
     .full_weight = full_weight,
     .step_tokens = ls__task_step_tokens,
-    .metrics = { "accuracy" },
-    .n_counts = n_counts,
-    .count = count,
-    .score = score,
+    .scoring = &ls__accuracy,
 };

@@ -173,9 +173,9 @@ ls_status ls__tensorboard_add(int fd, const ls__task_type *task, const ls_train_
     record r, summary = { .bytes = 0 };
     add_value(&summary, "loss", m->loss);
     if (m->eval_loss >= 0) add_value(&summary, "eval_loss", m->eval_loss);
-    for (int i = 0; i < LS_MAX_METRICS && task->metrics[i] && m->eval_loss >= 0; i++) {
+    for (int i = 0; task->info.metrics[i] && m->eval_loss >= 0; i++) {
         char name[32];
-        snprintf(name, sizeof name, "eval_%.20s", task->metrics[i]);
+        snprintf(name, sizeof name, "eval_%.20s", task->info.metrics[i]);
         add_value(&summary, name, m->eval_metrics[i]);
     }
     add_value(&summary, "epoch", m->epoch);
