@@ -121,13 +121,13 @@ static ls_status finish(ls_work *w)
     return status;
 }
 
-static ls_status run(ls_work w)
+static ls_status run(ls_work *w)
 {
-    ls_world *world = w.group->world;
-    w.on_stack = true;
+    ls_world *world = w->group->world;
+    w->on_stack = true;
     ls__world_enter(world);
-    ls_status status = begin(&w);
-    if (!status) status = finish(&w);
+    ls_status status = begin(w);
+    if (!status) status = finish(w);
     ls__world_leave(world);
     return status;
 }
@@ -139,20 +139,21 @@ static void recycle(ls_work *w)
     w->group->free_works = w;
 }
 
-static ls_status start_locked(ls_work filled, ls_work **out)
+static ls_status start_locked(const ls_work *filled, ls_work **out)
 {
-    ls_group *g = filled.group;
-    ls_work *w = g->free_works;
+    ls_group *g = filled->group;
+    ls_work *w = g->free_works, *made_before;
     if (w) {
         g->free_works = w->next;
-        filled.made_before = w->made_before;
+        made_before = w->made_before;
     } else {
         w = malloc(sizeof *w);
         if (!w) return ls__fail(LS_ENOMEM, "rank %d: no memory for a work", g->rank);
-        filled.made_before = g->made;
+        made_before = g->made;
         g->made = w;
     }
-    *w = filled;
+    *w = *filled;
+    w->made_before = made_before;
     ls_status status = begin(w);
     if (status)
         recycle(w);
@@ -161,9 +162,9 @@ static ls_status start_locked(ls_work filled, ls_work **out)
     return status;
 }
 
-static ls_status start(ls_work filled, ls_work **out)
+static ls_status start(const ls_work *filled, ls_work **out)
 {
-    ls_world *world = filled.group->world;
+    ls_world *world = filled->group->world;
     *out = NULL;
     ls__world_enter(world);
     ls_status status = start_locked(filled, out);
@@ -207,141 +208,184 @@ ls_status ls_work_test(ls_work **work)
 
 /* ---- The collectives, as works. */
 
-static ls_work work(ls_group *g, ls_collective_kind kind, const void *send, void *recv, size_t count, ls_dtype type,
-                    ls_op op, int root)
+/* Returns w. Field by field: a compound literal would be cleared with a string instruction and copied, which takes a good part of the time
+ * of a small collective. */
+static ls_work *fill(ls_work *w, ls_group *g, ls_collective_kind kind, const void *send, void *recv, size_t count,
+                     ls_dtype type, ls_op op, int root)
 {
-    return (ls_work){
-        .group = g, .kind = kind, .send = send, .recv = recv, .count = count, .type = type, .op = op, .root = root
-    };
+    w->group = g;
+    w->next = w->prev = w->made_before = NULL;
+    w->kind = kind;
+    w->type = type;
+    w->op = op;
+    w->root = root;
+    w->count = count;
+    w->block_bytes = 0;
+    w->send = send;
+    w->recv = recv;
+    w->chunk_fn = NULL;
+    w->user = NULL;
+    w->parts = NULL;
+    w->number = 0;
+    w->on_stack = w->done = w->arrived = false;
+    w->last_rank = 0;
+    w->last_arrival = w->started = w->ended = 0;
+    w->wait = (ls__wait){ 0 };
+    memset(&w->state, 0, sizeof w->state);
+    return w;
 }
 
 ls_status ls_allreduce(ls_group *g, void *buf, size_t count, ls_dtype type, ls_op op)
 {
-    return run(work(g, LS_COLLECTIVE_ALLREDUCE, buf, buf, count, type, op, -1));
+    ls_work w;
+    return run(fill(&w, g, LS_COLLECTIVE_ALLREDUCE, buf, buf, count, type, op, -1));
 }
 ls_status ls_allreduce_start(ls_group *g, void *buf, size_t count, ls_dtype type, ls_op op, ls_work **out)
 {
-    return start(work(g, LS_COLLECTIVE_ALLREDUCE, buf, buf, count, type, op, -1), out);
+    ls_work w;
+    return start(fill(&w, g, LS_COLLECTIVE_ALLREDUCE, buf, buf, count, type, op, -1), out);
 }
 
 ls_status ls_reduce(ls_group *g, void *buf, size_t count, ls_dtype type, ls_op op, int root)
 {
-    return run(work(g, LS_COLLECTIVE_REDUCE, buf, buf, count, type, op, root));
+    ls_work w;
+    return run(fill(&w, g, LS_COLLECTIVE_REDUCE, buf, buf, count, type, op, root));
 }
 ls_status ls_reduce_start(ls_group *g, void *buf, size_t count, ls_dtype type, ls_op op, int root, ls_work **out)
 {
-    return start(work(g, LS_COLLECTIVE_REDUCE, buf, buf, count, type, op, root), out);
+    ls_work w;
+    return start(fill(&w, g, LS_COLLECTIVE_REDUCE, buf, buf, count, type, op, root), out);
 }
 
 ls_status ls_reduce_scatter(ls_group *g, const void *send, void *recv, size_t count, ls_dtype type, ls_op op)
 {
-    return run(work(g, LS_COLLECTIVE_REDUCE_SCATTER, send, recv, count, type, op, -1));
+    ls_work w;
+    return run(fill(&w, g, LS_COLLECTIVE_REDUCE_SCATTER, send, recv, count, type, op, -1));
 }
 ls_status ls_reduce_scatter_start(ls_group *g, const void *send, void *recv, size_t count, ls_dtype type, ls_op op,
                                   ls_work **out)
 {
-    return start(work(g, LS_COLLECTIVE_REDUCE_SCATTER, send, recv, count, type, op, -1), out);
+    ls_work w;
+    return start(fill(&w, g, LS_COLLECTIVE_REDUCE_SCATTER, send, recv, count, type, op, -1), out);
 }
 
 ls_status ls_allgather(ls_group *g, const void *send, void *recv, size_t count, ls_dtype type)
 {
-    return run(work(g, LS_COLLECTIVE_ALLGATHER, send, recv, count, type, LS_SUM, -1));
+    ls_work w;
+    return run(fill(&w, g, LS_COLLECTIVE_ALLGATHER, send, recv, count, type, LS_SUM, -1));
 }
 ls_status ls_allgather_start(ls_group *g, const void *send, void *recv, size_t count, ls_dtype type, ls_work **out)
 {
-    return start(work(g, LS_COLLECTIVE_ALLGATHER, send, recv, count, type, LS_SUM, -1), out);
+    ls_work w;
+    return start(fill(&w, g, LS_COLLECTIVE_ALLGATHER, send, recv, count, type, LS_SUM, -1), out);
 }
 
 ls_status ls_broadcast(ls_group *g, void *buf, size_t count, ls_dtype type, int root)
 {
-    return run(work(g, LS_COLLECTIVE_BROADCAST, buf, buf, count, type, LS_SUM, root));
+    ls_work w;
+    return run(fill(&w, g, LS_COLLECTIVE_BROADCAST, buf, buf, count, type, LS_SUM, root));
 }
 ls_status ls_broadcast_start(ls_group *g, void *buf, size_t count, ls_dtype type, int root, ls_work **out)
 {
-    return start(work(g, LS_COLLECTIVE_BROADCAST, buf, buf, count, type, LS_SUM, root), out);
+    ls_work w;
+    return start(fill(&w, g, LS_COLLECTIVE_BROADCAST, buf, buf, count, type, LS_SUM, root), out);
 }
 
 ls_status ls_gather(ls_group *g, const void *send, void *recv, size_t count, ls_dtype type, int root)
 {
-    return run(work(g, LS_COLLECTIVE_GATHER, send, recv, count, type, LS_SUM, root));
+    ls_work w;
+    return run(fill(&w, g, LS_COLLECTIVE_GATHER, send, recv, count, type, LS_SUM, root));
 }
 ls_status ls_gather_start(ls_group *g, const void *send, void *recv, size_t count, ls_dtype type, int root,
                           ls_work **out)
 {
-    return start(work(g, LS_COLLECTIVE_GATHER, send, recv, count, type, LS_SUM, root), out);
+    ls_work w;
+    return start(fill(&w, g, LS_COLLECTIVE_GATHER, send, recv, count, type, LS_SUM, root), out);
 }
 
 ls_status ls_scatter(ls_group *g, const void *send, void *recv, size_t count, ls_dtype type, int root)
 {
-    return run(work(g, LS_COLLECTIVE_SCATTER, send, recv, count, type, LS_SUM, root));
+    ls_work w;
+    return run(fill(&w, g, LS_COLLECTIVE_SCATTER, send, recv, count, type, LS_SUM, root));
 }
 ls_status ls_scatter_start(ls_group *g, const void *send, void *recv, size_t count, ls_dtype type, int root,
                            ls_work **out)
 {
-    return start(work(g, LS_COLLECTIVE_SCATTER, send, recv, count, type, LS_SUM, root), out);
+    ls_work w;
+    return start(fill(&w, g, LS_COLLECTIVE_SCATTER, send, recv, count, type, LS_SUM, root), out);
 }
 
 ls_status ls_alltoall(ls_group *g, const void *send, void *recv, size_t count, ls_dtype type)
 {
-    return run(work(g, LS_COLLECTIVE_ALLTOALL, send, recv, count, type, LS_SUM, -1));
+    ls_work w;
+    return run(fill(&w, g, LS_COLLECTIVE_ALLTOALL, send, recv, count, type, LS_SUM, -1));
 }
 ls_status ls_alltoall_start(ls_group *g, const void *send, void *recv, size_t count, ls_dtype type, ls_work **out)
 {
-    return start(work(g, LS_COLLECTIVE_ALLTOALL, send, recv, count, type, LS_SUM, -1), out);
+    ls_work w;
+    return start(fill(&w, g, LS_COLLECTIVE_ALLTOALL, send, recv, count, type, LS_SUM, -1), out);
 }
 
 ls_status ls_barrier(ls_group *g)
 {
-    return run(work(g, LS_COLLECTIVE_BARRIER, NULL, NULL, 0, LS_U8, LS_SUM, -1));
+    ls_work w;
+    return run(fill(&w, g, LS_COLLECTIVE_BARRIER, NULL, NULL, 0, LS_U8, LS_SUM, -1));
 }
 ls_status ls_barrier_start(ls_group *g, ls_work **out)
 {
-    return start(work(g, LS_COLLECTIVE_BARRIER, NULL, NULL, 0, LS_U8, LS_SUM, -1), out);
+    ls_work w;
+    return start(fill(&w, g, LS_COLLECTIVE_BARRIER, NULL, NULL, 0, LS_U8, LS_SUM, -1), out);
 }
 
-static ls_work parallel_for_work(ls_group *g, const void *data, size_t count, ls_dtype type, size_t chunk,
-                                 ls__chunk_fn fn, void *user)
+static ls_work *fill_parallel_for(ls_work *w, ls_group *g, const void *data, size_t count, ls_dtype type, size_t chunk,
+                                  ls__chunk_fn fn, void *user)
 {
-    ls_work w = work(g, LS_COLLECTIVE_PARALLEL_FOR, data, NULL, count, type, LS_SUM, -1);
-    w.chunk_fn = fn;
-    w.user = user;
-    w.root = chunk > INT32_MAX ? INT32_MAX : (int)chunk;
+    fill(w, g, LS_COLLECTIVE_PARALLEL_FOR, data, NULL, count, type, LS_SUM, -1);
+    w->chunk_fn = fn;
+    w->user = user;
+    w->root = chunk > INT32_MAX ? INT32_MAX : (int)chunk;
     return w;
 }
 ls_status ls__parallel_for(ls_group *g, const void *data, size_t count, ls_dtype type, size_t chunk, ls__chunk_fn fn,
                            void *user)
 {
-    return run(parallel_for_work(g, data, count, type, chunk, fn, user));
+    ls_work w;
+    return run(fill_parallel_for(&w, g, data, count, type, chunk, fn, user));
 }
 ls_status ls__parallel_for_start(ls_group *g, const void *data, size_t count, ls_dtype type, size_t chunk,
                                  ls__chunk_fn fn, void *user, ls_work **out)
 {
-    return start(parallel_for_work(g, data, count, type, chunk, fn, user), out);
+    ls_work w;
+    return start(fill_parallel_for(&w, g, data, count, type, chunk, fn, user), out);
 }
 
 ls_status ls__slot_parts_reduce_start(ls_group *g, float *buf, size_t count, ls__slot_parts *parts, int root,
                                       ls_work **out)
 {
-    ls_work w =
-        work(g, root < 0 ? LS_COLLECTIVE_ALLREDUCE : LS_COLLECTIVE_REDUCE, buf, buf, count, LS_F32, LS_SUM, root);
+    ls_work w;
+    fill(&w, g, root < 0 ? LS_COLLECTIVE_ALLREDUCE : LS_COLLECTIVE_REDUCE, buf, buf, count, LS_F32, LS_SUM, root);
     w.parts = parts;
-    return start(w, out);
+    return start(&w, out);
 }
 
 ls_status ls_send(ls_group *g, const void *buf, size_t count, ls_dtype type, int to)
 {
-    return run(work(g, LS_COLLECTIVE_SEND, buf, NULL, count, type, LS_SUM, to));
+    ls_work w;
+    return run(fill(&w, g, LS_COLLECTIVE_SEND, buf, NULL, count, type, LS_SUM, to));
 }
 ls_status ls_send_start(ls_group *g, const void *buf, size_t count, ls_dtype type, int to, ls_work **out)
 {
-    return start(work(g, LS_COLLECTIVE_SEND, buf, NULL, count, type, LS_SUM, to), out);
+    ls_work w;
+    return start(fill(&w, g, LS_COLLECTIVE_SEND, buf, NULL, count, type, LS_SUM, to), out);
 }
 
 ls_status ls_recv(ls_group *g, void *buf, size_t count, ls_dtype type, int from)
 {
-    return run(work(g, LS_COLLECTIVE_RECEIVE, NULL, buf, count, type, LS_SUM, from));
+    ls_work w;
+    return run(fill(&w, g, LS_COLLECTIVE_RECEIVE, NULL, buf, count, type, LS_SUM, from));
 }
 ls_status ls_recv_start(ls_group *g, void *buf, size_t count, ls_dtype type, int from, ls_work **out)
 {
-    return start(work(g, LS_COLLECTIVE_RECEIVE, NULL, buf, count, type, LS_SUM, from), out);
+    ls_work w;
+    return start(fill(&w, g, LS_COLLECTIVE_RECEIVE, NULL, buf, count, type, LS_SUM, from), out);
 }

@@ -26,7 +26,10 @@ void ls__event_blocked(const ls_work *w, int64_t begin)
     int64_t end = w->ended ? w->ended : ls_now();
     int64_t now = ls__record_blocked(w->group->world->record, ls__group_collective_id(w->group, w->number), begin,
                                      end > begin ? end : begin);
-    atomic_fetch_add_explicit(&w->group->world->blocked, now - begin, memory_order_relaxed);
+    /* Not an atomic addition, which would cost more: the world's lock is held. */
+    ls_world *world = w->group->world;
+    int64_t before = atomic_load_explicit(&world->blocked, memory_order_relaxed);
+    atomic_store_explicit(&world->blocked, before + now - begin, memory_order_relaxed);
 }
 
 int64_t ls__world_blocked_ns(const ls_world *world)

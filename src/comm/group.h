@@ -82,13 +82,14 @@ typedef struct ls__member {
     _Alignas(64) _Atomic uint64_t finished; /* it has completed all collectives with lower numbers */
     _Atomic uint64_t last_fingerprint, last_count;
     _Atomic uint64_t last_number; /* 1 + the number of the last collective that it completed; 0: none */
-    int32_t job_rank;             /* its local rank in the job, for futex words and states; fixed */
-    int32_t world_rank;           /* fixed */
-    _Atomic bool left;            /* it has freed the group */
     _Atomic uint64_t claiming;    /* 1 + the number of the collective of which it may have a chunk; 0: none */
     _Alignas(64) _Atomic uint64_t
         waiting_fingerprint; /* what it sleeps in; 0: nothing (an all-reduce has a root of -1) */
     _Atomic uint64_t waiting_count, waiting_number;
+    /* Read in every collective, so in a line that is hardly ever written. */
+    _Alignas(64) int32_t job_rank; /* its local rank in the job, for futex words and states; fixed */
+    int32_t world_rank;            /* fixed */
+    _Atomic bool left;             /* it has freed the group */
 } ls__member;
 
 /* A group in the making, as its members know it. */

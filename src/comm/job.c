@@ -16,7 +16,7 @@
 #include "comm/heap.h"
 
 /* The number counts layouts. Raise it with every change of what is in job memory: headers, control blocks, arrivals. */
-static const char MAGIC[16] = "lockstep job 03";
+static const char MAGIC[16] = "lockstep job 04";
 
 /* As large as the node's memory: more could never be used. Pages are allocated on first touch. */
 static uint64_t memory_size(void)

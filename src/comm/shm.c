@@ -88,7 +88,7 @@ static void publish(ls_group *g, ls_work *w)
     atomic_store_explicit(&arrival->number, w->number + 1, memory_order_release);
     /* Of ranks that arrive at once, one must see all: the others may sleep. */
     atomic_thread_fence(memory_order_seq_cst);
-    if (all_arrived(g, w->number)) ls__group_wake(g);
+    if (all_arrived(g, w->number)) ls__group_wake_sleepers(g);
 }
 
 /* A work without a free slot waits for one in the queue, not here: other ranks may need what this one calls next. */
@@ -175,7 +175,6 @@ static void finish_eager(ls_group *g, const ls_work *w)
     size_t bytes = w->block_bytes * (size_t)ls__work_blocks(w); /* of each rank that sends */
     for (int r = 0; r < g->size; r++) in[r] = ls__shm_eager_of(g, w->number, r, bytes);
     ls__eager_finish(g, w, in);
-    __builtin_prefetch(ls__shm_eager_of(g, w->number + 1, g->rank, bytes), 1);
 }
 
 bool ls__shm_claim_staging(ls_group *g, const ls_work *w)
@@ -185,14 +184,22 @@ bool ls__shm_claim_staging(ls_group *g, const ls_work *w)
     return s->staging_user == w;
 }
 
+/* The next collective writes to these lines, which other ranks have read since: requests them early. */
+static void request_lines(const ls_group *g, uint64_t number)
+{
+    char *arrival = (char *)ls__shm_arrival_of(g, number, g->rank);
+    __builtin_prefetch(arrival, 1);
+    __builtin_prefetch(arrival + 64, 1);
+    __builtin_prefetch(ls__shm_eager_of(g, number, g->rank, LS__SHM_EAGER_BYTES), 1);
+}
+
 /* Publishes that this rank has finished everything before its oldest work under way. */
 static void finish(ls_group *g, ls_work *w)
 {
     ls__shm *s = ls__shm_of(g);
     ls__member *me = &g->members[g->rank];
     if (s->staging_user == w) s->staging_user = NULL;
-    /* The next collective writes to this line, which other ranks have read since: request it early. */
-    __builtin_prefetch(ls__shm_arrival_of(g, w->number + 1, g->rank), 1);
+    request_lines(g, w->number + 2);
     const ls_work *oldest = g->collectives.first == w ? w->next : g->collectives.first;
     uint64_t finished = oldest ? oldest->number : w->number + 1;
     atomic_store_explicit(&me->last_number, w->number + 1, memory_order_relaxed);

@@ -47,7 +47,7 @@
 enum {
     LS__SHM_SLOTS = 64,         /* published collectives per group; more wait in the queue */
     LS__SHM_ROUNDS = 4,         /* parts of the staging pipeline */
-    LS__SHM_INLINE_BYTES = 16,  /* data that fits into the arrival itself */
+    LS__SHM_INLINE_BYTES = 80,  /* data that fits into the arrival itself, which has two cache lines */
     LS__SHM_EAGER_BYTES = 4096, /* up to here, one exchange is faster than two */
     LS__SHM_EAGER_STRIDE =
         LS__SHM_EAGER_BYTES + 64 /* so that the first lines of the ranks' messages are in different cache sets */
@@ -56,8 +56,8 @@ enum {
 #define LS__SHM_STAGED UINT64_MAX
 
 typedef struct ls__shm_arrival {
-    _Alignas(64) _Atomic uint64_t number; /* 1 + the collective's number, once all the rest is written */
-    int64_t time;                         /* ls_now() */
+    _Alignas(128) _Atomic uint64_t number; /* 1 + the collective's number, once all the rest is written */
+    int64_t time;                          /* ls_now() */
     ls__fingerprint fingerprint;
     uint64_t count;
     uint64_t at;          /* offset of the data in the job, or LS__SHM_STAGED */

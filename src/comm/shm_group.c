@@ -27,7 +27,7 @@ static ls__shm_control plan(int p, size_t staging_bytes)
     c.channel_bytes = p <= 4 ? 1 << 16 : p <= 32 ? 1 << 14 : 1 << 12;
     c.members_at = align(sizeof c, 4096);
     c.slots_at = c.members_at + n * sizeof(ls__member);
-    c.arrivals_at = c.slots_at + LS__SHM_SLOTS * sizeof(ls__shm_slot);
+    c.arrivals_at = align(c.slots_at + LS__SHM_SLOTS * sizeof(ls__shm_slot), _Alignof(ls__shm_arrival));
     c.eager_at = align(c.arrivals_at + LS__SHM_SLOTS * n * sizeof(ls__shm_arrival), 4096);
     c.staging_at = align(c.eager_at + LS__SHM_SLOTS * n * LS__SHM_EAGER_STRIDE, 4096);
     c.channels_at = c.staging_at + n * LS__SHM_ROUNDS * c.round_bytes;

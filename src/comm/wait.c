@@ -9,12 +9,17 @@ static const int64_t PAUSE_NS = 1000000000; /* what a pause between two tests co
 
 /* ---- Sleeping and waking. */
 
-void ls__group_wake(const ls_group *g)
+void ls__group_wake_sleepers(const ls_group *g)
 {
     ls__job *job = g->world->job;
-    atomic_thread_fence(memory_order_seq_cst);
     for (int i = 0; i < g->locals; i++)
         if (i != g->local) ls__job_wake(job, g->members[i].job_rank);
+}
+
+void ls__group_wake(const ls_group *g)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+    ls__group_wake_sleepers(g);
 }
 
 ls_status ls__wait_sleep(ls_group *g, const ls_work *w, int64_t ns)

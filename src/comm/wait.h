@@ -16,6 +16,8 @@
 
 /* Wakes the members on this node that sleep. Call after a release store that one of them may wait for. */
 void ls__group_wake(const ls_group *g);
+/* The same for a caller that has made the full fence after its store. */
+void ls__group_wake_sleepers(const ls_group *g);
 /* Makes progress on all groups. If `w` is not done then, sleeps until woken, or for `ns`. */
 LS_MUST_CHECK ls_status ls__wait_sleep(ls_group *g, const ls_work *w, int64_t ns);
 
