@@ -43,8 +43,6 @@ ls_status predict_probe(const char *run, const char *options, bool quiet, char *
     if (!status) status = tune_trials_open(&t, (int)sysconf(_SC_NPROCESSORS_ONLN));
     if (!status) {
         tune_catch_signals();
-        if (json_is_null(json_object_get(t.done, options)))
-            json_object_del(t.done, options); /* a failed one is made again */
         status = tune_trial(&t, options, options, name, STEPS, &step);
         tune_trials_close(&t);
         if (!status && !quiet)

@@ -205,8 +205,9 @@ static ls_status run_race(tuning *t, tune_race *race, const char *label)
             snprintf(what, sizeof what, "%s %d", label, round + 1);
             status = tune_trial(&t->trials, key, r->options, "trial", steps_of(t, t->probes[0].step, LEAST_STEPS),
                                 &r->step[round]);
-            if (status == LS_EABORTED) return status;
+            if (status == LS_EABORTED || (status && !*r->options)) return status; /* nothing to compare with */
             say(t, what, r->options, r->step[round]);
+            if (status && !t->quiet) printf("          %s\n", printable(ls_error()));
             if (status)
                 r->out = true;
             else
@@ -300,7 +301,9 @@ static void print_race(FILE *to, const char *before, const tune_race *race)
         double sum = 0;
         for (int k = 0; k < r->rounds; k++) sum += log(r->step[k]) / r->rounds;
         fprintf(to, "%s%s  %s  %4d  %s%s\n", before,
-                r->rounds ? amount_field(amount_ns(exp(sum)), 9).text : r->out ? "   failed" : "        -",
+                r->rounds ? amount_field(amount_ns(exp(sum)), 9).text
+                : r->out  ? "   failed"
+                          : "        -",
                 isfinite(r->predicted) ? amount_field(amount_ns(r->predicted), 9).text : "        ?", r->rounds,
                 in_words(r->options), i == winner ? "   <- chosen" : "");
     }
@@ -314,7 +317,7 @@ static void print_gain(FILE *to, const char *before, const tune_race *race)
         return;
     }
     if (!winner) {
-        fprintf(to, "%sthe given set-up: no other is faster by more than 1%%\n", before);
+        fprintf(to, "%sthe given set-up: no other is surely faster by more than 1%%\n", before);
         return;
     }
     tune_difference d = tune_compare(&race->runners[winner], &race->runners[0]);

@@ -8,6 +8,7 @@
 static const double WORTH = 0.01; /* gains below this are not worth a run */
 static const double HOPELESS =
     0.7; /* after one round: e^0.7 is twice as slow. The set-up that others must beat gets a second one */
+static const double ONE_RUN = 0.15;   /* single runs of two set-ups that differ by less say nothing */
 static const double LEAST_SD = 0.003; /* runs of the same set-up differ by this much even if two of them did not */
 
 tune_runner *tune_race_add(tune_race *r, const char *options, double predicted)
@@ -73,5 +74,6 @@ size_t tune_race_winner(const tune_race *r)
     size_t leader = tune_race_leader(r);
     if (!leader || r->runners[0].out) return leader;
     tune_difference d = tune_compare(&r->runners[leader], &r->runners[0]);
+    if (d.rounds == 1) return d.mean > ONE_RUN ? leader : 0;
     return d.mean > WORTH && d.mean > d.half / 2 ? leader : 0;
 }

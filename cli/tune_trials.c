@@ -71,7 +71,7 @@ static void read_line(tune_trials *t, const char *line, size_t length)
     const char *key;
     json_t *step, *j = json_loadb(line, length, 0, NULL);
     bool valid = j && !json_unpack(j, "{s:s, s:o}", "key", &key, "step", &step);
-    if (valid && (json_is_null(step) || json_real_value(step) > 0)) json_object_set(t->done, key, step);
+    if (valid && json_real_value(step) > 0) json_object_set(t->done, key, step);
     json_decref(j);
 }
 
@@ -109,8 +109,7 @@ void tune_trials_close(tune_trials *t)
 static ls_status keep(tune_trials *t, const char *key, double step)
 {
     char *path = path_in(t, "tune.jsonl");
-    json_t *value = isfinite(step) ? json_real(step) : json_null(),
-           *j = json_pack("{s:s, s:O}", "key", key, "step", value);
+    json_t *value = json_real(step), *j = json_pack("{s:s, s:O}", "key", key, "step", value);
     char *line = j ? json_dumps(j, JSON_COMPACT) : NULL;
     int fd = path ? open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW) : -1;
     bool written = line && fd >= 0 && dprintf(fd, "%s\n", line) > 0 && !fsync(fd);
@@ -265,8 +264,8 @@ ls_status tune_trial(tune_trials *t, const char *key, const char *options, const
     *step = NAN;
     if (had) {
         free(folder);
-        *step = json_is_null(had) ? (double)NAN : json_real_value(had);
-        return json_is_null(had) ? ls__fail(LS_ESYS, "a run failed before; see tune.jsonl") : LS_OK;
+        *step = json_real_value(had);
+        return LS_OK;
     }
     snprintf(number, sizeof number, "%d", steps);
     char **words = folder ? make_command(t, options, folder, number) : NULL;
@@ -277,7 +276,5 @@ ls_status tune_trial(tune_trials *t, const char *key, const char *options, const
     if (!status) status = read_median(folder, step);
     free(words);
     free(folder);
-    if (status == LS_EABORTED || status == LS_ENOMEM) return status;
-    ls_status kept = keep(t, key, *step);
-    return status ? status : kept;
+    return status ? status : keep(t, key, *step);
 }

@@ -10,7 +10,7 @@ typedef struct tune_trials {
     const char *dir; /* of tune.jsonl and the runs */
     char **launcher; /* words before the program; ends with NULL, and may be empty */
     char **options;  /* of train, as given, without those that trials set; ends with NULL */
-    json_t *done;    /* key: ns, or null if it failed */
+    json_t *done;    /* key: ns. What failed is run again by the next command: its reason may be gone */
     int made;        /* runs of this process */
     double seconds;  /* that they took */
 } tune_trials;

@@ -1,0 +1,71 @@
+/* The race of set-ups: who is chosen, and when it is decided. */
+#include <math.h>
+#include "check.h"
+#include "cli/tune_race.h"
+
+/* Rounds of the given set-up and of another one, in ms. */
+static tune_race race_of(int rounds, const double *given, const double *other)
+{
+    tune_race r = { 0 };
+    assert_non_null(tune_race_add(&r, "", NAN));
+    assert_non_null(tune_race_add(&r, " -n 2", NAN));
+    assert_null(tune_race_add(&r, " -n 2", NAN));
+    for (int i = 0; i < rounds; i++) {
+        r.runners[0].step[i] = given[i] * 1e6;
+        r.runners[1].step[i] = other[i] * 1e6;
+    }
+    r.runners[0].rounds = r.runners[1].rounds = rounds;
+    return r;
+}
+
+static void a_faster_one_wins(void **state)
+{
+    (void)state;
+    tune_race r = race_of(3, (double[]){ 10, 10.2, 9.9 }, (double[]){ 8, 8.1, 8 });
+    assert_true(tune_race_judge(&r));
+    assert_int_equal(tune_race_winner(&r), 1);
+    assert_true(r.runners[0].out);
+}
+
+static void chance_and_less_than_one_percent_do_not(void **state)
+{
+    (void)state;
+    tune_race noisy = race_of(3, (double[]){ 10, 14, 9 }, (double[]){ 9, 10, 13 });
+    assert_false(tune_race_judge(&noisy));
+    assert_int_equal(tune_race_winner(&noisy), 0);
+    tune_race same = race_of(4, (double[]){ 10, 10, 10, 10 }, (double[]){ 9.95, 9.96, 9.94, 9.95 });
+    tune_race_judge(&same);
+    assert_false(same.runners[0].out && tune_race_winner(&same) == 0);
+    assert_int_equal(tune_race_winner(&(tune_race){ .runners = { same.runners[0] }, .count = 1 }), 0);
+}
+
+static void one_round_decides_only_by_much(void **state)
+{
+    (void)state;
+    tune_race close = race_of(1, (double[]){ 10 }, (double[]){ 9.5 }),
+              far = race_of(1, (double[]){ 10 }, (double[]){ 3 });
+    assert_false(tune_race_judge(&close));
+    assert_int_equal(tune_race_winner(&close), 0);
+    assert_false(tune_race_judge(&far)); /* the given set-up has a second run where there is one */
+    assert_int_equal(tune_race_winner(&far), 1);
+}
+
+static void a_hopeless_one_leaves_after_one_round(void **state)
+{
+    (void)state;
+    tune_race r = race_of(1, (double[]){ 10 }, (double[]){ 30 });
+    assert_true(tune_race_judge(&r));
+    assert_true(r.runners[1].out);
+    assert_int_equal(tune_race_winner(&r), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_faster_one_wins),
+        cmocka_unit_test(chance_and_less_than_one_percent_do_not),
+        cmocka_unit_test(one_round_decides_only_by_much),
+        cmocka_unit_test(a_hopeless_one_leaves_after_one_round),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
