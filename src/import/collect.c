@@ -23,9 +23,11 @@ typedef struct thread_stack {
     open_operation *open;
     int depth, room;
     int64_t last;
-    size_t busy, backward; /* index + 1 of the thread's newest entries in t->busy and t->backward */
-    int64_t covered;       /* t->busy is known up to here */
-    int64_t in_backward;   /* until when */
+    ls__busy busy, backward; /* its newest entries, which may become longer */
+    bool has_busy, has_backward;
+    int64_t busy_ns;     /* of those before */
+    int64_t covered;     /* what was busy is known up to here */
+    int64_t in_backward; /* until when */
 } thread_stack;
 
 typedef struct collect {
@@ -52,15 +54,29 @@ static void close_operation(ls__trace *t, thread_stack *s)
     t->operations.at[o->name].own -= o->inside;
 }
 
-static void drop_threads(collect *c)
+static bool pack_busy(ls__deltas *to, const ls__busy *b)
 {
-    for (uint32_t i = 0; i < c->n_threads && c->t; i++)
-        while (c->threads[i].depth) close_operation(c->t, &c->threads[i]);
+    return ls__deltas_add(to, (int64_t[]){ b->begin, b->end - b->begin, b->thread, b->calls });
+}
+
+/* The end of a document. */
+static ls_status drop_threads(collect *c)
+{
+    bool ok = true;
+    for (uint32_t i = 0; i < c->n_threads && c->t; i++) {
+        thread_stack *s = &c->threads[i];
+        while (s->depth) close_operation(c->t, s);
+        if (s->has_busy) ok = pack_busy(&c->t->packed_busy, &s->busy) && ok;
+        s->busy_ns += s->busy.end - s->busy.begin;
+        if (s->busy_ns > c->threads[c->t->busiest_thread].busy_ns) c->t->busiest_thread = i;
+        if (s->has_backward) ok = pack_busy(&c->t->packed_backward, &s->backward) && ok;
+    }
     for (uint32_t i = 0; i < c->n_threads; i++) free(c->threads[i].open);
     free(c->threads);
     c->threads = NULL;
     c->n_threads = 0;
     c->last_tid.bytes = 0;
+    return ok ? LS_OK : no_memory(c);
 }
 
 static thread_stack *stack_of(collect *c, uint32_t thread)
@@ -126,33 +142,36 @@ enum { CLOSE_NS = 10000 }; /* what follows so soon is one with what was before *
 
 static bool add_backward(ls__trace *t, thread_stack *s, uint32_t thread, int64_t begin, int64_t end)
 {
-    ls__busy *b = s->backward ? &t->backward.at[s->backward - 1] : NULL;
+    ls__busy *b = &s->backward;
     if (end > s->in_backward) s->in_backward = end;
-    if (b && begin >= b->begin && begin - b->end < CLOSE_NS) {
+    if (s->has_backward && begin >= b->begin && begin - b->end < CLOSE_NS) {
         if (end > b->end) b->end = end;
         return true;
     }
-    bool ok = LS__ADD(&t->backward, (ls__busy){ begin, end, thread, false });
-    s->backward = t->backward.count;
+    bool ok = !s->has_backward || pack_busy(&t->packed_backward, b);
+    *b = (ls__busy){ begin, end, thread, false };
+    s->has_backward = true;
     return ok;
 }
 
 static bool add_busy(ls__trace *t, thread_stack *s, uint32_t thread, int64_t begin, int64_t end, bool call)
 {
-    ls__busy *b = s->busy ? &t->busy.at[s->busy - 1] : NULL;
-    bool inside = begin < s->covered && b; /* within an operator that counts already */
+    ls__busy *b = &s->busy;
+    bool inside = begin < s->covered && s->has_busy; /* within an operator that counts already */
     if (inside && !call) return true;
     if (inside) {
         b->calls = true;
         return true;
     }
     s->covered = end;
-    if (b && begin >= b->begin && !b->calls && !call && begin - b->end < CLOSE_NS) {
+    if (s->has_busy && begin >= b->begin && !b->calls && !call && begin - b->end < CLOSE_NS) {
         b->end = end;
         return true;
     }
-    bool ok = LS__ADD(&t->busy, (ls__busy){ begin, end, thread, call });
-    s->busy = t->busy.count;
+    bool ok = !s->has_busy || pack_busy(&t->packed_busy, b);
+    s->busy_ns += b->end - b->begin;
+    *b = (ls__busy){ begin, end, thread, call };
+    s->has_busy = true;
     return ok;
 }
 
@@ -236,6 +255,11 @@ static ls_status add_kernel(collect *c, const ls__trace_event *e, bool memory)
     ls__trace *t = c->t;
     ls__text text;
     int64_t correlation = 0;
+    /* MTIA has more in this category than kernels: what a stream waits for or records, and spans without a stream. */
+    if (ls__text_is(e->cat, "mtia_ccp_events") &&
+        (ls__text_is(e->name, "event_wait") || ls__text_is(e->name, "event_record") ||
+         !ls__argument(e, "stream", &text)))
+        return LS_OK;
     if (ls__argument(e, "correlation", &text)) ls__text_integer(text, &correlation);
     uint32_t name = ls__interned_of(&t->kernel_names, e->name), stream = thread_of(c, e);
     if (name == UINT32_MAX || stream == UINT32_MAX) return no_memory(c);
@@ -247,19 +271,16 @@ static ls_status add_kernel(collect *c, const ls__trace_event *e, bool memory)
     ls__kernel_sum *sum = &t->kernel_sums.at[name];
     sum->calls++;
     sum->ns += e->duration;
-    ls__kernel k = { .begin = e->time,
-                     .end = e->time + e->duration,
-                     .launch = (uint32_t)correlation,
-                     .stream = (uint16_t)stream,
-                     .kind = sum->kind };
-    if (!LS__ADD(&t->kernels, k)) return no_memory(c);
-    if (k.kind != LS__KERNEL_COMM) return LS_OK;
+    if (!ls__deltas_add(&t->packed_kernels, (int64_t[]){ e->time, e->duration, (uint32_t)correlation,
+                                                         (int64_t)(uint16_t)stream * LS__KERNEL_KINDS + sum->kind }))
+        return no_memory(c);
+    if (sum->kind != LS__KERNEL_COMM) return LS_OK;
     bool sends = false;
     int kind = ls__collective_of(e->name, &sends);
-    ls__call call = { .begin = k.begin,
-                      .end = k.end,
-                      .arrived = k.begin,
-                      .done = k.end,
+    ls__call call = { .begin = e->time,
+                      .end = e->time + e->duration,
+                      .arrived = e->time,
+                      .done = e->time + e->duration,
                       .sequence = -1,
                       .thread = stream,
                       .kind = (uint8_t)(kind < 0 ? UINT8_MAX : kind),
@@ -273,12 +294,14 @@ static ls_status add_launch(collect *c, const ls__trace_event *e)
     static const char *const words[] = { "Launch", "Memcpy", "Memset", "launch", "Graph" };
     ls__text text;
     int64_t correlation;
-    bool starts = false;
+    bool starts = ls__text_is(e->cat, "mtia_runtime"); /* whose names are many */
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) starts = starts || ls__text_contains(e->name, words[i]);
     if (!starts || !ls__argument(e, "correlation", &text) || !ls__text_integer(text, &correlation)) return LS_OK;
     uint32_t thread = thread_of(c, e);
-    ls__launch l = { .begin = e->time, .correlation = (uint32_t)correlation, .thread = thread };
-    return thread != UINT32_MAX && LS__ADD(&c->t->launches, l) ? LS_OK : no_memory(c);
+    if (thread == UINT32_MAX) return no_memory(c);
+    return ls__deltas_add(&c->t->packed_launches, (int64_t[]){ e->time, (uint32_t)correlation, thread, 0 })
+               ? LS_OK
+               : no_memory(c);
 }
 
 typedef enum category { NONE, OPERATOR, ANNOTATION, KERNEL, MEMORY, RUNTIME } category;
@@ -345,7 +368,8 @@ static ls_status take_event(void *user, const ls__trace_event *e)
 static ls_status begin_document(void *user)
 {
     collect *c = user;
-    drop_threads(c);
+    ls_status status = drop_threads(c);
+    if (status) return status;
     ls__trace *more = reallocarray(c->out->at, c->out->count + 1, sizeof *more);
     if (!more) return no_memory(c);
     c->out->at = more;
@@ -404,7 +428,8 @@ ls_status ls__traces_read(ls__traces *out, ls__file_state *file)
     file->size = ls__input_size(c.in);
     status = ls__document_read(&r, c.in);
     if (status) status = ls__fail_within(status, "%s", strcmp(file->path, "-") ? file->path : "standard input");
-    drop_threads(&c);
+    ls_status dropped = drop_threads(&c);
+    if (!status) status = dropped;
     file->events = r.events;
     file->broken = r.broken;
     file->first_broken = r.first_broken;

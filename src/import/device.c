@@ -31,29 +31,6 @@ static int kernel_order(const void *a, const void *b)
     return (x->end > y->end) - (x->end < y->end);
 }
 
-/* Kernels come nearly in order, and qsort() would take memory for a copy: it is left for what is far from it. */
-static void sort_kernels(ls__kernel *at, size_t count)
-{
-    size_t moves = 0, limit = 32 * count;
-    for (size_t i = 1; i < count; i++) {
-        ls__kernel k = at[i];
-        size_t n = i;
-        for (; n && kernel_order(&at[n - 1], &k) > 0; n--, moves++) at[n] = at[n - 1];
-        at[n] = k;
-        if (moves > limit) {
-            qsort(at, count, sizeof *at, kernel_order);
-            return;
-        }
-    }
-}
-
-static bool is_sorted(const ls__launch *at, size_t count)
-{
-    for (size_t i = 1; i < count; i++)
-        if (at[i - 1].correlation > at[i].correlation) return false;
-    return true;
-}
-
 static int launch_order(const void *a, const void *b)
 {
     const ls__launch *x = a, *y = b;
@@ -348,13 +325,33 @@ static ls_status make_row(ls__trace *t)
     return LS_OK;
 }
 
+static ls_status unpack(ls__trace *t)
+{
+    size_t kernels = t->packed_kernels.count, launches = t->packed_launches.count;
+    int64_t f[LS__DELTAS_FIELDS];
+    t->kernels.at = reallocarray(NULL, kernels + 1, sizeof *t->kernels.at);
+    t->launches.at = reallocarray(NULL, launches + 1, sizeof *t->launches.at);
+    if (!t->kernels.at || !t->launches.at) return no_memory(t);
+    while (ls__deltas_take(&t->packed_launches, f))
+        t->launches.at[t->launches.count++] =
+            (ls__launch){ .begin = f[0], .correlation = (uint32_t)f[1], .thread = (uint32_t)f[2] };
+    while (ls__deltas_take(&t->packed_kernels, f))
+        t->kernels.at[t->kernels.count++] = (ls__kernel){ .begin = f[0],
+                                                          .end = f[0] + f[1],
+                                                          .launch = (uint32_t)f[2],
+                                                          .stream = (uint16_t)(f[3] / LS__KERNEL_KINDS),
+                                                          .kind = (uint8_t)(f[3] % LS__KERNEL_KINDS) };
+    return LS_OK;
+}
+
 ls_status ls__trace_device(ls__trace *t)
 {
-    if (!t->kernels.count) return LS_OK;
-    sort_kernels(t->kernels.at, t->kernels.count);
-    if (!is_sorted(t->launches.at, t->launches.count))
-        qsort(t->launches.at, t->launches.count, sizeof *t->launches.at, launch_order);
-    ls_status status = take_kernels(t);
+    if (!t->packed_kernels.count) return LS_OK;
+    ls_status status = unpack(t);
+    if (status) return status;
+    ls__sort_nearly(t->kernels.at, t->kernels.count, sizeof *t->kernels.at, kernel_order);
+    ls__sort_nearly(t->launches.at, t->launches.count, sizeof *t->launches.at, launch_order);
+    status = take_kernels(t);
     sum_device(t);
     if (!status) status = sum_streams(t);
     if (!status) status = make_row(t);

@@ -48,17 +48,7 @@ static int interval_order(const void *a, const void *b)
     BY_BEGIN(ls__trace_interval);
 }
 
-/* Most lists are in order already, and qsort() would take memory for a copy. */
-static void sort(void *at, size_t count, size_t size, int (*order)(const void *, const void *))
-{
-    for (size_t i = 1; i < count; i++)
-        if (order((const char *)at + (i - 1) * size, (const char *)at + i * size) > 0) {
-            qsort(at, count, size, order);
-            return;
-        }
-}
-
-#define SORT(list, order) sort((list)->at, (list)->count, sizeof *(list)->at, order)
+#define SORT(list, order) ls__sort_nearly((list)->at, (list)->count, sizeof *(list)->at, order)
 
 /* ---- The thread that makes the steps. */
 
@@ -71,14 +61,22 @@ static void find_main_thread(ls__trace *t)
                 t->main_thread = t->marks.at[i].thread;
                 return;
             }
-    /* None is marked: the one that did most. */
-    uint32_t n = t->threads.count;
-    int64_t *sums = calloc((size_t)n + 1, sizeof *sums);
-    for (size_t i = 0; sums && i < t->busy.count; i++)
-        sums[t->busy.at[i].thread] += t->busy.at[i].end - t->busy.at[i].begin;
-    for (uint32_t i = 0; sums && i < n; i++)
-        if (sums[i] > sums[t->main_thread]) t->main_thread = i;
-    free(sums);
+    t->main_thread = t->busiest_thread; /* none is marked */
+}
+
+/* Those of one thread, or of all (UINT32_MAX). */
+static ls_status unpack(ls__trace *t, ls__deltas *packed, uint32_t thread, ls__busy **out, size_t *count)
+{
+    ls__busy *at = reallocarray(NULL, packed->count + 1, sizeof *at); /* what is not used stays untouched */
+    size_t n = 0;
+    int64_t f[LS__DELTAS_FIELDS];
+    if (!at) return no_memory(t);
+    while (ls__deltas_take(packed, f))
+        if (thread == UINT32_MAX || (uint32_t)f[2] == thread)
+            at[n++] = (ls__busy){ f[0], f[0] + f[1], (uint32_t)f[2], f[3] != 0 };
+    *out = at;
+    *count = n;
+    return LS_OK;
 }
 
 /* ---- Steps. */
@@ -375,9 +373,11 @@ static int wait_order(const void *a, const void *b)
 ls_status ls__trace_host(ls__trace *t)
 {
     SORT(&t->marks, mark_order);
+    find_main_thread(t);
+    ls_status status = unpack(t, &t->packed_busy, t->main_thread, &t->busy.at, &t->busy.count);
+    if (!status) status = unpack(t, &t->packed_backward, UINT32_MAX, &t->backward.at, &t->backward.count);
     SORT(&t->busy, busy_order);
     SORT(&t->backward, busy_order);
-    find_main_thread(t);
     if (!t->calls.count) { /* c10d's operators, where the trace has nothing better */
         free(t->calls.at);
         t->calls.at = t->c10d.at;
@@ -388,11 +388,18 @@ ls_status ls__trace_host(ls__trace *t)
     }
     SORT(&t->calls, call_order);
     for (size_t i = 0; i < t->calls.count; i++) t->calls.at[i].arrived = t->calls.at[i].begin;
-    bool device = t->kernels.count > 0;
+    bool device = t->packed_kernels.count > 0;
     if (!device) attach_work(t);
-    ls_status status = find_steps(t);
+    if (!status) status = find_steps(t);
     if (!status) status = find_phases(t);
     if (!status && !device) status = find_waits(t);
     SORT(&t->waits, wait_order);
+    /* Steps and phases were found by these alone. */
+    free(t->busy.at);
+    free(t->backward.at);
+    free(t->marks.at);
+    t->busy.at = t->backward.at = NULL;
+    t->marks.at = NULL;
+    t->busy.count = t->backward.count = t->marks.count = t->marks.room = 0;
     return status;
 }

@@ -38,19 +38,6 @@ typedef struct job {
 
 /* ---- Reading. */
 
-/* What only the steps and phases were found by. */
-static void trim(ls__trace *t)
-{
-    free(t->busy.at);
-    free(t->marks.at);
-    free(t->backward.at);
-    t->backward.at = NULL;
-    t->backward.count = t->backward.room = 0;
-    t->busy.at = NULL;
-    t->marks.at = NULL;
-    t->busy.count = t->busy.room = t->marks.count = t->marks.room = 0;
-}
-
 static ls_status read_file(job *j, size_t i)
 {
     ls_status status = ls__traces_read(&j->read[i], &j->files[i]);
@@ -58,7 +45,6 @@ static ls_status read_file(job *j, size_t i)
         ls__trace *t = &j->read[i].at[k];
         status = ls__trace_host(t);
         if (!status) status = ls__trace_device(t);
-        trim(t);
     }
     return status;
 }

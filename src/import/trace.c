@@ -16,6 +16,32 @@ bool ls__list_grow(void **at, size_t *room, size_t count, size_t size)
     return true;
 }
 
+void ls__sort_nearly(void *at, size_t count, size_t size, int (*order)(const void *, const void *))
+{
+    enum { LARGEST = 128, MOVES = 64 };
+    char *base = at, entry[LARGEST];
+    size_t moves = 0;
+    for (size_t i = 1; i < count; i++) {
+        if (order(base + (i - 1) * size, base + i * size) <= 0) continue;
+        size_t low = 0, high = i - 1; /* the place after the last entry that may stay before it */
+        while (low < high) {
+            size_t middle = (low + high) / 2;
+            if (order(base + middle * size, base + i * size) <= 0)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        moves += i - low;
+        if (size > LARGEST || moves > MOVES * count) {
+            qsort(at, count, size, order);
+            return;
+        }
+        memcpy(entry, base + i * size, size);
+        memmove(base + (low + 1) * size, base + low * size, (i - low) * size);
+        memcpy(base + low * size, entry, size);
+    }
+}
+
 static uint32_t *place_of(const ls__interned *n, ls__text text)
 {
     uint32_t i = (uint32_t)XXH3_64bits(text.at, text.bytes) & n->mask;
@@ -77,6 +103,8 @@ void ls__trace_free(ls__trace *t)
                       t->groups.at, t->operations.at,   t->kernel_sums.at, t->stack.at,   t->intervals.at,
                       t->steps.at,  t->step_numbers.at, t->waits.at,       t->streams.at };
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) free(lists[i]);
+    ls__deltas *packed[] = { &t->packed_busy, &t->packed_backward, &t->packed_kernels, &t->packed_launches };
+    for (size_t i = 0; i < sizeof packed / sizeof *packed; i++) ls__deltas_free(packed[i]);
     *t = (ls__trace){ 0 };
 }
 

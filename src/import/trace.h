@@ -6,6 +6,7 @@
 #define LS_IMPORT_TRACE_H
 
 #include <stdbool.h>
+#include "import/deltas.h"
 #include "import/scan.h"
 #include "lockstep/record.h"
 
@@ -163,8 +164,12 @@ typedef struct ls__trace {
     char backend[32];
     int64_t base;
     bool has_base;
+    /* What is numerous, as it was read; host.c and device.c unpack it, each when it is needed. */
+    ls__deltas packed_busy, packed_backward; /* begin, duration, thread, calls */
+    ls__deltas packed_kernels;               /* begin, duration, launch, stream and kind */
+    ls__deltas packed_launches;              /* begin, correlation, thread */
     LS__LIST(ls__mark) marks;
-    LS__LIST(ls__busy) busy;
+    LS__LIST(ls__busy) busy;     /* of the main thread */
     LS__LIST(ls__busy) backward; /* autograd's functions */
     LS__LIST(ls__call) calls;    /* record_param_comms */
     LS__LIST(ls__call) c10d;     /* c10d:: operators: what there is without it */
@@ -188,6 +193,7 @@ typedef struct ls__trace {
     bool own_steps; /* no ProfilerStep: by the optimizer's */
     bool one_step;  /* nor that: the whole trace */
     uint32_t main_thread;
+    uint32_t busiest_thread; /* collect.c: the one whose operators took most time */
     LS__LIST(ls__trace_wait) waits;
     LS__LIST(ls__stream) streams;
     ls__device device; /* begin == end: it has none */
@@ -205,6 +211,9 @@ bool ls__list_grow(void **at, size_t *room, size_t count, size_t size);
       ls__list_grow((void **)&(list)->at, &(list)->room, (list)->count, sizeof *(list)->at)) \
          ? ((list)->at[(list)->count++] = __VA_ARGS__, true)                                 \
          : false)
+
+/* Sorts what is nearly in order already, for which qsort() would take memory for a copy. Stable. */
+void ls__sort_nearly(void *at, size_t count, size_t size, int (*order)(const void *, const void *));
 
 /* ---- collect.c: reads a file; each document becomes a trace. */
 

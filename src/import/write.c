@@ -8,12 +8,25 @@
 #include "base/status.h"
 #include "record/event_file.h"
 
-typedef LS__LIST(ls_event) event_list;
+/* ---- Events in order of time, merged from lists that are in order: a list of all of them would need more memory than the trace does. */
 
-static bool put(event_list *l, int64_t time, ls_event_kind kind, uint64_t a, uint64_t b)
-{
-    return LS__ADD(l, (ls_event){ .time = time, .kind = kind, .a = a, .b = b });
-}
+enum { STEPS, PHASES, CALLS, ENDS, WAITS, SOURCES };
+
+typedef struct call_end {
+    int64_t time;
+    uint32_t call;
+} call_end;
+
+typedef struct writer {
+    const ls__trace *t;
+    uint64_t *words; /* of each call: which collective it is; UINT64_MAX: none */
+    call_end *ends;  /* in order */
+    size_t n_ends;
+    size_t at[SOURCES];
+    int part[SOURCES]; /* of the entry at `at`: how many of its events are taken */
+    size_t step;       /* that the next call is in */
+    int64_t bucket;    /* its number there */
+} writer;
 
 /* What ends at a time comes before what begins there. */
 static int place(uint32_t kind)
@@ -29,77 +42,136 @@ static int place(uint32_t kind)
     }
 }
 
-static int by_time(const void *a, const void *b)
+static int by_end(const void *a, const void *b)
 {
-    const ls_event *x = a, *y = b;
-    if (x->time != y->time) return x->time > y->time ? 1 : -1;
-    return place(x->kind) - place(y->kind);
+    const call_end *x = a, *y = b;
+    return (x->time > y->time) - (x->time < y->time);
 }
 
-/* Phases end where a step begins and begin again after it, so that no step has one of another's. */
-static bool put_phases(const ls__trace *t, event_list *l)
+static bool next_step(writer *w, ls_event *e)
 {
-    bool ok = true;
-    for (size_t i = 0; i < t->intervals.count && ok; i++) {
-        const ls__trace_interval *p = &t->intervals.at[i];
-        ok = put(l, p->begin, LS_EVENT_PHASE_BEGIN, p->phase, 0) && put(l, p->end, LS_EVENT_PHASE_END, p->phase, 0);
+    const ls__trace *t = w->t;
+    size_t i = w->at[STEPS];
+    if (i == t->steps.count) return false;
+    const ls__trace_interval *s = &t->steps.at[i];
+    /* A pause between two recordings belongs to no step. */
+    bool pause = i + 1 < t->steps.count && s[1].begin - s->end > s->end - s->begin;
+    *e = (ls_event){ .time = w->part[STEPS] ? s->end : s->begin,
+                     .kind = LS_EVENT_STEP,
+                     .a = (uint64_t)t->step_numbers.at[i] };
+    w->part[STEPS] = pause && !w->part[STEPS];
+    w->at[STEPS] += !w->part[STEPS];
+    return true;
+}
+
+static bool next_phase(writer *w, ls_event *e)
+{
+    if (w->at[PHASES] == w->t->intervals.count) return false;
+    const ls__trace_interval *p = &w->t->intervals.at[w->at[PHASES]];
+    bool end = w->part[PHASES];
+    *e = (ls_event){ .time = end ? p->end : p->begin,
+                     .kind = end ? LS_EVENT_PHASE_END : LS_EVENT_PHASE_BEGIN,
+                     .a = p->phase };
+    w->part[PHASES] = !end;
+    w->at[PHASES] += end;
+    return true;
+}
+
+/* Its arrival and, of an all-reduce in backward, the bucket that was ready. */
+static bool next_call(writer *w, ls_event *e)
+{
+    enum { MOST_BUCKETS = 4096 };
+    const ls__trace *t = w->t;
+    size_t *i = &w->at[CALLS];
+    int *part = &w->part[CALLS];
+    while (*i < t->calls.count && w->words[*i] == UINT64_MAX) ++*i;
+    if (*i == t->calls.count) return false;
+    const ls__call *c = &t->calls.at[*i];
+    uint64_t word = w->words[*i];
+    for (; w->step + 1 < t->steps.count && c->arrived >= t->steps.at[w->step + 1].begin; w->step++) w->bucket = 0;
+    *e = (ls_event){ .time = c->arrived };
+    if (*part == 0) {
+        e->kind = LS_EVENT_COLL_START;
+        e->a = word;
+        e->b = (uint64_t)c->kind << 56 | ((uint64_t)c->bytes & (UINT64_MAX >> 8));
+    } else {
+        e->kind = *part == 1 ? LS_EVENT_BUCKET_READY : LS_EVENT_BUCKET_START;
+        e->a = (uint64_t)w->bucket;
+        e->b = *part == 1 ? (uint64_t)c->bytes : word;
     }
-    return ok;
+    bool bucket = c->in_backward && c->kind == LS_COLLECTIVE_ALLREDUCE && w->bucket < MOST_BUCKETS;
+    if (bucket && ++*part <= 2) return true;
+    w->bucket += bucket;
+    *part = 0;
+    ++*i;
+    return true;
 }
 
-static bool put_steps(const ls__trace *t, event_list *l)
+static bool next_end(writer *w, ls_event *e)
 {
-    bool ok = true;
-    for (size_t i = 0; i < t->steps.count && ok; i++) {
-        const ls__trace_interval *s = &t->steps.at[i];
-        uint64_t number = (uint64_t)t->step_numbers.at[i];
-        ok = put(l, s->begin, LS_EVENT_STEP, number, 0);
-        /* A pause between two recordings belongs to no step. */
-        if (ok && i + 1 < t->steps.count && s[1].begin - s->end > s->end - s->begin)
-            ok = put(l, s->end, LS_EVENT_STEP, number, 0);
-    }
-    return ok;
+    if (w->at[ENDS] == w->n_ends) return false;
+    const call_end *c = &w->ends[w->at[ENDS]++];
+    *e = (ls_event){
+        .time = c->time, .kind = LS_EVENT_COLL_DONE, .a = w->words[c->call], .b = (uint64_t)w->t->rank << 48
+    };
+    return true;
 }
 
-static bool put_calls(const ls__trace *t, event_list *l)
+static bool next_wait(writer *w, ls_event *e)
 {
-    bool ok = true;
+    const ls__trace *t = w->t;
+    size_t *i = &w->at[WAITS];
+    while (*i < t->waits.count && w->words[t->waits.at[*i].call] == UINT64_MAX) ++*i;
+    if (*i == t->waits.count) return false;
+    const ls__trace_wait *s = &t->waits.at[(*i)++];
+    *e = (ls_event){
+        .time = s->end, .kind = LS_EVENT_BLOCKED, .a = w->words[s->call], .b = (uint64_t)(s->end - s->begin)
+    };
+    return true;
+}
+
+static bool prepare(writer *w, const ls__trace *t)
+{
     uint64_t alone = 0;
-    int64_t step_bucket = 0;
-    size_t step = 0;
-    for (size_t i = 0; i < t->calls.count && ok; i++) {
+    *w = (writer){ .t = t,
+                   .words = malloc((t->calls.count + 1) * sizeof *w->words),
+                   .ends = malloc((t->calls.count + 1) * sizeof *w->ends) };
+    if (!w->words || !w->ends) return false;
+    for (size_t i = 0; i < t->calls.count; i++) {
         const ls__call *c = &t->calls.at[i];
-        const ls__trace_group *g = &t->groups.at[c->group];
-        if (c->sends) continue;
         /* What could not be joined is written for this rank alone. */
-        uint64_t word =
-            c->joined ? ls_collective_id(g->key, c->number) : ls_collective_id((uint64_t)t->rank + 0xa10e, ++alone);
-        ok = put(l, c->arrived, LS_EVENT_COLL_START, word,
-                 (uint64_t)c->kind << 56 | ((uint64_t)c->bytes & (UINT64_MAX >> 8)));
-        if (ok && c->done) ok = put(l, c->done, LS_EVENT_COLL_DONE, word, (uint64_t)t->rank << 48);
-        for (; step + 1 < t->steps.count && c->arrived >= t->steps.at[step + 1].begin; step++) step_bucket = 0;
-        if (ok && c->in_backward && c->kind == LS_COLLECTIVE_ALLREDUCE && step_bucket < 4096) {
-            ok = put(l, c->arrived, LS_EVENT_BUCKET_READY, (uint64_t)step_bucket, (uint64_t)c->bytes) &&
-                 put(l, c->arrived, LS_EVENT_BUCKET_START, (uint64_t)step_bucket, word);
-            step_bucket++;
+        w->words[i] = c->sends    ? UINT64_MAX
+                      : c->joined ? ls_collective_id(t->groups.at[c->group].key, c->number)
+                                  : ls_collective_id((uint64_t)t->rank + 0xa10e, ++alone);
+        if (!c->sends && c->done) w->ends[w->n_ends++] = (call_end){ c->done, (uint32_t)i };
+    }
+    ls__sort_nearly(w->ends, w->n_ends, sizeof *w->ends, by_end);
+    return true;
+}
+
+/* Adds all events, their times `shift` later. Nothing is written after the last step. */
+static void add_events(writer *w, ls__event_file *f, int64_t shift)
+{
+    static bool (*const next[SOURCES])(writer *, ls_event *) = { next_step, next_phase, next_call, next_end,
+                                                                 next_wait };
+    int64_t end = w->t->steps.at[w->t->steps.count - 1].end;
+    ls_event head[SOURCES];
+    bool has[SOURCES];
+    for (int k = 0; k < SOURCES; k++) has[k] = next[k](w, &head[k]);
+    for (;;) {
+        int first = -1;
+        for (int k = 0; k < SOURCES; k++) {
+            if (!has[k]) continue;
+            const ls_event *a = &head[k], *b = first < 0 ? NULL : &head[first];
+            if (!b || a->time < b->time || (a->time == b->time && place(a->kind) < place(b->kind))) first = k;
         }
+        if (first < 0) break;
+        ls_event e = head[first];
+        e.time += shift;
+        if (head[first].time <= end || e.kind == LS_EVENT_COLL_DONE) ls__event_file_add(f, &e);
+        has[first] = next[first](w, &head[first]);
     }
-    alone = 0;
-    uint64_t *words = malloc((t->calls.count + 1) * sizeof *words);
-    for (size_t i = 0; words && i < t->calls.count; i++) {
-        const ls__call *c = &t->calls.at[i];
-        words[i] = c->sends    ? UINT64_MAX
-                   : c->joined ? ls_collective_id(t->groups.at[c->group].key, c->number)
-                               : ls_collective_id((uint64_t)t->rank + 0xa10e, ++alone);
-    }
-    ok = ok && words;
-    for (size_t i = 0; i < t->waits.count && ok; i++) {
-        const ls__trace_wait *s = &t->waits.at[i];
-        if (words[s->call] != UINT64_MAX)
-            ok = put(l, s->end, LS_EVENT_BLOCKED, words[s->call], (uint64_t)(s->end - s->begin));
-    }
-    free(words);
-    return ok;
+    ls__event_file_add(f, &(ls_event){ .time = end + shift, .kind = LS_EVENT_NONE });
 }
 
 static void clean(char *text)
@@ -110,7 +182,7 @@ static void clean(char *text)
 
 ls_status ls__write_events(const ls__trace *t, const char *out, int ranks, int node, int local, int64_t zero)
 {
-    event_list l = { 0 };
+    writer w;
     char head[1024], host[65], transport[8], *folder = NULL;
     snprintf(host, sizeof host, "%s", *t->host ? t->host : "-");
     snprintf(transport, sizeof transport, "%.7s", *t->backend ? t->backend : "none");
@@ -123,8 +195,7 @@ ls_status ls__write_events(const ls__trace *t, const char *out, int ranks, int n
              "\"cores\":\"\",\"threads\":0,\"transport\":\"%s\",\"start\":%lld,\"time\":%lld.%06lld}",
              ls_version(), t->rank, ranks, node, local, host, transport, (long long)start,
              (long long)(time / 1000000000), (long long)(time / 1000 % 1000000));
-    bool ok = put_steps(t, &l) && put_phases(t, &l) && put_calls(t, &l);
-    ls__event_file *f = ok ? ls__event_file_new(NULL) : NULL;
+    ls__event_file *f = prepare(&w, t) ? ls__event_file_new(NULL) : NULL;
     if (asprintf(&folder, "%s/events", out) < 0) folder = NULL;
     ls_status status = f && folder ? LS_OK : ls__fail(LS_ENOMEM, "%s: no memory for its events", t->path);
     if (!status) {
@@ -132,20 +203,12 @@ ls_status ls__write_events(const ls__trace *t, const char *out, int ranks, int n
         status = ls__event_file_start(f, folder, t->rank, head, SIZE_MAX);
     }
     if (!status) {
-        if (l.count) qsort(l.at, l.count, sizeof *l.at, by_time);
-        int64_t shift = t->base - zero, end = t->steps.at[t->steps.count - 1].end;
         for (int k = 0; k < 2 && t->aligned && (t->ahead[0] || t->ahead[1]); k++)
             ls__event_file_add(f, &(ls_event){ .time = t->ahead_at[k] - zero,
                                                .kind = LS_EVENT_CLOCK,
                                                .a = (uint64_t)t->ahead[k],
                                                .b = (uint64_t)t->uncertainty });
-        for (size_t i = 0; i < l.count; i++) {
-            ls_event e = l.at[i];
-            e.time += shift;
-            /* Nothing is written after the last step. */
-            if (l.at[i].time <= end || e.kind == LS_EVENT_COLL_DONE) ls__event_file_add(f, &e);
-        }
-        ls__event_file_add(f, &(ls_event){ .time = end + shift, .kind = LS_EVENT_NONE });
+        add_events(&w, f, t->base - zero);
         bool open = ls__event_file_is_open(f);
         ls__event_file_stop(f);
         if (!open)
@@ -153,7 +216,8 @@ ls_status ls__write_events(const ls__trace *t, const char *out, int ranks, int n
     }
     ls__event_file_free(&f);
     free(folder);
-    free(l.at);
+    free(w.words);
+    free(w.ends);
     return status;
 }
 
