@@ -19,7 +19,7 @@ static const ls__shm_algorithm *algorithm_of(const ls_work *w)
 
 static bool is_eager(const ls_work *w)
 {
-    return ls__work_is_eager(w, LS__SHM_EAGER_BYTES);
+    return ls__work_is_eager(w, w->kind == LS_COLLECTIVE_ALLREDUCE ? LS__SHM_EAGER_SUM_BYTES : LS__SHM_EAGER_BYTES);
 }
 
 /* ---- Arriving. */

@@ -45,10 +45,11 @@
 #include "comm/group.h"
 
 enum {
-    LS__SHM_SLOTS = 64,         /* published collectives per group; more wait in the queue */
-    LS__SHM_ROUNDS = 4,         /* parts of the staging pipeline */
-    LS__SHM_INLINE_BYTES = 80,  /* data that fits into the arrival itself, which has two cache lines */
-    LS__SHM_EAGER_BYTES = 4096, /* up to here, one exchange is faster than two */
+    LS__SHM_SLOTS = 64,             /* published collectives per group; more wait in the queue */
+    LS__SHM_ROUNDS = 4,             /* parts of the staging pipeline */
+    LS__SHM_INLINE_BYTES = 80,      /* data that fits into the arrival itself, which has two cache lines */
+    LS__SHM_EAGER_BYTES = 4096,     /* up to here, one exchange is faster than two */
+    LS__SHM_EAGER_SUM_BYTES = 1024, /* the same for all-reduce: all ranks would read and add what one can */
     LS__SHM_EAGER_STRIDE =
         LS__SHM_EAGER_BYTES + 64 /* so that the first lines of the ranks' messages are in different cache sets */
 };
