@@ -19,6 +19,7 @@ int top_command(int argc, char **argv);
 int tune_command(int argc, char **argv);
 int trace_command(int argc, char **argv);
 int resize_command(int argc, char **argv);
+int keep_command(int argc, char **argv); /* not for users: see keeper.c */
 int run_command(int argc, char **argv);
 int doctor_command(int argc, char **argv);
 int bench_command(int argc, char **argv);

@@ -115,8 +115,7 @@ static bool print_the_rest(launch *l)
     return carried;
 }
 
-/* One start of all ranks until all are gone. */
-static int run_once(launch *l)
+int launch_run_once(launch *l)
 {
     const launch_options *o = l->options;
     l->alive = 0;
@@ -231,8 +230,14 @@ static int run_all(launch *l, const sigset_t *signals)
     l->signals = signalfd(-1, signals, SFD_CLOEXEC | SFD_NONBLOCK);
     l->polls[POLL_SIGNALS] = (struct pollfd){ l->signals, POLLIN, 0 };
     l->polls[POLL_FRONT] = (struct pollfd){ l->front, POLLIN, 0 };
+    l->polls[POLL_CONTROL] = (struct pollfd){ -1, POLLIN, 0 };
+    if (l->keeper) {
+        code = launch_keep(l);
+        close(l->signals);
+        return code;
+    }
     for (;; l->common.attempt++) {
-        code = run_once(l);
+        code = launch_run_once(l);
         if (l->elastic) {
             int before = o->ranks;
             if (!launch_elastic_next(l)) break;
@@ -268,6 +273,7 @@ int launch_ranks(const launch_options *o, char **argv)
     }
     l->own = *o;
     l->options = &l->own;
+    l->keeper = o->keeper;
     l->cores = cores;
     l->polls = polls;
     l->common.argv = argv;

@@ -14,10 +14,11 @@ typedef struct launch_options {
     double stop_timeout; /* seconds that a rank may be stopped, if it is not `timeout`; 0: `timeout` */
     double grace;        /* seconds that the other ranks have to end by themselves after one failed; 0: 0.5 */
     int max_restarts; /* how often a failed job is started anew; 0: never. Elastic: how many lost ranks are replaced */
-    bool elastic;     /* a rank that is lost does not end the job: see launch_elastic.c */
-    bool no_prefix;   /* ranks write to our output themselves; otherwise each line begins with "[RANK] " */
-    bool no_stdin;    /* rank 0 reads nothing; otherwise it gets our input, unless that is a terminal */
-    bool no_bind;     /* ranks may run on all cores; otherwise the cores are divided among them */
+    struct launch_keeper *keeper; /* of a job on several machines: see keeper.c; NULL: it is on one */
+    bool elastic;                 /* a rank that is lost does not end the job: see launch_elastic.c */
+    bool no_prefix;               /* ranks write to our output themselves; otherwise each line begins with "[RANK] " */
+    bool no_stdin;                /* rank 0 reads nothing; otherwise it gets our input, unless that is a terminal */
+    bool no_bind;                 /* ranks may run on all cores; otherwise the cores are divided among them */
     bool
         hold_signals; /* ranks begin with SIGINT, SIGTERM and SIGHUP blocked, and unblock them when they can handle them */
     bool own_voice; /* ranks print themselves why they exit with a code; otherwise the launcher prints which one did */

@@ -31,16 +31,24 @@ struct launch_elastic {
     int in_vain;      /* generations in a row without a step */
 };
 
-/* LOCKSTEP_KILL_POINTS=POINT:RANK:NTH,..., for tests: see ls__kept_point(). RANK -1: any. */
-static void read_kill_points(ls__kept *k)
+/* LOCKSTEP_KILL_POINTS=POINT:RANK:NTH,..., for tests: see ls__kept_point(). RANK -1: any. On several machines MACHINE=POINT:RANK:NTH,... for
+ * each, separated by spaces. */
+static void read_kill_points(ls__kept *k, const char *machine)
 {
     const char *text = getenv("LOCKSTEP_KILL_POINTS");
+    size_t n = machine ? strlen(machine) : 0;
+    while (machine && text && *text && (strncmp(text, machine, n) != 0 || text[n] != '=')) {
+        text += strcspn(text, " ");
+        text += *text == ' ';
+    }
+    if (machine && text && *text) text += n + 1;
     for (int i = 0; text && *text && i < LS__KEPT_KILLS; i++) {
         int after = 0;
         if (sscanf(text, "%d:%d:%d", &k->kill[i].point, &k->kill[i].rank, &after) != 3) k->kill[i].point = 0;
         atomic_store(&k->kill[i].after, after);
-        text += strcspn(text, ",");
-        text += *text == ',';
+        text += strcspn(text, ", ");
+        if (*text != ',') break;
+        text++;
     }
 }
 
@@ -57,7 +65,7 @@ ls_status launch_elastic_open(launch *l)
     e->restarts = l->own.max_restarts;
     atomic_store(&e->kept->ranks, e->wanted);
     snprintf(e->kept->why, sizeof e->kept->why, "start");
-    read_kill_points(e->kept);
+    read_kill_points(e->kept, launch_keeper_name(l));
     l->elastic = e;
     return LS_OK;
 }
@@ -79,6 +87,7 @@ bool launch_elastic_lost(launch *l, int rank, const char *how)
     e->lost++;
     e->kept->lost_at = ls_now();
     snprintf(e->kept->why, sizeof e->kept->why, "rank %d %s", rank, how);
+    launch_keeper_report_loss(l, rank, how);
     /* Before the other ranks learn of it and give up. */
     launch_fail(l, EXIT_FAILED);
     launch_enter(l, LAUNCH_KILLED);
@@ -95,6 +104,38 @@ void launch_elastic_changed(launch *l)
 void launch_elastic_stop(launch *l)
 {
     if (l->elastic) atomic_store(&l->elastic->kept->stopping, 1);
+}
+
+void launch_elastic_begin(launch *l, const char *why, int64_t lost_us_ago)
+{
+    struct launch_elastic *e = l->elastic;
+    ls__kept *k = e->kept;
+    e->lost = 0;
+    e->changed = false;
+    atomic_store(&k->wanted, 0);
+    atomic_store(&k->leaving, 0);
+    atomic_store(&k->change, 0);
+    atomic_store(&k->ranks, l->common.world_size);
+    atomic_store(&k->generation, l->common.generation);
+    k->lost_at = lost_us_ago ? ls_now() - lost_us_ago * 1000 : 0;
+    snprintf(k->why, sizeof k->why, "%s", why);
+}
+
+launch_elastic_outcome launch_elastic_end(launch *l)
+{
+    struct launch_elastic *e = l->elastic;
+    const ls__kept *k = e->kept;
+    return (launch_elastic_outcome){ .step = atomic_load(&k->step),
+                                     .lost = e->lost,
+                                     .leaving = atomic_load(&k->leaving),
+                                     .slots = atomic_load(&k->slots),
+                                     .changed = e->changed,
+                                     .ready = atomic_load(&k->ready) != 0 };
+}
+
+void launch_elastic_ask_for_change(launch *l)
+{
+    atomic_store(&l->elastic->kept->change, 1);
 }
 
 /* Whether the job may continue after losses, and with how many ranks. */

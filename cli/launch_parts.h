@@ -10,6 +10,7 @@
 #include "cli/launch.h"
 #include "comm/job.h"
 #include "comm/kept.h"
+#include "comm/tcp.h"
 
 /* ---- launch_bind.c: which rank runs where. */
 
@@ -55,6 +56,9 @@ typedef struct launch_common {
     bool ignored_sigpipe; /* likewise */
     char master_port[16];
     char run_id[64];
+    /* Of a job on several machines; `store` "": it is on one. */
+    char store[128], secret[LS__SECRET_BYTES];
+    int generation, first_rank, world_size, node, nodes;
 } launch_common;
 
 /* Starts one rank. On failure *error is the errno of the step that failed, and *step says which. */
@@ -82,7 +86,7 @@ typedef struct launch_rank {
     int64_t stopped_at;
 } launch_rank;
 
-enum { POLL_SIGNALS, POLL_FRONT, POLL_RANKS }; /* what launch_watch() waits for */
+enum { POLL_SIGNALS, POLL_FRONT, POLL_CONTROL, POLL_RANKS }; /* what launch_watch() waits for */
 
 typedef enum launch_phase {
     LAUNCH_RUNNING,
@@ -95,6 +99,7 @@ typedef struct launch {
     const launch_options *options;
     launch_options own;             /* what `options` points to: the number of ranks may change */
     struct launch_elastic *elastic; /* NULL: the job is not elastic */
+    struct launch_keeper *keeper;   /* NULL: the job is on one machine */
     launch_common common;
     launch_cores *cores;
     launch_output *output;
@@ -126,6 +131,33 @@ bool launch_elastic_next(launch *l);
 /* The job ends by a signal. */
 void launch_elastic_stop(launch *l);
 
+/* For a keeper, which is told when a generation begins and reports how it ended. */
+void launch_elastic_begin(launch *l, const char *why, int64_t lost_us_ago);
+typedef struct launch_elastic_outcome {
+    int64_t step; /* finished */
+    int lost, leaving, slots;
+    bool changed, ready;
+} launch_elastic_outcome;
+launch_elastic_outcome launch_elastic_end(launch *l);
+/* The ranks shall end this generation after a step. */
+void launch_elastic_ask_for_change(launch *l);
+
+/* ---- keeper.c: the ranks of one machine of several. Without a keeper these do nothing. */
+
+/* All generations. */
+int launch_keep(launch *l);
+/* Of the machine; NULL: there is no keeper. */
+const char *launch_keeper_name(const launch *l);
+void launch_keeper_report_loss(launch *l, int rank, const char *how);
+/* What the coordinator says. */
+void launch_keeper_listen(launch *l);
+/* How long the loop may wait; -1: no limit. */
+int launch_keeper_wait_ms(const launch *l);
+
+/* One start of all ranks until all are gone. */
+int launch_run_once(launch *l);
+/* A signal for all ranks. */
+void launch_pass_on(launch *l, int number);
 /* The first failure decides the exit code; the other ranks have the grace period. */
 void launch_fail(launch *l, int exit_code);
 /* Enters a later phase. */

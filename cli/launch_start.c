@@ -36,6 +36,9 @@ static const char *const not_inherited[] = {
     "LOCKSTEP_JOB_FD",
     "LOCKSTEP_KEPT_FD",
     "LOCKSTEP_KILL_POINTS",
+    "LOCKSTEP_STORE",
+    "LOCKSTEP_STORE_SECRET",
+    "LOCKSTEP_GENERATION",
     "OMPI_COMM_WORLD_*",
     "PMIX_RANK",
     "PMIX_NAMESPACE",
@@ -48,7 +51,7 @@ static const char *const not_inherited[] = {
     "SLURM_NODEID",
 };
 
-enum { OWN_VARIABLES = 20, OWN_BYTES = 1024 }; /* what we add, without the user's texts */
+enum { OWN_VARIABLES = 24, OWN_BYTES = 1024 }; /* what we add, without the user's texts */
 
 static bool inherited(const char *entry)
 {
@@ -103,14 +106,16 @@ static environment *make_environment(const launch_options *o, const launch_commo
     for (size_t i = 0; i < n; i++)
         if (inherited(environ[i])) env->entries[env->count++] = environ[i];
 
-    put(env, "RANK=%d", rank);
-    put(env, "WORLD_SIZE=%d", o->ranks);
+    bool many = *common->store; /* machines */
+    int first = many ? common->first_rank : 0, size = many ? common->world_size : o->ranks;
+    put(env, "RANK=%d", first + rank);
+    put(env, "WORLD_SIZE=%d", size);
     put(env, "LOCAL_RANK=%d", rank);
     put(env, "LOCAL_WORLD_SIZE=%d", o->ranks);
-    put(env, "GROUP_RANK=0");
-    put(env, "GROUP_WORLD_SIZE=1");
-    put(env, "ROLE_RANK=%d", rank);
-    put(env, "ROLE_WORLD_SIZE=%d", o->ranks);
+    put(env, "GROUP_RANK=%d", many ? common->node : 0);
+    put(env, "GROUP_WORLD_SIZE=%d", many ? common->nodes : 1);
+    put(env, "ROLE_RANK=%d", first + rank);
+    put(env, "ROLE_WORLD_SIZE=%d", size);
     put(env, "ROLE_NAME=%s", role);
     put(env, "MASTER_ADDR=%s", address);
     put(env, "MASTER_PORT=%s", o->master_port ? o->master_port : common->master_port);
@@ -120,6 +125,9 @@ static environment *make_environment(const launch_options *o, const launch_commo
     put(env, "TORCHELASTIC_USE_AGENT_STORE=False"); /* rank 0 opens MASTER_PORT itself */
     put(env, LS__JOB_FD_VARIABLE "=%d", common->job_fd);
     if (common->kept_fd >= 0) put(env, LS__KEPT_FD_VARIABLE "=%d", common->kept_fd);
+    if (many) put(env, LS__STORE_VARIABLE "=%s", common->store);
+    if (many) put(env, LS__SECRET_VARIABLE "=%s", common->secret);
+    if (many) put(env, LS__GENERATION_VARIABLE "=%d", common->generation);
     if (!getenv("OMP_NUM_THREADS")) put(env, "OMP_NUM_THREADS=%d", threads);
     env->entries[env->count] = NULL;
     return env;

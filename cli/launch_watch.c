@@ -218,7 +218,7 @@ static void resume(launch *l)
         if (l->ranks[i].stop_signal) l->ranks[i].stopped_at = ls_now();
 }
 
-static void pass_on(launch *l, int number)
+void launch_pass_on(launch *l, int number)
 {
     int64_t now = ls_now();
     bool ends = number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT;
@@ -233,7 +233,7 @@ static void pass_on(launch *l, int number)
         }
         l->interrupted_at = now;
     }
-    if (ends) launch_output_say(l->output, "SIG%s: forwarded to the ranks", sigabbrev_np(number));
+    if (ends && !l->keeper) launch_output_say(l->output, "SIG%s: forwarded to the ranks", sigabbrev_np(number));
     signal_all(l, number);
 }
 
@@ -249,7 +249,7 @@ static void read_signals(launch *l)
         else if (number == SIGCONT)
             resume(l);
         else
-            pass_on(l, number);
+            launch_pass_on(l, number);
     }
 }
 
@@ -295,10 +295,13 @@ void launch_watch(launch *l)
                    : next <= now             ? 0
                    : next - now > 60000 * MS ? 60000
                                              : (int)((next - now) / MS) + 1;
+        int most = launch_keeper_wait_ms(l);
+        if (most >= 0 && (wait < 0 || wait > most)) wait = most;
         int n = poll(l->polls, POLL_RANKS + (nfds_t)l->options->ranks, wait);
         if (n > 0 && l->polls[POLL_FRONT].revents) front_is_gone(l);
         if (n > 0) see_ends(l);
         if (n > 0 && l->polls[POLL_SIGNALS].revents) read_signals(l);
+        launch_keeper_listen(l);
         check_stops(l, ls_now());
     }
 }

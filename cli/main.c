@@ -117,6 +117,7 @@ static int run(int argc, char **argv)
         return EXIT_DONE;
     }
     if (!strcmp(name, "--version") || !strcmp(name, "-V")) name = "version";
+    if (!strcmp(name, "keep")) return keep_command(argc - 1, argv + 1);
     for (int i = 0; i < COMMANDS; i++)
         if (!strcmp(name, commands[i].name)) {
             bool trains = commands[i].run == train_command || commands[i].run == eval_command;

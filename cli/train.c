@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include "base/text.h"
 #include "cli/commands.h"
+#include "cli/coordinator.h"
 #include "cli/escape.h"
 #include "cli/last_run.h"
 #include "cli/launch.h"
@@ -409,6 +410,23 @@ static int train_tuned(int argc, char **argv)
     return code;
 }
 
+/* On several machines: reads the list and coordinates them. */
+static int train_on_hosts(const train_arguments *a, const launch_options *o)
+{
+    coordinator_options c = { .hostfile = a->hostfile,
+                              .rsh = a->rsh ? a->rsh : "ssh",
+                              .machine_timeout = a->machine_timeout > 0 ? a->machine_timeout : 2 };
+    char why[300];
+    bool good = a->hosts ? hosts_parse(&c.hosts, a->hosts, why, sizeof why)
+                         : hosts_read(&c.hosts, a->hostfile, why, sizeof why);
+    if (!good) {
+        fprintf(stderr, "lockstep train: %s%s%s: %s\n", a->hosts ? "--hosts" : "--hostfile", a->hosts ? "" : " ",
+                a->hosts ? "" : printable(a->hostfile), why);
+        return EXIT_USAGE;
+    }
+    return coordinate(&c, o, a->argc, a->argv);
+}
+
 int train_command(int argc, char **argv)
 {
     train_arguments a;
@@ -444,7 +462,7 @@ int train_command(int argc, char **argv)
         o.stop_timeout = a.rank_timeout;
         if (a.rank_timeout > 20)
             o.timeout = a.rank_timeout + 10; /* the other ranks wait for longer than the launcher */
-        code = start_ranks_with(&o, a.argc, a.argv);
+        code = a.hosts || a.hostfile ? train_on_hosts(&a, &o) : start_ranks_with(&o, a.argc, a.argv);
     } else if (code < 0) {
         keep_without_reader();
         catch_signals();

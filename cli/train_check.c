@@ -71,6 +71,11 @@ static bool is_not_elastic(const train_arguments *a)
     return !a->elastic;
 }
 
+static bool is_on_one_machine(const train_arguments *a)
+{
+    return !a->hosts && !a->hostfile;
+}
+
 static const struct {
     const char *option;
     bool (*is_idle)(const train_arguments *a);
@@ -82,6 +87,8 @@ static const struct {
     { "--prefetch", has_no_workers, "--workers is 0" },
     { "--prompt", has_no_sample, "--sample-tokens is 0" },
     { "--max-restarts", is_not_elastic, "it is for --elastic" },
+    { "--rsh", is_on_one_machine, "it is for --hosts and --hostfile" },
+    { "--machine-timeout", is_on_one_machine, "it is for --hosts and --hostfile" },
 };
 
 bool train_option_given(const char *option, int argc, char **argv)

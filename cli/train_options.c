@@ -105,6 +105,17 @@ option_row *train_rows(train_arguments *a)
         { "Ranks",
           { OPTION_DOUBLE, "--rank-timeout", &a->rank_timeout, "S", "seconds that a rank may be stopped (30)", 0.01,
             1e6, NULL } },
+        { "Ranks",
+          { OPTION_TEXT, "--hosts", &a->hosts, "LIST",
+            "elastic: machines and their ranks, node0:2,node1:2; slurm: those of the allocation", 0, 0, NULL } },
+        { "Ranks",
+          { OPTION_TEXT, "--hostfile", &a->hostfile, "FILE",
+            "elastic: machines, one per line, node0 slots=2; read again when it changes", 0, 0, NULL } },
+        { "Ranks",
+          { OPTION_TEXT, "--rsh", &a->rsh, "CMD", "what starts commands on other machines (ssh)", 0, 0, NULL } },
+        { "Ranks",
+          { OPTION_DOUBLE, "--machine-timeout", &a->machine_timeout, "S",
+            "seconds without a sign of life after which a machine is lost (2)", 0.3, 1e6, NULL } },
         { "Model", { OPTION_TEXT, "--model", &a->model, "NAME", names, 0, 0, NULL } },
         { "Training",
           { OPTION_DOUBLE, "--epochs", &t->epochs, "X", "passes over the data, instead of --steps", 1e-9, 1e9, NULL } },
@@ -290,6 +301,12 @@ static int check_together(const train_arguments *a)
         wrong = "--resume selects the run; leave out --run-dir and --name";
     else if ((t->no_checkpoint || a->no_save) && t->checkpoint_every)
         wrong = "--checkpoint-every excludes --no-checkpoint and --no-save";
+    else if ((a->hosts || a->hostfile) && !a->elastic)
+        wrong = "--hosts and --hostfile are for --elastic; without it, start the ranks with mpirun or srun";
+    else if (a->hosts && a->hostfile)
+        wrong = "--hosts and --hostfile exclude each other";
+    else if ((a->hosts || a->hostfile) && a->ranks)
+        wrong = "-n: the list of machines has the number of ranks on each; leave it out";
     else if (a->tune && (a->resume || a->elastic))
         wrong = "--tune: the settings of a resumed run or of --elastic cannot be tuned";
     else if (a->accumulate && t->slots)

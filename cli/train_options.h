@@ -8,29 +8,31 @@
 typedef struct train_arguments {
     ls_train_options train; /* without data, which are in the lists */
     option_list data, val_data;
-    int ranks;             /* to start on this machine; 0: one, or as many as the launcher started */
-    bool elastic;          /* a rank that is lost does not end the run */
-    int max_restarts;      /* elastic: lost ranks that are replaced */
-    double rank_timeout;   /* seconds that a rank may be stopped; 0: 30 */
-    int accumulate;        /* micro-batches of a step on each rank; 0: not given */
-    const char *model;     /* name of a size */
-    const char *run_dir;   /* NULL: runs/NAME */
-    const char *resume;    /* the folder given with --resume, "" without one; NULL: a new run */
-    bool overwrite;        /* a run or model in the run folder is replaced */
-    ls_train_saved *saved; /* the options of a resumed run; texts of `train` are in it */
-    char **words[2];       /* copies of argv that `data` and `val_data` point into */
-    const char *config;    /* the file given with --config; NULL: none */
-    bool print_config;     /* print the configuration instead of training */
-    int argc;              /* the command line, */
-    char **argv;           /* with the options of the file inserted */
-    char **merged;         /* memory of argv, and */
-    char *merged_text;     /* of its words from the file; NULL: as it was given */
-    char *config_text;     /* what is stored with the run, if that was asked for */
-    const char *inject;    /* as given; NULL: none */
-    char *named;           /* memory of run_dir, if it is from `name`; NULL: none */
-    const char *name;      /* NULL: the start time */
-    const char *prompt;    /* of the sample at the end; NULL: a newline, or the beginning of a story */
-    int sample_tokens;     /* length of the sample at the end; 0: none */
+    int ranks;                          /* to start on this machine; 0: one, or as many as the launcher started */
+    bool elastic;                       /* a rank that is lost does not end the run */
+    int max_restarts;                   /* elastic: lost ranks that are replaced */
+    const char *hosts, *hostfile, *rsh; /* elastic, on several machines */
+    double machine_timeout;             /* seconds; 0: 2 */
+    double rank_timeout;                /* seconds that a rank may be stopped; 0: 30 */
+    int accumulate;                     /* micro-batches of a step on each rank; 0: not given */
+    const char *model;                  /* name of a size */
+    const char *run_dir;                /* NULL: runs/NAME */
+    const char *resume;                 /* the folder given with --resume, "" without one; NULL: a new run */
+    bool overwrite;                     /* a run or model in the run folder is replaced */
+    ls_train_saved *saved;              /* the options of a resumed run; texts of `train` are in it */
+    char **words[2];                    /* copies of argv that `data` and `val_data` point into */
+    const char *config;                 /* the file given with --config; NULL: none */
+    bool print_config;                  /* print the configuration instead of training */
+    int argc;                           /* the command line, */
+    char **argv;                        /* with the options of the file inserted */
+    char **merged;                      /* memory of argv, and */
+    char *merged_text;                  /* of its words from the file; NULL: as it was given */
+    char *config_text;                  /* what is stored with the run, if that was asked for */
+    const char *inject;                 /* as given; NULL: none */
+    char *named;                        /* memory of run_dir, if it is from `name`; NULL: none */
+    const char *name;                   /* NULL: the start time */
+    const char *prompt;                 /* of the sample at the end; NULL: a newline, or the beginning of a story */
+    int sample_tokens;                  /* length of the sample at the end; 0: none */
     int64_t log_every;
     bool quiet;
     bool no_save;         /* neither checkpoints nor the model, and runs/last stays as it is */

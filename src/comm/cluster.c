@@ -241,7 +241,7 @@ static ls_status watch_all(ls__cluster *c, const ls__peer_info *peers)
     for (int r = 0; r < c->size; r++)
         if (c->node_of[r] == c->node) {
             /* Without pidfds (an old kernel) a death is found by timeout. */
-            long pidfd = peers[r].pid == getpid() ? -1 : syscall(SYS_pidfd_open, peers[r].pid, 0);
+            long pidfd = c->unwatched || peers[r].pid == getpid() ? -1 : syscall(SYS_pidfd_open, peers[r].pid, 0);
             c->watched[c->local_of[r]] = (int)pidfd;
         }
     return LS_OK;

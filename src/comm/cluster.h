@@ -74,6 +74,7 @@ typedef struct ls__cluster {
     int64_t clock_error;           /* uncertainty of that for the first node */
     size_t staging_bytes;          /* the smallest that a rank asked for; 0: none did */
     int *watched;                  /* pidfds by local rank; -1: ourselves, or gone */
+    bool unwatched;                /* the launcher watches all ranks, and ends them when one is lost */
 
     uint64_t nonce; /* of this world; the same on all ranks */
 

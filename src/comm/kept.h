@@ -35,6 +35,7 @@ typedef struct ls__kept {
     _Atomic uint32_t stopping;   /* the launcher passes on a signal: the job ends, not a rank */
     _Atomic int32_t leaving;     /* ranks that end with this generation because they got SIGTERM */
     _Atomic int32_t wanted;      /* ranks that a resize asks for; 0: none */
+    _Atomic uint32_t change;     /* the launcher asks for the end of this generation after a step */
     int64_t lost_at;             /* ls_now() when the generation before ended; 0: this is the first */
     char why[256];               /* it ended */
     char run_dir[LS__KEPT_PATH]; /* "": not known yet */

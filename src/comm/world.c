@@ -9,6 +9,7 @@
 #include "comm/group.h"
 #include "comm/kept.h"
 #include "comm/multi.h"
+#include "comm/tcp.h"
 #include "kern/select.h"
 #include "record/record.h"
 
@@ -163,6 +164,7 @@ static ls_status open_net(ls_world **out, const ls_world_options *options, const
     ls__peer_info_fill(&mine, NULL, options ? options->staging_bytes : 0);
     ls_status status = ls__cluster_open(&cluster, net, &mine, timeout_ms);
     if (status) return status;
+    cluster->unwatched = info->launcher == LS__LAUNCHER_LOCKSTEP;
     status = ls__cluster_share(cluster, timeout_ms, &base.job, &base.job_fd);
     if (!status) {
         base.cluster = cluster;
@@ -238,6 +240,26 @@ static ls_status open_inherited(ls_world **out, const ls_world_options *options,
     return status;
 }
 
+/* A job of `lockstep` on several machines: see tcp.h. */
+static ls_status open_hosts(ls_world **out, const ls_world_options *options, const ls__launch_info *info)
+{
+    ls_world_options o = options ? *options : (ls_world_options){ 0 };
+    int timeout_ms = o.timeout_ms ? o.timeout_ms : DEFAULT_TIMEOUT_MS;
+    ls__tcp_store *store;
+    ls_carrier carrier;
+    ls__net *net;
+    if (info->size == 1) return open_without_job(out, options, info);
+    ls_status status = ls__tcp_store_open(&store, from_environment, NULL, timeout_ms);
+    if (status) return status;
+    ls_store calls = ls__tcp_store_calls(store);
+    status = ls__tcp_carrier_make(&carrier, store, info->rank, info->size, timeout_ms);
+    if (!status) status = ls__net_open_store(&net, &calls, &carrier, info->rank, info->size);
+    if (!status) status = open_net(out, &o, info, net);
+    if (!status && (*out)->nodes == 1) ls__tcp_carrier_drop(&carrier);
+    ls__tcp_store_free(&store);
+    return status;
+}
+
 ls_status ls_world_open(ls_world **out, const ls_world_options *options)
 {
     LS__NEED(out, "out");
@@ -247,7 +269,8 @@ ls_status ls_world_open(ls_world **out, const ls_world_options *options)
     if (!status) status = ls__launch_info_read(&info, from_environment, NULL);
     if (status) return status;
     switch (info.launcher) {
-    case LS__LAUNCHER_LOCKSTEP: return open_inherited(out, options, &info);
+    case LS__LAUNCHER_LOCKSTEP:
+        return getenv(LS__STORE_VARIABLE) ? open_hosts(out, options, &info) : open_inherited(out, options, &info);
     case LS__LAUNCHER_NONE: return open_without_job(out, options, &info);
     case LS__LAUNCHER_TORCHRUN:
         if (info.size == 1) return open_without_job(out, options, &info);

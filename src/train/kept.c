@@ -1,7 +1,4 @@
-/* Elastic runs. See kept.h.
- *
- * The program's part of kept memory: `state` below, then the blocks' versions, the undo slots, the weights, the optimizer's state and the
- * sums, each on a page of its own. */
+/* Elastic runs. See kept.h; kept_parts.h has the layout of the memory, kept_nodes.c what several nodes need. */
 #include "train/kept.h"
 
 #include <fcntl.h>
@@ -19,49 +16,10 @@
 #include "nn/model.h"
 #include "nn/optimizer.h"
 #include "train/checkpoint.h"
+#include "train/kept_parts.h"
 #include "train/training.h"
 
-enum {
-    BLOCK =
-        16384, /* elements with one version: a block of weights and state fits the L2 cache together with its copy */
-    MAX_STATES = LS__OPTIM_MAX_STATES,
-    PAGE = 4096,
-};
-
-/* What a rank restores if another died while it changed a block. */
-typedef struct undo_slot {
-    _Atomic int64_t block; /* 1 + its number; 0: none is being changed */
-    float copy[1 + MAX_STATES][BLOCK];
-} undo_slot;
-
-typedef struct state {
-    ls__update_marks marks;
-    _Atomic int64_t finished; /* the last step whose metrics are written */
-    /* What the update of the step after marks.done needs, written before it begins; then what is known of that step. */
-    float lr, grad_scale;
-    ls_train_metrics metrics;
-    int64_t skipped;
-    int32_t skipped_in_a_row;
-    int64_t first_step; /* the run's step when the state was made, and its position in the data */
-    ls_loader_state first_data;
-    double peak_gflops;
-    uint64_t elements, state_floats;
-    int32_t undo_slots;
-} state;
-
-struct ls__train_kept {
-    ls__kept *job;
-    int fd;
-    bool ready;         /* an earlier generation has left a state */
-    bool recovered;     /* this generation has finished a step */
-    _Atomic bool leave; /* this rank got SIGTERM */
-    bool changing;
-    size_t bytes;
-    state *state;              /* the mapping begins with it */
-    _Atomic int64_t *versions; /* by block: the step that it was updated in */
-    undo_slot *undo;
-    float *values, *optimizer, *sums;
-};
+enum { PAGE = 4096 };
 
 /* ---- Joining. */
 
@@ -85,9 +43,9 @@ ls_status ls__train_kept_join(ls_train *t)
     if (o->profile || o->barriers)
         return ls__fail(LS_EINVAL,
                         "elastic: cannot be combined with profile or barriers, which need a fixed number of ranks");
-    if (ls_world_node_count(t->parallel.world) > 1)
-        return ls__fail(LS_EUNSUPPORTED, "elastic: the ranks must be on one node");
-    k->ready = atomic_load(&k->job->ready);
+    k->ready = k->own_ready = atomic_load(&k->job->ready);
+    ls_status agreed = ls__kept_nodes_join(t);
+    if (agreed) return agreed;
     int slots = atomic_load(&k->job->slots), torch_ranks = atomic_load(&k->job->torch_ranks);
     if (slots) o->slots = slots;
     if (torch_ranks) o->torch_ranks = torch_ranks;
@@ -102,7 +60,7 @@ ls_status ls__train_kept_join(ls_train *t)
 void ls__train_kept_note_shape(ls_train *t)
 {
     struct ls__train_kept *k = t->kept;
-    if (!k || !ls__train_is_first(t)) return;
+    if (!k || !ls__kept_is_local_root(t)) return;
     atomic_store(&k->job->torch_ranks, t->options.torch_ranks);
     atomic_store(&k->job->slots, t->options.slots);
 }
@@ -110,11 +68,12 @@ void ls__train_kept_note_shape(ls_train *t)
 void ls__train_kept_note_run_dir(const ls_train *t)
 {
     struct ls__train_kept *k = t->kept;
-    if (!k || !ls__train_is_first(t) || !t->run.path || *k->job->run_dir) return;
+    const char *path = t->options.run_dir;
+    if (!k || !ls__kept_is_local_root(t) || !path || !*path || *k->job->run_dir) return;
     /* The first character comes last: then the name is complete. */
-    snprintf(k->job->run_dir + 1, LS__KEPT_PATH - 1, "%s", t->run.path + 1);
+    snprintf(k->job->run_dir + 1, LS__KEPT_PATH - 1, "%s", path + 1);
     atomic_thread_fence(memory_order_release);
-    k->job->run_dir[0] = t->run.path[0];
+    k->job->run_dir[0] = path[0];
 }
 
 /* ---- Memory. */
@@ -124,42 +83,43 @@ static size_t pages(size_t bytes)
     return (bytes + PAGE - 1) / PAGE * PAGE;
 }
 
-static size_t blocks_of(size_t elements)
-{
-    return (elements + BLOCK - 1) / BLOCK;
-}
-
 ls_status ls__train_kept_open(ls_train *t)
 {
     struct ls__train_kept *k = t->kept;
     if (!k) return LS_OK;
     size_t elements = ls_model_elements(t->model), floats = ls__optimizer_state_floats(&t->options.optimizer, elements);
     size_t slots = t->options.slots < 512 ? (size_t)t->options.slots : 512;
-    size_t versions = pages(sizeof(state)), undo = versions + pages(blocks_of(elements) * sizeof *k->versions);
-    size_t values = undo + pages(slots * sizeof(undo_slot)), optimizer = values + pages(elements * sizeof(float));
-    size_t sums = optimizer + pages(floats * sizeof(float) + 64);
+    size_t versions = pages(sizeof(ls__kept_state)),
+           undo = versions + pages(ls__kept_blocks(elements) * sizeof *k->versions);
+    size_t values = undo + pages(slots * sizeof(ls__kept_undo)), optimizer = values + pages(elements * sizeof(float));
+    size_t row = ls_model_buffer_elements(t->model), buffers = optimizer + pages(floats * sizeof(float) + 64);
+    size_t sums = buffers + 2 * pages(row * sizeof(float));
     k->bytes = sums + pages(elements * sizeof(float));
     ls_status status = LS_OK;
-    if (!k->ready && ls__train_is_first(t)) status = ls__kept_allocate(k->fd, k->bytes);
+    if (!k->own_ready && ls__kept_is_local_root(t)) status = ls__kept_allocate(k->fd, k->bytes);
     status = ls__parallel_agree(t, status);
     void *base = NULL;
     if (!status) status = ls__parallel_agree(t, ls__kept_map(k->fd, k->bytes, &base));
     if (status) return status;
     k->state = base;
     k->versions = (_Atomic int64_t *)(void *)((char *)base + versions);
-    k->undo = (undo_slot *)(void *)((char *)base + undo);
+    k->undo = (ls__kept_undo *)(void *)((char *)base + undo);
     k->values = (float *)(void *)((char *)base + values);
     k->optimizer = (float *)(void *)((char *)base + optimizer);
     k->sums = (float *)(void *)((char *)base + sums);
-    if (k->ready && (k->state->elements != elements || k->state->state_floats != floats))
+    for (size_t i = 0; i < 2 && row; i++)
+        k->buffers[i] = (float *)(void *)((char *)base + buffers + i * pages(row * sizeof(float)));
+    if (k->own_ready &&
+        (k->state->elements != elements || k->state->state_floats != floats || k->state->buffers != row))
         status = ls__fail(LS_EMISMATCH, "elastic: kept memory belongs to another model or optimizer");
-    if (!k->ready && ls__train_is_first(t)) { /* a start that was interrupted may have left something */
+    if (!k->own_ready && ls__kept_is_local_root(t)) { /* a start that was interrupted may have left something */
         memset(k->state, 0, sizeof *k->state);
-        memset(k->versions, 0, blocks_of(elements) * sizeof *k->versions);
+        memset(k->versions, 0, ls__kept_blocks(elements) * sizeof *k->versions);
         for (size_t i = 0; i < slots; i++) atomic_store(&k->undo[i].block, 0);
         memset(k->optimizer, 0, floats * sizeof(float));
         k->state->elements = elements;
         k->state->state_floats = floats;
+        k->state->buffers = row;
         k->state->undo_slots = (int32_t)slots;
     }
     return ls__parallel_agree(t, status);
@@ -213,7 +173,7 @@ double *ls__train_kept_peak(const ls_train *t)
 /* ---- The update. */
 
 typedef struct arrays {
-    float *array[1 + MAX_STATES];
+    float *array[1 + LS__OPTIM_MAX_STATES];
     int n;
 } arrays;
 
@@ -223,7 +183,7 @@ static arrays arrays_of(const ls_train *t)
     const char *name;
     float *data = NULL;
     int states = ls_optimizer_state(t->optimizer, -1, &name, &data);
-    for (int i = 0; i < states && i < MAX_STATES; i++) {
+    for (int i = 0; i < states && i < LS__OPTIM_MAX_STATES; i++) {
         ls_optimizer_state(t->optimizer, i, &name, &data);
         a.array[a.n++] = data;
     }
@@ -232,16 +192,16 @@ static arrays arrays_of(const ls_train *t)
 
 static size_t length_of(const ls_train *t, size_t block)
 {
-    size_t left = (size_t)t->kept->state->elements - block * BLOCK;
-    return left < BLOCK ? left : BLOCK;
+    size_t left = (size_t)t->kept->state->elements - block * LS__KEPT_BLOCK;
+    return left < LS__KEPT_BLOCK ? left : LS__KEPT_BLOCK;
 }
 
 static void update_block(ls_train *t, const arrays *a, size_t block, float lr, float grad_scale)
 {
     struct ls__train_kept *k = t->kept;
     int rank = t->parallel.rank;
-    undo_slot *undo = &k->undo[rank];
-    size_t begin = block * BLOCK, n = length_of(t, block);
+    ls__kept_undo *undo = &k->undo[rank];
+    size_t begin = block * LS__KEPT_BLOCK, n = length_of(t, block);
     ls__kept_point(k->job, LS__POINT_BEFORE_UNDO, rank);
     for (int i = 0; i < a->n; i++) memcpy(undo->copy[i], a->array[i] + begin, n * sizeof(float));
     ls__kept_point(k->job, LS__POINT_UNDO_COPIED, rank);
@@ -269,20 +229,44 @@ void ls__train_kept_update(ls_train *t, size_t begin, size_t end, float lr, floa
 {
     struct ls__train_kept *k = t->kept;
     arrays a = arrays_of(t);
-    for (size_t b = begin / BLOCK; b * BLOCK < end; b++)
+    for (size_t b = begin / LS__KEPT_BLOCK; b * LS__KEPT_BLOCK < end; b++)
         if (atomic_load_explicit(&k->versions[b], memory_order_acquire) != t->step + 1)
             update_block(t, &a, b, lr, grad_scale);
+}
+
+/* The buffers after `step`, beside those of the step before. */
+static void keep_buffers(const ls_train *t, int64_t step)
+{
+    const struct ls__train_kept *k = t->kept;
+    const ls_place *places;
+    float *buffers;
+    if (!k->buffers[0]) return;
+    ls_model_buffers(t->model, &places, &buffers);
+    memcpy(k->buffers[step % 2], buffers, (size_t)k->state->buffers * sizeof(float));
+}
+
+static void restore_buffers(const ls_train *t)
+{
+    const struct ls__train_kept *k = t->kept;
+    const ls_place *places;
+    float *buffers;
+    if (!k->buffers[0]) return;
+    ls_model_buffers(t->model, &places, &buffers);
+    memcpy(buffers, k->buffers[t->step % 2], (size_t)k->state->buffers * sizeof(float));
 }
 
 void ls__train_kept_note_step(ls_train *t, float lr, float grad_scale, const ls_train_metrics *m)
 {
     struct ls__train_kept *k = t->kept;
-    if (!k || !ls__train_is_first(t)) return;
+    if (!k || !ls__kept_is_local_root(t)) return;
+    /* The first rank has taken part in the sums, so it has finished the step before. On its own node that is noted already. */
+    atomic_store(&k->state->finished, t->step);
     k->state->lr = lr;
     k->state->grad_scale = grad_scale;
     k->state->metrics = *m;
     k->state->skipped = t->skipped;
     k->state->skipped_in_a_row = t->skipped_in_a_row;
+    keep_buffers(t, t->step + 1);
 }
 
 void ls__train_kept_skip(ls_train *t)
@@ -301,12 +285,13 @@ static void restore_torn(ls_train *t)
     int64_t begun = atomic_load(&k->state->marks.begun);
     arrays a = arrays_of(t);
     for (int r = 0; r < k->state->undo_slots; r++) {
-        undo_slot *undo = &k->undo[r];
+        ls__kept_undo *undo = &k->undo[r];
         int64_t block = atomic_load(&undo->block) - 1;
         if (block < 0) continue;
         if (atomic_load(&k->versions[block]) != begun)
             for (int i = 0; i < a.n; i++)
-                memcpy(a.array[i] + (size_t)block * BLOCK, undo->copy[i], length_of(t, (size_t)block) * sizeof(float));
+                memcpy(a.array[i] + (size_t)block * LS__KEPT_BLOCK, undo->copy[i],
+                       length_of(t, (size_t)block) * sizeof(float));
         atomic_store(&undo->block, 0);
     }
 }
@@ -320,7 +305,7 @@ static void complete_chunk(void *user, const void *const *data, size_t begin, si
 
 static ls_loader_state position_of(const ls_train *t, int64_t step)
 {
-    const state *s = t->kept->state;
+    const ls__kept_state *s = t->kept->state;
     ls_loader_state at = s->first_data;
     uint64_t steps = t->epoch_steps, all = at.epoch * steps + at.step + (uint64_t)(step - s->first_step);
     at.epoch = all / steps;
@@ -331,11 +316,11 @@ static ls_loader_state position_of(const ls_train *t, int64_t step)
 ls_status ls__train_kept_resume(ls_train *t)
 {
     struct ls__train_kept *k = t->kept;
-    state *s = k->state;
-    enum { CHUNK = 16 * BLOCK };
+    ls__kept_state *s = k->state;
+    enum { CHUNK = 16 * LS__KEPT_BLOCK };
     ls_status status = LS_OK;
     ls__kept_point(k->job, LS__POINT_RECOVERY, t->parallel.rank);
-    if (ls__train_is_first(t)) restore_torn(t);
+    if (ls__kept_is_local_root(t)) restore_torn(t);
     ls__kept_point(k->job, LS__POINT_RESTORED, t->parallel.rank);
     if ((status = ls_barrier(ls_world_group(t->parallel.world)))) return status;
     int64_t begun = atomic_load(&s->marks.begun), done = atomic_load(&s->marks.done);
@@ -343,7 +328,7 @@ ls_status ls__train_kept_resume(ls_train *t)
     t->skipped_in_a_row = s->skipped_in_a_row;
     if (begun > done) {
         t->step = begun - 1;
-        if (t->parallel.size > 1)
+        if (ls_group_size(t->parallel.node_group) > 1)
             status =
                 ls__parallel_for(t->parallel.node_group, NULL, (size_t)s->elements, LS_F32, CHUNK, complete_chunk, t);
         else
@@ -356,6 +341,11 @@ ls_status ls__train_kept_resume(ls_train *t)
     }
     ls__kept_point(k->job, LS__POINT_COMPLETED, t->parallel.rank);
     t->step = done;
+    if ((status = ls__kept_nodes_agree(t))) return status;
+    t->skipped = s->skipped;
+    t->skipped_in_a_row = s->skipped_in_a_row;
+    done = t->step = atomic_load(&s->marks.done);
+    restore_buffers(t);
     t->data_at = position_of(t, done);
     status = ls_loader_seek(t->loader, &t->data_at);
     return ls__parallel_agree(t, status);
@@ -372,13 +362,15 @@ ls_status ls__train_kept_start(ls_train *t)
             status = ls__train_finish(t, &m, ls__train_kept_finished(t) < t->step);
         }
         status = ls__parallel_agree(t, status);
+        if (ls__kept_is_local_root(t)) atomic_store(&k->job->ready, 1);
         k->recovered = true; /* that was the step of an earlier generation */
         if (!status) ls__train_kept_finish(t);
         k->recovered = false;
         return status;
     }
-    if (ls__train_is_first(t)) {
-        state *s = k->state;
+    if (ls__kept_is_local_root(t)) {
+        ls__kept_state *s = k->state;
+        keep_buffers(t, t->step);
         s->first_step = t->step;
         s->first_data = t->data_at;
         s->skipped = t->skipped;
@@ -386,7 +378,7 @@ ls_status ls__train_kept_start(ls_train *t)
         atomic_store(&s->marks.done, t->step);
         atomic_store(&s->finished, t->step);
         atomic_store(&k->job->step, t->step);
-        ls__kept_point(k->job, LS__POINT_OPENED, 0);
+        ls__kept_point(k->job, LS__POINT_OPENED, t->parallel.rank);
         atomic_store(&k->job->ready, 1);
     }
     return ls_barrier(ls_world_group(t->parallel.world));
@@ -419,9 +411,10 @@ static void note_generation(const ls_train *t)
 void ls__train_kept_finish(ls_train *t)
 {
     struct ls__train_kept *k = t->kept;
-    if (!k || !ls__train_is_first(t)) return;
-    atomic_store(&k->state->finished, t->step);
+    if (!k || !ls__kept_is_local_root(t)) return;
     atomic_store(&k->job->step, t->step);
+    if (!ls__train_is_first(t)) return; /* other nodes: see ls__train_kept_note_step() */
+    atomic_store(&k->state->finished, t->step);
     if (!k->recovered && t->step > k->state->first_step) note_generation(t);
     k->recovered = true;
     ls__kept_point(k->job, LS__POINT_FINISHED, 0);
@@ -442,6 +435,10 @@ static int requested_ranks(const ls_train *t)
     if (fscanf(f, "%d", &ranks) != 1) ranks = 0;
     fclose(f);
     unlink(path);
+    if (ls_world_node_count(t->parallel.world) > 1) {
+        ls__log(LS_LOG_WARNING, "resize: the run is on several machines; change its hostfile instead");
+        return 0;
+    }
     if (ranks >= 1 && ranks <= t->options.slots && ranks <= 512) return ranks;
     ls__log(LS_LOG_WARNING, "resize to %d ranks: must be from 1 to the %d slots; the run continues unchanged", ranks,
             t->options.slots);
@@ -453,6 +450,7 @@ double ls__train_kept_change(ls_train *t)
     struct ls__train_kept *k = t->kept;
     double change = atomic_load(&k->leave) ? 1 : 0;
     int ranks = ls__train_is_first(t) ? requested_ranks(t) : 0;
+    if (ls__train_is_first(t) && atomic_load(&k->job->change)) change += 1e6;
     if (ranks && ranks != t->parallel.size) {
         atomic_store(&k->job->wanted, ranks);
         change += 1e6;
@@ -464,9 +462,7 @@ void ls__train_kept_agree(ls_train *t, double sum)
 {
     struct ls__train_kept *k = t->kept;
     k->changing = sum > 0;
-    if (!k->changing || !ls__train_is_first(t)) return;
-    int leaving = (int)(sum >= 1e6 ? sum - 1e6 : sum);
-    atomic_store(&k->job->leaving, leaving);
+    if (k->changing && atomic_load(&k->leave)) atomic_fetch_add(&k->job->leaving, 1);
 }
 
 void ls__train_leave_job(ls_train *t)

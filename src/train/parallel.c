@@ -334,11 +334,15 @@ ls_status ls__parallel_sum(ls_train *t, const double *own, double shares[LS__SHA
     return status;
 }
 
-const float *ls__parallel_grads(const ls_train *t)
+static const float *reduced(const ls_train *t)
 {
     const ls_place *places;
-    if (t->kept) return ls__train_kept_sums(t);
     return ls_ddp_reduced(t->parallel.ddp, ls_model_places(t->model, &places) - 1); /* the last span comes first */
+}
+
+const float *ls__parallel_grads(const ls_train *t)
+{
+    return t->kept ? ls__train_kept_sums(t) : reduced(t);
 }
 
 /* Shared by the ranks of the node, or all of it on every rank. */
@@ -356,6 +360,9 @@ static void norm_chunk(void *user, const void *const *data, size_t begin, size_t
 {
     const ls_train *t = user;
     (void)data;
+    /* On several nodes the sums come from the network, and are kept from here on. */
+    if (t->kept && t->parallel.size > 1)
+        memcpy(ls__train_kept_sums(t) + begin, reduced(t) + begin, (end - begin) * sizeof(float));
     ls__norm_sums(ls__parallel_grads(t), begin, end, t->parallel.norm_sums, t->options.threads);
 }
 

@@ -12,8 +12,6 @@ ls_status ls__statistics_open(ls_train *t)
 {
     size_t row = ls_model_buffer_elements(t->model), rows = (size_t)t->options.slots;
     if (!row) return LS_OK;
-    if (t->kept)
-        return ls__fail(LS_EUNSUPPORTED, "a model with buffers (batch norm) cannot be trained in an elastic run");
     t->statistics = calloc(rows, row * sizeof *t->statistics);
     if (!t->statistics) return ls__fail(LS_ENOMEM, "train: no memory for the statistics of %zu slots", rows);
     /* Where ranks share weights, one of them has read the folder that the run starts from. */

@@ -106,10 +106,10 @@ ls_status ls__train_update(ls_train *t, double loss, double scale, ls_train_metr
         t->skipped_in_a_row = 0;
         float grad_scale = ls__clip_scale(norm, o->clip) * (float)scale;
         metrics->skipped = t->skipped;
+        ls__statistics_count(t);
         ls__train_kept_note_step(t, lr, grad_scale, metrics);
         ls__train_point(t, LS__POINT_GATHERED);
         status = ls__parallel_update(t, lr, grad_scale);
-        if (!status) ls__statistics_count(t);
         ls__train_point(t, LS__POINT_APPLIED);
     }
     metrics->skipped = t->skipped;
