@@ -144,7 +144,7 @@ ls_status ls__kept_nodes_agree(ls_train *t)
         status =
             ls__fail(LS_EMISMATCH,
                      "elastic: machines have different weights after the same step, and no majority says which are "
-                     "right; continue from the last checkpoint with --resume");
+                     "right; resume the run from its last checkpoint");
     else if (other && ls__train_is_first(t))
         ls__log(LS_LOG_WARNING, "elastic: %d machine%s had other weights after step %lld than most; replaced by theirs",
                 other, other == 1 ? "" : "s", (long long)all[source].done);
