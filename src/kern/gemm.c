@@ -74,8 +74,15 @@ typedef struct job {
     float *panels, *left; /* shared: B in panels, A copied */
     float *own;           /* BLOCK_FLOATS per thread */
     const ls__tick *tick;
-    _Atomic int64_t next; /* tile; see take() */
+    _Atomic int64_t next; /* ticket; see take() */
 } job;
+
+/* A thread's view of it. */
+typedef struct share {
+    job *j;
+    float *own;
+    int64_t first; /* ticket of this phase */
+} share;
 
 static int64_t panel_floats(int64_t k, int64_t cols)
 {
@@ -113,24 +120,22 @@ static plan plan_of(const ls__gemm *g, const ls__nn_kernels *k)
     return p;
 }
 
-/* ---- Threads. Tiles are numbered; a thread takes the next one until there are none left. */
+/* ---- Threads. A phase's tiles are numbered; a thread takes the next one until there are none left, and then waits for the others
+ * before it begins the next phase. The numbers come from a counter that is never set back: in each phase every thread takes one more than
+ * there is, so all know where the next begins. */
 
-/* Waits for the other threads, and sets the numbers back. */
-static void barrier(job *j)
+static bool take(share *s, int64_t tiles, int64_t *tile)
 {
-    if (j->threads == 1) {
-        atomic_store_explicit(&j->next, 0, memory_order_relaxed);
-        return;
-    }
-#pragma omp barrier
-#pragma omp single
-    atomic_store_explicit(&j->next, 0, memory_order_relaxed);
+    *tile = atomic_fetch_add_explicit(&s->j->next, 1, memory_order_relaxed) - s->first;
+    if (*tile < tiles) return true;
+    s->first += tiles + s->j->threads;
+    return false;
 }
 
-static bool take(job *j, int64_t tiles, int64_t *tile)
+static void barrier(const share *s)
 {
-    *tile = atomic_fetch_add_explicit(&j->next, 1, memory_order_relaxed);
-    return *tile < tiles;
+    if (s->j->threads == 1) return;
+#pragma omp barrier
 }
 
 /* ---- Operands */
@@ -188,7 +193,8 @@ typedef struct part {
     int64_t depth, k, col, cols;
 } part;
 
-/* Block i of all rows: as many blocks for one thread as for another, and all but equal. */
+/* The rows are divided among the threads, and each part into equal blocks, which are taken in turns: whoever takes which, all end at about
+ * the same time. */
 static int64_t block_count(const job *j)
 {
     return ceil_div(j->g->m, j->kernels->block_rows * j->threads) * j->threads;
@@ -196,21 +202,31 @@ static int64_t block_count(const job *j)
 
 static ls__tile block_at(const job *j, int64_t i)
 {
-    int64_t unit = j->kernels->rows, units = ceil_div(j->g->m, unit), blocks = block_count(j);
-    int64_t row = units * i / blocks * unit;
-    return (ls__tile){ .row = row, .rows = min(units * (i + 1) / blocks * unit, j->g->m) - row };
+    int64_t unit = j->kernels->rows, units = ceil_div(j->g->m, unit), each = block_count(j) / j->threads;
+    int64_t part = i % j->threads, from = units * part / j->threads, of = units * (part + 1) / j->threads - from;
+    i /= j->threads;
+    int64_t row = (from + of * i / each) * unit;
+    return (ls__tile){ .row = row, .rows = min((from + of * (i + 1) / each) * unit, j->g->m) - row };
 }
 
-static void copy_part(job *j, const part *p)
+/* Columns of B that a thread packs at a time: as often one thread as another. */
+static int64_t pack_cols(const job *j, int64_t cols)
 {
-    int64_t lefts = j->plan.whole && p->col == 0 ? block_count(j) : 0, i;
-    while (take(j, lefts + ceil_div(p->cols, PACK_COLS), &i)) {
+    int64_t pieces = ceil_div(ceil_div(cols, PACK_COLS), j->threads) * j->threads;
+    return ceil_div(ceil_div(cols, pieces), LS__PANEL) * LS__PANEL;
+}
+
+static void copy_part(share *s, const part *p)
+{
+    const job *j = s->j;
+    int64_t each = pack_cols(j, p->cols), lefts = j->plan.whole && p->col == 0 ? block_count(j) : 0, i;
+    while (take(s, lefts + ceil_div(p->cols, each), &i)) {
         if (i < lefts) {
             ls__tile t = block_at(j, i);
             if (t.rows > 0) copy_a(j, j->left + t.row * p->k, t.row, t.rows, p->depth, p->k);
         } else {
-            int64_t at = (i - lefts) * PACK_COLS;
-            pack_b(j, j->panels + at * p->k, p->depth, p->k, p->col + at, min(PACK_COLS, p->cols - at));
+            int64_t at = (i - lefts) * each;
+            pack_b(j, j->panels + at * p->k, p->depth, p->k, p->col + at, min(each, p->cols - at));
         }
     }
 }
@@ -225,8 +241,9 @@ static void block_product(const job *j, const part *p, const ls__tile *block, fl
                  j->panels + at * p->k, p->depth, p->k);
 }
 
-static void wide(job *j, float *own)
+static void wide(share *s)
 {
+    const job *j = s->j;
     const ls__gemm *g = j->g;
     part p;
     int64_t i;
@@ -234,12 +251,12 @@ static void wide(job *j, float *own)
         for (p.col = 0; p.col < g->n; p.col += CHUNK_COLS) {
             p.k = min(j->plan.each, g->k - p.depth);
             p.cols = min(CHUNK_COLS, g->n - p.col);
-            barrier(j);
-            copy_part(j, &p);
-            barrier(j);
-            while (take(j, block_count(j), &i)) {
+            if (p.depth || p.col) barrier(s); /* the panels are still in use */
+            copy_part(s, &p);
+            barrier(s);
+            while (take(s, block_count(j), &i)) {
                 ls__tile t = block_at(j, i);
-                if (t.rows > 0) block_product(j, &p, &t, own);
+                if (t.rows > 0) block_product(j, &p, &t, s->own);
                 ls__tick_now(j->tick);
             }
         }
@@ -247,29 +264,36 @@ static void wide(job *j, float *own)
 
 /* ---- Thin */
 
-/* Columns that a thread takes at a time: as often one thread as another, and whole panels, two by two. */
+/* Columns that a thread takes at a time, whole panels, two by two: fewer if that divides the work better. */
 static int64_t thin_cols(const job *j)
 {
-    int64_t pieces = ceil_div(ceil_div(j->g->n, THIN_COLS), j->threads) * j->threads;
-    return ceil_div(ceil_div(j->g->n, pieces), 2 * LS__PANEL) * 2 * LS__PANEL;
+    int64_t best = 0, least = 0;
+    for (int64_t cols = THIN_COLS; cols > 0; cols -= 2 * LS__PANEL) {
+        int64_t most = ceil_div(ceil_div(j->g->n, cols), j->threads) * cols; /* of one thread */
+        if (best && 50 * most >= 49 * least) continue;
+        best = cols;
+        least = most;
+    }
+    return best;
 }
 
-static void thin(job *j, float *own)
+static void thin(share *s)
 {
+    const job *j = s->j;
     const ls__gemm *g = j->g;
     int64_t cols = thin_cols(j);
     int64_t each = j->plan.each, slices = ceil_div(g->k, each), step = j->plan.rows * each, i;
     if (j->plan.whole) {
-        while (take(j, slices, &i)) copy_a(j, j->left + i * step, 0, g->m, i * each, min(each, g->k - i * each));
-        barrier(j);
+        while (take(s, slices, &i)) copy_a(j, j->left + i * step, 0, g->m, i * each, min(each, g->k - i * each));
+        barrier(s);
     }
-    while (take(j, ceil_div(g->n, cols), &i)) {
+    while (take(s, ceil_div(g->n, cols), &i)) {
         ls__tile t = { 0, g->m, i * cols, min(cols, g->n - i * cols) };
-        for (int64_t s = 0; s < slices; s++) {
-            int64_t depth = s * each, k = min(each, g->k - depth);
-            pack_b(j, own, depth, k, t.col, t.cols);
-            ls__left a = j->plan.whole ? copied(j, j->left + s * step, k) : in_place(j, 0, depth);
-            multiply(j, &t, &a, own, depth, k);
+        for (int64_t slice = 0; slice < slices; slice++) {
+            int64_t depth = slice * each, k = min(each, g->k - depth);
+            pack_b(j, s->own, depth, k, t.col, t.cols);
+            ls__left a = j->plan.whole ? copied(j, j->left + slice * step, k) : in_place(j, 0, depth);
+            multiply(j, &t, &a, s->own, depth, k);
         }
         ls__tick_now(j->tick);
     }
@@ -277,11 +301,12 @@ static void thin(job *j, float *own)
 
 /* ---- Direct */
 
-static void direct(job *j)
+static void direct(share *s)
 {
+    const job *j = s->j;
     const ls__gemm *g = j->g;
     int64_t i;
-    while (take(j, ceil_div(g->n, DIRECT_COLS), &i)) {
+    while (take(s, ceil_div(g->n, DIRECT_COLS), &i)) {
         ls__tile t = { 0, g->m, i * DIRECT_COLS, min(DIRECT_COLS, g->n - i * DIRECT_COLS) };
         j->kernels->direct_product(g->c + t.col, g->ldc, g->a, g->a_trans ? 1 : g->lda, g->a_trans ? g->lda : 1,
                                    g->b + t.col, g->ldb, g->m, t.cols, g->k, g->add);
@@ -294,11 +319,11 @@ static void direct(job *j)
 
 static void run_share(job *j, int thread)
 {
-    float *own = j->own + (size_t)thread * BLOCK_FLOATS;
+    share s = { j, j->own + (size_t)thread * BLOCK_FLOATS, 0 };
     switch (j->plan.way) {
-    case DIRECT: direct(j); break;
-    case THIN: thin(j, own); break;
-    case WIDE: wide(j, own); break;
+    case DIRECT: direct(&s); break;
+    case THIN: thin(&s); break;
+    case WIDE: wide(&s); break;
     }
 }
 
