@@ -18,7 +18,8 @@
 static const char intro[] = "usage: lockstep eval [RUN] [OPTIONS]\n"
                             "\n"
                             "Evaluates the model in the folder RUN (runs/last): loss (nats per token), perplexity, and "
-                            "bits per byte of text. Without --data: on the run's validation data, which is its "
+                            "bits per byte of text; accuracy (and F1) of encoders and of models of pictures. Without "
+                            "--data: on the run's validation data, which is its "
                             "--val-data or the part of its data that was held out.\n\n";
 
 typedef struct eval_arguments {
@@ -33,16 +34,25 @@ static int read_arguments(eval_arguments *a, int argc, char **argv)
 {
     ls_eval_options *o = &a->options;
     static const char *const on_bads[] = { "stop", "skip", NULL };
-    int format = 0, on_bad = 0;
+#define X(name, value, text) #text,
+    static const char *const image_formats[] = { LS_IMAGE_FORMAT_LIST(X) NULL };
+#undef X
+    int format = 0, on_bad = 0, image_format = 0;
     const option_row rows[] = {
-        { OPTION_LIST, "--data", &a->data, "FILES", "files to evaluate on: text, JSON lines, or token shards", 0, 0,
-          NULL },
+        { OPTION_LIST, "--data", &a->data, "FILES",
+          "files to evaluate on: text, JSON lines, token shards, rows with labels, or pictures", 0, 0, NULL },
         { OPTION_TEXT, "--tokenizer", &o->tokenizer, "NAME", "bytes, tokenizer.json, or a folder (the run's)", 0, 0,
           NULL },
         { OPTION_CHOICE, "--data-format", &format, "FORMAT", "{} (auto: by name and first bytes)", 0, 0,
           format_choices(FORMATS_ALL) },
         { OPTION_CHOICE, "--on-bad", &on_bad, "WHAT", "on an invalid JSON line: {} (stop)", 0, 0, on_bads },
         { OPTION_TEXT, "--field", &o->field, "NAME", "JSON lines: field with the text (text)", 0, 0, NULL },
+        { OPTION_TEXT, "--pair-field", &o->pair_field, "NAME", "classify: field with a second text (the run's)", 0, 0,
+          NULL },
+        { OPTION_TEXT, "--label-field", &o->label_field, "NAME", "classify: field with the label (the run's)", 0, 0,
+          NULL },
+        { OPTION_CHOICE, "--image-format", &image_format, "FORMAT", "format of pictures: {} (auto)", 0, 0,
+          image_formats },
         { OPTION_FLAG, "--pad", &o->pad, NULL, "one document per sequence, truncated or padded (packed)", 0, 0, NULL },
         { OPTION_TEXT, "--prompt-field", &o->prompt_field, "NAME", "with --pad: field with a prompt, which has no loss",
           0, 0, NULL },
@@ -50,7 +60,8 @@ static int read_arguments(eval_arguments *a, int argc, char **argv)
           0, 0, NULL },
         { OPTION_INT, "--seq-len", &o->seq_len, "N", "sequence length in tokens (the run's, or the context)", 1,
           1 << 26, NULL },
-        { OPTION_INT, "--batch-size", &o->batch_size, "N", "micro-batch size (8)", 1, 1 << 20, NULL },
+        { OPTION_INT, "--batch-size", &o->batch_size, "N", "micro-batch size (the run's; language models: 8)", 1,
+          1 << 20, NULL },
         { OPTION_INT, "-n", &a->ranks, "N", "ranks to start on this machine (1; mpirun: its ranks)", 1, 512, NULL },
         { OPTION_INT, "--threads", &o->threads, "N", "threads per rank (all cores); does not affect results", 1, 4096,
           NULL },
@@ -62,7 +73,9 @@ static int read_arguments(eval_arguments *a, int argc, char **argv)
     if (code >= 0) return code;
     o->data_format = format_chosen(FORMATS_ALL, format);
     o->on_bad = (ls_on_bad)on_bad;
-    if (!a->data.count && (format || on_bad || o->field || o->prompt_field || o->weight_field || o->pad)) {
+    o->image_format = (ls_image_format)image_format;
+    if (!a->data.count && (format || image_format || o->pair_field || o->label_field || on_bad || o->field ||
+                           o->prompt_field || o->weight_field || o->pad)) {
         fprintf(stderr, "lockstep eval: the run defines how its data are read; these options need --data\n");
         return EXIT_USAGE;
     }
@@ -91,13 +104,31 @@ static json_t *number(double x)
     return isfinite(x) ? json_real(x) : json_null();
 }
 
+/* What an evaluation of another task than lm has. */
+static json_t *task_json(const eval_arguments *a, const ls_eval_result *r, int ranks)
+{
+    json_t *root = json_pack("{s:s, s:s, s:b, s:o, s:I, s:i, s:f}", "model", a->run, "task",
+                             ls_task_get_info(r->task)->name, "held_out", r->held_out, "loss", number(r->loss),
+                             "samples", (json_int_t)r->sequences, "ranks", ranks, "seconds", r->seconds);
+    const ls_task_info *info = ls_task_get_info(r->task);
+    for (int i = 0; root && info->metrics[i]; i++) json_object_set_new(root, info->metrics[i], number(r->metrics[i]));
+    if (root && r->task == LS_TASK_MLM) {
+        json_object_set_new(root, "perplexity", number(r->perplexity));
+        json_object_set_new(root, "tokens", json_integer((json_int_t)r->tokens));
+    }
+    if (root && r->seq_len) json_object_set_new(root, "seq_len", json_integer(r->seq_len));
+    return root;
+}
+
 static int print_json(const eval_arguments *a, const ls_eval_result *r, int ranks)
 {
-    json_t *root =
-        json_pack("{s:s, s:b, s:o, s:o, s:o, s:I, s:o, s:I, s:i, s:i, s:f}", "model", a->run, "held_out", r->held_out,
-                  "loss", number(r->loss), "perplexity", number(r->perplexity), "bits_per_byte",
-                  number(r->bits_per_byte), "tokens", (json_int_t)r->tokens, "bytes", number(r->bytes), "sequences",
-                  (json_int_t)r->sequences, "seq_len", r->seq_len, "ranks", ranks, "seconds", r->seconds);
+    json_t *root = r->task != LS_TASK_LM ? task_json(a, r, ranks)
+                                         : json_pack("{s:s, s:b, s:o, s:o, s:o, s:I, s:o, s:I, s:i, s:i, s:f}", "model",
+                                                     a->run, "held_out", r->held_out, "loss", number(r->loss),
+                                                     "perplexity", number(r->perplexity), "bits_per_byte",
+                                                     number(r->bits_per_byte), "tokens", (json_int_t)r->tokens, "bytes",
+                                                     number(r->bytes), "sequences", (json_int_t)r->sequences, "seq_len",
+                                                     r->seq_len, "ranks", ranks, "seconds", r->seconds);
     char *text = root ? json_dumps(root, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(15)) : NULL;
     if (text)
         printf("%s\n", text);
@@ -114,6 +145,17 @@ static int print_text(const eval_arguments *a, const ls_eval_result *r)
                        : r->held_out ? "data held out of the run"
                                      : "the run's validation data";
     printf("%s on %s: ", printable(a->run), what);
+    if (r->task != LS_TASK_LM) {
+        const char *sample = r->task == LS_TASK_IMAGES ? "image" : r->task == LS_TASK_MLM ? "sequence" : "row";
+        printf("%llu %s%s", (unsigned long long)r->sequences, sample, ls__s((int64_t)r->sequences));
+        if (r->task == LS_TASK_MLM)
+            printf(", %llu masked token%s", (unsigned long long)r->tokens, ls__s((int64_t)r->tokens));
+        printf("\nloss           %.6f nats\n", r->loss);
+        if (r->task == LS_TASK_MLM) printf("perplexity     %.6g\n", r->perplexity);
+        const ls_task_info *info = ls_task_get_info(r->task);
+        for (int i = 0; info->metrics[i]; i++) printf("%-14s %.6f\n", info->metrics[i], r->metrics[i]);
+        return EXIT_DONE;
+    }
     if (r->documents) printf("%llu document%s, ", (unsigned long long)r->documents, ls__s((int64_t)r->documents));
     printf("%llu token%s in sequences of %d", (unsigned long long)r->tokens, ls__s((int64_t)r->tokens), r->seq_len);
     if (isfinite(r->bits_per_byte)) printf(", %.0f byte%s", r->bytes, ls__s((int64_t)r->bytes));

@@ -1,6 +1,7 @@
 /* The progress of a training run. See progress.h. */
 #include "cli/progress.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -106,7 +107,7 @@ static void print_line(const progress *p, const ls_train_metrics *m)
     printf("\n");
 }
 
-void progress_show(progress *p, const ls_train_metrics *m)
+void progress_show(progress *p, const ls_train_metrics *m, bool best)
 {
     /* The first steps are slower (pages come on first touch), so they are soon forgotten. */
     p->smoothed = m->step <= 2 ? m->step_ms : 0.9 * p->smoothed + 0.1 * m->step_ms;
@@ -121,8 +122,13 @@ void progress_show(progress *p, const ls_train_metrics *m)
         progress_end(p);
         printf("step %lld  validation loss %.4f", (long long)m->step, m->eval_loss);
         const ls_task_info *info = ls_task_get_info(p->task);
-        for (int i = 0; info->metrics[i]; i++) printf("  %s %.4f", info->metrics[i], m->eval_metrics[i]);
-        printf("\n");
+        for (int i = 0; info->metrics[i]; i++)
+            if (isfinite(m->eval_metrics[i])) {
+                printf("  ");
+                for (const char *c = info->metrics[i]; *c; c++) putchar(*c == '_' ? ' ' : *c);
+                printf(" %.4f", m->eval_metrics[i]);
+            }
+        printf(best ? " (best)\n" : "\n");
     }
     fflush(stdout);
 }

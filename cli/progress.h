@@ -20,7 +20,8 @@ typedef struct progress {
 void progress_init(progress *p, const ls_train_options *options, int64_t every, bool terminal);
 /* The redrawn line, within `columns`: the least important parts are omitted if they do not fit. */
 void progress_line(const progress *p, const ls_train_metrics *m, int columns, char *line, size_t bytes);
-void progress_show(progress *p, const ls_train_metrics *m);
+/* best: the evaluation after this step is the best so far. */
+void progress_show(progress *p, const ls_train_metrics *m, bool best);
 /* Ends the redrawn line, so that other output can follow. */
 void progress_end(progress *p);
 

@@ -17,6 +17,7 @@
 #include "cli/last_run.h"
 #include "cli/launch.h"
 #include "cli/machine.h"
+#include "cli/model_folder.h"
 #include "cli/profile.h"
 #include "cli/progress.h"
 #include "cli/sample.h"
@@ -193,6 +194,18 @@ static void introduce(const ls_train *t, const char *run_dir)
     fflush(stdout);
 }
 
+/* A text that the model wrote after a step. */
+static void show_text(progress *p, const ls_train_metrics *m)
+{
+    screen out = { .to = stdout, .terminal = on_terminal };
+    progress_end(p);
+    printf("\nsample after step %lld:\n", (long long)m->step);
+    screen_put(&out, m->sample, strlen(m->sample));
+    screen_end(&out);
+    printf("\n");
+    fflush(stdout);
+}
+
 /* All steps, or until a signal reaches any rank: then *stopped is set on all of them. *made counts steps. */
 static ls_status run_steps(ls_train *t, const train_arguments *a, int64_t *made, bool *stopped)
 {
@@ -208,11 +221,13 @@ static ls_status run_steps(ls_train *t, const train_arguments *a, int64_t *made,
         if ((status = ls_train_step(t, &m)) != LS_OK) break;
         ++*made;
         if (a->quiet || !is_first) continue;
-        progress_show(&p, &m);
+        progress_show(&p, &m, ls_train_get_best(t).step == m.step);
+        if (m.sample) show_text(&p, &m);
         exit_check_output("training continues without it");
     }
     progress_end(&p);
-    *stopped = status == LS_END && *made && m.step < m.steps && !ls__train_is_changing(t);
+    *stopped =
+        status == LS_END && *made && m.step < m.steps && !ls_train_get_best(t).ended && !ls__train_is_changing(t);
     return status;
 }
 
@@ -226,17 +241,23 @@ static void leave_together(ls_world *world)
         while ((status = ls_work_test(&work)) == LS_PENDING) usleep(LEAVE_POLL_US);
 }
 
-static ls_status show_sample(ls_train *t, const train_arguments *a)
+/* Text from the model that was saved: the last one, or the best. */
+static ls_status show_sample(ls_train *t, const train_arguments *a, const char *run_dir)
 {
     static const char story[] = "One morning, ";
-    if (a->quiet || a->sample_tokens == 0 || !ls_train_tokenizer(t) || a->train.task != LS_TASK_LM) return LS_OK;
-    const char *prompt = a->prompt ? a->prompt : a->data.count ? "\n" : story;
+    const ls_train_options *o = ls_train_get_options(t);
+    ls_train_best best = ls_train_get_best(t);
+    ls_model *saved = NULL;
+    if (a->quiet || o->sample_tokens < 0 || !ls_train_tokenizer(t) || o->task != LS_TASK_LM) return LS_OK;
+    const char *prompt = a->train.prompt ? a->train.prompt : o->n_data ? "\n" : story;
+    ls_status status = best.step && best.step != ls_train_steps_made(t) ? model_folder_load(&saved, run_dir) : LS_OK;
+    if (status) return status;
     printf("\nsample:\n");
-    sample_options options = { .max_tokens = a->sample_tokens };
-    options.generator =
-        (ls_generator_options){ .temperature = 0.8f, .top_k = 40, .threads = ls_train_get_options(t)->threads };
-    ls_status status = sample_text(ls_train_model(t), ls_train_tokenizer(t), &options, prompt, stdout, NULL);
+    sample_options options = { .max_tokens = o->sample_tokens };
+    options.generator = (ls_generator_options){ .temperature = 0.8f, .top_k = 40, .threads = o->threads };
+    status = sample_text(saved ? saved : ls_train_model(t), ls_train_tokenizer(t), &options, prompt, stdout, NULL);
     printf("\n");
+    ls_model_free(&saved);
     return status;
 }
 
@@ -261,7 +282,7 @@ static int finish(ls_train *t, const train_arguments *a, const char *run_dir, in
             if (!a->train.no_checkpoint && has_checkpoint(run_dir)) print_resume(stderr, a, run_dir);
             return code;
         }
-        if (!stopped && made && (status = show_sample(t, a))) return report_failure(status);
+        if (!stopped && made && (status = show_sample(t, a, run_dir))) return report_failure(status);
     }
     FILE *to = stopped ? stderr : stdout;
     if (is_first && stopped) {
@@ -273,9 +294,18 @@ static int finish(ls_train *t, const train_arguments *a, const char *run_dir, in
         else if (save)
             print_init(to, run_dir);
     } else if (is_first && !a->quiet) {
-        if (!made)
+        ls_train_best best = ls_train_get_best(t);
+        if (best.ended)
+            fprintf(to, "ended after step %lld of %lld: the last %lld evaluation%s no better %s%s\n", step, steps,
+                    (long long)best.evaluations, best.evaluations == 1 ? " has" : "s have", best.metric,
+                    made ? "" : "; a larger --patience continues");
+        else if (!made)
             fprintf(to, "all %lld step%s already done; use --steps for more\n", steps, steps == 1 ? " was" : "s were");
-        if (save) fprintf(to, "the model is in %s\n", printable(run_dir));
+        if (save && best.step && !a->train.no_checkpoint)
+            fprintf(to, "the model of step %lld, with the best %s (%.4f), is in %s\n", (long long)best.step,
+                    best.metric, best.value, printable(run_dir));
+        else if (save)
+            fprintf(to, "the model is in %s\n", printable(run_dir));
     }
     /* Only the rank that got the signal returns its code. */
     return stopped && stop_signal ? EXIT_SIGNAL + stop_signal : EXIT_DONE;

@@ -48,7 +48,8 @@ static bool is_constant(const train_arguments *a)
 
 static bool never_evaluates(const train_arguments *a)
 {
-    return !a->train.eval_every && !a->train.n_val_data && !(a->train.val_fraction > 0);
+    return !a->train.eval_every && !a->train.n_val_data && !(a->train.val_fraction > 0) && !a->train.best &&
+           !a->train.patience;
 }
 
 static bool has_no_checkpoints(const train_arguments *a)
@@ -63,7 +64,7 @@ static bool has_no_workers(const train_arguments *a)
 
 static bool has_no_sample(const train_arguments *a)
 {
-    return !a->sample_tokens;
+    return a->train.sample_tokens < 0;
 }
 
 static bool is_not_elastic(const train_arguments *a)
@@ -85,6 +86,7 @@ static const struct {
     { "--eval-batches", never_evaluates, "evaluation is off; turn it on with --eval-every" },
     { "--keep", has_no_checkpoints, "--no-checkpoint is set" },
     { "--prefetch", has_no_workers, "--workers is 0" },
+    { "--sample-every", has_no_sample, "--sample-tokens is 0" },
     { "--prompt", has_no_sample, "--sample-tokens is 0" },
     { "--max-restarts", is_not_elastic, "it is for --elastic" },
     { "--rsh", is_on_one_machine, "it is for --hosts and --hostfile" },

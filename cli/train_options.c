@@ -139,10 +139,6 @@ option_row *train_rows(train_arguments *a)
           { OPTION_TEXT, "--inject", &a->inject, "R:P:MS", "for tests: delay rank R by MS ms in phase P of each step",
             0, 0, NULL } },
         { "Output",
-          { OPTION_INT, "--sample-tokens", &a->sample_tokens, "N",
-            "tokens of the text sample at the end, 0: none (300)", 0, many, NULL } },
-        { "Output", { OPTION_TEXT, "--prompt", &a->prompt, "TEXT", "prompt of the text sample", 0, 0, NULL } },
-        { "Output",
           { OPTION_LONG, "--log-every", &a->log_every, "N", "steps between log lines, if not on a terminal", 1, any,
             NULL } },
         { "Output", { OPTION_FLAG, "--quiet", &a->quiet, NULL, "print only errors", 0, 0, NULL } },
@@ -359,8 +355,7 @@ static int resume(train_arguments *a, int argc, char **argv)
 
 train_arguments train_arguments_defaults(void)
 {
-    return (train_arguments){ .sample_tokens = 300,
-                              .max_restarts = 3,
+    return (train_arguments){ .max_restarts = 3,
                               .train = { .schedule = { .kind = LS_SCHEDULE_COSINE, .warmup = -1 } } };
 }
 

@@ -31,8 +31,6 @@ typedef struct train_arguments {
     const char *inject;                 /* as given; NULL: none */
     char *named;                        /* memory of run_dir, if it is from `name`; NULL: none */
     const char *name;                   /* NULL: the start time */
-    const char *prompt;                 /* of the sample at the end; NULL: a newline, or the beginning of a story */
-    int sample_tokens;                  /* length of the sample at the end; 0: none */
     int64_t log_every;
     bool quiet;
     bool no_save;         /* neither checkpoints nor the model, and runs/last stays as it is */

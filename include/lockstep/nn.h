@@ -158,11 +158,12 @@ typedef struct ls_lora_options {
     float alpha;   /* the product is multiplied by alpha / r */
     float dropout; /* of the layers' inputs in training; 0: none */
     bool rslora;   /* multiplied by alpha / sqrt(r) instead */
+    bool bf16;     /* the frozen matrices are in bfloat16, rounded to nearest even: half the memory; norms and biases stay float32 */
     /* names of layers, or their ends, with '+' between them: "q_proj+v_proj"; "": all in the blocks */
     char target[LS_LORA_TARGET];
     void *reserved[2];
 } ls_lora_options;
-/* Reads "r=16,alpha=32,dropout=0.05,target=q_proj+v_proj,rslora"; what is left out is r 16, alpha 2 r, all layers. */
+/* Reads "r=16,alpha=32,dropout=0.05,target=q_proj+v_proj,rslora,base=bf16"; what is left out is r 16, alpha 2 r, all layers. */
 LS_API LS_MUST_CHECK ls_status ls_lora_parse(const char *text, ls_lora_options *out);
 /* Those in the adapter_config.json of a folder that PEFT or ls_model_save() wrote. */
 LS_API LS_MUST_CHECK ls_status ls_lora_read(const char *folder, ls_lora_options *out);

@@ -41,6 +41,9 @@ typedef struct ls_param {
     bool written;  /* grad holds a contribution, so the next one is added */
     bool ready;    /* the hook was called */
     ls_tape *tape; /* the tape of the current pass */
+    /* the values in bfloat16, instead of `value`, which is then NULL. Of frozen matrices that ls_linear(), ls_linear_joint(), ls_embedding() and
+     * ls_linear_cross_entropy() read. The bits are those of the same values in float32. NULL: none */
+    const uint16_t *half;
 } ls_param;
 
 /* The result of an operation. data is contiguous, row-major. */
@@ -236,9 +239,19 @@ typedef struct ls_batch_norm_state {
     float *batch_mean, *batch_var;
     void *reserved[2];
 } ls_batch_norm_state;
+/* Statistics over several batches that are normalized at the same time, each on a tape of its own (synchronized batch norm). */
+typedef struct ls_batch_norm_sync {
+    /* Receives `count` numbers of this batch and returns those of all batches, (n, count), in an order that is the same everywhere; valid until
+     * the next call. Called once in forward and once in backward, of the last norm first. */
+    ls_status (*gather)(void *user, const double *own, size_t count, const double **all, size_t *n);
+    void *user;
+} ls_batch_norm_sync;
 typedef struct ls_batch_norm_options {
     ls_tensor *add; /* added to the result (a residual), same shape as x; NULL: nothing */
     bool relu;      /* then 0 where that is negative */
+    /* in training: statistics of all batches instead of this one's. Gradients of weight and bias are those of this batch. Must stay until
+     * backward is done; NULL: none */
+    const ls_batch_norm_sync *sync;
     void *reserved[2];
 } ls_batch_norm_options;
 /* options may be NULL. */

@@ -167,6 +167,9 @@ typedef struct ls_train_options {
     ls_resnet_options resnet;
     ls_image_format image_format; /* 0: by the files */
     ls_augment_kind augment;
+    /* batch norms use the statistics of all micro-batches of a step, not of each by itself: a step is then that of one large micro-batch. Memory for
+     * activations and gradients of all micro-batches of a rank */
+    bool sync_norm;
 
     /* ---- Optimizer and schedule */
     int64_t steps; /* optimizer steps; 0: by `epochs`; both 0: 1,000 */
@@ -178,9 +181,13 @@ typedef struct ls_train_options {
     double clip;                    /* max norm of all gradients together; 0: 1; < 0: none */
     int64_t eval_every; /* steps between evaluations; 0: a tenth of the steps if there is validation data, else none */
     int eval_batches;   /* micro-batches of an evaluation; 0: 16, or all where a task has classes */
-    uint64_t seed;      /* of weights, order and dropout */
-    int threads;        /* 0: the cores that this process may run on */
-    bool recompute;     /* recompute activations in backward: less memory, more time, the same bits */
+    /* the metric of evaluations by which the best is chosen: "loss", or one of ls_task_info. Its checkpoint is kept, and when the run is over
+     * its model is saved instead of the last; NULL: none, or with `patience` the loss */
+    const char *best;
+    int patience;   /* the run is over after that many evaluations in a row that are not the best so far; 0: never */
+    uint64_t seed;  /* of weights, order and dropout */
+    int threads;    /* 0: the cores that this process may run on */
+    bool recompute; /* recompute activations in backward: less memory, more time, the same bits */
 
     /* ---- Checkpoints, in the run folder: at the end and when the run is stopped, so that it can be resumed */
     int64_t checkpoint_every; /* and at this interval of steps; 0: only then */
@@ -194,9 +201,13 @@ typedef struct ls_train_options {
     ls_run_dir_mode run_dir_mode;
     const char *config;    /* a text that is stored in the run folder as config.toml; NULL: none */
     int64_t metrics_every; /* steps between lines of metrics.jsonl; evaluations and the last step always; 0: 1 */
-    bool no_tensorboard;   /* no event files for TensorBoard in the run folder */
-    bool no_record;        /* no events in the run folder */
-    bool profile;          /* measure the cost of each operation; see ls_train_save_profile() */
+    int64_t sample_every;  /* lm: steps between samples of text, in samples.jsonl and in metrics.sample; 0: none */
+    int sample_tokens;     /* of a sample; 0: 300; < 0: none */
+    const char
+        *prompt; /* that samples continue; NULL: a line feed, or the beginning of a story with the built-in corpus */
+    bool no_tensorboard; /* no event files for TensorBoard in the run folder */
+    bool no_record;      /* no events in the run folder */
+    bool profile;        /* measure the cost of each operation; see ls_train_save_profile() */
     /* a barrier before each phase, the classic way to measure waiting: slower, and blind inside phases */
     bool barriers;
     ls_train_delay inject; /* for tests */
@@ -222,6 +233,8 @@ typedef struct ls_train_metrics {
     /* what matrix products reach on all ranks' threads, as measured by the first rank; 0 on other ranks */
     double peak_gflops;
     uint64_t memory_bytes; /* resident now */
+    const char *
+        sample; /* the prompt and what the model wrote after this step, on the first rank; NULL: none. Valid until the next step */
     double reserved[4];
 } ls_train_metrics;
 
@@ -240,7 +253,18 @@ LS_API void ls_train_stop(ls_train *train);
 /* Mean loss over the validation data. */
 LS_API LS_MUST_CHECK ls_status ls_train_eval(ls_train *train, double *loss);
 
-/* Writes the model to the run folder. Without a run folder: LS_ESTATE; also when a step failed while weights were being
+/* The best evaluation so far, by options.best. */
+typedef struct ls_train_best {
+    const char *metric;  /* "loss"...; NULL: the run does not look for the best */
+    int64_t step;        /* the step of the evaluation; 0: none yet */
+    double value;        /* of the metric */
+    int64_t evaluations; /* since then */
+    bool ended;          /* there were options.patience of them: the run is over before its last step */
+    double reserved[4];
+} ls_train_best;
+LS_API ls_train_best ls_train_get_best(const ls_train *train);
+
+/* Writes the model to the run folder; that of the best evaluation if options.best is set and the run is over. Without a run folder: LS_ESTATE; also when a step failed while weights were being
  * updated, since they then belong to no step. */
 LS_API LS_MUST_CHECK ls_status ls_train_save(ls_train *train);
 /* Writes a checkpoint of the last completed step, unless there is one, and waits until it is on the disk. Also after an error:
@@ -284,10 +308,12 @@ typedef struct ls_eval_options {
     ls_data_format data_format;
     ls_on_bad on_bad;
     const char *field, *prompt_field, *weight_field;
+    const char *pair_field, *label_field; /* classify; NULL: as the run, or by usual names */
+    ls_image_format image_format;         /* images; 0: by the files */
     bool pad;
-    int batch_size;          /* sequences of a micro-batch; 0: 8 */
-    int seq_len;             /* tokens of a sequence; 0: that of the run, or the model's context, at most 1,024 */
-    int threads;             /* 0: the cores that this process may run on */
+    int batch_size; /* samples of a micro-batch; 0: lm 8; other tasks: that of the run, or 8, or 64 images */
+    int seq_len;    /* tokens of a sequence; 0: that of the run, or the model's context, at most 1,024; encoders: 256 */
+    int threads;    /* 0: the cores that this process may run on */
     ls_progress_fn progress; /* of micro-batches, on the first rank; NULL: none */
     void *user;
     void *reserved[2]; /* NULL */
@@ -304,10 +330,14 @@ typedef struct ls_eval_result {
     int seq_len;        /* tokens of a sequence */
     bool held_out;      /* the data are what the run held out */
     double seconds;
+    ls_task task;
+    double metrics[LS_MAX_METRICS]; /* see ls_task_info; of tasks other than lm */
     double reserved[4];
 } ls_eval_result;
 
-/* Every token except the first is predicted once, within sequences that are independent contexts. */
+/* The task is that of the run, or what the model can do: language models, encoders with a masked-LM head or a classifier, models of images.
+ * lm: every token except the first is predicted once, within sequences that are independent contexts. Other tasks: as evaluations in
+ * training (of mlm with the masks of the run's seed), over all samples; perplexity, bits_per_byte and bytes are NaN where they have no meaning. */
 LS_API LS_MUST_CHECK ls_status ls_eval(const ls_eval_options *options, ls_eval_result *result);
 
 /* ---- Checkpoint files */

@@ -19,6 +19,7 @@
 #include <string.h>
 #include <time.h>
 #include "kern/nn.h"
+#include "kern/vector.h"
 #include "lockstep/base.h"
 
 enum {
@@ -100,7 +101,7 @@ static plan plan_of(const ls__gemm *g, const ls__nn_kernels *k)
     plan p = { .way = WIDE, .each = slice_of(g->k, DEPTH), .rows = ceil_div(g->m, k->rows) * k->rows };
     bool must_copy = g->a_trans || g->activate || g->lda % 1024 == 0;
     p.copy = must_copy || g->n >= COPY_COLS;
-    if (g->m <= DIRECT_ROWS && !g->b_trans && !g->activate) {
+    if (g->m <= DIRECT_ROWS && !g->b_trans && !g->activate && !g->b16) {
         p.way = DIRECT;
         return p;
     }
@@ -159,10 +160,34 @@ static ls__left in_place(const job *j, int64_t row, int64_t depth)
     return (ls__left){ j->g->a + row * j->g->lda + depth, j->g->lda, 1, j->kernels->rows * j->g->lda };
 }
 
+/* From bfloat16, a panel and WIDEN of k at a time, which are widened in the L1 cache. */
+static void pack_b16(const job *j, float *to, int64_t depth, int64_t k, int64_t col, int64_t cols)
+{
+    enum { WIDEN = 64 };
+    const ls__gemm *g = j->g;
+    float wide[LS__PANEL * WIDEN];
+    for (int64_t c = 0; c < cols; c += LS__PANEL)
+        for (int64_t d = 0; d < k; d += WIDEN) {
+            int64_t n = min(LS__PANEL, cols - c), m = min(WIDEN, k - d);
+            float *panel = to + c * k + d * LS__PANEL;
+            if (g->b_trans) {
+                for (int64_t i = 0; i < n; i++)
+                    ls__bf16_to_f32(wide + i * WIDEN, g->b16 + (col + c + i) * g->ldb + depth + d, (size_t)m);
+                j->kernels->pack_transposed(panel, wide, WIDEN, m, n);
+            } else {
+                for (int64_t i = 0; i < m; i++)
+                    ls__bf16_to_f32(wide + i * LS__PANEL, g->b16 + (depth + d + i) * g->ldb + col + c, (size_t)n);
+                j->kernels->pack(panel, wide, LS__PANEL, m, n);
+            }
+        }
+}
+
 static void pack_b(const job *j, float *to, int64_t depth, int64_t k, int64_t col, int64_t cols)
 {
     const ls__gemm *g = j->g;
-    if (g->b_trans)
+    if (g->b16)
+        pack_b16(j, to, depth, k, col, cols);
+    else if (g->b_trans)
         j->kernels->pack_transposed(to, g->b + col * g->ldb + depth, g->ldb, k, cols);
     else
         j->kernels->pack(to, g->b + depth * g->ldb + col, g->ldb, k, cols);

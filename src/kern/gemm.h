@@ -22,6 +22,7 @@ typedef struct ls__gemm {
     const float *a;
     int64_t lda; /* elements between rows as stored */
     const float *b;
+    const uint16_t *b16; /* B in bfloat16, instead of b; NULL: none. The bits are those of the same values in float32 */
     int64_t ldb;
     float *c;
     int64_t ldc;

@@ -28,6 +28,7 @@ static void list_weights(const ls_model *m, ls__weights sets[2])
     bool adapted = m->frozen_places.count;
     const ls__places *own = adapted ? &m->frozen_places : &m->places;
     sets[0] = (ls__weights){ .places = own->list, .count = own->count, .data = adapted ? m->frozen : m->values };
+    if (m->frozen_at) sets[0].frozen = m;
     sets[1] = (ls__weights){ .places = m->buffer_places.list, .count = m->buffer_places.count, .data = m->buffers };
 }
 
@@ -178,9 +179,15 @@ static ls_status load_frozen(ls_model *m, const char *folder)
     ls_model *whole = NULL;
     ls_status status = ls__lora_find_base(folder, &base);
     bool same = !status && base && !ls_lora_read(folder, &own) && ls__lora_is_same(&own, &m->lora.options);
-    if (!status) status = ls_lm_open(&whole, &m->lm);
-    if (!status) status = ls_model_bind(whole, m->frozen, NULL, false);
-    if (!status) status = load_folder(whole, same ? base : folder, 0);
+    if (m->frozen_at && !status) {
+        if (base && !same)
+            status = ls__fail(LS_EUNSUPPORTED, "%s: holds an adapter; with base=bf16 merge it first: lockstep merge", folder);
+        if (!status) status = load_whole(m, same ? base : folder, false);
+    } else {
+        if (!status) status = ls_lm_open(&whole, &m->lm);
+        if (!status) status = ls_model_bind(whole, m->frozen, NULL, false);
+        if (!status) status = load_folder(whole, same ? base : folder, 0);
+    }
     if (!status && same) status = ls__lora_load(m, folder);
     free(m->lora.base);
     m->lora.base = status ? NULL : realpath(same ? base : folder, NULL);

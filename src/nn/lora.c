@@ -36,8 +36,13 @@ static ls_status parse_word(const char *word, size_t n, ls_lora_options *o)
         o->rslora = o->rslora || used == 6;
         return LS_OK;
     }
+    if (!strcmp(text, "base=bf16") || !strcmp(text, "base=f32")) {
+        o->bf16 = text[5] == 'b';
+        return LS_OK;
+    }
     return ls__fail(LS_EINVAL,
-                    "lora: '%.60s' is not known; there are r=N, alpha=X, dropout=P, target=NAME+NAME (or all), rslora",
+                    "lora: '%.60s' is not known; there are r=N, alpha=X, dropout=P, target=NAME+NAME (or all), rslora, "
+                    "base=bf16",
                     text);
 }
 
@@ -150,6 +155,40 @@ static void list_adapters(ls_model *m, ls__places *to)
     }
 }
 
+enum { FROZEN_ALIGN = 64 };
+
+static size_t frozen_bytes_of(const ls_place *p)
+{
+    size_t bytes = p->count * (p->dims == 2 ? sizeof(uint16_t) : sizeof(float));
+    return (bytes + FROZEN_ALIGN - 1) / FROZEN_ALIGN * FROZEN_ALIGN;
+}
+
+size_t ls__model_frozen_bytes(const ls_model *m)
+{
+    size_t n = m->frozen_places.count;
+    if (!m->frozen_at) return m->frozen_places.elements * sizeof(float);
+    return m->frozen_at[n - 1] + frozen_bytes_of(&m->frozen_places.list[n - 1]);
+}
+
+void ls__frozen_at(const ls_model *m, size_t i, float **full, const uint16_t **half)
+{
+    const ls_place *p = &m->frozen_places.list[i];
+    char *at = (char *)m->frozen + (m->frozen_at ? m->frozen_at[i] : p->offset * sizeof(float));
+    bool is_half = m->frozen_at && p->dims == 2;
+    *full = is_half ? NULL : (float *)(void *)at;
+    *half = is_half ? (const uint16_t *)(const void *)at : NULL;
+}
+
+/* Matrices in bfloat16, one after the other, with the rest between them. */
+static void place_frozen(ls_model *m)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < m->frozen_places.count; i++) {
+        m->frozen_at[i] = at;
+        at += frozen_bytes_of(&m->frozen_places.list[i]);
+    }
+}
+
 ls_status ls_model_add_lora(ls_model *m, const ls_lora_options *options)
 {
     LS__NEED(m, "model");
@@ -166,6 +205,7 @@ ls_status ls_model_add_lora(ls_model *m, const ls_lora_options *options)
     m->lora.options = *options;
     m->lora.of = malloc(own * sizeof *m->lora.of);
     if (m->lora.of) list_adapters(m, &adapters);
+    if (m->lora.of && options->bf16 && !(m->frozen_at = malloc(own * sizeof *m->frozen_at))) adapters.failed = true;
     ls_param *params = m->lora.of && !adapters.failed ? calloc(own + adapters.count, sizeof *params) : NULL;
     if (!params) {
         ls__places_free(&adapters);
@@ -181,6 +221,7 @@ ls_status ls_model_add_lora(ls_model *m, const ls_lora_options *options)
     m->params = params;
     m->frozen_places = m->places;
     m->places = adapters;
+    if (m->frozen_at) place_frozen(m);
     return LS_OK;
 }
 
@@ -208,6 +249,8 @@ void ls__lora_free(ls_model *m)
 {
     free(m->lora.of);
     free(m->lora.base);
+    free(m->frozen_at);
+    m->frozen_at = NULL;
     m->lora = (ls__lora_state){ 0 };
 }
 

@@ -9,8 +9,11 @@
 
 /* How many parameters of the model are frozen; they come first in ls_model_params(). 0 without adapters. */
 size_t ls__model_frozen(const ls_model *model);
-/* Elements of the block of frozen values, and the memory for it, before ls_model_bind(): user-owned, aligned to 64 bytes. */
+/* Elements of the frozen values; the bytes of their block, and the memory for it, before ls_model_bind(): user-owned, aligned to 64 bytes. */
 size_t ls__model_frozen_elements(const ls_model *model);
+size_t ls__model_frozen_bytes(const ls_model *model);
+/* Where frozen parameter i is: in float32 or in bfloat16; the other is NULL. */
+void ls__frozen_at(const ls_model *model, size_t i, float **full, const uint16_t **half);
 void ls__model_bind_frozen(ls_model *model, float *values);
 
 /* Layers of a block with their adapters, if there are some: as ls_linear() and ls_linear_joint() (always transposed). */

@@ -224,7 +224,7 @@ ls_status ls_model_bind(ls_model *m, float *values, float *grads, bool train)
     if (m->values) return ls__fail(LS_ESTATE, "%s: the model is bound already", m->type->name);
     if (((uintptr_t)values | (uintptr_t)grads) % 64)
         return ls__fail(LS_EINVAL, "%s: the flat blocks must be aligned to 64 bytes", m->type->name);
-    size_t frozen_bytes = m->frozen_places.elements * sizeof(float);
+    size_t frozen_bytes = ls__model_frozen_bytes(m);
     size_t own = (values ? 0 : bytes) + (grads || !train ? 0 : bytes) + buffer_bytes + (m->frozen ? 0 : frozen_bytes);
     if (own) {
         ls_status status = ls__arena_open(&m->memory, own);
@@ -235,7 +235,7 @@ ls_status ls_model_bind(ls_model *m, float *values, float *grads, bool train)
     m->buffers = buffer_bytes ? ls__arena_take(&m->memory, buffer_bytes) : NULL;
     if (frozen_bytes && !m->frozen) m->frozen = ls__arena_take(&m->memory, frozen_bytes);
     size_t n_frozen = m->frozen_places.count;
-    for (size_t i = 0; i < n_frozen; i++) m->params[i].value = m->frozen + m->frozen_places.list[i].offset;
+    for (size_t i = 0; i < n_frozen; i++) ls__frozen_at(m, i, &m->params[i].value, &m->params[i].half);
     for (size_t i = 0; i < m->places.count; i++) m->params[n_frozen + i].value = m->values + m->places.list[i].offset;
     if (m->grads) ls_model_set_grads(m, m->grads);
     for (size_t i = 0; i < m->buffer_places.count; i++) {

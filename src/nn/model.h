@@ -95,12 +95,14 @@ struct ls_model {
     ls__places places, buffer_places;
     ls__places frozen_places; /* with adapters: the model's own, and `places` are those of the adapters */
     ls_param *params;         /* [frozen_places.count + places.count] */
-    float *frozen;            /* (frozen_places.elements) */
+    float *frozen;            /* (frozen_places.elements), or with frozen_at */
+    size_t *frozen_at;        /* with matrices in bfloat16: where each is, in bytes; NULL: all are float32 */
     ls__lora_state lora;
     float *values;     /* (places.elements); NULL until bound */
     float *grads;      /* the same; NULL: frozen */
     float *buffers;    /* (buffer_places.elements); NULL if there are none */
     float *statistics; /* see ls_model_set_statistics(); NULL: none */
+    const ls_batch_norm_sync *sync; /* of batch norms; NULL: none */
     ls__arena memory;  /* those of the first three that the model allocated */
     char *config;      /* config.json of the folder that was loaded; NULL: none */
     char *generation;  /* its generation_config.json */

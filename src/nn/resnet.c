@@ -117,7 +117,7 @@ static ls_tensor *conv_norm(cursor *c, ls_tensor *x, const layer *l, ls_tensor *
 {
     ls_model *m = c->model;
     ls_conv2d_options conv = { .stride = l->stride, .padding = l->k / 2 };
-    ls_batch_norm_options norm = { .add = add, .relu = l->relu };
+    ls_batch_norm_options norm = { .add = add, .relu = l->relu, .sync = m->sync };
     const ls_place *own = &m->buffer_places.list[c->buffer];
     ls_batch_norm_state state = { .mean = m->buffers + own[0].offset, .var = m->buffers + own[1].offset };
     if (m->statistics) {

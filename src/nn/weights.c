@@ -9,6 +9,8 @@
 #include <string.h>
 #include "base/log.h"
 #include "base/status.h"
+#include "kern/vector.h"
+#include "nn/lora.h"
 #include "nn/safetensors.h"
 
 enum { MAX_NAME = 300 };
@@ -29,6 +31,7 @@ static void replace_end(char *name, const char *end, const char *by)
 typedef struct target {
     const ls_place *place;
     float *data;
+    uint16_t *half; /* in bfloat16, instead of data; NULL: none */
     bool seen;
 } target;
 
@@ -38,8 +41,15 @@ static target *make_targets(const ls__weights *sets, size_t n_sets, size_t *coun
     for (size_t s = 0; s < n_sets; s++) *count += sets[s].count;
     target *list = calloc(*count + 1, sizeof *list), *t = list;
     for (size_t s = 0; list && s < n_sets; s++)
-        for (size_t i = 0; i < sets[s].count; i++, t++)
-            *t = (target){ .place = &sets[s].places[i], .data = sets[s].data + sets[s].places[i].offset };
+        for (size_t i = 0; i < sets[s].count; i++, t++) {
+            const uint16_t *half = NULL;
+            *t = (target){ .place = &sets[s].places[i] };
+            if (sets[s].frozen)
+                ls__frozen_at(sets[s].frozen, i, &t->data, &half);
+            else
+                t->data = sets[s].data + sets[s].places[i].offset;
+            t->half = (uint16_t *)(uintptr_t)half;
+        }
     if (!list) ls__fail(LS_ENOMEM, "out of memory");
     return list;
 }
@@ -148,6 +158,25 @@ static ls_status read_counter(const char *path, const ls__st_tensor *t, float *o
     return status;
 }
 
+/* Part by part, so that no tensor is in memory as float32. */
+static ls_status read_half(const char *path, const ls__st_tensor *t, const target *to)
+{
+    enum { PART = 4096 };
+    float part[PART];
+    ls_status status = LS_OK;
+    for (size_t at = 0; at < to->place->count && !status; at += PART) {
+        size_t n = to->place->count - at < PART ? to->place->count - at : PART;
+        status = ls__st_to_f32(t, at, n, part);
+        if (status) return ls__fail_within(status, "%s", path);
+        ls__f32_to_bf16(to->half + at, part, n);
+        for (size_t i = 0; i < n && !status; i++)
+            if (!isfinite(part[i]) || (to->half[at + i] & 0x7f80) == 0x7f80)
+                status = ls__fail(LS_ENOTFINITE, "%s: tensor '%.100s' is not finite in bfloat16: element %zu is %g", path,
+                                  t->name, at + i, (double)part[i]);
+    }
+    return status;
+}
+
 static ls_status read_tensor(const char *path, const files *f, const ls__st_tensor *t, target *list, size_t count,
                              const ls__weight_names *names)
 {
@@ -166,6 +195,7 @@ static ls_status read_tensor(const char *path, const files *f, const ls__st_tens
     if (status && names && names->new_head && names->is_head(to->place->name)) return LS_OK;
     to->seen = true;
     if (status) return status;
+    if (to->half) return read_half(path, t, to);
     status = to->place->dims ? ls__st_to_f32(t, 0, to->place->count, to->data) : read_counter(path, t, to->data);
     if (status) return ls__fail_within(status, "%s", path);
     return check_finite(path, t->name, to->data, to->place->count);

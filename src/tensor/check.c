@@ -22,9 +22,22 @@ ls_tensor *ls__shape_error(ls_tape *t, const char *op, const char *a_name, int a
                                   ls__shape_text(a, a_dims, a_shape), b_name, ls__shape_text(b, b_dims, b_shape), why));
 }
 
+static bool reads_half(const char *op)
+{
+    static const char *const known[] = { "linear", "linear_joint", "embedding", "linear_cross_entropy" };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!strcmp(op, known[i])) return true;
+    return false;
+}
+
 bool ls__param_given(ls_tape *t, const char *op, const ls_param *p)
 {
-    if (p && p->tape == t) return true;
+    if (p && p->tape == t && (!p->half || reads_half(op))) return true;
+    if (p && p->tape == t) {
+        ls__tape_fail(t, ls__fail(LS_EUNSUPPORTED, "%s: parameter '%s' is bfloat16; only linear layers and embeddings read that",
+                                  op, p->name));
+        return false;
+    }
     ls__tape_fail(t,
                   p ? ls__fail(LS_EINVAL, "%s: parameter '%s' is not among those given to ls_tape_begin()", op, p->name)
                     : ls__fail(LS_EINVAL, "%s: a parameter is NULL", op));
@@ -67,6 +80,12 @@ ls_status ls__param_check(const ls_param *p, int i)
     for (int k = 0; k < p->dims && !bad; k++) bad = p->shape[k] < 1;
     const char *name = p->name ? p->name : "no name";
     if (bad) return ls__fail(LS_EINVAL, "tape: parameter %d ('%s') has no valid shape", i, name);
-    if (!p->value) return ls__fail(LS_EINVAL, "tape: parameter %d ('%s') has no memory: its value is NULL", i, name);
+    if (p->half && (p->grad || p->value || p->dims != 2))
+        return ls__fail(LS_EINVAL,
+                        "tape: parameter %d ('%s') is bfloat16: it must be a matrix with neither float32 values nor a "
+                        "gradient",
+                        i, name);
+    if (!p->value && !p->half)
+        return ls__fail(LS_EINVAL, "tape: parameter %d ('%s') has no memory: its value is NULL", i, name);
     return LS_OK;
 }

@@ -2,7 +2,9 @@
  *
  * Rows are divided into blocks that fit the L1 cache, by shape alone. A block's mean and squared deviations from it are
  * computed together, so the input is read once; blocks are joined in order, in double (Chan's formula). Residual and ReLU that
- * follow a norm in networks are part of its pass over the data, forward and backward. */
+ * follow a norm in networks are part of its pass over the data, forward and backward.
+ *
+ * Synchronized, the sums of each batch are made as before, and those of all batches are joined in the order in which they are gathered. */
 #include "tensor/tape.h"
 
 #include <math.h>
@@ -15,6 +17,8 @@ typedef struct batch_norm {
     int64_t rows, C, block; /* rows of a block */
     bool relu;
     ls__buffer *statistics; /* (2, C): mean, 1/deviation of this batch */
+    const ls_batch_norm_sync *sync; /* NULL: none */
+    double rows_of_all;             /* of all batches */
 } batch_norm;
 
 static int64_t blocks_of(const batch_norm *s)
@@ -43,6 +47,20 @@ static void back_totals(const batch_norm *s, const float *sums, int64_t c, doubl
     }
 }
 
+/* The totals of all batches. own: (2, C), this batch's, becomes those of all. */
+static ls_status sync_totals(ls_tape *t, const batch_norm *s, double *own)
+{
+    const double *all = NULL;
+    size_t n = 0, count = (size_t)(2 * s->C);
+    ls_status status = s->sync->gather(s->sync->user, own, count, &all, &n);
+    if (status) ls__tape_fail(t, status);
+    if (status) return status;
+    memset(own, 0, count * sizeof *own);
+    for (size_t i = 0; i < n; i++)
+        for (size_t c = 0; c < count; c++) own[c] += all[i * count + c];
+    return LS_OK;
+}
+
 static ls_status batch_norm_back(ls_tape *t, ls__node *n)
 {
     const ls__nn_kernels *k = ls__nn_kernels_best();
@@ -53,8 +71,9 @@ static ls_status batch_norm_back(ls_tape *t, ls__node *n)
     bool own = true, add = false, add_weight = false, add_bias = false;
     float *dy = ls__grad(t, n->out, &own); /* the ReLU's gradient is computed in place */
     float *dbias = ls__param_grad(t, n->param[0], &add_bias), *dweight = ls__param_grad(t, n->param[1], &add_weight);
-    ls__buffer *partial = ls__buffer_take(t, (size_t)(2 * C * blocks)), *totals = ls__buffer_take(t, (size_t)(4 * C));
+    ls__buffer *partial = ls__buffer_take(t, (size_t)(2 * C * blocks)), *totals = ls__buffer_take(t, (size_t)(8 * C));
     if (t->status) return t->status;
+    double *both = (double *)(void *)(totals->data + 4 * C); /* (2, C): sums */
     float *sums = partial->data;
     const float *y = s->relu ? n->out->data : NULL;
     coefficients q = { totals->data, totals->data + C, totals->data + 2 * C, totals->data + 3 * C };
@@ -66,11 +85,14 @@ static ls_status batch_norm_back(ls_tape *t, ls__node *n)
                              block_rows(s, i), (size_t)C);
     }
     for (int64_t c = 0; c < C; c++) {
-        double sum, with_x, count = (double)s->rows;
-        back_totals(s, sums, c, &sum, &with_x);
-        with_x *= (double)rstd[c];
+        back_totals(s, sums, c, &both[c], &both[C + c]);
+        double sum = both[c], with_x = both[C + c] *= (double)rstd[c];
         if (dbias) dbias[c] = (add_bias ? dbias[c] : 0.0f) + (float)sum;
         if (dweight) dweight[c] = (add_weight ? dweight[c] : 0.0f) + (float)with_x;
+    }
+    if (s->sync && sync_totals(t, s, both)) return t->status;
+    for (int64_t c = 0; c < C; c++) {
+        double sum = both[c], with_x = both[C + c], count = s->sync ? s->rows_of_all : (double)s->rows;
         q.factor[c] = weight[c] * rstd[c];
         q.shift[c] = (float)(sum / count);
         q.slope[c] = (float)(with_x / count * (double)rstd[c]);
@@ -123,19 +145,47 @@ static void join_blocks(const batch_norm *s, const float *parts, int64_t c, doub
     }
 }
 
+/* Joins the batches: mean and squared deviations (2, C) of this one become those of all. A batch may have no rows. */
+static ls_status sync_statistics(ls_tape *t, batch_norm *s, double *own)
+{
+    const double *all = NULL;
+    size_t n = 0, C = (size_t)s->C, count = 2 * C + 1;
+    own[2 * C] = (double)s->rows;
+    ls_status status = s->sync->gather(s->sync->user, own, count, &all, &n);
+    if (status) ls__tape_fail(t, status);
+    if (status) return status;
+    memset(own, 0, count * sizeof *own);
+    for (size_t i = 0; i < n; i++) {
+        const double *b = all + i * count;
+        double more = b[2 * C], rows = own[2 * C];
+        if (!(more > 0)) continue;
+        for (size_t c = 0; c < C; c++) {
+            double apart = b[c] - own[c];
+            own[C + c] += b[C + c] + apart * apart * (rows * more / (rows + more));
+            own[c] += apart * (more / (rows + more));
+        }
+        own[2 * C] = rows + more;
+    }
+    s->rows_of_all = own[2 * C];
+    return LS_OK;
+}
+
 /* Mean and variance of the batch; updates the running statistics, or stores those of the batch. */
-static ls_status measure(ls_tape *t, const batch_norm *s, const float *x, ls_batch_norm_state *run, float *mean,
-                         float *var)
+static ls_status measure(ls_tape *t, batch_norm *s, const float *x, ls_batch_norm_state *run, float *mean, float *var)
 {
     int64_t blocks = blocks_of(s), C = s->C;
-    ls__buffer *partial = ls__buffer_take(t, (size_t)(2 * C * blocks));
-    if (!partial) return t->status;
+    ls__buffer *partial = ls__buffer_take(t, (size_t)(2 * C * blocks)),
+               *totals = ls__buffer_take(t, (size_t)(4 * C + 2));
+    if (t->status) return t->status;
+    double *both = (double *)(void *)totals->data; /* (2, C): means and squared deviations; one more */
     float *parts = partial->data, m = run->momentum != 0 ? run->momentum : 0.1f;
 #pragma omp parallel for num_threads(t->threads) schedule(static) if (s->rows * C > LS__WORTH_THREADS)
     for (int64_t i = 0; i < blocks; i++) measure_block(s, x, i, parts + 2 * i * C, parts + (2 * i + 1) * C);
+    for (int64_t c = 0; c < C; c++) join_blocks(s, parts, c, &both[c], &both[C + c]);
+    s->rows_of_all = (double)s->rows;
+    if (s->sync && sync_statistics(t, s, both)) return t->status;
     for (int64_t c = 0; c < C; c++) {
-        double center, squares, rows = (double)s->rows;
-        join_blocks(s, parts, c, &center, &squares);
+        double center = both[c], squares = both[C + c], rows = s->rows_of_all;
         mean[c] = (float)center;
         var[c] = (float)(squares / rows);
         float unbiased = (float)(squares / (rows > 1 ? rows - 1 : 1));
@@ -147,6 +197,7 @@ static ls_status measure(ls_tape *t, const batch_norm *s, const float *x, ls_bat
             ls_batch_norm_update(&run->var[c], &unbiased, m, 1);
         }
     }
+    ls__buffer_drop(t, totals);
     ls__buffer_drop(t, partial);
     return LS_OK;
 }
@@ -190,6 +241,7 @@ ls_tensor *ls_batch_norm(ls_tape *t, ls_tensor *x, ls_param *weight, ls_param *b
     batch_norm s = {
         .rows = x->shape[0] * x->shape[1] * x->shape[2], .C = C, .block = block < 16 ? 16 : block, .relu = o.relu
     };
+    if (t->pass.mode != LS_PASS_EVAL) s.sync = o.sync;
     ls_tensor *y = ls__result(t, 4, x->shape);
     s.statistics = ls__buffer_take(t, (size_t)(2 * C));
     ls__buffer *scratch = ls__buffer_take(t, (size_t)(2 * C));

@@ -2,6 +2,7 @@
 #include "tensor/tape.h"
 
 #include <string.h>
+#include "kern/vector.h"
 #include "tensor/rows.h"
 
 typedef struct embedding {
@@ -57,6 +58,24 @@ static ls_status embedding_back(ls_tape *t, ls__node *n)
 
 static const ls__operation op_embedding = { "embedding", embedding_back };
 
+static void read_row(float *to, const ls_param *table, int64_t row, int64_t C)
+{
+    if (table->half)
+        ls__bf16_to_f32(to, table->half + row * C, (size_t)C);
+    else
+        memcpy(to, table->value + row * C, (size_t)C * sizeof *to);
+}
+
+static void add_half(float *to, const uint16_t *from, int64_t C)
+{
+    float wide[64];
+    for (int64_t c = 0; c < C; c += 64) {
+        size_t n = (size_t)ls__min(64, C - c);
+        ls__bf16_to_f32(wide, from + c, n);
+        ls__nn_kernels_best()->add(to + c, to + c, wide, n);
+    }
+}
+
 ls_tensor *ls_embedding(ls_tape *t, const int32_t *tokens, int64_t B, int64_t T, ls_param *wte, ls_param *wpe,
                         const int64_t *first)
 {
@@ -87,11 +106,13 @@ ls_tensor *ls_embedding(ls_tape *t, const int32_t *tokens, int64_t B, int64_t T,
                                              tokens[i], (long long)(i / T), (long long)(i % T), (long long)V));
 #pragma omp parallel for num_threads(t->threads) schedule(static) if (B * T * C > LS__WORTH_THREADS)
     for (int64_t r = 0; r < B * T; r++) {
-        const float *token = wte->value + tokens[r] * C;
-        if (wpe)
-            ls__nn_kernels_best()->add(y->data + r * C, token, wpe->value + (s.first[r / T] + r % T) * C, (size_t)C);
-        else
-            memcpy(y->data + r * C, token, (size_t)C * sizeof(float));
+        float *to = y->data + r * C;
+        int64_t position = s.first[r / T] + r % T;
+        read_row(to, wte, tokens[r], C);
+        if (wpe && wpe->half)
+            add_half(to, wpe->half + position * C, C);
+        else if (wpe)
+            ls__nn_kernels_best()->add(to, to, wpe->value + position * C, (size_t)C);
     }
     return ls__tape_record(t, y,
                            &(ls__tape_record_args){

@@ -28,11 +28,25 @@ static int weight_at(const joint *s, int i)
     return (s->biased ? s->count : 0) + s->count - 1 - i;
 }
 
+/* The weights of the parts. */
+typedef struct values {
+    float *full[MAX_PARTS];
+    const uint16_t *half[MAX_PARTS];
+} values;
+
 /* Whether what is at a[i] is one matrix. */
 static bool is_one(const joint *s, float *const a[MAX_PARTS])
 {
     for (int i = 0; i + 1 < s->count; i++)
         if (!a[i] || a[i + 1] != a[i] + s->out[i] * s->in) return false;
+    return true;
+}
+
+static bool are_one(const joint *s, const values *w)
+{
+    if (!w->half[0]) return is_one(s, w->full);
+    for (int i = 0; i + 1 < s->count; i++)
+        if (w->half[i + 1] != w->half[i] + s->out[i] * s->in) return false;
     return true;
 }
 
@@ -73,12 +87,15 @@ static ls_status bias_back(ls_tape *t, const joint *s, ls__node *n, const float 
 
 static void input_back(ls_tape *t, const joint *s, ls__node *n, const float *dy, int64_t rows)
 {
-    float *w[MAX_PARTS];
+    values w = { 0 };
     bool add;
     float *dx = ls__grad(t, n->in[0], &add);
     if (!dx) return;
-    for (int i = 0; i < s->count; i++) w[i] = n->param[weight_at(s, i)]->value;
-    bool one = is_one(s, w);
+    for (int i = 0; i < s->count; i++) {
+        w.full[i] = n->param[weight_at(s, i)]->value;
+        w.half[i] = n->param[weight_at(s, i)]->half;
+    }
+    bool one = are_one(s, &w);
     for (int64_t i = 0, at = 0; at < s->total; add = true) {
         int64_t k = part_columns(s, one, (int)i);
         ls__gemm g = { .m = rows,
@@ -86,13 +103,15 @@ static void input_back(ls_tape *t, const joint *s, ls__node *n, const float *dy,
                        .k = k,
                        .a = dy + at,
                        .lda = s->total,
-                       .b = w[i++],
+                       .b = w.full[i],
+                       .b16 = w.half[i],
                        .ldb = s->in,
                        .c = dx,
                        .ldc = s->in,
                        .add = add };
         ls__gemm_run(&g, 1, t->threads, t->workspace, &t->tick);
         at += k;
+        i++;
     }
 }
 
@@ -135,10 +154,9 @@ static ls_status joint_back(ls_tape *t, ls__node *n)
 
 static const ls__operation op_joint = { "linear_joint", joint_back };
 
-static void joint_forward(ls_tape *t, const joint *s, const ls_tensor *x, float *const w[MAX_PARTS], const float *bias,
-                          float *y)
+static void joint_forward(ls_tape *t, const joint *s, const ls_tensor *x, const values *w, const float *bias, float *y)
 {
-    bool one = is_one(s, w);
+    bool one = are_one(s, w);
     for (int64_t i = 0, at = 0, cols; at < s->total; i++, at += cols) {
         cols = part_columns(s, one, (int)i);
         finish_args f = { bias, at };
@@ -147,7 +165,8 @@ static void joint_forward(ls_tape *t, const joint *s, const ls_tensor *x, float 
                        .k = s->in,
                        .a = x->data,
                        .lda = s->in,
-                       .b = w[i],
+                       .b = w->full[i],
+                       .b16 = w->half[i],
                        .ldb = s->in,
                        .b_trans = true,
                        .c = y + at,
@@ -169,7 +188,7 @@ ls_tensor *ls_linear_joint(ls_tape *t, ls_tensor *x, ls_param *const *w, ls_para
     ls__tape_record_args record = {
         .op = &op_joint, .in = { x }, .state = &s, .state_bytes = sizeof s, .unread = true
     };
-    float *values[MAX_PARTS];
+    values weights = { 0 };
     int64_t rows = ls__rows(x), grads = x->needs_grad ? 1 : 0;
     for (int i = 0; i < count; i++) {
         if (!ls__param_given(t, "linear_joint", w[i])) return NULL;
@@ -178,7 +197,10 @@ ls_tensor *ls_linear_joint(ls_tape *t, ls_tensor *x, ls_param *const *w, ls_para
         if (!ls__param_fits(t, "linear_joint", w[i], s.out[i], s.in, 0, 0, x)) return NULL;
         if (b && !ls__param_fits(t, "linear_joint", b[i], s.out[i], 0, 0, 0, x)) return NULL;
         if (b) record.param[count - 1 - i] = b[i];
-        values[i] = w[i]->value;
+        weights.full[i] = w[i]->value;
+        weights.half[i] = w[i]->half;
+        if (!w[i]->half != !w[0]->half)
+            return ls__tape_fail(t, ls__fail(LS_EINVAL, "linear_joint: either all weights are bfloat16 or none"));
     }
     for (int i = 0; i < count; i++) record.param[weight_at(&s, i)] = w[i];
     if (s.in > INT32_MAX || s.total > INT32_MAX || rows > INT32_MAX)
@@ -194,7 +216,7 @@ ls_tensor *ls_linear_joint(ls_tape *t, ls_tensor *x, ls_param *const *w, ls_para
         memcpy(bias->data + at, b[i]->value, (size_t)s.out[i] * sizeof(float));
     record.flops = 2.0 * (double)rows * (double)s.in * (double)s.total;
     record.back_flops = record.flops * (double)(grads + (w[0]->grad ? 1 : 0));
-    joint_forward(t, &s, x, values, bias ? bias->data : NULL, y->data);
+    joint_forward(t, &s, x, &weights, bias ? bias->data : NULL, y->data);
     ls__buffer_drop(t, bias);
     return ls__tape_record(t, y, &record);
 }

@@ -56,7 +56,7 @@ static void softmax_rows(ls_tape *t, const chunk *c, const ls_cross_entropy_opti
 }
 
 /* Both gradients of a chunk: dx (its rows) is overwritten, dw overwritten by the first chunk unless `add`. */
-static void chunk_back(ls_tape *t, const chunk *c, const float *x, const float *w, float *dx, float *dw, bool add)
+static void chunk_back(ls_tape *t, const chunk *c, const float *x, const ls_param *w, float *dx, float *dw, bool add)
 {
     const ls__nn_kernels *k = ls__nn_kernels_best();
     int64_t C = c->C, V = c->V;
@@ -64,7 +64,16 @@ static void chunk_back(ls_tape *t, const chunk *c, const float *x, const float *
     int count = 0;
     if (dx)
         g[count++] =
-            (ls__gemm){ .m = c->rows, .n = C, .k = V, .a = c->logits, .lda = V, .b = w, .ldb = C, .c = dx, .ldc = C };
+            (ls__gemm){ .m = c->rows,
+                        .n = C,
+                        .k = V,
+                        .a = c->logits,
+                        .lda = V,
+                        .b = w->value,
+                        .b16 = w->half,
+                        .ldb = C,
+                        .c = dx,
+                        .ldc = C };
     if (dw) {
         for (int64_t r = 0; r < c->rows; r++) k->scale(c->scaled + r * C, c->factors[r], x + r * C, (size_t)C);
         g[count++] = (ls__gemm){ .m = V,
@@ -129,6 +138,7 @@ ls_tensor *ls_linear_cross_entropy(ls_tape *t, ls_tensor *x, ls_param *w, const 
                                   .a = xc,
                                   .lda = C,
                                   .b = w->value,
+                                  .b16 = w->half,
                                   .ldb = C,
                                   .b_trans = true,
                                   .c = c.logits,
@@ -138,7 +148,7 @@ ls_tensor *ls_linear_cross_entropy(ls_tape *t, ls_tensor *x, ls_param *w, const 
         if (!ls__tape_will_record(t, &record)) continue;
         bool add = false;
         float *dw = ls__param_grad(t, w, &add);
-        chunk_back(t, &c, xc, w->value, s.dx ? s.dx->data + c.first * C : NULL, dw, add);
+        chunk_back(t, &c, xc, w, s.dx ? s.dx->data + c.first * C : NULL, dw, add);
     }
     y->data[0] = ls__sum_losses(o, c.losses, rows, c.divisor);
     ls__buffer_drop(t, small);

@@ -33,6 +33,7 @@ struct ls__checkpoint_writer {
     char message[512];
     char *folder, *path, *head;
     int keep;
+    int64_t best; /* the step whose file is kept besides; 0: none */
     int64_t step; /* of the file being written, or written last */
     size_t elements;
     int n_blocks;
@@ -73,6 +74,9 @@ static char *make_head(const ls_train *t, const contents *c)
                              (json_int_t)c->step, "skipped", (json_int_t)t->skipped, "epoch", (json_int_t)c->data.epoch,
                              "data_step", (json_int_t)c->data.step, "data_print", (json_int_t)c->data.fingerprint,
                              "elements", (json_int_t)c->elements, "blocks", c->n_blocks, "settings", settings);
+    if (root && t->watches_best)
+        json_object_set_new(root, "best", json_pack("{s:I, s:f, s:I}", "step", (json_int_t)t->best.step, "value",
+                                                    t->best.value, "since", (json_int_t)t->best.since));
     if (root && c->n_buffers) json_object_set_new(root, "buffers", json_integer((json_int_t)c->n_buffers));
     char *text = root ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     json_decref(root);
@@ -92,17 +96,20 @@ static bool is_intact(struct ls__checkpoint_writer *w, int64_t step)
     return intact;
 }
 
-/* Keeps the newest `keep` intact ones and removes older ones. A corrupt one does not count; it is removed when it is older
+/* Keeps the newest `keep` intact ones and the best, and removes older ones. A corrupt one does not count; it is removed when it is older
  * than those, or when its step is saved again. Files that cannot be listed or removed stay. */
 static void remove_old(struct ls__checkpoint_writer *w)
 {
     int64_t *steps, *kept = NULL;
-    size_t n, n_kept = 0;
+    size_t n, n_kept = 0, newest = 0;
     if (ls__checkpoint_list(w->folder, &steps, &n)) return;
     if (n) kept = malloc(n * sizeof *kept);
     for (size_t i = 0; i < n && kept; i++) {
-        if (n_kept < (size_t)w->keep) {
-            if (is_intact(w, steps[i])) kept[n_kept++] = steps[i];
+        bool is_new = newest < (size_t)w->keep;
+        if (is_new || steps[i] == w->best) {
+            bool intact = is_intact(w, steps[i]);
+            if (intact) kept[n_kept++] = steps[i];
+            newest += intact && is_new;
             continue;
         }
         char *path = ls__checkpoint_path(w->folder, steps[i]);
@@ -199,6 +206,7 @@ ls_status ls__checkpoint_save(ls_train *t, bool last)
     w->elements = c.elements;
     w->n_blocks = c.n_blocks;
     w->step = -1;
+    w->best = ls__best_is_kept(t) ? t->best.step : 0;
     w->n_buffers = c.n_buffers;
     if (c.n_buffers && !w->buffers) w->buffers = malloc(c.n_buffers * sizeof *w->buffers);
     if (!w->path || !w->head || (c.n_buffers && !w->buffers)) return ls__fail(LS_ENOMEM, "checkpoint: out of memory");
@@ -306,16 +314,55 @@ static ls_status find_newest(ls_train *t, int64_t *step)
     return status;
 }
 
+static char *path_of(const ls_train *t, int64_t step)
+{
+    char *folder = NULL, *path = NULL;
+    if (asprintf(&folder, "%s/checkpoints", t->options.run_dir) < 0) folder = NULL;
+    if (folder) path = ls__checkpoint_path(folder, step);
+    free(folder);
+    if (!path) ls__fail(LS_ENOMEM, "checkpoint: out of memory");
+    return path;
+}
+
+ls_status ls__checkpoint_read_weights(const ls_train *t, int64_t step, float *values, float *buffers)
+{
+    ls__checkpoint_file f;
+    float *blocks[LS__CHECKPOINT_BLOCKS] = { values };
+    char *path = path_of(t, step);
+    ls_status status = path ? ls__checkpoint_file_open(&f, path) : LS_ENOMEM;
+    if (!status) {
+        status = compare_settings(t, &f);
+        if (!status) status = ls__checkpoint_file_read(&f, blocks, f.buffers ? buffers : NULL);
+        ls__checkpoint_file_close(&f);
+    }
+    free(path);
+    return status;
+}
+
+/* Whether a run ends early depends on its evaluations so far. */
+static void restore_best(ls_train *t, const json_t *head)
+{
+    json_int_t step = 0, since = 0;
+    double value = 0;
+    t->best = (ls__best){ 0 };
+    if (json_unpack(json_object_get(head, "best"), "{s:I, s:F, s:I}", "step", &step, "value", &value, "since", &since) ||
+        step < 0 || step > t->step || since < 0)
+        return;
+    t->best = (ls__best){ .step = step, .value = value, .since = since };
+    char *path = path_of(t, step);
+    if (step && ls__best_is_kept(t) && path && access(path, R_OK) && ls__train_is_first(t))
+        ls__log(LS_LOG_WARNING, "%s: the checkpoint of the best evaluation is missing", path);
+    free(path);
+}
+
 /* Restores the state from a checkpoint. Where ranks share weights and state, the local root restores them; the other ranks
  * read the file, too, so that they do not wait until the timeout. */
 static ls_status restore(ls_train *t, int64_t step)
 {
     ls__checkpoint_file f;
     contents own = contents_of(t);
-    char *folder = NULL, *path = NULL;
-    if (asprintf(&folder, "%s/checkpoints", t->options.run_dir) < 0) folder = NULL;
-    if (folder) path = ls__checkpoint_path(folder, step);
-    ls_status status = path ? LS_OK : ls__fail(LS_ENOMEM, "checkpoint: out of memory");
+    char *path = path_of(t, step);
+    ls_status status = path ? LS_OK : LS_ENOMEM;
     if (!status && !(status = ls__checkpoint_file_open(&f, path))) {
         status = compare_settings(t, &f);
         bool own_copy = !t->parallel.shared || ls_group_rank(t->parallel.node_group) == 0;
@@ -325,10 +372,10 @@ static ls_status restore(ls_train *t, int64_t step)
         t->step = f.step;
         t->skipped = json_integer_value(json_object_get(f.head, "skipped"));
         t->data_at = f.data;
+        restore_best(t, f.head);
         ls__checkpoint_file_close(&f);
     }
     free(path);
-    free(folder);
     return status;
 }
 

@@ -14,6 +14,9 @@ LS_MUST_CHECK ls_status ls__checkpoint_save(ls_train *t, bool last);
 LS_MUST_CHECK ls_status ls__checkpoint_wait(ls_train *t);
 void ls__checkpoint_close(ls_train *t);
 
+/* The weights and buffers of a step, from its checkpoint. */
+LS_MUST_CHECK ls_status ls__checkpoint_read_weights(const ls_train *t, int64_t step, float *values, float *buffers);
+
 /* Whether the run folder has checkpoints, intact or not. */
 bool ls__checkpoint_any(const ls_train *t);
 /* Restores the newest intact checkpoint of the run folder: weights, state, step and position in the data. Corrupt ones are

@@ -20,6 +20,7 @@
 #include "data/tokenizer.h"
 #include "nn/model.h"
 #include "train/data_files.h"
+#include "train/eval.h"
 #include "train/hold_out.h"
 #include "train/training.h"
 
@@ -62,9 +63,7 @@ static ls_status choose_data(evaluation *e)
 {
     const ls_eval_options *o = e->o;
     ls_train_options *d = &e->data;
-    if (has_file(o->model, "run.json")) {
-        ls_status status = ls_train_saved_open(&e->run, o->model);
-        if (status) return status;
+    if (e->run) {
         *d = e->run->options;
     } else if (!o->n_data) {
         return ls__fail(LS_EINVAL, "%s: not a run folder, so there is no validation data; give files to evaluate on",
@@ -110,15 +109,13 @@ static ls_status open_tokenizer(evaluation *e, bool is_text, int vocab)
     return LS_OK;
 }
 
-/* If the data have changed since, other documents would be held out, on which the run may have been trained. */
-static ls_status check_unchanged(const evaluation *e)
+ls_status ls__eval_check_unchanged(const ls_train_saved *run, const ls_train_options *d, const char *model)
 {
     json_t *now;
-    if (e->o->n_data || e->rank) return LS_OK;
-    bool val = !(e->data.val_fraction > 0);
-    ls_status status = ls__data_files_json(e->data.data, e->data.n_data, &now);
-    if (!status && (status = ls__settings_check_files(e->run, val, now)))
-        status = ls__fail_within(status, "%s: %s; to evaluate on files as they are now, name them", e->o->model,
+    bool val = !(d->val_fraction > 0);
+    ls_status status = ls__data_files_json(d->data, d->n_data, &now);
+    if (!status && (status = ls__settings_check_files(run, val, now)))
+        status = ls__fail_within(status, "%s: %s; to evaluate on files as they are now, name them", model,
                                  val ? "the run's validation data have changed"
                                      : "the data have changed, so what was held out of them is not known");
     json_decref(now);
@@ -151,11 +148,8 @@ static ls_status open_model(evaluation *e)
     ls_train_options *d = &e->data;
     bool is_text;
     ls_status status = ls_lm_options_read(o->model, &sizes);
-    if (!status && ls__lm_type_of(sizes.kind)->encoder)
-        status = ls__fail(LS_EUNSUPPORTED,
-                          "%s: is an encoder; eval is for models that generate text. Training evaluates encoders: see "
-                          "eval_every",
-                          o->model);
+    if (!status && (o->pair_field || o->label_field || o->image_format))
+        status = ls__fail(LS_EINVAL, "pair_field, label_field and image_format are for the tasks classify and images");
     if (!status) status = choose_data(e);
     if (status) return status;
     if (!d->seq_len) d->seq_len = sizes.context < 1024 ? sizes.context : 1024;
@@ -165,7 +159,7 @@ static ls_status open_model(evaluation *e)
     d->model.vocab_size = sizes.vocab_size;
     if ((status = ls__source_is_text(d->data, d->n_data, d, &is_text))) return status;
     if ((status = open_tokenizer(e, is_text, sizes.vocab_size))) return status;
-    if ((status = check_unchanged(e))) return status;
+    if (!o->n_data && !e->rank && (status = ls__eval_check_unchanged(e->run, d, o->model))) return status;
     if ((status = open_data(e, is_text))) return status;
     if ((status = ls_lm_open(&e->model, &sizes))) return status;
     if ((status = ls_model_bind(e->model, NULL, NULL, false))) return status;
@@ -206,11 +200,6 @@ static ls_status take_memory(evaluation *e)
 static ls_status open_all(evaluation *e)
 {
     e->rows = e->o->batch_size > 0 ? e->o->batch_size : 8;
-    e->size = 1;
-    if (e->o->world) {
-        e->rank = ls_world_rank(e->o->world);
-        e->size = ls_world_size(e->o->world);
-    }
     ls_status status = open_model(e);
     if (status) return status;
     e->set = e->parts.val ? e->parts.val : e->parts.train;
@@ -237,15 +226,6 @@ static void close_all(evaluation *e)
 
 /* ---- Batches. */
 
-/* Bytes of a token's text. */
-static double bytes_of(const evaluation *e, int32_t token)
-{
-    size_t count = 0;
-    if (token == ls_tokenizer_end_token(e->tokenizer)) return 0;
-    ls_tokenizer_token_bytes(e->tokenizer, token, &count);
-    return (double)count;
-}
-
 /* The losses of `rows` rows of `length` tokens, added up for each row. */
 static ls_status run_batch(evaluation *e, int64_t rows, int64_t length, sums *out)
 {
@@ -271,7 +251,7 @@ static ls_status run_batch(evaluation *e, int64_t rows, int64_t length, sums *ou
             out[r].nats += weight * (double)e->losses[i];
             out[r].weight += weight;
             out[r].tokens += 1;
-            if (e->tokenizer) out[r].bytes += weight * bytes_of(e, e->targets[i]);
+            if (e->tokenizer) out[r].bytes += weight * ls__token_bytes(e->tokenizer, e->targets[i]);
         }
     return LS_OK;
 }
@@ -348,14 +328,46 @@ static void add_up(const evaluation *e, ls_eval_result *r)
     r->perplexity = exp(r->loss);
 }
 
+/* That of the run, or what the model in the folder can do. */
+static ls_status find_task(const evaluation *e, ls_task *task)
+{
+    ls_resnet_options images;
+    ls_lm_options lm;
+    if (e->run) {
+        *task = e->run->options.task;
+        return LS_OK;
+    }
+    if (!ls_resnet_options_read(e->o->model, &images)) {
+        *task = LS_TASK_IMAGES;
+        return LS_OK;
+    }
+    ls_status status = ls_lm_options_read(e->o->model, &lm);
+    if (!status && ls__lm_type_of(lm.kind)->encoder) *task = lm.classes ? LS_TASK_CLASSIFY : LS_TASK_MLM;
+    return status;
+}
+
 ls_status ls_eval(const ls_eval_options *options, ls_eval_result *result)
 {
     LS__NEED(options, "options");
     LS__NEED(result, "result");
-    evaluation e = { .o = options };
+    evaluation e = { .o = options, .size = 1 };
+    ls_task task = LS_TASK_LM;
     int64_t begin = ls_now();
     *result = (ls_eval_result){ 0 };
-    ls_status status = open_all(&e);
+    if (options->world) {
+        e.rank = ls_world_rank(options->world);
+        e.size = ls_world_size(options->world);
+    }
+    ls_status status =
+        has_file(options->model, "run.json") ? ls_train_saved_open(&e.run, options->model) : LS_OK;
+    if (!status) status = find_task(&e, &task);
+    if (!status && task != LS_TASK_LM) {
+        status = ls__eval_task(options, task, e.run, result);
+        result->seconds = (double)(ls_now() - begin) / 1e9;
+        ls_train_saved_free(&e.run);
+        return status;
+    }
+    if (!status) status = open_all(&e);
     if (!status) status = run_own(&e);
     /* The other ranks would wait for this one. A failure of the collective itself is theirs, too, and needs no abort. */
     if (status && e.size > 1) ls_group_abort(ls_world_group(options->world), ls_error());

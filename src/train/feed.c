@@ -241,6 +241,14 @@ void ls__train_close_data(ls_train *t)
     ls_tokenizer_free(&t->tokenizer);
 }
 
+double ls__token_bytes(const ls_tokenizer *tokenizer, int32_t token)
+{
+    size_t count = 0;
+    if (token == ls_tokenizer_end_token(tokenizer)) return 0;
+    ls_tokenizer_token_bytes(tokenizer, token, &count);
+    return (double)count;
+}
+
 /* Lengths are rounded up, for the kernels and so that buffers can be reused. */
 int64_t ls__trim_rows(int64_t rows, int64_t length, size_t longest, int32_t *tokens, int32_t *targets, float *weights)
 {

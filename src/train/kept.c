@@ -346,6 +346,9 @@ ls_status ls__train_kept_resume(ls_train *t)
     t->skipped_in_a_row = s->skipped_in_a_row;
     done = t->step = atomic_load(&s->marks.done);
     restore_buffers(t);
+    t->best = s->best[ls__train_kept_finished(t) & 1];
+    /* Another node may not have noted it before it was lost. */
+    if ((status = ls_broadcast(ls_world_group(t->parallel.world), &t->best, sizeof t->best, LS_U8, 0))) return status;
     t->data_at = position_of(t, done);
     status = ls_loader_seek(t->loader, &t->data_at);
     return ls__parallel_agree(t, status);
@@ -374,6 +377,7 @@ ls_status ls__train_kept_start(ls_train *t)
         s->first_step = t->step;
         s->first_data = t->data_at;
         s->skipped = t->skipped;
+        s->best[t->step & 1] = t->best;
         atomic_store(&s->marks.begun, t->step);
         atomic_store(&s->marks.done, t->step);
         atomic_store(&s->finished, t->step);
@@ -412,6 +416,7 @@ void ls__train_kept_finish(ls_train *t)
 {
     struct ls__train_kept *k = t->kept;
     if (!k || !ls__kept_is_local_root(t)) return;
+    k->state->best[t->step & 1] = t->best;
     atomic_store(&k->job->step, t->step);
     if (!ls__train_is_first(t)) return; /* other nodes: see ls__train_kept_note_step() */
     atomic_store(&k->state->finished, t->step);
@@ -475,7 +480,7 @@ void ls__train_leave_job(ls_train *t)
 
 bool ls__train_is_changing(const ls_train *t)
 {
-    return t->kept && t->kept->changing && !t->stopping;
+    return t->kept && t->kept->changing && !t->stopping && !ls__train_is_over(t);
 }
 
 void ls__train_point(const ls_train *t, int point)

@@ -33,6 +33,7 @@ typedef struct ls__kept_state {
     double peak_gflops;
     uint64_t elements, state_floats, buffers; /* sizes */
     int32_t undo_slots;                       /* how many */
+    ls__best best[2];                         /* after step i: number i mod 2; that of step `finished` counts */
 } ls__kept_state;
 
 struct ls__train_kept {

@@ -249,7 +249,7 @@ ls_status ls__parallel_open(ls_train *t)
     } else if (!status) {
         status = ls_world_alloc(p->world, blocks * sizeof(double), &sums);
     }
-    size_t frozen_bytes = ls__model_frozen_elements(t->model) * sizeof(float);
+    size_t frozen_bytes = ls__model_frozen_bytes(t->model);
     if (!status && p->shared && frozen_bytes) {
         status = ls__group_share(p->node_group, frozen_bytes, &frozen);
         if (!status) ls__model_bind_frozen(t->model, frozen);

@@ -283,7 +283,7 @@ static ls_status write_settings(const ls__run_dir *run, const ls_train *t)
 /* Removes the previous run except its model, which this run may start from. The model is replaced when there is a new one. */
 static ls_status remove_run(ls__run_dir *run)
 {
-    static const char *const files[] = { "generations.jsonl", "resize", "config.toml" };
+    static const char *const files[] = { "generations.jsonl", "samples.jsonl", "resize", "config.toml" };
     for (int i = 0; i < PARTS; i++) remove_part(run->path, i);
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         char *path = join(run->path, files[i]);
@@ -345,6 +345,20 @@ static size_t bytes_up_to(const char *text, int64_t step)
     return (size_t)(at - text);
 }
 
+/* Texts of later steps, which will be repeated, are removed. */
+static ls_status cut_samples(const ls__run_dir *run, int64_t step)
+{
+    char *path = join(run->path, "samples.jsonl"), *text = NULL;
+    size_t bytes;
+    ls_status status = !path                 ? LS_ENOMEM
+                       : access(path, F_OK) ? LS_ENOENT
+                                             : ls__file_read(path, SIZE_MAX / 2, &text, &bytes);
+    if (!status && truncate(path, (off_t)bytes_up_to(text, step))) status = ls__fail_errno("cannot write %s", path);
+    free(text);
+    free(path);
+    return status == LS_ENOENT ? LS_OK : status;
+}
+
 ls_status ls__run_dir_reopen(ls__run_dir *run, const ls_train *t)
 {
     char *metrics = join(run->path, "metrics.jsonl"), *text = NULL;
@@ -352,8 +366,9 @@ ls_status ls__run_dir_reopen(ls__run_dir *run, const ls_train *t)
     ls_status status = metrics ? ls__file_read(metrics, SIZE_MAX / 2, &text, &bytes) : LS_ENOMEM;
     if (!status && ftruncate(run->metrics, (off_t)bytes_up_to(text, t->step)))
         status = ls__fail_errno("cannot write %s", metrics);
+    if (!status) status = cut_samples(run, t->step);
     remove_temporaries(run->path);
-    bool continues = t->step < t->options.steps; /* otherwise nothing changes */
+    bool continues = !ls__train_is_over(t); /* otherwise nothing changes */
     /* Later generations of an elastic run have its settings; writing them would wait for the disk. */
     if (!status && continues && !ls__train_kept_is_ready(t)) status = write_settings(run, t);
     if (!status && continues && !t->options.no_tensorboard)
@@ -374,7 +389,7 @@ void ls__run_dir_close(ls__run_dir *run)
 void ls__run_dir_remove(ls__run_dir *run)
 {
     for (int i = 0; i < PARTS; i++) remove_part(run->path, i);
-    static const char *const files[] = { "config.toml", "run.json", "metrics.jsonl" };
+    static const char *const files[] = { "config.toml", "samples.jsonl", "run.json", "metrics.jsonl" };
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         char *path = join(run->path, files[i]);
         if (path) unlink(path);

@@ -1,6 +1,6 @@
 /* Buffers of a model that is trained on several ranks: running statistics of batch norms.
  *
- * Each micro-batch is normalized by its own statistics, so gradients do not depend on which rank computes it. Forward stores the statistics
+ * Unless norms are synchronized (together.c), each micro-batch is normalized by its own statistics, so gradients do not depend on which rank computes it. Forward stores the statistics
  * in the row of its slot; at the end of a step all ranks get all rows and count them in the order of slots, if the step
  * is not skipped. So buffers, too, are the same bits on any number of ranks, and equal on all of them. */
 #include <stdlib.h>
@@ -45,7 +45,13 @@ ls_status ls__statistics_gather(ls_train *t)
 
 void ls__statistics_count(ls_train *t)
 {
+    const ls_place *places;
+    float *buffers;
+    size_t n = ls_model_buffers(t->model, &places, &buffers);
     size_t row = ls_model_buffer_elements(t->model);
-    for (int slot = 0; t->statistics && slot < t->options.slots; slot++)
-        ls_model_add_statistics(t->model, t->statistics + (size_t)slot * row);
+    for (int slot = 0; t->statistics && slot < t->options.slots; slot++) {
+        const float *own = t->statistics + (size_t)slot * row;
+        ls_model_add_statistics(t->model, own);
+        if (t->options.sync_norm && own[places[n - 1].offset] != 0) return; /* other slots have the same */
+    }
 }

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 #include "base/log.h"
 #include "base/status.h"
@@ -122,6 +123,11 @@ static ls_status run_slots(ls_train *t, ls_train_metrics *m, double *parts, doub
 {
     int each = t->parallel.each, first = t->parallel.first;
     double *losses = parts + LS__LOSS * each, *tokens = parts + LS__TOKENS * each;
+    if (t->together) {
+        ls_status status = ls__together_run(t, m, losses, tokens, weight);
+        if (!status) status = ls__statistics_gather(t);
+        return status ? status : ls__parallel_sum(t, parts, shares);
+    }
     for (int micro = 0; micro < each; micro++) {
         ls_tensor *loss = NULL;
         ls__micro_batch batch;
@@ -185,18 +191,24 @@ ls_status ls__train_finish(ls_train *t, ls_train_metrics *m, bool line)
     m->steps = o->steps;
     m->epoch = (double)t->step / (double)t->epoch_steps;
     m->eval_loss = -1;
-    bool last = t->step == o->steps, eval = o->eval_every > 0 && (t->step % o->eval_every == 0 || last);
+    bool eval = o->eval_every > 0 && (t->step % o->eval_every == 0 || t->step == o->steps);
     if (eval && line) {
         ls_record_begin(ls_world_record(t->parallel.world), LS_PHASE_EVAL);
-        ls_status status = ls__train_evaluate(t, &m->eval_loss, m->eval_metrics);
+        ls__evaluation e = { 0 };
+        ls_status status = ls__train_evaluate(t, &e);
         ls_record_end(ls_world_record(t->parallel.world), LS_PHASE_EVAL);
         if (status) return status;
+        m->eval_loss = e.loss;
+        memcpy(m->eval_metrics, e.metrics, sizeof e.metrics);
+        ls__best_note(t, m->eval_loss, m->eval_metrics);
         ls__train_point(t, LS__POINT_EVALUATED);
     }
+    bool last = ls__train_is_over(t), best = eval && ls__best_is_kept(t) && t->best.step == t->step;
     bool logged = o->metrics_every <= 1 || t->step % o->metrics_every == 0 || eval || last || t->stopping;
     ls_status status = t->run.path && logged && line ? ls__run_dir_add(&t->run, t->task, m) : LS_OK;
+    if (!status && line) status = ls__samples_add(t, m);
     ls__train_point(t, LS__POINT_LINE_WRITTEN);
-    bool due = (o->checkpoint_every && t->step % o->checkpoint_every == 0) || last || t->stopping;
+    bool due = (o->checkpoint_every && t->step % o->checkpoint_every == 0) || best || last || t->stopping;
     /* The other ranks cannot change the weights meanwhile: their next update needs this rank. */
     if (!status && due && t->run.path && !o->no_checkpoint) {
         ls_record_begin(ls_world_record(t->parallel.world), LS_PHASE_CHECKPOINT);
@@ -218,7 +230,7 @@ ls_status ls_train_step(ls_train *t, ls_train_metrics *metrics)
     double few[LS__SHARES * MAX_SLOTS_ON_STACK], *parts = few, shares[LS__SHARES], weight = 0;
     int64_t begin = t->clock = ls_now();
     if (t->failed) return ls__fail(LS_ESTATE, "an earlier step failed; no more steps are possible");
-    if (t->step >= t->options.steps || t->stopping || ls__train_is_changing(t)) {
+    if (ls__train_is_over(t) || t->stopping || ls__train_is_changing(t)) {
         ls__train_record_close(t); /* what is saved from now on does not belong to the last step */
         return LS_END;
     }

@@ -15,6 +15,7 @@ typedef struct ls__micro_batch {
     int64_t targets;      /* how many `model` has */
     double weight;        /* sum of the weights of its losses */
     double tokens;        /* for the speed, in the unit of ls_task_info */
+    double bytes;         /* in evaluations: of the targets' text, weighted like their losses; 0: not known */
 } ls__micro_batch;
 
 /* What an evaluation counts: sums over micro-batches, which are exact over any number of ranks, and the metrics made of them. */
@@ -57,7 +58,8 @@ typedef struct ls__task_type {
     /* micro_batch.tokens of a full step, without padding. */
     double (*step_tokens)(const ls_train_options *o);
 
-    const ls__scoring *scoring; /* of evaluations; NULL: the task has no metrics */
+    const ls__scoring *
+        scoring; /* of evaluations; NULL: nothing is counted, and the only metric is bits per byte, of losses and bytes */
 } ls__task_type;
 
 const ls__task_type *ls__task_of(ls_task task); /* NULL: not a task */

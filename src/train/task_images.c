@@ -107,7 +107,7 @@ static ls_status prepare(ls_train *t)
     if (!status && o->init && !ls__train_is_resumed(t)) {
         status = ls_resnet_options_read(o->init, &o->resnet);
         own = o->resnet.classes;
-        o->resnet.classes = 0;
+        if (!t->evaluating) o->resnet.classes = 0;
     }
     if (status) return status;
     images *s = t->task_state = calloc(1, sizeof *s);
@@ -125,6 +125,9 @@ static ls_status prepare(ls_train *t)
     if (folder_size && s->info.format != LS_IMAGES_FOLDER) o->resnet.size = 0;
     o->image_format = s->info.format == LS_IMAGES_BUILT_IN ? LS_IMAGES_AUTO : s->info.format;
     if ((status = fit_model(t, s))) return status;
+    if (t->evaluating && s->info.format == LS_IMAGES_FOLDER && s->info.classes != own)
+        return ls__fail(LS_EINVAL, "%s: has %d folders of classes, and the model has %d classes", o->data[0],
+                        s->info.classes, own);
     t->new_head = own && own != o->resnet.classes;
     choose_augmentation(o, s);
     size_t each = (size_t)o->resnet.size * (size_t)o->resnet.size * (size_t)o->resnet.channels;

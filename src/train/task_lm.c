@@ -64,6 +64,10 @@ static ls_status make_batch(ls_train *t, const ls_batch *b, ls__micro_batch *out
         for (int64_t i = 0; i < (int64_t)b->batch_size * length; i++) out->weight += (double)weights[i];
     }
     out->targets = (int64_t)b->batch_size * length;
+    const int32_t *targets = b->fields[LS_FIELD_TARGETS];
+    for (int64_t i = 0; i < out->targets && t->validating && t->tokenizer; i++)
+        if (!weights || weights[i] > 0)
+            out->bytes += (weights ? (double)weights[i] : 1.0) * ls__token_bytes(t->tokenizer, targets[i]);
     if (out->weight > 0)
         out->model = (ls_model_batch){ .batch_size = (int64_t)b->batch_size,
                                        .seq_len = length,
@@ -75,7 +79,7 @@ static ls_status make_batch(ls_train *t, const ls_batch *b, ls__micro_batch *out
 
 extern const ls__task_type ls__task_lm;
 const ls__task_type ls__task_lm = {
-    .info = { .name = "lm", .model = "small", .unit = "tokens" },
+    .info = { .name = "lm", .model = "small", .unit = "tokens", .metrics = { "bits_per_byte" } },
     .sample = "sequence",
     .windows = true,
     .prepare = ls__task_prepare_text,

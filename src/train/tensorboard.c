@@ -175,6 +175,7 @@ ls_status ls__tensorboard_add(int fd, const ls__task_type *task, const ls_train_
     if (m->eval_loss >= 0) add_value(&summary, "eval_loss", m->eval_loss);
     for (int i = 0; task->info.metrics[i] && m->eval_loss >= 0; i++) {
         char name[32];
+        if (!isfinite(m->eval_metrics[i])) continue;
         snprintf(name, sizeof name, "eval_%.20s", task->info.metrics[i]);
         add_value(&summary, name, m->eval_metrics[i]);
     }

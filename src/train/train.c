@@ -47,7 +47,7 @@ static ls_status fill_options(ls_train *t)
     if (!o->slots) o->slots = t->parallel.size;
     if (o->clip == 0) o->clip = 1;
     if (o->clip < 0) o->clip = 0;
-    if (o->val_fraction == 0 && o->eval_every > 0 && !o->n_val_data) o->val_fraction = 0.05;
+    if (o->val_fraction == 0 && (o->eval_every > 0 || o->best || o->patience) && !o->n_val_data) o->val_fraction = 0.05;
     o->val_fraction = rounded(o->val_fraction);
     if (o->val_fraction != 0 && (!(o->val_fraction > 0 && o->val_fraction < 1) || o->n_val_data))
         return ls__fail(LS_EINVAL, "val_fraction=%g: %s", o->val_fraction,
@@ -151,6 +151,8 @@ static ls_status open_own(ls_train *t)
     find_tokenizer(t);
     if ((status = t->task->prepare(t))) return status;
     if ((status = ls__train_open_data(t))) return status;
+    if ((status = ls__best_open(t))) return status;
+    if ((status = ls__samples_open(t))) return status;
     ls__train_kept_note_shape(t);
     t->data_hash = ls__train_hash_data(t);
     if (o->run_dir && ls__train_is_first(t)) {
@@ -218,7 +220,7 @@ static ls_status open_run_dir(ls_train *t)
     if (!status) status = share_run_dir(t, t->run.path ? t->run.path : "");
     if (!status) ls__train_kept_note_run_dir(t);
     /* The record of a finished run stays. */
-    if (!status && t->step < t->options.steps) status = ls__train_record_open(t);
+    if (!status && !ls__train_is_over(t)) status = ls__train_record_open(t);
     status = ls__parallel_agree(t, status);
     return status ? status : ls__train_record_node(t);
 }
@@ -244,6 +246,7 @@ static ls_status open_all(ls_train *t)
     if (!status) status = ls__parallel_compare(t);
     if (!status) status = ls__parallel_open(t);
     if (!status) status = ls__parallel_agree(t, ls__statistics_open(t));
+    if (!status) status = ls__parallel_agree(t, ls__together_open(t));
     if (!status) warn_of_other_end(t);
     if (!status && ls__train_kept_is_ready(t))
         status = ls__train_kept_resume(t);
@@ -280,10 +283,12 @@ void ls_train_free(ls_train **train)
     else
         ls__run_dir_close(&t->run);
     ls__profile_close(t);
+    ls__together_close(t);
     ls_tape_free(&t->tape);
     ls_optimizer_free(&t->optimizer);
     ls_model_free(&t->model);
     ls__statistics_close(t);
+    ls__samples_close(t);
     ls__parallel_close(t);
     ls__train_close_data(t);
     if (t->task && t->task->close) t->task->close(t);
@@ -320,7 +325,10 @@ ls_status ls_train_save(ls_train *t)
     if (before) snprintf(message, sizeof message, "%s", ls_error());
     if (t->tokenizer) ls__model_set_end(t->model, ls_tokenizer_end_token(t->tokenizer));
     if (t->tokenizer) status = ls_tokenizer_save(t->tokenizer, t->run.path);
-    if (!status) status = ls_model_save(t->model, t->run.path);
+    if (!status) {
+        status = ls__train_is_over(t) ? ls__best_save(t) : LS_ENOENT;
+        if (status == LS_ENOENT) status = ls_model_save(t->model, t->run.path);
+    }
     if (!status) ls__run_dir_remove_other_form(&t->run, t->options.lora != NULL);
     /* A checkpoint that could not be written is reported, but does not prevent saving the model. */
     return status || !before ? status : ls__fail(before, "%s", message);

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include "lockstep/data.h"
 #include "lockstep/train.h"
+#include "train/best.h"
 #include "train/hold_out.h"
 #include "train/loading.h"
 #include "train/parallel.h"
@@ -23,8 +24,18 @@ struct ls_train {
     int skipped_in_a_row;
     bool failed;              /* a step failed; no more are possible */
     bool validating;          /* batches are made of validation data */
+    bool evaluating;          /* open for an evaluation only: `init` is the model as it is */
+    ls_progress_fn eval_progress; /* of evaluations, on the first rank; NULL: none */
+    void *eval_user;
     _Atomic bool stop_wanted; /* on this rank */
     bool stopping;            /* some rank wants to stop; the same on all ranks */
+
+    ls__best best;          /* the best evaluation so far */
+    bool watches_best;      /* it is looked for */
+    int best_metric;        /* number of the metric; -1: the loss */
+    const char *best_name;  /* of the metric */
+    bool best_is_larger;    /* a larger value is better */
+    char *prompt, *sample;  /* of texts while training; NULL: none */
 
     bool is_text;               /* the data is text, not shards of tokens */
     ls_tokenizer *tokenizer;    /* NULL: none, for shards */
@@ -44,6 +55,7 @@ struct ls_train {
     ls_optimizer *optimizer;
     ls__parallel parallel; /* sums gradients over slots and ranks */
     float *statistics;     /* (slots, buffer elements): of batch norms in this step; NULL: the model has no buffers */
+    struct ls__together *together; /* of synchronized batch norms; NULL: none */
     struct ls__train_kept *kept;              /* an elastic run's state; NULL: the run is not elastic */
     struct ls__checkpoint_writer *checkpoint; /* NULL: none written yet */
     bool recorded;                            /* this run started the world's record */
@@ -93,6 +105,8 @@ void ls__train_close_data(ls_train *t);
 int64_t ls__trim_rows(int64_t rows, int64_t length, size_t longest, int32_t *tokens, int32_t *targets, float *weights);
 /* The next micro-batch; valid until the next call. */
 LS_MUST_CHECK ls_status ls__train_load(ls_train *t, ls__micro_batch *out);
+/* Bytes of a token's text: a token that ends a document has none. */
+double ls__token_bytes(const ls_tokenizer *tokenizer, int32_t token);
 /* The same from the validation data, from its beginning if `first`; LS_END after the last. */
 LS_MUST_CHECK ls_status ls__train_load_val(ls_train *t, bool first, ls__micro_batch *out);
 /* The weight of a full step: the loss of a micro-batch is its sum divided by this. */
@@ -123,11 +137,32 @@ LS_MUST_CHECK ls_status ls__statistics_gather(ls_train *t);
 /* With the update of a step that is not skipped. */
 void ls__statistics_count(ls_train *t);
 
+/* ---- together.c: micro-batches that are computed together, for synchronized batch norms. */
+
+struct ls__together;
+/* Opens t->together if the options ask for it. */
+LS_MUST_CHECK ls_status ls__together_open(ls_train *t);
+void ls__together_close(ls_train *t);
+/* The micro-batches of this rank; losses and tokens: one for each. Then as if they had been computed one after another. */
+LS_MUST_CHECK ls_status ls__together_run(ls_train *t, ls_train_metrics *m, double *losses, double *tokens,
+                                         double *weight);
+
 /* ---- evaluate.c: the mean loss over the validation data, and metrics as the task has them. */
-LS_MUST_CHECK ls_status ls__train_evaluate(ls_train *t, double *loss, double metrics[LS_MAX_METRICS]);
+typedef struct ls__evaluation {
+    double loss, weight; /* the mean, and the weight of all losses */
+    double metrics[LS_MAX_METRICS];
+} ls__evaluation;
+LS_MUST_CHECK ls_status ls__train_evaluate(ls_train *t, ls__evaluation *out);
 
 /* After t->step was counted: evaluation, the line of metrics and a checkpoint, as they are due; without `line` the last alone. */
 LS_MUST_CHECK ls_status ls__train_finish(ls_train *t, ls_train_metrics *m, bool line);
+
+/* ---- samples.c: texts while training. */
+
+LS_MUST_CHECK ls_status ls__samples_open(ls_train *t);
+void ls__samples_close(ls_train *t);
+/* If one is due after the last step: first rank. */
+LS_MUST_CHECK ls_status ls__samples_add(ls_train *t, ls_train_metrics *m);
 
 /* ---- kept.c: for tests, a rank may be killed at numbered points. */
 void ls__train_point(const ls_train *t, int point);

@@ -64,7 +64,7 @@ static void plain_fma_is_fmaf(void **state)
 
 typedef struct product {
     int64_t m, n, k;
-    bool a_trans, b_trans, add, activate, finish;
+    bool a_trans, b_trans, add, activate, finish, half; /* half: B in bfloat16 */
     int pad; /* columns between the rows of the operands */
 } product;
 
@@ -128,7 +128,17 @@ static void check_product(const product *p)
                    .add = p->add,
                    .activate = p->activate ? twice : NULL,
                    .finish = p->finish ? add_hundred : NULL };
+    int64_t b_count = b_rows * (b_cols + p->pad);
+    uint16_t *half = malloc((size_t)b_count * sizeof *half);
+    for (int64_t i = 0; i < b_count && p->half; i++) {
+        uint32_t bits;
+        memcpy(&bits, &b[i], sizeof bits);
+        half[i] = (uint16_t)(bits >> 16);
+        bits &= 0xffff0000u;
+        memcpy(&b[i], &bits, sizeof bits);
+    }
     float *expected = expected_of(&g, before, p->m);
+    if (p->half) g.b = NULL, g.b16 = half;
     char how[64];
     int v = 0;
     for (const ls__instruction_set *s; (s = ls__instruction_set_at(v)); v++) {
@@ -147,6 +157,7 @@ static void check_product(const product *p)
         }
     }
     ls__instruction_set_use(NULL);
+    free(half);
     free(expected);
     free(c);
     free(before);
@@ -169,6 +180,7 @@ static void products_are_chains_of_fma(void **state)
             p.a_trans = form & 1, p.b_trans = form & 2, p.add = form & 4;
             p.activate = (i + (size_t)form) % 3 == 0, p.finish = (i + (size_t)form) % 2 == 0;
             p.pad = i % 2 ? 0 : (int)i % 5;
+            p.half = (i + (size_t)form / 2) % 3 == 1;
             check_product(&p);
         }
 }
