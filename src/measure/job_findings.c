@@ -44,37 +44,84 @@ static double longest_data(const ls_run *run)
     return sum / (double)ls__counted(run);
 }
 
+static bool is_data_straggler(const ls_finding *f)
+{
+    return f->kind == LS_FINDING_STRAGGLER && f->phase == LS_PHASE_DATA;
+}
+
+/* Time of a step by which the ranks' waits for data differ, where that is more than a step varies; run-queue delay is not part of it. */
+static double uneven_data(const ls_run *run)
+{
+    double sum = 0, least_of_step = fmax(LS__RISE_NS, LS__RISE_SHARE * run->step_mean);
+    for (size_t i = run->first_counted; i < run->n_steps; i++) {
+        int64_t most = 0, least = INT64_MAX;
+        for (int r = 0; r < run->ranks; r++) {
+            if (!run->steps[i].rank[r].present) continue;
+            most = ls__max(most, run->steps[i].rank[r].own[LS_PHASE_DATA]);
+            least = ls__min(least, run->steps[i].rank[r].own[LS_PHASE_DATA]);
+        }
+        if ((double)(most - least) > least_of_step) sum += (double)(most - least);
+    }
+    return sum / (double)ls__counted(run);
+}
+
+/* ns of a step that a straggler spends beyond the others. */
+static double excess_of(const ls_run *run, const ls_finding *f)
+{
+    return (f->evidence.rank.own - f->evidence.rank.others) * (double)f->steps / (double)ls__counted(run);
+}
+
+/* The straggler that nearly all of that is due to. If now this rank waits longer for data and now that one, none is. */
+static const ls_finding *data_straggler(const ls_run *run)
+{
+    const ls_finding *found = NULL;
+    for (size_t i = 0; i < run->n_findings; i++)
+        if (is_data_straggler(&run->findings[i]) && (!found || run->findings[i].cost > found->cost))
+            found = &run->findings[i];
+    return found && excess_of(run, found) > LS__DATA_ONE_RANK * uneven_data(run) ? found : NULL;
+}
+
+/* The same as longest_data() without what a straggler loses by itself. */
+static double common_data(const ls_run *run)
+{
+    const ls_finding *one = data_straggler(run);
+    return fmax(0, longest_data(run) - (one ? excess_of(run, one) : 0));
+}
+
 /* Whether all ranks wait for batches that are not ready. Otherwise slow data are one rank's, which is another finding. */
 static bool data_stalls_all(const ls_run *run)
 {
+    const ls_finding *one = data_straggler(run);
     ls__data_load *all = malloc((size_t)run->ranks * sizeof *all);
     int n = 0, slowest = 0, fastest = 0;
     for (int r = 0; r < run->ranks && all; r++) {
         if (!run->rank[r].present) continue;
-        all[n++] = ls__data_load_of(run, r);
-        if (all[n - 1].waited > all[slowest].waited) slowest = n - 1;
+        all[n] = ls__data_load_of(run, r);
+        if (one && one->rank == r) all[n].waited = fmax(0, all[n].waited - excess_of(run, one));
+        if (all[n].waited > all[slowest].waited) slowest = n;
+        n++;
     }
     /* Which rank is slowest may vary: each step takes as long as its slowest. */
-    if (n) all[slowest].waited = longest_data(run);
+    if (n) all[slowest].waited = common_data(run);
     bool stalls = ls__data_stall_find(all, n, &slowest, &fastest) == LS__DATA_STALLS_ALL;
     free(all);
     return stalls;
 }
 
-/* Now this rank waits longer for data and now that one: that is the same finding. */
+/* What all ranks lose now and then is the same finding as that they wait for data. */
 static void remove_data_stragglers(ls_run *run)
 {
     size_t n = 0;
+    const ls_finding *one = data_straggler(run);
     for (size_t i = 0; i < run->n_findings; i++)
-        if (run->findings[i].kind != LS_FINDING_STRAGGLER || run->findings[i].phase != LS_PHASE_DATA)
-            run->findings[n++] = run->findings[i];
+        if (!is_data_straggler(&run->findings[i]) || one == &run->findings[i]) run->findings[n++] = run->findings[i];
     run->n_findings = n;
 }
 
 /* Workers that together build batches faster than a step takes them hide all of it: w workers need build / w per step. */
 static void find_late_batches(ls_run *run)
 {
-    double step = run->step_mean, waited = longest_data(run), build = 0, present = 0;
+    double step = run->step_mean, waited = common_data(run), build = 0, present = 0;
     double workers = fmax(0, ls__metadata(run, LS_METADATA_WORKERS)); /* 0 if it is not known */
     if (!data_stalls_all(run)) return;
     for (int r = 0; r < run->ranks; r++) {
@@ -160,7 +207,7 @@ static void find_imbalance(ls_run *run)
         case LS_FINDING_STEAL: explained += (double)run->findings[i].cost; break;
         default: break;
         }
-    if (data_stalls_all(run)) explained += fmax(0, longest_data(run) - ls_run_mean(run, -1, LS_PHASE_DATA));
+    if (data_stalls_all(run)) explained += fmax(0, common_data(run) - ls_run_mean(run, -1, LS_PHASE_DATA));
     if (waiting - explained < LS__IMBALANCE_SHARE * run->step_mean) return;
     ls_finding *f =
         ls__finding_add(run, LS_FINDING_IMBALANCE, LS_PHASE_WAIT, LS_REMEDY_EQUAL_WORK, waiting - explained);

@@ -77,6 +77,7 @@
 
 /* ---- What all ranks lose alike (job_findings.c). */
 #define LS__DATA_UNRECORDED 0.05 /* of a step, in the data phase of a program that records no batches; origin: report */
+#define LS__DATA_ONE_RANK   0.7  /* of what the ranks' waits for data differ by, if it is one rank's; origin: soak */
 #define LS__WORKERS_SPARE   1.1  /* times the workers that would just do; origin: bench/advice */
 #define LS__WORKERS_MOST    512  /* that are ever suggested; origin: report */
 #define LS__PHASE_SHARE     0.05 /* of the run, for checkpoints and evaluation; origin: report */

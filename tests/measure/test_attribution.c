@@ -20,6 +20,7 @@ typedef struct delay {
 typedef struct plan {
     int ranks, delays;
     delay delay[2];
+    bool batches; /* recorded, none of them ready when asked for: data are loaded within the step */
 } plan;
 
 /* Noise of up to `ns`, the same in each run of this test. */
@@ -79,6 +80,7 @@ static int64_t put_phase(rank_record *r, const plan *p, int rank, ls_phase phase
     }
     sample(r, end, x.work + x.on_core, x.sched_delay, x.off_cpu > 0);
     add(r, end, LS_EVENT_PHASE_END, phase, 0);
+    if (phase == LS_PHASE_DATA && p->batches) add(r, end, LS_EVENT_BATCH, (uint64_t)(end - at), 0);
     return end;
 }
 
@@ -252,6 +254,53 @@ static void evidence_agrees_with_the_finding(void **state)
     ls_run_free(&run);
 }
 
+static const ls_finding *finding_of(const ls_run *run, ls_finding_kind kind)
+{
+    for (size_t i = 0; i < run->n_findings; i++)
+        if (run->findings[i].kind == kind) return &run->findings[i];
+    return NULL;
+}
+
+/* All ranks wait 5 ms for data in each step, and one of them 6 more in some. */
+static void a_late_batch_is_one_ranks_although_all_wait_for_data(void **state)
+{
+    (void)state;
+    for (int often = 0; often < 3; often++) {
+        plan p = { .ranks = 2,
+                   .delays = 1,
+                   .batches = true,
+                   .delay = { { .rank = 1,
+                                .phase = LS_PHASE_DATA,
+                                .ns = 6 * MS,
+                                .every = often == 0   ? 1
+                                         : often == 1 ? 10
+                                                      : ONCE,
+                                .off_cpu = often == 1 } } };
+        ls_run *run = run_of(&p);
+        const ls_finding *f = first_about_a_rank(run), *all = finding_of(run, LS_FINDING_DATA);
+        check_named(&p, f, &p.delay[0]);
+        check_size(&p, f, &p.delay[0]);
+        assert_non_null(all);
+        if (fabs(all->evidence.data.waited - 5.1 * MS) > 0.5 * MS)
+            fail_msg("all wait for %g ms", all->evidence.data.waited / MS);
+        ls_run_free(&run);
+    }
+}
+
+static void no_rank_is_named_if_now_one_batch_is_late_and_now_another(void **state)
+{
+    (void)state;
+    plan p = { .ranks = 2,
+               .delays = 2,
+               .batches = true,
+               .delay = { { .rank = 0, .phase = LS_PHASE_DATA, .ns = 6 * MS, .every = 4 },
+                          { .rank = 1, .phase = LS_PHASE_DATA, .ns = 6 * MS, .every = 5 } } };
+    ls_run *run = run_of(&p);
+    assert_null(first_about_a_rank(run));
+    assert_non_null(finding_of(run, LS_FINDING_DATA));
+    ls_run_free(&run);
+}
+
 static void no_rank_is_named_without_a_delay(void **state)
 {
     (void)state;
@@ -301,6 +350,8 @@ int main(void)
         cmocka_unit_test(a_lost_core_is_named_as_such),
         cmocka_unit_test(two_stragglers_are_named),
         cmocka_unit_test(evidence_agrees_with_the_finding),
+        cmocka_unit_test(a_late_batch_is_one_ranks_although_all_wait_for_data),
+        cmocka_unit_test(no_rank_is_named_if_now_one_batch_is_late_and_now_another),
         cmocka_unit_test(no_rank_is_named_without_a_delay),
         cmocka_unit_test(causes_are_summed_over_the_window),
     };
