@@ -210,6 +210,15 @@ class Recorder:
             if self._handle:
                 lib.ls_record_end(self._handle, phase)
 
+    @contextlib.contextmanager
+    def own_work(self):
+        """What the recorder does is not the program's, in which ranks are compared: it is recorded as communication, which it mostly is."""
+        lib.ls_record_begin(self._handle, ls.PHASE_COMM)
+        try:
+            yield
+        finally:
+            lib.ls_record_end(self._handle, ls.PHASE_COMM)
+
     # ---- What the hooks call.
 
     def _is_eval(self):

@@ -2,8 +2,10 @@
 
 Two things are looked at, and neither asks anything of other ranks that they might not answer. Gradients: which parameters' gradients this
 rank computed since they were last reduced; an optimizer step on such is a step on its own. Parameters: every so many steps each rank puts
-a sum over the bits of its DDP parameters into the job's store, and rank 0 compares those that have come."""
+a sum over the bits of its DDP parameters into the job's store, and compares the one of the rank before it when that has come. All ranks
+do the same, so that none is late by it."""
 
+import itertools
 import json
 import os
 import struct
@@ -16,13 +18,15 @@ import torch.distributed as dist
 from . import _library as ls
 
 
+_sessions = itertools.count()  # a job may record several times, and has one store
+
+
 class SynchronizationWarning(UserWarning):
     """Ranks no longer train one model."""
 
 
 def warn(folder, text):
-    """Warns, and keeps the warning with the run."""
-    warnings.warn(f"lockstep_torch: {text}", SynchronizationWarning, stacklevel=2)
+    """Keeps the warning with the run, and warns."""
     rank = dist.get_rank() if dist.is_available() and dist.is_initialized() else int(os.environ.get("RANK", 0))
     try:
         os.makedirs(folder, exist_ok=True)
@@ -30,6 +34,7 @@ def warn(folder, text):
             file.write(json.dumps({"time": time.time(), "rank": rank, "warning": text}) + "\n")
     except OSError:
         pass  # a full disk must not end a training run
+    warnings.warn(f"lockstep_torch: {text}", SynchronizationWarning, stacklevel=2)
 
 
 def _is_plain(parameter):
@@ -59,8 +64,9 @@ class Checker:
         self._no_sync = False  # the last forward was one under no_sync()
         self._ddp = []  # parameters of all DDP modules
         self._warned = set()
-        self._waiting = []  # steps whose sums have not been compared
+        self._waiting = []  # steps, and this rank's sums, that have not been compared
         self._steps = 0
+        self._session = next(_sessions)
 
     # ---- Gradients.
 
@@ -130,9 +136,10 @@ class Checker:
         due = step % 50 == 0 or (step < 50 and step & (step - 1) == 0)
         if (not due and not self._waiting) or not self._ddp or not dist.is_initialized() or dist.get_world_size() < 2:
             return
-        self._compare()
-        if due:
-            self._publish(step)
+        with self._recorder.own_work():
+            self._compare()
+            if due:
+                self._publish(step)
 
     def close(self):
         try:
@@ -142,45 +149,41 @@ class Checker:
             pass
 
     def _key(self, step, rank):
-        return f"lockstep_torch/parameters/{step}/{rank}"
+        return f"lockstep_torch/parameters/{self._session}/{step}/{rank}"
 
     def _publish(self, step):
-        sums = [digest(p) for p in self._ddp]
-        store = dist.distributed_c10d._get_default_store()
-        store.set(self._key(step, dist.get_rank()), struct.pack(f"<{len(sums)}q", *sums).hex())
-        if dist.get_rank() == 0:
-            self._waiting.append(step)
+        sums = struct.pack(f"<{len(self._ddp)}q", *[digest(p) for p in self._ddp])
+        dist.distributed_c10d._get_default_store().set(self._key(step, dist.get_rank()), sums.hex())
+        self._waiting.append((step, sums))
 
     def _compare(self):
-        """Rank 0: compares the sums of all ranks for steps in which all have come."""
-        store, ranks = dist.distributed_c10d._get_default_store(), dist.get_world_size()
+        """Compares this rank's sums with those of the rank before it for steps in which they have come."""
+        store, other = dist.distributed_c10d._get_default_store(), (dist.get_rank() or dist.get_world_size()) - 1
         while self._waiting:
-            step = self._waiting[0]
-            keys = [self._key(step, r) for r in range(ranks)]
-            if not store.check(keys):
-                self._waiting = self._waiting[-4:]  # a rank that makes fewer steps than others never comes
+            step, own = self._waiting[0]
+            key = self._key(step, other)
+            if not store.check([key]):
+                del self._waiting[:-4]  # a rank that makes fewer steps than others never comes
                 return
             self._waiting.pop(0)
-            sums = [bytes.fromhex(store.get(key).decode()) for key in keys]
-            for key in keys:
-                store.delete_key(key)
-            for rank in range(1, ranks):
-                if sums[rank] != sums[0]:
-                    self._report(step, rank, sums)
-                    break
+            sums = bytes.fromhex(store.get(key).decode())
+            store.delete_key(key)  # nobody else reads it
+            if sums != own:
+                self._report(step, other, sums, own)
 
-    def _report(self, step, rank, sums):
+    def _report(self, step, other, sums, own):
         if "parameters" in self._warned:
             return
         self._warned.add("parameters")
-        ours, theirs = (struct.unpack(f"<{len(s) // 8}q", s) for s in (sums[0], sums[rank]))
+        rank = dist.get_rank()
+        theirs, ours = (struct.unpack(f"<{len(s) // 8}q", s) for s in (sums, own))
         if len(ours) != len(theirs):
-            text = f"rank 0 has {len(ours)} parameters in DistributedDataParallel and rank {rank} {len(theirs)}"
+            text = f"rank {other} has {len(theirs)} parameters in DistributedDataParallel and rank {rank} {len(ours)}"
         else:
             differ = [i for i, (a, b) in enumerate(zip(ours, theirs)) if a != b]
             by_id = {id(p): self._names[i] for i, p in self._parameters.items()}
             name = by_id.get(id(self._ddp[differ[0]]), f"parameter {differ[0]}")
-            text = f"{len(differ)} of {len(ours)} parameters differ between rank 0 and rank {rank}, the first is {name}"
+            text = f"{len(differ)} of {len(ours)} parameters differ between rank {min(rank, other)} and rank {max(rank, other)}, the first is {name}"
         self._recorder.warn(
             f"after step {step} {text}: the ranks no longer train one model; look for a step in which not all of them reduced their gradients, "
             "or for a change to parameters on one rank alone"
