@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from ._library import LockstepError
+from ._memory import keep_memory
 from ._sampler import Sampler
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ __all__ = [
     "Recorder",
     "Sampler",
     "SynchronizationWarning",
+    "keep_memory",
     "phase",
     "record",
     "register",
