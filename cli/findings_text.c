@@ -220,7 +220,10 @@ static void say_comm(finding_text *t, const ls_finding *f)
 {
     const ls_comm_evidence *e = &f->evidence.comm;
     WHAT(t, "exposed communication%s: %s of a step", e->network ? " between nodes" : "", NS(e->exposed));
-    EVIDENCE(t, "%s per step", amount_bytes(e->bytes).text);
+    if (e->bytes > 0)
+        EVIDENCE(t, "%s per step", amount_bytes(e->bytes).text);
+    else
+        EVIDENCE(t, "the sizes of its collectives are not in the record");
     if (e->rate > 0)
         EVIDENCE(t, e->network ? ", %s on a node's link" : " at %s", amount_rate(e->rate, e->network).text);
     if (e->rate > 0 && e->network) EVIDENCE(t, " (%.0f%% of its peak)", 100 * e->of_peak);

@@ -59,7 +59,34 @@ static void put_devices(const page *p, const json_t *ranks)
     }
     if (!shown) return;
     fputs("</table></div>", p->to);
+    char advice[400];
+    for (int data = 0; data < 2; data++)
+        if (report_import_idle(ranks, data, advice, sizeof advice)) {
+            fputs("<p>", p->to);
+            put_html(p->to, advice);
+            fputs("</p>", p->to);
+        }
     html_card_end(p);
+}
+
+/* Kernels of templates have names that are longer than a page is wide: all of it is shown where the pointer rests. */
+static void put_name(const page *p, const char *name)
+{
+    enum { WIDE = 60 };
+    char start[WIDE + 1];
+    int n = WIDE;
+    const char *text = printable(name ? name : "");
+    if (strlen(text) <= WIDE) {
+        put_html(p->to, text);
+        return;
+    }
+    while (n && ((unsigned char)text[n] & 0xc0) == 0x80) n--; /* a character stays whole */
+    snprintf(start, sizeof start, "%.*s", n, text);
+    fputs("<span title=\"", p->to);
+    put_html(p->to, text);
+    fputs("\">", p->to);
+    put_html(p->to, start);
+    fputs("\u2026</span>", p->to);
 }
 
 static void put_kernels(const page *p, const json_t *ranks)
@@ -73,7 +100,7 @@ static void put_kernels(const page *p, const json_t *ranks)
     {
         if (i >= MOST_KERNELS) break;
         fputs("<tr><td class=\"l\">", p->to);
-        put_text(p, k, "name");
+        put_name(p, json_string_value(json_object_get(k, "name")));
         fputs("<td class=\"l\">", p->to);
         put_text(p, k, "class");
         fprintf(p->to, "<td>%lld<td>%s</tr>", (long long)json_integer_value(json_object_get(k, "calls")),

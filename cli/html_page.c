@@ -124,11 +124,13 @@ static void put_head(const page *p)
             if (run->rank[i].present && run->rank[i].node >= nodes) nodes = run->rank[i].node + 1;
         double own = r->metadata[LS_METADATA_THREADS]; /* otherwise, the cores that it may use */
         int threads = own >= 1 && own < 1e6 ? (int)own : r->threads;
-        fprintf(p->to, " of %d thread%s on ", threads, threads == 1 ? "" : "s");
-        if (nodes > 1)
-            fprintf(p->to, "%d nodes", nodes);
-        else
+        if (threads > 0) fprintf(p->to, " of %d thread%s", threads, threads == 1 ? "" : "s");
+        if (nodes > 1) {
+            fprintf(p->to, " on %d nodes", nodes);
+        } else if (strcmp(r->host, "-")) { /* "-": an imported trace without the host's name */
+            fputs(" on ", p->to);
             put_html(p->to, r->host);
+        }
         put_model(p);
         time_t start =
             r->start_time > 0 && r->start_time < 1e11 ? (time_t)r->start_time : 0; /* the file is untrusted */

@@ -81,11 +81,14 @@ void html_profile(const page *p)
     profile f;
     char words[300];
     if (profile_read(&f, p->run->path, 0)) return; /* made without --profile */
-    snprintf(words, sizeof words,
-             "Rank 0, by self time. SGEMM reaches %s GFLOP/s here; activations took %s at most. <i>GB/s</i>: the "
-             "least that must move, each "
-             "operand and each result once.",
-             amount_count(f.peak_gflops).text, amount_bytes(f.activation_bytes).text);
+    if (f.peak_gflops > 0)
+        snprintf(words, sizeof words,
+                 "Rank 0, by self time. SGEMM reaches %s GFLOP/s here; activations took %s at most. <i>GB/s</i>: the "
+                 "least that must move, each "
+                 "operand and each result once.",
+                 amount_count(f.peak_gflops).text, amount_bytes(f.activation_bytes).text);
+    else
+        snprintf(words, sizeof words, "Rank 0, by self time, as the PyTorch profiler recorded it.");
     html_card(p, "operations", "", "Operations", words);
     put_operations(p, &f, &f.forward, "Forward");
     put_operations(p, &f, &f.backward, "Backward");

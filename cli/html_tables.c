@@ -50,14 +50,21 @@ static void put_rank(const page *p, const ls_run_rank *k, bool clocks)
     put_html(p->to, k->host);
     fputs("<td class=\"l\">", p->to);
     put_html(p->to, k->cores);
-    fprintf(p->to, "<td>%.2f<td%s>%s<td>%s", u->cpu / u->wall, u->level ? " class=\"warn\"" : "",
+    bool known = u->cpu > 0; /* an imported run has no samples of the kernel's counters */
+    char cores[32] = "-";
+    if (known) snprintf(cores, sizeof cores, "%.2f", u->cpu / u->wall);
+    fprintf(p->to, "<td>%s<td%s>%s<td>%s", cores, u->level ? " class=\"warn\"" : "",
             amount_share(u->busy / u->wall).text, amount_share(u->mfu).text);
-    put_share_cell(p, u->sched_delay, u->wall, LS__CONTENTION_SHARE);
-    put_share_cell(p, u->steal, u->wall, LS__STEAL_SHARE);
-    put_share_cell(p, u->off_cpu, u->wall, INFINITY);
-    fprintf(p->to, "<td>%s / %s<td>%s / ", amount_count(u->voluntary).text, amount_count(u->involuntary).text,
-            amount_count(u->minor).text);
-    fprintf(p->to, u->major > 1 ? "<b>%s</b>" : "%s", amount_count(u->major).text);
+    if (known) {
+        put_share_cell(p, u->sched_delay, u->wall, LS__CONTENTION_SHARE);
+        put_share_cell(p, u->steal, u->wall, LS__STEAL_SHARE);
+        put_share_cell(p, u->off_cpu, u->wall, INFINITY);
+        fprintf(p->to, "<td>%s / %s<td>%s / ", amount_count(u->voluntary).text, amount_count(u->involuntary).text,
+                amount_count(u->minor).text);
+        fprintf(p->to, u->major > 1 ? "<b>%s</b>" : "%s", amount_count(u->major).text);
+    } else {
+        fputs("<td>-<td>-<td>-<td>-<td>-", p->to);
+    }
     fprintf(p->to, "<td>%s", u->resident > 0 ? amount_bytes(u->resident).text : "-");
     if (clocks && (k->clock_ahead || k->clock_uncertainty))
         fprintf(p->to, "<td>%s%s \u00b1 %s", k->clock_ahead < 0 ? "\u2212" : "+",

@@ -40,7 +40,10 @@ static void print_summary(const ls_import_result *r, const char *out)
     if (r->present < r->ranks) printf(" of %d", r->ranks);
     printf(", %" PRId64 " step%s, %" PRId64 " joined collective%s, from %" PRIu64 " events", r->steps, ls__s(r->steps),
            r->collectives, ls__s(r->collectives), r->events);
-    if (r->present > 1 && r->collectives) printf("; clocks agree within %s", amount_ns((double)r->uncertainty).text);
+    if (r->present > 1 && r->collectives && r->uncertainty)
+        printf("; clocks agree within %s", amount_ns((double)r->uncertainty).text);
+    else if (r->present > 1 && r->collectives)
+        printf("; all on one clock");
     printf("\n");
     for (size_t i = 0; i < r->n_notes; i++) printf("note: %s\n", printable(r->notes[i]));
     printf("see 'lockstep report %s'\n", printable(out));

@@ -79,6 +79,35 @@ static void put_share(const report_form *f, int width, double part, double whole
         fprintf(f->to, " %*s", width, "-");
 }
 
+bool report_import_idle(const json_t *ranks, bool data, char *out, size_t bytes)
+{
+    static const double LEAST = 0.05;
+    size_t i;
+    const json_t *rank, *worst = NULL;
+    double most = 0, most_ms = 0;
+    json_array_foreach(ranks, i, rank)
+    {
+        const json_t *d = json_object_get(rank, "device");
+        double span = number_of(d, "span_ms"), loading = number_of(d, "idle_data_ms"),
+               ms = data ? loading : number_of(d, "idle_host_ms") - loading;
+        if (!(span > 0) || !(ms / span > most)) continue;
+        most = ms / span;
+        most_ms = ms;
+        worst = rank;
+    }
+    double steps = number_of(worst, "steps");
+    if (most < LEAST || !(steps > 0)) return false;
+    snprintf(
+        out, bytes,
+        "rank %lld's device waits %.0f%% of the time for %s, %s per step, which a step can gain at most; %s",
+        (long long)json_integer_value(json_object_get(worst, "rank")), 100 * most,
+        data ? "its host to load data" : "its host to launch kernels", amount_ns(most_ms / steps * 1e6).text,
+        data ? "a DataLoader with more num_workers, pin_memory=True and a larger prefetch_factor hides it"
+             : "larger micro-batches, torch.compile(mode=\"reduce-overhead\") or CUDA graphs need fewer launches, and "
+               "without .item(), .cpu() and printed losses the host runs ahead of the device");
+    return true;
+}
+
 static void show_devices(const json_t *ranks, const report_form *f)
 {
     size_t i;
@@ -106,10 +135,13 @@ static void show_devices(const json_t *ranks, const report_form *f)
         put_share(f, 7, number_of(d, "idle_gap_ms") + number_of(d, "idle_other_ms"), span);
         fputc('\n', f->to);
     }
-    if (shown)
-        report_wrap(f, 2, 2, "",
-                    "(overlap: share of communication while a kernel computes; idle: no kernel runs because none was "
-                    "launched yet (host-bound), the host loads data, or a launched one has to wait (blocked))");
+    if (!shown) return;
+    report_wrap(f, 2, 2, "",
+                "(overlap: share of communication while a kernel computes; idle: no kernel runs because none was "
+                "launched yet (host-bound), the host loads data, or a launched one has to wait (blocked))");
+    char advice[400];
+    for (int data = 0; data < 2; data++)
+        if (report_import_idle(ranks, data, advice, sizeof advice)) report_wrap(f, 2, 4, "", advice);
 }
 
 static void show_classes(const json_t *ranks, const report_form *f)
