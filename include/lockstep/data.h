@@ -190,6 +190,28 @@ LS_API void ls_encoder_free(ls_encoder **encoder);
 LS_API LS_MUST_CHECK ls_status ls_encode(ls_encoder *encoder, const void *text, size_t bytes, const int32_t **tokens,
                                          size_t *count);
 
+/* ---- Chats: messages as text, by the template of a model (Jinja, as transformers has it).
+ *
+ * Supported are for, if, set, macro, generation, break and continue; operators, slices and choices; namespaces; loop's attributes; the filters, tests and methods
+ * that templates of models use. A template that uses anything else is refused with its name. Templates do not learn the date: strftime_now is not defined,
+ * so that a text is the same tomorrow. */
+
+typedef struct ls_chat_template ls_chat_template; /* read-only; any number of threads may use it */
+
+/* From now on the template of the tokenizer, which is saved with it: "chatml", "llama2", "llama3" or "zephyr", or the path of a file .jinja.
+ * To be called before the tokenizer is used. */
+LS_API LS_MUST_CHECK ls_status ls_tokenizer_set_chat_template(ls_tokenizer *tokenizer, const char *name);
+/* The template of a tokenizer: its folder's chat_template.jinja, or chat_template in tokenizer_config.json. LS_EINVAL: it has none. On
+ * failure *out is NULL. */
+LS_API LS_MUST_CHECK ls_status ls_chat_template_open(ls_chat_template **out, const ls_tokenizer *tokenizer);
+LS_API void ls_chat_template_free(ls_chat_template **chat);
+/* The text of messages, a JSON list of {"role": ..., "content": ...}, 0-terminated, in memory that the caller frees; `prompt`: and the
+ * beginning of an answer. LS_EFORMAT: the messages are not such a list, or the template refuses them. */
+LS_API LS_MUST_CHECK ls_status ls_chat_render(const ls_chat_template *chat, const char *messages, size_t bytes,
+                                              bool prompt, char **out, size_t *out_bytes);
+/* The text that ends an answer, such as "<|im_end|>"; "": not known. Lives as long as the template. */
+LS_API const char *ls_chat_template_end(const ls_chat_template *chat);
+
 /* ---- Text files: as a dataset, converted to shards, and to train a tokenizer.
  *
  * They may be compressed with gzip or zstd, which is detected by their first bytes; a suffix .gz or .zst is ignored when the
@@ -210,7 +232,7 @@ typedef struct ls_text_options {
     const char *const *paths; /* files, globs and folders */
     size_t n_paths;
     ls_data_format format;         /* of text; 0: auto */
-    const char *field;             /* jsonl: the field with the text; NULL: "text" */
+    const char *field;             /* jsonl: the field with the text; NULL: "text", or "messages" of chats */
     const char *prompt_field;      /* jsonl, padded: a text in front that has no loss; NULL: none */
     const char *weight_field;      /* jsonl, padded: a number, the weight of the document's loss; NULL: 1 */
     const ls_tokenizer *tokenizer; /* stays the caller's and must outlive the dataset */
@@ -218,6 +240,9 @@ typedef struct ls_text_options {
     /* a sample is a document (of plain files: a line), truncated or padded to seq_len; default: packed, as in
      * ls_tokens_open(), with the end token after each document */
     bool padded;
+    /* jsonl, padded: a document is a list of messages, {"role": "user", "content": "..."}, in the field "messages" or `field`. It becomes
+     * text by the tokenizer's chat template, and only the answers of the role "assistant", with the end of their turn, have a loss */
+    bool chat;
     bool count_tokens; /* padded: count each document's tokens at open, as lengths for the balanced order; default: its
                           bytes are used instead */
     bool skip_bad;     /* jsonl: skip invalid lines and log how many; default: they are LS_EFORMAT */

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "base/status.h"
+#include "data/chat.h"
 #include "data/format.h"
 #include "data/json_line.h"
 #include "data/names.h"
@@ -269,6 +270,23 @@ bool ls__has_document(const ls__fields *f, const ls__source *file, uint64_t offs
     return ((double)number < h->fraction * 0x1p64) == h->held_out;
 }
 
+/* The text of a chat, whose messages are what the document has so far. */
+static ls_status render_chat(const ls__line *l, const ls__fields *f, ls__jinja_text *text, ls__document *d)
+{
+    json_t *messages;
+    char line[40] = "";
+    ls_status status = ls__chat_parse(d->text, d->text_bytes, &messages);
+    if (!status) status = ls__chat_answers(f->chat, messages, text);
+    json_decref(messages);
+    d->text = text->bytes;
+    d->text_bytes = text->count;
+    d->answers = text->spans;
+    d->n_answers = text->n_spans;
+    if (!status) return LS_OK;
+    if (l->number) snprintf(line, sizeof line, " (line %zu)", (size_t)l->number);
+    return ls__fail_within(status, "%s: byte %zu%s", l->file->path, (size_t)l->offset, line);
+}
+
 /* Bytes of a byte order mark at the beginning of a file. */
 static size_t mark_bytes(const ls__chunk *c)
 {
@@ -291,6 +309,7 @@ ls_status ls__chunk_documents(const ls__chunk *c, const ls__fields *fields, ls__
         return each(user, &d);
     }
     ls__json_line json = { 0 };
+    ls__jinja_text chat = { 0 };
     uint64_t line = c->line;
     ls_status status = LS_OK;
     for (; !status && at<c->count; line += line> 0) {
@@ -306,12 +325,15 @@ ls_status ls__chunk_documents(const ls__chunk *c, const ls__fields *fields, ls__
                            .ends = true,
                            .offset = c->offset + (uint64_t)(text - c->bytes) };
         ls__line l = { .file = c->file, .offset = d.offset, .number = line, .bytes = text, .count = count };
-        if (format->parse_line && (status = format->parse_line(&l, fields, &json, &d))) {
+        if (format->parse_line) status = format->parse_line(&l, fields, &json, &d);
+        if (!status && fields->chat) status = render_chat(&l, fields, &chat, &d);
+        if (status) {
             status = bad_line(status, fields, bad);
             continue;
         }
         status = each(user, &d);
     }
     ls__json_line_free(&json);
+    ls__jinja_text_free(&chat);
     return status;
 }

@@ -2,6 +2,7 @@
 #ifndef LS_DATA_DOCUMENTS_H
 #define LS_DATA_DOCUMENTS_H
 
+#include "data/jinja.h"
 #include "data/json_line.h"
 #include "data/source.h"
 #include "lockstep/data.h"
@@ -50,6 +51,8 @@ typedef struct ls__document {
     size_t prompt_bytes;
     const char *text;
     size_t text_bytes;
+    const ls__span *answers; /* of a chat: those parts of the text have a loss, in order */
+    size_t n_answers;
     double weight;   /* 1 unless the line has another */
     bool continues;  /* this is not the document's beginning */
     bool ends;       /* this is the document's end */
@@ -58,11 +61,12 @@ typedef struct ls__document {
 
 /* The fields of a JSON line that are read. */
 typedef struct ls__fields {
-    const char *text;     /* NULL: "text" */
-    const char *prompt;   /* NULL: none */
-    const char *weight;   /* NULL: none */
-    bool skip_bad;        /* an invalid line is skipped; default: it is LS_EFORMAT with file, byte and line */
-    ls_hold_out hold_out; /* which documents are read; fraction 0: all */
+    const char *text;             /* NULL: "text" */
+    const char *prompt;           /* NULL: none */
+    const char *weight;           /* NULL: none */
+    const ls_chat_template *chat; /* the text is a list of messages, of which it makes text; NULL: it is not */
+    bool skip_bad;                /* an invalid line is skipped; default: it is LS_EFORMAT with file, byte and line */
+    ls_hold_out hold_out;         /* which documents are read; fraction 0: all */
     const ls__source *
         files; /* the first file, if not all documents are read: the choice depends on a document's file and position */
 } ls__fields;

@@ -60,8 +60,8 @@ static ls_status line_fails(const ls__line *l, uint64_t offset, const char *what
 static ls_status parse_json(const ls__line *l, const ls__fields *f, ls__json_line *json, ls__document *d)
 {
     size_t at = 0;
-    const char *name = f->text ? f->text : "text", *problem;
-    ls__json_field fields[3] = { { .name = name } };
+    const char *name = f->text ? f->text : f->chat ? "messages" : "text", *problem;
+    ls__json_field fields[3] = { { .name = name, .is_raw = f->chat } };
     int n = 1, prompt = f->prompt ? n++ : -1, weight = f->weight ? n++ : -1;
     if (prompt > 0) fields[prompt].name = f->prompt;
     if (weight > 0) fields[weight] = (ls__json_field){ .name = f->weight, .is_number = true };
@@ -69,7 +69,7 @@ static ls_status parse_json(const ls__line *l, const ls__fields *f, ls__json_lin
     if (status == LS_ENOMEM)
         return ls__fail(LS_ENOMEM, "%s: no memory for a line of %zu bytes", l->file->path, l->count);
     if (status) return line_fails(l, l->offset + at, "not a JSON object: ", problem);
-    if (!fields[0].text) return line_fails(l, l->offset, "no string in field ", name);
+    if (!fields[0].text) return line_fails(l, l->offset, f->chat ? "no field " : "no string in field ", name);
     if (prompt > 0 && !fields[prompt].text) return line_fails(l, l->offset, "no string in field ", f->prompt);
     if (weight > 0) d->weight = fields[weight].found ? fields[weight].number : -1;
     if (!(d->weight >= 0) || d->weight > 1e30)

@@ -268,6 +268,13 @@ static bool read_value(scan *s, ls__json_field *field)
 {
     skip_blanks(s);
     if (s->p >= s->end) return fails(s, "unexpected end");
+    if (field->is_raw) {
+        field->found = true;
+        field->text = s->p;
+        bool good = skip_value(s);
+        field->bytes = (size_t)(s->p - field->text);
+        return good;
+    }
     bool string = *s->p == '"', number = !string && !memchr("{[tfn", *s->p, 5);
     field->found = field->either ? number || string : field->is_number ? number : string;
     if (!field->found) return skip_value(s);

@@ -10,6 +10,7 @@ typedef struct ls__json_field {
     const char *name;
     bool is_number; /* read a number; default: a string */
     bool either;    /* read one of the two */
+    bool is_raw;    /* read any value: its JSON as text */
     /* filled in: */
     bool found;       /* it is there, and of that type */
     const char *text; /* of a string: inside the line, or in the reader's memory until the next line; NULL: not found */

@@ -7,6 +7,7 @@
 #include <string.h>
 #include "base/status.h"
 #include "base/text.h"
+#include "data/chat.h"
 #include "data/datasets.h"
 #include "data/format.h"
 #include "data/parallel.h"
@@ -27,7 +28,8 @@ typedef struct unit {
 typedef struct text {
     ls_dataset dataset; /* what the caller holds */
     ls__sources sources;
-    ls__fields fields; /* the texts are ours */
+    ls__fields fields;      /* the texts are ours */
+    ls_chat_template *chat; /* NULL: documents are texts */
     const ls_tokenizer *tokenizer;
     size_t seq_len;
     bool padded, lengths;
@@ -41,17 +43,22 @@ typedef struct text {
 /* The state of a worker. */
 typedef struct text_worker {
     ls_encoder *encoder;
+    const ls_tokenizer *tokenizer;
+    bool chats; /* documents are chats */
     ls__chunk chunk;
     ls__token_list list;
     size_t unit;   /* whose tokens are in `list`; SIZE_MAX: none */
     size_t prompt; /* padded: how many of them are the prompt's */
-    float weight;  /* padded: the document's */
+    ls__chat_encoder chat;
+    const uint8_t *answers; /* of a chat: 1 for tokens with a loss */
+    float weight;           /* padded: the document's */
 } text_worker;
 
 static void text_free(void *self)
 {
     text *t = self;
     ls__sources_close(&t->sources);
+    ls_chat_template_free(&t->chat);
     free((char *)(uintptr_t)t->fields.text);
     free((char *)(uintptr_t)t->fields.prompt);
     free((char *)(uintptr_t)t->fields.weight);
@@ -65,6 +72,7 @@ static void worker_free(void *self, void *state)
     text_worker *w = state;
     if (!w) return;
     ls_encoder_free(&w->encoder);
+    ls__chat_encoder_free(&w->chat);
     free(w->chunk.bytes);
     free(w->list.tokens);
     free(w);
@@ -78,6 +86,8 @@ static ls_status worker_open(void *self, int worker, void **state)
     *state = NULL;
     if (!w) return ls__fail(LS_ENOMEM, "no memory for a worker that tokenizes");
     w->unit = SIZE_MAX;
+    w->tokenizer = t->tokenizer;
+    w->chats = t->chat;
     ls_status status = ls_encoder_open(&w->encoder, t->tokenizer);
     if (status)
         worker_free(self, w);
@@ -163,6 +173,12 @@ static ls_status fill_row(void *user, const ls__document *d)
     const int32_t *tokens;
     size_t count, prompt = 0;
     ls_status status = LS_OK;
+    w->weight = (float)d->weight;
+    if (w->chats) {
+        status = ls__chat_encode(&w->chat, w->encoder, w->tokenizer, d->text, d->text_bytes, d->answers, d->n_answers,
+                                 &tokens, &w->answers, &count);
+        return status ? status : ls__token_list_add(&w->list, tokens, count);
+    }
     if (d->prompt) {
         status = ls_encode(w->encoder, d->prompt, d->prompt_bytes, &tokens, &prompt);
         if (!status) status = ls__token_list_add(&w->list, tokens, prompt);
@@ -170,7 +186,6 @@ static ls_status fill_row(void *user, const ls__document *d)
     if (!status) status = ls_encode(w->encoder, d->text, d->text_bytes, &tokens, &count);
     if (!status) status = ls__token_list_add(&w->list, tokens, count);
     w->prompt = prompt;
-    w->weight = (float)d->weight;
     return status;
 }
 
@@ -192,15 +207,17 @@ static ls_status padded_get(void *self, void *worker, uint64_t sample, ls_row *r
     w->list.count = 0;
     ls_status status = read_unit(t, &t->units[sample], w);
     if (!status) status = ls__chunk_documents(&w->chunk, &t->fields, NULL, fill_row, w);
-    if (!status && end >= 0) status = ls__token_list_add(&w->list, &end, 1);
+    if (!status && end >= 0 && !t->chat) status = ls__token_list_add(&w->list, &end, 1);
     if (status) return status;
 
+    const uint8_t *answers = t->chat && w->list.count ? w->answers : NULL;
     size_t n = w->list.count > t->seq_len ? t->seq_len : w->list.count ? w->list.count - 1 : 0;
     int32_t padding = end >= 0 ? end : 0;
     row->tokens = 0;
     row->length = n;
     for (size_t i = 0; i < t->seq_len; i++) {
-        bool used = i < n, counts = used && i + 1 >= w->prompt && w->weight > 0;
+        bool used = i < n, wanted = used && (answers ? answers[i + 1] : i + 1 >= w->prompt);
+        bool counts = wanted && w->weight > 0;
         inputs[i] = used ? w->list.tokens[i] : padding;
         targets[i] = used ? w->list.tokens[i + 1] : padding;
         weights[i] = counts ? w->weight : 0;
@@ -326,7 +343,7 @@ static ls_status measure_line(const text *t, text_worker *w, const ls__chunk *ch
     uint64_t before = bad->count;
     w->list.count = 0;
     ls_status status = ls__chunk_documents(&line, &t->fields, bad, t->lengths ? fill_row : ignore_document, w);
-    size_t tokens = w->list.count + (ls_tokenizer_end_token(t->tokenizer) >= 0);
+    size_t tokens = w->list.count + (!t->chat && ls_tokenizer_end_token(t->tokenizer) >= 0);
     *length = (uint32_t)(!t->lengths ? l->count : tokens > t->seq_len ? t->seq_len : tokens ? tokens - 1 : 0);
     if (bad->count > before) *length = BAD;
     return status;
@@ -415,8 +432,8 @@ static const char *copy_of(const char *name, ls_status *status)
 /* Fields are JSON's; a plain file that is to have some is a mistake. */
 static ls_status check_fields(const ls__sources *sources, const ls_text_options *o)
 {
-    bool asked = o->field || o->prompt_field || o->weight_field || o->skip_bad;
-    const char *fields[] = { o->field ? o->field : "text", o->prompt_field, o->weight_field };
+    bool asked = o->field || o->prompt_field || o->weight_field || o->skip_bad || o->chat;
+    const char *fields[] = { o->field ? o->field : o->chat ? "messages" : "text", o->prompt_field, o->weight_field };
     for (int i = 1; i < 3; i++)
         for (int k = 0; k < i; k++)
             if (fields[i] && fields[k] && !strcmp(fields[i], fields[k]))
@@ -439,6 +456,8 @@ ls_status ls_text_open(ls_dataset **out, const ls_text_options *o)
     LS__NEED(o->tokenizer, "options.tokenizer");
     if (!o->seq_len || o->seq_len > INT32_MAX)
         return ls__fail(LS_EINVAL, "sequence length %zu: must be >= 1", o->seq_len);
+    if (o->chat && (!o->padded || o->prompt_field))
+        return ls__fail(LS_EINVAL, "chats are padded, one per sample, and have no field with a prompt");
     text *t = calloc(1, sizeof *t);
     if (!t) return ls__fail(LS_ENOMEM, "no memory for a dataset");
     t->tokenizer = o->tokenizer;
@@ -450,6 +469,8 @@ ls_status ls_text_open(ls_dataset **out, const ls_text_options *o)
     t->fields.text = copy_of(o->field, &status);
     t->fields.prompt = o->padded ? copy_of(o->prompt_field, &status) : NULL;
     t->fields.weight = o->padded ? copy_of(o->weight_field, &status) : NULL;
+    if (!status && o->chat) status = ls_chat_template_open(&t->chat, o->tokenizer);
+    t->fields.chat = t->chat;
     if (!status) status = ls__sources_open_text(&t->sources, o->paths, o->n_paths, o->format);
     if (!status) status = check_fields(&t->sources, o);
     if (!status) status = ls__sources_unpack(&t->sources);
