@@ -54,6 +54,8 @@ static int read_arguments(eval_arguments *a, int argc, char **argv)
         { OPTION_CHOICE, "--image-format", &image_format, "FORMAT", "format of pictures: {} (auto)", 0, 0,
           image_formats },
         { OPTION_FLAG, "--pad", &o->pad, NULL, "one document per sequence, truncated or padded (packed)", 0, 0, NULL },
+        { OPTION_FLAG, "--chat", &o->chat, NULL, "JSON lines with messages; loss on the assistant's answers", 0, 0,
+          NULL },
         { OPTION_TEXT, "--prompt-field", &o->prompt_field, "NAME", "with --pad: field with a prompt, which has no loss",
           0, 0, NULL },
         { OPTION_TEXT, "--weight-field", &o->weight_field, "NAME", "with --pad: field with the weight of the loss (1)",
@@ -75,7 +77,7 @@ static int read_arguments(eval_arguments *a, int argc, char **argv)
     o->on_bad = (ls_on_bad)on_bad;
     o->image_format = (ls_image_format)image_format;
     if (!a->data.count && (format || image_format || o->pair_field || o->label_field || on_bad || o->field ||
-                           o->prompt_field || o->weight_field || o->pad)) {
+                           o->prompt_field || o->weight_field || o->pad || o->chat)) {
         fprintf(stderr, "lockstep eval: the run defines how its data are read; these options need --data\n");
         return EXIT_USAGE;
     }

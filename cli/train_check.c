@@ -67,6 +67,11 @@ static bool has_no_sample(const train_arguments *a)
     return a->train.sample_tokens < 0;
 }
 
+static bool is_not_chat(const train_arguments *a)
+{
+    return !a->train.chat;
+}
+
 static bool is_not_elastic(const train_arguments *a)
 {
     return !a->elastic;
@@ -88,6 +93,7 @@ static const struct {
     { "--prefetch", has_no_workers, "--workers is 0" },
     { "--sample-every", has_no_sample, "--sample-tokens is 0" },
     { "--prompt", has_no_sample, "--sample-tokens is 0" },
+    { "--chat-template", is_not_chat, "it is for --chat" },
     { "--max-restarts", is_not_elastic, "it is for --elastic" },
     { "--rsh", is_on_one_machine, "it is for --hosts and --hostfile" },
     { "--machine-timeout", is_on_one_machine, "it is for --hosts and --hostfile" },

@@ -313,7 +313,7 @@ static int check_together(const train_arguments *a)
         wrong = "--stage-limit needs --stage";
     else if (!a->data.count && t->stage)
         wrong = "--stage: the built-in corpus is not in a file; give files with --data";
-    else if (t->order == LS_ORDER_BALANCED && !t->pad)
+    else if (t->order == LS_ORDER_BALANCED && !t->pad && !t->chat)
         wrong = "--order balanced needs --pad; packed sequences have equal lengths";
     if (!wrong) return -1;
     fprintf(stderr, "lockstep train: %s\n", wrong);

@@ -130,8 +130,11 @@ typedef struct ls_train_options {
     const char *prompt_field; /* padded JSON lines: a text in front that has no loss; NULL: none */
     /* padded JSON lines: a number, the weight of the document's tokens in the loss; NULL: 1 */
     const char *weight_field;
-    ls_order order;  /* 0: shuffled; balanced is for padded data */
-    int torch_ranks; /* LS_ORDER_TORCH: the world size that it assumes; 0: the world's size */
+    /* JSON lines of chats, in the field "messages" or `field`; the loss is on the assistant's answers. Implies pad. See ls_text_options */
+    bool chat;
+    const char *chat_template; /* see ls_tokenizer_set_chat_template(); NULL: the tokenizer's */
+    ls_order order;            /* 0: shuffled; balanced is for padded data */
+    int torch_ranks;           /* LS_ORDER_TORCH: the world size that it assumes; 0: the world's size */
     ls_last last;
     int workers;          /* threads that build batches ahead; 0: found at run time; < 0: none */
     int prefetch;         /* batches ahead per worker; 0: 2, or found at run time */
@@ -310,7 +313,7 @@ typedef struct ls_eval_options {
     const char *field, *prompt_field, *weight_field;
     const char *pair_field, *label_field; /* classify; NULL: as the run, or by usual names */
     ls_image_format image_format;         /* images; 0: by the files */
-    bool pad;
+    bool pad, chat;
     int batch_size; /* samples of a micro-batch; 0: lm 8; other tasks: that of the run, or 8, or 64 images */
     int seq_len;    /* tokens of a sequence; 0: that of the run, or the model's context, at most 1,024; encoders: 256 */
     int threads;    /* 0: the cores that this process may run on */

@@ -77,7 +77,8 @@ static ls_status choose_data(evaluation *e)
                                  .prompt_field = o->prompt_field,
                                  .weight_field = o->weight_field,
                                  .on_bad = o->on_bad,
-                                 .pad = o->pad,
+                                 .pad = o->pad || o->chat,
+                                 .chat = o->chat,
                                  .seq_len = d->seq_len };
     } else if (d->n_val_data) {
         d->data = d->val_data;

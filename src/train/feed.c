@@ -148,8 +148,9 @@ ls_status ls__train_open_tokenizer(ls_train *t, int vocab)
     if ((status = ls_tokenizer_open(&t->tokenizer, name))) return status;
     if (o->end_token && (status = ls_tokenizer_set_end_token(t->tokenizer, o->end_token)))
         return ls__fail_within(status, "%s", name);
+    if (o->chat_template && (status = ls_tokenizer_set_chat_template(t->tokenizer, o->chat_template))) return status;
     if (t->task->encoder) separate_by_template(t->tokenizer);
-    if (t->is_text && o->n_data && (status = ls__tokenizer_check_end(t->tokenizer, name))) return status;
+    if (t->is_text && o->n_data && !o->chat && (status = ls__tokenizer_check_end(t->tokenizer, name))) return status;
     if (!o->n_data && t->tokenizer->bpe)
         return ls__fail(LS_EINVAL, "the built-in corpus consists of bytes; the tokenizer '%s' needs other data", name);
     return ls__check_tokenizer(t->tokenizer, name, o->init, has_own, vocab);

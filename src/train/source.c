@@ -64,7 +64,7 @@ static ls_status built_in_open(ls_dataset **out, int length)
 static ls_status check_kind(const char *const *paths, size_t n_paths, bool text, const ls_train_options *o)
 {
     const char *what = n_paths ? paths[0] : "the built-in corpus";
-    bool json = o->field || o->prompt_field || o->weight_field;
+    bool json = o->field || o->prompt_field || o->weight_field || o->chat;
     if (n_paths && !text && (o->pad || json || o->on_bad))
         return ls__fail(LS_EINVAL,
                         "%s: token shards have no documents or fields; pad and the options of JSON lines are for text",
@@ -94,6 +94,7 @@ ls_status ls__source_open(ls_dataset **out, const char *const *paths, size_t n_p
                               .prompt_field = o->prompt_field,
                               .weight_field = o->weight_field,
                               .padded = o->pad,
+                              .chat = o->chat,
                               .skip_bad = o->on_bad == LS_ON_BAD_SKIP,
                               .count_tokens = o->order == LS_ORDER_BALANCED,
                               .hold_out = hold_out ? *hold_out : (ls_hold_out){ 0 },

@@ -65,8 +65,9 @@ static ls_status prepare(ls_train *t)
     int asked = o->model.classes;
     if (!o->n_data)
         return ls__fail(LS_EINVAL, "the task classify needs data with labels; the built-in corpus has none");
-    if (o->pad || o->prompt_field || o->weight_field || o->data_format)
-        return ls__fail(LS_EINVAL, "pad, prompt_field, weight_field and data_format are for the tasks lm and mlm");
+    if (o->pad || o->prompt_field || o->weight_field || o->data_format || o->chat)
+        return ls__fail(LS_EINVAL,
+                        "pad, prompt_field, weight_field, chat and data_format are for the tasks lm and mlm");
     ls_status status = ls__task_prepare_text(t);
     if (status) return status;
     int own = o->model.classes, classes = asked ? asked : own;

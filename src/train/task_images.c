@@ -90,12 +90,12 @@ static void choose_augmentation(const ls_train_options *o, images *s)
 
 static ls_status refuse_others(const ls_train_options *o)
 {
-    const char *wrong = o->tokenizer || o->end_token      ? "tokenizer and end_token"
-                        : o->pad || o->field || o->on_bad ? "pad, fields and on_bad"
-                        : o->data_format                  ? "data_format (image_format is for images)"
-                        : o->recompute                    ? "recompute"
-                        : o->order == LS_ORDER_BALANCED   ? "the balanced order"
-                                                          : NULL;
+    const char *wrong = o->tokenizer || o->end_token                 ? "tokenizer and end_token"
+                        : o->pad || o->field || o->on_bad || o->chat ? "pad, fields, on_bad and chat"
+                        : o->data_format                             ? "data_format (image_format is for images)"
+                        : o->recompute                               ? "recompute"
+                        : o->order == LS_ORDER_BALANCED              ? "the balanced order"
+                                                                     : NULL;
     return wrong ? ls__fail(LS_EINVAL, "%s: not for the task images", wrong) : LS_OK;
 }
 

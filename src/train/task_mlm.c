@@ -60,8 +60,8 @@ static ls_status find_tokens(const ls_train *t, mlm *m)
 static ls_status prepare(ls_train *t)
 {
     ls_train_options *o = &t->options;
-    if (o->prompt_field || o->weight_field)
-        return ls__fail(LS_EINVAL, "prompt_field and weight_field are for the task lm");
+    if (o->prompt_field || o->weight_field || o->chat)
+        return ls__fail(LS_EINVAL, "prompt_field, weight_field and chat are for the task lm");
     if (o->mask_fraction == 0) o->mask_fraction = 0.15;
     if (!(o->mask_fraction > 0 && o->mask_fraction < 1))
         return ls__fail(LS_EINVAL, "mask_fraction=%g: must be above 0 and below 1", o->mask_fraction);

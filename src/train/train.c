@@ -57,6 +57,7 @@ static ls_status fill_options(ls_train *t)
     t->threads_found = o->threads <= 0;
     if (o->threads <= 0) o->threads = omp_get_max_threads(); /* the launcher gives each rank its share of the cores */
     if (o->schedule.lr == 0) o->schedule.lr = 1e-3f;
+    if (o->chat) o->pad = true;
     if (o->schedule.lr_end == 0) o->schedule.lr_end = o->schedule.lr / 10;
     if (o->schedule.lr_end < 0) o->schedule.lr_end = 0;
     o->optimizer.threads = o->threads;
