@@ -8,6 +8,7 @@
 int data_command(int argc, char **argv);
 int eval_command(int argc, char **argv);
 int import_command(int argc, char **argv);
+int chat_command(int argc, char **argv);
 int generate_command(int argc, char **argv);
 int checkpoint_command(int argc, char **argv);
 int merge_command(int argc, char **argv);

@@ -11,7 +11,7 @@
 #include "cli/machine.h"
 #include "cli/model_folder.h"
 #include "cli/options.h"
-#include "cli/sample.h"
+#include "cli/sampling.h"
 
 static const char intro[] = "usage: lockstep generate [RUN] [OPTIONS]\n"
                             "\n"
@@ -19,9 +19,8 @@ static const char intro[] = "usage: lockstep generate [RUN] [OPTIONS]\n"
 
 typedef struct generate_arguments {
     const char *run, *prompt, *prompts, *tokenizer;
-    double temperature;
-    float top_p, min_p, repetition_penalty;
-    int top_k, samples;
+    sampling sampling;
+    int samples;
     bool stats;
     option_list stops;
     sample_options sample;
@@ -29,9 +28,11 @@ typedef struct generate_arguments {
 
 static int read_arguments(generate_arguments *a, int argc, char **argv)
 {
-    *a = (generate_arguments){ .temperature = -1, .top_p = -1, .min_p = -1, .sample = { .max_tokens = 300 } };
+    enum { SAMPLING_AT = 4 };
+    const option_row later = { .kind = OPTION_FLAG }; /* of sampling_rows() */
+    *a = (generate_arguments){ .sample = { .max_tokens = 300 } };
     ls_generator_options *o = &a->sample.generator;
-    const option_row rows[] = {
+    option_row rows[] = {
         { OPTION_TEXT, "--prompt", &a->prompt, "TEXT", "text to continue (a line feed)", 0, 0, NULL },
         { OPTION_TEXT, "--prompts", &a->prompts, "FILE", "a prompt per line, continued side by side; prints JSON lines",
           0, 0, NULL },
@@ -39,16 +40,11 @@ static int read_arguments(generate_arguments *a, int argc, char **argv)
           NULL },
         { OPTION_TEXT, "--tokenizer", &a->tokenizer, "NAME", "bytes, tokenizer.json, or a folder (the run's)", 0, 0,
           NULL },
-        { OPTION_DOUBLE, "--temperature", &a->temperature, "X",
-          "sampling temperature; 0: greedy (generation_config.json's, or 0.8)", 0, 1e6, NULL },
-        { OPTION_INT, "--top-k", &a->top_k, "K", "sample from the top-K tokens (generation_config.json's, or all)", 1,
-          2147483647, NULL },
-        { OPTION_FLOAT, "--top-p", &a->top_p, "X",
-          "sample from the top tokens with this probability together (likewise)", 0, 1, NULL },
-        { OPTION_FLOAT, "--min-p", &a->min_p, "X",
-          "sample from tokens with this share of the top probability (likewise)", 0, 1, NULL },
-        { OPTION_FLOAT, "--repetition-penalty", &a->repetition_penalty, "X",
-          "divide logits of tokens in the context by X (likewise, or 1)", 1e-6, 1e6, NULL },
+        later,
+        later,
+        later,
+        later,
+        later,
         { OPTION_LIST, "--stop", &a->stops, "TEXTS", "end before one of these texts", 0, 0, NULL },
         { OPTION_INT, "--max-tokens", &a->sample.max_tokens, "N", "number of tokens (300)", 1, 2147483647, NULL },
         { OPTION_SEED, "--seed", &o->seed, "N", "random seed (0)", 0, 0, NULL },
@@ -57,6 +53,7 @@ static int read_arguments(generate_arguments *a, int argc, char **argv)
         { OPTION_FLAG, "--no-cache", &o->no_cache, NULL, "recompute the whole sequence for each token", 0, 0, NULL },
         { OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, NULL },
     };
+    sampling_rows(&a->sampling, rows + SAMPLING_AT);
     int code = options_read("generate", intro, rows, &a->run, argc, argv);
     if (code >= 0) return code;
     if (a->prompt && a->prompts) {
@@ -68,25 +65,6 @@ static int read_arguments(generate_arguments *a, int argc, char **argv)
     a->sample.stops = (const char *const *)a->stops.items;
     a->sample.n_stops = a->stops.count;
     return -1;
-}
-
-/* Options that are not given come from generation_config.json. */
-static ls_status choose_options(generate_arguments *a, ls_generation *g)
-{
-    ls_generator_options *o = &a->sample.generator;
-    ls_status status = ls_generation_read(a->run, g);
-    if (status) return status;
-    double temperature = a->temperature >= 0          ? a->temperature
-                         : g->options.temperature > 0 ? (double)g->options.temperature
-                                                      : 0.8;
-    o->temperature = temperature > 0 ? (float)temperature : -1;
-    o->top_k = a->top_k ? a->top_k : g->options.top_k;
-    o->top_p = a->top_p >= 0 ? a->top_p : g->options.top_p;
-    o->min_p = a->min_p >= 0 ? a->min_p : g->options.min_p;
-    o->repetition_penalty = a->repetition_penalty > 0 ? a->repetition_penalty : g->options.repetition_penalty;
-    a->sample.ends = g->ends;
-    a->sample.n_ends = g->n_ends;
-    return LS_OK;
 }
 
 /* The lines of a text, in place; each `each` times. NULL: out of memory. */
@@ -128,13 +106,6 @@ static ls_status generate_many(const generate_arguments *a, ls_model *model, con
     return status;
 }
 
-static void print_cost(const sample_cost *c)
-{
-    double seconds = (double)c->ns * 1e-9, before = (double)c->prompt_ns * 1e-9;
-    fprintf(stderr, "%lld tokens in %.2f s: %.1f tokens/s; prompt: %lld tokens in %.2f s\n", (long long)c->tokens,
-            seconds, seconds > 0 ? (double)c->tokens / seconds : 0, (long long)c->prompt_tokens, before);
-}
-
 int generate_command(int argc, char **argv)
 {
     generate_arguments a;
@@ -145,7 +116,7 @@ int generate_command(int argc, char **argv)
     int code = read_arguments(&a, argc, argv);
     if (code >= 0) return code;
     ls_status status = model_folder_load(&model, a.run);
-    if (!status && (status = choose_options(&a, &generation))) ls_model_free(&model);
+    if (!status && (status = sampling_choose(&a.sampling, a.run, &generation, &a.sample))) ls_model_free(&model);
     if (status) return exit_failure("generate", status);
     code = model_folder_open_tokenizer("generate", &tokenizer, a.tokenizer, a.run, ls_model_lm(model)->vocab_size);
     if (code < 0) {
@@ -153,7 +124,7 @@ int generate_command(int argc, char **argv)
         status = many ? generate_many(&a, model, tokenizer, &cost)
                       : sample_text(model, tokenizer, &a.sample, a.prompt ? a.prompt : "\n", stdout, &cost);
         if (!many) printf("\n");
-        if (!status && (a.stats || isatty(fileno(stderr)) == 1)) print_cost(&cost);
+        if (!status && (a.stats || isatty(fileno(stderr)) == 1)) sample_print_cost(&cost);
         code = status ? exit_failure("generate", status) : EXIT_DONE;
     }
     ls_tokenizer_free(&tokenizer);

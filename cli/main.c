@@ -43,6 +43,7 @@ static const command commands[] = {
     { "checkpoint", checkpoint_command, "verify the checkpoints of a training run" },
     { "eval", eval_command, "compute loss, perplexity and bits per byte of a trained model" },
     { "generate", generate_command, "generate text with a trained model" },
+    { "chat", chat_command, "talk with a trained model" },
     { "merge", merge_command, "add a LoRA adapter to its base model" },
     { "top", top_command, "monitor a training run live" },
     { "trace", trace_command, "export a run to Perfetto" },
@@ -121,7 +122,8 @@ static int run(int argc, char **argv)
     for (int i = 0; i < COMMANDS; i++)
         if (!strcmp(name, commands[i].name)) {
             bool trains = commands[i].run == train_command || commands[i].run == eval_command;
-            if (trains || commands[i].run == generate_command) limit_openmp_spin(argv);
+            bool generates = commands[i].run == generate_command || commands[i].run == chat_command;
+            if (trains || generates) limit_openmp_spin(argv);
             if (trains || commands[i].run == data_command) allow_many_files();
             return commands[i].run(argc - 1, argv + 1);
         }

@@ -88,6 +88,34 @@ static const char *add_token(text *t, const ls_tokenizer *tokenizer, const sampl
     return find_stop(t, before, o, safe) ? "stop" : NULL;
 }
 
+/* More tokens, and their text as far as it cannot be part of a stop text. tokens: [max_tokens], or NULL; `trim`: white space at the beginning
+ * is left out. */
+static ls_status go_on(ls_generator *g, const ls_tokenizer *tokenizer, const sample_options *o, screen *out, bool trim,
+                       int32_t *tokens, text *t, sample_cost *cost)
+{
+    int64_t begin = ls_now();
+    ls_status status = LS_OK;
+    bool ended = false;
+    for (int i = 0; i < o->max_tokens && !status && !ended && !(o->stop && *o->stop); i++) {
+        int32_t token = 0;
+        size_t safe = 0;
+        status = ls_generator_next(g, &token, NULL);
+        if (status) break;
+        if (tokens) tokens[i] = token;
+        cost->tokens++;
+        ended = add_token(t, tokenizer, o, token, &safe, &status) != NULL;
+        while (trim && t->written < safe && strchr(" \t\n", t->bytes[t->written])) t->written++;
+        trim = trim && t->written == safe;
+        if (safe > t->written) screen_put(out, t->bytes + t->written, safe - t->written);
+        t->written = safe > t->written ? safe : t->written;
+        fflush(out->to);
+    }
+    cost->ns += ls_now() - begin;
+    if (t->length > t->written) screen_put(out, t->bytes + t->written, t->length - t->written);
+    screen_end(out);
+    return status;
+}
+
 ls_status sample_text(ls_model *model, const ls_tokenizer *tokenizer, const sample_options *o, const char *prompt,
                       FILE *to, sample_cost *cost)
 {
@@ -99,26 +127,29 @@ ls_status sample_text(ls_model *model, const ls_tokenizer *tokenizer, const samp
     status = feed_prompt(g, 0, tokenizer, prompt, &own);
     screen out = { .to = to, .terminal = isatty(fileno(to)) == 1 };
     if (!status) screen_put(&out, prompt, strlen(prompt));
-    int64_t begin = ls_now();
-    bool ended = false;
-    for (int i = 0; i < o->max_tokens && !status && !ended; i++) {
-        int32_t token = 0;
-        size_t safe = 0;
-        status = ls_generator_next(g, &token, NULL);
-        if (status) break;
-        own.tokens++;
-        ended = add_token(&t, tokenizer, o, token, &safe, &status) != NULL;
-        if (safe > t.written) screen_put(&out, t.bytes + t.written, safe - t.written);
-        t.written = safe > t.written ? safe : t.written;
-        fflush(to);
-    }
-    own.ns = ls_now() - begin;
-    if (t.length > t.written) screen_put(&out, t.bytes + t.written, t.length - t.written);
-    screen_end(&out);
+    if (!status) status = go_on(g, tokenizer, o, &out, false, NULL, &t, &own);
     if (cost) *cost = own;
     free(t.bytes);
     ls_generator_free(&g);
     return status;
+}
+
+ls_status sample_answer(ls_generator *g, const ls_tokenizer *tokenizer, const sample_options *o, FILE *to,
+                        int32_t *tokens, char **answer, sample_cost *cost)
+{
+    text t = { 0 };
+    screen out = { .to = to, .terminal = isatty(fileno(to)) == 1 };
+    ls_status status = go_on(g, tokenizer, o, &out, true, tokens, &t, cost);
+    if (!text_add(&t, (const uint8_t *)"", 1) && !status) status = ls__fail(LS_ENOMEM, "out of memory");
+    *answer = t.bytes;
+    return status;
+}
+
+void sample_print_cost(const sample_cost *c)
+{
+    double seconds = (double)c->ns * 1e-9, before = (double)c->prompt_ns * 1e-9;
+    fprintf(stderr, "%lld tokens in %.2f s: %.1f tokens/s; prompt: %lld tokens in %.2f s\n", (long long)c->tokens,
+            seconds, seconds > 0 ? (double)c->tokens / seconds : 0, (long long)c->prompt_tokens, before);
 }
 
 static void write_line(FILE *to, const char *prompt, text *t, int64_t tokens, const char *end)

@@ -334,6 +334,9 @@ LS_API void ls_generator_free(ls_generator **generator);
  * same prompt differ: the number of the sequence is part of the seed. */
 LS_API LS_MUST_CHECK ls_status ls_generator_feed(ls_generator *generator, int sequence, const int32_t *tokens,
                                                  size_t count);
+/* Drops all tokens of a sequence but the first `length`, which stay in the cache; more tokens must be fed next. Once the context was full, these are not the
+ * first ones that were fed. */
+LS_API LS_MUST_CHECK ls_status ls_generator_rewind(ls_generator *generator, int sequence, size_t length);
 /* The logits (V) after the last token of a sequence; NULL before the first. Valid until the next call. */
 LS_API const float *ls_generator_logits(const ls_generator *generator, int sequence);
 /* Samples the next token of each sequence and reads it, all of them in one pass. The tokens are those that each sequence would have alone.

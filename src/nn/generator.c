@@ -205,6 +205,21 @@ ls_status ls_generator_feed(ls_generator *g, int index, const int32_t *tokens, s
     return LS_OK;
 }
 
+ls_status ls_generator_rewind(ls_generator *g, int index, size_t length)
+{
+    LS__NEED(g, "generator");
+    ls_status status = check_index(g, index);
+    if (status) return status;
+    sequence *q = &g->sequences[index];
+    if (length > (size_t)q->length)
+        return ls__fail(LS_EINVAL, "generator: sequence %d has %d tokens; it cannot go back to %zu", index, q->length,
+                        length);
+    q->length = (int)length;
+    q->ready = false;
+    for (int i = 0; i < g->layers && !g->options.no_cache; i++) q->caches[i].length = q->length;
+    return LS_OK;
+}
+
 const float *ls_generator_logits(const ls_generator *g, int index)
 {
     return check_index(g, index) || !g->sequences[index].ready ? NULL : g->sequences[index].logits;
