@@ -268,7 +268,7 @@ static json_t *with_mark(json_t *messages, size_t i)
 
 /* Where the content of answer `i` is. */
 static ls_status find_content(const ls_chat_template *t, json_t *messages, size_t i, const ls__jinja_text *whole,
-                              ls__jinja_text *other, ls__span *out)
+                              ls__jinja_text *other, ls__text_span *out)
 {
     json_t *marked = with_mark(messages, i);
     ls_status status = marked ? render(t, marked, false, other) : ls__fail(LS_ENOMEM, "no memory for messages");
@@ -283,14 +283,14 @@ static ls_status find_content(const ls_chat_template *t, json_t *messages, size_
                         "message %zu: the chat template does not show which part of the text is the answer; it needs "
                         "generation blocks",
                         i + 1);
-    *out = (ls__span){ same, whole->count - after };
+    *out = (ls__text_span){ same, whole->count - after };
     if (out->begin > out->end) out->begin = out->end;
     return LS_OK;
 }
 
 /* Answer `i` from where it is asked for to the end of its turn. */
 static ls_status find_answer(const ls_chat_template *t, json_t *messages, size_t i, const ls__jinja_text *whole,
-                             ls__jinja_text *other, ls__span *out)
+                             ls__jinja_text *other, ls__text_span *out)
 {
     ls_status status = find_content(t, messages, i, whole, other, out);
     if (status) return status;
@@ -323,13 +323,13 @@ ls_status ls__chat_answers(const ls_chat_template *t, json_t *messages, ls__jinj
     ls__jinja_text other = { 0 };
     size_t i, count = json_array_size(messages), last = 0;
     json_t *item;
-    ls__span *spans = realloc(out->spans, count * sizeof *spans);
+    ls__text_span *spans = realloc(out->spans, count * sizeof *spans);
     if (!spans) return ls__fail(LS_ENOMEM, "no memory for messages");
     out->spans = spans;
     out->spans_room = count;
     json_array_foreach(messages, i, item)
     {
-        ls__span span;
+        ls__text_span span;
         if (strcmp(json_string_value(json_object_get(item, "role")), "assistant") != 0) continue;
         if ((status = find_answer(t, messages, i, out, &other, &span))) break;
         if (span.begin < last) span.begin = last;

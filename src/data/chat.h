@@ -30,7 +30,7 @@ void ls__chat_encoder_free(ls__chat_encoder *c);
 /* The tokens of a text; mask[i] is 1 if token i is, at least partly, inside one of the spans, which are in order. `c` has the mask, and
  * the encoder the tokens, until their next calls. */
 LS_MUST_CHECK ls_status ls__chat_encode(ls__chat_encoder *c, ls_encoder *encoder, const ls_tokenizer *tokenizer,
-                                        const char *text, size_t bytes, const ls__span *spans, size_t n_spans,
+                                        const char *text, size_t bytes, const ls__text_span *spans, size_t n_spans,
                                         const int32_t **tokens, const uint8_t **mask, size_t *count);
 
 #endif

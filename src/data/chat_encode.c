@@ -51,15 +51,15 @@ static bool is_at(const walk *w, size_t at, const uint8_t *token, size_t count)
     return count <= w->bytes - at && !memcmp(w->text + at, token, count);
 }
 
-static ls__span move(walk *w, size_t begin, size_t count)
+static ls__text_span move(walk *w, size_t begin, size_t count)
 {
     w->at = begin + count;
     w->lost = false;
-    return (ls__span){ begin, w->at };
+    return (ls__text_span){ begin, w->at };
 }
 
 /* Where the next token is; empty: it is not in the text. */
-static ls__span place_of(walk *w, const uint8_t *token, size_t count)
+static ls__text_span place_of(walk *w, const uint8_t *token, size_t count)
 {
     char byte[8] = "";
     if (count == 6 && !memcmp(token, "<0x", 3) &&
@@ -76,12 +76,12 @@ static ls__span place_of(walk *w, const uint8_t *token, size_t count)
     const char *there = count ? memmem(w->text + w->at, near, token, count) : NULL;
     if (there) return move(w, (size_t)(there - w->text), count);
     w->lost = true;
-    return (ls__span){ w->at, w->at };
+    return (ls__text_span){ w->at, w->at };
 }
 
 /* The text as it will be tokenized, and where the spans are in it. */
-static ls_status normalize(ls__chat_encoder *c, const ls__step *nfc, const char **text, size_t *bytes, ls__span *spans,
-                           size_t n_spans)
+static ls_status normalize(ls__chat_encoder *c, const ls__step *nfc, const char **text, size_t *bytes,
+                           ls__text_span *spans, size_t n_spans)
 {
     size_t at = 0;
     ls_status status = LS_OK;
@@ -99,13 +99,13 @@ static ls_status normalize(ls__chat_encoder *c, const ls__step *nfc, const char 
 }
 
 ls_status ls__chat_encode(ls__chat_encoder *c, ls_encoder *encoder, const ls_tokenizer *tokenizer, const char *text,
-                          size_t bytes, const ls__span *spans, size_t n_spans, const int32_t **tokens,
+                          size_t bytes, const ls__text_span *spans, size_t n_spans, const int32_t **tokens,
                           const uint8_t **mask, size_t *count)
 {
     const ls__step *nfc = nfc_of(tokenizer);
     ls_status status = ls__text_buffer_reserve(&c->places, (n_spans + 1) * sizeof *spans);
     if (status) return status;
-    ls__span *places = (ls__span *)(void *)c->places.bytes;
+    ls__text_span *places = (ls__text_span *)(void *)c->places.bytes;
     if (n_spans) memcpy(places, spans, n_spans * sizeof *spans);
     if (nfc) status = normalize(c, nfc, &text, &bytes, places, n_spans);
     if (!status) status = ls_encode(encoder, text, bytes, tokens, count);
@@ -114,7 +114,7 @@ ls_status ls__chat_encode(ls__chat_encoder *c, ls_encoder *encoder, const ls_tok
     walk w = { .text = text, .bytes = bytes };
     for (size_t i = 0, s = 0, n; i < *count; i++) {
         const uint8_t *token = ls_tokenizer_token_bytes(tokenizer, (*tokens)[i], &n);
-        ls__span place = place_of(&w, token ? token : (const uint8_t *)"", token ? n : 0);
+        ls__text_span place = place_of(&w, token ? token : (const uint8_t *)"", token ? n : 0);
         while (s < n_spans && places[s].end <= place.begin) s++;
         bool empty = place.end == place.begin;
         c->mask.bytes[i] = s < n_spans && place.end + empty > places[s].begin;

@@ -51,7 +51,7 @@ typedef struct ls__document {
     size_t prompt_bytes;
     const char *text;
     size_t text_bytes;
-    const ls__span *answers; /* of a chat: those parts of the text have a loss, in order */
+    const ls__text_span *answers; /* of a chat: those parts of the text have a loss, in order */
     size_t n_answers;
     double weight;   /* 1 unless the line has another */
     bool continues;  /* this is not the document's beginning */

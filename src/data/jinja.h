@@ -11,9 +11,9 @@
 #include "lockstep/base.h"
 
 /* Bytes [begin, end) of a text. */
-typedef struct ls__span {
+typedef struct ls__text_span {
     size_t begin, end;
-} ls__span;
+} ls__text_span;
 
 typedef enum ls__jinja_kind {
     /* expressions: */
@@ -91,7 +91,7 @@ void ls__jinja_free(ls__jinja **template);
 typedef struct ls__jinja_text {
     char *bytes; /* 0-terminated */
     size_t count, room;
-    ls__span *spans; /* of the generation blocks */
+    ls__text_span *spans; /* of the generation blocks */
     size_t n_spans, spans_room;
 } ls__jinja_text;
 void ls__jinja_text_free(ls__jinja_text *text);

@@ -561,7 +561,7 @@ static bool run_generation(state *s, const node *n)
     if (s->captures) return true; /* where its text will be is not known */
     if (o->n_spans == o->spans_room) {
         size_t room = 2 * o->spans_room + 8;
-        ls__span *more = realloc(o->spans, room * sizeof *more);
+        ls__text_span *more = realloc(o->spans, room * sizeof *more);
         if (!more) {
             ls__fail(LS_ENOMEM, "out of memory");
             return false;
@@ -569,7 +569,7 @@ static bool run_generation(state *s, const node *n)
         o->spans = more;
         o->spans_room = room;
     }
-    o->spans[o->n_spans++] = (ls__span){ begin, o->count };
+    o->spans[o->n_spans++] = (ls__text_span){ begin, o->count };
     return true;
 }
 

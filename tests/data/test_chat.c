@@ -259,9 +259,12 @@ static void built_in_templates_work_with_any_tokenizer(void **state)
           "start|>user\nv<|im_end|>\n"
           "<|im_start|>assistant\n",
           "<|im_end|>" },
-        { "llama2", "<|endoftext|>[INST] <<SYS>>\ns\n<</SYS>>\n\nu [/INST] a <|endoftext|><|endoftext|>[INST] v [/INST]", "<|endoftext|>" },
+        { "llama2",
+          "<|endoftext|>[INST] <<SYS>>\ns\n<</SYS>>\n\nu [/INST] a <|endoftext|><|endoftext|>[INST] v [/INST]",
+          "<|endoftext|>" },
         { "llama3",
-          "<|endoftext|><|start_header_id|>system<|end_header_id|>\n\ns<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nu<|eot_"
+          "<|endoftext|><|start_header_id|>system<|end_header_id|>\n\ns<|eot_id|><|start_header_id|>user<|end_header_"
+          "id|>\n\nu<|eot_"
           "id|>"
           "<|start_header_id|>assistant<|end_header_id|>\n\na<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nv<|"
           "eot_id|>"

@@ -58,6 +58,27 @@ static void cached_and_uncached_logits_agree(void **state)
     ls_generator_free(&plain);
 }
 
+static void a_sequence_that_goes_back_has_the_logits_of_one_that_never_went_on(void **state)
+{
+    (void)state;
+    int32_t prompt[] = { 3, 1, 4, 1, 5, 9, 2 }, other[] = { 6, 6 };
+    for (int no_cache = 0; no_cache < 2; no_cache++) {
+        ls_generator_options o = { .threads = 1, .no_cache = no_cache };
+        ls_generator *back = open_generator(&o), *straight = open_generator(&o);
+        check_ok(ls_generator_feed(back, 0, prompt, 7));
+        check_fails(ls_generator_rewind(back, 0, 8), LS_EINVAL, "has 7 tokens; it cannot go back to 8");
+        check_ok(ls_generator_rewind(back, 0, 4));
+        assert_null(ls_generator_logits(back, 0));
+        check_ok(ls_generator_feed(back, 0, other, 2));
+        check_ok(ls_generator_feed(straight, 0, prompt, 4));
+        check_ok(ls_generator_feed(straight, 0, other, 2));
+        assert_memory_equal(ls_generator_logits(back, 0), ls_generator_logits(straight, 0), VOCAB * sizeof(float));
+        check_fails(ls_generator_rewind(back, 1, 0), LS_EINVAL, "sequence 1 of 1");
+        ls_generator_free(&back);
+        ls_generator_free(&straight);
+    }
+}
+
 static void logits_are_those_of_the_model(void **state)
 {
     (void)state;
@@ -285,6 +306,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cached_and_uncached_logits_agree),
+        cmocka_unit_test(a_sequence_that_goes_back_has_the_logits_of_one_that_never_went_on),
         cmocka_unit_test(logits_are_those_of_the_model),
         cmocka_unit_test(the_seed_decides),
         cmocka_unit_test(cold_or_narrow_choices_are_the_likeliest_token),
