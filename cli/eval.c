@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/status.h"
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/escape.h"
@@ -23,9 +24,9 @@ static const char intro[] = "usage: lockstep eval [RUN] [OPTIONS]\n"
                             "--val-data or the part of its data that was held out.\n\n";
 
 typedef struct eval_arguments {
-    const char *run;
+    const char *run, *scores;
     option_list data;
-    int ranks;
+    int ranks, task;
     bool json, quiet;
     ls_eval_options options;
 } eval_arguments;
@@ -33,14 +34,18 @@ typedef struct eval_arguments {
 static int read_arguments(eval_arguments *a, int argc, char **argv)
 {
     ls_eval_options *o = &a->options;
-    static const char *const on_bads[] = { "stop", "skip", NULL };
+    static const char *const on_bads[] = { "stop", "skip", NULL }, *const tasks[] = { "auto", "hellaswag", NULL };
 #define X(name, value, text) #text,
     static const char *const image_formats[] = { LS_IMAGE_FORMAT_LIST(X) NULL };
 #undef X
     int format = 0, on_bad = 0, image_format = 0;
     const option_row rows[] = {
+        { OPTION_CHOICE, "--task", &a->task, "TASK", "{}: that of the model, or the choice of endings (auto)", 0, 0,
+          tasks },
         { OPTION_LIST, "--data", &a->data, "FILES",
           "files to evaluate on: text, JSON lines, token shards, rows with labels, or pictures", 0, 0, NULL },
+        { OPTION_TEXT, "--scores", &a->scores, "FILE", "hellaswag: write the scores of all endings, as JSON lines", 0,
+          0, NULL },
         { OPTION_TEXT, "--tokenizer", &o->tokenizer, "NAME", "bytes, tokenizer.json, or a folder (the run's)", 0, 0,
           NULL },
         { OPTION_CHOICE, "--data-format", &format, "FORMAT", "{} (auto: by name and first bytes)", 0, 0,
@@ -81,6 +86,16 @@ static int read_arguments(eval_arguments *a, int argc, char **argv)
         fprintf(stderr, "lockstep eval: the run defines how its data are read; these options need --data\n");
         return EXIT_USAGE;
     }
+    bool how = format || image_format || o->pair_field || o->label_field || on_bad || o->field || o->prompt_field ||
+               o->weight_field || o->pad || o->chat || o->seq_len;
+    const char *wrong = a->task && a->data.count != 1 ? "--task hellaswag needs --data with one file"
+                        : a->task && how              ? "--task hellaswag: options of how text is read have no effect"
+                        : !a->task && a->scores       ? "--scores is for --task hellaswag"
+                                                      : NULL;
+    if (wrong) {
+        fprintf(stderr, "lockstep eval: %s\n", wrong);
+        return EXIT_USAGE;
+    }
     if (!(a->run = last_run_or(a->run, "eval"))) return EXIT_USAGE;
     o->model = a->run;
     o->data = (const char *const *)a->data.items;
@@ -88,9 +103,15 @@ static int read_arguments(eval_arguments *a, int argc, char **argv)
     return -1;
 }
 
+/* What callbacks need. */
+typedef struct watch {
+    int64_t begin;
+    FILE *scores; /* NULL: they are not written */
+} watch;
+
 static void show_progress(void *user, uint64_t done, uint64_t total)
 {
-    const int64_t *begin = user;
+    const int64_t *begin = &((const watch *)user)->begin;
     static int64_t shown;
     int64_t now = ls_now();
     if (done < total && now - shown < 100000000) return;
@@ -122,15 +143,9 @@ static json_t *task_json(const eval_arguments *a, const ls_eval_result *r, int r
     return root;
 }
 
-static int print_json(const eval_arguments *a, const ls_eval_result *r, int ranks)
+/* Takes `root`. */
+static int print_object(const eval_arguments *a, json_t *root)
 {
-    json_t *root = r->task != LS_TASK_LM ? task_json(a, r, ranks)
-                                         : json_pack("{s:s, s:b, s:o, s:o, s:o, s:I, s:o, s:I, s:i, s:i, s:f}", "model",
-                                                     a->run, "held_out", r->held_out, "loss", number(r->loss),
-                                                     "perplexity", number(r->perplexity), "bits_per_byte",
-                                                     number(r->bits_per_byte), "tokens", (json_int_t)r->tokens, "bytes",
-                                                     number(r->bytes), "sequences", (json_int_t)r->sequences, "seq_len",
-                                                     r->seq_len, "ranks", ranks, "seconds", r->seconds);
     char *text = root ? json_dumps(root, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(15)) : NULL;
     if (text)
         printf("%s\n", text);
@@ -141,6 +156,17 @@ static int print_json(const eval_arguments *a, const ls_eval_result *r, int rank
     return text ? EXIT_DONE : EXIT_FAILED;
 }
 
+static int print_json(const eval_arguments *a, const ls_eval_result *r, int ranks)
+{
+    json_t *root = r->task != LS_TASK_LM ? task_json(a, r, ranks)
+                                         : json_pack("{s:s, s:b, s:o, s:o, s:o, s:I, s:o, s:I, s:i, s:i, s:f}", "model",
+                                                     a->run, "held_out", r->held_out, "loss", number(r->loss),
+                                                     "perplexity", number(r->perplexity), "bits_per_byte",
+                                                     number(r->bits_per_byte), "tokens", (json_int_t)r->tokens, "bytes",
+                                                     number(r->bytes), "sequences", (json_int_t)r->sequences, "seq_len",
+                                                     r->seq_len, "ranks", ranks, "seconds", r->seconds);
+    return print_object(a, root);
+}
 static int print_text(const eval_arguments *a, const ls_eval_result *r)
 {
     const char *what = a->data.count ? "the given data"
@@ -170,6 +196,52 @@ static int print_text(const eval_arguments *a, const ls_eval_result *r)
     return EXIT_DONE;
 }
 
+/* ---- Multiple choice. */
+
+static void write_scores(void *user, uint64_t question, const double *scores, int endings, int right)
+{
+    FILE *to = ((const watch *)user)->scores;
+    if (!to) return;
+    fprintf(to, "{\"question\": %llu, \"label\": %d, \"scores\": [", (unsigned long long)question, right);
+    for (int i = 0; i < endings; i++) fprintf(to, "%s%.9g", i ? ", " : "", scores[i]);
+    fputs("]}\n", to);
+}
+
+static int print_choices(const eval_arguments *a, const ls_choices_result *r, int ranks)
+{
+    if (a->json) {
+        json_t *root = json_pack("{s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:i, s:f}", "model", a->run, "task", "hellaswag",
+                                 "questions", (json_int_t)r->questions, "acc", number(r->accuracy), "acc_stderr",
+                                 number(r->accuracy_error), "acc_norm", number(r->accuracy_norm), "acc_norm_stderr",
+                                 number(r->accuracy_norm_error), "ranks", ranks, "seconds", r->seconds);
+        return print_object(a, root);
+    }
+    printf("%s on %s: %llu question%s\n", printable(a->run), printable(a->data.items[0]),
+           (unsigned long long)r->questions, ls__s((int64_t)r->questions));
+    printf("accuracy       %.4f \u00b1 %.4f\naccuracy norm  %.4f \u00b1 %.4f (log-probability per character)\n",
+           r->accuracy, r->accuracy_error, r->accuracy_norm, r->accuracy_norm_error);
+    return EXIT_DONE;
+}
+
+static ls_status run_choices(const eval_arguments *a, watch *w, bool first, ls_choices_result *result)
+{
+    const ls_eval_options *o = &a->options;
+    ls_choices_options c = { .model = o->model,
+                             .world = o->world,
+                             .data = a->data.items[0],
+                             .tokenizer = o->tokenizer,
+                             .batch_size = o->batch_size,
+                             .threads = o->threads,
+                             .progress = o->progress,
+                             .each = write_scores,
+                             .user = w };
+    if (first && a->scores && !(w->scores = fopen(a->scores, "w")))
+        return ls__fail_errno("%s: cannot be written", a->scores);
+    ls_status status = ls_eval_choices(&c, result);
+    if (w->scores && fclose(w->scores) && !status) status = ls__fail_errno("%s: cannot be written", a->scores);
+    return status;
+}
+
 static const char *from_environment(void *user, const char *name)
 {
     (void)user;
@@ -182,7 +254,8 @@ int eval_command(int argc, char **argv)
     ls__launch_info identity;
     ls_world *world = NULL;
     ls_eval_result result;
-    int64_t begin = ls_now();
+    ls_choices_result choices;
+    watch w = { .begin = ls_now() };
     int code = read_arguments(&a, argc, argv);
     if (code >= 0) return code;
     ls_status status = ls__launch_info_read(&identity, from_environment, NULL);
@@ -197,14 +270,17 @@ int eval_command(int argc, char **argv)
     } else {
         a.options.world = world;
         if (first && !a.quiet && isatty(STDERR_FILENO)) a.options.progress = show_progress;
-        a.options.user = &begin;
-        status = ls_eval(&a.options, &result);
+        a.options.user = &w;
+        status = a.task ? run_choices(&a, &w, first, &choices) : ls_eval(&a.options, &result);
         if (status && first)
             code = exit_failure("eval", status);
         else if (status)
             code = exit_code(status);
         else
-            code = !first ? EXIT_DONE : a.json ? print_json(&a, &result, ranks) : print_text(&a, &result);
+            code = !first   ? EXIT_DONE
+                   : a.task ? print_choices(&a, &choices, ranks)
+                   : a.json ? print_json(&a, &result, ranks)
+                            : print_text(&a, &result);
     }
     ls_world_free(&world);
     return code;

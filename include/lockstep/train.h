@@ -343,6 +343,35 @@ typedef struct ls_eval_result {
  * training (of mlm with the masks of the run's seed), over all samples; perplexity, bits_per_byte and bytes are NaN where they have no meaning. */
 LS_API LS_MUST_CHECK ls_status ls_eval(const ls_eval_options *options, ls_eval_result *result);
 
+/* Multiple choice, in the form of HellaSwag. */
+typedef struct ls_choices_options {
+    const char *model; /* a run folder, or another folder with a model */
+    ls_world *world;   /* all its ranks evaluate together; the scores are the same. NULL: this process alone */
+    /* JSON lines with "endings", a list of texts, "label", the number of the right one from 0, and the text before them: "activity_label", "ctx_a" and "ctx_b",
+     * or "ctx" */
+    const char *data;
+    const char *tokenizer;   /* NULL: that of the folder */
+    int batch_size;          /* endings that are computed together; 0: 8 */
+    int threads;             /* 0: the cores that this process may run on */
+    ls_progress_fn progress; /* of micro-batches, on the first rank; NULL: none */
+    /* called for each question in the end: the log-probabilities of its endings; NULL: not */
+    void (*each)(void *user, uint64_t question, const double *scores, int endings, int right);
+    void *user;
+    void *reserved[2]; /* NULL */
+} ls_choices_options;
+
+typedef struct ls_choices_result {
+    uint64_t questions;
+    /* As lm-evaluation-harness counts acc and acc_norm: the share of questions whose right ending has the highest log-probability; or the highest one per
+     * character. The errors are standard errors of the mean. */
+    double accuracy, accuracy_norm, accuracy_error, accuracy_norm_error;
+    double seconds;
+    double reserved[4];
+} ls_choices_result;
+
+/* Which endings the model prefers. */
+LS_API LS_MUST_CHECK ls_status ls_eval_choices(const ls_choices_options *options, ls_choices_result *result);
+
 /* ---- Checkpoint files */
 typedef struct ls_checkpoint_info {
     int64_t step;

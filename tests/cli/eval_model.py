@@ -6,10 +6,33 @@ them, which is recorded in tests/cli/eval:
 import json
 import math
 import os
+import re
 import struct
 
 TEXT = ("The mill by the river turned all night. Ada counted 12 lamps, Ben 7; that made 19. \u201eGr\u00fc\u00dfe\u201c, said Mira, "
         "and nobody answered.\n") * 3
+
+
+# In HellaSwag's form.
+QUESTIONS = [
+    {"activity_label": "Fixing a lamp", "ctx_a": "A man holds a lamp.", "ctx_b": "he", "label": "2",
+     "endings": ["sings to a \u00fcber-duck.", "eats it.", "turns it on [and waits] for a while.", "runs."]},
+    {"activity_label": "Baking", "ctx_a": "[header] How to bake [title] Take flour. [step] Mix it.", "ctx_b": "THE \u00c4PFEL are", "label": 0,
+     "endings": [" [substeps] Wait.  Then eat.", "[title] Go home", "Sleep", "Sit [on"]},
+    {"ctx": "Nobody answered, so Mira [laughed] ", "label": 3, "endings": ["left.", "stayed for the night, and the next one, and one more.", "ate", "x"]},
+    {"ctx": "Two", "label": "1", "endings": ["and two", "or more"]},
+    {"activity_label": "A long story", "ctx_a": "The mill by the river turned all night, and the other one, too.", "ctx_b": "", "label": 1,
+     "endings": ["Ada counted lamps until the morning came and she was tired.", "It stopped.", "Ben.", "No."]},
+]
+
+
+def questions():
+    """As lm-evaluation-harness reads them: the text before, the endings, the right one."""
+    def clean(text):
+        return re.sub(r"\[.*?\]", "", text.strip().replace(" [title]", ". ")).replace("  ", " ")
+    for q in QUESTIONS:
+        before = q["activity_label"] + ": " + q["ctx_a"] + " " + q["ctx_b"].capitalize() if "ctx_a" in q else q["ctx"]
+        yield clean(before), [clean(e) for e in q["endings"]], int(q["label"])
 
 
 def shapes(layers, width, vocab, context):
@@ -75,6 +98,17 @@ def main():
                 nats += torch.nn.functional.cross_entropy(logits, part[1:], reduction="sum").item()
             print(f"sequences of {length}: {len(tokens) - 1} tokens, {nats!r} nats, loss {nats / (len(tokens) - 1)!r}, bits per byte "
                   f"{nats / math.log(2) / (len(tokens) - 2)!r}")
+        for before, endings, _ in questions():
+            scores = []
+            for ending in endings:
+                whole = list((before + " " + ending).encode())
+                count = len(whole) - len(before.rstrip().encode())
+                whole = torch.tensor(whole[-41:])
+                with torch.no_grad():
+                    logits = model(whole[None, :-1]).logits[0]
+                losses = torch.nn.functional.cross_entropy(logits, whole[1:], reduction="none")
+                scores.append(-losses[-count:].sum().item())
+            print("    [" + ", ".join(f"{s:.6f}" for s in scores) + "],")
 
 
 if __name__ == "__main__":
