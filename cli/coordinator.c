@@ -42,6 +42,7 @@
 
 enum {
     GATHER_MS = 30000, /* for all keepers to connect, at first */
+    LATE_MS = 500,     /* between two rounds of the loop */
     QUIT_MS = 3000,    /* for keepers to end */
     MOST_IN_VAIN = 8,  /* generations in a row without a step */
     DOUBLE_INTERRUPT_MS = 2000,
@@ -282,6 +283,13 @@ static void wait_for_news(coordinator *c)
     if (polls[1].revents) membership_accept(c);
 }
 
+/* This process was stopped, or its machine asleep: that time does not count. */
+static void forgive(coordinator *c, int64_t time)
+{
+    c->begun += time;
+    for (int i = 0; i < c->n; i++) c->machines[i].since += time;
+}
+
 static void run(coordinator *c)
 {
     enter(c, COORDINATOR_GATHERING);
@@ -289,6 +297,7 @@ static void run(coordinator *c)
     while (!c->over) {
         wait_for_news(c);
         int64_t now = ls_now();
+        if (now - c->looped > LATE_MS * MS) forgive(c, now - c->looped);
         read_signals(c);
         membership_hear(c, now);
         membership_renew(c, now);

@@ -42,10 +42,11 @@ void html_waits(const page *p);    /* html_waits.c */
 void html_curves(const page *p);   /* html_curves.c */
 void html_memory(const page *p);   /* html_ranks.c */
 void html_cores(const page *p);
-void html_tables(const page *p);  /* html_tables.c */
-void html_compare(const page *p); /* html_compare.c */
-void html_profile(const page *p); /* html_profile.c */
-void html_import(const page *p);  /* html_import.c */
+void html_tables(const page *p);      /* html_tables.c */
+void html_compare(const page *p);     /* html_compare.c */
+void html_profile(const page *p);     /* html_profile.c */
+void html_generations(const page *p); /* html_generations.c */
+void html_import(const page *p);      /* html_import.c */
 
 /* ---- Numbers */
 /* The steps that count: all but the start. */

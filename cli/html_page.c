@@ -180,6 +180,7 @@ static void put_page(const page *p)
     put_head(p);
     if (p->run->n_steps > p->run->first_counted) html_verdict(p);
     html_findings(p);
+    html_generations(p);
     if (p->run->n_steps > p->run->first_counted) {
         html_compare(p);
         html_breakdown(p);

@@ -115,14 +115,22 @@ static bool print_the_rest(launch *l)
     return carried;
 }
 
+static void close_job(launch *l)
+{
+    if (l->common.job_fd >= 0) close(l->common.job_fd);
+    l->common.job_fd = -1;
+    ls__job_detach(&l->job);
+}
+
 int launch_run_once(launch *l)
 {
     const launch_options *o = l->options;
     l->alive = 0;
     l->phase = LAUNCH_RUNNING;
     l->exit_code = EXIT_DONE;
-    ls_status status =
-        ls__job_create(o->ranks, o->timeout < 0 ? -1 : (int)(o->timeout * 1e3), &l->job, &l->common.job_fd);
+    int timeout_ms = o->timeout < 0 ? -1 : (int)(o->timeout * 1e3);
+    ls_status status = l->job ? ls__job_renew(l->job, o->ranks, timeout_ms)
+                              : ls__job_create(o->ranks, timeout_ms, &l->job, &l->common.job_fd);
     if (!status) status = launch_output_open(&l->output, o, l->common.attempt);
     if (status) {
         fprintf(stderr, "lockstep: %s\n", ls_error());
@@ -142,8 +150,7 @@ int launch_run_once(launch *l)
     launch_end_orphans();
     bool carried = print_the_rest(l);
     if (!carried && !l->exit_code) l->exit_code = EXIT_FAILED;
-    if (l->common.job_fd >= 0) close(l->common.job_fd);
-    ls__job_detach(&l->job);
+    if (!l->elastic) close_job(l); /* programs that do not come from us may still have it */
     return l->exit_code;
 }
 
@@ -233,6 +240,7 @@ static int run_all(launch *l, const sigset_t *signals)
     l->polls[POLL_CONTROL] = (struct pollfd){ -1, POLLIN, 0 };
     if (l->keeper) {
         code = launch_keep(l);
+        close_job(l);
         close(l->signals);
         return code;
     }
@@ -247,6 +255,7 @@ static int run_all(launch *l, const sigset_t *signals)
         if (!code || l->end_requested || l->hopeless || l->common.attempt >= o->max_restarts) break;
         fprintf(stderr, "lockstep: restarting all ranks (restart %d of %d)\n", l->common.attempt + 1, o->max_restarts);
     }
+    close_job(l);
     close(l->signals);
     return code;
 }

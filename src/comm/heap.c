@@ -90,6 +90,7 @@ ls_status ls__heap_take(ls__job *job, int fd, size_t bytes, bool backed, uint64_
     }
     /* Fills page tables now rather than in the first collective. Older kernels do not know this advice. */
     if (backed) madvise(ls__heap_at(job, at), size, MADV_POPULATE_WRITE);
+    if (h->used_before) memset(ls__heap_at(job, at), 0, size);
     *offset = at;
     return LS_OK;
 }

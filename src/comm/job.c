@@ -16,7 +16,7 @@
 #include "comm/heap.h"
 
 /* The number counts layouts. Raise it with every change of what is in job memory: headers, control blocks, arrivals. */
-static const char MAGIC[16] = "lockstep job 04";
+static const char MAGIC[16] = "lockstep job 05";
 
 /* As large as the node's memory: more could never be used. Pages are allocated on first touch. */
 static uint64_t memory_size(void)
@@ -47,6 +47,30 @@ static ls_status map_memory(int fd, uint64_t bytes, ls__job **out)
     return LS_OK;
 }
 
+static ls_status fill_header(ls__job *job, uint64_t bytes, int ranks, int timeout_ms)
+{
+    ls_status status = ls__heap_init(job);
+    if (status) return status;
+    job->header_bytes = sizeof *job;
+    job->bytes = bytes;
+    job->ranks = ranks;
+    job->timeout_ms = timeout_ms;
+    job->cores = ls__cpu_count();
+    job->failure.rank = -1;
+    memcpy(job->magic, MAGIC, sizeof MAGIC);
+    return LS_OK;
+}
+
+ls_status ls__job_renew(ls__job *job, int ranks, int timeout_ms)
+{
+    uint64_t bytes = job->bytes;
+    if (ranks < 1 || ranks > LS__JOB_MAX_RANKS)
+        return ls__fail(LS_EINVAL, "%d ranks on one node; must be between 1 and %d", ranks, LS__JOB_MAX_RANKS);
+    memset(job, 0, sizeof *job);
+    job->heap.used_before = true;
+    return fill_header(job, bytes, ranks, timeout_ms);
+}
+
 ls_status ls__job_create(int ranks, int timeout_ms, ls__job **out, int *fd)
 {
     *out = NULL;
@@ -75,17 +99,10 @@ ls_status ls__job_create(int ranks, int timeout_ms, ls__job **out, int *fd)
     }
     status = map_memory(f, bytes, &job);
     if (status) goto fail;
-    if ((status = ls__heap_init(job))) {
+    if ((status = fill_header(job, bytes, ranks, timeout_ms))) {
         munmap(job, (size_t)bytes);
         goto fail;
     }
-    job->header_bytes = sizeof *job;
-    job->bytes = bytes;
-    job->ranks = ranks;
-    job->timeout_ms = timeout_ms;
-    job->cores = ls__cpu_count();
-    job->failure.rank = -1;
-    memcpy(job->magic, MAGIC, sizeof MAGIC);
     *out = job;
     *fd = f;
     return LS_OK;

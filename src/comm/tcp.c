@@ -11,11 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 #include "base/status.h"
 
 struct ls__tcp_store {
-    int fd;
+    int fd, timeout_ms;
     char address[INET6_ADDRSTRLEN];
     char secret[LS__SECRET_BYTES];
 };
@@ -106,8 +107,16 @@ int ls__tcp_connect(const char *address, int timeout_ms)
 
 /* ---- The store. */
 
-static ls_status lost(const char *what)
+void ls__tcp_await_end(int timeout_ms)
 {
+    int error = errno;
+    nanosleep(&(struct timespec){ timeout_ms / 1000, timeout_ms % 1000 * 1000000L }, NULL);
+    errno = error;
+}
+
+static ls_status lost(const ls__tcp_store *s, const char *what)
+{
+    ls__tcp_await_end(s->timeout_ms);
     if (errno == EAGAIN || errno == EWOULDBLOCK)
         return ls__fail(LS_ETIMEOUT, "store: no answer of the launcher in time (%s)", what);
     return ls__fail(LS_EPEER, "store: the connection to the launcher is lost (%s): %s", what, strerror(errno));
@@ -120,7 +129,7 @@ static ls_status set(void *user, const char *key, const void *value, size_t byte
     if (bytes > LS__STORE_VALUE || strlen(key) >= LS__STORE_KEY)
         return ls__fail(LS_EINVAL, "store: '%s': a value of %zu bytes is too long", key, bytes);
     int n = snprintf(line, sizeof line, "set %s %zu\n", key, bytes);
-    if (!ls__tcp_send_all(s->fd, line, (size_t)n) || !ls__tcp_send_all(s->fd, value, bytes)) return lost(key);
+    if (!ls__tcp_send_all(s->fd, line, (size_t)n) || !ls__tcp_send_all(s->fd, value, bytes)) return lost(s, key);
     return LS_OK;
 }
 
@@ -132,14 +141,14 @@ static ls_status get(void *user, const char *key, void *value, size_t bytes, int
     int n = snprintf(line, sizeof line, "get %s\n", key);
     size_t at = 0, there = 0;
     ls__tcp_prepare(s->fd, timeout_ms > 0 ? timeout_ms : 0);
-    if (!ls__tcp_send_all(s->fd, line, (size_t)n)) return lost(key);
+    if (!ls__tcp_send_all(s->fd, line, (size_t)n)) return lost(s, key);
     do {
-        if (at + 1 >= sizeof line || !ls__tcp_recv_all(s->fd, line + at, 1)) return lost(key);
+        if (at + 1 >= sizeof line || !ls__tcp_recv_all(s->fd, line + at, 1)) return lost(s, key);
     } while (line[at++] != '\n');
     line[at] = 0;
     if (sscanf(line, "value %zu", &there) != 1 || there != bytes)
         return ls__fail(LS_EMISMATCH, "store: '%s' has %zu bytes, and %zu are expected", key, there, bytes);
-    return ls__tcp_recv_all(s->fd, value, bytes) ? LS_OK : lost(key);
+    return ls__tcp_recv_all(s->fd, value, bytes) ? LS_OK : lost(s, key);
 }
 
 ls_store ls__tcp_store_calls(ls__tcp_store *store)
@@ -182,7 +191,9 @@ ls_status ls__tcp_store_open(ls__tcp_store **out, const char *(*env)(void *user,
     if (!s) return ls__fail(LS_ENOMEM, "store: out of memory");
     memcpy(s->secret, secret, sizeof s->secret);
     s->fd = ls__tcp_connect(address, timeout_ms);
+    s->timeout_ms = timeout_ms > 0 ? timeout_ms : 0;
     if (s->fd < 0) {
+        ls__tcp_await_end(s->timeout_ms);
         ls_status status = ls__fail_errno("store: cannot connect to the launcher at %s", address);
         free(s);
         return status;
@@ -192,7 +203,7 @@ ls_status ls__tcp_store_open(ls__tcp_store **out, const char *(*env)(void *user,
     char line[160];
     int n = snprintf(line, sizeof line, "lockstep-rank %s %s %d\n", ls_version(), secret, atoi(generation));
     if (!ls__tcp_send_all(s->fd, line, (size_t)n)) {
-        ls_status status = lost("hello");
+        ls_status status = lost(s, "hello");
         ls__tcp_store_free(&s);
         return status;
     }

@@ -43,6 +43,9 @@ void ls__tcp_carrier_drop(ls_carrier *carrier);
 const char *ls__tcp_store_address(const ls__tcp_store *store);
 const char *ls__tcp_store_secret(const ls__tcp_store *store);
 
+/* After a failure of the network: the launcher finds it, too, and ends this process. Returns when it has not done so in time. */
+void ls__tcp_await_end(int timeout_ms);
+
 /* Connects to "ADDRESS:PORT" ("[ADDRESS]:PORT" for IPv6). Returns a descriptor, or -1 with errno. */
 int ls__tcp_connect(const char *address, int timeout_ms);
 /* Sends or receives all of it, within the socket's own limits of time. */

@@ -238,6 +238,7 @@ static ls_status connect_peer(carrier *c, int to)
     memcpy(mine.secret, ls__tcp_store_secret(c->store), sizeof mine.secret);
     int fd = ls__tcp_connect(address, c->timeout_ms);
     if (fd < 0 || !ls__tcp_send_all(fd, &mine, sizeof mine)) {
+        ls__tcp_await_end(c->timeout_ms);
         status = ls__fail_errno("rank %d: cannot connect to rank %d at %s", c->rank, to, address);
         if (fd >= 0) close(fd);
         return status;

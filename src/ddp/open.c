@@ -113,6 +113,10 @@ static ls_status make_block(ls_ddp *d)
     if (!status) status = ls__ddp_plan(d);
     if (!status) status = find_parts(d);
     size_t bytes = d->total * sizeof(float);
+    bool first = d->options.reduce_to_local_root && ls_group_rank(d->node_group) == 0;
+    /* All ranks at once: the pages of a large block take milliseconds. */
+    ls_status own = LS_OK;
+    if (!status && !first) own = ls_world_alloc(d->world, bytes * (size_t)d->n_parts, &memory);
     if (d->options.reduce_to_local_root) {
         int64_t parts = d->n_parts; /* of the local root: what it shares has room for them */
         if (!status) status = ls_broadcast(d->node_group, &parts, 1, LS_I64, 0);
@@ -120,8 +124,7 @@ static ls_status make_block(ls_ddp *d)
         if (status) return status;
         d->freed = (_Atomic uint32_t *)(void *)((char *)shared + bytes * (size_t)parts);
     }
-    bool first = shared && ls_group_rank(d->node_group) == 0;
-    if (!status && !first) status = ls_world_alloc(d->world, bytes * (size_t)d->n_parts, &memory);
+    if (!status) status = own;
     d->block = first ? shared : memory;
     d->reduced = shared ? shared : d->block;
     if (!status && d->options.wire)

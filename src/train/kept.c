@@ -206,7 +206,7 @@ static void update_block(ls_train *t, const arrays *a, size_t block, float lr, f
     for (int i = 0; i < a->n; i++) memcpy(undo->copy[i], a->array[i] + begin, n * sizeof(float));
     ls__kept_point(k->job, LS__POINT_UNDO_COPIED, rank);
     atomic_store_explicit(&undo->block, (int64_t)block + 1, memory_order_release);
-    atomic_thread_fence(memory_order_seq_cst); /* no write to the block comes before it */
+    atomic_thread_fence(memory_order_release); /* no write to the block comes before it */
     ls__kept_point(k->job, LS__POINT_UNDO_SET, rank);
     size_t half = ls__kept_is_next_point(k->job, LS__POINT_HALF_UPDATED) ? n / 2 / 16 * 16 : 0;
     const float *sums = k->sums;
@@ -220,7 +220,7 @@ static void update_block(ls_train *t, const arrays *a, size_t block, float lr, f
     (void)status;
     ls__kept_point(k->job, LS__POINT_UPDATED, rank);
     atomic_store_explicit(&k->versions[block], t->step + 1, memory_order_release);
-    atomic_thread_fence(memory_order_seq_cst); /* the copy is overwritten next */
+    atomic_thread_fence(memory_order_release); /* the copy is overwritten next */
     ls__kept_point(k->job, LS__POINT_VERSION_SET, rank);
     atomic_store_explicit(&undo->block, 0, memory_order_relaxed);
 }

@@ -10,8 +10,8 @@
 #include "train/training.h"
 
 enum {
-    LS__KEPT_BLOCK =
-        16384, /* elements with one version: a block of weights and state fits the L2 cache together with its copy */
+    /* Elements with one version. A block and its copy, of up to three arrays, are read and written in the L1 and L2 caches. */
+    LS__KEPT_BLOCK = 4096,
 };
 
 /* What a rank restores if another died while it changed a block. */
