@@ -109,27 +109,54 @@ void ls__instruction_set_use(const ls__instruction_set *s)
     atomic_store_explicit(&used, s, memory_order_relaxed);
 }
 
-/* What the whole library was compiled for, with -march; NULL: this CPU has it. */
-static const char *lacking(void)
+/* The compiler defines a macro for each instruction set that it may use. */
+LS__ANY_CPU const char *ls__cpu_lacks(void)
 {
-#if defined(__x86_64__) && defined(__AVX512F__)
+#ifdef __x86_64__
+    __builtin_cpu_init();
+#ifdef __AVX512F__
     if (!__builtin_cpu_supports("avx512f")) return "AVX-512";
 #endif
-#if defined(__x86_64__) && defined(__AVX2__)
+#ifdef __AVX512BW__
+    if (!__builtin_cpu_supports("avx512bw")) return "AVX-512BW";
+#endif
+#ifdef __AVX512DQ__
+    if (!__builtin_cpu_supports("avx512dq")) return "AVX-512DQ";
+#endif
+#ifdef __AVX512VL__
+    if (!__builtin_cpu_supports("avx512vl")) return "AVX-512VL";
+#endif
+#ifdef __AVX512VBMI__
+    if (!__builtin_cpu_supports("avx512vbmi")) return "AVX-512VBMI";
+#endif
+#ifdef __AVX2__
     if (!__builtin_cpu_supports("avx2")) return "AVX2";
 #endif
-#if defined(__x86_64__) && defined(__FMA__)
+#ifdef __FMA__
     if (!__builtin_cpu_supports("fma")) return "FMA";
 #endif
-#if defined(__x86_64__) && defined(__AVX__)
+#ifdef __BMI2__
+    if (!__builtin_cpu_supports("bmi2")) return "BMI2";
+#endif
+#ifdef __AVX__
     if (!__builtin_cpu_supports("avx")) return "AVX";
+#endif
+#ifdef __SSE4_2__
+    if (!__builtin_cpu_supports("sse4.2")) return "SSE4.2";
+#endif
+#ifdef __POPCNT__
+    if (!__builtin_cpu_supports("popcnt")) return "POPCNT";
+#endif
+#ifdef __SSSE3__
+    if (!__builtin_cpu_supports("ssse3")) return "SSSE3";
+#endif
 #endif
     return NULL;
 }
 
 ls_status ls__kernels_check(void)
 {
-    const char *name = forced(), *missing = lacking();
+    const char *name = forced(), *missing = ls__cpu_lacks();
     if (missing)
         return ls__fail(LS_EUNSUPPORTED, "this build needs a CPU with %s; compile without -march to run on any",
                         missing);

@@ -16,6 +16,16 @@ typedef struct ls__instruction_set {
     const ls__nn_kernels *nn;
 } ls__instruction_set;
 
+/* A function that is compiled for any CPU of its architecture, even if the rest of the build is not (-march). */
+#ifdef __x86_64__
+#define LS__ANY_CPU __attribute__((target("arch=x86-64")))
+#else
+#define LS__ANY_CPU
+#endif
+
+/* What the library was compiled for, with -march, and this CPU lacks; NULL: nothing. */
+const char *ls__cpu_lacks(void);
+
 /* LS_EINVAL if LOCKSTEP_KERNELS names what does not exist or this CPU cannot run; LS_EUNSUPPORTED if the library was compiled for
  * instructions that it lacks. Public calls that begin to compute ask this first. */
 LS_MUST_CHECK ls_status ls__kernels_check(void);

@@ -13,6 +13,7 @@
 typedef struct gpt_config {
     int layers, width, heads, vocab, batch, seq;
     float dropout;
+    double divisor; /* of the loss, and so of all gradients; 0: the number of tokens */
 } gpt_config;
 
 enum { GPT_PER_BLOCK = 12, GPT_MAX_LAYERS = 48, GPT_MAX_PARAMS = 4 + GPT_PER_BLOCK * GPT_MAX_LAYERS };
@@ -89,7 +90,8 @@ static inline ls_tensor *gpt_loss(gpt *g, ls_tape *t, const int32_t *tokens, con
     ls_tensor *x = ls_embedding(t, tokens, g->c.batch, g->c.seq, &p[0], &p[1], NULL);
     for (int layer = 0; layer < g->c.layers; layer++) x = gpt_block(g, t, x, p + 2 + layer * GPT_PER_BLOCK);
     x = ls_layer_norm(t, x, &last[0], &last[1], 1e-5f);
-    return ls_linear_cross_entropy(t, x, &p[0], &(ls_cross_entropy_options){ .targets = targets });
+    return ls_linear_cross_entropy(t, x, &p[0],
+                                   &(ls_cross_entropy_options){ .targets = targets, .divisor = g->c.divisor });
 }
 
 /* AdamW as torch does it by default: betas 0.9, 0.999, eps 1e-8; `step` counts from 1. */
