@@ -197,6 +197,7 @@ int launch_keep(launch *l)
         l->polls[POLL_CONTROL] = (struct pollfd){ .fd = k->link.fd, .events = POLLIN };
         launch_run_once(l);
         code = l->exit_code;
+        if (l->front_gone) break; /* somebody ends this keeper: to the coordinator it is lost, and the job is not */
         l->common.attempt++;
         launch_elastic_outcome o = launch_elastic_end(l);
         if (k->link.fd >= 0 && !control_say(&k->link, "ended %d %lld %d %d %d %d %d\n", code, (long long)o.step, o.lost,

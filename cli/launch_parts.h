@@ -110,6 +110,7 @@ typedef struct launch {
     int64_t failed_at; /* ls_now() of the first failure */
     int exit_code;
     bool end_requested; /* by a signal: no restart */
+    bool front_gone;    /* the front was killed */
     bool hopeless;      /* the ranks cannot be started: no restart */
     bool suspended;     /* with all ranks, by Ctrl-Z */
     int64_t interrupted_at;

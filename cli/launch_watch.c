@@ -257,6 +257,7 @@ static void read_signals(launch *l)
 static void front_is_gone(launch *l)
 {
     l->polls[POLL_FRONT].fd = -1;
+    l->front_gone = true;
     l->end_requested = true;
     launch_fail(l, EXIT_SIGNAL + SIGKILL);
     launch_enter(l, LAUNCH_KILLED);
