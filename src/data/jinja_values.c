@@ -704,7 +704,14 @@ json_t *ls__jinja_filter(const char *name, json_t *value, const ls__jinja_args *
         bool keep = defined && !(flag && ls__jinja_true(flag) && !ls__jinja_true(value));
         return keep ? json_incref(value) : other ? json_incref(other) : json_string("");
     }
-    if (!strcmp(name, "tojson")) return to_json(value, argument(args, 0, "indent"));
+    if (!strcmp(name, "tojson")) {
+        json_t *ascii = args ? json_object_get(args->named, "ensure_ascii") : NULL,
+               *indent = argument(args, 0, "indent");
+        size_t known = args && json_object_get(args->named, "indent") ? 1 : 0;
+        if (ascii && !ls__jinja_true(ascii)) known++;
+        if (args && json_object_size(args->named) > known) return unsupported("arguments of filter", name, value);
+        return to_json(value, indent);
+    }
     if (!strcmp(name, "string") || !strcmp(name, "safe")) return ls__jinja_string(value);
     if ((!strcmp(name, "length") || !strcmp(name, "count")) &&
         (!defined || json_is_string(value) || json_is_array(value) || json_is_object(value)))

@@ -92,6 +92,7 @@ static void what_is_not_supported_is_named(void **state)
         { "{% set a, b = 1, 2 %}", "unsupported: set of several names" },
         { "{% for a in b recursive %}{% endfor %}", "unsupported: 'recursive'" },
         { "{{ 'a' | wordwrap }}", "unsupported: filter 'wordwrap' of a string" },
+        { "{{ 'a' | tojson(ensure_ascii=true) }}", "unsupported: arguments of filter 'tojson'" },
         { "{{ 1 is callable }}", "unsupported: test 'callable' of an integer" },
         { "{{ 'a'.zfill(3) }}", "unsupported: method 'zfill' of a string" },
         { "{{ strftime_now('%Y') }}", "unsupported: the function 'strftime_now'" },

@@ -34,7 +34,7 @@ def check(kind, template, program):
 
     def text(n):
         return " ".join(random.choice(words) for _ in range(random.randint(1, n)))
-    eval_model.QUESTIONS[:] = [{"activity_label": text(3), "ctx_a": text(30), "ctx_b": text(6), "endings": [text(9) for _ in range(4)], "label": random.randrange(4)}
+    eval_model.QUESTIONS[:] = [{"activity_label": text(3), "ctx_a": text(30), "ctx_b": text(6), "endings": ["go " + text(9) for _ in range(4)], "label": random.randrange(4)}
                                for _ in range(80)]
     with tempfile.TemporaryDirectory() as at:
         data = json.loads((KINDS / f"{kind}.json").read_text())
