@@ -85,7 +85,7 @@ LS_API const char *ls_dtype_name(ls_dtype type);
 typedef enum ls_op {
     LS_SUM = 0,  /* integer sums and products wrap around; of LS_BOOL: whether any is true */
     LS_MEAN = 1, /* the sum times 1/p, in floating point; for integers the sum (which does not wrap) divided by p,
-                    rounded towards zero */
+                    rounded towards zero, so that the mean of LS_BOOL is 1 only if all are true */
     LS_MIN = 2,  /* min and max: NaN if a value is NaN; of equal values (-0 and +0) the first */
     LS_MAX = 3,
     LS_PROD = 4, /* of LS_BOOL: whether all are true */

@@ -169,7 +169,8 @@ LS_API LS_MUST_CHECK ls_status ls_allgatherv(ls_group *g, const void *send, void
  * moves). Both of these are made of several collectives, and block. */
 LS_API LS_MUST_CHECK ls_status ls_alltoallv(ls_group *g, const void *send, const size_t *send_counts, void *recv,
                                             const size_t *recv_counts, ls_dtype type);
-/* out[i] = factor * in[i] for floating-point types, rounded once; `out` may be `in`. Not a collective: a sum of what each rank has
+/* out[i] = factor * in[i] for floating-point types; `out` may be `in`. The factor is a float32 for types up to 32 bits, and each product is
+ * rounded once. Not a collective: a sum of what each rank has
  * multiplied by its own factor is this, and then a reducing collective with LS_SUM. */
 LS_API LS_MUST_CHECK ls_status ls_premultiply(void *out, const void *in, size_t count, ls_dtype type, double factor);
 LS_API LS_MUST_CHECK ls_status ls_barrier(ls_group *g);

@@ -76,6 +76,20 @@ static ls_status check(ls_work *w)
     return check_buffers(w, size, all);
 }
 
+/* A group of one rank has nothing to reduce, and still gives what more ranks would: true is 1. */
+static void settle_bool(ls_work *w)
+{
+    const uint8_t *in = w->send;
+    uint8_t *out = w->recv;
+    for (size_t i = 0; i < w->count; i++) out[i] = in[i] != 0;
+    w->send = out;
+}
+
+static bool reduces(ls_collective_kind kind)
+{
+    return kind == LS_COLLECTIVE_ALLREDUCE || kind == LS_COLLECTIVE_REDUCE || kind == LS_COLLECTIVE_REDUCE_SCATTER;
+}
+
 /* ---- The life of a work. */
 
 /* Numbers, publishes and queues a work that is filled in. */
@@ -85,6 +99,7 @@ static ls_status begin(ls_work *w)
     if (g->broken) return ls__group_broken(g);
     ls_status status = check(w);
     if (status) return status;
+    if (w->type == LS_BOOL && g->size == 1 && reduces(w->kind)) settle_bool(w);
     bool p2p = ls__is_p2p(w->kind);
     if (!p2p) w->number = g->next_number;
     status = g->transport->start(g, w);
@@ -121,8 +136,14 @@ static ls_status finish(ls_work *w)
     return status;
 }
 
+static ls_status without_group(const ls_work *w)
+{
+    return ls__fail(LS_EINVAL, "%s: the group is NULL", ls_collective_name(w->kind));
+}
+
 static ls_status run(ls_work *w)
 {
+    if (!w->group) return without_group(w);
     ls_world *world = w->group->world;
     w->on_stack = true;
     ls__world_enter(world);
@@ -164,8 +185,12 @@ static ls_status start_locked(const ls_work *filled, ls_work **out)
 
 static ls_status start(const ls_work *filled, ls_work **out)
 {
-    ls_world *world = filled->group->world;
+    if (!out)
+        return ls__fail(LS_EINVAL, "%s: there is no place for the work that it starts; out is NULL",
+                        ls_collective_name(filled->kind));
     *out = NULL;
+    if (!filled->group) return without_group(filled);
+    ls_world *world = filled->group->world;
     ls__world_enter(world);
     ls_status status = start_locked(filled, out);
     ls__world_leave(world);
@@ -174,7 +199,7 @@ static ls_status start(const ls_work *filled, ls_work **out)
 
 ls_status ls_work_wait(ls_work **work)
 {
-    ls_work *w = *work;
+    ls_work *w = work ? *work : NULL;
     if (!w) return ls__fail(LS_EINVAL, "wait: the work is NULL");
     ls_world *world = w->group->world;
     ls__world_enter(world);
@@ -187,7 +212,7 @@ ls_status ls_work_wait(ls_work **work)
 
 ls_status ls_work_test(ls_work **work)
 {
-    ls_work *w = *work;
+    ls_work *w = work ? *work : NULL;
     if (!w) return ls__fail(LS_EINVAL, "test: the work is NULL");
     ls_world *world = w->group->world;
     ls__world_enter(world);

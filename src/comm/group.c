@@ -161,6 +161,7 @@ int ls_group_size(const ls_group *group)
 
 void ls_group_abort(ls_group *group, const char *reason)
 {
+    if (!group) return;
     char text[LS__FAILURE_BYTES];
     snprintf(text, sizeof text, "rank %d aborted the group: %s", group->rank, reason ? reason : "no reason given");
     group->transport->abort(group, LS_EABORTED, text, true);

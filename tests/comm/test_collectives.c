@@ -34,6 +34,37 @@ static void one_rank_is_a_group_too(void **state)
     on_ranks(1, run_suite, &(suite_options){ .counts = odd_sizes }, NULL);
 }
 
+/* True is 1 with one rank as with several: with a world of one, and with a group of one in shared memory. */
+static int true_is_one(ls_world *world, void *arg, char *why)
+{
+    (void)arg;
+    ls_group *alone;
+    need_ok(ls_group_split(ls_world_group(world), ls_world_rank(world), 0, &alone));
+    for (int i = 0; i < 2; i++) {
+        uint8_t x[3] = { 0, 7, 255 }, y[3] = { 9, 9, 9 };
+        ls_group *g = i ? alone : ls_world_group(world);
+        if (ls_group_size(g) > 1) continue;
+        need_ok(ls_allreduce(g, x, 3, LS_BOOL, LS_SUM));
+        need(x[0] == 0 && x[1] == 1 && x[2] == 1, "allreduce: %d %d %d", x[0], x[1], x[2]);
+        x[2] = 40;
+        need_ok(ls_reduce_scatter(g, x, y, 3, LS_BOOL, LS_MAX));
+        need(y[0] == 0 && y[1] == 1 && y[2] == 1 && x[2] == 40, "reduce_scatter: %d %d %d", y[0], y[1], y[2]);
+    }
+    ls_group_free(&alone);
+    return 0;
+}
+
+static void true_is_one_on_one_rank(void **state)
+{
+    (void)state;
+    ls_world *world;
+    char why[SUITE_WHY] = "";
+    check_ok(ls_world_open(&world, NULL));
+    if (true_is_one(world, NULL, why)) fail_msg("%s", why);
+    ls_world_free(&world);
+    on_ranks(2, true_is_one, NULL, NULL);
+}
+
 /* A call may have ended before its caller began to wait: it then stood there for no time at all. */
 static void no_call_takes_less_than_no_time(void **state)
 {
@@ -120,6 +151,15 @@ static int refuse_bad_arguments(ls_world *world, void *arg, char *why)
     need(ls_allgather(g, x + (ls_group_rank(g) ^ 1), x, 1, LS_F32) == LS_EINVAL, "overlap of all-gather");
     need(ls_allreduce_start(g, NULL, 4, LS_F32, LS_SUM, &work) == LS_EINVAL && !work, "start leaves no work");
     need(ls_work_wait(&work) == LS_EINVAL, "wait for nothing");
+    need(ls_work_wait(NULL) == LS_EINVAL && ls_work_test(NULL) == LS_EINVAL, "a work that is not there");
+    need(ls_allreduce(NULL, x, 4, LS_F32, LS_SUM) == LS_EINVAL, "no group");
+    need(strstr(ls_error(), "allreduce: the group is NULL"), "message: %s", ls_error());
+    need(ls_barrier(NULL) == LS_EINVAL && ls_send(NULL, x, 1, LS_F32, 0) == LS_EINVAL,
+         "no group, as split gives some ranks");
+    need(ls_allreduce_start(g, x, 4, LS_F32, LS_SUM, NULL) == LS_EINVAL && strstr(ls_error(), "out is NULL"),
+         "no place: %s", ls_error());
+    need(ls_barrier_start(NULL, &work) == LS_EINVAL && !work, "start without a group");
+    ls_group_abort(NULL, "nothing");
     x[0] = 1;
     need_ok(ls_allreduce(g, x, 1, LS_F32, LS_SUM)); /* and the group is whole */
     need(x[0] == (float)ls_group_size(g), "sum %g", (double)x[0]);
@@ -167,10 +207,15 @@ static void memory_comes_zeroed_and_goes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_calls_types_and_reductions), cmocka_unit_test(one_rank_is_a_group_too),
-        cmocka_unit_test(more_ranks_than_cores),          cmocka_unit_test(buffers_far_larger_than_the_staging),
-        cmocka_unit_test(split_makes_groups_that_work),   cmocka_unit_test(bad_arguments_are_refused_and_harm_nothing),
-        cmocka_unit_test(memory_comes_zeroed_and_goes),   cmocka_unit_test(no_call_takes_less_than_no_time),
+        cmocka_unit_test(all_calls_types_and_reductions),
+        cmocka_unit_test(one_rank_is_a_group_too),
+        cmocka_unit_test(true_is_one_on_one_rank),
+        cmocka_unit_test(more_ranks_than_cores),
+        cmocka_unit_test(buffers_far_larger_than_the_staging),
+        cmocka_unit_test(split_makes_groups_that_work),
+        cmocka_unit_test(bad_arguments_are_refused_and_harm_nothing),
+        cmocka_unit_test(memory_comes_zeroed_and_goes),
+        cmocka_unit_test(no_call_takes_less_than_no_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
