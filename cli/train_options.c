@@ -81,7 +81,7 @@ static void list_models(char *out, size_t bytes)
         }
     }
     size_t at = strlen(out);
-    snprintf(out + at, bytes - at, "; images: %s", ls_resnet_names());
+    snprintf(out + at, bytes - at, "; images: %s, %s", ls_resnet_names(), ls_vit_names());
 }
 
 option_row *train_rows(train_arguments *a)
@@ -184,8 +184,8 @@ static int read_rows(train_arguments *a, int argc, char **argv)
 /* A ResNet by name, for the task images. */
 static int choose_resnet(train_arguments *a, const char *name)
 {
-    ls_resnet_options *r = &a->train.resnet, named;
-    if (ls_resnet_preset(name, &named)) {
+    ls_resnet_options *r = &a->train.resnet, named = { 0 };
+    if (!strncmp(name, "vit", 3) ? ls_vit_preset(name, &a->train.vit) : ls_resnet_preset(name, &named)) {
         fprintf(stderr, "lockstep train: --model: %s\n", ls_error());
         return EXIT_USAGE;
     }
@@ -208,7 +208,8 @@ static int choose_model(train_arguments *a)
 {
     ls_lm_options *m = &a->train.model, size = { .layers = 2, .width = 128, .heads = 4 };
     const char *name = a->model ? a->model : ls_task_get_info(a->train.task)->model;
-    if (a->train.task == LS_TASK_IMAGES || !strncmp(name, "resnet", 6)) return choose_resnet(a, name);
+    if (a->train.task == LS_TASK_IMAGES || !strncmp(name, "resnet", 6) || !strncmp(name, "vit", 3))
+        return choose_resnet(a, name);
     if (strcmp(name, "small") != 0) {
         if (ls_lm_preset(name, &size)) {
             near_word near = { .asked = name, .length = strlen(name) };

@@ -132,17 +132,40 @@ LS_API const char *ls_resnet_names(void);
 /* The options in the config.json of a folder that ls_model_save() or timm wrote. */
 LS_API LS_MUST_CHECK ls_status ls_resnet_options_read(const char *folder, ls_resnet_options *out);
 
+/* Vision transformer, as ViTForImageClassification of Hugging Face's transformers: squares of an image are tokens, behind a class token. */
+typedef struct ls_vit_options {
+    int layers;            /* 0: 12 */
+    int width;             /* 0: 768 */
+    int heads;             /* a divisor of width; 0: 12 */
+    int inner;             /* width of the MLP; 0: 4 width */
+    int patch;             /* width and height of a square; 0: 16 */
+    int channels;          /* of an image; 0: 3 */
+    int size;              /* width and height of an image, a multiple of patch; 0: 224 */
+    int classes;           /* 0: 1,000 */
+    float norm_eps;        /* 0: 1e-12 */
+    float mean[3], std[3]; /* as in ls_resnet_options */
+    void *reserved[2];
+} ls_vit_options;
+/* Options by name: "vit" (4 layers, width 128, squares of 4 x 4), "vit-tiny", "vit-small", "vit-base" (12 layers, squares of 16 x 16). */
+LS_API LS_MUST_CHECK ls_status ls_vit_preset(const char *name, ls_vit_options *out);
+LS_API const char *ls_vit_names(void);
+/* The options in the config.json of a folder that ls_model_save() or transformers wrote. */
+LS_API LS_MUST_CHECK ls_status ls_vit_options_read(const char *folder, ls_vit_options *out);
+
 /* Opens a model: names, shapes and places, without memory for values. options may be NULL (not for MLP). Invalid options are
  * LS_EINVAL with the option's name. On failure *out is NULL. */
 LS_API LS_MUST_CHECK ls_status ls_lm_open(ls_model **out, const ls_lm_options *options);
 LS_API LS_MUST_CHECK ls_status ls_mlp_open(ls_model **out, const ls_mlp_options *options);
 LS_API LS_MUST_CHECK ls_status ls_resnet_open(ls_model **out, const ls_resnet_options *options);
+LS_API LS_MUST_CHECK ls_status ls_vit_open(ls_model **out, const ls_vit_options *options);
 LS_API void ls_model_free(ls_model **model);
 
 /* The options of a language model with defaults filled in; NULL for other models. */
 LS_API const ls_lm_options *ls_model_lm(const ls_model *model);
 /* The same of a ResNet; NULL for other models. */
 LS_API const ls_resnet_options *ls_model_resnet(const ls_model *model);
+/* The same of a vision transformer. */
+LS_API const ls_vit_options *ls_model_vit(const ls_model *model);
 /* The number of parameter tensors, and their places. */
 LS_API size_t ls_model_places(const ls_model *model, const ls_place **places);
 /* Elements of the flat block, including padding; a multiple of 16. Padding is zero and stays zero. */
@@ -158,7 +181,8 @@ typedef struct ls_lora_options {
     float alpha;   /* the product is multiplied by alpha / r */
     float dropout; /* of the layers' inputs in training; 0: none */
     bool rslora;   /* multiplied by alpha / sqrt(r) instead */
-    bool bf16;     /* the frozen matrices are in bfloat16, rounded to nearest even: half the memory; norms and biases stay float32 */
+    bool
+        bf16; /* the frozen matrices are in bfloat16, rounded to nearest even: half the memory; norms and biases stay float32 */
     /* names of layers, or their ends, with '+' between them: "q_proj+v_proj"; "": all in the blocks */
     char target[LS_LORA_TARGET];
     void *reserved[2];

@@ -152,6 +152,8 @@ LS_API ls_tensor *ls_mean(ls_tape *t, ls_tensor *x); /* over all elements: (1) *
 LS_API ls_tensor *ls_reshape(ls_tape *t, ls_tensor *x, int dims, const int64_t *shape);
 /* Rows of x (..., C) by number, in any order: (count, C). `rows` is copied; one outside of x is LS_EINVAL. */
 LS_API ls_tensor *ls_select_rows(ls_tape *t, ls_tensor *x, const int64_t *rows, int64_t count);
+/* A row in front of each sequence, and positions added to all: x (B, ..., C) with T rows a sequence, token (1, 1, C), positions (1, T + 1, C): (B, T + 1, C). */
+LS_API ls_tensor *ls_class_token(ls_tape *t, ls_tensor *x, ls_param *token, ls_param *positions);
 /* Keeps an element with probability 1 - p and scales it by 1 / (1 - p). */
 LS_API ls_tensor *ls_dropout(ls_tape *t, ls_tensor *x, float p);
 

@@ -168,6 +168,8 @@ typedef struct ls_train_options {
     /* ---- Task images */
     /* blocks all 0: ResNet-20; channels, size and classes 0: those of the data (folders: 224, or 32 without `stem`) */
     ls_resnet_options resnet;
+    ls_vit_options
+        vit; /* layers > 0: a vision transformer instead; size, channels, classes, mean and std are those of `resnet` */
     ls_image_format image_format; /* 0: by the files */
     ls_augment_kind augment;
     /* batch norms use the statistics of all micro-batches of a step, not of each by itself: a step is then that of one large micro-batch. Memory for

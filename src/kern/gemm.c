@@ -228,7 +228,7 @@ static int64_t block_count(const job *j)
 static ls__tile block_at(const job *j, int64_t i)
 {
     int64_t unit = j->kernels->rows, units = ceil_div(j->g->m, unit), each = block_count(j) / j->threads;
-    int64_t part = i % j->threads, from = units * part / j->threads, of = units * (part + 1) / j->threads - from;
+    int64_t turn = i % j->threads, from = units * turn / j->threads, of = units * (turn + 1) / j->threads - from;
     i /= j->threads;
     int64_t row = (from + of * i / each) * unit;
     return (ls__tile){ .row = row, .rows = min((from + of * (i + 1) / each) * unit, j->g->m) - row };

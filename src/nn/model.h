@@ -91,6 +91,7 @@ struct ls_model {
         ls_lm_options lm;
         ls_mlp_options mlp;
         ls_resnet_options resnet;
+        ls_vit_options vit;
     };
     ls__places places, buffer_places;
     ls__places frozen_places; /* with adapters: the model's own, and `places` are those of the adapters */
@@ -98,17 +99,17 @@ struct ls_model {
     float *frozen;            /* (frozen_places.elements), or with frozen_at */
     size_t *frozen_at;        /* with matrices in bfloat16: where each is, in bytes; NULL: all are float32 */
     ls__lora_state lora;
-    float *values;     /* (places.elements); NULL until bound */
-    float *grads;      /* the same; NULL: frozen */
-    float *buffers;    /* (buffer_places.elements); NULL if there are none */
-    float *statistics; /* see ls_model_set_statistics(); NULL: none */
+    float *values;                  /* (places.elements); NULL until bound */
+    float *grads;                   /* the same; NULL: frozen */
+    float *buffers;                 /* (buffer_places.elements); NULL if there are none */
+    float *statistics;              /* see ls_model_set_statistics(); NULL: none */
     const ls_batch_norm_sync *sync; /* of batch norms; NULL: none */
-    ls__arena memory;  /* those of the first three that the model allocated */
-    char *config;      /* config.json of the folder that was loaded; NULL: none */
-    char *generation;  /* its generation_config.json */
-    char *labels;      /* names of classes, separated by commas, for config.json; NULL: none */
-    bool recompute;    /* see ls_model_set_recompute() */
-    int32_t end;       /* see ls__model_set_end(); LS__END_DEFAULT: not set */
+    ls__arena memory;               /* those of the first three that the model allocated */
+    char *config;                   /* config.json of the folder that was loaded; NULL: none */
+    char *generation;               /* its generation_config.json */
+    char *labels;                   /* names of classes, separated by commas, for config.json; NULL: none */
+    bool recompute;                 /* see ls_model_set_recompute() */
+    int32_t end;                    /* see ls__model_set_end(); LS__END_DEFAULT: not set */
 };
 
 /* A model without places. NULL on failure, with the message set. */

@@ -333,12 +333,13 @@ static void add_up(const evaluation *e, ls_eval_result *r)
 static ls_status find_task(const evaluation *e, ls_task *task)
 {
     ls_resnet_options images;
+    ls_vit_options vit;
     ls_lm_options lm;
     if (e->run) {
         *task = e->run->options.task;
         return LS_OK;
     }
-    if (!ls_resnet_options_read(e->o->model, &images)) {
+    if (!ls_resnet_options_read(e->o->model, &images) || !ls_vit_options_read(e->o->model, &vit)) {
         *task = LS_TASK_IMAGES;
         return LS_OK;
     }
@@ -359,8 +360,7 @@ ls_status ls_eval(const ls_eval_options *options, ls_eval_result *result)
         e.rank = ls_world_rank(options->world);
         e.size = ls_world_size(options->world);
     }
-    ls_status status =
-        has_file(options->model, "run.json") ? ls_train_saved_open(&e.run, options->model) : LS_OK;
+    ls_status status = has_file(options->model, "run.json") ? ls_train_saved_open(&e.run, options->model) : LS_OK;
     if (!status) status = find_task(&e, &task);
     if (!status && task != LS_TASK_LM) {
         status = ls__eval_task(options, task, e.run, result);

@@ -53,6 +53,7 @@ static void choose_rest(ls_train *t, const ls_eval_options *o)
     d->lora = NULL;
     d->model = (ls_lm_options){ 0 };
     d->resnet = (ls_resnet_options){ 0 };
+    d->vit = (ls_vit_options){ 0 };
     d->tokenizer = o->tokenizer;
     if (o->seq_len) d->seq_len = o->seq_len;
     if (o->batch_size > 0) d->batch_size = o->batch_size;
@@ -86,8 +87,7 @@ static ls_status open_all(ls_train *t, const ls_eval_options *o, const ls_train_
     choose_rest(t, o);
     /* Folders of pictures are not hashed file by file. */
     bool folder = d->task == LS_TASK_IMAGES && d->image_format == LS_IMAGES_FOLDER;
-    if (run && !o->n_data && !t->parallel.rank && !folder &&
-        (status = ls__eval_check_unchanged(run, d, o->model)))
+    if (run && !o->n_data && !t->parallel.rank && !folder && (status = ls__eval_check_unchanged(run, d, o->model)))
         return status;
     if ((status = t->task->prepare(t))) return status;
     if (t->options.task == LS_TASK_CLASSIFY && t->new_head)

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "base/status.h"
 #include "nn/resnet.h"
+#include "nn/vit.h"
 #include "train/training.h"
 
 enum { CIFAR_PADDING = 4 };
@@ -52,6 +53,34 @@ static ls_images_options options_of(const ls_train_options *o, const char *const
                                 .classes = o->resnet.classes };
 }
 
+/* A vision transformer with what is common to all models of images. */
+static ls_vit_options vit_of(const ls_train_options *o)
+{
+    ls_vit_options v = o->vit;
+    v.size = o->resnet.size;
+    v.channels = o->resnet.channels;
+    v.classes = o->resnet.classes;
+    memcpy(v.mean, o->resnet.mean, sizeof v.mean);
+    memcpy(v.std, o->resnet.std, sizeof v.std);
+    return v;
+}
+
+/* The sizes of the model that the run starts from. */
+static ls_status read_init(ls_train_options *o)
+{
+    ls_vit_options v;
+    ls_resnet_options *r = &o->resnet;
+    if (ls_vit_options_read(o->init, &v)) {
+        o->vit.layers = 0;
+        return ls_resnet_options_read(o->init, r);
+    }
+    o->vit = v;
+    *r = (ls_resnet_options){ .size = v.size, .channels = v.channels, .classes = v.classes };
+    memcpy(r->mean, v.mean, sizeof r->mean);
+    memcpy(r->std, v.std, sizeof r->std);
+    return LS_OK;
+}
+
 /* The sizes that the data determine. */
 static ls_status fit_model(ls_train *t, const images *s)
 {
@@ -72,7 +101,8 @@ static ls_status fit_model(ls_train *t, const images *s)
     r->channels = info->channels;
     if (!r->classes) r->classes = info->classes;
     if (r->std[0] <= 0) normalize_as(info->format, r->mean, r->std);
-    return ls__resnet_check(r);
+    ls_vit_options vit = vit_of(&t->options);
+    return t->options.vit.layers ? ls__vit_check(&vit) : ls__resnet_check(r);
 }
 
 static void choose_augmentation(const ls_train_options *o, images *s)
@@ -105,17 +135,17 @@ static ls_status prepare(ls_train *t)
     ls_status status = refuse_others(o);
     int own = 0; /* classes of the model to start from */
     if (!status && o->init && !ls__train_is_resumed(t)) {
-        status = ls_resnet_options_read(o->init, &o->resnet);
+        status = read_init(o);
         own = o->resnet.classes;
         if (!t->evaluating) o->resnet.classes = 0;
     }
     if (status) return status;
     images *s = t->task_state = calloc(1, sizeof *s);
     if (!s) return ls__fail(LS_ENOMEM, "train: out of memory");
-    if (!o->resnet.size && o->resnet.stem && !o->n_data) o->resnet.size = 32;
+    bool large = o->resnet.stem || o->vit.patch >= 16; /* made for photos */
+    if (!o->resnet.size && large && !o->n_data) o->resnet.size = 32;
     bool folder_size = !o->resnet.size;
-    if (folder_size)
-        o->resnet.size = o->resnet.stem ? 224 : 32; /* what read_size() needs; data of one size determine it */
+    if (folder_size) o->resnet.size = large ? 224 : 32; /* what read_size() needs; data of one size determine it */
     ls_images_options data = options_of(o, o->data, o->n_data);
     ls_dataset *d;
     if ((status = ls_images_open(&d, &data))) return status;
@@ -153,8 +183,14 @@ static ls_status open_data(ls_dataset **out, const char *const *paths, size_t n_
 
 static ls_status open_model(ls_train *t)
 {
-    t->flops_per_token = ls__resnet_flops(&t->options.resnet);
-    return ls_resnet_open(&t->model, &t->options.resnet);
+    ls_vit_options vit = vit_of(&t->options);
+    if (!vit.layers) {
+        t->flops_per_token = ls__resnet_flops(&t->options.resnet);
+        return ls_resnet_open(&t->model, &t->options.resnet);
+    }
+    ls_status status = ls_vit_open(&t->model, &vit);
+    if (!status) t->flops_per_token = ls__vit_flops(ls_model_vit(t->model));
+    return status;
 }
 
 static ls_status make_batch(ls_train *t, const ls_batch *b, ls__micro_batch *out)

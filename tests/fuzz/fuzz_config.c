@@ -1,9 +1,11 @@
-/* Fuzz target: any bytes as a config.json, a generation_config.json and an index of weights. What is accepted must be a model that can be made (without memory for its
+/* Fuzz target: any bytes as a config.json (of language models, ResNets and vision transformers), a generation_config.json and an index of weights. What is accepted must be a model that can be made (without memory for its
  * values), and settings that are read again as the same, also after they were written with another end of text. */
 #include <stdlib.h>
 #include <string.h>
 #include "nn/files.h"
 #include "nn/model.h"
+#include "nn/resnet.h"
+#include "nn/vit.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -15,6 +17,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!ls__generation_parse("fuzz", (const char *)data, size, true, &generation) &&
         (generation.n_ends > 16 || generation.options.top_k < 0))
         abort();
+    ls_resnet_options images, images_again;
+    if (!ls__resnet_config_parse("fuzz", (const char *)data, size, &images)) {
+        images_again = images;
+        if (ls__resnet_check(&images_again) || memcmp(&images_again, &images, sizeof images)) abort();
+    }
+    ls_vit_options vit, vit_again;
+    if (!ls__vit_config_parse("fuzz", (const char *)data, size, &vit)) {
+        vit_again = vit;
+        if (ls__vit_check(&vit_again) || memcmp(&vit_again, &vit, sizeof vit)) abort();
+    }
     if (!ls__shards_parse("fuzz", "/nonexistent", (const char *)data, size, &shards)) abort();
     if (ls__hf_config_parse("fuzz", (const char *)data, size, &options)) {
         if (!ls_error()[0]) abort();

@@ -1,4 +1,4 @@
-/* probe_images FOLDER IN SAVED OUT: what lockstep computes of a ResNet, for check_torchvision.py. IN has images (steps, rows, size, size, 3) and
+/* probe_images FOLDER IN SAVED OUT: what lockstep computes of a ResNet or a vision transformer, for check_torchvision.py and check_vit.py. IN has images (steps, rows, size, size, 3) and
  * targets (steps, rows). OUT gets the logits of the first batch in evaluation, the gradients of its loss in training, the losses of a step of
  * SGD with momentum on each batch, and the buffers after the last. The model is saved to SAVED before the first step. */
 #include <stdio.h>
@@ -51,7 +51,9 @@ static ls_status run(const char *folder, const char *in, const char *saved, cons
     const ls_place *places, *buffers;
     float *data, loss = 0, losses[MOST], *images;
     ls_status status = ls__st_open(&r, in);
-    if (!status) status = ls_resnet_options_read(folder, &o);
+    ls_vit_options vit;
+    bool is_vit = !ls_vit_options_read(folder, &vit);
+    if (!status && !is_vit) status = ls_resnet_options_read(folder, &o);
     if (status) return status;
     const ls__st_tensor *x = ls__st_find(r, "images"), *y = ls__st_find(r, "targets");
     int64_t steps = (int64_t)x->shape[0], rows = (int64_t)x->shape[1];
@@ -61,7 +63,7 @@ static ls_status run(const char *folder, const char *in, const char *saved, cons
     o.size = (int)x->shape[2];
     status = ls__st_to_f32(x, 0, each * (size_t)steps, images);
     if (!status) status = ls__st_read(y, 0, y->bytes, targets);
-    if (!status) status = ls_resnet_open(&m, &o);
+    if (!status) status = is_vit ? ls_vit_open(&m, &vit) : ls_resnet_open(&m, &o);
     if (!status) status = ls_model_bind(m, NULL, NULL, true);
     if (!status) status = ls_model_load(m, folder);
     if (!status) status = ls_model_save(m, saved);

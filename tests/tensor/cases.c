@@ -210,6 +210,10 @@ static ls_tensor *cross_entropy_weighted(ls_tape *t, ls_param *p)
     return ls_cross_entropy(t, ls_tape_param(t, &p[0]), &o);
 }
 
+static ls_tensor *class_token(ls_tape *t, ls_param *p)
+{
+    return ls_class_token(t, ls_tape_param(t, &p[0]), &p[1], &p[2]);
+}
 static ls_tensor *conv2d(ls_tape *t, ls_param *p)
 {
     return ls_conv2d(t, ls_tape_param(t, &p[0]), &p[1], &p[2], &(ls_conv2d_options){ .padding = 1 });
@@ -357,5 +361,6 @@ const op_case op_cases[] = {
     { "max_pool2d_padded", { { { 2, 6, 5, 2 }, 10, 0 } }, max_pool2d_padded, true },
     { "avg_pool2d", { { { 2, 7, 6, 2 }, 1, 0 } }, avg_pool2d, false },
     { "global_avg_pool2d", { { { 3, 4, 5, 2 }, 1, 0 } }, global_avg_pool2d, false },
+    { "class_token", { { { 3, 2, 2, 5 }, 1, 0 }, { { 1, 1, 5 }, 1, 0 }, { { 1, 5, 5 }, 1, 0 } }, class_token, false },
 };
 const int n_op_cases = sizeof op_cases / sizeof *op_cases;

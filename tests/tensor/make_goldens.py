@@ -164,6 +164,7 @@ CASES = {
     "max_pool2d_padded": ([((2, 6, 5, 2), 10, 0)], images(lambda x: F.max_pool2d(x, 3, 2, 1))),
     "avg_pool2d": ([((2, 7, 6, 2), 1, 0)], images(lambda x: F.avg_pool2d(x, 3, 2, 1))),
     "global_avg_pool2d": ([((3, 4, 5, 2), 1, 0)], lambda x: x.mean((1, 2))),
+    "class_token": ([((3, 2, 2, 5), 1, 0), ((1, 1, 5), 1, 0), ((1, 5, 5), 1, 0)], lambda x, token, p: torch.cat((token.expand(3, 1, 5), x.reshape(3, 4, 5)), 1) + p),
 }
 
 
