@@ -82,6 +82,7 @@ typedef struct job {
 typedef struct share {
     job *j;
     float *own;
+    int team;      /* threads that are there: perhaps fewer than were asked for */
     int64_t first; /* ticket of this phase */
 } share;
 
@@ -129,13 +130,13 @@ static bool take(share *s, int64_t tiles, int64_t *tile)
 {
     *tile = atomic_fetch_add_explicit(&s->j->next, 1, memory_order_relaxed) - s->first;
     if (*tile < tiles) return true;
-    s->first += tiles + s->j->threads;
+    s->first += tiles + s->team;
     return false;
 }
 
 static void barrier(const share *s)
 {
-    if (s->j->threads == 1) return;
+    if (s->team == 1) return;
 #pragma omp barrier
 }
 
@@ -342,9 +343,9 @@ static void direct(share *s)
 
 /* ---- Calls */
 
-static void run_share(job *j, int thread)
+static void run_share(job *j, int thread, int team)
 {
-    share s = { j, j->own + (size_t)thread * BLOCK_FLOATS, 0 };
+    share s = { j, j->own + (size_t)thread * BLOCK_FLOATS, team, 0 };
     switch (j->plan.way) {
     case DIRECT: direct(&s); break;
     case THIN: thin(&s); break;
@@ -371,10 +372,10 @@ static void run(const ls__gemm *g, int threads, float *workspace, const ls__tick
               .own = workspace + p.panel_floats + p.left_floats,
               .tick = tick };
     if (threads == 1)
-        run_share(&j, 0);
+        run_share(&j, 0, 1);
     else
 #pragma omp parallel num_threads(threads)
-        run_share(&j, omp_get_thread_num());
+        run_share(&j, omp_get_thread_num(), omp_get_num_threads());
 }
 
 size_t ls__gemm_workspace(int threads)
