@@ -102,16 +102,16 @@ def test_a_library_of_another_version_is_refused(tmp_path):
 def test_freed_memory_is_kept():
     code = """
 import resource, torch, lockstep_torch
-def faults():
+def faults(times):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(3): torch.ones(8 << 20)
+    for _ in range(times): torch.ones(16 << 20)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 torch.set_num_threads(1)
-torch.ones(9 << 20)
-given_back = faults()
+faults(3)
+given_back = faults(8)
 assert lockstep_torch.keep_memory()
-torch.ones(9 << 20)
-kept = faults()
+faults(3)
+kept = faults(8)
 assert kept < given_back / 2, (kept, given_back)
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=100)
