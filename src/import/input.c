@@ -49,16 +49,31 @@ static ls_status fill(ls__input *in)
     return LS_OK;
 }
 
-static ls_status recognise(ls__input *in)
+/* Whether a frame of zstd begins here, or one to be skipped, with which files of pzstd begin. libzstd would also read the formats from before
+ * version 1, with code that is less careful. */
+static bool is_zstd_frame(const ls__input *in)
+{
+    uint32_t mark = 0;
+    if (in->end - in->at < sizeof mark) return false;
+    memcpy(&mark, in->block + in->at, sizeof mark);
+    return mark == ZSTD_MAGICNUMBER || (mark & ZSTD_MAGIC_SKIPPABLE_MASK) == ZSTD_MAGIC_SKIPPABLE_START;
+}
+
+/* The first four bytes of what is next, as far as there are that many. */
+static ls_status fill_mark(ls__input *in)
 {
     ls_status status = LS_OK;
-    while (!status && !in->over && in->end < 4) status = fill(in);
+    while (!status && !in->over && in->end - in->at < 4) status = fill(in);
+    return status;
+}
+
+static ls_status recognise(ls__input *in)
+{
+    ls_status status = fill_mark(in);
     if (status) return status;
     const uint8_t *b = in->block;
     if (in->end >= 2 && b[0] == 0x1f && b[1] == 0x8b) in->packing = GZIP;
-    if (in->end >= 4 && b[0] == 0x28 && b[1] == 0xb5 && b[2] == 0x2f && b[3] == 0xfd) in->packing = ZSTD;
-    /* A frame to be skipped, with which files of pzstd begin. */
-    if (in->end >= 4 && (b[0] & 0xf0) == 0x50 && b[1] == 0x2a && b[2] == 0x4d && b[3] == 0x18) in->packing = ZSTD;
+    if (is_zstd_frame(in)) in->packing = ZSTD;
     if (in->packing == GZIP && inflateInit2(&in->gzip, 15 + 16) != Z_OK) {
         in->packing = PLAIN; /* nothing to free */
         return ls__fail(LS_ENOMEM, "%s: no memory to decompress it", in->path);
@@ -156,10 +171,12 @@ static ls_status read_zstd(ls__input *in, void *out, size_t bytes, size_t *got)
 {
     ZSTD_outBuffer to = { .dst = out, .size = bytes };
     while (!to.pos && !in->cut) {
-        if (in->at == in->end) {
-            ls_status status = in->over ? LS_OK : fill(in);
-            if (status) return status;
-            if (in->at == in->end && !in->begun) break;
+        ls_status status = !in->begun ? fill_mark(in) : in->at == in->end && !in->over ? fill(in) : LS_OK;
+        if (status) return status;
+        if (in->at == in->end && !in->begun) break;
+        if (!in->begun && !is_zstd_frame(in)) {
+            in->cut = true; /* what follows the last frame is none */
+            break;
         }
         ZSTD_inBuffer from = { .src = in->block, .size = in->end, .pos = in->at };
         size_t code = ZSTD_decompressStream(in->zstd, &to, &from);
