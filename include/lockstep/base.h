@@ -2,6 +2,8 @@
  *
  * Failure  every function that can fail returns an ls_status: 0 done, > 0 pending or end, < 0 error. ls_error() of the same
  *          thread describes what failed, where, and what to do, until that thread's next failing call.
+ *          A handle or another pointer that must be given and is NULL is LS_EINVAL. Functions that return no status need
+ *          valid handles.
  * Options  structs named *_options are initialized with zeros, which are the defaults: (ls_world_options){ .timeout_ms = 5000 }.
  *          A NULL pointer to options means all defaults; where an option has none and is required, it is LS_EINVAL. Their layout may
  *          change with the library's SOVERSION. Structs that may get more members have `reserved`; initialize it with zeros.

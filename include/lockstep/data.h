@@ -93,7 +93,9 @@ typedef struct ls_dataset {
     int n_fields;
     ls_field fields[LS_MAX_FIELDS];
     void *self; /* passed to the functions */
-    /* Writes one sample. Called from several threads at once, each with the state of its worker. To fail, return
+    /* Writes one sample, from 0 to count - 1. Called from several threads at once, each with the state that worker_open() made
+     * for it, or NULL if the dataset has no worker_open(). The library's own datasets return LS_EINVAL if the sample does not
+     * exist, or the state is NULL and one is needed. To fail, return
      * ls_error_set(): the loader's caller gets the message, with the place in the order in front. */
     ls_status (*get)(void *self, void *worker, uint64_t sample, ls_row *row);
     /* The functions below may be NULL. */

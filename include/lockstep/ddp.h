@@ -115,7 +115,9 @@ typedef struct ls_bucket {
  * finish  In ls_ddp_finish(), when all buckets' works are done. All ranks wait for the last one's, with a barrier. NULL:
  *         nothing to do. */
 typedef struct ls_comm_hook {
-    ls_status (*start)(void *user, const ls_bucket *bucket, ls_work **work); /* NULL: the default, by `wire` */
+    ls_status (*start)(void *user, const ls_bucket *bucket,
+                       ls_work **work); /* NULL: no hook, the default by `wire`; then
+                                                                                finish must be NULL, too */
     ls_status (*finish)(void *user, const ls_bucket *bucket);
     void *user;
 } ls_comm_hook;
@@ -208,7 +210,7 @@ typedef struct ls_ddp_stats {
     int64_t micro_batches;
     int64_t buckets;       /* per step */
     int64_t bytes;         /* of gradients per step, as sent by the default hook */
-    int64_t started_early; /* buckets started before finish, over all steps */
+    int64_t started_early; /* buckets started before ls_ddp_finish() was called, over all steps */
     int64_t wait_ns;       /* spent in finish, waiting for buckets, over all steps */
     int64_t unused;        /* spans that were ready on no rank, in the last step */
     int64_t joined;        /* steps in which this rank had run out of data */

@@ -12,4 +12,7 @@ void ls__tokens_set_read_delay(ls_dataset *tokens, int delay_us);
 /* Documents of a dataset of ls_text_open(). */
 uint64_t ls__text_documents(const ls_dataset *text);
 
+/* For get(): LS_EINVAL unless the sample exists, and there is a worker if the dataset has a state for workers. */
+ls_status ls__sample_check(const ls_dataset *dataset, const void *worker, uint64_t sample);
+
 #endif

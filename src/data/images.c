@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "base/status.h"
+#include "data/datasets.h"
 
 static const ls__image_table ls__images_auto = { .name = "auto" };
 #define X(name, value, text) [name] = &ls__images_##text,
@@ -57,8 +58,8 @@ static ls_status images_get(void *self, void *worker, uint64_t sample, ls_row *r
 {
     const ls__images *m = self;
     int32_t *label = row->fields[LS_FIELD_LABELS];
-    (void)worker;
-    ls_status status = m->table->get(m, sample, row->fields[LS_FIELD_PIXELS], label);
+    ls_status status = ls__sample_check(&m->dataset, worker, sample);
+    if (!status) status = m->table->get(m, sample, row->fields[LS_FIELD_PIXELS], label);
     row->tokens = row->length = 1;
     return status;
 }

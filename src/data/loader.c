@@ -300,8 +300,10 @@ static ls_status check_options(const ls_dataset *d, ls_loader_options *o)
         return ls__fail(LS_EINVAL, "loader: %d workers; must be from 0 to %d, or auto", o->workers, MAX_WORKERS);
     if (o->prefetch < 0 || o->timeout_ms < 0)
         return ls__fail(LS_EINVAL, "loader: prefetch and timeout must not be negative");
-    if (!d->count || !d->get || d->n_fields < 1 || d->n_fields > LS_MAX_FIELDS)
-        return ls__fail(LS_EINVAL, "loader: the dataset has no samples, no get(), or not 1 to %d fields",
+    if (!d->count) return ls__fail(LS_EINVAL, "loader: the dataset has no samples; its count must be at least 1");
+    if (!d->get) return ls__fail(LS_EINVAL, "loader: the dataset has no function get(), which writes a sample");
+    if (d->n_fields < 1 || d->n_fields > LS_MAX_FIELDS)
+        return ls__fail(LS_EINVAL, "loader: the dataset has %d fields; n_fields must be from 1 to %d", d->n_fields,
                         LS_MAX_FIELDS);
     size_t bytes = 0;
     for (int f = 0; f < d->n_fields; f++) {

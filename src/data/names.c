@@ -223,6 +223,9 @@ ls_status ls__names_find(ls__names *out, const char *const *paths, size_t n_path
     bool changed = true;
     *out = (ls__names){ 0 };
     ls_status status = n_paths ? LS_OK : ls__fail(LS_EINVAL, "no data files given");
+    for (size_t k = 0; !status && k < n_paths; k++)
+        if (!paths || !paths[k])
+            status = ls__fail(LS_EINVAL, "path %zu of %zu is NULL; it must be the name of a data file", k, n_paths);
     for (int i = 0; !status && changed && i < TRIES; i++) {
         ls__names_free(out);
         for (size_t k = 0; !status && k < n_paths; k++) status = expand(out, paths[k]);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include "base/status.h"
 #include "base/text.h"
+#include "data/datasets.h"
 #include "data/documents.h"
 #include "data/table.h"
 #include "data/template.h"
@@ -324,11 +325,13 @@ static ls_status rows_get(void *self, void *state, uint64_t sample, ls_row *out)
 {
     const rows *t = self;
     worker *w = state;
+    ls_status status = ls__sample_check(&t->dataset, state, sample);
+    if (status) return status;
     const row *r = &t->list[sample];
     const int32_t *second = NULL;
     size_t a = 0, b = 0, added = (size_t)ls__template_tokens(&t->form);
     ls__cell cells[CELLS];
-    ls_status status = read_cells(t, &t->files[r->file], &w->reader, &r->at, cells);
+    status = read_cells(t, &t->files[r->file], &w->reader, &r->at, cells);
     if (!status) status = ls_encode(w->encoder, cells[TEXT].text, cells[TEXT].bytes, &second, &a);
     if (!status) status = keep_first(w, second, a);
     second = NULL;

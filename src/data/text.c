@@ -150,10 +150,12 @@ static ls_status packed_get(void *self, void *worker, uint64_t sample, ls_row *r
 {
     const text *t = self;
     text_worker *w = worker;
+    ls_status status = ls__sample_check(&t->dataset, worker, sample);
+    if (status) return status;
     int32_t *inputs = row->fields[LS_FIELD_INPUTS], *targets = row->fields[LS_FIELD_TARGETS];
     uint64_t first = sample * t->seq_len;
     for (size_t done = 0, u = unit_of(t, first); done <= t->seq_len; u++) {
-        ls_status status = tokens_of_unit(t, u, w);
+        status = tokens_of_unit(t, u, w);
         if (status) return status;
         for (size_t i = first + done - t->units[u].start; i < w->list.count && done <= t->seq_len; i++, done++) {
             if (done < t->seq_len) inputs[done] = w->list.tokens[i];
@@ -204,8 +206,10 @@ static ls_status padded_get(void *self, void *worker, uint64_t sample, ls_row *r
     float *weights = row->fields[LS_FIELD_WEIGHTS];
     uint8_t *mask = row->fields[LS_FIELD_MASK];
     int32_t end = ls_tokenizer_end_token(t->tokenizer);
+    ls_status status = ls__sample_check(&t->dataset, worker, sample);
+    if (status) return status;
     w->list.count = 0;
-    ls_status status = read_unit(t, &t->units[sample], w);
+    status = read_unit(t, &t->units[sample], w);
     if (!status) status = ls__chunk_documents(&w->chunk, &t->fields, NULL, fill_row, w);
     if (!status && end >= 0 && !t->chat) status = ls__token_list_add(&w->list, &end, 1);
     if (status) return status;

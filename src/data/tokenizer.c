@@ -194,6 +194,8 @@ static ls_status bytes_as_bpe(ls__bpe **out, const ls_tokenizer *t)
 
 ls_status ls_tokenizer_save(const ls_tokenizer *t, const char *folder)
 {
+    LS__NEED(t, "tokenizer");
+    LS__NEED(folder, "folder");
     ls__bpe *made = NULL;
     /* vocab.json and merges.txt alone would be taken for a tokenizer of GPT-2's kind. */
     if (t->bpe && !ls__rules_are_gpt2(&t->rules)) {
@@ -222,6 +224,8 @@ int32_t ls_tokenizer_end_token(const ls_tokenizer *t)
 
 ls_status ls_tokenizer_set_end_token(ls_tokenizer *t, const char *text)
 {
+    LS__NEED(t, "tokenizer");
+    LS__NEED(text, "text");
     size_t count = strlen(text);
     const ls__added_token *added = ls__added_find(&t->added, text, count);
     uint32_t id = added ? added->id : t->bpe ? ls__bpe_find(t->bpe, text, count) : LS__BPE_NONE;
@@ -270,8 +274,12 @@ const uint8_t *ls_tokenizer_token_bytes(const ls_tokenizer *t, int32_t token, si
 ls_status ls_tokenizer_decode(const ls_tokenizer *t, const int32_t *tokens, size_t count, char **out, size_t *bytes)
 {
     size_t total = 0, n;
+    LS__NEED(t, "tokenizer");
+    LS__NEED(out, "out");
+    LS__NEED(bytes, "bytes");
     *out = NULL;
     *bytes = 0;
+    if (count) LS__NEED(tokens, "tokens");
     for (size_t i = 0; i < count; i++) {
         if (!ls_tokenizer_token_bytes(t, tokens[i], &n))
             return ls__fail(LS_EINVAL, "token %d (number %zu) is not in the vocabulary of %u", tokens[i], i,
@@ -492,6 +500,10 @@ static ls_status encode_added(void *user, uint32_t id)
 
 ls_status ls_encode(ls_encoder *e, const void *text, size_t bytes, const int32_t **tokens, size_t *count)
 {
+    LS__NEED(e, "encoder");
+    LS__NEED(tokens, "tokens");
+    LS__NEED(count, "count");
+    if (bytes) LS__NEED(text, "text");
     return ls__encode_part(e, false, text, bytes, tokens, count);
 }
 

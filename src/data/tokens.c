@@ -60,14 +60,14 @@ enum { CHUNK = LS__SHARD_PAIRS };
 
 static ls_status tokens_get(void *self, void *worker, uint64_t sample, ls_row *row)
 {
-    (void)worker;
     const tokens *t = self;
+    ls_status status = ls__sample_check(&t->dataset, worker, sample);
+    if (status) return status;
     int32_t *inputs = row->fields[LS_FIELD_INPUTS], *targets = row->fields[LS_FIELD_TARGETS];
     for (size_t done = 0; done < t->seq_len;) {
         size_t n = t->seq_len - done < CHUNK ? t->seq_len - done : CHUNK;
         uint64_t at = sample * t->seq_len + done;
         size_t file = file_of(t, at);
-        ls_status status;
         if (t->shards[file].width == 2 && at + n < t->starts[file + 1]) {
             status = ls__shard_read_pairs(&t->sources.files[file], &t->shards[file], at - t->starts[file], n,
                                           t->vocab_size, inputs + done, targets + done);

@@ -15,7 +15,7 @@ ls_status ls_buffers_sync(ls_world *world, const ls_named *buffers, size_t n, ls
     size_t total = 0, at = 0;
     if (mode != LS_BUFFERS_BROADCAST && mode != LS_BUFFERS_MEAN)
         return ls__fail(LS_EINVAL, "buffers: mode %d is neither LS_BUFFERS_BROADCAST nor LS_BUFFERS_MEAN", (int)mode);
-    ls_status status = ls__verify_named(buffers, n);
+    ls_status status = ls__verify_named("ls_buffers_sync: buffers", buffers, n);
     if (status) return status;
     for (size_t i = 0; i < n; i++) total += buffers[i].count;
     if (ranks == 1 || !total) return LS_OK;

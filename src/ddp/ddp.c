@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/slots.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "comm/private.h"
 #include "ddp/reducer.h"
 #include "kern/vector.h"
@@ -43,12 +44,21 @@ void ls__ddp_drain(ls_ddp *d)
     (void)ignored;
 }
 
+static const char JOIN_HINT[] = "; a rank that has run out of data before the others must call ls_ddp_join()";
+
+/* Whether the message of LS_EPEER is about a rank that ended by itself. */
+static bool left_early(const char *message)
+{
+    return strstr(message, "left the group") || strstr(message, "exited with code 0");
+}
+
 /* The step cannot be completed. The other ranks wait for this one, in this bucket or a later one: the abort gives them this
  * thread's message at once. What is started is waited for, so that no call of this rank uses the block any more. */
 static ls_status abandon(ls_ddp *d, ls_status status)
 {
     d->failed = status;
-    snprintf(d->failed_text, sizeof d->failed_text, "%s", ls_error());
+    snprintf(d->failed_text, sizeof d->failed_text, "%s%s", ls_error(),
+             status == LS_EPEER && left_early(ls_error()) ? JOIN_HINT : "");
     if (!ls__group_is_broken(d->group)) ls_group_abort(d->group, d->failed_text);
     if (d->node_group != d->group && !ls__group_is_broken(d->node_group)) ls_group_abort(d->node_group, d->failed_text);
     ls__ddp_drain(d);
@@ -72,8 +82,12 @@ static ls_status check_slot(const ls_ddp *d, ls_ddp_mode mode)
     int each = ls__slots_count(d->options.slots, p, rank);
     if (each == 0) each = 1; /* a rank without a slot takes part with a weight of 0 */
     if ((mode == LS_DDP_SYNC) == ((int)d->micro + 1 == each)) return LS_OK;
-    return ls__fail(LS_ESTATE, "ddp: micro-batch %u of %d of this rank's step must %s (%d slots over %d ranks)",
-                    d->micro + 1, each, mode == LS_DDP_SYNC ? "accumulate" : "synchronise", d->options.slots, p);
+    return ls__fail(
+        LS_ESTATE,
+        "ddp: micro-batch %u of %d of this rank's step (%d slot%s over %d rank%s): begin it with %s; only the "
+        "last of a step is begun with LS_DDP_SYNC",
+        d->micro + 1, each, d->options.slots, ls__s(d->options.slots), p, ls__s(p),
+        mode == LS_DDP_SYNC ? "LS_DDP_ACCUMULATE" : "LS_DDP_SYNC");
 }
 
 /* Which part the next micro-batch belongs to. */
@@ -103,6 +117,7 @@ static double *part_weight(const ls_ddp *d, int part)
 
 ls_status ls_ddp_begin(ls_ddp *d, ls_ddp_mode mode, double weight)
 {
+    LS__NEED(d, "ddp");
     ls_status status = check_usable(d);
     if (status) return status;
     if (d->running) return ls__fail(LS_ESTATE, "ddp: begin was already called; call finish first");
@@ -240,6 +255,7 @@ static ls_status add_span(ls_ddp *d, size_t i, const float *grad)
 
 ls_status ls_ddp_ready(ls_ddp *d, size_t span)
 {
+    LS__NEED(d, "ddp");
     ls_status status = check_usable(d);
     if (status) return status;
     if (span >= d->n) return ls__fail(LS_EINVAL, "ddp: span %zu does not exist; there are %zu", span, d->n);
@@ -259,6 +275,7 @@ ls_status ls_ddp_ready(ls_ddp *d, size_t span)
 
 ls_status ls_ddp_poll(ls_ddp *d)
 {
+    LS__NEED(d, "ddp");
     ls_status status = check_usable(d);
     if (status) return status;
     if (!d->over_network || !d->running || d->next_done == d->next_start) return LS_OK;
@@ -385,7 +402,6 @@ static ls_status synchronise(ls_ddp *d, ls_ddp_result *r)
      * complete: a barrier if the local root has something to do after the totals, otherwise the totals themselves. */
     bool barrier = o->reduce_to_local_root && (d->hook.finish || !o->keep_sums);
     bool totals_last = o->reduce_to_local_root && !barrier;
-    d->stats.started_early += (int64_t)d->next_start;
     ls_status status = launch(d);
     if (!status && !totals_last) status = start_totals(d);
     int64_t begin = ls_now();
@@ -405,10 +421,12 @@ static ls_status synchronise(ls_ddp *d, ls_ddp_result *r)
 
 ls_status ls_ddp_finish(ls_ddp *d, ls_ddp_result *result)
 {
+    LS__NEED(d, "ddp");
     ls_ddp_result r = { 0 };
     ls_status status = check_usable(d);
     if (status) return status;
-    if (!d->running) return ls__fail(LS_ESTATE, "ddp: finish without begin");
+    if (!d->running) return ls__fail(LS_ESTATE, "ddp: finish without begin; call ls_ddp_begin() first");
+    d->stats.started_early += (int64_t)d->next_start; /* spans that were not ready may complete more buckets below */
     for (size_t i = 0; i < d->n && !status && d->n_ready < d->n; i++)
         if (d->ready_mark[i] != d->epoch) status = add_span(d, i, NULL);
     if (!status && d->mode == LS_DDP_SYNC) {
@@ -430,6 +448,7 @@ ls_status ls_ddp_finish(ls_ddp *d, ls_ddp_result *result)
 
 ls_status ls_ddp_join(ls_ddp *d, ls_step_fn step, void *user)
 {
+    LS__NEED(d, "ddp");
     ls_status status = check_usable(d);
     if (status) return status;
     if (d->running) return ls__fail(LS_ESTATE, "ddp: join in the middle of a micro-batch; call finish first");

@@ -74,6 +74,7 @@ ls_status ls__hook_finish(ls_ddp *d, ls__reduce_bucket *b, double weight)
 
 ls_status ls_bucket_reduce(const ls_bucket *bucket, void *buf, size_t count, ls_dtype type, ls_work **work)
 {
+    LS__NEED(bucket, "bucket");
     const ls_ddp *d = ((const ls__reduce_bucket *)(const void *)bucket)->ddp;
     if (d->options.reduce_to_local_root && d->node_group == d->group)
         return ls_reduce_start(d->group, buf, count, type, LS_SUM, 0, work);

@@ -78,7 +78,7 @@ ls_status ls_keep_open(ls_keep **out, ls_world *world, const ls_named *arrays, s
     LS__NEED(world, "world");
     LS__NEED(step, "step");
     *step = 0;
-    ls_status status = ls__verify_success(world, ls__verify_named(arrays, n));
+    ls_status status = ls__verify_success(world, ls__verify_named("ls_keep_open: arrays", arrays, n));
     if (status) return status;
     ls_keep *k = calloc(1, sizeof *k);
     if (!k) return ls__fail(LS_ENOMEM, "keep: out of memory");

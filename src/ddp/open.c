@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/status.h"
+#include "base/text.h"
 #include "comm/private.h"
 #include "ddp/reducer.h"
 #include "ddp/slots.h"
@@ -54,8 +55,10 @@ static ls_status copy_spans(ls_ddp *d, const ls_span *spans)
         d->names[i] = strdup(spans[i].name ? spans[i].name : number);
         if (!d->names[i]) return ls__fail(LS_ENOMEM, "ddp: out of memory");
         if ((spans[i].grad != NULL) != (spans[0].grad != NULL))
-            return ls__fail(LS_EINVAL, "ddp: span '%s' has %s gradient memory, '%s' has %s: all or none", d->names[0],
-                            spans[0].grad ? "its own" : "no", d->names[i], spans[i].grad ? "its own" : "no");
+            return ls__fail(
+                LS_EINVAL,
+                "ddp: span '%s' has gradient memory of its own, and '%s' has none; give all spans memory, or none",
+                d->names[spans[0].grad ? 0 : i], d->names[spans[0].grad ? i : 0]);
         size_t room = (size_t)PTRDIFF_MAX / sizeof(float) - total;
         if (spans[i].count > room || room - spans[i].count < LS__SPAN_ALIGN)
             return ls__fail(LS_EINVAL, "ddp: span '%s' has %zu elements; the total is too large", d->names[i],
@@ -136,8 +139,8 @@ static ls_status make_block(ls_ddp *d)
 static ls_status prepare(ls_ddp *d, const ls_span *spans)
 {
     const ls_ddp_options *o = &d->options;
-    if (d->n && !spans) return ls__fail(LS_EINVAL, "ddp: %zu spans at NULL", d->n);
-    ls_status status = ls__verify_named(o->buffers, o->n_buffers);
+    if (d->n && !spans) return ls__fail(LS_EINVAL, "ddp: %zu span%s at NULL", d->n, ls__s((int64_t)d->n));
+    ls_status status = ls__verify_named("ls_ddp_open: options.buffers", o->buffers, o->n_buffers);
     if (!status) status = allocate(d, d->n && spans[0].grad);
     if (!status) status = copy_spans(d, spans);
     if (!status && o->slots < 0) status = ls__fail(LS_EINVAL, "ddp: slots=%d: must be an integer >= 1", o->slots);
@@ -154,7 +157,9 @@ static ls_status prepare(ls_ddp *d, const ls_span *spans)
     if (!status && o->hook.start && o->wire != LS_WIRE_F32)
         status = ls__fail(LS_EINVAL, "ddp: a hook determines what is sent; leave wire at LS_WIRE_F32");
     if (!status && o->hook.finish && !o->hook.start)
-        status = ls__fail(LS_EINVAL, "ddp: the hook has a finish function but no start function");
+        status = ls__fail(LS_EINVAL,
+                          "ddp: the hook has a finish function but no start function; set both (ls_bucket_reduce() is "
+                          "the start of the default), or neither");
     if (!status && o->buffer_mode != LS_BUFFERS_BROADCAST && o->buffer_mode != LS_BUFFERS_MEAN)
         status = ls__fail(LS_EINVAL, "ddp: buffer_mode %d is neither LS_BUFFERS_BROADCAST nor LS_BUFFERS_MEAN",
                           (int)o->buffer_mode);

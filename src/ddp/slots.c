@@ -18,9 +18,11 @@ ls_status ls_slots_of_rank(int slots, int ranks, int rank, int *first, int *coun
 {
     LS__NEED(first, "first");
     LS__NEED(count, "count");
-    if (slots < 1 || ranks < 1 || rank < 0 || rank >= ranks)
-        return ls__fail(LS_EINVAL, "slots of rank %d of %d, with %d slots: must be a rank from 0, and at least 1 slot",
-                        rank, ranks, slots);
+    if (slots < 1 || ranks < 1)
+        return ls__fail(LS_EINVAL, "ls_slots_of_rank: slots=%d, ranks=%d: both must be at least 1", slots, ranks);
+    if (rank < 0 || rank >= ranks)
+        return ls__fail(LS_EINVAL, "ls_slots_of_rank: rank %d does not exist; with ranks=%d it must be from 0 to %d",
+                        rank, ranks, ranks - 1);
     *first = ls__slots_first(slots, ranks, rank);
     *count = ls__slots_count(slots, ranks, rank);
     return LS_OK;

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <xxhash.h>
 #include "base/status.h"
+#include "base/text.h"
 
 /* What a message reports of a parameter that differs. */
 typedef struct shown {
@@ -146,20 +147,21 @@ ls_status ls__verify_options(ls_world *world, const ls_ddp_options *o)
     return status;
 }
 
-ls_status ls__verify_named(const ls_named *named, size_t n)
+ls_status ls__verify_named(const char *what, const ls_named *named, size_t n)
 {
-    if (n && !named) return ls__fail(LS_EINVAL, "%zu parameters or buffers at NULL", n);
+    if (n && !named) return ls__fail(LS_EINVAL, "%s must not be NULL for a count of %zu", what, n);
     for (size_t i = 0; i < n; i++)
         if (named[i].count && !named[i].data)
-            return ls__fail(LS_EINVAL, "'%s' (number %zu) has %zu elements at NULL",
-                            named[i].name ? named[i].name : "no name", i, named[i].count);
+            return ls__fail(LS_EINVAL, "%s: '%s' (number %zu) has %zu element%s at NULL", what,
+                            named[i].name ? named[i].name : "no name", i, named[i].count,
+                            ls__s((int64_t)named[i].count));
     return LS_OK;
 }
 
 ls_status ls_params_broadcast(ls_world *world, const ls_named *params, size_t n, int root)
 {
     LS__NEED(world, "world");
-    ls_status status = ls__verify_named(params, n); /* all, before any is sent */
+    ls_status status = ls__verify_named("ls_params_broadcast: params", params, n); /* all, before any is sent */
     for (size_t i = 0; i < n && !status; i++)
         status = ls_broadcast(ls_world_group(world), params[i].data, params[i].count, LS_F32, root);
     return status;
@@ -168,7 +170,7 @@ ls_status ls_params_broadcast(ls_world *world, const ls_named *params, size_t n,
 ls_status ls_params_verify(ls_world *world, const ls_named *params, size_t n)
 {
     LS__NEED(world, "world");
-    ls_status status = ls__verify_named(params, n);
+    ls_status status = ls__verify_named("ls_params_verify: params", params, n);
     if (status) return status;
     ls_group *g = ls_world_group(world);
     uint64_t *digests = malloc((n + 1) * sizeof *digests);

@@ -10,6 +10,6 @@ LS_MUST_CHECK ls_status ls__verify_spans(ls_world *world, const char *const *nam
 LS_MUST_CHECK ls_status ls__verify_options(ls_world *world, const ls_ddp_options *options);
 
 /* LS_EINVAL if a list, or the data of an entry, is NULL although it has elements. */
-LS_MUST_CHECK ls_status ls__verify_named(const ls_named *named, size_t n);
+LS_MUST_CHECK ls_status ls__verify_named(const char *what, const ls_named *named, size_t n);
 
 #endif

@@ -34,8 +34,9 @@ bool ls__param_given(ls_tape *t, const char *op, const ls_param *p)
 {
     if (p && p->tape == t && (!p->half || reads_half(op))) return true;
     if (p && p->tape == t) {
-        ls__tape_fail(t, ls__fail(LS_EUNSUPPORTED, "%s: parameter '%s' is bfloat16; only linear layers and embeddings read that",
-                                  op, p->name));
+        ls__tape_fail(t, ls__fail(LS_EUNSUPPORTED,
+                                  "%s: parameter '%s' is bfloat16; only linear layers and embeddings read that", op,
+                                  p->name));
         return false;
     }
     ls__tape_fail(t,
@@ -76,10 +77,17 @@ ls_status ls__pass_check(const ls_pass *pass)
 
 ls_status ls__param_check(const ls_param *p, int i)
 {
-    bool bad = p->dims < 1 || p->dims > LS_MAX_DIMS;
-    for (int k = 0; k < p->dims && !bad; k++) bad = p->shape[k] < 1;
     const char *name = p->name ? p->name : "no name";
-    if (bad) return ls__fail(LS_EINVAL, "tape: parameter %d ('%s') has no valid shape", i, name);
+    char text[LS__SHAPE_TEXT];
+    bool bad = false;
+    if (p->dims < 1 || p->dims > LS_MAX_DIMS)
+        return ls__fail(LS_EINVAL, "tape: parameter %d ('%s') has %d dimensions; there must be from 1 to %d", i, name,
+                        p->dims, LS_MAX_DIMS);
+    for (int k = 0; k < p->dims; k++) bad = bad || p->shape[k] < 1;
+    if (bad)
+        return ls__fail(LS_EINVAL,
+                        "tape: parameter %d ('%s') has the invalid shape %s: each dimension must be at least 1", i,
+                        name, ls__shape_text(text, p->dims, p->shape));
     if (p->half && (p->grad || p->value || p->dims != 2))
         return ls__fail(LS_EINVAL,
                         "tape: parameter %d ('%s') is bfloat16: it must be a matrix with neither float32 values nor a "

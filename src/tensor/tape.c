@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/text.h"
 #include "kern/gemm.h"
 #include "kern/select.h"
 
@@ -96,12 +97,14 @@ ls_tensor *ls__tape_fail(ls_tape *t, ls_status status)
 
 ls_status ls_tape_status(ls_tape *t)
 {
+    LS__NEED(t, "tape");
     return t->status ? ls__fail(t->status, "%s", t->message) : LS_OK;
 }
 
 bool ls__operation_begin(ls_tape *t, const ls_tensor *a, const ls_tensor *b)
 {
-    if (t->status) return false;
+    if (!t) ls__fail(LS_EINVAL, "tape: an operation's tape is NULL");
+    if (!t || t->status) return false;
     if (!t->open && !t->replaying) {
         ls__tape_fail(t, ls__fail(LS_ESTATE, "tape: operation outside of a pass; call ls_tape_begin() first"));
         return false;
@@ -203,12 +206,17 @@ static ls_tensor *new_header(ls_tape *t, int dims, const int64_t *shape)
     char text[LS__SHAPE_TEXT];
     int64_t count = 1;
     if (!shape) return ls__tape_fail(t, ls__fail(LS_EINVAL, "tape: the shape is NULL"));
-    bool bad = dims < 1 || dims > LS_MAX_DIMS;
+    if (dims < 1 || dims > LS_MAX_DIMS)
+        return ls__tape_fail(t, ls__fail(LS_EINVAL, "tape: a shape of %d dimensions; there must be from 1 to %d", dims,
+                                         LS_MAX_DIMS));
+    bool bad = false;
     for (int i = 0; i < dims && !bad; i++)
         bad = shape[i] < 1 || __builtin_mul_overflow(count, shape[i], &count) || count > INT64_MAX / 16;
     if (bad)
-        return ls__tape_fail(t, ls__fail(LS_EINVAL, "tape: invalid shape %s",
-                                         ls__shape_text(text, dims > LS_MAX_DIMS ? LS_MAX_DIMS : dims, shape)));
+        return ls__tape_fail(t, ls__fail(LS_EINVAL,
+                                         "tape: invalid shape %s: each dimension must be at least 1, and their product "
+                                         "a possible size",
+                                         ls__shape_text(text, dims, shape)));
     ls_tensor *x = ls__arena_take(&t->arena, sizeof *x);
     if (!x) return ls__tape_fail(t, LS_ENOMEM);
     *x = (ls_tensor){ .dims = dims };
@@ -241,7 +249,7 @@ ls_status ls_tape_begin(ls_tape *t, ls_param *params, int n_params, const ls_pas
     LS__NEED(t, "tape");
     ls_status status = pass ? ls__pass_check(pass) : LS_OK;
     if (n_params < 0 || (n_params && !params))
-        return ls__fail(LS_EINVAL, "tape: %d parameters%s", n_params, params ? "" : " at NULL");
+        return ls__fail(LS_EINVAL, "tape: %d parameter%s%s", n_params, ls__s(n_params), params ? "" : " at NULL");
     for (int i = 0; i < n_params && !status; i++) status = ls__param_check(&params[i], i);
     if (status) return status;
     if (t->threads > 1) {
@@ -504,6 +512,7 @@ ls_status ls__tape_run_back(ls_tape *t)
 
 ls_status ls_tape_backward(ls_tape *t, ls_tensor *loss)
 {
+    LS__NEED(t, "tape");
     LS__FLUSH_DENORMALS();
     ls_status status = ls_tape_status(t);
     if (status) return status;

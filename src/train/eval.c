@@ -351,6 +351,7 @@ static ls_status find_task(const evaluation *e, ls_task *task)
 ls_status ls_eval(const ls_eval_options *options, ls_eval_result *result)
 {
     LS__NEED(options, "options");
+    LS__NEED(options->model, "options.model");
     LS__NEED(result, "result");
     evaluation e = { .o = options, .size = 1 };
     ls_task task = LS_TASK_LM;

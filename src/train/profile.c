@@ -201,6 +201,7 @@ static json_t *describe(ls_train *t)
 
 ls_status ls_train_save_profile(ls_train *t)
 {
+    LS__NEED(t, "train");
     ls__profile *p = t->profile;
     if (!p) return ls__fail(LS_ESTATE, "this run was opened without profile");
     if (!p->path) return ls__fail(LS_ESTATE, "this run has no run folder to save its profile to");

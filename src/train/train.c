@@ -311,6 +311,7 @@ ls_status ls__train_check_consistent(const ls_train *t)
 
 ls_status ls_train_save(ls_train *t)
 {
+    LS__NEED(t, "train");
     if (!ls__train_is_first(t)) return LS_OK;
     if (!t->run.path) return ls__fail(LS_ESTATE, "this run has no run folder to save to");
     const float *values = ls_model_values(t->model);
@@ -337,6 +338,7 @@ ls_status ls_train_save(ls_train *t)
 
 ls_status ls_train_checkpoint(ls_train *t)
 {
+    LS__NEED(t, "train");
     if (!ls__train_is_first(t)) return LS_OK;
     if (!t->run.path || t->options.no_checkpoint) return ls__fail(LS_ESTATE, "this run writes no checkpoints");
     if (!t->step) return ls__fail(LS_ESTATE, "%s: no step was completed", t->run.path);

@@ -392,6 +392,15 @@ static void wrong_options_are_named(void **state)
                 "too large");
     check_fails(ls_loader_open(&l, &n.dataset, &(ls_loader_options){ .slots = 2, .world_size = 3 }), LS_EINVAL,
                 "2 slots cannot be spread over 3 ranks");
+    ls_dataset wrong = n.dataset;
+    wrong.count = 0;
+    check_fails(ls_loader_open(&l, &wrong, NULL), LS_EINVAL, "has no samples; its count must be at least 1");
+    wrong = n.dataset;
+    wrong.get = NULL;
+    check_fails(ls_loader_open(&l, &wrong, NULL), LS_EINVAL, "has no function get()");
+    wrong = n.dataset;
+    wrong.n_fields = 5;
+    check_fails(ls_loader_open(&l, &wrong, NULL), LS_EINVAL, "has 5 fields; n_fields must be from 1 to 4");
 }
 
 /* What lay ready when a batch was asked for, and who built it when. */

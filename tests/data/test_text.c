@@ -380,6 +380,32 @@ static void held_out_documents_are_in_one_part_only(void **state)
     ls_tokenizer_free(&t);
 }
 
+static void a_missing_sample_or_worker_is_an_error(void **state)
+{
+    (void)state;
+    const char *paths[] = { "corpus.jsonl" };
+    ls_tokenizer *t;
+    ls_dataset *d;
+    int32_t x[T], y[T];
+    float weights[T];
+    uint8_t mask[T];
+    ls_row row = { .fields = { x, y, weights, mask } };
+    void *worker;
+    check_ok(ls_tokenizer_open(&t, "bytes"));
+    for (int padded = 0; padded < 2; padded++) {
+        check_ok(ls_text_open(&d, &(ls_text_options){
+                                      .paths = paths, .n_paths = 1, .tokenizer = t, .seq_len = T, .padded = padded }));
+        check_fails(d->get(d->self, NULL, 0, &row), LS_EINVAL, "needs a worker's state; call its worker_open() first");
+        check_ok(d->worker_open(d->self, 0, &worker));
+        check_ok(d->get(d->self, worker, d->count - 1, &row));
+        check_fails(d->get(d->self, worker, d->count, &row), LS_EINVAL, "does not exist; the dataset has");
+        check_fails(d->get(d->self, worker, UINT64_MAX, &row), LS_EINVAL, "does not exist");
+        d->worker_free(d->self, worker);
+        ls_dataset_free(&d);
+    }
+    ls_tokenizer_free(&t);
+}
+
 static int prepare(void **state)
 {
     if (make_folder(state)) return -1;
@@ -390,6 +416,7 @@ static int prepare(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_missing_sample_or_worker_is_an_error),
         cmocka_unit_test(shards_do_not_depend_on_threads_or_size),
         cmocka_unit_test(packed_text_is_what_the_shards_hold),
         cmocka_unit_test(padded_documents_have_mask_and_weights),

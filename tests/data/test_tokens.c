@@ -261,9 +261,25 @@ static void raw_tokens_are_believed_only_if_they_look_like_it(void **state)
     ls_dataset_free(&d);
 }
 
+static void a_sample_that_does_not_exist_is_an_error(void **state)
+{
+    (void)state;
+    ls_dataset *d;
+    int32_t x[10], y[10];
+    write_shard("few.bin", LS_FORMAT_U16, 0, 101);
+    check_ok(open_tokens(&d, "few.bin", 10, LS_FORMAT_U16, 0));
+    assert_int_equal(d->count, 10);
+    check_ok(get(d, 9, x, y));
+    check_fails(get(d, 10, x, y), LS_EINVAL, "sample 10 does not exist; the dataset has 10 samples, from 0");
+    check_fails(get(d, UINT64_MAX, x, y), LS_EINVAL, "does not exist");
+    check_fails(get(d, UINT64_MAX / 10 + 1, x, y), LS_EINVAL, "does not exist"); /* times 10 it wraps around */
+    ls_dataset_free(&d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_sample_that_does_not_exist_is_an_error),
         cmocka_unit_test(all_formats_hold_the_same_tokens),
         cmocka_unit_test(long_sequences_are_read_in_pieces),
         cmocka_unit_test(many_files_are_one),

@@ -316,7 +316,7 @@ static int open_badly(ls_world *world, void *arg, char *why)
     float x[4];
     ls_span spans[2] = { { .name = "a", .count = 4 }, { .name = "b", .count = 4 } };
     ls_ddp_options o = { 0 };
-    static const char *const texts[] = { "all or none", "total is too large", "cannot be spread", "buffer_mode 7" };
+    static const char *const texts[] = { "give all spans memory, or none", "total is too large", "cannot be spread", "buffer_mode 7" };
     ls_named buffer = { "x", x, 4 };
     if (rank == 1 && kind == 0) spans[1].grad = x;
     if (rank == 1 && kind == 1) spans[1].count = SIZE_MAX / 4 - 2;
@@ -488,12 +488,14 @@ static int nulls(ls_world *world, void *arg, char *why)
     need(!ddp, "ddp is not NULL");
     need_invalid(ls_ddp_open(NULL, world, NULL, 0, NULL), "out must not be NULL");
     need_invalid(ls_ddp_open(&ddp, NULL, NULL, 0, NULL), "world must not be NULL");
-    need_invalid(open_four(&ddp, world, &(ls_ddp_options){ .n_buffers = 2 }), "2 parameters or buffers at NULL");
+    need_invalid(open_four(&ddp, world, &(ls_ddp_options){ .n_buffers = 2 }),
+                 "options.buffers must not be NULL for a count of 2");
     need_invalid(open_four(&ddp, world, &(ls_ddp_options){ .buffers = named, .n_buffers = 2 }), "'b' (number 1)");
     need_invalid(open_four(&ddp, world, &(ls_ddp_options){ .buffer_mode = (ls_buffers)9 }), "buffer_mode 9");
-    need_invalid(ls_params_broadcast(world, NULL, 1, 0), "1 parameters or buffers at NULL");
+    need_invalid(ls_params_broadcast(world, NULL, 1, 0),
+                 "ls_params_broadcast: params must not be NULL for a count of 1");
     need_invalid(ls_params_broadcast(world, named, 2, 0), "3 elements at NULL");
-    need_invalid(ls_params_verify(world, NULL, 1), "at NULL");
+    need_invalid(ls_params_verify(world, NULL, 1), "ls_params_verify: params must not be NULL");
     need_invalid(ls_params_verify(world, named, 2), "'b' (number 1) has 3 elements at NULL");
     need_invalid(ls_buffers_sync(world, named, 2, LS_BUFFERS_MEAN), "'b' (number 1)");
     need_ok(ls_params_broadcast(world, &empty, 1, 0));

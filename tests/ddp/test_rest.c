@@ -284,9 +284,109 @@ static void different_buffers_are_told(void **state)
     on_ranks(2, one_has_buffers, NULL, NULL);
 }
 
+/* ---- Statistics. */
+
+static int never_early(ls_world *world, void *arg, char *why)
+{
+    ls_span spans[2] = { { .name = "a", .count = 4 }, { .name = "b", .count = 4 } };
+    ls_ddp *ddp;
+    (void)arg;
+    need_ok(ls_ddp_open(&ddp, world, spans, 2, NULL));
+    for (int i = 0; i < 3; i++) {
+        need_ok(ls_ddp_begin(ddp, LS_DDP_SYNC, 1));
+        need_ok(ls_ddp_ready(ddp, 0)); /* finish completes their bucket */
+        need_ok(ls_ddp_finish(ddp, NULL));
+    }
+    ls_ddp_stats s = ls_ddp_get_stats(ddp);
+    need(s.buckets == 1 && s.steps == 3, "%lld buckets, %lld steps", (long long)s.buckets, (long long)s.steps);
+    need(s.started_early == 0, "%lld buckets started early, expected 0", (long long)s.started_early);
+    for (int i = 0; i < 3; i++) {
+        need_ok(ls_ddp_begin(ddp, LS_DDP_SYNC, 1));
+        need_ok(ls_ddp_ready(ddp, 1));
+        need_ok(ls_ddp_ready(ddp, 0));
+        need_ok(ls_ddp_finish(ddp, NULL));
+    }
+    s = ls_ddp_get_stats(ddp);
+    need(s.started_early == 3, "%lld buckets started early, expected 3", (long long)s.started_early);
+    ls_ddp_free(&ddp);
+    return 0;
+}
+
+static void a_bucket_that_finish_starts_is_not_early(void **state)
+{
+    (void)state;
+    on_ranks(1, never_early, NULL, NULL);
+    on_ranks(2, never_early, NULL, NULL);
+}
+
+/* ---- What is wrong with a call. */
+
+static int wrong_calls(ls_world *world, void *arg, char *why)
+{
+    ls_span spans[2] = { { .name = "a", .count = 4 }, { .name = "b", .count = 4 } };
+    float grad[4];
+    ls_ddp *ddp;
+    int first, slots, p = ls_world_size(world);
+    (void)arg;
+#define need_refused(call, expected, text)                                                                       \
+    do {                                                                                                         \
+        ls_status s_ = (call);                                                                                   \
+        need(s_ == (expected) && strstr(ls_error(), text), "%s: %s: %s", #call, ls_status_name(s_), ls_error()); \
+    } while (0)
+    need_ok(ls_ddp_open(&ddp, world, spans, 2, &(ls_ddp_options){ .slots = 2 * p }));
+    need_refused(ls_ddp_begin(ddp, LS_DDP_SYNC, 1), LS_ESTATE, "micro-batch 1 of 2");
+    need_refused(ls_ddp_begin(ddp, LS_DDP_SYNC, 1), LS_ESTATE, "begin it with LS_DDP_ACCUMULATE");
+    need_ok(ls_ddp_begin(ddp, LS_DDP_ACCUMULATE, 1));
+    need_ok(ls_ddp_finish(ddp, NULL));
+    need_refused(ls_ddp_begin(ddp, LS_DDP_ACCUMULATE, 1), LS_ESTATE, "begin it with LS_DDP_SYNC");
+    ls_ddp_free(&ddp);
+    spans[1].grad = grad;
+    need_refused(ls_ddp_open(&ddp, world, spans, 2, NULL), LS_EINVAL,
+                 "span 'b' has gradient memory of its own, and 'a' has none; give all spans memory, or none");
+    need_refused(ls_ddp_open(&ddp, world, NULL, 1, NULL), LS_EINVAL, "1 span at NULL");
+    need_refused(ls_slots_of_rank(4, 2, 2, &first, &slots), LS_EINVAL,
+                 "rank 2 does not exist; with ranks=2 it must be from 0 to 1");
+    need_refused(ls_slots_of_rank(0, 2, 0, &first, &slots), LS_EINVAL, "slots=0, ranks=2: both must be at least 1");
+    return 0;
+}
+
+static void wrong_calls_say_what_to_do(void **state)
+{
+    (void)state;
+    on_ranks(1, wrong_calls, NULL, NULL);
+    on_ranks(2, wrong_calls, NULL, NULL);
+}
+
+static int stops_early(ls_world *world, void *arg, char *why)
+{
+    ls_span span = { .name = "w", .count = COUNT };
+    ls_ddp *ddp;
+    ls_status status = LS_OK;
+    (void)arg;
+    need_ok(ls_ddp_open(&ddp, world, &span, 1, NULL));
+    for (int i = 0; i < (ls_world_rank(world) ? 1 : 2) && !status; i++) {
+        status = ls_ddp_begin(ddp, LS_DDP_SYNC, 1);
+        if (!status) status = ls_ddp_finish(ddp, NULL);
+    }
+    if (ls_world_rank(world) == 0)
+        need(status == LS_EPEER && strstr(ls_error(), "out of data before the others must call ls_ddp_join()"),
+             "%s: %s", ls_status_name(status), ls_error());
+    ls_ddp_free(&ddp);
+    return 0;
+}
+
+static void a_rank_that_stops_early_is_told_of_join(void **state)
+{
+    (void)state;
+    on_ranks(2, stops_early, NULL, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_bucket_that_finish_starts_is_not_early),
+        cmocka_unit_test(wrong_calls_say_what_to_do),
+        cmocka_unit_test(a_rank_that_stops_early_is_told_of_join),
         cmocka_unit_test(ranks_that_run_out_join_and_the_mean_stays_exact),
         cmocka_unit_test(what_was_accumulated_last_is_one_more_step),
         cmocka_unit_test(a_step_that_fails_ends_joining),

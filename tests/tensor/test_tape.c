@@ -238,7 +238,12 @@ static void shapes_that_do_not_fit_name_operation_and_shapes(void **state)
     check_refused(t, p, ls_max_pool2d(t, x, NULL), "max_pool2d: input (8, 8)");
     check_refused(t, p, ls_global_avg_pool2d(t, x), "global_avg_pool2d: input (8, 8)");
     check_refused(t, p, ls_dropout(t, x, 1.0f), "dropout: p is 1");
-    check_refused(t, p, ls_tape_input(t, p[W1].value, 2, (int64_t[]){ 3, -1 }), "invalid shape (3, -1)");
+    check_refused(t, p, ls_tape_input(t, p[W1].value, 2, (int64_t[]){ 3, -1 }),
+                  "invalid shape (3, -1): each dimension");
+    check_refused(t, p, ls_tape_input(t, p[W1].value, 5, (int64_t[]){ 1, 1, 1, 1, 1 }),
+                  "5 dimensions; there must be from 1 to 4");
+    check_refused(t, p, ls_tape_input(t, p[W1].value, -3, (int64_t[]){ 1 }),
+                  "-3 dimensions; there must be from 1 to 4");
     check_refused(t, p, ls_embedding(t, (int32_t[]){ 1, 5 }, 1, 2, &p[WTE], NULL, NULL),
                   "embedding: token 5 at (0, 1) is outside of the vocabulary of 5");
     check_refused(t, p, ls_embedding(t, tokens, 1, 6, &p[WTE], &p[W1], (int64_t[]){ 3 }), "longer than the context");
@@ -439,7 +444,10 @@ static void a_pass_that_cannot_be_is_refused(void **state)
     check_fails(ls_tape_begin(t, &changed, 1, NULL), LS_EINVAL, "'w2') has no memory");
     changed = p[W2];
     changed.dims = 5;
-    check_fails(ls_tape_begin(t, &changed, 1, NULL), LS_EINVAL, "no valid shape");
+    check_fails(ls_tape_begin(t, &changed, 1, NULL), LS_EINVAL, "'w2') has 5 dimensions; there must be from 1 to 4");
+    changed = p[W2];
+    changed.shape[0] = -2;
+    check_fails(ls_tape_begin(t, &changed, 1, NULL), LS_EINVAL, "invalid shape (-2");
     check_ok(ls_tape_begin(t, p, PARAMS, NULL));
     check_ok(ls_tape_backward(t, tied_loss(t, p)));
     ls_tape_free(&t);
