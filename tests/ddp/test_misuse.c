@@ -316,7 +316,8 @@ static int open_badly(ls_world *world, void *arg, char *why)
     float x[4];
     ls_span spans[2] = { { .name = "a", .count = 4 }, { .name = "b", .count = 4 } };
     ls_ddp_options o = { 0 };
-    static const char *const texts[] = { "give all spans memory, or none", "total is too large", "cannot be spread", "buffer_mode 7" };
+    static const char *const texts[] = { "give all spans memory, or none", "total is too large", "cannot be spread",
+                                         "buffer_mode 7" };
     ls_named buffer = { "x", x, 4 };
     if (rank == 1 && kind == 0) spans[1].grad = x;
     if (rank == 1 && kind == 1) spans[1].count = SIZE_MAX / 4 - 2;
