@@ -36,7 +36,7 @@ static int version(int argc, char **argv)
 
 static const command commands[] = {
     { "run", run_command, "launch a program as N ranks on this machine" },
-    { "train", train_command, "train a GPT" },
+    { "train", train_command, "train a model" },
     { "resize", resize_command, "change the number of ranks of an elastic run" },
     { "report", report_command, "show where the time went, who waits for whom, what to change" },
     { "predict", predict_command, "predict the step time of other set-ups" },

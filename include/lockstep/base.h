@@ -100,7 +100,7 @@ typedef enum ls_op {
 /* Counts the entries of a list: enum { COUNT = 0 LIST(LS_COUNT_ENTRY) }. */
 #define LS_COUNT_ENTRY(...) +1
 
-/* The one list of activation functions: name, value, name of the kernel. */
+/* The one list of activation functions: name, value, short name. */
 #define LS_ACTIVATION_LIST(X)                              \
     X(LS_IDENTITY, 0, identity)                            \
     X(LS_GELU_TANH, 1, gelu_tanh) /* GPT-2's "gelu_new" */ \

@@ -309,7 +309,7 @@ LS_API LS_MUST_CHECK ls_status ls_bpe_train(const ls_bpe_options *options, uint3
 
 /* ---- Pictures: datasets with a field of pixels, (H, W, C) uint8, and one of labels, int32. */
 
-/* The one list of formats of pictures: name, value, name for options and of its table in src/data. */
+/* The one list of formats of pictures: name, value, name for options. */
 #define LS_IMAGE_FORMAT_LIST(X)                                                                       \
     X(LS_IMAGES_AUTO, 0, auto)         /* by the files' names, sizes and first bytes */               \
     X(LS_IMAGES_BUILT_IN, 1, built_in) /* striped patterns, computed: 10 classes of 32 x 32 x 3 */    \

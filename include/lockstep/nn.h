@@ -39,8 +39,8 @@ typedef struct ls_place {
     bool is_table;              /* rows belong to tokens or positions: an embedding, or the output projection */
 } ls_place;
 
-/* The one list of language models: name, value, name in config.json ("model_type") and of its table in src/nn. Llama to Mistral are
- * one family (src/nn/llama.c) and differ in biases, norms and windows. The last three are encoders (src/nn/bert.c). */
+/* The one list of language models: name, value, name in config.json ("model_type"). Llama to Mistral are
+ * one family and differ in biases, norms and windows. The last three are encoders. */
 #define LS_LM_LIST(X)                  \
     X(LS_LM_GPT2, 0, gpt2)             \
     X(LS_LM_LLAMA, 1, llama)           \
@@ -104,7 +104,7 @@ typedef struct ls_mlp_options {
     int hidden;               /* width of the hidden layers; 0: 128 */
     int layers;               /* linear layers in all; 0: 2 */
     int classes;              /* 0: 10 */
-    ls_activation activation; /* 0: ReLU */
+    ls_activation activation; /* of the hidden layers; 0 (LS_IDENTITY): LS_RELU */
     void *reserved[2];
 } ls_mlp_options;
 

@@ -85,11 +85,12 @@ typedef struct ls_prediction {
     void *reserved[4];
 } ls_prediction;
 
-/* Predicts a step of the set-up; NULL: the recorded one. LS_EINVAL: no such set-up is possible; LS_EUNSUPPORTED: it cannot be said. */
+/* Predicts a step of the set-up; NULL: the recorded one. LS_EINVAL: no such set-up is possible; LS_EUNSUPPORTED: it cannot be
+ * predicted from this record. */
 LS_API LS_MUST_CHECK ls_status ls_predict(const ls_predictor *predictor, const ls_setup *setup, ls_prediction *out);
 /* The median step that was recorded. */
 LS_API double ls_predictor_recorded_step(const ls_predictor *predictor);
-/* Bands become `factor` times as wide: what earlier predictions were off, compared with their bands. 1 by default. */
+/* Makes all bands `factor` times as wide; 1 by default. For a factor found by comparing earlier predictions with measured steps. */
 LS_API void ls_predictor_set_band(ls_predictor *predictor, double factor);
 
 #ifdef __cplusplus

@@ -265,7 +265,7 @@ LS_API void ls_batch_norm_update(float *running, const float *batch, float momen
 typedef struct ls_pool2d_options {
     int size;    /* of the square window, at most 15; 0: 2 */
     int stride;  /* 0: size */
-    int padding; /* on each side, at most half of size; no maximum is there, and a mean counts it as zeros */
+    int padding; /* on each side, at most half of size; a maximum ignores the padding, a mean counts it as zeros */
     void *reserved[2];
 } ls_pool2d_options;
 /* options may be NULL. */

@@ -24,7 +24,7 @@
 extern "C" {
 #endif
 
-/* The one list of tasks: name, value, name for options and files and of its table in src/train. */
+/* The one list of tasks: name, value, name for options and files. */
 #define LS_TASK_LIST(X)                                                            \
     X(LS_TASK_LM, 0, lm)             /* predict each token from those before it */ \
     X(LS_TASK_MLM, 1, mlm)           /* predict masked tokens; of encoders */      \

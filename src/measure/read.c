@@ -131,7 +131,9 @@ static ls_status read_events(ls_run_rank *r, const ls__event_file_block *b, curs
         e.b = take(&c);
         if (time < -LATEST || time > LATEST ||
             (e.kind == LS_EVENT_CLOCK && ((int64_t)e.a < -LATEST || (int64_t)e.a > LATEST)))
-            return ls__fail(LS_EFORMAT, "impossible time");
+            return ls__fail(LS_EFORMAT,
+                            "an impossible time or clock was recorded (ls_record_event(), ls_record_clock()); the "
+                            "rest is not read");
         if (c.bad) return ls__fail(LS_EFORMAT, "a block has fewer events than its header claims");
         if (standing && e.kind != LS_EVENT_METADATA && e.kind != LS_EVENT_CLOCK) continue;
         notice(r, &e);

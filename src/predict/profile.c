@@ -2,6 +2,7 @@
 #include "predict/profile.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/status.h"
@@ -40,6 +41,30 @@ static void read_node(ls__step_profile *p, const ls_run *run)
     }
 }
 
+/* Names the metadata that a prediction needs of the node and the record lacks. */
+static ls_status missing_node(const ls_run *run)
+{
+    static const struct {
+        ls_metadata_kind kind;
+        const char *name;
+    } needed[] = { { LS_METADATA_CORES, "LS_METADATA_CORES" },
+                   { LS_METADATA_GEMM_ONE, "LS_METADATA_GEMM_ONE" },
+                   { LS_METADATA_GEMM_ALL, "LS_METADATA_GEMM_ALL" },
+                   { LS_METADATA_STREAM_ONE, "LS_METADATA_STREAM_ONE" },
+                   { LS_METADATA_STREAM_ALL, "LS_METADATA_STREAM_ALL" } };
+    char list[200] = "";
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
+        size_t at = strlen(list);
+        if (known(metadata(run), needed[i].kind, 0) > 0) continue;
+        snprintf(list + at, sizeof list - at, "%s%s", at ? ", " : "", needed[i].name);
+    }
+    return ls__fail(
+        LS_EINVAL,
+        "%s: the record does not have the number and the speed of the node's cores (missing: %s); 'lockstep "
+        "train' records them, a loop of your own passes them to ls_record_metadata()",
+        run->path, list);
+}
+
 static ls_status read_setup(ls__step_profile *p, const ls_run *run)
 {
     const double *m = metadata(run);
@@ -64,11 +89,7 @@ static ls_status read_setup(ls__step_profile *p, const ls_run *run)
     read_node(p, run);
     if (p->slots < p->ranks || p->slots > 1 << 20)
         return ls__fail(LS_EINVAL, "%s: %d slots on %d ranks: the record is incomplete", run->path, p->slots, p->ranks);
-    if (!(p->cores >= 1) && !(known(m, LS_METADATA_TORCH, 0) > 0))
-        return ls__fail(LS_EINVAL,
-                        "%s: the record does not have the number and the speed of the node's cores; record a run with "
-                        "this version of 'lockstep train'",
-                        run->path);
+    if (!(p->cores >= 1) && !(known(m, LS_METADATA_TORCH, 0) > 0)) return missing_node(run);
     return LS_OK;
 }
 

@@ -117,9 +117,9 @@ ls_status ls__replay_open(ls__replay *r, const ls__step_profile *p, const ls_set
         return p->beside ? ls__fail(LS_EUNSUPPORTED,
                                     "no bucket of gradients is recorded with its size, so communication cannot be "
                                     "predicted; traces need DistributedDataParallel and, with Gloo, record_shapes=True")
-                         : ls__fail(LS_EUNSUPPORTED, "the record does not have the sizes of the gradients, so "
-                                                     "communication cannot be predicted; record a run with this "
-                                                     "version");
+                         : ls__fail(LS_EUNSUPPORTED, "the record does not have the sizes of the gradients "
+                                                     "(LS_EVENT_SPAN_READY), so communication cannot be predicted; "
+                                                     "'lockstep train' and loops that call ls_ddp_ready() record them");
     return setup->ranks > 1 ? pack(r) : LS_OK;
 }
 

@@ -165,7 +165,8 @@ static void test_what_a_link_cannot_hide_is_exposed(void **state)
     double more = (later.term[LS_TERM_COMM] - out.term[LS_TERM_COMM]) / MS;
     assert_true(more > 3.5 && more < 6.5); /* three buckets more, or less what the processor time of sending hid */
     s = (ls_setup){ .nodes = 2, .bucket_bytes = SPAN_BYTES, .link_rate = rate / 10 };
-    assert_int_equal(ls_predict(p, &s, &slow), LS_OK); /* 20 ms for each and the headers: 83.7 - 15 are exposed; 4.2 to send */
+    assert_int_equal(ls_predict(p, &s, &slow),
+                     LS_OK); /* 20 ms for each and the headers: 83.7 - 15 are exposed; 4.2 to send */
     assert_float_equal(slow.term[LS_TERM_COMM] / MS, 83.7 - 15 + 4.2, 0.2);
     s.wire_bytes = 2;
     assert_int_equal(ls_predict(p, &s, &slow), LS_OK); /* half of it, from 5 ms on */
@@ -219,7 +220,7 @@ static void test_what_cannot_be_said_is_refused(void **state)
     j.sizes = false;
     j.ranks = 1;
     p = predictor_of(&j);
-    refused(p, (ls_setup){ .ranks = 2 }, LS_EUNSUPPORTED, "sizes of the gradients");
+    refused(p, (ls_setup){ .ranks = 2 }, LS_EUNSUPPORTED, "sizes of the gradients (LS_EVENT_SPAN_READY)");
     ls_predictor_free(&p);
 }
 
