@@ -181,7 +181,8 @@ static ls_status load_frozen(ls_model *m, const char *folder)
     bool same = !status && base && !ls_lora_read(folder, &own) && ls__lora_is_same(&own, &m->lora.options);
     if (m->frozen_at && !status) {
         if (base && !same)
-            status = ls__fail(LS_EUNSUPPORTED, "%s: holds an adapter; with base=bf16 merge it first: lockstep merge", folder);
+            status = ls__fail(LS_EUNSUPPORTED, "%s: holds an adapter; with base=bf16 merge it first: lockstep merge",
+                              folder);
         if (!status) status = load_whole(m, same ? base : folder, false);
     } else {
         if (!status) status = ls_lm_open(&whole, &m->lm);

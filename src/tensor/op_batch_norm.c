@@ -16,7 +16,7 @@ enum { BLOCK_FLOATS = 8192, MOST_CHANNELS = 1 << 20 };
 typedef struct batch_norm {
     int64_t rows, C, block; /* rows of a block */
     bool relu;
-    ls__buffer *statistics; /* (2, C): mean, 1/deviation of this batch */
+    ls__buffer *statistics;         /* (2, C): mean, 1/deviation of this batch */
     const ls_batch_norm_sync *sync; /* NULL: none */
     double rows_of_all;             /* of all batches */
 } batch_norm;

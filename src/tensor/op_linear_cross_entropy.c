@@ -63,17 +63,16 @@ static void chunk_back(ls_tape *t, const chunk *c, const float *x, const ls_para
     ls__gemm g[2];
     int count = 0;
     if (dx)
-        g[count++] =
-            (ls__gemm){ .m = c->rows,
-                        .n = C,
-                        .k = V,
-                        .a = c->logits,
-                        .lda = V,
-                        .b = w->value,
-                        .b16 = w->half,
-                        .ldb = C,
-                        .c = dx,
-                        .ldc = C };
+        g[count++] = (ls__gemm){ .m = c->rows,
+                                 .n = C,
+                                 .k = V,
+                                 .a = c->logits,
+                                 .lda = V,
+                                 .b = w->value,
+                                 .b16 = w->half,
+                                 .ldb = C,
+                                 .c = dx,
+                                 .ldc = C };
     if (dw) {
         for (int64_t r = 0; r < c->rows; r++) k->scale(c->scaled + r * C, c->factors[r], x + r * C, (size_t)C);
         g[count++] = (ls__gemm){ .m = V,

@@ -75,8 +75,9 @@ static char *make_head(const ls_train *t, const contents *c)
                              "data_step", (json_int_t)c->data.step, "data_print", (json_int_t)c->data.fingerprint,
                              "elements", (json_int_t)c->elements, "blocks", c->n_blocks, "settings", settings);
     if (root && t->watches_best)
-        json_object_set_new(root, "best", json_pack("{s:I, s:f, s:I}", "step", (json_int_t)t->best.step, "value",
-                                                    t->best.value, "since", (json_int_t)t->best.since));
+        json_object_set_new(root, "best",
+                            json_pack("{s:I, s:f, s:I}", "step", (json_int_t)t->best.step, "value", t->best.value,
+                                      "since", (json_int_t)t->best.since));
     if (root && c->n_buffers) json_object_set_new(root, "buffers", json_integer((json_int_t)c->n_buffers));
     char *text = root ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     json_decref(root);
@@ -345,7 +346,8 @@ static void restore_best(ls_train *t, const json_t *head)
     json_int_t step = 0, since = 0;
     double value = 0;
     t->best = (ls__best){ 0 };
-    if (json_unpack(json_object_get(head, "best"), "{s:I, s:F, s:I}", "step", &step, "value", &value, "since", &since) ||
+    if (json_unpack(json_object_get(head, "best"), "{s:I, s:F, s:I}", "step", &step, "value", &value, "since",
+                    &since) ||
         step < 0 || step > t->step || since < 0)
         return;
     t->best = (ls__best){ .step = step, .value = value, .since = since };

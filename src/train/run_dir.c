@@ -350,9 +350,9 @@ static ls_status cut_samples(const ls__run_dir *run, int64_t step)
 {
     char *path = join(run->path, "samples.jsonl"), *text = NULL;
     size_t bytes;
-    ls_status status = !path                 ? LS_ENOMEM
+    ls_status status = !path                ? LS_ENOMEM
                        : access(path, F_OK) ? LS_ENOENT
-                                             : ls__file_read(path, SIZE_MAX / 2, &text, &bytes);
+                                            : ls__file_read(path, SIZE_MAX / 2, &text, &bytes);
     if (!status && truncate(path, (off_t)bytes_up_to(text, step))) status = ls__fail_errno("cannot write %s", path);
     free(text);
     free(path);

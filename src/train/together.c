@@ -228,9 +228,11 @@ static ls_status open_lane(struct ls__together *g, lane *l)
     ls_param *params;
     size_t n = ls_model_places(t->model, &places), rows = (size_t)t->options.batch_size;
     ls_model_params(t->model, &params);
-    l->stack = mmap(NULL, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+    l->stack =
+        mmap(NULL, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
     if (l->stack == MAP_FAILED) l->stack = NULL;
-    if (l->stack) mprotect(l->stack, 4096, PROT_NONE); /* an overflow ends the process instead of changing other memory */
+    if (l->stack)
+        mprotect(l->stack, 4096, PROT_NONE); /* an overflow ends the process instead of changing other memory */
     l->inputs = malloc(rows * g->inputs * sizeof *l->inputs);
     l->targets = malloc(rows * sizeof *l->targets);
     l->params = malloc(n * sizeof *l->params);

@@ -22,20 +22,20 @@ struct ls_train {
     int64_t step;              /* optimizer steps so far */
     int64_t skipped;           /* steps skipped because they were not finite */
     int skipped_in_a_row;
-    bool failed;              /* a step failed; no more are possible */
-    bool validating;          /* batches are made of validation data */
-    bool evaluating;          /* open for an evaluation only: `init` is the model as it is */
+    bool failed;                  /* a step failed; no more are possible */
+    bool validating;              /* batches are made of validation data */
+    bool evaluating;              /* open for an evaluation only: `init` is the model as it is */
     ls_progress_fn eval_progress; /* of evaluations, on the first rank; NULL: none */
     void *eval_user;
     _Atomic bool stop_wanted; /* on this rank */
     bool stopping;            /* some rank wants to stop; the same on all ranks */
 
-    ls__best best;          /* the best evaluation so far */
-    bool watches_best;      /* it is looked for */
-    int best_metric;        /* number of the metric; -1: the loss */
-    const char *best_name;  /* of the metric */
-    bool best_is_larger;    /* a larger value is better */
-    char *prompt, *sample;  /* of texts while training; NULL: none */
+    ls__best best;         /* the best evaluation so far */
+    bool watches_best;     /* it is looked for */
+    int best_metric;       /* number of the metric; -1: the loss */
+    const char *best_name; /* of the metric */
+    bool best_is_larger;   /* a larger value is better */
+    char *prompt, *sample; /* of texts while training; NULL: none */
 
     bool is_text;               /* the data is text, not shards of tokens */
     ls_tokenizer *tokenizer;    /* NULL: none, for shards */
@@ -55,7 +55,7 @@ struct ls_train {
     ls_optimizer *optimizer;
     ls__parallel parallel; /* sums gradients over slots and ranks */
     float *statistics;     /* (slots, buffer elements): of batch norms in this step; NULL: the model has no buffers */
-    struct ls__together *together; /* of synchronized batch norms; NULL: none */
+    struct ls__together *together;            /* of synchronized batch norms; NULL: none */
     struct ls__train_kept *kept;              /* an elastic run's state; NULL: the run is not elastic */
     struct ls__checkpoint_writer *checkpoint; /* NULL: none written yet */
     bool recorded;                            /* this run started the world's record */

@@ -65,7 +65,7 @@ static void plain_fma_is_fmaf(void **state)
 typedef struct product {
     int64_t m, n, k;
     bool a_trans, b_trans, add, activate, finish, half; /* half: B in bfloat16 */
-    int pad; /* columns between the rows of the operands */
+    int pad;                                            /* columns between the rows of the operands */
 } product;
 
 static void twice(float *out, const float *x, size_t n)
