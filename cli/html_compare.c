@@ -33,7 +33,7 @@ static void draw_run(const chart *c, const ls_run *run, char letter, double y, d
     double at = 0;
     char text[200], name[2] = { letter, 0 };
     chart_text(c, c->left - 10, y + 16, "end", "ink b", name);
-    for (int i = 0; i < LS_PHASES; i++) {
+    for (int i = 0; i < LS_PHASE_COUNT; i++) {
         const char *phase = ls_phase_name(report_phase(i));
         double ns = ls_run_mean(run, -1, report_phase(i)), x = chart_x(c, at / unit),
                end = chart_x(c, (at + ns) / unit);
@@ -131,8 +131,8 @@ void html_compare(const page *p)
     put_head(p, "B", p->other);
     fputs("<th class=\"w\">B \u2212 A<th>change</tr>", p->to);
     put_speed(p, x, y);
-    put_row(p, "<b>step</b>", LS_PHASES);
-    for (int i = 0; i < LS_PHASES; i++) put_row(p, ls_phase_name(report_phase(i)), (int)report_phase(i));
+    put_row(p, "<b>step</b>", LS_PHASE_COUNT);
+    for (int i = 0; i < LS_PHASE_COUNT; i++) put_row(p, ls_phase_name(report_phase(i)), (int)report_phase(i));
     fputs("</table></div>\n", p->to);
     put_settings(p);
     html_card_end(p);

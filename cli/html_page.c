@@ -56,7 +56,7 @@ void html_chart(const page *p, bool half, draw_fn draw)
 void html_legend(const page *p, const ls_run *also, const char *const *more)
 {
     fputs("<div class=\"legend\">", p->to);
-    for (int i = 0; i < LS_PHASES; i++) {
+    for (int i = 0; i < LS_PHASE_COUNT; i++) {
         if (!report_has_phase(p->run, report_phase(i)) && !(also && report_has_phase(also, report_phase(i)))) continue;
         const char *name = ls_phase_name(report_phase(i));
         fprintf(p->to, "<span><i class=\"%s\">%c</i>%s</span>", name, report_letter(report_phase(i)), name);

@@ -44,7 +44,7 @@ int html_ranks_shown(const ls_run *run, int ranks[HTML_RANKS])
 static double total(const ls_run *run, int rank)
 {
     double sum = 0;
-    for (int i = 0; i < LS_PHASES; i++) sum += ls_run_mean(run, rank, (ls_phase)i);
+    for (int i = 0; i < LS_PHASE_COUNT; i++) sum += ls_run_mean(run, rank, (ls_phase)i);
     return sum;
 }
 
@@ -72,7 +72,7 @@ static void draw_bar(const page *p, const chart *c, int rank, double y, double n
     char text[200];
     snprintf(text, sizeof text, "rank %d", rank);
     chart_text(c, c->left - 8, y + 16, "end", "ink", text);
-    for (int i = 0; i < LS_PHASES; i++) draw_phase_of_bar(p, c, rank, report_phase(i), &at, y, ns_unit);
+    for (int i = 0; i < LS_PHASE_COUNT; i++) draw_phase_of_bar(p, c, rank, report_phase(i), &at, y, ns_unit);
     chart_text(c, chart_x(c, at / ns_unit) + 6, y + 16, "start", "ink b", amount_ns(at).text);
     if (p->run->ranks < 2) return;
     snprintf(text, sizeof text, "rank %d: communication overlapped with computing\n%s per step", rank,
@@ -126,7 +126,7 @@ void html_breakdown(const page *p)
 
 typedef struct bins {
     size_t count;
-    double *ns, *lost; /* [count * LS_PHASES]: means of a step over steps and ranks; of that, unscheduled */
+    double *ns, *lost; /* [count * LS_PHASE_COUNT]: means of a step over steps and ranks; of that, unscheduled */
     int64_t *first, *last;
 } bins;
 
@@ -135,14 +135,14 @@ static bool make_bins(const page *p, double width, bins *b)
     size_t n;
     const ls_run_step *steps = counted(p, &n);
     b->count = n < (size_t)(width / 4) ? n : (size_t)(width / 4);
-    b->ns = calloc(b->count * LS_PHASES + 1, sizeof *b->ns);
-    b->lost = calloc(b->count * LS_PHASES + 1, sizeof *b->lost);
+    b->ns = calloc(b->count * LS_PHASE_COUNT + 1, sizeof *b->ns);
+    b->lost = calloc(b->count * LS_PHASE_COUNT + 1, sizeof *b->lost);
     b->first = calloc(b->count + 1, sizeof *b->first);
     b->last = calloc(b->count + 1, sizeof *b->last);
     if (!b->ns || !b->lost || !b->first || !b->last) return false;
     for (size_t k = 0; k < b->count; k++) {
         size_t from = n * k / b->count, to = n * (k + 1) / b->count, seen = 0;
-        double *ns = b->ns + k * LS_PHASES, *lost = b->lost + k * LS_PHASES;
+        double *ns = b->ns + k * LS_PHASE_COUNT, *lost = b->lost + k * LS_PHASE_COUNT;
         b->first[k] = steps[from].number;
         b->last[k] = steps[to - 1].number;
         for (size_t i = from; i < to; i++)
@@ -150,10 +150,10 @@ static bool make_bins(const page *p, double width, bins *b)
                 const ls_step_rank *s = &steps[i].rank[r];
                 if (!s->present) continue;
                 seen++;
-                for (int f = 0; f < LS_PHASES; f++) ns[f] += (double)s->ns[f];
-                for (int f = 0; f < LS_PHASES; f++) lost[f] += (double)s->sched_delay[f] + (double)s->steal[f];
+                for (int f = 0; f < LS_PHASE_COUNT; f++) ns[f] += (double)s->ns[f];
+                for (int f = 0; f < LS_PHASE_COUNT; f++) lost[f] += (double)s->sched_delay[f] + (double)s->steal[f];
             }
-        for (int f = 0; f < LS_PHASES && seen; f++) {
+        for (int f = 0; f < LS_PHASE_COUNT && seen; f++) {
             ns[f] /= (double)seen;
             lost[f] = fmin(ns[f], lost[f] / (double)seen);
         }
@@ -184,7 +184,7 @@ static double axis_height(const bins *b)
         return 1;
     }
     for (size_t k = 0; k < b->count; k++)
-        for (int f = 0; f < LS_PHASES; f++) sums[k] += b->ns[k * LS_PHASES + (size_t)f];
+        for (int f = 0; f < LS_PHASE_COUNT; f++) sums[k] += b->ns[k * LS_PHASE_COUNT + (size_t)f];
     qsort(sums, b->count, sizeof *sums, by_value);
     double typical = sums[(b->count - 1) * 95 / 100], most = sums[b->count - 1];
     free(sums);
@@ -198,7 +198,7 @@ static bool is_cut(const page *p, double width)
     if (make_bins(p, width, &b))
         for (size_t k = 0; k < b.count; k++) {
             double sum = 0;
-            for (int f = 0; f < LS_PHASES; f++) sum += b.ns[k * LS_PHASES + (size_t)f];
+            for (int f = 0; f < LS_PHASE_COUNT; f++) sum += b.ns[k * LS_PHASE_COUNT + (size_t)f];
             cut = cut || sum > axis_height(&b);
         }
     free_bins(&b);
@@ -223,8 +223,8 @@ static void draw_phase(const chart *c, const bins *b, double *base, double *room
 {
     double *top = room, *solid = room + b->count;
     for (size_t k = 0; k < b->count; k++) {
-        top[k] = base[k] + b->ns[k * LS_PHASES + (size_t)phase];
-        solid[k] = top[k] - b->lost[k * LS_PHASES + (size_t)phase];
+        top[k] = base[k] + b->ns[k * LS_PHASE_COUNT + (size_t)phase];
+        solid[k] = top[k] - b->lost[k * LS_PHASE_COUNT + (size_t)phase];
     }
     draw_band(c, b->count, base, top, unit, ls_phase_name(phase));
     for (size_t k = 0; k < b->count; k++)
@@ -245,9 +245,9 @@ static void draw_hits(const page *p, const chart *c, const bins *b, const double
                     ? snprintf(tip, sizeof tip, "step %lld: %s", (long long)b->first[k], amount_ns(sums[k]).text)
                     : snprintf(tip, sizeof tip, "steps %lld to %lld: %s", (long long)b->first[k], (long long)b->last[k],
                                amount_ns(sums[k]).text);
-        for (int i = 0; i < LS_PHASES; i++) {
-            double ns = b->ns[k * LS_PHASES + (size_t)report_phase(i)];
-            lost += b->lost[k * LS_PHASES + (size_t)report_phase(i)];
+        for (int i = 0; i < LS_PHASE_COUNT; i++) {
+            double ns = b->ns[k * LS_PHASE_COUNT + (size_t)report_phase(i)];
+            lost += b->lost[k * LS_PHASE_COUNT + (size_t)report_phase(i)];
             if (ns > 0 && report_has_phase(p->run, report_phase(i)) && n < (int)sizeof tip - 128)
                 n += snprintf(tip + n, sizeof tip - (size_t)n, "\n%s %s", ls_phase_name(report_phase(i)),
                               amount_ns(ns).text);
@@ -282,7 +282,7 @@ static void draw_over_time(const page *p, double width)
     if (is_cut(p, width)) c.top = 38; /* the marks are between the title and the bars */
     chart_axis_y(&c, "", tick_plain);
     chart_text(&c, 0, 13, "start", "unit", title);
-    for (int i = 0; i < LS_PHASES; i++)
+    for (int i = 0; i < LS_PHASE_COUNT; i++)
         if (report_has_phase(p->run, report_phase(i)))
             draw_phase(&c, &b, base, base + b.count, unit.ns, report_phase(i));
     draw_hits(p, &c, &b, base, unit.ns);

@@ -31,7 +31,7 @@ static bool cores_of(const ls_step_rank *s, double *out)
 static bool unscheduled_of(const ls_step_rank *s, double *out)
 {
     double sum = 0;
-    for (int f = 0; f < LS_PHASES; f++) sum += (double)s->sched_delay[f] + (double)s->steal[f];
+    for (int f = 0; f < LS_PHASE_COUNT; f++) sum += (double)s->sched_delay[f] + (double)s->steal[f];
     *out = s->end > s->begin ? sum / (double)(s->end - s->begin) : 0;
     return s->cpu >= 0;
 }

@@ -129,7 +129,7 @@ static void put_nothing(const page *p)
     const ls_run *run = p->run;
     ls_phase longest = LS_PHASE_FORWARD;
     double step = run->step_mean;
-    for (int i = 0; i < LS_PHASES; i++)
+    for (int i = 0; i < LS_PHASE_COUNT; i++)
         if (ls_run_mean(run, -1, (ls_phase)i) > ls_run_mean(run, -1, longest)) longest = (ls_phase)i;
     double ns = ls_run_mean(run, -1, longest);
     fprintf(p->to, "<h2>Nothing stands out</h2><p>%s. Most of the step is %s: %s, %s of it.</p>",

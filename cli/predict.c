@@ -198,7 +198,7 @@ setup_text predict_setup_text(const ls_setup *s)
 static void print_terms(const ls_prediction *from, const predict_row *r)
 {
     printf("\n%s: %s\n", predict_setup_text(&r->p.setup).text, amount_ns(r->p.step).text);
-    for (int i = 0; i < LS_TERMS; i++) {
+    for (int i = 0; i < LS_TERM_COUNT; i++) {
         double change = r->p.term[i] - from->term[i];
         printf("  %-14s %s  %c%s\n", ls_term_name((ls_term)i), amount_field(amount_ns(r->p.term[i]), 10).text,
                change < 0 ? '-' : '+', amount_ns(fabs(change)).text);
@@ -227,7 +227,7 @@ json_t *prediction_json(const ls_prediction *p)
 {
     const ls_setup *s = &p->setup;
     json_t *terms = json_object();
-    for (int i = 0; i < LS_TERMS; i++) json_object_set_new(terms, ls_term_name((ls_term)i), json_real(p->term[i]));
+    for (int i = 0; i < LS_TERM_COUNT; i++) json_object_set_new(terms, ls_term_name((ls_term)i), json_real(p->term[i]));
     return json_pack("{s:i, s:i, s:i, s:I, s:i, s:b, s:f, s:f, s:f, s:f, s:o, s:f, s:s, s:o}", "ranks", s->ranks,
                      "nodes", s->nodes, "slots", s->slots, "bucket_bytes", (json_int_t)s->bucket_bytes, "wire_bytes",
                      s->wire_bytes, "overlap", s->overlap != 2, "step", p->step, "low", p->low, "high", p->high,

@@ -13,7 +13,7 @@
 enum { BAR = 20, GAP = 26, LEFT = 150, MOST_BARS = 100 };
 
 /* Colours of the phases that a term is closest to. */
-static const char *const class_of[LS_TERMS] = {
+static const char *const class_of[LS_TERM_COUNT] = {
     [LS_TERM_DATA] = "data",         [LS_TERM_COMPUTE] = "forward",    [LS_TERM_SHARING] = "backward",
     [LS_TERM_IMBALANCE] = "waiting", [LS_TERM_COMM] = "communication", [LS_TERM_UPDATE] = "update",
     [LS_TERM_OTHER] = "other",
@@ -38,7 +38,7 @@ static void draw_row(const chart *c, const predict_row *r, double y)
     const ls_prediction *p = &r->p;
     double from = 0;
     put_label(c, &p->setup, y + BAR * 0.7);
-    for (int i = 0; i < LS_TERMS && !r->refused; i++) {
+    for (int i = 0; i < LS_TERM_COUNT && !r->refused; i++) {
         char tip[320];
         double to = from + fmax(0, p->term[i]);
         snprintf(tip, sizeof tip, "%s\nstep %s (%s to %s)\n%s %s", predict_setup_text(&p->setup).text,
@@ -86,7 +86,7 @@ static void draw(const page *p, double width)
 static void put_legend(const page *p)
 {
     fputs("<div class=\"legend\">", p->to);
-    for (int i = 0; i < LS_TERMS; i++)
+    for (int i = 0; i < LS_TERM_COUNT; i++)
         fprintf(p->to, "<span><i class=\"%s\"></i>%s</span>", class_of[i], ls_term_name((ls_term)i));
     fputs("</div>\n", p->to);
 }

@@ -46,7 +46,7 @@ static inline bool report_is_counted(const ls_run *run)
 }
 /* What run it is, and what is missing of it. */
 void report_title(const ls_run *run, const report_form *form);
-/* The phases in the order in which they are shown; i < LS_PHASES. */
+/* The phases in the order in which they are shown; i < LS_PHASE_COUNT. */
 ls_phase report_phase(int i);
 /* Whether steps of rank r were recorded. */
 static inline bool report_has(const ls_run *run, int r)

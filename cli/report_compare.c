@@ -104,7 +104,7 @@ static void show_row(const ls_run *before, const ls_run *after, int phase, const
 {
     ls_run_change c = ls_run_compare(before, after, phase);
     if (c.before > 0 || c.after > 0)
-        fprintf(f->to, "  %-16s %s %s %12s\n", phase < LS_PHASES ? ls_phase_name((ls_phase)phase) : "step",
+        fprintf(f->to, "  %-16s %s %s %12s\n", phase < LS_PHASE_COUNT ? ls_phase_name((ls_phase)phase) : "step",
                 amount_field(amount_ns(c.before), 12).text, amount_field(amount_ns(c.after), 12).text,
                 amount_change(c.share).text);
 }
@@ -117,8 +117,8 @@ void report_compare(const ls_run *before, const ls_run *after, const report_form
     if (!report_is_counted(before) || !report_is_counted(after)) return;
     report_head(f, "Average step, mean of all ranks");
     fprintf(f->to, "  %-16s %12s %12s %12s\n", "", "before", "after", "change");
-    for (int i = 0; i < LS_PHASES; i++) show_row(before, after, (int)report_phase(i), f);
-    show_row(before, after, LS_PHASES, f);
+    for (int i = 0; i < LS_PHASE_COUNT; i++) show_row(before, after, (int)report_phase(i), f);
+    show_row(before, after, LS_PHASE_COUNT, f);
     fprintf(f->to, "  (changes are shares of the step before)\n");
     show_speed(before, after, f);
     report_head(f, "Findings");

@@ -9,7 +9,7 @@
 #include "cli/generations.h"
 #include "cli/report_import.h"
 
-static const char *const metadata_names[LS_METADATA_KINDS] = {
+static const char *const metadata_names[LS_METADATA_COUNT] = {
 #define X(name, value, text) [value] = text,
     LS_METADATA_LIST(X)
 #undef X
@@ -18,7 +18,7 @@ static const char *const metadata_names[LS_METADATA_KINDS] = {
 static json_t *phases_of(const ls_run *run, int rank)
 {
     json_t *out = json_object();
-    for (int p = 0; p < LS_PHASES; p++)
+    for (int p = 0; p < LS_PHASE_COUNT; p++)
         json_object_set_new(out, ls_phase_name((ls_phase)p), json_real(ls_run_mean(run, rank, (ls_phase)p)));
     return out;
 }
@@ -70,7 +70,7 @@ static json_t *rank_of(const ls_run *run, int r)
     const ls_run_rank *x = &run->rank[r];
     if (!x->present) return json_pack("{s:i, s:b}", "rank", r, "present", 0);
     json_t *metadata = json_object();
-    for (int i = 0; i < LS_METADATA_KINDS; i++)
+    for (int i = 0; i < LS_METADATA_COUNT; i++)
         if (isfinite(x->metadata[i])) json_object_set_new(metadata, metadata_names[i], json_real(x->metadata[i]));
     json_t *out =
         json_pack("{s:i, s:b, s:b, s:b, s:s, s:i, s:i, s:s, s:s, s:I, s:I, s:I, s:o, s:o, s:f}", "rank", r, "present",
@@ -124,10 +124,10 @@ static json_t *cause_of(const ls_wait_cause *c)
 }
 
 /* In the order of the phases' names. */
-static json_t *times_of(const int64_t ns[LS_PHASES])
+static json_t *times_of(const int64_t ns[LS_PHASE_COUNT])
 {
     json_t *out = json_array();
-    for (int p = 0; p < LS_PHASES; p++) json_array_append_new(out, json_integer(ns[p]));
+    for (int p = 0; p < LS_PHASE_COUNT; p++) json_array_append_new(out, json_integer(ns[p]));
     return out;
 }
 
@@ -224,7 +224,7 @@ int report_json(const ls_run *run, FILE *to)
         json_decref(matrix);
         matrix = json_null();
     }
-    for (int p = 0; p < LS_PHASES; p++) json_array_append_new(names, json_string(ls_phase_name((ls_phase)p)));
+    for (int p = 0; p < LS_PHASE_COUNT; p++) json_array_append_new(names, json_string(ls_phase_name((ls_phase)p)));
     for (size_t i = 0; i < run->n_findings; i++) json_array_append_new(findings, finding_of(run, &run->findings[i]));
     for (size_t i = 0; i < run->n_attributions; i++)
         json_array_append_new(attributions, attribution_of(&run->attributions[i]));

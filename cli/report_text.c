@@ -14,7 +14,7 @@ static const struct look {
     ls_phase phase;
     char letter;
     const char *color, *column, *words;
-} looks[LS_PHASES] = {
+} looks[LS_PHASE_COUNT] = {
     { LS_PHASE_DATA, 'd', "33", "data", "data" },
     { LS_PHASE_FORWARD, 'f', "32", "forward", "forward" },
     { LS_PHASE_BACKWARD, 'b', "34", "backward", "backward" },
@@ -25,7 +25,7 @@ static const struct look {
     { LS_PHASE_CHECKPOINT, 'k', "37", "ckpt", "checkpoint" },
     { LS_PHASE_OTHER, '.', "90", "other", "other" },
 };
-enum { LOOKS = LS_PHASES };
+enum { LOOKS = LS_PHASE_COUNT };
 
 ls_phase report_phase(int i)
 {
@@ -47,7 +47,7 @@ void report_head(const report_form *f, const char *text)
 static double total(const ls_run *run, int rank)
 {
     double sum = 0;
-    for (int p = 0; p < LS_PHASES; p++) sum += ls_run_mean(run, rank, (ls_phase)p);
+    for (int p = 0; p < LS_PHASE_COUNT; p++) sum += ls_run_mean(run, rank, (ls_phase)p);
     return sum;
 }
 

@@ -10,11 +10,11 @@ static const struct {
     char letter;
     int color; /* of the background, of 256 */
     const char *name;
-} look[LS_PHASES] = { { LS_PHASE_DATA, 'd', 178, "data" },        { LS_PHASE_FORWARD, 'f', 32, "forward" },
-                      { LS_PHASE_BACKWARD, 'b', 98, "backward" }, { LS_PHASE_UPDATE, 'u', 36, "update" },
-                      { LS_PHASE_WAIT, 'w', 160, "waiting" },     { LS_PHASE_COMM, 'c', 175, "communication" },
-                      { LS_PHASE_EVAL, 'e', 107, "eval" },        { LS_PHASE_CHECKPOINT, 'k', 137, "checkpoint" },
-                      { LS_PHASE_OTHER, '.', 243, "other" } };
+} look[LS_PHASE_COUNT] = { { LS_PHASE_DATA, 'd', 178, "data" },        { LS_PHASE_FORWARD, 'f', 32, "forward" },
+                           { LS_PHASE_BACKWARD, 'b', 98, "backward" }, { LS_PHASE_UPDATE, 'u', 36, "update" },
+                           { LS_PHASE_WAIT, 'w', 160, "waiting" },     { LS_PHASE_COMM, 'c', 175, "communication" },
+                           { LS_PHASE_EVAL, 'e', 107, "eval" },        { LS_PHASE_CHECKPOINT, 'k', 137, "checkpoint" },
+                           { LS_PHASE_OTHER, '.', 243, "other" } };
 
 static void end_line(const top_form *f)
 {
@@ -32,7 +32,7 @@ static void draw_bar(const top_form *f, const top_rank *r, int columns, double l
 {
     double at = 0;
     int drawn = 0;
-    for (int i = 0; i < LS_PHASES; i++) {
+    for (int i = 0; i < LS_PHASE_COUNT; i++) {
         at += longest > 0 ? r->ns[look[i].phase] / longest : 0;
         int to = (int)floor(at * columns + 0.5);
         if (to > columns) to = columns;
@@ -48,7 +48,7 @@ static void draw_bar(const top_form *f, const top_rank *r, int columns, double l
 static int draw_legend(const top_form *f, const top_view *v, bool draw)
 {
     int at = 0, lines = 1;
-    for (int i = 0; i < LS_PHASES; i++) {
+    for (int i = 0; i < LS_PHASE_COUNT; i++) {
         bool used = false;
         for (int r = 0; r < v->ranks; r++) used = used || v->rank[r].ns[look[i].phase] > 0;
         if (!used) continue;

@@ -93,7 +93,7 @@ static void look_at_rank(top_view *v, const ls_run *run, int rank, const top_vie
     *r = (top_rank){ .present = from->present, .closed = from->closed, .pid = from->pid, .cpu = -1, .waits_for = -1 };
     if (!from->present) return;
     snprintf(r->host, sizeof r->host, "%s", from->host);
-    for (int p = 0; p < LS_PHASES && v->window; p++) r->ns[p] = ls_run_mean(run, rank, (ls_phase)p);
+    for (int p = 0; p < LS_PHASE_COUNT && v->window; p++) r->ns[p] = ls_run_mean(run, rank, (ls_phase)p);
     r->step_ns = from->use.wall;
     r->sched_delay_ns = from->use.sched_delay;
     if (from->use.cpu > 0 && from->use.wall > 0) r->cpu = from->use.cpu / from->use.wall;

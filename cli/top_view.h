@@ -12,7 +12,7 @@ typedef struct top_rank {
     bool present, closed, local; /* local: its process is on this machine, and alive */
     char host[65], state;        /* state: the kernel's letter; 0: not known */
     int pid;
-    double ns[LS_PHASES]; /* of a step, mean over the window */
+    double ns[LS_PHASE_COUNT]; /* of a step, mean over the window */
     double step_ns, sched_delay_ns;
     double cpu;     /* cores busy; < 0: not known */
     double memory;  /* bytes; 0: not known */

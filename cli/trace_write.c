@@ -324,7 +324,7 @@ static void put_step(trace *t, const ls_run_step *s, size_t first, size_t last)
         snprintf(name, sizeof name, "step %" PRId64, s->number);
         begin_slice(t, r, MAIN_TRACK, "step", name, mine->begin, mine->end);
         fputs(",\"args\":{", t->to);
-        for (int p = 0; p < LS_PHASES; p++)
+        for (int p = 0; p < LS_PHASE_COUNT; p++)
             if (mine->ns[p]) fprintf(t->to, "\"%s, ms\":%.3f,", ls_phase_name((ls_phase)p), (double)mine->ns[p] / 1e6);
         fprintf(t->to, "\"overlapped communication, ms\":%.3f}}", (double)mine->overlapped / 1e6);
         put_intervals(t, s, r, first, last);

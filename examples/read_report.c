@@ -20,7 +20,7 @@ int main(int argc, char **argv)
         return 1;
     }
     printf("%d ranks, %zu steps, %.3f ms per step\n", run->ranks, run->n_steps, run->step_mean / 1e6);
-    for (int p = 0; p < LS_PHASES; p++) {
+    for (int p = 0; p < LS_PHASE_COUNT; p++) {
         double mean = ls_run_mean(run, -1, (ls_phase)p); /* of all ranks */
         if (mean > 0) printf("  %-14s %8.3f ms\n", ls_phase_name((ls_phase)p), mean / 1e6);
     }

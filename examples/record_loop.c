@@ -50,7 +50,7 @@ int main(int argc, char **argv)
         return 1;
     }
     printf("%zu steps, %.3f ms each\n", run->n_steps, run->step_mean / 1e6);
-    for (int p = 0; p < LS_PHASES; p++)
+    for (int p = 0; p < LS_PHASE_COUNT; p++)
         if (ls_run_mean(run, -1, p) > 0) printf("%8.3f ms %s\n", ls_run_mean(run, -1, p) / 1e6, ls_phase_name(p));
     for (size_t i = 0; i < run->n_findings; i++)
         printf("finding: %s in %s, rank %d, costs %.3f ms per step\n", ls_finding_name(run->findings[i].kind),

@@ -105,19 +105,20 @@ typedef struct ls_run_rank {
     void *reserved[2];
 } ls_run_rank;
 
-/* ---- Steps. Arrays [LS_PHASES] are per phase, in ns. */
+/* ---- Steps. Arrays [LS_PHASE_COUNT] are per phase, in ns. */
 
 typedef struct ls_step_rank {
     bool present;
     int64_t begin, end;
-    int64_t ns[LS_PHASES]; /* add up to end - begin. Waiting: in a call before the last rank arrived; communication: the
+    int64_t ns
+        [LS_PHASE_COUNT]; /* add up to end - begin. Waiting: in a call before the last rank arrived; communication: the
                               rest of the time in calls, when the rank did nothing else */
-    int64_t overlapped;    /* communication that ran while this rank did something else; part of no phase */
-    int64_t own[LS_PHASES];         /* what the rank itself caused: without sched_delay, steal and shared time */
-    int64_t off_cpu[LS_PHASES];     /* of that, not runnable */
-    int64_t sched_delay[LS_PHASES]; /* run-queue delay */
-    int64_t steal[LS_PHASES];       /* taken by the hypervisor: neither of these, nor on a core */
-    int64_t cpu;                    /* CPU time of all threads; < 0: not known */
+    int64_t overlapped;   /* communication that ran while this rank did something else; part of no phase */
+    int64_t own[LS_PHASE_COUNT];         /* what the rank itself caused: without sched_delay, steal and shared time */
+    int64_t off_cpu[LS_PHASE_COUNT];     /* of that, not runnable */
+    int64_t sched_delay[LS_PHASE_COUNT]; /* run-queue delay */
+    int64_t steal[LS_PHASE_COUNT];       /* taken by the hypervisor: neither of these, nor on a core */
+    int64_t cpu;                         /* CPU time of all threads; < 0: not known */
     int64_t voluntary, involuntary, minor, major; /* context switches, page faults */
     int64_t resident;                             /* bytes at the end */
     int64_t read_bytes;                           /* from disk */
@@ -397,7 +398,7 @@ typedef struct ls_run_change {
     double before, after, share;
     double reserved[1];
 } ls_run_change;
-/* Of a phase, or of the whole step (LS_PHASES). */
+/* Of a phase, or of the whole step (LS_PHASE_COUNT). */
 LS_API ls_run_change ls_run_compare(const ls_run *before, const ls_run *after, int phase);
 
 /* How a rank gets its data: means of a counted step. */

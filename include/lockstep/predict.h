@@ -68,20 +68,20 @@ typedef enum ls_term {
     LS_TERM_LIST(X)
 #undef X
 } ls_term;
-enum { LS_TERMS = 0 LS_TERM_LIST(LS_COUNT_ENTRY) };
+enum { LS_TERM_COUNT = 0 LS_TERM_LIST(LS_COUNT_ENTRY) };
 
 /* "compute"; never NULL. */
 LS_API const char *ls_term_name(ls_term term);
 
 typedef struct ls_prediction {
-    ls_setup setup;        /* with the recorded values filled in */
-    double step;           /* median step */
-    double low, high;      /* 5-95% band of the median step */
-    double slow_step;      /* 95th percentile of the steps */
-    double term[LS_TERMS]; /* by ls_term; add up to `step` */
-    double tokens_per_s;   /* NaN: the run does not state its tokens */
-    double efficiency;     /* tokens per second and rank, relative to the recorded run */
-    ls_term bottleneck;    /* the largest term besides compute, or compute if that is most of the step */
+    ls_setup setup;             /* with the recorded values filled in */
+    double step;                /* median step */
+    double low, high;           /* 5-95% band of the median step */
+    double slow_step;           /* 95th percentile of the steps */
+    double term[LS_TERM_COUNT]; /* by ls_term; add up to `step` */
+    double tokens_per_s;        /* NaN: the run does not state its tokens */
+    double efficiency;          /* tokens per second and rank, relative to the recorded run */
+    ls_term bottleneck;         /* the largest term besides compute, or compute if that is most of the step */
     void *reserved[4];
 } ls_prediction;
 

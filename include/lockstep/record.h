@@ -76,7 +76,7 @@ typedef enum ls_phase {
     LS_PHASE_LIST(X)
 #undef X
 } ls_phase;
-enum { LS_PHASES = 0 LS_PHASE_LIST(LS_COUNT_ENTRY) };
+enum { LS_PHASE_COUNT = 0 LS_PHASE_LIST(LS_COUNT_ENTRY) };
 
 /* "forward"; never NULL, also for invalid numbers. */
 LS_API const char *ls_phase_name(ls_phase phase);
@@ -170,7 +170,7 @@ typedef enum ls_metadata_kind {
     LS_METADATA_LIST(X)
 #undef X
 } ls_metadata_kind;
-enum { LS_METADATA_KINDS = 0 LS_METADATA_LIST(LS_COUNT_ENTRY) };
+enum { LS_METADATA_COUNT = 0 LS_METADATA_LIST(LS_COUNT_ENTRY) };
 #define LS_METADATA_MAX 32 /* upper limit of kinds in later versions */
 
 /* May be called again when the number changes. */
@@ -242,7 +242,7 @@ typedef enum ls_sample_kind {
     LS_SAMPLE_LIST(X)
 #undef X
 } ls_sample_kind;
-enum { LS_SAMPLE_KINDS = 0 LS_SAMPLE_LIST(LS_COUNT_ENTRY) };
+enum { LS_SAMPLE_COUNT = 0 LS_SAMPLE_LIST(LS_COUNT_ENTRY) };
 
 typedef struct ls_event {
     int64_t time;    /* ls_now() */

@@ -239,10 +239,10 @@ static json_t *describe_operations(const ls__trace *t)
     return rows;
 }
 
-static void sum_phases(const ls__trace *t, double out[LS_PHASES])
+static void sum_phases(const ls__trace *t, double out[LS_PHASE_COUNT])
 {
     int64_t begin = t->steps.at[0].begin, end = t->steps.at[t->steps.count - 1].end;
-    memset(out, 0, LS_PHASES * sizeof *out);
+    memset(out, 0, LS_PHASE_COUNT * sizeof *out);
     for (size_t i = 0; i < t->intervals.count; i++) {
         const ls__trace_interval *p = &t->intervals.at[i];
         int64_t from = p->begin > begin ? p->begin : begin, to = p->end < end ? p->end : end;
@@ -253,7 +253,7 @@ static void sum_phases(const ls__trace *t, double out[LS_PHASES])
 ls_status ls__write_profile(const ls__trace *t, const char *out, int ranks)
 {
     char *path = NULL, *folder = NULL, *text = NULL;
-    double phases[LS_PHASES], all = (double)(t->steps.at[t->steps.count - 1].end - t->steps.at[0].begin) / 1e6;
+    double phases[LS_PHASE_COUNT], all = (double)(t->steps.at[t->steps.count - 1].end - t->steps.at[0].begin) / 1e6;
     sum_phases(t, phases);
     json_t *rows = describe_operations(t),
            *root =

@@ -19,8 +19,8 @@ typedef struct walk {
     int depth;
     size_t room;
     size_t sampled; /* the first interval after the last sample */
-    uint64_t last[LS_SAMPLE_KINDS];
-    bool has[LS_SAMPLE_KINDS];
+    uint64_t last[LS_SAMPLE_COUNT];
+    bool has[LS_SAMPLE_COUNT];
     int64_t cpu, sched_delay; /* what the counters of the sample that is being read rose by; < 0: not known */
 } walk;
 
@@ -135,7 +135,7 @@ static ls_status walk_event(walk *w, const ls_event *e)
     case LS_EVENT_END: status = add_interval(w, e->time, top(w)); break;
     case LS_EVENT_PHASE_BEGIN:
         status = add_interval(w, e->time, top(w));
-        if (w->depth < LS__PHASE_DEPTH && e->a < LS_PHASES) w->stack[w->depth++] = (ls_phase)e->a;
+        if (w->depth < LS__PHASE_DEPTH && e->a < LS_PHASE_COUNT) w->stack[w->depth++] = (ls_phase)e->a;
         break;
     case LS_EVENT_PHASE_END:
         status = add_interval(w, e->time, top(w));
@@ -324,7 +324,7 @@ static void sum_samples(ls_run *run, int rank)
         while (k + 1 < run->n_steps && run->steps[k].rank[rank].end < e->time) k++;
         ls_step_rank *s = &run->steps[k].rank[rank];
         bool inside = e->time > s->begin && e->time <= s->end;
-        if (e->kind == LS_EVENT_SAMPLE && e->a < LS_SAMPLE_KINDS) {
+        if (e->kind == LS_EVENT_SAMPLE && e->a < LS_SAMPLE_COUNT) {
             int64_t by = rise(&w, (ls_sample_kind)e->a, e->b);
             if (e->a == LS_SAMPLE_CPU) {
                 if (inside && by > 0) share_cpu(run, rank, shared < k ? shared : k, k, by);

@@ -13,7 +13,7 @@
 #include "measure/model.h"
 #include "measure/stats.h"
 
-enum { SCHED_DELAY = LS_PHASES, STEAL = LS_PHASES + 1, CAUSES = LS_PHASES + 2 };
+enum { SCHED_DELAY = LS_PHASE_COUNT, STEAL = LS_PHASE_COUNT + 1, CAUSES = LS_PHASE_COUNT + 2 };
 
 /* Index of the interval that rank r was in at `time`. */
 static size_t interval_at(const ls_run_rank *r, int64_t time)
@@ -121,14 +121,14 @@ static int by_cost(const void *a, const void *b)
 /* Sums the attributions of the counted steps by rank and cause. */
 static ls_status sum_causes(ls_run *run)
 {
-    enum { EACH = LS_PHASES + 1 };
+    enum { EACH = LS_PHASE_COUNT + 1 };
     size_t n = 0, all = (size_t)run->ranks * EACH;
     ls_wait_cause *sums = calloc(all, sizeof *sums);
     if (!sums) return ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
     for (size_t i = 0; i < run->n_attributions && run->n_steps; i++) {
         const ls_attribution *d = &run->attributions[i];
         if (d->step < run->steps[run->first_counted].number || d->step > run->steps[run->n_steps - 1].number) continue;
-        ls_wait_cause *c = &sums[(size_t)d->rank * EACH + (d->unscheduled ? LS_PHASES : (size_t)d->phase)];
+        ls_wait_cause *c = &sums[(size_t)d->rank * EACH + (d->unscheduled ? LS_PHASE_COUNT : (size_t)d->phase)];
         c->rank = d->rank;
         c->phase = d->phase;
         c->unscheduled = d->unscheduled;
@@ -161,8 +161,8 @@ ls_status ls__run_attribute(ls_run *run)
         if (cause < 0) continue;
         ls_attribution key = { .step = m->step,
                                .rank = m->last_rank,
-                               .phase = cause < LS_PHASES ? (ls_phase)cause : LS_PHASE_OTHER,
-                               .unscheduled = cause >= LS_PHASES,
+                               .phase = cause < LS_PHASE_COUNT ? (ls_phase)cause : LS_PHASE_OTHER,
+                               .unscheduled = cause >= LS_PHASE_COUNT,
                                .span = -1 };
         ls_attribution *d = attribution_of(run, &room, &key);
         if (!d) {

@@ -36,7 +36,7 @@ static loss steal_in(const ls_run *run, int rank, const ls_step_rank *s)
 {
     (void)run, (void)rank;
     loss l = { .in_calls = (double)s->steal[LS_PHASE_COMM] };
-    for (int p = 0; p < LS_PHASES; p++)
+    for (int p = 0; p < LS_PHASE_COUNT; p++)
         if (p != LS_PHASE_WAIT) l.all += (double)s->steal[p];
     return l;
 }

@@ -20,9 +20,9 @@
 
 double ls__spent(const ls_run *run, const ls_step_rank *s, int cause)
 {
-    if (cause < LS_PHASES) return (double)s->own[cause];
+    if (cause < LS_PHASE_COUNT) return (double)s->own[cause];
     double sum = (double)ls__sched_delay(run, s);
-    for (int p = 0; p < LS_PHASES; p++)
+    for (int p = 0; p < LS_PHASE_COUNT; p++)
         if (p != LS_PHASE_WAIT && p != LS_PHASE_COMM) sum += (double)s->steal[p];
     return sum;
 }
@@ -30,7 +30,7 @@ double ls__spent(const ls_run *run, const ls_step_rank *s, int cause)
 static double off_cpu(const ls_run *run, const ls_step_rank *s, int cause)
 {
     (void)run;
-    return cause < LS_PHASES ? (double)s->off_cpu[cause] : 0;
+    return cause < LS_PHASE_COUNT ? (double)s->off_cpu[cause] : 0;
 }
 
 /* Fills t->excess; t->rise gets the ranks' own times, of which fill() makes rises. */
@@ -108,7 +108,8 @@ static ls_status fill_segments(ls__excess *e, ls__excess_table *t)
                          .apart = t->rise,
                          .median = e->segment_median,
                          .median_apart = e->segment_apart };
-    ls_status status = ls__segments_compare(e->run, e->cause < LS_PHASES ? (ls_phase)e->cause : LS_PHASE_OTHER, &out);
+    ls_status status =
+        ls__segments_compare(e->run, e->cause < LS_PHASE_COUNT ? (ls_phase)e->cause : LS_PHASE_OTHER, &out);
     for (size_t r = 0; r < e->ranks && !status; r++) {
         double *rise = t->rise + r * n;
         for (size_t i = 0; i < n; i++) rise[i] = fmax(0, rise[i]);

@@ -5,7 +5,7 @@
 #include "measure/model.h"
 
 /* A cause is a phase or LS__UNSCHEDULED: run-queue delay and steal. */
-enum { LS__UNSCHEDULED = LS_PHASES };
+enum { LS__UNSCHEDULED = LS_PHASE_COUNT };
 
 typedef struct ls__lost {
     double cost;         /* ns of a step, mean of all steps; 0: nothing stands out */

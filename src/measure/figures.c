@@ -84,7 +84,7 @@ ls_run_change ls_run_compare(const ls_run *before, const ls_run *after, int phas
 {
     double step = before->step_mean;
     ls_run_change c = { .before = step, .after = after->step_mean };
-    if (phase < LS_PHASES) {
+    if (phase < LS_PHASE_COUNT) {
         c.before = ls_run_mean(before, -1, (ls_phase)phase);
         c.after = ls_run_mean(after, -1, (ls_phase)phase);
     }

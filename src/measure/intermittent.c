@@ -13,7 +13,7 @@
 /* A thread that lost its core returns to cold caches. What it then takes longer is not its own doing either. */
 static bool has_cold_caches(const ls__excess *e, const ls_step_rank *s, double rise)
 {
-    if (e->crowded || e->cause >= LS_PHASES || (double)(s->sched_delay[e->cause] + s->steal[e->cause]) < rise)
+    if (e->crowded || e->cause >= LS_PHASE_COUNT || (double)(s->sched_delay[e->cause] + s->steal[e->cause]) < rise)
         return false;
     return rise < LS__COLD_CACHE * ((double)s->own[e->cause] - rise);
 }

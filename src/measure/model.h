@@ -70,7 +70,7 @@ static inline int64_t ls__sched_delay_in_calls(const ls_run *run, const ls_step_
 static inline int64_t ls__sched_delay(const ls_run *run, const ls_step_rank *s)
 {
     int64_t sum = ls__sched_delay_in_calls(run, s);
-    for (int p = 0; p < LS_PHASES; p++)
+    for (int p = 0; p < LS_PHASE_COUNT; p++)
         if (p != LS_PHASE_WAIT && p != LS_PHASE_COMM) sum += s->sched_delay[p];
     return sum;
 }

@@ -104,7 +104,7 @@ static ls_status list_threads(const ls_run *run, ls_run_rank *r)
 static double busy_of(const ls_run *run, const ls_step_rank *s)
 {
     double sum = (double)ls__sched_delay_in_calls(run, s);
-    for (int p = 0; p < LS_PHASES; p++)
+    for (int p = 0; p < LS_PHASE_COUNT; p++)
         if (p != LS_PHASE_WAIT && p != LS_PHASE_COMM) sum += (double)(s->ns[p] - s->off_cpu[p]);
     return sum;
 }
@@ -115,7 +115,7 @@ static void add_step(const ls_run *run, ls_resource_use *u, const ls_step_rank *
     u->busy += busy_of(run, s);
     u->wait += (double)s->ns[LS_PHASE_WAIT];
     if (s->cpu > 0) u->cpu += (double)s->cpu;
-    for (int p = 0; p < LS_PHASES; p++) {
+    for (int p = 0; p < LS_PHASE_COUNT; p++) {
         u->steal += (double)s->steal[p];
         if (p == LS_PHASE_WAIT || p == LS_PHASE_COMM) continue;
         u->off_cpu += (double)s->off_cpu[p];

@@ -112,7 +112,7 @@ static void add_lost(ls_run *run, int rank, int cause, const ls__lost *lost, boo
     ls_remedy remedy = cause == LS__UNSCHEDULED       ? LS_REMEDY_FREE_CORE
                        : cause == LS_PHASE_CHECKPOINT ? LS_REMEDY_FEWER_CHECKPOINTS
                                                       : LS_REMEDY_EQUAL_WORK;
-    ls_finding *f = ls__finding_add(run, kind, cause < LS_PHASES ? (ls_phase)cause : LS_PHASE_OTHER, remedy,
+    ls_finding *f = ls__finding_add(run, kind, cause < LS_PHASE_COUNT ? (ls_phase)cause : LS_PHASE_OTHER, remedy,
                                     kind == LS_FINDING_PREEMPTED ? cost_of_preemption(run, rank, lost->cost)
                                                                  : cost_of(run, rank, lost->cost));
     if (!f) return;

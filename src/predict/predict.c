@@ -17,7 +17,7 @@ enum {
 };
 
 /* How far a change of a term may be off, as a share of the change. docs/PREDICT.md describes how they were found. */
-static const double doubt[LS_TERMS] = {
+static const double doubt[LS_TERM_COUNT] = {
     [LS_TERM_DATA] = 0.20, [LS_TERM_COMPUTE] = 0.03, [LS_TERM_SHARING] = 0.35, [LS_TERM_IMBALANCE] = 0.5,
     [LS_TERM_COMM] = 0.30, [LS_TERM_UPDATE] = 0.20,  [LS_TERM_OTHER] = 1,
 };
@@ -28,19 +28,19 @@ static const double NORMAL_95 = 1.645; /* 95% of a normal distribution is below 
 struct ls_predictor {
     ls__step_profile profile;
     ls_setup recorded;
-    double term[LS_TERMS]; /* of the recorded step */
+    double term[LS_TERM_COUNT]; /* of the recorded step */
     double comm_factor, data_base, other;
     double band;
 };
 
 const char *ls_term_name(ls_term term)
 {
-    static const char *const names[LS_TERMS] = {
+    static const char *const names[LS_TERM_COUNT] = {
 #define X(name, value, text) [value] = text,
         LS_TERM_LIST(X)
 #undef X
     };
-    return (unsigned)term < LS_TERMS ? names[term] : "?";
+    return (unsigned)term < LS_TERM_COUNT ? names[term] : "?";
 }
 
 /* ---- The recorded set-up. */
@@ -107,10 +107,10 @@ static double largest(const ls__step_profile *x, int ranks, double u)
 }
 
 /* The replayed steps, sorted, and the terms of the median one. */
-static double draw_steps(const ls_predictor *p, const ls__replay *r, double *steps, double term[LS_TERMS])
+static double draw_steps(const ls_predictor *p, const ls__replay *r, double *steps, double term[LS_TERM_COUNT])
 {
     const ls__step_profile *x = &p->profile;
-    double unused[LS_TERMS];
+    double unused[LS_TERM_COUNT];
     for (uint64_t i = 0; i < DRAWS; i++) {
         /* The slowest node: what is common to its ranks is drawn for each node. */
         double typical = at_quantile(x->common, x->n_common, pow(uniform(0, i), 1.0 / r->setup.nodes));
@@ -202,7 +202,7 @@ static ls_term bottleneck(const ls_prediction *out)
 {
     ls_term most = LS_TERM_COMPUTE;
     if (out->term[LS_TERM_COMPUTE] >= out->step / 2) return most;
-    for (int i = 0; i < LS_TERMS; i++)
+    for (int i = 0; i < LS_TERM_COUNT; i++)
         if (out->term[i] > out->term[most]) most = (ls_term)i;
     return most;
 }
@@ -211,7 +211,7 @@ static ls_term bottleneck(const ls_prediction *out)
 static double half_band(const ls_predictor *p, const ls_prediction *out)
 {
     double repeat = NORMAL_95 * fmax(p->profile.repeat, LEAST_REPEAT) * out->step, square = repeat * repeat;
-    for (int i = 0; i < LS_TERMS; i++) {
+    for (int i = 0; i < LS_TERM_COUNT; i++) {
         double change = doubt[i] * (out->term[i] - p->term[i]);
         square += change * change;
     }

@@ -215,19 +215,19 @@ static double update_time(const ls__replay *r)
     return alone / share;
 }
 
-double ls__replay_step(const ls__replay *r, double typical, double slowest, double term[LS_TERMS])
+double ls__replay_step(const ls__replay *r, double typical, double slowest, double term[LS_TERM_COUNT])
 {
     const ls__step_profile *p = r->profile;
     double alone = slot_time(p, 1), shared = slot_time(p, r->local) * node_slots(r) / r->each;
     double slow = r->setup.slow_rank > 1 ? fmax(slowest, typical * r->setup.slow_rank) : slowest;
-    for (int i = 0; i < LS_TERMS; i++) term[i] = 0;
+    for (int i = 0; i < LS_TERM_COUNT; i++) term[i] = 0;
     term[LS_TERM_COMPUTE] = alone * r->each * typical;
     term[LS_TERM_SHARING] = (shared - alone) * r->each * typical;
     term[LS_TERM_IMBALANCE] = shared * r->each * (slow - typical);
     term[LS_TERM_COMM] = exposed(r, shared * slow * p->backward);
     term[LS_TERM_UPDATE] = update_time(r);
     double sum = 0;
-    for (int i = 0; i < LS_TERMS; i++) sum += term[i];
+    for (int i = 0; i < LS_TERM_COUNT; i++) sum += term[i];
     term[LS_TERM_DATA] = (r->data_base + ls__replay_stall(r, sum / r->each)) * r->each;
     return sum + term[LS_TERM_DATA];
 }

@@ -28,7 +28,7 @@ void ls__replay_close(ls__replay *r);
 
 /* The terms of a step in which the ranks' compute time is `typical` times the recorded one, and that of the slowest rank `slowest`
  * times. LS_TERM_OTHER stays 0. Returns their sum. */
-double ls__replay_step(const ls__replay *r, double typical, double slowest, double term[LS_TERMS]);
+double ls__replay_step(const ls__replay *r, double typical, double slowest, double term[LS_TERM_COUNT]);
 /* The same without exposed communication and data, for calibration. */
 double ls__replay_stall(const ls__replay *r, double per_slot);
 

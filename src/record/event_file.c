@@ -40,7 +40,7 @@ struct ls__event_file {
     ls__event_file_block block;
     int64_t last_time;
     int64_t own_time; /* of the file's own events; 0: now */
-    double metadata[LS_METADATA_KINDS];
+    double metadata[LS_METADATA_COUNT];
     uint32_t has_metadata;
     int64_t clock_ahead, clock_uncertainty;
     bool has_clock;
@@ -180,7 +180,7 @@ static ls_status begin_segment(ls__event_file *f)
     f->written = f->begun = 0;
     status = write_head(f);
     if (status) return status;
-    for (int i = 0; i < LS_METADATA_KINDS; i++)
+    for (int i = 0; i < LS_METADATA_COUNT; i++)
         if (f->has_metadata >> i & 1) add_metadata(f, i);
     if (f->has_clock) add_own(f, LS_EVENT_CLOCK, (uint64_t)f->clock_ahead, (uint64_t)f->clock_uncertainty);
     for (int kind = 0; kind < NAME_KINDS; kind++)
@@ -335,7 +335,7 @@ void ls__event_file_skip(ls__event_file *f)
 
 void ls__event_file_metadata(ls__event_file *f, ls_metadata_kind kind, double value)
 {
-    if ((unsigned)kind >= LS_METADATA_KINDS) return;
+    if ((unsigned)kind >= LS_METADATA_COUNT) return;
     f->metadata[kind] = value;
     f->has_metadata |= 1u << kind;
     if (f->fd >= 0) add_metadata(f, (int)kind);

@@ -276,7 +276,7 @@ static void top_fits_the_terminal(void **state)
                                .cpu = 0.93,
                                .memory = 40e6,
                                .waits_for = 1 };
-        for (int p = 0; p < LS_PHASES; p++) ranks[r].ns[p] = 1e6;
+        for (int p = 0; p < LS_PHASE_COUNT; p++) ranks[r].ns[p] = 1e6;
     }
     top_view v = { .ranks = RANKS,
                    .rank = ranks,

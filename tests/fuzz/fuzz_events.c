@@ -52,7 +52,7 @@ static void try_bytes(const char *folder, const uint8_t *data, size_t size)
             for (int r = 0; r < run->ranks; r++) {
                 const ls_step_rank *s = &run->steps[i].rank[r];
                 int64_t sum = 0;
-                for (int p = 0; p < LS_PHASES; p++) sum += s->ns[p];
+                for (int p = 0; p < LS_PHASE_COUNT; p++) sum += s->ns[p];
                 if (s->present && sum != s->end - s->begin)
                     __builtin_trap(); /* phases add up, whatever the file says */
             }

@@ -128,7 +128,7 @@ static void phases_add_up(void **state)
         for (int k = 0; k < 2; k++) {
             const ls_step_rank *s = &run->steps[i].rank[k];
             int64_t sum = 0;
-            for (int p = 0; p < LS_PHASES; p++) sum += s->ns[p];
+            for (int p = 0; p < LS_PHASE_COUNT; p++) sum += s->ns[p];
             assert_int_equal(sum, s->end - s->begin);
             assert_int_equal(s->ns[LS_PHASE_DATA], 5 * MS);
             assert_int_equal(s->ns[LS_PHASE_FORWARD], 20 * MS);

@@ -26,7 +26,7 @@ typedef struct plan {
 /* Noise of up to `ns`, the same in each run of this test. */
 static int64_t noise(int rank, int step, int phase, int64_t ns)
 {
-    uint32_t x = (uint32_t)((step * MOST_RANKS + rank) * LS_PHASES + phase + 1) * 2654435761u;
+    uint32_t x = (uint32_t)((step * MOST_RANKS + rank) * LS_PHASE_COUNT + phase + 1) * 2654435761u;
     x = (x ^ x >> 15) * 2246822519u;
     x = (x ^ x >> 13) * 3266489917u;
     return (int64_t)(x >> 16) * ns >> 16;
@@ -44,10 +44,10 @@ typedef struct parts {
 /* What a phase of a rank is made of in a step. */
 static parts parts_of(const plan *p, int rank, ls_phase phase, int step)
 {
-    static const int64_t work[LS_PHASES] = { [LS_PHASE_DATA] = 5 * MS,
-                                             [LS_PHASE_FORWARD] = 20 * MS,
-                                             [LS_PHASE_BACKWARD] = 30 * MS,
-                                             [LS_PHASE_UPDATE] = 3 * MS };
+    static const int64_t work[LS_PHASE_COUNT] = { [LS_PHASE_DATA] = 5 * MS,
+                                                  [LS_PHASE_FORWARD] = 20 * MS,
+                                                  [LS_PHASE_BACKWARD] = 30 * MS,
+                                                  [LS_PHASE_UPDATE] = 3 * MS };
     parts x = { .work = work[phase] + noise(rank, step, (int)phase, work[phase] / 25) };
     for (int i = 0; i < p->delays; i++) {
         const delay *d = &p->delay[i];

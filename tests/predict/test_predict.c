@@ -96,7 +96,7 @@ static double predict_ms(const ls_predictor *p, const ls_setup *s)
     ls_prediction out;
     double sum = 0;
     if (ls_predict(p, s, &out)) fail_msg("%s", ls_error());
-    for (int i = 0; i < LS_TERMS; i++) sum += out.term[i];
+    for (int i = 0; i < LS_TERM_COUNT; i++) sum += out.term[i];
     assert_float_equal(sum / MS, out.step / MS, 1e-6);
     assert_true(out.low <= out.step && out.step <= out.high && out.step <= out.slow_step * 1.0001);
     return out.step / MS;
