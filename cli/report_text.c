@@ -225,7 +225,10 @@ void report_title(const ls_run *run, const report_form *f)
         job_figures[i].title(x, figure, sizeof figure);
         fputs(figure, t);
     }
-    fprintf(t, "%s", closed ? "" : ", still running or killed");
+    /* Of a file that could not be read to its end, it is not known how it ended; its note says why. */
+    bool unreadable = false;
+    for (size_t i = 0; i < run->n_notes; i++) unreadable = unreadable || run->notes[i].kind == LS_NOTE_UNREADABLE;
+    fprintf(t, "%s", closed ? "" : unreadable ? ", not all could be read" : ", still running or killed");
     fclose(t);
     char label[4200];
     snprintf(label, sizeof label, "%s: ", printable(run->path));

@@ -244,6 +244,31 @@ static void short_steps_are_shown_in_microseconds(void **state)
     check_says(&p, "12.0 ms per step");
 }
 
+/* A file that ended in order, but holds a clock that cannot be: nobody is killed or running. */
+static void an_impossible_clock_has_one_message(void **state)
+{
+    (void)state;
+    ls_record *r;
+    ls_run *run;
+    char *text = NULL;
+    size_t bytes;
+    assert_int_equal(ls_record_open(&r, "clock", NULL), LS_OK);
+    for (int i = 1; i <= 10; i++) {
+        ls_record_step(r, i);
+        if (i == 8) ls_record_clock(r, INT64_MIN, INT64_MAX);
+    }
+    ls_record_free(&r);
+    assert_int_equal(ls_run_open(&run, "clock", NULL), LS_OK);
+    FILE *f = open_memstream(&text, &bytes);
+    report_title(run, &(report_form){ .to = f, .width = 1000 });
+    fclose(f);
+    check_has(text, "not all could be read");
+    check_has(text, "an impossible time or clock was recorded");
+    if (strstr(text, "killed")) fail_msg("it was closed:\n%s", text);
+    free(text);
+    ls_run_free(&run);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -253,6 +278,7 @@ int main(void)
         cmocka_unit_test(under_and_over_used_ranks_are_named),
         cmocka_unit_test(ranks_without_cores_are_not_called_even),
         cmocka_unit_test(short_steps_are_shown_in_microseconds),
+        cmocka_unit_test(an_impossible_clock_has_one_message),
     };
     return cmocka_run_group_tests(tests, enter_folder, leave_folder);
 }
