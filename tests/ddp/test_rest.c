@@ -321,6 +321,13 @@ static void a_bucket_that_finish_starts_is_not_early(void **state)
 
 /* ---- What is wrong with a call. */
 
+static ls_status no_finish(void *user, const ls_bucket *bucket)
+{
+    (void)user;
+    (void)bucket;
+    return LS_OK;
+}
+
 static int wrong_calls(ls_world *world, void *arg, char *why)
 {
     ls_span spans[2] = { { .name = "a", .count = 4 }, { .name = "b", .count = 4 } };
@@ -344,6 +351,9 @@ static int wrong_calls(ls_world *world, void *arg, char *why)
     need_refused(ls_ddp_open(&ddp, world, spans, 2, NULL), LS_EINVAL,
                  "span 'b' has gradient memory of its own, and 'a' has none; give all spans memory, or none");
     need_refused(ls_ddp_open(&ddp, world, NULL, 1, NULL), LS_EINVAL, "1 span at NULL");
+    spans[1].grad = NULL;
+    need_refused(ls_ddp_open(&ddp, world, spans, 2, &(ls_ddp_options){ .hook.finish = no_finish }), LS_EINVAL,
+                 "finish function but no start function; set both");
     need_refused(ls_slots_of_rank(4, 2, 2, &first, &slots), LS_EINVAL,
                  "rank 2 does not exist; with ranks=2 it must be from 0 to 1");
     need_refused(ls_slots_of_rank(0, 2, 0, &first, &slots), LS_EINVAL, "slots=0, ranks=2: both must be at least 1");
