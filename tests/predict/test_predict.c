@@ -239,7 +239,8 @@ static void test_runs_without_what_is_needed(void **state)
     j.cores = 0;
     run = record_job("old", &j);
     assert_int_equal(ls_predictor_open(&p, run), LS_EINVAL);
-    assert_non_null(strstr(ls_error(), "cores"));
+    assert_non_null(strstr(ls_error(), "missing: LS_METADATA_CORES"));
+    assert_non_null(strstr(ls_error(), "ls_record_metadata()"));
     ls_run_free(&run);
     assert_int_equal(ls_predictor_open(&p, NULL), LS_EINVAL);
     assert_int_equal(ls_predict(NULL, NULL, NULL), LS_EINVAL);
