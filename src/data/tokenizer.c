@@ -504,7 +504,7 @@ ls_status ls_encode(ls_encoder *e, const void *text, size_t bytes, const int32_t
     LS__NEED(tokens, "tokens");
     LS__NEED(count, "count");
     if (bytes) LS__NEED(text, "text");
-    return ls__encode_part(e, false, text, bytes, tokens, count);
+    return ls__encode_part(e, false, bytes ? text : "", bytes, tokens, count); /* no arithmetic on NULL */
 }
 
 ls_status ls__encode_part(ls_encoder *e, bool continues, const void *text, size_t bytes, const int32_t **tokens,
