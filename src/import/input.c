@@ -12,7 +12,11 @@
 #include <zstd.h>
 #include "base/status.h"
 
-enum { BLOCK = 1 << 16, MAX_WINDOW_LOG = 27 };
+enum {
+    BLOCK = 1 << 16,
+    MAX_WINDOW_LOG = 27,
+    FRAME_HEAD = 18
+}; /* FRAME_HEAD: bytes of a zstd frame's header, at most */
 
 typedef enum packing { PLAIN, GZIP, ZSTD } packing;
 
@@ -29,6 +33,8 @@ struct ls__input {
     uint64_t size;
     z_stream gzip;
     ZSTD_DStream *zstd;
+    uint64_t
+        frame_left; /* bytes of text that the zstd frame under way has yet to give; UINT64_MAX: it does not state its size */
 };
 
 /* Reads on. What is left of the block comes first. */
@@ -59,17 +65,17 @@ static bool is_zstd_frame(const ls__input *in)
     return mark == ZSTD_MAGICNUMBER || (mark & ZSTD_MAGIC_SKIPPABLE_MASK) == ZSTD_MAGIC_SKIPPABLE_START;
 }
 
-/* The first four bytes of what is next, as far as there are that many. */
-static ls_status fill_mark(ls__input *in)
+/* The first bytes of what is next, enough to tell what it is, as far as there are that many. */
+static ls_status fill_head(ls__input *in)
 {
     ls_status status = LS_OK;
-    while (!status && !in->over && in->end - in->at < 4) status = fill(in);
+    while (!status && !in->over && in->end - in->at < FRAME_HEAD) status = fill(in);
     return status;
 }
 
 static ls_status recognise(ls__input *in)
 {
-    ls_status status = fill_mark(in);
+    ls_status status = fill_head(in);
     if (status) return status;
     const uint8_t *b = in->block;
     if (in->end >= 2 && b[0] == 0x1f && b[1] == 0x8b) in->packing = GZIP;
@@ -167,23 +173,33 @@ static ls_status read_gzip(ls__input *in, void *out, size_t bytes, size_t *got)
     return LS_OK;
 }
 
+static uint64_t frame_size(const ls__input *in)
+{
+    unsigned long long size = ZSTD_getFrameContentSize(in->block + in->at, in->end - in->at);
+    return size == ZSTD_CONTENTSIZE_UNKNOWN || size == ZSTD_CONTENTSIZE_ERROR ? UINT64_MAX : size;
+}
+
 static ls_status read_zstd(ls__input *in, void *out, size_t bytes, size_t *got)
 {
     ZSTD_outBuffer to = { .dst = out, .size = bytes };
     while (!to.pos && !in->cut) {
-        ls_status status = !in->begun ? fill_mark(in) : in->at == in->end && !in->over ? fill(in) : LS_OK;
+        ls_status status = !in->begun ? fill_head(in) : in->at == in->end && !in->over ? fill(in) : LS_OK;
         if (status) return status;
         if (in->at == in->end && !in->begun) break;
         if (!in->begun && !is_zstd_frame(in)) {
             in->cut = true; /* what follows the last frame is none */
             break;
         }
+        if (!in->begun) in->frame_left = frame_size(in);
         ZSTD_inBuffer from = { .src = in->block, .size = in->end, .pos = in->at };
         size_t code = ZSTD_decompressStream(in->zstd, &to, &from);
         bool idle = from.pos == in->at && !to.pos;
         in->at = from.pos;
         in->begun = code != 0;
+        if (in->frame_left != UINT64_MAX) in->frame_left -= to.pos < in->frame_left ? to.pos : in->frame_left;
         if (ZSTD_isError(code) || (idle && in->at == in->end && in->begun)) in->cut = true;
+        /* libzstd checks this for frames that it decompresses at once, but not if the last block of others is empty. */
+        if (!code && in->frame_left && in->frame_left != UINT64_MAX) in->cut = true;
     }
     *got = to.pos;
     return LS_OK;
