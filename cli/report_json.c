@@ -182,10 +182,7 @@ static json_t *barriers_of(const ls_run *run)
         const ls_run_collective *m = &run->collectives[i];
         if (m->kind != LS_COLLECTIVE_BARRIER || m->step < 0) continue;
         json_t *waits = json_array();
-        for (int r = 0; r < run->ranks; r++) {
-            int64_t waited = m->left[r] ? m->last_arrival - (m->left[r] - m->blocked[r]) : 0;
-            json_array_append_new(waits, json_integer(waited > 0 ? waited : 0));
-        }
+        for (int r = 0; r < run->ranks; r++) json_array_append_new(waits, json_integer(m->wait[r]));
         json_array_append_new(out, json_pack("{s:I, s:o}", "step", (json_int_t)m->step, "waits", waits));
     }
     return out;

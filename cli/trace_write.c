@@ -199,7 +199,7 @@ static const ls_run_collective *blocked_in(const trace *t, size_t first, size_t 
 {
     for (size_t i = first; i < last; i++) {
         const ls_run_collective *m = &t->run->collectives[t->by_step[i]];
-        if (m->blocked[rank] > 0 && time >= m->left[rank] - m->blocked[rank] && time < m->left[rank]) return m;
+        if (m->blocked[rank] > 0 && time >= m->entered[rank] && time < m->left[rank]) return m;
     }
     return NULL;
 }

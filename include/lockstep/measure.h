@@ -145,8 +145,10 @@ typedef struct ls_run_collective {
     int64_t step;     /* the number, of the last rank; < 0: before the first step */
     int64_t *arrival; /* [ranks]; 0: not known, or no member */
     int64_t *done;    /* [ranks]; 0: not known */
-    int64_t *blocked; /* [ranks]: ns that the rank was blocked in the call, until `left` */
-    int64_t *left;    /* [ranks] */
+    int64_t *blocked; /* [ranks]: ns that the rank was blocked in the call; of a GPU, perhaps in several intervals */
+    int64_t *wait;    /* [ranks]: of that, before the last rank arrived */
+    int64_t *entered; /* [ranks]: when it was first blocked; 0: never */
+    int64_t *left;    /* [ranks]: and until when, at last; 0: never */
     int64_t *ready;   /* [ranks]: the bucket was full; 0: no bucket, or not known */
     int64_t last_arrival;
     int last_rank;

@@ -52,12 +52,13 @@ static ls_status make_table(const ls_run *run, table *t, size_t *calls)
     return LS_OK;
 }
 
-/* Five arrays of a number per rank and collective, in one block of memory. */
+enum { ARRAYS = 7 }; /* of a number per rank, of each collective; all in one block of memory */
+
 static ls_status make_collectives(ls_run *run, table *t, size_t calls)
 {
     size_t p = (size_t)run->ranks, cells, bytes;
     if (!calls) return LS_OK;
-    if (__builtin_mul_overflow(calls, 5 * p, &cells) || __builtin_mul_overflow(cells, sizeof(int64_t), &bytes))
+    if (__builtin_mul_overflow(calls, ARRAYS * p, &cells) || __builtin_mul_overflow(cells, sizeof(int64_t), &bytes))
         return ls__fail(LS_ENOMEM, "%s: no memory for %zu collectives", run->path, calls);
     t->cells = calloc(cells, sizeof *t->cells);
     run->collectives = calloc(calls, sizeof *run->collectives);
@@ -66,8 +67,8 @@ static ls_status make_collectives(ls_run *run, table *t, size_t calls)
     run->n_collectives = calls;
     for (size_t i = 0; i < calls; i++) {
         ls_run_collective *m = &run->collectives[i];
-        int64_t **arrays[] = { &m->arrival, &m->done, &m->blocked, &m->left, &m->ready };
-        for (size_t k = 0; k < 5; k++) *arrays[k] = t->cells + (5 * i + k) * p;
+        int64_t **arrays[ARRAYS] = { &m->arrival, &m->done, &m->blocked, &m->wait, &m->entered, &m->left, &m->ready };
+        for (size_t k = 0; k < ARRAYS; k++) *arrays[k] = t->cells + (ARRAYS * i + k) * p;
         m->bucket = m->last_rank = m->attribution = -1;
         m->step = -1;
     }
@@ -110,18 +111,14 @@ static ls_status fill(ls_run *run, const table *t, int r)
                 m->last_rank = last;
             }
         } else {
-            m->blocked[r] = ls__min(ls__blocked_ns(e), INT64_MAX / 4);
+            int64_t ns = ls__min(ls__blocked_ns(e), INT64_MAX / 4);
+            if (!m->left[r]) m->entered[r] = e->time - ns;
+            m->blocked[r] = ls__min(m->blocked[r] + ns, INT64_MAX / 4);
             m->left[r] = e->time;
         }
     }
     free(ready);
     return LS_OK;
-}
-
-int64_t ls__run_waited(const ls_run_collective *m, int rank)
-{
-    if (!m->left[rank] || rank == m->last_rank) return 0;
-    return ls__max(0, ls__min(m->last_arrival, m->left[rank]) - (m->left[rank] - m->blocked[rank]));
 }
 
 static void find_last_arrival(ls_run *run, ls_run_collective *m)
@@ -131,10 +128,18 @@ static void find_last_arrival(ls_run *run, ls_run_collective *m)
             m->last_arrival = m->arrival[r];
             m->last_rank = r;
         }
-    for (int r = 0; r < run->ranks; r++) {
-        int64_t waited = ls__run_waited(m, r);
-        m->waited += waited;
-        m->longest = ls__max(m->longest, waited);
+}
+
+/* How long rank r was blocked in collectives before the last rank arrived. */
+static void find_waits(ls_run *run, const table *t, int r)
+{
+    for (size_t i = 0; i < run->rank[r].n_events; i++) {
+        const ls_event *e = &run->rank[r].events[i];
+        ls_run_collective *m = e->kind == LS_EVENT_BLOCKED ? collective_of(run, t, e->a) : NULL;
+        if (!m || m->last_rank == r) continue;
+        int64_t ns = ls__min(ls__blocked_ns(e), INT64_MAX / 4);
+        int64_t wait = ls__max(0, ls__min(m->last_arrival, e->time) - (e->time - ns));
+        m->wait[r] = ls__min(m->wait[r] + wait, INT64_MAX / 4);
     }
 }
 
@@ -153,12 +158,21 @@ ls_status ls__run_join_collectives(ls_run *run)
     if (!status) status = make_collectives(run, t, calls);
     bool moved = true;
     for (int pass = 0; pass < 2 && moved && !status; pass++) {
+        if (pass && run->n_collectives)
+            memset(t->cells, 0, run->n_collectives * ARRAYS * (size_t)run->ranks * sizeof *t->cells);
         for (int r = 0; r < run->ranks && !status && run->n_collectives; r++) status = fill(run, t, r);
         if (!status && pass == 0) status = ls__run_check_clocks(run, &moved);
         for (size_t i = 0; i < run->n_collectives && moved && pass == 0; i++) run->collectives[i].last_arrival = 0;
     }
     if (status) return status;
     for (size_t i = 0; i < run->n_collectives; i++) find_last_arrival(run, &run->collectives[i]);
+    for (int r = 0; r < run->ranks && run->n_collectives; r++) find_waits(run, t, r);
+    for (size_t i = 0; i < run->n_collectives; i++)
+        for (int r = 0; r < run->ranks; r++) {
+            ls_run_collective *m = &run->collectives[i];
+            m->waited += m->wait[r];
+            m->longest = ls__max(m->longest, m->wait[r]);
+        }
     if (run->n_collectives) qsort(run->collectives, run->n_collectives, sizeof *run->collectives, by_arrival);
     for (size_t i = 0; i < run->n_collectives; i++) t->index[place_of(t, run->collectives[i].call)] = (uint32_t)i;
     return LS_OK;

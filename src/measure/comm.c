@@ -92,8 +92,7 @@ static double own_time(const ls_run *run, const ls_run_collective *m, int64_t *b
         n++;
         busy += (double)ls__max(0, m->done[r] - ls__max(m->last_arrival, before[r]));
         before[r] = ls__max(before[r], m->done[r]);
-        if (m->left[r])
-            *exposed += (double)ls__max(0, m->left[r] - ls__max(m->last_arrival, m->left[r] - m->blocked[r]));
+        *exposed += (double)(m->blocked[r] - m->wait[r]);
     }
     if (n > 0) *exposed /= n;
     return n > 0 ? busy / n : 0;

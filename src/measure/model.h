@@ -29,8 +29,6 @@ LS_MUST_CHECK ls_status ls__run_join_collectives(ls_run *run);
 void ls__run_collectives_free(ls_run *run);
 /* The collective of a call; NULL: there is none. */
 const ls_run_collective *ls__run_collective_of(const ls_run *run, uint64_t call);
-/* How long rank r was blocked in the call before the last rank arrived. */
-int64_t ls__run_waited(const ls_run_collective *c, int rank);
 /* clocks.c: corrects clocks that drifted, by the collectives' times; *moved: events were shifted, and the collectives must be filled
  * again. */
 LS_MUST_CHECK ls_status ls__run_check_clocks(ls_run *run, bool *moved);
