@@ -11,66 +11,8 @@
 #include "base/file.h"
 #include "base/status.h"
 #include "base/text.h"
-#include "import/input.h"
-#include "import/pickle.h"
 
-enum { MAX_DUMP = 1 << 28, LIST = 200, MOST_LINES = 8 };
-
-/* ---- Reading. */
-
-/* All of a file, unpacked. */
-static ls_status read_all(const char *path, char **out, size_t *bytes)
-{
-    ls__input *in;
-    size_t room = 1 << 16, got = 1;
-    *out = NULL;
-    *bytes = 0;
-    ls_status status = ls__input_open(&in, path);
-    if (status) return status;
-    char *text = malloc(room);
-    while (text && !status && got) {
-        if (*bytes == room) {
-            char *more = room < MAX_DUMP ? realloc(text, room *= 2) : NULL;
-            if (!more) break;
-            text = more;
-        }
-        status = ls__input_read(in, text + *bytes, room - *bytes, &got);
-        *bytes += got;
-    }
-    if (!status && (!text || got)) status = ls__fail(LS_EFORMAT, "%s: is too large for a dump", path);
-    ls__input_free(&in);
-    if (status)
-        free(text);
-    else
-        *out = text;
-    return status;
-}
-
-ls_status ls__flight_load(json_t **out, const char *path)
-{
-    char *text;
-    size_t bytes;
-    json_error_t error;
-    *out = NULL;
-    ls_status status = read_all(path, &text, &bytes);
-    if (status) return status;
-    if (ls__is_pickle(text, bytes)) {
-        status = ls__pickle_read(out, text, bytes);
-        if (status) status = ls__fail_within(status, "%s", path);
-    } else {
-        *out = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
-        if (!*out)
-            status = ls__fail(LS_EFORMAT, "%s: not a Flight Recorder dump: neither a pickle nor JSON (line %d: %s)",
-                              path, error.line, error.text);
-    }
-    free(text);
-    if (!status && !json_is_array(json_object_get(*out, "entries"))) {
-        json_decref(*out);
-        *out = NULL;
-        status = ls__fail(LS_EFORMAT, "%s: not a Flight Recorder dump: it has no entries", path);
-    }
-    return status;
-}
+enum { LIST = 200, MOST_LINES = 8 };
 
 /* ---- Entries. */
 
@@ -152,15 +94,27 @@ static void describe(const json_t *entry, char *out, size_t bytes)
     ls__printable(out, bytes, plain);
 }
 
+/* Whether the type of what is sent is in both, and differs. Roots and others may have different lists, so the first counts. */
+static bool types_differ(const json_t *a, const json_t *b)
+{
+    const char *x = json_string_value(json_array_get(json_object_get(a, "input_dtypes"), 0));
+    const char *y = json_string_value(json_array_get(json_object_get(b, "input_dtypes"), 0));
+    return x && y && strcmp(x, y);
+}
+
 static bool same_call(const json_t *a, const json_t *b)
 {
-    if (strcmp(text_of(a, "profiling_name"), text_of(b, "profiling_name"))) return false;
-    bool sized =
-        strstr(text_of(a, "profiling_name"), "all_reduce") || strstr(text_of(a, "profiling_name"), "broadcast");
+    /* Collectives whose arrays have one size on all ranks. */
+    static const char *const sized[] = { "all_reduce", "broadcast", "_all_gather_base", "_reduce_scatter_base" };
+    const char *name = text_of(a, "profiling_name");
     char here[2000] = "", there[2000] = "";
-    if (!sized) return true;
-    put_sizes(json_object_get(a, "input_sizes"), 0, here, sizeof here);
-    put_sizes(json_object_get(b, "input_sizes"), 0, there, sizeof there);
+    if (strcmp(name, text_of(b, "profiling_name")) || types_differ(a, b)) return false;
+    for (size_t i = 0; i < sizeof sized / sizeof *sized; i++) {
+        if (!strstr(name, sized[i])) continue;
+        put_sizes(json_object_get(a, "input_sizes"), 0, here, sizeof here);
+        put_sizes(json_object_get(b, "input_sizes"), 0, there, sizeof there);
+        break;
+    }
     return !strcmp(here, there);
 }
 
@@ -231,8 +185,9 @@ static const json_t *entry_at(const calls *list, uint32_t group, int64_t sequenc
     return NULL;
 }
 
-/* Who belongs to the group, by the first list of its ranks that a dump has; without one, the group "0" has all. */
-static void find_members(const ls__flight *dumps, size_t count, int ranks, const char *group, member *out)
+/* Who belongs to the group, by the first list of its ranks that a dump has; without one, the group "0" has all. Returns whether that is known:
+ * dumps of Gloo have no lists. */
+static bool find_members(const ls__flight *dumps, size_t count, int ranks, const char *group, member *out)
 {
     const char *list = "";
     for (size_t i = 0; i < count && strlen(list) < 3; i++)
@@ -244,12 +199,14 @@ static void find_members(const ls__flight *dumps, size_t count, int ranks, const
         if (digits && digits < 7 && atoi(p) < ranks) out[atoi(p)].belongs = true;
         p += digits ? digits : 1;
     }
+    return listed || all;
 }
 
-static void look(const ls__flight *dumps, const calls *lists, size_t count, int ranks, const char *name, uint32_t group,
+/* Returns whether all members are known. */
+static bool look(const ls__flight *dumps, const calls *lists, size_t count, int ranks, const char *name, uint32_t group,
                  member *out)
 {
-    find_members(dumps, count, ranks, name, out);
+    bool known = find_members(dumps, count, ranks, name, out);
     for (size_t k = 0; k < count; k++) {
         member *m = &out[dumps[k].rank];
         m->dumped = true;
@@ -266,6 +223,7 @@ static void look(const ls__flight *dumps, const calls *lists, size_t count, int 
         if (m->last >= 0 && done > m->completed && done <= m->last) m->completed = done;
         if (m->completed < m->first - 1) m->completed = m->first - 1; /* it went on to what the dump begins with */
     }
+    return known;
 }
 
 static void add_rank(char *list, int rank)
@@ -375,7 +333,7 @@ static json_t *explain_group(const ls__flight *dumps, const calls *lists, size_t
     const char *name = group_of(entry);
     member *m = calloc((size_t)ranks, sizeof *m);
     if (!m) return NULL;
-    look(dumps, lists, count, ranks, name, group, m);
+    bool known = look(dumps, lists, count, ranks, name, group, m);
     int64_t hung = INT64_MAX, most = -1, done = -1, least = 0;
     for (int r = 0; r < ranks; r++) {
         if (!m[r].dumped || m[r].last < 0) continue;
@@ -387,43 +345,46 @@ static json_t *explain_group(const ls__flight *dumps, const calls *lists, size_t
     for (int r = 0; r < ranks; r++) /* one that has not even called what others completed, or are in */
         if (m[r].dumped && m[r].belongs && m[r].last < most && (m[r].last < 0 ? least : m[r].last + 1) < hung)
             hung = m[r].last < 0 ? least : m[r].last + 1;
+    bool hangs = hung != INT64_MAX;
+    int64_t differs = first_difference(lists, count, group, hangs ? hung : most);
     char in[LIST] = "", missing[LIST] = "", through[LIST] = "";
     char shown[120];
     ls__printable(shown, sizeof shown, name);
-    if (hung != INT64_MAX) {
-        int64_t differs = first_difference(lists, count, group, hung);
-        const json_t *some = NULL;
-        for (int r = 0; r < ranks; r++) {
-            if (!m[r].dumped || !m[r].belongs) continue;
-            add_rank(m[r].completed >= hung ? through : m[r].last >= hung ? in : missing, r);
-        }
-        for (size_t k = 0; k < count && !some; k++) some = entry_at(&lists[k], group, hung);
-        char what[500] = "a collective";
-        if (some) describe(some, what, sizeof what);
-        if (differs >= 0) {
-            say(verdict, "ranks of group %s (%s) called different collectives with the same number:", shown,
-                description_of(entry));
-            say_difference(verdict, dumps, lists, count, shown, group, differs);
-        } else {
-            say(verdict, "group %s (%s) hangs in number %lld, %s: rank%s %s %s in it%s%s", shown, description_of(entry),
-                (long long)hung, what, strchr(in, ',') ? "s" : "", *in ? in : "-", strchr(in, ',') ? "are" : "is",
-                *missing ? "; missing: rank " : "; no rank that has a dump is missing", missing);
-            if (*through) say(verdict, "rank %s: already completed it", through);
-        }
-        int said = 0, late = 0;
-        for (int r = 0; r < ranks; r++) {
-            if (!m[r].dumped || !m[r].belongs || m[r].last >= hung) continue;
-            if (late++ < MOST_LINES && ++said) say_where(verdict, dumps, count, r, name);
-        }
-        if (late > said)
-            say(verdict, "and %d more are missing there: 'missing_ranks' of report --json has all", late - said);
+    for (int r = 0; r < ranks && hangs; r++) {
+        if (!m[r].dumped || !m[r].belongs) continue;
+        add_rank(m[r].completed >= hung ? through : m[r].last >= hung ? in : missing, r);
     }
+    if (differs >= 0) {
+        say(verdict, "ranks of group %s (%s) called different collectives with the same number:", shown,
+            description_of(entry));
+        say_difference(verdict, dumps, lists, count, shown, group, differs);
+    } else if (hangs) {
+        const json_t *some = NULL;
+        char what[500] = "a collective";
+        for (size_t k = 0; k < count && !some; k++) some = entry_at(&lists[k], group, hung);
+        if (some) describe(some, what, sizeof what);
+        say(verdict, "group %s (%s) hangs in number %lld, %s: rank%s %s %s in it%s%s", shown, description_of(entry),
+            (long long)hung, what, strchr(in, ',') ? "s" : "", *in ? in : "-", strchr(in, ',') ? "are" : "is",
+            strchr(missing, ',') ? "; missing: ranks "
+            : *missing           ? "; missing: rank "
+            : known              ? "; no rank that has a dump is missing"
+                                 : "; the dumps do not list which other ranks belong to it",
+            missing);
+        if (*through) say(verdict, "rank%s %s: already completed it", strchr(through, ',') ? "s" : "", through);
+    }
+    int said = 0, late = 0;
+    for (int r = 0; r < ranks && hangs; r++) {
+        if (!m[r].dumped || !m[r].belongs || m[r].last >= hung) continue;
+        if (late++ < MOST_LINES && ++said) say_where(verdict, dumps, count, r, name);
+    }
+    if (late > said)
+        say(verdict, "and %d more are missing there: 'missing_ranks' of report --json has all", late - said);
     json_t *absent = json_array();
-    for (int r = 0; r < ranks && hung != INT64_MAX; r++)
+    for (int r = 0; r < ranks && hangs; r++)
         if (m[r].dumped && m[r].belongs && m[r].last < hung) json_array_append_new(absent, json_integer(r));
     json_t *o = json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:o}", "group", shown, "description", description_of(entry),
-                          "last_completed", (json_int_t)done, "hangs_in", (json_int_t)(hung == INT64_MAX ? -1 : hung),
-                          "in_it", in, "missing", missing, "missing_ranks", absent);
+                          "last_completed", (json_int_t)done, "hangs_in", (json_int_t)(hangs ? hung : -1), "in_it", in,
+                          "missing", missing, "missing_ranks", absent);
     free(m);
     return o;
 }
@@ -494,7 +455,9 @@ json_t *ls__flight_explain(const ls__flight *dumps, size_t count, int ranks)
     }
     if (ok) say_sends(verdict, dumps, lists, count);
     if (!json_array_size(verdict))
-        say(verdict, "no collective is in progress and no rank is late: the job does not hang in a collective");
+        say(verdict, *absent
+                         ? "no collective is in progress on the ranks that have a dump, and none of them is late"
+                         : "no collective is in progress and no rank is late: the job does not hang in a collective");
     if (*absent)
         say(verdict, "no dump of rank %s: it was killed before it could write one, or the dump is on another machine",
             absent);

@@ -5,12 +5,9 @@
 #include <jansson.h>
 #include "import/join.h"
 
-/* One rank's dump, in either form, as JSON. */
-LS_MUST_CHECK ls_status ls__flight_load(json_t **out, const char *path);
-
 typedef struct ls__flight {
     int rank;
-    json_t *dump;
+    json_t *dump; /* in either form, as JSON */
     const char *path;
 } ls__flight;
 

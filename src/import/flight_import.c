@@ -6,9 +6,71 @@
 #include "import/files.h"
 #include "import/flight.h"
 #include "import/folder.h"
+#include "import/input.h"
+#include "import/pickle.h"
 #include "lockstep/import.h"
 
 static const char *const any_end[] = { "", NULL };
+enum { MAX_DUMP = 1 << 28 };
+
+/* ---- Reading. */
+
+/* All of a file, unpacked. */
+static ls_status read_all(const char *path, char **out, size_t *bytes)
+{
+    ls__input *in;
+    size_t room = 1 << 16, got = 1;
+    *out = NULL;
+    *bytes = 0;
+    ls_status status = ls__input_open(&in, path);
+    if (status) return status;
+    char *text = malloc(room);
+    while (text && !status && got) {
+        if (*bytes == room) {
+            char *more = room < MAX_DUMP ? realloc(text, room *= 2) : NULL;
+            if (!more) break;
+            text = more;
+        }
+        status = ls__input_read(in, text + *bytes, room - *bytes, &got);
+        *bytes += got;
+    }
+    if (!status && (!text || got)) status = ls__fail(LS_EFORMAT, "%s: is too large for a dump", path);
+    ls__input_free(&in);
+    if (status)
+        free(text);
+    else
+        *out = text;
+    return status;
+}
+
+/* One rank's dump, in either form, as JSON. */
+static ls_status load_dump(json_t **out, const char *path)
+{
+    char *text;
+    size_t bytes;
+    json_error_t error;
+    *out = NULL;
+    ls_status status = read_all(path, &text, &bytes);
+    if (status) return status;
+    if (ls__is_pickle(text, bytes)) {
+        status = ls__pickle_read(out, text, bytes);
+        if (status) status = ls__fail_within(status, "%s", path);
+    } else {
+        *out = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+        if (!*out)
+            status = ls__fail(LS_EFORMAT, "%s: not a Flight Recorder dump: neither a pickle nor JSON (line %d: %s)",
+                              path, error.line, error.text);
+    }
+    free(text);
+    if (!status && !json_is_array(json_object_get(*out, "entries"))) {
+        json_decref(*out);
+        *out = NULL;
+        status = ls__fail(LS_EFORMAT, "%s: not a Flight Recorder dump: it has no entries", path);
+    }
+    return status;
+}
+
+/* ---- All of them. */
 
 static int by_rank(const void *a, const void *b)
 {
@@ -39,7 +101,7 @@ static ls_status load(const ls__file_list *list, ls__flight *dumps, size_t *coun
     for (size_t i = 0; i < list->count && !status; i++) {
         ls__flight *f = &dumps[*count];
         *f = (ls__flight){ .path = list->path[i], .rank = ls__files_rank(list->path[i], 1 << 16) };
-        ls_status one = ls__flight_load(&f->dump, list->path[i]);
+        ls_status one = load_dump(&f->dump, list->path[i]);
         if (one == LS_ENOMEM || (one && list->named[i])) status = one;
         if (one && !status) {
             ls__remark(remarks, "skipped: %s", ls_error());
