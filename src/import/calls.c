@@ -57,7 +57,7 @@ uint32_t ls__group_of(ls__trace *t, ls__text name, ls__text ranks)
     return (uint32_t)t->groups.count - 1;
 }
 
-/* "[0, ..., 7]" is how long lists are cut: then only the number of ranks is sure, and it is in pg_config. */
+/* "[0, ..., 7]" is how long lists are cut: then only the number of ranks is sure. */
 bool ls__ranks_are_cut(ls__text ranks)
 {
     return ls__text_contains(ranks, "...");
@@ -87,7 +87,12 @@ bool ls__call_read(ls__trace *t, const ls__trace_event *e, ls__call *call)
         name = text;
     if (ls__argument(e, "Process Group Ranks", &text) && !ls__ranks_are_cut(text)) ranks = text;
     call->group = ls__group_of(t, name, ranks);
-    return call->group != UINT32_MAX;
+    if (call->group == UINT32_MAX) return false;
+    ls__trace_group *g = &t->groups.at[call->group];
+    if (!g->count && ls__argument(e, "Group size", &text) && ls__text_integer(text, &size) && size > 0 &&
+        size <= 1 << 16)
+        g->count = (uint32_t)size;
+    return true;
 }
 
 /* Where shapes were recorded: the larger of the first two arguments' sizes, which are the collective's data. */

@@ -291,7 +291,8 @@ static ls_status add_kernel(collect *c, const ls__trace_event *e, bool memory)
 
 static ls_status add_launch(collect *c, const ls__trace_event *e)
 {
-    static const char *const words[] = { "Launch", "Memcpy", "Memset", "launch", "Graph" };
+    static const char *const words[] = { "Launch", "Memcpy",  "Memset",     "launch",
+                                         "Graph",  "Enqueue", "MemoryCopy", "MemoryFill" };
     ls__text text;
     int64_t correlation;
     bool starts = ls__text_is(e->cat, "mtia_runtime"); /* whose names are many */
@@ -327,8 +328,10 @@ static category category_of(ls__text cat)
         { "mtia_ccp_events", KERNEL },
         { "mtia_runtime", RUNTIME },
         { "xpu_runtime", RUNTIME },
+        { "xpu_driver", RUNTIME },
         { "hpu_op", KERNEL },
         { "privateuse1_runtime", RUNTIME },
+        { "privateuse1_driver", RUNTIME },
     };
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (ls__text_is(cat, words[i].word)) return words[i].category;

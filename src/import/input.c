@@ -173,10 +173,32 @@ static ls_status read_gzip(ls__input *in, void *out, size_t bytes, size_t *got)
     return LS_OK;
 }
 
+/* The size of the text that a frame states; UINT64_MAX: it does not. */
 static uint64_t frame_size(const ls__input *in)
 {
     unsigned long long size = ZSTD_getFrameContentSize(in->block + in->at, in->end - in->at);
     return size == ZSTD_CONTENTSIZE_UNKNOWN || size == ZSTD_CONTENTSIZE_ERROR ? UINT64_MAX : size;
+}
+
+/* The memory that a frame needs for what it refers back to: the whole text if it is one segment; else as its window descriptor states, an exponent
+ * and eighths. 0: its header is not complete. libzstd checks this only for frames that it does not decompress at once. */
+static uint64_t frame_window(const ls__input *in)
+{
+    const uint8_t *head = in->block + in->at;
+    if (in->end - in->at < 6 || head[3] != 0xfd) return 0; /* or it is one to be skipped */
+    if (head[4] & 0x20) return frame_size(in) == UINT64_MAX ? 0 : frame_size(in);
+    return (UINT64_C(1) << (10 + (head[5] >> 3))) / 8 * (8 + (head[5] & 7));
+}
+
+static ls_status begin_frame(ls__input *in)
+{
+    in->frame_left = frame_size(in);
+    if (frame_window(in) <= UINT64_C(1) << MAX_WINDOW_LOG) return LS_OK;
+    return ls__fail(
+        LS_EFORMAT,
+        "its zstd frame needs %llu MiB of memory, and at most %d are given (zstd --long): decompress it first, with "
+        "zstd -d --long=31",
+        (unsigned long long)(frame_window(in) >> 20), 1 << (MAX_WINDOW_LOG - 20));
 }
 
 static ls_status read_zstd(ls__input *in, void *out, size_t bytes, size_t *got)
@@ -190,7 +212,7 @@ static ls_status read_zstd(ls__input *in, void *out, size_t bytes, size_t *got)
             in->cut = true; /* what follows the last frame is none */
             break;
         }
-        if (!in->begun) in->frame_left = frame_size(in);
+        if (!in->begun && (status = begin_frame(in))) return status;
         ZSTD_inBuffer from = { .src = in->block, .size = in->end, .pos = in->at };
         size_t code = ZSTD_decompressStream(in->zstd, &to, &from);
         bool idle = from.pos == in->at && !to.pos;

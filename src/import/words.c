@@ -21,6 +21,7 @@ int ls__collective_of(ls__text name, bool *sends)
         bool sends;
     } words[] = {
         /* what contains another comes first */
+        { "crossdevicereduce", LS_COLLECTIVE_ALLREDUCE, false }, /* a custom all-reduce's kernel */
         { "reducescatter", LS_COLLECTIVE_REDUCE_SCATTER, false },
         { "allreduce", LS_COLLECTIVE_ALLREDUCE, false },
         { "allgather", LS_COLLECTIVE_ALLGATHER, false },
@@ -51,10 +52,11 @@ int64_t ls__dtype_bytes(ls__text name)
         const char *word;
         int bytes;
     } words[] = {
-        { "bfloat16", 2 },    { "float8", 1 }, { "half", 2 },  { "complexdouble", 16 }, { "complexfloat", 8 },
-        { "complexhalf", 4 }, { "double", 8 }, { "float", 4 }, { "long", 8 },           { "int64", 8 },
-        { "int32", 4 },       { "short", 2 },  { "int16", 2 }, { "int8", 1 },           { "int", 4 },
-        { "bool", 1 },        { "byte", 1 },   { "char", 1 },
+        /* what contains another comes first */
+        { "complexdouble", 16 }, { "complexfloat", 8 }, { "complexhalf", 4 }, { "bfloat16", 2 }, { "float64", 8 },
+        { "float16", 2 },        { "float8", 1 },       { "half", 2 },        { "double", 8 },   { "float", 4 },
+        { "long", 8 },           { "int64", 8 },        { "int32", 4 },       { "short", 2 },    { "int16", 2 },
+        { "int8", 1 },           { "int", 4 },          { "bool", 1 },        { "byte", 1 },     { "char", 1 },
     };
     char text[32];
     plain(name, text, sizeof text);
@@ -75,23 +77,33 @@ ls__kernel_kind ls__kernel_kind_of(ls__text name)
         { "triton_", LS__KERNEL_TRITON },
         { "flash", LS__KERNEL_ATTENTION },
         { "fmha", LS__KERNEL_ATTENTION },
+        { "Fmha", LS__KERNEL_ATTENTION },
         { "attention", LS__KERNEL_ATTENTION },
         { "attn", LS__KERNEL_ATTENTION },
+        { "sage_fwd", LS__KERNEL_ATTENTION },
         { "multi_tensor_apply", LS__KERNEL_OPTIMIZER },
         { "adam", LS__KERNEL_OPTIMIZER },
         { "Adam", LS__KERNEL_OPTIMIZER },
         { "softmax", LS__KERNEL_SOFTMAX },
         { "SoftMax", LS__KERNEL_SOFTMAX },
         { "Softmax", LS__KERNEL_SOFTMAX },
+        { "distribution_", LS__KERNEL_ELEMENTWISE }, /* of random numbers: "normal" */
         { "wgrad", LS__KERNEL_CONVOLUTION },
         { "dgrad", LS__KERNEL_CONVOLUTION },
-        { "conv", LS__KERNEL_CONVOLUTION },
-        { "Conv", LS__KERNEL_CONVOLUTION },
+        { "fprop", LS__KERNEL_CONVOLUTION },
+        { "scudnn", LS__KERNEL_CONVOLUTION },
+        { "conv_", LS__KERNEL_CONVOLUTION },
+        { "conv2d", LS__KERNEL_CONVOLUTION },
+        { "onvolution", LS__KERNEL_CONVOLUTION },
+        { "AsmConv", LS__KERNEL_CONVOLUTION },
         { "winograd", LS__KERNEL_CONVOLUTION },
+        { "m2d2Col", LS__KERNEL_CONVOLUTION },
         { "gemm", LS__KERNEL_GEMM },
         { "gemv", LS__KERNEL_GEMM },
         { "Gemm", LS__KERNEL_GEMM },
         { "GEMM", LS__KERNEL_GEMM },
+        { "matmul", LS__KERNEL_GEMM },
+        { "bmm_", LS__KERNEL_GEMM },
         { "cutlass", LS__KERNEL_GEMM },
         { "Cijk_", LS__KERNEL_GEMM },
         { "cublas", LS__KERNEL_GEMM },
@@ -99,6 +111,8 @@ ls__kernel_kind ls__kernel_kind_of(ls__text name)
         { "nvjet", LS__KERNEL_GEMM },
         { "norm", LS__KERNEL_NORM },
         { "Norm", LS__KERNEL_NORM },
+        { "GammaBeta", LS__KERNEL_NORM },
+        { "RowwiseMoments", LS__KERNEL_NORM },
         { "embedding", LS__KERNEL_EMBEDDING },
         { "Embedding", LS__KERNEL_EMBEDDING },
         { "index", LS__KERNEL_EMBEDDING },
@@ -109,9 +123,27 @@ ls__kernel_kind ls__kernel_kind_of(ls__text name)
         { "Reduce", LS__KERNEL_REDUCE },
         { "dropout", LS__KERNEL_ELEMENTWISE },
     };
-    static const char *const comm[] = { "ncclKernel", "ncclDevKernel", "ncclDevFunc", "rcclGenericKernel",
-                                        "rcclKernel", "ncclSymk",      "msccl",       "oneccl",
-                                        "nccl:",      "hccl" };
+    /* NCCL, RCCL and other libraries; then kernels that communicate by themselves, through memory that GPUs share: torch's symmetric memory, the
+     * custom all-reduces of vLLM, SGLang and TensorRT-LLM, NVSHMEM and DeepEP. */
+    static const char *const comm[] = { "ncclKernel",
+                                        "ncclDevKernel",
+                                        "ncclDevFunc",
+                                        "rcclGenericKernel",
+                                        "rcclKernel",
+                                        "ncclSymk",
+                                        "msccl",
+                                        "oneccl",
+                                        "nccl:",
+                                        "hccl",
+                                        "all_reduce_kernel",
+                                        "all_gather_kernel",
+                                        "all_to_all",
+                                        "alltoall_kernel",
+                                        "cross_device_reduce",
+                                        "quickreduce::",
+                                        "allreduce_fusion",
+                                        "nvshmem",
+                                        "deep_ep::" };
     for (size_t i = 0; i < sizeof comm / sizeof *comm; i++)
         if (ls__text_contains(name, comm[i])) return LS__KERNEL_COMM;
     for (size_t i = 0; i < 3; i++)
