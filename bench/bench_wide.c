@@ -56,7 +56,7 @@ int main(int argc, char **argv)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     ls_world *world;
     check(ls_world_open(&world, NULL));
-    double rate = atof(argv[1]), limit = atof(argv[2]), nodes = ls_world_node_count(world);
+    double rate = atof(argv[1]), limit = atof(argv[2]), nodes = ls_world_get_info(world).nodes;
     if (!rank)
         printf("%d ranks on %.0f hosts\n%12s %12s %12s %8s %10s %7s\n", ls_world_size(world), nodes, "bytes",
                "lockstep ms", "MPI ms", "ratio", "bound ms", "share");

@@ -203,8 +203,8 @@ ls_status ddp_measure(ddp_bench *o, int *rank)
     if (status) return status;
     *rank = ls_world_rank(b.world);
     o->world_size = ls_world_size(b.world);
-    o->hosts = ls_world_node_count(b.world);
-    snprintf(o->transport, sizeof o->transport, "%s", ls_world_transport(b.world));
+    o->hosts = ls_world_get_info(b.world).nodes;
+    snprintf(o->transport, sizeof o->transport, "%s", ls_world_get_info(b.world).transport);
     if (o->ranks && o->ranks != o->world_size)
         status = ls__fail(LS_EINVAL, "-n %d, but the launcher started %d rank%s; leave out -n", o->ranks, o->world_size,
                           ls__s(o->world_size));

@@ -193,7 +193,7 @@ ls_status bench_measure(bench_options *o, int *rank)
     b.group = ls_world_group(b.world);
     *rank = b.rank = ls_world_rank(b.world);
     o->world_size = b.size = ls_world_size(b.world);
-    snprintf(o->transport, sizeof o->transport, "%s", ls_world_transport(b.world));
+    snprintf(o->transport, sizeof o->transport, "%s", ls_world_get_info(b.world).transport);
     if (o->ranks && o->ranks != b.size) {
         status = ls__fail(LS_EINVAL, "-n %d, but the launcher started %d rank%s; leave out -n", o->ranks, b.size,
                           ls__s(b.size));

@@ -33,22 +33,6 @@ typedef struct ls_world ls_world; /* all ranks of the job, as this process sees 
 typedef struct ls_group ls_group; /* ranks that call collectives together */
 typedef struct ls_work ls_work;   /* a started collective */
 
-typedef struct ls_world_options {
-    int timeout_ms;       /* how long a rank may be missing before a collective fails; 0: the launcher's --timeout, or
-                             30,000; < 0: no limit */
-    size_t staging_bytes; /* shared memory per rank and group for buffers that are not job memory; 0: 1 MiB, and between
-                             nodes what it takes to keep the network busy */
-    const char *mpi;      /* MPI plug-in: "openmpi", "mpich" or an absolute path; NULL: the one of the launcher */
-    const struct ls_carrier
-        *carrier; /* for ls_world_open_store(): what moves bytes between nodes; NULL: all ranks are on one node */
-    void *reserved[1];
-} ls_world_options;
-
-/* Joins the job that this process was started in by `lockstep run`, `mpirun` or `srun`; without a launcher, a world of one rank.
- * Environment variables that contradict each other are LS_EINVAL, and the message quotes both. On failure *out is NULL. Without a
- * launcher and under mpirun and srun a process may open its world again after it has freed it; under `lockstep run` a rank opens it
- * once, and a second time is LS_ESTATE. */
-LS_API LS_MUST_CHECK ls_status ls_world_open(ls_world **out, const ls_world_options *options);
 /* A key-value store of the caller: values that one rank sets, all can get. A status other than LS_OK fails the call of lockstep with
  * it, and with the store's message (ls_error_set() sets one). */
 typedef struct ls_store {
@@ -82,23 +66,43 @@ LS_API void ls_network_sent(ls_network *network, void *message);
 LS_API void ls_network_received(ls_network *network, int from, const void *data, size_t bytes);
 LS_API void ls_network_failed(ls_network *network, int rank, const char *why);
 
-/* Opens a world without a launcher: rank `rank` of `size` finds the other ranks through `store`, with keys that begin with "lockstep/" and
- * must not have been used in it before. All ranks must pass the same size (else LS_EMISMATCH), and be of one user and, without
- * options->carrier, on one node (else LS_EUNSUPPORTED). The store's callbacks are called during this call only. When a rank ends without freeing its world, the others fail within 0.1 s. On failure *out is NULL. */
-LS_API LS_MUST_CHECK ls_status ls_world_open_store(ls_world **out, const ls_store *store, int rank, int size,
-                                                   const ls_world_options *options);
+typedef struct ls_world_options {
+    int timeout_ms;       /* how long a rank may be missing before a collective fails; 0: the launcher's --timeout, or
+                             30,000; < 0: no limit */
+    size_t staging_bytes; /* shared memory per rank and group for buffers that are not job memory; 0: 1 MiB, and between
+                             nodes what it takes to keep the network busy */
+    const char *mpi;      /* MPI plug-in: "openmpi", "mpich" or an absolute path; NULL: the one of the launcher */
+    /* For programs that another launcher started: rank `rank` of `size` finds the others through this store, with keys that begin
+     * with "lockstep/" and must not have been used in it before. Its functions are called while the world is opened, and not later.
+     * All ranks must pass the same size (else LS_EMISMATCH) and be of one user. When a rank ends without freeing its world, the
+     * others fail within 0.1 s. NULL: the launcher decides */
+    const ls_store *store;
+    int rank, size;
+    const ls_carrier *carrier; /* with a store: moves bytes between nodes; NULL: other nodes are LS_EUNSUPPORTED */
+    void *reserved[2];
+} ls_world_options;
+
+/* Joins the job that this process was started in by `lockstep run`, `mpirun` or `srun`, or the ranks that options->store connects;
+ * without either, a world of one rank. Environment variables that contradict each other are LS_EINVAL, and the message quotes both.
+ * Under `lockstep run` a rank opens its world once, and a second time is LS_ESTATE; otherwise a process may open it again after it
+ * has freed it. On failure *out is NULL. */
+LS_API LS_MUST_CHECK ls_status ls_world_open(ls_world **out, const ls_world_options *options);
 /* Leaves. Frees the world, its memory and its group of all ranks; groups made by split must be freed before. Not a collective: see
  * "Leaving" above for what happens on other ranks. */
 LS_API void ls_world_free(ls_world **world);
 
 LS_API int ls_world_rank(const ls_world *world);
 LS_API int ls_world_size(const ls_world *world);
-LS_API int ls_world_local_rank(const ls_world *world); /* among the ranks of this node */
-LS_API int ls_world_local_size(const ls_world *world);
-LS_API int ls_world_node(const ls_world *world); /* counted from 0 */
-LS_API int ls_world_node_count(const ls_world *world);
-/* How data moves between all ranks: "self" (one rank), "shm" (one node) or "mpi" (several nodes, by MPI or by a carrier). */
-LS_API const char *ls_world_transport(const ls_world *world);
+
+/* Where this rank is. */
+typedef struct ls_world_info {
+    int local_rank, local_size; /* among the ranks of this node, and their number */
+    int node, nodes;            /* this node, counted from 0, and their number */
+    /* how data moves between all ranks: "self" (one rank), "shm" (one node) or "mpi" (several nodes, by MPI or by a carrier) */
+    const char *transport;
+    void *reserved[2];
+} ls_world_info;
+LS_API ls_world_info ls_world_get_info(const ls_world *world);
 
 /* This rank's record (lockstep/record.h), to which collectives and reducers add their events. It belongs to the world, and keeps the
  * newest events in memory until ls_record_start(). */

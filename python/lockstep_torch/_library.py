@@ -62,16 +62,25 @@ class SamplerOptions(Structure):
     ]
 
 
-class WorldOptions(Structure):
-    _fields_ = [("timeout_ms", c_int), ("staging_bytes", c_size_t), ("mpi", c_char_p), ("carrier", c_void_p), ("reserved", c_void_p * 1)]
-
-
 StoreSet = ctypes.CFUNCTYPE(c_int, c_void_p, c_char_p, c_void_p, c_size_t)
 StoreGet = ctypes.CFUNCTYPE(c_int, c_void_p, c_char_p, c_void_p, c_size_t, c_int)
 
 
 class Store(Structure):
     _fields_ = [("user", c_void_p), ("set", StoreSet), ("get", StoreGet), ("reserved", c_void_p * 2)]
+
+
+class WorldOptions(Structure):
+    _fields_ = [
+        ("timeout_ms", c_int),
+        ("staging_bytes", c_size_t),
+        ("mpi", c_char_p),
+        ("store", POINTER(Store)),
+        ("rank", c_int),
+        ("size", c_int),
+        ("carrier", c_void_p),
+        ("reserved", c_void_p * 2),
+    ]
 
 
 CarrierOpen = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p)
@@ -216,7 +225,6 @@ FUNCTIONS = {
     "ls_record_open": (c_int, POINTER(c_void_p), c_char_p, POINTER(RecordOptions)),
     "ls_record_start": (c_int, c_void_p, c_char_p),
     "ls_record_stop": (None, c_void_p),
-    "ls_record_flush": (None, c_void_p),
     "ls_record_free": (None, POINTER(c_void_p)),
     "ls_record_step": (None, c_void_p, c_int64),
     "ls_record_begin": (None, c_void_p, c_int),
@@ -253,13 +261,12 @@ FUNCTIONS = {
     "ls_p2p_cancel": (None, POINTER(c_void_p)),
     "ls_work_wait": (c_int, POINTER(c_void_p)),
     "ls_work_test": (c_int, POINTER(c_void_p)),
-    "ls_world_open_store": (c_int, POINTER(c_void_p), POINTER(Store), c_int, c_int, POINTER(WorldOptions)),
+    "ls_world_open": (c_int, POINTER(c_void_p), POINTER(WorldOptions)),
     "ls_world_free": (None, POINTER(c_void_p)),
     "ls_world_adopt": (c_int, c_void_p, c_void_p, c_size_t),
     "ls_world_disown": (None, c_void_p, c_void_p),
     "ls_world_group": (c_void_p, c_void_p),
     "ls_world_record": (c_void_p, c_void_p),
-    "ls_world_transport": (c_char_p, c_void_p),
     "ls_group_open": (c_int, c_void_p, POINTER(c_int), c_int, POINTER(Store), c_char_p, POINTER(c_void_p)),
     "ls_network_sent": (None, c_void_p, c_void_p),
     "ls_network_received": (None, c_void_p, c_int, c_void_p, c_size_t),

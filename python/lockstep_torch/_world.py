@@ -86,8 +86,14 @@ class World:
         self.timeout_ms = timeout_ms
         via = _Store(store)
         self._carrier = GlooCarrier(store, rank, size)
-        options = ls.WorldOptions(timeout_ms=timeout_ms, carrier=ctypes.addressof(self._carrier.struct))
-        via.check(lib.ls_world_open_store(self.handle, via.struct, rank, size, options), self._carrier)
+        options = ls.WorldOptions(
+            timeout_ms=timeout_ms,
+            store=ctypes.pointer(via.struct),
+            rank=rank,
+            size=size,
+            carrier=ctypes.addressof(self._carrier.struct),
+        )
+        via.check(lib.ls_world_open(self.handle, options), self._carrier)
         if self._carrier.is_open:
             reference = weakref.ref(self)
             atexit.register(lambda: reference() and reference().close())

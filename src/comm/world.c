@@ -195,23 +195,20 @@ static ls_status open_mpi(ls_world **out, const ls_world_options *options, const
     return status ? status : open_net(out, options, info, net);
 }
 
-ls_status ls_world_open_store(ls_world **out, const ls_store *store, int rank, int size,
-                              const ls_world_options *options)
+/* Under another launcher: a store of the caller's connects the ranks. */
+static ls_status open_store(ls_world **out, const ls_world_options *o)
 {
-    LS__NEED(out, "out");
-    ls__launch_info info = { .launcher = LS__LAUNCHER_NONE, .rank = rank, .size = size };
+    ls__launch_info info = { .launcher = LS__LAUNCHER_NONE, .rank = o->rank, .size = o->size };
+    const ls_carrier *carrier = o->carrier;
     ls__net *net;
-    *out = NULL;
-    if (size < 1 || rank < 0 || rank >= size) return ls__fail(LS_EINVAL, "world: invalid rank %d of %d", rank, size);
-    if (!store || !store->set || !store->get) return ls__fail(LS_EINVAL, "world: a store with set and get is needed");
-    ls_status status = ls__kernels_check();
-    if (status) return status;
-    if (size == 1) return open_without_job(out, options, &info);
-    const ls_carrier *carrier = options ? options->carrier : NULL;
+    if (o->size < 1 || o->rank < 0 || o->rank >= o->size)
+        return ls__fail(LS_EINVAL, "world: invalid rank %d of %d", o->rank, o->size);
+    if (!o->store->set || !o->store->get) return ls__fail(LS_EINVAL, "world: a store with set and get is needed");
+    if (o->size == 1) return open_without_job(out, o, &info);
     if (carrier && (!carrier->open || !carrier->send || !carrier->close))
         return ls__fail(LS_EINVAL, "world: a carrier with open, send and close is needed");
-    status = ls__net_open_store(&net, store, carrier, rank, size);
-    return status ? status : open_net(out, options, &info, net);
+    ls_status status = ls__net_open_store(&net, o->store, carrier, o->rank, o->size);
+    return status ? status : open_net(out, o, &info, net);
 }
 
 /* Under `lockstep run`: the job memory is inherited. */
@@ -266,7 +263,12 @@ ls_status ls_world_open(ls_world **out, const ls_world_options *options)
     ls__launch_info info;
     *out = NULL;
     ls_status status = ls__kernels_check();
-    if (!status) status = ls__launch_info_read(&info, from_environment, NULL);
+    if (status) return status;
+    if (options && options->store) return open_store(out, options);
+    if (options && (options->carrier || options->rank || options->size))
+        return ls__fail(LS_EINVAL,
+                        "world: rank, size and carrier are for ranks that meet through a store; set store, too");
+    status = ls__launch_info_read(&info, from_environment, NULL);
     if (status) return status;
     switch (info.launcher) {
     case LS__LAUNCHER_LOCKSTEP:
@@ -328,25 +330,13 @@ int ls_world_size(const ls_world *world)
 {
     return world->size;
 }
-int ls_world_local_rank(const ls_world *world)
+ls_world_info ls_world_get_info(const ls_world *w)
 {
-    return world->local_rank;
-}
-int ls_world_local_size(const ls_world *world)
-{
-    return world->local_size;
-}
-int ls_world_node(const ls_world *world)
-{
-    return world->node;
-}
-int ls_world_node_count(const ls_world *world)
-{
-    return world->nodes;
-}
-const char *ls_world_transport(const ls_world *world)
-{
-    return world->group->transport->name;
+    return (ls_world_info){ .local_rank = w->local_rank,
+                            .local_size = w->local_size,
+                            .node = w->node,
+                            .nodes = w->nodes,
+                            .transport = w->group->transport->name };
 }
 ls_group *ls_world_group(ls_world *world)
 {

@@ -150,7 +150,7 @@ ls_status ls_ddp_begin(ls_ddp *d, ls_ddp_mode mode, double weight)
 ls_status ls__ddp_on_sum(ls_ddp *d, ls__sum_fn fn, void *user)
 {
     const ls_ddp_options *o = &d->options;
-    if (fn && (ls_world_node_count(d->world) > 1 || !o->reduce_to_local_root || o->wire || o->hook.start))
+    if (fn && (ls_world_get_info(d->world).nodes > 1 || !o->reduce_to_local_root || o->wire || o->hook.start))
         return ls__fail(LS_EUNSUPPORTED,
                         "ddp: sums can be observed only with reduce_to_local_root on one node, with the "
                         "default hook in float32");

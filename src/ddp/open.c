@@ -109,9 +109,9 @@ static ls_status make_block(ls_ddp *d)
 {
     void *memory = NULL, *shared = NULL;
     ls_status status = LS_OK;
-    if (d->options.reduce_to_local_root && ls_world_node_count(d->world) > 1) {
+    if (d->options.reduce_to_local_root && ls_world_get_info(d->world).nodes > 1) {
         d->node_group = NULL;
-        status = ls_group_split(d->group, ls_world_node(d->world), ls_world_rank(d->world), &d->node_group);
+        status = ls_group_split(d->group, ls_world_get_info(d->world).node, ls_world_rank(d->world), &d->node_group);
     }
     if (!status) status = ls__ddp_plan(d);
     if (!status) status = find_parts(d);
@@ -180,7 +180,7 @@ ls_status ls_ddp_open(ls_ddp **out, ls_world *world, const ls_span *spans, size_
     d->record = ls_world_record(world);
     d->n = n_spans;
     if (options) d->options = *options;
-    d->over_network = ls_world_node_count(world) > 1;
+    d->over_network = ls_world_get_info(world).nodes > 1;
     if (!d->options.first_bucket_bytes)
         d->options.first_bucket_bytes =
             d->over_network && !d->options.bucket_bytes ? NETWORK_BUCKET : DEFAULT_FIRST_BUCKET;

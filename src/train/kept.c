@@ -456,7 +456,7 @@ static int requested_ranks(const ls_train *t)
     if (fscanf(f, "%d", &ranks) != 1) ranks = 0;
     fclose(f);
     unlink(path);
-    if (ls_world_node_count(t->parallel.world) > 1) {
+    if (ls_world_get_info(t->parallel.world).nodes > 1) {
         ls__log(LS_LOG_WARNING, "resize: the run is on several machines; change its hostfile instead");
         return 0;
     }

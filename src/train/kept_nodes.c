@@ -25,7 +25,7 @@ ls_status ls__kept_nodes_join(ls_train *t)
 {
     struct ls__train_kept *k = t->kept;
     int size = t->parallel.size;
-    if (ls_world_node_count(t->parallel.world) == 1) return LS_OK;
+    if (ls_world_get_info(t->parallel.world).nodes == 1) return LS_OK;
     decided *mine = calloc(1, sizeof *mine), *all = malloc((size_t)size * sizeof *all), *from = NULL;
     ls_status status = mine && all ? LS_OK : ls__fail(LS_ENOMEM, "train: out of memory");
     if (mine) {
@@ -122,7 +122,7 @@ ls_status ls__kept_nodes_agree(ls_train *t)
     struct ls__train_kept *k = t->kept;
     ls_group *world = ls_world_group(t->parallel.world), *group = NULL;
     int size = t->parallel.size, source, behind = 0, other = 0;
-    if (ls_world_node_count(t->parallel.world) == 1) return LS_OK;
+    if (ls_world_get_info(t->parallel.world).nodes == 1) return LS_OK;
     claim mine = { .is_root = ls__kept_is_local_root(t), .done = -1 }, *all = malloc((size_t)size * sizeof *all);
     if (mine.is_root && k->own_ready) {
         mine.done = atomic_load(&k->state->marks.done);

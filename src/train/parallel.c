@@ -50,8 +50,8 @@ ls_status ls__parallel_join(ls_train *t)
     p->rank = ls_world_rank(p->world);
     p->size = ls_world_size(p->world);
     p->node_group = ls_world_group(p->world);
-    if (ls_world_node_count(p->world) > 1)
-        status = ls_group_split(p->node_group, ls_world_node(p->world), p->rank, &p->node_group);
+    if (ls_world_get_info(p->world).nodes > 1)
+        status = ls_group_split(p->node_group, ls_world_get_info(p->world).node, p->rank, &p->node_group);
     return status;
 }
 
@@ -263,7 +263,7 @@ ls_status ls__parallel_open(ls_train *t)
     n_places = ls_model_places(t->model, &places);
     if ((status = ls__optimizer_open_in(&t->optimizer, places, n_places, 0, elements, &o->optimizer, state)))
         return status;
-    if (p->shared && o->wire == LS_WIRE_F32 && p->size > 1 && ls_world_node_count(p->world) == 1) {
+    if (p->shared && o->wire == LS_WIRE_F32 && p->size > 1 && ls_world_get_info(p->world).nodes == 1) {
         if (!(p->own_sums = malloc(blocks * sizeof *p->own_sums))) return ls__fail(LS_ENOMEM, "train: out of memory");
         if ((status = ls__ddp_on_sum(p->ddp, norm_of_sums, t))) return status;
         if (t->kept) ls__ddp_sum_into(p->ddp, ls__train_kept_sums(t));

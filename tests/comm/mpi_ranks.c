@@ -45,13 +45,13 @@ static int split(void)
     int rank = ls_world_rank(world), p = ls_world_size(world);
     int64_t x = rank, sum = 0, here = 1;
     need(ls_group_split(g, rank % 2, 0, &sub));
-    need(ls_group_split(g, ls_world_node(world), 0, &home));
+    need(ls_group_split(g, ls_world_get_info(world).node, 0, &home));
     need(ls_allreduce(sub, &x, 1, LS_I64, LS_SUM));
     need(ls_allreduce(home, &here, 1, LS_I64, LS_SUM));
     for (int r = rank % 2; r < p; r += 2) sum += r;
-    if (x != sum || here != ls_world_local_size(world)) {
+    if (x != sum || here != ls_world_get_info(world).local_size) {
         fprintf(stderr, "rank %d: split: sums %lld and %lld, expected %lld and %d\n", rank, (long long)x,
-                (long long)here, (long long)sum, ls_world_local_size(world));
+                (long long)here, (long long)sum, ls_world_get_info(world).local_size);
         return 1;
     }
     ls_group_free(&home);
@@ -122,7 +122,8 @@ int main(int argc, char **argv)
     if (!bad) bad = split();
     need(ls_barrier(g));
     if (!rank && !bad)
-        printf("ok: %d ranks on %d hosts, %s\n", last + 1, ls_world_node_count(world), ls_world_transport(world));
+        printf("ok: %d ranks on %d hosts, %s\n", last + 1, ls_world_get_info(world).nodes,
+               ls_world_get_info(world).transport);
     ls_world_free(&world);
     if (!bad && !ls_world_open(&world, NULL)) ls_world_free(&world); /* MPI starts once, a world any number of times */
     return bad;

@@ -59,7 +59,7 @@ static inline void *node_thread_run(void *p)
         return NULL;
     }
     t->bad = t->run(world, t->arg, t->why);
-    ls__job_set_state(t->job, ls_world_local_rank(world), LS__RANK_EXITED, t->bad);
+    ls__job_set_state(t->job, ls_world_get_info(world).local_rank, LS__RANK_EXITED, t->bad);
     ls_world_free(&world);
     return NULL;
 }

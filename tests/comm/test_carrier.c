@@ -153,7 +153,7 @@ static void on_carrier(const char *places, rank_fn run, void *arg)
 
 static int run_suite(ls_world *world, void *arg, char *why)
 {
-    need(ls_world_node_count(world) > 1, "%d nodes", ls_world_node_count(world));
+    need(ls_world_get_info(world).nodes > 1, "%d nodes", ls_world_get_info(world).nodes);
     return suite_run(world, arg, why);
 }
 
@@ -234,8 +234,8 @@ static void bad_arguments(void **state)
     (void)state;
     ls_world *world;
     ls_carrier half = { .open = mover_open };
-    check_fails(ls_world_open_store(&world, &store, 0, 2, &(ls_world_options){ .carrier = &half }), LS_EINVAL,
-                "carrier");
+    check_fails(ls_world_open(&world, &(ls_world_options){ .store = &store, .size = 2, .carrier = &half }), LS_EINVAL,
+                "carrier with open, send and close");
 }
 
 int main(void)

@@ -27,7 +27,7 @@ static void one_rank_is_a_group_too(void **state)
     ls_world *world;
     char why[SUITE_WHY] = "";
     check_ok(ls_world_open(&world, NULL));
-    assert_string_equal(ls_world_transport(world), "self");
+    assert_string_equal(ls_world_get_info(world).transport, "self");
     if (suite_run(world, &(suite_options){ .counts = odd_sizes }, why)) fail_msg("%s", why);
     ls_world_free(&world);
     assert_null(world);

@@ -93,7 +93,7 @@ static int wait_crosswise(ls_world *world, void *arg, char *why)
     float *a = malloc(COUNT * sizeof *a), *b = malloc(COUNT * sizeof *b);
     ls_work *first, *second;
     /* Either another group of all ranks, or one of each node. */
-    need_ok(ls_group_split(all, *by_node ? ls_world_node(world) : 0, 0, &other));
+    need_ok(ls_group_split(all, *by_node ? ls_world_get_info(world).node : 0, 0, &other));
     for (int i = 0; i < COUNT; i++) a[i] = 1, b[i] = 2;
     need_ok(ls_allreduce_start(all, a, COUNT, LS_F32, LS_SUM, &first));
     need_ok(ls_allreduce_start(other, b, COUNT, LS_F32, LS_SUM, &second));

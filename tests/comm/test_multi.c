@@ -12,7 +12,7 @@ _Static_assert((int)RANKS_WHY == (int)SUITE_WHY, "a suite writes its reason into
 
 static int run_suite(ls_world *world, void *arg, char *why)
 {
-    need(!strcmp(ls_world_transport(world), "mpi"), "transport %s", ls_world_transport(world));
+    need(!strcmp(ls_world_get_info(world).transport, "mpi"), "transport %s", ls_world_get_info(world).transport);
     return suite_run(world, arg, why);
 }
 
@@ -53,10 +53,12 @@ static int check_places(ls_world *world, void *arg, char *why)
     (void)arg;
     static const int nodes[] = { 0, 1, 0, 2, 1 }, locals[] = { 0, 0, 1, 0, 1 }, node_sizes[] = { 2, 2, 1 };
     int r = ls_world_rank(world);
-    need(ls_world_node(world) == nodes[r], "rank %d: node %d", r, ls_world_node(world));
-    need(ls_world_node_count(world) == 3, "%d nodes", ls_world_node_count(world));
-    need(ls_world_local_rank(world) == locals[r], "rank %d: local rank %d", r, ls_world_local_rank(world));
-    need(ls_world_local_size(world) == node_sizes[nodes[r]], "rank %d: local size %d", r, ls_world_local_size(world));
+    need(ls_world_get_info(world).node == nodes[r], "rank %d: node %d", r, ls_world_get_info(world).node);
+    need(ls_world_get_info(world).nodes == 3, "%d nodes", ls_world_get_info(world).nodes);
+    need(ls_world_get_info(world).local_rank == locals[r], "rank %d: local rank %d", r,
+         ls_world_get_info(world).local_rank);
+    need(ls_world_get_info(world).local_size == node_sizes[nodes[r]], "rank %d: local size %d", r,
+         ls_world_get_info(world).local_size);
     return 0;
 }
 
@@ -97,14 +99,14 @@ static int split_and_reduce(ls_world *world, void *arg, char *why)
         need(ls_group_size(sub) == members, "size %d, expected %d", ls_group_size(sub), members);
         need(ls_group_rank(sub) == members - 1 - rank / 2, "rank %d of the group", ls_group_rank(sub));
         /* Within nodes: shared memory. */
-        need_ok(ls_group_split(all, ls_world_node(world), 0, &home));
-        need(ls_group_size(home) == ls_world_local_size(world), "%d at home", ls_group_size(home));
+        need_ok(ls_group_split(all, ls_world_get_info(world).node, 0, &home));
+        need(ls_group_size(home) == ls_world_get_info(world).local_size, "%d at home", ls_group_size(home));
         int64_t x = rank, sum = 0, here = 1;
         need_ok(ls_allreduce(home, &here, 1, LS_I64, LS_SUM));
         need_ok(ls_allreduce(sub, &x, 1, LS_I64, LS_SUM));
         for (int r = rank % 2; r < p; r += 2) sum += r;
         need(x == sum, "sum %lld, expected %lld", (long long)x, (long long)sum);
-        need(here == ls_world_local_size(world), "sum at home %lld", (long long)here);
+        need(here == ls_world_get_info(world).local_size, "sum at home %lld", (long long)here);
         need_ok(ls_group_split(all, rank == 0 ? -1 : 3, 0, &none));
         need((none == NULL) == (rank == 0), "color -1 gave a group, or 3 gave none");
         if (none) need_ok(ls_barrier(none));

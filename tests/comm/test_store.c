@@ -107,9 +107,9 @@ static int on_processes(int ranks, int (*run)(int rank))
 static int work_together(int rank)
 {
     ls_world *world;
-    NEED(!ls_world_open_store(&world, &store, rank, RANKS, NULL));
-    NEED(ls_world_rank(world) == rank && ls_world_size(world) == RANKS && ls_world_node_count(world) == 1);
-    NEED(!strcmp(ls_world_transport(world), "shm"));
+    NEED(!ls_world_open(&world, &(ls_world_options){ .store = &store, .rank = rank, .size = RANKS }));
+    NEED(ls_world_rank(world) == rank && ls_world_size(world) == RANKS && ls_world_get_info(world).nodes == 1);
+    NEED(!strcmp(ls_world_get_info(world).transport, "shm"));
     enum { N = 100000 };
     float *own = malloc(N * sizeof *own), *shared;
     void *memory;
@@ -165,7 +165,7 @@ static int refuse(int rank)
 {
     ls_world *world;
     ls_group *group;
-    NEED(!ls_world_open_store(&world, &store, rank, 2, NULL));
+    NEED(!ls_world_open(&world, &(ls_world_options){ .store = &store, .rank = rank, .size = 2 }));
     NEED(ls_group_open(world, (int[]){ 0, 1, 1 }, 3, &store, "k", &group) == LS_EINVAL && !group);
     NEED(strstr(ls_error(), "number of members 3"));
     NEED(ls_group_open(world, (int[]){ rank, rank }, 2, &store, "k", &group) == LS_EINVAL);
@@ -196,8 +196,10 @@ static void the_message_of_a_store_is_kept(void **state)
     ls_store deaf = { .set = fail_to_set, .get = get }, dumb = { .set = set, .get = fail_with_text };
     (void)state;
     stores++;
-    check_fails(ls_world_open_store(&world, &deaf, 0, 2, NULL), LS_EIO, "key lockstep/0/0: my store is down");
-    check_fails(ls_world_open_store(&world, &dumb, 0, 2, NULL), LS_EIO, "key lockstep/0/1: my store is down");
+    check_fails(ls_world_open(&world, &(ls_world_options){ .store = &deaf, .rank = 0, .size = 2 }), LS_EIO,
+                "key lockstep/0/0: my store is down");
+    check_fails(ls_world_open(&world, &(ls_world_options){ .store = &dumb, .rank = 0, .size = 2 }), LS_EIO,
+                "key lockstep/0/1: my store is down");
 }
 
 /* Rank 1 passes another size: larger, so that it would wait for a rank that does not exist, or smaller. */
@@ -208,7 +210,9 @@ static int open_with_sizes(int rank)
     ls_world *world;
     char text[100];
     int other = rank == 1 ? 0 : 1;
-    NEED(ls_world_open_store(&world, &store, rank, sizes[rank], NULL) == LS_EMISMATCH && !world);
+    NEED(ls_world_open(&world, &(ls_world_options){ .store = &store, .rank = rank, .size = sizes[rank] }) ==
+             LS_EMISMATCH &&
+         !world);
     snprintf(text, sizeof text, "rank %d opens a world of %d ranks, but rank %d one of %d", rank, sizes[rank], other,
              sizes[other]);
     NEED(strstr(ls_error(), text));
@@ -237,14 +241,17 @@ static void bad_worlds_are_refused(void **state)
     ls_store none = { 0 };
     (void)state;
     stores++;
-    check_fails(ls_world_open_store(&world, &store, 2, 2, NULL), LS_EINVAL, "invalid rank 2 of 2");
-    check_fails(ls_world_open_store(&world, &store, 0, 0, NULL), LS_EINVAL, "invalid rank 0 of 0");
-    check_fails(ls_world_open_store(NULL, &store, 0, 1, NULL), LS_EINVAL, "out must not be NULL");
+    check_fails(ls_world_open(&world, &(ls_world_options){ .store = &store, .rank = 2, .size = 2 }), LS_EINVAL,
+                "invalid rank 2 of 2");
+    check_fails(ls_world_open(&world, &(ls_world_options){ .store = &store, .rank = 0, .size = 0 }), LS_EINVAL,
+                "invalid rank 0 of 0");
+    check_fails(ls_world_open(&world, &(ls_world_options){ .rank = 0, .size = 2 }), LS_EINVAL, "set store, too");
     check_fails(ls_world_open(NULL, NULL), LS_EINVAL, "out must not be NULL");
-    check_fails(ls_world_open_store(&world, &none, 0, 2, NULL), LS_EINVAL, "set and get");
-    check_fails(ls_world_open_store(&world, &store, 0, 2, &(ls_world_options){ .timeout_ms = 50 }), LS_ETIMEOUT,
+    check_fails(ls_world_open(&world, &(ls_world_options){ .store = &none, .rank = 0, .size = 2 }), LS_EINVAL,
+                "set and get");
+    check_fails(ls_world_open(&world, &(ls_world_options){ .store = &store, .size = 2, .timeout_ms = 50 }), LS_ETIMEOUT,
                 "rank 1 did not open its world");
-    check_ok(ls_world_open_store(&world, &store, 0, 1, NULL));
+    check_ok(ls_world_open(&world, &(ls_world_options){ .store = &store, .rank = 0, .size = 1 }));
     assert_int_equal(ls_world_size(world), 1);
     check_fails(ls_world_alloc(world, 1, NULL), LS_EINVAL, "memory must not be NULL");
     ls_world_dealloc(world, NULL);
@@ -258,7 +265,7 @@ static void bad_worlds_are_refused(void **state)
 static int outlive(int rank)
 {
     ls_world *world;
-    NEED(!ls_world_open_store(&world, &store, rank, RANKS, NULL));
+    NEED(!ls_world_open(&world, &(ls_world_options){ .store = &store, .rank = rank, .size = RANKS }));
     NEED(!ls_barrier(ls_world_group(world)));
     if (rank == 1) kill(getpid(), SIGKILL);
     int64_t begin = ls_now();
@@ -291,7 +298,7 @@ static int outlive_a_chunk(int rank)
 {
     ls_world *world;
     void *flag;
-    NEED(!ls_world_open_store(&world, &store, rank, RANKS, NULL));
+    NEED(!ls_world_open(&world, &(ls_world_options){ .store = &store, .rank = rank, .size = RANKS }));
     ls_group *all = ls_world_group(world);
     NEED(!ls__group_share(all, RANKS * sizeof(float), &flag));
     NEED(ls__parallel_for(all, flag, RANKS, LS_F32, 1, die_in_chunk, &rank) == LS_EPEER);
@@ -310,7 +317,7 @@ static int outlive_an_allocation(int rank)
 {
     ls_world *world;
     void *memory, *more;
-    NEED(!ls_world_open_store(&world, &store, rank, RANKS, NULL));
+    NEED(!ls_world_open(&world, &(ls_world_options){ .store = &store, .rank = rank, .size = RANKS }));
     NEED(!ls_world_alloc(world, 1, &memory));
     NEED(!ls_barrier(ls_world_group(world)));
     if (rank == 1) {
@@ -337,7 +344,7 @@ static int open_again(int rank)
     for (int i = 0; i < 3; i++) {
         ls_world *world;
         stores++;
-        NEED(!ls_world_open_store(&world, &store, rank, RANKS, NULL));
+        NEED(!ls_world_open(&world, &(ls_world_options){ .store = &store, .rank = rank, .size = RANKS }));
         int64_t sum = 1;
         NEED(!ls_allreduce(ls_world_group(world), &sum, 1, LS_I64, LS_SUM) && sum == RANKS);
         ls_world_free(&world);
@@ -364,8 +371,8 @@ static ls_status get_stale(void *user, const char *key, void *value, size_t byte
 static int read_stale(int rank)
 {
     ls_world *world;
-    ls_status status =
-        ls_world_open_store(&world, &(ls_store){ .set = set, .get = rank ? get_stale : get }, rank, 2, NULL);
+    ls_store stale = { .set = set, .get = rank ? get_stale : get };
+    ls_status status = ls_world_open(&world, &(ls_world_options){ .store = &stale, .rank = rank, .size = 2 });
     NEED(status == (rank ? LS_ENOENT : LS_EPEER) && !world);
     NEED(strstr(ls_error(), "cannot open the job memory of process 1073741824"));
     return 0;
