@@ -80,8 +80,9 @@ int import_command(int argc, char **argv)
     ls_import_result result;
     o.files = (const char *const *)files.items;
     o.count = files.count;
+    if (flight) o.kind = LS_IMPORT_FLIGHT_RECORDER;
     if (!quiet && isatty(STDERR_FILENO)) o.progress = show_progress;
-    ls_status status = flight ? ls_import_flight_recorder(&o, &result) : ls_import(&o, &result);
+    ls_status status = ls_import(&o, &result);
     if (shown) fprintf(stderr, "\r%60s\r", "");
     if (!status && flight)
         tell_flight(&result, o.out);

@@ -20,8 +20,16 @@
 extern "C" {
 #endif
 
+typedef enum ls_import_kind {
+    LS_IMPORT_TRACES = 0, /* Kineto's JSON */
+    /* dumps of the Flight Recorder, one per rank, as JSON or as pickles, of which nothing is executed. The folder gets what they show of
+     * a job that hangs, for `lockstep report`. There are no steps in them */
+    LS_IMPORT_FLIGHT_RECORDER = 1,
+} ls_import_kind;
+
 typedef struct ls_import_options {
-    const char *const *files; /* traces, or folders of them; "-": standard input */
+    ls_import_kind kind;      /* of the files; 0: traces */
+    const char *const *files; /* or folders of them; "-": standard input, of traces */
     size_t count;
     const char *out; /* the run folder that is made */
     int threads;     /* that read files at the same time; 0: as many as cores */
@@ -47,9 +55,6 @@ typedef struct ls_import_result {
 
 /* On failure nothing is left in `out` that a reader would take for a run. *result is to be freed in any case. */
 LS_API LS_MUST_CHECK ls_status ls_import(const ls_import_options *options, ls_import_result *result);
-/* The same for dumps of the Flight Recorder, one per rank, as pickles (which are read without executing anything) or JSON: `out` gets
- * what they show of a job that hangs, for 'lockstep report'. There are no steps in them. */
-LS_API LS_MUST_CHECK ls_status ls_import_flight_recorder(const ls_import_options *options, ls_import_result *result);
 LS_API void ls_import_result_free(ls_import_result *result);
 
 #ifdef __cplusplus

@@ -123,16 +123,13 @@ static ls_status load(const ls__file_list *list, ls__flight *dumps, size_t *coun
     return status;
 }
 
-ls_status ls_import_flight_recorder(const ls_import_options *o, ls_import_result *result)
+ls_status ls__flight_import(const ls_import_options *o, ls_import_result *result)
 {
-    LS__NEED(o, "options");
-    LS__NEED(result, "result");
     ls__file_list list = { 0 };
     ls__flight *dumps = NULL;
     ls__remarks remarks = { 0 };
     json_t *content = NULL;
     size_t count = 0;
-    *result = (ls_import_result){ 0 };
     ls_status status = ls__folder_check(o->out);
     if (!status) status = ls__files_find(&list, o->files, o->count, any_end);
     if (!status && !(dumps = calloc(list.count, sizeof *dumps))) status = ls__fail(LS_ENOMEM, "out of memory");

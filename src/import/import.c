@@ -270,12 +270,9 @@ static ls_status prepare(job *j, const ls_import_options *o)
     return LS_OK;
 }
 
-ls_status ls_import(const ls_import_options *o, ls_import_result *result)
+static ls_status import_traces(const ls_import_options *o, ls_import_result *result)
 {
     job j = { .lock = PTHREAD_MUTEX_INITIALIZER, .done = PTHREAD_COND_INITIALIZER };
-    LS__NEED(o, "options");
-    LS__NEED(result, "result");
-    *result = (ls_import_result){ 0 };
     ls_status status = ls__folder_check(o->out);
     if (!status) status = prepare(&j, o);
     if (!status) status = read_all(&j, o);
@@ -308,6 +305,18 @@ ls_status ls_import(const ls_import_options *o, ls_import_result *result)
     ls__files_free(&j.list);
     ls__remarks_free(&j.remarks);
     return status;
+}
+
+ls_status ls_import(const ls_import_options *o, ls_import_result *result)
+{
+    LS__NEED(o, "options");
+    LS__NEED(result, "result");
+    *result = (ls_import_result){ 0 };
+    switch (o->kind) {
+    case LS_IMPORT_TRACES: return import_traces(o, result);
+    case LS_IMPORT_FLIGHT_RECORDER: return ls__flight_import(o, result);
+    }
+    return ls__fail(LS_EINVAL, "import: unknown kind of files %d", (int)o->kind);
 }
 
 void ls_import_result_free(ls_import_result *r)

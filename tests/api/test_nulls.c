@@ -46,8 +46,7 @@ static void ddp(void **state)
     CHECK_ALL("ddp", CALL(ls_ddp_begin, NULL, LS_DDP_SYNC, 1), CALL(ls_ddp_ready, NULL, 0), CALL(ls_ddp_poll, NULL),
               CALL(ls_ddp_finish, NULL, NULL), CALL(ls_ddp_join, NULL, NULL, NULL));
     CHECK_ALL("bucket", CALL(ls_bucket_reduce, NULL, &number, 1, LS_F32, &work));
-    CHECK_ALL("world", CALL(ls_params_broadcast, NULL, &named, 1, 0), CALL(ls_params_verify, NULL, &named, 1),
-              CALL(ls_buffers_sync, NULL, &named, 1, LS_BUFFERS_MEAN));
+    CHECK_ALL("world", CALL(ls_params_broadcast, NULL, &named, 1, 0), CALL(ls_params_verify, NULL, &named, 1));
     CHECK_ALL("keep", CALL(ls_keep_commit, NULL, 1));
 }
 
@@ -137,7 +136,7 @@ static void analysis(void **state)
     ls_import_result imported;
     CHECK_ALL("run", CALL(ls_predictor_open, &predictor, NULL));
     CHECK_ALL("predictor", CALL(ls_predict, NULL, NULL, &prediction));
-    CHECK_ALL("options", CALL(ls_import, NULL, &imported), CALL(ls_import_flight_recorder, NULL, &imported));
+    CHECK_ALL("options", CALL(ls_import, NULL, &imported));
 }
 
 int main(void)
