@@ -226,9 +226,6 @@ LS_API LS_MUST_CHECK ls_status ls_params_broadcast(ls_world *world, const ls_nam
 /* Collective: LS_EMISMATCH on all ranks if any value differs anywhere; names the first such parameter and two ranks. */
 LS_API LS_MUST_CHECK ls_status ls_params_verify(ls_world *world, const ls_named *params, size_t n);
 
-/* Collective: makes buffers equal on all ranks, in one message. With ls_ddp_options.buffers that is done at each sync. */
-LS_API LS_MUST_CHECK ls_status ls_buffers_sync(ls_world *world, const ls_named *buffers, size_t n, ls_buffers mode);
-
 /* ---- State that outlives ranks, for lockstep run --elastic.
  *
  * An elastic job continues when ranks are killed: the launcher starts all of them again, perhaps another number, and they continue from the state that

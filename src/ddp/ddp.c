@@ -412,7 +412,7 @@ static ls_status synchronise(ls_ddp *d, ls_ddp_result *r)
     for (size_t i = 0; i < d->n_buckets && !status; i++) status = deliver(d, i, r->weight);
     /* A finish of the caller's may fail on one rank, which aborts the group: the others wait for its outcome. */
     if (!status && (barrier || o->hook.finish)) status = ls_barrier(o->hook.finish ? d->group : d->node_group);
-    if (!status && o->n_buffers) status = ls_buffers_sync(d->world, o->buffers, o->n_buffers, o->buffer_mode);
+    if (!status && o->n_buffers) status = ls__buffers_sync(d->world, o->buffers, o->n_buffers, o->buffer_mode);
     if (!status && !d->rebuilt) status = rebuild(d, &r->moved);
     d->rebuilt = true;
     d->stats.steps += !status && !is_end(d, r);

@@ -85,6 +85,9 @@ void ls__ddp_drain(ls_ddp *d);
 /* Lays spans out in the order of d->order, and cuts buckets. */
 LS_MUST_CHECK ls_status ls__ddp_plan(ls_ddp *d);
 
+/* Collective: makes buffers equal on all ranks, in one message. */
+LS_MUST_CHECK ls_status ls__buffers_sync(ls_world *world, const ls_named *buffers, size_t n, ls_buffers mode);
+
 /* ---- hook.c */
 
 /* The hook that is used: the caller's, or lockstep's own for options.wire. */

@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "base/thread.h"
 #include "import/files.h"
+#include "import/flight.h"
 #include "import/folder.h"
 #include "import/write.h"
 
