@@ -6,12 +6,13 @@
 #include "cli/amount.h"
 #include "cli/chart.h"
 #include "cli/escape.h"
+#include "cli/job_figures.h"
 #include "cli/report.h"
 
 /* Which is which: name, folder, and what kind of run it is. */
 static void put_run(const page *p, const ls_run *run, char letter, const char *words)
 {
-    double step = run->step_mean, tokens = ls_run_tokens(run);
+    double step = run->step_mean, tokens = run->tokens;
     size_t n = run->n_steps - run->first_counted;
     fprintf(p->to, "<dt>%c</dt><dd><b>", letter);
     put_html(p->to, html_name(run->path));
@@ -72,7 +73,7 @@ static const char *verdict(double share, bool more_is_better)
 
 static void put_row(const page *p, const char *name, int phase)
 {
-    ls_run_change c = ls_run_compare(p->run, p->other, phase);
+    run_change c = run_compare(p->run, p->other, phase);
     if (!(c.before > 0 || c.after > 0)) return;
     fprintf(p->to, "<tr><td>%s<td>%s<td>%s<td class=\"w\">%s%s<td class=\"%s\">%s</tr>", name, amount_ns(c.before).text,
             amount_ns(c.after).text, c.after >= c.before ? "+" : "\u2212", amount_ns(fabs(c.after - c.before)).text,
@@ -109,7 +110,7 @@ void html_compare(const page *p)
 {
     static const char *const hatched[] = { "hatch", html_unscheduled_words, NULL };
     if (!p->other) return;
-    double x = ls_run_tokens(p->run), y = ls_run_tokens(p->other);
+    double x = p->run->tokens, y = p->other->tokens;
     html_card(p, "compare", "", "Two runs compared", NULL);
     fputs("<dl class=\"runs\">", p->to);
     put_run(p, p->run, 'A', "this page");

@@ -215,7 +215,7 @@ static void put_figures(const page *p)
 
 void html_verdict(const page *p)
 {
-    double step = p->run->step_mean, tokens = ls_run_tokens(p->run);
+    double step = p->run->step_mean, tokens = p->run->tokens;
     size_t n;
     counted(p, &n);
     if (!(step > 0)) return;

@@ -147,7 +147,7 @@ static void title_step(double x, char *out, size_t bytes)
 
 static double token_rate(const ls_run *run)
 {
-    double tokens = ls_run_tokens(run), step = run->step_mean;
+    double tokens = run->tokens, step = run->step_mean;
     return tokens > 0 && step > 0 ? tokens / step * 1e9 : (double)NAN;
 }
 static void title_tokens(double x, char *out, size_t bytes)
@@ -163,3 +163,15 @@ const job_figure job_figures[] = {
     { NULL, peak_memory, NULL, put_peak_memory },
 };
 const int n_job_figures = sizeof job_figures / sizeof *job_figures;
+
+run_change run_compare(const ls_run *before, const ls_run *after, int phase)
+{
+    double step = before->step_mean;
+    run_change c = { .before = step, .after = after->step_mean };
+    if (phase < LS_PHASE_COUNT) {
+        c.before = ls_run_mean(before, -1, (ls_phase)phase);
+        c.after = ls_run_mean(after, -1, (ls_phase)phase);
+    }
+    c.share = step > 0 ? (c.after - c.before) / step : 0;
+    return c;
+}

@@ -19,6 +19,13 @@ typedef struct job_figure {
     void (*page)(const ls_run *run, double x, job_figure_text *out); /* below the page's verdict */
 } job_figure;
 
+/* Two runs: ns of a step, mean of all ranks, and the difference as a share of the first run's step. */
+typedef struct run_change {
+    double before, after, share;
+} run_change;
+/* Of a phase, or of the whole step (LS_PHASE_COUNT). */
+run_change run_compare(const ls_run *before, const ls_run *after, int phase);
+
 extern const job_figure job_figures[];
 extern const int n_job_figures;
 

@@ -3,6 +3,7 @@
 #include <string.h>
 #include "cli/amount.h"
 #include "cli/findings_text.h"
+#include "cli/job_figures.h"
 #include "cli/report.h"
 
 /* ---- Settings. */
@@ -89,7 +90,7 @@ static void show_settings(const ls_run *before, const ls_run *after, const repor
 /* Steps of different work cannot be compared by their time; tokens per second can. */
 static void show_speed(const ls_run *before, const ls_run *after, const report_form *f)
 {
-    double x = ls_run_tokens(before), y = ls_run_tokens(after), a = x / before->step_mean * 1e9,
+    double x = before->tokens, y = after->tokens, a = x / before->step_mean * 1e9,
            b = y / after->step_mean * 1e9;
     if (!(x > 0 && y > 0)) return;
     fprintf(f->to, "  %-16s %12.0f %12.0f %12s\n", "tokens/s", a, b, amount_change(b / a - 1).text);
@@ -102,7 +103,7 @@ static void show_speed(const ls_run *before, const ls_run *after, const report_f
 
 static void show_row(const ls_run *before, const ls_run *after, int phase, const report_form *f)
 {
-    ls_run_change c = ls_run_compare(before, after, phase);
+    run_change c = run_compare(before, after, phase);
     if (c.before > 0 || c.after > 0)
         fprintf(f->to, "  %-16s %s %s %12s\n", phase < LS_PHASE_COUNT ? ls_phase_name((ls_phase)phase) : "step",
                 amount_field(amount_ns(c.before), 12).text, amount_field(amount_ns(c.after), 12).text,

@@ -197,7 +197,7 @@ ls_status top_look(top_view *v, const char *path, const top_view *before)
     if (v->window) v->step = run->steps[run->n_steps - 1].number;
     for (int r = 0; r < run->ranks; r++) look_at_rank(v, run, r, before);
     v->step_ns = run->step_mean;
-    if (v->step_ns > 0) v->tokens_per_s = ls_run_tokens(run) / v->step_ns * 1e9;
+    if (v->step_ns > 0) v->tokens_per_s = run->tokens / v->step_ns * 1e9;
     for (size_t i = 0; i < run->n_findings && v->findings < TOP_FINDINGS; i++)
         memcpy(v->finding[v->findings++], finding_describe(run, &run->findings[i]).what, sizeof v->finding[0]);
     look_at_metrics(v, path);

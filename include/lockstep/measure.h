@@ -341,6 +341,7 @@ typedef struct ls_run {
     /* steps from here on enter the averages: not the warm-up, nor what is outside of the window */
     size_t first_counted;
     double step_mean; /* ns: mean wall time of a counted step */
+    double tokens;    /* of a step, of all ranks; 0: not known */
     ls_run_collective *collectives;
     size_t n_collectives;
     ls_attribution *attributions;
@@ -379,8 +380,6 @@ LS_API double ls_run_mean(const ls_run *run, int rank, ls_phase phase);
 LS_API double ls_run_overlapped(const ls_run *run, int rank);
 /* Time of a phase in which the main thread was runnable but not scheduled, by run-queue delay or steal: ns of a step, likewise. */
 LS_API double ls_run_unscheduled(const ls_run *run, int rank, ls_phase phase);
-/* Tokens of a step, of all ranks; 0: not known. */
-LS_API double ls_run_tokens(const ls_run *run);
 
 /* Collectives of one kind: means of a counted step, in ns unless stated otherwise. NaN: not known. */
 typedef struct ls_comm_mean {
@@ -394,14 +393,6 @@ typedef struct ls_comm_mean {
     double reserved[4];
 } ls_comm_mean;
 LS_API ls_comm_mean ls_run_get_comm_mean(const ls_run *run, const ls_comm_row *row);
-
-/* Two runs: ns of a step, mean of all ranks, and the difference as a share of the first run's step. */
-typedef struct ls_run_change {
-    double before, after, share;
-    double reserved[1];
-} ls_run_change;
-/* Of a phase, or of the whole step (LS_PHASE_COUNT). */
-LS_API ls_run_change ls_run_compare(const ls_run *before, const ls_run *after, int phase);
 
 /* How a rank gets its data: means of a counted step. */
 typedef struct ls_run_loading {

@@ -416,7 +416,7 @@ ls_status ls__run_account(ls_run *run, const ls_run_options *options)
             ls__run_internal_of(run)->several_nodes = true;
     }
     run->first_counted = find_first_counted(run, options);
-    if (!status) ls__run_set_step_mean(run);
+    if (!status) ls__run_set_step(run);
     for (int r = 0; r < run->ranks && !status && run->n_steps; r++) {
         if (!run->rank[r].present) continue;
         sum_intervals(run, r);

@@ -38,9 +38,12 @@ double ls_run_mean(const ls_run *run, int rank, ls_phase phase)
     return mean_of(run, rank, phase_ns, (int)phase);
 }
 
-void ls__run_set_step_mean(ls_run *run)
+void ls__run_set_step(ls_run *run)
 {
     run->step_mean = mean_of(run, -1, wall_ns, 0);
+    for (int r = 0; r < run->ranks && !(run->tokens > 0); r++)
+        if (run->rank[r].present && run->rank[r].metadata[LS_METADATA_TOKENS] > 0)
+            run->tokens = run->rank[r].metadata[LS_METADATA_TOKENS];
 }
 
 double ls_run_overlapped(const ls_run *run, int rank)
@@ -51,14 +54,6 @@ double ls_run_overlapped(const ls_run *run, int rank)
 double ls_run_unscheduled(const ls_run *run, int rank, ls_phase phase)
 {
     return mean_of(run, rank, unscheduled_ns, (int)phase);
-}
-
-double ls_run_tokens(const ls_run *run)
-{
-    for (int r = 0; r < run->ranks; r++)
-        if (run->rank[r].present && run->rank[r].metadata[LS_METADATA_TOKENS] > 0)
-            return run->rank[r].metadata[LS_METADATA_TOKENS];
-    return 0;
 }
 
 ls_comm_mean ls_run_get_comm_mean(const ls_run *run, const ls_comm_row *c)
@@ -78,18 +73,6 @@ ls_comm_mean ls_run_get_comm_mean(const ls_run *run, const ls_comm_row *c)
                                                                      : (double)NAN,
         .of_peak = busy > 0 && c->bound > 0 ? (double)c->bound / busy : (double)NAN,
     };
-}
-
-ls_run_change ls_run_compare(const ls_run *before, const ls_run *after, int phase)
-{
-    double step = before->step_mean;
-    ls_run_change c = { .before = step, .after = after->step_mean };
-    if (phase < LS_PHASE_COUNT) {
-        c.before = ls_run_mean(before, -1, (ls_phase)phase);
-        c.after = ls_run_mean(after, -1, (ls_phase)phase);
-    }
-    c.share = step > 0 ? (c.after - c.before) / step : 0;
-    return c;
 }
 
 ls_run_loading ls_run_get_loading(const ls_run *run, int rank)

@@ -34,8 +34,8 @@ const ls_run_collective *ls__run_collective_of(const ls_run *run, uint64_t call)
 LS_MUST_CHECK ls_status ls__run_check_clocks(ls_run *run, bool *moved);
 /* account.c: each rank's time as intervals, and steps as sums of them. */
 LS_MUST_CHECK ls_status ls__run_account(ls_run *run, const ls_run_options *options);
-/* figures.c: fills run->step_mean, which is needed often. */
-void ls__run_set_step_mean(ls_run *run);
+/* figures.c: fills run->step_mean and run->tokens, which are needed often. */
+void ls__run_set_step(ls_run *run);
 /* resource_use.c: how each rank uses its cores. */
 LS_MUST_CHECK ls_status ls__run_use(ls_run *run);
 /* attribution.c: for each collective that ranks waited in, which rank was last and where it lost its time; and the sums of that. */
