@@ -262,9 +262,7 @@ static ls_status talk(chat *c)
 
 static ls_status open_all(chat *c)
 {
-    ls_status status = LS_OK;
-    if (c->template_name) status = ls_tokenizer_set_chat_template(c->tokenizer, c->template_name);
-    if (!status) status = ls_chat_template_open(&c->template, c->tokenizer);
+    ls_status status = ls_chat_template_open(&c->template, c->tokenizer);
     if (status == LS_EINVAL && !c->template_name)
         return ls__fail_within(status, "%s: the model cannot chat without one (--template)", c->folder);
     if (!status) status = sampling_choose(&c->sampling, c->folder, &c->generation, &c->sample);
@@ -299,7 +297,7 @@ int chat_command(int argc, char **argv)
     ls_status status = model_folder_load(&c.model, c.folder);
     if (status) return exit_failure("chat", status);
     code =
-        model_folder_open_tokenizer("chat", &c.tokenizer, c.tokenizer_name, c.folder, ls_model_lm(c.model)->vocab_size);
+        model_folder_open_tokenizer("chat", &c.tokenizer, c.tokenizer_name, c.template_name, c.folder, ls_model_lm(c.model)->vocab_size);
     if (code < 0) {
         if (c.terminal) {
             setvbuf(stdin, NULL, _IONBF, 0); /* what is there can be seen by poll() */

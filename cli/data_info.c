@@ -171,7 +171,7 @@ static int parse(int argc, char **argv, info_options *o, option_list *files)
     o->skip_bad = on_bad == 1;
     ls_log_set(data_show_log, NULL);
     o->format = format_chosen(FORMATS_ALL, format);
-    ls_status status = tokenizer ? ls_tokenizer_open(&o->tokenizer, tokenizer) : LS_OK;
+    ls_status status = tokenizer ? ls_tokenizer_open(&o->tokenizer, tokenizer, NULL) : LS_OK;
     return status ? exit_failure("data info", status) : -1;
 }
 

@@ -72,8 +72,7 @@ int data_tokenize(int argc, char **argv)
         t.output = prefix;
     ls_tokenizer *tokenizer = NULL;
     ls_log_set(data_show_log, NULL);
-    ls_status status = ls_tokenizer_open(&tokenizer, name);
-    if (!status && end) status = ls_tokenizer_set_end_token(tokenizer, end);
+    ls_status status = ls_tokenizer_open(&tokenizer, name, &(ls_tokenizer_options){ .end_token = end });
     if (!status) status = ls__tokenizer_check_end(tokenizer, name);
     int64_t begin = ls_now();
     ls_tokenize_result r = { 0 };

@@ -32,7 +32,7 @@ static ls_status save_tokenizer(const char *from, const char *to)
     ls_tokenizer *tokenizer = NULL;
     ls_status status = model_folder_find_tokenizer(from, found, sizeof found);
     if (status || !*found) return status;
-    status = ls_tokenizer_open(&tokenizer, found);
+    status = ls_tokenizer_open(&tokenizer, found, NULL);
     if (!status) status = ls_tokenizer_save(tokenizer, to);
     ls_tokenizer_free(&tokenizer);
     return status;

@@ -43,8 +43,8 @@ ls_status model_folder_find_tokenizer(const char *folder, char *out, size_t byte
     return status;
 }
 
-int model_folder_open_tokenizer(const char *command, ls_tokenizer **out, const char *option, const char *folder,
-                                int vocab)
+int model_folder_open_tokenizer(const char *command, ls_tokenizer **out, const char *option, const char *chat_template,
+                                const char *folder, int vocab)
 {
     char found[PATH_BYTES] = "";
     const char *name = option;
@@ -58,6 +58,6 @@ int model_folder_open_tokenizer(const char *command, ls_tokenizer **out, const c
                 printable(folder));
         return EXIT_USAGE;
     }
-    status = ls_tokenizer_open(out, name);
+    status = ls_tokenizer_open(out, name, &(ls_tokenizer_options){ .chat_template = chat_template });
     return status ? exit_failure(command, status) : -1;
 }

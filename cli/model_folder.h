@@ -11,9 +11,9 @@ LS_MUST_CHECK ls_status model_folder_load(ls_model **out, const char *folder);
 /* The folder that has a tokenizer: this one, or that of an adapter's base. "": none has. */
 LS_MUST_CHECK ls_status model_folder_find_tokenizer(const char *folder, char *out, size_t bytes);
 
-/* The tokenizer `option` (NULL: not given), that of the folder, or bytes if the vocabulary allows no other. Returns -1, or an exit code if a message
- * was printed. */
-int model_folder_open_tokenizer(const char *command, ls_tokenizer **out, const char *option, const char *folder,
-                                int vocab);
+/* The tokenizer `option` (NULL: not given), that of the folder, or bytes if the vocabulary allows no other. chat_template: see
+ * ls_tokenizer_options. Returns -1, or an exit code if a message was printed. */
+int model_folder_open_tokenizer(const char *command, ls_tokenizer **out, const char *option, const char *chat_template,
+                                const char *folder, int vocab);
 
 #endif

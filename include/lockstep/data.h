@@ -159,11 +159,20 @@ LS_API LS_MUST_CHECK ls_status ls_tokens_open(ls_dataset **out, const ls_tokens_
 typedef struct ls_tokenizer ls_tokenizer; /* read-only once open; any number of threads may use it */
 typedef struct ls_encoder ls_encoder;     /* working memory of encoding; one thread at a time */
 
+typedef struct ls_tokenizer_options {
+    const char *end_token; /* the text of the token that ends a text; NULL: see ls_tokenizer_end_token() */
+    /* the template of its chats, which is saved with it: "chatml", "llama2", "llama3" or "zephyr", or the path of a .jinja file; NULL:
+     * that of its files */
+    const char *chat_template;
+    void *reserved[2];
+} ls_tokenizer_options;
+
 /* `name` is "bytes" (each byte is a token, 256 ends a text), the path of a tokenizer.json, or a folder with tokenizer.json,
  * with vocab.json and merges.txt, or with OpenAI's encoder.json and vocab.bpe. A tokenizer.json may be a byte-level BPE with the split
  * pattern of GPT-2, Llama 3, Qwen2 or SmolLM2, a BPE of characters with byte fallback (Llama 2, Mistral), or WordPiece (BERT);
- * anything else in it is LS_EUNSUPPORTED with its place. On failure *out is NULL. */
-LS_API LS_MUST_CHECK ls_status ls_tokenizer_open(ls_tokenizer **out, const char *name);
+ * anything else in it is LS_EUNSUPPORTED with its place. options may be NULL. On failure *out is NULL. */
+LS_API LS_MUST_CHECK ls_status ls_tokenizer_open(ls_tokenizer **out, const char *name,
+                                                 const ls_tokenizer_options *options);
 LS_API void ls_tokenizer_free(ls_tokenizer **tokenizer);
 /* Writes tokenizer.json, tokenizer_config.json, and for GPT-2's kind vocab.json and merges.txt into a folder, in the form that Hugging
  * Face's libraries read. Files that came with a tokenizer.json (tokenizer_config.json, special_tokens_map.json, added_tokens.json,
@@ -175,8 +184,6 @@ LS_API uint32_t ls_tokenizer_vocab_size(const ls_tokenizer *tokenizer);
  * eos_token_id in config.json or generation_config.json; eos_token in special_tokens_map.json; "<|endoftext|>"; the only
  * common name (</s>, <eos>, <|im_end|>...) among the special tokens. */
 LS_API int32_t ls_tokenizer_end_token(const ls_tokenizer *tokenizer);
-/* Makes the token with this text the end token; LS_EINVAL if it does not exist. To be called before the tokenizer is used. */
-LS_API LS_MUST_CHECK ls_status ls_tokenizer_set_end_token(ls_tokenizer *tokenizer, const char *text);
 /* The bytes of one token, as it stands inside a text; NULL for a token that does not exist. */
 LS_API const uint8_t *ls_tokenizer_token_bytes(const ls_tokenizer *tokenizer, int32_t token, size_t *count);
 /* The text of `tokens`, 0-terminated, in memory that the caller frees. *bytes does not count the final 0. */
@@ -200,11 +207,8 @@ LS_API LS_MUST_CHECK ls_status ls_encode(ls_encoder *encoder, const void *text, 
 
 typedef struct ls_chat_template ls_chat_template; /* read-only; any number of threads may use it */
 
-/* From now on the template of the tokenizer, which is saved with it: "chatml", "llama2", "llama3" or "zephyr", or the path of a file .jinja.
- * To be called before the tokenizer is used. */
-LS_API LS_MUST_CHECK ls_status ls_tokenizer_set_chat_template(ls_tokenizer *tokenizer, const char *name);
-/* The template of a tokenizer: its folder's chat_template.jinja, or chat_template in tokenizer_config.json. LS_EINVAL: it has none. On
- * failure *out is NULL. */
+/* The template of a tokenizer: options.chat_template, its folder's chat_template.jinja, or chat_template in tokenizer_config.json.
+ * LS_EINVAL: it has none. On failure *out is NULL. */
 LS_API LS_MUST_CHECK ls_status ls_chat_template_open(ls_chat_template **out, const ls_tokenizer *tokenizer);
 LS_API void ls_chat_template_free(ls_chat_template **chat);
 /* The text of messages, a JSON list of {"role": ..., "content": ...}, 0-terminated, in memory that the caller frees; `prompt`: and the

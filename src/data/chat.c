@@ -54,10 +54,8 @@ const char *ls__chat_built_in(const char *name)
     return NULL;
 }
 
-ls_status ls_tokenizer_set_chat_template(ls_tokenizer *t, const char *name)
+ls_status ls__chat_set_template(ls_tokenizer *t, const char *name)
 {
-    LS__NEED(t, "tokenizer");
-    LS__NEED(name, "name");
     const char *own = ls__chat_built_in(name);
     size_t length = strlen(name), bytes = own ? strlen(own) : 0;
     char *text = own ? strdup(own) : NULL;

@@ -11,6 +11,9 @@ const char *ls__chat_built_in(const char *name);
 /* Their names, for messages. */
 #define LS__CHAT_BUILT_IN "chatml, llama2, llama3, zephyr"
 
+/* From now on the tokenizer's template: one of these, or a file. */
+LS_MUST_CHECK ls_status ls__chat_set_template(ls_tokenizer *t, const char *name);
+
 /* A list of messages of a JSON text. LS_EFORMAT: it is not one. */
 LS_MUST_CHECK ls_status ls__chat_parse(const char *json, size_t bytes, json_t **out);
 

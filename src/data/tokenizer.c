@@ -152,8 +152,20 @@ static ls_status read_named(ls_tokenizer *t, const char *name)
     return status;
 }
 
-ls_status ls_tokenizer_open(ls_tokenizer **out, const char *name)
+static ls_status set_end_token(ls_tokenizer *t, const char *text, const char *name)
 {
+    size_t count = strlen(text);
+    const ls__added_token *added = ls__added_find(&t->added, text, count);
+    uint32_t id = added ? added->id : t->bpe ? ls__bpe_find(t->bpe, text, count) : LS__BPE_NONE;
+    if (id == LS__BPE_NONE) return ls__fail(LS_EINVAL, "%s: end token '%s' is not in the tokenizer", name, text);
+    t->end = (int32_t)id;
+    t->end_given = true;
+    return LS_OK;
+}
+
+ls_status ls_tokenizer_open(ls_tokenizer **out, const char *name, const ls_tokenizer_options *options)
+{
+    ls_tokenizer_options o = options ? *options : (ls_tokenizer_options){ 0 };
     LS__NEED(out, "out");
     *out = NULL;
     LS__NEED(name, "name");
@@ -161,6 +173,8 @@ ls_status ls_tokenizer_open(ls_tokenizer **out, const char *name)
     if (!t) return ls__fail(LS_ENOMEM, "no memory for a tokenizer");
     for (int i = 0; i < 256; i++) t->each[i] = (uint8_t)i;
     ls_status status = strcmp(name, "bytes") ? read_named(t, name) : make_bytes(t);
+    if (!status && o.end_token) status = set_end_token(t, o.end_token, name);
+    if (!status && o.chat_template) status = ls__chat_set_template(t, o.chat_template);
     if (status) ls_tokenizer_free(&t);
     *out = t;
     return status;
@@ -220,19 +234,6 @@ uint32_t ls_tokenizer_vocab_size(const ls_tokenizer *t)
 int32_t ls_tokenizer_end_token(const ls_tokenizer *t)
 {
     return t->end;
-}
-
-ls_status ls_tokenizer_set_end_token(ls_tokenizer *t, const char *text)
-{
-    LS__NEED(t, "tokenizer");
-    LS__NEED(text, "text");
-    size_t count = strlen(text);
-    const ls__added_token *added = ls__added_find(&t->added, text, count);
-    uint32_t id = added ? added->id : t->bpe ? ls__bpe_find(t->bpe, text, count) : LS__BPE_NONE;
-    if (id == LS__BPE_NONE) return ls__fail(LS_EINVAL, "end token '%s' is not in the tokenizer", text);
-    t->end = (int32_t)id;
-    t->end_given = true;
-    return LS_OK;
 }
 
 ls_status ls__tokenizer_check_end(const ls_tokenizer *t, const char *name)

@@ -29,7 +29,7 @@ struct ls_tokenizer {
     ls__rules rules;
     ls__pieces pieces;
     int32_t end;
-    bool end_given;    /* by ls_tokenizer_set_end_token(), not by the files */
+    bool end_given;    /* by the options, not by the files */
     uint8_t each[256]; /* 0 to 255: what the tokens of `bytes` are made of */
     ls__kept_file kept[LS__KEPT_FILES];
 };

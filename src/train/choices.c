@@ -55,7 +55,7 @@ static ls_status open_tokenizer(evaluation *e, int vocab)
     const char *name = o->tokenizer ? o->tokenizer : has_own ? o->model : vocab <= 257 ? "bytes" : NULL;
     if (!name)
         return ls__fail(LS_EINVAL, "%s: the model has no tokenizer; give the one that it was trained with", o->model);
-    ls_status status = ls_tokenizer_open(&e->tokenizer, name);
+    ls_status status = ls_tokenizer_open(&e->tokenizer, name, NULL);
     if (!status) status = ls__check_tokenizer(e->tokenizer, name, o->model, has_own, vocab);
     return status ? status : ls_encoder_open(&e->encoder, e->tokenizer);
 }

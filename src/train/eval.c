@@ -102,7 +102,7 @@ static ls_status open_tokenizer(evaluation *e, bool is_text, int vocab)
     if (!name && is_text && vocab <= 257) name = "bytes";
     if (!name && is_text)
         return ls__fail(LS_EINVAL, "%s: the model has no tokenizer; give the one that it was trained with", o->model);
-    ls_status status = name ? ls_tokenizer_open(&e->tokenizer, name) : LS_OK;
+    ls_status status = name ? ls_tokenizer_open(&e->tokenizer, name, NULL) : LS_OK;
     if (status || !name) return status;
     if ((status = ls__check_tokenizer(e->tokenizer, name, o->model, has_own, vocab))) return status;
     if (!e->data.n_data && e->tokenizer->bpe)

@@ -113,7 +113,7 @@ ls_status ls__check_tokenizer(const ls_tokenizer *tokenizer, const char *name, c
                         model, vocab, name, tokens);
     if (!has_own || name == model) return LS_OK;
     ls_tokenizer *own;
-    ls_status status = ls_tokenizer_open(&own, model);
+    ls_status status = ls_tokenizer_open(&own, model, NULL);
     if (!status && !ls__tokenizer_is_part(tokenizer, own, &first))
         status = ls__fail(LS_EINVAL,
                           "the model in %s has its own tokenizer, in which token %d differs from '%s': leave out the "
@@ -145,10 +145,8 @@ ls_status ls__train_open_tokenizer(ls_train *t, int vocab)
         return ls__fail(LS_EINVAL, "the end token '%s' is for text; the data are token shards", o->end_token);
     if (!name) return LS_OK;
     t->tokenizer_name = name;
-    if ((status = ls_tokenizer_open(&t->tokenizer, name))) return status;
-    if (o->end_token && (status = ls_tokenizer_set_end_token(t->tokenizer, o->end_token)))
-        return ls__fail_within(status, "%s", name);
-    if (o->chat_template && (status = ls_tokenizer_set_chat_template(t->tokenizer, o->chat_template))) return status;
+    ls_tokenizer_options named = { .end_token = o->end_token, .chat_template = o->chat_template };
+    if ((status = ls_tokenizer_open(&t->tokenizer, name, &named))) return status;
     if (t->task->encoder) separate_by_template(t->tokenizer);
     if (t->is_text && o->n_data && !o->chat && (status = ls__tokenizer_check_end(t->tokenizer, name))) return status;
     if (!o->n_data && t->tokenizer->bpe)

@@ -62,15 +62,15 @@ static void data(void **state)
     const char *none[] = { NULL };
     uint64_t sample;
     char *text;
-    CHECK_ALL("tokenizer", CALL(ls_tokenizer_save, NULL, "x"), CALL(ls_tokenizer_set_end_token, NULL, "x"),
+    CHECK_ALL("tokenizer", CALL(ls_tokenizer_save, NULL, "x"),
               CALL(ls_tokenizer_decode, NULL, &token, 1, &text, &count));
     CHECK_ALL("encoder", CALL(ls_encode, NULL, "x", 1, &tokens, &count));
     CHECK_ALL("loader", CALL(ls_loader_next, NULL, &batch), CALL(ls_loader_seek, NULL, NULL));
     CHECK_ALL("sampler", CALL(ls_sampler_get_samples, NULL, 0, 0, 0, &sample, &count));
-    check_ok(ls_tokenizer_open(&t, "bytes"));
+    check_ok(ls_tokenizer_open(&t, "bytes", NULL));
     check_ok(ls_encoder_open(&e, t));
     CHECK_ALL("folder", CALL(ls_tokenizer_save, t, NULL));
-    CHECK_ALL("text", CALL(ls_tokenizer_set_end_token, t, NULL), CALL(ls_encode, e, NULL, 3, &tokens, &count));
+    CHECK_ALL("text", CALL(ls_encode, e, NULL, 3, &tokens, &count));
     CHECK_ALL("tokens", CALL(ls_tokenizer_decode, t, NULL, 1, &text, &count), CALL(ls_encode, e, "x", 1, NULL, &count));
     CHECK_ALL("out", CALL(ls_tokenizer_decode, t, &token, 1, NULL, &count));
     CHECK_ALL("bytes", CALL(ls_tokenizer_decode, t, &token, 1, &text, NULL));

@@ -178,7 +178,7 @@ static void only_answers_have_a_loss(void **state)
             json_t *line = json_pack("{s:O}", "messages", json_object_get(g, "messages"));
             assert_int_equal(json_dump_file(line, "chats.jsonl", 0), 0);
             json_decref(line);
-            check_ok(ls_tokenizer_open(&tokenizer, "."));
+            check_ok(ls_tokenizer_open(&tokenizer, ".", NULL));
             check_ok(ls_text_open(&set, &(ls_text_options){ .paths = paths,
                                                             .n_paths = 1,
                                                             .tokenizer = tokenizer,
@@ -204,7 +204,7 @@ static void expect_answers(const char *template, const char *messages, const cha
     json_t *list;
     char got[500] = "";
     make_tokenizer("qwen2", template, "<s>", "</s>");
-    check_ok(ls_tokenizer_open(&tokenizer, "."));
+    check_ok(ls_tokenizer_open(&tokenizer, ".", NULL));
     check_ok(ls_chat_template_open(&chat, tokenizer));
     check_ok(ls__chat_parse(messages, strlen(messages), &list));
     check_ok(ls__chat_answers(chat, list, &out));
@@ -281,11 +281,12 @@ static void built_in_templates_work_with_any_tokenizer(void **state)
         ls_chat_template *chat;
         char *text;
         size_t bytes;
-        check_ok(ls_tokenizer_open(&tokenizer, "bytes"));
+        check_ok(ls_tokenizer_open(&tokenizer, "bytes", NULL));
         check_fails(ls_chat_template_open(&chat, tokenizer), LS_EINVAL, "no chat template");
-        check_ok(ls_tokenizer_set_chat_template(tokenizer, cases[i].name));
+        ls_tokenizer_free(&tokenizer);
+        check_ok(ls_tokenizer_open(&tokenizer, "bytes", &(ls_tokenizer_options){ .chat_template = cases[i].name }));
         check_ok(ls_tokenizer_save(tokenizer, "saved"));
-        check_ok(ls_tokenizer_open(&saved, "saved"));
+        check_ok(ls_tokenizer_open(&saved, "saved", NULL));
         check_ok(ls_chat_template_open(&chat, saved));
         check_ok(ls_chat_render(chat, messages, sizeof messages - 1, true, &text, &bytes));
         assert_string_equal(text, cases[i].text);
@@ -316,8 +317,7 @@ static void bad_chats_are_refused_with_their_place(void **state)
     const char *paths[] = { "chats.jsonl" };
     ls_tokenizer *tokenizer;
     ls_dataset *set;
-    check_ok(ls_tokenizer_open(&tokenizer, "bytes"));
-    check_ok(ls_tokenizer_set_chat_template(tokenizer, "llama2"));
+    check_ok(ls_tokenizer_open(&tokenizer, "bytes", &(ls_tokenizer_options){ .chat_template = "llama2" }));
     ls_text_options o = { .paths = paths, .n_paths = 1, .tokenizer = tokenizer, .seq_len = 64, .chat = true };
     write_text("chats.jsonl", "{}\n");
     check_fails(ls_text_open(&set, &o), LS_EINVAL, "chats are padded");
@@ -333,9 +333,14 @@ static void bad_chats_are_refused_with_their_place(void **state)
         assert_int_equal(set->count, 1);
         ls_dataset_free(&set);
     }
-    check_fails(ls_tokenizer_set_chat_template(tokenizer, "chatgpt"), LS_EINVAL, "must be one of chatml, llama2");
-    check_fails(ls_tokenizer_set_chat_template(tokenizer, "none.jinja"), LS_ENOENT, "none.jinja");
     ls_tokenizer_free(&tokenizer);
+    check_fails(ls_tokenizer_open(&tokenizer, "bytes", &(ls_tokenizer_options){ .chat_template = "chatgpt" }), LS_EINVAL,
+                "must be one of chatml, llama2");
+    check_fails(ls_tokenizer_open(&tokenizer, "bytes", &(ls_tokenizer_options){ .chat_template = "none.jinja" }), LS_ENOENT,
+                "none.jinja");
+    check_fails(ls_tokenizer_open(&tokenizer, "bytes", &(ls_tokenizer_options){ .end_token = "</s>" }), LS_EINVAL,
+                "bytes: end token '</s>' is not in the tokenizer");
+    assert_null(tokenizer);
 }
 
 int main(void)

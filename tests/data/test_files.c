@@ -78,7 +78,7 @@ static ls_status open_text(ls_dataset **d, const char *path, ls_data_format form
 {
     static ls_tokenizer *bytes; /* one for all */
     const char *paths[] = { path };
-    if (!bytes) check_ok(ls_tokenizer_open(&bytes, "bytes"));
+    if (!bytes) check_ok(ls_tokenizer_open(&bytes, "bytes", NULL));
     if (!path) {
         ls_tokenizer_free(&bytes);
         return LS_OK;
@@ -255,7 +255,7 @@ static void bad_lines_can_be_skipped(void **state)
     const char
         *paths[] = { "bad.jsonl" },
         *says = "5 invalid lines were skipped; the first: bad.jsonl: byte 26000 (line 501): no string in field text\n";
-    check_ok(ls_tokenizer_open(&t, "bytes"));
+    check_ok(ls_tokenizer_open(&t, "bytes", NULL));
     ls_text_options o = { .paths = paths, .n_paths = 1, .tokenizer = t, .seq_len = 2, .threads = 3 };
     check_fails(ls_text_open(&d, &o), LS_EFORMAT, "bad.jsonl: byte 26000 (line 501): no string in field text; correct");
     o.skip_bad = true;

@@ -478,15 +478,15 @@ static void null_arguments_are_named(void **state)
     check_fails(ls_text_open(NULL, NULL), LS_EINVAL, "out must not be NULL");
     check_fails(ls_stage_open(&stage, paths, 1, NULL), LS_EINVAL, "options must not be NULL");
     check_fails(ls_stage_open(NULL, paths, 1, NULL), LS_EINVAL, "out must not be NULL");
-    check_fails(ls_tokenizer_open(&tokenizer, NULL), LS_EINVAL, "name must not be NULL");
-    check_fails(ls_tokenizer_open(NULL, "bytes"), LS_EINVAL, "out must not be NULL");
+    check_fails(ls_tokenizer_open(&tokenizer, NULL, NULL), LS_EINVAL, "name must not be NULL");
+    check_fails(ls_tokenizer_open(NULL, "bytes", NULL), LS_EINVAL, "out must not be NULL");
     check_fails(ls_encoder_open(&encoder, NULL), LS_EINVAL, "tokenizer must not be NULL");
     check_fails(ls_encoder_open(NULL, NULL), LS_EINVAL, "out must not be NULL");
     if (sampler || dataset || stage || tokenizer || encoder) fail_msg("what could not be opened is not NULL");
     check_fails(ls_tokenize(NULL, &result), LS_EINVAL, "options must not be NULL");
     check_fails(ls_tokenize(&(ls_tokenize_options){ 0 }, NULL), LS_EINVAL, "result must not be NULL");
     check_fails(ls_tokenize(&(ls_tokenize_options){ .output = "x" }, &result), LS_EINVAL, "tokenizer must not be NULL");
-    check_ok(ls_tokenizer_open(&tokenizer, "bytes"));
+    check_ok(ls_tokenizer_open(&tokenizer, "bytes", NULL));
     check_fails(ls_tokenize(&(ls_tokenize_options){ .tokenizer = tokenizer }, &result), LS_EINVAL,
                 "output must not be NULL");
     check_fails(ls_bpe_train(NULL, &vocab_size), LS_EINVAL, "options must not be NULL");

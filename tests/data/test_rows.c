@@ -11,7 +11,7 @@ static ls_tokenizer *tokenizer(void)
 {
     ls_tokenizer *t;
     write_text("vocab.txt", vocabulary);
-    check_ok(ls_tokenizer_open(&t, "."));
+    check_ok(ls_tokenizer_open(&t, ".", NULL));
     return t;
 }
 
@@ -232,7 +232,7 @@ static void vocab_txt_is_a_tokenizer(void **state)
     size_t n;
     static const int32_t expected[] = { 5, 11, 9, 1, 3 };
     check_ok(ls_tokenizer_save(t, "saved"));
-    check_ok(ls_tokenizer_open(&again, "saved"));
+    check_ok(ls_tokenizer_open(&again, "saved", NULL));
     ls_tokenizer *both[] = { t, again };
     for (int i = 0; i < 2; i++) {
         check_ok(ls_encoder_open(&e, both[i]));
@@ -244,7 +244,7 @@ static void vocab_txt_is_a_tokenizer(void **state)
     ls_tokenizer_free(&again);
     ls_tokenizer_free(&t);
     write_text("vocab.txt", "a\nb\n");
-    check_fails(ls_tokenizer_open(&t, "."), LS_EFORMAT, "vocab.txt: token [UNK] is missing");
+    check_fails(ls_tokenizer_open(&t, ".", NULL), LS_EFORMAT, "vocab.txt: token [UNK] is missing");
 }
 
 int main(void)

@@ -58,7 +58,7 @@ static void shards_do_not_depend_on_threads_or_size(void **state)
 {
     (void)state;
     ls_tokenizer *t;
-    check_ok(ls_tokenizer_open(&t, "bytes"));
+    check_ok(ls_tokenizer_open(&t, "bytes", NULL));
     const char *files[] = { "corpus.jsonl", "corpus.txt" };
     for (int f = 0; f < 2; f++) {
         size_t n, m;
@@ -98,7 +98,7 @@ static void packed_text_is_what_the_shards_hold(void **state)
         ls_loader *l;
         ls_batch *b;
         size_t n;
-        check_ok(ls_tokenizer_open(&t, names[k / 2]));
+        check_ok(ls_tokenizer_open(&t, names[k / 2], NULL));
         int32_t *expected = shard_tokens(t, files[k % 2], 2, 0, &n);
         check_ok(open_text(&d, t, files[k % 2], T, false));
         assert_int_equal(d->count, (n - 1) / T);
@@ -133,7 +133,7 @@ static void padded_documents_have_mask_and_weights(void **state)
                "{\"q\": \"\", \"text\": \"0123456789\", \"w\": 2}\r\n{\"text\": \"\", \"q\": \"\", \"w\": 1}");
     ls_tokenizer *t;
     ls_dataset *d;
-    check_ok(ls_tokenizer_open(&t, "bytes"));
+    check_ok(ls_tokenizer_open(&t, "bytes", NULL));
     const char *paths[] = { "few.jsonl" };
     check_ok(ls_text_open(&d, &(ls_text_options){ .paths = paths,
                                                   .n_paths = 1,
@@ -181,7 +181,7 @@ static void lengths_are_counted_if_asked_for(void **state)
     ls_tokenizer *t;
     ls_dataset *d;
     const char *paths[] = { "lengths.jsonl" };
-    check_ok(ls_tokenizer_open(&t, "bytes"));
+    check_ok(ls_tokenizer_open(&t, "bytes", NULL));
     for (int threads = 1; threads <= 3; threads += 2) {
         ls_text_options o = { .paths = paths, .n_paths = 1, .tokenizer = t, .seq_len = 16, .threads = threads };
         o.padded = o.count_tokens = true;
@@ -223,7 +223,7 @@ static void shards_are_not_taken_for_text(void **state)
     ls_tokenize_result r;
     uint32_t learned;
     const char *paths[] = { "shard.dat" }, *says = "shard.dat: byte 0: is a token shard, not text";
-    check_ok(ls_tokenizer_open(&t, "bytes"));
+    check_ok(ls_tokenizer_open(&t, "bytes", NULL));
     check_fails(open_text(&d, t, "shard.dat", 4, false), LS_EFORMAT, says);
     check_fails(ls_tokenize(&(ls_tokenize_options){ .paths = paths, .n_paths = 1, .tokenizer = t, .output = "no" }, &r),
                 LS_EFORMAT, says);
@@ -238,7 +238,7 @@ static void broken_lines_are_named_with_byte_and_line(void **state)
     (void)state;
     ls_tokenizer *t;
     ls_dataset *d;
-    check_ok(ls_tokenizer_open(&t, "bytes"));
+    check_ok(ls_tokenizer_open(&t, "bytes", NULL));
     const struct {
         const char *text, *says;
     } cases[] = {
@@ -292,7 +292,7 @@ static void the_earliest_broken_line_is_told_whatever_the_threads(void **state)
     fclose(f);
     ls_tokenizer *t;
     ls_tokenize_result r;
-    check_ok(ls_tokenizer_open(&t, "bytes"));
+    check_ok(ls_tokenizer_open(&t, "bytes", NULL));
     const char *paths[] = { "many.jsonl" };
     for (int threads = 1; threads <= 4; threads++)
         check_fails(ls_tokenize(
@@ -358,7 +358,7 @@ static void held_out_documents_are_in_one_part_only(void **state)
     fclose(f);
     static uint8_t train[DOCUMENTS + 1], held[DOCUMENTS + 1], packed[DOCUMENTS + 1], other[DOCUMENTS + 1];
     ls_tokenizer *t;
-    check_ok(ls_tokenizer_open(&t, "bytes"));
+    check_ok(ls_tokenizer_open(&t, "bytes", NULL));
     mark_documents(&(ls_hold_out){ .fraction = 0.2, .seed = 1 }, true, 1, t, train);
     mark_documents(&(ls_hold_out){ .fraction = 0.2, .seed = 1, .held_out = true }, true, 2, t, held);
     mark_documents(&(ls_hold_out){ .fraction = 0.2, .seed = 2, .held_out = true }, true, 1, t, other);
@@ -391,7 +391,7 @@ static void a_missing_sample_or_worker_is_an_error(void **state)
     uint8_t mask[T];
     ls_row row = { .fields = { x, y, weights, mask } };
     void *worker;
-    check_ok(ls_tokenizer_open(&t, "bytes"));
+    check_ok(ls_tokenizer_open(&t, "bytes", NULL));
     for (int padded = 0; padded < 2; padded++) {
         check_ok(ls_text_open(&d, &(ls_text_options){
                                       .paths = paths, .n_paths = 1, .tokenizer = t, .seq_len = T, .padded = padded }));

@@ -33,7 +33,7 @@ static void bytes_are_tokens(void **state)
     ls_tokenizer *t;
     int32_t tokens[16];
     size_t count;
-    check_ok(ls_tokenizer_open(&t, "bytes"));
+    check_ok(ls_tokenizer_open(&t, "bytes", NULL));
     assert_int_equal(ls_tokenizer_vocab_size(t), 257);
     assert_int_equal(ls_tokenizer_end_token(t), 256);
     encode(t, "\xff\0a", 3, tokens, &count);
@@ -72,7 +72,7 @@ static void the_textbook_example_is_learned(void **state)
     ls_tokenizer *t;
     int32_t tokens[10];
     size_t count;
-    check_ok(ls_tokenizer_open(&t, "hugs"));
+    check_ok(ls_tokenizer_open(&t, "hugs", NULL));
     encode(t, "hugs bun", 8, tokens, &count); /* hug s, blank b un */
     assert_int_equal(count, 5);
     assert_int_equal(tokens[0], 258);
@@ -114,7 +114,7 @@ static void all_kinds_of_files_are_the_same_tokenizer(void **state)
     size_t n, count;
     for (int i = 0; i < 4; i++) {
         ls_tokenizer *t;
-        check_ok(ls_tokenizer_open(&t, names[i]));
+        check_ok(ls_tokenizer_open(&t, names[i], NULL));
         assert_int_equal(ls_tokenizer_vocab_size(t), 1000);
         assert_int_equal(ls_tokenizer_end_token(t), 999);
         encode(t, text, sizeof text - 1, i ? got : expected, i ? &count : &n);
@@ -129,7 +129,7 @@ static void any_bytes_come_back(void **state)
     (void)state;
     ls_tokenizer *t;
     ls_encoder *e;
-    check_ok(ls_tokenizer_open(&t, "one"));
+    check_ok(ls_tokenizer_open(&t, "one", NULL));
     check_ok(ls_encoder_open(&e, t));
     static uint8_t text[300000];
     for (uint64_t round = 0; round < 50; round++) {
@@ -212,7 +212,7 @@ static void added_tokens_are_found_as_the_reference_finds_them(void **state)
     size_t room = 0, cases = 0;
     ls_tokenizer *t;
     snprintf(path, sizeof path, "%s/tests/data/added_tokenizer.json", getenv("LOCKSTEP_SOURCE"));
-    check_ok(ls_tokenizer_open(&t, path));
+    check_ok(ls_tokenizer_open(&t, path, NULL));
     snprintf(path, sizeof path, "%s/tests/data/added_goldens.txt", getenv("LOCKSTEP_SOURCE"));
     FILE *f = fopen(path, "r");
     assert_non_null(f);
@@ -247,7 +247,7 @@ static void chunks_do_not_cut_added_tokens(void **state)
     ls_encoder *e;
     const int32_t *whole;
     snprintf(path, sizeof path, "%s/tests/data/added_tokenizer.json", getenv("LOCKSTEP_SOURCE"));
-    check_ok(ls_tokenizer_open(&t, path));
+    check_ok(ls_tokenizer_open(&t, path, NULL));
     /* Nearly every blank is inside a token, or after one that takes it. */
     for (uint64_t i = 0; n < BYTES - 20; i++)
         n += (size_t)snprintf(text + n, BYTES - n, "%s",
@@ -282,29 +282,29 @@ static void broken_files_are_named(void **state)
     (void)state;
     ls_tokenizer *t;
     mkdir("bad", 0777);
-    check_fails(ls_tokenizer_open(&t, "bad"), LS_ENOENT, "bad: no tokenizer");
-    check_fails(ls_tokenizer_open(&t, "none.json"), LS_ENOENT, "none.json: cannot be opened");
+    check_fails(ls_tokenizer_open(&t, "bad", NULL), LS_ENOENT, "bad: no tokenizer");
+    check_fails(ls_tokenizer_open(&t, "none.json", NULL), LS_ENOENT, "none.json: cannot be opened");
     write_text("bad/vocab.json", "{\"a\": 0,");
-    check_fails(ls_tokenizer_open(&t, "bad"), LS_ENOENT, "bad/merges.txt");
+    check_fails(ls_tokenizer_open(&t, "bad", NULL), LS_ENOENT, "bad/merges.txt");
     write_text("bad/merges.txt", "#version: 0.2\nb c\n");
-    check_fails(ls_tokenizer_open(&t, "bad"), LS_EFORMAT, "bad/vocab.json: byte 8 (line 1)");
+    check_fails(ls_tokenizer_open(&t, "bad", NULL), LS_EFORMAT, "bad/vocab.json: byte 8 (line 1)");
     write_text("bad/vocab.json", "{\"a\": 0, \"b\": -1}");
-    check_fails(ls_tokenizer_open(&t, "bad"), LS_EFORMAT, "the id of token 'b' must be an integer");
+    check_fails(ls_tokenizer_open(&t, "bad", NULL), LS_EFORMAT, "the id of token 'b' must be an integer");
     write_text("bad/vocab.json", "{\"a\": 0, \"b\": 0}");
-    check_fails(ls_tokenizer_open(&t, "bad"), LS_EFORMAT, "token id 0 occurs twice");
+    check_fails(ls_tokenizer_open(&t, "bad", NULL), LS_EFORMAT, "token id 0 occurs twice");
     write_text("bad/vocab.json", "{\"a b\": 0}");
-    check_fails(ls_tokenizer_open(&t, "bad"), LS_EFORMAT, "'a b' is not in GPT-2's byte alphabet");
+    check_fails(ls_tokenizer_open(&t, "bad", NULL), LS_EFORMAT, "'a b' is not in GPT-2's byte alphabet");
     write_text("bad/vocab.json", "{\"a\": 0, \"b\": 1}");
-    check_fails(ls_tokenizer_open(&t, "bad"), LS_EFORMAT,
+    check_fails(ls_tokenizer_open(&t, "bad", NULL), LS_EFORMAT,
                 "bad/merges.txt: byte 14 (line 2): 'c' is not in the vocabulary");
     write_text("bad/merges.txt", "a b\n");
-    check_fails(ls_tokenizer_open(&t, "bad"), LS_EFORMAT, "tokens 0 and 1 together are not in the vocabulary");
+    check_fails(ls_tokenizer_open(&t, "bad", NULL), LS_EFORMAT, "tokens 0 and 1 together are not in the vocabulary");
     write_text("bad/merges.txt", "a b c\n");
-    check_fails(ls_tokenizer_open(&t, "bad"), LS_EFORMAT, "byte 0 (line 1): a merge must be two tokens");
+    check_fails(ls_tokenizer_open(&t, "bad", NULL), LS_EFORMAT, "byte 0 (line 1): a merge must be two tokens");
     write_text("bad/merges.txt", "");
-    check_fails(ls_tokenizer_open(&t, "bad"), LS_EFORMAT, "no token for byte 0");
+    check_fails(ls_tokenizer_open(&t, "bad", NULL), LS_EFORMAT, "no token for byte 0");
     write_text("x.json", "[]");
-    check_fails(ls_tokenizer_open(&t, "x.json"), LS_EFORMAT, "x.json: has no model");
+    check_fails(ls_tokenizer_open(&t, "x.json", NULL), LS_EFORMAT, "x.json: has no model");
     assert_null(t);
 }
 
@@ -346,7 +346,7 @@ static void unsupported_rules_are_named(void **state)
         for (char *p = text; *p; p++)
             if (*p == '\'') *p = '"';
         write_text("x.json", text);
-        check_fails(ls_tokenizer_open(&t, "x.json"), cases[i].code, cases[i].message);
+        check_fails(ls_tokenizer_open(&t, "x.json", NULL), cases[i].code, cases[i].message);
         assert_null(t);
     }
 }
@@ -403,11 +403,11 @@ static void tokenizers_of_known_models_are_those_of_the_reference(void **state)
         ls_tokenizer *t;
         snprintf(path, sizeof path, "%s/tests/data/kinds/%s.json", getenv("LOCKSTEP_SOURCE"), kinds[i]);
         snprintf(goldens, sizeof goldens, "%s/tests/data/kinds/%s.txt", getenv("LOCKSTEP_SOURCE"), kinds[i]);
-        check_ok(ls_tokenizer_open(&t, path));
+        check_ok(ls_tokenizer_open(&t, path, NULL));
         check_kind(t, kinds[i], goldens);
         check_ok(ls_tokenizer_save(t, "kind")); /* and what is saved is the same */
         ls_tokenizer_free(&t);
-        check_ok(ls_tokenizer_open(&t, "kind"));
+        check_ok(ls_tokenizer_open(&t, "kind", NULL));
         check_kind(t, kinds[i], goldens);
         ls_tokenizer_free(&t);
     }
@@ -428,7 +428,7 @@ static void chunks_end_where_the_rules_allow_it(void **state)
         int32_t whole[200], parts[200];
         size_t n, first, second, cuts = 0;
         snprintf(path, sizeof path, "%s/tests/data/kinds/%s.json", getenv("LOCKSTEP_SOURCE"), kinds[k]);
-        check_ok(ls_tokenizer_open(&t, path));
+        check_ok(ls_tokenizer_open(&t, path, NULL));
         encode(t, text, sizeof text - 1, whole, &n);
         for (size_t at = 1; (at = ls__split_cut((const uint8_t *)text, at, sizeof text - 1)) < sizeof text - 1; at++) {
             if (!ls__tokenizer_may_cut(t, text, sizeof text - 1, at)) continue;

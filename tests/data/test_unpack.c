@@ -246,7 +246,7 @@ static int prepare(void **state)
 {
     if (make_folder(state)) return -1;
     make_text();
-    return ls_tokenizer_open(&bytes, "bytes");
+    return ls_tokenizer_open(&bytes, "bytes", NULL);
 }
 
 static int clean_up(void **state)

@@ -133,7 +133,7 @@ static void kinds_of_files_are_told_apart(void **state)
     ls_dataset *d;
     ls_tokenizer *bytes;
     bool text;
-    check_ok(ls_tokenizer_open(&bytes, "bytes"));
+    check_ok(ls_tokenizer_open(&bytes, "bytes", NULL));
     check_ok(ls__file_write("a.txt", "0123456", 7));
     const char *mixed[] = { "a.txt", "t.bin" }, *shard[] = { "t.bin" }, *absent[] = { "absent.txt" };
     uint16_t tokens[9] = { 1, 2, 3, 4, 5, 6, 7, 8, 9 };
