@@ -296,8 +296,8 @@ int chat_command(int argc, char **argv)
     if (code >= 0) return code;
     ls_status status = model_folder_load(&c.model, c.folder);
     if (status) return exit_failure("chat", status);
-    code =
-        model_folder_open_tokenizer("chat", &c.tokenizer, c.tokenizer_name, c.template_name, c.folder, ls_model_lm(c.model)->vocab_size);
+    code = model_folder_open_tokenizer("chat", &c.tokenizer, c.tokenizer_name, c.template_name, c.folder,
+                                       ls_model_lm(c.model)->vocab_size);
     if (code < 0) {
         if (c.terminal) {
             setvbuf(stdin, NULL, _IONBF, 0); /* what is there can be seen by poll() */

@@ -14,6 +14,7 @@
 #include "cli/options.h"
 #include "cli/option_names.h"
 #include "data/documents.h"
+#include "data/format.h"
 #include "data/names.h"
 #include "data/recognise.h"
 #include "data/shard.h"
@@ -73,14 +74,14 @@ static ls_status describe_shard(const info_options *o, const ls__source *file, u
     *total += shard.tokens;
     if (o->json) {
         json_t *line = json_pack("{s:o, s:s, s:I}", "file", ls__settings_name(file->path), "format",
-                                 ls_data_format_name(shard.format), "tokens", (json_int_t)shard.tokens);
+                                 ls__format_name(shard.format), "tokens", (json_int_t)shard.tokens);
         if (!o->quick) json_object_set_new(line, "least", json_integer(least));
         if (!o->quick) json_object_set_new(line, "most", json_integer(most));
         if (!o->quick && end >= 0) json_object_set_new(line, "ends", json_integer((json_int_t)ends));
         print_json(line);
         return LS_OK;
     }
-    printf("%s: %s, %" PRIu64 " token%s", printable(file->path), ls_data_format_name(shard.format), shard.tokens,
+    printf("%s: %s, %" PRIu64 " token%s", printable(file->path), ls__format_name(shard.format), shard.tokens,
            ls__s((int64_t)shard.tokens));
     if (!o->quick) printf(" from %d to %d", least, most);
     if (!o->quick && end >= 0) printf(", %" PRIu64 " end%s of text", ends, ls__s((int64_t)ends));
@@ -126,7 +127,7 @@ static ls_status describe_text(const info_options *o, const ls__sources *one)
     if (status < 0) return status;
     if (o->json) {
         json_t *line = json_pack("{s:o, s:s, s:I}", "file", ls__settings_name(file->path), "format",
-                                 ls_data_format_name(file->format), "bytes", (json_int_t)file->bytes);
+                                 ls__format_name(file->format), "bytes", (json_int_t)file->bytes);
         if (file->packing) json_object_set_new(line, "compression", json_string(packings[file->packing] + 2));
         if (!o->quick) json_object_set_new(line, "documents", json_integer((json_int_t)c.documents));
         if (!o->quick) json_object_set_new(line, "text_bytes", json_integer((json_int_t)c.bytes));
@@ -135,7 +136,7 @@ static ls_status describe_text(const info_options *o, const ls__sources *one)
         print_json(line);
         return LS_OK;
     }
-    printf("%s: %s%s, %" PRIu64 " byte%s", printable(file->path), ls_data_format_name(file->format),
+    printf("%s: %s%s, %" PRIu64 " byte%s", printable(file->path), ls__format_name(file->format),
            packings[file->packing], file->bytes, ls__s((int64_t)file->bytes));
     if (!o->quick)
         printf(", %" PRIu64 " document%s of %" PRIu64 " byte%s of text, the longest of %" PRIu64, c.documents,
@@ -188,7 +189,7 @@ static void complain(const info_options *o, const char *name)
 static ls_status describe(const info_options *o, const char *name, uint64_t *total)
 {
     ls__sources one = { 0 };
-    bool text = ls_data_format_is_text(o->format);
+    bool text = ls__format_of(o->format)->is_text;
     ls_status status = o->format ? LS_OK : ls__sources_are_text(&name, 1, &text);
     if (!status) status = text ? ls__sources_open_text(&one, &name, 1, o->format) : ls__sources_open(&one, &name, 1);
     if (!status) status = text ? describe_text(o, &one) : describe_shard(o, one.files, total);

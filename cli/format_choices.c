@@ -2,6 +2,7 @@
 #include "cli/format_choices.h"
 
 #include <stddef.h>
+#include "data/format.h"
 
 typedef struct choices {
     const char *names[LS_FORMAT_COUNT + 1];
@@ -15,10 +16,10 @@ static const choices *choices_of(format_set set)
     int n = 0;
     for (int i = 0; i < LS_FORMAT_COUNT; i++) {
         ls_data_format f = (ls_data_format)i;
-        bool text = ls_data_format_is_text(f), wanted = set == FORMATS_ALL || text == (set == FORMATS_TEXT);
+        bool text = ls__format_of(f)->is_text, wanted = set == FORMATS_ALL || text == (set == FORMATS_TEXT);
         if (f != LS_FORMAT_AUTO && !wanted) continue;
         c->formats[n] = f;
-        c->names[n++] = ls_data_format_name(f);
+        c->names[n++] = ls__format_name(f);
     }
     c->names[n] = NULL;
     return c;

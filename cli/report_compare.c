@@ -90,8 +90,7 @@ static void show_settings(const ls_run *before, const ls_run *after, const repor
 /* Steps of different work cannot be compared by their time; tokens per second can. */
 static void show_speed(const ls_run *before, const ls_run *after, const report_form *f)
 {
-    double x = before->tokens, y = after->tokens, a = x / before->step_mean * 1e9,
-           b = y / after->step_mean * 1e9;
+    double x = before->tokens, y = after->tokens, a = x / before->step_mean * 1e9, b = y / after->step_mean * 1e9;
     if (!(x > 0 && y > 0)) return;
     fprintf(f->to, "  %-16s %12.0f %12.0f %12s\n", "tokens/s", a, b, amount_change(b / a - 1).text);
     char text[256];

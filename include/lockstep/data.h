@@ -128,10 +128,6 @@ typedef enum ls_data_format {
     LS_FORMAT_U32 = 7,    /* uint32 without a header */
     LS_FORMAT_COUNT
 } ls_data_format;
-/* "auto", "plain"...; never NULL. */
-LS_API const char *ls_data_format_name(ls_data_format format);
-/* Whether it is a text format; false for shards of tokens and for auto. */
-LS_API bool ls_data_format_is_text(ls_data_format format);
 
 /* The fields of datasets of tokens, (batch_size, seq_len) each in a batch. Targets are the inputs shifted by one. */
 enum {

@@ -132,7 +132,7 @@ typedef struct ls_train_options {
     const char *weight_field;
     /* JSON lines of chats, in the field "messages" or `field`; the loss is on the assistant's answers. Implies pad. See ls_text_options */
     bool chat;
-    const char *chat_template; /* see ls_tokenizer_set_chat_template(); NULL: the tokenizer's */
+    const char *chat_template; /* see ls_tokenizer_options; NULL: the tokenizer's */
     ls_order order;            /* 0: shuffled; balanced is for padded data */
     int torch_ranks;           /* LS_ORDER_TORCH: the world size that it assumes; 0: the world's size */
     ls_last last;

@@ -33,7 +33,7 @@ static ls_status choose_format(ls__source *file, ls_data_format asked, const uin
     ls__suffix suffix = ls__suffix_of(file->path);
     file->format = asked;
     if (asked != LS_FORMAT_AUTO) return LS_OK;
-    file->format = ls_data_format_is_text(suffix.format) ? suffix.format : LS_FORMAT_PLAIN;
+    file->format = ls__format_of(suffix.format)->is_text ? suffix.format : LS_FORMAT_PLAIN;
     if (!suffix.is_json) return LS_OK;
     size_t i = count >= 3 && !memcmp(head, "\xef\xbb\xbf", 3) ? 3 : 0;
     while (i < count && memchr(" \t\r\n", head[i], 4)) i++;
@@ -90,11 +90,11 @@ static ls_status examine(ls__source *file, ls_data_format asked)
 
 ls_status ls__sources_open_text(ls__sources *out, const char *const *paths, size_t n_paths, ls_data_format format)
 {
-    if (format != LS_FORMAT_AUTO && !ls_data_format_is_text(format)) {
+    if (format != LS_FORMAT_AUTO && !ls__format_of(format)->is_text) {
         char list[100];
         *out = (ls__sources){ .unpacked_fd = -1 };
         ls__format_list(true, list, sizeof list);
-        return ls__fail(LS_EINVAL, "format %s is not a text format; use %s", ls_data_format_name(format), list);
+        return ls__fail(LS_EINVAL, "format %s is not a text format; use %s", ls__format_name(format), list);
     }
     ls_status status = ls__sources_open(out, paths, n_paths);
     if (status) return status;

@@ -117,14 +117,9 @@ const ls__format *ls__format_of(ls_data_format format)
     return &formats[(unsigned)format < LS_FORMAT_COUNT ? format : LS_FORMAT_AUTO];
 }
 
-const char *ls_data_format_name(ls_data_format format)
+const char *ls__format_name(ls_data_format format)
 {
     return (unsigned)format < LS_FORMAT_COUNT ? formats[format].name : "unknown format";
-}
-
-bool ls_data_format_is_text(ls_data_format format)
-{
-    return ls__format_of(format)->is_text;
 }
 
 ls_status ls__format_parse(const char *name, ls_data_format *out)

@@ -41,6 +41,8 @@ struct ls__format {
 
 /* The row of a format. Auto and numbers out of range have an empty one. */
 const ls__format *ls__format_of(ls_data_format format);
+/* "auto", "plain"...; never NULL. */
+const char *ls__format_name(ls_data_format format);
 /* The format of that name; for an unknown name LS_EINVAL with the list of names. */
 LS_MUST_CHECK ls_status ls__format_parse(const char *name, ls_data_format *out);
 

@@ -113,7 +113,7 @@ static bool is_data(const char *name)
     ls__suffix s = ls__suffix_of(name);
     /* A .json next to the data usually describes them; compressed, it is data. Shards are not read compressed. */
     if (s.is_json) return s.compressed;
-    return ls_data_format_is_text(s.format) || (s.format != LS_FORMAT_AUTO && !s.compressed);
+    return ls__format_of(s.format)->is_text || (s.format != LS_FORMAT_AUTO && !s.compressed);
 }
 
 static ls_status add_entry(ls__names *list, const char *folder, const char *name)

@@ -186,7 +186,7 @@ static ls_status is_text(const char *path, bool *text)
     size_t bytes, count;
     int fd;
     ls_data_format by_name = ls__suffix_of(path).format;
-    *text = by_name == LS_FORMAT_AUTO || ls_data_format_is_text(by_name);
+    *text = by_name == LS_FORMAT_AUTO || ls__format_of(by_name)->is_text;
     if (!*text) return LS_OK;
     ls_status status = ls__file_open(path, &fd, &bytes);
     if (status) return status;

@@ -102,11 +102,10 @@ static ls_status choose_format(const ls__source *file, ls_data_format *format, c
     }
     const ls__format *f = ls__format_of(asked);
     if (!f->token_bytes)
-        return ls__fail(LS_EINVAL, "%s: format %s is not a format of token shards", file->path,
-                        ls_data_format_name(asked));
+        return ls__fail(LS_EINVAL, "%s: format %s is not a format of token shards", file->path, ls__format_name(asked));
     if (!f->detect && seen != LS_FORMAT_AUTO)
         return ls__fail(LS_EFORMAT, "%s: byte 0: begins with the header of format %s; it is not %s", file->path,
-                        ls_data_format_name(seen), f->name);
+                        ls__format_name(seen), f->name);
     return LS_OK;
 }
 

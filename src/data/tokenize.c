@@ -185,10 +185,10 @@ static ls_status check_options(job *j)
     j->format = o->shard_format;
     if (j->format == LS_FORMAT_AUTO) j->format = vocab_size <= 1 << 16 ? LS_FORMAT_LLMC16 : LS_FORMAT_LLMC32;
     if (!width_of(j))
-        return ls__fail(LS_EINVAL, "format %s is not a format of token shards", ls_data_format_name(j->format));
+        return ls__fail(LS_EINVAL, "format %s is not a format of token shards", ls__format_name(j->format));
     if (vocab_size > 1 << 16 && width_of(j) == 2)
         return ls__fail(LS_EINVAL, "a vocabulary of %u does not fit shards of format %s; use llmc32 or u32", vocab_size,
-                        ls_data_format_name(j->format));
+                        ls__format_name(j->format));
     j->shard_tokens = o->shard_tokens ? o->shard_tokens : default_shard_tokens;
     if (j->shard_tokens > INT32_MAX) return ls__fail(LS_EINVAL, "a shard holds at most %d tokens", INT32_MAX);
     return LS_OK;

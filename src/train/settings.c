@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include "base/status.h"
 #include "base/text.h"
+#include "data/format.h"
 #include "ddp/on_sum.h"
 #include "kern/select.h"
 #include "train/training.h"
@@ -161,7 +162,7 @@ static json_t *setting_json(const ls_train_options *o, const ls__setting *s)
     }
     case LS__SET_FLAG: return json_boolean(x != 0);
     case LS__SET_CHOICE: return json_string(s->words[(int)x]);
-    case LS__SET_FORMAT: return json_string(ls_data_format_name(*(const ls_data_format *)p));
+    case LS__SET_FORMAT: return json_string(ls__format_name(*(const ls_data_format *)p));
     case LS__SET_TEXT:
     case LS__SET_PATH: return ls__settings_name(text_of(o, s));
     case LS__SET_PATHS: {

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "base/status.h"
 #include "data/datasets.h"
+#include "data/format.h"
 #include "data/recognise.h"
 #include "train/corpus.h"
 
@@ -14,7 +15,7 @@ enum { BUILT_IN_BYTES = 512 << 10 };
 
 ls_status ls__source_is_text(const char *const *paths, size_t n_paths, const ls_train_options *o, bool *text)
 {
-    *text = !o->data_format || ls_data_format_is_text(o->data_format);
+    *text = !o->data_format || ls__format_of(o->data_format)->is_text;
     if (!n_paths || o->data_format) return LS_OK;
     return ls__sources_are_text(paths, n_paths, text);
 }

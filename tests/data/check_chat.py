@@ -26,7 +26,8 @@ class Lockstep:
         tokenizer, template, text = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_char_p()
         messages = json.dumps(chat).encode()
         lib, result = self.lib, None
-        if (not lib.ls_tokenizer_open(ctypes.byref(tokenizer), b"bytes") and not lib.ls_tokenizer_set_chat_template(tokenizer, str(path).encode())
+        options = (ctypes.c_char_p * 4)(None, str(path).encode())  # ls_tokenizer_options: end_token, chat_template
+        if (not lib.ls_tokenizer_open(ctypes.byref(tokenizer), b"bytes", options)
                 and not lib.ls_chat_template_open(ctypes.byref(template), tokenizer)
                 and not lib.ls_chat_render(template, messages, ctypes.c_size_t(len(messages)), ctypes.c_bool(prompt), ctypes.byref(text), None)):
             result = text.value.decode()

@@ -29,7 +29,7 @@ class Lockstep:
         self.lib = ctypes.CDLL(library)
         self.lib.ls_error.restype = ctypes.c_char_p
         self.tokenizer, self.encoder = ctypes.c_void_p(), ctypes.c_void_p()
-        self.check(self.lib.ls_tokenizer_open(ctypes.byref(self.tokenizer), str(name).encode()))
+        self.check(self.lib.ls_tokenizer_open(ctypes.byref(self.tokenizer), str(name).encode(), None))
         self.check(self.lib.ls_encoder_open(ctypes.byref(self.encoder), self.tokenizer))
 
     def check(self, status):

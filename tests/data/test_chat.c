@@ -334,10 +334,10 @@ static void bad_chats_are_refused_with_their_place(void **state)
         ls_dataset_free(&set);
     }
     ls_tokenizer_free(&tokenizer);
-    check_fails(ls_tokenizer_open(&tokenizer, "bytes", &(ls_tokenizer_options){ .chat_template = "chatgpt" }), LS_EINVAL,
-                "must be one of chatml, llama2");
-    check_fails(ls_tokenizer_open(&tokenizer, "bytes", &(ls_tokenizer_options){ .chat_template = "none.jinja" }), LS_ENOENT,
-                "none.jinja");
+    check_fails(ls_tokenizer_open(&tokenizer, "bytes", &(ls_tokenizer_options){ .chat_template = "chatgpt" }),
+                LS_EINVAL, "must be one of chatml, llama2");
+    check_fails(ls_tokenizer_open(&tokenizer, "bytes", &(ls_tokenizer_options){ .chat_template = "none.jinja" }),
+                LS_ENOENT, "none.jinja");
     check_fails(ls_tokenizer_open(&tokenizer, "bytes", &(ls_tokenizer_options){ .end_token = "</s>" }), LS_EINVAL,
                 "bytes: end token '</s>' is not in the tokenizer");
     assert_null(tokenizer);
