@@ -67,7 +67,7 @@ static ls_status open_reducer(bench *b)
 static ls_status open_model(bench *b)
 {
     ls_lm_options m = { .layers = 6, .width = 384, .heads = 6, .vocab_size = VOCAB, .context = LENGTH };
-    ls_status status = ls_lm_open(&b->model, &m);
+    ls_status status = ls_model_open(&b->model, &(ls_model_options){ .lm = m });
     if (status) return status;
     const ls_place *places;
     void *values = NULL, *state = NULL, *norms = NULL;

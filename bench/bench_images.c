@@ -67,17 +67,17 @@ int main(int argc, char **argv)
             model = argv[i + 1];
     }
     if (steps < 1 || steps > MOST_STEPS) return 2;
-    ls_resnet_options o;
+    ls_model_options o;
     ls_model *m;
     ls_tape *t;
     ls_optimizer *optimizer;
     ls_param *params;
     const ls_place *places;
     int64_t start = ls_now();
-    CHECK(ls_resnet_preset(model, &o));
-    o.size = size;
-    o.classes = classes;
-    CHECK(ls_resnet_open(&m, &o));
+    CHECK(ls_model_preset(model, &o));
+    o.resnet.size = size;
+    o.resnet.classes = classes;
+    CHECK(ls_model_open(&m, &o));
     CHECK(ls_model_bind(m, NULL, NULL, true));
     CHECK(ls_model_init(m, 1));
     CHECK(ls_tape_open(&t, &(ls_tape_options){ .threads = threads }));

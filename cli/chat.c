@@ -269,7 +269,7 @@ static ls_status open_all(chat *c)
     if (!status) status = ls_generator_open(&c->generator, c->model, &c->sample.generator);
     if (!status) status = ls_encoder_open(&c->encoder, c->tokenizer);
     if (status) return status;
-    c->context = (size_t)ls_model_lm(c->model)->context;
+    c->context = (size_t)ls_model_get_options(c->model).lm.context;
     c->stop = ls_chat_template_end(c->template);
     c->sample.stops = &c->stop;
     c->sample.n_stops = *c->stop ? 1 : 0;
@@ -297,7 +297,7 @@ int chat_command(int argc, char **argv)
     ls_status status = model_folder_load(&c.model, c.folder);
     if (status) return exit_failure("chat", status);
     code = model_folder_open_tokenizer("chat", &c.tokenizer, c.tokenizer_name, c.template_name, c.folder,
-                                       ls_model_lm(c.model)->vocab_size);
+                                       ls_model_get_options(c.model).lm.vocab_size);
     if (code < 0) {
         if (c.terminal) {
             setvbuf(stdin, NULL, _IONBF, 0); /* what is there can be seen by poll() */

@@ -118,8 +118,8 @@ int generate_command(int argc, char **argv)
     ls_status status = model_folder_load(&model, a.run);
     if (!status && (status = sampling_choose(&a.sampling, a.run, &generation, &a.sample))) ls_model_free(&model);
     if (status) return exit_failure("generate", status);
-    code =
-        model_folder_open_tokenizer("generate", &tokenizer, a.tokenizer, NULL, a.run, ls_model_lm(model)->vocab_size);
+    code = model_folder_open_tokenizer("generate", &tokenizer, a.tokenizer, NULL, a.run,
+                                       ls_model_get_options(model).lm.vocab_size);
     if (code < 0) {
         bool many = a.samples || a.prompts;
         status = many ? generate_many(&a, model, tokenizer, &cost)

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "base/status.h"
 #include "cli/commands.h"
 #include "cli/escape.h"
 #include "cli/last_run.h"
@@ -47,7 +48,7 @@ int merge_command(int argc, char **argv)
         { OPTION_FLAG, "--overwrite", &overwrite, NULL, "replace a model that is in DIR", 0, 0, NULL },
         { OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, NULL },
     };
-    ls_lora_options lora;
+    ls_model_options read;
     ls_model *model = NULL;
     int code = options_read("merge", intro, rows, &folder, argc, argv);
     if (code >= 0) return code;
@@ -57,12 +58,13 @@ int merge_command(int argc, char **argv)
     }
     if (!(folder = last_run_or(folder, "merge"))) return EXIT_USAGE;
     if ((code = check_output(output, overwrite)) >= 0) return code;
-    ls_status status = ls_lora_read(folder, &lora);
+    ls_status status = ls_model_options_read(folder, &read);
+    if (!status && !read.lora.r) status = ls__fail(LS_ENOENT, "%s: has no adapter_config.json", folder);
     if (!status) status = model_folder_load(&model, folder);
     if (!status) status = ls_model_save(model, output);
     if (!status) status = save_tokenizer(folder, output);
     if (!status)
-        printf("merged an adapter of rank %d into %.2fM parameters; the model is in %s\n", lora.r,
+        printf("merged an adapter of rank %d into %.2fM parameters; the model is in %s\n", read.lora.r,
                (double)ls_model_param_count(model) / 1e6, printable(output));
     ls_model_free(&model);
     return status ? exit_failure("merge", status) : EXIT_DONE;

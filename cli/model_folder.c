@@ -2,18 +2,24 @@
 #include "cli/model_folder.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
+#include "base/status.h"
 #include "cli/commands.h"
 #include "cli/escape.h"
+#include "nn/lora.h"
 
 enum { PATH_BYTES = 4096 };
 
 ls_status model_folder_load(ls_model **out, const char *folder)
 {
-    ls_lm_options options;
+    ls_model_options options;
     *out = NULL;
-    ls_status status = ls_lm_options_read(folder, &options);
-    if (!status) status = ls_lm_open(out, &options);
+    ls_status status = ls_model_options_read(folder, &options);
+    options.lora.r = 0;
+    if (!status && options.kind != LS_MODEL_LM)
+        status = ls__fail(LS_EUNSUPPORTED, "%s: is a model of images; this needs a language model", folder);
+    if (!status) status = ls_model_open(out, &options);
     if (!status) status = ls_model_bind(*out, NULL, NULL, false);
     if (!status) status = ls_model_load(*out, folder);
     if (status) ls_model_free(out);
@@ -36,9 +42,10 @@ ls_status model_folder_find_tokenizer(const char *folder, char *out, size_t byte
     ls_status status = LS_OK;
     snprintf(out, bytes, "%s", folder);
     while (!status && *out && !has_tokenizer(out)) {
-        char base[PATH_BYTES];
-        status = ls_lora_base(out, base, sizeof base);
-        snprintf(out, bytes, "%s", status ? "" : base);
+        char *base = NULL;
+        status = ls__lora_find_base(out, &base);
+        snprintf(out, bytes, "%s", base ? base : "");
+        free(base);
     }
     return status;
 }

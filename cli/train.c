@@ -179,7 +179,8 @@ static void print_init(FILE *to, const char *run_dir)
 static void introduce(const ls_train *t, const char *run_dir)
 {
     const ls_train_options *o = ls_train_get_options(t);
-    const ls_lm_options *m = ls_model_lm(ls_train_model(t));
+    ls_model_options model = ls_model_get_options(ls_train_model(t));
+    const ls_lm_options *m = model.kind == LS_MODEL_LM ? &model.lm : NULL;
     int ranks = o->world ? ls_world_size(o->world) : 1;
     printf("%s%.2fM parameters", o->init ? "fine-tuning: " : "", (double)ls_model_param_count(ls_train_model(t)) / 1e6);
     if (m)

@@ -9,7 +9,6 @@
 #include "cli/format_choices.h"
 #include "cli/last_run.h"
 #include "cli/suggest.h"
-#include "nn/model.h"
 #include "train/settings.h"
 
 static const char intro[] =
@@ -73,15 +72,13 @@ static void convert(ls_train_options *o, const ls__setting *s)
 static void list_models(char *out, size_t bytes)
 {
     snprintf(out, bytes, "small (default)");
-    for (int kind = 0; kind < LS_LM_COUNT; kind++) {
-        const ls__lm_type *type = ls__lm_type_of((ls_lm_kind)kind);
-        for (size_t i = 0; i < type->n_presets; i++) {
+    for (int kind = 0; kind < LS_MODEL_KINDS; kind++) {
+        const char *name;
+        for (int i = 0; (name = ls_model_preset_name((ls_model_kind)kind, i)); i++) {
             size_t at = strlen(out);
-            snprintf(out + at, bytes - at, ", %s", type->presets[i].name);
+            snprintf(out + at, bytes - at, "%s%s", kind == LS_MODEL_RESNET && !i ? "; images: " : ", ", name);
         }
     }
-    size_t at = strlen(out);
-    snprintf(out + at, bytes - at, "; images: %s, %s", ls_resnet_names(), ls_vit_names());
 }
 
 option_row *train_rows(train_arguments *a)
@@ -184,11 +181,18 @@ static int read_rows(train_arguments *a, int argc, char **argv)
 /* A ResNet by name, for the task images. */
 static int choose_resnet(train_arguments *a, const char *name)
 {
-    ls_resnet_options *r = &a->train.resnet, named = { 0 };
-    if (!strncmp(name, "vit", 3) ? ls_vit_preset(name, &a->train.vit) : ls_resnet_preset(name, &named)) {
-        fprintf(stderr, "lockstep train: --model: %s\n", ls_error());
+    ls_resnet_options *r = &a->train.resnet;
+    ls_model_options named;
+    if (ls_model_preset(name, &named) || named.kind == LS_MODEL_LM) {
+        const char *other;
+        fprintf(stderr, "lockstep train: --model: '%s' is not a model of images; there are", printable(name));
+        for (int kind = LS_MODEL_RESNET; kind <= LS_MODEL_VIT; kind++)
+            for (int i = 0; (other = ls_model_preset_name((ls_model_kind)kind, i)); i++)
+                fprintf(stderr, "%s %s", kind == LS_MODEL_RESNET && !i ? "" : ",", other);
+        fprintf(stderr, "\n");
         return EXIT_USAGE;
     }
+    a->train.vit = named.vit;
     const ls_lm_options *m = &a->train.model;
     if (m->layers || m->width || m->heads || m->vocab_size || m->context || a->train.seq_len) {
         fprintf(stderr,
@@ -196,9 +200,9 @@ static int choose_resnet(train_arguments *a, const char *name)
                 "models\n");
         return EXIT_USAGE;
     }
-    memcpy(r->blocks, named.blocks, sizeof r->blocks);
-    r->stem = named.stem;
-    r->bottleneck = named.bottleneck;
+    memcpy(r->blocks, named.resnet.blocks, sizeof r->blocks);
+    r->stem = named.resnet.stem;
+    r->bottleneck = named.resnet.bottleneck;
     a->train.task = LS_TASK_IMAGES;
     return -1;
 }
@@ -211,16 +215,17 @@ static int choose_model(train_arguments *a)
     if (a->train.task == LS_TASK_IMAGES || !strncmp(name, "resnet", 6) || !strncmp(name, "vit", 3))
         return choose_resnet(a, name);
     if (strcmp(name, "small") != 0) {
-        if (ls_lm_preset(name, &size)) {
+        ls_model_options named;
+        if (ls_model_preset(name, &named)) {
             near_word near = { .asked = name, .length = strlen(name) };
             near_offer(&near, "small");
-            for (int kind = 0; kind < LS_LM_COUNT; kind++) {
-                const ls__lm_type *type = ls__lm_type_of((ls_lm_kind)kind);
-                for (size_t i = 0; i < type->n_presets; i++) near_offer(&near, type->presets[i].name);
-            }
+            const char *other;
+            for (int kind = 0; kind < LS_MODEL_KINDS; kind++)
+                for (int i = 0; (other = ls_model_preset_name((ls_model_kind)kind, i)); i++) near_offer(&near, other);
             fprintf(stderr, "lockstep train: --model: %s, or small%s\n", ls_error(), near_text(&near));
             return EXIT_USAGE;
         }
+        size = named.lm;
         /* Without options, the vocabulary follows from the data, and the context from the sequence length. */
         size.vocab_size = size.context = 0;
     } else if (a->train.schedule.lr == 0) {

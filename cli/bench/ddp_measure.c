@@ -177,7 +177,7 @@ static ls_status prepare(bench *b)
     ls_lm_options model = {
         .layers = o->layers, .width = o->width, .vocab_size = o->vocab_size, .context = o->seq_len
     };
-    ls_status status = ls_lm_open(&b->model, &model);
+    ls_status status = ls_model_open(&b->model, &(ls_model_options){ .lm = model });
     if (status) return status;
     size_t n = ls_model_places(b->model, &places), elements = ls_model_elements(b->model);
     size_t most =

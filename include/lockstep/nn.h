@@ -1,6 +1,6 @@
 /* lockstep/nn.h: models, optimizers and their files.
  *
- *     ls_lm_open(&model, &(ls_lm_options){ .layers = 6, .width = 384 });
+ *     ls_model_open(&model, &(ls_model_options){ .lm = { .layers = 6, .width = 384 } });
  *     ls_model_bind(model, NULL, NULL, true);
  *     ls_model_init(model, seed);
  *     n_places = ls_model_places(model, &places);
@@ -92,13 +92,6 @@ typedef struct ls_lm_options {
     void *reserved[2];
 } ls_lm_options;
 
-/* Options by name: "gpt2" (124M parameters), "gpt2-medium" (355M), "gpt2-large" (774M), "gpt2-xl" (1.5B), "smollm2-135m",
- * "tinyllama", "llama-3.2-1b", "qwen2.5-0.5b", "qwen3-0.6b", "mistral-7b" "bert-base" and others, which an unknown name lists; "llama",
- * "qwen2", "qwen3", "mistral", "bert", "roberta" and "distilbert" are small. */
-LS_API LS_MUST_CHECK ls_status ls_lm_preset(const char *name, ls_lm_options *out);
-/* The options in the config.json of a folder that ls_model_save() or Hugging Face's transformers wrote. */
-LS_API LS_MUST_CHECK ls_status ls_lm_options_read(const char *folder, ls_lm_options *out);
-
 typedef struct ls_mlp_options {
     int inputs;               /* required */
     int hidden;               /* width of the hidden layers; 0: 128 */
@@ -124,13 +117,6 @@ typedef struct ls_resnet_options {
     float mean[3], std[3];
     void *reserved[2];
 } ls_resnet_options;
-/* Options by name: "resnet20", "resnet32", "resnet44", "resnet56", "resnet110" (CIFAR), "resnet18", "resnet34", "resnet50",
- * "resnet101", "resnet152" (torchvision). */
-LS_API LS_MUST_CHECK ls_status ls_resnet_preset(const char *name, ls_resnet_options *out);
-/* These names, with ", " in between. */
-LS_API const char *ls_resnet_names(void);
-/* The options in the config.json of a folder that ls_model_save() or timm wrote. */
-LS_API LS_MUST_CHECK ls_status ls_resnet_options_read(const char *folder, ls_resnet_options *out);
 
 /* Vision transformer, as ViTForImageClassification of Hugging Face's transformers: squares of an image are tokens, behind a class token. */
 typedef struct ls_vit_options {
@@ -146,59 +132,68 @@ typedef struct ls_vit_options {
     float mean[3], std[3]; /* as in ls_resnet_options */
     void *reserved[2];
 } ls_vit_options;
-/* Options by name: "vit" (4 layers, width 128, squares of 4 x 4), "vit-tiny", "vit-small", "vit-base" (12 layers, squares of 16 x 16). */
-LS_API LS_MUST_CHECK ls_status ls_vit_preset(const char *name, ls_vit_options *out);
-LS_API const char *ls_vit_names(void);
-/* The options in the config.json of a folder that ls_model_save() or transformers wrote. */
-LS_API LS_MUST_CHECK ls_status ls_vit_options_read(const char *folder, ls_vit_options *out);
 
-/* Opens a model: names, shapes and places, without memory for values. options may be NULL (not for MLP). Invalid options are
- * LS_EINVAL with the option's name. On failure *out is NULL. */
-LS_API LS_MUST_CHECK ls_status ls_lm_open(ls_model **out, const ls_lm_options *options);
-LS_API LS_MUST_CHECK ls_status ls_mlp_open(ls_model **out, const ls_mlp_options *options);
-LS_API LS_MUST_CHECK ls_status ls_resnet_open(ls_model **out, const ls_resnet_options *options);
-LS_API LS_MUST_CHECK ls_status ls_vit_open(ls_model **out, const ls_vit_options *options);
+/* Adapters (LoRA): fine-tuning with few parameters. The model's own weights are frozen, and to those of chosen linear layers the product
+ * of two matrices of rank r is added. Places, values and gradients of the model are those of the adapters: they are what an optimizer
+ * updates. ls_model_load() fills the frozen weights, and the adapters if the folder holds some of the same form; ls_model_save() writes
+ * the adapters in PEFT's form. */
+enum { LS_LORA_TARGET = 256 };
+typedef struct ls_lora_options {
+    int r;         /* rank; 0: no adapters */
+    float alpha;   /* the product is multiplied by alpha / r; 0: 2 r */
+    float dropout; /* of the layers' inputs in training; 0: none */
+    bool rslora;   /* multiplied by alpha / sqrt(r) instead */
+    /* the frozen matrices are in bfloat16, rounded to nearest even: half the memory; norms and biases stay float32 */
+    bool bf16;
+    /* names of layers, or their ends, with '+' between them: "q_proj+v_proj"; "": all in the blocks */
+    char target[LS_LORA_TARGET];
+    void *reserved[2];
+} ls_lora_options;
+
+typedef enum ls_model_kind {
+    LS_MODEL_LM = 0, /* a language model or an encoder */
+    LS_MODEL_RESNET = 1,
+    LS_MODEL_VIT = 2,
+    LS_MODEL_MLP = 3,
+} ls_model_kind;
+#define LS_MODEL_KINDS 4
+
+/* A model of any kind. Options of other kinds are not used. */
+typedef struct ls_model_options {
+    ls_model_kind kind; /* 0: a language model */
+    ls_lm_options lm;
+    ls_resnet_options resnet;
+    ls_vit_options vit;
+    ls_mlp_options mlp;
+    ls_lora_options lora; /* of GPT-2 and the Llama family */
+    void *reserved[2];
+} ls_model_options;
+
+/* Options by name: "gpt2" (124M parameters), "gpt2-medium" (355M), "gpt2-large" (774M), "gpt2-xl" (1.5B), "smollm2-135m", "tinyllama",
+ * "llama-3.2-1b", "qwen2.5-0.5b", "qwen3-0.6b", "mistral-7b", "bert-base"; "llama", "qwen2", "qwen3", "mistral", "bert", "roberta" and
+ * "distilbert" are small. "resnet20" to "resnet110" (CIFAR), "resnet18" to "resnet152" (torchvision), "vit-tiny", "vit-small", "vit-base".
+ * An unknown name is LS_EINVAL, and the message lists all. */
+LS_API LS_MUST_CHECK ls_status ls_model_preset(const char *name, ls_model_options *out);
+/* Preset i of a kind, from 0; NULL after the last. */
+LS_API const char *ls_model_preset_name(ls_model_kind kind, int i);
+/* The options in the config.json of a folder that ls_model_save(), Hugging Face's transformers or, for ResNets, timm wrote. Of a folder with
+ * an adapter (PEFT's adapter_config.json) they are those of the model that it belongs to, and `lora`. With lora.r set to 0,
+ * ls_model_load() adds the adapter to the weights instead. */
+LS_API LS_MUST_CHECK ls_status ls_model_options_read(const char *folder, ls_model_options *out);
+
+/* Opens a model: names, shapes and places, without memory for values. options may be NULL. Invalid options are LS_EINVAL with the
+ * option's name. On failure *out is NULL. */
+LS_API LS_MUST_CHECK ls_status ls_model_open(ls_model **out, const ls_model_options *options);
 LS_API void ls_model_free(ls_model **model);
 
-/* The options of a language model with defaults filled in; NULL for other models. */
-LS_API const ls_lm_options *ls_model_lm(const ls_model *model);
-/* The same of a ResNet; NULL for other models. */
-LS_API const ls_resnet_options *ls_model_resnet(const ls_model *model);
-/* The same of a vision transformer. */
-LS_API const ls_vit_options *ls_model_vit(const ls_model *model);
+/* The options with defaults filled in; those of other kinds are 0. */
+LS_API ls_model_options ls_model_get_options(const ls_model *model);
 /* The number of parameter tensors, and their places. */
 LS_API size_t ls_model_places(const ls_model *model, const ls_place **places);
 /* Elements of the flat block, including padding; a multiple of 16. Padding is zero and stays zero. */
 LS_API size_t ls_model_elements(const ls_model *model);
 /* Elements without padding, as in "124M parameters". */
 LS_API size_t ls_model_param_count(const ls_model *model);
-
-/* ---- Adapters (LoRA): fine-tuning with few parameters. The model's own weights are frozen, and to those of chosen linear layers the product of
- * two matrices of rank r is added. */
-enum { LS_LORA_TARGET = 256 };
-typedef struct ls_lora_options {
-    int r;         /* rank */
-    float alpha;   /* the product is multiplied by alpha / r */
-    float dropout; /* of the layers' inputs in training; 0: none */
-    bool rslora;   /* multiplied by alpha / sqrt(r) instead */
-    bool
-        bf16; /* the frozen matrices are in bfloat16, rounded to nearest even: half the memory; norms and biases stay float32 */
-    /* names of layers, or their ends, with '+' between them: "q_proj+v_proj"; "": all in the blocks */
-    char target[LS_LORA_TARGET];
-    void *reserved[2];
-} ls_lora_options;
-/* Reads "r=16,alpha=32,dropout=0.05,target=q_proj+v_proj,rslora,base=bf16"; what is left out is r 16, alpha 2 r, all layers. */
-LS_API LS_MUST_CHECK ls_status ls_lora_parse(const char *text, ls_lora_options *out);
-/* Those in the adapter_config.json of a folder that PEFT or ls_model_save() wrote. */
-LS_API LS_MUST_CHECK ls_status ls_lora_read(const char *folder, ls_lora_options *out);
-/* The folder of the model that the adapter in a folder belongs to; "" if the folder holds none. */
-LS_API LS_MUST_CHECK ls_status ls_lora_base(const char *folder, char *out, size_t bytes);
-/* Adds adapters to a language model before it is bound. From then on its places, values and gradients are those of the adapters: they are what an
- * optimizer updates. ls_model_load() fills the frozen weights, and the adapters if the folder holds some; ls_model_save() writes the adapters in
- * PEFT's form. */
-LS_API LS_MUST_CHECK ls_status ls_model_add_lora(ls_model *model, const ls_lora_options *options);
-/* NULL: it has no adapters. */
-LS_API const ls_lora_options *ls_model_lora(const ls_model *model);
 
 /* Gives the model its memory: flat blocks of ls_model_elements() floats, aligned to 64 bytes, user-owned; they must outlive the
  * model. values NULL: the model allocates them. grads NULL: allocated if `train`, else none (a frozen model). */
@@ -210,13 +205,6 @@ LS_API float *ls_model_grads(const ls_model *model);
 /* Buffers: what a model keeps besides parameters (running statistics of batch norms), also a flat block. *data is NULL before
  * ls_model_bind(). Returns their number; 0 for language models and MLPs. */
 LS_API size_t ls_model_buffers(const ls_model *model, const ls_place **places, float **data);
-/* A block of statistics, as large as the buffers and user-owned: from the next pass on, training writes the statistics of its
- * batch there instead of updating the buffers; ls_model_add_statistics() does that later. So micro-batches can be computed in any
- * place and counted in one order. A block of zeros, which no pass wrote, counts nothing. NULL: training updates the buffers. */
-LS_API void ls_model_set_statistics(ls_model *model, float *statistics);
-LS_API void ls_model_add_statistics(ls_model *model, const float *statistics);
-/* Elements of the buffers' block. */
-LS_API size_t ls_model_buffer_elements(const ls_model *model);
 /* The parameters for ls_tape_begin(), in the order of the flat block; returns their number. */
 LS_API int ls_model_params(const ls_model *model, ls_param **params);
 

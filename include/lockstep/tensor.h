@@ -237,7 +237,7 @@ typedef struct ls_batch_norm_state {
     float momentum;    /* 0: 0.1 */
     float eps;         /* 0: 1e-5 */
     /* (C), user-owned: training writes mean and unbiased variance of the batch there and leaves the running statistics as they
-     * are, for ls_batch_norm_update(); NULL: it updates them */
+     * are; NULL: it updates them, to (1 - momentum) running + momentum batch */
     float *batch_mean, *batch_var;
     void *reserved[2];
 } ls_batch_norm_state;
@@ -259,8 +259,6 @@ typedef struct ls_batch_norm_options {
 /* options may be NULL. */
 LS_API ls_tensor *ls_batch_norm(ls_tape *t, ls_tensor *x, ls_param *weight, ls_param *bias, ls_batch_norm_state *state,
                                 const ls_batch_norm_options *options);
-/* Running statistics after one more batch: (1 - momentum) running + momentum batch. momentum 0: 0.1. */
-LS_API void ls_batch_norm_update(float *running, const float *batch, float momentum, size_t count);
 
 typedef struct ls_pool2d_options {
     int size;    /* of the square window, at most 15; 0: 2 */

@@ -161,7 +161,7 @@ typedef struct ls_train_options {
     /* a folder with a model to start from, as ls_model_save() or transformers writes it. Its config.json determines
      * `model` except for the dropouts, where 0 is that of the folder and < 0 none. NULL: random weights */
     const char *init;
-    /* adapters are trained, and the model of `init` is frozen: see ls_lora_parse(); the run folder then holds an adapter. If `init` holds an
+    /* adapters are trained, and the model of `init` is frozen: "r=16,alpha=32,dropout=0.05,target=q_proj+v_proj,rslora,base=bf16", of which all may be left out; the run folder then holds an adapter. If `init` holds an
      * adapter of the same form, it is trained further. NULL: all weights are trained */
     const char *lora;
 

@@ -7,11 +7,11 @@
 #include "data/template.h"
 #include "lockstep/base.h"
 
-typedef enum ls__model_kind {
+typedef enum ls__subword_kind {
     LS__MODEL_BYTES = 0,     /* byte-pair encoding of bytes */
     LS__MODEL_CHARS = 1,     /* byte-pair encoding of characters */
     LS__MODEL_WORDPIECE = 2, /* the longest token first */
-} ls__model_kind;
+} ls__subword_kind;
 
 typedef enum ls__step_kind {
     /* normalizers: */
@@ -59,7 +59,7 @@ typedef struct ls__steps {
 } ls__steps;
 
 typedef struct ls__rules {
-    ls__model_kind model;
+    ls__subword_kind model;
     ls__steps normalize, split, decode;
     bool ignore_merges, byte_fallback, fuse_unk;
     char *unknown; /* the text of the token for what the vocabulary lacks; NULL: none */

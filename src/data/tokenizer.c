@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "data/chat.h"
 #include "data/normalize.h"
 #include "data/split.h"
 #include "data/unicode.h"

@@ -91,7 +91,7 @@ ls_status ls_model_save(const ls_model *m, const char *folder)
     char *config = join(folder, "config.json"), *weights = join(folder, "model.safetensors");
     ls_status status = config && weights ? check_bound(m) : LS_ENOMEM;
     if (!status) status = ls__file_make_dir(folder);
-    if (!status && ls_model_lora(m)) {
+    if (!status && m->lora.options.r) {
         free(weights);
         free(config);
         return ls__lora_save(m, folder);
@@ -152,8 +152,8 @@ static ls_status read_weights(ls_model *m, const char *folder, bool new_head)
 static ls_status load_whole(ls_model *m, const char *folder, bool new_head)
 {
     ls_status status = read_weights(m, folder, new_head);
-    if (!status && ls_model_lm(m)) status = keep_json(&m->config, folder, "config.json");
-    if (!status && ls_model_lm(m)) status = keep_json(&m->generation, folder, "generation_config.json");
+    if (!status && m->type->lm) status = keep_json(&m->config, folder, "config.json");
+    if (!status && m->type->lm) status = keep_json(&m->generation, folder, "generation_config.json");
     return status;
 }
 
@@ -161,7 +161,7 @@ static ls_status load_whole(ls_model *m, const char *folder, bool new_head)
 static ls_status load_folder(ls_model *m, const char *folder, int depth)
 {
     char *base = NULL;
-    ls_status status = ls_model_lm(m) ? ls__lora_find_base(folder, &base) : LS_OK;
+    ls_status status = m->type->lm ? ls__lora_find_base(folder, &base) : LS_OK;
     if (!status && !base) return load_whole(m, folder, false);
     if (!status && depth == MAX_DEPTH)
         status = ls__fail(LS_EFORMAT, "%s: more than %d adapters on top of each other", folder, MAX_DEPTH);
@@ -178,14 +178,14 @@ static ls_status load_frozen(ls_model *m, const char *folder)
     char *base = NULL;
     ls_model *whole = NULL;
     ls_status status = ls__lora_find_base(folder, &base);
-    bool same = !status && base && !ls_lora_read(folder, &own) && ls__lora_is_same(&own, &m->lora.options);
+    bool same = !status && base && !ls__lora_read(folder, &own) && ls__lora_is_same(&own, &m->lora.options);
     if (m->frozen_at && !status) {
         if (base && !same)
             status = ls__fail(LS_EUNSUPPORTED, "%s: holds an adapter; with base=bf16 merge it first: lockstep merge",
                               folder);
         if (!status) status = load_whole(m, same ? base : folder, false);
     } else {
-        if (!status) status = ls_lm_open(&whole, &m->lm);
+        if (!status) status = ls__lm_open(&whole, &m->lm);
         if (!status) status = ls_model_bind(whole, m->frozen, NULL, false);
         if (!status) status = load_folder(whole, same ? base : folder, 0);
     }
@@ -202,7 +202,7 @@ ls_status ls__model_load_weights(ls_model *m, const char *folder, bool new_head)
     ls_status status = check_bound(m);
     if (status) return status;
     if (new_head) return load_whole(m, folder, true);
-    return ls_model_lora(m) ? load_frozen(m, folder) : load_folder(m, folder, 0);
+    return m->lora.options.r ? load_frozen(m, folder) : load_folder(m, folder, 0);
 }
 
 ls_status ls_model_load(ls_model *m, const char *folder)
@@ -210,22 +210,4 @@ ls_status ls_model_load(ls_model *m, const char *folder)
     LS__NEED(m, "model");
     LS__NEED(folder, "folder");
     return ls__model_load_weights(m, folder, false);
-}
-
-ls_status ls_lm_options_read(const char *folder, ls_lm_options *out)
-{
-    LS__NEED(folder, "folder");
-    LS__NEED(out, "out");
-    char *base = NULL, *at = strdup(folder), *config = NULL;
-    ls_status status = at ? LS_OK : ls__fail(LS_ENOMEM, "%s: out of memory", folder);
-    for (int depth = 0; !status && depth <= MAX_DEPTH; depth++) {
-        status = ls__lora_find_base(at, &base);
-        if (status || !base) break;
-        free(at);
-        at = base;
-    }
-    if (!status) status = (config = join(at, "config.json")) ? ls__hf_config_read(config, out) : LS_ENOMEM;
-    free(config);
-    free(at);
-    return status;
 }

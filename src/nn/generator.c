@@ -46,7 +46,7 @@ static const uint64_t STREAM = (uint64_t)1 << 62; /* not used by weights or drop
 
 static ls_status take_memory(ls_generator *g)
 {
-    const ls_lm_options *o = ls_model_lm(g->model);
+    const ls_lm_options *o = &g->model->lm;
     size_t layers = (size_t)o->layers, vocab = (size_t)o->vocab_size, context = (size_t)o->context;
     size_t n = (size_t)g->options.sequences, row, rows, bytes;
     if (__builtin_mul_overflow(context, g->type->cache_width(o) * sizeof(float), &row) ||
@@ -95,8 +95,8 @@ ls_status ls_generator_open(ls_generator **out, ls_model *model, const ls_genera
     LS__NEED(out, "out");
     *out = NULL;
     LS__NEED(model, "model");
-    const ls_lm_options *o = ls_model_lm(model);
-    if (!o) return ls__fail(LS_EINVAL, "generator: '%s' is not a language model", model->type->name);
+    const ls_lm_options *o = &model->lm;
+    if (!model->type->lm) return ls__fail(LS_EINVAL, "generator: '%s' is not a language model", model->type->name);
     if (model->type->lm->encoder)
         return ls__fail(LS_EUNSUPPORTED, "generator: %s is an encoder, which does not generate text",
                         model->type->name);

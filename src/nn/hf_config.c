@@ -173,9 +173,6 @@ static ls_status find_kind(const char *name, const json_t *root, ls_lm_kind *kin
     const char *text = json_string_value(value);
     char known[256] = "";
     *kind = (ls_lm_kind)0;
-    if (!value && json_object_get(root, "architecture"))
-        return ls__fail(LS_EUNSUPPORTED, "%s: 'architecture' means a model of images; this needs a language model",
-                        name);
     if (!value || json_is_null(value)) return LS_OK;
     for (int i = 0; i < LS_LM_COUNT; i++) {
         const char *type = ls__lm_type_of((ls_lm_kind)i)->model.name;
@@ -203,17 +200,6 @@ ls_status ls__hf_config_parse(const char *name, const char *text, size_t bytes, 
     if (!status) status = read_keys(name, root, kind, &options);
     json_decref(root);
     if (!status) *out = options;
-    return status;
-}
-
-ls_status ls__hf_config_read(const char *path, ls_lm_options *out)
-{
-    char *text;
-    size_t bytes;
-    ls_status status = ls__file_read(path, MAX_CONFIG, &text, &bytes);
-    if (status) return status;
-    status = ls__hf_config_parse(path, text, bytes, out);
-    free(text);
     return status;
 }
 

@@ -55,7 +55,6 @@ typedef struct ls__weight_names {
 /* Parses a config.json. Invalid values are LS_EFORMAT, models that are not supported LS_EUNSUPPORTED; *out is then unchanged.
  * `name` is the file's name in messages. */
 LS_MUST_CHECK ls_status ls__hf_config_parse(const char *name, const char *text, size_t bytes, ls_lm_options *out);
-LS_MUST_CHECK ls_status ls__hf_config_read(const char *path, ls_lm_options *out);
 /* The text of a config.json; the caller frees it. `base` is that of the folder that the model was loaded from, or NULL: only
  * values that changed are replaced. `end` is the token that ends a text; < 0: none, LS__END_DEFAULT: not known. */
 LS_MUST_CHECK ls_status ls__hf_config_text(const char *base, const ls_lm_options *options, int32_t end, char **out);

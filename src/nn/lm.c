@@ -20,22 +20,20 @@ const ls__lm_type *ls__lm_type_of(ls_lm_kind kind)
     return (unsigned)kind < LS_LM_COUNT ? types[kind] : NULL;
 }
 
-ls_status ls_lm_preset(const char *name, ls_lm_options *out)
+ls_status ls__lm_preset(int i, ls_model_options *out, const char **name)
 {
-    LS__NEED(name, "name");
-    LS__NEED(out, "out");
-    char known[1024] = "";
-    for (int kind = 0; kind < LS_LM_COUNT; kind++)
-        for (size_t i = 0; i < types[kind]->n_presets; i++) {
-            const struct ls__lm_size *p = &types[kind]->presets[i];
-            if (strcmp(name, p->name) == 0) {
-                *out = p->options;
-                return ls__lm_options_check(out);
-            }
-            size_t at = strlen(known);
-            snprintf(known + at, sizeof known - at, "%s%s", at ? ", " : "", p->name);
+    *name = NULL;
+    for (int kind = 0; kind < LS_LM_COUNT; kind++) {
+        int n = (int)types[kind]->n_presets;
+        if (i < n) {
+            *name = types[kind]->presets[i].name;
+            if (!out) return LS_OK;
+            out->lm = types[kind]->presets[i].options;
+            return ls__lm_options_check(&out->lm);
         }
-    return ls__fail(LS_EINVAL, "unknown model '%.60s'; known models: %s", name, known);
+        i -= n;
+    }
+    return LS_OK;
 }
 
 static ls_status check_range(const char *model, const char *name, int value, int low, int high)
@@ -84,11 +82,9 @@ ls_status ls__lm_check_no_encoder(const ls_lm_options *o)
                     ls__lm_type_of(o->kind)->model.name, wrong);
 }
 
-ls_status ls_lm_open(ls_model **out, const ls_lm_options *options)
+ls_status ls__lm_open(ls_model **out, const ls_lm_options *options)
 {
-    LS__NEED(out, "out");
-    ls_lm_options o = options ? *options : (ls_lm_options){ 0 };
-    *out = NULL;
+    ls_lm_options o = *options;
     ls_status status = ls__lm_options_check(&o);
     if (status) return status;
     const ls__lm_type *type = types[o.kind];

@@ -46,10 +46,8 @@ static ls_status parse_word(const char *word, size_t n, ls_lora_options *o)
                     text);
 }
 
-ls_status ls_lora_parse(const char *text, ls_lora_options *out)
+ls_status ls__lora_parse(const char *text, ls_lora_options *out)
 {
-    LS__NEED(text, "text");
-    LS__NEED(out, "out");
     ls_lora_options o = { .r = 16 };
     ls_status status = LS_OK;
     for (const char *p = text; *p && !status;) {
@@ -189,14 +187,14 @@ static void place_frozen(ls_model *m)
     }
 }
 
-ls_status ls_model_add_lora(ls_model *m, const ls_lora_options *options)
+ls_status ls__model_add_lora(ls_model *m, const ls_lora_options *given)
 {
-    LS__NEED(m, "model");
-    LS__NEED(options, "options");
+    ls_lora_options o = *given, *options = &o;
+    if (o.alpha == 0) o.alpha = 2 * (float)o.r;
     if (!m->type->lm || !m->type->lm->adapts)
         return ls__fail(LS_EUNSUPPORTED, "lora: is for GPT-2 and the Llama family, not for %s", m->type->name);
     if (m->values || m->lora.options.r)
-        return ls__fail(LS_ESTATE, "lora: adapters are added once, before ls_model_bind()");
+        return ls__fail(LS_ESTATE, "lora: adapters are added once, before the model is bound");
     ls_status status = check(options);
     if (!status) status = check_targets(m, options);
     if (status) return status;
@@ -223,11 +221,6 @@ ls_status ls_model_add_lora(ls_model *m, const ls_lora_options *options)
     m->places = adapters;
     if (m->frozen_at) place_frozen(m);
     return LS_OK;
-}
-
-const ls_lora_options *ls_model_lora(const ls_model *m)
-{
-    return m->lora.options.r ? &m->lora.options : NULL;
 }
 
 size_t ls__model_frozen(const ls_model *m)

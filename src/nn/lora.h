@@ -7,6 +7,11 @@
 
 #include "nn/model.h"
 
+/* Reads "r=16,alpha=32,dropout=0.05,target=q_proj+v_proj,rslora,base=bf16"; what is left out is r 16, alpha 2 r, all layers. */
+LS_MUST_CHECK ls_status ls__lora_parse(const char *text, ls_lora_options *out);
+/* Adds adapters to a language model before it is bound. */
+LS_MUST_CHECK ls_status ls__model_add_lora(ls_model *model, const ls_lora_options *options);
+
 /* How many parameters of the model are frozen; they come first in ls_model_params(). 0 without adapters. */
 size_t ls__model_frozen(const ls_model *model);
 /* Elements of the frozen values; the bytes of their block, and the memory for it, before ls_model_bind(): user-owned, aligned to 64 bytes. */
@@ -34,6 +39,8 @@ bool ls__lora_is_same(const ls_lora_options *a, const ls_lora_options *b);
  * free. Other kinds of adapters are LS_EUNSUPPORTED with what is supported. */
 LS_MUST_CHECK ls_status ls__lora_parse_config(const char *path, const char *text, size_t bytes, ls_lora_options *out,
                                               char **base);
+/* The options in a folder's adapter_config.json. LS_ENOENT: it has none. */
+LS_MUST_CHECK ls_status ls__lora_read(const char *folder, ls_lora_options *out);
 /* The folder of the model that an adapter belongs to, for the caller to free; NULL if `folder` holds no adapter. */
 LS_MUST_CHECK ls_status ls__lora_find_base(const char *folder, char **base);
 /* Reads the adapter in a folder into a model that has adapters of the same form. */

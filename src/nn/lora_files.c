@@ -175,10 +175,8 @@ static ls_status find_base(const char *folder, char **base)
                     folder, *base);
 }
 
-ls_status ls_lora_read(const char *folder, ls_lora_options *out)
+ls_status ls__lora_read(const char *folder, ls_lora_options *out)
 {
-    LS__NEED(folder, "folder");
-    LS__NEED(out, "out");
     char *base;
     ls_status status = read_config(folder, out, &base);
     if (status == LS_ENOENT) status = ls__fail(LS_ENOENT, "%s: has no adapter_config.json", folder);
@@ -199,19 +197,6 @@ ls_status ls__lora_find_base(const char *folder, char **base)
         free(*base);
         *base = NULL;
     }
-    return status;
-}
-
-ls_status ls_lora_base(const char *folder, char *out, size_t bytes)
-{
-    LS__NEED(folder, "folder");
-    LS__NEED(out, "out");
-    char *base = NULL;
-    ls_status status = ls__lora_find_base(folder, &base);
-    if (!status && base && strlen(base) >= bytes)
-        status = ls__fail(LS_EINVAL, "%s: the name of the base model's folder is too long", folder);
-    snprintf(out, bytes, "%s", status || !base ? "" : base);
-    free(base);
     return status;
 }
 
@@ -268,8 +253,8 @@ ls_status ls__lora_merge(ls_model *m, const char *folder)
     char *base;
     ls_status status = read_config(folder, &o, &base);
     free(base);
-    if (!status) status = ls_lm_open(&with, &m->lm);
-    if (!status) status = ls_model_add_lora(with, &o);
+    if (!status) status = ls__lm_open(&with, &m->lm);
+    if (!status) status = ls__model_add_lora(with, &o);
     if (!status) ls__model_bind_frozen(with, m->values);
     if (!status) status = ls_model_bind(with, NULL, NULL, false);
     if (!status) status = ls__lora_load(with, folder);

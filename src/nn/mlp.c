@@ -20,13 +20,11 @@ static ls_tensor *mlp_loss(ls_model *m, ls_tape *t, const ls_model_batch *b)
     return ls_cross_entropy(t, mlp_logits(m, t, b), &targets);
 }
 
-static const ls__model_type type = { .name = "mlp", .loss = mlp_loss, .logits = mlp_logits };
+static const ls__model_type type = { .name = "mlp", .kind = LS_MODEL_MLP, .loss = mlp_loss, .logits = mlp_logits };
 
-ls_status ls_mlp_open(ls_model **out, const ls_mlp_options *options)
+ls_status ls__mlp_open(ls_model **out, const ls_mlp_options *options)
 {
-    LS__NEED(out, "out");
-    ls_mlp_options o = options ? *options : (ls_mlp_options){ 0 };
-    *out = NULL;
+    ls_mlp_options o = *options;
     if (!o.hidden) o.hidden = 128;
     if (!o.layers) o.layers = 2;
     if (!o.classes) o.classes = 10;

@@ -142,11 +142,6 @@ void ls_model_set_recompute(ls_model *model, bool recompute)
     model->recompute = recompute;
 }
 
-const ls_lm_options *ls_model_lm(const ls_model *model)
-{
-    return model->type->lm ? &model->lm : NULL;
-}
-
 size_t ls_model_places(const ls_model *model, const ls_place **places)
 {
     *places = model->places.list;
@@ -172,24 +167,24 @@ size_t ls_model_buffers(const ls_model *model, const ls_place **places, float **
     return model->buffer_places.count;
 }
 
-size_t ls_model_buffer_elements(const ls_model *model)
+size_t ls__model_buffer_elements(const ls_model *model)
 {
     return model->buffer_places.elements;
 }
 
-void ls_model_set_statistics(ls_model *model, float *statistics)
+void ls__model_set_statistics(ls_model *model, float *statistics)
 {
     model->statistics = statistics;
 }
 
 /* Buffers are, for each norm, mean, variance and a counter of batches, which is 0 in statistics that no pass wrote. */
-void ls_model_add_statistics(ls_model *m, const float *statistics)
+void ls__model_add_statistics(ls_model *m, const float *statistics)
 {
     for (size_t i = 0; i + 2 < m->buffer_places.count; i += 3) {
         const ls_place *p = &m->buffer_places.list[i];
         if (statistics[p[2].offset] == 0) continue;
-        ls_batch_norm_update(m->buffers + p[0].offset, statistics + p[0].offset, 0, p[0].count);
-        ls_batch_norm_update(m->buffers + p[1].offset, statistics + p[1].offset, 0, p[1].count);
+        ls__batch_norm_update(m->buffers + p[0].offset, statistics + p[0].offset, 0, p[0].count);
+        ls__batch_norm_update(m->buffers + p[1].offset, statistics + p[1].offset, 0, p[1].count);
         m->buffers[p[2].offset] += statistics[p[2].offset];
     }
 }

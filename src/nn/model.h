@@ -32,6 +32,7 @@ void ls__places_free(ls__places *p);
 /* A kind of model. */
 typedef struct ls__model_type {
     const char *name; /* for messages */
+    ls_model_kind kind;
     ls_tensor *(*loss)(ls_model *model, ls_tape *tape, const ls_model_batch *batch);
     ls_tensor *(*logits)(ls_model *model, ls_tape *tape, const ls_model_batch *batch);
     const struct ls__lm_type *lm; /* NULL: not a language model */
@@ -102,7 +103,7 @@ struct ls_model {
     float *values;                  /* (places.elements); NULL until bound */
     float *grads;                   /* the same; NULL: frozen */
     float *buffers;                 /* (buffer_places.elements); NULL if there are none */
-    float *statistics;              /* see ls_model_set_statistics(); NULL: none */
+    float *statistics;              /* see ls__model_set_statistics(); NULL: none */
     const ls_batch_norm_sync *sync; /* of batch norms; NULL: none */
     ls__arena memory;               /* those of the first three that the model allocated */
     char *config;                   /* config.json of the folder that was loaded; NULL: none */
@@ -111,6 +112,15 @@ struct ls_model {
     bool recompute;                 /* see ls_model_set_recompute() */
     int32_t end;                    /* see ls__model_set_end(); LS__END_DEFAULT: not set */
 };
+
+/* ---- Opening by kind; see models.c. */
+
+LS_MUST_CHECK ls_status ls__lm_open(ls_model **out, const ls_lm_options *options);
+LS_MUST_CHECK ls_status ls__mlp_open(ls_model **out, const ls_mlp_options *options);
+/* See ls__resnet_preset(). */
+LS_MUST_CHECK ls_status ls__lm_preset(int i, ls_model_options *out, const char **name);
+/* ls_model_options_read() of a language model, without its adapter. LS_EUNSUPPORTED: it is a model of images. */
+LS_MUST_CHECK ls_status ls__lm_options_read(const char *folder, ls_lm_options *out);
 
 /* A model without places. NULL on failure, with the message set. */
 ls_model *ls__model_make(const ls__model_type *type);
@@ -121,6 +131,13 @@ ls_cross_entropy_options ls__batch_targets(const ls_model_batch *batch);
 
 /* Elements [begin, end) of the initial values; the same values whatever the range. threads 0: OpenMP's default. */
 LS_MUST_CHECK ls_status ls__model_init_range(ls_model *model, size_t begin, size_t end, uint64_t seed, int threads);
+/* Elements of the buffers' block. */
+size_t ls__model_buffer_elements(const ls_model *model);
+/* A block of statistics, as large as the buffers and user-owned: from the next pass on, training writes the statistics of its
+ * batch there instead of updating the buffers; ls__model_add_statistics() does that later. So micro-batches can be computed on any
+ * rank and counted in one order. A block of zeros, which no pass wrote, counts nothing. NULL: training updates the buffers. */
+void ls__model_set_statistics(ls_model *model, float *statistics);
+void ls__model_add_statistics(ls_model *model, const float *statistics);
 /* ls_model_load(). new_head: a head that the folder does not have, or has with another shape, keeps its values; without it that is an error. */
 LS_MUST_CHECK ls_status ls__model_load_weights(ls_model *model, const char *folder, bool new_head);
 /* Names of the classes, separated by commas, for a saved config.json. */

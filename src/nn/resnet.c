@@ -173,6 +173,7 @@ static const ls__weight_names weights = { .is_head = is_head };
 
 static const ls__model_type type = { .weights = &weights,
                                      .name = "resnet",
+                                     .kind = LS_MODEL_RESNET,
                                      .loss = resnet_loss,
                                      .logits = resnet_logits,
                                      .config_text = ls__resnet_config_text };
@@ -218,11 +219,9 @@ ls_status ls__resnet_check(ls_resnet_options *o)
     return LS_OK;
 }
 
-ls_status ls_resnet_open(ls_model **out, const ls_resnet_options *options)
+ls_status ls__resnet_open(ls_model **out, const ls_resnet_options *options)
 {
-    LS__NEED(out, "out");
-    ls_resnet_options o = options ? *options : (ls_resnet_options){ 0 };
-    *out = NULL;
+    ls_resnet_options o = *options;
     ls_status status = ls__resnet_check(&o);
     if (status) return status;
     ls_model *m = ls__model_make(&type);
@@ -241,11 +240,6 @@ ls_status ls_resnet_open(ls_model **out, const ls_resnet_options *options)
     status = ls__model_finish(&m);
     *out = m;
     return status;
-}
-
-const ls_resnet_options *ls_model_resnet(const ls_model *model)
-{
-    return model->type == &type ? &model->resnet : NULL;
 }
 
 /* ---- Flops. */

@@ -5,14 +5,9 @@
  * own, which overrides what the name says. */
 #include "nn/resnet.h"
 
-#include <jansson.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include "base/file.h"
 #include "base/status.h"
-
-enum { MAX_CONFIG = 1 << 20 };
+#include "nn/image_config.h"
 
 static const struct {
     const char *name;
@@ -31,21 +26,21 @@ static const struct {
 };
 enum { PRESETS = sizeof presets / sizeof *presets };
 
-const char *ls_resnet_names(void)
+ls_status ls__resnet_preset(int i, ls_model_options *out, const char **name)
 {
-    return "resnet20, resnet32, resnet44, resnet56, resnet110, resnet18, resnet34, resnet50, resnet101, resnet152";
+    *name = i < PRESETS ? presets[i].name : NULL;
+    if (*name && out) out->resnet = presets[i].options;
+    return LS_OK;
 }
 
-ls_status ls_resnet_preset(const char *name, ls_resnet_options *out)
+static bool find_preset(const char *name, ls_resnet_options *out)
 {
-    LS__NEED(name, "name");
-    LS__NEED(out, "out");
-    for (size_t i = 0; i < PRESETS; i++)
+    for (int i = 0; i < PRESETS; i++)
         if (strcmp(name, presets[i].name) == 0) {
             *out = presets[i].options;
-            return LS_OK;
+            return true;
         }
-    return ls__fail(LS_EINVAL, "unknown model '%.60s'; known are %s", name, ls_resnet_names());
+    return false;
 }
 
 /* The name of these sizes; NULL: they have none. */
@@ -63,17 +58,6 @@ static const char *name_of(const ls_resnet_options *o)
 
 /* ---- Writing. */
 
-static json_t *numbers(const float *x, int n)
-{
-    json_t *list = json_array();
-    for (int i = 0; i < n; i++) {
-        char text[32];
-        snprintf(text, sizeof text, "%.7g", (double)x[i]);
-        json_array_append_new(list, json_real(strtod(text, NULL)));
-    }
-    return list;
-}
-
 ls_status ls__resnet_config_text(const ls_model *m, char **out)
 {
     const ls_resnet_options *o = &m->resnet;
@@ -83,8 +67,8 @@ ls_status ls__resnet_config_text(const ls_model *m, char **out)
                              "num_features", ls__resnet_features(o));
     json_t *prepare = json_pack("{s:[i,i,i]}", "input_size", o->channels, o->size, o->size);
     if (o->std[0] > 0) {
-        json_object_set_new(prepare, "mean", numbers(o->mean, channels));
-        json_object_set_new(prepare, "std", numbers(o->std, channels));
+        json_object_set_new(prepare, "mean", ls__image_config_list(o->mean, channels));
+        json_object_set_new(prepare, "std", ls__image_config_list(o->std, channels));
     }
     json_object_set_new(root, "pretrained_cfg", prepare);
     json_t *own =
@@ -99,38 +83,12 @@ ls_status ls__resnet_config_text(const ls_model *m, char **out)
 
 /* ---- Reading. */
 
-static ls_status get_count(const char *name, const json_t *object, const char *key, int *out)
-{
-    const json_t *value = json_object_get(object, key);
-    if (!value || json_is_null(value)) return LS_OK;
-    double number = json_number_value(value);
-    if (!(number >= 1 && number <= INT32_MAX && number == (int)number))
-        return ls__fail(LS_EFORMAT, "%s: '%s' must be an integer >= 1", name, key);
-    *out = (int)number;
-    return LS_OK;
-}
-
 static ls_status get_flag(const char *name, const json_t *object, const char *key, bool *out)
 {
     const json_t *value = json_object_get(object, key);
     if (!value || json_is_null(value)) return LS_OK;
     if (!json_is_boolean(value)) return ls__fail(LS_EFORMAT, "%s: '%s' must be true or false", name, key);
     *out = json_boolean_value(value);
-    return LS_OK;
-}
-
-static ls_status get_numbers(const char *name, const json_t *object, const char *key, float out[3])
-{
-    const json_t *list = json_object_get(object, key);
-    size_t n = json_array_size(list);
-    if (!list || json_is_null(list)) return LS_OK;
-    if (!json_is_array(list) || n < 1 || n > 3)
-        return ls__fail(LS_EFORMAT, "%s: '%s' must be a list of 1 to 3 numbers", name, key);
-    for (size_t i = 0; i < 3; i++) {
-        const json_t *item = json_array_get(list, i < n ? i : n - 1);
-        if (!json_is_number(item)) return ls__fail(LS_EFORMAT, "%s: '%s' must be a list of numbers", name, key);
-        out[i] = (float)json_number_value(item);
-    }
     return LS_OK;
 }
 
@@ -177,13 +135,15 @@ static ls_status read_root(const char *name, const json_t *root, ls_resnet_optio
     ls_status status = LS_OK;
     if (!architecture)
         return ls__fail(LS_EUNSUPPORTED, "%s: there is no 'architecture', so this is not a model of images", name);
-    if (!own && (status = ls_resnet_preset(architecture, o))) return ls__fail_within(LS_EUNSUPPORTED, "%s", name);
-    if (!status) status = get_count(name, root, "num_classes", &o->classes);
+    if (!own && !find_preset(architecture, o))
+        return ls__fail(LS_EUNSUPPORTED, "%s: 'architecture' is '%.60s', which is not one of resnet18 to resnet152",
+                        name, architecture);
+    if (!status) status = ls__image_config_count(name, root, "num_classes", &o->classes);
     if (!status) status = get_size(name, prepare, o);
-    if (!status) status = get_numbers(name, prepare, "mean", o->mean);
-    if (!status) status = get_numbers(name, prepare, "std", o->std);
+    if (!status) status = ls__image_config_channels(name, prepare, "mean", o->mean);
+    if (!status) status = ls__image_config_channels(name, prepare, "std", o->std);
     if (!status) status = get_blocks(name, own, o);
-    if (!status) status = get_count(name, own, "width", &o->width);
+    if (!status) status = ls__image_config_count(name, own, "width", &o->width);
     if (!status) status = get_flag(name, own, "bottleneck", &o->bottleneck);
     if (!status) status = get_flag(name, own, "stem", &o->stem);
     if (!status && ls__resnet_check(o)) status = ls__fail_within(LS_EFORMAT, "%s", name);
@@ -192,27 +152,11 @@ static ls_status read_root(const char *name, const json_t *root, ls_resnet_optio
 
 ls_status ls__resnet_config_parse(const char *name, const char *text, size_t bytes, ls_resnet_options *out)
 {
-    json_error_t error;
-    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &error);
-    if (!root) return ls__fail(LS_EFORMAT, "%s: line %d, column %d: %s", name, error.line, error.column, error.text);
+    json_t *root;
     ls_resnet_options o = { 0 };
-    ls_status status =
-        json_is_object(root) ? read_root(name, root, &o) : ls__fail(LS_EFORMAT, "%s: must be a JSON object", name);
+    ls_status status = ls__image_config_load(name, text, bytes, &root);
+    if (!status) status = read_root(name, root, &o);
     json_decref(root);
     if (!status) *out = o;
-    return status;
-}
-
-ls_status ls_resnet_options_read(const char *folder, ls_resnet_options *out)
-{
-    LS__NEED(folder, "folder");
-    LS__NEED(out, "out");
-    char *path, *text = NULL;
-    size_t bytes;
-    if (asprintf(&path, "%s/config.json", folder) < 0) return ls__fail(LS_ENOMEM, "%s: out of memory", folder);
-    ls_status status = ls__file_read(path, MAX_CONFIG, &text, &bytes);
-    if (!status) status = ls__resnet_config_parse(path, text, bytes, out);
-    free(text);
-    free(path);
     return status;
 }

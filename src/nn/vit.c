@@ -114,9 +114,12 @@ static bool is_ignored(const char *name)
 
 static const ls__weight_names weights = { .is_head = is_head, .is_ignored = is_ignored, .base = "vit." };
 
-static const ls__model_type type = {
-    .weights = &weights, .name = "vit", .loss = vit_loss, .logits = vit_logits, .config_text = ls__vit_config_text
-};
+static const ls__model_type type = { .weights = &weights,
+                                     .name = "vit",
+                                     .kind = LS_MODEL_VIT,
+                                     .loss = vit_loss,
+                                     .logits = vit_logits,
+                                     .config_text = ls__vit_config_text };
 
 /* ---- Opening. */
 
@@ -152,11 +155,9 @@ ls_status ls__vit_check(ls_vit_options *o)
     return LS_OK;
 }
 
-ls_status ls_vit_open(ls_model **out, const ls_vit_options *options)
+ls_status ls__vit_open(ls_model **out, const ls_vit_options *options)
 {
-    LS__NEED(out, "out");
-    ls_vit_options o = options ? *options : (ls_vit_options){ 0 };
-    *out = NULL;
+    ls_vit_options o = *options;
     ls_status status = ls__vit_check(&o);
     if (status) return status;
     ls_model *m = ls__model_make(&type);
@@ -176,11 +177,6 @@ ls_status ls_vit_open(ls_model **out, const ls_vit_options *options)
     status = ls__model_finish(&m);
     *out = m;
     return status;
-}
-
-const ls_vit_options *ls_model_vit(const ls_model *model)
-{
-    return model->type == &type ? &model->vit : NULL;
 }
 
 double ls__vit_flops(const ls_vit_options *o)

@@ -46,6 +46,9 @@ void *ls__tape_array(ls_tape *t, size_t count, size_t size);
 /* Whether this is an eval pass. */
 bool ls__tape_is_eval(const ls_tape *t);
 
+/* Running statistics of a batch norm after one more batch: (1 - momentum) running + momentum batch. momentum 0: 0.1. */
+void ls__batch_norm_update(float *running, const float *batch, float momentum, size_t count);
+
 /* Fails the pass: keeps the thread's message and `status` if it is the first failure. Returns NULL. */
 ls_tensor *ls__tape_fail(ls_tape *t, ls_status status);
 

@@ -193,8 +193,8 @@ static ls_status measure(ls_tape *t, batch_norm *s, const float *x, ls_batch_nor
             run->batch_mean[c] = mean[c];
             run->batch_var[c] = unbiased;
         } else {
-            ls_batch_norm_update(&run->mean[c], &mean[c], m, 1);
-            ls_batch_norm_update(&run->var[c], &unbiased, m, 1);
+            ls__batch_norm_update(&run->mean[c], &mean[c], m, 1);
+            ls__batch_norm_update(&run->var[c], &unbiased, m, 1);
         }
     }
     ls__buffer_drop(t, totals);
@@ -202,7 +202,7 @@ static ls_status measure(ls_tape *t, batch_norm *s, const float *x, ls_batch_nor
     return LS_OK;
 }
 
-void ls_batch_norm_update(float *running, const float *batch, float momentum, size_t count)
+void ls__batch_norm_update(float *running, const float *batch, float momentum, size_t count)
 {
     float m = momentum != 0 ? momentum : 0.1f;
     for (size_t i = 0; i < count; i++) running[i] = (1 - m) * running[i] + m * batch[i];

@@ -84,7 +84,7 @@ ls_status ls__best_save(ls_train *t)
 {
     ls_model *m = t->model;
     float *values = m->values, *buffers = m->buffers;
-    size_t count = ls_model_elements(m), n_buffers = ls_model_buffer_elements(m);
+    size_t count = ls_model_elements(m), n_buffers = ls__model_buffer_elements(m);
     if (!ls__best_is_kept(t) || !t->best.step || t->best.step == t->step) return LS_ENOENT;
     /* Ranks may share the weights, and a rank that replaces a lost one needs those of the last step: they stay. */
     float *own = aligned_alloc(64, (count * sizeof *own + 63) / 64 * 64);

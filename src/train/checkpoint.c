@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/thread.h"
+#include "nn/model.h"
 #include "train/checkpoint_file.h"
 #include "train/training.h"
 
@@ -54,7 +55,7 @@ static contents contents_of(const ls_train *t)
     c.blocks[0] = ls_model_values(t->model);
     const ls_place *places;
     ls_model_buffers(t->model, &places, &c.buffers);
-    c.n_buffers = ls_model_buffer_elements(t->model);
+    c.n_buffers = ls__model_buffer_elements(t->model);
     const char *name;
     float *data;
     int states = ls_optimizer_state(t->optimizer, -1, &name, &data);

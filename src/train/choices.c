@@ -68,14 +68,14 @@ static ls_status open_all(evaluation *e)
     size_t bytes;
     e->size = o->world ? ls_world_size(o->world) : 1;
     e->rank = o->world ? ls_world_rank(o->world) : 0;
-    ls_status status = ls_lm_options_read(o->model, &sizes);
+    ls_status status = ls__lm_options_read(o->model, &sizes);
     if (!status && ls__lm_type_of(sizes.kind)->encoder)
         status = ls__fail(LS_EUNSUPPORTED, "%s: is an encoder; the choice is for models that generate text", o->model);
     if (!status) status = ls__file_read(o->data, FILE_LIMIT, &text, &bytes);
     if (!status) status = ls__questions_parse(&e->questions, o->data, text, bytes);
     free(text);
     if (!status) status = open_tokenizer(e, sizes.vocab_size);
-    if (!status) status = ls_lm_open(&e->model, &sizes);
+    if (!status) status = ls__lm_open(&e->model, &sizes);
     if (!status) status = ls_model_bind(e->model, NULL, NULL, false);
     if (!status) status = ls_model_load(e->model, o->model);
     if (!status)

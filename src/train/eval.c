@@ -148,7 +148,7 @@ static ls_status open_model(evaluation *e)
     ls_lm_options sizes;
     ls_train_options *d = &e->data;
     bool is_text;
-    ls_status status = ls_lm_options_read(o->model, &sizes);
+    ls_status status = ls__lm_options_read(o->model, &sizes);
     if (!status && (o->pair_field || o->label_field || o->image_format))
         status = ls__fail(LS_EINVAL, "pair_field, label_field and image_format are for the tasks classify and images");
     if (!status) status = choose_data(e);
@@ -162,7 +162,7 @@ static ls_status open_model(evaluation *e)
     if ((status = open_tokenizer(e, is_text, sizes.vocab_size))) return status;
     if (!o->n_data && !e->rank && (status = ls__eval_check_unchanged(e->run, d, o->model))) return status;
     if ((status = open_data(e, is_text))) return status;
-    if ((status = ls_lm_open(&e->model, &sizes))) return status;
+    if ((status = ls__lm_open(&e->model, &sizes))) return status;
     if ((status = ls_model_bind(e->model, NULL, NULL, false))) return status;
     if ((status = ls_model_load(e->model, o->model))) return status;
     return ls_tape_open(&e->tape, &(ls_tape_options){ .threads = o->threads > 0 ? o->threads : omp_get_max_threads() });
@@ -332,20 +332,18 @@ static void add_up(const evaluation *e, ls_eval_result *r)
 /* That of the run, or what the model in the folder can do. */
 static ls_status find_task(const evaluation *e, ls_task *task)
 {
-    ls_resnet_options images;
-    ls_vit_options vit;
-    ls_lm_options lm;
+    ls_model_options m;
     if (e->run) {
         *task = e->run->options.task;
         return LS_OK;
     }
-    if (!ls_resnet_options_read(e->o->model, &images) || !ls_vit_options_read(e->o->model, &vit)) {
+    ls_status status = ls_model_options_read(e->o->model, &m);
+    if (status) return status;
+    if (m.kind != LS_MODEL_LM)
         *task = LS_TASK_IMAGES;
-        return LS_OK;
-    }
-    ls_status status = ls_lm_options_read(e->o->model, &lm);
-    if (!status && ls__lm_type_of(lm.kind)->encoder) *task = lm.classes ? LS_TASK_CLASSIFY : LS_TASK_MLM;
-    return status;
+    else if (ls__lm_type_of(m.lm.kind)->encoder)
+        *task = m.lm.classes ? LS_TASK_CLASSIFY : LS_TASK_MLM;
+    return LS_OK;
 }
 
 ls_status ls_eval(const ls_eval_options *options, ls_eval_result *result)

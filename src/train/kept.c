@@ -92,7 +92,7 @@ ls_status ls__train_kept_open(ls_train *t)
     size_t versions = pages(sizeof(ls__kept_state)),
            undo = versions + pages(ls__kept_blocks(elements) * sizeof *k->versions);
     size_t values = undo + pages(slots * sizeof(ls__kept_undo)), optimizer = values + pages(elements * sizeof(float));
-    size_t row = ls_model_buffer_elements(t->model), buffers = optimizer + pages(floats * sizeof(float) + 64);
+    size_t row = ls__model_buffer_elements(t->model), buffers = optimizer + pages(floats * sizeof(float) + 64);
     size_t sums = buffers + 2 * pages(row * sizeof(float));
     k->bytes = sums + pages(elements * sizeof(float));
     ls_status status = LS_OK;

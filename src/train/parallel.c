@@ -193,7 +193,7 @@ static ls_status fill_values(ls_train *t)
     }
     /* A checkpoint has all values. The folder that the run was started from has other files that are kept; it may be gone. */
     bool restored = ls__train_kept_is_ready(t) || (ls__train_is_resumed(t) && ls__checkpoint_any(t));
-    if (ls_model_lora(t->model)) { /* the frozen weights are in no checkpoint */
+    if (t->model->lora.options.r) { /* the frozen weights are in no checkpoint */
         if (!restored) status = ls__model_init_range(t->model, begin, end, t->options.seed, t->options.threads);
         status = ls__parallel_agree(t, status);
         if (!status && (!p->shared || rank == 0)) status = ls_model_load(t->model, t->options.init);
@@ -217,7 +217,7 @@ static void alias_gradients(ls_train *t, float *grads)
     size_t n = ls_model_places(t->model, &places), head = lm ? lm->head(t->model) : 0;
     bool padded = n < 2 || !lm;
     for (size_t i = 1; i < n; i++) padded = padded || places[i].offset != places[i - 1].offset + places[i - 1].count;
-    if (padded || (head && head != n - 1 && head != LS__NO_HEAD) || ls_model_lora(t->model)) return;
+    if (padded || (head && head != n - 1 && head != LS__NO_HEAD) || t->model->lora.options.r) return;
     size_t begin = head ? 0 : places[1].offset, end = places[n - 1].offset + (head == n - 1 ? 0 : places[n - 1].count);
     ls__tape_alias(t->tape, grads + begin, end - begin);
 }

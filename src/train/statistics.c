@@ -6,11 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/status.h"
+#include "nn/model.h"
 #include "train/training.h"
 
 ls_status ls__statistics_open(ls_train *t)
 {
-    size_t row = ls_model_buffer_elements(t->model), rows = (size_t)t->options.slots;
+    size_t row = ls__model_buffer_elements(t->model), rows = (size_t)t->options.slots;
     if (!row) return LS_OK;
     t->statistics = calloc(rows, row * sizeof *t->statistics);
     if (!t->statistics) return ls__fail(LS_ENOMEM, "train: no memory for the statistics of %zu slots", rows);
@@ -30,15 +31,15 @@ void ls__statistics_close(ls_train *t)
 void ls__statistics_slot(ls_train *t, int slot)
 {
     if (!t->statistics) return;
-    size_t row = ls_model_buffer_elements(t->model);
+    size_t row = ls__model_buffer_elements(t->model);
     if (slot == t->parallel.first) memset(t->statistics, 0, (size_t)t->options.slots * row * sizeof *t->statistics);
-    ls_model_set_statistics(t->model, t->statistics + (size_t)slot * row);
+    ls__model_set_statistics(t->model, t->statistics + (size_t)slot * row);
 }
 
 /* Rows of other ranks are 0, so the sum is exact. */
 ls_status ls__statistics_gather(ls_train *t)
 {
-    size_t count = ls_model_buffer_elements(t->model) * (size_t)t->options.slots;
+    size_t count = ls__model_buffer_elements(t->model) * (size_t)t->options.slots;
     if (!t->statistics || t->parallel.size == 1) return LS_OK;
     return ls_allreduce(ls_world_group(t->parallel.world), t->statistics, count, LS_F32, LS_SUM);
 }
@@ -48,10 +49,10 @@ void ls__statistics_count(ls_train *t)
     const ls_place *places;
     float *buffers;
     size_t n = ls_model_buffers(t->model, &places, &buffers);
-    size_t row = ls_model_buffer_elements(t->model);
+    size_t row = ls__model_buffer_elements(t->model);
     for (int slot = 0; t->statistics && slot < t->options.slots; slot++) {
         const float *own = t->statistics + (size_t)slot * row;
-        ls_model_add_statistics(t->model, own);
+        ls__model_add_statistics(t->model, own);
         if (t->options.sync_norm && own[places[n - 1].offset] != 0) return; /* other slots have the same */
     }
 }

@@ -68,16 +68,20 @@ static ls_vit_options vit_of(const ls_train_options *o)
 /* The sizes of the model that the run starts from. */
 static ls_status read_init(ls_train_options *o)
 {
-    ls_vit_options v;
+    ls_model_options m;
     ls_resnet_options *r = &o->resnet;
-    if (ls_vit_options_read(o->init, &v)) {
-        o->vit.layers = 0;
-        return ls_resnet_options_read(o->init, r);
-    }
-    o->vit = v;
-    *r = (ls_resnet_options){ .size = v.size, .channels = v.channels, .classes = v.classes };
-    memcpy(r->mean, v.mean, sizeof r->mean);
-    memcpy(r->std, v.std, sizeof r->std);
+    ls_status status = ls_model_options_read(o->init, &m);
+    if (status) return status;
+    if (m.kind == LS_MODEL_LM)
+        return ls__fail(LS_EUNSUPPORTED,
+                        "%s: is a language model; the task images needs a ResNet or a vision transformer", o->init);
+    const ls_vit_options *v = &m.vit;
+    o->vit = *v;
+    *r = m.resnet;
+    if (m.kind == LS_MODEL_RESNET) return LS_OK;
+    *r = (ls_resnet_options){ .size = v->size, .channels = v->channels, .classes = v->classes };
+    memcpy(r->mean, v->mean, sizeof r->mean);
+    memcpy(r->std, v->std, sizeof r->std);
     return LS_OK;
 }
 
@@ -186,10 +190,10 @@ static ls_status open_model(ls_train *t)
     ls_vit_options vit = vit_of(&t->options);
     if (!vit.layers) {
         t->flops_per_token = ls__resnet_flops(&t->options.resnet);
-        return ls_resnet_open(&t->model, &t->options.resnet);
+        return ls__resnet_open(&t->model, &t->options.resnet);
     }
-    ls_status status = ls_vit_open(&t->model, &vit);
-    if (!status) t->flops_per_token = ls__vit_flops(ls_model_vit(t->model));
+    ls_status status = ls__vit_open(&t->model, &vit);
+    if (!status) t->flops_per_token = ls__vit_flops(&t->model->vit);
     return status;
 }
 

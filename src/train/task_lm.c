@@ -10,7 +10,7 @@ ls_status ls__task_prepare_text(ls_train *t)
     ls_lm_options sizes = o->model;
     ls_status status = LS_OK;
     if (o->init && !ls__train_is_resumed(t)) { /* a resumed run has its model's sizes among its settings */
-        if ((status = ls_lm_options_read(o->init, &sizes))) return status;
+        if ((status = ls__lm_options_read(o->init, &sizes))) return status;
         if (o->model.dropout != 0) sizes.dropout = o->model.dropout;
         if (o->model.dropout != 0 || o->model.embd_dropout != 0) sizes.embd_dropout = o->model.embd_dropout;
         if (o->model.dropout != 0 || o->model.attn_dropout != 0) sizes.attn_dropout = o->model.attn_dropout;
@@ -39,7 +39,7 @@ ls_status ls__task_prepare_text(ls_train *t)
 
 ls_status ls__task_open_lm(ls_train *t)
 {
-    ls_status status = ls_lm_open(&t->model, &t->options.model);
+    ls_status status = ls__lm_open(&t->model, &t->options.model);
     if (status) return status;
     ls_model_set_recompute(t->model, t->options.recompute);
     t->flops_per_token = ls__lm_flops_per_token(&t->options.model, t->options.seq_len);

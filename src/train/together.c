@@ -109,7 +109,7 @@ static void run(struct ls__together *g, int i)
     g->running = i;
     t->tape = l->tape;
     t->model->params = l->params;
-    ls_model_set_statistics(t->model, t->statistics + (size_t)l->slot * ls_model_buffer_elements(t->model));
+    ls__model_set_statistics(t->model, t->statistics + (size_t)l->slot * ls__model_buffer_elements(t->model));
     swapcontext(&g->main, &l->context);
     t->tape = tape;
     t->model->params = g->params;

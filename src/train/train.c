@@ -129,8 +129,8 @@ static ls_status add_adapters(ls_train *t)
         from.st_ino == to.st_ino)
         return ls__fail(LS_EINVAL, "%s: an adapter cannot be saved to the folder of its base model; choose another",
                         o->run_dir);
-    ls_status status = ls_lora_parse(o->lora, &lora);
-    if (!status) status = ls_model_add_lora(t->model, &lora);
+    ls_status status = ls__lora_parse(o->lora, &lora);
+    if (!status) status = ls__model_add_lora(t->model, &lora);
     if (!status && ls__train_is_first(t) && !ls__train_kept_is_ready(t))
         ls__log(LS_LOG_INFO, "lora: %.2fM parameters are trained, and %.2fM are frozen",
                 (double)ls_model_param_count(t->model) / 1e6, (double)ls__model_frozen_elements(t->model) / 1e6);

@@ -123,8 +123,13 @@ static void train(void **state)
 static void models(void **state)
 {
     (void)state;
+    ls_model_options options;
     CHECK_ALL("model", CALL(ls_model_bind, NULL, NULL, NULL, true), CALL(ls_model_init, NULL, 1),
-              CALL(ls_model_save, NULL, "x"), CALL(ls_model_load, NULL, "x"), CALL(ls_model_add_lora, NULL, NULL));
+              CALL(ls_model_save, NULL, "x"), CALL(ls_model_load, NULL, "x"));
+    CHECK_ALL("folder", CALL(ls_model_options_read, NULL, &options));
+    CHECK_ALL("name", CALL(ls_model_preset, NULL, &options));
+    CHECK_ALL("out", CALL(ls_model_open, NULL, NULL), CALL(ls_model_preset, "gpt2", NULL),
+              CALL(ls_model_options_read, "x", NULL));
     CHECK_ALL("generator", CALL(ls_generator_feed, NULL, 0, &token, 1), CALL(ls_generator_next, NULL, &token, NULL));
 }
 

@@ -210,7 +210,9 @@ static int statistics(ls_world *world, void *arg, char *why)
     ls_param *params;
     for (size_t i = 0; i < sizeof pictures / sizeof *pictures; i++)
         pictures[i] = sinf((float)i * (float)(rank + 1)) + (float)rank;
-    need_ok(ls_resnet_open(&model, &(ls_resnet_options){ .blocks = { 1, 1, 1 }, .width = 4, .size = SIDE }));
+    need_ok(
+        ls_model_open(&model, &(ls_model_options){ .kind = LS_MODEL_RESNET,
+                                                   .resnet = { .blocks = { 1, 1, 1 }, .width = 4, .size = SIDE } }));
     need_ok(ls_model_bind(model, NULL, NULL, true));
     need_ok(ls_model_init(model, 1));
     need_ok(ls_tape_open(&tape, &(ls_tape_options){ .threads = 1 }));

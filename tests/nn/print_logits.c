@@ -8,14 +8,15 @@ int main(int argc, char **argv)
     enum { MAX = 1024 };
     int32_t tokens[MAX];
     int n = argc - 2;
-    ls_lm_options options;
+    ls_model_options options;
     ls_model *model = NULL;
     ls_tape *tape = NULL;
     ls_param *params;
     if (n < 1 || n > MAX) return 2;
     for (int i = 0; i < n; i++) tokens[i] = atoi(argv[i + 2]);
-    ls_status status = ls_lm_options_read(argv[1], &options);
-    if (!status) status = ls_lm_open(&model, &options);
+    ls_status status = ls_model_options_read(argv[1], &options);
+    options.lora.r = 0; /* an adapter is merged */
+    if (!status) status = ls_model_open(&model, &options);
     if (!status) status = ls_model_bind(model, NULL, NULL, false);
     if (!status) status = ls_model_load(model, argv[1]);
     if (!status) status = ls_tape_open(&tape, NULL);
@@ -25,8 +26,8 @@ int main(int argc, char **argv)
         ls_tensor *x =
             ls_model_logits(model, tape, &(ls_model_batch){ .batch_size = 1, .seq_len = n, .tokens = tokens });
         status = ls_tape_status(tape);
-        for (int i = 0; !status && i < n * options.vocab_size; i++)
-            printf("%.9g%c", (double)x->data[i], (i + 1) % options.vocab_size ? ' ' : '\n');
+        for (int i = 0; !status && i < n * options.lm.vocab_size; i++)
+            printf("%.9g%c", (double)x->data[i], (i + 1) % options.lm.vocab_size ? ' ' : '\n');
     }
     if (status) fprintf(stderr, "print_logits: %s\n", ls_error());
     ls_tape_free(&tape);

@@ -64,7 +64,7 @@ static ls_model_batch batch_of(const probe *p, size_t step)
     return (ls_model_batch){ .batch_size = (int64_t)p->rows,
                              .seq_len = (int64_t)p->length,
                              .tokens = p->tokens + at,
-                             .types = ls_model_lm(p->model)->types > 1 ? p->types + at : NULL,
+                             .types = ls_model_get_options(p->model).lm.types > 1 ? p->types + at : NULL,
                              .lengths = p->lengths + step * p->rows,
                              .targets = p->target + step * p->targets,
                              .weights = p->weights + step * p->targets };
@@ -119,13 +119,13 @@ static ls_status train(probe *p, float lr)
 int main(int argc, char **argv)
 {
     probe p = { 0 };
-    ls_lm_options options;
+    ls_model_options options;
     const char *lr = getenv("LR");
     if (argc != 5) return 2;
     ls_status status = read_batches(&p, argv[2]);
-    if (!status) status = ls_lm_options_read(argv[1], &options);
-    if (!status) options.dropout = options.embd_dropout = options.attn_dropout = options.head_dropout = 0;
-    if (!status) status = ls_lm_open(&p.model, &options);
+    if (!status) status = ls_model_options_read(argv[1], &options);
+    if (!status) options.lm.dropout = options.lm.embd_dropout = options.lm.attn_dropout = options.lm.head_dropout = 0;
+    if (!status) status = ls_model_open(&p.model, &options);
     if (!status) status = ls_model_bind(p.model, NULL, NULL, true);
     if (!status) status = ls_model_load(p.model, argv[1]);
     if (!status) status = ls_model_save(p.model, argv[3]);

@@ -44,26 +44,24 @@ static ls_status pass(ls_model *m, ls_tape *t, const ls_model_batch *batch, bool
 static ls_status run(const char *folder, const char *in, const char *saved, const char *to)
 {
     ls__st_reader *r;
-    ls_resnet_options o;
+    ls_model_options o;
     ls_model *m;
     ls_tape *t;
     ls_optimizer *optimizer;
     const ls_place *places, *buffers;
     float *data, loss = 0, losses[MOST], *images;
     ls_status status = ls__st_open(&r, in);
-    ls_vit_options vit;
-    bool is_vit = !ls_vit_options_read(folder, &vit);
-    if (!status && !is_vit) status = ls_resnet_options_read(folder, &o);
+    if (!status) status = ls_model_options_read(folder, &o);
     if (status) return status;
     const ls__st_tensor *x = ls__st_find(r, "images"), *y = ls__st_find(r, "targets");
     int64_t steps = (int64_t)x->shape[0], rows = (int64_t)x->shape[1];
     size_t each = x->shape[1] * x->shape[2] * x->shape[3] * x->shape[4];
     int32_t *targets = malloc(y->bytes);
     images = malloc(x->bytes);
-    o.size = (int)x->shape[2];
+    o.resnet.size = (int)x->shape[2];
     status = ls__st_to_f32(x, 0, each * (size_t)steps, images);
     if (!status) status = ls__st_read(y, 0, y->bytes, targets);
-    if (!status) status = is_vit ? ls_vit_open(&m, &vit) : ls_resnet_open(&m, &o);
+    if (!status) status = ls_model_open(&m, &o);
     if (!status) status = ls_model_bind(m, NULL, NULL, true);
     if (!status) status = ls_model_load(m, folder);
     if (!status) status = ls_model_save(m, saved);

@@ -61,7 +61,7 @@ static ls_status logits_and_text(probe *p)
 {
     ls_param *params;
     int n = ls_model_params(p->model, &params);
-    size_t vocab = (size_t)ls_model_lm(p->model)->vocab_size;
+    size_t vocab = (size_t)ls_model_get_options(p->model).lm.vocab_size;
     ls_model_batch batch = batch_of(p, 0);
     ls_status status = ls_tape_begin(p->tape, params, n, &(ls_pass){ .mode = LS_PASS_EVAL });
     ls_tensor *x = status ? NULL : ls_model_logits(p->model, p->tape, &batch);
@@ -114,15 +114,11 @@ static ls_status train(probe *p)
 int main(int argc, char **argv)
 {
     probe p = { 0 };
-    ls_lm_options options;
+    ls_model_options options;
     if (argc != 5 || read_tokens(&p, argv[2])) return 2;
-    ls_status status = ls_lm_options_read(argv[1], &options);
-    options.dropout = options.embd_dropout = options.attn_dropout = 0;
-    if (!status) status = ls_lm_open(&p.model, &options);
-    ls_lora_options lora;
-    bool adapted = !status && !ls_lora_read(argv[1], &lora);
-    lora.dropout = 0;
-    if (adapted) status = ls_model_add_lora(p.model, &lora);
+    ls_status status = ls_model_options_read(argv[1], &options);
+    options.lm.dropout = options.lm.embd_dropout = options.lm.attn_dropout = options.lora.dropout = 0;
+    if (!status) status = ls_model_open(&p.model, &options);
     if (!status) status = ls_model_bind(p.model, NULL, NULL, true);
     if (!status) status = ls_model_load(p.model, argv[1]);
     if (!status) status = ls_model_save(p.model, argv[3]);

@@ -177,12 +177,13 @@ static void new_settings_of_a_family_are_read_back(void **state)
                                          "qwen2",       "qwen2.5-0.5b", "qwen2.5-1.5b", "qwen3",        "qwen3-0.6b",
                                          "qwen3-1.7b",  "mistral",      "mistral-7b" };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        ls_lm_options o, got;
+        ls_model_options o;
+        ls_lm_options got;
         char *text;
-        check_ok(ls_lm_preset(names[i], &o));
-        check_ok(ls__hf_config_text(NULL, &o, 2, &text));
+        check_ok(ls_model_preset(names[i], &o));
+        check_ok(ls__hf_config_text(NULL, &o.lm, 2, &text));
         check_ok(parse(text, &got));
-        assert_memory_equal(&got, &o, sizeof o);
+        assert_memory_equal(&got, &o.lm, sizeof got);
         free(text);
     }
 }
@@ -199,10 +200,10 @@ static void published_sizes_have_their_number_of_parameters(void **state)
                   { "qwen2.5-0.5b", 494032768 }, { "qwen3-0.6b", 596049920 },    { "mistral-7b", 7241732096 },
                   { "gpt2", 124439808 } };
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        ls_lm_options o;
+        ls_model_options o;
         ls_model *model;
-        check_ok(ls_lm_preset(sizes[i].name, &o));
-        check_ok(ls_lm_open(&model, &o));
+        check_ok(ls_model_preset(sizes[i].name, &o));
+        check_ok(ls_model_open(&model, &o));
         if (ls_model_param_count(model) != sizes[i].count)
             fail_msg("%s: %zu parameters, expected %zu", sizes[i].name, ls_model_param_count(model), sizes[i].count);
         ls_model_free(&model);
@@ -261,7 +262,7 @@ static void options_of_other_models_are_refused(void **state)
                   { { .kind = LS_LM_QWEN3, .window_first = 1 }, "qwen3: window_first is an option" },
                   { { .kind = LS_LM_LLAMA, .rope = { .theta = 0.5f } }, "rope theta is 0.5" } };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        check_fails(ls_lm_open(&m, &cases[i].o), LS_EINVAL, cases[i].why);
+        check_fails(ls_model_open(&m, &(ls_model_options){ .lm = cases[i].o }), LS_EINVAL, cases[i].why);
 }
 
 static void broken_settings_are_refused_and_named(void **state)
@@ -278,19 +279,37 @@ static void broken_settings_are_refused_and_named(void **state)
     check_fails(parse("{\"vocab_size\":2147483647}", &o), LS_EFORMAT, "vocab_size is 2147483647; it must be from 1 to");
     check_fails(parse("{\"resid_pdrop\":1}", &o), LS_EFORMAT, "'resid_pdrop' must be a number >= 0 and < 1");
     check_fails(parse("{\"layer_norm_epsilon\":-1}", &o), LS_EFORMAT, "'layer_norm_epsilon'");
-    check_fails(ls__hf_config_read("absent", &o), LS_ENOENT, "absent");
     assert_int_equal(o.layers, 77);
 }
 
 static void sizes_have_names(void **state)
 {
     (void)state;
-    ls_lm_options o;
-    check_ok(ls_lm_preset("gpt2-xl", &o));
-    assert_int_equal(o.layers, 48);
-    assert_int_equal(o.width, 1600);
-    assert_int_equal(o.heads, 25);
-    check_fails(ls_lm_preset("gpt3", &o), LS_EINVAL, "unknown model 'gpt3'; known models: gpt2,");
+    ls_model_options o;
+    check_ok(ls_model_preset("gpt2-xl", &o));
+    assert_int_equal(o.kind, LS_MODEL_LM);
+    assert_int_equal(o.lm.layers, 48);
+    assert_int_equal(o.lm.width, 1600);
+    assert_int_equal(o.lm.heads, 25);
+    check_ok(ls_model_preset("vit-tiny", &o));
+    assert_int_equal(o.kind, LS_MODEL_VIT);
+    assert_int_equal(o.vit.heads, 3);
+    check_fails(ls_model_preset("gpt3", &o), LS_EINVAL, "unknown model 'gpt3'; known models: gpt2,");
+    int count[LS_MODEL_KINDS] = { 0 };
+    for (int kind = 0; kind < LS_MODEL_KINDS; kind++) {
+        const char *name;
+        while ((name = ls_model_preset_name((ls_model_kind)kind, count[kind]))) {
+            check_ok(ls_model_preset(name, &o));
+            assert_int_equal(o.kind, kind);
+            count[kind]++;
+        }
+    }
+    assert_true(count[LS_MODEL_LM] > 20);
+    assert_int_equal(count[LS_MODEL_RESNET], 10);
+    assert_int_equal(count[LS_MODEL_VIT], 4);
+    assert_int_equal(count[LS_MODEL_MLP], 0);
+    assert_null(ls_model_preset_name((ls_model_kind)9, 0));
+    assert_null(ls_model_preset_name(LS_MODEL_LM, -1));
 }
 
 int main(void)

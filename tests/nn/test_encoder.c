@@ -48,7 +48,7 @@ static void open_model(fixture *f, const char *name, int threads)
     size_t bytes = golden(f, "config", NULL)->bytes;
     read_all(f, "config", text, sizeof text);
     check_ok(ls__hf_config_parse(name, text, bytes, &o));
-    check_ok(ls_lm_open(&f->model, &o));
+    check_ok(ls_model_open(&f->model, &(ls_model_options){ .lm = o }));
     check_ok(ls_model_bind(f->model, NULL, NULL, true));
     check_ok(ls_tape_open(&f->tape, &(ls_tape_options){ .threads = threads }));
     const ls_place *places;
@@ -93,7 +93,7 @@ static ls_model_batch batch_of(const fixture *f, int step)
     return (ls_model_batch){ .batch_size = ROWS,
                              .seq_len = LENGTH,
                              .tokens = f->tokens[step],
-                             .types = ls_model_lm(f->model)->types > 1 ? f->types[step] : NULL,
+                             .types = ls_model_get_options(f->model).lm.types > 1 ? f->types[step] : NULL,
                              .lengths = f->lengths[step],
                              .targets = f->targets + (size_t)step * targets,
                              .weights = f->mlm ? f->weights + (size_t)step * targets : NULL };
@@ -224,7 +224,7 @@ static void rows_have_their_losses_and_predictions(void **state)
         float losses[ALL];
         int32_t best[ALL];
         open_model(&f, names[i], 1);
-        int64_t n = f.mlm ? ALL : ROWS, V = f.mlm ? VOCAB : ls_model_lm(f.model)->classes;
+        int64_t n = f.mlm ? ALL : ROWS, V = f.mlm ? VOCAB : ls_model_get_options(f.model).lm.classes;
         float *logits = malloc((size_t)(n * V) * sizeof *logits);
         memcpy(logits, logits_of(&f)->data, (size_t)(n * V) * sizeof *logits);
         ls_param *params;

@@ -48,7 +48,7 @@ static void open_model(fixture *f, const char *name, int threads)
     assert_true(config->bytes < sizeof text);
     read_all(f, "config", text, config->bytes);
     check_ok(ls__hf_config_parse(name, text, config->bytes, &o));
-    check_ok(ls_lm_open(&f->model, &o));
+    check_ok(ls_model_open(&f->model, &(ls_model_options){ .lm = o }));
     check_ok(ls_model_bind(f->model, NULL, NULL, true));
     check_ok(ls_tape_open(&f->tape, &(ls_tape_options){ .threads = threads }));
     const ls_place *places;

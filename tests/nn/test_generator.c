@@ -11,7 +11,7 @@ static int make_model(void **state)
 {
     (void)state;
     ls_lm_options o = { .layers = 3, .width = 48, .heads = 3, .vocab_size = VOCAB, .context = CONTEXT };
-    check_ok(ls_lm_open(&model, &o));
+    check_ok(ls_model_open(&model, &(ls_model_options){ .lm = o }));
     check_ok(ls_model_bind(model, NULL, NULL, false));
     check_ok(ls_model_init(model, 5));
     /* Larger weights than at the start of a training, so that tokens differ in how likely they are. */

@@ -37,7 +37,7 @@ static int set_up(void **state)
     snprintf(path, sizeof path, "%s/tests/nn/golden_gpt2.safetensors", getenv("LOCKSTEP_SOURCE"));
     ls_lm_options o = { .layers = 4, .width = 16, .heads = 2, .vocab_size = VOCAB, .context = 8 };
     check_ok(ls__st_open(&f.golden, path));
-    check_ok(ls_lm_open(&f.model, &o));
+    check_ok(ls_model_open(&f.model, &(ls_model_options){ .lm = o }));
     check_ok(ls_model_bind(f.model, NULL, NULL, true));
     check_ok(ls_tape_open(&f.tape, &(ls_tape_options){ .threads = 1 }));
     const ls_place *places;

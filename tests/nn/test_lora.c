@@ -68,8 +68,7 @@ static void open_model(fixture *f, const char *name, int threads)
     bytes = read_text(f->golden, "config", text, sizeof text);
     check_ok(ls__lora_parse_config(name, text, bytes, &f->lora, &base));
     free(base);
-    check_ok(ls_lm_open(&f->model, &o));
-    check_ok(ls_model_add_lora(f->model, &f->lora));
+    check_ok(ls_model_open(&f->model, &(ls_model_options){ .lm = o, .lora = f->lora }));
     check_ok(ls_model_bind(f->model, NULL, NULL, true));
     check_ok(ls_tape_open(&f->tape, &(ls_tape_options){ .threads = threads }));
     read_values(f->base, f->model->frozen_places.list, f->model->frozen_places.count, f->model->frozen);
@@ -187,25 +186,28 @@ static void folders_are_read_merged_or_trained_further(void **state)
         snprintf(adapter, sizeof adapter, "%s/adapter", at);
         open_model(&f, names[i], 1);
         ls_model *whole, *again;
-        ls_lm_options o = *ls_model_lm(f.model);
-        check_ok(ls_lm_open(&whole, &o));
+        ls_model_options o = ls_model_get_options(f.model), merged;
+        assert_memory_equal(&o.lora, &f.lora, sizeof o.lora);
+        merged = o;
+        merged.lora.r = 0;
+        check_ok(ls_model_open(&whole, &merged));
         check_ok(ls_model_bind(whole, f.model->frozen, NULL, false));
         check_ok(ls_model_save(whole, base));
         ls_model_free(&whole);
         f.model->lora.base = strdup(base);
         check_ok(ls_model_save(f.model, adapter));
 
-        check_ok(ls_lm_options_read(adapter, &o));
-        check_ok(ls_lm_open(&whole, &o));
+        check_ok(ls_model_options_read(adapter, &o));
+        assert_true(ls__lora_is_same(&o.lora, &f.lora));
+        merged = o;
+        merged.lora.r = 0;
+        check_ok(ls_model_open(&whole, &merged));
         check_ok(ls_model_bind(whole, NULL, NULL, false));
         check_ok(ls_model_load(whole, adapter));
         check_close(&f, "merged", logits_of(whole, f.tape, &f), find(f.golden, "logits", NULL), 1e-5);
         ls_model_free(&whole);
 
-        ls_lora_options lora;
-        check_ok(ls_lora_read(adapter, &lora));
-        check_ok(ls_lm_open(&again, &o));
-        check_ok(ls_model_add_lora(again, &lora));
+        check_ok(ls_model_open(&again, &o));
         check_ok(ls_model_bind(again, NULL, NULL, true));
         check_ok(ls_model_load(again, adapter));
         assert_memory_equal(ls_model_values(again), ls_model_values(f.model),
@@ -223,19 +225,26 @@ static void options_are_read_and_mistakes_named(void **state)
 {
     (void)state;
     ls_lora_options o;
-    check_ok(ls_lora_parse("", &o));
+    check_ok(ls__lora_parse("", &o));
     assert_true(o.r == 16 && o.alpha == 32 && o.dropout == 0 && !*o.target && !o.rslora);
-    check_ok(ls_lora_parse("r=8,alpha=4.5,dropout=0.1,target=q_proj+v_proj,rslora", &o));
+    check_ok(ls__lora_parse("r=8,alpha=4.5,dropout=0.1,target=q_proj+v_proj,rslora", &o));
     assert_true(o.r == 8 && o.alpha == 4.5f && o.dropout == 0.1f && o.rslora);
     assert_string_equal(o.target, "q_proj+v_proj");
-    check_fails(ls_lora_parse("rank=8", &o), LS_EINVAL, "'rank=8' is not known; there are r=N, alpha=X");
-    check_fails(ls_lora_parse("r=0", &o), LS_EINVAL, "r is 0; it must be from 1");
-    check_fails(ls_lora_parse("dropout=1", &o), LS_EINVAL, "dropout is 1");
+    check_fails(ls__lora_parse("rank=8", &o), LS_EINVAL, "'rank=8' is not known; there are r=N, alpha=X");
+    check_fails(ls__lora_parse("r=0", &o), LS_EINVAL, "r is 0; it must be from 1");
+    check_fails(ls__lora_parse("dropout=1", &o), LS_EINVAL, "dropout is 1");
     ls_model *m;
-    check_ok(ls_lm_open(&m, &(ls_lm_options){ .kind = LS_LM_LLAMA, .layers = 1, .width = 32 }));
-    check_ok(ls_lora_parse("target=q_proj+query", &o));
-    check_fails(ls_model_add_lora(m, &o), LS_EINVAL, "llama has no layer 'query'; it has q_proj, k_proj, v_proj");
+    ls_model_options small = { .lm = { .kind = LS_LM_LLAMA, .layers = 1, .width = 32 }, .lora = { .r = 4 } };
+    check_ok(ls_model_open(&m, &small));
+    assert_true(ls_model_get_options(m).lora.alpha == 8);
     ls_model_free(&m);
+    check_ok(ls__lora_parse("target=q_proj+query", &small.lora));
+    check_fails(ls_model_open(&m, &small), LS_EINVAL, "llama has no layer 'query'; it has q_proj, k_proj, v_proj");
+    assert_null(m);
+    small.lora.r = -1;
+    check_fails(ls_model_open(&m, &small), LS_EINVAL, "r is -1; it must be from 1");
+    check_fails(ls_model_open(&m, &(ls_model_options){ .kind = LS_MODEL_VIT, .lora = { .r = 4 } }), LS_EUNSUPPORTED,
+                "not for vit");
 
     static const char *const bad[][2] = {
         { "{\"peft_type\": \"IA3\"}", "\"peft_type\": only \"LORA\"" },

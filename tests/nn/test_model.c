@@ -13,10 +13,10 @@ static void gpt2_has_its_well_known_sizes(void **state)
         { "gpt2", 124439808 }, { "gpt2-medium", 354823168 }, { "gpt2-large", 774030080 }, { "gpt2-xl", 1557611200 }
     };
     for (int i = 0; i < 4; i++) {
-        ls_lm_options o;
+        ls_model_options o;
         ls_model *m;
-        check_ok(ls_lm_preset(sizes[i].name, &o));
-        check_ok(ls_lm_open(&m, &o));
+        check_ok(ls_model_preset(sizes[i].name, &o));
+        check_ok(ls_model_open(&m, &o));
         assert_int_equal(ls_model_param_count(m), sizes[i].size);
         ls_model_free(&m);
     }
@@ -27,7 +27,7 @@ static void places_follow_each_other_on_cache_lines(void **state)
     (void)state;
     ls_model *m;
     ls_lm_options o = { .layers = 2, .width = 10, .heads = 5, .vocab_size = 7, .context = 3 };
-    check_ok(ls_lm_open(&m, &o));
+    check_ok(ls_model_open(&m, &(ls_model_options){ .lm = o }));
     const ls_place *p;
     size_t n = ls_model_places(m, &p), end = 0, size = 0;
     assert_int_equal(n, 2 + 2 * 12 + 2);
@@ -51,7 +51,7 @@ static ls_model *open_small(void)
 {
     ls_model *m;
     ls_lm_options o = { .layers = 2, .width = 96, .heads = 4, .vocab_size = 1000, .context = 50 };
-    check_ok(ls_lm_open(&m, &o));
+    check_ok(ls_model_open(&m, &(ls_model_options){ .lm = o }));
     check_ok(ls_model_bind(m, NULL, NULL, true));
     return m;
 }
@@ -106,7 +106,7 @@ static void memory_may_be_the_callers(void **state)
     static _Alignas(64) float values[2048], grads[2048];
     ls_model *m;
     ls_mlp_options o = { .inputs = 4, .hidden = 8, .classes = 3 };
-    check_ok(ls_mlp_open(&m, &o));
+    check_ok(ls_model_open(&m, &(ls_model_options){ .kind = LS_MODEL_MLP, .mlp = o }));
     assert_true(ls_model_elements(m) <= 2048);
     check_fails(ls_model_init(m, 0), LS_ESTATE, "no memory");
     check_fails(ls_model_bind(m, values + 1, grads, true), LS_EINVAL, "aligned to 64");
@@ -123,13 +123,14 @@ static void a_model_that_cannot_be_is_refused(void **state)
 {
     (void)state;
     ls_model *m;
-    check_fails(ls_lm_open(&m, &(ls_lm_options){ .width = 100, .heads = 3 }), LS_EINVAL, "not divisible by 3 heads");
+    check_fails(ls_model_open(&m, &(ls_model_options){ .lm = { .width = 100, .heads = 3 } }), LS_EINVAL,
+                "not divisible by 3 heads");
     assert_null(m);
-    check_fails(ls_lm_open(&m, &(ls_lm_options){ .layers = -1 }), LS_EINVAL, "layers is -1");
-    check_fails(ls_lm_open(&m, &(ls_lm_options){ .dropout = 1 }), LS_EINVAL, "dropout is 1");
-    check_fails(ls_lm_open(&m, &(ls_lm_options){ .layers = 10000, .width = 1 << 20, .heads = 1 }), LS_ENOMEM,
-                "does not fit");
-    check_fails(ls_mlp_open(&m, NULL), LS_EINVAL, "0 inputs");
+    check_fails(ls_model_open(&m, &(ls_model_options){ .lm = { .layers = -1 } }), LS_EINVAL, "layers is -1");
+    check_fails(ls_model_open(&m, &(ls_model_options){ .lm = { .dropout = 1 } }), LS_EINVAL, "dropout is 1");
+    check_fails(ls_model_open(&m, &(ls_model_options){ .lm = { .layers = 10000, .width = 1 << 20, .heads = 1 } }),
+                LS_ENOMEM, "does not fit");
+    check_fails(ls_model_open(&m, &(ls_model_options){ .kind = LS_MODEL_MLP }), LS_EINVAL, "0 inputs");
 }
 
 /* The class is given by which inputs are large. */
@@ -179,7 +180,9 @@ static void mlp_learns(void **state)
     ls_model *m;
     double first;
     make_examples(inputs, targets, 32, 20, 5);
-    check_ok(ls_mlp_open(&m, &(ls_mlp_options){ .inputs = 20, .hidden = 32, .layers = 3, .classes = 5 }));
+    check_ok(
+        ls_model_open(&m, &(ls_model_options){ .kind = LS_MODEL_MLP,
+                                               .mlp = { .inputs = 20, .hidden = 32, .layers = 3, .classes = 5 } }));
     check_ok(ls_model_bind(m, NULL, NULL, true));
     double last =
         train(m, &(ls_model_batch){ .batch_size = 32, .inputs = inputs, .targets = targets }, 60, 0.05f, &first);
@@ -196,7 +199,9 @@ static void resnet_learns(void **state)
     ls_model *m;
     double first;
     make_examples(pictures, targets, ROWS, 3 * SIZE * SIZE, 4);
-    check_ok(ls_resnet_open(&m, &(ls_resnet_options){ .blocks = { 1, 1, 1 }, .width = 8, .size = SIZE, .classes = 4 }));
+    check_ok(ls_model_open(&m, &(ls_model_options){
+                                   .kind = LS_MODEL_RESNET,
+                                   .resnet = { .blocks = { 1, 1, 1 }, .width = 8, .size = SIZE, .classes = 4 } }));
     check_ok(ls_model_bind(m, NULL, NULL, true));
     double last =
         train(m, &(ls_model_batch){ .batch_size = ROWS, .inputs = pictures, .targets = targets }, 30, 0.02f, &first);
@@ -217,11 +222,12 @@ static void resnet_20_has_its_size(void **state)
 {
     (void)state;
     ls_model *m;
-    check_ok(ls_resnet_open(&m, NULL));
+    check_ok(ls_model_open(&m, &(ls_model_options){ .kind = LS_MODEL_RESNET }));
     /* 0.27M weights as in the paper; the two 1x1 shortcuts with their norms are torchvision's. */
     assert_int_equal(ls_model_param_count(m), 272474);
     ls_model_free(&m);
-    check_fails(ls_resnet_open(&m, &(ls_resnet_options){ .size = -1 }), LS_EINVAL, "images of size -1");
+    check_fails(ls_model_open(&m, &(ls_model_options){ .kind = LS_MODEL_RESNET, .resnet = { .size = -1 } }), LS_EINVAL,
+                "images of size -1");
 }
 
 static void a_model_or_batch_without_memory_fails_the_pass(void **state)
@@ -232,7 +238,7 @@ static void a_model_or_batch_without_memory_fails_the_pass(void **state)
     ls_param *p;
     float inputs[4] = { 0 };
     int32_t target = 0;
-    check_ok(ls_mlp_open(&m, &(ls_mlp_options){ .inputs = 4 }));
+    check_ok(ls_model_open(&m, &(ls_model_options){ .kind = LS_MODEL_MLP, .mlp = { .inputs = 4 } }));
     check_ok(ls_tape_open(&t, NULL));
     int n = ls_model_params(m, &p);
     check_fails(ls_tape_begin(t, p, n, NULL), LS_EINVAL, "has no memory");
@@ -251,7 +257,8 @@ static void a_model_or_batch_without_memory_fails_the_pass(void **state)
     check_ok(ls_tape_begin(t, p, n, NULL));
     assert_null(ls_model_logits(m, t, NULL));
     check_fails(ls_tape_status(t), LS_EINVAL, "the batch is NULL");
-    check_ok(ls_lm_open(&lm, &(ls_lm_options){ .layers = 1, .width = 8, .vocab_size = 10, .context = 4 }));
+    check_ok(
+        ls_model_open(&lm, &(ls_model_options){ .lm = { .layers = 1, .width = 8, .vocab_size = 10, .context = 4 } }));
     check_ok(ls_model_bind(lm, NULL, NULL, false));
     n = ls_model_params(lm, &p);
     check_ok(ls_tape_begin(t, p, n, NULL));
@@ -259,9 +266,10 @@ static void a_model_or_batch_without_memory_fails_the_pass(void **state)
     check_fails(ls_tape_status(t), LS_EINVAL, "tokens are NULL");
     check_fails(ls_model_save(m, NULL), LS_EINVAL, "folder must not be NULL");
     check_fails(ls_model_load(m, NULL), LS_EINVAL, "folder must not be NULL");
-    check_fails(ls_mlp_open(NULL, &(ls_mlp_options){ .inputs = 4 }), LS_EINVAL, "out must not be NULL");
-    check_fails(ls_lm_open(NULL, NULL), LS_EINVAL, "out must not be NULL");
-    check_fails(ls_resnet_open(NULL, NULL), LS_EINVAL, "out must not be NULL");
+    check_fails(ls_model_open(NULL, NULL), LS_EINVAL, "out must not be NULL");
+    ls_model *none;
+    check_fails(ls_model_open(&none, &(ls_model_options){ .kind = 9 }), LS_EINVAL, "invalid kind 9");
+    assert_null(none);
     ls_model_free(&m);
     ls_model_free(&lm);
     ls_model_free(NULL);

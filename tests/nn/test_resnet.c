@@ -57,16 +57,16 @@ static void check_model(size_t which)
     static float images[ROWS * SIZE * SIZE * 3];
     const int32_t targets[ROWS] = { 1, 2, 3 };
     const char *name = golden[which].name;
-    ls_resnet_options o;
+    ls_model_options o;
     ls_model *m;
     ls_tape *t;
     ls_param *params;
     const ls_place *places;
     float *buffers;
-    check_ok(ls_resnet_preset(name, &o));
-    o.size = SIZE;
-    o.classes = CLASSES;
-    check_ok(ls_resnet_open(&m, &o));
+    check_ok(ls_model_preset(name, &o));
+    o.resnet.size = SIZE;
+    o.resnet.classes = CLASSES;
+    check_ok(ls_model_open(&m, &o));
     check_ok(ls_model_bind(m, NULL, NULL, true));
     size_t n_places = ls_model_places(m, &places), count = sorted(m, all), param = 0;
     const ls_place *first_buffer;
@@ -115,17 +115,16 @@ static void resnets_have_their_sizes(void **state)
     } known[] = { { "resnet18", 11689512 },  { "resnet34", 21797672 },  { "resnet50", 25557032 },
                   { "resnet101", 44549160 }, { "resnet152", 60192808 }, { "resnet56", 855770 } };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        ls_resnet_options o;
+        ls_model_options o;
         ls_model *m;
-        check_ok(ls_resnet_preset(known[i].name, &o));
-        check_ok(ls_resnet_open(&m, &o));
+        check_ok(ls_model_preset(known[i].name, &o));
+        check_ok(ls_model_open(&m, &o));
         assert_int_equal(ls_model_param_count(m), known[i].count);
         ls_model_free(&m);
     }
-    ls_resnet_options o;
-    check_fails(ls_resnet_preset("resnet19", &o), LS_EINVAL, "unknown model 'resnet19'; known are resnet20");
     ls_model *m;
-    check_fails(ls_resnet_open(&m, &(ls_resnet_options){ .blocks = { 1, 0, 2 } }), LS_EINVAL, "stage 3 has 2 blocks");
+    check_fails(ls_model_open(&m, &(ls_model_options){ .kind = LS_MODEL_RESNET, .resnet = { .blocks = { 1, 0, 2 } } }),
+                LS_EINVAL, "stage 3 has 2 blocks");
 }
 
 static void folders_there_and_back(void **state)
@@ -134,28 +133,30 @@ static void folders_there_and_back(void **state)
     const ls_resnet_options own = {
         .blocks = { 1, 2 }, .width = 8, .size = 12, .classes = 3, .mean = { 0.5f, 0.25f, 0 }, .std = { 1, 2, 3 }
     };
-    ls_resnet_options read;
+    ls_model_options read;
     ls_model *m, *other;
     const ls_place *places;
     float *a, *b;
-    check_ok(ls_resnet_open(&m, &own));
+    check_ok(ls_model_open(&m, &(ls_model_options){ .kind = LS_MODEL_RESNET, .resnet = own }));
     check_ok(ls_model_bind(m, NULL, NULL, false));
     check_ok(ls_model_init(m, 7));
     size_t n = ls_model_buffers(m, &places, &a);
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < places[i].count; k++) a[places[i].offset + k] = (float)(i + k + 1);
     check_ok(ls_model_save(m, "model"));
-    check_fails(ls_lm_options_read("model", &(ls_lm_options){ 0 }), LS_EUNSUPPORTED, "means a model of images");
-    check_ok(ls_resnet_options_read("model", &read));
-    assert_memory_equal(read.blocks, own.blocks, sizeof own.blocks);
-    assert_memory_equal(read.mean, own.mean, sizeof own.mean);
-    assert_int_equal(read.width * 100 + read.size, 812);
-    assert_int_equal(read.classes, 3);
-    check_ok(ls_resnet_open(&other, &read));
+    check_fails(ls__lm_options_read("model", &(ls_lm_options){ 0 }), LS_EUNSUPPORTED,
+                "model/config.json: is a model of images");
+    check_ok(ls_model_options_read("model", &read));
+    assert_int_equal(read.kind, LS_MODEL_RESNET);
+    assert_memory_equal(read.resnet.blocks, own.blocks, sizeof own.blocks);
+    assert_memory_equal(read.resnet.mean, own.mean, sizeof own.mean);
+    assert_int_equal(read.resnet.width * 100 + read.resnet.size, 812);
+    assert_int_equal(read.resnet.classes, 3);
+    check_ok(ls_model_open(&other, &read));
     check_ok(ls_model_bind(other, NULL, NULL, false));
     check_ok(ls_model_load(other, "model"));
     ls_model_buffers(other, &places, &b);
-    assert_memory_equal(a, b, ls_model_buffer_elements(m) * sizeof *a);
+    assert_memory_equal(a, b, ls__model_buffer_elements(m) * sizeof *a);
     assert_memory_equal(ls_model_values(m), ls_model_values(other), ls_model_elements(m) * sizeof *a);
     ls_model_free(&other);
     ls_model_free(&m);

@@ -10,7 +10,7 @@ static const ls_lm_options small = { .layers = 2, .width = 8, .heads = 2, .vocab
 static ls_model *open_model(uint64_t seed)
 {
     ls_model *m;
-    check_ok(ls_lm_open(&m, &small));
+    check_ok(ls_model_open(&m, &(ls_model_options){ .lm = small }));
     check_ok(ls_model_bind(m, NULL, NULL, false));
     check_ok(ls_model_init(m, seed));
     return m;
@@ -20,15 +20,16 @@ static void a_saved_model_is_read_back(void **state)
 {
     (void)state;
     ls_model *a = open_model(1), *b = open_model(2);
-    ls_lm_options options;
+    ls_model_options options, own = ls_model_get_options(a);
     check_ok(ls_model_save(a, "saved/deep"));
     check_ok(ls_model_load(b, "saved/deep"));
     assert_memory_equal(ls_model_values(a), ls_model_values(b), ls_model_elements(a) * sizeof(float));
-    check_ok(ls_lm_options_read("saved/deep", &options));
-    assert_memory_equal(&options, ls_model_lm(a), sizeof options);
+    check_ok(ls_model_options_read("saved/deep", &options));
+    assert_int_equal(options.kind, LS_MODEL_LM);
+    assert_memory_equal(&options.lm, &own.lm, sizeof own.lm);
     ls_model_free(&a);
     ls_model_free(&b);
-    check_fails(ls_lm_options_read("nowhere", &options), LS_ENOENT, "nowhere/config.json");
+    check_fails(ls_model_options_read("nowhere", &options), LS_ENOENT, "nowhere/config.json");
 }
 
 /* The tensors of a model's file, to be changed and written again. */

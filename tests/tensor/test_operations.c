@@ -244,8 +244,8 @@ static void batch_norm_moves_its_statistics_and_eval_uses_them(void **state)
     assert_non_null(ls_batch_norm(t, ls_tape_param(t, &p[0]), &p[1], &p[2], &s, NULL));
     assert_true(mean[0] == expected[0]);
     mean[0] = 10, var[0] = 4;
-    ls_batch_norm_update(mean, &batch[0], 0.25f, 1);
-    ls_batch_norm_update(var, &batch[1], 0.25f, 1);
+    ls__batch_norm_update(mean, &batch[0], 0.25f, 1);
+    ls__batch_norm_update(var, &batch[1], 0.25f, 1);
     compare("mean, updated later", mean, &expected[0], 1, 1e-6);
     compare("variance, updated later", var, &expected[1], 1, 1e-6);
     ls_tape_free(&t);
