@@ -176,7 +176,8 @@ static void bad_configs_are_refused(void **state)
     (void)state;
     parse("{\"architecture\": \"resnet50\", \"num_classes\": 7, \"global_pool\": \"avg\"}", LS_OK, NULL);
     parse("{\"model_type\": \"gpt2\"}", LS_EUNSUPPORTED, "c.json: there is no 'architecture'");
-    parse("{\"architecture\": \"vit_base\"}", LS_EUNSUPPORTED, "'architecture' is 'vit_base', which is not one of resnet18");
+    parse("{\"architecture\": \"vit_base\"}", LS_EUNSUPPORTED,
+          "'architecture' is 'vit_base', which is not one of resnet18");
     parse("{\"architecture\": \"resnet18\", \"num_classes\": 0}", LS_EFORMAT, "'num_classes' must be an integer >= 1");
     parse("{\"architecture\": \"resnet18\", \"pretrained_cfg\": {\"input_size\": [3, 32, 64]}}", LS_EUNSUPPORTED,
           "32 x 64");
