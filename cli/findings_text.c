@@ -474,6 +474,10 @@ note_text note_describe(const ls_run *run, const ls_note *n)
     case LS_NOTE_LOST:
         SAY("rank %d: %lld events were lost because they came faster than they could be written", n->rank, number);
         break;
+    case LS_NOTE_INVALID:
+        SAY("rank %d: %lld event%s with an impossible time or clock (ls_record_event(), ls_record_clock()) %s left out",
+            n->rank, number, ls__s(n->number), n->number == 1 ? "is" : "are");
+        break;
     case LS_NOTE_MISSING: say_missing(&t, run, n); break;
     case LS_NOTE_NO_BEGINNING:
         SAY("the first %s are no longer recorded: a record keeps the newest %s to %s of a rank", NS(n->number),

@@ -83,8 +83,9 @@ typedef struct ls_run_rank {
     double start_time;   /* the same as seconds since 1970 */
     int64_t clock_ahead; /* of rank 0's clock, and the uncertainty of that */
     int64_t clock_uncertainty;
-    uint64_t lost;                    /* events overwritten before they were written */
-    bool cut;                         /* the file ends within a block */
+    uint64_t lost;    /* events overwritten before they were written */
+    uint64_t invalid; /* events left out because their time, or the clock that they state, is impossible */
+    bool cut;         /* the file ends within a block */
     double metadata[LS_METADATA_MAX]; /* by ls_metadata_kind; NaN: not known */
     ls_event *events;                 /* in order of time, which is on the run's clock */
     size_t n_events;
@@ -286,21 +287,22 @@ LS_API const char *ls_finding_name(ls_finding_kind kind);
 
 /* ---- Notes: what is missing or odd in the record. */
 
-#define LS_NOTE_LIST(X)                                                                                             \
-    X(UNREADABLE, 0, "unreadable")     /* a file of `rank`: `text` has the error */                                 \
-    X(WRONG_RANK, 1, "wrong_rank")     /* the file of `rank` belongs to rank `number`; it is ignored */             \
-    X(WRONG_SIZE, 2, "wrong_size")     /* the file of `rank` belongs to a run with `number` ranks; it is ignored */ \
-    X(TRUNCATED, 3, "truncated")       /* the file of `rank` ends within a block */                                 \
-    X(LOST, 4, "lost")                 /* `number` events of `rank` came faster than they could be written */       \
-    X(MISSING, 5, "missing")           /* `number` ranks have no readable events; `rank` is the first */            \
-    X(NO_BEGINNING, 6, "no_beginning") /* the first `number` ns are no longer recorded */                           \
-    X(NO_STEPS_OF_RANK, 7, "no_steps_of_rank") /* `rank` recorded no complete step; the steps are without it */     \
-    X(NO_STEPS, 8, "no_steps")                 /* no rank did */                                                    \
-    X(FEW_STEPS, 9, "few_steps")    /* too few steps to distinguish a slow rank from noise; `number` are needed */  \
-    X(CLOCK, 10, "clock")           /* the clock of node `rank` moved by up to `number` ns; corrected */            \
-    X(NO_OVERLAP, 11, "no_overlap") /* overlap is disabled, which costs nothing here */                             \
-    X(NO_COLLECTIVES, 12,                                                                                           \
-      "no_collectives") /* `rank` takes `number` ns longer in the phase `text`, but there are no collectives */
+#define LS_NOTE_LIST(X)                                                                                               \
+    X(UNREADABLE, 0, "unreadable")     /* a file of `rank`: `text` has the error */                                   \
+    X(WRONG_RANK, 1, "wrong_rank")     /* the file of `rank` belongs to rank `number`; it is ignored */               \
+    X(WRONG_SIZE, 2, "wrong_size")     /* the file of `rank` belongs to a run with `number` ranks; it is ignored */   \
+    X(TRUNCATED, 3, "truncated")       /* the file of `rank` ends within a block */                                   \
+    X(LOST, 4, "lost")                 /* `number` events of `rank` came faster than they could be written */         \
+    X(MISSING, 5, "missing")           /* `number` ranks have no readable events; `rank` is the first */              \
+    X(NO_BEGINNING, 6, "no_beginning") /* the first `number` ns are no longer recorded */                             \
+    X(NO_STEPS_OF_RANK, 7, "no_steps_of_rank") /* `rank` recorded no complete step; the steps are without it */       \
+    X(NO_STEPS, 8, "no_steps")                 /* no rank did */                                                      \
+    X(FEW_STEPS, 9, "few_steps")    /* too few steps to distinguish a slow rank from noise; `number` are needed */    \
+    X(CLOCK, 10, "clock")           /* the clock of node `rank` moved by up to `number` ns; corrected */              \
+    X(NO_OVERLAP, 11, "no_overlap") /* overlap is disabled, which costs nothing here */                               \
+    X(NO_COLLECTIVES, 12,                                                                                             \
+      "no_collectives")       /* `rank` takes `number` ns longer in the phase `text`, but there are no collectives */ \
+    X(INVALID, 13, "invalid") /* `number` events of `rank` have an impossible time or clock and are left out */
 typedef enum ls_note_kind {
 #define X(name, value, text) LS_NOTE_##name = value,
     LS_NOTE_LIST(X)

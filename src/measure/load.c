@@ -155,6 +155,7 @@ static ls_status load_rank(ls_run *run, const char *folder, int rank, size_t new
         ls__events_free(&r);
     }
     if (r.present && r.cut) ls__run_note(run, LS_NOTE_TRUNCATED, rank, 0, NULL);
+    if (r.invalid) ls__run_note(run, LS_NOTE_INVALID, rank, (int64_t)(r.invalid & INT64_MAX), NULL);
     if (r.lost) ls__run_note(run, LS_NOTE_LOST, rank, (int64_t)(r.lost & INT64_MAX), NULL);
     sort_events(&r);
     align(&r);

@@ -115,6 +115,11 @@ static void notice(ls_run_rank *r, const ls_event *e)
     r->closed = e->kind == LS_EVENT_END;
 }
 
+static bool is_possible(int64_t time)
+{
+    return time >= -LATEST && time <= LATEST;
+}
+
 /* Events of one block. `standing`: only those that hold for the whole file. */
 static ls_status read_events(ls_run_rank *r, const ls__event_file_block *b, cursor c, size_t *room, bool standing)
 {
@@ -129,12 +134,12 @@ static ls_status read_events(ls_run_rank *r, const ls__event_file_block *b, curs
         e.time = time;
         e.a = take(&c);
         e.b = take(&c);
-        if (time < -LATEST || time > LATEST ||
-            (e.kind == LS_EVENT_CLOCK && ((int64_t)e.a < -LATEST || (int64_t)e.a > LATEST)))
-            return ls__fail(LS_EFORMAT,
-                            "an impossible time or clock was recorded (ls_record_event(), ls_record_clock()); the "
-                            "rest is not read");
         if (c.bad) return ls__fail(LS_EFORMAT, "a block has fewer events than its header claims");
+        /* Times are differences, so those of later events are right again. */
+        if (!is_possible(time) || (e.kind == LS_EVENT_CLOCK && !is_possible((int64_t)e.a))) {
+            r->invalid++;
+            continue;
+        }
         if (standing && e.kind != LS_EVENT_METADATA && e.kind != LS_EVENT_CLOCK) continue;
         notice(r, &e);
         r->events[r->n_events++] = e;
