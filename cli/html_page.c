@@ -131,6 +131,11 @@ static void put_head(const page *p)
             fputs(" on ", p->to);
             put_html(p->to, r->host);
         }
+        if (run->ranks > 1) {
+            fputs(" (", p->to);
+            put_html(p->to, r->transport);
+            fputs(")", p->to);
+        }
         put_model(p);
         time_t start =
             r->start_time > 0 && r->start_time < 1e11 ? (time_t)r->start_time : 0; /* the file is untrusted */
@@ -138,7 +143,7 @@ static void put_head(const page *p)
         char text[64] = "";
         if (start > 0 && localtime_r(&start, &local)) strftime(text, sizeof text, "%d %B %Y, %H:%M", &local);
         if (*text) fprintf(p->to, " \u00b7 started %s", text);
-        if (!r->closed) fputs(" \u00b7 <b>still running or killed</b>", p->to);
+        if (report_end(run)) fprintf(p->to, " \u00b7 <b>%s</b>", report_end(run));
     }
     fputs("</p></header>\n", p->to);
 }

@@ -102,6 +102,24 @@ static void draw_breakdown(const page *p, double width)
     chart_close(&c);
 }
 
+static void put_numbers(const page *p)
+{
+    const ls_run *run = p->run;
+    int ranks[HTML_RANKS], n = html_ranks_shown(run, ranks);
+    fputs("<details><summary>the numbers</summary><div class=\"scroll\"><table><tr><th>rank", p->to);
+    for (int i = 0; i < LS_PHASE_COUNT; i++)
+        if (report_has_phase(run, report_phase(i))) fprintf(p->to, "<th>%s", ls_phase_name(report_phase(i)));
+    if (run->ranks > 1) fputs("<th>overlapped", p->to);
+    for (int k = 0; k < n; k++) {
+        fprintf(p->to, "<tr><td>%d", ranks[k]);
+        for (int i = 0; i < LS_PHASE_COUNT; i++)
+            if (report_has_phase(run, report_phase(i)))
+                fprintf(p->to, "<td>%s", amount_ns(ls_run_mean(run, ranks[k], report_phase(i))).text);
+        if (run->ranks > 1) fprintf(p->to, "<td>%s", amount_ns(ls_run_overlapped(run, ranks[k])).text);
+    }
+    fputs("</table></div></details>", p->to);
+}
+
 void html_breakdown(const page *p)
 {
     const char *more[5] = { NULL };
@@ -119,6 +137,7 @@ void html_breakdown(const page *p)
                                   : "Mean of the counted steps.");
     html_legend(p, NULL, more);
     html_chart(p, false, draw_breakdown);
+    put_numbers(p);
     html_card_end(p);
 }
 

@@ -217,11 +217,12 @@ void html_verdict(const page *p)
 {
     double step = p->run->step_mean, tokens = p->run->tokens;
     size_t n;
-    counted(p, &n);
+    const ls_run_step *steps = counted(p, &n);
     if (!(step > 0)) return;
     fputs("<section class=\"card hero\" id=\"verdict\"><div class=\"now\">", p->to);
     put_number(p, amount_ns(step).text);
-    fprintf(p->to, "<span>a step</span><i>mean of %zu step%s</i>", n, n == 1 ? "" : "s");
+    fprintf(p->to, "<span>a step</span><i>mean of steps %lld to %lld</i>", (long long)steps[0].number,
+            (long long)steps[n - 1].number);
     if (tokens > 0) fprintf(p->to, "<i>%s tokens/s</i>", amount_count(tokens / step * 1e9).text);
     fputs("</div>", p->to);
     put_verdict(p);

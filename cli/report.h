@@ -24,6 +24,8 @@ int report_json(const ls_run *run, FILE *to);
 char report_letter(ls_phase phase);
 /* Whether the phase takes time in this run that is worth showing. */
 bool report_has_phase(const ls_run *run, ls_phase phase);
+/* Why the record has no end: "still running or killed", or that not all could be read; NULL: it ended in order. */
+const char *report_end(const ls_run *run);
 /* Whether a finding's remedy makes the step shorter by a difference that is visible in the times as shown. */
 bool report_gains(const ls_run *run, const ls_finding *finding);
 

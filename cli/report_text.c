@@ -197,18 +197,25 @@ static void show_findings(const ls_run *run, const report_form *f)
         fprintf(f->to, "    (%zu more that cost less; --json has all)\n", run->n_findings - REPORT_ROWS);
 }
 
+const char *report_end(const ls_run *run)
+{
+    bool closed = true, unreadable = false;
+    for (int r = 0; r < run->ranks; r++) closed = closed && (!run->rank[r].present || run->rank[r].closed);
+    if (closed) return NULL;
+    /* Of a file that could not be read to its end, it is not known how it ended; its note says why. */
+    for (size_t i = 0; i < run->n_notes; i++) unreadable = unreadable || run->notes[i].kind == LS_NOTE_UNREADABLE;
+    return unreadable ? "not all could be read" : "still running or killed";
+}
+
 void report_title(const ls_run *run, const report_form *f)
 {
-    int present = 0, nodes = 0;
-    const char *transport = "";
-    bool closed = true;
+    int nodes = 0;
+    const char *transport = "", *end = report_end(run);
     for (int r = 0; r < run->ranks; r++) {
         const ls_run_rank *x = &run->rank[r];
         if (!x->present) continue;
-        present++;
         if (x->node >= nodes) nodes = x->node + 1;
         transport = x->transport;
-        closed = closed && x->closed;
     }
     char text[400] = "";
     FILE *t = fmemopen(text, sizeof text - 1, "w");
@@ -225,10 +232,7 @@ void report_title(const ls_run *run, const report_form *f)
         job_figures[i].title(x, figure, sizeof figure);
         fputs(figure, t);
     }
-    /* Of a file that could not be read to its end, it is not known how it ended; its note says why. */
-    bool unreadable = false;
-    for (size_t i = 0; i < run->n_notes; i++) unreadable = unreadable || run->notes[i].kind == LS_NOTE_UNREADABLE;
-    fprintf(t, "%s", closed ? "" : unreadable ? ", not all could be read" : ", still running or killed");
+    if (end) fprintf(t, ", %s", end);
     fclose(t);
     char label[4200];
     snprintf(label, sizeof label, "%s: ", printable(run->path));

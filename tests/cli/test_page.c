@@ -43,6 +43,7 @@ static made *make_run(const char *name, int ranks, int steps, double step_ns, do
                        .steps = m->steps,
                        .n_steps = steps,
                        .step_mean = step_ns,
+                       .tokens = 1000,
                        .wait_matrix = m->waits };
     for (int r = 0; r < ranks; r++) {
         ls_run_rank *k = &m->rank[r];
@@ -50,8 +51,8 @@ static made *make_run(const char *name, int ranks, int steps, double step_ns, do
             .present = true, .closed = true, .rank = r, .ranks = ranks, .threads = 1, .intervals = m->intervals[r]
         };
         snprintf(k->host, sizeof k->host, "host");
+        snprintf(k->transport, sizeof k->transport, "shm");
         for (int i = 0; i < LS_METADATA_MAX; i++) k->metadata[i] = NAN;
-        k->metadata[LS_METADATA_TOKENS] = 1000;
         k->use = (ls_resource_use){ .wall = step_ns,
                                     .cpu = 0.5 * step_ns,
                                     .busy = step_ns,
@@ -167,6 +168,30 @@ static void what_to_change_stands_first(void **state)
     m->finding.expected = 44990000;
     lacks(page_of(&m->run, NULL), "as fast");
     lacks(page_of(&m->run, NULL), "class=\"gain\"");
+    free(m);
+}
+
+/* As the text's title and table say it, of all ranks. */
+static void the_page_says_how_the_record_ended_and_the_numbers(void **state)
+{
+    (void)state;
+    made *m = make_run("run", 2, 20, 45e6, 0);
+    const char *html = page_of(&m->run, NULL);
+    has(html, "2 ranks of 1 thread on host (shm)");
+    has(html, "mean of steps 1 to 20");
+    lacks(html, "still running or killed");
+    char *ranks = section(html, "ranks");
+    has(ranks,
+        "<tr><th>rank<th>data<th>forward<th>backward<th>overlapped<tr><td>0<td>4.50 ms<td>13.5 ms<td>27.0 ms<td>0");
+    free(ranks);
+    m->rank[1].closed = false;
+    has(page_of(&m->run, NULL), "<b>still running or killed</b>");
+    ls_note note = { .kind = LS_NOTE_UNREADABLE, .rank = 1, .text = (char *)"rank-1.bin: wrong checksum" };
+    m->run.notes = &note;
+    m->run.n_notes = 1;
+    html = page_of(&m->run, NULL);
+    has(html, "<b>not all could be read</b>");
+    has(html, "rank-1.bin: wrong checksum");
     free(m);
 }
 
@@ -401,6 +426,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_to_change_stands_first),
+        cmocka_unit_test(the_page_says_how_the_record_ended_and_the_numbers),
         cmocka_unit_test(time_without_a_core_is_hatched),
         cmocka_unit_test(units_follow_the_magnitude),
         cmocka_unit_test(steps_have_whole_numbers),
