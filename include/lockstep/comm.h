@@ -67,11 +67,12 @@ LS_API void ls_network_received(ls_network *network, int from, const void *data,
 LS_API void ls_network_failed(ls_network *network, int rank, const char *why);
 
 typedef struct ls_world_options {
-    int timeout_ms;       /* how long a rank may be missing before a collective fails; 0: the launcher's --timeout, or
+    int timeout_ms; /* how long a rank may be missing before a collective fails; 0: the launcher's --timeout, or
                              30,000; < 0: no limit */
-    size_t staging_bytes; /* shared memory per rank and group for buffers that are not job memory; 0: 1 MiB, and between
+    size_t
+        staging_bytes; /* shared memory per rank and group for buffers that are not from ls_world_alloc(); 0: 1 MiB, and between
                              nodes what it takes to keep the network busy */
-    const char *mpi;      /* MPI plug-in: "openmpi", "mpich" or an absolute path; NULL: the one of the launcher */
+    const char *mpi; /* MPI plug-in: "openmpi", "mpich" or an absolute path; NULL: the one of the launcher */
     /* For programs that another launcher started: rank `rank` of `size` finds the others through this store, with keys that begin
      * with "lockstep/" and must not have been used in it before. Its functions are called while the world is opened, and not later.
      * All ranks must pass the same size (else LS_EMISMATCH) and be of one user. When a rank ends without freeing its world, the
@@ -116,10 +117,10 @@ LS_API ls_group *ls_world_group(ls_world *world);
  * uses it. */
 LS_API LS_MUST_CHECK ls_status ls_world_alloc(ls_world *world, size_t bytes, void **memory);
 LS_API void ls_world_dealloc(ls_world *world, void **memory);
-/* Makes memory of the caller's job memory, at its address and with its contents, so that all-reduces on it need no copies. It must be
+/* Makes the caller's memory shared, as if it were from ls_world_alloc(), at its address and with its contents. It must be
  * whole pages (of 4,096 bytes) of a mapping that the caller owns, such as that of another library's descriptor, which is then no longer
  * behind these pages. Nothing else may use them during the call. For this rank alone: not a collective. The owner unmaps them as before;
- * after that ls_world_disown() frees the job memory. Without it that happens when the same addresses are adopted again, or found to
+ * after that ls_world_disown() frees what is behind it. Without it that happens when the same addresses are adopted again, or found to
  * be other memory, or the job ends. In a world of one rank there is nothing to do. On failure the memory is as it was. */
 LS_API LS_MUST_CHECK ls_status ls_world_adopt(ls_world *world, void *memory, size_t bytes);
 LS_API void ls_world_disown(ls_world *world, const void *memory);

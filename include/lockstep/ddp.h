@@ -226,22 +226,21 @@ LS_API LS_MUST_CHECK ls_status ls_params_broadcast(ls_world *world, const ls_nam
 /* Collective: LS_EMISMATCH on all ranks if any value differs anywhere; names the first such parameter and two ranks. */
 LS_API LS_MUST_CHECK ls_status ls_params_verify(ls_world *world, const ls_named *params, size_t n);
 
-/* ---- State that outlives ranks, for lockstep run --elastic.
- *
- * An elastic job continues when ranks are killed: the launcher starts all of them again, perhaps another number, and they continue from the state that
- * was committed last. In other jobs nothing is kept, and the calls do nothing. */
+/* ---- Elastic jobs (lockstep run --elastic) continue when ranks are killed: the launcher starts all ranks again, perhaps another number
+ * of them, and they continue from the state that was committed last. In other jobs nothing is kept, and the calls do nothing. */
 
-typedef struct ls_keep ls_keep;
+typedef struct ls_elastic ls_elastic;
 
-/* Collective. `arrays`: what the program needs to continue (weights, optimizer state), with the same values on all ranks; used during the keep's
- * life. If earlier ranks of the job have committed a state, the arrays get it and *step is its step. Otherwise they stay as they are, and *step is 0.
- * Names and counts must be those of the earlier ranks, else LS_EMISMATCH; no memory for two copies is LS_ENOMEM. One per job. */
-LS_API LS_MUST_CHECK ls_status ls_keep_open(ls_keep **out, ls_world *world, const ls_named *arrays, size_t n,
-                                            int64_t *step);
-/* Collective, after each step, counted from 1: the arrays' values are what a later generation of ranks continues from. Each rank copies its share. A
- * death meanwhile leaves the state before. */
-LS_API LS_MUST_CHECK ls_status ls_keep_commit(ls_keep *keep, int64_t step);
-LS_API void ls_keep_free(ls_keep **keep);
+/* Collective. `arrays`: what the program needs to continue (weights, optimizer state), with the same values on all ranks; they are used
+ * until ls_elastic_free(). If earlier ranks of the job have committed a state, the arrays get it and *step is its step. Otherwise they stay
+ * as they are, and *step is 0. Names and counts must be those of the earlier ranks, else LS_EMISMATCH; no memory for two copies is
+ * LS_ENOMEM. One per job. */
+LS_API LS_MUST_CHECK ls_status ls_elastic_open(ls_elastic **out, ls_world *world, const ls_named *arrays, size_t n,
+                                               int64_t *step);
+/* Collective, after each step, counted from 1: the arrays' values are what later ranks continue from. Each rank copies its share. If a rank
+ * dies during the call, the state before it stays. */
+LS_API LS_MUST_CHECK ls_status ls_elastic_commit(ls_elastic *elastic, int64_t step);
+LS_API void ls_elastic_free(ls_elastic **elastic);
 
 #ifdef __cplusplus
 }

@@ -1,7 +1,7 @@
 /* Who made whom wait, and where that rank lost its time.
  *
  * At a collective the last rank to arrive is known. Why it was late is found by going back to the newest collective that all ranks had left
- * before any of them arrived at this one; there all ranks were level. From there to its arrival each rank's time is split into phases; the
+ * before any of them arrived at this one; it is a synchronization point of all ranks. From there to its arrival each rank's time is split into phases; the
  * phase in which the last one spent most time beyond the median of the others is where it was lost. Time in which a thread was runnable
  * but not scheduled is not part of the phases and is judged by itself: a rank whose core is shared is slow in all phases and the cause of
  * none. */
@@ -47,18 +47,18 @@ static void split_time(const ls_run_rank *r, int64_t from, int64_t to, double ou
 }
 
 /* The newest collective that every member of `m` had left before it came to `m`. */
-static const ls_run_collective *level_before(const ls_run *run, size_t index)
+static const ls_run_collective *sync_point_before(const ls_run *run, size_t index)
 {
     const ls_run_collective *m = &run->collectives[index];
-    for (size_t k = 1; k <= index && k <= LS__LEVEL_LOOK_BACK; k++) {
+    for (size_t k = 1; k <= index && k <= LS__SYNC_LOOK_BACK; k++) {
         const ls_run_collective *c = &run->collectives[index - k];
-        bool level = true;
-        for (int r = 0; r < run->ranks && level; r++) {
+        bool synced = true;
+        for (int r = 0; r < run->ranks && synced; r++) {
             if (!m->arrival[r]) continue;
             int64_t out = ls__max(c->left[r], c->done[r]);
-            level = c->arrival[r] && out && out <= m->arrival[r];
+            synced = c->arrival[r] && out && out <= m->arrival[r];
         }
-        if (level) return c;
+        if (synced) return c;
     }
     return NULL;
 }
@@ -66,7 +66,7 @@ static const ls_run_collective *level_before(const ls_run *run, size_t index)
 /* The cause in which the last rank lost most, and how much. `all` is [ranks][CAUSES], `room` [ranks]. */
 static int find_cause(const ls_run *run, size_t index, double (*all)[CAUSES], double *room, double *excess)
 {
-    const ls_run_collective *m = &run->collectives[index], *before = level_before(run, index);
+    const ls_run_collective *m = &run->collectives[index], *before = sync_point_before(run, index);
     int last = m->last_rank, best = -1;
     ptrdiff_t step = ls__run_step_at(run, last, m->last_arrival);
     int64_t from = before ? before->last_arrival : step >= 0 ? run->steps[step].begin : 0;

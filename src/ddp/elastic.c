@@ -13,28 +13,28 @@
 #include "lockstep/ddp.h"
 
 /* Where the program's part of kept memory begins. */
-typedef struct keep_header {
+typedef struct elastic_header {
     _Atomic uint64_t current; /* the step that was committed last, times 2, plus the number of its copy; 0: none yet */
     uint64_t digest, floats;
-} keep_header;
+} elastic_header;
 
 enum { COPIES_AT = 4096 };
 
-struct ls_keep {
+struct ls_elastic {
     ls_world *world;
     ls__kept *job; /* NULL: the job is not elastic, and nothing is kept */
     const ls_named *arrays;
     size_t n, floats, bytes;
-    keep_header *header; /* the mapping */
+    elastic_header *header; /* the mapping */
 };
 
-static float *copy_of(const ls_keep *k, uint64_t which)
+static float *copy_of(const ls_elastic *k, uint64_t which)
 {
     return (float *)(void *)((char *)k->header + COPIES_AT) + which * k->floats;
 }
 
 /* Elements [begin, end) of all arrays, one after another: to a copy, or from it. */
-static void move(const ls_keep *k, float *copy, size_t begin, size_t end, bool save)
+static void move(const ls_elastic *k, float *copy, size_t begin, size_t end, bool save)
 {
     size_t at = 0;
     for (size_t i = 0; i < k->n; at += k->arrays[i++].count) {
@@ -46,7 +46,7 @@ static void move(const ls_keep *k, float *copy, size_t begin, size_t end, bool s
     }
 }
 
-static ls_status attach(ls_keep *k, uint64_t digest)
+static ls_status attach(ls_elastic *k, uint64_t digest)
 {
     int fd = ls__world_kept_fd(k->world);
     ls_status status = ls__kept_attach(fd, &k->job);
@@ -61,7 +61,7 @@ static ls_status attach(ls_keep *k, uint64_t digest)
     if (ready && (k->header->digest != digest || k->header->floats != k->floats))
         status =
             ls__fail(LS_EMISMATCH,
-                     "keep: earlier ranks of this job have kept other arrays; names and counts must stay the same");
+                     "elastic: earlier ranks of this job have kept other arrays; names and counts must stay the same");
     if (first && !ready) { /* a start that was interrupted may have left something */
         atomic_store(&k->header->current, 0);
         k->header->digest = digest;
@@ -71,17 +71,17 @@ static ls_status attach(ls_keep *k, uint64_t digest)
     return ls__verify_success(k->world, status);
 }
 
-ls_status ls_keep_open(ls_keep **out, ls_world *world, const ls_named *arrays, size_t n, int64_t *step)
+ls_status ls_elastic_open(ls_elastic **out, ls_world *world, const ls_named *arrays, size_t n, int64_t *step)
 {
     LS__NEED(out, "out");
     *out = NULL;
     LS__NEED(world, "world");
     LS__NEED(step, "step");
     *step = 0;
-    ls_status status = ls__verify_success(world, ls__verify_named("ls_keep_open: arrays", arrays, n));
+    ls_status status = ls__verify_success(world, ls__verify_named("ls_elastic_open: arrays", arrays, n));
     if (status) return status;
-    ls_keep *k = calloc(1, sizeof *k);
-    if (!k) return ls__fail(LS_ENOMEM, "keep: out of memory");
+    ls_elastic *k = calloc(1, sizeof *k);
+    if (!k) return ls__fail(LS_ENOMEM, "elastic: out of memory");
     k->world = world;
     k->arrays = arrays;
     k->n = n;
@@ -93,7 +93,7 @@ ls_status ls_keep_open(ls_keep **out, ls_world *world, const ls_named *arrays, s
     }
     if (ls__world_kept_fd(world) > 0) status = attach(k, digest);
     if (status) {
-        ls_keep_free(&k);
+        ls_elastic_free(&k);
         return status;
     }
     uint64_t current = k->header ? atomic_load(&k->header->current) : 0;
@@ -103,10 +103,10 @@ ls_status ls_keep_open(ls_keep **out, ls_world *world, const ls_named *arrays, s
     return LS_OK;
 }
 
-ls_status ls_keep_commit(ls_keep *k, int64_t step)
+ls_status ls_elastic_commit(ls_elastic *k, int64_t step)
 {
-    LS__NEED(k, "keep");
-    if (step < 1) return ls__fail(LS_EINVAL, "keep: step %lld: must be at least 1", (long long)step);
+    LS__NEED(k, "elastic");
+    if (step < 1) return ls__fail(LS_EINVAL, "elastic: step %lld: must be at least 1", (long long)step);
     if (!k->header) return LS_OK;
     uint64_t other = 1 - atomic_load(&k->header->current) % 2;
     size_t ranks = (size_t)ls_world_size(k->world), rank = (size_t)ls_world_rank(k->world);
@@ -119,12 +119,12 @@ ls_status ls_keep_commit(ls_keep *k, int64_t step)
     return LS_OK;
 }
 
-void ls_keep_free(ls_keep **keep)
+void ls_elastic_free(ls_elastic **elastic)
 {
-    ls_keep *k = keep ? *keep : NULL;
+    ls_elastic *k = elastic ? *elastic : NULL;
     if (!k) return;
     if (k->header) munmap(k->header, k->bytes);
     ls__kept_detach(&k->job);
     free(k);
-    *keep = NULL;
+    *elastic = NULL;
 }

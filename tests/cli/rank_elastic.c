@@ -26,16 +26,16 @@ int main(int argc, char **argv)
 {
     ls_world *world;
     ls_ddp *ddp;
-    ls_keep *keep;
+    ls_elastic *state;
     int64_t step;
     int first, count;
     ls_span span = { .name = "w", .grad = grads, .count = N };
     ls_named kept[] = { { "w", weights, N }, { "momentum", momentum, N } };
     check(ls_world_open(&world, NULL), "world");
-    check(ls_keep_open(&keep, world, kept, 2, &step), "keep");
+    check(ls_elastic_open(&state, world, kept, 2, &step), "elastic");
     check(ls_ddp_open(&ddp, world, &span, 1, &(ls_ddp_options){ .slots = SLOTS }), "ddp");
     check(ls_slots_of_rank(SLOTS, ls_world_size(world), ls_world_rank(world), &first, &count), "slots");
-    for (; step < STEPS; check(ls_keep_commit(keep, ++step), "commit")) {
+    for (; step < STEPS; check(ls_elastic_commit(state, ++step), "commit")) {
         for (int m = 0; m < count; m++) {
             check(ls_ddp_begin(ddp, m + 1 < count ? LS_DDP_ACCUMULATE : LS_DDP_SYNC, 1), "begin");
             for (int k = 0; k < N; k++) grads[k] = weights[k] * 0.125f + noise(step, first + m, k);
@@ -52,7 +52,7 @@ int main(int argc, char **argv)
     if (f) fwrite(weights, sizeof(float), N, f);
     if (f) fclose(f);
     ls_ddp_free(&ddp);
-    ls_keep_free(&keep);
+    ls_elastic_free(&state);
     ls_world_free(&world);
     return 0;
 }
