@@ -1,10 +1,11 @@
-/* The cost of recording per training step: one process in which every other step is recorded, so that machine, memory and caches are the
- * same, and a slow moment of the machine falls on both. Usage: lockstep run -n N -- bench_record FOLDER [PAIRS [small]]; bench/record does it.
+/* The cost of recording per training step: one process in which every other step is recorded, so that machine, memory and caches
+ * are the same, and a slow moment of the machine falls on both. Usage: lockstep run -n N -- bench_record FOLDER [PAIRS [small]];
+ * bench/record does it.
  *
- * Prints one line: ranks, ms of a step without, cost in percent of a step and its standard error, bytes that a recorded step took. A step's
- * cost is its time compared with the mean of the two around it; of these costs a tenth at either end is left out. The error is that of the means of
- * 20 segments of the run. What is done once per second, or a few times, falls into the half of the time that is recorded, and counts
- * double. */
+ * Prints one line: ranks, ms of a step without, cost in percent of a step and its standard error, bytes that a recorded step took.
+ * A step's cost is its time compared with the mean of the two around it; of these costs a tenth at either end is left out. The
+ * error is that of the means of 20 segments of the run. What is done once per second, or a few times, falls into the half of the
+ * time that is recorded, and counts double. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,8 @@
  *   shared       sums written once; norm and update are shared work on one copy of weights and state
  *   norm in sum  the same, and the squares for the norm are summed while the sums are in the cache (what training does)
  *
- * alternating, in one run. The norm is there in all of them: without it, it is unknown whether the update may be made. Usage: lockstep run -n 2 -- bench_update [MILLIONS] [ROUNDS]; bench/update does it. */
+ * alternating, in one run. The norm is there in all of them: without it, it is unknown whether the update may be made. Usage:
+ * lockstep run -n 2 -- bench_update [MILLIONS] [ROUNDS]; bench/update does it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* lockstep chat: a conversation with a trained model, turn by turn.
  *
- * After each message the whole conversation is made text by the model's template and tokenized. What the generator has read of that already stays in
- * its cache, and only the rest is read, so that a turn costs what is new in it. */
+ * After each message the whole conversation is made text by the model's template and tokenized. What the generator has read of that
+ * already stays in its cache, and only the rest is read, so that a turn costs what is new in it. */
 #include <errno.h>
 #include <jansson.h>
 #include <poll.h>
@@ -201,8 +201,8 @@ static ls_status turn(chat *c, const char *line, size_t bytes)
 
 /* ---- Lines. */
 
-/* On a terminal: asks for a line and waits until there is one; false: Ctrl-C. The signal is blocked except while waiting, so that it cannot come just
- * before. */
+/* On a terminal: asks for a line and waits until there is one; false: Ctrl-C. The signal is blocked except while waiting, so that
+ * it cannot come just before. */
 static bool wait_for_input(void)
 {
     sigset_t own, before;

@@ -1,8 +1,8 @@
 /* A file of options: a part of TOML, one `name = value` per line. Names and values are not interpreted here.
  *
- * What it may hold: comments, headings in brackets, and values that are strings in one line ("..." with escapes, or '...'), numbers, true,
- * false, and arrays of strings, which may go over several lines. Bytes above 127 are kept, so that any file name can be written. The file is
- * untrusted, and its parser is fuzzed. */
+ * What it may hold: comments, headings in brackets, and values that are strings in one line ("..." with escapes, or '...'),
+ * numbers, true, false, and arrays of strings, which may go over several lines. Bytes above 127 are kept, so that any file name can
+ * be written. The file is untrusted, and its parser is fuzzed. */
 #ifndef LS_CLI_CONFIG_FILE_H
 #define LS_CLI_CONFIG_FILE_H
 

@@ -1,10 +1,11 @@
 /* The coordinator of an elastic job on several machines: the process that the user started.
  *
- * On each machine a keeper (cli/keeper.c) holds the state of the run in its memory, and starts ranks when it is told to. The job is a sequence
- * of generations, as on one machine (launch_elastic.c): when a rank or a machine is lost, all ranks are ended, and the next generation begins on the
- * machines that are there. Ranks make the state that they find on their machines the same (train/kept_nodes.c). A machine that is lost is
- * tried again; when it is back, or a new one is in the hostfile, the ranks are asked to end their generation after a step, and the next one includes
- * it. The coordinator decides alone who takes part: machines that cannot reach it stop computing.
+ * On each machine a keeper (cli/keeper.c) holds the state of the run in its memory, and starts ranks when it is told to. The job is
+ * a sequence of generations, as on one machine (launch_elastic.c): when a rank or a machine is lost, all ranks are ended, and the
+ * next generation begins on the machines that are there. Ranks make the state that they find on their machines the same
+ * (train/kept_nodes.c). A machine that is lost is tried again; when it is back, or a new one is in the hostfile, the ranks are
+ * asked to end their generation after a step, and the next one includes it. The coordinator decides alone who takes part: machines
+ * that cannot reach it stop computing.
  *
  * Lines between coordinator and keepers, over TCP; every 0.1 s one from each side:
  *   lockstep-keeper VERSION SECRET NAME UID READY   the keeper's first; the answer is "welcome" or "refused WHY"
@@ -17,7 +18,8 @@
  *   lost RANK HOW                                   from the keeper, as soon as it is known
  *   ended CODE STEP LOST CHANGED LEAVING SLOTS READY
  *
- * A beat that is missing for --machine-timeout means that the machine is lost. The secret is random, made for the job, and passed on stdin. */
+ * A beat that is missing for --machine-timeout means that the machine is lost. The secret is random, made for the job, and passed
+ * on stdin. */
 #include "cli/coordinator.h"
 
 #include <arpa/inet.h>

@@ -12,8 +12,8 @@ typedef struct coordinator_options {
     double machine_timeout; /* seconds of silence after which a machine is lost */
 } coordinator_options;
 
-/* Starts `lockstep` with the words argv[0 .. argc-1] on all machines and stays until the job has ended. Returns an exit code. `launch` is what
- * each machine's keeper starts its ranks with. */
+/* Starts `lockstep` with the words argv[0 .. argc-1] on all machines and stays until the job has ended. Returns an exit code.
+ * `launch` is what each machine's keeper starts its ranks with. */
 int coordinate(const coordinator_options *options, const launch_options *launch, int argc, char **argv);
 
 #endif

@@ -24,10 +24,12 @@ int exit_code_of_check(ls_status status);
 /* Prints "lockstep COMMAND: " and ls_error() in the program's words, and returns exit_code(status). */
 int exit_failure(const char *command, ls_status status);
 
-/* Flushes stdout. The first time that it cannot be written, a message reports that and its consequence, if not NULL; the exit code follows at the end. */
+/* Flushes stdout. The first time that it cannot be written, a message reports that and its consequence, if not NULL; the exit code
+ * follows at the end. */
 void exit_check_output(const char *consequence);
 
-/* Closes stdout at the end of the program. What was printed may still be on its way: if it cannot be written, a message reports that, and a success becomes EXIT_FAILED. */
+/* Closes stdout at the end of the program. What was printed may still be on its way: if it cannot be written, a message reports
+ * that, and a success becomes EXIT_FAILED. */
 int exit_closing_output(int code);
 
 #endif

@@ -17,8 +17,8 @@ typedef struct hosts {
     host host[MAX_HOSTS];
 } hosts;
 
-/* "node0:2,node1" (1 rank where no number is given), or "slurm": the machines of the allocation that this process is in. False: `why` says what is
- * wrong. */
+/* "node0:2,node1" (1 rank where no number is given), or "slurm": the machines of the allocation that this process is in. False:
+ * `why` says what is wrong. */
 bool hosts_parse(hosts *out, const char *text, char *why, size_t bytes);
 /* One machine per line: "node0 slots=2", "node0:2" or "node0"; '#' begins a comment. */
 bool hosts_read(hosts *out, const char *path, char *why, size_t bytes);

@@ -1,11 +1,12 @@
-/* The keeper: a process on each machine of an elastic job on several machines. The coordinator (cli/coordinator.c) starts it, through ssh, as
- * 'lockstep keep'; users do not.
+/* The keeper: a process on each machine of an elastic job on several machines. The coordinator (cli/coordinator.c) starts it,
+ * through ssh, as 'lockstep keep'; users do not.
  *
- * It makes kept memory, in which the state of the run outlives its ranks, and starts the ranks of one generation after another, as the coordinator
- * says. If a rank is lost it ends the others of its machine and reports it; the coordinator has those of the other machines ended.
+ * It makes kept memory, in which the state of the run outlives its ranks, and starts the ranks of one generation after another, as
+ * the coordinator says. If a rank is lost it ends the others of its machine and reports it; the coordinator has those of the other
+ * machines ended.
  *
- * A keeper that does not hear from the coordinator ends its ranks, since others may have taken their places, and tries to connect again. If the
- * coordinator is there no more, or does not answer for a while, the keeper ends, and with it the state. */
+ * A keeper that does not hear from the coordinator ends its ranks, since others may have taken their places, and tries to connect
+ * again. If the coordinator is there no more, or does not answer for a while, the keeper ends, and with it the state. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>

@@ -19,15 +19,15 @@ typedef struct launch_options {
     bool no_prefix;               /* ranks write to our output themselves; otherwise each line begins with "[RANK] " */
     bool no_stdin;                /* rank 0 reads nothing; otherwise it gets our input, unless that is a terminal */
     bool no_bind;                 /* ranks may run on all cores; otherwise the cores are divided among them */
-    bool
-        hold_signals; /* ranks begin with SIGINT, SIGTERM and SIGHUP blocked, and unblock them when they can handle them */
+    /* ranks begin with SIGINT, SIGTERM and SIGHUP blocked, and unblock them when they can handle them */
+    bool hold_signals;
     bool own_voice; /* ranks print themselves why they exit with a code; otherwise the launcher prints which one did */
     bool verbose;   /* prints which process is which rank, and on which cores */
 
     const char *log_dir; /* rank R's output is written to DIR/rank_R/stdout.log and stderr.log; NULL: no files */
-    const char
-        *redirects;  /* which output is written only to the files: "3", or "0:3,1:2" by rank, where 0 is none, 1 stdout,
-                              2 stderr and 3 both; NULL: "3" if there is a log_dir and no `tee`, otherwise none */
+    /* which output is written only to the files: "3", or "0:3,1:2" by rank, where 0 is none, 1 stdout, 2 stderr and 3 both;
+     * NULL: "3" if there is a log_dir and no `tee`, otherwise none */
+    const char *redirects;
     const char *tee; /* which output is written to the files and to our output, in the same form; NULL: none */
 
     const char *master_addr; /* exported for programs that rendezvous by themselves; NULL: 127.0.0.1 */

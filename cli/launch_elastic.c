@@ -1,12 +1,13 @@
 /* Elastic jobs: a sequence of generations, each with a fixed number of ranks.
  *
- * Ranks hold nothing that the job needs: their state is in kept memory (comm/kept.h), which stays consistent whenever they are killed. So when a
- * rank is lost, the launcher kills the others and starts the next generation, which continues from that memory. It is the same after any
- * death, of any rank and at any moment, also of several or all at once, and when the number of ranks changes on request.
+ * Ranks hold nothing that the job needs: their state is in kept memory (comm/kept.h), which stays consistent whenever they are
+ * killed. So when a rank is lost, the launcher kills the others and starts the next generation, which continues from that memory.
+ * It is the same after any death, of any rank and at any moment, also of several or all at once, and when the number of ranks
+ * changes on request.
  *
- * A lost rank is replaced while there are restarts left (--max-restarts); after that the job continues with one rank fewer. A generation that
- * ends without having finished a step delays the next one, twice as long each time, and a few of them in a row end the job: whatever kills it
- * would kill the next one, too. */
+ * A lost rank is replaced while there are restarts left (--max-restarts); after that the job continues with one rank fewer. A
+ * generation that ends without having finished a step delays the next one, twice as long each time, and a few of them in a row end
+ * the job: whatever kills it would kill the next one, too. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,8 +32,8 @@ struct launch_elastic {
     int in_vain;      /* generations in a row without a step */
 };
 
-/* LOCKSTEP_KILL_POINTS=POINT:RANK:NTH,..., for tests: see ls__kept_point(). RANK -1: any. On several machines MACHINE=POINT:RANK:NTH,... for
- * each, separated by spaces. */
+/* LOCKSTEP_KILL_POINTS=POINT:RANK:NTH,..., for tests: see ls__kept_point(). RANK -1: any. On several machines
+ * MACHINE=POINT:RANK:NTH,... for each, separated by spaces. */
 static void read_kill_points(ls__kept *k, const char *machine)
 {
     const char *text = getenv("LOCKSTEP_KILL_POINTS");

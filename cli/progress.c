@@ -36,7 +36,8 @@ static void format_time(char *text, size_t bytes, double seconds)
         snprintf(text, bytes, "%ld:%02ld", s / 60, s % 60);
 }
 
-/* The figures that both forms show, in the order in which they are shown. The numbers are the order in which they are left out where a line is too short; those with 0 stay. */
+/* The figures that both forms show, in the order in which they are shown. The numbers are the order in which they are left out
+ * where a line is too short; those with 0 stay. */
 enum { FIGURES = 5 };
 typedef struct figure {
     char text[48];

@@ -11,8 +11,8 @@ typedef struct device_lines {
     char line[DEVICE_LINES][DEVICE_TEXT];
 } device_lines;
 
-/* Which ranks are busier or less busy than the median, and which are runnable but not scheduled; a sentence each. Never empty if there are counted
- * steps. */
+/* Which ranks are busier or less busy than the median, and which are runnable but not scheduled; a sentence each. Never empty if
+ * there are counted steps. */
 void device_verdicts(const ls_run *run, device_lines *out);
 /* "main 91%, 2 loaders 0.4% 0.3%, checkpoint writer 0.1%": shares of a core. Empty: not known. */
 void device_threads(const ls_run_rank *r, char out[DEVICE_TEXT]);

@@ -1,7 +1,7 @@
 /* lockstep resize [RUN] -n N: another number of ranks for an elastic run that is in progress.
  *
- * The request is a file in the run folder, RUN/resize, which the first rank takes at the end of a step (train/kept.c). The answer is the line that
- * the next generation writes to RUN/generations.jsonl. */
+ * The request is a file in the run folder, RUN/resize, which the first rank takes at the end of a step (train/kept.c). The answer
+ * is the line that the next generation writes to RUN/generations.jsonl. */
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>

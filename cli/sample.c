@@ -88,8 +88,8 @@ static const char *add_token(text *t, const ls_tokenizer *tokenizer, const sampl
     return find_stop(t, before, o, safe) ? "stop" : NULL;
 }
 
-/* More tokens, and their text as far as it cannot be part of a stop text. tokens: [max_tokens], or NULL; `trim`: white space at the beginning
- * is left out. */
+/* More tokens, and their text as far as it cannot be part of a stop text. tokens: [max_tokens], or NULL; `trim`: white space at the
+ * beginning is left out. */
 static ls_status go_on(ls_generator *g, const ls_tokenizer *tokenizer, const sample_options *o, screen *out, bool trim,
                        int32_t *tokens, text *t, sample_cost *cost)
 {

@@ -25,8 +25,8 @@ typedef struct sample_cost {
 
 void sample_print_cost(const sample_cost *cost);
 
-/* Continues what the generator's only sequence has read: writes text until it ends, and adds to *cost. tokens: [max_tokens]. *text receives what
- * was written, 0-terminated; free it. White space at its beginning is not written. */
+/* Continues what the generator's only sequence has read: writes text until it ends, and adds to *cost. tokens: [max_tokens]. *text
+ * receives what was written, 0-terminated; free it. White space at its beginning is not written. */
 ls_status sample_answer(ls_generator *g, const ls_tokenizer *tokenizer, const sample_options *options, FILE *to,
                         int32_t *tokens, char **text, sample_cost *cost);
 

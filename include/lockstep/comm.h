@@ -69,9 +69,9 @@ LS_API void ls_network_failed(ls_network *network, int rank, const char *why);
 typedef struct ls_world_options {
     int timeout_ms; /* how long a rank may be missing before a collective fails; 0: the launcher's --timeout, or
                              30,000; < 0: no limit */
-    size_t
-        staging_bytes; /* shared memory per rank and group for buffers that are not from ls_world_alloc(); 0: 1 MiB, and between
-                             nodes what it takes to keep the network busy */
+    /* shared memory per rank and group for buffers that are not from ls_world_alloc(); 0: 1 MiB, and between nodes what it takes
+     * to keep the network busy */
+    size_t staging_bytes;
     const char *mpi; /* MPI plug-in: "openmpi", "mpich" or an absolute path; NULL: the one of the launcher */
     /* For programs that another launcher started: rank `rank` of `size` finds the others through this store, with keys that begin
      * with "lockstep/" and must not have been used in it before. Its functions are called while the world is opened, and not later.

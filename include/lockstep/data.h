@@ -189,17 +189,18 @@ LS_API LS_MUST_CHECK ls_status ls_tokenizer_decode(const ls_tokenizer *tokenizer
 /* `tokenizer` stays the caller's and must outlive the encoder. */
 LS_API LS_MUST_CHECK ls_status ls_encoder_open(ls_encoder **out, const ls_tokenizer *tokenizer);
 LS_API void ls_encoder_free(ls_encoder **encoder);
-/* The tokens of a text, in the encoder's memory, valid until its next call. Any bytes are accepted. Byte-level models split
- * invalid UTF-8 like punctuation, byte by byte, and if there is no normalizer, decoding returns the same bytes (except white space that
- * an added token strips); BERT's normalizer takes such bytes for U+FFFD. No special tokens of a template are added. The text of an added token, such as "<|endoftext|>", becomes that token, as in Hugging Face's libraries. */
+/* The tokens of a text, in the encoder's memory, valid until its next call. Any bytes are accepted. Byte-level models split invalid
+ * UTF-8 like punctuation, byte by byte, and if there is no normalizer, decoding returns the same bytes (except white space that an
+ * added token strips); BERT's normalizer takes such bytes for U+FFFD. No special tokens of a template are added. The text of an
+ * added token, such as "<|endoftext|>", becomes that token, as in Hugging Face's libraries. */
 LS_API LS_MUST_CHECK ls_status ls_encode(ls_encoder *encoder, const void *text, size_t bytes, const int32_t **tokens,
                                          size_t *count);
 
 /* ---- Chats: messages as text, by the template of a model (Jinja, as transformers has it).
  *
- * Supported are for, if, set, macro, generation, break and continue; operators, slices and choices; namespaces; loop's attributes; the filters, tests and methods
- * that templates of models use. A template that uses anything else is refused with its name. Templates do not learn the date: strftime_now is not defined,
- * so that a text is the same tomorrow. */
+ * Supported are for, if, set, macro, generation, break and continue; operators, slices and choices; namespaces; loop's attributes;
+ * the filters, tests and methods that templates of models use. A template that uses anything else is refused with its name.
+ * Templates do not learn the date: strftime_now is not defined, so that a text is the same tomorrow. */
 
 typedef struct ls_chat_template ls_chat_template; /* read-only; any number of threads may use it */
 
@@ -347,8 +348,8 @@ typedef struct ls_images_info {
     ls_image_format format;
     int height, width, channels;
     int classes;
-    const char *const
-        *names; /* (classes): of folders; NULL: the classes have numbers alone. Lives as long as the dataset */
+    /* (classes): of folders; NULL: the classes have numbers alone. Lives as long as the dataset */
+    const char *const *names;
     int64_t reserved[2];
 } ls_images_info;
 

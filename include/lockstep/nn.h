@@ -176,9 +176,9 @@ typedef struct ls_model_options {
 LS_API LS_MUST_CHECK ls_status ls_model_preset(const char *name, ls_model_options *out);
 /* Preset i of a kind, from 0; NULL after the last. */
 LS_API const char *ls_model_preset_name(ls_model_kind kind, int i);
-/* The options in the config.json of a folder that ls_model_save(), Hugging Face's transformers or, for ResNets, timm wrote. Of a folder with
- * an adapter (PEFT's adapter_config.json) they are those of the model that it belongs to, and `lora`. With lora.r set to 0,
- * ls_model_load() adds the adapter to the weights instead. */
+/* The options in the config.json of a folder that ls_model_save(), Hugging Face's transformers or, for ResNets, timm wrote. Of a
+ * folder with an adapter (PEFT's adapter_config.json) they are those of the model that it belongs to, and `lora`. With lora.r set
+ * to 0, ls_model_load() adds the adapter to the weights instead. */
 LS_API LS_MUST_CHECK ls_status ls_model_options_read(const char *folder, ls_model_options *out);
 
 /* Opens a model: names, shapes and places, without memory for values. options may be NULL. Invalid options are LS_EINVAL with the
@@ -222,15 +222,15 @@ typedef struct ls_model_batch {
     int64_t seq_len;       /* T; language models only */
     const int32_t *tokens; /* (B, T); language models only */
     const int32_t *types;  /* (B, T), the tokens' types; encoders only; NULL: all 0 */
-    const int32_t
-        *lengths;        /* (B), tokens of each sequence, at least 1; the rest is padding; encoders only; NULL: all T */
-    const float *inputs; /* (B, inputs) or (B, size, size, channels); other models */
+    /* (B), tokens of each sequence, at least 1; the rest is padding; encoders only; NULL: all T */
+    const int32_t *lengths;
+    const float *inputs;    /* (B, inputs) or (B, size, size, channels); other models */
     const int32_t *targets; /* (B, T), or (B) of models with classes */
     const float *weights;   /* one per target; NULL: all 1 */
     double divisor;         /* the loss is the weighted sum divided by this; 0: the sum of the weights */
     float *row_losses;      /* receives one loss per target; NULL: not wanted */
-    int32_t
-        *predictions; /* receives the class of largest logit per target, -1 where its weight is 0; NULL: not wanted */
+    /* receives the class of largest logit per target, -1 where its weight is 0; NULL: not wanted */
+    int32_t *predictions;
     void *reserved[2];
 } ls_model_batch;
 
@@ -269,8 +269,9 @@ LS_API float ls_schedule_at(const ls_schedule *schedule, int64_t step);
 
 /* ---- Optimizers */
 
-/* The one list of optimizers: name, value, name for options and files, members of ls_optimizer_options that not all of them use. Muon: matrices
- * by their momentum made orthogonal, with a rate that suits AdamW, too (torch's match_rms_adamw); tables and others by AdamW. */
+/* The one list of optimizers: name, value, name for options and files, members of ls_optimizer_options that not all of them use.
+ * Muon: matrices by their momentum made orthogonal, with a rate that suits AdamW, too (torch's match_rms_adamw); tables and others
+ * by AdamW. */
 #define LS_OPTIMIZER_LIST(X)                                                                     \
     X(LS_ADAMW, 0, "adamw", "beta1 beta2 eps") /* Adam with decoupled weight decay */            \
     X(LS_SGD, 1, "sgd", "momentum")            /* decay is added to the gradient, as in torch */ \
@@ -346,8 +347,8 @@ LS_API void ls_generator_free(ls_generator **generator);
  * same prompt differ: the number of the sequence is part of the seed. */
 LS_API LS_MUST_CHECK ls_status ls_generator_feed(ls_generator *generator, int sequence, const int32_t *tokens,
                                                  size_t count);
-/* Drops all tokens of a sequence but the first `length`, which stay in the cache; more tokens must be fed next. Once the context was full, these are not the
- * first ones that were fed. */
+/* Drops all tokens of a sequence but the first `length`, which stay in the cache; more tokens must be fed next. Once the context
+ * was full, these are not the first ones that were fed. */
 LS_API LS_MUST_CHECK ls_status ls_generator_rewind(ls_generator *generator, int sequence, size_t length);
 /* The logits (V) after the last token of a sequence; NULL before the first. Valid until the next call. */
 LS_API const float *ls_generator_logits(const ls_generator *generator, int sequence);

@@ -41,8 +41,8 @@ typedef struct ls_param {
     bool written;  /* grad holds a contribution, so the next one is added */
     bool ready;    /* the hook was called */
     ls_tape *tape; /* the tape of the current pass */
-    /* the values in bfloat16, instead of `value`, which is then NULL. Of frozen matrices that ls_linear(), ls_linear_joint(), ls_embedding() and
-     * ls_linear_cross_entropy() read. The bits are those of the same values in float32. NULL: none */
+    /* the values in bfloat16, instead of `value`, which is then NULL. Of frozen matrices that ls_linear(), ls_linear_joint(),
+     * ls_embedding() and ls_linear_cross_entropy() read. The bits are those of the same values in float32. NULL: none */
     const uint16_t *half;
 } ls_param;
 
@@ -135,8 +135,8 @@ LS_API ls_tensor *ls_linear_joint(ls_tape *t, ls_tensor *x, ls_param *const *w, 
 /* silu(gate) times up, which are the halves of x (..., 2C): (..., C). */
 LS_API ls_tensor *ls_swiglu(ls_tape *t, ls_tensor *x);
 
-/* wte[tokens[b,i]] + wpe[first[b] + i]: (batch_size, seq_len, C). wpe may be NULL; first NULL: 0. tokens (batch_size, seq_len) are user-owned and
- * must stay until backward is done; one outside of the vocabulary is LS_EINVAL. */
+/* wte[tokens[b,i]] + wpe[first[b] + i]: (batch_size, seq_len, C). wpe may be NULL; first NULL: 0. tokens (batch_size, seq_len) are
+ * user-owned and must stay until backward is done; one outside of the vocabulary is LS_EINVAL. */
 LS_API ls_tensor *ls_embedding(ls_tape *t, const int32_t *tokens, int64_t batch_size, int64_t seq_len, ls_param *wte,
                                ls_param *wpe, const int64_t *first);
 
@@ -152,7 +152,8 @@ LS_API ls_tensor *ls_mean(ls_tape *t, ls_tensor *x); /* over all elements: (1) *
 LS_API ls_tensor *ls_reshape(ls_tape *t, ls_tensor *x, int dims, const int64_t *shape);
 /* Rows of x (..., C) by number, in any order: (count, C). `rows` is copied; one outside of x is LS_EINVAL. */
 LS_API ls_tensor *ls_select_rows(ls_tape *t, ls_tensor *x, const int64_t *rows, int64_t count);
-/* A row in front of each sequence, and positions added to all: x (B, ..., C) with T rows a sequence, token (1, 1, C), positions (1, T + 1, C): (B, T + 1, C). */
+/* A row in front of each sequence, and positions added to all: x (B, ..., C) with T rows a sequence, token (1, 1, C), positions (1,
+ * T + 1, C): (B, T + 1, C). */
 LS_API ls_tensor *ls_class_token(ls_tape *t, ls_tensor *x, ls_param *token, ls_param *positions);
 /* Keeps an element with probability 1 - p and scales it by 1 / (1 - p). */
 LS_API ls_tensor *ls_dropout(ls_tape *t, ls_tensor *x, float p);
@@ -243,8 +244,8 @@ typedef struct ls_batch_norm_state {
 } ls_batch_norm_state;
 /* Statistics over several batches that are normalized at the same time, each on a tape of its own (synchronized batch norm). */
 typedef struct ls_batch_norm_sync {
-    /* Receives `count` numbers of this batch and returns those of all batches, (n, count), in an order that is the same everywhere; valid until
-     * the next call. Called once in forward and once in backward, of the last norm first. */
+    /* Receives `count` numbers of this batch and returns those of all batches, (n, count), in an order that is the same everywhere;
+     * valid until the next call. Called once in forward and once in backward, of the last norm first. */
     ls_status (*gather)(void *user, const double *own, size_t count, const double **all, size_t *n);
     void *user;
 } ls_batch_norm_sync;

@@ -121,8 +121,8 @@ typedef struct ls_train_options {
     const char *field;
     const char *pair_field;  /* classify: the field with a second text; NULL: see field */
     const char *label_field; /* classify: the field with the label; NULL: "label", or another usual name */
-    const char *
-        labels; /* classify: names of the classes, separated by commas; NULL: those of `init` or of the data; numbers need none */
+    /* classify: names of the classes, separated by commas; NULL: those of `init` or of the data; numbers need none */
+    const char *labels;
     double mask_fraction; /* mlm: of the tokens; 0: 0.15 */
     /* text: a sequence is a document, truncated or padded; the loss is the mean over the tokens that are not padding.
      * Default: packed, documents one after another */
@@ -161,19 +161,20 @@ typedef struct ls_train_options {
     /* a folder with a model to start from, as ls_model_save() or transformers writes it. Its config.json determines
      * `model` except for the dropouts, where 0 is that of the folder and < 0 none. NULL: random weights */
     const char *init;
-    /* adapters are trained, and the model of `init` is frozen: "r=16,alpha=32,dropout=0.05,target=q_proj+v_proj,rslora,base=bf16", of which all may be left out; the run folder then holds an adapter. If `init` holds an
-     * adapter of the same form, it is trained further. NULL: all weights are trained */
+    /* adapters are trained, and the model of `init` is frozen: "r=16,alpha=32,dropout=0.05,target=q_proj+v_proj,rslora,base=bf16",
+     * of which all may be left out; the run folder then holds an adapter. If `init` holds an adapter of the same form, it is
+     * trained further. NULL: all weights are trained */
     const char *lora;
 
     /* ---- Task images */
     /* blocks all 0: ResNet-20; channels, size and classes 0: those of the data (folders: 224, or 32 without `stem`) */
     ls_resnet_options resnet;
-    ls_vit_options
-        vit; /* layers > 0: a vision transformer instead; size, channels, classes, mean and std are those of `resnet` */
+    /* layers > 0: a vision transformer instead; size, channels, classes, mean and std are those of `resnet` */
+    ls_vit_options vit;
     ls_image_format image_format; /* 0: by the files */
     ls_augment_kind augment;
-    /* batch norms use the statistics of all micro-batches of a step, not of each by itself: a step is then that of one large micro-batch. Memory for
-     * activations and gradients of all micro-batches of a rank */
+    /* batch norms use the statistics of all micro-batches of a step, not of each by itself: a step is then that of one large
+     * micro-batch. Memory for activations and gradients of all micro-batches of a rank */
     bool sync_norm;
 
     /* ---- Optimizer and schedule */
@@ -186,8 +187,8 @@ typedef struct ls_train_options {
     double clip;                    /* max norm of all gradients together; 0: 1; < 0: none */
     int64_t eval_every; /* steps between evaluations; 0: a tenth of the steps if there is validation data, else none */
     int eval_batches;   /* micro-batches of an evaluation; 0: 16, or all where a task has classes */
-    /* the metric of evaluations by which the best is chosen: "loss", or one of ls_task_info. Its checkpoint is kept, and when the run is over
-     * its model is saved instead of the last; NULL: none, or with `patience` the loss */
+    /* the metric of evaluations by which the best is chosen: "loss", or one of ls_task_info. Its checkpoint is kept, and when the
+     * run is over its model is saved instead of the last; NULL: none, or with `patience` the loss */
     const char *best;
     int patience;   /* the run is over after that many evaluations in a row that are not the best so far; 0: never */
     uint64_t seed;  /* of weights, order and dropout */
@@ -208,8 +209,8 @@ typedef struct ls_train_options {
     int64_t metrics_every; /* steps between lines of metrics.jsonl; evaluations and the last step always; 0: 1 */
     int64_t sample_every;  /* lm: steps between samples of text, in samples.jsonl and in metrics.sample; 0: none */
     int sample_tokens;     /* of a sample; 0: 300; < 0: none */
-    const char
-        *prompt; /* that samples continue; NULL: a line feed, or the beginning of a story with the built-in corpus */
+    /* that samples continue; NULL: a line feed, or the beginning of a story with the built-in corpus */
+    const char *prompt;
     bool no_tensorboard; /* no event files for TensorBoard in the run folder */
     bool no_record;      /* no events in the run folder */
     bool profile;        /* measure the cost of each operation; see ls_train_save_profile() */
@@ -238,8 +239,8 @@ typedef struct ls_train_metrics {
     /* what matrix products reach on all ranks' threads, as measured by the first rank; 0 on other ranks */
     double peak_gflops;
     uint64_t memory_bytes; /* resident now */
-    const char *
-        sample; /* the prompt and what the model wrote after this step, on the first rank; NULL: none. Valid until the next step */
+    /* the prompt and what the model wrote after this step, on the first rank; NULL: none. Valid until the next step */
+    const char *sample;
     double reserved[4];
 } ls_train_metrics;
 
@@ -269,8 +270,8 @@ typedef struct ls_train_best {
 } ls_train_best;
 LS_API ls_train_best ls_train_get_best(const ls_train *train);
 
-/* Writes the model to the run folder; that of the best evaluation if options.best is set and the run is over. Without a run folder: LS_ESTATE; also when a step failed while weights were being
- * updated, since they then belong to no step. */
+/* Writes the model to the run folder; that of the best evaluation if options.best is set and the run is over. Without a run folder:
+ * LS_ESTATE; also when a step failed while weights were being updated, since they then belong to no step. */
 LS_API LS_MUST_CHECK ls_status ls_train_save(ls_train *train);
 /* Writes a checkpoint of the last completed step, unless there is one, and waits until it is on the disk. Also after an error:
  * LS_ESTATE if the step failed while weights were being updated. On the first rank; no effect on the others. */
@@ -340,17 +341,18 @@ typedef struct ls_eval_result {
     double reserved[4];
 } ls_eval_result;
 
-/* The task is that of the run, or what the model can do: language models, encoders with a masked-LM head or a classifier, models of images.
- * lm: every token except the first is predicted once, within sequences that are independent contexts. Other tasks: as evaluations in
- * training (of mlm with the masks of the run's seed), over all samples; perplexity, bits_per_byte and bytes are NaN where they have no meaning. */
+/* The task is that of the run, or what the model can do: language models, encoders with a masked-LM head or a classifier, models of
+ * images. lm: every token except the first is predicted once, within sequences that are independent contexts. Other tasks: as
+ * evaluations in training (of mlm with the masks of the run's seed), over all samples; perplexity, bits_per_byte and bytes are NaN
+ * where they have no meaning. */
 LS_API LS_MUST_CHECK ls_status ls_eval(const ls_eval_options *options, ls_eval_result *result);
 
 /* Multiple choice, in the form of HellaSwag. */
 typedef struct ls_choices_options {
     const char *model; /* a run folder, or another folder with a model */
     ls_world *world;   /* all its ranks evaluate together; the scores are the same. NULL: this process alone */
-    /* JSON lines with "endings", a list of texts, "label", the number of the right one from 0, and the text before them: "activity_label", "ctx_a" and "ctx_b",
-     * or "ctx" */
+    /* JSON lines with "endings", a list of texts, "label", the number of the right one from 0, and the text before them:
+     * "activity_label", "ctx_a" and "ctx_b", or "ctx" */
     const char *data;
     const char *tokenizer;   /* NULL: that of the folder */
     int batch_size;          /* endings that are computed together; 0: 8 */
@@ -364,8 +366,8 @@ typedef struct ls_choices_options {
 
 typedef struct ls_choices_result {
     uint64_t questions;
-    /* As lm-evaluation-harness counts acc and acc_norm: the share of questions whose right ending has the highest log-probability; or the highest one per
-     * character. The errors are standard errors of the mean. */
+    /* As lm-evaluation-harness counts acc and acc_norm: the share of questions whose right ending has the highest log-probability;
+     * or the highest one per character. The errors are standard errors of the mean. */
     double accuracy, accuracy_norm, accuracy_error, accuracy_norm_error;
     double seconds;
     double reserved[4];

@@ -1,8 +1,9 @@
-/* Files. Steps of writing: temporary file next to the target (same file system, so that rename is atomic) -> fsync -> rename
- * -> fsync of the folder. A crash leaves the old file, or the new one, and perhaps a ".NAME.tmp-RANDOM" next to it. The name is random and the file is created exclusively, so no link of another user is followed.
+/* Files. Steps of writing: temporary file next to the target (same file system, so that rename is atomic) -> fsync -> rename ->
+ * fsync of the folder. A crash leaves the old file, or the new one, and perhaps a ".NAME.tmp-RANDOM" next to it. The name is random
+ * and the file is created exclusively, so no link of another user is followed.
  *
- * A device, a pipe or /dev/stdout cannot be replaced, and must not be: if the user named it, it is written directly. Another user may have made a link in its place, so links are followed one by one, each
- * held open while its owner is checked. */
+ * A device, a pipe or /dev/stdout cannot be replaced, and must not be: if the user named it, it is written directly. Another user
+ * may have made a link in its place, so links are followed one by one, each held open while its owner is checked. */
 #include "base/file.h"
 
 #include <dirent.h>

@@ -1,4 +1,5 @@
-/* Functions whose last bits differ between CPUs and versions of libm, in plain arithmetic that has the same bits everywhere. Within a few units in the last place of float64. */
+/* Functions whose last bits differ between CPUs and versions of libm, in plain arithmetic that has the same bits everywhere. Within
+ * a few units in the last place of float64. */
 #ifndef LS_BASE_MATH_H
 #define LS_BASE_MATH_H
 

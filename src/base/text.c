@@ -1,7 +1,7 @@
 /* Text of unknown origin. See text.h.
  *
- * Backslashes are left alone: escaping them too would make \xNN unambiguous, but a message that is escaped several times (a rank's error inside another's) would
- * accumulate backslashes. */
+ * Backslashes are left alone: escaping them too would make \xNN unambiguous, but a message that is escaped several times (a rank's
+ * error inside another's) would accumulate backslashes. */
 #include "base/text.h"
 
 #include <stdint.h>

@@ -1,6 +1,7 @@
 /* Failures: why a job or a group cannot continue.
  *
- * A failure is stored where all ranks concerned see it: in job memory for jobs and groups, in private memory for a group of one rank. Any rank, thread or the launcher may set it. The first one stays, so that all ranks report the same cause. */
+ * A failure is stored where all ranks concerned see it: in job memory for jobs and groups, in private memory for a group of one
+ * rank. Any rank, thread or the launcher may set it. The first one stays, so that all ranks report the same cause. */
 #ifndef LS_COMM_FAILURE_H
 #define LS_COMM_FAILURE_H
 

@@ -1,9 +1,9 @@
 /* Kept memory: what outlives the ranks of an elastic job.
  *
- * An elastic job is a sequence of generations. In a generation a fixed number of ranks run, with a job memory of their own (job.h). A rank's
- * death ends it, and the launcher starts the next one, perhaps with another number of ranks. What the ranks computed is in this memory: a
- * second memfd, made by the launcher and inherited by the ranks of all generations. It begins with the header below, by which launcher and ranks
- * tell each other what happened; the rest belongs to the program (train/kept.h).
+ * An elastic job is a sequence of generations. In a generation a fixed number of ranks run, with a job memory of their own (job.h).
+ * A rank's death ends it, and the launcher starts the next one, perhaps with another number of ranks. What the ranks computed is in
+ * this memory: a second memfd, made by the launcher and inherited by the ranks of all generations. It begins with the header below,
+ * by which launcher and ranks tell each other what happened; the rest belongs to the program (train/kept.h).
  *
  * Ranks may be killed between any two instructions, so what is here must be usable at every moment. */
 #ifndef LS_COMM_KEPT_H

@@ -11,8 +11,8 @@
  *
  * Reduce-scatter has no second exchange: the partial sums of a rank's block are sent to that rank.
  *
- * A sum of parts (slot_parts.h) is an all-reduce whose leaves are slots: a node has a partial sum for each largest subtree of slots that are
- * all its own. */
+ * A sum of parts (slot_parts.h) is an all-reduce whose leaves are slots: a node has a partial sum for each largest subtree of slots
+ * that are all its own. */
 #include "comm/multi.h"
 
 #include <stdlib.h>

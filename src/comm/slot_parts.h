@@ -1,8 +1,9 @@
 /* The canonical sum when ranks own different numbers of its leaves.
  *
- * The tree is that of base/tree.h over `leaves` values (the slots of a step). A rank owns a contiguous run of them (base/slots.h) and may add
- * what the tree adds within that run and nothing else: it has one partial sum, a part, for each largest subtree whose leaves are all its own.
- * The parts of all ranks contain each leaf once; from them the tree is finished by whoever reduces a chunk. 8 leaves over 3 ranks:
+ * The tree is that of base/tree.h over `leaves` values (the slots of a step). A rank owns a contiguous run of them (base/slots.h)
+ * and may add what the tree adds within that run and nothing else: it has one partial sum, a part, for each largest subtree whose
+ * leaves are all its own. The parts of all ranks contain each leaf once; from them the tree is finished by whoever reduces a chunk.
+ * 8 leaves over 3 ranks:
  *
  *     rank 0: 0 1 2     rank 1: 3 4 5     rank 2: 6 7
  *     parts {0 1} {2}   parts {3} {4 5}   part {6 7}           ((01 + (2 + 3)) + (45 + 67))

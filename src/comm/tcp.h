@@ -1,14 +1,15 @@
 /* Jobs on several machines without MPI: ranks find each other through a store that the launcher keeps, and are connected by TCP.
  *
  * The launcher (cli/coordinator.c) passes the store's address in LOCKSTEP_STORE=ADDRESS:PORT and what it knows its ranks by in
- * LOCKSTEP_STORE_SECRET; LOCKSTEP_GENERATION is the number of the start that a rank belongs to. Lines of text, and bytes after them where a line
- * says how many:
+ * LOCKSTEP_STORE_SECRET; LOCKSTEP_GENERATION is the number of the start that a rank belongs to. Lines of text, and bytes after them
+ * where a line says how many:
  *
- *   lockstep-rank VERSION SECRET GENERATION       the first line of a rank; the store closes the connection of one that does not belong to it
- *   set KEY BYTES                                 and the value
- *   get KEY                                       the answer, once the key is set: "value BYTES" and the value
+ *   lockstep-rank VERSION SECRET GENERATION       the first line of a rank; the store closes the connection of one that does not
+ *   belong to it set KEY BYTES                                 and the value get KEY                                       the
+ *   answer, once the key is set: "value BYTES" and the value
  *
- * When a rank is lost its connections go silent, and are not reported: on several machines it is the launcher that finds out, and ends all. */
+ * When a rank is lost its connections go silent, and are not reported: on several machines it is the launcher that finds out, and
+ * ends all. */
 #ifndef LS_COMM_TCP_H
 #define LS_COMM_TCP_H
 

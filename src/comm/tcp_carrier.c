@@ -1,7 +1,7 @@
 /* A carrier on TCP: every rank has a connection to every other. See tcp.h.
  *
- * A message is its length (8 bytes) and its data. send() writes what the socket takes at once; a thread writes the rest and reads what comes.
- * It sleeps in poll() and costs nothing while nothing comes.
+ * A message is its length (8 bytes) and its data. send() writes what the socket takes at once; a thread writes the rest and reads
+ * what comes. It sleeps in poll() and costs nothing while nothing comes.
  *
  * A connection that ends is closed and not reported: see tcp.h.
  *

@@ -20,8 +20,8 @@ typedef struct ls__added_token {
 
 /* All zero is an empty set. */
 typedef struct ls__added {
-    ls__added_token
-        *tokens; /* once sealed: those that are not normalized, then the others, each sorted by their bytes */
+    /* once sealed: those that are not normalized, then the others, each sorted by their bytes */
+    ls__added_token *tokens;
     size_t count, room;
     size_t first[2][257];   /* where those of a phase begin whose first byte is this or more */
     bool across;            /* some token contains white space or takes what follows: see ls__added_may_cut() */

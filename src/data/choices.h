@@ -18,8 +18,8 @@ typedef struct ls__questions {
     size_t count, room;
 } ls__questions;
 
-/* Reads lines with "endings" and "label", and "activity_label", "ctx_a" and "ctx_b", or "ctx" alone. Texts are cleaned as lm-evaluation-harness cleans
- * them. LS_EFORMAT with path and line; *out is empty then. */
+/* Reads lines with "endings" and "label", and "activity_label", "ctx_a" and "ctx_b", or "ctx" alone. Texts are cleaned as
+ * lm-evaluation-harness cleans them. LS_EFORMAT with path and line; *out is empty then. */
 LS_MUST_CHECK ls_status ls__questions_parse(ls__questions *out, const char *path, const char *text, size_t bytes);
 void ls__questions_free(ls__questions *questions);
 

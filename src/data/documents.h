@@ -67,8 +67,8 @@ typedef struct ls__fields {
     const ls_chat_template *chat; /* the text is a list of messages, of which it makes text; NULL: it is not */
     bool skip_bad;                /* an invalid line is skipped; default: it is LS_EFORMAT with file, byte and line */
     ls_hold_out hold_out;         /* which documents are read; fraction 0: all */
-    const ls__source *
-        files; /* the first file, if not all documents are read: the choice depends on a document's file and position */
+    /* the first file, if not all documents are read: the choice depends on a document's file and position */
+    const ls__source *files;
 } ls__fields;
 
 /* One line of a chunk, without its line feed. */

@@ -54,8 +54,8 @@ typedef struct ls__picture {
  * long as its shorter side is at least `size`. On failure out->pixels is NULL. */
 LS_MUST_CHECK ls_status ls__picture_decode(const char *name, const uint8_t *data, size_t bytes, int size,
                                            ls__picture *out);
-/* The picture scaled so that its shorter side is `size`, and the middle (size, size, 3) of that. Averages where it gets smaller, interpolates
- * linearly where it gets larger; in integers, the same on any machine. */
+/* The picture scaled so that its shorter side is `size`, and the middle (size, size, 3) of that. Averages where it gets smaller,
+ * interpolates linearly where it gets larger; in integers, the same on any machine. */
 LS_MUST_CHECK ls_status ls__picture_fit(const ls__picture *picture, int size, uint8_t *out);
 
 #endif

@@ -49,7 +49,8 @@ ls__table_kind ls__table_kind_of(const char *path, const char *text, size_t byte
 
 /* ---- Records. */
 
-/* The end of the record that begins at `at`: its line feed, or the end of the text. In CSV quotes may hold line feeds; *lines counts them. */
+/* The end of the record that begins at `at`: its line feed, or the end of the text. In CSV quotes may hold line feeds; *lines
+ * counts them. */
 static size_t end_of(ls__table_kind kind, const char *text, size_t bytes, size_t at, uint64_t *lines)
 {
     bool quoted = false;

@@ -1,6 +1,6 @@
-/* If loading a batch takes l and computing on it takes c, l / c workers can just keep up; a few percent more are needed. Both are known after
- * a few batches, when the first decision is made. Later windows correct it, because l changes with the number of workers if
- * they share a core or a disk.
+/* If loading a batch takes l and computing on it takes c, l / c workers can just keep up; a few percent more are needed. Both are
+ * known after a few batches, when the first decision is made. Later windows correct it, because l changes with the number of
+ * workers if they share a core or a disk.
  *
  *   more     as soon as l / c requires it. If the run does not become faster, the workers obstruct each other: back to the number
  *            before, which is then the maximum.

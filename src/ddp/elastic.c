@@ -1,7 +1,7 @@
 /* State of a program that outlives its ranks: two copies in kept memory (comm/kept.h), of which one is complete at every moment.
  *
- * A commit writes to the copy that is not current, each rank a part, and then makes it current with one store. Whoever is killed meanwhile leaves
- * the other copy as it was. */
+ * A commit writes to the copy that is not current, each rank a part, and then makes it current with one store. Whoever is killed
+ * meanwhile leaves the other copy as it was. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>

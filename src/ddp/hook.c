@@ -1,6 +1,7 @@
 /* Communication hooks: how a bucket is reduced.
  *
- * The reducer knows only start() and finish() of a hook. lockstep's own are the all-reduces in the types of ls_wire. A hook of the caller runs with d->in_hook set, so that calls of the ddp from within it are refused. */
+ * The reducer knows only start() and finish() of a hook. lockstep's own are the all-reduces in the types of ls_wire. A hook of the
+ * caller runs with d->in_hook set, so that calls of the ddp from within it are refused. */
 #include <stdio.h>
 #include <string.h>
 #include "base/status.h"

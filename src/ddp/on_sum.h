@@ -20,8 +20,8 @@ typedef void (*ls__sum_fn)(void *user, const float *sums, size_t begin, size_t e
  * LS_EUNSUPPORTED. */
 LS_MUST_CHECK ls_status ls__ddp_on_sum(ls_ddp *ddp, ls__sum_fn fn, void *user);
 
-/* From the next step on sums are written to `sums`, which has the layout of the gradients and is the same memory on all ranks, instead of the
- * local root's block. Needs a function as above. */
+/* From the next step on sums are written to `sums`, which has the layout of the gradients and is the same memory on all ranks,
+ * instead of the local root's block. Needs a function as above. */
 void ls__ddp_sum_into(ls_ddp *ddp, float *sums);
 
 /* Where bucket i begins in the flat block; the number of buckets is in ls_ddp_stats. */

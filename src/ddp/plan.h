@@ -15,9 +15,9 @@ typedef struct ls__bucket_plan {
  * first_cap) after adding a span. The first in `order` is at the end of the block: backward ends with what forward began
  * with, so a model whose parameters are in the order of forward can use the block directly.
  *
- * Spans are never split, however large (an embedding): a span becomes ready as a whole, so no part of it could start earlier,
- * and a large bucket takes no more time per byte than small ones. It is reduced (shm) and sent (multi) in chunks: bench/allreduce finds 25 and 100 MiB at over 0.8 of the memory bandwidth, bench/wide 100 MiB at over
- * 0.85 of the link's bandwidth.
+ * Spans are never split, however large (an embedding): a span becomes ready as a whole, so no part of it could start earlier, and a
+ * large bucket takes no more time per byte than small ones. It is reduced (shm) and sent (multi) in chunks: bench/allreduce finds
+ * 25 and 100 MiB at over 0.8 of the memory bandwidth, bench/wide 100 MiB at over 0.85 of the link's bandwidth.
  *
  * offsets[i] is span i's place in the flat block; buckets[] has room for n. Returns the number of buckets; *total is the
  * block's elements. */

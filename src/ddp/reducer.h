@@ -41,9 +41,9 @@ struct ls_ddp {
     int n_parts;           /* of this rank */
     float *shared_block; /* the local root's block, if the result is elsewhere (ls__ddp_sum_into()); NULL: it is not */
     float *reduced;      /* the result: this block, or with reduce_to_local_root that of the local root */
-    _Atomic uint32_t
-        *freed;        /* ranks of the node that have freed their ddp, counted after the end of `reduced`; the last one
-                                     deallocates it. NULL without reduce_to_local_root */
+    /* ranks of the node that have freed their ddp, counted after the end of `reduced`; the last one deallocates it. NULL without
+     * reduce_to_local_root */
+    _Atomic uint32_t *freed;
     ls__sum_fn on_sum; /* called with sums as they are written; NULL: none */
     void *on_sum_user;
     void *wire;   /* the block in the element type of options.wire; NULL: that is float32 */
@@ -56,10 +56,10 @@ struct ls_ddp {
 
     ls_status failed; /* a step failed and the group is aborted: what every later call returns, with this text */
     char failed_text[LS__FAILURE_BYTES];
-    bool
-        block_in_use; /* a collective on the block failed: another rank may still write to it, so it is not deallocated */
-    bool in_hook;     /* a function of the caller is running */
-    bool running;     /* between begin and finish */
+    /* a collective on the block failed: another rank may still write to it, so it is not deallocated */
+    bool block_in_use;
+    bool in_hook; /* a function of the caller is running */
+    bool running; /* between begin and finish */
     ls_ddp_mode mode;
     double weight;   /* of this micro-batch */
     uint32_t micro;  /* micro-batches since the last sync */

@@ -1,13 +1,13 @@
-/* Clocks, from the collectives themselves: no rank leaves one before the last rank has arrived. With the times of rank i, whose clock is d ahead of
- * that of rank j,
+/* Clocks, from the collectives themselves: no rank leaves one before the last rank has arrived. With the times of rank i, whose
+ * clock is d ahead of that of rank j,
  *
  *     arrived(i) - done(j)  <=  d  <=  done(i) - arrived(j)
  *
  * for every collective that needs all its ranks. d may change evenly with time: d = a + b t. For a given b the two sides leave an
- * interval for a. Within it, a and b are such that the ends agree best, since a collective ends on all ranks at nearly the same time: the
- * less time the last rank spent in it, the nearer. Ends that are far off count little, for a rank that is not scheduled learns late of an
- * end; and a drift is believed as far as it stands out from that, since clocks drift little. A rank that shares no collective with the reference
- * is compared with one that does. Ranks of one machine have one clock, unless that is impossible. */
+ * interval for a. Within it, a and b are such that the ends agree best, since a collective ends on all ranks at nearly the same
+ * time: the less time the last rank spent in it, the nearer. Ends that are far off count little, for a rank that is not scheduled
+ * learns late of an end; and a drift is believed as far as it stands out from that, since clocks drift little. A rank that shares
+ * no collective with the reference is compared with one that does. Ranks of one machine have one clock, unless that is impossible. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -181,7 +181,8 @@ typedef struct relation { /* of clock i to clock j: d = a + b (t - zero) + offse
     size_t points;
 } relation;
 
-/* Two workers of Gloo may begin in another order than they were called, and then ends are exchanged. A few collectives that contradict most of them are ignored; if there are more, that is not the reason. */
+/* Two workers of Gloo may begin in another order than they were called, and then ends are exchanged. A few collectives that
+ * contradict most of them are ignored; if there are more, that is not the reason. */
 static bool drop_odd(point *p, size_t *points, const relation *r)
 {
     size_t kept = 0, odd = 0;
@@ -294,8 +295,8 @@ static int by_collective(const void *a, const void *b)
     return (x->number > y->number) - (x->number < y->number);
 }
 
-/* With the clocks known, an end before the last rank's arrival is not the end of that collective: two workers of Gloo began in another order than
- * they were called. It is taken out, since whoever reads the record would take the clock to be wrong. */
+/* With the clocks known, an end before the last rank's arrival is not the end of that collective: two workers of Gloo began in
+ * another order than they were called. It is taken out, since whoever reads the record would take the clock to be wrong. */
 static ls_status drop_ends(ls__trace **traces, size_t count, ls__remarks *remarks)
 {
     enum { SLACK_NS = 10000 };

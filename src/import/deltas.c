@@ -1,5 +1,5 @@
-/* See deltas.h. Differences are LEB128 numbers with the sign in the lowest bit. Pages come from the kernel and not from malloc(), which would
- * keep what is given back while the next list is unpacked. */
+/* See deltas.h. Differences are LEB128 numbers with the sign in the lowest bit. Pages come from the kernel and not from malloc(),
+ * which would keep what is given back while the next list is unpacked. */
 #include "import/deltas.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
-/* A list of records of a few whole numbers each, in as few bytes as they need: of every number, the difference from that of the record before. The
- * spans of a trace follow each other closely, so a record takes about a third of its size as a struct. It is read once, from its start to its end, and
- * is given back on the way. */
+/* A list of records of a few whole numbers each, in as few bytes as they need: of every number, the difference from that of the
+ * record before. The spans of a trace follow each other closely, so a record takes about a third of its size as a struct. It is
+ * read once, from its start to its end, and is given back on the way. */
 #ifndef LS_IMPORT_DELTAS_H
 #define LS_IMPORT_DELTAS_H
 

@@ -1,7 +1,8 @@
 /* See flight.h.
  *
- * Within a group all ranks call the same collectives in the same order, and number them equally. So the first number that a rank has not
- * completed is where the job hangs, or its ranks part: ranks that have not called it are missing, and ranks that called something else under that number are in another collective. */
+ * Within a group all ranks call the same collectives in the same order, and number them equally. So the first number that a rank
+ * has not completed is where the job hangs, or its ranks part: ranks that have not called it are missing, and ranks that called
+ * something else under that number are in another collective. */
 #include "import/flight.h"
 
 #include <stdarg.h>

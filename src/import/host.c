@@ -1,8 +1,8 @@
 /* The host's steps and phases, and how long it was blocked in collectives.
  *
- * PyTorch marks some phases (the loader's next, DDP's forward, the optimizer's step), and the operators show the rest: backward reaches from
- * autograd's first operator to its last, with the wait for gradients after it; what a thread does between its data and backward is
- * forward. Python's own time between the marks stays "other". */
+ * PyTorch marks some phases (the loader's next, DDP's forward, the optimizer's step), and the operators show the rest: backward
+ * reaches from autograd's first operator to its last, with the wait for gradients after it; what a thread does between its data and
+ * backward is forward. Python's own time between the marks stays "other". */
 #include <stdlib.h>
 #include <string.h>
 #include "base/status.h"
@@ -319,8 +319,8 @@ static bool waits(const ls__trace *t, const ls__busy *before, int64_t gap)
     return b && b->end <= gap + 1000;
 }
 
-/* A worker's span may end after its caller went on: it was not scheduled in between, and then its end is not the collective's. If the caller
- * did nothing for most of the time from `from` until shortly before that end, the collective was done when it went on. */
+/* A worker's span may end after its caller went on: it was not scheduled in between, and then its end is not the collective's. If
+ * the caller did nothing for most of the time from `from` until shortly before that end, the collective was done when it went on. */
 static int64_t end_of_wait(const ls__trace *t, const ls__call *c, int64_t from)
 {
     enum { FAR = 4096, CLEAR = 4 };

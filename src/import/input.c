@@ -55,8 +55,8 @@ static ls_status fill(ls__input *in)
     return LS_OK;
 }
 
-/* Whether a frame of zstd begins here, or one to be skipped, with which files of pzstd begin. libzstd would also read the formats from before
- * version 1, with code that is less careful. */
+/* Whether a frame of zstd begins here, or one to be skipped, with which files of pzstd begin. libzstd would also read the formats
+ * from before version 1, with code that is less careful. */
 static bool is_zstd_frame(const ls__input *in)
 {
     uint32_t mark = 0;

@@ -1,7 +1,9 @@
 /* Which collective of one rank is which of another.
  *
- * Where a group's collectives have sequence numbers, these are used. Otherwise the n-th of the one is the n-th of the other, as long as
- * kinds and sizes agree; if they do not, the lists may begin at different places, and one shift that makes all of them agree is used. Where none does, nothing is joined from the first difference on: a collective that is joined wrongly would name the wrong rank. */
+ * Where a group's collectives have sequence numbers, these are used. Otherwise the n-th of the one is the n-th of the other, as
+ * long as kinds and sizes agree; if they do not, the lists may begin at different places, and one shift that makes all of them
+ * agree is used. Where none does, nothing is joined from the first difference on: a collective that is joined wrongly would name
+ * the wrong rank. */
 #include "import/join.h"
 
 #include <stdarg.h>
@@ -47,8 +49,8 @@ void ls__remarks_free(ls__remarks *r)
 
 /* ---- Groups. */
 
-/* Calls that name no group are one list: their order is all that there is. They are of all ranks, unless there are other groups. The list is the
- * same on all ranks, whether a rank's trace has a distributedInfo or not. */
+/* Calls that name no group are one list: their order is all that there is. They are of all ranks, unless there are other groups.
+ * The list is the same on all ranks, whether a rank's trace has a distributedInfo or not. */
 static ls_status name_groups(ls__trace *t, int ranks)
 {
     uint32_t several = 0, members = 0;

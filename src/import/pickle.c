@@ -1,7 +1,7 @@
-/* See pickle.h. A pickle is a program for a stack machine. Only those instructions are known that push plain values and put them together;
- * any other, such as one that names a function or a class, is an error. What was fetched from the memo, whether its first place is still on the stack or
- * not, is not filled any more, so nothing can be put into itself. A value that is in another many times counts as often: lists of lists of the
- * same list would make of a few bytes more than anyone can walk through. */
+/* See pickle.h. A pickle is a program for a stack machine. Only those instructions are known that push plain values and put them
+ * together; any other, such as one that names a function or a class, is an error. What was fetched from the memo, whether its first
+ * place is still on the stack or not, is not filled any more, so nothing can be put into itself. A value that is in another many
+ * times counts as often: lists of lists of the same list would make of a few bytes more than anyone can walk through. */
 #include "import/pickle.h"
 
 #include <stdio.h>

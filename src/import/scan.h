@@ -37,7 +37,8 @@ static inline bool ls__text_begins(ls__text t, const char *word)
     return t.bytes >= n && !memcmp(t.at, word, n);
 }
 bool ls__text_contains(ls__text t, const char *word);
-/* A decimal number times 1000, rounded towards zero: microseconds with decimals as nanoseconds. False: it is not a number, or beyond 2^62. */
+/* A decimal number times 1000, rounded towards zero: microseconds with decimals as nanoseconds. False: it is not a number, or
+ * beyond 2^62. */
 bool ls__text_thousandths(ls__text t, int64_t *out);
 /* An integer; a number with a fraction loses it, and quotes around it do not matter. */
 bool ls__text_integer(ls__text t, int64_t *out);

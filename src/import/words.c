@@ -3,7 +3,8 @@
 #include <string.h>
 #include "import/trace.h"
 
-/* Small letters and digits alone: "_reduce_scatter_base", "ReduceScatter" and "reduce_scatter_tensor_coalesced" begin with the same letters. */
+/* Small letters and digits alone: "_reduce_scatter_base", "ReduceScatter" and "reduce_scatter_tensor_coalesced" begin with the same
+ * letters. */
 static size_t plain(ls__text name, char *out, size_t bytes)
 {
     size_t n = 0;

@@ -1,6 +1,6 @@
 /* The fast loops of nn.h, compiled once per instruction set by nn_plain.c, nn_neon.c, nn_avx2.c and nn_avx512.c, which define
- * LS__TABLE, LS__TABLE_NAME, and what gemm_loops.h may use. Plain C for the compiler to vectorise; `omp simd` promises that an output is an input
- * element by element or not at all. */
+ * LS__TABLE, LS__TABLE_NAME, and what gemm_loops.h may use. Plain C for the compiler to vectorise; `omp simd` promises that an
+ * output is an input element by element or not at all. */
 #include <math.h>
 #include <stddef.h>
 #include "kern/nn.h"

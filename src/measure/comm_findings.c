@@ -49,8 +49,8 @@ static costs find_costs(const ls_run *run)
 
 /* ---- Overlap that is disabled. */
 
-/* A step as it would be if each bucket were started when it is full: its collective takes as long as it did, but begins as soon as all ranks
- * have it ready and the one before is done. */
+/* A step as it would be if each bucket were started when it is full: its collective takes as long as it did, but begins as soon as
+ * all ranks have it ready and the one before is done. */
 typedef struct replay {
     int64_t step;
     int64_t first, end; /* the first bucket's last arrival, and the last one's end, as recorded */

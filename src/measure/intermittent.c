@@ -1,7 +1,7 @@
-/* What a rank loses in a few steps. A step's rise must be clear of a least share of a step, of the deviation of the rank's other steps, and,
- * unless it is repeated, of the tail: how far the other ranks' worst steps rise in that phase. In a step in which the others compute more
- * slowly, too, more is required. And all such steps together must cost more than they cost other ranks: a rank that is in a few steps as late
- * as any other is not a straggler.
+/* What a rank loses in a few steps. A step's rise must be clear of a least share of a step, of the deviation of the rank's other
+ * steps, and, unless it is repeated, of the tail: how far the other ranks' worst steps rise in that phase. In a step in which the
+ * others compute more slowly, too, more is required. And all such steps together must cost more than they cost other ranks: a rank
+ * that is in a few steps as late as any other is not a straggler.
  *
  * What stands out while computing, on a core, and not twice in one segment, may be the machine's: see LS__ONCE_WEIGHT. */
 #include <math.h>
@@ -27,8 +27,8 @@ static size_t list_outstanding(const ls__excess *e, size_t rank)
     return n;
 }
 
-/* Whether what stands out in `step` does so in other steps, too, in the same segment and to the same extent, and is not one of many that do so
- * elsewhere. A machine may be noisy for some steps in a row: neighbours do not count. `n`: of the list. */
+/* Whether what stands out in `step` does so in other steps, too, in the same segment and to the same extent, and is not one of many
+ * that do so elsewhere. A machine may be noisy for some steps in a row: neighbours do not count. `n`: of the list. */
 static bool is_repeated(const ls__excess *e, size_t rank, size_t step, size_t n)
 {
     const double *rise = e->segment_rise + rank * e->steps;

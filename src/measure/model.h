@@ -56,15 +56,15 @@ static inline int64_t ls__blocked_ns(const ls_event *e)
     return e->b <= INT64_MAX ? (int64_t)e->b : 0;
 }
 
-/* Run-queue delay of a step while the rank communicates. Within a machine, a rank that is not scheduled does not do its part of a collective.
- * Between machines it mostly had nothing to do but to poll, so there it counts as none. */
+/* Run-queue delay of a step while the rank communicates. Within a machine, a rank that is not scheduled does not do its part of a
+ * collective. Between machines it mostly had nothing to do but to poll, so there it counts as none. */
 static inline int64_t ls__sched_delay_in_calls(const ls_run *run, const ls_step_rank *s)
 {
     return ls__run_internal_of(run)->several_nodes ? 0 : s->sched_delay[LS_PHASE_COMM];
 }
 
-/* Run-queue delay of a step. Without waiting: its length depends on the other ranks. Once all have arrived, a late wake-up is a loss like any
- * other. */
+/* Run-queue delay of a step. Without waiting: its length depends on the other ranks. Once all have arrived, a late wake-up is a
+ * loss like any other. */
 static inline int64_t ls__sched_delay(const ls_run *run, const ls_step_rank *s)
 {
     int64_t sum = ls__sched_delay_in_calls(run, s);

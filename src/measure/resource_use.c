@@ -1,7 +1,7 @@
 /* How each rank uses its cores: means of a step, threads, power, and which rank is used more or less than the others.
  *
- * Threads, energy and memory are sampled once per second (record/counters.c), all at one time. Their shares are taken between two such times
- * that cover the counted steps as well as they can. */
+ * Threads, energy and memory are sampled once per second (record/counters.c), all at one time. Their shares are taken between two
+ * such times that cover the counted steps as well as they can. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

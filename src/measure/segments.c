@@ -1,6 +1,7 @@
-/* Marks within forward (weights used) and backward (gradients ready) divide a phase into segments of one matrix product each.
- * Times vary by about a tenth (caches, neighbours): for a segment that is much less time than for a phase. So a single delay, which is in
- * one segment, stands out there even if it is too small to stand out in the phase. A core that is slow for a while is slow in many segments. */
+/* Marks within forward (weights used) and backward (gradients ready) divide a phase into segments of one matrix product each. Times
+ * vary by about a tenth (caches, neighbours): for a segment that is much less time than for a phase. So a single delay, which is in
+ * one segment, stands out there even if it is too small to stand out in the phase. A core that is slow for a while is slow in many
+ * segments. */
 #include "measure/segments.h"
 
 #include <math.h>
@@ -88,8 +89,8 @@ static void fill_step(grid *g, size_t rank, size_t step, size_t segments, size_t
     }
 }
 
-/* Subtracts `lost` from the segments [first, last) of a step: from those that took longest beyond their time without delays; or, if that does
- * not account for it, from those that took longest. */
+/* Subtracts `lost` from the segments [first, last) of a step: from those that took longest beyond their time without delays; or, if
+ * that does not account for it, from those that took longest. */
 static void subtract_lost(float *ns, const float *floor, size_t first, size_t last, double lost)
 {
     bool beyond = true;

@@ -183,8 +183,9 @@ static void add_slow_core(ls_run *run, int rank, double excess, double own, bool
                                            .backward = backward };
 }
 
-/* A rank that takes longer in forward and in backward, each in most steps and by about the same share, does not have more to do there, nor does
- * one that takes longer in all segments of a phase: its core is slower, by its clock, its caches, or a neighbour that shares it. */
+/* A rank that takes longer in forward and in backward, each in most steps and by about the same share, does not have more to do
+ * there, nor does one that takes longer in all segments of a phase: its core is slower, by its clock, its caches, or a neighbour
+ * that shares it. */
 static void judge_speed(ls_run *run, int rank, const lost_times *l)
 {
     static const ls__lost none = { 0 };
@@ -226,8 +227,8 @@ static double delayed_more(const ls_run *run, int rank)
     return run->rank[rank].use.sched_delay - others;
 }
 
-/* What one rank loses beyond the others. `joint`: contention is one finding for all ranks; *worst becomes the rank that stands out in it, if
- * one does. */
+/* What one rank loses beyond the others. `joint`: contention is one finding for all ranks; *worst becomes the rank that stands out
+ * in it, if one does. */
 static ls_status compare_ranks(ls_run *run, bool crowded, bool joint, int *worst)
 {
     static const int causes[] = { LS_PHASE_DATA,       LS_PHASE_FORWARD, LS_PHASE_BACKWARD, LS_PHASE_UPDATE,

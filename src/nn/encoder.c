@@ -1,6 +1,7 @@
-/* Encoders: blocks of attention over the whole sequence and MLP, each followed by a norm, on embeddings of tokens, positions and token types.
- * BERT, RoBERTa and DistilBERT (bert.c) have the same layers under other names. On top is one of two heads: the masked-LM head, which predicts
- * tokens, or a classifier of the first token. Names and layouts are Hugging Face's, so files need no conversion.
+/* Encoders: blocks of attention over the whole sequence and MLP, each followed by a norm, on embeddings of tokens, positions and
+ * token types. BERT, RoBERTa and DistilBERT (bert.c) have the same layers under other names. On top is one of two heads: the
+ * masked-LM head, which predicts tokens, or a classifier of the first token. Names and layouts are Hugging Face's, so files need no
+ * conversion.
  *
  * The heads compute only what has a loss: the tokens with a weight above 0, or the first token of each sequence. */
 #include "nn/model.h"

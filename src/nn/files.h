@@ -9,8 +9,8 @@ typedef struct ls__weights {
     const ls_place *places;
     size_t count;
     float *data;
-    const ls_model *
-        frozen; /* the places are this model's frozen ones, some in bfloat16 (ls__frozen_at()); NULL: they are in `data` */
+    /* the places are this model's frozen ones, some in bfloat16 (ls__frozen_at()); NULL: they are in `data` */
+    const ls_model *frozen;
 } ls__weights;
 
 /* The files that an index of weights names, each once. */

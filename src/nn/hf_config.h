@@ -28,9 +28,8 @@ typedef enum ls__config_kind {
     LS__CONFIG_DTYPE,       /* not read; "float32", the type of saved weights */
 } ls__config_kind;
 
-/* A key that is absent or null when read has the value of `fallback` (RATE; OWN_DROPOUT, where it may be < 0: that of ls_lm_options.dropout)
- * or of ls__lm_type.absent. Keys are
- * written in the order of the table, unless `read_only`. */
+/* A key that is absent or null when read has the value of `fallback` (RATE; OWN_DROPOUT, where it may be < 0: that of
+ * ls_lm_options.dropout) or of ls__lm_type.absent. Keys are written in the order of the table, unless `read_only`. */
 typedef struct ls__config_key {
     const char *key;
     ls__config_kind kind;

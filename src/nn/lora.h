@@ -1,7 +1,7 @@
 /* Adapters of a language model (LoRA): its own parameters are frozen, and products of two small matrices are added to chosen weights.
  *
- * The model's flat block then holds the adapters: what trains, sums, saves and resumes parameters sees no others. The model's own are in a second
- * block, without gradients. */
+ * The model's flat block then holds the adapters: what trains, sums, saves and resumes parameters sees no others. The model's own
+ * are in a second block, without gradients. */
 #ifndef LS_NN_LORA_H
 #define LS_NN_LORA_H
 
@@ -14,7 +14,8 @@ LS_MUST_CHECK ls_status ls__model_add_lora(ls_model *model, const ls_lora_option
 
 /* How many parameters of the model are frozen; they come first in ls_model_params(). 0 without adapters. */
 size_t ls__model_frozen(const ls_model *model);
-/* Elements of the frozen values; the bytes of their block, and the memory for it, before ls_model_bind(): user-owned, aligned to 64 bytes. */
+/* Elements of the frozen values; the bytes of their block, and the memory for it, before ls_model_bind(): user-owned, aligned to 64
+ * bytes. */
 size_t ls__model_frozen_elements(const ls_model *model);
 size_t ls__model_frozen_bytes(const ls_model *model);
 /* Where frozen parameter i is: in float32 or in bfloat16; the other is NULL. */
@@ -35,8 +36,8 @@ bool ls__lora_is_same(const ls_lora_options *a, const ls_lora_options *b);
 
 /* ---- lora_files.c: PEFT's folders. */
 
-/* The text of an adapter_config.json; `path` is for messages. *base is the folder or name of the model that it belongs to, for the caller to
- * free. Other kinds of adapters are LS_EUNSUPPORTED with what is supported. */
+/* The text of an adapter_config.json; `path` is for messages. *base is the folder or name of the model that it belongs to, for the
+ * caller to free. Other kinds of adapters are LS_EUNSUPPORTED with what is supported. */
 LS_MUST_CHECK ls_status ls__lora_parse_config(const char *path, const char *text, size_t bytes, ls_lora_options *out,
                                               char **base);
 /* The options in a folder's adapter_config.json. LS_ENOENT: it has none. */

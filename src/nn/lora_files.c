@@ -60,8 +60,8 @@ static ls_status check_kind(const char *path, const json_t *root)
     return LS_OK;
 }
 
-/* The part of a name after the number of its layer: PEFT lists "all-linear" as one name per layer. If not all layers are meant, the weights do not
- * fit, which is found when they are read. */
+/* The part of a name after the number of its layer: PEFT lists "all-linear" as one name per layer. If not all layers are meant, the
+ * weights do not fit, which is found when they are read. */
 static const char *without_layer(const char *name)
 {
     const char *out = name;

@@ -138,7 +138,8 @@ size_t ls__model_buffer_elements(const ls_model *model);
  * rank and counted in one order. A block of zeros, which no pass wrote, counts nothing. NULL: training updates the buffers. */
 void ls__model_set_statistics(ls_model *model, float *statistics);
 void ls__model_add_statistics(ls_model *model, const float *statistics);
-/* ls_model_load(). new_head: a head that the folder does not have, or has with another shape, keeps its values; without it that is an error. */
+/* ls_model_load(). new_head: a head that the folder does not have, or has with another shape, keeps its values; without it that is
+ * an error. */
 LS_MUST_CHECK ls_status ls__model_load_weights(ls_model *model, const char *folder, bool new_head);
 /* Names of the classes, separated by commas, for a saved config.json. */
 LS_MUST_CHECK ls_status ls__model_set_labels(ls_model *model, const char *labels);

@@ -1,5 +1,5 @@
-/* Optimizers over ranges of the flat block. Parameters differ in whether they decay, and for Muon in their kernel, so a range is divided at the
- * borders of places, and a kernel updates each part. State exists only for the optimizer's own range.
+/* Optimizers over ranges of the flat block. Parameters differ in whether they decay, and for Muon in their kernel, so a range is
+ * divided at the borders of places, and a kernel updates each part. State exists only for the optimizer's own range.
  *
  * Padding between places has gradient zero and value zero and is skipped.
  *

@@ -1,6 +1,6 @@
-/* Vision transformer (Dosovitskiy et al. 2020), as transformers' ViTForImageClassification computes and names it: squares of the image are
- * tokens, a class token is in front of them, and blocks with norms before attention and MLP follow. The class token's last state is classified.
- * Parameters are listed in the order in which forward uses them. */
+/* Vision transformer (Dosovitskiy et al. 2020), as transformers' ViTForImageClassification computes and names it: squares of the
+ * image are tokens, a class token is in front of them, and blocks with norms before attention and MLP follow. The class token's
+ * last state is classified. Parameters are listed in the order in which forward uses them. */
 #include "nn/vit.h"
 
 #include <math.h>

@@ -179,7 +179,8 @@ static void read_times(ls__step_profile *p, const ls_run *run, double *scratch)
 
 /* ---- Variation. */
 
-/* Compute time of the step on each rank, relative to the median per slot: the middle of the ranks is common to them, the rest is their own. */
+/* Compute time of the step on each rank, relative to the median per slot: the middle of the ranks is common to them, the rest is
+ * their own. */
 static void read_noise(ls__step_profile *p, const ls_run *run, double *scratch)
 {
     for (size_t i = run->first_counted; i < run->n_steps; i++) {

@@ -21,8 +21,8 @@ typedef struct ls__step_profile {
     double cores;                                      /* of a node */
     double gemm_one, gemm_all, stream_one, stream_all; /* see LS_METADATA_GEMM_ONE... */
     double tokens;                                     /* of a step; 0: not known */
-    bool
-        beside; /* torch_run.c: communication takes no processor time, and nothing is known of how ranks share a node */
+    /* torch_run.c: communication takes no processor time, and nothing is known of how ranks share a node */
+    bool beside;
     double own_rate; /* bytes per ns of its buckets; 0: not known, or it is not such a run */
 
     /* Medians of the counted steps. */

@@ -1,8 +1,8 @@
 /* See replay.h. The model, term by term:
  *
- * Compute    a slot reads weights and gradients from memory and computes the rest in a core's own caches. With n threads that compute on a node,
- *            the former goes by the rate of copies and the latter by that of products that the node was measured to give to n. More
- *            threads than cores share them, and a rank that is waited for must get a core first.
+ * Compute    a slot reads weights and gradients from memory and computes the rest in a core's own caches. With n threads that
+ *            compute on a node, the former goes by the rate of copies and the latter by that of products that the node was measured
+ *            to give to n. More threads than cores share them, and a rank that is waited for must get a core first.
  * Data       a loader with w workers has a batch every build / w; what the step does not cover of that is waited for.
  * Buckets    within a node the ranks themselves add, so that their time adds up to the step, overlapped or not. Between nodes a
  *            bucket is sent when it is full and the link is free: what is left at the end of backward is exposed. Sending
@@ -19,8 +19,8 @@
 #include "ddp/plan.h"
 
 static const double SMALL_NS = 3000; /* of a collective within a node */
-/* With more threads than cores, a rank that others wait for must first get a core: a time slice of the scheduler in each step, and more where
- * the cores do not have equally many, until the scheduler has moved some. */
+/* With more threads than cores, a rank that others wait for must first get a core: a time slice of the scheduler in each step, and
+ * more where the cores do not have equally many, until the scheduler has moved some. */
 static const double TAKE_TURNS_NS = 3e6, UNEVEN_TURNS_NS = 9e6;
 /* Processor time that TCP and MPI take per byte sent, and that of receiving as many; bench/wide. */
 static const double NETWORK_CPU_PER_BYTE = 1.0;

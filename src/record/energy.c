@@ -1,5 +1,5 @@
-/* See energy.h. A counter has 32 bits in a unit of the processor and wraps around within an hour of work, so it must be read more often, and
- * its increments are added up here.
+/* See energy.h. A counter has 32 bits in a unit of the processor and wraps around within an hour of work, so it must be read more
+ * often, and its increments are added up here.
  *
  * The folder has a zone for each package ("intel-rapl:0"), parts of it ("intel-rapl:0:0"), and sometimes one for the whole board
  * ("psys"), which would count the packages twice. */

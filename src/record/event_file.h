@@ -12,11 +12,12 @@
  *   u64                      XXH3 of everything before it
  *   blocks                   each an ls__event_file_block and its payload
  *
- * all little-endian. Blocks have checksums, so a truncated file, or one that is still being written, can be read up to its last complete block. Events
- * of a payload are, as LEB128 numbers: kind, thread, time since the event before (zigzag; since the block's `time` for the
- * first), a, b. Names are: kind, index, length, bytes.
+ * all little-endian. Blocks have checksums, so a truncated file, or one that is still being written, can be read up to its last
+ * complete block. Events of a payload are, as LEB128 numbers: kind, thread, time since the event before (zigzag; since the block's
+ * `time` for the first), a, b. Names are: kind, index, length, bytes.
  *
- * Metadata, clock and names are kept, also before a file is started, and written at the beginning of each segment. Files are not synced, because that would cost more than a record is worth. One thread at a time. */
+ * Metadata, clock and names are kept, also before a file is started, and written at the beginning of each segment. Files are not
+ * synced, because that would cost more than a record is worth. One thread at a time. */
 #ifndef LS_RECORD_EVENT_FILE_H
 #define LS_RECORD_EVENT_FILE_H
 

@@ -43,8 +43,9 @@ void ls__ring_add(ls__ring *ring, ls_event_kind kind, uint64_t a, uint64_t b);
 /* The same with a time that the caller already has. */
 void ls__ring_add_at(ls__ring *ring, int64_t time, ls_event_kind kind, uint64_t a, uint64_t b);
 
-/* Copies events into out[0..max), oldest first, starting at *position (0 at first), and moves *position past them.
- * *missed counts the events that were overwritten before they could be read. Returns the number copied. Several readers are independent, each with its own position. */
+/* Copies events into out[0..max), oldest first, starting at *position (0 at first), and moves *position past them. *missed counts
+ * the events that were overwritten before they could be read. Returns the number copied. Several readers are independent, each with
+ * its own position. */
 size_t ls__ring_read(const ls__ring *ring, uint64_t *position, ls_event *out, size_t max, uint64_t *missed);
 /* The position after the newest event. */
 uint64_t ls__ring_head(const ls__ring *ring);

@@ -1,9 +1,9 @@
 /* Multi-head attention.
  *
- * A task is one head of one sequence. It packs the head's keys and values once, then processes the queries in strips of STRIP
- * rows. The scores of a strip are scratch memory of (STRIP, T), so memory is linear in T and the (T, T) matrix is never stored. Scores above the diagonal are not computed, to within GROUP rows and
- * a panel of columns. Forward keeps two numbers per row, the maximum and 1/sum of its softmax; backward recomputes the
- * strip's scores from them.
+ * A task is one head of one sequence. It packs the head's keys and values once, then processes the queries in strips of STRIP rows.
+ * The scores of a strip are scratch memory of (STRIP, T), so memory is linear in T and the (T, T) matrix is never stored. Scores
+ * above the diagonal are not computed, to within GROUP rows and a panel of columns. Forward keeps two numbers per row, the maximum
+ * and 1/sum of its softmax; backward recomputes the strip's scores from them.
  *
  * The gradients of keys and values are sums over the strips. The last strip is processed first: it attends to every key,
  * so it can overwrite where the others add. With a window it does not, so the sums begin with zeros.

@@ -1,5 +1,5 @@
-/* Dropout. The mask is a function of (seed, pass, number of the dropout in the pass, element): backward recomputes it, and it is the same on
- * any rank and for any number of threads. */
+/* Dropout. The mask is a function of (seed, pass, number of the dropout in the pass, element): backward recomputes it, and it is
+ * the same on any rank and for any number of threads. */
 #include "tensor/tape.h"
 
 #include "base/random.h"

@@ -1,5 +1,5 @@
-/* See winograd.h. Weights are transformed and packed once. A task is some rows of tiles, perhaps of several images: their transforms, 16 products
- * (tiles, planes) (planes, to), and the transform of the results. */
+/* See winograd.h. Weights are transformed and packed once. A task is some rows of tiles, perhaps of several images: their
+ * transforms, 16 products (tiles, planes) (planes, to), and the transform of the results. */
 #include "tensor/winograd.h"
 
 #include <omp.h>

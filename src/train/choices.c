@@ -1,5 +1,6 @@
-/* Multiple choice: which ending of a text a model takes for the most likely. As lm-evaluation-harness counts it: an ending's score is the sum of the
- * log-probabilities of its tokens after the context's; accuracy takes the highest score, accuracy_norm the highest score per character. */
+/* Multiple choice: which ending of a text a model takes for the most likely. As lm-evaluation-harness counts it: an ending's score
+ * is the sum of the log-probabilities of its tokens after the context's; accuracy takes the highest score, accuracy_norm the
+ * highest score per character. */
 #include <math.h>
 #include <omp.h>
 #include <stdio.h>

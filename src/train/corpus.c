@@ -1,6 +1,6 @@
-/* The built-in corpus, for training without files: stories of a few sentences about people who find, give and count things. A sentence is a template; {A} and {B}
- * are the two people of a story, {T} its thing, and so on, so that a model that looks back can predict the next word.
- * The sums are correct. */
+/* The built-in corpus, for training without files: stories of a few sentences about people who find, give and count things. A
+ * sentence is a template; {A} and {B} are the two people of a story, {T} its thing, and so on, so that a model that looks back can
+ * predict the next word. The sums are correct. */
 #include "train/corpus.h"
 
 #include <stdio.h>

@@ -4,8 +4,8 @@
 
 #include "lockstep/train.h"
 
-/* LS_EINVAL if the data of a run have changed: other samples would be held out, on which the run may have been trained. `d` has the data that are
- * to be evaluated. */
+/* LS_EINVAL if the data of a run have changed: other samples would be held out, on which the run may have been trained. `d` has the
+ * data that are to be evaluated. */
 LS_MUST_CHECK ls_status ls__eval_check_unchanged(const ls_train_saved *run, const ls_train_options *d,
                                                  const char *model);
 

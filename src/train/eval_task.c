@@ -1,7 +1,8 @@
 /* Evaluation of models whose task is not lm: encoders and models of images, as training evaluates them, over all samples.
  *
- * A run that is open for evaluation only: the task reads the sizes of the model from its folder, opens the data and counts as in training
- * (evaluate.c). With the run's own batch size and seed the result is, bit for bit, that of an evaluation in training over the same samples. */
+ * A run that is open for evaluation only: the task reads the sizes of the model from its folder, opens the data and counts as in
+ * training (evaluate.c). With the run's own batch size and seed the result is, bit for bit, that of an evaluation in training over
+ * the same samples. */
 #include <limits.h>
 #include <math.h>
 #include <omp.h>

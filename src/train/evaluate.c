@@ -1,7 +1,7 @@
 /* Evaluation while training: the mean loss over the validation data, and the metrics of the task.
  *
- * Micro-batch i is computed by rank i mod size. Its numbers are in a row of their own, zero on the other ranks; so all ranks get all rows, and
- * add them in the same order. Each sample is in one micro-batch, and none is there twice. */
+ * Micro-batch i is computed by rank i mod size. Its numbers are in a row of their own, zero on the other ranks; so all ranks get
+ * all rows, and add them in the same order. Each sample is in one micro-batch, and none is there twice. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

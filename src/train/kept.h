@@ -1,13 +1,13 @@
 /* An elastic run: its state outlives its ranks, in kept memory (comm/kept.h).
  *
- * Weights, optimizer state and the sums of the gradients are there, and no rank has anything else that the run needs: data order and dropout are
- * functions of step and slot. A step is a transaction:
+ * Weights, optimizer state and the sums of the gradients are there, and no rank has anything else that the run needs: data order
+ * and dropout are functions of step and slot. A step is a transaction:
  *
- *   gather  gradients are computed and summed. Nothing that is kept changes but the sums. A death: the step is computed again, by the ranks
- *           of the next generation.
- *   apply   weights and state are updated in place, block by block. Before a rank changes a block it copies it to its undo slot; after that
- *           it notes the step in the block's version. A death: the next generation restores blocks that were being changed, and updates
- *           those whose version is still the old one, from the same sums, with the same learning rate.
+ *   gather  gradients are computed and summed. Nothing that is kept changes but the sums. A death: the step is computed again, by
+ *           the ranks of the next generation.
+ *   apply   weights and state are updated in place, block by block. Before a rank changes a block it copies it to its undo slot;
+ *           after that it notes the step in the block's version. A death: the next generation restores blocks that were being
+ *           changed, and updates those whose version is still the old one, from the same sums, with the same learning rate.
  *   finish  the first rank evaluates, writes the line of metrics and starts a checkpoint. A death: done again.
  *
  * Which of them the run is in follows from three marks: begun, done and finished. */
@@ -45,7 +45,8 @@ enum {
 
 struct ls__train_kept;
 
-/* Whether the run is elastic. Then takes what the first generation has decided from kept memory: slots, run folder, and whether to resume. */
+/* Whether the run is elastic. Then takes what the first generation has decided from kept memory: slots, run folder, and whether to
+ * resume. */
 LS_MUST_CHECK ls_status ls__train_kept_join(ls_train *t);
 /* Notes what the first generation has decided. */
 void ls__train_kept_note_shape(ls_train *t);

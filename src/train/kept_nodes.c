@@ -1,11 +1,13 @@
 /* Elastic runs on several nodes. See kept_parts.h.
  *
- * Each node has all of the state, in its own kept memory, and updates it by itself from the same sums. When a generation begins, every node
- * that has a state has made it that of the end of a step; these steps differ by one at most, if the update was under way on some. Nodes that are behind, or
- * have nothing because they are new, get the state of the one that is furthest, over the network. So no step is lost that a node has made.
+ * Each node has all of the state, in its own kept memory, and updates it by itself from the same sums. When a generation begins,
+ * every node that has a state has made it that of the end of a step; these steps differ by one at most, if the update was under way
+ * on some. Nodes that are behind, or have nothing because they are new, get the state of the one that is furthest, over the
+ * network. So no step is lost that a node has made.
  *
  * Nodes at the same step must have the same bits: checksums are compared. One that differs from the others gets their state; if it
- * cannot be known which is right, the run ends. While a node receives the state it has none, so that it is not believed if that is interrupted. */
+ * cannot be known which is right, the run ends. While a node receives the state it has none, so that it is not believed if that is
+ * interrupted. */
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>

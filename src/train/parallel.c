@@ -432,8 +432,8 @@ static void prepare_chunk(void *user, const void *const *data, size_t begin, siz
     ls__optimizer_prepare(j->t->optimizer, ls__parallel_grads(j->t), begin, end, j->grad_scale);
 }
 
-/* What Muon needs of whole matrices. Ranks that share the state take one after the other; all are done before the first weight changes, so a
- * rank that is lost later finds them. */
+/* What Muon needs of whole matrices. Ranks that share the state take one after the other; all are done before the first weight
+ * changes, so a rank that is lost later finds them. */
 static ls_status prepare_matrices(update_job *j)
 {
     const ls__parallel *p = &j->t->parallel;

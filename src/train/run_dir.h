@@ -1,4 +1,5 @@
-/* The run folder: run.json (the settings), config.toml (the same as the program's options), metrics.jsonl (one object per step), and the files of the model. */
+/* The run folder: run.json (the settings), config.toml (the same as the program's options), metrics.jsonl (one object per step),
+ * and the files of the model. */
 #ifndef LS_TRAIN_RUN_DIR_H
 #define LS_TRAIN_RUN_DIR_H
 

@@ -1,7 +1,7 @@
 /* Texts that the model writes while it is trained, every `sample_every` steps: in samples.jsonl of the run folder, one object per line.
  *
- * The first rank writes them. A text is a function of weights, seed and step, so it is the same on any number of ranks and in a resumed run, which
- * removes the texts of steps that it repeats. */
+ * The first rank writes them. A text is a function of weights, seed and step, so it is the same on any number of ranks and in a
+ * resumed run, which removes the texts of steps that it repeats. */
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>

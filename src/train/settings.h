@@ -32,8 +32,8 @@ enum {
 };
 
 typedef struct ls__setting {
-    const char
-        *option; /* "--batch-size"; without the dashes it is the name in run.json, and with underscores the field */
+    /* "--batch-size"; without the dashes it is the name in run.json, and with underscores the field */
+    const char *option;
     ls__setting_kind kind;
     int flags;
     size_t at;                /* in ls_train_options */

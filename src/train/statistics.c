@@ -1,8 +1,9 @@
 /* Buffers of a model that is trained on several ranks: running statistics of batch norms.
  *
- * Unless norms are synchronized (together.c), each micro-batch is normalized by its own statistics, so gradients do not depend on which rank computes it. Forward stores the statistics
- * in the row of its slot; at the end of a step all ranks get all rows and count them in the order of slots, if the step
- * is not skipped. So buffers, too, are the same bits on any number of ranks, and equal on all of them. */
+ * Unless norms are synchronized (together.c), each micro-batch is normalized by its own statistics, so gradients do not depend on
+ * which rank computes it. Forward stores the statistics in the row of its slot; at the end of a step all ranks get all rows and
+ * count them in the order of slots, if the step is not skipped. So buffers, too, are the same bits on any number of ranks, and
+ * equal on all of them. */
 #include <stdlib.h>
 #include <string.h>
 #include "base/status.h"

@@ -1,7 +1,7 @@
 /* Tasks: what a run trains a model for.
  *
- * A task is one file, task_NAME.c, with a table as below, and one row of LS_TASK_LIST (lockstep/train.h). Opening, stepping and evaluating know
- * a task through its table alone. */
+ * A task is one file, task_NAME.c, with a table as below, and one row of LS_TASK_LIST (lockstep/train.h). Opening, stepping and
+ * evaluating know a task through its table alone. */
 #ifndef LS_TRAIN_TASK_H
 #define LS_TRAIN_TASK_H
 
@@ -33,8 +33,8 @@ extern const ls__scoring ls__accuracy;
 typedef struct ls__task_type {
     ls_task_info info;
     const char *sample; /* what a sample is called in messages */
-    bool
-        windows; /* samples are windows or documents of text (source.c), as long as the sequence length, not rows or images */
+    /* samples are windows or documents of text (source.c), as long as the sequence length, not rows or images */
+    bool windows;
     bool uneven;   /* micro-batches differ in weight */
     bool encoder;  /* the model is an encoder, and texts get the special tokens of the tokenizer's template */
     bool eval_all; /* an evaluation is over all validation data by default */
@@ -58,8 +58,8 @@ typedef struct ls__task_type {
     /* micro_batch.tokens of a full step, without padding. */
     double (*step_tokens)(const ls_train_options *o);
 
-    const ls__scoring *
-        scoring; /* of evaluations; NULL: nothing is counted, and the only metric is bits per byte, of losses and bytes */
+    /* of evaluations; NULL: nothing is counted, and the only metric is bits per byte, of losses and bytes */
+    const ls__scoring *scoring;
 } ls__task_type;
 
 const ls__task_type *ls__task_of(ls_task task); /* NULL: not a task */

@@ -1,5 +1,5 @@
-/* Task images: the class of a picture. A ResNet on CIFAR, MNIST's idx, or folders of pictures (data/images.c). In training, pictures are cut at
- * random and mirrored (data/augment.c); evaluations use their middle. */
+/* Task images: the class of a picture. A ResNet on CIFAR, MNIST's idx, or folders of pictures (data/images.c). In training,
+ * pictures are cut at random and mirrored (data/augment.c); evaluations use their middle. */
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>

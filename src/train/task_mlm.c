@@ -1,7 +1,7 @@
-/* Task mlm: predict tokens that were masked, as BERT was trained. A sequence is the template's special tokens around a window of text, or
- * around a document with padding. Of the tokens of the text a fraction is chosen (15 %); of these 80 % become the mask token, 10 % a random
- * token, and 10 % stay. Which ones depends on seed, epoch, sample and position alone, so they are the same on any number of ranks, new in every
- * epoch, and the same in every evaluation. */
+/* Task mlm: predict tokens that were masked, as BERT was trained. A sequence is the template's special tokens around a window of
+ * text, or around a document with padding. Of the tokens of the text a fraction is chosen (15 %); of these 80 % become the mask
+ * token, 10 % a random token, and 10 % stay. Which ones depends on seed, epoch, sample and position alone, so they are the same on
+ * any number of ranks, new in every epoch, and the same in every evaluation. */
 #include <stdlib.h>
 #include <string.h>
 #include "base/random.h"

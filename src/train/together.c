@@ -1,12 +1,13 @@
 /* Micro-batches of a step that are computed together: synchronized batch norms.
  *
- * A norm needs the statistics of all slots before any of them can go on, so a rank computes its slots side by side, each in a context of its own
- * (ucontext: a stack, not a thread, so that OpenMP has one team). A slot runs until its next norm and then hands over to the next one; when all
- * slots of the rank are there, the ranks exchange what the norm has gathered, a row per slot, and all go on. Rows are joined in the order of slots, so
- * the bits are the same on any number of ranks.
+ * A norm needs the statistics of all slots before any of them can go on, so a rank computes its slots side by side, each in a
+ * context of its own (ucontext: a stack, not a thread, so that OpenMP has one team). A slot runs until its next norm and then hands
+ * over to the next one; when all slots of the rank are there, the ranks exchange what the norm has gathered, a row per slot, and
+ * all go on. Rows are joined in the order of slots, so the bits are the same on any number of ranks.
  *
- * Each slot has a tape and gradients of its own. After backward they are given to the reducer one after another, as if the slots had been computed so. A slot
- * without samples (in a short last step) has no context, and a rank that has only such slots takes part in the exchanges. */
+ * Each slot has a tape and gradients of its own. After backward they are given to the reducer one after another, as if the slots
+ * had been computed so. A slot without samples (in a short last step) has no context, and a rank that has only such slots takes
+ * part in the exchanges. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -66,8 +66,8 @@ struct ls_train {
     struct ls__profile *profile;              /* NULL: none */
     bool threads_found, warmup_found;         /* options.threads, schedule.warmup are defaults */
     char *run_dir;                            /* options.run_dir, of all ranks */
-    ls__setting_value
-        settings[LS__MAX_SETTING_VALUES]; /* kept because the options' texts are gone after ls_train_open() */
+    /* kept because the options' texts are gone after ls_train_open() */
+    ls__setting_value settings[LS__MAX_SETTING_VALUES];
     int n_settings;
     ls__run_dir run;  /* path NULL: none, or this is not the first rank */
     double data_hash; /* of samples of parts.train */

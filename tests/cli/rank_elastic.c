@@ -1,5 +1,5 @@
-/* A training loop of one's own that survives the loss of ranks: lockstep run --elastic. Argument: where rank 0 writes the weights. Each step takes a few
- * milliseconds, so that there is time to kill ranks. */
+/* A training loop of one's own that survives the loss of ranks: lockstep run --elastic. Argument: where rank 0 writes the weights.
+ * Each step takes a few milliseconds, so that there is time to kill ranks. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>

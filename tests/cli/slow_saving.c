@@ -1,4 +1,5 @@
-/* Preloaded into a program (LD_PRELOAD): putting a model or a checkpoint in its place takes longer than launchers wait, as if it were large. */
+/* Preloaded into a program (LD_PRELOAD): putting a model or a checkpoint in its place takes longer than launchers wait, as if it
+ * were large. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif

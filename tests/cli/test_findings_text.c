@@ -1,5 +1,5 @@
-/* Findings and notes as sentences: every kind and every remedy has its own, with its numbers; options are for runs of 'lockstep train', calls
- * for programs that use the library. */
+/* Findings and notes as sentences: every kind and every remedy has its own, with its numbers; options are for runs of 'lockstep
+ * train', calls for programs that use the library. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

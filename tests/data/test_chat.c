@@ -1,5 +1,5 @@
-/* Chats: templates give the text that transformers gives, answers are found with and without generation blocks, and a dataset of chats has a loss on them
- * alone. chat_goldens.jsonl comes from make_chat_goldens.py. */
+/* Chats: templates give the text that transformers gives, answers are found with and without generation blocks, and a dataset of
+ * chats has a loss on them alone. chat_goldens.jsonl comes from make_chat_goldens.py. */
 #include <jansson.h>
 #include "check.h"
 #include "data/chat.h"

@@ -1,4 +1,5 @@
-/* Fuzz target: any bytes as a chat template, after a 0 byte perhaps its messages. It is refused, or it gives text with spans inside of it, the same text every time. */
+/* Fuzz target: any bytes as a chat template, after a 0 byte perhaps its messages. It is refused, or it gives text with spans inside
+ * of it, the same text every time. */
 #include <stdlib.h>
 #include <string.h>
 #include "data/jinja.h"

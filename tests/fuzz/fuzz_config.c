@@ -1,5 +1,6 @@
-/* Fuzz target: any bytes as a config.json (of language models, ResNets and vision transformers), a generation_config.json and an index of weights. What is accepted must be a model that can be made (without memory for its
- * values), and settings that are read again as the same, also after they were written with another end of text. */
+/* Fuzz target: any bytes as a config.json (of language models, ResNets and vision transformers), a generation_config.json and an
+ * index of weights. What is accepted must be a model that can be made (without memory for its values), and settings that are read
+ * again as the same, also after they were written with another end of text. */
 #include <stdlib.h>
 #include <string.h>
 #include "nn/files.h"

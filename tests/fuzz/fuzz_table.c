@@ -1,5 +1,5 @@
-/* Fuzz target: any bytes as records of JSON lines, CSV or TSV. Records lie in the text, one after the other; cells lie in their record or in
- * the reader's memory; a failure has a problem and a place. */
+/* Fuzz target: any bytes as records of JSON lines, CSV or TSV. Records lie in the text, one after the other; cells lie in their
+ * record or in the reader's memory; a failure has a problem and a place. */
 #include <stdlib.h>
 #include <string.h>
 #include "data/table.h"

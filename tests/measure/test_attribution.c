@@ -1,5 +1,6 @@
-/* Which rank is named, on 2, 4 and 8 ranks: made-up records of a training with noise, in which one rank loses a tenth of a step in a phase, on a core
- * or off-CPU, in every step, one in ten or a single one; or its core. tests/soak/attribution does the same with real trainings. */
+/* Which rank is named, on 2, 4 and 8 ranks: made-up records of a training with noise, in which one rank loses a tenth of a step in
+ * a phase, on a core or off-CPU, in every step, one in ten or a single one; or its core. tests/soak/attribution does the same with
+ * real trainings. */
 #include "records.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
-/* Cores that other programs use, in made-up records: found whichever rank loses them, first where they cost most, and with their full cost. */
+/* Cores that other programs use, in made-up records: found whichever rank loses them, first where they cost most, and with their
+ * full cost. */
 #include "records.h"
 
 #include <math.h>
@@ -14,13 +15,13 @@ typedef struct plan {
     int64_t vary;             /* what that varies by from step to step and rank to rank, up and down */
     int threads;              /* that compute in a rank; 0: one. The main one sleeps as long as it loses in forward */
     bool data;                /* all ranks wait 8 ms for data as well */
-    bool
-        uneven; /* of two ranks, 0 has 10 ms more to do in forward, after which there is a collective, and 1 as much more in backward */
-    int64_t
-        calls; /* ns in which they are not scheduled while they reduce, which takes longer by that; it is a bucket then */
+    /* of two ranks, 0 has 10 ms more to do in forward, after which there is a collective, and 1 as much more in backward */
+    bool uneven;
+    /* ns in which they are not scheduled while they reduce, which takes longer by that; it is a bucket then */
+    int64_t calls;
     int64_t in_call; /* ns in which the last rank is not scheduled while they reduce: all are blocked meanwhile */
-    int64_t
-        leaves; /* ns in which the last rank is not scheduled after that, so that it leaves later than the others do */
+    /* ns in which the last rank is not scheduled after that, so that it leaves later than the others do */
+    int64_t leaves;
     int seldom; /* both in one of so many steps only; 0: in all */
     bool nodes; /* each rank is on a machine of its own */
 } plan;

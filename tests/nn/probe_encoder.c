@@ -1,7 +1,7 @@
-/* probe_encoder FOLDER BATCHES SAVED OUT: what lockstep computes of an encoder, for check_transformers.py. BATCHES is a safetensors file with
- * tokens (steps, rows, length), types, lengths (steps, rows), targets, one per token or per row, and their weights. OUT gets the logits of the
- * first batch, the gradients of its loss, and the losses of a step of AdamW on each (rate from the environment: LR). The model is saved to
- * SAVED before the first step. */
+/* probe_encoder FOLDER BATCHES SAVED OUT: what lockstep computes of an encoder, for check_transformers.py. BATCHES is a safetensors
+ * file with tokens (steps, rows, length), types, lengths (steps, rows), targets, one per token or per row, and their weights. OUT
+ * gets the logits of the first batch, the gradients of its loss, and the losses of a step of AdamW on each (rate from the
+ * environment: LR). The model is saved to SAVED before the first step. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

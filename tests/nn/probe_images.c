@@ -1,6 +1,7 @@
-/* probe_images FOLDER IN SAVED OUT: what lockstep computes of a ResNet or a vision transformer, for check_torchvision.py and check_vit.py. IN has images (steps, rows, size, size, 3) and
- * targets (steps, rows). OUT gets the logits of the first batch in evaluation, the gradients of its loss in training, the losses of a step of
- * SGD with momentum on each batch, and the buffers after the last. The model is saved to SAVED before the first step. */
+/* probe_images FOLDER IN SAVED OUT: what lockstep computes of a ResNet or a vision transformer, for check_torchvision.py and
+ * check_vit.py. IN has images (steps, rows, size, size, 3) and targets (steps, rows). OUT gets the logits of the first batch in
+ * evaluation, the gradients of its loss in training, the losses of a step of SGD with momentum on each batch, and the buffers after
+ * the last. The model is saved to SAVED before the first step. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

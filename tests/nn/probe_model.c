@@ -1,7 +1,7 @@
-/* probe_model FOLDER TOKENS SAVED OUT: what lockstep computes of a language model, for check_transformers.py and check_peft.py (a folder
- * with an adapter: that is trained). TOKENS has three numbers, steps,
- * rows and length, and then (steps, rows, length + 1) tokens. OUT gets the logits of the first batch, 16 tokens of greedy text after its first
- * four tokens, the gradients of its loss, and the losses of a step of AdamW on each. The model is saved to SAVED before the first step. */
+/* probe_model FOLDER TOKENS SAVED OUT: what lockstep computes of a language model, for check_transformers.py and check_peft.py (a
+ * folder with an adapter: that is trained). TOKENS has three numbers, steps, rows and length, and then (steps, rows, length + 1)
+ * tokens. OUT gets the logits of the first batch, 16 tokens of greedy text after its first four tokens, the gradients of its loss,
+ * and the losses of a step of AdamW on each. The model is saved to SAVED before the first step. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Adapters against PEFT: logits, gradients and the losses of 10 AdamW steps of golden/lora_*.safetensors, made by check_peft.py. And merging,
- * folders, recomputation, threads, and what is refused. */
+/* Adapters against PEFT: logits, gradients and the losses of 10 AdamW steps of golden/lora_*.safetensors, made by check_peft.py.
+ * And merging, folders, recomputation, threads, and what is refused. */
 #include "check.h"
 #include "base/file.h"
 #include "nn/lora.h"

@@ -1,5 +1,5 @@
-/* Records without a world: what is recorded is what is read, of several records in one process, of several threads, over stops and starts, and
- * on a disk that becomes full. */
+/* Records without a world: what is recorded is what is read, of several records in one process, of several threads, over stops and
+ * starts, and on a disk that becomes full. */
 #include "check.h"
 #include <pthread.h>
 #include <signal.h>

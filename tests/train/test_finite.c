@@ -1,5 +1,6 @@
 /* A step whose gradient is not finite on some rank is skipped on all of them: the weights stay as they are, bit for bit and the
- * same everywhere, the step is counted, and training continues. On any number of ranks, with and without clipping, with both ways to update. */
+ * same everywhere, the step is counted, and training continues. On any number of ranks, with and without clipping, with both ways
+ * to update. */
 #include <math.h>
 #include <unistd.h>
 #include "comm/nodes.h"
