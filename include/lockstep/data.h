@@ -200,7 +200,7 @@ LS_API LS_MUST_CHECK ls_status ls_encode(ls_encoder *encoder, const void *text, 
  *
  * Supported are for, if, set, macro, generation, break and continue; operators, slices and choices; namespaces; loop's attributes;
  * the filters, tests and methods that templates of models use. A template that uses anything else is refused with its name.
- * Templates do not learn the date: strftime_now is not defined, so that a text is the same tomorrow. */
+ * Templates do not get the date: strftime_now is not defined, so that the same messages always give the same text. */
 
 typedef struct ls_chat_template ls_chat_template; /* read-only; any number of threads may use it */
 
