@@ -21,7 +21,7 @@ static const char help[] =
     "      --timeout SECONDS   how long a rank may be missing or stopped; 'none': forever (default 30)\n"
     "      --grace SECONDS     time for the other ranks to end after one failed (default 0.5)\n"
     "      --max-restarts K    restart all ranks after a failure, at most K times (default 0)\n"
-    "      --elastic           when a rank is killed, restart at once from what the ranks have kept (ls_elastic_open);\n"
+    "      --elastic           when a rank is killed, restart at once from the last commit (ls_elastic_commit);\n"
     "                          K ranks are replaced, then the job continues with fewer\n"
     "      --no-prefix         do not prefix output lines with '[RANK] '\n"
     "      --log-dir DIR       write output to DIR/rank_R/stdout.log and stderr.log instead\n"
