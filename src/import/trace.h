@@ -69,7 +69,7 @@ typedef struct ls__trace_group {
     char *name;
     uint32_t *ranks; /* in order; NULL: not known */
     uint32_t count;  /* of ranks, which may be known without them; 0: not known */
-    uint64_t key; /* the same on all its ranks; 0: all ranks */
+    uint64_t key;    /* the same on all its ranks; 0: all ranks */
 } ls__trace_group;
 
 typedef enum ls__kernel_kind {
