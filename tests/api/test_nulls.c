@@ -47,7 +47,7 @@ static void ddp(void **state)
               CALL(ls_ddp_finish, NULL, NULL), CALL(ls_ddp_join, NULL, NULL, NULL));
     CHECK_ALL("bucket", CALL(ls_bucket_reduce, NULL, &number, 1, LS_F32, &work));
     CHECK_ALL("world", CALL(ls_params_broadcast, NULL, &named, 1, 0), CALL(ls_params_verify, NULL, &named, 1));
-    CHECK_ALL("keep", CALL(ls_elastic_commit, NULL, 1));
+    CHECK_ALL("elastic", CALL(ls_elastic_commit, NULL, 1));
 }
 
 static void data(void **state)
