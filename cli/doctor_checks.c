@@ -104,9 +104,8 @@ void doctor_check_cores(doctor *d)
         doctor_advise(d, DOCTOR_MISSING, "%s", ls_error());
     else if (getenv("LOCKSTEP_KERNELS") && ls__instruction_set_used() != ls__instruction_set_at(0))
         doctor_advise(d, DOCTOR_NOTE, "LOCKSTEP_KERNELS; '%s' would be faster", ls__instruction_set_at(0)->name);
-    else if (!strcmp(ls__instruction_set_used()->name, "plain"))
-        doctor_advise(d, DOCTOR_NOTE,
-                      "the CPU or the virtual machine does not offer AVX2 with FMA: same results, much slower");
+    else if (ls__kernels_note())
+        doctor_advise(d, DOCTOR_NOTE, "%s", ls__kernels_note());
     if (checked)
         doctor_add(d, "cores", "matrix products", "%.3g GFLOP/s on one core; MFU is a share of this",
                    ls__gemm_peak(512, 3, 1));

@@ -11,7 +11,6 @@
 #include "cli/escape.h"
 #include "cli/suggest.h"
 #include "cli/openmp_spin.h"
-#include "kern/select.h"
 #include "lockstep/base.h"
 
 typedef struct command {
@@ -129,16 +128,6 @@ static int run(int argc, char **argv)
             return commands[i].run(argc - 1, argv + 1);
         }
     return refuse(name);
-}
-
-/* Runs before anything that may use instructions which only the CPU that the program was compiled for has. */
-LS__ANY_CPU __attribute__((constructor)) static void check_cpu(void)
-{
-    const char *missing = ls__cpu_lacks();
-    if (!missing) return;
-    fprintf(stderr, "lockstep: this program was compiled for CPUs with %s; compile it without -march to run on any\n",
-            missing);
-    _exit(EXIT_FAILED);
 }
 
 int main(int argc, char **argv)

@@ -412,20 +412,35 @@ static int64_t time_of(int threads)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
+/* GFLOP/s of one product of this size. */
+static double gflops_of(int64_t size, int threads, float *memory)
+{
+    ls__gemm g = { .m = size, .n = size, .k = size, .a = memory, .lda = size, .ldb = size, .ldc = size };
+    g.b = g.a + size * size;
+    g.c = memory + 2 * size * size;
+    int64_t begin = time_of(threads);
+    ls__gemm_run(&g, 1, threads, memory + 3 * size * size, NULL);
+    int64_t took = time_of(threads) - begin;
+    return 2.0 * (double)size * (double)size * (double)size / (double)(took > 0 ? took : 1);
+}
+
 double ls__gemm_peak(int64_t size, int tries, int threads)
 {
+    enum { LEAST = 64 };
+    static const double MOST_NS = 50e6;
     size_t each = (size_t)(size * size);
     float *memory = calloc(3 * each + ls__gemm_workspace(threads), sizeof *memory);
     double best = 0;
-    for (size_t i = 0; memory && i < 2 * each; i++) memory[i] = 0.5f;
-    ls__gemm g = { .m = size, .n = size, .k = size, .a = memory, .lda = size, .ldb = size, .ldc = size };
-    for (int i = 0; memory && i < tries; i++) {
-        g.b = memory + each;
-        g.c = memory + 2 * each;
-        int64_t begin = time_of(threads);
-        ls__gemm_run(&g, 1, threads, memory + 3 * each, NULL);
-        double gflops = 2.0 * (double)each * (double)size / (double)(time_of(threads) - begin);
-        if (gflops > best) best = gflops;
+    if (!memory) return 0;
+    for (size_t i = 0; i < 2 * each; i++) memory[i] = 0.5f;
+    if (size > LEAST) { /* a slow CPU shows its speed with smaller ones */
+        gflops_of(LEAST, 1, memory); /* touches the memory */
+        double rate = gflops_of(LEAST, 1, memory);
+        while (size > LEAST && 2.0 * (double)size * (double)size * (double)size / rate > MOST_NS) size /= 2;
+    }
+    for (int i = 0; i < tries; i++) {
+        double rate = gflops_of(size, threads, memory);
+        if (rate > best) best = rate;
     }
     free(memory);
     return best;

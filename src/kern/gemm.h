@@ -45,7 +45,7 @@ size_t ls__gemm_workspace_one(const ls__gemm *g);
 void ls__gemm_run(const ls__gemm *products, int count, int threads, float *workspace, const ls__tick *tick);
 /* One product in the calling thread, for callers that have threads of their own. */
 void ls__gemm_one(const ls__gemm *g, float *workspace);
-/* GFLOP/s of square products of this size, the best of a few; 0 without memory. One thread is measured by its CPU time, so that other
+/* GFLOP/s of square products of this size, or smaller ones if the CPU is slow; the best of a few; 0 without memory. One thread is measured by its CPU time, so that other
  * programs on its core do not make it look slower. */
 double ls__gemm_peak(int64_t size, int tries, int threads);
 

@@ -109,54 +109,19 @@ void ls__instruction_set_use(const ls__instruction_set *s)
     atomic_store_explicit(&used, s, memory_order_relaxed);
 }
 
-/* The compiler defines a macro for each instruction set that it may use. */
-LS__ANY_CPU const char *ls__cpu_lacks(void)
+const char *ls__kernels_note(void)
 {
+    if (forced() || strcmp(ls__instruction_set_used()->name, "plain")) return NULL;
 #ifdef __x86_64__
-    __builtin_cpu_init();
-#ifdef __AVX512F__
-    if (!__builtin_cpu_supports("avx512f")) return "AVX-512";
+    return "the CPU or the virtual machine does not offer AVX2 with FMA: same results, much slower";
+#else
+    return "there are no kernels for this architecture but plain C: same results, much slower";
 #endif
-#ifdef __AVX512BW__
-    if (!__builtin_cpu_supports("avx512bw")) return "AVX-512BW";
-#endif
-#ifdef __AVX512DQ__
-    if (!__builtin_cpu_supports("avx512dq")) return "AVX-512DQ";
-#endif
-#ifdef __AVX512VL__
-    if (!__builtin_cpu_supports("avx512vl")) return "AVX-512VL";
-#endif
-#ifdef __AVX512VBMI__
-    if (!__builtin_cpu_supports("avx512vbmi")) return "AVX-512VBMI";
-#endif
-#ifdef __AVX2__
-    if (!__builtin_cpu_supports("avx2")) return "AVX2";
-#endif
-#ifdef __FMA__
-    if (!__builtin_cpu_supports("fma")) return "FMA";
-#endif
-#ifdef __BMI2__
-    if (!__builtin_cpu_supports("bmi2")) return "BMI2";
-#endif
-#ifdef __AVX__
-    if (!__builtin_cpu_supports("avx")) return "AVX";
-#endif
-#ifdef __SSE4_2__
-    if (!__builtin_cpu_supports("sse4.2")) return "SSE4.2";
-#endif
-#ifdef __POPCNT__
-    if (!__builtin_cpu_supports("popcnt")) return "POPCNT";
-#endif
-#ifdef __SSSE3__
-    if (!__builtin_cpu_supports("ssse3")) return "SSSE3";
-#endif
-#endif
-    return NULL;
 }
 
 ls_status ls__kernels_check(void)
 {
-    const char *name = forced(), *missing = ls__cpu_lacks();
+    const char *name = forced(), *missing = ls__cpu_mark ? ls__cpu_lacks() : NULL;
     if (missing)
         return ls__fail(LS_EUNSUPPORTED, "this build needs a CPU with %s; compile without -march to run on any",
                         missing);

@@ -23,12 +23,17 @@ typedef struct ls__instruction_set {
 #define LS__ANY_CPU
 #endif
 
-/* What the library was compiled for, with -march, and this CPU lacks; NULL: nothing. */
+/* What the library was compiled for, with -march, and this CPU lacks; NULL: nothing. See cpu.c. */
 const char *ls__cpu_lacks(void);
+/* Such a build is marked, for the loader; see cpu_mark.c. */
+extern const bool ls__cpu_mark;
 
 /* LS_EINVAL if LOCKSTEP_KERNELS names what does not exist or this CPU cannot run; LS_EUNSUPPORTED if the library was compiled for
  * instructions that it lacks. Public calls that begin to compute ask this first. */
 LS_MUST_CHECK ls_status ls__kernels_check(void);
+
+/* Why this CPU is slow; NULL: it is not, or LOCKSTEP_KERNELS asks for that. */
+const char *ls__kernels_note(void);
 
 /* Number `index` of those that this CPU can run, best first; NULL past the last. */
 const ls__instruction_set *ls__instruction_set_at(int index);

@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "base/log.h"
 #include "ddp/slots.h"
+#include "kern/select.h"
 #include "nn/hf_config.h"
 #include "nn/lora.h"
 #include "nn/optimizer.h"
@@ -238,6 +239,13 @@ static void warn_of_other_end(const ls_train *t)
                 t->options.init, end);
 }
 
+/* A user who waits wants to know why. */
+static void explain_slow_kernels(const ls_train *t)
+{
+    const char *note = ls__kernels_note();
+    if (note && ls__train_is_first(t) && !ls__train_kept_is_ready(t)) ls__log(LS_LOG_INFO, "kernels: %s", note);
+}
+
 static ls_status open_all(ls_train *t)
 {
     ls_status status = ls__parallel_join(t);
@@ -249,6 +257,7 @@ static ls_status open_all(ls_train *t)
     if (!status) status = ls__parallel_agree(t, ls__statistics_open(t));
     if (!status) status = ls__parallel_agree(t, ls__together_open(t));
     if (!status) warn_of_other_end(t);
+    if (!status) explain_slow_kernels(t);
     if (!status && ls__train_kept_is_ready(t))
         status = ls__train_kept_resume(t);
     else if (!status && ls__train_is_resumed(t))

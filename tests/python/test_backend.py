@@ -77,7 +77,7 @@ def test_failures_have_names(case, words):
     assert float(outcome.out[survivor].split()[0]) < 10, outcome.out  # not the timeout of 30 minutes
 
 
-@pytest.mark.parametrize("case", ["arguments", "shapes", "dtypes", "splits", "another user"])
+@pytest.mark.parametrize("case", ["arguments", "shapes", "dtypes", "splits", "kernels", "another user"])
 def test_bad_input_is_refused(case):
     if case == "another user" and os.getuid():
         pytest.skip("only root can start a process of another user")

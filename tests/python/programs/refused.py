@@ -1,5 +1,6 @@
 """What backend lockstep refuses, on 2 ranks: each case must be an exception with these words, and the group must still work afterwards."""
 import os
+import platform
 import sys
 
 import torch
@@ -23,6 +24,10 @@ def refused(words, call):
 
 if case == "another user":
     refused(["same user"], lambda: dist.init_process_group("lockstep"))
+    os._exit(0)
+if case == "kernels":
+    os.environ["LOCKSTEP_KERNELS"] = "avx2" if platform.machine() == "aarch64" else "neon"
+    refused(["LOCKSTEP_KERNELS: this CPU cannot run '", "its best is '"], lambda: dist.init_process_group("lockstep"))
     os._exit(0)
 dist.init_process_group("lockstep")
 if case == "arguments":
