@@ -1,6 +1,7 @@
 /* Matrix products: every element is one chain of fused multiply-adds, bit for bit, with every table that this CPU can run
  * and any number of threads. */
 #include <math.h>
+#include <omp.h>
 #include "check.h"
 #include "kern/float_mode.h"
 #include "kern/fma.h"
@@ -335,6 +336,57 @@ static void random_products(void **state)
     }
 }
 
+/* ---- Fewer threads than were asked for. */
+
+/* A product that is wide (several phases, whose tiles are counted), and one that is thin. */
+static void check_with_team(int team)
+{
+    static const int64_t shapes[][3] = { { 300, 900, 700 }, { 100, 800, 1300 } };
+    for (size_t i = 0; i < 2; i++) {
+        int64_t m = shapes[i][0], n = shapes[i][1], k = shapes[i][2];
+        float *a = random_array(m * k), *b = random_array(k * n), *c = random_array(m * n), *one = random_array(m * n);
+        float *space = aligned_alloc(64, (ls__gemm_workspace(3) * sizeof *space + 63) / 64 * 64);
+        ls__gemm g = { .m = m, .n = n, .k = k, .a = a, .lda = k, .b = b, .ldb = n, .c = one, .ldc = n };
+        ls__gemm_one(&g, space);
+        g.c = c;
+        ls__gemm_run(&g, 1, 3, space, NULL);
+        for (int64_t j = 0; j < m * n; j++)
+            if (memcmp(&c[j], &one[j], sizeof *c))
+                fail_msg("%d of 3 threads: %lld x %lld x %lld: element %lld is %a, expected %a", team, (long long)m,
+                         (long long)n, (long long)k, (long long)j, (double)c[j], (double)one[j]);
+        free(space), free(one), free(c), free(b), free(a);
+    }
+}
+
+static int team_of_three(void)
+{
+    int team = 0;
+#pragma omp parallel num_threads(3)
+#pragma omp single
+    team = omp_get_num_threads();
+    return team;
+}
+
+/* OpenMP may give fewer: because of a thread limit, or in a region within another. */
+static void fewer_threads_than_asked_for(void **state)
+{
+    (void)state;
+    int limited = 0, nested = 0;
+#pragma omp teams num_teams(1) thread_limit(2)
+    {
+        limited = team_of_three();
+        check_with_team(2);
+    }
+#pragma omp parallel num_threads(2)
+#pragma omp single
+    {
+        nested = team_of_three();
+        check_with_team(1);
+    }
+    assert_int_equal(limited, 2);
+    assert_int_equal(nested, 1);
+}
+
 /* ---- Windows that move over an image. */
 
 static void check_windows(const ls__nn_kernels *k, int64_t m, int64_t n, int64_t runs, int64_t length, bool by_rows)
@@ -381,6 +433,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(windows_are_chains_over_their_runs),
         cmocka_unit_test(random_products),
+        cmocka_unit_test(fewer_threads_than_asked_for),
         cmocka_unit_test(plain_fma_is_fmaf),
         cmocka_unit_test(products_are_chains_of_fma),
         cmocka_unit_test(sums_close_to_a_middle_are_rounded_once),
