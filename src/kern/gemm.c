@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "kern/float_mode.h"
 #include "kern/nn.h"
 #include "kern/vector.h"
 #include "lockstep/base.h"
@@ -371,11 +372,16 @@ static void run(const ls__gemm *g, int threads, float *workspace, const ls__tick
               .left = workspace + p.panel_floats,
               .own = workspace + p.panel_floats + p.left_floats,
               .tick = tick };
-    if (threads == 1)
+    if (threads == 1) {
         run_share(&j, 0, 1);
-    else
+        return;
+    }
+    ls__float_mode mode = ls__float_mode_get();
 #pragma omp parallel num_threads(threads)
+    {
+        LS__FLOAT_MODE(mode);
         run_share(&j, omp_get_thread_num(), omp_get_num_threads());
+    }
 }
 
 size_t ls__gemm_workspace(int threads)
@@ -433,7 +439,7 @@ double ls__gemm_peak(int64_t size, int tries, int threads)
     double best = 0;
     if (!memory) return 0;
     for (size_t i = 0; i < 2 * each; i++) memory[i] = 0.5f;
-    if (size > LEAST) { /* a slow CPU shows its speed with smaller ones */
+    if (size > LEAST) {              /* a slow CPU shows its speed with smaller ones */
         gflops_of(LEAST, 1, memory); /* touches the memory */
         double rate = gflops_of(LEAST, 1, memory);
         while (size > LEAST && 2.0 * (double)size * (double)size * (double)size / rate > MOST_NS) size /= 2;

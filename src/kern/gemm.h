@@ -41,7 +41,8 @@ size_t ls__gemm_workspace(int threads);
 /* Floats of workspace that this product needs in one thread; often less. */
 size_t ls__gemm_workspace_one(const ls__gemm *g);
 
-/* Computes `count` independent products, with as many threads as the workspace is for. `tick` may be NULL. */
+/* Computes `count` independent products, with as many threads as the workspace is for, all in the caller's floating-point mode. `tick` may be
+ * NULL. */
 void ls__gemm_run(const ls__gemm *products, int count, int threads, float *workspace, const ls__tick *tick);
 /* One product in the calling thread, for callers that have threads of their own. */
 void ls__gemm_one(const ls__gemm *g, float *workspace);

@@ -101,6 +101,20 @@ ls_status ls_tape_status(ls_tape *t)
     return t->status ? ls__fail(t->status, "%s", t->message) : LS_OK;
 }
 
+/* OpenMP's threads stay in this mode. The caller's own changes only within each call. */
+static void flush_in_threads(ls_tape *t)
+{
+    t->flushing = pthread_self();
+#pragma omp parallel num_threads(t->threads)
+    if (omp_get_thread_num() > 0) ls__float_mode_enter(LS__MODE_FLUSH);
+}
+
+/* A thread that takes over from another has OpenMP threads of its own. */
+static void take_over(ls_tape *t)
+{
+    if (t->threads > 1 && !pthread_equal(t->flushing, pthread_self())) flush_in_threads(t);
+}
+
 bool ls__operation_begin(ls_tape *t, const ls_tensor *a, const ls_tensor *b)
 {
     if (!t) ls__fail(LS_EINVAL, "tape: an operation's tape is NULL");
@@ -113,6 +127,7 @@ bool ls__operation_begin(ls_tape *t, const ls_tensor *a, const ls_tensor *b)
         ls__tape_fail(t, ls__fail(LS_EINVAL, "tape: an operation's input is NULL, although no operation failed"));
         return false;
     }
+    take_over(t);
     if (t->profile) {
         t->profile_used = t->arena.used;
         t->profile_begin = ls_now();
@@ -252,11 +267,7 @@ ls_status ls_tape_begin(ls_tape *t, ls_param *params, int n_params, const ls_pas
         return ls__fail(LS_EINVAL, "tape: %d parameter%s%s", n_params, ls__s(n_params), params ? "" : " at NULL");
     for (int i = 0; i < n_params && !status; i++) status = ls__param_check(&params[i], i);
     if (status) return status;
-    if (t->threads > 1) {
-        /* OpenMP's threads stay in this mode. The caller's own changes only within each call. */
-#pragma omp parallel num_threads(t->threads)
-        if (omp_get_thread_num() > 0) ls__float_mode_enter(LS__MODE_FLUSH);
-    }
+    if (t->threads > 1) flush_in_threads(t);
     ls__arena_reset(&t->arena, 0);
     t->pass = pass ? *pass : (ls_pass){ 0 };
     t->params = params;
@@ -525,6 +536,7 @@ ls_status ls_tape_backward(ls_tape *t, ls_tensor *loss)
     if (ls_tensor_count(loss) != 1)
         return ls__fail(LS_EINVAL, "backward: the loss must have one element, but its shape is %s",
                         ls__shape_text(text, loss->dims, loss->shape));
+    take_over(t);
     t->open = false;
     drop_aliased(t);
     t->root = loss;

@@ -6,6 +6,7 @@
 #ifndef LS_TENSOR_TAPE_H
 #define LS_TENSOR_TAPE_H
 
+#include <pthread.h>
 #include "lockstep/tensor.h"
 #include "base/arena.h"
 #include "base/status.h"
@@ -53,6 +54,7 @@ struct ls__node {
 struct ls_tape {
     ls__arena arena;
     int threads;
+    pthread_t flushing; /* whose OpenMP threads flush denormal numbers */
     ls__arena work; /* holds workspace, for ls__gemm_run() */
     float *workspace;
     ls_pass pass;

@@ -1,6 +1,7 @@
 /* Denormal numbers: flushed by everything that computes a model, in all its threads; kept by collectives; and the caller's own mode
  * is as before. */
 #include <fenv.h>
+#include <pthread.h>
 #include "harness.h"
 #include "kern/float_mode.h"
 #include "kern/optim.h"
@@ -42,6 +43,61 @@ static void passes_flush_them_in_every_thread(void **state)
     }
     ls__float_mode_set(LS__MODE_KEEP);
     free_params(&p, 1);
+}
+
+/* A thread takes over a pass from another; its OpenMP threads exist and keep denormal numbers. Gradients get denormal in a loop (mul) and in a
+ * product (linear). */
+typedef struct handed_over {
+    ls_tape *t;
+    ls_param p[3];
+    bool backward;
+    ls_tensor *loss;
+} handed_over;
+
+static void *go_on(void *arg)
+{
+    handed_over *h = arg;
+#pragma omp parallel num_threads(3)
+    ls__float_mode_set(LS__MODE_KEEP);
+    if (!h->backward) {
+        ls_tensor *x = ls_mul(h->t, ls_tape_param(h->t, &h->p[0]), ls_tape_param(h->t, &h->p[1]));
+        h->loss = ls_scale(h->t, ls_sum(h->t, ls_linear(h->t, x, &h->p[2], NULL, NULL)), 0x1p-120f);
+    }
+    check_ok(ls_tape_backward(h->t, h->loss));
+    return NULL;
+}
+
+static void a_thread_that_takes_over_flushes_them_too(void **state)
+{
+    (void)state;
+    enum { ROWS = 512, COLS = 256 };
+    handed_over h = { .p = { test_param("x", 1, 1, 0, ROWS, COLS, 0, 0), test_param("y", 2, 1, 0, ROWS, COLS, 0, 0),
+                             test_param("w", 3, 1, 0, COLS, COLS, 0, 0) } };
+    for (int i = 0; i < ROWS * COLS; i++) h.p[0].value[i] *= 0x1p-12f, h.p[1].value[i] *= 0x1p-4f;
+    check_ok(ls_tape_open(&h.t, &(ls_tape_options){ .threads = 3 }));
+    for (int from = 0; from < 2; from++) { /* from forward on, or from backward on */
+        pthread_t other;
+        h.backward = from;
+        check_ok(ls_tape_begin(h.t, h.p, 3, NULL));
+        if (from) {
+            ls_tensor *x = ls_mul(h.t, ls_tape_param(h.t, &h.p[0]), ls_tape_param(h.t, &h.p[1]));
+            h.loss = ls_scale(h.t, ls_sum(h.t, ls_linear(h.t, x, &h.p[2], NULL, NULL)), 0x1p-120f);
+        }
+        assert_int_equal(pthread_create(&other, NULL, go_on, &h), 0);
+        pthread_join(other, NULL);
+        for (int p = 0; p < 3; p++) {
+            int tiny_ones = 0, normal = 0;
+            for (int64_t i = 0; i < h.p[p].shape[0] * h.p[p].shape[1]; i++) {
+                uint32_t bits; /* the compiler may assume that comparisons flush nothing */
+                memcpy(&bits, &h.p[p].grad[i], 4);
+                tiny_ones += (bits & 0x7fffffff) > 0 && (bits & 0x7f800000) == 0;
+                normal += (bits & 0x7f800000) != 0;
+            }
+            if (tiny_ones) fail_msg("%s: %d denormal gradients, %d normal ones", h.p[p].name, tiny_ones, normal);
+        }
+    }
+    ls_tape_free(&h.t);
+    free_params(h.p, 3);
 }
 
 /* A caller that rounds upwards gets the same result, and rounds upwards afterwards. */
@@ -92,6 +148,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(passes_flush_them_in_every_thread),
+        cmocka_unit_test(a_thread_that_takes_over_flushes_them_too),
         cmocka_unit_test(the_rounding_mode_of_the_caller_changes_nothing),
         cmocka_unit_test(updates_flush_and_collectives_keep_them),
     };
