@@ -55,7 +55,7 @@ struct ls_tape {
     ls__arena arena;
     int threads;
     pthread_t flushing; /* whose OpenMP threads flush denormal numbers */
-    ls__arena work; /* holds workspace, for ls__gemm_run() */
+    ls__arena work;     /* holds workspace, for ls__gemm_run() */
     float *workspace;
     ls_pass pass;
     ls_param *params;
