@@ -1,5 +1,5 @@
-/* Templates of chats: the part of Jinja that they use. They are read once (jinja_parse.c) into a tree, which is walked for each text
- * (jinja_run.c, jinja_values.c). What is not supported is refused by its name.
+/* Templates of chats: the part of Jinja that they use. They are read once into a tree (jinja_parser.h), which is walked for each
+ * text (jinja_run.c; jinja_values.h has its values). What is not supported is refused by its name.
  *
  * The values of the language are those of JSON, besides one for what is not defined. A template that is read does not change: threads may
  * share it. */
