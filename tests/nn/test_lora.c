@@ -1,19 +1,13 @@
 /* Adapters against PEFT: logits, gradients and the losses of 10 AdamW steps of golden/lora_*.safetensors, made by check_peft.py.
  * And merging, folders, recomputation, threads, and what is refused. */
-#include "check.h"
+#include "golden.h"
 #include "base/file.h"
 #include "nn/lora.h"
-#include "nn/safetensors.h"
-#include <math.h>
 #include <sys/stat.h>
 
-enum { ROWS = 3, LENGTH = 11, STEPS = 10, VOCAB = 37 };
-
 typedef struct fixture {
-    const char *name;
-    ls__st_reader *golden, *base;
-    ls_model *model;
-    ls_tape *tape;
+    golden g;
+    ls__st_reader *base;
     ls_lora_options lora;
     int32_t tokens[STEPS][ROWS * LENGTH], targets[STEPS][ROWS * LENGTH];
 } fixture;
@@ -21,112 +15,38 @@ typedef struct fixture {
 static const char *const names[] = { "gpt2", "llama3" };
 enum { N_NAMES = 2 };
 
-static ls__st_reader *open_golden(const char *prefix, const char *name)
-{
-    char path[4096];
-    ls__st_reader *out;
-    snprintf(path, sizeof path, "%s/tests/nn/golden/%s%s.safetensors", getenv("LOCKSTEP_SOURCE"), prefix, name);
-    check_ok(ls__st_open(&out, path));
-    return out;
-}
-
-static const ls__st_tensor *find(ls__st_reader *from, const char *kind, const char *name)
-{
-    char full[300];
-    snprintf(full, sizeof full, "%s%s%s", kind, name ? "." : "", name ? name : "");
-    const ls__st_tensor *t = ls__st_find(from, full);
-    if (!t) fail_msg("the golden file has no %s", full);
-    return t;
-}
-
-static size_t read_text(ls__st_reader *from, const char *kind, char *out, size_t room)
-{
-    const ls__st_tensor *t = find(from, kind, NULL);
-    assert_true(t->bytes < room);
-    check_ok(ls__st_read(t, 0, t->bytes, out));
-    out[t->bytes] = 0;
-    return t->bytes;
-}
-
-static void read_values(ls__st_reader *from, const ls_place *places, size_t n, float *values)
-{
-    for (size_t i = 0; i < n; i++) {
-        const ls__st_tensor *t = find(from, "weight", places[i].name);
-        assert_int_equal(t->bytes / 4, places[i].count);
-        check_ok(ls__st_to_f32(t, 0, places[i].count, values + places[i].offset));
-    }
-}
-
 static void open_model(fixture *f, const char *name, int threads)
 {
     char text[16384], *base;
-    ls_lm_options o;
-    const ls_place *places;
-    *f = (fixture){ .name = name, .golden = open_golden("lora_", name), .base = open_golden("", name) };
-    size_t bytes = read_text(f->base, "config", text, sizeof text);
-    check_ok(ls__hf_config_parse(name, text, bytes, &o));
-    bytes = read_text(f->golden, "config", text, sizeof text);
+    *f = (fixture){ .g = { .name = name, .file = golden_file("lora_", name) }, .base = golden_file("", name) };
+    size_t bytes = golden_read(f->g.file, "config", text, sizeof text);
     check_ok(ls__lora_parse_config(name, text, bytes, &f->lora, &base));
     free(base);
-    check_ok(ls_model_open(&f->model, &(ls_model_options){ .lm = o, .lora = f->lora }));
-    check_ok(ls_model_bind(f->model, NULL, NULL, true));
-    check_ok(ls_tape_open(&f->tape, &(ls_tape_options){ .threads = threads }));
-    read_values(f->base, f->model->frozen_places.list, f->model->frozen_places.count, f->model->frozen);
-    size_t n = ls_model_places(f->model, &places);
-    read_values(f->golden, places, n, ls_model_values(f->model));
-    check_ok(ls__st_read(find(f->base, "tokens", NULL), 0, sizeof f->tokens, f->tokens));
-    check_ok(ls__st_read(find(f->base, "targets", NULL), 0, sizeof f->targets, f->targets));
+    golden_model(&f->g, f->base, &f->lora, threads);
+    golden_values(f->base, f->g.model->frozen_places.list, f->g.model->frozen_places.count, f->g.model->frozen);
+    golden_read(f->base, "tokens", f->tokens, sizeof f->tokens);
+    golden_read(f->base, "targets", f->targets, sizeof f->targets);
 }
 
 static void close_model(fixture *f)
 {
-    ls_tape_free(&f->tape);
-    ls_model_free(&f->model);
-    ls__st_free(&f->golden);
+    golden_free(&f->g);
     ls__st_free(&f->base);
 }
 
-static void check_close(const fixture *f, const char *what, const float *got, const ls__st_tensor *expected,
-                        double limit)
+static ls_model_batch batch_of(const void *user, int step)
 {
-    double worst = 0, largest = 0;
-    for (size_t i = 0; i < expected->bytes / 4; i++) {
-        float e;
-        check_ok(ls__st_to_f32(expected, i, 1, &e));
-        worst = fmax(worst, fabs((double)got[i] - (double)e));
-        largest = fmax(largest, fabs((double)e));
-    }
-    if (!(worst <= limit * largest))
-        fail_msg("%s: %s: off by %g of %g (limit %g)", f->name, what, worst, largest, limit);
-}
-
-static ls_model_batch batch_of(const fixture *f, int step)
-{
+    const fixture *f = user;
     return (ls_model_batch){
         .batch_size = ROWS, .seq_len = LENGTH, .tokens = f->tokens[step], .targets = f->targets[step]
     };
 }
 
-static const float *logits_of(ls_model *model, ls_tape *tape, const fixture *f)
+static void check_logits(const fixture *f, ls_model *model)
 {
-    ls_param *params;
-    int n = ls_model_params(model, &params);
     ls_model_batch batch = batch_of(f, 0);
-    check_ok(ls_tape_begin(tape, params, n, &(ls_pass){ .mode = LS_PASS_EVAL }));
-    ls_tensor *x = ls_model_logits(model, tape, &batch);
-    check_ok(ls_tape_status(tape));
-    return x->data;
-}
-
-static double run_step(fixture *f, int step)
-{
-    ls_param *params;
-    int n = ls_model_params(f->model, &params);
-    ls_model_batch batch = batch_of(f, step);
-    check_ok(ls_tape_begin(f->tape, params, n, NULL));
-    ls_tensor *loss = ls_model_loss(f->model, f->tape, &batch);
-    check_ok(ls_tape_backward(f->tape, loss));
-    return (double)loss->data[0];
+    check_near(&f->g, "logits", golden_logits(model, f->g.tape, &batch)->data, golden_find(f->g.file, "logits", NULL),
+               0, ROWS * LENGTH * VOCAB, 1e-5);
 }
 
 static void logits_gradients_and_losses_are_those_of_peft(void **state)
@@ -134,23 +54,12 @@ static void logits_gradients_and_losses_are_those_of_peft(void **state)
     (void)state;
     for (int i = 0; i < N_NAMES; i++) {
         fixture f;
-        const ls_place *places;
-        ls_optimizer *optimizer;
         open_model(&f, names[i], 2);
-        check_close(&f, "logits", logits_of(f.model, f.tape, &f), find(f.golden, "logits", NULL), 1e-5);
-        size_t n = ls_model_places(f.model, &places), elements = ls_model_elements(f.model);
-        float losses[STEPS];
-        check_ok(ls_optimizer_open(&optimizer, places, n, 0, elements, NULL));
-        for (int step = 0; step < STEPS; step++) {
-            losses[step] = (float)run_step(&f, step);
-            for (size_t k = 0; k < n && step == 0; k++)
-                check_close(&f, places[k].name, ls_model_grads(f.model) + places[k].offset,
-                            find(f.golden, "grad", places[k].name), 1e-5);
-            ls_clip_grad_norm(ls_model_grads(f.model), elements, 1, 0);
-            ls_optimizer_update(optimizer, ls_model_values(f.model), ls_model_grads(f.model), step, 3e-3f);
-        }
-        check_close(&f, "losses", losses, find(f.golden, "losses", NULL), 1e-5);
-        ls_optimizer_free(&optimizer);
+        check_logits(&f, f.g.model);
+        ls_model_batch batch = batch_of(&f, 0);
+        golden_pass(&f.g, &batch);
+        check_gradients(&f.g, NULL, 1e-5);
+        check_losses(&f.g, batch_of, &f, 1e-5);
         close_model(&f);
     }
 }
@@ -163,13 +72,14 @@ static void gradients_have_the_same_bits_however_they_are_computed(void **state)
         fixture f[3];
         for (int k = 0; k < 3; k++) {
             open_model(&f[k], names[i], k + 1);
-            f[k].model->lora.options.dropout = 0.3f;
-            ls_model_set_recompute(f[k].model, k == 1);
-            run_step(&f[k], 0);
+            f[k].g.model->lora.options.dropout = 0.3f;
+            ls_model_set_recompute(f[k].g.model, k == 1);
+            ls_model_batch batch = batch_of(&f[k], 0);
+            golden_pass(&f[k].g, &batch);
         }
-        size_t bytes = ls_model_elements(f[0].model) * sizeof(float);
-        assert_memory_equal(ls_model_grads(f[0].model), ls_model_grads(f[1].model), bytes);
-        assert_memory_equal(ls_model_grads(f[0].model), ls_model_grads(f[2].model), bytes);
+        size_t bytes = ls_model_elements(f[0].g.model) * sizeof(float);
+        assert_memory_equal(ls_model_grads(f[0].g.model), ls_model_grads(f[1].g.model), bytes);
+        assert_memory_equal(ls_model_grads(f[0].g.model), ls_model_grads(f[2].g.model), bytes);
         for (int k = 0; k < 3; k++) close_model(&f[k]);
     }
 }
@@ -186,16 +96,16 @@ static void folders_are_read_merged_or_trained_further(void **state)
         snprintf(adapter, sizeof adapter, "%s/adapter", at);
         open_model(&f, names[i], 1);
         ls_model *whole, *again;
-        ls_model_options o = ls_model_get_options(f.model), merged;
+        ls_model_options o = ls_model_get_options(f.g.model), merged;
         assert_memory_equal(&o.lora, &f.lora, sizeof o.lora);
         merged = o;
         merged.lora.r = 0;
         check_ok(ls_model_open(&whole, &merged));
-        check_ok(ls_model_bind(whole, f.model->frozen, NULL, false));
+        check_ok(ls_model_bind(whole, f.g.model->frozen, NULL, false));
         check_ok(ls_model_save(whole, base));
         ls_model_free(&whole);
-        f.model->lora.base = strdup(base);
-        check_ok(ls_model_save(f.model, adapter));
+        f.g.model->lora.base = strdup(base);
+        check_ok(ls_model_save(f.g.model, adapter));
 
         check_ok(ls_model_options_read(adapter, &o));
         assert_true(ls__lora_is_same(&o.lora, &f.lora));
@@ -204,14 +114,14 @@ static void folders_are_read_merged_or_trained_further(void **state)
         check_ok(ls_model_open(&whole, &merged));
         check_ok(ls_model_bind(whole, NULL, NULL, false));
         check_ok(ls_model_load(whole, adapter));
-        check_close(&f, "merged", logits_of(whole, f.tape, &f), find(f.golden, "logits", NULL), 1e-5);
+        check_logits(&f, whole);
         ls_model_free(&whole);
 
         check_ok(ls_model_open(&again, &o));
         check_ok(ls_model_bind(again, NULL, NULL, true));
         check_ok(ls_model_load(again, adapter));
-        assert_memory_equal(ls_model_values(again), ls_model_values(f.model),
-                            ls_model_elements(f.model) * sizeof(float));
+        assert_memory_equal(ls_model_values(again), ls_model_values(f.g.model),
+                            ls_model_elements(f.g.model) * sizeof(float));
         assert_string_equal(again->lora.base, base);
         ls_model_free(&again);
         close_model(&f);
