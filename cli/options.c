@@ -20,7 +20,7 @@ void options_describe(const option_row *r, char *out, size_t room)
 
 static void print_help(const char *intro, const option_row *rows)
 {
-    char line[600], help[500];
+    char line[OPTION_HELP + 100], help[OPTION_HELP];
     size_t n = strlen(intro);
     help_print(stdout, intro);
     if (rows->kind != OPTION_HEADING && (n < 2 || intro[n - 2] != '\n')) printf("\n");

@@ -50,6 +50,7 @@ const option_row *options_find(const option_row *rows, const char *argument);
 /* Whether the argument after this one is its value. */
 bool options_takes_next(const option_row *r, const char *argument);
 /* An option's help, with its choices filled in. */
+enum { OPTION_HELP = 1500 }; /* room for the longest help: that of --model, with all names */
 void options_describe(const option_row *r, char *out, size_t room);
 
 /* Parses argv[1..] into the rows' destinations. `plain` gets the one argument that is not an option, or is NULL if none is allowed.

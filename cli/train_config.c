@@ -327,7 +327,7 @@ static bool is_implied(const train_arguments *a, const option_row *r, const ls__
 
 static void put_row(FILE *to, const train_arguments *a, const option_row *r, const option_row *standard)
 {
-    char help[500];
+    char help[OPTION_HELP];
     const ls__setting *s = setting_of(r);
     bool list = r->kind == OPTION_LIST, val = list && !strcmp(r->name, "--val-data");
     size_t count = val ? a->train.n_val_data : a->train.n_data;

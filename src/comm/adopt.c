@@ -103,7 +103,7 @@ ls_status ls_world_adopt(ls_world *world, void *memory, size_t bytes)
     if (!world->job) return LS_OK;
     uintptr_t window = (uintptr_t)world->job;
     if (begin < window + world->job->bytes && window < begin + bytes)
-        return ls__fail(LS_EINVAL, "adopt: the memory at %p is job memory already", memory);
+        return ls__fail(LS_EINVAL, "adopt: the memory at %p is shared memory of the job already", memory);
     ls__world_enter(world);
     ls_status status = adopt(world, memory, bytes);
     ls__world_leave(world);

@@ -118,7 +118,7 @@ static ls_status lost(const ls__tcp_store *s, const char *what)
 {
     ls__tcp_await_end(s->timeout_ms);
     if (errno == EAGAIN || errno == EWOULDBLOCK)
-        return ls__fail(LS_ETIMEOUT, "store: no answer of the launcher in time (%s)", what);
+        return ls__fail(LS_ETIMEOUT, "store: no answer from the launcher in time (%s)", what);
     return ls__fail(LS_EPEER, "store: the connection to the launcher is lost (%s): %s", what, strerror(errno));
 }
 

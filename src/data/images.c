@@ -76,7 +76,7 @@ static ls_status choose(const ls_images_options *o, ls_image_format *format)
 {
     *format = o->format;
     if ((int)o->format < 0 || (int)o->format >= LS_IMAGE_FORMAT_COUNT)
-        return ls__fail(LS_EINVAL, "image format %d: there is none of that number", (int)o->format);
+        return ls__fail(LS_EINVAL, "unknown image format %d", (int)o->format);
     if (!o->n_paths && (*format == LS_IMAGES_AUTO || *format == LS_IMAGES_BUILT_IN)) {
         *format = LS_IMAGES_BUILT_IN;
         return LS_OK;
