@@ -301,7 +301,8 @@ int chat_command(int argc, char **argv)
     if (code < 0) {
         if (c.terminal) {
             setvbuf(stdin, NULL, _IONBF, 0); /* what is there can be seen by poll() */
-            sigaction(SIGINT, &(struct sigaction){ .sa_handler = interrupt }, NULL);
+            /* An answer's write() goes on after Ctrl-C; ppoll() never does. */
+            sigaction(SIGINT, &(struct sigaction){ .sa_handler = interrupt, .sa_flags = SA_RESTART }, NULL);
         }
         status = open_all(&c);
         if (!status) status = talk(&c);

@@ -116,7 +116,7 @@ static int refuse(ls_world *world, void *unused, char *why)
     NEED(ls_world_adopt(world, x, BYTES - 1) == LS_EINVAL && ls_world_adopt(world, x, 0) == LS_EINVAL);
     NEED(ls_world_adopt(world, NULL, BYTES) == LS_EINVAL && ls_world_adopt(NULL, x, BYTES) == LS_EINVAL);
     NEED(!ls_world_alloc(world, 4096, &own) && ls_world_adopt(world, own, 4096) == LS_EINVAL);
-    NEED(strstr(ls_error(), "job memory already"));
+    NEED(strstr(ls_error(), "shared memory of the job already"));
     ls_world_disown(world, NULL);
     ls_world_disown(NULL, x);
     ls_world_disown(world, x); /* was never adopted */
