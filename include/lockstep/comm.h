@@ -44,24 +44,24 @@ typedef struct ls_store {
     void *reserved[2];
 } ls_store;
 
-/* What moves bytes between nodes where there is no MPI: connections of the caller's, such as another library's. All it needs to do is to
- * bring whole messages from one rank to another, in order. Sums are made by this library, so the bits are the same as with MPI. */
-typedef struct ls_network ls_network; /* the library's side of it */
+/* Moves messages between nodes where there is no MPI, over connections of the caller, such as those of another library. It only has to
+ * deliver whole messages from one rank to another, in order: sums are computed by this library, so the bits are the same as with MPI. */
+typedef struct ls_network ls_network; /* what a carrier reports to */
 typedef struct ls_carrier {
     const char *name; /* for messages: "gloo" */
     void *user;
-    /* Connects all ranks, which call it together if they are on more than one node. From then on, and from any thread, the carrier may
-     * make the calls below. On failure no other function is called. */
+    /* Connects all ranks; called by all of them together if they are on more than one node. From then on the carrier may call
+     * ls_network_sent(), ls_network_received() and ls_network_failed(), from any thread. If it fails, no other function is called. */
     ls_status (*open)(void *user, ls_network *network);
-    /* Sends a message without waiting for it to arrive. `data` stays as it is until ls_network_sent(network, message). */
+    /* Sends a message without waiting for it to arrive. `data` does not change until ls_network_sent(network, message). */
     ls_status (*send)(void *user, int to, const void *data, size_t bytes, void *message);
-    /* Ends. `healthy`: returns when all messages are sent; after it the carrier makes no calls, and in any case none for messages that
-     * come later. */
+    /* Closes the connections. With `healthy`, it returns when all messages are sent. Messages that arrive after the call are not
+     * reported, and once it has returned the carrier makes no calls. */
     void (*close)(void *user, bool healthy);
     void *reserved[2];
 } ls_carrier;
-/* Called by a carrier: a message was sent, and its data is no longer needed; a message came; the connection to a rank is lost, which fails
- * the calls that need the network. */
+/* Called by a carrier: a message was sent, and its data is no longer needed; a message arrived; the connection to a rank is lost, which
+ * fails the calls that need the network. */
 LS_API void ls_network_sent(ls_network *network, void *message);
 LS_API void ls_network_received(ls_network *network, int from, const void *data, size_t bytes);
 LS_API void ls_network_failed(ls_network *network, int rank, const char *why);
@@ -118,10 +118,10 @@ LS_API ls_group *ls_world_group(ls_world *world);
 LS_API LS_MUST_CHECK ls_status ls_world_alloc(ls_world *world, size_t bytes, void **memory);
 LS_API void ls_world_dealloc(ls_world *world, void **memory);
 /* Makes the caller's memory shared, as if it were from ls_world_alloc(), at its address and with its contents. It must be
- * whole pages (of 4,096 bytes) of a mapping that the caller owns, such as that of another library's descriptor, which is then no longer
- * behind these pages. Nothing else may use them during the call. For this rank alone: not a collective. The owner unmaps them as before;
- * after that ls_world_disown() frees what is behind it. Without it that happens when the same addresses are adopted again, or found to
- * be other memory, or the job ends. In a world of one rank there is nothing to do. On failure the memory is as it was. */
+ * whole pages (of 4,096 bytes) of a mapping that the caller owns, for example of another library's file descriptor, which then no longer
+ * backs these pages. Nothing else may use them during the call. Not a collective: it is for this rank alone. The owner unmaps the pages as
+ * before; after that ls_world_disown() frees the shared memory behind them. Without it that happens when the same addresses are adopted
+ * again, or found to be other memory, or the job ends. In a world of one rank there is nothing to do. On failure the memory is as it was. */
 LS_API LS_MUST_CHECK ls_status ls_world_adopt(ls_world *world, void *memory, size_t bytes);
 LS_API void ls_world_disown(ls_world *world, const void *memory);
 
@@ -175,8 +175,7 @@ LS_API LS_MUST_CHECK ls_status ls_allgatherv(ls_group *g, const void *send, void
 LS_API LS_MUST_CHECK ls_status ls_alltoallv(ls_group *g, const void *send, const size_t *send_counts, void *recv,
                                             const size_t *recv_counts, ls_dtype type);
 /* out[i] = factor * in[i] for floating-point types; `out` may be `in`. The factor is a float32 for types up to 32 bits, and each product is
- * rounded once. Not a collective: a sum of what each rank has
- * multiplied by its own factor is this, and then a reducing collective with LS_SUM. */
+ * rounded once. Not a collective. Call it before a reducing collective with LS_SUM if each rank has a factor of its own. */
 LS_API LS_MUST_CHECK ls_status ls_premultiply(void *out, const void *in, size_t count, ls_dtype type, double factor);
 LS_API LS_MUST_CHECK ls_status ls_barrier(ls_group *g);
 /* Point-to-point. Messages from one rank to another arrive in order. A send may return before the receive was called. Type and count must

@@ -102,8 +102,8 @@ typedef struct ls_dataset {
     uint64_t (*length)(void *self, uint64_t sample); /* a sample's length in tokens, for the balanced order */
     ls_status (*worker_open)(void *self, int worker, void **state);
     void (*worker_free)(void *self, void *state);
-    /* From now on file number `file` (in the order of the files) is read from `path`, a copy of it. Other threads may be
-     * in get(). On failure nothing changes. NULL: the data are not in files, or cannot be staged. */
+    /* Reads file number `file` (in the order of the files) from `path`, a copy of it, from now on. Other threads may be in get().
+     * On failure nothing changes. NULL: the data are not in files, or cannot be staged. */
     ls_status (*redirect)(void *self, size_t file, const char *path);
     void (*free)(void *self); /* for datasets made by the library; also frees the struct */
     void *reserved[2];
