@@ -117,11 +117,12 @@ LS_API ls_group *ls_world_group(ls_world *world);
  * uses it. */
 LS_API LS_MUST_CHECK ls_status ls_world_alloc(ls_world *world, size_t bytes, void **memory);
 LS_API void ls_world_dealloc(ls_world *world, void **memory);
-/* Makes the caller's memory shared, as if it were from ls_world_alloc(), at its address and with its contents. It must be
- * whole pages (of 4,096 bytes) of a mapping that the caller owns, for example of another library's file descriptor, which then no longer
- * backs these pages. Nothing else may use them during the call. Not a collective: it is for this rank alone. The owner unmaps the pages as
- * before; after that ls_world_disown() frees the shared memory behind them. Without it that happens when the same addresses are adopted
- * again, or found to be other memory, or the job ends. In a world of one rank there is nothing to do. On failure the memory is as it was. */
+/* Makes the caller's memory shared, as if it were from ls_world_alloc(), at its address and with its contents. It must be whole
+ * pages (of 4,096 bytes) of a mapping that the caller owns, for example of another library's file descriptor, which then no longer
+ * backs these pages. Nothing else may use them during the call. Not a collective: it is for this rank alone. The owner unmaps the
+ * pages as before; after that ls_world_disown() frees the shared memory behind them. Without it that happens when the same
+ * addresses are adopted again, or found to be other memory, or the job ends. In a world of one rank there is nothing to do. On
+ * failure the memory is as it was. */
 LS_API LS_MUST_CHECK ls_status ls_world_adopt(ls_world *world, void *memory, size_t bytes);
 LS_API void ls_world_disown(ls_world *world, const void *memory);
 

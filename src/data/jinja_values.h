@@ -1,5 +1,5 @@
-/* The values of templates inside: what jinja_values.c (kinds, operators, elements), jinja_text.c (strings, JSON) and jinja_calls.c (methods,
- * tests, filters) share. Functions that return a json_t return a new reference, or NULL after ls__fail(). */
+/* The values of templates inside: what jinja_values.c (kinds, operators, elements), jinja_text.c (strings, JSON) and jinja_calls.c
+ * (methods, tests, filters) share. Functions that return a json_t return a new reference, or NULL after ls__fail(). */
 #ifndef LS_DATA_JINJA_VALUES_H
 #define LS_DATA_JINJA_VALUES_H
 

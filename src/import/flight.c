@@ -186,8 +186,8 @@ static const json_t *entry_at(const calls *list, uint32_t group, int64_t sequenc
     return NULL;
 }
 
-/* Who belongs to the group, by the first list of its ranks that a dump has; without one, the group "0" has all. Returns whether that is known:
- * dumps of Gloo have no lists. */
+/* Who belongs to the group, by the first list of its ranks that a dump has; without one, the group "0" has all. Returns whether
+ * that is known: dumps of Gloo have no lists. */
 static bool find_members(const ls__flight *dumps, size_t count, int ranks, const char *group, member *out)
 {
     const char *list = "";

@@ -33,8 +33,8 @@ struct ls__input {
     uint64_t size;
     z_stream gzip;
     ZSTD_DStream *zstd;
-    uint64_t
-        frame_left; /* bytes of text that the zstd frame under way has yet to give; UINT64_MAX: it does not state its size */
+    /* bytes of text that the zstd frame under way has yet to give; UINT64_MAX: it does not state its size */
+    uint64_t frame_left;
 };
 
 /* Reads on. What is left of the block comes first. */
@@ -180,8 +180,9 @@ static uint64_t frame_size(const ls__input *in)
     return size == ZSTD_CONTENTSIZE_UNKNOWN || size == ZSTD_CONTENTSIZE_ERROR ? UINT64_MAX : size;
 }
 
-/* The memory that a frame needs for what it refers back to: the whole text if it is one segment; else as its window descriptor states, an exponent
- * and eighths. 0: its header is not complete. libzstd checks this only for frames that it does not decompress at once. */
+/* The memory that a frame needs for what it refers back to: the whole text if it is one segment; else as its window descriptor
+ * states, an exponent and eighths. 0: its header is not complete. libzstd checks this only for frames that it does not decompress
+ * at once. */
 static uint64_t frame_window(const ls__input *in)
 {
     const uint8_t *head = in->block + in->at;

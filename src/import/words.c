@@ -124,8 +124,8 @@ ls__kernel_kind ls__kernel_kind_of(ls__text name)
         { "Reduce", LS__KERNEL_REDUCE },
         { "dropout", LS__KERNEL_ELEMENTWISE },
     };
-    /* NCCL, RCCL and other libraries; then kernels that communicate by themselves, through memory that GPUs share: torch's symmetric memory, the
-     * custom all-reduces of vLLM, SGLang and TensorRT-LLM, NVSHMEM and DeepEP. */
+    /* NCCL, RCCL and other libraries; then kernels that communicate by themselves, through memory that GPUs share: torch's
+     * symmetric memory, the custom all-reduces of vLLM, SGLang and TensorRT-LLM, NVSHMEM and DeepEP. */
     static const char *const comm[] = { "ncclKernel",
                                         "ncclDevKernel",
                                         "ncclDevFunc",
