@@ -3,9 +3,9 @@
 #include <string.h>
 #include "nn/encoder.h"
 
-/* ---- Names of weights. */
+/* ---- Names of weights, and what else differs. */
 
-static const ls__encoder_names bert_names = {
+static const ls__encoder_form bert_form = {
     .base = "bert.",
     .layers = "bert.encoder.layer",
     .qkv = { "attention.self.query", "attention.self.key", "attention.self.value" },
@@ -19,8 +19,10 @@ static const ls__encoder_names bert_names = {
     .mlm_bias = "cls.predictions.bias",
     .dense = "bert.pooler.dense",
     .classifier = "classifier",
+    .types = 2,
+    .dense_activation = LS_TANH,
 };
-static const ls__encoder_names roberta_names = {
+static const ls__encoder_form roberta_form = {
     .base = "roberta.",
     .layers = "roberta.encoder.layer",
     .qkv = { "attention.self.query", "attention.self.key", "attention.self.value" },
@@ -34,8 +36,12 @@ static const ls__encoder_names roberta_names = {
     .mlm_bias = "lm_head.bias",
     .dense = "classifier.dense",
     .classifier = "classifier.out_proj",
+    .first_position = 2, /* 1 is that of padding */
+    .types = 1,
+    .dense_activation = LS_TANH,
+    .dense_dropout = true,
 };
-static const ls__encoder_names distilbert_names = {
+static const ls__encoder_form distilbert_form = {
     .base = "distilbert.",
     .layers = "distilbert.transformer.layer",
     .qkv = { "attention.q_lin", "attention.k_lin", "attention.v_lin" },
@@ -49,11 +55,16 @@ static const ls__encoder_names distilbert_names = {
     .mlm_bias = "vocab_projector.bias",
     .dense = "pre_classifier",
     .classifier = "classifier",
+    .dense_activation = LS_RELU,
+    .norm_eps = 1e-12f,
 };
 
-const ls__encoder_names *ls__encoder_names_of(ls_lm_kind kind)
+const ls__encoder_form *ls__encoder_form_of(ls_lm_kind kind)
 {
-    return kind == LS_LM_BERT ? &bert_names : kind == LS_LM_ROBERTA ? &roberta_names : &distilbert_names;
+    static const ls__encoder_form *const forms[LS_LM_COUNT] = {
+        [LS_LM_BERT] = &bert_form, [LS_LM_ROBERTA] = &roberta_form, [LS_LM_DISTILBERT] = &distilbert_form
+    };
+    return forms[kind];
 }
 
 /* Parts of a head, of any of the three. A classifier of BERT includes the pooler. */

@@ -13,10 +13,9 @@
 #include "nn/encoder.h"
 #include "tensor/hooks.h"
 
-/* RoBERTa's positions are counted from 2: 1 is that of padding. */
 static int first_position(const ls_lm_options *o)
 {
-    return o->kind == LS_LM_ROBERTA ? 2 : 0;
+    return ls__encoder_form_of(o->kind)->first_position;
 }
 
 /* ---- Parameters: embeddings, the 16 of each block, the head. */
@@ -50,7 +49,7 @@ static void list_norm(ls__places *p, const char *name, int64_t C)
     ls__places_add(p, LS__INIT_ZEROS, C, 0, 0, 0, "%s.bias", name);
 }
 
-static void list_block(ls__places *p, const ls_lm_options *o, const ls__encoder_names *n, int layer)
+static void list_block(ls__places *p, const ls_lm_options *o, const ls__encoder_form *n, int layer)
 {
     int64_t C = o->width;
     for (int i = 0; i < 3; i++) ls__places_add(p, STD, C, C, 0, 0, "%s.%d.%s.weight", n->layers, layer, n->qkv[i]);
@@ -72,7 +71,7 @@ static void list_block(ls__places *p, const ls_lm_options *o, const ls__encoder_
 void ls__encoder_list(ls_model *m)
 {
     const ls_lm_options *o = &m->lm;
-    const ls__encoder_names *n = ls__encoder_names_of(o->kind);
+    const ls__encoder_form *n = ls__encoder_form_of(o->kind);
     ls__places *p = &m->places;
     int64_t C = o->width;
     ls__places_add(p, STD, o->vocab_size, C, 0, 0, "%sembeddings.word_embeddings.weight", n->base);
@@ -179,9 +178,10 @@ static ls_tensor *classify(const ls_model *m, ls_tape *t, ls_tensor *x, ls_param
     int64_t B = x->shape[0], *rows = ls__tape_array(t, (size_t)B, sizeof *rows);
     for (int64_t b = 0; rows && b < B; b++) rows[b] = b * x->shape[1];
     x = ls_select_rows(t, x, rows, B);
-    if (o->kind == LS_LM_ROBERTA) x = dropped(t, x, p);
-    ls_activation f = o->kind == LS_LM_DISTILBERT ? LS_RELU : LS_TANH;
-    x = ls_linear(t, x, &head[0], &head[1], &(ls_linear_options){ .transposed = true, .activation = f });
+    const ls__encoder_form *form = ls__encoder_form_of(o->kind);
+    ls_linear_options dense = { .transposed = true, .activation = form->dense_activation };
+    if (form->dense_dropout) x = dropped(t, x, p);
+    x = ls_linear(t, x, &head[0], &head[1], &dense);
     return ls_linear(t, dropped(t, x, p), &head[2], &head[3], &(ls_linear_options){ .transposed = true });
 }
 
@@ -283,10 +283,11 @@ ls_status ls__encoder_check(ls_lm_options *o)
                             name, others[i].name);
     if (o->width % o->heads)
         return ls__fail(LS_EINVAL, "%s: width %d is not divisible by %d heads", name, o->width, o->heads);
-    if (o->kind == LS_LM_DISTILBERT && o->types)
+    const ls__encoder_form *form = ls__encoder_form_of(o->kind);
+    if (!form->types && o->types)
         return ls__fail(LS_EINVAL, "%s: types is an option of bert and roberta; choose another model or leave it out",
                         name);
-    if (!o->types && o->kind != LS_LM_DISTILBERT) o->types = o->kind == LS_LM_BERT ? 2 : 1;
+    if (!o->types) o->types = form->types;
     if (!o->inner) o->inner = 4 * o->width;
     if (o->inner < 1 || o->inner > 1 << 22)
         return ls__fail(LS_EINVAL, "%s: inner is %d; it must be from 1 to %d", name, o->inner, 1 << 22);
@@ -296,8 +297,9 @@ ls_status ls__encoder_check(ls_lm_options *o)
         return ls__fail(LS_EINVAL, "%s: classes is %d; it must be from 0 to %d", name, o->classes, 1 << 20);
     if (!(o->head_dropout < 1))
         return ls__fail(LS_EINVAL, "%s: head_dropout is %g; it must be < 1", name, (double)o->head_dropout);
-    if (o->kind == LS_LM_DISTILBERT && o->norm_eps != 1e-12f)
-        return ls__fail(LS_EINVAL, "%s: norm_eps is %g; it must be 1e-12", name, (double)o->norm_eps);
+    if (form->norm_eps > 0 && o->norm_eps != form->norm_eps)
+        return ls__fail(LS_EINVAL, "%s: norm_eps is %g; it must be %g", name, (double)o->norm_eps,
+                        (double)form->norm_eps);
     o->head = LS_HEAD_DEFAULT;
     return LS_OK;
 }

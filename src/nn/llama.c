@@ -9,15 +9,26 @@
 #include "base/status.h"
 #include "nn/lora.h"
 
-/* What a model has by its kind. */
+/* What the members of the family differ in. */
+static const struct {
+    bool qkv_bias;                                       /* always has biases of queries, keys and values */
+    bool head_norm;                                      /* norms of queries and keys */
+    bool attention_bias, mlp_bias, window, window_first; /* the options of these names */
+} traits[LS_LM_COUNT] = {
+    [LS_LM_LLAMA] = { .attention_bias = true, .mlp_bias = true },
+    [LS_LM_QWEN2] = { .qkv_bias = true, .window = true, .window_first = true },
+    [LS_LM_QWEN3] = { .head_norm = true, .attention_bias = true, .window = true, .window_first = true },
+    [LS_LM_MISTRAL] = { .window = true },
+};
+
 static bool has_qkv_bias(const ls_lm_options *o)
 {
-    return o->attention_bias || o->kind == LS_LM_QWEN2;
+    return o->attention_bias || traits[o->kind].qkv_bias;
 }
 
 static bool has_head_norm(const ls_lm_options *o)
 {
-    return o->kind == LS_LM_QWEN3;
+    return traits[o->kind].head_norm;
 }
 
 /* ---- Parameters: the embedding, those of each block, the last norm, and perhaps the head. */
@@ -216,11 +227,10 @@ static ls_status check_rope(const char *name, ls_rope *r)
 static ls_status check_kind(const char *name, const ls_lm_options *o)
 {
     const char *wrong = NULL;
-    if (o->attention_bias && (o->kind == LS_LM_MISTRAL || o->kind == LS_LM_QWEN2))
-        wrong = "attention_bias is an option of llama and qwen3";
-    if (o->mlp_bias && o->kind != LS_LM_LLAMA) wrong = "mlp_bias is an option of llama";
-    if (o->window && o->kind == LS_LM_LLAMA) wrong = "a window is an option of mistral, qwen2 and qwen3";
-    if (o->window_first && (!o->window || o->kind == LS_LM_MISTRAL))
+    if (o->attention_bias && !traits[o->kind].attention_bias) wrong = "attention_bias is an option of llama and qwen3";
+    if (o->mlp_bias && !traits[o->kind].mlp_bias) wrong = "mlp_bias is an option of llama";
+    if (o->window && !traits[o->kind].window) wrong = "a window is an option of mistral, qwen2 and qwen3";
+    if (o->window_first && (!o->window || !traits[o->kind].window_first))
         wrong = "window_first is an option of qwen2 and qwen3, with a window";
     if (o->embd_dropout > 0) wrong = "dropout of embeddings is an option of gpt2";
     return wrong ? ls__fail(LS_EINVAL, "%s: %s; choose another model or leave it out", name, wrong) : LS_OK;
