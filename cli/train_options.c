@@ -14,9 +14,8 @@
 static const char intro[] =
     "usage: lockstep train [OPTIONS]\n"
     "\n"
-    "Trains a GPT, a model of the Llama family, an encoder (BERT), or a ResNet on pictures. Without --data: on a "
-    "built-in corpus of\n"
-    "stories, a small model in less than a minute.\n"
+    "Trains a language model (GPT-2, Llama family), an encoder (BERT) or an image classifier (ResNet, ViT).\n"
+    "Without --data: a small model on a built-in corpus of stories, in less than a minute.\n"
     "Writes run.json, metrics.jsonl (one object per step) and the model as a Hugging Face folder\n"
     "(config.json, model.safetensors) to the run folder. Ctrl-C stops after the current step and saves; 'lockstep "
     "train --resume' continues.\n";

@@ -1,8 +1,8 @@
 /* lockstep/comm.h: the world of ranks, groups of them, and the collectives of a group.
  *
- * Threads  any thread may call the collectives of a group, wait for works and test them, and free a group; calls of several threads take
- *          turns, and one that waits for other ranks makes way for the others. Which thread of a rank makes the next call of one group
- *          is for the program to decide: use a group per thread. A world is opened, split into groups and freed by one thread at a time.
+ * Threads  any thread may call the collectives of a group, wait for works and test them, and free a group. Calls from several threads
+ *          take turns; while one waits for other ranks, the others proceed. The calls of one group must come in the same order on
+ *          every rank, so use a group per thread. A world is opened, split into groups and freed by one thread at a time.
  * Fork     not usable in a child of fork(); exec is fine.
  * Order    every member of a group calls the same collectives in the same order. Each has a fingerprint (number, kind, type, count,
  *          root); a difference is an error on all ranks that names both sides.
@@ -67,8 +67,8 @@ LS_API void ls_network_received(ls_network *network, int from, const void *data,
 LS_API void ls_network_failed(ls_network *network, int rank, const char *why);
 
 typedef struct ls_world_options {
-    int timeout_ms; /* how long a rank may be missing before a collective fails; 0: the launcher's --timeout, or
-                             30,000; < 0: no limit */
+    /* how long a rank may be missing before a collective fails; 0: the launcher's --timeout, or 30,000; < 0: no limit */
+    int timeout_ms;
     /* shared memory per rank and group for buffers that are not from ls_world_alloc(); 0: 1 MiB, and between nodes what it takes
      * to keep the network busy */
     size_t staging_bytes;
@@ -223,8 +223,8 @@ LS_API LS_MUST_CHECK ls_status ls_work_test(ls_work **work);
  * arrive in order; a receive takes the first message that has its tag, whatever other messages came before it. Progress is made inside
  * calls. A group's messages belong to one thread at a time. */
 typedef struct ls_p2p ls_p2p; /* a send or receive with a tag */
-#define LS_ANY_RANK \
-    (-1) /* receive from whichever rank sends first; all other members must stay in the group meanwhile */
+/* receive from whichever rank sends first; all other members must stay in the group meanwhile */
+#define LS_ANY_RANK (-1)
 
 /* The buffer is used until the message is done. On error *out is NULL. */
 LS_API LS_MUST_CHECK ls_status ls_send_tagged(ls_group *g, const void *buf, size_t bytes, int to, int64_t tag,

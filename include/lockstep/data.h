@@ -5,7 +5,7 @@
  * Files    are given by name, by a glob, or by a folder. Of a folder, the files directly in it are used whose names end in .txt,
  *          .text, .jsonl, .ndjson (each also with .gz or .zst), .json.gz, .json.zst or .bin. Empty files are skipped with a
  *          warning.
- * Options  structs are zero-initialised; zero means the default, which is in the field's comment.
+ * Options  structs are zero-initialized; zero means the default, which is in the field's comment.
  * Failure  messages about files name the file and the byte at which it is invalid. */
 #ifndef LOCKSTEP_DATA_H
 #define LOCKSTEP_DATA_H
@@ -95,8 +95,8 @@ typedef struct ls_dataset {
     void *self; /* passed to the functions */
     /* Writes one sample, from 0 to count - 1. Called from several threads at once, each with the state that worker_open() made
      * for it, or NULL if the dataset has no worker_open(). The library's own datasets return LS_EINVAL if the sample does not
-     * exist, or the state is NULL and one is needed. To fail, return
-     * ls_error_set(): the loader's caller gets the message, with the place in the order in front. */
+     * exist, or the state is NULL and one is needed. To fail, return ls_error_set(): the loader's caller gets the message, with the
+     * place in the order in front. */
     ls_status (*get)(void *self, void *worker, uint64_t sample, ls_row *row);
     /* The functions below may be NULL. */
     uint64_t (*length)(void *self, uint64_t sample); /* a sample's length in tokens, for the balanced order */

@@ -10,7 +10,7 @@
  * Gradients  Each backward overwrites the gradients. lockstep adds up the micro-batches, in canonical order, so that the bits
  *            do not depend on how micro-batches are spread over ranks. Between begin and finish of LS_DDP_SYNC a span
  *            that is ready belongs to lockstep.
- * No sync    Whether gradients are synchronised is decided when they become ready, by the mode given to begin.
+ * No sync    Whether gradients are synchronized is decided when they become ready, by the mode given to begin.
  * Mean       The result is the sum over all micro-batches of all ranks, divided by the sum of their weights. It is exact also
  *            for a short last step, for micro-batches of different sizes, and for ranks that have run out of data.
  * Threads    one at a time. All ranks make the same begin and finish calls; spans may become ready in any order, and
@@ -115,9 +115,8 @@ typedef struct ls_bucket {
  * finish  In ls_ddp_finish(), when all buckets' works are done. All ranks wait for the last one's, with a barrier. NULL:
  *         nothing to do. */
 typedef struct ls_comm_hook {
-    ls_status (*start)(void *user, const ls_bucket *bucket,
-                       ls_work **work); /* NULL: no hook, the default by `wire`; then
-                                                                                finish must be NULL, too */
+    /* NULL: no hook, the default by `wire`; then finish must be NULL, too */
+    ls_status (*start)(void *user, const ls_bucket *bucket, ls_work **work);
     ls_status (*finish)(void *user, const ls_bucket *bucket);
     void *user;
 } ls_comm_hook;
@@ -195,18 +194,18 @@ LS_API LS_MUST_CHECK ls_status ls_ddp_finish(ls_ddp *ddp, ls_ddp_result *result)
 /* Uneven data: a rank that has none left calls this. It takes part in the remaining steps with zeros, so that their mean
  * stays exact, until all ranks have called it. After each of those steps gradients hold the mean as usual, and `step` is called
  * so that this rank makes the same update; NULL: nothing is done. A status other than LS_OK ends it as a hook's does, and aborts
- * the group. Micro-batches that this rank has accumulated and not synchronised are part of the next step; if no rank has data
+ * the group. Micro-batches that this rank has accumulated and not synchronized are part of the next step; if no rank has data
  * left, that is one more step, in which all ranks call `step`. Every rank calls it at its end, also when all had the same amount
  * of data. */
 typedef ls_status (*ls_step_fn)(void *user, const ls_ddp_result *result);
 LS_API LS_MUST_CHECK ls_status ls_ddp_join(ls_ddp *ddp, ls_step_fn step, void *user);
 
-/* Whether span i was ready on no rank in the last synchronised step. The first time that there are such spans, rank 0 logs
+/* Whether span i was ready on no rank in the last synchronized step. The first time that there are such spans, rank 0 logs
  * their number and names. */
 LS_API bool ls_ddp_unused(const ls_ddp *ddp, size_t span);
 
 typedef struct ls_ddp_stats {
-    int64_t steps; /* synchronised */
+    int64_t steps; /* synchronized */
     int64_t micro_batches;
     int64_t buckets;       /* per step */
     int64_t bytes;         /* of gradients per step, as sent by the default hook */

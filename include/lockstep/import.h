@@ -8,7 +8,7 @@
  *
  * Input    Kineto's JSON (prof.export_chrome_trace()), plain, gzip or zstd, one file per rank or several in one. Files are not
  *          trusted; what is broken in them is skipped, and a note says so.
- * Memory   a few percent of the JSON: the documents are never held.
+ * Memory   a few percent of the JSON: a document is never in memory as a whole.
  * Threads  files are read by as many threads as there are cores. */
 #ifndef LOCKSTEP_IMPORT_H
 #define LOCKSTEP_IMPORT_H
@@ -41,9 +41,9 @@ typedef struct ls_import_options {
 
 typedef struct ls_import_result {
     int ranks;   /* of the job */
-    int present; /* whose traces were read */
+    int present; /* ranks whose traces were read */
     int64_t steps;
-    int64_t collectives; /* that two ranks or more were joined by */
+    int64_t collectives; /* matched between two or more ranks */
     uint64_t events;     /* in the files */
     uint64_t broken;     /* of them, skipped */
     uint64_t bytes;      /* of JSON */

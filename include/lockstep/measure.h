@@ -111,15 +111,15 @@ typedef struct ls_run_rank {
 typedef struct ls_step_rank {
     bool present;
     int64_t begin, end;
-    int64_t ns
-        [LS_PHASE_COUNT]; /* add up to end - begin. Waiting: in a call before the last rank arrived; communication: the
-                              rest of the time in calls, when the rank did nothing else */
-    int64_t overlapped;   /* communication that ran while this rank did something else; part of no phase */
-    int64_t own[LS_PHASE_COUNT];         /* what the rank itself caused: without sched_delay, steal and shared time */
-    int64_t off_cpu[LS_PHASE_COUNT];     /* of that, not runnable */
-    int64_t sched_delay[LS_PHASE_COUNT]; /* run-queue delay */
-    int64_t steal[LS_PHASE_COUNT];       /* taken by the hypervisor: neither of these, nor on a core */
-    int64_t cpu;                         /* CPU time of all threads; < 0: not known */
+    /* add up to end - begin. Waiting: in a call before the last rank arrived; communication: the rest of the time in calls, when
+     * the rank did nothing else */
+    int64_t ns[LS_PHASE_COUNT];
+    int64_t overlapped;              /* communication that ran while this rank did something else; part of no phase */
+    int64_t own[LS_PHASE_COUNT];     /* what the rank itself caused: without sched_delay, steal and shared time */
+    int64_t off_cpu[LS_PHASE_COUNT]; /* of that, not runnable */
+    int64_t sched_delay[LS_PHASE_COUNT];          /* run-queue delay */
+    int64_t steal[LS_PHASE_COUNT];                /* taken by the hypervisor: neither of these, nor on a core */
+    int64_t cpu;                                  /* CPU time of all threads; < 0: not known */
     int64_t voluntary, involuntary, minor, major; /* context switches, page faults */
     int64_t resident;                             /* bytes at the end */
     int64_t read_bytes;                           /* from disk */
@@ -144,7 +144,7 @@ typedef struct ls_run_collective {
     int32_t bucket;   /* -1: it carried none */
     int64_t bytes;    /* of a rank */
     int64_t step;     /* the number, of the last rank; < 0: before the first step */
-    int64_t *arrival; /* [ranks]; 0: not known, or no member */
+    int64_t *arrival; /* [ranks]; 0: not known, or not a member */
     int64_t *done;    /* [ranks]; 0: not known */
     int64_t *blocked; /* [ranks]: ns that the rank was blocked in the call; of a GPU, perhaps in several intervals */
     int64_t *wait;    /* [ranks]: of that, before the last rank arrived */

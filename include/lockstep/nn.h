@@ -118,13 +118,13 @@ typedef struct ls_resnet_options {
     void *reserved[2];
 } ls_resnet_options;
 
-/* Vision transformer, as ViTForImageClassification of Hugging Face's transformers: squares of an image are tokens, behind a class token. */
+/* Vision transformer, as ViTForImageClassification of Hugging Face's transformers: patches of an image are tokens, after a class token. */
 typedef struct ls_vit_options {
     int layers;            /* 0: 12 */
     int width;             /* 0: 768 */
     int heads;             /* a divisor of width; 0: 12 */
     int inner;             /* width of the MLP; 0: 4 width */
-    int patch;             /* width and height of a square; 0: 16 */
+    int patch;             /* width and height of a patch; 0: 16 */
     int channels;          /* of an image; 0: 3 */
     int size;              /* width and height of an image, a multiple of patch; 0: 224 */
     int classes;           /* 0: 1,000 */
@@ -242,10 +242,10 @@ LS_API ls_tensor *ls_model_logits(ls_model *model, ls_tape *tape, const ls_model
 
 /* Writes the weights and buffers to model.safetensors in a folder, and reads them. For a language model the folder also has a
  * config.json and can be loaded by Hugging Face's transformers, and folders from there can be loaded here. A ResNet's tensors are those
- * of torchvision's state_dict, and its config.json is as timm's. A model that was loaded keeps
- * the folder's config.json and generation_config.json and saves them again; only values that changed are replaced. A folder with
- * an adapter (PEFT's adapter_config.json) is the model that it names with the adapter added to its weights. If saving
- * fails, old files are unchanged; if loading fails, the model's values are undefined. */
+ * of torchvision's state_dict, and its config.json is as timm's. A model that was loaded keeps the folder's config.json and
+ * generation_config.json and saves them again; only values that changed are replaced. A folder with an adapter (PEFT's
+ * adapter_config.json) is the model that it names with the adapter added to its weights. If saving fails, old files are unchanged; if
+ * loading fails, the model's values are undefined. */
 LS_API LS_MUST_CHECK ls_status ls_model_save(const ls_model *model, const char *folder);
 LS_API LS_MUST_CHECK ls_status ls_model_load(ls_model *model, const char *folder);
 
@@ -270,8 +270,8 @@ LS_API float ls_schedule_at(const ls_schedule *schedule, int64_t step);
 /* ---- Optimizers */
 
 /* The one list of optimizers: name, value, name for options and files, members of ls_optimizer_options that not all of them use.
- * Muon: matrices by their momentum made orthogonal, with a rate that suits AdamW, too (torch's match_rms_adamw); tables and others
- * by AdamW. */
+ * Muon updates matrices by their orthogonalized momentum, scaled so that one learning rate serves AdamW, too (torch's
+ * match_rms_adamw), and tables and other parameters by AdamW. */
 #define LS_OPTIMIZER_LIST(X)                                                                     \
     X(LS_ADAMW, 0, "adamw", "beta1 beta2 eps") /* Adam with decoupled weight decay */            \
     X(LS_SGD, 1, "sgd", "momentum")            /* decay is added to the gradient, as in torch */ \

@@ -40,7 +40,7 @@ enum { LS_TASK_COUNT = 0 LS_TASK_LIST(LS_COUNT_ENTRY), LS_MAX_METRICS = 4 };
 
 typedef struct ls_task_info {
     const char *name;                        /* "lm"... */
-    const char *model;                       /* of the models that `lockstep train` knows by name, its default */
+    const char *model;                       /* its default model, by the name that `lockstep train` has for it */
     const char *unit;                        /* what the speed of a run is counted in: "tokens"... */
     const char *metrics[LS_MAX_METRICS + 1]; /* of its evaluations: "accuracy"...; NULL after the last */
     void *reserved[2];
@@ -136,10 +136,11 @@ typedef struct ls_train_options {
     ls_order order;            /* 0: shuffled; balanced is for padded data */
     int torch_ranks;           /* LS_ORDER_TORCH: the world size that it assumes; 0: the world's size */
     ls_last last;
-    int workers;          /* threads that build batches ahead; 0: found at run time; < 0: none */
-    int prefetch;         /* batches ahead per worker; 0: 2, or found at run time */
-    const char *stage;    /* a folder on this node's disk that the files are copied to while training has begun; see
-                             ls_stage_open(); NULL: they are read where they are */
+    int workers;  /* threads that build batches ahead; 0: found at run time; < 0: none */
+    int prefetch; /* batches ahead per worker; 0: 2, or found at run time */
+    /* a folder on this node's disk, to which the files are copied while training runs; see ls_stage_open(); NULL: they are read
+     * where they are */
+    const char *stage;
     uint64_t stage_limit; /* bytes of all copies in it; 0: the free space of the disk */
     int read_delay_us;    /* for measurements: each read from a shard takes that much longer, until it is staged */
 
@@ -214,7 +215,7 @@ typedef struct ls_train_options {
     bool no_tensorboard; /* no event files for TensorBoard in the run folder */
     bool no_record;      /* no events in the run folder */
     bool profile;        /* measure the cost of each operation; see ls_train_save_profile() */
-    /* a barrier before each phase, the classic way to measure waiting: slower, and blind inside phases */
+    /* a barrier before each phase, the classic way to measure waiting: slower, and shows nothing within phases */
     bool barriers;
     ls_train_delay inject; /* for tests */
     void *reserved[2];     /* NULL */
@@ -234,8 +235,7 @@ typedef struct ls_train_metrics {
     double blocked_ms; /* of these, blocked in collectives: waiting for other ranks, and exposed communication */
     double eval_loss;  /* of the evaluation after this step; negative: there was none */
     double eval_metrics[LS_MAX_METRICS]; /* of the same; ls_task_info has their names */
-    double
-        gflops; /* billions of floating-point operations per second in the matrix products of the step, of all ranks */
+    double gflops; /* 10^9 floating-point operations per second in the matrix products of the step, of all ranks */
     /* what matrix products reach on all ranks' threads, as measured by the first rank; 0 on other ranks */
     double peak_gflops;
     uint64_t memory_bytes; /* resident now */
@@ -358,7 +358,7 @@ typedef struct ls_choices_options {
     int batch_size;          /* endings that are computed together; 0: 8 */
     int threads;             /* 0: the cores that this process may run on */
     ls_progress_fn progress; /* of micro-batches, on the first rank; NULL: none */
-    /* called for each question in the end: the log-probabilities of its endings; NULL: not */
+    /* called for each question when all are done, with the log-probabilities of its endings; NULL: not called */
     void (*each)(void *user, uint64_t question, const double *scores, int endings, int right);
     void *user;
     void *reserved[2]; /* NULL */
