@@ -16,7 +16,7 @@
 #include "data/documents.h"
 #include "data/format.h"
 #include "data/names.h"
-#include "data/recognise.h"
+#include "data/recognize.h"
 #include "data/shard.h"
 #include "train/settings.h"
 

@@ -22,7 +22,7 @@
 static const char intro[] =
     "usage: lockstep bench ddp [OPTIONS]\n\n"
     "Trains a GPT on several ranks. Reports the phases of a step with and without overlap, the effect of the\n"
-    "bucket size, what skipping synchronisation saves, and what accumulating gradients without no_sync would\n"
+    "bucket size, what skipping synchronization saves, and what accumulating gradients without no_sync would\n"
     "cost. First on this machine, then on two simulated hosts with a slow link, made of network namespaces (needs\n"
     "root or user namespaces, iproute2 and Open MPI). Under 'lockstep run' or mpirun: on its ranks.\n";
 

@@ -22,7 +22,7 @@ typedef struct ddp_row {
     size_t bucket_bytes;
     bool no_overlap;
     int micro_batches; /* of a step, on each rank */
-    bool sync_each;    /* every one of them is synchronised; otherwise the last alone */
+    bool sync_each;    /* every one of them is synchronized; otherwise the last alone */
     int batch_size;    /* micro-batch size per rank */
     ddp_times *samples;
     int count;

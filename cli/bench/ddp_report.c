@@ -54,14 +54,14 @@ static void title(const ddp_bench *b, ddp_part part, FILE *to)
         head(to, "bucket");
         break;
     case DDP_SKIP:
-        fprintf(to, "\nSynchronised every N micro-batches: times of one micro-batch of %d x %d tokens\n", r->batch_size,
+        fprintf(to, "\nSynchronized every N micro-batches: times of one micro-batch of %d x %d tokens\n", r->batch_size,
                 b->seq_len);
         head(to, "every");
         break;
     default:
         fprintf(
             to,
-            "\n%d micro-batches of %d x %d tokens per step: times of one micro-batch. The baseline synchronises each;"
+            "\n%d micro-batches of %d x %d tokens per step: times of one micro-batch. The baseline synchronizes each;"
             " its\ncommunication takes %.2f times as long as forward and backward\n",
             DDP_MICRO_BATCHES, r->batch_size, b->seq_len, t->exposed / (t->forward + t->backward));
         head(to, "");
@@ -171,7 +171,7 @@ static ls_status plot_buckets(const ddp_bench *b, const char *text, const char *
 ls_status ddp_report_plots(const ddp_bench *b)
 {
     static const char *const titles[] = { "Phases of a step", "Step time by bucket size",
-                                          "Synchronised every N micro-batches", "4 micro-batches per step" };
+                                          "Synchronized every N micro-batches", "4 micro-batches per step" };
     ls_status status = LS_OK;
     for (int part = 0; part < DDP_PARTS && !status; part++) {
         char path[4096], text[160];

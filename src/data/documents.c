@@ -15,7 +15,7 @@
 #include "data/format.h"
 #include "data/json_line.h"
 #include "data/names.h"
-#include "data/recognise.h"
+#include "data/recognize.h"
 #include "data/split.h"
 #include "data/tokenizer.h"
 #include "data/unpack.h"
@@ -51,9 +51,9 @@ static ls_status choose_format(ls__source *file, ls_data_format asked, const uin
 
 static ls_status check_text(ls__source *file, ls_data_format asked, const uint8_t *head, size_t count, uint64_t bytes)
 {
-    ls__recognised r = ls__recognise(head, count, bytes);
+    ls__recognized r = ls__recognize(head, count, bytes);
     if (r.kind == LS__KIND_SHARD) return ls__fail(LS_EFORMAT, "%s: byte 0: is a token shard, not text", file->path);
-    if (asked != LS_FORMAT_PLAIN && r.kind != LS__KIND_UNKNOWN) return ls__recognised_fail(file, &r, "text");
+    if (asked != LS_FORMAT_PLAIN && r.kind != LS__KIND_UNKNOWN) return ls__recognized_fail(file, &r, "text");
     const uint8_t *zero = asked == LS_FORMAT_AUTO ? memchr(head, 0, count) : NULL;
     if (zero)
         return ls__fail(LS_EFORMAT,
@@ -79,7 +79,7 @@ static ls_status examine(ls__source *file, ls_data_format asked)
     size_t count = 0;
     ls_status status = ls__source_head(file, head, &count);
     if (status) return status;
-    ls__kind kind = ls__recognise(head, count, file->bytes).kind;
+    ls__kind kind = ls__recognize(head, count, file->bytes).kind;
     file->packing = kind == LS__KIND_GZIP ? LS__PACKED_GZIP : kind == LS__KIND_ZSTD ? LS__PACKED_ZSTD : LS__PACKED_NOT;
     if (file->packing == LS__PACKED_NOT) return check_text(file, asked, head, count, file->bytes);
     status = unpacked_head(file, head, &count);

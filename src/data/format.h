@@ -30,7 +30,7 @@ struct ls__format {
     size_t token_bytes;  /* 2 or 4 */
     size_t header_bytes; /* 0: no header, so that the format cannot be detected from the first bytes */
     uint32_t magic, version;
-    /* Whether a file begins like this format. NULL: it cannot be recognised. */
+    /* Whether a file begins like this format. NULL: it cannot be recognized. */
     bool (*detect)(const ls__format *format, const uint8_t *head, size_t count);
     /* Checks the header. NULL: none. */
     ls_status (*open)(const ls__format *format, const ls__source *file, const uint8_t *head, size_t count,

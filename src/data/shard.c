@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "base/text.h"
 #include "data/names.h"
-#include "data/recognise.h"
+#include "data/recognize.h"
 
 /* Tokens read at a time, on the stack. */
 enum { CHUNK = 8192 };
@@ -89,7 +89,7 @@ static ls_status check_raw(const ls__source *file, const uint8_t *head, size_t c
 /* Decides the format from the user's choice and the file's first bytes. */
 static ls_status choose_format(const ls__source *file, ls_data_format *format, const uint8_t *head, size_t count)
 {
-    ls__recognised r = ls__recognise(head, count, file->bytes);
+    ls__recognized r = ls__recognize(head, count, file->bytes);
     ls_data_format seen = ls__format_by_head(head, count), asked = *format;
     if (asked == LS_FORMAT_AUTO && seen != LS_FORMAT_AUTO) {
         *format = seen;
@@ -97,7 +97,7 @@ static ls_status choose_format(const ls__source *file, ls_data_format *format, c
     }
     if (asked == LS_FORMAT_AUTO) {
         *format = LS_FORMAT_U16;
-        if (r.kind != LS__KIND_UNKNOWN && !r.weak) return ls__recognised_fail(file, &r, "a token shard");
+        if (r.kind != LS__KIND_UNKNOWN && !r.weak) return ls__recognized_fail(file, &r, "a token shard");
         return check_raw(file, head, count);
     }
     const ls__format *f = ls__format_of(asked);

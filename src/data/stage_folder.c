@@ -8,7 +8,7 @@
  * waiting for it then holds a lock on a deleted file, notices that, and starts again.
  *
  * One process at a time makes space, under the lock of the folder. It never waits for a copy's lock: a copy whose lock is held is in
- * use. Leftovers of dead processes are recognised by their free lock. */
+ * use. Leftovers of dead processes are recognized by their free lock. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -346,7 +346,7 @@ static ls_status start_totals(ls_ddp *d)
     return ls_allreduce_start(d->group, d->totals, d->n_totals, LS_F64, LS_SUM, &d->totals_work);
 }
 
-/* All ranks have run out of data, and none had micro-batches left to synchronise: this was no step. */
+/* All ranks have run out of data, and none had micro-batches left to synchronize: this was no step. */
 static bool is_end(const ls_ddp *d, const ls_ddp_result *r)
 {
     return r->joined == ls_world_size(d->world) && r->weight == 0;
@@ -395,7 +395,7 @@ static ls_status wait_for_buckets(ls_ddp *d)
     return LS_OK;
 }
 
-static ls_status synchronise(ls_ddp *d, ls_ddp_result *r)
+static ls_status synchronize(ls_ddp *d, ls_ddp_result *r)
 {
     const ls_ddp_options *o = &d->options;
     /* With reduce_to_local_root, all ranks of the node read the local root's memory. The last collective shows that it is
@@ -430,7 +430,7 @@ ls_status ls_ddp_finish(ls_ddp *d, ls_ddp_result *result)
     for (size_t i = 0; i < d->n && !status && d->n_ready < d->n; i++)
         if (d->ready_mark[i] != d->epoch) status = add_span(d, i, NULL);
     if (!status && d->mode == LS_DDP_SYNC) {
-        status = synchronise(d, &r);
+        status = synchronize(d, &r);
         d->micro = 0;
     } else {
         if (d->ends_part)

@@ -1,4 +1,4 @@
-/* See input.h. Compressed files are recognised by their first bytes, never by their name. */
+/* See input.h. Compressed files are recognized by their first bytes, never by their name. */
 #include "import/input.h"
 
 #include <errno.h>
@@ -73,7 +73,7 @@ static ls_status fill_head(ls__input *in)
     return status;
 }
 
-static ls_status recognise(ls__input *in)
+static ls_status recognize(ls__input *in)
 {
     ls_status status = fill_head(in);
     if (status) return status;
@@ -112,7 +112,7 @@ static ls_status open_input(ls__input **out, const char *path, int fd, const voi
     struct stat s;
     if (fd >= 0 && !fstat(fd, &s) && S_ISREG(s.st_mode)) in->size = (uint64_t)s.st_size;
     if (fd >= 0 && !fstat(fd, &s) && S_ISDIR(s.st_mode)) status = ls__fail(LS_EINVAL, "%s: is a folder", path);
-    if (!status) status = recognise(in);
+    if (!status) status = recognize(in);
     if (status) ls__input_free(&in);
     *out = in;
     return status;

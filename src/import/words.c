@@ -160,7 +160,7 @@ const char *ls__kernel_kind_name(ls__kernel_kind kind)
         [LS__KERNEL_GEMM] = "matrix products",
         [LS__KERNEL_ATTENTION] = "attention",
         [LS__KERNEL_CONVOLUTION] = "convolution",
-        [LS__KERNEL_NORM] = "normalisation",
+        [LS__KERNEL_NORM] = "normalization",
         [LS__KERNEL_SOFTMAX] = "softmax",
         [LS__KERNEL_OPTIMIZER] = "optimizer",
         [LS__KERNEL_EMBEDDING] = "embedding and indexing",

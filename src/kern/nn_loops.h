@@ -1,5 +1,5 @@
 /* The fast loops of nn.h, compiled once per instruction set by nn_plain.c, nn_neon.c, nn_avx2.c and nn_avx512.c, which define
- * LS__TABLE, LS__TABLE_NAME, and what gemm_loops.h may use. Plain C for the compiler to vectorise; `omp simd` promises that an
+ * LS__TABLE, LS__TABLE_NAME, and what gemm_loops.h may use. Plain C for the compiler to vectorize; `omp simd` promises that an
  * output is an input element by element or not at all. */
 #include <math.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@ typedef struct lanes {
     float at[LS__LANES];
 } lanes;
 
-/* Halves are added by hand: in a loop, and with an initialiser above, compilers spend longer on it than a short row takes. */
+/* Halves are added by hand: in a loop, and with an initializer above, compilers spend longer on it than a short row takes. */
 typedef float halves_16 __attribute__((vector_size(64)));
 typedef float halves_8 __attribute__((vector_size(32)));
 typedef float halves_4 __attribute__((vector_size(16)));
@@ -41,7 +41,7 @@ INLINE float fold(const lanes *s)
     return (d[0] + d[2]) + (d[1] + d[3]);
 }
 
-/* for (each i) s.at[i mod LANES] += EXPR(i), vectorised */
+/* for (each i) s.at[i mod LANES] += EXPR(i), vectorized */
 #define OVER_LANES(s, n, EXPR)                                         \
     do {                                                               \
         size_t whole_ = (n) - (n) % LS__LANES;                         \

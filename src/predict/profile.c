@@ -227,7 +227,7 @@ static void add_ready(ready_sum *sums, size_t n_spans, const ls_event *e, size_t
     }
 }
 
-/* Takes the newest backward passes of one rank in which gradients are synchronised. */
+/* Takes the newest backward passes of one rank in which gradients are synchronized. */
 static void read_ready(ready_sum *sums, size_t n_spans, const ls_run_rank *x, uint64_t micro)
 {
     int passes = 0;

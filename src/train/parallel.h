@@ -33,7 +33,7 @@ LS_MUST_CHECK ls_status ls__parallel_join(ls_train *t);
 LS_MUST_CHECK ls_status ls__parallel_agree(ls_train *t, ls_status own);
 /* LS_EMISMATCH if ranks have different options or data; the message names the difference. */
 LS_MUST_CHECK ls_status ls__parallel_compare(ls_train *t);
-/* Allocates and initialises the model, and opens the reducer and the optimizer. */
+/* Allocates and initializes the model, and opens the reducer and the optimizer. */
 LS_MUST_CHECK ls_status ls__parallel_open(ls_train *t);
 void ls__parallel_close(ls_train *t);
 

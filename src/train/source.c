@@ -6,7 +6,7 @@
 #include "base/status.h"
 #include "data/datasets.h"
 #include "data/format.h"
-#include "data/recognise.h"
+#include "data/recognize.h"
 #include "train/corpus.h"
 
 enum { BUILT_IN_BYTES = 512 << 10 };

@@ -1,4 +1,4 @@
-/* Opening and closing a run: defaults, checks, and the order of initialisation. Everything that can be wrong with the input
+/* Opening and closing a run: defaults, checks, and the order of initialization. Everything that can be wrong with the input
  * is found before the first file is written. */
 #include "train/training.h"
 

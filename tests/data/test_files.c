@@ -2,7 +2,7 @@
 #include "folder.h"
 #include "base/log.h"
 #include "data/names.h"
-#include "data/recognise.h"
+#include "data/recognize.h"
 #include "data/datasets.h"
 #include "lockstep/data.h"
 

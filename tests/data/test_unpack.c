@@ -222,7 +222,7 @@ static void bombs_are_stopped_early(void **state)
     if (used.ru_maxrss > 600 << 10) fail_msg("%ld KiB of memory", used.ru_maxrss);
 }
 
-static void what_is_inside_is_recognised_too(void **state)
+static void what_is_inside_is_recognized_too(void **state)
 {
     (void)state;
     static uint8_t tar[2048] = "name";
@@ -263,7 +263,7 @@ int main(void)
         cmocka_unit_test(compressed_text_is_trained_on_at_any_place),
         cmocka_unit_test(damaged_files_are_errors_with_the_place),
         cmocka_unit_test(bombs_are_stopped_early),
-        cmocka_unit_test(what_is_inside_is_recognised_too),
+        cmocka_unit_test(what_is_inside_is_recognized_too),
     };
     return cmocka_run_group_tests(tests, prepare, clean_up);
 }

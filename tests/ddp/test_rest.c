@@ -69,7 +69,7 @@ static void ranks_that_run_out_join_and_the_mean_stays_exact(void **state)
     on_ranks(RANKS, uneven, "slots", NULL);
 }
 
-/* Every rank accumulates, synchronises, and accumulates once more before its data end. */
+/* Every rank accumulates, synchronizes, and accumulates once more before its data end. */
 static int ends_with_some_left(ls_world *world, void *arg, char *why)
 {
     ls_span span = { .name = "w", .count = COUNT };

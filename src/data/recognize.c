@@ -1,6 +1,6 @@
-/* Recognises files by their first bytes. Without this, a file of an unsupported format would be read as text, and a model would be
+/* Recognizes files by their first bytes. Without this, a file of an unsupported format would be read as text, and a model would be
  * trained on the bytes of a Parquet file without any message. */
-#include "data/recognise.h"
+#include "data/recognize.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -102,7 +102,7 @@ static uint32_t word_at(const uint8_t *p)
 }
 
 /* llm.c's files all begin with a number of theirs. */
-static bool find_llmc(const uint8_t *head, size_t count, ls__recognised *out)
+static bool find_llmc(const uint8_t *head, size_t count, ls__recognized *out)
 {
     static const char convert[] = "it is not training data";
     static const struct {
@@ -114,33 +114,33 @@ static bool find_llmc(const uint8_t *head, size_t count, ls__recognised *out)
                   { 20240328, "a tokenizer of llm.c" } };
     uint32_t magic = count >= 4 ? word_at(head) : 0;
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
-        if (magic == files[i].magic) *out = (ls__recognised){ LS__KIND_OTHER, files[i].name, convert, false };
+        if (magic == files[i].magic) *out = (ls__recognized){ LS__KIND_OTHER, files[i].name, convert, false };
     if (ls__format_by_head(head, count) != LS_FORMAT_AUTO)
-        *out = (ls__recognised){ LS__KIND_SHARD, "a token shard", NULL, false };
+        *out = (ls__recognized){ LS__KIND_SHARD, "a token shard", NULL, false };
     return out->kind != LS__KIND_UNKNOWN;
 }
 
 /* Formats that do not begin with fixed bytes. */
-static bool find_loose(const uint8_t *head, size_t count, uint64_t bytes, ls__recognised *out)
+static bool find_loose(const uint8_t *head, size_t count, uint64_t bytes, ls__recognized *out)
 {
     uint64_t length = 0;
     if (count < 10) return false;
     memcpy(&length, head, sizeof length);
     if (head[8] == '{' && (head[9] == '"' || head[9] == '}' || head[9] == ' ') && length >= 2 && length < 100u << 20 &&
         length <= bytes - 8)
-        *out = (ls__recognised){ LS__KIND_OTHER, "a safetensors file", model, false };
+        *out = (ls__recognized){ LS__KIND_OTHER, "a safetensors file", model, false };
     else if (word_at(head) == UINT32_MAX && word_at(head + 4) % 8 == 0 && word_at(head + 4) &&
              word_at(head + 4) < 1 << 28)
-        *out = (ls__recognised){ LS__KIND_OTHER, "an Arrow stream", stream, false };
+        *out = (ls__recognized){ LS__KIND_OTHER, "an Arrow stream", stream, false };
     else if ((word_at(head) & 0xfffffff0) == 0x184d2a50)
-        *out = (ls__recognised){ LS__KIND_ZSTD, "zstd-compressed", "decompress it: zstd -d FILE", false };
+        *out = (ls__recognized){ LS__KIND_ZSTD, "zstd-compressed", "decompress it: zstd -d FILE", false };
     else if (head[0] == 0x80 && head[1] >= 2 && head[1] <= 5 && memchr("\x95}](cXqKJM\x8c\x8a", head[2], 12))
-        *out = (ls__recognised){ LS__KIND_OTHER, "a Python pickle", pickle, true };
+        *out = (ls__recognized){ LS__KIND_OTHER, "a Python pickle", pickle, true };
     return out->kind != LS__KIND_UNKNOWN;
 }
 
 /* ZIP archives that are arrays, by the name of their first file. */
-static bool find_zip(const uint8_t *head, size_t count, ls__recognised *out)
+static bool find_zip(const uint8_t *head, size_t count, ls__recognized *out)
 {
     enum { NAME_LENGTH = 26, NAME = 30 };
     if (count < NAME || memcmp(head, "PK\3\4", 4) != 0) return false;
@@ -148,21 +148,21 @@ static bool find_zip(const uint8_t *head, size_t count, ls__recognised *out)
     if (n > count - NAME) return false;
     const char *name = (const char *)head + NAME;
     if (n > 4 && !memcmp(name + n - 4, ".npy", 4))
-        *out = (ls__recognised){ LS__KIND_OTHER, "a NumPy archive (.npz)", arrays, false };
+        *out = (ls__recognized){ LS__KIND_OTHER, "a NumPy archive (.npz)", arrays, false };
     else if (n > 8 && !memcmp(name + n - 8, "data.pkl", 8))
-        *out = (ls__recognised){ LS__KIND_OTHER, "a file of torch.save() (.pt)", arrays, false };
+        *out = (ls__recognized){ LS__KIND_OTHER, "a file of torch.save() (.pt)", arrays, false };
     return out->kind != LS__KIND_UNKNOWN;
 }
 
-ls__recognised ls__recognise(const uint8_t *head, size_t count, uint64_t bytes)
+ls__recognized ls__recognize(const uint8_t *head, size_t count, uint64_t bytes)
 {
-    ls__recognised out = { 0 };
+    ls__recognized out = { 0 };
     if (find_llmc(head, count, &out) || find_zip(head, count, &out)) return out;
     for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) {
         const mark *m = &marks[i];
         if (count < (size_t)m->offset + m->count || memcmp(head + m->offset, m->bytes, m->count)) continue;
         if (m->lead && memcmp(head, m->lead, strlen(m->lead))) continue;
-        return (ls__recognised){ m->kind ? m->kind : LS__KIND_OTHER, m->name, m->hint, m->count < 3 };
+        return (ls__recognized){ m->kind ? m->kind : LS__KIND_OTHER, m->name, m->hint, m->count < 3 };
     }
     find_loose(head, count, bytes, &out);
     return out;
@@ -174,7 +174,7 @@ ls_status ls__source_head(const ls__source *file, uint8_t head[LS__HEAD], size_t
     return ls__source_read(file, head, *count, 0);
 }
 
-ls_status ls__recognised_fail(const ls__source *file, const ls__recognised *r, const char *wanted)
+ls_status ls__recognized_fail(const ls__source *file, const ls__recognized *r, const char *wanted)
 {
     return ls__fail(LS_EFORMAT, "%s: byte 0: is %s, not %s%s%s", file->path, r->name, wanted, r->hint ? "; " : "",
                     r->hint ? r->hint : "");
@@ -192,7 +192,7 @@ static ls_status is_text(const char *path, bool *text)
     if (status) return status;
     const ls__source file = { .path = (char *)(uintptr_t)path, .fd = fd, .bytes = bytes };
     status = ls__source_head(&file, head, &count);
-    if (!status) *text = ls__recognise(head, count, bytes).kind != LS__KIND_SHARD;
+    if (!status) *text = ls__recognize(head, count, bytes).kind != LS__KIND_SHARD;
     close(fd);
     return status;
 }
