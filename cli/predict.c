@@ -32,7 +32,7 @@ typedef struct asked {
     const char *run, *ranks, *nodes, *buckets, *slots, *link, *check, *html, *probe;
     int wire, workers, prefetch;
     bool no_overlap, explain, json;
-    double slow_rank;
+    double slow_rank, cores;
 } asked;
 
 typedef struct number_list {
@@ -127,7 +127,8 @@ static int make_rows(predict_table *t, const ls_predictor *p, const asked *a)
                    .overlap = a->no_overlap ? LS_OVERLAP_OFF : LS_OVERLAP_AS_RECORDED,
                    .workers = a->workers,
                    .prefetch = a->prefetch,
-                   .slow_rank = a->slow_rank };
+                   .slow_rank = a->slow_rank,
+                   .cores = a->cores };
     if (!read_list("--ranks", a->ranks, 1, 1e7, true, &ranks) ||
         !read_list("--nodes", a->nodes, 1, 1e7, true, &nodes) ||
         !read_list("--bucket-mb", a->buckets, 1e-3, 1e5, false, &buckets) ||
@@ -318,6 +319,7 @@ int predict_command(int argc, char **argv)
         { OPTION_INT, "--workers", &a.workers, "N", "loader threads per rank", 1, 1024, NULL },
         { OPTION_INT, "--prefetch", &a.prefetch, "N", "batches built ahead", 1, 1 << 20, NULL },
         { OPTION_DOUBLE, "--slow-rank", &a.slow_rank, "X", "one rank takes X times as long to compute", 1, 1e6, NULL },
+        { OPTION_DOUBLE, "--cores", &a.cores, "X", "cores that the ranks of a node share", 0.01, 1e6, NULL },
         { OPTION_TEXT, "--probe", &a.probe, "OPTIONS",
           "predict from a short run with these options of 'lockstep train': '--batch-size 8'", 0, 0, NULL },
         { OPTION_FLAG, "--explain", &a.explain, NULL, "print the terms of each step and how they differ", 0, 0, NULL },

@@ -50,7 +50,8 @@ typedef struct ls_setup {
     int workers;         /* of the loader; -1: none */
     int prefetch;        /* batches built ahead */
     double slow_rank;    /* one rank computes this many times as long, > 1 */
-    void *reserved[4];
+    double cores;        /* that the ranks of a node share; at most as many as recorded */
+    void *reserved[3];
 } ls_setup;
 
 /* The parts of a step, as its slowest rank sees them. They add up to it. */

@@ -162,8 +162,11 @@ LS_API uint64_t ls_collective_id(uint64_t group, uint64_t number);
     X(LS_METADATA_CORES, 21, "cores")           /* that the ranks of this node may use together */                     \
     X(LS_METADATA_GEMM_ONE, 22, "gemm_one")     /* GFLOP/s of one thread when one core of the node computes... */      \
     X(LS_METADATA_GEMM_ALL, 23, "gemm_all")     /* ...and when all cores do */                                         \
-    X(LS_METADATA_STREAM_ONE, 24, "stream_one") /* GB/s that one thread copies, likewise */                            \
-    X(LS_METADATA_STREAM_ALL, 25, "stream_all")
+    X(LS_METADATA_STREAM_ONE, 24, "stream_one") /* GB/s of a thread that adds arrays, likewise */                      \
+    X(LS_METADATA_STREAM_ALL, 25, "stream_all")                                                                        \
+    X(LS_METADATA_MEMORY_ONE, 26, "memory_one") /* the same of arrays that do not fit into the caches */               \
+    X(LS_METADATA_MEMORY_ALL, 27, "memory_all")                                                                        \
+    X(LS_METADATA_CACHE, 28, "cache_bytes") /* of the largest cache of a core */
 
 typedef enum ls_metadata_kind {
 #define X(name, value, text) name = (value),

@@ -5,7 +5,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/random.h"
 #include "base/status.h"
 #include "measure/stats.h"
 #include "predict/profile.h"
@@ -52,6 +51,7 @@ static void set_recorded(ls_predictor *p)
                               .nodes = x->nodes,
                               .slots = x->slots,
                               .threads = x->threads,
+                              .cores = x->speed.cores,
                               .bucket_bytes = x->bucket_bytes ? x->bucket_bytes : (size_t)4 << 20,
                               .wire_bytes = x->wire_bytes,
                               .overlap = x->overlap ? LS_OVERLAP_ON : LS_OVERLAP_OFF,
@@ -68,7 +68,7 @@ static ls_status calibrate(ls_predictor *p)
     ls_status status = ls__replay_open(&r, &p->profile, &p->recorded);
     p->comm_factor = 1;
     if (!status) {
-        sum = ls__replay_step(&r, 1, 1, p->term);
+        sum = ls__replay_step(&r, &(ls__noise_draw){ 1, 1 }, 0, p->term);
         p->data_base = fmax(0, p->profile.data - ls__replay_stall(&r, sum / r.each));
         if (p->term[LS_TERM_COMM] > 0 && recorded_comm > 0 && p->recorded.nodes == 1 && !p->profile.beside)
             p->comm_factor = fmin(10, fmax(0.1, recorded_comm / p->term[LS_TERM_COMM]));
@@ -76,7 +76,7 @@ static ls_status calibrate(ls_predictor *p)
         r.data_base = p->data_base;
         /* The waiting that noise causes is a term of its own; see predict(). */
         p->other = 0;
-        sum = ls__replay_step(&r, 1, 1, p->term);
+        sum = ls__replay_step(&r, &(ls__noise_draw){ 1, 1 }, 0, p->term);
     }
     ls__replay_close(&r);
     return status;
@@ -84,44 +84,29 @@ static ls_status calibrate(ls_predictor *p)
 
 /* ---- Draws. */
 
-static double at_quantile(const double *sorted, size_t n, double q)
+/* Of what the model does not explain: most of it comes from slots. */
+static double other_share(const ls_predictor *p, const ls__replay *r)
 {
-    double at = q * (double)(n - 1);
-    size_t i = (size_t)at;
-    if (!n) return 1;
-    if (i + 1 >= n) return sorted[n - 1];
-    return sorted[i] + (sorted[i + 1] - sorted[i]) * (at - (double)i);
-}
-
-static double uniform(uint64_t stream, uint64_t index)
-{
-    return ((double)ls__random_u32(1, stream, index) + 0.5) / 4294967296.0;
-}
-
-/* The largest of `ranks` draws of what is a rank's own: the quantile of the largest of so many uniform numbers. As many ranks as were
- * recorded vary as they did. */
-static double largest(const ls__step_profile *x, int ranks, double u)
-{
-    if (ranks == x->ranks) return at_quantile(x->largest, x->n_largest, u);
-    return at_quantile(x->own, x->n_own, pow(u, 1.0 / ranks));
+    int had = ls__slots_of(p->profile.slots, p->profile.ranks, 0);
+    return fmin(1, (double)r->each / had);
 }
 
 /* The replayed steps, sorted, and the terms of the median one. */
 static double draw_steps(const ls_predictor *p, const ls__replay *r, double *steps, double term[LS_TERM_COUNT])
 {
-    const ls__step_profile *x = &p->profile;
-    double unused[LS_TERM_COUNT];
+    const ls_setup *s = &r->setup;
+    const ls__noise *noise = &p->profile.noise;
+    double unused[LS_TERM_COUNT], slowest[DRAWS], other = p->other * other_share(p, r);
     for (uint64_t i = 0; i < DRAWS; i++) {
-        /* The slowest node: what is common to its ranks is drawn for each node. */
-        double typical = at_quantile(x->common, x->n_common, pow(uniform(0, i), 1.0 / r->setup.nodes));
-        steps[i] = ls__replay_step(r, typical, typical * largest(x, r->setup.ranks, uniform(1, i)), unused) + p->other;
+        ls__noise_draw draw = ls__noise_draw_step(noise, s->ranks, s->nodes, r->each, i + 1);
+        slowest[i] = draw.slowest;
+        steps[i] = ls__replay_step(r, &draw, i + 1, unused) + other;
     }
     ls__sort(steps, DRAWS);
     double middle = (steps[DRAWS / 2 - 1] + steps[DRAWS / 2]) / 2;
-    double slowest = largest(x, r->setup.ranks, 0.5);
-    double sum = ls__replay_step(r, 1, slowest, term);
-    term[LS_TERM_OTHER] = p->other;
-    term[LS_TERM_IMBALANCE] += middle - sum - p->other; /* what varies from step to step */
+    double sum = ls__replay_step(r, &(ls__noise_draw){ 1, ls__median(slowest, DRAWS) }, 0, term);
+    term[LS_TERM_OTHER] = other;
+    term[LS_TERM_IMBALANCE] += middle - sum - other; /* what varies from step to step, and turns on shared cores */
     return middle;
 }
 
@@ -168,6 +153,7 @@ static ls_status fill_in(const ls_predictor *p, const ls_setup *asked, ls_setup 
     if (!s->nodes) s->nodes = had->nodes < s->ranks ? had->nodes : s->ranks;
     if (!s->slots) s->slots = had->slots;
     if (!s->threads) s->threads = had->threads;
+    if (s->cores == 0) s->cores = had->cores;
     if (!s->bucket_bytes) s->bucket_bytes = had->bucket_bytes;
     if (!s->wire_bytes) s->wire_bytes = had->wire_bytes;
     if (!s->overlap) s->overlap = had->overlap;
@@ -182,6 +168,11 @@ static ls_status fill_in(const ls_predictor *p, const ls_setup *asked, ls_setup 
             LS_EUNSUPPORTED,
             "the run had %d thread%s per rank, and the effect of %d cannot be predicted; record a run with that many",
             had->threads, had->threads == 1 ? "" : "s", s->threads);
+    if (!(s->cores > 0 && s->cores <= had->cores))
+        return ls__fail(s->cores > 0 ? LS_EUNSUPPORTED : LS_EINVAL,
+                        "the run was on a node with %g cores; what more of them do together, or none, cannot be "
+                        "predicted: cores is %g",
+                        had->cores, s->cores);
     if (s->nodes > s->ranks) return ls__fail(LS_EINVAL, "predict: %d nodes for %d ranks", s->nodes, s->ranks);
     if (s->wire_bytes != 4 && s->wire_bytes != 2)
         return ls__fail(LS_EINVAL, "predict: wire_bytes is %d; must be 4 (float32) or 2 (bfloat16)", s->wire_bytes);

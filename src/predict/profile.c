@@ -12,6 +12,7 @@ enum {
     LEAST_STEPS = 10, /* fewer do not show how steps vary */
     READY_STEPS = 32, /* from which the order of gradients is taken */
     PARTS = 4,        /* of a run, whose medians show how far a repetition would be off */
+    MOST_SLOTS = 64,  /* of a rank, whose times are compared */
 };
 
 static const double *metadata(const ls_run *run)
@@ -32,11 +33,14 @@ static void read_node(ls__step_profile *p, const ls_run *run)
     for (int r = 0; r < run->ranks; r++) {
         const double *m = run->rank[r].metadata;
         if (!run->rank[r].present || !(known(m, LS_METADATA_CORES, 0) >= 1)) continue;
-        p->cores = m[LS_METADATA_CORES];
-        p->gemm_one = known(m, LS_METADATA_GEMM_ONE, 0);
-        p->gemm_all = known(m, LS_METADATA_GEMM_ALL, 0);
-        p->stream_one = known(m, LS_METADATA_STREAM_ONE, 0);
-        p->stream_all = known(m, LS_METADATA_STREAM_ALL, 0);
+        p->speed.cores = m[LS_METADATA_CORES];
+        p->speed.gemm_one = known(m, LS_METADATA_GEMM_ONE, 0);
+        p->speed.gemm_all = known(m, LS_METADATA_GEMM_ALL, 0);
+        p->speed.stream_one = known(m, LS_METADATA_STREAM_ONE, 0);
+        p->speed.stream_all = known(m, LS_METADATA_STREAM_ALL, 0);
+        p->speed.memory_one = known(m, LS_METADATA_MEMORY_ONE, p->speed.stream_one);
+        p->speed.memory_all = known(m, LS_METADATA_MEMORY_ALL, p->speed.stream_all);
+        p->speed.cache = known(m, LS_METADATA_CACHE, 0);
         return;
     }
 }
@@ -89,7 +93,7 @@ static ls_status read_setup(ls__step_profile *p, const ls_run *run)
     read_node(p, run);
     if (p->slots < p->ranks || p->slots > 1 << 20)
         return ls__fail(LS_EINVAL, "%s: %d slots on %d ranks: the record is incomplete", run->path, p->slots, p->ranks);
-    if (!(p->cores >= 1) && !(known(m, LS_METADATA_TORCH, 0) > 0)) return missing_node(run);
+    if (!(p->speed.cores >= 1) && !(known(m, LS_METADATA_TORCH, 0) > 0)) return missing_node(run);
     return LS_OK;
 }
 
@@ -99,9 +103,14 @@ static double wall_of(const ls_step_rank *s)
 {
     return (double)(s->end - s->begin);
 }
-static double compute_of(const ls_step_rank *s)
+static double own_compute_of(const ls_step_rank *s)
 {
     return (double)(s->own[LS_PHASE_FORWARD] + s->own[LS_PHASE_BACKWARD]);
+}
+/* With what the cores did for other programs meanwhile. */
+static double compute_of(const ls_step_rank *s)
+{
+    return (double)(s->ns[LS_PHASE_FORWARD] + s->ns[LS_PHASE_BACKWARD]);
 }
 static double backward_of(const ls_step_rank *s)
 {
@@ -165,45 +174,102 @@ static double repeat_of(const ls_run *run, double *scratch)
     return mean > 0 ? sqrt(square) / mean : 0;
 }
 
+/* Where each thread had a core, what other programs took of it counts as computing: they will go on. Otherwise ranks took the cores from each
+ * other, which the replay finds by itself. */
+static double (*busy_time(const ls__step_profile *p))(const ls_step_rank *)
+{
+    return p->local * p->threads <= p->speed.cores ? compute_of : own_compute_of;
+}
+
 static void read_times(ls__step_profile *p, const ls_run *run, double *scratch)
 {
+    double own = median_of(p, run, own_compute_of, true, scratch);
     p->step = median_of(p, run, wall_of, false, scratch);
-    p->slot = median_of(p, run, compute_of, true, scratch);
-    p->backward = p->slot > 0 ? median_of(p, run, backward_of, true, scratch) / p->slot : 0;
-    p->update = median_of(p, run, update_of, false, scratch) * (p->sharded ? p->local : 1);
+    p->slot = median_of(p, run, busy_time(p), true, scratch);
+    p->unshared = p->slot > 0 && p->local * p->threads >= p->speed.cores ? fmin(1, own / p->slot) : 1;
+    p->backward = own > 0 ? fmin(1, median_of(p, run, backward_of, true, scratch) / own) : 0;
+    p->update = median_of(p, run, update_of, false, scratch);
     p->data = median_of(p, run, data_of, true, scratch);
     p->build = median_of(p, run, build_of, false, scratch);
     p->comm = median_of(p, run, comm_of, false, scratch);
     p->repeat = repeat_of(run, scratch);
 }
 
+/* ---- Adding the gradients of slots. */
+
+double ls__accumulate_bytes(int before, int slots)
+{
+    if (slots < 2) return 0;
+    if (before + 1 == slots) return 4 + 4 * __builtin_popcount((unsigned)before);
+    return 8 + 4 * __builtin_ctz(~(unsigned)before);
+}
+
+/* The time in backward of each slot of each step on one rank: out[step * slots + slot]. Returns the number of steps that have all. */
+static size_t list_backward(const ls_run *run, int rank, int slots, double *out)
+{
+    const ls_run_rank *x = &run->rank[rank];
+    size_t n = 0, k = 0;
+    for (size_t s = run->first_counted; s < run->n_steps; s++) {
+        const ls_step_rank *step = &run->steps[s].rank[rank];
+        double *times = out + n * (size_t)slots;
+        int slot = -1;
+        ls_phase before = LS_PHASE_OTHER;
+        while (k < x->n_intervals && x->intervals[k].begin < step->begin) k++;
+        for (int i = 0; i < slots; i++) times[i] = 0;
+        for (; k + 1 < x->n_intervals && x->intervals[k].begin < step->end; k++) {
+            const ls_interval *p = &x->intervals[k];
+            if (p->phase == LS_PHASE_FORWARD && before != LS_PHASE_FORWARD) slot++;
+            if (p->phase == LS_PHASE_BACKWARD && slot >= 0 && slot < slots)
+                times[slot] += (double)(p[1].begin - p->begin - p->sched_delay - p->steal);
+            if (p->phase == LS_PHASE_FORWARD || p->phase == LS_PHASE_BACKWARD) before = p->phase;
+        }
+        n += slot + 1 == slots;
+    }
+    return n;
+}
+
+/* Slots differ by how much is added in them: the slope of the median times over the bytes. */
+static ls_status read_add_rate(ls__step_profile *p, const ls_run *run)
+{
+    int slots = ls__slots_of(p->slots, p->ranks, 0);
+    size_t steps = run->n_steps - run->first_counted;
+    if (slots < 3 || slots > MOST_SLOTS || !p->elements || p->slots % p->ranks) return LS_OK;
+    double *times = malloc((steps + 1) * (size_t)slots * sizeof *times), *one = malloc((steps + 1) * sizeof *one);
+    double mean_b = 0, mean_t = 0, product = 0, square = 0, median[MOST_SLOTS];
+    ls_status status = times && one ? LS_OK : ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
+    size_t n = status ? 0 : list_backward(run, 0, slots, times);
+    for (int i = 0; i < slots && n; i++) {
+        for (size_t s = 0; s < n; s++) one[s] = times[s * (size_t)slots + (size_t)i];
+        median[i] = ls__median(one, n);
+        mean_b += ls__accumulate_bytes(i, slots) / slots;
+        mean_t += median[i] / slots;
+    }
+    for (int i = 0; i < slots && n; i++) {
+        double b = ls__accumulate_bytes(i, slots) - mean_b;
+        product += b * (median[i] - mean_t);
+        square += b * b;
+    }
+    if (product > 0) p->add_rate = (double)p->elements * square / product;
+    free(times);
+    free(one);
+    return status;
+}
+
 /* ---- Variation. */
 
-/* Compute time of the step on each rank, relative to the median per slot: the middle of the ranks is common to them, the rest is
- * their own. */
-static void read_noise(ls__step_profile *p, const ls_run *run, double *scratch)
+/* Compute time of each plain step on each rank, relative to the median per slot. */
+static ls_status read_noise(ls__step_profile *p, const ls_run *run, double *scratch)
 {
+    double (*of)(const ls_step_rank *) = busy_time(p);
+    size_t n = 0;
     for (size_t i = run->first_counted; i < run->n_steps; i++) {
-        size_t n = 0;
-        double largest = 0;
         if (!is_plain(&run->steps[i], run->ranks)) continue;
-        for (int r = 0; r < run->ranks; r++) {
-            int each = ls__slots_of(p->slots, p->ranks, r);
-            if (run->steps[i].rank[r].present && each)
-                scratch[n++] = compute_of(&run->steps[i].rank[r]) / each / p->slot;
-        }
-        double common = ls__median(scratch, n);
-        if (!(common > 0)) continue;
-        p->common[p->n_common++] = common;
-        for (size_t k = 0; k < n; k++) {
-            p->own[p->n_own++] = scratch[k] / common;
-            largest = fmax(largest, scratch[k] / common);
-        }
-        p->largest[p->n_largest++] = largest;
+        for (int r = 0; r < run->ranks; r++)
+            scratch[n * (size_t)run->ranks + (size_t)r] =
+                of(&run->steps[i].rank[r]) / ls__slots_of(p->slots, p->ranks, r) / p->slot;
+        n++;
     }
-    ls__sort(p->common, p->n_common);
-    ls__sort(p->own, p->n_own);
-    ls__sort(p->largest, p->n_largest);
+    return ls__noise_open(&p->noise, scratch, n, run->ranks, ls__slots_of(p->slots, p->ranks, 0));
 }
 
 /* ---- Gradients: how large, and when ready. */
@@ -309,17 +375,15 @@ ls_status ls__step_profile_read(ls__step_profile *p, const ls_run *run)
     if (status) return status;
     size_t steps = run->n_steps - run->first_counted, all = steps * (size_t)run->ranks;
     double *scratch = malloc((all + 1) * sizeof *scratch);
-    p->common = malloc((steps + 1) * sizeof *p->common);
-    p->own = malloc((all + 1) * sizeof *p->own);
-    p->largest = malloc((steps + 1) * sizeof *p->largest);
-    if (!scratch || !p->common || !p->own || !p->largest) status = ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
-    if (!status) status = p->cores >= 1 ? read_spans(p, run) : ls__torch_run_read(p, run);
+    if (!scratch) status = ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
+    if (!status) status = p->speed.cores >= 1 ? read_spans(p, run) : ls__torch_run_read(p, run);
     if (!status) {
         read_times(p, run, scratch);
         if (p->step > 0 && p->slot > 0)
-            read_noise(p, run, scratch);
+            status = read_noise(p, run, scratch);
         else
             status = ls__fail(LS_EINVAL, "%s: no time was recorded in forward and backward", run->path);
+        if (!status) status = read_add_rate(p, run);
         read_comm(p, run);
     }
     free(scratch);
@@ -329,9 +393,7 @@ ls_status ls__step_profile_read(ls__step_profile *p, const ls_run *run)
 
 void ls__step_profile_free(ls__step_profile *p)
 {
-    free(p->common);
-    free(p->own);
-    free(p->largest);
+    ls__noise_close(&p->noise);
     free(p->spans);
     *p = (ls__step_profile){ 0 };
 }

@@ -5,6 +5,8 @@
 
 #include <stdbool.h>
 #include "lockstep/measure.h"
+#include "predict/load.h"
+#include "predict/noise.h"
 
 typedef struct ls__span_cost {
     size_t count; /* elements */
@@ -18,18 +20,20 @@ typedef struct ls__step_profile {
     int wire_bytes, workers, prefetch;
     bool overlap, sharded;
     size_t bucket_bytes;
-    double cores;                                      /* of a node */
-    double gemm_one, gemm_all, stream_one, stream_all; /* see LS_METADATA_GEMM_ONE... */
-    double tokens;                                     /* of a step; 0: not known */
-    /* torch_run.c: communication takes no processor time, and nothing is known of how ranks share a node */
-    bool beside;
+    ls__node_speed speed; /* of a node; see LS_METADATA_GEMM_ONE... */
+    double tokens;        /* of a step; 0: not known */
+    bool
+        beside; /* torch_run.c: communication takes no processor time, and nothing is known of how ranks share a node */
     double own_rate; /* bytes per ns of its buckets; 0: not known, or it is not such a run */
 
     /* Medians of the counted steps. */
     double step;
-    double slot;     /* forward and backward of one slot, on a core */
+    double
+        slot; /* forward and backward of one slot; with what other programs took of the cores, if each rank had one */
+    double unshared; /* share of `slot` that is left where cores are free for other programs */
     double backward; /* share of `slot` */
-    double update;   /* of all ranks of a node together, on cores */
+    double update;
+    double add_rate; /* bytes per ns at which gradients of slots are added (ls__accumulate_bytes()); 0: not known */
     double data;     /* time in the data phase, per slot */
     double build;    /* to build a batch; 0: not known */
     double comm;     /* communication of the rank with the median, exposed or not */
@@ -43,10 +47,7 @@ typedef struct ls__step_profile {
     /* Between nodes; 0: there was one. */
     double link_rate; /* bytes per ns that a node sent */
 
-    /* How a step's compute time differs from the median: what all ranks share, what is a rank's own beyond that, and the largest of
-     * the recorded ranks. Sorted. */
-    double *common, *own, *largest;
-    size_t n_common, n_own, n_largest;
+    ls__noise noise; /* of the compute times */
 } ls__step_profile;
 
 /* LS_EINVAL if the run has too little; the message says what is missing. Nothing to free then. */
@@ -55,6 +56,10 @@ void ls__step_profile_free(ls__step_profile *p);
 
 /* The part of it that differs for a run of PyTorch. p->spans is the caller's to free, on failure, too. */
 LS_MUST_CHECK ls_status ls__torch_run_read(ls__step_profile *p, const ls_run *run);
+
+/* Bytes per element that are read and written to add the gradient of a rank's next slot, of `slots`, to those of the `before` ones before it, in
+ * canonical order (ddp/counter.c). What was just written is in a cache. */
+double ls__accumulate_bytes(int before, int slots);
 
 /* How many slots rank r of `ranks` has: as even as possible. */
 static inline int ls__slots_of(int slots, int ranks, int r)

@@ -1,8 +1,8 @@
 /* See replay.h. The model, term by term:
  *
- * Compute    a slot reads weights and gradients from memory and computes the rest in a core's own caches. With n threads that
- *            compute on a node, the former goes by the rate of copies and the latter by that of products that the node was measured
- *            to give to n. More threads than cores share them, and a rank that is waited for must get a core first.
+ * Compute    a slot reads weights and gradients from memory and computes the rest in a core's own caches. With n threads that compute on a node,
+ *            the former goes by the rate of copies and the latter by that of products that the node was measured to give to n. More
+ *            threads than cores share them, and a rank that is waited for must get a core first.
  * Data       a loader with w workers has a batch every build / w; what the step does not cover of that is waited for.
  * Buckets    within a node the ranks themselves add, so that their time adds up to the step, overlapped or not. Between nodes a
  *            bucket is sent when it is full and the link is free: what is left at the end of backward is exposed. Sending
@@ -17,66 +17,81 @@
 #include <stdlib.h>
 #include "base/status.h"
 #include "ddp/plan.h"
+#include "predict/cores.h"
+
+enum { MOST_TASKS = 4096 }; /* of a node that are simulated one by one */
 
 static const double SMALL_NS = 3000; /* of a collective within a node */
-/* With more threads than cores, a rank that others wait for must first get a core: a time slice of the scheduler in each step, and
- * more where the cores do not have equally many, until the scheduler has moved some. */
-static const double TAKE_TURNS_NS = 3e6, UNEVEN_TURNS_NS = 9e6;
+static const double WAKE_NS = 3e5; /* more, if ranks sleep while they wait, because there are more of them than cores */
 /* Processor time that TCP and MPI take per byte sent, and that of receiving as many; bench/wide. */
 static const double NETWORK_CPU_PER_BYTE = 1.0;
 static const double MESSAGE_NS = 3000; /* processor time of a message */
 static const double PAYLOAD = 0.956;   /* of what a link carries; the rest is headers of packets of 1500 bytes */
 /* Of a slot, for each element: the weight is read in forward and in backward, the gradient is read and written. All else that a slot reads
  * and writes mostly stays in a core's own caches. */
-static const double MEMORY_BYTES = 16;
+static const double MEMORY_BYTES = 16, MEMORY_USE = 12;
 static const double MOST_MEMORY_SHARE = 0.5;
+/* Of the optimizer's arrays for each element: the weight, its gradient and two moments, of which all but the gradient are written, too; and of the
+ * gradient's norm, where that is not computed together with the sum. */
+static const double ADD_SHARE = 0.6;
+static const double STATE_BYTES = 16, UPDATE_BYTES = 28, NORM_BYTES = 4;
 
-static double between(double one, double all, double n, double cores)
+/* ---- The nodes of the recorded set-up and of this one. */
+
+static ls__load recorded_load(const ls__step_profile *p)
 {
-    if (cores <= 1 || n <= 1) return one;
-    return n >= cores ? all : one + (all - one) * (n - 1) / (cores - 1);
+    return (ls__load){ .speed = &p->speed, .threads = (double)p->local * p->threads, .cores = p->speed.cores };
 }
 
-static double computing_threads(const ls__step_profile *p, int local)
+static ls__load load_of(const ls__replay *r, int local)
 {
-    return (double)local * p->threads;
+    return (ls__load){ .speed = &r->profile->speed,
+                       .threads = (double)local * r->profile->threads,
+                       .cores = r->setup.cores };
 }
 
-static double gemm_rate(const ls__step_profile *p, int local)
+/* ---- Computing. */
+
+/* To add the gradients of so many slots of a rank. If the record does not show it: slower than arrays are added in memory. */
+static double accumulate_time(const ls__step_profile *p, const ls__load *l, int slots)
 {
-    return between(p->gemm_one, p->gemm_all, computing_threads(p, local), p->cores);
+    ls__load had = recorded_load(p);
+    double state = STATE_BYTES * (double)p->elements, bytes = 0;
+    double rate = p->add_rate > 0 ? p->add_rate * ls__load_stream(l, state) / ls__load_stream(&had, state)
+                                  : ADD_SHARE * ls__load_stream(l, state) * p->threads;
+    for (int i = 0; i < slots; i++) bytes += ls__accumulate_bytes(i, slots);
+    return bytes * (double)p->elements / rate;
 }
 
-static double stream_rate(const ls__step_profile *p, int local)
+/* What other programs take of the cores, where none is free for them. */
+static double others(const ls__step_profile *p, const ls__load *l)
 {
-    return between(p->stream_one, p->stream_all, computing_threads(p, local), p->cores);
+    return l->threads < l->cores ? p->unshared : 1;
 }
 
-/* How many threads share a core. */
-static double turns(const ls__step_profile *p, int local)
+/* The time of so many slots of a rank under a load, if its threads have their cores. */
+static double slots_time(const ls__step_profile *p, const ls__load *l, int slots)
 {
-    return fmax(1, computing_threads(p, local) / p->cores);
+    ls__load had = recorded_load(p);
+    int had_slots = ls__slots_of(p->slots, p->ranks, 0);
+    double elements = (double)p->elements, used = MEMORY_USE * elements / p->threads;
+    double slot = fmax(p->slot / 2, p->slot - accumulate_time(p, &had, had_slots) / had_slots);
+    double had_rate = ls__load_stream(&had, used * had.threads), rate = ls__load_stream(l, used * l->threads);
+    double memory = fmin(MEMORY_BYTES * elements / had_rate / p->threads, slot * MOST_MEMORY_SHARE);
+    double each = (slot - memory) * ls__load_gemm(&had) / ls__load_gemm(l) + memory * had_rate / rate;
+    return (each * slots + accumulate_time(p, l, slots)) * others(p, l) / others(p, &had);
 }
 
-/* A slot's time with so many ranks on the node, without turns. */
-static double slot_time(const ls__step_profile *p, int local)
-{
-    double memory = MEMORY_BYTES * (double)p->elements / (stream_rate(p, p->local) * p->threads);
-    memory = fmin(memory, p->slot * MOST_MEMORY_SHARE);
-    return (p->slot - memory) * gemm_rate(p, p->local) / gemm_rate(p, local) +
-           memory * stream_rate(p, p->local) / stream_rate(p, local);
-}
-
-/* How many slot times a node needs for the slots of its ranks, if the cores are shared evenly: the ranks with fewer slots end first and
+/* How many times that a node needs for the slots of its ranks, if the cores are shared evenly: the ranks with fewer slots end first and
  * leave their cores to the others. */
-static double node_slots(const ls__replay *r)
+static double node_turns(const ls__replay *r)
 {
-    const ls__step_profile *p = r->profile;
     int most = r->each,
         full = r->setup.slots % r->setup.ranks; /* ranks with one slot more than the others; 0: all are equal */
     int local = r->local, longer = full ? (full + r->setup.nodes - 1) / r->setup.nodes : local;
     if (!full || longer > local) longer = local;
-    return (most - (longer < local)) * turns(p, local) + (longer < local) * turns(p, longer);
+    ls__load all = load_of(r, local), last = load_of(r, longer);
+    return ((most - (longer < local)) * ls__load_turns(&all) + (longer < local) * ls__load_turns(&last)) / most;
 }
 
 /* ---- Buckets. */
@@ -134,10 +149,11 @@ void ls__replay_close(ls__replay *r)
 /* To add a bucket's gradients of the ranks of one node. */
 static double node_time(const ls__replay *r, double bytes)
 {
-    double n = r->local, traffic = (r->profile->sharded ? n + 1 : 2 * n) * bytes;
-    double rate = stream_rate(r->profile, r->local) * fmin(computing_threads(r->profile, r->local), r->profile->cores);
+    const ls__step_profile *p = r->profile;
+    double n = r->local, traffic = (p->sharded ? n + 1 : 2 * n) * bytes;
     if (r->local < 2) return 0;
-    return traffic / rate * r->comm_factor + SMALL_NS;
+    ls__load l = load_of(r, r->local);
+    return traffic / ls__load_stream_all(&l, (n + 1) * sizeof(float) * (double)p->elements) * r->comm_factor + SMALL_NS;
 }
 
 /* To exchange it between nodes: each node sends a part to every other one, and gets back all sums. */
@@ -169,9 +185,9 @@ static double small_time(const ls__replay *r)
 {
     double within = r->local < 2 ? 0 : SMALL_NS;
     double across = r->setup.nodes < 2 ? 0 : 2 * ceil(log2(r->setup.nodes)) * (r->setup.link_latency + MESSAGE_NS);
-    bool even = fmod(computing_threads(r->profile, r->local), r->profile->cores) == 0;
-    double wait = turns(r->profile, r->local) <= 1 ? 0 : even ? TAKE_TURNS_NS : UNEVEN_TURNS_NS;
-    return fmax(1, r->profile->small) * (within + across) + wait;
+    ls__load l = load_of(r, r->local);
+    double turns = ls__load_turns(&l), wake = turns > 1 ? WAKE_NS * turns : 0;
+    return fmax(1, r->profile->small) * (within + across + wake);
 }
 
 /* Exposed communication, if backward of the slowest rank takes so long after all its other slots. */
@@ -207,24 +223,49 @@ double ls__replay_stall(const ls__replay *r, double per_slot)
 
 /* ---- A step. */
 
+/* Relative to the recorded one, by the bytes and the rate at which they are passed. */
 static double update_time(const ls__replay *r)
 {
     const ls__step_profile *p = r->profile;
-    double alone = p->update * stream_rate(p, p->local) / stream_rate(p, r->local);
-    double share = p->sharded ? fmin(r->local, fmax(1, p->cores / p->threads)) : 1 / turns(p, r->local);
-    return alone / share;
+    ls__load had = recorded_load(p), has = load_of(r, r->local);
+    double state = STATE_BYTES * (double)p->elements;
+    bool had_sums = p->sharded && p->ranks > 1 && p->nodes == 1,
+         has_sums = p->sharded && r->setup.ranks > 1 && r->setup.nodes == 1;
+    double bytes = (UPDATE_BYTES + (has_sums ? 0 : NORM_BYTES)) / (UPDATE_BYTES + (had_sums ? 0 : NORM_BYTES));
+    if (p->sharded) return p->update * bytes * ls__load_stream_all(&had, state) / ls__load_stream_all(&has, state);
+    return p->update * bytes * ls__load_stream(&had, state * p->local) / ls__load_stream(&has, state * r->local) *
+           ls__load_turns(&has) / ls__load_turns(&had);
 }
 
-double ls__replay_step(const ls__replay *r, double typical, double slowest, double term[LS_TERM_COUNT])
+/* The work of the node's ranks, one slower than another by chance, on its cores. `one`: of the rank with the most slots, if it had its cores. */
+static double share_cores(const ls__replay *r, double one, double typical, uint64_t draw)
 {
     const ls__step_profile *p = r->profile;
-    double alone = slot_time(p, 1), shared = slot_time(p, r->local) * node_slots(r) / r->each;
-    double slow = r->setup.slow_rank > 1 ? fmax(slowest, typical * r->setup.slow_rank) : slowest;
+    int n = r->local * p->threads, cores = (int)r->setup.cores;
+    if (n > MOST_TASKS || cores < 1) return one * typical * node_turns(r);
+    double work[MOST_TASKS];
+    for (int i = 0; i < n; i++) {
+        int rank = i / p->threads, slots = ls__slots_of(r->setup.slots, r->setup.ranks, rank * r->setup.nodes);
+        work[i] = one / r->each * slots * typical * ls__noise_draw_rank(&p->noise, rank, slots, draw);
+        if (!rank && r->setup.slow_rank > 1) work[i] *= r->setup.slow_rank;
+    }
+    return ls__share_cores(work, n, cores, draw);
+}
+
+double ls__replay_step(const ls__replay *r, const ls__noise_draw *draw, uint64_t number, double term[LS_TERM_COUNT])
+{
+    const ls__step_profile *p = r->profile;
+    ls__load by_itself = load_of(r, 1), all = load_of(r, r->local);
+    by_itself.cores = fmax(by_itself.cores, p->threads);
+    double alone = slots_time(p, &by_itself, r->each), one = slots_time(p, &all, r->each), shared = one * node_turns(r);
+    double slow = r->setup.slow_rank > 1 ? fmax(draw->slowest, draw->typical * r->setup.slow_rank) : draw->slowest;
+    double last = shared * slow;
+    if (number && ls__load_turns(&all) > 1) last = share_cores(r, one, draw->typical, number);
     for (int i = 0; i < LS_TERM_COUNT; i++) term[i] = 0;
-    term[LS_TERM_COMPUTE] = alone * r->each * typical;
-    term[LS_TERM_SHARING] = (shared - alone) * r->each * typical;
-    term[LS_TERM_IMBALANCE] = shared * r->each * (slow - typical);
-    term[LS_TERM_COMM] = exposed(r, shared * slow * p->backward);
+    term[LS_TERM_COMPUTE] = alone * draw->typical;
+    term[LS_TERM_SHARING] = (shared - alone) * draw->typical;
+    term[LS_TERM_IMBALANCE] = last - shared * draw->typical;
+    term[LS_TERM_COMM] = exposed(r, last / r->each * p->backward);
     term[LS_TERM_UPDATE] = update_time(r);
     double sum = 0;
     for (int i = 0; i < LS_TERM_COUNT; i++) sum += term[i];

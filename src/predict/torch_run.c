@@ -80,8 +80,8 @@ ls_status ls__torch_run_read(ls__step_profile *p, const ls_run *run)
     p->spans = calloc(MOST_BUCKETS, sizeof *p->spans);
     ls_status status = steps && sums && p->spans ? LS_OK : ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
     p->beside = true;
-    p->cores = (double)p->local * p->threads;
-    p->gemm_one = p->gemm_all = p->stream_one = p->stream_all = 1; /* only their ratios count */
+    p->speed =
+        (ls__node_speed){ (double)p->local * p->threads, 1, 1, 1, 1, 1, 1, 0 }; /* only ratios of the rates count */
     if (!status) {
         n = list_backward(&run->rank[0], steps, room);
         sum_buckets(run, steps, n, sums, &p->own_rate);

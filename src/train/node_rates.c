@@ -1,37 +1,50 @@
 /* See node_rates.h.
  *
  * Each thread has a core of its own, also where the launcher has bound the rank to fewer: the cores are those of all ranks of the
- * node. Threads do the same work at the same time, and the slowest one counts. */
+ * node. In each round the first thread works alone while the others sleep, and then all work at the same time, so that what disturbs one of them
+ * does not disturb the best of several rounds. Of all threads the slowest one counts. */
 #include "train/node_rates.h"
 
 #include <jansson.h>
 #include <pthread.h>
 #include <sched.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 #include "base/file.h"
 #include "base/status.h"
 #include "base/thread.h"
-#include "kern/copy.h"
 #include "kern/gemm.h"
 #include "kern/select.h"
+#include "kern/vector.h"
 
 enum {
     SIZE = 384, /* of a product: its operands fit the caches of a core */
     TRIES = 3,
-    ROUNDS = 4, /* of one thread and of all, in turns: what disturbs one of them does not disturb the best of several */
-    BYTES = 8 << 20, /* that a thread copies at a time */
+    ROUNDS = 4,
+    CACHED = 1 << 20, /* elements that a thread adds in the caches */
+    LEAST = 4 << 20,  /* and in memory: more than the caches hold */
+    MOST = 32 << 20,
+    ALL = 128 << 20,        /* by all threads together */
+    USUAL_CACHE = 32 << 20, /* bytes */
     MAX_THREADS = 256,
 };
+
+typedef struct thread_rates {
+    double gemm, stream, memory;
+} thread_rates;
 
 typedef struct team {
     cpu_set_t cores;
     int threads;
-    _Atomic int arrived;    /* threads that have come to a point where they wait for each other */
-    _Atomic bool cancelled; /* some could not be started */
-    double gemm[MAX_THREADS], stream[MAX_THREADS]; /* [threads] */
+    size_t count, shared_count; /* elements that a thread adds in memory by itself, and together with the others */
+    pthread_mutex_t lock;       /* of the next three */
+    pthread_cond_t changed;
+    int arrived;                                /* threads that have come to a point where they wait for each other */
+    bool failed;                                /* one could not be started, or has no memory */
+    thread_rates one, all[MAX_THREADS][ROUNDS]; /* one: the best of the rounds */
 } team;
 
 typedef struct member {
@@ -47,70 +60,138 @@ static size_t nth_core(const cpu_set_t *cores, int n)
     return i;
 }
 
-/* Waits until all threads have come to the point `number` (from 1). */
-static void meet(team *t, int number)
+/* Sleeps until all threads have come to the point `number` (from 1). False: not all will. */
+static bool meet(team *t, int number)
 {
-    atomic_fetch_add(&t->arrived, 1);
-    while (atomic_load(&t->arrived) < number * t->threads && !atomic_load(&t->cancelled)) sched_yield();
+    pthread_mutex_lock(&t->lock);
+    t->arrived++;
+    pthread_cond_broadcast(&t->changed);
+    while (t->arrived < number * t->threads && !t->failed) pthread_cond_wait(&t->changed, &t->lock);
+    bool all = !t->failed;
+    pthread_mutex_unlock(&t->lock);
+    return all;
 }
 
-static void *measure_thread(void *arg)
+static void give_up(team *t)
 {
-    const member *m = arg;
-    team *t = m->team;
-    cpu_set_t one;
-    char *memory = malloc(2 * (size_t)BYTES);
-    CPU_ZERO(&one);
-    CPU_SET(nth_core(&t->cores, m->number), &one);
-    pthread_setaffinity_np(pthread_self(), sizeof one, &one);
-    if (memory) memset(memory, 1, 2 * (size_t)BYTES);
-    meet(t, 1);
-    t->gemm[m->number] = ls__gemm_peak(SIZE, TRIES, 1);
-    meet(t, 2);
+    pthread_mutex_lock(&t->lock);
+    t->failed = true;
+    pthread_cond_broadcast(&t->changed);
+    pthread_mutex_unlock(&t->lock);
+}
+
+/* GB/s read and written: one array is added to another, as gradients are. */
+static double add_rate(float *memory, size_t count, size_t apart)
+{
     int64_t best = INT64_MAX;
-    for (int i = 0; i < TRIES && memory; i++) {
+    for (int i = 0; i < TRIES; i++) {
         int64_t begin = ls_now();
-        ls__copy_bytes(memory + BYTES, memory, BYTES, true);
+        ls__add_f32(memory, memory, memory + apart, count);
         int64_t took = ls_now() - begin;
         if (took > 0 && took < best) best = took;
     }
-    t->stream[m->number] = memory ? 2.0 * BYTES / (double)best : 0;
-    free(memory);
+    return 3 * sizeof *memory * (double)count / (double)best;
+}
+
+static thread_rates measure(float *memory, size_t count)
+{
+    return (thread_rates){ .gemm = ls__gemm_peak(SIZE, TRIES, 1),
+                           .stream = add_rate(memory, CACHED, count),
+                           .memory = add_rate(memory, count, count) };
+}
+
+static void keep_best(thread_rates *best, const thread_rates *r)
+{
+    if (r->gemm > best->gemm) best->gemm = r->gemm;
+    if (r->stream > best->stream) best->stream = r->stream;
+    if (r->memory > best->memory) best->memory = r->memory;
+}
+
+static void *run_member(void *arg)
+{
+    const member *m = arg;
+    team *t = m->team;
+    cpu_set_t core;
+    size_t all = 2 * sizeof(float) * (m->number ? t->shared_count : t->count);
+    float *memory = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) {
+        give_up(t);
+        return NULL;
+    }
+    CPU_ZERO(&core);
+    CPU_SET(nth_core(&t->cores, m->number), &core);
+    pthread_setaffinity_np(pthread_self(), sizeof core, &core);
+    madvise(memory, all, MADV_HUGEPAGE);
+    memset(memory, 0, all);
+    for (int round = 0; round < ROUNDS && meet(t, 2 * round + 1); round++) {
+        thread_rates r = { 0 };
+        if (m->number == 0) r = measure(memory, t->count);
+        if (m->number == 0) keep_best(&t->one, &r);
+        if (!meet(t, 2 * round + 2)) break;
+        t->all[m->number][round] = measure(memory, t->shared_count);
+    }
+    munmap(memory, all);
     return NULL;
 }
 
-/* False: the threads could not be started. */
-static bool measure(const cpu_set_t *cores, int threads, double *gemm, double *stream)
+/* The best round of the slowest thread in it. */
+static thread_rates slowest(const team *t)
+{
+    thread_rates best = { 0 };
+    for (int round = 0; round < ROUNDS; round++) {
+        thread_rates least = t->all[0][round];
+        for (int i = 1; i < t->threads; i++) {
+            const thread_rates *r = &t->all[i][round];
+            if (r->gemm < least.gemm) least.gemm = r->gemm;
+            if (r->stream < least.stream) least.stream = r->stream;
+            if (r->memory < least.memory) least.memory = r->memory;
+        }
+        keep_best(&best, &least);
+    }
+    return best;
+}
+
+/* Of the largest one. */
+static size_t cache_bytes(void)
+{
+    long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    if (bytes <= 0) bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
+    return bytes > 0 ? (size_t)bytes : USUAL_CACHE;
+}
+
+/* False: it could not be measured. */
+static bool measure_all(const cpu_set_t *cores, int threads, ls__node_rates *out)
 {
     team *t = calloc(1, sizeof *t);
     member members[MAX_THREADS];
     pthread_t thread[MAX_THREADS];
     int started = 0;
     if (!t) return false;
+    size_t count = cache_bytes() / sizeof(float), each = (size_t)ALL / (size_t)threads;
     t->cores = *cores;
     t->threads = threads;
+    t->count = count < LEAST ? LEAST : count > MOST ? MOST : count;
+    t->shared_count = each < CACHED ? CACHED : each > t->count ? t->count : each;
+    pthread_mutex_init(&t->lock, NULL);
+    pthread_cond_init(&t->changed, NULL);
     for (; started < threads; started++) {
         members[started] = (member){ .team = t, .number = started };
-        if (ls__thread_start(&thread[started], "ls-probe", measure_thread, &members[started])) break;
+        if (ls__thread_start(&thread[started], "ls-probe", run_member, &members[started])) break;
     }
-    atomic_store(&t->cancelled, started < threads);
+    if (started < threads) give_up(t);
     for (int i = 0; i < started; i++) pthread_join(thread[i], NULL);
-    *gemm = *stream = 1e30;
-    for (int i = 0; i < threads; i++) {
-        if (t->gemm[i] < *gemm) *gemm = t->gemm[i];
-        if (t->stream[i] < *stream) *stream = t->stream[i];
-    }
+    pthread_cond_destroy(&t->changed);
+    pthread_mutex_destroy(&t->lock);
+    thread_rates all = slowest(t);
+    *out = (ls__node_rates){ .gemm_one = t->one.gemm,
+                             .gemm_all = all.gemm,
+                             .stream_one = t->one.stream,
+                             .stream_all = all.stream,
+                             .memory_one = t->one.memory,
+                             .memory_all = all.memory };
+    bool done = !t->failed && all.gemm > 0 && all.stream > 0 && all.memory > 0;
     free(t);
-    return started == threads && *gemm > 0 && *stream > 0;
-}
-
-static bool keep_better(const cpu_set_t *cores, int threads, double *gemm, double *stream)
-{
-    double g, s;
-    if (!measure(cores, threads, &g, &s)) return false;
-    if (g > *gemm) *gemm = g;
-    if (s > *stream) *stream = s;
-    return true;
+    return done;
 }
 
 /* ---- What an earlier run measured. */
@@ -153,10 +234,11 @@ static bool read_cached(const char *path, const char *key, ls__node_rates *out)
     const char *of = NULL;
     if (ls__file_read(path, 1 << 16, &text, &bytes)) return false;
     json_t *j = json_loadb(text, bytes, 0, NULL);
-    bool found = j && !json_unpack(j, "{s:s, s:F, s:F, s:F, s:F}", "of", &of, "gemm_one", &out->gemm_one, "gemm_all",
-                                   &out->gemm_all, "stream_one", &out->stream_one, "stream_all", &out->stream_all);
+    bool found = j && !json_unpack(j, "{s:s, s:F, s:F, s:F, s:F, s:F, s:F}", "of", &of, "gemm_one", &out->gemm_one,
+                                   "gemm_all", &out->gemm_all, "stream_one", &out->stream_one, "stream_all",
+                                   &out->stream_all, "memory_one", &out->memory_one, "memory_all", &out->memory_all);
     found = found && !strcmp(of, key) && out->gemm_one > 0 && out->gemm_all > 0 && out->stream_one > 0 &&
-            out->stream_all > 0;
+            out->stream_all > 0 && out->memory_one > 0 && out->memory_all > 0;
     json_decref(j);
     free(text);
     return found;
@@ -165,8 +247,9 @@ static bool read_cached(const char *path, const char *key, ls__node_rates *out)
 /* A failure costs the next run some milliseconds, and nothing else. */
 static void write_cache(const char *folder, const char *path, const char *key, const ls__node_rates *r)
 {
-    json_t *j = json_pack("{s:s, s:f, s:f, s:f, s:f}", "of", key, "gemm_one", r->gemm_one, "gemm_all", r->gemm_all,
-                          "stream_one", r->stream_one, "stream_all", r->stream_all);
+    json_t *j = json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f}", "of", key, "gemm_one", r->gemm_one, "gemm_all",
+                          r->gemm_all, "stream_one", r->stream_one, "stream_all", r->stream_all, "memory_one",
+                          r->memory_one, "memory_all", r->memory_all);
     char *text = j ? json_dumps(j, JSON_INDENT(2)) : NULL;
     ls_status status = text ? ls__file_make_own_dir(folder) : LS_ENOMEM;
     if (!status) status = ls__file_write(path, text, strlen(text));
@@ -182,17 +265,12 @@ static void find(const cpu_set_t *cores, ls__node_rates *out)
     describe_cores(cores, key, sizeof key);
     if (folder && asprintf(&path, "%s/node-rates.json", folder) < 0) path = NULL;
     if (!path || !read_cached(path, key, out)) {
-        *out = (ls__node_rates){ 0 };
-        bool done = true;
-        for (int round = 0; round < ROUNDS && done; round++) {
-            done = keep_better(cores, 1, &out->gemm_one, &out->stream_one) &&
-                   (all == 1 || keep_better(cores, all, &out->gemm_all, &out->stream_all));
-        }
-        if (all == 1) out->gemm_all = out->gemm_one, out->stream_all = out->stream_one;
+        bool done = measure_all(cores, all, out);
         if (!done) *out = (ls__node_rates){ 0 };
         if (done && path) write_cache(folder, path, key, out);
     }
     if (out->gemm_one > 0) out->cores = CPU_COUNT(cores);
+    out->cache_bytes = (double)cache_bytes();
     free(path);
     free(folder);
 }

@@ -108,6 +108,9 @@ ls_status ls__train_record_node(ls_train *t)
     ls_record_metadata(r, LS_METADATA_GEMM_ALL, n.gemm_all);
     ls_record_metadata(r, LS_METADATA_STREAM_ONE, n.stream_one);
     ls_record_metadata(r, LS_METADATA_STREAM_ALL, n.stream_all);
+    ls_record_metadata(r, LS_METADATA_MEMORY_ONE, n.memory_one);
+    ls_record_metadata(r, LS_METADATA_MEMORY_ALL, n.memory_all);
+    ls_record_metadata(r, LS_METADATA_CACHE, n.cache_bytes);
     return LS_OK;
 }
 
