@@ -195,6 +195,22 @@ static void read_times(ls__step_profile *p, const ls_run *run, double *scratch)
     p->repeat = repeat_of(run, scratch);
 }
 
+/* ---- What operations read and write. */
+
+static void read_bytes(ls__step_profile *p, const ls_run *run)
+{
+    const ls_run_rank *x = &run->rank[0];
+    double bytes = 0, slots = 0;
+    for (size_t i = 0; i < x->n_events; i++) {
+        if (x->events[i].kind != LS_EVENT_SEGMENT) continue;
+        float part;
+        memcpy(&part, &(uint32_t){ (uint32_t)x->events[i].b }, sizeof part);
+        if (part >= 0 && part < 1e15f) bytes += (double)part;
+        slots += x->events[i].a == (LS_SEGMENT_END << 1 | 1);
+    }
+    if (slots > 0) p->bytes = bytes / slots;
+}
+
 /* ---- Adding the gradients of slots. */
 
 double ls__accumulate_bytes(int before, int slots)
@@ -384,6 +400,7 @@ ls_status ls__step_profile_read(ls__step_profile *p, const ls_run *run)
         else
             status = ls__fail(LS_EINVAL, "%s: no time was recorded in forward and backward", run->path);
         if (!status) status = read_add_rate(p, run);
+        read_bytes(p, run);
         read_comm(p, run);
     }
     free(scratch);

@@ -32,6 +32,7 @@ typedef struct ls__step_profile {
         slot; /* forward and backward of one slot; with what other programs took of the cores, if each rank had one */
     double unshared; /* share of `slot` that is left where cores are free for other programs */
     double backward; /* share of `slot` */
+    double bytes;    /* that the operations of a slot read and write at least; 0: not known */
     double update;
     double add_rate; /* bytes per ns at which gradients of slots are added (ls__accumulate_bytes()); 0: not known */
     double data;     /* time in the data phase, per slot */

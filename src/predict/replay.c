@@ -27,8 +27,8 @@ static const double WAKE_NS = 3e5; /* more, if ranks sleep while they wait, beca
 static const double NETWORK_CPU_PER_BYTE = 1.0;
 static const double MESSAGE_NS = 3000; /* processor time of a message */
 static const double PAYLOAD = 0.956;   /* of what a link carries; the rest is headers of packets of 1500 bytes */
-/* Of a slot, for each element: the weight is read in forward and in backward, the gradient is read and written. All else that a slot reads
- * and writes mostly stays in a core's own caches. */
+/* Of a slot, for each element at most: the weight is read in forward and in backward, the gradient is read and written. All else that a slot
+ * reads and writes mostly stays in a core's own caches. */
 static const double MEMORY_BYTES = 16, MEMORY_USE = 12;
 static const double MOST_MEMORY_SHARE = 0.5;
 /* Of the optimizer's arrays for each element: the weight, its gradient and two moments, of which all but the gradient are written, too; and of the
@@ -77,7 +77,8 @@ static double slots_time(const ls__step_profile *p, const ls__load *l, int slots
     double elements = (double)p->elements, used = MEMORY_USE * elements / p->threads;
     double slot = fmax(p->slot / 2, p->slot - accumulate_time(p, &had, had_slots) / had_slots);
     double had_rate = ls__load_stream(&had, used * had.threads), rate = ls__load_stream(l, used * l->threads);
-    double memory = fmin(MEMORY_BYTES * elements / had_rate / p->threads, slot * MOST_MEMORY_SHARE);
+    double bytes = p->bytes > 0 ? fmin(p->bytes, MEMORY_BYTES * elements) : MEMORY_BYTES * elements;
+    double memory = fmin(bytes / had_rate / p->threads, slot * MOST_MEMORY_SHARE);
     double each = (slot - memory) * ls__load_gemm(&had) / ls__load_gemm(l) + memory * had_rate / rate;
     return (each * slots + accumulate_time(p, l, slots)) * others(p, l) / others(p, &had);
 }

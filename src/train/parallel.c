@@ -30,6 +30,7 @@
 #include "train/checkpoint.h"
 #include "train/inject.h"
 #include "train/kept.h"
+#include "train/record.h"
 #include "train/training.h"
 
 enum {
@@ -110,6 +111,7 @@ static ls_status on_ready(void *user, ls_param *param)
     const ls_place *places;
     size_t n = ls_model_places(t->model, &places), at = (size_t)param->index - ls__model_frozen(t->model);
     if (at == n / 2) ls__inject_delay(t, LS_PHASE_BACKWARD);
+    ls__train_costs_mark(t, n - 1 - at, LS_PHASE_BACKWARD);
     return ls_ddp_ready(t->parallel.ddp, n - 1 - at);
 }
 
@@ -123,12 +125,13 @@ static void on_tick(void *user)
 /* So that a report can find where in forward time was lost. */
 static void on_used(void *user, const ls_param *param)
 {
-    const ls_train *t = user;
+    ls_train *t = user;
     const ls_place *places;
     size_t n = ls_model_places(t->model, &places), frozen = ls__model_frozen(t->model);
     if ((size_t)param->index < frozen) return;
-    ls_record_event(ls_world_record(t->parallel.world), 0, LS_EVENT_SPAN_USED, n - 1 + frozen - (size_t)param->index,
-                    0);
+    size_t span = n - 1 + frozen - (size_t)param->index;
+    ls_record_event(ls_world_record(t->parallel.world), 0, LS_EVENT_SPAN_USED, span, 0);
+    ls__train_costs_mark(t, span, LS_PHASE_FORWARD);
 }
 
 static void begin_update(const ls_train *t)

@@ -11,6 +11,7 @@
 #include "kern/copy.h"
 #include "kern/gemm.h"
 #include "kern/select.h"
+#include "tensor/hooks.h"
 #include "train/node_rates.h"
 #include "train/inject.h"
 #include "train/kept.h"
@@ -141,6 +142,41 @@ double ls__train_leave(ls_train *t, ls_phase phase)
 {
     ls_record_end(ls_world_record(t->parallel.world), phase);
     return ls__train_lap(t);
+}
+
+static void add_cost(void *user, const ls__op_cost *cost)
+{
+    ls_train *t = user;
+    t->segment.flops += cost->flops;
+    t->segment.bytes += cost->bytes;
+}
+
+void ls__train_costs_begin(ls_train *t, int micro)
+{
+    enum { EVERY = 256 };
+    if (!t->recorded || t->profile || micro || t->step % EVERY) return;
+    t->segment = (ls__segment_cost){ .counted = true };
+    ls__tape_on_profile(t->tape, add_cost, t);
+}
+
+static uint64_t float_bits(double x)
+{
+    float f = (float)x;
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    return bits;
+}
+
+void ls__train_costs_mark(ls_train *t, uint64_t span, ls_phase phase)
+{
+    ls__segment_cost *c = &t->segment;
+    if (!c->counted) return;
+    ls_record_event(ls_world_record(t->parallel.world), 0, LS_EVENT_SEGMENT, span << 1 | (phase == LS_PHASE_BACKWARD),
+                    float_bits(c->flops) << 32 | float_bits(c->bytes));
+    c->flops = c->bytes = 0;
+    if (span != LS_SEGMENT_END || phase != LS_PHASE_BACKWARD) return;
+    c->counted = false;
+    ls__tape_on_profile(t->tape, NULL, NULL);
 }
 
 void ls__train_note_batch(ls_train *t)

@@ -138,13 +138,16 @@ static ls_status run_slots(ls_train *t, ls_train_metrics *m, double *parts, doub
         if (!status) status = ls__train_enter(t, LS_PHASE_FORWARD);
         if (!status) status = ls__parallel_begin(t, micro, batch.weight);
         if (!status) ls__statistics_slot(t, first + micro);
+        ls__train_costs_begin(t, micro);
         if (!status && batch.model.batch_size) status = ls__train_forward(t, first + micro, &batch.model, false, &loss);
+        ls__train_costs_mark(t, LS_SEGMENT_END, LS_PHASE_FORWARD);
         m->forward_ms += ls__train_leave(t, LS_PHASE_FORWARD);
         if (!status) status = ls__train_enter(t, LS_PHASE_BACKWARD);
         if (status) return status;
         losses[micro] = loss ? (double)loss->data[0] : 0;
         tokens[micro] = batch.tokens;
         if (loss) status = ls_tape_backward(t->tape, loss);
+        ls__train_costs_mark(t, LS_SEGMENT_END, LS_PHASE_BACKWARD);
         if (!status) status = ls__parallel_finish(t, weight);
         m->backward_ms += ls__train_leave(t, LS_PHASE_BACKWARD);
         if (status) return status;

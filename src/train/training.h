@@ -14,6 +14,12 @@
 #include "train/source.h"
 #include "train/task.h"
 
+/* What operations cost. */
+typedef struct ls__segment_cost {
+    bool counted; /* in this slot */
+    double flops, bytes;
+} ls__segment_cost;
+
 struct ls_train {
     ls_train_options options;  /* defaults filled in; its pointers are the caller's and used in ls_train_open() only */
     const ls__task_type *task; /* of the options */
@@ -64,6 +70,7 @@ struct ls_train {
     int64_t blocked;                          /* ns blocked in collectives before this step */
     int64_t clock;                            /* when the last phase ended */
     struct ls__profile *profile;              /* NULL: none */
+    ls__segment_cost segment;                 /* since the last mark */
     bool threads_found, warmup_found;         /* options.threads, schedule.warmup are defaults */
     char *run_dir;                            /* options.run_dir, of all ranks */
     /* kept because the options' texts are gone after ls_train_open() */

@@ -11,8 +11,11 @@ typedef struct job {
     int ranks, slots, cores;
     int64_t jitter;    /* of backward, on one rank after the other */
     double slower_all; /* matrix products and memory, when all cores compute: share of one core's rate; 0: 1 */
-    bool sizes;        /* of gradients are recorded */
-    int lost_rank;     /* without a record; -1: none */
+    double stream;     /* bytes per ns that arrays are added with; 0: as if that took no time */
+    int64_t add;   /* ns that each addition to a slot's gradients takes in backward, for each 4 bytes of an element */
+    double steady; /* rank 1 takes so many times as long in all steps; 0: 1 */
+    bool sizes;    /* of gradients are recorded */
+    int lost_rank; /* without a record; -1: none */
 } job;
 
 static void put_metadata(rank_record *r, const job *j)
@@ -23,8 +26,8 @@ static void put_metadata(rank_record *r, const job *j)
     ls__event_file_metadata(r->file, LS_METADATA_CORES, j->cores);
     ls__event_file_metadata(r->file, LS_METADATA_GEMM_ONE, 100);
     ls__event_file_metadata(r->file, LS_METADATA_GEMM_ALL, 100 * all);
-    ls__event_file_metadata(r->file, LS_METADATA_STREAM_ONE, 10);
-    ls__event_file_metadata(r->file, LS_METADATA_STREAM_ALL, 10 * all);
+    ls__event_file_metadata(r->file, LS_METADATA_STREAM_ONE, j->stream > 0 ? j->stream : 1e6);
+    ls__event_file_metadata(r->file, LS_METADATA_STREAM_ALL, (j->stream > 0 ? j->stream : 1e6) * all);
     ls__event_file_metadata(r->file, LS_METADATA_FLOPS, 1e9);
 }
 
@@ -41,12 +44,23 @@ static int64_t phase(rank_record *r, ls_phase p, int64_t at, int64_t ns, const j
     return at;
 }
 
+/* 4-byte words per element that the gradients of slot m of n take to be added: a copy, or copies and additions as a binary counter does. */
+static int words(int m, int n)
+{
+    static const int of_four[] = { 2, 3, 2, 3 };
+    return n == 4 ? of_four[m] : 0;
+}
+
 /* Each slot: 10 ms forward, 20 ms backward; then a collective of 1 ms and an update of 4. */
 static ls_run *record_job(const char *name, const job *j)
 {
     char live[32], made[32];
     ls_run *run;
-    int64_t step = 5 * MS + (int64_t)(j->slots / j->ranks) * 30 * MS + j->jitter;
+    double steady = j->steady > 0 ? j->steady : 1;
+    int each = j->slots / j->ranks;
+    int64_t sum = 0;
+    for (int m = 0; m < each; m++) sum += 30 * MS + words(m, each) * j->add;
+    int64_t step = 5 * MS + (int64_t)(steady * (double)sum) + j->jitter;
     snprintf(made, sizeof made, "%.20s", name);
     snprintf(live, sizeof live, "%.20s-live", name);
     for (int k = 0; k < j->ranks; k++) {
@@ -60,8 +74,10 @@ static ls_run *record_job(const char *name, const job *j)
             add(&r, at, LS_EVENT_STEP, (uint64_t)s + 1, 0);
             for (int m = 0; m < j->slots / j->ranks; m++) {
                 int64_t more = m == 0 && s % j->ranks == k ? j->jitter : 0;
-                at = phase(&r, LS_PHASE_FORWARD, at, 10 * MS, j, m);
-                at = phase(&r, LS_PHASE_BACKWARD, at, 20 * MS + more, j, m);
+                double slow = k == 1 ? steady : 1;
+                at = phase(&r, LS_PHASE_FORWARD, at, (int64_t)(slow * 10 * MS), j, m);
+                at = phase(&r, LS_PHASE_BACKWARD, at,
+                           (int64_t)(slow * (double)(20 * MS + words(m, each) * j->add)) + more, j, m);
             }
             if (j->ranks > 1) {
                 add(&r, at, LS_EVENT_COLL_START, (uint64_t)s + 1, 64);
@@ -134,6 +150,57 @@ static void test_ranks_beyond_the_cores_take_turns(void **state)
     double before = two_ranks.term[LS_TERM_COMPUTE] + two_ranks.term[LS_TERM_SHARING];
     assert_float_equal((four.term[LS_TERM_COMPUTE] + four.term[LS_TERM_SHARING]) / MS, before / MS, 0.1);
     assert_true(four.step > two_ranks.step);
+    /* Two of three share a core until the third is done: 1.5 times the work of one is not reached. */
+    ls_prediction three;
+    assert_int_equal(ls_predict(p, &(ls_setup){ .ranks = 3, .slots = 6 }, &three), LS_OK);
+    assert_true(three.step > 1.5 * 60 * MS + 5 * MS && three.step < 2 * 60 * MS);
+    ls_predictor_free(&p);
+}
+
+static void test_a_node_with_fewer_cores(void **state)
+{
+    ls_predictor *p = predictor_of(&two);
+    ls_prediction out;
+    (void)state;
+    assert_int_equal(ls_predict(p, &(ls_setup){ .cores = 1 }, &out), LS_OK);
+    assert_float_equal((out.term[LS_TERM_COMPUTE] + out.term[LS_TERM_SHARING]) / MS, 120, 0.1);
+    assert_int_equal(ls_predict(p, &(ls_setup){ .ranks = 1, .cores = 0.5 }, &out), LS_OK);
+    assert_float_equal((out.term[LS_TERM_COMPUTE] + out.term[LS_TERM_SHARING]) / MS, 240, 0.1);
+    ls_predictor_free(&p);
+}
+
+/* 4 slots of a rank, which take 10 words of 4 bytes per element to be added, in 1.2 ms each: that time is theirs, not computing. */
+static void test_what_it_takes_to_add_slots(void **state)
+{
+    job j = two;
+    ls_prediction out;
+    (void)state;
+    j.slots = 8;
+    j.add = 1200000;
+    ls_predictor *p = predictor_of(&j);
+    assert_int_equal(ls_predict(p, NULL, &out), LS_OK);
+    assert_float_equal((out.term[LS_TERM_COMPUTE] + out.term[LS_TERM_SHARING]) / MS, 120 + 12, 0.1);
+    assert_int_equal(ls_predict(p, &(ls_setup){ .slots = 2 }, &out), LS_OK); /* none is added */
+    assert_float_equal((out.term[LS_TERM_COMPUTE] + out.term[LS_TERM_SHARING]) / MS, 30, 0.1);
+    assert_int_equal(ls_predict(p, &(ls_setup){ .slots = 4 }, &out), LS_OK); /* a copy, and one addition in place */
+    assert_float_equal((out.term[LS_TERM_COMPUTE] + out.term[LS_TERM_SHARING]) / MS, 60 + 4 * 1.2, 0.1);
+    ls_predictor_free(&p);
+}
+
+/* Rank 1 takes 1.1 times as long in all steps. Of as many ranks as there may be, some are on such a core; but none on a slower one. */
+static void test_what_stays_with_a_rank(void **state)
+{
+    job j = two;
+    ls_prediction out;
+    (void)state;
+    j.cores = 8;
+    j.steady = 1.1;
+    ls_predictor *p = predictor_of(&j);
+    for (int ranks = 2; ranks <= 8; ranks *= 2) {
+        assert_int_equal(ls_predict(p, &(ls_setup){ .ranks = ranks, .slots = 16 }, &out), LS_OK);
+        double computing = out.term[LS_TERM_COMPUTE] + out.term[LS_TERM_SHARING] + out.term[LS_TERM_IMBALANCE];
+        assert_float_equal(computing / MS, 1.1 * 30 * 16 / ranks, 0.3);
+    }
     ls_predictor_free(&p);
 }
 
@@ -213,6 +280,9 @@ static void test_what_cannot_be_said_is_refused(void **state)
     refused(p, (ls_setup){ .nodes = 3 }, LS_EINVAL, "3 nodes for 2 ranks");
     refused(p, (ls_setup){ .nodes = 2 }, LS_EUNSUPPORTED, "link");
     refused(p, (ls_setup){ .threads = 2 }, LS_EUNSUPPORTED, "1 thread per rank");
+    refused(p, (ls_setup){ .cores = 3 }, LS_EUNSUPPORTED, "2 cores");
+    refused(p, (ls_setup){ .cores = -1 }, LS_EINVAL, "cores is -1");
+    refused(p, (ls_setup){ .cores = (double)NAN }, LS_EINVAL, "cores");
     refused(p, (ls_setup){ .wire_bytes = 3 }, LS_EINVAL, "wire_bytes");
     refused(p, (ls_setup){ .nodes = 2, .link_rate = (double)NAN }, LS_EINVAL, "link");
     refused(p, (ls_setup){ .slow_rank = 0.5 }, LS_EINVAL, "slow_rank");
@@ -254,6 +324,9 @@ int main(void)
         cmocka_unit_test(test_recorded_setup_is_what_was_recorded),
         cmocka_unit_test(test_one_rank_computes_all_slots),
         cmocka_unit_test(test_ranks_beyond_the_cores_take_turns),
+        cmocka_unit_test(test_a_node_with_fewer_cores),
+        cmocka_unit_test(test_what_it_takes_to_add_slots),
+        cmocka_unit_test(test_what_stays_with_a_rank),
         cmocka_unit_test(test_cores_that_slow_each_other_down),
         cmocka_unit_test(test_what_a_link_cannot_hide_is_exposed),
         cmocka_unit_test(test_a_slow_rank_and_noise_make_others_wait),

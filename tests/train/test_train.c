@@ -3,6 +3,7 @@
 #include "check.h"
 #include "base/file.h"
 #include "folder.h"
+#include "lockstep/measure.h"
 #include "lockstep/train.h"
 #include <math.h>
 #include <stdatomic.h>
@@ -290,6 +291,45 @@ static void the_run_folder_tells_everything(void **state)
     check_fails(ls_train_open(&u, &o), LS_EINVAL, "runs/one: holds a run already");
 }
 
+/* Of the first slot of the first step, and no other: forward and backward of 2 blocks, and the vocabulary, whose products are in forward. */
+static void the_record_has_the_cost_of_each_segment(void **state)
+{
+    ls_train_options o = tiny(1);
+    const double B = 4, T = 32, C = 32, V = 257, L = 2;
+    double blocks = 2 * B * T * 12 * C * C * L, attention = 4 * B * T * T / 2 * C * L, head = 2 * B * T * C * V;
+    double flops[2] = { 0 }, bytes[2] = { 0 };
+    int segments[2] = { 0 }, ends[2] = { 0 };
+    ls_train *t;
+    ls_run *r;
+    (void)state;
+    o.slots = 3;
+    o.steps = 5;
+    o.run_dir = "costs";
+    check_ok(ls_train_open(&t, &o));
+    run(t, NULL);
+    ls_train_free(&t);
+    check_ok(ls_run_open(&r, "costs", NULL));
+    for (size_t i = 0; i < r->rank[0].n_events; i++) {
+        const ls_event *e = &r->rank[0].events[i];
+        if (e->kind != LS_EVENT_SEGMENT) continue;
+        float f, b;
+        memcpy(&f, &(uint32_t){ (uint32_t)(e->b >> 32) }, 4);
+        memcpy(&b, &(uint32_t){ (uint32_t)e->b }, 4);
+        flops[e->a & 1] += (double)f;
+        bytes[e->a & 1] += (double)b;
+        segments[e->a & 1]++;
+        ends[e->a & 1] += e->a >> 1 == LS_SEGMENT_END;
+    }
+    ls_run_free(&r);
+    assert_float_equal(flops[0] / (blocks + attention + 3 * head), 1, 1e-6);
+    assert_float_equal(flops[1] / (2 * blocks + 2.5 * attention), 1, 1e-6);
+    assert_true(bytes[0] > 4 * 12 * C * C * L && bytes[1] > 2 * 4 * 12 * C * C * L);
+    assert_int_equal(segments[0], 4 * (int)L + 2 + 1); /* matrices of blocks, embeddings, the head; the end */
+    assert_true(segments[1] > segments[0]);            /* biases and norms have gradients, too */
+    assert_int_equal(ends[0], 1);
+    assert_int_equal(ends[1], 1);
+}
+
 static void a_nan_stops_the_run_and_harms_nothing(void **state)
 {
     (void)state;
@@ -412,6 +452,7 @@ int main(void)
         cmocka_unit_test(a_short_last_step_counts_its_own_tokens),
         cmocka_unit_test(a_steady_step_takes_nothing_from_the_heap),
         cmocka_unit_test(the_run_folder_tells_everything),
+        cmocka_unit_test(the_record_has_the_cost_of_each_segment),
         cmocka_unit_test(a_nan_stops_the_run_and_harms_nothing),
         cmocka_unit_test(wrong_options_are_refused_before_anything_is_written),
         cmocka_unit_test(null_options_are_the_defaults),
