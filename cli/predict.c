@@ -30,9 +30,10 @@ enum { MAX_LIST = 64, MAX_ROWS = 512 };
 
 typedef struct asked {
     const char *run, *ranks, *nodes, *buckets, *slots, *link, *check, *html, *probe;
-    int wire, workers, prefetch;
+    int wire, workers, prefetch, per_node;
     bool no_overlap, explain, json;
     double slow_rank, cores;
+    double peak; /* of the run; see peak_of() */
 } asked;
 
 typedef struct number_list {
@@ -112,7 +113,7 @@ static bool add_row(predict_table *t, const ls_predictor *p, const ls_setup *s)
     *r = (predict_row){ 0 };
     if (ls_predict(p, s, &r->p)) {
         r->refused = strdup(ls_error());
-        r->p.setup = *s;
+        r->p.setup = *s; /* what was asked for; the rest is not known */
     }
     return true;
 }
@@ -134,6 +135,10 @@ static int make_rows(predict_table *t, const ls_predictor *p, const asked *a)
         !read_list("--bucket-mb", a->buckets, 1e-3, 1e5, false, &buckets) ||
         !read_list("--slots", a->slots, 1, 1e9, true, &slots) || !read_link(a->link, &s))
         return EXIT_USAGE;
+    if (a->nodes && a->per_node) {
+        fprintf(stderr, "lockstep predict: --nodes and --per-node: give one of them\n");
+        return EXIT_USAGE;
+    }
     if (ranks.count * nodes.count * buckets.count * slots.count > MAX_ROWS) {
         fprintf(stderr, "lockstep predict: more than %d combinations; give shorter lists\n", (int)MAX_ROWS);
         return EXIT_USAGE;
@@ -144,6 +149,8 @@ static int make_rows(predict_table *t, const ls_predictor *p, const asked *a)
                 for (size_t r = 0; r < ranks.count; r++) {
                     s.ranks = (int)ranks.value[r];
                     s.nodes = (int)nodes.value[n];
+                    if (a->per_node && s.ranks) s.nodes = (s.ranks - 1) / a->per_node + 1;
+                    if (ranks.count > 1 && nodes.count > 1 && s.nodes > s.ranks) continue; /* nobody means these */
                     s.slots = (int)slots.value[v];
                     s.bucket_bytes = (size_t)(buckets.value[b] * (1 << 20));
                     if (!add_row(t, p, &s)) return EXIT_FAILED;
@@ -191,8 +198,12 @@ static void print_row(const predict_row *r, double most, bool marked)
 setup_text predict_setup_text(const ls_setup *s)
 {
     setup_text t;
-    snprintf(t.text, sizeof t.text, "%d rank%s on %d node%s, %d slot%s, buckets of %s", s->ranks, ls__s(s->ranks),
-             s->nodes, ls__s(s->nodes), s->slots, ls__s(s->slots), amount_bytes((double)s->bucket_bytes).text);
+    int n = snprintf(t.text, sizeof t.text, "%d rank%s", s->ranks, ls__s(s->ranks));
+    /* What is 0 was not asked for, and the set-up was refused before it was known. */
+    if (s->nodes) n += snprintf(t.text + n, sizeof t.text - (size_t)n, " on %d node%s", s->nodes, ls__s(s->nodes));
+    if (s->slots) n += snprintf(t.text + n, sizeof t.text - (size_t)n, ", %d slot%s", s->slots, ls__s(s->slots));
+    if (s->bucket_bytes)
+        snprintf(t.text + n, sizeof t.text - (size_t)n, ", buckets of %s", amount_bytes((double)s->bucket_bytes).text);
     return t;
 }
 
@@ -255,6 +266,31 @@ static int print_json(const predict_table *t)
 
 /* ---- Checking. */
 
+/* GFLOP/s of matrix products that the run measured at its start; 0: not known. */
+static double peak_of(const ls_run *run)
+{
+    double peak = run->rank[0].metadata[LS_METADATA_PEAK];
+    return run->rank[0].present && isfinite(peak) && peak > 0 ? peak : 0;
+}
+
+static void print_check(const ls_prediction *said, const ls_prediction *truth, double measured, double speed)
+{
+    printf("predicted %s (%s to %s), recorded %s: %+.1f%%, %s the band\n", amount_ns(said->step).text,
+           amount_ns(said->low).text, amount_ns(said->high).text, amount_ns(measured).text,
+           100 * (said->step / measured - 1), measured >= said->low && measured <= said->high ? "within" : "outside");
+    printf("  %-14s  predicted    recorded  difference\n", "term");
+    for (int i = 0; i < LS_TERM_COUNT; i++) {
+        double difference = said->term[i] - truth->term[i];
+        printf("  %-14s %s %s  %c%s\n", ls_term_name((ls_term)i), amount_field(amount_ns(said->term[i]), 10).text,
+               amount_field(amount_ns(truth->term[i]), 11).text, difference < 0 ? '-' : '+',
+               amount_ns(fabs(difference)).text);
+    }
+    if (speed > 0)
+        printf("matrix products at its start: %.2f times the speed that they had at the start of the run predicted "
+               "from%s\n",
+               speed, fabs(speed - 1) > 0.02 ? "; the machine is part of the difference" : "");
+}
+
 static int check(const ls_predictor *p, const asked *a, double factor)
 {
     ls_run *run;
@@ -263,6 +299,7 @@ static int check(const ls_predictor *p, const asked *a, double factor)
     ls_status status = ls_run_open(&run, a->check, NULL);
     if (status) return exit_failure("predict", status);
     status = ls_predictor_open(&other, run);
+    double peak = peak_of(run);
     ls_run_free(&run);
     if (status) return exit_failure("predict", status);
     double measured = ls_predictor_recorded_step(other);
@@ -271,9 +308,7 @@ static int check(const ls_predictor *p, const asked *a, double factor)
     if (!status) status = prediction_log_add(a->run, a->check, &said, measured, factor);
     ls_predictor_free(&other);
     if (status) return exit_failure("predict", status);
-    printf("predicted %s (%s to %s), recorded %s: %+.1f%%, %s the band\n", amount_ns(said.step).text,
-           amount_ns(said.low).text, amount_ns(said.high).text, amount_ns(measured).text,
-           100 * (said.step / measured - 1), measured >= said.low && measured <= said.high ? "within" : "outside");
+    print_check(&said, &truth, measured, a->peak > 0 && peak > 0 ? peak / a->peak : 0);
     return EXIT_DONE;
 }
 
@@ -287,6 +322,11 @@ static int answer(ls_predictor *p, const asked *a)
     ls_status status = ls_predict(p, NULL, &recorded);
     if (status) return exit_failure("predict", status);
     int code = make_rows(&t, p, a);
+    for (size_t i = 0; i < t.count; i++) {
+        ls_setup *s = &t.rows[i].p.setup; /* of a refused one only what was asked for is known */
+        if (!s->ranks) s->ranks = recorded.setup.ranks;
+        if (!s->nodes) s->nodes = recorded.setup.nodes < s->ranks ? recorded.setup.nodes : s->ranks;
+    }
     if (code == EXIT_DONE && a->json)
         code = print_json(&t);
     else if (code == EXIT_DONE && a->html)
@@ -310,6 +350,8 @@ int predict_command(int argc, char **argv)
     const option_row rows[] = {
         { OPTION_TEXT, "--ranks", &a.ranks, "LIST", "numbers of ranks: 1,2,8", 0, 0, NULL },
         { OPTION_TEXT, "--nodes", &a.nodes, "LIST", "numbers of nodes for these ranks", 0, 0, NULL },
+        { OPTION_INT, "--per-node", &a.per_node, "N", "ranks of a node; --ranks then says how many nodes", 1, 1 << 20,
+          NULL },
         { OPTION_TEXT, "--link", &a.link, "RATE,LATENCY", "link of each node: 10Gbit,30us", 0, 0, NULL },
         { OPTION_TEXT, "--slots", &a.slots, "LIST", "micro-batches per step over all ranks", 0, 0, NULL },
         { OPTION_TEXT, "--bucket-mb", &a.buckets, "LIST", "gradient bucket sizes in MiB", 0, 0, NULL },
@@ -339,6 +381,7 @@ int predict_command(int argc, char **argv)
     if (!status) status = ls_run_open(&run, a.run, NULL);
     if (!status) {
         status = ls_predictor_open(&p, run);
+        a.peak = peak_of(run);
         ls_run_free(&run);
     }
     code = status ? exit_failure("predict", status) : answer(p, &a);

@@ -10,7 +10,7 @@
 #include "cli/html.h"
 #include "cli/predict_table.h"
 
-enum { BAR = 20, GAP = 26, LEFT = 150, MOST_BARS = 100 };
+enum { BAR = 20, GAP = 26, LEFT = 180, MOST_BARS = 100 };
 
 /* Colours of the phases that a term is closest to. */
 static const char *const class_of[LS_TERM_COUNT] = {
@@ -83,6 +83,90 @@ static void draw(const page *p, double width)
     chart_close(&c);
 }
 
+/* ---- Speed over the number of ranks, both as powers of ten. */
+
+/* Slots per second, or tokens where they are known. */
+static double speed_of(const ls_prediction *p, double step)
+{
+    double tokens = isfinite(p->tokens_per_s) ? p->tokens_per_s * p->step : p->setup.slots * 1e9;
+    return tokens / step;
+}
+
+/* Rows in which only ranks differ, and nodes with them, are a curve: each has more ranks than the one before. */
+static bool continues(const predict_table *t, size_t i)
+{
+    return i > 0 && !t->rows[i - 1].refused && !t->rows[i].refused &&
+           t->rows[i].p.setup.ranks > t->rows[i - 1].p.setup.ranks;
+}
+
+static size_t curve_points(const predict_table *t)
+{
+    size_t most = 0, n = 0;
+    for (size_t i = 0; i < t->count; i++) {
+        n = continues(t, i) ? n + 1 : 1;
+        if (!t->rows[i].refused && n > most) most = n;
+    }
+    return most;
+}
+
+static void tick_power(double value, double step, char text[32])
+{
+    bool round = fabs(value - floor(value + 0.5)) < 1e-9;
+    (void)step;
+    snprintf(text, 32, "%s", round ? amount_count(pow(10, value)).text : "");
+}
+
+static void draw_scaling(const page *p, double width)
+{
+    const predict_table *t = ((const predict_page *)p)->table;
+    chart c = { .to = p->to,
+                .width = width,
+                .height = 320,
+                .left = 60,
+                .right = 16,
+                .top = 26,
+                .bottom = 42,
+                .x0 = INFINITY,
+                .x1 = -INFINITY,
+                .y0 = INFINITY,
+                .y1 = -INFINITY };
+    for (size_t i = 0; i < t->count; i++) {
+        const ls_prediction *r = &t->rows[i].p;
+        if (t->rows[i].refused) continue;
+        c.x0 = fmin(c.x0, floor(log10(r->setup.ranks)));
+        c.x1 = fmax(c.x1, log10(r->setup.ranks) + 0.05);
+        c.y0 = fmin(c.y0, floor(log10(speed_of(r, r->high))));
+        c.y1 = fmax(c.y1, log10(speed_of(r, r->low)) + 0.05);
+    }
+    chart_open(&c, "Predicted speed over the number of ranks, with the band");
+    chart_axis_x(&c, "ranks", tick_power);
+    chart_axis_y(&c, isfinite(t->rows[0].p.tokens_per_s) ? "tokens/s" : "micro-batches/s", tick_power);
+    for (size_t i = 0; i < t->count; i++) {
+        const ls_prediction *r = &t->rows[i].p, *before = i ? &t->rows[i - 1].p : NULL;
+        char tip[320];
+        if (t->rows[i].refused) continue;
+        double x = chart_x(&c, log10(r->setup.ranks)), y = chart_y(&c, log10(speed_of(r, r->step)));
+        if (continues(t, i))
+            fprintf(c.to, "<path class=\"curve\" d=\"M%.1f %.1fL%.1f %.1f\"/>", chart_x(&c, log10(before->setup.ranks)),
+                    chart_y(&c, log10(speed_of(before, before->step))), x, y);
+        fprintf(c.to, "<path class=\"curve\" style=\"stroke:var(--ink)\" d=\"M%.1f %.1fV%.1f\"/>", x,
+                chart_y(&c, log10(speed_of(r, r->high))), chart_y(&c, log10(speed_of(r, r->low))));
+        snprintf(tip, sizeof tip, "%s\n%s per second", predict_setup_text(&r->setup).text,
+                 amount_count(speed_of(r, r->step)).text);
+        chart_rect(&c, x - 4, y - 4, 8, 8, "forward", tip);
+    }
+    chart_close(&c);
+}
+
+static void put_scaling(const predict_page *out)
+{
+    if (curve_points(out->table) < 3) return;
+    html_card(&out->p, "scaling", "", "Scaling",
+              "Speed over the number of ranks, with the band; both axes are powers of ten.");
+    html_chart(&out->p, false, draw_scaling);
+    html_card_end(&out->p);
+}
+
 static void put_legend(const page *p)
 {
     fputs("<div class=\"legend\">", p->to);
@@ -136,6 +220,7 @@ ls_status predict_page_write(const predict_table *t, const ls_prediction *record
     html_chart(&out.p, false, draw);
     if (t->count > MOST_BARS) fprintf(to, "<p>The first %d of %zu set-ups.</p>\n", (int)MOST_BARS, t->count);
     html_card_end(&out.p);
+    put_scaling(&out);
     put_table(&out);
     fprintf(
         to,
