@@ -244,7 +244,8 @@ typedef enum ls_event_kind {
     X(LS_SAMPLE_ENERGY, 9, "microjoules")         /* of the machine's packages, since the record began */ \
     X(LS_SAMPLE_CORE, 10, "core")                 /* where the thread is now */                           \
     X(LS_SAMPLE_THREAD, 11, "cpu ns of a thread") /* a: index of its name << 8 | this */                  \
-    X(LS_SAMPLE_READ, 12, "bytes read from disk")
+    X(LS_SAMPLE_READ, 12, "bytes read from disk")                                                         \
+    X(LS_SAMPLE_BUSY, 13, "busy ns") /* of the machine, all cores */
 
 typedef enum ls_sample_kind {
 #define X(name, value, text) name = (value),

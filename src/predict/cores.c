@@ -15,7 +15,7 @@ enum { MOST_TURNS = 20000 };               /* of all tasks; longer work is simul
 
 typedef struct core {
     double at;    /* simulated up to here */
-    double phase; /* of its ticks */
+    double tick;  /* the next one */
     double since; /* when the task that runs got the core */
     int first;    /* of its queue, the one that runs; -1: none */
     int last;
@@ -67,10 +67,11 @@ static core *longest_queue(const queues *q)
     return best;
 }
 
-static double next_tick(const queues *q, const core *c)
+/* When the turn of the task that runs ends, if others wait. */
+static double end_of_turn(const queues *q, core *c)
 {
-    double tick = c->phase + (floor((c->at - c->phase) / q->tick) + 1) * q->tick;
-    return tick - c->since < LEAST_TURN_NS ? tick + q->tick : tick;
+    while (c->tick <= c->at) c->tick += q->tick;
+    return c->tick - c->since < LEAST_TURN_NS ? c->tick + q->tick : c->tick;
 }
 
 /* A core without tasks: looks, and takes one a tick later. False: there is none to take, nor will be. */
@@ -92,7 +93,7 @@ static bool find_task(queues *q, core *c)
 /* The first task of the core runs until it is done or its turn ends. */
 static void run_task(queues *q, core *c, double *work, double *end)
 {
-    double tick = next_tick(q, c), left = work[c->first] - (tick - c->at);
+    double tick = end_of_turn(q, c), left = work[c->first] - (tick - c->at);
     if (left <= 0) {
         c->at += work[c->first];
         *end = fmax(*end, c->at);
@@ -138,7 +139,7 @@ double ls__share_cores(double *work, int n, int cores, uint64_t seed)
     q.core = malloc((size_t)q.n_cores * sizeof *q.core);
     q.next = malloc((size_t)n * sizeof *q.next);
     for (int i = 0; i < q.n_cores && q.core; i++)
-        q.core[i] = (core){ .first = -1, .phase = -q.tick * (double)ls__random_uniform(3, seed, (uint64_t)i) };
+        q.core[i] = (core){ .first = -1, .tick = q.tick * (double)ls__random_uniform(3, seed, (uint64_t)i) };
     if (q.core && q.next) {
         deal(&q, n, seed);
         for (core *c; (c = earliest(&q));)

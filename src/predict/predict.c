@@ -17,11 +17,12 @@ enum {
 
 /* How far a change of a term may be off, as a share of the change. docs/PREDICT.md describes how they were found. */
 static const double doubt[LS_TERM_COUNT] = {
-    [LS_TERM_DATA] = 0.20, [LS_TERM_COMPUTE] = 0.03, [LS_TERM_SHARING] = 0.35, [LS_TERM_IMBALANCE] = 0.5,
+    [LS_TERM_DATA] = 0.20, [LS_TERM_COMPUTE] = 0.03, [LS_TERM_SHARING] = 0.12, [LS_TERM_IMBALANCE] = 0.5,
     [LS_TERM_COMM] = 0.30, [LS_TERM_UPDATE] = 0.20,  [LS_TERM_OTHER] = 1,
 };
 /* The same set-up, run twice on a quiet machine, differs by this share of a step at least. */
-static const double LEAST_REPEAT = 0.01;
+static const double LEAST_REPEAT = 0.02;
+static const double LONGEST_NS = 1e18; /* 30 years; doubles add up exactly enough below that */
 static const double NORMAL_95 = 1.645; /* 95% of a normal distribution is below so many deviations */
 
 struct ls_predictor {
@@ -173,7 +174,9 @@ static ls_status fill_in(const ls_predictor *p, const ls_setup *asked, ls_setup 
                         "the run was on a node with %g cores; what more of them do together, or none, cannot be "
                         "predicted: cores is %g",
                         had->cores, s->cores);
-    if (s->nodes > s->ranks) return ls__fail(LS_EINVAL, "predict: %d nodes for %d ranks", s->nodes, s->ranks);
+    if (s->nodes > s->ranks)
+        return ls__fail(LS_EINVAL, "predict: %d nodes for %d rank%s; a node needs at least one", s->nodes, s->ranks,
+                        s->ranks == 1 ? "" : "s");
     if (s->wire_bytes != 4 && s->wire_bytes != 2)
         return ls__fail(LS_EINVAL, "predict: wire_bytes is %d; must be 4 (float32) or 2 (bfloat16)", s->wire_bytes);
     if (s->slow_rank != 0 && !(s->slow_rank >= 1 && s->slow_rank <= 1e6))
@@ -183,8 +186,8 @@ static ls_status fill_in(const ls_predictor *p, const ls_setup *asked, ls_setup 
     if (s->nodes > 1 && !(s->link_rate > 0)) {
         s->link_rate = had->link_rate;
         if (!(s->link_rate > 0))
-            return ls__fail(LS_EUNSUPPORTED,
-                            "the run was on one node, so the link between nodes is unknown; set its rate and latency");
+            return ls__fail(LS_EUNSUPPORTED, "the run was on one node, so the link between nodes is unknown; state it "
+                                             "(link_rate, link_latency; --link)");
     }
     return check_torch(p, s);
 }
@@ -220,6 +223,12 @@ static ls_status predict(const ls_predictor *p, const ls_setup *setup, ls_predic
         out->setup = *setup;
         out->step = draw_steps(p, &r, steps, out->term);
         out->slow_step = steps[DRAWS * 95 / 100];
+        double sum = 0;
+        for (int i = 0; i < LS_TERM_COUNT; i++) sum += out->term[i];
+        if (!(out->step > 0 && out->slow_step < LONGEST_NS) || !isfinite(sum))
+            status = ls__fail(LS_EINVAL,
+                              "predict: the step would take %g s; the record or the set-up has numbers that cannot be",
+                              out->step / 1e9);
     }
     ls__replay_close(&r);
     return status;

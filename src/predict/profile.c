@@ -195,6 +195,32 @@ static void read_times(ls__step_profile *p, const ls_run *run, double *scratch)
     p->repeat = repeat_of(run, scratch);
 }
 
+/* ---- Other programs. */
+
+/* How much a counter of a rank rose per ns, while steps were counted. */
+static double rise_of(const ls_run *run, int rank, ls_sample_kind kind)
+{
+    const ls_run_rank *x = &run->rank[rank];
+    const ls_event *first = NULL, *last = NULL;
+    int64_t from = run->steps[run->first_counted].rank[rank].begin, to = run->steps[run->n_steps - 1].rank[rank].end;
+    for (size_t i = 0; i < x->n_events; i++) {
+        const ls_event *e = &x->events[i];
+        if (e->kind != LS_EVENT_SAMPLE || e->a != kind || e->time < from || e->time > to) continue;
+        if (!first) first = e;
+        last = e;
+    }
+    if (!first || last->time <= first->time || last->b < first->b) return NAN;
+    return (double)(last->b - first->b) / (double)(last->time - first->time);
+}
+
+static void read_others(ls__step_profile *p, const ls_run *run)
+{
+    double others = rise_of(run, 0, LS_SAMPLE_BUSY);
+    for (int r = 0; r < run->ranks; r++)
+        if (run->rank[r].node == run->rank[0].node) others -= rise_of(run, r, LS_SAMPLE_CPU);
+    p->others = others > 0 ? fmin(others, p->speed.cores) : 0; /* 0 if it is not known */
+}
+
 /* ---- What operations read and write. */
 
 static void read_bytes(ls__step_profile *p, const ls_run *run)
@@ -401,6 +427,7 @@ ls_status ls__step_profile_read(ls__step_profile *p, const ls_run *run)
             status = ls__fail(LS_EINVAL, "%s: no time was recorded in forward and backward", run->path);
         if (!status) status = read_add_rate(p, run);
         read_bytes(p, run);
+        read_others(p, run);
         read_comm(p, run);
     }
     free(scratch);

@@ -31,6 +31,7 @@ typedef struct ls__step_profile {
     double
         slot; /* forward and backward of one slot; with what other programs took of the cores, if each rank had one */
     double unshared; /* share of `slot` that is left where cores are free for other programs */
+    double others;   /* cores that other programs used on the first rank's node */
     double backward; /* share of `slot` */
     double bytes;    /* that the operations of a slot read and write at least; 0: not known */
     double update;

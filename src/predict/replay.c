@@ -56,17 +56,19 @@ static ls__load load_of(const ls__replay *r, int local)
 static double accumulate_time(const ls__step_profile *p, const ls__load *l, int slots)
 {
     ls__load had = recorded_load(p);
-    double state = STATE_BYTES * (double)p->elements, bytes = 0;
+    double state = STATE_BYTES * (double)p->elements,
+           bytes = slots < 2 ? 0 : 12.0 * slots - 8; /* the sum of ls__accumulate_bytes() */
     double rate = p->add_rate > 0 ? p->add_rate * ls__load_stream(l, state) / ls__load_stream(&had, state)
                                   : ADD_SHARE * ls__load_stream(l, state) * p->threads;
-    for (int i = 0; i < slots; i++) bytes += ls__accumulate_bytes(i, slots);
     return bytes * (double)p->elements / rate;
 }
 
-/* What other programs take of the cores, where none is free for them. */
+/* What slots take longer because of other programs, relative to the record: they have the cores that are free, and otherwise a part of all. */
 static double others(const ls__step_profile *p, const ls__load *l)
 {
-    return l->threads < l->cores ? p->unshared : 1;
+    bool had_free = recorded_load(p).threads < p->speed.cores, free = l->threads < l->cores;
+    if (had_free == free) return 1;
+    return free ? p->unshared : 1 / (1 - fmin(0.5, p->others / p->speed.cores));
 }
 
 /* The time of so many slots of a rank under a load, if its threads have their cores. */
@@ -80,7 +82,7 @@ static double slots_time(const ls__step_profile *p, const ls__load *l, int slots
     double bytes = p->bytes > 0 ? fmin(p->bytes, MEMORY_BYTES * elements) : MEMORY_BYTES * elements;
     double memory = fmin(bytes / had_rate / p->threads, slot * MOST_MEMORY_SHARE);
     double each = (slot - memory) * ls__load_gemm(&had) / ls__load_gemm(l) + memory * had_rate / rate;
-    return (each * slots + accumulate_time(p, l, slots)) * others(p, l) / others(p, &had);
+    return (each * slots + accumulate_time(p, l, slots)) * others(p, l);
 }
 
 /* How many times that a node needs for the slots of its ranks, if the cores are shared evenly: the ranks with fewer slots end first and

@@ -144,14 +144,17 @@ static void sample_threads(ls__thread_times *t, ls__ring *ring, int64_t now)
         ls__ring_add_at(ring, now, LS_EVENT_SAMPLE, (uint64_t)i << 8 | LS_SAMPLE_THREAD, ls__thread_times_of(t, i));
 }
 
-static void sample_steal(ls__ring *ring, int64_t now)
+/* Of the machine. */
+static void sample_cores(ls__ring *ring, int64_t now)
 {
     char text[256];
-    unsigned long long steal;
+    unsigned long long user, nice, system, irq, softirq, steal,
+        tick = 1000000000u / (unsigned long)sysconf(_SC_CLK_TCK);
     if (!read_small("/proc/stat", text, sizeof text)) return;
-    if (sscanf(text, "cpu %*u %*u %*u %*u %*u %*u %*u %llu", &steal) != 1) return;
-    ls__ring_add_at(ring, now, LS_EVENT_SAMPLE, LS_SAMPLE_STEAL,
-                    steal * (1000000000u / (unsigned long)sysconf(_SC_CLK_TCK)));
+    if (sscanf(text, "cpu %llu %llu %llu %*u %*u %llu %llu %llu", &user, &nice, &system, &irq, &softirq, &steal) != 6)
+        return;
+    ls__ring_add_at(ring, now, LS_EVENT_SAMPLE, LS_SAMPLE_STEAL, steal * tick);
+    ls__ring_add_at(ring, now, LS_EVENT_SAMPLE, LS_SAMPLE_BUSY, (user + nice + system + irq + softirq) * tick);
 }
 
 static void sample_io(ls__ring *ring, int64_t now)
@@ -188,7 +191,7 @@ void ls__counters_sample_process(ls__counters *s, ls__ring *ring, int64_t now, b
     ls__ring_add_at(ring, now, LS_EVENT_SAMPLE, LS_SAMPLE_CORE, (uint64_t)sched_getcpu());
     sample_resident(ring, now);
     sample_threads(&s->threads, ring, now);
-    sample_steal(ring, now);
+    sample_cores(ring, now);
     if (ls__energy_read(&s->energy)) ls__ring_add_at(ring, now, LS_EVENT_SAMPLE, LS_SAMPLE_ENERGY, s->energy.total);
     sample_io(ring, now);
 }
