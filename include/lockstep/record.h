@@ -219,9 +219,9 @@ LS_API void ls_record_clock(ls_record *record, int64_t ahead, int64_t uncertaint
     X(LS_EVENT_SEGMENT, 19, "segment cost")  /* see LS_SEGMENT_END */                                               \
     X(LS_EVENT_OPERATION, 32, "operation")   /* until now. a: index of its name << 1 | backward, b: ns */
 
-/* A segment lasts from a mark within forward (a weight used) or backward (a gradient ready), or the begin of the phase, to the next mark. Its
- * cost is recorded for the first micro-batch of some steps. a: index of the span whose mark ends it, or LS_SEGMENT_END if the phase
- * does, << 1 | backward; b: flops << 32 | bytes, both as the bits of a float32. */
+/* A segment lasts from a mark within forward (a weight used) or backward (a gradient ready), or the begin of the phase, to the next
+ * mark. Its cost is recorded for the first micro-batch of some steps. a: index of the span whose mark ends it, or LS_SEGMENT_END if
+ * the phase does, << 1 | backward; b: flops << 32 | bytes, both as the bits of a float32. */
 #define LS_SEGMENT_END (UINT64_C(1) << 20)
 
 typedef enum ls_event_kind {

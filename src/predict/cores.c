@@ -1,6 +1,6 @@
-/* See cores.h. What Linux does, as far as it shows in the time of a step: each core has a queue of tasks, which take turns, and changes from one to
- * the next at a tick of its clock; a core that has nothing to do takes a task that waits elsewhere, but only at a tick. So 3 equal tasks on 2
- * cores end later than after 1.5 times the work of one: two of them share a core until the third is done. */
+/* See cores.h. What Linux does, as far as it shows in the time of a step: each core has a queue of tasks, which take turns, and
+ * changes from one to the next at a tick of its clock; a core that has nothing to do takes a task that waits elsewhere, but only at a
+ * tick. So 3 equal tasks on 2 cores end later than after 1.5 times the work of one: two of them share a core until the third is done. */
 #include "predict/cores.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* What the cores and the memory of a node give to each of the threads that compute on it. Rates were measured with one thread and with one on each
- * core; see LS_METADATA_GEMM_ONE. */
+/* What the cores and the memory of a node give to each of the threads that compute on it. Rates were measured with one thread and
+ * with one on each core; see LS_METADATA_GEMM_ONE. */
 #ifndef LS_PREDICT_LOAD_H
 #define LS_PREDICT_LOAD_H
 

@@ -1,5 +1,5 @@
-/* See noise.h. A draw is a recorded step, with what its ranks had in common; the slowest rank of as many ranks as were recorded is the one of that
- * step, and of another number the largest of so many draws of what is a rank's own. */
+/* See noise.h. A draw is a recorded step, with what its ranks had in common; the slowest rank of as many ranks as were recorded is
+ * the one of that step, and of another number the largest of so many draws of what is a rank's own. */
 #include "predict/noise.h"
 
 #include <math.h>
@@ -46,7 +46,8 @@ double ls__noise_draw_rank(const ls__noise *n, int rank, int slots, uint64_t dra
     return fmax(0.1, 1 + (rest - 1) * shrink(n, slots));
 }
 
-/* The share of ranks that take at most x, to the power of their number: of the recorded means, each belongs to as many ranks as any other. */
+/* The share of ranks that take at most x, to the power of their number: of the recorded means, each belongs to as many ranks as any
+ * other. */
 static double all_below(const ls__noise *n, double x, int ranks, double shrunk)
 {
     double log_share = 0;

@@ -1,5 +1,5 @@
-/* How compute times vary from step to step and from rank to rank: what all ranks of a node have in common in a step, what stays with a rank in
- * all steps (a slow core), and the rest, which is independent. */
+/* How compute times vary from step to step and from rank to rank: what all ranks of a node have in common in a step, what stays with
+ * a rank in all steps (a slow core), and the rest, which is independent. */
 #ifndef LS_PREDICT_NOISE_H
 #define LS_PREDICT_NOISE_H
 
@@ -19,7 +19,8 @@ typedef struct ls__noise {
     double centre; /* a rank by itself has the recorded median with this factor */
 } ls__noise;
 
-/* times[step * ranks + rank]: compute time per slot, relative to the median of all; `slots`: of the first rank. Nothing to free on failure. */
+/* times[step * ranks + rank]: compute time per slot, relative to the median of all; `slots`: of the first rank. Nothing to free on
+ * failure. */
 LS_MUST_CHECK ls_status ls__noise_open(ls__noise *out, const double *times, size_t steps, int ranks, int slots);
 void ls__noise_close(ls__noise *n);
 

@@ -174,8 +174,8 @@ static double repeat_of(const ls_run *run, double *scratch)
     return mean > 0 ? sqrt(square) / mean : 0;
 }
 
-/* Where each thread had a core, what other programs took of it counts as computing: they will go on. Otherwise ranks took the cores from each
- * other, which the replay finds by itself. */
+/* Where each thread had a core, what other programs took of it counts as computing: they will go on. Otherwise ranks took the cores
+ * from each other, which the replay finds by itself. */
 static double (*busy_time(const ls__step_profile *p))(const ls_step_rank *)
 {
     return p->local * p->threads <= p->speed.cores ? compute_of : own_compute_of;

@@ -22,14 +22,14 @@ typedef struct ls__step_profile {
     size_t bucket_bytes;
     ls__node_speed speed; /* of a node; see LS_METADATA_GEMM_ONE... */
     double tokens;        /* of a step; 0: not known */
-    bool
-        beside; /* torch_run.c: communication takes no processor time, and nothing is known of how ranks share a node */
+    /* torch_run.c: communication takes no processor time, and nothing is known of how ranks share a node */
+    bool beside;
     double own_rate; /* bytes per ns of its buckets; 0: not known, or it is not such a run */
 
     /* Medians of the counted steps. */
     double step;
-    double
-        slot; /* forward and backward of one slot; with what other programs took of the cores, if each rank had one */
+    /* Forward and backward of one slot; with what other programs took of the cores, if each rank had one. */
+    double slot;
     double unshared; /* share of `slot` that is left where cores are free for other programs */
     double others;   /* cores that other programs used on the first rank's node */
     double backward; /* share of `slot` */
@@ -59,8 +59,8 @@ void ls__step_profile_free(ls__step_profile *p);
 /* The part of it that differs for a run of PyTorch. p->spans is the caller's to free, on failure, too. */
 LS_MUST_CHECK ls_status ls__torch_run_read(ls__step_profile *p, const ls_run *run);
 
-/* Bytes per element that are read and written to add the gradient of a rank's next slot, of `slots`, to those of the `before` ones before it, in
- * canonical order (ddp/counter.c). What was just written is in a cache. */
+/* Bytes per element that are read and written to add the gradient of a rank's next slot, of `slots`, to those of the `before` ones
+ * before it, in canonical order (ddp/counter.c). What was just written is in a cache. */
 double ls__accumulate_bytes(int before, int slots);
 
 /* How many slots rank r of `ranks` has: as even as possible. */

@@ -1,8 +1,8 @@
 /* See replay.h. The model, term by term:
  *
- * Compute    a slot reads weights and gradients from memory and computes the rest in a core's own caches. With n threads that compute on a node,
- *            the former goes by the rate of copies and the latter by that of products that the node was measured to give to n. More
- *            threads than cores share them, and a rank that is waited for must get a core first.
+ * Compute    a slot reads weights and gradients from memory and computes the rest in a core's own caches. With n threads that
+ *            compute on a node, the former goes by the rate of adding arrays and the latter by that of products that the node was
+ *            measured to give to n. More threads than cores take turns (cores.h).
  * Data       a loader with w workers has a batch every build / w; what the step does not cover of that is waited for.
  * Buckets    within a node the ranks themselves add, so that their time adds up to the step, overlapped or not. Between nodes a
  *            bucket is sent when it is full and the link is free: what is left at the end of backward is exposed. Sending
@@ -27,12 +27,12 @@ static const double WAKE_NS = 3e5; /* more, if ranks sleep while they wait, beca
 static const double NETWORK_CPU_PER_BYTE = 1.0;
 static const double MESSAGE_NS = 3000; /* processor time of a message */
 static const double PAYLOAD = 0.956;   /* of what a link carries; the rest is headers of packets of 1500 bytes */
-/* Of a slot, for each element at most: the weight is read in forward and in backward, the gradient is read and written. All else that a slot
- * reads and writes mostly stays in a core's own caches. */
+/* Of a slot, for each element at most: the weight is read in forward and in backward, the gradient is read and written. All else that
+ * a slot reads and writes mostly stays in a core's own caches. */
 static const double MEMORY_BYTES = 16, MEMORY_USE = 12;
 static const double MOST_MEMORY_SHARE = 0.5;
-/* Of the optimizer's arrays for each element: the weight, its gradient and two moments, of which all but the gradient are written, too; and of the
- * gradient's norm, where that is not computed together with the sum. */
+/* Of the optimizer's arrays for each element: the weight, its gradient and two moments, of which all but the gradient are written,
+ * too; and of the gradient's norm, where that is not computed together with the sum. */
 static const double ADD_SHARE = 0.6;
 static const double STATE_BYTES = 16, UPDATE_BYTES = 28, NORM_BYTES = 4;
 
@@ -63,7 +63,8 @@ static double accumulate_time(const ls__step_profile *p, const ls__load *l, int 
     return bytes * (double)p->elements / rate;
 }
 
-/* What slots take longer because of other programs, relative to the record: they have the cores that are free, and otherwise a part of all. */
+/* What slots take longer because of other programs, relative to the record: they have the cores that are free, and otherwise a part
+ * of all. */
 static double others(const ls__step_profile *p, const ls__load *l)
 {
     bool had_free = recorded_load(p).threads < p->speed.cores, free = l->threads < l->cores;
@@ -240,7 +241,8 @@ static double update_time(const ls__replay *r)
            ls__load_turns(&has) / ls__load_turns(&had);
 }
 
-/* The work of the node's ranks, one slower than another by chance, on its cores. `one`: of the rank with the most slots, if it had its cores. */
+/* The work of the node's ranks, one slower than another by chance, on its cores. `one`: of the rank with the most slots, if it had
+ * its cores. */
 static double share_cores(const ls__replay *r, double one, double typical, uint64_t draw)
 {
     const ls__step_profile *p = r->profile;

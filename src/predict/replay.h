@@ -26,8 +26,8 @@ typedef struct ls__replay {
 LS_MUST_CHECK ls_status ls__replay_open(ls__replay *out, const ls__step_profile *profile, const ls_setup *setup);
 void ls__replay_close(ls__replay *r);
 
-/* The terms of a step whose ranks take what was drawn; LS_TERM_OTHER stays 0. `number`: of the draw, from 1; 0: more threads than cores share them
- * evenly. Returns their sum. */
+/* The terms of a step whose ranks take what was drawn; LS_TERM_OTHER stays 0. `number`: of the draw, from 1; 0: more threads than
+ * cores share them evenly. Returns their sum. */
 double ls__replay_step(const ls__replay *r, const ls__noise_draw *draw, uint64_t number, double term[LS_TERM_COUNT]);
 /* The same without exposed communication and data, for calibration. */
 double ls__replay_stall(const ls__replay *r, double per_slot);

@@ -1,8 +1,8 @@
 /* See node_rates.h.
  *
  * Each thread has a core of its own, also where the launcher has bound the rank to fewer: the cores are those of all ranks of the
- * node. In each round the first thread works alone while the others sleep, and then all work at the same time, so that what disturbs one of them
- * does not disturb the best of several rounds. Of all threads the slowest one counts. */
+ * node. In each round the first thread works alone while the others sleep, and then all work at the same time, so that what disturbs
+ * one of them does not disturb the best of several rounds. Of all threads the slowest one counts. */
 #include "train/node_rates.h"
 
 #include <jansson.h>

@@ -20,9 +20,9 @@ LS_MUST_CHECK ls_status ls__train_enter(ls_train *t, ls_phase phase);
 double ls__train_leave(ls_train *t, ls_phase phase);
 /* The same interval without the end of a phase. */
 double ls__train_lap(ls_train *t);
-/* What the operations of forward and backward cost between marks (LS_EVENT_SEGMENT), of the first slot of the first step and of every 256th: newer
- * files of the record replace older ones. begin(): before a slot's forward; mark(): where a mark is recorded, or LS_SEGMENT_END where a phase
- * ends. Not with --profile, whose rows have more. */
+/* What the operations of forward and backward cost between marks (LS_EVENT_SEGMENT), of the first slot of the first step and of every
+ * 256th: newer files of the record replace older ones. begin(): before a slot's forward; mark(): where a mark is recorded, or
+ * LS_SEGMENT_END where a phase ends. Not with --profile, whose rows have more. */
 void ls__train_costs_begin(ls_train *t, int micro);
 void ls__train_costs_mark(ls_train *t, uint64_t span, ls_phase phase);
 /* After each batch of the loader. */

@@ -1,5 +1,5 @@
-/* Predictions from records that say anything: steps, metadata and the set-up are made of the bytes. Whatever is predicted are numbers that add
- * up. */
+/* Predictions from records that say anything: steps, metadata and the set-up are made of the bytes. Whatever is predicted are numbers
+ * that add up. */
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>

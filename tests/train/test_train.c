@@ -291,7 +291,8 @@ static void the_run_folder_tells_everything(void **state)
     check_fails(ls_train_open(&u, &o), LS_EINVAL, "runs/one: holds a run already");
 }
 
-/* Of the first slot of the first step, and no other: forward and backward of 2 blocks, and the vocabulary, whose products are in forward. */
+/* Of the first slot of the first step, and no other: forward and backward of 2 blocks, and the vocabulary, whose products are in
+ * forward. */
 static void the_record_has_the_cost_of_each_segment(void **state)
 {
     ls_train_options o = tiny(1);
