@@ -39,7 +39,9 @@ enum {
     LAYOUTS = 4,  /* in the first race, besides the given set-up */
     VARIANTS = 2, /* of buckets and of loaders in the second */
 };
-static const double WORTH_A_RUN = 1.25; /* a predicted step that is so many times the best one cannot win */
+/* A predicted step that is so many times the best one cannot win. The model knows layouts less well than what buckets and loaders change in
+ * one of them: those must promise a gain. */
+static const double LAYOUT_LIMIT = 1.25, VARIANT_LIMIT = 0.99;
 static const double DATA_SHARE = 0.01;  /* of a step; below it the loader is not tuned */
 
 typedef struct probe {
@@ -220,11 +222,12 @@ static ls_status run_race(tuning *t, tune_race *race, const char *label)
 
 /* ---- The two races. */
 
-static void sort_and_add(tune_race *race, tune_runner *found, size_t n, size_t limit, double best)
+/* The best few that are not predicted to take longer than `most`. */
+static void sort_and_add(tune_race *race, tune_runner *found, size_t n, size_t limit, double most)
 {
     qsort(found, n, sizeof *found, by_step);
     for (size_t i = 0; i < n && i < limit; i++)
-        if (!(found[i].predicted > best * WORTH_A_RUN)) tune_race_add(race, found[i].options, found[i].predicted);
+        if (!(found[i].predicted > most)) tune_race_add(race, found[i].options, found[i].predicted);
 }
 
 static ls_status race_layouts(tuning *t, const tune_setup *layouts, size_t n, tune_race *race, tune_setup *winner)
@@ -240,7 +243,7 @@ static ls_status race_layouts(tuning *t, const tune_setup *layouts, size_t n, tu
         tune_setup_options(&layouts[i], f->options, sizeof f->options);
         if (!(f->predicted >= best)) best = f->predicted;
     }
-    sort_and_add(race, found, count, LAYOUTS, best);
+    sort_and_add(race, found, count, LAYOUTS, best * LAYOUT_LIMIT);
     ls_status status = run_race(t, race, "layout");
     *winner = (tune_setup){ 0 };
     const char *chosen = race->runners[tune_race_winner(race)].options;
@@ -279,10 +282,12 @@ static ls_status race_variants(tuning *t, const tune_setup *from, tune_race *rac
         else
             buckets[n_buckets++] = f;
     }
-    sort_and_add(race, buckets, n_buckets, VARIANTS, now);
-    sort_and_add(race, loaders, n_loaders, VARIANTS, now);
-    sort_and_add(race, wires, n_wires, VARIANTS, now);
-    return race->count > 1 ? run_race(t, race, "variant") : LS_OK;
+    sort_and_add(race, buckets, n_buckets, VARIANTS, now * VARIANT_LIMIT);
+    sort_and_add(race, loaders, n_loaders, VARIANTS, now * VARIANT_LIMIT);
+    sort_and_add(race, wires, n_wires, VARIANTS, INFINITY); /* asked for */
+    if (race->count > (*options ? 2 : 1)) return run_race(t, race, "variant");
+    race->count = 0; /* the layouts have raced */
+    return LS_OK;
 }
 
 /* ---- The result. */
