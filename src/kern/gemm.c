@@ -25,14 +25,13 @@
 
 enum {
     DEPTH = 512,      /* k at a time: two panels are 64 KiB */
-    CHUNK_COLS = 384, /* of B that are packed at a time: 768 KiB */
+    CHUNK_COLS = 384, /* of B that are packed at a time: 768 KiB; more if A is copied block by block */
     GROUP_COLS = 128, /* columns of a block that are finished at a time, while in the L2 cache */
     PACK_COLS = 128,  /* of B that a thread packs at a time: memory is read in long runs */
     THIN_COLS = 128,  /* of B that a thread packs and uses at once, or fewer: 256 KiB */
     DIRECT_ROWS = 4,
     DIRECT_COLS = 1024,
-    COPY_COLS = 512,   /* from this many columns on, copying A pays */
-    LEAST_DEPTH = 256, /* rather than less at a time, A is copied block by block */
+    COPY_COLS = 512, /* from this many columns on, copying A pays */
     THIN_ROWS = 256,
     MOST_BLOCK_ROWS = 96,    /* of any kernel */
     SPARE = 32,              /* floats between parts of the workspace, which stay aligned */
@@ -60,9 +59,10 @@ static int64_t min(int64_t a, int64_t b)
 /* How a product is computed. Depends on its shape and on the kernels. */
 typedef struct plan {
     enum { DIRECT, THIN, WIDE } way;
-    int64_t each; /* k at a time */
-    int64_t rows; /* of A, rounded up to what is multiplied at a time */
-    bool copy;    /* A is copied: all of it at once (a slice of k at once, if wide), or block by block */
+    int64_t each;  /* k at a time */
+    int64_t chunk; /* columns of B that are packed at a time, if wide */
+    int64_t rows;  /* of A, rounded up to what is multiplied at a time */
+    bool copy;     /* A is copied: all of it at once (a slice of k at once, if wide), or block by block */
     bool whole;
     size_t panel_floats, left_floats; /* of the workspace that the threads share */
 } plan;
@@ -113,12 +113,14 @@ static plan plan_of(const ls__gemm *g, const ls__nn_kernels *k)
         if (!must_copy && !p.whole) p.copy = false;
         if (p.whole || !p.copy) p.way = THIN;
     }
-    int64_t fit = LEFT_FLOATS / p.rows / 8 * 8;
-    if (p.way == WIDE && p.copy && g->n > CHUNK_COLS && fit >= min(p.each, LEAST_DEPTH)) {
-        p.whole = true;
-        if (fit < p.each) p.each = slice_of(g->k, fit);
+    if (p.way == WIDE) {
+        p.whole = p.copy && g->n > CHUNK_COLS && p.rows * p.each <= LEFT_FLOATS;
+        /* Blocks are copied again for each chunk of B: then it takes the memory that A does not use. */
+        int64_t most =
+            p.copy && !p.whole ? (PANEL_FLOATS + LEFT_FLOATS) / p.each / GROUP_COLS * GROUP_COLS : CHUNK_COLS;
+        p.chunk = ceil_div(ceil_div(g->n, ceil_div(g->n, most)), GROUP_COLS) * GROUP_COLS;
+        p.panel_floats = (size_t)(panel_floats(p.each, min(g->n, p.chunk)) + SPARE) / SPARE * SPARE;
     }
-    if (p.way == WIDE) p.panel_floats = (size_t)(panel_floats(p.each, min(g->n, CHUNK_COLS)) + SPARE) / SPARE * SPARE;
     if (p.whole) p.left_floats = (size_t)(p.rows * (p.way == THIN ? slices : 1) * p.each + SPARE) / SPARE * SPARE;
     return p;
 }
@@ -275,9 +277,9 @@ static void wide(share *s)
     part p;
     int64_t i;
     for (p.depth = 0; p.depth < g->k; p.depth += j->plan.each)
-        for (p.col = 0; p.col < g->n; p.col += CHUNK_COLS) {
+        for (p.col = 0; p.col < g->n; p.col += j->plan.chunk) {
             p.k = min(j->plan.each, g->k - p.depth);
-            p.cols = min(CHUNK_COLS, g->n - p.col);
+            p.cols = min(j->plan.chunk, g->n - p.col);
             if (p.depth || p.col) barrier(s); /* the panels are still in use */
             copy_part(s, &p);
             barrier(s);
