@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -335,7 +336,10 @@ static int outlive_an_allocation(int rank)
 
 static void a_rank_that_was_killed_while_it_allocated_blocks_nobody(void **state)
 {
+    void *locks;
+    size_t bytes;
     (void)state;
+    if (syscall(SYS_get_robust_list, 0, &locks, &bytes)) skip(); /* qemu-user does not release the locks of who dies */
     assert_int_equal(on_processes(RANKS, outlive_an_allocation), 0);
 }
 
