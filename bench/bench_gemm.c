@@ -84,8 +84,7 @@ static void fill(float *x, int64_t count)
 
 enum {
     MOST_TRIES = 101,
-    REST_US =
-        60000, /* the threads of the one before wait on the cores for a while (OpenBLAS's 20 ms) before they sleep */
+    REST_US = 60000, /* the threads of the one before wait on the cores for a while before they sleep */
 };
 
 static void measure(const shape *s, const sgemm *peers, int n_peers, int threads, int tries, float *workspace)

@@ -72,6 +72,9 @@ static inline int find_sgemm(sgemm out[MOST_SGEMM])
     else if (__builtin_cpu_supports("avx2"))
         setenv("OPENBLAS_CORETYPE", __builtin_cpu_is("amd") ? "Zen" : "Haswell", 0);
 #endif
+    /* Its threads then wait on the cores for some 10 ms (2^25 cycles) before they sleep; by default up to 100 ms, in which others are
+     * measured. */
+    setenv("OPENBLAS_THREAD_TIMEOUT", "25", 0);
     void *library = library_of(getenv("LOCKSTEP_OPENBLAS"), (const char *[]){ "libopenblas.so.0" }, 1);
     const char *const of_openblas[] = { "openblas_set_num_threads", "scipy_openblas_set_num_threads64_" };
     if (sgemm_in(library, "openblas", of_openblas, 2, &out[n])) n++;
