@@ -3,7 +3,7 @@
  * Threads  any thread may call the collectives of a group, wait for works and test them, and free a group. Calls from several threads
  *          take turns; while one waits for other ranks, the others proceed. The calls of one group must come in the same order on
  *          every rank, so use a group per thread. A world is opened, split into groups and freed by one thread at a time.
- * Fork     not usable in a child of fork(); exec is fine.
+ * Fork     not usable in a child of fork(), which does not get the shared memory either; other ranks do not notice its exit. exec is fine.
  * Order    every member of a group calls the same collectives in the same order. Each has a fingerprint (number, kind, type, count,
  *          root); a difference is an error on all ranks that names both sides.
  * Bits     sums are in canonical order, tree(n) = tree(m) + tree(n - m) with m the largest power of two below n, over the ranks in

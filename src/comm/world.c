@@ -108,6 +108,7 @@ ls_status ls__world_open_alone(ls_world **out, const ls_world_options *options)
 
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 static ls_world *open_worlds;
+static pid_t opener; /* whose they are: a child of fork() exits, too, but does not leave */
 
 /* Which ranks of this node have left in order, and wait at their end. Ranks of other nodes have sent notices. */
 static void note_left(const ls_world *w)
@@ -121,7 +122,7 @@ static void note_left(const ls_world *w)
 static void leave_at_exit(void)
 {
     /* A process that exits in a signal handler may have interrupted a call, and holds these locks. */
-    if (pthread_mutex_trylock(&open_lock)) return;
+    if (opener != getpid() || pthread_mutex_trylock(&open_lock)) return;
     for (ls_world *w = open_worlds; w; w = w->next_open) {
         if (ls__net_is_busy(w->cluster->net)) continue;
         ls__notice_leave_all(w->cluster);
@@ -136,6 +137,8 @@ static void add_open(ls_world *w)
     static bool registered;
     pthread_mutex_lock(&open_lock);
     if (!registered) registered = !atexit(leave_at_exit); /* if that fails, other ranks find out by timeout */
+    if (opener != getpid()) open_worlds = NULL;           /* those of a parent */
+    opener = getpid();
     w->next_open = open_worlds;
     open_worlds = w;
     pthread_mutex_unlock(&open_lock);

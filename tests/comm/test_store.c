@@ -362,6 +362,26 @@ static void worlds_can_be_opened_again(void **state)
     assert_int_equal(on_processes(RANKS, open_again), 0);
 }
 
+static int have_a_child(int rank)
+{
+    ls_world *world;
+    NEED(!ls_world_open(&world, &(ls_world_options){ .store = &store, .rank = rank, .size = RANKS }));
+    pid_t child = fork();
+    if (!child) exit(0); /* with all that runs at the end of a process */
+    int status;
+    NEED(waitpid(child, &status, 0) == child && WIFEXITED(status) && !WEXITSTATUS(status));
+    int64_t sum = 1;
+    NEED(!ls_allreduce(ls_world_group(world), &sum, 1, LS_I64, LS_SUM) && sum == RANKS);
+    ls_world_free(&world);
+    return 0;
+}
+
+static void the_end_of_a_child_is_not_that_of_the_rank(void **state)
+{
+    (void)state;
+    assert_int_equal(on_processes(RANKS, have_a_child), 0);
+}
+
 /* ---- Values that are left from another job, as in a store that outlives one. */
 
 static ls_status get_stale(void *user, const char *key, void *value, size_t bytes, int timeout_ms)
@@ -400,7 +420,8 @@ int main(void)
         cmocka_unit_test(a_rank_that_cannot_join_says_why),
         cmocka_unit_test(a_rank_that_was_killed_with_a_chunk_is_named),
         cmocka_unit_test(a_rank_that_was_killed_while_it_allocated_blocks_nobody),
-        cmocka_unit_test(worlds_can_be_opened_again),
+        cmocka_unit_test(the_end_of_a_child_is_not_that_of_the_rank),
+        cmocka_unit_test(worlds_can_be_opened_again), /* at last: it uses the numbers of the stores that follow */
     };
     return cmocka_run_group_tests(tests, enter_folder, leave_folder);
 }
