@@ -59,7 +59,12 @@ class Work(c10d.Work):
             raise self._error
         return self._result
 
+    def _check(self):
+        if self._handle is not None and self._group._handle is None:
+            self._fail(RuntimeError(self._group.gone))
+
     def wait(self, timeout=None):
+        self._check()
         if self._error is not None:
             raise self._error
         if self._handle is not None:
@@ -72,6 +77,7 @@ class Work(c10d.Work):
         return True
 
     def is_completed(self):
+        self._check()
         if self._handle is not None:
             try:
                 if ls.check(lib.ls_work_test(self._handle)) == ls.PENDING:
@@ -135,6 +141,8 @@ class LockstepProcessGroup(c10d.ProcessGroup):
         self._messages = Messages(self)
         self._sequence = self._monitored = 0
         self.on_bucket = None  # the recorder's: a weak method that is called for buckets of a backward
+        self.gone = None  # why there is no handle any more
+        world.groups.add(self)
 
     # ---- What torch asks of every group.
 
@@ -180,19 +188,25 @@ class LockstepProcessGroup(c10d.ProcessGroup):
 
     def shutdown(self):
         """Leaves the group. Others that wait for this rank get an error that names it."""
-        handle, self._handle = self._handle, None
-        for work in (*self._draining, *self._orphans):
-            work._handle = None
-        self._draining, self._orphans = [], []
-        if handle is not None and self._owns_handle and self._world.handle:
+        handle, world = self._handle, self._world
+        self.forget("lockstep: the process group was destroyed")
+        if handle is not None and self._owns_handle and world.handle:
             lib.ls_group_free(handle)
+
+    def forget(self, why):
+        """Calls fail with `why` from now on. The world ends with the last of its groups."""
+        if self._handle is not None:
+            self._handle, self._world, self.gone = None, None, why
+        for work in (*self._draining, *self._orphans):
+            work._check()
+        self._draining, self._orphans = [], []
 
     def abort(self):
         if self._handle is not None:
             lib.ls_group_abort(self._handle, b"the process group was aborted")
 
     def __del__(self):
-        if getattr(self, "_handle", None) is not None:
+        if getattr(self, "_handle", None) is not None and lib is not None:  # None: Python ends
             self.shutdown()
 
     # ---- Starting collectives.
@@ -200,7 +214,7 @@ class LockstepProcessGroup(c10d.ProcessGroup):
     def _call(self, name, arguments, result, opts, finish=None, keep=None):
         """Starts ls_NAME, or makes the call if nobody can do anything in between."""
         if self._handle is None:
-            raise RuntimeError("lockstep: the process group was destroyed")
+            raise RuntimeError(self.gone)
         self._sequence += 1
         if self._orphans:
             self._orphans = [work for work in self._orphans if not work.is_completed()]
@@ -263,7 +277,7 @@ class LockstepProcessGroup(c10d.ProcessGroup):
             reductions.check("allreduce", tensors)
             return self._reduce("allreduce", tensor, opts)
         # Gradients, mostly: as fast as Python can.
-        if _is_async(opts) and torch._C._current_graph_task_id() != -1:
+        if _is_async(opts) and torch._C._current_graph_task_id() != -1 and self._handle is not None:
             self._world.shared.see(tensor)
         return self._call("allreduce", (tensor.data_ptr(), tensor.numel(), kind, ls.SUM), tensors, opts, None, tensor)
 

@@ -159,7 +159,7 @@ class DataParallel(nn.Module):
         return last
 
     def __del__(self):
-        if getattr(self, "_ddp", None) and self._world.handle:
+        if getattr(self, "_ddp", None) and lib is not None and self._world.handle:  # None: Python ends
             for parameter in self._order:
                 parameter.grad = None  # it is memory of the world
             lib.ls_ddp_free(self._ddp)

@@ -2,6 +2,7 @@
 
 import ctypes
 import time
+import weakref
 
 from torch._C import _distributed_c10d as c10d
 
@@ -18,6 +19,7 @@ class Message(c10d.Work):
     def __init__(self, messages, handle, keep, finish=None):
         super().__init__()
         self._messages, self._handle, self._keep, self._finish = messages, handle, keep, finish
+        self._group = messages.group()  # whose memory the handle is in
         self._from = ctypes.c_int(-1)
         self._error = None
 
@@ -36,16 +38,23 @@ class Message(c10d.Work):
             self._keep = self._finish = None
         return True
 
+    def _check(self):
+        if self._error is None and self._handle is not None and self._group._handle is None:
+            self._handle, self._error = None, RuntimeError(self._group.gone)
+        if self._error is not None:
+            raise self._error
+
     def _test(self):
+        self._check()
         with self._messages.lock:
             return self._handle is None or self._end(lib.ls_p2p_test(self._handle, self._from))
 
     def wait(self, timeout=None):
-        if self._error is not None:
-            raise self._error
-        if self._messages.one_thread():
-            if self._handle is not None:
-                self._end(lib.ls_p2p_wait(self._handle, self._from))
+        self._check()
+        if self._handle is None:
+            return True
+        if self._group._world.one_thread():
+            self._end(lib.ls_p2p_wait(self._handle, self._from))
         else:  # another thread may have to make the call that this one waits for
             while not self._test():
                 time.sleep(50e-6)
@@ -75,7 +84,7 @@ class Message(c10d.Work):
 
     def __del__(self):
         # Nobody waits for it, but its memory is in use until it is done.
-        if getattr(self, "_handle", None) is not None and self._messages.handle() is not None:
+        if getattr(self, "_handle", None) is not None and self._group._handle is not None:
             self._messages.orphans.append(Message(self._messages, self._handle, self._keep, self._finish))
 
 
@@ -83,8 +92,8 @@ class Messages:
     """The messages of one group, which belong to one thread at a time."""
 
     def __init__(self, group):
-        self.handle = lambda: group._handle
-        self.lock, self.one_thread = group._world.lock, group._world.one_thread
+        self.group = weakref.ref(group)
+        self.lock = group._world.lock
         self._size = group._size
         self.orphans = []
 
@@ -92,15 +101,15 @@ class Messages:
         _reductions.check(call, [tensor])
         if other is not None and not 0 <= other < self._size:
             raise RuntimeError(f"lockstep: {call}: there is no rank {other}; the group has {self._size}")
-        if self.handle() is None:
-            raise RuntimeError("lockstep: the process group was destroyed")
+        if self.group()._handle is None:
+            raise RuntimeError(self.group().gone)
         self.orphans = [work for work in self.orphans if not work.is_completed()]
 
     def _start(self, function, data, other, tag, finish):
         handle = ctypes.c_void_p()
         memory = ctypes.c_void_p(data.data_ptr())
         with self.lock:
-            ls.check(function(self.handle(), memory, data.numel() * data.element_size(), other, tag, handle))
+            ls.check(function(self.group()._handle, memory, data.numel() * data.element_size(), other, tag, handle))
         return Message(self, handle, data, finish)
 
     def send(self, tensor, to, tag):

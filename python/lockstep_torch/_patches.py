@@ -210,10 +210,10 @@ def batches_ready(iterator):
         return 0
 
 
-def world_record():
-    """The record of the world that backend "lockstep" opened, or None."""
-    backend = sys.modules.get("lockstep_torch._backend")
-    return backend.world_record() if backend else None
+def open_world():
+    """The world that backend "lockstep" opened, or None."""
+    worlds = sys.modules.get("lockstep_torch._world")
+    return worlds.newest() if worlds else None
 
 
 def install(recorder):

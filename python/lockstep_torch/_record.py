@@ -71,7 +71,7 @@ class Recorder:
             )
         self._gradients = gradients
         self._handle = None
-        self._borrowed = False  # the handle is that of a world, whose collectives note themselves
+        self._borrowed = None  # the world whose record the handle is; its collectives note themselves
         self._failed = False
         self._thread = None
         self._pid = os.getpid()
@@ -110,9 +110,10 @@ class Recorder:
             place = 0, 1
         rank, ranks = place
         events = os.path.join(self.folder, "events")
-        self._handle, self._borrowed = _patches.world_record(), True
+        self._borrowed = _patches.open_world()
         try:
-            if self._handle:
+            if self._borrowed:
+                self._handle = self._borrowed.record
                 ls.check(lib.ls_record_start(self._handle, os.fsencode(events)))
             else:
                 local = min(int(os.environ.get("LOCAL_RANK", rank)), ranks - 1)
@@ -121,7 +122,7 @@ class Recorder:
                 options = ls.RecordOptions(rank, ranks, node, local, str(backend)[:7].encode(), 0)
                 handle = ls.c_void_p()
                 ls.check(lib.ls_record_open(handle, os.fsencode(events), options))
-                self._handle, self._borrowed = handle, False
+                self._handle = handle
         except ls.LockstepError as error:
             self._handle, self._failed = None, True
             self.warn(f"nothing is recorded: {error}")
@@ -156,7 +157,7 @@ class Recorder:
             lib.ls_record_stop(self._handle)
         else:
             lib.ls_record_free(self._handle)
-        self._handle = None
+        self._handle = self._borrowed = None
 
     def __enter__(self):
         return self

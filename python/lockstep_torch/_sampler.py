@@ -99,7 +99,7 @@ class Sampler:
         self._room = (ctypes.c_uint64 * self.batch_size)()
 
     def __del__(self):
-        if getattr(self, "_handle", None) and self._pid == os.getpid():
+        if getattr(self, "_handle", None) and lib is not None and self._pid == os.getpid():  # None: Python ends
             lib.ls_sampler_free(self._handle)
 
     def __getstate__(self):  # DataLoader workers that are spawned get a copy

@@ -6,6 +6,7 @@ the library replaces the pages behind it by job memory (ls_world_adopt), which t
 
 import ctypes
 import os
+import weakref
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -30,7 +31,7 @@ class SharedStorages:
     """The storages that backwards of one world have reduced, and which of them are in shared memory."""
 
     def __init__(self, world):
-        self._world = world
+        self._world = weakref.proxy(world)
         self._seen = {}  # by a storage's identity: (weak reference, address in shared memory or None, whether moving was tried)
         self.moved = 0  # storages that are in shared memory
 

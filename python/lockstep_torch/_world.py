@@ -16,6 +16,18 @@ from ._shared import SharedStorages
 
 _opened = 0  # worlds, of this process; every rank counts the same, and a store may outlive a world
 _newest = None  # weak reference to the world that was opened last
+_worlds = weakref.WeakSet()
+
+
+def _after_fork():
+    """In a child, which must not touch what its parent goes on using: it has no world and no groups."""
+    for world in _worlds:
+        world.handle = ctypes.c_void_p()
+        for group in world.groups:
+            group.forget("lockstep: a process group cannot be used in a child of fork(); use it in the process that made it, or spawn")
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class _Store:
@@ -55,6 +67,8 @@ class _Store:
             return ls.ETIMEOUT if "imeout" in type(error).__name__ + str(error) else ls.EIO
 
     def check(self, status, carrier=None):
+        """After the call that used it. The callbacks refer to this object: without them it goes when nobody needs it any more, and the store with it."""
+        self._set = self._get = self.struct = None
         try:
             ls.check(status)
         except ls.LockstepError as error:
@@ -99,8 +113,10 @@ class World:
             atexit.register(lambda: reference() and reference().close())
         self.all = lib.ls_world_group(self.handle)
         self.shared = SharedStorages(self)
+        self.groups = weakref.WeakSet()  # process groups, as torch has them
         via.clean(self.all)
         _newest = weakref.ref(self)
+        _worlds.add(self)
 
     def open_group(self, ranks, store, key):
         """A group of these ranks, of which only they make this call."""
@@ -125,9 +141,10 @@ class World:
         if self.handle:
             lib.ls_world_free(self.handle)
             self.handle = ctypes.c_void_p()
+            self._carrier.forget_callbacks()
 
     def __del__(self):
-        if getattr(self, "handle", None):
+        if getattr(self, "handle", None) and lib is not None:  # None: Python ends
             self.close()
 
 

@@ -15,6 +15,12 @@ def test_collectives_are_those_of_gloo(ranks):
     assert all("compared" in out for out in outcome.out)
 
 
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_odd_uses(ranks):
+    outcome = run_ranks(ranks, "odd_uses.py")
+    assert all(code == 0 for code in outcome.codes), "".join(outcome.out + outcome.err)
+
+
 def test_ddp_gives_the_weights_of_gloo(run, tmp_path):
     states = []
     for backend in "gloo", "lockstep":

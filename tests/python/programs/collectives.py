@@ -204,6 +204,7 @@ for i in range(5):
 for _ in range(3):
     dist.group.WORLD.monitored_barrier()
 assert dist.get_backend() == "lockstep"
+store = dist.distributed_c10d._get_default_store()
 dist.destroy_process_group()
 # Again, with a store that is still there from the first time.
 dist.init_process_group("lockstep")
