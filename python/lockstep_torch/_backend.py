@@ -2,23 +2,25 @@
 
 Works make progress in calls alone: wait() drives the library. Who takes a future instead, as DDP does, gets it completed at the end of backward:
 the first bucket of a backward asks the autograd engine to call _drain(), which it does before DDP's own last step. Meanwhile each call made for
-a later bucket moves the earlier ones on. Outside of a backward a future is complete when it is handed out. Buckets are moved to shared memory:
+a later bucket moves the earlier ones on. Outside of a backward's nodes a future is complete when it is handed out. Buckets are moved to shared memory:
 see _shared."""
 
 import ctypes
 import functools
+import inspect
 import time
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
+from torch.distributed.algorithms.join import Join
 
 from . import _library as ls
 from . import _reductions as reductions
 from . import _world
 from ._library import lib
-from ._messages import Messages
+from ._messages import Message, Messages
 
 _DEFAULT_TIMEOUT = timedelta(minutes=30)
 
@@ -105,7 +107,9 @@ class Work(c10d.Work):
             # An exception that is set in a future is a value to C++, which DDP would take for tensors. One of a callback is an error there, too.
             self._ended = torch.futures.Future()
             self._future = self._ended.then(self._outcome)
-            if self._handle is not None and torch._C._current_graph_task_id() != -1:
+            # At the end of a backward, in a callback of the engine, another callback would come too late: DDP with static_graph reduces all buckets
+            # of its first step there, and waits for them at once.
+            if self._handle is not None and torch._C._current_autograd_node() is not None:
                 self._group._finish_in_backward(self)
             else:
                 try:
@@ -557,14 +561,37 @@ def _allow_monitored_barrier():
     dist.monitored_barrier = dist.distributed_c10d.monitored_barrier = monitored_barrier
 
 
+def _keep_works_of_join():
+    """Join hands DDP's reducer the work that counts the ranks which still have data. C++ holds on to its own half of a work only, so the module keeps the
+    other one until its next forward."""
+    original = Join.notify_join_context
+
+    @functools.wraps(original)
+    def notify_join_context(joinable):
+        work = original(joinable)
+        if isinstance(work, Work):
+            joinable.__dict__["_lockstep_join_work"] = work
+        return work
+
+    Join.notify_join_context = staticmethod(notify_join_context)
+
+
+def _hide_from_compiler(*classes):
+    """DDP's C++ calls these methods in the middle of a model that torch.compile runs: they are not to be compiled, nor what they call."""
+    try:
+        from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
+    except ImportError:
+        return
+    for kind in classes:
+        for method in vars(kind).values():
+            if inspect.isfunction(method):
+                set_code_exec_strategy(method.__code__, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP))
+
+
 def register():
     """Makes init_process_group("lockstep") known to torch."""
     if not hasattr(dist.Backend, "LOCKSTEP"):
         dist.Backend.register_backend("lockstep", create, extended_api=True, devices=["cpu"])
         _allow_monitored_barrier()
-
-
-def world_record():
-    """The record of the world that is open, or None."""
-    world = _world.newest()
-    return world.record if world is not None else None
+        _keep_works_of_join()
+        _hide_from_compiler(LockstepProcessGroup, Work, Message)

@@ -21,6 +21,11 @@ def test_odd_uses(ranks):
     assert all(code == 0 for code in outcome.codes), "".join(outcome.out + outcome.err)
 
 
+def test_ways_of_ddp_give_the_weights_of_gloo():
+    outcome = run_ranks(2, "ddp_ways.py")
+    assert all(code == 0 for code in outcome.codes), "".join(outcome.out + outcome.err)
+
+
 def test_ddp_gives_the_weights_of_gloo(run, tmp_path):
     states = []
     for backend in "gloo", "lockstep":

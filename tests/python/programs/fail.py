@@ -34,7 +34,9 @@ try:
         os.kill(os.getpid(), signal.SIGKILL)
     if case == "exit" and rank == 1:
         sys.exit(0)
-    if case == "mismatch":
+    if case == "different models":  # DDP compares them with rank 0's
+        torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 3 + rank))
+    elif case == "mismatch":
         dist.all_reduce(torch.ones(3 if rank == 1 else 4))
     elif case == "shape of a gather":
         dist.all_gather([torch.empty(2), torch.empty(2)], torch.empty(2 + rank))
