@@ -28,11 +28,11 @@ class Outcome:
         return self
 
 
-def run_ranks(ranks, program, *arguments, timeout=100, **variables):
-    """Runs tests/python/programs/PROGRAM as ranks that find each other as under torchrun."""
+def run_ranks(ranks, program, *arguments, timeout=400, before=(), **variables):
+    """Runs tests/python/programs/PROGRAM as ranks that find each other as under torchrun. `before`: words of a command that starts it."""
     common = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(ranks), "OMP_NUM_THREADS": "1"}
     common.update({k: str(v) for k, v in variables.items()})
-    command = [sys.executable, os.path.join(HERE, "programs", program), *map(str, arguments)]
+    command = [*before, sys.executable, os.path.join(HERE, "programs", program), *map(str, arguments)]
     started = [
         subprocess.Popen(
             command,

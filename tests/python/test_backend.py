@@ -6,13 +6,19 @@ import sys
 
 import pytest
 import torch
-from conftest import run_ranks
+from conftest import HERE, PROGRAM, free_port, run_ranks
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_collectives_are_those_of_gloo(ranks):
-    outcome = run_ranks(ranks, "collectives.py", timeout=200).ok()
+    outcome = run_ranks(ranks, "collectives.py").ok()
     assert all("compared" in out for out in outcome.out)
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_random_calls_are_those_of_gloo(ranks):
+    outcome = run_ranks(ranks, "beside_gloo.py", 300, ranks)
+    assert all(code == 0 for code in outcome.codes) and all(" 0 bad" in out for out in outcome.out), "".join(outcome.out + outcome.err)
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
@@ -24,6 +30,30 @@ def test_odd_uses(ranks):
 def test_ways_of_ddp_give_the_weights_of_gloo():
     outcome = run_ranks(2, "ddp_ways.py")
     assert all(code == 0 for code in outcome.codes), "".join(outcome.out + outcome.err)
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "lockstep run", "mpirun", "spawn"])
+def test_launchers(launcher):
+    port = str(free_port())
+    command = {
+        "torchrun": [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"],
+        "lockstep run": [PROGRAM, "run", "-n", "3", "--", sys.executable],
+        "mpirun": ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "3", sys.executable],
+        "spawn": [sys.executable],
+    }[launcher]
+    if launcher == "mpirun" and not (shutil.which("mpirun") and "Open MPI" in subprocess.getoutput("mpirun --version")):
+        pytest.skip("Open MPI is not installed")
+    arguments = ["spawn", port] if launcher == "spawn" else []
+    done = subprocess.run(
+        [*command, os.path.join(HERE, "programs", "launched.py"), *arguments],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port},
+        capture_output=True,
+        text=True,
+        timeout=400,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for rank in range(3):
+        assert f"rank {rank} of 3: 6\n" in done.stdout, done.stdout
 
 
 def test_ddp_gives_the_weights_of_gloo(run, tmp_path):
@@ -39,6 +69,13 @@ def test_ddp_gives_the_weights_of_gloo(run, tmp_path):
 @pytest.mark.parametrize("case", ["room", "full"])
 def test_buckets_move_to_shared_memory(case):
     assert all("done" in out for out in run_ranks(2, "buckets.py", case).ok().out)
+
+
+def test_shared_memory_of_a_container_is_too_small():
+    before = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=64k tmpfs /dev/shm && exec "$@"', "sh"]
+    if subprocess.run([*before, "true"], capture_output=True).returncode:
+        pytest.skip("no mount namespace can be made here")
+    assert all("done" in out for out in run_ranks(2, "buckets.py", "tiny", before=before).ok().out)
 
 
 def test_fsdp2_gives_the_weights_of_gloo():
@@ -74,6 +111,7 @@ def test_gloo_can_mean_lockstep(run):
         ("exit", ["rank 1"]),
         ("mismatch", ["rank 0 runs allreduce", "4 of float32", "3 of float32"]),
         ("shape of a gather", ["tensors differ"]),
+        ("different models", ["rank 1 has ended and will not call broadcast", "DDP expects same model across all ranks"]),
         ("backward", ["rank 1", "will not call allreduce"]),
         ("late", ["rank 1 did not call allreduce", "within 2.0 s"]),
         ("stop", ["rank 1 did not call allreduce", "stopped"]),
