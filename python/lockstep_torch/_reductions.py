@@ -50,8 +50,8 @@ def check(call, tensors):
             )
         if tensor.device.type != "cpu":
             raise RuntimeError(
-                f"lockstep: {call} of a tensor on {tensor.device}: this backend moves CPU tensors; use "
-                '"cpu:lockstep,cuda:nccl" (torch >= 2.14), or another group for this device'
+                f"lockstep: {call} of a tensor on {tensor.device}: this backend moves CPU tensors; make a group for that device with "
+                'dist.new_group(backend=...), since torch takes lockstep for the whole group also in "cpu:lockstep,cuda:nccl"'
             )
 
 

@@ -34,7 +34,7 @@ if case == "arguments":
     sparse = torch.eye(3).to_sparse()
     refused(["sparse tensor", "to_dense()"], lambda: dist.distributed_c10d._get_default_group().allreduce([sparse]))
     elsewhere = torch.empty(3, device="meta")
-    refused(["tensor on meta", "CPU tensors"], lambda: dist.distributed_c10d._get_default_group().allreduce([elsewhere]))
+    refused(["tensor on meta", "CPU tensors", "dist.new_group(backend=...)"], lambda: dist.distributed_c10d._get_default_group().allreduce([elsewhere]))
     refused(["float8_e5m2 is not supported", "use one of float32"], lambda: dist.all_reduce(torch.ones(2).to(torch.float8_e5m2)))
     refused(["bitwise reductions are for integers"], lambda: dist.all_reduce(torch.ones(2), dist.ReduceOp.BXOR))
     refused(["8 elements", "2 ranks x 3"], lambda: dist.all_gather_into_tensor(torch.empty(8), torch.empty(3)))
