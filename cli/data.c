@@ -1,4 +1,4 @@
-/* lockstep data: finds the subcommand and runs it. */
+/* lockstep data: its subcommands, and what they share. */
 #include "cli/data.h"
 
 #include <stdio.h>
@@ -6,32 +6,11 @@
 #include <string.h>
 #include <unistd.h>
 #include "cli/commands.h"
-#include "cli/escape.h"
-#include "cli/suggest.h"
+#include "cli/subcommands.h"
 
-static const struct {
-    const char *name;
-    int (*run)(int argc, char **argv);
-    const char *summary;
-} subcommands[] = {
-    { "train-bpe", data_train_bpe, "train a tokenizer on text" },
-    { "tokenize", data_tokenize, "convert text to token shards" },
-    { "info", data_info, "describe and check data files" },
-    { "stage", data_stage, "copy data files to a local disk" },
-    { "order", data_order, "print the order of the samples" },
-};
-enum { SUBCOMMANDS = sizeof subcommands / sizeof *subcommands };
-
-static void help(FILE *to)
+int data_missing(const char *name, const char *what)
 {
-    fprintf(to, "usage: lockstep data SUBCOMMAND [OPTIONS]\n\n");
-    for (int i = 0; i < SUBCOMMANDS; i++) fprintf(to, "  %-12s %s\n", subcommands[i].name, subcommands[i].summary);
-    fprintf(to, "\n'lockstep data SUBCOMMAND --help' describes one; see also lockstep-data(1).\n");
-}
-
-int data_missing(const char *subcommand, const char *what)
-{
-    fprintf(stderr, "lockstep data %s: %s is missing; see 'lockstep data %s --help'\n", subcommand, what, subcommand);
+    fprintf(stderr, "lockstep data %s: %s is missing; see 'lockstep data %s --help'\n", name, what, name);
     return EXIT_USAGE;
 }
 
@@ -64,19 +43,13 @@ void data_show_log(void *user, ls_log_level level, const char *text)
 
 int data_command(int argc, char **argv)
 {
-    if (argc < 2) {
-        help(stderr);
-        return EXIT_USAGE;
-    }
-    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
-        help(stdout);
-        return EXIT_DONE;
-    }
-    for (int i = 0; i < SUBCOMMANDS; i++)
-        if (!strcmp(argv[1], subcommands[i].name)) return subcommands[i].run(argc - 1, argv + 1);
-    near_word near = { .asked = argv[1], .length = strlen(argv[1]) };
-    for (int i = 0; i < SUBCOMMANDS; i++) near_offer(&near, subcommands[i].name);
-    fprintf(stderr, "lockstep data: unknown subcommand '%s'%s%s 'lockstep data --help' lists the subcommands\n",
-            printable(argv[1]), near_text(&near), near.nearest ? "" : ";");
-    return EXIT_USAGE;
+    static const subcommand subcommands[] = {
+        { "train-bpe", data_train_bpe, "train a tokenizer on text" },
+        { "tokenize", data_tokenize, "convert text to token shards" },
+        { "info", data_info, "describe and check data files" },
+        { "stage", data_stage, "copy data files to a local disk" },
+        { "order", data_order, "print the order of the samples" },
+        { NULL, NULL, NULL },
+    };
+    return subcommand_run("data", subcommands, argc, argv);
 }

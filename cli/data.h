@@ -11,7 +11,7 @@ int data_tokenize(int argc, char **argv);
 int data_train_bpe(int argc, char **argv);
 
 /* Prints that an option is missing; EXIT_USAGE. */
-int data_missing(const char *subcommand, const char *what);
+int data_missing(const char *name, const char *what);
 
 /* A bar on a terminal, nothing elsewhere. `user` points to the time of the beginning, an int64_t. */
 void data_show_progress(void *user, uint64_t done, uint64_t total);

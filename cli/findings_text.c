@@ -2,7 +2,6 @@
 #include "cli/findings_text.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,18 +11,9 @@
 
 enum { MOST_NAMED = 6, MOST_MISSING = 10 };
 
-__attribute__((format(printf, 3, 4))) static void add(char *out, size_t bytes, const char *format, ...)
-{
-    size_t at = strlen(out);
-    va_list args;
-    va_start(args, format);
-    vsnprintf(out + at, bytes - at, format, args);
-    va_end(args);
-}
-
-#define WHAT(t, ...)     add((t)->what, sizeof(t)->what, __VA_ARGS__)
-#define EVIDENCE(t, ...) add((t)->evidence, sizeof(t)->evidence, __VA_ARGS__)
-#define REMEDY(t, ...)   add((t)->remedy, sizeof(t)->remedy, __VA_ARGS__)
+#define WHAT(t, ...)     ls__append((t)->what, sizeof(t)->what, __VA_ARGS__)
+#define EVIDENCE(t, ...) ls__append((t)->evidence, sizeof(t)->evidence, __VA_ARGS__)
+#define REMEDY(t, ...)   ls__append((t)->remedy, sizeof(t)->remedy, __VA_ARGS__)
 #define NS(x)            amount_ns((double)(x)).text
 
 static const ls_run_rank *first_present(const ls_run *run)
@@ -433,17 +423,17 @@ static void say_missing(note_text *t, const ls_run *run, const ls_note *n)
     bool many = n->number > 1;
     int named = 0;
     if (n->number > MOST_MISSING)
-        add(t->text, sizeof t->text, "%lld of %d ranks have no readable events (ranks ", (long long)n->number,
-            run->ranks);
+        ls__append(t->text, sizeof t->text, "%lld of %d ranks have no readable events (ranks ", (long long)n->number,
+                   run->ranks);
     else
-        add(t->text, sizeof t->text, "rank%s ", many ? "s" : "");
+        ls__append(t->text, sizeof t->text, "rank%s ", many ? "s" : "");
     for (int r = 0; r < run->ranks && named < MOST_MISSING; r++)
-        if (!run->rank[r].present) add(t->text, sizeof t->text, "%s%d", named++ ? ", " : "", r);
+        if (!run->rank[r].present) ls__append(t->text, sizeof t->text, "%s%d", named++ ? ", " : "", r);
     if (n->number > MOST_MISSING)
-        add(t->text, sizeof t->text, " and others); what they did is unknown");
+        ls__append(t->text, sizeof t->text, " and others); what they did is unknown");
     else
-        add(t->text, sizeof t->text, " of %d %s no readable events; what %s did is unknown", run->ranks,
-            many ? "have" : "has", many ? "they" : "it");
+        ls__append(t->text, sizeof t->text, " of %d %s no readable events; what %s did is unknown", run->ranks,
+                   many ? "have" : "has", many ? "they" : "it");
 }
 
 /* Of the ranks' files. */
@@ -460,7 +450,7 @@ note_text note_describe(const ls_run *run, const ls_note *n)
     note_text t = { "" };
     long long number = (long long)n->number;
     double steps = counted(run);
-#define SAY(...) add(t.text, sizeof t.text, __VA_ARGS__)
+#define SAY(...) ls__append(t.text, sizeof t.text, __VA_ARGS__)
     switch (n->kind) {
     case LS_NOTE_UNREADABLE: SAY("%s", n->text ? n->text : "a file could not be read"); break;
     case LS_NOTE_WRONG_RANK: SAY("rank %d: its file belongs to rank %lld; ignored", n->rank, number); break;

@@ -2,24 +2,15 @@
 #include "cli/rank_use.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include "base/text.h"
 #include "record/energy.h"
 #include "record/ring.h"
 #include "cli/amount.h"
 #include "measure/limits.h"
 
 enum { MOST_NAMED = 6, MOST_APART = 4 };
-
-__attribute__((format(printf, 3, 4))) static void add(char *out, size_t bytes, const char *format, ...)
-{
-    size_t at = strlen(out);
-    va_list args;
-    va_start(args, format);
-    vsnprintf(out + at, bytes - at, format, args);
-    va_end(args);
-}
 
 /* ---- Verdicts. */
 
@@ -34,27 +25,27 @@ static void join(group *g, int rank, double share)
     if (!g->count) g->first = rank, g->low = g->high = share;
     g->low = fmin(g->low, share);
     g->high = fmax(g->high, share);
-    if (g->count++ < MOST_NAMED) add(g->ranks, sizeof g->ranks, "%s%d", g->count > 1 ? ", " : "", rank);
+    if (g->count++ < MOST_NAMED) ls__append(g->ranks, sizeof g->ranks, "%s%d", g->count > 1 ? ", " : "", rank);
 }
 
 /* "rank 3 is", "ranks 0, 1, 2 are" or "all ranks are". */
 static void put_ranks(char *out, const group *g, int of, const char *one, const char *many)
 {
     if (g->count > 2 && g->count == of) {
-        add(out, DEVICE_TEXT, "all ranks %s", many);
+        ls__append(out, DEVICE_TEXT, "all ranks %s", many);
         return;
     }
-    add(out, DEVICE_TEXT, "rank%s %s", g->count > 1 ? "s" : "", g->ranks);
-    if (g->count > MOST_NAMED) add(out, DEVICE_TEXT, " and %d more", g->count - MOST_NAMED);
-    add(out, DEVICE_TEXT, " %s", g->count > 1 ? many : one);
+    ls__append(out, DEVICE_TEXT, "rank%s %s", g->count > 1 ? "s" : "", g->ranks);
+    if (g->count > MOST_NAMED) ls__append(out, DEVICE_TEXT, " and %d more", g->count - MOST_NAMED);
+    ls__append(out, DEVICE_TEXT, " %s", g->count > 1 ? many : one);
 }
 
 /* "60% to 66%", or "63%" */
 static void put_range(char *out, const group *g)
 {
     amount low = amount_share(g->low), high = amount_share(g->high);
-    add(out, DEVICE_TEXT, "%s", low.text);
-    if (strcmp(low.text, high.text) != 0) add(out, DEVICE_TEXT, " to %s", high.text);
+    ls__append(out, DEVICE_TEXT, "%s", low.text);
+    if (strcmp(low.text, high.text) != 0) ls__append(out, DEVICE_TEXT, " to %s", high.text);
 }
 
 static char *new_line(device_lines *out)
@@ -74,9 +65,9 @@ static void say_uneven(device_lines *out, const group *g, int of, ls_use_level l
     if (!g->count) return;
     char *line = new_line(out);
     put_ranks(line, g, of, "is", "are");
-    add(line, DEVICE_TEXT, " %s than the median: ", device_verdict(level));
+    ls__append(line, DEVICE_TEXT, " %s than the median: ", device_verdict(level));
     put_range(line, g);
-    add(line, DEVICE_TEXT, " of a step, the median %s", amount_share(median).text);
+    ls__append(line, DEVICE_TEXT, " of a step, the median %s", amount_share(median).text);
 }
 
 static void say_queued(device_lines *out, const ls_run *run, const group *g, int of)
@@ -87,11 +78,12 @@ static void say_queued(device_lines *out, const ls_run *run, const group *g, int
     char *line = new_line(out);
     put_ranks(line, g, of, "was runnable but not scheduled for ", "were runnable but not scheduled for ");
     put_range(line, g);
-    add(line, DEVICE_TEXT, " of a step");
+    ls__append(line, DEVICE_TEXT, " of a step");
     if (threads > r->threads && r->threads > 0)
-        add(line, DEVICE_TEXT, ": %.0f threads compute on %d core%s", threads, r->threads, r->threads == 1 ? "" : "s");
+        ls__append(line, DEVICE_TEXT, ": %.0f threads compute on %d core%s", threads, r->threads,
+                   r->threads == 1 ? "" : "s");
     else
-        add(line, DEVICE_TEXT, ": other programs or other ranks use %s cores", g->count > 1 ? "their" : "its");
+        ls__append(line, DEVICE_TEXT, ": other programs or other ranks use %s cores", g->count > 1 ? "their" : "its");
 }
 
 void device_verdicts(const ls_run *run, device_lines *out)
@@ -116,13 +108,13 @@ void device_verdicts(const ls_run *run, device_lines *out)
         char *line = new_line(out);
         bool apart = all.high - all.low > 0.1;
         /* Ranks that are not scheduled are equally busy, but it would be wrong to call that even. */
-        add(line, DEVICE_TEXT, "%s",
-            all.count < 2  ? "its main thread is busy for "
-            : queued.count ? "ranks are busy for "
-            : apart        ? "no rank is always busier or less busy than the median: they are busy for "
-                           : "no rank is busier or less busy than the median: they are busy for ");
+        ls__append(line, DEVICE_TEXT, "%s",
+                   all.count < 2  ? "its main thread is busy for "
+                   : queued.count ? "ranks are busy for "
+                   : apart        ? "no rank is always busier or less busy than the median: they are busy for "
+                                  : "no rank is busier or less busy than the median: they are busy for ");
         put_range(line, &all);
-        add(line, DEVICE_TEXT, " of a step");
+        ls__append(line, DEVICE_TEXT, " of a step");
     }
     say_queued(out, run, &queued, all.count);
 }
@@ -169,13 +161,13 @@ static int put_shares(const ls_run_rank *r, size_t first, char *out)
     amount least = amount_share(low), most = amount_share(high);
     *out = 0;
     if (count > 1 && strcmp(least.text, most.text) == 0) {
-        add(out, DEVICE_TEXT, "%s each", most.text);
+        ls__append(out, DEVICE_TEXT, "%s each", most.text);
     } else if (count > MOST_APART) {
-        add(out, DEVICE_TEXT, "%s to %s", least.text, most.text);
+        ls__append(out, DEVICE_TEXT, "%s to %s", least.text, most.text);
     } else {
         for (size_t i = first; i < r->n_thread; i++)
             if (is_like(&r->thread[i], &r->thread[first]))
-                add(out, DEVICE_TEXT, "%s%s", *out ? " " : "", amount_share(r->thread[i].share).text);
+                ls__append(out, DEVICE_TEXT, "%s%s", *out ? " " : "", amount_share(r->thread[i].share).text);
     }
     return count;
 }
@@ -191,13 +183,13 @@ void device_role_text(const ls_run_rank *r, int role, bool named, char out[DEVIC
         while (!is_like(&r->thread[first], &r->thread[i])) first++;
         if (first < i) continue;
         int count = put_shares(r, i, shares);
-        if (*out) add(out, DEVICE_TEXT, ", ");
-        if (count > 1) add(out, DEVICE_TEXT, named || role == DEVICE_ROLES ? "%d " : "%d: ", count);
+        if (*out) ls__append(out, DEVICE_TEXT, ", ");
+        if (count > 1) ls__append(out, DEVICE_TEXT, named || role == DEVICE_ROLES ? "%d " : "%d: ", count);
         if (role == DEVICE_ROLES)
-            add(out, DEVICE_TEXT, "%s ", device_thread_role(name));
+            ls__append(out, DEVICE_TEXT, "%s ", device_thread_role(name));
         else if (named)
-            add(out, DEVICE_TEXT, "%s ", count > 1 ? roles[role].many : roles[role].one);
-        add(out, DEVICE_TEXT, "%s", shares);
+            ls__append(out, DEVICE_TEXT, "%s ", count > 1 ? roles[role].many : roles[role].one);
+        ls__append(out, DEVICE_TEXT, "%s", shares);
     }
 }
 
@@ -212,7 +204,7 @@ void device_threads(const ls_run_rank *r, char out[DEVICE_TEXT])
     *out = 0;
     for (int role = 0; role <= DEVICE_ROLES; role++) {
         device_role_text(r, role, true, text);
-        if (*text) add(out, DEVICE_TEXT, "%s%s", *out ? ", " : "", text);
+        if (*text) ls__append(out, DEVICE_TEXT, "%s%s", *out ? ", " : "", text);
     }
 }
 
@@ -236,7 +228,7 @@ void device_power(const ls_run *run, int r, char *out, size_t bytes)
         double joules = watts * run->step_mean / 1e9, tokens = run->rank[r].metadata[LS_METADATA_TOKENS];
         snprintf(out, bytes, "%.1f W, %.3g J per step", watts, joules);
         if (tokens > 0 && joules > 0 && device_next_machine(run, r + 1) < 0 && run->rank[r].node == 0)
-            add(out, bytes, ", %.3g tokens per joule", tokens / joules);
+            ls__append(out, bytes, ", %.3g tokens per joule", tokens / joules);
     } else if (access == LS__ENERGY_NONE) {
         snprintf(out, bytes, "not exposed by this kernel");
     } else if (access == LS__ENERGY_FORBIDDEN) {

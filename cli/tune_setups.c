@@ -1,34 +1,23 @@
 /* See tune_setups.h. */
 #include "cli/tune_setups.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include "base/text.h"
 
 enum { FEW_CORES = 4 }; /* on more, layouts that leave half of them idle are left out */
-
-static void add(char *out, size_t bytes, const char *format, ...) __attribute__((format(printf, 3, 4)));
-
-static void add(char *out, size_t bytes, const char *format, ...)
-{
-    va_list values;
-    size_t n = strlen(out);
-    va_start(values, format);
-    vsnprintf(out + n, bytes - n, format, values);
-    va_end(values);
-}
 
 void tune_setup_options(const tune_setup *s, char *out, size_t bytes)
 {
     *out = 0;
-    if (s->ranks) add(out, bytes, " -n %d", s->ranks);
-    if (s->threads) add(out, bytes, " --threads %d", s->threads);
-    if (s->slots) add(out, bytes, " --slots %d --batch-size %d", s->slots, s->batch_size);
-    if (s->bucket_mb > 0) add(out, bytes, " --bucket-mb %g", s->bucket_mb);
-    if (s->workers == TUNE_AUTO) add(out, bytes, " --workers auto");
-    if (s->workers > 0) add(out, bytes, " --workers %d", s->workers);
-    if (s->prefetch) add(out, bytes, " --prefetch %d", s->prefetch);
-    if (s->bfloat16) add(out, bytes, " --wire bfloat16");
+    if (s->ranks) ls__append(out, bytes, " -n %d", s->ranks);
+    if (s->threads) ls__append(out, bytes, " --threads %d", s->threads);
+    if (s->slots) ls__append(out, bytes, " --slots %d --batch-size %d", s->slots, s->batch_size);
+    if (s->bucket_mb > 0) ls__append(out, bytes, " --bucket-mb %g", s->bucket_mb);
+    if (s->workers == TUNE_AUTO) ls__append(out, bytes, " --workers auto");
+    if (s->workers > 0) ls__append(out, bytes, " --workers %d", s->workers);
+    if (s->prefetch) ls__append(out, bytes, " --prefetch %d", s->prefetch);
+    if (s->bfloat16) ls__append(out, bytes, " --wire bfloat16");
 }
 
 ls_setup tune_setup_question(const tune_setup *s, const tune_space *space)

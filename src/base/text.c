@@ -4,6 +4,7 @@
  * error inside another's) would accumulate backslashes. */
 #include "base/text.h"
 
+#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,4 +82,13 @@ char *ls__printable_copy(const char *text, size_t length)
         free(raw);
     }
     return copy;
+}
+
+void ls__append(char *out, size_t bytes, const char *format, ...)
+{
+    size_t at = strlen(out);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(out + at, bytes - at, format, args);
+    va_end(args);
 }

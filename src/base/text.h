@@ -1,4 +1,4 @@
-/* Untrusted text (names in files, file names, messages of other processes) made printable. */
+/* Text: untrusted text (names in files, file names, messages of other processes) made printable, and texts of several parts. */
 #ifndef LS_BASE_TEXT_H
 #define LS_BASE_TEXT_H
 
@@ -27,5 +27,8 @@ size_t ls__printable(char *out, size_t bytes, const char *text);
 
 /* The same in malloc'ed memory, of the first `length` bytes or up to a NUL; NULL: out of memory. */
 char *ls__printable_copy(const char *text, size_t length);
+
+/* Appends to the text in out[bytes]; what does not fit is cut off. */
+void ls__append(char *out, size_t bytes, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 #endif

@@ -267,20 +267,8 @@ double ls__encoder_flops_per_token(const ls_lm_options *o, int64_t seq_len)
 ls_status ls__encoder_check(ls_lm_options *o)
 {
     const char *name = ls__lm_type_of(o->kind)->model.name;
-    const struct {
-        const char *name;
-        bool given;
-    } others[] = { { "kv_heads", o->kv_heads != 0 },
-                   { "head_dim", o->head_dim != 0 },
-                   { "an untied head", o->head == LS_HEAD_UNTIED },
-                   { "attention_bias", o->attention_bias },
-                   { "mlp_bias", o->mlp_bias },
-                   { "window", o->window != 0 || o->window_first != 0 },
-                   { "rope", o->rope.kind || o->rope.theta != 0 } };
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (others[i].given)
-            return ls__fail(LS_EINVAL, "%s: %s is an option of the Llama family; choose another model or leave it out",
-                            name, others[i].name);
+    ls_status status = ls__lm_check_no_llama(o);
+    if (status) return status;
     if (o->width % o->heads)
         return ls__fail(LS_EINVAL, "%s: width %d is not divisible by %d heads", name, o->width, o->heads);
     const ls__encoder_form *form = ls__encoder_form_of(o->kind);

@@ -116,24 +116,13 @@ static size_t head(const ls_model *m)
 
 static ls_status check(ls_lm_options *o)
 {
-    const struct {
-        const char *name;
-        bool given;
-    } others[] = { { "kv_heads", o->kv_heads != 0 },
-                   { "head_dim", o->head_dim != 0 },
-                   { "inner", o->inner != 0 },
-                   { "an untied head", o->head == LS_HEAD_UNTIED },
-                   { "attention_bias", o->attention_bias },
-                   { "mlp_bias", o->mlp_bias },
-                   { "window", o->window != 0 || o->window_first != 0 },
-                   { "rope", o->rope.kind || o->rope.theta != 0 } };
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (others[i].given)
-            return ls__fail(LS_EINVAL,
-                            "gpt2: %s is an option of the Llama family; choose another model or leave it out",
-                            others[i].name);
-    ls_status status = ls__lm_check_no_encoder(o);
+    ls_status status = ls__lm_check_no_llama(o);
+    if (!status) status = ls__lm_check_no_encoder(o);
     if (status) return status;
+    if (o->inner)
+        return ls__fail(LS_EINVAL,
+                        "gpt2: inner is an option of the Llama family and of encoders; choose another model or "
+                        "leave it out");
     if (o->width % o->heads)
         return ls__fail(LS_EINVAL, "gpt2: width %d is not divisible by %d heads", o->width, o->heads);
     o->head = LS_HEAD_DEFAULT;

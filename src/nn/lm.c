@@ -82,6 +82,25 @@ ls_status ls__lm_check_no_encoder(const ls_lm_options *o)
                     ls__lm_type_of(o->kind)->model.name, wrong);
 }
 
+ls_status ls__lm_check_no_llama(const ls_lm_options *o)
+{
+    const struct {
+        const char *name;
+        bool given;
+    } others[] = { { "kv_heads", o->kv_heads != 0 },
+                   { "head_dim", o->head_dim != 0 },
+                   { "an untied head", o->head == LS_HEAD_UNTIED },
+                   { "attention_bias", o->attention_bias },
+                   { "mlp_bias", o->mlp_bias },
+                   { "window", o->window != 0 || o->window_first != 0 },
+                   { "rope", o->rope.kind || o->rope.theta != 0 } };
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (others[i].given)
+            return ls__fail(LS_EINVAL, "%s: %s is an option of the Llama family; choose another model or leave it out",
+                            ls__lm_type_of(o->kind)->model.name, others[i].name);
+    return LS_OK;
+}
+
 ls_status ls__lm_open(ls_model **out, const ls_lm_options *options)
 {
     ls_lm_options o = *options;

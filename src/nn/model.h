@@ -167,8 +167,9 @@ double ls__lm_flops_per_token(const ls_lm_options *options, int64_t seq_len);
 LS_MUST_CHECK ls_status ls__generation_parse(const char *path, const char *text, size_t bytes, bool options,
                                              ls_generation *g);
 
-/* LS_EINVAL if options of encoders are given. */
+/* LS_EINVAL if options of encoders are given, or of the Llama family alone (which shares `inner` with encoders). */
 LS_MUST_CHECK ls_status ls__lm_check_no_encoder(const ls_lm_options *o);
+LS_MUST_CHECK ls_status ls__lm_check_no_llama(const ls_lm_options *o);
 
 /* A dropout rate: that of the option itself, or the common one. */
 static inline float ls__lm_dropout(const ls_lm_options *o, float own)

@@ -148,7 +148,7 @@ ls_status ls__vit_check(ls_vit_options *o)
     if (o->width % o->heads)
         return ls__fail(LS_EINVAL, "vit: width %d is not divisible by %d heads", o->width, o->heads);
     if (o->size % o->patch)
-        return ls__fail(LS_EINVAL, "vit: images of %d x %d cannot be divided into squares of %d x %d", o->size, o->size,
+        return ls__fail(LS_EINVAL, "vit: images of %d x %d cannot be divided into patches of %d x %d", o->size, o->size,
                         o->patch, o->patch);
     if (!(o->norm_eps > 0 && o->norm_eps < 1))
         return ls__fail(LS_EINVAL, "vit: norm_eps is %g; it must be above 0", (double)o->norm_eps);

@@ -11,6 +11,17 @@ enum { RANKS_WHY = 1024, RANKS_MAX = 64 };
 /* Runs on every rank. Returns 0, or 1 with the reason in why[RANKS_WHY]. */
 typedef int (*rank_fn)(ls_world *world, void *arg, char *why);
 
+/* In a rank_fn: ends the test on all ranks unless the condition holds. */
+#define NEED(condition)                                                                                     \
+    do {                                                                                                    \
+        if (!(condition)) {                                                                                 \
+            snprintf(why, RANKS_WHY, "rank %d, line %d: not %s; error: %s", ls_world_rank(world), __LINE__, \
+                     #condition, ls_error());                                                               \
+            ls_group_abort(ls_world_group(world), why);                                                     \
+            return 1;                                                                                       \
+        }                                                                                                   \
+    } while (0)
+
 typedef struct rank_thread {
     rank_fn run;
     void *arg;

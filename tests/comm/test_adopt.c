@@ -5,16 +5,6 @@
 
 enum { FLOATS = 300 * 1024, BYTES = FLOATS * 4 };
 
-#define NEED(condition)                                                                                     \
-    do {                                                                                                    \
-        if (!(condition)) {                                                                                 \
-            snprintf(why, RANKS_WHY, "rank %d, line %d: not %s; error: %s", ls_world_rank(world), __LINE__, \
-                     #condition, ls_error());                                                               \
-            ls_group_abort(ls_world_group(world), why);                                                     \
-            return 1;                                                                                       \
-        }                                                                                                   \
-    } while (0)
-
 /* A mapping as another library makes it: of a descriptor of its own, which it closes. */
 static float *map_foreign(void *where)
 {

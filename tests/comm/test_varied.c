@@ -6,16 +6,6 @@
 #include "comm/ranks.h"
 #include "kern/vector.h"
 
-#define NEED(condition)                                                                                     \
-    do {                                                                                                    \
-        if (!(condition)) {                                                                                 \
-            snprintf(why, RANKS_WHY, "rank %d, line %d: not %s; error: %s", ls_world_rank(world), __LINE__, \
-                     #condition, ls_error());                                                               \
-            ls_group_abort(ls_world_group(world), why);                                                     \
-            return 1;                                                                                       \
-        }                                                                                                   \
-    } while (0)
-
 /* ---- Blocks of different sizes. */
 
 /* Elements that rank r sends to rank q: some none, some more than a round holds. */
