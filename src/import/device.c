@@ -3,6 +3,7 @@
  * device waited for. */
 #include <stdlib.h>
 #include <string.h>
+#include "base/arith.h"
 #include "base/status.h"
 #include "import/trace.h"
 
@@ -12,16 +13,6 @@ enum { GAP_NS = 30000 };   /* if the queue is not empty, the next kernel begins 
 static ls_status no_memory(const ls__trace *t)
 {
     return ls__fail(LS_ENOMEM, "%s: no memory for its kernels", t->path);
-}
-
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
-static int64_t smaller(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
 }
 
 static int kernel_order(const void *a, const void *b)
@@ -101,8 +92,8 @@ static ls_status take_kernels(ls__trace *t)
             }
             if (taken[host]) {
                 ls__call *first = &t->comms.at[taken[host] - 1];
-                first->arrived = smaller(first->arrived, c.arrived);
-                first->done = larger(first->done, c.done);
+                first->arrived = ls__min(first->arrived, c.arrived);
+                first->done = ls__max(first->done, c.done);
                 continue;
             }
         }
@@ -141,7 +132,7 @@ static void advance(ls__device *d, sweep *s, int64_t to)
         bool on[3];
         for (int k = 0; k < 3; k++) {
             on[k] = s->until[k] > s->at;
-            if (on[k]) next = smaller(next, s->until[k]);
+            if (on[k]) next = ls__min(next, s->until[k]);
         }
         int64_t ns = next - s->at;
         if (on[0]) d->compute += ns;
@@ -173,7 +164,7 @@ static void explain_idle(ls__trace *t, const ls__kernel *k, int64_t from)
         }
         for (const ls__trace_interval *p; low < t->intervals.count && (p = &t->intervals.at[low])->begin < k->begin;
              low++)
-            if (p->phase == LS_PHASE_DATA) d->idle_data += smaller(p->end, k->begin) - larger(p->begin, from);
+            if (p->phase == LS_PHASE_DATA) d->idle_data += ls__min(p->end, k->begin) - ls__max(p->begin, from);
     } else if (ns < GAP_NS) {
         d->idle_gap += ns;
     } else {
@@ -191,9 +182,9 @@ static void sum_device(ls__trace *t)
         int class = k->kind == LS__KERNEL_COMM ? 2 : is_memory(k->kind) ? 1 : 0;
         if (!i) d->begin = s.at = until = k->begin;
         if (k->begin > until) explain_idle(t, k, until);
-        until = larger(until, k->end);
+        until = ls__max(until, k->end);
         advance(d, &s, k->begin);
-        s.until[class] = larger(s.until[class], k->end);
+        s.until[class] = ls__max(s.until[class], k->end);
         d->kind[k->kind] += k->end - k->begin;
     }
     d->end = until;
@@ -226,8 +217,8 @@ static ls_status sum_streams(ls__trace *t)
         else if (ns > 0)
             s->idle_other += ns;
         s->kernels++;
-        s->busy += larger(0, k->end - larger(k->begin, until[k->stream]));
-        until[k->stream] = larger(until[k->stream], k->end);
+        s->busy += ls__max(0, k->end - ls__max(k->begin, until[k->stream]));
+        until[k->stream] = ls__max(until[k->stream], k->end);
     }
     free(until);
     free(row);
@@ -256,7 +247,7 @@ static void put_host(row *r, const ls__trace *t, int64_t begin, int64_t end, siz
 {
     while (*at < t->intervals.count && t->intervals.at[*at].end <= begin) ++*at;
     for (size_t i = *at; i < t->intervals.count && t->intervals.at[i].begin < end; i++)
-        put(r, larger(begin, t->intervals.at[i].begin), smaller(end, t->intervals.at[i].end),
+        put(r, ls__max(begin, t->intervals.at[i].begin), ls__min(end, t->intervals.at[i].end),
             (ls_phase)t->intervals.at[i].phase);
 }
 
@@ -266,7 +257,7 @@ static void put_wait(row *r, ls__trace *t, int64_t begin, int64_t end, size_t *c
     while (*call < t->calls.count && t->calls.at[*call].done <= begin) ++*call;
     for (size_t i = *call; i < t->calls.count && t->calls.at[i].arrived < end; i++) {
         ls__call *c = &t->calls.at[i];
-        int64_t from = larger(begin, c->arrived), to = smaller(end, c->done);
+        int64_t from = ls__max(begin, c->arrived), to = ls__min(end, c->done);
         if (to <= from) continue;
         if (r->ok) r->ok = LS__ADD(&t->waits, (ls__trace_wait){ from, to, (uint32_t)i });
         c->blocked += to - from;
@@ -280,11 +271,11 @@ static void put_gap(row *r, ls__trace *t, int64_t begin, int64_t end, const ls__
 {
     while (*at < n_comm && comm[*at].end <= begin) ++*at;
     for (size_t i = *at; begin < end; i++) {
-        int64_t from = i < n_comm ? smaller(larger(comm[i].begin, begin), end) : end;
+        int64_t from = i < n_comm ? ls__min(ls__max(comm[i].begin, begin), end) : end;
         put_host(r, t, begin, from, host);
-        int64_t to = i < n_comm ? smaller(comm[i].end, end) : end;
+        int64_t to = i < n_comm ? ls__min(comm[i].end, end) : end;
         if (from < to) put_wait(r, t, from, to, call);
-        begin = larger(from, to);
+        begin = ls__max(from, to);
     }
 }
 
@@ -296,10 +287,10 @@ static ls_status make_row(ls__trace *t)
         if (t->kernels.at[i].kind == LS__KERNEL_COMM) {
             const ls__kernel *k = &t->kernels.at[i];
             int64_t begin =
-                comm.intervals.count ? larger(k->begin, comm.intervals.at[comm.intervals.count - 1].end) : k->begin;
+                comm.intervals.count ? ls__max(k->begin, comm.intervals.at[comm.intervals.count - 1].end) : k->begin;
             put(&comm, begin, k->end, LS_PHASE_COMM);
         }
-    int64_t until = t->steps.count ? smaller(t->steps.at[0].begin, t->kernels.at[0].begin) : t->kernels.at[0].begin;
+    int64_t until = t->steps.count ? ls__min(t->steps.at[0].begin, t->kernels.at[0].begin) : t->kernels.at[0].begin;
     for (size_t i = 0; i < t->kernels.count && r.ok && comm.ok; i++) {
         const ls__kernel *k = &t->kernels.at[i];
         if (k->kind == LS__KERNEL_COMM || k->end <= until) continue;
@@ -308,10 +299,10 @@ static ls_status make_row(ls__trace *t)
         bool close = i && k->begin > until && k->begin - until < CLOSE_NS;
         if (k->begin > until && !close)
             put_gap(&r, t, until, k->begin, comm.intervals.at, comm.intervals.count, &at, &host, &call);
-        put(&r, close ? until : larger(k->begin, until), k->end, phase);
+        put(&r, close ? until : ls__max(k->begin, until), k->end, phase);
         until = k->end;
     }
-    int64_t last = larger(t->device.end, t->steps.count ? t->steps.at[t->steps.count - 1].end : 0);
+    int64_t last = ls__max(t->device.end, t->steps.count ? t->steps.at[t->steps.count - 1].end : 0);
     if (last > until) put_gap(&r, t, until, last, comm.intervals.at, comm.intervals.count, &at, &host, &call);
     free(comm.intervals.at);
     if (!r.ok || !comm.ok) {

@@ -5,22 +5,13 @@
  * backward is forward. Python's own time between the marks stays "other". */
 #include <stdlib.h>
 #include <string.h>
+#include "base/arith.h"
 #include "base/status.h"
 #include "import/trace.h"
 
 static ls_status no_memory(const ls__trace *t)
 {
     return ls__fail(LS_ENOMEM, "%s: no memory for its phases", t->path);
-}
-
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
-static int64_t smaller(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
 }
 
 #define BY_BEGIN(type)                                             \
@@ -90,9 +81,9 @@ static int64_t first_on_main(const ls__trace *t)
 {
     int64_t first = t->last;
     for (size_t i = 0; i < t->busy.count; i++)
-        if (t->busy.at[i].thread == t->main_thread) first = smaller(first, t->busy.at[i].begin);
+        if (t->busy.at[i].thread == t->main_thread) first = ls__min(first, t->busy.at[i].begin);
     for (size_t i = 0; i < t->marks.count; i++)
-        if (t->marks.at[i].thread == t->main_thread) first = smaller(first, t->marks.at[i].begin);
+        if (t->marks.at[i].thread == t->main_thread) first = ls__min(first, t->marks.at[i].begin);
     return first;
 }
 
@@ -121,7 +112,7 @@ static ls_status find_steps(ls__trace *t)
     t->own_steps = t->steps.count > 0;
     if (ok && !t->steps.count) {
         t->one_step = true;
-        ok = add_step(t, 1, t->first, larger(t->last, t->first + 1));
+        ok = add_step(t, 1, t->first, ls__max(t->last, t->first + 1));
     }
     return ok ? LS_OK : no_memory(t);
 }
@@ -150,7 +141,7 @@ static ls_status find_backward(ls__trace *t)
             mark++;
         }
         if (p)
-            p->end = larger(p->end, b->end);
+            p->end = ls__max(p->end, b->end);
         else if (!LS__ADD(&t->intervals, (ls__trace_interval){ b->begin, b->end, LS_PHASE_BACKWARD }))
             return no_memory(t);
     }
@@ -159,11 +150,11 @@ static ls_status find_backward(ls__trace *t)
         ls__trace_interval *p = &t->intervals.at[i];
         int64_t limit = i + 1 < t->intervals.count ? t->intervals.at[i + 1].begin : INT64_MAX, end = p->end;
         while (mark < t->marks.count && (t->marks.at[mark].begin < p->end || !is_phase(t, &t->marks.at[mark]))) mark++;
-        if (mark < t->marks.count) limit = smaller(limit, t->marks.at[mark].begin);
+        if (mark < t->marks.count) limit = ls__min(limit, t->marks.at[mark].begin);
         while (call < t->calls.count && t->calls.at[call].arrived < p->begin) call++;
         for (; call < t->calls.count && t->calls.at[call].arrived < p->end; call++) {
             t->calls.at[call].in_backward = true;
-            end = larger(end, smaller(t->calls.at[call].done, limit));
+            end = ls__max(end, ls__min(t->calls.at[call].done, limit));
         }
         p->end = end;
     }
@@ -182,7 +173,7 @@ static ls_status find_forward(ls__trace *t, size_t first, size_t last)
             const ls__mark *m = &t->marks.at[mark];
             if (!is_phase(t, m)) continue;
             if (m->kind != LS__MARK_FORWARD) {
-                before = larger(before, m->end);
+                before = ls__max(before, m->end);
                 marked = false;
             } else if (!marked) {
                 marked = true;
@@ -210,7 +201,7 @@ static void flatten(ls__trace *t)
     int64_t until = INT64_MIN;
     for (size_t i = 0; i < t->intervals.count; i++) {
         ls__trace_interval p = t->intervals.at[i];
-        p.begin = larger(p.begin, until);
+        p.begin = ls__max(p.begin, until);
         if (p.end <= p.begin) continue;
         until = p.end;
         t->intervals.at[n++] = p;
@@ -336,7 +327,7 @@ static int64_t end_of_wait(const ls__trace *t, const ls__call *c, int64_t from)
                 next = f->begin;
                 f = last_before(t->backward.at, t->backward.count, c->thread, next);
             }
-            int64_t idle = next - larger(larger(b->end, from), f ? smaller(f->end, next) : b->end);
+            int64_t idle = next - ls__max(ls__max(b->end, from), f ? ls__min(f->end, next) : b->end);
             if (idle > longest) longest = idle, found = next;
         }
         next = b->begin;
@@ -353,10 +344,10 @@ static ls_status find_waits(ls__trace *t)
         c->done = end_of_wait(t, c, until);
         const ls__busy *b = last_before(t->busy.at, t->busy.count, c->thread, c->done);
         if (!b || b->end >= c->done) continue;
-        int64_t begin = larger(larger(b->end, c->arrived), until);
+        int64_t begin = ls__max(ls__max(b->end, c->arrived), until);
         /* An autograd function ends some microseconds after the last operator in it. */
         const ls__busy *f = last_before(t->backward.at, t->backward.count, c->thread, c->done);
-        if (f && f->end < c->done && !b->calls) begin = larger(begin, f->end);
+        if (f && f->end < c->done && !b->calls) begin = ls__max(begin, f->end);
         if (begin >= c->done || !waits(t, b, begin)) continue;
         until = c->done;
         c->blocked = c->done - begin;
