@@ -83,6 +83,7 @@ static void updates(void **state)
     (void)state;
     const ls__kernels *k;
     for (int f = 0; f < LS__OPTIM_COUNT; f++) {
+        if (!kernels[f].reference) fail_msg("kernel %d has no reference: add one to the table above", f);
         for (int i = 0; (k = ls__kernels_at(i)); i++)
             for (int c = 0; c < COUNTS; c++)
                 for (size_t shift = 0; shift < 9; shift++) {
