@@ -14,7 +14,8 @@ def rank_main(rank=None, size=None, port=None):
         dist.init_process_group("lockstep")
     t = torch.full((1000,), dist.get_rank() + 1.0)
     dist.all_reduce(t)
-    print(f"rank {dist.get_rank()} of {dist.get_world_size()}: {t[-1].item():g}", flush=True)
+    sys.stdout.write(f"rank {dist.get_rank()} of {dist.get_world_size()}: {t[-1].item():g}\n")  # at once: print() would write the end of the line by itself
+    sys.stdout.flush()
     dist.destroy_process_group()
 
 
