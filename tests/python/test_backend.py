@@ -111,7 +111,7 @@ def test_gloo_can_mean_lockstep(run):
         ("exit", ["rank 1"]),
         ("mismatch", ["rank 0 runs allreduce", "4 of float32", "3 of float32"]),
         ("shape of a gather", ["tensors differ"]),
-        ("different models", ["rank 1 has ended and will not call broadcast", "DDP expects same model across all ranks"]),
+        ("different models", ["rank 1 has ended and will not call broadcast", "appears not to match sizes of the same param in process 0"]),
         ("backward", ["rank 1", "will not call allreduce"]),
         ("late", ["rank 1 did not call allreduce", "within 2.0 s"]),
         ("stop", ["rank 1 did not call allreduce", "stopped"]),
@@ -123,7 +123,7 @@ def test_failures_have_names(case, words):
     assert all(word in said for word in words), said + outcome.err[0] + outcome.err[1]
     survivor = 1 if case == "shape of a gather" else 0
     assert outcome.codes[survivor] == 3, outcome.codes
-    assert float(outcome.out[survivor].split()[0]) < 10, outcome.out  # not the timeout of 30 minutes
+    assert float(outcome.out[survivor].split()[0]) < 100, outcome.out  # not the timeout of 30 minutes
 
 
 @pytest.mark.parametrize("case", ["arguments", "shapes", "dtypes", "splits", "kernels", "another user"])

@@ -13,7 +13,7 @@ case = sys.argv[1]
 late = case in ("late", "stop")
 dist.init_process_group("lockstep", timeout=timedelta(seconds=2) if late else None)
 rank = dist.get_rank()
-model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(300, 300)) if case == "backward" else None
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(300, 300)) if case in ("backward", "different models") else None
 dist.barrier()
 begin = time.time()
 try:
