@@ -83,7 +83,7 @@ static void put_verdicts(const page *p)
     for (int i = 0; i < lines.count; i++) fprintf(p->to, "<li>%s</li>", lines.line[i]);
     for (int r = 0; (r = device_next_machine(p->run, r)) >= 0 && machines < MOST_ROWS; r++, machines++) {
         char power[160];
-        device_power(p->run, r, power, sizeof power);
+        if (!device_power(p->run, r, power, sizeof power)) continue; /* an imported run */
         fputs("<li>power of ", p->to);
         put_html(p->to, p->run->rank[r].host);
         fprintf(p->to, ": %s</li>", power);
@@ -114,16 +114,21 @@ static void put_ranks(const page *p)
             "used<th>busy<th>MFU<th>run-queue delay<th>steal<th>off-CPU<th>context switches<br>vol. / invol.<th>page "
             "faults<br>minor / major<th>memory%s</tr>",
             clocks ? "<th>clock" : "");
-    for (int r = 0; r < run->ranks && r < MOST_ROWS; r++) {
-        const ls_run_rank *k = &run->rank[r];
-        if (report_has(run, r))
-            put_rank(p, k, clocks);
+    int shown = 0;
+    for (int row = 0; row < MOST_ROWS && shown < run->ranks; row++, shown++) {
+        int first = shown;
+        while (!run->rank[first].present && shown + 1 < run->ranks && !run->rank[shown + 1].present) shown++;
+        if (report_has(run, first))
+            put_rank(p, &run->rank[first], clocks);
+        else if (shown > first)
+            fprintf(p->to, "<tr><td>%d\u2013%d<td class=\"l\" colspan=\"12\">their records are missing</tr>", first,
+                    shown);
         else
-            fprintf(p->to, "<tr><td>%d<td class=\"l\" colspan=\"12\">%s</tr>", r,
-                    k->present ? "no complete step was recorded" : "its record is missing");
+            fprintf(p->to, "<tr><td>%d<td class=\"l\" colspan=\"12\">%s</tr>", first,
+                    run->rank[first].present ? "no complete step was recorded" : "its record is missing");
     }
     fputs("</table></div>", p->to);
-    if (run->ranks > MOST_ROWS) fprintf(p->to, "<p>The first %d of %d ranks.</p>", MOST_ROWS, run->ranks);
+    if (shown < run->ranks) fprintf(p->to, "<p>The first %d of %d ranks.</p>", shown, run->ranks);
     put_verdicts(p);
     html_card_end(p);
 }

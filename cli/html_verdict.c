@@ -132,9 +132,7 @@ static void put_nothing(const page *p)
     for (int i = 0; i < LS_PHASE_COUNT; i++)
         if (ls_run_mean(run, -1, (ls_phase)i) > ls_run_mean(run, -1, longest)) longest = (ls_phase)i;
     double ns = ls_run_mean(run, -1, longest);
-    fprintf(p->to, "<h2>Nothing stands out</h2><p>%s. Most of the step is %s: %s, %s of it.</p>",
-            run->ranks > 1 ? "No rank makes others wait, and no phase costs more than it has to"
-                           : "No phase costs more than it has to",
+    fprintf(p->to, "<h2>Nothing stands out</h2><p>%s. Most of the step is %s: %s, %s of it.</p>", report_nothing(run),
             ls_phase_name(longest), amount_ns(ns).text, amount_share(step > 0 ? ns / step : 0).text);
     profile f;
     if (longest != LS_PHASE_FORWARD && longest != LS_PHASE_BACKWARD) return;

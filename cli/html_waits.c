@@ -154,7 +154,7 @@ void html_waits(const page *p)
 {
     int present = 0;
     for (int r = 0; r < p->run->ranks; r++) present += p->run->rank[r].present;
-    if (present < 2 || !p->run->wait_matrix) return;
+    if (present < 2 || !p->run->wait_matrix || !report_waits_known(p->run)) return;
     fputs("<div class=\"two\">", p->to);
     html_card(p, "waits", "", "Who waited for whom",
               p->run->ranks > MOST_CELLS ? "Mean of a step and of a rank, neighbouring ranks combined."

@@ -221,7 +221,7 @@ int device_next_machine(const ls_run *run, int r)
     return -1;
 }
 
-void device_power(const ls_run *run, int r, char *out, size_t bytes)
+bool device_power(const ls_run *run, int r, char *out, size_t bytes)
 {
     double access = run->rank[r].metadata[LS_METADATA_ENERGY], watts = run->rank[r].use.watts;
     if (isfinite(watts) && run->rank[r].use.wall > 0) {
@@ -235,5 +235,7 @@ void device_power(const ls_run *run, int r, char *out, size_t bytes)
         snprintf(out, bytes, "exposed by the kernel, but this user may not read it (/sys/class/powercap/*/energy_uj)");
     } else {
         snprintf(out, bytes, "not recorded");
+        return false;
     }
+    return true;
 }

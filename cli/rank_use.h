@@ -24,8 +24,8 @@ const char *device_role_name(int role);
 /* Threads of one role: "2 loaders 0.4% 0.3%", or if not `named` "2: 0.4% 0.3%". Empty: there are none. */
 void device_role_text(const ls_run_rank *r, int role, bool named, char out[DEVICE_TEXT]);
 
-/* The power of the node that rank r runs on: "83 W, 2.1 J per step", or why it is not known. */
-void device_power(const ls_run *run, int r, char *out, size_t bytes);
+/* The power of the node that rank r runs on: "83 W, 2.1 J per step", or why it is not known. False: the run did not look for it. */
+bool device_power(const ls_run *run, int r, char *out, size_t bytes);
 /* The next rank, from `r` on, that is the first of its node; -1: there is none. */
 int device_next_machine(const ls_run *run, int r);
 /* "less busy", "busier" (than the median) or "". */

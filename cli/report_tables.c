@@ -73,10 +73,12 @@ static void put_share(const report_form *f, int width, double part, double whole
 static void show_power(const ls_run *run, const report_form *f)
 {
     int machines = 0, shown = 0;
-    for (int r = 0; (r = device_next_machine(run, r)) >= 0; r++) machines++;
-    for (int r = 0; (r = device_next_machine(run, r)) >= 0 && shown < REPORT_ROWS; r++, shown++) {
-        char text[160], label[100] = "power: ";
-        device_power(run, r, text, sizeof text);
+    char text[160];
+    for (int r = 0; (r = device_next_machine(run, r)) >= 0; r++) machines += device_power(run, r, text, sizeof text);
+    for (int r = 0; (r = device_next_machine(run, r)) >= 0 && shown < REPORT_ROWS; r++) {
+        char label[100] = "power: ";
+        if (!device_power(run, r, text, sizeof text)) continue; /* an imported run */
+        shown++;
         if (machines > 1) snprintf(label, sizeof label, "power of %s: ", run->rank[r].host);
         report_wrap(f, 2, 4, label, text);
     }

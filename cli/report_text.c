@@ -1,4 +1,5 @@
 /* The report for a terminal: a page that is read in a minute. The bars of a step come first, then the findings, then tables. */
+#include <ctype.h>
 #include <math.h>
 #include <string.h>
 #include "cli/amount.h"
@@ -175,11 +176,34 @@ bool report_gains(const ls_run *run, const ls_finding *x)
     return then > 0 && then < 0.995 * step && strcmp(amount_ns(step).text, amount_ns(then).text) != 0;
 }
 
+bool report_waits_known(const ls_run *run)
+{
+    for (size_t i = 0; i < run->n_collectives; i++) {
+        int arrived = 0;
+        for (int r = 0; r < run->ranks; r++) arrived += run->collectives[i].arrival[r] != 0;
+        if (arrived > 1) return true;
+    }
+    return !run->n_collectives;
+}
+
+const char *report_nothing(const ls_run *run)
+{
+    if (run->ranks < 2) return "No phase costs more than it has to";
+    if (!report_waits_known(run))
+        return "No phase costs more than it has to; who waits for whom is unknown: no collective is known on two ranks";
+    return "No rank makes others wait, and no phase costs more than it has to";
+}
+
 static void show_findings(const ls_run *run, const report_form *f)
 {
     double step = run->step_mean;
     report_head(f, run->n_findings ? "What to change, most expensive first" : "Nothing stands out");
-    if (!run->n_findings) report_wrap(f, 2, 2, "", "no rank makes others wait, and no phase costs more than it has to");
+    if (!run->n_findings) {
+        char text[200];
+        snprintf(text, sizeof text, "%s", report_nothing(run));
+        *text = (char)tolower((unsigned char)*text);
+        report_wrap(f, 2, 2, "", text);
+    }
     for (size_t i = 0; i < run->n_findings && i < REPORT_ROWS; i++) {
         const ls_finding *x = &run->findings[i];
         char gain[96], number[24];

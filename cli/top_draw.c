@@ -189,9 +189,19 @@ void top_draw(const top_view *v, const char *path, const top_form *f)
     for (int r = 0; r < v->ranks; r++) longest = fmax(longest, v->rank[r].step_ns);
     draw_head(v, path, f);
     draw_titles(f, c);
-    for (int r = 0; r < ranks && r < v->ranks; r++) draw_rank(f, v, r, c, longest);
-    if (ranks < v->ranks) {
-        fprintf(f->to, "     and %d more", v->ranks - ranks);
+    int shown = 0;
+    for (int row = 0; row < ranks && shown < v->ranks; row++, shown++) {
+        int first = shown;
+        while (!v->rank[first].present && shown + 1 < v->ranks && !v->rank[shown + 1].present) shown++;
+        if (shown == first) {
+            draw_rank(f, v, first, c, longest);
+            continue;
+        }
+        fprintf(f->to, "%4d to %d: their records are missing", first, shown);
+        end_line(f);
+    }
+    if (shown < v->ranks) {
+        fprintf(f->to, "     and %d more", v->ranks - shown);
         end_line(f);
     }
     end_line(f);

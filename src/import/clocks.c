@@ -261,7 +261,7 @@ static bool refuse(ls__trace *i, const ls__trace *j, const relation *r, ls__rema
     i->aligned = true; /* as it is */
     ls__remark(remarks,
                "rank %d: its collectives do not match those of rank %d in order (clocks would contradict by %.3f ms), "
-               "so they are not joined: the traces have no sequence numbers, or are incomplete",
+               "so they are not joined: the traces have no sequence numbers, and are incomplete or of different jobs",
                i->rank, j->rank, (r->low - r->high) / 1e6);
     return true;
 }
@@ -366,13 +366,13 @@ ls_status ls__clocks_find(ls__trace **traces, size_t count, ls__remarks *remarks
     }
     for (size_t i = 1; i < count && !status; i++)
         if (!traces[i]->aligned)
-            ls__remark(remarks,
-                       "rank %d: its clock cannot be aligned: its trace has no collective of all ranks in common with "
-                       "rank %d's%s; who waited for whom is unknown there",
-                       traces[i]->rank, traces[0]->rank,
-                       same_machine(traces[i], traces[0])
-                           ? " (both are from one machine and are assumed to share its clock)"
-                           : "");
+            ls__remark(
+                remarks,
+                "rank %d: its clock cannot be aligned: its trace has no collective of all ranks, with its end, in "
+                "common with rank %d's; %s",
+                traces[i]->rank, traces[0]->rank,
+                same_machine(traces[i], traces[0]) ? "both are from one machine and are assumed to share its clock"
+                                                   : "who waited for whom is unknown there");
     for (size_t i = 0; lists && i < count; i++) free(lists[i].at);
     free(lists);
     free(points);

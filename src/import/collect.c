@@ -450,7 +450,7 @@ ls_status ls__traces_read(ls__traces *out, ls__file_state *file)
     bool none = !status && !kept;
     out->count = kept;
     ls__input_free(&c.in);
-    if (none && r.without_events == r.documents)
+    if (none && (r.without_events == r.documents || (!r.events && r.broken)))
         status = ls__fail(LS_EFORMAT,
                           "%s: is JSON, but not a trace of the PyTorch profiler: it has no traceEvents; export one "
                           "with prof.export_chrome_trace()",
@@ -458,8 +458,10 @@ ls_status ls__traces_read(ls__traces *out, ls__file_state *file)
     else if (none)
         status =
             ls__fail(LS_EFORMAT,
-                     "%s: none of its %llu events is an operator, an annotation or a kernel of the PyTorch profiler%s",
-                     file->path, (unsigned long long)r.events, r.cut ? "; the file is truncated" : "");
+                     "%s: none of its %llu events is an operator, an annotation or a kernel of the PyTorch profiler; "
+                     "%s",
+                     file->path, (unsigned long long)r.events,
+                     r.cut ? "the file is truncated" : "export a trace with prof.export_chrome_trace()");
     if (status) ls__traces_free(out);
     return status;
 }

@@ -334,7 +334,10 @@ static ls_status refuse(const buffer *b)
         if (b->end - b->at >= n && !memcmp(begin_of(b), kinds[i].begin, n))
             return ls__fail(LS_EFORMAT, "it is not JSON, but %s", kinds[i].what);
     }
-    return ls__fail(LS_EFORMAT, "not JSON: it begins with byte 0x%02x", (unsigned char)*begin_of(b));
+    return ls__fail(LS_EFORMAT,
+                    "not JSON (it begins with byte 0x%02x): what prof.export_chrome_trace() of the PyTorch profiler "
+                    "writes is needed",
+                    (unsigned char)*begin_of(b));
 }
 
 ls_status ls__document_read(ls__document_reader *r, ls__input *in)

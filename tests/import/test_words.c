@@ -44,6 +44,8 @@ static void test_kernels(void **state)
         { "_ZN7ck_tile6kentryILi2ENS_38FmhaBatchPrefillWithPagedKVCacheKernel", LS__KERNEL_ATTENTION },
         { "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>", LS__KERNEL_REDUCE },
         { "reduce_sum-dtype_Float", LS__KERNEL_REDUCE },
+        { "void split_embedding_codegen_forward_unweighted_kernel<float>(fbgemm_gpu::Tensor)", LS__KERNEL_EMBEDDING },
+        { "void fbgemm_gpu::permute_2D_data_kernel<false, int, int>", LS__KERNEL_EMBEDDING },
         { "triton_poi_fused_add_0", LS__KERNEL_TRITON },
         { "at::cuda::(anonymous namespace)::spin_kernel(long)", LS__KERNEL_OTHER },
     };
