@@ -59,10 +59,14 @@ ls_status ls__folder_make(const char *out)
     }
     if (!status) status = ls__file_write(path, begun, strlen(begun));
     free(path);
-    if (status) return status;
+    if (!status) ls__folder_clear(out);
+    return status;
+}
+
+void ls__folder_clear(const char *out)
+{
     clear(out, "events", ".bin");
     clear(out, "profile", ".json");
-    return LS_OK;
 }
 
 ls_status ls__folder_finish(const char *out, const char *source, const ls__remarks *remarks, json_t *content)

@@ -234,6 +234,7 @@ static ls_status write_all(job *j, const ls_import_options *o, ls_import_result 
     }
     zero -= 10000000000; /* no event's time is 0 */
     if (!status) status = ls__folder_make(o->out);
+    bool made = !status;
     for (size_t i = 0; i < j->count && !status; i++) {
         const ls__trace *t = j->traces[i];
         status = ls__write_events(t, o->out, j->ranks, node[i], local[i], zero);
@@ -249,6 +250,7 @@ static ls_status write_all(job *j, const ls_import_options *o, ls_import_result 
     if (!status && !(content = json_pack("{s:O, s:O}", "ranks", ranks, "communication", sizes)))
         status = ls__fail(LS_ENOMEM, "out of memory");
     if (!status) status = ls__folder_finish(o->out, "pytorch profiler", &j->remarks, content);
+    if (status && made) ls__folder_clear(o->out);
     json_decref(content);
     json_decref(sizes);
     json_decref(ranks);

@@ -209,9 +209,7 @@ ls_status ls__write_events(const ls__trace *t, const char *out, int ranks, int n
                                                .a = (uint64_t)t->ahead[k],
                                                .b = (uint64_t)t->uncertainty });
         add_events(&w, f, t->base - zero);
-        bool open = ls__event_file_is_open(f);
-        ls__event_file_stop(f);
-        if (!open)
+        if (!ls__event_file_stop(f))
             status = ls__fail(LS_EIO, "%s/rank-%d.bin: cannot be written; the disk may be full", folder, t->rank);
     }
     ls__event_file_free(&f);

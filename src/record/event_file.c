@@ -268,14 +268,15 @@ bool ls__event_file_is_open(const ls__event_file *f)
     return f->fd >= 0;
 }
 
-void ls__event_file_stop(ls__event_file *f)
+bool ls__event_file_stop(ls__event_file *f)
 {
-    if (f->fd < 0) return;
+    if (f->fd < 0) return false;
     ls__event_file_drain(f, true);
     add_own(f, LS_EVENT_END, 0, 0);
     write_block(f);
-    if (f->fd >= 0) close(f->fd);
+    bool ok = f->fd >= 0 && !close(f->fd);
     f->fd = -1;
+    return ok;
 }
 
 void ls__event_file_free(ls__event_file **pf)

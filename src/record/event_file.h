@@ -65,8 +65,8 @@ void ls__event_file_skip(ls__event_file *f);
 void ls__event_file_metadata(ls__event_file *f, ls_metadata_kind kind, double value);
 void ls__event_file_clock(ls__event_file *f, int64_t ahead, int64_t uncertainty);
 void ls__event_file_name(ls__event_file *f, ls_name_kind kind, uint32_t index, const char *text);
-/* Writes the rest and closes. */
-void ls__event_file_stop(ls__event_file *f);
+/* Writes the rest and closes. False: no file was open, or not all was written. */
+bool ls__event_file_stop(ls__event_file *f);
 /* Stops and frees. Accepts NULL. */
 void ls__event_file_free(ls__event_file **f);
 
