@@ -206,10 +206,21 @@ static void say_buckets(finding_text *t, const ls_finding *f)
     EVIDENCE(t, "a collective has a latency of %s; a bucket has %.0f KiB", NS(e->latency), e->bytes / e->calls / 1024);
 }
 
-static void say_comm(finding_text *t, const ls_finding *f)
+bool findings_waits_known(const ls_run *run)
+{
+    for (size_t i = 0; i < run->n_collectives; i++) {
+        int arrived = 0;
+        for (int r = 0; r < run->ranks; r++) arrived += run->collectives[i].arrival[r] != 0;
+        if (arrived > 1) return true;
+    }
+    return !run->n_collectives;
+}
+
+static void say_comm(finding_text *t, const ls_run *run, const ls_finding *f)
 {
     const ls_comm_evidence *e = &f->evidence.comm;
-    WHAT(t, "exposed communication%s: %s of a step", e->network ? " between nodes" : "", NS(e->exposed));
+    WHAT(t, "exposed communication%s%s: %s of a step", e->network ? " between nodes" : "",
+         findings_waits_known(run) ? "" : ", with waits for other ranks", NS(e->exposed));
     if (e->bytes > 0)
         EVIDENCE(t, "%s per step", amount_bytes(e->bytes).text);
     else
@@ -244,7 +255,7 @@ static void say_finding(finding_text *t, const ls_run *run, const ls_finding *f)
     case LS_FINDING_OVERSUBSCRIPTION: say_oversubscription(t, run, f); break;
     case LS_FINDING_DATA: say_data(t, run, f); break;
     case LS_FINDING_BUCKETS: say_buckets(t, f); break;
-    case LS_FINDING_COMM: say_comm(t, f); break;
+    case LS_FINDING_COMM: say_comm(t, run, f); break;
     case LS_FINDING_OVERLAP: say_overlap(t, f); break;
     case LS_FINDING_PAGE_FAULTS:
         WHAT(t, "memory is read back from disk: %.1f major page faults per step", f->evidence.faults);
@@ -375,6 +386,11 @@ static void say_remedy(finding_text *t, const ls_run *run, const ls_finding *f)
     case LS_REMEDY_OVERLAP: REMEDY(t, "remove %s", train ? "--no-overlap" : "no_overlap from ls_ddp_options"); break;
     case LS_REMEDY_HALF_PRECISION:
     case LS_REMEDY_ACCUMULATE: say_comm_remedy(t, run, f); break;
+    case LS_REMEDY_LARGER_BATCHES:
+        REMEDY(t, "larger micro-batches: twice the work for the same communication, in less than twice the time; and "
+                  "overlap: "
+                  "under FSDP2, set_modules_to_forward_prefetch() and reshard_after_forward=False where memory allows");
+        break;
     case LS_REMEDY_FEWER_CHECKPOINTS:
         if (f->rank >= 0)
             REMEDY(t, "checkpoint less often, or to a faster disk");

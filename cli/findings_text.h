@@ -11,6 +11,8 @@ typedef struct finding_text {
 } finding_text;
 
 finding_text finding_describe(const ls_run *run, const ls_finding *finding);
+/* Whether it is known who waits for whom: some collective is known on two ranks, or there is none. */
+bool findings_waits_known(const ls_run *run);
 
 typedef struct note_text {
     char text[600];

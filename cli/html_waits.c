@@ -6,6 +6,7 @@
 #include <string.h>
 #include "cli/amount.h"
 #include "cli/chart.h"
+#include "cli/findings_text.h"
 #include "cli/report.h"
 
 enum { MOST_CELLS = 16, MOST_BARS = 3, CAUSES = 8 };
@@ -154,7 +155,7 @@ void html_waits(const page *p)
 {
     int present = 0;
     for (int r = 0; r < p->run->ranks; r++) present += p->run->rank[r].present;
-    if (present < 2 || !p->run->wait_matrix || !report_waits_known(p->run)) return;
+    if (present < 2 || !p->run->wait_matrix || !findings_waits_known(p->run)) return;
     fputs("<div class=\"two\">", p->to);
     html_card(p, "waits", "", "Who waited for whom",
               p->run->ranks > MOST_CELLS ? "Mean of a step and of a rank, neighbouring ranks combined."

@@ -28,8 +28,6 @@ bool report_has_phase(const ls_run *run, ls_phase phase);
 const char *report_end(const ls_run *run);
 /* Whether a finding's remedy makes the step shorter by a difference that is visible in the times as shown. */
 bool report_gains(const ls_run *run, const ls_finding *finding);
-/* Whether it is known who waits for whom: some collective is known on two ranks, or there is none. */
-bool report_waits_known(const ls_run *run);
 /* What there is to say of a run without findings, as a sentence without its full stop. */
 const char *report_nothing(const ls_run *run);
 

@@ -176,20 +176,10 @@ bool report_gains(const ls_run *run, const ls_finding *x)
     return then > 0 && then < 0.995 * step && strcmp(amount_ns(step).text, amount_ns(then).text) != 0;
 }
 
-bool report_waits_known(const ls_run *run)
-{
-    for (size_t i = 0; i < run->n_collectives; i++) {
-        int arrived = 0;
-        for (int r = 0; r < run->ranks; r++) arrived += run->collectives[i].arrival[r] != 0;
-        if (arrived > 1) return true;
-    }
-    return !run->n_collectives;
-}
-
 const char *report_nothing(const ls_run *run)
 {
     if (run->ranks < 2) return "No phase costs more than it has to";
-    if (!report_waits_known(run))
+    if (!findings_waits_known(run))
         return "No phase costs more than it has to; who waits for whom is unknown: no collective is known on two ranks";
     return "No rank makes others wait, and no phase costs more than it has to";
 }

@@ -225,6 +225,7 @@ typedef enum ls_remedy {
     LS_REMEDY_FEWER_EVALS,       /* half as many */
     LS_REMEDY_DEDICATED_CORES,   /* from the machine's host */
     LS_REMEDY_LESS_MEMORY,
+    LS_REMEDY_LARGER_BATCHES, /* more work for the same communication, where it is not of gradient buckets */
 } ls_remedy;
 
 /* The numbers that a finding follows from: ns per step unless stated otherwise. */
@@ -253,7 +254,7 @@ typedef struct ls_data_evidence { /* DATA */
 } ls_data_evidence;
 
 typedef struct ls_comm_evidence { /* BUCKETS, COMM, OVERLAP */
-    double exposed, busy;         /* of the buckets' collectives */
+    double exposed, busy;         /* of the buckets' collectives; without buckets, of all */
     double bytes, calls;          /* of a step */
     double latency;               /* of a collective without data */
     double rate, of_peak;         /* see ls_comm_mean */

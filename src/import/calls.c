@@ -95,9 +95,11 @@ bool ls__call_read(ls__trace *t, const ls__trace_event *e, ls__call *call)
     return true;
 }
 
-/* Where shapes were recorded: the larger of the first two arguments' sizes, which are the collective's data. */
-int64_t ls__call_bytes(const ls__trace_event *e)
+/* Where shapes were recorded: of the first two arguments, which are the outputs and inputs, or both in one, the inputs' size. Outputs are
+ * the larger ones if blocks are gathered, and else the smaller ones, if any. */
+int64_t ls__call_bytes(const ls__trace_event *e, int kind)
 {
+    bool gathers = kind == LS_COLLECTIVE_ALLGATHER || kind == LS_COLLECTIVE_GATHER;
     ls__text dims, types;
     int64_t size = 0, most = 0, sum = 0, product = 1;
     int depth = 0, seen = 0;
@@ -118,7 +120,7 @@ int64_t ls__call_bytes(const ls__trace_event *e)
             if (some) sum += product;
             some = false;
             if (--depth == 1) { /* an argument ends */
-                if (sum > most) most = sum;
+                if (!most || (sum && (gathers ? sum < most : sum > most))) most = sum;
                 sum = 0;
                 seen++;
             }

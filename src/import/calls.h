@@ -14,7 +14,7 @@ bool ls__ranks_are_cut(ls__text ranks);
 /* Kind, size, group and number from the arguments of record_param_comms or of an NCCL kernel, as far as they are there. False: it is not a
  * collective that counts. */
 bool ls__call_read(ls__trace *t, const ls__trace_event *e, ls__call *call);
-/* The size of a c10d operator's data, where shapes were recorded; 0: not known. */
-int64_t ls__call_bytes(const ls__trace_event *e);
+/* The size of a c10d operator's data, what the rank sends, where shapes were recorded; 0: not known. */
+int64_t ls__call_bytes(const ls__trace_event *e, int kind);
 
 #endif

@@ -123,7 +123,7 @@ static ls_status add_comms(collect *c, const ls__trace_event *e, uint32_t thread
     if (kind < 0) return LS_OK; /* c10d::monitored... */
     call.kind = (uint8_t)kind;
     call.sends = sends;
-    call.bytes = ls__call_bytes(e);
+    call.bytes = ls__call_bytes(e, kind);
     return LS__ADD(&c->t->c10d, call) ? LS_OK : no_memory(c);
 }
 

@@ -147,6 +147,27 @@ static void find_exposed(ls_run *run, const costs *c, double exposed)
     f->evidence.comm.exposed = exposed;
 }
 
+/* Without gradient buckets, as under FSDP or tensor parallelism: all collectives together. Twice the work in a step needs the same communication. */
+static void find_exposed_others(ls_run *run, double exposed)
+{
+    ls_comm_evidence x = { .rate = NAN, .of_peak = NAN };
+    double open = 0;
+    for (size_t i = 0; i < run->n_comm; i++) {
+        const ls_comm_row *row = &run->comm[i];
+        ls_comm_mean m = ls_run_get_comm_mean(run, row);
+        x.bytes += m.bytes;
+        x.calls += m.count;
+        x.busy += m.busy;
+        open += m.exposed;
+        x.network = x.network || row->network;
+    }
+    if (exposed < LS__EXPOSED_SHARE * run->step_mean) return;
+    x.hidden = x.busy > 0 ? fmax(0, 1 - open / x.busy) : 0;
+    x.exposed = exposed;
+    ls_finding *f = ls__finding_add(run, LS_FINDING_COMM, LS_PHASE_COMM, LS_REMEDY_LARGER_BATCHES, exposed / 2);
+    if (f) f->evidence.comm = x;
+}
+
 /* ns of a step in which ranks were runnable but not scheduled while they communicated, all together. The others are blocked in the call
  * meanwhile: contention.c reports that. */
 static double sched_delay_in_calls(const ls_run *run)
@@ -162,7 +183,11 @@ ls_status ls__find_in_comm(ls_run *run)
     costs c = find_costs(run);
     double exposed = ls__common(run, LS_PHASE_COMM);
     exposed = fmax(0, exposed - sched_delay_in_calls(run));
-    if (run->ranks < 2 || c.of.calls <= 0) return LS_OK;
+    if (run->ranks < 2) return LS_OK;
+    if (c.of.calls <= 0) {
+        if (ls__metadata(run, LS_METADATA_TORCH) == 1) find_exposed_others(run, exposed);
+        return LS_OK;
+    }
     ls_status status = find_disabled_overlap(run, &c);
     if (!status && !find_small_buckets(run, &c, exposed)) find_exposed(run, &c, exposed);
     return status;

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 import torch
-from conftest import lockstep
+from conftest import lockstep, run_ranks
 
 
 def states(folder):
@@ -50,6 +50,14 @@ def test_a_late_rank_is_named(run, phase):
     assert named, f"rank 1 is slow in {phase}: {json.dumps(findings, indent=1)}"
     matrix = run.report()["wait_matrix"]
     assert matrix[0][1] > 10 * matrix[1][0], f"rank 0 waits for rank 1: {matrix}"
+
+
+def test_sizes_are_those_of_what_a_rank_sends(tmp_path):
+    """FSDP2 on two ranks: of a layer's weights, a rank gathers its half, and reduces all before they are scattered."""
+    run_ranks(2, "fsdp.py", BACKEND="gloo", LOCKSTEP_RECORD=str(tmp_path)).ok()
+    rows = {c["call"]: c["bytes"] / c["count"] for c in json.loads(lockstep("report", "--json", tmp_path))["communication"]}
+    mean = 4 * (33 * 4 + 17 * 32) / 2  # of the two layers
+    assert (rows["reduce_scatter"], rows["allgather"]) == (mean, mean / 2), rows
 
 
 def test_nothing_has_to_be_imported(run):
