@@ -90,16 +90,16 @@ static int by_number(const void *a, const void *b, void *user)
 static ls_status make_list(list *l, ls__trace *t, uint64_t key)
 {
     *l = (list){ .trace = t, .numbered = true };
-    for (size_t i = 0; i < t->calls.count; i++) {
-        const ls__call *c = &t->calls.at[i];
-        l->count += !c->sends && t->groups.at[c->group].key == key;
-    }
+    size_t group = 0;
+    while (group < t->groups.count && t->groups.at[group].key != key) group++;
+    if (group == t->groups.count) return LS_OK; /* a job of many ranks has many groups, and each rank is in few */
+    for (size_t i = 0; i < t->calls.count; i++) l->count += !t->calls.at[i].sends && t->calls.at[i].group == group;
     l->calls = malloc((l->count + 1) * sizeof *l->calls);
     if (!l->calls) return ls__fail(LS_ENOMEM, "%s: out of memory", t->path);
     l->count = 0;
     for (size_t i = 0; i < t->calls.count; i++) {
         const ls__call *c = &t->calls.at[i];
-        if (c->sends || t->groups.at[c->group].key != key) continue;
+        if (c->sends || c->group != group) continue;
         l->calls[l->count++] = (uint32_t)i;
         l->numbered = l->numbered && c->sequence >= 0;
     }

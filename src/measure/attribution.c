@@ -46,7 +46,21 @@ static void split_time(const ls_run_rank *r, int64_t from, int64_t to, double ou
     }
 }
 
-/* The newest collective that every member of `m` had left before it came to `m`. */
+/* Whether rank r was not ahead when the last rank arrived at c: it is that rank, or was blocked there, and had done nothing else since it
+ * arrived itself. While a collective overlaps with computing, as those of gradients do, ranks that are early go on with what a late one has
+ * still to do. */
+static bool is_synced(const ls_run *run, const ls_run_collective *c, int r)
+{
+    double did[CAUSES], ahead = 0;
+    if (r == c->last_rank) return true;
+    if (!c->left[r] || c->entered[r] > c->last_arrival || c->left[r] < c->last_arrival) return false;
+    split_time(&run->rank[r], c->arrival[r], c->entered[r], did);
+    for (int k = 0; k < LS_PHASE_COUNT; k++)
+        if (k != LS_PHASE_WAIT && k != LS_PHASE_COMM) ahead += did[k];
+    return ahead <= LS__SYNC_AHEAD * run->step_mean;
+}
+
+/* The newest collective that no member of `m` was ahead in, and that each had left before it came to `m`. */
 static const ls_run_collective *sync_point_before(const ls_run *run, size_t index)
 {
     const ls_run_collective *m = &run->collectives[index];
@@ -56,7 +70,7 @@ static const ls_run_collective *sync_point_before(const ls_run *run, size_t inde
         for (int r = 0; r < run->ranks && synced; r++) {
             if (!m->arrival[r]) continue;
             int64_t out = ls__max(c->left[r], c->done[r]);
-            synced = c->arrival[r] && out && out <= m->arrival[r];
+            synced = c->arrival[r] && out && out <= m->arrival[r] && is_synced(run, c, r);
         }
         if (synced) return c;
     }

@@ -96,7 +96,9 @@
 #define LS__EXPOSED_SHARE 0.05 /* of a step, exposed communication; origin: report */
 
 /* ---- Joining the ranks' records (account.c, attribution.c, clocks.c, resource_use.c, read.c). */
-#define LS__PHASE_DEPTH      16  /* phases within phases; origin: memory */
+#define LS__PHASE_DEPTH 16 /* phases within phases; origin: memory */
+#define LS__SYNC_AHEAD \
+    0.02 /* of a step, what a rank that is not ahead may do between arriving and being blocked; origin: report */
 #define LS__SYNC_LOOK_BACK   512 /* collectives searched for the last one that all ranks had left; origin: memory */
 #define LS__ATTRIBUTION_OPEN 16  /* newest attributions that a collective may add to; origin: memory */
 #define LS__CLOCK_WINDOW_S   30  /* seconds over which a clock's drift is taken as constant; origin: hardware */
