@@ -7,7 +7,10 @@
  * interval for a. Within it, a and b are such that the ends agree best, since a collective ends on all ranks at nearly the same
  * time: the less time the last rank spent in it, the nearer. Ends that are far off count little, for a rank that is not scheduled
  * learns late of an end; and a drift is believed as far as it stands out from that, since clocks drift little. A rank that shares
- * no collective with the reference is compared with one that does. Ranks of one machine have one clock, unless that is impossible. */
+ * no collective with the reference is compared with one that does.
+ *
+ * Ranks of one machine have one clock, unless that is impossible, and are one here: they came to a collective when the last of them
+ * did, and left it when the first did, who learned of its end soonest. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,6 +59,27 @@ static ls_status list_entries(const ls__trace *t, entries *out)
             (entry){ t->groups.at[c->group].key, c->number, t->base + c->arrived, t->base + c->done };
     }
     if (out->count) qsort(out->at, out->count, sizeof *out->at, by_key);
+    return LS_OK;
+}
+
+/* Adds the collectives of another rank of the machine. Both are in order. */
+static ls_status add_entries(entries *to, const entries *more)
+{
+    entry *all = malloc((to->count + more->count + 1) * sizeof *all);
+    size_t n = 0, i = 0, k = 0;
+    if (!all) return ls__fail(LS_ENOMEM, "out of memory");
+    while (i < to->count || k < more->count) {
+        int order = i == to->count ? 1 : k == more->count ? -1 : by_key(&to->at[i], &more->at[k]);
+        entry e = order <= 0 ? to->at[i++] : more->at[k++];
+        if (!order) {
+            const entry *x = &more->at[k++];
+            if (x->arrived > e.arrived) e.arrived = x->arrived;
+            if (x->done < e.done) e.done = x->done;
+        }
+        all[n++] = e;
+    }
+    free(to->at);
+    *to = (entries){ all, n };
     return LS_OK;
 }
 
@@ -199,17 +223,12 @@ static bool drop_odd(point *p, size_t *points, const relation *r)
     return true;
 }
 
-static relation relate(const entries *i, const entries *j, point *p, double *room, bool same_machine)
+static relation relate(const entries *i, const entries *j, point *p, double *room)
 {
     relation r = { 0 };
     r.points = find_points(i, j, p, &r.zero, &r.offset);
     if (!r.points) return r;
     for (size_t k = 0; k < r.points; k++) r.last = fmax(r.last, p[k].t);
-    double zero = -(double)r.offset;
-    if (same_machine && interval(p, r.points, 0, &r.low, &r.high) >= 0 && r.low <= zero && r.high >= zero) {
-        r.a = r.low = r.high = zero;
-        return r;
-    }
     fit(p, r.points, &r.a, &r.b, room);
     r.b = feasible(p, r.points, r.b);
     interval(p, r.points, r.b, &r.low, &r.high);
@@ -248,7 +267,7 @@ static void apply_relation(ls__trace *i, const ls__trace *j, const relation *r, 
                    i->rank, bound / 1e6, j->rank);
 }
 
-/* Collectives that were joined by their order alone, and that no steady clock agrees with, are not the same ones. */
+/* Collectives that were joined by their order alone, and that no steady clock agrees with, are not the same ones: true. */
 static bool refuse(ls__trace *i, const ls__trace *j, const relation *r, ls__remarks *remarks)
 {
     enum { CLEAR_NS = 1000000 };
@@ -257,7 +276,6 @@ static bool refuse(ls__trace *i, const ls__trace *j, const relation *r, ls__rema
     for (size_t k = 0; k < i->calls.count; k++)
         ordered = ordered || (i->calls.at[k].joined && i->calls.at[k].sequence < 0);
     if (!ordered) return false;
-    for (size_t k = 0; k < i->calls.count; k++) i->calls.at[k].joined = false;
     i->aligned = true; /* as it is */
     ls__remark(remarks,
                "rank %d: its collectives do not match those of rank %d in order (clocks would contradict by %.3f ms), "
@@ -334,48 +352,137 @@ static ls_status drop_ends(ls__trace **traces, size_t count, ls__remarks *remark
     return LS_OK;
 }
 
-ls_status ls__clocks_find(ls__trace **traces, size_t count, ls__remarks *remarks)
+/* ---- Machines. */
+
+typedef struct machine {
+    ls__trace *first; /* of its ranks */
+    entries list;     /* of all of them */
+    entries own;      /* of the first */
+    bool refused;     /* its collectives are not those that they were joined with */
+} machine;
+
+typedef struct machines {
+    machine *at;
+    size_t count;
+    size_t *of; /* the machine of each trace */
+    point *points;
+    double *room; /* as many as the longest list */
+} machines;
+
+/* Whether a rank has the clock of the first rank of a machine: its host has the same name, and one clock is possible but for a few collectives
+ * whose ends are exchanged. */
+static bool same_clock(machines *m, const machine *on, const ls__trace *t, const entries *list)
 {
-    entries *lists = calloc(count, sizeof *lists);
-    ls_status status = lists ? LS_OK : ls__fail(LS_ENOMEM, "out of memory");
+    int64_t zero, offset;
+    size_t n, odd = 0;
+    if (!same_machine(on->first, t)) return false;
+    n = find_points(list, &on->own, m->points, &zero, &offset);
+    for (size_t k = 0; k < n; k++) {
+        double d = -(double)offset;
+        odd += m->points[k].low > d || m->points[k].high < d;
+    }
+    return 10 * odd <= n;
+}
+
+static ls_status make_room(machines *m, size_t most)
+{
+    free(m->points);
+    free(m->room);
+    m->points = malloc((most + 1) * sizeof *m->points);
+    m->room = malloc((most + 1) * sizeof *m->room);
+    return m->points && m->room ? LS_OK : ls__fail(LS_ENOMEM, "out of memory");
+}
+
+static ls_status find_machines(machines *m, ls__trace **traces, size_t count)
+{
+    entries *lists = calloc(count + 1, sizeof *lists);
+    m->at = calloc(count + 1, sizeof *m->at);
+    m->of = calloc(count + 1, sizeof *m->of);
+    ls_status status = lists && m->at && m->of ? LS_OK : ls__fail(LS_ENOMEM, "out of memory");
     size_t most = 0;
     for (size_t i = 0; i < count && !status; i++) {
         status = list_entries(traces[i], &lists[i]);
         if (lists[i].count > most) most = lists[i].count;
     }
-    point *points = malloc((most + 1) * sizeof *points);
-    double *room = malloc((most + 1) * sizeof *room);
-    if (!status && (!points || !room)) status = ls__fail(LS_ENOMEM, "out of memory");
-    if (!status && count) traces[0]->aligned = true;
-    /* From the reference outwards: each rank by the aligned one that it shares most collectives with. */
-    for (bool some = true; some && !status;) {
+    if (!status) status = make_room(m, most);
+    for (size_t i = 0; i < count && !status; i++) {
+        size_t k = 0;
+        while (k < m->count && !same_clock(m, &m->at[k], traces[i], &lists[i])) k++;
+        m->of[i] = k;
+        if (k == m->count) {
+            m->at[m->count++] = (machine){ .first = traces[i], .own = lists[i] };
+            lists[i] = (entries){ 0 };
+            status = add_entries(&m->at[k].list, &m->at[k].own);
+        } else {
+            status = add_entries(&m->at[k].list, &lists[i]);
+        }
+    }
+    for (size_t k = 0; k < m->count; k++)
+        if (m->at[k].list.count > most) most = m->at[k].list.count;
+    if (!status) status = make_room(m, most);
+    for (size_t i = 0; lists && i < count; i++) free(lists[i].at);
+    free(lists);
+    return status;
+}
+
+/* From the reference outwards: each machine by the aligned one that it shares most collectives with. */
+static void align_machines(machines *m, ls__remarks *remarks)
+{
+    for (bool some = true; some;) {
         some = false;
-        for (size_t i = 1; i < count; i++) {
-            if (traces[i]->aligned) continue;
+        for (size_t i = 1; i < m->count; i++) {
+            machine *x = &m->at[i];
             relation best = { 0 };
             const ls__trace *by = NULL;
-            for (size_t j = 0; j < count && (!by || 2 * best.points < lists[i].count); j++) {
-                if (!traces[j]->aligned) continue;
-                relation r = relate(&lists[i], &lists[j], points, room, same_machine(traces[i], traces[j]));
-                if (r.points && (!by || r.points > 2 * best.points)) best = r, by = traces[j];
+            if (x->first->aligned) continue;
+            for (size_t j = 0; j < m->count && (!by || 2 * best.points < x->list.count); j++) {
+                if (!m->at[j].first->aligned) continue;
+                relation r = relate(&x->list, &m->at[j].list, m->points, m->room);
+                if (r.points && (!by || r.points > 2 * best.points)) best = r, by = m->at[j].first;
             }
             if (!by) continue;
-            if (!refuse(traces[i], by, &best, remarks)) apply_relation(traces[i], by, &best, remarks);
+            x->refused = refuse(x->first, by, &best, remarks);
+            if (!x->refused) apply_relation(x->first, by, &best, remarks);
             some = true;
         }
     }
-    for (size_t i = 1; i < count && !status; i++)
+}
+
+static void copy_clock(ls__trace *to, const ls__trace *from)
+{
+    memcpy(to->ahead, from->ahead, sizeof to->ahead);
+    memcpy(to->ahead_at, from->ahead_at, sizeof to->ahead_at);
+    to->uncertainty = from->uncertainty;
+    to->drift_ppm = from->drift_ppm;
+    to->aligned = from->aligned;
+}
+
+ls_status ls__clocks_find(ls__trace **traces, size_t count, ls__remarks *remarks)
+{
+    machines m = { 0 };
+    ls_status status = find_machines(&m, traces, count);
+    if (!status && count) {
+        traces[0]->aligned = true;
+        align_machines(&m, remarks);
+    }
+    for (size_t i = 1; i < count && !status; i++) {
+        copy_clock(traces[i], m.at[m.of[i]].first);
+        for (size_t k = 0; k < traces[i]->calls.count && m.at[m.of[i]].refused; k++)
+            traces[i]->calls.at[k].joined = false;
         if (!traces[i]->aligned)
             ls__remark(
                 remarks,
                 "rank %d: its clock cannot be aligned: its trace has no collective of all ranks, with its end, in "
-                "common with rank %d's; %s",
-                traces[i]->rank, traces[0]->rank,
-                same_machine(traces[i], traces[0]) ? "both are from one machine and are assumed to share its clock"
-                                                   : "who waited for whom is unknown there");
-    for (size_t i = 0; lists && i < count; i++) free(lists[i].at);
-    free(lists);
-    free(points);
-    free(room);
+                "common with rank %d's; who waited for whom is unknown there",
+                traces[i]->rank, traces[0]->rank);
+    }
+    for (size_t k = 0; k < m.count; k++) {
+        free(m.at[k].list.at);
+        free(m.at[k].own.at);
+    }
+    free(m.at);
+    free(m.of);
+    free(m.points);
+    free(m.room);
     return status ? status : drop_ends(traces, count, remarks);
 }
