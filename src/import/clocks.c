@@ -369,8 +369,8 @@ typedef struct machines {
     double *room; /* as many as the longest list */
 } machines;
 
-/* Whether a rank has the clock of the first rank of a machine: its host has the same name, and one clock is possible but for a few collectives
- * whose ends are exchanged. */
+/* Whether a rank has the clock of the first rank of a machine: its host has the same name, and one clock is possible but for a
+ * few collectives whose ends are exchanged. */
 static bool same_clock(machines *m, const machine *on, const ls__trace *t, const entries *list)
 {
     int64_t zero, offset;

@@ -1,10 +1,10 @@
 /* Who made whom wait, and where that rank lost its time.
  *
- * At a collective the last rank to arrive is known. Why it was late is found by going back to the newest collective that all ranks
- * had left before any of them arrived at this one, and in which none was ahead; it is a synchronization point of all ranks. From there to its arrival each
- * rank's time is split into phases; the phase in which the last one spent most time beyond the median of the others is where it was
- * lost. Time in which a thread was runnable but not scheduled is not part of the phases and is judged by itself: a rank whose core
- * is shared is slow in all phases and the cause of none. */
+ * At a collective the last rank to arrive is known. Why it was late is found by going back to the newest collective that all
+ * ranks had left before any of them arrived at this one, and in which none was ahead; it is a synchronization point of all
+ * ranks. From there to its arrival each rank's time is split into phases; the phase in which the last one spent most time
+ * beyond the median of the others is where it was lost. Time in which a thread was runnable but not scheduled is not part of
+ * the phases and is judged by itself: a rank whose core is shared is slow in all phases and the cause of none. */
 #include <stdlib.h>
 #include <string.h>
 #include "record/event_file.h"

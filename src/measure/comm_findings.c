@@ -147,7 +147,8 @@ static void find_exposed(ls_run *run, const costs *c, double exposed)
     f->evidence.comm.exposed = exposed;
 }
 
-/* Without gradient buckets, as under FSDP or tensor parallelism: all collectives together. Twice the work in a step needs the same communication. */
+/* Without gradient buckets, as under FSDP or tensor parallelism: all collectives together. Twice the work in a step needs the
+ * same communication. */
 static void find_exposed_others(ls_run *run, double exposed)
 {
     ls_comm_evidence x = { .rate = NAN, .of_peak = NAN };
