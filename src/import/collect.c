@@ -38,6 +38,7 @@ typedef struct collect {
     thread_stack *threads;
     uint32_t n_threads;
     uint32_t last_thread; /* of the event before: mostly the same again */
+    bool dump;            /* of the Flight Recorder instead of a trace */
     ls__text last_tid;
     char last_text[40];
     uint64_t seen;
@@ -416,6 +417,8 @@ static void take_value(void *user, ls__text key, ls__text value)
             t->world_size = (int)number;
         if (ls__scan_find(p, end, "backend", &text)) ls__text_copy(text, t->backend, sizeof t->backend);
         if (ls__scan_find(p, end, "pg_config", &text)) take_groups(t, text);
+    } else if (ls__text_is(key, "pg_status")) {
+        ((collect *)user)->dump = true;
     }
 }
 
@@ -452,9 +455,10 @@ ls_status ls__traces_read(ls__traces *out, ls__file_state *file)
     ls__input_free(&c.in);
     if (none && (r.without_events == r.documents || (!r.events && r.broken)))
         status = ls__fail(LS_EFORMAT,
-                          "%s: is JSON, but not a trace of the PyTorch profiler: it has no traceEvents; export one "
-                          "with prof.export_chrome_trace()",
-                          file->path);
+                          "%s: is JSON, but not a trace of the PyTorch profiler: it has no traceEvents; %s",
+                          file->path,
+                          c.dump ? "it is a dump of the Flight Recorder, which needs --flight-recorder"
+                                 : "export one with prof.export_chrome_trace()");
     else if (none)
         status =
             ls__fail(LS_EFORMAT,

@@ -59,6 +59,16 @@ static ls_status add_folder(ls__file_list *l, const char *folder, const char *co
     return status;
 }
 
+static ls_status no_files(const char *folder, const char *const *ends)
+{
+    char list[64] = "";
+    size_t n = 0;
+    for (size_t i = 0; ends[i] && n < sizeof list; i++)
+        n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", i ? ", " : "", ends[i]);
+    return *list ? ls__fail(LS_ENOENT, "%s: this folder has no file whose name ends in one of: %s", folder, list)
+                 : ls__fail(LS_ENOENT, "%s: this folder has no files", folder);
+}
+
 ls_status ls__files_find(ls__file_list *out, const char *const *names, size_t count, const char *const *ends)
 {
     ls_status status = LS_OK;
@@ -76,8 +86,7 @@ ls_status ls__files_find(ls__file_list *out, const char *const *names, size_t co
         else if (!strcmp(names[i], "-") || !S_ISDIR(s.st_mode))
             status = add(out, names[i], true);
         else if (!(status = add_folder(out, names[i], ends)) && out->count == before)
-            status = ls__fail(LS_ENOENT, "%s: this folder has no file whose name ends in %s%s%s", names[i], ends[0],
-                              ends[1] ? ", " : "", ends[1] ? ends[1] : "");
+            status = no_files(names[i], ends);
     }
     if (!status && !out->count) status = ls__fail(LS_EINVAL, "no file was given");
     if (status) ls__files_free(out);
