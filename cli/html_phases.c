@@ -129,7 +129,7 @@ void html_breakdown(const page *p)
     html_card(p, "ranks", "",
               p->run->ranks > 1 ? "Where the time of a step is spent, rank by rank"
                                 : "Where the time of a step is spent",
-              p->run->ranks > HTML_RANKS
+              report_recorded(p->run) > HTML_RANKS
                   ? "Mean of the counted steps. Shown are the eight ranks that waited least, which "
                     "the others wait for, and the eight that waited most."
               : p->run->ranks > 1 ? "Mean of the counted steps. A rank that waits little while others wait much is "

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include "cli/amount.h"
 #include "cli/chart.h"
+#include "cli/report.h"
 
 /* False: not known of that step. */
 typedef bool (*value_fn)(const ls_step_rank *s, double *out);
@@ -205,9 +206,10 @@ static bool has(const page *p, const subject *what)
 
 static const char *scale_words(const ls_run *run)
 {
-    return run->ranks > HTML_RANKS ? "One chart per rank, on a common scale: the ranks that waited least and most."
-           : run->ranks > 1        ? "One chart per rank, on a common scale; the number is the mean."
-                                   : NULL;
+    int recorded = report_recorded(run);
+    return recorded > HTML_RANKS ? "One chart per rank, on a common scale: the ranks that waited least and most."
+           : recorded > 1        ? "One chart per rank, on a common scale; the number is the mean."
+                                 : NULL;
 }
 
 void html_cores(const page *p)

@@ -6,6 +6,7 @@
 #include "cli/amount.h"
 #include "cli/rank_use.h"
 #include "cli/escape.h"
+#include "cli/findings_text.h"
 #include "cli/report.h"
 #include "measure/findings.h"
 #include "measure/limits.h"
@@ -13,6 +14,7 @@
 static void put_communication(const page *p)
 {
     const ls_run *run = p->run;
+    bool known = findings_waits_known(run);
     html_card(
         p, "communication", "", "Communication",
         "Per step. <i>Busy</i>: from the last rank's arrival until done. <i>Exposed</i>: the part in which ranks were "
@@ -28,9 +30,9 @@ static void put_communication(const page *p)
         const ls_comm_row *c = &run->comm[i];
         ls_comm_mean m = ls_run_get_comm_mean(run, c);
         fprintf(p->to, "<tr><td>%s%s<td>%s<td>%s<td>%s<td>%s<td>%s<td>%s<td>%s<td>%s</tr>", ls_collective_name(c->kind),
-                c->bucket ? " buckets" : "", amount_count(m.count).text, amount_bytes(m.bytes).text,
+                c->bucket ? " buckets" : "", amount_count(m.count).text, amount_bytes(m.bytes > 0 ? m.bytes : NAN).text,
                 amount_ns(m.busy).text, amount_rate(m.rate, c->network).text, amount_share(m.of_peak).text,
-                amount_ns(m.exposed).text, amount_share(m.hidden).text, amount_ns(m.waited).text);
+                amount_ns(m.exposed).text, amount_share(m.hidden).text, amount_ns(known ? m.waited : NAN).text);
     }
     fputs("</table></div>\n", p->to);
     html_card_end(p);
@@ -145,9 +147,9 @@ static void put_threads(const page *p)
             any = has[device_role(run->rank[ranks[i]].thread[k].name)] = true;
     if (!any) return;
     html_card(p, "threads", "", "Threads",
-              run->ranks > HTML_RANKS ? "CPU time of each thread, as a share of a core, of the ranks that waited least "
-                                        "and most."
-                                      : "CPU time of each thread, as a share of a core.");
+              report_recorded(run) > HTML_RANKS ? "CPU time of each thread, as a share of a core, of the ranks that "
+                                                  "waited least and most."
+                                                : "CPU time of each thread, as a share of a core.");
     fputs("<div class=\"scroll\"><table><tr><th>thread", p->to);
     for (int i = 0; i < n; i++) fprintf(p->to, "<th>rank %d", ranks[i]);
     fputs("</tr>", p->to);

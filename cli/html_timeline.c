@@ -187,7 +187,7 @@ void html_timeline(const page *p)
                    : " Below each rank are its gradient buckets: what is below backward is overlapped, what is below "
                      "waiting or communication is exposed.",
              hatched ? " Hatching shows how much of an interval was unscheduled, not when." : "",
-             p->run->ranks > MOST_RANKS ? " The first eight ranks are shown; lockstep trace has all." : "");
+             report_recorded(p->run) > MOST_RANKS ? " The first eight ranks are shown; lockstep trace has all." : "");
     html_card(p, "timeline", "", alone ? "One step as it happened" : "One step, bucket by bucket", words);
     html_legend(p, NULL, more);
     html_chart(p, false, draw_timeline);

@@ -153,9 +153,7 @@ static void put_causes(const page *p)
 
 void html_waits(const page *p)
 {
-    int present = 0;
-    for (int r = 0; r < p->run->ranks; r++) present += p->run->rank[r].present;
-    if (present < 2 || !p->run->wait_matrix || !findings_waits_known(p->run)) return;
+    if (report_recorded(p->run) < 2 || !p->run->wait_matrix || !findings_waits_known(p->run)) return;
     fputs("<div class=\"two\">", p->to);
     html_card(p, "waits", "", "Who waited for whom",
               p->run->ranks > MOST_CELLS ? "Mean of a step and of a rank, neighbouring ranks combined."

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include "cli/amount.h"
+#include "cli/findings_text.h"
 
 #define LABEL(out, ...) snprintf((out)->label, sizeof(out)->label, __VA_ARGS__)
 #define VALUE(out, ...) snprintf((out)->value, sizeof(out)->value, __VA_ARGS__)
@@ -112,7 +113,7 @@ static void put_computing(const ls_run *run, double x, job_figure_text *out)
 
 static double waiting(const ls_run *run)
 {
-    return run->ranks > 1 ? ls_run_mean(run, -1, LS_PHASE_WAIT) : (double)NAN;
+    return run->ranks > 1 && findings_waits_known(run) ? ls_run_mean(run, -1, LS_PHASE_WAIT) : (double)NAN;
 }
 static void put_waiting(const ls_run *run, double x, job_figure_text *out)
 {

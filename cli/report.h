@@ -22,6 +22,8 @@ int report_json(const ls_run *run, FILE *to);
 /* ---- What text and page have in common. */
 /* The letter of a phase, in the text's bars and on those of the page. */
 char report_letter(ls_phase phase);
+/* Ranks whose record is there. */
+int report_recorded(const ls_run *run);
 /* Whether the phase takes time in this run that is worth showing. */
 bool report_has_phase(const ls_run *run, ls_phase phase);
 /* Why the record has no end: "still running or killed", or that not all could be read; NULL: it ended in order. */

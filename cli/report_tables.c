@@ -167,7 +167,7 @@ static void show_counts(const ls_run *run, const report_form *f)
 static void show_comm(const ls_run *run, const report_form *f)
 {
     double step = run->step_mean;
-    bool network = false;
+    bool network = false, known = findings_waits_known(run);
     if (run->ranks < 2 || !run->n_comm) return;
     report_head(f, "Communication, per step");
     fprintf(f->to, "  %-20s %4s %8s %8s %8s %8s %11s %4s\n", "collective", "n", "volume", "time", "exposed", "waited",
@@ -180,8 +180,8 @@ static void show_comm(const ls_run *run, const report_form *f)
         network = network || c->network;
         snprintf(name, sizeof name, "%s%s", ls_collective_name(c->kind), c->bucket ? " buckets" : "");
         fprintf(f->to, "  %-20s %4.*f %8s %s %s %s %11s", name, m.count < 99.95 ? 1 : 0, m.count,
-                amount_bytes(m.bytes).text, amount_field(amount_ns(m.busy), 8).text,
-                amount_field(amount_ns(m.exposed), 8).text, amount_field(amount_ns(m.waited), 8).text,
+                amount_bytes(m.bytes > 0 ? m.bytes : NAN).text, amount_field(amount_ns(m.busy), 8).text,
+                amount_field(amount_ns(m.exposed), 8).text, amount_field(amount_ns(known ? m.waited : NAN), 8).text,
                 amount_rate(m.rate, c->network).text);
         put_share(f, 4, m.of_peak, 1);
         fputc('\n', f->to);

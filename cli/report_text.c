@@ -70,6 +70,13 @@ static void bar(const ls_run *run, int rank, int width, double longest, const re
 }
 
 /* A single rank spends next to nothing in collectives. */
+int report_recorded(const ls_run *run)
+{
+    int n = 0;
+    for (int r = 0; r < run->ranks; r++) n += run->rank[r].present;
+    return n;
+}
+
 bool report_has_phase(const ls_run *run, ls_phase phase)
 {
     double alone = run->ranks > 1 || phase != LS_PHASE_COMM ? 0 : 0.005;

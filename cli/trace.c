@@ -10,6 +10,7 @@
 #include "cli/findings_text.h"
 #include "cli/last_run.h"
 #include "cli/options.h"
+#include "cli/report.h"
 #include "cli/trace_write.h"
 
 static const char intro[] =
@@ -96,8 +97,9 @@ int trace_command(int argc, char **argv)
                 run->n_steps ? "none of these steps was recorded" : "no complete step was recorded");
         code = EXIT_FAILED;
     } else if (code == EXIT_DONE && strcmp(out, "-")) {
+        int ranks = report_recorded(run);
         printf("%s: %lld step%s of %d rank%s; open it in ui.perfetto.dev\n", printable(out), (long long)written,
-               written == 1 ? "" : "s", run->ranks, run->ranks == 1 ? "" : "s");
+               written == 1 ? "" : "s", ranks, ranks == 1 ? "" : "s");
     }
     ls_run_free(&run);
     return code;

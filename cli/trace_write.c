@@ -90,8 +90,11 @@ static void name_rank(trace *t, int rank)
 {
     const ls_run_rank *r = &t->run->rank[rank];
     begin_event(t, "M", rank, MAIN_TRACK);
-    fprintf(t->to, ",\"name\":\"process_name\",\"args\":{\"name\":\"rank %d of %d on ", rank, t->run->ranks);
-    put_json(t->to, r->host);
+    fprintf(t->to, ",\"name\":\"process_name\",\"args\":{\"name\":\"rank %d of %d", rank, t->run->ranks);
+    if (strcmp(r->host, "-")) { /* which an imported trace may lack */
+        fputs(" on ", t->to);
+        put_json(t->to, r->host);
+    }
     fputs("\"}}", t->to);
     begin_event(t, "M", rank, MAIN_TRACK);
     fprintf(t->to, ",\"name\":\"process_sort_index\",\"args\":{\"sort_index\":%d}}", rank);
