@@ -1,5 +1,5 @@
-/* For programs under qemu-user 7, which keeps a record of every page that was ever mapped: job memory as large as this machine's, mapped by many
- * tests in turn, takes all of it. scripts/test-aarch64 links it to every program. */
+/* For programs under qemu-user 7, which keeps a record of every page that was ever mapped: job memory as large as this machine's,
+ * mapped by many tests in turn, takes all of it. scripts/test-aarch64 links it to every program. */
 #include <dlfcn.h>
 #include <unistd.h>
 

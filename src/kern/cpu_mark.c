@@ -1,6 +1,6 @@
 /* Marks what is linked with this file as made for newer CPUs than any x86-64, if it was compiled for them (-march): then the loader
- * refuses it on older ones ("CPU ISA level is lower than required"), a program as well as a shared library. Our own calls could not: they may
- * begin with the very instructions that are missing.
+ * refuses it on older ones ("CPU ISA level is lower than required"), a program as well as a shared library. Our own calls could not:
+ * they may begin with the very instructions that are missing.
  *
  * A program that asks ls__cpu_lacks() before its main() defines ls__cpu_mark itself, and so gets no mark from the archive: its message can
  * say more. */

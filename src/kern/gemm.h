@@ -41,13 +41,13 @@ size_t ls__gemm_workspace(int threads);
 /* Floats of workspace that this product needs in one thread; often less. */
 size_t ls__gemm_workspace_one(const ls__gemm *g);
 
-/* Computes `count` independent products, with as many threads as the workspace is for, all in the caller's floating-point mode. `tick` may be
- * NULL. */
+/* Computes `count` independent products, with as many threads as the workspace is for, all in the caller's floating-point mode.
+ * `tick` may be NULL. */
 void ls__gemm_run(const ls__gemm *products, int count, int threads, float *workspace, const ls__tick *tick);
 /* One product in the calling thread, for callers that have threads of their own. */
 void ls__gemm_one(const ls__gemm *g, float *workspace);
-/* GFLOP/s of square products of this size, or smaller ones if the CPU is slow; the best of a few; 0 without memory. One thread is measured by its CPU time, so that other
- * programs on its core do not make it look slower. */
+/* GFLOP/s of square products of this size, or smaller ones if the CPU is slow; the best of a few; 0 without memory. One thread is
+ * measured by its CPU time, so that other programs on its core do not make it look slower. */
 double ls__gemm_peak(int64_t size, int tries, int threads);
 
 #endif

@@ -45,8 +45,8 @@ static void passes_flush_them_in_every_thread(void **state)
     free_params(&p, 1);
 }
 
-/* A thread takes over a pass from another; its OpenMP threads exist and keep denormal numbers. Gradients get denormal in a loop (mul) and in a
- * product (linear). */
+/* A thread takes over a pass from another; its OpenMP threads exist and keep denormal numbers. Gradients get denormal in a loop
+ * (mul) and in a product (linear). */
 typedef struct handed_over {
     ls_tape *t;
     ls_param p[3];
