@@ -23,7 +23,8 @@ static const char intro[] =
     "in 9 of 10 cases. Options that are not given are as recorded. A list gives one row for each value.\n"
     "--check compares the prediction for the set-up of another run with what that run "
     "recorded, and later bands follow\n"
-    "from such comparisons. For another model, batch size, sequence length or number of threads no record helps: --probe\n"
+    "from such comparisons. For another model, batch size, sequence length or number of threads no record helps: "
+    "--probe\n"
     "first runs a few steps with these options, and predicts from them.\n\n";
 
 enum { MAX_LIST = 64, MAX_ROWS = 512 };

@@ -42,7 +42,7 @@ enum {
 /* A predicted step that is so many times the best one cannot win. The model knows layouts less well than what buckets and loaders change in
  * one of them: those must promise a gain. */
 static const double LAYOUT_LIMIT = 1.25, VARIANT_LIMIT = 0.99;
-static const double DATA_SHARE = 0.01;  /* of a step; below it the loader is not tuned */
+static const double DATA_SHARE = 0.01; /* of a step; below it the loader is not tuned */
 
 typedef struct probe {
     ls_predictor *predictor;

@@ -50,7 +50,10 @@ static const op_case odd_cases[] = {
     { "attention, window and dropout", { { { 1, 131, 5 * 37 }, 2, 0 } }, attention, false },
     { "attention, width 1", { { { 2, 33, 5 }, 2, 0 } }, attention, false },
     { "conv2d", { { { 2, 9, 11, 17 }, 1, 0 }, { { 19, 17, 3, 3 }, 1, 0 }, { { 19 }, 1, 0 } }, conv2d, false },
-    { "conv2d, as Winograd", { { { 1, 13, 9, 33 }, 1, 0 }, { { 35, 33, 3, 3 }, 1, 0 }, { { 35 }, 1, 0 } }, conv2d, false },
+    { "conv2d, as Winograd",
+      { { { 1, 13, 9, 33 }, 1, 0 }, { { 35, 33, 3, 3 }, 1, 0 }, { { 35 }, 1, 0 } },
+      conv2d,
+      false },
     { "conv2d, stride", { { { 3, 10, 7, 5 }, 1, 0 }, { { 7, 5, 5, 3 }, 1, 0 } }, conv2d_stride, false },
     { "linear_cross_entropy", { { { 67, 130 }, 1, 0 }, { { 1009, 130 }, 1, 0 } }, linear_cross_entropy, false },
 };
@@ -62,7 +65,7 @@ static const char *const kind_names[KINDS] = { "ordinary", "tiny", "special" };
 
 static void change(ls_param *p, uint32_t seed, kind k)
 {
-    static const float special[] = { 0.0f,    -0.0f,    INFINITY, -INFINITY, NAN, 1e-45f,
+    static const float special[] = { 0.0f,    -0.0f,     INFINITY, -INFINITY, NAN, 1e-45f,
                                      -1e-40f, 0x1p-126f, 3e38f,    -3e38f,    1,   -1 };
     for (int64_t i = 0; i < param_count(p); i++) {
         uint32_t r = (uint32_t)((test_value(seed + 50, (uint32_t)i) + 1) * 0x1p22f);
@@ -127,8 +130,8 @@ static void check_case(const op_case *c, kind k)
             assert_int_equal(o.count, first.count);
             for (size_t i = 0; i < o.count; i++)
                 if (o.bits[i] != first.bits[i])
-                    fail_msg("%s, %s values: element %zu of %zu is %#x with %s on %d threads, %#x with %s on one", c->name,
-                             kind_names[k], i, o.count, o.bits[i], s->name, threads, first.bits[i],
+                    fail_msg("%s, %s values: element %zu of %zu is %#x with %s on %d threads, %#x with %s on one",
+                             c->name, kind_names[k], i, o.count, o.bits[i], s->name, threads, first.bits[i],
                              ls__instruction_set_at(0)->name);
             free(o.bits);
         }
