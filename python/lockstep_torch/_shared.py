@@ -87,8 +87,8 @@ class SharedStorages:
 def share_(tensor):
     """Moves the storage of a CPU tensor, which stays the same tensor, into the memory that the ranks of this machine share: all_reduce on it then
     copies nothing (25 MiB between two ranks: less than half the time). All tensors with this storage move with it; pointers that were taken before
-    (data_ptr(), numpy()) must not be used any more. Whether it is there now: without room in /dev/shm, and in a job of one rank, it stays
-    where it is. Needs a process group of backend "lockstep"."""
+    (data_ptr(), numpy()) must not be used any more, and a child of fork(), such as a worker of a DataLoader, does not get it. Returns whether it is
+    there now: without room in /dev/shm, and in a job of one rank, it stays where it is. Needs a process group of backend "lockstep"."""
     import torch.distributed as dist
 
     world = getattr(dist.group.WORLD, "_world", None)
