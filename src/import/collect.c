@@ -454,8 +454,7 @@ ls_status ls__traces_read(ls__traces *out, ls__file_state *file)
     out->count = kept;
     ls__input_free(&c.in);
     if (none && (r.without_events == r.documents || (!r.events && r.broken)))
-        status = ls__fail(LS_EFORMAT,
-                          "%s: is JSON, but not a trace of the PyTorch profiler: it has no traceEvents; %s",
+        status = ls__fail(LS_EFORMAT, "%s: is JSON, but not a trace of the PyTorch profiler: it has no traceEvents; %s",
                           file->path,
                           c.dump ? "it is a dump of the Flight Recorder, which needs --flight-recorder"
                                  : "export one with prof.export_chrome_trace()");

@@ -58,8 +58,10 @@ static ls_status load_dump(json_t **out, const char *path)
     } else {
         *out = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
         if (!*out)
-            status = ls__fail(LS_EFORMAT, "%s: not a Flight Recorder dump: neither a pickle (protocol 2 to 5) nor JSON (line %d: %s)",
-                              path, error.line, error.text);
+            status =
+                ls__fail(LS_EFORMAT,
+                         "%s: not a Flight Recorder dump: neither a pickle (protocol 2 to 5) nor JSON (line %d: %s)",
+                         path, error.line, error.text);
     }
     free(text);
     if (!status && !json_is_array(json_object_get(*out, "entries"))) {
