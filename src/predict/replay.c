@@ -63,13 +63,15 @@ static double accumulate_time(const ls__step_profile *p, const ls__load *l, int 
     return bytes * (double)p->elements / rate;
 }
 
-/* What slots take longer because of other programs, relative to the record: they have the cores that are free, and otherwise a part
- * of all. */
+/* What slots take longer because of other programs, relative to the record. Those have the cores that are free. With a thread on each
+ * core, they take from some threads, as recorded; with more threads, a part of all cores: Linux shares them among sessions, however
+ * many threads one has. */
 static double others(const ls__step_profile *p, const ls__load *l)
 {
-    bool had_free = recorded_load(p).threads < p->speed.cores, free = l->threads < l->cores;
-    if (had_free == free) return 1;
-    return free ? p->unshared : 1 / (1 - fmin(0.5, p->others / p->speed.cores));
+    ls__load had = recorded_load(p);
+    if (l->threads < l->cores) return p->unshared;
+    if (l->threads == l->cores && had.threads == had.cores) return 1;
+    return fmax(1, p->unshared / (1 - fmin(0.5, p->others / p->speed.cores)));
 }
 
 /* The time of so many slots of a rank under a load, if its threads have their cores. */

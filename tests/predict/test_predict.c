@@ -14,6 +14,8 @@ typedef struct job {
     double stream;     /* bytes per ns that arrays are added with; 0: as if that took no time */
     int64_t add;   /* ns that each addition to a slot's gradients takes in backward, for each 4 bytes of an element */
     double steady; /* rank 1 takes so many times as long in all steps; 0: 1 */
+    double delay;  /* share of a phase in which the rank has no core... */
+    double others; /* ...and how many cores other programs use */
     bool sizes;    /* of gradients are recorded */
     int lost_rank; /* without a record; -1: none */
 } job;
@@ -39,7 +41,8 @@ static int64_t phase(rank_record *r, ls_phase p, int64_t at, int64_t ns, const j
         add(r, at + ns * (i + 1) / SPANS - (i == SPANS - 1), LS_EVENT_SPAN_READY, (uint64_t)i,
             (j->sizes ? (uint64_t)SPAN_BYTES << 16 : 0) | (uint64_t)micro);
     at += ns;
-    sample(r, at, ns, 0, false);
+    int64_t delay = (int64_t)(j->delay * (double)ns);
+    sample(r, at, ns - delay, delay, false);
     add(r, at, LS_EVENT_PHASE_END, p, 0);
     return at;
 }
@@ -72,6 +75,8 @@ static ls_run *record_job(const char *name, const job *j)
         for (int s = 0; s < STEPS; s++) {
             int64_t at = 1000 * MS + s * step, meet = at + step - 5 * MS;
             add(&r, at, LS_EVENT_STEP, (uint64_t)s + 1, 0);
+            add(&r, at, LS_EVENT_SAMPLE, LS_SAMPLE_CPU, (uint64_t)(s * step));
+            add(&r, at, LS_EVENT_SAMPLE, LS_SAMPLE_BUSY, (uint64_t)((j->ranks + j->others) * (double)(s * step)));
             for (int m = 0; m < j->slots / j->ranks; m++) {
                 int64_t more = m == 0 && s % j->ranks == k ? j->jitter : 0;
                 double slow = k == 1 ? steady : 1;
@@ -154,6 +159,22 @@ static void test_ranks_beyond_the_cores_take_turns(void **state)
     ls_prediction three;
     assert_int_equal(ls_predict(p, &(ls_setup){ .ranks = 3, .slots = 6 }, &three), LS_OK);
     assert_true(three.step > 1.5 * 60 * MS + 5 * MS && three.step < 2 * 60 * MS);
+    ls_predictor_free(&p);
+}
+
+/* Other programs use one of the two cores, and took a quarter of the time of a rank on each. A rank has a free core without them; of more
+ * ranks than cores, they take half. */
+static void test_what_other_programs_take(void **state)
+{
+    job j = two;
+    (void)state;
+    j.delay = 0.25;
+    j.others = 1;
+    ls_predictor *p = predictor_of(&j);
+    assert_float_equal(predict_ms(p, NULL), 65, 0.01);
+    assert_float_equal(predict_ms(p, &(ls_setup){ .ranks = 1 }), 4 * 30 * 0.75 + 4 + 4, 4);
+    double four = predict_ms(p, &(ls_setup){ .ranks = 4 });
+    assert_true(four > 90 && four < 90 * 1.06 + 5 + 4);
     ls_predictor_free(&p);
 }
 
@@ -324,6 +345,7 @@ int main(void)
         cmocka_unit_test(test_recorded_setup_is_what_was_recorded),
         cmocka_unit_test(test_one_rank_computes_all_slots),
         cmocka_unit_test(test_ranks_beyond_the_cores_take_turns),
+        cmocka_unit_test(test_what_other_programs_take),
         cmocka_unit_test(test_a_node_with_fewer_cores),
         cmocka_unit_test(test_what_it_takes_to_add_slots),
         cmocka_unit_test(test_what_stays_with_a_rank),
