@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/status.h"
 #include "base/text.h"
 #include "cli/amount.h"
 #include "cli/commands.h"
@@ -34,7 +35,8 @@ typedef struct asked {
     int wire, workers, prefetch, per_node;
     bool no_overlap, explain, json;
     double slow_rank, cores;
-    double peak; /* of the run; see peak_of() */
+    double peak;               /* of the run; see peak_of() */
+    double parameters, tokens; /* of its model and of a slot; 0: not known */
 } asked;
 
 typedef struct number_list {
@@ -274,6 +276,35 @@ static double peak_of(const ls_run *run)
     return run->rank[0].present && isfinite(peak) && peak > 0 ? peak : 0;
 }
 
+static double parameters_of(const ls_run *run)
+{
+    double n = run->rank[0].metadata[LS_METADATA_PARAMETERS];
+    return run->rank[0].present && n > 0 ? n : 0;
+}
+
+static double tokens_of(const ls_run *run)
+{
+    const double *m = run->rank[0].metadata;
+    return run->rank[0].present && m[LS_METADATA_SLOTS] > 0 && m[LS_METADATA_TOKENS] > 0
+               ? m[LS_METADATA_TOKENS] / m[LS_METADATA_SLOTS]
+               : 0;
+}
+
+/* What no prediction is about may not count as an error of one. */
+static ls_status check_same_work(const asked *a, const ls_run *other)
+{
+    double parameters = parameters_of(other), tokens = tokens_of(other);
+    if (a->parameters > 0 && parameters > 0 && a->parameters != parameters)
+        return ls__fail(LS_EINVAL, "%s: its model has %.0f parameters, that of %s %.0f; compare runs of one model",
+                        a->check, parameters, a->run, a->parameters);
+    if (a->tokens > 0 && tokens > 0 && a->tokens != tokens)
+        return ls__fail(LS_EINVAL,
+                        "%s: its micro-batches have %g tokens, those of %s %g; compare runs with the same --batch-size "
+                        "and --seq-len",
+                        a->check, tokens, a->run, a->tokens);
+    return LS_OK;
+}
+
 static void print_check(const ls_prediction *said, const ls_prediction *truth, double measured, double speed)
 {
     printf("predicted %s (%s to %s), recorded %s: %+.1f%%, %s the band\n", amount_ns(said->step).text,
@@ -299,7 +330,8 @@ static int check(const ls_predictor *p, const asked *a, double factor)
     ls_prediction truth, said;
     ls_status status = ls_run_open(&run, a->check, NULL);
     if (status) return exit_failure("predict", status);
-    status = ls_predictor_open(&other, run);
+    status = check_same_work(a, run);
+    if (!status) status = ls_predictor_open(&other, run);
     double peak = peak_of(run);
     ls_run_free(&run);
     if (status) return exit_failure("predict", status);
@@ -383,6 +415,8 @@ int predict_command(int argc, char **argv)
     if (!status) {
         status = ls_predictor_open(&p, run);
         a.peak = peak_of(run);
+        a.parameters = parameters_of(run);
+        a.tokens = tokens_of(run);
         ls_run_free(&run);
     }
     code = status ? exit_failure("predict", status) : answer(p, &a);

@@ -111,9 +111,15 @@ static size_t curve_points(const predict_table *t)
 
 static void tick_power(double value, double step, char text[32])
 {
+    double power = pow(10, value);
     bool round = fabs(value - floor(value + 0.5)) < 1e-9;
     (void)step;
-    snprintf(text, 32, "%s", round ? amount_count(pow(10, value)).text : "");
+    if (!round)
+        *text = 0;
+    else if (power < 1000.5)
+        snprintf(text, 32, "%.0f", power);
+    else
+        snprintf(text, 32, "%s", amount_count(power).text);
 }
 
 static void draw_scaling(const page *p, double width)
