@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include "base/status.h"
 #include "base/text.h"
 #include "cli/amount.h"
@@ -56,7 +57,8 @@ static bool read_list(const char *option, const char *text, double low, double h
         bool fits =
             end != text && !errno && x >= low && x <= high && (!whole || x == floor(x)) && (!*end || *end == ',');
         if (!fits || out->count == MAX_LIST || (*end == ',' && !end[1])) {
-            fprintf(stderr, "lockstep predict: %s %s: must be %s from %g to %g, separated by commas, at most %d\n",
+            fprintf(stderr,
+                    "lockstep predict: %s %s: must be %s from %.15g to %.15g, separated by commas, at most %d\n",
                     option, printable(text), whole ? "integers" : "numbers", low, high, (int)MAX_LIST);
             return false;
         }
@@ -142,6 +144,8 @@ static int make_rows(predict_table *t, const ls_predictor *p, const asked *a)
         fprintf(stderr, "lockstep predict: --nodes and --per-node: give one of them\n");
         return EXIT_USAGE;
     }
+    t->slots = slots.count > 1;
+    t->buckets = buckets.count > 1;
     if (ranks.count * nodes.count * buckets.count * slots.count > MAX_ROWS) {
         fprintf(stderr, "lockstep predict: more than %d combinations; give shorter lists\n", (int)MAX_ROWS);
         return EXIT_USAGE;
@@ -183,17 +187,20 @@ static void print_bar(double share)
     for (int i = 0; i < WIDTH && i < n; i++) putchar('#');
 }
 
-static void print_row(const predict_row *r, double most, bool marked)
+static void print_row(const predict_table *t, const predict_row *r, double most, bool marked)
 {
     const ls_setup *s = &r->p.setup;
+    printf("%7d %6d ", s->ranks, s->nodes);
+    if (t->slots) printf("%6d ", s->slots);
+    if (t->buckets) printf("%s ", amount_field(amount_bytes((double)s->bucket_bytes), 9).text);
     if (r->refused) {
-        printf("%7d %6d   no prediction: %s\n", s->ranks, s->nodes, printable(r->refused));
+        printf("  no prediction: %s\n", printable(r->refused));
         return;
     }
-    printf("%7d %6d %9s  %s - %-9s %9s %5.0f%%%s %-13s ", s->ranks, s->nodes,
-           amount_field(amount_ns(r->p.step), 9).text, amount_field(amount_ns(r->p.low), 9).text,
-           amount_ns(r->p.high).text, isfinite(r->p.tokens_per_s) ? amount_count(r->p.tokens_per_s).text : "",
-           100 * r->p.efficiency, marked ? "*" : " ", ls_term_name(r->p.bottleneck));
+    printf("%9s  %s - %-9s %9s %5.0f%%%s %-13s ", amount_field(amount_ns(r->p.step), 9).text,
+           amount_field(amount_ns(r->p.low), 9).text, amount_ns(r->p.high).text,
+           isfinite(r->p.tokens_per_s) ? amount_count(r->p.tokens_per_s).text : "", 100 * r->p.efficiency,
+           marked ? "*" : " ", ls_term_name(r->p.bottleneck));
     print_bar(isfinite(r->p.tokens_per_s) && most > 0 ? r->p.tokens_per_s / most : 0);
     printf("\n");
 }
@@ -228,8 +235,9 @@ static void print_table(const predict_table *t, const ls_prediction *recorded, c
         if (!t->rows[i].refused && t->rows[i].p.tokens_per_s > most) most = t->rows[i].p.tokens_per_s;
     printf("recorded: %s per step on %d rank%s, %d slots\n\n", amount_ns(t->recorded).text, recorded->setup.ranks,
            recorded->setup.ranks == 1 ? "" : "s", recorded->setup.slots);
-    printf("  ranks  nodes      step     5-95%% band of the median  tokens/s  eff.  largest term\n");
-    for (size_t i = 0; i < t->count; i++) print_row(&t->rows[i], most, &t->rows[i] == best);
+    printf("  ranks  nodes %s%s     step     5-95%% band of the median  tokens/s  eff.  largest term\n",
+           t->slots ? " slots " : "", t->buckets ? "  buckets " : "");
+    for (size_t i = 0; i < t->count; i++) print_row(t, &t->rows[i], most, &t->rows[i] == best);
     if (best) printf("\n*: least step time x cost. eff.: work per rank and second, relative to the recorded run.\n");
     for (size_t i = 0; a->explain && i < t->count; i++)
         if (!t->rows[i].refused) print_terms(recorded, &t->rows[i]);
@@ -294,6 +302,11 @@ static double tokens_of(const ls_run *run)
 static ls_status check_same_work(const asked *a, const ls_run *other)
 {
     double parameters = parameters_of(other), tokens = tokens_of(other);
+    struct stat one, two;
+    if (!stat(a->run, &one) && !stat(a->check, &two) && one.st_dev == two.st_dev && one.st_ino == two.st_ino)
+        return ls__fail(LS_EINVAL,
+                        "%s: is the run that is predicted from, which is exact by construction; compare another one",
+                        a->check);
     if (a->parameters > 0 && parameters > 0 && a->parameters != parameters)
         return ls__fail(LS_EINVAL, "%s: its model has %.0f parameters, that of %s %.0f; compare runs of one model",
                         a->check, parameters, a->run, a->parameters);
@@ -376,6 +389,10 @@ static int answer(ls_predictor *p, const asked *a)
     return code == EXIT_DONE && refused && refused == t.count ? EXIT_USAGE : code;
 }
 
+/* Options of train that change the work of a slot. */
+static const char *const needs_a_run[] = { "--threads", "--batch-size", "--seq-len", "--layers", "--width",
+                                           "--heads",   "--vocab-size", "--model",   "--update" };
+
 int predict_command(int argc, char **argv)
 {
     static const char *const wires[] = { "as-recorded", "float32", "bfloat16", NULL };
@@ -403,6 +420,16 @@ int predict_command(int argc, char **argv)
         { OPTION_FLAG, "--json", &a.json, NULL, "print JSON; times in ns", 0, 0, NULL },
         { OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, NULL },
     };
+    for (int i = 1; i < argc; i++)
+        for (size_t k = 0; k < sizeof needs_a_run / sizeof *needs_a_run; k++)
+            if (!strcmp(argv[i], needs_a_run[k])) {
+                fprintf(stderr,
+                        "lockstep predict: %s: no record tells what that changes; --probe '%s ...' makes a short run "
+                        "with it "
+                        "to predict from\n",
+                        argv[i], argv[i]);
+                return EXIT_USAGE;
+            }
     int code = options_read("predict", intro, rows, &a.run, argc, argv);
     if (code >= 0) return code;
     if (!(a.run = last_run_or(a.run, "predict"))) return EXIT_USAGE;

@@ -24,20 +24,22 @@ typedef struct predict_page {
     const predict_table *table;
 } predict_page;
 
-/* "8 ranks, 2 nodes": what differs between rows is in the tooltip. */
-static void put_label(const chart *c, const ls_setup *s, double y)
+/* "8 ranks, 2 nodes", and slots and buckets if they differ between rows; the tooltip has all. */
+static void put_label(const chart *c, const predict_table *t, const ls_setup *s, double y)
 {
-    char text[64];
+    char text[160];
     int n = snprintf(text, sizeof text, "%d rank%s", s->ranks, ls__s(s->ranks));
-    if (s->nodes > 1) snprintf(text + n, sizeof text - (size_t)n, ", %d nodes", s->nodes);
+    if (s->nodes > 1) n += snprintf(text + n, sizeof text - (size_t)n, ", %d nodes", s->nodes);
+    if (t->slots) n += snprintf(text + n, sizeof text - (size_t)n, ", %d slots", s->slots);
+    if (t->buckets) snprintf(text + n, sizeof text - (size_t)n, ", %s", amount_bytes((double)s->bucket_bytes).text);
     chart_text(c, LEFT - 8, y, "end", "", text);
 }
 
-static void draw_row(const chart *c, const predict_row *r, double y)
+static void draw_row(const chart *c, const predict_table *t, const predict_row *r, double y)
 {
     const ls_prediction *p = &r->p;
     double from = 0;
-    put_label(c, &p->setup, y + BAR * 0.7);
+    put_label(c, t, &p->setup, y + BAR * 0.7);
     for (int i = 0; i < LS_TERM_COUNT && !r->refused; i++) {
         char tip[320];
         double to = from + fmax(0, p->term[i]);
@@ -79,7 +81,7 @@ static void draw(const page *p, double width)
     c.y1 = 1;
     chart_open(&c, "Predicted step time of each set-up, divided into terms");
     chart_axis_x(&c, "step", tick_ms);
-    for (size_t i = 0; i < shown; i++) draw_row(&c, &t->rows[i], 8 + (double)i * GAP);
+    for (size_t i = 0; i < shown; i++) draw_row(&c, t, &t->rows[i], 8 + (double)i * GAP);
     chart_close(&c);
 }
 

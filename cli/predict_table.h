@@ -2,6 +2,7 @@
 #ifndef LS_CLI_PREDICT_TABLE_H
 #define LS_CLI_PREDICT_TABLE_H
 
+#include <stdbool.h>
 #include "lockstep/predict.h"
 
 typedef struct predict_row {
@@ -12,7 +13,8 @@ typedef struct predict_row {
 typedef struct predict_table {
     predict_row *rows;
     size_t count;
-    double recorded; /* median step, ns */
+    double recorded;     /* median step, ns */
+    bool slots, buckets; /* differ between rows, so that a row names its own */
 } predict_table;
 
 /* "8 ranks on 2 nodes, 8 slots, buckets of 4 MiB" */
