@@ -10,7 +10,8 @@
  * Gradients  Each backward overwrites the gradients. lockstep adds up the micro-batches, in canonical order, so that the bits
  *            do not depend on how micro-batches are spread over ranks. Between begin and finish of LS_DDP_SYNC a span
  *            that is ready belongs to lockstep.
- * No sync    Whether gradients are synchronized is decided when they become ready, by the mode given to begin.
+ * No sync    After begin with LS_DDP_ACCUMULATE, spans that become ready are only added up on this rank; after LS_DDP_SYNC their sums
+ *            are also reduced over all ranks.
  * Mean       The result is the sum over all micro-batches of all ranks, divided by the sum of their weights. It is exact also
  *            for a short last step, for micro-batches of different sizes, and for ranks that have run out of data.
  * Threads    one at a time. All ranks make the same begin and finish calls; spans may become ready in any order, and
@@ -78,7 +79,7 @@ typedef enum ls_wire {
 } ls_wire;
 enum { LS_WIRE_COUNT = 0 LS_WIRE_LIST(LS_COUNT_ENTRY) };
 
-/* The micro-batches of a rank, if a step has `slots` of them: the run [*first, *first + *count), as even as possible: the first
+/* The micro-batches of a rank, if a step has `slots` of them: the consecutive range [*first, *first + *count). The first
  * slots % ranks ranks have one more than the others. LS_EINVAL unless 0 <= rank < ranks and slots >= 1. */
 LS_API LS_MUST_CHECK ls_status ls_slots_of_rank(int slots, int ranks, int rank, int *first, int *count);
 
@@ -107,7 +108,7 @@ typedef struct ls_bucket {
 /* Both functions are called on every rank, bucket by bucket in the order of their index, so both may make collective
  * calls. They must not call their ddp. A status other than LS_OK fails the step with it on this rank: the group is
  * aborted, works of earlier buckets are waited for, and the other ranks get LS_EABORTED with the same message, in the same
- * step. LS_EINVAL, LS_ESTATE and LS_PENDING become LS_EABORTED, because from a ddp they mean that nothing has happened. An
+ * step. LS_EINVAL, LS_ESTATE and any status above zero become LS_EABORTED, because from a ddp they do not mean a failed step. An
  * error of the group that a hook returns is passed on as it is.
  *
  * start   The bucket's gradients are complete; backward is usually still running. Leaves the work to wait for in *work, which
@@ -233,7 +234,7 @@ typedef struct ls_elastic ls_elastic;
 /* Collective. `arrays`: what the program needs to continue (weights, optimizer state), with the same values on all ranks; they are used
  * until ls_elastic_free(). If earlier ranks of the job have committed a state, the arrays get it and *step is its step. Otherwise they stay
  * as they are, and *step is 0. Names and counts must be those of the earlier ranks, else LS_EMISMATCH; no memory for two copies is
- * LS_ENOMEM. One per job. */
+ * LS_ENOMEM. A job has one state: a second ls_elastic with the same arrays is that state again. */
 LS_API LS_MUST_CHECK ls_status ls_elastic_open(ls_elastic **out, ls_world *world, const ls_named *arrays, size_t n,
                                                int64_t *step);
 /* Collective, after each step, counted from 1: the arrays' values are what later ranks continue from. Each rank copies its share. If a rank

@@ -29,7 +29,8 @@ extern "C" {
 typedef struct ls_interval {
     int64_t begin;
     ls_phase phase;
-    bool shared; /* in a parallel_for: which rank does how much is chance */
+    bool
+        shared; /* in work that the ranks of a node divide as they go (an update): which rank does how much is chance */
     /* a sample was taken at its end; its counters are divided among the intervals since the sample before */
     bool counted;
     bool slept;          /* there were voluntary context switches */
@@ -377,7 +378,7 @@ LS_API void ls_run_free(ls_run **run);
 
 /* ---- Figures. Every form of a report shows these, so that they agree. */
 
-/* Mean over the counted steps and all ranks (rank < 0) or one: ns of a phase in a step. */
+/* Mean over the counted steps and all ranks (rank < 0) or one: ns of a phase in a step. 0 if there is no such rank or phase. */
 LS_API double ls_run_mean(const ls_run *run, int rank, ls_phase phase);
 /* Communication that ran while a rank did something else: ns of a step, of all ranks (rank < 0) or one. */
 LS_API double ls_run_overlapped(const ls_run *run, int rank);

@@ -299,8 +299,8 @@ typedef struct ls_optimizer_options {
 typedef struct ls_optimizer ls_optimizer;
 
 /* An optimizer for elements [begin, end) of the flat block, with state for those elements alone: with one range per rank, the
- * state is sharded. `places` are not copied and must outlive the optimizer. Muon needs whole matrices in its range. options may be NULL. On
- * failure *out is NULL. */
+ * state is sharded. `end` is at most where the last place ends, rounded up to a multiple of 16, as ls_model_elements() is. `places` are
+ * not copied and must outlive the optimizer. Muon needs whole matrices in its range. options may be NULL. On failure *out is NULL. */
 LS_API LS_MUST_CHECK ls_status ls_optimizer_open(ls_optimizer **out, const ls_place *places, size_t n_places,
                                                  size_t begin, size_t end, const ls_optimizer_options *options);
 LS_API void ls_optimizer_free(ls_optimizer **optimizer);

@@ -17,8 +17,9 @@
  *          be called by any thread, also at the same time.
  * Failure  only opening and starting can fail. If the disk becomes full, recording stops with one warning in the log. All other
  *          functions do nothing if the record is NULL.
- * Cost     a call takes about 50 ns. While a file is written, marks also sample the kernel's counters, which takes some
- *          microseconds, at most 1% of the time. 1 MiB of memory, and files of at most twice `segment_bytes`.
+ * Cost     a call takes about 50 ns. While a file is written, calls that begin a step, or begin or end a phase, also sample the
+ *          kernel's counters, which takes some microseconds, at most 1% of the time. 1 MiB of memory, and files of at most twice
+ *          `segment_bytes`.
  * Fork     not usable in a child of fork().
  * Several  a process may have any number of records, each for a different rank or folder. */
 #ifndef LOCKSTEP_RECORD_H
@@ -35,11 +36,12 @@ extern "C" {
 typedef struct ls_record ls_record;
 
 typedef struct ls_record_options {
-    int rank, ranks;       /* rank number and number of ranks; ranks 0: 1 */
+    int rank, ranks;       /* rank number and number of ranks, at most 65,536; ranks 0: 1 */
     int node;              /* node number, from 0 */
     int local_rank;        /* its number among the ranks of its node */
     const char *transport; /* name of the transport, at most 7 characters; NULL: "none" */
-    /* largest size of a file, at least what its names and 64 KiB of events take; the newest one or two files are kept; 0: 32 MiB */
+    /* largest size of a file, at least what its names and 64 KiB of events take, at most 1 TiB; the newest one or two files are kept;
+     * 0: 32 MiB */
     size_t segment_bytes;
     void *reserved[2];
 } ls_record_options;
@@ -101,7 +103,7 @@ LS_API void ls_record_end(ls_record *record, ls_phase phase);
     X(LS_COLLECTIVE_SCATTER, 6, "scatter", ROOT, ALL, BLOCKS, WHOLE, false)                   \
     X(LS_COLLECTIVE_ALLTOALL, 7, "alltoall", ALL, ALL, BLOCKS, BLOCKS, false)                 \
     X(LS_COLLECTIVE_BARRIER, 8, "barrier", NONE, NONE, WHOLE, WHOLE, false)                   \
-    /* a loop whose chunks the ranks of a node share; chunks read the inputs in place */      \
+    /* lockstep's own: a loop whose chunks the ranks of a node share, such as an update */    \
     X(LS_COLLECTIVE_PARALLEL_FOR, 9, "parallel_for", ALL, NONE, WHOLE, WHOLE, false)          \
     X(LS_COLLECTIVE_SEND, 10, "send", ALL, NONE, WHOLE, WHOLE, false) /* between two ranks */ \
     X(LS_COLLECTIVE_RECEIVE, 11, "receive", NONE, ALL, WHOLE, WHOLE, false)

@@ -114,7 +114,7 @@ ls_status ls__fail_within(ls_status status, const char *format, ...)
     va_start(args, format);
     put(MESSAGE_BYTES, format, args);
     va_end(args);
-    append(inner);
+    append(*inner ? inner : ls_status_text(status));
     return status;
 }
 

@@ -13,7 +13,8 @@ ls_status ls__vfail(ls_status status, const char *format, va_list args) __attrib
  * status; everything else is LS_ESYS. errno is read first, so the format's arguments may change it. */
 ls_status ls__fail_errno(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Puts "context: " before this thread's message; for a caller that knows more about where it happened. */
+/* Puts "context: " before this thread's message, or the text of the status if there is none; for a caller that knows more about
+ * where it happened. */
 ls_status ls__fail_within(ls_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* For public functions: LS_EINVAL if a pointer that must be given is NULL. `name` is the argument's name in the header. */

@@ -104,9 +104,10 @@ static bool take(ls__mailbox *box, ls_p2p *m, int from, const header *head)
     if (m->head.bytes == head->bytes) return true;
     m->done = true;
     m->status = LS_EMISMATCH;
-    snprintf(m->text, sizeof m->text,
-             "rank %d: receive from rank %d, tag %lld: the message has %llu bytes, and the buffer %llu", m->group->rank,
-             from, (long long)head->tag, (unsigned long long)head->bytes, (unsigned long long)m->head.bytes);
+    snprintf(
+        m->text, sizeof m->text,
+        "rank %d: receive from rank %d, tag %lld: the message has %llu bytes, and the buffer %llu; both must be equal",
+        m->group->rank, from, (long long)head->tag, (unsigned long long)head->bytes, (unsigned long long)m->head.bytes);
     return false;
 }
 

@@ -13,7 +13,7 @@
 #include "kern/select.h"
 #include "record/record.h"
 
-enum { DEFAULT_TIMEOUT_MS = 30000, DEFAULT_STAGING = 1 << 20 };
+enum { DEFAULT_TIMEOUT_MS = 30000, DEFAULT_STAGING = 1 << 20, MAX_STAGING = 1 << 30 };
 
 static const char *from_environment(void *user, const char *name)
 {
@@ -267,6 +267,9 @@ ls_status ls_world_open(ls_world **out, const ls_world_options *options)
     *out = NULL;
     ls_status status = ls__kernels_check();
     if (status) return status;
+    if (options && options->staging_bytes > MAX_STAGING)
+        return ls__fail(LS_EINVAL, "world: staging_bytes is %zu; must be at most %d (1 GiB)", options->staging_bytes,
+                        (int)MAX_STAGING);
     if (options && options->store) return open_store(out, options);
     if (options && (options->carrier || options->rank || options->size))
         return ls__fail(LS_EINVAL,

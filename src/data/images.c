@@ -82,6 +82,9 @@ static ls_status choose(const ls_images_options *o, ls_image_format *format)
         return LS_OK;
     }
     if (!o->n_paths) return ls__fail(LS_EINVAL, "images in format %s need files", tables[*format]->name);
+    for (size_t i = 0; i < o->n_paths; i++)
+        if (!o->paths || !o->paths[i])
+            return ls__fail(LS_EINVAL, "path %zu of %zu is NULL; it must be the name of a data file", i, o->n_paths);
     if (*format == LS_IMAGES_BUILT_IN) return ls__fail(LS_EINVAL, "%s: the built-in images need no files", o->paths[0]);
     for (int i = 0; i < LS_IMAGE_FORMAT_COUNT && *format == LS_IMAGES_AUTO; i++)
         if (tables[i]->detect && tables[i]->detect(o->paths[0])) *format = (ls_image_format)i;

@@ -142,7 +142,7 @@ static ls_status worker_begin(worker *w)
     ls_status status = LS_OK;
     if (l->o.worker_init) status = l->o.worker_init(l->o.user, w->index);
     if (!status && l->dataset->worker_open) status = l->dataset->worker_open(l->dataset->self, w->index, &w->state);
-    if (status) return ls__fail_within(status, "starting loader worker %d", w->index);
+    if (status) return ls__fail_within(status < 0 ? status : LS_ESTATE, "starting loader worker %d", w->index);
     w->ready = true;
     return LS_OK;
 }
@@ -184,6 +184,7 @@ static void build(worker *w, buffer *b, uint64_t number)
     batch->step = step % l->steps;
     batch->slot = l->first + (int)(number % (uint64_t)l->own);
     batch->batch_size = batch->tokens = batch->longest = 0;
+    b->status = ls__fail(LS_OK, "%s", ""); /* a function of the dataset that fails may set no message */
     b->status = worker_begin(w);
     if (!b->status)
         b->status = ls_sampler_get_samples(l->sampler, batch->epoch, batch->step, batch->slot,

@@ -460,6 +460,8 @@ ls_status ls_text_open(ls_dataset **out, const ls_text_options *o)
     LS__NEED(o->tokenizer, "options.tokenizer");
     if (!o->seq_len || o->seq_len > INT32_MAX)
         return ls__fail(LS_EINVAL, "sequence length %zu: must be >= 1", o->seq_len);
+    if (!(o->hold_out.fraction >= 0 && o->hold_out.fraction <= 1))
+        return ls__fail(LS_EINVAL, "hold_out.fraction is %g: must be from 0 to 1", o->hold_out.fraction);
     if (o->chat && (!o->padded || o->prompt_field))
         return ls__fail(LS_EINVAL, "chats are padded, one per sample, and have no field with a prompt");
     text *t = calloc(1, sizeof *t);

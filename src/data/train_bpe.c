@@ -301,6 +301,7 @@ ls_status ls_bpe_train(const ls_bpe_options *o, uint32_t *learned)
     LS__NEED(o, "options");
     LS__NEED(learned, "vocab_size");
     *learned = 0;
+    LS__NEED(o->output, "options.output");
     if (o->vocab_size < 257 || o->vocab_size > LS__BPE_MAX_TOKENS)
         return ls__fail(LS_EINVAL, "vocabulary size %u; must be from 257 to %d: 256 bytes, the end token, and merges",
                         o->vocab_size, LS__BPE_MAX_TOKENS);

@@ -22,12 +22,11 @@ void ls__hook_enter(ls_ddp *d)
     d->in_hook = true;
 }
 
-/* From a ddp's functions LS_EINVAL and LS_ESTATE mean that nothing has happened, and LS_PENDING that a call is to be repeated, but
- * a failed hook ends the step. */
+/* From a ddp's functions LS_EINVAL and LS_ESTATE mean that nothing has happened, and a status above zero is no error, but a failed
+ * hook ends the step. */
 static bool can_be_returned(ls_status status)
 {
-    return status != LS_PENDING && status != LS_EINVAL && status != LS_ESTATE &&
-           strcmp(ls_status_name(status), "LS_UNKNOWN");
+    return status < 0 && status != LS_EINVAL && status != LS_ESTATE && strcmp(ls_status_name(status), "LS_UNKNOWN");
 }
 
 ls_status ls__hook_leave(ls_ddp *d, ls_status status, const char *where)

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/status.h"
-#include "base/text.h"
 #include "comm/private.h"
 #include "ddp/reducer.h"
 #include "ddp/slots.h"
@@ -139,11 +138,11 @@ static ls_status make_block(ls_ddp *d)
 static ls_status prepare(ls_ddp *d, const ls_span *spans)
 {
     const ls_ddp_options *o = &d->options;
-    if (d->n && !spans) return ls__fail(LS_EINVAL, "ddp: %zu span%s at NULL", d->n, ls__s((int64_t)d->n));
+    if (d->n && !spans) return ls__fail(LS_EINVAL, "ddp: spans must not be NULL for a count of %zu", d->n);
     ls_status status = ls__verify_named("ls_ddp_open: options.buffers", o->buffers, o->n_buffers);
     if (!status) status = allocate(d, d->n && spans[0].grad);
     if (!status) status = copy_spans(d, spans);
-    if (!status && o->slots < 0) status = ls__fail(LS_EINVAL, "ddp: slots=%d: must be an integer >= 1", o->slots);
+    if (!status && o->slots < 0) status = ls__fail(LS_EINVAL, "ddp: slots=%d: must not be negative", o->slots);
     if (!status && o->slots && o->sum_order == LS_SUM_ORDER_CANONICAL)
         status = ls__slots_check(o->slots, ls_world_size(d->world));
     if (!status && d->user_grads && o->reduce_to_local_root)

@@ -6,7 +6,6 @@
 #include <string.h>
 #include <xxhash.h>
 #include "base/status.h"
-#include "base/text.h"
 
 /* What a message reports of a parameter that differs. */
 typedef struct shown {
@@ -152,9 +151,8 @@ ls_status ls__verify_named(const char *what, const ls_named *named, size_t n)
     if (n && !named) return ls__fail(LS_EINVAL, "%s must not be NULL for a count of %zu", what, n);
     for (size_t i = 0; i < n; i++)
         if (named[i].count && !named[i].data)
-            return ls__fail(LS_EINVAL, "%s: '%s' (number %zu) has %zu element%s at NULL", what,
-                            named[i].name ? named[i].name : "no name", i, named[i].count,
-                            ls__s((int64_t)named[i].count));
+            return ls__fail(LS_EINVAL, "%s: '%s' (number %zu): data must not be NULL for a count of %zu", what,
+                            named[i].name ? named[i].name : "no name", i, named[i].count);
     return LS_OK;
 }
 

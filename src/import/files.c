@@ -77,6 +77,11 @@ ls_status ls__files_find(ls__file_list *out, const char *const *names, size_t co
     for (size_t i = 0; i < count && !status; i++) {
         struct stat s;
         size_t before = out->count;
+        if (!names || !names[i]) {
+            status =
+                ls__fail(LS_EINVAL, "file %zu of %zu is NULL; it must be the name of a file or a folder", i, count);
+            break;
+        }
         bool twice = input && !strcmp(names[i], "-");
         input = input || !strcmp(names[i], "-");
         if (twice)

@@ -7,6 +7,7 @@
 static double mean_of(const ls_run *run, int rank, double (*of)(const ls_step_rank *s, int phase), int phase)
 {
     double sum = 0, count = 0;
+    if (rank >= run->ranks || phase < 0 || phase >= LS_PHASE_COUNT) return 0;
     for (size_t i = run->first_counted; i < run->n_steps; i++)
         for (int r = rank < 0 ? 0 : rank; r < (rank < 0 ? run->ranks : rank + 1); r++)
             if (run->steps[i].rank[r].present) sum += of(&run->steps[i].rank[r], phase), count++;

@@ -15,7 +15,7 @@
 #include "base/status.h"
 #include "base/text.h"
 
-enum { MAX_RANKS = 1 << 16, MAX_NAMES = 1 << 20 };
+enum { MAX_RANKS = LS__EVENT_FILE_MAX_RANKS, MAX_NAMES = 1 << 20 };
 #define LATEST (INT64_C(1) << 60) /* ns: 36 years after a machine's start; differences of such times are safe */
 
 /* ---- The head. */

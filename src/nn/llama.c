@@ -249,7 +249,6 @@ static ls_status check(ls_lm_options *o)
     if (!o->head_dim) o->head_dim = o->width / o->heads;
     if (!o->inner) o->inner = (8 * o->width / 3 + 63) / 64 * 64;
     if (o->head == LS_HEAD_DEFAULT) o->head = LS_HEAD_TIED;
-    if ((unsigned)o->head > LS_HEAD_UNTIED) return ls__fail(LS_EINVAL, "%s: unknown head %d", name, (int)o->head);
     if (o->kv_heads < 1 || o->heads % o->kv_heads)
         return ls__fail(LS_EINVAL, "%s: %d heads cannot share %d heads of keys and values; kv_heads must be a divisor",
                         name, o->heads, o->kv_heads);

@@ -68,6 +68,7 @@ ls_status ls__lm_options_check(ls_lm_options *options)
                         name, (double)o.embd_dropout, (double)o.attn_dropout);
     if (!(o.norm_eps > 0 && o.norm_eps < 1))
         return ls__fail(LS_EINVAL, "%s: norm_eps is %g; it must be > 0 and < 1", name, (double)o.norm_eps);
+    if ((unsigned)o.head > LS_HEAD_UNTIED) return ls__fail(LS_EINVAL, "%s: unknown head %d", name, (int)o.head);
     if ((status = type->check(&o))) return status;
     *options = o;
     return LS_OK;

@@ -15,7 +15,7 @@
 #include "kern/optim.h"
 #include "nn/muon.h"
 
-enum { CHUNK = 1 << 16, MAX_STATES = LS__OPTIM_MAX_STATES };
+enum { CHUNK = 1 << 16, MAX_STATES = LS__OPTIM_MAX_STATES, LINE = 16 }; /* LINE: floats of a cache line */
 
 typedef struct type {
     const char *states[MAX_STATES]; /* names, as in torch */
@@ -128,7 +128,7 @@ static int state_count(const ls_optimizer_options *o)
 /* Each state begins on a cache line. */
 static size_t padded(size_t elements)
 {
-    return (elements + 15) / 16 * 16;
+    return (elements + LINE - 1) / LINE * LINE;
 }
 
 size_t ls__optimizer_state_floats(const ls_optimizer_options *options, size_t elements)
@@ -164,12 +164,29 @@ static ls_status open_muon(ls_optimizer *o)
     return ls__muon_open(&o->muon, o->places, o->n_places, o->options.threads);
 }
 
+/* Where the last place ends; 0 if that is more than memory can hold with its state. */
+static size_t end_of(const ls_place *places, size_t n_places)
+{
+    const size_t most = (size_t)PTRDIFF_MAX / sizeof(float) / MAX_STATES - LINE;
+    size_t last = 0;
+    for (size_t i = 0; i < n_places; i++) {
+        if (places[i].offset > most || places[i].count > most - places[i].offset) return 0;
+        if (places[i].offset + places[i].count > last) last = places[i].offset + places[i].count;
+    }
+    return last;
+}
+
 ls_status ls__optimizer_open_in(ls_optimizer **out, const ls_place *places, size_t n_places, size_t begin, size_t end,
                                 const ls_optimizer_options *options, float *memory)
 {
     *out = NULL;
-    if (n_places && !places) return ls__fail(LS_EINVAL, "optimizer: %zu places at NULL", n_places);
+    if (n_places && !places)
+        return ls__fail(LS_EINVAL, "optimizer: places must not be NULL for a count of %zu", n_places);
     if (begin > end) return ls__fail(LS_EINVAL, "optimizer: the range begins at %zu, after its end %zu", begin, end);
+    size_t last = padded(end_of(places, n_places));
+    if (end > last)
+        return ls__fail(LS_EINVAL, "optimizer: the range ends at %zu, after the last place, which ends at %zu", end,
+                        last);
     ls_optimizer *o = calloc(1, sizeof *o);
     if (!o) return ls__fail(LS_ENOMEM, "optimizer: out of memory");
     o->options = options ? *options : (ls_optimizer_options){ 0 };

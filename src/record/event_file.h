@@ -30,6 +30,9 @@
 #define LS__EVENT_FILE_BLOCK_BYTES (1u << 16)  /* payload of a block, at most */
 #define LS__EVENT_FILE_SEGMENT     (32u << 20) /* bytes of a file */
 #define LS__EVENT_FILE_HEAD        (1u << 16)  /* bytes of a head, at most */
+/* What a head may contain, for writer and reader: the number of ranks or of a node, and segment_bytes. */
+#define LS__EVENT_FILE_MAX_RANKS   (1 << 16)
+#define LS__EVENT_FILE_MAX_SEGMENT ((size_t)1 << 40)
 
 typedef enum ls__event_file_content { LS__EVENT_FILE_EVENTS = 0, LS__EVENT_FILE_NAMES = 1 } ls__event_file_content;
 

@@ -110,12 +110,19 @@ static void format_header(const ls_record *r, char *out, size_t bytes)
 
 static ls_status check(const ls_record_options *o)
 {
-    if (o->ranks < 1) return ls__fail(LS_EINVAL, "record: ranks is %d; must be an integer >= 1", o->ranks);
+    if (o->ranks < 1 || o->ranks > LS__EVENT_FILE_MAX_RANKS)
+        return ls__fail(LS_EINVAL, "record: ranks is %d; must be an integer from 1 to %d", o->ranks,
+                        (int)LS__EVENT_FILE_MAX_RANKS);
     if (o->rank < 0 || o->rank >= o->ranks)
         return ls__fail(LS_EINVAL, "record: rank is %d; must be between 0 and %d", o->rank, o->ranks - 1);
     if (o->node < 0 || o->local_rank < 0 || o->local_rank >= o->ranks)
         return ls__fail(LS_EINVAL, "record: rank %d cannot be local rank %d of node %d", o->rank, o->local_rank,
                         o->node);
+    if (o->node > LS__EVENT_FILE_MAX_RANKS)
+        return ls__fail(LS_EINVAL, "record: node is %d; must be at most %d", o->node, (int)LS__EVENT_FILE_MAX_RANKS);
+    if (o->segment_bytes > LS__EVENT_FILE_MAX_SEGMENT)
+        return ls__fail(LS_EINVAL, "record: segment_bytes is %zu; must be at most %zu (1 TiB)", o->segment_bytes,
+                        (size_t)LS__EVENT_FILE_MAX_SEGMENT);
     if (o->transport && strlen(o->transport) >= sizeof((ls_record *)0)->transport)
         return ls__fail(LS_EINVAL, "record: transport is '%.20s'; must have at most 7 characters", o->transport);
     return LS_OK;

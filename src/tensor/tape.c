@@ -15,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "base/text.h"
 #include "kern/gemm.h"
 #include "kern/select.h"
 
@@ -263,8 +262,8 @@ ls_status ls_tape_begin(ls_tape *t, ls_param *params, int n_params, const ls_pas
 {
     LS__NEED(t, "tape");
     ls_status status = pass ? ls__pass_check(pass) : LS_OK;
-    if (n_params < 0 || (n_params && !params))
-        return ls__fail(LS_EINVAL, "tape: %d parameter%s%s", n_params, ls__s(n_params), params ? "" : " at NULL");
+    if (n_params < 0) return ls__fail(LS_EINVAL, "tape: n_params=%d: must not be negative", n_params);
+    if (n_params && !params) return ls__fail(LS_EINVAL, "tape: params must not be NULL for a count of %d", n_params);
     for (int i = 0; i < n_params && !status; i++) status = ls__param_check(&params[i], i);
     if (status) return status;
     if (t->threads > 1) flush_in_threads(t);

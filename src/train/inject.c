@@ -11,6 +11,10 @@ ls_status ls__inject_check(const ls_train *t)
 {
     const ls_train_delay *d = &t->options.inject;
     int ranks = t->parallel.size;
+    if (!(d->ms >= 0) || d->every < 0)
+        return ls__fail(LS_EINVAL, "inject: ms=%g, every=%lld: must not be negative", d->ms, (long long)d->every);
+    if ((unsigned)d->phase > LS_PHASE_UPDATE || (d->ms > 0 && d->phase == LS_PHASE_OTHER))
+        return ls__fail(LS_EINVAL, "inject: phase=%d: must be data, forward, backward or update", (int)d->phase);
     if (d->ms <= 0 || (d->rank >= 0 && d->rank < ranks)) return LS_OK;
     return ls__fail(LS_EINVAL, "inject: rank %d does not exist; there %s %d rank%s", d->rank, ranks == 1 ? "is" : "are",
                     ranks, ls__s(ranks));

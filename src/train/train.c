@@ -32,6 +32,44 @@ static ls_status check_count(const char *name, int value, int high)
     return ls__fail(LS_EINVAL, "%s=%d: must be from 1 to %d", name, value, high);
 }
 
+/* Values of enumerations that no later layer checks, and numbers below zero where zero means the default. */
+static ls_status check_options(const ls_train_options *o)
+{
+    const struct {
+        const char *name;
+        int value, count;
+        const char *type;
+    } choices[] = {
+        { "run_dir_mode", (int)o->run_dir_mode, LS_RUN_DIR_RESUME + 1, "ls_run_dir_mode" },
+        { "update", (int)o->update, LS_UPDATE_REPLICATED + 1, "ls_update" },
+        { "last", (int)o->last, LS_LAST_DROP_STEP + 1, "ls_last" },
+        { "on_bad", (int)o->on_bad, LS_ON_BAD_SKIP + 1, "ls_on_bad" },
+        { "image_format", (int)o->image_format, LS_IMAGE_FORMAT_COUNT, "ls_image_format" },
+        { "augment", (int)o->augment, LS_AUGMENT_CROP_FLIP + 1, "ls_augment_kind" },
+        { "schedule.kind", (int)o->schedule.kind, LS_SCHEDULE_COSINE + 1, "ls_schedule_kind" },
+    };
+    const struct {
+        const char *name;
+        double value;
+    } numbers[] = {
+        { "checkpoint_every", (double)o->checkpoint_every },
+        { "eval_every", (double)o->eval_every },
+        { "eval_batches", o->eval_batches },
+        { "threads", o->threads },
+        { "keep", o->keep },
+        { "metrics_every", (double)o->metrics_every },
+        { "bucket_mb", o->bucket_mb },
+    };
+    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)
+        if (choices[i].value < 0 || choices[i].value >= choices[i].count)
+            return ls__fail(LS_EINVAL, "%s=%d: not a value of %s", choices[i].name, choices[i].value, choices[i].type);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (!(numbers[i].value >= 0))
+            return ls__fail(LS_EINVAL, "%s=%.15g: must not be negative", numbers[i].name, numbers[i].value);
+    if (isnan(o->clip)) return ls__fail(LS_EINVAL, "clip=nan: must be a number; 0: 1, below 0: no clipping");
+    return LS_OK;
+}
+
 /* As run.json has it, so that a resumed run gets the same number. */
 static double rounded(double x)
 {
@@ -43,7 +81,8 @@ static double rounded(double x)
 static ls_status fill_options(ls_train *t)
 {
     ls_train_options *o = &t->options;
-    ls_status status;
+    ls_status status = check_options(o);
+    if (status) return status;
     if (!o->batch_size) o->batch_size = o->task == LS_TASK_IMAGES ? 64 : 8;
     if (!o->slots) o->slots = t->parallel.size;
     if (o->clip == 0) o->clip = 1;
@@ -53,10 +92,10 @@ static ls_status fill_options(ls_train *t)
     if (o->val_fraction != 0 && (!(o->val_fraction > 0 && o->val_fraction < 1) || o->n_val_data))
         return ls__fail(LS_EINVAL, "val_fraction=%g: %s", o->val_fraction,
                         o->n_val_data ? "cannot be combined with val_data" : "must be above 0 and below 1");
-    if (o->keep <= 0) o->keep = 2;
-    if (o->metrics_every <= 0) o->metrics_every = 1;
-    t->threads_found = o->threads <= 0;
-    if (o->threads <= 0) o->threads = omp_get_max_threads(); /* the launcher gives each rank its share of the cores */
+    if (!o->keep) o->keep = 2;
+    if (!o->metrics_every) o->metrics_every = 1;
+    t->threads_found = !o->threads;
+    if (!o->threads) o->threads = omp_get_max_threads(); /* the launcher gives each rank its share of the cores */
     if (o->schedule.lr == 0) o->schedule.lr = 1e-3f;
     if (o->chat) o->pad = true;
     if (o->schedule.lr_end == 0) o->schedule.lr_end = o->schedule.lr / 10;
@@ -72,11 +111,6 @@ static ls_status fill_options(ls_train *t)
         return ls__fail(LS_EINVAL, "steps=%lld, epochs=%g: must not be negative", (long long)o->steps, o->epochs);
     if (!(o->schedule.lr > 0 && isfinite(o->schedule.lr)))
         return ls__fail(LS_EINVAL, "lr=%g: must be above 0", (double)o->schedule.lr);
-    if (o->checkpoint_every < 0)
-        return ls__fail(LS_EINVAL, "checkpoint_every=%lld: must not be negative", (long long)o->checkpoint_every);
-    if (o->eval_every < 0 || o->eval_batches < 0 || isnan(o->clip))
-        return ls__fail(LS_EINVAL, "eval_every=%lld, eval_batches=%d, clip=%g: must not be negative or NaN",
-                        (long long)o->eval_every, o->eval_batches, o->clip);
     return ls__optimizer_options_check(&o->optimizer);
 }
 

@@ -61,6 +61,7 @@ static void data(void **state)
     const int32_t *tokens;
     const char *none[] = { NULL };
     uint64_t sample;
+    uint32_t vocab_size;
     char *text;
     CHECK_ALL("tokenizer", CALL(ls_tokenizer_save, NULL, "x"),
               CALL(ls_tokenizer_decode, NULL, &token, 1, &text, &count));
@@ -81,6 +82,14 @@ static void data(void **state)
     check_fails(ls_text_open(&d, &(ls_text_options){ .n_paths = 1, .seq_len = 4, .tokenizer = t }), LS_EINVAL,
                 "path 0 of 1 is NULL");
     assert_null(d);
+    d = (ls_dataset *)1;
+    check_fails(ls_images_open(&d, &(ls_images_options){ .paths = none, .n_paths = 1 }), LS_EINVAL,
+                "path 0 of 1 is NULL");
+    assert_null(d);
+    check_fails(ls_images_open(&d, &(ls_images_options){ .n_paths = 1, .format = LS_IMAGES_BUILT_IN }), LS_EINVAL,
+                "path 0 of 1 is NULL");
+    CHECK_ALL("options.output",
+              CALL(ls_bpe_train, &(ls_bpe_options){ .paths = none, .n_paths = 1, .vocab_size = 300 }, &vocab_size));
     check_fails(ls_stage_open(&stage, NULL, 1, &(ls_stage_options){ .folder = "/tmp" }), LS_EINVAL,
                 "path 0 of 1 is NULL");
     assert_null(stage);
@@ -142,6 +151,15 @@ static void analysis(void **state)
     CHECK_ALL("run", CALL(ls_predictor_open, &predictor, NULL));
     CHECK_ALL("predictor", CALL(ls_predict, NULL, NULL, &prediction));
     CHECK_ALL("options", CALL(ls_import, NULL, &imported));
+    const char *none[] = { NULL };
+    const ls_import_kind kinds[] = { LS_IMPORT_TRACES, LS_IMPORT_FLIGHT_RECORDER };
+    for (size_t i = 0; i < 2; i++) {
+        ls_import_options o = { .kind = kinds[i], .count = 1, .out = "imported" };
+        check_fails(ls_import(&o, &imported), LS_EINVAL, "file 0 of 1 is NULL");
+        o.files = none;
+        check_fails(ls_import(&o, &imported), LS_EINVAL, "file 0 of 1 is NULL");
+        ls_import_result_free(&imported);
+    }
 }
 
 int main(void)

@@ -248,6 +248,11 @@ static void bad_worlds_are_refused(void **state)
                 "invalid rank 0 of 0");
     check_fails(ls_world_open(&world, &(ls_world_options){ .rank = 0, .size = 2 }), LS_EINVAL, "set store, too");
     check_fails(ls_world_open(NULL, NULL), LS_EINVAL, "out must not be NULL");
+    /* Sizes whose sum for all ranks would overflow. */
+    check_fails(ls_world_open(&world, &(ls_world_options){ .staging_bytes = SIZE_MAX }), LS_EINVAL,
+                "at most 1073741824");
+    check_fails(ls_world_open(&world, &(ls_world_options){ .staging_bytes = ((size_t)1 << 30) + 1 }), LS_EINVAL,
+                "staging_bytes is 1073741825");
     check_fails(ls_world_open(&world, &(ls_world_options){ .store = &none, .rank = 0, .size = 2 }), LS_EINVAL,
                 "set and get");
     check_fails(ls_world_open(&world, &(ls_world_options){ .store = &store, .size = 2, .timeout_ms = 50 }), LS_ETIMEOUT,

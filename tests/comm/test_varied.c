@@ -205,7 +205,7 @@ static int sizes_are_compared(ls_world *world, void *arg, char *why)
         NEED(!ls_send_tagged(g, x, 8, 1, 1, &m) && !ls_p2p_wait(&m, NULL));
     } else if (me == 1) {
         NEED(!ls_recv_tagged(g, x, 8, 0, 1, &m) && ls_p2p_wait(&m, NULL) == LS_EMISMATCH && !m);
-        NEED(strstr(ls_error(), "the message has 16 bytes, and the buffer 8"));
+        NEED(strstr(ls_error(), "the message has 16 bytes, and the buffer 8; both must be equal"));
         NEED(!ls_recv_tagged(g, x + 1, 8, 0, 1, &m) && !ls_p2p_wait(&m, NULL) && x[1] == 1);
         NEED(!ls_recv_tagged(g, x, 8, 0, 2, &m) && ls_p2p_test(&m, NULL) == LS_PENDING);
         ls_p2p_cancel(&m);

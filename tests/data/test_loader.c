@@ -253,6 +253,41 @@ static void an_error_comes_in_its_turn(void **state)
     }
 }
 
+static ls_status get_silently(void *self, void *worker, uint64_t sample, ls_row *row)
+{
+    (void)self, (void)worker, (void)row;
+    return sample == 3 ? LS_EIO : LS_OK;
+}
+static ls_status open_silently(void *self, int worker, void **state)
+{
+    (void)self, (void)worker, (void)state;
+    return LS_END;
+}
+
+/* An earlier failure of the thread is not taken for the reason. */
+static void a_failure_without_a_message_has_the_status_as_its_reason(void **state)
+{
+    (void)state;
+    ls_dataset d = { .count = 8, .n_fields = 1, .fields = { { "a", LS_I32, 1 } }, .get = get_silently };
+    ls_loader_options options = { .order = LS_ORDER_SEQUENTIAL, .batch_size = 4 };
+    for (options.workers = 0; options.workers < 2; options.workers++) {
+        ls_loader *l;
+        ls_batch *b;
+        char expected[200];
+        d.worker_open = NULL;
+        check_ok(ls_loader_open(&l, &d, &options));
+        ls_error_set(LS_EINVAL, "of another call");
+        snprintf(expected, sizeof expected, "row 3 (sample 3): %s", ls_status_text(LS_EIO));
+        check_fails(ls_loader_next(l, &b), LS_EIO, expected);
+        ls_loader_free(&l);
+        d.worker_open = open_silently;
+        check_ok(ls_loader_open(&l, &d, &options));
+        snprintf(expected, sizeof expected, "starting loader worker 0: %s", ls_status_text(LS_ESTATE));
+        check_fails(ls_loader_next(l, &b), LS_ESTATE, expected);
+        ls_loader_free(&l);
+    }
+}
+
 static ls_status count_init(void *user, int worker)
 {
     numbers *n = user;
@@ -509,6 +544,7 @@ int main(void)
         cmocka_unit_test(resuming_is_a_seek),
         cmocka_unit_test(a_seek_while_workers_run_ahead_loses_nothing),
         cmocka_unit_test(an_error_comes_in_its_turn),
+        cmocka_unit_test(a_failure_without_a_message_has_the_status_as_its_reason),
         cmocka_unit_test(workers_persist_over_epochs_and_have_their_own_state),
         cmocka_unit_test(back_pressure_holds_the_workers),
         cmocka_unit_test(a_batch_that_does_not_come_is_a_timeout),

@@ -1,5 +1,6 @@
 /* Text as data: packed and padded, tokenized by workers or beforehand, always the same tokens. */
 #include "folder.h"
+#include <math.h>
 #include "base/random.h"
 #include "data/datasets.h"
 #include "lockstep/data.h"
@@ -377,6 +378,15 @@ static void held_out_documents_are_in_one_part_only(void **state)
     for (int i = 1; i <= DOCUMENTS - 20; i++) assert_int_equal(packed[i], train[i]);
     mark_documents(&(ls_hold_out){ .fraction = 0.2, .seed = 1, .held_out = true }, false, 1, t, packed);
     for (int i = 1; i <= DOCUMENTS - 20; i++) assert_int_equal(packed[i], held[i]);
+    const char *paths[] = { "ids.txt" };
+    double wrong[] = { NAN, -1, 1.5 };
+    for (int i = 0; i < 3; i++) {
+        ls_dataset *d;
+        ls_text_options o = {
+            .paths = paths, .n_paths = 1, .seq_len = 8, .tokenizer = t, .hold_out = { wrong[i], 1, false }
+        };
+        check_fails(ls_text_open(&d, &o), LS_EINVAL, "must be from 0 to 1");
+    }
     ls_tokenizer_free(&t);
 }
 

@@ -315,11 +315,11 @@ static int refuse_bucket(ls_world *world, void *arg, char *why)
 
 static void a_failed_hook_fails_the_step_on_all_ranks(void **state)
 {
-    static const refusal refusals[] = { { LS_EIO, LS_EIO, false, 0 },
-                                        { LS_EINVAL, LS_EABORTED, false, 0 },
-                                        { LS_ESTATE, LS_EABORTED, false, 0 },
-                                        { LS_PENDING, LS_EABORTED, false, 0 },
-                                        { (ls_status)-77, LS_EABORTED, false, 0 } };
+    static const refusal refusals[] = {
+        { LS_EIO, LS_EIO, false, 0 },         { LS_EINVAL, LS_EABORTED, false, 0 },
+        { LS_ESTATE, LS_EABORTED, false, 0 }, { LS_PENDING, LS_EABORTED, false, 0 },
+        { LS_END, LS_EABORTED, false, 0 },    { (ls_status)-77, LS_EABORTED, false, 0 }
+    };
     (void)state;
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++)
         for (int in_finish = 0; in_finish < 2; in_finish++) {

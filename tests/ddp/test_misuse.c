@@ -138,7 +138,7 @@ static void a_hook_that_fails_ends_the_step_for_all(void **state)
                             .no_overlap = kind & 2,
                             .to_local_root = kind & 4,
                             .bucket = kind % SPANS,
-                            .status = kind % 3 ? LS_EIO : LS_END };
+                            .status = kind % 3 ? LS_EIO : LS_ENOMEM };
             p.rank = size - 1;
             atomic_store(&done, 0), atomic_store(&arrived, 0);
             on_ranks(size, failing_hook, &p, &patient);
@@ -485,9 +485,10 @@ static int nulls(ls_world *world, void *arg, char *why)
         ls_status s_ = (call);                                                                                  \
         need(s_ == LS_EINVAL && strstr(ls_error(), text), "%s: %s: %s", #call, ls_status_name(s_), ls_error()); \
     } while (0)
-    need_invalid(ls_ddp_open(&ddp, world, NULL, 2, NULL), "2 spans at NULL");
+    need_invalid(ls_ddp_open(&ddp, world, NULL, 2, NULL), "spans must not be NULL for a count of 2");
     need(!ddp, "ddp is not NULL");
     need_invalid(ls_ddp_open(NULL, world, NULL, 0, NULL), "out must not be NULL");
+    need_invalid(ls_ddp_open(&ddp, world, NULL, 0, &(ls_ddp_options){ .slots = -1 }), "slots=-1: must not be negative");
     need_invalid(ls_ddp_open(&ddp, NULL, NULL, 0, NULL), "world must not be NULL");
     need_invalid(open_four(&ddp, world, &(ls_ddp_options){ .n_buffers = 2 }),
                  "options.buffers must not be NULL for a count of 2");
@@ -495,9 +496,9 @@ static int nulls(ls_world *world, void *arg, char *why)
     need_invalid(open_four(&ddp, world, &(ls_ddp_options){ .buffer_mode = (ls_buffers)9 }), "buffer_mode 9");
     need_invalid(ls_params_broadcast(world, NULL, 1, 0),
                  "ls_params_broadcast: params must not be NULL for a count of 1");
-    need_invalid(ls_params_broadcast(world, named, 2, 0), "3 elements at NULL");
+    need_invalid(ls_params_broadcast(world, named, 2, 0), "data must not be NULL for a count of 3");
     need_invalid(ls_params_verify(world, NULL, 1), "ls_params_verify: params must not be NULL");
-    need_invalid(ls_params_verify(world, named, 2), "'b' (number 1) has 3 elements at NULL");
+    need_invalid(ls_params_verify(world, named, 2), "'b' (number 1): data must not be NULL for a count of 3");
     need_ok(ls_params_broadcast(world, &empty, 1, 0));
     need_ok(ls_params_verify(world, named, 1)); /* nothing was sent, and nobody waits */
     ls_ddp_free(NULL);

@@ -352,7 +352,7 @@ static int wrong_calls(ls_world *world, void *arg, char *why)
     spans[1].grad = grad;
     need_refused(ls_ddp_open(&ddp, world, spans, 2, NULL), LS_EINVAL,
                  "span 'b' has gradient memory of its own, and 'a' has none; give all spans memory, or none");
-    need_refused(ls_ddp_open(&ddp, world, NULL, 1, NULL), LS_EINVAL, "1 span at NULL");
+    need_refused(ls_ddp_open(&ddp, world, NULL, 1, NULL), LS_EINVAL, "spans must not be NULL for a count of 1");
     spans[1].grad = NULL;
     need_refused(ls_ddp_open(&ddp, world, spans, 2, &(ls_ddp_options){ .hook.finish = no_finish }), LS_EINVAL,
                  "finish function but no start function; set both");

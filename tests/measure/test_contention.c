@@ -267,6 +267,10 @@ static void contention_in_calls_is_not_exposed_communication(void **state)
     (void)state;
     ls_run *run = run_of(&(plan){ .ranks = 2, .lost = { 35 * MS, 35 * MS }, .calls = 10 * MS }, "calls");
     assert_true(ls_run_mean(run, -1, LS_PHASE_COMM) > 11 * MS);
+    /* No such phase or rank. */
+    assert_float_equal(ls_run_mean(run, -1, (ls_phase)99), 0, 0);
+    assert_float_equal(ls_run_unscheduled(run, 0, (ls_phase)-1), 0, 0);
+    assert_float_equal(ls_run_mean(run, run->ranks, LS_PHASE_COMM), 0, 0);
     assert_int_equal(run->findings[0].kind, LS_FINDING_CONTENTION);
     assert_int_equal(count(run, LS_FINDING_COMM), 0);
     ls_run_free(&run);

@@ -239,7 +239,16 @@ static void wrong_options_are_refused(void **state)
     check_fails(ls_optimizer_open(&o, places, 2, 0, BLOCK, &options), LS_EINVAL, "invalid kind 9");
     options = (ls_optimizer_options){ .threads = -3 };
     check_fails(ls_optimizer_open(&o, places, 2, 0, BLOCK, &options), LS_EINVAL, "threads is -3");
-    check_fails(ls_optimizer_open(&o, NULL, 2, 0, BLOCK, NULL), LS_EINVAL, "2 places at NULL");
+    check_fails(ls_optimizer_open(&o, NULL, 2, 0, BLOCK, NULL), LS_EINVAL, "places must not be NULL for a count of 2");
+    size_t ends[] = { BLOCK + 1, 99999, (size_t)1 << 62, SIZE_MAX };
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        char expected[100];
+        snprintf(expected, sizeof expected, "the range ends at %zu, after the last place, which ends at %d", ends[i],
+                 BLOCK);
+        check_fails(ls_optimizer_open(&o, places, 2, 0, ends[i], NULL), LS_EINVAL, expected);
+    }
+    ls_place huge = { .name = "huge", .dims = 1, .shape = { 1 }, .offset = 16, .count = SIZE_MAX - 8 };
+    check_fails(ls_optimizer_open(&o, &huge, 1, 0, 32, NULL), LS_EINVAL, "after the last place");
     check_fails(ls_optimizer_open(NULL, places, 2, 0, BLOCK, NULL), LS_EINVAL, "out must not be NULL");
     ls_optimizer_free(NULL);
 }

@@ -225,6 +225,11 @@ static void wrong_arguments_are_named(void **state)
     check_fails(ls_record_open(&r, NULL, &(ls_record_options){ .rank = 2, .ranks = 2 }), LS_EINVAL, "between 0 and 1");
     assert_null(r);
     check_fails(ls_record_open(&r, NULL, &(ls_record_options){ .ranks = -1 }), LS_EINVAL, "ranks is -1");
+    /* What no reader accepts. */
+    check_fails(ls_record_open(&r, NULL, &(ls_record_options){ .ranks = 65537 }), LS_EINVAL, "from 1 to 65536");
+    check_fails(ls_record_open(&r, NULL, &(ls_record_options){ .node = 65537 }), LS_EINVAL, "node is 65537");
+    check_fails(ls_record_open(&r, NULL, &(ls_record_options){ .segment_bytes = (size_t)1 << 63 }), LS_EINVAL,
+                "segment_bytes is 9223372036854775808; must be at most 1099511627776");
     check_fails(ls_record_open(&r, NULL, &(ls_record_options){ .ranks = 2, .local_rank = 2 }), LS_EINVAL,
                 "local rank 2");
     check_fails(ls_record_open(&r, NULL, &(ls_record_options){ .transport = "infinite" }), LS_EINVAL,
@@ -248,7 +253,13 @@ static void wrong_arguments_are_named(void **state)
     check_ok(ls_record_open(&r, NULL, &(ls_record_options){ .transport = "sockets" }));
     ls_record_collective(r, NULL);
     ls_record_free(&r);
-    ls_run *run = (ls_run *)1;
+    ls_run *run;
+    check_ok(ls_record_open(&r, "largest", &(ls_record_options){ .segment_bytes = (size_t)1 << 40 }));
+    ls_record_free(&r);
+    check_ok(ls_run_open(&run, "largest", NULL));
+    assert_int_equal(run->rank[0].segment_bytes, (int64_t)1 << 40);
+    ls_run_free(&run);
+    run = (ls_run *)1;
     check_fails(ls_run_open(&run, NULL, NULL), LS_EINVAL, "path must not be NULL");
     assert_null(run);
     check_fails(ls_run_open(NULL, "x", NULL), LS_EINVAL, "out must not be NULL");

@@ -395,6 +395,8 @@ static void null_and_unknown_arguments_fail_the_pass(void **state)
     check_ok(ls_tape_open(&t, NULL));
     assert_null(ls_tape_input(t, data, 2, image));
     check_fails(ls_tape_status(t), LS_ESTATE, "ls_tape_begin");
+    check_fails(ls_tape_begin(t, NULL, 3, NULL), LS_EINVAL, "params must not be NULL for a count of 3");
+    check_fails(ls_tape_begin(t, p, -1, NULL), LS_EINVAL, "n_params=-1: must not be negative");
     check_operation_fails(ls_linear(t, x, NULL, NULL, NULL), LS_EINVAL, "linear: a parameter is NULL");
     check_operation_fails(ls_linear(t, x, &p[W1], NULL, &(ls_linear_options){ .activation = (ls_activation)77 }),
                           LS_EINVAL, "linear: unknown activation 77");

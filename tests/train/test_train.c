@@ -361,6 +361,13 @@ static void a_nan_stops_the_run_and_harms_nothing(void **state)
     ls_train_free(&t);
 }
 
+#define check_refused(field, value, text)                    \
+    do {                                                     \
+        o = right;                                           \
+        o.field = value;                                     \
+        check_fails(ls_train_open(&t, &o), LS_EINVAL, text); \
+    } while (0)
+
 static void wrong_options_are_refused_before_anything_is_written(void **state)
 {
     (void)state;
@@ -388,6 +395,20 @@ static void wrong_options_are_refused_before_anything_is_written(void **state)
     o = right;
     o.schedule.lr = -1;
     check_fails(ls_train_open(&t, &o), LS_EINVAL, "lr=-1: must be above 0");
+    check_refused(run_dir_mode, (ls_run_dir_mode)9, "run_dir_mode=9: not a value of ls_run_dir_mode");
+    check_refused(update, (ls_update)9, "update=9: not a value of ls_update");
+    check_refused(last, (ls_last)9, "last=9: not a value of ls_last");
+    check_refused(augment, (ls_augment_kind)9, "augment=9: not a value of ls_augment_kind");
+    check_refused(schedule.kind, (ls_schedule_kind)9, "schedule.kind=9: not a value of ls_schedule_kind");
+    check_refused(model.head, (ls_lm_head)9, "gpt2: unknown head 9");
+    check_refused(inject.ms, -5, "inject: ms=-5, every=0: must not be negative");
+    check_refused(inject.phase, (ls_phase)99, "inject: phase=99: must be data, forward, backward or update");
+    check_refused(threads, -1, "threads=-1: must not be negative");
+    check_refused(keep, -1, "keep=-1: must not be negative");
+    check_refused(metrics_every, -1, "metrics_every=-1: must not be negative");
+    check_refused(bucket_mb, -1, "bucket_mb=-1: must not be negative");
+    check_refused(eval_every, -1, "eval_every=-1: must not be negative");
+    check_refused(clip, NAN, "clip=nan: must be a number");
     o = right;
     o.init = "nowhere";
     check_fails(ls_train_open(&t, &o), LS_ENOENT, "nowhere/config.json");
