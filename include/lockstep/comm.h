@@ -5,7 +5,8 @@
  *          every rank, so use a group per thread. A world is opened, split into groups and freed by one thread at a time.
  * Fork     not usable in a child of fork(), which does not get the shared memory either; other ranks do not notice its exit. exec is fine.
  * Order    every member of a group calls the same collectives in the same order. Each has a fingerprint (number, kind, type, count,
- *          root); a difference is an error on all ranks that names both sides.
+ *          root); a difference is an error on all ranks that names both sides. Ranks that wait for each other in two groups, because they
+ *          call them in different orders, end with the timeout, if there is one.
  * Bits     sums are in canonical order, tree(n) = tree(m) + tree(n - m) with m the largest power of two below n, over the ranks in
  *          order: the same bits on every rank, in every run, over every transport. bfloat16 and float16 are added in float32 and rounded
  *          once.
@@ -69,8 +70,8 @@ LS_API void ls_network_failed(ls_network *network, int rank, const char *why);
 typedef struct ls_world_options {
     /* how long a rank may be missing before a collective fails; 0: the launcher's --timeout, or 30,000; < 0: no limit */
     int timeout_ms;
-    /* shared memory per rank and group for buffers that are not from ls_world_alloc(); 0: 1 MiB, and between nodes what it takes
-     * to keep the network busy */
+    /* shared memory per rank and group for buffers that are not from ls_world_alloc(), at most 1 GiB; 0: 1 MiB, and between nodes
+     * what it takes to keep the network busy */
     size_t staging_bytes;
     const char *mpi; /* MPI plug-in: "openmpi", "mpich" or an absolute path; NULL: the one of the launcher */
     /* For programs that another launcher started: rank `rank` of `size` finds the others through this store, with keys that begin
@@ -144,8 +145,9 @@ LS_API int ls_group_size(const ls_group *group);
  * collective may still complete there if the aborting rank had started it before; one that it had not started never completes. */
 LS_API void ls_group_abort(ls_group *group, const char *reason);
 
-/* ---- Collectives. Buffers may be any memory; memory from ls_world_alloc() is reduced in place without copies. `count` is in elements
- * and may be 0. Except where noted, input and output must not overlap. p is the size of the group. */
+/* ---- Collectives. Buffers may be any memory that is aligned to the size of an element (else LS_EINVAL); memory from ls_world_alloc() is
+ * reduced in place without copies. `count` is in elements and may be 0. Except where noted, input and output must not overlap. p is the
+ * size of the group. */
 
 /* Every rank's `buf` becomes the sum (mean, ...) over all ranks. */
 LS_API LS_MUST_CHECK ls_status ls_allreduce(ls_group *g, void *buf, size_t count, ls_dtype type, ls_op op);

@@ -243,6 +243,7 @@ static ls_work *fill(ls_work *w, ls_group *g, ls_collective_kind kind, const voi
     w->kind = kind;
     w->type = type;
     w->op = op;
+    w->caller = g ? (ls__caller)atomic_load_explicit(&g->caller, memory_order_relaxed) : LS__CALLER_USER;
     w->root = root;
     w->count = count;
     w->block_bytes = 0;

@@ -13,7 +13,26 @@
 
 static const char *const op_names[LS_OP_COUNT] = { "sum", "mean", "min", "max", "product", "and", "or", "xor" };
 
-void ls__describe(ls__fingerprint fingerprint, uint64_t number, uint64_t count, char *out, size_t bytes)
+static const char *const caller_names[LS__CALLERS] = {
+    [LS__CALLER_SPLIT] = "ls_group_split",
+    [LS__CALLER_DDP_OPEN] = "ls_ddp_open",
+    [LS__CALLER_ELASTIC_OPEN] = "ls_elastic_open",
+    [LS__CALLER_PARAMS_VERIFY] = "ls_params_verify",
+};
+
+ls__caller ls__group_begin_call(ls_group *g, ls__caller caller)
+{
+    uint8_t before = atomic_load_explicit(&g->caller, memory_order_relaxed);
+    if (before == LS__CALLER_USER) atomic_store_explicit(&g->caller, (uint8_t)caller, memory_order_relaxed);
+    return (ls__caller)before;
+}
+
+void ls__group_end_call(ls_group *g, ls__caller before)
+{
+    atomic_store_explicit(&g->caller, (uint8_t)before, memory_order_relaxed);
+}
+
+static void describe_call(ls__fingerprint fingerprint, uint64_t number, uint64_t count, char *out, size_t bytes)
 {
     /* A peer's fingerprint may be anything. */
     unsigned kind = fingerprint & 0xff, type = fingerprint >> 8 & 0xff, op = fingerprint >> 16 & 0xff;
@@ -33,6 +52,31 @@ void ls__describe(ls__fingerprint fingerprint, uint64_t number, uint64_t count, 
     snprintf(out + n, bytes - (size_t)n, " (%llu of %s%s)", (unsigned long long)count, ls_dtype_name(type), more);
 }
 
+void ls__describe(ls__fingerprint fingerprint, uint64_t number, uint64_t count, char *out, size_t bytes)
+{
+    unsigned caller = fingerprint >> 24 & 0xff;
+    describe_call(fingerprint, number, count, out, bytes);
+    size_t n = strlen(out);
+    if (caller && caller < LS__CALLERS) snprintf(out + n, bytes - n, " of %s()", caller_names[caller]);
+}
+
+void ls__describe_group(const ls_group *g, char out[LS__GROUP_TEXT])
+{
+    enum { SHOWN = 8 };
+    const ls_world *world = g->world;
+    bool all = g == world->group;
+    *out = '\0';
+    if (!g->members || !world->groups || !world->groups->next_of_world) return;
+    if (all || !ls__group_on_one_node(g)) {
+        snprintf(out, LS__GROUP_TEXT, all ? " (group of all ranks)" : " (a group of %d ranks)", g->size);
+        return;
+    }
+    int n = snprintf(out, LS__GROUP_TEXT, " (group of ranks");
+    for (int i = 0; i < g->size && i < SHOWN; i++)
+        n += snprintf(out + n, LS__GROUP_TEXT - (size_t)n, "%s %d", i ? "," : "", g->members[i].world_rank);
+    snprintf(out + n, LS__GROUP_TEXT - (size_t)n, g->size > SHOWN ? ", ...)" : ")");
+}
+
 void ls__describe_work(const ls_work *w, char *out, size_t bytes)
 {
     ls__describe(ls__work_fingerprint(w), w->number, w->count, out, bytes);
@@ -40,7 +84,7 @@ void ls__describe_work(const ls_work *w, char *out, size_t bytes)
 
 void ls__describe_awaited(const ls_work *w, char *out, size_t bytes)
 {
-    ls_work theirs = { .kind = w->kind, .type = w->type, .op = w->op, .root = w->root };
+    ls_work theirs = { .kind = w->kind, .type = w->type, .op = w->op, .caller = w->caller, .root = w->root };
     if (ls__is_p2p(w->kind)) {
         theirs.kind = w->kind == LS_COLLECTIVE_SEND ? LS_COLLECTIVE_RECEIVE : LS_COLLECTIVE_SEND;
         theirs.root = w->group->rank;
@@ -274,6 +318,7 @@ ls_status ls_group_split(ls_group *group, int color, int key, ls_group **out)
     *out = NULL;
     if (group->broken) return ls__group_broken(group);
     uint64_t made_at = group->next_number;
+    ls__caller before = ls__group_begin_call(group, LS__CALLER_SPLIT);
     split_memory m = { .all = malloc(p * sizeof *m.all),
                        .places = malloc(p * sizeof *m.places),
                        .ranks = malloc(p * sizeof *m.ranks),
@@ -285,6 +330,7 @@ ls_status ls_group_split(ls_group *group, int color, int key, ls_group **out)
     free(m.places);
     free(m.ranks);
     free(m.world_ranks);
+    ls__group_end_call(group, before);
     if (*out) (*out)->id = split_id(group, made_at, color);
     return status;
 }

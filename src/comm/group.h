@@ -31,7 +31,7 @@ enum { LS__CHECKED = 0 };
 enum { LS__CHECKED = 1 };
 #endif
 
-/* What must be equal on all ranks, besides number and count, in one word: kind, type, reduction, root. */
+/* What must be equal on all ranks, besides number and count, in one word: kind, type, reduction, caller, root. */
 typedef uint64_t ls__fingerprint;
 
 /* How long a work has been waited for; see wait.h. */
@@ -53,6 +53,7 @@ struct ls_work {
     ls_collective_kind kind;
     ls_dtype type;
     ls_op op;
+    ls__caller caller;
     int root; /* send, receive: the other rank; parallel_for: elements of a chunk; -1: none */
     size_t count;
     size_t block_bytes; /* of `count` elements; known once the arguments are checked */
@@ -150,7 +151,8 @@ struct ls_group {
     ls__member *members;  /* those on this node, in job memory; NULL: a world of one rank */
     int locals, local;    /* how many those are, and which is this one */
     int rank, size;
-    uint16_t id; /* the same on all members; 0: all ranks. For events */
+    uint16_t id;            /* the same on all members; 0: all ranks. For events */
+    _Atomic uint8_t caller; /* an ls__caller; see ls__group_begin_call() */
     uint64_t next_number;
     ls__queue collectives, p2p; /* under way: not done, and the group is not broken */
     ls_work *free_works;
@@ -196,7 +198,8 @@ LS__TRANSPORT_LIST(X)
 
 static inline ls__fingerprint ls__work_fingerprint(const ls_work *w)
 {
-    return (uint64_t)w->kind | (uint64_t)w->type << 8 | (uint64_t)w->op << 16 | (uint64_t)(uint32_t)w->root << 32;
+    return (uint64_t)w->kind | (uint64_t)w->type << 8 | (uint64_t)w->op << 16 | (uint64_t)w->caller << 24 |
+           (uint64_t)(uint32_t)w->root << 32;
 }
 static inline ls_collective_kind ls__fingerprint_kind(ls__fingerprint fingerprint)
 {
@@ -212,6 +215,9 @@ void ls__describe(ls__fingerprint fingerprint, uint64_t number, uint64_t count, 
 void ls__describe_work(const ls_work *w, char *out, size_t bytes);
 /* What this work waits for others to call: the same collective, or the matching send or receive. */
 void ls__describe_awaited(const ls_work *w, char *out, size_t bytes);
+/* " (group of ranks 0, 2)", as numbers of the world, if this process has several groups; else "". */
+enum { LS__GROUP_TEXT = 120 };
+void ls__describe_group(const ls_group *g, char out[LS__GROUP_TEXT]);
 
 /* Makes an empty group object; freed by ls__group_discard(), which accepts NULL. */
 LS_MUST_CHECK ls_status ls__group_new(ls_world *world, const ls__transport *transport, int rank, int size,

@@ -109,12 +109,13 @@ static ls_status start(ls_group *g, ls_work *w)
 static ls_status mismatch(ls_group *g, uint64_t number, int a, const entry *x, int b, const entry *y)
 {
     const ls__multi *m = ls__multi_of(g);
-    char first[160], second[160];
+    char first[160], second[160], group[LS__GROUP_TEXT];
+    ls__describe_group(g, group);
     ls__describe(x->fingerprint, number, x->count, first, sizeof first);
     ls__describe(y->fingerprint, number, y->count, second, sizeof second);
     return ls__group_fail(g, LS_EMISMATCH,
-                          "rank %d runs %s, but rank %d runs %s; both must make the same calls in the same order",
-                          m->world_of[a], first, m->world_of[b], second);
+                          "rank %d runs %s, but rank %d runs %s%s; both must make the same calls in the same order",
+                          m->world_of[a], first, m->world_of[b], second, group);
 }
 
 static bool same(const entry *x, const entry *y)

@@ -19,4 +19,18 @@ bool ls__group_is_broken(const ls_group *group);
 /* That error; LS_OK: none. */
 ls_status ls__group_status(const ls_group *group);
 
+/* A public function that uses collectives of its own: messages name it with them. */
+typedef enum ls__caller {
+    LS__CALLER_USER = 0,
+    LS__CALLER_SPLIT = 1,
+    LS__CALLER_DDP_OPEN = 2,
+    LS__CALLER_ELASTIC_OPEN = 3,
+    LS__CALLER_PARAMS_VERIFY = 4,
+    LS__CALLERS
+} ls__caller;
+/* From now on the group's collectives are those of this function, unless it was called by another of them. Returns what
+ * ls__group_end_call() needs. */
+ls__caller ls__group_begin_call(ls_group *group, ls__caller caller);
+void ls__group_end_call(ls_group *group, ls__caller before);
+
 #endif

@@ -124,12 +124,13 @@ static ls_status publish_queued(ls_group *g, ls_work *w)
 static ls_status mismatch(ls_group *g, const ls_work *w, int other)
 {
     const ls__shm_arrival *arrival = ls__shm_arrival_of(g, w->number, other);
-    char mine[160], theirs[160];
+    char mine[160], theirs[160], group[LS__GROUP_TEXT];
+    ls__describe_group(g, group);
     ls__describe_work(w, mine, sizeof mine);
     ls__describe(arrival->fingerprint, w->number, arrival->count, theirs, sizeof theirs);
     return ls__group_fail(g, LS_EMISMATCH,
-                          "rank %d runs %s, but rank %d runs %s; both must make the same calls in the same order",
-                          g->world->rank, mine, g->members[other].world_rank, theirs);
+                          "rank %d runs %s, but rank %d runs %s%s; both must make the same calls in the same order",
+                          g->world->rank, mine, g->members[other].world_rank, theirs, group);
 }
 
 static bool is_mismatch(const ls_work *w, const ls__shm_arrival *arrival)

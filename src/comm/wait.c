@@ -97,8 +97,8 @@ bool ls__member_may_resume(const ls_group *g, int local, int64_t extra)
 
 /* ---- Reports. */
 
-/* "it last completed barrier #11" */
-static void describe_last(const ls__member *m, char *out, size_t bytes)
+/* "it last completed barrier #11"; with several groups "there", in the group that was named before. */
+static void describe_last(const ls__member *m, bool several, char *out, size_t bytes)
 {
     uint64_t last = atomic_load_explicit(&m->last_number, memory_order_acquire);
     char what[160];
@@ -107,27 +107,29 @@ static void describe_last(const ls__member *m, char *out, size_t bytes)
         return;
     }
     ls__describe(atomic_load(&m->last_fingerprint), last - 1, atomic_load(&m->last_count), what, sizeof what);
-    snprintf(out, bytes, "it last completed %s", what);
+    snprintf(out, bytes, "it last completed %s%s", what, several ? " there" : "");
 }
 
 ls_status ls__fail_gone(ls_group *g, const ls_work *w, int local, bool arrived)
 {
     const ls__member *m = &g->members[local];
-    char what[160], state[96] = "left the group", last[200];
+    char what[160], group[LS__GROUP_TEXT], state[96] = "left the group", last[200];
     ls__describe_awaited(w, what, sizeof what);
+    ls__describe_group(g, group);
     if (ls__member_has_ended(g, local)) ls__job_describe_state(g->world->job, m->job_rank, state, sizeof state);
-    describe_last(m, last, sizeof last);
-    return ls__group_fail(g, LS_EPEER, "rank %d %s and will not %s %s; %s", m->world_rank, state,
-                          arrived ? "complete its part of" : "call", what, last);
+    describe_last(m, *group, last, sizeof last);
+    return ls__group_fail(g, LS_EPEER, "rank %d %s and will not %s %s%s; %s", m->world_rank, state,
+                          arrived ? "complete its part of" : "call", what, group, last);
 }
 
 ls_status ls__fail_late(ls_group *g, const ls_work *w, int local)
 {
     const ls__member *m = &g->members[local];
-    char what[160], state[96], last[200];
+    char what[160], group[LS__GROUP_TEXT], state[96], last[200];
     ls__describe_awaited(w, what, sizeof what);
+    ls__describe_group(g, group);
     ls__job_describe_state(g->world->job, m->job_rank, state, sizeof state);
-    describe_last(m, last, sizeof last);
-    return ls__group_fail(g, LS_ETIMEOUT, "rank %d did not call %s within %.1f s; it %s; %s", m->world_rank, what,
-                          g->world->timeout_ms / 1e3, state, last);
+    describe_last(m, *group, last, sizeof last);
+    return ls__group_fail(g, LS_ETIMEOUT, "rank %d did not call %s%s within %.1f s; it %s; %s", m->world_rank, what,
+                          group, g->world->timeout_ms / 1e3, state, last);
 }

@@ -9,6 +9,7 @@
 #include <xxhash.h>
 #include "base/status.h"
 #include "comm/kept.h"
+#include "comm/private.h"
 #include "ddp/verify.h"
 #include "lockstep/ddp.h"
 
@@ -71,13 +72,8 @@ static ls_status attach(ls_elastic *k, uint64_t digest)
     return ls__verify_success(k->world, status);
 }
 
-ls_status ls_elastic_open(ls_elastic **out, ls_world *world, const ls_named *arrays, size_t n, int64_t *step)
+static ls_status open_arrays(ls_elastic **out, ls_world *world, const ls_named *arrays, size_t n, int64_t *step)
 {
-    LS__NEED(out, "out");
-    *out = NULL;
-    LS__NEED(world, "world");
-    LS__NEED(step, "step");
-    *step = 0;
     ls_status status = ls__verify_success(world, ls__verify_named("ls_elastic_open: arrays", arrays, n));
     if (status) return status;
     ls_elastic *k = calloc(1, sizeof *k);
@@ -101,6 +97,19 @@ ls_status ls_elastic_open(ls_elastic **out, ls_world *world, const ls_named *arr
     if (current) move(k, copy_of(k, current % 2), 0, k->floats, false);
     *out = k;
     return LS_OK;
+}
+
+ls_status ls_elastic_open(ls_elastic **out, ls_world *world, const ls_named *arrays, size_t n, int64_t *step)
+{
+    LS__NEED(out, "out");
+    *out = NULL;
+    LS__NEED(world, "world");
+    LS__NEED(step, "step");
+    *step = 0;
+    ls__caller before = ls__group_begin_call(ls_world_group(world), LS__CALLER_ELASTIC_OPEN);
+    ls_status status = open_arrays(out, world, arrays, n, step);
+    ls__group_end_call(ls_world_group(world), before);
+    return status;
 }
 
 ls_status ls_elastic_commit(ls_elastic *k, int64_t step)

@@ -186,11 +186,13 @@ ls_status ls_ddp_open(ls_ddp **out, ls_world *world, const ls_span *spans, size_
     if (!d->options.bucket_bytes) d->options.bucket_bytes = d->over_network ? NETWORK_BUCKET : DEFAULT_BUCKET;
     /* Hooks keep state per bucket, and shared weights have the layout of the first step. */
     if (d->options.reduce_to_local_root || d->options.wire || d->options.hook.start) d->options.fixed_order = true;
+    ls__caller before = ls__group_begin_call(d->group, LS__CALLER_DDP_OPEN);
     ls_status status = ls__verify_success(world, prepare(d, spans));
     if (!status) status = ls__verify_options(world, &d->options);
     if (!status) status = ls__verify_spans(world, (const char *const *)d->names, d->counts, n_spans);
     if (!status) ls__hook_choose(d);
     if (!status) status = ls__verify_success(world, make_block(d));
+    ls__group_end_call(d->group, before);
     d->counter.total = d->total;
     d->rebuilt = d->options.fixed_order;
     if (!status) {

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <xxhash.h>
 #include "base/status.h"
+#include "comm/private.h"
 
 /* What a message reports of a parameter that differs. */
 typedef struct shown {
@@ -178,6 +179,7 @@ ls_status ls_params_verify(ls_world *world, const ls_named *params, size_t n)
     if (!digests) return ls__fail(LS_ENOMEM, "verify: out of memory");
     for (size_t i = 0; i < n; i++)
         digests[i] = XXH3_64bits_withSeed(params[i].data, params[i].count * sizeof(float), params[i].count);
+    ls__caller before = ls__group_begin_call(g, LS__CALLER_PARAMS_VERIFY);
     status = first_difference(g, digests, n, &at);
     if (status || at == n) goto done;
     shown mine = { .digest = digests[at] };
@@ -188,6 +190,7 @@ ls_status ls_params_verify(ls_world *world, const ls_named *params, size_t n)
                           "file, or broadcast them first",
                           params[at].name, other);
 done:
+    ls__group_end_call(g, before);
     free(digests);
     free(all);
     return status;

@@ -79,6 +79,24 @@ static const one_call calls[] = {
 };
 enum { KINDS = sizeof calls / sizeof *calls };
 
+/* What a function of the library calls for itself is named after that function. */
+static int split_beside_a_barrier(ls_world *world, void *arg, char *why)
+{
+    (void)arg;
+    ls_group *g = ls_world_group(world), *sub = NULL;
+    ls_status status = ls_world_rank(world) ? ls_group_split(g, 0, 0, &sub) : ls_barrier(g);
+    need(status == LS_EMISMATCH && strstr(ls_error(), "runs allgather #0 (4 of int32) of ls_group_split()") &&
+             strstr(ls_error(), "runs barrier #0"),
+         "%s: %s", ls_status_name(status), ls_error());
+    return 0;
+}
+
+static void a_split_is_named_and_not_only_its_collective(void **state)
+{
+    (void)state;
+    on_ranks(2, split_beside_a_barrier, NULL, NULL);
+}
+
 static void a_hundred_mismatches_are_all_named(void **state)
 {
     (void)state;
@@ -431,6 +449,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_hundred_mismatches_are_all_named),
+        cmocka_unit_test(a_split_is_named_and_not_only_its_collective),
         cmocka_unit_test(deadlocked_sends_and_receives_are_named),
         cmocka_unit_test(a_message_of_the_wrong_length_is_named),
         cmocka_unit_test(a_missing_rank_is_named_with_what_it_did_last),

@@ -202,6 +202,29 @@ static void who_is_late_for_the_first_of_many_is_named(void **state)
     on_ranks(3, wait_for_the_last, NULL, &(ls_world_options){ .timeout_ms = 300 });
 }
 
+/* Ranks 0 and 1 call their two groups in different orders. */
+static int cross_two_groups(ls_world *world, void *arg, char *why)
+{
+    (void)arg;
+    int rank = ls_world_rank(world);
+    ls_group *all = ls_world_group(world), *sub;
+    need_ok(ls_group_split(all, rank / 2, 0, &sub));
+    ls_status status = ls_barrier(rank == 1 ? sub : all);
+    const char *expected = rank == 1 ? "barrier #0 (group of ranks 0, 1)" : "barrier #2 (group of all ranks)";
+    need(status == LS_ETIMEOUT || status == LS_EPEER, "rank %d: %s: %s", rank, ls_status_name(status), ls_error());
+    need(strstr(ls_error(), expected), "rank %d: %s, expected '%s'", rank, ls_error(), expected);
+    need(rank == 1 || strstr(ls_error(), "it last completed allgather #1 (1 of int64) of ls_group_split() there"),
+         "rank %d: %s", rank, ls_error());
+    ls_group_free(&sub);
+    return 0;
+}
+
+static void a_rank_in_several_groups_learns_which_one_failed(void **state)
+{
+    (void)state;
+    on_ranks(3, cross_two_groups, NULL, &(ls_world_options){ .timeout_ms = 300 });
+}
+
 /* ---- Works that nobody waits for go with their group. */
 
 static int abandon(ls_world *world, void *arg, char *why)
@@ -232,6 +255,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(works_of_two_groups_in_different_orders),
         cmocka_unit_test(starting_waits_for_nobody),
         cmocka_unit_test(who_is_late_for_the_first_of_many_is_named),
+        cmocka_unit_test(a_rank_in_several_groups_learns_which_one_failed),
         cmocka_unit_test(works_that_nobody_waits_for_go_with_their_group),
         cmocka_unit_test(any_mix_of_calls_alone),
         cmocka_unit_test(any_mix_of_calls_in_shared_memory),
