@@ -107,21 +107,28 @@ time_unit time_unit_of(double most_ns)
     return (time_unit){ 1, "ns" };
 }
 
-static double first_tick(double from, double step)
+/* Ticks of an axis. They are counted, not added up: at 2^53 and more a sum may stay what it was. */
+typedef struct ticks {
+    double first;
+    int count;
+} ticks;
+
+static ticks find_ticks(double from, double to, double step)
 {
-    return ceil(from / step - 1e-9) * step;
+    double first = ceil(from / step - 1e-9) * step, more = floor((to - first) / step + 1e-6);
+    return (ticks){ first, more >= 0 ? (int)fmin(more, 99) + 1 : 0 };
 }
 
 void chart_axis_y(const chart *c, const char *title, tick_text text)
 {
     double step = nice_step(c->y1 - c->y0, (int)((c->height - c->top - c->bottom) / 36)), right = c->width - c->right;
+    ticks t = find_ticks(c->y0, c->y1, step);
     fputs("<path class=\"grid\" d=\"", c->to);
-    for (double y = first_tick(c->y0, step); y <= c->y1 + step * 1e-6; y += step)
-        fprintf(c->to, "M%.1f %.1fH%.1f", c->left, chart_y(c, y), right);
+    for (int i = 0; i < t.count; i++) fprintf(c->to, "M%.1f %.1fH%.1f", c->left, chart_y(c, t.first + i * step), right);
     fputs("\"/>", c->to);
-    for (double y = first_tick(c->y0, step); y <= c->y1 + step * 1e-6; y += step) {
+    for (int i = 0; i < t.count; i++) {
         char label[32];
-        double at = chart_y(c, y);
+        double y = t.first + i * step, at = chart_y(c, y);
         text(fabs(y) < step * 1e-6 ? 0 : y, step, label);
         chart_text(c, c->left - 6, at + 4, "end", "", label);
     }
@@ -133,12 +140,13 @@ void chart_axis_x(const chart *c, const char *title, tick_text text)
     double step = nice_step(c->x1 - c->x0, (int)((c->width - c->left - c->right) / (c->width < 400 ? 48 : 70))),
            base = c->height - c->bottom;
     if (c->whole_x && step < 1) step = 1;
+    ticks t = find_ticks(c->x0, c->x1, step);
     fprintf(c->to, "<path class=\"axis\" d=\"M%.1f %.1fH%.1f", c->left, base, c->width - c->right);
-    for (double x = first_tick(c->x0, step); x <= c->x1 + step * 1e-6; x += step)
-        fprintf(c->to, "M%.1f %.1fv4", chart_x(c, x), base);
+    for (int i = 0; i < t.count; i++) fprintf(c->to, "M%.1f %.1fv4", chart_x(c, t.first + i * step), base);
     fputs("\"/>", c->to);
     double last = -1e9;
-    for (double x = first_tick(c->x0, step); x <= c->x1 + step * 1e-6; x += step) {
+    for (int i = 0; i < t.count; i++) {
+        double x = t.first + i * step;
         char label[32];
         text(fabs(x) < step * 1e-6 ? 0 : x, step, label);
         double at = chart_x(c, x), half = text_width(label) / 2;

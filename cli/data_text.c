@@ -65,7 +65,7 @@ int data_tokenize(int argc, char **argv)
     };
     int code = options_read("data tokenize", tokenize_intro, rows, NULL, argc, argv);
     if (code >= 0) return code;
-    if (!t.output) return data_missing("tokenize", "-o PREFIX");
+    if (!t.output || !*t.output) return data_missing("tokenize", "-o PREFIX");
     char prefix[4096]; /* a folder: the shards get a name in it */
     size_t n = strlen(t.output);
     if (n && t.output[n - 1] == '/' && snprintf(prefix, sizeof prefix, "%sshard", t.output) < (int)sizeof prefix)

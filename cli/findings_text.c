@@ -66,9 +66,9 @@ static void say_waited(finding_text *t, const ls_run *run, const ls_finding *f)
 {
     if (f->evidence.rank.waited <= 0) return;
     if (run->ranks == 2)
-        EVIDENCE(t, "; rank %d waits %s per step for it in total", 1 - f->rank, NS(f->evidence.rank.waited));
+        EVIDENCE(t, "; rank %d waits %s per step for it", 1 - f->rank, NS(f->evidence.rank.waited));
     else
-        EVIDENCE(t, "; the others wait %s per step for it in total", NS(f->evidence.rank.waited));
+        EVIDENCE(t, "; each of the others waits up to %s per step for it", NS(f->evidence.rank.waited));
 }
 
 static void say_straggler(finding_text *t, const ls_run *run, const ls_finding *f)
@@ -483,6 +483,10 @@ note_text note_describe(const ls_run *run, const ls_note *n)
     case LS_NOTE_INVALID:
         SAY("rank %d: %lld event%s with an impossible time or clock (ls_record_event(), ls_record_clock()) %s left out",
             n->rank, number, ls__s(n->number), n->number == 1 ? "is" : "are");
+        break;
+    case LS_NOTE_STEP_NUMBERS:
+        SAY("rank %d: %lld step%s left out: the numbers of its steps (ls_record_step()) must be \u2265 0 and increase",
+            n->rank, number, n->number == 1 ? " is" : "s are");
         break;
     case LS_NOTE_MISSING: say_missing(&t, run, n); break;
     case LS_NOTE_NO_BEGINNING:

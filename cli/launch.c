@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/pidfd.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -56,7 +57,10 @@ static int exec_failed(const char *program, int error)
                 strchr(program, '/') ? "; check the path" : " in PATH; for a program in this folder put ./ in front");
         return EXIT_NOT_FOUND;
     }
-    if (error == EACCES)
+    struct stat st;
+    if (!stat(program, &st) && S_ISDIR(st.st_mode))
+        fprintf(stderr, "lockstep: %s: is a folder, not a program\n", printable(program));
+    else if (error == EACCES)
         fprintf(stderr,
                 "lockstep: %s: not executable; use 'chmod +x', or start it with its interpreter: -- python3 %s\n",
                 printable(program), printable(program));

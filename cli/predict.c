@@ -49,23 +49,37 @@ typedef struct number_list {
 static bool read_list(const char *option, const char *text, double low, double high, bool whole, number_list *out)
 {
     out->count = 0;
-    if (!text) out->value[out->count++] = 0;
-    while (text && *text) {
-        char *end;
-        errno = 0;
-        double x = strtod(text, &end);
-        bool fits =
-            end != text && !errno && x >= low && x <= high && (!whole || x == floor(x)) && (!*end || *end == ',');
-        if (!fits || out->count == MAX_LIST || (*end == ',' && !end[1])) {
-            fprintf(stderr,
-                    "lockstep predict: %s %s: must be %s from %.15g to %.15g, separated by commas, at most %d\n",
+    if (!text) {
+        out->value[out->count++] = 0;
+        return true;
+    }
+    for (const char *item = text;; item++) {
+        char number[64];
+        size_t length = strcspn(item, ",");
+        double x = 0;
+        bool fits = length < sizeof number && out->count < MAX_LIST;
+        if (fits) {
+            uint64_t integer = 0;
+            char *end = number;
+            snprintf(number, sizeof number, "%.*s", (int)length, item);
+            if (whole) {
+                fits = options_parse_size(number, &integer);
+                x = (double)integer;
+            } else {
+                x = strtod(number, &end);
+                fits = end != number && !*end;
+            }
+            fits = fits && x >= low && x <= high;
+        }
+        if (!fits) {
+            fprintf(stderr, "lockstep predict: %s '%s': must be %s from %.15g to %.15g, separated by commas, at most %d\n",
                     option, printable(text), whole ? "integers" : "numbers", low, high, (int)MAX_LIST);
             return false;
         }
         out->value[out->count++] = x;
-        text = *end ? end + 1 : end;
+        item += length;
+        if (!*item) return true;
     }
-    return out->count > 0;
 }
 
 /* "10Gbit,30us": rate and latency of a link; the latency may be left out. */
@@ -190,7 +204,10 @@ static void print_bar(double share)
 static void print_row(const predict_table *t, const predict_row *r, double most, bool marked)
 {
     const ls_setup *s = &r->p.setup;
-    printf("%7d %6d ", s->ranks, s->nodes);
+    if (s->nodes)
+        printf("%7d %6d ", s->ranks, s->nodes);
+    else
+        printf("%7d %6s ", s->ranks, "-");
     if (t->slots) printf("%6d ", s->slots);
     if (t->buckets) printf("%s ", amount_field(amount_bytes((double)s->bucket_bytes), 9).text);
     if (r->refused) {
@@ -238,7 +255,7 @@ static void print_table(const predict_table *t, const ls_prediction *recorded, c
     printf("  ranks  nodes %s%s     step     5-95%% band of the median  tokens/s  eff.  largest term\n",
            t->slots ? " slots " : "", t->buckets ? "  buckets " : "");
     for (size_t i = 0; i < t->count; i++) print_row(t, &t->rows[i], most, &t->rows[i] == best);
-    if (best) printf("\n*: least step time x cost. eff.: work per rank and second, relative to the recorded run.\n");
+    if (best) printf("\n*: least step time x step time x ranks. eff.: work per rank and second, relative to the recorded run.\n");
     for (size_t i = 0; a->explain && i < t->count; i++)
         if (!t->rows[i].refused) print_terms(recorded, &t->rows[i]);
     if (a->explain) printf("\nThe last column is the difference from the recorded set-up.\n");
@@ -432,6 +449,10 @@ int predict_command(int argc, char **argv)
             }
     int code = options_read("predict", intro, rows, &a.run, argc, argv);
     if (code >= 0) return code;
+    if (a.json && a.html) {
+        fprintf(stderr, "lockstep predict: --json and --html exclude each other\n");
+        return EXIT_USAGE;
+    }
     if (!(a.run = last_run_or(a.run, "predict"))) return EXIT_USAGE;
     ls_run *run;
     ls_predictor *p;

@@ -89,15 +89,17 @@ static void say_queued(device_lines *out, const ls_run *run, const group *g, int
 void device_verdicts(const ls_run *run, device_lines *out)
 {
     group all = { 0 }, under = { 0 }, over = { 0 }, queued = { 0 };
-    double median = 0;
+    double median = 0, wall = 0; /* shares of one step: of ranks that do not wait for each other, the longest */
     out->count = 0;
+    for (int k = 0; k < run->ranks; k++)
+        if (run->rank[k].present) wall = fmax(wall, run->rank[k].use.wall);
     for (int k = 0; k < run->ranks; k++) {
         const ls_resource_use *u = &run->rank[k].use;
         if (!run->rank[k].present || !(u->wall > 0)) continue;
-        join(&all, k, u->busy / u->wall);
-        median += u->median_busy / u->wall;
-        if (u->level == LS_USE_OVER) join(&over, k, u->busy / u->wall);
-        if (u->level == LS_USE_UNDER) join(&under, k, u->busy / u->wall);
+        join(&all, k, u->busy / wall);
+        median += u->median_busy / wall;
+        if (u->level == LS_USE_OVER) join(&over, k, u->busy / wall);
+        if (u->level == LS_USE_UNDER) join(&under, k, u->busy / wall);
         if (u->sched_delay > LS__CONTENTION_SHARE * u->wall) join(&queued, k, u->sched_delay / u->wall);
     }
     if (!all.count) return;

@@ -103,7 +103,7 @@ static int wait_for(const char *run, int wanted, double timeout)
 
 int resize_command(int argc, char **argv)
 {
-    int ranks = 0;
+    int ranks = 0; /* not given */
     double timeout = 60;
     const char *run = NULL;
     const option_row rows[] = {
@@ -119,6 +119,10 @@ int resize_command(int argc, char **argv)
     if (status) return exit_failure("resize", status);
     int slots = saved->options.slots;
     ls_train_saved_free(&saved);
+    if (!ranks) {
+        fprintf(stderr, "lockstep resize: -n N is missing: the new number of ranks\n");
+        return EXIT_USAGE;
+    }
     if (ranks < 1 || (slots && ranks > slots) || ranks > 512) {
         fprintf(stderr,
                 "lockstep resize: -n %d: must be from 1 to the %d slots of the run; the run continues unchanged\n",

@@ -1,5 +1,4 @@
 /* lockstep run: starts a program as the ranks of a world on this machine. */
-#include <errno.h>
 #include <getopt.h>
 #include <math.h>
 #include <stdio.h>
@@ -10,6 +9,7 @@
 #include "cli/escape.h"
 #include "cli/help.h"
 #include "cli/launch.h"
+#include "cli/options.h"
 #include "cli/suggest.h"
 
 static const char help[] =
@@ -21,8 +21,9 @@ static const char help[] =
     "      --timeout SECONDS   how long a rank may be missing or stopped; 'none': forever (default 30)\n"
     "      --grace SECONDS     time for the other ranks to end after one failed (default 0.5)\n"
     "      --max-restarts K    restart all ranks after a failure, at most K times (default 0)\n"
-    "      --elastic           when a rank is killed, restart at once from the last ls_elastic_commit(); K ranks are "
-    "replaced, then the job continues with fewer\n"
+    "      --elastic           when a rank is killed, restart at once from the last ls_elastic_commit(); up to "
+    "--max-restarts\n"
+    "                          lost ranks are replaced, after that the job continues with fewer\n"
     "      --no-prefix         do not prefix output lines with '[RANK] '\n"
     "      --log-dir DIR       write output to DIR/rank_R/stdout.log and stderr.log instead\n"
     "  -r, --redirects SPEC    which output: 0 none, 1 stdout, 2 stderr, 3 both; or per rank: 0:3,1:2\n"
@@ -107,11 +108,10 @@ static int wrong(const char *option, const char *value, const char *expected)
 
 static int read_int(const char *option, const char *text, long low, long high, int *out)
 {
-    char *end, expected[64];
-    errno = 0;
-    long v = strtol(text, &end, 10);
-    if (end == text || *end || errno || v < low || v > high) {
-        snprintf(expected, sizeof expected, "a number from %ld to %ld", low, high);
+    char expected[64];
+    uint64_t v;
+    if (!options_parse_size(text, &v) || v < (uint64_t)low || v > (uint64_t)high) {
+        snprintf(expected, sizeof expected, low == high ? "%ld" : "a number from %ld to %ld", low, high);
         return wrong(option, text, expected);
     }
     *out = (int)v;
@@ -122,7 +122,10 @@ static int read_seconds(const char *option, const char *text, double *out)
 {
     char *end;
     double v = strtod(text, &end);
-    if (end == text || *end || !(v >= 0.001 && v <= 1e6)) return wrong(option, text, "seconds from 0.001 to 1000000");
+    if (end == text || *end || !(v >= 0.001 && v <= 1e6))
+        return wrong(option, text,
+                     !strcmp(option, "--timeout") ? "seconds from 0.001 to 1000000, or none"
+                                                  : "seconds from 0.001 to 1000000");
     *out = v;
     return 0;
 }
@@ -196,8 +199,10 @@ int run_command(int argc, char **argv)
             return EXIT_DONE;
         }
         if (option == ':' || option == '?') {
-            return option == ':' ? refuse_option(argv[at], "needs a value")
-                                 : refuse_option(argv[at], "is an unknown option, or takes no value");
+            return option == ':'
+                       ? refuse_option(argv[at], "needs a value")
+                       : refuse_option(argv[at], strchr(argv[at], '=') ? "is an unknown option, or takes no value"
+                                                                       : "is an unknown option");
         }
         int code = set_option(&o, option, optarg);
         if (code) return code;

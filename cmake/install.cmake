@@ -41,4 +41,17 @@ install(FILES ${PROJECT_BINARY_DIR}/generated/lockstep.pc DESTINATION ${CMAKE_IN
 
 install(DIRECTORY docs/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 FILES_MATCHING PATTERN "*.1")
 install(DIRECTORY docs/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man3 FILES_MATCHING PATTERN "*.3")
+# "man ls_broadcast" shows ls_allreduce(3): each function of a page's NAME section gets a page that includes that one.
+file(GLOB pages CONFIGURE_DEPENDS docs/man/*.3)
+foreach(page ${pages})
+  get_filename_component(page_name ${page} NAME)
+  file(STRINGS ${page} names REGEX "^\\.Nm ls_")
+  foreach(name ${names})
+    string(REGEX REPLACE "^\\.Nm (ls_[a-z0-9_]+).*" "\\1" name "${name}")
+    if(NOT EXISTS ${PROJECT_SOURCE_DIR}/docs/man/${name}.3)
+      file(WRITE ${PROJECT_BINARY_DIR}/generated/man3/${name}.3 ".so man3/${page_name}\n")
+    endif()
+  endforeach()
+endforeach()
+install(DIRECTORY ${PROJECT_BINARY_DIR}/generated/man3/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man3)
 install(FILES cli/completion.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME lockstep)

@@ -304,7 +304,8 @@ LS_API const char *ls_finding_name(ls_finding_kind kind);
     X(NO_OVERLAP, 11, "no_overlap") /* overlap is disabled, which costs nothing here */                               \
     X(NO_COLLECTIVES, 12,                                                                                             \
       "no_collectives")       /* `rank` takes `number` ns longer in the phase `text`, but there are no collectives */ \
-    X(INVALID, 13, "invalid") /* `number` events of `rank` have an impossible time or clock and are left out */
+    X(INVALID, 13, "invalid") /* `number` events of `rank` have an impossible time or clock and are left out */       \
+    X(STEP_NUMBERS, 14, "step_numbers") /* `number` steps of `rank` are left out: their numbers do not increase */
 typedef enum ls_note_kind {
 #define X(name, value, text) LS_NOTE_##name = value,
     LS_NOTE_LIST(X)

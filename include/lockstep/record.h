@@ -83,9 +83,9 @@ enum { LS_PHASE_COUNT = 0 LS_PHASE_LIST(LS_COUNT_ENTRY) };
 /* "forward"; never NULL, also for invalid numbers. */
 LS_API const char *ls_phase_name(ls_phase phase);
 
-/* Step `step` begins, and the previous one ends. */
+/* Step `step` begins, and the previous one ends. Numbers are >= 0 and increase; a step with another number is left out. */
 LS_API void ls_record_step(ls_record *record, int64_t step);
-/* Phases nest: time is attributed to the innermost. */
+/* Phases nest: time is attributed to the innermost, until its end. */
 LS_API void ls_record_begin(ls_record *record, ls_phase phase);
 LS_API void ls_record_end(ls_record *record, ls_phase phase);
 

@@ -206,7 +206,9 @@ ls_status ls__file_writer_open_named(ls__file_writer **out, const char *path)
 {
     int fd;
     *out = NULL;
+    struct stat st;
     if (!*path) return ls__fail(LS_EINVAL, "the output file name is empty");
+    if (!stat(path, &st) && S_ISDIR(st.st_mode)) return ls__fail(LS_EINVAL, "%s: is a folder; name a file in it", path);
     ls_status status = open_stream(path, &fd);
     return status ? status : open_writer(out, path, fd);
 }

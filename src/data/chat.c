@@ -167,8 +167,8 @@ ls_status ls_chat_template_open(ls_chat_template **out, const ls_tokenizer *toke
     ls_chat_template *t = calloc(1, sizeof *t);
     ls_status status = t ? LS_OK : ls__fail(LS_ENOMEM, "no memory for a chat template");
     if (!status && !text)
-        status = ls__fail(LS_EINVAL, "the tokenizer has no chat template (tokenizer_config.json, chat_template.jinja); "
-                                     "choose one: " LS__CHAT_BUILT_IN ", or a .jinja file");
+        status = ls__fail(LS_EINVAL, "the tokenizer has no chat template: choose " LS__CHAT_BUILT_IN
+                                     " or a .jinja file, or put chat_template.jinja into its folder");
     if (!status) status = ls__jinja_parse(&t->jinja, name, text, file->text ? file->bytes : strlen(text));
     if (!status && !(t->tokens = special_tokens(tokenizer, config)))
         status = ls__fail(LS_ENOMEM, "no memory for a chat template");

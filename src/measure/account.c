@@ -187,9 +187,10 @@ typedef struct span { /* a step of one rank */
 } span;
 
 /* The steps that rank r recorded from start to end. */
-static ls_status list_steps(const ls_run *run, const ls_run_rank *r, span **out, size_t *count)
+static ls_status list_steps(ls_run *run, int rank, span **out, size_t *count)
 {
-    size_t n = 0;
+    const ls_run_rank *r = &run->rank[rank];
+    size_t n = 0, wrong = 0;
     for (size_t i = 0; i < r->n_events; i++) n += r->events[i].kind == LS_EVENT_STEP;
     span *list = malloc((n + 1) * sizeof *list);
     *out = list;
@@ -202,9 +203,13 @@ static ls_status list_steps(const ls_run *run, const ls_run_rank *r, span **out,
         if (e->kind != LS_EVENT_END && (e->kind != LS_EVENT_STEP || e->thread != r->main_thread)) continue;
         if (n && list[n - 1].end == 0) list[n - 1].end = e->time;
         int64_t number = (int64_t)e->a;
-        if (e->kind == LS_EVENT_STEP && e->a < INT64_MAX && (!n || number > list[n - 1].number))
+        if (e->kind != LS_EVENT_STEP) continue;
+        if (e->a < INT64_MAX && (!n || number > list[n - 1].number))
             list[n++] = (span){ .number = number, .begin = e->time };
+        else
+            wrong++;
     }
+    if (wrong) ls__run_note(run, LS_NOTE_STEP_NUMBERS, rank, (int64_t)wrong, NULL);
     if (n && list[n - 1].end == 0) n--; /* still under way */
     *count = n;
     return LS_OK;
@@ -404,7 +409,7 @@ ls_status ls__run_account(ls_run *run, const ls_run_options *options)
     ls_status status = lists && counts ? LS_OK : ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
     for (size_t r = 0; r < p && !status; r++) {
         status = walk_rank(run, &run->rank[r]);
-        if (!status) status = list_steps(run, &run->rank[r], &lists[r], &counts[r]);
+        if (!status) status = list_steps(run, (int)r, &lists[r], &counts[r]);
     }
     if (!status) status = join_steps(run, lists, counts, counts + p);
     for (size_t r = 0; r < p && lists; r++) free(lists[r]);

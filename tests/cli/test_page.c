@@ -353,6 +353,18 @@ static void a_chart_needs_a_few_values(void **state)
     }
 }
 
+/* A double cannot count by one there. */
+static void step_numbers_may_be_huge(void **state)
+{
+    (void)state;
+    made *m = make_run("run", 2, 20, 45e6, 0.2);
+    for (int i = 0; i < 20; i++) m->steps[i].number = (INT64_C(1) << 56) + i;
+    const char *html = page_of(&m->run, NULL);
+    has(html, "id=\"time\"");
+    assert_true(strlen(html) < 1000000);
+    free(m);
+}
+
 static void each_rank_has_a_small_chart_on_one_scale(void **state)
 {
     (void)state;
@@ -433,6 +445,7 @@ int main(void)
         cmocka_unit_test(a_long_step_is_cut_and_marked),
         cmocka_unit_test(a_rank_alone_waits_for_nobody),
         cmocka_unit_test(a_chart_needs_a_few_values),
+        cmocka_unit_test(step_numbers_may_be_huge),
         cmocka_unit_test(each_rank_has_a_small_chart_on_one_scale),
         cmocka_unit_test(a_rank_without_a_record_waits_for_nobody),
         cmocka_unit_test(compared_runs_have_their_names),

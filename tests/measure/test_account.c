@@ -170,6 +170,27 @@ static void no_rank_is_blocked_for_a_negative_time(void **state)
     ls_run_free(&run);
 }
 
+static void steps_whose_numbers_do_not_increase_are_noted(void **state)
+{
+    (void)state;
+    static const int64_t numbers[] = { 1, 2, 2, 3, 1, -4, 5, 6 };
+    rank_record r;
+    ls_run *run;
+    int64_t at = INT64_C(3600) * 1000 * MS;
+    begin_record(&r, "live", 0, 1, 0, 0);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++, at += 30 * MS)
+        add(&r, at, LS_EVENT_STEP, (uint64_t)numbers[i], 0);
+    end_killed(&r, "live", "numbers/events", 0);
+    assert_int_equal(ls_run_open(&run, "numbers", NULL), LS_OK);
+    assert_int_equal(run->n_steps, 4);
+    size_t i = 0;
+    while (i < run->n_notes && run->notes[i].kind != LS_NOTE_STEP_NUMBERS) i++;
+    assert_true(i < run->n_notes);
+    assert_int_equal(run->notes[i].rank, 0);
+    assert_int_equal(run->notes[i].number, 3);
+    ls_run_free(&run);
+}
+
 /* The rank and the phase are named, in the collectives and in the findings, and the cost is what was lost. */
 static void check_attribution(const late *l, const char *at)
 {
@@ -452,6 +473,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(phases_add_up),
         cmocka_unit_test(no_rank_is_blocked_for_a_negative_time),
+        cmocka_unit_test(steps_whose_numbers_do_not_increase_are_noted),
         cmocka_unit_test(the_late_rank_is_named),
         cmocka_unit_test(without_collectives_nobody_stalls_anybody),
         cmocka_unit_test(a_delay_at_one_place_is_seen_in_noise),
