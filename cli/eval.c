@@ -218,8 +218,8 @@ static int print_choices(const eval_arguments *a, const ls_choices_result *r, in
     }
     printf("%s on %s: %llu question%s\n", printable(a->run), printable(a->data.items[0]),
            (unsigned long long)r->questions, ls__s((int64_t)r->questions));
-    printf("accuracy       %.4f \u00b1 %.4f\naccuracy norm  %.4f \u00b1 %.4f (log-probability per character)\n",
-           r->accuracy, r->accuracy_error, r->accuracy_norm, r->accuracy_norm_error);
+    printf("accuracy       %.4f \u00b1 %.4f\naccuracy norm  %.4f \u00b1 %.4f (log-probability per %s)\n", r->accuracy,
+           r->accuracy_error, r->accuracy_norm, r->accuracy_norm_error, r->per_token ? "token" : "character");
     return EXIT_DONE;
 }
 

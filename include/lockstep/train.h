@@ -352,9 +352,9 @@ typedef struct ls_choices_options {
     const char *model; /* a run folder, or another folder with a model */
     ls_world *world;   /* all its ranks evaluate together; the scores are the same. NULL: this process alone */
     /* JSON lines with "endings", a list of texts, "label", the number of the right one from 0, and the text before them:
-     * "activity_label", "ctx_a" and "ctx_b", or "ctx" */
+     * "activity_label", "ctx_a" and "ctx_b", or "ctx". Or a file of tokens, such as llm.c's hellaswag_val.bin. */
     const char *data;
-    const char *tokenizer;   /* NULL: that of the folder */
+    const char *tokenizer;   /* NULL: that of the folder; none is used with a file of tokens */
     int batch_size;          /* endings that are computed together; 0: 8 */
     int threads;             /* 0: the cores that this process may run on */
     ls_progress_fn progress; /* of micro-batches, on the first rank; NULL: none */
@@ -367,9 +367,10 @@ typedef struct ls_choices_options {
 typedef struct ls_choices_result {
     uint64_t questions;
     /* As lm-evaluation-harness counts acc and acc_norm: the share of questions whose right ending has the highest log-probability;
-     * or the highest one per character. The errors are standard errors of the mean. */
+     * or the highest one per character, or per token of a file of tokens, as llm.c counts it. The errors are standard errors of the mean. */
     double accuracy, accuracy_norm, accuracy_error, accuracy_norm_error;
     double seconds;
+    bool per_token; /* accuracy_norm is */
     double reserved[4];
 } ls_choices_result;
 

@@ -99,7 +99,7 @@ static ls_status make_question(const json_t *line, ls__question *q, const char *
     const json_t *endings = json_object_get(line, "endings");
     json_t *item;
     size_t i, count = json_array_size(endings);
-    *q = (ls__question){ .right = label_of(json_object_get(line, "label")) };
+    *q = (ls__question){ .count = (int)count, .right = label_of(json_object_get(line, "label")) };
     *problem = count < 2 || count > LS__CHOICES_MAX        ? "no 'endings', a list of 2 to 16 texts"
                : q->right < 0 || (size_t)q->right >= count ? "no 'label', the number of the right ending from 0"
                : !json_is_string(json_object_get(line, "ctx")) && !json_is_string(json_object_get(line, "ctx_a"))
@@ -122,6 +122,7 @@ void ls__questions_free(ls__questions *q)
         json_decref(q->items[i].endings);
     }
     free(q->items);
+    free(q->tokens);
     *q = (ls__questions){ 0 };
 }
 
@@ -151,7 +152,10 @@ static ls_status add_line(ls__questions *out, const char *path, size_t number, c
 ls_status ls__questions_parse(ls__questions *out, const char *path, const char *text, size_t bytes)
 {
     const char *end = text + bytes;
+    int32_t magic = 0;
     ls_status status = LS_OK;
+    if (bytes >= sizeof magic) memcpy(&magic, text, sizeof magic);
+    if (magic == LS__CHOICES_MAGIC) return ls__questions_parse_llmc(out, path, text, bytes);
     *out = (ls__questions){ 0 };
     for (size_t number = 1; text < end && !status; number++) {
         const char *stop = memchr(text, '\n', (size_t)(end - text));

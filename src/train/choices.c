@@ -1,6 +1,7 @@
 /* Multiple choice: which ending of a text a model takes for the most likely. As lm-evaluation-harness counts it: an ending's score
  * is the sum of the log-probabilities of its tokens after the context's; accuracy takes the highest score, accuracy_norm the
- * highest score per character. */
+ * highest score per character. Files of tokens are counted as llm.c does it: no other tokens before the context, and accuracy_norm
+ * per token. */
 #include <math.h>
 #include <omp.h>
 #include <stdio.h>
@@ -61,6 +62,23 @@ static ls_status open_tokenizer(evaluation *e, int vocab)
     return status ? status : ls_encoder_open(&e->encoder, e->tokenizer);
 }
 
+/* A file of tokens fits the model. */
+static ls_status check_tokens(const evaluation *e, int vocab)
+{
+    if (e->o->tokenizer) return ls__fail(LS_EINVAL, "%s: has tokens, not texts; leave out the tokenizer", e->o->data);
+    for (size_t i = 0; i < e->questions.count; i++) {
+        const uint16_t *p = e->questions.items[i].tokens;
+        for (int k = 0; k <= e->questions.items[i].count; k++, p += 1 + *p)
+            for (int t = 1; t <= *p; t++)
+                if (p[t] >= vocab)
+                    return ls__fail(LS_EINVAL,
+                                    "%s: question %zu: token %d is not in the model's vocabulary of %d; llm.c's files "
+                                    "have the tokens of GPT-2; for other models give HellaSwag's JSON lines",
+                                    e->o->data, i, p[t], vocab);
+    }
+    return LS_OK;
+}
+
 static ls_status open_all(evaluation *e)
 {
     const ls_choices_options *o = e->o;
@@ -75,7 +93,8 @@ static ls_status open_all(evaluation *e)
     if (!status) status = ls__file_read(o->data, FILE_LIMIT, &text, &bytes);
     if (!status) status = ls__questions_parse(&e->questions, o->data, text, bytes);
     free(text);
-    if (!status) status = open_tokenizer(e, sizes.vocab_size);
+    if (!status)
+        status = e->questions.tokens ? check_tokens(e, sizes.vocab_size) : open_tokenizer(e, sizes.vocab_size);
     if (!status) status = ls__lm_open(&e->model, &sizes);
     if (!status) status = ls_model_bind(e->model, NULL, NULL, false);
     if (!status) status = ls_model_load(e->model, o->model);
@@ -135,13 +154,35 @@ static ls_status count_context(evaluation *e, const json_t *context, size_t *cou
     return ls_encode(e->encoder, text, bytes, &tokens, count);
 }
 
-/* The context and an ending as inputs and targets; of a text that is too long, the end. */
-static ls_status fill_row(evaluation *e, const ls__question *q, size_t ending, size_t before, row *r)
+/* Inputs and targets of the first `count` tokens, of which the last `scored` are the ending's; of too many, the end. */
+static void cut_row(const evaluation *e, row *r, size_t count, size_t scored)
+{
+    size_t first = count > e->context + 1 ? count - e->context - 1 : 0;
+    memmove(r->tokens, r->tokens + first, (count - first) * sizeof *r->tokens);
+    r->length = count - first ? count - first - 1 : 0;
+    r->scored = scored < r->length ? scored : r->length;
+}
+
+/* The context and an ending of a file of tokens. */
+static ls_status fill_from_tokens(const evaluation *e, const ls__question *q, int ending, row *r)
+{
+    const uint16_t *context = q->tokens, *p = context + 1 + *context;
+    for (int i = 0; i < ending; i++) p += 1 + *p;
+    if (!(r->tokens = malloc(((size_t)*context + *p + 1) * sizeof *r->tokens)))
+        return ls__fail(LS_ENOMEM, "eval: out of memory");
+    for (size_t i = 0; i < *context; i++) r->tokens[i] = context[1 + i];
+    for (size_t i = 0; i < *p; i++) r->tokens[*context + i] = p[1 + i];
+    cut_row(e, r, (size_t)*context + *p, *p);
+    return LS_OK;
+}
+
+/* The context and an ending of a file of texts. */
+static ls_status fill_row(evaluation *e, const ls__question *q, int ending, size_t before, row *r)
 {
     const int32_t *tokens;
-    size_t count, first = 0, special = special_tokens(e, NULL);
+    size_t count, special = special_tokens(e, NULL);
     int32_t start = ls_tokenizer_end_token(e->tokenizer);
-    const char *text = json_string_value(json_array_get(q->endings, ending));
+    const char *text = json_string_value(json_array_get(q->endings, (size_t)ending));
     json_t *whole = json_sprintf("%s %s", json_string_value(q->context), text);
     if (!whole) return ls__fail(LS_ENOMEM, "eval: out of memory");
     ls_status status = ls_encode(e->encoder, json_string_value(whole), json_string_length(whole), &tokens, &count);
@@ -152,12 +193,7 @@ static ls_status fill_row(evaluation *e, const ls__question *q, size_t ending, s
     special_tokens(e, r->tokens);
     if (!special && !before && start >= 0) r->tokens[special++] = start; /* the end of a text stands for no context */
     memcpy(r->tokens + special, tokens, count * sizeof *tokens);
-    r->scored = count > before ? count - before : 0;
-    count += special;
-    if (count > e->context + 1) first = count - e->context - 1;
-    memmove(r->tokens, r->tokens + first, (count - first) * sizeof *r->tokens);
-    r->length = count - first ? count - first - 1 : 0;
-    if (r->scored > r->length) r->scored = r->length;
+    cut_row(e, r, count + special, count > before ? count - before : 0);
     return LS_OK;
 }
 
@@ -184,9 +220,9 @@ static ls_status run_batch(evaluation *e, size_t first)
     for (size_t i = first; i < last; i++) {
         const ls__question *q = &e->questions.items[i];
         size_t before = 0;
-        status = count_context(e, q->context, &before);
-        for (size_t k = 0; k < json_array_size(q->endings) && !status; k++, n++) {
-            status = fill_row(e, q, k, before, &e->rows[n]);
+        if (!q->tokens) status = count_context(e, q->context, &before);
+        for (int k = 0; k < q->count && !status; k++, n++) {
+            status = q->tokens ? fill_from_tokens(e, q, k, &e->rows[n]) : fill_row(e, q, k, before, &e->rows[n]);
             if (e->rows[n].length > longest) longest = e->rows[n].length;
         }
         if (status) return status;
@@ -210,9 +246,9 @@ static ls_status run_batch(evaluation *e, size_t first)
     if ((status = ls_tape_status(e->tape))) return status;
     n = 0;
     for (size_t i = first; i < last; i++)
-        for (size_t k = 0; k < json_array_size(e->questions.items[i].endings); k++, n++)
+        for (int k = 0; k < e->questions.items[i].count; k++, n++)
             for (size_t t = e->rows[n].length - e->rows[n].scored; t < e->rows[n].length; t++)
-                e->scores[i * ENDINGS + k] -= (double)e->losses[n * longest + t];
+                e->scores[i * ENDINGS + (size_t)k] -= (double)e->losses[n * longest + t];
     return LS_OK;
 }
 
@@ -241,9 +277,12 @@ static bool chooses_right(const ls__question *q, const double *scores, bool norm
 {
     int best = 0;
     double highest = -INFINITY;
-    for (size_t k = 0; k < json_array_size(q->endings); k++) {
-        double score = normalized ? scores[k] / (double)characters(json_array_get(q->endings, k)) : scores[k];
-        if (score > highest) highest = score, best = (int)k;
+    const uint16_t *p = q->tokens ? q->tokens + 1 + *q->tokens : NULL;
+    for (int k = 0; k < q->count; k++) {
+        size_t length = p ? *p : characters(json_array_get(q->endings, (size_t)k));
+        double score = normalized ? scores[k] / (double)length : scores[k];
+        if (score > highest) highest = score, best = k;
+        if (p) p += 1 + *p;
     }
     return best == q->right;
 }
@@ -255,7 +294,10 @@ static void add_up(const evaluation *e, ls_choices_result *r)
         right += chooses_right(&e->questions.items[i], e->scores + i * ENDINGS, false);
         normalized += chooses_right(&e->questions.items[i], e->scores + i * ENDINGS, true);
     }
-    *r = (ls_choices_result){ .questions = e->questions.count, .accuracy = right / n, .accuracy_norm = normalized / n };
+    *r = (ls_choices_result){ .questions = e->questions.count,
+                              .accuracy = right / n,
+                              .accuracy_norm = normalized / n,
+                              .per_token = e->questions.tokens != NULL };
     r->accuracy_error = sqrt(r->accuracy * (1 - r->accuracy) / (n - 1));
     r->accuracy_norm_error = sqrt(r->accuracy_norm * (1 - r->accuracy_norm) / (n - 1));
 }
@@ -280,7 +322,7 @@ ls_status ls_eval_choices(const ls_choices_options *options, ls_choices_result *
     if (!status) add_up(&e, result);
     if (!status && options->each)
         for (size_t i = 0; i < e.questions.count; i++)
-            options->each(options->user, i, e.scores + i * ENDINGS, (int)json_array_size(e.questions.items[i].endings),
+            options->each(options->user, i, e.scores + i * ENDINGS, e.questions.items[i].count,
                           e.questions.items[i].right);
     result->seconds = (double)(ls_now() - begin) / 1e9;
     close_all(&e);

@@ -1,4 +1,4 @@
-/* Fuzz target: any bytes as HellaSwag's JSON lines. They are refused with a line, or give questions whose right ending exists. */
+/* Fuzz target: any bytes as HellaSwag's JSON lines or llm.c's questions. They are refused with a place, or give questions whose right ending exists. */
 #include <stdlib.h>
 #include <string.h>
 #include "data/choices.h"
@@ -14,11 +14,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     if (!q.count) abort();
     for (size_t i = 0; i < q.count; i++) {
-        size_t count = json_array_size(q.items[i].endings);
-        if (!json_is_string(q.items[i].context) || count < 2 || count > LS__CHOICES_MAX) abort();
-        if (q.items[i].right < 0 || (size_t)q.items[i].right >= count) abort();
-        for (size_t k = 0; k < count; k++)
-            if (!json_is_string(json_array_get(q.items[i].endings, k))) abort();
+        const ls__question *item = &q.items[i];
+        const uint16_t *p = item->tokens;
+        unsigned sum = 0;
+        if (item->count < 2 || item->count > LS__CHOICES_MAX || item->right < 0 || item->right >= item->count) abort();
+        if (!p && (!json_is_string(item->context) || json_array_size(item->endings) != (size_t)item->count)) abort();
+        for (int k = 0; k < item->count; k++)
+            if (!p && !json_is_string(json_array_get(item->endings, (size_t)k))) abort();
+        for (int k = 0; p && k <= item->count; k++, p += 1 + *p)
+            for (int t = 1; t <= *p; t++) sum += p[t]; /* the sanitizer's business */
+        if (sum == 0xffffffffu) abort();
     }
     ls__questions_free(&q);
     return 0;
