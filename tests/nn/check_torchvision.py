@@ -4,10 +4,10 @@ torchvision and safetensors, so it is no part of `make test`:
 
   tests/nn/check_torchvision.py [BUILD] [MODEL...]
 
-Prints the largest difference of each from what torch computes in double, relative to the largest value; exits 1 if one is above 1e-4 and above twice
-that of torch in float32: norms over a few pixels magnify what float32 rounds. With --strict instead: a batch of 16, weights that were trained for a few
-steps, and 1e-4 as the only limit, of the norm of each tensor's difference. With --curve [DATA] instead: the loss of 200 steps of resnet20 on
-CIFAR-shaped pictures from the same weights and batches as torch's, which must stay within 1 %."""
+Prints the largest difference of each from what torch computes in double, relative to the largest value of the tensor; exits 1 if one is above 1e-4. Which
+side of 0 an input of a ReLU is on can hang on a rounding, and one that is on the other side is an error of the gradients that has nothing to do with how they are
+computed: torch's own float32 is then up to 45 % off. So norms have scales and biases that keep most inputs away from 0, and the seed is the first one with
+which torch in float32 is within half of the limit of torch in double. Buffers are compared after ten steps, in which that happens again: twice torch's error is allowed. With --curve instead: the loss of 200 steps of resnet20 on CIFAR-shaped pictures from the same weights and batches as torch's, which must stay within 1 %."""
 import json
 import pathlib
 import subprocess
@@ -19,7 +19,7 @@ import torchvision
 from safetensors.torch import load_file, save_file
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "bench" / "peers"))
-from torch_images import make
+from torch_images import SIZES, make
 
 LIMIT, STEPS, LR = 1e-4, 10, 1e-3
 arguments = [x for x in sys.argv[1:] if not x.startswith("--")]
@@ -40,11 +40,14 @@ def report(name, what, difference, limit=LIMIT):
 
 def randomize(model):
     """Norms that do something, and running statistics that are not the initial ones."""
-    for name, x in model.state_dict().items():
-        if "running_var" in name or name.endswith(("bn1.weight", "bn2.weight", "bn3.weight", "downsample.1.weight")):
-            x.uniform_(0.5, 1.5)
-        elif "running_mean" in name or ("bn" in name and name.endswith("bias")):
-            x.normal_(0, 0.2)
+    for m in model.modules():
+        if isinstance(m, torch.nn.BatchNorm2d):
+            sign = torch.randint(0, 2, (m.num_features,)) * 2 - 1
+            with torch.no_grad():
+                m.weight.uniform_(0.5, 0.6)
+                m.bias.copy_(sign * torch.empty(m.num_features).uniform_(1, 1.2))
+                m.running_mean.normal_(0, 0.2)
+                m.running_var.uniform_(0.5, 1.5)
 
 
 def probe(folder, name, model, images, targets, size, classes):
@@ -68,55 +71,38 @@ def steps(model, images, targets, lr=LR):
         optimizer.step()
 
 
+def decided(name, rows, size, classes):
+    """A model and batches whose gradients float32 can decide, by torch alone."""
+    for seed in range(1, 100):
+        torch.manual_seed(seed)
+        model = make(name, classes)
+        randomize(model)
+        images, targets = torch.randn(STEPS, rows, 3, size, size), torch.randint(0, classes, (STEPS, rows))
+        exact, single = make(name, classes).double(), make(name, classes)
+        exact.load_state_dict(model.state_dict())
+        single.load_state_dict(model.state_dict())
+        truth, near = train(exact, images[:1].double(), targets[:1]), train(single, images[:1], targets[:1])
+        if max(worst(near[k], truth[k]) for k in truth if k.startswith("grad.")) < LIMIT / 2:
+            return model, images, targets
+    sys.exit(f"{name}: no seed of 99 with which torch's float32 is near its double")
+
+
 def check(name, rows=4, size=64, classes=10):
-    torch.manual_seed(1)
-    model = make(name, classes)
-    randomize(model)
-    images, targets = torch.randn(STEPS, rows, 3, size, size), torch.randint(0, classes, (STEPS, rows))
+    model, images, targets = decided(name, rows, size, classes)
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         ours = probe(folder, name, model, images, targets, size, classes)
         saved = load_file(folder / "saved" / "model.safetensors")
     same = saved.keys() == model.state_dict().keys() and all(torch.equal(saved[k], v) for k, v in model.state_dict().items())
     report(name, "state_dict that is read and saved", 0 if same else 1)
-    def double():
-        exact = make(name, classes).double()
-        exact.load_state_dict(model.state_dict())
-        return exact
-
-    model.eval()
-    report(name, "logits", worst(ours["logits"], double().eval()(images[0].double()).float()))
-    truth, single = train(double(), images.double(), targets), train(model, images, targets)
-    for what, prefix in ("gradients", "grad."), (f"losses of {STEPS} steps", "losses"), ("buffers after them", "buffer."):
-        mine, torchs = (max(worst(x[k], truth[k]) for k in truth if k.startswith(prefix)) for x in (ours, single))
-        report(name, f"{what} (torch in float32: {torchs:.1e})", mine, max(LIMIT, 2 * torchs))
-
-
-def distance(a, b):
-    """The norm of the difference of two tensors, relative to the norm of the second."""
-    return ((a.double() - b.double()).norm() / b.double().norm().clamp_min(1e-30)).item()
-
-
-def check_strictly(name, rows=16, size=64, classes=10, warm=10):
-    """Within 1e-4 of double, whatever torch in float32 is: a batch of 16, from torchvision's initial weights after a few steps, where norms are
-    over enough pixels that float32 can be judged. Tensor by tensor."""
-    torch.manual_seed(3)
-    base = torch.randn(classes, 3, size, size)
-    targets = torch.randint(0, classes, (warm + STEPS, rows))
-    images = base[targets] + torch.randn(warm + STEPS, rows, 3, size, size)
     exact = make(name, classes).double()
-    for _ in steps(exact, images[:warm].double(), targets[:warm], lr=1e-2):
-        pass
-    model = make(name, classes)
-    model.load_state_dict(exact.state_dict())
     exact.load_state_dict(model.state_dict())
-    images, targets = images[warm:], targets[warm:]
-    with tempfile.TemporaryDirectory() as folder:
-        ours = probe(pathlib.Path(folder), name, model, images, targets, size, classes)
+    with torch.no_grad():
+        report(name, "logits", worst(ours["logits"], exact.eval()(images[0].double()).float()))
     truth, single = train(exact, images.double(), targets), train(model, images, targets)
     for what, prefix in ("gradients", "grad."), (f"losses of {STEPS} steps", "losses"), ("buffers after them", "buffer."):
-        mine, torchs = (max(distance(x[k], truth[k]) for k in truth if k.startswith(prefix)) for x in (ours, single))
-        report(name, f"batch {rows}, trained for {warm} steps: {what}, by norms of tensors (torch in float32: {torchs:.1e})", mine)
+        mine, torchs = (max(worst(x[k], truth[k]) for k in truth if k.startswith(prefix)) for x in (ours, single))
+        report(name, f"{what} (torch in float32: {torchs:.1e})", mine, max(LIMIT, 2 * torchs) if prefix == "buffer." else LIMIT)
 
 
 def train(model, images, targets):
@@ -150,6 +136,6 @@ print(f"torch {torch.__version__}, torchvision {torchvision.__version__}")
 if "--curve" in sys.argv:
     curve()
 else:
-    for model in arguments[1:] or ("resnet18", "resnet50", "resnet20"):
-        check_strictly(model) if "--strict" in sys.argv else check(model)
+    for model in arguments[1:] or ("resnet18", "resnet34", "resnet50", "resnet20"):
+        check(model, size=16 if model in SIZES else 64)
 sys.exit(failed)
