@@ -29,7 +29,7 @@ static const char help_text[] =
     "  --seconds S      measuring time; default: 3\n  --user-owned     buffers that the caller allocated, not job "
     "memory\n"
     "  --against PEER   also measure a peer, alternating: mpi (Open MPI), mpich, or a command (see the manual)\n"
-    "  --figure ddp     60 million float32 in chunks of 10 thousand to 20 million, as in figure 1 of the DDP paper\n"
+    "  --figure ddp     60 million float32 in chunks of 10 thousand to 20 million, as in the DDP paper\n"
     "  --plot FILE      draw the result: FILE.svg, or FILE.png where rsvg-convert is installed\n"
     "  --json           print one JSON object per line instead of a table\n"
     "  --help           this text\n";
@@ -79,7 +79,7 @@ static ls_status parse_sizes(bench_options *o, const char *list)
     }
 }
 
-/* The DDP paper's first figure. */
+/* The DDP paper's figure of communication delay. */
 static ls_status set_figure(bench_options *o, const char *which)
 {
     if (strcmp(which, "ddp")) return ls__fail(LS_EINVAL, "--figure: unknown figure '%s'; must be ddp", which);

@@ -1,185 +1,276 @@
-/* The results of `lockstep bench ddp`: tables, JSON lines, plots. */
+/* The results of `lockstep bench ddp` as tables or JSON lines. ddp_plots.c draws them. */
+#include <math.h>
 #include <string.h>
 #include "base/text.h"
 #include "cli/bench/ddp.h"
-#include "cli/bench/plot.h"
 
-static void describe(const ddp_bench *b, FILE *to)
+double ddp_number(const json_t *row, const char *key)
 {
-    fprintf(
-        to,
-        "%s%.1f M parameters (%d layer%s, width %d, vocabulary %d; %.0f MiB of gradients), %d rank%s of %d thread%s",
-        b->hosts > 1 ? "\n" : "", b->parameters / 1e6, b->layers, ls__s(b->layers), b->width, b->vocab_size,
-        b->parameters * 4 / (1 << 20), b->world_size, ls__s(b->world_size), b->threads, ls__s(b->threads));
-    if (b->hosts > 1)
-        fprintf(to, " on %d hosts, link of %s (%s)\n", b->hosts, b->link, b->transport);
-    else
-        fprintf(to, " on this machine (%s)\n", b->transport);
+    const json_t *value = json_object_get(row, key);
+    return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
-static const char *times_header = "%12s %9s %9s %9s %14s %9s %9s\n";
-
-static void head(FILE *to, const char *first)
+const char *ddp_text(const json_t *row, const char *key)
 {
-    fprintf(to, times_header, first, "step", "forward", "backward", "communication", "update", "ratio");
+    const char *text = json_string_value(json_object_get(row, key));
+    return text ? text : "";
 }
 
-static void times(FILE *to, const char *label, const ddp_times *t, double divisor, double ratio)
+bool ddp_is(const json_t *row, ddp_part part, const char *model, bool hosts)
 {
-    fprintf(to, "%12s %6.1f ms %6.1f ms %6.1f ms %11.1f ms %6.1f ms %8.2fx\n", label, t->total / divisor,
-            t->forward / divisor, t->backward / divisor, t->exposed / divisor, t->update / divisor, ratio);
+    return !strcmp(ddp_text(row, "part"), ddp_part_names[part]) && !strcmp(ddp_text(row, "model"), model) &&
+           (ddp_number(row, "hosts") > 1) == hosts;
 }
 
-static const ddp_row *first_of(const ddp_bench *b, ddp_part part)
+static const json_t *first_of(const json_t *rows, ddp_part part, const char *model)
 {
-    for (int i = 0; i < b->n_rows; i++)
-        if (b->table[i].part == part) return &b->table[i];
+    size_t i;
+    const json_t *row;
+    json_array_foreach(rows, i, row) if (ddp_is(row, part, model, ddp_number(row, "hosts") > 1)) return row;
     return NULL;
 }
 
-static void title(const ddp_bench *b, ddp_part part, FILE *to)
+void ddp_label(const json_t *row, char *out, size_t room)
 {
-    const ddp_row *r = first_of(b, part);
-    const ddp_times *t = &r->result;
-    switch (part) {
-    case DDP_BREAKDOWN:
-        fprintf(to,
-                "\nPhases of a step: %d x %d tokens per rank; communication is the exposed part; in total it\ntakes "
-                "%.2f times as long as backward\n",
-                r->batch_size, b->seq_len, t->backward > 0 ? t->exposed / t->backward : 0);
-        head(to, "overlap");
-        break;
-    case DDP_BUCKETS:
-        fprintf(to, "\nStep time by bucket size: %d x %d tokens per rank, with overlap\n", r->batch_size, b->seq_len);
-        head(to, "bucket");
-        break;
-    case DDP_SKIP:
-        fprintf(to, "\nSynchronized every N micro-batches: times of one micro-batch of %d x %d tokens\n", r->batch_size,
-                b->seq_len);
-        head(to, "every");
-        break;
-    default:
-        fprintf(
-            to,
-            "\n%d micro-batches of %d x %d tokens per step: times of one micro-batch. The baseline synchronizes each;"
-            " its\ncommunication takes %.2f times as long as forward and backward\n",
-            DDP_MICRO_BATCHES, r->batch_size, b->seq_len, t->exposed / (t->forward + t->backward));
-        head(to, "");
-    }
+    const char *part = ddp_text(row, "part");
+    double bucket = ddp_number(row, "bucket_bytes");
+    if (!strcmp(part, "breakdown"))
+        snprintf(out, room, "%s", json_is_true(json_object_get(row, "overlap")) ? "overlap" : "no overlap");
+    else if (!strcmp(part, "buckets"))
+        bucket < 2 ? snprintf(out, room, "0") : snprintf(out, room, "%.4g MiB", bucket / (1 << 20));
+    else if (!strcmp(part, "scaling"))
+        snprintf(out, room, "%.0f rank%s", ddp_number(row, "ranks"), ddp_number(row, "ranks") > 1 ? "s" : "");
+    else if (!strcmp(part, "skip") || !strcmp(part, "accuracy"))
+        snprintf(out, room, "every %.0f", ddp_number(row, "micro_batches"));
+    else if (!strcmp(part, "groups"))
+        snprintf(out, room, "%.0f group%s", ddp_number(row, "groups"), ddp_number(row, "groups") > 1 ? "s" : "");
+    else
+        snprintf(out, room, "%s", ddp_text(row, "way"));
 }
 
-static void label_of(const ddp_row *r, char *out, size_t room)
+/* "12.3 ±0.4" */
+static void put_time(FILE *to, double ms, double sd, double divisor)
 {
-    switch (r->part) {
-    case DDP_BREAKDOWN: snprintf(out, room, "%s", r->no_overlap ? "no" : "yes"); break;
-    case DDP_BUCKETS: snprintf(out, room, "%.4g MiB", (double)r->bucket_bytes / (1 << 20)); break;
-    case DDP_SKIP: snprintf(out, room, "%d", r->micro_batches); break;
-    default: snprintf(out, room, "%s", r->sync_each ? "baseline" : "no_sync");
-    }
+    if (isnan(ms))
+        fprintf(to, " %16s", "-");
+    else
+        fprintf(to, " %8.1f \u00b1%5.1f", ms / divisor, isnan(sd) ? 0 : sd / divisor);
 }
 
-static void row_json(const ddp_bench *b, const ddp_row *r, FILE *to)
+/* ---- Parts that time whole steps. */
+
+static void title(const ddp_bench *b, ddp_part part, const json_t *row, FILE *to)
 {
-    const ddp_times *t = &r->result;
-    int last = r->count - 1; /* the samples are in order */
-    fprintf(to,
-            "{\"part\": \"%s\", \"hosts\": %d, \"ranks\": %d, \"link\": %s%s%s, \"parameters\": %.0f, \"overlap\": %s, "
-            "\"bucket_bytes\": %zu, \"micro_batches\": %d, \"sync_each\": %s, \"batch_size\": %d, \"seq_len\": %d, "
-            "\"steps\": %d, \"step_ms\": %.4f, \"step_p25_ms\": %.4f, \"step_p75_ms\": %.4f, \"forward_ms\": %.4f, "
-            "\"backward_ms\": %.4f, \"communication_ms\": "
-            "%.4f, \"update_ms\": %.4f}\n",
-            ddp_part_names[r->part], b->hosts, b->world_size, b->hosts > 1 ? "\"" : "", b->hosts > 1 ? b->link : "null",
-            b->hosts > 1 ? "\"" : "", b->parameters, r->no_overlap ? "false" : "true", r->bucket_bytes,
-            r->micro_batches, r->sync_each ? "true" : "false", r->batch_size, b->seq_len, r->count, t->total,
-            r->samples[last / 4].total, r->samples[last - last / 4].total, t->forward, t->backward, t->exposed,
-            t->update);
+    static const char *const texts[DDP_PARTS] = {
+        [DDP_BREAKDOWN] = "Phases of a step, without and with overlap (the paper's figure 6)",
+        [DDP_BUCKETS] = "A step by bucket size; 0: each parameter by itself (figures 7 and 8)",
+        [DDP_SCALING] = "A step by number of ranks, each with the same batch (figure 9)",
+        [DDP_SKIP] = "Synchronized every N micro-batches: times of one micro-batch (figure 10)",
+        [DDP_GROUPS] = "Buckets of 1 MiB that use several groups in turn (figure 12)",
+        [DDP_ACCUMULATE] = "4 micro-batches per step: times of one micro-batch (Accelerate's table)",
+    };
+    (void)b;
+    fprintf(to, "\n%s: %s", ddp_text(row, "model"), texts[part]);
+    if (part == DDP_SCALING)
+        fputs("; ms\n", to);
+    else if (ddp_number(row, "hosts") > 1)
+        fprintf(to, ";\n  %.0f hosts, link of %s; ms\n", ddp_number(row, "hosts"), ddp_text(row, "link"));
+    else
+        fprintf(to, "; %.0f rank%s; ms\n", ddp_number(row, "ranks"), ddp_number(row, "ranks") > 1 ? "s" : "");
 }
 
-void ddp_report(const ddp_bench *b, FILE *to)
+static void head(const json_t *row, FILE *to)
 {
+    const char *peer = ddp_text(row, "peer");
+    fprintf(to, "%20s %16s %9s %9s %9s %9s %7s", "", "step", "forward", "backward", "exposed", "update", "ratio");
+    if (*peer) fprintf(to, " %16s %9s", "torch", "torch/our");
+    fputc('\n', to);
+}
+
+static double divisor_of(const json_t *row)
+{
+    const char *part = ddp_text(row, "part");
+    return !strcmp(part, "skip") || !strcmp(part, "accumulate") ? ddp_number(row, "micro_batches") : 1;
+}
+
+static void put_row(const json_t *row, const json_t *first, FILE *to)
+{
+    static const char *const phases[] = { "forward_ms", "backward_ms", "communication_ms", "update_ms" };
     char label[32];
-    if (!b->json) describe(b, to);
-    for (int i = 0; i < b->n_rows; i++) {
-        const ddp_row *r = &b->table[i], *first = first_of(b, r->part);
-        if (b->json) {
-            row_json(b, r, to);
-            continue;
+    double n = divisor_of(row), ours = ddp_number(row, "step_ms") / n, theirs = ddp_number(row, "peer_step_ms") / n;
+    ddp_label(row, label, sizeof label);
+    fprintf(to, "%20s", label);
+    put_time(to, ours, ddp_number(row, "step_sd_ms") / n, 1);
+    for (int i = 0; i < 4 && !isnan(ours); i++) fprintf(to, " %9.1f", ddp_number(row, phases[i]) / n);
+    if (isnan(ours))
+        fprintf(to, " %47s", "cannot happen: the mode is begin's");
+    else
+        fprintf(to, " %6.2fx", ddp_number(first, "step_ms") / divisor_of(first) / ours);
+    if (json_object_get(row, "peer")) {
+        put_time(to, theirs, ddp_number(row, "peer_step_sd_ms") / n, 1);
+        if (!isnan(ours)) fprintf(to, " %8.2fx", theirs / ours);
+    }
+    fputc('\n', to);
+}
+
+static void report_steps(const ddp_bench *b, const json_t *rows, ddp_part part, const char *model, FILE *to)
+{
+    size_t i;
+    const json_t *row, *first = first_of(rows, part, model);
+    if (!first) return;
+    title(b, part, first, to);
+    head(first, to);
+    for (int ranks = 1; ranks < 1 << 20; ranks *= 2) /* scaling: rows of one rank first */
+        json_array_foreach(rows, i, row)
+        {
+            double n = ddp_number(row, "ranks");
+            if (!ddp_is(row, part, model, ddp_number(row, "hosts") > 1)) continue;
+            if (part == DDP_SCALING ? n >= ranks && n < 2 * ranks : ranks == 1) {
+                if (part == DDP_SCALING && n < ddp_number(first, "ranks")) first = row;
+                put_row(row, first, to);
+            }
         }
-        if (r == first) title(b, r->part, to);
-        label_of(r, label, sizeof label);
-        double divisor = r->part == DDP_SKIP || r->part == DDP_ACCUMULATE ? r->micro_batches : 1;
-        double divisor_first = r->part == DDP_SKIP || r->part == DDP_ACCUMULATE ? first->micro_batches : 1;
-        times(to, label, &r->result, divisor, first->result.total / divisor_first / (r->result.total / divisor));
+}
+
+/* ---- The other parts. */
+
+static void report_allreduce(const json_t *rows, FILE *to)
+{
+    size_t i;
+    const json_t *row, *first = first_of(rows, DDP_ALLREDUCE, "");
+    if (!first) return;
+    fprintf(to,
+            "\nAll-reduce of %.0f M parameters, by parameters per call (communication vs computation delay); %s%.0f "
+            "ranks; ms\n",
+            ddp_number(first, "elements") / 1e6, ddp_number(first, "hosts") > 1 ? "2 hosts, " : "",
+            ddp_number(first, "ranks"));
+    fprintf(to, "%20s %9s %20s", "per call", "median", "quartiles");
+    if (*ddp_text(first, "peer")) fprintf(to, " %9s %9s", "torch", "torch/our");
+    fputc('\n', to);
+    json_array_foreach(rows, i, row)
+    {
+        if (strcmp(ddp_text(row, "part"), ddp_part_names[DDP_ALLREDUCE]) != 0) continue;
+        fprintf(to, "%18.0f K %9.2f %9.2f to %7.2f", ddp_number(row, "elements_per_call") / 1e3, ddp_number(row, "ms"),
+                ddp_number(row, "p25_ms"), ddp_number(row, "p75_ms"));
+        if (*ddp_text(row, "peer"))
+            fprintf(to, " %9.2f %8.2fx", ddp_number(row, "peer_ms"),
+                    ddp_number(row, "peer_ms") / ddp_number(row, "ms"));
+        fputc('\n', to);
+    }
+}
+
+/* Element i of a list of numbers. */
+static double item(const json_t *row, const char *key, size_t i)
+{
+    return json_number_value(json_array_get(json_object_get(row, key), i));
+}
+
+/* When so many elements are ready: the time of the first parameter with which they are. */
+static double when(const json_t *row, const char *elements, const char *times, double share)
+{
+    size_t n = json_array_size(json_object_get(row, elements)), i = 0;
+    double all = n ? item(row, elements, n - 1) : 0;
+    while (i + 1 < n && item(row, elements, i) < share * all) i++;
+    return n ? item(row, times, i) : NAN;
+}
+
+static void report_ready(const json_t *rows, const char *model, FILE *to)
+{
+    const json_t *row = first_of(rows, DDP_READY, model);
+    if (!row) return;
+    size_t n = json_array_size(json_object_get(row, "elements"));
+    fprintf(to,
+            "\n%s: When in backward gradients are ready, without communication (communication vs computation delay);\n "
+            " %.2f M parameters; ms\n",
+            model, item(row, "elements", n - 1) / 1e6);
+    fprintf(to, "%20s %9s %20s", "ready", "median", "range");
+    if (*ddp_text(row, "peer")) fprintf(to, " %9s", "torch");
+    fputc('\n', to);
+    for (int part = 1; part <= 10; part++) {
+        double share = part / 10.0;
+        fprintf(to, "%18d %% %9.1f %9.1f to %7.1f", part * 10, when(row, "elements", "ms", share),
+                when(row, "elements", "low_ms", share), when(row, "elements", "high_ms", share));
+        if (*ddp_text(row, "peer")) fprintf(to, " %9.1f", when(row, "peer_elements", "peer_ms", share));
+        fputc('\n', to);
+    }
+}
+
+static void report_accuracy(const json_t *rows, FILE *to)
+{
+    size_t i;
+    const json_t *row;
+    double batch = 0;
+    json_array_foreach(rows, i, row)
+    {
+        if (strcmp(ddp_text(row, "part"), ddp_part_names[DDP_ACCURACY]) != 0) continue;
+        if (ddp_number(row, "batch_size") != batch) {
+            batch = ddp_number(row, "batch_size");
+            fprintf(to,
+                    "\nLearning with skipped synchronization (figure 11): a small ResNet on built-in pictures, %.0f "
+                    "per rank,\n  "
+                    "%.0f iterations, %.0f ranks; mean loss of a sixteenth of them\n%20s",
+                    batch, ddp_number(row, "iterations"), ddp_number(row, "ranks"), "synchronized");
+            for (int part = 1; part <= 4; part++) fprintf(to, " %7d %%", part * 25);
+            fprintf(to, " %12s\n", "accuracy");
+        }
+        char label[32];
+        ddp_label(row, label, sizeof label);
+        fprintf(to, "%20s", label);
+        size_t n = json_array_size(json_object_get(row, "loss"));
+        for (size_t part = 1; part <= 4; part++) fprintf(to, " %9.4f", item(row, "loss", part * n / 4 - 1));
+        fprintf(to, " %10.1f %%\n", 100 * ddp_number(row, "accuracy"));
+    }
+}
+
+/* What was measured. */
+static void describe(const ddp_bench *b, const json_t *rows, FILE *to)
+{
+    const json_t *row = json_array_get(rows, 0);
+    char text[200];
+    size_t i;
+    if (ddp_number(row, "hosts") > 1)
+        fprintf(to, "\n%.0f hosts with a link of %s\n", ddp_number(row, "hosts"), b->link);
+    else
+        fprintf(to, "%.0f rank%s of %d thread%s on this machine\n", ddp_number(row, "ranks"),
+                ddp_number(row, "ranks") > 1 ? "s" : "", b->threads, ls__s(b->threads));
+    for (int k = 0; k < DDP_MODELS; k++)
+        json_array_foreach(rows, i, row) if (!strcmp(ddp_text(row, "model"), ddp_model_names[k]) &&
+                                             ddp_number(row, "parameters") > 0)
+        {
+            double parameters = ddp_number(row, "parameters");
+            ddp_model_describe(b, (ddp_kind)k, text, sizeof text);
+            fprintf(to, "%s: %s, %.2f M parameters (%.1f MiB)\n", ddp_model_names[k], text, parameters / 1e6,
+                    parameters * 4 / (1 << 20));
+            break;
+        }
+    json_array_foreach(rows, i, row) if (*ddp_text(row, "peer"))
+    {
+        fprintf(to, "torch: %s, DistributedDataParallel over Gloo, measured after lockstep\n", ddp_text(row, "peer"));
+        break;
+    }
+}
+
+void ddp_report(const ddp_bench *b, const json_t *rows, FILE *to)
+{
+    size_t i;
+    const json_t *row;
+    if (!json_array_size(rows)) return;
+    if (b->json) {
+        json_array_foreach(rows, i, row)
+        {
+            json_dumpf(row, to, JSON_REAL_PRECISION(7));
+            fputc('\n', to);
+        }
+        fflush(to);
+        return;
+    }
+    describe(b, rows, to);
+    report_allreduce(rows, to);
+    for (int k = 0; k < DDP_MODELS; k++) report_ready(rows, ddp_model_names[k], to);
+    for (int part = 0; part < DDP_PARTS; part++) {
+        for (int k = 0; k < DDP_MODELS && part != DDP_READY; k++)
+            report_steps(b, rows, (ddp_part)part, ddp_model_names[k], to);
+        if (part == DDP_ACCURACY) report_accuracy(rows, to);
     }
     fflush(to);
-}
-
-/* ---- Plots. */
-
-/* "NAME-hosts-buckets.svg" */
-static void plot_name(const ddp_bench *b, ddp_part part, char *out, size_t room)
-{
-    size_t n = strlen(b->plot);
-    bool png = n > 4 && !strcmp(b->plot + n - 4, ".png"), svg = n > 4 && !strcmp(b->plot + n - 4, ".svg");
-    snprintf(out, room, "%.*s%s-%s.%s", (int)(png || svg ? n - 4 : n), b->plot, b->hosts > 1 ? "-hosts" : "",
-             ddp_part_names[part], png ? "png" : "svg");
-}
-
-static ls_status plot_bars_of(const ddp_bench *b, ddp_part part, const char *text, const char *path)
-{
-    static char labels[DDP_MAX_ROWS][32];
-    plot_bars p = { .title = text,
-                    .y_label = part == DDP_BREAKDOWN ? "ms per step" : "ms per micro-batch",
-                    .parts = { "forward", "backward", "communication not hidden", "update" },
-                    .part_count = 4 };
-    for (int i = 0; i < b->n_rows && p.bar_count < PLOT_MAX_BARS; i++) {
-        const ddp_row *r = &b->table[i];
-        if (r->part != part) continue;
-        const ddp_times *t = &r->result;
-        label_of(r, labels[i], sizeof labels[i]);
-        if (part == DDP_BREAKDOWN)
-            snprintf(labels[i], sizeof labels[i], r->no_overlap ? "without overlap" : "with overlap");
-        if (part == DDP_SKIP) snprintf(labels[i], sizeof labels[i], "every %d", r->micro_batches);
-        double n = r->micro_batches;
-        p.bars[p.bar_count++] =
-            (plot_bar){ labels[i], { t->forward / n, t->backward / n, t->exposed / n, t->update / n } };
-    }
-    return plot_bars_write(&p, path);
-}
-
-static ls_status plot_buckets(const ddp_bench *b, const char *text, const char *path)
-{
-    double x[DDP_MAX_ROWS], y[DDP_MAX_ROWS], exposed[DDP_MAX_ROWS];
-    int n = 0;
-    for (int i = 0; i < b->n_rows; i++) {
-        const ddp_row *r = &b->table[i];
-        if (r->part != DDP_BUCKETS) continue;
-        x[n] = (double)r->bucket_bytes;
-        y[n] = r->result.total / 1e3;
-        exposed[n++] = r->result.exposed / 1e3;
-    }
-    plot p = { .title = text,
-               .x_label = "size of buckets",
-               .y_label = "time of a step",
-               .x_in_bytes = true,
-               .y_in_seconds = true,
-               .series = { { "step", x, y, n, false }, { "communication not hidden", x, exposed, n, false } },
-               .series_count = 2 };
-    return plot_write(&p, path);
-}
-
-ls_status ddp_report_plots(const ddp_bench *b)
-{
-    static const char *const titles[] = { "Phases of a step", "Step time by bucket size",
-                                          "Synchronized every N micro-batches", "4 micro-batches per step" };
-    ls_status status = LS_OK;
-    for (int part = 0; part < DDP_PARTS && !status; part++) {
-        char path[4096], text[160];
-        if (!b->parts[part]) continue;
-        plot_name(b, (ddp_part)part, path, sizeof path);
-        snprintf(text, sizeof text, b->hosts > 1 ? "%s, %d rank%s, %d hosts, %s" : "%s, %d rank%s", titles[part],
-                 b->world_size, ls__s(b->world_size), b->hosts, b->link);
-        status = part == DDP_BUCKETS ? plot_buckets(b, text, path) : plot_bars_of(b, (ddp_part)part, text, path);
-    }
-    return status;
 }

@@ -200,7 +200,7 @@ static ls_status draw(const options *o, const result *results, int count)
             y[k][n++] = (double)results[i].batches / results[i].seconds;
         }
         snprintf(names[k], sizeof names[k], "prefetch %d", o->prefetch[k]);
-        p.series[p.series_count++] = (plot_series){ names[k], x[k], y[k], n, false };
+        p.series[p.series_count++] = (plot_series){ .name = names[k], .x = x[k], .y = y[k], .count = n };
     }
     return plot_write(&p, o->plot);
 }

@@ -20,14 +20,16 @@ static const char *const colours[PLOT_MAX_SERIES] = {
 };
 static const char grey[] = "#7a7a7a";
 
-/* A logarithmic axis: values low..high onto pixels from..to. */
+/* An axis: values low..high onto pixels from..to. */
 typedef struct axis {
     double low, high;
     double from, to;
+    bool linear;
 } axis;
 
 static double place(const axis *a, double value)
 {
+    if (a->linear) return a->from + (a->to - a->from) * (value - a->low) / (a->high - a->low);
     return a->from + (a->to - a->from) * (log(value) - log(a->low)) / (log(a->high) - log(a->low));
 }
 
@@ -38,7 +40,7 @@ static void span(const plot *p, bool is_x, double *low, double *high)
     for (int s = 0; s < p->series_count; s++)
         for (int i = 0; i < p->series[s].count && !p->series[s].dashed; i++) {
             double x = p->series[s].x[i], y = p->series[s].y[i], v = is_x ? x : y;
-            if (!(x > 0 && y > 0)) continue;
+            if (!p->linear && !(x > 0 && y > 0)) continue;
             if (v < *low) *low = v;
             if (v > *high) *high = v;
         }
@@ -48,9 +50,14 @@ static void span(const plot *p, bool is_x, double *low, double *high)
 /* y ends at full decades, x at its data with a little air. */
 static axis make_axis(const plot *p, bool is_x)
 {
-    axis a;
+    axis a = { .linear = p->linear };
     span(p, is_x, &a.low, &a.high);
-    if (is_x) {
+    if (p->linear) {
+        a.low = 0;
+        a.high *= 1.05;
+        a.from = is_x ? LEFT : HEIGHT - BOTTOM;
+        a.to = is_x ? WIDTH - RIGHT : TOP;
+    } else if (is_x) {
         a.low /= 1.3;
         a.high *= 1.3;
         a.from = LEFT;
@@ -99,12 +106,35 @@ static void tick_text(char *out, size_t room, double value, scale how)
                                             { " ns", " \u00b5s", " ms", " s", "000 s" } };
     double step = how == BYTES ? 1024 : 1000;
     int unit = 0;
+    if (value == 0) how = PLAIN;
     if (how == SECONDS) value *= 1e9;
     for (; value >= step * 0.999 && unit < 4; unit++) value /= step;
     snprintf(out, room, "%.4g%s", value, units[how][unit]);
 }
 
-static void put_axes(FILE *f, const plot *p, const axis *x, const axis *y)
+/* 1, 2 or 5 times a power of ten, so that about five of them reach `high`. */
+static double nice_step(double high)
+{
+    double power = pow(10, floor(log10(high / 5))), times = high / 5 / power;
+    return power * (times <= 1 ? 1 : times <= 2 ? 2 : times <= 5 ? 5 : 10);
+}
+
+static void put_linear_ticks(FILE *f, const plot *p, const axis *x, const axis *y)
+{
+    char text[32];
+    for (double v = 0; v <= x->high; v += nice_step(x->high)) {
+        put_line(f, place(x, v), HEIGHT - BOTTOM, place(x, v), TOP, 0.25);
+        tick_text(text, sizeof text, v, p->x_in_bytes ? BYTES : PLAIN);
+        put_text(f, place(x, v), HEIGHT - BOTTOM + 18, "middle", "", text);
+    }
+    for (double v = 0; v <= y->high; v += nice_step(y->high)) {
+        put_line(f, LEFT, place(y, v), WIDTH - RIGHT, place(y, v), 0.25);
+        tick_text(text, sizeof text, v, p->y_in_seconds ? SECONDS : PLAIN);
+        put_text(f, LEFT - 8, place(y, v) + 4, "end", "", text);
+    }
+}
+
+static void put_log_ticks(FILE *f, const plot *p, const axis *x, const axis *y)
 {
     char text[32];
     double step = p->x_in_bytes ? 16 : 10; /* 16 divides 1024's powers into steps that are not crowded */
@@ -118,12 +148,23 @@ static void put_axes(FILE *f, const plot *p, const axis *x, const axis *y)
         tick_text(text, sizeof text, v, p->y_in_seconds ? SECONDS : PLAIN);
         put_text(f, LEFT - 8, place(y, v) + 4, "end", "", text);
     }
+}
+
+static void put_axes(FILE *f, const plot *p, const axis *x, const axis *y)
+{
+    char text[32];
+    p->linear ? put_linear_ticks(f, p, x, y) : put_log_ticks(f, p, x, y);
     put_line(f, LEFT, HEIGHT - BOTTOM, WIDTH - RIGHT, HEIGHT - BOTTOM, 1);
     put_line(f, LEFT, HEIGHT - BOTTOM, LEFT, TOP, 1);
     put_text(f, WIDTH / 2.0, 24, "middle", " font-size=\"15\" font-weight=\"bold\"", p->title);
     put_text(f, (LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - 16, "middle", "", p->x_label);
     snprintf(text, sizeof text, " transform=\"rotate(-90)\"");
     put_text(f, -(TOP + HEIGHT - BOTTOM) / 2.0, 18, "middle", text, p->y_label);
+}
+
+static bool has_place(const plot_series *s, int i, const axis *x)
+{
+    return x->linear || (s->x[i] > 0 && s->y[i] > 0);
 }
 
 static void put_series(FILE *f, const plot_series *s, int number, const axis *x, const axis *y)
@@ -133,13 +174,17 @@ static void put_series(FILE *f, const plot_series *s, int number, const axis *x,
             s->dashed ? " stroke-dasharray=\"6 4\" clip-path=\"url(#area)\"" : "");
     bool begun = false;
     for (int i = 0; i < s->count; i++) {
-        if (!(s->x[i] > 0 && s->y[i] > 0)) continue;
+        if (!has_place(s, i, x)) continue;
         fprintf(f, "%c%.1f %.1f", begun ? 'L' : 'M', place(x, s->x[i]), place(y, s->y[i]));
         begun = true;
     }
     fputs("\"/>\n", f);
+    for (int i = 0; s->low && i < s->count; i++)
+        if (has_place(s, i, x) && (x->linear || s->low[i] > 0))
+            fprintf(f, "<path d=\"M%.1f %.1fV%.1f\" stroke=\"%s\" stroke-opacity=\"0.6\"/>\n", place(x, s->x[i]),
+                    place(y, s->low[i]), place(y, s->high[i]), colour);
     for (int i = 0; !s->dashed && i < s->count; i++)
-        if (s->x[i] > 0 && s->y[i] > 0)
+        if (has_place(s, i, x))
             fprintf(f, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"%s\"/>\n", place(x, s->x[i]), place(y, s->y[i]),
                     colour);
 }
@@ -218,13 +263,6 @@ ls_status plot_write(const plot *p, const char *path)
 
 /* ---- Bars. */
 
-/* 1, 2 or 5 times a power of ten, so that about five of them reach `high`. */
-static double nice_step(double high)
-{
-    double power = pow(10, floor(log10(high / 5))), times = high / 5 / power;
-    return power * (times <= 1 ? 1 : times <= 2 ? 2 : times <= 5 ? 5 : 10);
-}
-
 static void put_bar(FILE *f, const plot_bars *p, int i, double per_ms)
 {
     double room = (double)(WIDTH - LEFT - RIGHT) / p->bar_count, width = room * 0.5, at = HEIGHT - BOTTOM;
@@ -234,6 +272,12 @@ static void put_bar(FILE *f, const plot_bars *p, int i, double per_ms)
         at -= height;
         fprintf(f, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"%s\"/>\n", left, at, width,
                 height, colours[k]);
+    }
+    if (p->bars[i].spread > 0) {
+        double half = p->bars[i].spread * per_ms, middle = left + width / 2;
+        double top = at - half < TOP ? TOP : at - half,
+               bottom = at + half > HEIGHT - BOTTOM ? HEIGHT - BOTTOM : at + half;
+        put_line(f, middle, top, middle, bottom, 1);
     }
     put_text(f, left + width / 2, HEIGHT - BOTTOM + 18, "middle", "", p->bars[i].name);
 }
@@ -248,6 +292,7 @@ ls_status plot_bars_write(const plot_bars *p, const char *path)
     for (int i = 0; i < p->bar_count; i++) {
         double sum = 0;
         for (int k = 0; k < p->part_count; k++) sum += p->bars[i].parts[k];
+        sum += p->bars[i].spread;
         if (sum > high) high = sum;
     }
     double step = nice_step(high), per_ms = (HEIGHT - BOTTOM - TOP) / (high * 1.4); /* the legend is above */

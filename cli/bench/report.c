@@ -103,10 +103,12 @@ ls_status bench_report_plot(bench_options *o)
         .y_label = o->figure ? "time for all" : "time",
         .x_in_bytes = !o->figure,
         .y_in_seconds = true,
-        .series = { { "lockstep", x, ours, o->row_count, false } },
+        .series = { { .name = "lockstep", .x = x, .y = ours, .count = o->row_count } },
         .series_count = 1,
     };
-    if (o->against) p.series[p.series_count++] = (plot_series){ o->peer_name, x, peers, o->row_count, false };
-    p.series[p.series_count++] = (plot_series){ "bound of the memory", x, bound, o->row_count, true };
+    if (o->against)
+        p.series[p.series_count++] = (plot_series){ .name = o->peer_name, .x = x, .y = peers, .count = o->row_count };
+    p.series[p.series_count++] =
+        (plot_series){ .name = "bound of the memory", .x = x, .y = bound, .count = o->row_count, .dashed = true };
     return plot_write(&p, o->plot);
 }

@@ -93,8 +93,7 @@ static ls_status open_all(evaluation *e)
     if (!status) status = ls__file_read(o->data, FILE_LIMIT, &text, &bytes);
     if (!status) status = ls__questions_parse(&e->questions, o->data, text, bytes);
     free(text);
-    if (!status)
-        status = e->questions.tokens ? check_tokens(e, sizes.vocab_size) : open_tokenizer(e, sizes.vocab_size);
+    if (!status) status = e->questions.tokens ? check_tokens(e, sizes.vocab_size) : open_tokenizer(e, sizes.vocab_size);
     if (!status) status = ls__lm_open(&e->model, &sizes);
     if (!status) status = ls_model_bind(e->model, NULL, NULL, false);
     if (!status) status = ls_model_load(e->model, o->model);
