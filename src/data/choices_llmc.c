@@ -37,7 +37,7 @@ ls_status ls__questions_parse_llmc(ls__questions *out, const char *path, const c
     if (header[1] != 1)
         return ls__fail(LS_EFORMAT, "%s: has version %d of llm.c's files of questions; 1 is supported", path,
                         header[1]);
-    size_t left = (bytes - HEADER_BYTES) / 2, used, count = header[2] > 0 ? (size_t)header[2] : 0;
+    size_t left = (bytes - HEADER_BYTES) / 2, used = 0, count = header[2] > 0 ? (size_t)header[2] : 0;
     if (!count || count > left / FIXED || bytes % 2)
         return ls__fail(LS_EFORMAT, "%s: has %zu bytes, and its header says %d questions", path, bytes, header[2]);
     out->items = calloc(count, sizeof *out->items);
