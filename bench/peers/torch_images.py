@@ -50,7 +50,7 @@ def main():
     p.add_argument("--model", default="resnet20")
     for name, default in dict(batch=128, size=32, classes=10, steps=6, threads=1).items():
         p.add_argument("--" + name, type=int, default=default)
-    for name in "compile", "channels-last":
+    for name in "compile", "channels-last", "show-steps":
         p.add_argument("--" + name, action="store_true")
     a = p.parse_args()
     world, rank = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
@@ -73,6 +73,8 @@ def main():
         nn.functional.cross_entropy(run(x), y).backward()
         optimizer.step()
         times.append(time.time() - begin)
+        if a.show_steps and rank == 0:
+            print("step", step, flush=True)
     step = statistics.median(times[2:])
     if rank == 0:
         print(json.dumps(dict(peer="torch " + torch.__version__, step_s=step, images_per_s=world * a.batch / step,
