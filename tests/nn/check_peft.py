@@ -32,18 +32,6 @@ CASES = {
 failed = False
 
 
-def worst(a, b):
-    """The largest difference, relative to the largest value."""
-    return ((a - b).abs().max() / b.abs().max()).item()
-
-
-def probe(folder, data, out):
-    tokens = pathlib.Path(out, "tokens")
-    tokens.write_text(f"{data.shape[0]} {data.shape[1]} {data.shape[2] - 1}\n" + " ".join(map(str, data.flatten().tolist())))
-    subprocess.run([build / "tests" / "probe_model", folder, tokens, pathlib.Path(out, "saved"), pathlib.Path(out, "probe.safetensors")], check=True)
-    return load_file(pathlib.Path(out, "probe.safetensors"))
-
-
 def merged(folder, tokens):
     """Logits of the model with the adapter added to its weights."""
     out = subprocess.run([build / "tests" / "print_logits", folder, *map(str, tokens)], check=True, capture_output=True, text=True).stdout
@@ -99,7 +87,7 @@ def compare(name, number, options):
         model.save_pretrained(folder)
         weights = load_file(folder / "adapter_model.safetensors")
         data = family.batches(37)
-        got, expected = probe(folder, data, at), measure(model, data)
+        got, expected = family.probe(build, folder, data, at), measure(model, data)
         after = merged(folder, data[0, 0, :-1].tolist())
         saved = load_file(pathlib.Path(at, "saved", "adapter_model.safetensors"))
         again = peft.PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, attn_implementation="eager"),
@@ -109,7 +97,7 @@ def compare(name, number, options):
         same = saved.keys() == weights.keys() and all(torch.equal(saved[k], v) for k, v in weights.items())
         if golden and number == 0 and name in ("gpt2", "llama3"):
             write_golden(f"lora_{name}", (folder / "adapter_config.json").read_bytes(), weights, expected)
-    grads = {k: worst(got[k], v) for k, v in expected.items() if k.startswith("grad.")}
+    grads = {k: family.worst(got[k], v) for k, v in expected.items() if k.startswith("grad.")}
     logits, losses = (got["logits"] - expected["logits"]).abs().max().item(), (got["losses"] - expected["losses"]).abs().max().item()
     joined, back = (after - expected["logits"][0]).abs().max().item(), (theirs - expected["logits"]).abs().max().item()
     good = max(logits, losses, joined, back, *grads.values()) <= LIMIT and same and len(grads) == len(weights)

@@ -7,7 +7,9 @@ torchvision and safetensors, so it is no part of `make test`:
 Prints the largest difference of each from what torch computes in double, relative to the largest value of the tensor; exits 1 if one is above 1e-4. Which
 side of 0 an input of a ReLU is on can hang on a rounding, and one that is on the other side is an error of the gradients that has nothing to do with how they are
 computed: torch's own float32 is then up to 45 % off. So norms have scales and biases that keep most inputs away from 0, and the seed is the first one with
-which torch in float32 is within half of the limit of torch in double. Buffers are compared after ten steps, in which that happens again: twice torch's error is allowed. With --curve instead: the loss of 200 steps of resnet20 on CIFAR-shaped pictures from the same weights and batches as torch's, which must stay within 1 %."""
+which torch in float32 is within half of the limit of torch in double. Buffers are compared after ten steps, in which that happens again: twice torch's error is allowed. With --sync instead:
+`lockstep train --sync-norm` on 2 ranks, whose norms are over all 4 micro-batches of a step, as torch on one large batch is (torch's SyncBatchNorm has no CPU version):
+losses and statistics of 10 steps. With --curve instead: the loss of 200 steps of resnet20 on CIFAR-shaped pictures from the same weights and batches as torch's, which must stay within 1 %."""
 import json
 import pathlib
 import subprocess
@@ -132,9 +134,33 @@ def curve():
     report("resnet20", "mean of 20 losses, over 200 steps", max(abs(ours[i:i + 20].mean() / theirs[i:i + 20].mean() - 1).item() for i in range(0, count, 20)), 0.01)
 
 
+def synced(rows=16, size=32):
+    """Losses, weights and statistics of resnet20 on 2 ranks with synchronized norms, beside torch on the whole batch."""
+    torch.manual_seed(4)
+    model = make("resnet20", 10)
+    pixels, targets = torch.randint(0, 256, (STEPS, rows, 3, size, size), dtype=torch.uint8), torch.randint(0, 10, (STEPS, rows))
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        save_file({k: v.contiguous() for k, v in model.state_dict().items()}, folder / "model.safetensors")
+        (folder / "config.json").write_text(json.dumps(dict(architecture="resnet20", num_classes=10, pretrained_cfg=dict(
+            input_size=[3, size, size], mean=[0.5] * 3, std=[0.25] * 3))))
+        (folder / "data.bin").write_bytes(b"".join(bytes([y]) + x.numpy().tobytes() for x, y in zip(pixels.flatten(0, 1), targets.flatten().tolist())))
+        subprocess.run([build / "bin/lockstep", "train", "--task", "images", "--init", folder, "--data", folder / "data.bin", "--order", "sequential", "--augment",
+                        "none", "--sync-norm", "-n", "2", "--slots", "4", "--batch-size", str(rows // 4), "--steps", str(STEPS), "--optimizer", "sgd", "--lr", str(LR),
+                        "--schedule", "constant", "--warmup", "0", "--clip", "0", "--threads", "1", "--run-dir", folder / "run", "--quiet"], check=True)
+        losses = [json.loads(line)["loss"] for line in open(folder / "run/metrics.jsonl")]
+        ours = load_file(folder / "run/model.safetensors")
+    theirs = list(steps(model, (pixels / 255 - 0.5) / 0.25, targets))
+    report("resnet20, synchronized norms", f"losses of {STEPS} steps, {losses[0]:.4f} to {losses[-1]:.4f}", max(abs(a / b - 1) for a, b in zip(losses, theirs, strict=True)))
+    for what, kind in ("means", "running_mean"), ("variances", "running_var"), ("weights", "weight"):
+        report("resnet20, synchronized norms", f"{what} after them", max(worst(ours[k], v) for k, v in model.state_dict().items() if k.endswith(kind)))
+
+
 print(f"torch {torch.__version__}, torchvision {torchvision.__version__}")
 if "--curve" in sys.argv:
     curve()
+elif "--sync" in sys.argv:
+    synced()
 else:
     for model in arguments[1:] or ("resnet18", "resnet34", "resnet50", "resnet20"):
         check(model, size=16 if model in SIZES else 64)

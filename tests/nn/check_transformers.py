@@ -17,7 +17,6 @@ import tempfile
 
 import torch
 import transformers
-from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
@@ -69,75 +68,19 @@ def compare_tokens(name, folder):
     failed |= not same
 
 
-def probe(folder, data, out):
-    """What lockstep computes of a folder: see probe_model.c."""
-    tokens = pathlib.Path(out, "tokens")
-    tokens.write_text(f"{data.shape[0]} {data.shape[1]} {data.shape[2] - 1}\n" + " ".join(map(str, data.flatten().tolist())))
-    subprocess.run([build / "tests" / "probe_model", folder, tokens, pathlib.Path(out, "saved"), pathlib.Path(out, "probe.safetensors")], check=True)
-    return load_file(pathlib.Path(out, "probe.safetensors"))
-
-
-def worst(a, b):
-    """The largest difference, relative to the largest value."""
-    return ((a - b).abs().max() / b.abs().max()).item()
-
-
 def compare_family(name, folder, kind=torch.float32, **save):
-    """A folder by transformers, in lockstep; and one by lockstep, in transformers: the same weights and settings again."""
+    """See family.compare()."""
     global failed
-    model = family.make(name)
-    model.to(kind).save_pretrained(folder, **save)
+    family.make(name).to(kind).save_pretrained(folder, **save)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
-    before = {k: v.clone() for k, v in model.state_dict().items()}
-    with tempfile.TemporaryDirectory() as out:
-        data = family.batches(37)
-        got, expected = probe(folder, data, out), family.measure(model, data)
-        again = AutoModelForCausalLM.from_pretrained(pathlib.Path(out, "saved"), dtype=torch.float32, attn_implementation="eager").eval()
-        config = {k: v for k, v in again.config.to_dict().items() if k not in ("dtype", "_name_or_path", "transformers_version")}
-        kept = config == {k: v for k, v in model.config.to_dict().items() if k in config}
-    prefix = "transformer." if name == "gpt2" else ""
-    grads = {k: worst(got["grad." + k[5:].removeprefix(prefix)], v) for k, v in expected.items() if k.startswith("grad.")}
-    same = kept and all(torch.equal(v, before[k]) for k, v in again.state_dict().items())
-    greedy = got["greedy"].tolist() == expected["greedy"].tolist()
-    logits, losses = (got["logits"] - expected["logits"]).abs().max().item(), (got["losses"] - expected["losses"]).abs().max().item()
-    good = logits <= LIMIT and max(grads.values()) <= LIMIT and losses <= LIMIT and greedy and same and len(again.state_dict()) == len(before)
-    print(f"{folder.name}: logits {logits:.1e}, gradients {max(grads.values()):.1e} ({max(grads, key=grads.get)[5:]}), losses {losses:.1e}, "
-          f"greedy {'equal' if greedy else 'DIFFERENT'}, round trip {'equal' if same else 'DIFFERENT'}{'' if good else '  FAILED'}")
-    failed |= not good
-
-
-def probe_encoder(folder, data, out):
-    """What lockstep computes of an encoder: see probe_encoder.c."""
-    batches = pathlib.Path(out, "batches.safetensors")
-    save_file({k: v.contiguous() if k == "weights" else v.to(torch.int32).contiguous() for k, v in data.items()}, batches)
-    subprocess.run([build / "tests" / "probe_encoder", folder, batches, pathlib.Path(out, "saved"), pathlib.Path(out, "probe.safetensors")],
-                   check=True)
-    return load_file(pathlib.Path(out, "probe.safetensors"))
+    failed |= not family.report(folder.name, family.compare(build, model, folder, family.batches(37), attn_implementation="eager"), LIMIT)
 
 
 def compare_encoder(name, folder):
-    """As compare_family(). Logits of padding have no meaning, and the gradient of a key's bias is 0 but for rounding."""
     global failed
-    family.make_encoder(name).save_pretrained(folder)
-    kind = type(family.make_encoder(name))
-    model = kind.from_pretrained(folder).eval()
-    before = {k: v.clone() for k, v in model.state_dict().items()}
-    data = family.encoder_batches(model)
-    with tempfile.TemporaryDirectory() as out:
-        got, expected = probe_encoder(folder, data, out), family.measure_encoder(model, data)
-        again = kind.from_pretrained(pathlib.Path(out, "saved"))
-        config = {k: v for k, v in again.config.to_dict().items() if k not in ("dtype", "_name_or_path", "transformers_version")}
-        kept = config == {k: v for k, v in model.config.to_dict().items() if k in config}
-    seen = torch.arange(data["tokens"].shape[-1]) < data["lengths"][0, :, None]
-    difference = (got["logits"] - expected["logits"]).abs()
-    logits = (difference[seen] if difference.dim() == 3 else difference).max().item()
-    grads = {k: worst(got[k], v) for k, v in expected.items() if k.startswith("grad.") and not k.endswith(("key.bias", "k_lin.bias"))}
-    losses = (got["losses"] - expected["losses"]).abs().max().item()
-    same = kept and all(torch.equal(v, before[k]) for k, v in again.state_dict().items()) and len(again.state_dict()) == len(before)
-    good = logits <= LIMIT and max(grads.values()) <= LIMIT and losses <= LIMIT and same
-    print(f"{name}: logits {logits:.1e}, gradients {max(grads.values()):.1e} ({max(grads, key=grads.get)[5:]}), losses {losses:.1e}, "
-          f"round trip {'equal' if same else 'DIFFERENT'}{'' if good else '  FAILED'}")
-    failed |= not good
+    model = family.make_encoder(name)
+    model.save_pretrained(folder)
+    failed |= not family.report(name, family.compare_encoder(build, model, folder, family.encoder_batches(model)), LIMIT)
 
 
 print(f"torch {torch.__version__}, transformers {transformers.__version__}")

@@ -1,7 +1,12 @@
-"""Tiny models of each supported architecture with random weights, made by transformers. For make_golden_models.py and
-check_transformers.py."""
+"""Tiny models of each supported architecture with random weights, made by transformers, and what lockstep computes of them. For make_golden_models.py,
+check_transformers.py, check_random.py and check_peft.py."""
+import pathlib
+import subprocess
+import tempfile
+
 import torch
 import transformers as tf
+from safetensors.torch import load_file, save_file
 
 SMALL = dict(hidden_size=16, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4, vocab_size=37, max_position_embeddings=32,
              bos_token_id=1, eos_token_id=2)
@@ -45,21 +50,48 @@ ENCODERS = {
 }
 
 
-def make_encoder(name):
-    torch.manual_seed(list(ENCODERS).index(name) + 50)
-    model = ENCODERS[name]()
-    model.config.architectures = [type(model).__name__]
+def probe(build, folder, data, out):
+    """What lockstep computes of a folder: see probe_model.c."""
+    tokens = pathlib.Path(out, "tokens")
+    tokens.write_text(f"{data.shape[0]} {data.shape[1]} {data.shape[2] - 1}\n" + " ".join(map(str, data.flatten().tolist())))
+    subprocess.run([build / "tests" / "probe_model", folder, tokens, pathlib.Path(out, "saved"), pathlib.Path(out, "probe.safetensors")], check=True)
+    return load_file(pathlib.Path(out, "probe.safetensors"))
+
+
+def probe_encoder(build, folder, data, out):
+    """What lockstep computes of an encoder: see probe_encoder.c."""
+    batches = pathlib.Path(out, "batches.safetensors")
+    save_file({k: v.contiguous() if k == "weights" else v.to(torch.int32).contiguous() for k, v in data.items()}, batches)
+    subprocess.run([build / "tests" / "probe_encoder", folder, batches, pathlib.Path(out, "saved"), pathlib.Path(out, "probe.safetensors")], check=True)
+    return load_file(pathlib.Path(out, "probe.safetensors"))
+
+
+def worst(a, b):
+    """The largest difference, relative to the largest value."""
+    return ((a - b).abs().max() / b.abs().max()).item()
+
+
+def roughen(model):
+    """Biases and norms that are not 0 and 1, and logits that are not small."""
     with torch.no_grad():
         for p in model.parameters():
             p.add_(torch.randn_like(p) * (0.1 if p.dim() == 1 else 0.2))
     return model.eval()
 
 
+def make_encoder(name):
+    torch.manual_seed(list(ENCODERS).index(name) + 50)
+    model = ENCODERS[name]()
+    model.config.architectures = [type(model).__name__]
+    return roughen(model)
+
+
 def encoder_batches(model, steps=10, rows=3, length=11):
     """Sequences of different lengths with token types; targets are tokens at some positions, or a class of each sequence."""
     g = torch.Generator().manual_seed(6)
-    tokens = torch.randint(3, 37, (steps, rows, length), generator=g)
-    lengths = torch.randint(4, length + 1, (steps, rows), generator=g)
+    vocab = model.config.vocab_size
+    tokens = torch.randint(3, vocab, (steps, rows, length), generator=g)
+    lengths = torch.randint(min(4, length), length + 1, (steps, rows), generator=g)
     lengths[:, 0] = length
     seen = torch.arange(length) < lengths[..., None]
     tokens = torch.where(seen, tokens, torch.tensor(model.config.pad_token_id))
@@ -69,7 +101,7 @@ def encoder_batches(model, steps=10, rows=3, length=11):
     if "MaskedLM" in type(model).__name__:
         weights = ((torch.rand(tokens.shape, generator=g) < 0.4) & seen).float()
         weights[:, :, 1] = 1
-        targets = torch.randint(0, 37, tokens.shape, generator=g)
+        targets = torch.randint(0, vocab, tokens.shape, generator=g)
     else:
         targets = torch.randint(0, model.config.num_labels, (steps, rows), generator=g)
         weights = torch.ones(steps, rows)
@@ -108,13 +140,8 @@ def measure_encoder(model, data):
 
 
 def make(name):
-    """A model whose biases and norms are not 0 and 1, and whose logits are not small."""
     torch.manual_seed(list(CONFIGS).index(name) + 1)
-    model = tf.AutoModelForCausalLM.from_config(CONFIGS[name](), dtype=torch.float32, attn_implementation="eager")
-    with torch.no_grad():
-        for p in model.parameters():
-            p.add_(torch.randn_like(p) * (0.1 if p.dim() == 1 else 0.2))
-    return model.eval()
+    return roughen(tf.AutoModelForCausalLM.from_config(CONFIGS[name](), dtype=torch.float32, attn_implementation="eager"))
 
 
 def batches(vocab, steps=10, rows=3, length=11):
@@ -150,3 +177,51 @@ def measure(model, data):
         optimizer.step()
     out["losses"] = torch.stack(losses)
     return out
+
+
+def unlike(config):
+    """A config without what a folder may change."""
+    return {k: v for k, v in config.to_dict().items() if k not in ("dtype", "_name_or_path", "transformers_version")}
+
+
+def compare(build, model, folder, data, **load):
+    """A folder by transformers, in lockstep; and one by lockstep, in transformers again. Returns differences of logits, gradients (the largest, and of which) and losses, and
+    whether greedy text, and weights and settings that were read and saved, are equal."""
+    again_by = type(model)
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    with tempfile.TemporaryDirectory() as out:
+        got, expected = probe(build, folder, data, out), measure(model, data)
+        again = again_by.from_pretrained(pathlib.Path(out, "saved"), dtype=torch.float32, **load).eval()
+    settings = unlike(again.config)
+    kept = settings == {k: v for k, v in model.config.to_dict().items() if k in settings}
+    prefix = "transformer." if model.config.model_type == "gpt2" else ""
+    grads = {k: worst(got["grad." + k[5:].removeprefix(prefix)], v) for k, v in expected.items() if k.startswith("grad.")}
+    largest = max(grads, key=grads.get)
+    same = kept and len(again.state_dict()) == len(before) and all(torch.equal(v, before[k]) for k, v in again.state_dict().items())
+    return dict(logits=(got["logits"] - expected["logits"]).abs().max().item(), gradients=grads[largest], of=largest[5:],
+                losses=(got["losses"] - expected["losses"]).abs().max().item(), greedy=got["greedy"].tolist() == expected["greedy"].tolist(), same=same)
+
+
+def compare_encoder(build, model, folder, data):
+    """As compare(), without text. Logits of padding have no meaning, and the gradient of a key's bias is 0 but for rounding."""
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    with tempfile.TemporaryDirectory() as out:
+        got, expected = probe_encoder(build, folder, data, out), measure_encoder(model, data)
+        again = type(model).from_pretrained(pathlib.Path(out, "saved"))
+    settings = unlike(again.config)
+    kept = settings == {k: v for k, v in model.config.to_dict().items() if k in settings}
+    seen = torch.arange(data["tokens"].shape[-1]) < data["lengths"][0, :, None]
+    difference = (got["logits"] - expected["logits"]).abs()
+    grads = {k: worst(got[k], v) for k, v in expected.items() if k.startswith("grad.") and not k.endswith(("key.bias", "k_lin.bias"))}
+    largest = max(grads, key=grads.get)
+    same = kept and len(again.state_dict()) == len(before) and all(torch.equal(v, before[k]) for k, v in again.state_dict().items())
+    return dict(logits=(difference[seen] if difference.dim() == 3 else difference).max().item(), gradients=grads[largest], of=largest[5:],
+                losses=(got["losses"] - expected["losses"]).abs().max().item(), greedy=True, same=same)
+
+
+def report(name, r, limit=1e-4):
+    """Prints a comparison; whether it is good."""
+    good = max(r["logits"], r["gradients"], r["losses"]) <= limit and r["greedy"] and r["same"]
+    print(f"{name}: logits {r['logits']:.1e}, gradients {r['gradients']:.1e} ({r['of']}), losses {r['losses']:.1e}, greedy {'equal' if r['greedy'] else 'DIFFERENT'}, "
+          f"round trip {'equal' if r['same'] else 'DIFFERENT'}{'' if good else '  FAILED'}", flush=True)
+    return good
