@@ -61,15 +61,18 @@ static ls_status make_pairs(ddp_model *m, const ddp_bench *b, uint64_t stream)
 
 ls_status ddp_model_open(ddp_model *m, const ddp_bench *b, ddp_kind kind, int rank)
 {
-    ls_resnet_options resnet = {
-        .blocks = { 2, 2, 2, 2 }, .stem = true, .width = resnet_width(b), .size = IMAGE, .classes = CLASSES
-    };
-    ls_lm_options bert = { .kind = LS_LM_BERT,
-                           .layers = b->layers,
-                           .width = b->width,
-                           .vocab_size = b->vocab_size,
-                           .context = b->seq_len,
-                           .classes = 2 };
+    ls_model_options resnet = { .kind = LS_MODEL_RESNET,
+                                .resnet = { .blocks = { 2, 2, 2, 2 },
+                                            .stem = true,
+                                            .width = resnet_width(b),
+                                            .size = IMAGE,
+                                            .classes = CLASSES } };
+    ls_model_options bert = { .lm = { .kind = LS_LM_BERT,
+                                      .layers = b->layers,
+                                      .width = b->width,
+                                      .vocab_size = b->vocab_size,
+                                      .context = b->seq_len,
+                                      .classes = 2 } };
     const ls_place *places;
     *m = (ddp_model){ 0 };
     ls_status status = ls_model_open(&m->model, kind == DDP_RESNET ? &resnet : &bert);
