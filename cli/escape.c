@@ -4,33 +4,36 @@
 #include <string.h>
 #include "base/text.h"
 
-typedef const char *(*special_fn)(char c);
+static const char UNKNOWN[] = "\xef\xbf\xbd"; /* U+FFFD */
 
-static void put(FILE *to, const char *text, special_fn special)
+/* Controls as \uXXXX, so that nothing is lost but what is not UTF-8. */
+void put_json_bytes(FILE *to, const char *text, size_t bytes)
 {
-    const char *s = text ? text : "";
-    while (*s) {
-        int n = ls__utf8_length(s);
-        const char *other = n == 1 ? special(*s) : NULL;
-        if (!n || (!other && ls__utf8_is_control(s, n)))
-            fputs("\xef\xbf\xbd", to);
-        else if (other)
-            fputs(other, to);
-        else
+    for (size_t i = 0; i < bytes;) {
+        const char *s = text + i;
+        int n = ls__utf8_length(s); /* ends at the zero after the text at the latest */
+        if (!n) {
+            fputs(UNKNOWN, to);
+        } else if (*s == '"' || *s == '\\') {
+            fprintf(to, "\\%c", *s);
+        } else if (*s == '\n' || *s == '\t') {
+            fputs(*s == '\n' ? "\\n" : "\\t", to);
+        } else if (ls__utf8_is_control(s, n)) {
+            uint32_t c = ls__utf8_code_point(s, n);
+            if (c > 0xffff)
+                fprintf(to, "\\u%04x\\u%04x", 0xd7c0 + (c >> 10), 0xdc00 + (c & 0x3ff));
+            else
+                fprintf(to, "\\u%04x", c);
+        } else {
             fwrite(s, 1, (size_t)n, to);
-        s += n ? n : 1;
+        }
+        i += n ? (size_t)n : 1;
     }
 }
 
-static const char *special_json(char c)
+void put_json(FILE *to, const char *text)
 {
-    switch (c) {
-    case '"': return "\\\"";
-    case '\\': return "\\\\";
-    case '\n': return "\\n";
-    case '\t': return "\\t";
-    default: return NULL;
-    }
+    if (text) put_json_bytes(to, text, strlen(text));
 }
 
 static const char *special_html(char c)
@@ -47,14 +50,20 @@ static const char *special_html(char c)
     }
 }
 
-void put_json(FILE *to, const char *text)
-{
-    put(to, text, special_json);
-}
-
 void put_html(FILE *to, const char *text)
 {
-    put(to, text, special_html);
+    const char *s = text ? text : "";
+    while (*s) {
+        int n = ls__utf8_length(s);
+        const char *other = n == 1 ? special_html(*s) : NULL;
+        if (!n || (!other && ls__utf8_is_control(s, n)))
+            fputs(UNKNOWN, to);
+        else if (other)
+            fputs(other, to);
+        else
+            fwrite(s, 1, (size_t)n, to);
+        s += n ? n : 1;
+    }
 }
 
 const char *printable(const char *text)
@@ -75,7 +84,7 @@ static void put_seen(screen *s, const char *c, int n)
     if (n && !control)
         fwrite(c, 1, (size_t)n, s->to);
     else
-        fputs("\xef\xbf\xbd", s->to);
+        fputs(UNKNOWN, s->to);
 }
 
 /* How many bytes a character that begins with this one has; 1 if none does. */

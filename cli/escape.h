@@ -8,6 +8,8 @@
 
 /* The inside of a JSON string, without its quotes. */
 void put_json(FILE *to, const char *text);
+/* Likewise, of text that may contain zeros; one must also follow it. */
+void put_json_bytes(FILE *to, const char *text, size_t bytes);
 /* Text or the inside of a quoted attribute. */
 void put_html(FILE *to, const char *text);
 

@@ -6,28 +6,16 @@
 #include <unistd.h>
 #include "base/status.h"
 #include "cli/escape.h"
+#include "train/prompt.h"
 
-/* What a sequence reads first: the prompt's tokens or, if that is empty, the token that ends the text before. */
 static ls_status feed_prompt(ls_generator *g, int sequence, const ls_tokenizer *tokenizer, const char *prompt,
                              sample_cost *cost)
 {
-    ls_encoder *encoder;
-    const int32_t *tokens;
     size_t count = 0;
-    int32_t end = ls_tokenizer_end_token(tokenizer);
-    ls_status status = ls_encoder_open(&encoder, tokenizer);
-    if (status) return status;
-    status = ls_encode(encoder, prompt, strlen(prompt), &tokens, &count);
     int64_t begin = ls_now();
-    if (!status && !count && end >= 0) {
-        status = ls_generator_feed(g, sequence, &end, 1);
-        count = 1;
-    } else if (!status) {
-        status = ls_generator_feed(g, sequence, tokens, count);
-    }
+    ls_status status = ls__prompt_feed(g, sequence, tokenizer, prompt, &count);
     cost->prompt_ns += ls_now() - begin;
     cost->prompt_tokens += (int64_t)count;
-    ls_encoder_free(&encoder);
     return status;
 }
 
@@ -157,7 +145,7 @@ static void write_line(FILE *to, const char *prompt, text *t, int64_t tokens, co
     fputs("{\"prompt\": \"", to);
     put_json(to, prompt);
     fputs("\", \"text\": \"", to);
-    if (t->bytes) put_json(to, t->bytes);
+    if (t->bytes) put_json_bytes(to, t->bytes, t->length - 1); /* without the zero */
     fprintf(to, "\", \"tokens\": %lld, \"end\": \"%s\"}\n", (long long)tokens, end);
     fflush(to);
 }

@@ -22,7 +22,7 @@ int ls__utf8_length(const char *text)
     return n;
 }
 
-static uint32_t code_point(const char *text, int n)
+uint32_t ls__utf8_code_point(const char *text, int n)
 {
     const unsigned char *s = (const unsigned char *)text;
     static const unsigned char lead[] = { 0, 0x7f, 0x1f, 0x0f, 0x07 };
@@ -40,7 +40,7 @@ bool ls__utf8_is_control(const char *s, int n)
         { 0x180e, 0x180e }, { 0x200b, 0x200b }, { 0x200e, 0x200f }, { 0x2028, 0x202e },
         { 0x2060, 0x206f }, { 0xfeff, 0xfeff }, { 0xfff9, 0xfffb }, { 0xe0000, 0xe0fff },
     };
-    uint32_t c = code_point(s, n);
+    uint32_t c = ls__utf8_code_point(s, n);
     for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
         if (c >= ranges[i].from && c <= ranges[i].to) return true;
     return false;

@@ -15,6 +15,8 @@ static inline const char *ls__s(int64_t n)
 /* Bytes of the UTF-8 character at `s`, 0 if there is none: no overlong forms, no surrogates, nothing above U+10FFFF.
  * Does not read beyond the first invalid byte, so a text that ends in NUL is safe. */
 int ls__utf8_length(const char *s);
+/* The character of `n` bytes at `s`. */
+uint32_t ls__utf8_code_point(const char *s, int n);
 
 /* Whether the character of `n` bytes at `s` controls a terminal or is invisible: C0 and C1 controls, line
  * and paragraph separators, direction marks, zero-width characters, tags. */

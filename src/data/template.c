@@ -139,6 +139,17 @@ ls__template ls__template_of(const ls_tokenizer *t, bool pair)
     return plain;
 }
 
+size_t ls__template_begin(const ls_tokenizer *t, int32_t tokens[LS__TEMPLATE_MAX])
+{
+    const ls__template *single = &t->rules.templates.single;
+    size_t n = 0;
+    while (n < (size_t)single->count && single->item[n].token >= 0) {
+        tokens[n] = single->item[n].token;
+        n++;
+    }
+    return n;
+}
+
 int ls__template_tokens(const ls__template *t)
 {
     int n = 0;

@@ -33,6 +33,8 @@ LS_MUST_CHECK ls_status ls__templates_parse(ls__templates *out, const char *path
 
 /* The template of a tokenizer. Without one: [CLS] A [SEP] B [SEP], or <s> A </s> B </s>, or the end token, if the vocabulary has them. */
 ls__template ls__template_of(const ls_tokenizer *tokenizer, bool pair);
+/* Writes the tokens that the template of tokenizer.json puts before a text, as <s>, and returns how many; 0 without a template. */
+size_t ls__template_begin(const ls_tokenizer *tokenizer, int32_t tokens[LS__TEMPLATE_MAX]);
 /* Special tokens that it adds. */
 int ls__template_tokens(const ls__template *t);
 

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/status.h"
 #include "base/text.h"
+#include "train/prompt.h"
 #include "train/training.h"
 
 enum { DEFAULT_TOKENS = 300 };
@@ -38,22 +39,6 @@ void ls__samples_close(ls_train *t)
     free(t->sample);
 }
 
-static ls_status feed(ls_generator *g, const ls_tokenizer *tokenizer, const char *prompt)
-{
-    ls_encoder *encoder;
-    const int32_t *tokens;
-    size_t count = 0;
-    int32_t end = ls_tokenizer_end_token(tokenizer);
-    ls_status status = ls_encoder_open(&encoder, tokenizer);
-    if (!status) status = ls_encode(encoder, prompt, strlen(prompt), &tokens, &count);
-    if (!status && !count && end >= 0)
-        status = ls_generator_feed(g, 0, &end, 1);
-    else if (!status)
-        status = ls_generator_feed(g, 0, tokens, count);
-    ls_encoder_free(&encoder);
-    return status;
-}
-
 /* The prompt and the text, in t->sample. */
 static ls_status generate(ls_train *t)
 {
@@ -69,7 +54,7 @@ static ls_status generate(ls_train *t)
     if (!to) return ls__fail(LS_ENOMEM, "sample: out of memory");
     fputs(t->prompt, to);
     ls_status status = ls_generator_open(&g, t->model, &options);
-    if (!status) status = feed(g, t->tokenizer, t->prompt);
+    if (!status) status = ls__prompt_feed(g, 0, t->tokenizer, t->prompt, NULL);
     for (int i = 0; i < o->sample_tokens && !status; i++) {
         int32_t token = 0;
         size_t count = 0;

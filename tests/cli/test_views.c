@@ -225,7 +225,9 @@ static void text_stays_text(void **state)
     check_escaped(put_html, "\xc0\xbc \xed\xa0\x80",
                   "\xef\xbf\xbd\xef\xbf\xbd \xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"); /* no UTF-8 */
     check_escaped(put_html, "\xf0\x9f", "\xef\xbf\xbd\xef\xbf\xbd");                /* cut off */
-    check_escaped(put_json, "\"\\\n\t\x01", "\\\"\\\\\\n\\t\xef\xbf\xbd");
+    check_escaped(put_json, "\"\\\n\t\x01", "\\\"\\\\\\n\\t\\u0001");
+    check_escaped(put_json, "\r\x7f\xc2\x85\xe2\x80\xae\xf3\xa0\x80\x81\xff",
+                  "\\u000d\\u007f\\u0085\\u202e\\udb40\\udc01\xef\xbf\xbd");
 }
 
 static void numbers_have_three_digits_and_a_unit(void **state)
