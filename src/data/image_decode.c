@@ -33,17 +33,26 @@ static __attribute__((unused)) ls_status make_picture(const char *name, uint64_t
 }
 
 #ifdef LOCKSTEP_PNG
-/* Transparent pixels are blended with black; 16 bits become 8; palettes and grey become RGB. */
+/* 16 bits become 8, and palettes and grey become RGB. Opacity is dropped and not blended with anything, as by torchvision's folders of pictures (Pillow's
+ * convert("RGB")). */
 static ls_status decode_png(const char *name, const uint8_t *data, size_t bytes, ls__picture *out)
 {
     png_image image = { .version = PNG_IMAGE_VERSION };
     ls_status status = LS_OK;
     if (!png_image_begin_read_from_memory(&image, data, bytes))
         return ls__fail(LS_EFORMAT, "%s: not a valid PNG file: %s", name, image.message);
+    bool opacity = image.format & PNG_FORMAT_FLAG_ALPHA;
+    uint8_t *four = NULL;
+    image.flags |= PNG_IMAGE_FLAG_16BIT_sRGB; /* otherwise 16 bits are taken for linear light */
+    image.format = opacity ? PNG_FORMAT_RGBA : PNG_FORMAT_RGB;
     status = make_picture(name, image.width, image.height, out);
-    image.format = PNG_FORMAT_RGB;
-    if (!status && !png_image_finish_read(&image, NULL, out->pixels, 0, NULL))
+    size_t pixels = (size_t)out->width * (size_t)out->height;
+    if (!status && opacity && !(four = malloc(4 * pixels)))
+        status = ls__fail(LS_ENOMEM, "%s: no memory for %d x %d pixels", name, out->width, out->height);
+    if (!status && !png_image_finish_read(&image, NULL, four ? four : out->pixels, 0, NULL))
         status = ls__fail(LS_EFORMAT, "%s: not a valid PNG file: %s", name, image.message);
+    for (size_t i = 0; i < pixels && four && !status; i++) memcpy(out->pixels + 3 * i, four + 4 * i, 3);
+    free(four);
     png_image_free(&image);
     return status;
 }
@@ -70,6 +79,16 @@ static void on_warning(j_common_ptr info, int level)
     if (level < 0) on_failure(info);
 }
 
+/* Programs store CMYK inverted, as Adobe's does. The same numbers as Pillow's. */
+static void cmyk_to_rgb(uint8_t *rgb, const uint8_t *cmyk, int width)
+{
+    for (int x = 0; x < width; x++)
+        for (int c = 0; c < 3; c++) {
+            int black = cmyk[4 * x + 3], product = (255 - cmyk[4 * x + c]) * black + 128;
+            rgb[3 * x + c] = (uint8_t)(black - ((product + (product >> 8)) >> 8)); /* product / 255, rounded */
+        }
+}
+
 static ls_status decode_jpeg(const char *name, const uint8_t *data, size_t bytes, int size, ls__picture *out)
 {
     struct jpeg_decompress_struct info;
@@ -88,15 +107,19 @@ static ls_status decode_jpeg(const char *name, const uint8_t *data, size_t bytes
     unsigned shorter = info.image_width < info.image_height ? info.image_width : info.image_height;
     info.scale_num = info.scale_denom = 1;
     while (info.scale_denom < 8 && shorter / (2 * info.scale_denom) >= (unsigned)size) info.scale_denom *= 2;
-    info.out_color_space = JCS_RGB; /* CMYK cannot become RGB: an error */
-    info.dct_method = JDCT_ISLOW;   /* the same bits from every version of the library */
+    bool cmyk = info.num_components == 4;
+    info.out_color_space = cmyk ? JCS_CMYK : JCS_RGB;
+    info.dct_method = JDCT_ISLOW; /* the same bits from every version of the library */
     jpeg_calc_output_dimensions(&info);
     status = make_picture(name, info.output_width, info.output_height, out);
     if (!status) {
+        JSAMPARRAY four =
+            cmyk ? info.mem->alloc_sarray((j_common_ptr)&info, JPOOL_IMAGE, 4 * info.output_width, 1) : NULL;
         jpeg_start_decompress(&info);
         while (info.output_scanline < info.output_height) {
             JSAMPROW row = out->pixels + (size_t)info.output_scanline * (size_t)out->width * 3;
-            jpeg_read_scanlines(&info, &row, 1);
+            jpeg_read_scanlines(&info, cmyk ? four : &row, 1);
+            if (cmyk) cmyk_to_rgb(row, four[0], out->width);
         }
         jpeg_finish_decompress(&info);
     }

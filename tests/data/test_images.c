@@ -136,16 +136,21 @@ static void idx_files_have_images_and_labels(void **state)
 /* ---- Folders */
 
 #if defined(LOCKSTEP_PNG) && defined(LOCKSTEP_JPEG)
-static void write_png(const char *path, const uint8_t *pixels, int width, int height)
+/* Pixels of a format of libpng's. */
+static void write_png_as(const char *path, uint32_t format, const void *pixels, int width, int height)
 {
-    png_image image = { .version = PNG_IMAGE_VERSION,
-                        .width = (png_uint_32)width,
-                        .height = (png_uint_32)height,
-                        .format = PNG_FORMAT_RGB };
+    png_image image = {
+        .version = PNG_IMAGE_VERSION, .width = (png_uint_32)width, .height = (png_uint_32)height, .format = format
+    };
     assert_true(png_image_write_to_file(&image, path, 0, pixels, 0, NULL));
 }
 
-static void write_jpeg(const char *path, uint8_t *pixels, int width, int height)
+static void write_png(const char *path, const uint8_t *pixels, int width, int height)
+{
+    write_png_as(path, PNG_FORMAT_RGB, pixels, width, height);
+}
+
+static void write_jpeg_as(const char *path, J_COLOR_SPACE space, int channels, uint8_t *pixels, int width, int height)
 {
     struct jpeg_compress_struct info;
     struct jpeg_error_mgr manager;
@@ -155,18 +160,23 @@ static void write_jpeg(const char *path, uint8_t *pixels, int width, int height)
     jpeg_stdio_dest(&info, f);
     info.image_width = (JDIMENSION)width;
     info.image_height = (JDIMENSION)height;
-    info.input_components = 3;
-    info.in_color_space = JCS_RGB;
+    info.input_components = channels;
+    info.in_color_space = space;
     jpeg_set_defaults(&info);
     jpeg_set_quality(&info, 100, TRUE);
     jpeg_start_compress(&info, TRUE);
     for (int y = 0; y < height; y++) {
-        JSAMPROW row = pixels + 3 * y * width;
+        JSAMPROW row = pixels + channels * y * width;
         jpeg_write_scanlines(&info, &row, 1);
     }
     jpeg_finish_compress(&info);
     jpeg_destroy_compress(&info);
     fclose(f);
+}
+
+static void write_jpeg(const char *path, uint8_t *pixels, int width, int height)
+{
+    write_jpeg_as(path, JCS_RGB, 3, pixels, width, height);
 }
 
 /* Red grows to the right, green down; blue is 100. */
@@ -176,6 +186,72 @@ static void fill_ramp(uint8_t *pixels, int width, int height)
         pixels[3 * i] = (uint8_t)(i % width * 255 / (width - 1));
         pixels[3 * i + 1] = (uint8_t)(i / width * 255 / (height - 1));
         pixels[3 * i + 2] = 100;
+    }
+}
+
+/* A row of RGB with 16 bits, not linear, which libpng's simple functions do not write. */
+static void write_png_16(const char *path, const uint8_t *rgb, int width)
+{
+    FILE *f = fopen(path, "wb");
+    png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, NULL, NULL, NULL);
+    png_infop info = png_create_info_struct(png);
+    uint8_t row[6 * 64];
+    for (int i = 0; i < 3 * width; i++) row[2 * i] = row[2 * i + 1] = rgb[i];
+    png_init_io(png, f);
+    png_set_IHDR(png, info, (png_uint_32)width, 1, 16, PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE,
+                 PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+    png_write_info(png, info);
+    png_write_row(png, row);
+    png_write_end(png, NULL);
+    png_destroy_write_struct(&png, &info);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* As Pillow's convert("RGB") has them. */
+static void pictures_of_every_kind_become_rgb(void **state)
+{
+    enum { N = 4 };
+    static const uint8_t rgb[3 * N] = { 0, 10, 100, 200, 255, 128, 64, 32, 16, 7, 77, 250 };
+    static const uint8_t grey[N] = { 0, 99, 200, 255 };
+    static uint8_t cmyk[4 * N] = { 255, 255, 255, 255, 255, 255, 255, 0, 0, 255, 255, 255, 200, 200, 200, 128 };
+    static const uint8_t cmyk_rgb[3 * N] = { 255, 255, 255, 0, 0, 0, 0, 255, 255, 100, 100, 100 };
+    uint8_t rgba[4 * N], grey_opacity[2 * N];
+    ls__picture got;
+    (void)state;
+    for (int i = 0; i < N; i++) {
+        memcpy(rgba + 4 * i, rgb + 3 * i, 3);
+        rgba[4 * i + 3] = (uint8_t)(80 * i);
+        grey_opacity[2 * i] = grey[i];
+        grey_opacity[2 * i + 1] = (uint8_t)(255 - 80 * i);
+    }
+    write_png_as("rgba.png", PNG_FORMAT_RGBA, rgba, N, 1);
+    write_png_as("grey.png", PNG_FORMAT_GRAY, grey, N, 1);
+    write_png_as("grey_opacity.png", PNG_FORMAT_GA, grey_opacity, N, 1);
+    write_png_16("deep.png", rgb, N);
+    write_jpeg_as("cmyk.jpg", JCS_CMYK, 4, cmyk, N, 1);
+    static const struct {
+        const char *name;
+        bool grey;
+        const uint8_t *pixels;
+        int tolerance; /* of JPEG */
+    } cases[] = { { "rgba.png", false, rgb, 0 },
+                  { "grey.png", true, grey, 0 },
+                  { "grey_opacity.png", true, grey, 0 },
+                  { "deep.png", false, rgb, 0 },
+                  { "cmyk.jpg", false, cmyk_rgb, 4 } };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint8_t file[4096];
+        FILE *f = fopen(cases[i].name, "rb");
+        size_t bytes = fread(file, 1, sizeof file, f);
+        fclose(f);
+        assert_int_equal(ls__picture_decode(cases[i].name, file, bytes, 1, &got), LS_OK);
+        assert_int_equal(got.width, N);
+        for (int k = 0; k < 3 * N; k++) {
+            int expected = cases[i].pixels[cases[i].grey ? k / 3 : k];
+            if (abs(got.pixels[k] - expected) > cases[i].tolerance)
+                fail_msg("%s: byte %d is %d, expected %d", cases[i].name, k, got.pixels[k], expected);
+        }
+        free(got.pixels);
     }
 }
 
@@ -306,6 +382,7 @@ int main(void)
         cmocka_unit_test(idx_files_have_images_and_labels),
 #if defined(LOCKSTEP_PNG) && defined(LOCKSTEP_JPEG)
         cmocka_unit_test(folders_have_a_class_each),
+        cmocka_unit_test(pictures_of_every_kind_become_rgb),
 #endif
         cmocka_unit_test(crops_and_flips_depend_on_seed_epoch_and_sample_alone),
         cmocka_unit_test(built_in_pictures_have_ten_classes),
