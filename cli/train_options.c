@@ -199,6 +199,10 @@ static int choose_resnet(train_arguments *a, const char *name)
                 "models\n");
         return EXIT_USAGE;
     }
+    if (m->classes) {
+        fprintf(stderr, "lockstep train: --classes is for --task classify; pictures have the classes of their data\n");
+        return EXIT_USAGE;
+    }
     memcpy(r->blocks, named.resnet.blocks, sizeof r->blocks);
     r->stem = named.resnet.stem;
     r->bottleneck = named.resnet.bottleneck;

@@ -33,7 +33,8 @@ static ls_status get_count(const char *name, const char *key, const json_t *valu
     double number = json_number_value(value);
     if (!(number >= 1 && number <= INT32_MAX && number == (int)number)) {
         char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-        ls__fail(LS_EFORMAT, "%s: '%s' is %.60s; it must be an integer >= 1", name, key, text ? text : "?");
+        ls__fail(LS_EFORMAT, "%s: '%s' is %.60s; it must be an integer >= 1%s", name, key, text ? text : "?",
+                 number > INT32_MAX ? ", and below 2^31" : "");
         free(text);
         return LS_EFORMAT;
     }
@@ -166,14 +167,14 @@ static ls_status read_keys(const char *name, const json_t *root, ls_lm_kind kind
     return LS_OK;
 }
 
-/* The kind that "model_type" names; the first one if it is absent. */
+/* The kind that "model_type" names. GPT-2's first files have none, and not the names of others either. */
 static ls_status find_kind(const char *name, const json_t *root, ls_lm_kind *kind)
 {
     const json_t *value = json_object_get(root, "model_type");
     const char *text = json_string_value(value);
     char known[256] = "";
     *kind = (ls_lm_kind)0;
-    if (!value || json_is_null(value)) return LS_OK;
+    if ((!value || json_is_null(value)) && !json_object_get(root, "hidden_size")) return LS_OK;
     for (int i = 0; i < LS_LM_COUNT; i++) {
         const char *type = ls__lm_type_of((ls_lm_kind)i)->model.name;
         size_t at = strlen(known);
@@ -181,6 +182,8 @@ static ls_status find_kind(const char *name, const json_t *root, ls_lm_kind *kin
         if (text && strcmp(text, type) == 0) return LS_OK;
         snprintf(known + at, sizeof known - at, "%s\"%s\"", at ? " or " : "", type);
     }
+    if (!value || json_is_null(value))
+        return ls__fail(LS_EFORMAT, "%s: 'model_type' is missing; it must be %s", name, known);
     return ls__fail(LS_EUNSUPPORTED, "%s: 'model_type' must be %s; '%.60s' is not supported", name, known,
                     text ? text : "(not a string)");
 }

@@ -40,10 +40,11 @@ static ls_status parse_word(const char *word, size_t n, ls_lora_options *o)
         o->bf16 = text[5] == 'b';
         return LS_OK;
     }
-    return ls__fail(LS_EINVAL,
-                    "lora: '%.60s' is not known; there are r=N, alpha=X, dropout=P, target=NAME+NAME (or all), rslora, "
-                    "base=bf16",
-                    text);
+    return ls__fail(
+        LS_EINVAL,
+        "lora: '%.60s' is not known; there are r=N, alpha=X, 'dropout=P', target=NAME+NAME (or all), rslora, "
+        "base=bf16",
+        text);
 }
 
 ls_status ls__lora_parse(const char *text, ls_lora_options *out)

@@ -272,6 +272,8 @@ static void broken_settings_are_refused_and_named(void **state)
     check_fails(parse("", &o), LS_EFORMAT, "config.json: line 1");
     check_fails(parse("[]", &o), LS_EFORMAT, "must be a JSON object");
     check_fails(parse("{\"n_layer\":1,\"n_layer\":2}", &o), LS_EFORMAT, "duplicate");
+    check_fails(parse("{\"hidden_size\":16}", &o), LS_EFORMAT, "'model_type' is missing; it must be \"gpt2\" or");
+    check_fails(parse("{\"n_layer\":2147483648}", &o), LS_EFORMAT, "must be an integer >= 1, and below 2^31");
     check_fails(parse("{\"n_layer\":0}", &o), LS_EFORMAT, "'n_layer' is 0; it must be an integer >= 1");
     check_fails(parse("{\"n_layer\":\"12\"}", &o), LS_EFORMAT, "'n_layer' is \"12\"; it must be an integer >= 1");
     check_fails(parse("{\"n_embd\":1e10}", &o), LS_EFORMAT, "'n_embd'");
