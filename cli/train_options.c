@@ -210,6 +210,18 @@ static int choose_resnet(train_arguments *a, const char *name)
     return -1;
 }
 
+/* Options of rotary positions that their kind does not have. */
+static bool rope_is_valid(const ls_rope *r)
+{
+    bool turns = r->low_freq_factor != 0 || r->high_freq_factor != 0 || r->original_context;
+    if (!(r->factor != 0 && !r->kind) && !(turns && r->kind != LS_ROPE_LLAMA3)) return true;
+    fprintf(
+        stderr,
+        "lockstep train: --rope-factor needs --rope linear or llama3, and --rope-low, --rope-high and --rope-context "
+        "need --rope llama3\n");
+    return false;
+}
+
 /* The model's size by name; --layers, --width and --heads override it. */
 static int choose_model(train_arguments *a)
 {
@@ -245,6 +257,7 @@ static int choose_model(train_arguments *a)
     if (!m->head) m->head = size.head;
     if (!m->window) m->window = size.window;
     if (m->norm_eps == 0) m->norm_eps = size.norm_eps;
+    if (!rope_is_valid(&m->rope)) return EXIT_USAGE;
     if (!m->rope.kind && m->rope.theta == 0)
         m->rope = size.rope;
     else if (m->rope.theta == 0)
