@@ -66,9 +66,9 @@ def probe_encoder(build, folder, data, out):
     return load_file(pathlib.Path(out, "probe.safetensors"))
 
 
-def worst(a, b):
-    """The largest difference, relative to the largest value."""
-    return ((a - b).abs().max() / b.abs().max()).item()
+def worst(a, b, least=0.0):
+    """The largest difference, relative to the largest value, or to `least` if that is larger."""
+    return ((a - b).abs().max() / b.abs().max().clamp_min(least)).item()
 
 
 def roughen(model):
@@ -184,9 +184,14 @@ def unlike(config):
     return {k: v for k, v in config.to_dict().items() if k not in ("dtype", "_name_or_path", "transformers_version")}
 
 
-def compare(build, model, folder, data, **load):
+def least(expected, share):
+    """That share of the model's largest gradient."""
+    return share * max(v.abs().max().item() for k, v in expected.items() if k.startswith("grad."))
+
+
+def compare(build, model, folder, data, share=0.0, **load):
     """A folder by transformers, in lockstep; and one by lockstep, in transformers again. Returns differences of logits, gradients (the largest, and of which) and losses, and
-    whether greedy text, and weights and settings that were read and saved, are equal."""
+    whether greedy text, and weights and settings that were read and saved, are equal. A gradient that is 0 but for rounding is compared with `share` of the largest one."""
     again_by = type(model)
     before = {k: v.clone() for k, v in model.state_dict().items()}
     with tempfile.TemporaryDirectory() as out:
@@ -195,14 +200,14 @@ def compare(build, model, folder, data, **load):
     settings = unlike(again.config)
     kept = settings == {k: v for k, v in model.config.to_dict().items() if k in settings}
     prefix = "transformer." if model.config.model_type == "gpt2" else ""
-    grads = {k: worst(got["grad." + k[5:].removeprefix(prefix)], v) for k, v in expected.items() if k.startswith("grad.")}
+    grads = {k: worst(got["grad." + k[5:].removeprefix(prefix)], v, least(expected, share)) for k, v in expected.items() if k.startswith("grad.")}
     largest = max(grads, key=grads.get)
     same = kept and len(again.state_dict()) == len(before) and all(torch.equal(v, before[k]) for k, v in again.state_dict().items())
     return dict(logits=(got["logits"] - expected["logits"]).abs().max().item(), gradients=grads[largest], of=largest[5:],
                 losses=(got["losses"] - expected["losses"]).abs().max().item(), greedy=got["greedy"].tolist() == expected["greedy"].tolist(), same=same)
 
 
-def compare_encoder(build, model, folder, data):
+def compare_encoder(build, model, folder, data, share=0.0):
     """As compare(), without text. Logits of padding have no meaning, and the gradient of a key's bias is 0 but for rounding."""
     before = {k: v.clone() for k, v in model.state_dict().items()}
     with tempfile.TemporaryDirectory() as out:
@@ -212,7 +217,7 @@ def compare_encoder(build, model, folder, data):
     kept = settings == {k: v for k, v in model.config.to_dict().items() if k in settings}
     seen = torch.arange(data["tokens"].shape[-1]) < data["lengths"][0, :, None]
     difference = (got["logits"] - expected["logits"]).abs()
-    grads = {k: worst(got[k], v) for k, v in expected.items() if k.startswith("grad.") and not k.endswith(("key.bias", "k_lin.bias"))}
+    grads = {k: worst(got[k], v, least(expected, share)) for k, v in expected.items() if k.startswith("grad.") and not k.endswith(("key.bias", "k_lin.bias"))}
     largest = max(grads, key=grads.get)
     same = kept and len(again.state_dict()) == len(before) and all(torch.equal(v, before[k]) for k, v in again.state_dict().items())
     return dict(logits=(difference[seen] if difference.dim() == 3 else difference).max().item(), gradients=grads[largest], of=largest[5:],
