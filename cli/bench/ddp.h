@@ -1,7 +1,7 @@
 /* What the files of `lockstep bench ddp` share: its options, its rows, and the parts that fill and show them.
  *
- * Results are JSON objects, one per row, whoever measured them: ranks on this machine, ranks on two hosts, or torch. The program that the user
- * starts collects them, and prints or draws them. */
+ * Results are JSON objects, one per row, whoever measured them: ranks on this machine, ranks on two hosts, or torch. The
+ * program that the user starts collects them, and prints or draws them. */
 #ifndef LS_CLI_BENCH_DDP_H
 #define LS_CLI_BENCH_DDP_H
 

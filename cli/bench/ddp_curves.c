@@ -1,5 +1,5 @@
-/* The parts of `lockstep bench ddp` that are not the time of a step by phases: all-reduce by size, when in backward gradients become ready, and
- * what skipped synchronization does to learning. */
+/* The parts of `lockstep bench ddp` that are not the time of a step by phases: all-reduce by size, when in backward gradients
+ * become ready, and what skipped synchronization does to learning. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 /* The program that the user starts, of `lockstep bench ddp`: starts ranks, hosts and torch, and collects their rows.
  *
- * Ranks are this program again, under `lockstep run`: with the number of ranks that was asked for, then with others for the part `scaling`. Two
- * hosts are network namespaces with a slow link, made by the script `cluster`, with one rank each under mpirun. torch is a script,
- * peers/torch_ddp.py, which reads our rows and writes its own figures of the same rows, after ours and not in turns: ratios hold within what the
- * machine's speed changes in a minute. All of them write JSON lines to a pipe. */
+ * Ranks are this program again, under `lockstep run`: with the number of ranks that was asked for, then with others for the
+ * part `scaling`. Two hosts are network namespaces with a slow link, made by the script `cluster`, with one rank each under
+ * mpirun. torch is a script, peers/torch_ddp.py, which reads our rows and writes its own figures of the same rows, after ours
+ * and not in turns: ratios hold within what the machine's speed changes in a minute. All of them write JSON lines to a pipe. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>

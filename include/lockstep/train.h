@@ -366,8 +366,9 @@ typedef struct ls_choices_options {
 
 typedef struct ls_choices_result {
     uint64_t questions;
-    /* As lm-evaluation-harness counts acc and acc_norm: the share of questions whose right ending has the highest log-probability;
-     * or the highest one per character, or per token of a file of tokens, as llm.c counts it. The errors are standard errors of the mean. */
+    /* As lm-evaluation-harness counts acc and acc_norm: the share of questions whose right ending has the highest
+     * log-probability; or the highest one per character, or per token of a file of tokens, as llm.c counts it. The errors are
+     * standard errors of the mean. */
     double accuracy, accuracy_norm, accuracy_error, accuracy_norm_error;
     double seconds;
     bool per_token; /* accuracy_norm is */

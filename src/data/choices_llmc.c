@@ -1,7 +1,8 @@
 /* Questions as tokens: the files of llm.c's write_evalfile(), such as hellaswag_val.bin.
  *
- * A header of 256 int32: magic, version 1, number of questions, bytes of the longest. Each question is of uint16: 65535, its bytes from there on, its
- * number, the right ending, the number of endings; then a number and so many tokens, of the context and of each ending. */
+ * A header of 256 int32: magic, version 1, number of questions, bytes of the longest. Each question is of uint16: 65535, its
+ * bytes from there on, its number, the right ending, the number of endings; then a number and so many tokens, of the context
+ * and of each ending. */
 #include <stdlib.h>
 #include <string.h>
 #include "base/status.h"

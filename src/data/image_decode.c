@@ -33,8 +33,8 @@ static __attribute__((unused)) ls_status make_picture(const char *name, uint64_t
 }
 
 #ifdef LOCKSTEP_PNG
-/* 16 bits become 8, and palettes and grey become RGB. Opacity is dropped and not blended with anything, as by torchvision's folders of pictures (Pillow's
- * convert("RGB")). */
+/* 16 bits become 8, and palettes and grey become RGB. Opacity is dropped and not blended with anything, as by torchvision's
+ * folders of pictures (Pillow's convert("RGB")). */
 static ls_status decode_png(const char *name, const uint8_t *data, size_t bytes, ls__picture *out)
 {
     png_image image = { .version = PNG_IMAGE_VERSION };

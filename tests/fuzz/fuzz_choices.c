@@ -1,4 +1,5 @@
-/* Fuzz target: any bytes as HellaSwag's JSON lines or llm.c's questions. They are refused with a place, or give questions whose right ending exists. */
+/* Fuzz target: any bytes as HellaSwag's JSON lines or llm.c's questions. They are refused with a place, or give questions
+ * whose right ending exists. */
 #include <stdlib.h>
 #include <string.h>
 #include "data/choices.h"
