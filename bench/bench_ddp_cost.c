@@ -110,7 +110,7 @@ static void update_from(const bench *b, const float *grads, size_t begin, size_t
 {
     /* The range is the optimizer's own: nothing can fail. */
     ls_status status = ls__optimizer_update_range(b->optimizer, ls_model_values(b->model), grads, begin, end, b->step,
-                                                  1e-4f, b->scale);
+                                                  1e-4f, b->scale, NULL);
     (void)status;
 }
 static void update_of_sums(void *user, const void *const *data, size_t begin, size_t end)

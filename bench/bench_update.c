@@ -37,7 +37,8 @@ static const ls__optim_args args = {
 
 static void update(const state *s, const float *g, size_t begin, size_t end)
 {
-    ls__optim_update(LS__OPTIM_ADAMW, s->w + begin, g, (float *[]){ s->m + begin, s->v + begin }, end - begin, &args);
+    ls__optim_update(LS__OPTIM_ADAMW, s->w + begin, g, (float *[]){ s->m + begin, s->v + begin }, end - begin, &args,
+                     NULL);
 }
 static void update_chunk(void *user, const void *const *data, size_t begin, size_t end)
 {

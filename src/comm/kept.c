@@ -11,7 +11,7 @@
 #include "base/status.h"
 
 /* The number counts layouts, also of the program's part (train/kept.c). */
-static const char MAGIC[16] = "lockstep kept 2";
+static const char MAGIC[16] = "lockstep kept 3";
 
 static ls_status map_header(int fd, ls__kept **out)
 {

@@ -7,7 +7,9 @@
 #define LS_KERN_OPTIM_H
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* The one list of update kernels: name, function, states per element. */
 #define LS__OPTIM_LIST(X)                      \
@@ -92,10 +94,33 @@ static inline float ls__muon_element(float w, float g, float *m, float *v, const
     return args->muon.keep * w - args->muon.lr * *v;
 }
 
-/* Updates `count` weights. states[i] is the i-th array of states; those beyond what the kernel has are not read. */
-typedef void ls__optim_fn(float *w, const float *g, float *const *states, size_t count, const ls__optim_args *args);
+/* With this, an update that is interrupted, because its process is killed, can be taken back: what is overwritten is copied
+ * first, a group of elements ahead of the update, and it is noted how many are. In the same pass, so that computing still
+ * overlaps with memory. The copies of a group's weights and states are side by side: one stream of writes. */
+enum { LS__UNDO_GROUP = 64 };
+typedef struct ls__optim_undo {
+    float *copy;             /* room for 1 + LS__OPTIM_MAX_STATES floats for each element, rounded up to groups */
+    size_t before;           /* elements that were copied by earlier calls */
+    _Atomic int64_t *copied; /* becomes `before` + those of this call */
+} ls__optim_undo;
+
+/* Where element `i` of those that are copied is; array 0: the weights, 1 + k: state k. What follows it in its group follows it
+ * there. */
+static inline float *ls__undo_at(float *copy, size_t i, int array)
+{
+    return copy + (i / LS__UNDO_GROUP * (1 + LS__OPTIM_MAX_STATES) + (size_t)array) * LS__UNDO_GROUP +
+           i % LS__UNDO_GROUP;
+}
+
+/* Writes the copies of the first `n` elements back. */
+void ls__undo_restore(float *copy, size_t n, int array, float *to);
+
+/* Updates `count` weights. states[i] is the i-th array of states; those beyond what the kernel has are not read. `undo` may be
+ * NULL. */
+typedef void ls__optim_fn(float *w, const float *g, float *const *states, size_t count, const ls__optim_args *args,
+                          const ls__optim_undo *undo);
 void ls__optim_update(ls__optim_kernel kernel, float *w, const float *g, float *const *states, size_t count,
-                      const ls__optim_args *args);
+                      const ls__optim_args *args, const ls__optim_undo *undo);
 
 /* The sum of squares in double precision: element i goes to lane i mod 16, in order; the lanes are added as a tree. */
 double ls__sum_squares(const float *x, size_t count);

@@ -62,10 +62,10 @@ const int ls__optim_states[LS__OPTIM_COUNT] = { LS__OPTIM_LIST(X) };
 #undef X
 
 void ls__optim_update(ls__optim_kernel kernel, float *w, const float *g, float *const *states, size_t count,
-                      const ls__optim_args *args)
+                      const ls__optim_args *args, const ls__optim_undo *undo)
 {
     LS__FLUSH_DENORMALS();
-    ls__kernels_best()->update[kernel](w, g, states, count, args);
+    ls__kernels_best()->update[kernel](w, g, states, count, args, undo);
 }
 
 double ls__sum_squares(const float *x, size_t count)

@@ -9,6 +9,7 @@
 #include <math.h>
 #include <omp.h>
 #include <stdlib.h>
+#include <string.h>
 #include "base/arena.h"
 #include "base/math.h"
 #include "base/status.h"
@@ -93,6 +94,7 @@ struct ls_optimizer {
     const type *type;
     const ls_place *places; /* user-owned */
     size_t n_places;
+    bool sorted; /* in the order of their offsets */
     size_t begin, end;
     ls__arena memory;
     float *states[MAX_STATES]; /* [end - begin] each; NULL beyond what the kernels have */
@@ -197,6 +199,9 @@ ls_status ls__optimizer_open_in(ls_optimizer **out, const ls_place *places, size
     ls_status status = ls__optimizer_options_check(&o->options);
     if (status) goto fail;
     o->type = &types[o->options.kind];
+    o->sorted = true;
+    for (size_t i = 1; i < n_places; i++)
+        o->sorted = o->sorted && places[i].offset >= places[i - 1].offset + places[i - 1].count;
     if ((status = open_muon(o))) goto fail;
     size_t floats = ls__optimizer_state_floats(&o->options, end - begin);
     if (floats && !memory) {
@@ -229,35 +234,81 @@ void ls_optimizer_free(ls_optimizer **optimizer)
     *optimizer = NULL;
 }
 
-/* Elements [from, to). */
+/* Elements [from, to), by this thread. */
+static void update_some(const ls_optimizer *o, ls__optim_kernel kernel, const ls__optim_args *args, float *values,
+                        const float *grads, size_t from, size_t to, const ls__optim_undo *undo)
+{
+    float *states[MAX_STATES];
+    for (int i = 0; i < MAX_STATES; i++) states[i] = o->states[i] ? o->states[i] + (from - o->begin) : NULL;
+    ls__optim_update(kernel, values + from, grads + from, states, to - from, args, undo);
+}
+
+/* Elements [from, to). A parallel region of one thread would cost more than a small part itself. */
 static void update_part(const ls_optimizer *o, ls__optim_kernel kernel, const ls__optim_args *args, float *values,
                         const float *grads, size_t from, size_t to)
 {
     size_t chunks = (to - from + CHUNK - 1) / CHUNK;
-#pragma omp parallel for num_threads(o->options.threads) schedule(static) if (chunks > 1)
+    if (chunks == 1 || o->options.threads == 1) {
+        update_some(o, kernel, args, values, grads, from, to, NULL);
+        return;
+    }
+#pragma omp parallel for num_threads(o->options.threads) schedule(static)
     for (size_t c = 0; c < chunks; c++) {
-        size_t at = from + c * CHUNK, n = to - at < CHUNK ? to - at : CHUNK;
-        float *states[MAX_STATES];
-        for (int i = 0; i < MAX_STATES; i++) states[i] = o->states[i] ? o->states[i] + (at - o->begin) : NULL;
-        ls__optim_update(kernel, values + at, grads + at, states, n, args);
+        size_t at = from + c * CHUNK, end = to - at < CHUNK ? to : at + CHUNK;
+        update_some(o, kernel, args, values, grads, at, end, NULL);
     }
 }
 
-ls_status ls__optimizer_update_range(ls_optimizer *o, float *values, const float *grads, size_t begin, size_t end,
-                                     int64_t step, float lr, float grad_scale)
+/* Elements [from, to) are in no place and stay as they are, also if they are restored with those around them. */
+static void copy_padding(const ls_optimizer *o, const float *values, size_t from, size_t to, const ls__optim_undo *undo)
 {
+    for (size_t e = from, at = undo->before; e < to; e++, at++) {
+        *ls__undo_at(undo->copy, at, 0) = values[e];
+        for (int i = 0; i < MAX_STATES; i++)
+            if (o->states[i]) *ls__undo_at(undo->copy, at, 1 + i) = o->states[i][e - o->begin];
+    }
+}
+
+/* The first place that ends after an element. A trainer may update small blocks, each of which is in few of many places. */
+static size_t first_place(const ls_optimizer *o, size_t element)
+{
+    size_t low = 0, high = o->n_places;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (o->places[middle].offset + o->places[middle].count <= element)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+ls_status ls__optimizer_update_range(ls_optimizer *o, float *values, const float *grads, size_t begin, size_t end,
+                                     int64_t step, float lr, float grad_scale, const ls__optim_undo *undo)
+{
+    size_t copied = begin;
     if (begin < o->begin || end > o->end || begin > end)
         return ls__fail(LS_EINVAL, "optimizer: elements %zu to %zu are not in its range %zu to %zu", begin, end,
                         o->begin, o->end);
-    for (size_t i = 0; i < o->n_places; i++) {
+    for (size_t i = o->sorted ? first_place(o, begin) : 0; i < o->n_places; i++) {
         const ls_place *p = &o->places[i];
         size_t from = p->offset > begin ? p->offset : begin;
         size_t to = p->offset + p->count < end ? p->offset + p->count : end;
+        if (from >= to && o->sorted) break;
         if (from >= to) continue;
         bool decays = (p->dims > 1 || o->options.decay_all) && o->options.weight_decay > 0;
         ls__optim_args args = o->type->args(&o->options, p, step, lr, decays ? o->options.weight_decay : 0);
         args.grad_scale = grad_scale;
-        update_part(o, o->type->kernel(&o->options, p), &args, values, grads, from, to);
+        if (undo) {
+            ls__optim_undo part = *undo;
+            part.before = undo->before + (copied - begin);
+            copy_padding(o, values, copied, from, &part);
+            part.before = undo->before + (from - begin);
+            update_some(o, o->type->kernel(&o->options, p), &args, values, grads, from, to, &part);
+            copied = to;
+        } else {
+            update_part(o, o->type->kernel(&o->options, p), &args, values, grads, from, to);
+        }
     }
     return LS_OK;
 }
@@ -280,7 +331,7 @@ void ls__optimizer_prepare(ls_optimizer *o, const float *grads, size_t first, si
 void ls_optimizer_update(ls_optimizer *o, float *values, const float *grads, int64_t step, float lr)
 {
     ls__optimizer_prepare(o, grads, 0, o->n_matrices, 1);
-    ls_status status = ls__optimizer_update_range(o, values, grads, o->begin, o->end, step, lr, 1);
+    ls_status status = ls__optimizer_update_range(o, values, grads, o->begin, o->end, step, lr, 1, NULL);
     (void)status; /* the range is valid */
 }
 

@@ -2,6 +2,7 @@
 #ifndef LS_NN_OPTIMIZER_H
 #define LS_NN_OPTIMIZER_H
 
+#include "kern/optim.h"
 #include "lockstep/nn.h"
 
 /* Fills in the defaults and checks. */
@@ -17,8 +18,10 @@ LS_MUST_CHECK ls_status ls__optimizer_open_in(ls_optimizer **out, const ls_place
 size_t ls__optimizer_matrices(const ls_optimizer *optimizer);
 void ls__optimizer_prepare(ls_optimizer *optimizer, const float *grads, size_t first, size_t end, float grad_scale);
 /* Updates elements [begin, end) of the optimizer's range. Each gradient is multiplied by `grad_scale` first (clipping, or 1).
- * Parts may be updated in any order, each once per step; the result is the same. */
+ * Parts may be updated in any order, each once per step; the result is the same. With `undo`, which may be NULL, the old values
+ * are copied, from element `begin` on; then places must be in the order of their offsets, and this thread does it all. */
 LS_MUST_CHECK ls_status ls__optimizer_update_range(ls_optimizer *optimizer, float *values, const float *grads,
-                                                   size_t begin, size_t end, int64_t step, float lr, float grad_scale);
+                                                   size_t begin, size_t end, int64_t step, float lr, float grad_scale,
+                                                   const ls__optim_undo *undo);
 
 #endif

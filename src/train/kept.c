@@ -2,6 +2,7 @@
 #include "train/kept.h"
 
 #include <fcntl.h>
+#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,7 @@
 #include "train/kept_parts.h"
 #include "train/training.h"
 
-enum { PAGE = 4096, AHEAD = 512 }; /* AHEAD: elements that are prefetched */
+enum { PAGE = 4096 };
 
 /* ---- Joining. */
 
@@ -88,7 +89,8 @@ ls_status ls__train_kept_open(ls_train *t)
     struct ls__train_kept *k = t->kept;
     if (!k) return LS_OK;
     size_t elements = ls_model_elements(t->model), floats = ls__optimizer_state_floats(&t->options.optimizer, elements);
-    size_t slots = t->options.slots < 512 ? (size_t)t->options.slots : 512;
+    size_t most = t->options.slots < 512 ? (size_t)t->options.slots : 512; /* ranks */
+    size_t slots = most > LS__KEPT_UNDO ? most : LS__KEPT_UNDO;
     size_t versions = pages(sizeof(ls__kept_state)),
            undo = versions + pages(ls__kept_blocks(elements) * sizeof *k->versions);
     size_t values = undo + pages(slots * sizeof(ls__kept_undo)), optimizer = values + pages(elements * sizeof(float));
@@ -196,44 +198,28 @@ static size_t length_of(const ls_train *t, size_t block)
     return left < LS__KEPT_BLOCK ? left : LS__KEPT_BLOCK;
 }
 
-/* All arrays at once, a line of each in turn: these are the first reads of the block, and several streams hide more of the memory's latency
- * than one copy after the other. */
-static void copy_block(ls__kept_undo *undo, const arrays *a, size_t begin, size_t n)
-{
-    enum { LINE = 16 };
-    size_t at = 0;
-    for (; at + LINE <= n; at += LINE)
-        for (int i = 0; i < a->n; i++) {
-            const float *from = a->array[i] + begin + at;
-            __builtin_prefetch(from + AHEAD);
-            memcpy(undo->copy[i] + at, from, LINE * sizeof(float));
-        }
-    for (int i = 0; i < a->n && at < n; i++)
-        memcpy(undo->copy[i] + at, a->array[i] + begin + at, (n - at) * sizeof(float));
-}
-
-static void update_block(ls_train *t, const arrays *a, size_t block, float lr, float grad_scale)
+static void update_block(ls_train *t, ls__kept_undo *undo, size_t block, float lr, float grad_scale)
 {
     struct ls__train_kept *k = t->kept;
     int rank = t->parallel.rank;
-    ls__kept_undo *undo = &k->undo[rank];
     size_t begin = block * LS__KEPT_BLOCK, n = length_of(t, block);
+    size_t half = ls__kept_is_next_point(k->job, LS__POINT_HALF_UPDATED) ? n / 2 : 0;
+    ls__optim_undo u = { .copy = undo->copy, .copied = &undo->copied };
     ls__kept_point(k->job, LS__POINT_BEFORE_UNDO, rank);
-    copy_block(undo, a, begin, n);
-    ls__kept_point(k->job, LS__POINT_UNDO_COPIED, rank);
-    atomic_store_explicit(&undo->block, (int64_t)block + 1, memory_order_release);
+    atomic_store_explicit(&undo->copied, 0, memory_order_relaxed);
+    atomic_thread_fence(memory_order_release);
+    ls__kept_point(k->job, LS__POINT_UNDO_EMPTY, rank);
+    atomic_store_explicit(&undo->block, (int64_t)block + 1, memory_order_relaxed);
     atomic_thread_fence(memory_order_release); /* no write to the block comes before it */
     ls__kept_point(k->job, LS__POINT_UNDO_SET, rank);
-    size_t half = ls__kept_is_next_point(k->job, LS__POINT_HALF_UPDATED) ? n / 2 / 16 * 16 : 0;
-    const float *sums = k->sums;
-    ls_status status = LS_OK; /* the range is the optimizer's own, so it cannot fail */
-    if (half)
-        status =
-            ls__optimizer_update_range(t->optimizer, k->values, sums, begin, begin + half, t->step, lr, grad_scale);
-    if (half) ls__kept_point(k->job, LS__POINT_HALF_UPDATED, rank);
-    status =
-        ls__optimizer_update_range(t->optimizer, k->values, sums, begin + half, begin + n, t->step, lr, grad_scale);
-    (void)status;
+    for (size_t at = 0; at < n; at = at < half ? half : n) {
+        size_t end = at < half ? half : n;
+        u.before = at;
+        ls_status status = ls__optimizer_update_range(t->optimizer, k->values, k->sums, begin + at, begin + end,
+                                                      t->step, lr, grad_scale, &u);
+        (void)status; /* the range is the optimizer's own, so it cannot fail */
+        if (end < n) ls__kept_point(k->job, LS__POINT_HALF_UPDATED, rank);
+    }
     ls__kept_point(k->job, LS__POINT_UPDATED, rank);
     atomic_store_explicit(&k->versions[block], t->step + 1, memory_order_release);
     atomic_thread_fence(memory_order_release); /* the copy is overwritten next */
@@ -244,10 +230,16 @@ static void update_block(ls_train *t, const arrays *a, size_t block, float lr, f
 void ls__train_kept_update(ls_train *t, size_t begin, size_t end, float lr, float grad_scale)
 {
     struct ls__train_kept *k = t->kept;
-    arrays a = arrays_of(t);
-    for (size_t b = begin / LS__KEPT_BLOCK; b * LS__KEPT_BLOCK < end; b++)
+    if (begin >= end) return;
+    const ls_group *node = t->parallel.node_group;
+    int most = k->state->undo_slots / ls_group_size(node),
+        threads = t->options.threads < most ? t->options.threads : most;
+    ls__kept_undo *undo = &k->undo[ls_group_rank(node) * most];
+    int64_t first = (int64_t)(begin / LS__KEPT_BLOCK), last = (int64_t)((end - 1) / LS__KEPT_BLOCK);
+#pragma omp parallel for num_threads(threads) schedule(static) if (last > first)
+    for (int64_t b = first; b <= last; b++)
         if (atomic_load_explicit(&k->versions[b], memory_order_acquire) != t->step + 1)
-            update_block(t, &a, b, lr, grad_scale);
+            update_block(t, &undo[omp_get_thread_num()], (size_t)b, lr, grad_scale);
 }
 
 /* The buffers after `step`, beside those of the step before. */
@@ -306,8 +298,8 @@ static void restore_torn(ls_train *t)
         if (block < 0) continue;
         if (atomic_load(&k->versions[block]) != begun)
             for (int i = 0; i < a.n; i++)
-                memcpy(a.array[i] + (size_t)block * LS__KEPT_BLOCK, undo->copy[i],
-                       length_of(t, (size_t)block) * sizeof(float));
+                ls__undo_restore(undo->copy, (size_t)atomic_load(&undo->copied), i,
+                                 a.array[i] + (size_t)block * LS__KEPT_BLOCK);
         atomic_store(&undo->block, 0);
     }
 }

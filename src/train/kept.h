@@ -25,7 +25,7 @@ enum {
     LS__POINT_STEP,   /* before gradients are computed */
     LS__POINT_GATHERED,
     LS__POINT_BEFORE_UNDO,
-    LS__POINT_UNDO_COPIED,
+    LS__POINT_UNDO_EMPTY,
     LS__POINT_UNDO_SET,
     LS__POINT_HALF_UPDATED,
     LS__POINT_UPDATED, /* a block, before its version */

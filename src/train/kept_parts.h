@@ -10,14 +10,17 @@
 #include "train/training.h"
 
 enum {
-    /* Elements with one version. A block and its copy, of up to three arrays, are read and written in the L1 and L2 caches. */
-    LS__KEPT_BLOCK = 4096,
+    /* Elements with one version: the copy of a block, of up to three arrays, stays in the L1 cache. */
+    LS__KEPT_BLOCK = 1024,
+    LS__KEPT_UNDO =
+        128, /* undo slots, at least: one for each thread of the node's ranks; with fewer, fewer threads update */
 };
 
-/* What a rank restores if another died while it changed a block. */
+/* What is restored if a rank died while one of its threads changed a block. */
 typedef struct ls__kept_undo {
-    _Atomic int64_t block; /* 1 + its number; 0: none is being changed */
-    float copy[1 + LS__OPTIM_MAX_STATES][LS__KEPT_BLOCK];
+    _Atomic int64_t block;  /* 1 + its number; 0: none is being changed */
+    _Atomic int64_t copied; /* elements of it that are copied; none but these may have changed */
+    _Alignas(64) float copy[(1 + LS__OPTIM_MAX_STATES) * LS__KEPT_BLOCK];
 } ls__kept_undo;
 
 typedef struct ls__kept_state {

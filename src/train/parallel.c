@@ -424,7 +424,7 @@ static void update_chunk(void *user, const void *const *data, size_t begin, size
     /* The range is the optimizer's own, so it cannot fail. */
     ls_status status =
         ls__optimizer_update_range(j->t->optimizer, ls_model_values(j->t->model), ls__parallel_grads(j->t), begin, end,
-                                   j->t->step, j->lr, j->grad_scale);
+                                   j->t->step, j->lr, j->grad_scale, NULL);
     (void)status;
 }
 

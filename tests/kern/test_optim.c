@@ -60,8 +60,10 @@ static void fill_all(void)
     memcpy(v2, v, sizeof v);
 }
 
+typedef void reference_fn(float *w, const float *g, float *const *states, size_t count, const ls__optim_args *args);
+
 static const struct {
-    ls__optim_fn *reference;
+    reference_fn *reference;
     ls__optim_args args;
 } kernels[LS__OPTIM_COUNT] = {
     [LS__OPTIM_ADAMW] = { adamw_reference,
@@ -88,16 +90,44 @@ static void updates(void **state)
             for (int c = 0; c < COUNTS; c++)
                 for (size_t shift = 0; shift < 9; shift++) {
                     fill_all();
-                    k->update[f](w + shift, g + 1, (float *[]){ m + 2, v + shift }, counts[c], &kernels[f].args);
+                    k->update[f](w + shift, g + 1, (float *[]){ m + 2, v + shift }, counts[c], &kernels[f].args, NULL);
                     kernels[f].reference(w2 + shift, g + 1, (float *[]){ m2 + 2, v2 + shift }, counts[c],
                                          &kernels[f].args);
                     check_all(k->name);
                 }
         fill_all();
-        ls__optim_update((ls__optim_kernel)f, w, g, (float *[]){ m, v }, ROOM, &kernels[f].args);
+        ls__optim_update((ls__optim_kernel)f, w, g, (float *[]){ m, v }, ROOM, &kernels[f].args, NULL);
         kernels[f].reference(w2, g, (float *[]){ m2, v2 }, ROOM, &kernels[f].args);
         check_all("ls__optim_update");
     }
+}
+
+/* An update that can be taken back: the same values, and the old ones are copied. */
+static void updates_with_undo(void **state)
+{
+    (void)state;
+    static float copy[3 * (ROOM + LS__UNDO_GROUP)], old[3][ROOM], back[ROOM + 7];
+    const ls__kernels *k;
+    for (int f = 0; f < LS__OPTIM_COUNT; f++)
+        for (int i = 0; (k = ls__kernels_at(i)); i++)
+            for (int c = 0; c < COUNTS; c++) {
+                size_t n = counts[c];
+                _Atomic int64_t copied = 0;
+                ls__optim_undo undo = { .copy = copy, .before = 7, .copied = &copied };
+                fill_all();
+                memcpy(old[0], w + 1, n * sizeof(float));
+                memcpy(old[1], m + 2, n * sizeof(float));
+                memcpy(old[2], v, n * sizeof(float));
+                k->update[f](w + 1, g, (float *[]){ m + 2, v }, n, &kernels[f].args, &undo);
+                kernels[f].reference(w2 + 1, g, (float *[]){ m2 + 2, v2 }, n, &kernels[f].args);
+                check_all(k->name);
+                for (int a = 0; a <= ls__optim_states[f]; a++) {
+                    ls__undo_restore(copy, 7 + n, a, back);
+                    check_same_bits(back + 7, old[a], n, sizeof(float), k->name);
+                }
+                if (n && copied != 7 + (int64_t)n)
+                    fail_msg("%s: %zu elements: %lld are copied", k->name, n, (long long)copied);
+            }
 }
 
 static void sums_of_squares(void **state)
@@ -118,6 +148,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(updates),
+        cmocka_unit_test(updates_with_undo),
         cmocka_unit_test(sums_of_squares),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -117,18 +117,55 @@ static void slices_and_threads_give_the_bits_of_the_whole(void **state)
     for (int p = 0; p < 4; p++) check_ok(ls_optimizer_open(&parts[p], large, 2, cuts[p], cuts[p + 1], &options));
     for (int step = 0; step < 3; step++) {
         for (size_t i = 0; i < MANY; i++) grads[i] = number(i + 7 * (size_t)step);
-        check_ok(ls__optimizer_update_range(one, whole, grads, 0, MANY, step, 0.01f, 0.5f));
+        check_ok(ls__optimizer_update_range(one, whole, grads, 0, MANY, step, 0.01f, 0.5f, NULL));
         for (int p = 3; p >= 0; p--) {
             size_t middle = (cuts[p] + cuts[p + 1]) / 2;
-            check_ok(ls__optimizer_update_range(parts[p], sliced, grads, middle, cuts[p + 1], step, 0.01f, 0.5f));
-            check_ok(ls__optimizer_update_range(parts[p], sliced, grads, cuts[p], middle, step, 0.01f, 0.5f));
+            check_ok(ls__optimizer_update_range(parts[p], sliced, grads, middle, cuts[p + 1], step, 0.01f, 0.5f, NULL));
+            check_ok(ls__optimizer_update_range(parts[p], sliced, grads, cuts[p], middle, step, 0.01f, 0.5f, NULL));
         }
     }
     assert_memory_equal(whole, sliced, sizeof whole);
-    check_fails(ls__optimizer_update_range(parts[1], sliced, grads, 0, 4097, 3, 0.01f, 1), LS_EINVAL,
+    check_fails(ls__optimizer_update_range(parts[1], sliced, grads, 0, 4097, 3, 0.01f, 1, NULL), LS_EINVAL,
                 "elements 0 to 4097 are not in its range 4096 to 131072");
     for (int p = 0; p < 4; p++) ls_optimizer_free(&parts[p]);
     ls_optimizer_free(&one);
+}
+
+/* Places with padding between them, updated block by block with copies: taking a block back and updating it again changes
+ * nothing. */
+static void an_interrupted_update_can_be_taken_back(void **state)
+{
+    (void)state;
+    enum { ALL = 3000, ONE = 1000 };
+    static const ls_place three[] = {
+        { .name = "a", .dims = 1, .shape = { 70, 1, 1, 1 }, .offset = 0, .count = 70 },
+        { .name = "b", .dims = 2, .shape = { 50, 40, 1, 1 }, .offset = 80, .count = 2000 },
+        { .name = "c", .dims = 1, .shape = { 900, 1, 1, 1 }, .offset = 2096, .count = 900 },
+    };
+    static float grads[ALL], whole[ALL], again[ALL], copy[3 * 1024];
+    ls_optimizer *o[2];
+    _Atomic int64_t copied;
+    ls__optim_undo undo = { .copy = copy, .copied = &copied };
+    for (size_t i = 0; i < ALL; i++) grads[i] = number(i + 5);
+    for (size_t k = 0; k < 3; k++)
+        for (size_t i = 0; i < three[k].count; i++) whole[three[k].offset + i] = again[three[k].offset + i] = number(i);
+    for (int i = 0; i < 2; i++)
+        check_ok(ls_optimizer_open(&o[i], three, 3, 0, ALL, &(ls_optimizer_options){ .threads = 1 }));
+    for (int step = 0; step < 3; step++) {
+        check_ok(ls__optimizer_update_range(o[0], whole, grads, 0, ALL, step, 0.01f, 0.5f, NULL));
+        for (size_t at = 0; at < ALL; at += ONE) {
+            const char *name;
+            float *states[2];
+            for (int i = 0; i < 2; i++) ls_optimizer_state(o[1], i, &name, &states[i]);
+            memset(copy, 0x7f, sizeof copy); /* what was not copied must not be restored */
+            check_ok(ls__optimizer_update_range(o[1], again, grads, at, at + ONE, step, 0.01f, 0.5f, &undo));
+            ls__undo_restore(copy, (size_t)copied, 0, again + at);
+            for (int i = 0; i < 2; i++) ls__undo_restore(copy, (size_t)copied, 1 + i, states[i] + at);
+            check_ok(ls__optimizer_update_range(o[1], again, grads, at, at + ONE, step, 0.01f, 0.5f, &undo));
+        }
+        assert_memory_equal(whole, again, sizeof whole);
+    }
+    for (int i = 0; i < 2; i++) ls_optimizer_free(&o[i]);
 }
 
 /* Matrices prepared by two optimizers that share state, as ranks do, in another order and with other threads. */
@@ -157,8 +194,8 @@ static void muon_is_the_same_by_parts_and_threads(void **state)
         ls__optimizer_prepare(ranks[0], grads, 1, 2, 1);
         ls__optimizer_prepare(ranks[1], grads, 0, 1, 1);
         ls__optimizer_prepare(ranks[0], grads, 0, 1, 1); /* again, as after a loss of a rank */
-        check_ok(ls__optimizer_update_range(ranks[0], shared, grads, 5000, COUNT_ALL, step, 0.01f, 1));
-        check_ok(ls__optimizer_update_range(ranks[1], shared, grads, 0, 5000, step, 0.01f, 1));
+        check_ok(ls__optimizer_update_range(ranks[0], shared, grads, 5000, COUNT_ALL, step, 0.01f, 1, NULL));
+        check_ok(ls__optimizer_update_range(ranks[1], shared, grads, 0, 5000, step, 0.01f, 1, NULL));
     }
     assert_memory_equal(whole, shared, sizeof whole);
     ls_optimizer_free(&one);
@@ -284,6 +321,7 @@ int main(void)
         cmocka_unit_test(muon_of_no_gradient_only_decays),
         cmocka_unit_test(muon_is_the_same_by_parts_and_threads),
         cmocka_unit_test(slices_and_threads_give_the_bits_of_the_whole),
+        cmocka_unit_test(an_interrupted_update_can_be_taken_back),
         cmocka_unit_test(the_norm_is_the_same_by_slices_and_threads),
         cmocka_unit_test(gradients_are_clipped_to_a_norm),
         cmocka_unit_test(clipping_scales_only_what_is_too_long),

@@ -108,7 +108,7 @@ static inline void gpt_update(gpt *g, int step, float lr, float decay, int threa
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (size_t at = 0; at < g->count; at += CHUNK)
         ls__optim_update(LS__OPTIM_ADAMW, g->values + at, g->grads + at, (float *[]){ g->m + at, g->v + at },
-                         g->count - at < CHUNK ? g->count - at : CHUNK, &a);
+                         g->count - at < CHUNK ? g->count - at : CHUNK, &a, NULL);
 }
 
 #endif

@@ -138,7 +138,7 @@ static void updates_flush_and_collectives_keep_them(void **state)
             .grad_scale = 1,
             .adamw = { .keep = 1, .beta1 = 0.5f, .beta2 = 0.5f, .step_size = 1, .denom_scale = 1, .eps = 0x1p-120f }
         };
-        ls__optim_update(LS__OPTIM_ADAMW, w, b, states, 40, &args);
+        ls__optim_update(LS__OPTIM_ADAMW, w, b, states, 40, &args, NULL);
         ls__float_mode_set(LS__MODE_KEEP);
         for (int i = 0; i < 40; i++) assert_true(a[i] == 2 * tiny && m[i] == 0 && w[i] == 1);
     }
