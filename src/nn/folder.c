@@ -171,8 +171,9 @@ static ls_status load_folder(ls_model *m, const char *folder, int depth)
     return status;
 }
 
-/* The frozen weights are loaded as a model of their own, in the same memory. */
-static ls_status load_frozen(ls_model *m, const char *folder)
+/* The frozen weights are loaded as a model of their own, in the same memory. `values`: also those of the adapter, if the folder
+ * has it. */
+static ls_status load_frozen(ls_model *m, const char *folder, bool values)
 {
     ls_lora_options own;
     char *base = NULL;
@@ -189,7 +190,7 @@ static ls_status load_frozen(ls_model *m, const char *folder)
         if (!status) status = ls_model_bind(whole, m->frozen, NULL, false);
         if (!status) status = load_folder(whole, same ? base : folder, 0);
     }
-    if (!status && same) status = ls__lora_load(m, folder);
+    if (!status && same && values) status = ls__lora_load(m, folder);
     free(m->lora.base);
     m->lora.base = status ? NULL : realpath(same ? base : folder, NULL);
     ls_model_free(&whole);
@@ -202,7 +203,19 @@ ls_status ls__model_load_weights(ls_model *m, const char *folder, bool new_head)
     ls_status status = check_bound(m);
     if (status) return status;
     if (new_head) return load_whole(m, folder, true);
-    return m->lora.options.r ? load_frozen(m, folder) : load_folder(m, folder, 0);
+    return m->lora.options.r ? load_frozen(m, folder, true) : load_folder(m, folder, 0);
+}
+
+ls_status ls__model_load_rest(ls_model *m, const char *folder)
+{
+    char *whole = NULL;
+    if (m->lora.options.r) return load_frozen(m, folder, false);
+    if (!m->type->lm) return LS_OK;
+    ls_status status = ls__model_find_whole(folder, &whole);
+    if (!status) status = keep_json(&m->config, whole, "config.json");
+    if (!status) status = keep_json(&m->generation, whole, "generation_config.json");
+    free(whole);
+    return status;
 }
 
 ls_status ls_model_load(ls_model *m, const char *folder)

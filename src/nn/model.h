@@ -141,6 +141,10 @@ void ls__model_add_statistics(ls_model *model, const float *statistics);
 /* ls_model_load(). new_head: a head that the folder does not have, or has with another shape, keeps its values; without it that is
  * an error. */
 LS_MUST_CHECK ls_status ls__model_load_weights(ls_model *model, const char *folder, bool new_head);
+/* The folder of the model that adapters, perhaps on top of each other, belong to; the caller frees it. */
+LS_MUST_CHECK ls_status ls__model_find_whole(const char *folder, char **out);
+/* What a model has from a folder besides the values, which are there already: frozen weights, and texts that are saved with it. */
+LS_MUST_CHECK ls_status ls__model_load_rest(ls_model *model, const char *folder);
 /* Names of the classes, separated by commas, for a saved config.json. */
 LS_MUST_CHECK ls_status ls__model_set_labels(ls_model *model, const char *labels);
 /* The token that ends a text, for bos_token_id and eos_token_id of a saved config.json; < 0: none. Default: GPT-2's where the

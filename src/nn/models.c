@@ -93,8 +93,7 @@ ls_model_options ls_model_get_options(const ls_model *m)
 
 /* ---- Options of a folder. */
 
-/* The folder of the model that adapters, perhaps on top of each other, belong to; the caller frees it. */
-static ls_status find_whole(const char *folder, char **out)
+ls_status ls__model_find_whole(const char *folder, char **out)
 {
     char *at = strdup(folder), *base = NULL;
     ls_status status = at ? LS_OK : ls__fail(LS_ENOMEM, "%s: out of memory", folder);
@@ -127,7 +126,7 @@ ls_status ls_model_options_read(const char *folder, ls_model_options *out)
     ls_model_options o = { 0 };
     char *whole = NULL, *path = NULL, *text = NULL;
     size_t bytes;
-    ls_status status = find_whole(folder, &whole);
+    ls_status status = ls__model_find_whole(folder, &whole);
     if (!status && strcmp(whole, folder) != 0) status = ls__lora_read(folder, &o.lora);
     if (!status && asprintf(&path, "%s/config.json", whole) < 0)
         status = ls__fail(LS_ENOMEM, "%s: out of memory", folder);

@@ -54,6 +54,7 @@ ls_status ls__train_kept_join(ls_train *t)
     o->run_dir = k->job->run_dir;
     if (o->run_dir_mode == LS_RUN_DIR_NUMBERED) o->run_dir_mode = LS_RUN_DIR_NEW;
     if (!k->ready) return LS_OK; /* a start that was interrupted left nothing that counts as a run */
+    t->continued = !ls__train_is_resumed(t);
     o->run_dir_mode = LS_RUN_DIR_RESUME;
     return LS_OK;
 }

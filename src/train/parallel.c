@@ -183,7 +183,8 @@ static ls_status load_values(ls_train *t)
     return status ? status : ls__model_load_weights(t->model, t->options.init, t->new_head);
 }
 
-/* Initial values: each rank fills a part, or all; the bits are the same. */
+/* Initial values: each rank fills a part, or all; the bits are the same. Those of an elastic run are in kept memory, and stay as
+ * they are. */
 static ls_status fill_values(ls_train *t)
 {
     ls__parallel *p = &t->parallel;
@@ -195,17 +196,19 @@ static ls_status fill_values(ls_train *t)
         end = rank + 1 == size ? elements : elements / (size_t)size * (size_t)(rank + 1);
     }
     /* A checkpoint has all values. The folder that the run was started from has other files that are kept; it may be gone. */
-    bool restored = ls__train_kept_is_ready(t) || (ls__train_is_resumed(t) && ls__checkpoint_any(t));
+    bool kept = ls__train_kept_is_ready(t), restored = kept || (ls__train_is_resumed(t) && ls__checkpoint_any(t));
+    bool loads = t->options.init && (!p->shared || rank == 0);
     if (t->model->lora.options.r) { /* the frozen weights are in no checkpoint */
         if (!restored) status = ls__model_init_range(t->model, begin, end, t->options.seed, t->options.threads);
         status = ls__parallel_agree(t, status);
-        if (!status && (!p->shared || rank == 0)) status = ls_model_load(t->model, t->options.init);
+        if (!status && loads)
+            status = kept ? ls__model_load_rest(t->model, t->options.init) : ls_model_load(t->model, t->options.init);
         return ls__parallel_agree(t, status);
     }
     if (!t->options.init && !restored)
         status = ls__model_init_range(t->model, begin, end, t->options.seed, t->options.threads);
-    else if (t->options.init && (!p->shared || rank == 0))
-        status = load_values(t);
+    else if (loads)
+        status = kept ? ls__model_load_rest(t->model, t->options.init) : load_values(t);
     if (restored) status = LS_OK;
     return ls__parallel_agree(t, status);
 }

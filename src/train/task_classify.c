@@ -47,7 +47,7 @@ static ls_status find_labels(ls_train *t, classify *c, int *classes)
     char *names = NULL;
     int found = 0;
     ls_status status = LS_OK;
-    if (!o->labels && o->init && !ls__train_is_resumed(t) && *classes) status = ls__hf_labels_read(o->init, &c->labels);
+    if (!o->labels && ls__train_reads_init(t) && *classes) status = ls__hf_labels_read(o->init, &c->labels);
     if (!o->labels && c->labels) o->labels = c->labels;
     if (status || o->labels) return status;
     rows.paths = o->data;
@@ -78,7 +78,7 @@ static ls_status prepare(ls_train *t)
         return ls__fail(LS_EINVAL, "classes=%d, but there are %d labels: %.200s", asked, count_names(o->labels),
                         o->labels);
     if (o->labels) classes = count_names(o->labels);
-    if (o->init && !ls__train_is_resumed(t)) t->new_head = own != classes;
+    if (ls__train_reads_init(t)) t->new_head = own != classes;
     o->model.classes = classes;
     return ls__lm_options_check(&o->model);
 }

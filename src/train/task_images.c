@@ -138,7 +138,7 @@ static ls_status prepare(ls_train *t)
     ls_train_options *o = &t->options;
     ls_status status = refuse_others(o);
     int own = 0; /* classes of the model to start from */
-    if (!status && o->init && !ls__train_is_resumed(t)) {
+    if (!status && ls__train_reads_init(t)) {
         status = read_init(o);
         own = o->resnet.classes;
         if (!t->evaluating) o->resnet.classes = 0;

@@ -9,7 +9,7 @@ ls_status ls__task_prepare_text(ls_train *t)
     ls_train_options *o = &t->options;
     ls_lm_options sizes = o->model;
     ls_status status = LS_OK;
-    if (o->init && !ls__train_is_resumed(t)) { /* a resumed run has its model's sizes among its settings */
+    if (ls__train_reads_init(t)) {
         if ((status = ls__lm_options_read(o->init, &sizes))) return status;
         if (o->model.dropout != 0) sizes.dropout = o->model.dropout;
         if (o->model.dropout != 0 || o->model.embd_dropout != 0) sizes.embd_dropout = o->model.embd_dropout;

@@ -68,7 +68,7 @@ static ls_status prepare(ls_train *t)
     ls_status status = ls__task_prepare_text(t);
     if (status) return status;
     o->model.classes = 0;
-    t->new_head = o->init && !ls__train_is_resumed(t); /* a folder may have a classifier, or no head */
+    t->new_head = ls__train_reads_init(t); /* a folder may have a classifier, or no head */
     if (!t->tokenizer) return ls__fail(LS_EINVAL, "the task mlm is for text; the data are token shards");
     mlm *m = t->task_state = calloc(1, sizeof *m);
     size_t rows = (size_t)o->batch_size, all = rows * (size_t)o->seq_len;

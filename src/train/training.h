@@ -79,6 +79,7 @@ struct ls_train {
     ls__run_dir run;  /* path NULL: none, or this is not the first rank */
     double data_hash; /* of samples of parts.train */
     json_t *files[2]; /* what identifies the files of data and val_data, on the first rank */
+    bool continued;   /* a later generation of an elastic run, with the options of its first */
     double flops_per_token;
     double peak_gflops; /* the best measured so far; 0: not measured */
 };
@@ -87,6 +88,13 @@ struct ls_train {
 static inline bool ls__train_is_resumed(const ls_train *t)
 {
     return t->options.run_dir_mode == LS_RUN_DIR_RESUME;
+}
+
+/* Whether the model's sizes are read from `init`. A resumed run has them among its settings; but all generations of an elastic
+ * run start with the options of the first. */
+static inline bool ls__train_reads_init(const ls_train *t)
+{
+    return t->options.init && (!ls__train_is_resumed(t) || t->continued);
 }
 
 /* True on the rank that writes files. */
