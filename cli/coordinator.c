@@ -8,7 +8,8 @@
  * that cannot reach it stop computing.
  *
  * Lines between coordinator and keepers, over TCP; every 0.1 s one from each side:
- *   lockstep-keeper VERSION SECRET NAME UID READY   the keeper's first; the answer is "welcome" or "refused WHY"
+ *   lockstep-keeper VERSION SECRET NAME UID READY PROCESS
+ *                                                   the keeper's first; the answer is "welcome" or "refused WHY"
  *   beat
  *   start GENERATION FIRST RANKS WORLD NODE NODES US_AGO WHY
  *   end                                             kill the ranks
@@ -16,7 +17,7 @@
  *   change                                          ask the ranks to end the generation after a step
  *   quit
  *   lost RANK HOW                                   from the keeper, as soon as it is known
- *   ended CODE STEP LOST CHANGED LEAVING SLOTS READY
+ *   ended CODE STEP LOST CHANGED LEAVING SLOTS READY NOTED
  *
  * A beat that is missing for --machine-timeout means that the machine is lost. The secret is random, made for the job, and passed
  * on stdin. */
@@ -44,9 +45,11 @@
 
 enum {
     GATHER_MS = 30000, /* for all keepers to connect, at first */
+    WAIT_MS = 60000,   /* for a keeper to come back: as long as keepers themselves try */
     LATE_MS = 500,     /* between two rounds of the loop */
     QUIT_MS = 3000,    /* for keepers to end */
     MOST_IN_VAIN = 8,  /* generations in a row without a step */
+    SSH_LOST = 255,    /* exit code of ssh when not the command has ended, but its connection */
     DOUBLE_INTERRUPT_MS = 2000,
 };
 static const int64_t MS = 1000000;
@@ -91,11 +94,17 @@ void coordinator_note_loss(coordinator *c, int64_t when, const char *format, ...
     coordinator_tell_running(c, "end");
 }
 
+static void pass_signal_on(coordinator *c)
+{
+    char line[32];
+    snprintf(line, sizeof line, "signal %d", c->end_signal);
+    coordinator_tell_running(c, line);
+}
+
 /* ---- Generations. */
 
-static bool start_on(coordinator *c, machine *m, int first, int world, int node, int nodes)
+static bool start_on(coordinator *c, machine *m, int first, int world, int node, int nodes, int64_t ago)
 {
-    int64_t ago = c->lost_at ? (ls_now() - c->lost_at) / 1000 + 1 : 0;
     m->first = first;
     m->lost = m->leaving = m->code = 0;
     m->changed = false;
@@ -107,6 +116,45 @@ static bool start_on(coordinator *c, machine *m, int first, int world, int node,
     }
     membership_set_state(m, MACHINE_RUNNING);
     return true;
+}
+
+static void end_for_lack_of(coordinator *c, const char *what)
+{
+    coordinator_say("%s; %s: ending the job", c->why, what);
+    c->over = c->end_requested = true;
+    c->code = EXIT_FAILED;
+}
+
+/* No machine is there from which the run can be continued. Keepers that cannot be reached still have its state for a while. */
+static void wait_for_machines(coordinator *c, bool any)
+{
+    int returning = 0;
+    for (int i = 0; i < c->n; i++) returning += c->machines[i].listed && c->machines[i].returning;
+    if (!returning || (c->phase == COORDINATOR_WAITING && ls_now() - c->begun > WAIT_MS * MS)) {
+        end_for_lack_of(
+            c,
+            any ? "no machine is left that has the state of the run; continue it from its last checkpoint with --resume"
+                : "no rank is left");
+    } else if (c->phase != COORDINATOR_WAITING) {
+        coordinator_say("%s; waiting up to %d s for %s to come back", c->why, WAIT_MS / 1000,
+                        returning == 1 ? "it" : "a machine");
+        enter(c, COORDINATOR_WAITING);
+    }
+}
+
+/* As in launch_elastic.c: a generation that was lost before it finished a step leaves no line, and the next one says for both. If the
+ * machine that wrote the line is lost at once, nobody knows of it, and it is said again. */
+static void remember_why(coordinator *c)
+{
+    char both[2 * sizeof c->why + 8];
+    if (!c->noted && c->step == c->began_at && c->last_lost_at) {
+        snprintf(both, sizeof both, "%s; %s", c->last_why, c->why);
+        snprintf(c->why, sizeof c->why, "%.*s", (int)sizeof c->why - 1, both);
+        c->lost_at = c->last_lost_at;
+    }
+    c->last_lost_at = c->lost_at;
+    c->noted = false;
+    snprintf(c->last_why, sizeof c->last_why, "%s", c->why);
 }
 
 /* Starts ranks on all machines that are there. */
@@ -123,13 +171,7 @@ static void begin_generation(coordinator *c)
         stateful = stateful || (m->ranks && m->ready);
     }
     if (!world || (c->stateful && !stateful)) {
-        coordinator_say(
-            "%s; %s: ending the job", c->why,
-            world ? "no machine is left that has the state of the run; continue it from its last checkpoint with "
-                    "--resume"
-                  : "no rank is left");
-        c->over = c->end_requested = true;
-        c->code = EXIT_FAILED;
+        wait_for_machines(c, world > 0);
         return;
     }
     job_store_free(&c->store);
@@ -137,16 +179,19 @@ static void begin_generation(coordinator *c)
         coordinator_say("%s; continuing after step %lld with %d rank%s on %d machine%s", c->why, (long long)c->step,
                         world, ls__s(world), nodes, ls__s(nodes));
     c->any_lost = c->asked = false;
+    remember_why(c);
     c->began_at = c->step;
     enter(c, COORDINATOR_RUNNING);
+    int64_t ago = c->lost_at ? (ls_now() - c->lost_at) / 1000 + 1 : 0;
     int first = 0, node = 0;
+    c->lost_at = 0;
     for (int i = 0; i < c->n && c->phase == COORDINATOR_RUNNING; i++) {
         machine *m = &c->machines[i];
-        if (!m->ranks || !start_on(c, m, first, world, node++, nodes)) continue;
+        if (!m->ranks || !start_on(c, m, first, world, node++, nodes, ago)) continue;
         first += m->ranks;
     }
     c->generation++;
-    c->lost_at = 0;
+    if (c->end_signal) pass_signal_on(c); /* they recover, save and end */
 }
 
 /* All ranks have ended. */
@@ -169,7 +214,7 @@ static void next_generation(coordinator *c)
         }
         m->ranks = 0;
     }
-    if (c->end_requested || (!c->any_lost && !changed)) {
+    if ((c->end_requested && !c->end_signal) || (!c->any_lost && !changed)) {
         if (!c->code) c->code = code;
         c->over = true;
         return;
@@ -180,7 +225,9 @@ static void next_generation(coordinator *c)
     }
     c->in_vain = c->step > c->began_at || !c->any_lost ? 0 : c->in_vain + 1;
     if (c->in_vain >= MOST_IN_VAIN) {
-        coordinator_say("%d starts in a row were lost before a step was finished: ending the job", c->in_vain);
+        coordinator_say("%d starts in a row were lost before a step was finished: ending the job; if memory ran out, "
+                        "'dmesg' says so",
+                        c->in_vain);
         c->over = true;
         c->code = EXIT_FAILED;
         return;
@@ -197,6 +244,8 @@ static void starters_ended(coordinator *c)
         int status;
         if (!m->starter || waitpid(m->starter, &status, WNOHANG) != m->starter) continue;
         m->starter = 0;
+        if (WIFEXITED(status) && WEXITSTATUS(status) == SSH_LOST && !m->is_here) m->detached = true;
+        if (!m->detached) m->returning = false;
         if (m->state != MACHINE_STARTING) continue;
         membership_set_state(m, MACHINE_ABSENT);
         if (!c->generation) {
@@ -211,20 +260,20 @@ static void starters_ended(coordinator *c)
 
 static void pass_on(coordinator *c, int number)
 {
-    char line[32];
     int64_t now = ls_now();
     bool again = number == SIGINT && c->interrupted_at && now - c->interrupted_at < DOUBLE_INTERRUPT_MS * MS;
     c->end_requested = true;
+    c->end_signal = again ? 0 : number;
     c->interrupted_at = now;
-    if (c->phase == COORDINATOR_GATHERING) {
-        c->over = true;
-        c->code = EXIT_SIGNAL + number;
-        return;
-    }
-    snprintf(line, sizeof line, "signal %d", number);
-    if (again) coordinator_say("interrupted again: killing all ranks");
-    coordinator_tell_running(c, again ? "end" : line);
     if (!c->code) c->code = EXIT_SIGNAL + number;
+    if (c->phase == COORDINATOR_GATHERING || c->phase == COORDINATOR_WAITING) {
+        c->over = true;
+    } else if (again) {
+        coordinator_say("interrupted again: killing all ranks");
+        coordinator_tell_running(c, "end");
+    } else {
+        pass_signal_on(c);
+    }
 }
 
 static void read_signals(coordinator *c)
@@ -263,6 +312,8 @@ static void advance(coordinator *c, int64_t now)
                         c->address, GATHER_MS / 1000);
         c->over = true;
         c->code = EXIT_FAILED;
+    } else if (c->phase == COORDINATOR_WAITING) {
+        begin_generation(c);
     } else if (c->phase != COORDINATOR_GATHERING && !running) {
         next_generation(c);
     }

@@ -5,6 +5,9 @@
  * the coordinator says. If a rank is lost it ends the others of its machine and reports it; the coordinator has those of the other
  * machines ended.
  *
+ * Somebody who shuts a machine down sends SIGTERM to its processes: then its ranks end after a step, and the keeper with them,
+ * and the job continues elsewhere. A signal for the whole job comes from the coordinator, as a line.
+ *
  * A keeper that does not hear from the coordinator ends its ranks, since others may have taken their places, and tries to connect
  * again. If the coordinator is there no more, or does not answer for a while, the keeper ends, and with it the state. */
 #include <errno.h>
@@ -13,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/signalfd.h>
 #include <time.h>
 #include <unistd.h>
 #include "cli/commands.h"
@@ -29,21 +33,28 @@ static const int64_t MS = 1000000;
 
 struct launch_keeper {
     const char *address, *name;
-    char secret[LS__SECRET_BYTES];
+    char secret[LS__SECRET_BYTES], id[32];
     int limit_ms; /* of silence */
     control link;
     int64_t looked; /* when we last had the time to listen */
     bool quit;
 };
 
+void launch_keeper_point(launch *l)
+{
+    if (l->keeper) launch_elastic_keeper_point(l);
+}
+
 /* ---- The connection. */
 
-static bool hello(struct launch_keeper *k, bool ready)
+static bool hello(launch *l)
 {
+    struct launch_keeper *k = l->keeper;
     struct pollfd p = { .fd = k->link.fd, .events = POLLIN };
-    if (!control_say(&k->link, "lockstep-keeper %s %s %s %d %d\n", ls_version(), k->secret, k->name, (int)getuid(),
-                     ready))
+    if (!control_say(&k->link, "lockstep-keeper %s %s %s %d %d %s\n", ls_version(), k->secret, k->name, (int)getuid(),
+                     launch_elastic_end(l).ready, k->id))
         return false;
+    launch_keeper_point(l);
     for (int64_t end = ls_now() + CONNECT_MS * MS; ls_now() < end;) {
         if (poll(&p, 1, CONNECT_MS) > 0 && !control_read(&k->link)) return false;
         const char *line = control_line(&k->link);
@@ -58,16 +69,26 @@ static bool hello(struct launch_keeper *k, bool ready)
     return false;
 }
 
+/* Signals while no ranks run. */
+static void read_signals(launch *l)
+{
+    struct signalfd_siginfo s;
+    while (read(l->signals, &s, sizeof s) == sizeof s) launch_keeper_leaves(l, (int)s.ssi_signo);
+}
+
 /* Until the coordinator answers. False: it is there no more. */
 static bool join(launch *l, bool again)
 {
     struct launch_keeper *k = l->keeper;
     int64_t end = ls_now() + (again ? PATIENCE_MS : CONNECT_MS) * MS;
-    while (!k->quit && ls_now() < end) {
+    for (; !k->quit && ls_now() < end; read_signals(l)) {
+        launch_keeper_point(l);
         int fd = ls__tcp_connect(k->address, CONNECT_MS);
         if (fd >= 0) {
             control_open(&k->link, fd);
-            if (hello(k, launch_elastic_end(l).ready)) {
+            launch_keeper_point(l);
+            if (hello(l)) {
+                launch_keeper_point(l);
                 k->looked = ls_now();
                 return true;
             }
@@ -105,8 +126,10 @@ void launch_keeper_report_loss(launch *l, int rank, const char *how)
 {
     struct launch_keeper *k = l->keeper;
     if (!k) return;
+    launch_keeper_point(l);
     bool ignored = control_say(&k->link, "lost %d %s\n", l->common.first_rank + rank, how);
     (void)ignored;
+    launch_keeper_point(l);
 }
 
 static void end_ranks(launch *l)
@@ -131,6 +154,7 @@ void launch_keeper_listen(launch *l)
     }
     while ((line = control_line(&k->link))) {
         int number;
+        if (strcmp(line, "beat") != 0) launch_keeper_point(l);
         if (!strcmp(line, "end"))
             end_ranks(l);
         else if (!strcmp(line, "change"))
@@ -140,6 +164,13 @@ void launch_keeper_listen(launch *l)
         else if (!strcmp(line, "quit"))
             k->quit = true, end_ranks(l);
     }
+}
+
+bool launch_keeper_leaves(launch *l, int number)
+{
+    if (!l->keeper || (number != SIGTERM && number != SIGINT && number != SIGHUP)) return false;
+    l->keeper->quit = true;
+    return true;
 }
 
 int launch_keeper_wait_ms(const launch *l)
@@ -156,9 +187,12 @@ static bool await_start(launch *l, char *why, size_t bytes, int64_t *ago_us)
     launch_common *c = &l->common;
     while (!k->quit) {
         if (k->link.fd < 0 && !join(l, true)) return false;
-        struct pollfd p[2] = { { .fd = k->link.fd, .events = POLLIN }, { .fd = l->front, .events = POLLIN } };
-        poll(p, l->front >= 0 ? 2 : 1, CONTROL_BEAT_MS / 2);
-        if (p[1].revents) return false;
+        struct pollfd p[3] = { { .fd = k->link.fd, .events = POLLIN },
+                               { .fd = l->signals, .events = POLLIN },
+                               { .fd = l->front, .events = POLLIN } };
+        poll(p, 3, CONTROL_BEAT_MS / 2);
+        read_signals(l);
+        if (p[2].revents || k->quit) return false;
         if (!stay_in_touch(k)) {
             control_close(&k->link);
             continue;
@@ -173,6 +207,7 @@ static bool await_start(launch *l, char *why, size_t bytes, int64_t *ago_us)
                 !at)
                 continue;
             if (ranks < 1 || ranks > LAUNCH_MAX_RANKS) continue;
+            launch_keeper_point(l);
             l->own.ranks = ranks;
             *ago_us = ago;
             snprintf(why, bytes, "%s", line + at);
@@ -187,7 +222,7 @@ int launch_keep(launch *l)
     struct launch_keeper *k = l->keeper;
     char why[256];
     int64_t ago_us;
-    int divided = 0, code = EXIT_DONE;
+    int divided = 0;
     snprintf(l->common.store, sizeof l->common.store, "%s", k->address);
     snprintf(l->common.secret, sizeof l->common.secret, "%s", k->secret);
     if (!join(l, false)) return EXIT_FAILED;
@@ -197,17 +232,18 @@ int launch_keep(launch *l)
         launch_elastic_begin(l, why, ago_us);
         l->polls[POLL_CONTROL] = (struct pollfd){ .fd = k->link.fd, .events = POLLIN };
         launch_run_once(l);
-        code = l->exit_code;
+        launch_keeper_point(l);
         if (l->front_gone) break; /* somebody ends this keeper: to the coordinator it is lost, and the job is not */
         l->common.attempt++;
         launch_elastic_outcome o = launch_elastic_end(l);
-        if (k->link.fd >= 0 && !control_say(&k->link, "ended %d %lld %d %d %d %d %d\n", code, (long long)o.step, o.lost,
-                                            o.changed, o.leaving, o.slots, o.ready))
+        if (k->link.fd >= 0 && !control_say(&k->link, "ended %d %lld %d %d %d %d %d %d\n", l->exit_code,
+                                            (long long)o.step, o.lost, o.changed, o.leaving, o.slots, o.ready, o.noted))
             control_close(&k->link);
-        if (l->hopeless || l->end_requested) break;
+        launch_keeper_point(l);
+        if (l->hopeless) break;
     }
     control_close(&k->link);
-    return l->end_requested ? code : EXIT_DONE;
+    return EXIT_DONE;
 }
 
 /* ---- The command. */
@@ -223,6 +259,7 @@ int keep_command(int argc, char **argv)
         fprintf(stderr, "lockstep keep: is started by 'lockstep train --elastic --hosts ...' itself\n");
         return EXIT_USAGE;
     }
+    snprintf(k.id, sizeof k.id, "%d-%llx", (int)getpid(), (long long)ls_now());
     k.address = argv[1];
     k.name = argv[2];
     memcpy(k.secret, line, LS__SECRET_BYTES - 1);

@@ -98,6 +98,7 @@ static int start_ranks(launch *l)
                                       : "");
             return EXIT_FAILED;
         }
+        launch_keeper_point(l);
         atomic_store(&l->job->rank[i].pid, pid);
         l->ranks[i].pid = pid;
         l->ranks[i].stop_signal = 0;
@@ -149,6 +150,7 @@ int launch_run_once(launch *l)
     } else if (o->verbose) {
         say_who_is_who(l);
     }
+    if (l->end_signal) launch_signal_all(l, l->end_signal);
     launch_watch(l);
 
     launch_end_orphans();

@@ -7,7 +7,10 @@
  *
  * A lost rank is replaced while there are restarts left (--max-restarts); after that the job continues with one rank fewer. A
  * generation that ends without having finished a step delays the next one, twice as long each time, and a few of them in a row end
- * the job: whatever kills it would kill the next one, too. */
+ * the job: whatever kills it would kill the next one, too.
+ *
+ * A signal that asks the job to save and end reaches the ranks of the next generation, too: if it comes while there are none, or
+ * some are lost after it, the state is still in kept memory, and they save it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +33,8 @@ struct launch_elastic {
     bool changed;     /* ranks ended this generation themselves */
     int64_t began_at; /* the step that this generation began at */
     int in_vain;      /* generations in a row without a step */
+    int64_t lost_at;  /* what this generation is recovering from, and why that happened; 0: from nothing */
+    char why[256];
 };
 
 /* LOCKSTEP_KILL_POINTS=POINT:RANK:NTH,..., for tests: see ls__kept_point(). RANK -1: any. On several machines
@@ -84,7 +89,7 @@ void launch_elastic_close(launch *l)
 bool launch_elastic_lost(launch *l, int rank, const char *how)
 {
     struct launch_elastic *e = l->elastic;
-    if (!e || l->phase != LAUNCH_RUNNING || l->end_requested) return false;
+    if (!e || l->phase != LAUNCH_RUNNING || (l->end_requested && !l->end_signal)) return false;
     e->lost++;
     e->kept->lost_at = ls_now();
     snprintf(e->kept->why, sizeof e->kept->why, "rank %d %s", rank, how);
@@ -112,10 +117,13 @@ void launch_elastic_begin(launch *l, const char *why, int64_t lost_us_ago)
     struct launch_elastic *e = l->elastic;
     ls__kept *k = e->kept;
     e->lost = 0;
-    e->changed = false;
+    e->changed = l->end_requested = false;
+    l->end_signal = 0;
+    l->interrupted_at = 0; /* a signal is sent to each generation */
     atomic_store(&k->wanted, 0);
     atomic_store(&k->leaving, 0);
     atomic_store(&k->change, 0);
+    atomic_store(&k->noted, 0);
     atomic_store(&k->ranks, l->common.world_size);
     atomic_store(&k->generation, l->common.generation);
     k->lost_at = lost_us_ago ? ls_now() - lost_us_ago * 1000 : 0;
@@ -131,6 +139,7 @@ launch_elastic_outcome launch_elastic_end(launch *l)
                                      .leaving = atomic_load(&k->leaving),
                                      .slots = atomic_load(&k->slots),
                                      .changed = e->changed,
+                                     .noted = atomic_load(&k->noted) != 0,
                                      .ready = atomic_load(&k->ready) != 0 };
 }
 
@@ -139,13 +148,20 @@ void launch_elastic_ask_for_change(launch *l)
     atomic_store(&l->elastic->kept->change, 1);
 }
 
+void launch_elastic_keeper_point(launch *l)
+{
+    ls__kept_point(l->elastic->kept, LS__POINT_KEEPER, -1);
+}
+
 /* Whether the job may continue after losses, and with how many ranks. */
 static bool replace(launch *l, int64_t step)
 {
     struct launch_elastic *e = l->elastic;
     e->in_vain = step > e->began_at ? 0 : e->in_vain + 1;
     if (e->in_vain >= MOST_IN_VAIN) {
-        fprintf(stderr, "lockstep: %d starts in a row were lost before a step was finished: ending the job\n",
+        fprintf(stderr,
+                "lockstep: %d starts in a row were lost before a step was finished: ending the job; if memory ran out, "
+                "'dmesg' says so\n",
                 e->in_vain);
         return false;
     }
@@ -177,12 +193,27 @@ static void change(launch *l)
     e->in_vain = 0;
 }
 
+/* A generation that was lost before it finished a step leaves no line (train/kept.c): the next one says for both what happened,
+ * and since when. */
+static void remember_why(struct launch_elastic *e)
+{
+    ls__kept *k = e->kept;
+    char both[2 * sizeof k->why + 8];
+    if (!atomic_exchange(&k->noted, 0) && e->lost_at) {
+        snprintf(both, sizeof both, "%s; %s", e->why, k->why);
+        snprintf(k->why, sizeof k->why, "%.*s", (int)sizeof k->why - 1, both);
+        k->lost_at = e->lost_at;
+    }
+    e->lost_at = k->lost_at;
+    snprintf(e->why, sizeof e->why, "%s", k->why);
+}
+
 bool launch_elastic_next(launch *l)
 {
     struct launch_elastic *e = l->elastic;
     ls__kept *k = e->kept;
     int64_t step = atomic_load(&k->step);
-    if (l->end_requested || l->hopeless || (!e->lost && !e->changed)) return false;
+    if ((l->end_requested && !l->end_signal) || l->hopeless || (!e->lost && !e->changed)) return false;
     if (e->lost ? !replace(l, step) : (change(l), false)) return false;
     e->lost = 0;
     e->changed = false;
@@ -192,6 +223,7 @@ bool launch_elastic_next(launch *l)
     atomic_fetch_add(&k->generation, 1);
     fprintf(stderr, "lockstep: %s; continuing after step %lld with %d rank%s\n", k->why, (long long)step, l->own.ranks,
             l->own.ranks == 1 ? "" : "s");
+    remember_why(e);
     int64_t delay = e->in_vain > 1 ? (int64_t)FIRST_DELAY_MS << (e->in_vain - 2) : 0;
     if (delay > LAST_DELAY_MS) delay = LAST_DELAY_MS;
     if (delay) nanosleep(&(struct timespec){ delay / 1000, delay % 1000 * 1000000 }, NULL);

@@ -110,6 +110,7 @@ typedef struct launch {
     int64_t failed_at; /* ls_now() of the first failure */
     int exit_code;
     bool end_requested; /* by a signal: no restart */
+    int end_signal;     /* an elastic job: by this one, which its ranks answer by saving; 0: none */
     bool front_gone;    /* the front was killed */
     bool hopeless;      /* the ranks cannot be started: no restart */
     bool suspended;     /* with all ranks, by Ctrl-Z */
@@ -137,11 +138,13 @@ void launch_elastic_begin(launch *l, const char *why, int64_t lost_us_ago);
 typedef struct launch_elastic_outcome {
     int64_t step; /* finished */
     int lost, leaving, slots;
-    bool changed, ready;
+    bool changed, ready, noted;
 } launch_elastic_outcome;
 launch_elastic_outcome launch_elastic_end(launch *l);
 /* The ranks shall end this generation after a step. */
 void launch_elastic_ask_for_change(launch *l);
+/* A point at which tests kill a keeper: LS__POINT_KEEPER. */
+void launch_elastic_keeper_point(launch *l);
 
 /* ---- keeper.c: the ranks of one machine of several. Without a keeper these do nothing. */
 
@@ -150,15 +153,20 @@ int launch_keep(launch *l);
 /* Of the machine; NULL: there is no keeper. */
 const char *launch_keeper_name(const launch *l);
 void launch_keeper_report_loss(launch *l, int rank, const char *how);
+void launch_keeper_point(launch *l);
 /* What the coordinator says. */
 void launch_keeper_listen(launch *l);
+/* Whether a signal means that the machine leaves the job: its ranks shall hand over their slots, and the keeper ends with them. */
+bool launch_keeper_leaves(launch *l, int number);
 /* How long the loop may wait; -1: no limit. */
 int launch_keeper_wait_ms(const launch *l);
 
 /* One start of all ranks until all are gone. */
 int launch_run_once(launch *l);
-/* A signal for all ranks. */
+/* A signal for the job, which its ranks get. */
 void launch_pass_on(launch *l, int number);
+/* To the process groups of all ranks. */
+void launch_signal_all(launch *l, int number);
 /* The first failure decides the exit code; the other ranks have the grace period. */
 void launch_fail(launch *l, int exit_code);
 /* Enters a later phase. */

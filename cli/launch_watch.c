@@ -24,7 +24,7 @@ static const int64_t MS = 1000000;
 
 /* ---- Ending ranks. */
 
-static void signal_all(launch *l, int signal_number)
+void launch_signal_all(launch *l, int signal_number)
 {
     for (int i = 0; i < l->options->ranks; i++)
         if (l->ranks[i].pid) kill(-l->ranks[i].pid, signal_number);
@@ -34,10 +34,10 @@ void launch_enter(launch *l, launch_phase to)
 {
     l->phase = to;
     if (to == LAUNCH_TERMINATED) {
-        signal_all(l, SIGTERM);
-        signal_all(l, SIGCONT); /* a stopped one shall see it too */
+        launch_signal_all(l, SIGTERM);
+        launch_signal_all(l, SIGCONT); /* a stopped one shall see it too */
     } else if (to == LAUNCH_KILLED) {
-        signal_all(l, SIGKILL);
+        launch_signal_all(l, SIGKILL);
     }
 }
 
@@ -205,13 +205,13 @@ static void see_children(launch *l)
 static void suspend(launch *l)
 {
     l->suspended = true;
-    signal_all(l, SIGTSTP);
+    launch_signal_all(l, SIGTSTP);
     if (l->front < 0) raise(SIGSTOP);
 }
 
 static void resume(launch *l)
 {
-    signal_all(l, SIGCONT);
+    launch_signal_all(l, SIGCONT);
     see_children(l); /* without a message: all ranks were stopped */
     l->suspended = false;
     for (int i = 0; i < l->options->ranks; i++)
@@ -223,10 +223,12 @@ void launch_pass_on(launch *l, int number)
     int64_t now = ls_now();
     bool ends = number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT;
     if (ends) l->end_requested = true;
+    if (ends && l->elastic && l->options->hold_signals) l->end_signal = number;
     if (ends) launch_elastic_stop(l);
     if (number == SIGINT) {
         if (l->interrupted_at && now - l->interrupted_at < DOUBLE_INTERRUPT_MS * MS) {
             launch_output_say(l->output, "interrupted again: killing all ranks");
+            l->end_signal = 0;
             launch_fail(l, EXIT_SIGNAL + SIGINT);
             launch_enter(l, LAUNCH_KILLED);
             return;
@@ -234,7 +236,7 @@ void launch_pass_on(launch *l, int number)
         l->interrupted_at = now;
     }
     if (ends && !l->keeper) launch_output_say(l->output, "SIG%s: forwarded to the ranks", sigabbrev_np(number));
-    signal_all(l, number);
+    launch_signal_all(l, number);
 }
 
 static void read_signals(launch *l)
@@ -244,6 +246,8 @@ static void read_signals(launch *l)
         int number = (int)s.ssi_signo;
         if (number == SIGCHLD)
             see_children(l);
+        else if (launch_keeper_leaves(l, number))
+            launch_signal_all(l, SIGTERM);
         else if (number == SIGTSTP)
             suspend(l);
         else if (number == SIGCONT)
@@ -259,6 +263,7 @@ static void front_is_gone(launch *l)
     l->polls[POLL_FRONT].fd = -1;
     l->front_gone = true;
     l->end_requested = true;
+    l->end_signal = 0;
     launch_fail(l, EXIT_SIGNAL + SIGKILL);
     launch_enter(l, LAUNCH_KILLED);
 }

@@ -15,6 +15,8 @@
 
 extern char **environ;
 
+enum { START_MS = 30000 }; /* for a keeper to be started and to connect */
+
 bool machine_is_here(const char *name)
 {
     char own[HOST_NAME] = "";
@@ -97,8 +99,11 @@ static char *command_of(const machine *m, const coordinator_options *o, const la
     put(&t, "cd ", 3);
     put_word(&t, here ? here : "/");
     put(&t, "&& exec env ", 12);
-    for (char **e = environ; *e; e++)
-        if (!strncmp(*e, "LOCKSTEP_", 9) || !strncmp(*e, "OMP_", 4)) put_word(&t, *e);
+    for (char **e = environ; *e; e++) {
+        bool kills =
+            !strncmp(*e, "LOCKSTEP_KILL_POINTS=", 21); /* a keeper that was killed is replaced by one that is not */
+        if ((!strncmp(*e, "LOCKSTEP_", 9) || !strncmp(*e, "OMP_", 4)) && !(kills && m->started)) put_word(&t, *e);
+    }
     put_word(&t, launch_self());
     const char *words[] = { "keep", address, m->host.name, numbers[0], numbers[1], numbers[2], numbers[3], "--" };
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) put_word(&t, words[i]);
@@ -154,7 +159,9 @@ bool machine_start(machine *m, const coordinator_options *o, const launch_option
     free(command);
     if (pid < 0) return false;
     m->starter = pid;
+    m->started = true;
     m->state = MACHINE_STARTING;
     m->since = ls_now();
+    m->patience_ms = START_MS;
     return true;
 }

@@ -34,10 +34,15 @@ typedef struct machine {
     bool listed;  /* by the user */
     bool is_here; /* the coordinator's own */
     machine_state state;
-    int64_t since;  /* in this state */
-    int64_t try_at; /* absent: when to start its keeper */
-    int tries;      /* in vain */
-    pid_t starter;  /* the process that starts the keeper: ssh; 0: none */
+    int64_t since;   /* in this state */
+    int64_t try_at;  /* absent: when to start its keeper */
+    int tries;       /* in vain */
+    bool started;    /* once, or more often */
+    bool returning;  /* its keeper has lost its connection, and may come back with the state */
+    bool detached;   /* nothing would report the end of that keeper: ssh lost its connection, or we ended it */
+    int patience_ms; /* of MACHINE_STARTING */
+    pid_t starter;   /* the process that starts the keeper: ssh; 0: none */
+    char keeper[32]; /* which of the processes that were its keeper, by its own word */
     control link;
     int missing; /* ranks that were lost and not replaced */
     bool ready;  /* has the state of the run */
@@ -59,7 +64,12 @@ bool machine_is_here(const char *name);
 
 enum { MAX_GUESTS = 64 };
 
-typedef enum coordinator_phase { COORDINATOR_GATHERING, COORDINATOR_RUNNING, COORDINATOR_ENDING } coordinator_phase;
+typedef enum coordinator_phase {
+    COORDINATOR_GATHERING, /* at first: until all machines are there */
+    COORDINATOR_RUNNING,
+    COORDINATOR_ENDING,  /* ranks are being ended, because some are lost */
+    COORDINATOR_WAITING, /* until a machine is there from which the run can be continued */
+} coordinator_phase;
 
 typedef struct coordinator {
     const coordinator_options *options;
@@ -80,9 +90,12 @@ typedef struct coordinator {
     int64_t step, began_at; /* finished steps: now, and when the generation began */
     char why[256];          /* the next generation begins */
     int64_t lost_at;        /* 0: no loss */
-    bool any_lost, asked, stateful;
+    char last_why[256];     /* the same of the generation that runs */
+    int64_t last_lost_at;
+    bool any_lost, asked, stateful, noted;
     int code;
     bool over, end_requested;
+    int end_signal;  /* that asked for the end; 0: none, or the ranks are to be killed */
     int64_t kill_at; /* of ranks that had a signal to end; 0: never */
     int64_t interrupted_at, looked_at;
     struct timespec hostfile_time;

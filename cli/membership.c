@@ -7,13 +7,13 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "cli/exit_codes.h"
 #include "cli/machines.h"
 #include "lockstep/base.h"
 
 enum {
-    START_MS = 30000, /* for a keeper to be started and to connect */
     RETURN_MS = 5000, /* for one that lost its connection to come back by itself */
-    HELLO_MS = 2000,  /* for the first line of a connection */
+    HELLO_MS = 30000, /* for the first line of a connection: a rank's machine may be busy */
     RETRY_MS = 500,   /* between attempts to start a keeper; doubled after each, up to a minute */
     LAST_RETRY_MS = 60000,
     SETTLE_MS = 300, /* between the start of a generation and a change because of a machine that joins */
@@ -34,7 +34,9 @@ void membership_lost(coordinator *c, machine *m, const char *how)
     int64_t heard = m->link.heard ? m->link.heard : ls_now();
     control_close(&m->link);
     membership_set_state(m, m->starter ? MACHINE_STARTING : MACHINE_ABSENT);
-    m->ready = false; /* it says so when it is back */
+    m->returning = m->starter || m->detached;
+    m->patience_ms = RETURN_MS; /* it may be a process on a machine that cannot be reached */
+    m->ready = false;           /* it says so when it is back */
     if (ran) coordinator_note_loss(c, heard, "machine %s is lost: %s", m->host.name, how);
 }
 
@@ -47,12 +49,12 @@ int membership_ranks_of(const machine *m)
 
 static void take_line(coordinator *c, machine *m, const char *line)
 {
-    int rank, code, lost, changed, leaving, slots, ready, at = 0;
+    int rank, code, lost, changed, leaving, slots, ready, noted, at = 0;
     long long step;
     if (sscanf(line, "lost %d %n", &rank, &at) == 1 && at && m->state == MACHINE_RUNNING) {
         coordinator_note_loss(c, ls_now(), "rank %d on %s %s", rank, m->host.name, line + at);
-    } else if (sscanf(line, "ended %d %lld %d %d %d %d %d", &code, &step, &lost, &changed, &leaving, &slots, &ready) ==
-               7) {
+    } else if (sscanf(line, "ended %d %lld %d %d %d %d %d %d", &code, &step, &lost, &changed, &leaving, &slots, &ready,
+                      &noted) == 8) {
         if (m->state != MACHINE_RUNNING) return;
         membership_set_state(m, MACHINE_THERE);
         m->code = code;
@@ -61,10 +63,12 @@ static void take_line(coordinator *c, machine *m, const char *line)
         m->leaving = leaving;
         m->ready = ready;
         c->stateful = c->stateful || ready;
+        c->noted = c->noted || noted;
         if (slots) c->slots = slots;
         if (step > c->step) c->step = step;
-        /* A rank failed by itself: the others save what they can, and end. */
-        if (code && !lost && !changed && c->phase == COORDINATOR_RUNNING) {
+        /* A rank failed by itself: the others save what they can, and end. After an interrupt they do that already. */
+        bool interrupted = c->end_signal && code == EXIT_SIGNAL + c->end_signal;
+        if (code && !lost && !changed && !interrupted && c->phase == COORDINATOR_RUNNING) {
             c->code = code;
             c->end_requested = true;
             coordinator_tell_running(c, "signal 15");
@@ -76,28 +80,32 @@ static void take_line(coordinator *c, machine *m, const char *line)
 /* A first line: of a keeper or a rank. */
 static bool greet(coordinator *c, control *guest, const char *line)
 {
-    char version[64], secret[LS__SECRET_BYTES + 1], name[HOST_NAME];
-    int number, ready;
+    char version[64], secret[LS__SECRET_BYTES + 1], name[HOST_NAME], keeper[sizeof((machine *)0)->keeper] = "";
+    int number = -1, ready = 0;
     const char *why = NULL;
-    _Static_assert(LS__SECRET_BYTES == 33 && HOST_NAME == 256, "the widths below");
+    _Static_assert(LS__SECRET_BYTES == 33 && HOST_NAME == 256 && sizeof keeper == 32, "the widths below");
     if (sscanf(line, "lockstep-rank %63s %33s %d", version, secret, &number) == 3) {
         if (strcmp(secret, c->secret) != 0 || number != c->generation - 1 || strcmp(version, ls_version()) != 0)
             return false;
         return job_store_add(&c->store, guest);
     }
-    if (sscanf(line, "lockstep-keeper %63s %33s %255s %d %d", version, secret, name, &number, &ready) != 5 ||
-        strcmp(secret, c->secret) != 0)
-        return false;
+    int found =
+        sscanf(line, "lockstep-keeper %63s %33s %255s %d %d %31s", version, secret, name, &number, &ready, keeper);
+    if (found < 3 || strcmp(secret, c->secret) != 0) return false;
     machine *m = NULL;
     for (int i = 0; i < c->n; i++)
         if (!strcmp(c->machines[i].host.name, name)) m = &c->machines[i];
-    if (strcmp(version, ls_version()) != 0)
+    /* The same process again: it has given up a connection that we still have. */
+    if (m && m->link.fd >= 0 && !strcmp(m->keeper, keeper)) membership_lost(c, m, "its keeper lost the connection");
+    /* A keeper that was replaced, because it could not be reached, is back, and its successor has nothing yet. */
+    if (m && m->state == MACHINE_THERE && ready && !m->ready) control_close(&m->link);
+    if (strcmp(version, ls_version()) != 0 || found != 6)
         why = "it is of another version of lockstep; install the same on all machines";
     else if (number != (int)getuid())
         why = "it runs as another user";
     else if (!m || !m->listed)
         why = "it is not on the list of machines";
-    else if (m->link.fd >= 0 && m->state == MACHINE_RUNNING)
+    else if (m->link.fd >= 0)
         why = "there is one already";
     if (why) {
         coordinator_say("machine %s: its keeper is refused: %s", name, why);
@@ -105,9 +113,10 @@ static bool greet(coordinator *c, control *guest, const char *line)
         (void)ignored;
         return false;
     }
-    control_close(&m->link);
     m->link = *guest;
+    memcpy(m->keeper, keeper, sizeof keeper);
     m->tries = m->missing = 0;
+    m->returning = m->detached = false;
     m->ready = ready;
     membership_set_state(m, MACHINE_THERE);
     return control_say(&m->link, "welcome\n") || true; /* a loss is found by the loop */
@@ -130,13 +139,12 @@ static void hear_guests(coordinator *c, int64_t now)
 void membership_accept(coordinator *c)
 {
     int fd = accept4(c->listener, NULL, NULL, SOCK_CLOEXEC);
+    control *place = &c->guests[0];
     if (fd < 0) return;
-    for (int i = 0; i < MAX_GUESTS; i++)
-        if (c->guests[i].fd < 0) {
-            control_open(&c->guests[i], fd);
-            return;
-        }
-    close(fd);
+    for (int i = 0; i < MAX_GUESTS && place->fd >= 0; i++) /* a free one, or that of who has been silent for longest */
+        if (c->guests[i].fd < 0 || c->guests[i].heard < place->heard) place = &c->guests[i];
+    control_close(place);
+    control_open(place, fd);
 }
 
 static void hear_machines(coordinator *c, int64_t now)
@@ -215,9 +223,8 @@ static void start_missing(coordinator *c, int64_t now)
     for (int i = 0; i < c->n; i++) {
         machine *m = &c->machines[i];
         if (!m->listed || c->end_requested) continue;
-        /* One that lost its connection may be a process on a machine that cannot be reached. */
-        int patience = m->link.fd < 0 && c->generation ? RETURN_MS : START_MS;
-        if (m->state == MACHINE_STARTING && now - m->since > patience * MS) {
+        if (m->state == MACHINE_STARTING && now - m->since > m->patience_ms * MS) {
+            m->detached = true;
             if (m->starter) kill(-m->starter, SIGKILL);
             membership_set_state(m, MACHINE_ABSENT);
         }
@@ -260,8 +267,8 @@ static void ask_for_change(coordinator *c, int64_t now)
 
 void membership_hear(coordinator *c, int64_t now)
 {
+    hear_machines(c, now); /* first: a guest may be a keeper whose earlier connection has ended */
     hear_guests(c, now);
-    hear_machines(c, now);
     job_store_serve(c->store);
 }
 

@@ -36,6 +36,7 @@ typedef struct ls__kept {
     _Atomic int32_t leaving;     /* ranks that end with this generation because they got SIGTERM */
     _Atomic int32_t wanted;      /* ranks that a resize asks for; 0: none */
     _Atomic uint32_t change;     /* the launcher asks for the end of this generation after a step */
+    _Atomic uint32_t noted;      /* this generation has finished a step, and written why it began */
     int64_t lost_at;             /* ls_now() when the generation before ended; 0: this is the first */
     char why[256];               /* it ended */
     char run_dir[LS__KEPT_PATH]; /* "": not known yet */
@@ -56,6 +57,12 @@ LS_MUST_CHECK ls_status ls__kept_allocate(int fd, size_t bytes);
 /* Maps the program's part, of which there must be `bytes`. */
 LS_MUST_CHECK ls_status ls__kept_map(int fd, size_t bytes, void **out);
 void ls__kept_detach(ls__kept **kept);
+
+/* Points below the training run, whose own are in train/kept.h. They are passed many times. */
+enum {
+    LS__POINT_STORE = 40, /* a rank on several machines: each call of the store, each connection to another rank */
+    LS__POINT_KEEPER,     /* a keeper: each thing that it says, hears or starts; as rank -1 */
+};
 
 /* The descriptor of the world's kept memory; 0: the job is not elastic. */
 int ls__world_kept_fd(const ls_world *world);

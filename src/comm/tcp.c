@@ -14,11 +14,14 @@
 #include <time.h>
 #include <unistd.h>
 #include "base/status.h"
+#include "comm/kept.h"
 
 struct ls__tcp_store {
-    int fd, timeout_ms;
+    int fd, timeout_ms, generation;
     char address[INET6_ADDRSTRLEN];
     char secret[LS__SECRET_BYTES];
+    ls__kept *kept; /* for tests, see ls__tcp_store_point(); NULL: the job has none */
+    int rank;
 };
 
 /* ---- Sockets. */
@@ -128,6 +131,7 @@ static ls_status set(void *user, const char *key, const void *value, size_t byte
     char line[LS__STORE_KEY + 32];
     if (bytes > LS__STORE_VALUE || strlen(key) >= LS__STORE_KEY)
         return ls__fail(LS_EINVAL, "store: '%s': a value of %zu bytes is too long", key, bytes);
+    ls__tcp_store_point(s);
     int n = snprintf(line, sizeof line, "set %s %zu\n", key, bytes);
     if (!ls__tcp_send_all(s->fd, line, (size_t)n) || !ls__tcp_send_all(s->fd, value, bytes)) return lost(s, key);
     return LS_OK;
@@ -140,6 +144,7 @@ static ls_status get(void *user, const char *key, void *value, size_t bytes, int
     if (strlen(key) >= LS__STORE_KEY) return ls__fail(LS_EINVAL, "store: the key '%s' is too long", key);
     int n = snprintf(line, sizeof line, "get %s\n", key);
     size_t at = 0, there = 0;
+    ls__tcp_store_point(s);
     ls__tcp_prepare(s->fd, timeout_ms > 0 ? timeout_ms : 0);
     if (!ls__tcp_send_all(s->fd, line, (size_t)n)) return lost(s, key);
     do {
@@ -166,6 +171,16 @@ const char *ls__tcp_store_secret(const ls__tcp_store *store)
     return store->secret;
 }
 
+int ls__tcp_store_generation(const ls__tcp_store *store)
+{
+    return store->generation;
+}
+
+void ls__tcp_store_point(const ls__tcp_store *store)
+{
+    ls__kept_point(store->kept, LS__POINT_STORE, store->rank);
+}
+
 static void find_own_address(ls__tcp_store *s)
 {
     struct sockaddr_storage own;
@@ -190,18 +205,25 @@ ls_status ls__tcp_store_open(ls__tcp_store **out, const char *(*env)(void *user,
     ls__tcp_store *s = calloc(1, sizeof *s);
     if (!s) return ls__fail(LS_ENOMEM, "store: out of memory");
     memcpy(s->secret, secret, sizeof s->secret);
+    s->generation = atoi(generation);
+    const char *kept = env(user, LS__KEPT_FD_VARIABLE), *rank = env(user, "RANK");
+    s->rank = rank ? atoi(rank) : -1;
+    ls_status attached = kept ? ls__kept_attach(atoi(kept), &s->kept) : LS_OK;
+    (void)attached; /* who needs it finds out */
+    ls__tcp_store_point(s);
     s->fd = ls__tcp_connect(address, timeout_ms);
     s->timeout_ms = timeout_ms > 0 ? timeout_ms : 0;
     if (s->fd < 0) {
         ls__tcp_await_end(s->timeout_ms);
         ls_status status = ls__fail_errno("store: cannot connect to the launcher at %s", address);
-        free(s);
+        ls__tcp_store_free(&s);
         return status;
     }
     ls__tcp_prepare(s->fd, timeout_ms);
     find_own_address(s);
     char line[160];
-    int n = snprintf(line, sizeof line, "lockstep-rank %s %s %d\n", ls_version(), secret, atoi(generation));
+    ls__tcp_store_point(s);
+    int n = snprintf(line, sizeof line, "lockstep-rank %s %s %d\n", ls_version(), secret, s->generation);
     if (!ls__tcp_send_all(s->fd, line, (size_t)n)) {
         ls_status status = lost(s, "hello");
         ls__tcp_store_free(&s);
@@ -214,7 +236,8 @@ ls_status ls__tcp_store_open(ls__tcp_store **out, const char *(*env)(void *user,
 void ls__tcp_store_free(ls__tcp_store **store)
 {
     if (!*store) return;
-    close((*store)->fd);
+    if ((*store)->fd >= 0) close((*store)->fd);
+    ls__kept_detach(&(*store)->kept);
     free(*store);
     *store = NULL;
 }

@@ -43,6 +43,10 @@ void ls__tcp_carrier_drop(ls_carrier *carrier);
 /* The address of our end of the store's connection, in text; and what ranks know each other by. */
 const char *ls__tcp_store_address(const ls__tcp_store *store);
 const char *ls__tcp_store_secret(const ls__tcp_store *store);
+int ls__tcp_store_generation(const ls__tcp_store *store);
+
+/* A point at which tests kill ranks: see ls__kept_point(). */
+void ls__tcp_store_point(const ls__tcp_store *store);
 
 /* After a failure of the network: the launcher finds it, too, and ends this process. Returns when it has not done so in time. */
 void ls__tcp_await_end(int timeout_ms);

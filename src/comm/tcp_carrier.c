@@ -23,7 +23,7 @@
 
 enum {
     MAX_MESSAGE = 1 << 30, /* a length above it is not one of ours */
-    HELLO_MS = 2000,       /* for what a connection begins with */
+    STRANGERS = 16,        /* connections beyond those of the ranks that may wait to say who they are */
 };
 
 typedef struct outgoing {
@@ -56,11 +56,18 @@ typedef struct carrier {
     peer peers[];
 } carrier;
 
-/* What a connection between ranks begins with. */
+/* What a connection between ranks begins with. The generation: a port may be one that a rank of an earlier generation had. */
 typedef struct hello {
     char secret[LS__SECRET_BYTES];
-    int32_t rank;
+    int32_t generation, rank;
 } hello;
+
+/* A connection that has not sent all of it yet. */
+typedef struct caller {
+    int fd;
+    size_t got;
+    hello hello;
+} caller;
 
 /* ---- Writing. */
 
@@ -229,7 +236,7 @@ static ls_status listen_here(const carrier *c, int *out, char *text, size_t byte
 static ls_status connect_peer(carrier *c, int to)
 {
     char key[32], address[64];
-    hello mine = { .rank = c->rank };
+    hello mine = { .generation = ls__tcp_store_generation(c->store), .rank = c->rank };
     ls_store store = ls__tcp_store_calls(c->store);
     snprintf(key, sizeof key, "tcp/%d", to);
     ls_status status = store.get(store.user, key, address, sizeof address, c->timeout_ms);
@@ -237,6 +244,7 @@ static ls_status connect_peer(carrier *c, int to)
     address[sizeof address - 1] = 0;
     memcpy(mine.secret, ls__tcp_store_secret(c->store), sizeof mine.secret);
     int fd = ls__tcp_connect(address, c->timeout_ms);
+    ls__tcp_store_point(c->store);
     if (fd < 0 || !ls__tcp_send_all(fd, &mine, sizeof mine)) {
         ls__tcp_await_end(c->timeout_ms);
         status = ls__fail_errno("rank %d: cannot connect to rank %d at %s", c->rank, to, address);
@@ -247,33 +255,68 @@ static ls_status connect_peer(carrier *c, int to)
     return LS_OK;
 }
 
-/* Ranks above this one connect to it. Whoever else does is ignored. */
+/* Reads what a caller has sent. True: nothing more is expected from it as such; a rank that belongs here has become a peer. */
+static bool hear_caller(carrier *c, caller *from, int *missing)
+{
+    hello *h = &from->hello;
+    ssize_t n = recv(from->fd, (char *)h + from->got, sizeof *h - from->got, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return false;
+    if (n > 0) from->got += (size_t)n;
+    if (n > 0 && from->got < sizeof *h) return false;
+    if (n > 0 && !memcmp(h->secret, ls__tcp_store_secret(c->store), sizeof h->secret) &&
+        h->generation == ls__tcp_store_generation(c->store) && h->rank > c->rank && h->rank < c->size &&
+        c->peers[h->rank].fd < 0) {
+        c->peers[h->rank].fd = from->fd;
+        (*missing)--;
+    } else {
+        close(from->fd);
+    }
+    return true;
+}
+
+static void remove_caller(caller *callers, int *n, int at)
+{
+    memmove(callers + at, callers + at + 1, (size_t)(--*n - at) * sizeof *callers);
+}
+
+/* Takes the next connection; if too many have said nothing, the oldest goes. */
+static void take_caller(caller *callers, int *n, int most, int listener)
+{
+    int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    if (fd < 0) return;
+    if (*n == most) {
+        close(callers[0].fd);
+        remove_caller(callers, n, 0);
+    }
+    callers[(*n)++] = (caller){ .fd = fd };
+}
+
+/* Ranks above this one connect to it. Whoever else does is ignored, and cannot keep them waiting. */
 static ls_status accept_peers(carrier *c, int listener)
 {
-    int64_t end = ls_now() + (int64_t)c->timeout_ms * 1000000;
-    for (int missing = c->size - 1 - c->rank; missing;) {
-        struct pollfd p = { .fd = listener, .events = POLLIN };
+    int missing = c->size - 1 - c->rank, n = 0, most = missing + STRANGERS;
+    int64_t end = c->timeout_ms < 0 ? INT64_MAX : ls_now() + (int64_t)c->timeout_ms * 1000000;
+    caller *callers = malloc((size_t)most * sizeof *callers);
+    struct pollfd *polls = malloc(((size_t)most + 1) * sizeof *polls);
+    ls_status status = callers && polls ? LS_OK : ls__fail(LS_ENOMEM, "network: out of memory");
+    while (missing && !status) {
         int64_t left = end - ls_now();
-        if (left <= 0 || poll(&p, 1, (int)(left / 1000000) + 1) < 0) {
-            if (left > 0 && errno == EINTR) continue;
-            return ls__fail(LS_ETIMEOUT, "rank %d: %d of the %d ranks have not connected to it within %.1f s", c->rank,
-                            missing, c->size, c->timeout_ms / 1e3);
-        }
-        int fd = p.revents ? accept4(listener, NULL, NULL, SOCK_CLOEXEC) : -1;
-        if (fd < 0) continue;
-        hello theirs = { .rank = -1 };
-        ls__tcp_prepare(fd, HELLO_MS);
-        bool good = ls__tcp_recv_all(fd, &theirs, sizeof theirs) &&
-                    !memcmp(theirs.secret, ls__tcp_store_secret(c->store), sizeof theirs.secret) &&
-                    theirs.rank > c->rank && theirs.rank < c->size && c->peers[theirs.rank].fd < 0;
-        if (good) {
-            c->peers[theirs.rank].fd = fd;
-            missing--;
-        } else {
-            close(fd);
+        for (int i = 0; i < n; i++) polls[i] = (struct pollfd){ .fd = callers[i].fd, .events = POLLIN };
+        polls[n] = (struct pollfd){ .fd = listener, .events = POLLIN };
+        if (left <= 0)
+            status = ls__fail(LS_ETIMEOUT, "rank %d: %d of the %d ranks have not connected to it within %.1f s",
+                              c->rank, missing, c->size, c->timeout_ms / 1e3);
+        else if (poll(polls, (nfds_t)n + 1, left < 1000000000 ? (int)(left / 1000000) + 1 : 1000) > 0) {
+            bool more = polls[n].revents != 0;
+            for (int i = n - 1; i >= 0; i--)
+                if (polls[i].revents && hear_caller(c, &callers[i], &missing)) remove_caller(callers, &n, i);
+            if (more) take_caller(callers, &n, most, listener);
         }
     }
-    return LS_OK;
+    for (int i = 0; i < n && callers; i++) close(callers[i].fd);
+    free(callers);
+    free(polls);
+    return status;
 }
 
 static void free_carrier(carrier *c)
@@ -304,7 +347,9 @@ static ls_status carrier_open(void *user, ls_network *network)
     snprintf(key, sizeof key, "tcp/%d", c->rank);
     if (!status) status = store.set(store.user, key, address, sizeof address);
     for (int i = 0; i < c->rank && !status; i++) status = connect_peer(c, i);
+    ls__tcp_store_point(c->store);
     if (!status) status = accept_peers(c, listener);
+    ls__tcp_store_point(c->store);
     if (listener >= 0) close(listener);
     for (int i = 0; i < c->size && !status; i++)
         if (i != c->rank) ls__tcp_prepare(c->peers[i].fd, 0);

@@ -158,6 +158,11 @@ struct ls__update_marks *ls__train_kept_marks(const ls_train *t)
     return &t->kept->state->marks;
 }
 
+bool ls__train_kept_is_continued(const ls_train *t)
+{
+    return t->kept && atomic_load(&t->kept->job->generation) > 0;
+}
+
 bool ls__train_kept_is_ready(const ls_train *t)
 {
     return t->kept && t->kept->ready;
@@ -419,6 +424,7 @@ static void note_generation(const ls_train *t)
     ssize_t ignored = write(fd, line, (size_t)n);
     (void)ignored;
     close(fd);
+    atomic_store(&t->kept->job->noted, 1);
 }
 
 void ls__train_kept_finish(ls_train *t)

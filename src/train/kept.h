@@ -59,6 +59,8 @@ float *ls__train_kept_values(const ls_train *t);
 float *ls__train_kept_state(const ls_train *t);
 float *ls__train_kept_sums(const ls_train *t);
 struct ls__update_marks *ls__train_kept_marks(const ls_train *t);
+/* Whether this is not the run's first generation. */
+bool ls__train_kept_is_continued(const ls_train *t);
 /* Whether an earlier generation has left a state. */
 bool ls__train_kept_is_ready(const ls_train *t);
 /* All ranks, once model and optimizer are there: restores and completes what was interrupted; then the run is at a step's end. */

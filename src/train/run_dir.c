@@ -170,6 +170,17 @@ static ls_status lock(const char *path, int *fd)
     return status;
 }
 
+void ls__run_dir_await(const char *path)
+{
+    enum { WAIT_MS = 20000, POLL_MS = 10 }; /* less than the time that the other ranks wait for this one */
+    char *metrics = join(path, "metrics.jsonl");
+    int fd = metrics ? open(metrics, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC) : -1;
+    for (int ms = 0; fd >= 0 && ms < WAIT_MS && flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK; ms += POLL_MS)
+        nanosleep(&(struct timespec){ 0, POLL_MS * 1000000 }, NULL);
+    if (fd >= 0) close(fd);
+    free(metrics);
+}
+
 /* ---- What exists already. */
 
 static bool has_checkpoints(const char *path)

@@ -16,6 +16,9 @@ typedef struct ls__run_dir {
 /* Whether a new run may use the folder: LS_EINVAL if it holds a run or a model, unless `overwrite`, or if another process
  * trains in it. Writes nothing. */
 LS_MUST_CHECK ls_status ls__run_dir_check(const char *path, bool overwrite);
+/* Waits, but not for ever, until no process trains in the folder. For the next generation of an elastic run: the first rank of
+ * the one before may live on for a moment, on a machine that is lost. */
+void ls__run_dir_await(const char *path);
 /* Creates and locks the folder, and writes run.json and an empty metrics.jsonl. On failure nothing is left. */
 LS_MUST_CHECK ls_status ls__run_dir_open(ls__run_dir *run, const ls_train *t);
 

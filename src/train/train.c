@@ -119,6 +119,7 @@ static ls_status claim_run_dir(ls_train *t)
 {
     const ls_train_options *o = &t->options;
     if (!ls__train_is_first(t)) return LS_OK;
+    if (ls__train_kept_is_continued(t)) ls__run_dir_await(o->run_dir);
     switch (o->run_dir_mode) {
     case LS_RUN_DIR_RESUME: return ls__run_dir_lock(&t->run, o->run_dir);
     case LS_RUN_DIR_NUMBERED: return LS_OK;
