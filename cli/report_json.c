@@ -246,6 +246,13 @@ int report_json(const ls_run *run, FILE *to)
     json_t *imported = report_import_read(run->path);
     if (imported) json_object_set_new(all, "import", imported);
     json_t *generations = generations_read(run->path);
+    size_t i;
+    json_t *generation;
+    json_array_foreach(generations, i, generation)
+    { /* nine digits are too few for milliseconds since 1970 */
+        const json_t *time = json_object_get(generation, "time");
+        if (time) json_object_set_new(generation, "time", json_integer(llround(json_number_value(time))));
+    }
     if (generations) json_object_set_new(all, "generations", generations);
     int bad = json_dumpf(all, to, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(9));
     fputc('\n', to);

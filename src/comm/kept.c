@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -57,15 +58,35 @@ ls_status ls__kept_attach(int fd, ls__kept **out)
     return LS_OK;
 }
 
+/* What can be allocated without pushing something else out, in bytes, by the kernel's estimate and the control group's limit
+ * (version 2, as containers see it). 0: not known. */
+static double available_memory(void)
+{
+    double available = 0, limit = 0, kib;
+    char line[256];
+    FILE *f = fopen("/proc/meminfo", "re");
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "MemAvailable: %lf kB", &kib) == 1) available = kib * 1024;
+    if (f) fclose(f);
+    f = fopen("/sys/fs/cgroup/memory.max", "re");
+    if (f && fscanf(f, "%lf", &limit) == 1 && limit > 0 && (available == 0 || limit < available)) available = limit;
+    if (f) fclose(f);
+    return available;
+}
+
 ls_status ls__kept_allocate(int fd, size_t bytes)
 {
+    enum { MIB = 1 << 20 };
+    static const char advice[] = "use a smaller model, or train without elastic";
+    double available = available_memory();
+    /* Asking for more than there is would not fail: the kernel would kill a process, perhaps another one. */
+    if (available > 0 && (double)bytes > available)
+        return ls__fail(LS_ENOMEM, "elastic: %.0f MiB of kept memory are needed, and %.0f MiB are available; %s",
+                        (double)bytes / MIB, available / MIB, advice);
     int error = posix_fallocate(fd, LS__KEPT_HEADER, (off_t)bytes);
     if (!error) return LS_OK;
-    return ls__fail(
-        LS_ENOMEM,
-        "elastic: cannot allocate %.1f MiB of kept memory for weights, optimizer state and gradient sums (%s); use a "
-        "smaller model, or train without elastic",
-        (double)bytes / (1 << 20), strerror(error));
+    return ls__fail(LS_ENOMEM, "elastic: cannot allocate %.0f MiB of kept memory (%s); %s", (double)bytes / MIB,
+                    strerror(error), advice);
 }
 
 ls_status ls__kept_map(int fd, size_t bytes, void **out)
