@@ -1,8 +1,13 @@
 #!/usr/bin/env python3
-"""What torch's users do about ranks that die: DistributedDataParallel over Gloo under torchrun --max-restarts, with a checkpoint after every step in memory
-(/dev/shm). All workers are restarted and continue from the checkpoint. Rank 0 adds a line with the time and the step to FILE after each step.
+"""What torch's users do about ranks that die, with the model of bench/elastic.
 
-  torchrun --nproc-per-node 2 --max-restarts 100 torch_elastic.py FILE"""
+  torchrun --nproc-per-node 2 --max-restarts 100 torch_elastic.py FILE
+      DistributedDataParallel over Gloo, with a checkpoint after every step in memory (/dev/shm). All workers are restarted and continue from it.
+  TORCHFT_LIGHTHOUSE=http://... RANK=i torch_elastic.py FILE
+      torchft, with one process per replica group. Survivors continue with the mean over those that are left; one that is started again gets the state from
+      another.
+
+Adds a line with the time, the step and the number of processes that took part to FILE after each step (torchrun: of rank 0)."""
 import os
 import sys
 import time
@@ -44,27 +49,61 @@ class GPT(nn.Module):
 
 torch.set_num_threads(1)
 torch.set_flush_denormal(True)
-torch.distributed.init_process_group("gloo")
-rank, checkpoint = int(os.environ["RANK"]), f"/dev/shm/torch_elastic-{os.environ['TORCHELASTIC_RUN_ID']}.pt"
-model = GPT()
+rank, model = int(os.environ["RANK"]), GPT()
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
-step = 0
-if os.path.exists(checkpoint):
-    state = torch.load(checkpoint)
-    model.load_state_dict(state["model"])
-    optimizer.load_state_dict(state["optimizer"])
-    step = state["step"]
-parallel = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
-while True:
+
+
+def train_step(parallel, step):
     torch.manual_seed(1000 * step + rank)
     x, y = torch.randint(0, VOCAB, (2, BATCH, SEQ))
-    optimizer.zero_grad(set_to_none=True)
     parallel(x, y).backward()
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    optimizer.step()
-    step += 1
-    if rank == 0:
-        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}, checkpoint + ".new")
-        os.rename(checkpoint + ".new", checkpoint)
-        with open(sys.argv[1], "a") as f:
-            f.write(f"{time.time()} {step}\n")
+
+
+def note(step, ranks):
+    with open(sys.argv[1], "a") as f:
+        f.write(f"{time.time()} {step} {ranks}\n")
+
+
+def under_torchrun():
+    torch.distributed.init_process_group("gloo")
+    step, checkpoint = 0, f"/dev/shm/torch_elastic-{os.environ['TORCHELASTIC_RUN_ID']}.pt"
+    if os.path.exists(checkpoint):
+        state = torch.load(checkpoint)
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        step = state["step"]
+    parallel = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
+    while True:
+        optimizer.zero_grad(set_to_none=True)
+        train_step(parallel, step)
+        optimizer.step()
+        step += 1
+        if rank == 0:
+            torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}, checkpoint + ".new")
+            os.rename(checkpoint + ".new", checkpoint)
+            note(step, 2)
+
+
+def with_torchft():
+    import torchft
+
+    def load(state):
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+
+    store = torch.distributed.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    manager = torchft.Manager(pg=torchft.ProcessGroupGloo(), load_state_dict=load, min_replica_size=1, rank=0, world_size=1, store_addr="localhost",
+                              state_dict=lambda: {"model": model.state_dict(), "optimizer": optimizer.state_dict()}, store_port=store.port,
+                              replica_id=f"replica{rank}")
+    parallel, managed = torchft.DistributedDataParallel(manager, model), torchft.Optimizer(manager, optimizer)
+    while True:
+        before = manager.current_step()
+        managed.zero_grad()  # joins the quorum
+        train_step(parallel, before)
+        managed.step()
+        if manager.current_step() > before:
+            note(manager.current_step(), manager.num_participants())
+
+
+with_torchft() if "TORCHFT_LIGHTHOUSE" in os.environ else under_torchrun()
