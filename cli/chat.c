@@ -263,8 +263,7 @@ static ls_status talk(chat *c)
 static ls_status open_all(chat *c)
 {
     ls_status status = ls_chat_template_open(&c->template, c->tokenizer);
-    if (status == LS_EINVAL && !c->template_name)
-        return ls__fail_within(status, "%s: --template", c->folder);
+    if (status == LS_EINVAL && !c->template_name) return ls__fail_within(status, "%s: --template", c->folder);
     if (!status) status = sampling_choose(&c->sampling, c->folder, &c->generation, &c->sample);
     if (!status) status = ls_generator_open(&c->generator, c->model, &c->sample.generator);
     if (!status) status = ls_encoder_open(&c->encoder, c->tokenizer);

@@ -72,8 +72,9 @@ static bool read_list(const char *option, const char *text, double low, double h
             fits = fits && x >= low && x <= high;
         }
         if (!fits) {
-            fprintf(stderr, "lockstep predict: %s '%s': must be %s from %.15g to %.15g, separated by commas, at most %d\n",
-                    option, printable(text), whole ? "integers" : "numbers", low, high, (int)MAX_LIST);
+            fprintf(stderr,
+                    "lockstep predict: %s %s: must be %s from %.15g to %.15g, separated by commas, at most %d\n",
+                    option, *text ? printable(text) : "''", whole ? "integers" : "numbers", low, high, (int)MAX_LIST);
             return false;
         }
         out->value[out->count++] = x;
@@ -255,7 +256,9 @@ static void print_table(const predict_table *t, const ls_prediction *recorded, c
     printf("  ranks  nodes %s%s     step     5-95%% band of the median  tokens/s  eff.  largest term\n",
            t->slots ? " slots " : "", t->buckets ? "  buckets " : "");
     for (size_t i = 0; i < t->count; i++) print_row(t, &t->rows[i], most, &t->rows[i] == best);
-    if (best) printf("\n*: least step time x step time x ranks. eff.: work per rank and second, relative to the recorded run.\n");
+    if (best)
+        printf("\n*: least step time x step time x ranks. eff.: work per rank and second, relative to the recorded "
+               "run.\n");
     for (size_t i = 0; a->explain && i < t->count; i++)
         if (!t->rows[i].refused) print_terms(recorded, &t->rows[i]);
     if (a->explain) printf("\nThe last column is the difference from the recorded set-up.\n");

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -103,7 +104,7 @@ static int wait_for(const char *run, int wanted, double timeout)
 
 int resize_command(int argc, char **argv)
 {
-    int ranks = 0; /* not given */
+    int ranks = INT_MIN; /* not given */
     double timeout = 60;
     const char *run = NULL;
     const option_row rows[] = {
@@ -119,7 +120,7 @@ int resize_command(int argc, char **argv)
     if (status) return exit_failure("resize", status);
     int slots = saved->options.slots;
     ls_train_saved_free(&saved);
-    if (!ranks) {
+    if (ranks == INT_MIN) {
         fprintf(stderr, "lockstep resize: -n N is missing: the new number of ranks\n");
         return EXIT_USAGE;
     }
