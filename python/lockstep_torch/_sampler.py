@@ -38,8 +38,8 @@ class Sampler:
             for batch in sampler.batches(loader):
                 ...
 
-    An optimizer step has `slots` micro-batches of `batch_size` samples over all ranks, numbered 0, 1, ...; each rank gets a run of them, as even as
-    possible. On any number of ranks from 1 to `slots`, a step has the same samples in the same micro-batches.
+    An optimizer step has `slots` micro-batches of `batch_size` samples over all ranks, numbered 0, 1, ...; each rank gets a consecutive
+    range of them, as even as possible. On any number of ranks from 1 to `slots`, a step has the same samples in the same micro-batches.
 
     samples     how many there are, or a dataset with a length
     batch_size  samples of a micro-batch
