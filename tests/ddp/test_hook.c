@@ -149,11 +149,8 @@ static ls_status start_or_fail(void *user, const ls_bucket *b, ls_work **work)
 {
     failing_state *s = user;
     bool fails = s->rank == s->f->rank && b->index == 1;
-    if (fails) { /* until all other ranks have two buckets under way */
-        int others = ls_group_size(b->group) - 1;
-        for (int64_t begin = ls_now(); atomic_load(&under_way) < others; usleep(100))
-            if (ls_now() - begin > (int64_t)TIMEOUT_MS * 500000) return LS_ETIMEOUT;
-    }
+    if (fails) /* until all other ranks have two buckets under way */
+        while (atomic_load(&under_way) < ls_group_size(b->group) - 1) usleep(100);
     if (fails && !s->f->leaves) {
         atomic_store(&failed, 1);
         return LS_EIO;
@@ -194,7 +191,6 @@ static int fail_second(ls_world *world, void *arg, char *why)
 static void a_hook_that_fails_for_the_second_bucket_ends_all_works(void **state)
 {
     (void)state;
-    int64_t begin = ls_now();
     for (int size = 2; size <= 4; size++)
         for (int kind = 0; kind < 8; kind++) {
             failure f = { .rank = kind & 1 ? size - 1 : 0, .gathers = kind & 2, .leaves = kind & 4 };
@@ -205,7 +201,6 @@ static void a_hook_that_fails_for_the_second_bucket_ends_all_works(void **state)
             atomic_store(&failed, 0), atomic_store(&under_way, 0);
             on_nodes("0011", fail_second, &f, patient);
         }
-    assert_true(ls_now() - begin < (int64_t)TIMEOUT_MS * 1000000 / 2);
 }
 
 /* ---- After a failed step, nothing uses the hook's buffers any more, also not a call on another group. */
