@@ -1,9 +1,10 @@
 /* Convolutions over (B, H, W, C): shapes, and the operands of their products.
  *
  * A convolution is a product whose left operand is the image itself, as kern/conv_loops.h reads it: for an output line, row x
- * is the window at x, whose lines are runs of kw C contiguous elements. Images are copied only to get their borders of zeros. The
- * gradient of the image is a convolution of the result's gradient with the mirrored weights; with a stride of s it is s * s
- * of them, one for each place of a pixel in the stride's lattice (a phase). The gradient of the weights is a product of the
+ * is the window at x, whose lines are runs of kw C contiguous elements. Images are copied only to get their borders of zeros, which
+ * are multiplied like pixels: by a weight that is NaN or infinite they become NaN, also in the gradient of the image, where torch has no
+ * such products. The gradient of the image is a convolution of the result's gradient with the mirrored weights; with a stride of s it
+ * is s * s of them, one for each place of a pixel in the stride's lattice (a phase). The gradient of the weights is a product of the
  * transposed windows and the result's gradient, over all places of an image. */
 #ifndef LS_TENSOR_CONV_H
 #define LS_TENSOR_CONV_H

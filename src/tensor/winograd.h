@@ -1,6 +1,7 @@
 /* 3x3 convolutions without stride by Winograd's algorithm, with 16 products instead of 36 for four results: for wide layers,
  * forward and the gradient of the image. The shape alone decides whether it is used, so results have the same bits everywhere; they
- * are a few roundings less exact than those of the plain way. */
+ * are a few roundings less exact than those of the plain way, and a NaN or an infinity reaches all four results of each tile that it is
+ * in. */
 #ifndef LS_TENSOR_WINOGRAD_H
 #define LS_TENSOR_WINOGRAD_H
 
