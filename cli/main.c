@@ -99,6 +99,7 @@ static int refuse(const char *name)
 static int run(int argc, char **argv)
 {
     hold_descriptors();
+    leave_first_place();
     /* Beyond 'ulimit -f' a write fails, and that is reported. A handler, unlike SIG_IGN, does not pass on to programs that we
      * start. */
     sigaction(SIGXFSZ, &(struct sigaction){ .sa_handler = ignore }, NULL);

@@ -4,6 +4,8 @@
  * and then sleep. There is no function to set this, only environment variables that are read when the library is loaded. */
 #include "cli/openmp_spin.h"
 
+#include <omp.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -20,4 +22,20 @@ void limit_openmp_spin(char **argv)
     for (int i = 0; i < SETTINGS; i++) setenv(settings[i][0], settings[i][1], 0);
     setenv(mark, "1", 1);
     execv("/proc/self/exe", argv);
+}
+
+void leave_first_place(void)
+{
+    if (!getenv("OMP_PROC_BIND") && !getenv("OMP_PLACES") && !getenv("GOMP_CPU_AFFINITY")) return;
+    cpu_set_t all;
+    CPU_ZERO(&all);
+    for (int i = 0; i < omp_get_num_places(); i++) {
+        int count = omp_get_place_num_procs(i), *cores = calloc((size_t)count + 1, sizeof *cores);
+        if (!cores) return;
+        omp_get_place_proc_ids(i, cores);
+        for (int k = 0; k < count; k++)
+            if (cores[k] < CPU_SETSIZE) CPU_SET((size_t)cores[k], &all);
+        free(cores);
+    }
+    if (CPU_COUNT(&all)) sched_setaffinity(0, sizeof all, &all); /* if it fails we stay where we are */
 }
