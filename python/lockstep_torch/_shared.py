@@ -2,7 +2,12 @@
 
 A bucket is an ordinary storage that DDP makes for itself. The second time that a backward reduces a storage (DDP makes new buckets after the
 first step), it is moved: torch replaces its memory by that of a descriptor (as Tensor.share_memory_() does; all tensors in it follow), and
-the library replaces the pages behind it by job memory (ls_world_adopt), which the other ranks have mapped already."""
+the library replaces the pages behind it by job memory (ls_world_adopt), which the other ranks have mapped already.
+
+A program's own tensors are moved only when it asks for that with share_(). Earlier numpy() arrays of it would point to freed
+memory, and a from_numpy() tensor would part from its array. Replacing the pages where they are avoids that, but takes them from children of fork(),
+such as the workers of a DataLoader. DDP's buckets are used by nobody else. (What a program's own hooks reduce asynchronously during a backward
+cannot be told from them, and is moved, too.)"""
 
 import ctypes
 import os
