@@ -511,6 +511,16 @@ note_text note_describe(const ls_run *run, const ls_note *n)
             "they wait for it",
             n->rank, NS(n->number), n->text ? n->text : "a phase");
         break;
+    case LS_NOTE_NOT_ENDED:
+        SAY("rank %d: %s was begun %lld time%s without being ended in that step (ls_record_end()); what follows is "
+            "counted as part of it",
+            n->rank, n->text ? n->text : "a phase", number, ls__s(n->number));
+        break;
+    case LS_NOTE_WAIT_MARKS:
+        SAY("%s per step are marked as waiting, but no collectives were recorded (ls_record_collective()): who waits "
+            "for whom is not known",
+            NS(n->number));
+        break;
     case LS_NOTE_NO_OVERLAP:
         SAY("overlap of communication and backward is disabled (%s); here it would gain less than 1%%",
             is_train(run) ? "--no-overlap" : "no_overlap in ls_ddp_options");

@@ -26,9 +26,11 @@ static double cell(const page *p, int a, int b)
     size_t n;
     double sum = 0;
     counted(p, &n);
-    for (int r = a * each; r < (a + 1) * each && r < run->ranks; r++, waiters++)
+    for (int r = a * each; r < (a + 1) * each && r < run->ranks; r++, waiters++) {
+        if (!run->rank[r].present) continue;
         for (int q = b * each; q < (b + 1) * each && q < run->ranks; q++)
             sum += (double)run->wait_matrix[(size_t)r * (size_t)run->ranks + (size_t)q];
+    }
     return n && waiters ? sum / (double)n / waiters : 0;
 }
 

@@ -1,6 +1,7 @@
 /* The report's tables for a terminal: who waited for whom, ranks and their devices, communication, data. Lines are no longer than 80
  * columns; names that would make them longer are cut. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include "cli/amount.h"
 #include "cli/rank_use.h"
@@ -25,28 +26,45 @@ static const ls_wait_cause *main_cause(const ls_run *run, int last)
     return most;
 }
 
+typedef struct waited_for {
+    double sum, longest; /* ns, of all ranks and of the one that waited longest */
+    int who;             /* that one */
+} waited_for;
+
+/* [ranks]; NULL: no memory. By rows, because those of ranks without a record, of which there may be thousands, need not be read. */
+static waited_for *sum_waits(const ls_run *run)
+{
+    waited_for *all = calloc((size_t)run->ranks, sizeof *all);
+    for (int r = 0; r < run->ranks && all; r++) {
+        if (!run->rank[r].present) continue;
+        for (int last = 0; last < run->ranks; last++) {
+            double w = (double)run->wait_matrix[(size_t)r * (size_t)run->ranks + (size_t)last];
+            all[last].sum += w;
+            if (w > all[last].longest) all[last].longest = w, all[last].who = r;
+        }
+    }
+    return all;
+}
+
 static void show_waits(const ls_run *run, const report_form *f)
 {
     enum { LEAST_NS = 1000 };
     double n = counted(run);
     int lines = 0;
-    for (int last = 0; last < run->ranks && lines < REPORT_ROWS; last++) {
-        double sum = 0, best = 0;
-        int who = -1;
-        for (int r = 0; r < run->ranks; r++) {
-            double w = (double)run->wait_matrix[(size_t)r * (size_t)run->ranks + (size_t)last];
-            sum += w;
-            if (w > best) best = w, who = r;
-        }
-        if (who < 0 || sum / n < LEAST_NS) continue;
+    waited_for *all = sum_waits(run);
+    for (int last = 0; last < run->ranks && lines < REPORT_ROWS && all; last++) {
+        double sum = all[last].sum;
+        if (sum / n < LEAST_NS) continue;
         if (!lines++) {
             report_head(f, "Who waited for whom, per step");
             fprintf(f->to, "  %-15s %10s   %-20s   %s\n", "waited for rank", "total", "longest wait", "main cause");
         }
         const ls_wait_cause *cause = main_cause(run, last);
-        fprintf(f->to, "  %-15d %s   rank %-4d %s   %s\n", last, amount_field(amount_ns(sum / n), 10).text, who,
-                amount_field(amount_ns(best / n), 10).text, cause ? cause_name(cause) : "-");
+        fprintf(f->to, "  %-15d %s   rank %-4d %s   %s\n", last, amount_field(amount_ns(sum / n), 10).text,
+                all[last].who, amount_field(amount_ns(all[last].longest / n), 10).text,
+                cause ? cause_name(cause) : "-");
     }
+    free(all);
 }
 
 /* ---- Ranks. */

@@ -93,8 +93,11 @@ int trace_command(int argc, char **argv)
     code = status ? exit_failure("trace", status) : EXIT_DONE;
     for (size_t i = 0; i < run->n_notes; i++) fprintf(stderr, "note: %s\n", note_describe(run, &run->notes[i]).text);
     if (code == EXIT_DONE && !written) {
-        fprintf(stderr, "lockstep trace: %s: %s\n", printable(path),
-                run->n_steps ? "none of these steps was recorded" : "no complete step was recorded");
+        if (run->n_steps)
+            fprintf(stderr, "lockstep trace: %s: none of these steps was recorded; it has steps %lld to %lld\n",
+                    printable(path), (long long)run->steps[0].number, (long long)run->steps[run->n_steps - 1].number);
+        else
+            fprintf(stderr, "lockstep trace: %s: no complete step was recorded\n", printable(path));
         code = EXIT_FAILED;
     } else if (code == EXIT_DONE && strcmp(out, "-")) {
         int ranks = report_recorded(run);

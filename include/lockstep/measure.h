@@ -305,7 +305,9 @@ LS_API const char *ls_finding_name(ls_finding_kind kind);
     X(NO_COLLECTIVES, 12,                                                                                             \
       "no_collectives")       /* `rank` takes `number` ns longer in the phase `text`, but there are no collectives */ \
     X(INVALID, 13, "invalid") /* `number` events of `rank` have an impossible time or clock and are left out */       \
-    X(STEP_NUMBERS, 14, "step_numbers") /* `number` steps of `rank` are left out: their numbers do not increase */
+    X(STEP_NUMBERS, 14, "step_numbers") /* `number` steps of `rank` are left out: their numbers do not increase */    \
+    X(NOT_ENDED, 15, "not_ended")   /* `rank` began the phase `text` `number` times without ending it in that step */ \
+    X(WAIT_MARKS, 16, "wait_marks") /* `number` ns of a step are marked as waiting, but there are no collectives */
 typedef enum ls_note_kind {
 #define X(name, value, text) LS_NOTE_##name = value,
     LS_NOTE_LIST(X)
@@ -316,7 +318,7 @@ typedef struct ls_note {
     ls_note_kind kind;
     int rank;
     int64_t number;
-    char *text; /* NULL, except for LS_NOTE_UNREADABLE and LS_NOTE_NO_COLLECTIVES */
+    char *text; /* NULL, except for LS_NOTE_UNREADABLE, LS_NOTE_NO_COLLECTIVES and LS_NOTE_NOT_ENDED */
 } ls_note;
 /* "missing"; the name in JSON. */
 LS_API const char *ls_note_name(ls_note_kind kind);

@@ -50,7 +50,7 @@ typedef struct ls_record_options {
  * `options` NULL: rank 0 of 1. On failure *out is NULL. */
 LS_API LS_MUST_CHECK ls_status ls_record_open(ls_record **out, const char *folder, const ls_record_options *options);
 /* Writes events to FOLDER/rank-R.bin from now on, including those in memory. The folder is created; an older file of this rank is
- * replaced. LS_ESTATE if it was started already. */
+ * replaced, and a record that still writes to it stops with a warning. LS_ESTATE if it was started already. */
 LS_API LS_MUST_CHECK ls_status ls_record_start(ls_record *record, const char *folder);
 /* Writes remaining events and closes the file. Later events stay in memory. */
 LS_API void ls_record_stop(ls_record *record);

@@ -16,7 +16,10 @@ typedef struct walk {
     ls_run_rank *r;
     int64_t at; /* intervals are known up to here */
     ls_phase stack[LS__PHASE_DEPTH];
+    size_t begun[LS__PHASE_DEPTH]; /* of each of those: the step it was begun in, counted from 1 */
     int depth;
+    size_t step;
+    int64_t unended[LS_PHASE_COUNT]; /* times that a phase was begun and not ended */
     size_t room;
     size_t sampled; /* the first interval after the last sample */
     uint64_t last[LS_SAMPLE_COUNT];
@@ -120,6 +123,19 @@ static ls_status add_sample(walk *w, const ls_event *e)
     return status;
 }
 
+/* A phase that is begun anew, and was begun in an earlier step, was not ended there. Without this its time would go on until the end. */
+static void enter(walk *w, ls_phase phase)
+{
+    for (int i = 0; i < w->depth; i++)
+        if (w->stack[i] == phase && w->begun[i] < w->step) {
+            w->unended[phase]++;
+            w->depth = i;
+        }
+    if (w->depth == LS__PHASE_DEPTH) return;
+    w->begun[w->depth] = w->step;
+    w->stack[w->depth++] = phase;
+}
+
 static void leave(walk *w, ls_phase phase)
 {
     int depth = w->depth;
@@ -131,11 +147,11 @@ static ls_status walk_event(walk *w, const ls_event *e)
 {
     ls_status status = LS_OK;
     switch (e->kind) {
-    case LS_EVENT_STEP:
+    case LS_EVENT_STEP: w->step++; /* fall through */
     case LS_EVENT_END: status = add_interval(w, e->time, top(w)); break;
     case LS_EVENT_PHASE_BEGIN:
         status = add_interval(w, e->time, top(w));
-        if (w->depth < LS__PHASE_DEPTH && e->a < LS_PHASE_COUNT) w->stack[w->depth++] = (ls_phase)e->a;
+        if (e->a < LS_PHASE_COUNT) enter(w, (ls_phase)e->a);
         break;
     case LS_EVENT_PHASE_END:
         status = add_interval(w, e->time, top(w));
@@ -177,6 +193,8 @@ static ls_status walk_rank(ls_run *run, ls_run_rank *r)
         ls_interval *p = &r->intervals[k];
         if (p->cpu >= 0 && !p->slept) p->steal = ls__max(0, p[1].begin - p->begin - p->cpu - p->sched_delay);
     }
+    for (int k = 0; k < LS_PHASE_COUNT; k++)
+        if (w.unended[k]) ls__run_note(run, LS_NOTE_NOT_ENDED, r->rank, w.unended[k], ls_phase_name((ls_phase)k));
     return status;
 }
 

@@ -121,8 +121,8 @@ static void add_to_matrix(ls_run *run, const ls_run_collective *m)
     if (!run->n_steps || m->step < run->steps[run->first_counted].number ||
         m->step > run->steps[run->n_steps - 1].number)
         return;
-    for (int r = 0; r < run->ranks; r++)
-        run->wait_matrix[(size_t)r * (size_t)run->ranks + (size_t)m->last_rank] += m->wait[r];
+    for (int r = 0; r < run->ranks; r++) /* pages of ranks that never wait stay untouched */
+        if (m->wait[r]) run->wait_matrix[(size_t)r * (size_t)run->ranks + (size_t)m->last_rank] += m->wait[r];
 }
 
 static int by_cost(const void *a, const void *b)

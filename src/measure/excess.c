@@ -63,13 +63,15 @@ bool ls__is_persistent(const ls__excess *e, const ls__excess_table *t, size_t ra
            t->median[rank] > LS__PERSISTENT_ERRORS * t->deviation[rank] / sqrt((double)e->steps);
 }
 
-double ls__high_of_others(const ls__excess *e, const double *values, size_t rank)
+void ls__high_of_others(const ls__excess *e, const double *values, double *out)
 {
-    double *others = e->across + e->ranks; /* `values` may be the first half */
+    double *sorted = e->across + e->ranks; /* `values` may be the first half */
     size_t n = 0;
-    for (size_t q = 0; q < e->ranks; q++)
-        if (q != rank && cell(e, q, 0)->present) others[n++] = values[q];
-    return ls__percentile(others, n, LS__OTHERS_QUARTILE);
+    for (size_t r = 0; r < e->ranks; r++)
+        if (cell(e, r, 0)->present) sorted[n++] = values[r];
+    ls__sort(sorted, n);
+    for (size_t r = 0; r < e->ranks; r++)
+        out[r] = cell(e, r, 0)->present ? ls__percentile_without(sorted, n, values[r], LS__OTHERS_QUARTILE) : 0;
 }
 
 static void set_limits(ls__excess *e, ls__excess_table *t)
@@ -79,9 +81,10 @@ static void set_limits(ls__excess *e, ls__excess_table *t)
         memcpy(e->scratch, t->rise + r * e->steps, e->steps * sizeof *e->scratch);
         tails[r] = ls__trimmed_max(e->scratch, e->steps, LS__TAIL_TRIM);
     }
+    ls__high_of_others(e, tails, t->high);
     for (size_t r = 0; r < e->ranks; r++) {
         t->low[r] = fmax(fmax(LS__RISE_NS, LS__RISE_SHARE * e->step), LS__RISE_DEVIATIONS * t->deviation[r]);
-        t->high[r] = fmax(t->low[r], LS__RISE_TAIL * ls__high_of_others(e, tails, r));
+        t->high[r] = fmax(t->low[r], LS__RISE_TAIL * t->high[r]);
     }
 }
 
@@ -124,6 +127,7 @@ ls_status ls__excess_compare(ls__excess *e, int cause)
 {
     e->cause = cause;
     fill(e, &e->all, ls__spent);
+    ls__high_of_others(e, e->all.median, e->others_median);
     fill(e, &e->off_cpu, off_cpu);
     ls_status status = fill_segments(e, &e->segments);
     if (!status) ls__excess_find_intermittent(e);
@@ -152,6 +156,7 @@ static void find_noise(ls__excess *e)
 {
     size_t n = e->steps;
     for (size_t r = 0; r < e->ranks; r++) {
+        if (!cell(e, r, 0)->present) continue;
         double *row = e->noise + r * n;
         for (size_t i = 0; i < n; i++)
             row[i] = ls__spent(e->run, cell(e, r, i), LS_PHASE_FORWARD) +
@@ -160,12 +165,16 @@ static void find_noise(ls__excess *e)
         for (size_t i = 0; i < n; i++) row[i] -= median;
     }
     for (size_t i = 0; i < n; i++) {
-        for (size_t r = 0; r < e->ranks; r++) e->across[r] = e->across[e->ranks + r] = e->noise[r * n + i];
-        ls__sort(e->across, e->ranks);
-        /* One other rank is not enough to judge the machine by. */
+        size_t present = 0;
         for (size_t r = 0; r < e->ranks; r++)
-            e->noise[r * n + i] =
-                e->ranks > 2 ? fmax(0, ls__median_without(e->across, e->ranks, e->across[e->ranks + r])) : 0;
+            if (cell(e, r, i)->present) e->across[present++] = e->noise[r * n + i];
+        ls__sort(e->across, present);
+        for (size_t r = 0; r < e->ranks; r++) {
+            double *own = &e->noise[r * n + i];
+            /* One other rank is not enough to judge the machine by. */
+            bool known = cell(e, r, i)->present && present > 2;
+            *own = known ? fmax(0, ls__median_without(e->across, present, *own)) : 0;
+        }
     }
 }
 
@@ -184,7 +193,7 @@ ls_status ls__excess_open(ls__excess **out, const ls_run *run, bool crowded)
 {
     size_t n = ls__counted(run), p = (size_t)run->ranks, table = n * p;
     ls__excess *e = *out = calloc(1, sizeof *e);
-    double *at = e ? malloc((7 * table + 16 * p + n) * sizeof *at) : NULL;
+    double *at = e ? malloc((7 * table + 18 * p + n) * sizeof *at) : NULL;
     ls__lost *intermittent = at ? malloc(p * sizeof *intermittent) : NULL;
     uint32_t *segment = intermittent ? malloc((table + n) * sizeof *segment) : NULL;
     if (!segment) {
@@ -213,8 +222,10 @@ ls_status ls__excess_open(ls__excess **out, const ls_run *run, bool crowded)
     }
     e->segment_median = at;
     e->segment_apart = at + p;
-    e->across = at + 2 * p;
-    e->scratch = at + 4 * p;
+    e->others_median = at + 2 * p;
+    e->high = at + 3 * p;
+    e->across = at + 4 * p;
+    e->scratch = at + 6 * p;
     e->step = median_step(e);
     find_noise(e);
     return LS_OK;

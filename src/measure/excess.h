@@ -39,10 +39,12 @@ typedef struct ls__excess {
     double *segment_rise; /* [ranks][steps]: of the segment that rises most; NaN: not known */
     uint32_t *segment;    /* [ranks][steps]: which one that is */
     double *segment_median, *segment_apart; /* [ranks]: median excess of a segment; the same, clear of the next one */
+    double *others_median;                  /* [ranks]: what is high among the other ranks' all.median */
     double *noise;          /* [ranks][steps]: what forward and backward of the other ranks took beyond their medians */
     uint32_t *list;         /* [steps]: scratch */
     ls__lost *intermittent; /* [ranks] */
     double *scratch;        /* [steps] */
+    double *high;           /* [ranks]: scratch */
     double *across;         /* [2 * ranks]: scratch */
 } ls__excess;
 
@@ -74,8 +76,9 @@ static inline bool ls__computes(int cause)
     return cause == LS_PHASE_FORWARD || cause == LS_PHASE_BACKWARD;
 }
 bool ls__is_persistent(const ls__excess *e, const ls__excess_table *t, size_t rank);
-/* What is high among the other ranks' values: their upper quartile, so that a second straggler does not hide the first. */
-double ls__high_of_others(const ls__excess *e, const double *values, size_t rank);
+/* Fills out, [ranks]: what is high among the other ranks' values, which is their upper quartile, so that a second straggler does not hide
+ * the first. */
+void ls__high_of_others(const ls__excess *e, const double *values, double *out);
 /* Adds a step to those that show the lost time. */
 void ls__lost_add(const ls__excess *e, ls__lost *lost, size_t rank, size_t step);
 ls__lost ls__lost_mean(ls__lost lost);

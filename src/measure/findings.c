@@ -59,6 +59,9 @@ ls_status ls__run_find(ls_run *run)
         ls__run_note(run, LS_NOTE_NO_STEPS, -1, 0, NULL);
         return LS_OK;
     }
+    double waited = ls_run_mean(run, -1, LS_PHASE_WAIT);
+    if (!run->n_collectives && waited > LS__WORTH_STRAGGLER * run->step_mean)
+        ls__run_note(run, LS_NOTE_WAIT_MARKS, -1, (int64_t)waited, NULL);
     ls_status status = ls__sum_comm(run);
     if (!status) status = ls__find_stragglers(run);
     if (!status) status = ls__find_for_job(run);

@@ -89,12 +89,14 @@ static ls__lost sum_outstanding(const ls__excess *e, size_t rank)
 
 void ls__excess_find_intermittent(ls__excess *e)
 {
-    for (size_t r = 0; r < e->ranks; r++) e->intermittent[r] = sum_outstanding(e, r);
-    for (size_t r = 0; r < e->ranks; r++) {
+    for (size_t r = 0; r < e->ranks; r++)
+        e->intermittent[r] = cell(e, r, 0)->present ? sum_outstanding(e, r) : (ls__lost){ 0 };
+    for (int once = 0; once < 2; once++) {
         /* What may be noise counts little against what is not. */
-        for (size_t q = 0; q < e->ranks; q++)
-            e->across[q] =
-                e->intermittent[q].cost * (e->intermittent[q].once && !e->intermittent[r].once ? LS__ONCE_WEIGHT : 1);
-        e->intermittent[r].clear -= LS__OTHERS_FACTOR * ls__high_of_others(e, e->across, r);
+        for (size_t r = 0; r < e->ranks; r++)
+            e->across[r] = e->intermittent[r].cost * (e->intermittent[r].once && !once ? LS__ONCE_WEIGHT : 1);
+        ls__high_of_others(e, e->across, e->high);
+        for (size_t r = 0; r < e->ranks; r++)
+            if (e->intermittent[r].once == once) e->intermittent[r].clear -= LS__OTHERS_FACTOR * e->high[r];
     }
 }

@@ -22,7 +22,7 @@ ls__lost ls__excess_persistent(const ls__excess *e, int rank)
         lost.spread = e->segment_apart[rank] < LS__SPREAD_SHARE * lost.cost;
         /* Segments are not known, but other ranks compute slowly, too: some cores are slower. */
         if (ls__computes(e->cause) && isnan(e->segment_apart[rank]) &&
-            lost.cost < LS__RISE_TAIL * ls__high_of_others(e, e->all.median, (size_t)rank))
+            lost.cost < LS__RISE_TAIL * e->others_median[rank])
             lost.spread = true;
     } else {
         return lost;

@@ -200,6 +200,7 @@ static void compare_medians(const grid *g, ls__segments *out, const double *medi
         const double *own = medians + r * g->segments;
         top t = { 0 };
         size_t n = 0;
+        if (isnan(own[0])) continue;
         for (size_t k = 0; k < g->segments; k++) {
             n = 0;
             for (size_t q = 0; q < g->ranks; q++)
@@ -207,7 +208,7 @@ static void compare_medians(const grid *g, ls__segments *out, const double *medi
             others[k] = ls__median(room, n);
             g->floor[k] = (float)own[k];
         }
-        if (!n || isnan(own[0])) continue;
+        if (!n) continue;
         double slow = slowdown(g, g->floor, others, room);
         for (size_t k = 0; k < g->segments; k++) offer(&t, own[k] - slow * others[k], k);
         out->median[r] = t.first;

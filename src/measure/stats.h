@@ -16,5 +16,7 @@ double ls__mad(const double *values, size_t n, double center, double *scratch);
 double ls__trimmed_max(double *values, size_t n, size_t one_in);
 /* The value below which `percent` of the values are; 0 if n is 0. Sorts the values, too. */
 double ls__percentile(double *values, size_t n, int percent);
+/* The same of n sorted values without one occurrence of `value`, which is among them; 0 if n < 2. */
+double ls__percentile_without(const double *sorted, size_t n, double value, int percent);
 
 #endif

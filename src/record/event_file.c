@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 #include "base/file.h"
@@ -77,7 +78,10 @@ static void rotate(ls__event_file *f);
 
 static void write_block(ls__event_file *f)
 {
+    struct stat s;
     size_t bytes = sizeof f->block + f->block.bytes;
+    if (f->block.count && f->fd >= 0 && !fstat(f->fd, &s) && !s.st_nlink)
+        give_up(f, "was removed, or replaced by another record of the same rank");
     /* What does not come from a ring is finite, and is kept as a whole. */
     if (f->block.count && f->fd >= 0 && f->ring && f->begun && f->written > f->begun && f->written + bytes > f->limit)
         rotate(f);

@@ -191,6 +191,71 @@ static void steps_whose_numbers_do_not_increase_are_noted(void **state)
     ls_run_free(&run);
 }
 
+static const ls_note *find_note(const ls_run *run, ls_note_kind kind)
+{
+    for (size_t i = 0; i < run->n_notes; i++)
+        if (run->notes[i].kind == kind) return &run->notes[i];
+    return NULL;
+}
+
+/* The phases that follow must not be lost because of it, however many steps there are. */
+static void a_phase_that_is_not_ended_is_noted(void **state)
+{
+    (void)state;
+    enum { MANY = 40 };
+    rank_record r;
+    ls_run *run;
+    int64_t at = INT64_C(3600) * 1000 * MS;
+    begin_record(&r, "live", 0, 1, 0, 0);
+    for (int step = 1; step <= MANY + 1; step++, at += 30 * MS) {
+        add(&r, at, LS_EVENT_STEP, (uint64_t)step, 0);
+        add(&r, at, LS_EVENT_PHASE_BEGIN, LS_PHASE_FORWARD, 0);
+        add(&r, at + 10 * MS, LS_EVENT_PHASE_END, LS_PHASE_FORWARD, 0);
+        add(&r, at + 10 * MS, LS_EVENT_PHASE_BEGIN, LS_PHASE_BACKWARD, 0);
+        add(&r, at + 25 * MS, LS_EVENT_PHASE_BEGIN, LS_PHASE_UPDATE, 0);
+        add(&r, at + 30 * MS, LS_EVENT_PHASE_END, LS_PHASE_UPDATE, 0);
+    }
+    end_killed(&r, "live", "unended/events", 0);
+    assert_int_equal(ls_run_open(&run, "unended", NULL), LS_OK);
+    assert_int_equal(run->n_steps, MANY);
+    for (int i = 0; i < MANY; i++) {
+        const ls_step_rank *s = &run->steps[i].rank[0];
+        assert_int_equal(s->ns[LS_PHASE_FORWARD], 10 * MS);
+        assert_int_equal(s->ns[LS_PHASE_BACKWARD], 15 * MS);
+        assert_int_equal(s->ns[LS_PHASE_UPDATE], 5 * MS);
+    }
+    const ls_note *n = find_note(run, LS_NOTE_NOT_ENDED);
+    assert_non_null(n);
+    assert_int_equal(n->rank, 0);
+    assert_int_equal(n->number, MANY);
+    assert_string_equal(n->text, "backward");
+    ls_run_free(&run);
+}
+
+static void waiting_that_is_marked_without_collectives_is_noted(void **state)
+{
+    (void)state;
+    ls_run *run;
+    int64_t begin = INT64_C(3600) * 1000 * MS;
+    for (int rank = 0; rank < 2; rank++) {
+        rank_record r;
+        int64_t at = begin;
+        begin_record(&r, "live", rank, 2, 0, 0);
+        for (int step = 1; step <= 20; step++, at += 30 * MS) {
+            add(&r, at, LS_EVENT_STEP, (uint64_t)step, 0);
+            add(&r, at, LS_EVENT_PHASE_BEGIN, LS_PHASE_WAIT, 0);
+            add(&r, at + 10 * MS * rank, LS_EVENT_PHASE_END, LS_PHASE_WAIT, 0);
+        }
+        end_killed(&r, "live", "waits/events", rank);
+    }
+    assert_int_equal(ls_run_open(&run, "waits", NULL), LS_OK);
+    const ls_note *n = find_note(run, LS_NOTE_WAIT_MARKS);
+    assert_non_null(n);
+    assert_int_equal(n->number, 5 * MS);
+    assert_null(find_note(run, LS_NOTE_NOT_ENDED));
+    ls_run_free(&run);
+}
+
 /* The rank and the phase are named, in the collectives and in the findings, and the cost is what was lost. */
 static void check_attribution(const late *l, const char *at)
 {
@@ -474,6 +539,8 @@ int main(void)
         cmocka_unit_test(phases_add_up),
         cmocka_unit_test(no_rank_is_blocked_for_a_negative_time),
         cmocka_unit_test(steps_whose_numbers_do_not_increase_are_noted),
+        cmocka_unit_test(a_phase_that_is_not_ended_is_noted),
+        cmocka_unit_test(waiting_that_is_marked_without_collectives_is_noted),
         cmocka_unit_test(the_late_rank_is_named),
         cmocka_unit_test(without_collectives_nobody_stalls_anybody),
         cmocka_unit_test(a_delay_at_one_place_is_seen_in_noise),

@@ -35,6 +35,22 @@ static void tails(void **state)
     assert_true(ls__trimmed_max(values, 100, 50) == 97 && ls__trimmed_max(values, 40, 50) == 39);
     assert_true(ls__percentile(values, 0, 50) == 0 && ls__trimmed_max(values, 0, 50) == 0);
     assert_true(ls__percentile(values, 1, 100) == 0);
+    const double sorted[] = { 1, 2, 3, 3, 10 };
+    assert_true(ls__percentile_without(sorted, 5, 10, 75) == 3 && ls__percentile_without(sorted, 5, 3, 75) == 10);
+    assert_true(ls__percentile_without(sorted, 5, 1, 0) == 2 && ls__percentile_without(sorted, 5, 2, 0) == 1);
+    assert_true(ls__percentile_without(sorted, 5, 1, 100) == 10 && ls__percentile_without(sorted, 1, 1, 75) == 0);
+    for (int n = 2; n < 40; n++) { /* leaving one out, the plain way */
+        double all[40], others[40];
+        for (int i = 0; i < n; i++) all[i] = (i * 7) % 13;
+        ls__sort(all, (size_t)n);
+        for (int k = 0; k < n; k++) {
+            int m = 0;
+            for (int i = 0; i < n; i++)
+                if (i != k) others[m++] = all[i];
+            assert_true(ls__percentile_without(all, (size_t)n, all[k], 75) == ls__percentile(others, (size_t)m, 75));
+            assert_true(ls__median_without(all, (size_t)n, all[k]) == ls__median(others, (size_t)m));
+        }
+    }
 }
 
 int main(void)

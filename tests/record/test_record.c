@@ -218,6 +218,36 @@ static void a_full_disk_ends_the_record_and_no_more(void **state)
     ls_run_free(&run);
 }
 
+/* The file is the newer record's; the older one learns of it and must not write, or start new files, there. */
+static void a_second_record_of_the_same_rank_ends_the_first(void **state)
+{
+    (void)state;
+    ls_record *first, *second;
+    ls_run *run;
+    warnings = 0;
+    ls_log_set(count_warnings, NULL);
+    const ls_record_options small = { .segment_bytes = 1 << 18 };
+    check_ok(ls_record_open(&first, "twice", &small));
+    mark_steps(first, 1, STEPS);
+    ls_record_flush(first);
+    check_ok(ls_record_open(&second, "twice", NULL));
+    mark_steps(second, 1001, STEPS);
+    for (int i = 0; i < 3; i++) { /* more than a segment */
+        for (uint64_t k = 0; k < 16000; k++) ls_record_event(first, 0, LS_EVENT_OPERATION, UINT64_MAX, UINT64_MAX);
+        ls_record_flush(first);
+    }
+    assert_int_equal(warnings, 1);
+    ls_record_free(&first);
+    mark_steps(second, 2001, STEPS);
+    ls_record_free(&second);
+    assert_int_equal(warnings, 1);
+    ls_log_set(NULL, NULL);
+    check_ok(ls_run_open(&run, "twice", NULL));
+    assert_int_equal(run->n_steps, 2 * STEPS);
+    assert_int_equal(run->steps[0].number, 1001);
+    ls_run_free(&run);
+}
+
 static void wrong_arguments_are_named(void **state)
 {
     (void)state;
@@ -288,6 +318,7 @@ int main(void)
         cmocka_unit_test(a_late_start_misses_nothing),
         cmocka_unit_test(threads_add_events),
         cmocka_unit_test(a_full_disk_ends_the_record_and_no_more),
+        cmocka_unit_test(a_second_record_of_the_same_rank_ends_the_first),
         cmocka_unit_test(wrong_arguments_are_named),
         cmocka_unit_test(words_of_collectives_differ),
     };
