@@ -4,6 +4,7 @@
  * values count as 0, and names are printed without control characters. */
 #include "cli/profile.h"
 
+#include <dirent.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -146,6 +147,7 @@ static void print_head(FILE *to, const profile *p)
             "%.3f ms; other %.3f ms\n",
             ops / n, p->step_ms > 0 ? 100 * ops / p->step_ms : 0, (rest > 0 ? rest : 0) / n, p->data_ms / n,
             p->update_ms / n, p->other_ms / n);
+    if (!(p->peak_gflops > 0) && !(p->resident_bytes > 0)) return; /* an imported run: not known */
     fprintf(to, "  measured SGEMM: %.1f GFLOP/s; peak memory: activations %.1f MiB, process %.1f MiB\n", p->peak_gflops,
             p->activation_bytes / (1 << 20), p->resident_bytes / (1 << 20));
 }
@@ -240,19 +242,36 @@ ls_status profile_print(const char *run_dir, int rank, FILE *to)
     return LS_OK;
 }
 
+/* The first rank that has one; 0: none has. Not all ranks of an imported run need be there. */
+static int first_rank(const char *run_dir)
+{
+    char path[4096];
+    int first = -1, rank, end;
+    snprintf(path, sizeof path, "%s/profile", run_dir);
+    DIR *d = opendir(path);
+    for (const struct dirent *e; d && (e = readdir(d));) {
+        end = 0;
+        if (sscanf(e->d_name, "rank-%9d.json%n", &rank, &end) != 1 || !end || e->d_name[end] || rank < 0) continue;
+        if (first < 0 || rank < first) first = rank;
+    }
+    if (d) closedir(d);
+    return first < 0 ? 0 : first;
+}
+
 int profile_command(int argc, char **argv)
 {
     const char *run = NULL;
-    int rank = 0;
+    int rank = -1;
     bool json = false;
     const option_row rows[] = {
-        { OPTION_INT, "--rank", &rank, "R", "rank (0)", 0, 1e9, NULL },
+        { OPTION_INT, "--rank", &rank, "R", "rank (the first that has a profile)", 0, 1e9, NULL },
         { OPTION_FLAG, "--json", &json, NULL, "print the file: every operation of every layer", 0, 0, NULL },
         { OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, NULL },
     };
     int code = options_read("profile", intro, rows, &run, argc, argv);
     if (code >= 0) return code;
     if (!(run = last_run_or(run, "profile"))) return EXIT_USAGE;
+    if (rank < 0) rank = first_rank(run);
     char path[4096], *text = NULL;
     ls_status status = json ? read_text(run, rank, path, sizeof path, &text) : profile_print(run, rank, stdout);
     if (text) puts(text);

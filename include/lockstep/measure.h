@@ -325,7 +325,7 @@ LS_API const char *ls_note_name(ls_note_kind kind);
 
 /* ---- The run. */
 
-typedef struct ls_comm_row { /* collectives of one kind, summed over the counted steps */
+typedef struct ls_comm_row { /* collectives of one kind, summed over the counted steps; of one rank, on average */
     uint8_t kind;
     bool bucket;
     bool network; /* between nodes */

@@ -1,5 +1,6 @@
 /* From a document's events to what is kept of them. See trace.h. */
 #include <ctype.h>
+#include <limits.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -412,9 +413,8 @@ static void take_value(void *user, ls__text key, ls__text value)
         const char *p = value.at, *end = p + value.bytes;
         if (ls__scan_find(p, end, "rank", &text) && ls__text_integer(text, &number) && number >= 0 && number < 1 << 16)
             t->rank = (int)number;
-        if (ls__scan_find(p, end, "world_size", &text) && ls__text_integer(text, &number) && number > 0 &&
-            number <= 1 << 16)
-            t->world_size = (int)number;
+        if (ls__scan_find(p, end, "world_size", &text) && ls__text_integer(text, &number) && number > 0)
+            t->world_size = number < INT_MAX ? (int)number : INT_MAX;
         if (ls__scan_find(p, end, "backend", &text)) ls__text_copy(text, t->backend, sizeof t->backend);
         if (ls__scan_find(p, end, "pg_config", &text)) take_groups(t, text);
     } else if (ls__text_is(key, "pg_status")) {
@@ -444,7 +444,9 @@ ls_status ls__traces_read(ls__traces *out, ls__file_state *file)
     atomic_store_explicit(&file->done, file->size, memory_order_relaxed);
     /* Documents without a single span: another tool's JSON, or a trace that was cut at its beginning. */
     size_t kept = 0;
+    uint64_t odd = 0;
     for (size_t i = 0; i < out->count; i++) {
+        odd += out->at[i].odd;
         if (out->at[i].spans)
             out->at[kept++] = out->at[i];
         else
@@ -453,7 +455,17 @@ ls_status ls__traces_read(ls__traces *out, ls__file_state *file)
     bool none = !status && !kept;
     out->count = kept;
     ls__input_free(&c.in);
-    if (none && (r.without_events == r.documents || (!r.events && r.broken)))
+    if (none && odd)
+        status =
+            ls__fail(LS_EFORMAT,
+                     "%s: none of its %llu operators, annotations and kernels has a valid time: ts and dur must be "
+                     "numbers of microseconds, dur at least 0",
+                     file->path, (unsigned long long)odd);
+    else if (none && r.cut && r.without_events == r.documents && !c.dump)
+        status = ls__fail(LS_EFORMAT,
+                          "%s: ends before its traceEvents: the file is truncated, or its compressed data are corrupt",
+                          file->path);
+    else if (none && (r.without_events == r.documents || (!r.events && r.broken)))
         status = ls__fail(LS_EFORMAT, "%s: is JSON, but not a trace of the PyTorch profiler: it has no traceEvents; %s",
                           file->path,
                           c.dump ? "it is a dump of the Flight Recorder, which needs --flight-recorder"

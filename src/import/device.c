@@ -251,18 +251,20 @@ static void put_host(row *r, const ls__trace *t, int64_t begin, int64_t end, siz
             (ls_phase)t->intervals.at[i].phase);
 }
 
-/* Where only communication runs: the call that is under way there. */
+/* Where only communication runs: the call that is under way there. What is none, or a send, which is not joined, is communication alone. */
 static void put_wait(row *r, ls__trace *t, int64_t begin, int64_t end, size_t *call)
 {
     while (*call < t->calls.count && t->calls.at[*call].done <= begin) ++*call;
     for (size_t i = *call; i < t->calls.count && t->calls.at[i].arrived < end; i++) {
         ls__call *c = &t->calls.at[i];
         int64_t from = ls__max(begin, c->arrived), to = ls__min(end, c->done);
-        if (to <= from) continue;
+        if (to <= from || c->sends) continue;
+        put(r, begin, from, LS_PHASE_COMM);
         if (r->ok) r->ok = LS__ADD(&t->waits, (ls__trace_wait){ from, to, (uint32_t)i });
         c->blocked += to - from;
         begin = to;
     }
+    put(r, begin, end, LS_PHASE_COMM);
 }
 
 /* An interval in which only kernels of communication run. `comm`: the intervals of those, in order. */

@@ -176,6 +176,18 @@ static void skip_broken(ls__document_reader *r, buffer *b, ls_status *status)
     }
 }
 
+/* Skips an element of the list that is a number, a text, a literal or an empty list; false: it is none. */
+static bool skip_plain(ls__document_reader *r, buffer *b)
+{
+    const char *p = begin_of(b), *end = end_of(b), *behind = ls__scan_value(p, end);
+    if (*p == '[' && behind && behind != ls__scan_space(p + 1, end) + 1) return false; /* perhaps a document */
+    if (!behind || (behind = ls__scan_space(behind, end)) >= end || (*behind != ',' && *behind != ']')) return false;
+    if (!r->broken++) r->first_broken = b->before + b->at;
+    r->skipped_bytes += (uint64_t)(behind - p);
+    b->at = (size_t)(behind - b->text);
+    return true;
+}
+
 /* The list of events, from after its bracket. *another: a further document begins here, though this one is not over. */
 static ls_status read_events(ls__document_reader *r, buffer *b, bool *another)
 {
@@ -196,7 +208,7 @@ static ls_status read_events(ls__document_reader *r, buffer *b, bool *another)
             continue;
         }
         if (c != '{') {
-            skip_broken(r, b, &status);
+            if (!skip_plain(r, b)) skip_broken(r, b, &status);
             continue;
         }
         ls__trace_event e;
@@ -373,7 +385,8 @@ ls_status ls__document_read(ls__document_reader *r, ls__input *in)
     }
     r->bytes = b.before + b.at;
     if (ls__input_is_cut(in)) r->cut = true;
-    if (!status && !r->documents) status = ls__fail(LS_EFORMAT, "the file is empty");
+    if (!status && !r->documents)
+        status = ls__fail(LS_EFORMAT, r->cut ? "its compressed data are truncated or corrupt" : "the file is empty");
     free(b.text);
     return status;
 }

@@ -245,7 +245,11 @@ static void say(json_t *lines, const char *format, ...)
     int n = vasprintf(&text, format, args);
     va_end(args);
     if (n < 0) return;
-    json_array_append_new(lines, json_string(text));
+    size_t i;
+    const json_t *line;
+    bool said = false; /* a rank may be missing from several groups */
+    json_array_foreach(lines, i, line) said = said || !strcmp(json_string_value(line), text);
+    if (!said) json_array_append_new(lines, json_string(text));
     free(text);
 }
 
@@ -268,7 +272,10 @@ static void say_where(json_t *lines, const ls__flight *dumps, size_t count, int 
         }
         describe(open ? open : last, what, sizeof what);
         place_of(open ? open : last, place, sizeof place);
-        if (open)
+        if (open && !is_collective(open))
+            say(lines, "rank %d: is in %s of group %s%s%s", rank, what, group_of(open), *place ? ", called from " : "",
+                place);
+        else if (open)
             say(lines, "rank %d: is in %s, number %lld of group %s%s%s%s", rank, what, (long long)sequence_of(open),
                 group_of(open), *place ? ", called from " : "", place,
                 strcmp(group_of(open), group) ? ": another group" : "");
@@ -364,8 +371,12 @@ static json_t *explain_group(const ls__flight *dumps, const calls *lists, size_t
         char what[500] = "a collective";
         for (size_t k = 0; k < count && !some; k++) some = entry_at(&lists[k], group, hung);
         if (some) describe(some, what, sizeof what);
-        say(verdict, "group %s (%s) hangs in number %lld, %s: rank%s %s %s in it%s%s", shown, description_of(entry),
-            (long long)hung, what, strchr(in, ',') ? "s" : "", *in ? in : "-", strchr(in, ',') ? "are" : "is",
+        say(verdict, "group %s (%s) hangs in number %lld, %s: %s%s %s in it%s%s", shown, description_of(entry),
+            (long long)hung, what,
+            !*in              ? "no rank"
+            : strchr(in, ',') ? "ranks "
+                              : "rank ",
+            in, strchr(in, ',') ? "are" : "is",
             strchr(missing, ',') ? "; missing: ranks "
             : *missing           ? "; missing: rank "
             : known              ? "; no rank that has a dump is missing"
@@ -455,13 +466,20 @@ json_t *ls__flight_explain(const ls__flight *dumps, size_t count, int ranks)
         json_array_append_new(rows, describe_rank(&dumps[k]));
     }
     if (ok) say_sends(verdict, dumps, lists, count);
-    if (!json_array_size(verdict))
+    size_t entries = 0;
+    for (size_t k = 0; ok && k < count; k++) entries += lists[k].count;
+    if (!entries)
+        say(verdict, "the dumps have no entries, so nothing is known: the Flight Recorder was off "
+                     "(TORCH_FR_BUFFER_SIZE, or TORCH_NCCL_TRACE_BUFFER_SIZE, is 0), or no collective was called");
+    else if (!json_array_size(verdict))
         say(verdict, *absent
                          ? "no collective is in progress on the ranks that have a dump, and none of them is late"
                          : "no collective is in progress and no rank is late: the job does not hang in a collective");
     if (*absent)
-        say(verdict, "no dump of rank %s: it was killed before it could write one, or the dump is on another machine",
-            absent);
+        say(verdict,
+            "no readable dump of rank%s %s: killed before it could be written, on another machine, or skipped (see the "
+            "notes)",
+            strchr(absent, ',') ? "s" : "", absent);
     for (size_t k = 0; lists && k < count; k++) free(lists[k].at);
     free(lists);
     json_decref(names);

@@ -11,14 +11,20 @@
 #include "base/file.h"
 #include "base/status.h"
 
-static bool has(const char *folder, const char *name)
+#define TEMPORARY ".import.json.tmp-" /* what ls__file_write() leaves of it when it is killed */
+
+/* Whether import.json is an import's, finished or not, and not another program's file of that name. */
+static bool was_imported(const char *folder)
 {
-    char *path;
-    struct stat s;
-    if (asprintf(&path, "%s/%s", folder, name) < 0) return false;
-    bool there = !stat(path, &s);
+    char *path, *text = NULL;
+    size_t bytes;
+    if (asprintf(&path, "%s/import.json", folder) < 0) return false;
+    json_t *root = ls__file_read(path, (size_t)1 << 30, &text, &bytes) ? NULL : json_loadb(text, bytes, 0, NULL);
+    bool ours = json_is_array(json_object_get(root, "notes"));
+    json_decref(root);
+    free(text);
     free(path);
-    return there;
+    return ours;
 }
 
 ls_status ls__folder_check(const char *out)
@@ -27,12 +33,13 @@ ls_status ls__folder_check(const char *out)
     if (!out || !*out) return ls__fail(LS_EINVAL, "no run folder given");
     if (stat(out, &s)) return LS_OK;
     if (!S_ISDIR(s.st_mode)) return ls__fail(LS_EINVAL, "%s: is a file; give the name of a run folder", out);
-    if (has(out, "import.json")) return LS_OK;
+    if (was_imported(out)) return LS_OK;
     DIR *d = opendir(out);
     bool empty = true;
     if (!d) return ls__fail_errno("%s: cannot be read", out);
     for (const struct dirent *e; (e = readdir(d));)
-        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..")) empty = false;
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && strncmp(e->d_name, TEMPORARY, strlen(TEMPORARY)))
+            empty = false;
     closedir(d);
     return empty ? LS_OK
                  : ls__fail(LS_EINVAL, "%s: exists and was not written by an import; choose another folder", out);
@@ -44,6 +51,7 @@ static void clear(const char *out, const char *name, const char *contains)
     char *path;
     if (asprintf(&path, "%s/%s", out, name) < 0) return;
     ls__file_remove(path, "rank-", contains);
+    ls__file_remove(path, ".rank-", ".tmp-");
     free(path);
 }
 
@@ -67,6 +75,22 @@ void ls__folder_clear(const char *out)
 {
     clear(out, "events", ".bin");
     clear(out, "profile", ".json");
+    ls__file_remove(out, TEMPORARY, "");
+}
+
+void ls__folder_undo(const char *out)
+{
+    static const char *const names[] = { "import.json", "events", "profile" };
+    char *path;
+    ls__folder_clear(out);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (asprintf(&path, "%s/%s", out, names[i]) < 0) continue;
+        if (i)
+            rmdir(path); /* what is not empty stays */
+        else
+            unlink(path);
+        free(path);
+    }
 }
 
 ls_status ls__folder_finish(const char *out, const char *source, const ls__remarks *remarks, json_t *content)

@@ -9,8 +9,10 @@
 LS_MUST_CHECK ls_status ls__folder_check(const char *out);
 /* Makes it, without what an earlier import left. */
 LS_MUST_CHECK ls_status ls__folder_make(const char *out);
-/* Removes what is in it of a run: an import that failed leaves none. */
+/* Removes what is in it of a run. */
 void ls__folder_clear(const char *out);
+/* And what marks it as an import: one that failed leaves nothing. */
+void ls__folder_undo(const char *out);
 /* Writes import.json, with the members of the object `content`, which stays the caller's. */
 LS_MUST_CHECK ls_status ls__folder_finish(const char *out, const char *source, const ls__remarks *remarks,
                                           json_t *content);

@@ -19,6 +19,10 @@
 #include "import/flight.h"
 #include "import/folder.h"
 #include "import/write.h"
+#include "record/event_file.h"
+
+enum { MAX_RANKS = LS__EVENT_FILE_MAX_RANKS, FARTHEST_DAYS = 12000 /* an event file's times are within 36 years */ };
+#define DAY_NS (INT64_C(86400) * 1000000000)
 
 static const char *const trace_ends[] = { ".json", ".json.gz", ".json.zst", ".gz", ".zst", NULL };
 
@@ -135,6 +139,9 @@ static ls_status find_ranks(job *j)
                 return ls__fail(LS_EFORMAT,
                                 "%s: neither its distributedInfo nor its name has the rank; name it like rank-0.json",
                                 t->path);
+            if (t->world_size > MAX_RANKS)
+                return ls__fail(LS_EFORMAT, "%s: distributedInfo has world_size %d; at most %d ranks can be imported",
+                                t->path, t->world_size, (int)MAX_RANKS);
             if (t->world_size && t->rank >= t->world_size)
                 return ls__fail(LS_EFORMAT, "%s: distributedInfo has rank %d of %d", t->path, t->rank, t->world_size);
             if (t->world_size && sized && sized->world_size != t->world_size)
@@ -145,8 +152,12 @@ static ls_status find_ranks(job *j)
             if (t->rank >= j->ranks) j->ranks = t->rank + 1;
             j->traces[j->count++] = t;
         }
-    if (sized && sized->world_size > j->ranks) j->ranks = sized->world_size;
     qsort(j->traces, j->count, sizeof *j->traces, by_rank);
+    if (sized && j->ranks > sized->world_size)
+        return ls__fail(LS_EFORMAT,
+                        "%s has rank %d in its name, %s is from a job with %d ranks; import the ranks of one job",
+                        j->traces[j->count - 1]->path, j->ranks - 1, sized->path, sized->world_size);
+    if (sized) j->ranks = sized->world_size;
     for (size_t i = 1; i < j->count; i++)
         if (j->traces[i]->rank == j->traces[i - 1]->rank)
             return ls__fail(LS_EFORMAT, "%s and %s are both from rank %d; import one trace per rank, of the same steps",
@@ -164,7 +175,7 @@ static void remark_files(job *j)
         if (f->broken)
             ls__remark(&j->remarks, "%s: %llu invalid event%s skipped, the first at byte %llu", f->path,
                        (unsigned long long)f->broken, ls__s((int64_t)f->broken), (unsigned long long)f->first_broken);
-        if (f->cut) ls__remark(&j->remarks, "%s: truncated; read up to its end", f->path);
+        if (f->cut) ls__remark(&j->remarks, "%s: truncated or corrupt; read as far as possible", f->path);
         if (j->read[i].count > 1)
             ls__remark(&j->remarks, "%s: has %zu JSON documents; each is read as one rank", f->path, j->read[i].count);
     }
@@ -173,15 +184,28 @@ static void remark_files(job *j)
         if (t->odd)
             ls__remark(&j->remarks, "rank %d: %llu events with invalid times skipped", t->rank,
                        (unsigned long long)t->odd);
+        if (t->last - t->first > DAY_NS)
+            ls__remark(
+                &j->remarks,
+                "rank %d: its events are spread over %.1f days: some have wrong times; those after the last step are "
+                "left out",
+                t->rank, (double)(t->last - t->first) / DAY_NS);
+        if (t->lacks_ends)
+            ls__remark(
+                &j->remarks,
+                "rank %d: spans of Gloo's threads are missing, so the ends of its collectives are not known, nor how "
+                "long it waited",
+                t->rank);
         if (t->one_step)
             ls__remark(&j->remarks,
                        "rank %d: its trace has neither ProfilerStep#N nor Optimizer.step, so all of it is shown as one "
                        "step; call prof.step() after each step",
                        t->rank);
         else if (t->own_steps)
-            ls__remark(&j->remarks,
-                       "steps end with Optimizer.step: the traces have no ProfilerStep#N (call prof.step() after each "
-                       "step)");
+            ls__remark(
+                &j->remarks,
+                "steps end with Optimizer.step: the traces have no ProfilerStep#N (it needs profile(schedule=...) "
+                "and prof.step() after each step)");
     }
     if (j->count == 1 && j->ranks > 1)
         ls__remark(&j->remarks,
@@ -232,6 +256,15 @@ static ls_status write_all(job *j, const ls_import_options *o, ls_import_result 
         const ls__trace *t = j->traces[i];
         if (t->base + t->first < zero) zero = t->base + t->first;
     }
+    for (size_t i = 0; i < j->count && !status; i++) {
+        const ls__trace *t = j->traces[i];
+        if (t->base + t->first - zero > FARTHEST_DAYS * DAY_NS)
+            status =
+                ls__fail(LS_EFORMAT,
+                         "%s: its times are %.0f years after those of other ranks: it has another time base, such as "
+                         "the time since the machine's start",
+                         t->path, (double)(t->base + t->first - zero) / DAY_NS / 365.25);
+    }
     zero -= 10000000000; /* no event's time is 0 */
     if (!status) status = ls__folder_make(o->out);
     bool made = !status;
@@ -250,7 +283,7 @@ static ls_status write_all(job *j, const ls_import_options *o, ls_import_result 
     if (!status && !(content = json_pack("{s:O, s:O}", "ranks", ranks, "communication", sizes)))
         status = ls__fail(LS_ENOMEM, "out of memory");
     if (!status) status = ls__folder_finish(o->out, "pytorch profiler", &j->remarks, content);
-    if (status && made) ls__folder_clear(o->out);
+    if (status && made) ls__folder_undo(o->out);
     json_decref(content);
     json_decref(sizes);
     json_decref(ranks);

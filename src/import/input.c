@@ -144,7 +144,7 @@ void ls__input_free(ls__input **pin)
     *pin = NULL;
 }
 
-/* Several members in a row are one text, as gzip has it; what follows the last member is left alone. */
+/* Several members in a row are one text, as gzip has it; what follows the last member must be padding. */
 static ls_status read_gzip(ls__input *in, void *out, size_t bytes, size_t *got)
 {
     z_stream *z = &in->gzip;
@@ -156,7 +156,10 @@ static ls_status read_gzip(ls__input *in, void *out, size_t bytes, size_t *got)
             if (status) return status;
         }
         bool none = in->at == in->end;
-        if (!in->begun && (none || in->block[in->at] != 0x1f)) break; /* the end, or padding */
+        if (!in->begun && (none || in->block[in->at] != 0x1f)) {
+            if (!none && in->block[in->at]) in->cut = true;
+            break;
+        }
         in->begun = true;
         z->next_in = in->block + in->at;
         z->avail_in = (uInt)(in->end - in->at);

@@ -13,7 +13,7 @@
 #include "base/status.h"
 #include "base/text.h"
 
-enum { REMARKS = 40, MAX_SHIFT = 256, LEAST = 4 };
+enum { REMARKS = 40, MAX_SHIFT = 256, LEAST = 4, UNNAMED = 2 /* key of the group of calls that name none */ };
 
 void ls__remark(ls__remarks *r, const char *format, ...)
 {
@@ -61,7 +61,7 @@ static ls_status name_groups(ls__trace *t, int ranks)
         several += t->groups.at[i].count > 1;
         if (t->groups.at[i].count == (uint32_t)ranks) members = (uint32_t)ranks;
     }
-    ls__trace_group g = { .name = strdup(several > 1 ? "unknown" : "0"), .count = members, .key = 2 };
+    ls__trace_group g = { .name = strdup(several > 1 ? "unknown" : "0"), .count = members, .key = UNNAMED };
     if (!g.name || !LS__ADD(&t->groups, g)) {
         free(g.name);
         return ls__fail(LS_ENOMEM, "%s: out of memory", t->path);
@@ -248,15 +248,40 @@ static ls_status join_group(ls__trace **traces, size_t count, uint64_t key, cons
     return status;
 }
 
+/* Whether there are several groups, some of them of some ranks, and calls do not name theirs. Gloo's do not, and where two groups make the
+ * same calls, their order does not tell them apart. */
+static bool is_ambiguous(ls__trace **traces, size_t count, int ranks)
+{
+    bool some = false, several = false, unnamed = false;
+    uint64_t first = 0;
+    for (size_t i = 0; i < count; i++) {
+        const ls__trace *t = traces[i];
+        for (size_t g = 0; g < t->groups.count; g++) {
+            if (t->groups.at[g].count < 2) continue;
+            if (!first) first = t->groups.at[g].key;
+            several = several || t->groups.at[g].key != first;
+            some = some || t->groups.at[g].count < (uint32_t)ranks;
+        }
+        for (size_t k = 0; k < t->calls.count; k++)
+            unnamed = unnamed || (t->calls.at[k].group == UINT32_MAX && !t->calls.at[k].sends);
+    }
+    return some && several && unnamed && count > 1;
+}
+
 ls_status ls__join(ls__trace **traces, size_t count, int ranks, ls__remarks *remarks)
 {
     ls_status status = LS_OK;
     uint64_t sends = 0;
+    bool ambiguous = is_ambiguous(traces, count, ranks);
+    if (ambiguous)
+        ls__remark(remarks,
+                   "the job has groups of some of its ranks, and its traces do not show which group a collective is "
+                   "of (Gloo's do not): these collectives are not joined, so who waited for whom is not known");
     for (size_t i = 0; i < count && !status; i++) status = name_groups(traces[i], ranks);
     for (size_t i = 0; i < count && !status; i++) {
         const ls__trace *t = traces[i];
         for (size_t g = 0; g < t->groups.count && !status; g++) {
-            bool seen = false;
+            bool seen = ambiguous && t->groups.at[g].key == UNNAMED;
             for (size_t k = 0; k < i && !seen; k++)
                 for (size_t h = 0; h < traces[k]->groups.count && !seen; h++)
                     seen = traces[k]->groups.at[h].key == t->groups.at[g].key;

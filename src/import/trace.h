@@ -190,8 +190,9 @@ typedef struct ls__trace {
     LS__LIST(ls__trace_interval) intervals;
     LS__LIST(ls__trace_interval) steps; /* `phase` unused */
     LS__LIST(int64_t) step_numbers;
-    bool own_steps; /* no ProfilerStep: by the optimizer's */
-    bool one_step;  /* nor that: the whole trace */
+    bool own_steps;  /* no ProfilerStep: by the optimizer's */
+    bool one_step;   /* nor that: the whole trace */
+    bool lacks_ends; /* of Gloo's collectives: too few spans of its threads are there to tell whose they are */
     uint32_t main_thread;
     uint32_t busiest_thread; /* collect.c: the one whose operators took most time */
     LS__LIST(ls__trace_wait) waits;

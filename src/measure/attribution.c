@@ -7,6 +7,7 @@
  * the phases and is judged by itself: a rank whose core is shared is slow in all phases and the cause of none. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include "record/event_file.h"
 #include "base/status.h"
 #include "measure/limits.h"
@@ -116,6 +117,20 @@ static ls_attribution *attribution_of(ls_run *run, size_t *room, const ls_attrib
     return &run->attributions[run->n_attributions++];
 }
 
+/* Of thousands of ranks that a trace declares few may be there: memory for the rows of others is not even reserved. */
+static int64_t *new_matrix(size_t ranks)
+{
+    void *at = mmap(NULL, ranks * ranks * sizeof(int64_t), PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return at == MAP_FAILED ? NULL : at;
+}
+
+void ls__wait_matrix_free(ls_run *run)
+{
+    size_t ranks = (size_t)run->ranks;
+    if (run->wait_matrix) munmap(run->wait_matrix, ranks * ranks * sizeof *run->wait_matrix);
+}
+
 static void add_to_matrix(ls_run *run, const ls_run_collective *m)
 {
     if (!run->n_steps || m->step < run->steps[run->first_counted].number ||
@@ -162,7 +177,7 @@ ls_status ls__run_attribute(ls_run *run)
 {
     size_t p = (size_t)run->ranks, room = 0;
     double(*all)[CAUSES] = calloc(p, sizeof *all), *values = malloc(p * sizeof *values);
-    run->wait_matrix = calloc(p * p, sizeof *run->wait_matrix);
+    run->wait_matrix = new_matrix(p);
     ls_status status = all && values && run->wait_matrix ? LS_OK : ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
     for (size_t i = 0; i < run->n_collectives && !status; i++) {
         ls_run_collective *m = &run->collectives[i];

@@ -183,20 +183,34 @@ static ls_status add_up(ls_run *run, flow *f, int64_t *before, bool *seen)
         ls_comm_row *row = row_of(run, m, n.machines > 1);
         if (!row) return ls__fail(LS_ENOMEM, "%s: out of memory", run->path);
         double exposed, busy = own_time(run, m, before, &exposed);
-        row->count++;
-        add(&row->bytes, m->bytes);
+        row->count += n.ranks;
+        add(&row->bytes, as_whole((double)m->bytes * n.ranks));
         add(&row->waited, m->waited);
-        add(&row->busy, as_whole(busy));
-        add(&row->exposed, as_whole(exposed));
+        add(&row->busy, as_whole(busy * n.ranks));
+        add(&row->exposed, as_whole(exposed * n.ranks));
         if (m->bucket >= 0) add_to_fit(&ls__run_internal_of(run)->bucket_fit, (double)m->bytes, busy);
         if (!row->network) continue;
         double wire = least_wire(m->kind, (double)m->bytes, n.ranks, n.machines);
-        add(&row->wire, as_whole(wire));
+        add(&row->wire, as_whole(wire * n.ranks));
         if (m->bytes < LS__BANDWIDTH_BYTES || !(busy > 0)) continue;
         f->bytes[f->count] = wire;
         f->ns[f->count++] = busy;
     }
     return LS_OK;
+}
+
+/* From sums over ranks to what one rank has of it, on average: of many small groups, each rank is in few. */
+static void average(ls_run *run)
+{
+    int64_t present = 0;
+    for (int r = 0; r < run->ranks; r++) present += run->rank[r].present;
+    for (size_t i = 0; i < run->n_comm; i++) {
+        ls_comm_row *c = &run->comm[i];
+        int64_t *const sums[] = { &c->count, &c->bytes, &c->wire, &c->busy, &c->exposed };
+        for (size_t k = 0; k < sizeof sums / sizeof *sums; k++)
+            *sums[k] = *sums[k] / present + (*sums[k] % present * 2 >= present);
+        c->count = ls__max(1, c->count);
+    }
 }
 
 ls_status ls__sum_comm(ls_run *run)
@@ -210,6 +224,7 @@ ls_status ls__sum_comm(ls_run *run)
         f.ns = f.bytes + run->n_collectives;
         status = add_up(run, &f, before, seen);
     }
+    if (!status) average(run);
     if (!status) find_bounds(run, &f);
     free(f.bytes);
     free(seen);

@@ -202,14 +202,27 @@ static ls_status count_ranks(ls_run *run, int files)
     return LS_OK;
 }
 
-/* An import without events is one of the Flight Recorder's dumps. */
-static bool was_imported(const char *run)
+/* Why a folder has no events: an import without them is of the Flight Recorder's dumps, or was interrupted. */
+static ls_status no_events(const char *run)
 {
-    char *path;
-    if (asprintf(&path, "%s/import.json", run) < 0) return false;
-    bool there = !access(path, F_OK);
+    char *path, begin[4096] = "";
+    size_t bytes;
+    int fd = -1;
+    if (asprintf(&path, "%s/import.json", run) < 0) return ls__fail(LS_ENOMEM, "%s: out of memory", run);
+    ls_status status = ls__file_open(path, &fd, &bytes);
     free(path);
-    return there;
+    if (status)
+        return ls__fail(LS_ENOENT,
+                        "%s: no events were recorded there; a training run records them unless no_record is set", run);
+    ssize_t n = pread(fd, begin, sizeof begin - 1, 0);
+    begin[n > 0 ? n : 0] = 0;
+    close(fd);
+    if (strstr(begin, "this import was interrupted"))
+        return ls__fail(LS_ENOENT, "%s: this import was interrupted; import the files again", run);
+    return ls__fail(LS_ENOENT,
+                    "%s: holds dumps of the Flight Recorder, which have no steps: 'lockstep report' shows them as text "
+                    "or with --json",
+                    run);
 }
 
 ls_status ls__run_load(ls_run *run, size_t newest_bytes)
@@ -228,16 +241,7 @@ ls_status ls__run_load(ls_run *run, size_t newest_bytes)
         status = ls__fail(LS_EINVAL, "%s: is a file; name the folder of a run", run->path);
     else
         status = highest_rank(folder, &highest);
-    if (!status && highest < 0)
-        status =
-            was_imported(run->path)
-                ? ls__fail(LS_ENOENT,
-                           "%s: holds dumps of the Flight Recorder, which have no steps: 'lockstep report' shows "
-                           "them as text or with --json",
-                           run->path)
-                : ls__fail(LS_ENOENT,
-                           "%s: no events were recorded there; a training run records them unless no_record is set",
-                           run->path);
+    if (!status && highest < 0) status = no_events(run->path);
     if (!status && !(run->rank = calloc((size_t)highest + 1, sizeof *run->rank)))
         status = ls__fail(LS_ENOMEM, "%s: no memory for %d ranks", run->path, highest + 1);
     for (int r = 0; r <= highest && !status; r++) {

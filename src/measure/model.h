@@ -40,6 +40,7 @@ void ls__run_set_step(ls_run *run);
 LS_MUST_CHECK ls_status ls__run_use(ls_run *run);
 /* attribution.c: for each collective that ranks waited in, which rank was last and where it lost its time; and the sums of that. */
 LS_MUST_CHECK ls_status ls__run_attribute(ls_run *run);
+void ls__wait_matrix_free(ls_run *run);
 /* findings.c: what all of it costs, and what to change. */
 LS_MUST_CHECK ls_status ls__run_find(ls_run *run);
 

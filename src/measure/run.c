@@ -39,7 +39,7 @@ void ls_run_free(ls_run **prun)
     free(run->steps);
     free(run->collectives);
     free(run->attributions);
-    free(run->wait_matrix);
+    ls__wait_matrix_free(run);
     free(run->wait_causes);
     free(run->comm);
     free(run->findings);

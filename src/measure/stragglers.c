@@ -16,7 +16,7 @@ static double waited_for(const ls_run *run, int rank)
 {
     int64_t most = 0;
     for (int q = 0; q < run->ranks; q++)
-        most = ls__max(most, run->wait_matrix[(size_t)q * (size_t)run->ranks + (size_t)rank]);
+        if (run->rank[q].present) most = ls__max(most, run->wait_matrix[(size_t)q * (size_t)run->ranks + (size_t)rank]);
     return (double)most / (double)ls__counted(run);
 }
 
