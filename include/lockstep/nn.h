@@ -15,7 +15,8 @@
  *
  * Memory   a model's parameters are one flat block of float32, and so are its gradients: code that reduces, clips, updates or
  *          saves them needs one loop. The blocks may be user-owned (e.g. shared between ranks).
- * Bits     depend on shapes, seeds and step numbers alone, never on the number of threads. */
+ * Bits     depend on shapes, seeds and step numbers alone, never on the number of threads or the kind of CPU. Denormal numbers count
+ *          as 0. */
 #ifndef LOCKSTEP_NN_H
 #define LOCKSTEP_NN_H
 

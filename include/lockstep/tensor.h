@@ -12,7 +12,8 @@
  * Failure  an operation returns NULL if its shapes do not fit (the message names the operation and both shapes) or memory
  *          runs out. The tape keeps the first failure, and operations on NULL do nothing and return NULL. A model therefore
  *          needs no check per line: ls_tape_status() or ls_tape_backward() returns the failure.
- * Bits     do not depend on the number of threads: work is divided by shape alone.
+ * Bits     do not depend on the number of threads or the kind of CPU: work is divided by shape alone. Exception: a NaN's sign and
+ *          payload. Denormal numbers count as 0, operands and results: a ReLU of 1e-39 has the gradient 0.
  * Threads  a tape belongs to one thread at a time; operations use OpenMP inside. Two tapes may run at the same time. */
 #ifndef LOCKSTEP_TENSOR_H
 #define LOCKSTEP_TENSOR_H
