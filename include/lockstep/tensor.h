@@ -14,7 +14,8 @@
  *          needs no check per line: ls_tape_status() or ls_tape_backward() returns the failure.
  * Bits     do not depend on the number of threads or the kind of CPU: work is divided by shape alone. Exception: a NaN's sign and
  *          payload. Denormal numbers count as 0, operands and results: a ReLU of 1e-39 has the gradient 0.
- * Threads  a tape belongs to one thread at a time; operations use OpenMP inside. Two tapes may run at the same time. */
+ * Threads  a tape belongs to one thread at a time; operations use OpenMP inside. Two tapes may run at the same time. A child of
+ *          fork() has none of OpenMP's threads and waits for them for ever if its parent used several: exec() a program there. */
 #ifndef LOCKSTEP_TENSOR_H
 #define LOCKSTEP_TENSOR_H
 
