@@ -13,9 +13,11 @@ import uuid
 BUILD = os.environ.get("LOCKSTEP_BUILD") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../build")
 LOCKSTEP = os.environ.get("LOCKSTEP_BIN") or os.path.join(BUILD, "bin/lockstep")
 with open(os.path.join(BUILD, "CMakeCache.txt")) as cache:
-    SANITIZED = bool(re.search(r"^LOCKSTEP_SANITIZE:STRING=.", cache.read(), re.M))
+    settings = cache.read()
+SANITIZED = bool(re.search(r"^LOCKSTEP_SANITIZE:STRING=.", settings, re.M))
+EMULATED = "\nCMAKE_TOOLCHAIN_FILE:" in settings  # a cross build, under qemu-user
 GONE = 20  # seconds; what is not gone by then would stay: programs of these tests sleep for a minute
-LIMIT = 45  # seconds; nothing here takes long, so on a busy machine, too, more means it hangs
+LIMIT = 45 * (6 if EMULATED else 1)  # seconds; nothing here takes long, so on a busy machine, too, more means it hangs
 # What a launcher around the test might have set must not reach the jobs.
 CLEAN = {k: v for k, v in os.environ.items() if not re.match(r"RANK$|WORLD_SIZE$|OMP_NUM_THREADS$|OMPI_|PMI|SLURM_", k)}
 
