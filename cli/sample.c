@@ -25,9 +25,10 @@ typedef struct text {
     size_t length, room, written;
 } text;
 
+/* Afterwards there is room for a zero, too. */
 static bool text_add(text *t, const uint8_t *bytes, size_t count)
 {
-    if (t->length + count > t->room) {
+    if (t->length + count >= t->room) {
         size_t room = 2 * (t->length + count) + 64;
         char *more = realloc(t->bytes, room);
         if (!more) return false;
@@ -140,13 +141,40 @@ void sample_print_cost(const sample_cost *c)
             seconds, seconds > 0 ? (double)c->tokens / seconds : 0, (long long)c->prompt_tokens, before);
 }
 
-static void write_line(FILE *to, const char *prompt, text *t, int64_t tokens, const char *end)
+/* One of the texts that are generated side by side. */
+typedef struct line {
+    text text;
+    int32_t *ids; /* of its tokens, the one that ended it included */
+    size_t tokens, room;
+    const char *end; /* why it ended; NULL: it has not */
+} line;
+
+static ls_status line_add(line *l, const ls_tokenizer *tokenizer, const sample_options *o, int32_t token)
 {
+    size_t safe;
+    ls_status status = LS_OK;
+    if (l->tokens == l->room) {
+        size_t room = 2 * l->room + 64;
+        int32_t *more = realloc(l->ids, room * sizeof *more);
+        if (!more) return ls__fail(LS_ENOMEM, "generate: out of memory");
+        l->ids = more;
+        l->room = room;
+    }
+    l->ids[l->tokens++] = token;
+    l->end = add_token(&l->text, tokenizer, o, token, &safe, &status);
+    return status;
+}
+
+static void line_write(line *l, const char *prompt, FILE *to)
+{
+    text *t = &l->text;
     fputs("{\"prompt\": \"", to);
     put_json(to, prompt);
     fputs("\", \"text\": \"", to);
-    if (t->bytes) put_json_bytes(to, t->bytes, t->length - 1); /* without the zero */
-    fprintf(to, "\", \"tokens\": %lld, \"end\": \"%s\"}\n", (long long)tokens, end);
+    if (t->bytes) t->bytes[t->length] = 0, put_json_bytes(to, t->bytes, t->length);
+    fprintf(to, "\", \"tokens\": %zu, \"ids\": [", l->tokens);
+    for (size_t i = 0; i < l->tokens; i++) fprintf(to, "%s%d", i ? ", " : "", l->ids[i]);
+    fprintf(to, "], \"end\": \"%s\"}\n", l->end ? l->end : "length");
     fflush(to);
 }
 
@@ -157,38 +185,33 @@ ls_status sample_many(ls_model *model, const ls_tokenizer *tokenizer, const samp
     sample_cost own = { 0 };
     ls_generator_options options = o->generator;
     options.sequences = (int)count;
-    text *texts = calloc(count, sizeof *texts);
-    int64_t *made = calloc(count, sizeof *made);
+    line *lines = calloc(count, sizeof *lines);
     int32_t *tokens = calloc(count, sizeof *tokens);
     bool *skip = calloc(count, sizeof *skip);
-    const char **ends = calloc(count, sizeof *ends);
-    ls_status status = texts && made && tokens && skip && ends ? ls_generator_open(&g, model, &options)
-                                                               : ls__fail(LS_ENOMEM, "generate: out of memory");
+    ls_status status = lines && tokens && skip ? ls_generator_open(&g, model, &options)
+                                               : ls__fail(LS_ENOMEM, "generate: out of memory");
     for (size_t i = 0; i < count && !status; i++) status = feed_prompt(g, (int)i, tokenizer, prompts[i], &own);
     int64_t begin = ls_now();
     size_t left = count;
     for (int step = 0; step < o->max_tokens && !status && left; step++) {
-        for (size_t i = 0; i < count; i++) skip[i] = ends[i];
+        for (size_t i = 0; i < count; i++) skip[i] = lines[i].end;
         if ((status = ls_generator_next(g, tokens, skip))) break;
         for (size_t i = 0; i < count && !status; i++) {
-            size_t safe;
             if (skip[i]) continue;
-            made[i]++;
             own.tokens++;
-            if ((ends[i] = add_token(&texts[i], tokenizer, o, tokens[i], &safe, &status))) left--;
+            status = line_add(&lines[i], tokenizer, o, tokens[i]);
+            if (lines[i].end) left--;
         }
     }
     own.ns = ls_now() - begin;
-    for (size_t i = 0; i < count && !status; i++) {
-        if (!text_add(&texts[i], (const uint8_t *)"", 1)) status = ls__fail(LS_ENOMEM, "generate: out of memory");
-        if (!status) write_line(to, prompts[i], &texts[i], made[i], ends[i] ? ends[i] : "length");
+    for (size_t i = 0; i < count && !status; i++) line_write(&lines[i], prompts[i], to);
+    for (size_t i = 0; lines && i < count; i++) {
+        free(lines[i].text.bytes);
+        free(lines[i].ids);
     }
-    for (size_t i = 0; texts && i < count; i++) free(texts[i].bytes);
-    free(texts);
-    free(made);
+    free(lines);
     free(tokens);
     free(skip);
-    free(ends);
     ls_generator_free(&g);
     if (cost) *cost = own;
     return status;

@@ -33,8 +33,8 @@ ls_status sample_answer(ls_generator *g, const ls_tokenizer *tokenizer, const sa
 /* Writes the prompt and more tokens, each as soon as it is chosen and cannot be part of a stop text. cost may be NULL. */
 ls_status sample_text(ls_model *model, const ls_tokenizer *tokenizer, const sample_options *options, const char *prompt,
                       FILE *to, sample_cost *cost);
-/* Generates for several prompts side by side and writes a JSON object per line: prompt, text, tokens, end ("end", "stop" or
- * "length"). */
+/* Generates for several prompts side by side and writes a JSON object per line: prompt, text, tokens (their number), ids (of
+ * all of them, also of one that ended the text), end ("end", "stop" or "length"). */
 ls_status sample_many(ls_model *model, const ls_tokenizer *tokenizer, const sample_options *options,
                       const char *const *prompts, size_t count, FILE *to, sample_cost *cost);
 
