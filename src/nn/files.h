@@ -26,9 +26,9 @@ LS_MUST_CHECK ls_status ls__shards_parse(const char *index, const char *folder, 
                                          ls__shards *out);
 void ls__shards_free(ls__shards *shards);
 
-/* Copies the tensors of safetensors files to their places in the blocks. A tensor that is missing, not expected, there twice, or of
- * another shape is LS_EFORMAT with its name and both shapes; values that are not finite are LS_ENOTFINITE. `name` is that of
- * the whole in messages. names NULL: those of the places. */
+/* Copies the tensors of safetensors files to their places in the blocks. A tensor that is missing, not expected, there twice, of
+ * another shape, or not finite is LS_EFORMAT with its name and both shapes, or the element. `name` is that of the whole in
+ * messages. names NULL: those of the places. */
 LS_MUST_CHECK ls_status ls__weights_read(const char *name, const char *const *paths, size_t n_paths,
                                          const ls__weights *sets, size_t n_sets, const ls__weight_names *names);
 LS_MUST_CHECK ls_status ls__weights_write(const char *path, const ls__weights *sets, size_t n_sets);
