@@ -160,7 +160,8 @@ class Way:
         from accelerate import Accelerator
 
         self.accelerator = Accelerator(cpu=True, gradient_accumulation_steps=self.row["micro_batches"])
-        self.ddp, self.optimizer = self.accelerator.prepare(make(self.row)[0], torch.optim.AdamW(self.model.parameters(), lr=1e-5, fused=True))
+        model = make(self.row)[0]  # the other one has DDP's hooks already
+        self.ddp, self.optimizer = self.accelerator.prepare(model, torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True))
 
     def micro_batch(self, sync, t):
         """Adds forward, backward and exposed communication to t."""
