@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """Compares lockstep's tokenizers with Hugging Face's tokenizers, for the rules of many models (tokenizer_kinds.py).
 
-    tests/data/check_tokenizers.py build/lib/liblockstep.so [--megabytes 4] [--kind NAME]... [--speed]
+    tests/data/check_tokenizers.py build/lib/liblockstep.so [--megabytes 4] [--kind NAME]... [--speed | --hostile]
 
 For each kind: code points of all of Unicode in several surroundings, and random text of many scripts with added tokens in it:
 encoding is equal; decoding is equal (except that what is not valid UTF-8 stays so); a saved folder is the same tokenizer for both
 libraries. --speed measures one thread of each on the same text by turns, and tokenizers' batches with all threads.
+
+--hostile: text that nobody means to write (tokenizer_kinds.hostile()), and bytes that are not UTF-8. tokenizers takes only valid text, so that each
+invalid byte is given to it as a character of its own which no rule knows, and what it makes of that is given back as the byte.
 """
 import argparse
 import ctypes
@@ -18,6 +21,7 @@ import time
 
 import numpy
 import tokenizers
+from tokenizers import pre_tokenizers
 
 import tokenizer_kinds as kinds
 
@@ -125,6 +129,80 @@ def check(library, kind, megabytes, folder, seed):
           f"{given_up} left out; saved folder equal", flush=True)
 
 
+FIRST = 0xF700  # private characters, which are in no vocabulary: FIRST + byte stands for an invalid byte
+
+
+def stand_in(data):
+    """Bytes as text: each byte that is not valid UTF-8 is a private character."""
+    return "".join(chr(FIRST + ord(c) - 0xDC00) if 0xDC80 <= ord(c) < 0xDD00 else c for c in data.decode("utf-8", "surrogateescape"))
+
+
+def expected_ids(kind, t, data):
+    """What tokenizers makes of any bytes."""
+    text = stand_in(data)
+    bad = {c for c in text if FIRST + 0x80 <= ord(c) < FIRST + 0x100}
+    if not bad:
+        return t.encode(text, add_special_tokens=False).ids
+    if kind.startswith("bert"):
+        return t.encode("".join("\ufffd" if c in bad else c for c in text), add_special_tokens=False).ids
+    if kind in kinds.BYTE_LEVEL:  # word by word, because a vocabulary has parts of these characters, too
+        pieces = t.pre_tokenizer.pre_tokenize_str(t.normalizer.normalize_str(text) if t.normalizer else text)
+        mapped = {c: "".join(x for x, _ in pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(c)) for c in bad}
+        alphabet = byte_alphabet()
+        words = [piece for piece, _ in pieces]
+        for c in bad:
+            words = [w.replace(mapped[c], alphabet[ord(c) - FIRST]) for w in words]
+        return [token.id for w in words for token in t.model.tokenize(w)]
+    ids = t.encode(text, add_special_tokens=False).ids
+    if t.token_to_id("<0x00>") is None:
+        return ids
+    for c in bad:  # byte_fallback
+        three, one = ([t.token_to_id(f"<0x{b:02X}>") for b in x] for x in (c.encode(), [ord(c) - FIRST]))
+        at = 0
+        while at < len(ids):
+            if ids[at : at + 3] == three:
+                ids[at : at + 3] = one
+            at += 1
+    return ids
+
+
+def byte_alphabet():
+    """GPT-2's characters for bytes."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = iter(range(256, 512))
+    return [chr(b) if b in plain else chr(next(others)) for b in range(256)]
+
+
+def check_hostile(library, kind, megabytes, folder, seed):
+    r = random.Random(seed)
+    t = kinds.make(kind, r)
+    path = folder / kind
+    path.mkdir()
+    t.save(str(path / "tokenizer.json"))
+    ls = Lockstep(library, path)
+    added = [a.encode() for a in kinds.added_texts(t)]
+    total, texts, invalid, left_out, bare = 0, 0, 0, 0, kind in ("gpt2", "llama3", "smollm2")
+    while total < megabytes * 1e6:
+        data = kinds.hostile(r)
+        is_valid = data.decode("utf-8", "replace").encode() == data
+        if not is_valid and kind in kinds.BYTE_LEVEL and any(a in data for a in added):
+            left_out += 1
+            continue
+        try:
+            theirs = expected_ids(kind, t, data)
+        except BaseException as error:
+            if "bad split" not in str(error).lower():
+                raise
+            left_out += 1
+            continue
+        ours = ls.encode(data)
+        compare(kind, data, ours, theirs, t)
+        if bare and not any(a in data for a in added) and ls.decode(ours) != data:
+            sys.exit(f"{kind}: decoding gives other bytes: {data[:60]!r}...")
+        total, texts, invalid = total + len(data), texts + 1, invalid + (not is_valid)
+    print(f"{kind}: {texts} hostile texts, {total / 1e6:.1f} MB, {invalid} of them not valid UTF-8: encoded equally; {left_out} left out", flush=True)
+
+
 def prose(r):
     """Text with many different words: this project's sources and manual, Python's library, and random scripts."""
     files = sorted(pathlib.Path(__file__).resolve().parents[2].glob("docs/**/*.md")) + sorted(pathlib.Path(os.__file__).parent.glob("*.py"))
@@ -161,11 +239,14 @@ def main():
     parser.add_argument("--kind", action="append", choices=kinds.KINDS)
     parser.add_argument("--seed", type=int, default=5)
     parser.add_argument("--speed", action="store_true")
+    parser.add_argument("--hostile", action="store_true")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         for kind in args.kind or kinds.KINDS:
             if args.speed:
                 speed(args.library, kind, pathlib.Path(temporary))
+            elif args.hostile:
+                check_hostile(args.library, kind, args.megabytes, pathlib.Path(temporary), args.seed)
             else:
                 check(args.library, kind, args.megabytes, pathlib.Path(temporary), args.seed)
 

@@ -130,3 +130,55 @@ def code_points(r):
     some = [c for c in range(0x110000) if c < 0x3400 or (not 0xD800 <= c < 0xE000 and r.random() < 0.125 / (1 + 20 * (c > 0x32000)))]
     for start in range(0, len(some), 1_000):
         yield "".join(f"a{c}b 1{c}2 {c}{c}\n\n{c}' {c}s's{c} '{c}l {c}\u0301{c}\u0323\n{c}\r\n\t{c}x" for c in map(chr, some[start : start + 1_000]))
+
+
+UNASSIGNED = [0x378, 0x530, 0x2FE0, 0x1FFFE, 0xFDD0, 0xFFFE, 0xFFFF, 0xE0FFF, 0x10FFFF, 0xE000, 0xF8FF, 0x1C000, 0x50000, 0x2B81E]
+MARKS = [*range(0x300, 0x370), *range(0x591, 0x5BE), *range(0x64B, 0x660), *range(0x1DC0, 0x1E00), *range(0x20D0, 0x20F1), 0x3099, 0x309A, 0x93C, 0xE38, 0x1D165, 0x16FF0]
+BIDI = [0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
+RTL = [*range(0x5D0, 0x5EB), *range(0x620, 0x64B), *range(0x660, 0x66A), *range(0x710, 0x730), *range(0x7C0, 0x7EB), *range(0x10A00, 0x10A10), *range(0x1E900, 0x1E95F)]
+FACES = [0x1F468, 0x1F469, 0x1F467, 0x1F3FB, 0x1F3FF, 0x1F308, 0x1F3F4, 0xE0067, 0xE007F, 0x1F1E9, 0x1F1EA, 0x2764, 0xFE0F, 0xFE0E, 0x20E3, 0x200D, 0x200D]
+JAMO = [0x1100, 0x1112, 0x1161, 0x1175, 0x11A7, 0x11A8, 0x11C2, 0xAC00, 0xAC01, 0xD7A3]
+COMPOSING = [0x41, 0x61, 0x45, 0x4F, 0x55, 0x3C9, 0x1F00, 0x212B, 0x1E9B, 0x344, 0xFB1D, 0x2126, 0x958, 0x9CB, 0x1D15E, 0xF900, 0x2F81A]
+BROKEN = [b"\xff", b"\xc0\x80", b"\xe2\x82", b"\xf0\x9f\x98", b"\xed\xa0\x80", b"\xed\xb0\x80", b"\xed\xa0\xbd\xed\xb8\x80", b"\xf4\x90\x80\x80", b"\xf8\x88\x80\x80\x80",
+          b"\x80", b"\xe0\x80\xaf", b"\xfe\xff", b"\xef\xbb\xbf", b"\xc2"]
+
+
+def hostile(r):
+    """Bytes that nobody means to write: random ones, broken UTF-8 and lone surrogates, very long words, zeros, code points without a character, piles of combining marks,
+    text from right to left, joined emoji; mostly several of these in one another."""
+    def some(points, most):
+        return "".join(chr(c) for c in r.choices(points, k=r.randrange(1, most))).encode()
+
+    def one():
+        kind = r.randrange(12)
+        if kind == 0:
+            return r.randbytes(r.randrange(1, 300))
+        if kind == 1:
+            return words(r, r.randrange(1, 30)).encode() + r.choice(BROKEN) * r.randrange(1, 4)
+        if kind == 2:
+            data = bytearray(words(r, r.randrange(1, 60)).encode())
+            for _ in range(r.randrange(1, 6)):
+                data[r.randrange(len(data))] = r.randrange(256)
+            return bytes(data)
+        if kind == 3:
+            return b"\0" * r.randrange(1, 50) + r.choice([b"", b"a\0b", b" \0 ", b"\0\n"])
+        if kind == 4:
+            return some(UNASSIGNED, 12)
+        if kind == 5:
+            return b"".join(some(COMPOSING + JAMO, 3) + some(MARKS, r.choice([3, 6, 60])) for _ in range(r.randrange(1, 8)))
+        if kind == 6:
+            return some(RTL + BIDI + [0x20, 0x20], 40)
+        if kind == 7:
+            return some(FACES, 30)
+        if kind == 8:
+            return some(JAMO + COMPOSING, 40)
+        if kind == 9:
+            return some([ord(c) for c in SPACES], 12)
+        if kind == 10:
+            return some([0xFFFD, 0x2581, 0x20, 0x23, 0x27, 0x3C, 0x3E, 0x30, 0x78, 0x41], 20)
+        return words(r, r.randrange(1, 40)).encode()
+
+    if r.random() < 0.01:  # a word without end
+        part = r.choice([b"a", b"ab", "\u4e2d".encode(), b"\xff", b"\0", "e\u0301".encode(), b"1", b"'", "\u0301".encode(), bytes(r.choices(b"abcdefgh", k=997))])
+        return one() + part * r.randrange(1, 60_000 // len(part)) + one()
+    return b"".join(one() + r.choice([b"", b"", b" ", b"\n", b"'s", "\u200d".encode(), b"\xe2"]) for _ in range(r.randrange(1, 8)))
