@@ -140,8 +140,7 @@ static void report_allreduce(const json_t *rows, FILE *to)
     const json_t *row, *first = first_of(rows, DDP_ALLREDUCE, "");
     if (!first) return;
     fprintf(to,
-            "\nAll-reduce of %.0f M parameters, by parameters per call (communication vs computation delay); %s%.0f "
-            "ranks; ms\n",
+            "\nAll-reduce of %.0f M parameters, by parameters per call (the paper's figure 2); %s%.0f ranks; ms\n",
             ddp_number(first, "elements") / 1e6, ddp_number(first, "hosts") > 1 ? "2 hosts, " : "",
             ddp_number(first, "ranks"));
     fprintf(to, "%20s %9s %20s", "per call", "median", "quartiles");
@@ -180,7 +179,7 @@ static void report_ready(const json_t *rows, const char *model, FILE *to)
     if (!row) return;
     size_t n = json_array_size(json_object_get(row, "elements"));
     fprintf(to,
-            "\n%s: When in backward gradients are ready, without communication (communication vs computation delay);\n "
+            "\n%s: When in backward gradients are ready, without communication (figure 2);\n "
             " %.2f M parameters; ms\n",
             model, item(row, "elements", n - 1) / 1e6);
     fprintf(to, "%20s %9s %20s", "ready", "median", "range");
