@@ -84,5 +84,7 @@ double ddp_number(const json_t *row, const char *key);
 const char *ddp_text(const json_t *row, const char *key);
 /* The row is of this part, of this model ("" for parts without one), on two hosts or not. */
 bool ddp_is(const json_t *row, ddp_part part, const char *model, bool hosts);
+/* These rows, fewer ranks first. For the caller to release; NULL: no memory. */
+json_t *ddp_select(const json_t *rows, ddp_part part, const char *model, bool hosts);
 
 #endif

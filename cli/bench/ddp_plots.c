@@ -60,12 +60,13 @@ static ls_status plot_steps(const json_t *rows, ddp_part part, const char *model
                     .part_count = 4 };
     size_t i;
     const json_t *row;
-    json_array_foreach(rows, i, row)
+    json_t *mine = ddp_select(rows, part, model, hosts);
+    json_array_foreach(mine, i, row)
     {
-        if (!ddp_is(row, part, model, hosts) || p.bar_count >= PLOT_MAX_BARS) continue;
         add_bar(&p, row, false, labels[p.bar_count], sizeof *labels);
         if (json_object_get(row, "peer")) add_bar(&p, row, true, labels[p.bar_count], sizeof *labels);
     }
+    json_decref(mine);
     return plot_bars_write(&p, path);
 }
 

@@ -22,6 +22,20 @@ bool ddp_is(const json_t *row, ddp_part part, const char *model, bool hosts)
            (ddp_number(row, "hosts") > 1) == hosts;
 }
 
+json_t *ddp_select(const json_t *rows, ddp_part part, const char *model, bool hosts)
+{
+    json_t *found = json_array(), *row;
+    size_t i;
+    json_array_foreach(rows, i, row)
+    {
+        size_t at = json_array_size(found);
+        if (!ddp_is(row, part, model, hosts)) continue;
+        while (at && ddp_number(json_array_get(found, at - 1), "ranks") > ddp_number(row, "ranks")) at--;
+        json_array_insert(found, at, row);
+    }
+    return found;
+}
+
 static const json_t *first_of(const json_t *rows, ddp_part part, const char *model)
 {
     size_t i;
@@ -116,20 +130,15 @@ static void put_row(const json_t *row, const json_t *first, FILE *to)
 static void report_steps(const ddp_bench *b, const json_t *rows, ddp_part part, const char *model, FILE *to)
 {
     size_t i;
-    const json_t *row, *first = first_of(rows, part, model);
-    if (!first) return;
-    title(b, part, first, to);
-    head(first, to);
-    for (int ranks = 1; ranks < 1 << 20; ranks *= 2) /* scaling: rows of one rank first */
-        json_array_foreach(rows, i, row)
-        {
-            double n = ddp_number(row, "ranks");
-            if (!ddp_is(row, part, model, ddp_number(row, "hosts") > 1)) continue;
-            if (part == DDP_SCALING ? n >= ranks && n < 2 * ranks : ranks == 1) {
-                if (part == DDP_SCALING && n < ddp_number(first, "ranks")) first = row;
-                put_row(row, first, to);
-            }
-        }
+    const json_t *row, *any = first_of(rows, part, model);
+    json_t *mine = any ? ddp_select(rows, part, model, ddp_number(any, "hosts") > 1) : NULL;
+    const json_t *first = json_array_get(mine, 0);
+    if (first) {
+        title(b, part, first, to);
+        head(first, to);
+    }
+    json_array_foreach(mine, i, row) put_row(row, first, to);
+    json_decref(mine);
 }
 
 /* ---- The other parts. */

@@ -42,6 +42,7 @@ static void span(const plot *p, bool is_x, double *low, double *high)
             double x = p->series[s].x[i], y = p->series[s].y[i], v = is_x ? x : y;
             if (!p->linear && !(x > 0 && y > 0)) continue;
             if (v < *low) *low = v;
+            if (!is_x && p->series[s].high && p->series[s].high[i] > v) v = p->series[s].high[i];
             if (v > *high) *high = v;
         }
     if (*high == 0) *low = 1, *high = 10;

@@ -29,7 +29,7 @@ typedef struct plot {
 /* Writes `path`. If it ends in .png, the SVG is also written, and rsvg-convert converts it. */
 LS_MUST_CHECK ls_status plot_write(const plot *p, const char *path);
 
-enum { PLOT_MAX_BARS = 16 };
+enum { PLOT_MAX_BARS = 24 }; /* twelve bucket sizes of ours and of a peer */
 
 /* Each bar is made of parts, one on the other. */
 typedef struct plot_bar {
