@@ -148,8 +148,7 @@ static void report_allreduce(const json_t *rows, FILE *to)
     size_t i;
     const json_t *row, *first = first_of(rows, DDP_ALLREDUCE, "");
     if (!first) return;
-    fprintf(to,
-            "\nAll-reduce of %.0f M parameters, by parameters per call (the paper's figure 2); %s%.0f ranks; ms\n",
+    fprintf(to, "\nAll-reduce of %.0f M parameters, by parameters per call (the paper's figure 2); %s%.0f ranks; ms\n",
             ddp_number(first, "elements") / 1e6, ddp_number(first, "hosts") > 1 ? "2 hosts, " : "",
             ddp_number(first, "ranks"));
     fprintf(to, "%20s %9s %20s", "per call", "median", "quartiles");

@@ -171,8 +171,8 @@ static ls_status read_half(const char *path, const ls__st_tensor *t, const targe
         ls__f32_to_bf16(to->half + at, part, n);
         for (size_t i = 0; i < n && !status; i++)
             if (!isfinite(part[i]) || (to->half[at + i] & 0x7f80) == 0x7f80)
-                status = ls__fail(LS_EFORMAT, "%s: tensor '%.100s' is not finite in bfloat16: element %zu is %g",
-                                  path, t->name, at + i, (double)part[i]);
+                status = ls__fail(LS_EFORMAT, "%s: tensor '%.100s' is not finite in bfloat16: element %zu is %g", path,
+                                  t->name, at + i, (double)part[i]);
     }
     return status;
 }
