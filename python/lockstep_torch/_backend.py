@@ -21,6 +21,7 @@ from . import _reductions as reductions
 from . import _world
 from ._library import lib
 from ._messages import Message, Messages
+from ._shared import reduced_by_ddp
 
 _DEFAULT_TIMEOUT = timedelta(minutes=30)
 
@@ -281,7 +282,7 @@ class LockstepProcessGroup(c10d.ProcessGroup):
             reductions.check("allreduce", tensors)
             return self._reduce("allreduce", tensor, opts)
         # Gradients, mostly: as fast as Python can.
-        if _is_async(opts) and torch._C._current_graph_task_id() != -1 and self._handle is not None:
+        if _is_async(opts) and torch._C._current_graph_task_id() != -1 and self._handle is not None and reduced_by_ddp():
             self._world.shared.see(tensor)
         return self._call("allreduce", (tensor.data_ptr(), tensor.numel(), kind, ls.SUM), tensors, opts, None, tensor)
 

@@ -6,11 +6,12 @@ the library replaces the pages behind it by job memory (ls_world_adopt), which t
 
 A program's own tensors are moved only when it asks for that with share_(). Earlier numpy() arrays of it would point to freed
 memory, and a from_numpy() tensor would part from its array. Replacing the pages where they are avoids that, but takes them from children of fork(),
-such as the workers of a DataLoader. DDP's buckets are used by nobody else. (What a program's own hooks reduce asynchronously during a backward
-cannot be told from them, and is moved, too.)"""
+such as the workers of a DataLoader. DDP's buckets are used by nobody else. They are told from what a program's own hooks reduce by who calls: DDP's
+reducer is C++ inside the autograd engine, a hook is Python."""
 
 import ctypes
 import os
+import sys
 import weakref
 
 import torch
@@ -30,6 +31,12 @@ def _room_for(size):
     except OSError:
         return False
     return shm.f_bavail * shm.f_frsize > size + (4 << 20)
+
+
+def reduced_by_ddp():
+    """Whether the caller's caller is the autograd engine itself (DDP's reducer within it), and no hook in Python. Asked in a backward."""
+    frame = sys._getframe(1).f_back
+    return frame is None or frame.f_globals.get("__name__", "").startswith("torch.autograd")
 
 
 class SharedStorages:

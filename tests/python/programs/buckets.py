@@ -61,6 +61,14 @@ for _ in range(3):
     steps(4, make(None), zero=True)
     gc.collect()
 assert world.shared.moved <= 6, world.shared.moved
+# What a program's own hook reduces during a backward stays where it is: there may be arrays of it.
+before, own, weight = world.shared.moved, torch.ones(100_000), torch.ones(2, requires_grad=True)
+array, works = own.numpy(), []
+weight.register_hook(lambda _: works.append(dist.all_reduce(own, async_op=True)))
+for _ in range(4):
+    weight.sum().backward()
+    works.pop().wait()
+assert world.shared.moved == before and own.data_ptr() == array.ctypes.data and array[0] == 16, (before, world.shared.moved)
 # A tensor that the program moves, with another one in the same storage.
 x = torch.arange(100_000, dtype=torch.float32)
 part = x[5000:60_000]
