@@ -16,7 +16,7 @@
  * Memory   a model's parameters are one flat block of float32, and so are its gradients: code that reduces, clips, updates or
  *          saves them needs one loop. The blocks may be user-owned (e.g. shared between ranks).
  * Bits     depend on shapes, seeds and step numbers alone, never on the number of threads or the kind of CPU. Denormal numbers count
- *          as 0. */
+ *          as 0. The caller's rounding mode must be the default, to nearest. */
 #ifndef LOCKSTEP_NN_H
 #define LOCKSTEP_NN_H
 

@@ -14,7 +14,6 @@
 #include "base/math.h"
 #include "base/random.h"
 #include "base/status.h"
-#include "kern/float_mode.h"
 
 /* One sequence. */
 typedef struct sequence {
@@ -276,7 +275,6 @@ static void score(ls_generator *g, const sequence *q)
 
 static int sample(ls_generator *g, int index)
 {
-    LS__KEEP_DENORMALS();
     const sequence *q = &g->sequences[index];
     int best = 0, V = g->vocab_size;
     score(g, q);

@@ -11,7 +11,6 @@
 #include <string.h>
 #include "base/random.h"
 #include "base/status.h"
-#include "kern/float_mode.h"
 #include "nn/lora.h"
 #include "tensor/hooks.h"
 
@@ -245,7 +244,6 @@ ls_status ls_model_bind(ls_model *m, float *values, float *grads, bool train)
 /* Elements [from, to) of place i, relative to the place. */
 static void init_part(ls_model *m, size_t i, size_t from, size_t to, uint64_t seed)
 {
-    LS__KEEP_DENORMALS();
     float init = m->places.init[i], *out = m->values + m->places.list[i].offset + from;
     if (init > 0)
         ls__random_fill_normal(out, to - from, 0, init, seed, init_stream(i), from);

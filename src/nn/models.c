@@ -6,7 +6,6 @@
 #include <string.h>
 #include "base/file.h"
 #include "base/status.h"
-#include "kern/float_mode.h"
 #include "nn/lora.h"
 #include "nn/resnet.h"
 #include "nn/vit.h"
@@ -63,7 +62,6 @@ ls_status ls_model_preset(const char *name, ls_model_options *out)
 
 ls_status ls_model_open(ls_model **out, const ls_model_options *options)
 {
-    LS__KEEP_DENORMALS(); /* tables of positions */
     LS__NEED(out, "out");
     static const ls_model_options defaults;
     const ls_model_options *o = options ? options : &defaults;

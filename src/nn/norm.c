@@ -5,7 +5,6 @@
 #include <math.h>
 #include <omp.h>
 #include "base/tree.h"
-#include "kern/float_mode.h"
 #include "kern/optim.h"
 #include "kern/vector.h"
 #include "lockstep/nn.h"
@@ -40,13 +39,11 @@ static double tree(const double *sums, size_t n)
 
 double ls__norm_total(const double *sums, size_t blocks)
 {
-    LS__KEEP_DENORMALS();
     return blocks ? sqrt(tree(sums, blocks)) : 0;
 }
 
 float ls__clip_scale(double norm, double max_norm)
 {
-    LS__KEEP_DENORMALS();
     /* As torch: the small number avoids a division by zero. */
     double scale = max_norm > 0 ? max_norm / (norm + 1e-6) : 1;
     return scale < 1 ? (float)scale : 1.0f;
@@ -58,7 +55,6 @@ enum { TASK_BLOCKS = 256 };
 
 static double squares(const float *x, size_t count, size_t first, size_t n)
 {
-    LS__KEEP_DENORMALS();
     if (n == 1) return ls__sum_squares(x + first * LS__NORM_BLOCK, block_count(first * LS__NORM_BLOCK, count));
     size_t m = ls__tree_split(n);
     double low, high;
@@ -77,7 +73,7 @@ double ls_clip_grad_norm(float *grads, size_t count, double max_norm, int thread
 #pragma omp parallel num_threads(threads) if (blocks > TASK_BLOCKS)
 #pragma omp single
     sum = blocks ? squares(grads, count, 0, blocks) : 0;
-    double norm = ls__norm_total(&sum, 1);
+    double norm = sqrt(sum);
     float scale = isfinite(norm) ? ls__clip_scale(norm, max_norm) : 1;
     if (scale == 1) return norm;
 #pragma omp parallel for num_threads(threads) schedule(static) if (blocks > 16)

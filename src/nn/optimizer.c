@@ -13,7 +13,6 @@
 #include "base/arena.h"
 #include "base/math.h"
 #include "base/status.h"
-#include "kern/float_mode.h"
 #include "kern/optim.h"
 #include "nn/muon.h"
 
@@ -287,7 +286,6 @@ static size_t first_place(const ls_optimizer *o, size_t element)
 ls_status ls__optimizer_update_range(ls_optimizer *o, float *values, const float *grads, size_t begin, size_t end,
                                      int64_t step, float lr, float grad_scale, const ls__optim_undo *undo)
 {
-    LS__KEEP_DENORMALS(); /* for what depends on the step alone; the loops flush them */
     size_t copied = begin;
     if (begin < o->begin || end > o->end || begin > end)
         return ls__fail(LS_EINVAL, "optimizer: elements %zu to %zu are not in its range %zu to %zu", begin, end,

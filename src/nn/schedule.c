@@ -2,11 +2,9 @@
 #include "lockstep/nn.h"
 
 #include "base/math.h"
-#include "kern/float_mode.h"
 
 float ls_schedule_at(const ls_schedule *s, int64_t step)
 {
-    LS__KEEP_DENORMALS();
     if (step < 0) step = 0;
     if (step < s->warmup) return (float)((double)s->lr * (double)(step + 1) / (double)s->warmup);
     if (s->kind == LS_SCHEDULE_CONSTANT) return s->lr;

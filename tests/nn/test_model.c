@@ -1,7 +1,6 @@
 /* Models in general: places, memory, first values; and that the small ones learn. */
 #include "check.h"
 #include "nn/model.h"
-#include <fenv.h>
 #include <math.h>
 
 static void gpt2_has_its_well_known_sizes(void **state)
@@ -277,41 +276,6 @@ static void a_model_or_batch_without_memory_fails_the_pass(void **state)
     ls_tape_free(&t);
 }
 
-/* First values, the schedule, clipping and updates, in each rounding mode that the caller may have. */
-static void bits_do_not_depend_on_the_callers_rounding(void **state)
-{
-    (void)state;
-    static const int modes[] = { FE_TONEAREST, FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO };
-    static const ls_optimizer_kind kinds[] = { LS_ADAMW, LS_SGD, LS_MUON };
-    const ls_schedule schedule = { .lr = 0.01f, .lr_end = 0.001f, .warmup = 2, .steps = 7 };
-    for (int k = 0; k < 3; k++) {
-        float *first = NULL;
-        for (int mode = 0; mode < 4; mode++) {
-            fesetround(modes[mode]);
-            ls_model *m = open_small();
-            const ls_place *places;
-            ls_optimizer *o;
-            check_ok(ls_model_init(m, 3));
-            size_t n = ls_model_places(m, &places), count = ls_model_elements(m);
-            check_ok(ls_optimizer_open(&o, places, n, 0, count, &(ls_optimizer_options){ .kind = kinds[k] }));
-            for (int step = 0; step < 6; step++) {
-                for (size_t i = 0; i < count; i++) ls_model_grads(m)[i] = (float)((int)(i * 7 % 13) - 6);
-                ls_clip_grad_norm(ls_model_grads(m), count, 1, 2);
-                ls_optimizer_update(o, ls_model_values(m), ls_model_grads(m), step, ls_schedule_at(&schedule, step));
-            }
-            assert_int_equal(fegetround(), modes[mode]);
-            fesetround(FE_TONEAREST);
-            if (first)
-                assert_memory_equal(ls_model_values(m), first, count * sizeof *first);
-            else
-                memcpy(first = test_malloc(count * sizeof *first), ls_model_values(m), count * sizeof *first);
-            ls_optimizer_free(&o);
-            ls_model_free(&m);
-        }
-        test_free(first);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -325,7 +289,6 @@ int main(void)
         cmocka_unit_test(resnet_learns),
         cmocka_unit_test(resnet_20_has_its_size),
         cmocka_unit_test(a_model_or_batch_without_memory_fails_the_pass),
-        cmocka_unit_test(bits_do_not_depend_on_the_callers_rounding),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
