@@ -72,13 +72,18 @@ def same_text(ours, theirs):
     return text == theirs or ("\ufffd" in theirs and squeeze(text) == squeeze(theirs))
 
 
-def check(library, kind, megabytes, folder, seed):
-    r = random.Random(seed)
+def make(library, kind, folder, r):
+    """A tokenizer of a kind, made at random: theirs, and ours from the file that it saves."""
     t = kinds.make(kind, r)
     path = folder / kind
     path.mkdir()
     t.save(str(path / "tokenizer.json"))
-    ls = Lockstep(library, path)
+    return t, Lockstep(library, path)
+
+
+def check(library, kind, megabytes, folder, seed):
+    r = random.Random(seed)
+    t, ls = make(library, kind, folder, r)
     total = decoded = exact = 0
     given_up = 0
 
@@ -175,11 +180,7 @@ def byte_alphabet():
 
 def check_hostile(library, kind, megabytes, folder, seed):
     r = random.Random(seed)
-    t = kinds.make(kind, r)
-    path = folder / kind
-    path.mkdir()
-    t.save(str(path / "tokenizer.json"))
-    ls = Lockstep(library, path)
+    t, ls = make(library, kind, folder, r)
     added = [a.encode() for a in kinds.added_texts(t)]
     total, texts, invalid, left_out, bare = 0, 0, 0, 0, kind in ("gpt2", "llama3", "smollm2")
     while total < megabytes * 1e6:
