@@ -2,7 +2,8 @@
  *
  * Each thread has a core of its own, also where the launcher has bound the rank to fewer: the cores are those of all ranks of the
  * node. In each round the first thread works alone while the others sleep, and then all work at the same time, so that what disturbs
- * one of them does not disturb the best of several rounds. Of all threads the slowest one counts. */
+ * one of them does not disturb the best of several rounds. Of all threads the slowest one counts. No round begins after BUDGET, because
+ * the other ranks wait: a build with sanitizers, or cores that other programs use, make a round take seconds. */
 #include "train/node_rates.h"
 
 #include <jansson.h>
@@ -24,8 +25,9 @@ enum {
     SIZE = 384, /* of a product: its operands fit the caches of a core */
     TRIES = 3,
     ROUNDS = 4,
-    CACHED = 1 << 20, /* elements that a thread adds in the caches */
-    LEAST = 4 << 20,  /* and in memory: more than the caches hold */
+    BUDGET = 200 * 1000 * 1000, /* ns; four rounds take a quarter of it on cores that nobody else uses */
+    CACHED = 1 << 20,           /* elements that a thread adds in the caches */
+    LEAST = 4 << 20,            /* and in memory: more than the caches hold */
     MOST = 32 << 20,
     ALL = 128 << 20,        /* by all threads together */
     USUAL_CACHE = 32 << 20, /* bytes */
@@ -40,10 +42,12 @@ typedef struct team {
     cpu_set_t cores;
     int threads;
     size_t count, shared_count; /* elements that a thread adds in memory by itself, and together with the others */
-    pthread_mutex_t lock;       /* of the next three */
+    int64_t begin;
+    pthread_mutex_t lock; /* of the next four */
     pthread_cond_t changed;
     int arrived;                                /* threads that have come to a point where they wait for each other */
     bool failed;                                /* one could not be started, or has no memory */
+    bool over;                                  /* no further round begins */
     thread_rates one, all[MAX_THREADS][ROUNDS]; /* one: the best of the rounds */
 } team;
 
@@ -60,14 +64,15 @@ static size_t nth_core(const cpu_set_t *cores, int n)
     return i;
 }
 
-/* Sleeps until all threads have come to the point `number` (from 1). False: not all will. */
+/* Sleeps until all threads have come to the point `number` (from 1). The last one to come after the first round sees whether there is
+ * time for another. False: the threads end here. */
 static bool meet(team *t, int number)
 {
     pthread_mutex_lock(&t->lock);
-    t->arrived++;
+    if (++t->arrived == number * t->threads && number > 2 && number % 2) t->over = ls_now() - t->begin > BUDGET;
     pthread_cond_broadcast(&t->changed);
     while (t->arrived < number * t->threads && !t->failed) pthread_cond_wait(&t->changed, &t->lock);
-    bool all = !t->failed;
+    bool all = !t->failed && !t->over;
     pthread_mutex_unlock(&t->lock);
     return all;
 }
@@ -81,10 +86,10 @@ static void give_up(team *t)
 }
 
 /* GB/s read and written: one array is added to another, as gradients are. */
-static double add_rate(float *memory, size_t count, size_t apart)
+static double add_rate(float *memory, size_t count, size_t apart, int tries)
 {
     int64_t best = INT64_MAX;
-    for (int i = 0; i < TRIES; i++) {
+    for (int i = 0; i < tries; i++) {
         int64_t begin = ls_now();
         ls__add_f32(memory, memory, memory + apart, count);
         int64_t took = ls_now() - begin;
@@ -96,8 +101,8 @@ static double add_rate(float *memory, size_t count, size_t apart)
 static thread_rates measure(float *memory, size_t count)
 {
     return (thread_rates){ .gemm = ls__gemm_peak(SIZE, TRIES, 1),
-                           .stream = add_rate(memory, CACHED, count),
-                           .memory = add_rate(memory, count, count) };
+                           .stream = add_rate(memory, CACHED, count, TRIES),
+                           .memory = add_rate(memory, count, count, 1) };
 }
 
 static void keep_best(thread_rates *best, const thread_rates *r)
@@ -170,6 +175,7 @@ static bool measure_all(const cpu_set_t *cores, int threads, ls__node_rates *out
     size_t count = cache_bytes() / sizeof(float), each = (size_t)ALL / (size_t)threads;
     t->cores = *cores;
     t->threads = threads;
+    t->begin = ls_now();
     t->count = count < LEAST ? LEAST : count > MOST ? MOST : count;
     t->shared_count = each < CACHED ? CACHED : each > t->count ? t->count : each;
     pthread_mutex_init(&t->lock, NULL);

@@ -13,7 +13,7 @@ typedef struct ls__node_rates {
     double cache_bytes;            /* of the largest cache that a core has */
 } ls__node_rates;
 
-/* Collective over the ranks of the node. The local root measures for about a tenth of a second while the others wait, or reads what
+/* Collective over the ranks of the node. The local root measures for a tenth or two of a second while the others wait, or reads what
  * an earlier run of this user measured on the same cores ($XDG_CACHE_HOME/lockstep/node-rates.json). All 0 on the other ranks, or if
  * it cannot be measured. */
 LS_MUST_CHECK ls_status ls__node_rates_find(ls_group *node_group, ls__node_rates *out);
