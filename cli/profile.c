@@ -51,7 +51,7 @@ static void shape_text(char *to, size_t bytes, const json_t *shape)
 /* "attention", "linear attn.c_attn": the operation and its place within a layer. */
 static void operation_name(char *to, size_t bytes, const json_t *row)
 {
-    char op[24], module[64], layer[64];
+    char op[PROFILE_NAME - 40], module[64], layer[64];
     copy_text(op, sizeof op, json_string_value(json_object_get(row, "op")));
     copy_text(module, sizeof module, json_string_value(json_object_get(row, "module")));
     copy_text(layer, sizeof layer, json_string_value(json_object_get(row, "layer")));
@@ -106,14 +106,25 @@ static void print_number(FILE *to, int width, int digits, double x)
         fprintf(to, " %*s", width, "-");
 }
 
+/* A name that is too long for its column without its middle: PyTorch's have their difference at the end. */
+static const char *short_name(const char *name, char out[33])
+{
+    enum { WIDTH = 32, BEGIN = 12 };
+    size_t n = strlen(name);
+    if (n <= WIDTH) return name;
+    snprintf(out, WIDTH + 1, "%.*s..%s", BEGIN, name, name + n - (WIDTH - BEGIN - 2));
+    return out;
+}
+
 static void print_operations(FILE *to, const profile_table *t, const char *title, double steps, double step_ms)
 {
     fprintf(to, "\n%-34s %9s %6s %7s %8s %7s %8s  %s\n", title, "ms/step", "share", "calls", "GFLOP/s", "GB/s", "MiB",
             "output");
     for (size_t i = 0; i < t->count; i++) {
         const profile_line *l = &t->lines[i];
-        fprintf(to, "  %-32.32s %9.3f %5.1f%% %7.4g", l->name, l->ms / steps, step_ms > 0 ? 100 * l->ms / step_ms : 0,
-                l->calls / steps);
+        char name[33];
+        fprintf(to, "  %-32s %9.3f %5.1f%% %7.4g", short_name(l->name, name), l->ms / steps,
+                step_ms > 0 ? 100 * l->ms / step_ms : 0, l->calls / steps);
         print_number(to, 8, 1, l->ms > 0 ? l->flops / l->ms / 1e6 : 0);
         /* An operation whose backward was done on the way forward takes no time and moves nothing. */
         print_number(to, 7, 1, l->ms > 1e-3 * l->calls ? l->bytes / l->ms / 1e6 : 0);
@@ -129,7 +140,8 @@ static void print_layers(FILE *to, const profile_table *t, double steps, double 
             "MiB");
     for (size_t i = 0; i < t->count; i++) {
         const profile_line *l = &t->lines[i];
-        fprintf(to, "  %-32.32s %9.3f %5.1f%% %9.3f %9.3f", l->name, l->ms / steps,
+        char name[33];
+        fprintf(to, "  %-32s %9.3f %5.1f%% %9.3f %9.3f", short_name(l->name, name), l->ms / steps,
                 step_ms > 0 ? 100 * l->ms / step_ms : 0, (l->ms - l->backward_ms) / steps, l->backward_ms / steps);
         print_number(to, 8, 1, l->ms > 0 ? l->flops / l->ms / 1e6 : 0);
         print_number(to, 8, 2, l->memory / (1 << 20));
@@ -183,7 +195,7 @@ static ls_status fill_tables(profile *p, const json_t *root, const char *path)
     json_t *row;
     json_array_foreach(rows, i, row)
     {
-        char name[64], shape[48], layer[64];
+        char name[PROFILE_NAME], shape[48], layer[64];
         operation_name(name, sizeof name, row);
         shape_text(shape, sizeof shape, json_object_get(row, "shape"));
         copy_text(layer, sizeof layer, json_string_value(json_object_get(row, "layer")));

@@ -5,9 +5,11 @@
 #include <stdio.h>
 #include "lockstep/base.h"
 
+enum { PROFILE_NAME = 240 }; /* bytes of a line's name: PyTorch's operators differ at their ends */
+
 /* Operations that share a line. */
 typedef struct profile_line {
-    char name[64], shape[48];
+    char name[PROFILE_NAME], shape[48];
     double ms, backward_ms, flops, bytes, memory, calls; /* over all steps */
 } profile_line;
 

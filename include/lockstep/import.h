@@ -31,7 +31,7 @@ typedef struct ls_import_options {
     ls_import_kind kind;      /* of the files; 0: traces */
     const char *const *files; /* or folders of them; "-": standard input, of traces */
     size_t count;
-    const char *out; /* the run folder that is made */
+    const char *out; /* the run folder that is made; an earlier import there is replaced at the end */
     int threads;     /* that read files at the same time; 0: as many as cores */
     /* Called now and then while files are read: bytes of them so far, of how many (0: not known). May be NULL. */
     void (*progress)(void *user, uint64_t done, uint64_t all);
@@ -53,7 +53,7 @@ typedef struct ls_import_result {
     int64_t reserved[4];
 } ls_import_result;
 
-/* On failure nothing is left in `out` that a reader would take for a run. *result is to be freed in any case. */
+/* On failure nothing is left in `out` that a reader would take for a run, but an earlier import, as it was. *result is to be freed in any case. */
 LS_API LS_MUST_CHECK ls_status ls_import(const ls_import_options *options, ls_import_result *result);
 LS_API void ls_import_result_free(ls_import_result *result);
 

@@ -43,6 +43,8 @@ typedef struct collect {
     ls__text last_tid;
     char last_text[40];
     uint64_t seen;
+    int64_t last_time;    /* of the newest event that was kept */
+    uint32_t annotations; /* names of them among those of operators */
 } collect;
 
 static ls_status no_memory(const collect *c)
@@ -177,28 +179,29 @@ static bool add_busy(ls__trace *t, thread_stack *s, uint32_t thread, int64_t beg
     return ok;
 }
 
-static ls_status add_operator(collect *c, const ls__trace_event *e)
+/* The entry of a name in the table of operators. */
+static ls_status operation_of(collect *c, ls__text text, uint32_t *out)
 {
     ls__trace *t = c->t;
-    uint32_t thread = thread_of(c, e), name = ls__interned_of(&t->operation_names, e->name);
-    thread_stack *s = thread == UINT32_MAX ? NULL : stack_of(c, thread);
-    if (!s || name == UINT32_MAX) return no_memory(c);
-    while (name >= t->operations.count) {
-        ls__trace_operation fresh = { .backward = is_backward(e->name) };
+    *out = ls__interned_of(&t->operation_names, text);
+    if (*out == UINT32_MAX) return no_memory(c);
+    while (*out >= t->operations.count) {
+        ls__trace_operation fresh = { .backward = is_backward(text) };
         if (!LS__ADD(&t->operations, fresh)) return no_memory(c);
     }
+    return LS_OK;
+}
+
+/* Adds a span to its thread's calls, and to the sums of its name; its time is not its caller's own. */
+static ls_status nest(collect *c, const ls__trace_event *e, thread_stack *s, uint32_t name)
+{
+    ls__trace_operation *o = &c->t->operations.at[name];
     int64_t begin = e->time, end = e->time + e->duration;
-    bool in_order = begin >= s->last;
-    ls__trace_operation *o = &t->operations.at[name];
-    while (s->depth && (!in_order || s->open[s->depth - 1].end <= begin)) close_operation(t, s);
-    if (!in_order) s->covered = s->in_backward = INT64_MIN;
+    while (s->depth && (begin < s->last || s->open[s->depth - 1].end <= begin)) close_operation(c->t, s);
     if (s->depth) {
         open_operation *parent = &s->open[s->depth - 1];
         parent->inside += (end < parent->end ? end : parent->end) - begin;
     }
-    bool call = ls__text_is(e->name, "record_param_comms") || ls__text_begins(e->name, "c10d::");
-    bool ok = o->backward ? add_backward(t, s, thread, begin, end) : add_busy(t, s, thread, begin, end, call);
-    if (!ok) return no_memory(c);
     o->calls++;
     o->own += e->duration;
     o->all += e->duration;
@@ -213,7 +216,39 @@ static ls_status add_operator(collect *c, const ls__trace_event *e)
     }
     if (s->depth < DEPTH) s->open[s->depth++] = (open_operation){ .end = end, .name = name };
     s->last = begin;
-    return call ? add_comms(c, e, thread) : LS_OK;
+    return LS_OK;
+}
+
+static ls_status add_operator(collect *c, const ls__trace_event *e)
+{
+    ls__trace *t = c->t;
+    uint32_t thread = thread_of(c, e), name;
+    thread_stack *s = thread == UINT32_MAX ? NULL : stack_of(c, thread);
+    ls_status status = s ? operation_of(c, e->name, &name) : no_memory(c);
+    if (status) return status;
+    int64_t begin = e->time, end = e->time + e->duration;
+    if (begin < s->last) s->covered = s->in_backward = INT64_MIN;
+    bool call = ls__text_is(e->name, "record_param_comms") || ls__text_begins(e->name, "c10d::");
+    bool ok = t->operations.at[name].backward ? add_backward(t, s, thread, begin, end)
+                                              : add_busy(t, s, thread, begin, end, call);
+    status = ok ? nest(c, e, s, name) : no_memory(c);
+    return !status && call ? add_comms(c, e, thread) : status;
+}
+
+/* A span of the program's own, or of Python code of PyTorch, that is no phase: FSDP runs collectives in them, within autograd's functions.
+ * Names may have numbers in them: beyond so many they share one. */
+static ls_status add_annotation(collect *c, const ls__trace_event *e)
+{
+    enum { MOST = 1000 };
+    static const ls__text others = { "other annotations", 17 };
+    uint32_t thread = thread_of(c, e), name, before = c->t->operation_names.count;
+    thread_stack *s = thread == UINT32_MAX ? NULL : stack_of(c, thread);
+    if (!s) return no_memory(c);
+    if (e->time < s->last) return LS_OK; /* out of order: who called it is not known any more */
+    bool shared = c->annotations >= MOST && ls__interned_find(&c->t->operation_names, e->name) == UINT32_MAX;
+    ls_status status = operation_of(c, shared ? others : e->name, &name);
+    c->annotations += c->t->operation_names.count - before;
+    return status ? status : nest(c, e, s, name);
 }
 
 static ls_status add_mark(collect *c, const ls__trace_event *e)
@@ -246,7 +281,7 @@ static ls_status add_mark(collect *c, const ls__trace_event *e)
         m.number = kind;
         if (!*t->backend) ls__text_copy((ls__text){ name.at, skip - 1 }, t->backend, sizeof t->backend);
     } else {
-        return LS_OK;
+        return add_annotation(c, e);
     }
     m.thread = thread_of(c, e);
     return m.thread != UINT32_MAX && LS__ADD(&t->marks, m) ? LS_OK : no_memory(c);
@@ -357,6 +392,7 @@ static ls_status take_event(void *user, const ls__trace_event *e)
         return LS_OK;
     }
     t->spans++;
+    c->last_time = e->time;
     if (e->time < t->first) t->first = e->time;
     if (e->time + e->duration > t->last) t->last = e->time + e->duration;
     switch (k) {
@@ -379,7 +415,10 @@ static ls_status begin_document(void *user)
     if (!more) return no_memory(c);
     c->out->at = more;
     c->t = &more[c->out->count];
-    *c->t = (ls__trace){ .rank = -1, .document = (int)c->out->count, .first = INT64_MAX, .last = INT64_MIN };
+    *c->t = (ls__trace){
+        .rank = -1, .document = (int)c->out->count, .first = INT64_MAX, .last = INT64_MIN, .known_until = INT64_MAX
+    };
+    c->annotations = 0;
     c->t->path = strdup(c->file->path);
     if (!c->t->path) return no_memory(c);
     c->out->count++;
@@ -441,6 +480,12 @@ ls_status ls__traces_read(ls__traces *out, ls__file_state *file)
     file->first_broken = r.first_broken;
     file->bytes = r.bytes;
     file->cut = r.cut;
+    for (size_t i = 0; i < out->count; i++) out->at[i].damaged = out->at[i].skipped = r.broken > 0;
+    if (r.cut && c.t && c.t->spans) {
+        c.t->damaged = true;
+        c.t->known_until = c.last_time;
+        c.t->last_thread = c.last_thread;
+    }
     atomic_store_explicit(&file->done, file->size, memory_order_relaxed);
     /* Documents without a single span: another tool's JSON, or a trace that was cut at its beginning. */
     size_t kept = 0;

@@ -144,10 +144,9 @@ ls_status ls__flight_import(const ls_import_options *o, ls_import_result *result
         content = json_pack("{s:o}", "flight_recorder", ls__flight_explain(dumps, count, result->ranks));
         if (!content) status = ls__fail(LS_ENOMEM, "out of memory");
     }
-    if (!status) status = ls__folder_make(o->out);
-    bool made = !status;
-    if (!status) status = ls__folder_finish(o->out, "flight recorder", &remarks, content);
-    if (status && made) ls__folder_undo(o->out);
+    ls__folder folder;
+    if (!status) status = ls__folder_begin(&folder, o->out);
+    if (!status) status = ls__folder_end(&folder, ls__folder_finish(folder.at, "flight recorder", &remarks, content));
     result->present = (int)count;
     for (size_t i = 0; i < count; i++) {
         result->events += json_array_size(json_object_get(dumps[i].dump, "entries"));

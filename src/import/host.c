@@ -87,6 +87,16 @@ static int64_t first_on_main(const ls__trace *t)
     return first;
 }
 
+/* A file that was cut in the events of the main thread has the whole length of its last step, but not what is in it. */
+static void drop_cut_steps(ls__trace *t)
+{
+    if (t->known_until == INT64_MAX || t->last_thread != t->main_thread) return;
+    while (t->steps.count > 1 && t->steps.at[t->steps.count - 1].end > t->known_until) {
+        t->steps.count--;
+        t->step_numbers.count--;
+    }
+}
+
 static ls_status find_steps(ls__trace *t)
 {
     bool ok = true;
@@ -98,7 +108,10 @@ static ls_status find_steps(ls__trace *t)
         ok = add_step(t, m->number, m->begin, m->end);
     }
     if (!ok) return no_memory(t);
-    if (t->steps.count) return LS_OK;
+    if (t->steps.count) {
+        drop_cut_steps(t);
+        return LS_OK;
+    }
     /* The optimizer's: where there are several, the first one's. */
     int64_t begin = first_on_main(t), name = -1;
     for (size_t i = 0; i < t->marks.count && ok; i++) {
@@ -233,6 +246,28 @@ static ls_status find_phases(ls__trace *t)
     return LS_OK;
 }
 
+/* How often backward follows forward in a step: gradients of several micro-batches may be added up. The first and the last step may be cut.
+ * 0: steps differ, or data are not loaded as often: then it may be something else, such as several models. */
+static int count_micro_batches(const ls__trace *t)
+{
+    size_t n = t->steps.count, first = n > 2, last = n > 2 ? n - 1 : n, k = 0;
+    int found = -1;
+    for (size_t i = first; i < last; i++) {
+        int passes = 0, loads = 0;
+        uint8_t before = LS_PHASE_BACKWARD;
+        while (k < t->intervals.count && t->intervals.at[k].begin < t->steps.at[i].begin) k++;
+        for (; k < t->intervals.count && t->intervals.at[k].begin < t->steps.at[i].end; k++) {
+            uint8_t phase = t->intervals.at[k].phase;
+            loads += phase == LS_PHASE_DATA;
+            passes += phase == LS_PHASE_BACKWARD && before == LS_PHASE_FORWARD;
+            if (phase == LS_PHASE_FORWARD || phase == LS_PHASE_BACKWARD) before = phase;
+        }
+        if ((found >= 0 && passes != found) || (passes > 1 && loads && loads != passes)) return 0;
+        found = passes;
+    }
+    return found > 0 ? found : 0;
+}
+
 ls_phase ls__trace_phase_at(const ls__trace *t, int64_t time)
 {
     size_t low = 0, high = t->intervals.count;
@@ -247,53 +282,6 @@ ls_phase ls__trace_phase_at(const ls__trace *t, int64_t time)
 }
 
 /* ---- Collectives that the host carries out. */
-
-/* Gloo makes a reduce-scatter of an all-reduce: the kind of the spans that carry one out. */
-static int reduce_scatter_work(const ls__trace *t)
-{
-    for (size_t m = 0; m < t->marks.count; m++)
-        if (t->marks.at[m].kind == LS__MARK_WORK && t->marks.at[m].number == LS_COLLECTIVE_REDUCE_SCATTER)
-            return LS_COLLECTIVE_REDUCE_SCATTER;
-    return LS_COLLECTIVE_ALLREDUCE;
-}
-
-/* Whether spans are missing: a file that is cut may have those of one worker alone, since events are written thread by thread. A few of the
- * last calls need not have theirs. */
-static bool lacks_work(const ls__trace *t, int kind, int instead)
-{
-    enum { FEW = 4 };
-    size_t calls = 0, spans = 0;
-    for (size_t i = 0; i < t->calls.count; i++) {
-        int k = t->calls.at[i].kind;
-        calls += (k == LS_COLLECTIVE_REDUCE_SCATTER ? instead : k) == kind;
-    }
-    for (size_t m = 0; m < t->marks.count; m++)
-        spans += t->marks.at[m].kind == LS__MARK_WORK && t->marks.at[m].number == kind;
-    return spans && spans + FEW <= calls && 10 * spans < 9 * calls;
-}
-
-/* Gives each call the worker's span that carried it out: the first of its kind that began after it, each once. */
-static void attach_work(ls__trace *t)
-{
-    int instead = reduce_scatter_work(t);
-    for (int kind = 0; kind < LS_COLLECTIVE_KINDS; kind++) {
-        size_t m = 0;
-        if (lacks_work(t, kind, instead)) {
-            t->lacks_ends = true;
-            continue;
-        }
-        for (size_t i = 0; i < t->calls.count; i++) {
-            ls__call *c = &t->calls.at[i];
-            int work = c->kind == LS_COLLECTIVE_REDUCE_SCATTER ? instead : c->kind;
-            if (work != kind) continue;
-            while (m < t->marks.count && (t->marks.at[m].kind != LS__MARK_WORK || t->marks.at[m].number != kind ||
-                                          t->marks.at[m].begin < c->begin))
-                m++;
-            if (m == t->marks.count) break;
-            c->done = t->marks.at[m++].end;
-        }
-    }
-}
 
 /* Index after the last entry that begins before `time`. */
 static size_t behind(const ls__busy *list, size_t count, int64_t time)
@@ -399,9 +387,10 @@ ls_status ls__trace_host(ls__trace *t)
     SORT(&t->calls, call_order);
     for (size_t i = 0; i < t->calls.count; i++) t->calls.at[i].arrived = t->calls.at[i].begin;
     bool device = t->packed_kernels.count > 0;
-    if (!device) attach_work(t);
     if (!status) status = find_steps(t);
+    if (!status && !device) status = ls__trace_ends(t);
     if (!status) status = find_phases(t);
+    if (!status) t->micro_batches = count_micro_batches(t);
     if (!status && !device) status = find_waits(t);
     SORT(&t->waits, wait_order);
     /* Steps and phases were found by these alone. */

@@ -3,6 +3,7 @@
 #include "lockstep/import.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -190,12 +191,12 @@ static void remark_files(job *j)
                 "rank %d: its events are spread over %.1f days: some have wrong times; those after the last step are "
                 "left out",
                 t->rank, (double)(t->last - t->first) / DAY_NS);
-        if (t->lacks_ends)
+        if (t->without_end && (t->damaged || 10 * t->without_end > t->calls.count))
             ls__remark(
                 &j->remarks,
-                "rank %d: spans of Gloo's threads are missing, so the ends of its collectives are not known, nor how "
-                "long it waited",
-                t->rank);
+                "rank %d: events of Gloo's threads are missing, so the ends of %llu of its %zu collectives are not "
+                "known, nor how long it waited there",
+                t->rank, (unsigned long long)t->without_end, t->calls.count);
         if (t->one_step)
             ls__remark(&j->remarks,
                        "rank %d: its trace has neither ProfilerStep#N nor Optimizer.step, so all of it is shown as one "
@@ -245,11 +246,21 @@ static void find_nodes(const job *j, int *node, int *local)
     }
 }
 
+/* Micro-batches of a step, of all ranks; 0: not known. */
+static int count_slots(const job *j)
+{
+    int each = j->count ? j->traces[0]->micro_batches : 0;
+    for (size_t i = 1; i < j->count; i++)
+        if (j->traces[i]->micro_batches != each) return 0;
+    return each <= INT_MAX / j->ranks ? each * j->ranks : 0;
+}
+
 static ls_status write_all(job *j, const ls_import_options *o, ls_import_result *result)
 {
     int *node = calloc(j->count + 1, sizeof *node), *local = calloc(j->count + 1, sizeof *local);
     json_t *ranks = json_array(), *sizes = NULL, *content = NULL;
     int64_t zero = INT64_MAX;
+    int slots = count_slots(j);
     ls_status status = node && local && ranks ? LS_OK : ls__fail(LS_ENOMEM, "out of memory");
     if (!status) find_nodes(j, node, local);
     for (size_t i = 0; i < j->count; i++) {
@@ -266,12 +277,13 @@ static ls_status write_all(job *j, const ls_import_options *o, ls_import_result 
                          t->path, (double)(t->base + t->first - zero) / DAY_NS / 365.25);
     }
     zero -= 10000000000; /* no event's time is 0 */
-    if (!status) status = ls__folder_make(o->out);
+    ls__folder folder;
+    if (!status) status = ls__folder_begin(&folder, o->out);
     bool made = !status;
     for (size_t i = 0; i < j->count && !status; i++) {
         const ls__trace *t = j->traces[i];
-        status = ls__write_events(t, o->out, j->ranks, node[i], local[i], zero);
-        if (!status) status = ls__write_profile(t, o->out, j->ranks);
+        status = ls__write_events(t, folder.at, j->ranks, slots, node[i], local[i], zero);
+        if (!status) status = ls__write_profile(t, folder.at, j->ranks);
         if (!status) json_array_append_new(ranks, ls__describe_trace(t));
         if ((int64_t)t->steps.count > result->steps) result->steps = (int64_t)t->steps.count;
         if (t->uncertainty > result->uncertainty) result->uncertainty = t->uncertainty;
@@ -282,8 +294,8 @@ static ls_status write_all(job *j, const ls_import_options *o, ls_import_result 
     if (!status) status = ls__describe_sizes(j->traces, j->count, j->ranks, &sizes);
     if (!status && !(content = json_pack("{s:O, s:O}", "ranks", ranks, "communication", sizes)))
         status = ls__fail(LS_ENOMEM, "out of memory");
-    if (!status) status = ls__folder_finish(o->out, "pytorch profiler", &j->remarks, content);
-    if (status && made) ls__folder_undo(o->out);
+    if (!status) status = ls__folder_finish(folder.at, "pytorch profiler", &j->remarks, content);
+    if (made) status = ls__folder_end(&folder, status);
     json_decref(content);
     json_decref(sizes);
     json_decref(ranks);

@@ -138,6 +138,44 @@ static size_t agreeing(const list *a, const list *b, ptrdiff_t shift, size_t *ov
     return n;
 }
 
+/* The calls of a list that begin in a step. Both are in order, and *at, where to look on, is moved. */
+static size_t calls_of_step(const list *l, const ls__trace_interval *step, size_t *at)
+{
+    size_t n = 0;
+    while (*at < l->count && call_of(l, *at)->begin < step->begin) ++*at;
+    while (*at + n < l->count && call_of(l, *at + n)->begin < step->end) n++;
+    return n;
+}
+
+/* By order within each step. Where events of a rank are lost, collectives of its trace may be, too: from there on each would be joined with
+ * the one before. A step in which they are as many on both ranks, of the same kinds and sizes, has lost none. */
+static void join_by_step(const list *a, list *b, const char *group, ls__remarks *remarks)
+{
+    const ls__trace *s = a->trace, *t = b->trace;
+    size_t at = 0, bt = 0, joined = 0, least = a->count < b->count ? a->count : b->count;
+    bool numbered = !s->own_steps && !s->one_step && !t->own_steps && !t->one_step;
+    for (size_t i = 0, k = 0; i < s->steps.count && numbered; i++) {
+        while (k < t->steps.count && t->step_numbers.at[k] < s->step_numbers.at[i]) k++;
+        if (k == t->steps.count || t->step_numbers.at[k] != s->step_numbers.at[i]) continue;
+        size_t n = calls_of_step(a, &s->steps.at[i], &at);
+        bool same = n == calls_of_step(b, &t->steps.at[k], &bt);
+        for (size_t c = 0; c < n && same; c++) same = agree(call_of(a, at + c), call_of(b, bt + c));
+        for (size_t c = 0; c < n && same; c++, joined++) {
+            ls__call *x = call_of(a, at + c), *y = call_of(b, bt + c);
+            x->joined = y->joined = true;
+            x->number = y->number = at + c;
+        }
+    }
+    if (joined < least)
+        ls__remark(
+            remarks,
+            "group %s: events are missing in the trace of rank %d, and collectives have no sequence numbers: %zu "
+            "of %zu are not joined, since %s",
+            group, t->skipped ? t->rank : s->rank, least - joined, least,
+            numbered ? "some of their steps' are missing, or they are in no step"
+                     : "which step they are in is not known without ProfilerStep#N");
+}
+
 /* By order. The first list's collectives have their indices as numbers, or what they got. */
 static void join_by_order(const list *a, list *b, const char *group, ls__remarks *remarks)
 {
@@ -238,6 +276,8 @@ static ls_status join_group(ls__trace **traces, size_t count, uint64_t key, cons
         if (!lists[i].count) continue;
         if (numbered)
             compare_numbered(&lists[first], &lists[i], name, remarks);
+        else if (lists[first].trace->skipped || lists[i].trace->skipped)
+            join_by_step(&lists[first], &lists[i], name, remarks);
         else
             join_by_order(&lists[first], &lists[i], name, remarks);
     }

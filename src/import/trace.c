@@ -52,6 +52,12 @@ static uint32_t *place_of(const ls__interned *n, ls__text text)
     return &n->places[i];
 }
 
+uint32_t ls__interned_find(const ls__interned *n, ls__text text)
+{
+    uint32_t place = n->places && text.at ? *place_of(n, text) : 0;
+    return place ? place - 1 : UINT32_MAX;
+}
+
 uint32_t ls__interned_of(ls__interned *n, ls__text text)
 {
     if (!text.at) text = (ls__text){ "", 0 };

@@ -21,6 +21,8 @@ typedef struct ls__interned {
 
 /* The index of a text, which is added if it is new; UINT32_MAX: out of memory. */
 uint32_t ls__interned_of(ls__interned *n, ls__text text);
+/* The index of a text without 0 bytes; UINT32_MAX: it is not there. */
+uint32_t ls__interned_find(const ls__interned *n, ls__text text);
 void ls__interned_free(ls__interned *n);
 
 /* ---- Entries. */
@@ -103,9 +105,9 @@ typedef struct ls__launch { /* the host's call that started a kernel */
     uint32_t thread;
 } ls__launch;
 
-typedef struct ls__trace_operation { /* sums over the calls of one operator */
+typedef struct ls__trace_operation { /* sums over the calls of one operator, or over the annotations of one name */
     uint64_t calls;
-    int64_t own, all, longest; /* own: without the operators that it called */
+    int64_t own, all, longest; /* own: without what it called */
     uint64_t in_backward;      /* of the calls, those within autograd's functions */
     bool backward;             /* it is one of autograd's functions */
 } ls__trace_operation;
@@ -190,9 +192,14 @@ typedef struct ls__trace {
     LS__LIST(ls__trace_interval) intervals;
     LS__LIST(ls__trace_interval) steps; /* `phase` unused */
     LS__LIST(int64_t) step_numbers;
-    bool own_steps;  /* no ProfilerStep: by the optimizer's */
-    bool one_step;   /* nor that: the whole trace */
-    bool lacks_ends; /* of Gloo's collectives: too few spans of its threads are there to tell whose they are */
+    int micro_batches;     /* of a step; 0: not known */
+    bool own_steps;        /* no ProfilerStep: by the optimizer's */
+    bool one_step;         /* nor that: the whole trace */
+    bool damaged, skipped; /* events are missing: the file is cut, or parts of it were skipped; the latter */
+    int64_t
+        known_until; /* where it is cut: the begin of its last event, which is of `last_thread`; INT64_MAX: it is not cut */
+    uint32_t last_thread;
+    uint64_t without_end; /* Gloo's collectives of which it is not known which of its threads' spans is theirs */
     uint32_t main_thread;
     uint32_t busiest_thread; /* collect.c: the one whose operators took most time */
     LS__LIST(ls__trace_wait) waits;
@@ -243,6 +250,8 @@ int64_t ls__dtype_bytes(ls__text name);
 ls__kernel_kind ls__kernel_kind_of(ls__text name);
 const char *ls__kernel_kind_name(ls__kernel_kind kind);
 
+/* ---- ends.c: when the host's collectives were done. Needs steps. */
+LS_MUST_CHECK ls_status ls__trace_ends(ls__trace *t);
 /* ---- host.c: steps and phases of the host, and how long it was blocked in collectives. */
 LS_MUST_CHECK ls_status ls__trace_host(ls__trace *t);
 /* The phase that the host is in at `time`. */

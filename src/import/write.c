@@ -180,7 +180,7 @@ static void clean(char *text)
         if (*c == '"' || *c == '\\' || (unsigned char)*c < ' ' || (unsigned char)*c > '~') *c = '?';
 }
 
-ls_status ls__write_events(const ls__trace *t, const char *out, int ranks, int node, int local, int64_t zero)
+ls_status ls__write_events(const ls__trace *t, const char *out, int ranks, int slots, int node, int local, int64_t zero)
 {
     writer w;
     char head[1024], host[65], transport[8], *folder = NULL;
@@ -200,6 +200,7 @@ ls_status ls__write_events(const ls__trace *t, const char *out, int ranks, int n
     ls_status status = f && folder ? LS_OK : ls__fail(LS_ENOMEM, "%s: no memory for its events", t->path);
     if (!status) {
         ls__event_file_metadata(f, LS_METADATA_TORCH, 1);
+        if (slots) ls__event_file_metadata(f, LS_METADATA_SLOTS, slots);
         status = ls__event_file_start(f, folder, t->rank, head, SIZE_MAX);
     }
     if (!status) {
@@ -257,11 +258,12 @@ ls_status ls__write_profile(const ls__trace *t, const char *out, int ranks)
            *root =
                json_pack("{s:s, s:i, s:i, s:i, s:I, s:I, s:i, s:f, s:{s:f, s:f, s:f, s:f, s:f}, s:f, s:I, s:I, s:o}",
                          "lockstep", ls_version(), "rank", t->rank, "ranks", ranks, "threads", 1, "first_step",
-                         (json_int_t)t->step_numbers.at[0], "steps", (json_int_t)t->steps.count, "micro_batches", 1,
-                         "step_ms", all, "phase_ms", "data", phases[LS_PHASE_DATA], "forward", phases[LS_PHASE_FORWARD],
-                         "backward", phases[LS_PHASE_BACKWARD], "update", phases[LS_PHASE_UPDATE], "other", 0.0,
-                         "peak_gflops", 0.0, "activation_peak_bytes", (json_int_t)0, "resident_peak_bytes",
-                         (json_int_t)0, "operations", rows);
+                         (json_int_t)t->step_numbers.at[0], "steps", (json_int_t)t->steps.count, "micro_batches",
+                         t->micro_batches ? t->micro_batches : 1, "step_ms", all, "phase_ms", "data",
+                         phases[LS_PHASE_DATA], "forward", phases[LS_PHASE_FORWARD], "backward",
+                         phases[LS_PHASE_BACKWARD], "update", phases[LS_PHASE_UPDATE], "other", 0.0, "peak_gflops", 0.0,
+                         "activation_peak_bytes", (json_int_t)0, "resident_peak_bytes", (json_int_t)0, "operations",
+                         rows);
     if (root) text = json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
     ls_status status = text && asprintf(&folder, "%s/profile", out) >= 0 &&
                                asprintf(&path, "%s/profile/rank-%d.json", out, t->rank) >= 0

@@ -5,8 +5,9 @@
 #include <jansson.h>
 #include "import/join.h"
 
-/* OUT/events/rank-R.bin. `zero`: since 1970, what the record's times count from. */
-LS_MUST_CHECK ls_status ls__write_events(const ls__trace *t, const char *out, int ranks, int node, int local,
+/* OUT/events/rank-R.bin. `slots`: micro-batches of a step, of all ranks; 0: not known. `zero`: since 1970, what the record's times count
+ * from. */
+LS_MUST_CHECK ls_status ls__write_events(const ls__trace *t, const char *out, int ranks, int slots, int node, int local,
                                          int64_t zero);
 /* OUT/profile/rank-R.json: what each operator, or kernel, cost. */
 LS_MUST_CHECK ls_status ls__write_profile(const ls__trace *t, const char *out, int ranks);

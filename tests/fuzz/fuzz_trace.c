@@ -32,6 +32,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             for (size_t k = 1; k < t->intervals.count; k++)
                 if (t->intervals.at[k].begin < t->intervals.at[k - 1].end)
                     __builtin_trap(); /* phases follow each other */
+            for (size_t k = 0; k < t->calls.count; k++)
+                if (t->calls.at[k].done && t->calls.at[k].done < t->calls.at[k].arrived)
+                    __builtin_trap(); /* a collective ends after its rank came to it */
             if (n < 64) list[n++] = t;
         }
         for (size_t i = 0; i < n; i++) list[i]->rank = (int)i;
