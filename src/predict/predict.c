@@ -136,6 +136,11 @@ static ls_status check_torch(const ls_predictor *p, const ls_setup *s)
             "the record has buckets of up to %.1f MiB and not the gradients in them, so smaller ones cannot be "
             "predicted",
             (double)x->bucket_bytes / (1 << 20));
+    if (x->no_slots && (int64_t)s->slots * x->ranks != (int64_t)x->slots * s->ranks)
+        return ls__fail(LS_EUNSUPPORTED,
+                        "the record does not show the micro-batches of a step, since %s: only set-ups in which a rank "
+                        "does as much in a step as it did can be predicted; set slots to %d",
+                        x->no_slots, s->ranks);
     if (s->workers != p->recorded.workers && !(x->build > 0))
         return ls__fail(LS_EUNSUPPORTED, "the record does not show how long a batch takes to build, so the loader's "
                                          "workers cannot be predicted");

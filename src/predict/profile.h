@@ -24,7 +24,8 @@ typedef struct ls__step_profile {
     double tokens;        /* of a step; 0: not known */
     /* torch_run.c: communication takes no processor time, and nothing is known of how ranks share a node */
     bool beside;
-    double own_rate; /* bytes per ns of its buckets; 0: not known, or it is not such a run */
+    double own_rate;      /* bytes per ns of its buckets; 0: not known, or it is not such a run */
+    const char *no_slots; /* why its micro-batches are not known; NULL: they are */
 
     /* Medians of the counted steps. */
     double step;

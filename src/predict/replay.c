@@ -52,10 +52,12 @@ static ls__load load_of(const ls__replay *r, int local)
 
 /* ---- Computing. */
 
-/* To add the gradients of so many slots of a rank. If the record does not show it: slower than arrays are added in memory. */
+/* To add the gradients of so many slots of a rank. If the record does not show it: slower than arrays are added in memory. Of a run of
+ * PyTorch no rate is known, and it is part of its slots. */
 static double accumulate_time(const ls__step_profile *p, const ls__load *l, int slots)
 {
     ls__load had = recorded_load(p);
+    if (p->beside) return 0;
     double state = STATE_BYTES * (double)p->elements,
            bytes = slots < 2 ? 0 : 12.0 * slots - 8; /* the sum of ls__accumulate_bytes() */
     double rate = p->add_rate > 0 ? p->add_rate * ls__load_stream(l, state) / ls__load_stream(&had, state)

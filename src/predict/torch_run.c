@@ -13,10 +13,57 @@ typedef struct bucket_sum {
     int64_t bytes;
 } bucket_sum;
 
-typedef struct backward_time { /* of a step on the first rank, from the first backward's begin to the last one's end */
-    int64_t number, begin, end;
-    int64_t blocked; /* of that, in collectives */
-    bool inside;
+/* ---- Micro-batches: how often backward follows forward in a step. */
+
+typedef struct pass_count {
+    int passes, loads; /* loads: of data */
+} pass_count;
+
+static pass_count count_passes(const ls_run_rank *x, size_t *at, const ls_step_rank *step)
+{
+    pass_count n = { 0 };
+    ls_phase last = LS_PHASE_BACKWARD, before = LS_PHASE_OTHER;
+    while (*at < x->n_intervals && x->intervals[*at].begin < step->begin) ++*at;
+    for (; *at < x->n_intervals && x->intervals[*at].begin < step->end; ++*at) {
+        ls_phase phase = x->intervals[*at].phase;
+        if (phase == LS_PHASE_BACKWARD && last == LS_PHASE_FORWARD) n.passes++;
+        if (phase == LS_PHASE_DATA && before != LS_PHASE_DATA) n.loads++;
+        if (phase == LS_PHASE_FORWARD || phase == LS_PHASE_BACKWARD) last = phase;
+        if (phase == LS_PHASE_FORWARD || phase == LS_PHASE_BACKWARD || phase == LS_PHASE_DATA) before = phase;
+    }
+    return n;
+}
+
+/* Of a step on each rank. 0: not known, and *why has the reason: passes may be something else, such as those of several models. */
+static int count_micro_batches(const ls_run *run, const char **why)
+{
+    int found = -1;
+    for (int r = 0; r < run->ranks; r++) {
+        size_t at = 0;
+        for (size_t i = run->first_counted; i < run->n_steps; i++) {
+            const ls_step_rank *step = &run->steps[i].rank[r];
+            if (!step->present) continue;
+            pass_count n = count_passes(&run->rank[r], &at, step);
+            *why = found >= 0 && n.passes != found ? "steps differ in how often backward follows forward"
+                   : n.passes > 1 && n.loads && n.loads != n.passes
+                       ? "backward follows forward more than once in a step, but data are not loaded as often"
+                       : NULL;
+            if (*why) return 0;
+            found = n.passes;
+        }
+    }
+    if (found < 1) *why = "backward does not follow forward in a step";
+    return found > 0 ? found : 0;
+}
+
+/* ---- Buckets. */
+
+typedef struct backward_time { /* of a step on the first rank */
+    int64_t number;
+    int64_t first, begin, end; /* begin of the first pass and of the last one, and its end */
+    int64_t blocked_all;       /* of the time from `first` on, in collectives */
+    int64_t blocked;           /* from `begin` on */
+    bool inside, again;        /* again: forward came since */
 } backward_time;
 
 static size_t list_backward(const ls_run_rank *x, backward_time *out, size_t room)
@@ -29,14 +76,50 @@ static size_t list_backward(const ls_run_rank *x, backward_time *out, size_t roo
             out[n++] = (backward_time){ .number = (int64_t)e->a };
         }
         backward_time *b = n ? &out[n - 1] : NULL;
-        if (b && b->inside && e->kind == LS_EVENT_BLOCKED && e->time - (int64_t)e->b >= b->begin)
-            b->blocked += (int64_t)e->b;
+        if (b && b->inside && e->kind == LS_EVENT_BLOCKED) {
+            int64_t from = e->time - (int64_t)e->b;
+            b->blocked_all += from >= b->first ? (int64_t)e->b : 0;
+            b->blocked += from >= b->begin ? (int64_t)e->b : 0;
+        }
+        if (b && e->kind == LS_EVENT_PHASE_BEGIN && e->a == LS_PHASE_FORWARD) b->again = true;
         if (!b || e->a != LS_PHASE_BACKWARD) continue;
-        if (e->kind == LS_EVENT_PHASE_BEGIN) b->inside = true;
-        if (e->kind == LS_EVENT_PHASE_BEGIN && !b->begin) b->begin = e->time;
         if (e->kind == LS_EVENT_PHASE_END) b->end = e->time, b->inside = false;
+        if (e->kind != LS_EVENT_PHASE_BEGIN) continue;
+        b->inside = true;
+        if (!b->first) b->first = e->time;
+        if (!b->begin || b->again) b->begin = e->time, b->blocked = 0;
+        b->again = false;
     }
     return n;
+}
+
+static const backward_time *backward_of(const backward_time *steps, size_t n_steps, int64_t number, size_t *at)
+{
+    if (*at >= n_steps || steps[*at].number != number)
+        for (*at = 0; *at < n_steps && steps[*at].number != number;) ++*at;
+    return *at < n_steps && steps[*at].begin ? &steps[*at] : NULL;
+}
+
+static int64_t ready_time(const ls_run_collective *c)
+{
+    return c->ready[0] ? c->ready[0] : c->arrival[0];
+}
+
+static bool is_bucket(const ls_run_collective *c)
+{
+    return c->bucket >= 0 && c->bucket < MOST_BUCKETS && c->bytes > 0;
+}
+
+/* Whether buckets are sent before the last pass of their step, too: gradients are not added up first. */
+static bool sends_early(const ls_run *run, const backward_time *steps, size_t n_steps)
+{
+    size_t k = 0;
+    for (size_t i = 0; i < run->n_collectives; i++) {
+        const ls_run_collective *c = &run->collectives[i];
+        const backward_time *b = is_bucket(c) ? backward_of(steps, n_steps, c->step, &k) : NULL;
+        if (b && ready_time(c) >= b->first && ready_time(c) < b->begin) return true;
+    }
+    return false;
 }
 
 /* From the last rank's arrival, or the end of the bucket before, to the end. */
@@ -58,13 +141,12 @@ static void sum_buckets(const ls_run *run, const backward_time *steps, size_t n_
     size_t k = 0;
     for (size_t i = 0; i < run->n_collectives; i++) {
         const ls_run_collective *c = &run->collectives[i];
-        if (c->bucket < 0 || c->bucket >= MOST_BUCKETS || c->bytes <= 0) continue;
+        if (!is_bucket(c)) continue;
         add_transfer(run, c, &free_at, &bytes, &ns);
-        int64_t ready = c->ready[0] ? c->ready[0] : c->arrival[0];
-        if (k >= n_steps || steps[k].number != c->step)
-            for (k = 0; k < n_steps && steps[k].number != c->step;) k++;
-        if (k >= n_steps || !steps[k].begin || steps[k].end - steps[k].begin <= steps[k].blocked || !ready) continue;
-        double share = (double)(ready - steps[k].begin) / (double)(steps[k].end - steps[k].begin - steps[k].blocked);
+        int64_t ready = ready_time(c);
+        const backward_time *b = backward_of(steps, n_steps, c->step, &k);
+        if (!b || b->end - b->begin <= b->blocked || !ready) continue;
+        double share = (double)(ready - b->begin) / (double)(b->end - b->begin - b->blocked);
         sums[c->bucket].share += fmax(0, fmin(1, share));
         sums[c->bucket].n++;
         sums[c->bucket].bytes = c->bytes;
@@ -83,7 +165,14 @@ ls_status ls__torch_run_read(ls__step_profile *p, const ls_run *run)
     p->speed =
         (ls__node_speed){ (double)p->local * p->threads, 1, 1, 1, 1, 1, 1, 0 }; /* only ratios of the rates count */
     if (!status) {
+        double slots = run->rank[0].metadata[LS_METADATA_SLOTS]; /* an import counts what the host did, on a GPU, too */
+        int each = slots >= p->ranks ? p->slots / p->ranks : count_micro_batches(run, &p->no_slots);
         n = list_backward(&run->rank[0], steps, room);
+        if (each > 1 && sends_early(run, steps, n))
+            p->no_slots = "backward follows forward more than once in a step, and gradients are reduced each time";
+        for (size_t i = 0; (p->no_slots || each < 2) && i < n; i++) /* a step is one pass */
+            steps[i].begin = steps[i].first, steps[i].blocked = steps[i].blocked_all;
+        p->slots = p->no_slots ? p->ranks : each * p->ranks;
         sum_buckets(run, steps, n, sums, &p->own_rate);
     }
     for (size_t i = 0; !status && i < MOST_BUCKETS; i++) {
