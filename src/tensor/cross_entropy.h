@@ -9,8 +9,7 @@
 bool ls__targets_fit(ls_tape *t, const char *op, const ls_cross_entropy_options *o, int64_t rows, int64_t V,
                      double *divisor);
 
-/* Replaces a row of logits by (softmax - one-hot) * sum, where sum is that of exp(logit - maximum), and returns the sum. *loss is the
- * row's loss. */
+/* Replaces a row of logits by softmax * sum, where sum is that of exp(logit - maximum), and returns the sum. *loss is the row's loss. */
 float ls__softmax_row(float *row, int64_t V, int32_t target, float *loss);
 
 /* Notes the class of largest logit of row number r, if it is wanted; of several, the first. To be called before ls__softmax_row(). */

@@ -30,7 +30,6 @@ float ls__softmax_row(float *row, int64_t V, int32_t target, float *loss)
     const ls__nn_kernels *k = ls__nn_kernels_best();
     float max = k->max(row, (size_t)V), at_target = row[target];
     float sum = k->exp_shift_sum(row, (size_t)V, 1.0f, max);
-    row[target] -= sum;
     *loss = (float)(ls__math_log((double)sum) + (double)max - (double)at_target);
     return sum;
 }
@@ -102,6 +101,7 @@ ls_tensor *ls_cross_entropy(ls_tape *t, ls_tensor *logits, const ls_cross_entrop
         }
         memcpy(row, logits->data + r * V, (size_t)V * sizeof *row);
         float sum = ls__softmax_row(row, V, o->targets[r], &losses->data[r]);
+        row[o->targets[r]] -= sum;
         ls__nn_kernels_best()->scale(row, (float)((double)w / (divisor * (double)sum)), row, (size_t)V);
     }
     y->data[0] = ls__sum_losses(o, losses->data, rows, divisor);

@@ -6,10 +6,15 @@
  * the result must be the loss that backward starts from.
  *
  * The 1/sum of the softmax is not applied to the chunk, which would need another pass over it, but to the (chunk, C) matrices: to the
- * rows of dx at the end, and to the rows of x before the product for dw. */
+ * rows of dx at the end, and to the rows of x before the product for dw.
+ *
+ * The gradient of the target's logit is softmax - 1. The 1 is left out of the chunk and applied to dx and dw after the products: it is as
+ * large as all of the softmax together, and within the product for dx, a sum over the vocabulary, every later addition would be
+ * rounded at its size. */
 #include "tensor/cross_entropy.h"
 
 #include "kern/gemm.h"
+#include "kern/vector.h"
 #include "tensor/rows.h"
 
 enum {
@@ -29,7 +34,7 @@ typedef struct chunk {
     float *logits;  /* (rows, V) */
     float *losses;  /* (rows of all) */
     float *factors; /* (rows): weight / (divisor * sum) */
-    float *scaled;  /* (rows, C): x times factors */
+    float *scaled;  /* (rows, C): x times factors; after the products, room for a row of weights */
 } chunk;
 
 static ls_status head_back(ls_tape *t, ls__node *n)
@@ -57,8 +62,26 @@ static void softmax_rows(ls_tape *t, const chunk *c, const ls_cross_entropy_opti
     }
 }
 
+/* The 1 of the targets: taken from dx and dw. */
+static void subtract_targets(const chunk *c, const ls_cross_entropy_options *o, const float *x, const ls_param *w,
+                             float *dx, float *dw)
+{
+    const ls__nn_kernels *k = ls__nn_kernels_best();
+    int64_t C = c->C;
+    for (int64_t r = 0; r < c->rows; r++) {
+        float weight = ls__row_weight(o, c->first + r);
+        if (weight == 0) continue;
+        float factor = -(float)((double)weight / c->divisor);
+        int64_t at = o->targets[c->first + r] * C;
+        if (dx && w->half) ls__bf16_to_f32(c->scaled, w->half + at, (size_t)C);
+        if (dx) k->axpy(dx + r * C, factor, w->half ? c->scaled : w->value + at, (size_t)C);
+        if (dw) k->axpy(dw + at, factor, x + r * C, (size_t)C);
+    }
+}
+
 /* Both gradients of a chunk: dx (its rows) is overwritten, dw overwritten by the first chunk unless `add`. */
-static void chunk_back(ls_tape *t, const chunk *c, const float *x, const ls_param *w, float *dx, float *dw, bool add)
+static void chunk_back(ls_tape *t, const chunk *c, const ls_cross_entropy_options *o, const float *x, const ls_param *w,
+                       float *dx, float *dw, bool add)
 {
     const ls__nn_kernels *k = ls__nn_kernels_best();
     int64_t C = c->C, V = c->V;
@@ -91,6 +114,7 @@ static void chunk_back(ls_tape *t, const chunk *c, const float *x, const ls_para
     }
     ls__gemm_run(g, count, t->threads, t->workspace, &t->tick);
     for (int64_t r = 0; dx && r < c->rows; r++) k->scale(dx + r * C, c->factors[r], dx + r * C, (size_t)C);
+    subtract_targets(c, o, x, w, dx, dw);
 }
 
 /* Rows of a chunk: chunks are as equal as possible, with at most CHUNK_ELEMENTS logits. */
@@ -149,7 +173,7 @@ ls_tensor *ls_linear_cross_entropy(ls_tape *t, ls_tensor *x, ls_param *w, const 
         if (!ls__tape_will_record(t, &record)) continue;
         bool add = false;
         float *dw = ls__param_grad(t, w, &add);
-        chunk_back(t, &c, xc, w, s.dx ? s.dx->data + c.first * C : NULL, dw, add);
+        chunk_back(t, &c, o, xc, w, s.dx ? s.dx->data + c.first * C : NULL, dw, add);
     }
     y->data[0] = ls__sum_losses(o, c.losses, rows, c.divisor);
     ls__buffer_drop(t, small);

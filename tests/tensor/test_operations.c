@@ -50,6 +50,41 @@ static void check_head(ls_tape *t, int64_t rows, int64_t C, int64_t V, bool weig
     free_params(p, 2);
 }
 
+/* Weights as at the start of a training run, a vocabulary as GPT-2's: against float64. The sum over the vocabulary must not be rounded at
+ * the size of the target's logit, which made the error 30 times as large as the limit here. */
+static void the_gradient_of_a_large_vocabulary_is_exact(void **state)
+{
+    (void)state;
+    enum { ROWS = 3, C = 24, V = 50257 };
+    ls_param p[2] = { test_param("x", 1, 1, 0, ROWS, C, 0, 0), test_param("w", 2, 0.03f, 0, V, C, 0, 0) };
+    const int32_t targets[ROWS] = { 0, 101, 1009 };
+    ls_tape *t;
+    check_ok(ls_tape_open(&t, NULL));
+    check_ok(ls_tape_begin(t, p, 2, NULL));
+    check_ok(ls_tape_backward(t, ls_linear_cross_entropy(t, ls_tape_param(t, &p[0]), &p[1],
+                                                         &(ls_cross_entropy_options){ .targets = targets })));
+    double largest = 0, error = 0;
+    for (int r = 0; r < ROWS; r++) {
+        const float *x = p[0].value + r * C, *at_target = p[1].value + targets[r] * C;
+        double sum = 0, dx[C] = { 0 };
+        for (int i = 0; i < V; i++) {
+            const float *w = p[1].value + i * C;
+            double logit = 0;
+            for (int c = 0; c < C; c++) logit += (double)x[c] * (double)w[c];
+            sum += exp(logit);
+            for (int c = 0; c < C; c++) dx[c] += exp(logit) * (double)w[c];
+        }
+        for (int c = 0; c < C; c++) {
+            double expected = (dx[c] / sum - (double)at_target[c]) / ROWS;
+            largest = fmax(largest, fabs(expected));
+            error = fmax(error, fabs((double)p[0].grad[r * C + c] - expected));
+        }
+    }
+    if (!(error < 5e-7 * largest)) fail_msg("an error of %.3g, and the largest gradient is %.3g", error, largest);
+    ls_tape_free(&t);
+    free_params(p, 2);
+}
+
 /* ---- An activation inside the layer that reads it, against one of its own. */
 
 static void an_activation_of_the_input_has_the_bits_of_one_that_is_stored(void **state)
@@ -257,6 +292,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_activation_of_the_input_has_the_bits_of_one_that_is_stored),
         cmocka_unit_test(the_fused_head_is_projection_and_cross_entropy),
+        cmocka_unit_test(the_gradient_of_a_large_vocabulary_is_exact),
         cmocka_unit_test(an_eval_pass_computes_the_same_loss),
         cmocka_unit_test(dropout_keeps_its_share_and_backward_uses_the_same_mask),
         cmocka_unit_test(attention_dropout_agrees_with_central_differences),
