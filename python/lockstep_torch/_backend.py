@@ -7,7 +7,6 @@ see _shared."""
 
 import ctypes
 import functools
-import inspect
 import time
 from datetime import timedelta
 
@@ -16,6 +15,7 @@ import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 from torch.distributed.algorithms.join import Join
 
+from . import _compiler
 from . import _library as ls
 from . import _reductions as reductions
 from . import _world
@@ -577,22 +577,10 @@ def _keep_works_of_join():
     Join.notify_join_context = staticmethod(notify_join_context)
 
 
-def _hide_from_compiler(*classes):
-    """DDP's C++ calls these methods in the middle of a model that torch.compile runs: they are not to be compiled, nor what they call."""
-    try:
-        from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
-    except ImportError:
-        return
-    for kind in classes:
-        for method in vars(kind).values():
-            if inspect.isfunction(method):
-                set_code_exec_strategy(method.__code__, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP))
-
-
 def register():
     """Makes init_process_group("lockstep") known to torch."""
     if not hasattr(dist.Backend, "LOCKSTEP"):
         dist.Backend.register_backend("lockstep", create, extended_api=True, devices=["cpu"])
         _allow_monitored_barrier()
         _keep_works_of_join()
-        _hide_from_compiler(LockstepProcessGroup, Work, Message)
+        _compiler.hide(LockstepProcessGroup, Work, Message)

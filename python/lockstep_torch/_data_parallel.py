@@ -5,6 +5,7 @@ in one fixed order. DistributedDataParallel cannot do that: it adds micro-batche
 
 import ctypes
 import math
+import sys
 
 import torch
 import torch.distributed as dist
@@ -27,6 +28,38 @@ def _world_of_this_process():
     return _world.World(dist.HashStore(), 0, 1, 30 * 60 * 1000)
 
 
+class _Buffers:
+    """The buffers of a module as they were at the beginning of a step. Batch norms change theirs without counting it as a change, so that all are copied."""
+
+    def __init__(self, module):
+        self._module = module
+        self._before = None  # by name
+        self._of_slot_0 = {}
+
+    def begin(self):
+        """Before a forward; of those of a step, before the first one."""
+        if self._before is None:
+            self._before = {name: buffer.detach().clone() for name, buffer in self._module.named_buffers()}
+
+    def end_micro_batch(self, slot):
+        """After its backward: all are as before it."""
+        if self._before is not None:
+            if slot == 0:
+                self._of_slot_0 = {name: buffer.detach().clone() for name, buffer in self._module.named_buffers()}
+            self._set(self._before)
+
+    def end_step(self):
+        """On the rank that has slot 0: all are as it left them."""
+        self._set(self._of_slot_0)
+        self._before, self._of_slot_0 = None, {}
+
+    def _set(self, values):
+        with torch.no_grad():
+            for name, buffer in self._module.named_buffers():
+                if name in values and values[name].shape == buffer.shape:
+                    buffer.copy_(values[name])
+
+
 class DataParallel(nn.Module):
     """Trains `module` on all ranks, with a step of `slots` micro-batches.
 
@@ -47,8 +80,9 @@ class DataParallel(nn.Module):
     any_order     add up each rank's micro-batches first: less memory where slots are not spread evenly; bits depend on the number of ranks
     bucket_bytes  a bucket is reduced when it has this much; default: what the library chooses
 
-    Parameters and buffers are rank 0's at the start. Buffers (running statistics of batch norms) are rank 0's after each step: of those bits depend on
-    the number of ranks."""
+    Parameters and buffers are rank 0's at the start. Every micro-batch finds the buffers (running statistics of batch norms) as they were at the
+    beginning of the step, and after the step all ranks have those that slot 0 left: as with DistributedDataParallel, statistics are of one
+    micro-batch per step, and their bits do not depend on the number of ranks either."""
 
     def __init__(self, module, slots=None, *, loss_is="mean", any_order=False, bucket_bytes=0):
         super().__init__()
@@ -77,6 +111,7 @@ class DataParallel(nn.Module):
         self._slot = 0
         self._under_way = False
         self._error = None
+        self._buffers_of_step = _Buffers(module)
         self._hooks = [p.register_post_accumulate_grad_hook(self._hook(i)) for i, p in enumerate(self._order)]
         self._make_equal(list(module.parameters()) + list(module.buffers()))
 
@@ -107,17 +142,57 @@ class DataParallel(nn.Module):
             for tensor in tensors:
                 dist.broadcast(tensor.detach(), 0)
 
+    def _check_parameters(self):
+        known = set(map(id, self._order))
+        for name, parameter in self.module.named_parameters():
+            if parameter.requires_grad and id(parameter) not in known:
+                raise RuntimeError(
+                    f"lockstep_torch.DataParallel: {name} requires a gradient, but did not, or was not there, when the model was wrapped; wrap the "
+                    "model again after such a change"
+                )
+
     def _hook(self, index):
         def ready(parameter):
             if not self._under_way:
                 return  # a backward of the program's own
-            self._grads[index].copy_(parameter.grad)
-            parameter.grad = None
-            ls.check(lib.ls_ddp_ready(self._ddp, index))
+            if index in self._handed_over:
+                raise RuntimeError(
+                    f"lockstep_torch.DataParallel: {self._names[-1 - index]} got another gradient after its last one, as with checkpoint(..., "
+                    "use_reentrant=True) of a parameter that is also used elsewhere; use use_reentrant=False"
+                )
+            if index in self._deferred or torch._C._current_graph_task_id() != self._backward_task:
+                self._deferred[index] = None  # a backward within the backward, of a checkpoint: another one may add to it
+            else:
+                self._hand_over(index)
 
         return ready
 
+    def _hand_over(self, index):
+        self._handed_over.add(index)
+        parameter = self._order[index]
+        self._grads[index].copy_(parameter.grad)
+        parameter.grad = None
+        ls.check(lib.ls_ddp_ready(self._ddp, index))
+
+    def _run_backward(self, loss):
+        def begins(_):
+            self._backward_task = torch._C._current_graph_task_id()
+
+        self._handed_over, self._deferred = set(), {}
+        hook = loss.register_hook(begins) if loss.requires_grad else None
+        self._under_way = True
+        try:
+            loss.backward()
+        finally:
+            self._under_way = False
+            if hook is not None:
+                hook.remove()
+        for index in self._deferred:
+            self._hand_over(index)
+
     def forward(self, *args, **kwargs):
+        if self.slots_of_rank > 1 and self.training and torch.is_grad_enabled():
+            self._buffers_of_step.begin()
         return self.module(*args, **kwargs)
 
     def backward(self, loss, weight=1.0):
@@ -131,6 +206,8 @@ class DataParallel(nn.Module):
             weight = 0.0
         elif not (weight > 0 and math.isfinite(weight)):
             raise ValueError(f"lockstep_torch.DataParallel: weight is {weight}; must be a positive number")
+        if self._slot == 0:
+            self._check_parameters()
         last = self._slot == self.slots_of_rank - 1
         mode = ls.DDP_SYNC if last else ls.DDP_ACCUMULATE
         for parameter in self._order:
@@ -138,25 +215,30 @@ class DataParallel(nn.Module):
         result = ls.DdpResult()
         try:
             ls.check(lib.ls_ddp_begin(self._ddp, mode, weight))
-            self._under_way = True
-            try:
-                if loss is not None:
-                    loss.backward()
-            finally:
-                self._under_way = False
+            if loss is not None:
+                self._run_backward(loss)
             ls.check(lib.ls_ddp_finish(self._ddp, result))
         except BaseException as error:
             self._error = error
             if not isinstance(error, ls.LockstepError):  # the others wait for this rank
                 lib.ls_group_abort(self._world.all, f"backward failed: {error}".encode()[:300])
             raise
+        self._buffers_of_step.end_micro_batch(self.first_slot + self._slot)
         self._slot = 0 if last else self._slot + 1
         if last:
             for index, parameter in enumerate(self._order):
                 parameter.grad = None if lib.ls_ddp_unused(self._ddp, index) else self._grads[index]
+            self._tell_recorder()
+            self._buffers_of_step.end_step()
             self._make_equal(list(self.module.buffers()))
         self.weight = result.weight if last else None
         return last
+
+    def _tell_recorder(self):
+        record = sys.modules.get(f"{__package__}._record")
+        recorder = record and record._active
+        if recorder and recorder.synchrony:
+            recorder.synchrony.parameters_reduced(self._order)
 
     def __del__(self):
         if getattr(self, "_ddp", None) and lib is not None and self._world.handle:  # None: Python ends

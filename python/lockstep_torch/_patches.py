@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
+from . import _compiler
 from . import _library as ls
 
 
@@ -181,13 +182,47 @@ def _watch_loop(recorder):
     ]
 
 
+def _forward_hooks(recorder):
+    """They do nothing where torch.compile makes a graph of them: it could not, and a program may have told it to fail then."""
+
+    def before(module, args):
+        if not torch.compiler.is_compiling():
+            recorder.forward_begins(module)
+
+    def after(module, args, output):
+        if not torch.compiler.is_compiling():
+            recorder.forward_ends(module)
+
+    return before, after
+
+
 def _watch_modules(recorder):
     """Global hooks, until watch_roots() knows which modules the loop calls itself."""
-    module = torch.nn.modules.module
-    before = module.register_module_forward_pre_hook(lambda m, args: recorder.forward_begins(m))
-    after = module.register_module_forward_hook(lambda m, args, output: recorder.forward_ends(m), always_call=True)
+    module, (begins, ends) = torch.nn.modules.module, _forward_hooks(recorder)
+    before = module.register_module_forward_pre_hook(begins)
+    after = module.register_module_forward_hook(ends, always_call=True)
     recorder._discovery = [before, after]
-    return [before.remove, after.remove]
+
+    def make_compile(original):
+        def compile(module, *args, **kwargs):
+            """A module that is compiled in place has its hooks compiled with it: the call is watched from outside."""
+            original(module, *args, **kwargs)
+            compiled = module._compiled_call_impl
+
+            def call(*args, **kwargs):
+                if recorder.closed or torch.compiler.is_compiling():
+                    return compiled(*args, **kwargs)
+                recorder.forward_begins(module)
+                try:
+                    return compiled(*args, **kwargs)
+                finally:
+                    recorder.forward_ends(module)
+
+            module._compiled_call_impl = call
+
+        return compile
+
+    return [before.remove, after.remove, _replace(torch.nn.Module, "compile", make_compile)]
 
 
 def watch_roots(recorder):
@@ -195,9 +230,10 @@ def watch_roots(recorder):
     for handle in recorder._discovery:
         handle.remove()
     recorder._discovery = []
+    begins, ends = _forward_hooks(recorder)
     for root in recorder._roots:
-        before = root.register_forward_pre_hook(lambda m, args: recorder.forward_begins(m), prepend=True)
-        after = root.register_forward_hook(lambda m, args, output: recorder.forward_ends(m), always_call=True)
+        before = root.register_forward_pre_hook(begins, prepend=True)
+        after = root.register_forward_hook(ends, always_call=True)
         recorder._undo += [before.remove, after.remove]
 
 
@@ -217,6 +253,7 @@ def open_world():
 
 
 def install(recorder):
+    _compiler.hide(_ForwardingGroup)
     undo = _watch_loop(recorder) + _watch_modules(recorder)
     if dist.is_available():
         undo += _watch_collectives(recorder) + _watch_reducers(recorder)

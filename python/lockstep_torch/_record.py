@@ -76,7 +76,8 @@ class Recorder:
         self._thread = None
         self._pid = os.getpid()
         self._forward_open = False
-        self._forward_depth = self._backward_depth = self._update_depth = 0
+        self._forward_depth = self._backward_depth = 0
+        self._updating = []  # ids of optimizers in whose step() the thread is
         self._in_step = False
         self._number = 0
         self._micro_batch = 0
@@ -134,6 +135,10 @@ class Recorder:
 
     def _mine(self):
         return self._handle and self._thread == threading.get_ident()
+
+    @property
+    def closed(self):
+        return self._undo is None
 
     def close(self):
         """Writes what is left and takes the hooks out."""
@@ -260,7 +265,7 @@ class Recorder:
 
     def forward_begins(self, module):
         self._forward_depth += 1
-        if self._forward_depth > 1 or self._backward_depth or self._update_depth or not self._open():
+        if self._forward_depth > 1 or self._backward_depth or self._updating or not self._open():
             return
         if not self._mine():
             return
@@ -278,7 +283,7 @@ class Recorder:
 
     def forward_ends(self, module):
         self._forward_depth = max(0, self._forward_depth - 1)
-        if self._forward_depth or self._backward_depth or self._update_depth or not self._mine():
+        if self._forward_depth or self._backward_depth or self._updating or not self._mine():
             return
         if not torch.is_grad_enabled():
             lib.ls_record_end(self._handle, ls.PHASE_EVAL)
@@ -292,10 +297,11 @@ class Recorder:
             if not parameter.requires_grad or id(parameter) in self._spans:
                 continue
             index = self._spans[id(parameter)] = len(self._spans)
-            lib.ls_record_name(self._handle, ls.NAME_SPAN, index, name.removeprefix("module.").encode())
+            name = name.removeprefix("_orig_mod.").removeprefix("module.")  # of torch.compile, and DDP
+            lib.ls_record_name(self._handle, ls.NAME_SPAN, index, name.encode())
             added += parameter.numel()
             if self.synchrony:
-                self.synchrony.add(index, name.removeprefix("module."), parameter)
+                self.synchrony.add(index, name, parameter)
             if not self._gradients:
                 continue
             try:
@@ -336,8 +342,12 @@ class Recorder:
                 self.synchrony.after_backward()
 
     def update_begins(self, optimizer):
-        self._update_depth += 1
-        if self._update_depth > 1 or not self._open() or not self._mine():
+        if id(optimizer) in self._updating:  # its last step() raised, and torch then calls no hook
+            del self._updating[self._updating.index(id(optimizer)) :]
+            if not self._updating and self._mine():
+                lib.ls_record_end(self._handle, ls.PHASE_UPDATE)
+        self._updating.append(id(optimizer))
+        if len(self._updating) > 1 or not self._open() or not self._mine():
             return
         if self._owner is None or self._owner() is None:
             self._owner = weakref.ref(optimizer)
@@ -348,8 +358,9 @@ class Recorder:
         lib.ls_record_begin(self._handle, ls.PHASE_UPDATE)
 
     def update_ends(self, optimizer):
-        self._update_depth = max(0, self._update_depth - 1)
-        if self._update_depth or not self._mine():
+        if id(optimizer) in self._updating:
+            del self._updating[self._updating.index(id(optimizer)) :]
+        if self._updating or not self._mine():
             return
         lib.ls_record_end(self._handle, ls.PHASE_UPDATE)
         if self._owner is not None and self._owner() is optimizer:

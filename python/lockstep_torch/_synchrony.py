@@ -60,6 +60,7 @@ class Checker:
         self._names, self._parameters = {}, {}
         self._reducers = {}  # id of its group: (group, ids of its parameters)
         self._synced = set()  # groups whose reducer ran in this backward
+        self._unseen = set()  # ids of parameters that a DDP will reduce in the next backward, which was made before the recorder
         self._others_bytes = 0  # reduced in other ways since the last optimizer step
         self._no_sync = False  # the last forward was one under no_sync()
         self._ddp = []  # parameters of all DDP modules
@@ -80,8 +81,13 @@ class Checker:
         self._ddp += [p for p in parameters if _is_plain(p) and id(p) not in known]
 
     def before_forward(self, module):
+        module = getattr(module, "_orig_mod", module)  # what torch.compile makes has the module in it
         if isinstance(module, torch.nn.parallel.DistributedDataParallel):
             self._no_sync = not module.require_backward_grad_sync
+            if not self._no_sync:
+                ids = {id(p) for p in module.parameters()}
+                if not any(ids & known for _, known in self._reducers.values()):
+                    self._unseen |= ids
 
     def bucket_reduced(self, group):
         self._synced.add(id(group))
@@ -90,7 +96,15 @@ class Checker:
         if kind in (ls.COLLECTIVE_ALLREDUCE, ls.COLLECTIVE_REDUCE_SCATTER, ls.COLLECTIVE_REDUCE):
             self._others_bytes += size
 
+    def parameters_reduced(self, parameters):
+        """By lockstep_torch.DataParallel."""
+        ids = set(map(id, parameters))
+        self.local = {i for i in self.local if id(self._parameters[i]) not in ids}
+
     def after_backward(self):
+        if self._unseen:
+            self.local = {i for i in self.local if id(self._parameters[i]) not in self._unseen}
+            self._unseen = set()
         for key in self._synced:
             parameters = self._reducers[key][1] if key in self._reducers else ()
             self.local = {i for i in self.local if id(self._parameters[i]) not in parameters}

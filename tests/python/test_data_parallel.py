@@ -11,7 +11,7 @@ from conftest import run_ranks
 @pytest.mark.parametrize(
     "model, slots, worlds", [("transformer", 4, (1, 2, 3, 4)), ("resnet", 6, (1, 2, 3, 4)), ("transformer", 3, (1, 2))]
 )
-def test_weights_do_not_depend_on_the_number_of_ranks(tmp_path, model, slots, worlds):
+def test_the_state_does_not_depend_on_the_number_of_ranks(tmp_path, model, slots, worlds):
     states = []
     for ranks in worlds:
         out = tmp_path / f"{ranks}.pt"
@@ -76,6 +76,35 @@ assert m.unused.weight.grad is None and m.used.weight.grad is not None; print("d
     assert done.stdout == "done\n", done.stdout + done.stderr
 
 
+def test_checkpoints_of_a_layer_that_is_used_twice():
+    done = python(
+        """
+from torch.utils.checkpoint import checkpoint
+class M(nn.Module):
+    def __init__(self, again):
+        super().__init__(); self.a, self.b, self.again = nn.Linear(3, 3), nn.Linear(3, 3), again
+    def forward(self, x):
+        x = self.a(x)
+        for _ in range(2): x = checkpoint(self.b, x, use_reentrant=True)  # two backwards within the backward
+        return self.b(x) if self.again else x
+torch.manual_seed(0)
+m, x = M(False), torch.randn(4, 3)
+m(x).square().mean().backward()
+want = [p.grad for p in m.parameters()]
+for p in m.parameters(): p.grad = None
+d = lockstep_torch.DataParallel(m, slots=1)
+assert d.backward(d(x).square().mean())
+assert all(torch.equal(p.grad, w) for p, w in zip(m.parameters(), want))
+m = M(True); d = lockstep_torch.DataParallel(m, slots=1)
+try: d.backward(d(x).square().mean())
+except RuntimeError as e: assert "b.bias got another gradient" in str(e) or "b.weight got another gradient" in str(e), e
+else: raise AssertionError("its gradient was not complete")
+print("done")
+"""
+    )
+    assert done.stdout == "done\n", done.stdout + done.stderr
+
+
 def test_what_is_refused():
     done = python(
         """
@@ -91,7 +120,11 @@ refused("use \\"mean\\" or \\"sum\\"", lambda: D(nn.Linear(2, 2), loss_is="total
 p = D(nn.Linear(2, 2), slots=1)
 refused("weight is 0", lambda: p.backward(p(torch.ones(1, 2)).sum(), weight=0))
 refused("weight is nan", lambda: p.backward(p(torch.ones(1, 2)).sum(), weight=float("nan")))
-assert p.backward(p(torch.ones(1, 2)).sum(), weight=2); print("done")
+assert p.backward(p(torch.ones(1, 2)).sum(), weight=2)
+m = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)); m[0].requires_grad_(False); p = D(m)
+assert p.backward(p(torch.ones(1, 2)).sum())
+m[0].requires_grad_(True)  # ranks would go apart
+refused("0.weight requires a gradient, but did not", lambda: p.backward(p(torch.ones(1, 2)).sum())); print("done")
 """
     )
     assert done.stdout == "done\n", done.stdout + done.stderr

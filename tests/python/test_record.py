@@ -91,10 +91,42 @@ def test_broken_synchronization_is_found(run, case, words):
     assert "SynchronizationWarning" in run.outcome.err[0], run.outcome.err[0]
 
 
-@pytest.mark.parametrize("case", [["none"], ["accumulate"], ["unwrapped", "reduced"]])
+@pytest.mark.parametrize("case", [["none"], ["accumulate"], ["unwrapped", "reduced"], ["late record"]])
 def test_sound_loops_raise_no_warning(run, case):
     run(*case)
     assert run.warnings() == []
+
+
+def test_gradients_of_data_parallel_are_reduced(run):
+    run("data_parallel", BACKEND="lockstep")
+    assert run.warnings() == []
+    assert len(run.report()["steps"]) == 16
+
+
+@pytest.mark.parametrize("backend", ["gloo", "lockstep"])
+@pytest.mark.parametrize("case", ["compiled", "compiled in place"])
+def test_compiled_models(run, case, backend):
+    run(case, BACKEND=backend)
+    report = run.report()
+    assert len(report["steps"]) == 16 and all(rank["phases"]["forward"] > 0 for rank in report["by_rank"])
+    assert run.warnings() == []
+
+
+@pytest.mark.parametrize("compile", ["m = torch.compile(m, fullgraph=True, backend='eager')", "m.compile(fullgraph=True, backend='eager')"])
+def test_the_recorder_is_not_compiled(tmp_path, compile):
+    done = python(
+        f"""
+import lockstep_torch, torch
+with lockstep_torch.record({str(tmp_path)!r}):
+    m = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU()); o = torch.optim.SGD(m.parameters())
+    {compile}
+    for i in range(6):
+        m(torch.ones(1, 2)).sum().backward(); o.step()
+"""
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(lockstep("report", "--json", tmp_path))
+    assert len(report["steps"]) == 6 and report["by_rank"][0]["phases"]["forward"] > 0, report["steps"]
 
 
 def python(code, **variables):
@@ -147,6 +179,30 @@ with lockstep_torch.record({str(tmp_path)!r}):
     assert done.returncode == 0, done.stderr
     text = lockstep("report", tmp_path)
     assert "1 rank" in text and "checkpoint" in text, text
+
+
+def test_steps_are_recorded_after_exceptions_that_the_loop_handles(tmp_path):
+    done = python(
+        f"""
+import lockstep_torch, torch
+class Optimizer(torch.optim.SGD):
+    def step(self, closure=None):
+        if i == 3: raise ArithmeticError
+        return super().step(closure)
+class Model(torch.nn.Linear):
+    def forward(self, x):
+        if i == 5: raise ValueError
+        return super().forward(x)
+with lockstep_torch.record({str(tmp_path)!r}):
+    m = Model(2, 2); o = Optimizer(m.parameters())
+    for i in range(12):
+        try: m(torch.ones(1, 2)).sum().backward(); o.step()
+        except (ArithmeticError, ValueError): pass
+"""
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(lockstep("report", "--json", tmp_path))
+    assert len(report["steps"]) == 10, report["steps"]  # 12, of which two did not end
 
 
 def test_after_a_record_everything_is_as_before(tmp_path):

@@ -13,7 +13,8 @@ torch.set_num_threads(1)
 if case not in ("autoload", "plain"):
     import lockstep_torch
 
-    lockstep_torch.record(folder)
+    if case != "late record":
+        lockstep_torch.record(folder)
 dist.init_process_group(os.environ.get("BACKEND", "gloo"))
 rank, slow = dist.get_rank(), dist.get_rank() == 1
 accumulate = 2 if case in ("accumulate", "no_sync") else 1
@@ -46,7 +47,19 @@ class Block(nn.Module):
 
 torch.manual_seed(0)
 inner = nn.Sequential(Block(), Block(), Block(), nn.Linear(64, 10))
-model = inner if case == "unwrapped" else nn.parallel.DistributedDataParallel(inner, bucket_cap_mb=0.02)
+if case == "data_parallel":
+    model = lockstep_torch.DataParallel(inner)
+elif case == "unwrapped":
+    model = inner
+else:
+    cap = 25 if case.startswith("compiled") else 0.02  # the compiler wants no bucket smaller than the first one, which has 1 MB
+    model = nn.parallel.DistributedDataParallel(inner, bucket_cap_mb=cap)
+if case == "compiled":
+    model = torch.compile(model, backend="aot_eager")
+elif case == "compiled in place":
+    model.compile(backend="aot_eager")
+if case == "late record":
+    lockstep_torch.record(folder)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 data = Numbers()
 loader = torch.utils.data.DataLoader(
@@ -63,6 +76,8 @@ for step in range(steps):
             optimizer.register_step_pre_hook(lambda *_: time.sleep(0.03)) if step == 0 and micro == 0 else None
         if case == "module":
             nn.functional.cross_entropy(inner(x), y).backward()
+        elif case == "data_parallel":
+            assert model.backward(nn.functional.cross_entropy(model(x), y))
         elif case == "no_sync" and micro:  # the forward decides, and it is in the wrong place
             with model.no_sync():
                 out = model(x)
@@ -85,6 +100,7 @@ if case == "eval":
     with torch.no_grad():
         for x, y in loader:
             model(x)
+model = None if case == "data_parallel" else model
 os.makedirs(folder, exist_ok=True)
 torch.save({k: v for k, v in inner.state_dict().items()}, os.path.join(folder, f"state-{rank}.pt"))
 if case == "restored":
