@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "data/jinja.h"
 #include "data/normalize.h"
+#include "data/unicode.h"
 
 /* The text with `from` replaced by `to`. Takes `value`. */
 static json_t *replace(json_t *value, const char *from, const char *to)
@@ -44,21 +45,32 @@ static json_t *clean(json_t *value)
     return replace(remove_brackets(replace(text, " [title]", ". ")), "  ", " ");
 }
 
+/* The capital of a letter; of several, the first. Letters with a capital of two characters (ß) stay as they are. */
+static int32_t capital_of(int32_t letter)
+{
+    if (letter < 0x80) return letter >= 'a' && letter <= 'z' ? letter - 32 : letter;
+    for (size_t i = 0; i < ls__lowered_count; i++)
+        if (ls__lowered[i][1] == letter && !ls__lowered[i][2] && letter != 0xdf) return ls__lowered[i][0];
+    return letter;
+}
+
 /* Python's capitalize(). */
 static json_t *capitalize(const char *text)
 {
+    if (!*text) return json_string(text);
     ls__normalizer n = { 0 };
     ls__steps lower = { .step = { { .kind = LS__STEP_LOWERCASE } }, .count = 1 };
-    const uint8_t *rest = (const uint8_t *)text + (*text != 0);
-    size_t bytes = strlen((const char *)rest);
-    char first = *text >= 'a' && *text <= 'z' ? (char)(*text - 32) : *text;
+    const uint8_t *rest = (const uint8_t *)text;
+    size_t bytes = strlen(text), first_bytes;
+    int32_t first = ls__utf8_get(rest, rest + bytes, &first_bytes); /* valid: jansson has read it */
     json_t *out = NULL;
-    char *whole = NULL;
-    if ((uint8_t)*text >= 0x80) return json_string(text);
-    if (!ls__normalize(&n, &lower, &rest, &bytes) && (whole = malloc(bytes + 2))) {
-        *whole = first;
-        memcpy(whole + 1, rest, bytes);
-        out = json_stringn(whole, *text ? bytes + 1 : 0);
+    uint8_t *whole = NULL;
+    rest += first_bytes;
+    bytes -= first_bytes;
+    if (!ls__normalize(&n, &lower, &rest, &bytes) && (whole = malloc(bytes + 4))) {
+        size_t at = ls__utf8_put(whole, capital_of(first));
+        memcpy(whole + at, rest, bytes);
+        out = json_stringn((char *)whole, at + bytes);
     }
     free(whole);
     ls__normalizer_free(&n);

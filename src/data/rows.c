@@ -68,7 +68,7 @@ static bool has_field(const file *f, const ls__table_record *first, const char *
 {
     int columns;
     if (f->kind != LS__TABLE_JSONL)
-        return ls__table_column(f->kind, f->text + first->offset, first->bytes, name, &columns) >= 0;
+        return ls__table_column(f->kind, f->text + first->offset, first->bytes, name, &columns, NULL) >= 0;
     ls__table_reader reader = { 0 };
     ls__cell cell = { .name = name };
     size_t at;
@@ -115,11 +115,21 @@ static ls_status choose_fields(rows *t, const file *f, const ls__table_record *f
 /* The columns of a file whose first record names them. */
 static ls_status find_columns(const rows *t, file *f, const ls__table_record *first)
 {
+    static const char *const options[CELLS] = { "the option field", "pair_field", "label_field" };
+    const char *header = f->text + first->offset;
+    int shown = (int)(first->bytes < MAX_LABEL ? first->bytes : MAX_LABEL), same = 0;
+    char what[2 * MAX_LABEL];
     for (int i = 0; i < CELLS; i++) {
         f->column[i] = t->name[i] ? 0 : -1;
         if (!t->name[i] || f->kind == LS__TABLE_JSONL) continue;
-        f->column[i] = ls__table_column(f->kind, f->text + first->offset, first->bytes, t->name[i], &f->columns);
-        if (f->column[i] < 0) return row_fails(f, first, 0, "the first record has no field ", t->name[i]);
+        f->column[i] = ls__table_column(f->kind, header, first->bytes, t->name[i], &f->columns, &same);
+        if (f->column[i] >= 0 && same == 1) continue;
+        if (same > 1)
+            snprintf(what, sizeof what, "the first record has %d fields with the name %.60s", same, t->name[i]);
+        else
+            snprintf(what, sizeof what, "the first record has no field %.60s (it is: %.*s); name another with %s",
+                     t->name[i], shown, header, options[i]);
+        return row_fails(f, first, 0, what, "");
     }
     return LS_OK;
 }
@@ -136,7 +146,8 @@ static ls_status read_cells(const rows *t, const file *f, ls__table_reader *read
     if (status) return row_fails(f, r, at, f->kind == LS__TABLE_JSONL ? "not a JSON object: " : "", problem);
     for (int i = 0; i < LABEL; i++)
         if (t->name[i] && !cells[i].text) return row_fails(f, r, 0, "no string in field ", t->name[i]);
-    if (!cells[LABEL].found) return row_fails(f, r, 0, "no text or number in field ", t->name[LABEL]);
+    if (!cells[LABEL].found || (!cells[LABEL].is_number && !cells[LABEL].bytes))
+        return row_fails(f, r, 0, "no text or number in field ", t->name[LABEL]);
     return LS_OK;
 }
 
@@ -253,14 +264,17 @@ static ls_status read_rows(rows *t, const ls__rows_options *o,
             if (header || status) continue;
             status = read_cells(t, f, &reader, &r, cells);
             if (!status) status = each(user, t, (uint32_t)i, &r, cells);
-            if (status != LS_EFORMAT || !o->skip_bad) continue;
+            if (status != LS_EFORMAT) continue;
+            if (!o->skip_bad) {
+                ls__fail(status, "%s; correct the row, or skip such rows (skip_bad)", ls_error());
+                continue;
+            }
             ls__bad_lines one = { .count = 1 };
             snprintf(one.first, sizeof one.first, "%s", ls_error());
             ls__bad_lines_add(&bad, &one);
             status = LS_OK;
         }
     }
-    if (status == LS_EFORMAT) ls__fail(status, "%s; correct the row, or skip such rows (skip_bad)", ls_error());
     ls__table_reader_free(&reader);
     if (!status) ls__bad_lines_warn(&bad);
     return status;

@@ -164,23 +164,25 @@ static ls_status read_cells(ls__table_kind kind, ls__table_reader *r, const char
     return LS_EFORMAT;
 }
 
-int ls__table_column(ls__table_kind kind, const char *header, size_t bytes, const char *name, int *columns)
+int ls__table_column(ls__table_kind kind, const char *header, size_t bytes, const char *name, int *columns, int *same)
 {
     ls__table_reader r = { 0 };
     scan s = { .text = header, .bytes = bytes, .separator = separator_of(kind), .quotes = kind == LS__TABLE_CSV };
-    int found = -1;
+    int found = -1, count = 0;
     *columns = 0;
+    if (same) *same = 0;
     if (make_room(&r, bytes)) return -1;
     char *memory = r.memory;
     for (bool more = true; more; ++*columns) {
         const char *text = header;
         size_t n = 0;
         if (!next_cell(&s, &memory, &text, &n)) break;
-        if (found < 0 && name && strlen(name) == n && !memcmp(name, text, n)) found = *columns;
+        if (name && strlen(name) == n && !memcmp(name, text, n) && !count++) found = *columns;
         more = s.at < bytes;
         s.at++;
     }
     ls__table_reader_free(&r);
+    if (same) *same = count;
     return found;
 }
 

@@ -50,8 +50,8 @@ typedef struct ls__table_reader {
 } ls__table_reader;
 void ls__table_reader_free(ls__table_reader *reader);
 
-/* The column with that name in a first record, and how many it has; -1: none. */
-int ls__table_column(ls__table_kind kind, const char *header, size_t bytes, const char *name, int *columns);
+/* The first column with that name in a first record, how many columns it has, and (unless NULL) how many of that name; -1: none. */
+int ls__table_column(ls__table_kind kind, const char *header, size_t bytes, const char *name, int *columns, int *same);
 /* Reads fields of a record. columns: how many a record must have (CSV, TSV). What is wrong is LS_EFORMAT with *at and *problem (static
  * text), and no message. A field that is not there is not an error: see `found`. LS_ENOMEM: no memory. */
 LS_MUST_CHECK ls_status ls__table_read(ls__table_kind kind, ls__table_reader *reader, const char *record, size_t bytes,

@@ -66,7 +66,8 @@ static ls_status choose_data(evaluation *e)
     if (e->run) {
         *d = e->run->options;
     } else if (!o->n_data) {
-        return ls__fail(LS_EINVAL, "%s: not a run folder, so there is no validation data; give files to evaluate on",
+        return ls__fail(LS_EINVAL,
+                        "%s: not a run folder, so there is no validation data; give files to evaluate on, data=FILES",
                         o->model);
     }
     if (o->n_data) {
@@ -86,7 +87,8 @@ static ls_status choose_data(evaluation *e)
         d->n_val_data = 0;
         d->val_fraction = 0;
     } else if (!(d->val_fraction > 0)) {
-        return ls__fail(LS_EINVAL, "%s: the run has no validation data and held none out; give files to evaluate on",
+        return ls__fail(LS_EINVAL,
+                        "%s: the run has no validation data and held none out; give files to evaluate on, data=FILES",
                         o->model);
     }
     if (o->seq_len) d->seq_len = o->seq_len;

@@ -18,7 +18,8 @@ static ls_status choose_data(ls_train *t, const ls_eval_options *o, const ls_tra
     ls_train_options *d = &t->options;
     if (run) *d = run->options;
     if (!o->n_data && !run)
-        return ls__fail(LS_EINVAL, "%s: not a run folder, so there is no validation data; give files to evaluate on",
+        return ls__fail(LS_EINVAL,
+                        "%s: not a run folder, so there is no validation data; give files to evaluate on, data=FILES",
                         o->model);
     if (o->n_data) {
         d->data = o->data;
@@ -36,7 +37,8 @@ static ls_status choose_data(ls_train *t, const ls_eval_options *o, const ls_tra
         d->n_data = d->n_val_data;
         d->val_fraction = 0;
     } else if (!(d->val_fraction > 0)) {
-        return ls__fail(LS_EINVAL, "%s: the run has no validation data and held none out; give files to evaluate on",
+        return ls__fail(LS_EINVAL,
+                        "%s: the run has no validation data and held none out; give files to evaluate on, data=FILES",
                         o->model);
     }
     d->val_data = NULL;

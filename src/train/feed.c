@@ -104,8 +104,8 @@ ls_status ls__check_tokenizer(const ls_tokenizer *tokenizer, const char *name, c
         padding = 128; /* vocabularies are often rounded up to a multiple of this */
     int32_t first;
     if (vocab && tokens > vocab)
-        return ls__fail(LS_EINVAL, "the tokenizer has %d tokens, more than the model's vocabulary of %d", tokens,
-                        vocab);
+        return ls__fail(LS_EINVAL, "%s: the tokenizer has %d tokens, more than the model's vocabulary of %d", name,
+                        tokens, vocab);
     if (model && !has_own && (tokens + padding - 1) / padding * padding < vocab)
         return ls__fail(LS_EINVAL,
                         "%s: the model has a vocabulary of %d tokens and no tokenizer, and '%s' has %d tokens: use the "

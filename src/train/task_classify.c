@@ -55,6 +55,10 @@ static ls_status find_labels(ls_train *t, classify *c, int *classes)
     if ((status = ls__rows_labels(&rows, &names, &found))) return status;
     c->labels = names;
     o->labels = names;
+    if (names && found < 2)
+        return ls__fail(LS_EINVAL,
+                        "%s: all rows have the label '%.60s'; a classifier needs two classes: name all with labels=A,B",
+                        o->data[0], names);
     if (!*classes) *classes = found < 2 ? 2 : found;
     return LS_OK;
 }
@@ -78,6 +82,9 @@ static ls_status prepare(ls_train *t)
         return ls__fail(LS_EINVAL, "classes=%d, but there are %d labels: %.200s", asked, count_names(o->labels),
                         o->labels);
     if (o->labels) classes = count_names(o->labels);
+    if (classes < 2) /* transformers takes a head of one for a regression */
+        return ls__fail(LS_EINVAL, "%sclasses=%d: a classifier needs two classes at least",
+                        asked || o->labels ? "" : "the model has ", classes);
     if (ls__train_reads_init(t)) t->new_head = own != classes;
     o->model.classes = classes;
     return ls__lm_options_check(&o->model);

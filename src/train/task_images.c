@@ -104,6 +104,7 @@ static ls_status fit_model(ls_train *t, const images *s)
                         info->channels == 1 ? "" : "s", r->channels);
     r->channels = info->channels;
     if (!r->classes) r->classes = info->classes;
+    if (r->classes < 2) return ls__fail(LS_EINVAL, "%s: pictures of one class; a classifier needs two at least", first);
     if (r->std[0] <= 0) normalize_as(info->format, r->mean, r->std);
     ls_vit_options vit = vit_of(&t->options);
     return t->options.vit.layers ? ls__vit_check(&vit) : ls__resnet_check(r);

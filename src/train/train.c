@@ -160,7 +160,7 @@ static ls_status add_adapters(ls_train *t)
     ls_lora_options lora;
     struct stat from, to;
     if (!o->lora) return LS_OK;
-    if (!o->init) return ls__fail(LS_EINVAL, "lora: adapters need a model to start from; set init");
+    if (!o->init) return ls__fail(LS_EINVAL, "lora: adapters need a model to start from; set init=FOLDER");
     if (o->run_dir && !stat(o->init, &from) && !stat(o->run_dir, &to) && from.st_dev == to.st_dev &&
         from.st_ino == to.st_ino)
         return ls__fail(LS_EINVAL, "%s: an adapter cannot be saved to the folder of its base model; choose another",

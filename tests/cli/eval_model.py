@@ -23,6 +23,9 @@ QUESTIONS = [
     {"ctx": "Two", "label": "1", "endings": ["and two", "or more"]},
     {"activity_label": "A long story", "ctx_a": "The mill by the river turned all night, and the other one, too.", "ctx_b": "", "label": 1,
      "endings": ["Ada counted lamps until the morning came and she was tired.", "It stopped.", "Ben.", "No."]},
+    {"activity_label": "Travel", "ctx_a": "", "ctx_b": "\u65e5\u672c Is It,", "label": 1, "endings": ["he said.", "No"]},
+    {"activity_label": "Ducks", "ctx_a": "", "ctx_b": "\u00fcber-DUCKS", "label": 0, "endings": ["fly.", "Swim"]},
+    {"activity_label": "Apples", "ctx_a": "Red.", "ctx_b": "\u00c4PFEL Fall", "label": 1, "endings": ["down", "Up"]},
 ]
 
 

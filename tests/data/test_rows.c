@@ -154,6 +154,10 @@ static void what_is_wrong_has_file_and_place(void **state)
         { "b.jsonl", "{\"text\":\"a\",\"label\":0}\n{\"text\":1,\"label\":0}\n",
           "byte 23 (line 2): no string in field text" },
         { "b.jsonl", "{\"text\":\"a\",\"label\":null}\n", "no text or number in field label" },
+        { "b.csv", "text,label\na,0\nb,\n", "b.csv: byte 15 (line 3): no text or number in field label" },
+        { "b.csv", "text,lab\na,0\n", "has no field label (it is: text,lab); name another with label_field" },
+        { "b.csv", "text,label,text\na,0,b\n",
+          "b.csv: byte 0 (line 1): the first record has 2 fields with the name text" },
     };
     ls_tokenizer *t = tokenizer();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -163,6 +167,9 @@ static void what_is_wrong_has_file_and_place(void **state)
         write_text(cases[i].path, cases[i].text);
         check_fails(ls__rows_open(&d, &o), i == 10 ? LS_EINVAL : LS_EFORMAT, cases[i].message);
         assert_null(d);
+        /* a row can be skipped, the names of the fields cannot */
+        bool names = i == 10 || (strstr(ls_error(), "(line 1)") && !strstr(cases[i].path, "json"));
+        assert_int_equal(!strstr(ls_error(), "skip_bad"), names);
     }
     const char *path = "s.csv";
     ls_dataset *d;

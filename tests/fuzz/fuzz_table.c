@@ -18,7 +18,7 @@ static void read_records(ls__table_kind kind, const char *text, size_t bytes)
         if (r.offset < before || r.offset + r.bytes > bytes || r.line <= line || !r.bytes) abort();
         before = r.offset + r.bytes;
         line = r.line;
-        if (!columns) column = ls__table_column(kind, text + r.offset, r.bytes, "a", &columns);
+        if (!columns) column = ls__table_column(kind, text + r.offset, r.bytes, "a", &columns, NULL);
         ls__cell cells[2] = { { .name = "a", .column = column < 0 ? 0 : column }, { .name = "b", .column = 1 } };
         size_t at = 0;
         const char *problem = NULL;
