@@ -44,10 +44,17 @@ static void add_bar(plot_bars *p, const json_t *row, bool peer, char *label, siz
     bar->name = label;
     bar->spread = ddp_number(row, peer ? "peer_step_sd_ms" : "step_sd_ms") / n;
     for (int i = 0; i < 4; i++) bar->parts[i] = ddp_number(row, peer ? theirs[i] : ours[i]) / n;
-    if (!peer || isnan(ddp_number(row, "step_ms")))
+    if (!peer) {
         ddp_label(row, label, room);
-    else
+    } else if (isnan(ddp_number(row, "step_ms"))) { /* no bar of ours stands before it */
+        ddp_label(row, label, room);
+        char *space = strrchr(label, ' ');
+        size_t length = strlen(label);
+        if (space) *space = '\n';
+        snprintf(label + length, room - length, ", torch");
+    } else {
         snprintf(label, room, "torch");
+    }
 }
 
 static ls_status plot_steps(const json_t *rows, ddp_part part, const char *model, bool hosts, const char *text,

@@ -68,7 +68,7 @@ static void put_time(FILE *to, double ms, double sd, double divisor)
     if (isnan(ms))
         fprintf(to, " %16s", "-");
     else
-        fprintf(to, " %8.1f \u00b1%5.1f", ms / divisor, isnan(sd) ? 0 : sd / divisor);
+        fprintf(to, " %9.1f \u00b1%5.1f", ms / divisor, isnan(sd) ? 0 : sd / divisor);
 }
 
 /* ---- Parts that time whole steps. */
@@ -117,7 +117,7 @@ static void put_row(const json_t *row, const json_t *first, FILE *to)
     put_time(to, ours, ddp_number(row, "step_sd_ms") / n, 1);
     for (int i = 0; i < 4 && !isnan(ours); i++) fprintf(to, " %9.1f", ddp_number(row, phases[i]) / n);
     if (isnan(ours))
-        fprintf(to, " %47s", "cannot happen: the mode is begin's");
+        fprintf(to, " %47s", "not possible: begin decides before forward");
     else
         fprintf(to, " %6.2fx", ddp_number(first, "step_ms") / divisor_of(first) / ours);
     if (json_object_get(row, "peer")) {

@@ -48,14 +48,20 @@ static void span(const plot *p, bool is_x, double *low, double *high)
     if (*high == 0) *low = 1, *high = 10;
 }
 
-/* y ends at full decades, x at its data with a little air. */
+/* Where a legend's line is, from the top of the plot. */
+static double legend_line(int i)
+{
+    return 18 + 20 * i;
+}
+
+/* y ends at full decades, on linear axes above the legend; x at its data with a little air. */
 static axis make_axis(const plot *p, bool is_x)
 {
     axis a = { .linear = p->linear };
     span(p, is_x, &a.low, &a.high);
     if (p->linear) {
         a.low = 0;
-        a.high *= 1.05;
+        a.high *= is_x ? 1.05 : 1 / (1 - legend_line(p->series_count) / (HEIGHT - BOTTOM - TOP));
         a.from = is_x ? LEFT : HEIGHT - BOTTOM;
         a.to = is_x ? WIDTH - RIGHT : TOP;
     } else if (is_x) {
@@ -197,7 +203,7 @@ static void put_legend(FILE *f, const plot *p)
     bool falls = s->count > 1 && s->y[0] > s->y[s->count - 1];
     double left = falls ? WIDTH - RIGHT - 210 : LEFT + 16;
     for (int i = 0; i < p->series_count; i++) {
-        double at = TOP + 18 + 20 * i;
+        double at = TOP + legend_line(i);
         fprintf(f, "<path d=\"M%.1f %.1fh26\" stroke=\"%s\" stroke-width=\"2\"%s/>\n", left, at - 4,
                 p->series[i].dashed ? grey : colours[i], p->series[i].dashed ? " stroke-dasharray=\"6 4\"" : "");
         put_text(f, left + 34, at, "start", "", p->series[i].name);
@@ -280,7 +286,11 @@ static void put_bar(FILE *f, const plot_bars *p, int i, double per_ms)
                bottom = at + half > HEIGHT - BOTTOM ? HEIGHT - BOTTOM : at + half;
         put_line(f, middle, top, middle, bottom, 1);
     }
-    put_text(f, left + width / 2, HEIGHT - BOTTOM + 18, "middle", "", p->bars[i].name);
+    const char *name = p->bars[i].name, *second = strchr(name, '\n');
+    char first[64];
+    snprintf(first, sizeof first, "%.*s", second ? (int)(second - name) : (int)strlen(name), name);
+    put_text(f, left + width / 2, HEIGHT - BOTTOM + 18, "middle", "", first);
+    if (second) put_text(f, left + width / 2, HEIGHT - BOTTOM + 34, "middle", "", second + 1);
 }
 
 ls_status plot_bars_write(const plot_bars *p, const char *path)

@@ -33,7 +33,7 @@ enum { PLOT_MAX_BARS = 24 }; /* twelve bucket sizes of ours and of a peer */
 
 /* Each bar is made of parts, one on the other. */
 typedef struct plot_bar {
-    const char *name;
+    const char *name; /* may have two lines */
     double parts[PLOT_MAX_SERIES];
     double spread; /* drawn as a line of twice this length through the top; 0: none */
 } plot_bar;
