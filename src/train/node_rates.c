@@ -32,6 +32,7 @@ enum {
     ALL = 128 << 20,        /* by all threads together */
     USUAL_CACHE = 32 << 20, /* bytes */
     MAX_THREADS = 256,
+    MOST_CACHED = 32, /* sets of cores and kernels in the file */
 };
 
 typedef struct thread_rates {
@@ -233,35 +234,42 @@ static char *cache_folder(void)
     return n < 0 ? NULL : out;
 }
 
-static bool read_cached(const char *path, const char *key, ls__node_rates *out)
+/* The file: {"CPU, cores, kernels": {rates}, ...}. An empty object if there is none that can be read; NULL: out of memory. */
+static json_t *read_cache(const char *path)
 {
     char *text;
     size_t bytes;
-    const char *of = NULL;
-    if (ls__file_read(path, 1 << 16, &text, &bytes)) return false;
+    if (ls__file_read(path, 1 << 16, &text, &bytes)) return json_object();
     json_t *j = json_loadb(text, bytes, 0, NULL);
-    bool found = j && !json_unpack(j, "{s:s, s:F, s:F, s:F, s:F, s:F, s:F}", "of", &of, "gemm_one", &out->gemm_one,
-                                   "gemm_all", &out->gemm_all, "stream_one", &out->stream_one, "stream_all",
-                                   &out->stream_all, "memory_one", &out->memory_one, "memory_all", &out->memory_all);
-    found = found && !strcmp(of, key) && out->gemm_one > 0 && out->gemm_all > 0 && out->stream_one > 0 &&
-            out->stream_all > 0 && out->memory_one > 0 && out->memory_all > 0;
-    json_decref(j);
     free(text);
-    return found;
+    if (json_is_object(j)) return j;
+    json_decref(j);
+    return json_object();
 }
 
-/* A failure costs the next run some milliseconds, and nothing else. */
-static void write_cache(const char *folder, const char *path, const char *key, const ls__node_rates *r)
+static bool find_cached(json_t *cache, const char *key, ls__node_rates *out)
 {
-    json_t *j = json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f}", "of", key, "gemm_one", r->gemm_one, "gemm_all",
-                          r->gemm_all, "stream_one", r->stream_one, "stream_all", r->stream_all, "memory_one",
-                          r->memory_one, "memory_all", r->memory_all);
-    char *text = j ? json_dumps(j, JSON_INDENT(2)) : NULL;
+    return !json_unpack(json_object_get(cache, key), "{s:F, s:F, s:F, s:F, s:F, s:F}", "gemm_one", &out->gemm_one,
+                        "gemm_all", &out->gemm_all, "stream_one", &out->stream_one, "stream_all", &out->stream_all,
+                        "memory_one", &out->memory_one, "memory_all", &out->memory_all) &&
+           out->gemm_one > 0 && out->gemm_all > 0 && out->stream_one > 0 && out->stream_all > 0 &&
+           out->memory_one > 0 && out->memory_all > 0;
+}
+
+/* Ranks on some of the cores, or with other kernels, do not replace what was measured before. A failure, or another process that
+ * writes at the same time, costs a later run some milliseconds, and nothing else. */
+static void write_cache(json_t *cache, const char *folder, const char *path, const char *key, const ls__node_rates *r)
+{
+    if (json_object_size(cache) >= MOST_CACHED) json_object_clear(cache);
+    json_t *rates =
+        json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "gemm_one", r->gemm_one, "gemm_all", r->gemm_all, "stream_one",
+                  r->stream_one, "stream_all", r->stream_all, "memory_one", r->memory_one, "memory_all", r->memory_all);
+    int failed = json_object_set_new(cache, key, rates);
+    char *text = failed ? NULL : json_dumps(cache, JSON_INDENT(2));
     ls_status status = text ? ls__file_make_own_dir(folder) : LS_ENOMEM;
     if (!status) status = ls__file_write(path, text, strlen(text));
     (void)status;
     free(text);
-    json_decref(j);
 }
 
 static void find(const cpu_set_t *cores, ls__node_rates *out)
@@ -270,13 +278,15 @@ static void find(const cpu_set_t *cores, ls__node_rates *out)
     int all = CPU_COUNT(cores) < MAX_THREADS ? CPU_COUNT(cores) : MAX_THREADS;
     describe_cores(cores, key, sizeof key);
     if (folder && asprintf(&path, "%s/node-rates.json", folder) < 0) path = NULL;
-    if (!path || !read_cached(path, key, out)) {
+    json_t *cache = path ? read_cache(path) : NULL;
+    if (!find_cached(cache, key, out)) {
         bool done = measure_all(cores, all, out);
         if (!done) *out = (ls__node_rates){ 0 };
-        if (done && path) write_cache(folder, path, key, out);
+        if (done && cache) write_cache(cache, folder, path, key, out);
     }
     if (out->gemm_one > 0) out->cores = CPU_COUNT(cores);
     out->cache_bytes = (double)cache_bytes();
+    json_decref(cache);
     free(path);
     free(folder);
 }
