@@ -47,7 +47,8 @@ print(f"static const float golden_sgd_plain[COUNT] = {text(run(plain))};")
 
 # Muon for a wide and a tall matrix, AdamW for a table and a vector. torch rounds the iteration to bfloat16: here it stays float32.
 MUON = [(6, 10), (9, 4), (7, 3), (5,)]
-torch.Tensor.bfloat16 = torch.Tensor.clone
+torch.Tensor.bfloat16 = torch.Tensor.clone  # until 2.13
+torch.bfloat16 = torch.float32  # since 2.14
 muon_start = [torch.randn(s) for s in MUON]
 muon_grads = [[torch.randn(s) * 10 ** -k for s in MUON] for k in range(STEPS)]
 params = [torch.nn.Parameter(t.clone()) for t in muon_start]
