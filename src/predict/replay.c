@@ -5,8 +5,9 @@
  *            measured to give to n. More threads than cores take turns (cores.h).
  * Data       a loader with w workers has a batch every build / w; what the step does not cover of that is waited for.
  * Buckets    within a node the ranks themselves add, so that their time adds up to the step, overlapped or not. Between nodes a
- *            bucket is sent when it is full and the link is free: what is left at the end of backward is exposed. Sending
- *            takes processor time from backward.
+ *            bucket is sent when it is full and the link is free: what is left at the end of backward is exposed. The processor
+ *            works for the network while the link sends, so the slower of the two counts; before the end of backward it takes
+ *            that time from backward.
  * Update     one pass over memory, by all ranks of a node together or by each.
  * Small      collectives without data cost their latency.
  *
@@ -25,8 +26,10 @@ static const double SMALL_NS = 3000; /* of a collective within a node */
 static const double WAKE_NS = 3e5; /* more, if ranks sleep while they wait, because there are more of them than cores */
 /* Processor time that TCP and MPI take per byte sent, and that of receiving as many; bench/wide. */
 static const double NETWORK_CPU_PER_BYTE = 1.0;
-static const double MESSAGE_NS = 3000; /* processor time of a message */
-static const double PAYLOAD = 0.956;   /* of what a link carries; the rest is headers of packets of 1500 bytes */
+static const double MESSAGE_NS = 3000;   /* processor time of a message */
+static const double EXCHANGE_NS = 15000; /* until it is noticed: 4 bytes in bench/wide, less the link's latency */
+static const double POLL_NS = 200000;    /* in backward, messages are looked for as often (ls_ddp_poll()) */
+static const double PAYLOAD = 0.956;     /* of what a link carries; the rest is headers of packets of 1500 bytes */
 /* Of a slot, for each element at most: the weight is read in forward and in backward, the gradient is read and written. All else that
  * a slot reads and writes mostly stays in a core's own caches. */
 static const double MEMORY_BYTES = 16, MEMORY_USE = 12;
@@ -164,14 +167,36 @@ static double node_time(const ls__replay *r, double bytes)
     return traffic / ls__load_stream_all(&l, (n + 1) * sizeof(float) * (double)p->elements) * r->comm_factor + SMALL_NS;
 }
 
-/* To exchange it between nodes: each node sends a part to every other one, and gets back all sums. */
+/* Until a rank that waits has a core again, where there are more of them than cores. */
+static double wake_time(const ls__replay *r)
+{
+    ls__load l = load_of(r, r->local);
+    double turns = ls__load_turns(&l);
+    return turns > 1 ? WAKE_NS * turns : 0;
+}
+
+/* Messages to all other nodes, and theirs. */
+static double exchange_time(const ls__replay *r)
+{
+    return r->setup.link_latency + EXCHANGE_NS + (r->setup.nodes - 1) * MESSAGE_NS;
+}
+
+/* Processor time of a rank for its part of a bucket that is exchanged between nodes. */
+static double network_cpu_time(const ls__replay *r, double bytes)
+{
+    double m = r->setup.nodes, wire = bytes / sizeof(float) * r->setup.wire_bytes;
+    return m < 2 || r->profile->beside ? 0 : 2 * wire * (m - 1) / m / r->local * NETWORK_CPU_PER_BYTE;
+}
+
+/* To exchange it between nodes: each node sends a part to every other one, and gets back all sums. What is sent is in the kernel's
+ * buffers or on the link while the processor prepares the next message. */
 static double link_time(const ls__replay *r, double bytes)
 {
     double m = r->setup.nodes, wire = bytes / sizeof(float) * r->setup.wire_bytes;
     if (m < 2) return 0;
     bool stated = r->setup.link_rate != r->profile->link_rate; /* what was recorded is payload alone */
     double rate = r->setup.link_rate * (stated ? PAYLOAD : 1);
-    return 2 * (r->setup.link_latency + (m - 1) * MESSAGE_NS + wire * (m - 1) / m / rate);
+    return 2 * (exchange_time(r) + wake_time(r)) + fmax(2 * wire * (m - 1) / m / rate, network_cpu_time(r, bytes));
 }
 
 /* A bucket of a run of PyTorch: as fast as the recorded ones were; over a link that was stated, by its rate. */
@@ -192,30 +217,39 @@ static double beside_time(const ls__replay *r, double bytes)
 static double small_time(const ls__replay *r)
 {
     double within = r->local < 2 ? 0 : SMALL_NS;
-    double across = r->setup.nodes < 2 ? 0 : 2 * ceil(log2(r->setup.nodes)) * (r->setup.link_latency + MESSAGE_NS);
-    ls__load l = load_of(r, r->local);
-    double turns = ls__load_turns(&l), wake = turns > 1 ? WAKE_NS * turns : 0;
-    return fmax(1, r->profile->small) * (within + across + wake);
+    double across = r->setup.nodes < 2 ? 0 : exchange_time(r);
+    return fmax(1, r->profile->small) * (within + across + wake_time(r));
+}
+
+/* Time that the exchange of buckets adds to a backward pass that takes so long by itself. */
+static double exchange_buckets(const ls__replay *r, double backward)
+{
+    double now = 0, computed = 0; /* of backward, by now */
+    for (size_t b = 0; b < r->n_buckets; b++) {
+        const ls__bucket_cost *k = &r->buckets[b];
+        double full = r->setup.overlap == LS_OVERLAP_ON ? k->ready * backward : backward, bytes = (double)k->bytes;
+        if (full > computed) {
+            now += full - computed;
+            computed = full;
+        }
+        double takes = r->profile->beside ? beside_time(r, bytes) : link_time(r, bytes);
+        double cpu = network_cpu_time(r, bytes);
+        if (computed < backward && !r->profile->beside) takes += 2 * POLL_NS / 2; /* of both exchanges */
+        computed = fmin(backward, computed + takes - cpu);
+        now += takes;
+    }
+    return now + (backward - computed) - backward;
 }
 
 /* Exposed communication, if backward of the slowest rank takes so long after all its other slots. */
 static double exposed(const ls__replay *r, double backward)
 {
-    double now = 0, cpu = 0, within = 0, bytes = 0;
+    double within = 0;
     if (r->setup.ranks < 2) return 0;
-    for (size_t b = 0; b < r->n_buckets; b++) {
-        const ls__bucket_cost *k = &r->buckets[b];
-        double ready = r->setup.overlap == LS_OVERLAP_ON ? k->ready * backward : backward;
-        now =
-            fmax(now, ready) + (r->profile->beside ? beside_time(r, (double)k->bytes) : link_time(r, (double)k->bytes));
-        within += node_time(r, (double)k->bytes);
-        bytes += (double)k->bytes / sizeof(float) * r->setup.wire_bytes;
-    }
-    if (r->profile->beside) return fmax(0, now - backward) + small_time(r);
-    if (r->setup.nodes > 1) /* while it computes, a rank neither sends nor receives: the link waits for as long */
-        cpu = 2 * bytes * (r->setup.nodes - 1) / r->setup.nodes / r->local * NETWORK_CPU_PER_BYTE;
-    double network = r->setup.nodes > 1 ? fmax(now - backward, 0) + cpu : 0;
-    return network + within + small_time(r);
+    for (size_t b = 0; b < r->n_buckets && !r->profile->beside; b++)
+        within += node_time(r, (double)r->buckets[b].bytes);
+    bool sent = r->setup.nodes > 1 || r->profile->beside;
+    return (sent ? exchange_buckets(r, backward) : 0) + within + small_time(r);
 }
 
 /* ---- Data. */

@@ -239,26 +239,64 @@ static void test_cores_that_slow_each_other_down(void **state)
     ls_predictor_free(&p);
 }
 
-/* 4 buckets of 1 MiB, full after 1/4, 2/4... of backward (20 ms). Each takes 2 * (1 MiB / 2) / rate on the link. */
+static double comm_ms(const ls_predictor *p, const ls_setup *s)
+{
+    ls_prediction out;
+    assert_int_equal(ls_predict(p, s, &out), LS_OK);
+    return out.term[LS_TERM_COMM] / MS;
+}
+
+/* 4 buckets of 1 MiB, full after 1/4, 2/4... of backward (20 ms). Each takes 2 * (1 MiB / 2) / rate on the link, with headers, and two
+ * exchanges of 18 us; in backward 0.2 ms more until messages are looked for. 18 us are a collective without data. The processor time
+ * of a bucket is 1.05 ms. */
 static void test_what_a_link_cannot_hide_is_exposed(void **state)
 {
     ls_predictor *p = predictor_of(&two);
-    double rate = SPAN_BYTES / (2.0 * MS); /* 2 ms for a bucket: hidden but for the last one */
+    double rate = SPAN_BYTES / (2.0 * MS), bucket = 2 / 0.956 + 0.036, cpu = SPAN_BYTES / (1.0 * MS), small = 0.018;
     ls_setup s = { .nodes = 2, .bucket_bytes = SPAN_BYTES, .link_rate = rate };
-    ls_prediction out, later, slow;
     (void)state;
-    assert_int_equal(ls_predict(p, &s, &out), LS_OK);
+    /* All but the last one are sent in backward, from which they only take processor time. */
+    assert_float_equal(comm_ms(p, &s), 3 * cpu + bucket + small, 0.02);
     s.overlap = LS_OVERLAP_OFF;
-    assert_int_equal(ls_predict(p, &s, &later), LS_OK);
-    double more = (later.term[LS_TERM_COMM] - out.term[LS_TERM_COMM]) / MS;
-    assert_true(more > 3.5 && more < 6.5); /* three buckets more, or less what the processor time of sending hid */
+    assert_float_equal(comm_ms(p, &s), 4 * bucket + small, 0.02);
+    s.link_latency = 1 * MS; /* two for each, and one of the small collective */
+    assert_float_equal(comm_ms(p, &s), 4 * (bucket + 2) + small + 1, 0.02);
+    /* 20 ms for each: from 5 ms on the link is busy, and what the processor does for it is hidden. */
     s = (ls_setup){ .nodes = 2, .bucket_bytes = SPAN_BYTES, .link_rate = rate / 10 };
-    assert_int_equal(ls_predict(p, &s, &slow),
-                     LS_OK); /* 20 ms for each and the headers: 83.7 - 15 are exposed; 4.2 to send */
-    assert_float_equal(slow.term[LS_TERM_COMM] / MS, 83.7 - 15 + 4.2, 0.2);
-    s.wire_bytes = 2;
-    assert_int_equal(ls_predict(p, &s, &slow), LS_OK); /* half of it, from 5 ms on */
-    assert_float_equal(slow.term[LS_TERM_COMM] / MS, 41.8 - 15 + 2.1, 0.2);
+    bucket = 20 / 0.956 + 0.036;
+    assert_float_equal(comm_ms(p, &s), 4 * bucket + 0.2 - 15 + small, 0.02);
+    s.wire_bytes = 2; /* half of it; the second one begins in backward, too */
+    bucket = 10 / 0.956 + 0.036;
+    assert_float_equal(comm_ms(p, &s), 4 * bucket + 2 * 0.2 - 15 + small, 0.02);
+    ls_predictor_free(&p);
+}
+
+static void test_a_link_faster_than_the_processor(void **state)
+{
+    ls_predictor *p = predictor_of(&two);
+    double cpu = SPAN_BYTES / (1.0 * MS);
+    ls_setup s = { .nodes = 2, .bucket_bytes = SPAN_BYTES, .link_rate = 100, .overlap = LS_OVERLAP_OFF };
+    (void)state;
+    assert_float_equal(comm_ms(p, &s), 4 * (cpu + 0.036) + 0.018, 0.02);
+    s.link_rate = 1000;
+    assert_float_equal(comm_ms(p, &s), 4 * (cpu + 0.036) + 0.018, 0.02);
+    s.overlap = LS_OVERLAP_ON; /* the work is the same, whenever it is done */
+    assert_float_equal(comm_ms(p, &s), 4 * cpu + 0.036 + 0.018, 0.02);
+    ls_predictor_free(&p);
+}
+
+/* A node with half a core: each exchange waits 0.6 ms for it. */
+static void test_messages_wait_for_a_core(void **state)
+{
+    ls_predictor *p = predictor_of(&two);
+    double bucket = 20 / 0.956 + 0.036;
+    ls_setup s = { .nodes = 2,
+                   .bucket_bytes = SPAN_BYTES,
+                   .link_rate = SPAN_BYTES / (20.0 * MS),
+                   .overlap = LS_OVERLAP_OFF,
+                   .cores = 0.5 };
+    (void)state;
+    assert_float_equal(comm_ms(p, &s), 4 * (bucket + 2 * 0.6) + 0.018 + 0.6, 0.02);
     ls_predictor_free(&p);
 }
 
@@ -351,6 +389,8 @@ int main(void)
         cmocka_unit_test(test_what_stays_with_a_rank),
         cmocka_unit_test(test_cores_that_slow_each_other_down),
         cmocka_unit_test(test_what_a_link_cannot_hide_is_exposed),
+        cmocka_unit_test(test_a_link_faster_than_the_processor),
+        cmocka_unit_test(test_messages_wait_for_a_core),
         cmocka_unit_test(test_a_slow_rank_and_noise_make_others_wait),
         cmocka_unit_test(test_what_cannot_be_said_is_refused),
         cmocka_unit_test(test_runs_without_what_is_needed),
