@@ -134,8 +134,8 @@ int launch_run_once(launch *l)
     l->phase = LAUNCH_RUNNING;
     l->exit_code = EXIT_DONE;
     int timeout_ms = o->timeout < 0 ? -1 : (int)(o->timeout * 1e3);
-    ls_status status = l->job ? ls__job_renew(l->job, o->ranks, timeout_ms)
-                              : ls__job_create(o->ranks, timeout_ms, &l->job, &l->common.job_fd);
+    ls_status status =
+        l->job ? launch_elastic_renew(l, timeout_ms) : ls__job_create(o->ranks, timeout_ms, &l->job, &l->common.job_fd);
     if (!status) status = launch_output_open(&l->output, o, l->common.attempt);
     if (status) {
         fprintf(stderr, "lockstep: %s\n", ls_error());

@@ -130,6 +130,13 @@ void launch_elastic_begin(launch *l, const char *why, int64_t lost_us_ago)
     snprintf(k->why, sizeof k->why, "%s", why);
 }
 
+ls_status launch_elastic_renew(launch *l, int timeout_ms)
+{
+    ls_status status = ls__job_renew(l->job, l->options->ranks, timeout_ms);
+    if (!status) ls__kept_renew_held(l->elastic->kept, l->job);
+    return status;
+}
+
 launch_elastic_outcome launch_elastic_end(launch *l)
 {
     struct launch_elastic *e = l->elastic;

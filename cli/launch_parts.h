@@ -130,6 +130,8 @@ bool launch_elastic_lost(launch *l, int rank, const char *how);
 void launch_elastic_changed(launch *l);
 /* All ranks have ended. True: another generation begins, with l->own.ranks ranks. */
 bool launch_elastic_next(launch *l);
+/* Makes the job memory that of the next generation, without what ranks hold in it (comm/kept.h). */
+ls_status launch_elastic_renew(launch *l, int timeout_ms);
 /* The job ends by a signal. */
 void launch_elastic_stop(launch *l);
 

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include "base/status.h"
@@ -61,7 +62,39 @@ ls_status ls__heap_init(ls__job *job)
     return error ? ls__fail(LS_ESYS, "shared memory: cannot make a lock: %s", strerror(error)) : LS_OK;
 }
 
+static int by_offset(const void *a, const void *b)
+{
+    const ls__extent *x = a, *y = b;
+    return (x->offset > y->offset) - (x->offset < y->offset);
+}
+
+bool ls__heap_hold(ls__job *job, const ls__extent *held, size_t n)
+{
+    ls__job_heap *h = &job->heap;
+    uint64_t end = (sizeof(ls__job) + PAGE - 1) / PAGE * PAGE;
+    if (n > LS__JOB_MAX_EXTENTS) return false;
+    memcpy(h->extent, held, n * sizeof *held);
+    qsort(h->extent, n, sizeof *h->extent, by_offset);
+    for (size_t i = 0; i < n; i++) {
+        const ls__extent *e = &h->extent[i];
+        if (!e->bytes || (e->offset | e->bytes) % PAGE || e->offset < end || e->bytes > job->bytes ||
+            e->offset > job->bytes - e->bytes)
+            return false;
+        end = e->offset + e->bytes;
+    }
+    h->extents = (uint32_t)n;
+    return true;
+}
+
 ls_status ls__heap_take(ls__job *job, int fd, size_t bytes, bool backed, uint64_t *offset)
+{
+    ls_status status = ls__heap_take_any(job, fd, bytes, backed, offset);
+    if (!status && job->heap.used_before)
+        memset(ls__heap_at(job, *offset), 0, bytes ? (bytes + PAGE - 1) / PAGE * PAGE : PAGE);
+    return status;
+}
+
+ls_status ls__heap_take_any(ls__job *job, int fd, size_t bytes, bool backed, uint64_t *offset)
 {
     *offset = 0;
     if (bytes > job->bytes)
@@ -90,9 +123,18 @@ ls_status ls__heap_take(ls__job *job, int fd, size_t bytes, bool backed, uint64_
     }
     /* Fills page tables now rather than in the first collective. Older kernels do not know this advice. */
     if (backed) madvise(ls__heap_at(job, at), size, MADV_POPULATE_WRITE);
-    if (h->used_before) memset(ls__heap_at(job, at), 0, size);
     *offset = at;
     return LS_OK;
+}
+
+uint64_t ls__heap_bytes(ls__job *job, uint64_t offset)
+{
+    uint64_t bytes = 0;
+    if (lock(job)) return 0;
+    for (uint32_t i = 0; i < job->heap.extents && !bytes; i++)
+        if (job->heap.extent[i].offset == offset) bytes = job->heap.extent[i].bytes;
+    unlock(job);
+    return bytes;
 }
 
 void ls__heap_give(ls__job *job, int fd, uint64_t offset)
@@ -104,7 +146,7 @@ void ls__heap_give(ls__job *job, int fd, uint64_t offset)
         if (h->extent[i].offset != offset) continue;
         bytes = h->extent[i].bytes;
         /* Emptied before it can be allocated again, so that allocations are always zero-filled. */
-        fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)bytes);
+        if (fd >= 0) fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)bytes);
         h->extents--;
         memmove(&h->extent[i], &h->extent[i + 1], (h->extents - i) * sizeof *h->extent);
     }

@@ -10,10 +10,16 @@
 
 /* Makes the lock of a new job. */
 LS_MUST_CHECK ls_status ls__heap_init(ls__job *job);
+/* Of a job without ranks: these are allocated. False, and none is: they overlap, or are not the heap's. */
+bool ls__heap_hold(ls__job *job, const ls__extent *held, size_t n);
 /* Allocates `bytes` (rounded up to 4,096), zero-filled. `fd` is the job's memfd; with `backed`, the pages exist when the call
  * returns, so that too little memory is an error here and not a SIGBUS later. */
 LS_MUST_CHECK ls_status ls__heap_take(ls__job *job, int fd, size_t bytes, bool backed, uint64_t *offset);
-/* Frees what starts at `offset`, and returns its pages to the system. */
+/* The same with any content. */
+LS_MUST_CHECK ls_status ls__heap_take_any(ls__job *job, int fd, size_t bytes, bool backed, uint64_t *offset);
+/* The size of what starts at `offset`; 0: nothing does. */
+uint64_t ls__heap_bytes(ls__job *job, uint64_t offset);
+/* Frees what starts at `offset`, and returns its pages to the system; `fd` -1: they stay, for a job that was renewed. */
 void ls__heap_give(ls__job *job, int fd, uint64_t offset);
 
 /* The heap offset of `p` if all of [p, p + bytes) is job memory, else 0. */

@@ -43,15 +43,18 @@ typedef struct ls__job_rank {
     _Atomic int32_t pid;
 } ls__job_rank;
 
+/* An allocation of the heap. */
+typedef struct ls__extent {
+    uint64_t offset, bytes;
+} ls__extent;
+
 /* heap.c's table of allocations, sorted by offset. */
 typedef struct ls__job_heap {
-    _Alignas(64) pthread_mutex_t lock; /* robust: the kernel releases it if its owner dies */
-    bool torn;                         /* under lock: an owner died, and the table may be half changed */
-    bool used_before;                  /* pages may not be zero: see ls__job_renew() */
-    uint32_t extents;                  /* under lock */
-    struct {
-        uint64_t offset, bytes;
-    } extent[LS__JOB_MAX_EXTENTS]; /* under lock */
+    _Alignas(64) pthread_mutex_t lock;      /* robust: the kernel releases it if its owner dies */
+    bool torn;                              /* under lock: an owner died, and the table may be half changed */
+    bool used_before;                       /* pages may not be zero: see ls__job_renew() */
+    uint32_t extents;                       /* under lock */
+    ls__extent extent[LS__JOB_MAX_EXTENTS]; /* under lock */
 } ls__job_heap;
 
 typedef struct ls__job {

@@ -10,9 +10,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/status.h"
+#include "comm/group.h"
+#include "comm/heap.h"
 
 /* The number counts layouts, also of the program's part (train/kept.c). */
-static const char MAGIC[16] = "lockstep kept 3";
+static const char MAGIC[16] = "lockstep kept 4";
 
 static ls_status map_header(int fd, ls__kept **out)
 {
@@ -74,6 +76,12 @@ static double available_memory(void)
     return available;
 }
 
+bool ls__kept_fits(size_t bytes)
+{
+    double available = available_memory();
+    return available == 0 || (double)bytes <= available;
+}
+
 ls_status ls__kept_allocate(int fd, size_t bytes)
 {
     enum { MIB = 1 << 20 };
@@ -106,6 +114,86 @@ void ls__kept_detach(ls__kept **kept)
 {
     if (*kept) munmap(*kept, LS__KEPT_HEADER);
     *kept = NULL;
+}
+
+/* ---- Held allocations. */
+
+static bool outlives_ranks(const ls_world *world)
+{
+    return world->job && !world->cluster;
+}
+
+uint64_t ls__world_offset(const ls_world *world, const void *memory)
+{
+    return outlives_ranks(world) ? ls__heap_offset(world->job, memory, 1) : 0;
+}
+
+void *ls__world_at(const ls_world *world, uint64_t offset, size_t bytes)
+{
+    if (!outlives_ranks(world) || !offset || offset > world->job->bytes || bytes > world->job->bytes - offset)
+        return NULL;
+    return ls__heap_at(world->job, offset);
+}
+
+void *ls__kept_alloc(ls_world *world, size_t bytes)
+{
+    uint64_t at;
+    if (!outlives_ranks(world) || ls__heap_take_any(world->job, world->job_fd, bytes, true, &at)) return NULL;
+    return ls__heap_at(world->job, at);
+}
+
+bool ls__kept_hold(ls__kept *kept, const ls_world *world, const void *memory, int kind)
+{
+    uint64_t at = ls__world_offset(world, memory), bytes = at ? ls__heap_bytes(world->job, at) : 0;
+    for (int i = 0; bytes && i < LS__KEPT_HELD; i++) {
+        ls__kept_held *h = &kept->held[i];
+        uint64_t none = 0;
+        if (!atomic_compare_exchange_strong(&h->offset, &none, 1)) continue;
+        h->bytes = bytes;
+        h->generation = atomic_load(&kept->generation);
+        h->kind = kind;
+        atomic_store(&h->offset, at);
+        return true;
+    }
+    return false;
+}
+
+void ls__kept_let_go(ls__kept *kept, const ls_world *world, const void *memory)
+{
+    uint64_t at = ls__world_offset(world, memory);
+    for (int i = 0; at && i < LS__KEPT_HELD; i++) {
+        ls__kept_held *h = &kept->held[i];
+        uint64_t begin = atomic_load(&h->offset);
+        if (begin > 1 && at >= begin && at - begin < h->bytes) atomic_store(&h->offset, 0);
+    }
+}
+
+void ls__kept_drop(ls__kept *kept, ls_world *world, int index, bool reuse)
+{
+    ls__kept_held *h = &kept->held[index];
+    uint64_t at = atomic_load(&h->offset);
+    if (!outlives_ranks(world) || at <= 1 || h->generation == atomic_load(&kept->generation)) return;
+    atomic_store(&h->offset, 0); /* first: what is freed must not be held */
+    ls__heap_give(world->job, reuse ? -1 : world->job_fd, at);
+}
+
+void ls__kept_drop_held(ls__kept *kept, ls_world *world, bool reuse)
+{
+    for (int i = 0; i < LS__KEPT_HELD; i++) ls__kept_drop(kept, world, i, reuse);
+}
+
+void ls__kept_renew_held(ls__kept *kept, ls__job *job)
+{
+    ls__extent extents[LS__KEPT_HELD];
+    size_t n = 0;
+    for (int i = 0; i < LS__KEPT_HELD; i++) {
+        ls__kept_held *h = &kept->held[i];
+        uint64_t at = atomic_load(&h->offset);
+        if (at == 1) atomic_store(&h->offset, 0); /* by a rank that was killed */
+        if (at > 1) extents[n++] = (ls__extent){ .offset = at, .bytes = h->bytes };
+    }
+    if (ls__heap_hold(job, extents, n)) return;
+    for (int i = 0; i < LS__KEPT_HELD; i++) atomic_store(&kept->held[i].offset, 0);
 }
 
 bool ls__kept_is_next_point(const ls__kept *kept, int point)

@@ -13,6 +13,8 @@
 #include <stdbool.h>
 #include "lockstep/comm.h"
 
+struct ls__job;
+
 /* The variable that holds the descriptor's number. */
 #define LS__KEPT_FD_VARIABLE "LOCKSTEP_KEPT_FD"
 
@@ -22,7 +24,16 @@ enum {
     LS__KEPT_EXIT =
         75, /* exit code of ranks that end because the number of ranks changes; sysexits.h has it for "try again" */
     LS__KEPT_KILLS = 16,
+    LS__KEPT_HELD = 2048,
 };
+
+/* An allocation of job memory that outlives its generation: the launcher leaves it as it is when it renews the job. */
+typedef struct ls__kept_held {
+    _Atomic uint64_t offset; /* 0: none; 1: being entered */
+    uint64_t bytes;
+    int32_t generation; /* that entered it */
+    int32_t kind;       /* the program's own */
+} ls__kept_held;
 
 typedef struct ls__kept {
     char magic[16];         /* names the layout */
@@ -46,6 +57,7 @@ typedef struct ls__kept {
         _Atomic int32_t after;
     } kill[LS__KEPT_KILLS];
     _Atomic int32_t next_kill;
+    ls__kept_held held[LS__KEPT_HELD];
 } ls__kept;
 
 /* Makes it in a new memfd (close-on-exec) and maps the header. */
@@ -57,6 +69,26 @@ LS_MUST_CHECK ls_status ls__kept_allocate(int fd, size_t bytes);
 /* Maps the program's part, of which there must be `bytes`. */
 LS_MUST_CHECK ls_status ls__kept_map(int fd, size_t bytes, void **out);
 void ls__kept_detach(ls__kept **kept);
+/* Whether the node has so much memory left, as far as that is known. */
+bool ls__kept_fits(size_t bytes);
+
+/* ---- Held allocations, in job memory that the launcher made. Where ranks made it (several machines), it ends with them: nothing is held. */
+
+/* Enters the allocation at `memory` (ls_world_alloc(), ls__group_share()). False: there is no room. */
+bool ls__kept_hold(ls__kept *kept, const ls_world *world, const void *memory, int kind);
+/* Memory to be held: as ls_world_alloc(), but with any content. NULL: the world has none that can be held, or there is too little. */
+void *ls__kept_alloc(ls_world *world, size_t bytes);
+/* The allocation that `memory` is in is no longer held, and stays allocated. */
+void ls__kept_let_go(ls__kept *kept, const ls_world *world, const void *memory);
+/* One rank: frees those of earlier generations, or only number `index` of kept->held. With `reuse` the next allocations get their
+ * pages. */
+void ls__kept_drop_held(ls__kept *kept, ls_world *world, bool reuse);
+void ls__kept_drop(ls__kept *kept, ls_world *world, int index, bool reuse);
+/* The launcher, after it renewed the job: what is held is allocated there. If that cannot be, nothing is held any more. */
+void ls__kept_renew_held(ls__kept *kept, struct ls__job *job);
+/* Where something is in that memory (0: it is not), and what is at an offset (NULL: no such place). */
+uint64_t ls__world_offset(const ls_world *world, const void *memory);
+void *ls__world_at(const ls_world *world, uint64_t offset, size_t bytes);
 
 /* Points below the training run, whose own are in train/kept.h. They are passed many times. */
 enum {
