@@ -22,10 +22,11 @@
 #include "base/status.h"
 #include "base/text.h"
 #include "base/thread.h"
+#include "data/loader.h"
 #include "data/tuner.h"
 #include "lockstep/data.h"
 
-enum { MAX_WORKERS = 256, MAX_AHEAD = 4096, SPIN_NS = 20000 };
+enum { MAX_WORKERS = LS__LOADER_WORKERS, MAX_AHEAD = 4096, SPIN_NS = 20000 };
 
 typedef struct buffer {
     ls_batch batch;
@@ -174,15 +175,14 @@ static ls_status read_rows(worker *w, ls_batch *batch)
     return LS_OK;
 }
 
-static void build(worker *w, buffer *b, uint64_t number)
+static void build_slot(worker *w, buffer *b, uint64_t step, int slot)
 {
     ls_loader *l = w->loader;
     int64_t begin = ls_now();
     ls_batch *batch = &b->batch;
-    uint64_t step = number / (uint64_t)l->own;
     batch->epoch = step / l->steps;
     batch->step = step % l->steps;
-    batch->slot = l->first + (int)(number % (uint64_t)l->own);
+    batch->slot = slot;
     batch->batch_size = batch->tokens = batch->longest = 0;
     b->status = ls__fail(LS_OK, "%s", ""); /* a function of the dataset that fails may set no message */
     b->status = worker_begin(w);
@@ -194,6 +194,12 @@ static void build(worker *w, buffer *b, uint64_t number)
     atomic_store_explicit(&w->since, 0, memory_order_relaxed);
     b->built = ls_now();
     b->load_ns = b->built - begin;
+}
+
+static void build(worker *w, buffer *b, uint64_t number)
+{
+    uint64_t own = (uint64_t)w->loader->own;
+    build_slot(w, b, number / own, w->loader->first + (int)(number % own));
 }
 
 /* ---- Workers. */
@@ -284,40 +290,6 @@ static uint64_t fingerprint_of(const ls_loader *l)
                : h;
 }
 
-static ls_status check_options(const ls_dataset *d, ls_loader_options *o)
-{
-    if (!o->world_size) o->world_size = 1;
-    if (!o->slots) o->slots = o->world_size;
-    if (!o->batch_size) o->batch_size = 1;
-    if (o->order != LS_ORDER_TORCH) o->torch_world_size = 1; /* no other order depends on it */
-    if (!o->torch_world_size) o->torch_world_size = o->world_size;
-    if (!o->max_workers) o->max_workers = 32;
-    if (o->world_size < 1 || o->rank < 0 || o->rank >= o->world_size)
-        return ls__fail(LS_EINVAL, "loader: rank %d is out of range; the world size is %d", o->rank, o->world_size);
-    if (o->slots < o->world_size)
-        return ls__fail(LS_EINVAL, "loader: %d slot%s cannot be spread over %d ranks; each rank needs at least one",
-                        o->slots, ls__s(o->slots), o->world_size);
-    if (o->workers < LS_WORKERS_AUTO || o->workers > MAX_WORKERS || o->max_workers < 0 || o->max_workers > MAX_WORKERS)
-        return ls__fail(LS_EINVAL, "loader: %d workers; must be from 0 to %d, or auto", o->workers, MAX_WORKERS);
-    if (o->prefetch < 0 || o->timeout_ms < 0)
-        return ls__fail(LS_EINVAL, "loader: prefetch and timeout must not be negative");
-    if (!d->count) return ls__fail(LS_EINVAL, "loader: the dataset has no samples; its count must be at least 1");
-    if (!d->get) return ls__fail(LS_EINVAL, "loader: the dataset has no function get(), which writes a sample");
-    if (d->n_fields < 1 || d->n_fields > LS_MAX_FIELDS)
-        return ls__fail(LS_EINVAL, "loader: the dataset has %d fields; n_fields must be from 1 to %d", d->n_fields,
-                        LS_MAX_FIELDS);
-    size_t bytes = 0;
-    for (int f = 0; f < d->n_fields; f++) {
-        size_t row, size = ls_dtype_size(d->fields[f].type);
-        if (!size) return ls__fail(LS_EINVAL, "loader: field %d of the dataset has no valid type", f);
-        if (__builtin_mul_overflow(d->fields[f].count, size, &row) ||
-            __builtin_mul_overflow(row, o->batch_size, &row) || __builtin_add_overflow(bytes, row, &bytes) ||
-            bytes > SIZE_MAX / 4)
-            return ls__fail(LS_EINVAL, "loader: a batch of %zu samples is too large", o->batch_size);
-    }
-    return LS_OK;
-}
-
 static ls_status open_sampler(ls_loader *l)
 {
     const ls_loader_options *o = &l->o;
@@ -365,7 +337,7 @@ ls_status ls_loader_open(ls_loader **out, const ls_dataset *dataset, const ls_lo
     pthread_cond_init(&l->work, NULL);
     pthread_mutex_init(&l->lock, NULL);
 
-    ls_status status = check_options(dataset, &l->o);
+    ls_status status = ls__loader_check(dataset, &l->o);
     if (!status) status = open_sampler(l);
     if (status) goto fail;
     plan_memory(l);
@@ -549,6 +521,20 @@ ls_status ls_loader_next(ls_loader *l, ls_batch **out)
     l->stats.built = b->built;
     *out = &b->batch;
     return LS_OK;
+}
+
+ls_status ls__loader_get(ls_loader *l, const ls_loader_state *at, int slot, ls_batch **out)
+{
+    worker w = { .loader = l };
+    pthread_mutex_lock(&l->lock);
+    give_buffer(l, l->held);
+    l->held = take_buffer(l);
+    pthread_mutex_unlock(&l->lock);
+    if (!l->held) return ls__fail(LS_ENOMEM, "loader: no memory for a batch of %zu bytes", l->bytes);
+    build_slot(&w, l->held, at->epoch * l->steps + at->step, slot);
+    worker_end(&w);
+    *out = &l->held->batch;
+    return l->held->status ? ls__fail(l->held->status, "%s", l->held->message) : LS_OK;
 }
 
 uint64_t ls_loader_steps(const ls_loader *l)

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <time.h>
 #include "base/random.h"
+#include "data/loader.h"
 #include "lockstep/data.h"
 
 enum { WIDTH = 5 };
@@ -132,6 +133,40 @@ static void same_batches_for_all_workers_prefetch_and_ranks(void **state)
             options.rank = 0;
         }
     }
+}
+
+static void any_slot_can_be_had_between_the_next_ones(void **state)
+{
+    (void)state;
+    numbers n;
+    numbers_init(&n, 250);
+    ls_loader_options o = { .batch_size = 3, .slots = SLOTS, .seed = 4, .epochs = EPOCHS };
+    uint64_t expected[ALL] = { 0 };
+    collect(&n, o, NULL, expected);
+    o.world_size = 3;
+    o.rank = 1; /* slots 3 to 5 */
+    for (o.workers = 0; o.workers <= 2; o.workers++) {
+        ls_loader *l;
+        ls_batch *b;
+        check_ok(ls_loader_open(&l, &n.dataset, &o));
+        for (int i = 0; i < 30; i++) {
+            ls_loader_state at = ls_loader_get_state(l);
+            at.epoch = 1;
+            at.step = (uint64_t)i % STEPS;
+            check_ok(ls__loader_get(l, &at, i % SLOTS, &b));
+            assert_int_equal(b->slot, i % SLOTS);
+            assert_int_equal(hash_batch(1, b), expected[(STEPS + i % STEPS) * SLOTS + i % SLOTS]);
+            check_ok(ls_loader_next(l, &b));
+            assert_int_equal(hash_batch(1, b), expected[i / 3 * SLOTS + 3 + i % 3]);
+        }
+        n.bad = b->samples[0]; /* a failure is returned, and is not the next batch's */
+        ls_loader_state at = { .epoch = b->epoch, .step = b->step };
+        check_fails(ls__loader_get(l, &at, b->slot, &b), LS_EFORMAT, "is bad");
+        n.bad = UINT64_MAX;
+        check_ok(ls_loader_next(l, &b));
+        ls_loader_free(&l);
+    }
+    assert_int_equal(n.opened, n.freed);
 }
 
 /* All of workers 0 to 8, prefetch 1 to 8 and ranks 1 to 8 together take a minute or two: LOCKSTEP_FULL=1 runs them. */
@@ -540,6 +575,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_queue_is_counted),
         cmocka_unit_test(same_batches_for_all_workers_prefetch_and_ranks),
+        cmocka_unit_test(any_slot_can_be_had_between_the_next_ones),
         cmocka_unit_test(same_batches_for_all_of_them_together),
         cmocka_unit_test(resuming_is_a_seek),
         cmocka_unit_test(a_seek_while_workers_run_ahead_loses_nothing),
