@@ -49,11 +49,11 @@ void ls__counter_finish(const ls__counter *c, uint32_t before, size_t begin, con
     if (grad != out) memcpy(out, grad, count * sizeof *out);
 }
 
-void ls__counter_add_weight(ls__counter *c, uint32_t before, double weight)
+double ls__counter_add_weight(ls__counter *c, uint32_t before, double weight)
 {
     int k = 0;
     for (; before >> k & 1; k++) weight = c->weight[k] + weight;
-    c->weight[k] = weight;
+    return c->weight[k] = weight;
 }
 
 double ls__counter_finish_weight(const ls__counter *c, uint32_t before, double weight)
@@ -65,7 +65,7 @@ double ls__counter_finish_weight(const ls__counter *c, uint32_t before, double w
 
 void ls__counter_free(ls__counter *c)
 {
-    for (int k = 0; k < LS__COUNTER_LEVELS; k++)
+    for (int k = c->given; k < LS__COUNTER_LEVELS; k++)
         if (c->level[k]) munmap(c->level[k], level_bytes(c));
     *c = (ls__counter){ 0 };
 }

@@ -14,6 +14,7 @@ typedef struct ls__counter {
     float *level[LS__COUNTER_LEVELS];  /* flat blocks of `total` elements, allocated when first needed */
     double weight[LS__COUNTER_LEVELS]; /* the weights of the same micro-batches */
     size_t total;
+    int given; /* levels below this are not the counter's own memory */
 } ls__counter;
 
 /* Allocates for one more micro-batch after `before` of them. */
@@ -23,8 +24,8 @@ void ls__counter_add(ls__counter *c, uint32_t before, size_t begin, const float 
 /* out = everything added so far plus the last micro-batch's `grad`. out may be grad. */
 void ls__counter_finish(const ls__counter *c, uint32_t before, size_t begin, const float *grad, float *out,
                         size_t count);
-/* The same for the micro-batch's weight; finish returns the sum. */
-void ls__counter_add_weight(ls__counter *c, uint32_t before, double weight);
+/* The same for the micro-batch's weight. Both return the weight of the sum that they have written. */
+double ls__counter_add_weight(ls__counter *c, uint32_t before, double weight);
 double ls__counter_finish_weight(const ls__counter *c, uint32_t before, double weight);
 void ls__counter_free(ls__counter *c);
 

@@ -115,6 +115,20 @@ static double *part_weight(const ls_ddp *d, int part)
     return d->totals + LS__TOTAL_WEIGHT + (d->parts ? d->parts->of_rank[ls_world_rank(d->world)] + part : 0);
 }
 
+/* Where the sum that this micro-batch completes is written; NULL: memory that is not allocated yet. */
+static float *destination(const ls_ddp *d)
+{
+    return d->ends_part ? part_block(d, d->part) : d->counter.level[__builtin_ctz(~d->before)];
+}
+
+/* All of this micro-batch is added. */
+static void note_own_sum(const ls_ddp *d, double weight)
+{
+    uint32_t count = d->ends_part ? d->before + 1 : 1u << __builtin_ctz(~d->before);
+    if (d->own_sums.end)
+        d->own_sums.end(d->own_sums.user, destination(d), (int)(d->micro + 1 - count), (int)count, weight);
+}
+
 ls_status ls_ddp_begin(ls_ddp *d, ls_ddp_mode mode, double weight)
 {
     LS__NEED(d, "ddp");
@@ -128,6 +142,7 @@ ls_status ls_ddp_begin(ls_ddp *d, ls_ddp_mode mode, double weight)
     status = check_slot(d, mode);
     if (status) return status;
     find_part(d, mode);
+    if (d->own_sums.begin) d->own_sums.begin(d->own_sums.user, destination(d));
     if (!d->ends_part) status = ls__counter_reserve(&d->counter, d->before);
     if (status) return status;
     if (d->micro == 0) {
@@ -173,6 +188,34 @@ void ls__ddp_sum_into(ls_ddp *d, float *sums)
 {
     d->shared_block = d->reduced;
     d->reduced = sums;
+}
+
+void ls__ddp_on_own_sums(ls_ddp *d, const ls__own_sums *calls)
+{
+    d->own_sums = *calls;
+}
+
+int ls__ddp_levels(const ls_ddp *d, size_t *elements)
+{
+    int most = 1, rank = ls_world_rank(d->world);
+    *elements = d->total;
+    if (!d->parts) most = ls__slots_count(d->options.slots, ls_world_size(d->world), rank);
+    for (int k = d->parts ? d->parts->of_rank[rank] : 0; d->parts && k < d->parts->of_rank[rank + 1]; k++)
+        if (d->parts->part[k].count > most) most = d->parts->part[k].count;
+    return most > 1 ? 32 - __builtin_clz((unsigned)most - 1) : 0;
+}
+
+void ls__ddp_give_levels(ls_ddp *d, float *memory)
+{
+    size_t elements;
+    d->counter.given = ls__ddp_levels(d, &elements);
+    for (int k = 0; k < d->counter.given; k++) d->counter.level[k] = memory + (size_t)k * elements;
+}
+
+float *ls__ddp_block(const ls_ddp *d, int *parts)
+{
+    *parts = d->n_parts;
+    return d->block;
 }
 
 size_t ls__ddp_bucket_begin(const ls_ddp *d, size_t bucket)
@@ -430,13 +473,16 @@ ls_status ls_ddp_finish(ls_ddp *d, ls_ddp_result *result)
     for (size_t i = 0; i < d->n && !status && d->n_ready < d->n; i++)
         if (d->ready_mark[i] != d->epoch) status = add_span(d, i, NULL);
     if (!status && d->mode == LS_DDP_SYNC) {
+        note_own_sum(d, ls__counter_finish_weight(&d->counter, d->before, d->weight));
         status = synchronize(d, &r);
         d->micro = 0;
     } else {
+        double weight;
         if (d->ends_part)
-            *part_weight(d, d->part) = ls__counter_finish_weight(&d->counter, d->before, d->weight);
+            *part_weight(d, d->part) = weight = ls__counter_finish_weight(&d->counter, d->before, d->weight);
         else
-            ls__counter_add_weight(&d->counter, d->before, d->weight);
+            weight = ls__counter_add_weight(&d->counter, d->before, d->weight);
+        note_own_sum(d, weight);
         d->micro++;
     }
     if (status) return abandon(d, status);

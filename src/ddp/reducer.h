@@ -46,8 +46,9 @@ struct ls_ddp {
     _Atomic uint32_t *freed;
     ls__sum_fn on_sum; /* called with sums as they are written; NULL: none */
     void *on_sum_user;
-    void *wire;   /* the block in the element type of options.wire; NULL: that is float32 */
-    size_t total; /* elements of the block */
+    ls__own_sums own_sums; /* begin NULL: nobody */
+    void *wire;            /* the block in the element type of options.wire; NULL: that is float32 */
+    size_t total;          /* elements of the block */
     ls__reduce_bucket *buckets;
     size_t n_buckets, next_start, next_done;
     double *totals; /* [n_totals] */
