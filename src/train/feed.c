@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/text.h"
+#include "data/loader.h"
 #include "data/template.h"
 #include "data/tokenizer.h"
 
@@ -266,6 +267,15 @@ ls_status ls__train_load(ls_train *t, ls__micro_batch *out)
 {
     ls_batch *b;
     ls_status status = ls_loader_next(t->loader, &b);
+    t->validating = false;
+    if (!status) status = t->task->make_batch(t, b, out);
+    return status;
+}
+
+ls_status ls__train_load_slot(ls_train *t, int slot, ls__micro_batch *out)
+{
+    ls_batch *b;
+    ls_status status = ls__loader_get(t->loader, &t->data_at, slot, &b);
     t->validating = false;
     if (!status) status = t->task->make_batch(t, b, out);
     return status;

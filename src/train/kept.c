@@ -54,6 +54,7 @@ ls_status ls__train_kept_join(ls_train *t)
     o->run_dir = k->job->run_dir;
     if (o->run_dir_mode == LS_RUN_DIR_NUMBERED) o->run_dir_mode = LS_RUN_DIR_NEW;
     if (!k->ready) return LS_OK; /* a start that was interrupted left nothing that counts as a run */
+    if (ls__train_is_first(t)) ls__kept_sums_review(t);
     t->continued = !ls__train_is_resumed(t);
     o->run_dir_mode = LS_RUN_DIR_RESUME;
     return LS_OK;
@@ -97,7 +98,8 @@ ls_status ls__train_kept_open(ls_train *t)
     size_t values = undo + pages(slots * sizeof(ls__kept_undo)), optimizer = values + pages(elements * sizeof(float));
     size_t row = ls__model_buffer_elements(t->model), buffers = optimizer + pages(floats * sizeof(float) + 64);
     size_t sums = buffers + 2 * pages(row * sizeof(float));
-    k->bytes = sums + pages(elements * sizeof(float));
+    size_t rows = sums + pages(elements * sizeof(float));
+    k->bytes = rows + pages(row * (size_t)t->options.slots * sizeof(float));
     ls_status status = LS_OK;
     if (!k->own_ready && ls__kept_is_local_root(t)) status = ls__kept_allocate(k->fd, k->bytes);
     status = ls__parallel_agree(t, status);
@@ -110,6 +112,7 @@ ls_status ls__train_kept_open(ls_train *t)
     k->values = (float *)(void *)((char *)base + values);
     k->optimizer = (float *)(void *)((char *)base + optimizer);
     k->sums = (float *)(void *)((char *)base + sums);
+    k->rows = (float *)(void *)((char *)base + rows);
     for (size_t i = 0; i < 2 && row; i++)
         k->buffers[i] = (float *)(void *)((char *)base + buffers + i * pages(row * sizeof(float)));
     if (k->own_ready &&
@@ -132,6 +135,7 @@ void ls__train_kept_close(ls_train *t)
 {
     struct ls__train_kept *k = t->kept;
     if (!k) return;
+    free(k->parts);
     if (k->state) munmap(k->state, k->bytes);
     ls__kept_detach(&k->job);
     free(k);
@@ -363,8 +367,10 @@ ls_status ls__train_kept_resume(ls_train *t)
     t->best = s->best[ls__train_kept_finished(t) & 1];
     /* Another node may not have noted it before it was lost. */
     if ((status = ls_broadcast(ls_world_group(t->parallel.world), &t->best, sizeof t->best, LS_U8, 0))) return status;
+    if ((status = ls__kept_rest_find(t))) return status;
     t->data_at = position_of(t, done);
-    status = ls_loader_seek(t->loader, &t->data_at);
+    ls_loader_state next = position_of(t, done + ls__train_kept_has_rest(t));
+    status = ls_loader_seek(t->loader, &next);
     return ls__parallel_agree(t, status);
 }
 
@@ -416,9 +422,10 @@ static void note_generation(const ls_train *t)
     clock_gettime(CLOCK_REALTIME, &now);
     int n = snprintf(
         line, sizeof line,
-        "{\"generation\":%d,\"time\":%lld.%03ld,\"ranks\":%d,\"step\":%lld,\"why\":\"%s\",\"recovery_ms\":%.1f}\n",
+        "{\"generation\":%d,\"time\":%lld.%03ld,\"ranks\":%d,\"step\":%lld,\"why\":\"%s\",\"recovery_ms\":%.1f,"
+        "\"kept_slots\":%d}\n",
         atomic_load(&j->generation), (long long)now.tv_sec, now.tv_nsec / 1000000, t->parallel.size, (long long)t->step,
-        why, j->lost_at ? (double)(ls_now() - j->lost_at) / 1e6 : 0.0);
+        why, j->lost_at ? (double)(ls_now() - j->lost_at) / 1e6 : 0.0, t->kept->kept_slots);
     int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (fd < 0) return;
     ssize_t ignored = write(fd, line, (size_t)n);
@@ -427,10 +434,10 @@ static void note_generation(const ls_train *t)
     atomic_store(&t->kept->job->noted, 1);
 }
 
-void ls__train_kept_finish(ls_train *t)
+static void finish(ls_train *t)
 {
     struct ls__train_kept *k = t->kept;
-    if (!k || !ls__kept_is_local_root(t)) return;
+    if (!ls__kept_is_local_root(t)) return;
     k->state->best[t->step & 1] = t->best;
     atomic_store(&k->job->step, t->step);
     if (!ls__train_is_first(t)) return; /* other nodes: see ls__train_kept_note_step() */
@@ -438,6 +445,13 @@ void ls__train_kept_finish(ls_train *t)
     if (!k->recovered && t->step > k->state->first_step) note_generation(t);
     k->recovered = true;
     ls__kept_point(k->job, LS__POINT_FINISHED, 0);
+}
+
+void ls__train_kept_finish(ls_train *t)
+{
+    if (!t->kept) return;
+    finish(t);
+    if (t->kept->summed && t->kept->summed == t->step) ls__kept_rest_close(t);
 }
 
 /* ---- Other numbers of ranks. */

@@ -3,8 +3,8 @@
  * Weights, optimizer state and the sums of the gradients are there, and no rank has anything else that the run needs: data order
  * and dropout are functions of step and slot. A step is a transaction:
  *
- *   gather  gradients are computed and summed. Nothing that is kept changes but the sums. A death: the step is computed again, by
- *           the ranks of the next generation.
+ *   gather  gradients are computed and summed. Nothing that is kept changes but the sums. A death: the ranks of the next generation
+ *           compute the slots that no rank had finished (kept_rest.c).
  *   apply   weights and state are updated in place, block by block. Before a rank changes a block it copies it to its undo slot;
  *           after that it notes the step in the block's version. A death: the next generation restores blocks that were being
  *           changed, and updates those whose version is still the old one, from the same sums, with the same learning rate.
@@ -38,8 +38,12 @@ enum {
     LS__POINT_FINISHED,
     LS__POINT_RECOVERY, /* before torn blocks are restored */
     LS__POINT_RESTORED,
-    LS__POINT_COMPLETED, /* an interrupted update was completed */
-    LS__POINT_SAVING,    /* the final model */
+    LS__POINT_COMPLETED,  /* an interrupted update was completed */
+    LS__POINT_SAVING,     /* the final model */
+    LS__POINT_SLOT_ADDED, /* a slot is in a sum, before that is noted */
+    LS__POINT_SLOT_NOTED,
+    LS__POINT_REST_COMPUTED, /* of an interrupted step: before all sums are added up */
+    LS__POINT_REST_SUMMED,
     LS__POINTS,
 };
 
@@ -69,6 +73,19 @@ LS_MUST_CHECK ls_status ls__train_kept_resume(ls_train *t);
 int64_t ls__train_kept_finished(const ls_train *t);
 /* All ranks, at the end of opening: finishes the last step if that was interrupted. Then the state is ready. */
 LS_MUST_CHECK ls_status ls__train_kept_start(ls_train *t);
+
+/* Once the reducer is there: gets places for this rank's sums, and notes from now on what is there. */
+LS_MUST_CHECK ls_status ls__train_kept_open_sums(ls_train *t);
+/* Before the first micro-batch of a step: where the losses and tokens of this rank's slots will be. */
+void ls__train_kept_begin(ls_train *t, const double *losses, const double *tokens);
+/* Whether an interrupted step is to be completed: then ls__train_kept_run_rest() computes and sums what is missing of it, in place of all
+ * micro-batches. shares[LS__TOKENS]: of what was computed now. */
+bool ls__train_kept_has_rest(const ls_train *t);
+LS_MUST_CHECK ls_status ls__train_kept_run_rest(ls_train *t, ls_train_metrics *m, double *shares, double *weight);
+/* Whether the sums of this step, and their squares, are complete already. */
+bool ls__train_kept_is_summed(const ls_train *t);
+/* Before this rank's gradients are freed: what it has summed of the next step is no longer there. */
+void ls__train_kept_forget_sums(ls_train *t);
 
 /* First rank, before it arrives at the update: what the update needs, should others have to complete it. */
 void ls__train_kept_note_step(ls_train *t, float lr, float grad_scale, const ls_train_metrics *m);

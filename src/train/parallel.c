@@ -122,6 +122,11 @@ static void on_tick(void *user)
     (void)status; /* the next call returns it again */
 }
 
+void ls__parallel_listen(ls_train *t)
+{
+    ls_tape_on_ready(t->tape, on_ready, t);
+}
+
 /* So that a report can find where in forward time was lost. */
 static void on_used(void *user, const ls_param *param)
 {
@@ -274,7 +279,8 @@ ls_status ls__parallel_open(ls_train *t)
         if ((status = ls__ddp_on_sum(p->ddp, norm_of_sums, t))) return status;
         if (t->kept) ls__ddp_sum_into(p->ddp, ls__train_kept_sums(t));
     }
-    ls_tape_on_ready(t->tape, on_ready, t);
+    if (t->kept && (status = ls__train_kept_open_sums(t))) return status;
+    ls__parallel_listen(t);
     ls__tape_on_tick(t->tape, on_tick, t);
     ls__tape_on_used(t->tape, on_used, t);
     alias_gradients(t, grads);
@@ -307,12 +313,11 @@ ls_status ls__parallel_finish(ls_train *t, double *weight)
     return status;
 }
 
-/* In canonical order, as the gradients are added. */
-static double tree_sum(const double *x, int n)
+double ls__parallel_tree_sum(const double *x, int n)
 {
     if (n == 1) return x[0];
     int m = (int)ls__tree_split((size_t)n);
-    return tree_sum(x, m) + tree_sum(x + m, n - m);
+    return ls__parallel_tree_sum(x, m) + ls__parallel_tree_sum(x + m, n - m);
 }
 
 /* Each part is summed by its rank. Where ranks have several, other ranks' are 0, and the sum over the ranks collects them. */
@@ -326,9 +331,10 @@ ls_status ls__parallel_sum(ls_train *t, const double *own, double shares[LS__SHA
     if (!all) return ls__fail(LS_ENOMEM, "step %lld: out of memory", (long long)t->step + 1);
     for (int i = 0; i < LS__SHARES; i++) {
         const double *x = own + i * p->each;
-        if (!parts) all[i] = tree_sum(x, p->each);
+        if (!parts) all[i] = ls__parallel_tree_sum(x, p->each);
         for (int k = parts ? parts->of_rank[p->rank] : 0; parts && k < parts->of_rank[p->rank + 1]; k++)
-            all[(size_t)i * n + (size_t)k] = tree_sum(x + parts->part[k].first - p->first, parts->part[k].count);
+            all[(size_t)i * n + (size_t)k] =
+                ls__parallel_tree_sum(x + parts->part[k].first - p->first, parts->part[k].count);
     }
     all[LS__SHARES * n] = atomic_load(&t->stop_wanted);
     if (t->kept) all[count - 1] = ls__train_kept_change(t);
@@ -391,6 +397,10 @@ static double complete_norm(const ls_train *t)
 ls_status ls__parallel_norm(ls_train *t, double *norm)
 {
     *norm = 0;
+    if (ls__train_kept_is_summed(t)) {
+        *norm = ls__norm_total(t->parallel.norm_sums, ls__norm_blocks(ls_model_elements(t->model)));
+        return LS_OK;
+    }
     if (t->kept && t->parallel.size == 1)
         memcpy(ls__train_kept_sums(t), ls_model_grads(t->model), ls_model_elements(t->model) * sizeof(float));
     if (t->parallel.own_sums) {

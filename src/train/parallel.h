@@ -45,6 +45,10 @@ LS_MUST_CHECK ls_status ls__parallel_finish(ls_train *t, double *weight);
  * rank has requested a stop. */
 enum { LS__LOSS, LS__TOKENS, LS__SHARES };
 LS_MUST_CHECK ls_status ls__parallel_sum(ls_train *t, const double *parts, double shares[LS__SHARES]);
+/* In canonical order, as the gradients are added. */
+double ls__parallel_tree_sum(const double *x, int n);
+/* The tape reports gradients to the reducer. */
+void ls__parallel_listen(ls_train *t);
 /* The global norm of the summed gradients: the same bits on all ranks. */
 LS_MUST_CHECK ls_status ls__parallel_norm(ls_train *t, double *norm);
 /* One update of all weights. */

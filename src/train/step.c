@@ -123,6 +123,8 @@ static ls_status run_slots(ls_train *t, ls_train_metrics *m, double *parts, doub
 {
     int each = t->parallel.each, first = t->parallel.first;
     double *losses = parts + LS__LOSS * each, *tokens = parts + LS__TOKENS * each;
+    if (ls__train_kept_has_rest(t)) return ls__train_kept_run_rest(t, m, shares, weight);
+    ls__train_kept_begin(t, losses, tokens);
     if (t->together) {
         ls_status status = ls__together_run(t, m, losses, tokens, weight);
         if (!status) status = ls__statistics_gather(t);

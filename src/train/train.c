@@ -334,6 +334,7 @@ void ls_train_free(ls_train **train)
     ls_model_free(&t->model);
     ls__statistics_close(t);
     ls__samples_close(t);
+    ls__train_kept_forget_sums(t);
     ls__parallel_close(t);
     ls__train_close_data(t);
     if (t->task && t->task->close) t->task->close(t);

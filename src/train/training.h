@@ -120,6 +120,8 @@ void ls__train_close_data(ls_train *t);
 int64_t ls__trim_rows(int64_t rows, int64_t length, size_t longest, int32_t *tokens, int32_t *targets, float *weights);
 /* The next micro-batch; valid until the next call. */
 LS_MUST_CHECK ls_status ls__train_load(ls_train *t, ls__micro_batch *out);
+/* Of any slot of the step after t->data_at. The next micro-batch stays the same. */
+LS_MUST_CHECK ls_status ls__train_load_slot(ls_train *t, int slot, ls__micro_batch *out);
 /* Bytes of a token's text: a token that ends a document has none. */
 double ls__token_bytes(const ls_tokenizer *tokenizer, int32_t token);
 /* The same from the validation data, from its beginning if `first`; LS_END after the last. */
