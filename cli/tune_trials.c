@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -152,17 +153,22 @@ static char **make_command(const tune_trials *t, const char *options, const char
     return words;
 }
 
-/* The last line that the run printed. */
-static void last_line(const char *log, char *out, size_t bytes)
+/* What a run has printed: into trial.log, and its last line to `out`. */
+static void read_output(const tune_trials *t, int fd, char *out, size_t bytes)
 {
-    char *text = NULL;
-    size_t n;
+    off_t all = lseek(fd, 0, SEEK_END);
+    size_t n = all > 0 && all < MAX_BYTES ? (size_t)all : 0;
+    char *text = calloc(1, n + 1), *log = path_in(t, "trial.log");
     snprintf(out, bytes, "no message");
-    if (!ls__file_read(log, MAX_BYTES, &text, &n) && n) {
-        while (n && (text[n - 1] == '\n')) text[--n] = 0;
+    if (text && pread(fd, text, n, 0) == (ssize_t)n && n) {
+        ls_status written = log ? ls__file_write(log, text, n) : LS_ENOMEM;
+        (void)
+            written; /* a full disk is no reason to lose the message, which is why the run itself does not write there */
+        while (n && text[n - 1] == '\n') text[--n] = 0;
         const char *line = strrchr(text, '\n');
         if (n) snprintf(out, bytes, "%s", printable(line ? line + 1 : text));
     }
+    free(log);
     free(text);
 }
 
@@ -191,12 +197,12 @@ int tune_stop_signal(void)
 static ls_status run(const tune_trials *t, char **words)
 {
     posix_spawn_file_actions_t actions;
-    char message[300], *log = path_in(t, "trial.log");
+    char message[300];
     pid_t pid = 0;
-    int code = 0;
-    if (!log) return ls__fail(LS_ENOMEM, "%s: out of memory", t->dir);
+    int code = 0, output = memfd_create("trial.log", MFD_CLOEXEC);
+    if (output < 0) return ls__fail(LS_ESYS, "%s: a file in memory: %s", t->dir, strerror(errno));
     posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, log, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
     posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     int error = posix_spawnp(&pid, words[0], &actions, NULL, words, environ);
@@ -206,16 +212,15 @@ static ls_status run(const tune_trials *t, char **words)
     while (!error && waitpid(pid, &code, 0) < 0)
         if (errno != EINTR) error = errno;
     child = 0;
+    read_output(t, output, message, sizeof message);
+    close(output);
     ls_status status = LS_OK;
     if (stop_signal)
         status = ls__fail(LS_EABORTED, "stopped by a signal");
     else if (error)
         status = ls__fail(LS_EIO, "%s: %s", words[0], strerror(error));
-    else if (code) {
-        last_line(log, message, sizeof message);
+    else if (code)
         status = ls__fail(LS_ESYS, "a run failed: %s", message);
-    }
-    free(log);
     return status;
 }
 
