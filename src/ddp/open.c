@@ -116,12 +116,12 @@ static ls_status make_block(ls_ddp *d)
     if (!status) status = find_parts(d);
     size_t bytes = d->total * sizeof(float);
     bool first = d->options.reduce_to_local_root && ls_group_rank(d->node_group) == 0;
-    /* All ranks at once: the pages of a large block take milliseconds. */
+    int64_t parts = d->n_parts; /* of the local root: what it shares has room for them */
+    if (!status && d->options.reduce_to_local_root) status = ls_broadcast(d->node_group, &parts, 1, LS_I64, 0);
+    /* All ranks at once, the local root by sharing: the pages of a large block take milliseconds. */
     ls_status own = LS_OK;
     if (!status && !first) own = ls_world_alloc(d->world, bytes * (size_t)d->n_parts, &memory);
     if (d->options.reduce_to_local_root) {
-        int64_t parts = d->n_parts; /* of the local root: what it shares has room for them */
-        if (!status) status = ls_broadcast(d->node_group, &parts, 1, LS_I64, 0);
         if (!status) status = ls__group_share(d->node_group, bytes * (size_t)parts + sizeof *d->freed, &shared);
         if (status) return status;
         d->freed = (_Atomic uint32_t *)(void *)((char *)shared + bytes * (size_t)parts);

@@ -64,8 +64,11 @@ static const char *const endings[] = {
     "That is the story of {A} and the {C} {T}.",
 };
 
+enum { AHEAD = 32 }; /* random numbers at a time: as many cost hardly more than one */
+
 typedef struct story {
     uint64_t seed, number, drawn; /* number of this story, numbers drawn for it */
+    uint32_t ahead[AHEAD];
     const person *a, *b;
     const char *place, *other_place, *thing, *look, *colour, *time;
     int one, two;
@@ -73,7 +76,10 @@ typedef struct story {
 
 static uint32_t draw(story *s, uint32_t below)
 {
-    return ls__random_u32(s->seed, s->number, s->drawn++) % below;
+    size_t at = s->drawn % AHEAD;
+    if (!at) ls__random_fill_u32(s->ahead, AHEAD, s->seed, s->number, s->drawn);
+    s->drawn++;
+    return s->ahead[at] % below;
 }
 
 #define COUNT(list)   ((uint32_t)(sizeof(list) / sizeof *(list)))
