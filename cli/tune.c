@@ -43,6 +43,8 @@ enum {
  * one of them: those must promise a gain. */
 static const double LAYOUT_LIMIT = 1.25, VARIANT_LIMIT = 0.99;
 static const double DATA_SHARE = 0.01; /* of a step; below it the loader is not tuned */
+static const double SAME =
+    0.001; /* variants whose predicted steps differ by less are the same to the model: one of them races */
 
 typedef struct probe {
     ls_predictor *predictor;
@@ -129,12 +131,6 @@ static double predicted(const tuning *t, const tune_setup *s)
     return NAN;
 }
 
-static int by_step(const void *a, const void *b)
-{
-    double x = ((const tune_runner *)a)->predicted, y = ((const tune_runner *)b)->predicted;
-    return (x > y) - (x < y);
-}
-
 /* ---- Short runs. */
 
 static void say(const tuning *t, const char *what, const char *options, double step)
@@ -207,7 +203,7 @@ static ls_status run_race(tuning *t, tune_race *race, const char *label)
             snprintf(what, sizeof what, "%s %d", label, round + 1);
             status = tune_trial(&t->trials, key, r->options, "trial", steps_of(t, t->probes[0].step, LEAST_STEPS),
                                 &r->step[round]);
-            if (status == LS_EABORTED || (status && !*r->options)) return status; /* nothing to compare with */
+            if (status == LS_EABORTED || (status && r == race->runners)) return status; /* nothing to compare with */
             say(t, what, r->options, r->step[round]);
             if (status && !t->quiet) printf("          %s\n", printable(ls_error()));
             if (status)
@@ -222,14 +218,6 @@ static ls_status run_race(tuning *t, tune_race *race, const char *label)
 
 /* ---- The two races. */
 
-/* The best few that are not predicted to take longer than `most`. */
-static void sort_and_add(tune_race *race, tune_runner *found, size_t n, size_t limit, double most)
-{
-    qsort(found, n, sizeof *found, by_step);
-    for (size_t i = 0; i < n && i < limit; i++)
-        if (!(found[i].predicted > most)) tune_race_add(race, found[i].options, found[i].predicted);
-}
-
 static ls_status race_layouts(tuning *t, const tune_setup *layouts, size_t n, tune_race *race, tune_setup *winner)
 {
     tune_runner found[MAX_SETUPS];
@@ -243,7 +231,7 @@ static ls_status race_layouts(tuning *t, const tune_setup *layouts, size_t n, tu
         tune_setup_options(&layouts[i], f->options, sizeof f->options);
         if (!(f->predicted >= best)) best = f->predicted;
     }
-    sort_and_add(race, found, count, LAYOUTS, best * LAYOUT_LIMIT);
+    tune_race_add_best(race, found, count, LAYOUTS, best * LAYOUT_LIMIT, 0);
     ls_status status = run_race(t, race, "layout");
     *winner = (tune_setup){ 0 };
     const char *chosen = race->runners[tune_race_winner(race)].options;
@@ -255,7 +243,7 @@ static ls_status race_layouts(tuning *t, const tune_setup *layouts, size_t n, tu
     return status;
 }
 
-/* The loader, buckets and wire type of the layout that won. */
+/* The loader, buckets and wire type of the layout that won, which they must beat: the given set-up has raced already. */
 static ls_status race_variants(tuning *t, const tune_setup *from, tune_race *race)
 {
     tune_setup variants[MAX_SETUPS];
@@ -267,7 +255,6 @@ static ls_status race_variants(tuning *t, const tune_setup *from, tune_race *rac
     if (!full.threads) full.threads = t->base.threads;
     double now = predicted(t, &full);
     tune_setup_options(from, options, sizeof options);
-    tune_race_add(race, "", predicted(t, &t->base));
     tune_race_add(race, options, now);
     for (size_t i = 0; i < n; i++) {
         tune_setup question = variants[i];
@@ -282,12 +269,10 @@ static ls_status race_variants(tuning *t, const tune_setup *from, tune_race *rac
         else
             buckets[n_buckets++] = f;
     }
-    sort_and_add(race, buckets, n_buckets, VARIANTS, now * VARIANT_LIMIT);
-    sort_and_add(race, loaders, n_loaders, VARIANTS, now * VARIANT_LIMIT);
-    sort_and_add(race, wires, n_wires, VARIANTS, INFINITY); /* asked for */
-    if (race->count > (*options ? 2 : 1)) return run_race(t, race, "variant");
-    race->count = 0; /* the layouts have raced */
-    return LS_OK;
+    tune_race_add_best(race, buckets, n_buckets, VARIANTS, now * VARIANT_LIMIT, SAME);
+    tune_race_add_best(race, loaders, n_loaders, VARIANTS, now * VARIANT_LIMIT, SAME);
+    tune_race_add_best(race, wires, n_wires, VARIANTS, INFINITY, 0); /* asked for */
+    return run_race(t, race, "variant");
 }
 
 /* ---- The result. */
@@ -314,20 +299,18 @@ static void print_race(FILE *to, const char *before, const tune_race *race)
     }
 }
 
-static void print_gain(FILE *to, const char *before, const tune_race *race)
+static void print_gain(FILE *to, const char *before, const tune_race *races, const char *choice)
 {
-    size_t winner = tune_race_winner(race);
-    if (race->count == 1) {
+    if (races[0].count == 1 && races[1].count == 1) {
         fprintf(to, "%sthe given set-up: no other is allowed or predicted to come near it\n", before);
         return;
     }
-    if (!winner) {
+    if (!*choice) {
         fprintf(to, "%sthe given set-up: no other is surely faster by more than 1%%\n", before);
         return;
     }
-    tune_difference d = tune_compare(&race->runners[winner], &race->runners[0]);
-    fprintf(to, "%s%s: %.2f times as fast as the given set-up", before, in_words(race->runners[winner].options),
-            exp(d.mean));
+    tune_difference d = tune_races_gain(races, 2);
+    fprintf(to, "%s%s: %.2f times as fast as the given set-up", before, in_words(choice), exp(d.mean));
     if (isfinite(d.half))
         fprintf(to, " (%.2f to %.2f, 90%% confidence, %d runs in turns)", exp(d.mean - d.half), exp(d.mean + d.half),
                 d.rounds);
@@ -349,11 +332,11 @@ static ls_status write_config(const tuning *t, const tune_race *races, const cha
     for (char *w = strtok_r(copy, " ", &rest); w; w = strtok_r(NULL, " ", &rest)) words[n++] = w;
     words[n++] = "--print-config";
     FILE *to = open_memstream(&text, &bytes);
-    fprintf(to, "# Chosen by 'lockstep tune' from %d short runs. Use: lockstep train --config %s\n#\n", t->trials.made,
-            printable(path));
+    fprintf(to, "# Chosen by 'lockstep tune' from %d short run%s. Use: lockstep train --config %s\n#\n", t->trials.made,
+            t->trials.made == 1 ? "" : "s", printable(path));
     for (int i = 0; i < 2; i++)
         if (!i || races[i].count > 1) print_race(to, "# ", &races[i]);
-    print_gain(to, "# ", &races[races[1].count > 1]);
+    print_gain(to, "# ", races, options);
     fflush(stdout);
     pid_t pid = fork();
     if (!pid) {
@@ -390,7 +373,7 @@ static int tune(tuning *t, int argc, char **argv, char *choice, size_t bytes)
             t->space.loader = false;
     if (!status) status = race_layouts(t, layouts, n, &races[0], &winner);
     if (!status) status = race_variants(t, &winner, &races[1]);
-    const tune_race *last = &races[races[1].count > 1];
+    const tune_race *last = &races[races[1].count > 0];
     snprintf(choice, bytes, "%s", last->count ? last->runners[tune_race_winner(last)].options : "");
     if (!status) status = write_config(t, races, choice, argv, argc);
     if (status == LS_EABORTED) {
@@ -402,9 +385,9 @@ static int tune(tuning *t, int argc, char **argv, char *choice, size_t bytes)
     printf("\n");
     for (int i = 0; i < 2 && !t->quiet; i++)
         if (!i || races[i].count > 1) print_race(stdout, "", &races[i]);
-    print_gain(stdout, t->quiet ? "" : "\n", last);
-    printf("%d short runs, %.0f s; use it with: lockstep train --config %s/config.toml\n", t->trials.made,
-           t->trials.seconds, printable(t->trials.dir));
+    print_gain(stdout, t->quiet ? "" : "\n", races, choice);
+    printf("%d short run%s, %.0f s; use it with: lockstep train --config %s/config.toml\n", t->trials.made,
+           t->trials.made == 1 ? "" : "s", t->trials.seconds, printable(t->trials.dir));
     return EXIT_DONE;
 }
 

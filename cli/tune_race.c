@@ -22,6 +22,26 @@ tune_runner *tune_race_add(tune_race *r, const char *options, double predicted)
     return n;
 }
 
+/* Any prediction is shorter than none. */
+static bool is_shorter(double a, double b, double share)
+{
+    return !isnan(a) && (isnan(b) || a < b * (1 - share));
+}
+
+void tune_race_add_best(tune_race *r, tune_runner *found, size_t n, size_t limit, double most, double apart)
+{
+    for (; limit; limit--) {
+        const tune_runner *best = NULL;
+        for (const tune_runner *f = found; f < found + n; f++)
+            if (!f->out && !(f->predicted > most) && (!best || is_shorter(f->predicted, best->predicted, apart)))
+                best = f;
+        if (!best) return;
+        tune_race_add(r, best->options, best->predicted);
+        for (tune_runner *f = found; f < found + n; f++)
+            f->out = f->out || f == best || fabs(f->predicted / best->predicted - 1) < apart;
+    }
+}
+
 /* Student's t, 95% one-sided, by degrees of freedom. */
 static double student(int freedom)
 {
@@ -76,4 +96,20 @@ size_t tune_race_winner(const tune_race *r)
     tune_difference d = tune_compare(&r->runners[leader], &r->runners[0]);
     if (d.rounds == 1) return d.mean > ONE_RUN ? leader : 0;
     return d.mean > WORTH && d.mean > d.half / 2 ? leader : 0;
+}
+
+tune_difference tune_races_gain(const tune_race *races, size_t n)
+{
+    tune_difference all = { .rounds = TUNE_MAX_ROUNDS };
+    double squares = 0;
+    for (size_t i = 0; i < n; i++) {
+        size_t winner = tune_race_winner(&races[i]);
+        if (!winner) continue;
+        tune_difference d = tune_compare(&races[i].runners[winner], &races[i].runners[0]);
+        all.mean += d.mean;
+        squares += d.half * d.half;
+        if (d.rounds < all.rounds) all.rounds = d.rounds;
+    }
+    all.half = sqrt(squares);
+    return all;
 }

@@ -30,6 +30,9 @@ typedef struct tune_difference {
 
 /* NULL if there is no room, or the runner is in the race already. */
 tune_runner *tune_race_add(tune_race *r, const char *options, double predicted);
+/* Adds the best few that are not predicted to take longer than `most`, those without a prediction last. Of those whose predictions differ by
+ * less than the share `apart`, only the first. Sets `out` of those that were considered. */
+void tune_race_add_best(tune_race *r, tune_runner *found, size_t n, size_t limit, double most, double apart);
 /* By how much b is slower than a. Infinite half with fewer than two rounds. */
 tune_difference tune_compare(const tune_runner *a, const tune_runner *b);
 /* The runner with the least times of those that are not out. */
@@ -38,5 +41,8 @@ size_t tune_race_leader(const tune_race *r);
 bool tune_race_judge(tune_race *r);
 /* The result: the first runner, unless another one is faster by more than chance and 1%. */
 size_t tune_race_winner(const tune_race *r);
+/* Of races one after another, in which the winner of one is the first runner of the next: by how much the last winner is faster than the
+ * first runner of all. */
+tune_difference tune_races_gain(const tune_race *races, size_t n);
 
 #endif

@@ -1,5 +1,6 @@
 /* The race of set-ups: who is chosen, and when it is decided. */
 #include <math.h>
+#include <stdio.h>
 #include "check.h"
 #include "cli/tune_race.h"
 
@@ -59,6 +60,45 @@ static void a_hopeless_one_leaves_after_one_round(void **state)
     assert_int_equal(tune_race_winner(&r), 0);
 }
 
+static tune_runner predicted(const char *options, double ms)
+{
+    tune_runner r = { .predicted = ms * 1e6 };
+    snprintf(r.options, sizeof r.options, "%s", options);
+    return r;
+}
+
+static void of_equal_predictions_the_first_one_races(void **state)
+{
+    (void)state;
+    tune_runner found[] = { predicted(" unknown", NAN), predicted(" a", 5),      predicted(" b", 3.001),
+                            predicted(" c", 3),         predicted(" d", 2.9995), predicted(" e", 4) };
+    tune_race r = { 0 };
+    tune_race_add_best(&r, found, 6, 2, 4.5e6, 0.001);
+    assert_int_equal(r.count, 2);
+    assert_string_equal(r.runners[0].options, " b"); /* c and d are predicted to take as long */
+    assert_string_equal(r.runners[1].options, " e");
+    tune_race all = { 0 };
+    for (int i = 0; i < 6; i++) found[i].out = false;
+    tune_race_add_best(&all, found, 6, 9, 4.5e6, 0);
+    const char *order[] = { " d", " c", " b", " e", " unknown" };
+    assert_int_equal(all.count, 5); /* a takes too long */
+    for (size_t i = 0; i < 5; i++) assert_string_equal(all.runners[i].options, order[i]);
+}
+
+static void gains_of_two_races_are_multiplied(void **state)
+{
+    (void)state;
+    tune_race races[2] = { race_of(3, (double[]){ 10, 10.1, 10 }, (double[]){ 8, 8, 8.1 }),
+                           race_of(2, (double[]){ 8, 8.1 }, (double[]){ 4, 4 }) };
+    tune_difference d = tune_races_gain(races, 2), first = tune_races_gain(races, 1);
+    assert_int_equal(d.rounds, 2);
+    assert_int_equal(first.rounds, 3);
+    assert_true(fabs(exp(first.mean) - 1.249) < 0.002);
+    assert_true(fabs(exp(d.mean) - 1.249 * 2.0125) < 0.005);
+    assert_true(d.half > first.half && isfinite(d.half));
+    assert_true(tune_races_gain(races, 0).mean == 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -66,6 +106,8 @@ int main(void)
         cmocka_unit_test(chance_and_less_than_one_percent_do_not),
         cmocka_unit_test(one_round_decides_only_by_much),
         cmocka_unit_test(a_hopeless_one_leaves_after_one_round),
+        cmocka_unit_test(of_equal_predictions_the_first_one_races),
+        cmocka_unit_test(gains_of_two_races_are_multiplied),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
