@@ -174,6 +174,7 @@ void ls__kept_drop(ls__kept *kept, ls_world *world, int index, bool reuse)
     uint64_t at = atomic_load(&h->offset);
     if (!outlives_ranks(world) || at <= 1 || h->generation == atomic_load(&kept->generation)) return;
     atomic_store(&h->offset, 0); /* first: what is freed must not be held */
+    ls__kept_point(kept, LS__POINT_DROPPED, world->rank);
     ls__heap_give(world->job, reuse ? -1 : world->job_fd, at);
 }
 

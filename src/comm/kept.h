@@ -94,6 +94,7 @@ void *ls__world_at(const ls_world *world, uint64_t offset, size_t bytes);
 enum {
     LS__POINT_STORE = 40, /* a rank on several machines: each call of the store, each connection to another rank */
     LS__POINT_KEEPER,     /* a keeper: each thing that it says, hears or starts; as rank -1 */
+    LS__POINT_DROPPED,    /* an allocation is no longer held, and not free yet */
 };
 
 /* The descriptor of the world's kept memory; 0: the job is not elastic. */
